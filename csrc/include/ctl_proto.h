@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/*
+ * The control protocol between lklhost (C) and its clients lklrun and lklctl
+ * (Go): what travels over ctl.sock and over the descriptor lklrun starts
+ * lklhost with.
+ *
+ * Theory of operation
+ *
+ * A connection is a SOCK_STREAM unix socket. Both sides send frames: a struct
+ * ctl_hdr, then len - sizeof(struct ctl_hdr) bytes of body. Everything is
+ * little-endian, naturally aligned, without padding that is not named. The
+ * client chooses hdr.id; the reply carries the same id and type | CTL_REPLY.
+ * Requests on one connection may be answered out of order: a call that waits
+ * (CTL_SYSCALL with a timeout) does not hold up those behind it.
+ *
+ * hdr.status of a reply is 0 or a negative errno: whether the *request* could
+ * be carried out. What a system call of the stack returned is in the body.
+ *
+ * The first frame of a connection is CTL_HELLO. An unknown type is answered
+ * with -EOPNOTSUPP, a frame that breaks a length with -EBADMSG and the end of
+ * the connection.
+ *
+ * internal/ctlproto/proto_gen.go is generated from this file (`make generate`):
+ * every #define CTL_* with an integer value becomes a Go constant. The layouts
+ * are written out by hand on both sides and held by golden bytes
+ * (internal/ctlproto/testdata, csrc/tests/test_ctl_proto.c).
+ */
+#ifndef LKLRUN_CTL_PROTO_H
+#define LKLRUN_CTL_PROTO_H
+
+#include <stdint.h>
+
+#define CTL_VERSION		1
+#define CTL_MAGIC		0x524c4b4c	/* "LKLR" */
+#define CTL_HDR_SIZE		16
+#define CTL_FRAME_MAX		0x110000	/* 1 MiB of payload and its head */
+
+/* Frame types. A reply has the type of its request | CTL_REPLY. */
+#define CTL_REPLY		0x8000
+#define CTL_HELLO		1	/* versions, who and what runs */
+#define CTL_LINK_ADD		2	/* one descriptor in SCM_RIGHTS */
+#define CTL_LINK_DEL		3
+#define CTL_BOOT		4	/* start the kernel */
+#define CTL_GO			5	/* release the target */
+#define CTL_SYSCALL		6	/* a system call made in the stack */
+#define CTL_CANCEL		7	/* give up a waiting CTL_SYSCALL */
+#define CTL_STATS		8	/* engine and pump counters */
+#define CTL_OWNERS		9	/* whose socket is this */
+#define CTL_EVENTS		10	/* subscribe */
+#define CTL_EVENT		11	/* pushed, never answered; id of CTL_EVENTS */
+#define CTL_STOP		12	/* end the target, then the stack */
+#define CTL_LOG			13	/* the last kernel log lines */
+
+/* What the stack host is doing; in HELLO. */
+#define CTL_STATE_NEW		0	/* before CTL_BOOT: LINK_ADD, BOOT */
+#define CTL_STATE_BOOTED	1	/* SYSCALL works, the target still waits */
+#define CTL_STATE_RUNNING	2	/* the target was released */
+#define CTL_STATE_ENDING	3	/* the target is gone, sent data drains */
+#define CTL_STATE_PANICKED	4	/* the kernel is dead: only HELLO, LOG, STATS, STOP */
+
+/* Event kinds, bits of the mask in CTL_EVENTS. */
+#define CTL_EV_EXIT		0x01	/* the target itself ended; arg = wait status */
+#define CTL_EV_PANIC		0x02	/* the kernel panicked; text = its message */
+#define CTL_EV_PROC		0x04	/* a process of the target's came or went; arg: 1 came, 0 went */
+#define CTL_EV_SOCKET		0x08	/* arg = connection number; text = what happened */
+#define CTL_EV_LINK		0x10	/* arg = device id; text = "up" or "down" */
+#define CTL_EV_WARN		0x20	/* a line for the user */
+
+struct ctl_hdr {
+	uint32_t len;		/* of the frame, this header included */
+	uint16_t type;
+	uint16_t flags;		/* 0 */
+	uint32_t id;
+	int32_t status;		/* replies only */
+};
+
+/* CTL_HELLO */
+struct ctl_hello_req {
+	uint32_t magic;
+	uint32_t version;	/* highest the client speaks */
+};
+
+struct ctl_hello_rep {
+	uint32_t version;	/* that will be spoken: min of both, never 0 */
+	uint32_t state;
+	uint32_t host_pid;
+	uint32_t target_pid;	/* 0: none yet, or gone */
+	uint32_t abi;
+	uint32_t strings_len;	/* bytes that follow: stack '\0' release '\0' */
+	uint64_t start_ns;	/* CLOCK_MONOTONIC of the host at its start */
+};
+
+/* hello.abi */
+#define CTL_ABI_NATIVE		1	/* our library: host's call numbers, loop mode */
+#define CTL_ABI_LKL_NEW		2	/* lkl_init() + lkl_start_kernel(fmt): generic call numbers */
+#define CTL_ABI_LKL_OLD		3	/* lkl_start_kernel(ops, mem, fmt) */
+#define CTL_ABI_HOST		4	/* the host kernel itself, no library */
+
+/* CTL_LINK_ADD, before CTL_BOOT or after it; the device becomes ethN in order. */
+#define CTL_LINK_TAP		1	/* a tap descriptor, TUNSETIFF done, IFF_NO_PI */
+#define CTL_LINK_FRAME		2	/* SOCK_DGRAM or SOCK_SEQPACKET, a frame per message */
+#define CTL_LINKF_VNET_HDR	0x1	/* struct virtio_net_hdr_mrg_rxbuf (12 bytes) before each frame */
+#define CTL_LINKF_OFFLOAD	0x2	/* TSO and checksum offload both ways */
+
+struct ctl_link_add {
+	uint32_t kind;
+	uint32_t flags;
+	uint8_t mac[6];		/* all zero: the stack picks one */
+	uint16_t mtu;		/* 0: the stack's default */
+};
+
+struct ctl_link_rep {
+	int32_t dev;		/* device id, for CTL_LINK_DEL */
+	int32_t ifindex;	/* in the stack; 0 before CTL_BOOT */
+};
+
+struct ctl_link_del {
+	int32_t dev;
+};
+
+/* CTL_BOOT; the reply's body is the kernel's release, not terminated */
+struct ctl_boot {
+	uint64_t mem;		/* bytes; 0: the library's default */
+	uint32_t cmdline_len;	/* bytes that follow */
+	uint32_t reserved;
+};
+
+/* CTL_GO; the reply's body is a uint32_t, the target's pid */
+#define CTL_GOF_MPTCP		0x1	/* TCP stream sockets become MPTCP */
+
+struct ctl_go {
+	uint32_t flags;
+	uint32_t spin_us;	/* busy-wait before sleeping; 0: none */
+	uint32_t resolv_len;	/* path that shall stand for the target's /etc/resolv.conf; 0: leave it */
+	uint32_t reserved;
+};
+
+/*
+ * CTL_SYSCALL: a call in the stack. nr is the host architecture's own number,
+ * also for a foreign library (lklhost translates). Each of nbuf buffers says
+ * where its address goes: into argument `place`, or, with CTL_BUF_IN_BUF, to
+ * byte `offset` of buffer `place` (which comes before it), for msghdr, iovec
+ * and the like. The bytes of IN and INOUT buffers follow the ctl_buf array in
+ * order, without padding; OUT buffers come zeroed. Arguments that no buffer
+ * fills are passed as given.
+ *
+ * With timeout_ms > 0 a call that says EAGAIN is held until the descriptor in
+ * args[0] has one of wait_events (EPOLLIN ...), then made again; after the
+ * time the reply's ret is -EAGAIN, after CTL_CANCEL -EINTR. The descriptor
+ * must be non-blocking (lklhost makes no call that could block).
+ *
+ * Descriptors that calls on a connection opened are closed with it.
+ *
+ * Reply: struct ctl_syscall_rep, then the bytes of OUT and INOUT buffers in
+ * order, each in full, unless the call failed: then nothing follows.
+ */
+#define CTL_BUF_IN		0x1
+#define CTL_BUF_OUT		0x2
+#define CTL_BUF_INOUT		0x3
+#define CTL_BUF_IN_BUF		0x4
+#define CTL_SYSCALL_BUFS	16
+
+struct ctl_syscall {
+	uint32_t nr;
+	uint32_t nbuf;
+	uint32_t timeout_ms;
+	uint32_t wait_events;
+	uint64_t args[6];
+};
+
+struct ctl_buf {
+	uint8_t place;		/* argument 0..5, or a buffer's index */
+	uint8_t flags;
+	uint16_t offset;	/* with CTL_BUF_IN_BUF; multiple of 8 */
+	uint32_t len;
+};
+
+struct ctl_syscall_rep {
+	int64_t ret;		/* the stack's return value: >= 0 or -errno */
+};
+
+struct ctl_cancel {
+	uint32_t id;		/* of the CTL_SYSCALL */
+};
+
+/* CTL_STATS and CTL_LOG: the reply's body is text; STATS: "name value\n" */
+
+/* CTL_OWNERS: the reply's body is an array of */
+struct ctl_owner {
+	uint64_t stack_ino;	/* inode of the socket in the stack, as ss and /proc/net show it */
+	uint64_t carrier_ino;	/* inode of the target's end on the host, as in /proc/PID/fd */
+	uint32_t pid;		/* process that made it */
+	uint32_t conn;		/* connection number */
+	int32_t stack_fd;
+	uint32_t flags;		/* 0 */
+	char comm[16];		/* of that process, at that time */
+};
+
+/* CTL_EVENTS: subscribe; the reply is empty, CTL_EVENT frames follow */
+struct ctl_events {
+	uint32_t mask;
+};
+
+struct ctl_event {
+	uint32_t kind;
+	uint32_t pid;
+	uint64_t time_ns;	/* CLOCK_MONOTONIC */
+	int64_t arg;
+	/* text follows to the end of the frame */
+};
+
+/* CTL_STOP: signal to every process of the target; SIGKILL after grace_ms */
+struct ctl_stop {
+	uint32_t signal;
+	uint32_t grace_ms;
+};
+
+#endif

@@ -1,0 +1,3 @@
+module github.com/lklrun/lklrun
+
+go 1.26
