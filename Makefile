@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# make            what there is to make
+# make build      bin/lklrun, bin/lklctl, bin/lklhost and bin/stacks/
+# make demo       see it work
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+# The pristine kernel source: a directory, or Debian's package when empty.
+LINUX_SOURCE ?=
+JOBS ?= $(shell nproc)
+
+OUT   := $(CURDIR)/build
+STACK := $(OUT)/stack
+BIN   := $(CURDIR)/bin
+GO    ?= go
+# No VCS stamp: a build must not differ between a clone and an archive.
+GOBUILD := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false
+
+PACKAGES_STAMP := $(OUT)/.packages
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# Nothing to ask dpkg again as long as the list did not change.
+$(PACKAGES_STAMP): .ci/packages .ci/install-packages
+	@mkdir -p $(OUT)
+	@.ci/install-packages
+	@touch $@
+
+.PHONY: packages
+packages: $(PACKAGES_STAMP) ## install the Debian packages that are missing (root), or name them
+
+.PHONY: build
+build: stack host go ## everything, into bin/
+
+# The stack library keeps its own record of what is up to date; each stack in
+# stacks/ is its manifest beside that library.
+.PHONY: stack
+stack: packages ## the Linux stack library and bin/stacks/
+	+@test ! -f third_party/lkl/Makefile || $(MAKE) --no-print-directory -C third_party/lkl OUT=$(STACK) $(if $(LINUX_SOURCE),LINUX_SOURCE=$(LINUX_SOURCE)) -j$(JOBS)
+	@for m in $(wildcard stacks/*/stack.json); do \
+		d=$(BIN)/stacks/$$(basename $$(dirname $$m)); \
+		mkdir -p $$d; \
+		cmp -s $$m $$d/stack.json || install -m 644 $$m $$d/stack.json; \
+		ln -sfn ../../../build/stack/liblkl.so $$d/liblkl.so; \
+	done
+
+.PHONY: host
+host: packages
+	+@test ! -f csrc/Makefile || $(MAKE) --no-print-directory -C csrc OUT=$(BIN) -j$(JOBS)
+
+.PHONY: go
+go:
+	@mkdir -p $(BIN); for d in $(wildcard cmd/*/main.go); do $(GOBUILD) -o $(BIN)/ ./$$(dirname $$d); done
+
+.PHONY: demo
+demo: build ## 200 MB over two links at once, with curl as it is
+	@test/demo.sh
+
+.PHONY: test
+test: build ## every test and lint; results in build/results
+	@.ci/test
+
+.PHONY: bench
+bench: build ## stack against host, interleaved, medians
+	@$(GO) run ./bench $(BENCHFLAGS)
+
+.PHONY: lint
+lint: packages ## gofmt, vet, staticcheck, cppcheck, generated files
+	@.ci/lint
+
+.PHONY: generate
+generate: ## what is generated from csrc/include/ctl_proto.h
+	@$(GO) generate ./...
+
+.PHONY: clean
+clean: ## remove bin/ and build/
+	rm -rf $(BIN) $(OUT)
