@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * liblkl: the Linux kernel's network stack as a library.
+ *
+ * System-call numbers, structures and constants are those of the host
+ * architecture (<sys/syscall.h>, <linux/...>), so programs use their ordinary
+ * headers. Every function returns 0 or a positive value, or a negative errno.
+ *
+ * Threaded mode (the default): any thread may call. The first call of a thread
+ * makes it a task of the kernel; all share descriptors, working directory and
+ * the credentials of pid 1 (root). A thread that calls needs 64 KiB of stack.
+ *
+ * Loop mode (lkl_loop_init()): one thread drives everything, the library makes
+ * no thread, timer or event descriptor of its own.
+ *
+ * A system call made from a signal handler that interrupted the same thread
+ * inside the library says -EDEADLK. After fork() the child gets -ENODEV from
+ * everything. After a panic or a halt every call says -EIO or -ENODEV.
+ */
+#ifndef LKL_H
+#define LKL_H
+
+#include <stdint.h>
+#include <lkl_host.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/**
+ * lkl_init - hand over the host operations
+ * @ops: kept by reference; must stay valid
+ *
+ * First call of all. A process can boot the library once; to boot again, load
+ * another copy (dlmopen) or start another process.
+ */
+int lkl_init(struct lkl_host_operations *ops);
+
+/**
+ * lkl_start_kernel - boot
+ * @fmt: kernel command line, as for printf. "mem=64M" sets the size of the
+ *	memory arena (default 64M), "loglevel=N" what reaches ops->print
+ *
+ * Returns when pid 1 runs.
+ */
+int lkl_start_kernel(const char *fmt, ...)
+	__attribute__((format(printf, 1, 2)));
+
+/** lkl_is_running - 1 between a successful boot and halt or panic */
+int lkl_is_running(void);
+
+/**
+ * lkl_syscall - a system call in the library's kernel
+ * @no: number in the host architecture's own table
+ * @params: six arguments
+ */
+long lkl_syscall(long no, long *params);
+
+/**
+ * lkl_sys_halt - shut the kernel down
+ *
+ * Blocked calls of other threads return -ENODEV. Threads, descriptors and
+ * memory are given back. -EDEADLK when called from inside a system call.
+ */
+long lkl_sys_halt(void);
+
+/** lkl_cleanup - forget the operations of lkl_init(); last call of all */
+void lkl_cleanup(void);
+
+/** lkl_strerror - text for an error number, either sign */
+const char *lkl_strerror(int err);
+
+/* Network devices */
+
+struct lkl_netdev;
+
+/* @offload bits of lkl_netdev_args and lkl_netdev_tap_create(): virtio-net
+ * feature numbers, as in upstream LKL. */
+#define LKL_OFFLOAD_CSUM	(1u << 0)	/* peer takes unfinished checksums */
+#define LKL_OFFLOAD_GUEST_CSUM	(1u << 1)	/* we take unfinished checksums */
+#define LKL_OFFLOAD_GUEST_TSO4	(1u << 7)	/* we take TSO frames */
+#define LKL_OFFLOAD_GUEST_TSO6	(1u << 8)
+#define LKL_OFFLOAD_HOST_TSO4	(1u << 11)	/* peer takes TSO frames */
+#define LKL_OFFLOAD_HOST_TSO6	(1u << 12)
+#define LKL_OFFLOAD_MRG_RXBUF	(1u << 15)	/* accepted, has no meaning here */
+#define LKL_OFFLOAD_ALL		(LKL_OFFLOAD_CSUM | LKL_OFFLOAD_GUEST_CSUM | \
+				 LKL_OFFLOAD_GUEST_TSO4 | LKL_OFFLOAD_GUEST_TSO6 | \
+				 LKL_OFFLOAD_HOST_TSO4 | LKL_OFFLOAD_HOST_TSO6)
+
+/**
+ * struct lkl_netdev_args - how to add a device
+ * @mac: six bytes, or NULL for an address at random
+ * @offload: LKL_OFFLOAD_* bits; limits what the device was created with, 0
+ *	leaves it alone
+ */
+struct lkl_netdev_args {
+	void *mac;
+	unsigned int offload;
+};
+
+/* Flags of lkl_netdev_fd_create() */
+#define LKL_NETDEV_VNET_HDR	1
+#define LKL_NETDEV_OFFLOAD	2
+
+/* Size of the header before each frame with LKL_NETDEV_VNET_HDR: struct
+ * virtio_net_hdr_v1 (<linux/virtio_net.h>), num_buffers included. On a tap it
+ * is set with TUNSETVNETHDRSZ. */
+#define LKL_VNET_HDR_LEN	12
+
+/**
+ * lkl_netdev_fd_create - a device on a descriptor that exists
+ * @fd: a tap, or a SOCK_DGRAM or SOCK_SEQPACKET socket (one frame per read and
+ *	write); made non-blocking, and owned by the device from then on
+ * @flags: LKL_NETDEV_VNET_HDR: a header of LKL_VNET_HDR_LEN bytes is before
+ *	every frame. LKL_NETDEV_OFFLOAD: the peer takes TSO4, TSO6 and
+ *	checksum offload, both ways (needs LKL_NETDEV_VNET_HDR); on a tap
+ *	TUNSETOFFLOAD is set accordingly, also to 0
+ *
+ * NULL with errno set on failure; the descriptor is then still the caller's.
+ */
+struct lkl_netdev *lkl_netdev_fd_create(int fd, int flags);
+
+/**
+ * lkl_netdev_tap_create - a device on a tap interface, created if absent
+ * @ifname: the host's name for it
+ * @offload: LKL_OFFLOAD_* bits
+ */
+struct lkl_netdev *lkl_netdev_tap_create(const char *ifname, int offload);
+
+/**
+ * lkl_netdev_add - give the device to the kernel, before or after boot
+ *
+ * Devices become eth0, eth1, ... in the order of adding. Returns the id >= 0.
+ */
+int lkl_netdev_add(struct lkl_netdev *nd, struct lkl_netdev_args *args);
+
+/** lkl_netdev_remove - take the device out of the kernel */
+void lkl_netdev_remove(int id);
+
+/** lkl_netdev_free - close the descriptor and free the device, once removed */
+void lkl_netdev_free(struct lkl_netdev *nd);
+
+/** lkl_netdev_get_ifindex - interface index for a device id */
+int lkl_netdev_get_ifindex(int id);
+
+/* Small things every user needs. Addresses are in network byte order. */
+int lkl_if_up(int ifindex);
+int lkl_if_down(int ifindex);
+int lkl_if_set_mtu(int ifindex, int mtu);
+int lkl_if_set_ipv4(int ifindex, unsigned int addr, unsigned int netmask_len);
+int lkl_if_set_ipv6(int ifindex, void *addr, unsigned int netprefix_len);
+int lkl_set_ipv4_gateway(unsigned int addr);
+int lkl_set_ipv6_gateway(void *addr);
+
+/** lkl_sysctl - write @value to /proc/sys/@path; dots or slashes, mounts /proc */
+int lkl_sysctl(const char *path, const char *value);
+
+/** lkl_mount_fs - mount a file system type ("proc", "sysfs") at /@fstype;
+ * 1 when it was there already */
+int lkl_mount_fs(char *fstype);
+
+/* Loop mode */
+
+/**
+ * lkl_loop_init - choose loop mode; after lkl_init(), before lkl_start_kernel()
+ * @epfd: the caller's epoll: each device descriptor is added to it with
+ *	EPOLLIN|EPOLLOUT|EPOLLET|EPOLLRDHUP and data.u64 = @tag | device id
+ * @tag: the low 16 bits are zero
+ *
+ * From lkl_start_kernel() on only that thread may call the library.
+ */
+int lkl_loop_init(int epfd, uint64_t tag);
+
+/** lkl_loop_event - hand back an event of a device; cheap, runs nothing */
+void lkl_loop_event(uint64_t data, uint32_t events);
+
+/**
+ * lkl_loop_step - one turn: timers that are due, frames of ready devices up to
+ * a budget, then the kernel until it is idle
+ *
+ * Returns nanoseconds until the next kernel timer, 0 when there is more to do
+ * at once, -1 when no timer is armed, -EIO when the kernel is dead. (-EIO is
+ * not -1.)
+ */
+long long lkl_loop_step(void);
+
+/**
+ * lkl_loop_watch - set @flag to 1 whenever the epoll file @epfd of the stack
+ * becomes ready
+ *
+ * For the life of the kernel; the caller clears the flag before asking.
+ */
+int lkl_loop_watch(int epfd, int *flag);
+
+/** lkl_loop_blocked - how many system calls had to wait inside the kernel */
+unsigned long lkl_loop_blocked(void);
+
+/** lkl_loop_set_limit - such a call says EINTR after @ms (default 3000) */
+void lkl_loop_set_limit(unsigned int ms);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
