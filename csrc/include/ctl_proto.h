@@ -179,6 +179,7 @@ struct ctl_syscall_rep {
 	int64_t ret;		/* the stack's return value: >= 0 or -errno */
 };
 
+/* CTL_CANCEL: the reply is empty, also when no such call waits any more */
 struct ctl_cancel {
 	uint32_t id;		/* of the CTL_SYSCALL */
 };
@@ -196,7 +197,10 @@ struct ctl_owner {
 	char comm[16];		/* of that process, at that time */
 };
 
-/* CTL_EVENTS: subscribe; the reply is empty, CTL_EVENT frames follow */
+/*
+ * CTL_EVENTS: subscribe; the reply is empty, CTL_EVENT frames follow. A later
+ * CTL_EVENTS on the same connection replaces the earlier one.
+ */
 struct ctl_events {
 	uint32_t mask;
 };
@@ -209,7 +213,10 @@ struct ctl_event {
 	/* text follows to the end of the frame */
 };
 
-/* CTL_STOP: signal to every process of the target; SIGKILL after grace_ms */
+/*
+ * CTL_STOP: signal to every process of the target; SIGKILL after grace_ms. The
+ * reply is empty and comes at once; the end of the connection says it is done.
+ */
 struct ctl_stop {
 	uint32_t signal;
 	uint32_t grace_ms;

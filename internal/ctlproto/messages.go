@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ctlproto
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// HelloRequest is struct ctl_hello_req.
+type HelloRequest struct {
+	Magic   uint32
+	Version uint32 // the highest the client speaks
+}
+
+// Append appends the message in wire format to b.
+func (m HelloRequest) Append(b []byte) []byte {
+	b = le.AppendUint32(b, m.Magic)
+	return le.AppendUint32(b, m.Version)
+}
+
+// Unmarshal decodes the body of a CTL_HELLO request.
+func (m *HelloRequest) Unmarshal(b []byte) error {
+	if err := exact("hello request", b, 8); err != nil {
+		return err
+	}
+	*m = HelloRequest{Magic: le.Uint32(b), Version: le.Uint32(b[4:])}
+	return nil
+}
+
+// HelloReply is struct ctl_hello_rep with the strings that follow it.
+type HelloReply struct {
+	Version   uint32
+	State     uint32 // CTL_STATE_*
+	HostPID   uint32
+	TargetPID uint32 // 0: none yet, or gone
+	ABI       uint32 // CTL_ABI_*
+	StartNS   uint64 // CLOCK_MONOTONIC of the host at its start
+	Stack     string // the stack's name
+	Release   string // the kernel's release; empty before CTL_BOOT
+}
+
+const helloReplySize = 32
+
+// Append appends the message in wire format to b.
+func (m HelloReply) Append(b []byte) []byte {
+	b = le.AppendUint32(b, m.Version)
+	b = le.AppendUint32(b, m.State)
+	b = le.AppendUint32(b, m.HostPID)
+	b = le.AppendUint32(b, m.TargetPID)
+	b = le.AppendUint32(b, m.ABI)
+	b = le.AppendUint32(b, uint32(len(m.Stack)+len(m.Release)+2))
+	b = le.AppendUint64(b, m.StartNS)
+	b = append(b, m.Stack...)
+	b = append(b, 0)
+	b = append(b, m.Release...)
+	return append(b, 0)
+}
+
+// Unmarshal decodes the body of a CTL_HELLO reply.
+func (m *HelloReply) Unmarshal(b []byte) error {
+	if len(b) < helloReplySize {
+		return short("hello reply", len(b), helloReplySize)
+	}
+	n := uint64(le.Uint32(b[20:]))
+	if uint64(len(b)) != helloReplySize+n {
+		return fmt.Errorf("%w: hello reply of %d bytes announces %d bytes of strings", ErrMalformed, len(b), n)
+	}
+	stack, rest, ok := bytes.Cut(b[helloReplySize:], []byte{0})
+	release, tail, ok2 := bytes.Cut(rest, []byte{0})
+	if !ok || !ok2 || len(tail) != 0 {
+		return fmt.Errorf("%w: hello reply does not hold two terminated strings", ErrMalformed)
+	}
+	*m = HelloReply{
+		Version: le.Uint32(b), State: le.Uint32(b[4:]),
+		HostPID: le.Uint32(b[8:]), TargetPID: le.Uint32(b[12:]),
+		ABI: le.Uint32(b[16:]), StartNS: le.Uint64(b[24:]),
+		Stack: string(stack), Release: string(release),
+	}
+	return nil
+}
+
+// LinkAdd is struct ctl_link_add; the descriptor travels beside it.
+type LinkAdd struct {
+	Kind  uint32  // CTL_LINK_*
+	Flags uint32  // CTL_LINKF_*
+	MAC   [6]byte // all zero: the stack picks one
+	MTU   uint16  // 0: the stack's default
+}
+
+// Append appends the message in wire format to b.
+func (m LinkAdd) Append(b []byte) []byte {
+	b = le.AppendUint32(b, m.Kind)
+	b = le.AppendUint32(b, m.Flags)
+	b = append(b, m.MAC[:]...)
+	return le.AppendUint16(b, m.MTU)
+}
+
+// Unmarshal decodes the body of a CTL_LINK_ADD request.
+func (m *LinkAdd) Unmarshal(b []byte) error {
+	if err := exact("link request", b, 16); err != nil {
+		return err
+	}
+	*m = LinkAdd{Kind: le.Uint32(b), Flags: le.Uint32(b[4:]), MAC: [6]byte(b[8:14]), MTU: le.Uint16(b[14:])}
+	return nil
+}
+
+// LinkReply is struct ctl_link_rep.
+type LinkReply struct {
+	Dev     int32 // device id, for CTL_LINK_DEL
+	IfIndex int32 // in the stack; 0 before CTL_BOOT
+}
+
+// Append appends the message in wire format to b.
+func (m LinkReply) Append(b []byte) []byte {
+	b = le.AppendUint32(b, uint32(m.Dev))
+	return le.AppendUint32(b, uint32(m.IfIndex))
+}
+
+// Unmarshal decodes the body of a CTL_LINK_ADD reply.
+func (m *LinkReply) Unmarshal(b []byte) error {
+	if err := exact("link reply", b, 8); err != nil {
+		return err
+	}
+	*m = LinkReply{Dev: int32(le.Uint32(b)), IfIndex: int32(le.Uint32(b[4:]))}
+	return nil
+}
+
+// LinkDel is struct ctl_link_del.
+type LinkDel struct {
+	Dev int32
+}
+
+// Append appends the message in wire format to b.
+func (m LinkDel) Append(b []byte) []byte { return le.AppendUint32(b, uint32(m.Dev)) }
+
+// Unmarshal decodes the body of a CTL_LINK_DEL request.
+func (m *LinkDel) Unmarshal(b []byte) error {
+	if err := exact("link removal", b, 4); err != nil {
+		return err
+	}
+	m.Dev = int32(le.Uint32(b))
+	return nil
+}
+
+// Boot is struct ctl_boot with the kernel command line that follows it.
+type Boot struct {
+	Mem     uint64 // bytes; 0: the library's default
+	Cmdline string
+}
+
+// Append appends the message in wire format to b.
+func (m Boot) Append(b []byte) []byte {
+	b = le.AppendUint64(b, m.Mem)
+	b = le.AppendUint32(b, uint32(len(m.Cmdline)))
+	b = le.AppendUint32(b, 0)
+	return append(b, m.Cmdline...)
+}
+
+// Unmarshal decodes the body of a CTL_BOOT request.
+func (m *Boot) Unmarshal(b []byte) error {
+	if len(b) < 16 {
+		return short("boot request", len(b), 16)
+	}
+	if n := uint64(le.Uint32(b[8:])); uint64(len(b)) != 16+n {
+		return fmt.Errorf("%w: boot request of %d bytes announces a command line of %d", ErrMalformed, len(b), n)
+	}
+	*m = Boot{Mem: le.Uint64(b), Cmdline: string(b[16:])}
+	return nil
+}
+
+// Go is struct ctl_go with the path that follows it.
+type Go struct {
+	Flags      uint32 // CTL_GOF_*
+	SpinUS     uint32 // busy-wait before sleeping, in microseconds; 0: none
+	ResolvConf string // stands for the target's /etc/resolv.conf; empty: leave it
+}
+
+// Append appends the message in wire format to b.
+func (m Go) Append(b []byte) []byte {
+	b = le.AppendUint32(b, m.Flags)
+	b = le.AppendUint32(b, m.SpinUS)
+	b = le.AppendUint32(b, uint32(len(m.ResolvConf)))
+	b = le.AppendUint32(b, 0)
+	return append(b, m.ResolvConf...)
+}
+
+// Unmarshal decodes the body of a CTL_GO request.
+func (m *Go) Unmarshal(b []byte) error {
+	if len(b) < 16 {
+		return short("go request", len(b), 16)
+	}
+	if n := uint64(le.Uint32(b[8:])); uint64(len(b)) != 16+n {
+		return fmt.Errorf("%w: go request of %d bytes announces a path of %d", ErrMalformed, len(b), n)
+	}
+	*m = Go{Flags: le.Uint32(b), SpinUS: le.Uint32(b[4:]), ResolvConf: string(b[16:])}
+	return nil
+}
+
+// GoReply is the body of the reply to CTL_GO.
+type GoReply struct {
+	PID uint32 // the target's
+}
+
+// Append appends the message in wire format to b.
+func (m GoReply) Append(b []byte) []byte { return le.AppendUint32(b, m.PID) }
+
+// Unmarshal decodes the body of a CTL_GO reply.
+func (m *GoReply) Unmarshal(b []byte) error {
+	if err := exact("go reply", b, 4); err != nil {
+		return err
+	}
+	m.PID = le.Uint32(b)
+	return nil
+}
+
+// Cancel is struct ctl_cancel.
+type Cancel struct {
+	ID uint32 // of the CTL_SYSCALL
+}
+
+// Append appends the message in wire format to b.
+func (m Cancel) Append(b []byte) []byte { return le.AppendUint32(b, m.ID) }
+
+// Unmarshal decodes the body of a CTL_CANCEL request.
+func (m *Cancel) Unmarshal(b []byte) error {
+	if err := exact("cancel request", b, 4); err != nil {
+		return err
+	}
+	m.ID = le.Uint32(b)
+	return nil
+}
+
+// Owner is struct ctl_owner: whose socket a socket of the stack is.
+type Owner struct {
+	StackIno   uint64 // inode in the stack, as ss and /proc/net show it
+	CarrierIno uint64 // inode of the target's end on the host, as in /proc/PID/fd
+	PID        uint32 // the process that made it
+	Conn       uint32 // connection number
+	StackFD    int32
+	Flags      uint32
+	Comm       string // of that process, at that time; at most 15 bytes
+}
+
+const (
+	ownerSize = 48
+	commSize  = 16 // TASK_COMM_LEN, include/linux/sched.h
+)
+
+// AppendOwners appends the body of a CTL_OWNERS reply to b.
+func AppendOwners(b []byte, owners []Owner) []byte {
+	for _, o := range owners {
+		b = le.AppendUint64(b, o.StackIno)
+		b = le.AppendUint64(b, o.CarrierIno)
+		b = le.AppendUint32(b, o.PID)
+		b = le.AppendUint32(b, o.Conn)
+		b = le.AppendUint32(b, uint32(o.StackFD))
+		b = le.AppendUint32(b, o.Flags)
+		var comm [commSize]byte
+		copy(comm[:commSize-1], o.Comm)
+		b = append(b, comm[:]...)
+	}
+	return b
+}
+
+// UnmarshalOwners decodes the body of a CTL_OWNERS reply.
+func UnmarshalOwners(b []byte) ([]Owner, error) {
+	if len(b)%ownerSize != 0 {
+		return nil, fmt.Errorf("%w: owners of %d bytes, want a multiple of %d", ErrMalformed, len(b), ownerSize)
+	}
+	owners := make([]Owner, 0, len(b)/ownerSize)
+	for ; len(b) > 0; b = b[ownerSize:] {
+		comm, _, _ := bytes.Cut(b[32:ownerSize], []byte{0})
+		owners = append(owners, Owner{
+			StackIno: le.Uint64(b), CarrierIno: le.Uint64(b[8:]),
+			PID: le.Uint32(b[16:]), Conn: le.Uint32(b[20:]),
+			StackFD: int32(le.Uint32(b[24:])), Flags: le.Uint32(b[28:]),
+			Comm: string(comm),
+		})
+	}
+	return owners, nil
+}
+
+// Events is struct ctl_events: a subscription.
+type Events struct {
+	Mask uint32 // CTL_EV_*
+}
+
+// Append appends the message in wire format to b.
+func (m Events) Append(b []byte) []byte { return le.AppendUint32(b, m.Mask) }
+
+// Unmarshal decodes the body of a CTL_EVENTS request.
+func (m *Events) Unmarshal(b []byte) error {
+	if err := exact("events request", b, 4); err != nil {
+		return err
+	}
+	m.Mask = le.Uint32(b)
+	return nil
+}
+
+// Event is struct ctl_event with the text that follows it.
+type Event struct {
+	Kind   uint32 // one of CTL_EV_*
+	PID    uint32
+	TimeNS uint64 // CLOCK_MONOTONIC
+	Arg    int64  // by kind: wait status, connection number, device id
+	Text   string
+}
+
+const eventSize = 24
+
+// Append appends the message in wire format to b.
+func (m Event) Append(b []byte) []byte {
+	b = le.AppendUint32(b, m.Kind)
+	b = le.AppendUint32(b, m.PID)
+	b = le.AppendUint64(b, m.TimeNS)
+	b = le.AppendUint64(b, uint64(m.Arg))
+	return append(b, m.Text...)
+}
+
+// Unmarshal decodes the body of a CTL_EVENT frame.
+func (m *Event) Unmarshal(b []byte) error {
+	if len(b) < eventSize {
+		return short("event", len(b), eventSize)
+	}
+	*m = Event{
+		Kind: le.Uint32(b), PID: le.Uint32(b[4:]),
+		TimeNS: le.Uint64(b[8:]), Arg: int64(le.Uint64(b[16:])),
+		Text: string(b[eventSize:]),
+	}
+	return nil
+}
+
+// Stop is struct ctl_stop.
+type Stop struct {
+	Signal  uint32
+	GraceMS uint32 // SIGKILL after this many milliseconds
+}
+
+// Append appends the message in wire format to b.
+func (m Stop) Append(b []byte) []byte {
+	b = le.AppendUint32(b, m.Signal)
+	return le.AppendUint32(b, m.GraceMS)
+}
+
+// Unmarshal decodes the body of a CTL_STOP request.
+func (m *Stop) Unmarshal(b []byte) error {
+	if err := exact("stop request", b, 8); err != nil {
+		return err
+	}
+	*m = Stop{Signal: le.Uint32(b), GraceMS: le.Uint32(b[4:])}
+	return nil
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ctlproto
+
+import "fmt"
+
+// Syscall is struct ctl_syscall with its buffers: a call to be made in the
+// stack, with the host architecture's own number.
+type Syscall struct {
+	Nr         uint32
+	TimeoutMS  uint32 // > 0: how long EAGAIN is held back
+	WaitEvents uint32 // EPOLLIN ... on the descriptor in Args[0]
+	Args       [6]uint64
+	Bufs       []Buf
+}
+
+// Buf is struct ctl_buf with the bytes that go with it.
+type Buf struct {
+	Place  uint8 // argument 0..5, or the index of the buffer that points to this one
+	Flags  uint8 // CTL_BUF_*
+	Offset uint16
+	Len    uint32
+	Data   []byte // of Len bytes in a request when Flags has CTL_BUF_IN, else nil
+}
+
+const (
+	syscallSize = 64
+	bufSize     = 8
+)
+
+// Append appends the message in wire format to b. It refuses what Unmarshal
+// would refuse.
+func (m Syscall) Append(b []byte) ([]byte, error) {
+	b = le.AppendUint32(b, m.Nr)
+	b = le.AppendUint32(b, uint32(len(m.Bufs)))
+	b = le.AppendUint32(b, m.TimeoutMS)
+	b = le.AppendUint32(b, m.WaitEvents)
+	for _, a := range m.Args {
+		b = le.AppendUint64(b, a)
+	}
+	if len(m.Bufs) > CTL_SYSCALL_BUFS {
+		return nil, fmt.Errorf("%w: call with %d buffers, at most %d", ErrMalformed, len(m.Bufs), CTL_SYSCALL_BUFS)
+	}
+	for i, d := range m.Bufs {
+		if err := d.check(i, m.Bufs); err != nil {
+			return nil, err
+		}
+		b = append(b, d.Place, d.Flags)
+		b = le.AppendUint16(b, d.Offset)
+		b = le.AppendUint32(b, d.Len)
+	}
+	for i, d := range m.Bufs {
+		if d.Flags&CTL_BUF_IN == 0 {
+			continue
+		}
+		if uint64(len(d.Data)) != uint64(d.Len) {
+			return nil, fmt.Errorf("%w: buffer %d has %d bytes, says %d", ErrMalformed, i, len(d.Data), d.Len)
+		}
+		b = append(b, d.Data...)
+	}
+	return b, nil
+}
+
+// Unmarshal decodes the body of a CTL_SYSCALL request. Data of the buffers
+// points into b.
+func (m *Syscall) Unmarshal(b []byte) error {
+	if len(b) < syscallSize {
+		return short("call", len(b), syscallSize)
+	}
+	nbuf := le.Uint32(b[4:])
+	if nbuf > CTL_SYSCALL_BUFS {
+		return fmt.Errorf("%w: call with %d buffers, at most %d", ErrMalformed, nbuf, CTL_SYSCALL_BUFS)
+	}
+	s := Syscall{Nr: le.Uint32(b), TimeoutMS: le.Uint32(b[8:]), WaitEvents: le.Uint32(b[12:])}
+	for i := range s.Args {
+		s.Args[i] = le.Uint64(b[16+8*i:])
+	}
+	b = b[syscallSize:]
+	if len(b) < int(nbuf)*bufSize {
+		return short("buffers of a call", len(b), int(nbuf)*bufSize)
+	}
+	data := b[int(nbuf)*bufSize:]
+	var total uint64
+	for i := range int(nbuf) {
+		d := Buf{Place: b[0], Flags: b[1], Offset: le.Uint16(b[2:]), Len: le.Uint32(b[4:])}
+		b = b[bufSize:]
+		if err := d.check(i, s.Bufs); err != nil {
+			return err
+		}
+		if total += uint64(d.Len); total > CTL_FRAME_MAX {
+			return fmt.Errorf("%w: call with more than %d bytes of buffers", ErrMalformed, CTL_FRAME_MAX)
+		}
+		s.Bufs = append(s.Bufs, d)
+	}
+	for i := range s.Bufs {
+		d := &s.Bufs[i]
+		if d.Flags&CTL_BUF_IN == 0 {
+			continue
+		}
+		if uint64(len(data)) < uint64(d.Len) {
+			return short("buffer of a call", len(data), int(d.Len))
+		}
+		d.Data, data = data[:d.Len:d.Len], data[d.Len:]
+	}
+	if len(data) != 0 {
+		return fmt.Errorf("%w: call with %d bytes behind its last buffer", ErrMalformed, len(data))
+	}
+	*m = s
+	return nil
+}
+
+// check is what the header demands of buffer i; those before it are in bufs.
+func (d Buf) check(i int, bufs []Buf) error {
+	if d.Flags&^(CTL_BUF_INOUT|CTL_BUF_IN_BUF) != 0 || d.Flags&CTL_BUF_INOUT == 0 {
+		return fmt.Errorf("%w: buffer %d has flags %#x", ErrMalformed, i, d.Flags)
+	}
+	if d.Flags&CTL_BUF_IN_BUF == 0 {
+		if d.Place > 5 || d.Offset != 0 {
+			return fmt.Errorf("%w: buffer %d is for argument %d, offset %d", ErrMalformed, i, d.Place, d.Offset)
+		}
+		return nil
+	}
+	if int(d.Place) >= i {
+		return fmt.Errorf("%w: buffer %d lies in buffer %d, which does not come before it", ErrMalformed, i, d.Place)
+	}
+	if d.Offset%8 != 0 || uint64(d.Offset)+8 > uint64(bufs[d.Place].Len) {
+		return fmt.Errorf("%w: buffer %d's address does not fit at offset %d of buffer %d", ErrMalformed, i, d.Offset, d.Place)
+	}
+	return nil
+}
+
+// SyscallReply is struct ctl_syscall_rep with the bytes of the OUT and INOUT
+// buffers that follow it.
+type SyscallReply struct {
+	Ret int64 // the stack's return value: >= 0 or a negative errno
+	Out []byte
+}
+
+// Append appends the message in wire format to b.
+func (m SyscallReply) Append(b []byte) []byte {
+	b = le.AppendUint64(b, uint64(m.Ret))
+	return append(b, m.Out...)
+}
+
+// Unmarshal decodes the body of a CTL_SYSCALL reply. Out points into b.
+func (m *SyscallReply) Unmarshal(b []byte) error {
+	if len(b) < 8 {
+		return short("call's reply", len(b), 8)
+	}
+	*m = SyscallReply{Ret: int64(le.Uint64(b)), Out: b[8:]}
+	return nil
+}
