@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package instance
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// RunningError says that the name asked for is taken.
+type RunningError struct {
+	Name string
+	PID  int // of its lklrun; 0: not known yet
+}
+
+func (e *RunningError) Error() string {
+	if e.PID == 0 {
+		return fmt.Sprintf("instance %q is running: choose another --name", e.Name)
+	}
+	return fmt.Sprintf("instance %q is running (pid %d): choose another --name", e.Name, e.PID)
+}
+
+// Dir is a run directory whose lock this process holds.
+type Dir struct {
+	Path string
+	Name string
+	lock *os.File
+	// Leftover: the directory was there, from a run that is over, and its
+	// journal has to be replayed before the directory is used or removed.
+	Leftover bool
+}
+
+// Create makes and locks the run directory of the instance called name. When a
+// leftover of that name lies there it takes that over and says so in Leftover.
+// The error is a *RunningError when the name is in use.
+func Create(name string) (*Dir, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	base := Root()
+	if err := makeRoot(base, os.Geteuid()); err != nil {
+		return nil, err
+	}
+	return create(base, name)
+}
+
+// CreateAny does the same with the first of base, base-2, base-3, ... that is
+// neither running nor left over.
+func CreateAny(base string) (*Dir, error) {
+	const tries = 10000
+	for n := 1; n <= tries; n++ {
+		name := base
+		if n > 1 {
+			name += "-" + strconv.Itoa(n)
+		}
+		if _, err := os.Lstat(filepath.Join(Root(), name)); err == nil {
+			continue
+		}
+		d, err := Create(name)
+		var running *RunningError
+		if errors.As(err, &running) {
+			continue // somebody was faster
+		}
+		if err == nil && d.Leftover { // and died again at once
+			d.release()
+			continue
+		}
+		return d, err
+	}
+	return nil, fmt.Errorf("%d instances called %s are running: choose a --name", tries, base)
+}
+
+// makeRoot makes the directory above the run directories. In /tmp anybody may
+// have been there first, so it must be ours alone.
+func makeRoot(path string, uid int) error {
+	err := os.Mkdir(path, 0o700)
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, fs.ErrExist) {
+		return runDirError(path, err)
+	}
+	st, err := os.Lstat(path)
+	if err != nil {
+		return runDirError(path, err)
+	}
+	var sys unix.Stat_t
+	if err := unix.Lstat(path, &sys); err != nil {
+		return runDirError(path, err)
+	}
+	switch {
+	case !st.IsDir():
+		return fmt.Errorf("run directory %s: not a directory; remove it or set XDG_RUNTIME_DIR", path)
+	case int(sys.Uid) != uid:
+		return fmt.Errorf("run directory %s belongs to uid %d; set XDG_RUNTIME_DIR to a directory of your own", path, sys.Uid)
+	case st.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("run directory %s can be written by others; chmod 700 %s", path, path)
+	}
+	return nil
+}
+
+// runDirError turns what the file system says into a line with its remedy.
+func runDirError(path string, err error) error {
+	var errno unix.Errno
+	if !errors.As(err, &errno) {
+		return fmt.Errorf("run directory %s: %w", path, err)
+	}
+	var remedy string
+	switch errno {
+	case unix.ENOSPC, unix.EDQUOT:
+		remedy = "; free some space there"
+	case unix.ENOENT:
+		remedy = "; make " + filepath.Dir(path)
+	case unix.EACCES, unix.EROFS, unix.EPERM:
+		remedy = "; make it writable"
+	}
+	if remedy != "" && os.Geteuid() != 0 {
+		remedy += " or set XDG_RUNTIME_DIR to another directory"
+	}
+	return fmt.Errorf("run directory %s: %w%s", path, errno, remedy)
+}
+
+func create(base, name string) (*Dir, error) {
+	path := filepath.Join(base, name)
+	// struct sockaddr_un, linux/un.h: 108 bytes with the terminator.
+	if n := len(filepath.Join(path, SocketFile)); n > 107 {
+		return nil, fmt.Errorf("run directory %s: the path of its control socket would have %d characters; at most 107 are possible, set XDG_RUNTIME_DIR to a shorter one", path, n)
+	}
+	for range 10 {
+		err := os.Mkdir(path, 0o700)
+		old := errors.Is(err, fs.ErrExist)
+		if err != nil && !old {
+			return nil, runDirError(path, err)
+		}
+		f, err := lockDir(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue // removed by its last owner between the two calls
+		case errors.Is(err, unix.EAGAIN):
+			info, ierr := inspect(path)
+			if ierr != nil {
+				continue
+			}
+			return nil, &RunningError{Name: name, PID: info.PID}
+		case err != nil:
+			if !old {
+				_ = os.Remove(path)
+			}
+			return nil, runDirError(path, err)
+		}
+		return &Dir{Path: path, Name: name, lock: f, Leftover: old}, nil
+	}
+	return nil, fmt.Errorf("run directory %s comes and goes: choose another --name", path)
+}
+
+// lockDir opens and takes the lock of the run directory at path. A lock taken
+// on a file that was removed meanwhile is fs.ErrNotExist.
+func lockDir(path string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(path, LockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := takeLock(f.Fd()); err != nil {
+		f.Close()
+		return nil, err
+	}
+	if !sameFile(f, filepath.Join(path, LockFile)) {
+		f.Close()
+		return nil, fs.ErrNotExist
+	}
+	return f, nil
+}
+
+func sameFile(f *os.File, path string) bool {
+	a, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	b, err := os.Lstat(path)
+	return err == nil && os.SameFile(a, b)
+}
+
+// Take locks an existing run directory for its clean-up. The lock may be one
+// that this process inherited with an open descriptor: lklhost hands itself
+// over to `lklrun cleanup` when lklrun has died. A directory in use is a
+// *RunningError.
+func Take(path string) (*Dir, error) {
+	path = filepath.Clean(path)
+	name := filepath.Base(path)
+	if _, err := os.Lstat(filepath.Join(path, LockFile)); err != nil {
+		return nil, err
+	}
+	if f := inheritedLock(path); f != nil {
+		return &Dir{Path: path, Name: name, lock: f, Leftover: true}, nil
+	}
+	f, err := lockDir(path)
+	if errors.Is(err, unix.EAGAIN) {
+		running := &RunningError{Name: name}
+		if info, err := inspect(path); err == nil {
+			running.PID = info.PID
+		}
+		return nil, running
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Dir{Path: path, Name: name, lock: f, Leftover: true}, nil
+}
+
+// inheritedLock finds among this process's descriptors one of the lock file
+// that holds the lock: taking it once more is granted at once, because it
+// belongs to the open file description.
+func inheritedLock(path string) *os.File {
+	lock := filepath.Join(path, LockFile)
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return nil
+	}
+	for _, e := range fds {
+		n, err := strconv.Atoi(e.Name())
+		if err != nil || n < 3 {
+			continue
+		}
+		var a, b unix.Stat_t
+		if unix.Fstat(n, &a) != nil || unix.Lstat(lock, &b) != nil ||
+			a.Dev != b.Dev || a.Ino != b.Ino {
+			continue
+		}
+		if takeLock(uintptr(n)) == nil {
+			dup, err := unix.FcntlInt(uintptr(n), unix.F_DUPFD_CLOEXEC, 3)
+			if err != nil {
+				return nil
+			}
+			return os.NewFile(uintptr(dup), lock)
+		}
+	}
+	return nil
+}
+
+// LockFD is the descriptor of the held lock, to be inherited by lklhost.
+func (d *Dir) LockFD() *os.File { return d.lock }
+
+// File is the path of one of the directory's files.
+func (d *Dir) File(name string) string { return filepath.Join(d.Path, name) }
+
+// WriteState replaces state.json in one step.
+func (d *Dir) WriteState(s *State) error {
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	return d.WriteFile(StateFile, append(data, '\n'))
+}
+
+// WriteFile replaces one of the directory's files in one step, so that a
+// reader sees the old content or the new one.
+func (d *Dir) WriteFile(name string, data []byte) error {
+	tmp := d.File(name + ".new")
+	if err := os.WriteFile(tmp, data, 0o600); err != nil {
+		_ = os.Remove(tmp)
+		return runDirError(d.Path, err)
+	}
+	if err := os.Rename(tmp, d.File(name)); err != nil {
+		_ = os.Remove(tmp)
+		return runDirError(d.Path, err)
+	}
+	return nil
+}
+
+// Reset empties a leftover directory whose journal has been replayed.
+func (d *Dir) Reset() error {
+	entries, err := os.ReadDir(d.Path)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() != LockFile {
+			if err := os.RemoveAll(d.File(e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	d.Leftover = false
+	return nil
+}
+
+// Remove deletes the directory and gives the lock back; the lock file goes
+// last, so that what is half deleted is never taken for something in use.
+func (d *Dir) Remove() error {
+	defer d.release()
+	err := d.Reset()
+	if rerr := os.Remove(d.File(LockFile)); err == nil {
+		err = rerr
+	}
+	if rerr := os.Remove(d.Path); err == nil {
+		err = rerr
+	}
+	if err != nil {
+		return fmt.Errorf("removing run directory: %w", err)
+	}
+	return nil
+}
+
+func (d *Dir) release() {
+	if d.lock != nil {
+		d.lock.Close()
+		d.lock = nil
+	}
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package instance
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestRoot(t *testing.T) {
+	env := func(v string) func(string) string {
+		return func(k string) string {
+			if k == "XDG_RUNTIME_DIR" {
+				return v
+			}
+			return ""
+		}
+	}
+	for _, tc := range []struct {
+		uid  int
+		xdg  string
+		want string
+	}{
+		{0, "/run/user/0", "/run/lklrun"},
+		{1000, "/run/user/1000", "/run/user/1000/lklrun"},
+		{1000, "", "/tmp/lklrun-1000"},
+		{1000, "relative", "/tmp/lklrun-1000"},
+	} {
+		if got := root(tc.uid, env(tc.xdg)); got != tc.want {
+			t.Errorf("root(%d, %q) = %q, want %q", tc.uid, tc.xdg, got, tc.want)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	for _, ok := range []string{"a", "curl-2", "A.b_c", "9"} {
+		if err := CheckName(ok); err != nil {
+			t.Errorf("CheckName(%q): %v", ok, err)
+		}
+	}
+	for _, bad := range []string{"", ".", "..", "-x", "a/b", "a b", "ü", strings.Repeat("x", MaxName+1)} {
+		if CheckName(bad) == nil {
+			t.Errorf("CheckName(%q) passed", bad)
+		}
+	}
+	for in, want := range map[string]string{
+		"curl": "curl", "/usr/bin/python3.11": "python3.11", "./my prog": "myprog",
+		"--": "run", "/": "run", "…": "run", strings.Repeat("y", 99): strings.Repeat("y", MaxName-6),
+	} {
+		got := BaseName(in)
+		if got != want {
+			t.Errorf("BaseName(%q) = %q, want %q", in, got, want)
+		}
+		if err := CheckName(got); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestLife(t *testing.T) {
+	base := t.TempDir()
+	d, err := create(base, "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Leftover {
+		t.Error("a new directory is called a leftover")
+	}
+	want := State{Name: "one", PID: os.Getpid(), Stack: "mptcp", Command: []string{"curl", "-s"}}
+	if err := d.WriteState(&want); err != nil {
+		t.Fatal(err)
+	}
+
+	_, err = create(base, "one")
+	var running *RunningError
+	if !errors.As(err, &running) || running.PID != os.Getpid() {
+		t.Errorf("second create: %v", err)
+	}
+	if _, err = Take(d.Path); err != nil {
+		// Our own descriptor holds the lock: that is the hand-over.
+		t.Errorf("take with the lock inherited: %v", err)
+	}
+
+	got, err := open(base, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got.State); diff != "" {
+		t.Error(diff)
+	}
+	if !got.Running || got.Socket() != filepath.Join(base, "one", "ctl.sock") {
+		t.Errorf("%+v", got)
+	}
+
+	two, err := create(base, "two")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = open(base, "")
+	if err == nil || !strings.Contains(err.Error(), "one, two") {
+		t.Errorf("choice among two: %v", err)
+	}
+	if _, err = open(base, "two"); err != nil {
+		t.Error(err)
+	}
+	if err := two.Remove(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(two.Path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is still there", two.Path)
+	}
+	if err := d.Remove(); err != nil {
+		t.Error(err)
+	}
+	if _, err = open(base, "one"); err == nil {
+		t.Error("a removed instance can be opened")
+	}
+}
+
+// A lock handed down to a child outlives its maker's own descriptor, which is
+// what makes lklhost and lklrun one owner.
+func TestLockInherited(t *testing.T) {
+	base := t.TempDir()
+	d, err := create(base, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("cat")
+	cmd.ExtraFiles = []*os.File{d.LockFD()}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	d.release()
+	if _, err := create(base, "x"); err == nil {
+		t.Error("the lock was free though a child holds it")
+	}
+	if i, err := inspect(d.Path); err != nil || !i.Running {
+		t.Errorf("inspect: %+v, %v", i, err)
+	}
+	in.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if i, err := inspect(d.Path); err != nil || i.Running {
+		t.Errorf("inspect after the end: %+v, %v", i, err)
+	}
+	again, err := create(base, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !again.Leftover {
+		t.Error("a leftover is not called one")
+	}
+	if err := again.Remove(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	base := t.TempDir()
+	if _, err := create(filepath.Join(base, strings.Repeat("d", 90)), "x"); err == nil || !strings.Contains(err.Error(), "107") {
+		t.Errorf("long path: %v", err)
+	}
+	if _, err := create(filepath.Join(base, "nowhere"), "x"); err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("missing root: %v", err)
+	}
+	open := filepath.Join(base, "open")
+	if err := os.Mkdir(open, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(open, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := makeRoot(open, os.Geteuid()); err == nil {
+		t.Error("a root directory that others can write to was accepted")
+	}
+	if err := makeRoot(open, os.Geteuid()+1); err == nil {
+		t.Error("somebody else's root directory was accepted")
+	}
+	file := filepath.Join(base, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := makeRoot(file, os.Geteuid()); err == nil {
+		t.Error("a file was accepted as the root directory")
+	}
+}
