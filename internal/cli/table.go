@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// Absent stands in a table for what the stack does not know: not 0, which
+// would be a value.
+const Absent = "-"
+
+// Table prints rows in columns as wide as their widest cell, two blanks apart.
+// Nothing is drawn around it: each line splits into its fields.
+type Table struct {
+	head  []string
+	right map[int]bool
+	rows  [][]string
+}
+
+// NewTable makes a table with a heading for each column; a heading that starts
+// with '>' (which is not printed) aligns its column to the right.
+func NewTable(head ...string) *Table {
+	t := &Table{right: map[int]bool{}}
+	for i, h := range head {
+		if strings.HasPrefix(h, ">") {
+			t.right[i], h = true, h[1:]
+		}
+		t.head = append(t.head, h)
+	}
+	return t
+}
+
+// Row adds a row; empty cells are printed as Absent.
+func (t *Table) Row(cells ...string) {
+	row := make([]string, len(t.head))
+	copy(row, cells)
+	for i := range row {
+		if row[i] == "" {
+			row[i] = Absent
+		}
+	}
+	t.rows = append(t.rows, row)
+}
+
+// Len returns the number of rows.
+func (t *Table) Len() int { return len(t.rows) }
+
+// Write prints heading and rows.
+func (t *Table) Write(w io.Writer) error {
+	lines := append([][]string{t.head}, t.rows...)
+	width := make([]int, len(t.head))
+	for _, line := range lines {
+		for i, cell := range line {
+			width[i] = max(width[i], utf8.RuneCountInString(cell))
+		}
+	}
+	var b strings.Builder
+	for _, line := range lines {
+		for i, cell := range line {
+			if i > 0 {
+				b.WriteString("  ")
+			}
+			fill := strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell))
+			switch {
+			case t.right[i]:
+				b.WriteString(fill + cell)
+			case i == len(line)-1:
+				b.WriteString(cell) // nothing trails
+			default:
+				b.WriteString(cell + fill)
+			}
+		}
+		b.WriteByte('\n')
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

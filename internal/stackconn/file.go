@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stackconn
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"sort"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// fileMax bounds what ReadFile gathers: the largest file of a stack, the route
+// or socket tables under /proc/net, stays far below.
+const fileMax = 256 << 20
+
+// readSize is the size of one read: /proc fills a buffer with whole lines.
+const readSize = 64 << 10
+
+// File is an open file in the stack's name space.
+type File struct {
+	c    *Conn
+	fd   int
+	path string
+}
+
+// Open opens a file in the stack; flags are unix.O_*.
+func (c *Conn) Open(ctx context.Context, path string, flags int) (*File, error) {
+	fd, err := c.Syscall(ctx, Call{
+		Nr:   unix.SYS_OPENAT,
+		Args: []any{unix.AT_FDCWD, CString(path), flags | unix.O_NONBLOCK | unix.O_CLOEXEC | unix.O_NOCTTY, 0},
+	})
+	if err != nil {
+		return nil, &fs.PathError{Op: "opening", Path: path, Err: err}
+	}
+	return &File{c: c, fd: int(fd), path: path}, nil
+}
+
+// Read reads what there is; at the end it returns io.EOF.
+func (f *File) Read(ctx context.Context, p []byte) (int, error) {
+	p = p[:min(len(p), transferMax)]
+	n, err := f.c.Syscall(ctx, Call{Nr: unix.SYS_READ, Args: []any{f.fd, Out(p), len(p)}})
+	if err != nil {
+		return 0, &fs.PathError{Op: "reading", Path: f.path, Err: err}
+	}
+	if n == 0 && len(p) > 0 {
+		return 0, io.EOF
+	}
+	return int(n), nil
+}
+
+// Write writes p with one call: a file under /proc/sys takes a value whole.
+func (f *File) Write(ctx context.Context, p []byte) (int, error) {
+	n, err := f.c.Syscall(ctx, Call{Nr: unix.SYS_WRITE, Args: []any{f.fd, In(p), len(p)}})
+	if err != nil {
+		return 0, &fs.PathError{Op: "writing", Path: f.path, Err: err}
+	}
+	if int(n) < len(p) {
+		return int(n), &fs.PathError{Op: "writing", Path: f.path, Err: io.ErrShortWrite}
+	}
+	return int(n), nil
+}
+
+// Close closes the file. It has a limit of its own.
+func (f *File) Close() error { return f.c.closeFD(f.fd) }
+
+// ReadFile returns what the file at path holds.
+func (c *Conn) ReadFile(ctx context.Context, path string) ([]byte, error) {
+	f, err := c.Open(ctx, path, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var all []byte
+	buf := make([]byte, readSize)
+	for {
+		n, err := f.Read(ctx, buf)
+		all = append(all, buf[:n]...)
+		if err == io.EOF {
+			return all, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(all) > fileMax {
+			return nil, &fs.PathError{Op: "reading", Path: path, Err: syscall.EFBIG}
+		}
+	}
+}
+
+// WriteFile writes data to the existing file at path with one call.
+func (c *Conn) WriteFile(ctx context.Context, path string, data []byte) error {
+	f, err := c.Open(ctx, path, unix.O_WRONLY)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(ctx, data)
+	return errors.Join(err, f.Close())
+}
+
+// DirEntry is one name in a directory of the stack.
+type DirEntry struct {
+	Name string
+	Type uint8 // unix.DT_*
+}
+
+// IsDir says whether the entry is a directory.
+func (e DirEntry) IsDir() bool { return e.Type == unix.DT_DIR }
+
+// ReadDir lists the directory at path, sorted by name, without "." and "..".
+func (c *Conn) ReadDir(ctx context.Context, path string) ([]DirEntry, error) {
+	f, err := c.Open(ctx, path, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var entries []DirEntry
+	buf := make([]byte, readSize)
+	for {
+		n, err := c.Syscall(ctx, Call{Nr: unix.SYS_GETDENTS64, Args: []any{f.fd, Out(buf), len(buf)}})
+		if err != nil {
+			return nil, &fs.PathError{Op: "listing", Path: path, Err: err}
+		}
+		if n == 0 {
+			break
+		}
+		if entries, err = parseDirents(entries, buf[:n]); err != nil {
+			return nil, &fs.PathError{Op: "listing", Path: path, Err: err}
+		}
+	}
+	sort.Slice(entries, func(i, j int) bool { return entries[i].Name < entries[j].Name })
+	return entries, nil
+}
+
+// parseDirents decodes struct linux_dirent64, include/linux/dirent.h:
+// d_ino, d_off (8 bytes each), d_reclen (2), d_type (1), d_name.
+func parseDirents(entries []DirEntry, b []byte) ([]DirEntry, error) {
+	const head = 19
+	for len(b) > 0 {
+		if len(b) < head {
+			return nil, fmt.Errorf("directory entry of %d bytes", len(b))
+		}
+		size := int(binary.LittleEndian.Uint16(b[16:]))
+		if size < head || size > len(b) {
+			return nil, fmt.Errorf("directory entry says it has %d bytes of %d", size, len(b))
+		}
+		name, _, _ := strings.Cut(string(b[head:size]), "\x00")
+		if name != "." && name != ".." {
+			entries = append(entries, DirEntry{Name: name, Type: b[18]})
+		}
+		b = b[size:]
+	}
+	return entries, nil
+}
+
+// Mkdir makes a directory in the stack; one that exists will do.
+func (c *Conn) Mkdir(ctx context.Context, path string) error {
+	_, err := c.Syscall(ctx, Call{Nr: unix.SYS_MKDIRAT, Args: []any{unix.AT_FDCWD, CString(path), 0o755}})
+	if err != nil && !errors.Is(err, syscall.EEXIST) {
+		return &fs.PathError{Op: "making directory", Path: path, Err: err}
+	}
+	return nil
+}
+
+// Mount mounts a pseudo file system at path.
+func (c *Conn) Mount(ctx context.Context, fstype, path string) error {
+	_, err := c.Syscall(ctx, Call{
+		Nr:   unix.SYS_MOUNT,
+		Args: []any{CString(fstype), CString(path), CString(fstype), unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, nil},
+	})
+	if err != nil {
+		return &fs.PathError{Op: "mounting " + fstype + " on", Path: path, Err: err}
+	}
+	return nil
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stackconn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/ctlproto"
+)
+
+// Buffer is memory that an argument of a call points to.
+type Buffer struct {
+	// Data is sent with In and InOut, and is where the outcome of Out and
+	// InOut is written: its length is the length of the memory.
+	Data []byte
+
+	flags uint8
+	ptrs  []pointer
+}
+
+// pointer is the address of a buffer inside another.
+type pointer struct {
+	offset int
+	to     *Buffer
+}
+
+// In is memory that the call reads.
+func In(data []byte) *Buffer { return &Buffer{Data: data, flags: ctlproto.CTL_BUF_IN} }
+
+// Out is memory that the call writes; the call finds it zeroed. On an error of
+// the call data is untouched.
+func Out(data []byte) *Buffer { return &Buffer{Data: data, flags: ctlproto.CTL_BUF_OUT} }
+
+// InOut is memory that the call reads and writes.
+func InOut(data []byte) *Buffer { return &Buffer{Data: data, flags: ctlproto.CTL_BUF_INOUT} }
+
+// Point makes the eight bytes at offset of b hold the address of to, as msg_iov
+// of a struct msghdr does. offset is a multiple of 8. It returns b.
+func (b *Buffer) Point(offset int, to *Buffer) *Buffer {
+	b.ptrs = append(b.ptrs, pointer{offset, to})
+	return b
+}
+
+// CString is a terminated string that the call reads.
+func CString(s string) *Buffer { return In(append([]byte(s), 0)) }
+
+// Call is a system call to be made in the stack.
+type Call struct {
+	// Nr is the call's number on the host's architecture: unix.SYS_*.
+	Nr uint32
+
+	// Args are up to six arguments: int, uint32, uint64, uintptr, *Buffer, or
+	// nil for 0.
+	Args []any
+
+	// Wait, when not zero, lets a call that says EAGAIN wait for these events
+	// (unix.EPOLLIN ...) on the descriptor that is its first argument: until
+	// Timeout has passed, or the context is done. The descriptor must be
+	// non-blocking.
+	Wait    uint32
+	Timeout time.Duration
+}
+
+// Syscall makes a call in the stack and returns what the call returned. An
+// error of the call itself is a bare syscall.Errno.
+//
+// When the context ends first, the call is cancelled and the context's error
+// returned, unless the call went through meanwhile.
+func (c *Conn) Syscall(ctx context.Context, call Call) (int64, error) {
+	m := ctlproto.Syscall{Nr: call.Nr}
+	if call.Wait != 0 && call.Timeout > 0 {
+		m.WaitEvents, m.TimeoutMS = call.Wait, milliseconds(call.Timeout)
+	}
+	outs, err := arguments(&m, call.Args)
+	if err != nil {
+		return 0, fmt.Errorf("system call %d: %w", call.Nr, err)
+	}
+	body, err := m.Append(nil)
+	if err != nil {
+		return 0, fmt.Errorf("system call %d: %w", call.Nr, err)
+	}
+	ctx, cancel := limited(ctx, call.Timeout+answerLimit)
+	defer cancel()
+	id, answer, err := c.send(ctx, ctlproto.CTL_SYSCALL, body, nil)
+	if err != nil {
+		return 0, err
+	}
+	select {
+	case f := <-answer:
+		return result(f, outs)
+	case <-c.done:
+		select {
+		case f := <-answer:
+			return result(f, outs)
+		default:
+			return 0, gone(c.Err())
+		}
+	case <-ctx.Done():
+		return c.cancel(id, answer, outs, context.Cause(ctx))
+	}
+}
+
+// cancel gives up a call because of cause.
+func (c *Conn) cancel(id uint32, answer <-chan ctlproto.Frame, outs []*Buffer, cause error) (int64, error) {
+	// The caller's context is over; this has a limit of its own.
+	ctx, stop := context.WithTimeout(context.Background(), cancelLimit)
+	defer stop()
+	cid, _, err := c.send(ctx, ctlproto.CTL_CANCEL, ctlproto.Cancel{ID: id}.Append(nil), nil)
+	if err != nil {
+		c.forget(id)
+		return 0, cause
+	}
+	defer c.forget(cid)
+	select {
+	case f := <-answer:
+		n, err := result(f, outs)
+		if errors.Is(err, syscall.EINTR) {
+			return 0, cause
+		}
+		return n, err
+	case <-c.done:
+	case <-ctx.Done():
+	}
+	c.forget(id)
+	return 0, cause
+}
+
+// arguments fills the arguments and buffers of m, and returns the buffers whose
+// bytes the reply carries, in its order.
+func arguments(m *ctlproto.Syscall, args []any) (outs []*Buffer, err error) {
+	if len(args) > len(m.Args) {
+		return nil, fmt.Errorf("%d arguments, at most %d", len(args), len(m.Args))
+	}
+	var add func(place int, b *Buffer, nested uint8, offset int) error
+	add = func(place int, b *Buffer, nested uint8, offset int) error {
+		if offset < 0 || offset > 0xffff {
+			return fmt.Errorf("address at offset %d of a buffer", offset)
+		}
+		d := ctlproto.Buf{
+			Place: uint8(place), Flags: b.flags | nested,
+			Offset: uint16(offset), Len: uint32(len(b.Data)),
+		}
+		if b.flags&ctlproto.CTL_BUF_IN != 0 {
+			d.Data = b.Data
+		}
+		if b.flags&ctlproto.CTL_BUF_OUT != 0 {
+			outs = append(outs, b)
+		}
+		if len(m.Bufs) >= ctlproto.CTL_SYSCALL_BUFS {
+			return fmt.Errorf("more than %d buffers", ctlproto.CTL_SYSCALL_BUFS)
+		}
+		m.Bufs = append(m.Bufs, d)
+		self := len(m.Bufs) - 1
+		for _, p := range b.ptrs {
+			if err := add(self, p.to, ctlproto.CTL_BUF_IN_BUF, p.offset); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for i, a := range args {
+		switch a := a.(type) {
+		case nil:
+		case int:
+			m.Args[i] = uint64(a)
+		case uint32:
+			m.Args[i] = uint64(a)
+		case uint64:
+			m.Args[i] = a
+		case uintptr:
+			m.Args[i] = uint64(a)
+		case *Buffer:
+			if err := add(i, a, 0, 0); err != nil {
+				return nil, err
+			}
+		default:
+			return nil, fmt.Errorf("argument %d is a %T", i, a)
+		}
+	}
+	return outs, nil
+}
+
+// result decodes the reply of a call and fills the buffers.
+func result(f ctlproto.Frame, outs []*Buffer) (int64, error) {
+	body, err := reply(f, ctlproto.CTL_SYSCALL)
+	if err != nil {
+		return 0, fmt.Errorf("making a system call in the stack: %w", err)
+	}
+	var r ctlproto.SyscallReply
+	if err := r.Unmarshal(body); err != nil {
+		return 0, err
+	}
+	if r.Ret < 0 {
+		if len(r.Out) != 0 {
+			return 0, fmt.Errorf("%w: %d bytes with an error", ctlproto.ErrMalformed, len(r.Out))
+		}
+		// Nothing the stack returns lies in the range of error numbers but them.
+		return 0, errno(r.Ret)
+	}
+	total := 0
+	for _, b := range outs {
+		total += len(b.Data)
+	}
+	if len(r.Out) != total {
+		return 0, fmt.Errorf("%w: %d bytes of buffers, want %d", ctlproto.ErrMalformed, len(r.Out), total)
+	}
+	for _, b := range outs {
+		r.Out = r.Out[copy(b.Data, r.Out):]
+	}
+	return r.Ret, nil
+}
