@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"encoding/json"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var cmpAddr = cmp.Options{
+	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+}
+
+func TestParseInterface(t *testing.T) {
+	pfx := netip.MustParsePrefix
+	for spec, want := range map[string]Interface{
+		"user":          {Type: TypeUser},
+		"user,mtu=1500": {Type: TypeUser, MTU: 1500},
+		"tap:t0,ip=10.0.0.2/24,gw=10.0.0.1": {
+			Type: TypeTap, Device: "t0",
+			IP: []netip.Prefix{pfx("10.0.0.2/24")}, GW: netip.MustParseAddr("10.0.0.1"),
+		},
+		"fd:7,ip=10.0.0.2/24,ip=10.0.1.2/24,ip6=fd00::2/64,gw6=fe80::1,mac=02:00:00:00:00:01": {
+			Type: TypeFD, FD: 7,
+			IP:  []netip.Prefix{pfx("10.0.0.2/24"), pfx("10.0.1.2/24")},
+			IP6: []netip.Prefix{pfx("fd00::2/64")}, GW6: netip.MustParseAddr("fe80::1"),
+			MAC: MAC{2, 0, 0, 0, 0, 1},
+		},
+		"tap:x,ip=10.0.0.0/31": {Type: TypeTap, Device: "x", IP: []netip.Prefix{pfx("10.0.0.0/31")}},
+	} {
+		got, err := ParseInterface(spec)
+		if err != nil {
+			t.Errorf("%s: %v", spec, err)
+			continue
+		}
+		if diff := cmp.Diff(want, got, cmpAddr); diff != "" {
+			t.Errorf("%s: (-want +got)\n%s", spec, diff)
+		}
+	}
+}
+
+// Each line is what the user reads after `lklrun: --if `.
+func TestParseInterfaceErrors(t *testing.T) {
+	for spec, want := range map[string]string{
+		"":                     `"": no interface type; expected user, tap:NAME or fd:N`,
+		"veth:x":               `"veth:x": "veth": unknown interface type; expected user, tap:NAME or fd:N`,
+		"user:x":               `"user:x": user: takes no ":x"; expected user[,KEY=VALUE]`,
+		"tap":                  `"tap": tap: no device name; expected tap:NAME`,
+		"tap:a/b":              `"tap:a/b": tap: "a/b" cannot be a device name; expected tap:NAME`,
+		"tap:sixteen-letters0": `"tap:sixteen-letters0": tap: device name "sixteen-letters0" is longer than 15 characters; expected tap:NAME`,
+		"fd:x":                 `"fd:x": fd: "x"; expected the number of an open descriptor, 3 or above`,
+		"fd:1":                 `"fd:1": fd: "1"; expected the number of an open descriptor, 3 or above`,
+		"tap:t0,ip=10.0.0.300/24": `"tap:t0,ip=10.0.0.300/24": ip: "10.0.0.300/24" is not an IPv4 address with its prefix length; ` +
+			`expected ADDRESS/PREFIX, such as 192.0.2.1/24`,
+		"tap:t0,ip=10.0.0.3":                  `"tap:t0,ip=10.0.0.3": ip: "10.0.0.3" has no prefix length; expected ADDRESS/PREFIX, such as 192.0.2.1/24`,
+		"tap:t0,ip=fd00::1/64":                `"tap:t0,ip=fd00::1/64": ip: "fd00::1/64" is not an IPv4 address; use ip6= for it`,
+		"tap:t0,ip6=10.0.0.1/24":              `"tap:t0,ip6=10.0.0.1/24": ip6: "10.0.0.1/24" is not an IPv6 address; use ip= for it`,
+		"tap:t0,ip=10.0.0.0/24":               `"tap:t0,ip=10.0.0.0/24": ip: 10.0.0.0 is the network or broadcast address of 10.0.0.0/24; expected the address of a host in it`,
+		"tap:t0,ip=10.0.0.255/24":             `"tap:t0,ip=10.0.0.255/24": ip: 10.0.0.255 is the network or broadcast address of 10.0.0.0/24; expected the address of a host in it`,
+		"tap:t0,ip=127.0.0.2/8":               `"tap:t0,ip=127.0.0.2/8": ip: 127.0.0.2 cannot be the address of an interface`,
+		"tap:t0,ip=10.0.0.1/24,ip=10.0.0.1/8": `"tap:t0,ip=10.0.0.1/24,ip=10.0.0.1/8": ip: 10.0.0.1: given twice`,
+		"tap:t0,addr=1":                       `"tap:t0,addr=1": "addr": unknown key; known are ip, ip6, gw, gw6, mac, mtu`,
+		"tap:t0,":                             `"tap:t0,": "": unknown key; known are ip, ip6, gw, gw6, mac, mtu`,
+		"tap:t0,ip":                           `"tap:t0,ip": ip: no value; expected ip=...`,
+		"tap:t0,mtu=1,mtu=2":                  `"tap:t0,mtu=1,mtu=2": mtu: "1"; expected a number from 68 to 65520`,
+		"tap:t0,mtu=1500,mtu=2":               `"tap:t0,mtu=1500,mtu=2": mtu: given twice`,
+		"tap:t0,mac=1:2":                      `"tap:t0,mac=1:2": mac: "1:2" is not an Ethernet address; expected xx:xx:xx:xx:xx:xx`,
+		"tap:t0,mac=01:00:00:00:00:01": `"tap:t0,mac=01:00:00:00:00:01": mac: 01:00:00:00:00:01 is a group or zero address; ` +
+			`an interface needs a unicast one, such as 02:00:00:00:00:01`,
+		"tap:t0,gw=10.0.0.1":                 `"tap:t0,gw=10.0.0.1": gw: 10.0.0.1 needs an address of the interface beside it; expected ip=ADDRESS/PREFIX`,
+		"tap:t0,ip=10.0.0.2/24,gw=10.0.1.1":  `"tap:t0,ip=10.0.0.2/24,gw=10.0.1.1": gw: 10.0.1.1 is not within 10.0.0.0/24`,
+		"tap:t0,ip=10.0.0.2/24,gw=10.0.0.2":  `"tap:t0,ip=10.0.0.2/24,gw=10.0.0.2": gw: 10.0.0.2 is the interface's own address`,
+		"tap:t0,ip6=fd00::2/64,mtu=1000":     `"tap:t0,ip6=fd00::2/64,mtu=1000": mtu: 1000 is too small for IPv6; expected 1280 or more`,
+		"user,ip6=fd00::2/64":                `"user,ip6=fd00::2/64": ip6: the user-mode gateway carries IPv4 only; use tap:NAME or fd:N for IPv6`,
+		"user,ip=10.0.0.2/24,ip=10.0.0.3/24": `"user,ip=10.0.0.2/24,ip=10.0.0.3/24": ip: the user-mode gateway serves one address`,
+		"user,ip=10.0.0.1/30":                `"user,ip=10.0.0.1/30": ip: 10.0.0.1/30 leaves no room for the gateway's addresses; expected a prefix length from 8 to 29`,
+	} {
+		_, err := ParseInterface(spec)
+		if err == nil {
+			t.Errorf("%s: accepted", spec)
+		} else if err.Error() != want {
+			t.Errorf("%s:\n got %s\nwant %s", spec, err, want)
+		}
+	}
+}
+
+func TestCheckInterfaces(t *testing.T) {
+	for _, tc := range []struct{ a, b, want string }{
+		{"tap:t0", "tap:t1", ""},
+		{"user", "user", ""},
+		{"tap:t0", "tap:t0,mtu=1500", `"tap:t0,mtu=1500": tap:t0 is that of eth0 already`},
+		{"tap:a,ip=10.0.0.1/24", "tap:b,ip=10.0.0.1/8", `"tap:b,ip=10.0.0.1/8": address 10.0.0.1 is that of eth0 already`},
+	} {
+		a, err := ParseInterface(tc.a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := ParseInterface(tc.b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if err := CheckInterfaces([]Interface{a, b}); err != nil {
+			got = err.Error()
+		}
+		if got != tc.want {
+			t.Errorf("%s + %s: got %q, want %q", tc.a, tc.b, got, tc.want)
+		}
+	}
+}
+
+func TestValues(t *testing.T) {
+	for in, want := range map[string]uint64{"64M": 64 << 20, "1g": 1 << 30, "65536K": 64 << 20, "64MiB": 64 << 20, "67108864": 64 << 20} {
+		got, err := ParseMem(in)
+		if err != nil || got != want {
+			t.Errorf("ParseMem(%q) = %d, %v; want %d", in, got, err, want)
+		}
+		if back, err := ParseMem(FormatMem(got)); err != nil || back != got {
+			t.Errorf("FormatMem(%d) = %q", got, FormatMem(got))
+		}
+	}
+	for _, in := range []string{"", "M", "-1M", "1T", "64MM", "1M", "99999999999G", "64 M"} {
+		if n, err := ParseMem(in); err == nil {
+			t.Errorf("ParseMem(%q) = %d", in, n)
+		}
+	}
+	for in, want := range map[string]Sysctl{
+		"net.ipv4.tcp_rmem=4096 1 2":            {"net.ipv4.tcp_rmem", "4096 1 2"},
+		"net/ipv4/conf/eth0.100/rp_filter = 0 ": {"net/ipv4/conf/eth0.100/rp_filter", "0"},
+	} {
+		if got, err := ParseSysctl(in); err != nil || got != want {
+			t.Errorf("ParseSysctl(%q) = %v, %v", in, got, err)
+		}
+	}
+	for _, in := range []string{"", "a", "=1", "a=", "../etc=1", "a..b=1", "/x=1", "a b=1", "a=1\n2"} {
+		if got, err := ParseSysctl(in); err == nil {
+			t.Errorf("ParseSysctl(%q) = %v", in, got)
+		}
+	}
+	if _, err := ParseDNS("ns.example"); err == nil {
+		t.Error("a name was accepted as a name server's address")
+	}
+}
+
+// What was read can be written, in both spellings, and read again.
+func FuzzParseInterface(f *testing.F) {
+	for _, s := range []string{
+		"user", "tap:t0,ip=10.0.0.2/24,gw=10.0.0.1,mac=02:00:00:00:00:01,mtu=9000",
+		"fd:3,ip6=fd00::1/64,gw6=fe80::1", "tap:a,ip=0.0.0.1/0", "tap:a,ip6=::ffff:1.2.3.4/96", "tap:,ip==", "fd:99999999999",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, spec string) {
+		i, err := ParseInterface(spec)
+		if err != nil {
+			return
+		}
+		again, err := ParseInterface(i.String())
+		if err != nil {
+			t.Fatalf("%q was read, its own spelling %q is not: %v", spec, i.String(), err)
+		}
+		if diff := cmp.Diff(i, again, cmpAddr); diff != "" {
+			t.Fatalf("%q: %s", spec, diff)
+		}
+		data, err := json.Marshal(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back Interface
+		if err := json.Unmarshal(data, &back); err != nil {
+			t.Fatalf("%s: %v", data, err)
+		}
+		if diff := cmp.Diff(i, back, cmpAddr); diff != "" {
+			t.Fatalf("%q as JSON: %s", spec, diff)
+		}
+	})
+}
+
+func FuzzParseValues(f *testing.F) {
+	f.Add("64M")
+	f.Add("net.ipv4.ip_forward=1")
+	f.Fuzz(func(t *testing.T, s string) {
+		if n, err := ParseMem(s); err == nil {
+			if back, err := ParseMem(FormatMem(n)); err != nil || back != n {
+				t.Fatalf("%q: %d became %d, %v", s, n, back, err)
+			}
+		}
+		if k, err := ParseSysctl(s); err == nil && (k.Name == "" || k.Value == "") {
+			t.Fatalf("%q: %+v", s, k)
+		}
+	})
+}
