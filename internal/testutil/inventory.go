@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testutil
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+)
+
+// An Inventory is what there was on the machine at one moment.
+type Inventory struct {
+	t       testing.TB
+	nets    []*Netns
+	entries map[string]bool
+}
+
+// Take lists what a run could leave behind: in the tests' own namespace and in
+// nets the devices, routes and firewall rules; named namespaces, processes,
+// mounts, files under /run, /tmp, /dev/shm and in the repository's bin/.
+func Take(t testing.TB, nets ...*Netns) *Inventory {
+	t.Helper()
+	return &Inventory{t: t, nets: nets, entries: list(t, nets)}
+}
+
+func list(t testing.TB, nets []*Netns) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	add := func(kind, text string) {
+		for _, line := range strings.Split(text, "\n") {
+			if line = strings.TrimSpace(line); line != "" {
+				all[kind+": "+line] = true
+			}
+		}
+	}
+	for _, n := range append([]*Netns{Host}, nets...) {
+		where := strings.TrimSpace("network " + n.Name)
+		for _, line := range strings.Split(n.Run(t, "ip", "-br", "link"), "\n") {
+			if f := strings.Fields(line); len(f) > 0 {
+				add(where+" device", f[0])
+			}
+		}
+		add(where+" rule", n.Run(t, "ip", "rule"))
+		add(where+" route", n.Run(t, "ip", "-4", "route", "show", "table", "all"))
+		add(where+" nft", n.Run(t, "nft", "list", "ruleset"))
+		for _, save := range []string{"iptables-legacy-save", "ip6tables-legacy-save"} {
+			for _, line := range strings.Split(n.Run(t, save), "\n") {
+				if strings.HasPrefix(line, "-A") {
+					add(where+" "+save, line)
+				}
+			}
+		}
+	}
+	add("namespace", Host.Run(t, "ip", "netns", "list"))
+	for _, p := range processes() {
+		add("process", p)
+	}
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	add("mount", string(mounts))
+	for _, dir := range []string{"/run", "/tmp", "/dev/shm", Bin("")} {
+		err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+			if os.IsNotExist(err) {
+				return nil // gone while we looked
+			}
+			add("file", path)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// processes lists every process but us and what we run to look.
+func processes() []string {
+	var all []string
+	dirs, _ := filepath.Glob("/proc/[0-9]*") // a constant pattern
+	for _, dir := range dirs {
+		stat, err := os.ReadFile(dir + "/stat")
+		if err != nil {
+			continue // ended while we looked
+		}
+		cmdline, _ := os.ReadFile(dir + "/cmdline") // as above: then it is empty
+		pid := filepath.Base(dir)
+		if pid == "1" || pid == fmt.Sprint(os.Getpid()) {
+			continue
+		}
+		state := ""
+		if _, rest, ok := strings.Cut(string(stat), ") "); ok && strings.HasPrefix(rest, "Z") {
+			state = " (zombie)"
+		}
+		all = append(all, fmt.Sprintf("%s %s%s", pid, strings.ReplaceAll(string(cmdline), "\x00", " "), state))
+	}
+	return all
+}
+
+// Left returns what is there now and was not then, and what was and is not.
+func (i *Inventory) Left() []string {
+	i.t.Helper()
+	now := list(i.t, i.nets)
+	var diff []string
+	for e := range now {
+		if !i.entries[e] {
+			diff = append(diff, "new: "+e)
+		}
+	}
+	for e := range i.entries {
+		if !now[e] {
+			diff = append(diff, "gone: "+e)
+		}
+	}
+	sort.Strings(diff)
+	return diff
+}
+
+// Same fails the test when anything was left behind or taken away.
+func (i *Inventory) Same() {
+	i.t.Helper()
+	if left := i.Left(); len(left) > 0 {
+		i.t.Errorf("not as before the run:\n  %s", strings.Join(left, "\n  "))
+	}
+}
+
+// Settles is Same for what is tidied up by a process that nobody waits for.
+func (i *Inventory) Settles(limit time.Duration) {
+	i.t.Helper()
+	var left []string
+	if !Within(limit, func() bool { left = i.Left(); return len(left) == 0 }) {
+		i.t.Errorf("not as before the run, %v after its end:\n  %s", limit, strings.Join(left, "\n  "))
+	}
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testutil
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+)
+
+// Need skips a test when the machine lacks programs it needs or it is not root
+// in namespaces of its own; with CI set in the environment it fails instead.
+func Need(t testing.TB, programs ...string) {
+	t.Helper()
+	missing := func(format string, args ...any) {
+		t.Helper()
+		if os.Getenv("CI") != "" {
+			t.Fatalf(format, args...)
+		}
+		t.Skipf(format, args...)
+	}
+	if os.Geteuid() != 0 || os.Getenv(stageEnv) != "test" {
+		missing("needs root, and a TestMain that calls testutil.Main")
+	}
+	for _, p := range programs {
+		if _, err := exec.LookPath(p); err != nil {
+			missing("needs %s: %v", p, err)
+		}
+	}
+}
+
+// WaitFor asks cond again and again until it holds and ends the test when it
+// does not within limit.
+func WaitFor(t testing.TB, what string, limit time.Duration, cond func() bool) {
+	t.Helper()
+	if !Within(limit, cond) {
+		t.Fatalf("%s: not within %v", what, limit)
+	}
+}
+
+// Within reports whether cond comes to hold within limit.
+func Within(limit time.Duration, cond func() bool) bool {
+	deadline := time.Now().Add(limit)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !cond() {
+		if time.Now().After(deadline) {
+			return false
+		}
+		<-tick.C
+	}
+	return true
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testutil
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Netns is a network namespace with a name, as ip-netns(8) makes them. The
+// zero value is the one the tests themselves are in, their "host".
+type Netns struct {
+	Name string
+}
+
+// Host is the namespace the tests themselves are in.
+var Host = &Netns{}
+
+var netnsCount atomic.Int32
+
+// NewNetns makes a namespace, lo up, that ends with the test.
+func NewNetns(t testing.TB, purpose string) *Netns {
+	t.Helper()
+	n := &Netns{Name: fmt.Sprintf("%s-%d", purpose, netnsCount.Add(1))}
+	Host.Run(t, "ip", "netns", "add", n.Name)
+	t.Cleanup(func() {
+		pids, _ := exec.Command("ip", "netns", "pids", n.Name).Output() // none: no output
+		for _, pid := range strings.Fields(string(pids)) {
+			_ = exec.Command("kill", "-9", pid).Run() // gone already
+		}
+		Host.Run(t, "ip", "netns", "del", n.Name)
+	})
+	n.Run(t, "ip", "link", "set", "lo", "up")
+	return n
+}
+
+// Args returns the command line that runs args in the namespace.
+func (n *Netns) Args(args ...string) []string {
+	if n.Name == "" {
+		return args
+	}
+	return append([]string{"ip", "netns", "exec", n.Name}, args...)
+}
+
+// Command returns a command in the namespace. It is not started.
+func (n *Netns) Command(args ...string) *exec.Cmd {
+	args = n.Args(args...)
+	return exec.Command(args[0], args[1:]...)
+}
+
+// Run runs a command in the namespace and returns its output; a failure ends
+// the test.
+func (n *Netns) Run(t testing.TB, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	full := n.Args(args...)
+	out, err := exec.CommandContext(ctx, full[0], full[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(full, " "), err, out)
+	}
+	return string(out)
+}
+
+// Do calls f on a thread that is in the namespace: sockets that f opens belong
+// to it for ever.
+func (n *Netns) Do(t testing.TB, f func() error) {
+	t.Helper()
+	if n.Name == "" {
+		if err := f(); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	done := make(chan error, 1)
+	go func() {
+		// Not unlocked: the thread ends with the goroutine instead of being
+		// used for something else in the wrong namespace.
+		runtime.LockOSThread()
+		fd, err := os.Open("/run/netns/" + n.Name)
+		if err != nil {
+			done <- err
+			return
+		}
+		defer fd.Close()
+		if err := unix.Setns(int(fd.Fd()), unix.CLONE_NEWNET); err != nil {
+			done <- fmt.Errorf("entering namespace %s: %w", n.Name, err)
+			return
+		}
+		done <- f()
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Listen listens in the namespace; the listener ends with the test.
+func (n *Netns) Listen(t testing.TB, address string) net.Listener {
+	t.Helper()
+	var l net.Listener
+	n.Do(t, func() (err error) {
+		l, err = net.Listen("tcp", address)
+		return err
+	})
+	t.Cleanup(func() { _ = l.Close() }) // closed twice at worst
+	return l
+}
+
+// Veth connects two namespaces by a pair of devices, both up.
+func Veth(t testing.TB, a *Netns, devA string, b *Netns, devB string) {
+	t.Helper()
+	peer := []string{"ip", "link", "add", devA, "type", "veth", "peer", "name", devB}
+	if b.Name != "" {
+		peer = append(peer, "netns", b.Name)
+	} else {
+		peer = append(peer, "netns", fmt.Sprint(os.Getpid()))
+	}
+	a.Run(t, peer...)
+	a.Run(t, "ip", "link", "set", devA, "up")
+	b.Run(t, "ip", "link", "set", devB, "up")
+	if a.Name == "" { // else it goes with its namespace
+		t.Cleanup(func() { _ = exec.Command("ip", "link", "del", devA).Run() }) // gone with b
+	}
+}
+
+// Tap makes a tap device, up and without carrier until somebody opens it.
+func (n *Netns) Tap(t testing.TB, dev string) {
+	t.Helper()
+	n.Run(t, "ip", "tuntap", "add", dev, "mode", "tap")
+	n.Run(t, "ip", "link", "set", dev, "up")
+	if n.Name == "" {
+		t.Cleanup(func() { n.Run(t, "ip", "link", "del", dev) })
+	}
+}
+
+// Bridge joins devices of the namespace by a bridge, up.
+func (n *Netns) Bridge(t testing.TB, bridge string, devs ...string) {
+	t.Helper()
+	n.Run(t, "ip", "link", "add", bridge, "type", "bridge")
+	if n.Name == "" {
+		t.Cleanup(func() { n.Run(t, "ip", "link", "del", bridge) })
+	}
+	for _, d := range devs {
+		n.Run(t, "ip", "link", "set", d, "master", bridge)
+	}
+	n.Run(t, "ip", "link", "set", bridge, "up")
+}
+
+// Addr gives a device addresses; IPv6 ones are usable at once.
+func (n *Netns) Addr(t testing.TB, dev string, addrs ...string) {
+	t.Helper()
+	for _, a := range addrs {
+		args := []string{"ip", "addr", "add", a, "dev", dev}
+		if strings.Contains(a, ":") {
+			args = append(args, "nodad")
+		}
+		n.Run(t, args...)
+	}
+}
+
+// Rate limits what leaves by a device, in tc's notation ("100mbit").
+func (n *Netns) Rate(t testing.TB, dev, rate string) {
+	t.Helper()
+	n.Run(t, "tc", "qdisc", "add", "dev", dev, "root", "tbf", "rate", rate, "burst", "64kb", "latency", "30ms")
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testutil
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// ServeUp is how long a peer may take to listen.
+const ServeUp = 10 * time.Second
+
+// Listening reports whether the namespace has a socket that listens on port;
+// proto is ss(8)'s letter, "t" or "u".
+func (n *Netns) Listening(t testing.TB, proto string, port int) bool {
+	t.Helper()
+	return strings.TrimSpace(n.Run(t, "ss", "-Hnl"+proto, fmt.Sprintf("( sport = :%d )", port))) != ""
+}
+
+// serve starts a peer and waits until it listens.
+func (n *Netns) serve(t testing.TB, proto string, port int, args ...string) *Proc {
+	t.Helper()
+	p := Start(t, n.Command(args...))
+	ok := Within(ServeUp, func() bool { return !p.Running() || n.Listening(t, proto, port) })
+	if out, errs := p.Output(); !ok || !p.Running() {
+		t.Fatalf("%s does not listen on port %d:\n%s%s", strings.Join(args, " "), port, out, errs)
+	}
+	return p
+}
+
+// Nginx describes a web server.
+type Nginx struct {
+	Port    int    // 80 when 0
+	Root    string // the folder it serves
+	Workers int    // 0: one process in all
+	MPTCP   bool   // under mptcpize
+}
+
+// Config writes an nginx configuration into dir and returns the command line
+// that serves it in the foreground.
+func (c Nginx) Config(t testing.TB, dir string) []string {
+	t.Helper()
+	if c.Port == 0 {
+		c.Port = 80
+	}
+	processes := "master_process off;"
+	if c.Workers > 0 {
+		processes = fmt.Sprintf("worker_processes %d;", c.Workers)
+	}
+	if os.Geteuid() == 0 {
+		processes += " user root;"
+	}
+	conf := fmt.Sprintf(`daemon off; %s
+pid %[2]s/nginx.pid; error_log %[2]s/error.log;
+events { worker_connections 512; }
+http {
+	access_log off; sendfile on;
+	client_body_temp_path %[2]s/body; proxy_temp_path %[2]s/proxy; fastcgi_temp_path %[2]s/fastcgi;
+	uwsgi_temp_path %[2]s/uwsgi; scgi_temp_path %[2]s/scgi;
+	server { listen %[3]d; listen [::]:%[3]d; root %[4]s; }
+}
+`, processes, dir, c.Port, c.Root)
+	path := filepath.Join(dir, "nginx.conf")
+	if err := os.WriteFile(path, []byte(conf), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"nginx", "-e", dir + "/error.log", "-c", path}
+	if c.MPTCP {
+		args = append([]string{"mptcpize", "run"}, args...)
+	}
+	return args
+}
+
+// Nginx starts a web server in the namespace.
+func (n *Netns) Nginx(t testing.TB, c Nginx) *Proc {
+	t.Helper()
+	if c.Port == 0 {
+		c.Port = 80
+	}
+	return n.serve(t, "t", c.Port, c.Config(t, Dir(t))...)
+}
+
+// Iperf3 starts an iperf3 server on its port, 5201.
+func (n *Netns) Iperf3(t testing.TB) *Proc {
+	t.Helper()
+	return n.serve(t, "t", 5201, "iperf3", "-s")
+}
+
+// Dnsmasq starts a name server that knows names alone and asks nobody.
+func (n *Netns) Dnsmasq(t testing.TB, names map[string]string) *Proc {
+	t.Helper()
+	args := []string{"dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--pid-file=", "--user=root", "--log-queries", "--log-facility=-"}
+	for name, addr := range names {
+		args = append(args, fmt.Sprintf("--host-record=%s,%s", name, addr))
+	}
+	return n.serve(t, "u", 53, args...)
+}
+
+// EchoUDP sends every datagram back to its sender, until the end of the test.
+// It listens on one address, so that answers come from where they were sent to.
+func (n *Netns) EchoUDP(t testing.TB, address string) {
+	t.Helper()
+	var c net.PacketConn
+	n.Do(t, func() (err error) {
+		c, err = net.ListenPacket("udp", address)
+		return err
+	})
+	t.Cleanup(func() { _ = c.Close() })
+	go func() {
+		buf := make([]byte, 1<<16)
+		for {
+			k, from, err := c.ReadFrom(buf)
+			if err != nil {
+				return // closed: the test is over
+			}
+			_, _ = c.WriteTo(buf[:k], from) // lost datagrams are UDP's way
+		}
+	}()
+}
+
+// PythonHTTP serves a folder with python3 -m http.server.
+func (n *Netns) PythonHTTP(t testing.TB, port int, dir string) *Proc {
+	t.Helper()
+	return n.serve(t, "t", port, "/usr/bin/python3", "-m", "http.server", "-d", dir, fmt.Sprint(port))
+}

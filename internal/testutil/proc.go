@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testutil
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Proc is a started command whose output is collected.
+type Proc struct {
+	t        testing.TB
+	cmd      *exec.Cmd
+	out, err syncBuffer
+	done     chan struct{}
+	waitErr  error
+}
+
+// Result is how a command ended.
+type Result struct {
+	Status         int            // exit status; -1 when a signal ended it
+	Signal         syscall.Signal // 0 when it exited
+	Stdout, Stderr string
+	Took           time.Duration
+}
+
+// syncBuffer is a buffer that may be read while a command writes to it.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// Start starts a command; its output is collected unless the caller has set
+// Stdout or Stderr. What still runs at the end of the test is ended.
+func Start(t testing.TB, cmd *exec.Cmd) *Proc {
+	t.Helper()
+	p := &Proc{t: t, cmd: cmd, done: make(chan struct{})}
+	if cmd.Stdout == nil {
+		cmd.Stdout = &p.out
+	}
+	if cmd.Stderr == nil {
+		cmd.Stderr = &p.err
+	}
+	// A grandchild that keeps the pipe open must not keep Wait for ever.
+	cmd.WaitDelay = 5 * time.Second
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("starting %s: %v", strings.Join(cmd.Args, " "), err)
+	}
+	go func() {
+		p.waitErr = cmd.Wait()
+		close(p.done)
+	}()
+	t.Cleanup(func() {
+		// First kindly: killed, a master such as nginx leaves its workers.
+		_ = cmd.Process.Signal(syscall.SIGTERM) // ended already
+		if !Within(2*time.Second, func() bool { return !p.Running() }) {
+			_ = cmd.Process.Kill()
+		}
+		<-p.done
+	})
+	return p
+}
+
+// Pid returns the command's process id.
+func (p *Proc) Pid() int { return p.cmd.Process.Pid }
+
+// Output returns what was written so far.
+func (p *Proc) Output() (stdout, stderr string) { return p.out.String(), p.err.String() }
+
+// Signal sends the command a signal.
+func (p *Proc) Signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatalf("sending %v to %s: %v", s, p.cmd.Args[0], err)
+	}
+}
+
+// Running reports whether the command has not ended yet.
+func (p *Proc) Running() bool {
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// Wait waits for the command's end; past limit the test ends with what it had
+// written by then.
+func (p *Proc) Wait(limit time.Duration) Result {
+	p.t.Helper()
+	began := time.Now()
+	select {
+	case <-p.done:
+	case <-time.After(limit):
+		out, errs := p.Output()
+		p.t.Fatalf("%s: still running after %v\nstdout: %s\nstderr: %s", strings.Join(p.cmd.Args, " "), limit, out, errs)
+	}
+	r := Result{Status: p.cmd.ProcessState.ExitCode(), Stdout: p.out.String(), Stderr: p.err.String(), Took: time.Since(began)}
+	if ws, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		r.Signal = ws.Signal()
+	}
+	return r
+}
+
+// Run starts a command and waits for its end.
+func Run(t testing.TB, limit time.Duration, cmd *exec.Cmd) Result {
+	t.Helper()
+	return Start(t, cmd).Wait(limit)
+}
+
+// OK runs a command that must exit with 0 and returns its standard output.
+func OK(t testing.TB, limit time.Duration, cmd *exec.Cmd) string {
+	t.Helper()
+	r := Run(t, limit, cmd)
+	if r.Status != 0 {
+		t.Fatalf("%s: %v", strings.Join(cmd.Args, " "), r)
+	}
+	return r.Stdout
+}
+
+// String describes the end of a command for a message.
+func (r Result) String() string {
+	end := fmt.Sprintf("status %d", r.Status)
+	if r.Signal != 0 {
+		end = fmt.Sprintf("signal %d (%v)", r.Signal, r.Signal)
+	}
+	return fmt.Sprintf("%s\nstdout: %s\nstderr: %s", end, r.Stdout, r.Stderr)
+}
+
+// OrdinaryUID is an account without a name, a home and any privilege.
+const OrdinaryUID = 54321
+
+// AsUser makes cmd run as an ordinary user with a minimal environment: no
+// XDG_RUNTIME_DIR unless runtimeDir is given.
+func AsUser(cmd *exec.Cmd, runtimeDir string) *exec.Cmd {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: OrdinaryUID, Gid: OrdinaryUID}
+	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=/nonexistent", "LANG=C.UTF-8"}
+	if runtimeDir != "" {
+		cmd.Env = append(cmd.Env, "XDG_RUNTIME_DIR="+runtimeDir)
+	}
+	cmd.Dir = "/"
+	return cmd
+}
+
+// Dir makes a folder that every user may enter and read, unlike t.TempDir.
+func Dir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "lklrun-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // on a tmpfs that ends with the tests
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// PublicBin copies bin/ to where an ordinary user can read it, for the
+// repository may lie in somebody's home, and returns the copy's path.
+func PublicBin(t testing.TB) string {
+	t.Helper()
+	bin := filepath.Join(Dir(t), "bin")
+	Host.Run(t, "cp", "-rL", Bin(""), bin)
+	Host.Run(t, "chmod", "-R", "go+rX", bin)
+	return bin
+}
+
+// Random writes n random bytes to path.
+func Random(t testing.TB, path string, n int64) {
+	t.Helper()
+	src, err := os.Open("/dev/urandom")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	dst, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.CopyN(dst, src, n); err != nil {
+		t.Fatal(err)
+	}
+	if err := dst.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Alive reports whether a process exists and is not a zombie.
+func Alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return !strings.HasPrefix(rest, "Z") && unix.Kill(pid, 0) == nil
+}
