@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stack
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+)
+
+// EnvPath names directories of stacks that are searched first, separated by
+// colons.
+const EnvPath = "LKLRUN_STACKS"
+
+// SearchPath is where stacks are looked for: $LKLRUN_STACKS, beside this
+// program, and where an installation puts them.
+func SearchPath() []string {
+	var dirs []string
+	for _, d := range filepath.SplitList(os.Getenv(EnvPath)) {
+		if d != "" {
+			dirs = append(dirs, d)
+		}
+	}
+	if exe, err := os.Executable(); err == nil {
+		bin := filepath.Dir(exe)
+		dirs = append(dirs, filepath.Join(bin, "stacks"),
+			filepath.Join(filepath.Dir(bin), "share", "lklrun", "stacks"))
+	}
+	return dirs
+}
+
+// Find returns the stack that arg names: a path (anything with a slash) to a
+// stack's folder or library, else the name of a stack in one of dirs.
+func Find(arg string, dirs []string) (*Stack, error) {
+	if strings.Contains(arg, "/") {
+		return fromPath(arg)
+	}
+	if arg == "" {
+		return nil, errors.New("no name of a stack; `lklrun stacks` lists them")
+	}
+	for _, d := range dirs {
+		dir := filepath.Join(d, arg)
+		if !isDir(dir) {
+			continue
+		}
+		s, err := load(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		return s, err
+	}
+	return nil, notFound(arg, dirs)
+}
+
+func notFound(arg string, dirs []string) error {
+	all, _ := List(dirs)
+	var names []string
+	for _, s := range all {
+		names = append(names, s.Name)
+	}
+	where := "(looked in " + strings.Join(dirs, ", ") + ")"
+	hint := ""
+	if st, err := os.Stat(arg); err == nil && st.IsDir() {
+		hint = fmt.Sprintf("; for the folder here write --stack ./%s", arg)
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("no stack %q, nor any other %s%s", arg, where, hint)
+	}
+	return fmt.Errorf("no stack %q; there is %s %s%s", arg, strings.Join(names, ", "), where, hint)
+}
+
+// fromPath reads a stack's folder, or makes a plain stack of a library.
+func fromPath(path string) (*Stack, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("stack %w", err)
+	}
+	if !st.IsDir() {
+		return plain(filepath.Dir(path), filepath.Base(path)), nil
+	}
+	s, err := load(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return s, err
+	}
+	if _, err := os.Stat(filepath.Join(path, LibraryFile)); err != nil {
+		return nil, fmt.Errorf("stack %s: the folder has neither %s nor %s", path, ManifestFile, LibraryFile)
+	}
+	return plain(path, LibraryFile), nil
+}
+
+func plain(dir, library string) *Stack {
+	return &Stack{
+		Name: filepath.Base(dir), Summary: "a library without manifest",
+		ABI: ABIAuto, Library: library, Dir: dir,
+	}
+}
+
+// List returns the stacks in dirs, sorted by name; of two with one name the
+// first found, which is the one that Find returns. A manifest that cannot be
+// read is an error beside the rest of the list.
+func List(dirs []string) ([]*Stack, error) {
+	var all []*Stack
+	var errs []error
+	seen := map[string]bool{}
+	for _, d := range dirs {
+		entries, err := os.ReadDir(d)
+		if err != nil {
+			if !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, err)
+			}
+			continue
+		}
+		for _, e := range entries {
+			if seen[e.Name()] {
+				continue
+			}
+			dir := filepath.Join(d, e.Name())
+			if !isDir(dir) {
+				continue
+			}
+			s, err := load(dir)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			seen[e.Name()] = true
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			s.Name = e.Name() // what --stack takes
+			all = append(all, s)
+		}
+	}
+	sort.Slice(all, func(i, j int) bool { return all[i].Name < all[j].Name })
+	return all, errors.Join(errs...)
+}
+
+func isDir(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.IsDir()
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package stack finds, reads and checks stacks. A stack is a folder with a
+// manifest, stack.json, and a library that has LKL's interface; a folder
+// without manifest, or the library itself, stands for a plain stack.
+package stack
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// ManifestFile and LibraryFile are the names in a stack's folder.
+const (
+	ManifestFile = "stack.json"
+	LibraryFile  = "liblkl.so"
+)
+
+// Default is the stack that runs when none is asked for.
+const Default = "mptcp"
+
+// ABIs that a manifest may name; those that lklhost takes after --abi.
+const (
+	ABIAuto = "auto" // looked up in the library
+	ABIHost = "host" // no library: the host's own kernel
+)
+
+var abis = []string{ABIAuto, "native", "new", "old", ABIHost}
+
+// Stack is a stack as its manifest describes it.
+type Stack struct {
+	Name    string            `json:"name"`
+	Summary string            `json:"summary"`
+	Kernel  string            `json:"kernel,omitempty"` // version, as far as the manifest knows it
+	ABI     string            `json:"abi,omitempty"`
+	Library string            `json:"library,omitempty"` // relative to the folder
+	MPTCP   bool              `json:"mptcp,omitempty"`   // TCP stream sockets become MPTCP
+	Sysctls map[string]string `json:"sysctls,omitempty"`
+	Mem     string            `json:"mem,omitempty"` // as --mem takes it
+
+	Dir string `json:"-"` // the folder
+}
+
+// MemBytes is the memory the manifest asks for; 0: the library's default.
+func (s *Stack) MemBytes() uint64 {
+	n, _ := config.ParseMem(s.Mem) // checked by load
+	return n
+}
+
+// LibraryPath is where the stack's library lies; empty for the host's kernel.
+func (s *Stack) LibraryPath() string {
+	if s.ABI == ABIHost {
+		return ""
+	}
+	if filepath.IsAbs(s.Library) {
+		return s.Library
+	}
+	return filepath.Join(s.Dir, s.Library)
+}
+
+// SortedSysctls are the manifest's sysctls in the order of their names.
+func (s *Stack) SortedSysctls() []config.Sysctl {
+	var list []config.Sysctl
+	for k, v := range s.Sysctls {
+		list = append(list, config.Sysctl{Name: k, Value: v})
+	}
+	slices.SortFunc(list, func(a, b config.Sysctl) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// CheckLibrary says why the library cannot be loaded here: missing, not
+// readable, not a shared library, for another machine.
+func (s *Stack) CheckLibrary() error {
+	path := s.LibraryPath()
+	if path == "" {
+		return nil
+	}
+	f, err := elf.Open(path)
+	var format *elf.FormatError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("stack %q has no library: %s does not exist; build it with `make stack`", s.Name, path)
+	case errors.As(err, &format), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("stack %q: %s is not a shared library", s.Name, path)
+	case err != nil:
+		return fmt.Errorf("stack %q: %w", s.Name, err)
+	}
+	defer f.Close()
+	if f.Type != elf.ET_DYN {
+		return fmt.Errorf("stack %q: %s is not a shared library (%v)", s.Name, path, f.Type)
+	}
+	if want, known := machines[runtime.GOARCH]; known && f.Machine != want {
+		return fmt.Errorf("stack %q: %s is for %v, this machine is %v", s.Name, path, f.Machine, want)
+	}
+	return nil
+}
+
+var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "arm": elf.EM_ARM}
+
+// load reads the manifest in dir. Unknown fields are errors: a misspelt one
+// would otherwise be a setting silently not made.
+func load(dir string) (*Stack, error) {
+	path := filepath.Join(dir, ManifestFile)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return parse(data, dir)
+}
+
+func parse(data []byte, dir string) (*Stack, error) {
+	path := filepath.Join(dir, ManifestFile)
+	s := &Stack{Dir: dir, Library: LibraryFile, ABI: ABIAuto}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(s); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("reading %s: something follows the manifest", path)
+	}
+	if s.Name == "" {
+		s.Name = filepath.Base(dir)
+	}
+	if !slices.Contains(abis, s.ABI) {
+		return nil, fmt.Errorf("reading %s: abi %q; expected %s", path, s.ABI, strings.Join(abis, ", "))
+	}
+	if s.Mem != "" {
+		if _, err := config.ParseMem(s.Mem); err != nil {
+			return nil, fmt.Errorf("reading %s: mem: %w", path, err)
+		}
+	}
+	for k, v := range s.Sysctls {
+		if _, err := config.ParseSysctl(k + "=" + v); err != nil {
+			return nil, fmt.Errorf("reading %s: sysctls: %w", path, err)
+		}
+	}
+	return s, nil
+}
