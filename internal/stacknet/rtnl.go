@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stacknet
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/stackconn"
+)
+
+// rtnl is an rtnetlink connection into the stack.
+type rtnl struct {
+	conn *netlink.Conn
+}
+
+func openRoute(ctx context.Context, c *stackconn.Conn) (*rtnl, error) {
+	conn, err := c.Netlink(ctx, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, err
+	}
+	return &rtnl{conn}, nil
+}
+
+func (r *rtnl) close() { r.conn.Close() }
+
+// attributes encodes attributes in the order that fill adds them.
+func attributes(fill func(*netlink.AttributeEncoder)) ([]byte, error) {
+	ae := netlink.NewAttributeEncoder()
+	fill(ae)
+	return ae.Encode()
+}
+
+// request makes one request of a fixed head and attributes.
+func (r *rtnl) request(typ netlink.HeaderType, flags netlink.HeaderFlags, head []byte, fill func(*netlink.AttributeEncoder)) ([]netlink.Message, error) {
+	attrs, err := attributes(fill)
+	if err != nil {
+		return nil, err
+	}
+	msgs, err := r.conn.Execute(netlink.Message{
+		Header: netlink.Header{Type: typ, Flags: netlink.Request | flags},
+		Data:   append(head, attrs...),
+	})
+	return msgs, said(err)
+}
+
+// said reduces a netlink error to what the stack said: the error number, and
+// the message of NLMSGERR_ATTR_MSG where there is one.
+func said(err error) error {
+	var op *netlink.OpError
+	if !errors.As(err, &op) || op.Op != "receive" {
+		return err
+	}
+	var no syscall.Errno
+	if !errors.As(op.Err, &no) {
+		return err
+	}
+	if op.Message != "" {
+		return fmt.Errorf("%s: %w", op.Message, no)
+	}
+	return no
+}
+
+// LinkState is an interface as the stack shows it.
+type LinkState struct {
+	Index int
+	Name  string
+	MAC   net.HardwareAddr
+	MTU   int
+	Flags uint32 // unix.IFF_*
+}
+
+// Up says whether the interface is up.
+func (l LinkState) Up() bool { return l.Flags&unix.IFF_UP != 0 }
+
+// ifinfomsg is struct ifinfomsg, include/uapi/linux/rtnetlink.h.
+func ifinfomsg(index int, flags, change uint32) []byte {
+	b := make([]byte, unix.SizeofIfInfomsg)
+	binary.NativeEndian.PutUint32(b[4:], uint32(index))
+	binary.NativeEndian.PutUint32(b[8:], flags)
+	binary.NativeEndian.PutUint32(b[12:], change)
+	return b
+}
+
+// links lists the stack's interfaces.
+func (r *rtnl) links() ([]LinkState, error) {
+	msgs, err := r.request(unix.RTM_GETLINK, netlink.Dump, ifinfomsg(0, 0, 0), func(*netlink.AttributeEncoder) {})
+	if err != nil {
+		return nil, fmt.Errorf("listing the stack's interfaces: %w", err)
+	}
+	var links []LinkState
+	for _, m := range msgs {
+		if m.Header.Type != unix.RTM_NEWLINK || len(m.Data) < unix.SizeofIfInfomsg {
+			continue
+		}
+		l := LinkState{
+			Index: int(binary.NativeEndian.Uint32(m.Data[4:])),
+			Flags: binary.NativeEndian.Uint32(m.Data[8:]),
+		}
+		ad, err := netlink.NewAttributeDecoder(m.Data[unix.SizeofIfInfomsg:])
+		if err != nil {
+			return nil, fmt.Errorf("listing the stack's interfaces: %w", err)
+		}
+		for ad.Next() {
+			switch ad.Type() {
+			case unix.IFLA_IFNAME:
+				l.Name = ad.String()
+			case unix.IFLA_ADDRESS:
+				l.MAC = net.HardwareAddr(ad.Bytes())
+			case unix.IFLA_MTU:
+				l.MTU = int(ad.Uint32())
+			}
+		}
+		if err := ad.Err(); err != nil {
+			return nil, fmt.Errorf("listing the stack's interfaces: %w", err)
+		}
+		links = append(links, l)
+	}
+	return links, nil
+}
+
+// setLink changes what differs of MAC and MTU and sets the link up.
+func (r *rtnl) setLink(l LinkState, mac net.HardwareAddr, mtu int) error {
+	macDiffers := len(mac) > 0 && mac.String() != l.MAC.String()
+	mtuDiffers := mtu > 0 && mtu != l.MTU
+	if l.Up() && !macDiffers && !mtuDiffers {
+		return nil
+	}
+	_, err := r.request(unix.RTM_NEWLINK, netlink.Acknowledge, ifinfomsg(l.Index, unix.IFF_UP, unix.IFF_UP), func(ae *netlink.AttributeEncoder) {
+		if macDiffers {
+			ae.Bytes(unix.IFLA_ADDRESS, mac)
+		}
+		if mtuDiffers {
+			ae.Uint32(unix.IFLA_MTU, uint32(mtu))
+		}
+	})
+	return err
+}
+
+// Address is an address of one of the stack's interfaces.
+type Address struct {
+	IfIndex int
+	Prefix  netip.Prefix
+}
+
+// addresses lists the addresses of all interfaces.
+func (r *rtnl) addresses() ([]Address, error) {
+	msgs, err := r.request(unix.RTM_GETADDR, netlink.Dump, make([]byte, unix.SizeofIfAddrmsg), func(*netlink.AttributeEncoder) {})
+	if err != nil {
+		return nil, fmt.Errorf("listing the stack's addresses: %w", err)
+	}
+	var addrs []Address
+	for _, m := range msgs {
+		if m.Header.Type != unix.RTM_NEWADDR || len(m.Data) < unix.SizeofIfAddrmsg {
+			continue
+		}
+		ad, err := netlink.NewAttributeDecoder(m.Data[unix.SizeofIfAddrmsg:])
+		if err != nil {
+			return nil, fmt.Errorf("listing the stack's addresses: %w", err)
+		}
+		// On a point-to-point link IFA_ADDRESS is the peer's, IFA_LOCAL ours.
+		var local, addr netip.Addr
+		for ad.Next() {
+			switch ad.Type() {
+			case unix.IFA_LOCAL:
+				local, _ = netip.AddrFromSlice(ad.Bytes())
+			case unix.IFA_ADDRESS:
+				addr, _ = netip.AddrFromSlice(ad.Bytes())
+			}
+		}
+		if err := ad.Err(); err != nil {
+			return nil, fmt.Errorf("listing the stack's addresses: %w", err)
+		}
+		if !local.IsValid() {
+			local = addr
+		}
+		addrs = append(addrs, Address{
+			IfIndex: int(binary.NativeEndian.Uint32(m.Data[4:])),
+			Prefix:  netip.PrefixFrom(local, int(m.Data[1])),
+		})
+	}
+	return addrs, nil
+}
+
+// ifaFlags is IFA_FLAGS, include/uapi/linux/if_addr.h.
+const ifaFlags = 8
+
+// setAddress gives interface index the address p, or leaves it there.
+func (r *rtnl) setAddress(index int, p netip.Prefix) error {
+	head := make([]byte, unix.SizeofIfAddrmsg)
+	head[0] = family(p.Addr())
+	head[1] = uint8(p.Bits())
+	binary.NativeEndian.PutUint32(head[4:], uint32(index))
+	_, err := r.request(unix.RTM_NEWADDR, netlink.Acknowledge|netlink.Create|netlink.Replace, head, func(ae *netlink.AttributeEncoder) {
+		ae.Bytes(unix.IFA_LOCAL, p.Addr().AsSlice())
+		ae.Bytes(unix.IFA_ADDRESS, p.Addr().AsSlice())
+		if p.Addr().Is4() {
+			if b, ok := broadcast(p); ok {
+				ae.Bytes(unix.IFA_BROADCAST, b.AsSlice())
+			}
+			return
+		}
+		// A tentative address cannot be used for a second or more (RFC 4862,
+		// 5.4), and the first connection would fail. Whoever writes an address
+		// on the command line answers for it.
+		ae.Uint32(ifaFlags, unix.IFA_F_NODAD)
+	})
+	return err
+}
+
+// route is an entry of a routing table.
+type route struct {
+	table   int
+	dst     netip.Prefix // zero: default
+	gw      netip.Addr   // zero: the destination is on the link
+	src     netip.Addr   // zero: the stack's choice
+	ifindex int
+	metric  int
+	onlink  bool // the gateway is on the link though no address says so
+}
+
+func (r *rtnl) setRoute(e route) error {
+	af := uint8(unix.AF_INET)
+	if e.dst.Addr().Is6() || e.gw.Is6() {
+		af = unix.AF_INET6
+	}
+	// struct rtmsg, include/uapi/linux/rtnetlink.h.
+	head := make([]byte, unix.SizeofRtMsg)
+	head[0] = af
+	if e.dst.IsValid() {
+		head[1] = uint8(e.dst.Bits())
+	}
+	head[4] = unix.RT_TABLE_UNSPEC // RTA_TABLE says it, whatever its size
+	head[5] = unix.RTPROT_STATIC
+	head[6] = unix.RT_SCOPE_UNIVERSE
+	if !e.gw.IsValid() && af == unix.AF_INET {
+		head[6] = unix.RT_SCOPE_LINK
+	}
+	head[7] = unix.RTN_UNICAST
+	if e.onlink {
+		binary.NativeEndian.PutUint32(head[8:], unix.RTNH_F_ONLINK)
+	}
+	_, err := r.request(unix.RTM_NEWROUTE, netlink.Acknowledge|netlink.Create|netlink.Replace, head, func(ae *netlink.AttributeEncoder) {
+		if e.dst.IsValid() {
+			ae.Bytes(unix.RTA_DST, e.dst.Masked().Addr().AsSlice())
+		}
+		if e.gw.IsValid() {
+			ae.Bytes(unix.RTA_GATEWAY, e.gw.AsSlice())
+		}
+		if e.src.IsValid() {
+			ae.Bytes(unix.RTA_PREFSRC, e.src.AsSlice())
+		}
+		if e.metric != 0 {
+			ae.Uint32(unix.RTA_PRIORITY, uint32(e.metric))
+		}
+		ae.Uint32(unix.RTA_OIF, uint32(e.ifindex))
+		ae.Uint32(unix.RTA_TABLE, uint32(e.table))
+	})
+	return err
+}
+
+// Attributes and action of rules, include/uapi/linux/fib_rules.h.
+const (
+	fraSrc      = 2
+	fraPriority = 6
+	fraTable    = 15
+	frActTable  = 1
+	sizeRuleHdr = 12
+)
+
+// setRule makes `from addr lookup table`, unless it is there.
+func (r *rtnl) setRule(addr netip.Addr, table, priority int) error {
+	head := make([]byte, sizeRuleHdr)
+	head[0] = family(addr)
+	head[2] = uint8(addr.BitLen()) // src_len
+	head[7] = frActTable
+	_, err := r.request(unix.RTM_NEWRULE, netlink.Acknowledge|netlink.Create|netlink.Excl, head, func(ae *netlink.AttributeEncoder) {
+		ae.Bytes(fraSrc, addr.AsSlice())
+		ae.Uint32(fraPriority, uint32(priority))
+		ae.Uint32(fraTable, uint32(table))
+	})
+	if errors.Is(err, syscall.EEXIST) {
+		return nil
+	}
+	return err
+}
+
+func family(a netip.Addr) uint8 {
+	if a.Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}
+
+// broadcast returns the last address of an IPv4 network, where it has one.
+func broadcast(p netip.Prefix) (netip.Addr, bool) {
+	if p.Bits() >= 31 { // RFC 3021
+		return netip.Addr{}, false
+	}
+	a := p.Addr().As4()
+	v := binary.BigEndian.Uint32(a[:]) | (1<<(32-p.Bits()) - 1)
+	binary.BigEndian.PutUint32(a[:], v)
+	return netip.AddrFrom4(a), true
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stacknet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+
+	"github.com/lklrun/lklrun/internal/stackconn"
+)
+
+// SysctlRoot is where the settings are, as files.
+const SysctlRoot = "/proc/sys/"
+
+// SysctlError says that a setting could not be read or written.
+type SysctlError struct {
+	Key   string
+	Value string // of a write
+	Write bool
+	Err   error // what the stack said
+}
+
+// Error names the setting, the value, and what is wrong.
+func (e *SysctlError) Error() string {
+	what := fmt.Sprintf("sysctl %s", e.Key)
+	if e.Write {
+		what = fmt.Sprintf("sysctl %s=%s", e.Key, e.Value)
+	}
+	switch {
+	case errors.Is(e.Err, syscall.ENOENT), errors.Is(e.Err, syscall.ENOTDIR), errors.Is(e.Err, syscall.EISDIR):
+		// Writing to a directory is EISDIR, looking below a file ENOTDIR.
+		return what + ": the stack has no such setting"
+	case e.Write && (errors.Is(e.Err, syscall.EACCES) || errors.Is(e.Err, syscall.EPERM)):
+		return fmt.Sprintf("%s: the setting cannot be written: %v", what, cause(e.Err))
+	case e.Write:
+		return fmt.Sprintf("%s: the stack refused the value: %v", what, cause(e.Err))
+	}
+	return fmt.Sprintf("%s: %v", what, cause(e.Err))
+}
+
+// Unwrap returns what the stack said.
+func (e *SysctlError) Unwrap() error { return e.Err }
+
+// cause strips the path, which the key names already.
+func cause(err error) error {
+	var no syscall.Errno
+	if errors.As(err, &no) {
+		return no
+	}
+	return err
+}
+
+// SysctlPath returns the file behind a key. As with sysctl(8), the first
+// separator decides which one is meant: net.ipv4.ip_forward and
+// net/ipv4/ip_forward are the same, and in net.ipv4.conf.eth0/1.mtu the slash
+// stands for a dot of the interface's name.
+func SysctlPath(key string) (string, error) {
+	name := strings.TrimPrefix(key, SysctlRoot)
+	if i := strings.IndexAny(name, "./"); i >= 0 && name[i] == '.' {
+		name = swapSeparators(name)
+	}
+	for _, part := range strings.Split(name, "/") {
+		if part == "" || part == "." || part == ".." || strings.ContainsAny(part, "\x00\n") {
+			return "", fmt.Errorf("sysctl %q: not a key like net.ipv4.tcp_congestion_control", key)
+		}
+	}
+	return SysctlRoot + name, nil
+}
+
+// SysctlKey is the reverse of SysctlPath: the key, with dots, of a file.
+func SysctlKey(path string) string {
+	return swapSeparators(strings.TrimPrefix(path, SysctlRoot))
+}
+
+func swapSeparators(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch r {
+		case '.':
+			return '/'
+		case '/':
+			return '.'
+		}
+		return r
+	}, s)
+}
+
+// SetSysctl writes a setting.
+func SetSysctl(ctx context.Context, c *stackconn.Conn, key, value string) error {
+	path, err := SysctlPath(key)
+	if err != nil {
+		return err
+	}
+	if err := c.WriteFile(ctx, path, []byte(value+"\n")); err != nil {
+		return &SysctlError{Key: key, Value: value, Write: true, Err: err}
+	}
+	return nil
+}
+
+// GetSysctl reads a setting, without the newline at its end.
+func GetSysctl(ctx context.Context, c *stackconn.Conn, key string) (string, error) {
+	path, err := SysctlPath(key)
+	if err != nil {
+		return "", err
+	}
+	b, err := c.ReadFile(ctx, path)
+	if err != nil {
+		return "", &SysctlError{Key: key, Err: err}
+	}
+	return strings.TrimSuffix(string(b), "\n"), nil
+}
