@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostnet
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) { testutil.Main(m, nil) }
+
+func drop(Undo) error { return nil }
+
+func TestTapCreated(t *testing.T) {
+	testutil.Need(t)
+	var undo Undo
+	tap, err := OpenTap("lt0", 4000, func(u Undo) error {
+		if _, err := net.InterfaceByName("lt0"); err == nil {
+			t.Error("the device was there before its undo was written")
+		}
+		undo = u
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ifi, err := net.InterfaceByName("lt0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ifi.MTU != 4000 || ifi.Flags&net.FlagUp == 0 || !tap.Created || ifi.Index != undo.Ifindex || tap.Ifindex != ifi.Index {
+		t.Errorf("device %+v, tap %+v, undo %+v", ifi, tap, undo)
+	}
+	st, err := CheckTap("lt0")
+	want := fmt.Sprintf("tap lt0 is in use by %s (pid %d)", comm(t), os.Getpid())
+	if err == nil || err.Error() != want {
+		t.Errorf("check of a tap in use: %+v, %v; want %s", st, err, want)
+	}
+	if _, err := OpenTap("lt0", 0, drop); err == nil || err.Error() != want {
+		t.Errorf("second attach: %v", err)
+	}
+
+	// Deleted under its owner's hands, then gone: both are fine, and a
+	// stranger that took the name since is left alone.
+	if err := undo.Apply(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if _, err := net.InterfaceByName("lt0"); err == nil {
+		t.Error("lt0 is still there")
+	}
+	tap.File.Close()
+	testutil.Host.Tap(t, "lt0")
+	if err := undo.Apply(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if _, err := net.InterfaceByName("lt0"); err != nil {
+		t.Errorf("somebody else's lt0 was deleted: %v", err)
+	}
+	undo.Netns = "net:[1]"
+	if err := undo.Apply(context.Background()); err == nil {
+		t.Error("an undo for another namespace was carried out here")
+	}
+}
+
+func TestTapVanishes(t *testing.T) {
+	testutil.Need(t)
+	tap, err := OpenTap("lt1", 0, drop)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tap.File.Close()
+	if _, err := net.InterfaceByName("lt1"); err == nil {
+		t.Error("lt1 outlived its descriptor")
+	}
+}
+
+func TestTapPersistent(t *testing.T) {
+	testutil.Need(t)
+	testutil.Host.Tap(t, "lt2")
+	for range 2 { // attached, left and attached again
+		if st, err := CheckTap("lt2"); err != nil || !st.Exists || !st.Up {
+			t.Errorf("%+v, %v", st, err)
+		}
+		tap, err := OpenTap("lt2", 9000, func(Undo) error { t.Error("an undo for a tap that was there"); return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tap.Created || !tap.Up {
+			t.Errorf("%+v", tap)
+		}
+		tap.File.Close()
+	}
+	ifi, err := net.InterfaceByName("lt2")
+	if err != nil || ifi.MTU != 1500 {
+		t.Errorf("a persistent tap was changed: %+v, %v", ifi, err)
+	}
+}
+
+func TestTapRefused(t *testing.T) {
+	testutil.Need(t)
+	testutil.Host.Run(t, "ip", "link", "add", "lt3", "type", "bridge")
+	defer testutil.Host.Run(t, "ip", "link", "del", "lt3")
+	if _, err := CheckTap("lt3"); err == nil || !strings.Contains(err.Error(), "bridge device") {
+		t.Errorf("check of a bridge: %v", err)
+	}
+	if _, err := OpenTap("lt3", 0, drop); err == nil || !strings.Contains(err.Error(), "another kind") {
+		t.Errorf("attach to a bridge: %v", err)
+	}
+	testutil.Host.Run(t, "ip", "tuntap", "add", "lt4", "mode", "tun")
+	defer testutil.Host.Run(t, "ip", "link", "del", "lt4")
+	if _, err := CheckTap("lt4"); err == nil || !strings.Contains(err.Error(), "tun device") {
+		t.Errorf("check of a tun: %v", err)
+	}
+	if _, err := OpenTap("lt5", 0, func(Undo) error { return unix.ENOSPC }); err == nil {
+		t.Error("a tap was made though its undo could not be written")
+	}
+	if _, err := net.InterfaceByName("lt5"); err == nil {
+		t.Error("lt5 exists")
+	}
+}
+
+func TestFD(t *testing.T) {
+	pair := func(typ int) [2]int {
+		p, err := unix.Socketpair(unix.AF_UNIX, typ|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Close(p[0]); unix.Close(p[1]) })
+		return p
+	}
+	for typ, want := range map[int]string{
+		unix.SOCK_DGRAM: "", unix.SOCK_SEQPACKET: "",
+		unix.SOCK_STREAM: "is a stream socket, which does not keep frames apart",
+	} {
+		err := CheckFD(pair(typ)[0])
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("type %d: %v", typ, err)
+		}
+	}
+	alone, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(alone)
+	if err := CheckFD(alone); err == nil || !strings.Contains(err.Error(), "without peer") {
+		t.Errorf("unconnected: %v", err)
+	}
+	null, err := os.Open("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	if err := CheckFD(int(null.Fd())); err == nil || !strings.Contains(err.Error(), "neither") {
+		t.Errorf("/dev/null: %v", err)
+	}
+	if err := CheckFD(1 << 20); err == nil || !strings.Contains(err.Error(), "is not open") {
+		t.Errorf("not open: %v", err)
+	}
+
+	p := pair(unix.SOCK_SEQPACKET)
+	f, err := OpenFD(p[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.File.Close()
+	if _, err := unix.Write(p[1], []byte("frame")); err != nil {
+		t.Fatal(err)
+	}
+	var b [16]byte
+	if n, err := f.File.Read(b[:]); err != nil || string(b[:n]) != "frame" || f.Tap {
+		t.Errorf("%q, %v", b[:n], err)
+	}
+}
+
+func TestFDTap(t *testing.T) {
+	testutil.Need(t)
+	tap, err := OpenTap("lt6", 0, drop)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tap.File.Close()
+	f, err := OpenFD(int(tap.File.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.File.Close()
+	if !f.Tap || !f.VnetHdr {
+		t.Errorf("%+v", f)
+	}
+}
+
+func comm(t *testing.T) string {
+	b, err := os.ReadFile("/proc/self/comm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(b))
+}

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hostnet makes and takes the host's ends of the stack's interfaces:
+// tap devices and frame sockets. Whatever leaves a trace on the host has an
+// Undo that can be carried out by another process.
+package hostnet
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// VnetHdrLen is the size of struct virtio_net_hdr_mrg_rxbuf
+// (linux/virtio_net.h), which stands before each frame of a tap.
+const VnetHdrLen = 12
+
+const tunDevice = "/dev/net/tun"
+
+// Tap is an open tap device of the current network namespace.
+type Tap struct {
+	Name    string
+	File    *os.File
+	Ifindex int
+	Created bool // by us: it vanishes with its last descriptor
+	Up      bool // the host's side was up when we came, or we set it up
+}
+
+// TapState is what is known of a tap without opening it.
+type TapState struct {
+	Exists bool
+	Up     bool
+	InUse  bool   // some process has it open (and it is up)
+	Kind   string // of a device that exists but is no tap: "" if it is one
+}
+
+// LookTap looks at the device called name in the current network namespace.
+func LookTap(name string) (TapState, error) {
+	ifi, err := net.InterfaceByName(name)
+	if err != nil {
+		var op *net.OpError
+		if errors.As(err, &op) && op.Err.Error() == "no such network interface" {
+			return TapState{}, nil
+		}
+		return TapState{}, fmt.Errorf("looking for device %s: %w", name, err)
+	}
+	// A tap has carrier as long as somebody has it open.
+	st := TapState{Exists: true, Up: ifi.Flags&net.FlagUp != 0, InUse: ifi.Flags&net.FlagRunning != 0}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return st, fmt.Errorf("looking at device %s: %w", name, err)
+	}
+	defer unix.Close(fd)
+	info, err := unix.IoctlGetEthtoolDrvinfo(fd, name)
+	if err != nil {
+		return st, nil // cannot be known
+	}
+	// drivers/net/tun.c: driver "tun" for both kinds, bus_info tells which.
+	driver := unix.ByteSliceToString(info.Driver[:])
+	bus := unix.ByteSliceToString(info.Bus_info[:])
+	if driver != "tun" {
+		st.Kind = driver + " device"
+	} else if bus != "tap" {
+		st.Kind = bus + " device"
+	}
+	return st, nil
+}
+
+// CheckTap says whether the tap called name can be had, and what to do if not,
+// without attaching to it.
+func CheckTap(name string) (TapState, error) {
+	fd, err := openTun()
+	if err != nil {
+		return TapState{}, err
+	}
+	unix.Close(fd)
+	st, err := LookTap(name)
+	if err != nil {
+		return st, err
+	}
+	if st.Kind != "" {
+		return st, fmt.Errorf("%s is no tap but a %s: choose another name", name, st.Kind)
+	}
+	if st.InUse {
+		return st, inUse(name)
+	}
+	if !st.Exists && !mayAdmin() {
+		return st, noRight(name)
+	}
+	return st, nil
+}
+
+func noRight(name string) error {
+	user := fmt.Sprintf("uid %d", os.Geteuid())
+	return fmt.Errorf("tap %s does not exist and %s may not create it: as root, `ip tuntap add %s mode tap user %d` and `ip link set %s up`, or use --if user",
+		name, user, name, os.Geteuid(), name)
+}
+
+func inUse(name string) error {
+	who := holder(name)
+	if who == "" {
+		who = "another process"
+	}
+	return fmt.Errorf("tap %s is in use by %s", name, who)
+}
+
+// mayAdmin tells whether this process has CAP_NET_ADMIN.
+func mayAdmin() bool {
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if unix.Capget(&hdr, &data[0]) != nil {
+		return os.Geteuid() == 0
+	}
+	return data[0].Effective&(1<<unix.CAP_NET_ADMIN) != 0
+}
+
+func openTun() (int, error) {
+	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
+		return -1, fmt.Errorf("%s does not exist: tap devices need the host's tun driver (`modprobe tun`; in a container, pass the device in); or use --if user", tunDevice)
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		return -1, fmt.Errorf("%s may not be opened by uid %d: `chmod 666 %s` as root, or use --if user", tunDevice, os.Geteuid(), tunDevice)
+	case err != nil:
+		return -1, fmt.Errorf("opening %s: %w", tunDevice, err)
+	}
+	return fd, nil
+}
+
+// OpenTap attaches to the tap called name, or creates it when it is absent. A
+// device we create is set up with mtu (0: its default), and journal gets its
+// undo before it exists; one that was there is left as it is.
+func OpenTap(name string, mtu int, journal func(Undo) error) (*Tap, error) {
+	st, err := LookTap(name)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := openTun()
+	if err != nil {
+		return nil, err
+	}
+	t := &Tap{Name: name, Created: !st.Exists, Up: st.Up}
+	if err := t.attach(fd, mtu, journal); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	t.File = os.NewFile(uintptr(fd), tunDevice)
+	return t, nil
+}
+
+func (t *Tap) attach(fd, mtu int, journal func(Undo) error) error {
+	if t.Created {
+		// Choosing the index ourselves makes the device known before it is
+		// there. Indices the kernel gives out are small.
+		t.Ifindex = 1<<24 + rand.IntN(1<<24)
+		if err := unix.IoctlSetPointerInt(fd, unix.TUNSETIFINDEX, t.Ifindex); err != nil {
+			return fmt.Errorf("tap %s: choosing its index: %w", t.Name, err)
+		}
+		if err := journal(Undo{Op: OpDeleteLink, Name: t.Name, Ifindex: t.Ifindex, Netns: netnsID()}); err != nil {
+			return err
+		}
+	}
+	if err := t.setIff(fd); err != nil {
+		return err
+	}
+	if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, VnetHdrLen); err != nil {
+		return fmt.Errorf("tap %s: setting the size of its packet head: %w", t.Name, err)
+	}
+	if !t.Created {
+		return nil
+	}
+	if mtu != 0 {
+		if err := setMTU(t.Name, mtu); err != nil {
+			return err
+		}
+	}
+	if err := setUp(t.Name); err != nil {
+		return err
+	}
+	t.Up = true
+	return nil
+}
+
+func (t *Tap) setIff(fd int) error {
+	req, err := unix.NewIfreq(t.Name)
+	if err != nil {
+		return fmt.Errorf("tap %s: %w", t.Name, err)
+	}
+	req.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+	switch err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); {
+	case errors.Is(err, unix.EBUSY):
+		return inUse(t.Name)
+	case errors.Is(err, unix.EINVAL):
+		return fmt.Errorf("%s cannot be used as a tap: it is another kind of device, or a tap made with other flags (multi_queue)", t.Name)
+	case errors.Is(err, unix.EPERM) && t.Created:
+		return noRight(t.Name)
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("tap %s belongs to another user: as root, `ip tuntap add %s mode tap user %d`", t.Name, t.Name, os.Geteuid())
+	case err != nil:
+		return fmt.Errorf("attaching to tap %s: %w", t.Name, err)
+	}
+	return nil
+}
+
+func setMTU(name string, mtu int) error {
+	return withIfreq(name, func(fd int, req *unix.Ifreq) error {
+		req.SetUint32(uint32(mtu))
+		if err := unix.IoctlIfreq(fd, unix.SIOCSIFMTU, req); err != nil {
+			return fmt.Errorf("setting mtu %d on %s: %w", mtu, name, err)
+		}
+		return nil
+	})
+}
+
+func setUp(name string) error {
+	return withIfreq(name, func(fd int, req *unix.Ifreq) error {
+		if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, req); err != nil {
+			return fmt.Errorf("reading the flags of %s: %w", name, err)
+		}
+		req.SetUint16(req.Uint16() | unix.IFF_UP)
+		if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, req); err != nil {
+			return fmt.Errorf("setting %s up: %w", name, err)
+		}
+		return nil
+	})
+}
+
+func withIfreq(name string, f func(fd int, req *unix.Ifreq) error) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("opening a socket for %s: %w", name, err)
+	}
+	defer unix.Close(fd)
+	req, err := unix.NewIfreq(name)
+	if err != nil {
+		return fmt.Errorf("device %s: %w", name, err)
+	}
+	return f(fd, req)
+}
+
+// holder names the process that has the tap called name open, as far as its
+// descriptors may be read; "" if none was found. tun.c shows the device in
+// fdinfo as "iff:\tNAME".
+func holder(name string) string {
+	procs, err := os.ReadDir("/proc")
+	if err != nil {
+		return ""
+	}
+	for _, p := range procs {
+		if !isNumber(p.Name()) {
+			continue
+		}
+		dir := "/proc/" + p.Name()
+		fds, err := os.ReadDir(dir + "/fd")
+		if err != nil {
+			continue
+		}
+		for _, fd := range fds {
+			if to, err := os.Readlink(dir + "/fd/" + fd.Name()); err != nil || !strings.HasPrefix(to, tunDevice) {
+				continue
+			}
+			info, err := os.ReadFile(dir + "/fdinfo/" + fd.Name())
+			if err == nil && strings.Contains(string(info), "iff:\t"+name+"\n") && sameNetns(p.Name()) {
+				comm, _ := os.ReadFile(dir + "/comm")
+				return fmt.Sprintf("%s (pid %s)", strings.TrimSpace(string(comm)), p.Name())
+			}
+		}
+	}
+	return ""
+}
+
+func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+
+// sameNetns leaves out processes that are known to be in another network
+// namespace, whose device may merely have the same name.
+func sameNetns(pid string) bool {
+	other, err := os.Readlink("/proc/" + pid + "/ns/net")
+	return err != nil || other == netnsID()
+}
+
+// netnsID names the network namespace of this thread.
+func netnsID() string {
+	id, _ := os.Readlink("/proc/thread-self/ns/net")
+	return id
+}
