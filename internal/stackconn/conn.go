@@ -227,9 +227,9 @@ func (c *Conn) write(ctx context.Context, f ctlproto.Frame, file *os.File) error
 }
 
 func (c *Conn) writeBytes(ctx context.Context, b, rights []byte) error {
-	limit := time.Now().Add(answerLimit)
+	limit, late := time.Now().Add(answerLimit), ErrNoAnswer
 	if d, ok := ctx.Deadline(); ok && d.Before(limit) {
-		limit = d
+		limit, late = d, context.DeadlineExceeded
 	}
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -254,9 +254,9 @@ func (c *Conn) writeBytes(ctx context.Context, b, rights []byte) error {
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			if total == 0 {
-				return ErrNoAnswer
+				return late
 			}
-			err = fmt.Errorf("%w: a request was cut off", ErrNoAnswer)
+			err = fmt.Errorf("a request was cut off: %w", late)
 		}
 		// Half a frame cannot be taken back.
 		c.end(err)
