@@ -23,6 +23,9 @@ const fileMax = 256 << 20
 // readSize is the size of one read: /proc fills a buffer with whole lines.
 const readSize = 64 << 10
 
+// OpOpen is the Op of a fs.PathError about opening a file.
+const OpOpen = "opening"
+
 // File is an open file in the stack's name space.
 type File struct {
 	c    *Conn
@@ -37,7 +40,7 @@ func (c *Conn) Open(ctx context.Context, path string, flags int) (*File, error) 
 		Args: []any{unix.AT_FDCWD, CString(path), flags | unix.O_NONBLOCK | unix.O_CLOEXEC | unix.O_NOCTTY, 0},
 	})
 	if err != nil {
-		return nil, &fs.PathError{Op: "opening", Path: path, Err: err}
+		return nil, &fs.PathError{Op: OpOpen, Path: path, Err: err}
 	}
 	return &File{c: c, fd: int(fd), path: path}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"syscall"
 
@@ -30,8 +31,7 @@ func (e *SysctlError) Error() string {
 		what = fmt.Sprintf("sysctl %s=%s", e.Key, e.Value)
 	}
 	switch {
-	case errors.Is(e.Err, syscall.ENOENT), errors.Is(e.Err, syscall.ENOTDIR), errors.Is(e.Err, syscall.EISDIR):
-		// Writing to a directory is EISDIR, looking below a file ENOTDIR.
+	case e.missing():
 		return what + ": the stack has no such setting"
 	case e.Write && (errors.Is(e.Err, syscall.EACCES) || errors.Is(e.Err, syscall.EPERM)):
 		return fmt.Sprintf("%s: the setting cannot be written: %v", what, cause(e.Err))
@@ -39,6 +39,18 @@ func (e *SysctlError) Error() string {
 		return fmt.Sprintf("%s: the stack refused the value: %v", what, cause(e.Err))
 	}
 	return fmt.Sprintf("%s: %v", what, cause(e.Err))
+}
+
+// missing says whether there is no such file. Opening a directory for writing
+// is EISDIR, as is reading it; looking below a file is ENOTDIR. A value may be
+// refused with ENOENT too (an unknown congestion control), but by the write.
+func (e *SysctlError) missing() bool {
+	var p *fs.PathError
+	if errors.Is(e.Err, syscall.EISDIR) {
+		return true
+	}
+	return errors.As(e.Err, &p) && p.Op == stackconn.OpOpen &&
+		(errors.Is(p.Err, syscall.ENOENT) || errors.Is(p.Err, syscall.ENOTDIR))
 }
 
 // Unwrap returns what the stack said.
