@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// Every exit status is the target's own.
+func TestExitStatus(t *testing.T) {
+	s := newSite(t)
+	before := testutil.Take(t, s.server)
+	const atOnce = 4
+	var wg sync.WaitGroup
+	want := make(chan int)
+	for range atOnce {
+		wg.Go(func() {
+			for code := range want {
+				r := testutil.Run(t, limit, lklrun("--if", "user", "--", "sh", "-c", fmt.Sprintf("exit %d", code)))
+				if r.Status != code || r.Stdout != "" {
+					t.Errorf("exit %d became %v", code, r)
+				}
+			}
+		})
+	}
+	for code := range 256 {
+		want <- code
+	}
+	close(want)
+	wg.Wait()
+	before.Same()
+}
+
+// What env(1) says of commands that cannot be executed, and a line why.
+func TestCannotExecute(t *testing.T) {
+	s := newSite(t)
+	before := testutil.Take(t, s.server)
+	for want, command := range map[int]string{127: "no-such-command-here", 126: "/etc/passwd"} {
+		r := testutil.Run(t, limit, s.onTap(command))
+		if r.Status != want {
+			t.Errorf("%s: %v, want status %d", command, r, want)
+		}
+		if said := lines(r.Stderr); len(said) != 1 || !strings.Contains(said[0], command) {
+			t.Errorf("%s: not one line that names it: %q", command, r.Stderr)
+		}
+	}
+	before.Same()
+}
+
+// A target that a signal ends: a shell sees 128 + the signal.
+func TestKilledBySignal(t *testing.T) {
+	s := newSite(t)
+	before := testutil.Take(t, s.server)
+	for _, sig := range []syscall.Signal{unix.SIGKILL, unix.SIGTERM, unix.SIGSEGV, unix.SIGHUP, unix.SIGINT, unix.SIGABRT} {
+		cmd := s.onTap("sh", "-c", fmt.Sprintf("ulimit -c 0; kill -%d $$", sig))
+		r := testutil.Run(t, limit, exec.Command("sh", "-c", `"$@" 2>/dev/null; exit $?`, "sh", cmd.Args[0], cmd.Args[1], cmd.Args[2], cmd.Args[3], cmd.Args[4], cmd.Args[5], cmd.Args[6], cmd.Args[7], cmd.Args[8]))
+		if want := 128 + int(sig); r.Status != want {
+			t.Errorf("signal %d: a shell sees %v, want %d", sig, r, want)
+		}
+	}
+	before.Same()
+}
+
+// Signals sent to lklrun reach the target, which decides what to do.
+func TestSignalsPassOn(t *testing.T) {
+	s := newSite(t)
+	before := testutil.Take(t, s.server)
+	for _, sig := range []syscall.Signal{unix.SIGTERM, unix.SIGUSR1, unix.SIGHUP} {
+		p := testutil.Start(t, s.onTap("/usr/bin/python3", "-uc", fmt.Sprintf(`
+import signal, sys
+signal.signal(%d, lambda *a: sys.exit(42))
+print("ready")
+while True: signal.pause()`, sig)))
+		testutil.WaitFor(t, "the target", limit, func() bool { out, _ := p.Output(); return out == "ready\n" })
+		p.Signal(sig)
+		if r := p.Wait(limit); r.Status != 42 {
+			t.Errorf("signal %v: %v, want the handler's status 42", sig, r)
+		}
+	}
+	before.Same()
+}
+
+// pty opens a pseudo terminal.
+func pty(t *testing.T) (master, slave *os.File) {
+	t.Helper()
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	master = os.NewFile(uintptr(fd), "ptmx")
+	t.Cleanup(func() { _ = master.Close() })
+	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return master, slave
+}
+
+// interrupted runs a command as a terminal's foreground job, types Ctrl-C once
+// it has said "ready", and returns its end and what the terminal showed.
+func interrupted(t *testing.T, cmd *exec.Cmd) (testutil.Result, string) {
+	t.Helper()
+	master, slave := pty(t)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	var mu sync.Mutex
+	var shown strings.Builder
+	said := func() string { mu.Lock(); defer mu.Unlock(); return shown.String() }
+	p := testutil.Start(t, cmd)
+	if err := slave.Close(); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		buf := make([]byte, 4096)
+		for {
+			n, err := master.Read(buf)
+			mu.Lock()
+			shown.Write(buf[:n])
+			mu.Unlock()
+			if err != nil { // EIO: nobody has the other side open any more
+				return
+			}
+		}
+	}()
+	testutil.WaitFor(t, "the target", limit, func() bool { return strings.Contains(said(), "ready") || !p.Running() })
+	if _, err := master.Write([]byte{3}); err != nil {
+		t.Fatal(err)
+	}
+	r := p.Wait(limit)
+	select {
+	case <-read:
+	case <-time.After(limit):
+		t.Errorf("%v: somebody still has the terminal open", cmd.Args)
+	}
+	return r, said()
+}
+
+// Ctrl-C on a real terminal does what it does without lklrun.
+func TestCtrlC(t *testing.T) {
+	s := newSite(t)
+	for _, text := range []string{
+		`echo ready; exec sleep 60`,
+		`trap "echo trapped; exit 9" INT; echo ready; sleep 60; echo not reached`,
+		`trap "" INT; echo ready; sleep 1; echo survived`,
+		`exec /usr/bin/python3 -uc '
+import time, sys
+try:
+    print("ready"); time.sleep(60)
+except KeyboardInterrupt:
+    print("bye"); sys.exit(7)'`,
+		`echo ready; sleep 60; echo after`,
+	} {
+		want, shownWant := interrupted(t, exec.Command("sh", "-c", text))
+		before := testutil.Take(t, s.server)
+		got, shown := interrupted(t, s.onTap("sh", "-c", text))
+		if got.Status != want.Status || got.Signal != want.Signal {
+			t.Errorf("%s\nunder lklrun: status %d signal %d\nwithout: status %d signal %d", text, got.Status, got.Signal, want.Status, want.Signal)
+		}
+		if shown != shownWant {
+			t.Errorf("%s\nunder lklrun the terminal shows %q\nwithout: %q", text, shown, shownWant)
+		}
+		before.Same()
+	}
+}
+
+// The terminal is the target's: it is a terminal, and the job control's.
+func TestTerminal(t *testing.T) {
+	s := newSite(t)
+	const text = `test -t 0 && test -t 1 && test -t 2 && stty size >/dev/null && test "$(ps -o tpgid= -p $$)" -gt 0 && echo tty; echo ready; read x || exit 3`
+	want, shownWant := interrupted(t, exec.Command("sh", "-c", text))
+	got, shown := interrupted(t, s.onTap("sh", "-c", text))
+	if shown != shownWant || got.Status != want.Status || got.Signal != want.Signal {
+		t.Errorf("under lklrun %q %v\nwithout %q %v", shown, got, shownWant, want)
+	}
+}
+
+// Ctrl-Z stops the whole job and fg continues it, as a shell's job control
+// expects: the parent sees WIFSTOPPED.
+func TestStopAndContinue(t *testing.T) {
+	s := newSite(t)
+	master, slave := pty(t)
+	defer master.Close()
+	cmd := s.onTap("sh", "-c", "echo ready; read line; echo got $line")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _, _ = cmd.Process.Wait() }) // ended already
+	_ = slave.Close()
+	var shown strings.Builder
+	expect := func(text string) {
+		t.Helper()
+		buf := make([]byte, 4096)
+		if err := master.SetReadDeadline(time.Now().Add(limit)); err != nil {
+			t.Fatal(err)
+		}
+		for !strings.Contains(shown.String(), text) {
+			n, err := master.Read(buf)
+			shown.Write(buf[:n])
+			if err != nil {
+				t.Fatalf("waiting for %q: %v; the terminal shows %q", text, err, shown.String())
+			}
+		}
+	}
+	expect("ready")
+	// A session leader that is orphaned ignores SIGTSTP, so stop as a shell's
+	// `kill -STOP` does: lklrun alone is stopped, the target goes on, and
+	// nothing is lost.
+	if err := cmd.Process.Signal(unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	var ws unix.WaitStatus
+	if _, err := unix.Wait4(cmd.Process.Pid, &ws, unix.WUNTRACED, nil); err != nil || !ws.Stopped() {
+		t.Fatalf("stopping: %v %v", ws, err)
+	}
+	if err := cmd.Process.Signal(unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := master.WriteString("word\n"); err != nil {
+		t.Fatal(err)
+	}
+	expect("got word")
+	if _, err := unix.Wait4(cmd.Process.Pid, &ws, 0, nil); err != nil || !ws.Exited() || ws.ExitStatus() != 0 {
+		t.Errorf("the end: %v %v", ws, err)
+	}
+}
+
+// Standard input that closes early and output nobody reads are the target's
+// own affair.
+func TestPipes(t *testing.T) {
+	s := newSite(t)
+	cmd := s.onTap("sh", "-c", "yes; echo $? >&2")
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout = w
+	p := testutil.Start(t, cmd)
+	if err := errors.Join(w.Close(), r.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if res := p.Wait(limit); res.Status != 0 || strings.TrimSpace(lines(res.Stderr)[len(lines(res.Stderr))-1]) != "141" && !strings.Contains(res.Stderr, "Broken pipe") {
+		t.Errorf("a pipe that nobody reads: %v", res)
+	}
+}

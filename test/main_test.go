@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package test holds the end-to-end tests: bin/lklrun and bin/lklctl as a user
+// has them, real programs, real peers on real wires.
+package test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// limit is how long one run may take; what takes longer hangs.
+const limit = 30 * time.Second
+
+// probePath is the static Go program ./probe.
+var probePath string
+
+func TestMain(m *testing.M) {
+	testutil.Main(m, func(root string) error {
+		cmd := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(root, "build", "test", "probe"), "./test/probe")
+		cmd.Dir = root
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("building the probe: %w: %s", err, out)
+		}
+		return nil
+	})
+}
+
+// The addresses on the wire of newSite.
+const (
+	hostAddr, hostAddr6     = "10.73.0.2", "fd73::2"
+	serverAddr, serverAddr6 = "10.73.0.1", "fd73::1"
+	stackAddr, stackAddr6   = "10.73.0.10", "fd73::10"
+	serverURL               = "http://" + serverAddr
+)
+
+// A site is the host, a server behind one wire, and the tap device "tap0" on
+// the same wire for a stack:
+//
+//	host: br0 10.73.0.2 ─┬─ veth ─ server: s0 10.73.0.1
+//	                     └─ tap0 (10.73.0.10 in the stack)
+type site struct {
+	t      *testing.T
+	server *testutil.Netns
+	dir    string // served by the server's nginx: hello, file
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	testutil.Need(t, "ip", "nginx", "curl", "/usr/bin/python3", testutil.Bin("lklrun"), testutil.Bin("lklctl"), testutil.Bin("lklhost"))
+	probePath = filepath.Join(testutil.Root(), "build", "test", "probe")
+	s := &site{t: t, server: testutil.NewNetns(t, "server"), dir: testutil.Dir(t)}
+	host := testutil.Host
+	testutil.Veth(t, host, "v0", s.server, "s0")
+	host.Tap(t, "tap0")
+	host.Bridge(t, "br0", "v0", "tap0")
+	host.Addr(t, "br0", hostAddr+"/24", hostAddr6+"/64")
+	s.server.Addr(t, "s0", serverAddr+"/24", serverAddr6+"/64")
+	if err := os.WriteFile(filepath.Join(s.dir, "hello"), []byte("hello\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// web starts the server's nginx.
+func (s *site) web(c testutil.Nginx) {
+	s.t.Helper()
+	c.Root = s.dir
+	s.server.Nginx(s.t, c)
+}
+
+// tapIf is the interface specification of the site's tap.
+func (s *site) tapIf() string {
+	return fmt.Sprintf("tap:tap0,ip=%s/24,ip6=%s/64", stackAddr, stackAddr6)
+}
+
+var runCount atomic.Int32
+
+// lklrun is a command line of bin/lklrun; flags end with "--".
+func lklrun(args ...string) *exec.Cmd {
+	return exec.Command(testutil.Bin("lklrun"), args...)
+}
+
+// onTap runs a target on the tap, with a name of its own.
+func (s *site) onTap(args ...string) *exec.Cmd {
+	return lklrun(append([]string{"--name", s.name(), "--if", s.tapIf(), "--"}, args...)...)
+}
+
+// name is a fresh instance name.
+func (s *site) name() string {
+	return fmt.Sprintf("t%d", runCount.Add(1))
+}
+
+// lklctl runs a verb, which must end well, and returns what it says.
+func lklctl(t *testing.T, args ...string) string {
+	t.Helper()
+	return testutil.OK(t, limit, exec.Command(testutil.Bin("lklctl"), args...))
+}
+
+// lines splits a text into its lines that are not empty.
+func lines(text string) []string {
+	var all []string
+	for _, l := range strings.Split(text, "\n") {
+		if strings.TrimSpace(l) != "" {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// status is what a shell calls $?.
+func status(r testutil.Result) int {
+	if r.Signal != 0 {
+		return 128 + int(r.Signal)
+	}
+	return r.Status
+}

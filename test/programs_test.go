@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// An ordinary user needs no set-up: no flag, no root, no runtime directory; and
+// is told in one line that TCP ends at the gateway.
+func TestOrdinaryUser(t *testing.T) {
+	s := newSite(t)
+	s.web(testutil.Nginx{})
+	bin := testutil.PublicBin(t)
+	runtime := testutil.Dir(t)
+	testutil.Host.Run(t, "chown", fmt.Sprint(testutil.OrdinaryUID), runtime)
+	for name, dir := range map[string]string{"without XDG_RUNTIME_DIR": "", "with XDG_RUNTIME_DIR": runtime} {
+		t.Run(name, func(t *testing.T) {
+			before := testutil.Take(t, s.server)
+			cmd := testutil.AsUser(exec.Command(bin+"/lklrun", "--", "curl", "-s", serverURL+"/hello"), dir)
+			r := testutil.Run(t, limit, cmd)
+			if r.Status != 0 || r.Stdout != "hello\n" {
+				t.Fatalf("curl: %v", r)
+			}
+			if said := lines(r.Stderr); len(said) != 1 || !strings.Contains(said[0], "TCP ends") {
+				t.Errorf("where TCP ends is not said in one line: %q", r.Stderr)
+			}
+			before.Same()
+		})
+	}
+}
+
+// A program that each way of reaching the network must serve.
+type program struct {
+	name string
+	args []string
+	want string // its standard output
+}
+
+func (s *site) programs() []program {
+	python := func(text string) []string { return []string{"/usr/bin/python3", "-c", text} }
+	get := func(path string) string { return serverURL + path }
+	return []program{
+		{"curl", []string{"curl", "-s", get("/hello")}, "hello\n"},
+		{"static Go client", []string{probePath, "get", get("/hello")}, "hello\n"},
+		{"three parallel curls", []string{"sh", "-c", fmt.Sprintf("for i in 1 2 3; do curl -s %s & done; wait", get("/hello"))}, "hello\nhello\nhello\n"},
+		{"python3 asyncio", python(fmt.Sprintf(`
+import asyncio
+async def fetch():
+    r, w = await asyncio.open_connection(%q, 80)
+    w.write(b"GET /hello HTTP/1.0\r\n\r\n")
+    data = await r.read()
+    w.close()
+    await w.wait_closed()
+    return data.endswith(b"hello\n")
+async def main():
+    print(await asyncio.gather(*[fetch() for _ in range(10)]))
+asyncio.run(asyncio.wait_for(main(), 20))`, serverAddr)),
+			"[" + strings.Repeat("True, ", 9) + "True]\n"},
+		{"UDP echo, static Go", []string{probePath, "udp", serverAddr + ":7", "ping"}, "ping\n"},
+		{"UDP echo, python3 sendto", python(fmt.Sprintf(`
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.settimeout(10)
+for i in range(20):
+    s.sendto(b"x" * (i * 50), (%q, 7))
+    d, a = s.recvfrom(2000)
+    assert (len(d), a) == (i * 50, (%[1]q, 7)), (len(d), a)
+print("ok")`, serverAddr)), "ok\n"},
+		{"name by curl", []string{"curl", "-s", "http://www.test/hello"}, "hello\n"},
+		{"name by static Go", []string{probePath, "lookup", "www.test"}, serverAddr + "\n"},
+		{"name by python3", python(`import socket; print(socket.gethostbyname("www.test"))`), serverAddr + "\n"},
+		{"a name that is not", []string{"sh", "-c", "curl -s http://nowhere.test/; echo $?"}, "6\n"},
+		{"a port nobody listens on", python(fmt.Sprintf(`
+import socket
+try: socket.create_connection((%q, 9), 10)
+except ConnectionRefusedError: print("refused")`, serverAddr)), "refused\n"},
+	}
+}
+
+// Everyday programs, by the gateway and by a tap.
+func TestPrograms(t *testing.T) {
+	s := newSite(t)
+	s.web(testutil.Nginx{})
+	s.server.Dnsmasq(t, map[string]string{"www.test": serverAddr})
+	s.server.EchoUDP(t, serverAddr+":7")
+	for _, kind := range []struct{ name, spec string }{{"user", "user"}, {"tap", s.tapIf()}} {
+		for _, p := range s.programs() {
+			t.Run(kind.name+"/"+p.name, func(t *testing.T) {
+				before := testutil.Take(t, s.server)
+				r := testutil.Run(t, limit, lklrun(append([]string{"--if", kind.spec, "--dns", serverAddr, "--"}, p.args...)...))
+				if r.Status != 0 || r.Stdout != p.want {
+					t.Errorf("%q: %v\nwant: %s", p.args, r, p.want)
+				}
+				before.Same()
+			})
+		}
+	}
+}
+
+// Each stack runs the same curl.
+func TestStacks(t *testing.T) {
+	s := newSite(t)
+	s.web(testutil.Nginx{})
+	for stack, cc := range map[string]string{"mptcp": "", "bbr": "bbr", "vanilla": "cubic"} {
+		t.Run(stack, func(t *testing.T) {
+			before := testutil.Take(t, s.server)
+			r := testutil.Run(t, limit, lklrun("--stack", stack, "--if", s.tapIf(), "--", "/usr/bin/python3", "-c", fmt.Sprintf(`
+import socket
+s = socket.create_connection((%q, 80), 10)
+print(s.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode())`, serverAddr)))
+			if r.Status != 0 || cc != "" && r.Stdout != cc+"\n" {
+				t.Errorf("congestion control: %v\nwant: %s", r, cc)
+			}
+			before.Same()
+		})
+	}
+}
+
+// A big file keeps its checksum, by IPv4 and IPv6.
+func TestChecksum(t *testing.T) {
+	s := newSite(t)
+	s.web(testutil.Nginx{MPTCP: true})
+	testutil.Random(t, s.dir+"/file", 50<<20)
+	want := strings.Fields(testutil.OK(t, limit, exec.Command("sha256sum", s.dir+"/file")))[0]
+	for _, url := range []string{serverURL, "http://[" + serverAddr6 + "]"} {
+		r := testutil.Run(t, limit, s.onTap("sh", "-c", "curl -sf "+url+"/file | sha256sum"))
+		if r.Status != 0 || !strings.HasPrefix(r.Stdout, want) {
+			t.Errorf("%s: %v, want %s", url, r, want)
+		}
+	}
+}
+
+// Servers in the stack: nginx with two workers, and a static Go server, both
+// asked by the host's own curl over IPv4 and IPv6.
+func TestServers(t *testing.T) {
+	s := newSite(t)
+	testutil.Random(t, s.dir+"/file", 5<<20)
+	want := strings.Fields(testutil.OK(t, limit, exec.Command("sha256sum", s.dir+"/file")))[0]
+	hosts := []string{stackAddr, "[" + stackAddr6 + "]"}
+
+	t.Run("nginx with two workers", func(t *testing.T) {
+		before := testutil.Take(t, s.server)
+		dir := testutil.Dir(t)
+		p := testutil.Start(t, s.onTap(testutil.Nginx{Root: s.dir, Workers: 2}.Config(t, dir)...))
+		answers(t, p, "http://"+stackAddr+"/hello")
+		for i := range 20 {
+			got := testutil.OK(t, limit, exec.Command("sh", "-c", "curl -sf http://"+hosts[i%2]+"/file | sha256sum"))
+			if !strings.HasPrefix(got, want) {
+				t.Fatalf("fetch %d by %s: %s, want %s", i, hosts[i%2], got, want)
+			}
+		}
+		if n := strings.Count(testutil.Host.Run(t, "ps", "-eo", "args"), "nginx: worker process"); n != 2 {
+			t.Errorf("%d workers, want 2", n)
+		}
+		p.Signal(15)
+		p.Wait(limit)
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		before.Same()
+	})
+	t.Run("static Go server", func(t *testing.T) {
+		before := testutil.Take(t, s.server)
+		p := testutil.Start(t, s.onTap(probePath, "serve", ":80"))
+		answers(t, p, "http://"+stackAddr+"/x")
+		got := testutil.OK(t, limit, exec.Command("curl", "-sf", "http://"+stackAddr+"/you"))
+		if !strings.HasPrefix(got, "hello you from "+hostAddr+":") {
+			t.Errorf("the server saw %q, want the host's address %s", got, hostAddr)
+		}
+		got = testutil.OK(t, limit, exec.Command("curl", "-sf", "http://["+stackAddr6+"]/you"))
+		if !strings.HasPrefix(got, "hello you from ["+hostAddr6+"]:") {
+			t.Errorf("the server saw %q, want the host's address %s", got, hostAddr6)
+		}
+		p.Signal(15)
+		if r := p.Wait(limit); status(r) != 143 {
+			t.Errorf("SIGTERM to lklrun ended it with %v", r)
+		}
+		before.Same()
+	})
+}
+
+// answers waits until a server that p runs answers url.
+func answers(t *testing.T, p *testutil.Proc, url string) {
+	t.Helper()
+	ok := testutil.Within(limit, func() bool {
+		return !p.Running() || exec.Command("curl", "-sf", "-m", "2", "-o", "/dev/null", url).Run() == nil
+	})
+	if out, errs := p.Output(); !ok || !p.Running() {
+		t.Fatalf("%s is not answered\nstdout: %s\nstderr: %s", url, out, errs)
+	}
+}
+
+// UDP served from the stack, and IPv6 from it.
+func TestIPv6AndUDPServer(t *testing.T) {
+	s := newSite(t)
+	s.web(testutil.Nginx{})
+	s.server.EchoUDP(t, "["+serverAddr6+"]:7")
+	if r := testutil.Run(t, limit, s.onTap("curl", "-s", "http://["+serverAddr6+"]/hello")); r.Stdout != "hello\n" {
+		t.Errorf("curl by IPv6: %v", r)
+	}
+	if r := testutil.Run(t, limit, s.onTap(probePath, "udp", "["+serverAddr6+"]:7", "six")); r.Stdout != "six\n" {
+		t.Errorf("UDP by IPv6: %v", r)
+	}
+	p := testutil.Start(t, s.onTap("/usr/bin/python3", "-uc", `
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(("", 7777))
+print("bound")
+while True:
+    d, a = s.recvfrom(2000)
+    s.sendto(d.upper(), a)
+    if d == b"end": break`))
+	testutil.WaitFor(t, "the UDP server", limit, func() bool { out, _ := p.Output(); return out == "bound\n" })
+	for _, text := range []string{"first", "second", "end"} {
+		got := testutil.OK(t, limit, exec.Command(probePath, "udp", stackAddr+":7777", text))
+		if got != strings.ToUpper(text)+"\n" {
+			t.Errorf("UDP server: %q", got)
+		}
+	}
+	if r := p.Wait(limit); r.Status != 0 {
+		t.Errorf("the UDP server: %v", r)
+	}
+}
+
+// Nothing goes past the stack: what only the host can reach cannot be reached,
+// neither by TCP, nor UDP, nor by programs that no library could intercept.
+func TestNoBypass(t *testing.T) {
+	s := newSite(t)
+	// A second network that the host has and the stack has not.
+	hidden := testutil.NewNetns(t, "hidden")
+	testutil.Veth(t, testutil.Host, "h0", hidden, "h1")
+	testutil.Host.Addr(t, "h0", "10.74.0.2/24")
+	hidden.Addr(t, "h1", "10.74.0.1/24")
+	hidden.Nginx(t, testutil.Nginx{Root: s.dir})
+	hidden.EchoUDP(t, "10.74.0.1:7")
+	l := testutil.Host.Listen(t, "127.0.0.1:8099")
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.Close()
+		}
+	}()
+	reach := [][]string{
+		{"curl", "-s", "-m", "3", "http://10.74.0.1/hello"},
+		{"curl", "-s", "-m", "3", "http://127.0.0.1:8099/"},
+		{probePath, "dial", "127.0.0.1:8099"},
+		{"timeout", "3", probePath, "dial", "10.74.0.1:80"},
+		{"timeout", "3", probePath, "udp", "10.74.0.1:7", "x"},
+		{"timeout", "3", "/usr/bin/python3", "-c", "import socket; socket.create_connection(('10.74.0.1', 80))"},
+	}
+	for _, args := range reach[:2] { // the peers are there: the host reaches them
+		if r := testutil.Run(t, limit, exec.Command(args[0], args[1:]...)); r.Status != 0 && r.Status != 52 {
+			t.Fatalf("the host itself: %v", r)
+		}
+	}
+	for _, args := range reach {
+		if r := testutil.Run(t, limit, s.onTap(args...)); r.Status == 0 || r.Status == 52 {
+			t.Errorf("%s reached the host's network: %v", strings.Join(args, " "), r)
+		}
+	}
+	// The devices a target sees are not the host's.
+	r := testutil.Run(t, limit, s.onTap("cat", "/proc/net/dev"))
+	for _, dev := range []string{"br0:", "h0:", "v0:"} {
+		if strings.Contains(r.Stdout, dev) {
+			t.Errorf("the target sees the host's %s", dev)
+		}
+	}
+}
+
+// The target keeps its standard streams, folder, environment and descriptors.
+func TestTransparency(t *testing.T) {
+	s := newSite(t)
+	dir, err := filepath.EvalSymlinks(testutil.Dir(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := s.onTap("sh", "-c", `cat; pwd; echo "$MARK"; echo err >&2; env | grep -ciE '^(lkl|LD_)'; ls -l /proc/self/fd | grep -c -- '->'`)
+	cmd.Stdin = strings.NewReader("in\n")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "MARK=mark")
+	bare := exec.Command("sh", "-c", cmd.Args[len(cmd.Args)-1])
+	bare.Stdin, bare.Dir, bare.Env = strings.NewReader("in\n"), dir, cmd.Env
+	want, got := testutil.Run(t, limit, bare), testutil.Run(t, limit, cmd)
+	if got.Stdout != want.Stdout || got.Stderr != want.Stderr || got.Status != want.Status {
+		t.Errorf("under lklrun: %v\nwithout: %v", got, want)
+	}
+}
+
+// Many connections at once and one after the other.
+func TestManyConnections(t *testing.T) {
+	s := newSite(t)
+	s.web(testutil.Nginx{Workers: 2})
+	r := testutil.Run(t, 2*time.Minute, s.onTap("/usr/bin/python3", "-c", fmt.Sprintf(`
+import asyncio
+async def fetch(sem):
+    async with sem:
+        r, w = await asyncio.open_connection(%q, 80)
+        w.write(b"GET /hello HTTP/1.0\r\n\r\n")
+        d = await r.read()
+        w.close()
+        await w.wait_closed()
+        return d.endswith(b"hello\n")
+async def main():
+    sem = asyncio.Semaphore(200)
+    got = await asyncio.gather(*[fetch(sem) for _ in range(2000)])
+    print(len(got), all(got))
+asyncio.run(main())`, serverAddr)))
+	if r.Stdout != "2000 True\n" {
+		t.Errorf("2,000 connections: %v", r)
+	}
+}
