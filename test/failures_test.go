@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// oneLine checks what a refused run says: one line, lklrun's, that names the
+// thing; and nothing on standard output.
+func oneLine(t *testing.T, r testutil.Result, status int, names string) {
+	t.Helper()
+	if r.Status != status {
+		t.Errorf("want status %d: %v", status, r)
+	}
+	if r.Stdout != "" {
+		t.Errorf("standard output is the target's own: %q", r.Stdout)
+	}
+	said := lines(r.Stderr)
+	if len(said) != 1 || !regexp.MustCompile(names).MatchString(said[0]) || !strings.HasPrefix(said[0], "lklrun:") {
+		t.Errorf("want one line of lklrun's about %s: %q", names, r.Stderr)
+	}
+}
+
+// Wrong input: one line that names it and status 2, before anything is done.
+func TestWrongInput(t *testing.T) {
+	s := newSite(t)
+	notAStack := testutil.Dir(t)
+	broken := testutil.Dir(t)
+	if err := os.WriteFile(filepath.Join(broken, "stack.json"), []byte(`{"name": `), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	before := testutil.Take(t, s.server)
+	for _, tt := range []struct {
+		names string
+		args  []string
+	}{
+		{`nosuch.*(bbr|mptcp)`, []string{"--stack", "nosuch", "--", "true"}},
+		{regexp.QuoteMeta(notAStack), []string{"--stack", notAStack, "--", "true"}},
+		{`stack.json`, []string{"--stack", broken, "--", "true"}},
+		{`veth:x`, []string{"--if", "veth:x", "--", "true"}},
+		{`10\.0\.0\.300`, []string{"--if", "tap:tap0,ip=10.0.0.300/24", "--", "true"}},
+		{`prefix`, []string{"--if", "tap:tap0,ip=10.0.0.3", "--", "true"}},
+		{`addr`, []string{"--if", "tap:tap0,addr=1", "--", "true"}},
+		{`mtu`, []string{"--if", "tap:tap0,mtu=1", "--", "true"}},
+		{`15`, []string{"--if", "tap:a-name-too-long-for-linux", "--", "true"}},
+		{`tap0`, []string{"--if", "tap:tap0", "--if", "tap:tap0", "--", "true"}},
+		{`fd:77|77`, []string{"--if", "fd:77", "--", "true"}},
+		{`sysctl`, []string{"--sysctl", "nonsense", "--", "true"}},
+		{`dns`, []string{"--dns", "not-an-address", "--", "true"}},
+		{`mem`, []string{"--mem", "lots", "--", "true"}},
+		{`name`, []string{"--name", "../x", "--", "true"}},
+		{`engine`, []string{"--engine", "steam", "--", "true"}},
+		{`no-such-flag`, []string{"--no-such-flag", "--", "true"}},
+		{`command`, []string{}},
+		{`command`, []string{"--if", "user", "--"}},
+	} {
+		oneLine(t, testutil.Run(t, limit, lklrun(tt.args...)), 2, tt.names)
+		before.Same()
+		if t.Failed() {
+			t.Fatalf("lklrun %s", strings.Join(tt.args, " "))
+		}
+	}
+}
+
+// A sysctl that the stack has not is found out only once the stack runs: the
+// target is not released, and all is undone.
+func TestUnknownSysctl(t *testing.T) {
+	s := newSite(t)
+	before := testutil.Take(t, s.server)
+	r := testutil.Run(t, limit, lklrun("--if", s.tapIf(), "--sysctl", "net.ipv4.no_such_thing=1", "--", "echo", "released"))
+	if r.Status == 0 {
+		t.Errorf("accepted: %v", r)
+	}
+	oneLine(t, r, r.Status, "no_such_thing")
+	before.Same()
+}
+
+// A library that is none, or not for this machine.
+func TestBrokenLibrary(t *testing.T) {
+	s := newSite(t)
+	dir := testutil.Dir(t)
+	testutil.Host.Run(t, "cp", testutil.Bin("stacks/vanilla/stack.json"), dir)
+	library := filepath.Join(dir, "liblkl.so")
+	before := func() *testutil.Inventory { return testutil.Take(t, s.server) }
+
+	inv := before()
+	oneLine(t, testutil.Run(t, limit, lklrun("--stack", dir, "--", "true")), 2, "liblkl.so")
+	inv.Same()
+	if err := os.WriteFile(library, []byte("not a library"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	inv = before()
+	r := testutil.Run(t, limit, lklrun("--stack", dir, "--", "true"))
+	oneLine(t, r, max(r.Status, 1), "liblkl.so")
+	inv.Same()
+	// A library that is one, but no stack.
+	libc := strings.Fields(testutil.Host.Run(t, "sh", "-c", "ldd /usr/bin/curl | grep libz.so"))[2]
+	testutil.Host.Run(t, "cp", libc, library)
+	inv = before()
+	r = testutil.Run(t, limit, lklrun("--stack", dir, "--", "true"))
+	oneLine(t, r, max(r.Status, 1), "liblkl.so")
+	inv.Same()
+}
+
+// Two runs with one name: the second is refused, the first goes on.
+func TestOneName(t *testing.T) {
+	s := newSite(t)
+	k := s.talk("--if", s.tapIf())
+	k.say("1")
+	before := testutil.Take(t, s.server)
+	oneLine(t, testutil.Run(t, limit, lklrun("--name", k.name, "--if", "user", "--", "true")), 2, k.name)
+	before.Same()
+	if got := k.say("2"); got != "2" {
+		t.Errorf("the first run says %q", got)
+	}
+	k.end()
+}
+
+// A tap that another run has open, and a device that is no tap.
+func TestTapInUse(t *testing.T) {
+	s := newSite(t)
+	k := s.talk("--if", s.tapIf())
+	k.say("1")
+	before := testutil.Take(t, s.server)
+	r := testutil.Run(t, limit, lklrun("--if", "tap:tap0,ip=10.73.0.11/24", "--", "true"))
+	oneLine(t, r, r.Status, "tap0")
+	if r.Status == 0 {
+		t.Error("a tap was shared")
+	}
+	r = testutil.Run(t, limit, lklrun("--if", "tap:v0,ip=10.73.0.11/24", "--", "true"))
+	oneLine(t, r, r.Status, "v0")
+	if r.Status == 0 {
+		t.Error("a veth was taken for a tap")
+	}
+	before.Same()
+	k.end()
+}
+
+// A tap without the right to make one.
+func TestTapWithoutRoot(t *testing.T) {
+	newSite(t)
+	bin := testutil.PublicBin(t)
+	before := testutil.Take(t)
+	r := testutil.Run(t, limit, testutil.AsUser(exec.Command(bin+"/lklrun", "--if", "tap:new0,ip=10.0.0.1/24", "--", "true"), ""))
+	oneLine(t, r, r.Status, "new0")
+	if r.Status == 0 {
+		t.Error("accepted")
+	}
+	before.Same()
+}
+
+// A tap that was not there is made, and gone afterwards; one that was there
+// stays (newSite's, in every other test).
+func TestTapCreated(t *testing.T) {
+	newSite(t)
+	before := testutil.Take(t)
+	r := testutil.Run(t, limit, lklrun("--if", "tap:new0,ip=10.75.0.1/24", "--", "sh", "-c", "ls /proc/sys/net/ipv4/conf; exit 3"))
+	if r.Status != 3 {
+		t.Errorf("with a new tap: %v", r)
+	}
+	before.Same()
+}
+
+// --dry-run prints what would be done and does none of it.
+func TestDryRun(t *testing.T) {
+	s := newSite(t)
+	before := testutil.Take(t, s.server)
+	r := testutil.Run(t, limit, lklrun("--dry-run", "--stack", "mptcp", "--if", "tap:new0,ip=10.75.0.1/24,gw=10.75.0.254", "--", "touch", "/tmp/released"))
+	if r.Status != 0 || !strings.Contains(r.Stdout, "new0") || !strings.Contains(r.Stdout, "10.75.0.1/24") {
+		t.Errorf("--dry-run: %v", r)
+	}
+	before.Same()
+}
+
+// processOf finds the one process with this command name.
+func processOf(t *testing.T, k *talker, key string) int {
+	t.Helper()
+	var list []map[string]any
+	if err := json.Unmarshal([]byte(lklctl(t, "-o", "json", "list")), &list); err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range list {
+		if i["name"] == k.name {
+			if pid, ok := i[key].(float64); ok && pid > 1 {
+				return int(pid)
+			}
+		}
+	}
+	t.Fatalf("lklctl list does not tell %s of %s: %v", key, k.name, list)
+	return 0
+}
+
+// Whichever process is killed, the others end and tidy up: within seconds there
+// is no device, namespace, process, rule or file left.
+func TestKilled(t *testing.T) {
+	for _, tt := range []struct {
+		who   string
+		check func(t *testing.T, r testutil.Result)
+	}{
+		{"pid", func(t *testing.T, r testutil.Result) {
+			if r.Signal != unix.SIGKILL {
+				t.Errorf("the killed lklrun: %v", r)
+			}
+		}},
+		{"host_pid", func(t *testing.T, r testutil.Result) {
+			if r.Status <= 0 || r.Status > 125 {
+				t.Errorf("lklrun without its stack host should end with a status of its own: %v", r)
+			}
+			if said := lines(r.Stderr); len(said) != 1 || !strings.HasPrefix(said[0], "lklrun:") {
+				t.Errorf("not one clear line: %q", r.Stderr)
+			}
+		}},
+		{"target_pid", func(t *testing.T, r testutil.Result) {
+			if status(r) != 137 || r.Stderr != "" {
+				t.Errorf("the target's own end, 137 without a word: %v", r)
+			}
+		}},
+	} {
+		t.Run(tt.who, func(t *testing.T) {
+			s := newSite(t)
+			s.web(testutil.Nginx{})
+			before := testutil.Take(t, s.server)
+			// tap0 is ours and stays; new0 is made by the run. The target has a
+			// child, and one that left its session.
+			k := s.talk("--if", s.tapIf(), "--if", "tap:new0,ip=10.75.0.1/24")
+			k.say(`__import__("subprocess").Popen(["sleep", "1000"]).pid`)
+			k.say(`__import__("subprocess").Popen(["setsid", "sh", "-c", "sleep 1000 & sleep 1000"]).pid`)
+			k.connect("c", serverAddr, 80)
+			if err := unix.Kill(processOf(t, k, tt.who), unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			tt.check(t, k.proc.Wait(limit))
+			if tt.who == "pid" {
+				before.Settles(limit) // lklhost tidies up, and nobody waits for it
+			} else {
+				before.Same()
+			}
+		})
+	}
+}
+
+// All three at once: nobody is left to tidy up, so `lklrun cleanup` does.
+func TestCleanupVerb(t *testing.T) {
+	s := newSite(t)
+	before := testutil.Take(t, s.server)
+	k := s.talk("--if", "tap:new0,ip=10.75.0.1/24")
+	k.say("1")
+	pids := []int{processOf(t, k, "pid"), processOf(t, k, "host_pid"), processOf(t, k, "target_pid")}
+	for _, pid := range pids { // stopped first, so that none sees another's end
+		if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, pid := range pids {
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k.proc.Wait(limit)
+	for _, pid := range pids {
+		testutil.WaitFor(t, "the end of the killed", limit, func() bool { return !testutil.Alive(pid) })
+	}
+	testutil.OK(t, limit, lklrun("cleanup"))
+	before.Settles(limit)
+	testutil.OK(t, limit, lklrun("cleanup")) // nothing to do is well done
+}
+
+// cleanup leaves what is in use alone.
+func TestCleanupSparesTheLiving(t *testing.T) {
+	s := newSite(t)
+	k := s.talk("--if", "tap:new0,ip=10.75.0.1/24")
+	k.say("1")
+	before := testutil.Take(t, s.server)
+	testutil.OK(t, limit, lklrun("cleanup"))
+	before.Same()
+	if got := k.say("2"); got != "2" {
+		t.Errorf("after cleanup the run says %q", got)
+	}
+	k.end()
+}
+
+// A kernel panic in the stack ends the run with one line that quotes it.
+func TestPanic(t *testing.T) {
+	s := newSite(t)
+	s.web(testutil.Nginx{})
+	before := testutil.Take(t, s.server)
+	k := s.talk("--if", s.tapIf(), "--if", "tap:new0,ip=10.75.0.1/24")
+	k.connect("c", serverAddr, 80)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	c, err := stackconn.Dial(ctx, filepath.Join("/run/lklrun", k.name, "ctl.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	// Sysrq-trigger's c, Documentation/admin-guide/sysrq.rst: a crash on purpose.
+	// The kernel that is asked is the stack, so no answer comes.
+	_ = c.WriteFile(ctx, "/proc/sysrq-trigger", []byte("c"))
+	r := k.proc.Wait(limit)
+	if r.Status <= 0 || r.Status > 125 {
+		t.Errorf("a panic should end lklrun with a status of its own: %v", r)
+	}
+	if said := lines(r.Stderr); len(said) != 1 || !strings.HasPrefix(said[0], "lklrun:") || !strings.Contains(said[0], "panic") || !strings.Contains(said[0], "sysrq triggered crash") {
+		t.Errorf("not one line that quotes the panic: %q", r.Stderr)
+	}
+	before.Same()
+}
+
+// A full disk under the run directory.
+func TestFullDisk(t *testing.T) {
+	s := newSite(t)
+	for _, tt := range []struct {
+		name string
+		size string // of the file system
+		fill bool
+	}{{"no room at all", "64k", true}, {"room for the first file alone", "8k", false}} {
+		t.Run(tt.name, func(t *testing.T) {
+			mount(t, "/run/lklrun", tt.size)
+			if tt.fill {
+				// Nothing fits: cp ends with "No space left on device".
+				if err := exec.Command("cp", "/dev/zero", "/run/lklrun/full").Run(); err == nil {
+					t.Fatal("the file system did not fill up")
+				}
+			}
+			before := testutil.Take(t, s.server)
+			r := testutil.Run(t, limit, lklrun("--if", "tap:new0,ip=10.75.0.1/24", "--", "echo", "released"))
+			oneLine(t, r, max(r.Status, 1), "no space left")
+			before.Same()
+		})
+	}
+	t.Run("full while it runs", func(t *testing.T) {
+		mount(t, "/run/lklrun", "1m")
+		before := testutil.Take(t, s.server)
+		k := s.talk("--if", "tap:new0,ip=10.75.0.1/24")
+		k.say("1")
+		_ = exec.Command("cp", "/dev/zero", "/run/lklrun/full").Run() // ends when it is full
+		lklctl(t, "-n", k.name, "sysctl", "-w", "net.ipv4.ip_default_ttl=63")
+		if r := k.end(); r.Status != 0 {
+			t.Errorf("the target's own end: %v", r)
+		}
+		if err := os.Remove("/run/lklrun/full"); err != nil {
+			t.Fatal(err)
+		}
+		before.Same()
+	})
+}
+
+// mount puts a small file system there for the length of the test.
+func mount(t *testing.T, dir, size string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	testutil.Host.Run(t, "mount", "-n", "-t", "tmpfs", "-o", "size="+size+",mode=755", "small", dir)
+	t.Cleanup(func() { testutil.Host.Run(t, "umount", "-n", dir) })
+}
+
+// Ctrl-C or SIGTERM in the middle of the start: whatever was done is undone.
+func TestInterruptedStart(t *testing.T) {
+	s := newSite(t)
+	before := testutil.Take(t, s.server)
+	for i := range 40 {
+		cmd := lklrun("--name", s.name(), "--if", s.tapIf(), "--if", "tap:new0,ip=10.75.0.1/24", "--", "sleep", "60")
+		p := testutil.Start(t, cmd)
+		// Spread over the start: the moment is the point here, not a wait.
+		time.Sleep(time.Duration(i) * 3 * time.Millisecond)
+		p.Signal(unix.SIGTERM)
+		if r := p.Wait(limit); r.Status == 0 {
+			t.Errorf("after %d ms: %v", i*3, r)
+		}
+		before.Same()
+		if t.Failed() {
+			t.Fatalf("SIGTERM %d ms after the start", i*3)
+		}
+	}
+}
+
+// As before, with SIGKILL: then lklhost, if there is one already, or the next
+// `lklrun cleanup` undoes it.
+func TestKilledStart(t *testing.T) {
+	s := newSite(t)
+	before := testutil.Take(t, s.server)
+	for i := range 20 {
+		p := testutil.Start(t, lklrun("--name", s.name(), "--if", "tap:new0,ip=10.75.0.1/24", "--", "sleep", "60"))
+		time.Sleep(time.Duration(i) * 6 * time.Millisecond)
+		p.Signal(unix.SIGKILL)
+		p.Wait(limit)
+		testutil.Within(5*time.Second, func() bool { return len(before.Left()) == 0 })
+		testutil.OK(t, limit, lklrun("cleanup"))
+		before.Settles(limit)
+		if t.Failed() {
+			t.Fatalf("SIGKILL %d ms after the start", i*6)
+		}
+	}
+}
+
+// A leftover of a killed run does not stand in the way of the next one with
+// its name.
+func TestNameReused(t *testing.T) {
+	s := newSite(t)
+	before := testutil.Take(t, s.server)
+	dir := "/run/lklrun/again"
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"lock": "", "state.json": "{", "journal": "", "ctl.sock": ""} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := testutil.Run(t, limit, lklrun("--name", "again", "--if", s.tapIf(), "--", "echo", "well"))
+	if r.Stdout != "well\n" {
+		t.Errorf("over a leftover: %v", r)
+	}
+	testutil.OK(t, limit, lklrun("cleanup"))
+	before.Same()
+}
+
+// Run without a network of its own making nothing is left either: many short
+// runs at once, each with a name that lklrun chose.
+func TestManyRuns(t *testing.T) {
+	s := newSite(t)
+	before := testutil.Take(t, s.server)
+	var procs []*testutil.Proc
+	for i := range 12 {
+		procs = append(procs, testutil.Start(t, lklrun("--if", "user", "--", "sh", "-c", fmt.Sprintf("echo %d", i))))
+	}
+	for i, p := range procs {
+		if r := p.Wait(limit); r.Stdout != fmt.Sprintf("%d\n", i) {
+			t.Errorf("run %d: %v", i, r)
+		}
+	}
+	before.Same()
+}
