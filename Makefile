@@ -46,7 +46,7 @@ stack: packages ## the Linux stack library and bin/stacks/
 		d=$(BIN)/stacks/$$(basename $$(dirname $$m)); \
 		mkdir -p $$d; \
 		cmp -s $$m $$d/stack.json || install -m 644 $$m $$d/stack.json; \
-		ln -sfn ../../../build/stack/liblkl.so $$d/liblkl.so; \
+		! grep -q '"library"' $$m || ln -sfn ../../../build/stack/liblkl.so $$d/liblkl.so; \
 	done
 
 .PHONY: host
