@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package gateway is the far end of an interface of type user: a router in
+// this process whose other side are ordinary sockets of the host, so that no
+// right on the host is needed. TCP and UDP end here and are carried on by the
+// host's kernel.
+//
+// It is github.com/containers/gvisor-tap-vsock, with everything that a machine
+// would ask it by DHCP told to the stack beforehand. The build tag nogateway
+// leaves it out.
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+// ErrLeftOut says that this lklrun was built without the gateway.
+var ErrLeftOut = errors.New("this lklrun was built without the user-mode gateway; give --if tap:NAME or --if fd:N")
+
+// DefaultMTU is large because nothing of a frame ever reaches a wire: each one
+// costs a message between two processes, whatever its size.
+const DefaultMTU = 65520
+
+// Config is the network between the stack and the gateway.
+type Config struct {
+	Address netip.Prefix // of the stack
+	Gateway netip.Addr   // the router, which is also the name server
+	Host    netip.Addr   // stands for the host's own 127.0.0.1
+	MTU     int
+}
+
+// Default is the network of the n-th gateway of a run, counted from 0.
+func Default(n int) Config {
+	net := byte(127 + n)
+	return Config{
+		Address: netip.PrefixFrom(netip.AddrFrom4([4]byte{192, 168, net, 2}), 24),
+		Gateway: netip.AddrFrom4([4]byte{192, 168, net, 1}),
+		Host:    netip.AddrFrom4([4]byte{192, 168, net, 254}),
+		MTU:     DefaultMTU,
+	}
+}
+
+// Around is the network for a stack with the given address: the gateway is gw,
+// or the first address that is free, and the host the last.
+func Around(address netip.Prefix, gw netip.Addr) (Config, error) {
+	if !address.Addr().Is4() || address.Bits() > 29 {
+		return Config{}, fmt.Errorf("gateway for %s: no room for its addresses", address)
+	}
+	c := Config{Address: address, Gateway: gw, MTU: DefaultMTU}
+	first := address.Masked().Addr().Next()
+	for a := first; !c.Gateway.IsValid(); a = a.Next() {
+		if a != address.Addr() {
+			c.Gateway = a
+		}
+	}
+	for a := last(address); !c.Host.IsValid(); a = a.Prev() {
+		if a != address.Addr() && a != c.Gateway {
+			c.Host = a
+		}
+	}
+	return c, nil
+}
+
+// last is the highest address of a host in p, below the broadcast address.
+func last(p netip.Prefix) netip.Addr {
+	b := p.Masked().Addr().As4()
+	for bit := p.Bits(); bit < 32; bit++ {
+		b[bit/8] |= 0x80 >> (bit % 8)
+	}
+	return netip.AddrFrom4(b).Prev()
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build nogateway
+
+package gateway
+
+import (
+	"context"
+	"log/slog"
+	"os"
+)
+
+// Available: this lklrun has the gateway.
+const Available = false
+
+// Gateway is a running gateway; there is none in this build.
+type Gateway struct{}
+
+// Start says that the gateway was left out.
+func Start(context.Context, Config, *slog.Logger) (*Gateway, *os.File, error) {
+	return nil, nil, ErrLeftOut
+}
+
+// Close does nothing.
+func (*Gateway) Close() {}
