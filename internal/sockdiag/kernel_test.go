@@ -243,7 +243,12 @@ func TestMPTCPTree(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := find("127.0.0.1:80")
-		return m != nil && len(m.Subflows) == 2 && m.MPTCP.BytesAcked.N == 10000
+		for _, o := range conns { // the accepting side is a connection too
+			if o.State == sockdiag.Established && o.Local.Port() == 80 && len(o.Subflows) != 2 {
+				return false
+			}
+		}
+		return m != nil && len(m.Subflows) == 2 && m.MPTCP.Subflows.N == 1 && m.MPTCP.BytesAcked.N == 10000
 	})
 	m := find("127.0.0.1:80")
 	if m.MPTCP.Token.N == 0 || m.MPTCP.Fallback || m.MPTCP.BytesSent != sockdiag.Known(10000) || m.MPTCP.Subflows != sockdiag.Known(1) {
