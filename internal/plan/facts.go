@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/gateway"
+	"github.com/lklrun/lklrun/internal/hostnet"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stack"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// Facts are what a plan needs to know of the host.
+type Facts struct {
+	RunRoot        string
+	Resolv         string // /etc/resolv.conf
+	ResolvUpstream string // of systemd-resolved
+	Addrs          []netip.Prefix
+	Taps           map[string]hostnet.TapState // those that the run names
+}
+
+// CommandError is a command that cannot be executed; Status is env(1)'s.
+type CommandError struct {
+	Command string
+	Status  int // 127: not found; 126: not executable
+	Err     error
+}
+
+// Error says what is wrong with the command.
+func (e *CommandError) Error() string { return fmt.Sprintf("%s: %v", e.Command, e.Err) }
+
+// Unwrap returns the reason.
+func (e *CommandError) Unwrap() error { return e.Err }
+
+// Look gathers the facts for a run. It is the preflight too: what would make
+// the run fail later is an error now, with its remedy, and nothing was touched.
+func Look(run config.Run, s *stack.Stack) (Facts, error) {
+	f := Facts{RunRoot: instance.Root(), Taps: map[string]hostnet.TapState{}}
+	if err := s.CheckLibrary(); err != nil {
+		return f, err
+	}
+	if err := checkKernel(); err != nil {
+		return f, err
+	}
+	if err := f.lookInterfaces(run.Interfaces, s); err != nil {
+		return f, err
+	}
+	if len(run.Command) > 0 {
+		if err := checkCommand(run.Command[0]); err != nil {
+			return f, err
+		}
+	}
+	f.Resolv = readText("/etc/resolv.conf")
+	f.ResolvUpstream = readText("/run/systemd/resolve/resolv.conf")
+	return f, nil
+}
+
+func (f *Facts) lookInterfaces(ifs []config.Interface, s *stack.Stack) error {
+	user := len(ifs) == 0 && s.ABI != stack.ABIHost
+	for _, i := range ifs {
+		switch i.Type {
+		case config.TypeUser:
+			user = true
+		case config.TypeTap:
+			st, err := hostnet.CheckTap(i.Device)
+			if err != nil {
+				return fmt.Errorf("--if %q: %w", i.String(), err)
+			}
+			f.Taps[i.Device] = st
+		case config.TypeFD:
+			if err := hostnet.CheckFD(i.FD); err != nil {
+				return fmt.Errorf("--if %q: %w", i.String(), err)
+			}
+		}
+	}
+	if !user {
+		return nil
+	}
+	if !gateway.Available {
+		return gateway.ErrLeftOut
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil // only a warning depends on them
+	}
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			f.Addrs = append(f.Addrs, p)
+		}
+	}
+	return nil
+}
+
+// checkCommand looks for the command as execvp(3) will.
+func checkCommand(command string) error {
+	_, err := exec.LookPath(command)
+	switch {
+	case err == nil, errors.Is(err, exec.ErrDot):
+		return nil
+	case errors.Is(err, fs.ErrPermission):
+		return &CommandError{command, 126, unix.EACCES}
+	case errors.Is(err, exec.ErrNotFound):
+		if !strings.Contains(command, "/") {
+			err = errors.New("command not found in PATH")
+		} else {
+			err = unix.ENOENT
+		}
+		return &CommandError{command, 127, err}
+	}
+	var perr *exec.Error
+	if errors.As(err, &perr) {
+		err = perr.Err
+	}
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		err = path.Err
+	}
+	status := 126
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		status = 127
+	}
+	return &CommandError{command, status, err}
+}
+
+// checkKernel looks for what the supervise engine needs of the host's kernel.
+func checkKernel() error {
+	action := uint32(unix.SECCOMP_RET_USER_NOTIF)
+	if err := seccomp(unix.SECCOMP_GET_ACTION_AVAIL, &action); err != nil {
+		return fmt.Errorf("this kernel offers no seccomp user notification (%w), which the engine needs: Linux 5.14 or later with CONFIG_SECCOMP_FILTER", err)
+	}
+	if os.Geteuid() != 0 {
+		return checkUserNamespaces(readText)
+	}
+	return nil
+}
+
+// checkUserNamespaces looks for the switches that keep an ordinary user from
+// making the namespaces the target lives in.
+func checkUserNamespaces(read func(path string) string) error {
+	for _, s := range []struct{ sysctl, remedy string }{
+		{"user.max_user_namespaces", "sysctl -w user.max_user_namespaces=10000"},
+		{"kernel.unprivileged_userns_clone", "sysctl -w kernel.unprivileged_userns_clone=1"},
+	} {
+		path := "/proc/sys/" + strings.ReplaceAll(s.sysctl, ".", "/")
+		if strings.TrimSpace(read(path)) == "0" {
+			return fmt.Errorf("this host lets ordinary users make no user namespaces (%s is 0): as root, `%s`, or run lklrun as root", s.sysctl, s.remedy)
+		}
+	}
+	return nil
+}
+
+func readText(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"errors"
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lklrun/lklrun/internal/hostnet"
+	"github.com/lklrun/lklrun/internal/stack"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func ifs(t *testing.T, specs ...string) []config.Interface {
+	t.Helper()
+	var all []config.Interface
+	for _, s := range specs {
+		i, err := config.ParseInterface(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, i)
+	}
+	return all
+}
+
+var (
+	mptcp = &stack.Stack{Name: "mptcp", Kernel: "6.12", ABI: "native", Library: "liblkl.so", Dir: "/opt/stacks/mptcp", MPTCP: true, Mem: "256M"}
+	bbr   = &stack.Stack{
+		Name: "bbr", Kernel: "6.12", ABI: "native", Library: "liblkl.so", Dir: "/opt/stacks/bbr",
+		Sysctls: map[string]string{"net.ipv4.tcp_congestion_control": "bbr", "net.core.default_qdisc": "fq"},
+	}
+	host  = &stack.Stack{Name: "host", ABI: stack.ABIHost}
+	facts = Facts{
+		RunRoot: "/run/lklrun",
+		Resolv:  "# a comment\nnameserver 127.0.0.53\nsearch example.com  example.org\noptions edns0 trust-ad\n",
+		Taps:    map[string]hostnet.TapState{"tap0": {Exists: true, Up: true}, "tap1": {Exists: true}},
+	}
+)
+
+func TestGolden(t *testing.T) {
+	reachable := facts
+	reachable.Resolv = "nameserver 192.0.2.53\nnameserver fe80::1%eth0\nnameserver 2001:db8::53\n"
+	resolved := facts
+	resolved.ResolvUpstream = "nameserver 192.0.2.54\n"
+	same := facts
+	same.Addrs = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/8"), netip.MustParsePrefix("192.168.127.9/24")}
+	for name, tc := range map[string]struct {
+		run   config.Run
+		stack *stack.Stack
+		facts Facts
+	}{
+		"user":     {config.Run{Command: []string{"curl", "-s", "http://example.com/?a=1&b=it's"}}, mptcp, same},
+		"two-taps": {config.Run{Name: "demo", Command: []string{"/usr/bin/curl"}, Interfaces: ifs(t, "tap:tap0,ip=10.0.1.2/24,gw=10.0.1.1,mac=02:00:00:00:00:01", "tap:new,ip=10.0.2.2/24,ip6=fd00::2/64,mtu=9000")}, mptcp, reachable},
+		"bbr":      {config.Run{Command: []string{"true"}, Mem: 64 << 20, Interfaces: ifs(t, "user,ip=10.9.0.2/24,mtu=1500", "fd:5"), Sysctls: []config.Sysctl{{Name: "net.ipv4.tcp_ecn", Value: "1"}}}, bbr, facts},
+		"warnings": {config.Run{Command: []string{"true"}, Interfaces: ifs(t, "tap:tap1")}, bbr, facts},
+		"resolved": {config.Run{Command: []string{"true"}, Interfaces: ifs(t, "tap:tap0,ip=10.0.0.2/24")}, bbr, resolved},
+		"dns":      {config.Run{Command: []string{"true"}, DNS: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}}, bbr, facts},
+		"host":     {config.Run{Command: []string{"iperf3", "-c", "server"}}, host, facts},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := Make(tc.run, tc.stack, tc.facts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var b strings.Builder
+			if err := p.Write(&b); err != nil {
+				t.Fatal(err)
+			}
+			b.WriteString("\n--- resolv.conf\n" + p.Resolv)
+			path := filepath.Join("testdata", name+".golden")
+			if *update {
+				if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), b.String()); diff != "" {
+				t.Errorf("(-want +got); go test ./internal/plan -update writes what is right\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRefused(t *testing.T) {
+	for want, run := range map[string]config.Run{
+		"no command to run": {},
+		`--if "user": the stack is the host's own kernel`:     {Command: []string{"true"}, Interfaces: ifs(t, "user")},
+		"--sysctl a: the stack is the host's own kernel":      {Command: []string{"true"}, Sysctls: []config.Sysctl{{Name: "a", Value: "1"}}},
+		"--mem: the stack is the host's own kernel":           {Command: []string{"true"}, Mem: 1 << 30},
+		"--dns 192.0.2.1: the stack is the host's own kernel": {Command: []string{"true"}, DNS: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
+	} {
+		if _, err := Make(run, host, facts); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%+v: %v; want %s", run, err, want)
+		}
+	}
+	many := config.Run{Command: []string{"true"}, Interfaces: ifs(t, "user", "user", "user", "user", "user", "user", "user", "user", "user")}
+	if _, err := Make(many, bbr, facts); err == nil || !strings.Contains(err.Error(), "at most 8") {
+		t.Errorf("nine interfaces: %v", err)
+	}
+}
+
+func TestCommand(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for command, want := range map[string]int{
+		"true": 0, "no-such-command-here": 127, "./no-such": 127, "/etc/passwd": 126, "/etc": 126, "/etc/passwd/x": 127,
+	} {
+		err := checkCommand(command)
+		var ce *CommandError
+		switch {
+		case want == 0 && err != nil, want != 0 && !errors.As(err, &ce), ce != nil && ce.Status != want:
+			t.Errorf("%s: %v, want status %d", command, err, want)
+		}
+	}
+}
+
+func TestUserNamespaces(t *testing.T) {
+	read := func(values map[string]string) func(string) string {
+		return func(path string) string { return values[path] }
+	}
+	if err := checkUserNamespaces(read(map[string]string{"/proc/sys/user/max_user_namespaces": "127000\n"})); err != nil {
+		t.Error(err)
+	}
+	err := checkUserNamespaces(read(map[string]string{"/proc/sys/kernel/unprivileged_userns_clone": "0\n"}))
+	if err == nil || !strings.Contains(err.Error(), "sysctl -w kernel.unprivileged_userns_clone=1") {
+		t.Error(err)
+	}
+}
+
+func FuzzResolv(f *testing.F) {
+	f.Add("nameserver 1.2.3.4\nsearch a b\noptions x")
+	f.Add("nameserver\nnameserver fe80::1%2\r\n\x00")
+	f.Fuzz(func(t *testing.T, text string) {
+		f := facts
+		f.Resolv = text
+		p, err := Make(config.Run{Command: []string{"true"}, Interfaces: []config.Interface{{Type: "tap", Device: "tap0"}}}, bbr, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// What is written must read as what was meant.
+		if got, want := parseResolv(p.Resolv).servers, reachable(parseResolv(text).servers); len(got) != min(len(want), maxServers) {
+			t.Fatalf("%q became %q", text, p.Resolv)
+		}
+	})
+}

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// seccomp is seccomp(2) for the operations that take one number.
+func seccomp(op uintptr, arg *uint32) error {
+	if _, _, errno := unix.Syscall(unix.SYS_SECCOMP, op, 0, uintptr(unsafe.Pointer(arg))); errno != 0 {
+		return errno
+	}
+	return nil
+}

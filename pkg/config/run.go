@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// Engines that intercept the target's sockets.
+const (
+	EngineAuto      = "auto"
+	EngineSupervise = "supervise"
+)
+
+// Run is all that a user says about one run.
+type Run struct {
+	Stack      string       `json:"stack,omitempty"`  // a stack's name, or a path
+	Name       string       `json:"name,omitempty"`   // of the instance; empty: after the command
+	Mem        uint64       `json:"mem,omitempty"`    // of the stack, in bytes; 0: the stack's default
+	Engine     string       `json:"engine,omitempty"` // EngineAuto or EngineSupervise
+	Interfaces []Interface  `json:"interfaces,omitempty"`
+	Sysctls    []Sysctl     `json:"sysctls,omitempty"`
+	DNS        []netip.Addr `json:"dns,omitempty"`
+	Command    []string     `json:"command"`
+}
+
+// ParseEngine checks the name of an engine.
+func ParseEngine(s string) (string, error) {
+	switch s {
+	case EngineAuto, EngineSupervise:
+		return s, nil
+	}
+	return "", fmt.Errorf("%q; expected %s or %s", s, EngineAuto, EngineSupervise)
+}
