@@ -55,6 +55,7 @@ type Conn struct {
 	waiting map[uint32]chan ctlproto.Frame // by request id
 	subs    map[*subscriber]struct{}
 	mask    uint32 // of the subscription in force
+	words   string // what the stack host said before anybody subscribed
 	err     error  // why done is closed
 	done    chan struct{}
 }
@@ -69,8 +70,16 @@ func Dial(ctx context.Context, path string) (*Conn, error) {
 	return New(ctx, nc.(*net.UnixConn))
 }
 
+// RefusedError is why a stack host ended instead of answering the greeting, in
+// its own words: it sends them as a warning before it goes.
+type RefusedError struct{ Words string }
+
+// Error returns the stack host's words.
+func (e *RefusedError) Error() string { return e.Words }
+
 // New makes a connection of a socket that leads to a stack host, and greets it.
-// The socket belongs to the connection from then on, also when New fails.
+// The socket belongs to the connection from then on, also when New fails. The
+// error is a *RefusedError when the stack host said why it cannot run.
 func New(ctx context.Context, sock *net.UnixConn) (*Conn, error) {
 	c := &Conn{
 		sock:    sock,
@@ -80,7 +89,13 @@ func New(ctx context.Context, sock *net.UnixConn) (*Conn, error) {
 	}
 	go c.receive()
 	if err := c.greet(ctx); err != nil {
+		if errors.Is(err, ErrClosed) {
+			<-c.done // all it said has been read then
+		}
 		c.Close()
+		if c.words != "" {
+			return nil, &RefusedError{c.words}
+		}
 		return nil, fmt.Errorf("greeting the stack host: %w", err)
 	}
 	return c, nil
@@ -257,6 +272,9 @@ func (c *Conn) writeBytes(ctx context.Context, b, rights []byte) error {
 				return late
 			}
 			err = fmt.Errorf("a request was cut off: %w", late)
+		}
+		if errors.Is(err, syscall.EPIPE) {
+			return gone(err) // receive reads what came before the end, then ends
 		}
 		// Half a frame cannot be taken back.
 		c.end(err)

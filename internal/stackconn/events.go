@@ -69,6 +69,9 @@ func (c *Conn) publish(f ctlproto.Frame) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if len(c.subs) == 0 && e.Kind == ctlproto.CTL_EV_WARN {
+		c.words = e.Text
+	}
 	for s := range c.subs {
 		if s.mask&e.Kind != 0 {
 			s.put(e)
