@@ -19,6 +19,7 @@ GO    ?= go
 # No VCS stamp: a build must not differ between a clone and an archive.
 GOBUILD := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false
 
+GOLANGCI_LINT  := v2.15.0
 PACKAGES_STAMP := $(OUT)/.packages
 
 .PHONY: help
@@ -62,7 +63,7 @@ demo: build ## 200 MB over two links at once, with curl as it is
 	@test/demo.sh
 
 .PHONY: test
-test: build ## every test and lint; results in build/results
+test: build $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) ## every test and lint; results in build/results
 	@.ci/test
 
 .PHONY: bench
@@ -70,8 +71,14 @@ bench: build ## stack against host, interleaved, medians
 	@$(GO) run ./bench $(BENCHFLAGS)
 
 .PHONY: lint
-lint: packages ## gofmt, vet, staticcheck, cppcheck, generated files
+lint: packages $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) ## gofmt, vet, staticcheck and more; cppcheck; generated files
 	@.ci/lint
+
+# A program beside go.mod, not in it: its two hundred modules are not ours.
+$(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT):
+	@mkdir -p $(@D)
+	@GOBIN=$(@D) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)
+	@touch $@
 
 .PHONY: generate
 generate: ## what is generated from csrc/include/ctl_proto.h
