@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"encoding/json"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// demo is the command line of `make demo`; env are further variables.
+func demo(env ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(testutil.Root(), "test", "demo.sh"))
+	cmd.Env = append(cmd.Environ(), env...)
+	// A group of its own, as a terminal's foreground job is one.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return cmd
+}
+
+// The demo keeps every promise, which it checks itself.
+func TestDemo(t *testing.T) {
+	newSite(t)
+	before := testutil.Take(t)
+	r := testutil.Run(t, 2*time.Minute, demo())
+	if r.Status != 0 {
+		t.Errorf("make demo: %v", r)
+	}
+	t.Log(r.Stdout)
+	before.Same()
+}
+
+// The wires alone, with the host kernel's own MPTCP as the client.
+func TestDemoWires(t *testing.T) {
+	testutil.Need(t, "ip", "tc", "nginx", "mptcpize", "curl", "nstat", "nft")
+	before := testutil.Take(t)
+	if r := testutil.Run(t, 2*time.Minute, demo("DEMO_CLIENT=host")); r.Status != 0 {
+		t.Errorf("make demo, host client: %v", r)
+	}
+	before.Same()
+}
+
+// Ctrl-C leaves nothing, whenever it comes.
+func TestDemoInterrupted(t *testing.T) {
+	newSite(t)
+	before := testutil.Take(t)
+	for _, after := range []string{"Two links", "lklctl"} {
+		p := testutil.Start(t, demo())
+		testutil.WaitFor(t, after, time.Minute, func() bool {
+			out, _ := p.Output()
+			return strings.Contains(out, after) || !p.Running()
+		})
+		if err := unix.Kill(-p.Pid(), unix.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		if r := p.Wait(limit); r.Status != 130 {
+			t.Errorf("Ctrl-C after %q: %v", after, r)
+		}
+		before.Settles(5 * time.Second)
+	}
+}
+
+// The benchmark measures every row, quickly and badly.
+func TestBench(t *testing.T) {
+	newSite(t)
+	testutil.Need(t, "gcc", "unshare", "taskset")
+	before := testutil.Take(t)
+	cmd := exec.Command("go", "run", "./bench", "-json", "-rounds", "1", "-length", "50ms")
+	cmd.Dir = testutil.Root()
+	r := testutil.Run(t, 3*time.Minute, cmd)
+	var rows []struct {
+		What, Where string
+		Medians     map[string]float64
+	}
+	if err := json.Unmarshal([]byte(r.Stdout), &rows); err != nil || r.Status != 0 {
+		t.Fatalf("bench -json: %v: %v", err, r)
+	}
+	if len(rows) != 9 {
+		t.Errorf("%d rows, want 9", len(rows))
+	}
+	for _, row := range rows {
+		for who, m := range row.Medians {
+			if m <= 0 {
+				t.Errorf("%s, %s, %s: %v", row.What, row.Where, who, m)
+			}
+		}
+	}
+	for _, left := range before.Left() {
+		if !strings.Contains(left, "/tmp/") { // the go command's own
+			t.Errorf("left behind: %s", left)
+		}
+	}
+}
