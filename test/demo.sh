@@ -100,7 +100,6 @@ http { access_log off; sendfile on; server { listen 80; root $dir; } }
 END
 in_server mptcpize run nginx -e "$dir/error.log" -c "$dir/nginx.conf" >"$dir/nginx.out" 2>&1 &
 wait_for 10 'nginx on port 80' in_server curl -sfI http://10.71.1.1/file
-in_server nstat -n
 
 title "Two links of $rate Mbit/s between two namespaces; nginx under mptcpize on the far side"
 in_server ip -br -4 addr show scope global | awk '{ print "  server", $1, $3 }'
@@ -149,7 +148,7 @@ awk -v total=$megabytes '{ b = $0; sub(/.*bytes_acked:/, "", b); sub(/ .*/, "", 
 	printf "  subflow %s -> %s: %d MB\n", $3, $4, b / 1e6
 	if (b / 1e6 < total / 4) few = 1 } END { exit few }' "$dir/ss" ||
 	die 'one of the subflows carried less than a quarter of the file'
-in_server nstat -az 'MPTcpExtMPCapableACKRX' 'MPTcpExtMPJoinAckRx' | awk '/^MPTcp/ { print "  " $1, $2 }' | tee "$dir/nstat"
+in_server nstat -asz 'MPTcpExtMPCapableACKRX' 'MPTcpExtMPJoinAckRx' | awk '/^MPTcp/ { print "  " $1, $2 }' | tee "$dir/nstat"
 grep -q 'MPJoinAckRx 1$' "$dir/nstat" || die 'the server counted no joined subflow'
 grep -q 'MPCapableACKRX 1$' "$dir/nstat" || die 'the server counted no MPTCP connection'
 

@@ -215,7 +215,7 @@ func TestMPTCPLive(t *testing.T) {
 	if text := lklctl(t, "-o", "json", "mptcp"); json.Unmarshal([]byte(text), &any) != nil || len(any) != 1 {
 		t.Errorf("lklctl -o json mptcp: not a list of one connection: %s", text)
 	}
-	if got := testutil.Host.Run(t, "ip", "netns", "exec", s.server.Name, "nstat", "-az", "MPTcpExtMPCapableACKRX"); !strings.Contains(got, " 1 ") {
+	if got := testutil.Host.Run(t, "ip", "netns", "exec", s.server.Name, "nstat", "-asz", "MPTcpExtMPCapableACKRX"); !strings.Contains(got, " 1 ") {
 		t.Errorf("the server counted no MPTCP connection: %s", got)
 	}
 	if got := k.say(`keep["c"].getsockopt(1, 38)`); got != "6" { // SO_PROTOCOL
