@@ -134,7 +134,7 @@ func serve(t testing.TB, address string, data []byte) (port int) {
 		}),
 		ReadHeaderTimeout: 10 * time.Second,
 	}
-	go srv.Serve(l) // ends with the listener
+	go func() { _ = srv.Serve(l) }() // ends with the listener
 	t.Cleanup(func() { srv.Close() })
 	return l.Addr().(*net.TCPAddr).Port
 }
@@ -217,15 +217,14 @@ func TestDNS(t *testing.T) {
 	if err := unix.Mount(conf, "/etc/resolv.conf", "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Unmount("/etc/resolv.conf", 0)
+	defer func() { _ = unix.Unmount("/etc/resolv.conf", 0) }() // in namespaces that end with the test
 	server := exec.Command("dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts",
 		"--listen-address=127.0.0.1", "--bind-interfaces", "--user=root", "--pid-file=",
 		"--host-record=www.lklrun.example,10.99.0.1")
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer server.Wait()
-	defer server.Process.Kill()
+	defer func() { _ = server.Process.Kill(); _ = server.Wait() }() // it serves for ever
 	testutil.WaitFor(t, "dnsmasq listens", 10*time.Second, func() bool {
 		c, err := net.Dial("tcp", "127.0.0.1:53")
 		if err == nil {

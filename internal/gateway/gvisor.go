@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Available: this lklrun has the gateway.
+// Available says that this lklrun has the gateway.
 const Available = true
 
 // mac is the gateway's own Ethernet address, a locally administered one.

@@ -336,7 +336,7 @@ func gone(err error) error {
 	if err == nil || errors.Is(err, ErrClosed) || errors.Is(err, net.ErrClosed) {
 		return ErrClosed
 	}
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return fmt.Errorf("%w by the stack host", ErrClosed)
 	}
 	return fmt.Errorf("%w: %w", ErrClosed, err)

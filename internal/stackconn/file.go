@@ -85,7 +85,7 @@ func (c *Conn) ReadFile(ctx context.Context, path string) ([]byte, error) {
 	for {
 		n, err := f.Read(ctx, buf)
 		all = append(all, buf[:n]...)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return all, nil
 		}
 		if err != nil {

@@ -20,12 +20,12 @@ const netlinkBuffer = 64 << 10
 // netlinkSocket implements netlink.Socket over calls in the stack. Its methods
 // take no context, so it keeps the one it was opened with.
 type netlinkSocket struct {
-	ctx     context.Context
+	ctx     context.Context //nolint:containedctx // the interface's methods take none
 	s       *Socket
 	listens bool // member of a group: messages come when they come
 }
 
-var _ netlink.Socket = (*netlinkSocket)(nil)
+var _ netlink.Socket = (*netlinkSocket)(nil) //nolint:staticcheck // SA1019: deprecated in favour of Conn, which opens host sockets only
 
 // Netlink opens a netlink connection of the given family (unix.NETLINK_ROUTE,
 // ...) in the stack, a member of groups. It serves until ctx is done; where ctx

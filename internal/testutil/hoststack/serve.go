@@ -195,7 +195,7 @@ func (p *peer) syscall(f ctlproto.Frame, m ctlproto.Syscall, cancel int) {
 func (p *peer) make(m ctlproto.Syscall, cancel int) (int64, []byte) {
 	mem, err := newMemory(&m)
 	if err != nil {
-		return -int64(err.(unix.Errno)), nil
+		return -int64(err.(unix.Errno)), nil //nolint:errorlint // newMemory returns bare ones
 	}
 	defer mem.free()
 	deadline := time.Now().Add(time.Duration(m.TimeoutMS) * time.Millisecond)
