@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/ctlproto"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stackconn"
+)
+
+// queryLimit bounds what a verb asks of a stack in all.
+const queryLimit = 30 * time.Second
+
+// choose finds the instance that -n means.
+func (c *ctl) choose() (*instance.Info, error) {
+	info, err := instance.Open(c.name)
+	if err == nil {
+		return info, nil
+	}
+	// Several and no -n is a matter of the command line; none is not.
+	if all, lerr := instance.List(); c.name == "" && lerr == nil && running(all) > 1 {
+		return nil, &cli.UsageError{Err: err}
+	}
+	return nil, err
+}
+
+func running(all []instance.Info) (n int) {
+	for _, i := range all {
+		if i.Running {
+			n++
+		}
+	}
+	return n
+}
+
+// attach connects to the chosen instance's stack, which must be alive.
+func (c *ctl) attach(ctx context.Context) (*instance.Info, *stackconn.Conn, error) {
+	info, conn, err := c.dial(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	switch conn.Hello().State {
+	case ctlproto.CTL_STATE_NEW:
+		err = fmt.Errorf("instance %q is starting: its stack has not booted yet, try again", info.Name)
+	case ctlproto.CTL_STATE_PANICKED:
+		err = fmt.Errorf("instance %q: the kernel of its stack has panicked; see %s", info.Name, info.Dir+"/"+instance.LogFile)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
+	return info, conn, nil
+}
+
+// dial is attach without a look at the stack's state.
+func (c *ctl) dial(ctx context.Context) (*instance.Info, *stackconn.Conn, error) {
+	info, err := c.choose()
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err := stackconn.Dial(ctx, info.Socket())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil, fmt.Errorf("instance %q is starting: it has no control socket yet, try again", info.Name)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return nil, nil, fmt.Errorf("instance %q is ending: nobody listens on its control socket", info.Name)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, nil, fmt.Errorf("instance %q: its control socket is for its user and root only", info.Name)
+	case err != nil:
+		return nil, nil, fmt.Errorf("instance %q: %w", info.Name, err)
+	}
+	return info, conn, nil
+}
+
+// query is a verb's body that asks an instance's stack within queryLimit.
+func (c *ctl) query(body func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		ctx, cancel := context.WithTimeout(cmd.Context(), queryLimit)
+		defer cancel()
+		info, conn, err := c.attach(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		return body(ctx, info, conn, args)
+	}
+}
+
+// completeInstances completes -n with the names of running instances.
+func completeInstances(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	all, err := instance.List()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []cobra.Completion
+	for _, i := range all {
+		if i.Running {
+			names = append(names, i.Name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stackconn"
+)
+
+func (c *ctl) catCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cat PATH...",
+		Short: "print files of the stack",
+		Long: `cat prints files as they are in the stack's own name space: /proc and /sys there
+are the stack's, not the host's. With -o json it prints an array of path and
+content.`,
+		Example: `  lklctl cat /proc/net/mptcp
+  lklctl cat /proc/version /proc/net/fib_trie
+  lklctl cat /sys/class/net/eth0/statistics/rx_packets`,
+		Args: someArgs("PATH"),
+		RunE: c.query(func(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, args []string) error {
+			if c.output == cli.OutputJSON {
+				return c.catJSON(ctx, conn, args)
+			}
+			for _, path := range args {
+				if err := copyFile(ctx, conn, c.stdout, path); err != nil {
+					return catError(path, err)
+				}
+			}
+			return nil
+		}),
+	}
+	c.flags(cmd.Flags(), true)
+	return cmd
+}
+
+// copyFile prints a file as it is read, so that a long one needs no memory.
+func copyFile(ctx context.Context, conn *stackconn.Conn, w io.Writer, path string) error {
+	f, err := conn.Open(ctx, path, unix.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := f.Read(ctx, buf)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(buf[:n]); err != nil {
+			return err
+		}
+	}
+}
+
+// catFile is a file in JSON. What is not text is given as base64 instead.
+type catFile struct {
+	Path    string `json:"path"`
+	Content string `json:"content"`
+	Base64  []byte `json:"base64,omitempty"`
+}
+
+func (c *ctl) catJSON(ctx context.Context, conn *stackconn.Conn, paths []string) error {
+	files := make([]catFile, 0, len(paths))
+	for _, path := range paths {
+		b, err := conn.ReadFile(ctx, path)
+		if err != nil {
+			return catError(path, err)
+		}
+		f := catFile{Path: path}
+		if utf8.Valid(b) {
+			f.Content = string(b)
+		} else {
+			f.Base64 = b
+		}
+		files = append(files, f)
+	}
+	return cli.WriteJSON(c.stdout, files)
+}
+
+// catError says which file, and that it is the stack's.
+func catError(path string, err error) error {
+	var no syscall.Errno
+	switch {
+	case errors.Is(err, syscall.EISDIR):
+		return fmt.Errorf("%s is a directory in the stack", path)
+	case errors.Is(err, syscall.ENOENT):
+		return fmt.Errorf("%s: the stack has no such file", path)
+	case errors.As(err, &no):
+		return fmt.Errorf("%s in the stack: %w", path, no)
+	}
+	return err
+}

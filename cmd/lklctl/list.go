@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/instance"
+)
+
+func (c *ctl) listCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "list the instances, and what is left of ended ones",
+		Long: `list shows the instances of this user: name, pid of the target, stack, kernel,
+how long it runs, interfaces, command. One that has ended without tidying up is
+shown as "leftover": lklrun cleanup removes it.`,
+		Example: "  lklctl list\n  lklctl list -o json",
+		Args:    noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			all, err := instance.List()
+			if err != nil {
+				return err
+			}
+			if c.output == cli.OutputJSON {
+				if all == nil {
+					all = []instance.Info{}
+				}
+				return cli.WriteJSON(c.stdout, all)
+			}
+			if len(all) == 0 {
+				c.empty("no instance is running")
+				return nil
+			}
+			t := cli.NewTable("NAME", ">PID", "STACK", "KERNEL", ">AGE", "INTERFACES", "COMMAND")
+			for _, i := range all {
+				t.Row(listRow(i, time.Now())...)
+			}
+			return t.Write(c.stdout)
+		},
+	}
+	c.flags(cmd.Flags(), true)
+	return cmd
+}
+
+func listRow(i instance.Info, now time.Time) []string {
+	pid, age := "", ""
+	if !i.Running {
+		pid, age = "leftover", ""
+	} else {
+		if i.TargetPID > 0 {
+			pid = fmt.Sprint(i.TargetPID)
+		}
+		if !i.Started.IsZero() {
+			age = shortDuration(now.Sub(i.Started))
+		}
+	}
+	var ifs []string
+	for _, f := range i.Interfaces {
+		s := f.Name + "=" + f.Type
+		if f.Host != "" {
+			s += ":" + f.Host
+		}
+		ifs = append(ifs, s)
+	}
+	return []string{i.Name, pid, i.Stack, i.Kernel, age, strings.Join(ifs, ","), strings.Join(i.Command, " ")}
+}
+
+// shortDuration writes a duration with its largest two units: 4s, 3m12s, 2h5m, 9d4h.
+func shortDuration(d time.Duration) string {
+	d = max(d, 0)
+	day := 24 * time.Hour
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%ds", d/time.Minute, d%time.Minute/time.Second)
+	case d < day:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
+}

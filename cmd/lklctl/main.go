@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command lklctl looks into running stacks: their sockets, MPTCP connections,
+// counters and settings. It is a client of the stack host's control socket.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/lklrun/lklrun/internal/cli"
+)
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }
+
+// writeLines prints settings as sysctl(8) does.
+func writeLines(w io.Writer, settings []setting, valuesOnly bool) error {
+	var b strings.Builder
+	for _, s := range settings {
+		if !valuesOnly {
+			fmt.Fprintf(&b, "%s = ", s.key)
+		}
+		b.WriteString(s.value + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// writeCounters writes one object of names and numbers, the numbers as exact
+// as the stack wrote them.
+func writeCounters(w io.Writer, counters []setting) error {
+	object := map[string]json.Number{}
+	for _, n := range counters {
+		object[n.key] = json.Number(n.value)
+	}
+	return cli.WriteJSON(w, object)
+}

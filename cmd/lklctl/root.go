@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/lklrun/lklrun/internal/cli"
+)
+
+const program = "lklctl"
+
+// ctl is what the verbs share in one call of the program.
+type ctl struct {
+	name   string     // -n: which instance; empty: the one that runs
+	output cli.Output // -o
+	stdout io.Writer
+	stderr io.Writer
+
+	began bool // a verb's body was reached
+}
+
+// run is main without the process around it; it returns the exit status.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	c := &ctl{output: cli.OutputTable, stdout: stdout, stderr: stderr}
+	root := c.rootCommand()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	// What fails before a verb's body is reached was typed wrong; not every such
+	// error passes through flagError (those of flags before the verb do not).
+	if err != nil && !c.began && cli.Status(err) != cli.ExitUsage {
+		err = flagError(root, err)
+	}
+	return cli.Fail(stderr, program, err)
+}
+
+func (c *ctl) rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "lklctl [-n NAME] [-o table|json] VERB",
+		Short: "look into the stacks that lklrun runs",
+		Long: `lklctl looks into the stacks that lklrun runs: their sockets, MPTCP connections,
+counters, settings and files. Everything it shows comes from the stack itself.
+
+With one instance running no -n is needed.
+
+Exit status: 0 when it was done, 1 when it could not be, 2 when the command line
+was not understood.`,
+		Example: `  lklctl list
+  lklctl mptcp
+  lklctl -n web netstat -t
+  lklctl sysctl -w net.ipv4.tcp_congestion_control=bbr
+  lklctl counters MPTcp -o json`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		// -n and -o may stand before the verb, and each verb has them too:
+		// netstat's own -n could not be if they were persistent flags.
+		TraverseChildren: true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return cli.Usagef("unknown verb %q: see %s --help", args[0], program)
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetOut(c.stdout)
+	root.SetErr(c.stderr)
+	c.flags(root.Flags(), true)
+	verbs := []*cobra.Command{
+		c.listCommand(), c.netstatCommand(), c.mptcpCommand(), c.sysctlCommand(),
+		c.countersCommand(), c.catCommand(), c.stopCommand(),
+	}
+	root.AddCommand(verbs...)
+	for _, cmd := range append(verbs, root) {
+		cmd.DisableFlagsInUseLine = true
+		cmd.SetFlagErrorFunc(flagError)
+		body := cmd.RunE
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			c.began = true
+			return body(cmd, args)
+		}
+		must(cmd.RegisterFlagCompletionFunc("name", completeInstances))
+		must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]cobra.Completion{"table", "json"}, cobra.ShellCompDirectiveNoFileComp)))
+	}
+	root.InitDefaultCompletionCmd("")
+	root.InitDefaultHelpCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "completion":
+			cmd.Short = "print a completion script for a shell"
+		case "help":
+			cmd.Short = "explain a verb"
+		}
+	}
+	return root
+}
+
+// flagError makes an error about flags ours: one line with the remedy.
+func flagError(cmd *cobra.Command, err error) error {
+	return cli.Usagef("%s: see %s --help", strings.TrimSuffix(cli.OneLine(err.Error()), "."), cmd.CommandPath())
+}
+
+// flags adds -n and -o; a verb that wants -n for something else has only --name.
+func (c *ctl) flags(f *pflag.FlagSet, short bool) {
+	n := ""
+	if short {
+		n = "n"
+	}
+	f.StringVarP(&c.name, "name", n, c.name, "the instance `NAME`; not needed when only one runs")
+	f.VarP(&c.output, "output", "o", "print a table or JSON")
+}
+
+// noArgs refuses arguments by name.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return cli.Usagef("unexpected argument %q: see %s --help", args[0], cmd.CommandPath())
+	}
+	return nil
+}
+
+// someArgs asks for at least one argument.
+func someArgs(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cli.Usagef("no %s given: see %s --help", what, cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+// empty says that there is nothing to show, on stderr: an empty table is none.
+func (c *ctl) empty(format string, args ...any) {
+	if c.output == cli.OutputTable {
+		cli.Note(c.stderr, program, format, args...)
+	}
+}
+
+// must is for what only a mistake in this program can break.
+func must(err error) {
+	if err != nil {
+		panic(fmt.Sprintf("lklctl: %v", err))
+	}
+}
