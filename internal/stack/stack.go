@@ -80,6 +80,9 @@ func (s *Stack) SortedSysctls() []config.Sysctl {
 	return list
 }
 
+// ErrNoLibrary is wrapped by what CheckLibrary says of a stack without one.
+var ErrNoLibrary = errors.New("has no library")
+
 // CheckLibrary says why the library cannot be loaded here: missing, not
 // readable, not a shared library, for another machine.
 func (s *Stack) CheckLibrary() error {
@@ -91,7 +94,7 @@ func (s *Stack) CheckLibrary() error {
 	var format *elf.FormatError
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("stack %q has no library: %s does not exist; build it with `make stack`", s.Name, path)
+		return fmt.Errorf("stack %q %w: %s does not exist; build it with `make stack`", s.Name, ErrNoLibrary, path)
 	case errors.As(err, &format), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("stack %q: %s is not a shared library", s.Name, path)
 	case err != nil:

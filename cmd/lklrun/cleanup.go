@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/launch"
+)
+
+func cleanupCommand() *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use:   "cleanup",
+		Short: "undo what killed runs have left",
+		Long: `Undo what runs left that could not do so themselves, because lklrun and its
+stack host were killed at once. Runs in progress are left alone.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if dir != "" {
+				return cleanupDir(cmd, dir)
+			}
+			done, err := launch.CleanupAll(cmd.Context())
+			for _, name := range done {
+				fmt.Printf("%s: cleaned up\n", name)
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", "", "only the run with this run directory, `DIR`")
+	return cmd
+}
+
+func cleanupDir(cmd *cobra.Command, dir string) error {
+	if _, err := os.Lstat(dir); err != nil {
+		return cli.Usagef("--dir %q: there is no such run directory", dir)
+	}
+	err := launch.Cleanup(cmd.Context(), dir)
+	var running *instance.RunningError
+	if errors.As(err, &running) {
+		return fmt.Errorf("%s: in use by the running instance %q (pid %d)", dir, running.Name, running.PID)
+	}
+	return err
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/ctlproto"
+	"github.com/lklrun/lklrun/internal/gateway"
+)
+
+// release is set by the linker: -X main.release=1.2.3.
+var release = "development build"
+
+func version() string {
+	v := fmt.Sprintf("lklrun %s, control protocol %d", release, ctlproto.CTL_VERSION)
+	if !gateway.Available {
+		v += ", without the user-mode gateway"
+	}
+	return v
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "print the version",
+		Args:  noArgs,
+		Run:   func(*cobra.Command, []string) { fmt.Println(version()) },
+	}
+}
+
+// noArgs refuses arguments in one line.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return cli.Usagef("%s: takes no argument %q", cmd.Name(), args[0])
+	}
+	return nil
+}

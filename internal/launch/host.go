@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/plan"
+	"github.com/lklrun/lklrun/internal/stackconn"
+)
+
+const hostProgram = "lklhost"
+
+// FindHost returns the path of lklhost: beside this program, or where an
+// installation puts it.
+func FindHost() (string, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("looking for %s: %w", hostProgram, err)
+	}
+	bin := filepath.Dir(exe)
+	dirs := []string{bin, filepath.Join(filepath.Dir(bin), "libexec", "lklrun")}
+	for _, d := range dirs {
+		path := filepath.Join(d, hostProgram)
+		if unix.Access(path, unix.X_OK) == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%s is not there (looked in %s); build it with `make build`", hostProgram, strings.Join(dirs, ", "))
+}
+
+// host is the running lklhost.
+type host struct {
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when it has ended and cmd.ProcessState is set
+
+	connected chan struct{} // closed when conn or err is set
+	conn      *stackconn.Conn
+	err       error
+}
+
+// startHost starts lklhost, which forks the target at once; the greeting goes on
+// beside whatever the caller does next.
+func startHost(ctx context.Context, path string, p *plan.Plan, dir *instance.Dir) (*host, error) {
+	// Whoever loses its parent below us becomes our child: nobody escapes.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("becoming the reaper of orphans: %w", err)
+	}
+	sock, theirs, err := controlPair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	self, err := unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		sock.Close()
+		return nil, fmt.Errorf("opening this program: %w", err)
+	}
+	selfFile := os.NewFile(uintptr(self), "lklrun")
+	defer selfFile.Close()
+
+	h := &host{exited: make(chan struct{}), connected: make(chan struct{})}
+	h.cmd = &exec.Cmd{
+		Path: path,
+		Args: hostArgs(p, dir),
+		// The target's own, untouched.
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		// 3: the control connection. 4: what undoes our work if we die. 5: the
+		// run directory's lock, held for as long as lklhost lives.
+		ExtraFiles: []*os.File{theirs, selfFile, dir.LockFD()},
+	}
+	if err := h.cmd.Start(); err != nil {
+		sock.Close()
+		return nil, fmt.Errorf("starting %s: %w", path, cause(err))
+	}
+	go func() {
+		defer close(h.exited)
+		_ = h.cmd.Wait() // the state tells all
+	}()
+	go func() {
+		defer close(h.connected)
+		h.conn, h.err = stackconn.New(ctx, sock)
+	}()
+	return h, nil
+}
+
+func hostArgs(p *plan.Plan, dir *instance.Dir) []string {
+	args := []string{hostProgram, "--run", dir.Path, "--name", dir.Name, "--abi", p.Stack.ABI, "--cleanup-fd", "4"}
+	if p.Stack.Library != "" {
+		args = append(args, "--stack", p.Stack.Library)
+	}
+	return append(append(args, "--"), p.Command...)
+}
+
+// controlPair makes the control connection: ours, and the descriptor for lklhost.
+func controlPair() (*net.UnixConn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making the control connection: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control")
+	defer ours.Close()
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		theirs.Close()
+		return nil, nil, fmt.Errorf("making the control connection: %w", err)
+	}
+	return conn.(*net.UnixConn), theirs, nil
+}
+
+// ready waits for the greeting's outcome.
+func (h *host) ready(ctx context.Context) error {
+	select {
+	case <-h.connected:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	var refused *stackconn.RefusedError
+	switch {
+	case h.err == nil:
+		return nil
+	case errors.As(h.err, &refused):
+		return h.err
+	case errors.Is(h.err, stackconn.ErrClosed):
+		select {
+		case <-h.exited:
+			return fmt.Errorf("%s %s before it answered", hostProgram, h.end())
+		case <-ctx.Done():
+		}
+	}
+	return h.err
+}
+
+// end says how lklhost ended; valid once exited is closed.
+func (h *host) end() string {
+	ws, ok := h.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	switch {
+	case ok && ws.Signaled():
+		return "was killed by " + unix.SignalName(ws.Signal())
+	case ok && ws.Exited():
+		return fmt.Sprintf("ended with status %d", ws.ExitStatus())
+	}
+	return "ended"
+}
+
+// kill ends lklhost at once and waits for it.
+func (h *host) kill() {
+	_ = h.cmd.Process.Kill() // gone already: fine
+	<-h.exited               // SIGKILL leaves no choice
+}

@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package launch carries a plan out: it takes the steps in their order, watches
+// the run, and takes everything back in the reverse order, whatever happens.
+//
+//	plan ─► steps ─► watch ─► end lklhost ─► reap ─► replay journal ─► remove directory
+//	          └── an error or a signal ──┘
+//
+// Each of lklrun and lklhost does the other's part when that dies: an end of the
+// control connection tells. See ARCHITECTURE.md, "From a command line to an exit
+// status".
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/ctlproto"
+	"github.com/lklrun/lklrun/internal/gateway"
+	"github.com/lklrun/lklrun/internal/hostnet"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/plan"
+	"github.com/lklrun/lklrun/internal/stackconn"
+)
+
+const (
+	// startLimit bounds everything up to the release of the target.
+	startLimit = 60 * time.Second
+
+	// endLimit bounds what lklhost may take after the target's end: killing
+	// what is left of it (5 s) and letting sent data drain (3 s), in csrc/host.
+	endLimit = 12 * time.Second
+
+	// stopLimit bounds the wait for lklhost when a start is given up.
+	stopLimit = 5 * time.Second
+
+	// spinMicroseconds is how long lklhost looks for work before it sleeps.
+	spinMicroseconds = 50
+)
+
+// Options are what a run needs beside its plan.
+type Options struct {
+	HostPath string       // lklhost, from FindHost
+	Log      *slog.Logger // steps and their times
+	Tell     func(string) // a line for the user
+	Quiet    bool         // leave out the plan's notes
+}
+
+// run is a run in progress.
+type run struct {
+	plan *plan.Plan
+	opts Options
+	log  *slog.Logger
+
+	spared   map[int]bool // children that were there before
+	dir      *instance.Dir
+	journal  *journal
+	state    instance.State
+	host     *host
+	conn     *stackconn.Conn // once greeted
+	events   <-chan ctlproto.Event
+	signals  *signals
+	links    []link // by index in plan.Links
+	gateways []*gateway.Gateway
+}
+
+// link is the host's end of an interface, until lklhost has it.
+type link struct {
+	file  *os.File
+	kind  uint32 // ctlproto.CTL_LINK_*
+	flags uint32
+}
+
+// Run carries p out and returns how its target ended. An error means that
+// lklrun itself could not do its part; all is undone then, too.
+func Run(ctx context.Context, p *plan.Plan, opts Options) (End, error) {
+	r := &run{plan: p, opts: opts, log: opts.Log, links: make([]link, len(p.Links))}
+	start, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	start, stop := context.WithTimeoutCause(start, startLimit, fmt.Errorf("the start took longer than %v", startLimit))
+	defer stop()
+	r.signals = catchSignals(cancel)
+	defer r.signals.stop()
+
+	var err error
+	if r.spared, err = children(); err != nil {
+		return End{}, err
+	}
+	var end End
+	if err = r.take(start); err == nil {
+		end, err = r.watch(ctx)
+	}
+	undone := r.teardown(ctx)
+	err = errors.Join(r.better(err), undone)
+	var sig *SignalError
+	if errors.As(err, &sig) {
+		return End{Signal: sig.Signal}, nil
+	}
+	return end, err
+}
+
+// take takes the plan's steps.
+func (r *run) take(ctx context.Context) error {
+	for _, s := range r.plan.Steps {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		began := time.Now()
+		if err := r.step(ctx, s); err != nil {
+			if ctx.Err() != nil { // the cause, not its consequence
+				return context.Cause(ctx)
+			}
+			return err
+		}
+		r.log.Debug(s.Do, "step", s.Kind, "took", time.Since(began).Round(time.Microsecond))
+	}
+	return nil
+}
+
+// better puts a panic in the place of an error that is its consequence: a
+// request that got no answer. lklhost has ended by now, so all it said is here.
+func (r *run) better(err error) error {
+	var sig *SignalError
+	if err == nil || r.events == nil || errors.As(err, &sig) {
+		return err
+	}
+	for e := range r.events {
+		if e.Kind == ctlproto.CTL_EV_PANIC {
+			err = &PanicError{e.Text}
+		}
+	}
+	return err
+}
+
+func (r *run) step(ctx context.Context, s plan.Step) error {
+	switch s.Kind {
+	case plan.RunDir:
+		return r.makeDir(ctx)
+	case plan.Host:
+		return r.startHost(ctx)
+	case plan.Gateway:
+		return r.openGateway(ctx, s.Link)
+	case plan.Tap:
+		return r.openTap(s.Link)
+	case plan.FD:
+		return r.openFD(s.Link)
+	case plan.Boot:
+		return r.boot(ctx)
+	case plan.Configure:
+		return r.configure(ctx)
+	case plan.Release:
+		return r.release(ctx)
+	}
+	return fmt.Errorf("unknown step %q", s.Kind)
+}
+
+// makeDir makes the run directory and what belongs in it from the start. A
+// leftover of the same name is cleaned up first.
+func (r *run) makeDir(ctx context.Context) error {
+	var err error
+	if r.plan.Name == "" {
+		r.dir, err = instance.CreateAny(r.plan.BaseName)
+	} else {
+		r.dir, err = instance.Create(r.plan.Name)
+	}
+	if err != nil {
+		return err
+	}
+	if r.dir.Leftover {
+		if err := replay(ctx, r.dir); err != nil {
+			return fmt.Errorf("cleaning up what an earlier run called %q left: %w", r.dir.Name, err)
+		}
+		if err := r.dir.Reset(); err != nil {
+			return err
+		}
+	}
+	if r.journal, err = openJournal(r.dir); err != nil {
+		return err
+	}
+	r.state = instance.State{
+		Name: r.dir.Name, PID: os.Getpid(), Stack: r.plan.Stack.Name,
+		Started: time.Now(), Command: r.plan.Command,
+	}
+	for i := range r.plan.Links {
+		l := &r.plan.Links[i]
+		s := instance.Interface{Name: l.Name, Type: l.Type, Host: l.Host()}
+		for _, a := range l.Addrs {
+			s.Addr = append(s.Addr, a.String())
+		}
+		r.state.Interfaces = append(r.state.Interfaces, s)
+	}
+	if err := r.dir.WriteState(&r.state); err != nil {
+		return err
+	}
+	if r.plan.Resolv == "" {
+		return nil
+	}
+	return r.dir.WriteFile(instance.ResolvFile, []byte(r.plan.Resolv))
+}
+
+func (r *run) startHost(ctx context.Context) error {
+	h, err := startHost(ctx, r.opts.HostPath, r.plan, r.dir)
+	if err != nil {
+		return err
+	}
+	r.host = h
+	return nil
+}
+
+func (r *run) openGateway(ctx context.Context, n int) error {
+	g, file, err := gateway.Start(ctx, *r.plan.Links[n].Gateway, r.log)
+	if err != nil {
+		return err
+	}
+	r.gateways = append(r.gateways, g)
+	r.links[n] = link{file: file, kind: ctlproto.CTL_LINK_FRAME}
+	return nil
+}
+
+func (r *run) openTap(n int) error {
+	l := r.plan.Links[n]
+	mtu := 0
+	if l.Create {
+		mtu = l.MTU
+	}
+	tap, err := hostnet.OpenTap(l.Device, mtu, r.journal.add)
+	if err != nil {
+		return err
+	}
+	r.links[n] = link{tap.File, ctlproto.CTL_LINK_TAP, ctlproto.CTL_LINKF_VNET_HDR | ctlproto.CTL_LINKF_OFFLOAD}
+	return nil
+}
+
+func (r *run) openFD(n int) error {
+	f, err := hostnet.OpenFD(r.plan.Links[n].FD)
+	if err != nil {
+		return err
+	}
+	l := link{file: f.File, kind: ctlproto.CTL_LINK_FRAME}
+	if f.Tap {
+		l.kind = ctlproto.CTL_LINK_TAP
+	}
+	if f.VnetHdr {
+		l.flags = ctlproto.CTL_LINKF_VNET_HDR | ctlproto.CTL_LINKF_OFFLOAD
+	}
+	r.links[n] = l
+	return nil
+}
+
+// boot hands the links over and starts the kernel.
+func (r *run) boot(ctx context.Context) error {
+	if err := r.host.ready(ctx); err != nil {
+		return err
+	}
+	r.conn = r.host.conn
+	hello := r.conn.Hello()
+	r.log.Debug("lklhost answers", "pid", hello.HostPID, "target", hello.TargetPID)
+	r.state.HostPID, r.state.TargetPID = int(hello.HostPID), int(hello.TargetPID)
+	var err error
+	// Not ctx: the events are for the whole run and end with the connection.
+	r.events, err = r.conn.Events(context.WithoutCancel(ctx), ctlproto.CTL_EV_EXIT|ctlproto.CTL_EV_PANIC|ctlproto.CTL_EV_WARN)
+	if err != nil {
+		return err
+	}
+	for n, l := range r.links {
+		add := ctlproto.LinkAdd{Kind: l.kind, Flags: l.flags, MAC: r.plan.Links[n].MAC, MTU: uint16(r.plan.Links[n].MTU)}
+		_, _, err := r.conn.AddLink(ctx, add, l.file)
+		// Ours closes now: lklhost alone holds the device, and no frame wakes us.
+		l.file.Close()
+		r.links[n].file = nil
+		if err != nil {
+			return fmt.Errorf("%s: %w", r.plan.Links[n].Name, err)
+		}
+	}
+	release, err := r.conn.Boot(ctx, r.plan.Stack.Mem, "")
+	if err != nil {
+		return err
+	}
+	r.state.Kernel = release
+	r.log.Debug("the stack runs", "kernel", release)
+	return nil
+}
+
+// release lets the target run. State is written first: nothing that can fail
+// comes afterwards.
+func (r *run) release(ctx context.Context) error {
+	if err := r.dir.WriteState(&r.state); err != nil {
+		return err
+	}
+	if !r.opts.Quiet {
+		for _, n := range r.plan.Notes {
+			r.opts.Tell(n)
+		}
+	}
+	// A handle, not a number: the target may end at any moment from now on.
+	target, err := os.FindProcess(r.state.TargetPID)
+	if err != nil {
+		return fmt.Errorf("looking for the target: %w", err)
+	}
+	if err := r.signals.release(ctx, target); err != nil {
+		return err
+	}
+	g := ctlproto.Go{SpinUS: spinMicroseconds}
+	if r.plan.Stack.MPTCP {
+		g.Flags |= ctlproto.CTL_GOF_MPTCP
+	}
+	if r.plan.Resolv != "" {
+		g.ResolvConf = r.dir.File(instance.ResolvFile)
+	}
+	_, err = r.conn.Go(ctx, g)
+	return err
+}
+
+// teardown takes everything back; each part happens whatever became of the
+// ones before.
+func (r *run) teardown(ctx context.Context) error {
+	began := time.Now()
+	var errs []error
+	if r.host != nil {
+		r.endHost()
+		errs = append(errs, killDescendants(r.spared))
+	}
+	for _, l := range r.links {
+		if l.file != nil {
+			l.file.Close()
+		}
+	}
+	for _, g := range r.gateways {
+		g.Close()
+	}
+	if r.journal != nil {
+		r.journal.close()
+	}
+	if r.dir != nil {
+		errs = append(errs, replay(context.WithoutCancel(ctx), r.dir), r.dir.Remove())
+	}
+	r.log.Debug("all is undone", "took", time.Since(began).Round(time.Microsecond))
+	return errors.Join(errs...)
+}
+
+// endHost ends an lklhost that still runs: kindly, so that it halts its kernel,
+// then by force.
+func (r *run) endHost() {
+	select {
+	case <-r.host.exited:
+	case <-r.host.connected:
+		if r.host.conn != nil {
+			r.stopHost()
+		}
+	default: // not even greeted yet
+	}
+	r.host.kill()
+	<-r.host.connected // its greeting has failed by now, if it was still on
+	if r.host.conn != nil {
+		r.host.conn.Close()
+	}
+}
+
+func (r *run) stopHost() {
+	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
+	defer cancel()
+	if err := r.host.conn.Stop(ctx, unix.SIGKILL, 0); err != nil {
+		return
+	}
+	select {
+	case <-r.host.exited:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// reapLimit bounds the wait for processes that were sent SIGKILL: one may be
+// stuck in the host's kernel.
+const reapLimit = 5 * time.Second
+
+// children lists the children of this process.
+func children() (map[int]bool, error) {
+	parents, err := parentOf()
+	if err != nil {
+		return nil, err
+	}
+	mine := map[int]bool{}
+	for pid, ppid := range parents {
+		if ppid == os.Getpid() {
+			mine[pid] = true
+		}
+	}
+	return mine, nil
+}
+
+// killDescendants ends every process below this one except spared children and
+// what is below them (a shell may have had background jobs when it became
+// lklrun by exec). With lklhost gone its orphans are ours.
+func killDescendants(spared map[int]bool) error {
+	deadline := time.Now().Add(reapLimit)
+	for {
+		reapZombies(spared)
+		below, err := descendants(spared)
+		if err != nil {
+			return err
+		}
+		if len(below) == 0 {
+			return nil
+		}
+		for _, pid := range below {
+			_ = unix.Kill(pid, unix.SIGKILL) // gone already: fine
+		}
+		if !awaitEnd(below[0], deadline) {
+			return fmt.Errorf("%d processes do not end on SIGKILL: %v", len(below), below)
+		}
+	}
+}
+
+// awaitEnd waits for the end of a process, ours or not; false: not in time.
+func awaitEnd(pid int, deadline time.Time) bool {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return time.Now().Before(deadline) // gone
+	}
+	defer unix.Close(fd)
+	for {
+		left := time.Until(deadline)
+		if left <= 0 {
+			return false
+		}
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(fds, int(left.Milliseconds())+1)
+		if n > 0 {
+			return true
+		}
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return false
+		}
+	}
+}
+
+// reapZombies collects children that have ended.
+func reapZombies(spared map[int]bool) {
+	if len(spared) == 0 {
+		for {
+			pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
+			if errors.Is(err, unix.EINTR) {
+				continue
+			}
+			if err != nil || pid <= 0 {
+				return
+			}
+		}
+	}
+	mine, _ := children() // an error shows in the caller's next look
+	for pid := range mine {
+		if !spared[pid] {
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // not yet: next time
+		}
+	}
+}
+
+// descendants lists the processes below this one that still run.
+func descendants(spared map[int]bool) ([]int, error) {
+	parents, err := parentOf()
+	if err != nil {
+		return nil, err
+	}
+	me := os.Getpid()
+	var below []int
+	for pid := range parents {
+		p := pid
+		// A chain cannot be longer than there are processes; pids that were
+		// reused while we looked could make a circle.
+		for range len(parents) {
+			if spared[p] {
+				break
+			}
+			up, ok := parents[p]
+			if !ok {
+				break
+			}
+			if up == me {
+				below = append(below, pid)
+				break
+			}
+			p = up
+		}
+	}
+	return below, nil
+}
+
+// parentOf maps each process to its parent, as /proc/PID/stat shows it.
+func parentOf() (map[int]int, error) {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("listing processes: %w", err)
+	}
+	defer proc.Close()
+	names, err := proc.Readdirnames(-1)
+	if err != nil {
+		return nil, fmt.Errorf("listing processes: %w", err)
+	}
+	parents := map[int]int{}
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile("/proc/" + name + "/stat")
+		if err != nil {
+			continue // ended meanwhile
+		}
+		if ppid, ok := parseStat(string(stat)); ok {
+			parents[pid] = ppid
+		}
+	}
+	return parents, nil
+}
+
+// parseStat takes the parent out of a line of /proc/PID/stat, proc_pid_stat(5).
+// The command in the second field may itself contain parentheses.
+func parseStat(line string) (ppid int, ok bool) {
+	_, rest, found := cutLast(line, ')')
+	f := strings.Fields(rest)
+	if !found || len(f) < 2 {
+		return 0, false
+	}
+	ppid, err := strconv.Atoi(f[1])
+	return ppid, err == nil
+}
+
+func cutLast(s string, sep byte) (before, after string, found bool) {
+	if i := strings.LastIndexByte(s, sep); i >= 0 {
+		return s[:i], s[i+1:], true
+	}
+	return s, "", false
+}
