@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -102,6 +103,17 @@ func readCounters(ctx context.Context, conn *stackconn.Conn) ([]counter, error) 
 // errCounters is what the parsers say of text that has another form.
 var errCounters = errors.New("not in the form of counters")
 
+// checked refuses values that are no integers: JSON would not be JSON.
+func checked(all []counter) ([]counter, error) {
+	for _, n := range all {
+		_, err := strconv.ParseInt(n.value, 10, 64)
+		if _, uerr := strconv.ParseUint(n.value, 10, 64); err != nil && uerr != nil {
+			return nil, errCounters
+		}
+	}
+	return all, nil
+}
+
 // parsePaired reads /proc/net/snmp and /proc/net/netstat: a line of names and a
 // line of values, both with the group's name in front.
 func parsePaired(text string) ([]counter, error) {
@@ -121,7 +133,7 @@ func parsePaired(text string) ([]counter, error) {
 	if len(lines)%2 != 0 {
 		return nil, errCounters
 	}
-	return all, nil
+	return checked(all)
 }
 
 // parseSingle reads /proc/net/snmp6: a name and a value on each line.
@@ -134,7 +146,7 @@ func parseSingle(text string) ([]counter, error) {
 		}
 		all = append(all, counter{f[0], f[1]})
 	}
-	return all, nil
+	return checked(all)
 }
 
 // deviceColumns are the columns of /proc/net/dev (net/core/net-procfs.c) under
@@ -161,7 +173,7 @@ func parseInterfaces(text string) ([]counter, error) {
 			all = append(all, counter{strings.TrimSpace(name) + "." + deviceColumns[i], v})
 		}
 	}
-	return all, nil
+	return checked(all)
 }
 
 // engineCounters puts the stack host's own counters into a group of their own.

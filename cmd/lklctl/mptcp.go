@@ -148,7 +148,7 @@ func headline(c sockdiag.Connection) string {
 		words = append(words, p)
 	}
 	if fellBack(c) {
-		words = append(words, "- plain TCP, the other side did not speak MPTCP")
+		words = append(words, "- plain TCP: the peer or the path has no MPTCP")
 	}
 	return strings.Join(words, " ")
 }

@@ -74,7 +74,7 @@ What is written holds at once, for new connections as the setting says.`,
 				}
 				return cli.WriteJSON(c.stdout, object)
 			}
-			if len(settings) == 0 {
+			if len(settings) == 0 && !write {
 				c.empty("instance %q has no setting that matches %s", info.Name, strings.Join(args, " "))
 				return nil
 			}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io/fs"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/internal/testutil/hoststack"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func TestMain(m *testing.M) {
+	hoststack.Main()
+	testutil.Main(m, nil)
+}
+
+// result is how one call of the program ended.
+type result struct {
+	status      int
+	out, errors string
+}
+
+// lklctl runs the program as main does.
+func lklctl(t testing.TB, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var out, errs strings.Builder
+	status := run(ctx, args, &out, &errs)
+	return result{status, out.String(), errs.String()}
+}
+
+// ok runs the program, which must succeed, and returns what it prints.
+func ok(t testing.TB, args ...string) string {
+	t.Helper()
+	r := lklctl(t, args...)
+	if r.status != 0 || r.errors != "" {
+		t.Fatalf("lklctl %s: %+v", strings.Join(args, " "), r)
+	}
+	return r.out
+}
+
+// decode runs the program with -o json and parses what it prints.
+func decode[T any](t testing.TB, args ...string) T {
+	t.Helper()
+	var v T
+	text := ok(t, append(args, "-o", "json")...)
+	d := json.NewDecoder(strings.NewReader(text))
+	if err := d.Decode(&v); err != nil {
+		t.Fatalf("lklctl %s -o json: %v\n%s", strings.Join(args, " "), err, text)
+	}
+	if d.More() {
+		t.Fatalf("lklctl %s -o json prints more than one document", strings.Join(args, " "))
+	}
+	return v
+}
+
+// refused runs the program, which must fail with status and one line that has
+// each of wants.
+func refused(t testing.TB, status int, args []string, wants ...string) {
+	t.Helper()
+	r := lklctl(t, args...)
+	if r.status != status || r.out != "" || strings.Count(r.errors, "\n") != 1 || !strings.HasPrefix(r.errors, "lklctl: ") {
+		t.Errorf("lklctl %s: status %d, stdout %q, stderr %q; want status %d and one line", strings.Join(args, " "), r.status, r.out, r.errors, status)
+	}
+	for _, want := range wants {
+		if !strings.Contains(r.errors, want) {
+			t.Errorf("lklctl %s says %q, not %q", strings.Join(args, " "), r.errors, want)
+		}
+	}
+}
+
+// instanceOf makes a run directory with a stack host behind its socket.
+func instanceOf(t testing.TB, name string) (*hoststack.Stack, *instance.Dir) {
+	t.Helper()
+	testutil.Need(t)
+	d, err := instance.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Remove(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Error(err)
+		}
+	})
+	s := hoststack.StartAt(t, d.File(instance.SocketFile))
+	if err := d.WriteState(&instance.State{
+		Name: name, PID: os.Getpid(), HostPID: s.PID, TargetPID: 4242, Stack: "host", Kernel: "6.12.38",
+		Interfaces: []instance.Interface{{Name: "eth0", Type: "tap", Host: "tap0", Addr: []string{"10.1.0.2/24"}}},
+		Started:    time.Now().Add(-192 * time.Second), Command: []string{"curl", "-s", "http://example.com/"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return s, d
+}
+
+// golden compares text with a file in testdata.
+func golden(t *testing.T, name, text string) {
+	t.Helper()
+	path := "testdata/" + name
+	if *update {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), text); diff != "" {
+		t.Errorf("%s (-golden +now):\n%s", name, diff)
+	}
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/sockdiag"
+)
+
+// sample is what a stack with two links tells during a download.
+func sample() []sockdiag.Connection {
+	ap := netip.MustParseAddrPort
+	curl := []sockdiag.Process{{PID: 4242, Comm: "curl", FDs: []int{5}}}
+	known := sockdiag.Known
+	info := func(rtt, cwnd, sent, recv, retrans uint64) *sockdiag.TCPInfo {
+		return &sockdiag.TCPInfo{
+			RTT: known(rtt), Cwnd: known(cwnd), SndMSS: known(1448), BytesSent: known(sent), BytesAcked: known(sent + 1),
+			BytesRecv: known(recv), TotalRetrans: known(retrans), PacingRate: known(12500000),
+		}
+	}
+	sub := func(local string, iface string, flags sockdiag.SubflowFlags, i *sockdiag.TCPInfo) sockdiag.Socket {
+		return sockdiag.Socket{
+			Proto: sockdiag.TCP, Family: unix.AF_INET, State: sockdiag.Established, Local: ap(local), Remote: ap("10.71.0.1:80"),
+			RecvQ: known(0), SendQ: known(0), Inode: 11, Iface: iface, Congestion: "cubic", TCP: i, Processes: curl,
+			Subflow: &sockdiag.Subflow{Token: known(0x5f1ac2b3), Flags: flags},
+		}
+	}
+	return []sockdiag.Connection{
+		{
+			Socket: sockdiag.Socket{
+				Proto: sockdiag.MPTCP, Family: unix.AF_INET, State: sockdiag.Established, Local: ap("10.71.1.2:41022"), Remote: ap("10.71.0.1:80"),
+				RecvQ: known(65160), SendQ: known(0), Inode: 11, Iface: "eth0", Processes: curl,
+				MPTCP: &sockdiag.MPTCPInfo{
+					Token: known(0x5f1ac2b3), Subflows: known(1), Total: known(2), BytesSent: known(83), BytesRecv: known(73412608),
+					BytesRetrans: known(1428),
+				},
+			},
+			Subflows: []sockdiag.Socket{
+				sub("10.71.1.2:41022", "eth0", sockdiag.FlagCapableLocal|sockdiag.FlagCapableRemote, info(10213, 10, 83, 36706304, 0)),
+				sub("10.71.2.2:52801", "eth1", sockdiag.FlagJoinLocal|sockdiag.FlagJoinRemote|sockdiag.FlagBackupLocal, info(250, 10, 0, 36706304, 12)),
+			},
+		},
+		{
+			// An older kernel: no byte counters, no RTT yet, nobody's any more.
+			Socket: sockdiag.Socket{
+				Proto: sockdiag.MPTCP, Family: unix.AF_INET6, State: 4, Local: ap("[fd01::2]:41030"), Remote: ap("[fd01::1]:443"),
+				RecvQ: known(0), SendQ: known(1), MPTCP: &sockdiag.MPTCPInfo{Fallback: true},
+			},
+			Subflows: []sockdiag.Socket{},
+		},
+	}
+}
+
+func TestMPTCPTable(t *testing.T) {
+	var b strings.Builder
+	if err := writeMPTCP(&b, sample()); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "mptcp.txt", b.String())
+}
+
+func TestNetstatTable(t *testing.T) {
+	var sockets []sockdiag.Socket
+	for _, c := range sample() {
+		sockets = append(sockets, c.Socket)
+		sockets = append(sockets, c.Subflows...)
+	}
+	sockets = append(sockets,
+		sockdiag.Socket{
+			Proto: sockdiag.TCP, Family: unix.AF_INET, State: sockdiag.Listen, Local: netip.MustParseAddrPort("0.0.0.0:8080"),
+			Remote: netip.MustParseAddrPort("0.0.0.0:0"), RecvQ: sockdiag.Known(0), SendQ: sockdiag.Known(128),
+			Processes: []sockdiag.Process{{PID: 50, Comm: "nginx", FDs: []int{6}}, {PID: 51, Comm: "nginx", FDs: []int{6, 7}}},
+		},
+		sockdiag.Socket{
+			Proto: sockdiag.UDP, Family: unix.AF_INET6, State: sockdiag.Close, Local: netip.MustParseAddrPort("[::]:53"),
+			Remote: netip.MustParseAddrPort("[::]:0"), RecvQ: sockdiag.Known(0), SendQ: sockdiag.Known(0),
+			Processes: []sockdiag.Process{{PID: 60, Comm: "dnsmasq"}},
+		},
+		sockdiag.Socket{Proto: sockdiag.Packet, Family: unix.AF_PACKET, State: sockdiag.Close, Name: "proto 0x0003", Iface: "eth0"},
+		sockdiag.Socket{Proto: sockdiag.Unix, Family: unix.AF_UNIX, State: sockdiag.Listen, Name: "@x", RecvQ: sockdiag.Known(0), SendQ: sockdiag.Known(5)},
+	)
+	sockdiag.Sort(sockets)
+	for name, o := range map[string]netstatOptions{
+		"netstat.txt":    {},
+		"netstat-ip.txt": {info: true, processes: true},
+	} {
+		var b strings.Builder
+		if err := writeNetstat(&b, sockets, o); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name, b.String())
+	}
+}
+
+func TestListRow(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	i := instance.Info{State: instance.State{
+		Name: "web", TargetPID: 7, Stack: "mptcp", Kernel: "6.12.38", Started: now.Add(-49 * time.Hour),
+		Interfaces: []instance.Interface{{Name: "eth0", Type: "user"}, {Name: "eth1", Type: "tap", Host: "t1"}},
+		Command:    []string{"curl", "http://x/"},
+	}, Running: true}
+	if got := strings.Join(listRow(i, now), "|"); got != "web|7|mptcp|6.12.38|2d1h|eth0=user,eth1=tap:t1|curl http://x/" {
+		t.Errorf("running: %s", got)
+	}
+	i.Running = false
+	if got := strings.Join(listRow(i, now), "|"); got != "web|leftover|mptcp|6.12.38||eth0=user,eth1=tap:t1|curl http://x/" {
+		t.Errorf("left over: %s", got)
+	}
+}
+
+func TestForms(t *testing.T) {
+	for n, want := range map[uint64]string{
+		0: "0B", 999: "999B", 1000: "1.00kB", 9994: "9.99kB", 9996: "10.0kB", 99949: "99.9kB", 99960: "100kB",
+		999499: "999kB", 999600: "1.00MB", 73412608: "73.4MB", 1 << 63: "9.22EB",
+	} {
+		if got := bytes(sockdiag.Known(n)); got != want {
+			t.Errorf("%d bytes: %s, want %s", n, got, want)
+		}
+	}
+	for n, want := range map[uint64]string{12: "0.01ms", 250: "0.25ms", 10213: "10.2ms", 250000: "250ms"} {
+		if got := micros(sockdiag.Known(n)); got != want {
+			t.Errorf("%d us: %s, want %s", n, got, want)
+		}
+	}
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0s", 59 * time.Second: "59s", 192 * time.Second: "3m12s", 125 * time.Minute: "2h5m", 220 * time.Hour: "9d4h",
+	} {
+		if got := shortDuration(d); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
+		}
+	}
+	absent := sockdiag.Value{}
+	if number(absent)+bytes(absent)+micros(absent)+rate(absent)+token(absent) != "" {
+		t.Error("what is absent is shown")
+	}
+}
+
+func TestParsers(t *testing.T) {
+	for name, parse := range map[string]func(string) ([]counter, error){"paired": parsePaired, "single": parseSingle, "interfaces": parseInterfaces} {
+		for _, text := range []string{"x", "Tcp: A B\nTcp: 1\nlo: 1\n", "Tcp: A\nUdp: 1\nlo: x", "a\nb\nc: 1 2\n", "a b c\n"} {
+			if got, err := parse(text); err == nil {
+				t.Errorf("%s read %q as %v", name, text, got)
+			}
+		}
+	}
+	if got, err := parsePaired("Tcp: A\nTcp: x\n"); err == nil {
+		t.Errorf("no number: %v", got)
+	}
+	got, err := parsePaired("Ip: Forwarding TTL\nIp: 1 64\nTcp: MaxConn\nTcp: -1\n")
+	if err != nil || len(got) != 3 || got[2] != (counter{"TcpMaxConn", "-1"}) {
+		t.Errorf("%v, %v", got, err)
+	}
+}

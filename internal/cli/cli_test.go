@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestFail(t *testing.T) {
+	for _, tc := range []struct {
+		err    error
+		status int
+		line   string
+	}{
+		{nil, ExitOK, ""},
+		{errors.New("no route"), ExitFailure, "prog: no route\n"},
+		{errors.Join(errors.New("one"), errors.New("two")), ExitFailure, "prog: one; two\n"},
+		{Usagef("--if %q: no type", "x"), ExitUsage, "prog: --if \"x\": no type\n"},
+		{fmt.Errorf("planning: %w", Usagef("bad")), ExitUsage, "prog: planning: bad\n"},
+	} {
+		var b strings.Builder
+		if got := Fail(&b, "prog", tc.err); got != tc.status || b.String() != tc.line {
+			t.Errorf("%v: status %d, %q", tc.err, got, b.String())
+		}
+	}
+}
+
+func TestTable(t *testing.T) {
+	tab := NewTable("NAME", ">N", "WHAT")
+	tab.Row("ä", "1", "x")
+	tab.Row("bcdefg", "", "yz and more")
+	var b strings.Builder
+	if err := tab.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	want := "NAME    N  WHAT\nä       1  x\nbcdefg  -  yz and more\n"
+	if b.String() != want {
+		t.Errorf("got\n%swant\n%s", b.String(), want)
+	}
+	if tab.Len() != 2 {
+		t.Errorf("%d rows", tab.Len())
+	}
+}
+
+func TestOutput(t *testing.T) {
+	o := OutputTable
+	if err := o.Set("json"); err != nil || o != OutputJSON {
+		t.Errorf("%v, %v", o, err)
+	}
+	if err := o.Set("xml"); err == nil || o != OutputJSON {
+		t.Errorf("%v, %v", o, err)
+	}
+	var b strings.Builder
+	if err := WriteJSON(&b, map[string]string{"cmd": "a && b > c"}); err != nil || b.String() != "{\n  \"cmd\": \"a && b > c\"\n}\n" {
+		t.Errorf("%q, %v", b.String(), err)
+	}
+}
