@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The control server: clients, frames, requests. */
+#ifndef LKLHOST_CTL_H
+#define LKLHOST_CTL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ctl_proto.h"
+#include "list.h"
+#include "loop.h"
+
+#define CTL_CLIENTS	64		/* more are closed at once */
+#define CTL_FDS		4		/* received and not yet claimed */
+#define CTL_OUT_HIGH	(1 << 20)	/* no more requests are read above */
+#define CTL_OUT_MAX	(8 << 20)	/* above, the client is dropped */
+#define CTL_WAITERS	256		/* waiting calls of one client */
+#define CTL_STACK_FDS	4096		/* stack descriptors of one client */
+
+/**
+ * struct client - a control connection
+ * @src: its descriptor in the loop
+ * @link: in the list of all
+ * @work: to go on with frames that were left because output was full
+ * @launcher: descriptor 3; its end is ours
+ * @greeted: HELLO was answered
+ * @closing: close once the output is sent
+ * @mask, @events_id: subscribed events and the id they carry
+ * @in, @in_len, @in_room: received bytes of a frame that is not complete
+ * @out, @out_off, @out_len: bytes to send
+ * @fds, @n_fds: received in SCM_RIGHTS
+ * @stack_fds, @n_stack_fds: descriptors of the stack its calls opened
+ * @waiters, @n_waiters: calls that wait
+ */
+struct client {
+	struct source src;
+	struct list link;
+	struct work work;
+	bool launcher, greeted, closing, dead, want_out;
+	uint32_t mask, events_id;
+	uint8_t *in;
+	size_t in_len, in_room;
+	uint8_t *out;
+	size_t out_off, out_len, out_room;
+	int fds[CTL_FDS];
+	unsigned int n_fds;
+	int *stack_fds;
+	size_t n_stack_fds, stack_fds_room;
+	struct list waiters;
+	unsigned int n_waiters;
+};
+
+void ctl_reply(struct client *cl, const struct ctl_hdr *req, int32_t status,
+	       const void *body, size_t len);
+int ctl_claim_fd(struct client *cl);
+
+int ctl_request(struct client *cl, const struct ctl_hdr *hdr,
+		const uint8_t *body, size_t len);
+
+int ctl_call(struct client *cl, const struct ctl_hdr *hdr, const uint8_t *body,
+	     size_t len);
+int ctl_call_cancel(struct client *cl, uint32_t id);
+void ctl_calls_end(struct client *cl);
+
+#define CALL_FD		0x1	/* the first argument is a descriptor */
+#define CALL_OPENS	0x2	/* the result is a descriptor */
+#define CALL_AT		0x4	/* the first argument is a directory or AT_FDCWD */
+
+int ctl_call_flags(uint32_t nr);
+
+#endif

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The control server: requests. See ctl_proto.h for what each means.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include "ctl.h"
+#include "host.h"
+#include "stack.h"
+
+#define TEXT_MAX	(256 * 1024)
+#define CMDLINE_MAX	4096
+#define EV_ALL		(CTL_EV_EXIT | CTL_EV_PANIC | CTL_EV_PROC | \
+			 CTL_EV_SOCKET | CTL_EV_LINK | CTL_EV_WARN)
+
+/** hello - versions, who and what runs */
+static int hello(struct client *cl, const struct ctl_hdr *h, const uint8_t *body)
+{
+	struct ctl_hello_req req;
+	struct {
+		struct ctl_hello_rep rep;
+		char text[1024];
+	} out;
+	const char *name = host.stack_path ? host.stack_path : "host";
+	size_t n;
+
+	memcpy(&req, body, sizeof(req));
+	if (req.magic != CTL_MAGIC || !req.version) {
+		ctl_reply(cl, h, -EPROTO, NULL, 0);
+		return -EPROTO;
+	}
+	memset(&out, 0, sizeof(out));
+	n = (size_t)snprintf(out.text, sizeof(out.text) / 2, "%s", name) + 1;
+	if (n > sizeof(out.text) / 2)
+		n = sizeof(out.text) / 2;
+	n += (size_t)snprintf(out.text + n, sizeof(out.text) - n, "%s",
+			      stack_release()) + 1;
+	out.rep.version = req.version < CTL_VERSION ? req.version : CTL_VERSION;
+	out.rep.state = host.state;
+	out.rep.host_pid = (uint32_t)getpid();
+	out.rep.target_pid = (uint32_t)target_pid();
+	out.rep.abi = stack->abi;
+	out.rep.strings_len = (uint32_t)n;
+	out.rep.start_ns = host.start_ns;
+	cl->greeted = true;
+	ctl_reply(cl, h, 0, &out, sizeof(out.rep) + n);
+	return 0;
+}
+
+/** link_add - a device on the descriptor that came with the frame */
+static int link_add(struct client *cl, const struct ctl_hdr *h,
+		    const uint8_t *body)
+{
+	struct ctl_link_add req;
+	struct ctl_link_rep rep;
+	int fd = ctl_claim_fd(cl), ret;
+
+	memcpy(&req, body, sizeof(req));
+	if (fd < 0) {
+		ctl_reply(cl, h, -EBADF, NULL, 0);
+		return 0;
+	}
+	ret = -EINVAL;
+	if (host.state == CTL_STATE_PANICKED || host.state == CTL_STATE_ENDING)
+		ret = -ESHUTDOWN;
+	else if (req.kind == CTL_LINK_TAP || req.kind == CTL_LINK_FRAME)
+		ret = stack->link_add(fd, req.kind, req.flags, req.mac, req.mtu);
+	if (ret < 0) {
+		close(fd);
+		ctl_reply(cl, h, ret, NULL, 0);
+		return 0;
+	}
+	rep.dev = ret;
+	rep.ifindex = stack_alive() ? stack->ifindex(ret) : 0;
+	ctl_reply(cl, h, 0, &rep, sizeof(rep));
+	return 0;
+}
+
+/** link_del - remove a device */
+static int link_del(struct client *cl, const struct ctl_hdr *h,
+		    const uint8_t *body)
+{
+	struct ctl_link_del req;
+
+	memcpy(&req, body, sizeof(req));
+	ctl_reply(cl, h, stack_alive() ? stack->link_del(req.dev) : -EIO, NULL,
+		  0);
+	return 0;
+}
+
+/** mount_fs - the kernel's own file systems, where everybody expects them */
+static void mount_fs(const char *type, const char *path)
+{
+	long ret = ST(SYS_mkdirat, -100, path, 0555, 0, 0, 0);
+
+	if (ret && ret != -EEXIST)
+		return;
+	ret = ST(SYS_mount, type, path, type, 0, 0, 0);
+	if (ret && ret != -EBUSY)
+		log_line("mounting %s in the stack: %s", path,
+			 strerror((int)-ret));
+}
+
+/** boot - start the kernel */
+static int boot(struct client *cl, const struct ctl_hdr *h, const uint8_t *body,
+		size_t len)
+{
+	char cmdline[CMDLINE_MAX + 1];
+	struct ctl_boot req;
+	int ret;
+
+	memcpy(&req, body, sizeof(req));
+	if (req.cmdline_len > CMDLINE_MAX ||
+	    req.cmdline_len != len - sizeof(req)) {
+		ctl_reply(cl, h, -EBADMSG, NULL, 0);
+		return -EBADMSG;
+	}
+	memcpy(cmdline, body + sizeof(req), req.cmdline_len);
+	cmdline[req.cmdline_len] = '\0';
+	if (host.state != CTL_STATE_NEW) {
+		ctl_reply(cl, h, -EALREADY, NULL, 0);
+		return 0;
+	}
+	ret = stack_boot(req.mem, cmdline);
+	if (!ret) {
+		host.state = CTL_STATE_BOOTED;
+		if (stack->abi != CTL_ABI_HOST) {
+			mount_fs("proc", "/proc");
+			mount_fs("sysfs", "/sys");
+		}
+	}
+	ctl_reply(cl, h, ret, stack_release(),
+		  ret ? 0 : strlen(stack_release()));
+	return 0;
+}
+
+/** go - release the target */
+static int go(struct client *cl, const struct ctl_hdr *h, const uint8_t *body,
+	      size_t len)
+{
+	struct ctl_go req;
+	uint32_t pid;
+	int ret;
+
+	memcpy(&req, body, sizeof(req));
+	if (req.resolv_len != len - sizeof(req)) {
+		ctl_reply(cl, h, -EBADMSG, NULL, 0);
+		return -EBADMSG;
+	}
+	if (host.state != CTL_STATE_BOOTED) {
+		ctl_reply(cl, h, host.state == CTL_STATE_NEW ? -EAGAIN :
+			  -EALREADY, NULL, 0);
+		return 0;
+	}
+	host.mptcp = req.flags & CTL_GOF_MPTCP;
+	loop_set_spin(req.spin_us);
+	ret = engine_start(target_notify_fd());
+	if (!ret)
+		ret = target_release((const char *)body + sizeof(req),
+				     req.resolv_len);
+	if (!ret)
+		host.state = CTL_STATE_RUNNING;
+	pid = (uint32_t)target_pid();
+	ctl_reply(cl, h, ret, &pid, ret ? 0 : sizeof(pid));
+	return 0;
+}
+
+/** text - STATS and LOG */
+static int text(struct client *cl, const struct ctl_hdr *h)
+{
+	char *buf = malloc(TEXT_MAX);
+	size_t n;
+
+	if (!buf) {
+		ctl_reply(cl, h, -ENOMEM, NULL, 0);
+		return 0;
+	}
+	n = h->type == CTL_STATS ? engine_stats(buf, TEXT_MAX) :
+				   log_ring(buf, TEXT_MAX);
+	ctl_reply(cl, h, 0, buf, n);
+	free(buf);
+	return 0;
+}
+
+/** owners - whose socket is which */
+static int owners(struct client *cl, const struct ctl_hdr *h)
+{
+	size_t room = CTL_FRAME_MAX - sizeof(*h);
+	void *buf = malloc(room);
+
+	if (!buf) {
+		ctl_reply(cl, h, -ENOMEM, NULL, 0);
+		return 0;
+	}
+	ctl_reply(cl, h, 0, buf, engine_owners(buf, room));
+	free(buf);
+	return 0;
+}
+
+/** stop - end the target, then the stack */
+static int stop(struct client *cl, const struct ctl_hdr *h, const uint8_t *body)
+{
+	struct ctl_stop req;
+
+	memcpy(&req, body, sizeof(req));
+	if (req.signal > 64) {
+		ctl_reply(cl, h, -EINVAL, NULL, 0);
+		return 0;
+	}
+	ctl_reply(cl, h, 0, NULL, 0);
+	host_stop((int)req.signal, req.grace_ms);
+	return 0;
+}
+
+/** events - subscribe; a second time changes the mask */
+static int events(struct client *cl, const struct ctl_hdr *h,
+		  const uint8_t *body)
+{
+	struct ctl_events req;
+
+	memcpy(&req, body, sizeof(req));
+	if (req.mask & ~(uint32_t)EV_ALL) {
+		ctl_reply(cl, h, -EINVAL, NULL, 0);
+		return 0;
+	}
+	ctl_reply(cl, h, 0, NULL, 0);
+	cl->mask = req.mask;
+	cl->events_id = h->id;
+	return 0;
+}
+
+/** cancel - give up a waiting call */
+static int cancel(struct client *cl, const struct ctl_hdr *h,
+		  const uint8_t *body)
+{
+	struct ctl_cancel req;
+
+	memcpy(&req, body, sizeof(req));
+	ctl_reply(cl, h, ctl_call_cancel(cl, req.id), NULL, 0);
+	return 0;
+}
+
+/**
+ * length_ok - whether the body has the length its type asks for
+ *
+ * Unknown types have any length.
+ */
+static bool length_ok(uint16_t type, size_t len)
+{
+	switch (type) {
+	case CTL_HELLO:
+		return len == sizeof(struct ctl_hello_req);
+	case CTL_LINK_ADD:
+		return len == sizeof(struct ctl_link_add);
+	case CTL_LINK_DEL:
+		return len == sizeof(struct ctl_link_del);
+	case CTL_BOOT:
+		return len >= sizeof(struct ctl_boot);
+	case CTL_GO:
+		return len >= sizeof(struct ctl_go);
+	case CTL_SYSCALL:
+		return len >= sizeof(struct ctl_syscall);
+	case CTL_CANCEL:
+		return len == sizeof(struct ctl_cancel);
+	case CTL_EVENTS:
+		return len == sizeof(struct ctl_events);
+	case CTL_STOP:
+		return len == sizeof(struct ctl_stop);
+	case CTL_STATS:
+	case CTL_OWNERS:
+	case CTL_LOG:
+		return len == 0;
+	}
+	return true;
+}
+
+/** dead_allows - requests a panicked kernel's host still answers */
+static bool dead_allows(uint16_t type)
+{
+	return type == CTL_HELLO || type == CTL_LOG || type == CTL_STATS ||
+	       type == CTL_STOP || type == CTL_EVENTS;
+}
+
+/**
+ * ctl_request - one request
+ * @body: @len bytes
+ *
+ * Returns a negative errno when the connection shall end.
+ */
+int ctl_request(struct client *cl, const struct ctl_hdr *h, const uint8_t *body,
+		size_t len)
+{
+	if (!length_ok(h->type, len)) {
+		ctl_reply(cl, h, -EBADMSG, NULL, 0);
+		return -EBADMSG;
+	}
+	if (!cl->greeted && h->type != CTL_HELLO) {
+		ctl_reply(cl, h, -EPROTO, NULL, 0);
+		return -EPROTO;
+	}
+	if (host.state == CTL_STATE_PANICKED && !dead_allows(h->type)) {
+		ctl_reply(cl, h, -EIO, NULL, 0);
+		return 0;
+	}
+	switch (h->type) {
+	case CTL_HELLO:
+		return hello(cl, h, body);
+	case CTL_LINK_ADD:
+		return link_add(cl, h, body);
+	case CTL_LINK_DEL:
+		return link_del(cl, h, body);
+	case CTL_BOOT:
+		return boot(cl, h, body, len);
+	case CTL_GO:
+		return go(cl, h, body, len);
+	case CTL_SYSCALL:
+		return ctl_call(cl, h, body, len);
+	case CTL_CANCEL:
+		return cancel(cl, h, body);
+	case CTL_STATS:
+	case CTL_LOG:
+		return text(cl, h);
+	case CTL_OWNERS:
+		return owners(cl, h);
+	case CTL_EVENTS:
+		return events(cl, h, body);
+	case CTL_STOP:
+		return stop(cl, h, body);
+	}
+	ctl_reply(cl, h, -EOPNOTSUPP, NULL, 0);
+	return 0;
+}

@@ -1,0 +1,496 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The control server: connections, frames in and out.
+ *
+ * Theory of operation
+ *
+ * Clients are the launcher, on descriptor 3, and whoever connects to ctl.sock
+ * and is root or us. Input is collected until a frame is complete and then
+ * handed to ctl_request(). Output is queued and sent as far as the socket takes
+ * it; the loop never waits for a client. A client that does not read its
+ * replies is not read from either (CTL_OUT_HIGH), and one that does not read
+ * its events is dropped (CTL_OUT_MAX).
+ *
+ * A frame that breaks a length is answered with -EBADMSG, and the connection
+ * ends. The launcher's end of file ends the run.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "ctl.h"
+#include "host.h"
+
+#define READ_CHUNK	65536
+#define FRAMES_A_TURN	32
+#define FLUSH_MS	1000
+
+static struct source listener = { .fd = -1 };
+static struct list clients = LIST_INIT(clients);
+static unsigned int n_clients;
+static char sock_path[108];
+
+/** client_free - close a connection and all that was opened through it */
+static void client_free(struct client *cl)
+{
+	bool launcher = cl->launcher;
+	int fd = cl->src.fd;
+
+	if (cl->dead)
+		return;
+	cl->dead = true;
+	list_del(&cl->link);
+	n_clients--;
+	work_cancel(&cl->work);
+	ctl_calls_end(cl);
+	loop_del(&cl->src);
+	close(fd);
+	while (cl->n_fds)
+		close(cl->fds[--cl->n_fds]);
+	free(cl->in);
+	free(cl->out);
+	free(cl->stack_fds);
+	loop_free_later(cl);
+	if (launcher)
+		host_launcher_gone();
+}
+
+/** out_send - send what the socket takes; false: the client is gone */
+static bool out_send(struct client *cl)
+{
+	while (cl->out_off < cl->out_len) {
+		ssize_t n = send(cl->src.fd, cl->out + cl->out_off,
+				 cl->out_len - cl->out_off,
+				 MSG_DONTWAIT | MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return errno == EAGAIN;
+		cl->out_off += (size_t)n;
+	}
+	cl->out_off = 0;
+	cl->out_len = 0;
+	return true;
+}
+
+/** out_room - make room for @len more bytes */
+static bool out_room(struct client *cl, size_t len)
+{
+	size_t room;
+	uint8_t *p;
+
+	if (cl->out_off) {
+		memmove(cl->out, cl->out + cl->out_off,
+			cl->out_len - cl->out_off);
+		cl->out_len -= cl->out_off;
+		cl->out_off = 0;
+	}
+	if (cl->out_len + len <= cl->out_room)
+		return true;
+	room = (cl->out_len + len + 4095) & ~(size_t)4095;
+	p = realloc(cl->out, room);
+	if (!p)
+		return false;
+	cl->out = p;
+	cl->out_room = room;
+	return true;
+}
+
+/** interest - what the loop shall report of this client */
+static void interest(struct client *cl)
+{
+	size_t pending = cl->out_len - cl->out_off;
+	uint32_t ev = 0;
+
+	if (pending < CTL_OUT_HIGH && !cl->closing)
+		ev |= EPOLLIN;
+	if (pending)
+		ev |= EPOLLOUT;
+	loop_mod(&cl->src, ev);
+	cl->want_out = pending != 0;
+}
+
+/**
+ * frame_send - queue a frame and send what goes
+ *
+ * The client is closed later, in a turn of its own, when something is wrong:
+ * whoever called this may still hold it.
+ */
+static void frame_send(struct client *cl, const struct ctl_hdr *hdr,
+		       const void *a, size_t alen, const void *b, size_t blen)
+{
+	size_t len = sizeof(*hdr) + alen + blen;
+	struct ctl_hdr h = *hdr;
+	bool ok;
+
+	if (cl->dead || cl->closing)
+		return;
+	h.len = (uint32_t)len;
+	ok = cl->out_len - cl->out_off + len <= CTL_OUT_MAX &&
+	     out_room(cl, len);
+	if (ok) {
+		memcpy(cl->out + cl->out_len, &h, sizeof(h));
+		if (alen)
+			memcpy(cl->out + cl->out_len + sizeof(h), a, alen);
+		if (blen)
+			memcpy(cl->out + cl->out_len + sizeof(h) + alen, b,
+			       blen);
+		cl->out_len += len;
+		ok = cl->want_out || out_send(cl);
+	}
+	if (!ok) {
+		log_line("dropping a control client that does not read");
+		cl->closing = true;
+		cl->out_len = 0;
+		cl->out_off = 0;
+		work_queue(&cl->work);
+		return;
+	}
+	if (cl->out_len != cl->out_off && !cl->want_out)
+		interest(cl);
+}
+
+/** ctl_reply - answer a request */
+void ctl_reply(struct client *cl, const struct ctl_hdr *req, int32_t status,
+	       const void *body, size_t len)
+{
+	struct ctl_hdr h = { .type = (uint16_t)(req->type | CTL_REPLY),
+			     .id = req->id, .status = status };
+
+	frame_send(cl, &h, body, len, NULL, 0);
+}
+
+/** ctl_claim_fd - the oldest descriptor the client sent, or -EBADF */
+int ctl_claim_fd(struct client *cl)
+{
+	int fd;
+
+	if (!cl->n_fds)
+		return -EBADF;
+	fd = cl->fds[0];
+	cl->n_fds--;
+	memmove(cl->fds, cl->fds + 1, cl->n_fds * sizeof(cl->fds[0]));
+	return fd;
+}
+
+/** ctl_wants - whether anybody subscribed to that kind of event */
+bool ctl_wants(uint32_t kind)
+{
+	struct list *pos;
+
+	list_for_each(pos, &clients)
+		if (container_of(pos, struct client, link)->mask & kind)
+			return true;
+	return false;
+}
+
+/** ctl_event - push an event to those who subscribed */
+void ctl_event(uint32_t kind, uint32_t pid, int64_t arg, const char *text)
+{
+	struct ctl_event ev = { .kind = kind, .pid = pid, .arg = arg,
+				.time_ns = now_ns() };
+	struct ctl_hdr h = { .type = CTL_EVENT };
+	struct list *pos, *tmp;
+
+	list_for_each_safe(pos, tmp, &clients) {
+		struct client *cl = container_of(pos, struct client, link);
+
+		if (!(cl->mask & kind))
+			continue;
+		h.id = cl->events_id;
+		frame_send(cl, &h, &ev, sizeof(ev), text, strlen(text));
+	}
+}
+
+/**
+ * ctl_fatal - a last word before there are clients
+ * @fd: the launcher's
+ *
+ * Returns a negative errno when nobody heard it.
+ */
+int ctl_fatal(int fd, const char *text)
+{
+	struct {
+		struct ctl_hdr h;
+		struct ctl_event ev;
+		char text[1024];
+	} f = { .h.type = CTL_EVENT, .ev.kind = CTL_EV_WARN };
+	size_t len = strlen(text);
+
+	if (len > sizeof(f.text))
+		len = sizeof(f.text);
+	memcpy(f.text, text, len);
+	f.ev.time_ns = now_ns();
+	f.h.len = (uint32_t)(sizeof(f.h) + sizeof(f.ev) + len);
+	if (send(fd, &f, f.h.len, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)f.h.len)
+		return -EPIPE;
+	return 0;
+}
+
+/** frames - handle complete frames; false: the client is to be closed */
+static bool frames(struct client *cl)
+{
+	size_t off = 0;
+	int n;
+
+	for (n = 0; cl->in_len - off >= sizeof(struct ctl_hdr); n++) {
+		struct ctl_hdr h;
+
+		if (n == FRAMES_A_TURN ||
+		    cl->out_len - cl->out_off >= CTL_OUT_HIGH) {
+			work_queue(&cl->work);
+			break;
+		}
+		memcpy(&h, cl->in + off, sizeof(h));
+		if (h.len < sizeof(h) || h.len > CTL_FRAME_MAX) {
+			ctl_reply(cl, &h, -EBADMSG, NULL, 0);
+			return false;
+		}
+		if (cl->in_len - off < h.len)
+			break;
+		if (ctl_request(cl, &h, cl->in + off + sizeof(h),
+				h.len - sizeof(h)))
+			return false;
+		if (cl->dead)
+			return true;
+		off += h.len;
+	}
+	if (off) {
+		memmove(cl->in, cl->in + off, cl->in_len - off);
+		cl->in_len -= off;
+	}
+	return true;
+}
+
+/** fds_take - descriptors that came with a message */
+static void fds_take(struct client *cl, struct msghdr *mh)
+{
+	struct cmsghdr *cm;
+
+	for (cm = CMSG_FIRSTHDR(mh); cm; cm = CMSG_NXTHDR(mh, cm)) {
+		const unsigned char *p = CMSG_DATA(cm);
+		size_t n;
+
+		if (cm->cmsg_level != SOL_SOCKET || cm->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (n = (cm->cmsg_len - CMSG_LEN(0)) / sizeof(int); n; n--) {
+			int fd;
+
+			memcpy(&fd, p, sizeof(fd));
+			p += sizeof(fd);
+			if (cl->n_fds < CTL_FDS)
+				cl->fds[cl->n_fds++] = fd;
+			else
+				close(fd);
+		}
+	}
+}
+
+/** receive - read once; 1: something, 0: nothing now, -1: the end */
+static int receive(struct client *cl)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(CTL_FDS * sizeof(int))];
+	} ctl;
+	struct iovec iov;
+	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1,
+			     .msg_control = ctl.buf,
+			     .msg_controllen = sizeof(ctl.buf) };
+	ssize_t n;
+
+	if (cl->in_room - cl->in_len < READ_CHUNK) {
+		size_t room = cl->in_len + READ_CHUNK;
+		uint8_t *p = realloc(cl->in, room);
+
+		if (!p)
+			return -1;
+		cl->in = p;
+		cl->in_room = room;
+	}
+	iov.iov_base = cl->in + cl->in_len;
+	iov.iov_len = READ_CHUNK;
+	n = recvmsg(cl->src.fd, &mh, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR ? 0 : -1;
+	if (n == 0)
+		return -1;
+	fds_take(cl, &mh);
+	cl->in_len += (size_t)n;
+	return 1;
+}
+
+/** client_end - close now, or once the output is out */
+static void client_end(struct client *cl)
+{
+	cl->closing = true;
+	if (!out_send(cl) || cl->out_len == cl->out_off)
+		client_free(cl);
+	else
+		interest(cl);
+}
+
+/** client_event - a client sent something, reads again, or is gone */
+static void client_event(struct source *src, uint32_t events)
+{
+	struct client *cl = container_of(src, struct client, src);
+	int got = 0;
+
+	if (events & EPOLLOUT) {
+		if (!out_send(cl)) {
+			client_free(cl);
+			return;
+		}
+	}
+	if (cl->closing) {
+		if (cl->out_len == cl->out_off || (events & EPOLLHUP))
+			client_free(cl);
+		return;
+	}
+	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+		got = receive(cl);
+	if (got < 0) {
+		client_free(cl);
+		return;
+	}
+	if (!frames(cl)) {
+		client_end(cl);
+		return;
+	}
+	if (!cl->dead)
+		interest(cl);
+}
+
+/** client_work - frames that were left over, or a client to be dropped */
+static void client_work(struct work *w)
+{
+	struct client *cl = container_of(w, struct client, work);
+
+	if (cl->closing) {
+		client_free(cl);
+		return;
+	}
+	if (!frames(cl))
+		client_end(cl);
+	else if (!cl->dead)
+		interest(cl);
+}
+
+/** client_add - a new connection; takes @fd over */
+static int client_add(int fd, bool launcher)
+{
+	struct client *cl = calloc(1, sizeof(*cl));
+	int ret;
+
+	if (!cl) {
+		close(fd);
+		return -ENOMEM;
+	}
+	cl->src.fn = client_event;
+	cl->src.fd = fd;
+	cl->launcher = launcher;
+	work_init(&cl->work, client_work);
+	list_init(&cl->waiters);
+	ret = loop_add(&cl->src, EPOLLIN);
+	if (ret) {
+		close(fd);
+		free(cl);
+		return ret;
+	}
+	list_add_tail(&cl->link, &clients);
+	n_clients++;
+	return 0;
+}
+
+/**
+ * peer_allowed - root, or ourselves
+ *
+ * In a user namespace of our own every foreign uid, root's too, is shown as the
+ * overflow uid. The run directory's mode 0700 has kept all but root away.
+ */
+static bool peer_allowed(int fd)
+{
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len))
+		return false;
+	return cred.uid == 0 || cred.uid == geteuid() ||
+	       (host.in_userns && cred.uid == 65534);
+}
+
+/** accept_client - somebody connected to ctl.sock */
+static void accept_client(struct source *src, uint32_t events)
+{
+	int fd = accept4(src->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	(void)events;
+	if (fd < 0)
+		return;
+	if (n_clients >= CTL_CLIENTS || !peer_allowed(fd)) {
+		close(fd);
+		return;
+	}
+	client_add(fd, false);
+}
+
+/** ctl_init - listen on DIR/ctl.sock and take the launcher's connection */
+int ctl_init(int launcher_fd)
+{
+	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	int ret;
+
+	if ((size_t)snprintf(sock_path, sizeof(sock_path), "%s/ctl.sock",
+			     host.run_dir) >= sizeof(sock_path))
+		return -ENAMETOOLONG;
+	memcpy(un.sun_path, sock_path, sizeof(sock_path));
+	listener.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
+			     0);
+	if (listener.fd < 0)
+		return -errno;
+	unlink(sock_path);
+	if (bind(listener.fd, (struct sockaddr *)&un, sizeof(un)) ||
+	    chmod(sock_path, 0600) || listen(listener.fd, CTL_CLIENTS))
+		return -errno;
+	listener.fn = accept_client;
+	ret = loop_add(&listener, EPOLLIN);
+	return ret ? ret : client_add(launcher_fd, true);
+}
+
+/** ctl_close_all - say what is left to say, within a limit, and close */
+void ctl_close_all(void)
+{
+	uint64_t end = now_ns() + FLUSH_MS * 1000000ull;
+	struct list *pos, *tmp;
+
+	list_for_each_safe(pos, tmp, &clients) {
+		struct client *cl = container_of(pos, struct client, link);
+		struct pollfd p = { .fd = cl->src.fd, .events = POLLOUT };
+		bool ok = !cl->closing;
+
+		cl->launcher = false;
+		while (ok && cl->out_off < cl->out_len) {
+			uint64_t now = now_ns();
+
+			ok = now < end &&
+			     poll(&p, 1, (int)((end - now) / 1000000)) > 0 &&
+			     out_send(cl);
+		}
+		client_free(cl);
+	}
+	if (listener.fd >= 0) {
+		close(listener.fd);
+		listener.fd = -1;
+		unlink(sock_path);
+	}
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The run's end, from each of its causes to one order of steps.
+ *
+ * Theory of operation
+ *
+ *	the target ended	EXIT event, kill what is left, drain, halt, quit
+ *	STOP, SIGTERM		signal the tree, SIGKILL after grace; then as above
+ *	the launcher is gone	kill the tree, halt, exec `lklrun cleanup`
+ *	panic			PANIC event, kill the tree; then answer HELLO, LOG,
+ *				STATS until STOP or the launcher is gone
+ *
+ * Draining: what the target wrote before it ended still has to reach the peer,
+ * as it would with a kernel that outlives the process. The loop goes on until
+ * nothing is left or DRAIN_MS have passed.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ctl_proto.h"
+#include "host.h"
+#include "loop.h"
+#include "stack.h"
+
+#define DRAIN_MS	3000
+#define DRAIN_POLL_MS	5
+#define KILL_MS		5000
+#define MS		1000000ull
+
+static struct timer grace_timer;
+static struct timer drain_timer;
+static uint64_t drain_end;
+
+/** halt_and_quit - the last steps */
+static void halt_and_quit(void)
+{
+	engine_stop();
+	if (stack_alive()) {
+		stack_dead();
+		stack->halt();
+	}
+	loop_quit();
+}
+
+/** drain_poll - whether all that was sent has left */
+static void drain_poll(struct timer *t)
+{
+	if (!stack_alive() || engine_drain() || now_ns() >= drain_end) {
+		halt_and_quit();
+		return;
+	}
+	timer_arm(t, now_ns() + DRAIN_POLL_MS * MS);
+}
+
+/** ending - nobody of the tree shall be left; then drain */
+static void ending(void)
+{
+	if (host.state == CTL_STATE_ENDING)
+		return;
+	timer_cancel(&grace_timer);
+	if (!tree_kill(KILL_MS))
+		log_line("processes of the target are still there after SIGKILL");
+	if (host.state == CTL_STATE_PANICKED)
+		return;
+	host.state = CTL_STATE_ENDING;
+	drain_end = now_ns() + DRAIN_MS * MS;
+	timer_arm(&drain_timer, 0);
+}
+
+/**
+ * host_target_ended - the target itself is gone
+ * @pid: what it was
+ * @status: as from waitpid(2)
+ */
+void host_target_ended(pid_t pid, int status)
+{
+	ctl_event(CTL_EV_EXIT, (uint32_t)pid, status, "");
+	ending();
+}
+
+/** grace_over - SIGKILL for those that did not heed the signal */
+static void grace_over(struct timer *t)
+{
+	(void)t;
+	tree_signal(SIGKILL);
+}
+
+/**
+ * host_stop - end the target, then the stack
+ * @sig: for every process of it
+ * @grace_ms: SIGKILL after that
+ */
+void host_stop(int sig, uint32_t grace_ms)
+{
+	if (host.state == CTL_STATE_PANICKED || !target_pid()) {
+		tree_kill(KILL_MS);
+		halt_and_quit();
+		return;
+	}
+	/* Before GO it stands in our own code and knows no manners. */
+	tree_signal(host.state < CTL_STATE_RUNNING ? SIGKILL : sig);
+	tree_signal(SIGCONT);
+	timer_arm(&grace_timer, now_ns() + grace_ms * MS);
+}
+
+/** last_line - the last line with text in @buf */
+static const char *last_line(char *buf, size_t len)
+{
+	char *p;
+
+	while (len && (buf[len - 1] == '\n' || buf[len - 1] == '\0'))
+		len--;
+	buf[len] = '\0';
+	p = strstr(buf, "Kernel panic");
+	if (p)
+		p[strcspn(p, "\n")] = '\0';
+	else
+		p = strrchr(buf, '\n') ? strrchr(buf, '\n') + 1 : buf;
+	return p;
+}
+
+/** host_panicked - the kernel is dead */
+void host_panicked(void)
+{
+	char buf[8193];
+	size_t len;
+
+	if (host.state == CTL_STATE_PANICKED)
+		return;
+	stack_dead();
+	len = log_ring(buf, sizeof(buf) - 1);
+	buf[len] = '\0';
+	host.state = CTL_STATE_PANICKED;
+	ctl_event(CTL_EV_PANIC, 0, 0, last_line(buf, len));
+	engine_stop();
+	tree_signal(SIGKILL);
+}
+
+/** host_cleanup_exec - become `lklrun cleanup`, where we were started */
+void host_cleanup_exec(void)
+{
+	char *argv[] = { (char *)"lklrun", (char *)"cleanup", (char *)"--dir",
+			 (char *)host.run_dir, NULL };
+	char path[32];
+	sigset_t none;
+
+	if (host.home_netns >= 0)	/* refused in a user namespace: fine */
+		(void)setns(host.home_netns, CLONE_NEWNET);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	signal(SIGPIPE, SIG_DFL);
+	signal(SIGTSTP, SIG_DFL);
+	if (host.cleanup_fd >= 0) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", host.cleanup_fd);
+		execv(path, argv);
+		log_line("executing lklrun cleanup: %s", strerror(errno));
+	}
+	_exit(HOST_EXIT_OK);
+}
+
+/** host_launcher_gone - end-of-file on descriptor 3 */
+void host_launcher_gone(void)
+{
+	log_line("lklrun is gone, ending");
+	tree_kill(KILL_MS);
+	engine_stop();
+	if (stack_alive()) {
+		stack_dead();
+		stack->halt();
+	}
+	ctl_close_all();
+	host_cleanup_exec();
+}
+
+/** lifecycle_init - timers */
+int lifecycle_init(void)
+{
+	timer_init(&grace_timer, grace_over);
+	timer_init(&drain_timer, drain_poll);
+	return 0;
+}

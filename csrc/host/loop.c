@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The loop.
+ *
+ * Theory of operation
+ *
+ * One thread, run to completion. A turn: wait on the host epoll until the
+ * stack's next timer, let the stack catch up with the clock, handle the host's
+ * events (seccomp notifications, carriers, control connections, timers), let
+ * the stack run until it is idle and hand out its events, then what was put on
+ * the ready list. Nothing that is called from here may block.
+ *
+ * Waiting: waking a halted virtual CPU costs tens of microseconds, so when
+ * traffic flows (the last wait was short) the loop polls for a while before it
+ * sleeps. While it polls it yields, so that a target on the same CPU runs.
+ *
+ * Removing: events of one epoll_pwait2() may name a source that an earlier one
+ * of them removed. loop_del() clears its fn, and memory goes back only at the
+ * end of the turn (loop_free_later()).
+ *
+ * A panic of the stack jumps back here out of whatever called the library
+ * (loop_panic()); from then on nobody enters it again.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "host.h"
+#include "loop.h"
+#include "stack.h"
+
+#define LOOP_EVENTS	64
+#define SHORT_WAIT_NS	500000		/* a wait below this means traffic */
+#define NEVER		INT64_MAX
+
+struct loop_stats loop_stats;
+
+static int epfd = -1;
+static bool quit;
+static uint64_t spin_ns;
+static struct list works = LIST_INIT(works);
+static struct list timers = LIST_INIT(timers);
+static void **grave;
+static size_t graves, grave_room;
+
+/** now_ns - CLOCK_MONOTONIC in nanoseconds */
+uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
+}
+
+/** loop_init - make the epoll */
+int loop_init(void)
+{
+	epfd = epoll_create1(EPOLL_CLOEXEC);
+	if (epfd < 0)
+		return -errno;
+	/* 50 us of slack, the default, is as much as a round trip. */
+	prctl(PR_SET_TIMERSLACK, 1);
+	return 0;
+}
+
+/** loop_epfd - the epoll descriptor, for the stack library's own devices */
+int loop_epfd(void)
+{
+	return epfd;
+}
+
+/**
+ * loop_add - watch a descriptor
+ * @src: its fn and fd are set
+ * @events: epoll events
+ */
+int loop_add(struct source *src, uint32_t events)
+{
+	struct epoll_event ev = { .events = events, .data.ptr = src };
+
+	return epoll_ctl(epfd, EPOLL_CTL_ADD, src->fd, &ev) ? -errno : 0;
+}
+
+/** loop_mod - change the events of @src (also re-arms an edge) */
+int loop_mod(struct source *src, uint32_t events)
+{
+	struct epoll_event ev = { .events = events, .data.ptr = src };
+
+	return epoll_ctl(epfd, EPOLL_CTL_MOD, src->fd, &ev) ? -errno : 0;
+}
+
+/** loop_del - stop watching, before the descriptor is closed */
+void loop_del(struct source *src)
+{
+	if (src->fd >= 0)
+		epoll_ctl(epfd, EPOLL_CTL_DEL, src->fd, NULL);
+	src->fn = NULL;
+	src->fd = -1;
+}
+
+/** loop_free_later - free @p when no event of this turn can name it any more */
+void loop_free_later(void *p)
+{
+	if (graves == grave_room) {
+		size_t n = grave_room ? 2 * grave_room : 64;
+		void **g = realloc(grave, n * sizeof(*g));
+
+		if (!g)
+			return;	/* a leak is better than a dangling pointer */
+		grave = g;
+		grave_room = n;
+	}
+	grave[graves++] = p;
+}
+
+/** work_init - make @w ready for use */
+void work_init(struct work *w, void (*fn)(struct work *w))
+{
+	list_init(&w->link);
+	w->fn = fn;
+}
+
+/** work_queue - run @w in the next turn, once however often queued */
+void work_queue(struct work *w)
+{
+	if (list_empty(&w->link))
+		list_add_tail(&w->link, &works);
+}
+
+/** work_cancel - take @w back */
+void work_cancel(struct work *w)
+{
+	list_del(&w->link);
+}
+
+/** timer_init - make @t ready for use */
+void timer_init(struct timer *t, void (*fn)(struct timer *t))
+{
+	list_init(&t->link);
+	t->fn = fn;
+	t->at = 0;
+}
+
+/** timer_arm - call @t at the time @at, instead of any earlier wish */
+void timer_arm(struct timer *t, uint64_t at)
+{
+	t->at = at;
+	if (list_empty(&t->link))
+		list_add_tail(&t->link, &timers);
+}
+
+/** timer_cancel - disarm @t */
+void timer_cancel(struct timer *t)
+{
+	list_del(&t->link);
+}
+
+/**
+ * timers_run - call those that are due
+ *
+ * Returns nanoseconds to the next one. There are a handful of timers, so a
+ * list does.
+ */
+static int64_t timers_run(void)
+{
+	struct list *pos, *tmp;
+	int64_t next = NEVER;
+	uint64_t now;
+
+	if (list_empty(&timers))
+		return NEVER;
+	now = now_ns();
+	list_for_each_safe(pos, tmp, &timers) {
+		struct timer *t = container_of(pos, struct timer, link);
+
+		if (t->at <= now) {
+			list_del(&t->link);
+			t->fn(t);
+		}
+	}
+	list_for_each(pos, &timers) {
+		struct timer *t = container_of(pos, struct timer, link);
+		int64_t ns = t->at > now ? (int64_t)(t->at - now) : 0;
+
+		if (ns < next)
+			next = ns;
+	}
+	return next;
+}
+
+/** works_run - run what is queued now; what it queues waits for the next turn */
+static void works_run(void)
+{
+	struct list now = LIST_INIT(now);
+
+	if (list_empty(&works))
+		return;
+	now.next = works.next;
+	now.prev = works.prev;
+	now.next->prev = &now;
+	now.prev->next = &now;
+	list_init(&works);
+	while (!list_empty(&now)) {
+		struct work *w = container_of(now.next, struct work, link);
+
+		list_del(&w->link);
+		w->fn(w);
+	}
+}
+
+/** loop_set_spin - poll for @us before sleeping while traffic flows */
+void loop_set_spin(uint32_t us)
+{
+	spin_ns = (uint64_t)us * 1000;
+}
+
+/** loop_quit - return from loop_run() at the end of this turn */
+void loop_quit(void)
+{
+	quit = true;
+}
+
+/**
+ * wait_events - fetch events, for at most @ns
+ * @ev: room for LOOP_EVENTS
+ * @ns: 0: only ask; NEVER: for ever
+ */
+static int wait_events(struct epoll_event *ev, int64_t ns)
+{
+	static bool busy;
+	struct timespec ts;
+	uint64_t start, waited;
+	int n;
+
+	if (ns == 0)
+		return epoll_wait(epfd, ev, LOOP_EVENTS, 0);
+	start = now_ns();
+	if (busy && spin_ns) {
+		uint64_t end = start + spin_ns;
+
+		if ((uint64_t)ns < spin_ns)
+			end = start + (uint64_t)ns;
+		do {
+			n = epoll_wait(epfd, ev, LOOP_EVENTS, 0);
+			loop_stats.spins++;
+			if (n)
+				return n;
+			sched_yield();
+			waited = now_ns();
+		} while (waited < end);
+		if (ns != NEVER) {
+			ns -= (int64_t)(waited - start);
+			if (ns <= 0)
+				return 0;
+		}
+		start = waited;
+	}
+	ts.tv_sec = ns / 1000000000;
+	ts.tv_nsec = ns % 1000000000;
+	loop_stats.sleeps++;
+	n = epoll_pwait2(epfd, ev, LOOP_EVENTS, ns == NEVER ? NULL : &ts, NULL);
+	waited = now_ns() - start;
+	busy = n > 0 && waited < SHORT_WAIT_NS;
+	return n;
+}
+
+/** grave_empty - free what loop_free_later() collected */
+static void grave_empty(void)
+{
+	while (graves)
+		free(grave[--graves]);
+}
+
+/** loop_turn - once round */
+static void loop_turn(void)
+{
+	struct epoll_event ev[LOOP_EVENTS];
+	int64_t ns = NEVER, t;
+	int i, n;
+
+	loop_stats.turns++;
+	t = stack_turn();
+	if (t >= 0)
+		ns = t;
+	works_run();
+	t = timers_run();
+	if (t < ns)
+		ns = t;
+	if (!list_empty(&works) || quit)
+		ns = 0;
+	grave_empty();
+
+	n = wait_events(ev, ns);
+	stack_catch_up();
+	for (i = 0; i < n; i++) {
+		struct source *src = ev[i].data.ptr;
+
+		if (ev[i].data.u64 & LOOP_STACK_TAG)
+			stack_event(ev[i].data.u64, ev[i].events);
+		else if (src->fn)
+			src->fn(src, ev[i].events);
+	}
+}
+
+static sigjmp_buf panic_env;
+static bool panic_armed;
+
+/** loop_panic - leave the library for good; called from its panic callback */
+void loop_panic(void)
+{
+	if (panic_armed)
+		siglongjmp(panic_env, 1);
+	_exit(HOST_EXIT_PANIC);
+}
+
+/** loop_run - until loop_quit() */
+void loop_run(void)
+{
+	if (sigsetjmp(panic_env, 1))
+		host_panicked();
+	panic_armed = true;
+	while (!quit)
+		loop_turn();
+	panic_armed = false;
+	grave_empty();
+	free(grave);
+	grave = NULL;
+	grave_room = 0;
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The loop: host descriptors, the stack, timers, all in one thread. */
+#ifndef LKLHOST_LOOP_H
+#define LKLHOST_LOOP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "list.h"
+
+/**
+ * struct source - a host descriptor the loop watches
+ * @fn: called with the epoll events; NULL once removed, so that events already
+ *	fetched find nobody
+ * @fd: the descriptor
+ */
+struct source {
+	void (*fn)(struct source *src, uint32_t events);
+	int fd;
+};
+
+/**
+ * struct work - something to go on with in the next turn
+ * @link: in the ready list
+ * @fn: called once per queueing
+ */
+struct work {
+	struct list link;
+	void (*fn)(struct work *w);
+};
+
+/**
+ * struct timer - a call at a time
+ * @link: in the timer list when armed
+ * @at: CLOCK_MONOTONIC nanoseconds
+ * @fn: called once, disarmed before
+ */
+struct timer {
+	struct list link;
+	uint64_t at;
+	void (*fn)(struct timer *t);
+};
+
+/* Tag in epoll data of descriptors that are the stack library's own. */
+#define LOOP_STACK_TAG	0x8000000000000000ull
+
+int loop_init(void);
+int loop_epfd(void);
+int loop_add(struct source *src, uint32_t events);
+int loop_mod(struct source *src, uint32_t events);
+void loop_del(struct source *src);
+void loop_free_later(void *p);
+
+void work_init(struct work *w, void (*fn)(struct work *w));
+void work_queue(struct work *w);
+void work_cancel(struct work *w);
+
+void timer_init(struct timer *t, void (*fn)(struct timer *t));
+void timer_arm(struct timer *t, uint64_t at);
+void timer_cancel(struct timer *t);
+
+uint64_t now_ns(void);
+void loop_set_spin(uint32_t us);
+void loop_quit(void);
+void loop_run(void);
+void loop_panic(void) __attribute__((noreturn));
+
+/**
+ * struct loop_stats - what the loop did
+ * @turns: times round
+ * @sleeps: of these, with a wait
+ * @spins: polls without a wait while spinning
+ * @steps: runs of the stack
+ */
+struct loop_stats {
+	uint64_t turns, sleeps, spins, steps;
+};
+
+extern struct loop_stats loop_stats;
+
+#endif

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * lklhost: the stack host.
+ *
+ *	lklhost --run DIR --name NAME --stack LIB [--abi auto|native|new|old|host]
+ *		[--cleanup-fd N] [--no-userns] -- CMD [ARG...]
+ *
+ * Theory of operation
+ *
+ * Order of start: parse; move into a private network namespace; fork the target
+ * (it waits); load the stack; control server; loop. What follows (devices,
+ * boot, configuration, GO) comes over the control connection, descriptor 3.
+ *
+ * What goes wrong before the loop runs is one line: a CTL_EV_WARN frame with
+ * id 0 on descriptor 3 (on standard error when there is none), and exit status
+ * 2. Nothing is half done then: the target never ran.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <linux/close_range.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "ctl_proto.h"
+#include "host.h"
+#include "loop.h"
+#include "stack.h"
+
+#define LAUNCHER_FD	3
+
+struct lklhost host = { .cleanup_fd = -1, .home_netns = -1, .abi = "auto" };
+
+/** fatal - one line, and the end; the target, if any, dies with us */
+__attribute__((noreturn, format(printf, 1, 2)))
+static void fatal(const char *fmt, ...)
+{
+	char text[1024];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (host.run_dir)
+		log_line("%s", text);
+	if (ctl_fatal(LAUNCHER_FD, text))
+		fprintf(stderr, "lklhost: %s\n", text);
+	if (target_pid() > 0) {
+		kill(target_pid(), SIGKILL);
+		waitpid(target_pid(), NULL, 0);
+	}
+	exit(HOST_EXIT_USAGE);
+}
+
+static const struct option options[] = {
+	{ "run", required_argument, NULL, 'r' },
+	{ "name", required_argument, NULL, 'n' },
+	{ "stack", required_argument, NULL, 's' },
+	{ "abi", required_argument, NULL, 'a' },
+	{ "cleanup-fd", required_argument, NULL, 'c' },
+	{ "no-userns", no_argument, NULL, 'u' },
+	{ "version", no_argument, NULL, 'v' },
+	{ 0 },
+};
+
+/** parse_fd - a descriptor number that is open, or -1 */
+static int parse_fd(const char *text)
+{
+	char *end;
+	long n = strtol(text, &end, 10);
+
+	if (!*text || *end || n < 0 || n > 1 << 20 || fcntl((int)n, F_GETFD) < 0)
+		return -1;
+	return (int)n;
+}
+
+/** abi_known - whether @abi is one of ours */
+static bool abi_known(const char *abi)
+{
+	static const char *const known[] = { "auto", "native", "new", "old",
+					     "host" };
+	size_t i;
+
+	for (i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		if (!strcmp(abi, known[i]))
+			return true;
+	return false;
+}
+
+/** parse - the command line into struct lklhost; the target's argv */
+static char **parse(int argc, char **argv)
+{
+	struct stat st;
+	int c;
+
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, "+:", options, NULL)) != -1) {
+		switch (c) {
+		case 'r':
+			host.run_dir = optarg;
+			break;
+		case 'n':
+			host.name = optarg;
+			break;
+		case 's':
+			host.stack_path = optarg;
+			break;
+		case 'a':
+			host.abi = optarg;
+			break;
+		case 'c':
+			host.cleanup_fd = parse_fd(optarg);
+			if (host.cleanup_fd < 0)
+				fatal("--cleanup-fd %s: not an open descriptor",
+				      optarg);
+			break;
+		case 'u':
+			host.no_userns = true;
+			break;
+		case 'v':
+			printf("lklhost, control protocol %d\n", CTL_VERSION);
+			exit(HOST_EXIT_OK);
+		case ':':
+			fatal("%s: needs a value", argv[optind - 1]);
+		default:
+			fatal("%s: unknown option", argv[optind - 1]);
+		}
+	}
+	if (!abi_known(host.abi))
+		fatal("--abi %s: is auto, native, new, old or host", host.abi);
+	if (!host.run_dir || !host.name)
+		fatal("--run DIR and --name NAME are required: lklhost is started by lklrun");
+	if (!host.stack_path && strcmp(host.abi, "host"))
+		fatal("--stack LIB is required, except with --abi host");
+	if (stat(host.run_dir, &st) || !S_ISDIR(st.st_mode))
+		fatal("--run %s: not a directory", host.run_dir);
+	if (optind >= argc)
+		fatal("no command: give one after --");
+	return argv + optind;
+}
+
+/** main - see the top of this file */
+int main(int argc, char **argv)
+{
+	char err[512] = "";
+	char **command;
+	int ret;
+
+	host.start_ns = now_ns();
+	command = parse(argc, argv);
+	if (fcntl(LAUNCHER_FD, F_GETFD) < 0)
+		fatal("descriptor %d is not open: lklhost is started by lklrun",
+		      LAUNCHER_FD);
+	/* The target gets 0, 1 and 2 and nothing of lklrun's or ours. */
+	if (syscall(SYS_close_range, 3, ~0U, CLOSE_RANGE_CLOEXEC))
+		fatal("close_range: %s: needs Linux 5.11", strerror(errno));
+	ret = log_open(host.run_dir);
+	if (ret)
+		fatal("opening %s/log: %s", host.run_dir, strerror(-ret));
+	if (getrandom(&host.instance, sizeof(host.instance), 0) !=
+	    (ssize_t)sizeof(host.instance))
+		fatal("getrandom: %s", strerror(errno));
+
+	if (netns_private(err, sizeof(err)) ||
+	    target_fork(command, err, sizeof(err)) ||
+	    stack_open(host.stack_path, host.abi, err, sizeof(err)))
+		fatal("%s", err);
+	ret = loop_init();
+	if (!ret)
+		ret = target_watch();
+	if (!ret)
+		ret = engine_init();
+	if (!ret)
+		ret = lifecycle_init();
+	if (ret)
+		fatal("setting up the loop: %s", strerror(-ret));
+	ret = ctl_init(LAUNCHER_FD);
+	if (ret)
+		fatal("making %s/ctl.sock: %s", host.run_dir, strerror(-ret));
+	loop_run();
+	ctl_close_all();
+	return HOST_EXIT_OK;
+}

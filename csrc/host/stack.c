@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The stack, as the rest of the program sees it: which back end, calls, the
+ * epoll inside it. See stack.h for the theory of operation.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/utsname.h>
+#include <time.h>
+
+#include "ctl_proto.h"
+#include "host.h"
+#include "loop.h"
+#include "stack.h"
+
+#define TURN_MAX	64	/* runs of the stack in one turn of the loop */
+
+const struct stack_ops *stack;
+
+static bool alive;
+static int sepfd = -1;
+static struct utsname uts;
+
+/**
+ * stack_open - choose and load a back end
+ * @path: of the library
+ * @abi: auto, native, new, old or host
+ * @err: one line for the user on failure
+ */
+int stack_open(const char *path, const char *abi, char *err, size_t errlen)
+{
+	if (!strcmp(abi, "host")) {
+		stack = &stack_host_ops;
+		return 0;
+	}
+	return stack_load(path, abi, err, errlen);
+}
+
+/** stack_alive - booted, and neither halted nor dead */
+bool stack_alive(void)
+{
+	return alive;
+}
+
+/** stack_dead - never enter the library again */
+void stack_dead(void)
+{
+	alive = false;
+}
+
+/** stack_release - the kernel's release, "" before boot */
+const char *stack_release(void)
+{
+	return uts.release;
+}
+
+/**
+ * stack_boot - start the kernel and make the epoll inside it
+ * @mem: bytes, 0: default
+ * @cmdline: added to the kernel's command line
+ */
+int stack_boot(uint64_t mem, const char *cmdline)
+{
+	int ret;
+
+	ret = stack->boot(mem, cmdline);
+	if (ret)
+		return ret;
+	alive = true;
+	ret = (int)ST(SYS_uname, &uts, 0, 0, 0, 0, 0);
+	if (ret)
+		return ret;
+	ret = (int)ST(SYS_epoll_create1, EPOLL_CLOEXEC, 0, 0, 0, 0, 0);
+	if (ret < 0)
+		return ret;
+	sepfd = ret;
+	return stack->watch(sepfd);
+}
+
+/**
+ * st_call - a system call in the stack
+ *
+ * Returns what it returned: >= 0 or a negative errno; -EIO once it is dead.
+ */
+long st_call(long nr, long a, long b, long c, long d, long e, long f)
+{
+	const long args[6] = { a, b, c, d, e, f };
+
+	if (!alive)
+		return -EIO;
+	return stack->call(nr, args);
+}
+
+/** events_fetch - hand out the events of the stack's epoll; how many */
+static int events_fetch(void)
+{
+	struct epoll_event ev[64];
+	long n, i;
+
+	n = ST(SYS_epoll_pwait, sepfd, ev, 64, 0, 0, 8);
+	for (i = 0; i < n; i++) {
+		struct stack_src *src = ev[i].data.ptr;
+
+		if (src->fn)
+			src->fn(src, ev[i].events);
+	}
+	return n > 0 ? (int)n : 0;
+}
+
+/**
+ * stack_turn - run the stack until it is idle and hand out its events
+ *
+ * Returns nanoseconds until its next timer, 0 when there is more to do than
+ * one turn of the loop should take, -1 for no timer.
+ */
+int64_t stack_turn(void)
+{
+	int64_t ns = -1;
+	int i;
+
+	if (!alive)
+		return -1;
+	for (i = 0; i < TURN_MAX; i++) {
+		bool more = false;
+
+		loop_stats.steps++;
+		ns = stack->step();
+		if (ns < -1) {
+			host_panicked();
+			return -1;
+		}
+		if (stack->asked())
+			more = events_fetch() > 0;
+		if (!alive)
+			return -1;
+		if (ns != 0 && !more)
+			return ns;
+	}
+	return 0;
+}
+
+/**
+ * stack_catch_up - let the kernel see the time before the first call of a turn
+ *
+ * Otherwise its jiffies are as old as the sleep, and timers set by that call
+ * fire early.
+ */
+void stack_catch_up(void)
+{
+	if (alive && stack->step() < -1)
+		host_panicked();
+}
+
+/** stack_event - an event on a descriptor of the library's own */
+void stack_event(uint64_t data, uint32_t events)
+{
+	if (alive)
+		stack->event(data, events);
+}
+
+/** st_watch - add @fd of the stack to its epoll */
+int st_watch(int fd, struct stack_src *src, uint32_t events)
+{
+	struct epoll_event ev = { .events = events | EPOLLET, .data.ptr = src };
+
+	return (int)ST(SYS_epoll_ctl, sepfd, EPOLL_CTL_ADD, fd, &ev, 0, 0);
+}
+
+/** st_rewatch - change the events; what is ready now is reported again */
+int st_rewatch(int fd, struct stack_src *src, uint32_t events)
+{
+	struct epoll_event ev = { .events = events | EPOLLET, .data.ptr = src };
+
+	return (int)ST(SYS_epoll_ctl, sepfd, EPOLL_CTL_MOD, fd, &ev, 0, 0);
+}
+
+/** st_unwatch - take @fd out of the stack's epoll */
+void st_unwatch(int fd, struct stack_src *src)
+{
+	struct epoll_event ev = { 0 };
+
+	src->fn = NULL;
+	if (fd >= 0)
+		ST(SYS_epoll_ctl, sepfd, EPOLL_CTL_DEL, fd, &ev, 0, 0);
+}
+
+/** st_readable - whether @fd of the stack has something to read or accept */
+bool st_readable(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	struct timespec zero = { 0 };
+
+	return ST(SYS_ppoll, &p, 1, &zero, 0, 8, 0) > 0;
+}
+
+/**
+ * st_read_file - read a file of the stack
+ * @buf: terminated, cut at @len - 1 bytes
+ *
+ * Returns the length or a negative errno.
+ */
+int st_read_file(const char *path, char *buf, size_t len)
+{
+	long fd, n, got = 0;
+
+	fd = ST(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0, 0, 0);
+	if (fd < 0)
+		return (int)fd;
+	while (got < (long)len - 1) {
+		n = ST(SYS_read, fd, buf + got, (long)len - 1 - got, 0, 0, 0);
+		if (n < 0)
+			got = n;
+		if (n <= 0)
+			break;
+		got += n;
+	}
+	st_close(fd);
+	buf[got > 0 ? got : 0] = '\0';
+	return (int)got;
+}

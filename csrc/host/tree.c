@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The target's tree: every process that descends from this one.
+ *
+ * lklhost is a child subreaper, so whoever loses his parent becomes its child
+ * and stays in the tree (prctl(2)). The tree is read from
+ * /proc/PID/task/TID/children (needs CONFIG_PROC_CHILDREN).
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "host.h"
+#include "loop.h"
+
+#define TREE_MAX	8192
+
+/**
+ * children_of - append the children of one thread
+ * @path: its children file
+ *
+ * Returns the new count.
+ */
+static size_t children_of(const char *path, pid_t *pids, size_t n, size_t max)
+{
+	FILE *f = fopen(path, "re");
+	int pid;
+
+	if (!f)
+		return n;
+	while (n < max && fscanf(f, "%d", &pid) == 1)
+		pids[n++] = pid;
+	fclose(f);
+	return n;
+}
+
+/**
+ * tree_list - pids of all descendants
+ * @pids: room for @max
+ */
+size_t tree_list(pid_t *pids, size_t max)
+{
+	size_t n = 0, done = 0;
+	pid_t pid = getpid();
+	char path[320];
+
+	for (;;) {
+		struct dirent *d;
+		DIR *dir;
+
+		snprintf(path, sizeof(path), "/proc/%d/task", pid);
+		dir = opendir(path);
+		while (dir && (d = readdir(dir))) {
+			if (d->d_name[0] == '.')
+				continue;
+			snprintf(path, sizeof(path), "/proc/%d/task/%s/children",
+				 pid, d->d_name);
+			n = children_of(path, pids, n, max);
+		}
+		if (dir)
+			closedir(dir);
+		if (done == n)
+			return n;
+		pid = pids[done++];
+	}
+}
+
+/** tree_signal - send @sig to every descendant */
+void tree_signal(int sig)
+{
+	static pid_t pids[TREE_MAX];
+	size_t n = tree_list(pids, TREE_MAX);
+
+	while (n)
+		kill(pids[--n], sig);
+}
+
+/**
+ * tree_kill - kill until nobody is left
+ * @limit_ms: give up after
+ *
+ * Returns true when nobody is left. A process that forks while the tree is
+ * read is found in a later round.
+ */
+bool tree_kill(uint32_t limit_ms)
+{
+	uint64_t end = now_ns() + (uint64_t)limit_ms * 1000000;
+	static pid_t pids[TREE_MAX];
+	const struct timespec pause = { .tv_nsec = 1000000 };
+	size_t i, n;
+
+	for (;;) {
+		n = tree_list(pids, TREE_MAX);
+		if (!n)
+			return true;
+		for (i = 0; i < n; i++)
+			kill(pids[i], SIGKILL);
+		while (waitpid(-1, NULL, WNOHANG) > 0)
+			;
+		if (now_ns() >= end)
+			return false;
+		/* The dying need the CPU; the limit is above. */
+		nanosleep(&pause, NULL);
+	}
+}

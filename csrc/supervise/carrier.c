@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The carrier: the descriptor the target holds in place of a socket.
+ *
+ * Theory of operation
+ *
+ * A carrier is an AF_UNIX socket bound to an abstract name that encodes this
+ * instance and the connection's number. It is one open file description for
+ * life, so poll, epoll, dup, fork, exec and SCM_RIGHTS are the kernel's own
+ * affair, and whoever holds it, its name tells which connection it is.
+ *
+ *	socket()	an unconnected stream socket
+ *	connect()	that very socket is connected to our meeting point
+ *	listen()	that very socket listens
+ *	accept()	a connected pair, its far end bound to a name
+ *
+ * Cork: for a non-blocking connect the socket is connected at once, but the
+ * direction to us is filled first, so that poll does not say writable before
+ * the peer has answered. A small SO_SNDBUF makes the filler a few bytes; it is
+ * set back when the filler is taken out, since a bigger one would undo the cork.
+ *
+ * Reset: when our end is closed while it holds unread bytes, the target reads
+ * what it has, then gets ECONNRESET, then end-of-file, as with TCP.
+ *
+ * Closing a connected carrier shows as EPOLLHUP at our end. That of a listening,
+ * datagram or unconnected one shows nowhere; carrier_gone() finds out by trying
+ * to bind its name.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "conn.h"
+#include "host.h"
+
+#define PREFIX		"lklrun"
+#define PREFIX_LEN	6
+#define INST_LEN	16
+#define ID_LEN		8
+/* Leading zero byte, prefix, instance, letter, number. */
+#define NAME_LEN	(1 + PREFIX_LEN + INST_LEN + 1 + ID_LEN)
+#define MEETING_BACKLOG	1024
+
+static int meeting = -1;	/* where connect() meets us */
+static int probe = -1;		/* an unbound socket, to try names with */
+static char prefix[1 + PREFIX_LEN + INST_LEN + 1];
+
+/**
+ * carrier_name - the abstract name of one end
+ * @kind: NAME_*
+ *
+ * Returns the length for bind and connect.
+ */
+socklen_t carrier_name(struct sockaddr_un *un, char kind, uint32_t id)
+{
+	static const char hex[] = "0123456789abcdef";
+	char *p = un->sun_path + 1 + PREFIX_LEN + INST_LEN;
+	int i;
+
+	un->sun_family = AF_UNIX;
+	memcpy(un->sun_path, prefix, sizeof(prefix) - 1);
+	*p++ = kind;
+	for (i = 28; i >= 0; i -= 4)
+		*p++ = hex[(id >> i) & 15];
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + NAME_LEN);
+}
+
+/**
+ * carrier_parse - the reverse of carrier_name()
+ *
+ * Returns false for a name that is not this instance's.
+ */
+bool carrier_parse(const struct sockaddr_un *un, socklen_t len, char *kind,
+		   uint32_t *id)
+{
+	const char *p = un->sun_path + 1 + PREFIX_LEN + INST_LEN;
+	uint32_t v = 0;
+	int i;
+
+	if (len != offsetof(struct sockaddr_un, sun_path) + NAME_LEN ||
+	    un->sun_family != AF_UNIX ||
+	    memcmp(un->sun_path, prefix, sizeof(prefix) - 1))
+		return false;
+	*kind = *p++;
+	for (i = 0; i < ID_LEN; i++) {
+		char ch = *p++;
+
+		if (ch >= '0' && ch <= '9')
+			v = v << 4 | (uint32_t)(ch - '0');
+		else if (ch >= 'a' && ch <= 'f')
+			v = v << 4 | (uint32_t)(ch - 'a' + 10);
+		else
+			return false;
+	}
+	*id = v;
+	return true;
+}
+
+/** carrier_make - an unconnected carrier; a descriptor or a negative errno */
+int carrier_make(int type, uint32_t id)
+{
+	struct sockaddr_un un;
+	int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -errno;
+	if (bind(fd, (struct sockaddr *)&un,
+		 carrier_name(&un, NAME_TARGET, id))) {
+		int ret = -errno;
+
+		close(fd);
+		return ret;
+	}
+	return fd;
+}
+
+/**
+ * carrier_pair - a connected carrier
+ * @type: of the socket, with SOCK_NONBLOCK as the target wants it
+ * @sv: 0 is our end, 1 the target's
+ */
+int carrier_pair(int type, uint32_t id, int sv[2])
+{
+	struct sockaddr_un un;
+
+	if (socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, sv))
+		return -errno;
+	if (bind(sv[1], (struct sockaddr *)&un,
+		 carrier_name(&un, NAME_TARGET, id))) {
+		int ret = -errno;
+
+		close(sv[0]);
+		close(sv[1]);
+		return ret;
+	}
+	return 0;
+}
+
+/** carrier_identify - the number of the connection that @fd is carrier of */
+int carrier_identify(int fd, uint32_t *id)
+{
+	struct sockaddr_un un;
+	socklen_t len = sizeof(un);
+	char kind;
+
+	if (getsockname(fd, (struct sockaddr *)&un, &len) ||
+	    !carrier_parse(&un, len, &kind, id) || kind != NAME_TARGET)
+		return -ENOENT;
+	return 0;
+}
+
+/** carrier_gone - whether the target has closed its last copy */
+bool carrier_gone(uint32_t id)
+{
+	struct sockaddr_un un;
+	socklen_t len = carrier_name(&un, NAME_TARGET, id);
+
+	if (probe < 0)
+		probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (probe < 0 || bind(probe, (struct sockaddr *)&un, len))
+		return false;
+	close(probe);	/* it has that name now */
+	probe = -1;
+	return true;
+}
+
+/** fd_ino - inode number, 0 when unknown */
+uint64_t fd_ino(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) ? 0 : (uint64_t)st.st_ino;
+}
+
+/** carrier_init - the meeting point; names of this instance */
+int carrier_init(void)
+{
+	struct sockaddr_un un;
+	char text[INST_LEN + 1];
+
+	snprintf(text, sizeof(text), "%016llx",
+		 (unsigned long long)host.instance);
+	memcpy(prefix + 1, PREFIX, PREFIX_LEN);
+	memcpy(prefix + 1 + PREFIX_LEN, text, INST_LEN);
+	meeting = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (meeting < 0)
+		return -errno;
+	if (bind(meeting, (struct sockaddr *)&un,
+		 carrier_name(&un, NAME_MEETING, 0)) ||
+	    listen(meeting, MEETING_BACKLOG))
+		return -errno;
+	return 0;
+}
+
+/** carrier_stop - the reverse */
+void carrier_stop(void)
+{
+	if (meeting >= 0)
+		close(meeting);
+	if (probe >= 0)
+		close(probe);
+	meeting = -1;
+	probe = -1;
+}
+
+/**
+ * carrier_meet - connect the target's carrier to us
+ * @dup: of the carrier
+ *
+ * Sets conn->csrc.fd, watched by the loop. Should somebody else have connected
+ * to the meeting point, his connection is closed and the next one taken.
+ */
+int carrier_meet(struct conn *conn, int dup)
+{
+	struct sockaddr_un un, peer;
+	socklen_t len = carrier_name(&un, NAME_MEETING, 0);
+	int fd, tries;
+
+	if (connect(dup, (struct sockaddr *)&un, len))
+		return -errno;
+	for (tries = 0; tries < MEETING_BACKLOG; tries++) {
+		uint32_t id;
+		char kind;
+
+		len = sizeof(peer);
+		fd = accept4(meeting, (struct sockaddr *)&peer, &len,
+			     SOCK_CLOEXEC);
+		if (fd < 0)
+			return -errno;
+		if (carrier_parse(&peer, len, &kind, &id) &&
+		    kind == NAME_TARGET && id == conn->id)
+			break;
+		close(fd);
+	}
+	conn->csrc.fd = fd;
+	conn->csrc.fn = tcp_carrier_event;
+	return loop_add(&conn->csrc, EPOLLIN | EPOLLRDHUP | EPOLLET);
+}
+
+/**
+ * carrier_cork - make the target's end unwritable for the time being
+ * @dup: of the target's end, just connected
+ */
+int carrier_cork(struct conn *conn, int dup)
+{
+	static const char filler[4096];
+	int size = 0, old = 0;
+	socklen_t len = sizeof(old);
+	ssize_t n;
+
+	if (getsockopt(dup, SOL_SOCKET, SO_SNDBUF, &old, &len))
+		return -errno;
+	setsockopt(dup, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	while ((n = send(dup, filler, 1, MSG_DONTWAIT | MSG_NOSIGNAL)) > 0)
+		conn->corked += (unsigned int)n;
+	conn->cork_sndbuf = old / 2;	/* it is doubled when set, socket(7) */
+	return errno == EAGAIN ? 0 : -errno;
+}
+
+/** carrier_drop - close our end */
+void carrier_drop(struct conn *conn)
+{
+	int fd = conn->csrc.fd;
+
+	if (fd < 0)
+		return;
+	loop_del(&conn->csrc);
+	close(fd);
+}
+
+/** borrow - duplicate @fd of @pid when it is @conn's carrier */
+static int borrow(const struct conn *conn, pid_t pid, int fd)
+{
+	struct task *t = task_get(pid);
+	uint32_t id;
+	int dup = t ? task_getfd(t, fd) : -ESRCH;
+
+	if (dup < 0)
+		return dup;
+	if (!carrier_identify(dup, &id) && id == conn->id)
+		return dup;
+	close(dup);
+	return -ENOENT;
+}
+
+/**
+ * carrier_borrow - a duplicate of the target's end, for a moment
+ *
+ * For what cannot be done from our end. It is looked for where it was seen last,
+ * then under the same number in every process of the tree (an accepted
+ * connection handed down by fork). A negative errno when not found.
+ */
+int carrier_borrow(struct conn *conn)
+{
+	pid_t pids[512];
+	size_t i, n;
+	int dup;
+
+	dup = borrow(conn, conn->pid, conn->tfd);
+	if (dup >= 0)
+		return dup;
+	n = tree_list(pids, sizeof(pids) / sizeof(pids[0]));
+	for (i = 0; i < n; i++) {
+		dup = borrow(conn, pids[i], conn->tfd);
+		if (dup >= 0)
+			return dup;
+	}
+	return -ENOENT;
+}
+
+/** carrier_uncork - the peer has answered: the target may write */
+void carrier_uncork(struct conn *conn)
+{
+	char buf[4096];
+	int dup = carrier_borrow(conn);
+
+	if (dup >= 0) {
+		setsockopt(dup, SOL_SOCKET, SO_SNDBUF, &conn->cork_sndbuf,
+			   sizeof(conn->cork_sndbuf));
+		close(dup);
+	}
+	while (conn->corked) {
+		size_t want = conn->corked < sizeof(buf) ? conn->corked :
+							    sizeof(buf);
+		ssize_t n = recv(conn->csrc.fd, buf, want, MSG_DONTWAIT);
+
+		if (n <= 0)
+			break;
+		conn->corked -= (unsigned int)n;
+	}
+	conn->corked = 0;
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The table of connections: making, finding, sweeping, freeing.
+ *
+ * Theory of operation
+ *
+ * A connection lives from socket() or accept() until the target has closed the
+ * last copy of its carrier and everything it had written is with the stack. For
+ * connected streams EPOLLHUP tells that; the rest lie in the probe list, and
+ * conn_sweep() tries their names: when a process ends, before EADDRINUSE is
+ * reported, and every SWEEP_MS.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "conn.h"
+#include "ctl_proto.h"
+#include "host.h"
+#include "loop.h"
+
+#define CONN_HASH	4096
+#define SWEEP_MS	500
+#define SWEEP_SOON_MS	2
+#define MS		1000000ull
+
+struct list conns = LIST_INIT(conns);
+struct conn_stats conn_stats;
+char shared_buf[SHARED_SIZE];
+
+static struct conn *hash[CONN_HASH];
+static struct list probes = LIST_INIT(probes);
+static struct timer sweep_timer;
+static uint32_t last_id;
+
+/** conn_find - by number; NULL when there is none */
+struct conn *conn_find(uint32_t id)
+{
+	struct conn *conn = hash[id % CONN_HASH];
+
+	while (conn && conn->id != id)
+		conn = conn->hash_next;
+	return conn;
+}
+
+/**
+ * conn_new - a connection for the socket @sfd of the stack
+ * @c: the call that makes it
+ *
+ * NULL without memory; @sfd is then still the caller's.
+ */
+struct conn *conn_new(struct call *c, enum conn_kind kind, int sfd, int domain,
+		      int type, int proto)
+{
+	struct conn *conn = calloc(1, sizeof(*conn));
+
+	if (!conn)
+		return NULL;
+	do {
+		conn->id = ++last_id;
+	} while (!conn->id || conn_find(conn->id));
+	conn->kind = kind;
+	conn->sfd = sfd;
+	conn->domain = domain;
+	conn->type = type;
+	conn->proto = proto;
+	conn->csrc.fd = -1;
+	conn->tfd = -1;
+	conn->pid = c->pid;
+	conn->maker = task_tgid(c->task);
+	memcpy(conn->comm, task_comm(c->task), sizeof(conn->comm));
+	work_init(&conn->work, pump);
+	list_init(&conn->held);
+	list_init(&conn->probe);
+	list_add_tail(&conn->link, &conns);
+	conn->hash_next = hash[conn->id % CONN_HASH];
+	hash[conn->id % CONN_HASH] = conn;
+	conn_stats.open++;
+	return conn;
+}
+
+/** conn_event - tell those who listen for CTL_EV_SOCKET */
+void conn_event(const struct conn *conn, const char *what)
+{
+	if (ctl_wants(CTL_EV_SOCKET))
+		ctl_event(CTL_EV_SOCKET, (uint32_t)conn->maker, conn->id, what);
+}
+
+/** conn_watch - have the stack's epoll report on the socket */
+int conn_watch(struct conn *conn, uint32_t events)
+{
+	int ret;
+
+	if (conn->watched)
+		return 0;
+	ret = st_watch(conn->sfd, &conn->ssrc, events);
+	if (!ret)
+		conn->watched = true;
+	return ret;
+}
+
+/** conn_free - close what is ours and forget it */
+void conn_free(struct conn *conn)
+{
+	struct conn **pp = &hash[conn->id % CONN_HASH];
+	struct linger linger = { 0 };
+
+	if (conn->dead)
+		return;
+	conn->dead = true;
+	while (*pp != conn)
+		pp = &(*pp)->hash_next;
+	*pp = conn->hash_next;
+	held_fail(&conn->held, -EBADF);
+	work_cancel(&conn->work);
+	list_del(&conn->probe);
+	list_del(&conn->link);
+	while (conn->tokens)
+		close(conn->token_fd[--conn->tokens]);
+	if (conn->stashed)
+		st_close(conn->stash_fd);
+	carrier_drop(conn);
+	conn->ssrc.fn = NULL;
+	/* With SO_LINGER close() would wait, even on a non-blocking socket. */
+	if (conn->linger)
+		st_setsockopt(conn->sfd, SOL_SOCKET, SO_LINGER, &linger,
+			      sizeof(linger));
+	if (conn->reset_out) {
+		linger.l_onoff = 1;
+		st_setsockopt(conn->sfd, SOL_SOCKET, SO_LINGER, &linger,
+			      sizeof(linger));
+	}
+	conn_stats.bytes_in += conn->bytes_in;
+	conn_stats.bytes_out += conn->bytes_out;
+	if (conn->sfd >= 0)
+		st_close(conn->sfd);
+	conn_event(conn, "close");
+	free(conn->to_stack.buf);
+	free(conn->to_target.buf);
+	conn_stats.open--;
+	loop_free_later(conn);
+}
+
+/** conn_stack_ino - inode number of the socket in the stack, 0: unknown */
+uint64_t conn_stack_ino(const struct conn *conn)
+{
+	struct stat st;
+
+	memset(&st, 0, sizeof(st));
+	if (ST(SYS_newfstatat, conn->sfd, "", &st, AT_EMPTY_PATH, 0, 0))
+		return 0;
+	return (uint64_t)st.st_ino;
+}
+
+/** conn_probe_add - no event will tell of its closing */
+void conn_probe_add(struct conn *conn)
+{
+	if (list_empty(&conn->probe))
+		list_add_tail(&conn->probe, &probes);
+	if (list_empty(&sweep_timer.link))
+		timer_arm(&sweep_timer, now_ns() + SWEEP_MS * MS);
+}
+
+/** conn_sweep - free those whose carrier is closed */
+void conn_sweep(void)
+{
+	struct list *pos, *tmp;
+
+	list_for_each_safe(pos, tmp, &probes) {
+		struct conn *conn = container_of(pos, struct conn, probe);
+
+		if (carrier_gone(conn->id)) {
+			conn_stats.swept++;
+			conn_free(conn);
+		}
+	}
+}
+
+/** conn_sweep_soon - a process has ended, it may have held carriers */
+void conn_sweep_soon(void)
+{
+	uint64_t at = now_ns() + SWEEP_SOON_MS * MS;
+
+	if (list_empty(&probes))
+		return;
+	if (list_empty(&sweep_timer.link) || sweep_timer.at > at)
+		timer_arm(&sweep_timer, at);
+}
+
+/** sweep_due - the slow sweep */
+static void sweep_due(struct timer *t)
+{
+	conn_sweep();
+	if (!list_empty(&probes))
+		timer_arm(t, now_ns() + SWEEP_MS * MS);
+}
+
+/** conn_init - an empty table */
+int conn_init(void)
+{
+	timer_init(&sweep_timer, sweep_due);
+	return carrier_init();
+}
+
+/** conn_stop - free all; the target is gone */
+void conn_stop(void)
+{
+	struct list *pos, *tmp;
+
+	list_for_each_safe(pos, tmp, &conns)
+		conn_free(container_of(pos, struct conn, link));
+	timer_cancel(&sweep_timer);
+	carrier_stop();
+}

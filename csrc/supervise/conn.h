@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Connections: a socket of the stack and the carrier that stands for it in the
+ * target.
+ */
+#ifndef LKLHOST_CONN_H
+#define LKLHOST_CONN_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "list.h"
+#include "loop.h"
+#include "notify.h"
+#include "stack.h"
+
+enum conn_kind {
+	KIND_STREAM,	/* TCP, MPTCP */
+	KIND_DGRAM,	/* UDP, ICMP, raw: messages with addresses */
+	KIND_NETLINK,
+};
+
+/* State of a stream; the others stay in CONN_NEW. */
+enum conn_state {
+	CONN_NEW,	/* no peer: connect, bind and listen are legal */
+	CONN_CONNECTING,/* SYN sent; the carrier may be corked */
+	CONN_OPEN,	/* data flows */
+	CONN_LISTENING,	/* the carrier listens too */
+	CONN_DONE,	/* no data any more; the target still holds the carrier */
+};
+
+/**
+ * struct chunk - bytes on their way that the destination did not take
+ * @buf: malloc'ed while there are some
+ * @off: first byte
+ * @len: how many
+ */
+struct chunk {
+	char *buf;
+	size_t off, len;
+};
+
+/**
+ * struct conn - a connection
+ * @csrc: our end of the carrier in the loop; fd -1: none
+ * @ssrc: @sfd in the stack's epoll
+ * @work: to go on pumping
+ * @link: in the table of all
+ * @probe: in the list of those whose closing no event tells
+ * @held: calls that wait for this connection
+ * @id: number, in the carrier's name
+ * @sfd: the stack's socket
+ * @domain, @type, @proto: as the target asked
+ * @c_in, @c_out, @s_in, @s_out: that side has data, takes data, as far as known
+ * @c_eof: the target sends no more; @s_eof: the peer sends no more
+ * @c_shut: we told the target that; @s_shut: we told the stack that
+ * @c_rdhup, @s_rdhup: the end of that stream was announced: read up to it
+ * @c_deaf: the target takes no more data
+ * @s_err: the stack announced an error, @s_broken: and said it
+ * @s_end: nothing more comes from the stack
+ * @c_want_out: the loop reports when the carrier takes data
+ * @hup: the target's end is closed or shut both ways
+ * @watched: @sfd is in the stack's epoll
+ * @corked: bytes of filler in the carrier, 0: none
+ * @cork_sndbuf: SO_SNDBUF of the target's end when it is uncorked
+ * @so_error: what SO_ERROR shall say once
+ * @tokens: entries in the listening carrier's queue, @token_fd their ends
+ * @stashed: a connection whose accept() was gone waits: @stash_fd, @stash_addr
+ * @pid, @tfd: where the carrier was seen last
+ * @carrier_ino: inode of the target's end
+ */
+struct conn {
+	struct source csrc;
+	struct stack_src ssrc;
+	struct work work;
+	struct list link;
+	struct list probe;
+	struct list held;
+	struct conn *hash_next;
+	uint32_t id;
+	enum conn_kind kind;
+	enum conn_state state;
+	int sfd;
+	int domain, type, proto;
+	bool c_in, c_out, s_in, s_out;
+	bool c_eof, s_eof, c_shut, s_shut;
+	bool c_want_out;
+	bool c_rdhup, c_deaf, s_rdhup, s_err, s_broken, s_end;
+	bool hup, watched, reset_out, linger, dead;
+	bool natively_connected;
+	bool cmsg_wanted;
+	unsigned int corked;
+	int cork_sndbuf;
+	int so_error;
+	unsigned int tokens;
+	int token_fd[4];
+	bool stashed;
+	int stash_fd;
+	socklen_t stash_len;
+	struct sockaddr_storage stash_addr;
+	pid_t pid, maker;
+	int tfd;
+	char comm[16];
+	uint64_t carrier_ino;
+	struct chunk to_stack, to_target;
+	uint64_t bytes_in, bytes_out;
+};
+
+/* Letters in carrier names: which end a name belongs to. */
+#define NAME_TARGET	't'	/* the target's end */
+#define NAME_DGRAM	'd'	/* our end of a datagram carrier */
+#define NAME_PEER	'p'	/* a remote datagram peer */
+#define NAME_MEETING	'm'	/* where streams meet us */
+
+extern struct list conns;
+
+struct conn *conn_new(struct call *c, enum conn_kind kind, int sfd, int domain,
+		      int type, int proto);
+struct conn *conn_find(uint32_t id);
+void conn_free(struct conn *conn);
+void conn_probe_add(struct conn *conn);
+int conn_watch(struct conn *conn, uint32_t events);
+void conn_event(const struct conn *conn, const char *what);
+void conn_sweep(void);
+void conn_sweep_soon(void);
+int conn_init(void);
+void conn_stop(void);
+uint64_t conn_stack_ino(const struct conn *conn);
+
+/* carrier.c */
+socklen_t carrier_name(struct sockaddr_un *un, char kind, uint32_t id);
+bool carrier_parse(const struct sockaddr_un *un, socklen_t len, char *kind,
+		   uint32_t *id);
+int carrier_make(int type, uint32_t id);
+int carrier_pair(int type, uint32_t id, int sv[2]);
+int carrier_identify(int fd, uint32_t *id);
+bool carrier_gone(uint32_t id);
+int carrier_init(void);
+void carrier_stop(void);
+int carrier_meet(struct conn *conn, int dup);
+int carrier_cork(struct conn *conn, int dup);
+void carrier_uncork(struct conn *conn);
+void carrier_drop(struct conn *conn);
+int carrier_borrow(struct conn *conn);
+uint64_t fd_ino(int fd);
+
+/* tcp.c, pump.c */
+int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
+		    socklen_t len);
+int64_t tcp_listen(struct call *c);
+int64_t tcp_accept(struct call *c);
+void tcp_stack_event(struct stack_src *src, uint32_t events);
+void tcp_carrier_event(struct source *src, uint32_t events);
+void pump(struct work *w);
+void pump_open(struct conn *conn);
+int64_t tcp_recv(struct call *c);
+int64_t tcp_send(struct call *c);
+
+/* dgram.c, netlink.c */
+int dgram_start(struct conn *conn);
+int64_t dgram_connect(struct call *c, const struct sockaddr_storage *ss,
+		      socklen_t len);
+int64_t dgram_sendto(struct call *c);
+int64_t dgram_recvfrom(struct call *c);
+int64_t dgram_sendmsg(struct call *c);
+int64_t dgram_recvmsg(struct call *c);
+int64_t dgram_sendmmsg(struct call *c);
+int64_t dgram_recvmmsg(struct call *c);
+void dgram_want_out(struct conn *conn);
+void dgram_kick(struct conn *conn);
+int netlink_start(struct conn *conn, int cfd);
+
+/* sockopt.c, ioctl.c, sock.c */
+int64_t sock_socket(struct call *c);
+int64_t sock_bind(struct call *c);
+int64_t sock_name(struct call *c, bool peer);
+int64_t sock_getsockopt(struct call *c);
+int64_t sock_setsockopt(struct call *c);
+int64_t sock_ioctl(struct call *c);
+int64_t addr_read(const struct call *c, uint64_t addr, uint64_t len,
+		  struct sockaddr_storage *ss);
+int64_t addr_write(const struct call *c, uint64_t addr, uint64_t lenp,
+		   const void *ss, socklen_t len);
+
+/* One buffer for everything that is read and written on within a call. */
+#define SHARED_SIZE	(128 * 1024)
+extern char shared_buf[SHARED_SIZE];
+
+/**
+ * struct conn_stats - counters of the data plane
+ */
+struct conn_stats {
+	uint64_t made, refused, open, accepted, connected, resets, bytes_in,
+		 bytes_out, dgrams_in, dgrams_out, dgrams_dropped, swept;
+};
+
+extern struct conn_stats conn_stats;
+
+#endif

@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Datagrams: UDP, ICMP and raw sockets; and, on the same paths, netlink.
+ *
+ * Theory of operation
+ *
+ * The target holds a datagram carrier. Sending with an address is notified and
+ * made in the stack at once. What the stack receives is sent to the carrier
+ * from a socket whose name stands for the origin (peer.c), so that read and poll
+ * are the kernel's own and recvfrom finds the address by the name.
+ *
+ * A connected socket's carrier is connected to our end, from which its datagrams
+ * come and to which its plain send() goes.
+ *
+ * A carrier whose queue is full refuses: the datagram waits in a chunk, and
+ * nothing more is taken from the stack, which drops as it would drop for a slow
+ * reader. Our end, connected to the carrier, reports EPOLLOUT when there is room
+ * again; a timer helps where it was a peer's socket that was full.
+ *
+ * ICMP errors: the stack reports them, held and later calls say them, and the
+ * target's poll is woken by giving the carrier an error of its own: when our end
+ * disconnects while it holds unread data, the kernel sets ECONNRESET on the
+ * other (net/unix/af_unix.c, unix_dgram_disconnected()).
+ *
+ * A netlink carrier is a connected SOCK_SEQPACKET pair; messages come from the
+ * kernel, which has the address 0.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/netlink.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "conn.h"
+#include "host.h"
+#include "peer.h"
+
+#define DGRAMS		64	/* in one go */
+#define RETRY_NS	1000000ull
+
+static struct timer retry_timer;
+static bool retry_ready;
+
+/** retry_due - carriers that were full */
+static void retry_due(struct timer *t)
+{
+	struct list *pos, *tmp;
+
+	(void)t;
+	list_for_each_safe(pos, tmp, &conns) {
+		struct conn *conn = container_of(pos, struct conn, link);
+
+		if (conn->kind != KIND_STREAM && conn->to_target.len)
+			work_queue(&conn->work);
+	}
+}
+
+/** our_end - make, once, the socket that the carrier talks to */
+static int our_end(struct conn *conn)
+{
+	struct sockaddr_un un;
+	int fd;
+
+	if (conn->csrc.fd >= 0)
+		return 0;
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	if (bind(fd, (struct sockaddr *)&un,
+		 carrier_name(&un, NAME_DGRAM, conn->id)) ||
+	    connect(fd, (struct sockaddr *)&un,
+		    carrier_name(&un, NAME_TARGET, conn->id))) {
+		int ret = -errno;
+
+		close(fd);
+		return ret;
+	}
+	conn->csrc.fd = fd;
+	return loop_add(&conn->csrc, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+}
+
+/** carrier_send - one message to the target; 0 or a negative errno */
+static int carrier_send(struct conn *conn, const char *buf, size_t len,
+			const struct origin *o)
+{
+	struct sockaddr_un un;
+	socklen_t unlen;
+	ssize_t n;
+	int fd;
+
+	if (conn->kind == KIND_NETLINK || conn->natively_connected) {
+		n = send(conn->csrc.fd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+		return n < 0 ? -errno : 0;
+	}
+	fd = peer_socket(o);
+	if (fd < 0)
+		return fd;
+	unlen = carrier_name(&un, NAME_TARGET, conn->id);
+	n = sendto(fd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL,
+		   (struct sockaddr *)&un, unlen);
+	return n < 0 ? -errno : 0;
+}
+
+/** keep - the carrier is full: @buf waits, its origin before it */
+static void keep(struct conn *conn, const char *buf, size_t len,
+		 const struct origin *o)
+{
+	struct chunk *ch = &conn->to_target;
+
+	ch->buf = malloc(sizeof(*o) + len);
+	if (!ch->buf) {
+		conn_stats.dgrams_dropped++;
+		return;
+	}
+	memcpy(ch->buf, o, sizeof(*o));
+	memcpy(ch->buf + sizeof(*o), buf, len);
+	ch->len = sizeof(*o) + len;
+	our_end(conn);
+	timer_arm(&retry_timer, now_ns() + RETRY_NS);
+}
+
+/**
+ * put - one message to the target, or keep it
+ *
+ * Returns false when nothing more should be taken: full, or @conn is gone.
+ */
+static bool put(struct conn *conn, const char *buf, size_t len,
+		const struct origin *o)
+{
+	int ret = carrier_send(conn, buf, len, o);
+
+	switch (ret) {
+	case 0:
+		conn_stats.dgrams_in++;
+		return true;
+	case -EAGAIN:
+	case -ENOBUFS:
+		keep(conn, buf, len, o);
+		return false;
+	case -ECONNREFUSED:
+		if (conn->kind == KIND_DGRAM && carrier_gone(conn->id)) {
+			conn_free(conn);
+			return false;
+		}
+		break;
+	}
+	conn_stats.dgrams_dropped++;
+	return true;
+}
+
+/** put_kept - try the one that waits; false: it still does */
+static bool put_kept(struct conn *conn)
+{
+	char *buf = conn->to_target.buf;
+	size_t len = conn->to_target.len - sizeof(struct origin);
+	struct origin o;
+	bool ok;
+
+	memcpy(&o, buf, sizeof(o));
+	conn->to_target.buf = NULL;
+	conn->to_target.len = 0;
+	ok = put(conn, buf + sizeof(o), len, &o);
+	free(buf);
+	return ok;
+}
+
+/** dgram_kick - the target has made room: the one that waits comes first */
+void dgram_kick(struct conn *conn)
+{
+	if (conn->to_target.len && put_kept(conn))
+		work_queue(&conn->work);
+}
+
+/** raise_error - give the carrier an error, so that a poll on it ends */
+static void raise_error(struct conn *conn)
+{
+	static const struct sockaddr nobody = { .sa_family = AF_UNSPEC };
+	struct sockaddr_un un;
+	int dup;
+
+	if (!conn->natively_connected || conn->csrc.fd < 0)
+		return;
+	dup = carrier_borrow(conn);
+	if (dup < 0)
+		return;
+	send(dup, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+	connect(conn->csrc.fd, &nobody, sizeof(nobody));
+	connect(conn->csrc.fd, (struct sockaddr *)&un,
+		carrier_name(&un, NAME_TARGET, conn->id));
+	close(dup);
+}
+
+/** failed - the stack has an error for the socket */
+static void failed(struct conn *conn, int err)
+{
+	conn->so_error = err;
+	if (!list_empty(&conn->held))
+		held_wake(&conn->held);
+	if (conn->so_error)
+		raise_error(conn);
+}
+
+/** pull - from the stack to the carrier; true: there may be more */
+static bool pull(struct conn *conn)
+{
+	union {
+		struct cmsghdr align;
+		char buf[512];
+	} ctl;
+	struct sockaddr_storage ss;
+	struct iovec iov = { shared_buf, SHARED_SIZE };
+	struct origin o;
+	long n;
+	int i;
+
+	for (i = 0; i < DGRAMS && conn->s_in; i++) {
+		struct msghdr mh = {
+			.msg_name = &ss, .msg_namelen = sizeof(ss),
+			.msg_iov = &iov, .msg_iovlen = 1,
+			.msg_control = ctl.buf,
+			.msg_controllen = sizeof(ctl.buf),
+		};
+
+		if (conn->to_target.len && !put_kept(conn))
+			return false;
+		n = st_recvmsg(conn->sfd, &mh, MSG_DONTWAIT);
+		if (n == -EAGAIN) {
+			conn->s_in = false;
+			return false;
+		}
+		if (n < 0) {
+			failed(conn, (int)-n);
+			continue;
+		}
+		conn->bytes_in += (uint64_t)n;
+		origin_set(&o, &mh);
+		if (!put(conn, shared_buf, (size_t)n, &o))
+			return false;
+	}
+	return conn->s_in;
+}
+
+/** forward - one message of a plain send(); false: it waits */
+static bool forward(struct conn *conn, const char *buf, size_t len)
+{
+	long n = st_sendto(conn->sfd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL,
+			   NULL, 0);
+
+	if (n == -EAGAIN) {
+		conn->to_stack.buf = malloc(len ? len : 1);
+		if (conn->to_stack.buf) {
+			memcpy(conn->to_stack.buf, buf, len);
+			conn->to_stack.len = len;
+			st_rewatch(conn->sfd, &conn->ssrc, EPOLLIN | EPOLLOUT);
+			return false;
+		}
+	}
+	if (n == -ECONNREFUSED) {
+		/* That was an earlier datagram's error; it is said once. */
+		failed(conn, ECONNREFUSED);
+		n = st_sendto(conn->sfd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL,
+			      NULL, 0);
+	}
+	if (n < 0) {
+		conn_stats.dgrams_dropped++;
+	} else {
+		conn_stats.dgrams_out++;
+		conn->bytes_out += (uint64_t)n;
+	}
+	return true;
+}
+
+/** push - what the target sent natively; true: there may be more */
+static bool push(struct conn *conn)
+{
+	int i;
+
+	if (conn->to_stack.buf) {
+		char *buf = conn->to_stack.buf;
+		size_t len = conn->to_stack.len;
+
+		conn->to_stack.buf = NULL;
+		conn->to_stack.len = 0;
+		if (!forward(conn, buf, len)) {
+			free(buf);
+			return false;
+		}
+		free(buf);
+	}
+	for (i = 0; i < DGRAMS && conn->c_in; i++) {
+		ssize_t n = recv(conn->csrc.fd, shared_buf, SHARED_SIZE,
+				 MSG_DONTWAIT);
+
+		if (n < 0 || (n == 0 && conn->kind == KIND_NETLINK)) {
+			conn->c_in = false;
+			return false;
+		}
+		if (!forward(conn, shared_buf, (size_t)n))
+			return false;
+	}
+	return conn->c_in;
+}
+
+/** dgram_pump - both directions */
+static void dgram_pump(struct work *w)
+{
+	struct conn *conn = container_of(w, struct conn, work);
+	bool more;
+
+	if (conn->dead)
+		return;
+	if (conn->to_target.len && put_kept(conn))
+		conn->s_in = true;
+	if (conn->dead)
+		return;
+	if (conn->s_in && !list_empty(&conn->held))
+		held_wake(&conn->held);
+	more = push(conn);
+	if (!conn->to_target.len)
+		more |= pull(conn);
+	if (conn->dead)
+		return;
+	if (conn->hup && conn->kind == KIND_NETLINK) {
+		conn_free(conn);
+		return;
+	}
+	if (more)
+		work_queue(w);
+}
+
+/** dgram_stack_event - the stack reports on the socket */
+static void dgram_stack_event(struct stack_src *src, uint32_t events)
+{
+	struct conn *conn = container_of(src, struct conn, ssrc);
+
+	if (events & (EPOLLIN | EPOLLERR | EPOLLHUP))
+		conn->s_in = true;
+	if (events & EPOLLOUT) {
+		conn->s_out = true;
+		if (!list_empty(&conn->held))
+			held_wake(&conn->held);
+		if (!conn->to_stack.buf && list_empty(&conn->held))
+			st_rewatch(conn->sfd, &conn->ssrc, EPOLLIN);
+	}
+	dgram_pump(&conn->work);
+}
+
+/** dgram_carrier_event - the target sent, or took something */
+static void dgram_carrier_event(struct source *src, uint32_t events)
+{
+	struct conn *conn = container_of(src, struct conn, csrc);
+
+	if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+		conn->c_in = true;
+	if (events & EPOLLHUP && conn->kind == KIND_NETLINK)
+		conn->hup = true;
+	dgram_pump(&conn->work);
+}
+
+/** dgram_start - a fresh socket */
+int dgram_start(struct conn *conn)
+{
+	if (!retry_ready) {
+		timer_init(&retry_timer, retry_due);
+		retry_ready = true;
+	}
+	conn->work.fn = dgram_pump;
+	conn->csrc.fn = dgram_carrier_event;
+	conn->ssrc.fn = dgram_stack_event;
+	return conn_watch(conn, EPOLLIN);
+}
+
+/** netlink_start - a fresh netlink socket; @cfd, our end, is taken over */
+int netlink_start(struct conn *conn, int cfd)
+{
+	int ret = dgram_start(conn);
+
+	conn->csrc.fd = cfd;
+	if (ret)
+		return ret;
+	return loop_add(&conn->csrc, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+}
+
+/** dgram_want_out - have the stack report when it can send again */
+void dgram_want_out(struct conn *conn)
+{
+	st_rewatch(conn->sfd, &conn->ssrc, EPOLLIN | EPOLLOUT);
+}
+
+/** dgram_connect - connect(2) of a datagram or netlink socket */
+int64_t dgram_connect(struct call *c, const struct sockaddr_storage *ss,
+		      socklen_t len)
+{
+	static const struct sockaddr nobody = { .sa_family = AF_UNSPEC };
+	struct conn *conn = c->conn;
+	struct sockaddr_un un;
+	long ret;
+
+	ret = st_connect(conn->sfd, ss, len);
+	if (ret || conn->kind == KIND_NETLINK)
+		return ret;
+	if (ss->ss_family == AF_UNSPEC) {
+		if (conn->natively_connected)
+			connect(c->dup, &nobody, sizeof(nobody));
+		conn->natively_connected = false;
+		return 0;
+	}
+	conn_event(conn, "connect");
+	if (conn->natively_connected)
+		return 0;
+	ret = our_end(conn);
+	if (ret)
+		return ret;
+	if (connect(c->dup, (struct sockaddr *)&un,
+		    carrier_name(&un, NAME_DGRAM, conn->id)))
+		return -errno;
+	conn->natively_connected = true;
+	return 0;
+}

@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Datagrams: sendto, recvfrom, sendmsg, recvmsg, sendmmsg, recvmmsg.
+ *
+ * Theory of operation
+ *
+ * Sending copies the message out of the target and makes the call in the stack.
+ * Receiving looks into the carrier first, which holds the older ones, then into
+ * the stack. Both are tried again from held calls; the functions that do the
+ * work return CALL_HELD for "would block".
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/netlink.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "conn.h"
+#include "msg.h"
+#include "peer.h"
+
+#define CTL_MAX		4096
+#define VLEN_MAX	1024		/* UIO_MAXIOV, include/uapi/linux/uio.h */
+#define FLAGS_PASSED	(MSG_DONTROUTE | MSG_CONFIRM | MSG_MORE | MSG_OOB)
+
+union control {
+	struct cmsghdr align;
+	char buf[CTL_MAX];
+};
+
+/** send_one - one message; CALL_HELD when the stack has no room */
+static int64_t send_one(struct call *c, const struct user_msg *um)
+{
+	struct conn *conn = c->conn;
+	struct sockaddr_storage ss;
+	union control ctl;
+	struct iovec iov = { shared_buf, um->total };
+	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
+	int64_t ret;
+
+	if (um->total > SHARED_SIZE)
+		return -EMSGSIZE;
+	if (um->controllen > CTL_MAX)
+		return -ENOBUFS;
+	if (um->name) {
+		ret = addr_read(c, um->name, um->namelen, &ss);
+		if (ret < 0)
+			return ret;
+		mh.msg_name = &ss;
+		mh.msg_namelen = (socklen_t)ret;
+	}
+	ret = mem_read(c, um->control, ctl.buf, um->controllen);
+	if (!ret)
+		ret = msg_get_data(c, um, 0, shared_buf, um->total);
+	if (ret)
+		return ret;
+	if (um->controllen) {
+		mh.msg_control = ctl.buf;
+		mh.msg_controllen = um->controllen;
+	}
+	if (conn->so_error) {
+		ret = -conn->so_error;
+		conn->so_error = 0;
+		return ret;
+	}
+	ret = st_sendmsg(conn->sfd, &mh, (um->flags & FLAGS_PASSED) |
+			 MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (ret == -EAGAIN)
+		return CALL_HELD;
+	if (ret >= 0) {
+		conn_stats.dgrams_out++;
+		conn->bytes_out += (uint64_t)ret;
+	}
+	return ret;
+}
+
+/** from_carrier - the oldest message that lies in the carrier */
+static ssize_t from_carrier(struct call *c, int flags, struct origin *o)
+{
+	struct conn *conn = c->conn;
+	struct sockaddr_un un;
+	struct iovec iov = { shared_buf, SHARED_SIZE };
+	struct msghdr mh = { .msg_name = &un, .msg_namelen = sizeof(un),
+			     .msg_iov = &iov, .msg_iovlen = 1 };
+	const struct origin *known = NULL;
+	uint32_t id;
+	ssize_t n;
+	char kind;
+
+	n = recvmsg(c->dup, &mh, MSG_DONTWAIT | (flags & MSG_PEEK));
+	if (n < 0)
+		return -errno;
+	memset(o, 0, sizeof(*o));
+	if (conn->kind == KIND_NETLINK) {
+		((struct sockaddr_nl *)o->name)->nl_family = AF_NETLINK;
+		o->namelen = sizeof(struct sockaddr_nl);
+		return n;
+	}
+	if (!carrier_parse(&un, mh.msg_namelen, &kind, &id))
+		return n;
+	if (kind == NAME_PEER)
+		known = peer_origin(id);
+	if (known) {
+		*o = *known;
+	} else if (kind == NAME_DGRAM) {
+		socklen_t len = sizeof(o->name);
+
+		if (!st_getpeername(conn->sfd, o->name, &len))
+			o->namelen = len;
+	}
+	return n;
+}
+
+/**
+ * recv_one - one message into the caller; CALL_HELD when there is none
+ * @um: where
+ * @lenp: address of an unsigned int for the length (recvmmsg), or 0
+ */
+static int64_t recv_one(struct call *c, const struct user_msg *um, int uflags)
+{
+	struct conn *conn = c->conn;
+	union control ctl;
+	struct sockaddr_storage ss;
+	struct iovec iov = { shared_buf, SHARED_SIZE };
+	struct msghdr mh = { .msg_name = &ss, .msg_namelen = sizeof(ss),
+			     .msg_iov = &iov, .msg_iovlen = 1,
+			     .msg_control = ctl.buf,
+			     .msg_controllen = um->controllen };
+	int flags = uflags & (MSG_PEEK | MSG_ERRQUEUE), out;
+	struct origin o;
+	int64_t n, ret;
+
+	if (um->controllen > CTL_MAX)
+		mh.msg_controllen = CTL_MAX;
+	if (conn->so_error && !(flags & MSG_ERRQUEUE)) {
+		int err = conn->so_error, native;
+		socklen_t len = sizeof(native);
+
+		conn->so_error = 0;
+		getsockopt(c->dup, SOL_SOCKET, SO_ERROR, &native, &len);
+		return -err;
+	}
+	n = flags & MSG_ERRQUEUE ? -EAGAIN : from_carrier(c, flags, &o);
+	if (n == -EAGAIN && conn->to_target.len) {
+		dgram_kick(conn);
+		n = from_carrier(c, flags, &o);
+	}
+	if (n >= 0) {
+		memcpy(&ss, o.name, sizeof(o.name));
+		mh.msg_namelen = o.namelen;
+		mh.msg_flags = 0;
+		if (mh.msg_controllen < o.ctllen)
+			mh.msg_flags = MSG_CTRUNC;
+		else
+			memcpy(ctl.buf, o.ctl, o.ctllen);
+		mh.msg_controllen = mh.msg_controllen < o.ctllen ? 0 : o.ctllen;
+	} else {
+		n = st_recvmsg(conn->sfd, &mh, MSG_DONTWAIT | flags);
+		if (n == -EAGAIN)
+			return flags & MSG_ERRQUEUE ? -EAGAIN : CALL_HELD;
+		if (n < 0)
+			return n;
+		if (!(flags & MSG_PEEK))
+			conn->bytes_in += (uint64_t)n;
+		conn_stats.dgrams_in++;
+	}
+	out = mh.msg_flags & (MSG_CTRUNC | MSG_ERRQUEUE | MSG_OOB);
+	if ((uint64_t)n > um->total)
+		out |= MSG_TRUNC;
+	ret = msg_put_data(c, um, shared_buf, (size_t)n);
+	if (!ret)
+		ret = msg_put_result(c, um, &ss, mh.msg_namelen, ctl.buf,
+				     mh.msg_controllen, out);
+	if (ret)
+		return ret;
+	return (uflags & MSG_TRUNC) || (uint64_t)n <= um->total ?
+	       n : (int64_t)um->total;
+}
+
+/** again_dup - make @c->dup valid in a retry */
+static int64_t again_dup(struct call *c)
+{
+	uint32_t id;
+
+	if (c->dup >= 0)
+		return 0;
+	if (call_dup(c, (int)c->args[0]) ||
+	    carrier_identify(c->dup, &id) || id != c->conn->id)
+		return -EBADF;
+	return 0;
+}
+
+/** hold_send - the stack has no room: wait, unless the caller will not */
+static int64_t hold_send(struct call *c, int flags,
+			 int64_t (*retry)(struct call *, struct held *))
+{
+	if ((flags & MSG_DONTWAIT) || call_nonblocking(c))
+		return -EAGAIN;
+	dgram_want_out(c->conn);
+	if (!call_hold(c, &c->conn->held, retry, hold_deadline(c, SO_SNDTIMEO),
+		       -EAGAIN))
+		return -ENOMEM;
+	return CALL_HELD;
+}
+
+/** hold_recv - there is nothing: wait, unless the caller will not */
+static int64_t hold_recv(struct call *c, int flags,
+			 int64_t (*retry)(struct call *, struct held *))
+{
+	if ((flags & MSG_DONTWAIT) || call_nonblocking(c))
+		return -EAGAIN;
+	if (!call_hold(c, &c->conn->held, retry, hold_deadline(c, SO_RCVTIMEO),
+		       -EAGAIN))
+		return -ENOMEM;
+	return CALL_HELD;
+}
+
+/** send_retry - sendto or sendmsg */
+static int64_t send_retry(struct call *c, struct held *h)
+{
+	struct user_msg um;
+	int64_t ret = msg_get(c, &um);
+
+	(void)h;
+	return ret ? ret : send_one(c, &um);
+}
+
+/** dgram_sendto - sendto(2) */
+int64_t dgram_sendto(struct call *c)
+{
+	struct user_msg um;
+	int64_t ret = msg_get(c, &um);
+
+	if (!ret)
+		ret = send_one(c, &um);
+	return ret == CALL_HELD ? hold_send(c, um.flags, send_retry) : ret;
+}
+
+/** dgram_sendmsg - sendmsg(2) */
+int64_t dgram_sendmsg(struct call *c)
+{
+	return dgram_sendto(c);
+}
+
+/** recv_retry - recvfrom or recvmsg */
+static int64_t recv_retry(struct call *c, struct held *h)
+{
+	struct user_msg um;
+	int64_t ret = again_dup(c);
+
+	(void)h;
+	if (!ret)
+		ret = msg_get(c, &um);
+	return ret ? ret : recv_one(c, &um, um.flags);
+}
+
+/** dgram_recvfrom - recvfrom(2) */
+int64_t dgram_recvfrom(struct call *c)
+{
+	struct user_msg um;
+	int64_t ret = msg_get(c, &um);
+
+	if (!ret)
+		ret = recv_one(c, &um, um.flags);
+	return ret == CALL_HELD ? hold_recv(c, um.flags, recv_retry) : ret;
+}
+
+/** dgram_recvmsg - recvmsg(2) */
+int64_t dgram_recvmsg(struct call *c)
+{
+	return dgram_recvfrom(c);
+}
+
+/** mmsg_addr - address of element @i of the caller's struct mmsghdr array */
+static uint64_t mmsg_addr(const struct call *c, uint64_t i)
+{
+	return c->args[1] + i * sizeof(struct mmsghdr);
+}
+
+/** mmsg_put_len - msg_len of element @i */
+static int64_t mmsg_put_len(const struct call *c, uint64_t i, int64_t n)
+{
+	uint32_t len = (uint32_t)n;
+
+	return mem_write(c, mmsg_addr(c, i) + offsetof(struct mmsghdr, msg_len),
+			 &len, sizeof(len));
+}
+
+/** mmsg_len - how many the caller wants */
+static uint64_t mmsg_len(const struct call *c)
+{
+	uint32_t n = (uint32_t)c->args[2];
+
+	return n > VLEN_MAX ? VLEN_MAX : n;
+}
+
+/** sendmmsg_from - elements from @i on; CALL_HELD when the first would block */
+static int64_t sendmmsg_from(struct call *c, uint64_t i)
+{
+	uint64_t n = mmsg_len(c);
+	struct user_msg um;
+	int64_t ret;
+
+	um.flags = (int)c->args[3];
+	for (; i < n; i++) {
+		ret = msg_get_hdr(c, mmsg_addr(c, i), &um);
+		if (!ret)
+			ret = send_one(c, &um);
+		if (ret >= 0)
+			ret = mmsg_put_len(c, i, ret);
+		if (ret)
+			return i ? (int64_t)i : ret;
+	}
+	return (int64_t)n;
+}
+
+/** sendmmsg_retry - held because the first would block */
+static int64_t sendmmsg_retry(struct call *c, struct held *h)
+{
+	(void)h;
+	return sendmmsg_from(c, 0);
+}
+
+/** dgram_sendmmsg - sendmmsg(2) */
+int64_t dgram_sendmmsg(struct call *c)
+{
+	int64_t ret = sendmmsg_from(c, 0);
+
+	return ret == CALL_HELD ?
+	       hold_send(c, (int)c->args[3], sendmmsg_retry) : ret;
+}
+
+/**
+ * recvmmsg_from - as many as there are, from element @i on
+ *
+ * Returns how many elements are filled; CALL_HELD when none is; a negative errno
+ * only for the very first.
+ */
+static int64_t recvmmsg_from(struct call *c, uint64_t i)
+{
+	uint64_t n = mmsg_len(c);
+	struct user_msg um;
+	int64_t ret;
+
+	for (; i < n; i++) {
+		ret = msg_get_hdr(c, mmsg_addr(c, i), &um);
+		if (!ret)
+			ret = recv_one(c, &um, (int)c->args[3] &
+				       ~MSG_WAITFORONE);
+		if (ret >= 0)
+			ret = mmsg_put_len(c, i, ret);
+		if (ret)
+			return i ? (int64_t)i : ret;
+	}
+	return (int64_t)n;
+}
+
+/** recvmmsg_retry - held until all are filled, or one with MSG_WAITFORONE */
+static int64_t recvmmsg_retry(struct call *c, struct held *h)
+{
+	int64_t ret = again_dup(c);
+
+	if (!ret)
+		ret = recvmmsg_from(c, h->done);
+	if (ret < 0)
+		return ret;
+	h->done = (uint64_t)ret;
+	if (h->done < mmsg_len(c) && !((int)c->args[3] & MSG_WAITFORONE)) {
+		h->timeout_ret = ret;
+		return CALL_HELD;
+	}
+	return ret;
+}
+
+/** dgram_recvmmsg - recvmmsg(2) */
+int64_t dgram_recvmmsg(struct call *c)
+{
+	int flags = (int)c->args[3];
+	uint64_t deadline = hold_deadline(c, SO_RCVTIMEO);
+	struct held *h;
+	int64_t ret;
+
+	ret = recvmmsg_from(c, 0);
+	if (ret != CALL_HELD && (ret < 0 || (uint64_t)ret == mmsg_len(c) ||
+				 (flags & MSG_WAITFORONE)))
+		return ret;
+	if ((flags & MSG_DONTWAIT) || call_nonblocking(c))
+		return ret == CALL_HELD ? -EAGAIN : ret;
+	if (c->args[4]) {
+		struct timespec ts;
+		int64_t err = mem_read(c, c->args[4], &ts, sizeof(ts));
+
+		if (err)
+			return err;
+		deadline = now_ns() + (uint64_t)ts.tv_sec * 1000000000ull +
+			   (uint64_t)ts.tv_nsec;
+	}
+	h = call_hold(c, &c->conn->held, recvmmsg_retry, deadline,
+		      ret == CALL_HELD ? -EAGAIN : ret);
+	if (!h)
+		return -ENOMEM;
+	h->done = ret == CALL_HELD ? 0 : (uint64_t)ret;
+	return CALL_HELD;
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The supervise engine as the rest of lklhost sees it: start, drain, stop, and
+ * what it tells about itself.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "conn.h"
+#include "ctl_proto.h"
+#include "host.h"
+#include "peer.h"
+
+/** engine_init - names and tables */
+int engine_init(void)
+{
+	return conn_init();
+}
+
+/** engine_start - take the target's notifications */
+int engine_start(int notify_fd)
+{
+	return notify_init(notify_fd);
+}
+
+/**
+ * orphans - sockets of the stack that still have something to deliver
+ * @path: /proc/net/tcp or tcp6
+ *
+ * Those nobody holds show inode 0; the state, in hexadecimal as in
+ * include/net/tcp_states.h, says whether data or a FIN may be on their way.
+ */
+static unsigned int orphans(const char *path)
+{
+	unsigned int n = 0, state;
+	unsigned long ino;
+	char *line, *save;
+	int len;
+
+	len = st_read_file(path, shared_buf, SHARED_SIZE);
+	if (len <= 0)
+		return 0;
+	for (line = strtok_r(shared_buf, "\n", &save); line;
+	     line = strtok_r(NULL, "\n", &save)) {
+		if (sscanf(line, " %*u: %*s %*s %x %*s %*s %*s %*u %*u %lu",
+			   &state, &ino) != 2 || ino)
+			continue;
+		switch (state) {
+		case 0x01:	/* ESTABLISHED */
+		case 0x04:	/* FIN_WAIT1 */
+		case 0x08:	/* CLOSE_WAIT */
+		case 0x09:	/* LAST_ACK */
+		case 0x0b:	/* CLOSING */
+			n++;
+		}
+	}
+	return n;
+}
+
+/** engine_drain - whether everything the target sent is with its peers */
+bool engine_drain(void)
+{
+	conn_sweep();
+	if (!list_empty(&conns))
+		return false;
+	if (stack->abi == CTL_ABI_HOST)
+		return true;	/* it outlives us */
+	return !orphans("/proc/net/tcp") && !orphans("/proc/net/tcp6");
+}
+
+/** engine_stop - no more notifications, no more connections */
+void engine_stop(void)
+{
+	notify_stop();
+	target_finish();
+	conn_stop();
+	peers_stop();
+	tasks_stop();
+}
+
+/** engine_has_stack_fd - whether @fd of the stack is one of ours */
+bool engine_has_stack_fd(int fd)
+{
+	struct list *pos;
+
+	list_for_each(pos, &conns)
+		if (container_of(pos, struct conn, link)->sfd == fd)
+			return true;
+	return false;
+}
+
+/** engine_stats - counters, "name value\n" */
+size_t engine_stats(char *buf, size_t len)
+{
+	const struct conn_stats *s = &conn_stats;
+	uint64_t in = s->bytes_in, out = s->bytes_out;
+	struct list *pos;
+	int n;
+
+	list_for_each(pos, &conns) {
+		struct conn *conn = container_of(pos, struct conn, link);
+
+		in += conn->bytes_in;
+		out += conn->bytes_out;
+	}
+	n = snprintf(buf, len,
+		     "loop.turns %llu\nloop.sleeps %llu\nloop.spins %llu\nloop.steps %llu\n"
+		     "calls.notified %llu\ncalls.native %llu\ncalls.held %llu\n"
+		     "calls.interrupted %llu\ncalls.gone %llu\n"
+		     "sockets.stack %llu\nsockets.refused %llu\nsockets.open %llu\n"
+		     "sockets.connected %llu\nsockets.accepted %llu\nsockets.resets %llu\n"
+		     "sockets.swept %llu\nbytes.received %llu\nbytes.sent %llu\n"
+		     "datagrams.received %llu\ndatagrams.sent %llu\ndatagrams.dropped %llu\n",
+		     (unsigned long long)loop_stats.turns,
+		     (unsigned long long)loop_stats.sleeps,
+		     (unsigned long long)loop_stats.spins,
+		     (unsigned long long)loop_stats.steps,
+		     (unsigned long long)notify_stats.calls,
+		     (unsigned long long)notify_stats.native,
+		     (unsigned long long)notify_stats.held,
+		     (unsigned long long)notify_stats.interrupted,
+		     (unsigned long long)notify_stats.gone,
+		     (unsigned long long)s->made, (unsigned long long)s->refused,
+		     (unsigned long long)s->open,
+		     (unsigned long long)s->connected,
+		     (unsigned long long)s->accepted,
+		     (unsigned long long)s->resets, (unsigned long long)s->swept,
+		     (unsigned long long)in, (unsigned long long)out,
+		     (unsigned long long)s->dgrams_in,
+		     (unsigned long long)s->dgrams_out,
+		     (unsigned long long)s->dgrams_dropped);
+	if (n < 0 || (size_t)n >= len)
+		return 0;
+	return (size_t)n + tasks_stats(buf + n, len - (size_t)n);
+}
+
+/** engine_owners - struct ctl_owner of each connection; bytes written */
+size_t engine_owners(void *buf, size_t len)
+{
+	struct ctl_owner *o = buf;
+	struct list *pos;
+	size_t n = 0;
+
+	list_for_each(pos, &conns) {
+		struct conn *conn = container_of(pos, struct conn, link);
+
+		if ((n + 1) * sizeof(*o) > len)
+			break;
+		memset(&o[n], 0, sizeof(*o));
+		o[n].stack_ino = conn_stack_ino(conn);
+		o[n].carrier_ino = conn->carrier_ino;
+		o[n].pid = (uint32_t)conn->maker;
+		o[n].conn = conn->id;
+		o[n].stack_fd = conn->sfd;
+		memcpy(o[n].comm, conn->comm, sizeof(o[n].comm));
+		n++;
+	}
+	return n * sizeof(*o);
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Messages in the target's memory.
+ *
+ * struct msghdr and struct iovec are those of the host architecture: foreign
+ * ones are refused by the filter.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include "msg.h"
+
+/**
+ * msg_get_hdr - read a struct msghdr and its vector
+ * @addr: in the caller
+ * @um: flags are left alone
+ */
+int64_t msg_get_hdr(const struct call *c, uint64_t addr, struct user_msg *um)
+{
+	struct msghdr mh;
+	int64_t ret;
+	size_t i;
+
+	ret = mem_read(c, addr, &mh, sizeof(mh));
+	if (ret)
+		return ret;
+	if (mh.msg_iovlen > MSG_IOV_MAX)
+		return -EMSGSIZE;
+	if ((int)mh.msg_namelen < 0)
+		return -EINVAL;
+	um->hdr = addr;
+	um->name = (uint64_t)(uintptr_t)mh.msg_name;
+	um->namelen = um->name ? mh.msg_namelen : 0;
+	um->namelenp = addr + offsetof(struct msghdr, msg_namelen);
+	um->control = (uint64_t)(uintptr_t)mh.msg_control;
+	um->controllen = um->control ? mh.msg_controllen : 0;
+	um->iovcnt = mh.msg_iovlen;
+	um->total = 0;
+	ret = mem_read(c, (uint64_t)(uintptr_t)mh.msg_iov, um->iov,
+		       um->iovcnt * sizeof(um->iov[0]));
+	if (ret)
+		return ret;
+	for (i = 0; i < um->iovcnt; i++) {
+		if (um->iov[i].iov_len > SSIZE_MAX - um->total)
+			return -EINVAL;
+		um->total += um->iov[i].iov_len;
+	}
+	return 0;
+}
+
+/** msg_get - the message of a sendto, recvfrom, sendmsg or recvmsg */
+int64_t msg_get(const struct call *c, struct user_msg *um)
+{
+	if (c->nr == SYS_sendmsg || c->nr == SYS_recvmsg) {
+		um->flags = (int)c->args[2];
+		return msg_get_hdr(c, c->args[1], um);
+	}
+	um->hdr = 0;
+	um->flags = (int)c->args[3];
+	um->name = c->args[4];
+	um->namelen = c->nr == SYS_sendto ? (uint32_t)c->args[5] : 0;
+	um->namelenp = c->args[5];
+	um->control = 0;
+	um->controllen = 0;
+	um->iov[0].iov_base = (void *)(uintptr_t)c->args[1];
+	um->iov[0].iov_len = c->args[2];
+	um->iovcnt = 1;
+	um->total = c->args[2];
+	return um->total > SSIZE_MAX ? -EINVAL : 0;
+}
+
+/**
+ * slice - the part of a vector from byte @off on, @len bytes
+ * @out: room for MSG_IOV_MAX
+ *
+ * Returns the number of elements.
+ */
+static size_t slice(const struct user_msg *um, size_t off, size_t len,
+		    struct iovec *out)
+{
+	size_t i, n = 0;
+
+	for (i = 0; i < um->iovcnt && len; i++) {
+		size_t have = um->iov[i].iov_len;
+
+		if (off >= have) {
+			off -= have;
+			continue;
+		}
+		have -= off;
+		if (have > len)
+			have = len;
+		out[n].iov_base = (char *)um->iov[i].iov_base + off;
+		out[n++].iov_len = have;
+		len -= have;
+		off = 0;
+	}
+	return n;
+}
+
+/** msg_get_data - bytes of the message, from @off on */
+int64_t msg_get_data(const struct call *c, const struct user_msg *um,
+		     size_t off, void *buf, size_t len)
+{
+	struct iovec remote[MSG_IOV_MAX], local = { buf, len };
+	size_t cnt = slice(um, off, len, remote);
+
+	if (!cnt)
+		return 0;
+	if (process_vm_readv(c->pid, &local, 1, remote, cnt, 0) != (ssize_t)len)
+		return -EFAULT;
+	return 0;
+}
+
+/** msg_put_data - @len bytes into the message, cut to its room */
+int64_t msg_put_data(const struct call *c, const struct user_msg *um,
+		     const void *buf, size_t len)
+{
+	struct iovec remote[MSG_IOV_MAX];
+	struct iovec local = { (void *)(uintptr_t)buf, len };
+	size_t cnt;
+
+	if (len > um->total)
+		len = um->total;
+	local.iov_len = len;
+	cnt = slice(um, 0, len, remote);
+	if (!cnt)
+		return 0;
+	if (process_vm_writev(c->pid, &local, 1, remote, cnt, 0) !=
+	    (ssize_t)len)
+		return -EFAULT;
+	return 0;
+}
+
+/**
+ * msg_put_result - what receiving says beside the data
+ * @name: the sender, @namelen 0: none
+ * @control: ancillary data, at most the caller's room
+ * @flags: MSG_TRUNC and the like
+ */
+int64_t msg_put_result(const struct call *c, const struct user_msg *um,
+		       const void *name, uint32_t namelen, const void *control,
+		       size_t controllen, int flags)
+{
+	uint32_t room = um->namelen;
+	struct msghdr mh;
+	int64_t ret;
+
+	if (!um->hdr) {
+		int n;
+
+		if (!um->name)
+			return 0;
+		ret = mem_read(c, um->namelenp, &n, sizeof(n));
+		if (ret)
+			return ret;
+		if (n < 0)
+			return -EINVAL;
+		room = (uint32_t)n;
+	}
+	if (um->name) {
+		ret = mem_write(c, um->name, name,
+				room < namelen ? room : namelen);
+		if (!ret)
+			ret = mem_write(c, um->namelenp, &namelen,
+					sizeof(namelen));
+		if (ret)
+			return ret;
+	}
+	if (!um->hdr)
+		return 0;
+	ret = mem_write(c, um->control, control, controllen);
+	if (ret)
+		return ret;
+	mh.msg_controllen = controllen;
+	mh.msg_flags = flags;
+	/* Neighbours in the structure, so one copy. */
+	return mem_write(c, um->hdr + offsetof(struct msghdr, msg_controllen),
+			 &mh.msg_controllen,
+			 offsetof(struct msghdr, msg_flags) + sizeof(int) -
+			 offsetof(struct msghdr, msg_controllen));
+}

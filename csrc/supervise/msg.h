@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Messages in the target's memory: what sendto and sendmsg have in common. */
+#ifndef LKLHOST_MSG_H
+#define LKLHOST_MSG_H
+
+#include <sys/uio.h>
+
+#include "notify.h"
+
+#define MSG_IOV_MAX	64	/* beyond, EMSGSIZE */
+
+/**
+ * struct user_msg - a message as the caller described it
+ * @name: address of the name, 0: none
+ * @namelen: its length (sending) or room (receiving); for recvfrom unknown, 0
+ * @namelenp: where the length goes after receiving
+ * @control: address of the ancillary data
+ * @controllen: length or room
+ * @hdr: address of the struct msghdr, 0 for sendto and recvfrom
+ * @flags: of the call
+ * @iov: where the data are, addresses in the caller
+ * @iovcnt: how many
+ * @total: bytes in all
+ */
+struct user_msg {
+	uint64_t name;
+	uint32_t namelen;
+	uint64_t namelenp;
+	uint64_t control;
+	size_t controllen;
+	uint64_t hdr;
+	int flags;
+	struct iovec iov[MSG_IOV_MAX];
+	size_t iovcnt;
+	size_t total;
+};
+
+int64_t msg_get(const struct call *c, struct user_msg *um);
+int64_t msg_get_hdr(const struct call *c, uint64_t addr, struct user_msg *um);
+int64_t msg_get_data(const struct call *c, const struct user_msg *um,
+		     size_t off, void *buf, size_t len);
+int64_t msg_put_data(const struct call *c, const struct user_msg *um,
+		     const void *buf, size_t len);
+int64_t msg_put_result(const struct call *c, const struct user_msg *um,
+		       const void *name, uint32_t namelen, const void *control,
+		       size_t controllen, int flags);
+
+#endif

@@ -1,0 +1,454 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Seccomp notifications: receive, dispatch, answer, hold.
+ *
+ * Theory of operation
+ *
+ * A notified call of the target waits in the host kernel until it is answered
+ * here: with a result, with a descriptor put into the caller (ADDFD_SEND), or
+ * with "carry it out" (CALL_NATIVE), which is what calls on descriptors that
+ * are no carrier get. A call that would block is held: its struct held lies in
+ * its connection's list and is tried again when something happens there.
+ *
+ * SYNC_WAKE_UP tells the scheduler that we sleep right after the answer.
+ *
+ * Signals: with WAIT_KILLABLE_RECV a received call heeds only fatal signals,
+ * so that no answer is lost on its way. Held calls are therefore looked at from
+ * time to time: when a signal with a handler (or one that stops) is pending for
+ * the caller, the answer is -ERESTARTSYS, out of which the kernel makes EINTR or
+ * a transparent restart, as with any call of its own.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "conn.h"
+#include "host.h"
+#include "loop.h"
+#include "notify.h"
+
+#ifndef SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP	/* Linux 6.6 */
+#define SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP	(1UL << 0)
+#define SECCOMP_IOCTL_NOTIF_SET_FLAGS		SECCOMP_IOW(4, __u64)
+#endif
+
+#define MS		1000000ull
+#define SIGNAL_POLL_NS	(10 * MS)	/* held for less than a second */
+#define SIGNAL_SLOW_NS	(50 * MS)
+
+struct notify_stats notify_stats;
+
+static struct source listener = { .fd = -1 };
+static struct list all_held = LIST_INIT(all_held);
+static struct timer held_timer;
+
+/** call_valid - whether the caller still waits */
+bool call_valid(const struct call *c)
+{
+	uint64_t id = c->id;
+
+	return !ioctl(listener.fd, SECCOMP_IOCTL_NOTIF_ID_VALID, &id);
+}
+
+/**
+ * call_answer - send a result
+ * @ret: >= 0, a negative errno, or CALL_NATIVE
+ */
+void call_answer(const struct call *c, int64_t ret)
+{
+	struct seccomp_notif_resp resp = { .id = c->id };
+
+	if (ret == CALL_NATIVE) {
+		resp.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+		notify_stats.native++;
+	} else if (ret < 0) {
+		resp.error = (int32_t)ret;
+	} else {
+		resp.val = ret;
+	}
+	if (ioctl(listener.fd, SECCOMP_IOCTL_NOTIF_SEND, &resp))
+		notify_stats.gone++;
+}
+
+/**
+ * call_addfd_send - answer with a descriptor
+ * @fd: ours, stays open
+ *
+ * Returns its number in the caller, or a negative errno: the caller is gone or
+ * has no room, and the call is not answered.
+ */
+int call_addfd_send(struct call *c, int fd, bool cloexec)
+{
+	struct seccomp_notif_addfd add = {
+		.id = c->id,
+		.flags = SECCOMP_ADDFD_FLAG_SEND,
+		.srcfd = (uint32_t)fd,
+		.newfd_flags = cloexec ? O_CLOEXEC : 0,
+	};
+	int ret = ioctl(listener.fd, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
+
+	return ret < 0 ? -errno : ret;
+}
+
+/** mem_read - copy from the caller's memory; -EFAULT unless all of it */
+int64_t mem_read(const struct call *c, uint64_t addr, void *buf, size_t len)
+{
+	struct iovec l = { buf, len }, r = { (void *)(uintptr_t)addr, len };
+	ssize_t n;
+
+	if (!len)
+		return 0;
+	n = process_vm_readv(c->pid, &l, 1, &r, 1, 0);
+	if (n < 0)
+		return errno == ESRCH ? -ESRCH : -EFAULT;
+	return n == (ssize_t)len ? 0 : -EFAULT;
+}
+
+/** mem_write - copy to the caller's memory; -EFAULT unless all of it */
+int64_t mem_write(const struct call *c, uint64_t addr, const void *buf,
+		  size_t len)
+{
+	struct iovec l = { (void *)(uintptr_t)buf, len };
+	struct iovec r = { (void *)(uintptr_t)addr, len };
+	ssize_t n;
+
+	if (!len)
+		return 0;
+	n = process_vm_writev(c->pid, &l, 1, &r, 1, 0);
+	if (n < 0)
+		return errno == ESRCH ? -ESRCH : -EFAULT;
+	return n == (ssize_t)len ? 0 : -EFAULT;
+}
+
+/**
+ * call_dup - a duplicate of the caller's descriptor @fd in @c->dup
+ *
+ * It is closed when the handler returns: while we hold it, no event tells that
+ * the target has closed its own. It shares the target's O_NONBLOCK, so nothing
+ * may be done on it that could block.
+ */
+int call_dup(struct call *c, int fd)
+{
+	c->dup = task_getfd(c->task, fd);
+	return c->dup < 0 ? c->dup : 0;
+}
+
+/** call_nonblocking - whether the caller's descriptor is O_NONBLOCK */
+bool call_nonblocking(const struct call *c)
+{
+	int flags = fcntl(c->dup, F_GETFL);
+
+	return flags >= 0 && (flags & O_NONBLOCK);
+}
+
+/**
+ * hold_deadline - when a blocking call on @c->dup gives up
+ * @optname: SO_RCVTIMEO or SO_SNDTIMEO; both are kept on the carrier too
+ *
+ * Returns 0 for never.
+ */
+uint64_t hold_deadline(const struct call *c, int optname)
+{
+	struct timeval tv = { 0 };
+	socklen_t len = sizeof(tv);
+
+	if (getsockopt(c->dup, SOL_SOCKET, optname, &tv, &len) ||
+	    (!tv.tv_sec && !tv.tv_usec))
+		return 0;
+	return now_ns() + (uint64_t)tv.tv_sec * 1000 * MS +
+	       (uint64_t)tv.tv_usec * 1000;
+}
+
+/**
+ * call_hold - let the call wait
+ * @on: list of what it waits for
+ * @retry: called by held_wake(@on)
+ * @deadline: 0: none
+ * @timeout_ret: the answer then
+ *
+ * Returns NULL without memory: the caller of this answers -ENOMEM.
+ */
+struct held *call_hold(struct call *c, struct list *on,
+		       int64_t (*retry)(struct call *, struct held *),
+		       uint64_t deadline, int64_t timeout_ret)
+{
+	struct held *h = calloc(1, sizeof(*h));
+	uint64_t look;
+
+	if (!h)
+		return NULL;
+	h->call = *c;
+	h->call.dup = -1;
+	h->retry = retry;
+	h->deadline = deadline;
+	h->timeout_ret = timeout_ret;
+	h->since = now_ns();
+	list_add_tail(&h->link, on);
+	list_add_tail(&h->all, &all_held);
+	notify_stats.held++;
+	look = h->since + SIGNAL_POLL_NS;
+	if (deadline && deadline < look)
+		look = deadline;
+	if (list_empty(&held_timer.link) || held_timer.at > look)
+		timer_arm(&held_timer, look);
+	return h;
+}
+
+/** held_end - answer and forget */
+static void held_end(struct held *h, int64_t ret)
+{
+	list_del(&h->link);
+	list_del(&h->all);
+	if (ret != CALL_ANSWERED)
+		call_answer(&h->call, ret);
+	free(h->data);
+	free(h);
+}
+
+/** held_retry - try @h once more */
+static void held_retry(struct held *h)
+{
+	int64_t ret = h->retry(&h->call, h);
+
+	if (h->call.dup >= 0) {
+		close(h->call.dup);
+		h->call.dup = -1;
+	}
+	if (ret != CALL_HELD)
+		held_end(h, ret);
+}
+
+/**
+ * held_wake - something happened: try those that wait for it, in order
+ *
+ * A retry may add to the list; what it adds comes behind and is not tried now.
+ */
+void held_wake(struct list *on)
+{
+	struct list *last = on->prev, *pos, *tmp;
+
+	if (list_empty(on))
+		return;
+	list_for_each_safe(pos, tmp, on) {
+		bool end = pos == last;
+
+		held_retry(container_of(pos, struct held, link));
+		if (end)
+			break;
+	}
+}
+
+/** held_fail - answer all that wait with @ret */
+void held_fail(struct list *on, int64_t ret)
+{
+	while (!list_empty(on))
+		held_end(container_of(on->next, struct held, link), ret);
+}
+
+/** held_look - deadlines and signals of held calls */
+static void held_look(struct timer *t)
+{
+	uint64_t now = now_ns(), next = UINT64_MAX;
+	struct list *pos, *tmp;
+
+	list_for_each_safe(pos, tmp, &all_held) {
+		struct held *h = container_of(pos, struct held, all);
+		uint64_t look;
+		int sig;
+
+		if (h->deadline && h->deadline <= now) {
+			held_end(h, h->timeout_ret);
+			continue;
+		}
+		sig = task_signal_waits(h->call.pid);
+		if (sig < 0 || !call_valid(&h->call)) {
+			held_end(h, -EINTR);	/* gone; nobody hears it */
+			continue;
+		}
+		if (sig) {
+			notify_stats.interrupted++;
+			held_end(h, -ERESTARTSYS);
+			continue;
+		}
+		look = now + (now - h->since < 1000 * MS ? SIGNAL_POLL_NS :
+			      SIGNAL_SLOW_NS);
+		if (h->deadline && h->deadline < look)
+			look = h->deadline;
+		if (look < next)
+			next = look;
+	}
+	if (!list_empty(&all_held))
+		timer_arm(t, next);
+}
+
+/** find_conn - the connection that the caller's descriptor is carrier of */
+static int64_t find_conn(struct call *c)
+{
+	uint32_t id;
+
+	if (call_dup(c, (int)c->args[0]))
+		return CALL_NATIVE;	/* EBADF is the kernel's to say */
+	if (carrier_identify(c->dup, &id))
+		return CALL_NATIVE;
+	c->conn = conn_find(id);
+	if (!c->conn)
+		return -ENOTCONN;	/* outlived the stack's side */
+	c->conn->pid = c->pid;
+	c->conn->tfd = (int)c->args[0];
+	return 0;
+}
+
+/** refuse_setns - a network namespace of somebody else's is not entered */
+static int64_t refuse_setns(struct call *c)
+{
+	int type;
+
+	if (call_dup(c, (int)c->args[0]))
+		return CALL_NATIVE;
+	/* NS_GET_NSTYPE, ioctl_ns(2); on a pidfd it fails, and then the
+	 * caller's own flags say. */
+	type = ioctl(c->dup, 0xb703);
+	if (type == CLONE_NEWNET || (c->args[1] & CLONE_NEWNET))
+		return -EPERM;
+	return CALL_NATIVE;
+}
+
+/** refuse_foreign - a program for another architecture */
+static int64_t refuse_foreign(struct call *c)
+{
+	warn_user("%s (pid %d): programs of a foreign architecture are not supported, killed",
+		  task_comm(c->task), c->pid);
+	kill(c->pid, SIGKILL);
+	return -ENOSYS;
+}
+
+/** by_conn - calls on a carrier */
+static int64_t by_conn(struct call *c)
+{
+	struct sockaddr_storage ss;
+	int64_t len;
+
+	switch (c->nr) {
+	case SYS_connect:
+		len = addr_read(c, c->args[1], c->args[2], &ss);
+		if (len < 0)
+			return len;
+		if (c->conn->kind == KIND_STREAM)
+			return tcp_connect(c, &ss, (socklen_t)len);
+		return dgram_connect(c, &ss, (socklen_t)len);
+	case SYS_bind:
+		return sock_bind(c);
+	case SYS_listen:
+		return tcp_listen(c);
+	case SYS_accept:
+	case SYS_accept4:
+		return tcp_accept(c);
+	case SYS_getsockname:
+		return sock_name(c, false);
+	case SYS_getpeername:
+		return sock_name(c, true);
+	case SYS_getsockopt:
+		return sock_getsockopt(c);
+	case SYS_setsockopt:
+		return sock_setsockopt(c);
+	case SYS_sendto:
+		return c->conn->kind == KIND_STREAM ? tcp_send(c) :
+						      dgram_sendto(c);
+	case SYS_recvfrom:
+		return c->conn->kind == KIND_STREAM ? tcp_recv(c) :
+						      dgram_recvfrom(c);
+	case SYS_sendmsg:
+		return c->conn->kind == KIND_STREAM ? tcp_send(c) :
+						      dgram_sendmsg(c);
+	case SYS_recvmsg:
+		return c->conn->kind == KIND_STREAM ? tcp_recv(c) :
+						      dgram_recvmsg(c);
+	case SYS_sendmmsg:
+		return c->conn->kind == KIND_STREAM ? CALL_NATIVE :
+						      dgram_sendmmsg(c);
+	case SYS_recvmmsg:
+		return c->conn->kind == KIND_STREAM ? CALL_NATIVE :
+						      dgram_recvmmsg(c);
+	}
+	return CALL_NATIVE;
+}
+
+/** dispatch - one call to its handler */
+static int64_t dispatch(struct call *c, uint32_t arch)
+{
+	int64_t ret;
+
+	if (arch != NOTIFY_ARCH)
+		return refuse_foreign(c);
+	switch (c->nr) {
+	case SYS_socket:
+		return sock_socket(c);
+	case SYS_setns:
+		return refuse_setns(c);
+	case SYS_ioctl:
+		return sock_ioctl(c);
+	}
+	ret = find_conn(c);
+	return ret ? ret : by_conn(c);
+}
+
+/** notified - the target made a call */
+static void notified(struct source *src, uint32_t events)
+{
+	struct seccomp_notif req;
+	struct call c = { .dup = -1 };
+	int64_t ret;
+
+	if (!(events & EPOLLIN)) {
+		loop_del(src);	/* the last process with the filter is gone */
+		return;
+	}
+	memset(&req, 0, sizeof(req));
+	if (ioctl(src->fd, SECCOMP_IOCTL_NOTIF_RECV, &req))
+		return;		/* ENOENT: the caller is gone */
+	notify_stats.calls++;
+	c.id = req.id;
+	c.pid = (pid_t)req.pid;
+	c.nr = req.data.nr;
+	memcpy(c.args, req.data.args, sizeof(c.args));
+	c.task = task_get(c.pid);
+	ret = c.task ? dispatch(&c, req.data.arch) : -ENOMEM;
+	if (c.dup >= 0)
+		close(c.dup);
+	if (ret != CALL_HELD && ret != CALL_ANSWERED)
+		call_answer(&c, ret);
+}
+
+/** notify_init - take the listener into the loop */
+int notify_init(int fd)
+{
+	/* Linux 6.6; without it everything works, slower. */
+	(void)ioctl(fd, SECCOMP_IOCTL_NOTIF_SET_FLAGS,
+		    SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
+	timer_init(&held_timer, held_look);
+	listener.fn = notified;
+	listener.fd = fd;
+	return loop_add(&listener, EPOLLIN);
+}
+
+/** notify_stop - answer nothing any more */
+void notify_stop(void)
+{
+	struct list *pos, *tmp;
+
+	list_for_each_safe(pos, tmp, &all_held)
+		held_end(container_of(pos, struct held, all), -ENETDOWN);
+	timer_cancel(&held_timer);
+	loop_del(&listener);
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Seccomp notifications: one struct call per notified system call. */
+#ifndef LKLHOST_NOTIFY_H
+#define LKLHOST_NOTIFY_H
+
+#include <linux/audit.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "list.h"
+
+#if defined(__x86_64__)
+#define NOTIFY_ARCH	AUDIT_ARCH_X86_64
+#elif defined(__aarch64__)
+#define NOTIFY_ARCH	AUDIT_ARCH_AARCH64
+#else
+#error "no seccomp filter for this architecture"
+#endif
+
+/* Results of a handler that are no result of a system call. */
+#define CALL_NATIVE	(INT64_MIN)	/* the host kernel shall carry it out */
+#define CALL_HELD	(INT64_MIN + 1)	/* answered later */
+#define CALL_ANSWERED	(INT64_MIN + 2)	/* answered already */
+
+/* include/linux/errno.h: restart or EINTR, as the signal's handler says. */
+#define ERESTARTSYS	512
+
+struct conn;
+struct task;
+
+/**
+ * struct call - a notified system call
+ * @id: the notification's
+ * @pid: the calling thread's
+ * @nr: its number
+ * @args: its arguments
+ * @task: of the calling thread
+ * @conn: the connection its descriptor belongs to, where it has one
+ * @dup: duplicate of that descriptor, only while the handler runs; -1
+ */
+struct call {
+	uint64_t id;
+	pid_t pid;
+	int nr;
+	uint64_t args[6];
+	struct task *task;
+	struct conn *conn;
+	int dup;
+};
+
+/**
+ * struct held - a call that waits
+ * @link: in its connection's list
+ * @all: in the list of all held calls
+ * @call: the call; dup is -1
+ * @retry: try again; CALL_HELD to go on waiting
+ * @deadline: CLOCK_MONOTONIC ns, 0: none
+ * @timeout_ret: answer at the deadline
+ * @since: when it began
+ * @done: for the retry function
+ * @data: for the retry function, freed with the call
+ */
+struct held {
+	struct list link;
+	struct list all;
+	struct call call;
+	int64_t (*retry)(struct call *c, struct held *h);
+	uint64_t deadline;
+	int64_t timeout_ret;
+	uint64_t since;
+	uint64_t done;
+	void *data;
+};
+
+int notify_init(int fd);
+void notify_stop(void);
+bool call_valid(const struct call *c);
+int call_addfd_send(struct call *c, int fd, bool cloexec);
+void call_answer(const struct call *c, int64_t ret);
+int call_dup(struct call *c, int fd);
+bool call_nonblocking(const struct call *c);
+
+struct held *call_hold(struct call *c, struct list *on,
+		       int64_t (*retry)(struct call *, struct held *),
+		       uint64_t deadline, int64_t timeout_ret);
+void held_wake(struct list *on);
+void held_fail(struct list *on, int64_t ret);
+uint64_t hold_deadline(const struct call *c, int optname);
+
+/* Memory of the target. */
+int64_t mem_read(const struct call *c, uint64_t addr, void *buf, size_t len);
+int64_t mem_write(const struct call *c, uint64_t addr, const void *buf,
+		  size_t len);
+
+/* proc.c */
+struct task *task_get(pid_t tid);
+int task_getfd(struct task *t, int fd);
+void task_count_socket(struct task *t, bool given);
+void task_refresh(struct task *t);
+const char *task_comm(const struct task *t);
+pid_t task_tgid(const struct task *t);
+size_t tasks_stats(char *buf, size_t len);
+void tasks_stop(void);
+int task_signal_waits(pid_t tid);
+
+/**
+ * struct notify_stats - counters of the engine
+ * @calls: notifications received
+ * @native: answered with "carry it out"
+ * @held: held for a while
+ * @interrupted: held calls ended by a signal
+ * @gone: callers that were gone when answered
+ */
+struct notify_stats {
+	uint64_t calls, native, held, interrupted, gone;
+};
+
+extern struct notify_stats notify_stats;
+
+#endif

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Remote datagram peers, as unix sockets whose names stand for their addresses.
+ *
+ * Theory of operation
+ *
+ * A datagram for the target is sent to its carrier from a socket that is bound
+ * to a name, and the name's number leads to the origin: the sender's address
+ * and what ancillary data came with it (IP_PKTINFO, TTL, TOS ...). So the
+ * target's own queue keeps both together, however it reads. Origins are cached;
+ * an entry may be given to another origin only when nothing sent from its socket
+ * is unread (SIOCOUTQ).
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/udp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <linux/sockios.h>
+
+#include "conn.h"
+#include "peer.h"
+
+#define PEERS		1024
+#define PEER_HASH	2048
+#define EVICT_TRIES	16
+
+struct peer {
+	struct list lru;
+	struct peer *next;	/* same hash */
+	struct origin origin;
+	uint32_t hash;
+	int fd;
+};
+
+static struct peer *peers;	/* PEERS of them; the number is the name's */
+static uint32_t used;
+static struct peer *table[PEER_HASH];
+static struct list lru = LIST_INIT(lru);
+
+/** level_kept - ancillary data that are alike for many datagrams */
+static int level_kept(int level)
+{
+	return level == IPPROTO_IP || level == IPPROTO_IPV6 ||
+	       level == IPPROTO_UDP;
+}
+
+/**
+ * origin_set - from what recvmsg said
+ *
+ * Time stamps and the like differ in every datagram and are left out.
+ */
+void origin_set(struct origin *o, const struct msghdr *mh)
+{
+	struct cmsghdr *cm;
+
+	memset(o, 0, sizeof(*o));
+	o->namelen = mh->msg_namelen < PEER_NAME_MAX ? mh->msg_namelen :
+						       PEER_NAME_MAX;
+	if (o->namelen)
+		memcpy(o->name, mh->msg_name, o->namelen);
+	for (cm = CMSG_FIRSTHDR(mh); cm;
+	     cm = CMSG_NXTHDR((struct msghdr *)(uintptr_t)mh, cm)) {
+		size_t len = CMSG_ALIGN(cm->cmsg_len);
+
+		if (!level_kept(cm->cmsg_level) ||
+		    o->ctllen + len > PEER_CTL_MAX)
+			continue;
+		memcpy(o->ctl + o->ctllen, cm, cm->cmsg_len);
+		o->ctllen += (uint32_t)len;
+	}
+}
+
+/** origin_hash - FNV-1a over the origin */
+static uint32_t origin_hash(const struct origin *o)
+{
+	const unsigned char *p = (const unsigned char *)o;
+	uint32_t h = 2166136261u;
+	size_t i;
+
+	for (i = 0; i < sizeof(*o); i++)
+		h = (h ^ p[i]) * 16777619u;
+	return h;
+}
+
+/** unhash - take a peer out of the table */
+static void unhash(struct peer *p)
+{
+	struct peer **pp = &table[p->hash % PEER_HASH];
+
+	while (*pp != p)
+		pp = &(*pp)->next;
+	*pp = p->next;
+}
+
+/** peer_new - a fresh entry with a socket, or NULL */
+static struct peer *peer_new(void)
+{
+	struct sockaddr_un un;
+	struct peer *p;
+
+	if (!peers)
+		peers = calloc(PEERS, sizeof(*peers));
+	if (!peers || used == PEERS)
+		return NULL;
+	p = &peers[used];
+	p->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (p->fd < 0)
+		return NULL;
+	if (bind(p->fd, (struct sockaddr *)&un,
+		 carrier_name(&un, NAME_PEER, used))) {
+		close(p->fd);
+		return NULL;
+	}
+	used++;
+	list_init(&p->lru);
+	return p;
+}
+
+/** peer_evict - the entry that was not used for longest and is read up */
+static struct peer *peer_evict(void)
+{
+	struct list *pos = lru.next;
+	int i;
+
+	for (i = 0; i < EVICT_TRIES && pos != &lru; i++, pos = pos->next) {
+		struct peer *p = container_of(pos, struct peer, lru);
+		int unread = 1;
+
+		if (!ioctl(p->fd, SIOCOUTQ, &unread) && !unread) {
+			list_del(&p->lru);
+			unhash(p);
+			return p;
+		}
+	}
+	return NULL;
+}
+
+/** peer_socket - the socket to send datagrams of origin @o from; -ENOBUFS */
+int peer_socket(const struct origin *o)
+{
+	uint32_t h = origin_hash(o);
+	struct peer *p = table[h % PEER_HASH];
+
+	while (p && (p->hash != h || memcmp(&p->origin, o, sizeof(*o))))
+		p = p->next;
+	if (!p) {
+		p = peer_new();
+		if (!p)
+			p = peer_evict();
+		if (!p)
+			return -ENOBUFS;
+		p->origin = *o;
+		p->hash = h;
+		p->next = table[h % PEER_HASH];
+		table[h % PEER_HASH] = p;
+	}
+	list_del(&p->lru);
+	list_add_tail(&p->lru, &lru);
+	return p->fd;
+}
+
+/** peer_origin - what the number in a name stands for, or NULL */
+const struct origin *peer_origin(uint32_t id)
+{
+	return id < used ? &peers[id].origin : NULL;
+}
+
+/** peers_stop - close all */
+void peers_stop(void)
+{
+	while (used)
+		close(peers[--used].fd);
+	free(peers);
+	peers = NULL;
+	memset(table, 0, sizeof(table));
+	list_init(&lru);
+}

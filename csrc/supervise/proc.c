@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Processes and threads of the target, as far as they made a notified call.
+ *
+ * Theory of operation
+ *
+ * A thread (struct task) is known by its tid and has a pidfd, through which its
+ * descriptors are duplicated (pidfd_getfd(2)). The pidfd is watched: readable
+ * means that the thread has ended. A process (struct proc) lives as long as one
+ * of its tasks and carries the account: how many sockets were given to the
+ * stack, how many were refused. When it ends the account goes into the list of
+ * the dead, so that the end of the run can still tell.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "conn.h"
+#include "ctl_proto.h"
+#include "host.h"
+#include "loop.h"
+#include "notify.h"
+
+#ifndef PIDFD_THREAD			/* Linux 6.9, include/uapi/linux/pidfd.h */
+#define PIDFD_THREAD	O_EXCL
+#endif
+
+#define TASK_HASH	1024
+#define DEAD_MAX	256		/* accounts of ended processes kept */
+
+struct proc {
+	struct list link;
+	pid_t tgid;
+	unsigned int tasks;
+	uint64_t given, refused;
+	char comm[16];
+};
+
+struct task {
+	struct source src;
+	struct task *next;
+	pid_t tid;
+	struct proc *proc;
+};
+
+static struct task *task_hash[TASK_HASH];
+static struct list procs = LIST_INIT(procs);
+static struct list dead = LIST_INIT(dead);
+static unsigned int n_dead;
+
+/** status_read - /proc/TID/status into @buf, terminated */
+static int status_read(pid_t tid, char *buf, size_t len)
+{
+	char path[64];
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", tid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	n = read(fd, buf, len - 1);
+	close(fd);
+	if (n <= 0)
+		return -ESRCH;
+	buf[n] = '\0';
+	return 0;
+}
+
+/** field - the text after "NAME:" in a status file, or NULL */
+static const char *field(const char *buf, const char *name)
+{
+	size_t len = strlen(name);
+	const char *p = buf;
+
+	while (p && *p) {
+		if (!strncmp(p, name, len) && p[len] == ':') {
+			p += len + 1;
+			return p + strspn(p, " \t");
+		}
+		p = strchr(p, '\n');
+		if (p)
+			p++;
+	}
+	return NULL;
+}
+
+/** mask - a signal set of a status file */
+static uint64_t mask(const char *buf, const char *name)
+{
+	const char *p = field(buf, name);
+
+	return p ? strtoull(p, NULL, 16) : 0;
+}
+
+/**
+ * task_signal_waits - whether a thread should return to user space
+ *
+ * 1: a signal that has a handler, or stops, is pending and not blocked.
+ * Negative: no such thread.
+ */
+int task_signal_waits(pid_t tid)
+{
+	const uint64_t stops = 1ull << (SIGSTOP - 1) | 1ull << (SIGTSTP - 1) |
+			       1ull << (SIGTTIN - 1) | 1ull << (SIGTTOU - 1);
+	uint64_t pending, ignored;
+	char buf[4096];
+	int ret;
+
+	ret = status_read(tid, buf, sizeof(buf));
+	if (ret)
+		return ret;
+	pending = mask(buf, "SigPnd") | mask(buf, "ShdPnd");
+	pending &= ~mask(buf, "SigBlk");
+	ignored = mask(buf, "SigIgn");
+	return (pending & ~ignored & (mask(buf, "SigCgt") | stops)) != 0;
+}
+
+/** proc_put - one task less */
+static void proc_put(struct proc *p)
+{
+	if (--p->tasks)
+		return;
+	list_del(&p->link);
+	ctl_event(CTL_EV_PROC, (uint32_t)p->tgid, 0, p->comm);
+	list_add_tail(&p->link, &dead);
+	if (++n_dead > DEAD_MAX) {
+		struct proc *old = container_of(dead.next, struct proc, link);
+
+		list_del(&old->link);
+		free(old);
+		n_dead--;
+	}
+}
+
+/** proc_get - the process @tgid, made when unknown */
+static struct proc *proc_get(pid_t tgid, const char *comm)
+{
+	struct list *pos;
+	struct proc *p;
+
+	list_for_each(pos, &procs) {
+		p = container_of(pos, struct proc, link);
+		if (p->tgid == tgid) {
+			p->tasks++;
+			return p;
+		}
+	}
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return NULL;
+	p->tgid = tgid;
+	p->tasks = 1;
+	memcpy(p->comm, comm, sizeof(p->comm));
+	list_add_tail(&p->link, &procs);
+	ctl_event(CTL_EV_PROC, (uint32_t)tgid, 1, p->comm);
+	return p;
+}
+
+/** task_drop - forget a thread */
+static void task_drop(struct task *t)
+{
+	struct task **pp = &task_hash[(uint32_t)t->tid % TASK_HASH];
+	int fd = t->src.fd;
+
+	while (*pp != t)
+		pp = &(*pp)->next;
+	*pp = t->next;
+	loop_del(&t->src);
+	close(fd);
+	proc_put(t->proc);
+	loop_free_later(t);
+}
+
+/** task_ended - the pidfd became readable */
+static void task_ended(struct source *src, uint32_t events)
+{
+	(void)events;
+	task_drop(container_of(src, struct task, src));
+	conn_sweep_soon();	/* what it held may be closed now */
+}
+
+/** comm_copy - the name field of a status file, terminated */
+static void comm_copy(char comm[16], const char *status)
+{
+	const char *p = field(status, "Name");
+	size_t n = p ? strcspn(p, "\n") : 0;
+
+	memset(comm, 0, 16);
+	if (n > 15)
+		n = 15;
+	memcpy(comm, p ? p : "", n);
+}
+
+/** task_new - get to know a thread */
+static struct task *task_new(pid_t tid)
+{
+	char buf[4096], comm[16];
+	struct task *t;
+	const char *p;
+	pid_t tgid;
+	int fd;
+
+	if (status_read(tid, buf, sizeof(buf)))
+		return NULL;
+	p = field(buf, "Tgid");
+	tgid = p ? atoi(p) : tid;
+	fd = (int)syscall(SYS_pidfd_open, tid, PIDFD_THREAD);
+	if (fd < 0 && errno == EINVAL)	/* the process has the same descriptors */
+		fd = (int)syscall(SYS_pidfd_open, tgid, 0);
+	if (fd < 0)
+		return NULL;
+	t = calloc(1, sizeof(*t));
+	if (!t)
+		goto no_memory;
+	comm_copy(comm, buf);
+	t->proc = proc_get(tgid, comm);
+	if (!t->proc)
+		goto no_memory;
+	t->tid = tid;
+	t->src.fn = task_ended;
+	t->src.fd = fd;
+	loop_add(&t->src, EPOLLIN);
+	t->next = task_hash[(uint32_t)tid % TASK_HASH];
+	task_hash[(uint32_t)tid % TASK_HASH] = t;
+	return t;
+
+no_memory:
+	free(t);
+	close(fd);
+	return NULL;
+}
+
+/** task_get - the thread @tid; NULL when it cannot be watched */
+struct task *task_get(pid_t tid)
+{
+	struct task *t = task_hash[(uint32_t)tid % TASK_HASH];
+
+	while (t && t->tid != tid)
+		t = t->next;
+	return t ? t : task_new(tid);
+}
+
+/**
+ * task_getfd - duplicate a descriptor of the thread
+ *
+ * A thread id may have been given anew since its pidfd was opened: that pidfd
+ * says ESRCH, and is opened again once.
+ */
+int task_getfd(struct task *t, int fd)
+{
+	int ret = (int)syscall(SYS_pidfd_getfd, t->src.fd, fd, 0);
+
+	if (ret < 0 && errno == ESRCH) {
+		int pidfd = (int)syscall(SYS_pidfd_open, t->tid, PIDFD_THREAD);
+
+		if (pidfd < 0)
+			return -ESRCH;
+		epoll_ctl(loop_epfd(), EPOLL_CTL_DEL, t->src.fd, NULL);
+		close(t->src.fd);
+		t->src.fd = pidfd;
+		loop_add(&t->src, EPOLLIN);
+		ret = (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
+	}
+	return ret < 0 ? -errno : ret;
+}
+
+/** task_count_socket - for the account: a socket given to the stack, or refused */
+void task_count_socket(struct task *t, bool given)
+{
+	if (given)
+		t->proc->given++;
+	else
+		t->proc->refused++;
+}
+
+/** task_comm - name of its process when it was first seen */
+const char *task_comm(const struct task *t)
+{
+	return t->proc->comm;
+}
+
+/** task_tgid - its process */
+pid_t task_tgid(const struct task *t)
+{
+	return t->proc->tgid;
+}
+
+/**
+ * task_refresh - after exec the process has another name
+ *
+ * Called when it makes a socket, which is when the name matters.
+ */
+void task_refresh(struct task *t)
+{
+	char path[64], comm[16] = "";
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", t->proc->tgid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	n = read(fd, comm, sizeof(comm));
+	close(fd);
+	if (n <= 0)
+		return;
+	comm[n - 1] = '\0';	/* the newline */
+	memcpy(t->proc->comm, comm, sizeof(comm));
+}
+
+/** list_stats - lines for the processes of a list */
+static size_t list_stats(struct list *l, const char *prefix, char *buf,
+			 size_t len)
+{
+	struct list *pos;
+	size_t at = 0;
+
+	list_for_each(pos, l) {
+		struct proc *p = container_of(pos, struct proc, link);
+		int n;
+
+		if (!p->given && !p->refused)
+			continue;
+		n = snprintf(buf + at, len - at,
+			     "%s.%d.%s.stack %llu\n%s.%d.%s.refused %llu\n",
+			     prefix, p->tgid, p->comm,
+			     (unsigned long long)p->given, prefix, p->tgid,
+			     p->comm, (unsigned long long)p->refused);
+		if (n < 0 || (size_t)n >= len - at)
+			break;
+		at += (size_t)n;
+	}
+	return at;
+}
+
+/** tasks_stats - the account of every process, living ("proc") and ended */
+size_t tasks_stats(char *buf, size_t len)
+{
+	size_t n = list_stats(&procs, "proc", buf, len);
+
+	return n + list_stats(&dead, "ended", buf + n, len - n);
+}
+
+/** tasks_stop - forget all threads */
+void tasks_stop(void)
+{
+	size_t i;
+
+	for (i = 0; i < TASK_HASH; i++)
+		while (task_hash[i])
+			task_drop(task_hash[i]);
+}

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The pump: bytes between a carrier and a stream socket of the stack.
+ *
+ * Theory of operation
+ *
+ * Both sides report edges, kept as c_in, c_out, s_in, s_out. A direction goes on
+ * while its source has data and its destination takes them, at most ROUNDS
+ * times; then the connection joins the ready list, so that none starves the
+ * others. A read that comes back short has emptied the source: the flag is
+ * cleared without asking for EAGAIN, unless the end of the stream was announced.
+ * What the destination does not take lies in a chunk, and nothing is read from
+ * the source until it is gone.
+ *
+ *	on the carrier			in the stack
+ *	end-of-file, SHUT_WR		shutdown(SHUT_WR), after the chunk
+ *	closed				the same, then close
+ *	closed with unread data		reset
+ *
+ *	in the stack			on the carrier
+ *	end-of-file			shutdown(SHUT_WR), after the chunk
+ *	an error			closed with an unread byte: ECONNRESET
+ *
+ * Once both directions are shut the carrier reports EPOLLHUP as if it were
+ * closed; its name tells whether it is. If not, the connection stays as
+ * CONN_DONE for the questions the target may still have.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "conn.h"
+#include "host.h"
+
+#define ROUNDS		4
+#define CARRIER_EVENTS	(EPOLLIN | EPOLLRDHUP | EPOLLET)
+
+/** chunk_keep - @len bytes wait for the destination */
+static int chunk_keep(struct chunk *ch, const char *data, size_t len)
+{
+	ch->buf = malloc(len);
+	if (!ch->buf)
+		return -ENOMEM;
+	memcpy(ch->buf, data, len);
+	ch->off = 0;
+	ch->len = len;
+	return 0;
+}
+
+/** chunk_sent - @n bytes of it are gone */
+static void chunk_sent(struct chunk *ch, size_t n)
+{
+	ch->off += n;
+	ch->len -= n;
+	if (ch->len)
+		return;
+	free(ch->buf);
+	ch->buf = NULL;
+}
+
+/** chunk_drop - forget it */
+static void chunk_drop(struct chunk *ch)
+{
+	if (ch->len)
+		chunk_sent(ch, ch->len);
+}
+
+/** want_out - have the loop report when the carrier takes data again */
+static void want_out(struct conn *conn, bool want)
+{
+	if (conn->c_want_out == want)
+		return;
+	conn->c_want_out = want;
+	loop_mod(&conn->csrc, CARRIER_EVENTS | (want ? EPOLLOUT : 0));
+}
+
+/**
+ * finish_reset - everything before the error is with the target, now the error
+ *
+ * The unread byte is either something the target sent and we have not read, or
+ * one put there through a borrowed duplicate of its end. After the target's own
+ * SHUT_WR neither works, and it sees end-of-file.
+ */
+static void finish_reset(struct conn *conn)
+{
+	int unread = 0, dup;
+
+	if (!conn->hup && (ioctl(conn->csrc.fd, FIONREAD, &unread) || !unread)) {
+		dup = carrier_borrow(conn);
+		if (dup >= 0) {
+			send(dup, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+			close(dup);
+		}
+	}
+	conn_stats.resets++;
+	conn_event(conn, "reset");
+	carrier_drop(conn);
+	conn->state = CONN_DONE;
+	if (conn->hup || carrier_gone(conn->id)) {
+		conn_free(conn);
+		return;
+	}
+	conn_probe_add(conn);
+	held_wake(&conn->held);
+}
+
+/** stack_error - the stack refuses to send: what it received still counts */
+static void stack_error(struct conn *conn, int err)
+{
+	if (err != EPIPE && !conn->so_error)
+		conn->so_error = err;
+	conn->s_broken = true;
+	conn->s_in = true;
+	conn->s_err = true;
+	chunk_drop(&conn->to_stack);
+}
+
+/** stack_put - send to the stack; bytes taken, or a negative errno */
+static long stack_put(struct conn *conn, const char *buf, size_t len)
+{
+	long n = st_sendto(conn->sfd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL,
+			   NULL, 0);
+
+	if (n < (long)len)
+		conn->s_out = false;
+	if (n > 0)
+		conn->bytes_out += (uint64_t)n;
+	return n;
+}
+
+/**
+ * carrier_read - what the target wrote into shared_buf
+ *
+ * Returns bytes, 0 for nothing now or nothing ever; sets c_in, c_eof.
+ */
+static size_t carrier_read(struct conn *conn)
+{
+	ssize_t n = recv(conn->csrc.fd, shared_buf, SHARED_SIZE, MSG_DONTWAIT);
+
+	if (n > 0) {
+		if (n < SHARED_SIZE && !conn->c_rdhup)
+			conn->c_in = false;
+		return (size_t)n;
+	}
+	conn->c_in = false;
+	if (n == 0) {
+		conn->c_eof = true;
+	} else if (errno != EAGAIN) {
+		conn->c_eof = true;	/* closed with unread data */
+		conn->reset_out = true;
+	}
+	return 0;
+}
+
+/** push_stack - target to stack; true: there is more to do */
+static bool push_stack(struct conn *conn)
+{
+	int round;
+
+	for (round = 0; round < ROUNDS; round++) {
+		struct chunk *ch = &conn->to_stack;
+		size_t n;
+		long sent;
+
+		if (conn->s_broken)
+			return false;
+		if (ch->len) {
+			if (!conn->s_out)
+				return false;
+			sent = stack_put(conn, ch->buf + ch->off, ch->len);
+			if (sent < 0 && sent != -EAGAIN)
+				stack_error(conn, (int)-sent);
+			if (sent > 0)
+				chunk_sent(ch, (size_t)sent);
+			continue;
+		}
+		if (!conn->c_in)
+			return false;
+		n = carrier_read(conn);
+		if (!n)
+			return false;
+		sent = stack_put(conn, shared_buf, n);
+		if (sent < 0 && sent != -EAGAIN) {
+			stack_error(conn, (int)-sent);
+			return false;
+		}
+		if (sent < 0)
+			sent = 0;
+		if ((size_t)sent < n &&
+		    chunk_keep(ch, shared_buf + sent, n - (size_t)sent))
+			stack_error(conn, ENOMEM);
+	}
+	return true;
+}
+
+/** carrier_put - give to the target; bytes taken, or a negative errno */
+static ssize_t carrier_put(struct conn *conn, const char *buf, size_t len)
+{
+	ssize_t n = send(conn->csrc.fd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+	if (n < 0)
+		n = -errno;
+	if (n < (ssize_t)len)
+		conn->c_out = false;
+	if (n == -EAGAIN || (n >= 0 && n < (ssize_t)len))
+		want_out(conn, true);
+	if (n > 0)
+		conn->bytes_in += (uint64_t)n;
+	return n;
+}
+
+/**
+ * stack_read - what the peer sent into shared_buf
+ *
+ * Returns bytes, 0 for nothing now or nothing ever; sets s_in, s_eof, s_broken.
+ */
+static size_t stack_read(struct conn *conn)
+{
+	long n = st_recvfrom(conn->sfd, shared_buf, SHARED_SIZE, MSG_DONTWAIT,
+			     NULL, NULL);
+
+	if (n > 0) {
+		if (n < SHARED_SIZE && !conn->s_rdhup && !conn->s_err)
+			conn->s_in = false;
+		return (size_t)n;
+	}
+	conn->s_in = false;
+	if (n == 0)
+		conn->s_eof = true;
+	else if (n != -EAGAIN)
+		stack_error(conn, (int)-n);
+	if (n != -EAGAIN)
+		conn->s_end = true;
+	return 0;
+}
+
+/** push_target - stack to target; true: there is more to do */
+static bool push_target(struct conn *conn)
+{
+	int round;
+
+	for (round = 0; round < ROUNDS; round++) {
+		struct chunk *ch = &conn->to_target;
+		ssize_t put;
+		size_t n;
+
+		if (conn->c_deaf)
+			return false;
+		if (ch->len) {
+			if (!conn->c_out)
+				return false;
+			put = carrier_put(conn, ch->buf + ch->off, ch->len);
+			if (put > 0)
+				chunk_sent(ch, (size_t)put);
+			else if (put != -EAGAIN)
+				conn->c_deaf = true;
+			continue;
+		}
+		if (conn->c_want_out)
+			want_out(conn, false);
+		if (!conn->s_in || conn->s_end)
+			return false;
+		n = stack_read(conn);
+		if (!n)
+			return false;
+		put = carrier_put(conn, shared_buf, n);
+		if (put < 0 && put != -EAGAIN) {
+			conn->c_deaf = true;
+			return false;
+		}
+		if (put < 0)
+			put = 0;
+		if ((size_t)put < n &&
+		    chunk_keep(ch, shared_buf + put, n - (size_t)put))
+			stack_error(conn, ENOMEM);
+	}
+	return true;
+}
+
+/**
+ * ends - pass the ends of the streams on
+ *
+ * Returns false when @conn is freed or done.
+ */
+static bool ends(struct conn *conn)
+{
+	if (conn->c_eof && !conn->to_stack.len && !conn->s_shut) {
+		/* When it is closed, close() sends the FIN or the reset. */
+		if (conn->hup && (conn->reset_out || carrier_gone(conn->id))) {
+			conn_free(conn);
+			return false;
+		}
+		conn->s_shut = true;
+		if (!conn->s_broken)
+			st_shutdown(conn->sfd, SHUT_WR);
+	}
+	if (conn->s_shut && conn->hup) {
+		if (carrier_gone(conn->id)) {
+			conn_free(conn);
+			return false;
+		}
+		carrier_drop(conn);
+		conn->state = CONN_DONE;
+		conn_probe_add(conn);
+		held_wake(&conn->held);
+		return false;
+	}
+	if (conn->s_end && !conn->to_target.len) {
+		if (conn->s_broken) {
+			finish_reset(conn);
+			return false;
+		}
+		if (!conn->c_shut) {
+			conn->c_shut = true;
+			shutdown(conn->csrc.fd, SHUT_WR);
+		}
+	}
+	if (conn->s_broken && (conn->hup || conn->c_deaf)) {
+		finish_reset(conn);
+		return false;
+	}
+	return true;
+}
+
+/** pump - both directions of one connection */
+void pump(struct work *w)
+{
+	struct conn *conn = container_of(w, struct conn, work);
+	bool more;
+
+	if (conn->state != CONN_OPEN || conn->csrc.fd < 0)
+		return;
+	more = push_target(conn);
+	more |= push_stack(conn);
+	if (!ends(conn))
+		return;
+	if (!list_empty(&conn->held))
+		held_wake(&conn->held);
+	if (more || (conn->s_broken && conn->s_in))
+		work_queue(w);
+}
+
+/** pump_open - the connection is there, both sides take data */
+void pump_open(struct conn *conn)
+{
+	conn->state = CONN_OPEN;
+	conn->c_out = true;
+	conn->s_out = true;
+	list_del(&conn->probe);	/* EPOLLHUP tells from now on */
+	work_queue(&conn->work);
+}
+
+/** tcp_carrier_event - the target did something with its end */
+void tcp_carrier_event(struct source *src, uint32_t events)
+{
+	struct conn *conn = container_of(src, struct conn, csrc);
+
+	if (conn->state == CONN_CONNECTING) {
+		if (events & (EPOLLHUP | EPOLLERR))
+			conn_free(conn);	/* closed before the answer */
+		return;
+	}
+	if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+		conn->c_in = true;
+	if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+		conn->c_rdhup = true;
+	if (events & EPOLLHUP)
+		conn->hup = true;
+	if (events & EPOLLOUT)
+		conn->c_out = true;
+	pump(&conn->work);
+}

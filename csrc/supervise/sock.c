@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * socket(), bind() and names: the calls that are alike for all kinds.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/netlink.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "conn.h"
+#include "host.h"
+
+#define TYPE_MASK	0xf		/* SOCK_TYPE_MASK, include/linux/net.h */
+
+/**
+ * addr_read - a socket address out of the caller's memory
+ * @len: as the caller gave it
+ *
+ * Returns its length or a negative errno, as move_addr_to_kernel() would.
+ */
+int64_t addr_read(const struct call *c, uint64_t addr, uint64_t len,
+		  struct sockaddr_storage *ss)
+{
+	int n = (int)len;
+	int64_t ret;
+
+	if (n < 0 || n > (int)sizeof(*ss))
+		return -EINVAL;
+	memset(ss, 0, sizeof(*ss));
+	ret = mem_read(c, addr, ss, (size_t)n);
+	return ret ? ret : n;
+}
+
+/**
+ * addr_write - a socket address into the caller's memory
+ * @lenp: where the caller's int is: room before, length after
+ *
+ * As move_addr_to_user(): cut to the room, the length in full.
+ */
+int64_t addr_write(const struct call *c, uint64_t addr, uint64_t lenp,
+		   const void *ss, socklen_t len)
+{
+	int room, full = (int)len;
+	int64_t ret;
+
+	ret = mem_read(c, lenp, &room, sizeof(room));
+	if (ret)
+		return ret;
+	if (room < 0)
+		return -EINVAL;
+	if (room > full)
+		room = full;
+	ret = mem_write(c, addr, ss, (size_t)room);
+	return ret ? ret : mem_write(c, lenp, &full, sizeof(full));
+}
+
+/** give - put a fresh carrier into the caller */
+static int64_t give(struct call *c, struct conn *conn, int fd, bool cloexec)
+{
+	int ret;
+
+	conn->carrier_ino = fd_ino(fd);
+	ret = call_addfd_send(c, fd, cloexec);
+	close(fd);
+	if (ret < 0) {
+		conn_free(conn);
+		return ret == -ENOENT ? CALL_ANSWERED : ret;
+	}
+	conn->tfd = ret;
+	return CALL_ANSWERED;
+}
+
+/** refuse - count and report a socket the stack does not offer */
+static int64_t refuse(struct call *c, int domain, int type, int proto,
+		      int64_t err)
+{
+	conn_stats.refused++;
+	task_count_socket(c->task, false);
+	log_line("%s (pid %d): socket(%d, %d, %d): %s", task_comm(c->task),
+		 c->pid, domain, type, proto, strerror((int)-err));
+	return err;
+}
+
+/** stack_socket - make it in the stack, MPTCP for TCP when so decided */
+static long stack_socket(int domain, int type, int proto)
+{
+	int flags = SOCK_NONBLOCK | SOCK_CLOEXEC;
+	long fd;
+
+	if (host.mptcp && type == SOCK_STREAM &&
+	    (proto == 0 || proto == IPPROTO_TCP)) {
+		fd = st_socket(domain, type | flags, IPPROTO_MPTCP);
+		if (fd >= 0 || (fd != -EPROTONOSUPPORT && fd != -ENOPROTOOPT))
+			return fd;
+	}
+	return st_socket(domain, type | flags, proto);
+}
+
+/** socket_inet - AF_INET and AF_INET6 */
+static int64_t socket_inet(struct call *c, int domain, int type, int proto,
+			   int flags)
+{
+	enum conn_kind kind = type == SOCK_STREAM ? KIND_STREAM : KIND_DGRAM;
+	struct conn *conn;
+	long sfd;
+	int fd;
+
+	if (type == SOCK_STREAM && proto != 0 && proto != IPPROTO_TCP &&
+	    proto != IPPROTO_MPTCP)
+		return refuse(c, domain, type, proto, -EPROTONOSUPPORT);
+	sfd = stack_socket(domain, type, proto);
+	if (sfd < 0)
+		return refuse(c, domain, type, proto, sfd);
+	task_refresh(c->task);
+	conn = conn_new(c, kind, (int)sfd, domain, type, proto);
+	if (!conn) {
+		st_close(sfd);
+		return -ENOMEM;
+	}
+	fd = carrier_make((kind == KIND_STREAM ? SOCK_STREAM : SOCK_DGRAM) |
+			  (flags & SOCK_NONBLOCK), conn->id);
+	if (fd < 0) {
+		conn_free(conn);
+		return fd;
+	}
+	if (kind == KIND_DGRAM) {
+		int ret = dgram_start(conn);
+
+		if (ret) {
+			close(fd);
+			conn_free(conn);
+			return ret;
+		}
+	}
+	conn_stats.made++;
+	task_count_socket(c->task, true);
+	conn_probe_add(conn);
+	return give(c, conn, fd, flags & SOCK_CLOEXEC);
+}
+
+/** socket_netlink - the families that speak of the network */
+static int64_t socket_netlink(struct call *c, int type, int proto, int flags)
+{
+	int domain = AF_NETLINK, sv[2], ret;
+	struct conn *conn;
+	long sfd;
+
+	if (type != SOCK_RAW && type != SOCK_DGRAM)
+		return -ESOCKTNOSUPPORT;
+	/* The rest (audit, uevent, ...) is about the host, of which an empty
+	 * network namespace shows nothing. */
+	if (proto != NETLINK_ROUTE && proto != NETLINK_SOCK_DIAG &&
+	    proto != NETLINK_GENERIC && proto != NETLINK_NETFILTER &&
+	    proto != NETLINK_XFRM)
+		return CALL_NATIVE;
+	sfd = st_socket(domain, type | SOCK_NONBLOCK | SOCK_CLOEXEC, proto);
+	if (sfd < 0)
+		return refuse(c, domain, type, proto, sfd);
+	conn = conn_new(c, KIND_NETLINK, (int)sfd, domain, type, proto);
+	if (!conn) {
+		st_close(sfd);
+		return -ENOMEM;
+	}
+	ret = carrier_pair(SOCK_SEQPACKET | (flags & SOCK_NONBLOCK), conn->id,
+			   sv);
+	if (ret) {
+		conn_free(conn);
+		return ret;
+	}
+	ret = netlink_start(conn, sv[0]);
+	if (ret) {
+		close(sv[1]);
+		conn_free(conn);
+		return ret;
+	}
+	return give(c, conn, sv[1], flags & SOCK_CLOEXEC);
+}
+
+/** sock_socket - socket(2) */
+int64_t sock_socket(struct call *c)
+{
+	int domain = (int)c->args[0], type = (int)c->args[1] & TYPE_MASK;
+	int flags = (int)c->args[1] & ~TYPE_MASK, proto = (int)c->args[2];
+
+	if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC))
+		return -EINVAL;
+	switch (domain) {
+	case AF_INET:
+	case AF_INET6:
+		if (type == SOCK_STREAM || type == SOCK_DGRAM ||
+		    type == SOCK_RAW)
+			return socket_inet(c, domain, type, proto, flags);
+		return refuse(c, domain, type, proto, -ESOCKTNOSUPPORT);
+	case AF_NETLINK:
+		return socket_netlink(c, type, proto, flags);
+	}
+	return refuse(c, domain, type, proto, -EAFNOSUPPORT);
+}
+
+/** sock_bind - bind(2) */
+int64_t sock_bind(struct call *c)
+{
+	struct sockaddr_storage ss;
+	int64_t len = addr_read(c, c->args[1], c->args[2], &ss);
+	long ret;
+
+	if (len < 0)
+		return len;
+	ret = st_bind(c->conn->sfd, &ss, len);
+	if (ret == -EADDRINUSE) {
+		/* It may be held by a socket whose carrier is closed. */
+		conn_sweep();
+		ret = st_bind(c->conn->sfd, &ss, len);
+	}
+	if (!ret)
+		conn_event(c->conn, "bind");
+	return ret;
+}
+
+/** sock_name - getsockname(2) and getpeername(2) */
+int64_t sock_name(struct call *c, bool peer)
+{
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof(ss);
+	long ret;
+
+	ret = peer ? st_getpeername(c->conn->sfd, &ss, &len) :
+		     st_getsockname(c->conn->sfd, &ss, &len);
+	if (ret < 0)
+		return ret;
+	return addr_write(c, c->args[1], c->args[2], &ss, len);
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * getsockopt() and setsockopt().
+ *
+ * Theory of operation
+ *
+ * Options are the stack's. Exceptions: SO_ERROR first says what the pump learnt;
+ * SO_PROTOCOL says what the target asked for, though TCP may be MPTCP below;
+ * time-outs and SO_RCVLOWAT go to the carrier too, where the target's read and
+ * write wait. Options that hold pointers or descriptors of the caller, or would
+ * hand the data path to the socket (TLS, zero copy), are refused the way a
+ * kernel without them does, so that programs fall back.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include "conn.h"
+
+#define OPT_MAX		65536	/* of shared_buf */
+#define FILTER_MAX	4096	/* BPF_MAXINSNS */
+
+/* Not in every libc; include/uapi/asm-generic/socket.h, linux/tcp.h. */
+#define OPT_RCVTIMEO_NEW	66
+#define OPT_SNDTIMEO_NEW	67
+#define OPT_ATTACH_BPF		50
+#define OPT_REUSEPORT_CBPF	51
+#define OPT_REUSEPORT_EBPF	52
+#define OPT_ZEROCOPY		60
+#define OPT_TCP_FASTOPEN_CONNECT 30
+#define OPT_TCP_ULP		31
+#define OPT_TCP_ZEROCOPY_RECEIVE 35
+/* Tables of x_tables come with pointers; linux/netfilter_ipv4/ip_tables.h. */
+#define OPT_XT_FIRST		64
+#define OPT_XT_LAST		69
+
+/** opt_refused - an error for an option that cannot be passed on, or 0 */
+static int64_t opt_refused(int level, int name, bool set)
+{
+	if (level == SOL_SOCKET && set) {
+		switch (name) {
+		case OPT_ZEROCOPY:
+			return -EOPNOTSUPP;
+		case OPT_ATTACH_BPF:
+		case OPT_REUSEPORT_EBPF:
+			return -EPERM;
+		}
+	}
+	if (level == IPPROTO_TCP) {
+		if (set && name == OPT_TCP_ULP)
+			return -ENOENT;
+		if (set && name == OPT_TCP_FASTOPEN_CONNECT)
+			return -EOPNOTSUPP;
+		if (!set && name == OPT_TCP_ZEROCOPY_RECEIVE)
+			return -ENOPROTOOPT;
+	}
+	if (set && (level == IPPROTO_IP || level == IPPROTO_IPV6) &&
+	    name >= OPT_XT_FIRST && name <= OPT_XT_LAST &&
+	    !(level == IPPROTO_IPV6 && name >= 66))
+		return -ENOPROTOOPT;
+	return 0;
+}
+
+/** error_get - SO_ERROR, which reading clears */
+static int error_get(struct call *c)
+{
+	struct conn *conn = c->conn;
+	int err = 0, native;
+	socklen_t len = sizeof(err);
+
+	if (conn->so_error) {
+		err = conn->so_error;
+		conn->so_error = 0;
+		len = sizeof(native);
+		getsockopt(c->dup, SOL_SOCKET, SO_ERROR, &native, &len);
+		return err;
+	}
+	st_getsockopt(conn->sfd, SOL_SOCKET, SO_ERROR, &err, &len);
+	return err;
+}
+
+/** put_int - an int as the value of an option */
+static int64_t put_int(struct call *c, int value, int room)
+{
+	int len = room < (int)sizeof(value) ? room : (int)sizeof(value);
+	int64_t ret = mem_write(c, c->args[3], &value, (size_t)len);
+
+	return ret ? ret : mem_write(c, c->args[4], &len, sizeof(len));
+}
+
+/** sock_getsockopt - getsockopt(2) */
+int64_t sock_getsockopt(struct call *c)
+{
+	int level = (int)c->args[1], name = (int)c->args[2], room;
+	struct conn *conn = c->conn;
+	socklen_t len;
+	int64_t ret;
+
+	ret = mem_read(c, c->args[4], &room, sizeof(room));
+	if (!ret)
+		ret = opt_refused(level, name, false);
+	if (ret)
+		return ret;
+	if (room < 0)
+		return -EINVAL;
+	if (room > OPT_MAX)
+		room = OPT_MAX;
+	if (level == SOL_SOCKET && name == SO_ERROR)
+		return put_int(c, error_get(c), room);
+	if (level == SOL_SOCKET && name == SO_PROTOCOL &&
+	    conn->kind == KIND_STREAM)
+		return put_int(c, conn->proto ? conn->proto : IPPROTO_TCP, room);
+	/* Some options read their buffer. */
+	ret = mem_read(c, c->args[3], shared_buf, (size_t)room);
+	if (ret)
+		return ret;
+	len = (socklen_t)room;
+	ret = st_getsockopt(conn->sfd, level, name, shared_buf, &len);
+	if (ret < 0)
+		return ret;
+	if (len > (socklen_t)room)
+		room = 0;
+	else
+		room = (int)len;
+	if (mem_write(c, c->args[3], shared_buf, (size_t)room) ||
+	    mem_write(c, c->args[4], &len, sizeof(len)))
+		return -EFAULT;
+	return ret;
+}
+
+/** set_filter - a classic BPF program, which lies behind a pointer */
+static int64_t set_filter(struct call *c, int name)
+{
+	struct sock_fprog fp;
+	int64_t ret;
+
+	if ((int)c->args[4] < (int)sizeof(fp))
+		return -EINVAL;
+	ret = mem_read(c, c->args[3], &fp, sizeof(fp));
+	if (ret)
+		return ret;
+	if (!fp.len || fp.len > FILTER_MAX)
+		return -EINVAL;
+	ret = mem_read(c, (uint64_t)(uintptr_t)fp.filter, shared_buf,
+		       fp.len * sizeof(struct sock_filter));
+	if (ret)
+		return ret;
+	fp.filter = (struct sock_filter *)shared_buf;
+	return st_setsockopt(c->conn->sfd, SOL_SOCKET, name, &fp, sizeof(fp));
+}
+
+/** native_too - whether the carrier shall have the option as well */
+static bool native_too(int name)
+{
+	switch (name) {
+	case SO_RCVTIMEO:
+	case SO_SNDTIMEO:
+	case OPT_RCVTIMEO_NEW:
+	case OPT_SNDTIMEO_NEW:
+	case SO_RCVLOWAT:
+		return true;
+	}
+	return false;
+}
+
+/** sock_setsockopt - setsockopt(2) */
+int64_t sock_setsockopt(struct call *c)
+{
+	int level = (int)c->args[1], name = (int)c->args[2];
+	int len = (int)c->args[4];
+	struct conn *conn = c->conn;
+	int64_t ret;
+
+	if (len < 0)
+		return -EINVAL;
+	ret = opt_refused(level, name, true);
+	if (ret)
+		return ret;
+	if (level == SOL_SOCKET &&
+	    (name == SO_ATTACH_FILTER || name == OPT_REUSEPORT_CBPF))
+		return set_filter(c, name);
+	if (len > OPT_MAX)
+		return -ENOBUFS;
+	ret = c->args[3] ? mem_read(c, c->args[3], shared_buf, (size_t)len) : 0;
+	if (ret)
+		return ret;
+	ret = st_setsockopt(conn->sfd, level, name,
+			    c->args[3] ? shared_buf : NULL, len);
+	if (ret || level != SOL_SOCKET)
+		return ret;
+	if (native_too(name))
+		setsockopt(c->dup, SOL_SOCKET, name, shared_buf, (socklen_t)len);
+	if (name == SO_LINGER && len >= (int)sizeof(struct linger)) {
+		struct linger l;
+
+		memcpy(&l, shared_buf, sizeof(l));
+		conn->linger = l.l_onoff && l.l_linger;
+	}
+	return 0;
+}

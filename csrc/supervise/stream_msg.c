@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Streams: the calls with addresses and message headers.
+ *
+ * Theory of operation
+ *
+ * read, write, send and recv never come here. sendmsg and recvmsg do, because
+ * the filter cannot see whether their header has a name; without one the kernel
+ * carries them out. With one, a unix socket would say something else than TCP,
+ * which ignores a name when sending and gives length 0 when receiving.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "conn.h"
+#include "msg.h"
+
+/** stream_dup - make @c->dup valid again in a retry */
+static int64_t stream_dup(struct call *c)
+{
+	uint32_t id;
+
+	if (c->dup >= 0)
+		return 0;
+	if (call_dup(c, (int)c->args[0]))
+		return -EBADF;
+	if (carrier_identify(c->dup, &id) || id != c->conn->id)
+		return -EBADF;
+	return 0;
+}
+
+/** no_name - set the caller's name length to 0 */
+static int64_t no_name(struct call *c)
+{
+	static const int zero;
+
+	if (c->nr == SYS_recvfrom)
+		return c->args[5] ?
+		       mem_write(c, c->args[5], &zero, sizeof(zero)) : 0;
+	return mem_write(c, c->args[1] + offsetof(struct msghdr, msg_namelen),
+			 &zero, sizeof(zero));
+}
+
+/** recv_try - receive as far as possible now */
+static int64_t recv_try(struct call *c, struct held *h)
+{
+	int flags = (int)c->args[c->nr == SYS_recvfrom ? 3 : 2];
+	struct user_msg um;
+	int64_t ret;
+	ssize_t n;
+
+	(void)h;
+	ret = stream_dup(c);
+	if (!ret)
+		ret = msg_get(c, &um);
+	if (ret)
+		return ret;
+	n = recv(c->dup, shared_buf,
+		 um.total < SHARED_SIZE ? um.total : SHARED_SIZE,
+		 (flags & (MSG_PEEK | MSG_TRUNC)) | MSG_DONTWAIT);
+	if (n < 0)
+		return errno == EAGAIN ? CALL_HELD : -errno;
+	ret = (flags & MSG_TRUNC) ? 0 :
+	      msg_put_data(c, &um, shared_buf, (size_t)n);
+	if (!ret)
+		ret = no_name(c);
+	return ret ? ret : n;
+}
+
+/** tcp_recv - recvfrom(2) and recvmsg(2) of a stream */
+int64_t tcp_recv(struct call *c)
+{
+	struct user_msg um;
+	int64_t ret;
+
+	ret = msg_get(c, &um);
+	if (ret)
+		return ret;
+	if (!um.name)
+		return CALL_NATIVE;
+	if (c->conn->state == CONN_NEW || c->conn->state == CONN_LISTENING)
+		return -ENOTCONN;
+	ret = recv_try(c, NULL);
+	if (ret != CALL_HELD)
+		return ret;
+	if ((um.flags & MSG_DONTWAIT) || call_nonblocking(c))
+		return -EAGAIN;
+	if (!call_hold(c, &c->conn->held, recv_try,
+		       hold_deadline(c, SO_RCVTIMEO), -EAGAIN))
+		return -ENOMEM;
+	return CALL_HELD;
+}
+
+/** send_try - send as far as possible now */
+static int64_t send_try(struct call *c, struct held *h)
+{
+	struct user_msg um;
+	size_t done = h ? h->done : 0;
+	int64_t ret;
+	ssize_t n;
+
+	ret = stream_dup(c);
+	if (!ret)
+		ret = msg_get(c, &um);
+	if (ret)
+		return ret;
+	while (done < um.total) {
+		size_t len = um.total - done;
+
+		if (len > SHARED_SIZE)
+			len = SHARED_SIZE;
+		ret = msg_get_data(c, &um, done, shared_buf, len);
+		if (ret)
+			return done ? (int64_t)done : ret;
+		n = send(c->dup, shared_buf, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (n < 0 && errno == EAGAIN) {
+			if (h)
+				h->done = done;
+			return h || !done ? CALL_HELD : (int64_t)done;
+		}
+		if (n < 0) {
+			ret = -errno;
+			if (ret == -EPIPE && !(um.flags & MSG_NOSIGNAL))
+				syscall(SYS_tkill, c->pid, SIGPIPE);
+			return done ? (int64_t)done : ret;
+		}
+		done += (size_t)n;
+	}
+	return (int64_t)done;
+}
+
+/** tcp_send - sendto(2) and sendmsg(2) of a stream */
+int64_t tcp_send(struct call *c)
+{
+	struct user_msg um;
+	int64_t ret;
+
+	ret = msg_get(c, &um);
+	if (ret)
+		return ret;
+	if (um.flags & MSG_FASTOPEN)
+		return -EOPNOTSUPP;
+	if (!um.name || !um.namelen)
+		return CALL_NATIVE;
+	if (c->conn->state == CONN_NEW || c->conn->state == CONN_LISTENING)
+		return -EPIPE;
+	ret = send_try(c, NULL);
+	if (ret != CALL_HELD)
+		return ret;
+	if ((um.flags & MSG_DONTWAIT) || call_nonblocking(c))
+		return -EAGAIN;
+	if (!call_hold(c, &c->conn->held, send_try,
+		       hold_deadline(c, SO_SNDTIMEO), -EAGAIN))
+		return -ENOMEM;
+	return CALL_HELD;
+}

@@ -1,0 +1,320 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""Start lklhost the way lklrun does, without lklrun: for tests of the C side.
+
+    drive.py [--abi host] [--stack LIB] [--tap NAME,IP/LEN[,GW]]... [--mptcp]
+             [--spin US] [--resolv FILE] [--stats] [--sysctl K=V]... -- CMD [ARG...]
+
+Speaks the control protocol of csrc/include/ctl_proto.h over descriptor 3: HELLO,
+EVENTS, LINK_ADD, BOOT, configuration by CTL_SYSCALL, GO, then waits for
+CTL_EV_EXIT and ends with the target's status.
+"""
+import argparse
+import array
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import struct
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+REPLY = 0x8000
+HELLO, LINK_ADD, LINK_DEL, BOOT, GO, SYSCALL, CANCEL, STATS, OWNERS, EVENTS, \
+    EVENT, STOP, LOG = range(1, 14)
+EV_EXIT, EV_PANIC, EV_PROC, EV_SOCKET, EV_LINK, EV_WARN = 1, 2, 4, 8, 16, 32
+IN, OUT, INOUT, IN_BUF = 1, 2, 3, 4
+# x86-64 call numbers
+NR = dict(read=0, write=1, open=2, close=3, fcntl=72, ioctl=16, socket=41,
+          connect=42, accept=43, sendto=44, recvfrom=45, sendmsg=46, recvmsg=47,
+          bind=49, listen=50, getsockname=51, setsockopt=54, getppid=110,
+          openat=257, nanosleep=35)
+LIMIT = 60
+
+
+class Refused(OSError):
+    pass
+
+
+class Conn:
+    """A control connection."""
+
+    def __init__(self, sock):
+        self.sock = sock
+        self.sock.settimeout(LIMIT)
+        self.buf = b""
+        self.id = 0
+        self.replies = {}
+        self.events = []
+
+    def send(self, kind, body=b"", fd=None):
+        self.id += 1
+        frame = struct.pack("<IHHIi", 16 + len(body), kind, 0, self.id, 0) + body
+        if fd is None:
+            self.sock.sendall(frame)
+        else:
+            self.sock.sendmsg([frame], [(socket.SOL_SOCKET, socket.SCM_RIGHTS,
+                                         array.array("i", [fd]))])
+        return self.id
+
+    def read_frame(self):
+        while True:
+            if len(self.buf) >= 16:
+                n = struct.unpack_from("<I", self.buf)[0]
+                if len(self.buf) >= n:
+                    frame, self.buf = self.buf[:n], self.buf[n:]
+                    return frame
+            data = self.sock.recv(1 << 20)
+            if not data:
+                raise EOFError("lklhost closed the connection")
+            self.buf += data
+
+    def step(self):
+        frame = self.read_frame()
+        _, kind, _, ident, status = struct.unpack_from("<IHHIi", frame)
+        if kind == EVENT:
+            k, pid, ns, arg = struct.unpack_from("<IIQq", frame, 16)
+            self.events.append((k, pid, arg, frame[40:].decode(errors="replace")))
+        else:
+            self.replies[ident] = (status, frame[16:])
+
+    def wait(self, ident):
+        while ident not in self.replies:
+            self.step()
+        status, body = self.replies.pop(ident)
+        if status < 0:
+            raise Refused(-status, os.strerror(-status))
+        return body
+
+    def ask(self, kind, body=b"", fd=None):
+        return self.wait(self.send(kind, body, fd))
+
+    def call_send(self, name, args, bufs=(), timeout=0, events=0):
+        """bufs: (place, flags, offset, bytes or length)"""
+        a = list(args) + [0] * (6 - len(args))
+        desc, data = b"", b""
+        for place, flags, off, val in bufs:
+            n = val if isinstance(val, int) else len(val)
+            desc += struct.pack("<BBHI", place, flags, off, n)
+            if flags & IN:
+                data += val
+        nr = NR[name] if isinstance(name, str) else name
+        return self.send(SYSCALL, struct.pack(
+            "<IIII6Q", nr, len(bufs), timeout, events,
+            *[x & 0xffffffffffffffff for x in a]) + desc + data)
+
+    def call_wait(self, ident):
+        body = self.wait(ident)
+        return struct.unpack_from("<q", body)[0], body[8:]
+
+    def call(self, name, args, bufs=(), **kw):
+        return self.call_wait(self.call_send(name, args, bufs, **kw))
+
+    def hello(self):
+        body = self.ask(HELLO, struct.pack("<II", 0x524c4b4c, 1))
+        v, state, pid, target, abi, n, start = struct.unpack_from("<IIIIIIQ", body)
+        return dict(version=v, state=state, pid=pid, target=target, abi=abi,
+                    strings=body[32:32 + n].split(b"\0"))
+
+    def next_event(self, kind):
+        while True:
+            for e in self.events:
+                if e[0] == kind:
+                    self.events.remove(e)
+                    return e
+            self.step()
+
+    def write_file(self, path, text):
+        fd, _ = self.call("open", [0, os.O_WRONLY], [(0, IN, 0, path.encode() + b"\0")])
+        if fd < 0:
+            raise OSError(-fd, path)
+        n, _ = self.call("write", [fd, 0, len(text)], [(1, IN, 0, text.encode())])
+        self.call("close", [fd])
+        if n < 0:
+            raise OSError(-n, path)
+
+    def read_file(self, path):
+        fd, _ = self.call("open", [0, os.O_RDONLY], [(0, IN, 0, path.encode() + b"\0")])
+        if fd < 0:
+            raise OSError(-fd, path)
+        out = b""
+        while True:
+            n, data = self.call("read", [fd, 0, 65536], [(1, OUT, 0, 65536)])
+            if n <= 0:
+                break
+            out += data[:n]
+        self.call("close", [fd])
+        return out.decode()
+
+    def netlink(self, nlmsg):
+        """one rtnetlink request, its ack checked"""
+        fd, _ = self.call("socket", [16, 3, 0])
+        self.call("sendto", [fd, 0, len(nlmsg)], [(1, IN, 0, nlmsg)])
+        n, data = self.call("recvfrom", [fd, 0, 8192], [(1, OUT, 0, 8192)],
+                            timeout=2000, events=1)
+        self.call("close", [fd])
+        if n < 20:
+            raise OSError(-n, "netlink")
+        if struct.unpack_from("<H", data, 4)[0] == 2:
+            err = struct.unpack_from("<i", data, 16)[0]
+            if err and err != -17:
+                raise OSError(-err, os.strerror(-err))
+
+    def link_up(self, idx):
+        self.netlink(struct.pack("<IHHII", 32, 16, 5, 1, 0) +
+                     struct.pack("<BBHiII", 0, 0, 0, idx, 1, 1))
+
+    def addr_add(self, idx, ip, plen):
+        fam = socket.AF_INET6 if ":" in ip else socket.AF_INET
+        raw = socket.inet_pton(fam, ip)
+        attr = b"".join(struct.pack("<HH", 4 + len(raw), t) + raw for t in (1, 2))
+        flags = 0x02 if fam == socket.AF_INET6 else 0   # IFA_F_NODAD
+        body = struct.pack("<BBBBI", fam, plen, flags, 0, idx) + attr
+        self.netlink(struct.pack("<IHHII", 16 + len(body), 20, 0x605, 1, 0) + body)
+
+    def route_add(self, gw):
+        fam = socket.AF_INET6 if ":" in gw else socket.AF_INET
+        raw = socket.inet_pton(fam, gw)
+        body = struct.pack("<BBBBBBBBI", fam, 0, 0, 0, 254, 3, 0, 1, 0)
+        body += struct.pack("<HH", 4 + len(raw), 5) + raw
+        self.netlink(struct.pack("<IHHII", 16 + len(body), 24, 0x605, 1, 0) + body)
+
+
+def open_tap(name):
+    fd = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC)
+    ifr = struct.pack("<16sH22x", name.encode(), 0x0002 | 0x1000 | 0x4000)
+    fcntl.ioctl(fd, 0x400454ca, ifr)
+    fcntl.ioctl(fd, 0x400454d8, struct.pack("<i", 12))
+    return fd
+
+
+class Host:
+    """An lklhost with its run directory."""
+
+    def __init__(self, argv, abi="host", lib=None, binary=None, stdin=None,
+                 uid=None, extra=()):
+        binary = binary or os.environ.get("LKLHOST") or \
+            os.path.join(HERE, "../../bin/lklhost")
+        self.dir = tempfile.mkdtemp(prefix="lklhost-test-")
+        os.chmod(self.dir, 0o700)
+        if uid:
+            os.chown(self.dir, uid, uid)
+        ours, theirs = socket.socketpair()
+        cmd = [binary, "--run", self.dir, "--name", "test", "--abi", abi]
+        if lib:
+            cmd += ["--stack", lib]
+        cmd += list(extra) + ["--"] + argv
+        self.pid = os.fork()
+        if not self.pid:
+            ours.close()
+            os.dup2(theirs.fileno(), 3)
+            os.set_inheritable(3, True)
+            if stdin is not None:
+                os.dup2(stdin, 0)
+            if uid:
+                os.setgroups([])
+                os.setgid(uid)
+                os.setuid(uid)
+            os.execv(cmd[0], cmd)
+        theirs.close()
+        self.ctl = Conn(ours)
+
+    def attach(self):
+        s = socket.socket(socket.AF_UNIX)
+        s.connect(os.path.join(self.dir, "ctl.sock"))
+        return Conn(s)
+
+    def start(self, taps=(), mptcp=False, spin=50, resolv=None, sysctls=(),
+              mem=0, cmdline=b""):
+        c = self.ctl
+        self.info = c.hello()
+        c.ask(EVENTS, struct.pack("<I", 0x3f))
+        devs = []
+        for t in taps:
+            f = t.split(",")
+            fd = open_tap(f[0])
+            c.ask(LINK_ADD, struct.pack("<II6sH", 1, 3, b"\0" * 6, 0), fd)
+            os.close(fd)
+            devs.append(f[1:])
+        self.release = c.ask(BOOT, struct.pack("<QII", mem, len(cmdline), 0) + cmdline).decode()
+        if abi_is_library(self.info):
+            c.link_up(1)
+            for i, d in enumerate(devs):
+                c.link_up(i + 2)
+                for a in d:
+                    if "/" in a:
+                        ip, n = a.split("/")
+                        c.addr_add(i + 2, ip, int(n))
+                    else:
+                        c.route_add(a)
+        for s in sysctls:
+            k, v = s.split("=", 1)
+            c.write_file("/proc/sys/" + k.replace(".", "/"), v)
+        r = (resolv or "").encode()
+        c.ask(GO, struct.pack("<IIII", 1 if mptcp else 0, spin, len(r), 0) + r)
+
+    def wait(self):
+        """the target's wait status"""
+        status = self.ctl.next_event(EV_EXIT)[2]
+        try:
+            while True:
+                self.ctl.step()
+        except (EOFError, ConnectionError):
+            pass
+        _, st = os.waitpid(self.pid, 0)
+        self.host_status = st
+        self.clean()
+        return status
+
+    def clean(self):
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def abi_is_library(info):
+    return info["abi"] != 4
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--abi", default="host")
+    p.add_argument("--stack")
+    p.add_argument("--tap", action="append", default=[])
+    p.add_argument("--mptcp", action="store_true")
+    p.add_argument("--spin", type=int, default=50)
+    p.add_argument("--resolv")
+    p.add_argument("--stats", action="store_true")
+    p.add_argument("--sysctl", action="append", default=[])
+    p.add_argument("--uid", type=int)
+    p.add_argument("--log", action="store_true")
+    p.add_argument("cmd", nargs="+")
+    a = p.parse_args()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    h = Host(a.cmd, abi=a.abi, lib=a.stack, uid=a.uid)
+    try:
+        h.start(a.tap, a.mptcp, a.spin, a.resolv, a.sysctl)
+        try:
+            e = h.ctl.next_event(EV_EXIT)
+        except EOFError:
+            sys.exit("lklhost is gone: %r" % (os.waitpid(h.pid, 0),))
+        if a.stats:
+            h.ctl.events.append(e)
+            sys.stderr.write(h.ctl.ask(STATS).decode())
+        else:
+            h.ctl.events.append(e)
+        if a.log:
+            sys.stderr.write(open(h.dir + "/log").read())
+        status = h.wait()
+        for e in h.ctl.events:
+            if e[0] == EV_WARN:
+                sys.stderr.write("warning: %s\n" % e[3])
+        if h.host_status:
+            sys.stderr.write("lklhost ended with wait status %#x\n" % h.host_status)
+        sys.exit(os.waitstatus_to_exitcode(status) % 256)
+    finally:
+        h.clean()
+
+
+if __name__ == "__main__":
+    main()
