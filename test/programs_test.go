@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -286,7 +287,7 @@ func TestTransparency(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := s.onTap("sh", "-c", `cat; pwd; echo "$MARK"; echo err >&2; env | grep -ciE '^(lkl|LD_)'; ls -l /proc/self/fd | grep -c -- '->'`)
+	cmd := s.onTap("sh", "-c", `cat; pwd; echo "$MARK"; echo err >&2; env | grep -ciE '^(lkl|LD_)'; umask; ulimit -n; ps -o ni= -p $$`)
 	cmd.Stdin = strings.NewReader("in\n")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "MARK=mark")
@@ -295,6 +296,16 @@ func TestTransparency(t *testing.T) {
 	want, got := testutil.Run(t, limit, bare), testutil.Run(t, limit, cmd)
 	if got.Stdout != want.Stdout || got.Stderr != want.Stderr || got.Status != want.Status {
 		t.Errorf("under lklrun: %v\nwithout: %v", got, want)
+	}
+
+	// Descriptors of ours are not in the target.
+	fds := []string{"sh", "-c", "ls -l /proc/self/fd | grep -o '[0-9]* -> .*'"}
+	const own = "/proc/[0-9]+/fd" // what ls reads
+	for _, line := range lines(testutil.OK(t, limit, s.onTap(fds...))) {
+		number, _, _ := strings.Cut(line, " ")
+		if number > "2" && !regexp.MustCompile(own).MatchString(line) {
+			t.Errorf("the target has a descriptor that is not its own: %s", line)
+		}
 	}
 }
 
