@@ -346,7 +346,7 @@ func TestFullDisk(t *testing.T) {
 	t.Run("full while it runs", func(t *testing.T) {
 		mount(t, "/run/lklrun", "1m")
 		before := testutil.Take(t, s.server)
-		k := s.talk("--if", "tap:new0,ip=10.75.0.1/24")
+		k := s.in(t).talk("--if", "tap:new0,ip=10.75.0.1/24")
 		k.say("1")
 		_ = exec.Command("cp", "/dev/zero", "/run/lklrun/full").Run() // ends when it is full
 		lklctl(t, "-n", k.name, "sysctl", "-w", "net.ipv4.ip_default_ttl=63")

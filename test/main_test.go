@@ -71,6 +71,13 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
+// in is the site for a subtest.
+func (s *site) in(t *testing.T) *site {
+	sub := *s
+	sub.t = t
+	return &sub
+}
+
 // web starts the server's nginx.
 func (s *site) web(c testutil.Nginx) {
 	s.t.Helper()
