@@ -5,8 +5,8 @@
 // right on the host is needed. TCP and UDP end here and are carried on by the
 // host's kernel.
 //
-// It is github.com/containers/gvisor-tap-vsock, with everything that a machine
-// would ask it by DHCP told to the stack beforehand. The build tag nogateway
+// Its router is gvisor.dev/gvisor's network stack; everything that a machine
+// would ask by DHCP is told to the stack beforehand. The build tag nogateway
 // leaves it out.
 package gateway
 

@@ -9,6 +9,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -19,11 +20,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/lklrun/lklrun/internal/testutil"
-	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
 )
 
@@ -57,9 +58,14 @@ func TestAround(t *testing.T) {
 // client is the stack's side: here the host's kernel in a namespace of its own,
 // a tap there, and the frames carried between tap and gateway.
 func client(t testing.TB, cfg Config) *testutil.Netns {
+	ns, _ := closable(t, cfg)
+	return ns
+}
+
+// closable is client, and what ends the stack's side and then the gateway.
+func closable(t testing.TB, cfg Config) (*testutil.Netns, func()) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	g, end, err := Start(ctx, cfg, slog.New(slog.DiscardHandler))
+	g, end, err := Start(context.Background(), cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,11 +106,10 @@ func client(t testing.TB, cfg Config) *testutil.Netns {
 	up, down := make(chan struct{}), make(chan struct{})
 	go carry(end, tap, up)
 	go carry(tap, end, down)
-	t.Cleanup(func() {
+	stop := sync.OnceFunc(func() {
 		tap.Close()
 		end.Close()
 		g.Close()
-		cancel()
 		for _, c := range []chan struct{}{up, down} {
 			select {
 			case <-c:
@@ -113,7 +118,8 @@ func client(t testing.TB, cfg Config) *testutil.Netns {
 			}
 		}
 	})
-	return ns
+	t.Cleanup(stop)
+	return ns, stop
 }
 
 // serve serves data over HTTP on address of the host.
@@ -161,6 +167,7 @@ func httpClient(t testing.TB, ns *testutil.Netns) *http.Client {
 func TestHTTP(t *testing.T) {
 	testutil.Need(t, "ip")
 	testutil.Host.Addr(t, "lo", "10.99.0.1/32")
+	defer testutil.Host.Run(t, "ip", "addr", "del", "10.99.0.1/32", "dev", "lo")
 	data := make([]byte, 8<<20)
 	rand.Read(data)
 	sum := fmt.Sprintf("%x", sha256.Sum256(data))
@@ -192,6 +199,181 @@ func TestHTTP(t *testing.T) {
 		if back, err := io.ReadAll(resp.Body); err != nil || string(back) != sum {
 			t.Errorf("posted to %s: %s, %v; want %s", url, back, err, sum)
 		}
+	}
+}
+
+// What the stack had sent when it ended reaches the peer, however slow that is
+// to read; an end of file tells that it is all.
+func TestDrain(t *testing.T) {
+	testutil.Need(t, "ip")
+	cfg := Default(0)
+	ns, stop := closable(t, cfg)
+	l := testutil.Host.Listen(t, "127.0.0.1:0")
+	conn, err := dialer(t, ns)(t.Context(), "tcp", fmt.Sprintf("%s:%d", cfg.Host, l.Addr().(*net.TCPAddr).Port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	// More than the host's two sockets take before anybody reads, so that some
+	// stays behind in the gateway; no more than that acknowledges.
+	data := make([]byte, 4<<20)
+	rand.Read(data)
+	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.(*net.TCPConn).SetLinger(10); err != nil { // Close returns when all is acknowledged
+		t.Fatal(err)
+	}
+	conn.Close()
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		stop()
+	}()
+	if err := peer.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(peer)
+	if err != nil || !bytes.Equal(got, data) {
+		t.Errorf("%d bytes arrived of %d: %v", len(got), len(data), err)
+	}
+	<-stopped
+}
+
+// Half a connection may end before the other; a reset on one side is one on the
+// other.
+func TestEnds(t *testing.T) {
+	testutil.Need(t, "ip")
+	cfg := Default(0)
+	ns := client(t, cfg)
+	l := testutil.Host.Listen(t, "127.0.0.1:0")
+	address := fmt.Sprintf("%s:%d", cfg.Host, l.Addr().(*net.TCPAddr).Port)
+	pair := func() (*net.TCPConn, *net.TCPConn) {
+		conn, err := dialer(t, ns)(t.Context(), "tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		peer, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []net.Conn{conn, peer} {
+			if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { c.Close() })
+		}
+		return conn.(*net.TCPConn), peer.(*net.TCPConn)
+	}
+	conn, peer := pair()
+	fmt.Fprint(conn, "question")
+	conn.CloseWrite()
+	if b, err := io.ReadAll(peer); err != nil || string(b) != "question" {
+		t.Errorf("%q, %v", b, err)
+	}
+	fmt.Fprint(peer, "answer")
+	peer.CloseWrite()
+	if b, err := io.ReadAll(conn); err != nil || string(b) != "answer" {
+		t.Errorf("%q, %v", b, err)
+	}
+	for range 2 {
+		conn, peer = pair()
+		peer.SetLinger(0)
+		peer.Close()
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+			t.Errorf("the host's reset: %v", err)
+		}
+		conn, peer = pair()
+		conn.SetLinger(0)
+		conn.Close()
+		if _, err := peer.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
+			t.Errorf("the stack's reset: %v", err)
+		}
+	}
+}
+
+// Many connections at once: none waits for a SYN to come again.
+func TestMany(t *testing.T) {
+	testutil.Need(t, "ip")
+	cfg := Default(0)
+	ns := client(t, cfg)
+	url := fmt.Sprintf("http://%s:%d/", cfg.Host, serve(t, "127.0.0.1", []byte("data")))
+	began := time.Now()
+	var wg sync.WaitGroup
+	for range 100 {
+		wg.Go(func() {
+			resp, err := httpClient(t, ns).Get(url)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer resp.Body.Close()
+			if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "data" {
+				t.Errorf("%q, %v", b, err)
+			}
+		})
+	}
+	wg.Wait()
+	if d := time.Since(began); d > 3*time.Second {
+		t.Errorf("a hundred connections took %v", d)
+	}
+}
+
+func TestUDP(t *testing.T) {
+	testutil.Need(t, "ip")
+	cfg := Default(0)
+	ns := client(t, cfg)
+	echo, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { echo.Close() })
+	go func() {
+		b := make([]byte, 1<<16)
+		for {
+			n, from, err := echo.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			_, _ = echo.WriteTo(b[:n], from)
+		}
+	}()
+	conn, err := dialer(t, ns)(t.Context(), "udp", fmt.Sprintf("%s:%d", cfg.Host, echo.LocalAddr().(*net.UDPAddr).Port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{0, 1, 1400, 9000, 60000} {
+		data := make([]byte, size)
+		rand.Read(data)
+		if _, err := conn.Write(data); err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 1<<16)
+		if n, err := conn.Read(b); err != nil || !bytes.Equal(b[:n], data) {
+			t.Errorf("%d bytes: %d came back, %v", size, n, err)
+		}
+	}
+}
+
+// The gateway answers pings of itself, and pretends for nobody else.
+func TestPing(t *testing.T) {
+	testutil.Need(t, "ip", "ping")
+	cfg := Default(0)
+	ns := client(t, cfg)
+	ns.Run(t, "ping", "-c1", "-W5", cfg.Gateway.String())
+	if out, err := ns.Command("ping", "-c1", "-W1", "192.0.2.77").CombinedOutput(); err == nil {
+		t.Errorf("an address that nobody asked answers:\n%s", out)
 	}
 }
 
@@ -236,44 +418,26 @@ func TestDNS(t *testing.T) {
 	cfg := Default(0)
 	dial := dialer(t, client(t, cfg))
 	for _, network := range []string{"udp", "tcp"} {
-		got := ask(t, dial, network, net.JoinHostPort(cfg.Gateway.String(), "53"), "www.lklrun.example.")
+		got := query(t, dial, network, net.JoinHostPort(cfg.Gateway.String(), "53"), "www.lklrun.example.")
 		if got != netip.AddrFrom4([4]byte{10, 99, 0, 1}) {
 			t.Errorf("over %s: %v", network, got)
 		}
 	}
 }
 
-// ask sends one query for the IPv4 address of name and returns the answer.
-func ask(t *testing.T, dial func(context.Context, string, string) (net.Conn, error), network, server, name string) netip.Addr {
+// query asks for the IPv4 address of name.
+func query(t *testing.T, dial func(context.Context, string, string) (net.Conn, error), network, server, name string) netip.Addr {
 	t.Helper()
+	r := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return dial(ctx, network, server)
+	}}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	conn, err := dial(ctx, network, server)
-	if err != nil {
-		t.Fatal(err)
+	addrs, err := r.LookupNetIP(ctx, "ip4", name)
+	if err != nil || len(addrs) != 1 {
+		t.Fatalf("%s over %s: %v, %v", name, network, addrs, err)
 	}
-	defer conn.Close()
-	deadline, _ := ctx.Deadline()
-	if err := conn.SetDeadline(deadline); err != nil {
-		t.Fatal(err)
-	}
-	q := new(dns.Msg).SetQuestion(name, dns.TypeA)
-	c := &dns.Conn{Conn: conn}
-	if err := c.WriteMsg(q); err != nil {
-		t.Fatal(err)
-	}
-	m, err := c.ReadMsg()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, rr := range m.Answer {
-		if a, ok := rr.(*dns.A); ok {
-			addr, _ := netip.AddrFromSlice(a.A.To4())
-			return addr
-		}
-	}
-	t.Fatalf("no address in %v", m)
-	return netip.Addr{}
+	return addrs[0].Unmap()
 }
 
 // As large a frame as is allowed passes, and a link that is busy both ways

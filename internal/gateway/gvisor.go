@@ -7,67 +7,157 @@ package gateway
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
-	"sync/atomic"
+	"strconv"
+	"sync"
+	"time"
 
-	"github.com/containers/gvisor-tap-vsock/pkg/types"
-	"github.com/containers/gvisor-tap-vsock/pkg/virtualnetwork"
-	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/network/arp"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/icmp"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
 )
 
-// Available says that this lklrun has the gateway.
+// Available: this lklrun has the gateway.
 const Available = true
 
-// mac is the gateway's own Ethernet address, a locally administered one.
-const mac = "02:6c:6b:6c:00:01"
+const (
+	nic = 1
 
-// bufferSize holds some of the largest frames each way. Beyond the host's
-// limits (net.core.wmem_max) it is cut down without an error.
-const bufferSize = 4 << 20
+	// maxConnecting bounds the connections that wait for the host's connect().
+	// A SYN beyond it is dropped, and comes again.
+	maxConnecting = 1024
+
+	// connectLimit is as long as Linux tries by default (tcp_syn_retries, 6).
+	connectLimit = 127 * time.Second
+
+	// drainLimit bounds the wait at the end for what the stack has sent and the
+	// host's sockets have not taken yet.
+	drainLimit = 3 * time.Second
+
+	// bufferSize holds some of the largest frames each way. Beyond the host's
+	// limits (net.core.wmem_max) it is cut down without an error.
+	bufferSize = 4 << 20
+)
 
 // Gateway is a running gateway.
 type Gateway struct {
-	conn net.Conn
-	done chan struct{}
+	cfg    Config
+	log    *slog.Logger
+	ctx    context.Context // of everything it does for the stack
+	cancel context.CancelFunc
+	link   *link
+	stack  *stack.Stack
+	dns    *resolver
+
+	mu      sync.Mutex
+	relays  map[*relay]struct{}
+	sending sync.WaitGroup // relays from the stack to the host
 }
 
 // Start runs a gateway until Close, and returns the stack's end of its link: a
 // socket with a frame a message.
-func Start(ctx context.Context, cfg Config, log *slog.Logger) (*Gateway, *os.File, error) {
-	quiet(log)
-	vn, err := virtualnetwork.New(&types.Configuration{
-		MTU:               cfg.MTU,
-		Subnet:            cfg.Address.Masked().String(),
-		GatewayIP:         cfg.Gateway.String(),
-		GatewayMacAddress: mac,
-		NAT:               map[string]string{cfg.Host.String(): "127.0.0.1"},
-		GatewayVirtualIPs: []string{cfg.Host.String()},
-		Ec2MetadataAccess: true, // what the user's host reaches, the target does
-		Protocol:          types.BessProtocol,
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("starting the user-mode gateway: %w", err)
-	}
+func Start(_ context.Context, cfg Config, log *slog.Logger) (*Gateway, *os.File, error) {
 	conn, end, err := pair()
 	if err != nil {
 		return nil, nil, fmt.Errorf("starting the user-mode gateway: %w", err)
 	}
-	g := &Gateway{conn: conn, done: make(chan struct{})}
-	go func() {
-		defer close(g.done)
-		_ = vn.AcceptBess(ctx, conn) // ends with an error whenever the link does
-	}()
+	g := &Gateway{
+		cfg: cfg, log: log, relays: map[*relay]struct{}{},
+		link: newLink(conn, cfg), dns: newResolver(resolvConf),
+	}
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	if err := g.route(); err != nil {
+		conn.Close()
+		end.Close()
+		g.cancel()
+		return nil, nil, fmt.Errorf("starting the user-mode gateway: %w", err)
+	}
+	go g.link.receive()
 	return g, end, nil
 }
 
-// Close ends the gateway's link.
+// route makes the router: it takes packets to any address and answers for all.
+func (g *Gateway) route() error {
+	s := stack.New(stack.Options{
+		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, arp.NewProtocol},
+		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol, icmp.NewProtocol4},
+	})
+	sack := tcpip.TCPSACKEnabled(true)
+	adapt := tcpip.TCPModerateReceiveBufferOption(true)
+	for _, o := range []tcpip.SettableTransportProtocolOption{&sack, &adapt} {
+		if err := s.SetTransportProtocolOption(tcp.ProtocolNumber, o); err != nil {
+			return fmt.Errorf("setting a TCP option: %v", err)
+		}
+	}
+	s.SetTransportProtocolHandler(tcp.ProtocolNumber, tcp.NewForwarder(s, 0, maxConnecting, g.connect).HandlePacket)
+	s.SetTransportProtocolHandler(udp.ProtocolNumber, udp.NewForwarder(s, g.associate).HandlePacket)
+	if err := s.CreateNIC(nic, g.link); err != nil {
+		return fmt.Errorf("making its interface: %v", err)
+	}
+	for _, a := range []netip.Addr{g.cfg.Gateway, g.cfg.Host} {
+		address := tcpip.ProtocolAddress{
+			Protocol:          ipv4.ProtocolNumber,
+			AddressWithPrefix: tcpip.AddressWithPrefix{Address: tcpip.AddrFrom4(a.As4()), PrefixLen: g.cfg.Address.Bits()},
+		}
+		if err := s.AddProtocolAddress(nic, address, stack.AddressProperties{}); err != nil {
+			return fmt.Errorf("giving it the address %v: %v", a, err)
+		}
+	}
+	if err := s.SetPromiscuousMode(nic, true); err != nil {
+		return fmt.Errorf("taking packets to all addresses: %v", err)
+	}
+	if err := s.SetSpoofing(nic, true); err != nil {
+		return fmt.Errorf("answering for all addresses: %v", err)
+	}
+	subnet := tcpip.AddressWithPrefix{Address: tcpip.AddrFrom4(g.cfg.Address.Addr().As4()), PrefixLen: g.cfg.Address.Bits()}.Subnet()
+	s.SetRouteTable([]tcpip.Route{{Destination: subnet, NIC: nic}})
+	g.stack = s
+	return nil
+}
+
+// destination is the host's address for what the stack calls addr:port.
+func (g *Gateway) destination(addr tcpip.Address, port uint16) string {
+	a, _ := netip.AddrFromSlice(addr.AsSlice())
+	if a == g.cfg.Host {
+		a = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	return net.JoinHostPort(a.String(), strconv.Itoa(int(port)))
+}
+
+// isDNS tells whether addr:port is the gateway's own name server.
+func (g *Gateway) isDNS(addr tcpip.Address, port uint16) bool {
+	return port == dnsPort && addr == tcpip.AddrFrom4(g.cfg.Gateway.As4())
+}
+
+// Close ends the gateway, once the stack is gone: what it had sent still goes
+// out to the host's sockets, within a limit.
 func (g *Gateway) Close() {
-	g.conn.Close()
-	<-g.done
+	g.link.close()
+	g.mu.Lock()
+	for r := range g.relays {
+		r.lastCall()
+	}
+	g.mu.Unlock()
+	sent := make(chan struct{})
+	go func() {
+		g.sending.Wait()
+		close(sent)
+	}()
+	select {
+	case <-sent:
+	case <-time.After(drainLimit):
+		g.log.Debug("the gateway could not send everything in time")
+	}
+	g.cancel()
+	g.stack.Close()
 }
 
 // pair makes the link: our end as a connection, the other as a descriptor.
@@ -79,7 +169,7 @@ func pair() (net.Conn, *os.File, error) {
 	for _, fd := range fds {
 		for force, opt := range map[int]int{unix.SO_SNDBUFFORCE: unix.SO_SNDBUF, unix.SO_RCVBUFFORCE: unix.SO_RCVBUF} {
 			if unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, bufferSize) != nil {
-				_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, opt, bufferSize)
+				_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, opt, bufferSize) // smaller is slower, no more
 			}
 		}
 	}
@@ -92,25 +182,4 @@ func pair() (net.Conn, *os.File, error) {
 		return nil, nil, fmt.Errorf("making its link: %w", err)
 	}
 	return conn, end, nil
-}
-
-var quieted atomic.Bool
-
-// quiet leads the library's own log, which is logrus' global one, to ours.
-func quiet(log *slog.Logger) {
-	if quieted.Swap(true) {
-		return
-	}
-	logrus.SetOutput(io.Discard)
-	logrus.SetLevel(logrus.ErrorLevel)
-	logrus.AddHook(hook{log})
-}
-
-type hook struct{ log *slog.Logger }
-
-func (hook) Levels() []logrus.Level { return logrus.AllLevels }
-
-func (h hook) Fire(e *logrus.Entry) error {
-	h.log.Debug("gateway", "message", e.Message)
-	return nil
 }

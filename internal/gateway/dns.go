@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !nogateway
+
+package gateway
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+)
+
+const (
+	dnsPort    = 53
+	dnsHeader  = 12 // RFC 1035, 4.1.1
+	resolvConf = "/etc/resolv.conf"
+
+	// queryLimit bounds the wait for one server's answer; programs ask again
+	// after five seconds.
+	queryLimit = 2 * time.Second
+)
+
+// resolver passes queries on to the host's name servers as they are, so that
+// answers of every kind come back. The servers may be such as only the host
+// itself can reach (127.0.0.53).
+type resolver struct {
+	path string
+
+	mu      sync.Mutex
+	changed time.Time // of the file, when it was read
+	servers []netip.AddrPort
+}
+
+func newResolver(path string) *resolver { return &resolver{path: path} }
+
+// current returns the name servers in the host's resolv.conf of this moment.
+func (r *resolver) current() []netip.AddrPort {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	st, err := os.Stat(r.path)
+	if err == nil && st.ModTime().Equal(r.changed) && r.servers != nil {
+		return r.servers
+	}
+	r.servers = nil
+	if err == nil {
+		r.changed = st.ModTime()
+		if text, err := os.ReadFile(r.path); err == nil {
+			r.servers = nameServers(string(text))
+		}
+	}
+	if len(r.servers) == 0 { // resolv.conf(5): then the one on this machine
+		r.servers = []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), dnsPort)}
+	}
+	return r.servers
+}
+
+func nameServers(text string) []netip.AddrPort {
+	var all []netip.AddrPort
+	for line := range strings.Lines(text) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == "nameserver" {
+			if a, err := netip.ParseAddr(f[1]); err == nil {
+				all = append(all, netip.AddrPortFrom(a, dnsPort))
+			}
+		}
+	}
+	return all
+}
+
+// dialTCP connects to the first name server that takes it.
+func (r *resolver) dialTCP(ctx context.Context) (net.Conn, error) {
+	var errs []error
+	for _, s := range r.current() {
+		d := net.Dialer{Timeout: queryLimit, KeepAlive: -1}
+		conn, err := d.DialContext(ctx, "tcp", s.String())
+		if err == nil {
+			return conn, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+// exchange asks one server after the other, and returns the first answer that
+// is one; when there is none, an answer that says so.
+func (r *resolver) exchange(ctx context.Context, query []byte) []byte {
+	answer := serverFailure(query)
+	for _, s := range r.current() {
+		got, err := ask(ctx, s, query)
+		if err != nil {
+			continue
+		}
+		answer = got
+		if rcode := got[3] & 0xf; rcode != 2 && rcode != 5 { // SERVFAIL, REFUSED
+			break
+		}
+	}
+	return answer
+}
+
+// ask sends query to one server and waits for its answer.
+func ask(ctx context.Context, server netip.AddrPort, query []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryLimit)
+	defer cancel()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "udp", server.String())
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if _, err := conn.Write(query); err != nil {
+		return nil, err
+	}
+	b := make([]byte, maxDatagram)
+	for {
+		n, err := conn.Read(b)
+		if err != nil {
+			return nil, err
+		}
+		// Of an earlier query, or no DNS at all: not what was asked for.
+		if n >= dnsHeader && binary.BigEndian.Uint16(b) == binary.BigEndian.Uint16(query) {
+			return b[:n], nil
+		}
+	}
+}
+
+// serverFailure is the query turned into an answer with response code 2
+// (RFC 1035, 4.1.1).
+func serverFailure(query []byte) []byte {
+	a := append([]byte(nil), query...)
+	a[2] |= 0x80                // QR
+	a[3] = a[3]&0x70 | 0x80 | 2 // RA, SERVFAIL
+	return a
+}
+
+// answer serves the queries from one of the stack's ports.
+func (g *Gateway) answer(in *gonet.UDPConn) {
+	defer in.Close()
+	b := make([]byte, maxDatagram)
+	for g.ctx.Err() == nil {
+		if err := in.SetReadDeadline(time.Now().Add(idleLimit)); err != nil {
+			return
+		}
+		n, err := in.Read(b)
+		if err != nil {
+			return
+		}
+		if n < dnsHeader || b[2]&0x80 != 0 { // no query
+			continue
+		}
+		query := append([]byte(nil), b[:n]...)
+		go func() {
+			_, _ = in.Write(g.dns.exchange(g.ctx, query)) // lost, as on a wire
+		}()
+	}
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !nogateway
+
+package gateway
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"gvisor.dev/gvisor/pkg/buffer"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+)
+
+// mac is the gateway's own Ethernet address, a locally administered one.
+var mac = tcpip.LinkAddress([]byte{0x02, 'l', 'k', 'l', 0, 1})
+
+// link is the router's network device: frames over a socket that keeps them
+// apart. A full socket makes the router wait, so nothing is ever dropped
+// between the two stacks.
+type link struct {
+	conn net.Conn
+	cfg  Config
+	mtu  atomic.Uint32
+
+	mu         sync.Mutex
+	dispatcher stack.NetworkDispatcher
+
+	writing sync.Mutex
+	frame   []byte // being written
+
+	received sync.WaitGroup
+}
+
+func newLink(conn net.Conn, cfg Config) *link {
+	l := &link{conn: conn, cfg: cfg, frame: make([]byte, 0, cfg.MTU+header.EthernetMinimumSize)}
+	l.mtu.Store(uint32(cfg.MTU))
+	l.received.Add(1)
+	return l
+}
+
+// receive hands frames to the router until the link is closed.
+func (l *link) receive() {
+	defer l.received.Done()
+	frame := make([]byte, header.EthernetMinimumSize+1<<16)
+	for {
+		n, err := l.conn.Read(frame)
+		if err != nil || n == 0 {
+			return
+		}
+		l.deliver(frame[:n])
+	}
+}
+
+func (l *link) deliver(frame []byte) {
+	if len(frame) < header.EthernetMinimumSize {
+		return
+	}
+	eth := header.Ethernet(frame)
+	if dst := eth.DestinationAddress(); dst != mac && !header.IsMulticastEthernetAddress(dst) {
+		return
+	}
+	if eth.Type() == header.IPv4ProtocolNumber && l.echoElsewhere(frame[header.EthernetMinimumSize:]) {
+		return
+	}
+	l.mu.Lock()
+	d := l.dispatcher
+	l.mu.Unlock()
+	if d == nil {
+		return
+	}
+	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{
+		Payload: buffer.MakeWithData(frame[header.EthernetMinimumSize:]),
+	})
+	// The sender pads short frames or not; the checksum is trusted, for the
+	// frame has crossed no wire.
+	d.DeliverNetworkPacket(eth.Type(), pkt)
+	pkt.DecRef()
+}
+
+// echoElsewhere tells whether packet is a ping of anybody but the gateway. The
+// router would answer it as it answers for all addresses, and say that machines
+// live which it never asked.
+func (l *link) echoElsewhere(packet []byte) bool {
+	ip := header.IPv4(packet)
+	if len(packet) < header.IPv4MinimumSize || ip.TransportProtocol() != header.ICMPv4ProtocolNumber {
+		return false
+	}
+	dst := netip.AddrFrom4([4]byte(packet[16:20]))
+	return dst != l.cfg.Gateway && dst != l.cfg.Host
+}
+
+func (l *link) close() {
+	l.conn.Close()
+	l.received.Wait()
+}
+
+// WritePackets sends frames.
+func (l *link) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	n := 0
+	for _, pkt := range pkts.AsSlice() {
+		src := mac
+		if pkt.EgressRoute.LocalLinkAddress != "" {
+			src = pkt.EgressRoute.LocalLinkAddress
+		}
+		f := append(l.frame[:0], pkt.EgressRoute.RemoteLinkAddress...)
+		f = append(f, src...)
+		f = binary.BigEndian.AppendUint16(f, uint16(pkt.NetworkProtocolNumber))
+		for _, part := range pkt.AsSlices() {
+			f = append(f, part...)
+		}
+		if _, err := l.conn.Write(f); err != nil {
+			return n, &tcpip.ErrClosedForSend{}
+		}
+		n++
+	}
+	return n, nil
+}
+
+// Attach, and what follows, is what the router asks of a device.
+func (l *link) Attach(d stack.NetworkDispatcher) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dispatcher = d
+}
+
+func (l *link) IsAttached() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dispatcher != nil
+}
+
+func (l *link) MTU() uint32                             { return l.mtu.Load() }
+func (l *link) SetMTU(mtu uint32)                       { l.mtu.Store(mtu) }
+func (l *link) MaxHeaderLength() uint16                 { return header.EthernetMinimumSize }
+func (l *link) LinkAddress() tcpip.LinkAddress          { return mac }
+func (l *link) SetLinkAddress(tcpip.LinkAddress)        {}
+func (l *link) Wait()                                   {}
+func (l *link) Close()                                  {}
+func (l *link) SetOnCloseAction(func())                 {}
+func (l *link) ARPHardwareType() header.ARPHardwareType { return header.ARPHardwareEther }
+func (l *link) AddHeader(*stack.PacketBuffer)           {}
+func (l *link) ParseHeader(*stack.PacketBuffer) bool    { return true }
+func (l *link) Capabilities() stack.LinkEndpointCapabilities {
+	return stack.CapabilityResolutionRequired | stack.CapabilityRXChecksumOffload
+}

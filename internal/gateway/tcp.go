@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !nogateway
+
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/waiter"
+)
+
+// copyBuffers are for data on its way between the two sides of a connection.
+var copyBuffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
+
+// relay is a TCP connection of the stack and the host's that carries it on.
+type relay struct {
+	stack    *gonet.TCPConn
+	endpoint tcpip.Endpoint // of stack
+	host     *net.TCPConn
+}
+
+// connect takes a connection of the stack's: first the host connects, then the
+// stack's SYN is answered, so that the stack sees the outcome of both.
+func (g *Gateway) connect(req *tcp.ForwarderRequest) {
+	id := req.ID()
+	ctx, cancel := context.WithTimeout(g.ctx, connectLimit)
+	defer cancel()
+	var (
+		conn net.Conn
+		err  error
+	)
+	if g.isDNS(id.LocalAddress, id.LocalPort) {
+		conn, err = g.dns.dialTCP(ctx)
+	} else {
+		// No keep-alive of ours: whether there is one is for the stack to say.
+		d := net.Dialer{KeepAlive: -1}
+		conn, err = d.DialContext(ctx, "tcp", g.destination(id.LocalAddress, id.LocalPort))
+	}
+	if err != nil {
+		g.log.Debug("gateway: connecting", "error", err)
+		// No answer at all where the host had none either.
+		req.Complete(!errors.Is(err, context.DeadlineExceeded) && !isTimeout(err))
+		return
+	}
+	var wq waiter.Queue
+	ep, terr := req.CreateEndpoint(&wq)
+	req.Complete(false)
+	if terr != nil {
+		g.log.Debug("gateway: accepting", "error", terr)
+		reset(conn.(*net.TCPConn)) // the stack has given it up meanwhile
+		return
+	}
+	r := &relay{stack: gonet.NewTCPConn(&wq, ep), endpoint: ep, host: conn.(*net.TCPConn)}
+	if !g.add(r) {
+		r.abort()
+		return
+	}
+	sent := make(chan struct{})
+	go func() {
+		defer g.sending.Done()
+		defer close(sent)
+		r.send()
+	}()
+	r.receive()
+	<-sent
+	g.remove(r)
+	r.stack.Close()
+	r.host.Close()
+}
+
+func isTimeout(err error) bool {
+	var ne net.Error
+	return errors.As(err, &ne) && ne.Timeout()
+}
+
+func (g *Gateway) add(r *relay) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.ctx.Err() != nil {
+		return false
+	}
+	g.relays[r] = struct{}{}
+	g.sending.Add(1)
+	return true
+}
+
+func (g *Gateway) remove(r *relay) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.relays, r)
+}
+
+// send carries what the stack sends to the host, to the end of either.
+func (r *relay) send() {
+	if err := carry(r.host, r.stack); err != nil {
+		r.abort()
+		return
+	}
+	_ = r.host.CloseWrite() // fails when the other direction was reset
+}
+
+// receive carries what the host receives to the stack.
+func (r *relay) receive() {
+	if err := carry(r.stack, r.host); err != nil {
+		r.abort()
+		return
+	}
+	_ = r.stack.CloseWrite()
+}
+
+// carry copies until end-of-file; an error, on either side, is a reset.
+func carry(to io.Writer, from io.Reader) error {
+	b := copyBuffers.Get().(*[]byte)
+	defer copyBuffers.Put(b)
+	for {
+		n, err := from.Read(*b)
+		if n > 0 {
+			if _, werr := to.Write((*b)[:n]); werr != nil {
+				return werr
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// abort resets both sides: an end on one that was no orderly one must not look
+// orderly on the other.
+func (r *relay) abort() {
+	r.endpoint.Abort()
+	reset(r.host)
+}
+
+// reset closes a connection with RST instead of FIN.
+func reset(conn *net.TCPConn) {
+	_ = conn.SetLinger(0) // fails when it is closed already
+	conn.Close()
+}
+
+// lastCall lets send read what the stack sent before it went away, and no more.
+func (r *relay) lastCall() {
+	_ = r.stack.CloseRead()
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !nogateway
+
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+	"gvisor.dev/gvisor/pkg/waiter"
+)
+
+// idleLimit is how long a pair of UDP ports is remembered without traffic: what
+// RFC 4787, REQ-5, asks of an address translator at least.
+const idleLimit = 2 * time.Minute
+
+// maxDatagram is the largest payload of UDP over IPv4.
+const maxDatagram = 65507
+
+// associate takes the first datagram of a pair of the stack's ports. It is
+// called in the router's receive path, so it only starts things.
+func (g *Gateway) associate(req *udp.ForwarderRequest) {
+	id := req.ID()
+	var wq waiter.Queue
+	ep, terr := req.CreateEndpoint(&wq)
+	if terr != nil {
+		g.log.Debug("gateway: taking a datagram", "error", terr)
+		return
+	}
+	in := gonet.NewUDPConn(&wq, ep)
+	if g.isDNS(id.LocalAddress, id.LocalPort) {
+		go g.answer(in)
+		return
+	}
+	out, err := net.Dial("udp", g.destination(id.LocalAddress, id.LocalPort))
+	if err != nil {
+		g.log.Debug("gateway: sending a datagram", "error", err)
+		in.Close()
+		return
+	}
+	a := &association{}
+	a.touch()
+	go a.carry(g.ctx, out, in)
+	go a.carry(g.ctx, in, out)
+}
+
+// association is a pair of ports, alive while either direction is used.
+type association struct{ last atomic.Int64 }
+
+func (a *association) touch() { a.last.Store(time.Now().UnixNano()) }
+
+// carry copies datagrams until the pair was idle for long, and closes both: the
+// other direction ends by that.
+func (a *association) carry(ctx context.Context, to, from net.Conn) {
+	defer to.Close()
+	defer from.Close()
+	b := make([]byte, maxDatagram)
+	for ctx.Err() == nil {
+		if err := from.SetReadDeadline(time.Unix(0, a.last.Load()).Add(idleLimit)); err != nil {
+			return
+		}
+		n, err := from.Read(b)
+		switch {
+		case errors.Is(err, unix.ECONNREFUSED): // of an earlier datagram
+			continue
+		case err != nil && isTimeout(err) && time.Since(time.Unix(0, a.last.Load())) < idleLimit:
+			continue // the other direction was used meanwhile
+		case err != nil:
+			return
+		}
+		a.touch()
+		// A datagram that cannot be sent is lost, as on a wire.
+		_, _ = to.Write(b[:n])
+	}
+}
