@@ -44,11 +44,7 @@ func Create(name string) (*Dir, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}
-	base := Root()
-	if err := makeRoot(base, os.Geteuid()); err != nil {
-		return nil, err
-	}
-	return create(base, name)
+	return create(Root(), name)
 }
 
 // CreateAny does the same with the first of base, base-2, base-3, ... that is
@@ -77,8 +73,9 @@ func CreateAny(base string) (*Dir, error) {
 	return nil, fmt.Errorf("%d instances called %s are running: choose a --name", tries, base)
 }
 
-// makeRoot makes the directory above the run directories. In /tmp anybody may
-// have been there first, so it must be ours alone.
+// makeRoot makes the directory above the run directories; the last run takes it
+// away again. In /tmp anybody may have been there first, so it must be ours
+// alone.
 func makeRoot(path string, uid int) error {
 	err := os.Mkdir(path, 0o700)
 	if err == nil {
@@ -87,20 +84,18 @@ func makeRoot(path string, uid int) error {
 	if !errors.Is(err, fs.ErrExist) {
 		return runDirError(path, err)
 	}
-	st, err := os.Lstat(path)
-	if err != nil {
-		return runDirError(path, err)
-	}
-	var sys unix.Stat_t
-	if err := unix.Lstat(path, &sys); err != nil {
-		return runDirError(path, err)
-	}
+	var st unix.Stat_t
+	err = unix.Lstat(path, &st)
 	switch {
-	case !st.IsDir():
+	case errors.Is(err, fs.ErrNotExist):
+		return nil // gone again: the caller will see
+	case err != nil:
+		return runDirError(path, err)
+	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
 		return fmt.Errorf("run directory %s: not a directory; remove it or set XDG_RUNTIME_DIR", path)
-	case int(sys.Uid) != uid:
-		return fmt.Errorf("run directory %s belongs to uid %d; set XDG_RUNTIME_DIR to a directory of your own", path, sys.Uid)
-	case st.Mode().Perm()&0o022 != 0:
+	case int(st.Uid) != uid:
+		return fmt.Errorf("run directory %s belongs to uid %d; set XDG_RUNTIME_DIR to a directory of your own", path, st.Uid)
+	case st.Mode&0o022 != 0:
 		return fmt.Errorf("run directory %s can be written by others; chmod 700 %s", path, path)
 	}
 	return nil
@@ -133,8 +128,14 @@ func create(base, name string) (*Dir, error) {
 	if n := len(filepath.Join(path, SocketFile)); n > 107 {
 		return nil, fmt.Errorf("run directory %s: the path of its control socket would have %d characters; at most 107 are possible, set XDG_RUNTIME_DIR to a shorter one", path, n)
 	}
-	for range 10 {
+	for range 100 {
+		if err := makeRoot(base, os.Geteuid()); err != nil {
+			return nil, err
+		}
 		err := os.Mkdir(path, 0o700)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the root was removed with the last run in it
+		}
 		old := errors.Is(err, fs.ErrExist)
 		if err != nil && !old {
 			return nil, runDirError(path, err)
@@ -152,6 +153,7 @@ func create(base, name string) (*Dir, error) {
 		case err != nil:
 			if !old {
 				_ = os.Remove(path)
+				_ = os.Remove(base) // other runs are in it: it stays
 			}
 			return nil, runDirError(path, err)
 		}
@@ -305,6 +307,7 @@ func (d *Dir) Remove() error {
 	if err != nil {
 		return fmt.Errorf("removing run directory: %w", err)
 	}
+	_ = os.Remove(filepath.Dir(d.Path)) // other runs are in it: it stays
 	return nil
 }
 

@@ -171,7 +171,7 @@ func TestRefusals(t *testing.T) {
 	if _, err := create(filepath.Join(base, strings.Repeat("d", 90)), "x"); err == nil || !strings.Contains(err.Error(), "107") {
 		t.Errorf("long path: %v", err)
 	}
-	if _, err := create(filepath.Join(base, "nowhere"), "x"); err == nil || !strings.Contains(err.Error(), "no such file") {
+	if _, err := create(filepath.Join(base, "no", "where"), "x"); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("missing root: %v", err)
 	}
 	open := filepath.Join(base, "open")
