@@ -93,8 +93,11 @@ func New(ctx context.Context, sock *net.UnixConn) (*Conn, error) {
 			<-c.done // all it said has been read then
 		}
 		c.Close()
-		if c.words != "" {
-			return nil, &RefusedError{c.words}
+		c.mu.Lock()
+		words := c.words
+		c.mu.Unlock()
+		if words != "" {
+			return nil, &RefusedError{words}
 		}
 		return nil, fmt.Errorf("greeting the stack host: %w", err)
 	}
