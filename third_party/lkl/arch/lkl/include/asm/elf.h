@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef _ASM_LKL_ELF_H
+#define _ASM_LKL_ELF_H
+
+/* No ELF is ever loaded; <linux/elf.h> wants the names. */
+#define elf_check_arch(x)	0
+#ifdef __x86_64__
+#define ELF_ARCH	EM_X86_64
+#else
+#define ELF_ARCH	EM_AARCH64
+#endif
+#define ELF_CLASS	ELFCLASS64
+#define ELF_DATA	ELFDATA2LSB
+#define ELF_NGREG	1
+#define ELF_EXEC_PAGESIZE	PAGE_SIZE
+#define ELF_HWCAP	0
+#define ELF_PLATFORM	NULL
+
+typedef unsigned long elf_greg_t;
+typedef elf_greg_t elf_gregset_t[ELF_NGREG];
+typedef unsigned long elf_fpregset_t;
+
+#endif

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Between the kernel and the host library. Both include this file, so it uses
+ * nothing but C.
+ *
+ * lklk_*() is what the library calls, always as owner of the CPU;
+ * lklh_*() is what the kernel calls.
+ */
+#ifndef _ASM_LKL_HOST_H
+#define _ASM_LKL_HOST_H
+
+/* Bits of lkl_irq_pending, set with lklh atomics by any thread */
+#define LKL_IRQ_TIMER	1u	/* the deadline has passed */
+#define LKL_IRQ_REQ	2u	/* the request list is not empty */
+#define LKL_IRQ_NET	4u	/* a device has events */
+
+/* Bits of lkl_hthread.req */
+#define LKL_REQ_ENTER	1u	/* wants to run its task */
+#define LKL_REQ_NEW	2u	/* wants a task */
+#define LKL_REQ_INTR	4u	/* its blocked call shall say EINTR */
+
+/**
+ * struct lkl_hthread - a host thread as the kernel sees it
+ * @anchor: saved stack pointer on the thread's own stack; where it goes on
+ *	when it stops running floating contexts
+ * @unwind: saved stack pointer of its entry into the kernel, to leave by when
+ *	the kernel is dead
+ * @last_anchor: where it goes on after the end of its task
+ * @task: its task, NULL when it has none
+ * @parked: its task is back in user mode and off the run queue
+ * @error: why it got no task
+ * @calls: calls made, and the count at the last tick
+ * @granted: futex word: the CPU is this thread's
+ * @req: LKL_REQ_*, while on the request list
+ * @queued: on the request list
+ * @req_next: request list
+ */
+struct lkl_hthread {
+	void *anchor;
+	void *unwind;
+	void *last_anchor;
+	void *task;
+	int parked;
+	int error;
+	unsigned int calls;
+	unsigned int calls_tick;
+
+	unsigned int granted;
+	unsigned int req;
+	unsigned int queued;
+	struct lkl_hthread *req_next;
+};
+
+/**
+ * struct lkl_boot - what the kernel is told at boot
+ */
+struct lkl_boot {
+	const char *cmdline;
+	unsigned long mem_start;
+	unsigned long mem_end;
+	void *(*memcpy)(void *, const void *, unsigned long);
+	void *(*memmove)(void *, const void *, unsigned long);
+	void *(*memset)(void *, int, unsigned long);
+	int (*memcmp)(const void *, const void *, unsigned long);
+	unsigned long (*strlen)(const char *);
+	void (*print)(const char *, int);
+};
+
+/* Why the kernel is dead */
+#define LKL_DEAD_HALT	1
+#define LKL_DEAD_PANIC	2
+
+/* Kernel side */
+
+/* Runs the boot until the first idle; the caller is the first owner. */
+void lklk_boot(struct lkl_hthread *me, const struct lkl_boot *boot);
+
+/*
+ * Handles pending interrupts, then runs floating contexts until idle. The
+ * result says what becomes of the CPU: NULL: idle, release it; @me: it is
+ * ours, our task shall go on; another: grant it.
+ */
+struct lkl_hthread *lklk_run(struct lkl_hthread *me);
+
+/* Whether lklk_run() would do anything. */
+int lklk_has_work(void);
+
+/* A system call; @me has been made current by lklk_run() or still is. */
+long lklk_syscall(struct lkl_hthread *me, long no, const long *params);
+
+/* Any function of the kernel, in @me's task like a system call */
+long lklk_call(struct lkl_hthread *me, long (*fn)(void *), void *arg);
+
+/* Whether @me's task is current, as the last call left it. */
+int lklk_is_current(const struct lkl_hthread *me);
+
+/* First thing after a grant to a thread that is not inside a call. */
+void lklk_resume(struct lkl_hthread *me);
+
+/*
+ * After a call: does the work that waits at the exit to user mode, and parks
+ * the task if others want to run; else the task stays current. Result as
+ * lklk_run().
+ */
+struct lkl_hthread *lklk_leave(struct lkl_hthread *me);
+
+/* Ends @me's task. Result as lklk_run(). */
+struct lkl_hthread *lklk_exit(struct lkl_hthread *me);
+
+/* Ends the life of the kernel: leaves through @me->unwind. */
+void lklk_unwind(struct lkl_hthread *me);
+
+/* Reboot in an orderly manner; returns the errno if it could not. */
+long lklk_halt(struct lkl_hthread *me);
+
+/*
+ * A memory fault at @pc. 1: go on at *@pc with *@sp; 0: not ours.
+ */
+int lklk_fault(unsigned long addr, unsigned long *pc, unsigned long *sp,
+	       unsigned long *args);
+
+int lklk_booted(void);
+int lklk_watch(int epfd, int *flag);
+
+/* Both sides */
+extern unsigned int lkl_irq_pending;
+extern int lkl_dead;
+extern int lkl_net_budget;	/* frames that may be taken in */
+
+/* Host side */
+unsigned long long lklh_mono(void);
+unsigned long long lklh_real(void);
+unsigned int lklh_irq_take(void);
+void lklh_irq_raise(unsigned int bits);
+/* Next thread on the request list, and what it wants; NULL when empty */
+struct lkl_hthread *lklh_next_request(unsigned int *bits);
+/* On @me's anchor: does what *@next says with the CPU and waits for the grant */
+void lklh_wait(struct lkl_hthread *me, struct lkl_hthread *next);
+/* A thread that asked for a task gets none; @me->error says why */
+void lklh_refuse(struct lkl_hthread *t);
+void lklh_set_deadline(unsigned long long mono_ns);
+void lklh_getrandom(void *buf, unsigned long len);
+void lklh_panic(void);
+struct lkl_hthread *lklh_self(void);
+
+/* Network devices: see drivers/net.c and lib/netdev.c */
+struct lkl_iov {
+	void *base;
+	unsigned long len;
+};
+
+#define LKL_NET_VNET	1u	/* header before each frame */
+#define LKL_NET_CSUM	2u	/* peer takes unfinished checksums */
+#define LKL_NET_TSO4	4u
+#define LKL_NET_TSO6	8u
+#define LKL_NET_RXCSUM	16u	/* peer may give unfinished checksums */
+#define LKL_NET_GRO	32u	/* peer may give TSO frames */
+
+#define LKL_NETEV_RX	1u
+#define LKL_NETEV_TX	2u
+#define LKL_NETEV_HUP	4u
+
+/* Adds and removes in the context of the calling task */
+int lklk_net_add(int id, int fd, const unsigned char *mac, unsigned int flags);
+void lklk_net_remove(int id);
+int lklk_net_ifindex(int id);
+
+/* One frame; bytes, or a negative errno. Never block. */
+long lklh_net_read(int fd, const struct lkl_iov *iov, int cnt);
+long lklh_net_write(int fd, const struct lkl_iov *iov, int cnt);
+/* Takes the LKL_NETEV_* bits of device @id */
+unsigned int lklh_net_events(int id);
+/* Device @id has more frames but no budget: an event for the next turn */
+void lklh_net_more(int id);
+/* A device that was down: see again whether it is up. */
+unsigned int lklh_net_poll(int fd);
+
+#define LKL_NET_MAX	64
+
+#endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef _ASM_LKL_STRING_H
+#define _ASM_LKL_STRING_H
+
+#include <linux/types.h>
+
+/* The C library's: they know the CPU. lib/string.c has the way there. */
+#define __HAVE_ARCH_MEMCPY
+extern void *memcpy(void *to, const void *from, size_t n);
+#define __HAVE_ARCH_MEMMOVE
+extern void *memmove(void *to, const void *from, size_t n);
+#define __HAVE_ARCH_MEMSET
+extern void *memset(void *s, int c, size_t n);
+#define __HAVE_ARCH_MEMCMP
+extern int memcmp(const void *a, const void *b, size_t n);
+#define __HAVE_ARCH_STRLEN
+extern size_t strlen(const char *s);
+
+#endif

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Tasks: how they are made, and pid 1.
+ */
+#include <linux/binfmts.h>
+#include <linux/fs.h>
+#include <linux/file.h>
+#include <linux/init.h>
+#include <linux/namei.h>
+#include <linux/oom.h>
+#include <linux/ptrace.h>
+#include <linux/sched.h>
+#include <linux/sched/debug.h>
+#include <linux/sched/task.h>
+#include <linux/sched/task_stack.h>
+#include <linux/task_work.h>
+#include <asm/context.h>
+#include <asm/lkl.h>
+
+static struct task_struct *lkl_init_task;
+static struct lkl_hthread *lkl_new_first, **lkl_new_last = &lkl_new_first;
+
+/**
+ * lkl_host_task - marks a clone as the task of a host thread; never runs
+ */
+int lkl_host_task(void *arg)
+{
+	BUG();
+}
+
+int copy_thread(struct task_struct *p, const struct kernel_clone_args *args)
+{
+	memset(&p->thread, 0, sizeof(p->thread));
+	if (args->fn == lkl_host_task) {
+		struct lkl_hthread *t = args->fn_arg;
+
+		p->thread.host = t;
+		t->task = p;
+		t->parked = 1;
+		return 0;
+	}
+	/* fork() and clone() are not in the system-call table */
+	if (!args->fn)
+		return -ENOSYS;
+	p->thread.fn = args->fn;
+	p->thread.arg = args->fn_arg;
+	p->thread.sp = lkl_context_init(task_stack_page(p) + THREAD_SIZE,
+					lkl_floating_entry);
+	return 0;
+}
+
+/**
+ * lkl_new_task - a thread wants a task; interrupt context
+ */
+void lkl_new_task(struct lkl_hthread *t)
+{
+	t->req_next = NULL;
+	*lkl_new_last = t;
+	lkl_new_last = &t->req_next;
+	wake_up_process(lkl_init_task);
+}
+
+static struct lkl_hthread *next_new_task(void)
+{
+	struct lkl_hthread *t;
+	unsigned long flags;
+
+	local_irq_save(flags);
+	t = lkl_new_first;
+	if (t) {
+		lkl_new_first = t->req_next;
+		if (!lkl_new_first)
+			lkl_new_last = &lkl_new_first;
+	}
+	local_irq_restore(flags);
+	return t;
+}
+
+/**
+ * lkl_init_loop - pid 1 in "user mode": clones itself for the host's threads
+ *
+ * They are threads of pid 1, so they share its files, directory and credentials,
+ * and no signal without a handler ever ends them.
+ */
+void __noreturn lkl_init_loop(void)
+{
+	struct lkl_hthread *t;
+	pid_t pid;
+
+	if (task_work_pending(current))
+		task_work_run();
+	lkl_init_task = current;
+	for (;;) {
+		set_current_state(TASK_IDLE);
+		t = next_new_task();
+		if (!t) {
+			schedule();
+			continue;
+		}
+		__set_current_state(TASK_RUNNING);
+		pid = user_mode_thread(lkl_host_task, t,
+				       CLONE_FS | CLONE_FILES | CLONE_SIGHAND |
+				       CLONE_THREAD | CLONE_SYSVSEM);
+		if (pid < 0) {
+			t->task = NULL;
+			t->error = pid;
+			lklh_refuse(t);
+		}
+	}
+}
+
+int lklk_booted(void)
+{
+	return lkl_init_task != NULL;
+}
+
+static int load_init(struct linux_binprm *bprm)
+{
+	int ret;
+
+	if (!is_global_init(current) || strcmp(bprm->filename, "/init"))
+		return -ENOEXEC;
+	ret = begin_new_exec(bprm);
+	if (ret)
+		return ret;
+	setup_new_exec(bprm);
+	finalize_exec(bprm);
+	return 0;
+}
+
+static struct linux_binfmt init_format = {
+	.load_binary = load_init,
+};
+
+/* The file pid 1 executes, and the directories everybody mounts on. */
+static int __init make_init(void)
+{
+	struct file *f = filp_open("/init", O_WRONLY | O_CREAT, 0755);
+
+	if (IS_ERR(f))
+		return PTR_ERR(f);
+	fput(f);
+	/* else the file is still open for writing, and exec says ETXTBSY */
+	flush_delayed_fput();
+	if (task_work_pending(current))
+		task_work_run();
+	register_binfmt(&init_format);
+	return 0;
+}
+rootfs_initcall(make_init);
+
+/*
+ * There is no process to kill: without this an exhausted memory is a panic.
+ * So the allocation fails, and whoever asked says ENOMEM or ENOBUFS.
+ */
+static int __init no_oom_killer(void)
+{
+	oom_killer_disable(HZ);
+	return 0;
+}
+late_initcall(no_oom_killer);
+
+long arch_ptrace(struct task_struct *child, long request, unsigned long addr,
+		 unsigned long data)
+{
+	return -EIO;
+}
+
+void ptrace_disable(struct task_struct *child)
+{
+}
+
+void show_regs(struct pt_regs *regs)
+{
+}
+
+void show_stack(struct task_struct *task, unsigned long *sp, const char *loglvl)
+{
+	unsigned long *end, *p;
+	unsigned int shown = 0;
+
+	if (!sp)
+		sp = task && task != current ? task->thread.sp :
+		     __builtin_frame_address(0);
+	if (!sp)
+		return;
+	end = sp + 512;
+	printk("%sCall trace (return addresses found on the stack):\n", loglvl);
+	for (p = sp; p < end && shown < 32; p++) {
+		unsigned long word;
+
+		if (get_kernel_nofault(word, p))
+			break;
+		if (!kernel_text_address(word))
+			continue;
+		printk("%s %pS\n", loglvl, (void *)word);
+		shown++;
+	}
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The arena: one anonymous mapping of the host, all of it ZONE_NORMAL.
+ */
+#include <linux/init.h>
+#include <linux/memblock.h>
+#include <linux/mm.h>
+#include <asm/lkl.h>
+
+unsigned long lkl_mem_start, lkl_mem_end;
+void *lkl_zero_page;
+
+void __init lkl_paging_init(void)
+{
+	unsigned long max_zone_pfn[MAX_NR_ZONES] = { 0 };
+
+	memblock_add(lkl_mem_start, lkl_mem_end - lkl_mem_start);
+	min_low_pfn = PFN_UP(lkl_mem_start);
+	max_low_pfn = PFN_DOWN(lkl_mem_end);
+	max_pfn = max_low_pfn;
+	high_memory = (void *)lkl_mem_end;
+	set_max_mapnr(max_low_pfn - min_low_pfn);
+
+	/* not a static array: only the arena has struct pages */
+	lkl_zero_page = memblock_alloc(PAGE_SIZE, PAGE_SIZE);
+	max_zone_pfn[ZONE_NORMAL] = max_low_pfn;
+	free_area_init(max_zone_pfn);
+}
+
+void __init mem_init(void)
+{
+	memblock_free_all();
+}
+
+/* Init sections are in the shared object, not in the arena. */
+void free_initmem(void)
+{
+}

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The CPU: a lock, a grant, and a list of requests.
+ *
+ * Theory of operation
+ *
+ * A thread takes the CPU if it is free. If not, it puts itself on the request
+ * list and raises LKL_IRQ_REQ; the owner finds the bit where the kernel enables
+ * interrupts, or when it releases the CPU: it unlocks with a full barrier, looks
+ * at the bits again and takes the lock back if one is set and nobody else was
+ * faster. So whoever sets a bit and then fails to take the lock knows that it
+ * will be seen.
+ *
+ * The owner does not unlock for a thread whose task is to run: it grants, that
+ * is, the lock stays taken and changes hands through a word of that thread.
+ */
+#include "internal.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+unsigned int lkl_irq_pending;
+
+int loop_mode;
+unsigned int loop_limit_ms = 3000;
+unsigned long loop_blocked;
+
+static unsigned int cpu_lock __attribute__((aligned(64)));
+static struct lkl_hthread *requests __attribute__((aligned(64)));
+static struct lkl_hthread *taken;	/* requests in order; the owner's */
+
+static long futex(unsigned int *word, int op, unsigned int val)
+{
+	return syscall(SYS_futex, word, op | FUTEX_PRIVATE_FLAG, val, NULL, NULL,
+		       0);
+}
+
+void lklh_irq_raise(unsigned int bits)
+{
+	__atomic_fetch_or(&lkl_irq_pending, bits, __ATOMIC_SEQ_CST);
+}
+
+unsigned int lklh_irq_take(void)
+{
+	if (!__atomic_load_n(&lkl_irq_pending, __ATOMIC_RELAXED))
+		return 0;
+	return __atomic_exchange_n(&lkl_irq_pending, 0, __ATOMIC_SEQ_CST);
+}
+
+/* Only a thread itself asks for it, so @req_next is its own while not queued. */
+static void request(struct thread *t, unsigned int bits)
+{
+	struct lkl_hthread *k = &t->k;
+
+	__atomic_fetch_or(&k->req, bits, __ATOMIC_SEQ_CST);
+	if (__atomic_exchange_n(&k->queued, 1, __ATOMIC_SEQ_CST))
+		return;
+	k->req_next = __atomic_load_n(&requests, __ATOMIC_RELAXED);
+	while (!__atomic_compare_exchange_n(&requests, &k->req_next, k, 1,
+					    __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+		;
+	lklh_irq_raise(LKL_IRQ_REQ);
+}
+
+struct lkl_hthread *lklh_next_request(unsigned int *bits)
+{
+	struct lkl_hthread *k, *next;
+
+	if (!taken) {
+		k = __atomic_exchange_n(&requests, NULL, __ATOMIC_SEQ_CST);
+		for (; k; k = next) {
+			next = k->req_next;
+			k->req_next = taken;
+			taken = k;
+		}
+	}
+	k = taken;
+	if (!k)
+		return NULL;
+	taken = k->req_next;
+	__atomic_store_n(&k->queued, 0, __ATOMIC_SEQ_CST);
+	*bits = __atomic_exchange_n(&k->req, 0, __ATOMIC_SEQ_CST);
+	return k;
+}
+
+/**
+ * cpu_trylock - become the owner if there is none
+ */
+int cpu_trylock(void)
+{
+	if (loop_mode) {
+		if (cpu_lock)
+			return 0;
+		cpu_lock = 1;
+		return 1;
+	}
+	return !__atomic_exchange_n(&cpu_lock, 1, __ATOMIC_SEQ_CST);
+}
+
+/* The word of a grant: 1: the CPU; 2: a refusal, without the CPU */
+static void give(struct lkl_hthread *k, unsigned int what)
+{
+	struct thread *t = (struct thread *)k;
+
+	__atomic_store_n(&k->granted, what, __ATOMIC_SEQ_CST);
+	if (events_is_leader(t))
+		events_kick();
+	futex(&k->granted, FUTEX_WAKE, 1);
+}
+
+void lklh_refuse(struct lkl_hthread *k)
+{
+	give(k, 2);
+}
+
+/**
+ * cpu_put - do with the CPU what the kernel said
+ * @next: as from lklk_run()
+ *
+ * 1: the CPU stays with @t, whose task is to run.
+ */
+int cpu_put(struct thread *t, struct lkl_hthread *next)
+{
+	for (;;) {
+		if (next == &t->k)
+			return 1;
+		if (unlikely(lkl_dead))
+			return 0;
+		if (next) {
+			give(next, 1);
+			return 0;
+		}
+		if (loop_mode) {
+			cpu_lock = 0;
+			if (likely(!lkl_irq_pending))
+				return 0;
+			cpu_lock = 1;
+		} else {
+			__atomic_exchange_n(&cpu_lock, 0, __ATOMIC_SEQ_CST);
+			if (likely(!__atomic_load_n(&lkl_irq_pending,
+						    __ATOMIC_SEQ_CST)))
+				return 0;
+			if (!cpu_trylock())
+				return 0;
+		}
+		next = lklk_run(&t->k);
+	}
+}
+
+/**
+ * cpu_run - have pending interrupts handled, here or by the owner
+ *
+ * For threads that have no task waiting.
+ */
+void cpu_run(struct thread *t)
+{
+	enum busy old = t->busy;
+
+	t->busy = IN_KERNEL;
+	if (cpu_trylock())
+		cpu_put(t, lklk_run(&t->k));
+	t->busy = old;
+}
+
+/* As cpu_run(), for one that waits: 1: its turn has come, it has the CPU. */
+static int run_waiting(struct thread *t)
+{
+	int mine = 0;
+
+	t->busy = IN_KERNEL;
+	if (cpu_trylock())
+		mine = cpu_put(t, lklk_run(&t->k));
+	t->busy = IN_WAIT;
+	return mine;
+}
+
+static void interrupt(struct thread *t)
+{
+	if (t->in_call)
+		request(t, LKL_REQ_INTR);
+}
+
+/* Waits until the CPU is granted; does the work of a leader meanwhile. */
+static void wait_grant(struct thread *t)
+{
+	unsigned long long limit = 0;
+	unsigned int granted;
+
+	if (loop_mode) {
+		if (t->in_call)
+			loop_blocked++;
+		limit = lklh_mono() + loop_limit_ms * 1000000ULL;
+	}
+	t->busy = IN_WAIT;
+	for (;;) {
+		if (unlikely(__atomic_load_n(&lkl_dead, __ATOMIC_SEQ_CST))) {
+			t->busy = IN_USER;
+			if (t->in_call)
+				lklk_unwind(&t->k);
+			return;
+		}
+		granted = __atomic_load_n(&t->k.granted, __ATOMIC_SEQ_CST);
+		if (granted) {
+			t->k.granted = 0;
+			break;
+		}
+		if (loop_mode) {
+			if (events_wait_loop(limit) < 0 || lklh_mono() >= limit) {
+				interrupt(t);
+				limit = ~0ULL;
+			}
+			if (run_waiting(t))
+				break;
+		} else if (events_try_lead(t)) {
+			if (events_lead(t) < 0)
+				interrupt(t);
+			events_unlead(t);
+			if (lkl_irq_pending && run_waiting(t))
+				break;
+		} else if (futex(&t->k.granted, FUTEX_WAIT, 0) < 0 &&
+			   errno == EINTR) {
+			interrupt(t);
+			if (run_waiting(t))
+				break;
+		}
+	}
+	t->busy = IN_KERNEL;
+}
+
+void lklh_wait(struct lkl_hthread *me, struct lkl_hthread *next)
+{
+	struct thread *t = (struct thread *)me;
+
+	if (!cpu_put(t, next))
+		wait_grant(t);
+}
+
+/**
+ * cpu_enter - make the caller's task the running one
+ *
+ * 0: the CPU is ours, inside the kernel; else a negative errno.
+ */
+int cpu_enter(struct thread *t)
+{
+	t->busy = IN_KERNEL;
+	__asm__ __volatile__("" : : : "memory");
+	if (likely(cpu_trylock())) {
+		if (likely(lklk_is_current(&t->k)))
+			goto in;
+		request(t, t->k.task ? LKL_REQ_ENTER : LKL_REQ_NEW);
+		if (!cpu_put(t, lklk_run(&t->k)))
+			wait_grant(t);
+	} else {
+		request(t, t->k.task ? LKL_REQ_ENTER : LKL_REQ_NEW);
+		if (!run_waiting(t))
+			wait_grant(t);
+		t->busy = IN_KERNEL;
+	}
+	if (unlikely(lkl_dead || t->k.error)) {
+		int err = lkl_dead ? -ENODEV : t->k.error;
+
+		t->k.error = 0;
+		t->busy = IN_USER;
+		return err;
+	}
+in:
+	lklk_resume(&t->k);
+	t->in_call = 1;
+	return 0;
+}
+
+/**
+ * cpu_leave - back to user mode
+ */
+void cpu_leave(struct thread *t)
+{
+	t->in_call = 0;
+	if (likely(!lkl_dead))
+		cpu_put(t, lklk_leave(&t->k));
+	__asm__ __volatile__("" : : : "memory");
+	t->busy = IN_USER;
+}
+
+/**
+ * cpu_wake_all - the kernel is dead: nobody shall wait any longer
+ */
+void cpu_wake_all(void)
+{
+	struct thread *t;
+
+	for (t = __atomic_load_n(&all_threads, __ATOMIC_ACQUIRE); t; t = t->next) {
+		__atomic_store_n(&t->k.granted, 2, __ATOMIC_SEQ_CST);
+		futex(&t->k.granted, FUTEX_WAKE, INT_MAX);
+	}
+	events_kick();
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * SIGSEGV and SIGBUS while this thread runs the kernel: a bad user pointer, or
+ * an error of the kernel's. Everything else goes to whoever had the signal.
+ */
+#include "internal.h"
+
+#include <signal.h>
+#include <string.h>
+#include <ucontext.h>
+
+static struct sigaction old_segv, old_bus;
+static int installed;
+
+#if defined(__x86_64__)
+static void regs_get(ucontext_t *uc, unsigned long *pc, unsigned long *sp)
+{
+	*pc = uc->uc_mcontext.gregs[REG_RIP];
+	*sp = uc->uc_mcontext.gregs[REG_RSP];
+}
+
+static void regs_set(ucontext_t *uc, unsigned long pc, unsigned long sp,
+		     const unsigned long *args)
+{
+	uc->uc_mcontext.gregs[REG_RIP] = pc;
+	if ((unsigned long)uc->uc_mcontext.gregs[REG_RSP] != sp) {
+		uc->uc_mcontext.gregs[REG_RSP] = sp;
+		uc->uc_mcontext.gregs[REG_RDI] = args[0];
+		uc->uc_mcontext.gregs[REG_RSI] = args[1];
+	}
+	/* the library's code expects the direction flag clear */
+	uc->uc_mcontext.gregs[REG_EFL] &= ~0x400L;
+}
+#else
+#error "regs_get() and regs_set() for this CPU"
+#endif
+
+static void chain(int sig, siginfo_t *si, void *ctx)
+{
+	struct sigaction *old = sig == SIGSEGV ? &old_segv : &old_bus;
+
+	if (old->sa_flags & SA_SIGINFO) {
+		old->sa_sigaction(sig, si, ctx);
+	} else if (old->sa_handler == SIG_DFL || old->sa_handler == SIG_IGN) {
+		/* the instruction faults again, and ends the process */
+		signal(sig, SIG_DFL);
+	} else {
+		old->sa_handler(sig);
+	}
+}
+
+static void on_fault(int sig, siginfo_t *si, void *ctx)
+{
+	unsigned long pc, sp, args[2];
+	struct thread *t = self;
+
+	if (!t || t->busy != IN_KERNEL || lkl_dead || si->si_code <= 0) {
+		chain(sig, si, ctx);
+		return;
+	}
+	regs_get(ctx, &pc, &sp);
+	lklk_fault((unsigned long)si->si_addr, &pc, &sp, args);
+	regs_set(ctx, pc, sp, args);
+}
+
+int fault_init(void)
+{
+	struct sigaction sa = {
+		.sa_sigaction = on_fault,
+		.sa_flags = SA_SIGINFO | SA_ONSTACK,
+	};
+
+	sigemptyset(&sa.sa_mask);
+	if (sigaction(SIGSEGV, &sa, &old_segv) || sigaction(SIGBUS, &sa, &old_bus))
+		return -1;
+	installed = 1;
+	return 0;
+}
+
+static void put_back(int sig, const struct sigaction *old)
+{
+	struct sigaction now;
+
+	/* unless somebody has taken the signal since */
+	if (!sigaction(sig, NULL, &now) && now.sa_sigaction == on_fault)
+		sigaction(sig, old, NULL);
+}
+
+void fault_exit(void)
+{
+	if (!installed)
+		return;
+	installed = 0;
+	put_back(SIGSEGV, &old_segv);
+	put_back(SIGBUS, &old_bus);
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Between the files of the host library. */
+#ifndef LKL_INTERNAL_H
+#define LKL_INTERNAL_H
+
+#define _GNU_SOURCE
+#include <stddef.h>
+#include <stdint.h>
+#include <lkl.h>
+#include <lkl_host.h>
+#include "../arch/lkl/include/asm/host.h"
+
+#define API	__attribute__((visibility("default")))
+
+#define likely(x)	__builtin_expect(!!(x), 1)
+#define unlikely(x)	__builtin_expect(!!(x), 0)
+
+/* Where a thread is */
+enum busy {
+	IN_USER,	/* not in the library */
+	IN_KERNEL,	/* owns the CPU, or is about to take or release it */
+	IN_WAIT,	/* waits for the CPU; owns nothing, on its own stack */
+};
+
+/**
+ * struct thread - a host thread that has called the library
+ * @k: what the kernel knows of it
+ * @busy: legal in a signal handler that interrupted the library: IN_USER: any
+ *	call; IN_WAIT: any call, as a thread of its own; IN_KERNEL: none
+ * @in_call: inside a system call, so a wait can be interrupted
+ * @outer: the struct of the call that a signal handler has interrupted
+ * @inner: spare struct for calls out of a signal handler
+ * @next: list of all
+ */
+struct thread {
+	struct lkl_hthread k;
+	volatile enum busy busy;
+	int in_call;
+	struct thread *outer, *inner;
+	struct thread *next;
+};
+
+/* thread.c */
+extern __thread struct thread *self
+	__attribute__((tls_model("initial-exec"), visibility("hidden")));
+extern struct thread *all_threads;
+struct thread *thread_new(void);
+struct thread *thread_get(void);
+int threads_init(void);
+void threads_free(void);
+
+/* cpu.c */
+extern int loop_mode;
+extern unsigned int loop_limit_ms;
+extern unsigned long loop_blocked;
+int cpu_trylock(void);
+int cpu_put(struct thread *t, struct lkl_hthread *next);
+int cpu_enter(struct thread *t);
+void cpu_leave(struct thread *t);
+void cpu_run(struct thread *t);
+void cpu_wake_all(void);
+void cpu_reset(void);
+
+/* event.c: who waits for timers and devices */
+int events_init(void);
+int events_start(void);
+void events_stop(void);
+int event_device(int fd, int id);
+void event_forget(int fd);
+int events_lead(struct thread *t);
+int events_try_lead(struct thread *t);
+void events_unlead(struct thread *t);
+void events_kick(void);
+int events_is_leader(struct thread *t);
+void events_timer_due(void);
+unsigned long long events_deadline(void);
+int events_wait_loop(unsigned long long until);
+
+/* netdev.c */
+struct pollfd;
+int netdevs_boot(void);
+void netdevs_halt(void);
+void netdev_event(int id, unsigned int epoll_events);
+int netdevs_pollfds(struct pollfd *fds, int *ids, int max);
+int netdevs_more(void);
+extern int loop_epfd;
+extern uint64_t loop_tag;
+
+/* api.c */
+extern struct lkl_host_operations *host_ops;
+int lkl_usable(void);
+long kernel_call(long (*fn)(void *), void *arg);
+
+/* fault.c */
+int fault_init(void);
+void fault_exit(void);
+
+#endif

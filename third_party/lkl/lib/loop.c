@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Loop mode: the caller's one thread drives the kernel.
+ */
+#include "internal.h"
+
+#include <errno.h>
+
+/* Frames taken in per step; the rest waits for the next. */
+#define STEP_FRAMES	256
+
+int loop_epfd = -1;
+uint64_t loop_tag;
+int lkl_net_budget = INT32_MAX;
+
+API int lkl_loop_init(int epfd, uint64_t tag)
+{
+	if (!host_ops || lkl_usable())
+		return -EBUSY;
+	if (epfd < 0 || tag & 0xffff)
+		return -EINVAL;
+	loop_epfd = epfd;
+	loop_tag = tag;
+	loop_mode = 1;
+	return 0;
+}
+
+API void lkl_loop_event(uint64_t data, uint32_t events)
+{
+	netdev_event(data & 0xffff, events);
+}
+
+API long long lkl_loop_step(void)
+{
+	struct thread *t = self;
+	unsigned long long d, now;
+
+	if (unlikely(!lkl_usable()))
+		return -EIO;
+	if (unlikely(!t || !loop_mode || t->busy != IN_USER))
+		return -EDEADLK;
+	events_timer_due();
+	lkl_net_budget = STEP_FRAMES;
+	if (lklk_has_work())
+		cpu_run(t);
+	if (unlikely(lkl_dead))
+		return -EIO;
+	if (lkl_net_budget <= 0 && netdevs_more()) {
+		lkl_net_budget = INT32_MAX;
+		return 0;
+	}
+	lkl_net_budget = INT32_MAX;
+	d = events_deadline();
+	if (!d)
+		return -1;
+	now = lklh_mono();
+	return d > now ? (long long)(d - now) : 0;
+}
+
+struct watch_args {
+	int epfd;
+	int *flag;
+};
+
+static long do_watch(void *arg)
+{
+	struct watch_args *a = arg;
+
+	return lklk_watch(a->epfd, a->flag);
+}
+
+API int lkl_loop_watch(int epfd, int *flag)
+{
+	struct watch_args a = { epfd, flag };
+
+	return kernel_call(do_watch, &a);
+}
+
+API unsigned long lkl_loop_blocked(void)
+{
+	return loop_blocked;
+}
+
+API void lkl_loop_set_limit(unsigned int ms)
+{
+	loop_limit_ms = ms;
+}

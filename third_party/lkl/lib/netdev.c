@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Network devices on host descriptors.
+ */
+#include "internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/if.h>
+#include <linux/if_tun.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/random.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/**
+ * struct lkl_netdev - a device
+ * @fd: its descriptor
+ * @id: -1 until added
+ * @tap: the descriptor is a tap, so offloads are to be set on it
+ * @flags: LKL_NET_*
+ * @events: LKL_NETEV_*, not yet taken by the kernel
+ * @down: an error or hang-up was seen; not polled level-triggered any more
+ * @mac: hardware address
+ */
+struct lkl_netdev {
+	int fd;
+	int id;
+	int tap;
+	unsigned int flags;
+	unsigned int events;
+	int down;
+	unsigned char mac[6];
+};
+
+static struct lkl_netdev *devs[LKL_NET_MAX];
+static int booted;
+
+static unsigned int offload_flags(unsigned int offload)
+{
+	unsigned int f = 0;
+
+	if (offload & LKL_OFFLOAD_CSUM)
+		f |= LKL_NET_CSUM;
+	if (offload & LKL_OFFLOAD_HOST_TSO4)
+		f |= LKL_NET_CSUM | LKL_NET_TSO4;
+	if (offload & LKL_OFFLOAD_HOST_TSO6)
+		f |= LKL_NET_CSUM | LKL_NET_TSO6;
+	if (offload & LKL_OFFLOAD_GUEST_CSUM)
+		f |= LKL_NET_RXCSUM;
+	if (offload & (LKL_OFFLOAD_GUEST_TSO4 | LKL_OFFLOAD_GUEST_TSO6))
+		f |= LKL_NET_RXCSUM | LKL_NET_GRO;
+	return f;
+}
+
+/*
+ * What the host may hand us unfinished. Always set: it sticks to a persistent
+ * tap, and the next user would get frames it cannot take.
+ */
+static int set_tap_offload(struct lkl_netdev *nd)
+{
+	unsigned int off = 0;
+	int len = LKL_VNET_HDR_LEN;
+
+	if (!(nd->flags & LKL_NET_VNET))
+		return 0;
+	if (nd->flags & LKL_NET_RXCSUM)
+		off |= TUN_F_CSUM;
+	if (nd->flags & LKL_NET_GRO)
+		off |= TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
+	if (ioctl(nd->fd, TUNSETVNETHDRSZ, &len) < 0 ||
+	    ioctl(nd->fd, TUNSETOFFLOAD, off) < 0)
+		return -errno;
+	return 0;
+}
+
+static struct lkl_netdev *create(int fd, int tap, unsigned int flags)
+{
+	struct lkl_netdev *nd;
+	int fl, err;
+
+	nd = calloc(1, sizeof(*nd));
+	if (!nd)
+		return NULL;
+	nd->fd = fd;
+	nd->id = -1;
+	nd->tap = tap;
+	nd->flags = flags;
+	if (tap) {
+		err = set_tap_offload(nd);
+		if (err)
+			goto fail;
+	}
+	fl = fcntl(fd, F_GETFL);
+	if (fl < 0 || fcntl(fd, F_SETFL, fl | O_NONBLOCK) < 0) {
+		err = -errno;
+		goto fail;
+	}
+	fcntl(fd, F_SETFD, FD_CLOEXEC);
+	return nd;
+fail:
+	free(nd);
+	errno = -err;
+	return NULL;
+}
+
+API struct lkl_netdev *lkl_netdev_fd_create(int fd, int flags)
+{
+	unsigned int f = 0;
+	struct ifreq ifr;
+	int tap;
+
+	memset(&ifr, 0, sizeof(ifr));
+	tap = ioctl(fd, TUNGETIFF, &ifr) == 0;
+	if (flags & ~(LKL_NETDEV_VNET_HDR | LKL_NETDEV_OFFLOAD) ||
+	    flags == LKL_NETDEV_OFFLOAD ||
+	    (tap && (!(ifr.ifr_flags & IFF_TAP) || !(ifr.ifr_flags & IFF_NO_PI) ||
+		     !(ifr.ifr_flags & IFF_VNET_HDR) !=
+		     !(flags & LKL_NETDEV_VNET_HDR)))) {
+		errno = EINVAL;
+		return NULL;
+	}
+	if (flags & LKL_NETDEV_VNET_HDR)
+		f |= LKL_NET_VNET;
+	if (flags & LKL_NETDEV_OFFLOAD)
+		f |= offload_flags(LKL_OFFLOAD_ALL);
+	return create(fd, tap, f);
+}
+
+API struct lkl_netdev *lkl_netdev_tap_create(const char *ifname, int offload)
+{
+	struct lkl_netdev *nd;
+	struct ifreq ifr;
+	int fd, err;
+
+	if (strlen(ifname) >= IFNAMSIZ) {
+		errno = ENAMETOOLONG;
+		return NULL;
+	}
+	fd = open("/dev/net/tun", O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return NULL;
+	memset(&ifr, 0, sizeof(ifr));
+	strcpy(ifr.ifr_name, ifname);
+	ifr.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
+	if (ioctl(fd, TUNSETIFF, &ifr) < 0) {
+		/* a tap made with several queues wants to hear it */
+		ifr.ifr_flags |= IFF_MULTI_QUEUE;
+		if (errno != EINVAL || ioctl(fd, TUNSETIFF, &ifr) < 0)
+			goto fail;
+	}
+	nd = create(fd, 1, LKL_NET_VNET | offload_flags(offload));
+	if (nd)
+		return nd;
+fail:
+	err = errno;
+	close(fd);
+	errno = err;
+	return NULL;
+}
+
+static long do_add(void *arg)
+{
+	struct lkl_netdev *nd = arg;
+
+	return lklk_net_add(nd->id, nd->fd, nd->mac, nd->flags);
+}
+
+static int attach(struct lkl_netdev *nd)
+{
+	int ret = kernel_call(do_add, nd);
+
+	if (!ret)
+		ret = event_device(nd->fd, nd->id);
+	return ret;
+}
+
+API int lkl_netdev_add(struct lkl_netdev *nd, struct lkl_netdev_args *args)
+{
+	int id, ret;
+
+	if (!nd || nd->id >= 0)
+		return -EINVAL;
+	for (id = 0; id < LKL_NET_MAX && devs[id]; id++)
+		;
+	if (id == LKL_NET_MAX)
+		return -ENOSPC;
+	if (args && args->offload) {
+		nd->flags &= offload_flags(args->offload) | LKL_NET_VNET;
+		if (nd->tap) {
+			ret = set_tap_offload(nd);
+			if (ret)
+				return ret;
+		}
+	}
+	if (args && args->mac) {
+		memcpy(nd->mac, args->mac, 6);
+	} else {
+		if (getrandom(nd->mac, 6, 0) != 6)
+			return -EIO;
+		nd->mac[0] = (nd->mac[0] & 0xfe) | 2;
+	}
+	nd->id = id;
+	devs[id] = nd;
+	if (booted) {
+		ret = attach(nd);
+		if (ret) {
+			devs[id] = NULL;
+			nd->id = -1;
+			return ret;
+		}
+	}
+	return id;
+}
+
+/**
+ * netdevs_boot - give the kernel the devices added before the boot
+ */
+int netdevs_boot(void)
+{
+	int id, ret;
+
+	booted = 1;
+	for (id = 0; id < LKL_NET_MAX; id++) {
+		if (!devs[id])
+			continue;
+		ret = attach(devs[id]);
+		if (ret)
+			return ret;
+	}
+	return 0;
+}
+
+static long do_remove(void *arg)
+{
+	lklk_net_remove(((struct lkl_netdev *)arg)->id);
+	return 0;
+}
+
+API void lkl_netdev_remove(int id)
+{
+	struct lkl_netdev *nd;
+
+	if (id < 0 || id >= LKL_NET_MAX || !devs[id])
+		return;
+	nd = devs[id];
+	if (booted) {
+		event_forget(nd->fd);
+		kernel_call(do_remove, nd);
+	}
+	devs[id] = NULL;
+	nd->id = -1;
+}
+
+API void lkl_netdev_free(struct lkl_netdev *nd)
+{
+	if (!nd || nd->id >= 0)
+		return;
+	if (nd->fd >= 0)
+		close(nd->fd);
+	free(nd);
+}
+
+static long do_ifindex(void *arg)
+{
+	return lklk_net_ifindex(*(int *)arg);
+}
+
+API int lkl_netdev_get_ifindex(int id)
+{
+	if (id < 0 || id >= LKL_NET_MAX || !devs[id])
+		return -ENODEV;
+	return kernel_call(do_ifindex, &id);
+}
+
+/**
+ * netdevs_halt - the kernel is gone: close what it used
+ *
+ * The structs stay the caller's, for lkl_netdev_free().
+ */
+void netdevs_halt(void)
+{
+	int id;
+
+	for (id = 0; id < LKL_NET_MAX; id++) {
+		if (!devs[id])
+			continue;
+		close(devs[id]->fd);
+		devs[id]->fd = -1;
+		devs[id]->id = -1;
+		devs[id] = NULL;
+	}
+	booted = 0;
+}
+
+/**
+ * netdev_event - a descriptor has news
+ * @events: of epoll or poll, whose bits are the same
+ */
+void netdev_event(int id, unsigned int events)
+{
+	struct lkl_netdev *nd;
+	unsigned int ev = 0;
+
+	if (id < 0 || id >= LKL_NET_MAX || !devs[id])
+		return;
+	nd = devs[id];
+	if (events & EPOLLIN)
+		ev |= LKL_NETEV_RX;
+	if (events & EPOLLOUT)
+		ev |= LKL_NETEV_TX;
+	if (events & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)) {
+		ev |= LKL_NETEV_HUP;
+		nd->down = 1;
+	} else {
+		nd->down = 0;
+	}
+	__atomic_fetch_or(&nd->events, ev, __ATOMIC_SEQ_CST);
+	lklh_irq_raise(LKL_IRQ_NET);
+}
+
+unsigned int lklh_net_events(int id)
+{
+	if (!devs[id])
+		return 0;
+	return __atomic_exchange_n(&devs[id]->events, 0, __ATOMIC_SEQ_CST);
+}
+
+void lklh_net_more(int id)
+{
+	if (devs[id])
+		__atomic_fetch_or(&devs[id]->events, LKL_NETEV_RX,
+				  __ATOMIC_SEQ_CST);
+}
+
+/**
+ * netdevs_more - devices that stopped for lack of budget get another turn
+ */
+int netdevs_more(void)
+{
+	int id, more = 0;
+
+	for (id = 0; id < LKL_NET_MAX; id++)
+		if (devs[id] && devs[id]->events)
+			more = 1;
+	if (more)
+		lklh_irq_raise(LKL_IRQ_NET);
+	return more;
+}
+
+/**
+ * netdevs_pollfds - for a call that waits in loop mode
+ *
+ * Frames only; who waits for room asks again at its next timer.
+ */
+int netdevs_pollfds(struct pollfd *fds, int *ids, int max)
+{
+	int id, n = 0;
+
+	for (id = 0; id < LKL_NET_MAX && n < max; id++) {
+		if (!devs[id] || devs[id]->down)
+			continue;
+		fds[n].fd = devs[id]->fd;
+		fds[n].events = POLLIN;
+		fds[n].revents = 0;
+		ids[n++] = id;
+	}
+	return n;
+}
+
+long lklh_net_read(int fd, const struct lkl_iov *iov, int cnt)
+{
+	ssize_t n;
+
+	do
+		n = readv(fd, (const struct iovec *)iov, cnt);
+	while (n < 0 && errno == EINTR);
+	return n < 0 ? -errno : n;
+}
+
+long lklh_net_write(int fd, const struct lkl_iov *iov, int cnt)
+{
+	ssize_t n;
+
+	do
+		n = writev(fd, (const struct iovec *)iov, cnt);
+	while (n < 0 && errno == EINTR);
+	return n < 0 ? -errno : n;
+}
+
+unsigned int lklh_net_poll(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN | POLLOUT };
+
+	if (poll(&p, 1, 0) < 0)
+		return POLLERR;
+	return (p.revents & POLLIN ? LKL_NETEV_RX : 0) |
+	       (p.revents & POLLOUT ? LKL_NETEV_TX : 0) |
+	       (p.revents & (POLLERR | POLLHUP) ? LKL_NETEV_HUP : 0);
+}
