@@ -46,6 +46,7 @@ struct stack_src {
  * @link_del: remove a device
  * @ifindex: of a device, 0 before boot
  * @halt: shut the kernel down
+ * @stats: counters of the back end's own, "name value\n"; may be NULL
  */
 struct stack_ops {
 	uint32_t abi;
@@ -60,11 +61,18 @@ struct stack_ops {
 	int (*link_del)(int id);
 	int (*ifindex)(int id);
 	void (*halt)(void);
+	size_t (*stats)(char *buf, size_t len);
 };
 
 extern const struct stack_ops *stack;
 
 extern const struct stack_ops stack_host_ops;
+extern const struct stack_ops stack_native_ops;
+extern const struct stack_ops stack_foreign_ops;
+
+int stack_native_bind(void *lib, char *err, size_t errlen);
+int stack_foreign_bind(void *lib, bool old, char *err, size_t errlen);
+void *stack_symbol(void *lib, const char *name, char *err, size_t errlen);
 
 int stack_open(const char *path, const char *abi, char *err, size_t errlen);
 int stack_load(const char *path, const char *abi, char *err, size_t errlen);

@@ -1,14 +1,66 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Load a stack library and find out which interface it has. */
+/*
+ * Load a stack library and find out which interface it has.
+ *
+ * Theory of operation
+ *
+ * All have lkl_start_kernel(). Ours alone has the loop mode; upstream's newer
+ * interface has lkl_init() beside it, the older one has not.
+ */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
+#include "host.h"
 #include "stack.h"
 
+/**
+ * stack_symbol - a function of the library
+ * @err: names it when it is missing; NULL: the caller can do without
+ */
+void *stack_symbol(void *lib, const char *name, char *err, size_t errlen)
+{
+	void *p = dlsym(lib, name);
+
+	if (!p && err)
+		snprintf(err, errlen, "%s: has no %s(): not a stack library of this interface (--abi)",
+			 host.stack_path, name);
+	return p;
+}
+
+/**
+ * stack_load - load the library and choose its back end
+ * @path: file
+ * @abi: auto, native, new or old
+ * @err: one line for the user on failure
+ */
 int stack_load(const char *path, const char *abi, char *err, size_t errlen)
 {
-	(void)abi;
-	snprintf(err, errlen, "%s: no", path);
-	return -ENOSYS;
+	bool is_auto = !strcmp(abi, "auto");
+	void *lib;
+
+	if (access(path, R_OK)) {
+		int ret = -errno;
+
+		snprintf(err, errlen, "stack library %s: %s", path,
+			 strerror(-ret));
+		return ret;
+	}
+	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!lib) {
+		snprintf(err, errlen, "loading the stack library: %s", dlerror());
+		return -ENOEXEC;
+	}
+	if (!stack_symbol(lib, "lkl_start_kernel", err, errlen))
+		return -ENOEXEC;
+	if (!strcmp(abi, "native") ||
+	    (is_auto && stack_symbol(lib, "lkl_loop_init", NULL, 0)))
+		return stack_native_bind(lib, err, errlen);
+	return stack_foreign_bind(lib, !strcmp(abi, "old") ||
+				  (is_auto && !stack_symbol(lib, "lkl_init",
+							    NULL, 0)),
+				  err, errlen);
 }

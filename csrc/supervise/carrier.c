@@ -50,7 +50,8 @@
 #define MEETING_BACKLOG	1024
 
 static int meeting = -1;	/* where connect() meets us */
-static int probe = -1;		/* an unbound socket, to try names with */
+/* Unbound sockets, by type, to try names with. */
+static int probe[SOCK_SEQPACKET + 1];
 static char prefix[1 + PREFIX_LEN + INST_LEN + 1];
 
 /**
@@ -157,18 +158,36 @@ int carrier_identify(int fd, uint32_t *id)
 	return 0;
 }
 
-/** carrier_gone - whether the target has closed its last copy */
-bool carrier_gone(uint32_t id)
+/** carrier_type - the socket type of a connection's carrier */
+static int carrier_type(const struct conn *conn)
 {
-	struct sockaddr_un un;
-	socklen_t len = carrier_name(&un, NAME_TARGET, id);
+	switch (conn->kind) {
+	case KIND_DGRAM:
+		return SOCK_DGRAM;
+	case KIND_NETLINK:
+		return SOCK_SEQPACKET;
+	default:
+		return SOCK_STREAM;
+	}
+}
 
-	if (probe < 0)
-		probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (probe < 0 || bind(probe, (struct sockaddr *)&un, len))
+/**
+ * carrier_gone - whether the target has closed its last copy
+ *
+ * Each socket type has abstract names of its own.
+ */
+bool carrier_gone(const struct conn *conn)
+{
+	int type = carrier_type(conn), *fd = &probe[type];
+	struct sockaddr_un un;
+	socklen_t len = carrier_name(&un, NAME_TARGET, conn->id);
+
+	if (*fd < 0)
+		*fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+	if (*fd < 0 || bind(*fd, (struct sockaddr *)&un, len))
 		return false;
-	close(probe);	/* it has that name now */
-	probe = -1;
+	close(*fd);	/* it has that name now */
+	*fd = -1;
 	return true;
 }
 
@@ -185,7 +204,10 @@ int carrier_init(void)
 {
 	struct sockaddr_un un;
 	char text[INST_LEN + 1];
+	size_t i;
 
+	for (i = 0; i < sizeof(probe) / sizeof(probe[0]); i++)
+		probe[i] = -1;
 	snprintf(text, sizeof(text), "%016llx",
 		 (unsigned long long)host.instance);
 	memcpy(prefix + 1, PREFIX, PREFIX_LEN);
@@ -203,12 +225,16 @@ int carrier_init(void)
 /** carrier_stop - the reverse */
 void carrier_stop(void)
 {
+	size_t i;
+
 	if (meeting >= 0)
 		close(meeting);
-	if (probe >= 0)
-		close(probe);
 	meeting = -1;
-	probe = -1;
+	for (i = 0; i < sizeof(probe) / sizeof(probe[0]); i++) {
+		if (probe[i] >= 0)
+			close(probe[i]);
+		probe[i] = -1;
+	}
 }
 
 /**

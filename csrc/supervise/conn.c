@@ -174,7 +174,7 @@ void conn_sweep(void)
 	list_for_each_safe(pos, tmp, &probes) {
 		struct conn *conn = container_of(pos, struct conn, probe);
 
-		if (carrier_gone(conn->id)) {
+		if (carrier_gone(conn)) {
 			conn_stats.swept++;
 			conn_free(conn);
 		}

@@ -137,7 +137,7 @@ bool carrier_parse(const struct sockaddr_un *un, socklen_t len, char *kind,
 int carrier_make(int type, uint32_t id);
 int carrier_pair(int type, uint32_t id, int sv[2]);
 int carrier_identify(int fd, uint32_t *id);
-bool carrier_gone(uint32_t id);
+bool carrier_gone(const struct conn *conn);
 int carrier_init(void);
 void carrier_stop(void);
 int carrier_meet(struct conn *conn, int dup);

@@ -141,7 +141,7 @@ static bool put(struct conn *conn, const char *buf, size_t len,
 		keep(conn, buf, len, o);
 		return false;
 	case -ECONNREFUSED:
-		if (conn->kind == KIND_DGRAM && carrier_gone(conn->id)) {
+		if (conn->kind == KIND_DGRAM && carrier_gone(conn)) {
 			conn_free(conn);
 			return false;
 		}

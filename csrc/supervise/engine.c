@@ -133,6 +133,8 @@ size_t engine_stats(char *buf, size_t len)
 		     (unsigned long long)s->dgrams_dropped);
 	if (n < 0 || (size_t)n >= len)
 		return 0;
+	if (stack->stats)
+		n += (int)stack->stats(buf + n, len - (size_t)n);
 	return (size_t)n + tasks_stats(buf + n, len - (size_t)n);
 }
 

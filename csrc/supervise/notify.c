@@ -16,7 +16,9 @@
  * so that no answer is lost on its way. Held calls are therefore looked at from
  * time to time: when a signal with a handler (or one that stops) is pending for
  * the caller, the answer is -ERESTARTSYS, out of which the kernel makes EINTR or
- * a transparent restart, as with any call of its own.
+ * a transparent restart, as with any call of its own. It does so only when the
+ * signal is delivered to that very thread; where that is not sure, the answer is
+ * EINTR, and only after the signal has been left pending for a while.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -276,11 +278,12 @@ static void held_look(struct timer *t)
 			held_end(h, -EINTR);	/* gone; nobody hears it */
 			continue;
 		}
-		if (sig) {
+		if (sig == SIGNAL_OWN || (sig == SIGNAL_MAYBE && h->seen)) {
 			notify_stats.interrupted++;
-			held_end(h, -ERESTARTSYS);
+			held_end(h, sig == SIGNAL_OWN ? -ERESTARTSYS : -EINTR);
 			continue;
 		}
+		h->seen = sig == SIGNAL_MAYBE;
 		look = now + (now - h->since < 1000 * MS ? SIGNAL_POLL_NS :
 			      SIGNAL_SLOW_NS);
 		if (h->deadline && h->deadline < look)

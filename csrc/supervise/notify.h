@@ -59,6 +59,7 @@ struct call {
  * @deadline: CLOCK_MONOTONIC ns, 0: none
  * @timeout_ret: answer at the deadline
  * @since: when it began
+ * @seen: a signal that may be for it was pending at the last look
  * @done: for the retry function
  * @data: for the retry function, freed with the call
  */
@@ -70,6 +71,7 @@ struct held {
 	uint64_t deadline;
 	int64_t timeout_ret;
 	uint64_t since;
+	bool seen;
 	uint64_t done;
 	void *data;
 };
@@ -104,6 +106,8 @@ pid_t task_tgid(const struct task *t);
 size_t tasks_stats(char *buf, size_t len);
 void tasks_stop(void);
 int task_signal_waits(pid_t tid);
+
+enum { SIGNAL_NONE, SIGNAL_OWN, SIGNAL_MAYBE };
 
 /**
  * struct notify_stats - counters of the engine

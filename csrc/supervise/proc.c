@@ -101,26 +101,53 @@ static uint64_t mask(const char *buf, const char *name)
 }
 
 /**
- * task_signal_waits - whether a thread should return to user space
- *
- * 1: a signal that has a handler, or stops, is pending and not blocked.
- * Negative: no such thread.
+ * waiting - signals of a status file that end a call: they have a handler or
+ * stop, and are not blocked
+ * @set: SigPnd, the thread's own, or ShdPnd, the process's
  */
-int task_signal_waits(pid_t tid)
+static uint64_t waiting(const char *buf, const char *set)
 {
 	const uint64_t stops = 1ull << (SIGSTOP - 1) | 1ull << (SIGTSTP - 1) |
 			       1ull << (SIGTTIN - 1) | 1ull << (SIGTTOU - 1);
-	uint64_t pending, ignored;
+
+	return mask(buf, set) & ~mask(buf, "SigBlk") & ~mask(buf, "SigIgn") &
+	       (mask(buf, "SigCgt") | stops);
+}
+
+/**
+ * task_signal_waits - whether a thread should return to user space
+ *
+ * A signal for the process as a whole is given to its leader unless the leader
+ * blocks it (complete_signal(), kernel/signal.c); another thread may then have
+ * been chosen, which is not visible from outside.
+ *
+ * SIGNAL_NONE, SIGNAL_OWN: surely for this thread, SIGNAL_MAYBE, or a negative
+ * errno: there is no such thread.
+ */
+int task_signal_waits(pid_t tid)
+{
 	char buf[4096];
+	uint64_t shared;
+	const char *p;
+	pid_t tgid;
 	int ret;
 
 	ret = status_read(tid, buf, sizeof(buf));
 	if (ret)
 		return ret;
-	pending = mask(buf, "SigPnd") | mask(buf, "ShdPnd");
-	pending &= ~mask(buf, "SigBlk");
-	ignored = mask(buf, "SigIgn");
-	return (pending & ~ignored & (mask(buf, "SigCgt") | stops)) != 0;
+	if (waiting(buf, "SigPnd"))
+		return SIGNAL_OWN;
+	shared = waiting(buf, "ShdPnd");
+	if (!shared)
+		return SIGNAL_NONE;
+	p = field(buf, "Tgid");
+	tgid = p ? atoi(p) : tid;
+	if (tgid == tid)
+		return SIGNAL_OWN;
+	ret = status_read(tgid, buf, sizeof(buf));
+	if (ret)
+		return ret;
+	return shared & mask(buf, "SigBlk") ? SIGNAL_MAYBE : SIGNAL_NONE;
 }
 
 /** proc_put - one task less */

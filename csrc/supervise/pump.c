@@ -101,7 +101,7 @@ static void finish_reset(struct conn *conn)
 	conn_event(conn, "reset");
 	carrier_drop(conn);
 	conn->state = CONN_DONE;
-	if (conn->hup || carrier_gone(conn->id)) {
+	if (conn->hup || carrier_gone(conn)) {
 		conn_free(conn);
 		return;
 	}
@@ -291,7 +291,7 @@ static bool ends(struct conn *conn)
 {
 	if (conn->c_eof && !conn->to_stack.len && !conn->s_shut) {
 		/* When it is closed, close() sends the FIN or the reset. */
-		if (conn->hup && (conn->reset_out || carrier_gone(conn->id))) {
+		if (conn->hup && (conn->reset_out || carrier_gone(conn))) {
 			conn_free(conn);
 			return false;
 		}
@@ -300,7 +300,7 @@ static bool ends(struct conn *conn)
 			st_shutdown(conn->sfd, SHUT_WR);
 	}
 	if (conn->s_shut && conn->hup) {
-		if (carrier_gone(conn->id)) {
+		if (carrier_gone(conn)) {
 			conn_free(conn);
 			return false;
 		}

@@ -160,7 +160,11 @@ static void connected(struct conn *conn)
 		conn->state = CONN_DONE;
 		carrier_drop(conn);	/* with the filler unread */
 	} else {
-		/* The carrier was never used: the target may try again. */
+		/* The carrier was never used: the target may try again, so
+		 * the stack's socket shall forget this attempt. */
+		static const struct sockaddr none = { .sa_family = AF_UNSPEC };
+
+		st_connect(conn->sfd, &none, sizeof(none));
 		conn->state = CONN_NEW;
 	}
 	held_wake(&conn->held);
@@ -180,7 +184,7 @@ static void token_add(struct conn *conn)
 	if (connect(fd, (struct sockaddr *)&un,
 		    carrier_name(&un, NAME_TARGET, conn->id))) {
 		close(fd);
-		if (errno == ECONNREFUSED && carrier_gone(conn->id))
+		if (errno == ECONNREFUSED && carrier_gone(conn))
 			conn_free(conn);	/* the target has closed it */
 		return;
 	}

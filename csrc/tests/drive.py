@@ -242,11 +242,12 @@ class Host:
         if abi_is_library(self.info):
             c.link_up(1)
             for i, d in enumerate(devs):
-                c.link_up(i + 2)
+                index = int(c.read_file("/sys/class/net/eth%d/ifindex" % i))
+                c.link_up(index)
                 for a in d:
                     if "/" in a:
                         ip, n = a.split("/")
-                        c.addr_add(i + 2, ip, int(n))
+                        c.addr_add(index, ip, int(n))
                     else:
                         c.route_add(a)
         for s in sysctls:
@@ -311,7 +312,8 @@ def main():
                 sys.stderr.write("warning: %s\n" % e[3])
         if h.host_status:
             sys.stderr.write("lklhost ended with wait status %#x\n" % h.host_status)
-        sys.exit(os.waitstatus_to_exitcode(status) % 256)
+        code = os.waitstatus_to_exitcode(status)
+        sys.exit(code if code >= 0 else 128 - code)
     finally:
         h.clean()
 
