@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -69,7 +68,7 @@ func listRow(i instance.Info, now time.Time) []string {
 		}
 		ifs = append(ifs, s)
 	}
-	return []string{i.Name, pid, i.Stack, i.Kernel, age, strings.Join(ifs, ","), quoted(i.Command)}
+	return []string{i.Name, pid, i.Stack, i.Kernel, age, strings.Join(ifs, ","), cli.Quote(i.Command)}
 }
 
 // shortDuration writes a duration with its largest two units: 4s, 3m12s, 2h5m, 9d4h.
@@ -85,44 +84,4 @@ func shortDuration(d time.Duration) string {
 		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
 	}
 	return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
-}
-
-// quoted writes a command as a shell would read it, on one line.
-func quoted(command []string) string {
-	words := make([]string, len(command))
-	for i, w := range command {
-		words[i] = quote(w)
-	}
-	return strings.Join(words, " ")
-}
-
-func quote(word string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_=+:,./@%^", r) || r >= 0xa0 && unicode.IsPrint(r)
-	}
-	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
-		return word
-	}
-	if strings.IndexFunc(word, unicode.IsControl) < 0 {
-		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-	}
-	// $'...' (POSIX.1-2024, 2.2.4) keeps control characters out of the line.
-	var b strings.Builder
-	for _, r := range word {
-		switch {
-		case r == '\'' || r == '\\':
-			b.WriteString(`\` + string(r))
-		case r == '\n':
-			b.WriteString(`\n`)
-		case r == '\t':
-			b.WriteString(`\t`)
-		case unicode.IsControl(r):
-			for _, c := range []byte(string(r)) {
-				fmt.Fprintf(&b, `\%03o`, c)
-			}
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return "$'" + b.String() + "'"
 }

@@ -4,7 +4,6 @@ package main
 
 import (
 	"net/netip"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -113,25 +112,6 @@ func TestListRow(t *testing.T) {
 	i.Running = false
 	if got := strings.Join(listRow(i, now), "|"); got != "web|leftover|mptcp|6.12.38||eth0=user,eth1=tap:t1|curl http://x/" {
 		t.Errorf("left over: %s", got)
-	}
-}
-
-func TestQuoted(t *testing.T) {
-	for want, command := range map[string][]string{
-		`sh -c 'curl a & curl b; wait'`:          {"sh", "-c", "curl a & curl b; wait"},
-		`python3 -c $'import x\nprint(\'\\1\')'`: {"python3", "-c", "import x\nprint('\\1')"},
-		`echo '' 'it'\''s' $'\033[0m'`:           {"echo", "", "it's", "\033[0m"},
-		"curl -s http://x.example/%20 größe":     {"curl", "-s", "http://x.example/%20", "größe"},
-	} {
-		if got := quoted(command); got != want {
-			t.Errorf("%q is written %s, want %s", command, got, want)
-			continue
-		}
-		// A shell reads the same words.
-		out, err := exec.Command("bash", "-c", `printf '%s\0' `+want).Output()
-		if err != nil || string(out) != strings.Join(command, "\x00")+"\x00" {
-			t.Errorf("a shell reads %s as %q, %v", want, out, err)
-		}
 	}
 }
 

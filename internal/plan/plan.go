@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/gateway"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack"
@@ -275,7 +276,7 @@ func (p *Plan) steps() {
 		add(Boot, 0, fmt.Sprintf("boot %s with %s of memory", p.Stack.Library, mem), "halt it")
 		add(Configure, 0, "configure "+p.configures(), "")
 	}
-	add(Release, 0, "release "+Quote(p.Command), "")
+	add(Release, 0, "release "+cli.Quote(p.Command), "")
 }
 
 // configures lists what the configuration in the stack consists of.

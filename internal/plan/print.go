@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
@@ -16,7 +17,7 @@ func (p *Plan) Write(w io.Writer) error {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(&b, "%-9s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	line("command", "%s", Quote(p.Command))
+	line("command", "%s", cli.Quote(p.Command))
 	line("instance", "%s", p.dir())
 	line("stack", "%s", p.Stack.describe())
 	for i := range p.Links {
@@ -96,19 +97,4 @@ func (l *Link) describe() string {
 		parts = append(parts, "MPTCP endpoint")
 	}
 	return strings.Join(parts, ", ")
-}
-
-// Quote writes a command line as a shell reads it.
-func Quote(command []string) string {
-	quoted := make([]string, len(command))
-	for i, a := range command {
-		plain := a != "" && strings.IndexFunc(a, func(r rune) bool {
-			return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=,+@%", r))
-		}) < 0
-		if !plain {
-			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
-		}
-		quoted[i] = a
-	}
-	return strings.Join(quoted, " ")
 }
