@@ -259,7 +259,7 @@ func logger(verbose bool) *slog.Logger {
 	if !verbose {
 		return slog.New(slog.DiscardHandler)
 	}
-	return slog.New(tint.NewHandler(os.Stderr, &tint.Options{
+	return slog.New(tint.NewTextHandler(os.Stderr, &tint.Options{
 		Level:      slog.LevelDebug,
 		TimeFormat: "15:04:05.000",
 		NoColor:    !term.IsTerminal(int(os.Stderr.Fd())),

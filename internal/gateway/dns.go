@@ -142,10 +142,10 @@ func serverFailure(query []byte) []byte {
 }
 
 // answer serves the queries from one of the stack's ports.
-func (g *Gateway) answer(in *gonet.UDPConn) {
+func (g *Gateway) answer(ctx context.Context, in *gonet.UDPConn) {
 	defer in.Close()
 	b := make([]byte, maxDatagram)
-	for g.ctx.Err() == nil {
+	for ctx.Err() == nil {
 		if err := in.SetReadDeadline(time.Now().Add(idleLimit)); err != nil {
 			return
 		}
@@ -158,7 +158,7 @@ func (g *Gateway) answer(in *gonet.UDPConn) {
 		}
 		query := append([]byte(nil), b[:n]...)
 		go func() {
-			_, _ = in.Write(g.dns.exchange(g.ctx, query)) // lost, as on a wire
+			_, _ = in.Write(g.dns.exchange(ctx, query)) // lost, as on a wire
 		}()
 	}
 }

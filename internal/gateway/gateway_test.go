@@ -274,25 +274,27 @@ func TestEnds(t *testing.T) {
 	}
 	conn, peer := pair()
 	fmt.Fprint(conn, "question")
-	conn.CloseWrite()
+	if err := conn.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
 	if b, err := io.ReadAll(peer); err != nil || string(b) != "question" {
 		t.Errorf("%q, %v", b, err)
 	}
 	fmt.Fprint(peer, "answer")
-	peer.CloseWrite()
+	if err := peer.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
 	if b, err := io.ReadAll(conn); err != nil || string(b) != "answer" {
 		t.Errorf("%q, %v", b, err)
 	}
 	for range 2 {
 		conn, peer = pair()
-		peer.SetLinger(0)
-		peer.Close()
+		reset(peer)
 		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
 			t.Errorf("the host's reset: %v", err)
 		}
 		conn, peer = pair()
-		conn.SetLinger(0)
-		conn.Close()
+		reset(conn)
 		if _, err := peer.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNRESET) {
 			t.Errorf("the stack's reset: %v", err)
 		}

@@ -25,7 +25,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
 )
 
-// Available: this lklrun has the gateway.
+// Available says that this lklrun has the gateway.
 const Available = true
 
 const (
@@ -51,20 +51,20 @@ const (
 type Gateway struct {
 	cfg    Config
 	log    *slog.Logger
-	ctx    context.Context // of everything it does for the stack
-	cancel context.CancelFunc
+	cancel context.CancelFunc // of everything it does for the stack
 	link   *link
 	stack  *stack.Stack
 	dns    *resolver
 
 	mu      sync.Mutex
+	closing bool
 	relays  map[*relay]struct{}
 	sending sync.WaitGroup // relays from the stack to the host
 }
 
 // Start runs a gateway until Close, and returns the stack's end of its link: a
 // socket with a frame a message.
-func Start(_ context.Context, cfg Config, log *slog.Logger) (*Gateway, *os.File, error) {
+func Start(ctx context.Context, cfg Config, log *slog.Logger) (*Gateway, *os.File, error) {
 	conn, end, err := pair()
 	if err != nil {
 		return nil, nil, fmt.Errorf("starting the user-mode gateway: %w", err)
@@ -73,8 +73,8 @@ func Start(_ context.Context, cfg Config, log *slog.Logger) (*Gateway, *os.File,
 		cfg: cfg, log: log, relays: map[*relay]struct{}{},
 		link: newLink(conn, cfg), dns: newResolver(resolvConf),
 	}
-	g.ctx, g.cancel = context.WithCancel(context.Background())
-	if err := g.route(); err != nil {
+	ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if err := g.route(ctx); err != nil {
 		conn.Close()
 		end.Close()
 		g.cancel()
@@ -85,7 +85,7 @@ func Start(_ context.Context, cfg Config, log *slog.Logger) (*Gateway, *os.File,
 }
 
 // route makes the router: it takes packets to any address and answers for all.
-func (g *Gateway) route() error {
+func (g *Gateway) route(ctx context.Context) error {
 	s := stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, arp.NewProtocol},
 		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol, icmp.NewProtocol4},
@@ -97,8 +97,10 @@ func (g *Gateway) route() error {
 			return fmt.Errorf("setting a TCP option: %v", err)
 		}
 	}
-	s.SetTransportProtocolHandler(tcp.ProtocolNumber, tcp.NewForwarder(s, 0, maxConnecting, g.connect).HandlePacket)
-	s.SetTransportProtocolHandler(udp.ProtocolNumber, udp.NewForwarder(s, g.associate).HandlePacket)
+	connections := tcp.NewForwarder(s, 0, maxConnecting, func(r *tcp.ForwarderRequest) { g.connect(ctx, r) })
+	datagrams := udp.NewForwarder(s, func(r *udp.ForwarderRequest) { g.associate(ctx, r) })
+	s.SetTransportProtocolHandler(tcp.ProtocolNumber, connections.HandlePacket)
+	s.SetTransportProtocolHandler(udp.ProtocolNumber, datagrams.HandlePacket)
 	if err := s.CreateNIC(nic, g.link); err != nil {
 		return fmt.Errorf("making its interface: %v", err)
 	}
@@ -142,6 +144,7 @@ func (g *Gateway) isDNS(addr tcpip.Address, port uint16) bool {
 func (g *Gateway) Close() {
 	g.link.close()
 	g.mu.Lock()
+	g.closing = true
 	for r := range g.relays {
 		r.lastCall()
 	}

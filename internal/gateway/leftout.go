@@ -10,7 +10,7 @@ import (
 	"os"
 )
 
-// Available: this lklrun has the gateway.
+// Available says that this lklrun has the gateway.
 const Available = false
 
 // Gateway is a running gateway; there is none in this build.

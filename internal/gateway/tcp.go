@@ -13,6 +13,7 @@ import (
 
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 	"gvisor.dev/gvisor/pkg/waiter"
 )
@@ -29,25 +30,13 @@ type relay struct {
 
 // connect takes a connection of the stack's: first the host connects, then the
 // stack's SYN is answered, so that the stack sees the outcome of both.
-func (g *Gateway) connect(req *tcp.ForwarderRequest) {
+func (g *Gateway) connect(ctx context.Context, req *tcp.ForwarderRequest) {
 	id := req.ID()
-	ctx, cancel := context.WithTimeout(g.ctx, connectLimit)
-	defer cancel()
-	var (
-		conn net.Conn
-		err  error
-	)
-	if g.isDNS(id.LocalAddress, id.LocalPort) {
-		conn, err = g.dns.dialTCP(ctx)
-	} else {
-		// No keep-alive of ours: whether there is one is for the stack to say.
-		d := net.Dialer{KeepAlive: -1}
-		conn, err = d.DialContext(ctx, "tcp", g.destination(id.LocalAddress, id.LocalPort))
-	}
+	conn, err := g.dial(ctx, id)
 	if err != nil {
 		g.log.Debug("gateway: connecting", "error", err)
 		// No answer at all where the host had none either.
-		req.Complete(!errors.Is(err, context.DeadlineExceeded) && !isTimeout(err))
+		req.Complete(!isTimeout(err))
 		return
 	}
 	var wq waiter.Queue
@@ -76,6 +65,18 @@ func (g *Gateway) connect(req *tcp.ForwarderRequest) {
 	r.host.Close()
 }
 
+// dial is the host's connection for one of the stack's.
+func (g *Gateway) dial(ctx context.Context, id stack.TransportEndpointID) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectLimit)
+	defer cancel()
+	if g.isDNS(id.LocalAddress, id.LocalPort) {
+		return g.dns.dialTCP(ctx)
+	}
+	// No keep-alive of ours: whether there is one is for the stack to say.
+	d := net.Dialer{KeepAlive: -1}
+	return d.DialContext(ctx, "tcp", g.destination(id.LocalAddress, id.LocalPort))
+}
+
 func isTimeout(err error) bool {
 	var ne net.Error
 	return errors.As(err, &ne) && ne.Timeout()
@@ -84,7 +85,7 @@ func isTimeout(err error) bool {
 func (g *Gateway) add(r *relay) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.ctx.Err() != nil {
+	if g.closing {
 		return false
 	}
 	g.relays[r] = struct{}{}

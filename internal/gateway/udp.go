@@ -26,7 +26,7 @@ const maxDatagram = 65507
 
 // associate takes the first datagram of a pair of the stack's ports. It is
 // called in the router's receive path, so it only starts things.
-func (g *Gateway) associate(req *udp.ForwarderRequest) {
+func (g *Gateway) associate(ctx context.Context, req *udp.ForwarderRequest) {
 	id := req.ID()
 	var wq waiter.Queue
 	ep, terr := req.CreateEndpoint(&wq)
@@ -36,7 +36,7 @@ func (g *Gateway) associate(req *udp.ForwarderRequest) {
 	}
 	in := gonet.NewUDPConn(&wq, ep)
 	if g.isDNS(id.LocalAddress, id.LocalPort) {
-		go g.answer(in)
+		go g.answer(ctx, in)
 		return
 	}
 	out, err := net.Dial("udp", g.destination(id.LocalAddress, id.LocalPort))
@@ -47,8 +47,8 @@ func (g *Gateway) associate(req *udp.ForwarderRequest) {
 	}
 	a := &association{}
 	a.touch()
-	go a.carry(g.ctx, out, in)
-	go a.carry(g.ctx, in, out)
+	go a.carry(ctx, out, in)
+	go a.carry(ctx, in, out)
 }
 
 // association is a pair of ports, alive while either direction is used.

@@ -3,6 +3,7 @@
 package instance
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -254,11 +255,14 @@ func (d *Dir) File(name string) string { return filepath.Join(d.Path, name) }
 
 // WriteState replaces state.json in one step.
 func (d *Dir) WriteState(s *State) error {
-	data, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // commands hold many such characters
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(s); err != nil {
 		return err
 	}
-	return d.WriteFile(StateFile, append(data, '\n'))
+	return d.WriteFile(StateFile, b.Bytes())
 }
 
 // WriteFile replaces one of the directory's files in one step, so that a

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/hostnet"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+func TestMain(m *testing.M) { testutil.Main(m, nil) }
+
+const limit = 20 * time.Second
+
+func TestParseStat(t *testing.T) {
+	for line, want := range map[string]int{
+		"12 (sh) S 7 12 12 0":      7,
+		"12 (a) b (c)) R 8 12":     8,
+		"12 (with\nnewline) Z 1 2": 1,
+		"12 (cut":                  -1,
+		"":                         -1,
+		"12 () S":                  -1,
+		"12 (x) S notanumber 3":    -1,
+	} {
+		got, ok := parseStat(line)
+		if !ok {
+			got = -1
+		}
+		if got != want {
+			t.Errorf("%q: %d, want %d", line, got, want)
+		}
+	}
+}
+
+func TestEndOf(t *testing.T) {
+	for ws, want := range map[syscall.WaitStatus]End{
+		0:        {},
+		7 << 8:   {Status: 7},
+		255 << 8: {Status: 255},
+		2:        {Signal: unix.SIGINT},
+		11 | 128: {Signal: unix.SIGSEGV}, // with a core
+		9:        {Status: 137},
+	} {
+		if got := endOf(ws); got != want {
+			t.Errorf("wait status %#x: %+v, want %+v", uint32(ws), got, want)
+		}
+	}
+}
+
+// exitHelper ends a copy of the test binary as End says.
+const exitHelper = "LKLRUN_TEST_EXIT_SIGNAL"
+
+func init() {
+	var n int
+	if _, err := fmt.Sscan(os.Getenv(exitHelper), &n); err == nil {
+		End{Signal: syscall.Signal(n)}.Exit()
+	}
+}
+
+// A process that ends by a signal is seen to, whatever the Go runtime does with
+// that signal itself.
+func TestDieBy(t *testing.T) {
+	for _, sig := range []syscall.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGSEGV, unix.SIGPIPE, unix.SIGUSR1, unix.SIGABRT, unix.SIGTERM} {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", exitHelper, sig))
+		err := cmd.Run()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		ws := exit.Sys().(syscall.WaitStatus)
+		if !ws.Signaled() || ws.Signal() != sig || ws.CoreDump() {
+			t.Errorf("%v: %v", sig, exit)
+		}
+	}
+}
+
+func TestJournal(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	dir := &instance.Dir{Path: t.TempDir(), Name: "x"}
+	j, err := openJournal(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []hostnet.Undo{
+		{Op: hostnet.OpDeleteLink, Name: "a", Ifindex: 5, Netns: "net:[1]"},
+		{Op: hostnet.OpDeleteLink, Name: "b", Ifindex: 6, Netns: "net:[1]"},
+	}
+	for _, u := range want {
+		if err := j.add(u); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The writer died in the middle of a line.
+	if _, err := j.file.WriteString(`{"op":"delete-li`); err != nil {
+		t.Fatal(err)
+	}
+	j.close()
+	got, err := readJournal(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if err := os.Remove(dir.File(instance.JournalFile)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readJournal(dir); err != nil || got != nil {
+		t.Errorf("without a journal: %v, %v", got, err)
+	}
+}
+
+func TestJournalFullDisk(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	err = (&journal{full}).add(hostnet.Undo{Op: hostnet.OpDeleteLink})
+	if !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "no space left") {
+		t.Errorf("%v", err)
+	}
+}
+
+func FuzzJournal(f *testing.F) {
+	f.Add([]byte("{\"op\":\"delete-link\",\"name\":\"t0\",\"ifindex\":3,\"netns\":\"net:[1]\"}\n{\"op\""))
+	f.Add([]byte("\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		undos, err := parseJournal(data)
+		if n := strings.Count(string(data), "\n"); err == nil && len(undos) != n {
+			t.Fatalf("%d undos of %d lines", len(undos), n)
+		}
+	})
+}
+
+// Replaying takes back what is still there, is content with what is not, and
+// can be done again.
+func TestReplay(t *testing.T) {
+	testutil.Need(t, "ip")
+	netns, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testutil.Host.Run(t, "ip", "tuntap", "add", "lj0", "mode", "tap")
+	ifi, err := net.InterfaceByName("lj0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := instance.Create("replayed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := openJournal(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, u := range []hostnet.Undo{
+		{Op: hostnet.OpDeleteLink, Name: "lj0", Ifindex: ifi.Index, Netns: netns},
+		{Op: hostnet.OpDeleteLink, Name: "never", Ifindex: 1 << 28, Netns: netns},
+	} {
+		if err := j.add(u); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j.close()
+	for range 2 {
+		if err := replay(t.Context(), d); err != nil {
+			t.Error(err)
+		}
+		if _, err := net.InterfaceByName("lj0"); err == nil {
+			t.Error("lj0 is still there")
+		}
+	}
+	if err := d.Remove(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Dir(d.Path)); err == nil {
+		t.Error("the root of run directories stays behind")
+	}
+}
+
+// Whoever lost its parent below us is found and ended; the children that were
+// there before are not.
+func TestKillDescendants(t *testing.T) {
+	testutil.Need(t, "setsid")
+	before := exec.Command("sleep", "1000")
+	if err := before.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer before.Wait()
+	defer before.Process.Kill()
+	spared, err := children()
+	if err != nil || !spared[before.Process.Pid] {
+		t.Fatalf("%v, %v", spared, err)
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "-c", "sleep 1001 & setsid sh -c 'sleep 1002 & echo ready; sleep 1003' & wait")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Kill(); err != nil { // its children become ours
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // killed
+	below, err := descendants(spared)
+	if err != nil || len(below) < 3 { // a shell may become its last command
+		t.Errorf("below us: %v, %v; want three sleeps", below, err)
+	}
+	if err := killDescendants(spared); err != nil {
+		t.Error(err)
+	}
+	if below, err = descendants(spared); err != nil || len(below) != 0 {
+		t.Errorf("left: %v, %v", below, err)
+	}
+	if err := before.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("the spared child: %v", err)
+	}
+}
