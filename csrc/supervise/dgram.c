@@ -203,6 +203,24 @@ static void failed(struct conn *conn, int err)
 		raise_error(conn);
 }
 
+/**
+ * room - how big a buffer to receive the next message with
+ *
+ * A netlink dump comes in messages as big as the biggest buffer that was ever
+ * offered (max_recvmsg_len, net/netlink/af_netlink.c), and many programs have
+ * room for a page only: so no more is offered than the message needs.
+ */
+static size_t room(struct conn *conn)
+{
+	long n;
+
+	if (conn->kind != KIND_NETLINK)
+		return SHARED_SIZE;
+	n = st_recvfrom(conn->sfd, shared_buf, 0,
+			MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC, NULL, NULL);
+	return n < 0 ? 0 : n > SHARED_SIZE ? SHARED_SIZE : (size_t)n;
+}
+
 /** pull - from the stack to the carrier; true: there may be more */
 static bool pull(struct conn *conn)
 {
@@ -226,6 +244,7 @@ static bool pull(struct conn *conn)
 
 		if (conn->to_target.len && !put_kept(conn))
 			return false;
+		iov.iov_len = room(conn);
 		n = st_recvmsg(conn->sfd, &mh, MSG_DONTWAIT);
 		if (n == -EAGAIN) {
 			conn->s_in = false;

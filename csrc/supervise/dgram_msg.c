@@ -160,6 +160,11 @@ static int64_t recv_one(struct call *c, const struct user_msg *um, int uflags)
 			memcpy(ctl.buf, o.ctl, o.ctllen);
 		mh.msg_controllen = mh.msg_controllen < o.ctllen ? 0 : o.ctllen;
 	} else {
+		if (conn->kind == KIND_NETLINK) {	/* see room(), dgram.c */
+			if (iov.iov_len > um->total)
+				iov.iov_len = um->total;
+			flags |= MSG_TRUNC;
+		}
 		n = st_recvmsg(conn->sfd, &mh, MSG_DONTWAIT | flags);
 		if (n == -EAGAIN)
 			return flags & MSG_ERRQUEUE ? -EAGAIN : CALL_HELD;
