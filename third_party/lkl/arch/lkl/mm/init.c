@@ -14,9 +14,9 @@ void __init lkl_paging_init(void)
 {
 	unsigned long max_zone_pfn[MAX_NR_ZONES] = { 0 };
 
-	memblock_add(lkl_mem_start, lkl_mem_end - lkl_mem_start);
-	min_low_pfn = PFN_UP(lkl_mem_start);
-	max_low_pfn = PFN_DOWN(lkl_mem_end);
+	memblock_add(LKL_PHYS_BASE, lkl_mem_end - lkl_mem_start);
+	min_low_pfn = ARCH_PFN_OFFSET;
+	max_low_pfn = PFN_DOWN(__pa(lkl_mem_end));
 	max_pfn = max_low_pfn;
 	high_memory = (void *)lkl_mem_end;
 	set_max_mapnr(max_low_pfn - min_low_pfn);

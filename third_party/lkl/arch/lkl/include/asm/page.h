@@ -30,16 +30,22 @@ typedef struct page *pgtable_t;
 #define __pgprot(x)	((pgprot_t) { (x) })
 
 /*
- * Physical is virtual. Only the arena has struct pages: virt_to_page() of
- * static kernel data is wrong, virt_addr_valid() tells.
+ * Physical addresses start at LKL_PHYS_BASE: small, because the boot looks at
+ * every page block below the memory, and not 0, which memblock takes for
+ * failure. Only the arena has struct pages: virt_to_page() of static kernel data
+ * is wrong, virt_addr_valid() tells.
  */
 extern unsigned long lkl_mem_start, lkl_mem_end;
 
-#define PAGE_OFFSET		lkl_mem_start
-#define ARCH_PFN_OFFSET		(lkl_mem_start >> PAGE_SHIFT)
+#define LKL_PHYS_BASE		(4UL << 20)
 
-#define __pa(vaddr)		((unsigned long)(vaddr))
-#define __va(paddr)		((void *)(unsigned long)(paddr))
+#define PAGE_OFFSET		lkl_mem_start
+#define ARCH_PFN_OFFSET		(LKL_PHYS_BASE >> PAGE_SHIFT)
+
+#define __pa(vaddr)		((unsigned long)(vaddr) - lkl_mem_start + \
+				 LKL_PHYS_BASE)
+#define __va(paddr)		((void *)((unsigned long)(paddr) - \
+				 LKL_PHYS_BASE + lkl_mem_start))
 
 #define virt_to_pfn(kaddr)	(__pa(kaddr) >> PAGE_SHIFT)
 #define pfn_to_virt(pfn)	__va((pfn) << PAGE_SHIFT)
