@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/hostnet"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/launch"
 	"github.com/lklrun/lklrun/internal/plan"
@@ -61,12 +62,13 @@ func status(err error) int {
 	var (
 		usage   *cli.UsageError
 		running *instance.RunningError
+		inUse   *hostnet.InUseError
 		command *plan.CommandError
 	)
 	switch {
 	case errors.As(err, &command):
 		return command.Status
-	case errors.As(err, &usage), errors.As(err, &running):
+	case errors.As(err, &usage), errors.As(err, &running), errors.As(err, &inUse):
 		return cli.ExitUsage
 	case errors.As(err, new(errRun)):
 		return exitOwn

@@ -35,7 +35,7 @@ type Tap struct {
 type TapState struct {
 	Exists bool
 	Up     bool
-	InUse  bool   // some process has it open (and it is up)
+	InUse  bool   // it has carrier: some process has it open, or had it a moment ago
 	Kind   string // of a device that exists but is no tap: "" if it is one
 }
 
@@ -49,7 +49,8 @@ func LookTap(name string) (TapState, error) {
 		}
 		return TapState{}, fmt.Errorf("looking for device %s: %w", name, err)
 	}
-	// A tap has carrier as long as somebody has it open.
+	// A tap has carrier as long as somebody has it open; the flag lags behind
+	// by up to a second (net/core/link_watch.c).
 	st := TapState{Exists: true, Up: ifi.Flags&net.FlagUp != 0, InUse: ifi.Flags&net.FlagRunning != 0}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -87,7 +88,9 @@ func CheckTap(name string) (TapState, error) {
 		return st, fmt.Errorf("%s is no tap but a %s: choose another name", name, st.Kind)
 	}
 	if st.InUse {
-		return st, inUse(name)
+		if who := holder(name); who != "" {
+			return st, &InUseError{name, who}
+		}
 	}
 	if !st.Exists && !mayAdmin() {
 		return st, noRight(name)
@@ -101,12 +104,19 @@ func noRight(name string) error {
 		name, user, name, os.Geteuid(), name)
 }
 
-func inUse(name string) error {
-	who := holder(name)
+// InUseError says that another process has the tap.
+type InUseError struct {
+	Name string
+	Who  string // COMMAND (pid N), or empty: nobody we may look at
+}
+
+// Error names the tap and who has it.
+func (e *InUseError) Error() string {
+	who := e.Who
 	if who == "" {
 		who = "another process"
 	}
-	return fmt.Errorf("tap %s is in use by %s", name, who)
+	return fmt.Sprintf("tap %s is in use by %s", e.Name, who)
 }
 
 // mayAdmin tells whether this process has CAP_NET_ADMIN.
@@ -194,7 +204,7 @@ func (t *Tap) setIff(fd int) error {
 	req.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
 	switch err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); {
 	case errors.Is(err, unix.EBUSY):
-		return inUse(t.Name)
+		return &InUseError{t.Name, holder(t.Name)}
 	case errors.Is(err, unix.EINVAL):
 		return fmt.Errorf("%s cannot be used as a tap: it is another kind of device, or a tap made with other flags (multi_queue)", t.Name)
 	case errors.Is(err, unix.EPERM) && t.Created:
