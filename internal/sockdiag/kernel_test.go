@@ -22,8 +22,10 @@ import (
 
 	"github.com/lklrun/lklrun/internal/sockdiag"
 	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/internal/stacknet"
 	"github.com/lklrun/lklrun/internal/testutil"
 	"github.com/lklrun/lklrun/internal/testutil/hoststack"
+	"github.com/lklrun/lklrun/internal/testutil/lklhost"
 )
 
 func limit(t testing.TB) context.Context {
@@ -149,15 +151,32 @@ func lines(sockets []sockdiag.Socket) []string {
 	return all
 }
 
-func stack(t testing.TB) *stackconn.Conn {
-	t.Helper()
-	s := hoststack.Start(t)
-	s.Run(t, "ip", "link", "set", "lo", "up")
-	return s.Dial(t)
+// each runs a test in a stack of the host's kernel and in one of our library,
+// lo up with a second address that is an MPTCP endpoint.
+func each(t *testing.T, test func(t *testing.T, c *stackconn.Conn)) {
+	cfg := stacknet.Config{
+		Links: []stacknet.Link{{Name: "lo", Addrs: []netip.Prefix{netip.MustParsePrefix("127.0.1.1/8")}, Endpoint: true}},
+		MPTCP: &stacknet.MPTCPLimits{Subflows: 4, AddAddrAccepted: 4},
+	}
+	t.Run("host", func(t *testing.T) {
+		c := hoststack.Start(t).Dial(t)
+		if err := stacknet.Configure(limit(t), c, cfg); err != nil {
+			t.Fatal(err)
+		}
+		test(t, c)
+	})
+	t.Run("library", func(t *testing.T) {
+		c := lklhost.Start(t, testutil.NewNetns(t, "stack"), lklhost.Library(t), "true").Boot(t).Conn
+		if err := stacknet.Configure(limit(t), c, cfg); err != nil {
+			t.Fatal(err)
+		}
+		test(t, c)
+	})
 }
 
-func TestAgainstProcNet(t *testing.T) {
-	c := stack(t)
+func TestAgainstProcNet(t *testing.T) { each(t, testAgainstProcNet) }
+
+func testAgainstProcNet(t *testing.T, c *stackconn.Conn) {
 	l4 := listen(t, c, unix.AF_INET, 0, "127.0.0.1:80")
 	l6 := listen(t, c, unix.AF_INET6, 0, "[::1]:80")
 	fd := connect(t, c, unix.AF_INET, 0, l4, "127.0.0.1:80")
@@ -214,13 +233,9 @@ func TestAgainstProcNet(t *testing.T) {
 	}
 }
 
-func TestMPTCPTree(t *testing.T) {
-	s := hoststack.Start(t)
-	s.Run(t, "ip", "link", "set", "lo", "up")
-	s.Run(t, "ip", "addr", "add", "127.0.1.1/8", "dev", "lo")
-	s.Run(t, "ip", "mptcp", "endpoint", "add", "127.0.1.1", "dev", "lo", "subflow")
-	s.Run(t, "ip", "mptcp", "limits", "set", "subflow", "4", "add_addr_accepted", "4")
-	c := s.Dial(t)
+func TestMPTCPTree(t *testing.T) { each(t, testMPTCPTree) }
+
+func testMPTCPTree(t *testing.T, c *stackconn.Conn) {
 	l := listen(t, c, unix.AF_INET, ipprotoMPTCP, "0.0.0.0:80")
 	plain := listen(t, c, unix.AF_INET, 0, "0.0.0.0:81")
 	fd := connect(t, c, unix.AF_INET, ipprotoMPTCP, l, "127.0.0.1:80")
@@ -305,8 +320,9 @@ func TestMPTCPTree(t *testing.T) {
 	}
 }
 
-func TestOtherSockets(t *testing.T) {
-	c := stack(t)
+func TestOtherSockets(t *testing.T) { each(t, testOtherSockets) }
+
+func testOtherSockets(t *testing.T, c *stackconn.Conn) {
 	ctx := limit(t)
 	raw, err := c.Socket(ctx, unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP)
 	if err != nil {

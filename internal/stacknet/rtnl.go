@@ -198,6 +198,9 @@ func (r *rtnl) setAddress(index int, p netip.Prefix) error {
 	head := make([]byte, unix.SizeofIfAddrmsg)
 	head[0] = family(p.Addr())
 	head[1] = uint8(p.Bits())
+	if p.Addr().IsLoopback() { // the kernel refuses a wider one
+		head[3] = unix.RT_SCOPE_HOST
+	}
 	binary.NativeEndian.PutUint32(head[4:], uint32(index))
 	_, err := r.request(unix.RTM_NEWADDR, netlink.Acknowledge|netlink.Create|netlink.Replace, head, func(ae *netlink.AttributeEncoder) {
 		ae.Bytes(unix.IFA_LOCAL, p.Addr().AsSlice())
