@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -49,7 +50,7 @@ func Create(name string) (*Dir, error) {
 }
 
 // CreateAny does the same with the first of base, base-2, base-3, ... that is
-// neither running nor left over.
+// not there.
 func CreateAny(base string) (*Dir, error) {
 	const tries = 10000
 	for n := 1; n <= tries; n++ {
@@ -64,10 +65,6 @@ func CreateAny(base string) (*Dir, error) {
 		var running *RunningError
 		if errors.As(err, &running) {
 			continue // somebody was faster
-		}
-		if err == nil && d.Leftover { // and died again at once
-			d.release()
-			continue
 		}
 		return d, err
 	}
@@ -133,18 +130,17 @@ func create(base, name string) (*Dir, error) {
 		if err := makeRoot(base, os.Geteuid()); err != nil {
 			return nil, err
 		}
-		err := os.Mkdir(path, 0o700)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // the root was removed with the last run in it
+		_, err := os.Lstat(path)
+		old := err == nil
+		var f *os.File
+		if old {
+			f, err = lockDir(path)
+		} else {
+			f, err = placeLocked(base, name)
 		}
-		old := errors.Is(err, fs.ErrExist)
-		if err != nil && !old {
-			return nil, runDirError(path, err)
-		}
-		f, err := lockDir(path)
 		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			continue // removed by its last owner between the two calls
+		case errors.Is(err, fs.ErrNotExist), !old && errors.Is(err, fs.ErrExist):
+			continue // it went, or came, between the two looks
 		case errors.Is(err, unix.EAGAIN):
 			info, ierr := inspect(path)
 			if ierr != nil {
@@ -152,15 +148,35 @@ func create(base, name string) (*Dir, error) {
 			}
 			return nil, &RunningError{Name: name, PID: info.PID}
 		case err != nil:
-			if !old {
-				_ = os.Remove(path)
-				_ = os.Remove(base) // other runs are in it: it stays
-			}
+			_ = os.Remove(base) // if we made it just now; else it stays
 			return nil, runDirError(path, err)
 		}
 		return &Dir{Path: path, Name: name, lock: f, Leftover: old}, nil
 	}
 	return nil, fmt.Errorf("run directory %s comes and goes: choose another --name", path)
+}
+
+// placeLocked makes a run directory that is locked from the moment it has its
+// name: fs.ErrExist when another has the name already.
+func placeLocked(base, name string) (*os.File, error) {
+	tmp, err := os.MkdirTemp(base, "."+name+".*") // mode 0700
+	if err != nil {
+		return nil, err
+	}
+	f, err := lockDir(tmp)
+	if err == nil {
+		// rename(2) replaces a directory only if that is empty, and one that
+		// has a name holds its lock.
+		if err = unix.Rename(tmp, filepath.Join(base, name)); err == nil {
+			return f, nil
+		}
+		f.Close()
+	}
+	_ = os.RemoveAll(tmp) // `lklrun cleanup` finds it
+	if errors.Is(err, unix.ENOTEMPTY) {
+		err = fs.ErrExist
+	}
+	return nil, err
 }
 
 // lockDir opens and takes the lock of the run directory at path. A lock taken
@@ -297,22 +313,47 @@ func (d *Dir) Reset() error {
 	return nil
 }
 
-// Remove deletes the directory and gives the lock back; the lock file goes
-// last, so that what is half deleted is never taken for something in use.
+// Remove deletes the directory and gives the lock back. It first takes it out of
+// everybody's sight under a name that no instance has: whoever wants the old
+// name now makes a directory of his own.
 func (d *Dir) Remove() error {
 	defer d.release()
-	err := d.Reset()
-	if rerr := os.Remove(d.File(LockFile)); err == nil {
-		err = rerr
+	root := filepath.Dir(d.Path)
+	away, err := os.MkdirTemp(root, "."+d.Name+".*")
+	if err != nil { // a full disk: then the name has to do
+		away = d.Path
+	} else if err = unix.Rename(d.Path, away); err != nil {
+		_ = os.Remove(away)
+		return fmt.Errorf("removing run directory: %w", err)
 	}
-	if rerr := os.Remove(d.Path); err == nil {
-		err = rerr
-	}
+	err = os.RemoveAll(away)
 	if err != nil {
 		return fmt.Errorf("removing run directory: %w", err)
 	}
-	_ = os.Remove(filepath.Dir(d.Path)) // other runs are in it: it stays
+	_ = os.Remove(root) // other runs are in it: it stays
 	return nil
+}
+
+// Sweep deletes what runs left that died in the middle of Create or Remove.
+func Sweep() error { return sweep(Root()) }
+
+func sweep(root string) error {
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil // there is nothing
+	}
+	var errs []error
+	for _, e := range entries {
+		path := filepath.Join(root, e.Name())
+		if !strings.HasPrefix(e.Name(), ".") || !e.IsDir() {
+			continue
+		}
+		if held, _ := lockHeld(filepath.Join(path, LockFile)); !held {
+			errs = append(errs, os.RemoveAll(path))
+		}
+	}
+	_ = os.Remove(root) // runs are in it: it stays
+	return errors.Join(errs...)
 }
 
 func (d *Dir) release() {

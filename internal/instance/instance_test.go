@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -120,6 +121,66 @@ func TestLife(t *testing.T) {
 	}
 	if _, err = open(base, "one"); err == nil {
 		t.Error("a removed instance can be opened")
+	}
+}
+
+// Runs that come and go under the same names at once neither fail nor leave
+// anything.
+func TestRace(t *testing.T) {
+	base := filepath.Join(t.TempDir(), "root")
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 200 {
+				d, err := create(base, "x")
+				var running *RunningError
+				if errors.As(err, &running) {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if d.Leftover {
+					t.Error("somebody's directory was taken for a leftover")
+				}
+				if err := d.WriteState(&State{Name: "x"}); err != nil {
+					t.Error(err)
+				}
+				if err := d.Remove(); err != nil {
+					t.Error(err)
+				}
+				if _, err := list(base); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if _, err := os.Stat(base); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is still there: %v", base, err)
+	}
+}
+
+// What died in the middle of Remove is swept away, what lives is not.
+func TestSweep(t *testing.T) {
+	base := t.TempDir()
+	d, err := create(base, "alive")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(base, ".dead.1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := sweep(base); err != nil {
+		t.Fatal(err)
+	}
+	left, err := os.ReadDir(base)
+	if err != nil || len(left) != 1 || left[0].Name() != "alive" {
+		t.Errorf("%v, %v", left, err)
+	}
+	if err := d.Remove(); err != nil {
+		t.Error(err)
 	}
 }
 

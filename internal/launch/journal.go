@@ -142,5 +142,6 @@ func CleanupAll(ctx context.Context) ([]string, error) {
 		}
 		done = append(done, i.Name)
 	}
+	errs = append(errs, instance.Sweep())
 	return done, errors.Join(errs...)
 }
