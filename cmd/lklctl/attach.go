@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -53,13 +55,27 @@ func (c *ctl) attach(ctx context.Context) (*instance.Info, *stackconn.Conn, erro
 	case ctlproto.CTL_STATE_NEW:
 		err = fmt.Errorf("instance %q is starting: its stack has not booted yet, try again", info.Name)
 	case ctlproto.CTL_STATE_PANICKED:
-		err = fmt.Errorf("instance %q: the kernel of its stack has panicked; see %s", info.Name, info.Dir+"/"+instance.LogFile)
+		err = fmt.Errorf("instance %q: the kernel of its stack has died%s; all it said is in %s", info.Name, lastWords(ctx, conn), filepath.Join(info.Dir, instance.LogFile))
 	}
 	if err != nil {
 		conn.Close()
 		return nil, nil, err
 	}
 	return info, conn, nil
+}
+
+// lastWords is the line with which a kernel panicked, where it can be had.
+func lastWords(ctx context.Context, conn *stackconn.Conn) string {
+	log, err := conn.Log(ctx)
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(log)) {
+		if i := strings.Index(line, "Kernel panic"); i >= 0 {
+			return " (" + strings.TrimSpace(line[i:]) + ")"
+		}
+	}
+	return ""
 }
 
 // dial is attach without a look at the stack's state.

@@ -213,7 +213,7 @@ func writeSubflows(w io.Writer, subflows []sockdiag.Socket) error {
 	t := cli.NewTable("IF", "LOCAL", "PEER", "STATE", ">RTT", ">CWND", ">SENT", ">RECV", ">RETR", "")
 	for _, s := range subflows {
 		i := s.TCP
-		if i == nil {
+		if i == nil || s.State == sockdiag.Listen { // what a listener has there says nothing
 			i = &sockdiag.TCPInfo{}
 		}
 		mark := " "

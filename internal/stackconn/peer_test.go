@@ -194,8 +194,8 @@ func TestBrokenAnswers(t *testing.T) {
 	if _, err := c.Go(ctx, ctlproto.Go{}); !errors.Is(err, ctlproto.ErrMalformed) {
 		t.Errorf("go: %v", err)
 	}
-	body = []byte("rx.frames 12\nholds -1\n")
-	if s, err := c.Stats(ctx); err != nil || len(s) != 2 || s[1] != (stackconn.Stat{Name: "holds", Value: -1}) {
+	body = []byte("rx.frames 12\nproc.7.Web Content.held -1\n")
+	if s, err := c.Stats(ctx); err != nil || len(s) != 2 || s[1] != (stackconn.Stat{Name: "proc.7.Web Content.held", Value: -1}) {
 		t.Errorf("stats: %v, %v", s, err)
 	}
 }

@@ -96,12 +96,13 @@ func parseStats(body []byte) ([]Stat, error) {
 	var stats []Stat
 	sc := bufio.NewScanner(bytes.NewReader(body))
 	for sc.Scan() {
-		name, value, ok := strings.Cut(sc.Text(), " ")
-		n, err := strconv.ParseInt(value, 10, 64)
-		if !ok || name == "" || err != nil {
+		// The value is behind the last blank: a name may hold a program's.
+		i := strings.LastIndexByte(sc.Text(), ' ')
+		n, err := strconv.ParseInt(sc.Text()[i+1:], 10, 64)
+		if i <= 0 || err != nil {
 			return nil, fmt.Errorf("%w: counter line %q", ctlproto.ErrMalformed, sc.Text())
 		}
-		stats = append(stats, Stat{name, n})
+		stats = append(stats, Stat{sc.Text()[:i], n})
 	}
 	return stats, sc.Err()
 }
