@@ -266,6 +266,18 @@ static void run_recv(int fd, long ms)
 }
 
 /**
+ * hang_up - close the connection, so that the other end learns of it
+ * @fd: connection
+ */
+static void hang_up(int fd)
+{
+	long ret = sys(SYS_close, fd);
+
+	if (ret < 0)
+		die("close", ret);
+}
+
+/**
  * run_rr - one byte there and back, again and again
  * @fd: connection to an echo
  * @count: how often
@@ -335,7 +347,7 @@ static void attend(int fd)
 }
 
 /**
- * serve - the other end of every measurement, one connection at a time
+ * serve - the other end of every measurement, a process for each connection
  * @ip: address to listen on
  * @port: and port
  */
@@ -345,6 +357,7 @@ static void serve(const char *ip, const char *port)
 	int one = 1, l, fd;
 
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGCHLD, SIG_IGN);	/* nobody waits for them */
 	l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (l < 0)
 		die("socket", -errno);
@@ -357,7 +370,14 @@ static void serve(const char *ip, const char *port)
 		fd = accept(l, NULL, NULL);
 		if (fd < 0)
 			die("accept", -errno);
-		attend(fd);
+		switch (fork()) {
+		case -1:
+			die("fork", -errno);
+		case 0:
+			alarm(LIMIT_S);
+			attend(fd);
+			_exit(0);
+		}
 		close(fd);
 	}
 }
@@ -371,17 +391,31 @@ static void serve(const char *ip, const char *port)
  */
 static int measure(int n, char **w)
 {
-	if (!strcmp(w[0], "getppid") && n == 2)
+	static const struct {
+		const char *verb;
+		char what;
+		void (*run)(int fd, long arg);
+	} verbs[] = {
+		{ "send", 's', run_send },
+		{ "recv", 'r', run_recv },
+		{ "rr", 'e', run_rr },
+	};
+	size_t i;
+	int fd;
+
+	if (!strcmp(w[0], "getppid") && n == 2) {
 		run_getppid(atol(w[1]));
-	else if (!strcmp(w[0], "send") && n == 4)
-		run_send(dial(w[1], w[2], 's'), atol(w[3]));
-	else if (!strcmp(w[0], "recv") && n == 4)
-		run_recv(dial(w[1], w[2], 'r'), atol(w[3]));
-	else if (!strcmp(w[0], "rr") && n == 4)
-		run_rr(dial(w[1], w[2], 'e'), atol(w[3]));
-	else
-		return 0;
-	return 1;
+		return 1;
+	}
+	for (i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++) {
+		if (strcmp(w[0], verbs[i].verb) || n != 4)
+			continue;
+		fd = dial(w[1], w[2], verbs[i].what);
+		verbs[i].run(fd, atol(w[3]));
+		hang_up(fd);
+		return 1;
+	}
+	return 0;
 }
 
 /**
