@@ -103,11 +103,15 @@ func readCounters(ctx context.Context, conn *stackconn.Conn) ([]counter, error) 
 // errCounters is what the parsers say of text that has another form.
 var errCounters = errors.New("not in the form of counters")
 
-// checked refuses values that are no integers: JSON would not be JSON.
+// checked refuses values that are no integers, and writes the others as JSON
+// wants numbers: without + or zeros in front.
 func checked(all []counter) ([]counter, error) {
-	for _, n := range all {
-		_, err := strconv.ParseInt(n.value, 10, 64)
-		if _, uerr := strconv.ParseUint(n.value, 10, 64); err != nil && uerr != nil {
+	for i, n := range all {
+		if v, err := strconv.ParseInt(n.value, 10, 64); err == nil {
+			all[i].value = strconv.FormatInt(v, 10)
+		} else if v, err := strconv.ParseUint(n.value, 10, 64); err == nil {
+			all[i].value = strconv.FormatUint(v, 10)
+		} else {
 			return nil, errCounters
 		}
 	}

@@ -187,15 +187,16 @@ func newInterfaces(ctx context.Context, conn *stackconn.Conn) (*interfaces, erro
 	return n, nil
 }
 
-// of returns the interface that has the socket's local address, or else the one
-// it is bound to; empty when it may use any.
+// of returns the interface the socket is bound to, or else the one that has its
+// local address; empty when it may use any.
 func (n *interfaces) of(s sockdiag.Socket) string {
-	if s.Local.IsValid() {
-		if name, ok := n.byAddr[s.Local.Addr().Unmap().String()]; ok {
-			return name
-		}
+	if name, ok := n.byIndex[s.IfIndex]; ok {
+		return name
 	}
-	return n.byIndex[s.IfIndex]
+	if !s.Local.IsValid() {
+		return ""
+	}
+	return n.byAddr[s.Local.Addr().Unmap().String()]
 }
 
 // netstatRow is a socket as netstat writes it in JSON: addresses as in the

@@ -158,3 +158,25 @@ func TestParsers(t *testing.T) {
 		t.Errorf("%v, %v", got, err)
 	}
 }
+
+func FuzzCounters(f *testing.F) {
+	f.Add("Ip: Forwarding TTL\nIp: 1 64\nTcp: MaxConn\nTcp: -1\n")
+	f.Add("Ip6InReceives                   \t12\n")
+	f.Add("Inter-|   Receive\n face |bytes\n    lo: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, parse := range []func(string) ([]counter, error){parsePaired, parseSingle, parseInterfaces} {
+			all, err := parse(text)
+			if err != nil {
+				continue
+			}
+			var b strings.Builder
+			var kept []setting
+			for _, n := range all {
+				kept = append(kept, setting{n.name, n.value})
+			}
+			if err := writeCounters(&b, kept); err != nil {
+				t.Errorf("%q is no JSON: %v", text, err)
+			}
+		}
+	})
+}

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -358,5 +359,40 @@ func testOtherSockets(t *testing.T, c *stackconn.Conn) {
 	}
 	if _, err := sockdiag.List(ctx, c, "none"); err == nil {
 		t.Error("an unknown kind was listed")
+	}
+}
+
+// More sockets than one datagram of a dump holds.
+func TestMany(t *testing.T) { each(t, testMany) }
+
+func testMany(t *testing.T, c *stackconn.Conn) {
+	const n = 2000
+	ctx := limit(t)
+	want := map[uint16]bool{}
+	for i := range uint16(n) {
+		s, err := c.Socket(ctx, unix.AF_INET, unix.SOCK_DGRAM, 0)
+		if errors.Is(err, syscall.EMFILE) {
+			t.Skipf("only %d descriptors: %v", i, err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Bind(ctx, sockaddr(t, fmt.Sprintf("127.0.0.1:%d", 20000+i))); err != nil {
+			t.Fatal(err)
+		}
+		want[20000+i] = true
+	}
+	all, err := sockdiag.List(ctx, c, sockdiag.UDP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all {
+		if !want[s.Local.Port()] {
+			t.Fatalf("port %d is listed twice, or was never bound", s.Local.Port())
+		}
+		delete(want, s.Local.Port())
+	}
+	if len(want) != 0 {
+		t.Errorf("%d sockets are missing", len(want))
 	}
 }
