@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"testing"
+
+	"github.com/lklrun/lklrun/internal/ctlproto"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// inState makes an instance whose stack host is in a state, with a kernel log.
+func inState(t *testing.T, name string, state uint32, log string) {
+	t.Helper()
+	testutil.Need(t)
+	d, err := instance.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Remove(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Error(err)
+		}
+	})
+	if err := d.WriteState(&instance.State{Name: name, PID: os.Getpid()}); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", d.File(instance.SocketFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() }) // no error matters at the end
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go answer(c, state, log)
+		}
+	}()
+}
+
+// answer is the part of a stack host that works whatever its state.
+func answer(c net.Conn, state uint32, log string) {
+	defer c.Close()
+	for {
+		f, err := ctlproto.ReadFrame(c)
+		if err != nil {
+			return
+		}
+		r := ctlproto.Frame{Type: f.Type | ctlproto.CTL_REPLY, ID: f.ID}
+		switch f.Type {
+		case ctlproto.CTL_HELLO:
+			r.Body = ctlproto.HelloReply{Version: 1, State: state}.Append(nil)
+		case ctlproto.CTL_LOG:
+			r.Body = []byte(log)
+		default:
+			r.Status = -5 // EIO
+		}
+		b, err := r.Append(nil)
+		if err != nil {
+			return
+		}
+		if _, err := c.Write(b); err != nil {
+			return
+		}
+	}
+}
+
+func TestDeadKernel(t *testing.T) {
+	inState(t, "dead", ctlproto.CTL_STATE_PANICKED,
+		"[    1.0] sysrq: Trigger a crash\n[    1.1] Kernel panic - not syncing: sysrq triggered crash\n[    1.2] Call Trace:\n")
+	for _, args := range [][]string{{"netstat"}, {"mptcp"}, {"cat", "/proc/version"}, {"counters"}, {"sysctl", "-a"}} {
+		refused(t, 1, args, `"dead"`, "(Kernel panic - not syncing: sysrq triggered crash)", "/run/lklrun/dead/log")
+	}
+}
+
+func TestNotBooted(t *testing.T) {
+	inState(t, "new", ctlproto.CTL_STATE_NEW, "")
+	refused(t, 1, []string{"netstat"}, `"new" is starting`)
+}
+
+func TestNoSocket(t *testing.T) {
+	testutil.Need(t)
+	d, err := instance.Create("early")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := d.Remove(); err != nil {
+			t.Error(err)
+		}
+	}()
+	refused(t, 1, []string{"netstat"}, `"early" is starting`, "no control socket yet")
+}
