@@ -39,7 +39,8 @@ inventory() {
 	ip -o link | sed 's/^[0-9]*: //; s/[@:].*//'
 	in_client ip -o link | sed 's/^[0-9]*: /client: /; s/[@:] .*//'
 	ip netns list | awk '{ print "netns", $1 }'
-	ps -e -o comm= -o args= | awk '$1 ~ /^lkl/ { print "process", $0 }'
+	ps -e -o comm= -o args= | grep -E "^(lklrun|lklhost) .*$name" | sed 's/^/process /' || :
+	ip netns pids $client | sed 's/^/client: process /'
 	awk '{ print "mount", $2 }' /proc/mounts
 	{ nft list ruleset; in_client nft list ruleset; } 2>/dev/null | sed 's/^/nft /'
 	find /run/lklrun -mindepth 1 2>/dev/null || :
@@ -82,8 +83,8 @@ for i in 0 1; do
 	in_client ip link set br$i up
 	in_server ip addr add 10.71.$((i + 1)).1/24 dev s$i
 	in_server ip link set s$i up
-	in_server tc qdisc add dev s$i root tbf rate ${rate}mbit burst 64kb latency 30ms
-	in_client tc qdisc add dev v$i root tbf rate ${rate}mbit burst 64kb latency 30ms
+	in_server tc qdisc add dev s$i root tbf rate ${rate}mbit burst 256kb latency 50ms
+	in_client tc qdisc add dev v$i root tbf rate ${rate}mbit burst 256kb latency 50ms
 done
 
 # --- the server: nginx, made to speak MPTCP by mptcpize ----------------------

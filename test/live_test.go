@@ -199,6 +199,7 @@ func TestMPTCPLive(t *testing.T) {
 	s.web(testutil.Nginx{MPTCP: true})
 	s.server.Run(t, "sysctl", "-qw", "net.mptcp.enabled=1")
 	k := s.talk("--stack", "mptcp", "--if", s.tapIf())
+	k.say("1") // it runs
 	if rows := lines(lklctl(t, "cat", "/proc/net/mptcp")); len(rows) != 1 || !strings.Contains(rows[0], "loc_tok") {
 		t.Errorf("before any connection /proc/net/mptcp holds %q", rows)
 	}

@@ -171,5 +171,5 @@ func (n *Netns) Addr(t testing.TB, dev string, addrs ...string) {
 // Rate limits what leaves by a device, in tc's notation ("100mbit").
 func (n *Netns) Rate(t testing.TB, dev, rate string) {
 	t.Helper()
-	n.Run(t, "tc", "qdisc", "add", "dev", dev, "root", "tbf", "rate", rate, "burst", "64kb", "latency", "30ms")
+	n.Run(t, "tc", "qdisc", "add", "dev", dev, "root", "tbf", "rate", rate, "burst", "256kb", "latency", "50ms")
 }
