@@ -4,6 +4,7 @@ package stacknet_test
 
 import (
 	"encoding/binary"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -40,6 +41,10 @@ func TestLibrary(t *testing.T) {
 		}
 	}
 	h.Boot(t)
+	// Up with another MAC first: it cannot be changed while the link is up.
+	if err := stacknet.Configure(ctx, c, stacknet.Config{Links: []stacknet.Link{{Name: "eth0", MAC: net.HardwareAddr{2, 0, 0, 0, 9, 9}}}}); err != nil {
+		t.Fatal(err)
+	}
 	for range 2 {
 		if err := stacknet.Configure(ctx, c, twoLinks()); err != nil {
 			t.Fatal(err)

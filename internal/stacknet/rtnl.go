@@ -134,6 +134,12 @@ func (r *rtnl) setLink(l LinkState, mac net.HardwareAddr, mtu int) error {
 	if l.Up() && !macDiffers && !mtuDiffers {
 		return nil
 	}
+	if macDiffers && l.Up() { // few drivers change it while packets may flow
+		down := ifinfomsg(l.Index, 0, unix.IFF_UP)
+		if _, err := r.request(unix.RTM_NEWLINK, netlink.Acknowledge, down, func(*netlink.AttributeEncoder) {}); err != nil {
+			return err
+		}
+	}
 	_, err := r.request(unix.RTM_NEWLINK, netlink.Acknowledge, ifinfomsg(l.Index, unix.IFF_UP, unix.IFF_UP), func(ae *netlink.AttributeEncoder) {
 		if macDiffers {
 			ae.Bytes(unix.IFLA_ADDRESS, mac)
