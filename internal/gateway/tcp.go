@@ -88,6 +88,7 @@ func (g *Gateway) add(r *relay) bool {
 	if g.closing {
 		return false
 	}
+	g.carried++
 	g.relays[r] = struct{}{}
 	g.sending.Add(1)
 	return true
