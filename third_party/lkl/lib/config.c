@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
 static long call(long no, long a, long b, long c, long d, long e)
@@ -178,6 +179,16 @@ API int lkl_set_ipv6_gateway(void *addr)
 	return add_gateway(AF_INET6, addr, 16);
 }
 
+/* Whether something is mounted there: another device than the root's. */
+static int is_mount(const char *dir)
+{
+	struct stat root, st;
+
+	return !call(SYS_stat, (long)"/", (long)&root, 0, 0, 0) &&
+	       !call(SYS_stat, (long)dir, (long)&st, 0, 0, 0) &&
+	       st.st_dev != root.st_dev;
+}
+
 API int lkl_mount_fs(char *fstype)
 {
 	char dir[64];
@@ -188,8 +199,10 @@ API int lkl_mount_fs(char *fstype)
 	ret = call(SYS_mkdir, (long)dir, 0755, 0, 0, 0);
 	if (ret < 0 && ret != -EEXIST)
 		return ret;
-	ret = call(SYS_mount, (long)"none", (long)dir, (long)fstype, 0, 0);
-	return ret == -EBUSY ? 1 : ret;
+	/* every mount of proc is a new one, so the kernel would not refuse */
+	if (is_mount(dir))
+		return 1;
+	return call(SYS_mount, (long)"none", (long)dir, (long)fstype, 0, 0);
 }
 
 API int lkl_sysctl(const char *path, const char *value)

@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #define LEAD_NS		150000
+#define BG_STACK	(256 << 10)
 #define LEAD_ROUNDS	64	/* of LEAD_NS, then the background waits for a wake */
 
 static unsigned long long deadline;	/* of the kernel's clock event; 0: none */
@@ -37,7 +38,9 @@ static int polling;			/* the leader sleeps, or is about to */
 static struct thread *leader;
 static unsigned int lead_count;
 
-static int epfd = -1, evfd = -1;
+static int epfd = -1;
+static int evfd = -1;			/* wakes a leader */
+static int bg_evfd = -1;		/* wakes the background thread as leader */
 static pthread_t bg_thread;
 static int bg_started, bg_stop;
 static struct thread *bg;
@@ -93,15 +96,21 @@ void events_timer_due(void)
 		lklh_irq_raise(LKL_IRQ_TIMER);
 }
 
-/**
- * events_kick - wake the leader
- */
-void events_kick(void)
+static void ring(int fd)
 {
 	uint64_t one = 1;
 
-	if (evfd >= 0 && write(evfd, &one, sizeof(one)) < 0)
+	if (fd >= 0 && write(fd, &one, sizeof(one)) < 0)
 		return;	/* full: it will wake anyway */
+}
+
+/**
+ * events_kick - wake the leader, whoever that is
+ */
+void events_kick(void)
+{
+	ring(evfd);
+	ring(bg_evfd);
 }
 
 int events_is_leader(struct thread *t)
@@ -128,7 +137,7 @@ static void take_devices(void)
 int events_lead(struct thread *t)
 {
 	struct pollfd fds[2] = {
-		{ .fd = evfd, .events = POLLIN },
+		{ .fd = t == bg ? bg_evfd : evfd, .events = POLLIN },
 		{ .fd = epfd, .events = POLLIN },
 	};
 	struct timespec ts, *tsp = NULL;
@@ -156,7 +165,7 @@ int events_lead(struct thread *t)
 	if (ret < 0 && errno == EINTR)
 		intr = -1;
 	if (ret > 0 && (fds[0].revents & POLLIN) &&
-	    read(evfd, &drain, sizeof(drain)) < 0)
+	    read(fds[0].fd, &drain, sizeof(drain)) < 0)
 		drain = 0;
 	if (!events_is_leader(t))
 		return intr;
@@ -180,8 +189,9 @@ int events_try_lead(struct thread *t)
 	if (t != bg && (old == bg || (t->outer && old == t->outer)) &&
 	    __atomic_compare_exchange_n(&leader, &old, t, 0, __ATOMIC_SEQ_CST,
 					__ATOMIC_SEQ_CST)) {
+		/* Its own descriptor: ours we might empty before it has seen it. */
 		if (old == bg)
-			events_kick();
+			ring(bg_evfd);
 		goto lead;
 	}
 	return 0;
@@ -259,7 +269,8 @@ int events_init(void)
 		return 0;
 	epfd = epoll_create1(EPOLL_CLOEXEC);
 	evfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	return epfd < 0 || evfd < 0 ? -errno : 0;
+	bg_evfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	return epfd < 0 || evfd < 0 || bg_evfd < 0 ? -errno : 0;
 }
 
 /**
@@ -267,6 +278,7 @@ int events_init(void)
  */
 int events_start(void)
 {
+	pthread_attr_t attr;
 	sigset_t all, old;
 	struct thread *t;
 	int ret;
@@ -280,7 +292,10 @@ int events_start(void)
 	sigdelset(&all, SIGSEGV);
 	sigdelset(&all, SIGBUS);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	ret = pthread_create(&bg_thread, NULL, background, t);
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, BG_STACK);
+	ret = pthread_create(&bg_thread, &attr, background, t);
+	pthread_attr_destroy(&attr);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	bg_started = !ret;
 	return -ret;
@@ -303,7 +318,9 @@ void events_stop(void)
 		close(epfd);
 	if (evfd >= 0)
 		close(evfd);
-	epfd = evfd = -1;
+	if (bg_evfd >= 0)
+		close(bg_evfd);
+	epfd = evfd = bg_evfd = -1;
 }
 
 /**

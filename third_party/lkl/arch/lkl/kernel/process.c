@@ -6,6 +6,9 @@
 #include <linux/fs.h>
 #include <linux/file.h>
 #include <linux/init.h>
+#include <linux/init_syscalls.h>
+#include <linux/kdev_t.h>
+#include <linux/major.h>
 #include <linux/namei.h>
 #include <linux/oom.h>
 #include <linux/ptrace.h>
@@ -132,7 +135,16 @@ static struct linux_binfmt init_format = {
 	.load_binary = load_init,
 };
 
-/* The file pid 1 executes, and the directories everybody mounts on. */
+static void __init make_node(const char *name, unsigned int minor)
+{
+	init_unlink(name);
+	init_mknod(name, S_IFCHR | 0666, new_encode_dev(MKDEV(MEM_MAJOR, minor)));
+}
+
+/*
+ * The file pid 1 executes, and a few devices. The console is /dev/null, so pid 1
+ * has it open three times: no socket ever gets descriptor 0, 1 or 2.
+ */
 static int __init make_init(void)
 {
 	struct file *f = filp_open("/init", O_WRONLY | O_CREAT, 0755);
@@ -145,6 +157,12 @@ static int __init make_init(void)
 	if (task_work_pending(current))
 		task_work_run();
 	register_binfmt(&init_format);
+
+	make_node("/dev/console", 3);
+	make_node("/dev/null", 3);
+	make_node("/dev/zero", 5);
+	make_node("/dev/random", 8);
+	make_node("/dev/urandom", 9);
 	return 0;
 }
 rootfs_initcall(make_init);

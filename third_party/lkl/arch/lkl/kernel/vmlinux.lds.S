@@ -33,11 +33,16 @@ SECTIONS
 	RO_DATA(4096)
 	EXCEPTION_TABLE(16)
 
-	__init_begin = .;
-	INIT_DATA_SECTION(16)
+	.init.data : {
+		__init_begin = .;
+		INIT_DATA
+		INIT_SETUP(16)
+		INIT_CALLS
+		CON_INITCALL
+		__init_end = .;
+	}
 	.exit.data : { EXIT_DATA }
 	PERCPU_SECTION(L1_CACHE_BYTES)
-	__init_end = .;
 
 	_sdata = .;
 	RW_DATA(L1_CACHE_BYTES, PAGE_SIZE, THREAD_SIZE)

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Bad pointers, a panic, and faults that are not ours. */
+#include "tap.h"
+
+#include <setjmp.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+
+static sigjmp_buf env;
+static volatile int foreign, panics;
+static char last_lines[8192];
+
+static void on_segv(int sig)
+{
+	(void)sig;
+	foreign++;
+	siglongjmp(env, 1);
+}
+
+static void keep_print(const char *s, int len)
+{
+	size_t have = strlen(last_lines);
+
+	if (have + len < sizeof(last_lines)) {
+		memcpy(last_lines + have, s, len);
+		last_lines[have + len] = 0;
+	}
+}
+
+static void count_panic(void)
+{
+	panics++;
+}
+
+static void jump_panic(void)
+{
+	panics++;
+	siglongjmp(env, 1);
+}
+
+static void *blocked(void *arg)
+{
+	struct timespec ts = { 1000, 0 };
+
+	*(long *)arg = lcall(SYS_nanosleep, (long)&ts, 0, 0, 0, 0, 0);
+	return NULL;
+}
+
+/* Panics a kernel in a process of its own; @jump: the callback longjmps */
+static int panic_child(int jump)
+{
+	int status, good;
+	pid_t pid = fork();
+
+	if (!pid) {
+		long ret, fd, other = 0;
+		pthread_t th;
+
+		alarm(20);
+		quiet_ops.print = keep_print;
+		quiet_ops.panic = jump ? jump_panic : count_panic;
+		boot("mem=64M loglevel=4");
+		lkl_mount_fs("proc");
+		pthread_create(&th, NULL, blocked, &other);
+		fd = L3(open, "/proc/sysrq-trigger", O_WRONLY, 0);
+		ret = 0;
+		if (!sigsetjmp(env, 1))
+			ret = L3(write, fd, "c", 1);
+		good = panics == 1 && (jump || ret == -EIO) &&
+		       strstr(last_lines, "Kernel panic") && !lkl_is_running() &&
+		       L0(getpid) == -EIO;
+		pthread_join(th, NULL);
+		good = good && other == -EIO;
+		if (!good)
+			printf("# panics %d ret %ld other %ld fd %ld\n%s", panics, ret,
+			       other, fd, last_lines);
+		good = good && lkl_sys_halt() == 0;
+		_exit(!good);
+	}
+	waitpid(pid, &status, 0);
+	return status == 0;
+}
+
+int main(void)
+{
+	struct iovec iov[2];
+	char *page, buf[200000];
+	void *bad = (void *)0x10, *none = (void *)0x7ffffffff000;
+	int fds[2];
+	long s, n;
+
+	start(60);
+	ok(panic_child(0), "a panic calls back, every thread gets EIO");
+	ok(panic_child(1), "the callback may longjmp out");
+
+	signal(SIGSEGV, on_segv);
+	boot("mem=64M loglevel=0");
+
+	ok(L2(clock_gettime, 0, bad) == -EFAULT, "bad pointer, 16 bytes out");
+	ok(L1(uname, none) == -EFAULT, "bad pointer, 390 bytes out");
+	ok(L3(open, bad, O_RDONLY, 0) == -EFAULT, "bad path");
+	L1(pipe, fds);
+	ok(L3(write, fds[1], bad, 10) == -EFAULT, "bad pointer, 10 bytes in");
+	ok(L3(write, fds[1], none, 4000) == -EFAULT, "bad pointer, 4000 bytes in");
+	ok(L1(pipe, bad) == -EFAULT, "bad array");
+	L4(socketpair, AF_UNIX, SOCK_STREAM, 0, fds);
+	ok(L3(write, fds[0], bad, 100000) == -EFAULT, "bad pointer, 100000 bytes in");
+	page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+		    -1, 0);
+	mprotect(page + 4096, 4096, PROT_NONE);
+	ok(L3(open, memset(page + 4090, 'x', 6), O_RDONLY, 0) == -EFAULT,
+	   "a string that runs off its page");
+	iov[0].iov_base = page;
+	iov[0].iov_len = 100;
+	iov[1].iov_base = page + 4096;
+	iov[1].iov_len = 100;
+	n = L3(writev, fds[0], iov, 2);
+	ok(n == -EFAULT || n == 100, "half a bad writev says %ld", n);
+	L3(write, fds[0], "hello", 5);
+	ok(L3(read, fds[1], none, 5) == -EFAULT, "bad pointer to read to");
+	s = L3(socket, AF_INET, SOCK_STREAM, 0);
+	ok(L3(connect, s, bad, 16) == -EFAULT, "bad address");
+	n = 4;
+	ok(L5(getsockopt, s, SOL_SOCKET, SO_TYPE, bad, &n) == -EFAULT, "bad option");
+	ok(L3(sendmsg, s, bad, 0) == -EFAULT, "bad msghdr");
+	ok(L3(write, fds[0], buf, sizeof(buf)) > 0 && L0(getpid) == 1,
+	   "good ones still work");
+
+	if (!sigsetjmp(env, 1))
+		*(volatile char *)bad = 1;
+	ok(foreign == 1, "a fault of the program goes to the program's handler");
+	ok(L0(getpid) == 1, "and the stack does not mind");
+	lkl_sys_halt();
+	if (!sigsetjmp(env, 1))
+		*(volatile char *)bad = 1;
+	ok(foreign == 2, "after halt the handler is the program's again");
+	return finish();
+}
