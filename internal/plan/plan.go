@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/lklrun/lklrun/internal/cli"
@@ -135,7 +136,7 @@ func Make(run config.Run, s *stack.Stack, facts Facts) (*Plan, error) {
 		p.steps()
 		return p, nil
 	}
-	p.Sysctls = append(s.SortedSysctls(), run.Sysctls...)
+	p.Sysctls = slices.Concat(memSysctls(p.Stack.Mem), s.SortedSysctls(), run.Sysctls)
 	if err := p.links(run, facts); err != nil {
 		return nil, err
 	}
@@ -159,6 +160,24 @@ func onHost(run config.Run) error {
 		return fmt.Errorf("--mem: %s, with the host's own memory", is)
 	}
 	return nil
+}
+
+// memSysctls bounds TCP's buffers by the stack's memory, which is little beside
+// a machine's: Linux derives the limits from that (net/ipv4/tcp.c, tcp_init())
+// for a machine that does much else. All of TCP may have half of it, a socket's
+// direction up to a thirty-second part, as far as a big machine has it.
+func memSysctls(mem uint64) []config.Sysctl {
+	const page = 4096
+	if mem == 0 {
+		return nil // whatever the library has, the kernel knows it better
+	}
+	total := mem / 2 / page
+	most := min(max(mem/32, 1<<20), 6<<20)
+	return []config.Sysctl{
+		{Name: "net.ipv4.tcp_mem", Value: fmt.Sprintf("%d %d %d", total/2, total*3/4, total)},
+		{Name: "net.ipv4.tcp_rmem", Value: fmt.Sprintf("4096 131072 %d", most)},
+		{Name: "net.ipv4.tcp_wmem", Value: fmt.Sprintf("4096 16384 %d", min(most, 4<<20))},
+	}
 }
 
 func (p *Plan) links(run config.Run, facts Facts) error {
