@@ -212,6 +212,7 @@ func TestKillDescendants(t *testing.T) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		t.Fatal(err)
 	}
+	defer unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 	cmd := exec.Command("sh", "-c", "sleep 1001 & setsid sh -c 'sleep 1002 & echo ready; sleep 1003' & wait")
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -19,6 +19,9 @@ const reapLimit = 5 * time.Second
 
 // children lists the children of this process.
 func children() (map[int]bool, error) {
+	if mine, ok := listedChildren(); ok {
+		return mine, nil
+	}
 	parents, err := parentOf()
 	if err != nil {
 		return nil, err
@@ -32,6 +35,28 @@ func children() (map[int]bool, error) {
 	return mine, nil
 }
 
+// listedChildren does it without looking at every process of the machine, where
+// the host's kernel lists children by thread (CONFIG_PROC_CHILDREN).
+func listedChildren() (map[int]bool, bool) {
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return nil, false
+	}
+	mine := map[int]bool{}
+	for _, task := range tasks {
+		list, err := os.ReadFile("/proc/self/task/" + task.Name() + "/children")
+		if err != nil {
+			return nil, false // also when a thread ended: the slow way then
+		}
+		for _, f := range strings.Fields(string(list)) {
+			if pid, err := strconv.Atoi(f); err == nil {
+				mine[pid] = true
+			}
+		}
+	}
+	return mine, true
+}
+
 // killDescendants ends every process below this one except spared children and
 // what is below them (a shell may have had background jobs when it became
 // lklrun by exec). With lklhost gone its orphans are ours.
@@ -39,6 +64,9 @@ func killDescendants(spared map[int]bool) error {
 	deadline := time.Now().Add(reapLimit)
 	for {
 		reapZombies(spared)
+		if mine, err := children(); err == nil && !beyond(mine, spared) {
+			return nil // and so nobody is below
+		}
 		below, err := descendants(spared)
 		if err != nil {
 			return err
@@ -53,6 +81,16 @@ func killDescendants(spared map[int]bool) error {
 			return fmt.Errorf("%d processes do not end on SIGKILL: %v", len(below), below)
 		}
 	}
+}
+
+// beyond tells whether all has somebody who is not in some.
+func beyond(all, some map[int]bool) bool {
+	for pid := range all {
+		if !some[pid] {
+			return true
+		}
+	}
+	return false
 }
 
 // awaitEnd waits for the end of a process, ours or not; false: not in time.
