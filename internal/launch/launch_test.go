@@ -203,8 +203,10 @@ func TestKillDescendants(t *testing.T) {
 	if err := before.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer before.Wait()
-	defer before.Process.Kill()
+	defer func() {
+		_ = before.Process.Kill() // running, so it works
+		_ = before.Wait()         // killed
+	}()
 	spared, err := children()
 	if err != nil || !spared[before.Process.Pid] {
 		t.Fatalf("%v, %v", spared, err)
@@ -212,7 +214,11 @@ func TestKillDescendants(t *testing.T) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+	defer func() {
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0); err != nil {
+			t.Error(err)
+		}
+	}()
 	cmd := exec.Command("sh", "-c", "sleep 1001 & setsid sh -c 'sleep 1002 & echo ready; sleep 1003' & wait")
 	out, err := cmd.StdoutPipe()
 	if err != nil {

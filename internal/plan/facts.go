@@ -24,6 +24,7 @@ import (
 // Facts are what a plan needs to know of the host.
 type Facts struct {
 	RunRoot        string
+	Machine        string // names this machine among others
 	Resolv         string // /etc/resolv.conf
 	ResolvUpstream string // of systemd-resolved
 	Addrs          []netip.Prefix
@@ -60,6 +61,9 @@ func Look(run config.Run, s *stack.Stack) (Facts, error) {
 		if err := checkCommand(run.Command[0]); err != nil {
 			return f, err
 		}
+	}
+	if f.Machine = strings.TrimSpace(readText("/etc/machine-id")); f.Machine == "" {
+		f.Machine, _ = os.Hostname() // none at all is as good
 	}
 	f.Resolv = readText("/etc/resolv.conf")
 	f.ResolvUpstream = readText("/run/systemd/resolve/resolv.conf")

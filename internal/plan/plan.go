@@ -6,6 +6,7 @@
 package plan
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -212,12 +213,28 @@ func (p *Plan) links(run config.Run, facts Facts) error {
 		if l.MTU == 0 {
 			l.MTU = defaultMTU
 		}
+		if l.MAC.IsZero() && i.Type != config.TypeUser {
+			l.MAC = stableMAC(facts.Machine, &i)
+		}
 		if len(l.Addrs) == 0 {
 			p.note("%s has no address; give it one with --if %s,ip=ADDRESS/PREFIX", l.Name, i.Target())
 		}
 		p.Links = append(p.Links, l)
 	}
 	return nil
+}
+
+// stableMAC gives an interface the same Ethernet address in each run: neighbours
+// remember for a while who had its IP address. Two machines' are different.
+func stableMAC(machine string, i *config.Interface) config.MAC {
+	what := machine + " " + i.Target()
+	for _, p := range slices.Concat(i.IP, i.IP6) {
+		what += " " + p.Addr().String()
+	}
+	sum := sha256.Sum256([]byte(what))
+	mac := config.MAC(sum[:6])
+	mac[0] = mac[0]&^1 | 2 // unicast, locally administered (IEEE 802, 8.2)
+	return mac
 }
 
 // user fills in what the user-mode gateway knows of itself.

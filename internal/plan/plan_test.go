@@ -112,6 +112,22 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+func TestStableMAC(t *testing.T) {
+	seen := map[config.MAC]string{}
+	for _, machine := range []string{"one", "two"} {
+		for _, i := range ifs(t, "tap:a,ip=10.0.0.1/24", "tap:a,ip=10.0.0.2/24", "tap:b,ip=10.0.0.1/24", "fd:3,ip=10.0.0.1/24", "tap:a") {
+			mac := stableMAC(machine, &i)
+			if mac != stableMAC(machine, &i) || mac[0]&3 != 2 {
+				t.Errorf("%s on %s: %s", i.String(), machine, mac)
+			}
+			if other, taken := seen[mac]; taken {
+				t.Errorf("%s on %s has the address of %s", i.String(), machine, other)
+			}
+			seen[mac] = i.String() + " on " + machine
+		}
+	}
+}
+
 func TestCommand(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for command, want := range map[string]int{
