@@ -51,7 +51,6 @@ void host_panicked(void);
 void host_stop(int sig, uint32_t grace_ms);
 void host_target_ended(pid_t pid, int status);
 void host_launcher_gone(void);
-int lifecycle_init(void);
 __attribute__((noreturn)) void host_cleanup_exec(void);
 
 /* log.c */

@@ -34,8 +34,10 @@
 #define KILL_MS		5000
 #define MS		1000000ull
 
-static struct timer grace_timer;
-static struct timer drain_timer;
+static void grace_over(struct timer *t);
+static void drain_poll(struct timer *t);
+static struct timer grace_timer = TIMER_INIT(grace_timer, grace_over);
+static struct timer drain_timer = TIMER_INIT(drain_timer, drain_poll);
 static uint64_t drain_end;
 
 /** halt_and_quit - the last steps */
@@ -177,12 +179,4 @@ void host_launcher_gone(void)
 	}
 	ctl_close_all();
 	host_cleanup_exec();
-}
-
-/** lifecycle_init - timers */
-int lifecycle_init(void)
-{
-	timer_init(&grace_timer, grace_over);
-	timer_init(&drain_timer, drain_poll);
-	return 0;
 }

@@ -41,6 +41,8 @@ struct timer {
 	void (*fn)(struct timer *t);
 };
 
+#define TIMER_INIT(name, func) { LIST_INIT((name).link), 0, func }
+
 /* Tag in epoll data of descriptors that are the stack library's own. */
 #define LOOP_STACK_TAG	0x8000000000000000ull
 

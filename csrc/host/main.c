@@ -178,8 +178,6 @@ int main(int argc, char **argv)
 		ret = target_watch();
 	if (!ret)
 		ret = engine_init();
-	if (!ret)
-		ret = lifecycle_init();
 	if (ret)
 		fatal("setting up the loop: %s", strerror(-ret));
 	ret = ctl_init(LAUNCHER_FD);

@@ -27,6 +27,7 @@
 #define CONN_HASH	4096
 #define SWEEP_MS	500
 #define SWEEP_SOON_MS	2
+#define FEW_PROBES	32
 #define MS		1000000ull
 
 struct list conns = LIST_INIT(conns);
@@ -35,8 +36,10 @@ char shared_buf[SHARED_SIZE];
 
 static struct conn *hash[CONN_HASH];
 static struct list probes = LIST_INIT(probes);
-static struct timer sweep_timer;
+static void sweep_due(struct timer *t);
+static struct timer sweep_timer = TIMER_INIT(sweep_timer, sweep_due);
 static uint32_t last_id;
+static unsigned int n_probes;
 
 /** conn_find - by number; NULL when there is none */
 struct conn *conn_find(uint32_t id)
@@ -118,7 +121,7 @@ void conn_free(struct conn *conn)
 	*pp = conn->hash_next;
 	held_fail(&conn->held, -EBADF);
 	work_cancel(&conn->work);
-	list_del(&conn->probe);
+	conn_probe_del(conn);
 	list_del(&conn->link);
 	while (conn->tokens)
 		close(conn->token_fd[--conn->tokens]);
@@ -160,10 +163,33 @@ uint64_t conn_stack_ino(const struct conn *conn)
 /** conn_probe_add - no event will tell of its closing */
 void conn_probe_add(struct conn *conn)
 {
-	if (list_empty(&conn->probe))
+	if (list_empty(&conn->probe)) {
 		list_add_tail(&conn->probe, &probes);
+		n_probes++;
+	}
 	if (list_empty(&sweep_timer.link))
 		timer_arm(&sweep_timer, now_ns() + SWEEP_MS * MS);
+}
+
+/** conn_probe_del - an event will */
+void conn_probe_del(struct conn *conn)
+{
+	if (list_empty(&conn->probe))
+		return;
+	list_del(&conn->probe);
+	n_probes--;
+}
+
+/**
+ * conn_sweep_few - before a connect: nobody shall reach a socket whose carrier
+ * the target has just closed
+ *
+ * Only where it costs little; else the next sweep does it.
+ */
+void conn_sweep_few(void)
+{
+	if (n_probes <= FEW_PROBES)
+		conn_sweep();
 }
 
 /** conn_sweep - free those whose carrier is closed */
@@ -198,13 +224,6 @@ static void sweep_due(struct timer *t)
 	conn_sweep();
 	if (!list_empty(&probes))
 		timer_arm(t, now_ns() + SWEEP_MS * MS);
-}
-
-/** conn_init - an empty table */
-int conn_init(void)
-{
-	timer_init(&sweep_timer, sweep_due);
-	return carrier_init();
 }
 
 /** conn_stop - free all; the target is gone */

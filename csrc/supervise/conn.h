@@ -62,6 +62,7 @@ struct chunk {
  * @s_err: the stack announced an error, @s_broken: and said it
  * @s_end: nothing more comes from the stack
  * @c_want_out: the loop reports when the carrier takes data
+ * @native_err: the carrier has an error, which stands for @so_error
  * @hup: the target's end is closed or shut both ways
  * @watched: @sfd is in the stack's epoll
  * @corked: bytes of filler in the carrier, 0: none
@@ -89,6 +90,7 @@ struct conn {
 	bool c_eof, s_eof, c_shut, s_shut;
 	bool c_want_out;
 	bool c_rdhup, c_deaf, s_rdhup, s_err, s_broken, s_end;
+	bool native_err;
 	bool hup, watched, reset_out, linger, dead;
 	bool natively_connected;
 	bool cmsg_wanted;
@@ -124,9 +126,10 @@ void conn_free(struct conn *conn);
 void conn_probe_add(struct conn *conn);
 int conn_watch(struct conn *conn, uint32_t events);
 void conn_event(const struct conn *conn, const char *what);
+void conn_probe_del(struct conn *conn);
 void conn_sweep(void);
+void conn_sweep_few(void);
 void conn_sweep_soon(void);
-int conn_init(void);
 void conn_stop(void);
 uint64_t conn_stack_ino(const struct conn *conn);
 

@@ -41,8 +41,8 @@
 #define DGRAMS		64	/* in one go */
 #define RETRY_NS	1000000ull
 
-static struct timer retry_timer;
-static bool retry_ready;
+static void retry_due(struct timer *t);
+static struct timer retry_timer = TIMER_INIT(retry_timer, retry_due);
 
 /** retry_due - carriers that were full */
 static void retry_due(struct timer *t)
@@ -382,10 +382,6 @@ static void dgram_carrier_event(struct source *src, uint32_t events)
 /** dgram_start - a fresh socket */
 int dgram_start(struct conn *conn)
 {
-	if (!retry_ready) {
-		timer_init(&retry_timer, retry_due);
-		retry_ready = true;
-	}
 	conn->work.fn = dgram_pump;
 	conn->csrc.fn = dgram_carrier_event;
 	conn->ssrc.fn = dgram_stack_event;
@@ -418,6 +414,7 @@ int64_t dgram_connect(struct call *c, const struct sockaddr_storage *ss,
 	struct sockaddr_un un;
 	long ret;
 
+	conn_sweep_few();
 	ret = st_connect(conn->sfd, ss, len);
 	if (ret || conn->kind == KIND_NETLINK)
 		return ret;

@@ -16,7 +16,7 @@
 /** engine_init - names and tables */
 int engine_init(void)
 {
-	return conn_init();
+	return carrier_init();
 }
 
 /** engine_start - take the target's notifications */

@@ -53,7 +53,8 @@ struct notify_stats notify_stats;
 
 static struct source listener = { .fd = -1 };
 static struct list all_held = LIST_INIT(all_held);
-static struct timer held_timer;
+static void held_look(struct timer *t);
+static struct timer held_timer = TIMER_INIT(held_timer, held_look);
 
 /** call_valid - whether the caller still waits */
 bool call_valid(const struct call *c)
@@ -439,7 +440,6 @@ int notify_init(int fd)
 	/* Linux 6.6; without it everything works, slower. */
 	(void)ioctl(fd, SECCOMP_IOCTL_NOTIF_SET_FLAGS,
 		    SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
-	timer_init(&held_timer, held_look);
 	listener.fn = notified;
 	listener.fd = fd;
 	return loop_add(&listener, EPOLLIN);
@@ -453,5 +453,6 @@ void notify_stop(void)
 	list_for_each_safe(pos, tmp, &all_held)
 		held_end(container_of(pos, struct held, all), -ENETDOWN);
 	timer_cancel(&held_timer);
-	loop_del(&listener);
+	if (listener.fd >= 0)
+		loop_del(&listener);
 }

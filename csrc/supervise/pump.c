@@ -93,10 +93,12 @@ static void finish_reset(struct conn *conn)
 	if (!conn->hup && (ioctl(conn->csrc.fd, FIONREAD, &unread) || !unread)) {
 		dup = carrier_borrow(conn);
 		if (dup >= 0) {
-			send(dup, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+			unread = send(dup, "", 1,
+				      MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
 			close(dup);
 		}
 	}
+	conn->native_err = unread > 0;
 	conn_stats.resets++;
 	conn_event(conn, "reset");
 	carrier_drop(conn);
@@ -351,7 +353,7 @@ void pump_open(struct conn *conn)
 	conn->state = CONN_OPEN;
 	conn->c_out = true;
 	conn->s_out = true;
-	list_del(&conn->probe);	/* EPOLLHUP tells from now on */
+	conn_probe_del(conn);	/* EPOLLHUP tells from now on */
 	work_queue(&conn->work);
 }
 

@@ -70,15 +70,15 @@ static int64_t opt_refused(int level, int name, bool set)
 static int error_get(struct call *c)
 {
 	struct conn *conn = c->conn;
-	int err = 0, native;
+	int err = 0, native = 0;
 	socklen_t len = sizeof(err);
 
 	if (conn->so_error) {
 		err = conn->so_error;
 		conn->so_error = 0;
-		len = sizeof(native);
 		getsockopt(c->dup, SOL_SOCKET, SO_ERROR, &native, &len);
-		return err;
+		/* A read or write may have said, and cleared, it already. */
+		return conn->native_err && !native ? 0 : err;
 	}
 	st_getsockopt(conn->sfd, SOL_SOCKET, SO_ERROR, &err, &len);
 	return err;

@@ -121,6 +121,7 @@ int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
 	default:
 		return st_connect(conn->sfd, ss, len);
 	}
+	conn_sweep_few();
 	ret = stream_watch(conn);
 	if (ret)
 		return ret;
@@ -151,6 +152,12 @@ static void connected(struct conn *conn)
 			conn_stats.connected++;
 			conn_event(conn, "connect");
 			pump_open(conn);
+		} else {
+			/* A blocking connect: the stack shall see it end. */
+			struct sockaddr sa = { .sa_family =
+				(sa_family_t)conn->domain };
+
+			st_connect(conn->sfd, &sa, sizeof(sa));
 		}
 		held_wake(&conn->held);
 		return;
@@ -159,6 +166,7 @@ static void connected(struct conn *conn)
 	if (conn->csrc.fd >= 0) {
 		conn->state = CONN_DONE;
 		carrier_drop(conn);	/* with the filler unread */
+		conn->native_err = true;
 	} else {
 		/* The carrier was never used: the target may try again, so
 		 * the stack's socket shall forget this attempt. */

@@ -1,0 +1,325 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""The control server of lklhost, with the back end "host": no root, no library."""
+import os
+import random
+import socket
+import struct
+import sys
+import time
+
+import drive
+from drive import IN, OUT, INOUT, IN_BUF, Host, Refused
+from tap import ok, run, same
+
+SLEEP = ["sleep", "100"]
+
+
+def status_of(call, *args, **kw):
+    try:
+        call(*args, **kw)
+        return 0
+    except Refused as e:
+        return -e.errno
+
+
+def ended(conn):
+    """whether lklhost closes the connection"""
+    try:
+        while True:
+            conn.step()
+    except (EOFError, ConnectionError):
+        return True
+
+
+def stop(h, wait=True):
+    h.ctl.ask(drive.STOP, struct.pack("<II", 9, 0))
+    return h.wait() if wait else None
+
+
+def gone(h):
+    _, st = os.waitpid(h.pid, 0)
+    h.clean()
+    return st
+
+
+def hello():
+    h = Host(SLEEP)
+    info = h.ctl.hello()
+    same((info["version"], info["state"], info["abi"]), (1, 0, 4), "HELLO: version, state NEW, abi HOST")
+    ok(info["target"] > 0 and info["pid"] == h.pid, "HELLO: the target exists already, and lklhost is who it is")
+    h.start()
+    c = h.attach()
+    same(c.hello()["state"], 2, "HELLO of a second client: state RUNNING")
+    same(c.ask(drive.HELLO, struct.pack("<II", 0x524c4b4c, 7))[:4], b"\1\0\0\0", "a newer client is spoken to in version 1")
+    c = h.attach()
+    same(status_of(c.ask, drive.STATS), -71, "anything before HELLO: EPROTO")
+    ok(ended(c), "and the end of the connection")
+    c = h.attach()
+    same(status_of(c.ask, drive.HELLO, struct.pack("<II", 1, 1)), -71, "wrong magic: EPROTO")
+    same(os.stat(h.dir + "/ctl.sock").st_mode & 0o777, 0o600, "ctl.sock is ours alone")
+    same(stop(h), 9, "STOP with SIGKILL")
+    ok(not os.path.exists(h.dir + "/ctl.sock"), "ctl.sock is gone")
+
+
+def frames():
+    h = Host(SLEEP)
+    h.start()
+    hdr = lambda n, t: struct.pack("<IHHIi", n, t, 0, 1, 0)
+    table = {
+        "length below the header": hdr(15, 1),
+        "length 0": hdr(0, 1),
+        "length above the limit": hdr(drive_max() + 1, 1),
+        "length -1": hdr(0xffffffff, 1),
+        "HELLO without body": hdr(16, drive.HELLO),
+        "HELLO with too much": hdr(28, drive.HELLO) + b"\0" * 12,
+    }
+    after = {
+        "CANCEL without body": hdr(16, drive.CANCEL),
+        "STATS with a body": hdr(17, drive.STATS) + b"x",
+        "EVENTS short": hdr(18, drive.EVENTS) + b"xx",
+        "STOP short": hdr(20, drive.STOP) + b"\0" * 4,
+        "GO whose path is short": hdr(32, drive.GO) + struct.pack("<IIII", 0, 0, 4, 0),
+        "BOOT whose line is short": hdr(32, drive.BOOT) + struct.pack("<QII", 0, 9, 0),
+        "LINK_ADD short": hdr(20, drive.LINK_ADD) + b"\0" * 4,
+        "SYSCALL short": hdr(40, drive.SYSCALL) + b"\0" * 24,
+        "SYSCALL whose buffers are missing": hdr(80, drive.SYSCALL) + struct.pack("<IIII6Q", 39, 3, 0, 0, *[0] * 6),
+        "SYSCALL whose data are missing": hdr(88, drive.SYSCALL) +
+            struct.pack("<IIII6Q", 39, 1, 0, 0, *[0] * 6) + struct.pack("<BBHI", 0, IN, 0, 8),
+        "SYSCALL with too many data": hdr(82, drive.SYSCALL) + struct.pack("<IIII6Q", 39, 0, 0, 0, *[0] * 6) + b"xx",
+    }
+    for greeted, frames_ in ((False, table), (True, after)):
+        for name, raw in frames_.items():
+            c = h.attach()
+            if greeted:
+                c.hello()
+            c.sock.sendall(raw)
+            c.id = 1
+            same((status_of(c.wait, 1), ended(c)), (-74, True), "%s: EBADMSG and the end" % name)
+    c = h.attach()
+    c.hello()
+    same(status_of(c.ask, 99), -95, "unknown type: EOPNOTSUPP")
+    same(status_of(c.ask, 0x8001), -95, "a reply as a request: EOPNOTSUPP")
+    same(status_of(c.ask, drive.LINK_ADD, struct.pack("<II6sH", 1, 0, b"\0" * 6, 0)), -9, "LINK_ADD without descriptor: EBADF")
+    same(status_of(c.ask, drive.BOOT, struct.pack("<QII", 0, 0, 0)), -114, "BOOT twice: EALREADY")
+    same(status_of(c.ask, drive.GO, struct.pack("<IIII", 0, 0, 0, 0)), -114, "GO twice: EALREADY")
+    same(status_of(c.ask, drive.CANCEL, struct.pack("<I", 5)), -2, "CANCEL of nothing: ENOENT")
+    same(status_of(c.ask, drive.EVENTS, struct.pack("<I", 0x100)), -22, "EVENTS of an unknown kind: EINVAL")
+    # one byte at a time
+    raw = struct.pack("<IHHIi", 16, drive.STATS, 0, 1000, 0)
+    for i in range(len(raw)):
+        c.sock.sendall(raw[i:i + 1])
+    ok(b"loop.turns" in c.wait(1000), "a frame byte by byte")
+    stop(h)
+
+
+def drive_max():
+    return 0x110000
+
+
+def calls():
+    h = Host(SLEEP)
+    h.start()
+    c = h.attach()
+    c.hello()
+    call = c.call
+    same(call("getppid", [])[0], os.getpid(), "a call without buffers")
+    fd, _ = call("socket", [2, 2, 0])
+    ok(fd >= 0, "socket")
+    addr = struct.pack("<H", 2) + struct.pack(">H4s8x", 0, b"\x7f\0\0\1")
+    same(call("bind", [fd, 0, 16], [(1, IN, 0, addr)])[0], 0, "bind: an IN buffer")
+    ret, out = call("getsockname", [fd], [(1, OUT, 0, 16), (2, INOUT, 0, struct.pack("<I", 16))])
+    same((ret, len(out), out[4:8]), (0, 20, b"\x7f\0\0\1"), "getsockname: OUT and INOUT come back in full")
+    me = out[:16]
+    # sendmsg: iovec in msghdr, data in iovec
+    msg = [(1, IN, 0, struct.pack("<QIIQQQQII", 0, 16, 0, 0, 1, 0, 0, 0, 0)),
+           (0, IN | IN_BUF, 0, me), (0, IN | IN_BUF, 16, struct.pack("<QQ", 0, 5)), (2, IN | IN_BUF, 0, b"hello")]
+    same(call("sendmsg", [fd, 0, 0], msg)[0], 5, "sendmsg: buffers inside buffers")
+    ret, out = call("recvfrom", [fd, 0, 100], [(1, OUT, 0, 100)], timeout=1000, events=1)
+    same((ret, out[:5]), (5, b"hello"), "recvfrom")
+    t = time.monotonic()
+    same(call("recvfrom", [fd, 0, 100], [(1, OUT, 0, 100)], timeout=200, events=1)[0], -11, "a waiting call: EAGAIN after its time")
+    ok(0.15 < time.monotonic() - t < 1.5, "and not much later")
+    a = c.call_send("recvfrom", [fd, 0, 100], [(1, OUT, 0, 100)], timeout=20000, events=1)
+    b = c.call_send("recvfrom", [fd, 0, 100], [(1, OUT, 0, 100)], timeout=20000, events=1)
+    same(call("getppid", [])[0], os.getpid(), "a waiting call does not hold up the next")
+    c.ask(drive.CANCEL, struct.pack("<I", a))
+    same(c.call_wait(a)[0], -4, "CANCEL: EINTR")
+    call("sendto", [fd, 0, 3, 0, 0, 16], [(1, IN, 0, b"abc"), (4, IN, 0, me)])
+    same(c.call_wait(b)[1][:3], b"abc", "the other one gets the data")
+    same(status_of(call, 60, [1]), -1, "exit: EPERM")
+    same(status_of(call, 59, [0]), -1, "execve: EPERM")
+    same(status_of(call, 5000, []), -1, "a number that does not exist: EPERM")
+    same(status_of(call, "read", [0, 0, 8], [(1, OUT, 0, 8)]), -9, "lklhost's own descriptor: EBADF")
+    same(status_of(call, "close", [0]), -9, "closing lklhost's own descriptor: EBADF")
+    same(status_of(call, "getppid", [], [(9, IN, 0, b"x")]), -22, "a buffer for argument 9: EINVAL")
+    same(status_of(call, "getppid", [], [(0, IN, 0, b"12345678"), (0, IN | IN_BUF, 8, b"x")]), -22, "an address behind the end of a buffer: EINVAL")
+    same(status_of(call, "getppid", [], [(0, IN, 0, b"12345678"), (1, IN | IN_BUF, 0, b"x")]), -22, "a buffer inside itself: EINVAL")
+    same(status_of(call, "getppid", [], [(0, IN, 0, b"123456789"), (0, IN | IN_BUF, 1, b"x")]), -22, "an odd offset: EINVAL")
+    same(status_of(call, "getppid", [], [(0, OUT, 0, 1 << 24)]), -7, "a huge buffer: E2BIG")
+    n = count_fds(h.pid)
+    for _ in range(20):
+        call("socket", [2, 1, 0])
+    c.call_send("recvfrom", [fd, 0, 100], [(1, OUT, 0, 100)], timeout=20000, events=1)
+    same(call("getppid", [])[0], os.getpid(), "still there")
+    ok(count_fds(h.pid) >= n + 20, "twenty sockets are open")
+    c.sock.close()
+    ok(within(5, lambda: count_fds(h.pid) <= n - 2), "and closed with the connection")
+    stop(h)
+
+
+def count_fds(pid):
+    return len(os.listdir("/proc/%d/fd" % pid))
+
+
+def within(limit, cond):
+    end = time.monotonic() + limit
+    while not cond():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def slow_client():
+    h = Host(SLEEP)
+    h.start()
+    c = h.attach()
+    c.hello()
+    c.sock.setblocking(False)
+    raw = struct.pack("<IHHIi", 16, drive.STATS, 0, 1, 0) * 1000
+    sent = 0
+    try:
+        while sent < 64 << 20:
+            sent += c.sock.send(raw)
+    except BlockingIOError:
+        pass
+    ok(sent < 64 << 20, "a client that reads no replies is not read from")
+    ok(b"loop.turns" in h.ctl.ask(drive.STATS), "others are served meanwhile")
+    c.sock.setblocking(True)
+    got = 0
+    c.sock.settimeout(10)
+    while got < 1 << 20:
+        got += len(c.sock.recv(65536))
+    ok(True, "when it reads, it goes on")
+    rss = int([l for l in open("/proc/%d/status" % h.pid) if l.startswith("VmRSS")][0].split()[1])
+    ok(rss < 64 << 10, "memory stays bounded (%d kB)" % rss)
+    many = [h.attach() for _ in range(70)]
+    refused = 0
+    for m in many:
+        try:
+            m.hello()
+        except (EOFError, ConnectionError):
+            refused += 1
+    ok(0 < refused < 12, "more than 64 clients: the rest are closed (%d)" % refused)
+    stop(h)
+
+
+def fuzz():
+    """random frames and mutations of good ones: lklhost answers or closes, and lives"""
+    h = Host(SLEEP)
+    h.start()
+    rnd = random.Random(4)
+    good = [struct.pack("<IHHIi", 24, drive.HELLO, 0, 1, 0) + struct.pack("<II", 0x524c4b4c, 1),
+            struct.pack("<IHHIi", 16, drive.OWNERS, 0, 2, 0),
+            struct.pack("<IHHIi", 105, drive.SYSCALL, 0, 3, 0) + struct.pack("<IIII6Q", 41, 2, 0, 0, 2, 1, 0, 0, 0, 0) +
+            struct.pack("<BBHI", 1, INOUT, 0, 8) + struct.pack("<BBHI", 2, IN, 0, 1) + b"123456789",
+            struct.pack("<IHHIi", 20, drive.EVENTS, 0, 4, 0) + struct.pack("<I", 63)]
+    end = time.monotonic() + float(os.environ.get("FUZZ_SECONDS", "3"))
+    n = 0
+    while time.monotonic() < end:
+        c = h.attach()
+        c.hello()
+        blob = b""
+        for _ in range(rnd.randrange(1, 8)):
+            f = bytearray(rnd.choice(good))
+            for _ in range(rnd.randrange(4)):
+                f[rnd.randrange(len(f))] = rnd.randrange(256)
+            # STOP and GO are tested elsewhere; a closing launcher too
+            if f[4] == drive.STOP:
+                f[4] = drive.STATS
+            # SYSCALL may name any allowed call: only those that do no harm
+            if f[4] == drive.SYSCALL and len(f) > 20 and f[16:20] != b"\x29\0\0\0":
+                f[16:20] = struct.pack("<I", rnd.choice([41, 39, 54, 55, 49, 72]))
+            if rnd.random() < 0.5:
+                f[0:4] = struct.pack("<I", len(f))
+            blob += bytes(f)
+        try:
+            c.sock.sendall(blob)
+            c.sock.shutdown(socket.SHUT_WR)
+            c.sock.settimeout(5)
+            while c.sock.recv(65536):
+                pass
+        except (ConnectionError, TimeoutError):
+            pass
+        c.sock.close()
+        n += 1
+    same(h.ctl.hello()["state"], 2, "after %d connections with broken frames it still runs" % n)
+    same(stop(h), 9, "and ends as told")
+    same(h.host_status, 0, "with status 0")
+
+
+def ends():
+    h = Host(SLEEP)
+    h.ctl.hello()
+    target = h.info_target = drive_target(h)
+    h.ctl.sock.close()
+    same(gone(h), 0, "the launcher goes before BOOT: lklhost ends")
+    ok(not os.path.exists("/proc/%d" % target), "and the target with it")
+    h = Host(SLEEP)
+    h.start()
+    target = drive_target(h)
+    h.ctl.sock.close()
+    same(gone(h), 0, "the launcher goes after GO: lklhost ends")
+    ok(not os.path.exists("/proc/%d" % target), "and the target with it")
+    h = Host(["sh", "-c", "trap '' TERM; echo ready >ready; sleep 100 & wait; sleep 100"])
+    h.start()
+    within(5, lambda: os.path.exists("ready"))
+    os.unlink("ready")
+    t = time.monotonic()
+    h.ctl.ask(drive.STOP, struct.pack("<II", 15, 300))
+    same(h.wait(), 9, "STOP: SIGKILL after the grace")
+    ok(time.monotonic() - t < 3, "in time")
+    h = Host(["sh", "-c", "(setsid sleep 100 &) ; (setsid sleep 101 &); exit 3"])
+    h.start()
+    same(h.wait(), 3 << 8, "the target's end ends what it left behind")
+    h = Host(["sh", "-c", "kill -SEGV $$"])
+    h.start()
+    same(h.wait() & 0x7f, 11, "a signal is passed on")
+    for cmd, want in ((["/nonexistent/x"], 127), (["/etc/passwd"], 126), (["no-such-command"], 127)):
+        h = Host(cmd)
+        h.start()
+        st = h.wait()
+        same((st >> 8, [e[3].split(":")[0] for e in h.ctl.events if e[0] == drive.EV_WARN]), (want, cmd),
+             "%s: %d, and one line says why" % (cmd[0], want))
+
+
+def drive_target(h):
+    return h.ctl.hello()["target"]
+
+
+def start_errors():
+    binary = os.environ.get("LKLHOST") or os.path.join(drive.HERE, "../../bin/lklhost")
+    for args, text in ((["--run", "/nonexistent", "--name", "x", "--abi", "host", "--", "true"], "--run /nonexistent: not a directory"),
+                       (["--frob", "--", "true"], "--frob: unknown option"),
+                       (["--run", "/tmp", "--name", "x", "--abi", "host"], "no command: give one after --"),
+                       (["--run"], "--run: needs a value"),
+                       (["--run", "/tmp", "--name", "x", "--abi", "odd", "--", "true"], "--abi odd: is auto, native, new, old or host"),
+                       (["--run", "/tmp", "--name", "x", "--", "true"], "--stack LIB is required, except with --abi host")):
+        ours, theirs = socket.socketpair()
+        pid = os.fork()
+        if not pid:
+            os.dup2(theirs.fileno(), 3)
+            os.set_inheritable(3, True)
+            os.execv(binary, [binary] + args)
+        theirs.close()
+        c = drive.Conn(ours)
+        e = c.next_event(drive.EV_WARN)
+        _, st = os.waitpid(pid, 0)
+        same((e[3], st >> 8), (text, 2), "%s: one line, status 2" % text)
+
+
+if __name__ == "__main__":
+    os.chdir(os.environ.get("TMPDIR", "/tmp"))
+    sys.path.insert(0, drive.HERE)
+    run([hello, frames, calls, slow_client, fuzz, ends, start_errors])
