@@ -367,7 +367,10 @@ func mount(t *testing.T, dir, size string) {
 		t.Fatal(err)
 	}
 	testutil.Host.Run(t, "mount", "-n", "-t", "tmpfs", "-o", "size="+size+",mode=755", "small", dir)
-	t.Cleanup(func() { testutil.Host.Run(t, "umount", "-n", dir) })
+	t.Cleanup(func() {
+		testutil.Host.Run(t, "umount", "-n", dir)
+		_ = os.Remove(dir) // not empty: it was there before
+	})
 }
 
 // Ctrl-C or SIGTERM in the middle of the start: whatever was done is undone.
