@@ -18,6 +18,9 @@
 #define DEFAULT_MEM	(64UL << 20)
 #define MIN_MEM		(16UL << 20)
 
+/* No interface is there but lo and what the caller adds. */
+#define BUILTIN_CMDLINE	"dummy.numdummies=0 ifb.numifbs=0 fb_tunnels=none "
+
 enum state { FRESH, INITED, BOOTING, RUNNING, OVER };
 
 static enum state state;
@@ -181,10 +184,12 @@ API int lkl_start_kernel(const char *fmt, ...)
 
 	if (state != INITED)
 		return state == FRESH ? -EINVAL : -EBUSY;
+	strcpy(cmdline, BUILTIN_CMDLINE);
 	va_start(ap, fmt);
-	ret = vsnprintf(cmdline, sizeof(cmdline), fmt, ap);
+	ret = vsnprintf(cmdline + sizeof(BUILTIN_CMDLINE) - 1,
+			sizeof(cmdline) - sizeof(BUILTIN_CMDLINE) + 1, fmt, ap);
 	va_end(ap);
-	if (ret < 0 || ret >= (int)sizeof(cmdline))
+	if (ret < 0 || ret > (int)(sizeof(cmdline) - sizeof(BUILTIN_CMDLINE)))
 		return -E2BIG;
 	ret = arena_alloc();
 	if (ret)

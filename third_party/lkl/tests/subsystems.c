@@ -13,7 +13,6 @@
 #include <linux/sock_diag.h>
 #include <linux/unix_diag.h>
 #include <linux/veth.h>
-#include <net/if.h>
 
 #ifndef AF_PACKET
 #define AF_PACKET 17
@@ -111,6 +110,7 @@ static void htb_fill(struct nlmsg *m)
 
 static int filter_add(int dev, const char *kind)
 {
+	static int prio;
 	struct rtattr *opt;
 	struct tcmsg *t;
 	struct nlmsg m;
@@ -118,7 +118,7 @@ static int filter_add(int dev, const char *kind)
 	t = nl_start(&m, RTM_NEWTFILTER, NLM_F_CREATE, sizeof(*t));
 	t->tcm_ifindex = dev;
 	t->tcm_parent = TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS);
-	t->tcm_info = TC_H_MAKE(1 << 16, htons(0x0003 /* ETH_P_ALL */));
+	t->tcm_info = TC_H_MAKE(++prio << 16, htons(0x0003 /* ETH_P_ALL */));
 	nl_str(&m, TCA_KIND, kind);
 	opt = nl_put(&m, TCA_OPTIONS, NULL, 0);
 	nl_end(&m, opt);
@@ -264,6 +264,9 @@ int main(void)
 		ok(s >= 0, "%s socket", socks[i].name);
 	}
 
+	for (i = 1, s = 0; i < 16; i++)
+		s += !lkl_if_up(i);
+	ok(s == 1, "%ld interface at first", s);
 	ok(!link_add("dummy0", "dummy", NULL, 0), "dummy");
 	dev = ifindex("dummy0");
 	ok(!link_add("veth0", "veth", veth_peer, 0) && ifindex("veth1") > 0, "veth");
@@ -295,7 +298,8 @@ int main(void)
 	ok(filter_add(dev, "u32") != -ENOENT, "filter u32");
 	ok(filter_add(dev, "bpf") != -ENOENT, "filter bpf");
 	ok(filter_add(dev, "flower") != -ENOENT, "filter flower");
-	ok(filter_add(dev, "nonsense") == -ENOENT, "and no other");
+	ret = filter_add(dev, "nonsense");
+	ok(ret == -ENOENT, "and no other: %d", ret);
 
 	lread_file("/proc/sys/net/ipv4/tcp_available_congestion_control", buf,
 		   sizeof(buf));

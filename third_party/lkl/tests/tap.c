@@ -1,0 +1,455 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A tap with the host's kernel as the peer, in a namespace of its own: offload
+ * on and off on the same persistent tap, whole data both ways, large frames,
+ * and a tap that is set down, comes up, and is deleted.
+ */
+#include "nl.h"
+
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <linux/ethtool.h>
+#include <linux/if.h>
+#include <linux/sockios.h>
+
+#define DEV	"lt0"
+#define HOST	"10.73.0.1"
+#define OURS	"10.73.0.2"
+#define PORT	5202
+
+/* 1: the bytes are those of the stream from @at on */
+static int check(const unsigned char *p, long n, unsigned long at)
+{
+	long i;
+
+	for (i = 0; i < n; i++)
+		if (p[i] != (unsigned char)((at + i) * 2654435761u >> 13))
+			return 0;
+	return 1;
+}
+
+static void make(unsigned char *p, long n, unsigned long at)
+{
+	long i;
+
+	for (i = 0; i < n; i++)
+		p[i] = (at + i) * 2654435761u >> 13;
+}
+
+/* The host's end. First byte: 's': it checks what comes and answers with the
+ * count; 'r': 4 bytes of megabytes to send; 'u' in UDP: echo. */
+static void host_tcp(int s)
+{
+	static unsigned char buf[65536];
+	unsigned int mb;
+	uint64_t at;
+	ssize_t n, k;
+	char mode;
+	int c;
+
+	for (;;) {
+		c = accept(s, NULL, NULL);
+		if (c < 0 || read(c, &mode, 1) != 1)
+			_exit(0);
+		if (mode == 's') {
+			for (at = 0; (n = read(c, buf, sizeof(buf))) > 0; at += n)
+				if (!check(buf, n, at))
+					break;
+			if (write(c, &at, sizeof(at)) < 0)
+				perror("write");
+		} else if (read(c, &mb, 4) == 4) {
+			for (at = 0; at < (uint64_t)mb << 20; at += n) {
+				make(buf, sizeof(buf), at);
+				for (n = 0; n < (ssize_t)sizeof(buf); n += k) {
+					k = write(c, buf + n, sizeof(buf) - n);
+					if (k <= 0)
+						break;
+				}
+				if (n < (ssize_t)sizeof(buf))
+					break;
+			}
+		}
+		close(c);
+	}
+}
+
+static void host_udp(int u)
+{
+	static unsigned char buf[65536];
+	struct sockaddr_in sa;
+	socklen_t len;
+	ssize_t n;
+
+	for (;;) {
+		len = sizeof(sa);
+		n = recvfrom(u, buf, sizeof(buf), 0, (struct sockaddr *)&sa, &len);
+		if (n < 0)
+			_exit(0);
+		sendto(u, buf, n, 0, (struct sockaddr *)&sa, len);
+	}
+}
+
+static void host_server(pid_t *pids)
+{
+	struct sockaddr_in sa = addr4("0.0.0.0", PORT);
+	int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
+	int u = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (bind(s, (struct sockaddr *)&sa, sizeof(sa)) || listen(s, 5) ||
+	    bind(u, (struct sockaddr *)&sa, sizeof(sa))) {
+		printf("Bail out! host sockets\n");
+		exit(2);
+	}
+	pids[0] = fork();
+	if (!pids[0])
+		host_tcp(s);
+	pids[1] = fork();
+	if (!pids[1])
+		host_udp(u);
+	close(s);
+	close(u);
+}
+
+static int attach(int offload, int *id_out)
+{
+	struct lkl_netdev *nd = lkl_netdev_tap_create(DEV, offload);
+	int id, ifindex;
+
+	if (!nd)
+		return -errno;
+	id = lkl_netdev_add(nd, NULL);
+	ifindex = lkl_netdev_get_ifindex(id);
+	if (ifindex < 0)
+		return ifindex;
+	lkl_if_set_ipv4(ifindex, inet_addr(OURS), 24);
+	lkl_if_up(ifindex);
+	if (id_out)
+		*id_out = id;
+	return ifindex;
+}
+
+/* The most that is right of @mb megabytes sent to the host */
+static uint64_t send_mb(unsigned int mb)
+{
+	static unsigned char buf[65536];
+	long c = lconnect(HOST, PORT, 0), n, k;
+	uint64_t at, got = 0;
+
+	if (c < 0)
+		return 0;
+	L3(write, c, "s", 1);
+	for (at = 0; at < (uint64_t)mb << 20; at += sizeof(buf)) {
+		make(buf, sizeof(buf), at);
+		for (n = 0; n < (long)sizeof(buf); n += k) {
+			k = L3(write, c, buf + n, sizeof(buf) - n);
+			if (k <= 0)
+				break;
+		}
+	}
+	L2(shutdown, c, SHUT_WR);
+	L3(read, c, &got, 8);
+	L1(close, c);
+	return got >> 20;
+}
+
+static uint64_t recv_mb(unsigned int mb)
+{
+	static unsigned char buf[100000];
+	struct timeval tv = { 10, 0 };
+	long c = lconnect(HOST, PORT, 0), n;
+	uint64_t at = 0;
+
+	if (c < 0)
+		return 0;
+	L5(setsockopt, c, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
+	L3(write, c, "r", 1);
+	L3(write, c, &mb, 4);
+	while ((n = L3(read, c, buf, sizeof(buf))) > 0) {
+		if (!check(buf, n, at))
+			break;
+		at += n;
+	}
+	L1(close, c);
+	return at >> 20;
+}
+
+/* A datagram of that size there and back */
+static int echo(int size)
+{
+	static unsigned char buf[65536], back[65536];
+	struct sockaddr_in sa = addr4(HOST, PORT);
+	struct timeval tv = { 3, 0 };
+	long s = L3(socket, AF_INET, SOCK_DGRAM, 0), n;
+
+	make(buf, size, size);
+	L5(setsockopt, s, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
+	n = L6(sendto, s, buf, size, 0, &sa, sizeof(sa));
+	if (n == size)
+		n = L3(read, s, back, sizeof(back));
+	L1(close, s);
+	return n == size && !memcmp(buf, back, size);
+}
+
+/* Runs fn in a process with a kernel of its own, attached with @offload */
+static int with_kernel(int offload, int (*fn)(int ifindex, int id), const char *cmd)
+{
+	int status, ifindex, id = -1;
+	pid_t pid = fork();
+
+	if (!pid) {
+		alarm(60);
+		boot(cmd);
+		lkl_mount_fs("proc");
+		ifindex = attach(offload, &id);
+		if (ifindex < 0) {
+			printf("# attach: %s\n", lkl_strerror(ifindex));
+			_exit(9);
+		}
+		status = fn(ifindex, id);
+		_exit(lkl_sys_halt() ? 8 : status);
+	}
+	waitpid(pid, &status, 0);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static int both_ways(int ifindex, int id)
+{
+	uint64_t s, r;
+	int e;
+
+	(void)ifindex;
+	(void)id;
+	/* the very first frames are large ones */
+	e = echo(1) && echo(60000);
+	s = send_mb(100);
+	r = recv_mb(100);
+	if (s != 100 || r != 100 || !e)
+		printf("# sent %lu received %lu echo %d\n", s, r, e);
+	return !(s == 100 && r == 100 && e);
+}
+
+static int receive_rounds(int ifindex, int id)
+{
+	int i;
+
+	(void)ifindex;
+	(void)id;
+	for (i = 0; i < 10; i++)
+		if (recv_mb(60) != 60)
+			return i + 1;
+	return 0;
+}
+
+static int sizes(int ifindex, int id)
+{
+	static const int all[] = { 1, 100, 256, 257, 1400, 1472, 1473, 4000, 8900,
+				   30000, 32768, 60000, 65507 };
+	unsigned int i, mtu;
+
+	(void)id;
+	for (mtu = 1500; mtu <= 65535; mtu += 64035) {
+		lkl_if_set_mtu(ifindex, mtu);
+		sh("ip link set " DEV " mtu %u", mtu > 65521 ? 65521 : mtu);
+		for (i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+			if (!echo(all[i])) {
+				printf("# size %d at mtu %u\n", all[i], mtu);
+				sh("ip link set " DEV " mtu 1500");
+				return 1;
+			}
+	}
+	sh("ip link set " DEV " mtu 1500");
+	return 0;
+}
+
+static int carrier(void)
+{
+	char buf[16];
+
+	lkl_mount_fs("sysfs");
+	if (lread_file("/sysfs/class/net/eth0/carrier", buf, sizeof(buf)) < 0)
+		return -1;
+	return atoi(buf);
+}
+
+static int wait_carrier(int want)
+{
+	uint64_t t = now_ns();
+
+	while (carrier() != want && now_ns() - t < 4e9) {
+		echo(10);
+		sched_yield();
+	}
+	return carrier() == want;
+}
+
+static int down_up(int ifindex, int id)
+{
+	double c;
+	uint64_t t;
+
+	(void)ifindex;
+	(void)id;
+	if (!echo(100))
+		return 1;
+	sh("ip link set " DEV " down");
+	if (!wait_carrier(0))
+		return 2;
+	c = cpu_s();
+	for (t = now_ns(); now_ns() - t < 1e9;)
+		poll(NULL, 0, 1000);
+	if (cpu_s() - c > 0.05)
+		return 3;
+	sh("ip link set " DEV " up");
+	/* no traffic: the descriptor's own event brings it back */
+	for (t = now_ns(); carrier() != 1 && now_ns() - t < 4e9;)
+		sched_yield();
+	if (carrier() != 1)
+		return 4;
+	for (t = now_ns(); !echo(100); )
+		if (now_ns() - t > 10e9)
+			return 5;
+	return send_mb(10) == 10 ? 0 : 6;
+}
+
+static int deleted(int ifindex, int id)
+{
+	struct sockaddr_in sa = addr4(HOST, PORT);
+	uint64_t t;
+	double c;
+	long s;
+
+	(void)ifindex;
+	if (!echo(100))
+		return 1;
+	sh("ip link del " DEV);
+	s = L3(socket, AF_INET, SOCK_DGRAM, 0);
+	for (t = now_ns(); carrier() != 0 && now_ns() - t < 4e9;)
+		L6(sendto, s, "x", 1, 0, &sa, sizeof(sa));
+	if (carrier() != 0)
+		return 2;
+	c = cpu_s();
+	for (t = now_ns(); now_ns() - t < 1e9;)
+		poll(NULL, 0, 1000);
+	if (cpu_s() - c > 0.05)
+		return 3;
+	lkl_netdev_remove(id);
+	return lkl_netdev_get_ifindex(id) < 0 && L0(getpid) == 1 ? 0 : 4;
+}
+
+/* ethtool -K over ioctl, and it still works */
+static int switches(int ifindex, int id)
+{
+	static const int set[] = { ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_STXCSUM,
+				   ETHTOOL_SSG, ETHTOOL_SGRO };
+	struct ethtool_value v;
+	struct ifreq ifr;
+	unsigned int i;
+	long s = L3(socket, AF_INET, SOCK_DGRAM, 0), ret;
+
+	(void)ifindex;
+	(void)id;
+	for (i = 0; i < sizeof(set) / sizeof(set[0]); i++) {
+		memset(&ifr, 0, sizeof(ifr));
+		strcpy(ifr.ifr_name, "eth0");
+		v.cmd = set[i];
+		v.data = 0;
+		ifr.ifr_data = (void *)&v;
+		ret = L3(ioctl, s, SIOCETHTOOL, &ifr);
+		if (ret || send_mb(5) != 5 || recv_mb(5) != 5) {
+			printf("# switch %#x: %ld\n", set[i], ret);
+			return 1;
+		}
+	}
+	return 0;
+}
+
+static int stats(int ifindex, int id)
+{
+	char buf[4096], *p;
+	unsigned long rb, rp, tb, tp;
+
+	(void)ifindex;
+	(void)id;
+	send_mb(10);
+	recv_mb(10);
+	lread_file("/proc/net/dev", buf, sizeof(buf));
+	p = strstr(buf, "eth0:");
+	if (!p || sscanf(p + 5, "%lu %lu %*u %*u %*u %*u %*u %*u %lu %lu", &rb, &rp,
+			 &tb, &tp) != 4)
+		return 1;
+	printf("# %lu bytes in %lu packets in, %lu in %lu out\n", rb, rp, tb, tp);
+	return !(rb > 10 << 20 && tb > 10 << 20 && rb < 13 << 20 && tb < 13 << 20);
+}
+
+static int hot_add(int ifindex, int id)
+{
+	int n;
+
+	if (!echo(100))
+		return 1;
+	lkl_netdev_remove(id);
+	if (lkl_netdev_get_ifindex(id) >= 0)
+		return 2;
+	(void)ifindex;
+	for (n = 0; n < 10; n++) {
+		struct lkl_netdev *nd;
+		int fd, sv[2];
+
+		if (socketpair(AF_UNIX, SOCK_DGRAM, 0, sv))
+			return 3;
+		fd = sv[0];
+		nd = lkl_netdev_fd_create(fd, 0);
+		id = lkl_netdev_add(nd, NULL);
+		if (id < 0 || lkl_if_up(lkl_netdev_get_ifindex(id)))
+			return 4;
+		lkl_netdev_remove(id);
+		lkl_netdev_free(nd);
+		if (fcntl(fd, F_GETFD) >= 0)
+			return 5;
+		close(sv[1]);
+	}
+	return 0;
+}
+
+int main(void)
+{
+	pid_t pids[2];
+	int i, ret;
+
+	start(280);
+	if (own_netns() || sh("ip tuntap add " DEV " mode tap vnet_hdr && "
+			      "ip addr add " HOST "/24 dev " DEV " && ip link set " DEV " up")) {
+		skip("no namespace or no tap");
+		return finish();
+	}
+	host_server(pids);
+
+	for (i = 0; i < 6; i++) {
+		ret = with_kernel(i % 2 ? 0 : LKL_OFFLOAD_ALL, both_ways,
+				  "mem=64M loglevel=0");
+		ok(ret == 0, "100 MB each way, offload %s: %d", i % 2 ? "off" : "on", ret);
+	}
+	ret = with_kernel(LKL_OFFLOAD_ALL, receive_rounds, "mem=64M loglevel=0");
+	ok(ret == 0, "ten rounds of bulk receive, every byte right: %d", ret);
+	ret = with_kernel(0, receive_rounds, "mem=32M loglevel=0");
+	ok(ret == 0, "the same without offload in a small arena: %d", ret);
+	ret = with_kernel(LKL_OFFLOAD_ALL, sizes, "mem=64M loglevel=0");
+	ok(ret == 0, "datagrams of all sizes, MTU 1500 and 65535: %d", ret);
+	ret = with_kernel(LKL_OFFLOAD_ALL, switches, "mem=64M loglevel=0");
+	ok(ret == 0, "offload switched off piece by piece: %d", ret);
+	ret = with_kernel(LKL_OFFLOAD_ALL, stats, "mem=64M loglevel=0");
+	ok(ret == 0, "statistics: %d", ret);
+	ret = with_kernel(LKL_OFFLOAD_ALL, hot_add, "mem=64M loglevel=0");
+	ok(ret == 0, "devices come and go: %d", ret);
+	ret = with_kernel(LKL_OFFLOAD_ALL, down_up, "mem=64M loglevel=0");
+	ok(ret == 0, "tap set down and up: %d", ret);
+	ret = with_kernel(LKL_OFFLOAD_ALL, deleted, "mem=64M loglevel=0");
+	ok(ret == 0, "tap deleted: %d", ret);
+
+	for (i = 0; i < 2; i++) {
+		kill(pids[i], SIGKILL);
+		waitpid(pids[i], NULL, 0);
+	}
+	return finish();
+}
