@@ -20,6 +20,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/hostnet"
 	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stackconn"
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
@@ -87,6 +88,28 @@ func TestDieBy(t *testing.T) {
 		if !ws.Signaled() || ws.Signal() != sig || ws.CoreDump() {
 			t.Errorf("%v: %v", sig, exit)
 		}
+	}
+}
+
+func TestAccount(t *testing.T) {
+	got := accountOf([]stackconn.Stat{
+		{Name: "loop.turns", Value: 9},
+		{Name: "sockets.stack", Value: 3}, {Name: "sockets.refused", Value: 1},
+		{Name: "bytes.received", Value: 100}, {Name: "bytes.sent", Value: 20}, {Name: "datagrams.sent", Value: 1},
+		{Name: "ended.12.curl.stack", Value: 1}, {Name: "ended.12.curl.refused", Value: 0},
+		{Name: "proc.13.python3.11.stack", Value: 2}, {Name: "proc.13.python3.11.refused", Value: 1},
+	})
+	want := []string{
+		"curl(12) made 1 socket on the stack",
+		"python3.11(13) made 2 sockets on the stack",
+		"python3.11(13) was refused 1 socket that the stack has not",
+		"in all 3 sockets, 100 bytes received, 20 sent; 0 datagrams received, 1 sent",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if got := accountOf(nil); len(got) != 1 || got[0] != "nothing used the stack" {
+		t.Error(got)
 	}
 }
 

@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"strings"
 	"syscall"
 	"time"
 
@@ -50,7 +48,7 @@ func (r *run) watch(ctx context.Context) (End, error) {
 				was := endOf(syscall.WaitStatus(e.Arg))
 				end = &was
 				limit = time.After(endLimit)
-				r.account()
+				r.account(e.Text)
 			case ctlproto.CTL_EV_PANIC:
 				problem = &PanicError{e.Text}
 				limit = time.After(endLimit)
@@ -63,6 +61,7 @@ func (r *run) watch(ctx context.Context) (End, error) {
 				case ctlproto.CTL_EV_EXIT:
 					was := endOf(syscall.WaitStatus(e.Arg))
 					end = &was
+					r.account(e.Text)
 				case ctlproto.CTL_EV_PANIC:
 					problem = &PanicError{e.Text}
 				case ctlproto.CTL_EV_WARN:
@@ -110,25 +109,4 @@ func (r *run) stopPanicked(ctx context.Context) {
 	if err := r.conn.Stop(ctx, unix.SIGKILL, 0); err != nil {
 		r.log.Debug("stopping the panicked stack", "error", err)
 	}
-}
-
-// account logs what used the stack, while the stack host can still say it.
-func (r *run) account() {
-	if !r.log.Enabled(context.Background(), slog.LevelDebug) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	stats, err := r.conn.Stats(ctx)
-	if err != nil {
-		r.log.Debug("no account of this run", "error", err)
-		return
-	}
-	var used []string
-	for _, s := range stats {
-		if s.Value != 0 {
-			used = append(used, fmt.Sprintf("%s=%d", s.Name, s.Value))
-		}
-	}
-	r.log.Debug("what used the stack: " + strings.Join(used, " "))
 }

@@ -85,14 +85,16 @@ func (c *Conn) Stats(ctx context.Context) ([]Stat, error) {
 	if err != nil {
 		return nil, fmt.Errorf("asking for the engine's counters: %w", err)
 	}
-	stats, err := parseStats(body)
+	stats, err := ParseStats(body)
 	if err != nil {
 		return nil, fmt.Errorf("asking for the engine's counters: %w", err)
 	}
 	return stats, nil
 }
 
-func parseStats(body []byte) ([]Stat, error) {
+// ParseStats reads counters as the stack host writes them, also with the event of
+// the target's end: a name and a value a line.
+func ParseStats(body []byte) ([]Stat, error) {
 	var stats []Stat
 	sc := bufio.NewScanner(bytes.NewReader(body))
 	for sc.Scan() {
