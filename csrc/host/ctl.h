@@ -27,7 +27,8 @@
  * @greeted: HELLO was answered
  * @closing: close once the output is sent
  * @mask, @events_id: subscribed events and the id they carry
- * @in, @in_len, @in_room: received bytes of a frame that is not complete
+ * @in, @in_off, @in_len, @in_room: received bytes from @in_off on wait for the
+ *	rest of their frame, or for their turn
  * @out, @out_off, @out_len: bytes to send
  * @fds, @n_fds: received in SCM_RIGHTS
  * @stack_fds, @n_stack_fds: descriptors of the stack its calls opened
@@ -40,7 +41,7 @@ struct client {
 	bool launcher, greeted, closing, dead, want_out;
 	uint32_t mask, events_id;
 	uint8_t *in;
-	size_t in_len, in_room;
+	size_t in_off, in_len, in_room;
 	uint8_t *out;
 	size_t out_off, out_len, out_room;
 	int fds[CTL_FDS];
@@ -62,6 +63,7 @@ int ctl_call(struct client *cl, const struct ctl_hdr *hdr, const uint8_t *body,
 	     size_t len);
 int ctl_call_cancel(struct client *cl, uint32_t id);
 void ctl_calls_end(struct client *cl);
+void ctl_calls_panic(struct client *cl);
 
 #define CALL_FD		0x1	/* the first argument is a descriptor */
 #define CALL_OPENS	0x2	/* the result is a descriptor */

@@ -56,6 +56,9 @@ struct waiter {
 	int fd;
 };
 
+/* The one being made, which a panic leaves behind. */
+static struct request *making;
+
 /** request_free - with its buffers */
 static void request_free(struct request *rq)
 {
@@ -399,7 +402,9 @@ int ctl_call(struct client *cl, const struct ctl_hdr *h, const uint8_t *body,
 		return 0;
 	}
 	never_blocking(rq);
+	making = rq;
 	result = make(cl, rq);
+	making = NULL;
 	if (result == -EAGAIN && rq->call.timeout_ms && !wait_for(cl, rq))
 		return 0;
 	request_reply(cl, rq, result);
@@ -421,6 +426,18 @@ int ctl_call_cancel(struct client *cl, uint32_t id)
 		}
 	}
 	return -ENOENT;
+}
+
+/** ctl_calls_panic - the kernel is dead: calls that wait say EIO */
+void ctl_calls_panic(struct client *cl)
+{
+	while (!list_empty(&cl->waiters))
+		waiter_end(container_of(cl->waiters.next, struct waiter, link),
+			   -EIO, true);
+	cl->n_stack_fds = 0;
+	if (making)
+		request_free(making);
+	making = NULL;
 }
 
 /** ctl_calls_end - the connection is closed: nothing waits, nothing is open */

@@ -237,13 +237,17 @@ int ctl_fatal(int fd, const char *text)
 	return 0;
 }
 
+/* The request that is being handled, for ctl_panicked(). */
+static struct client *current;
+static struct ctl_hdr current_hdr;
+
 /** frames - handle complete frames; false: the client is to be closed */
 static bool frames(struct client *cl)
 {
-	size_t off = 0;
 	int n;
 
-	for (n = 0; cl->in_len - off >= sizeof(struct ctl_hdr); n++) {
+	for (n = 0; cl->in_len - cl->in_off >= sizeof(struct ctl_hdr); n++) {
+		const uint8_t *frame = cl->in + cl->in_off;
 		struct ctl_hdr h;
 
 		if (n == FRAMES_A_TURN ||
@@ -251,25 +255,52 @@ static bool frames(struct client *cl)
 			work_queue(&cl->work);
 			break;
 		}
-		memcpy(&h, cl->in + off, sizeof(h));
+		memcpy(&h, frame, sizeof(h));
 		if (h.len < sizeof(h) || h.len > CTL_FRAME_MAX) {
 			ctl_reply(cl, &h, -EBADMSG, NULL, 0);
 			return false;
 		}
-		if (cl->in_len - off < h.len)
+		if (cl->in_len - cl->in_off < h.len)
 			break;
-		if (ctl_request(cl, &h, cl->in + off + sizeof(h),
-				h.len - sizeof(h)))
+		cl->in_off += h.len;
+		current = cl;
+		current_hdr = h;
+		if (ctl_request(cl, &h, frame + sizeof(h),
+				h.len - sizeof(h))) {
+			current = NULL;
 			return false;
+		}
+		current = NULL;
 		if (cl->dead)
 			return true;
-		off += h.len;
 	}
-	if (off) {
-		memmove(cl->in, cl->in + off, cl->in_len - off);
-		cl->in_len -= off;
+	if (cl->in_off) {
+		cl->in_len -= cl->in_off;
+		memmove(cl->in, cl->in + cl->in_off, cl->in_len);
+		cl->in_off = 0;
 	}
 	return true;
+}
+
+/**
+ * ctl_panicked - the kernel is dead: nobody shall wait for it
+ *
+ * The request during which it happened, and all calls that wait, are answered;
+ * what has been received and not yet handled is handled now.
+ */
+void ctl_panicked(void)
+{
+	struct list *pos, *tmp;
+
+	if (current)
+		ctl_reply(current, &current_hdr, -EIO, NULL, 0);
+	current = NULL;
+	list_for_each_safe(pos, tmp, &clients) {
+		struct client *cl = container_of(pos, struct client, link);
+
+		ctl_calls_panic(cl);
+		work_queue(&cl->work);
+	}
 }
 
 /** fds_take - descriptors that came with a message */

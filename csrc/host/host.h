@@ -93,7 +93,7 @@ bool engine_has_stack_fd(int fd);
 int ctl_init(int launcher_fd);
 void ctl_event(uint32_t kind, uint32_t pid, int64_t arg, const char *text);
 bool ctl_wants(uint32_t kind);
-void ctl_flush(void);
+void ctl_panicked(void);
 void ctl_close_all(void);
 int ctl_fatal(int fd, const char *text);
 

@@ -83,7 +83,11 @@ static void ending(void)
  */
 void host_target_ended(pid_t pid, int status)
 {
-	ctl_event(CTL_EV_EXIT, (uint32_t)pid, status, "");
+	/* Told with the end: soon nobody will be here to be asked. */
+	static char account[64 << 10];
+
+	account[engine_stats(account, sizeof(account) - 1)] = '\0';
+	ctl_event(CTL_EV_EXIT, (uint32_t)pid, status, account);
 	ending();
 }
 
@@ -141,8 +145,9 @@ void host_panicked(void)
 	buf[len] = '\0';
 	host.state = CTL_STATE_PANICKED;
 	ctl_event(CTL_EV_PANIC, 0, 0, last_line(buf, len));
+	ctl_panicked();
+	tree_signal(SIGKILL);	/* before its calls fail, which says nothing */
 	engine_stop();
-	tree_signal(SIGKILL);
 }
 
 /** host_cleanup_exec - become `lklrun cleanup`, where we were started */

@@ -19,7 +19,8 @@
  * end of the turn (loop_free_later()).
  *
  * A panic of the stack jumps back here out of whatever called the library
- * (loop_panic()); from then on nobody enters it again.
+ * (loop_panic()); from then on nobody enters it again. What is half done then
+ * must not lie on the stack of this thread: lists have static heads.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -46,6 +47,7 @@ static int epfd = -1;
 static bool quit;
 static uint64_t spin_ns;
 static struct list works = LIST_INIT(works);
+static struct list running = LIST_INIT(running);	/* works of this turn */
 static struct list timers = LIST_INIT(timers);
 static void **grave;
 static size_t graves, grave_room;
@@ -198,17 +200,14 @@ static int64_t timers_run(void)
 /** works_run - run what is queued now; what it queues waits for the next turn */
 static void works_run(void)
 {
-	struct list now = LIST_INIT(now);
+	while (!list_empty(&works)) {
+		struct list *l = works.next;
 
-	if (list_empty(&works))
-		return;
-	now.next = works.next;
-	now.prev = works.prev;
-	now.next->prev = &now;
-	now.prev->next = &now;
-	list_init(&works);
-	while (!list_empty(&now)) {
-		struct work *w = container_of(now.next, struct work, link);
+		list_del(l);
+		list_add_tail(l, &running);
+	}
+	while (!list_empty(&running)) {
+		struct work *w = container_of(running.next, struct work, link);
 
 		list_del(&w->link);
 		w->fn(w);

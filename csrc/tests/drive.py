@@ -227,7 +227,8 @@ class Host:
         return Conn(s)
 
     def start(self, taps=(), mptcp=False, spin=50, resolv=None, sysctls=(),
-              mem=0, cmdline=b""):
+              mem=0, cmdline=b"", frames=()):
+        """taps: "NAME,ADDRESS/LEN[,GATEWAY]"; frames: (descriptor, "ADDRESS/LEN" ...)"""
         c = self.ctl
         self.info = c.hello()
         c.ask(EVENTS, struct.pack("<I", 0x3f))
@@ -238,6 +239,9 @@ class Host:
             c.ask(LINK_ADD, struct.pack("<II6sH", 1, 3, b"\0" * 6, 0), fd)
             os.close(fd)
             devs.append(f[1:])
+        for fd, *addrs in frames:
+            c.ask(LINK_ADD, struct.pack("<II6sH", 2, 0, b"\0" * 6, 0), fd)
+            devs.append(addrs)
         self.release = c.ask(BOOT, struct.pack("<QII", mem, len(cmdline), 0) + cmdline).decode()
         if abi_is_library(self.info):
             c.link_up(1)

@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""lklhost with a stack library, named by LKL: two stacks on one wire, a panic, the
+end. No root: the wire is a socket pair."""
+import hashlib
+import os
+import socket
+import struct
+import sys
+import time
+
+import drive
+from drive import IN, OUT, Host, Refused
+from tap import ok, run, same, skip
+
+LIB = os.environ.get("LKL", "")
+PY = "/usr/bin/python3"
+
+ECHO = """
+import socket, sys
+s = socket.create_server(("", 7)); u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind(("", 7))
+import threading
+def udp():
+    while True:
+        d, a = u.recvfrom(65536); u.sendto(d, a)
+threading.Thread(target=udp, daemon=True).start()
+def one(c):
+    while d := c.recv(65536): c.sendall(d)
+    c.close()
+while True:
+    c, a = s.accept(); threading.Thread(target=one, args=(c,), daemon=True).start()
+"""
+ASK = """
+import socket, hashlib, os, sys, threading, time
+end = time.time() + 10
+while True:
+    try: c = socket.create_connection(("10.0.9.1", 7), 2); break
+    except OSError:
+        if time.time() > end: raise
+        time.sleep(.02)
+c.settimeout(20)
+data = os.urandom(1 << 20) * 20
+threading.Thread(target=lambda: (c.sendall(data), c.shutdown(socket.SHUT_WR)), daemon=True).start()
+got = b""
+while d := c.recv(1 << 17): got += d
+assert hashlib.sha1(got).digest() == hashlib.sha1(data).digest(), len(got)
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.settimeout(5)
+u.sendto(b"x" * 5000, ("10.0.9.1", 7)); assert len(u.recv(65536)) == 5000
+sys.exit(42)
+"""
+
+
+def wire():
+    """two stacks, a socket pair between them"""
+    a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    srv = Host([PY, "-c", ECHO], abi="auto", lib=LIB)
+    srv.start(frames=[(a.fileno(), "10.0.9.1/24")])
+    cli = Host([PY, "-c", ASK], abi="auto", lib=LIB)
+    cli.start(frames=[(b.fileno(), "10.0.9.2/24")], mptcp=True)
+    a.close()
+    b.close()
+    ok(srv.release.startswith("6.12"), "BOOT says the release: %s" % srv.release)
+    same(os.waitstatus_to_exitcode(cli.wait()), 42, "20 MB and a big datagram to another stack and back")
+    same(cli.host_status, 0, "the client's lklhost ends with 0")
+    srv.ctl.ask(drive.STOP, struct.pack("<II", 9, 0))
+    same(srv.wait(), 9, "the server is stopped")
+    same(srv.host_status, 0, "its lklhost ends with 0")
+
+
+def drained():
+    """what a target wrote right before its end arrives"""
+    a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    srv = Host([PY, "-c", "import socket,hashlib\ns=socket.create_server(('',7)); c,_=s.accept(); h=b''\n"
+                "while d:=c.recv(65536): h+=d\nimport sys; sys.exit(len(h)>>20)"], abi="auto", lib=LIB)
+    srv.start(frames=[(a.fileno(), "10.0.9.1/24")])
+    cli = Host([PY, "-c", "import socket,time,os\nend=time.time()+10\nwhile True:\n try: c=socket.create_connection(('10.0.9.1',7),2); break\n"
+                " except OSError: time.sleep(.02); assert time.time()<end\nc.settimeout(None); c.sendall(b'x'*(8<<20)); os._exit(0)"], abi="auto", lib=LIB)
+    cli.start(frames=[(b.fileno(), "10.0.9.2/24")])
+    same(cli.wait(), 0, "a client that sends 8 MB and ends at once")
+    same(os.waitstatus_to_exitcode(srv.wait()), 8, "all of it arrives")
+
+
+def panic():
+    h = Host(["sleep", "100"], abi="auto", lib=LIB)
+    h.start()
+    c = h.attach()
+    c.hello()
+    fd, _ = c.call("socket", [2, 2, 0])
+    waiting = c.call_send("recvfrom", [fd, 0, 10], [(1, OUT, 0, 10)], timeout=30000, events=1)
+    file, _ = c.call("open", [0, os.O_WRONLY], [(0, IN, 0, b"/proc/sysrq-trigger\0")])
+    if file < 0:
+        h.ctl.ask(drive.STOP, struct.pack("<II", 9, 0))
+        h.wait()
+        return skip("panic", "this library has no /proc/sysrq-trigger")
+    t = time.monotonic()
+    try:
+        c.call("write", [file, 0, 1], [(1, IN, 0, b"c")])
+        status = 0
+    except Refused as e:
+        status = -e.errno
+    same(status, -5, "the call that panics the kernel is answered: EIO")
+    same(c.call_wait(waiting)[0], -5, "and the one that waits")
+    e = h.ctl.next_event(drive.EV_PANIC)
+    ok("panic" in e[3], "the event says: %s" % e[3])
+    same(h.ctl.next_event(drive.EV_EXIT)[2], 9, "the target is killed")
+    ok(time.monotonic() - t < 5, "in time")
+    same(h.attach().hello()["state"], 4, "HELLO: state PANICKED")
+    ok(b"Kernel panic" in h.ctl.ask(drive.LOG), "LOG has the kernel's last words")
+    ok(b"sockets.stack" in h.ctl.ask(drive.STATS), "STATS is answered")
+    try:
+        h.ctl.call("getppid", [])
+        status = 0
+    except Refused as e:
+        status = -e.errno
+    same(status, -5, "SYSCALL: EIO")
+    h.ctl.ask(drive.STOP, struct.pack("<II", 9, 0))
+    _, st = os.waitpid(h.pid, 0)
+    same(st, 0, "STOP ends it")
+    h.clean()
+
+
+def busy_panic():
+    """a panic while the target's sockets are busy and its calls are held"""
+    prog = ("import socket,threading,time\ns=socket.create_server(('127.0.0.1',0))\n"
+            "def w():\n while True:\n  c=socket.create_connection(s.getsockname()); c.sendall(b'x'*100000); c.close()\n"
+            "def r():\n while True:\n  c,_=s.accept()\n  while c.recv(65536): pass\n"
+            "for f in (w,r,w,r): threading.Thread(target=f,daemon=True).start()\n"
+            "l=socket.create_server(('127.0.0.1',0)); l.accept()")
+    for i in range(3):
+        h = Host([PY, "-c", prog], abi="auto", lib=LIB)
+        h.start()
+        time.sleep(0.2 + i * 0.05)
+        try:
+            h.ctl.write_file("/proc/sysrq-trigger", "c")
+        except (Refused, OSError) as e:
+            if e.errno == 2:
+                h.ctl.ask(drive.STOP, struct.pack("<II", 9, 0))
+                h.wait()
+                return skip("panic with traffic", "no /proc/sysrq-trigger")
+        h.ctl.next_event(drive.EV_EXIT)
+        h.ctl.sock.close()
+        _, st = os.waitpid(h.pid, 0)
+        same(st, 0, "panic with traffic: the launcher goes, lklhost ends")
+        h.clean()
+
+
+def idle():
+    h = Host(["sleep", "100"], abi="auto", lib=LIB)
+    h.start()
+    def cpu():
+        f = open("/proc/%d/stat" % h.pid).read().rsplit(")", 1)[1].split()
+        return int(f[11]) + int(f[12])
+    time.sleep(1)
+    a, n = cpu(), stat(h, "loop.turns")
+    time.sleep(3)
+    turns = (stat(h, "loop.turns") - n) / 3
+    ok(cpu() - a <= 3, "idle: at most 1 %% of a CPU (%d ticks in 3 s, %.0f turns a second)" % (cpu() - a, turns))
+    ok(turns < 100, "idle: fewer than 100 turns a second")
+    h.ctl.ask(drive.STOP, struct.pack("<II", 9, 0))
+    h.wait()
+
+
+def stat(h, name):
+    for line in h.ctl.ask(drive.STATS).decode().splitlines():
+        k, v = line.rsplit(" ", 1)
+        if k == name:
+            return int(v)
+    return None
+
+
+def refused():
+    prog = ("import socket\nfor a in ((socket.AF_PACKET,3,0),(40,1,0),(2,5,0),(2,1,132)):\n"
+            " try: socket.socket(*a); print('made',a)\n except OSError as e: print(e.errno)\n"
+            "socket.socket()")
+    r, w = os.pipe()
+    saved = os.dup(1)
+    os.dup2(w, 1)
+    h = Host([PY, "-c", prog], abi="auto", lib=LIB)
+    os.dup2(saved, 1)
+    os.close(w)
+    os.close(saved)
+    h.start()
+    h.ctl.next_event(drive.EV_EXIT)
+    h.ctl.events.append((drive.EV_EXIT, 0, 0, ""))
+    stats = h.ctl.ask(drive.STATS).decode()
+    h.wait()
+    same(os.read(r, 4096).split(), [b"97", b"97", b"94", b"93"], "what the stack does not offer is refused, never the host's")
+    os.close(r)
+    lines = dict(l.rsplit(" ", 1) for l in stats.splitlines())
+    same([v for k, v in lines.items() if k.startswith("ended.") and k.endswith(".refused")], ["4"], "the account: four refused")
+    same([v for k, v in lines.items() if k.startswith("ended.") and k.endswith(".stack")], ["1"], "the account: one given to the stack")
+
+
+def bad_library():
+    for lib, want in (("/nonexistent/liblkl.so", "stack library /nonexistent/liblkl.so: No such file or directory"),
+                      ("/etc/passwd", "loading the stack library: /etc/passwd: "),
+                      (libc(), "has no lkl_start_kernel()")):
+        h = Host(["true"], abi="auto", lib=lib)
+        e = h.ctl.next_event(drive.EV_WARN)
+        _, st = os.waitpid(h.pid, 0)
+        ok(want in e[3] and st >> 8 == 2, "%s: %s" % (lib, e[3]))
+        h.clean()
+
+
+def libc():
+    return [l.split()[-1] for l in open("/proc/self/maps") if "libc.so" in l][0]
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, drive.HERE)
+    run([bad_library])if not os.path.exists(LIB) else run([wire, drained, panic, busy_panic, idle, refused, bad_library])
