@@ -27,7 +27,7 @@ func CheckFD(n int) error {
 func lookFD(n int) (tap, vnetHdr bool, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(n, &st); err != nil {
-		return false, false, fmt.Errorf("descriptor %d is not open; hand it over, as in `lklrun --if fd:%d ... %d<>FILE`", n, n, n)
+		return false, false, fmt.Errorf("descriptor %d is not open: whoever starts lklrun has to hand it over", n)
 	}
 	const want = "expected a SOCK_DGRAM or SOCK_SEQPACKET socket or a tap"
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {

@@ -113,6 +113,9 @@ func TestTapRefused(t *testing.T) {
 	if _, err := OpenTap("lt3", 0, drop); err == nil || !strings.Contains(err.Error(), "another kind") {
 		t.Errorf("attach to a bridge: %v", err)
 	}
+	if _, err := CheckTap("lo"); err == nil || !strings.Contains(err.Error(), "lo is no tap but another kind of device") {
+		t.Errorf("check of lo: %v", err)
+	}
 	testutil.Host.Run(t, "ip", "tuntap", "add", "lt4", "mode", "tun")
 	defer testutil.Host.Run(t, "ip", "link", "del", "lt4")
 	if _, err := CheckTap("lt4"); err == nil || !strings.Contains(err.Error(), "tun device") {

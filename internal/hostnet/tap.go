@@ -58,16 +58,17 @@ func LookTap(name string) (TapState, error) {
 	}
 	defer unix.Close(fd)
 	info, err := unix.IoctlGetEthtoolDrvinfo(fd, name)
-	if err != nil {
-		return st, nil // cannot be known
+	if err != nil { // a tap can tell
+		st.Kind = "another kind of device"
+		return st, nil
 	}
 	// drivers/net/tun.c: driver "tun" for both kinds, bus_info tells which.
 	driver := unix.ByteSliceToString(info.Driver[:])
 	bus := unix.ByteSliceToString(info.Bus_info[:])
 	if driver != "tun" {
-		st.Kind = driver + " device"
+		st.Kind = "a " + driver + " device"
 	} else if bus != "tap" {
-		st.Kind = bus + " device"
+		st.Kind = "a " + bus + " device"
 	}
 	return st, nil
 }
@@ -85,7 +86,7 @@ func CheckTap(name string) (TapState, error) {
 		return st, err
 	}
 	if st.Kind != "" {
-		return st, fmt.Errorf("%s is no tap but a %s: choose another name", name, st.Kind)
+		return st, fmt.Errorf("%s is no tap but %s: choose another name", name, st.Kind)
 	}
 	if st.InUse {
 		if who := holder(name); who != "" {
