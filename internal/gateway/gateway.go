@@ -29,6 +29,10 @@ type Config struct {
 	Gateway netip.Addr   // the router, which is also the name server
 	Host    netip.Addr   // stands for the host's own 127.0.0.1
 	MTU     int
+
+	// IPv6, where the host has it; else zero. Host6 stands for ::1.
+	Address6        netip.Prefix
+	Gateway6, Host6 netip.Addr
 }
 
 // Default is the network of the n-th gateway of a run, counted from 0.
@@ -40,6 +44,17 @@ func Default(n int) Config {
 		Host:    netip.AddrFrom4([4]byte{192, 168, net, 254}),
 		MTU:     DefaultMTU,
 	}
+}
+
+// WithIPv6 adds the n-th gateway's IPv6 network: a unique local one (RFC 4193),
+// so that programs prefer IPv4 where a machine has both (RFC 6724, 2.1).
+func (c Config) WithIPv6(n int) Config {
+	host := func(last byte) netip.Addr {
+		return netip.AddrFrom16([16]byte{0xfd, 'l', 'k', 'l', 'r', 'u', 'n', byte(n), 15: last})
+	}
+	c.Address6 = netip.PrefixFrom(host(2), 64)
+	c.Gateway6, c.Host6 = host(1), host(0xfe)
+	return c
 }
 
 // Around is the network for a stack with the given address: the gateway is gw,

@@ -90,6 +90,10 @@ func closable(t testing.TB, cfg Config) (*testutil.Netns, func()) {
 	ns.Run(t, "ip", "link", "set", "gw0", "mtu", fmt.Sprint(cfg.MTU), "up")
 	ns.Run(t, "ip", "addr", "add", cfg.Address.String(), "dev", "gw0")
 	ns.Run(t, "ip", "route", "add", "default", "via", cfg.Gateway.String())
+	if cfg.Address6.IsValid() {
+		ns.Addr(t, "gw0", cfg.Address6.String())
+		ns.Run(t, "ip", "route", "add", "default", "via", cfg.Gateway6.String())
+	}
 	carry := func(to io.Writer, from io.Reader, done chan<- struct{}) {
 		defer close(done)
 		b := make([]byte, 1<<17)
@@ -198,6 +202,27 @@ func TestHTTP(t *testing.T) {
 		defer resp.Body.Close()
 		if back, err := io.ReadAll(resp.Body); err != nil || string(back) != sum {
 			t.Errorf("posted to %s: %s, %v; want %s", url, back, err, sum)
+		}
+	}
+}
+
+func TestIPv6(t *testing.T) {
+	testutil.Need(t, "ip")
+	testutil.Host.Addr(t, "lo", "fd99::1/128")
+	defer testutil.Host.Run(t, "ip", "addr", "del", "fd99::1/128", "dev", "lo")
+	data := make([]byte, 8<<20)
+	rand.Read(data)
+	cfg := Default(0).WithIPv6(0)
+	ns := client(t, cfg)
+	for host, address := range map[string]string{"fd99::1": "fd99::1", cfg.Host6.String(): "::1", cfg.Host.String(): "127.0.0.1"} {
+		url := "http://" + net.JoinHostPort(host, fmt.Sprint(serve(t, address, data))) + "/"
+		resp, err := httpClient(t, ns).Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if got, err := io.ReadAll(resp.Body); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("%s: %d bytes, %v", url, len(got), err)
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/network/arp"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv6"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/icmp"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
@@ -88,8 +89,10 @@ func Start(ctx context.Context, cfg Config, log *slog.Logger) (*Gateway, *os.Fil
 // route makes the router: it takes packets to any address and answers for all.
 func (g *Gateway) route(ctx context.Context) error {
 	s := stack.New(stack.Options{
-		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, arp.NewProtocol},
-		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol, icmp.NewProtocol4},
+		NetworkProtocols: []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol, arp.NewProtocol},
+		TransportProtocols: []stack.TransportProtocolFactory{
+			tcp.NewProtocol, udp.NewProtocol, icmp.NewProtocol4, icmp.NewProtocol6,
+		},
 	})
 	sack := tcpip.TCPSACKEnabled(true)
 	adapt := tcpip.TCPModerateReceiveBufferOption(true)
@@ -108,14 +111,19 @@ func (g *Gateway) route(ctx context.Context) error {
 	if err := s.CreateNIC(nic, g.link); err != nil {
 		return fmt.Errorf("making its interface: %v", err)
 	}
-	for _, a := range []netip.Addr{g.cfg.Gateway, g.cfg.Host} {
-		address := tcpip.ProtocolAddress{
-			Protocol:          ipv4.ProtocolNumber,
-			AddressWithPrefix: tcpip.AddressWithPrefix{Address: tcpip.AddrFrom4(a.As4()), PrefixLen: g.cfg.Address.Bits()},
+	var routes []tcpip.Route
+	for _, n := range g.cfg.networks() {
+		for _, a := range []netip.Addr{n.gateway, n.host} {
+			address := tcpip.ProtocolAddress{
+				Protocol:          n.protocol,
+				AddressWithPrefix: tcpip.AddressWithPrefix{Address: tcpip.AddrFromSlice(a.AsSlice()), PrefixLen: n.address.Bits()},
+			}
+			if err := s.AddProtocolAddress(nic, address, stack.AddressProperties{}); err != nil {
+				return fmt.Errorf("giving it the address %v: %v", a, err)
+			}
 		}
-		if err := s.AddProtocolAddress(nic, address, stack.AddressProperties{}); err != nil {
-			return fmt.Errorf("giving it the address %v: %v", a, err)
-		}
+		subnet := tcpip.AddressWithPrefix{Address: tcpip.AddrFromSlice(n.address.Addr().AsSlice()), PrefixLen: n.address.Bits()}
+		routes = append(routes, tcpip.Route{Destination: subnet.Subnet(), NIC: nic})
 	}
 	if err := s.SetPromiscuousMode(nic, true); err != nil {
 		return fmt.Errorf("taking packets to all addresses: %v", err)
@@ -123,24 +131,52 @@ func (g *Gateway) route(ctx context.Context) error {
 	if err := s.SetSpoofing(nic, true); err != nil {
 		return fmt.Errorf("answering for all addresses: %v", err)
 	}
-	subnet := tcpip.AddressWithPrefix{Address: tcpip.AddrFrom4(g.cfg.Address.Addr().As4()), PrefixLen: g.cfg.Address.Bits()}.Subnet()
-	s.SetRouteTable([]tcpip.Route{{Destination: subnet, NIC: nic}})
+	s.SetRouteTable(routes)
 	g.stack = s
 	return nil
+}
+
+// network is one address family's part of a Config.
+type network struct {
+	protocol      tcpip.NetworkProtocolNumber
+	address       netip.Prefix
+	gateway, host netip.Addr
+}
+
+func (c *Config) networks() []network {
+	all := []network{{ipv4.ProtocolNumber, c.Address, c.Gateway, c.Host}}
+	if c.Address6.IsValid() {
+		all = append(all, network{ipv6.ProtocolNumber, c.Address6, c.Gateway6, c.Host6})
+	}
+	return all
+}
+
+// own tells whether a is one of the gateway's addresses.
+func (c *Config) own(a netip.Addr) bool {
+	for _, n := range c.networks() {
+		if a == n.gateway || a == n.host {
+			return true
+		}
+	}
+	return false
 }
 
 // destination is the host's address for what the stack calls addr:port.
 func (g *Gateway) destination(addr tcpip.Address, port uint16) string {
 	a, _ := netip.AddrFromSlice(addr.AsSlice())
-	if a == g.cfg.Host {
+	switch a {
+	case g.cfg.Host:
 		a = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	case g.cfg.Host6:
+		a = netip.IPv6Loopback()
 	}
 	return net.JoinHostPort(a.String(), strconv.Itoa(int(port)))
 }
 
 // isDNS tells whether addr:port is the gateway's own name server.
 func (g *Gateway) isDNS(addr tcpip.Address, port uint16) bool {
-	return port == dnsPort && addr == tcpip.AddrFrom4(g.cfg.Gateway.As4())
+	a, _ := netip.AddrFromSlice(addr.AsSlice())
+	return port == dnsPort && (a == g.cfg.Gateway || a == g.cfg.Gateway6)
 }
 
 // Close ends the gateway, once the stack is gone: what it had sent still goes

@@ -65,7 +65,7 @@ func (l *link) deliver(frame []byte) {
 	if dst := eth.DestinationAddress(); dst != mac && !header.IsMulticastEthernetAddress(dst) {
 		return
 	}
-	if eth.Type() == header.IPv4ProtocolNumber && l.echoElsewhere(frame[header.EthernetMinimumSize:]) {
+	if l.echoElsewhere(eth.Type(), frame[header.EthernetMinimumSize:]) {
 		return
 	}
 	l.mu.Lock()
@@ -86,13 +86,18 @@ func (l *link) deliver(frame []byte) {
 // echoElsewhere tells whether packet is a ping of anybody but the gateway. The
 // router would answer it as it answers for all addresses, and say that machines
 // live which it never asked.
-func (l *link) echoElsewhere(packet []byte) bool {
-	ip := header.IPv4(packet)
-	if len(packet) < header.IPv4MinimumSize || ip.TransportProtocol() != header.ICMPv4ProtocolNumber {
-		return false
+func (l *link) echoElsewhere(protocol tcpip.NetworkProtocolNumber, packet []byte) bool {
+	switch {
+	case protocol == header.IPv4ProtocolNumber && len(packet) >= header.IPv4MinimumSize:
+		return header.IPv4(packet).TransportProtocol() == header.ICMPv4ProtocolNumber &&
+			!l.cfg.own(netip.AddrFrom4([4]byte(packet[16:20])))
+	case protocol == header.IPv6ProtocolNumber && len(packet) > header.IPv6MinimumSize:
+		// Neighbour discovery, with its multicast addresses, is ICMP too.
+		return header.IPv6(packet).TransportProtocol() == header.ICMPv6ProtocolNumber &&
+			header.ICMPv6Type(packet[header.IPv6MinimumSize]) == header.ICMPv6EchoRequest &&
+			!l.cfg.own(netip.AddrFrom16([16]byte(packet[24:40])))
 	}
-	dst := netip.AddrFrom4([4]byte(packet[16:20]))
-	return dst != l.cfg.Gateway && dst != l.cfg.Host
+	return false
 }
 
 func (l *link) close() {

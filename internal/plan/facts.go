@@ -28,6 +28,7 @@ type Facts struct {
 	Resolv         string // /etc/resolv.conf
 	ResolvUpstream string // of systemd-resolved
 	Addrs          []netip.Prefix
+	IPv6           bool                        // the host has a way out by IPv6
 	Taps           map[string]hostnet.TapState // those that the run names
 }
 
@@ -94,6 +95,7 @@ func (f *Facts) lookInterfaces(ifs []config.Interface, s *stack.Stack) error {
 	if !gateway.Available {
 		return gateway.ErrLeftOut
 	}
+	f.IPv6 = routeIPv6()
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
 		return nil // only a warning depends on them
@@ -104,6 +106,17 @@ func (f *Facts) lookInterfaces(ifs []config.Interface, s *stack.Stack) error {
 		}
 	}
 	return nil
+}
+
+// routeIPv6 tells whether the host has a route to the IPv6 internet (2000::/3):
+// connecting a datagram socket looks for one, and sends nothing.
+func routeIPv6() bool {
+	c, err := net.DialUDP("udp6", nil, &net.UDPAddr{IP: net.ParseIP("2000::1"), Port: 9})
+	if err != nil {
+		return false
+	}
+	c.Close()
+	return true
 }
 
 // checkCommand looks for the command as execvp(3) will.

@@ -137,7 +137,7 @@ func Make(run config.Run, s *stack.Stack, facts Facts) (*Plan, error) {
 		p.steps()
 		return p, nil
 	}
-	p.Sysctls = slices.Concat(memSysctls(p.Stack.Mem), s.SortedSysctls(), run.Sysctls)
+	p.Sysctls = lastOfEach(slices.Concat(memSysctls(p.Stack.Mem), s.SortedSysctls(), run.Sysctls))
 	if err := p.links(run, facts); err != nil {
 		return nil, err
 	}
@@ -181,6 +181,21 @@ func memSysctls(mem uint64) []config.Sysctl {
 	}
 }
 
+// lastOfEach leaves out settings that a later one of the same name replaces.
+func lastOfEach(all []config.Sysctl) []config.Sysctl {
+	last := map[string]int{}
+	for n, s := range all {
+		last[s.Name] = n
+	}
+	var kept []config.Sysctl
+	for n, s := range all {
+		if last[s.Name] == n {
+			kept = append(kept, s)
+		}
+	}
+	return kept
+}
+
 func (p *Plan) links(run config.Run, facts Facts) error {
 	ifs := run.Interfaces
 	if len(ifs) == 0 {
@@ -199,7 +214,7 @@ func (p *Plan) links(run config.Run, facts Facts) error {
 		}
 		switch i.Type {
 		case config.TypeUser:
-			if err := l.user(users, i); err != nil {
+			if err := l.user(users, i, facts.IPv6); err != nil {
 				return err
 			}
 			p.noteUser(&l, facts)
@@ -238,7 +253,7 @@ func stableMAC(machine string, i *config.Interface) config.MAC {
 }
 
 // user fills in what the user-mode gateway knows of itself.
-func (l *Link) user(n int, i config.Interface) error {
+func (l *Link) user(n int, i config.Interface, ipv6 bool) error {
 	c := gateway.Default(n)
 	if len(i.IP) > 0 {
 		var err error
@@ -251,6 +266,10 @@ func (l *Link) user(n int, i config.Interface) error {
 	}
 	l.Gateway = &c
 	l.Addrs, l.GW4, l.MTU = []netip.Prefix{c.Address}, c.Gateway, c.MTU
+	if ipv6 && c.MTU >= config.MinMTU6 {
+		c = c.WithIPv6(n)
+		l.Addrs, l.GW6 = append(l.Addrs, c.Address6), c.Gateway6
+	}
 	return nil
 }
 

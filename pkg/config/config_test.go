@@ -75,7 +75,7 @@ func TestParseInterfaceErrors(t *testing.T) {
 		"tap:t0,ip=10.0.0.2/24,gw=10.0.1.1":  `"tap:t0,ip=10.0.0.2/24,gw=10.0.1.1": gw: 10.0.1.1 is not within 10.0.0.0/24`,
 		"tap:t0,ip=10.0.0.2/24,gw=10.0.0.2":  `"tap:t0,ip=10.0.0.2/24,gw=10.0.0.2": gw: 10.0.0.2 is the interface's own address`,
 		"tap:t0,ip6=fd00::2/64,mtu=1000":     `"tap:t0,ip6=fd00::2/64,mtu=1000": mtu: 1000 is too small for IPv6; expected 1280 or more`,
-		"user,ip6=fd00::2/64":                `"user,ip6=fd00::2/64": ip6: the user-mode gateway carries IPv4 only; use tap:NAME or fd:N for IPv6`,
+		"user,ip6=fd00::2/64":                `"user,ip6=fd00::2/64": ip6: the user-mode gateway gives the interface its IPv6 address itself, where the host has IPv6; leave it out`,
 		"user,ip=10.0.0.2/24,ip=10.0.0.3/24": `"user,ip=10.0.0.2/24,ip=10.0.0.3/24": ip: the user-mode gateway serves one address`,
 		"user,ip=10.0.0.1/30":                `"user,ip=10.0.0.1/30": ip: 10.0.0.1/30 leaves no room for the gateway's addresses; expected a prefix length from 8 to 29`,
 	} {

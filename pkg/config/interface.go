@@ -284,7 +284,7 @@ func (i *Interface) check() error {
 	if i.Type == TypeUser {
 		switch {
 		case len(i.IP6) > 0 || i.GW6.IsValid():
-			return errors.New("ip6: the user-mode gateway carries IPv4 only; use tap:NAME or fd:N for IPv6")
+			return errors.New("ip6: the user-mode gateway gives the interface its IPv6 address itself, where the host has IPv6; leave it out")
 		case len(i.IP) > 1:
 			return errors.New("ip: the user-mode gateway serves one address")
 		case len(i.IP) == 1 && (i.IP[0].Bits() > 29 || i.IP[0].Bits() < 8):
