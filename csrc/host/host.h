@@ -20,6 +20,8 @@
  * @name: --name
  * @stack_path: --stack
  * @abi: --abi
+ * @ctl_fd: --ctl-fd, the launcher's control connection
+ * @lock_fd: --lock-fd, held open for its lock, -1: none
  * @cleanup_fd: --cleanup-fd, -1: none
  * @home_netns: descriptor of the network namespace we were started in
  * @no_userns: --no-userns
@@ -34,6 +36,8 @@ struct lklhost {
 	const char *name;
 	const char *stack_path;
 	const char *abi;
+	int ctl_fd;
+	int lock_fd;
 	int cleanup_fd;
 	int home_netns;
 	bool no_userns;
@@ -55,6 +59,7 @@ __attribute__((noreturn)) void host_cleanup_exec(void);
 
 /* log.c */
 int log_open(const char *dir);
+void log_take_stdio(void);
 void log_line(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void log_console(const char *text, size_t len);
 size_t log_ring(char *buf, size_t len);

@@ -35,6 +35,23 @@ int log_open(const char *dir)
 	return log_fd < 0 ? -errno : 0;
 }
 
+/**
+ * log_take_stdio - what a library prints goes to the log as well
+ *
+ * Standard input, output and error belong to the target, which has copies.
+ */
+void log_take_stdio(void)
+{
+	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+	if (null >= 0) {
+		dup2(null, STDIN_FILENO);
+		close(null);
+	}
+	dup2(log_fd, STDOUT_FILENO);
+	dup2(log_fd, STDERR_FILENO);
+}
+
 /** file_put - append to the file, silently less when it cannot be */
 static void file_put(const char *text, size_t len)
 {

@@ -3,23 +3,26 @@
  * lklhost: the stack host.
  *
  *	lklhost --run DIR --name NAME --stack LIB [--abi auto|native|new|old|host]
- *		[--cleanup-fd N] [--no-userns] -- CMD [ARG...]
+ *		[--ctl-fd N] [--lock-fd N] [--cleanup-fd N] [--no-userns]
+ *		-- CMD [ARG...]
  *
  * Theory of operation
  *
  * Order of start: parse; move into a private network namespace; fork the target
  * (it waits); load the stack; control server; loop. What follows (devices,
- * boot, configuration, GO) comes over the control connection, descriptor 3.
+ * boot, configuration, GO) comes over the control connection, --ctl-fd.
+ *
+ * The descriptors named by the options are ours; whatever else is open was
+ * handed to the target by whoever started lklrun, and reaches it.
  *
  * What goes wrong before the loop runs is one line: a CTL_EV_WARN frame with
- * id 0 on descriptor 3 (on standard error when there is none), and exit status
+ * id 0 on --ctl-fd (on standard error when there is none), and exit status
  * 2. Nothing is half done then: the target never ran.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <linux/close_range.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,9 +38,8 @@
 #include "loop.h"
 #include "stack.h"
 
-#define LAUNCHER_FD	3
-
-struct lklhost host = { .cleanup_fd = -1, .home_netns = -1, .abi = "auto" };
+struct lklhost host = { .ctl_fd = 3, .lock_fd = -1, .cleanup_fd = -1,
+			.home_netns = -1, .abi = "auto" };
 
 /** fatal - one line, and the end; the target, if any, dies with us */
 __attribute__((noreturn, format(printf, 1, 2)))
@@ -51,7 +53,7 @@ static void fatal(const char *fmt, ...)
 	va_end(ap);
 	if (host.run_dir)
 		log_line("%s", text);
-	if (ctl_fatal(LAUNCHER_FD, text))
+	if (ctl_fatal(host.ctl_fd, text))
 		fprintf(stderr, "lklhost: %s\n", text);
 	if (target_pid() > 0) {
 		kill(target_pid(), SIGKILL);
@@ -65,6 +67,8 @@ static const struct option options[] = {
 	{ "name", required_argument, NULL, 'n' },
 	{ "stack", required_argument, NULL, 's' },
 	{ "abi", required_argument, NULL, 'a' },
+	{ "ctl-fd", required_argument, NULL, 'f' },
+	{ "lock-fd", required_argument, NULL, 'l' },
 	{ "cleanup-fd", required_argument, NULL, 'c' },
 	{ "no-userns", no_argument, NULL, 'u' },
 	{ "version", no_argument, NULL, 'v' },
@@ -80,6 +84,17 @@ static int parse_fd(const char *text)
 	if (!*text || *end || n < 0 || n > 1 << 20 || fcntl((int)n, F_GETFD) < 0)
 		return -1;
 	return (int)n;
+}
+
+/** own_fd - a descriptor of ours, which the target does not get */
+static int own_fd(const char *option, const char *text)
+{
+	int fd = parse_fd(text);
+
+	if (fd < 0)
+		fatal("%s %s: not an open descriptor", option, text);
+	fcntl(fd, F_SETFD, FD_CLOEXEC);
+	return fd;
 }
 
 /** abi_known - whether @abi is one of ours */
@@ -116,11 +131,14 @@ static char **parse(int argc, char **argv)
 		case 'a':
 			host.abi = optarg;
 			break;
+		case 'f':
+			host.ctl_fd = own_fd("--ctl-fd", optarg);
+			break;
+		case 'l':
+			host.lock_fd = own_fd("--lock-fd", optarg);
+			break;
 		case 'c':
-			host.cleanup_fd = parse_fd(optarg);
-			if (host.cleanup_fd < 0)
-				fatal("--cleanup-fd %s: not an open descriptor",
-				      optarg);
+			host.cleanup_fd = own_fd("--cleanup-fd", optarg);
 			break;
 		case 'u':
 			host.no_userns = true;
@@ -156,12 +174,9 @@ int main(int argc, char **argv)
 
 	host.start_ns = now_ns();
 	command = parse(argc, argv);
-	if (fcntl(LAUNCHER_FD, F_GETFD) < 0)
+	if (fcntl(host.ctl_fd, F_SETFD, FD_CLOEXEC) < 0)
 		fatal("descriptor %d is not open: lklhost is started by lklrun",
-		      LAUNCHER_FD);
-	/* The target gets 0, 1 and 2 and nothing of lklrun's or ours. */
-	if (syscall(SYS_close_range, 3, ~0U, CLOSE_RANGE_CLOEXEC))
-		fatal("close_range: %s: needs Linux 5.11", strerror(errno));
+		      host.ctl_fd);
 	ret = log_open(host.run_dir);
 	if (ret)
 		fatal("opening %s/log: %s", host.run_dir, strerror(-ret));
@@ -170,17 +185,19 @@ int main(int argc, char **argv)
 		fatal("getrandom: %s", strerror(errno));
 
 	if (netns_private(err, sizeof(err)) ||
-	    target_fork(command, err, sizeof(err)) ||
-	    stack_open(host.stack_path, host.abi, err, sizeof(err)))
+	    target_fork(command, err, sizeof(err)))
 		fatal("%s", err);
 	ret = loop_init();
+	log_take_stdio();	/* the target has its own */
+	if (stack_open(host.stack_path, host.abi, err, sizeof(err)))
+		fatal("%s", err);
 	if (!ret)
 		ret = target_watch();
 	if (!ret)
 		ret = engine_init();
 	if (ret)
 		fatal("setting up the loop: %s", strerror(-ret));
-	ret = ctl_init(LAUNCHER_FD);
+	ret = ctl_init(host.ctl_fd);
 	if (ret)
 		fatal("making %s/ctl.sock: %s", host.run_dir, strerror(-ret));
 	loop_run();

@@ -68,7 +68,8 @@ extern const struct stack_ops *stack;
 
 extern const struct stack_ops stack_host_ops;
 extern const struct stack_ops stack_native_ops;
-extern const struct stack_ops stack_foreign_ops;
+extern const struct stack_ops stack_old_ops;
+extern const struct stack_ops stack_new_ops;
 
 int stack_native_bind(void *lib, char *err, size_t errlen);
 int stack_foreign_bind(void *lib, bool old, char *err, size_t errlen);

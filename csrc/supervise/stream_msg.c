@@ -36,16 +36,23 @@ static int64_t stream_dup(struct call *c)
 	return 0;
 }
 
-/** no_name - set the caller's name length to 0 */
+/** no_name - the caller's name length is 0, and there are no ancillary data */
 static int64_t no_name(struct call *c)
 {
 	static const int zero;
+	struct msghdr mh = { 0 };
+	const size_t at = offsetof(struct msghdr, msg_controllen);
+	int64_t ret;
 
 	if (c->nr == SYS_recvfrom)
 		return c->args[5] ?
 		       mem_write(c, c->args[5], &zero, sizeof(zero)) : 0;
-	return mem_write(c, c->args[1] + offsetof(struct msghdr, msg_namelen),
-			 &zero, sizeof(zero));
+	ret = mem_write(c, c->args[1] + offsetof(struct msghdr, msg_namelen),
+			&zero, sizeof(zero));
+	/* msg_controllen and msg_flags are neighbours. */
+	return ret ? ret : mem_write(c, c->args[1] + at, &mh.msg_controllen,
+				     offsetof(struct msghdr, msg_flags) +
+				     sizeof(mh.msg_flags) - at);
 }
 
 /** recv_try - receive as far as possible now */
