@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -52,7 +54,7 @@ type host struct {
 
 // startHost starts lklhost, which forks the target at once; the greeting goes on
 // beside whatever the caller does next.
-func startHost(ctx context.Context, path string, p *plan.Plan, dir *instance.Dir) (*host, error) {
+func startHost(ctx context.Context, path string, p *plan.Plan, dir *instance.Dir, log *slog.Logger) (*host, error) {
 	// Whoever loses its parent below us becomes our child: nobody escapes.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("becoming the reaper of orphans: %w", err)
@@ -70,17 +72,17 @@ func startHost(ctx context.Context, path string, p *plan.Plan, dir *instance.Dir
 	selfFile := os.NewFile(uintptr(self), "lklrun")
 	defer selfFile.Close()
 
+	ours := []*os.File{theirs, selfFile, dir.LockFD()}
 	h := &host{exited: make(chan struct{}), connected: make(chan struct{})}
 	h.cmd = &exec.Cmd{
 		Path: path,
-		Args: hostArgs(p, dir),
+		Args: hostArgs(p, dir, ours),
 		// The target's own, untouched.
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		// 3: the control connection. 4: what undoes our work if we die. 5: the
-		// run directory's lock, held for as long as lklhost lives.
-		ExtraFiles: []*os.File{theirs, selfFile, dir.LockFD()},
 	}
-	if err := h.cmd.Start(); err != nil {
+	keepFromTarget(log)
+	err = handingOver(ours, h.cmd.Start)
+	if err != nil {
 		sock.Close()
 		return nil, fmt.Errorf("starting %s: %w", path, cause(err))
 	}
@@ -95,12 +97,57 @@ func startHost(ctx context.Context, path string, p *plan.Plan, dir *instance.Dir
 	return h, nil
 }
 
-func hostArgs(p *plan.Plan, dir *instance.Dir) []string {
-	args := []string{hostProgram, "--run", dir.Path, "--name", dir.Name, "--abi", p.Stack.ABI, "--cleanup-fd", "4"}
+// hostArgs is lklhost's command line. Of its three descriptors the first is the
+// control connection, the second what undoes our work if we die, the third the
+// run directory's lock, held for as long as lklhost lives.
+func hostArgs(p *plan.Plan, dir *instance.Dir, fds []*os.File) []string {
+	args := []string{hostProgram, "--run", dir.Path, "--name", dir.Name, "--abi", p.Stack.ABI}
+	for i, option := range []string{"--ctl-fd", "--cleanup-fd", "--lock-fd"} {
+		args = append(args, option, strconv.Itoa(int(fds[i].Fd())))
+	}
 	if p.Stack.Library != "" {
 		args = append(args, "--stack", p.Stack.Library)
 	}
 	return append(append(args, "--"), p.Command...)
+}
+
+// handingOver calls start with files open over execve(2) under the numbers they
+// have here. os/exec would put them at 3, 4 and 5, which may be descriptors that
+// the user has for the target, as `cat <(command)` has.
+func handingOver(files []*os.File, start func() error) error {
+	for _, f := range files {
+		if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFD, 0); err != nil {
+			return err
+		}
+		defer unix.CloseOnExec(int(f.Fd()))
+	}
+	return start()
+}
+
+// keepFromTarget closes, for the programs we start, sockets of the host's network
+// that whoever started us left open: by them the target could use the host's
+// stack without saying so. Standard input, output and error are handed over on
+// purpose.
+func keepFromTarget(log *slog.Logger) {
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return
+	}
+	for _, e := range fds {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd < 3 {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC != 0 {
+			continue
+		}
+		family, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+		if err != nil || family == unix.AF_UNIX {
+			continue
+		}
+		unix.CloseOnExec(fd)
+		log.Debug("a socket of the host's is kept from the command", "descriptor", fd)
+	}
 }
 
 // controlPair makes the control connection: ours, and the descriptor for lklhost.

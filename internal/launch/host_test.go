@@ -4,8 +4,11 @@ package launch
 
 import (
 	"encoding/json"
+	"fmt"
+	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -42,6 +45,41 @@ func TestHostStatus(t *testing.T) {
 		}
 	}
 	before.Same()
+}
+
+// A descriptor that was handed over reaches the target under its number, also
+// where os/exec would put ours; a socket of the host's network does not.
+func TestDescriptors(t *testing.T) {
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	socket, err := l.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	cmd := lklrun(t, "--", "sh", "-c", "cat <&3; cat <&5; test -e /proc/self/fd/4; echo $?")
+	for i, text := range []string{"three ", "", "five "} {
+		if text == "" {
+			cmd.ExtraFiles = append(cmd.ExtraFiles, socket)
+			continue
+		}
+		path := filepath.Join(t.TempDir(), fmt.Sprint(i))
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
+	}
+	if r := testutil.Run(t, limit, cmd); r.Stdout != "three five 1\n" || r.Stderr != "" {
+		t.Errorf("%v", r)
+	}
 }
 
 // started runs a family of processes and returns once the run's state is known.

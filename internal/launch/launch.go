@@ -205,7 +205,7 @@ func (r *run) makeDir(ctx context.Context) error {
 }
 
 func (r *run) startHost(ctx context.Context) error {
-	h, err := startHost(ctx, r.opts.HostPath, r.plan, r.dir)
+	h, err := startHost(ctx, r.opts.HostPath, r.plan, r.dir, r.log)
 	if err != nil {
 		return err
 	}
