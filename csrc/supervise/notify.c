@@ -301,8 +301,15 @@ static int64_t find_conn(struct call *c)
 {
 	uint32_t id;
 
-	if (call_dup(c, (int)c->args[0]))
-		return CALL_NATIVE;	/* EBADF is the kernel's to say */
+	int ret = call_dup(c, (int)c->args[0]);
+
+	if (ret == -EBADF)
+		return CALL_NATIVE;	/* the kernel's to say */
+	if (ret) {
+		log_line("%s (pid %d): reaching its descriptors: %s",
+			 task_comm(c->task), c->pid, strerror(-ret));
+		return -EPERM;
+	}
 	if (carrier_identify(c->dup, &id))
 		return CALL_NATIVE;
 	c->conn = conn_find(id);

@@ -276,26 +276,39 @@ struct task *task_get(pid_t tid)
 }
 
 /**
+ * task_reopen - the thread id was given anew
+ *
+ * Its new owner takes the place of the old one, whose end is not yet handled.
+ */
+static int task_reopen(struct task *t)
+{
+	struct task *fresh = task_new(t->tid);
+	struct source src = t->src;
+	struct proc *p = t->proc;
+
+	if (!fresh)
+		return -ESRCH;
+	epoll_ctl(loop_epfd(), EPOLL_CTL_DEL, src.fd, NULL);
+	t->src.fd = fresh->src.fd;
+	t->proc = fresh->proc;
+	fresh->src.fd = src.fd;
+	fresh->proc = p;
+	loop_mod(&t->src, EPOLLIN);
+	task_drop(fresh);	/* closes the old pidfd */
+	return 0;
+}
+
+/**
  * task_getfd - duplicate a descriptor of the thread
  *
- * A thread id may have been given anew since its pidfd was opened: that pidfd
- * says ESRCH, and is opened again once.
+ * A pidfd says ESRCH when its thread has ended; the id may have a new owner.
  */
 int task_getfd(struct task *t, int fd)
 {
 	int ret = (int)syscall(SYS_pidfd_getfd, t->src.fd, fd, 0);
 
-	if (ret < 0 && errno == ESRCH) {
-		int pidfd = (int)syscall(SYS_pidfd_open, t->tid, PIDFD_THREAD);
-
-		if (pidfd < 0)
-			return -ESRCH;
-		epoll_ctl(loop_epfd(), EPOLL_CTL_DEL, t->src.fd, NULL);
-		close(t->src.fd);
-		t->src.fd = pidfd;
-		loop_add(&t->src, EPOLLIN);
-		ret = (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
-	}
+	if (ret < 0 && errno == ESRCH && !task_reopen(t))
+		ret = (int)syscall(SYS_pidfd_getfd, t->src.fd, fd, 0);
 	return ret < 0 ? -errno : ret;
 }
 
