@@ -239,37 +239,19 @@ fail:
 	return ret;
 }
 
-/* The thread's struct to use: its own, or one more level in a signal handler. */
-static struct thread *get_level(long *err)
+/*
+ * The caller's struct, if it may enter. A signal handler that has interrupted
+ * the library may not, not even where its thread only waits: the CPU may be
+ * granted to that thread at any moment, and then nobody else has it.
+ */
+static struct thread *may_enter(long *err)
 {
 	struct thread *t = thread_get();
 
-	if (unlikely(!t)) {
-		*err = -ENOMEM;
-		return NULL;
-	}
-	if (likely(t->busy == IN_USER))
+	if (likely(t && t->busy == IN_USER))
 		return t;
-	if (t->busy == IN_KERNEL || loop_mode) {
-		*err = -EDEADLK;
-		return NULL;
-	}
-	if (!t->inner) {
-		t->inner = thread_new();
-		if (!t->inner) {
-			*err = -ENOMEM;
-			return NULL;
-		}
-		t->inner->outer = t;
-	}
-	self = t->inner;
-	return t->inner;
-}
-
-static void put_level(struct thread *t)
-{
-	if (unlikely(t->outer))
-		self = t->outer;
+	*err = t ? -EDEADLK : -ENOMEM;
+	return NULL;
 }
 
 static long __attribute__((noinline)) slow_syscall(long no, long *params)
@@ -279,7 +261,7 @@ static long __attribute__((noinline)) slow_syscall(long no, long *params)
 
 	if (!lkl_usable())
 		return unusable_error();
-	t = get_level(&ret);
+	t = may_enter(&ret);
 	if (!t)
 		return ret;
 	if (no == SYS_exit) {
@@ -300,7 +282,6 @@ static long __attribute__((noinline)) slow_syscall(long no, long *params)
 			cpu_leave(t);
 		}
 	}
-	put_level(t);
 	if (unlikely(lkl_dead))
 		ret = unusable_error();
 	return ret;
@@ -332,7 +313,7 @@ long kernel_call(long (*fn)(void *), void *arg)
 
 	if (!lkl_usable())
 		return unusable_error();
-	t = get_level(&ret);
+	t = may_enter(&ret);
 	if (!t)
 		return ret;
 	ret = cpu_enter(t);
@@ -340,7 +321,6 @@ long kernel_call(long (*fn)(void *), void *arg)
 		ret = lklk_call(&t->k, fn, arg);
 		cpu_leave(t);
 	}
-	put_level(t);
 	return unlikely(lkl_dead) ? unusable_error() : ret;
 }
 

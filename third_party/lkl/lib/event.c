@@ -113,6 +113,15 @@ void events_kick(void)
 	ring(bg_evfd);
 }
 
+/**
+ * events_more - a device has frames left for which no event will come
+ */
+void events_more(void)
+{
+	if (__atomic_load_n(&polling, __ATOMIC_SEQ_CST))
+		events_kick();
+}
+
 int events_is_leader(struct thread *t)
 {
 	return __atomic_load_n(&leader, __ATOMIC_SEQ_CST) == t;
@@ -145,6 +154,9 @@ int events_lead(struct thread *t)
 	uint64_t drain;
 	int ret = 0, intr = 0;
 
+	if (!(__atomic_load_n(&lkl_irq_pending, __ATOMIC_RELAXED) & LKL_IRQ_NET) &&
+	    netdevs_more())
+		return 0;
 	__atomic_store_n(&sleeps_until, ~0ULL, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&polling, 1, __ATOMIC_SEQ_CST);
 	d = events_deadline();
@@ -156,8 +168,11 @@ int events_lead(struct thread *t)
 		ts.tv_nsec = n % 1000000000;
 		tsp = &ts;
 	}
+	/*
+	 * A pending interrupt is no reason to stay awake: who raised it found the
+	 * CPU taken, and its owner will see it.
+	 */
 	if (!__atomic_load_n(&t->k.granted, __ATOMIC_SEQ_CST) &&
-	    !__atomic_load_n(&lkl_irq_pending, __ATOMIC_SEQ_CST) &&
 	    !__atomic_load_n(&lkl_dead, __ATOMIC_SEQ_CST) && events_is_leader(t))
 		ret = ppoll(fds, 2, tsp, NULL);
 	__atomic_store_n(&polling, 0, __ATOMIC_SEQ_CST);
@@ -185,13 +200,11 @@ int events_try_lead(struct thread *t)
 	if (__atomic_compare_exchange_n(&leader, &old, t, 0, __ATOMIC_SEQ_CST,
 					__ATOMIC_SEQ_CST))
 		goto lead;
-	/* or from the call that a signal handler of this thread interrupted */
-	if (t != bg && (old == bg || (t->outer && old == t->outer)) &&
+	if (t != bg && old == bg &&
 	    __atomic_compare_exchange_n(&leader, &old, t, 0, __ATOMIC_SEQ_CST,
 					__ATOMIC_SEQ_CST)) {
 		/* Its own descriptor: ours we might empty before it has seen it. */
-		if (old == bg)
-			ring(bg_evfd);
+		ring(bg_evfd);
 		goto lead;
 	}
 	return 0;

@@ -15,7 +15,7 @@
 #define likely(x)	__builtin_expect(!!(x), 1)
 #define unlikely(x)	__builtin_expect(!!(x), 0)
 
-/* Where a thread is */
+/* Where a thread is; a signal handler may call the library only in IN_USER */
 enum busy {
 	IN_USER,	/* not in the library */
 	IN_KERNEL,	/* owns the CPU, or is about to take or release it */
@@ -25,18 +25,16 @@ enum busy {
 /**
  * struct thread - a host thread that has called the library
  * @k: what the kernel knows of it
- * @busy: legal in a signal handler that interrupted the library: IN_USER: any
- *	call; IN_WAIT: any call, as a thread of its own; IN_KERNEL: none
+ * @busy: where it is
  * @in_call: inside a system call, so a wait can be interrupted
- * @outer: the struct of the call that a signal handler has interrupted
- * @inner: spare struct for calls out of a signal handler
+ * @unused: its thread has ended
  * @next: list of all
  */
 struct thread {
 	struct lkl_hthread k;
 	volatile enum busy busy;
 	int in_call;
-	struct thread *outer, *inner;
+	int unused;
 	struct thread *next;
 };
 
@@ -71,6 +69,7 @@ int events_lead(struct thread *t);
 int events_try_lead(struct thread *t);
 void events_unlead(struct thread *t);
 void events_kick(void);
+void events_more(void);
 int events_is_leader(struct thread *t);
 void events_timer_due(void);
 unsigned long long events_deadline(void);

@@ -6,12 +6,8 @@
 
 #include <errno.h>
 
-/* Frames taken in per step; the rest waits for the next. */
-#define STEP_FRAMES	256
-
 int loop_epfd = -1;
 uint64_t loop_tag;
-int lkl_net_budget = INT32_MAX;
 
 API int lkl_loop_init(int epfd, uint64_t tag)
 {
@@ -40,16 +36,12 @@ API long long lkl_loop_step(void)
 	if (unlikely(!t || !loop_mode || t->busy != IN_USER))
 		return -EDEADLK;
 	events_timer_due();
-	lkl_net_budget = STEP_FRAMES;
 	if (lklk_has_work())
 		cpu_run(t);
 	if (unlikely(lkl_dead))
 		return -EIO;
-	if (lkl_net_budget <= 0 && netdevs_more()) {
-		lkl_net_budget = INT32_MAX;
+	if (netdevs_more())
 		return 0;
-	}
-	lkl_net_budget = INT32_MAX;
 	d = events_deadline();
 	if (!d)
 		return -1;

@@ -332,9 +332,10 @@ unsigned int lklh_net_events(int id)
 
 void lklh_net_more(int id)
 {
-	if (devs[id])
-		__atomic_fetch_or(&devs[id]->events, LKL_NETEV_RX,
-				  __ATOMIC_SEQ_CST);
+	if (!devs[id])
+		return;
+	__atomic_fetch_or(&devs[id]->events, LKL_NETEV_RX, __ATOMIC_SEQ_CST);
+	events_more();
 }
 
 /**

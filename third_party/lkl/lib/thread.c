@@ -16,12 +16,20 @@ static int have_key;
 /**
  * thread_new - a struct for a thread
  *
- * Own pages rather than malloc(): a signal handler may come here.
+ * Own pages rather than malloc(): a signal handler may make the first call.
  */
 struct thread *thread_new(void)
 {
 	struct thread *t;
+	int yes;
 
+	/* one that a thread has left behind */
+	for (t = __atomic_load_n(&all_threads, __ATOMIC_ACQUIRE); t; t = t->next) {
+		yes = 1;
+		if (__atomic_compare_exchange_n(&t->unused, &yes, 0, 0,
+						__ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+			return t;
+	}
 	t = mmap(NULL, sizeof(*t), PROT_READ | PROT_WRITE,
 		 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (t == MAP_FAILED)
@@ -51,29 +59,20 @@ struct thread *thread_get(void)
 	return t;
 }
 
-static void end_task(struct thread *t)
-{
-	struct lkl_hthread *next;
-
-	if (!t->k.task || !lkl_usable() || t->busy != IN_USER)
-		return;
-	if (cpu_enter(t))
-		return;
-	next = lklk_exit(&t->k);
-	cpu_put(t, next);
-	t->busy = IN_USER;
-}
-
-/* A thread ends: so do its tasks. Its pages stay on the list until halt. */
+/* A thread ends: so does its task. Its page is the next thread's. */
 static void thread_gone(void *arg)
 {
 	struct thread *t = arg;
 
-	for (; t; t = t->inner) {
-		self = t;
-		end_task(t);
+	self = t;
+	if (t->k.task && lkl_usable() && t->busy == IN_USER && !cpu_enter(t)) {
+		t->in_call = 0;
+		cpu_put(t, lklk_exit(&t->k));
+		t->busy = IN_USER;
 	}
 	self = NULL;
+	if (!t->k.task && t->busy == IN_USER)
+		__atomic_store_n(&t->unused, 1, __ATOMIC_SEQ_CST);
 }
 
 int threads_init(void)

@@ -85,7 +85,8 @@ int main(void)
 {
 	struct iovec iov[2];
 	char *page, buf[200000];
-	void *bad = (void *)0x10, *none = (void *)0x7ffffffff000;
+	/* volatile, or the compiler sees what is wrong with it */
+	void *volatile bad = (void *)0x10, *none = (void *)0x7ffffffff000;
 	int fds[2];
 	long s, n;
 

@@ -43,6 +43,13 @@
 
 #define CHECK_PERIOD	HZ
 
+/*
+ * Bytes taken in before what waits for them runs. More would push the first out
+ * of the processor's cache before the program copies them, and the pages that it
+ * has emptied would not be the ones that are filled next.
+ */
+#define RX_BURST	(256 * 1024)
+
 /**
  * struct lkl_net - a device
  * @dev: its net_device
@@ -68,6 +75,7 @@ struct lkl_net {
 };
 
 static struct lkl_net *lkl_nets[LKL_NET_MAX];
+static int rx_budget;	/* bytes left of RX_BURST */
 
 static void set_carrier(struct lkl_net *nd, bool on)
 {
@@ -287,6 +295,7 @@ static int receive(struct lkl_net *nd)
 		return 1;
 	}
 	dev_sw_netstats_rx_add(dev, ret);
+	rx_budget -= ret;
 	if (nd->vnet && (hdr.flags || hdr.gso_type)) {
 		if (hdr.flags & VIRTIO_NET_HDR_F_DATA_VALID)
 			skb->ip_summed = CHECKSUM_UNNECESSARY;
@@ -307,7 +316,7 @@ static int net_poll(struct napi_struct *napi, int budget)
 	int done = 0, ret = 0;
 
 	while (done < budget) {
-		if (lkl_net_budget <= 0) {
+		if (rx_budget <= 0) {
 			lklh_net_more(nd->id);
 			ret = 0;
 			break;
@@ -315,7 +324,6 @@ static int net_poll(struct napi_struct *napi, int budget)
 		ret = receive(nd);
 		if (ret <= 0)
 			break;
-		lkl_net_budget--;
 		done++;
 	}
 	if (done == budget)
@@ -337,6 +345,7 @@ void lkl_net_interrupt(void)
 	unsigned int ev;
 	int i;
 
+	rx_budget = RX_BURST;
 	for (i = 0; i < LKL_NET_MAX; i++) {
 		nd = lkl_nets[i];
 		if (!nd)

@@ -125,7 +125,6 @@ int lklk_watch(int epfd, int *flag);
 /* Both sides */
 extern unsigned int lkl_irq_pending;
 extern int lkl_dead;
-extern int lkl_net_budget;	/* frames that may be taken in */
 
 /* Host side */
 unsigned long long lklh_mono(void);
