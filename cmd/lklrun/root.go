@@ -98,7 +98,8 @@ stack's own packets reach the wire.
 INTERFACES
   --if TYPE[:ARG][,KEY=VALUE]...
 
-  user       the gateway; on its network 192.168.127.254 is the host's 127.0.0.1
+  user       the gateway: whatever the host reaches, by IPv4 and IPv6; on its
+             network 192.168.127.254 is the host's own 127.0.0.1
   tap:NAME   the host's tap device NAME, made if it is absent and removed again
   fd:N       descriptor N, inherited: a SOCK_DGRAM or SOCK_SEQPACKET socket that
              carries a frame a message, or a tap
@@ -122,7 +123,7 @@ EXIT STATUS
 const examples = `  lklrun curl http://example.com/
   lklrun --stack bbr --dns 192.0.2.53 -- wget http://example.com/file
   lklrun --if tap:tap0,ip=10.0.1.2/24,gw=10.0.1.1 \
-         --if tap:tap1,ip=10.0.2.2/24,gw=10.0.2.1 -- curl -O http://10.0.9.1/file
+         --if tap:tap1,ip=10.0.2.2/24,gw=10.0.2.1 -- curl -O http://10.0.9.1/
   lklrun --sysctl net.ipv4.tcp_ecn=1 -v -- iperf3 -c server
   lklrun --dry-run --if tap:tap0,ip=10.0.1.2/24 -- true
   lklctl netstat              # meanwhile, from another terminal`
@@ -146,13 +147,13 @@ func (r *runner) command() *cobra.Command {
 	f := cmd.Flags()
 	f.SetInterspersed(false)
 	f.SortFlags = false
-	f.StringVar(&r.stack, "stack", stack.Default, "stack to run on: its `NAME`, or a path to its folder")
-	f.StringArrayVar(&r.interfaces, "if", nil, "interface of the stack, as above; repeatable `SPEC`")
+	f.StringVar(&r.stack, "stack", stack.Default, "`NAME` of a stack, or its folder's path")
+	f.StringArrayVar(&r.interfaces, "if", nil, "`SPEC` of an interface, as above; repeatable")
 	f.StringArrayVar(&r.sysctls, "sysctl", nil, "setting of the stack, `NAME=VALUE`; repeatable")
-	f.StringArrayVar(&r.dns, "dns", nil, "name server's `ADDRESS`, else the host's; repeatable")
+	f.StringArrayVar(&r.dns, "dns", nil, "name server, else the host's; repeatable `ADDRESS`")
 	f.StringVar(&r.name, "name", "", "`NAME` of this run for lklctl, else the command's")
 	f.StringVar(&r.mem, "mem", "", "`SIZE` of the stack's memory, such as 64M or 1G")
-	f.StringVar(&r.engine, "engine", config.EngineAuto, "how sockets reach the stack: `auto|supervise`")
+	f.StringVar(&r.engine, "engine", config.EngineAuto, "interception of sockets, `auto|supervise`")
 	f.BoolVar(&r.dryRun, "dry-run", false, "print what would be done, and do nothing")
 	r.output = cli.OutputTable
 	f.VarP(&r.output, "output", "o", "form of what --dry-run prints")

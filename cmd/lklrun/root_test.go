@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/hostnet"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/plan"
+)
+
+// The help fits a terminal of 80 columns.
+func TestHelpWidth(t *testing.T) {
+	cmd := (&runner{}).command()
+	cmd.AddCommand(cleanupCommand(), stacksCommand(), versionCommand())
+	for _, c := range append(cmd.Commands(), cmd) {
+		var b strings.Builder
+		c.SetOut(&b)
+		if err := c.Help(); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(b.String()) {
+			if n := len(strings.TrimRight(line, "\n")); n > 80 {
+				t.Errorf("%s --help has a line of %d columns: %s", c.Name(), n, line)
+			}
+		}
+	}
+}
+
+func TestStatus(t *testing.T) {
+	for want, err := range map[int]error{
+		cli.ExitUsage:   cli.Usagef("wrong"),
+		exitOwn:         errRun{errors.New("broke")},
+		cli.ExitFailure: errors.New("another verb's"),
+		127:             &cli.UsageError{Err: &plan.CommandError{Command: "x", Status: 127, Err: errors.New("gone")}},
+	} {
+		if got := status(err); got != want {
+			t.Errorf("%v: %d, want %d", err, got, want)
+		}
+	}
+	for _, err := range []error{&instance.RunningError{Name: "x"}, &hostnet.InUseError{Name: "t0"}} {
+		if got := status(errRun{fmt.Errorf("starting: %w", err)}); got != cli.ExitUsage {
+			t.Errorf("%v: %d", err, got)
+		}
+	}
+}
+
+// The line for a wrong flag names the flag and the word.
+func TestParseNamesTheFlag(t *testing.T) {
+	for want, r := range map[string]runner{
+		`--if "tap": tap: no device name`:                {interfaces: []string{"tap"}},
+		`--if "tap:a,mtu=9000": tap:a is that of eth0`:   {interfaces: []string{"tap:a", "tap:a,mtu=9000"}},
+		`--sysctl "x"; expected NAME=VALUE`:              {sysctls: []string{"x"}},
+		`--dns "x"; expected the IP address`:             {dns: []string{"x"}},
+		`--mem "x"; expected a size`:                     {mem: "x"},
+		`--name: instance name "../x"; expected letters`: {name: "../x"},
+		`--engine "preload"; expected auto or supervise`: {engine: "preload"},
+	} {
+		if r.engine == "" {
+			r.engine = "auto"
+		}
+		if _, err := r.parse([]string{"true"}); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%v\nwant %s...", err, want)
+		}
+	}
+}
