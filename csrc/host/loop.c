@@ -107,6 +107,17 @@ void loop_del(struct source *src)
 	src->fd = -1;
 }
 
+/**
+ * loop_forget - as loop_del(), but for a descriptor that is closed right now
+ *
+ * Closing takes it out of the epoll, given that there is no duplicate of it.
+ */
+void loop_forget(struct source *src)
+{
+	src->fn = NULL;
+	src->fd = -1;
+}
+
 /** loop_free_later - free @p when no event of this turn can name it any more */
 void loop_free_later(void *p)
 {

@@ -51,6 +51,7 @@ int loop_epfd(void);
 int loop_add(struct source *src, uint32_t events);
 int loop_mod(struct source *src, uint32_t events);
 void loop_del(struct source *src);
+void loop_forget(struct source *src);
 void loop_free_later(void *p);
 
 void work_init(struct work *w, void (*fn)(struct work *w));

@@ -52,6 +52,7 @@
 static int meeting = -1;	/* where connect() meets us */
 /* Unbound sockets, by type, to try names with. */
 static int probe[SOCK_SEQPACKET + 1];
+static int spare = -1;		/* one that was used up */
 static char prefix[1 + PREFIX_LEN + INST_LEN + 1];
 
 /**
@@ -186,9 +187,24 @@ bool carrier_gone(const struct conn *conn)
 		*fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
 	if (*fd < 0 || bind(*fd, (struct sockaddr *)&un, len))
 		return false;
-	close(*fd);	/* it has that name now */
+	/* It has that name now, and serves for nothing but a token. */
+	if (type == SOCK_STREAM && spare < 0)
+		spare = *fd;
+	else
+		close(*fd);
 	*fd = -1;
 	return true;
+}
+
+/** carrier_token - a stream socket to connect to a listening carrier with */
+int carrier_token(void)
+{
+	int fd = spare;
+
+	spare = -1;
+	if (fd < 0)
+		fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	return fd;
 }
 
 /** fd_ino - inode number, 0 when unknown */
@@ -230,6 +246,9 @@ void carrier_stop(void)
 	if (meeting >= 0)
 		close(meeting);
 	meeting = -1;
+	if (spare >= 0)
+		close(spare);
+	spare = -1;
 	for (i = 0; i < sizeof(probe) / sizeof(probe[0]); i++) {
 		if (probe[i] >= 0)
 			close(probe[i]);
@@ -298,7 +317,7 @@ void carrier_drop(struct conn *conn)
 
 	if (fd < 0)
 		return;
-	loop_del(&conn->csrc);
+	loop_forget(&conn->csrc);
 	close(fd);
 }
 

@@ -58,6 +58,7 @@ struct chunk {
  * @c_eof: the target sends no more; @s_eof: the peer sends no more
  * @c_shut: we told the target that; @s_shut: we told the stack that
  * @c_rdhup, @s_rdhup: the end of that stream was announced: read up to it
+ * @c_err: the carrier reports an error: closed with unread data
  * @c_deaf: the target takes no more data
  * @s_err: the stack announced an error, @s_broken: and said it
  * @s_end: nothing more comes from the stack
@@ -89,7 +90,7 @@ struct conn {
 	bool c_in, c_out, s_in, s_out;
 	bool c_eof, s_eof, c_shut, s_shut;
 	bool c_want_out;
-	bool c_rdhup, c_deaf, s_rdhup, s_err, s_broken, s_end;
+	bool c_rdhup, c_err, c_deaf, s_rdhup, s_err, s_broken, s_end;
 	bool native_err;
 	bool hup, watched, reset_out, linger, dead;
 	bool natively_connected;
@@ -141,6 +142,7 @@ int carrier_make(int type, uint32_t id);
 int carrier_pair(int type, uint32_t id, int sv[2]);
 int carrier_identify(int fd, uint32_t *id);
 bool carrier_gone(const struct conn *conn);
+int carrier_token(void);
 int carrier_init(void);
 void carrier_stop(void);
 int carrier_meet(struct conn *conn, int dup);

@@ -134,6 +134,21 @@ int64_t mem_write(const struct call *c, uint64_t addr, const void *buf,
 	return n == (ssize_t)len ? 0 : -EFAULT;
 }
 
+/** mem_write2 - copy to two places at once */
+int64_t mem_write2(const struct call *c, uint64_t addr, const void *buf,
+		   size_t len, uint64_t addr2, const void *buf2, size_t len2)
+{
+	struct iovec l[2] = { { (void *)(uintptr_t)buf, len },
+			      { (void *)(uintptr_t)buf2, len2 } };
+	struct iovec r[2] = { { (void *)(uintptr_t)addr, len },
+			      { (void *)(uintptr_t)addr2, len2 } };
+	ssize_t n = process_vm_writev(c->pid, l, 2, r, 2, 0);
+
+	if (n < 0)
+		return errno == ESRCH ? -ESRCH : -EFAULT;
+	return n == (ssize_t)(len + len2) ? 0 : -EFAULT;
+}
+
 /**
  * call_dup - a duplicate of the caller's descriptor @fd in @c->dup
  *

@@ -93,6 +93,8 @@ uint64_t hold_deadline(const struct call *c, int optname);
 
 /* Memory of the target. */
 int64_t mem_read(const struct call *c, uint64_t addr, void *buf, size_t len);
+int64_t mem_write2(const struct call *c, uint64_t addr, const void *buf,
+		   size_t len, uint64_t addr2, const void *buf2, size_t len2);
 int64_t mem_write(const struct call *c, uint64_t addr, const void *buf,
 		  size_t len);
 

@@ -145,8 +145,11 @@ static size_t carrier_read(struct conn *conn)
 	ssize_t n = recv(conn->csrc.fd, shared_buf, SHARED_SIZE, MSG_DONTWAIT);
 
 	if (n > 0) {
-		if (n < SHARED_SIZE && !conn->c_rdhup)
-			conn->c_in = false;
+		if (n < SHARED_SIZE) {
+			/* After the announced end nothing can follow. */
+			conn->c_eof = conn->c_rdhup && !conn->c_err;
+			conn->c_in = conn->c_err;
+		}
 		return (size_t)n;
 	}
 	conn->c_in = false;
@@ -371,6 +374,8 @@ void tcp_carrier_event(struct source *src, uint32_t events)
 		conn->c_in = true;
 	if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
 		conn->c_rdhup = true;
+	if (events & EPOLLERR)
+		conn->c_err = true;
 	if (events & EPOLLHUP)
 		conn->hup = true;
 	if (events & EPOLLOUT)

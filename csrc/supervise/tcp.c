@@ -186,9 +186,10 @@ static void token_add(struct conn *conn)
 
 	if (conn->tokens == TOKENS)
 		return;
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	fd = carrier_token();
 	if (fd < 0)
 		return;
+	/* There is room for TOKENS, so this does not wait. */
 	if (connect(fd, (struct sockaddr *)&un,
 		    carrier_name(&un, NAME_TARGET, conn->id))) {
 		close(fd);
