@@ -91,7 +91,10 @@ static long stack_socket(int domain, int type, int proto)
 	if (host.mptcp && type == SOCK_STREAM &&
 	    (proto == 0 || proto == IPPROTO_TCP)) {
 		fd = st_socket(domain, type | flags, IPPROTO_MPTCP);
-		if (fd >= 0 || (fd != -EPROTONOSUPPORT && fd != -ENOPROTOOPT))
+		/* A stack without MPTCP, or with it switched off; an old one
+		 * does not know the number (EINVAL). */
+		if (fd >= 0 || (fd != -EPROTONOSUPPORT && fd != -ENOPROTOOPT &&
+				fd != -EINVAL))
 			return fd;
 	}
 	return st_socket(domain, type | flags, proto);

@@ -59,7 +59,7 @@ def wire():
     cli.start(frames=[(b.fileno(), "10.0.9.2/24")], mptcp=True)
     a.close()
     b.close()
-    ok(srv.release.startswith("6.12"), "BOOT says the release: %s" % srv.release)
+    ok(srv.release[:1].isdigit(), "BOOT says the release: %s" % srv.release)
     same(os.waitstatus_to_exitcode(cli.wait()), 42, "20 MB and a big datagram to another stack and back")
     same(cli.host_status, 0, "the client's lklhost ends with 0")
     srv.ctl.ask(drive.STOP, struct.pack("<II", 9, 0))
