@@ -43,7 +43,7 @@ inventory() {
 	ip netns pids $client | sed 's/^/client: process /'
 	awk '{ print "mount", $2 }' /proc/mounts
 	{ nft list ruleset; in_client nft list ruleset; } 2>/dev/null | sed 's/^/nft /'
-	find /run/lklrun -mindepth 1 2>/dev/null || :
+	find /run/lklrun -path "*/$name*" 2>/dev/null || :
 }
 
 cleanup() {
@@ -103,7 +103,7 @@ in_server mptcpize run nginx -e "$dir/error.log" -c "$dir/nginx.conf" >"$dir/ngi
 wait_for 10 'nginx on port 80' in_server curl -sfI http://10.71.1.1/file
 
 title "Two links of $rate Mbit/s between two namespaces; nginx under mptcpize on the far side"
-in_server ip -br -4 addr show scope global | awk '{ print "  server", $1, $3 }'
+in_server ip -br -4 addr show scope global | awk '{ sub(/@.*/, "", $1); print "  server", $1, $3 }'
 
 # --- the client: curl as it is ----------------------------------------------
 fetch=(curl -s -o "$dir/got" -w '%{speed_download}' http://10.71.1.1/file)
