@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
 // A bench is the wires, the servers and the programs.
@@ -212,9 +213,10 @@ func (b *bench) measure(ctx context.Context) ([]*result, error) {
 			}
 		}
 	}
+	terminal := term.IsTerminal(int(os.Stderr.Fd()))
 	for round := range b.rounds {
-		if !b.json {
-			fmt.Fprintf(os.Stderr, "round %d of %d\r", round+1, b.rounds)
+		if terminal {
+			fmt.Fprintf(os.Stderr, "\rround %d of %d", round+1, b.rounds)
 		}
 		for _, s := range steps {
 			v, err := s.take()
@@ -223,6 +225,9 @@ func (b *bench) measure(ctx context.Context) ([]*result, error) {
 			}
 			s.r.Values[s.s] = append(s.r.Values[s.s], v)
 		}
+	}
+	if terminal {
+		fmt.Fprint(os.Stderr, "\r\033[K") // the line is the table's
 	}
 	for _, r := range results {
 		r.finish()
