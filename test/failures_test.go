@@ -77,17 +77,22 @@ func TestWrongInput(t *testing.T) {
 	}
 }
 
-// A sysctl that the stack has not is found out only once the stack runs: the
-// target is not released, and all is undone.
-func TestUnknownSysctl(t *testing.T) {
+// What only the stack can refuse is found out once it runs: the target is not
+// released, and all is undone.
+func TestRefusedByTheStack(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)
-	r := testutil.Run(t, limit, lklrun("--if", s.tapIf(), "--sysctl", "net.ipv4.no_such_thing=1", "--", "echo", "released"))
-	if r.Status == 0 {
-		t.Errorf("accepted: %v", r)
+	for names, args := range map[string][]string{
+		`no_such_thing=1: the stack has no such setting`: {"--sysctl", "net.ipv4.no_such_thing=1"},
+		`tcp_congestion_control=steam.*refused`:          {"--sysctl", "net.ipv4.tcp_congestion_control=steam"},
+		`kernel.osrelease=1.*cannot be written`:          {"--sysctl", "kernel.osrelease=1"},
+		// Its gateway is the stack itself.
+		`tap:new0 \(eth1\).*fd73::10: .*[Gg]ateway`: {"--if", "tap:new0,ip6=fd73::11/64,gw6=" + stackAddr6},
+	} {
+		args = append([]string{"--if", s.tapIf()}, append(args, "--", "echo", "released")...)
+		oneLine(t, testutil.Run(t, limit, lklrun(args...)), 2, names)
+		before.Same()
 	}
-	oneLine(t, r, r.Status, "no_such_thing")
-	before.Same()
 }
 
 // A library that is none, or not for this machine.

@@ -63,12 +63,13 @@ func status(err error) int {
 		usage   *cli.UsageError
 		running *instance.RunningError
 		inUse   *hostnet.InUseError
+		refused *launch.RefusedError
 		command *plan.CommandError
 	)
 	switch {
 	case errors.As(err, &command):
 		return command.Status
-	case errors.As(err, &usage), errors.As(err, &running), errors.As(err, &inUse):
+	case errors.As(err, &usage), errors.As(err, &running), errors.As(err, &inUse), errors.As(err, &refused):
 		return cli.ExitUsage
 	case errors.As(err, new(errRun)):
 		return exitOwn
@@ -115,7 +116,8 @@ EXIT STATUS
   The program's own. A signal that ended it ends lklrun too, save SIGKILL,
   which is 137. Else:
 
-  2      the command line, or the host, does not allow the run: nothing was done
+  2      the command line asks for what the host or the stack does not allow:
+         the program was not started
   125    lklrun or the stack failed
   126    the program cannot be executed
   127    the program was not found`

@@ -11,6 +11,7 @@ import (
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/hostnet"
 	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/launch"
 	"github.com/lklrun/lklrun/internal/plan"
 )
 
@@ -43,7 +44,7 @@ func TestStatus(t *testing.T) {
 			t.Errorf("%v: %d, want %d", err, got, want)
 		}
 	}
-	for _, err := range []error{&instance.RunningError{Name: "x"}, &hostnet.InUseError{Name: "t0"}} {
+	for _, err := range []error{&instance.RunningError{Name: "x"}, &hostnet.InUseError{Name: "t0"}, &launch.RefusedError{Err: errors.New("no such setting")}} {
 		if got := status(errRun{fmt.Errorf("starting: %w", err)}); got != cli.ExitUsage {
 			t.Errorf("%v: %d", err, got)
 		}

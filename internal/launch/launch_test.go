@@ -4,8 +4,10 @@ package launch
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -21,6 +23,7 @@ import (
 	"github.com/lklrun/lklrun/internal/hostnet"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/internal/stacknet"
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
@@ -110,6 +113,25 @@ func TestAccount(t *testing.T) {
 	}
 	if got := accountOf(nil); len(got) != 1 || got[0] != "nothing used the stack" {
 		t.Error(got)
+	}
+}
+
+// What the stack refuses is the user's to mend; what breaks is not.
+func TestRefused(t *testing.T) {
+	setting := func(err error) error { return &stacknet.SysctlError{Key: "a.b", Value: "1", Write: true, Err: err} }
+	for err, want := range map[error]bool{
+		setting(&fs.PathError{Op: stackconn.OpOpen, Err: unix.ENOENT}): true,
+		setting(unix.EINVAL):              true,
+		fmt.Errorf("way: %w", unix.EPERM): true,
+		setting(unix.EIO):                 false, // a dead kernel's answer
+		setting(unix.ENOMEM):              false,
+		setting(stackconn.ErrClosed):      false,
+		context.DeadlineExceeded:          false,
+	} {
+		var r *RefusedError
+		if got := refused(err); errors.As(got, &r) != want || got.Error() != err.Error() {
+			t.Errorf("%v: %v", err, got)
+		}
 	}
 }
 

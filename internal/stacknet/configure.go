@@ -92,11 +92,23 @@ func configureLinks(r *rtnl, states []LinkState, links []Link) error {
 			return fmt.Errorf("configuring %s: the stack has no such interface, it has %s", l.Name, names(states))
 		}
 		if err := configureLink(r, state, l, firstMetric+i, &priority); err != nil {
-			return fmt.Errorf("configuring %s: %w", l.Name, err)
+			return &LinkError{Link: l.Name, Err: err}
 		}
 	}
 	return nil
 }
+
+// LinkError says that an interface of the stack could not be configured.
+type LinkError struct {
+	Link string
+	Err  error // what was being done, and what the stack said
+}
+
+// Error names the interface.
+func (e *LinkError) Error() string { return fmt.Sprintf("configuring %s: %v", e.Link, e.Err) }
+
+// Unwrap returns what went wrong.
+func (e *LinkError) Unwrap() error { return e.Err }
 
 func configureLink(r *rtnl, state LinkState, l Link, metric int, priority *int) error {
 	if err := r.setLink(state, l.MAC, l.MTU); err != nil {

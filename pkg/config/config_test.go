@@ -71,13 +71,16 @@ func TestParseInterfaceErrors(t *testing.T) {
 		"tap:t0,mac=1:2":                      `"tap:t0,mac=1:2": mac: "1:2" is not an Ethernet address; expected xx:xx:xx:xx:xx:xx`,
 		"tap:t0,mac=01:00:00:00:00:01": `"tap:t0,mac=01:00:00:00:00:01": mac: 01:00:00:00:00:01 is a group or zero address; ` +
 			`an interface needs a unicast one, such as 02:00:00:00:00:01`,
-		"tap:t0,gw=10.0.0.1":                 `"tap:t0,gw=10.0.0.1": gw: 10.0.0.1 needs an address of the interface beside it; expected ip=ADDRESS/PREFIX`,
-		"tap:t0,ip=10.0.0.2/24,gw=10.0.1.1":  `"tap:t0,ip=10.0.0.2/24,gw=10.0.1.1": gw: 10.0.1.1 is not within 10.0.0.0/24`,
-		"tap:t0,ip=10.0.0.2/24,gw=10.0.0.2":  `"tap:t0,ip=10.0.0.2/24,gw=10.0.0.2": gw: 10.0.0.2 is the interface's own address`,
-		"tap:t0,ip6=fd00::2/64,mtu=1000":     `"tap:t0,ip6=fd00::2/64,mtu=1000": mtu: 1000 is too small for IPv6; expected 1280 or more`,
-		"user,ip6=fd00::2/64":                `"user,ip6=fd00::2/64": ip6: the user-mode gateway gives the interface its IPv6 address itself, where the host has IPv6; leave it out`,
-		"user,ip=10.0.0.2/24,ip=10.0.0.3/24": `"user,ip=10.0.0.2/24,ip=10.0.0.3/24": ip: the user-mode gateway serves one address`,
-		"user,ip=10.0.0.1/30":                `"user,ip=10.0.0.1/30": ip: 10.0.0.1/30 leaves no room for the gateway's addresses; expected a prefix length from 8 to 29`,
+		"tap:t0,gw=10.0.0.1":                  `"tap:t0,gw=10.0.0.1": gw: 10.0.0.1 needs an address of the interface beside it; expected ip=ADDRESS/PREFIX`,
+		"tap:t0,ip=10.0.0.2/24,gw=10.0.1.1":   `"tap:t0,ip=10.0.0.2/24,gw=10.0.1.1": gw: 10.0.1.1 is not within 10.0.0.0/24`,
+		"tap:t0,ip=10.0.0.2/24,gw=10.0.0.255": `"tap:t0,ip=10.0.0.2/24,gw=10.0.0.255": gw: 10.0.0.255 is the network or broadcast address of 10.0.0.0/24; expected the address of a router in it`,
+		"tap:t0,ip=10.0.0.2/24,gw=10.0.0.0":   `"tap:t0,ip=10.0.0.2/24,gw=10.0.0.0": gw: 10.0.0.0 is the network or broadcast address of 10.0.0.0/24; expected the address of a router in it`,
+		"tap:t0,ip6=fe80::1/64,gw6=fe80::1":   `"tap:t0,ip6=fe80::1/64,gw6=fe80::1": gw6: fe80::1 is the interface's own address`,
+		"tap:t0,ip=10.0.0.2/24,gw=10.0.0.2":   `"tap:t0,ip=10.0.0.2/24,gw=10.0.0.2": gw: 10.0.0.2 is the interface's own address`,
+		"tap:t0,ip6=fd00::2/64,mtu=1000":      `"tap:t0,ip6=fd00::2/64,mtu=1000": mtu: 1000 is too small for IPv6; expected 1280 or more`,
+		"user,ip6=fd00::2/64":                 `"user,ip6=fd00::2/64": ip6: the user-mode gateway gives the interface its IPv6 address itself, where the host has IPv6; leave it out`,
+		"user,ip=10.0.0.2/24,ip=10.0.0.3/24":  `"user,ip=10.0.0.2/24,ip=10.0.0.3/24": ip: the user-mode gateway serves one address`,
+		"user,ip=10.0.0.1/30":                 `"user,ip=10.0.0.1/30": ip: 10.0.0.1/30 leaves no room for the gateway's addresses; expected a prefix length from 8 to 29`,
 	} {
 		_, err := ParseInterface(spec)
 		if err == nil {

@@ -234,7 +234,7 @@ func addPrefix(list *[]netip.Prefix, value string, six bool) error {
 		return fmt.Errorf("%q is not an %s address; use %s= for it", value, family, other)
 	case a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.Is4In6():
 		return fmt.Errorf("%s cannot be the address of an interface", a)
-	case !six && p.Bits() < 31 && (a == p.Masked().Addr() || a == broadcast(p)):
+	case notAHost(a, p):
 		return fmt.Errorf("%s is the network or broadcast address of %s; expected the address of a host in it", a, p.Masked())
 	}
 	for _, other := range *list {
@@ -244,6 +244,12 @@ func addPrefix(list *[]netip.Prefix, value string, six bool) error {
 	}
 	*list = append(*list, p)
 	return nil
+}
+
+// notAHost tells whether a is the network or broadcast address of an IPv4
+// prefix; one of 31 bits has none (RFC 3021).
+func notAHost(a netip.Addr, p netip.Prefix) bool {
+	return a.Is4() && p.Addr().Is4() && p.Bits() < 31 && (a == p.Masked().Addr() || a == broadcast(p))
 }
 
 // broadcast is the last address of an IPv4 prefix.
@@ -295,10 +301,11 @@ func (i *Interface) check() error {
 }
 
 func checkGateway(key string, gw netip.Addr, ipKey string, ips []netip.Prefix) error {
-	if !gw.IsValid() || gw.IsLinkLocalUnicast() && gw.Is6() {
+	if !gw.IsValid() {
 		return nil
 	}
-	if len(ips) == 0 {
+	anyLink := gw.Is6() && gw.IsLinkLocalUnicast()
+	if len(ips) == 0 && !anyLink {
 		return fmt.Errorf("%s: %s needs an address of the interface beside it; expected %s=ADDRESS/PREFIX", key, gw, ipKey)
 	}
 	on := false
@@ -306,9 +313,12 @@ func checkGateway(key string, gw netip.Addr, ipKey string, ips []netip.Prefix) e
 		if p.Addr() == gw {
 			return fmt.Errorf("%s: %s is the interface's own address", key, gw)
 		}
+		if notAHost(gw, p) {
+			return fmt.Errorf("%s: %s is the network or broadcast address of %s; expected the address of a router in it", key, gw, p.Masked())
+		}
 		on = on || p.Contains(gw)
 	}
-	if !on {
+	if !on && !anyLink {
 		return fmt.Errorf("%s: %s is not within %s", key, gw, joinPrefixes(ips))
 	}
 	return nil
