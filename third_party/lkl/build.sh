@@ -127,7 +127,8 @@ library() {
 	# The kernel's names are its own: it has a memcpy, a printf and a panic.
 	# Its constants hold addresses, so they are not read-only before relocation.
 	objcopy --wildcard --keep-global-symbol='lklk_*' \
-		--keep-global-symbol=lkl_dead --keep-global-symbol=_text \
+		--keep-global-symbol=lkl_dead --keep-global-symbol=lkl_net_sent \
+		--keep-global-symbol=_text \
 		--rename-section .rodata=.data.lkl_rodata \
 		"$work/obj/lkl.o" "$tmp/kernel.o"
 

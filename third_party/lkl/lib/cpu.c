@@ -28,6 +28,10 @@ int loop_mode;
 unsigned int loop_limit_ms = 3000;
 unsigned long loop_blocked;
 
+/* After so many frames sent, a thread that leaves the kernel looks for answers. */
+#define GLANCE_FRAMES	8
+
+static unsigned int glanced_at;		/* lkl_net_sent then */
 static unsigned int cpu_lock __attribute__((aligned(64)));
 static struct lkl_hthread *requests __attribute__((aligned(64)));
 static struct lkl_hthread *taken;	/* requests in order; the owner's */
@@ -278,6 +282,10 @@ in:
 void cpu_leave(struct thread *t)
 {
 	t->in_call = 0;
+	if (unlikely(lkl_net_sent - glanced_at >= GLANCE_FRAMES) && !loop_mode) {
+		glanced_at = lkl_net_sent;
+		events_glance(t);
+	}
 	if (likely(!lkl_dead))
 		cpu_put(t, lklk_leave(&t->k));
 	__asm__ __volatile__("" : : : "memory");

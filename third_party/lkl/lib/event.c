@@ -9,7 +9,8 @@
  * thread that waits for an event is the best one to take it, so a thread that
  * blocks in the kernel leads if nobody does, or if only the background thread
  * does. When it leaves, nobody leads for a while; the background thread looks
- * every LEAD_NS whether somebody has led since, and if not, leads.
+ * every LEAD_NS whether somebody has led since, and if not, leads. A thread that
+ * sends many frames without ever blocking has a look in passing.
  *
  * In loop mode there is no leader; lib/loop.c and a call that has to wait look
  * at the deadline and the devices themselves.
@@ -28,7 +29,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LEAD_NS		150000
+#define LEAD_NS		1000000
 #define BG_STACK	(256 << 10)
 #define LEAD_ROUNDS	64	/* of LEAD_NS, then the background waits for a wake */
 
@@ -225,6 +226,25 @@ void events_unlead(struct thread *t)
 		return;
 	if (t != bg && __atomic_exchange_n(&bg_asleep, 0, __ATOMIC_SEQ_CST))
 		syscall(SYS_futex, &bg_asleep, FUTEX_WAKE_PRIVATE, 1);
+}
+
+/**
+ * events_glance - look for timers and devices without waiting
+ *
+ * For a thread that sends: it takes the acknowledgements that came meanwhile,
+ * and the background thread can stay asleep.
+ */
+void events_glance(struct thread *t)
+{
+	struct thread *old = NULL;
+
+	if (!__atomic_compare_exchange_n(&leader, &old, t, 0, __ATOMIC_SEQ_CST,
+					 __ATOMIC_RELAXED))
+		return;
+	__atomic_fetch_add(&lead_count, 1, __ATOMIC_RELAXED);
+	take_devices();
+	events_timer_due();
+	events_unlead(t);
 }
 
 static void bg_sleep(unsigned int word, const struct timespec *ts)

@@ -69,6 +69,7 @@ int events_lead(struct thread *t);
 int events_try_lead(struct thread *t);
 void events_unlead(struct thread *t);
 void events_kick(void);
+void events_glance(struct thread *t);
 void events_more(void);
 int events_is_leader(struct thread *t);
 void events_timer_due(void);

@@ -75,6 +75,7 @@ struct lkl_net {
 };
 
 static struct lkl_net *lkl_nets[LKL_NET_MAX];
+unsigned int lkl_net_sent;
 static int rx_budget;	/* bytes left of RX_BURST */
 
 static void set_carrier(struct lkl_net *nd, bool on)
@@ -144,6 +145,7 @@ static netdev_tx_t net_xmit(struct sk_buff *skb, struct net_device *dev)
 	skb_tx_timestamp(skb);
 	ret = lklh_net_write(nd->fd, iov, n);
 	if (likely(ret > 0)) {
+		lkl_net_sent++;
 		dev_sw_netstats_tx_add(dev, 1, len);
 		dev_consume_skb_any(skb);
 		return NETDEV_TX_OK;

@@ -125,6 +125,7 @@ int lklk_watch(int epfd, int *flag);
 /* Both sides */
 extern unsigned int lkl_irq_pending;
 extern int lkl_dead;
+extern unsigned int lkl_net_sent;	/* frames written to devices, ever */
 
 /* Host side */
 unsigned long long lklh_mono(void);

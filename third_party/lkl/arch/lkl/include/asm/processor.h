@@ -4,7 +4,8 @@
 
 #include <linux/compiler.h>
 #include <asm/ptrace.h>
-#include <asm/host.h>
+
+struct lkl_hthread;
 
 /**
  * struct thread_struct - where a task's context is
