@@ -20,11 +20,12 @@ import (
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/launch"
 	"github.com/lklrun/lklrun/internal/plan"
+	"github.com/lklrun/lklrun/internal/program"
 	"github.com/lklrun/lklrun/internal/stack"
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-const program = "lklrun"
+const self = "lklrun"
 
 // exitOwn is the status when a run failed by lklrun's doing or the stack's, not
 // the command's; as env(1) and nohup(1) have it.
@@ -52,7 +53,7 @@ func execute(args []string) launch.End {
 	}
 	cmd.SetArgs(args)
 	if err := cmd.ExecuteContext(context.Background()); err != nil {
-		cli.Fail(os.Stderr, program, err)
+		cli.Fail(os.Stderr, self, err)
 		return launch.End{Status: status(err)}
 	}
 	return r.end
@@ -64,7 +65,7 @@ func status(err error) int {
 		running *instance.RunningError
 		inUse   *hostnet.InUseError
 		refused *launch.RefusedError
-		command *plan.CommandError
+		command *program.Error
 	)
 	switch {
 	case errors.As(err, &command):
@@ -202,7 +203,7 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	r.end, err = launch.Run(ctx, p, launch.Options{
 		HostPath: host,
 		Log:      logger(r.verbose),
-		Tell:     func(line string) { cli.Note(os.Stderr, program, "%s", cli.OneLine(line)) },
+		Tell:     func(line string) { cli.Note(os.Stderr, self, "%s", cli.OneLine(line)) },
 		Quiet:    r.quiet,
 	})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/lklrun/lklrun/internal/hostnet"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/launch"
-	"github.com/lklrun/lklrun/internal/plan"
+	"github.com/lklrun/lklrun/internal/program"
 )
 
 // The help fits a terminal of 80 columns.
@@ -38,7 +38,7 @@ func TestStatus(t *testing.T) {
 		cli.ExitUsage:   cli.Usagef("wrong"),
 		exitOwn:         errRun{errors.New("broke")},
 		cli.ExitFailure: errors.New("another verb's"),
-		127:             &cli.UsageError{Err: &plan.CommandError{Command: "x", Status: 127, Err: errors.New("gone")}},
+		127:             &cli.UsageError{Err: &program.Error{Command: "x", Status: 127, Err: errors.New("gone")}},
 	} {
 		if got := status(err); got != want {
 			t.Errorf("%v: %d, want %d", err, got, want)

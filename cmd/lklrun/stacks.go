@@ -63,7 +63,7 @@ func writeStacks(rows []stackRow, output cli.Output) error {
 		return cli.WriteJSON(os.Stdout, rows)
 	}
 	if len(rows) == 0 {
-		cli.Note(os.Stderr, program, "there are no stacks; `make stack` builds them")
+		cli.Note(os.Stderr, self, "there are no stacks; `make stack` builds them")
 		return nil
 	}
 	t := cli.NewTable("STACK", "KERNEL", "LIBRARY", "SUMMARY")

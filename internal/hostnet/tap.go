@@ -93,7 +93,7 @@ func CheckTap(name string) (TapState, error) {
 			return st, &InUseError{name, who}
 		}
 	}
-	if !st.Exists && !mayAdmin() {
+	if !st.Exists && !Capable(unix.CAP_NET_ADMIN) {
 		return st, noRight(name)
 	}
 	return st, nil
@@ -120,14 +120,14 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("tap %s is in use by %s", e.Name, who)
 }
 
-// mayAdmin tells whether this process has CAP_NET_ADMIN.
-func mayAdmin() bool {
+// Capable tells whether this process has a capability, unix.CAP_*.
+func Capable(capability int) bool {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if unix.Capget(&hdr, &data[0]) != nil {
 		return os.Geteuid() == 0
 	}
-	return data[0].Effective&(1<<unix.CAP_NET_ADMIN) != 0
+	return data[capability/32].Effective&(1<<(capability%32)) != 0
 }
 
 func openTun() (int, error) {

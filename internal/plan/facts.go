@@ -3,13 +3,10 @@
 package plan
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -17,6 +14,7 @@ import (
 	"github.com/lklrun/lklrun/internal/gateway"
 	"github.com/lklrun/lklrun/internal/hostnet"
 	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/program"
 	"github.com/lklrun/lklrun/internal/stack"
 	"github.com/lklrun/lklrun/pkg/config"
 )
@@ -32,19 +30,6 @@ type Facts struct {
 	Taps           map[string]hostnet.TapState // those that the run names
 }
 
-// CommandError is a command that cannot be executed; Status is env(1)'s.
-type CommandError struct {
-	Command string
-	Status  int // 127: not found; 126: not executable
-	Err     error
-}
-
-// Error says what is wrong with the command.
-func (e *CommandError) Error() string { return fmt.Sprintf("%s: %v", e.Command, e.Err) }
-
-// Unwrap returns the reason.
-func (e *CommandError) Unwrap() error { return e.Err }
-
 // Look gathers the facts for a run. It is the preflight too: what would make
 // the run fail later is an error now, with its remedy, and nothing was touched.
 func Look(run config.Run, s *stack.Stack) (Facts, error) {
@@ -59,7 +44,7 @@ func Look(run config.Run, s *stack.Stack) (Facts, error) {
 		return f, err
 	}
 	if len(run.Command) > 0 {
-		if err := checkCommand(run.Command[0]); err != nil {
+		if _, err := program.Look(run.Command[0]); err != nil {
 			return f, err
 		}
 	}
@@ -119,51 +104,36 @@ func routeIPv6() bool {
 	return true
 }
 
-// checkCommand looks for the command as execvp(3) will.
-func checkCommand(command string) error {
-	_, err := exec.LookPath(command)
-	switch {
-	case err == nil, errors.Is(err, exec.ErrDot):
-		return nil
-	case errors.Is(err, fs.ErrPermission):
-		return &CommandError{command, 126, unix.EACCES}
-	case errors.Is(err, exec.ErrNotFound):
-		if !strings.Contains(command, "/") {
-			err = errors.New("command not found in PATH")
-		} else {
-			err = unix.ENOENT
-		}
-		return &CommandError{command, 127, err}
-	}
-	var perr *exec.Error
-	if errors.As(err, &perr) {
-		err = perr.Err
-	}
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		err = path.Err
-	}
-	status := 126
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
-		status = 127
-	}
-	return &CommandError{command, status, err}
-}
-
 // checkKernel looks for what the supervise engine needs of the host's kernel.
 func checkKernel() error {
-	action := uint32(unix.SECCOMP_RET_USER_NOTIF)
-	if err := seccomp(unix.SECCOMP_GET_ACTION_AVAIL, &action); err != nil {
-		return fmt.Errorf("this kernel offers no seccomp user notification (%w), which the engine needs: Linux 5.14 or later with CONFIG_SECCOMP_FILTER", err)
+	if err := CheckNotification(); err != nil {
+		return err
 	}
-	if os.Geteuid() != 0 {
-		return checkUserNamespaces(readText)
+	if NeedsUserNamespaces() {
+		return CheckUserNamespaces()
 	}
 	return nil
 }
 
-// checkUserNamespaces looks for the switches that keep an ordinary user from
-// making the namespaces the target lives in.
+// CheckNotification says what is missing when the host's kernel has no seccomp
+// user notification.
+func CheckNotification() error {
+	action := uint32(unix.SECCOMP_RET_USER_NOTIF)
+	if err := seccomp(unix.SECCOMP_GET_ACTION_AVAIL, &action); err != nil {
+		return fmt.Errorf("this kernel offers no seccomp user notification (%w), which the engine needs: Linux 5.14 or later with CONFIG_SECCOMP_FILTER", err)
+	}
+	return nil
+}
+
+// NeedsUserNamespaces tells whether a run needs a user namespace to make the
+// target's network namespace in: whoever lacks CAP_SYS_ADMIN does. The target
+// then has no_new_privs.
+func NeedsUserNamespaces() bool { return !hostnet.Capable(unix.CAP_SYS_ADMIN) }
+
+// CheckUserNamespaces says which of the host's switches keeps this user from
+// making user namespaces.
+func CheckUserNamespaces() error { return checkUserNamespaces(readText) }
+
 func checkUserNamespaces(read func(path string) string) error {
 	for _, s := range []struct{ sysctl, remedy string }{
 		{"user.max_user_namespaces", "sysctl -w user.max_user_namespaces=10000"},

@@ -15,10 +15,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 
+	"github.com/lklrun/lklrun/internal/program"
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
@@ -104,13 +104,11 @@ func (s *Stack) CheckLibrary() error {
 	if f.Type != elf.ET_DYN {
 		return fmt.Errorf("stack %q: %s is not a shared library (%v)", s.Name, path, f.Type)
 	}
-	if want, known := machines[runtime.GOARCH]; known && f.Machine != want {
+	if want, known := program.Machine(); known && f.Machine != want {
 		return fmt.Errorf("stack %q: %s is for %v, this machine is %v", s.Name, path, f.Machine, want)
 	}
 	return nil
 }
-
-var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "arm": elf.EM_ARM}
 
 // load reads the manifest in dir. Unknown fields are errors: a misspelt one
 // would otherwise be a setting silently not made.

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package program looks at the program a command names, as execve(2) will: the
+// file it is, what interprets it, for which machine it was made, and why it
+// cannot be executed here.
+package program
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Exit statuses of a command that cannot be executed, env(1)'s.
+const (
+	StatusNotExecutable = 126
+	StatusNotFound      = 127
+)
+
+// Error is a command that cannot be executed.
+type Error struct {
+	Command string
+	Status  int // StatusNotExecutable or StatusNotFound
+	Err     error
+}
+
+// Error says what is wrong with the command.
+func (e *Error) Error() string { return fmt.Sprintf("%s: %v", e.Command, e.Err) }
+
+// Unwrap returns the reason.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Formats of a program.
+const (
+	FormatELF    = "ELF"
+	FormatScript = "script"  // begins with #!
+	FormatPlain  = "text"    // no format the kernel knows: execvp(3) has sh read it
+	FormatOther  = "other"   // a handler of binfmt_misc runs it
+	FormatHidden = "unknown" // may be executed, but not read
+)
+
+// Program is what a command stands for.
+type Program struct {
+	Path   string `json:"path"`
+	Format string `json:"format"`
+
+	// ELF only.
+	Bits    int    `json:"bits,omitempty"`
+	Machine string `json:"machine,omitempty"`
+	Linkage string `json:"linkage,omitempty"` // static or dynamic
+	Loader  string `json:"loader,omitempty"`  // of a dynamic program
+
+	// What runs a program that is no ELF, and a foreign one.
+	Interpreter *Program `json:"interpreter,omitempty"`
+
+	SetUID       bool `json:"set_uid,omitempty"`
+	SetGID       bool `json:"set_gid,omitempty"`
+	UID          int  `json:"uid"` // the file's owner
+	GID          int  `json:"gid"`
+	Capabilities bool `json:"capabilities,omitempty"` // of the file, capabilities(7)
+	NoSUID       bool `json:"nosuid,omitempty"`       // its file system ignores these three
+}
+
+// maxInterpreters is how often the kernel goes from a program to what
+// interprets it (exec_binprm(), fs/exec.c).
+const maxInterpreters = 5
+
+// Look finds the program that execvp(3) would execute for command, and looks at
+// it. An *Error says why it cannot be executed; the program is returned beside
+// it as far as it is known.
+func Look(command string) (*Program, error) {
+	path, err := find(command)
+	if err != nil {
+		return nil, err
+	}
+	p, err := look(path, maxInterpreters)
+	if err != nil {
+		var e *Error
+		if errors.As(err, &e) {
+			err = e.Err
+		} else {
+			e = &Error{Status: StatusNotExecutable}
+		}
+		return p, &Error{command, e.Status, err}
+	}
+	return p, nil
+}
+
+// find searches as execvp(3) does.
+func find(command string) (string, error) {
+	path, err := exec.LookPath(command)
+	switch {
+	case err == nil, errors.Is(err, exec.ErrDot):
+		abs, err := filepath.Abs(path)
+		if err != nil {
+			return path, nil
+		}
+		return abs, nil
+	case errors.Is(err, fs.ErrPermission):
+		return "", &Error{command, StatusNotExecutable, unix.EACCES}
+	case errors.Is(err, exec.ErrNotFound):
+		if !strings.Contains(command, "/") {
+			err = errors.New("command not found in PATH")
+		} else {
+			err = unix.ENOENT
+		}
+		return "", &Error{command, StatusNotFound, err}
+	}
+	var no unix.Errno
+	if errors.As(err, &no) {
+		err = no
+	}
+	return "", &Error{command, statusOf(err), err}
+}
+
+func statusOf(err error) int {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return StatusNotFound
+	}
+	return StatusNotExecutable
+}
+
+// look reads the file at path; deeper says how many interpreters may follow.
+func look(path string, deeper int) (*Program, error) {
+	p := &Program{Path: path}
+	if err := p.stat(); err != nil {
+		return p, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		p.Format = FormatHidden
+		return p, nil
+	}
+	defer f.Close()
+	head := make([]byte, 256) // BINPRM_BUF_SIZE, linux/binfmts.h
+	n, err := io.ReadFull(f, head)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return p, fmt.Errorf("reading %s: %w", path, err)
+	}
+	head = head[:n]
+	next := func(interpreter, what string) error {
+		if deeper == 0 {
+			return unix.ELOOP
+		}
+		var err error
+		p.Interpreter, err = look(interpreter, deeper-1)
+		if err != nil {
+			var no unix.Errno
+			if errors.As(err, &no) {
+				return &Error{path, statusOf(no), fmt.Errorf("its %s %s: %w", what, interpreter, no)}
+			}
+		}
+		return err
+	}
+	switch {
+	case strings.HasPrefix(string(head), "#!"):
+		p.Format = FormatScript
+		line, _, _ := strings.Cut(string(head[2:]), "\n")
+		words := strings.FieldsFunc(line, func(r rune) bool { return r == ' ' || r == '\t' || r == 0 })
+		if len(words) == 0 {
+			return p, unix.ENOEXEC
+		}
+		return p, next(words[0], "interpreter")
+	case strings.HasPrefix(string(head), "\x7fELF"):
+		p.Format = FormatELF
+		err := p.readELF(f)
+		if err == nil {
+			return p, nil
+		}
+		if h := handler(binfmtMisc, head); h != "" {
+			return p, next(h, "handler of binfmt_misc")
+		}
+		return p, err
+	}
+	if h := handler(binfmtMisc, head); h != "" {
+		p.Format = FormatOther
+		return p, next(h, "handler of binfmt_misc")
+	}
+	p.Format = FormatPlain
+	return p, next("/bin/sh", "interpreter")
+}
+
+// stat learns what the directory entry tells. Whether we may execute the file
+// is asked here too, for interpreters were not looked for by find.
+func (p *Program) stat() error {
+	var st unix.Stat_t
+	if err := unix.Stat(p.Path, &st); err != nil {
+		return err
+	}
+	switch {
+	case st.Mode&unix.S_IFMT == unix.S_IFDIR:
+		return unix.EISDIR
+	case st.Mode&unix.S_IFMT != unix.S_IFREG, st.Mode&0o111 == 0:
+		return unix.EACCES
+	}
+	if err := unix.Access(p.Path, unix.X_OK); err != nil {
+		return err
+	}
+	p.UID, p.GID = int(st.Uid), int(st.Gid)
+	p.SetUID = st.Mode&unix.S_ISUID != 0
+	// Without the group's execute bit it once meant mandatory locking.
+	p.SetGID = st.Mode&unix.S_ISGID != 0 && st.Mode&unix.S_IXGRP != 0
+	n, err := unix.Getxattr(p.Path, "security.capability", nil)
+	p.Capabilities = err == nil && n > 0
+	var vfs unix.Statfs_t
+	if unix.Statfs(p.Path, &vfs) == nil {
+		p.NoSUID = vfs.Flags&unix.ST_NOSUID != 0
+	}
+	return nil
+}
+
+// Privileged tells whether executing the file changes who runs it. The kernel
+// heeds neither on a script.
+func (p *Program) Privileged() bool {
+	return p.Format != FormatScript && p.Format != FormatPlain && !p.NoSUID && (p.SetUID || p.SetGID || p.Capabilities)
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// file makes a file and returns its path.
+func file(t *testing.T, mode os.FileMode, content []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// header is an ELF file's head without anything behind it.
+func header(class elf.Class, machine elf.Machine, typ elf.Type) []byte {
+	b := make([]byte, 64)
+	copy(b, elf.ELFMAG)
+	b[elf.EI_CLASS], b[elf.EI_DATA], b[elf.EI_VERSION] = byte(class), byte(elf.ELFDATA2LSB), 1
+	binary.LittleEndian.PutUint16(b[16:], uint16(typ))
+	binary.LittleEndian.PutUint16(b[18:], uint16(machine))
+	if class == elf.ELFCLASS32 {
+		return b[:52]
+	}
+	return b
+}
+
+// wants fails unless looking at command gives the status (0: it can be executed)
+// and an error with all words.
+func wants(t *testing.T, command string, status int, words ...string) *Program {
+	t.Helper()
+	p, err := Look(command)
+	var e *Error
+	if (status == 0) != (err == nil) || err != nil && (!errors.As(err, &e) || e.Status != status || e.Command != command) {
+		t.Errorf("%s: %v; want status %d", command, err, status)
+		return p
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("%s: %v; want %q in it", command, err, w)
+		}
+	}
+	return p
+}
+
+func TestDynamic(t *testing.T) {
+	p := wants(t, "ls", 0)
+	if filepath.Base(p.Path) != "ls" || p.Format != FormatELF || p.Bits != 64 || p.Linkage != "dynamic" || !filepath.IsAbs(p.Loader) || p.Privileged() {
+		t.Errorf("%+v", p)
+	}
+	if p = wants(t, "/bin/ls", 0); p.Path != "/bin/ls" {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestStatic(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module static\n", "main.go": "package main\nfunc main() {}\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	build := exec.Command("go", "build", "-o", "static")
+	build.Dir = dir
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if p := wants(t, filepath.Join(dir, "static"), 0); p.Linkage != "static" || p.Loader != "" || p.Bits != 64 {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestForeign(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the words are those of amd64")
+	}
+	if handler(binfmtMisc, header(elf.ELFCLASS32, elf.EM_386, elf.ET_EXEC)) != "" {
+		t.Skip("this machine has a handler for i386 programs")
+	}
+	p := wants(t, file(t, 0o755, header(elf.ELFCLASS32, elf.EM_386, elf.ET_EXEC)), 126, "a 32-bit program for i386", "64-bit programs for x86-64 only")
+	if p.Bits != 32 || p.Machine != "i386" || p.Linkage != "static" {
+		t.Errorf("%+v", p)
+	}
+	// x32: this machine's instructions, other system calls.
+	wants(t, file(t, 0o755, header(elf.ELFCLASS32, elf.EM_X86_64, elf.ET_DYN)), 126, "a 32-bit program for x86-64")
+	wants(t, file(t, 0o755, header(elf.ELFCLASS64, elf.EM_SPARCV9, elf.ET_EXEC)), 126, "for sparcv9")
+	wants(t, file(t, 0o755, header(elf.ELFCLASS64, elf.EM_X86_64, elf.ET_REL)), 126, "no program")
+	wants(t, file(t, 0o755, header(elf.ELFCLASS64, elf.EM_X86_64, elf.ET_EXEC)[:60]), 126, "damaged")
+	wants(t, file(t, 0o755, header(elf.ELFCLASS64, elf.EM_X86_64, elf.ET_EXEC)), 0)
+}
+
+// A program header that names a loader which is not there, in both classes.
+func TestLoader(t *testing.T) {
+	const name = "/lib/no-such-loader.so\x00"
+	b := header(elf.ELFCLASS64, elf.EM_X86_64, elf.ET_DYN)
+	if m, ok := Machine(); ok {
+		binary.LittleEndian.PutUint16(b[18:], uint16(m))
+	}
+	binary.LittleEndian.PutUint64(b[32:], 64) // e_phoff
+	binary.LittleEndian.PutUint16(b[54:], 56) // e_phentsize
+	binary.LittleEndian.PutUint16(b[56:], 1)  // e_phnum
+	h := make([]byte, 56)
+	binary.LittleEndian.PutUint32(h, uint32(elf.PT_INTERP))
+	binary.LittleEndian.PutUint64(h[8:], 64+56)
+	binary.LittleEndian.PutUint64(h[32:], uint64(len(name)))
+	p := wants(t, file(t, 0o755, append(append(b, h...), name...)), 127, "its loader /lib/no-such-loader.so does not exist")
+	if p.Linkage != "dynamic" {
+		t.Errorf("%+v", p)
+	}
+	b = header(elf.ELFCLASS32, elf.EM_386, elf.ET_DYN)
+	binary.LittleEndian.PutUint32(b[28:], 52)
+	binary.LittleEndian.PutUint16(b[42:], 32)
+	binary.LittleEndian.PutUint16(b[44:], 1)
+	h = make([]byte, 32)
+	binary.LittleEndian.PutUint32(h, uint32(elf.PT_INTERP))
+	binary.LittleEndian.PutUint32(h[4:], 52+32)
+	binary.LittleEndian.PutUint32(h[16:], uint32(len(name)))
+	if p, _ := Look(file(t, 0o755, append(append(b, h...), name...))); p.Loader != "/lib/no-such-loader.so" {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestScript(t *testing.T) {
+	p := wants(t, file(t, 0o755, []byte("#! /bin/sh -e\nexit 0\n")), 0)
+	if p.Format != FormatScript || p.Interpreter == nil || p.Interpreter.Path != "/bin/sh" || p.Interpreter.Format != FormatELF {
+		t.Errorf("%+v", p)
+	}
+	wants(t, file(t, 0o755, []byte("#!/no/such/interpreter\n")), 127, "its interpreter /no/such/interpreter: no such file or directory")
+	wants(t, file(t, 0o755, []byte("#!/etc/passwd\n")), 126, "permission denied")
+	wants(t, file(t, 0o755, []byte("#!\n")), 126, "exec format error")
+	// A script's own bits count for nothing.
+	if p := wants(t, file(t, os.ModeSetuid|0o755, []byte("#!/bin/sh\n")), 0); !p.SetUID || p.Privileged() {
+		t.Errorf("%+v", p)
+	}
+	if p := wants(t, file(t, 0o755, []byte("echo no first line\n")), 0); p.Format != FormatPlain || p.Interpreter.Path != "/bin/sh" {
+		t.Errorf("%+v", p)
+	}
+	// One that interprets itself.
+	path := file(t, 0o755, nil)
+	if err := os.WriteFile(path, []byte("#!"+path+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	wants(t, path, 126, "too many levels")
+}
+
+func TestSetUID(t *testing.T) {
+	sh, err := os.ReadFile("/bin/sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := file(t, os.ModeSetuid|os.ModeSetgid|0o755, sh)
+	var vfs unix.Statfs_t
+	if err := unix.Statfs(path, &vfs); err != nil {
+		t.Fatal(err)
+	}
+	p := wants(t, path, 0)
+	if !p.SetUID || !p.SetGID || p.UID != os.Geteuid() || p.NoSUID != (vfs.Flags&unix.ST_NOSUID != 0) || p.Privileged() == p.NoSUID {
+		t.Errorf("%+v", p)
+	}
+	if os.Geteuid() != 0 {
+		return
+	}
+	// cap_net_raw+ep as setcap(8) writes it: struct vfs_cap_data, revision 2.
+	data := make([]byte, 20)
+	binary.LittleEndian.PutUint32(data, 0x02000001)
+	binary.LittleEndian.PutUint32(data[4:], 1<<unix.CAP_NET_RAW)
+	path = file(t, 0o755, sh)
+	if err := unix.Setxattr(path, "security.capability", data, 0); err != nil {
+		t.Skipf("file capabilities: %v", err)
+	}
+	if p := wants(t, path, 0); !p.Capabilities || p.SetUID {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestNotFound(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for command, want := range map[string]int{
+		"no-such-command-here": 127, "./no-such": 127, "/etc/passwd": 126, "/etc": 126, "/etc/passwd/x": 127,
+	} {
+		if p := wants(t, command, want); p != nil {
+			t.Errorf("%s: %+v", command, p)
+		}
+	}
+	wants(t, "no-such-command-here", 127, "command not found in PATH")
+}
+
+func TestHandler(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"status":       "enabled\n",
+		"by-name":      "enabled\ninterpreter /usr/bin/jexec\nflags: \nextension .jar\n",
+		"switched-off": "disabled\ninterpreter /usr/bin/off\nflags: \noffset 0\nmagic 7f454c46\n",
+		"qemu-arm":     "enabled\ninterpreter /usr/bin/qemu-arm\nflags: OCF\noffset 0\nmagic 7f454c4601010100000000000000000002002800\nmask ffffffffffffff00fffffffffffffffffeffffff\n",
+		"at-4":         "enabled\ninterpreter /usr/bin/at4\nflags: \noffset 4\nmagic 6d61676963\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for want, head := range map[string][]byte{
+		"/usr/bin/qemu-arm": header(elf.ELFCLASS32, elf.EM_ARM, elf.ET_DYN), // the mask allows both types
+		"/usr/bin/at4":      []byte("1234magic"),
+		"":                  header(elf.ELFCLASS32, elf.EM_386, elf.ET_DYN),
+	} {
+		if got := handler(dir, head); got != want {
+			t.Errorf("%q: %q, want %q", head, got, want)
+		}
+	}
+	if got := handler(dir, []byte("1234mag")); got != "" {
+		t.Errorf("cut: %q", got)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "status"), []byte("disabled\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := handler(dir, []byte("1234magic")); got != "" {
+		t.Errorf("all switched off: %q", got)
+	}
+}
+
+func FuzzELF(f *testing.F) {
+	f.Add(header(elf.ELFCLASS64, elf.EM_X86_64, elf.ET_DYN))
+	f.Add(header(elf.ELFCLASS32, elf.EM_386, elf.ET_EXEC))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		p := &Program{Path: "x"}
+		if err := p.readELF(strings.NewReader(string(data))); err == nil && p.Bits == 0 {
+			t.Errorf("%q: %+v", data, p)
+		}
+	})
+}
