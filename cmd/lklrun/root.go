@@ -40,7 +40,7 @@ func (e errRun) Unwrap() error { return e.error }
 func execute(args []string) launch.End {
 	r := &runner{}
 	cmd := r.command()
-	cmd.AddCommand(cleanupCommand(), stacksCommand(), versionCommand())
+	cmd.AddCommand(verbs()...)
 	cmd.InitDefaultHelpCmd()
 	cmd.InitDefaultCompletionCmd(args...)
 	for _, c := range cmd.Commands() {
@@ -57,6 +57,10 @@ func execute(args []string) launch.End {
 		return launch.End{Status: status(err)}
 	}
 	return r.end
+}
+
+func verbs() []*cobra.Command {
+	return []*cobra.Command{cleanupCommand(), doctorCommand(), stacksCommand(), versionCommand()}
 }
 
 func status(err error) int {
@@ -164,8 +168,8 @@ func (r *runner) command() *cobra.Command {
 	f.BoolVarP(&r.quiet, "quiet", "q", false, "leave out the notes at the start")
 	f.BoolP("help", "h", false, "print this")
 	f.Bool("version", false, "print the version")
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return cli.Usagef("%w; lklrun --help shows the flags", err)
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return cli.Usagef("%w; %s --help shows the flags", err, cmd.CommandPath())
 	})
 	cmd.SetUsageTemplate(usageTemplate)
 	cmd.SetVersionTemplate("{{.Version}}\n")

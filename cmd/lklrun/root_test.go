@@ -18,7 +18,7 @@ import (
 // The help fits a terminal of 80 columns.
 func TestHelpWidth(t *testing.T) {
 	cmd := (&runner{}).command()
-	cmd.AddCommand(cleanupCommand(), stacksCommand(), versionCommand())
+	cmd.AddCommand(verbs()...)
 	for _, c := range append(cmd.Commands(), cmd) {
 		var b strings.Builder
 		c.SetOut(&b)

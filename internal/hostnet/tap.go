@@ -76,11 +76,9 @@ func LookTap(name string) (TapState, error) {
 // CheckTap says whether the tap called name can be had, and what to do if not,
 // without attaching to it.
 func CheckTap(name string) (TapState, error) {
-	fd, err := openTun()
-	if err != nil {
+	if err := CheckTun(); err != nil {
 		return TapState{}, err
 	}
-	unix.Close(fd)
 	st, err := LookTap(name)
 	if err != nil {
 		return st, err
@@ -128,6 +126,16 @@ func Capable(capability int) bool {
 		return os.Geteuid() == 0
 	}
 	return data[capability/32].Effective&(1<<(capability%32)) != 0
+}
+
+// CheckTun says why no tap can be had at all.
+func CheckTun() error {
+	fd, err := openTun()
+	if err != nil {
+		return err
+	}
+	unix.Close(fd)
+	return nil
 }
 
 func openTun() (int, error) {

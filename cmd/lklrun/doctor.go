@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/doctor"
+	"github.com/lklrun/lklrun/internal/launch"
+	"github.com/lklrun/lklrun/internal/stack"
+)
+
+func doctorCommand() *cobra.Command {
+	output, stackName := cli.OutputTable, stack.Default
+	cmd := &cobra.Command{
+		Use:   "doctor [FLAG]... [COMMAND [ARG]...]",
+		Short: "say whether a command can be run, and why",
+		Long: `Say what this host offers to lklrun, and what becomes of COMMAND: the program it
+is, the engine that would carry its sockets and why, or what stands in the way.
+Nothing is run and nothing is changed.
+
+Exit status: 0 when COMMAND (without one: any program) can be run, 1 when not,
+2 when the command line is wrong.`,
+		Example: `  lklrun doctor
+  lklrun doctor ssh
+  lklrun doctor -o json ./my-server`,
+		Args:                  cobra.ArbitraryArgs,
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := stack.Find(stackName, stack.SearchPath())
+			if err != nil {
+				return cli.Usagef("--stack: %w", err)
+			}
+			all, _ := stack.List(stack.SearchPath()) // what cannot be read is told by `lklrun stacks`
+			q := doctor.Question{Stack: s, Stacks: all, FindHost: launch.FindHost, MakeNamespaces: makeNamespaces}
+			if len(args) > 0 {
+				if q.Command = args[0]; q.Command == "" {
+					return cli.Usagef("doctor: an empty COMMAND")
+				}
+			}
+			r := doctor.Examine(cmd.Context(), q)
+			if err := writeReport(r, output); err != nil {
+				return err
+			}
+			if !r.Runs {
+				if q.Command == "" {
+					return fmt.Errorf("nothing can be run here: %s", r.Why)
+				}
+				return fmt.Errorf("%s cannot be run: %s", q.Command, r.Why)
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.SetInterspersed(false)
+	f.StringVar(&stackName, "stack", stackName, "`NAME` of the stack it would run on, or its folder's path")
+	f.VarP(&output, "output", "o", "form of the report")
+	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("stack", completeStack))
+	return cmd
+}
+
+func writeReport(r *doctor.Report, output cli.Output) error {
+	if output == cli.OutputJSON {
+		return cli.WriteJSON(os.Stdout, r)
+	}
+	t := cli.NewTable("WHAT", "STATE", "FOUND")
+	for _, f := range append(r.Host, r.Command...) {
+		t.Row(f.Subject, string(f.State), f.Text)
+	}
+	if r.Runs {
+		t.Row("engine", string(doctor.OK), r.Engine+": "+r.Why)
+	} else {
+		t.Row("engine", string(doctor.No), "none: "+r.Why)
+	}
+	return t.Write(os.Stdout)
+}
+
+// makeNamespaces tries what a run does for a user without CAP_SYS_ADMIN: a user
+// namespace with our own ids, and a network namespace in it.
+func makeNamespaces(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", "version")
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: os.Geteuid(), HostID: os.Geteuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: os.Getegid(), HostID: os.Getegid(), Size: 1}},
+	}
+	return cmd.Run()
+}

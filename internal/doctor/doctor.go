@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package doctor says whether a command can be run here, by which engine, and
+// why: what the host offers, and what kind of program it is. It changes nothing.
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/gateway"
+	"github.com/lklrun/lklrun/internal/hostnet"
+	"github.com/lklrun/lklrun/internal/plan"
+	"github.com/lklrun/lklrun/internal/program"
+	"github.com/lklrun/lklrun/internal/stack"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// State is what a finding means for a run.
+type State string
+
+// The states.
+const (
+	OK       State = "ok"
+	Limited  State = "limited" // it runs, but not with everything
+	No       State = "no"      // nothing runs
+	Unneeded State = cli.Absent
+)
+
+// Finding is one thing that was looked at.
+type Finding struct {
+	Subject string `json:"subject"`
+	State   State  `json:"state"`
+	Text    string `json:"text"`
+}
+
+// Report is everything that was found.
+type Report struct {
+	Runs    bool             `json:"runs"`             // the command, or any at all
+	Engine  string           `json:"engine,omitempty"` // that would be used; empty: none
+	Why     string           `json:"why"`              // that engine, or none
+	Host    []Finding        `json:"host"`
+	Command []Finding        `json:"command,omitempty"`
+	Program *program.Program `json:"program,omitempty"`
+}
+
+// Question is what to look at.
+type Question struct {
+	Command string // empty: the host alone
+	Stack   *stack.Stack
+	Stacks  []*stack.Stack // all there are
+
+	FindHost       func() (string, error)          // where lklhost is
+	MakeNamespaces func(ctx context.Context) error // a user namespace and a network namespace in it
+}
+
+// Examine looks.
+func Examine(ctx context.Context, q Question) *Report {
+	r := &Report{}
+	r.host(ctx, q)
+	if q.Command != "" {
+		r.command(q.Command)
+	}
+	for _, f := range r.Host {
+		if f.State == No {
+			r.Why = f.Subject + ": " + f.Text
+			return r
+		}
+	}
+	for _, f := range r.Command {
+		if f.State == No {
+			r.Why = f.Text
+			return r
+		}
+	}
+	r.Runs, r.Engine = true, config.EngineSupervise
+	r.Why = "this host has seccomp user notification, by which dynamic and static programs are served alike"
+	return r
+}
+
+func (r *Report) host(ctx context.Context, q Question) {
+	add := func(subject string, state State, format string, args ...any) {
+		r.Host = append(r.Host, Finding{subject, state, cli.OneLine(fmt.Sprintf(format, args...))})
+	}
+	// need adds something without which nothing runs.
+	need := func(subject, text string, err error) {
+		if err != nil {
+			add(subject, No, "%v", err)
+			return
+		}
+		add(subject, OK, "%s", text)
+	}
+	var u unix.Utsname
+	err := unix.Uname(&u)
+	need("kernel", unix.ByteSliceToString(u.Sysname[:])+" "+unix.ByteSliceToString(u.Release[:])+", "+unix.ByteSliceToString(u.Machine[:]), err)
+	need("seccomp", "user notification is there", plan.CheckNotification())
+	if plan.NeedsUserNamespaces() {
+		need("user namespaces", "can be made, with a network namespace inside", namespaces(ctx, q.MakeNamespaces))
+	} else {
+		add("user namespaces", Unneeded, "not needed: this process has CAP_SYS_ADMIN")
+	}
+	path, err := q.FindHost()
+	need("lklhost", path, err)
+	r.stack(q.Stack, No)
+	for _, s := range q.Stacks {
+		if s.Name != q.Stack.Name {
+			r.stack(s, Limited)
+		}
+	}
+
+	switch err := hostnet.CheckTun(); {
+	case err != nil:
+		add("taps", Limited, "%v", err)
+	case !hostnet.Capable(unix.CAP_NET_ADMIN):
+		add("taps", Limited, "only such as root made for uid %d: making one takes CAP_NET_ADMIN", os.Geteuid())
+	default:
+		add("taps", OK, "can be made and used")
+	}
+	if gateway.Available {
+		add("gateway", OK, "the user-mode gateway is built in")
+	} else {
+		add("gateway", Limited, "%v", gateway.ErrLeftOut)
+	}
+	add("host's MPTCP", Unneeded, "not needed: the stack has its own")
+}
+
+// stack adds what became of a stack's library; missing is the state without it.
+func (r *Report) stack(s *stack.Stack, missing State) {
+	f := Finding{"stack " + s.Name, OK, s.LibraryPath()}
+	if f.Text == "" {
+		f.Text = "the host's own kernel"
+	}
+	if err := s.CheckLibrary(); err != nil {
+		f.State, f.Text = missing, err.Error()
+	}
+	r.Host = append(r.Host, f)
+}
+
+// namespaces says why this user cannot have them.
+func namespaces(ctx context.Context, try func(context.Context) error) error {
+	err := try(ctx)
+	if err == nil {
+		return nil
+	}
+	if known := plan.CheckUserNamespaces(); known != nil {
+		return known
+	}
+	var no unix.Errno
+	if errors.As(err, &no) {
+		err = no
+	}
+	return fmt.Errorf("cannot be made here (%w): a security module or a container's filter forbids them; run lklrun as root, or allow them", err)
+}
+
+func (r *Report) command(command string) {
+	add := func(subject string, state State, text string) {
+		r.Command = append(r.Command, Finding{subject, state, text})
+	}
+	p, err := program.Look(command)
+	r.Program = p
+	var cannot *program.Error
+	if errors.As(err, &cannot) {
+		err = cannot.Err // the command is known
+	}
+	if p == nil {
+		add("program", No, err.Error())
+		return
+	}
+	add("program", OK, p.Path)
+	if p.Format != "" {
+		add("format", OK, describe(p))
+	}
+	if err != nil {
+		add("execution", No, err.Error())
+		return
+	}
+	for i := p.Interpreter; i != nil; i = i.Interpreter {
+		add("interpreter", OK, i.Path+": "+describe(i))
+	}
+	if text, heeded := privileges(p); text != "" {
+		switch {
+		case !heeded:
+			add("privileges", Unneeded, text)
+		case plan.NeedsUserNamespaces():
+			add("privileges", Limited, fmt.Sprintf("%s, which has no effect: the program gets no_new_privs and runs as uid %d", text, os.Geteuid()))
+		default:
+			add("privileges", OK, text+", which has its effect")
+		}
+	}
+}
+
+// describe says what kind of file a program is.
+func describe(p *program.Program) string {
+	switch p.Format {
+	case program.FormatELF:
+		text := fmt.Sprintf("ELF, %d-bit, %s, %s", p.Bits, p.Machine, p.Linkage)
+		if p.Loader != "" {
+			text += ", loaded by " + p.Loader
+		}
+		return text
+	case program.FormatScript:
+		return "script"
+	case program.FormatPlain:
+		return "no program by its first bytes, so sh reads it"
+	case program.FormatOther:
+		return "a format of binfmt_misc"
+	}
+	return "it may be executed but not read, so nothing is known of it"
+}
+
+// privileges lists what executing the program would change about who runs it,
+// and whether the kernel heeds that. What counts is the file that is executed in
+// the end: a script's interpreter.
+func privileges(p *program.Program) (text string, heeded bool) {
+	for {
+		var parts []string
+		if p.SetUID {
+			parts = append(parts, fmt.Sprintf("set-user-ID to %d", p.UID))
+		}
+		if p.SetGID {
+			parts = append(parts, fmt.Sprintf("set-group-ID to %d", p.GID))
+		}
+		if p.Capabilities {
+			parts = append(parts, "file capabilities")
+		}
+		text := strings.Join(parts, ", ")
+		switch {
+		case p.Privileged():
+			return text, true
+		case text != "" && p.NoSUID:
+			return text + ", which its file system (nosuid) makes void", false
+		case text != "":
+			return text + ", which the kernel does not heed on a script", false
+		case p.Interpreter == nil:
+			return "", false
+		}
+		p = p.Interpreter
+	}
+}
