@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/utsname.h>
 #include <time.h>
 
@@ -66,12 +67,17 @@ const char *stack_release(void)
  */
 int stack_boot(uint64_t mem, const char *cmdline)
 {
+	/* fs.nr_open's default, fs/file.c; the host's own limit is what it is */
+	struct rlimit64 files = { 1 << 20, 1 << 20 };
 	int ret;
 
 	ret = stack->boot(mem, cmdline);
 	if (ret)
 		return ret;
 	alive = true;
+	/* One process stands for all of the target's: it needs their sum. */
+	if (stack->abi != CTL_ABI_HOST)
+		ST(SYS_prlimit64, 0, RLIMIT_NOFILE, &files, 0, 0, 0);
 	ret = (int)ST(SYS_uname, &uts, 0, 0, 0, 0, 0);
 	if (ret)
 		return ret;
