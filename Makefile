@@ -52,7 +52,7 @@ stack: packages ## the Linux stack library and bin/stacks/
 
 .PHONY: host
 host: packages
-	+@test ! -f csrc/Makefile || $(MAKE) --no-print-directory -C csrc OUT=$(BIN) -j$(JOBS)
+	+@test ! -f csrc/Makefile || $(MAKE) -s --no-print-directory -C csrc OUT=$(BIN) -j$(JOBS)
 
 .PHONY: go
 go:
