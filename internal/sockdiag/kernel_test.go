@@ -5,10 +5,10 @@ package sockdiag_test
 import (
 	"bufio"
 	"context"
-	"errors"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
