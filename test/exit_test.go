@@ -169,7 +169,8 @@ func TestCtrlC(t *testing.T) {
 		`exec /usr/bin/python3 -uc '
 import time, sys
 try:
-    print("ready"); time.sleep(60)
+    print("ready")
+    while True: time.sleep(0.02) # a signal just before a long one would wait for its end
 except KeyboardInterrupt:
     print("bye"); sys.exit(7)'`,
 		`sh -c "echo ready; exec sleep 60"; echo after`,
