@@ -91,6 +91,7 @@ int engine_start(int notify_fd);
 void engine_stop(void);
 bool engine_drain(void);
 size_t engine_stats(char *buf, size_t len);
+size_t engine_account(char *buf, size_t len);
 size_t engine_owners(void *buf, size_t len);
 bool engine_has_stack_fd(int fd);
 

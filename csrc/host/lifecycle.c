@@ -86,7 +86,7 @@ void host_target_ended(pid_t pid, int status)
 	/* Told with the end: soon nobody will be here to be asked. */
 	static char account[64 << 10];
 
-	account[engine_stats(account, sizeof(account) - 1)] = '\0';
+	account[engine_account(account, sizeof(account) - 1)] = '\0';
 	ctl_event(CTL_EV_EXIT, (uint32_t)pid, status, account);
 	ending();
 }

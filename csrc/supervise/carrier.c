@@ -287,7 +287,7 @@ int carrier_meet(struct conn *conn, int dup)
 	}
 	conn->csrc.fd = fd;
 	conn->csrc.fn = tcp_carrier_event;
-	return loop_add(&conn->csrc, EPOLLIN | EPOLLRDHUP | EPOLLET);
+	return loop_add(&conn->csrc, CARRIER_EVENTS);
 }
 
 /**

@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -68,6 +69,8 @@ struct chunk {
  * @watched: @sfd is in the stack's epoll
  * @corked: bytes of filler in the carrier, 0: none
  * @cork_sndbuf: SO_SNDBUF of the target's end when it is uncorked
+ * @rcvbuf: SO_RCVBUF as the target set it, 0: not
+ * @c_pri, @s_pri: that side has urgent data; @s_urgent: the stack had some
  * @so_error: what SO_ERROR shall say once
  * @tokens: entries in the listening carrier's queue, @token_fd their ends
  * @stashed: a connection whose accept() was gone waits: @stash_fd, @stash_addr
@@ -90,6 +93,7 @@ struct conn {
 	bool c_in, c_out, s_in, s_out;
 	bool c_eof, s_eof, c_shut, s_shut;
 	bool c_want_out;
+	bool c_pri, s_pri, s_urgent;
 	bool c_rdhup, c_err, c_deaf, s_rdhup, s_err, s_broken, s_end;
 	bool native_err;
 	bool hup, watched, reset_out, linger, dead;
@@ -97,6 +101,7 @@ struct conn {
 	bool cmsg_wanted;
 	unsigned int corked;
 	int cork_sndbuf;
+	int rcvbuf;
 	int so_error;
 	unsigned int tokens;
 	int token_fd[4];
@@ -111,6 +116,9 @@ struct conn {
 	struct chunk to_stack, to_target;
 	uint64_t bytes_in, bytes_out;
 };
+
+/* What the loop reports of a stream's carrier, EPOLLOUT when wanted. */
+#define CARRIER_EVENTS	(EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLET)
 
 /* Letters in carrier names: which end a name belongs to. */
 #define NAME_TARGET	't'	/* the target's end */

@@ -138,6 +138,54 @@ size_t engine_stats(char *buf, size_t len)
 	return (size_t)n + tasks_stats(buf + n, len - (size_t)n);
 }
 
+/**
+ * group - a group of the stack's counters as "NAME value\n", with nstat(8)'s names
+ * @name: as in /proc/net/netstat: a line of names and a line of values
+ */
+static size_t group(const char *name, char *buf, size_t len)
+{
+	char *names, *values, *n, *v, *nsave, *vsave;
+	size_t at = 0, head = strlen(name);
+
+	if (!stack_alive() || stack->abi == CTL_ABI_HOST ||
+	    st_read_file("/proc/net/netstat", shared_buf, SHARED_SIZE) <= 0)
+		return 0;
+	for (names = shared_buf; names; names = strchr(names, '\n')) {
+		names += names != shared_buf;
+		if (!strncmp(names, name, head) && names[head] == ':')
+			break;
+	}
+	values = names ? strchr(names, '\n') : NULL;
+	if (!values)
+		return 0;
+	*values++ = '\0';
+	values[strcspn(values, "\n")] = '\0';
+	n = strtok_r(names + head + 1, " ", &nsave);
+	v = strtok_r(values, " ", &vsave);	/* the group's name once more */
+	while (n && (v = strtok_r(NULL, " ", &vsave))) {
+		int ret = snprintf(buf + at, len - at, "%s%s %s\n", name, n, v);
+
+		if (ret < 0 || (size_t)ret >= len - at)
+			break;
+		at += (size_t)ret;
+		n = strtok_r(NULL, " ", &nsave);
+	}
+	return at;
+}
+
+/**
+ * engine_account - what is told with the target's end: what became of MPTCP in
+ * the stack, and our own counters
+ *
+ * The list of processes comes last, for it may be longer than @len.
+ */
+size_t engine_account(char *buf, size_t len)
+{
+	size_t n = group("MPTcpExt", buf, len);
+
+	return n + engine_stats(buf + n, len - n);
+}
+
 /** engine_owners - struct ctl_owner of each connection; bytes written */
 size_t engine_owners(void *buf, size_t len)
 {

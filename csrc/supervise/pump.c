@@ -8,7 +8,8 @@
  * while its source has data and its destination takes them, at most ROUNDS
  * times; then the connection joins the ready list, so that none starves the
  * others. A read that comes back short has emptied the source: the flag is
- * cleared without asking for EAGAIN, unless the end of the stream was announced.
+ * cleared without asking for EAGAIN, unless the end of the stream was announced
+ * or urgent data are there, before which reading stops.
  * What the destination does not take lies in a chunk, and nothing is read from
  * the source until it is gone.
  *
@@ -33,12 +34,12 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <linux/sockios.h>
 
 #include "conn.h"
 #include "host.h"
 
 #define ROUNDS		4
-#define CARRIER_EVENTS	(EPOLLIN | EPOLLRDHUP | EPOLLET)
 
 /** chunk_keep - @len bytes wait for the destination */
 static int chunk_keep(struct chunk *ch, const char *data, size_t len)
@@ -136,6 +137,41 @@ static long stack_put(struct conn *conn, const char *buf, size_t len)
 }
 
 /**
+ * urgent_out - the target has sent a byte with MSG_OOB
+ *
+ * With SO_OOBINLINE the byte stays in its place, and reading stops before it; so
+ * when we are at the mark it alone is sent, urgent too.
+ */
+static void urgent_out(struct conn *conn)
+{
+	int one = 1, mark = 0;
+	char byte;
+
+	setsockopt(conn->csrc.fd, SOL_SOCKET, SO_OOBINLINE, &one, sizeof(one));
+	if (ioctl(conn->csrc.fd, SIOCATMARK, &mark) || !mark)
+		return;
+	conn->c_pri = false;
+	if (recv(conn->csrc.fd, &byte, 1, MSG_DONTWAIT) == 1)
+		st_sendto(conn->sfd, &byte, 1,
+			  MSG_OOB | MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+}
+
+/** urgent_in - the peer has sent an urgent byte */
+static void urgent_in(struct conn *conn)
+{
+	char byte;
+
+	conn->s_pri = false;
+	conn->s_urgent = true;
+	/* EINVAL: the target wants it in its place, SO_OOBINLINE. */
+	if (st_recvfrom(conn->sfd, &byte, 1, MSG_OOB | MSG_DONTWAIT, NULL,
+			NULL) == 1)
+		send(conn->csrc.fd, &byte, 1,
+		     MSG_OOB | MSG_DONTWAIT | MSG_NOSIGNAL);
+	conn->s_in = true;	/* reading stopped at the mark */
+}
+
+/**
  * carrier_read - what the target wrote into shared_buf
  *
  * Returns bytes, 0 for nothing now or nothing ever; sets c_in, c_eof.
@@ -145,7 +181,7 @@ static size_t carrier_read(struct conn *conn)
 	ssize_t n = recv(conn->csrc.fd, shared_buf, SHARED_SIZE, MSG_DONTWAIT);
 
 	if (n > 0) {
-		if (n < SHARED_SIZE) {
+		if (n < SHARED_SIZE && !conn->c_pri) {
 			/* After the announced end nothing can follow. */
 			conn->c_eof = conn->c_rdhup && !conn->c_err;
 			conn->c_in = conn->c_err;
@@ -186,6 +222,8 @@ static bool push_stack(struct conn *conn)
 		}
 		if (!conn->c_in)
 			return false;
+		if (conn->c_pri)
+			urgent_out(conn);
 		n = carrier_read(conn);
 		if (!n)
 			return false;
@@ -230,7 +268,8 @@ static size_t stack_read(struct conn *conn)
 			     NULL, NULL);
 
 	if (n > 0) {
-		if (n < SHARED_SIZE && !conn->s_rdhup && !conn->s_err)
+		if (n < SHARED_SIZE && !conn->s_rdhup && !conn->s_err &&
+		    !conn->s_urgent)
 			conn->s_in = false;
 		return (size_t)n;
 	}
@@ -268,6 +307,8 @@ static bool push_target(struct conn *conn)
 		}
 		if (conn->c_want_out)
 			want_out(conn, false);
+		if (conn->s_pri)
+			urgent_in(conn);
 		if (!conn->s_in || conn->s_end)
 			return false;
 		n = stack_read(conn);
@@ -354,6 +395,9 @@ void pump(struct work *w)
 void pump_open(struct conn *conn)
 {
 	conn->state = CONN_OPEN;
+	if (conn->rcvbuf)
+		setsockopt(conn->csrc.fd, SOL_SOCKET, SO_SNDBUF, &conn->rcvbuf,
+			   sizeof(conn->rcvbuf));
 	conn->c_out = true;
 	conn->s_out = true;
 	conn_probe_del(conn);	/* EPOLLHUP tells from now on */
@@ -376,6 +420,10 @@ void tcp_carrier_event(struct source *src, uint32_t events)
 		conn->c_rdhup = true;
 	if (events & EPOLLERR)
 		conn->c_err = true;
+	if (events & EPOLLPRI) {
+		conn->c_pri = true;
+		conn->c_in = true;
+	}
 	if (events & EPOLLHUP)
 		conn->hup = true;
 	if (events & EPOLLOUT)

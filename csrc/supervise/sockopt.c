@@ -154,10 +154,36 @@ static int64_t set_filter(struct call *c, int name)
 	return st_setsockopt(c->conn->sfd, SOL_SOCKET, name, &fp, sizeof(fp));
 }
 
+/**
+ * buffers - a stream whose target limits what is on its way
+ *
+ * What lies in the carrier counts for the target like what lies in the stack;
+ * with the usual sizes it hardly matters. How much we may put into the carrier
+ * is our end's SO_SNDBUF.
+ */
+static void buffers(struct call *c, int name, int size)
+{
+	struct conn *conn = c->conn;
+
+	if (conn->kind != KIND_STREAM)
+		return;
+	if (name == SO_SNDBUF && conn->corked) {
+		conn->cork_sndbuf = size;
+	} else if (name == SO_SNDBUF) {
+		setsockopt(c->dup, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	} else {
+		conn->rcvbuf = size;
+		if (conn->csrc.fd >= 0)
+			setsockopt(conn->csrc.fd, SOL_SOCKET, SO_SNDBUF, &size,
+				   sizeof(size));
+	}
+}
+
 /** native_too - whether the carrier shall have the option as well */
 static bool native_too(int name)
 {
 	switch (name) {
+	case SO_OOBINLINE:
 	case SO_RCVTIMEO:
 	case SO_SNDTIMEO:
 	case OPT_RCVTIMEO_NEW:
@@ -195,6 +221,13 @@ int64_t sock_setsockopt(struct call *c)
 		return ret;
 	if (native_too(name))
 		setsockopt(c->dup, SOL_SOCKET, name, shared_buf, (socklen_t)len);
+	if ((name == SO_SNDBUF || name == SO_RCVBUF) &&
+	    len >= (int)sizeof(int)) {
+		int size;
+
+		memcpy(&size, shared_buf, sizeof(size));
+		buffers(c, name, size);
+	}
 	if (name == SO_LINGER && len >= (int)sizeof(struct linger)) {
 		struct linger l;
 

@@ -32,7 +32,7 @@
 
 #define TOKENS		4	/* elements of conn->token_fd */
 #define CARRIER_BACKLOG	16
-#define STREAM_EVENTS	(EPOLLIN | EPOLLOUT | EPOLLRDHUP)
+#define STREAM_EVENTS	(EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLRDHUP)
 
 /** stream_watch - have the stack report on the socket */
 static int stream_watch(struct conn *conn)
@@ -246,6 +246,8 @@ void tcp_stack_event(struct stack_src *src, uint32_t events)
 			conn->s_out = true;
 		if (events & (EPOLLRDHUP | EPOLLHUP))
 			conn->s_rdhup = true;
+		if (events & EPOLLPRI)
+			conn->s_pri = true;
 		if (events & EPOLLERR)
 			conn->s_err = true;
 		pump(&conn->work);
@@ -314,7 +316,7 @@ static int64_t hand_over(struct call *c, int sfd, struct sockaddr_storage *ss,
 	conn->csrc.fd = sv[0];
 	conn->csrc.fn = tcp_carrier_event;
 	conn->state = CONN_OPEN;
-	loop_add(&conn->csrc, EPOLLIN | EPOLLRDHUP | EPOLLET);
+	loop_add(&conn->csrc, CARRIER_EVENTS);
 	ret = call_addfd_send(c, sv[1], flags & SOCK_CLOEXEC);
 	close(sv[1]);
 	if (ret < 0) {
