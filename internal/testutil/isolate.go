@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -152,6 +153,9 @@ func furnish() error {
 		return fmt.Errorf("cloning the mount of %s: %w", root, err)
 	}
 	defer unix.Close(repo)
+	if err := detach("/run/", "/tmp/", "/dev/shm/"); err != nil {
+		return err
+	}
 	for _, m := range []struct{ kind, on, data string }{
 		{"proc", "/proc", ""},
 		{"sysfs", "/sys", ""},
@@ -179,6 +183,27 @@ func furnish() error {
 	for _, args := range [][]string{{"link", "set", "lo", "up"}, {"netns", "add", "first"}, {"netns", "del", "first"}} {
 		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
 			return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out)
+		}
+	}
+	return nil
+}
+
+// detach takes our copies of the mounts below the given folders away: hidden in
+// a moment, they would still go when the machine takes its own away.
+func detach(below ...string) error {
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return err
+	}
+	for _, line := range strings.Split(string(mounts), "\n") {
+		f := strings.Fields(line)
+		if len(f) < 2 || !slices.ContainsFunc(below, func(b string) bool { return strings.HasPrefix(f[1], b) }) {
+			continue
+		}
+		err := unix.Unmount(f[1], unix.MNT_DETACH)
+		// EINVAL, ENOENT: gone with another one, or meanwhile.
+		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("detaching %s: %w", f[1], err)
 		}
 	}
 	return nil
