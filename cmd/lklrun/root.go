@@ -84,11 +84,11 @@ func status(err error) int {
 
 // runner is the verb without a name: it runs a command.
 type runner struct {
-	stack, name, mem, engine string
-	interfaces, sysctls, dns []string
-	dryRun, verbose, quiet   bool
-	output                   cli.Output
-	end                      launch.End
+	stack, name, mem, engine, require string
+	interfaces, sysctls, dns          []string
+	dryRun, verbose, quiet            bool
+	output                            cli.Output
+	end                               launch.End
 }
 
 const longHelp = `lklrun runs a program, unmodified, on a network stack of your choice: the Linux
@@ -117,12 +117,18 @@ INTERFACES
   They appear in the stack in the order given, each with a routing table of its
   own (100, 101, ...) and, where TCP becomes MPTCP, as an endpoint.
 
+REQUIREMENTS
+  --require stack   the program made a socket on the stack, and none was refused
+  --require mptcp   moreover a connection was MPTCP, and none was plain TCP or
+                    fell back to it
+
 EXIT STATUS
   The program's own. A signal that ended it ends lklrun too, save SIGKILL,
   which is 137. Else:
 
   2      the command line asks for what the host or the stack does not allow:
          the program was not started
+  123    the program ended with 0, but did not meet --require
   125    lklrun or the stack failed
   126    the program cannot be executed
   127    the program was not found`
@@ -161,6 +167,7 @@ func (r *runner) command() *cobra.Command {
 	f.StringVar(&r.name, "name", "", "`NAME` of this run for lklctl, else the command's")
 	f.StringVar(&r.mem, "mem", "", "`SIZE` of the stack's memory, such as 64M or 1G")
 	f.StringVar(&r.engine, "engine", config.EngineAuto, "interception of sockets, `auto|supervise`")
+	f.StringVar(&r.require, "require", "", "what the program must have used, `stack|mptcp`; see above")
 	f.BoolVar(&r.dryRun, "dry-run", false, "print what would be done, and do nothing")
 	r.output = cli.OutputTable
 	f.VarP(&r.output, "output", "o", "form of what --dry-run prints")
@@ -243,6 +250,11 @@ func (r *runner) parse(args []string) (config.Run, error) {
 	if r.mem != "" {
 		if run.Mem, err = config.ParseMem(r.mem); err != nil {
 			return run, fmt.Errorf("--mem %w", err)
+		}
+	}
+	if r.require != "" {
+		if run.Require, err = config.ParseRequire(r.require); err != nil {
+			return run, fmt.Errorf("--require %w", err)
 		}
 	}
 	if run.Engine, err = config.ParseEngine(r.engine); err != nil {

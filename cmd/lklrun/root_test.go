@@ -60,6 +60,7 @@ func TestParseNamesTheFlag(t *testing.T) {
 		`--dns "x"; expected the IP address`:             {dns: []string{"x"}},
 		`--mem "x"; expected a size`:                     {mem: "x"},
 		`--name: instance name "../x"; expected letters`: {name: "../x"},
+		`--require "tcp"; expected stack or mptcp`:       {require: "tcp"},
 		`--engine "preload"; expected auto or supervise`: {engine: "preload"},
 	} {
 		if r.engine == "" {

@@ -68,6 +68,7 @@ type run struct {
 	signals  *signals
 	links    []link // by index in plan.Links
 	gateways []*gateway.Gateway
+	account  *account // once the target has ended
 }
 
 // link is the host's end of an interface, until lklhost has it.
@@ -101,6 +102,12 @@ func Run(ctx context.Context, p *plan.Plan, opts Options) (End, error) {
 	var sig *SignalError
 	if errors.As(err, &sig) {
 		return End{Signal: sig.Signal}, nil
+	}
+	if err == nil && end == (End{}) {
+		if unmet := r.account.unmet(p.Require); unmet != "" {
+			opts.Tell(fmt.Sprintf("--require %s: %s", p.Require, unmet))
+			end.Status = ExitUnmet
+		}
 	}
 	return end, err
 }

@@ -22,83 +22,83 @@ func (e *PanicError) Error() string {
 	return fmt.Sprintf("the stack's kernel panicked, so the command was killed: %s", e.Text)
 }
 
+// outcome is what is known of how the run ends.
+type outcome struct {
+	end     *End  // the target's
+	problem error // the stack's
+	limit   <-chan time.Time
+}
+
+// by bounds what is still to come.
+func (g *outcome) by(d time.Duration) { g.limit = time.After(d) }
+
 // watch follows the run until lklhost has ended, which it does when the target
-// has.
+// has, and until everything it said is heard.
 func (r *run) watch(ctx context.Context) (End, error) {
-	var (
-		end     *End
-		problem error
-		limit   <-chan time.Time // set once the end has begun
-		events  = r.events
-	)
-	for {
+	var g outcome
+	events, exited := r.events, r.host.exited
+	for events != nil || exited != nil {
 		select {
 		case e, ok := <-events:
 			if !ok { // the connection is over; lklhost is about to be
-				events = nil
-				if limit == nil {
-					limit = time.After(stopLimit)
+				if events = nil; g.limit == nil {
+					g.by(stopLimit)
 				}
 				continue
 			}
-			switch e.Kind {
-			case ctlproto.CTL_EV_WARN:
-				r.opts.Tell(e.Text)
-			case ctlproto.CTL_EV_EXIT:
-				was := endOf(syscall.WaitStatus(e.Arg))
-				end = &was
-				limit = time.After(endLimit)
-				r.account(e.Text)
-			case ctlproto.CTL_EV_PANIC:
-				problem = &PanicError{e.Text}
-				limit = time.After(endLimit)
-				r.stopPanicked(ctx)
-			}
-		case <-r.host.exited:
-			// What it said last may still be on its way: to the end of it.
-			for e := range drained(events) {
-				switch e.Kind {
-				case ctlproto.CTL_EV_EXIT:
-					was := endOf(syscall.WaitStatus(e.Arg))
-					end = &was
-					r.account(e.Text)
-				case ctlproto.CTL_EV_PANIC:
-					problem = &PanicError{e.Text}
-				case ctlproto.CTL_EV_WARN:
-					r.opts.Tell(e.Text)
-				}
-			}
-			switch {
-			case problem != nil:
-				return End{}, problem
-			case end != nil:
-				return *end, nil
-			}
-			return End{}, fmt.Errorf("the stack host (pid %d) %s, so the command was killed", r.state.HostPID, r.host.end())
-		case <-limit:
-			switch {
-			case problem != nil:
-				return End{}, problem
-			case end != nil:
-				// The target's end counts; that the stack hangs is told.
-				r.opts.Tell("the stack host did not end in time and was killed: data the command sent last may be lost")
-				return *end, nil
-			}
-			return End{}, errors.New("the stack host closed its connection but goes on, so it and the command were killed")
+			r.heard(ctx, e, &g)
+		case <-exited:
+			exited = nil // what it said last may still be on its way
+			g.by(stopLimit)
+		case <-g.limit:
+			return r.late(&g, exited == nil)
 		case <-ctx.Done():
 			return End{}, context.Cause(ctx)
 		}
 	}
+	return r.verdict(&g)
 }
 
-// drained is events, or a channel that is closed already.
-func drained(events <-chan ctlproto.Event) <-chan ctlproto.Event {
-	if events != nil {
-		return events
+// heard takes an event.
+func (r *run) heard(ctx context.Context, e ctlproto.Event, g *outcome) {
+	switch e.Kind {
+	case ctlproto.CTL_EV_WARN:
+		r.opts.Tell(e.Text)
+	case ctlproto.CTL_EV_EXIT:
+		was := endOf(syscall.WaitStatus(e.Arg))
+		g.end = &was
+		g.by(endLimit)
+		r.keep(e.Text)
+	case ctlproto.CTL_EV_PANIC:
+		g.problem = &PanicError{e.Text}
+		g.by(endLimit)
+		r.stopPanicked(ctx)
 	}
-	none := make(chan ctlproto.Event)
-	close(none)
-	return none
+}
+
+// verdict is the run's end once lklhost has ended.
+func (r *run) verdict(g *outcome) (End, error) {
+	switch {
+	case g.problem != nil:
+		return End{}, g.problem
+	case g.end != nil:
+		return *g.end, nil
+	}
+	return End{}, fmt.Errorf("the stack host (pid %d) %s, so the command was killed", r.state.HostPID, r.host.end())
+}
+
+// late is the run's end when its time is over; exited tells whether lklhost has
+// ended, and only its connection has not.
+func (r *run) late(g *outcome, exited bool) (End, error) {
+	switch {
+	case exited || g.problem != nil:
+		return r.verdict(g)
+	case g.end != nil:
+		// The target's end counts; that the stack hangs is told.
+		r.opts.Tell("the stack host did not end in time and was killed: data the command sent last may be lost")
+		return *g.end, nil
+	}
+	return End{}, errors.New("the stack host closed its connection but goes on, so it and the command were killed")
 }
 
 // stopPanicked lets a panicked stack host go: nobody else will ask it anything

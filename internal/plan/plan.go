@@ -99,6 +99,7 @@ type Plan struct {
 	BaseName string          `json:"base_name"`
 	RunRoot  string          `json:"run_root"`
 	Stack    Stack           `json:"stack"`
+	Require  string          `json:"require,omitempty"` // of config's
 	Links    []Link          `json:"links"`
 	Sysctls  []config.Sysctl `json:"sysctls,omitempty"`
 	Resolv   string          `json:"resolv_conf,omitempty"` // empty: the host's stays
@@ -125,6 +126,7 @@ func Make(run config.Run, s *stack.Stack, facts Facts) (*Plan, error) {
 			Name: s.Name, Kernel: s.Kernel, Library: s.LibraryPath(), ABI: s.ABI,
 			Mem: s.MemBytes(), MPTCP: s.MPTCP,
 		},
+		Require: run.Require,
 	}
 	if run.Mem != 0 {
 		p.Stack.Mem = run.Mem
@@ -157,6 +159,8 @@ func onHost(run config.Run) error {
 		return fmt.Errorf("--sysctl %s: %s, and its settings are not lklrun's to change", run.Sysctls[0].Name, is)
 	case len(run.DNS) > 0:
 		return fmt.Errorf("--dns %s: %s, with the host's own name servers", run.DNS[0], is)
+	case run.Require == config.RequireMPTCP:
+		return fmt.Errorf("--require %s: %s, which counts not this run's connections alone", run.Require, is)
 	case run.Mem != 0:
 		return fmt.Errorf("--mem: %s, with the host's own memory", is)
 	}

@@ -60,7 +60,7 @@ func TestGolden(t *testing.T) {
 		facts Facts
 	}{
 		"user":     {config.Run{Command: []string{"curl", "-s", "http://example.com/?a=1&b=it's"}}, mptcp, same},
-		"two-taps": {config.Run{Name: "demo", Command: []string{"/usr/bin/curl"}, Interfaces: ifs(t, "tap:tap0,ip=10.0.1.2/24,gw=10.0.1.1,mac=02:00:00:00:00:01", "tap:new,ip=10.0.2.2/24,ip6=fd00::2/64,mtu=9000")}, mptcp, reachable},
+		"two-taps": {config.Run{Name: "demo", Require: config.RequireMPTCP, Command: []string{"/usr/bin/curl"}, Interfaces: ifs(t, "tap:tap0,ip=10.0.1.2/24,gw=10.0.1.1,mac=02:00:00:00:00:01", "tap:new,ip=10.0.2.2/24,ip6=fd00::2/64,mtu=9000")}, mptcp, reachable},
 		"bbr":      {config.Run{Command: []string{"true"}, Mem: 64 << 20, Interfaces: ifs(t, "user,ip=10.9.0.2/24,mtu=1500", "fd:5"), Sysctls: []config.Sysctl{{Name: "net.ipv4.tcp_ecn", Value: "1"}}}, bbr, facts},
 		"warnings": {config.Run{Command: []string{"true"}, Interfaces: ifs(t, "tap:tap1")}, bbr, facts},
 		"resolved": {config.Run{Command: []string{"true"}, Interfaces: ifs(t, "tap:tap0,ip=10.0.0.2/24")}, bbr, resolved},
@@ -99,6 +99,7 @@ func TestRefused(t *testing.T) {
 		"no command to run": {},
 		`--if "user": the stack is the host's own kernel`:     {Command: []string{"true"}, Interfaces: ifs(t, "user")},
 		"--sysctl a: the stack is the host's own kernel":      {Command: []string{"true"}, Sysctls: []config.Sysctl{{Name: "a", Value: "1"}}},
+		"--require mptcp: the stack is the host's own kernel": {Command: []string{"true"}, Require: config.RequireMPTCP},
 		"--mem: the stack is the host's own kernel":           {Command: []string{"true"}, Mem: 1 << 30},
 		"--dns 192.0.2.1: the stack is the host's own kernel": {Command: []string{"true"}, DNS: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
 	} {

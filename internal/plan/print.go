@@ -20,6 +20,9 @@ func (p *Plan) Write(w io.Writer) error {
 	line("command", "%s", cli.Quote(p.Command))
 	line("instance", "%s", p.dir())
 	line("stack", "%s", p.Stack.describe())
+	if p.Require != "" {
+		line("require", "%s", p.Require)
+	}
 	for i := range p.Links {
 		l := &p.Links[i]
 		line(l.Name, "%s", l.describe())
