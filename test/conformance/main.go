@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command conformance runs test suites that other people wrote, natively and on
+// the stacks, and compares: CPython's, Go's and the kernel's own.
+//
+// Everything happens in namespaces of its own, which end with it; that needs
+// root. Its table goes to docs/conformance.md (-out).
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// enough is the part of what passes natively that shall pass on a stack.
+const enough = 95.0
+
+// options are the command line's.
+type options struct {
+	root   string // the repository
+	suites []string
+	stacks []string
+	engine string
+	out    string // file for the table, "" for none
+	cache  string // where sources and built tests are kept
+	test   time.Duration
+	suite  time.Duration
+}
+
+const insideEnv = "LKLRUN_CONFORMANCE_INSIDE"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "conformance:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	o, err := parse()
+	if err != nil {
+		return err
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("makes network namespaces, so it wants root: sudo make conformance")
+	}
+	if os.Getenv(insideEnv) == "" {
+		return inside(ctx)
+	}
+	excluded, err := readExclusions(filepath.Join(o.root, "test", "conformance", "exclusions.txt"))
+	if err != nil {
+		return err
+	}
+	suites, err := choose(o)
+	if err != nil {
+		return err
+	}
+	r := &runner{o: o, excluded: excluded}
+	var rows []row
+	for _, s := range suites {
+		row, err := r.row(ctx, s)
+		if err != nil {
+			return fmt.Errorf("suite %s: %w", s.name(), err)
+		}
+		row.print(os.Stdout)
+		rows = append(rows, row)
+	}
+	if o.out != "" {
+		if err := writeTable(o, rows, excluded); err != nil {
+			return err
+		}
+	}
+	for _, row := range rows {
+		if msg := row.verdict(); msg != "" {
+			err = errors.Join(err, errors.New(msg))
+		}
+	}
+	return err
+}
+
+func parse() (options, error) {
+	var o options
+	var suites, stacks string
+	flag.StringVar(&suites, "suites", "", "comma-separated `NAMES` of suites, default all: "+strings.Join(suiteNames(), ","))
+	flag.StringVar(&stacks, "stacks", "vanilla,mptcp", "comma-separated `NAMES` of stacks")
+	flag.StringVar(&o.engine, "engine", "supervise", "how sockets reach the stack: `NAME` for lklrun --engine")
+	flag.StringVar(&o.out, "out", "", "`FILE` to write the table to")
+	flag.DurationVar(&o.test, "test-limit", 60*time.Second, "how long one test may take")
+	flag.DurationVar(&o.suite, "limit", 15*time.Minute, "how long one suite may take in one mode")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		return o, fmt.Errorf("%s: unknown argument; see -help", flag.Arg(0))
+	}
+	root, err := os.Getwd()
+	if err != nil {
+		return o, err
+	}
+	if _, err := os.Stat(filepath.Join(root, "test", "conformance", "exclusions.txt")); err != nil {
+		return o, errors.New("wants to be started in the repository's folder, as make conformance does")
+	}
+	o.root = root
+	o.cache = filepath.Join(root, "build", "conformance")
+	o.suites = words(suites)
+	o.stacks = words(stacks)
+	return o, os.MkdirAll(o.cache, 0o755)
+}
+
+func words(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+// inside runs this program again in namespaces that take everything with them
+// when it ends, however it ends (unshare(1), --kill-child).
+func inside(ctx context.Context) error {
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	args := []string{"--net", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc", exe}
+	cmd := exec.CommandContext(ctx, "unshare", append(args, os.Args[1:]...)...)
+	cmd.Env = append(os.Environ(), insideEnv+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if err := cmd.Run(); err != nil {
+		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+			os.Exit(max(exit.ExitCode(), 1)) // it has said why
+		}
+		return err
+	}
+	return nil
+}

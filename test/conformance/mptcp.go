@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+// mptcpSuite is mptcp_connect of tools/testing/selftests/net/mptcp between a
+// stack and the host's own kernel, over a tap; natively, between two namespaces.
+type mptcpSuite struct {
+	bin, script, work string
+}
+
+func (*mptcpSuite) name() string { return "kernel-mptcp" }
+
+func (s *mptcpSuite) prepare(ctx context.Context, o options) error {
+	net, err := kernelTests(ctx, o)
+	if err != nil {
+		return err
+	}
+	s.script = filepath.Join(o.root, "test", "conformance", "kernel", "pair.sh")
+	s.work = filepath.Join(o.cache, "pair")
+	s.bin, err = buildKernelTest(ctx, o, net, "mptcp/mptcp_connect")
+	return err
+}
+
+// mptcpVariants are arguments of mptcp_connect, which both sides get.
+var mptcpVariants = []string{
+	"-m poll",
+	"-m mmap",
+	"-m sendfile",
+	"-m poll -P saveWithPeek",
+	"-m poll -P saveAfterPeek",
+	"-m poll -R 8192 -S 8192",
+	"-m mmap -R 8192 -S 8192",
+	"-m poll -c TIMESTAMPNS",
+	"-m poll -c TCPINQ",
+}
+
+func (*mptcpSuite) tests(context.Context) ([]string, error) {
+	var names []string
+	for _, family := range []string{"4", "6"} {
+		for _, proto := range []string{"MPTCP", "TCP"} {
+			for _, listener := range []string{"near", "far"} {
+				for _, v := range mptcpVariants {
+					names = append(names, strings.ReplaceAll(fmt.Sprintf("%s ipv%s %s listens %s", proto, family, listener, v), " ", "_"))
+				}
+			}
+		}
+	}
+	return names, nil
+}
+
+func (s *mptcpSuite) run(ctx context.Context, m mode, done []string) (results, bool, error) {
+	far := native
+	if m.stack != native {
+		far = fmt.Sprintf("%s -q --engine %s --stack %s", filepath.Join(m.bin, "lklrun"), m.engine, m.stack)
+	}
+	names, err := s.tests(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	skipped := map[string]bool{}
+	for _, name := range done {
+		skipped[name] = true
+	}
+	got := results{}
+	for _, name := range names {
+		if skipped[name] {
+			continue
+		}
+		f := strings.Split(name, "_")
+		args := []string{s.script, far, f[2], strings.TrimPrefix(f[1], "ipv"), s.work, s.bin, "-s", f[0]}
+		status, err := m.start(ctx, m.test, filepath.Dir(s.work), nil, nil, append(args, f[4:]...)...)
+		m.note(fmt.Sprintf("%s: exit status %d\n", name, status))
+		switch {
+		case errors.Is(err, errLimit):
+			got[name] = hang
+		case err != nil:
+			return nil, false, err
+		case status == 0:
+			got[name] = pass
+		default:
+			got[name] = fail
+		}
+	}
+	return got, true, nil
+}

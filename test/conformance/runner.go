@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A suite is somebody's tests.
+type suite interface {
+	name() string
+	// prepare fetches and builds what the suite needs, once.
+	prepare(ctx context.Context, o options) error
+	// tests lists those that can be named before a run; nil when none can.
+	tests(ctx context.Context) ([]string, error)
+	// run runs all tests but those in done. It returns what it got to, and
+	// whether that was all: a test that hangs or crashes ends the run.
+	run(ctx context.Context, m mode, done []string) (results, bool, error)
+}
+
+// A mode is how programs are run: natively, or on a stack by an engine.
+type mode struct {
+	stack  string // or native
+	engine string
+	bin    string // folder of lklrun
+	log    string // where a run's output goes
+	test   time.Duration
+	suite  time.Duration
+}
+
+// wrap is the command line of args in this mode.
+func (m mode) wrap(args ...string) []string {
+	if m.stack == native {
+		return args
+	}
+	return append([]string{filepath.Join(m.bin, "lklrun"), "-q", "--engine", m.engine, "--stack", m.stack, "--"}, args...)
+}
+
+// setUp gives a run its own /proc, /run and a loopback interface that is up.
+// The shell stays first of the process namespace: to the first process signals
+// are not what they are to others.
+const setUp = `mount -t proc proc /proc && mount -t tmpfs tmpfs /run && ip link set lo up || exit 125; "$@"; exit $?`
+
+// start runs args in new namespaces, in dir, all output into m.log, until it
+// ends or limit is over. It returns the exit status, or errLimit.
+func (m mode) start(ctx context.Context, limit time.Duration, dir string, stdout io.Writer, env []string, args ...string) (int, error) {
+	log, err := os.OpenFile(m.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return 0, err
+	}
+	defer log.Close() //nolint:errcheck // a log
+	if stdout == nil {
+		stdout = log
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	fmt.Fprintf(log, "\n$ %q\n", args) //nolint:errcheck // a log
+	// Killed, the first process takes the namespace's others with it.
+	cmd := exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", setUp, "run"}, args...)...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdout, cmd.Stderr = stdout, log
+	cmd.WaitDelay = 10 * time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC,
+	}
+	err = cmd.Run()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		if ctx.Err() != nil {
+			return -1, errLimit
+		}
+		if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+			return 128 + int(ws.Signal()), nil
+		}
+		return exit.ExitCode(), nil
+	}
+	if ctx.Err() != nil {
+		return -1, errLimit
+	}
+	return 0, err
+}
+
+var errLimit = errors.New("the time limit is over")
+
+// runner carries the suites through the modes.
+type runner struct {
+	o        options
+	excluded []exclusion
+}
+
+// A row is a suite's line in the table.
+type row struct {
+	suite  string
+	native results
+	stacks []column
+	left   int // tests excluded everywhere
+}
+
+// A column is a suite on a stack.
+type column struct {
+	stack string
+	results
+	excluded int      // not run there
+	bad      []string // pass natively, not there
+}
+
+// maxStarts bounds how often a suite is started anew after a hang or a crash.
+const maxStarts = 20
+
+// row runs a suite natively and on every stack.
+func (r *runner) row(ctx context.Context, s suite) (row, error) {
+	out := row{suite: s.name()}
+	if err := s.prepare(ctx, r.o); err != nil {
+		return out, err
+	}
+	names, err := s.tests(ctx)
+	if err != nil {
+		return out, err
+	}
+	out.native, out.left, err = r.mode(ctx, s, native, names)
+	if err != nil {
+		return out, err
+	}
+	for _, stack := range r.o.stacks {
+		got, left, err := r.mode(ctx, s, stack, names)
+		if err != nil {
+			return out, err
+		}
+		c := column{stack: stack, results: got, excluded: left - out.left}
+		for _, name := range sortedKeys(out.native) {
+			if out.native[name] != pass || isExcluded(r.excluded, s.name(), stack, name) {
+				continue
+			}
+			if what, ok := got[name]; !ok {
+				c.bad = append(c.bad, name+" (not run)")
+			} else if what != pass {
+				c.bad = append(c.bad, fmt.Sprintf("%s (%s)", name, what))
+			}
+		}
+		out.stacks = append(out.stacks, c)
+	}
+	return out, nil
+}
+
+// mode runs a suite in one mode: again and again without what was run already,
+// until nothing hangs or crashes.
+func (r *runner) mode(ctx context.Context, s suite, stack string, names []string) (results, int, error) {
+	m := mode{
+		stack: stack, engine: r.o.engine, bin: filepath.Join(r.o.root, "bin"),
+		log:  filepath.Join(r.o.cache, fmt.Sprintf("%s.%s.log", s.name(), stack)),
+		test: r.o.test, suite: r.o.suite,
+	}
+	if err := os.RemoveAll(m.log); err != nil {
+		return nil, 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.o.suite)
+	defer cancel()
+	var done []string
+	for _, name := range names {
+		if isExcluded(r.excluded, s.name(), stack, name) {
+			done = append(done, name)
+		}
+	}
+	left, all := len(done), results{}
+	for range maxStarts {
+		got, complete, err := s.run(ctx, m, done)
+		if err != nil {
+			return nil, 0, fmt.Errorf("%s: %w; see %s", stack, err, m.log)
+		}
+		for name, what := range got {
+			if isExcluded(r.excluded, s.name(), stack, name) {
+				left++ // known by its name only now
+				done = append(done, name)
+				continue
+			}
+			all[name] = what
+			done = append(done, name)
+		}
+		if complete || len(got) == 0 || ctx.Err() != nil {
+			break
+		}
+	}
+	fmt.Fprintf(os.Stderr, "%s %s: %d passed, %d failed, %d skipped, %d hung, %d crashed\n", s.name(), stack,
+		all.count(pass), all.count(fail), all.count(skip), all.count(hang), all.count(crash))
+	return all, left, nil
+}
+
+// output runs a command that prepares something, and returns what it says.
+func output(ctx context.Context, dir string, env []string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%q: %w: %s", args, err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return out, nil
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+)
+
+// passed returns how many of the tests that pass natively pass on the stack, and
+// how many pass natively. What is excluded for this stack alone counts as not
+// passed.
+func (r row) passed(c column) (int, int) {
+	n, of := 0, 0
+	for name, what := range r.native {
+		if what != pass {
+			continue
+		}
+		of++
+		if c.results[name] == pass {
+			n++
+		}
+	}
+	return n, of
+}
+
+// percent is the part of it, for people.
+func percent(n, of int) float64 {
+	if of == 0 {
+		return 0
+	}
+	return 100 * float64(n) / float64(of)
+}
+
+// print shows the row as it becomes known.
+func (r row) print(w io.Writer) {
+	for _, c := range r.stacks {
+		n, of := r.passed(c)
+		fmt.Fprintf(w, "%-16s %-8s %d of %d, %.1f %%, %d excluded\n", r.suite, c.stack, n, of, percent(n, of), c.excluded) //nolint:errcheck // a report
+		for _, b := range c.bad {
+			fmt.Fprintf(w, "    %s\n", b) //nolint:errcheck // a report
+		}
+	}
+}
+
+// verdict says what is wrong with the row, or nothing.
+func (r row) verdict() string {
+	for _, c := range r.stacks {
+		if n := c.count(hang, crash); n > 0 {
+			return fmt.Sprintf("%s on %s: %d tests hung or crashed", r.suite, c.stack, n)
+		}
+		if n, of := r.passed(c); of == 0 || percent(n, of) < enough {
+			return fmt.Sprintf("%s on %s: %d of %d pass, less than %.0f %%", r.suite, c.stack, n, of, enough)
+		}
+	}
+	return ""
+}
+
+const intro = `# Conformance
+
+Test suites that other people wrote, run natively and on the stacks of this project by ` + "`make conformance`" + `, which wrote this page.
+
+Natively means: on the host's own kernel, in the same kind of namespace with nothing in it but a loopback interface. On a stack means the same
+program under ` + "`lklrun --engine %s --stack NAME`" + `, with nothing told to it. A column shows how many of the tests that pass natively pass there;
+a test that hangs, crashes, or is skipped there does not. Left out are tests that are not run anywhere (%s says which and
+why); what is excluded for one stack only counts as not passed.
+
+Host: Linux %s.
+
+`
+
+// writeTable writes the page.
+func writeTable(o options, rows []row, excluded []exclusion) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, intro, o.engine, "[exclusions.txt](../test/conformance/exclusions.txt)", release())
+	b.WriteString("| suite | pass natively | left out |")
+	for _, s := range o.stacks {
+		fmt.Fprintf(&b, " %s | excluded |", s)
+	}
+	b.WriteString("\n|---|---|---|" + strings.Repeat("---|---|", len(o.stacks)) + "\n")
+	for _, r := range rows {
+		fmt.Fprintf(&b, "| %s | %d | %d |", r.suite, r.native.count(pass), r.left)
+		for _, c := range r.stacks {
+			n, of := r.passed(c)
+			fmt.Fprintf(&b, " %d, %.1f %% | %d |", n, percent(n, of), c.excluded)
+		}
+		b.WriteString("\n")
+	}
+	b.WriteString("\n## What passes natively and not on a stack\n\n")
+	for _, r := range rows {
+		for _, c := range r.stacks {
+			for _, bad := range c.bad {
+				fmt.Fprintf(&b, "* %s, %s: `%s`\n", r.suite, c.stack, bad)
+			}
+		}
+	}
+	b.WriteString("\n## What is excluded\n\n| suite | stack | test | reason |\n|---|---|---|---|\n")
+	for _, e := range excluded {
+		if concerns(e, rows) {
+			fmt.Fprintf(&b, "| %s | %s | `%s` | %s |\n", e.suite, strings.ReplaceAll(e.mode, "*", "all"), e.test, e.reason)
+		}
+	}
+	return os.WriteFile(o.out, []byte(b.String()), 0o644)
+}
+
+// concerns reports whether one of the rows is of the exclusion's suite.
+func concerns(e exclusion, rows []row) bool {
+	for _, r := range rows {
+		if ok, _ := path.Match(e.suite, r.suite); ok { // the pattern was checked
+			return true
+		}
+	}
+	return false
+}
+
+// release is the host kernel's, without what distributors append.
+func release() string {
+	var u syscall.Utsname
+	if syscall.Uname(&u) != nil {
+		return "of unknown release"
+	}
+	var b strings.Builder
+	for _, c := range u.Release {
+		if c != '.' && (c < '0' || c > '9') {
+			break
+		}
+		b.WriteByte(byte(c))
+	}
+	return b.String()
+}
