@@ -59,7 +59,8 @@ func TestWrongInput(t *testing.T) {
 		{`mtu`, []string{"--if", "tap:tap0,mtu=1", "--", "true"}},
 		{`15`, []string{"--if", "tap:a-name-too-long-for-linux", "--", "true"}},
 		{`tap0`, []string{"--if", "tap:tap0", "--if", "tap:tap0", "--", "true"}},
-		{`fd:77|77`, []string{"--if", "fd:77", "--", "true"}},
+		{`fd:77.*not open`, []string{"--if", "fd:77", "--", "true"}},
+		{`fd:3.*not open`, []string{"--if", "fd:3", "--", "true"}},
 		{`sysctl`, []string{"--sysctl", "nonsense", "--", "true"}},
 		{`dns`, []string{"--dns", "not-an-address", "--", "true"}},
 		{`mem`, []string{"--mem", "lots", "--", "true"}},
@@ -111,7 +112,7 @@ func TestBrokenLibrary(t *testing.T) {
 	}
 	inv = before()
 	r := testutil.Run(t, limit, lklrun("--stack", dir, "--", "true"))
-	oneLine(t, r, max(r.Status, 1), "liblkl.so")
+	oneLine(t, r, 2, "liblkl.so")
 	inv.Same()
 	// A library that is one, but no stack.
 	libc := strings.Fields(testutil.Host.Run(t, "sh", "-c", "ldd /usr/bin/curl | grep libz.so"))[2]
@@ -143,15 +144,9 @@ func TestTapInUse(t *testing.T) {
 	k.say("1")
 	before := testutil.Take(t, s.server)
 	r := testutil.Run(t, limit, lklrun("--if", "tap:tap0,ip=10.73.0.11/24", "--", "true"))
-	oneLine(t, r, r.Status, "tap0")
-	if r.Status == 0 {
-		t.Error("a tap was shared")
-	}
+	oneLine(t, r, 2, "tap0")
 	r = testutil.Run(t, limit, lklrun("--if", "tap:v0,ip=10.73.0.11/24", "--", "true"))
-	oneLine(t, r, r.Status, "v0")
-	if r.Status == 0 {
-		t.Error("a veth was taken for a tap")
-	}
+	oneLine(t, r, 2, "v0")
 	before.Same()
 	k.end()
 }
@@ -162,10 +157,7 @@ func TestTapWithoutRoot(t *testing.T) {
 	bin := testutil.PublicBin(t)
 	before := testutil.Take(t)
 	r := testutil.Run(t, limit, testutil.AsUser(exec.Command(bin+"/lklrun", "--if", "tap:new0,ip=10.0.0.1/24", "--", "true"), ""))
-	oneLine(t, r, r.Status, "new0")
-	if r.Status == 0 {
-		t.Error("accepted")
-	}
+	oneLine(t, r, 2, "new0")
 	before.Same()
 }
 

@@ -41,6 +41,9 @@ func cleanupDir(cmd *cobra.Command, dir string) error {
 	if _, err := os.Lstat(dir); err != nil {
 		return cli.Usagef("--dir %q: there is no such run directory", dir)
 	}
+	if !instance.IsRunDir(dir) {
+		return cli.Usagef("--dir %q: no run directory; those lie in %s", dir, instance.Root())
+	}
 	err := launch.Cleanup(cmd.Context(), dir)
 	var running *instance.RunningError
 	if errors.As(err, &running) {

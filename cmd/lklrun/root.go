@@ -13,6 +13,7 @@ import (
 
 	"github.com/lmittmann/tint"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/lklrun/lklrun/internal/cli"
@@ -154,6 +155,9 @@ func (r *runner) command() *cobra.Command {
 		// The usage line says it.
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkFlags(cmd.Flags()); err != nil {
+				return err
+			}
 			return r.run(cmd.Context(), args)
 		},
 	}
@@ -182,6 +186,20 @@ func (r *runner) command() *cobra.Command {
 	cmd.SetVersionTemplate("{{.Version}}\n")
 	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("stack", completeStack))
 	return cmd
+}
+
+// checkFlags refuses what would be given in vain.
+func checkFlags(flags *pflag.FlagSet) error {
+	var err error
+	flags.Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Value.String() == "" {
+			err = cli.Usagef("--%s: an empty word; leave it out or give a value", f.Name)
+		}
+	})
+	if err == nil && flags.Changed("output") && !flags.Changed("dry-run") {
+		err = cli.Usagef("--output: is for what --dry-run prints; a run's output is the command's own")
+	}
+	return err
 }
 
 func (r *runner) run(ctx context.Context, args []string) error {

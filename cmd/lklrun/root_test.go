@@ -71,3 +71,24 @@ func TestParseNamesTheFlag(t *testing.T) {
 		}
 	}
 }
+
+// What would be given in vain, and what is no run directory, is refused.
+func TestInVain(t *testing.T) {
+	for want, args := range map[string][]string{
+		"--name: an empty word":              {"--name", "", "true"},
+		"--mem: an empty word":               {"--mem=", "true"},
+		"--output: is for what --dry-run":    {"-o", "json", "true"},
+		"--output: is for what --dry-run ":   {"-o", "table", "--", "true"},
+		`--sysctl "net/./x" cannot be`:       {"--sysctl", "net/./x=1", "true"},
+		`--sysctl "net//x" cannot be`:        {"--sysctl", "net//x=1", "true"},
+		`--dir "/etc": no run directory`:     {"cleanup", "--dir", "/etc"},
+		`--dir "/no/such": there is no such`: {"cleanup", "--dir", "/no/such"},
+	} {
+		cmd := (&runner{}).command()
+		cmd.AddCommand(verbs()...)
+		cmd.SetArgs(args)
+		if err := cmd.Execute(); err == nil || !strings.HasPrefix(err.Error(), want) || status(err) != cli.ExitUsage {
+			t.Errorf("%q: %v, want %s...", args, err, want)
+		}
+	}
+}

@@ -14,6 +14,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+
+	"github.com/lklrun/lklrun/pkg/config"
 )
 
 // ErrLeftOut says that this lklrun was built without the gateway.
@@ -70,19 +72,10 @@ func Around(address netip.Prefix, gw netip.Addr) (Config, error) {
 			c.Gateway = a
 		}
 	}
-	for a := last(address); !c.Host.IsValid(); a = a.Prev() {
+	for a := config.Broadcast(address).Prev(); !c.Host.IsValid(); a = a.Prev() {
 		if a != address.Addr() && a != c.Gateway {
 			c.Host = a
 		}
 	}
 	return c, nil
-}
-
-// last is the highest address of a host in p, below the broadcast address.
-func last(p netip.Prefix) netip.Addr {
-	b := p.Masked().Addr().As4()
-	for bit := p.Bits(); bit < 32; bit++ {
-		b[bit/8] |= 0x80 >> (bit % 8)
-	}
-	return netip.AddrFrom4(b).Prev()
 }

@@ -17,17 +17,26 @@ type Frames struct {
 	VnetHdr bool // each frame has a virtio_net_hdr of VnetHdrLen before it
 }
 
-// CheckFD says whether descriptor n can carry frames: a tap attached without
-// IFF_NO_PI's four bytes, or a connected datagram or sequential-packet socket.
+// CheckFD says whether the inherited descriptor n can carry frames: a tap
+// attached without IFF_NO_PI's four bytes, or a connected datagram or
+// sequential-packet socket.
 func CheckFD(n int) error {
+	// What execve(2) left open has not this flag; what this process opened has.
+	if flags, err := unix.FcntlInt(uintptr(n), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC != 0 {
+		return notOpen(n)
+	}
 	_, _, err := lookFD(n)
 	return err
+}
+
+func notOpen(n int) error {
+	return fmt.Errorf("descriptor %d is not open: whoever starts lklrun has to hand it over", n)
 }
 
 func lookFD(n int) (tap, vnetHdr bool, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(n, &st); err != nil {
-		return false, false, fmt.Errorf("descriptor %d is not open: whoever starts lklrun has to hand it over", n)
+		return false, false, notOpen(n)
 	}
 	const want = "expected a SOCK_DGRAM or SOCK_SEQPACKET socket or a tap"
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {

@@ -138,11 +138,20 @@ func TestFD(t *testing.T) {
 		t.Cleanup(func() { unix.Close(p[0]); unix.Close(p[1]) })
 		return p
 	}
+	inherited := func(fd int) int { // looks as if it were
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
+			t.Fatal(err)
+		}
+		return fd
+	}
+	if err := CheckFD(pair(unix.SOCK_DGRAM)[0]); err == nil || !strings.Contains(err.Error(), "is not open") {
+		t.Errorf("one of this process's own: %v", err)
+	}
 	for typ, want := range map[int]string{
 		unix.SOCK_DGRAM: "", unix.SOCK_SEQPACKET: "",
 		unix.SOCK_STREAM: "is a stream socket, which does not keep frames apart",
 	} {
-		err := CheckFD(pair(typ)[0])
+		err := CheckFD(inherited(pair(typ)[0]))
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("type %d: %v", typ, err)
 		}
@@ -152,7 +161,7 @@ func TestFD(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(alone)
-	if err := CheckFD(alone); err == nil || !strings.Contains(err.Error(), "without peer") {
+	if err := CheckFD(inherited(alone)); err == nil || !strings.Contains(err.Error(), "without peer") {
 		t.Errorf("unconnected: %v", err)
 	}
 	null, err := os.Open("/dev/null")
@@ -160,7 +169,7 @@ func TestFD(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	if err := CheckFD(int(null.Fd())); err == nil || !strings.Contains(err.Error(), "neither") {
+	if err := CheckFD(inherited(int(null.Fd()))); err == nil || !strings.Contains(err.Error(), "neither") {
 		t.Errorf("/dev/null: %v", err)
 	}
 	if err := CheckFD(1 << 20); err == nil || !strings.Contains(err.Error(), "is not open") {

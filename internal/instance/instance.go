@@ -84,6 +84,24 @@ func root(uid int, getenv func(string) string) string {
 	return fmt.Sprintf("/tmp/lklrun-%d", uid)
 }
 
+// IsRunDir tells whether the directory at path is one of a run: in this user's
+// place for them, or, in another's, with what a run writes first.
+func IsRunDir(path string) bool {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return false
+	}
+	if filepath.Dir(abs) == Root() {
+		return true
+	}
+	for _, name := range []string{LockFile, JournalFile} {
+		if st, err := os.Lstat(filepath.Join(abs, name)); err != nil || !st.Mode().IsRegular() {
+			return false
+		}
+	}
+	return true
+}
+
 // CheckName says what is wrong with name as an instance's name.
 func CheckName(name string) error {
 	const want = "expected letters, digits, '-', '_' and '.', a letter or digit first"

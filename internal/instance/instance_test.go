@@ -256,3 +256,22 @@ func TestRefusals(t *testing.T) {
 		t.Error("a file was accepted as the root directory")
 	}
 }
+
+// What `lklrun cleanup --dir` may delete.
+func TestIsRunDir(t *testing.T) {
+	if !IsRunDir(filepath.Join(Root(), "x")) || IsRunDir(Root()) || IsRunDir("/etc") {
+		t.Error("the place does not count")
+	}
+	dir := t.TempDir()
+	for _, name := range []string{LockFile, JournalFile} {
+		if IsRunDir(dir) {
+			t.Errorf("accepted without %s", name)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !IsRunDir(dir) {
+		t.Error("refused with all a run writes first")
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -202,7 +203,12 @@ func (h *host) end() string {
 }
 
 // kill ends lklhost at once and waits for it.
-func (h *host) kill() {
+func (h *host) kill() error {
 	_ = h.cmd.Process.Kill() // gone already: fine
-	<-h.exited               // SIGKILL leaves no choice
+	select {
+	case <-h.exited:
+		return nil
+	case <-time.After(reapLimit):
+		return fmt.Errorf("%s (pid %d) does not end on SIGKILL", hostProgram, h.cmd.Process.Pid)
+	}
 }

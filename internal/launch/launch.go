@@ -330,8 +330,7 @@ func (r *run) teardown(ctx context.Context) error {
 	began := time.Now()
 	var errs []error
 	if r.host != nil {
-		r.endHost()
-		errs = append(errs, killDescendants(r.spared))
+		errs = append(errs, r.endHost(), killDescendants(r.spared))
 	}
 	for _, l := range r.links {
 		if l.file != nil {
@@ -353,7 +352,7 @@ func (r *run) teardown(ctx context.Context) error {
 
 // endHost ends an lklhost that still runs: kindly, so that it halts its kernel,
 // then by force.
-func (r *run) endHost() {
+func (r *run) endHost() error {
 	select {
 	case <-r.host.exited:
 	case <-r.host.connected:
@@ -362,11 +361,12 @@ func (r *run) endHost() {
 		}
 	default: // not even greeted yet
 	}
-	r.host.kill()
-	<-r.host.connected // its greeting has failed by now, if it was still on
+	err := r.host.kill()
+	<-r.host.connected // its greeting has failed by now, or does within startLimit
 	if r.host.conn != nil {
 		r.host.conn.Close()
 	}
+	return err
 }
 
 func (r *run) stopHost() {

@@ -116,13 +116,30 @@ func checkKernel() error {
 }
 
 // CheckNotification says what is missing when the host's kernel has no seccomp
-// user notification.
+// user notification, or not all of it that the engine uses.
 func CheckNotification() error {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return fmt.Errorf("asking for the kernel's release: %w", err)
+	}
+	if release := unix.ByteSliceToString(u.Release[:]); olderThan(release, 5, 14) { // SECCOMP_ADDFD_FLAG_SEND
+		return fmt.Errorf("this kernel is Linux %s; the engine needs 5.14 or later", release)
+	}
 	action := uint32(unix.SECCOMP_RET_USER_NOTIF)
 	if err := seccomp(unix.SECCOMP_GET_ACTION_AVAIL, &action); err != nil {
 		return fmt.Errorf("this kernel offers no seccomp user notification (%w), which the engine needs: Linux 5.14 or later with CONFIG_SECCOMP_FILTER", err)
 	}
 	return nil
+}
+
+// olderThan compares a kernel's release; one that has no number is as old as
+// nobody knows.
+func olderThan(release string, major, minor int) bool {
+	var a, b int
+	if n, _ := fmt.Sscanf(release, "%d.%d", &a, &b); n != 2 {
+		return false
+	}
+	return a < major || a == major && b < minor
 }
 
 // NeedsUserNamespaces tells whether a run needs a user namespace to make the

@@ -209,6 +209,7 @@ func (p *Plan) links(run config.Run, facts Facts) error {
 		return fmt.Errorf("%d interfaces; at most %d are possible", len(ifs), MaxLinks)
 	}
 	users := 0
+	owner := map[netip.Addr]string{} // those that the gateway chooses among them
 	for n, i := range ifs {
 		l := Link{
 			Name: fmt.Sprintf("eth%d", n), Type: i.Type, Device: i.Device, FD: i.FD,
@@ -228,6 +229,12 @@ func (p *Plan) links(run config.Run, facts Facts) error {
 			if tap := facts.Taps[i.Device]; tap.Exists && !tap.Up {
 				p.note("tap %s is down on the host, so %s will carry nothing: `ip link set %s up`", i.Device, l.Name, i.Device)
 			}
+		}
+		for _, a := range l.Addrs {
+			if first := owner[a.Addr()]; first != "" {
+				return fmt.Errorf("--if %q: address %s is that of %s already", i.String(), a.Addr(), first)
+			}
+			owner[a.Addr()] = l.Name
 		}
 		if l.MTU == 0 {
 			l.MTU = defaultMTU

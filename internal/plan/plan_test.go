@@ -107,6 +107,11 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%+v: %v; want %s", run, err, want)
 		}
 	}
+	// The second's own network is the first's default one.
+	twice := config.Run{Command: []string{"true"}, Interfaces: ifs(t, "user", "user,ip=192.168.127.2/24")}
+	if _, err := Make(twice, bbr, facts); err == nil || err.Error() != `--if "user,ip=192.168.127.2/24": address 192.168.127.2 is that of eth0 already` {
+		t.Errorf("one address twice: %v", err)
+	}
 	many := config.Run{Command: []string{"true"}, Interfaces: ifs(t, "user", "user", "user", "user", "user", "user", "user", "user", "user")}
 	if _, err := Make(many, bbr, facts); err == nil || !strings.Contains(err.Error(), "at most 8") {
 		t.Errorf("nine interfaces: %v", err)
@@ -125,6 +130,17 @@ func TestStableMAC(t *testing.T) {
 				t.Errorf("%s on %s has the address of %s", i.String(), machine, other)
 			}
 			seen[mac] = i.String() + " on " + machine
+		}
+	}
+}
+
+func TestOlderThan(t *testing.T) {
+	for release, want := range map[string]bool{
+		"5.13.19-generic": true, "5.14.0-427.el9.x86_64": false, "5.4.0": true, "4.19.0-27-amd64": true,
+		"6.1.0": false, "6.12.117-lkl": false, "10.2": false, "": false, "next": false,
+	} {
+		if got := olderThan(release, 5, 14); got != want {
+			t.Errorf("%q: %v", release, got)
 		}
 	}
 }

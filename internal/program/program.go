@@ -95,6 +95,9 @@ func Look(command string) (*Program, error) {
 
 // find searches as execvp(3) does.
 func find(command string) (string, error) {
+	if command == "" {
+		return "", &Error{`""`, StatusNotFound, errors.New("an empty word names no command")}
+	}
 	path, err := exec.LookPath(command)
 	switch {
 	case err == nil, errors.Is(err, exec.ErrDot):

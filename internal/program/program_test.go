@@ -201,6 +201,9 @@ func TestNotFound(t *testing.T) {
 		}
 	}
 	wants(t, "no-such-command-here", 127, "command not found in PATH")
+	if _, err := Look(""); err == nil || err.Error() != `"": an empty word names no command` {
+		t.Errorf("an empty word: %v", err)
+	}
 }
 
 func TestHandler(t *testing.T) {

@@ -249,11 +249,11 @@ func addPrefix(list *[]netip.Prefix, value string, six bool) error {
 // notAHost tells whether a is the network or broadcast address of an IPv4
 // prefix; one of 31 bits has none (RFC 3021).
 func notAHost(a netip.Addr, p netip.Prefix) bool {
-	return a.Is4() && p.Addr().Is4() && p.Bits() < 31 && (a == p.Masked().Addr() || a == broadcast(p))
+	return a.Is4() && p.Addr().Is4() && p.Bits() < 31 && (a == p.Masked().Addr() || a == Broadcast(p))
 }
 
-// broadcast is the last address of an IPv4 prefix.
-func broadcast(p netip.Prefix) netip.Addr {
+// Broadcast is the last address of an IPv4 prefix.
+func Broadcast(p netip.Prefix) netip.Addr {
 	b := p.Masked().Addr().As4()
 	for bit := p.Bits(); bit < 32; bit++ {
 		b[bit/8] |= 0x80 >> (bit % 8)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -32,7 +33,7 @@ func ParseSysctl(s string) (Sysctl, error) {
 			return Sysctl{}, fmt.Errorf("%q cannot be the name of a sysctl", name)
 		}
 	}
-	if strings.Contains(name, "..") || strings.Trim(name, "./") != name {
+	if strings.Trim(name, "./") != name || slices.ContainsFunc([]string{"..", "//", "./", "/."}, func(s string) bool { return strings.Contains(name, s) }) {
 		return Sysctl{}, fmt.Errorf("%q cannot be the name of a sysctl", name)
 	}
 	return Sysctl{Name: name, Value: value}, nil
