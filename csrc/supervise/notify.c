@@ -48,6 +48,7 @@
 #define MS		1000000ull
 #define SIGNAL_POLL_NS	(10 * MS)	/* held for less than a second */
 #define SIGNAL_SLOW_NS	(50 * MS)
+#define SIGNAL_COST_NS	400000		/* 25 times what a look at one costs */
 
 struct notify_stats notify_stats;
 
@@ -55,6 +56,7 @@ static struct source listener = { .fd = -1 };
 static struct list all_held = LIST_INIT(all_held);
 static void held_look(struct timer *t);
 static struct timer held_timer = TIMER_INIT(held_timer, held_look);
+static uint64_t signals_due;
 
 /** call_valid - whether the caller still waits */
 bool call_valid(const struct call *c)
@@ -216,6 +218,10 @@ struct held *call_hold(struct call *c, struct list *on,
 	list_add_tail(&h->all, &all_held);
 	notify_stats.held++;
 	look = h->since + SIGNAL_POLL_NS;
+	if (signals_due < h->since || list_empty(&held_timer.link))
+		signals_due = look;
+	else
+		look = signals_due;
 	if (deadline && deadline < look)
 		look = deadline;
 	if (list_empty(&held_timer.link) || held_timer.at > look)
@@ -274,38 +280,64 @@ void held_fail(struct list *on, int64_t ret)
 		held_end(container_of(on->next, struct held, link), ret);
 }
 
-/** held_look - deadlines and signals of held calls */
-static void held_look(struct timer *t)
+/** held_signal - end @h when a signal waits for its caller */
+static void held_signal(struct held *h)
 {
-	uint64_t now = now_ns(), next = UINT64_MAX;
+	int sig = task_signal_waits(h->call.pid);
+
+	if (sig < 0 || !call_valid(&h->call)) {
+		held_end(h, -EINTR);	/* gone; nobody hears it */
+		return;
+	}
+	if (sig == SIGNAL_OWN || (sig == SIGNAL_MAYBE && h->seen)) {
+		notify_stats.interrupted++;
+		held_end(h, sig == SIGNAL_OWN ? -ERESTARTSYS : -EINTR);
+		return;
+	}
+	h->seen = sig == SIGNAL_MAYBE;
+}
+
+/**
+ * held_signals - look at all held calls, and decide when to look again
+ * @now: time
+ *
+ * Soon while there are young ones, but so that it costs a few per cent of the
+ * CPU at most however many there are.
+ */
+static void held_signals(uint64_t now)
+{
 	struct list *pos, *tmp;
+	uint64_t pause = SIGNAL_SLOW_NS, n = 0;
 
 	list_for_each_safe(pos, tmp, &all_held) {
 		struct held *h = container_of(pos, struct held, all);
-		uint64_t look;
-		int sig;
 
-		if (h->deadline && h->deadline <= now) {
+		if (now - h->since < 1000 * MS)
+			pause = SIGNAL_POLL_NS;
+		n++;
+		held_signal(h);
+	}
+	if (pause < n * SIGNAL_COST_NS)
+		pause = n * SIGNAL_COST_NS;
+	signals_due = now + pause;
+}
+
+/** held_look - deadlines and signals of held calls */
+static void held_look(struct timer *t)
+{
+	uint64_t now = now_ns(), next;
+	struct list *pos, *tmp;
+
+	if (signals_due <= now)
+		held_signals(now);
+	next = signals_due;
+	list_for_each_safe(pos, tmp, &all_held) {
+		struct held *h = container_of(pos, struct held, all);
+
+		if (h->deadline && h->deadline <= now)
 			held_end(h, h->timeout_ret);
-			continue;
-		}
-		sig = task_signal_waits(h->call.pid);
-		if (sig < 0 || !call_valid(&h->call)) {
-			held_end(h, -EINTR);	/* gone; nobody hears it */
-			continue;
-		}
-		if (sig == SIGNAL_OWN || (sig == SIGNAL_MAYBE && h->seen)) {
-			notify_stats.interrupted++;
-			held_end(h, sig == SIGNAL_OWN ? -ERESTARTSYS : -EINTR);
-			continue;
-		}
-		h->seen = sig == SIGNAL_MAYBE;
-		look = now + (now - h->since < 1000 * MS ? SIGNAL_POLL_NS :
-			      SIGNAL_SLOW_NS);
-		if (h->deadline && h->deadline < look)
-			look = h->deadline;
-		if (look < next)
-			next = look;
+		else if (h->deadline && h->deadline < next)
+			next = h->deadline;
 	}
 	if (!list_empty(&all_held))
 		timer_arm(t, next);
