@@ -42,19 +42,10 @@ func refused(err error) error {
 // configure brings the stack to what the plan says, through the control
 // connection.
 func (r *run) configure(ctx context.Context) error {
-	// Before the links come up: net.core.default_qdisc and the net.*.conf.default
-	// settings count when a device is activated.
-	if len(r.plan.Sysctls) > 0 {
-		if err := stacknet.MountFilesystems(ctx, r.conn); err != nil {
-			return err
-		}
-	}
-	for _, s := range r.plan.Sysctls {
-		if err := stacknet.SetSysctl(ctx, r.conn, s.Name, s.Value); err != nil {
-			return refused(err)
-		}
-	}
 	cfg := stacknet.Config{}
+	for _, s := range r.plan.Sysctls {
+		cfg.Sysctls = append(cfg.Sysctls, stacknet.Sysctl{Key: s.Name, Value: s.Value})
+	}
 	for i := range r.plan.Links {
 		l := &r.plan.Links[i]
 		link := stacknet.Link{
@@ -70,7 +61,13 @@ func (r *run) configure(ctx context.Context) error {
 		cfg.MPTCP = &stacknet.MPTCPLimits{Subflows: r.plan.MPTCPLimit(), AddAddrAccepted: r.plan.MPTCPLimit()}
 	}
 	err := stacknet.Configure(ctx, r.conn, cfg)
-	var link *stacknet.LinkError
+	var (
+		setting *stacknet.SysctlError
+		link    *stacknet.LinkError
+	)
+	if errors.As(err, &setting) {
+		return refused(err)
+	}
 	if errors.As(err, &link) {
 		for i := range r.plan.Links {
 			// What the gateway has is lklrun's own choice.

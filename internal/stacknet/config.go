@@ -13,8 +13,10 @@ import (
 
 // Config is how a stack's network shall be.
 type Config struct {
+	// Sysctls are set in order, before all else: net.core.default_qdisc and the
+	// net.*.conf.default settings count when a link comes up.
+	Sysctls []Sysctl
 	Links   []Link
-	Sysctls []Sysctl     // in order, after everything else
 	MPTCP   *MPTCPLimits // nil: the kernel's own
 }
 

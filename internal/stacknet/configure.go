@@ -34,6 +34,11 @@ func Configure(ctx context.Context, c *stackconn.Conn, cfg Config) error {
 	if err := MountFilesystems(ctx, c); err != nil {
 		return err
 	}
+	for _, s := range cfg.Sysctls {
+		if err := SetSysctl(ctx, c, s.Key, s.Value); err != nil {
+			return err
+		}
+	}
 	r, err := openRoute(ctx, c)
 	if err != nil {
 		return err
@@ -46,15 +51,7 @@ func Configure(ctx context.Context, c *stackconn.Conn, cfg Config) error {
 	if err := configureLinks(r, states, cfg.Links); err != nil {
 		return err
 	}
-	if err := configureMPTCP(ctx, c, states, cfg); err != nil {
-		return err
-	}
-	for _, s := range cfg.Sysctls {
-		if err := SetSysctl(ctx, c, s.Key, s.Value); err != nil {
-			return err
-		}
-	}
-	return nil
+	return configureMPTCP(ctx, c, states, cfg)
 }
 
 // MountFilesystems mounts /proc and /sys in the stack where they are not yet.
