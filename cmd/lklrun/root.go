@@ -23,6 +23,7 @@ import (
 	"github.com/lklrun/lklrun/internal/plan"
 	"github.com/lklrun/lklrun/internal/program"
 	"github.com/lklrun/lklrun/internal/stack"
+	"github.com/lklrun/lklrun/internal/stackconn"
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
@@ -66,16 +67,18 @@ func verbs() []*cobra.Command {
 
 func status(err error) int {
 	var (
-		usage   *cli.UsageError
-		running *instance.RunningError
-		inUse   *hostnet.InUseError
-		refused *launch.RefusedError
-		command *program.Error
+		usage    *cli.UsageError
+		running  *instance.RunningError
+		inUse    *hostnet.InUseError
+		refused  *launch.RefusedError
+		hostSaid *stackconn.RefusedError // a library that is no stack, no namespaces
+		command  *program.Error
 	)
 	switch {
 	case errors.As(err, &command):
 		return command.Status
-	case errors.As(err, &usage), errors.As(err, &running), errors.As(err, &inUse), errors.As(err, &refused):
+	case errors.As(err, &usage), errors.As(err, &running), errors.As(err, &inUse),
+		errors.As(err, &refused), errors.As(err, &hostSaid):
 		return cli.ExitUsage
 	case errors.As(err, new(errRun)):
 		return exitOwn

@@ -13,6 +13,7 @@ import (
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/launch"
 	"github.com/lklrun/lklrun/internal/program"
+	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
 // The help fits a terminal of 80 columns.
@@ -44,7 +45,7 @@ func TestStatus(t *testing.T) {
 			t.Errorf("%v: %d, want %d", err, got, want)
 		}
 	}
-	for _, err := range []error{&instance.RunningError{Name: "x"}, &hostnet.InUseError{Name: "t0"}, &launch.RefusedError{Err: errors.New("no such setting")}} {
+	for _, err := range []error{&instance.RunningError{Name: "x"}, &hostnet.InUseError{Name: "t0"}, &launch.RefusedError{Err: errors.New("no such setting")}, &stackconn.RefusedError{Words: "no stack library"}} {
 		if got := status(errRun{fmt.Errorf("starting: %w", err)}); got != cli.ExitUsage {
 			t.Errorf("%v: %d", err, got)
 		}

@@ -45,9 +45,6 @@ func (t *Table) Row(cells ...string) {
 	t.rows = append(t.rows, row)
 }
 
-// Len returns the number of rows.
-func (t *Table) Len() int { return len(t.rows) }
-
 // Write prints heading and rows.
 func (t *Table) Write(w io.Writer) error {
 	lines := append([][]string{t.head}, t.rows...)

@@ -30,7 +30,7 @@ const (
 	OK       State = "ok"
 	Limited  State = "limited" // it runs, but not with everything
 	No       State = "no"      // nothing runs
-	Unneeded State = cli.Absent
+	Unneeded State = "unneeded"
 )
 
 // Finding is one thing that was looked at.
