@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""The control server of lklhost, with the back end "host": no root, no library."""
+"""The control server of lklhost, with the back end "host": no root, no library.
+
+    test_ctl.py DOORS
+"""
 import os
 import random
 import socket
@@ -298,6 +301,41 @@ def drive_target(h):
     return h.ctl.hello()["target"]
 
 
+def captured(argv):
+    """what the target prints, its wait status, the warnings"""
+    r, w = os.pipe()
+    saved = os.dup(1)
+    os.dup2(w, 1)
+    try:
+        h = Host(argv)
+    finally:
+        os.dup2(saved, 1)
+        os.close(saved)
+        os.close(w)
+    h.start()
+    status = h.wait()
+    out = os.read(r, 65536).decode()
+    os.close(r)
+    return out, status, [e[3] for e in h.ctl.events if e[0] == drive.EV_WARN]
+
+
+def shut_doors():
+    doors = sys.argv[1]
+    out, _, _ = captured([doors])
+    got = dict(l.split(": ") for l in out.splitlines())
+    for what, want in (("setns, network", "EPERM"), ("setns, any", "EPERM"),
+                       ("io_uring_setup", "ENOSYS"), ("io_uring_enter", "ENOSYS"),
+                       ("packet socket", "EAFNOSUPPORT"), ("vsock", "EAFNOSUPPORT"),
+                       ("bluetooth", "EAFNOSUPPORT"), ("sctp", "EPROTONOSUPPORT"),
+                       ("high half of the family", "EAFNOSUPPORT"), ("a filter of its own", "done")):
+        same(got.get(what), want, "%s: %s" % (what, want))
+    if os.uname().machine == "x86_64":
+        same(got.get("socket, x32"), "ENOSYS", "a socket by the x32 table: ENOSYS")
+        out, status, warnings = captured([doors, "foreign"])
+        same((out, status & 0x7f), ("", 9), "a call by the i386 table is the last one")
+        ok(any("foreign architecture" in w for w in warnings), "and one line says why: %s" % warnings)
+
+
 def start_errors():
     binary = os.environ.get("LKLHOST") or os.path.join(drive.HERE, "../../bin/lklhost")
     for args, text in ((["--run", "/nonexistent", "--name", "x", "--abi", "host", "--", "true"], "--run /nonexistent: not a directory"),
@@ -322,4 +360,4 @@ def start_errors():
 if __name__ == "__main__":
     os.chdir(os.environ.get("TMPDIR", "/tmp"))
     sys.path.insert(0, drive.HERE)
-    run([hello, frames, calls, slow_client, fuzz, ends, start_errors])
+    run([hello, frames, calls, slow_client, fuzz, ends, shut_doors, start_errors])

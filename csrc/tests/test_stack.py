@@ -168,10 +168,29 @@ def stat(h, name):
     return None
 
 
+def soak():
+    for mptcp in (False, True):
+        h = Host([PY, os.path.join(drive.HERE, "soak.py"), os.environ.get("SOAK_SECONDS", "4"), "6"], abi="auto", lib=LIB)
+        h.start(mptcp=mptcp)
+        same(h.ctl.next_event(drive.EV_EXIT)[2], 0, "every byte right, %s" % ("MPTCP" if mptcp else "TCP"))
+        same(wait_end(h), 0, "lklhost ends with 0")
+
+
+def wait_end(h):
+    try:
+        while True:
+            h.ctl.step()
+    except (EOFError, ConnectionError):
+        pass
+    _, st = os.waitpid(h.pid, 0)
+    h.clean()
+    return st
+
+
 def refused():
-    prog = ("import socket\nfor a in ((socket.AF_PACKET,3,0),(40,1,0),(2,5,0),(2,1,132)):\n"
+    prog = ("import socket,time\nfor a in ((socket.AF_PACKET,3,0),(40,1,0),(2,5,0),(2,1,132)):\n"
             " try: socket.socket(*a); print('made',a)\n except OSError as e: print(e.errno)\n"
-            "socket.socket()")
+            "s=socket.socket(); print('end',flush=True); time.sleep(60)")
     r, w = os.pipe()
     saved = os.dup(1)
     os.dup2(w, 1)
@@ -180,15 +199,16 @@ def refused():
     os.close(w)
     os.close(saved)
     h.start()
-    h.ctl.next_event(drive.EV_EXIT)
-    h.ctl.events.append((drive.EV_EXIT, 0, 0, ""))
-    stats = h.ctl.ask(drive.STATS).decode()
-    h.wait()
-    same(os.read(r, 4096).split(), [b"97", b"97", b"94", b"93"], "what the stack does not offer is refused, never the host's")
+    out = b""
+    while b"end" not in out:
+        out += os.read(r, 4096)
     os.close(r)
-    lines = dict(l.rsplit(" ", 1) for l in stats.splitlines())
-    same([v for k, v in lines.items() if k.startswith("ended.") and k.endswith(".refused")], ["4"], "the account: four refused")
-    same([v for k, v in lines.items() if k.startswith("ended.") and k.endswith(".stack")], ["1"], "the account: one given to the stack")
+    lines = dict(l.rsplit(" ", 1) for l in h.ctl.ask(drive.STATS).decode().splitlines())
+    h.ctl.ask(drive.STOP, struct.pack("<II", 9, 0))
+    h.wait()
+    same(out.split(), [b"97", b"97", b"94", b"93", b"end"], "what the stack does not offer is refused, never the host's")
+    for what, want in (("refused", "4"), ("stack", "1")):
+        same([v for k, v in lines.items() if k.startswith("proc.") and k.endswith("." + what)], [want], "the account: %s %s" % (what, want))
 
 
 def bad_library():
@@ -208,4 +228,5 @@ def libc():
 
 if __name__ == "__main__":
     sys.path.insert(0, drive.HERE)
-    run([bad_library])if not os.path.exists(LIB) else run([wire, drained, panic, busy_panic, idle, refused, bad_library])
+    run([bad_library] if not os.path.exists(LIB) else 
+        [wire, drained, panic, busy_panic, idle, soak, refused, bad_library])
