@@ -27,7 +27,7 @@
 #define CONN_HASH	4096
 #define SWEEP_MS	500
 #define SWEEP_SOON_MS	2
-#define FEW_PROBES	32
+#define FEW_PROBES	64
 #define MS		1000000ull
 
 struct list conns = LIST_INIT(conns);
@@ -39,7 +39,7 @@ static struct list probes = LIST_INIT(probes);
 static void sweep_due(struct timer *t);
 static struct timer sweep_timer = TIMER_INIT(sweep_timer, sweep_due);
 static uint32_t last_id;
-static unsigned int n_probes;
+static unsigned int n_probes[KIND_NETLINK + 1];
 
 /** conn_find - by number; NULL when there is none */
 struct conn *conn_find(uint32_t id)
@@ -165,7 +165,7 @@ void conn_probe_add(struct conn *conn)
 {
 	if (list_empty(&conn->probe)) {
 		list_add_tail(&conn->probe, &probes);
-		n_probes++;
+		n_probes[conn->kind]++;
 	}
 	if (list_empty(&sweep_timer.link))
 		timer_arm(&sweep_timer, now_ns() + SWEEP_MS * MS);
@@ -177,7 +177,22 @@ void conn_probe_del(struct conn *conn)
 	if (list_empty(&conn->probe))
 		return;
 	list_del(&conn->probe);
-	n_probes--;
+	n_probes[conn->kind]--;
+}
+
+/** sweep - free those whose carrier is closed, of one kind or of all */
+static void sweep(bool all, enum conn_kind kind)
+{
+	struct list *pos, *tmp;
+
+	list_for_each_safe(pos, tmp, &probes) {
+		struct conn *conn = container_of(pos, struct conn, probe);
+
+		if ((all || conn->kind == kind) && carrier_gone(conn)) {
+			conn_stats.swept++;
+			conn_free(conn);
+		}
+	}
 }
 
 /**
@@ -186,25 +201,16 @@ void conn_probe_del(struct conn *conn)
  *
  * Only where it costs little; else the next sweep does it.
  */
-void conn_sweep_few(void)
+void conn_sweep_few(enum conn_kind kind)
 {
-	if (n_probes <= FEW_PROBES)
-		conn_sweep();
+	if (n_probes[kind] <= FEW_PROBES)
+		sweep(false, kind);
 }
 
 /** conn_sweep - free those whose carrier is closed */
 void conn_sweep(void)
 {
-	struct list *pos, *tmp;
-
-	list_for_each_safe(pos, tmp, &probes) {
-		struct conn *conn = container_of(pos, struct conn, probe);
-
-		if (carrier_gone(conn)) {
-			conn_stats.swept++;
-			conn_free(conn);
-		}
-	}
+	sweep(true, KIND_STREAM);
 }
 
 /** conn_sweep_soon - a process has ended, it may have held carriers */

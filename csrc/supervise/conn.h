@@ -137,7 +137,7 @@ int conn_watch(struct conn *conn, uint32_t events);
 void conn_event(const struct conn *conn, const char *what);
 void conn_probe_del(struct conn *conn);
 void conn_sweep(void);
-void conn_sweep_few(void);
+void conn_sweep_few(enum conn_kind kind);
 void conn_sweep_soon(void);
 void conn_stop(void);
 uint64_t conn_stack_ino(const struct conn *conn);

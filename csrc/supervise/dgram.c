@@ -414,7 +414,7 @@ int64_t dgram_connect(struct call *c, const struct sockaddr_storage *ss,
 	struct sockaddr_un un;
 	long ret;
 
-	conn_sweep_few();
+	conn_sweep_few(KIND_DGRAM);
 	ret = st_connect(conn->sfd, ss, len);
 	if (ret || conn->kind == KIND_NETLINK)
 		return ret;

@@ -41,17 +41,17 @@ static uint32_t used;
 static struct peer *table[PEER_HASH];
 static struct list lru = LIST_INIT(lru);
 
-/** level_kept - ancillary data that are alike for many datagrams */
+/** level_kept - ancillary data that the target may have asked for */
 static int level_kept(int level)
 {
 	return level == IPPROTO_IP || level == IPPROTO_IPV6 ||
-	       level == IPPROTO_UDP;
+	       level == IPPROTO_UDP || level == SOL_SOCKET;
 }
 
 /**
  * origin_set - from what recvmsg said
  *
- * Time stamps and the like differ in every datagram and are left out.
+ * Time stamps differ in every datagram, each of which then takes an entry.
  */
 void origin_set(struct origin *o, const struct msghdr *mh)
 {

@@ -6,7 +6,7 @@
  *
  * Options are the stack's. Exceptions: SO_ERROR first says what the pump learnt;
  * SO_PROTOCOL says what the target asked for, though TCP may be MPTCP below;
- * time-outs and SO_RCVLOWAT go to the carrier too, where the target's read and
+ * time-outs, SO_RCVLOWAT and SO_PEEK_OFF go to the carrier too, where the target's read and
  * write wait. Options that hold pointers or descriptors of the caller, or would
  * hand the data path to the socket (TLS, zero copy), are refused the way a
  * kernel without them does, so that programs fall back.
@@ -189,6 +189,7 @@ static bool native_too(int name)
 	case OPT_RCVTIMEO_NEW:
 	case OPT_SNDTIMEO_NEW:
 	case SO_RCVLOWAT:
+	case SO_PEEK_OFF:
 		return true;
 	}
 	return false;

@@ -121,7 +121,7 @@ int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
 	default:
 		return st_connect(conn->sfd, ss, len);
 	}
-	conn_sweep_few();
+	conn_sweep_few(KIND_STREAM);
 	ret = stream_watch(conn);
 	if (ret)
 		return ret;

@@ -200,7 +200,7 @@ def refused():
     os.close(saved)
     h.start()
     out = b""
-    while b"end" not in out:
+    while b"end\n" not in out:
         out += os.read(r, 4096)
     os.close(r)
     lines = dict(l.rsplit(" ", 1) for l in h.ctl.ask(drive.STATS).decode().splitlines())
