@@ -44,6 +44,8 @@ struct chunk {
 	size_t off, len;
 };
 
+#define STAMPS_MAX	128
+
 /**
  * struct conn - a connection
  * @csrc: our end of the carrier in the loop; fd -1: none
@@ -76,6 +78,9 @@ struct chunk {
  * @stashed: a connection whose accept() was gone waits: @stash_fd, @stash_addr
  * @pid, @tfd: where the carrier was seen last
  * @carrier_ino: inode of the target's end
+ * @stamps_wanted: the target wants time stamps with a stream's data, of which
+ *	@stamps, ancillary data of @stamps_len bytes, are the latest
+ * @inq_wanted: it wants TCP_INQ, the number of bytes left to read
  */
 struct conn {
 	struct source csrc;
@@ -98,7 +103,9 @@ struct conn {
 	bool native_err;
 	bool hup, watched, reset_out, linger, dead;
 	bool natively_connected;
-	bool cmsg_wanted;
+	bool stamps_wanted, inq_wanted;
+	char stamps[STAMPS_MAX];
+	size_t stamps_len;
 	unsigned int corked;
 	int cork_sndbuf;
 	int rcvbuf;
@@ -193,6 +200,7 @@ int64_t sock_name(struct call *c, bool peer);
 int64_t sock_getsockopt(struct call *c);
 int64_t sock_setsockopt(struct call *c);
 int64_t sock_ioctl(struct call *c);
+void sock_inherit(struct conn *conn, const struct conn *lis);
 int64_t addr_read(const struct call *c, uint64_t addr, uint64_t len,
 		  struct sockaddr_storage *ss);
 int64_t addr_write(const struct call *c, uint64_t addr, uint64_t lenp,

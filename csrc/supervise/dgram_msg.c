@@ -117,39 +117,6 @@ static ssize_t from_carrier(struct call *c, int flags, struct origin *o)
 }
 
 /**
- * put_control - the ancillary data of @o, cut to the caller's room
- *
- * As put_cmsg(), net/core/scm.c: of what does not fit as much as there is room
- * for, unless that is less than a header.
- */
-static void put_control(struct msghdr *mh, const struct origin *o)
-{
-	size_t room = mh->msg_controllen, at = 0, from = 0;
-	char *out = mh->msg_control;
-	struct cmsghdr cm;
-
-	while (o->ctllen - from >= sizeof(cm)) {
-		size_t space;
-
-		memcpy(&cm, o->ctl + from, sizeof(cm));
-		space = CMSG_ALIGN(cm.cmsg_len);
-		if (room - at < sizeof(cm)) {
-			mh->msg_flags |= MSG_CTRUNC;
-			break;
-		}
-		if (room - at < cm.cmsg_len) {
-			mh->msg_flags |= MSG_CTRUNC;
-			cm.cmsg_len = room - at;
-		}
-		memcpy(out + at, o->ctl + from, cm.cmsg_len);
-		memcpy(out + at, &cm, sizeof(cm));
-		from += space;
-		at += space < room - at ? space : room - at;
-	}
-	mh->msg_controllen = at;
-}
-
-/**
  * recv_one - one message into the caller; CALL_HELD when there is none
  * @um: where
  * @lenp: address of an unsigned int for the length (recvmmsg), or 0
@@ -187,7 +154,9 @@ static int64_t recv_one(struct call *c, const struct user_msg *um, int uflags)
 		memcpy(&ss, o.name, sizeof(o.name));
 		mh.msg_namelen = o.namelen;
 		mh.msg_flags = 0;
-		put_control(&mh, &o);
+		mh.msg_controllen = msg_cut_control(ctl.buf, mh.msg_controllen,
+						    o.ctl, o.ctllen,
+						    &mh.msg_flags);
 	} else {
 		if (conn->kind == KIND_NETLINK) {	/* see room(), dgram.c */
 			if (iov.iov_len > um->total)

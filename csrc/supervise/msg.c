@@ -184,3 +184,39 @@ int64_t msg_put_result(const struct call *c, const struct user_msg *um,
 			 offsetof(struct msghdr, msg_flags) + sizeof(int) -
 			 offsetof(struct msghdr, msg_controllen));
 }
+
+/**
+ * msg_cut_control - ancillary data, cut to the caller's room
+ * @out: room for @room bytes
+ * @ctl: @len bytes of them
+ * @flags: MSG_CTRUNC is added when not all fits
+ *
+ * As put_cmsg(), net/core/scm.c: of what does not fit as much as there is room
+ * for, unless that is less than a header. Returns the bytes in @out.
+ */
+size_t msg_cut_control(char *out, size_t room, const char *ctl, size_t len,
+		       int *flags)
+{
+	size_t at = 0, from = 0;
+	struct cmsghdr cm;
+
+	while (from < len && len - from >= sizeof(cm)) {
+		size_t space;
+
+		memcpy(&cm, ctl + from, sizeof(cm));
+		space = CMSG_ALIGN(cm.cmsg_len);
+		if (room - at < sizeof(cm)) {
+			*flags |= MSG_CTRUNC;
+			break;
+		}
+		if (room - at < cm.cmsg_len) {
+			*flags |= MSG_CTRUNC;
+			cm.cmsg_len = room - at;
+		}
+		memcpy(out + at, ctl + from, cm.cmsg_len);
+		memcpy(out + at, &cm, sizeof(cm));
+		from += space;
+		at += space < room - at ? space : room - at;
+	}
+	return at;
+}

@@ -44,5 +44,7 @@ int64_t msg_put_data(const struct call *c, const struct user_msg *um,
 int64_t msg_put_result(const struct call *c, const struct user_msg *um,
 		       const void *name, uint32_t namelen, const void *control,
 		       size_t controllen, int flags);
+size_t msg_cut_control(char *out, size_t room, const char *ctl, size_t len,
+		       int *flags);
 
 #endif

@@ -257,6 +257,35 @@ static ssize_t carrier_put(struct conn *conn, const char *buf, size_t len)
 	return n;
 }
 
+/** stamped_read - the same as a plain read, keeping the time stamps */
+static long stamped_read(struct conn *conn)
+{
+	struct iovec iov = { shared_buf, SHARED_SIZE };
+	union {
+		struct cmsghdr align;
+		char buf[STAMPS_MAX];
+	} ctl;
+	struct msghdr mh = {
+		.msg_iov = &iov, .msg_iovlen = 1,
+		.msg_control = ctl.buf, .msg_controllen = sizeof(ctl.buf),
+	};
+	long n = st_recvmsg(conn->sfd, &mh, MSG_DONTWAIT);
+	struct cmsghdr *cm;
+
+	if (n <= 0)
+		return n;
+	conn->stamps_len = 0;
+	for (cm = CMSG_FIRSTHDR(&mh); cm; cm = CMSG_NXTHDR(&mh, cm)) {
+		size_t len = CMSG_ALIGN(cm->cmsg_len);
+
+		if (cm->cmsg_level != SOL_SOCKET)
+			continue;
+		memcpy(conn->stamps + conn->stamps_len, cm, len);
+		conn->stamps_len += len;
+	}
+	return n;
+}
+
 /**
  * stack_read - what the peer sent into shared_buf
  *
@@ -264,7 +293,8 @@ static ssize_t carrier_put(struct conn *conn, const char *buf, size_t len)
  */
 static size_t stack_read(struct conn *conn)
 {
-	long n = st_recvfrom(conn->sfd, shared_buf, SHARED_SIZE, MSG_DONTWAIT,
+	long n = conn->stamps_wanted ? stamped_read(conn) :
+		 st_recvfrom(conn->sfd, shared_buf, SHARED_SIZE, MSG_DONTWAIT,
 			     NULL, NULL);
 
 	if (n > 0) {

@@ -6,8 +6,8 @@
  *
  * Options are the stack's. Exceptions: SO_ERROR first says what the pump learnt;
  * SO_PROTOCOL says what the target asked for, though TCP may be MPTCP below;
- * time-outs, SO_RCVLOWAT and SO_PEEK_OFF go to the carrier too, where the target's read and
- * write wait. Options that hold pointers or descriptors of the caller, or would
+ * time-outs, SO_RCVLOWAT and SO_PEEK_OFF go to the carrier too, where the
+ * target's read and write wait. Options that hold pointers or descriptors of the caller, or would
  * hand the data path to the socket (TLS, zero copy), are refused the way a
  * kernel without them does, so that programs fall back.
  */
@@ -28,6 +28,9 @@
 /* Not in every libc; include/uapi/asm-generic/socket.h, linux/tcp.h. */
 #define OPT_RCVTIMEO_NEW	66
 #define OPT_SNDTIMEO_NEW	67
+#define OPT_TIMESTAMP_NEW	63
+#define OPT_TIMESTAMPNS_NEW	64
+#define OPT_TIMESTAMPING_NEW	65
 #define OPT_ATTACH_BPF		50
 #define OPT_REUSEPORT_CBPF	51
 #define OPT_REUSEPORT_EBPF	52
@@ -35,6 +38,11 @@
 #define OPT_TCP_FASTOPEN_CONNECT 30
 #define OPT_TCP_ULP		31
 #define OPT_TCP_ZEROCOPY_RECEIVE 35
+#define OPT_TCP_INQ		36
+#define OPT_SOL_MPTCP		284
+#define OPT_MPTCP_FULL_INFO	4
+#define FULL_INFO_MAX		512	/* more than its parts have */
+#define FULL_INFO_FLOWS		32
 /* Tables of x_tables come with pointers; linux/netfilter_ipv4/ip_tables.h. */
 #define OPT_XT_FIRST		64
 #define OPT_XT_LAST		69
@@ -93,6 +101,65 @@ static int64_t put_int(struct call *c, int value, int room)
 	return ret ? ret : mem_write(c, c->args[4], &len, sizeof(len));
 }
 
+/**
+ * full_info - getsockopt(SOL_MPTCP, MPTCP_FULL_INFO)
+ *
+ * struct mptcp_full_info, include/uapi/linux/mptcp.h, has two pointers to
+ * arrays in it. The stack gets room in shared_buf for them instead.
+ */
+static int64_t full_info(struct call *c, int room)
+{
+	struct {
+		uint32_t tcp_kernel, tcp_size, sf_kernel, sf_size, subflows,
+			 entries;
+		uint64_t sf, tcp;
+		char rest[FULL_INFO_MAX];
+	} info;
+	const size_t head = offsetof(__typeof__(info), rest);
+	uint64_t sf, tcp;
+	uint32_t entries;
+	size_t n, sf_len, tcp_len;
+	socklen_t len;
+	int64_t ret;
+
+	if (room > (int)sizeof(info))
+		room = (int)sizeof(info);
+	if (room < (int)head)
+		return -EINVAL;
+	ret = mem_read(c, c->args[3], &info, (size_t)room);
+	if (ret)
+		return ret;
+	if (info.sf_size > FULL_INFO_MAX || info.tcp_size > FULL_INFO_MAX)
+		return -EINVAL;
+	entries = info.entries;
+	if (info.entries > FULL_INFO_FLOWS)
+		info.entries = FULL_INFO_FLOWS;
+	sf = info.sf;
+	tcp = info.tcp;
+	info.sf = sf ? (uint64_t)(uintptr_t)shared_buf : 0;
+	info.tcp = tcp ? (uint64_t)(uintptr_t)shared_buf + SHARED_SIZE / 2 : 0;
+	len = (socklen_t)room;
+	ret = st_getsockopt(c->conn->sfd, OPT_SOL_MPTCP, OPT_MPTCP_FULL_INFO,
+			    &info, &len);
+	if (ret)
+		return ret;
+	n = info.entries < info.subflows ? info.entries : info.subflows;
+	info.entries = entries;
+	sf_len = sf ? n * info.sf_size : 0;
+	tcp_len = tcp ? n * info.tcp_size : 0;
+	info.sf = sf;
+	info.tcp = tcp;
+	if (sf_len > SHARED_SIZE / 2 || tcp_len > SHARED_SIZE / 2 ||
+	    len > (socklen_t)room)
+		return -EINVAL;
+	ret = mem_write(c, sf, shared_buf, sf_len);
+	if (!ret)
+		ret = mem_write(c, tcp, shared_buf + SHARED_SIZE / 2, tcp_len);
+	if (!ret)
+		ret = mem_write(c, c->args[3], &info, len);
+	return ret ? ret : mem_write(c, c->args[4], &len, sizeof(len));
+}
+
 /** sock_getsockopt - getsockopt(2) */
 int64_t sock_getsockopt(struct call *c)
 {
@@ -115,6 +182,10 @@ int64_t sock_getsockopt(struct call *c)
 	if (level == SOL_SOCKET && name == SO_PROTOCOL &&
 	    conn->kind == KIND_STREAM)
 		return put_int(c, conn->proto ? conn->proto : IPPROTO_TCP, room);
+	if (level == OPT_SOL_MPTCP && name == OPT_MPTCP_FULL_INFO)
+		return full_info(c, room);
+	if (level == SOL_SOCKET && name == SO_PEEK_OFF)
+		return CALL_NATIVE;	/* it moves with what is read there */
 	/* Some options read their buffer. */
 	ret = mem_read(c, c->args[3], shared_buf, (size_t)room);
 	if (ret)
@@ -195,6 +266,33 @@ static bool native_too(int name)
 	return false;
 }
 
+/** note_wanted - ancillary data of a stream, which stream_msg.c makes */
+static void note_wanted(struct conn *conn, int level, int name)
+{
+	if (conn->kind != KIND_STREAM)
+		return;
+	if (level == IPPROTO_TCP && name == OPT_TCP_INQ)
+		conn->inq_wanted = *(const int *)shared_buf;
+	if (level != SOL_SOCKET)
+		return;
+	switch (name) {
+	case SO_TIMESTAMP:
+	case SO_TIMESTAMPNS:
+	case SO_TIMESTAMPING:
+	case OPT_TIMESTAMP_NEW:
+	case OPT_TIMESTAMPNS_NEW:
+	case OPT_TIMESTAMPING_NEW:
+		conn->stamps_wanted = true;
+	}
+}
+
+/** sock_inherit - what an accepted connection has from its listener */
+void sock_inherit(struct conn *conn, const struct conn *lis)
+{
+	conn->stamps_wanted = lis->stamps_wanted;
+	conn->inq_wanted = lis->inq_wanted;
+}
+
 /** sock_setsockopt - setsockopt(2) */
 int64_t sock_setsockopt(struct call *c)
 {
@@ -218,8 +316,12 @@ int64_t sock_setsockopt(struct call *c)
 		return ret;
 	ret = st_setsockopt(conn->sfd, level, name,
 			    c->args[3] ? shared_buf : NULL, len);
-	if (ret || level != SOL_SOCKET)
+	if (ret)
 		return ret;
+	if (len >= (int)sizeof(int))
+		note_wanted(conn, level, name);
+	if (level != SOL_SOCKET)
+		return 0;
 	if (native_too(name))
 		setsockopt(c->dup, SOL_SOCKET, name, shared_buf, (socklen_t)len);
 	if ((name == SO_SNDBUF || name == SO_RCVBUF) &&

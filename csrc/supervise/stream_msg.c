@@ -7,13 +7,15 @@
  * read, write, send and recv never come here. sendmsg and recvmsg do, because
  * the filter cannot see whether their header has a name; without one the kernel
  * carries them out. With one, a unix socket would say something else than TCP,
- * which ignores a name when sending and gives length 0 when receiving.
+ * which ignores a name when sending and gives length 0 when receiving; and it
+ * knows nothing of time stamps and TCP_INQ, should the target have asked.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -21,6 +23,8 @@
 
 #include "conn.h"
 #include "msg.h"
+
+#define CMSG_TCP_INQ	36	/* TCP_CM_INQ, include/uapi/linux/tcp.h */
 
 /** stream_dup - make @c->dup valid again in a retry */
 static int64_t stream_dup(struct call *c)
@@ -36,23 +40,61 @@ static int64_t stream_dup(struct call *c)
 	return 0;
 }
 
-/** no_name - the caller's name length is 0, and there are no ancillary data */
-static int64_t no_name(struct call *c)
+/** left - bytes the caller has still to read, as tcp_inq_hint() counts them */
+static int left(struct call *c)
 {
+	struct conn *conn = c->conn;
+	int here = 0, there = 0;
+
+	ioctl(c->dup, FIONREAD, &here);
+	st_ioctl(conn->sfd, FIONREAD, &there);
+	here += there + (int)conn->to_target.len;
+	return !here && conn->s_eof ? 1 : here;
+}
+
+/** stream_control - the ancillary data that the target has asked for */
+static size_t stream_control(struct call *c, char *out, size_t room, int *flags)
+{
+	struct conn *conn = c->conn;
+	union {
+		struct cmsghdr align;
+		char buf[STAMPS_MAX + CMSG_SPACE(sizeof(int))];
+	} ctl;
+	size_t len = 0;
+
+	if (conn->stamps_wanted) {
+		memcpy(ctl.buf, conn->stamps, conn->stamps_len);
+		len = conn->stamps_len;
+	}
+	if (conn->inq_wanted) {
+		struct cmsghdr cm = {
+			.cmsg_level = IPPROTO_TCP, .cmsg_type = CMSG_TCP_INQ,
+			.cmsg_len = CMSG_LEN(sizeof(int)),
+		};
+		int n = left(c);
+
+		memset(ctl.buf + len, 0, CMSG_SPACE(sizeof(int)));
+		memcpy(ctl.buf + len, &cm, sizeof(cm));
+		memcpy(ctl.buf + len + CMSG_LEN(0), &n, sizeof(n));
+		len += CMSG_SPACE(sizeof(int));
+	}
+	return msg_cut_control(out, room, ctl.buf, len, flags);
+}
+
+/** put_rest - what receiving says beside the data: no name, ancillary data */
+static int64_t put_rest(struct call *c, const struct user_msg *um)
+{
+	char ctl[STAMPS_MAX + CMSG_SPACE(sizeof(int))];
+	size_t room = um->controllen < sizeof(ctl) ? um->controllen :
+						     sizeof(ctl);
 	static const int zero;
-	struct msghdr mh = { 0 };
-	const size_t at = offsetof(struct msghdr, msg_controllen);
-	int64_t ret;
+	int flags = 0;
 
 	if (c->nr == SYS_recvfrom)
 		return c->args[5] ?
 		       mem_write(c, c->args[5], &zero, sizeof(zero)) : 0;
-	ret = mem_write(c, c->args[1] + offsetof(struct msghdr, msg_namelen),
-			&zero, sizeof(zero));
-	/* msg_controllen and msg_flags are neighbours. */
-	return ret ? ret : mem_write(c, c->args[1] + at, &mh.msg_controllen,
-				     offsetof(struct msghdr, msg_flags) +
-				     sizeof(mh.msg_flags) - at);
+	room = stream_control(c, ctl, room, &flags);
+	return msg_put_result(c, um, NULL, 0, ctl, room, flags);
 }
 
 /** recv_try - receive as far as possible now */
@@ -77,7 +119,7 @@ static int64_t recv_try(struct call *c, struct held *h)
 	ret = (flags & MSG_TRUNC) ? 0 :
 	      msg_put_data(c, &um, shared_buf, (size_t)n);
 	if (!ret)
-		ret = no_name(c);
+		ret = put_rest(c, &um);
 	return ret ? ret : n;
 }
 
@@ -90,7 +132,8 @@ int64_t tcp_recv(struct call *c)
 	ret = msg_get(c, &um);
 	if (ret)
 		return ret;
-	if (!um.name)
+	if (!um.name && !(um.controllen && (c->conn->stamps_wanted ||
+					    c->conn->inq_wanted)))
 		return CALL_NATIVE;
 	if (c->conn->state == CONN_NEW || c->conn->state == CONN_LISTENING)
 		return -ENOTCONN;

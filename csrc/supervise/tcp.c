@@ -307,6 +307,7 @@ static int64_t hand_over(struct call *c, int sfd, struct sockaddr_storage *ss,
 		st_close(sfd);
 		return -ENOMEM;
 	}
+	sock_inherit(conn, lis);
 	ret = carrier_pair(SOCK_STREAM | (flags & SOCK_NONBLOCK), conn->id, sv);
 	if (ret) {
 		conn_free(conn);
