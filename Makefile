@@ -70,6 +70,11 @@ test: build $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) ## every test and lint;
 bench: build ## stack against host, interleaved, medians
 	@$(GO) run ./bench $(BENCHFLAGS)
 
+.PHONY: conformance
+conformance: build ## other people's tests, natively and on the stacks; writes docs/conformance.md
+	@.ci/install-packages libpython3.11-testsuite
+	@$(GO) run ./test/conformance -out docs/conformance.md $(CONFORMANCEFLAGS)
+
 .PHONY: lint
 lint: packages $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) ## gofmt, vet, staticcheck and more; cppcheck; generated files
 	@.ci/lint

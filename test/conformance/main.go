@@ -31,6 +31,7 @@ type options struct {
 	stacks []string
 	engine string
 	out    string // file for the table, "" for none
+	bin    string // folder of lklrun
 	cache  string // where sources and built tests are kept
 	test   time.Duration
 	suite  time.Duration
@@ -95,6 +96,7 @@ func parse() (options, error) {
 	flag.StringVar(&suites, "suites", "", "comma-separated `NAMES` of suites, default all: "+strings.Join(suiteNames(), ","))
 	flag.StringVar(&stacks, "stacks", "vanilla,mptcp", "comma-separated `NAMES` of stacks")
 	flag.StringVar(&o.engine, "engine", "supervise", "how sockets reach the stack: `NAME` for lklrun --engine")
+	flag.StringVar(&o.bin, "bin", "bin", "`DIR` of lklrun")
 	flag.StringVar(&o.out, "out", "", "`FILE` to write the table to")
 	flag.DurationVar(&o.test, "test-limit", 60*time.Second, "how long one test may take")
 	flag.DurationVar(&o.suite, "limit", 15*time.Minute, "how long one suite may take in one mode")
@@ -110,6 +112,12 @@ func parse() (options, error) {
 		return o, errors.New("wants to be started in the repository's folder, as make conformance does")
 	}
 	o.root = root
+	if o.bin, err = filepath.Abs(o.bin); err != nil {
+		return o, err
+	}
+	if _, err := os.Stat(filepath.Join(o.bin, "lklrun")); err != nil {
+		return o, errors.New("no lklrun to test; make build makes it")
+	}
 	o.cache = filepath.Join(root, "build", "conformance")
 	o.suites = words(suites)
 	o.stacks = words(stacks)

@@ -36,8 +36,8 @@ var mptcpVariants = []string{
 	"-m sendfile",
 	"-m poll -P saveWithPeek",
 	"-m poll -P saveAfterPeek",
-	"-m poll -R 8192 -S 8192",
-	"-m mmap -R 8192 -S 8192",
+	"-m poll -R 65536 -S 65536",
+	"-m mmap -R 65536 -S 65536",
 	"-m poll -c TIMESTAMPNS",
 	"-m poll -c TCPINQ",
 }

@@ -157,7 +157,7 @@ func (r *runner) row(ctx context.Context, s suite) (row, error) {
 // until nothing hangs or crashes.
 func (r *runner) mode(ctx context.Context, s suite, stack string, names []string) (results, int, error) {
 	m := mode{
-		stack: stack, engine: r.o.engine, bin: filepath.Join(r.o.root, "bin"),
+		stack: stack, engine: r.o.engine, bin: r.o.bin,
 		log:  filepath.Join(r.o.cache, fmt.Sprintf("%s.%s.log", s.name(), stack)),
 		test: r.o.test, suite: r.o.suite,
 	}
