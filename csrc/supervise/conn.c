@@ -51,6 +51,16 @@ struct conn *conn_find(uint32_t id)
 	return conn;
 }
 
+/** number - give it a number that is free, and put it into the table */
+static void number(struct conn *conn)
+{
+	do {
+		conn->id = ++last_id;
+	} while (!conn->id || conn_find(conn->id));
+	conn->hash_next = hash[conn->id % CONN_HASH];
+	hash[conn->id % CONN_HASH] = conn;
+}
+
 /**
  * conn_new - a connection for the socket @sfd of the stack
  * @c: the call that makes it
@@ -64,9 +74,7 @@ struct conn *conn_new(struct call *c, enum conn_kind kind, int sfd, int domain,
 
 	if (!conn)
 		return NULL;
-	do {
-		conn->id = ++last_id;
-	} while (!conn->id || conn_find(conn->id));
+	number(conn);
 	conn->kind = kind;
 	conn->sfd = sfd;
 	conn->domain = domain;
@@ -81,10 +89,26 @@ struct conn *conn_new(struct call *c, enum conn_kind kind, int sfd, int domain,
 	list_init(&conn->held);
 	list_init(&conn->probe);
 	list_add_tail(&conn->link, &conns);
-	conn->hash_next = hash[conn->id % CONN_HASH];
-	hash[conn->id % CONN_HASH] = conn;
 	conn_stats.open++;
 	return conn;
+}
+
+/** unhash - take it out of the table of numbers */
+static void unhash(struct conn *conn)
+{
+	struct conn **pp = &hash[conn->id % CONN_HASH];
+
+	while (*pp != conn)
+		pp = &(*pp)->hash_next;
+	*pp = conn->hash_next;
+}
+
+/** conn_renumber - a new number, for a new carrier; returns it */
+uint32_t conn_renumber(struct conn *conn)
+{
+	unhash(conn);
+	number(conn);
+	return conn->id;
 }
 
 /** conn_event - tell those who listen for CTL_EV_SOCKET */
@@ -110,15 +134,13 @@ int conn_watch(struct conn *conn, uint32_t events)
 /** conn_free - close what is ours and forget it */
 void conn_free(struct conn *conn)
 {
-	struct conn **pp = &hash[conn->id % CONN_HASH];
 	struct linger linger = { 0 };
 
 	if (conn->dead)
 		return;
 	conn->dead = true;
-	while (*pp != conn)
-		pp = &(*pp)->hash_next;
-	*pp = conn->hash_next;
+	unhash(conn);
+	fallback_forget(conn);
 	held_fail(&conn->held, -EBADF);
 	work_cancel(&conn->work);
 	conn_probe_del(conn);

@@ -33,6 +33,8 @@ enum conn_state {
 	CONN_DONE,	/* no data any more; the target still holds the carrier */
 };
 
+struct opt_note;
+
 /**
  * struct chunk - bytes on their way that the destination did not take
  * @buf: malloc'ed while there are some
@@ -77,6 +79,10 @@ struct chunk {
  * @tokens: entries in the listening carrier's queue, @token_fd their ends
  * @stashed: a connection whose accept() was gone waits: @stash_fd, @stash_addr
  * @pid, @tfd: where the carrier was seen last
+ * @is_mptcp: @sfd is MPTCP though the target asked for TCP
+ * @was_open: data may have flowed
+ * @told: a connect has said that an earlier one failed
+ * @notes: options set on it, newest first; @n_notes of them
  * @carrier_ino: inode of the target's end
  * @stamps_wanted: the target wants time stamps with a stream's data, of which
  *	@stamps, ancillary data of @stamps_len bytes, are the latest
@@ -120,6 +126,9 @@ struct conn {
 	int tfd;
 	char comm[16];
 	uint64_t carrier_ino;
+	bool is_mptcp, was_open, told;
+	struct opt_note *notes;
+	unsigned int n_notes;
 	struct chunk to_stack, to_target;
 	uint64_t bytes_in, bytes_out;
 };
@@ -139,6 +148,7 @@ struct conn *conn_new(struct call *c, enum conn_kind kind, int sfd, int domain,
 		      int type, int proto);
 struct conn *conn_find(uint32_t id);
 void conn_free(struct conn *conn);
+uint32_t conn_renumber(struct conn *conn);
 void conn_probe_add(struct conn *conn);
 int conn_watch(struct conn *conn, uint32_t events);
 void conn_event(const struct conn *conn, const char *what);
@@ -171,6 +181,15 @@ uint64_t fd_ino(int fd);
 int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
 		    socklen_t len);
 int64_t tcp_listen(struct call *c);
+
+/* fallback.c */
+void fallback_note(struct conn *conn, int level, int name, const void *value,
+		   int len);
+void fallback_forget(struct conn *conn);
+int64_t fallback_to_tcp(struct call *c, int level, int name, const void *value,
+			int len, int64_t ret);
+int64_t fallback_reconnect(struct call *c);
+
 int64_t tcp_accept(struct call *c);
 void tcp_stack_event(struct stack_src *src, uint32_t events);
 void tcp_carrier_event(struct source *src, uint32_t events);
@@ -214,7 +233,7 @@ extern char shared_buf[SHARED_SIZE];
  * struct conn_stats - counters of the data plane
  */
 struct conn_stats {
-	uint64_t made, refused, open, accepted, connected, resets, bytes_in,
+	uint64_t made, refused, open, accepted, connected, resets, fallbacks, bytes_in,
 		 bytes_out, dgrams_in, dgrams_out, dgrams_dropped, swept;
 };
 

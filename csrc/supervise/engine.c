@@ -111,7 +111,7 @@ size_t engine_stats(char *buf, size_t len)
 		     "calls.interrupted %llu\ncalls.gone %llu\n"
 		     "sockets.stack %llu\nsockets.refused %llu\nsockets.open %llu\n"
 		     "sockets.connected %llu\nsockets.accepted %llu\nsockets.resets %llu\n"
-		     "sockets.swept %llu\nbytes.received %llu\nbytes.sent %llu\n"
+		     "sockets.swept %llu\nsockets.fallback %llu\nbytes.received %llu\nbytes.sent %llu\n"
 		     "datagrams.received %llu\ndatagrams.sent %llu\ndatagrams.dropped %llu\n",
 		     (unsigned long long)loop_stats.turns,
 		     (unsigned long long)loop_stats.sleeps,
@@ -127,6 +127,7 @@ size_t engine_stats(char *buf, size_t len)
 		     (unsigned long long)s->connected,
 		     (unsigned long long)s->accepted,
 		     (unsigned long long)s->resets, (unsigned long long)s->swept,
+		     (unsigned long long)s->fallbacks,
 		     (unsigned long long)in, (unsigned long long)out,
 		     (unsigned long long)s->dgrams_in,
 		     (unsigned long long)s->dgrams_out,

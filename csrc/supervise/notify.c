@@ -106,6 +106,27 @@ int call_addfd_send(struct call *c, int fd, bool cloexec)
 	return ret < 0 ? -errno : ret;
 }
 
+/**
+ * call_addfd_replace - put a descriptor over one the caller has
+ * @fd: ours, stays open
+ * @newfd: its number in the caller
+ *
+ * The call is not answered by this.
+ */
+int call_addfd_replace(struct call *c, int fd, int newfd, bool cloexec)
+{
+	struct seccomp_notif_addfd add = {
+		.id = c->id,
+		.flags = SECCOMP_ADDFD_FLAG_SETFD,
+		.srcfd = (uint32_t)fd,
+		.newfd = (uint32_t)newfd,
+		.newfd_flags = cloexec ? O_CLOEXEC : 0,
+	};
+
+	return ioctl(listener.fd, SECCOMP_IOCTL_NOTIF_ADDFD, &add) < 0 ?
+	       -errno : 0;
+}
+
 /** mem_read - copy from the caller's memory; -EFAULT unless all of it */
 int64_t mem_read(const struct call *c, uint64_t addr, void *buf, size_t len)
 {

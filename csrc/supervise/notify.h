@@ -80,6 +80,7 @@ int notify_init(int fd);
 void notify_stop(void);
 bool call_valid(const struct call *c);
 int call_addfd_send(struct call *c, int fd, bool cloexec);
+int call_addfd_replace(struct call *c, int fd, int newfd, bool cloexec);
 void call_answer(const struct call *c, int64_t ret);
 int call_dup(struct call *c, int fd);
 bool call_nonblocking(const struct call *c);

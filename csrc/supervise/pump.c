@@ -425,6 +425,8 @@ void pump(struct work *w)
 void pump_open(struct conn *conn)
 {
 	conn->state = CONN_OPEN;
+	conn->was_open = true;
+	fallback_forget(conn);
 	if (conn->rcvbuf)
 		setsockopt(conn->csrc.fd, SOL_SOCKET, SO_SNDBUF, &conn->rcvbuf,
 			   sizeof(conn->rcvbuf));

@@ -83,7 +83,7 @@ static int64_t refuse(struct call *c, int domain, int type, int proto,
 }
 
 /** stack_socket - make it in the stack, MPTCP for TCP when so decided */
-static long stack_socket(int domain, int type, int proto)
+static long stack_socket(int domain, int type, int proto, bool *is_mptcp)
 {
 	int flags = SOCK_NONBLOCK | SOCK_CLOEXEC;
 	long fd;
@@ -91,6 +91,7 @@ static long stack_socket(int domain, int type, int proto)
 	if (host.mptcp && type == SOCK_STREAM &&
 	    (proto == 0 || proto == IPPROTO_TCP)) {
 		fd = st_socket(domain, type | flags, IPPROTO_MPTCP);
+		*is_mptcp = fd >= 0;
 		/* A stack without MPTCP, or with it switched off; an old one
 		 * does not know the number (EINVAL). */
 		if (fd >= 0 || (fd != -EPROTONOSUPPORT && fd != -ENOPROTOOPT &&
@@ -105,6 +106,7 @@ static int64_t socket_inet(struct call *c, int domain, int type, int proto,
 			   int flags)
 {
 	enum conn_kind kind = type == SOCK_STREAM ? KIND_STREAM : KIND_DGRAM;
+	bool is_mptcp = false;
 	struct conn *conn;
 	long sfd;
 	int fd;
@@ -112,7 +114,7 @@ static int64_t socket_inet(struct call *c, int domain, int type, int proto,
 	if (type == SOCK_STREAM && proto != 0 && proto != IPPROTO_TCP &&
 	    proto != IPPROTO_MPTCP)
 		return refuse(c, domain, type, proto, -EPROTONOSUPPORT);
-	sfd = stack_socket(domain, type, proto);
+	sfd = stack_socket(domain, type, proto, &is_mptcp);
 	if (sfd < 0)
 		return refuse(c, domain, type, proto, sfd);
 	task_refresh(c->task);
@@ -121,6 +123,7 @@ static int64_t socket_inet(struct call *c, int domain, int type, int proto,
 		st_close(sfd);
 		return -ENOMEM;
 	}
+	conn->is_mptcp = is_mptcp;
 	fd = carrier_make((kind == KIND_STREAM ? SOCK_STREAM : SOCK_DGRAM) |
 			  (flags & SOCK_NONBLOCK), conn->id);
 	if (fd < 0) {

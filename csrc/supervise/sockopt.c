@@ -299,6 +299,7 @@ int64_t sock_setsockopt(struct call *c)
 	int level = (int)c->args[1], name = (int)c->args[2];
 	int len = (int)c->args[4];
 	struct conn *conn = c->conn;
+	const void *value = c->args[3] ? shared_buf : NULL;
 	int64_t ret;
 
 	if (len < 0)
@@ -314,10 +315,12 @@ int64_t sock_setsockopt(struct call *c)
 	ret = c->args[3] ? mem_read(c, c->args[3], shared_buf, (size_t)len) : 0;
 	if (ret)
 		return ret;
-	ret = st_setsockopt(conn->sfd, level, name,
-			    c->args[3] ? shared_buf : NULL, len);
+	ret = st_setsockopt(conn->sfd, level, name, value, len);
+	if (ret)
+		ret = fallback_to_tcp(c, level, name, value, len, ret);
 	if (ret)
 		return ret;
+	fallback_note(conn, level, name, value, value ? len : 0);
 	if (len >= (int)sizeof(int))
 		note_wanted(conn, level, name);
 	if (level != SOL_SOCKET)

@@ -115,9 +115,18 @@ int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
 			return -EALREADY;
 		return connect_wait(c);
 	case CONN_DONE:
-		/* A program may ask for the result by connecting again. */
+		/* The call after a failure says how it failed, and ends the
+		 * attempt; the next begins another (__inet_stream_connect(),
+		 * net/ipv4/af_inet.c). */
 		conn->so_error = 0;
-		return err ? -err : -ECONNABORTED;
+		if (conn->was_open || !conn->told) {
+			conn->told = true;
+			return err ? -err : -ECONNABORTED;
+		}
+		ret = fallback_reconnect(c);
+		if (ret)
+			return ret;
+		break;
 	default:
 		return st_connect(conn->sfd, ss, len);
 	}
