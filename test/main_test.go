@@ -25,11 +25,15 @@ var probePath string
 
 func TestMain(m *testing.M) {
 	testutil.Main(m, func(root string) error {
-		cmd := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(root, "build", "test", "probe"), "./test/probe")
-		cmd.Dir = root
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("building the probe: %w: %s", err, out)
+		// Out here, for inside there is neither the network nor, when it lies
+		// under /tmp, the go command's cache.
+		for name, dir := range map[string]string{"probe": "./test/probe", "bench": "./bench"} {
+			cmd := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(root, "build", "test", name), dir)
+			cmd.Dir = root
+			cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				return fmt.Errorf("building %s: %w: %s", dir, err, out)
+			}
 		}
 		return nil
 	})
