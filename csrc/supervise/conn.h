@@ -56,7 +56,9 @@ struct chunk {
  * @link: in the table of all
  * @probe: in the list of those whose closing no event tells
  * @held: calls that wait for this connection
+ * @hash_next: the next one with the same hash of @id
  * @id: number, in the carrier's name
+ * @kind, @state: see above
  * @sfd: the stack's socket
  * @domain, @type, @proto: as the target asked
  * @c_in, @c_out, @s_in, @s_out: that side has data, takes data, as far as known
@@ -71,6 +73,10 @@ struct chunk {
  * @native_err: the carrier has an error, which stands for @so_error
  * @hup: the target's end is closed or shut both ways
  * @watched: @sfd is in the stack's epoll
+ * @reset_out: the target closed it with unread data: the peer gets a reset
+ * @linger: SO_LINGER is set, with which close() would wait
+ * @dead: freed, but memory stays until the end of the turn
+ * @natively_connected: the datagram carrier is connected to our end
  * @corked: bytes of filler in the carrier, 0: none
  * @cork_sndbuf: SO_SNDBUF of the target's end when it is uncorked
  * @rcvbuf: SO_RCVBUF as the target set it, 0: not
@@ -78,11 +84,15 @@ struct chunk {
  * @so_error: what SO_ERROR shall say once
  * @tokens: entries in the listening carrier's queue, @token_fd their ends
  * @stashed: a connection whose accept() was gone waits: @stash_fd, @stash_addr
+ * @stash_len: length of @stash_addr
  * @pid, @tfd: where the carrier was seen last
+ * @maker, @comm: the process that made it, and its name then
  * @is_mptcp: @sfd is MPTCP though the target asked for TCP
  * @was_open: data may have flowed
  * @told: a connect has said that an earlier one failed
  * @notes: options set on it, newest first; @n_notes of them
+ * @to_stack, @to_target: what the destination has not taken yet
+ * @bytes_in, @bytes_out: received and sent by the target
  * @carrier_ino: inode of the target's end
  * @stamps_wanted: the target wants time stamps with a stream's data, of which
  *	@stamps, ancillary data of @stamps_len bytes, are the latest
@@ -182,14 +192,6 @@ int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
 		    socklen_t len);
 int64_t tcp_listen(struct call *c);
 
-/* fallback.c */
-void fallback_note(struct conn *conn, int level, int name, const void *value,
-		   int len);
-void fallback_forget(struct conn *conn);
-int64_t fallback_to_tcp(struct call *c, int level, int name, const void *value,
-			int len, int64_t ret);
-int64_t fallback_reconnect(struct call *c);
-
 int64_t tcp_accept(struct call *c);
 void tcp_stack_event(struct stack_src *src, uint32_t events);
 void tcp_carrier_event(struct source *src, uint32_t events);
@@ -198,7 +200,15 @@ void pump_open(struct conn *conn);
 int64_t tcp_recv(struct call *c);
 int64_t tcp_send(struct call *c);
 
-/* dgram.c, netlink.c */
+/* fallback.c */
+void fallback_note(struct conn *conn, int level, int name, const void *value,
+		   int len);
+void fallback_forget(struct conn *conn);
+int64_t fallback_to_tcp(struct call *c, int level, int name, const void *value,
+			int len, int64_t ret);
+int64_t fallback_reconnect(struct call *c);
+
+/* dgram.c */
 int dgram_start(struct conn *conn);
 int64_t dgram_connect(struct call *c, const struct sockaddr_storage *ss,
 		      socklen_t len);
@@ -212,7 +222,7 @@ void dgram_want_out(struct conn *conn);
 void dgram_kick(struct conn *conn);
 int netlink_start(struct conn *conn, int cfd);
 
-/* sockopt.c, ioctl.c, sock.c */
+/* sock.c, sockopt.c, ioctl.c */
 int64_t sock_socket(struct call *c);
 int64_t sock_bind(struct call *c);
 int64_t sock_name(struct call *c, bool peer);
