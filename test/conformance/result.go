@@ -52,7 +52,7 @@ func readExclusions(file string) ([]exclusion, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	var all []exclusion
 	lines := bufio.NewScanner(f)
 	for n := 1; lines.Scan(); n++ {

@@ -59,13 +59,13 @@ func (m mode) start(ctx context.Context, limit time.Duration, dir string, stdout
 	if err != nil {
 		return 0, err
 	}
-	defer log.Close() //nolint:errcheck // a log
+	defer log.Close()
 	if stdout == nil {
 		stdout = log
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	fmt.Fprintf(log, "\n$ %q\n", args) //nolint:errcheck // a log
+	fmt.Fprintf(log, "\n$ %q\n", args)
 	// Killed, the first process takes the namespace's others with it.
 	cmd := exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", setUp, "run"}, args...)...)
 	cmd.Dir = dir

@@ -65,7 +65,7 @@ func appendFile(name, text string) error {
 		return err
 	}
 	if _, err := f.WriteString(text); err != nil {
-		f.Close() //nolint:errcheck // the first error counts
+		f.Close()
 		return err
 	}
 	return f.Close()

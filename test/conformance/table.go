@@ -40,9 +40,9 @@ func percent(n, of int) float64 {
 func (r row) print(w io.Writer) {
 	for _, c := range r.stacks {
 		n, of := r.passed(c)
-		fmt.Fprintf(w, "%-16s %-8s %d of %d, %.1f %%, %d excluded\n", r.suite, c.stack, n, of, percent(n, of), c.excluded) //nolint:errcheck // a report
+		fmt.Fprintf(w, "%-16s %-8s %d of %d, %.1f %%, %d excluded\n", r.suite, c.stack, n, of, percent(n, of), c.excluded)
 		for _, b := range c.bad {
-			fmt.Fprintf(w, "    %s\n", b) //nolint:errcheck // a report
+			fmt.Fprintf(w, "    %s\n", b)
 		}
 	}
 }
