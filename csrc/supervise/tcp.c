@@ -287,6 +287,22 @@ int64_t tcp_listen(struct call *c)
 }
 
 /**
+ * closed_already - see whether the target has closed a fresh connection
+ *
+ * The target goes on as soon as it has the descriptor, while a copy is still
+ * ours. When it closes its own in that time, the event comes with our copy's
+ * end, after those of ends that it closed later: and the one that closes first
+ * is the one that has TIME_WAIT.
+ */
+static void closed_already(struct conn *conn)
+{
+	struct pollfd p = { .fd = conn->csrc.fd, .events = POLLIN | POLLRDHUP };
+
+	if (poll(&p, 1, 0) > 0 && (p.revents & POLLHUP))
+		tcp_carrier_event(&conn->csrc, (uint32_t)p.revents);
+}
+
+/**
  * hand_over - an accepted connection to the caller of accept
  * @sfd: of the stack
  * @ss: the peer
@@ -344,6 +360,7 @@ static int64_t hand_over(struct call *c, int sfd, struct sockaddr_storage *ss,
 	conn_event(conn, "accept");
 	stream_watch(conn);
 	pump_open(conn);
+	closed_already(conn);
 	return CALL_ANSWERED;
 
 stash:
