@@ -208,16 +208,21 @@ class Host:
         cmd += list(extra) + ["--"] + argv
         self.pid = os.fork()
         if not self.pid:
-            ours.close()
-            os.dup2(theirs.fileno(), 3)
-            os.set_inheritable(3, True)
-            if stdin is not None:
-                os.dup2(stdin, 0)
-            if uid:
-                os.setgroups([])
-                os.setgid(uid)
-                os.setuid(uid)
-            os.execv(cmd[0], cmd)
+            try:
+                ours.close()
+                os.dup2(theirs.fileno(), 3)
+                os.set_inheritable(3, True)
+                if stdin is not None:
+                    os.dup2(stdin, 0)
+                if uid:
+                    os.setgroups([])
+                    os.setgid(uid)
+                    os.setuid(uid)
+                os.execv(cmd[0], cmd)
+            except OSError as e:
+                os.write(2, ("%s: %s\n" % (cmd[0], e.strerror)).encode())
+            finally:
+                os._exit(127)   # never back into the tests
         theirs.close()
         self.ctl = Conn(ours)
 

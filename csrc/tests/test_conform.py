@@ -9,8 +9,10 @@ is, and with MPTCP in place of TCP. What may differ is listed here with its reas
 """
 import difflib
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 
 import drive
 from tap import ok, run, skip
@@ -31,12 +33,12 @@ def natively():
     return subprocess.run([conform], stdout=subprocess.PIPE, timeout=LIMIT, check=True, text=True).stdout
 
 
-def under(abi, lib, mptcp=False, uid=None):
+def under(abi, lib, mptcp=False, uid=None, program=None, binary=None):
     r, w = os.pipe()
     saved = os.dup(1)
     os.dup2(w, 1)
     try:
-        h = drive.Host([conform], abi=abi, lib=lib, uid=uid)
+        h = drive.Host([program or conform], abi=abi, lib=lib, uid=uid, binary=binary)
     finally:
         os.dup2(saved, 1)
         os.close(saved)
@@ -74,7 +76,12 @@ def host():
 def unprivileged():
     if os.getuid():
         return skip("an ordinary user", "is one already")
-    compare("back end host, an ordinary user", ALWAYS, "host", None, uid=65534)
+    # The tree may lie where nobody else can go.
+    with tempfile.TemporaryDirectory(prefix="lklhost-test-") as d:
+        os.chmod(d, 0o755)
+        program, binary = (shutil.copy(f, d) for f in (conform, os.environ["LKLHOST"]))
+        compare("back end host, an ordinary user", ALWAYS, "host", None, uid=65534,
+                program=program, binary=binary)
 
 
 def library():
