@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The stack library behind upstream LKL's newer interface: lkl_init() and
+ * lkl_start_kernel(fmt), asm-generic's call numbers, devices by
+ * lkl_register_netdev_linux_fdnet(), no loop mode. A shared library that loads
+ * the one LKL_REAL names, so that stack_foreign.c runs on a real kernel in tests.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "foreign_calls.c"	/* its table of numbers, read backwards */
+
+struct ops {
+	const char *virtio_devices;
+	void (*print)(const char *str, int len);
+	void (*panic)(void);
+};
+
+/* As struct lkl_netdev of upstream begins. */
+struct netdev {
+	void *ops;
+	int id;
+	unsigned char has_vnet_hdr;
+	int fd;
+};
+
+struct netdev_args {
+	void *mac;
+	unsigned int offload;
+};
+
+struct ops lkl_host_ops;
+
+static void *real;
+
+/** sym - a function of the real library */
+static void *sym(const char *name)
+{
+	if (!real)
+		real = dlopen(getenv("LKL_REAL"), RTLD_NOW | RTLD_LOCAL);
+	return real ? dlsym(real, name) : NULL;
+}
+
+int lkl_init(struct ops *ops);
+int lkl_start_kernel(const char *fmt, ...);
+long lkl_syscall(long no, long *params);
+long lkl_sys_halt(void);
+struct netdev *lkl_register_netdev_linux_fdnet(int fd);
+int lkl_netdev_add(struct netdev *nd, struct netdev_args *args);
+int lkl_netdev_get_ifindex(int id);
+
+/** lkl_init - hand the operations over */
+int lkl_init(struct ops *ops)
+{
+	int (*f)(struct ops *) = sym("lkl_init");
+
+	return f ? f(ops) : -ENOEXEC;
+}
+
+/** lkl_start_kernel - boot, in threaded mode */
+int lkl_start_kernel(const char *fmt, ...)
+{
+	int (*f)(const char *, ...) = sym("lkl_start_kernel");
+	char text[1024];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	return f("%s", text);
+}
+
+/** lkl_syscall - the generic number becomes the host's */
+long lkl_syscall(long no, long *params)
+{
+	static long (*f)(long, long *);
+	size_t i;
+
+	if (!f)
+		f = sym("lkl_syscall");
+	if (no == GENERIC_eventfd2)
+		return f(SYS_eventfd2, params);
+#ifdef __x86_64__
+	for (i = 0; i < sizeof(same) / sizeof(same[0]); i++)
+		if (same[i].generic == no)
+			return f(same[i].host, params);
+	return -ENOSYS;
+#else
+	(void)i;
+	return f(no, params);
+#endif
+}
+
+/** lkl_sys_halt - shut down */
+long lkl_sys_halt(void)
+{
+	long (*f)(void) = sym("lkl_sys_halt");
+
+	return f();
+}
+
+/** lkl_register_netdev_linux_fdnet - a device on a descriptor */
+struct netdev *lkl_register_netdev_linux_fdnet(int fd)
+{
+	struct netdev *nd = calloc(1, sizeof(*nd));
+
+	if (nd)
+		nd->fd = fd;
+	return nd;
+}
+
+/** lkl_netdev_add - give it to the kernel */
+int lkl_netdev_add(struct netdev *nd, struct netdev_args *args)
+{
+	void *(*create)(int, int) = sym("lkl_netdev_fd_create");
+	int (*add)(void *, struct netdev_args *) = sym("lkl_netdev_add");
+	void *dev = create(nd->fd, (nd->has_vnet_hdr ? 1 : 0) |
+				   (args->offload ? 2 : 0));
+
+	free(nd);
+	return dev ? add(dev, args) : -ENODEV;
+}
+
+/** lkl_netdev_get_ifindex - of a device */
+int lkl_netdev_get_ifindex(int id)
+{
+	int (*f)(int) = sym("lkl_netdev_get_ifindex");
+
+	return f(id);
+}
