@@ -48,6 +48,7 @@ func run(m *testing.M, before func(root string) error) (int, error) {
 		}
 		return reap()
 	case "test":
+		heedSignals()
 		return m.Run(), nil
 	}
 	root, err := findRoot()
@@ -66,6 +67,17 @@ func run(m *testing.M, before func(root string) error) (int, error) {
 		return m.Run(), nil
 	}
 	return outside()
+}
+
+// heedSignals makes signals that were ignored from the start (nohup, a job in the
+// background of a shell script) end a program that a test starts, as it expects:
+// what has a handler here has its default after execve(2).
+func heedSignals() {
+	for _, sig := range []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT} {
+		if signal.Ignored(sig) {
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
+	}
 }
 
 // Root returns the repository's folder.
