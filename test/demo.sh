@@ -48,6 +48,7 @@ inventory() {
 
 cleanup() {
 	trap '' INT TERM
+	set +e
 	[ -z "${job:-}" ] || kill "$job" 2>/dev/null || :
 	for ns in $client $server; do
 		ip netns pids $ns 2>/dev/null | xargs -r kill 2>/dev/null || :
@@ -66,8 +67,10 @@ cleanup() {
 [ "$(sysctl -n net.mptcp.enabled 2>/dev/null)" = 1 ] ||
 	die 'the server side needs a host kernel with MPTCP: sysctl net.mptcp.enabled says no'
 trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+# Not a bare exit: a signal may come when EXIT's trap has begun already, and an
+# exit in there would end it.
+trap 'cleanup; exit 130' INT
+trap 'cleanup; exit 143' TERM
 
 # --- two namespaces, two links ---------------------------------------------
 ip netns add $client
