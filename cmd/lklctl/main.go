@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command lklctl looks into running stacks: their sockets, MPTCP connections,
-// counters and settings. It is a client of the stack host's control socket.
+// counters and settings; it runs further programs on them. It is a client of the stack host's control socket.
 package main
 
 import (
@@ -13,6 +13,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	end := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	end.Exit()
 }

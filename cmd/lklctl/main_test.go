@@ -39,8 +39,8 @@ func lklctl(t testing.TB, args ...string) result {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var out, errs strings.Builder
-	status := run(ctx, args, &out, &errs)
-	return result{status, out.String(), errs.String()}
+	end := run(ctx, args, &out, &errs)
+	return result{end.Status, out.String(), errs.String()}
 }
 
 // ok runs the program, which must succeed, and returns what it prints.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/exit"
 )
 
 const program = "lklctl"
@@ -26,8 +28,8 @@ type ctl struct {
 	began bool // a verb's body was reached
 }
 
-// run is main without the process around it; it returns the exit status.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+// run is main without the process around it; it returns how that shall end.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) exit.End {
 	c := &ctl{output: cli.OutputTable, stdout: stdout, stderr: stderr}
 	root := c.rootCommand()
 	root.SetArgs(args)
@@ -37,7 +39,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err != nil && !c.began && cli.Status(err) != cli.ExitUsage {
 		err = flagError(root, err)
 	}
-	return cli.Fail(stderr, program, err)
+	if end := (*endError)(nil); errors.As(err, &end) {
+		return end.End
+	}
+	return exit.End{Status: cli.Fail(stderr, program, err)}
 }
 
 func (c *ctl) rootCommand() *cobra.Command {
@@ -46,16 +51,18 @@ func (c *ctl) rootCommand() *cobra.Command {
 		Short: "look into the stacks that lklrun runs",
 		Long: `lklctl looks into the stacks that lklrun runs: their sockets, MPTCP connections,
 counters, settings and files. Everything it shows comes from the stack itself.
+It also runs further programs on them.
 
 With one instance running no -n is needed.
 
 Exit status: 0 when it was done, 1 when it could not be, 2 when the command line
-was not understood.`,
+was not understood. exec has the program's.`,
 		Example: `  lklctl list
   lklctl mptcp
   lklctl -n web netstat -t
   lklctl sysctl -w net.ipv4.tcp_congestion_control=bbr
-  lklctl counters MPTcp -o json`,
+  lklctl counters MPTcp -o json
+  lklctl exec ip addr`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		// -n and -o may stand before the verb, and each verb has them too:
@@ -74,7 +81,7 @@ was not understood.`,
 	c.flags(root.Flags(), true)
 	verbs := []*cobra.Command{
 		c.listCommand(), c.netstatCommand(), c.mptcpCommand(), c.sysctlCommand(),
-		c.countersCommand(), c.catCommand(), c.stopCommand(),
+		c.countersCommand(), c.catCommand(), c.execCommand(), c.stopCommand(),
 	}
 	root.AddCommand(verbs...)
 	for _, cmd := range append(verbs, root) {

@@ -31,6 +31,9 @@ func TestUsage(t *testing.T) {
 		{"sysctl -a -w x=1", []string{"choose one"}},
 		{"sysctl net/../../etc/passwd", []string{"not a key"}},
 		{"cat", []string{"no PATH given"}},
+		{"exec", []string{"no COMMAND given"}},
+		{"exec -Z true", []string{"-Z", "lklctl exec --help"}},
+		{"-o json exec true", []string{"-o json"}},
 		{"stop -s NOSUCH", []string{`signal "NOSUCH"`, "TERM"}},
 		{"stop -s 65", []string{`signal "65"`}},
 		{"stop --grace -1s", []string{"--grace -1s"}},
@@ -54,6 +57,8 @@ func TestNoInstance(t *testing.T) {
 		refused(t, 1, args, "no instance is running")
 		refused(t, 1, append(args, "--name", "web"), `"web"`)
 	}
+	refused(t, 125, []string{"exec", "true"}, "no instance is running")
+	refused(t, 125, []string{"exec", "-n", "web", "true"}, `"web"`)
 	if r := lklctl(t, "list"); r.status != 0 || r.out != "" || r.errors != "lklctl: no instance is running\n" {
 		t.Errorf("list of none: %+v", r)
 	}
@@ -63,7 +68,7 @@ func TestNoInstance(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, args := range []string{"", "--help", "list --help", "netstat --help", "mptcp --help", "sysctl --help", "counters --help", "cat --help", "stop --help"} {
+	for _, args := range []string{"", "--help", "list --help", "netstat --help", "mptcp --help", "sysctl --help", "counters --help", "cat --help", "exec --help", "stop --help"} {
 		text := ok(t, strings.Fields(args)...)
 		if !strings.Contains(text, "Examples:") || !strings.Contains(text, "--name") {
 			t.Errorf("lklctl %s lacks examples or flags:\n%s", args, text)

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/exit"
 	"github.com/lklrun/lklrun/internal/hostnet"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/launch"
@@ -39,7 +40,7 @@ type errRun struct{ error }
 func (e errRun) Unwrap() error { return e.error }
 
 // execute runs the command line and returns how the process shall end.
-func execute(args []string) launch.End {
+func execute(args []string) exit.End {
 	r := &runner{}
 	cmd := r.command()
 	cmd.AddCommand(verbs()...)
@@ -56,7 +57,7 @@ func execute(args []string) launch.End {
 	cmd.SetArgs(args)
 	if err := cmd.ExecuteContext(context.Background()); err != nil {
 		cli.Fail(os.Stderr, self, err)
-		return launch.End{Status: status(err)}
+		return exit.End{Status: status(err)}
 	}
 	return r.end
 }
@@ -92,7 +93,7 @@ type runner struct {
 	interfaces, sysctls, dns          []string
 	dryRun, verbose, quiet            bool
 	output                            cli.Output
-	end                               launch.End
+	end                               exit.End
 }
 
 const longHelp = `lklrun runs a program, unmodified, on a network stack of your choice: the Linux

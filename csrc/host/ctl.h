@@ -59,6 +59,12 @@ int ctl_claim_fd(struct client *cl);
 int ctl_request(struct client *cl, const struct ctl_hdr *hdr,
 		const uint8_t *body, size_t len);
 
+int exec_request(struct client *cl, const struct ctl_hdr *hdr,
+		 const uint8_t *body, size_t len);
+int exec_signal(struct client *cl, const struct ctl_hdr *hdr,
+		const uint8_t *body);
+void exec_client_gone(struct client *cl);
+
 int ctl_call(struct client *cl, const struct ctl_hdr *hdr, const uint8_t *body,
 	     size_t len);
 int ctl_call_cancel(struct client *cl, uint32_t id);

@@ -272,6 +272,10 @@ static bool length_ok(uint16_t type, size_t len)
 		return len == sizeof(struct ctl_events);
 	case CTL_STOP:
 		return len == sizeof(struct ctl_stop);
+	case CTL_EXEC:
+		return len > sizeof(struct ctl_exec);
+	case CTL_EXEC_SIGNAL:
+		return len == sizeof(struct ctl_exec_signal);
 	case CTL_STATS:
 	case CTL_OWNERS:
 	case CTL_LOG:
@@ -332,6 +336,10 @@ int ctl_request(struct client *cl, const struct ctl_hdr *h, const uint8_t *body,
 		return events(cl, h, body);
 	case CTL_STOP:
 		return stop(cl, h, body);
+	case CTL_EXEC:
+		return exec_request(cl, h, body, len);
+	case CTL_EXEC_SIGNAL:
+		return exec_signal(cl, h, body);
 	}
 	ctl_reply(cl, h, -EOPNOTSUPP, NULL, 0);
 	return 0;

@@ -52,6 +52,7 @@ static void client_free(struct client *cl)
 	n_clients--;
 	work_cancel(&cl->work);
 	ctl_calls_end(cl);
+	exec_client_gone(cl);
 	loop_del(&cl->src);
 	close(fd);
 	while (cl->n_fds)

@@ -73,6 +73,16 @@ int target_watch(void);
 int target_notify_fd(void);
 void target_finish(void);
 
+/* exec.c */
+int exec_init(void);
+void exec_forked(void);
+pid_t exec_idle_zygote(void);
+void exec_reap(void);
+bool exec_is_zygote(pid_t pid);
+void exec_reaped(pid_t pid, int status);
+void exec_run_ended(void);
+void exec_panicked(void);
+
 /* netns.c */
 int netns_private(char *err, size_t errlen);
 int netns_enter(bool userns);

@@ -48,6 +48,7 @@ static void halt_and_quit(void)
 		stack_dead();
 		stack->halt();
 	}
+	exec_reap();
 	loop_quit();
 }
 
@@ -69,6 +70,7 @@ static void ending(void)
 	timer_cancel(&grace_timer);
 	if (!tree_kill(KILL_MS))
 		log_line("processes of the target are still there after SIGKILL");
+	exec_run_ended();
 	if (host.state == CTL_STATE_PANICKED)
 		return;
 	host.state = CTL_STATE_ENDING;
@@ -145,6 +147,7 @@ void host_panicked(void)
 	buf[len] = '\0';
 	host.state = CTL_STATE_PANICKED;
 	ctl_event(CTL_EV_PANIC, 0, 0, last_line(buf, len));
+	exec_panicked();
 	ctl_panicked();
 	tree_signal(SIGKILL);	/* before its calls fail, which says nothing */
 	engine_stop();
@@ -177,6 +180,7 @@ void host_launcher_gone(void)
 {
 	log_line("lklrun is gone, ending");
 	tree_kill(KILL_MS);
+	exec_run_ended();
 	engine_stop();
 	if (stack_alive()) {
 		stack_dead();

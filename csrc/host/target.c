@@ -12,7 +12,7 @@
  *	install the filter, say its descriptor  --->	pidfd_getfd() it
  *						<---	"taken"
  *	close it, wait				<---	GO, path of resolv.conf
- *	mounts, exec			   errno --->	CTL_EV_WARN
+ *	mounts, fork the zygote, exec	   errno --->	CTL_EV_WARN
  *
  * Both directions use read and write, which the filter leaves alone; the
  * listener cannot be passed in a message because sendmsg is notified already.
@@ -41,6 +41,7 @@
 #include "ctl_proto.h"
 #include "host.h"
 #include "loop.h"
+#include "zygote.h"
 
 #define EXIT_NOT_EXECUTABLE	126
 #define EXIT_NOT_FOUND		127
@@ -125,11 +126,12 @@ static void mounts(int sync, const char *path)
 /**
  * child_main - what happens in the child; never returns
  * @sync: our end of the socket
+ * @zygote: the zygote's end of its own
  * @parent: pid of lklhost
  * @argv: the command
  */
 __attribute__((noreturn))
-static void child_main(int sync, pid_t parent, char **argv)
+static void child_main(int sync, int zygote, pid_t parent, char **argv)
 {
 	char resolv[RESOLV_MAX + 1];
 	bool userns = false;
@@ -163,6 +165,7 @@ static void child_main(int sync, pid_t parent, char **argv)
 	resolv[len] = '\0';
 	if (len)
 		mounts(sync, resolv);
+	zygote_fork(zygote);
 	execvp(argv[0], argv);
 	ret = errno;
 	report(sync, STEP_EXEC, -ret);
@@ -214,11 +217,13 @@ static int take_listener(char *err, size_t errlen)
 int target_fork(char **argv, char *err, size_t errlen)
 {
 	pid_t parent = getpid();
-	int sv[2], ret;
+	int zygote, sv[2], ret;
 
 	target.argv = argv;
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv)) {
-		ret = -errno;
+	zygote = exec_init();
+	if (zygote < 0 ||
+	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv)) {
+		ret = zygote < 0 ? zygote : -errno;
 		snprintf(err, errlen, "making a socket pair: %s", strerror(-ret));
 		return ret;
 	}
@@ -232,9 +237,10 @@ int target_fork(char **argv, char *err, size_t errlen)
 	}
 	if (!target.pid) {
 		close(sv[0]);
-		child_main(sv[1], parent, argv);
+		child_main(sv[1], zygote, parent, argv);
 	}
 	close(sv[1]);
+	exec_forked();
 	target.sync = sv[0];
 	ret = take_listener(err, errlen);
 	if (ret)
@@ -287,8 +293,10 @@ static void children_ended(void)
 	pid_t pid;
 
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-		if (pid != target.pid || target.ended)
+		if (pid != target.pid || target.ended) {
+			exec_reaped(pid, status);
 			continue;
+		}
 		target.ended = true;
 		while (target.sync >= 0)	/* what it said last */
 			child_reported(&target.sync_src, 0);

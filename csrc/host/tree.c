@@ -88,21 +88,23 @@ void tree_signal(int sig)
  * @limit_ms: give up after
  *
  * Returns true when nobody is left. A process that forks while the tree is
- * read is found in a later round.
+ * read is found in a later round. An idle zygote is not waited for: it dies by
+ * itself, while the stack ends.
  */
 bool tree_kill(uint32_t limit_ms)
 {
 	uint64_t end = now_ns() + (uint64_t)limit_ms * 1000000;
 	static pid_t pids[TREE_MAX];
 	const struct timespec pause = { .tv_nsec = 1000000 };
+	pid_t zygote = exec_idle_zygote();
 	size_t i, n;
 
 	for (;;) {
 		n = tree_list(pids, TREE_MAX);
-		if (!n)
-			return true;
 		for (i = 0; i < n; i++)
 			kill(pids[i], SIGKILL);
+		if (!n || (n == 1 && pids[0] == zygote))
+			return true;
 		while (waitpid(-1, NULL, WNOHANG) > 0)
 			;
 		if (now_ns() >= end)

@@ -50,6 +50,8 @@
 #define CTL_EVENT		11	/* pushed, never answered; id of CTL_EVENTS */
 #define CTL_STOP		12	/* end the target, then the stack */
 #define CTL_LOG			13	/* the last kernel log lines */
+#define CTL_EXEC		14	/* another program; three descriptors in SCM_RIGHTS */
+#define CTL_EXEC_SIGNAL		15	/* a signal for it */
 
 /* What the stack host is doing; in HELLO. */
 #define CTL_STATE_NEW		0	/* before CTL_BOOT: LINK_ADD, BOOT */
@@ -220,6 +222,46 @@ struct ctl_event {
 struct ctl_stop {
 	uint32_t signal;
 	uint32_t grace_ms;
+};
+
+/*
+ * CTL_EXEC: start another program where the target was started, with the
+ * descriptors as standard input, output and error. argc + envc + 1 strings
+ * follow, each with its '\0': the working directory, the command and its
+ * arguments, the environment. The reply comes when the program has ended; when
+ * the connection ends before, the program gets SIGHUP and SIGTERM, and SIGKILL
+ * after five seconds.
+ *
+ * -EAGAIN: before CTL_GO; -ESHUTDOWN: the run is ending; -ESRCH: whoever
+ * starts programs is gone; -EUSERS: too many at once; -EIO: the kernel panicked.
+ */
+struct ctl_exec {
+	uint32_t argc;		/* at least 1 */
+	uint32_t envc;
+	uint32_t umask;
+	uint32_t strings_len;	/* bytes that follow */
+};
+
+#define CTL_EXEC_RAN		0	/* wait_status is its own */
+#define CTL_EXEC_CWD		1	/* the working directory could not be entered */
+#define CTL_EXEC_COMMAND	2	/* it could not be executed: status 126 or 127 */
+#define CTL_EXEC_RUN_ENDED	3	/* it was killed because the run ended */
+
+struct ctl_exec_rep {
+	int32_t wait_status;	/* as from waitpid(2) */
+	uint32_t how;
+	int32_t error;		/* an errno, with CWD and COMMAND */
+	uint32_t reserved;
+};
+
+/* CTL_EXEC_SIGNAL; the reply is empty, -ENOENT when the program has ended */
+#define CTL_EXECF_GROUP		0x1	/* for its process group */
+
+struct ctl_exec_signal {
+	uint32_t id;		/* of the CTL_EXEC, on this connection */
+	uint32_t signal;
+	uint32_t flags;
+	uint32_t reserved;
 };
 
 #endif

@@ -501,6 +501,10 @@ static void notified(struct source *src, uint32_t events)
 	c.pid = (pid_t)req.pid;
 	c.nr = req.data.nr;
 	memcpy(c.args, req.data.args, sizeof(c.args));
+	if (exec_is_zygote(c.pid)) {
+		call_answer(&c, CALL_NATIVE);
+		return;
+	}
 	c.task = task_get(c.pid);
 	ret = c.task ? dispatch(&c, req.data.arch) : -ENOMEM;
 	if (c.dup >= 0)

@@ -85,6 +85,13 @@ def frames():
         "GO whose path is short": hdr(32, drive.GO) + struct.pack("<IIII", 0, 0, 4, 0),
         "BOOT whose line is short": hdr(32, drive.BOOT) + struct.pack("<QII", 0, 9, 0),
         "LINK_ADD short": hdr(20, drive.LINK_ADD) + b"\0" * 4,
+        "EXEC short": hdr(20, EXEC) + b"\0" * 4,
+        "EXEC without strings": hdr(32, EXEC) + struct.pack("<IIII", 1, 0, 0, 0),
+        "EXEC without a command": hdr(33, EXEC) + struct.pack("<IIII", 0, 0, 0, 1) + b"\0",
+        "EXEC with a string less": hdr(36, EXEC) + struct.pack("<IIII", 2, 0, 0, 4) + b"/\0a\0",
+        "EXEC with 2^32 strings": hdr(36, EXEC) + struct.pack("<IIII", 2**32 - 1, 2, 0, 4) + b"/\0a\0",
+        "EXEC that does not end": hdr(36, EXEC) + struct.pack("<IIII", 1, 0, 0, 4) + b"/\0\0a",
+        "EXEC_SIGNAL short": hdr(20, EXEC_SIGNAL) + b"\0" * 4,
         "SYSCALL short": hdr(40, drive.SYSCALL) + b"\0" * 24,
         "SYSCALL whose buffers are missing": hdr(80, drive.SYSCALL) + struct.pack("<IIII6Q", 39, 3, 0, 0, *[0] * 6),
         "SYSCALL whose data are missing": hdr(88, drive.SYSCALL) +
@@ -169,6 +176,85 @@ def calls():
     c.sock.close()
     ok(within(5, lambda: count_fds(h.pid) <= n - 2), "and closed with the connection")
     stop(h)
+
+
+EXEC, EXEC_SIGNAL = 14, 15
+
+
+def exec_send(c, argv, fds, cwd="/", env=("PATH=/usr/bin:/bin",)):
+    text = b"".join(s.encode() + b"\0" for s in (cwd, *argv, *env))
+    c.id += 1
+    frame = struct.pack("<IHHIi", 32 + len(text), EXEC, 0, c.id, 0) + \
+        struct.pack("<IIII", len(argv), len(env), 0o22, len(text)) + text
+    socket.send_fds(c.sock, [frame], fds)
+    return c.id
+
+
+def exec_wait(c, ident):
+    """(wait status, how, errno)"""
+    return struct.unpack("<iIiI", c.wait(ident))[:3]
+
+
+def execs():
+    null = os.open("/dev/null", os.O_RDWR)
+    three = [null] * 3
+    h = Host(SLEEP)
+    c = h.ctl
+    c.hello()
+    same(status_of(lambda: c.wait(exec_send(c, ["true"], three))), -11, "EXEC before GO: EAGAIN")
+    h.start()
+    n = count_fds(h.pid)
+    c = h.attach()
+    c.hello()
+    same(status_of(lambda: c.wait(exec_send(c, ["true"], three[:2]))), -9, "EXEC with two descriptors: EBADF")
+    same(exec_wait(c, exec_send(c, ["sh", "-c", "exit 7"], three)), (7 << 8, 0, 0), "EXEC: the status")
+    same(exec_wait(c, exec_send(c, ["no-such-command"], three)), (127 << 8, 2, 2), "a command that is not there")
+    same(exec_wait(c, exec_send(c, ["/etc/passwd"], three)), (126 << 8, 2, 13), "a command that is none")
+    same(exec_wait(c, exec_send(c, ["true"], three, cwd="/no/such")), (125 << 8, 1, 2), "a folder that is not there")
+    r, w = os.pipe()
+    a = exec_send(c, ["sh", "-c", "echo out; echo err >&2; echo $X; pwd; umask; ls /proc/self/fd | wc -l"],
+                    [null, w, w], "/usr", ["PATH=/usr/bin:/bin", "X=y"])
+    same(exec_wait(c, a)[0], 0, "a program that says something")
+    os.close(w)
+    same(os.read(r, 100), b"out\nerr\ny\n/usr\n0022\n4\n", "descriptors, environment, folder, umask, and no more")
+    same(os.read(r, 1), b"", "the pipe ends with it")
+    os.close(r)
+    sig = lambda i, s, f=0: status_of(c.ask, EXEC_SIGNAL, struct.pack("<IIII", i, s, f, 0))
+    a = exec_send(c, ["sleep", "100"], three)
+    same((sig(a, 0), sig(a, 65), sig(a, 15, 2), sig(a + 1000, 15)), (-22, -22, -22, -2), "signals and programs that do not exist")
+    same((sig(a, 15), exec_wait(c, a)), (0, (15, 0, 0)), "EXEC_SIGNAL")
+    same(sig(a, 15), -2, "and again: ENOENT")
+    a = exec_send(c, ["sh", "-c", "sleep 100"], three)
+    same((sig(a, 2, 1), exec_wait(c, a)[0]), (0, 2), "to the group")
+    many = [exec_send(c, ["sh", "-c", "exit %d" % i], three) for i in range(40)]
+    same([exec_wait(c, i)[0] for i in many], [i << 8 for i in range(40)], "forty at once")
+    same(within(5, lambda: count_fds(h.pid) <= n + 2), True, "no descriptor is left")
+    d = h.attach()
+    d.hello()
+    b = exec_send(d, ["sleep", "100"], three)
+    same(status_of(d.ask, EXEC_SIGNAL, struct.pack("<IIII", a, 15, 0, 0)), -2, "another connection's program")
+    d.sock.close()
+    ok(within(5, lambda: len(children(h.pid)) == 2), "its connection gone, a program ends: target and zygote are left")
+    a = exec_send(c, ["sh", "-c", "trap '' HUP TERM; sleep 100"], three)
+    zygote = [p for p in children(h.pid) if "lklhost" in open("/proc/%d/comm" % p).read()]
+    h.ctl.ask(drive.STOP, struct.pack("<II", 15, 5000))
+    same(exec_wait(c, a)[:2] in ((9, 3), (15, 0), (9, 0)), True, "the target's end is its end")
+    h.wait()
+    ok(zygote and not os.path.exists("/proc/%d" % zygote[0]), "and the zygote's")
+    h = Host(SLEEP)
+    h.start()
+    zygote = [p for p in children(h.pid) if p != h.info["target"]]
+    same(len(zygote), 1, "the target and the zygote")
+    os.kill(zygote[0], 9)
+    c = h.attach()
+    c.hello()
+    same(status_of(lambda: c.wait(exec_send(c, ["true"], three))), -3, "the zygote is gone: ESRCH")
+    stop(h)
+    os.close(null)
+
+
+def children(pid):
+    return [int(p) for p in open("/proc/%d/task/%d/children" % (pid, pid)).read().split()]
 
 
 def count_fds(pid):
@@ -360,4 +446,4 @@ def start_errors():
 if __name__ == "__main__":
     os.chdir(os.environ.get("TMPDIR", "/tmp"))
     sys.path.insert(0, drive.HERE)
-    run([hello, frames, calls, slow_client, fuzz, ends, shut_doors, start_errors])
+    run([hello, frames, calls, execs, slow_client, fuzz, ends, shut_doors, start_errors])

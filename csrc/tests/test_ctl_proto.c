@@ -75,6 +75,8 @@ static void requests(void)
 	struct ctl_cancel cancel = { 77 };
 	struct ctl_events events = { CTL_EV_EXIT | CTL_EV_PANIC | CTL_EV_WARN };
 	struct ctl_stop stop = { 15, 2000 };
+	struct ctl_exec exec = { 3, 2, 022, 21 };
+	struct ctl_exec_signal sig = { 77, 15, CTL_EXECF_GROUP, 0 };
 
 	same("hello_req", &hello, sizeof(hello), NULL, 0);
 	same("link_add", &add, sizeof(add), NULL, 0);
@@ -85,6 +87,8 @@ static void requests(void)
 	same("cancel", &cancel, sizeof(cancel), NULL, 0);
 	same("events", &events, sizeof(events), NULL, 0);
 	same("stop", &stop, sizeof(stop), NULL, 0);
+	same("exec", &exec, sizeof(exec), "/srv\0ip\0addr\0\0A=b\0C=", 21);
+	same("exec_signal", &sig, sizeof(sig), NULL, 0);
 }
 
 /** replies - bodies of replies and events */
@@ -96,6 +100,7 @@ static void replies(void)
 	uint32_t pid = 1002;
 	struct ctl_syscall_rep bad = { -11 }, good = { 5 };
 	struct ctl_event event = { CTL_EV_EXIT, 1002, 0x0102030405060708, -2 };
+	struct ctl_exec_rep exec = { 0x7f00, CTL_EXEC_COMMAND, 2, 0 };
 	struct ctl_owner owners[2] = {
 		{ 11, 0x100000002, 1002, 4, 9, 0, "curl" },
 		{ 12, 13, 14, 15, -1, 0, "fifteen-letters" },
@@ -108,6 +113,7 @@ static void replies(void)
 	same("syscall_rep_error", &bad, sizeof(bad), NULL, 0);
 	same("syscall_rep", &good, sizeof(good), "hello", 5);
 	same("event", &event, sizeof(event), "ended", 5);
+	same("exec_rep", &exec, sizeof(exec), NULL, 0);
 	same("owners", owners, sizeof(owners), NULL, 0);
 	same("frame", &frame, sizeof(frame), "\1\2", 2);
 }

@@ -74,6 +74,18 @@ func bodies(t *testing.T, b []byte) {
 		case *Go:
 			again = m.Append(nil)
 			copy(again[12:16], b[12:16]) // reserved
+		case *ExecReply:
+			again = m.Append(nil)
+			copy(again[12:16], b[12:16]) // reserved
+		case *ExecSignal:
+			again = m.Append(nil)
+			copy(again[12:16], b[12:16]) // reserved
+		case *Exec:
+			out, err := m.Append(nil)
+			if err != nil {
+				t.Fatalf("%s %x: decoded but does not encode: %v", s.name, b, err)
+			}
+			again = out
 		case interface{ Append([]byte) []byte }:
 			again = m.Append(nil)
 		}

@@ -69,6 +69,9 @@ func samples() []sample {
 	events := Events{Mask: CTL_EV_EXIT | CTL_EV_PANIC | CTL_EV_WARN}
 	event := Event{Kind: CTL_EV_EXIT, PID: 1002, TimeNS: 0x0102030405060708, Arg: -2, Text: "ended"}
 	stop := Stop{Signal: 15, GraceMS: 2000}
+	exec := Exec{Umask: 0o22, Dir: "/srv", Args: []string{"ip", "addr", ""}, Env: []string{"A=b", "C="}}
+	execRep := ExecReply{WaitStatus: 0x7f00, How: CTL_EXEC_COMMAND, Error: 2}
+	execSig := ExecSignal{ID: 77, Signal: 15, Flags: CTL_EXECF_GROUP}
 	owners := []Owner{
 		{StackIno: 11, CarrierIno: 0x100000002, PID: 1002, Conn: 4, StackFD: 9, Comm: "curl"},
 		{StackIno: 12, CarrierIno: 13, PID: 14, Conn: 15, StackFD: -1, Comm: "fifteen-letters"},
@@ -89,6 +92,9 @@ func samples() []sample {
 		{"events", events, body(events.Append), func() message { return new(Events) }},
 		{"event", event, body(event.Append), func() message { return new(Event) }},
 		{"stop", stop, body(stop.Append), func() message { return new(Stop) }},
+		{"exec", exec, func() ([]byte, error) { return exec.Append(nil) }, func() message { return new(Exec) }},
+		{"exec_rep", execRep, body(execRep.Append), func() message { return new(ExecReply) }},
+		{"exec_signal", execSig, body(execSig.Append), func() message { return new(ExecSignal) }},
 		{"owners", ownerList(owners), func() ([]byte, error) { return AppendOwners(nil, owners), nil },
 			func() message { return new(ownerList) }},
 		{"frame", Frame{Type: CTL_GO | CTL_REPLY, ID: 9, Status: -1, Body: []byte{1, 2}}, func() ([]byte, error) {
@@ -195,6 +201,12 @@ func deref(m message) any {
 		return *m
 	case *Stop:
 		return *m
+	case *Exec:
+		return *m
+	case *ExecReply:
+		return *m
+	case *ExecSignal:
+		return *m
 	case *ownerList:
 		return *m
 	case *frame:
@@ -227,6 +239,18 @@ func readGolden(t *testing.T) map[string][]byte {
 		t.Fatal(err)
 	}
 	return golden
+}
+
+func TestExecRefusals(t *testing.T) {
+	for name, e := range map[string]Exec{
+		"no command":            {Dir: "/"},
+		"a zero byte":           {Dir: "/", Args: []string{"a\x00b"}},
+		"a zero byte in folder": {Dir: "/\x00", Args: []string{"a"}},
+	} {
+		if _, err := e.Append(nil); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
 }
 
 func TestSyscallRefusals(t *testing.T) {

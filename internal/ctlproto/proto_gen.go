@@ -12,20 +12,22 @@ const (
 	CTL_FRAME_MAX = 0x110000 // 1 MiB of payload and its head
 
 	// Frame types. A reply has the type of its request | CTL_REPLY.
-	CTL_REPLY    = 0x8000
-	CTL_HELLO    = 1 // versions, who and what runs
-	CTL_LINK_ADD = 2 // one descriptor in SCM_RIGHTS
-	CTL_LINK_DEL = 3
-	CTL_BOOT     = 4  // start the kernel
-	CTL_GO       = 5  // release the target
-	CTL_SYSCALL  = 6  // a system call made in the stack
-	CTL_CANCEL   = 7  // give up a waiting CTL_SYSCALL
-	CTL_STATS    = 8  // engine and pump counters
-	CTL_OWNERS   = 9  // whose socket is this
-	CTL_EVENTS   = 10 // subscribe
-	CTL_EVENT    = 11 // pushed, never answered; id of CTL_EVENTS
-	CTL_STOP     = 12 // end the target, then the stack
-	CTL_LOG      = 13 // the last kernel log lines
+	CTL_REPLY       = 0x8000
+	CTL_HELLO       = 1 // versions, who and what runs
+	CTL_LINK_ADD    = 2 // one descriptor in SCM_RIGHTS
+	CTL_LINK_DEL    = 3
+	CTL_BOOT        = 4  // start the kernel
+	CTL_GO          = 5  // release the target
+	CTL_SYSCALL     = 6  // a system call made in the stack
+	CTL_CANCEL      = 7  // give up a waiting CTL_SYSCALL
+	CTL_STATS       = 8  // engine and pump counters
+	CTL_OWNERS      = 9  // whose socket is this
+	CTL_EVENTS      = 10 // subscribe
+	CTL_EVENT       = 11 // pushed, never answered; id of CTL_EVENTS
+	CTL_STOP        = 12 // end the target, then the stack
+	CTL_LOG         = 13 // the last kernel log lines
+	CTL_EXEC        = 14 // another program; three descriptors in SCM_RIGHTS
+	CTL_EXEC_SIGNAL = 15 // a signal for it
 
 	// What the stack host is doing; in HELLO.
 	CTL_STATE_NEW      = 0 // before CTL_BOOT: LINK_ADD, BOOT
@@ -62,4 +64,12 @@ const (
 	CTL_BUF_INOUT    = 0x3
 	CTL_BUF_IN_BUF   = 0x4
 	CTL_SYSCALL_BUFS = 16
+
+	CTL_EXEC_RAN       = 0 // wait_status is its own
+	CTL_EXEC_CWD       = 1 // the working directory could not be entered
+	CTL_EXEC_COMMAND   = 2 // it could not be executed: status 126 or 127
+	CTL_EXEC_RUN_ENDED = 3 // it was killed because the run ended
+
+	// CTL_EXEC_SIGNAL; the reply is empty, -ENOENT when the program has ended
+	CTL_EXECF_GROUP = 0x1 // for its process group
 )

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/ctlproto"
+	"github.com/lklrun/lklrun/internal/exit"
 	"github.com/lklrun/lklrun/internal/gateway"
 	"github.com/lklrun/lklrun/internal/hostnet"
 	"github.com/lklrun/lklrun/internal/instance"
@@ -80,7 +81,7 @@ type link struct {
 
 // Run carries p out and returns how its target ended. An error means that
 // lklrun itself could not do its part; all is undone then, too.
-func Run(ctx context.Context, p *plan.Plan, opts Options) (End, error) {
+func Run(ctx context.Context, p *plan.Plan, opts Options) (exit.End, error) {
 	r := &run{plan: p, opts: opts, log: opts.Log, links: make([]link, len(p.Links))}
 	start, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -91,9 +92,9 @@ func Run(ctx context.Context, p *plan.Plan, opts Options) (End, error) {
 
 	var err error
 	if r.spared, err = children(); err != nil {
-		return End{}, err
+		return exit.End{}, err
 	}
-	var end End
+	var end exit.End
 	if err = r.take(start); err == nil {
 		end, err = r.watch(ctx)
 	}
@@ -101,9 +102,9 @@ func Run(ctx context.Context, p *plan.Plan, opts Options) (End, error) {
 	err = errors.Join(r.better(err), undone)
 	var sig *SignalError
 	if errors.As(err, &sig) {
-		return End{Signal: sig.Signal}, nil
+		return exit.End{Signal: sig.Signal}, nil
 	}
-	if err == nil && end == (End{}) {
+	if err == nil && end == (exit.End{}) {
 		if unmet := r.account.unmet(p.Require); unmet != "" {
 			opts.Tell(fmt.Sprintf("--require %s: %s", p.Require, unmet))
 			end.Status = ExitUnmet

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/exit"
 	"github.com/lklrun/lklrun/internal/hostnet"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stackconn"
@@ -53,7 +54,7 @@ func TestParseStat(t *testing.T) {
 }
 
 func TestEndOf(t *testing.T) {
-	for ws, want := range map[syscall.WaitStatus]End{
+	for ws, want := range map[syscall.WaitStatus]exit.End{
 		0:        {},
 		7 << 8:   {Status: 7},
 		255 << 8: {Status: 255},
@@ -61,7 +62,7 @@ func TestEndOf(t *testing.T) {
 		11 | 128: {Signal: unix.SIGSEGV}, // with a core
 		9:        {Status: 137},
 	} {
-		if got := endOf(ws); got != want {
+		if got := exit.Of(ws); got != want {
 			t.Errorf("wait status %#x: %+v, want %+v", uint32(ws), got, want)
 		}
 	}
@@ -73,7 +74,7 @@ const exitHelper = "LKLRUN_TEST_EXIT_SIGNAL"
 func init() {
 	var n int
 	if _, err := fmt.Sscan(os.Getenv(exitHelper), &n); err == nil {
-		End{Signal: syscall.Signal(n)}.Exit()
+		exit.End{Signal: syscall.Signal(n)}.Exit()
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/ctlproto"
+	"github.com/lklrun/lklrun/internal/exit"
 )
 
 // PanicError says that the stack's kernel panicked, in the kernel's own words.
@@ -24,8 +25,8 @@ func (e *PanicError) Error() string {
 
 // outcome is what is known of how the run ends.
 type outcome struct {
-	end     *End  // the target's
-	problem error // the stack's
+	end     *exit.End // the target's
+	problem error     // the stack's
 	limit   <-chan time.Time
 }
 
@@ -34,7 +35,7 @@ func (g *outcome) by(d time.Duration) { g.limit = time.After(d) }
 
 // watch follows the run until lklhost has ended, which it does when the target
 // has, and until everything it said is heard.
-func (r *run) watch(ctx context.Context) (End, error) {
+func (r *run) watch(ctx context.Context) (exit.End, error) {
 	var g outcome
 	events, exited := r.events, r.host.exited
 	for events != nil || exited != nil {
@@ -53,7 +54,7 @@ func (r *run) watch(ctx context.Context) (End, error) {
 		case <-g.limit:
 			return r.late(&g, exited == nil)
 		case <-ctx.Done():
-			return End{}, context.Cause(ctx)
+			return exit.End{}, context.Cause(ctx)
 		}
 	}
 	return r.verdict(&g)
@@ -65,7 +66,7 @@ func (r *run) heard(ctx context.Context, e ctlproto.Event, g *outcome) {
 	case ctlproto.CTL_EV_WARN:
 		r.opts.Tell(e.Text)
 	case ctlproto.CTL_EV_EXIT:
-		was := endOf(syscall.WaitStatus(e.Arg))
+		was := exit.Of(syscall.WaitStatus(e.Arg))
 		g.end = &was
 		g.by(endLimit)
 		r.keep(e.Text)
@@ -77,19 +78,19 @@ func (r *run) heard(ctx context.Context, e ctlproto.Event, g *outcome) {
 }
 
 // verdict is the run's end once lklhost has ended.
-func (r *run) verdict(g *outcome) (End, error) {
+func (r *run) verdict(g *outcome) (exit.End, error) {
 	switch {
 	case g.problem != nil:
-		return End{}, g.problem
+		return exit.End{}, g.problem
 	case g.end != nil:
 		return *g.end, nil
 	}
-	return End{}, fmt.Errorf("the stack host (pid %d) %s, so the command was killed", r.state.HostPID, r.host.end())
+	return exit.End{}, fmt.Errorf("the stack host (pid %d) %s, so the command was killed", r.state.HostPID, r.host.end())
 }
 
 // late is the run's end when its time is over; exited tells whether lklhost has
 // ended, and only its connection has not.
-func (r *run) late(g *outcome, exited bool) (End, error) {
+func (r *run) late(g *outcome, exited bool) (exit.End, error) {
 	switch {
 	case exited || g.problem != nil:
 		return r.verdict(g)
@@ -98,7 +99,7 @@ func (r *run) late(g *outcome, exited bool) (End, error) {
 		r.opts.Tell("the stack host did not end in time and was killed: data the command sent last may be lost")
 		return *g.end, nil
 	}
-	return End{}, errors.New("the stack host closed its connection but goes on, so it and the command were killed")
+	return exit.End{}, errors.New("the stack host closed its connection but goes on, so it and the command were killed")
 }
 
 // stopPanicked lets a panicked stack host go: nobody else will ask it anything

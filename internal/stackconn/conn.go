@@ -116,7 +116,7 @@ func (c *Conn) greet(ctx context.Context) error {
 // Refresh asks again what Hello remembers: state and target change.
 func (c *Conn) Refresh(ctx context.Context) (ctlproto.HelloReply, error) {
 	req := ctlproto.HelloRequest{Magic: ctlproto.CTL_MAGIC, Version: ctlproto.CTL_VERSION}
-	body, err := c.request(ctx, ctlproto.CTL_HELLO, req.Append(nil), nil)
+	body, err := c.request(ctx, ctlproto.CTL_HELLO, req.Append(nil))
 	if err != nil {
 		return ctlproto.HelloReply{}, err
 	}
@@ -194,7 +194,7 @@ func (c *Conn) receive() {
 }
 
 // send writes a request and returns its id and where its reply will appear.
-func (c *Conn) send(ctx context.Context, typ uint16, body []byte, file *os.File) (uint32, <-chan ctlproto.Frame, error) {
+func (c *Conn) send(ctx context.Context, typ uint16, body []byte, files []*os.File) (uint32, <-chan ctlproto.Frame, error) {
 	answer := make(chan ctlproto.Frame, 1)
 	c.mu.Lock()
 	if c.err != nil {
@@ -207,7 +207,7 @@ func (c *Conn) send(ctx context.Context, typ uint16, body []byte, file *os.File)
 	c.waiting[id] = answer
 	c.mu.Unlock()
 
-	if err := c.write(ctx, ctlproto.Frame{Type: typ, ID: id, Body: body}, file); err != nil {
+	if err := c.write(ctx, ctlproto.Frame{Type: typ, ID: id, Body: body}, files); err != nil {
 		c.forget(id)
 		return 0, nil, err
 	}
@@ -220,28 +220,35 @@ func (c *Conn) forget(id uint32) {
 	c.mu.Unlock()
 }
 
-// write sends one frame, with a descriptor beside it when file is not nil.
-func (c *Conn) write(ctx context.Context, f ctlproto.Frame, file *os.File) error {
+// write sends one frame, with descriptors beside it.
+func (c *Conn) write(ctx context.Context, f ctlproto.Frame, files []*os.File) error {
 	b, err := f.Append(nil)
 	if err != nil {
 		return err
 	}
-	var rights []byte
-	if file != nil {
-		raw, err := file.SyscallConn()
-		if err != nil {
-			return err
+	return c.writeWith(ctx, b, files, nil)
+}
+
+// writeWith sends b with fds and those of files.
+func (c *Conn) writeWith(ctx context.Context, b []byte, files []*os.File, fds []int) error {
+	if len(files) == 0 {
+		var rights []byte
+		if len(fds) > 0 {
+			rights = syscall.UnixRights(fds...)
 		}
-		// Control runs while the descriptor cannot be closed under us. It must
-		// not be made blocking, which File.Fd would do.
-		var werr error
-		err = raw.Control(func(fd uintptr) {
-			rights = syscall.UnixRights(int(fd))
-			werr = c.writeBytes(ctx, b, rights)
-		})
-		return errors.Join(err, werr)
+		return c.writeBytes(ctx, b, rights)
 	}
-	return c.writeBytes(ctx, b, nil)
+	raw, err := files[0].SyscallConn()
+	if err != nil {
+		return err
+	}
+	// Control runs while the descriptor cannot be closed under us. It must
+	// not be made blocking, which File.Fd would do.
+	var werr error
+	err = raw.Control(func(fd uintptr) {
+		werr = c.writeWith(ctx, b, files[1:], append(fds, int(fd)))
+	})
+	return errors.Join(err, werr)
 }
 
 func (c *Conn) writeBytes(ctx context.Context, b, rights []byte) error {
@@ -287,10 +294,10 @@ func (c *Conn) writeBytes(ctx context.Context, b, rights []byte) error {
 }
 
 // request makes one request and returns the body of its reply.
-func (c *Conn) request(ctx context.Context, typ uint16, body []byte, file *os.File) ([]byte, error) {
+func (c *Conn) request(ctx context.Context, typ uint16, body []byte, files ...*os.File) ([]byte, error) {
 	ctx, cancel := limited(ctx, answerLimit)
 	defer cancel()
-	id, answer, err := c.send(ctx, typ, body, file)
+	id, answer, err := c.send(ctx, typ, body, files)
 	if err != nil {
 		return nil, err
 	}

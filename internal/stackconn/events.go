@@ -53,7 +53,7 @@ func (c *Conn) Events(ctx context.Context, mask uint32) (<-chan ctlproto.Event, 
 	})
 	// One subscription a connection: it asks for what any reader wants.
 	if more {
-		if _, err := c.request(ctx, ctlproto.CTL_EVENTS, ctlproto.Events{Mask: all}.Append(nil), nil); err != nil {
+		if _, err := c.request(ctx, ctlproto.CTL_EVENTS, ctlproto.Events{Mask: all}.Append(nil)); err != nil {
 			s.close()
 			return nil, fmt.Errorf("subscribing to events: %w", err)
 		}

@@ -33,7 +33,7 @@ func (c *Conn) AddLink(ctx context.Context, l ctlproto.LinkAdd, f *os.File) (dev
 
 // DelLink takes a device away again.
 func (c *Conn) DelLink(ctx context.Context, dev int) error {
-	if _, err := c.request(ctx, ctlproto.CTL_LINK_DEL, ctlproto.LinkDel{Dev: int32(dev)}.Append(nil), nil); err != nil {
+	if _, err := c.request(ctx, ctlproto.CTL_LINK_DEL, ctlproto.LinkDel{Dev: int32(dev)}.Append(nil)); err != nil {
 		return fmt.Errorf("removing link %d from the stack: %w", dev, err)
 	}
 	return nil
@@ -42,7 +42,7 @@ func (c *Conn) DelLink(ctx context.Context, dev int) error {
 // Boot starts the kernel with mem bytes of memory (0: the library's default)
 // and returns its release.
 func (c *Conn) Boot(ctx context.Context, mem uint64, cmdline string) (release string, err error) {
-	body, err := c.request(ctx, ctlproto.CTL_BOOT, ctlproto.Boot{Mem: mem, Cmdline: cmdline}.Append(nil), nil)
+	body, err := c.request(ctx, ctlproto.CTL_BOOT, ctlproto.Boot{Mem: mem, Cmdline: cmdline}.Append(nil))
 	if err != nil {
 		return "", fmt.Errorf("booting the stack: %w", err)
 	}
@@ -51,7 +51,7 @@ func (c *Conn) Boot(ctx context.Context, mem uint64, cmdline string) (release st
 
 // Go releases the target and returns its process id.
 func (c *Conn) Go(ctx context.Context, g ctlproto.Go) (pid int, err error) {
-	body, err := c.request(ctx, ctlproto.CTL_GO, g.Append(nil), nil)
+	body, err := c.request(ctx, ctlproto.CTL_GO, g.Append(nil))
 	if err != nil {
 		return 0, fmt.Errorf("releasing the target: %w", err)
 	}
@@ -67,7 +67,7 @@ func (c *Conn) Go(ctx context.Context, g ctlproto.Go) (pid int, err error) {
 // Done tells the end.
 func (c *Conn) Stop(ctx context.Context, sig syscall.Signal, grace time.Duration) error {
 	m := ctlproto.Stop{Signal: uint32(sig), GraceMS: milliseconds(grace)}
-	if _, err := c.request(ctx, ctlproto.CTL_STOP, m.Append(nil), nil); err != nil {
+	if _, err := c.request(ctx, ctlproto.CTL_STOP, m.Append(nil)); err != nil {
 		return fmt.Errorf("stopping the stack: %w", err)
 	}
 	return nil
@@ -81,7 +81,7 @@ type Stat struct {
 
 // Stats returns the engine's and the pump's counters in the stack host's order.
 func (c *Conn) Stats(ctx context.Context) ([]Stat, error) {
-	body, err := c.request(ctx, ctlproto.CTL_STATS, nil, nil)
+	body, err := c.request(ctx, ctlproto.CTL_STATS, nil)
 	if err != nil {
 		return nil, fmt.Errorf("asking for the engine's counters: %w", err)
 	}
@@ -111,7 +111,7 @@ func ParseStats(body []byte) ([]Stat, error) {
 
 // Log returns the last lines of the stack's kernel log.
 func (c *Conn) Log(ctx context.Context) ([]byte, error) {
-	body, err := c.request(ctx, ctlproto.CTL_LOG, nil, nil)
+	body, err := c.request(ctx, ctlproto.CTL_LOG, nil)
 	if err != nil {
 		return nil, fmt.Errorf("asking for the stack's log: %w", err)
 	}
@@ -120,7 +120,7 @@ func (c *Conn) Log(ctx context.Context) ([]byte, error) {
 
 // Owners lists which of the stack's sockets belong to the target.
 func (c *Conn) Owners(ctx context.Context) ([]ctlproto.Owner, error) {
-	body, err := c.request(ctx, ctlproto.CTL_OWNERS, nil, nil)
+	body, err := c.request(ctx, ctlproto.CTL_OWNERS, nil)
 	if err != nil {
 		return nil, fmt.Errorf("asking whose the sockets are: %w", err)
 	}

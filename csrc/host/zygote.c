@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The zygote: a process that stands where the target stood before its exec, and
+ * starts further programs there.
+ *
+ * Theory of operation
+ *
+ * A seccomp filter cannot be put on from outside, only inherited, and so it is
+ * with the namespaces of a process without privilege. The target therefore
+ * forks the zygote when both are in place and its mounts are made:
+ *
+ *	lklhost ── target		(fork)
+ *	   ├────── zygote		(clone with CLONE_PARENT, by the target)
+ *	   └────── program		(clone with CLONE_PARENT, by the zygote)
+ *
+ * CLONE_PARENT keeps children that it knows nothing of from the target, and
+ * gives lklhost the wait status of each program. Nothing of the target's is
+ * kept open here: its pipes end when it closes them.
+ *
+ * All that the zygote does while nobody asks is poll(2), which the filter leaves
+ * alone. recvmsg(2) is notified, and comes only once there is a request.
+ *
+ * A program is led out of the session it was born in: it shall not get what is
+ * typed at the target's terminal, and a signal reaches it and its children as
+ * one process group.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "ctl_proto.h"
+#include "zygote.h"
+
+#define SOCK			3	/* where our socket is, above the standard ones */
+#define EXIT_OWN		125	/* as env(1) */
+#define EXIT_NOT_EXECUTABLE	126
+#define EXIT_NOT_FOUND		127
+
+static sigset_t target_mask;
+static pid_t host_pid;
+
+/** say - tell lklhost; the socket takes it whole or not at all */
+static void say(uint32_t id, enum zygote_what what, int32_t value)
+{
+	struct zygote_report r = { .id = id, .what = (int32_t)what,
+				   .value = value };
+
+	if (write(SOCK, &r, sizeof(r)) != (ssize_t)sizeof(r))
+		_exit(EXIT_OWN);
+}
+
+/** fork_sibling - fork a child of lklhost's */
+static pid_t fork_sibling(void)
+{
+	return (pid_t)syscall(SYS_clone, CLONE_PARENT | SIGCHLD, 0, 0, 0, 0);
+}
+
+/** die_with_host - as the target does */
+static void die_with_host(void)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != host_pid)
+		_exit(EXIT_OWN);
+}
+
+/**
+ * vector - a NULL-terminated array of @n strings that lie one behind another
+ * @p: moved behind them
+ */
+static char **vector(char **p, uint32_t n)
+{
+	char **v = calloc((size_t)n + 1, sizeof(*v));
+	uint32_t i;
+
+	for (i = 0; v && i < n; i++) {
+		v[i] = *p;
+		*p += strlen(*p) + 1;
+	}
+	return v;
+}
+
+/**
+ * program - what happens in the new process; never returns
+ * @fds: its standard descriptors, and the request: struct ctl_exec with its
+ *	strings, which lklhost has checked
+ */
+__attribute__((noreturn))
+static void program(uint32_t id, const int *fds)
+{
+	char **argv, **envp, *cwd, *p;
+	struct ctl_exec *req;
+	struct stat st;
+	int i, ret;
+
+	die_with_host();
+	setsid();
+	say(id, ZYGOTE_STARTED, getpid());
+	sigprocmask(SIG_SETMASK, &target_mask, NULL);
+	if (fstat(fds[3], &st))
+		_exit(EXIT_OWN);
+	req = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE, fds[3], 0);
+	if (req == MAP_FAILED)
+		_exit(EXIT_OWN);
+	p = (char *)(req + 1);
+	cwd = p;
+	p += strlen(p) + 1;
+	argv = vector(&p, req->argc);
+	envp = vector(&p, req->envc);
+	if (!argv || !envp)
+		_exit(EXIT_OWN);
+	umask(req->umask & 0777);
+	if (chdir(cwd)) {
+		say(id, ZYGOTE_CWD, -errno);
+		_exit(EXIT_OWN);
+	}
+	for (i = 0; i < 3; i++)
+		if (dup2(fds[i], i) < 0)
+			_exit(EXIT_OWN);
+	environ = envp;		/* execvp(3) looks for PATH there */
+	execvp(argv[0], argv);
+	ret = errno;
+	say(id, ZYGOTE_COMMAND, -ret);
+	_exit(ret == ENOENT || ret == ENOTDIR ? EXIT_NOT_FOUND :
+	      EXIT_NOT_EXECUTABLE);
+}
+
+/**
+ * receive - one request
+ * @fds: its descriptors, close-on-exec
+ *
+ * Returns false when lklhost is gone, or its supervisor: then nobody shall be
+ * started here any more.
+ */
+static bool receive(struct zygote_request *req, int *fds)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(ZYGOTE_FDS * sizeof(int))];
+	} ctl;
+	struct iovec iov = { req, sizeof(*req) };
+	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1,
+			     .msg_control = ctl.buf,
+			     .msg_controllen = sizeof(ctl.buf) };
+	struct cmsghdr *cm;
+	ssize_t n;
+
+	do {
+		n = recvmsg(SOCK, &mh, MSG_CMSG_CLOEXEC);
+	} while (n < 0 && errno == EINTR);
+	cm = n == (ssize_t)sizeof(*req) ? CMSG_FIRSTHDR(&mh) : NULL;
+	if (!cm || cm->cmsg_type != SCM_RIGHTS ||
+	    cm->cmsg_len != CMSG_LEN(ZYGOTE_FDS * sizeof(int)))
+		return false;
+	memcpy(fds, CMSG_DATA(cm), ZYGOTE_FDS * sizeof(int));
+	return true;
+}
+
+/** serve - one request; false: the end */
+static bool serve(void)
+{
+	struct zygote_request req;
+	int fds[ZYGOTE_FDS], i;
+	pid_t pid;
+
+	if (!receive(&req, fds))
+		return false;
+	pid = fork_sibling();
+	if (!pid)
+		program(req.id, fds);
+	if (pid < 0)
+		say(req.id, ZYGOTE_FORK, -errno);
+	for (i = 0; i < ZYGOTE_FDS; i++)
+		close(fds[i]);
+	return true;
+}
+
+/** settle - let go of what is the target's; false: it cannot be done */
+static bool settle(int sock)
+{
+	int null, i;
+
+	sock = fcntl(sock, F_DUPFD_CLOEXEC, SOCK);
+	null = open("/dev/null", O_RDWR);
+	if (sock < 0 || null < 0)
+		return false;
+	for (i = 0; i < SOCK; i++)
+		if (dup2(null, i) < 0)
+			return false;
+	if (sock != SOCK && dup3(sock, SOCK, O_CLOEXEC) < 0)
+		return false;
+	return !syscall(SYS_close_range, SOCK + 1, ~0u, 0) && !chdir("/");
+}
+
+/**
+ * zygote_fork - called by the target, before its exec
+ * @sock: our end of the SOCK_SEQPACKET pair
+ *
+ * Without a zygote the target runs all the same, and CTL_EXEC says so. The target
+ * tells its pid, so that lklhost can know it before the target has ended.
+ */
+void zygote_fork(int sock)
+{
+	struct zygote_report ready = { .what = ZYGOTE_READY };
+	struct pollfd p = { .fd = SOCK, .events = POLLIN };
+	sigset_t all;
+
+	host_pid = getppid();
+	ready.value = fork_sibling();
+	if (ready.value) {
+		if (ready.value < 0 ||
+		    write(sock, &ready, sizeof(ready)) != (ssize_t)sizeof(ready))
+			close(sock);
+		return;
+	}
+	/* Meant for the target, not for us; a program gets the target's mask. */
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, &target_mask);
+	die_with_host();
+	if (!settle(sock))
+		_exit(EXIT_OWN);
+	for (;;)
+		if (poll(&p, 1, -1) > 0 && !serve())
+			_exit(0);
+}

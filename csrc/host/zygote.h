@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What lklhost and the zygote say to each other, each message one packet. */
+#ifndef LKLHOST_ZYGOTE_H
+#define LKLHOST_ZYGOTE_H
+
+#include <stdint.h>
+
+#define ZYGOTE_FDS	4	/* standard input, output, error; the request */
+
+/* lklhost to zygote, with ZYGOTE_FDS descriptors in SCM_RIGHTS. */
+struct zygote_request {
+	uint32_t id;
+};
+
+enum zygote_what {
+	ZYGOTE_READY,	/* value: the zygote's pid; id 0 */
+	ZYGOTE_STARTED,	/* value: the program's pid; before anything can fail */
+	ZYGOTE_FORK,	/* it could not be forked; value: a negative errno */
+	ZYGOTE_CWD,	/* its working directory: a negative errno */
+	ZYGOTE_COMMAND,	/* it could not be executed: a negative errno */
+};
+
+/* zygote and its children to lklhost */
+struct zygote_report {
+	uint32_t id;
+	int32_t what;
+	int32_t value;
+};
+
+void zygote_fork(int sock);
+
+#endif

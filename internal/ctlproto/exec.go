@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ctlproto
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+)
+
+// Exec is struct ctl_exec with the strings that follow it.
+type Exec struct {
+	Umask uint32
+	Dir   string   // the working directory
+	Args  []string // the command and its arguments
+	Env   []string
+}
+
+const execSize = 16
+
+// Append appends the message in wire format to b. A string with a zero byte
+// cannot be sent, nor can a request without a command.
+func (m Exec) Append(b []byte) ([]byte, error) {
+	if len(m.Args) == 0 {
+		return nil, fmt.Errorf("%w: no command", ErrMalformed)
+	}
+	var text []byte
+	all := append([]string{m.Dir}, m.Args...)
+	for _, s := range append(all, m.Env...) {
+		if strings.IndexByte(s, 0) >= 0 {
+			return nil, fmt.Errorf("%w: %q holds a zero byte", ErrMalformed, s)
+		}
+		text = append(append(text, s...), 0)
+	}
+	b = le.AppendUint32(b, uint32(len(m.Args)))
+	b = le.AppendUint32(b, uint32(len(m.Env)))
+	b = le.AppendUint32(b, m.Umask)
+	b = le.AppendUint32(b, uint32(len(text)))
+	return append(b, text...), nil
+}
+
+// Unmarshal decodes the body of a CTL_EXEC request.
+func (m *Exec) Unmarshal(b []byte) error {
+	if len(b) <= execSize {
+		return short("exec request", len(b), execSize+1)
+	}
+	text := b[execSize:]
+	argc, envc := uint64(le.Uint32(b)), uint64(le.Uint32(b[4:]))
+	if n := uint64(le.Uint32(b[12:])); uint64(len(text)) != n {
+		return fmt.Errorf("%w: exec request of %d bytes announces %d bytes of strings", ErrMalformed, len(b), n)
+	}
+	if argc == 0 || text[len(text)-1] != 0 || uint64(bytes.Count(text, []byte{0})) != argc+envc+1 {
+		return fmt.Errorf("%w: exec request does not hold the %d strings it announces", ErrMalformed, argc+envc+1)
+	}
+	all := strings.Split(string(text[:len(text)-1]), "\x00")
+	*m = Exec{Umask: le.Uint32(b[8:]), Dir: all[0], Args: all[1 : 1+argc], Env: all[1+argc:]}
+	return nil
+}
+
+// ExecReply is struct ctl_exec_rep.
+type ExecReply struct {
+	WaitStatus int32  // as from waitpid(2)
+	How        uint32 // CTL_EXEC_*
+	Error      int32  // an error number, with CTL_EXEC_CWD and CTL_EXEC_COMMAND
+}
+
+// Append appends the message in wire format to b.
+func (m ExecReply) Append(b []byte) []byte {
+	b = le.AppendUint32(b, uint32(m.WaitStatus))
+	b = le.AppendUint32(b, m.How)
+	b = le.AppendUint32(b, uint32(m.Error))
+	return le.AppendUint32(b, 0)
+}
+
+// Unmarshal decodes the body of the reply to CTL_EXEC.
+func (m *ExecReply) Unmarshal(b []byte) error {
+	if err := exact("exec reply", b, 16); err != nil {
+		return err
+	}
+	*m = ExecReply{WaitStatus: int32(le.Uint32(b)), How: le.Uint32(b[4:]), Error: int32(le.Uint32(b[8:]))}
+	return nil
+}
+
+// ExecSignal is struct ctl_exec_signal.
+type ExecSignal struct {
+	ID     uint32 // of the CTL_EXEC
+	Signal uint32
+	Flags  uint32 // CTL_EXECF_*
+}
+
+// Append appends the message in wire format to b.
+func (m ExecSignal) Append(b []byte) []byte {
+	b = le.AppendUint32(b, m.ID)
+	b = le.AppendUint32(b, m.Signal)
+	b = le.AppendUint32(b, m.Flags)
+	return le.AppendUint32(b, 0)
+}
+
+// Unmarshal decodes the body of a CTL_EXEC_SIGNAL request.
+func (m *ExecSignal) Unmarshal(b []byte) error {
+	if err := exact("signal request", b, 16); err != nil {
+		return err
+	}
+	*m = ExecSignal{ID: le.Uint32(b), Signal: le.Uint32(b[4:]), Flags: le.Uint32(b[8:])}
+	return nil
+}

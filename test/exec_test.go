@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// inside is a command line of `lklctl exec` in the talker's instance.
+func (k *talker) inside(args ...string) *exec.Cmd {
+	return exec.Command(testutil.Bin("lklctl"), append([]string{"exec", "-n", k.name, "--"}, args...)...)
+}
+
+// starts starts a program that says "ready" once it runs.
+func (k *talker) starts(args ...string) *testutil.Proc {
+	k.t.Helper()
+	p := testutil.Start(k.t, k.inside(args...))
+	testutil.WaitFor(k.t, "a program by exec", limit, func() bool {
+		out, _ := p.Output()
+		return strings.Contains(out, "ready")
+	})
+	return p
+}
+
+// oneLineOf checks that a program said one line on standard error, lklctl's.
+func oneLineOf(t *testing.T, r testutil.Result, names ...string) {
+	t.Helper()
+	said := lines(r.Stderr)
+	if len(said) != 1 || !strings.HasPrefix(said[0], "lklctl: ") {
+		t.Errorf("want one line of lklctl's: %q", r.Stderr)
+	}
+	for _, name := range names {
+		if !strings.Contains(r.Stderr, name) {
+			t.Errorf("want a line that names %s: %q", name, r.Stderr)
+		}
+	}
+}
+
+// Programs by exec are on the instance's stack: its addresses, its sockets, its
+// resolv.conf; what is the caller's is the caller's.
+func TestExec(t *testing.T) {
+	s := newSite(t)
+	s.web(testutil.Nginx{})
+	dir := testutil.Dir(t)
+	before := testutil.Take(t, s.server)
+	k := s.talk("--stack", "vanilla", "--if", s.tapIf(), "--dns", "192.0.2.53")
+	k.say(`keep.__setitem__("l", socket.create_server(("", 8080)))`)
+
+	if got := testutil.OK(t, limit, k.inside("curl", "-sS", serverURL+"/hello")); got != "hello\n" {
+		t.Errorf("curl by exec: %q", got)
+	}
+	var links []struct {
+		Name string `json:"ifname"`
+		Addr []struct {
+			Local string `json:"local"`
+		} `json:"addr_info"`
+	}
+	text := testutil.OK(t, limit, k.inside("ip", "-j", "addr", "show", "dev", "eth0"))
+	if err := json.Unmarshal([]byte(text), &links); err != nil || len(links) != 1 || len(links[0].Addr) == 0 || links[0].Addr[0].Local != stackAddr {
+		t.Errorf("ip addr by exec (%v): %s", err, text)
+	}
+	if got := testutil.OK(t, limit, k.inside("ip", "addr")); strings.Contains(got, "br0") {
+		t.Errorf("ip addr by exec shows the host:\n%s", got)
+	}
+	if got := testutil.OK(t, limit, k.inside("ss", "-tinlH")); !strings.Contains(got, ":8080") {
+		t.Errorf("ss by exec misses the target's listener: %q", got)
+	}
+	if got := testutil.OK(t, limit, k.inside("cat", "/etc/resolv.conf")); !strings.Contains(got, "192.0.2.53") {
+		t.Errorf("resolv.conf by exec: %q", got)
+	}
+
+	// The two talk to each other through the stack's loopback.
+	talk := `import socket; s = socket.create_connection(("127.0.0.1", 8080), 10); s.sendall(b"over lo"); print("ready", flush=True); input()`
+	cmd := k.inside("/usr/bin/python3", "-c", talk)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := testutil.Start(t, cmd)
+	if got := k.say(`(lambda c: c.recv(7))(keep["l"].accept()[0])`); got != "b'over lo'" {
+		t.Errorf("the target hears %s", got)
+	}
+	testutil.WaitFor(t, "the program", limit, func() bool { out, _ := p.Output(); return out != "" })
+	// Its sockets are its own in netstat.
+	var sockets []struct {
+		Remote string `json:"remote"`
+		Pid    int    `json:"pid"`
+	}
+	if err := json.Unmarshal([]byte(lklctl(t, "-n", k.name, "-o", "json", "netstat")), &sockets); err != nil {
+		t.Fatal(err)
+	}
+	owned := false
+	for _, x := range sockets {
+		if x.Remote != "127.0.0.1:8080" {
+			continue
+		}
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", x.Pid))
+		owned = strings.Contains(string(line), "over lo")
+	}
+	if !owned {
+		t.Errorf("netstat does not show whose the socket is: %+v", sockets)
+	}
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.Wait(limit)
+
+	cmd = k.inside("sh", "-c", `pwd; umask; echo "$MARK"; cat; ls /proc/self/fd | wc -l`)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "MARK=of the caller")
+	cmd.Stdin = strings.NewReader("in\n")
+	if got := testutil.OK(t, limit, cmd); got != dir+"\n0022\nof the caller\nin\n4\n" {
+		t.Errorf("folder, umask, environment, input, descriptors: %q", got)
+	}
+	if r := k.end(); r.Status != 0 {
+		t.Errorf("the target: %v", r)
+	}
+	before.Same()
+}
+
+// The account of the run has the programs by exec too.
+func TestExecAccount(t *testing.T) {
+	s := newSite(t)
+	s.web(testutil.Nginx{})
+	k := s.talk("-v", "--stack", "vanilla", "--if", s.tapIf())
+	k.say("1")
+	testutil.OK(t, limit, k.inside("curl", "-sS", serverURL+"/hello"))
+	r := k.end()
+	if !strings.Contains(r.Stderr, "curl(") || strings.Contains(r.Stderr, "lklhost(") {
+		t.Errorf("the account should tell of curl, and of nothing of ours: %s", r.Stderr)
+	}
+}
+
+// Statuses are the program's own, as of lklrun.
+func TestExecStatus(t *testing.T) {
+	s := newSite(t)
+	k := s.talk("--if", s.tapIf())
+	k.say("1")
+	for _, code := range []int{0, 1, 2, 125, 255} {
+		if r := testutil.Run(t, limit, k.inside("sh", "-c", fmt.Sprintf("exit %d", code))); r.Status != code || r.Stderr != "" {
+			t.Errorf("exit %d became %v", code, r)
+		}
+	}
+	for _, sig := range []syscall.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGSEGV} {
+		if r := testutil.Run(t, limit, k.inside("sh", "-c", fmt.Sprintf("ulimit -c 0; kill -%d $$", sig))); r.Signal != sig || r.Stderr != "" {
+			t.Errorf("signal %d became %v", sig, r)
+		}
+	}
+	if r := testutil.Run(t, limit, k.inside("sh", "-c", "kill -9 $$")); r.Status != 137 {
+		t.Errorf("SIGKILL became %v", r)
+	}
+	for want, command := range map[int]string{127: "no-such-command-here", 126: "/etc/passwd"} {
+		r := testutil.Run(t, limit, k.inside(command))
+		if r.Status != want {
+			t.Errorf("%s: %v, want status %d", command, r, want)
+		}
+		oneLineOf(t, r, command)
+	}
+	r := testutil.Run(t, limit, k.inside(append([]string{"true"}, slices.Repeat([]string{strings.Repeat("x", 120_000)}, 10)...)...))
+	if r.Status != 125 {
+		t.Errorf("an argument that is too long: %v", r)
+	}
+	oneLineOf(t, r)
+	if got := k.say("2"); got != "2" {
+		t.Errorf("the target says %s", got)
+	}
+	k.end()
+}
+
+// Signals reach the program; those of a terminal its whole group.
+func TestExecSignals(t *testing.T) {
+	s := newSite(t)
+	before := testutil.Take(t, s.server)
+	k := s.talk("--if", s.tapIf())
+	k.say("1")
+	for _, sig := range []syscall.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGWINCH, unix.SIGUSR1} {
+		p := k.starts("/usr/bin/python3", "-uc", fmt.Sprintf(`import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [%d])
+print("ready")
+signal.sigwait([%d])
+raise SystemExit(40 + %d)`, sig, sig, sig))
+		p.Signal(sig)
+		if r := p.Wait(limit); r.Status != 40+int(sig) {
+			t.Errorf("%v: %v", sig, r)
+		}
+	}
+	p := k.starts("sh", "-c", "echo ready; sleep 1000") // sh waits for sleep, which gets it too
+	p.Signal(unix.SIGINT)
+	if r := p.Wait(limit); r.Signal != unix.SIGINT {
+		t.Errorf("Ctrl-C of a shell and its child: %v", r)
+	}
+	// Ctrl-Z stops both, and both go on.
+	cmd := k.inside("sh", "-c", "echo ready $$; read x; exit 9")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p = testutil.Start(t, cmd)
+	var out string
+	testutil.WaitFor(t, "the reader", limit, func() bool { out, _ = p.Output(); return strings.HasSuffix(out, "\n") })
+	pid, err := strconv.Atoi(strings.Fields(out)[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Signal(unix.SIGTSTP)
+	for _, who := range []int{pid, p.Pid()} {
+		testutil.WaitFor(t, "a stop", limit, func() bool { return state(who) == "T" })
+	}
+	p.Signal(unix.SIGCONT)
+	for _, who := range []int{pid, p.Pid()} {
+		testutil.WaitFor(t, "going on", limit, func() bool { return state(who) != "T" })
+	}
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if r := p.Wait(limit); r.Status != 9 {
+		t.Errorf("after Ctrl-Z and going on: %v", r)
+	}
+	k.end()
+	before.Same()
+}
+
+// state is the state of a process in one letter, proc_pid_stat(5).
+func state(pid int) string {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	return rest[:1]
+}
+
+// No instance, two of them, one that has ended.
+func TestExecWhere(t *testing.T) {
+	s := newSite(t)
+	run := func(args ...string) testutil.Result {
+		t.Helper()
+		return testutil.Run(t, limit, exec.Command(testutil.Bin("lklctl"), append([]string{"exec"}, args...)...))
+	}
+	if r := run("true"); r.Status != 125 {
+		t.Errorf("without an instance: %v", r)
+	} else {
+		oneLineOf(t, r, "no instance is running")
+	}
+	a, b := s.talk("--if", s.tapIf()), s.talk("--if", "user")
+	a.say("1")
+	b.say("1")
+	if r := run("true"); r.Status != 2 {
+		t.Errorf("with two instances and no -n: %v", r)
+	} else {
+		oneLineOf(t, r, "-n")
+	}
+	for k, want := range map[*talker]string{a: stackAddr, b: "192.168.127."} {
+		if got := testutil.OK(t, limit, k.inside("ip", "-4", "addr", "show", "eth0")); !strings.Contains(got, want) {
+			t.Errorf("%s has not %s: %s", k.name, want, got)
+		}
+	}
+	a.end()
+	if r := testutil.Run(t, limit, a.inside("true")); r.Status != 125 {
+		t.Errorf("after the end: %v", r)
+	} else {
+		oneLineOf(t, r, a.name)
+	}
+	if r := run("sh", "-c", "exit 5"); r.Status != 5 {
+		t.Errorf("one is left, no -n: %v", r)
+	}
+	b.end()
+}
+
+// Whatever ends the run ends the programs by exec, and lklctl with one line.
+func TestExecEnds(t *testing.T) {
+	s := newSite(t)
+	before := testutil.Take(t, s.server)
+	for _, tt := range []struct {
+		name   string
+		end    func(k *talker)
+		status int
+		names  []string
+	}{
+		{"target", func(k *talker) { k.end() }, 137, []string{"has ended"}},
+		{"lklrun", func(k *talker) { k.proc.Signal(unix.SIGKILL) }, 137, []string{"has ended"}},
+		{"lklhost", func(k *talker) {
+			if err := unix.Kill(processOf(t, k, "host_pid"), unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}, 125, []string{"stack host is gone"}},
+		{"panic", func(k *talker) {
+			ctx, cancel := context.WithTimeout(context.Background(), limit)
+			defer cancel()
+			c, err := stackconn.Dial(ctx, filepath.Join("/run/lklrun", k.name, "ctl.sock"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			_ = c.WriteFile(ctx, "/proc/sysrq-trigger", []byte("c")) // no answer comes
+		}, 125, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			k := s.in(t).talk("--if", s.tapIf())
+			k.say("1")
+			p := k.starts("sh", "-c", "trap '' TERM HUP; setsid sleep 1000 & echo ready; exec sleep 1000")
+			tt.end(k)
+			r := p.Wait(limit)
+			if r.Status != tt.status {
+				t.Errorf("%v, want status %d", r, tt.status)
+			}
+			oneLineOf(t, r, append(tt.names, k.name)...)
+			k.proc.Wait(limit)
+			before.Settles(limit)
+		})
+	}
+}
+
+// lklctl killed: its program is told, then killed; the run goes on.
+func TestExecClientKilled(t *testing.T) {
+	s := newSite(t)
+	before := testutil.Take(t, s.server)
+	k := s.talk("--if", s.tapIf())
+	k.say("1")
+	during := testutil.Take(t, s.server)
+	for _, program := range []string{
+		"echo ready; sleep 1000",
+		"trap '' TERM HUP; echo ready; sleep 1000", // SIGKILL then, after five seconds
+	} {
+		p := k.starts("sh", "-c", program)
+		if err := unix.Kill(p.Pid(), unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		during.Settles(15 * time.Second)
+	}
+	if got := testutil.OK(t, limit, k.inside("echo", "again")); got != "again\n" {
+		t.Errorf("the next program: %q", got)
+	}
+	k.end()
+	before.Same()
+}
+
+// Many at once, and none is left.
+func TestExecMany(t *testing.T) {
+	s := newSite(t)
+	before := testutil.Take(t, s.server)
+	k := s.talk("--if", s.tapIf())
+	k.say("1")
+	procs := map[int]*testutil.Proc{}
+	for i := range 24 {
+		procs[i] = testutil.Start(t, k.inside("sh", "-c", fmt.Sprintf("exit %d", i)))
+	}
+	for i, p := range procs {
+		if r := p.Wait(limit); r.Status != i {
+			t.Errorf("exit %d became %v", i, r)
+		}
+	}
+	k.end()
+	before.Same()
+}
+
+// The target has no child that it did not make: a shell's wait ends.
+func TestExecNoChildOfTheTarget(t *testing.T) {
+	s := newSite(t)
+	k := s.talk("--if", s.tapIf())
+	if got := k.say(`__import__("os").wait()`); !strings.HasPrefix(got, "ChildProcessError") {
+		t.Errorf("wait in the target: %s", got)
+	}
+	testutil.OK(t, limit, k.inside("true"))
+	if got := k.say(`__import__("os").wait()`); !strings.HasPrefix(got, "ChildProcessError") {
+		t.Errorf("wait in the target after exec: %s", got)
+	}
+	k.end()
+}
+
+// Without root too, and root may use a user's instance, with that user's rights.
+func TestExecUnprivileged(t *testing.T) {
+	newSite(t)
+	bin, run := testutil.PublicBin(t), testutil.Dir(t)
+	if err := os.Chown(run, testutil.OrdinaryUID, testutil.OrdinaryUID); err != nil {
+		t.Fatal(err)
+	}
+	before := testutil.Take(t)
+	p := testutil.Start(t, testutil.AsUser(exec.Command(bin+"/lklrun", "-q", "--name", "u", "--", "sh", "-c", "echo ready; exec sleep 1000"), run))
+	testutil.WaitFor(t, "the run", limit, func() bool { out, _ := p.Output(); return out != "" })
+	inside := func(args ...string) *exec.Cmd {
+		return testutil.AsUser(exec.Command(bin+"/lklctl", append([]string{"exec", "--"}, args...)...), run)
+	}
+	if got := testutil.OK(t, limit, inside("ip", "-4", "addr", "show", "eth0")); !strings.Contains(got, "192.168.127.") {
+		t.Errorf("ip addr: %s", got)
+	}
+	got := testutil.OK(t, limit, inside("grep", "-E", "^(Uid|CapEff|NoNewPrivs|Seccomp):", "/proc/self/status"))
+	want := fmt.Sprintf("Uid: %[1]d %[1]d %[1]d %[1]d CapEff: 0000000000000000 NoNewPrivs: 1 Seccomp: 2", testutil.OrdinaryUID)
+	if strings.Join(strings.Fields(got), " ") != want {
+		t.Errorf("its rights: %q, want %q", got, want)
+	}
+	p.Signal(unix.SIGTERM)
+	p.Wait(limit)
+	before.Settles(limit)
+}
