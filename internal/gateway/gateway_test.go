@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -350,6 +351,50 @@ func TestMany(t *testing.T) {
 	wg.Wait()
 	if d := time.Since(began); d > 3*time.Second {
 		t.Errorf("a hundred connections took %v", d)
+	}
+}
+
+// A port of the stack's is free again as soon as the connection has ended, also
+// when the host's side has ended it first.
+func TestPortAgain(t *testing.T) {
+	testutil.Need(t, "ip")
+	cfg := Default(0)
+	ns := client(t, cfg)
+	l := testutil.Host.Listen(t, "127.0.0.1:0")
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, "data") // what arrived is looked at below
+			c.Close()
+		}
+	}()
+	peer := net.JoinHostPort(cfg.Host.String(), fmt.Sprint(l.Addr().(*net.TCPAddr).Port))
+	for i := range 20 {
+		var got []byte
+		var err error
+		ns.Do(t, func() error {
+			d := net.Dialer{Timeout: 5 * time.Second, LocalAddr: &net.TCPAddr{Port: 40000}}
+			var c net.Conn
+			// Until the last of the previous one is acknowledged the port is not free.
+			for end := time.Now().Add(5 * time.Second); ; runtime.Gosched() {
+				c, err = d.Dial("tcp", peer)
+				if !errors.Is(err, unix.EADDRINUSE) || time.Now().After(end) {
+					break
+				}
+			}
+			if err != nil {
+				return nil
+			}
+			defer c.Close()
+			got, err = io.ReadAll(c)
+			return nil
+		})
+		if err != nil || string(got) != "data" {
+			t.Fatalf("connection %d from one port: %q, %v", i, got, err)
+		}
 	}
 }
 

@@ -43,6 +43,12 @@ const (
 	// host's sockets have not taken yet.
 	drainLimit = 3 * time.Second
 
+	// timeWait is as short as it can be: the link neither loses nor reorders, so
+	// no segment of an ended connection is still to come, and a SYN from a port
+	// that waits here would be dropped (the stack, having closed second, gives the
+	// port out anew at once).
+	timeWait = 0
+
 	// bufferSize holds some of the largest frames each way. Beyond the host's
 	// limits (net.core.wmem_max) it is cut down without an error.
 	bufferSize = 4 << 20
@@ -99,7 +105,8 @@ func (g *Gateway) route(ctx context.Context) error {
 	// The link loses and reorders nothing: what RACK (RFC 8985) takes for a
 	// loss after a few hundred microseconds is a busy machine.
 	recovery := tcpip.TCPRecovery(0)
-	for _, o := range []tcpip.SettableTransportProtocolOption{&sack, &adapt, &recovery} {
+	wait := tcpip.TCPTimeWaitTimeoutOption(timeWait)
+	for _, o := range []tcpip.SettableTransportProtocolOption{&sack, &adapt, &recovery, &wait} {
 		if err := s.SetTransportProtocolOption(tcp.ProtocolNumber, o); err != nil {
 			return fmt.Errorf("setting a TCP option: %v", err)
 		}
