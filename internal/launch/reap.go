@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -137,7 +138,8 @@ func reapZombies(spared map[int]bool) {
 	}
 }
 
-// descendants lists the processes below this one that still run.
+// descendants lists the processes below this one that still run, parents before
+// their children: a shell that sees its child killed would still say so.
 func descendants(spared map[int]bool) ([]int, error) {
 	parents, err := parentOf()
 	if err != nil {
@@ -145,11 +147,12 @@ func descendants(spared map[int]bool) ([]int, error) {
 	}
 	me := os.Getpid()
 	var below []int
+	depth := map[int]int{}
 	for pid := range parents {
 		p := pid
 		// A chain cannot be longer than there are processes; pids that were
 		// reused while we looked could make a circle.
-		for range len(parents) {
+		for n := range len(parents) {
 			if spared[p] {
 				break
 			}
@@ -159,11 +162,13 @@ func descendants(spared map[int]bool) ([]int, error) {
 			}
 			if up == me {
 				below = append(below, pid)
+				depth[pid] = n
 				break
 			}
 			p = up
 		}
 	}
+	slices.SortFunc(below, func(a, b int) int { return depth[a] - depth[b] })
 	return below, nil
 }
 
