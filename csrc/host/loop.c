@@ -176,19 +176,18 @@ void timer_cancel(struct timer *t)
 }
 
 /**
- * timers_run - call those that are due
+ * timers_run - call those that are due; whether there were any
  *
- * Returns nanoseconds to the next one. There are a handful of timers, so a
- * list does.
+ * There are a handful of timers, so a list does.
  */
-static int64_t timers_run(void)
+static bool timers_run(void)
 {
 	struct list *pos, *tmp;
-	int64_t next = NEVER;
+	bool ran = false;
 	uint64_t now;
 
 	if (list_empty(&timers))
-		return NEVER;
+		return false;
 	now = now_ns();
 	list_for_each_safe(pos, tmp, &timers) {
 		struct timer *t = container_of(pos, struct timer, link);
@@ -196,8 +195,22 @@ static int64_t timers_run(void)
 		if (t->at <= now) {
 			list_del(&t->link);
 			t->fn(t);
+			ran = true;
 		}
 	}
+	return ran;
+}
+
+/** timers_next - nanoseconds to the next one */
+static int64_t timers_next(void)
+{
+	int64_t next = NEVER;
+	struct list *pos;
+	uint64_t now;
+
+	if (list_empty(&timers))
+		return NEVER;
+	now = now_ns();
 	list_for_each(pos, &timers) {
 		struct timer *t = container_of(pos, struct timer, link);
 		int64_t ns = t->at > now ? (int64_t)(t->at - now) : 0;
@@ -208,9 +221,11 @@ static int64_t timers_run(void)
 	return next;
 }
 
-/** works_run - run what is queued now; what it queues waits for the next turn */
-static void works_run(void)
+/** works_run - run what is queued now; what it queues waits for the next turn; whether there was any */
+static bool works_run(void)
 {
+	if (list_empty(&works))
+		return false;
 	while (!list_empty(&works)) {
 		struct list *l = works.next;
 
@@ -223,6 +238,7 @@ static void works_run(void)
 		list_del(&w->link);
 		w->fn(w);
 	}
+	return true;
 }
 
 /** loop_set_spin - poll for @us before sleeping while traffic flows */
@@ -292,15 +308,20 @@ static void grave_empty(void)
 static void loop_turn(void)
 {
 	struct epoll_event ev[LOOP_EVENTS];
-	int64_t ns = NEVER, t;
+	int64_t ns, t;
+	bool called;
 	int i, n;
 
 	loop_stats.turns++;
-	t = stack_turn();
-	if (t >= 0)
-		ns = t;
-	works_run();
-	t = timers_run();
+	ns = stack_turn();
+	called = works_run();
+	called |= timers_run();
+	/* Their calls may have armed timers in the stack, or made sockets ready. */
+	if (called)
+		ns = stack_turn();
+	if (ns < 0)
+		ns = NEVER;
+	t = timers_next();
 	if (t < ns)
 		ns = t;
 	if (!list_empty(&works) || quit)

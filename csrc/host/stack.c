@@ -20,11 +20,17 @@
 #include "stack.h"
 
 #define TURN_MAX	64	/* runs of the stack in one turn of the loop */
+#define EVENTS		64	/* fetched at once from the stack's epoll */
 
 const struct stack_ops *stack;
 
 static bool alive;
 static int sepfd = -1;
+/*
+ * The last fetch was full. What was left behind makes no new wake-up on the
+ * stack's epoll, so nobody else will say that it is there.
+ */
+static bool events_left;
 static struct utsname uts;
 
 /**
@@ -105,10 +111,11 @@ long st_call(long nr, long a, long b, long c, long d, long e, long f)
 /** events_fetch - hand out the events of the stack's epoll; how many */
 static int events_fetch(void)
 {
-	struct epoll_event ev[64];
+	struct epoll_event ev[EVENTS];
 	long n, i;
 
-	n = ST(SYS_epoll_pwait, sepfd, ev, 64, 0, 0, 8);
+	n = ST(SYS_epoll_pwait, sepfd, ev, EVENTS, 0, 0, 8);
+	events_left = n == EVENTS;
 	for (i = 0; i < n; i++) {
 		struct stack_src *src = ev[i].data.ptr;
 
@@ -140,7 +147,7 @@ int64_t stack_turn(void)
 			host_panicked();
 			return -1;
 		}
-		if (stack->asked())
+		if (stack->asked() || events_left)
 			more = events_fetch() > 0;
 		if (!alive)
 			return -1;
