@@ -321,3 +321,24 @@ asyncio.run(main())`, serverAddr)))
 		t.Errorf("2,000 connections: %v", r)
 	}
 }
+
+// More connections get through in the same moment than the stack host fetches
+// events of at once: none of them may wait for an event that was fetched by nobody.
+func TestConnectionsAtOnce(t *testing.T) {
+	s := newSite(t)
+	s.web(testutil.Nginx{Workers: 2})
+	r := testutil.Run(t, time.Minute, s.onTap("/usr/bin/python3", "-c", fmt.Sprintf(`
+import asyncio
+async def main():
+    for _ in range(8):
+        calls = [asyncio.wait_for(asyncio.open_connection(%q, 80), 10) for _ in range(400)]
+        got = await asyncio.gather(*calls, return_exceptions=True)
+        print(sum(isinstance(g, tuple) for g in got))
+        for g in got:
+            if isinstance(g, tuple):
+                g[1].close()
+asyncio.run(main())`, serverAddr)))
+	if want := strings.Repeat("400\n", 8); r.Stdout != want {
+		t.Errorf("8 times 400 connections at once: %v", r)
+	}
+}
