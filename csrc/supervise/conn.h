@@ -94,8 +94,8 @@ struct chunk {
  * @to_stack, @to_target: what the destination has not taken yet
  * @bytes_in, @bytes_out: received and sent by the target
  * @carrier_ino: inode of the target's end
- * @stamps_wanted: the target wants time stamps with a stream's data, of which
- *	@stamps, ancillary data of @stamps_len bytes, are the latest
+ * @stamps_wanted: the target has asked for time stamps with a stream's data by
+ *	this option; @stamps, ancillary data of @stamps_len bytes, are the latest
  * @inq_wanted: it wants TCP_INQ, the number of bytes left to read
  */
 struct conn {
@@ -119,7 +119,8 @@ struct conn {
 	bool native_err;
 	bool hup, watched, reset_out, linger, dead;
 	bool natively_connected;
-	bool stamps_wanted, inq_wanted;
+	bool inq_wanted;
+	int stamps_wanted;
 	char stamps[STAMPS_MAX];
 	size_t stamps_len;
 	unsigned int corked;

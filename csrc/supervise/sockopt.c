@@ -282,7 +282,7 @@ static void note_wanted(struct conn *conn, int level, int name)
 	case OPT_TIMESTAMP_NEW:
 	case OPT_TIMESTAMPNS_NEW:
 	case OPT_TIMESTAMPING_NEW:
-		conn->stamps_wanted = true;
+		conn->stamps_wanted = *(const int *)shared_buf ? name : 0;
 	}
 }
 
@@ -310,6 +310,9 @@ int64_t sock_setsockopt(struct call *c)
 	if (level == SOL_SOCKET &&
 	    (name == SO_ATTACH_FILTER || name == OPT_REUSEPORT_CBPF))
 		return set_filter(c, name);
+	if (level == SOL_SOCKET && name == SO_PEEK_OFF &&
+	    conn->kind == KIND_STREAM)
+		return CALL_NATIVE;	/* what is peeked at lies in the carrier */
 	if (len > OPT_MAX)
 		return -ENOBUFS;
 	ret = c->args[3] ? mem_read(c, c->args[3], shared_buf, (size_t)len) : 0;

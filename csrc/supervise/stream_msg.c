@@ -19,11 +19,15 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "conn.h"
 #include "msg.h"
 
+/* include/uapi/asm-generic/socket.h */
+#define OPT_TIMESTAMP_NEW	63
+#define OPT_TIMESTAMPNS_NEW	64
 #define CMSG_TCP_INQ	36	/* TCP_CM_INQ, include/uapi/linux/tcp.h */
 
 /** stream_dup - make @c->dup valid again in a retry */
@@ -52,6 +56,36 @@ static int left(struct call *c)
 	return !here && conn->s_eof ? 1 : here;
 }
 
+/**
+ * stamp_now - a time stamp for data that came before the target asked for one
+ *
+ * The kernel takes the current time in that case, too (net/socket.c,
+ * __sock_recv_timestamp()). SO_TIMESTAMPING has none then.
+ */
+static void stamp_now(struct conn *conn)
+{
+	const size_t len = CMSG_LEN(sizeof(struct timespec));
+	struct cmsghdr cm = { .cmsg_level = SOL_SOCKET, .cmsg_len = len,
+			      .cmsg_type = conn->stamps_wanted };
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	switch (conn->stamps_wanted) {
+	case SO_TIMESTAMP:
+	case OPT_TIMESTAMP_NEW:
+		ts.tv_nsec /= 1000;	/* struct timeval, of two longs as well */
+		break;
+	case SO_TIMESTAMPNS:
+	case OPT_TIMESTAMPNS_NEW:
+		break;
+	default:
+		return;
+	}
+	memcpy(conn->stamps, &cm, sizeof(cm));
+	memcpy(conn->stamps + CMSG_LEN(0), &ts, sizeof(ts));
+	conn->stamps_len = CMSG_SPACE(sizeof(ts));
+}
+
 /** stream_control - the ancillary data that the target has asked for */
 static size_t stream_control(struct call *c, char *out, size_t room, int *flags)
 {
@@ -63,6 +97,8 @@ static size_t stream_control(struct call *c, char *out, size_t room, int *flags)
 	size_t len = 0;
 
 	if (conn->stamps_wanted) {
+		if (!conn->stamps_len)
+			stamp_now(conn);
 		memcpy(ctl.buf, conn->stamps, conn->stamps_len);
 		len = conn->stamps_len;
 	}
