@@ -18,14 +18,12 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,7 +33,6 @@
 
 #define EXECS_MAX	256
 #define GRACE_MS	5000
-#define REAP_MS		1000
 #define MS		1000000ull
 
 /**
@@ -232,23 +229,17 @@ pid_t exec_idle_zygote(void)
 }
 
 /**
- * exec_reap - the zygote, which was killed a while ago
+ * exec_reap - the zygote, if it is dead already
  *
- * Left to lklrun it would make that look through all processes of the machine.
+ * It was killed a while ago. Whoever waited for it here would wait for the CPU;
+ * lklrun ends what is left of us.
  */
 void exec_reap(void)
 {
 	pid_t pid = exec_idle_zygote();
-	struct pollfd p = { .events = POLLIN };
 
-	if (!pid || waitpid(pid, NULL, WNOHANG))
-		return;
-	p.fd = (int)syscall(SYS_pidfd_open, pid, 0);
-	if (p.fd < 0)
-		return;
-	poll(&p, 1, REAP_MS);
-	close(p.fd);
-	waitpid(pid, NULL, WNOHANG);
+	if (pid)
+		waitpid(pid, NULL, WNOHANG);
 }
 
 /** exec_is_zygote - whether a notified call is the zygote's: it is no program */
