@@ -27,7 +27,7 @@
 #define CONN_HASH	4096
 #define SWEEP_MS	500
 #define SWEEP_SOON_MS	2
-#define FEW_PROBES	64
+#define FEW_PROBES	256
 #define MS		1000000ull
 
 struct list conns = LIST_INIT(conns);
@@ -39,7 +39,7 @@ static struct list probes = LIST_INIT(probes);
 static void sweep_due(struct timer *t);
 static struct timer sweep_timer = TIMER_INIT(sweep_timer, sweep_due);
 static uint32_t last_id;
-static unsigned int n_probes[KIND_NETLINK + 1];
+static unsigned int n_reachable[KIND_NETLINK + 1];
 
 /** conn_find - by number; NULL when there is none */
 struct conn *conn_find(uint32_t id)
@@ -187,7 +187,6 @@ void conn_probe_add(struct conn *conn)
 {
 	if (list_empty(&conn->probe)) {
 		list_add_tail(&conn->probe, &probes);
-		n_probes[conn->kind]++;
 	}
 	if (list_empty(&sweep_timer.link))
 		timer_arm(&sweep_timer, now_ns() + SWEEP_MS * MS);
@@ -199,10 +198,21 @@ void conn_probe_del(struct conn *conn)
 	if (list_empty(&conn->probe))
 		return;
 	list_del(&conn->probe);
-	n_probes[conn->kind]--;
+	if (conn->reachable)
+		n_reachable[conn->kind]--;
+	conn->reachable = false;
 }
 
-/** sweep - free those whose carrier is closed, of one kind or of all */
+/** conn_reachable - others may send to it: it listens, or is bound */
+void conn_reachable(struct conn *conn)
+{
+	if (list_empty(&conn->probe) || conn->reachable)
+		return;
+	conn->reachable = true;
+	n_reachable[conn->kind]++;
+}
+
+/** sweep - free those whose carrier is closed: all, or the reachable of a kind */
 static void sweep(bool all, enum conn_kind kind)
 {
 	struct list *pos, *tmp;
@@ -210,7 +220,8 @@ static void sweep(bool all, enum conn_kind kind)
 	list_for_each_safe(pos, tmp, &probes) {
 		struct conn *conn = container_of(pos, struct conn, probe);
 
-		if ((all || conn->kind == kind) && carrier_gone(conn)) {
+		if ((all || (conn->reachable && conn->kind == kind)) &&
+		    carrier_gone(conn)) {
 			conn_stats.swept++;
 			conn_free(conn);
 		}
@@ -225,7 +236,7 @@ static void sweep(bool all, enum conn_kind kind)
  */
 void conn_sweep_few(enum conn_kind kind)
 {
-	if (n_probes[kind] <= FEW_PROBES)
+	if (n_reachable[kind] <= FEW_PROBES)
 		sweep(false, kind);
 }
 

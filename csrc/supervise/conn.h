@@ -96,6 +96,7 @@ struct chunk {
  * @carrier_ino: inode of the target's end
  * @stamps_wanted: the target has asked for time stamps with a stream's data by
  *	this option; @stamps, ancillary data of @stamps_len bytes, are the latest
+ * @reachable: it listens, or is a bound datagram socket, and lies in @probe
  * @inq_wanted: it wants TCP_INQ, the number of bytes left to read
  */
 struct conn {
@@ -120,6 +121,7 @@ struct conn {
 	bool hup, watched, reset_out, linger, dead;
 	bool natively_connected;
 	bool inq_wanted;
+	bool reachable;
 	int stamps_wanted;
 	char stamps[STAMPS_MAX];
 	size_t stamps_len;
@@ -164,6 +166,7 @@ void conn_probe_add(struct conn *conn);
 int conn_watch(struct conn *conn, uint32_t events);
 void conn_event(const struct conn *conn, const char *what);
 void conn_probe_del(struct conn *conn);
+void conn_reachable(struct conn *conn);
 void conn_sweep(void);
 void conn_sweep_few(enum conn_kind kind);
 void conn_sweep_soon(void);

@@ -219,9 +219,12 @@ int64_t sock_bind(struct call *c)
 		conn_sweep();
 		ret = st_bind(c->conn->sfd, &ss, len);
 	}
-	if (!ret)
-		conn_event(c->conn, "bind");
-	return ret;
+	if (ret)
+		return ret;
+	conn_event(c->conn, "bind");
+	if (c->conn->kind == KIND_DGRAM)
+		conn_reachable(c->conn);
+	return 0;
 }
 
 /** sock_name - getsockname(2) and getpeername(2) */

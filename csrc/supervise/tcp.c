@@ -282,6 +282,7 @@ int64_t tcp_listen(struct call *c)
 	if (listen(c->dup, CARRIER_BACKLOG))
 		return -errno;
 	conn->state = CONN_LISTENING;
+	conn_reachable(conn);
 	conn_event(conn, "listen");
 	return stream_watch(conn);
 }
