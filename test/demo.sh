@@ -60,6 +60,7 @@ cleanup() {
 		ip netns pids $ns 2>/dev/null | xargs -r kill -9 2>/dev/null || :
 		ip netns del $ns 2>/dev/null || :
 	done
+	wait # for the shells around them: what they run is killed
 	rm -rf "$dir"
 }
 
