@@ -13,6 +13,7 @@
 
 #define CTL_CLIENTS	64		/* more are closed at once */
 #define CTL_FDS		4		/* received and not yet claimed */
+#define CTL_OUT_FDS	CTL_ASKS_MAX	/* on their way out */
 #define CTL_OUT_HIGH	(1 << 20)	/* no more requests are read above */
 #define CTL_OUT_MAX	(8 << 20)	/* above, the client is dropped */
 #define CTL_WAITERS	256		/* waiting calls of one client */
@@ -30,9 +31,13 @@
  * @in, @in_off, @in_len, @in_room: received bytes from @in_off on wait for the
  *	rest of their frame, or for their turn
  * @out, @out_off, @out_len: bytes to send
+ * @out_sent: bytes sent since the beginning
+ * @out_fds, @n_out_fds: descriptors that go out with byte number at
  * @fds, @n_fds: received in SCM_RIGHTS
  * @stack_fds, @n_stack_fds: descriptors of the stack its calls opened
  * @waiters, @n_waiters: calls that wait
+ * @remote, @n_remote: its number on the link to a preloaded library, 0: none;
+ *	requests that went there and are not answered
  */
 struct client {
 	struct source src;
@@ -44,17 +49,33 @@ struct client {
 	size_t in_off, in_len, in_room;
 	uint8_t *out;
 	size_t out_off, out_len, out_room;
+	uint64_t out_sent;
+	struct {
+		uint64_t at;
+		int fd;
+	} out_fds[CTL_OUT_FDS];
+	unsigned int n_out_fds;
 	int fds[CTL_FDS];
 	unsigned int n_fds;
 	int *stack_fds;
 	size_t n_stack_fds, stack_fds_room;
 	struct list waiters;
 	unsigned int n_waiters;
+	uint16_t remote;
+	unsigned int n_remote;
 };
 
+bool ctl_out_send(struct client *cl);
+void ctl_out_free(struct client *cl);
+void ctl_interest(struct client *cl);
+void ctl_frame(struct client *cl, const struct ctl_hdr *hdr, const void *a,
+	       size_t alen, const void *b, size_t blen);
+void ctl_frame_fd(struct client *cl, const struct ctl_hdr *hdr, const void *a,
+		  size_t alen, const void *b, size_t blen, int fd);
 void ctl_reply(struct client *cl, const struct ctl_hdr *req, int32_t status,
 	       const void *body, size_t len);
 int ctl_claim_fd(struct client *cl);
+struct client *ctl_launcher(void);
 
 int ctl_request(struct client *cl, const struct ctl_hdr *hdr,
 		const uint8_t *body, size_t len);
@@ -64,6 +85,13 @@ int exec_request(struct client *cl, const struct ctl_hdr *hdr,
 int exec_signal(struct client *cl, const struct ctl_hdr *hdr,
 		const uint8_t *body);
 void exec_client_gone(struct client *cl);
+
+int ask_request(struct client *cl, const struct ctl_hdr *hdr,
+		const uint8_t *body, size_t len);
+int ask_answer(struct client *cl, const struct ctl_hdr *hdr,
+	       const uint8_t *body, size_t len);
+void ask_client_gone(struct client *cl);
+void ask_panicked(void);
 
 int ctl_call(struct client *cl, const struct ctl_hdr *hdr, const uint8_t *body,
 	     size_t len);

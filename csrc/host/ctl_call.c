@@ -19,28 +19,14 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 
 #include "ctl.h"
+#include "ctl_request.h"
 #include "host.h"
 #include "stack.h"
-
-#define DATA_MAX	(CTL_FRAME_MAX - 4096)
-
-/**
- * struct request - a call with its buffers
- * @buf: descriptions
- * @addr: where each is
- * @mem: all of them, in one piece
- */
-struct request {
-	struct ctl_hdr hdr;
-	struct ctl_syscall call;
-	struct ctl_buf buf[CTL_SYSCALL_BUFS];
-	uint8_t *addr[CTL_SYSCALL_BUFS];
-	uint64_t args[6];
-	uint8_t *mem;
-};
 
 /**
  * struct waiter - a call that said EAGAIN
@@ -59,139 +45,32 @@ struct waiter {
 /* The one being made, which a panic leaves behind. */
 static struct request *making;
 
-/** request_free - with its buffers */
-static void request_free(struct request *rq)
-{
-	free(rq->mem);
-	free(rq);
-}
-
 /**
- * request_place - put buffer addresses where they belong
+ * room_end - where the buffers of a call lie while it is made
  *
- * Returns -EINVAL for a place that does not exist.
- */
-static int request_place(struct request *rq)
-{
-	uint32_t i;
-
-	memcpy(rq->args, rq->call.args, sizeof(rq->args));
-	for (i = 0; i < rq->call.nbuf; i++) {
-		const struct ctl_buf *b = &rq->buf[i];
-		uint64_t addr = (uint64_t)(uintptr_t)rq->addr[i];
-
-		if (!(b->flags & CTL_BUF_INOUT) ||
-		    (b->flags & ~(CTL_BUF_INOUT | CTL_BUF_IN_BUF)))
-			return -EINVAL;
-		if (!(b->flags & CTL_BUF_IN_BUF)) {
-			if (b->place > 5)
-				return -EINVAL;
-			rq->args[b->place] = addr;
-			continue;
-		}
-		if (b->place >= i || (b->offset & 7) ||
-		    (uint32_t)b->offset + 8 > rq->buf[b->place].len)
-			return -EINVAL;
-		memcpy(rq->addr[b->place] + b->offset, &addr, sizeof(addr));
-	}
-	return 0;
-}
-
-/**
- * request_parse - a frame's body into a request
+ * They end before a page that is not there: a call that writes more than its
+ * client gave it room for says EFAULT, and changes nothing of ours.
  *
- * -EBADMSG: a length is broken; -EINVAL, -E2BIG, -ENOMEM: cannot be carried out.
+ * Returns the end of it, or NULL without memory.
  */
-static int request_parse(const struct ctl_hdr *h, const uint8_t *body,
-			 size_t len, struct request **out)
+static uint8_t *room_end(void)
 {
-	struct request *rq;
-	size_t in = 0, all = 0, at = 0;
-	uint32_t i;
-	int ret;
+	static uint8_t *end;
+	const size_t page = 4096;
+	uint8_t *p;
 
-	rq = calloc(1, sizeof(*rq));
-	if (!rq)
-		return -ENOMEM;
-	rq->hdr = *h;
-	memcpy(&rq->call, body, sizeof(rq->call));
-	body += sizeof(rq->call);
-	len -= sizeof(rq->call);
-	ret = -E2BIG;
-	if (rq->call.nbuf > CTL_SYSCALL_BUFS)
-		goto fail;
-	ret = -EBADMSG;
-	if (len < rq->call.nbuf * sizeof(rq->buf[0]))
-		goto fail;
-	memcpy(rq->buf, body, rq->call.nbuf * sizeof(rq->buf[0]));
-	body += rq->call.nbuf * sizeof(rq->buf[0]);
-	len -= rq->call.nbuf * sizeof(rq->buf[0]);
-	for (i = 0; i < rq->call.nbuf; i++) {
-		if (rq->buf[i].len > DATA_MAX) {
-			ret = -E2BIG;
-			goto fail;
-		}
-		all += (rq->buf[i].len + 15) & ~(size_t)15;
-		if (rq->buf[i].flags & CTL_BUF_IN)
-			in += rq->buf[i].len;
+	if (end)
+		return end;
+	p = mmap(NULL, REQUEST_ROOM + page, PROT_READ | PROT_WRITE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (p == MAP_FAILED)
+		return NULL;
+	if (mprotect(p + REQUEST_ROOM, page, PROT_NONE)) {
+		munmap(p, REQUEST_ROOM + page);
+		return NULL;
 	}
-	if (in != len)
-		goto fail;
-	ret = -E2BIG;
-	if (all > 2 * (size_t)DATA_MAX)
-		goto fail;
-	rq->mem = calloc(1, all + 16);
-	ret = -ENOMEM;
-	if (!rq->mem)
-		goto fail;
-	for (i = 0; i < rq->call.nbuf; i++) {
-		rq->addr[i] = rq->mem + at;
-		at += (rq->buf[i].len + 15) & ~(size_t)15;
-		if (rq->buf[i].flags & CTL_BUF_IN) {
-			memcpy(rq->addr[i], body, rq->buf[i].len);
-			body += rq->buf[i].len;
-		}
-	}
-	ret = request_place(rq);
-	if (ret)
-		goto fail;
-	*out = rq;
-	return 0;
-
-fail:
-	request_free(rq);
-	return ret;
-}
-
-/** request_reply - the result, and the buffers that came back */
-static void request_reply(struct client *cl, struct request *rq, int64_t ret)
-{
-	struct ctl_syscall_rep rep = { .ret = ret };
-	size_t len = sizeof(rep), at = sizeof(rep);
-	uint8_t *buf;
-	uint32_t i;
-
-	if (ret < 0) {
-		ctl_reply(cl, &rq->hdr, 0, &rep, sizeof(rep));
-		return;
-	}
-	for (i = 0; i < rq->call.nbuf; i++)
-		if (rq->buf[i].flags & CTL_BUF_OUT)
-			len += rq->buf[i].len;
-	buf = len <= CTL_FRAME_MAX - sizeof(struct ctl_hdr) ? malloc(len) : NULL;
-	if (!buf) {
-		ctl_reply(cl, &rq->hdr, -E2BIG, NULL, 0);
-		return;
-	}
-	memcpy(buf, &rep, sizeof(rep));
-	for (i = 0; i < rq->call.nbuf; i++) {
-		if (!(rq->buf[i].flags & CTL_BUF_OUT))
-			continue;
-		memcpy(buf + at, rq->addr[i], rq->buf[i].len);
-		at += rq->buf[i].len;
-	}
-	ctl_reply(cl, &rq->hdr, 0, buf, len);
-	free(buf);
+	end = p + REQUEST_ROOM;
+	return end;
 }
 
 /** owns - whether the client's calls opened that descriptor */
@@ -233,24 +112,53 @@ static void disown(struct client *cl, int fd)
 		}
 }
 
+/** would_block - whether the call waits, whatever flags the descriptor has */
+static bool would_block(const struct request *rq)
+{
+	switch (rq->call.nr) {
+	case SYS_syslog:
+		return rq->args[0] == 2;	/* SYSLOG_ACTION_READ */
+	case SYS_ioctl:
+		return (uint32_t)rq->args[1] == FIONBIO;
+	case SYS_fcntl:
+		return (uint32_t)rq->args[1] == F_SETLKW ||
+		       (uint32_t)rq->args[1] == F_OFD_SETLKW;
+	}
+	return false;
+}
+
+/** close_fd - close, without waiting for a peer: SO_LINGER would */
+static long close_fd(int fd)
+{
+	struct linger l = { 0 };
+	socklen_t len = sizeof(l);
+
+	if (!st_getsockopt(fd, SOL_SOCKET, SO_LINGER, &l, &len) && l.l_onoff &&
+	    l.l_linger) {
+		l.l_onoff = 0;
+		st_setsockopt(fd, SOL_SOCKET, SO_LINGER, &l, sizeof(l));
+	}
+	return st_close(fd);
+}
+
 /** permitted - 0, or why the call is refused */
 static int permitted(const struct client *cl, const struct request *rq)
 {
 	int flags = ctl_call_flags(rq->call.nr);
 	int fd = (int)rq->args[0];
 
-	if (flags < 0)
+	if (flags < 0 || would_block(rq))
 		return -EPERM;
 	if ((flags & CALL_OPENS) && cl->n_stack_fds >= CTL_STACK_FDS)
 		return -EMFILE;
 	if (!(flags & (CALL_FD | CALL_AT)) ||
 	    ((flags & CALL_AT) && fd == AT_FDCWD) || owns(cl, fd))
 		return 0;
-	/* Sockets of the target may be looked at and tuned, not closed. With the
-	 * back end "host" all other descriptors are lklhost's own. */
+	/* Sockets of the target may be looked at and tuned, not closed; all other
+	 * descriptors are other clients' or our own. */
 	if (engine_has_stack_fd(fd))
 		return rq->call.nr == SYS_close ? -EPERM : 0;
-	return stack->abi == CTL_ABI_HOST ? -EBADF : 0;
+	return -EBADF;
 }
 
 /** never_blocking - descriptors that are opened here do not block */
@@ -260,6 +168,10 @@ static void never_blocking(struct request *rq)
 	case SYS_socket:
 		rq->args[1] |= SOCK_NONBLOCK | SOCK_CLOEXEC;
 		break;
+	case SYS_accept:
+		rq->call.nr = SYS_accept4;
+		rq->args[3] = 0;
+		/* fall through */
 	case SYS_accept4:
 		rq->args[3] |= SOCK_NONBLOCK | SOCK_CLOEXEC;
 		break;
@@ -295,10 +207,19 @@ static int64_t make(struct client *cl, struct request *rq)
 {
 	const uint64_t *a = rq->args;
 	int flags = ctl_call_flags(rq->call.nr);
+	uint8_t *base = room_end();
 	int64_t ret;
 
-	ret = st_call(rq->call.nr, (long)a[0], (long)a[1], (long)a[2],
+	if (!base)
+		return -ENOMEM;
+	base -= rq->size;
+	memcpy(base, rq->mem, rq->size);
+	request_place(rq, base);	/* it did at the parsing */
+	never_blocking(rq);
+	ret = rq->call.nr == SYS_close ? close_fd((int)a[0]) :
+	      st_call(rq->call.nr, (long)a[0], (long)a[1], (long)a[2],
 		      (long)a[3], (long)a[4], (long)a[5]);
+	memcpy(rq->mem, base, rq->size);
 	if (rq->call.nr == SYS_close && !ret)
 		disown(cl, (int)a[0]);
 	if (rq->call.nr == SYS_fcntl && a[1] != F_DUPFD &&
@@ -401,7 +322,6 @@ int ctl_call(struct client *cl, const struct ctl_hdr *h, const uint8_t *body,
 		request_free(rq);
 		return 0;
 	}
-	never_blocking(rq);
 	making = rq;
 	result = make(cl, rq);
 	making = NULL;
@@ -447,5 +367,5 @@ void ctl_calls_end(struct client *cl)
 		waiter_end(container_of(cl->waiters.next, struct waiter, link),
 			   0, false);
 	while (cl->n_stack_fds)
-		st_close(cl->stack_fds[--cl->n_stack_fds]);
+		close_fd(cl->stack_fds[--cl->n_stack_fds]);
 }

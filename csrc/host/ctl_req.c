@@ -7,17 +7,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <unistd.h>
 
 #include "ctl.h"
 #include "host.h"
+#include "remote.h"
 #include "stack.h"
 
 #define TEXT_MAX	(256 * 1024)
+#define STATS_OWN	64	/* room for the control server's own line */
 #define CMDLINE_MAX	4096
 #define EV_ALL		(CTL_EV_EXIT | CTL_EV_PANIC | CTL_EV_PROC | \
-			 CTL_EV_SOCKET | CTL_EV_LINK | CTL_EV_WARN)
+			 CTL_EV_SOCKET | CTL_EV_WARN | CTL_EV_NOTE | \
+			 CTL_EV_START | CTL_EV_SIGNAL)
 
 /** hello - versions, who and what runs */
 static int hello(struct client *cl, const struct ctl_hdr *h, const uint8_t *body)
@@ -69,7 +71,7 @@ static int link_add(struct client *cl, const struct ctl_hdr *h,
 	ret = -EINVAL;
 	if (host.state == CTL_STATE_PANICKED || host.state == CTL_STATE_ENDING)
 		ret = -ESHUTDOWN;
-	else if (req.kind == CTL_LINK_TAP || req.kind == CTL_LINK_FRAME)
+	else if (req.kind >= CTL_LINK_TAP && req.kind <= CTL_LINK_TUN)
 		ret = stack->link_add(fd, req.kind, req.flags, req.mac, req.mtu);
 	if (ret < 0) {
 		close(fd);
@@ -94,19 +96,6 @@ static int link_del(struct client *cl, const struct ctl_hdr *h,
 	return 0;
 }
 
-/** mount_fs - the kernel's own file systems, where everybody expects them */
-static void mount_fs(const char *type, const char *path)
-{
-	long ret = ST(SYS_mkdirat, -100, path, 0555, 0, 0, 0);
-
-	if (ret && ret != -EEXIST)
-		return;
-	ret = ST(SYS_mount, type, path, type, 0, 0, 0);
-	if (ret && ret != -EBUSY)
-		log_line("mounting %s in the stack: %s", path,
-			 strerror((int)-ret));
-}
-
 /** boot - start the kernel */
 static int boot(struct client *cl, const struct ctl_hdr *h, const uint8_t *body,
 		size_t len)
@@ -128,13 +117,8 @@ static int boot(struct client *cl, const struct ctl_hdr *h, const uint8_t *body,
 		return 0;
 	}
 	ret = stack_boot(req.mem, cmdline);
-	if (!ret) {
+	if (!ret)
 		host.state = CTL_STATE_BOOTED;
-		if (stack->abi != CTL_ABI_HOST) {
-			mount_fs("proc", "/proc");
-			mount_fs("sysfs", "/sys");
-		}
-	}
 	ctl_reply(cl, h, ret, stack_release(),
 		  ret ? 0 : strlen(stack_release()));
 	return 0;
@@ -159,6 +143,8 @@ static int go(struct client *cl, const struct ctl_hdr *h, const uint8_t *body,
 		return 0;
 	}
 	host.mptcp = req.flags & CTL_GOF_MPTCP;
+	host.wait_tree = req.flags & CTL_GOF_TREE;
+	host.ask_end = req.flags & CTL_GOF_ASK_END;
 	loop_set_spin(req.spin_us);
 	ret = engine_start(target_notify_fd());
 	if (!ret)
@@ -166,6 +152,9 @@ static int go(struct client *cl, const struct ctl_hdr *h, const uint8_t *body,
 				     req.resolv_len);
 	if (!ret)
 		host.state = CTL_STATE_RUNNING;
+	if (!ret && host.shared_netns)
+		warn_user("no network namespace can be made here (%s): the seccomp filter alone keeps the command off the host's network",
+			  strerror(host.shared_netns));
 	pid = (uint32_t)target_pid();
 	ctl_reply(cl, h, ret, &pid, ret ? 0 : sizeof(pid));
 	return 0;
@@ -181,8 +170,14 @@ static int text(struct client *cl, const struct ctl_hdr *h)
 		ctl_reply(cl, h, -ENOMEM, NULL, 0);
 		return 0;
 	}
-	n = h->type == CTL_STATS ? engine_stats(buf, TEXT_MAX) :
-				   log_ring(buf, TEXT_MAX);
+	remote_log();
+	if (h->type == CTL_STATS) {
+		n = engine_stats(buf, TEXT_MAX - STATS_OWN);
+		n += (size_t)snprintf(buf + n, STATS_OWN, "control.watchers %u\n",
+				      ctl_wants(CTL_EV_EXIT));
+	} else {
+		n = log_ring(buf, TEXT_MAX);
+	}
 	ctl_reply(cl, h, 0, buf, n);
 	free(buf);
 	return 0;
@@ -276,6 +271,10 @@ static bool length_ok(uint16_t type, size_t len)
 		return len > sizeof(struct ctl_exec);
 	case CTL_EXEC_SIGNAL:
 		return len == sizeof(struct ctl_exec_signal);
+	case CTL_ASK:
+		return len >= sizeof(struct ctl_ask);
+	case CTL_ANSWER:
+		return len >= sizeof(struct ctl_answer);
 	case CTL_STATS:
 	case CTL_OWNERS:
 	case CTL_LOG:
@@ -312,6 +311,8 @@ int ctl_request(struct client *cl, const struct ctl_hdr *h, const uint8_t *body,
 		ctl_reply(cl, h, -EIO, NULL, 0);
 		return 0;
 	}
+	if (host.preload && remote_takes(h->type))
+		return remote_request(cl, h, body, len);
 	switch (h->type) {
 	case CTL_HELLO:
 		return hello(cl, h, body);
@@ -337,9 +338,15 @@ int ctl_request(struct client *cl, const struct ctl_hdr *h, const uint8_t *body,
 	case CTL_STOP:
 		return stop(cl, h, body);
 	case CTL_EXEC:
+		if (host.preload)	/* its kernel is one process's own */
+			break;
 		return exec_request(cl, h, body, len);
 	case CTL_EXEC_SIGNAL:
 		return exec_signal(cl, h, body);
+	case CTL_ASK:
+		return ask_request(cl, h, body, len);
+	case CTL_ANSWER:
+		return ask_answer(cl, h, body, len);
 	}
 	ctl_reply(cl, h, -EOPNOTSUPP, NULL, 0);
 	return 0;

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The control server: connections, frames in and out.
+ * The control server: connections, and frames that come in.
  *
  * Theory of operation
  *
  * Clients are the launcher, on descriptor 3, and whoever connects to ctl.sock
  * and is root or us. Input is collected until a frame is complete and then
- * handed to ctl_request(). Output is queued and sent as far as the socket takes
- * it; the loop never waits for a client. A client that does not read its
- * replies is not read from either (CTL_OUT_HIGH), and one that does not read
- * its events is dropped (CTL_OUT_MAX).
+ * handed to ctl_request(). Output is in ctl_out.c. A client that does not read
+ * its replies is not read from either (CTL_OUT_HIGH).
  *
  * A frame that breaks a length is answered with -EBADMSG, and the connection
  * ends. The launcher's end of file ends the run.
@@ -29,6 +27,7 @@
 
 #include "ctl.h"
 #include "host.h"
+#include "remote.h"
 
 #define READ_CHUNK	65536
 #define FRAMES_A_TURN	32
@@ -53,122 +52,18 @@ static void client_free(struct client *cl)
 	work_cancel(&cl->work);
 	ctl_calls_end(cl);
 	exec_client_gone(cl);
+	remote_client_gone(cl);
+	ask_client_gone(cl);
 	loop_del(&cl->src);
 	close(fd);
 	while (cl->n_fds)
 		close(cl->fds[--cl->n_fds]);
+	ctl_out_free(cl);
 	free(cl->in);
-	free(cl->out);
 	free(cl->stack_fds);
 	loop_free_later(cl);
 	if (launcher)
 		host_launcher_gone();
-}
-
-/** out_send - send what the socket takes; false: the client is gone */
-static bool out_send(struct client *cl)
-{
-	while (cl->out_off < cl->out_len) {
-		ssize_t n = send(cl->src.fd, cl->out + cl->out_off,
-				 cl->out_len - cl->out_off,
-				 MSG_DONTWAIT | MSG_NOSIGNAL);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return errno == EAGAIN;
-		cl->out_off += (size_t)n;
-	}
-	cl->out_off = 0;
-	cl->out_len = 0;
-	return true;
-}
-
-/** out_room - make room for @len more bytes */
-static bool out_room(struct client *cl, size_t len)
-{
-	size_t room;
-	uint8_t *p;
-
-	if (cl->out_off) {
-		memmove(cl->out, cl->out + cl->out_off,
-			cl->out_len - cl->out_off);
-		cl->out_len -= cl->out_off;
-		cl->out_off = 0;
-	}
-	if (cl->out_len + len <= cl->out_room)
-		return true;
-	room = (cl->out_len + len + 4095) & ~(size_t)4095;
-	p = realloc(cl->out, room);
-	if (!p)
-		return false;
-	cl->out = p;
-	cl->out_room = room;
-	return true;
-}
-
-/** interest - what the loop shall report of this client */
-static void interest(struct client *cl)
-{
-	size_t pending = cl->out_len - cl->out_off;
-	uint32_t ev = 0;
-
-	if (pending < CTL_OUT_HIGH && !cl->closing)
-		ev |= EPOLLIN;
-	if (pending)
-		ev |= EPOLLOUT;
-	loop_mod(&cl->src, ev);
-	cl->want_out = pending != 0;
-}
-
-/**
- * frame_send - queue a frame and send what goes
- *
- * The client is closed later, in a turn of its own, when something is wrong:
- * whoever called this may still hold it.
- */
-static void frame_send(struct client *cl, const struct ctl_hdr *hdr,
-		       const void *a, size_t alen, const void *b, size_t blen)
-{
-	size_t len = sizeof(*hdr) + alen + blen;
-	struct ctl_hdr h = *hdr;
-	bool ok;
-
-	if (cl->dead || cl->closing)
-		return;
-	h.len = (uint32_t)len;
-	ok = cl->out_len - cl->out_off + len <= CTL_OUT_MAX &&
-	     out_room(cl, len);
-	if (ok) {
-		memcpy(cl->out + cl->out_len, &h, sizeof(h));
-		if (alen)
-			memcpy(cl->out + cl->out_len + sizeof(h), a, alen);
-		if (blen)
-			memcpy(cl->out + cl->out_len + sizeof(h) + alen, b,
-			       blen);
-		cl->out_len += len;
-		ok = cl->want_out || out_send(cl);
-	}
-	if (!ok) {
-		log_line("dropping a control client that does not read");
-		cl->closing = true;
-		cl->out_len = 0;
-		cl->out_off = 0;
-		work_queue(&cl->work);
-		return;
-	}
-	if (cl->out_len != cl->out_off && !cl->want_out)
-		interest(cl);
-}
-
-/** ctl_reply - answer a request */
-void ctl_reply(struct client *cl, const struct ctl_hdr *req, int32_t status,
-	       const void *body, size_t len)
-{
-	struct ctl_hdr h = { .type = (uint16_t)(req->type | CTL_REPLY),
-			     .id = req->id, .status = status };
-
-	frame_send(cl, &h, body, len, NULL, 0);
 }
 
 /** ctl_claim_fd - the oldest descriptor the client sent, or -EBADF */
@@ -184,15 +79,30 @@ int ctl_claim_fd(struct client *cl)
 	return fd;
 }
 
-/** ctl_wants - whether anybody subscribed to that kind of event */
-bool ctl_wants(uint32_t kind)
+/** ctl_launcher - lklrun's connection; NULL: it is over */
+struct client *ctl_launcher(void)
 {
+	struct list *pos;
+
+	list_for_each(pos, &clients) {
+		struct client *cl = container_of(pos, struct client, link);
+
+		if (cl->launcher && !cl->closing)
+			return cl;
+	}
+	return NULL;
+}
+
+/** ctl_wants - how many subscribed to that kind of event */
+unsigned int ctl_wants(uint32_t kind)
+{
+	unsigned int n = 0;
 	struct list *pos;
 
 	list_for_each(pos, &clients)
 		if (container_of(pos, struct client, link)->mask & kind)
-			return true;
-	return false;
+			n++;
+	return n;
 }
 
 /** ctl_event - push an event to those who subscribed */
@@ -209,7 +119,7 @@ void ctl_event(uint32_t kind, uint32_t pid, int64_t arg, const char *text)
 		if (!(cl->mask & kind))
 			continue;
 		h.id = cl->events_id;
-		frame_send(cl, &h, &ev, sizeof(ev), text, strlen(text));
+		ctl_frame(cl, &h, &ev, sizeof(ev), text, strlen(text));
 	}
 }
 
@@ -302,6 +212,7 @@ void ctl_panicked(void)
 		ctl_calls_panic(cl);
 		work_queue(&cl->work);
 	}
+	ask_panicked();
 }
 
 /** fds_take - descriptors that came with a message */
@@ -366,10 +277,10 @@ static int receive(struct client *cl)
 static void client_end(struct client *cl)
 {
 	cl->closing = true;
-	if (!out_send(cl) || cl->out_len == cl->out_off)
+	if (!ctl_out_send(cl) || cl->out_len == cl->out_off)
 		client_free(cl);
 	else
-		interest(cl);
+		ctl_interest(cl);
 }
 
 /** client_event - a client sent something, reads again, or is gone */
@@ -379,7 +290,7 @@ static void client_event(struct source *src, uint32_t events)
 	int got = 0;
 
 	if (events & EPOLLOUT) {
-		if (!out_send(cl)) {
+		if (!ctl_out_send(cl)) {
 			client_free(cl);
 			return;
 		}
@@ -400,7 +311,7 @@ static void client_event(struct source *src, uint32_t events)
 		return;
 	}
 	if (!cl->dead)
-		interest(cl);
+		ctl_interest(cl);
 }
 
 /** client_work - frames that were left over, or a client to be dropped */
@@ -415,7 +326,7 @@ static void client_work(struct work *w)
 	if (!frames(cl))
 		client_end(cl);
 	else if (!cl->dead)
-		interest(cl);
+		ctl_interest(cl);
 }
 
 /** client_add - a new connection; takes @fd over */
@@ -516,7 +427,7 @@ void ctl_close_all(void)
 
 			ok = now < end &&
 			     poll(&p, 1, (int)((end - now) / 1000000)) > 0 &&
-			     out_send(cl);
+			     ctl_out_send(cl);
 		}
 		client_free(cl);
 	}

@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #include "ctl.h"
+#include "fd_pass.h"
 #include "host.h"
 #include "zygote.h"
 
@@ -242,6 +243,16 @@ void exec_reap(void)
 		waitpid(pid, NULL, WNOHANG);
 }
 
+/** exec_zygote - the zygote's pid, 0: it is not known */
+pid_t exec_zygote(void)
+{
+	pid_t pid = exec_idle_zygote();
+
+	if (!pid && zygote.watched && !zygote.pid)
+		reports();
+	return zygote.pid;
+}
+
 /** exec_is_zygote - whether a notified call is the zygote's: it is no program */
 bool exec_is_zygote(pid_t pid)
 {
@@ -306,23 +317,10 @@ static int memfd(const uint8_t *data, size_t len)
 static int hand_over(uint32_t id, const int *fds)
 {
 	struct zygote_request req = { .id = id };
-	union {
-		struct cmsghdr align;
-		char buf[CMSG_SPACE(ZYGOTE_FDS * sizeof(int))];
-	} ctl = { 0 };
-	struct iovec iov = { &req, sizeof(req) };
-	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1,
-			     .msg_control = ctl.buf,
-			     .msg_controllen = sizeof(ctl.buf) };
-	struct cmsghdr *cm = CMSG_FIRSTHDR(&mh);
+	ssize_t n = fd_pass_send(zygote.src.fd, &req, sizeof(req), fds,
+				 ZYGOTE_FDS, MSG_DONTWAIT);
 
-	cm->cmsg_level = SOL_SOCKET;
-	cm->cmsg_type = SCM_RIGHTS;
-	cm->cmsg_len = CMSG_LEN(ZYGOTE_FDS * sizeof(int));
-	memcpy(CMSG_DATA(cm), fds, ZYGOTE_FDS * sizeof(int));
-	if (sendmsg(zygote.src.fd, &mh, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
-		return errno == EPIPE || errno == ECONNRESET ? -ESRCH : -errno;
-	return 0;
+	return n == -EPIPE || n == -ECONNRESET ? -ESRCH : n < 0 ? (int)n : 0;
 }
 
 /** grace_over - it did not heed the end of its client */

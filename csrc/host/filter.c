@@ -23,8 +23,11 @@
 #include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
+#include <linux/netlink.h>
 #include <linux/seccomp.h>
+#include <linux/sockios.h>
 #include <stddef.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -79,10 +82,15 @@ static void emit_if(uint32_t k, uint32_t action)
 	emit_ret(action);
 }
 
-/** emit_if_addr - notify @nr when its fifth argument, an address, is not NULL */
-static void emit_if_addr(uint32_t nr)
+/**
+ * emit_if_addr - notify @nr when its fifth argument, an address, is not NULL, or
+ * its fourth has one of @flags
+ */
+static void emit_if_addr(uint32_t nr, uint32_t flags)
 {
-	emit(BPF_JMP | BPF_JEQ | BPF_K, nr, 0, 6);
+	emit(BPF_JMP | BPF_JEQ | BPF_K, nr, 0, 8);
+	emit_load(ARG_LO(3));
+	emit(BPF_JMP | BPF_JSET | BPF_K, flags, 5, 0);
 	emit_load(ARG_LO(4));
 	emit(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 3);
 	emit_load(ARG_HI(4));
@@ -91,40 +99,123 @@ static void emit_if_addr(uint32_t nr)
 	emit_ret(SECCOMP_RET_USER_NOTIF);
 }
 
-/** build - write the program */
-static void build(void)
+/** emit_arch - the beginning: @other for calls of a foreign architecture */
+static void emit_arch(uint32_t other)
 {
-	size_t i;
-
 	len = 0;
 	emit_load(offsetof(struct seccomp_data, arch));
 	emit(BPF_JMP | BPF_JEQ | BPF_K, NOTIFY_ARCH, 1, 0);
-	emit_ret(SECCOMP_RET_USER_NOTIF);
+	emit_ret(other);
 	emit_load(offsetof(struct seccomp_data, nr));
 #ifdef __x86_64__
 	emit(BPF_JMP | BPF_JGE | BPF_K, X32_BIT, 0, 1);
 	emit_ret(SECCOMP_RET_ERRNO | ENOSYS);
 #endif
-	for (i = 0; i < sizeof(always) / sizeof(always[0]); i++)
-		emit_if(always[i], SECCOMP_RET_USER_NOTIF);
+}
+
+/** emit_never - calls that nobody has */
+static void emit_never(void)
+{
+	size_t i;
+
 	for (i = 0; i < sizeof(never) / sizeof(never[0]); i++)
 		emit_if(never[i], SECCOMP_RET_ERRNO | ENOSYS);
+}
 
-	/* socket(): the local families are the host's, all else is asked. */
+/**
+ * emit_no_network - socket() where there is no stack to ask: ENETDOWN for what a
+ * stack would have, EAFNOSUPPORT for what it would not; netlink that is not about
+ * the network is the host's
+ */
+static void emit_no_network(void)
+{
+	static const uint32_t host_families[] = { AF_UNIX, AF_ALG };
+	static const uint32_t families[] = { AF_INET, AF_INET6, AF_PACKET };
+	static const uint32_t protocols[] = { NETLINK_ROUTE, NETLINK_SOCK_DIAG,
+		NETLINK_GENERIC, NETLINK_NETFILTER, NETLINK_XFRM };
+	const uint32_t down = SECCOMP_RET_ERRNO | ENETDOWN;
+	unsigned int jump = len, netlink;
+	size_t i;
+
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 0);
+	emit_load(ARG_LO(0));
+	for (i = 0; i < sizeof(host_families) / sizeof(host_families[0]); i++)
+		emit_if(host_families[i], SECCOMP_RET_ALLOW);
+	for (i = 0; i < sizeof(families) / sizeof(families[0]); i++)
+		emit_if(families[i], down);
+	netlink = len;
+	emit(BPF_JMP | BPF_JEQ | BPF_K, AF_NETLINK, 0, 0);
+	emit_load(ARG_LO(2));
+	for (i = 0; i < sizeof(protocols) / sizeof(protocols[0]); i++)
+		emit_if(protocols[i], down);
+	emit_ret(SECCOMP_RET_ALLOW);
+	prog[netlink].jf = (uint8_t)(len - netlink - 1);
+	emit_ret(SECCOMP_RET_ERRNO | EAFNOSUPPORT);
+	prog[jump].jf = (uint8_t)(len - jump - 1);
+}
+
+/** emit_socket - socket(): the local families are the host's, else @other */
+static void emit_socket(uint32_t other)
+{
 	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 5);
 	emit_load(ARG_LO(0));
 	emit(BPF_JMP | BPF_JEQ | BPF_K, AF_UNIX, 1, 0);
 	emit(BPF_JMP | BPF_JEQ | BPF_K, AF_ALG, 0, 1);
 	emit_ret(SECCOMP_RET_ALLOW);
-	emit_ret(SECCOMP_RET_USER_NOTIF);
+	emit_ret(other);
+}
 
-	emit_if_addr(SYS_sendto);
-	emit_if_addr(SYS_recvfrom);
-
-	/* ioctl(): the socket range, <linux/sockios.h>. */
-	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 4);
+/**
+ * emit_dumpable - prctl(PR_SET_DUMPABLE, 0) says 0 and does nothing
+ *
+ * Who is not dumpable is out of reach of a supervisor without CAP_SYS_PTRACE over
+ * it (ptrace(2)), which it has in a user namespace of its own and nowhere else. A
+ * program that asks for it wants to be safe from others of its user, and is as
+ * safe as the supervisor, which is not.
+ */
+static void emit_dumpable(void)
+{
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 0, 6);
+	emit_load(ARG_LO(0));
+	emit(BPF_JMP | BPF_JEQ | BPF_K, PR_SET_DUMPABLE, 0, 3);
 	emit_load(ARG_LO(1));
+	emit(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 1);
+	emit_ret(SECCOMP_RET_ERRNO | 0);
+	emit_ret(SECCOMP_RET_ALLOW);
+}
+
+/** build - write the program */
+static void build(void)
+{
+	size_t i;
+
+	emit_arch(SECCOMP_RET_USER_NOTIF);
+	for (i = 0; i < sizeof(always) / sizeof(always[0]); i++)
+		emit_if(always[i], SECCOMP_RET_USER_NOTIF);
+	emit_never();
+	emit_socket(SECCOMP_RET_USER_NOTIF);
+
+	if (host.shared_netns)
+		emit_dumpable();
+
+	/* socketpair(): TIPC's would be a socket of the network, and of no other
+	 * family with pairs is there one. */
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_socketpair, 0, 4);
+	emit_load(ARG_LO(0));
+	emit(BPF_JMP | BPF_JEQ | BPF_K, AF_TIPC, 0, 1);
+	emit_ret(SECCOMP_RET_ERRNO | EAFNOSUPPORT);
+	emit_ret(SECCOMP_RET_ALLOW);
+
+	emit_if_addr(SYS_sendto, MSG_FASTOPEN);
+	emit_if_addr(SYS_recvfrom, MSG_ERRQUEUE | MSG_TRUNC);
+
+	/* ioctl(): the socket range, <linux/sockios.h>, that of wireless
+	 * devices, <linux/wireless.h>, and SIOCOUTQ. */
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 6);
+	emit_load(ARG_LO(1));
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SIOCOUTQ, 3, 0);
 	emit(BPF_ALU | BPF_AND | BPF_K, 0xffffff00, 0, 0);
+	emit(BPF_JMP | BPF_JEQ | BPF_K, 0x8b00, 1, 0);
 	emit(BPF_JMP | BPF_JEQ | BPF_K, 0x8900, 0, 1);
 	emit_ret(SECCOMP_RET_USER_NOTIF);
 	emit_ret(SECCOMP_RET_ALLOW);
@@ -149,4 +240,25 @@ int filter_install(void)
 	if (fd < 0 && errno == EINVAL)	/* before Linux 5.19 */
 		fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &fprog);
 	return fd < 0 ? -errno : (int)fd;
+}
+
+/**
+ * filter_install_plain - with a kernel inside the process: nobody is asked
+ *
+ * What the library does not catch, and what children do that have no kernel,
+ * gets no socket of the host's. A foreign architecture's calls are left to the
+ * empty network namespace, where there is one.
+ */
+int filter_install_plain(void)
+{
+	struct sock_fprog fprog = { .filter = prog };
+
+	emit_arch(host.private_netns ? SECCOMP_RET_ALLOW :
+				       SECCOMP_RET_KILL_PROCESS);
+	emit_never();
+	emit_no_network();
+	emit_ret(SECCOMP_RET_ALLOW);
+	fprog.len = (unsigned short)len;
+	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &fprog) ?
+	       -errno : 0;
 }

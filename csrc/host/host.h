@@ -20,15 +20,21 @@
  * @name: --name
  * @stack_path: --stack
  * @abi: --abi
+ * @preload: --preload, the library to load into the target; NULL: supervise
  * @ctl_fd: --ctl-fd, the launcher's control connection
  * @lock_fd: --lock-fd, held open for its lock, -1: none
  * @cleanup_fd: --cleanup-fd, -1: none
  * @home_netns: descriptor of the network namespace we were started in
  * @no_userns: --no-userns
  * @in_userns: we moved into a user namespace of our own
+ * @private_netns: we are in an empty network namespace
+ * @shared_netns: no network namespace could be made, for this errno: we and the
+ *	target stay in that of the host
  * @state: CTL_STATE_*
  * @start_ns: CLOCK_MONOTONIC at start
  * @mptcp: TCP stream sockets become MPTCP
+ * @wait_tree: the run lasts until all of the target's tree have ended
+ * @ask_end: lklrun wants to know of the target's end while the stack runs
  * @instance: random, part of every carrier's name
  */
 struct lklhost {
@@ -36,15 +42,20 @@ struct lklhost {
 	const char *name;
 	const char *stack_path;
 	const char *abi;
+	const char *preload;
 	int ctl_fd;
 	int lock_fd;
 	int cleanup_fd;
 	int home_netns;
 	bool no_userns;
 	bool in_userns;
+	bool private_netns;
+	int shared_netns;
 	uint32_t state;
 	uint64_t start_ns;
 	bool mptcp;
+	bool wait_tree;
+	bool ask_end;
 	uint64_t instance;
 };
 
@@ -55,6 +66,7 @@ void host_panicked(void);
 void host_stop(int sig, uint32_t grace_ms);
 void host_target_ended(pid_t pid, int status);
 void host_launcher_gone(void);
+void host_farewell_done(void);
 __attribute__((noreturn)) void host_cleanup_exec(void);
 
 /* log.c */
@@ -64,11 +76,13 @@ void log_line(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void log_console(const char *text, size_t len);
 size_t log_ring(char *buf, size_t len);
 void warn_user(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void note_user(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* target.c */
 int target_fork(char **argv, char *err, size_t errlen);
 int target_release(const char *resolv, uint32_t resolv_len);
 pid_t target_pid(void);
+bool target_lingers(void);
 int target_watch(void);
 int target_notify_fd(void);
 void target_finish(void);
@@ -77,6 +91,7 @@ void target_finish(void);
 int exec_init(void);
 void exec_forked(void);
 pid_t exec_idle_zygote(void);
+pid_t exec_zygote(void);
 void exec_reap(void);
 bool exec_is_zygote(pid_t pid);
 void exec_reaped(pid_t pid, int status);
@@ -84,14 +99,28 @@ void exec_run_ended(void);
 void exec_panicked(void);
 
 /* netns.c */
-int netns_private(char *err, size_t errlen);
+int netns_private(void);
 int netns_enter(bool userns);
+int netns_no_ipv6(void);
+
+/* view/serve.c */
+void view_open(void);
+int view_fd(void);
+void view_mounted(int error);
+void view_stop(void);
+size_t view_stats(char *buf, size_t len);
 
 /* filter.c */
 int filter_install(void);
+int filter_install_plain(void);
+
+/* supervise/hostnet.c */
+int hostnet_add(const char *text);
+bool hostnet_any(void);
 
 /* tree.c */
 size_t tree_list(pid_t *pids, size_t max);
+bool tree_empty(void);
 void tree_signal(int sig);
 bool tree_kill(uint32_t limit_ms);
 
@@ -99,16 +128,21 @@ bool tree_kill(uint32_t limit_ms);
 int engine_init(void);
 int engine_start(int notify_fd);
 void engine_stop(void);
-bool engine_drain(void);
+bool engine_drain(uint64_t *mark);
 size_t engine_stats(char *buf, size_t len);
 size_t engine_account(char *buf, size_t len);
 size_t engine_owners(void *buf, size_t len);
+uint64_t engine_carrier_ino(uint64_t stack_ino);
 bool engine_has_stack_fd(int fd);
+
+/* ask.c */
+void ask_end(void);
+bool ask_end_pending(void);
 
 /* control server */
 int ctl_init(int launcher_fd);
 void ctl_event(uint32_t kind, uint32_t pid, int64_t arg, const char *text);
-bool ctl_wants(uint32_t kind);
+unsigned int ctl_wants(uint32_t kind);
 void ctl_panicked(void);
 void ctl_close_all(void);
 int ctl_fatal(int fd, const char *text);

@@ -4,7 +4,7 @@
  *
  * Theory of operation
  *
- *	the target ended	EXIT event, kill what is left, drain, halt, quit
+ *	the target ended	(with CTL_GOF_TREE: all of its tree) EXIT event, kill what is left, drain, halt, quit
  *	STOP, SIGTERM		signal the tree, SIGKILL after grace; then as above
  *	the launcher is gone	kill the tree, halt, exec `lklrun cleanup`
  *	panic			PANIC event, kill the tree; then answer HELLO, LOG,
@@ -12,7 +12,9 @@
  *
  * Draining: what the target wrote before it ended still has to reach the peer,
  * as it would with a kernel that outlives the process. The loop goes on until
- * nothing is left or DRAIN_MS have passed.
+ * nothing is left, DRAIN_MS have passed in which the peers took nothing, or
+ * DRAIN_MAX_MS in all; and until lklrun has taken leave of the network, if it
+ * wants to, within FAREWELL_MS. STOP and SIGTERM end that.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -25,12 +27,17 @@
 #include <unistd.h>
 
 #include "ctl_proto.h"
+#include "helper.h"
 #include "host.h"
 #include "loop.h"
+#include "remote.h"
 #include "stack.h"
 
-#define DRAIN_MS	3000
+#define DRAIN_MS	3000	/* without progress */
+#define DRAIN_MAX_MS	60000
 #define DRAIN_POLL_MS	5
+#define DRAIN_SLOW_MS	50	/* when it takes long */
+#define FAREWELL_MS	2000
 #define KILL_MS		5000
 #define MS		1000000ull
 
@@ -38,7 +45,7 @@ static void grace_over(struct timer *t);
 static void drain_poll(struct timer *t);
 static struct timer grace_timer = TIMER_INIT(grace_timer, grace_over);
 static struct timer drain_timer = TIMER_INIT(drain_timer, drain_poll);
-static uint64_t drain_end;
+static uint64_t drain_start, drain_end, drain_mark;
 
 /** halt_and_quit - the last steps */
 static void halt_and_quit(void)
@@ -55,11 +62,29 @@ static void halt_and_quit(void)
 /** drain_poll - whether all that was sent has left */
 static void drain_poll(struct timer *t)
 {
-	if (!stack_alive() || engine_drain() || now_ns() >= drain_end) {
+	uint64_t now = now_ns(), mark, pause = DRAIN_POLL_MS;
+
+	if (stack_alive() && ask_end_pending() &&
+	    now < drain_start + FAREWELL_MS * MS) {
+		timer_arm(t, now + pause * MS);
+		return;
+	}
+	if (!stack_alive() || engine_drain(&mark)) {
 		halt_and_quit();
 		return;
 	}
-	timer_arm(t, now_ns() + DRAIN_POLL_MS * MS);
+	if (mark != drain_mark)
+		drain_end = now + DRAIN_MS * MS;
+	drain_mark = mark;
+	if (now >= drain_end || now >= drain_start + DRAIN_MAX_MS * MS) {
+		warn_user("what the command sent last was not all taken by its peers: given up %llu s after its end",
+			  (unsigned long long)((now - drain_start) / (1000 * MS)));
+		halt_and_quit();
+		return;
+	}
+	if (now > drain_start + DRAIN_MS * MS / 10)
+		pause = DRAIN_SLOW_MS;
+	timer_arm(t, now + pause * MS);
 }
 
 /** ending - nobody of the tree shall be left; then drain */
@@ -68,14 +93,27 @@ static void ending(void)
 	if (host.state == CTL_STATE_ENDING)
 		return;
 	timer_cancel(&grace_timer);
+	view_stop();	/* nobody shall wait for us while we wait for them */
 	if (!tree_kill(KILL_MS))
 		log_line("processes of the target are still there after SIGKILL");
 	exec_run_ended();
 	if (host.state == CTL_STATE_PANICKED)
 		return;
 	host.state = CTL_STATE_ENDING;
-	drain_end = now_ns() + DRAIN_MS * MS;
+	drain_start = now_ns();
+	drain_end = drain_start + DRAIN_MS * MS;
+	if (host.ask_end)
+		ask_end();
 	timer_arm(&drain_timer, 0);
+}
+
+/** host_farewell_done - lklrun needs the stack no more */
+void host_farewell_done(void)
+{
+	if (host.preload)
+		remote_farewell();
+	else if (host.state == CTL_STATE_ENDING)
+		timer_arm(&drain_timer, 0);
 }
 
 /**
@@ -88,7 +126,10 @@ void host_target_ended(pid_t pid, int status)
 	/* Told with the end: soon nobody will be here to be asked. */
 	static char account[64 << 10];
 
-	account[engine_account(account, sizeof(account) - 1)] = '\0';
+	if (host.preload)
+		remote_ended(status);
+	account[host.preload ? remote_account(account, sizeof(account) - 1) :
+		engine_account(account, sizeof(account) - 1)] = '\0';
 	ctl_event(CTL_EV_EXIT, (uint32_t)pid, status, account);
 	ending();
 }
@@ -107,7 +148,9 @@ static void grace_over(struct timer *t)
  */
 void host_stop(int sig, uint32_t grace_ms)
 {
-	if (host.state == CTL_STATE_PANICKED || !target_pid()) {
+	if (host.state == CTL_STATE_PANICKED ||
+	    (!target_pid() && !target_lingers())) {
+		view_stop();
 		tree_kill(KILL_MS);
 		halt_and_quit();
 		return;
@@ -147,13 +190,14 @@ void host_panicked(void)
 	buf[len] = '\0';
 	host.state = CTL_STATE_PANICKED;
 	ctl_event(CTL_EV_PANIC, 0, 0, last_line(buf, len));
+	view_stop();
 	exec_panicked();
 	ctl_panicked();
 	tree_signal(SIGKILL);	/* before its calls fail, which says nothing */
 	engine_stop();
 }
 
-/** host_cleanup_exec - become `lklrun cleanup`, where we were started */
+/** host_cleanup_exec - have the keeper become, or become `lklrun cleanup`, where we were started */
 void host_cleanup_exec(void)
 {
 	char *argv[] = { (char *)"lklrun", (char *)"cleanup", (char *)"--dir",
@@ -161,6 +205,8 @@ void host_cleanup_exec(void)
 	char path[32];
 	sigset_t none;
 
+	if (keeper_cleanup())
+		_exit(HOST_EXIT_OK);
 	if (host.home_netns >= 0)	/* refused in a user namespace: fine */
 		(void)setns(host.home_netns, CLONE_NEWNET);
 	sigemptyset(&none);
@@ -179,6 +225,7 @@ void host_cleanup_exec(void)
 void host_launcher_gone(void)
 {
 	log_line("lklrun is gone, ending");
+	view_stop();
 	tree_kill(KILL_MS);
 	exec_run_ended();
 	engine_stop();

@@ -15,9 +15,15 @@
 
 #include "ctl_proto.h"
 #include "host.h"
+#include "loop.h"
 
 #define RING_SIZE	(64 * 1024)
 #define FILE_MAX	(16 * 1024 * 1024)	/* then the file gets no more */
+
+#define TEXT_SIZE	1024			/* of a line */
+
+#define WARN_BURST	20
+#define WARN_NS		2000000000ull
 
 static int log_fd = -1;
 static size_t log_written;
@@ -101,13 +107,14 @@ size_t log_ring(char *buf, size_t len)
 	return have;
 }
 
-/** line_put - format a line with a time stamp into the file */
-static void line_put(const char *text)
+/** line_put - format a line, and put it with a time stamp into the file */
+static void line_put(char text[TEXT_SIZE], const char *fmt, va_list ap)
 {
-	char line[1200];
+	char line[TEXT_SIZE + 176];
 	struct timespec ts;
 	int n;
 
+	vsnprintf(text, TEXT_SIZE, fmt, ap);
 	clock_gettime(CLOCK_REALTIME, &ts);
 	n = snprintf(line, sizeof(line), "%lld.%03ld lklhost: %s\n",
 		     (long long)ts.tv_sec, ts.tv_nsec / 1000000, text);
@@ -121,24 +128,66 @@ static void line_put(const char *text)
 /** log_line - a line for the file only */
 void log_line(const char *fmt, ...)
 {
-	char text[1024];
+	char text[TEXT_SIZE];
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
+	line_put(text, fmt, ap);
 	va_end(ap);
-	line_put(text);
+}
+
+/**
+ * warn_allowed - whether the user shall have one more line
+ *
+ * The target can provoke as many as it likes, and whoever prints them may be
+ * slow: WARN_BURST at once, then one each WARN_NS. The log has them all.
+ */
+static bool warn_allowed(void)
+{
+	static uint64_t full_at;	/* when the whole burst is there again */
+	uint64_t now = now_ns();
+
+	if (full_at < now)
+		full_at = now;
+	if (full_at + WARN_NS > now + WARN_BURST * WARN_NS)
+		return false;
+	full_at += WARN_NS;
+	return true;
 }
 
 /** warn_user - a line for the user: CTL_EV_WARN and the file */
 void warn_user(const char *fmt, ...)
 {
-	char text[1024];
+	static unsigned long withheld;
+	char text[TEXT_SIZE];
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
+	line_put(text, fmt, ap);
 	va_end(ap);
-	line_put(text);
+	if (!warn_allowed()) {
+		withheld++;
+		return;
+	}
+	if (withheld) {
+		char more[64];
+
+		snprintf(more, sizeof(more), "%lu more lines are in the log",
+			 withheld);
+		ctl_event(CTL_EV_WARN, 0, 0, more);
+		withheld = 0;
+	}
 	ctl_event(CTL_EV_WARN, 0, 0, text);
+}
+
+/** note_user - as warn_user(), for a user who wants to know more */
+void note_user(const char *fmt, ...)
+{
+	char text[TEXT_SIZE];
+	va_list ap;
+
+	va_start(ap, fmt);
+	line_put(text, fmt, ap);
+	va_end(ap);
+	ctl_event(CTL_EV_NOTE, 0, 0, text);
 }

@@ -39,7 +39,6 @@
 
 #define LOOP_EVENTS	64
 #define SHORT_WAIT_NS	500000		/* a wait below this means traffic */
-#define NEVER		INT64_MAX
 
 struct loop_stats loop_stats;
 
@@ -48,18 +47,6 @@ static bool quit;
 static uint64_t spin_ns;
 static struct list works = LIST_INIT(works);
 static struct list running = LIST_INIT(running);	/* works of this turn */
-static struct list timers = LIST_INIT(timers);
-static void **grave;
-static size_t graves, grave_room;
-
-/** now_ns - CLOCK_MONOTONIC in nanoseconds */
-uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
-}
 
 /** loop_init - make the epoll */
 int loop_init(void)
@@ -118,21 +105,6 @@ void loop_forget(struct source *src)
 	src->fd = -1;
 }
 
-/** loop_free_later - free @p when no event of this turn can name it any more */
-void loop_free_later(void *p)
-{
-	if (graves == grave_room) {
-		size_t n = grave_room ? 2 * grave_room : 64;
-		void **g = realloc(grave, n * sizeof(*g));
-
-		if (!g)
-			return;	/* a leak is better than a dangling pointer */
-		grave = g;
-		grave_room = n;
-	}
-	grave[graves++] = p;
-}
-
 /** work_init - make @w ready for use */
 void work_init(struct work *w, void (*fn)(struct work *w))
 {
@@ -151,74 +123,6 @@ void work_queue(struct work *w)
 void work_cancel(struct work *w)
 {
 	list_del(&w->link);
-}
-
-/** timer_init - make @t ready for use */
-void timer_init(struct timer *t, void (*fn)(struct timer *t))
-{
-	list_init(&t->link);
-	t->fn = fn;
-	t->at = 0;
-}
-
-/** timer_arm - call @t at the time @at, instead of any earlier wish */
-void timer_arm(struct timer *t, uint64_t at)
-{
-	t->at = at;
-	if (list_empty(&t->link))
-		list_add_tail(&t->link, &timers);
-}
-
-/** timer_cancel - disarm @t */
-void timer_cancel(struct timer *t)
-{
-	list_del(&t->link);
-}
-
-/**
- * timers_run - call those that are due; whether there were any
- *
- * There are a handful of timers, so a list does.
- */
-static bool timers_run(void)
-{
-	struct list *pos, *tmp;
-	bool ran = false;
-	uint64_t now;
-
-	if (list_empty(&timers))
-		return false;
-	now = now_ns();
-	list_for_each_safe(pos, tmp, &timers) {
-		struct timer *t = container_of(pos, struct timer, link);
-
-		if (t->at <= now) {
-			list_del(&t->link);
-			t->fn(t);
-			ran = true;
-		}
-	}
-	return ran;
-}
-
-/** timers_next - nanoseconds to the next one */
-static int64_t timers_next(void)
-{
-	int64_t next = NEVER;
-	struct list *pos;
-	uint64_t now;
-
-	if (list_empty(&timers))
-		return NEVER;
-	now = now_ns();
-	list_for_each(pos, &timers) {
-		struct timer *t = container_of(pos, struct timer, link);
-		int64_t ns = t->at > now ? (int64_t)(t->at - now) : 0;
-
-		if (ns < next)
-			next = ns;
-	}
-	return next;
 }
 
 /** works_run - run what is queued now; what it queues waits for the next turn; whether there was any */
@@ -256,7 +160,7 @@ void loop_quit(void)
 /**
  * wait_events - fetch events, for at most @ns
  * @ev: room for LOOP_EVENTS
- * @ns: 0: only ask; NEVER: for ever
+ * @ns: 0: only ask; TIMER_NEVER: for ever
  */
 static int wait_events(struct epoll_event *ev, int64_t ns)
 {
@@ -281,7 +185,7 @@ static int wait_events(struct epoll_event *ev, int64_t ns)
 			sched_yield();
 			waited = now_ns();
 		} while (waited < end);
-		if (ns != NEVER) {
+		if (ns != TIMER_NEVER) {
 			ns -= (int64_t)(waited - start);
 			if (ns <= 0)
 				return 0;
@@ -291,17 +195,10 @@ static int wait_events(struct epoll_event *ev, int64_t ns)
 	ts.tv_sec = ns / 1000000000;
 	ts.tv_nsec = ns % 1000000000;
 	loop_stats.sleeps++;
-	n = epoll_pwait2(epfd, ev, LOOP_EVENTS, ns == NEVER ? NULL : &ts, NULL);
+	n = epoll_pwait2(epfd, ev, LOOP_EVENTS, ns == TIMER_NEVER ? NULL : &ts, NULL);
 	waited = now_ns() - start;
 	busy = n > 0 && waited < SHORT_WAIT_NS;
 	return n;
-}
-
-/** grave_empty - free what loop_free_later() collected */
-static void grave_empty(void)
-{
-	while (graves)
-		free(grave[--graves]);
 }
 
 /** loop_turn - once round */
@@ -320,13 +217,13 @@ static void loop_turn(void)
 	if (called)
 		ns = stack_turn();
 	if (ns < 0)
-		ns = NEVER;
+		ns = TIMER_NEVER;
 	t = timers_next();
 	if (t < ns)
 		ns = t;
 	if (!list_empty(&works) || quit)
 		ns = 0;
-	grave_empty();
+	graves_empty();
 
 	n = wait_events(ev, ns);
 	stack_catch_up();
@@ -360,8 +257,5 @@ void loop_run(void)
 	while (!quit)
 		loop_turn();
 	panic_armed = false;
-	grave_empty();
-	free(grave);
-	grave = NULL;
-	grave_room = 0;
+	graves_end();
 }

@@ -43,6 +43,9 @@ struct timer {
 
 #define TIMER_INIT(name, func) { LIST_INIT((name).link), 0, func }
 
+/* No timer, as a time from now. */
+#define TIMER_NEVER	INT64_MAX
+
 /* Tag in epoll data of descriptors that are the stack library's own. */
 #define LOOP_STACK_TAG	0x8000000000000000ull
 
@@ -61,6 +64,10 @@ void work_cancel(struct work *w);
 void timer_init(struct timer *t, void (*fn)(struct timer *t));
 void timer_arm(struct timer *t, uint64_t at);
 void timer_cancel(struct timer *t);
+bool timers_run(void);
+int64_t timers_next(void);
+void graves_empty(void);
+void graves_end(void);
 
 uint64_t now_ns(void);
 void loop_set_spin(uint32_t us);

@@ -3,14 +3,20 @@
  * lklhost: the stack host.
  *
  *	lklhost --run DIR --name NAME --stack LIB [--abi auto|native|new|old|host]
- *		[--ctl-fd N] [--lock-fd N] [--cleanup-fd N] [--no-userns]
+ *		[--preload LIB] [--ctl-fd N] [--lock-fd N] [--cleanup-fd N]
+ *		[--no-userns] [--host-net ADDRESS/BITS[,PORT]]...
+ *		[--user UID:GID[:GROUP,GROUP...]]
  *		-- CMD [ARG...]
  *
  * Theory of operation
  *
- * Order of start: parse; move into a private network namespace; fork the target
- * (it waits); load the stack; control server; loop. What follows (devices,
- * boot, configuration, GO) comes over the control connection, --ctl-fd.
+ * Order of start: parse; fork the helpers (helper.c); move into a private network
+ * namespace; fork the target (it waits); load the stack; control server; loop. What
+ * follows (devices, boot, configuration, GO) comes over the control connection,
+ * --ctl-fd.
+ *
+ * With --preload the target executes its program at once, with LIB loaded into
+ * it, which loads the stack there and waits before main() (remote.c).
  *
  * The descriptors named by the options are ours; whatever else is open was
  * handed to the target by whoever started lklrun, and reaches it.
@@ -34,9 +40,13 @@
 #include <unistd.h>
 
 #include "ctl_proto.h"
+#include "helper.h"
+#include "home.h"
 #include "host.h"
 #include "loop.h"
+#include "remote.h"
 #include "stack.h"
+#include "user.h"
 
 struct lklhost host = { .ctl_fd = 3, .lock_fd = -1, .cleanup_fd = -1,
 			.home_netns = -1, .abi = "auto" };
@@ -71,6 +81,9 @@ static const struct option options[] = {
 	{ "lock-fd", required_argument, NULL, 'l' },
 	{ "cleanup-fd", required_argument, NULL, 'c' },
 	{ "no-userns", no_argument, NULL, 'u' },
+	{ "host-net", required_argument, NULL, 'h' },
+	{ "preload", required_argument, NULL, 'p' },
+	{ "user", required_argument, NULL, 'U' },
 	{ "version", no_argument, NULL, 'v' },
 	{ 0 },
 };
@@ -140,8 +153,21 @@ static char **parse(int argc, char **argv)
 		case 'c':
 			host.cleanup_fd = own_fd("--cleanup-fd", optarg);
 			break;
+		case 'p':
+			host.preload = optarg;
+			break;
 		case 'u':
 			host.no_userns = true;
+			break;
+		case 'h':
+			if (hostnet_add(optarg))
+				fatal("--host-net %s: expected ADDRESS/BITS[,PORT], 64 times at most",
+				      optarg);
+			break;
+		case 'U':
+			if (!user_set(optarg))
+				fatal("--user %s: expected UID:GID[:GROUP,GROUP...]",
+				      optarg);
 			break;
 		case 'v':
 			printf("lklhost, control protocol %d\n", CTL_VERSION);
@@ -160,6 +186,10 @@ static char **parse(int argc, char **argv)
 		fatal("--stack LIB is required, except with --abi host");
 	if (stat(host.run_dir, &st) || !S_ISDIR(st.st_mode))
 		fatal("--run %s: not a directory", host.run_dir);
+	if (host.preload && strcmp(host.abi, "auto") &&
+	    strcmp(host.abi, "native"))
+		fatal("--preload: not with --abi %s: a program loads a stack of our own only",
+		      host.abi);
 	if (optind >= argc)
 		fatal("no command: give one after --");
 	return argv + optind;
@@ -184,15 +214,42 @@ int main(int argc, char **argv)
 	    (ssize_t)sizeof(host.instance))
 		fatal("getrandom: %s", strerror(errno));
 
-	if (netns_private(err, sizeof(err)) ||
-	    target_fork(command, err, sizeof(err)))
+	ret = user_rehearse();
+	if (ret)
+		fatal("--user: the command cannot become another user: %s",
+		      strerror(-ret));
+	if (hostnet_any()) {
+		ret = home_start();
+		if (ret)
+			fatal("starting a helper in the host's network namespace: %s",
+			      strerror(-ret));
+	}
+	ret = keeper_start();
+	if (ret)
+		fatal("starting a keeper of the rights on the host: %s",
+		      strerror(-ret));
+	ret = netns_private();
+	if (ret)
+		fatal("making a user namespace: its map of ids: %s: run as root",
+		      strerror(-ret));
+	if (host.preload && host.shared_netns)
+		fatal("making a private network namespace: %s: the engine preload needs one, use --engine supervise",
+		      strerror(host.shared_netns));
+	if (host.preload && remote_init(err, sizeof(err)))
+		fatal("%s", err);
+	if (!host.preload && strcmp(host.abi, "host"))
+		view_open();
+	if (target_fork(command, err, sizeof(err)))
 		fatal("%s", err);
 	ret = loop_init();
 	log_take_stdio();	/* the target has its own */
-	if (stack_open(host.stack_path, host.abi, err, sizeof(err)))
+	if (!host.preload &&
+	    stack_open(host.stack_path, host.abi, err, sizeof(err)))
 		fatal("%s", err);
 	if (!ret)
 		ret = target_watch();
+	if (!ret && host.preload)
+		ret = remote_watch();
 	if (!ret)
 		ret = engine_init();
 	if (ret)

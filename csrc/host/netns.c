@@ -10,6 +10,10 @@
  * take them, and lklhost itself can reach no network. With the back end "host"
  * it stays, since its calls are to be the host's.
  *
+ * In a container without privilege there may be no right to make one. Then both
+ * stay where they are, with the filter (filter.c) between the target and the
+ * network, and names that others cannot use (carrier.c).
+ *
  * A user namespace maps our own uid and gid to themselves, so that the target
  * sees who it is. Files of other owners look like nobody's, and set-uid
  * programs of others run without their privilege; that is the price of not
@@ -22,10 +26,13 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "ctl_proto.h"
 #include "host.h"
+
+#define OVERFLOW_ID	65534	/* who has no id in a user namespace */
 
 /** file_write - write a string to a file that exists */
 static int file_write(const char *path, const char *text)
@@ -79,11 +86,55 @@ int netns_enter(bool userns)
 }
 
 /**
- * netns_private - lklhost's own move, before any carrier is made
- * @err: one line for the user on failure
+ * netns_no_ipv6 - no IPv6 on devices that come into this namespace
+ *
+ * It would speak by itself: neighbours, routers and group members are looked for.
  */
-int netns_private(char *err, size_t errlen)
+int netns_no_ipv6(void)
 {
+	static const char *const conf[] = {
+		"/proc/sys/net/ipv6/conf/all/disable_ipv6",
+		"/proc/sys/net/ipv6/conf/default/disable_ipv6",
+	};
+	int ret = 0;
+	size_t i;
+
+	for (i = 0; i < sizeof(conf) / sizeof(conf[0]) && !ret; i++)
+		ret = file_write(conf[i], "1");
+	return ret == -ENOENT ? 0 : ret;
+}
+
+/**
+ * rehearse - try in a child whether a user namespace can be made, with its map
+ *
+ * A namespace without a map would leave us without an id, and there is no way
+ * back. That happens to the user 0 of a container without CAP_SETFCAP, who may
+ * not map his own id (verify_root_map(), kernel/user_namespace.c).
+ */
+static int rehearse(void)
+{
+	int status;
+	pid_t pid;
+
+	pid = fork();
+	if (!pid)
+		_exit(-netns_enter(true));
+	if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status))
+		return -EPERM;
+	return -WEXITSTATUS(status);
+}
+
+/**
+ * netns_private - lklhost's own move, before any carrier is made
+ *
+ * Where no network namespace can be made the seccomp filter alone keeps the
+ * target off the host's network; the user is told.
+ *
+ * Returns a negative errno where we made a user namespace, and cannot go on in it.
+ */
+int netns_private(void)
+{
+	bool tried = false;
 	int ret;
 
 	host.home_netns = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
@@ -91,15 +142,18 @@ int netns_private(char *err, size_t errlen)
 		return 0;
 	ret = netns_enter(false);
 	if (ret == -EPERM && !host.no_userns) {
-		ret = netns_enter(true);
-		host.in_userns = true;
+		ret = geteuid() ? 0 : rehearse();
+		if (!ret) {
+			ret = netns_enter(true);
+			tried = true;
+		}
+		host.in_userns = !ret;
 	}
 	if (ret) {
-		snprintf(err, errlen,
-			 "making a private network namespace: %s: run as root, or allow user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone)",
-			 strerror(-ret));
-		return ret;
+		host.shared_netns = -ret;
+		return tried && geteuid() == OVERFLOW_ID ? ret : 0;
 	}
+	host.private_netns = true;
 	/* Best effort: outside the first user namespace it cannot be set, and
 	 * datagrams beyond ten then wait in the stack. */
 	file_write("/proc/sys/net/unix/max_dgram_qlen", "2048");

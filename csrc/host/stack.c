@@ -66,8 +66,27 @@ const char *stack_release(void)
 	return uts.release;
 }
 
+/** stack_set_release - of a kernel that another process runs */
+void stack_set_release(const char *release)
+{
+	snprintf(uts.release, sizeof(uts.release), "%s", release);
+}
+
+/** mount_fs - the kernel's own file systems, where everybody expects them */
+static void mount_fs(const char *type, const char *path)
+{
+	long ret = ST(SYS_mkdirat, -100, path, 0555, 0, 0, 0);
+
+	if (ret && ret != -EEXIST)
+		return;
+	ret = ST(SYS_mount, type, path, type, 0, 0, 0);
+	if (ret && ret != -EBUSY)
+		log_line("mounting %s in the stack: %s", path,
+			 strerror((int)-ret));
+}
+
 /**
- * stack_boot - start the kernel and make the epoll inside it
+ * stack_boot - start the kernel, mount its file systems, make the epoll inside it
  * @mem: bytes, 0: default
  * @cmdline: added to the kernel's command line
  */
@@ -91,6 +110,10 @@ int stack_boot(uint64_t mem, const char *cmdline)
 	if (ret < 0)
 		return ret;
 	sepfd = ret;
+	if (stack->abi != CTL_ABI_HOST) {
+		mount_fs("proc", "/proc");
+		mount_fs("sysfs", "/sys");
+	}
 	return stack->watch(sepfd);
 }
 
@@ -209,6 +232,16 @@ bool st_readable(int fd)
 	struct timespec zero = { 0 };
 
 	return ST(SYS_ppoll, &p, 1, &zero, 0, 8, 0) > 0;
+}
+
+/** st_failed - whether @fd of the stack has an error, or a queue of them */
+bool st_failed(int fd)
+{
+	struct pollfd p = { .fd = fd };
+	struct timespec zero = { 0 };
+
+	return ST(SYS_ppoll, &p, 1, &zero, 0, 8, 0) > 0 &&
+	       (p.revents & POLLERR);
 }
 
 /**

@@ -84,11 +84,13 @@ void stack_event(uint64_t data, uint32_t events);
 bool stack_alive(void);
 void stack_dead(void);
 const char *stack_release(void);
+void stack_set_release(const char *release);
 
 int st_watch(int fd, struct stack_src *src, uint32_t events);
 int st_rewatch(int fd, struct stack_src *src, uint32_t events);
 void st_unwatch(int fd, struct stack_src *src);
 bool st_readable(int fd);
+bool st_failed(int fd);
 int st_read_file(const char *path, char *buf, size_t len);
 
 long st_call(long nr, long a, long b, long c, long d, long e, long f);

@@ -19,26 +19,23 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/if_tun.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "ctl_proto.h"
 #include "foreign_calls.h"
+#include "foreign_netdev.h"
 #include "host.h"
 #include "loop.h"
 #include "stack.h"
 
 #define MEM_DEFAULT	(64ul << 20)
-#define VNET_HDR_LEN	12	/* struct virtio_net_hdr_v1 */
 #define HALT_S		3
 
 /* The head of struct lkl_host_operations, alike in both interfaces. */
@@ -48,26 +45,6 @@ struct foreign_ops {
 	void (*panic)(void);
 };
 
-/* Heads of struct lkl_netdev, tools/lkl/include/lkl_host.h. */
-struct netdev_old {
-	void *ops;
-	uint8_t has_vnet_hdr;	/* a bit-field of one bit */
-};
-
-struct netdev_new {
-	void *ops;
-	int id;
-	uint8_t has_vnet_hdr;
-};
-
-struct netdev_args {
-	void *mac;
-	unsigned int offload;
-};
-
-/* Numbers of virtio-net features, include/uapi/linux/virtio_net.h. */
-#define OFFLOADS	(1u << 0 | 1u << 1 | 1u << 7 | 1u << 11)
-
 static struct {
 	struct foreign_ops *ops;
 	int (*init)(void *ops);
@@ -75,10 +52,7 @@ static struct {
 	int (*start_new)(const char *fmt, ...);
 	long (*syscall)(long no, long *params);
 	long (*sys_halt)(void);
-	void *(*netdev_fd)(int fd);
-	int (*netdev_add)(void *nd, struct netdev_args *args);
-	void (*netdev_remove)(int id);
-	int (*netdev_get_ifindex)(int id);
+	struct foreign_netdev netdev;
 } lkl;
 
 static bool is_old;
@@ -171,11 +145,11 @@ int stack_foreign_bind(void *lib, bool old, char *err, size_t errlen)
 		{ "lkl_start_kernel", &lkl.start_new, !old },
 		{ "lkl_syscall", &lkl.syscall, true },
 		{ "lkl_sys_halt", &lkl.sys_halt, true },
-		{ "lkl_netdev_add", &lkl.netdev_add, true },
-		{ "lkl_netdev_remove", &lkl.netdev_remove, false },
-		{ "lkl_netdev_get_ifindex", &lkl.netdev_get_ifindex, true },
-		{ "lkl_register_netdev_fd", &lkl.netdev_fd, false },
-		{ "lkl_register_netdev_linux_fdnet", &lkl.netdev_fd, false },
+		{ "lkl_netdev_add", &lkl.netdev.add, true },
+		{ "lkl_netdev_remove", &lkl.netdev.remove, false },
+		{ "lkl_netdev_get_ifindex", &lkl.netdev.get_ifindex, true },
+		{ "lkl_register_netdev_fd", &lkl.netdev.fd, false },
+		{ "lkl_register_netdev_linux_fdnet", &lkl.netdev.fd, false },
 	};
 	size_t i;
 
@@ -188,12 +162,12 @@ int stack_foreign_bind(void *lib, bool old, char *err, size_t errlen)
 		if (p)
 			memcpy(want[i].to, &p, sizeof(p));
 	}
-	if (!lkl.netdev_fd) {
+	if (!lkl.netdev.fd) {
 		snprintf(err, errlen, "%s: has no device on a descriptor (lkl_register_netdev_fd())",
 			 host.stack_path);
 		return -ENOEXEC;
 	}
-	is_old = old;
+	is_old = lkl.netdev.old = old;
 	main_thread = pthread_self();
 	lkl.ops->print = foreign_print;
 	lkl.ops->panic = foreign_panic;
@@ -361,76 +335,34 @@ static bool foreign_asked(void)
 	return was;
 }
 
-/** tap_setup - what the library would do with a tap it opens itself */
-static int tap_setup(int fd, uint32_t flags)
-{
-	int len = VNET_HDR_LEN;
-	unsigned int offload = 0;
-
-	if (flags & CTL_LINKF_OFFLOAD)
-		offload = TUN_F_CSUM | TUN_F_TSO4;
-	if ((flags & CTL_LINKF_VNET_HDR) && ioctl(fd, TUNSETVNETHDRSZ, &len))
-		return -errno;
-	return ioctl(fd, TUNSETOFFLOAD, offload) ? -errno : 0;
-}
-
 /** foreign_link_add - a device on @fd */
 static int foreign_link_add(int fd, uint32_t kind, uint32_t flags,
 			    const uint8_t mac[6], uint16_t mtu)
 {
-	static const uint8_t none[6];
-	struct netdev_args args = { 0 };
-	uint8_t addr[6];
-	bool vnet = flags & CTL_LINKF_VNET_HDR;
-	void *nd;
-	int own, ret;
+	int ret = booted && is_old ? -EOPNOTSUPP :
+				     foreign_netdev_check(fd, kind, flags);
 
-	if (booted && is_old)
-		return -EOPNOTSUPP;
+	if (ret)
+		return ret;
 	if (mtu)
 		log_line("MTU %u of a device: set it through the stack", mtu);
 	ret = foreign_init();
-	if (!ret && kind == CTL_LINK_TAP)
-		ret = tap_setup(fd, flags);
-	if (ret)
-		return ret;
-	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-	memcpy(addr, mac, sizeof(addr));
-	if (memcmp(mac, none, sizeof(none)))
-		args.mac = addr;
-	if (flags & CTL_LINKF_OFFLOAD)
-		args.offload = OFFLOADS;
-	own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-	if (own < 0)
-		return -errno;
-	nd = lkl.netdev_fd(own);
-	if (!nd) {
-		close(own);
-		return -ENOMEM;
-	}
-	if (is_old)
-		((struct netdev_old *)nd)->has_vnet_hdr = vnet;
-	else
-		((struct netdev_new *)nd)->has_vnet_hdr = vnet;
-	ret = lkl.netdev_add(nd, &args);
-	if (ret >= 0)
-		close(fd);
-	return ret;
+	return ret ? ret : foreign_netdev_add(&lkl.netdev, fd, kind, flags, mac);
 }
 
 /** foreign_link_del - remove a device */
 static int foreign_link_del(int id)
 {
-	if (!lkl.netdev_remove)
+	if (!lkl.netdev.remove)
 		return -EOPNOTSUPP;
-	lkl.netdev_remove(id);
+	lkl.netdev.remove(id);
 	return 0;
 }
 
 /** foreign_ifindex - of a device, 0 before boot */
 static int foreign_ifindex(int id)
 {
-	return booted ? lkl.netdev_get_ifindex(id) : 0;
+	return booted ? lkl.netdev.get_ifindex(id) : 0;
 }
 
 /** halt - in a thread, since it may hang */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Back end "native": our own library, third_party/lkl, in loop mode.
+ * Back end "native": our own library, third_party/lkl, in loop mode; in a
+ * process that has no loop (preload) in threaded mode.
  *
  * Theory of operation
  *
@@ -39,6 +40,7 @@ struct lkl_host_operations {
 /* third_party/lkl/include/lkl.h */
 #define LKL_NETDEV_VNET_HDR	1
 #define LKL_NETDEV_OFFLOAD	2
+#define LKL_NETDEV_RAWIP	4
 
 struct lkl_netdev;
 
@@ -131,7 +133,7 @@ static int native_prepare(void)
 	if (done)
 		return 0;
 	ret = lkl.init(&ops);
-	if (!ret)
+	if (!ret && loop_epfd() >= 0)	/* else in threaded mode */
 		ret = lkl.loop_init(loop_epfd(), LOOP_STACK_TAG);
 	done = !ret;
 	return ret;
@@ -204,7 +206,26 @@ static bool native_asked(void)
 	return was;
 }
 
-/** native_link_add - a device, before or after boot */
+/** netdev_flags - the library's of a kind of link and its flags */
+static int netdev_flags(uint32_t kind, uint32_t flags)
+{
+	int f = 0;
+
+	if (flags & CTL_LINKF_VNET_HDR)
+		f |= LKL_NETDEV_VNET_HDR;
+	if (flags & CTL_LINKF_OFFLOAD)
+		f |= LKL_NETDEV_OFFLOAD;
+	if (flags & CTL_LINKF_RAWIP || kind == CTL_LINK_COOKED ||
+	    kind == CTL_LINK_TUN)
+		f |= LKL_NETDEV_RAWIP;
+	return f;
+}
+
+/**
+ * native_link_add - a device, before or after boot
+ *
+ * The library tells a tap, a packet socket and another socket by themselves.
+ */
 static int native_link_add(int fd, uint32_t kind, uint32_t flags,
 			   const uint8_t mac[6], uint16_t mtu)
 {
@@ -214,7 +235,6 @@ static int native_link_add(int fd, uint32_t kind, uint32_t flags,
 	struct lkl_netdev *nd;
 	int own, ret;
 
-	(void)kind;	/* the library tells a tap from a socket */
 	ret = native_prepare();
 	if (ret)
 		return ret;
@@ -224,11 +244,8 @@ static int native_link_add(int fd, uint32_t kind, uint32_t flags,
 	own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	if (own < 0)
 		return -errno;
-	nd = lkl.netdev_fd_create(own,
-				  (flags & CTL_LINKF_VNET_HDR ?
-				   LKL_NETDEV_VNET_HDR : 0) |
-				  (flags & CTL_LINKF_OFFLOAD ?
-				   LKL_NETDEV_OFFLOAD : 0));
+	args.offload = flags >> CTL_LINKF_FEATURES_SHIFT;
+	nd = lkl.netdev_fd_create(own, netdev_flags(kind, flags));
 	if (!nd) {
 		ret = errno ? -errno : -EINVAL;
 		close(own);

@@ -12,182 +12,117 @@
  *	install the filter, say its descriptor  --->	pidfd_getfd() it
  *						<---	"taken"
  *	close it, wait				<---	GO, path of resolv.conf
- *	mounts, fork the zygote, exec	   errno --->	CTL_EV_WARN
+ *	mounts, user, fork the zygote, exec errno --->	CTL_EV_WARN
  *
  * Both directions use read and write, which the filter leaves alone; the
  * listener cannot be passed in a message because sendmsg is notified already.
  *
- * The child counts on its end of the socket closing when lklhost dies: it then
- * ends too, as it does by PR_SET_PDEATHSIG.
+ * With a preloaded library nobody is notified of calls, and the kernel that GO
+ * waits for is booted in the program itself: mounts and exec come first, and the
+ * library waits for GO (remote.c). What the child does is in child.c.
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "child.h"
 #include "ctl_proto.h"
 #include "host.h"
 #include "loop.h"
-#include "zygote.h"
-
-#define EXIT_NOT_EXECUTABLE	126
-#define EXIT_NOT_FOUND		127
-#define RESOLV_MAX		4096
-
-/* What the child reports, in this order. */
-enum child_step {
-	STEP_NETNS,
-	STEP_FILTER,	/* value: the listener's descriptor */
-	STEP_RESOLV,
-	STEP_HIDE,
-	STEP_EXEC,
-};
-
-struct child_report {
-	int32_t step;
-	int32_t value;	/* >= 0, or a negative errno */
-};
+#include "remote.h"
 
 static struct {
 	pid_t pid;
 	int sync;
 	int notify_fd;
-	bool ended;
+	bool ended, lingers, not_executed;
+	int status;
 	char *const *argv;
 	struct source sync_src;
 	struct source sig_src;
 } target = { .sync = -1, .notify_fd = -1 };
 
-/* Where name lookups would leave by, past the stack: they are covered. */
-static const char *const daemons[] = {
-	"/run/nscd/socket", "/var/run/nscd/socket",
-	"/run/systemd/resolve/io.systemd.Resolve",
-};
-
-/** report - tell lklhost */
-static void report(int fd, enum child_step step, int value)
+/** prepare_failed - the line for a step that failed before the command ran */
+static void prepare_failed(const struct child_report *r, char *err,
+			   size_t errlen)
 {
-	struct child_report r = { .step = (int32_t)step, .value = value };
+	const char *step = "executing the command: %s";
 
-	if (write(fd, &r, sizeof(r)) != (ssize_t)sizeof(r))
-		_exit(EXIT_NOT_FOUND);
+	if (r->step == STEP_NETNS)
+		step = "putting the target into an empty network namespace: %s: run as root, or allow user namespaces (sysctl user.max_user_namespaces)";
+	else if (r->step == STEP_USER)
+		step = "changing the command's user: %s";
+	else if (r->step == STEP_LIBRARY)
+		step = "the command's user cannot read the stack and the library that loads it: %s: install lklrun where everybody can read it, or use --engine supervise";
+	else if (r->step == STEP_FILTER)
+		step = host.preload ? "installing the seccomp filter: %s" :
+		       r->value == -EBUSY ? "installing the seccomp filter: %s: lklrun does not run inside lklrun or under another supervisor of system calls; `lklctl exec` runs another program on the same stack" :
+		       "installing the seccomp filter: %s: needs Linux 5.14 with seccomp user notification, and no other supervisor above this one";
+	snprintf(err, errlen, step, strerror(-r->value));
 }
 
-/** read_all - exactly @len bytes, or false */
-static bool read_all(int fd, void *buf, size_t len)
+/** wait_preload - until the library in the target says that it is there */
+static int wait_preload(char *err, size_t errlen)
 {
-	size_t got = 0;
+	struct child_report r;
+	int status, ret;
 
-	while (got < len) {
-		ssize_t n = read(fd, (char *)buf + got, len - got);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return false;
-		got += (size_t)n;
-	}
-	return true;
+	ret = remote_ready(err, errlen);
+	if (ret != -ESRCH)
+		return ret;
+	while (child_read(target.sync, &r, sizeof(r)))
+		if (r.step == STEP_NETNS || r.step == STEP_FILTER ||
+		    r.step == STEP_USER || r.step == STEP_LIBRARY ||
+		    r.step == STEP_EXEC) {
+			prepare_failed(&r, err, errlen);
+			return r.value;
+		}
+	/* Its end of the link is closed, so it ends, or does not want us. */
+	kill(target.pid, SIGKILL);
+	if (waitpid(target.pid, &status, 0) != target.pid)
+		return ret;
+	target.ended = true;
+	snprintf(err, errlen, WIFEXITED(status) ?
+		 "%s: ended with status %d before the stack was loaded into it: use --engine supervise" :
+		 "%s: killed by signal %d before the stack was loaded into it: use --engine supervise",
+		 target.argv[0], WIFEXITED(status) ? WEXITSTATUS(status) :
+		 WTERMSIG(status));
+	return ret;
 }
 
-/**
- * mounts - the target's own /etc/resolv.conf, and no resolver daemon
- * @path: file to show there
- */
-static void mounts(int sync, const char *path)
-{
-	size_t i;
-
-	if (unshare(CLONE_NEWNS) ||
-	    mount("", "/", NULL, MS_SLAVE | MS_REC, NULL) ||
-	    mount(path, "/etc/resolv.conf", NULL, MS_BIND, NULL)) {
-		report(sync, STEP_RESOLV, -errno);
-		return;
-	}
-	for (i = 0; i < sizeof(daemons) / sizeof(daemons[0]); i++)
-		if (!access(daemons[i], F_OK) &&
-		    mount("/dev/null", daemons[i], NULL, MS_BIND, NULL))
-			report(sync, STEP_HIDE, -errno);
-}
-
-/**
- * child_main - what happens in the child; never returns
- * @sync: our end of the socket
- * @zygote: the zygote's end of its own
- * @parent: pid of lklhost
- * @argv: the command
- */
-__attribute__((noreturn))
-static void child_main(int sync, int zygote, pid_t parent, char **argv)
-{
-	char resolv[RESOLV_MAX + 1];
-	bool userns = false;
-	uint32_t len;
-	char go;
-	int ret;
-
-	ret = netns_enter(false);
-	if (ret == -EPERM && !host.no_userns) {
-		ret = netns_enter(true);
-		userns = true;
-	}
-	if (ret) {
-		report(sync, STEP_NETNS, ret);
-		_exit(EXIT_NOT_FOUND);
-	}
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent)
-		_exit(EXIT_NOT_FOUND);
-	if (userns || host.in_userns)
-		prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-	ret = filter_install();
-	report(sync, STEP_FILTER, ret);
-	if (ret < 0 || !read_all(sync, &go, 1))
-		_exit(EXIT_NOT_FOUND);
-	close(ret);
-
-	if (!read_all(sync, &len, sizeof(len)) || len > RESOLV_MAX ||
-	    !read_all(sync, resolv, len))
-		_exit(EXIT_NOT_FOUND);
-	resolv[len] = '\0';
-	if (len)
-		mounts(sync, resolv);
-	zygote_fork(zygote);
-	execvp(argv[0], argv);
-	ret = errno;
-	report(sync, STEP_EXEC, -ret);
-	_exit(ret == ENOENT || ret == ENOTDIR ? EXIT_NOT_FOUND :
-	      EXIT_NOT_EXECUTABLE);
-}
+/* What is behind an EPERM or ENOSYS of a call that every kernel has. */
+#define CALL_FORBIDDEN(name) \
+	(errno != EPERM && errno != ENOSYS ? "" : \
+	 ": the container's seccomp profile, or a security module, forbids " name \
+	 "(2); allow it there, or run with CAP_SYS_PTRACE")
 
 /** take_listener - wait for the filter, and fetch its descriptor */
 static int take_listener(char *err, size_t errlen)
 {
+	uint64_t start;
+	struct iovec here = { &start, sizeof(start) };
+	struct iovec there = { &host.start_ns, sizeof(start) };
 	struct child_report r;
 	int pidfd, fd = -1;
 
-	if (!read_all(target.sync, &r, sizeof(r))) {
+	if (!child_read(target.sync, &r, sizeof(r))) {
 		snprintf(err, errlen, "preparing the target: it ended early");
 		return -ESRCH;
 	}
 	if (r.value < 0) {
-		snprintf(err, errlen, r.step == STEP_NETNS ?
-			 "putting the target into an empty network namespace: %s: run as root, or allow user namespaces (sysctl user.max_user_namespaces)" :
-			 "installing the seccomp filter: %s: needs Linux 5.9 with seccomp user notification, and no other supervisor above this one",
-			 strerror(-r.value));
+		prepare_failed(&r, err, errlen);
 		return r.value;
 	}
 	pidfd = (int)syscall(SYS_pidfd_open, target.pid, 0);
@@ -196,14 +131,21 @@ static int take_listener(char *err, size_t errlen)
 	if (fd < 0) {
 		int ret = -errno;
 
-		snprintf(err, errlen, "taking the seccomp listener: %s",
-			 strerror(-ret));
+		snprintf(err, errlen, "taking the seccomp listener: %s%s",
+			 strerror(-ret), CALL_FORBIDDEN("pidfd_getfd"));
 		if (pidfd >= 0)
 			close(pidfd);
 		return ret;
 	}
 	close(pidfd);
 	target.notify_fd = fd;
+	if (process_vm_readv(target.pid, &here, 1, &there, 1, 0) < 0) {
+		int ret = -errno;
+
+		snprintf(err, errlen, "reading the target's memory: %s%s",
+			 strerror(-ret), CALL_FORBIDDEN("process_vm_readv"));
+		return ret;
+	}
 	if (write(target.sync, "", 1) != 1)
 		return -EPIPE;
 	return 0;
@@ -217,13 +159,14 @@ static int take_listener(char *err, size_t errlen)
 int target_fork(char **argv, char *err, size_t errlen)
 {
 	pid_t parent = getpid();
-	int zygote, sv[2], ret;
+	int zygote = -1, sv[2], ret;
 
 	target.argv = argv;
-	zygote = exec_init();
-	if (zygote < 0 ||
+	if (!host.preload)
+		zygote = exec_init();
+	if ((zygote < 0 && !host.preload) ||
 	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv)) {
-		ret = zygote < 0 ? zygote : -errno;
+		ret = zygote < 0 && !host.preload ? zygote : -errno;
 		snprintf(err, errlen, "making a socket pair: %s", strerror(-ret));
 		return ret;
 	}
@@ -240,9 +183,11 @@ int target_fork(char **argv, char *err, size_t errlen)
 		child_main(sv[1], zygote, parent, argv);
 	}
 	close(sv[1]);
-	exec_forked();
+	if (!host.preload)
+		exec_forked();
 	target.sync = sv[0];
-	ret = take_listener(err, errlen);
+	ret = host.preload ? wait_preload(err, errlen) :
+			     take_listener(err, errlen);
 	if (ret)
 		kill(target.pid, SIGKILL);
 	return ret;
@@ -270,23 +215,52 @@ static void child_reported(struct source *src, uint32_t events)
 		loop_del(src);
 		close(target.sync);
 		target.sync = -1;
+		if (!host.preload && !target.not_executed)
+			ctl_event(CTL_EV_START, (uint32_t)target.pid, 0, "");
 		return;
 	}
 	switch (r.step) {
+	case STEP_MOUNTS:
+		warn_user("the command keeps the host's /etc/resolv.conf, /proc and /sys (%s): the name servers must be within the stack's reach, and /proc/net and /proc/sys/net are not the stack's",
+			  strerror(-r.value));
+		break;
+	case STEP_VIEW:
+		view_mounted(r.value);
+		break;
+	case STEP_COVER:
+		warn_user("covering the host's /proc/net, /proc/sys/net and /sys/class/net: %s: there the target sees what is not the stack's",
+			  strerror(-r.value));
+		break;
 	case STEP_RESOLV:
-		warn_user("giving the target its own /etc/resolv.conf: %s",
+		warn_user("the command keeps the host's /etc/resolv.conf (%s): the name servers there must be within the stack's reach",
 			  strerror(-r.value));
 		break;
 	case STEP_HIDE:
-		warn_user("hiding a resolver daemon from the target: %s",
+		warn_user("a resolver daemon of the host's cannot be hidden from the command, which may look up names by it: %s",
 			  strerror(-r.value));
 		break;
 	default:
+		target.not_executed = true;
 		warn_user("%s: %s", target.argv[0], strerror(-r.value));
 	}
 }
 
-/** children_ended - reap; the target's end is the run's */
+/**
+ * target_lingers - whether it has ended, and others of its tree have not
+ *
+ * Only when the run lasts as long as they do: a daemon's first process is its
+ * shortest-lived.
+ */
+bool target_lingers(void)
+{
+	return target.ended && target.lingers;
+}
+
+/**
+ * children_ended - reap; the target's end, or that of its tree, is the run's
+ *
+ * Whoever loses its parent becomes our child, so the last one's end is told here.
+ */
 static void children_ended(void)
 {
 	int status;
@@ -300,7 +274,14 @@ static void children_ended(void)
 		target.ended = true;
 		while (target.sync >= 0)	/* what it said last */
 			child_reported(&target.sync_src, 0);
-		host_target_ended(pid, status);
+		target.status = status;
+		target.lingers = host.wait_tree;
+		if (!target.lingers)
+			host_target_ended(pid, status);
+	}
+	if (target_lingers() && tree_empty()) {
+		target.lingers = false;
+		host_target_ended(target.pid, target.status);
 	}
 }
 
@@ -314,6 +295,8 @@ static void signalled(struct source *src, uint32_t events)
 		return;
 	if (si.ssi_signo == SIGCHLD)
 		children_ended();
+	else if (si.ssi_signo == SIGINT || si.ssi_signo == SIGQUIT)
+		ctl_event(CTL_EV_SIGNAL, si.ssi_pid, (int64_t)si.ssi_signo, "");
 	else
 		host_stop((int)si.ssi_signo, 5000);
 }
@@ -321,7 +304,9 @@ static void signalled(struct source *src, uint32_t events)
 /**
  * target_watch - have the loop watch the target
  *
- * Signals of the terminal are the target's business and are ignored here.
+ * Signals of the terminal are the target's business and are ignored here. That
+ * one came is told: lklrun cannot tell a terminal's from one that somebody sent to
+ * it alone, and we are in the same process group.
  */
 int target_watch(void)
 {
@@ -342,6 +327,8 @@ int target_watch(void)
 	sigemptyset(&set);
 	sigaddset(&set, SIGCHLD);
 	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGQUIT);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	target.sig_src.fn = signalled;
 	target.sig_src.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);

@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "helper.h"
 #include "host.h"
 #include "loop.h"
 
@@ -37,7 +38,8 @@ static size_t children_of(const char *path, pid_t *pids, size_t n, size_t max)
 	if (!f)
 		return n;
 	while (n < max && fscanf(f, "%d", &pid) == 1)
-		pids[n++] = pid;
+		if (!helper_is(pid))	/* ends with us, and is not the target's */
+			pids[n++] = pid;
 	fclose(f);
 	return n;
 }
@@ -71,6 +73,15 @@ size_t tree_list(pid_t *pids, size_t max)
 			return n;
 		pid = pids[done++];
 	}
+}
+
+/** tree_empty - whether nobody of the target's is left, the zygote aside */
+bool tree_empty(void)
+{
+	pid_t pids[2];
+	size_t n = tree_list(pids, 2);
+
+	return !n || (n == 1 && pids[0] == exec_zygote());
 }
 
 /** tree_signal - send @sig to every descendant */

@@ -35,12 +35,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "ctl_proto.h"
+#include "fd_pass.h"
 #include "zygote.h"
 
 #define SOCK			3	/* where our socket is, above the standard ones */
@@ -139,40 +139,24 @@ static void program(uint32_t id, const int *fds)
 
 /**
  * receive - one request
- * @fds: its descriptors, close-on-exec
+ * @fds: room for FD_PASS_MAX, its descriptors, close-on-exec
  *
  * Returns false when lklhost is gone, or its supervisor: then nobody shall be
  * started here any more.
  */
 static bool receive(struct zygote_request *req, int *fds)
 {
-	union {
-		struct cmsghdr align;
-		char buf[CMSG_SPACE(ZYGOTE_FDS * sizeof(int))];
-	} ctl;
-	struct iovec iov = { req, sizeof(*req) };
-	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1,
-			     .msg_control = ctl.buf,
-			     .msg_controllen = sizeof(ctl.buf) };
-	struct cmsghdr *cm;
-	ssize_t n;
+	unsigned int n;
 
-	do {
-		n = recvmsg(SOCK, &mh, MSG_CMSG_CLOEXEC);
-	} while (n < 0 && errno == EINTR);
-	cm = n == (ssize_t)sizeof(*req) ? CMSG_FIRSTHDR(&mh) : NULL;
-	if (!cm || cm->cmsg_type != SCM_RIGHTS ||
-	    cm->cmsg_len != CMSG_LEN(ZYGOTE_FDS * sizeof(int)))
-		return false;
-	memcpy(fds, CMSG_DATA(cm), ZYGOTE_FDS * sizeof(int));
-	return true;
+	return fd_pass_recv(SOCK, req, sizeof(*req), fds, &n) ==
+	       (ssize_t)sizeof(*req) && n == ZYGOTE_FDS;
 }
 
 /** serve - one request; false: the end */
 static bool serve(void)
 {
 	struct zygote_request req;
-	int fds[ZYGOTE_FDS], i;
+	int fds[FD_PASS_MAX], i;
 	pid_t pid;
 
 	if (!receive(&req, fds))

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#define ZYGOTE_FDS	4	/* standard input, output, error; the request */
+#define ZYGOTE_FDS	4	/* at most FD_PASS_MAX: standard input, output, error; the request */
 
 /* lklhost to zygote, with ZYGOTE_FDS descriptors in SCM_RIGHTS. */
 struct zygote_request {

@@ -52,6 +52,9 @@
 #define CTL_LOG			13	/* the last kernel log lines */
 #define CTL_EXEC		14	/* another program; three descriptors in SCM_RIGHTS */
 #define CTL_EXEC_SIGNAL		15	/* a signal for it */
+#define CTL_ASK			16	/* a question for lklrun; with CTL_ASKF_FD a descriptor in SCM_RIGHTS */
+#define CTL_ASKED		17	/* pushed to lklrun, likewise; id 0 */
+#define CTL_ANSWER		18	/* lklrun's, to CTL_ASKED */
 
 /* What the stack host is doing; in HELLO. */
 #define CTL_STATE_NEW		0	/* before CTL_BOOT: LINK_ADD, BOOT */
@@ -65,8 +68,10 @@
 #define CTL_EV_PANIC		0x02	/* the kernel panicked; text = its message */
 #define CTL_EV_PROC		0x04	/* a process of the target's came or went; arg: 1 came, 0 went */
 #define CTL_EV_SOCKET		0x08	/* arg = connection number; text = what happened */
-#define CTL_EV_LINK		0x10	/* arg = device id; text = "up" or "down" */
 #define CTL_EV_WARN		0x20	/* a line for the user */
+#define CTL_EV_NOTE		0x40	/* a line for a user who wants to know more */
+#define CTL_EV_START		0x80	/* the target executes its program (engine supervise) */
+#define CTL_EV_SIGNAL		0x100	/* a terminal's, or for our process group; arg: SIGINT, SIGQUIT */
 
 struct ctl_hdr {
 	uint32_t len;		/* of the frame, this header included */
@@ -101,8 +106,13 @@ struct ctl_hello_rep {
 /* CTL_LINK_ADD, before CTL_BOOT or after it; the device becomes ethN in order. */
 #define CTL_LINK_TAP		1	/* a tap descriptor, TUNSETIFF done, IFF_NO_PI */
 #define CTL_LINK_FRAME		2	/* SOCK_DGRAM or SOCK_SEQPACKET, a frame per message */
-#define CTL_LINKF_VNET_HDR	0x1	/* struct virtio_net_hdr_mrg_rxbuf (12 bytes) before each frame */
+#define CTL_LINK_PACKET		3	/* a packet socket (AF_PACKET, SOCK_RAW) bound to a device, a frame per message */
+#define CTL_LINK_COOKED		4	/* a packet socket on a device without link layer, SOCK_DGRAM or SOCK_RAW: an IP packet per message */
+#define CTL_LINK_TUN		5	/* a tun descriptor, TUNSETIFF done, IFF_NO_PI */
+#define CTL_LINKF_VNET_HDR	0x1	/* struct virtio_net_hdr_mrg_rxbuf (12 bytes; a packet socket: as it was given) before each frame */
 #define CTL_LINKF_OFFLOAD	0x2	/* TSO and checksum offload both ways */
+#define CTL_LINKF_RAWIP		0x4	/* no link layer: an IP packet per message; COOKED and TUN never have one */
+#define CTL_LINKF_FEATURES_SHIFT 16	/* above: bits of virtio-net features that OFFLOAD is limited to; none: all */
 
 struct ctl_link_add {
 	uint32_t kind;
@@ -129,6 +139,8 @@ struct ctl_boot {
 
 /* CTL_GO; the reply's body is a uint32_t, the target's pid */
 #define CTL_GOF_MPTCP		0x1	/* TCP stream sockets become MPTCP */
+#define CTL_GOF_TREE		0x2	/* CTL_EV_EXIT when all of the target's tree have ended, not itself alone */
+#define CTL_GOF_ASK_END		0x4	/* after CTL_EV_EXIT, ask lklrun too, and wait for its answer */
 
 struct ctl_go {
 	uint32_t flags;
@@ -233,7 +245,8 @@ struct ctl_stop {
  * after five seconds.
  *
  * -EAGAIN: before CTL_GO; -ESHUTDOWN: the run is ending; -ESRCH: whoever
- * starts programs is gone; -EUSERS: too many at once; -EIO: the kernel panicked.
+ * starts programs is gone; -EUSERS: too many at once; -EIO: the kernel panicked;
+ * -EOPNOTSUPP: the kernel is inside the target (engine preload).
  */
 struct ctl_exec {
 	uint32_t argc;		/* at least 1 */
@@ -262,6 +275,39 @@ struct ctl_exec_signal {
 	uint32_t signal;
 	uint32_t flags;
 	uint32_t reserved;
+};
+
+/*
+ * CTL_ASK: what only lklrun can do, with its rights and in its namespaces, as
+ * adding a device of the host. lklhost hands the text (JSON, internal/ask), and
+ * the descriptor if one comes with it, on to the connection it was started with
+ * as CTL_ASKED, whose serial is what CTL_ANSWER names. The reply to CTL_ASK has
+ * the answer's status, and its text as body. A client that goes away is
+ * forgotten: the answer then goes nowhere, and CTL_ANSWER still says 0.
+ *
+ * -ENOTCONN: lklrun is gone; -EBUSY: CTL_ASKS_MAX are unanswered; -EMSGSIZE: a
+ * text above CTL_ASK_MAX; -EBADF: no descriptor came. CTL_ANSWER: -EPERM from
+ * others than lklrun, -ENOENT for a serial that nobody waits for.
+ *
+ * lklhost itself asks, with CTL_ASKF_END and no text, when the target has ended
+ * and CTL_GOF_ASK_END was given: the stack goes on until the answer, for two seconds
+ * at most, so that lklrun can take leave of the network.
+ */
+#define CTL_ASKF_FD		0x1
+#define CTL_ASKF_END		0x2	/* in CTL_ASKED alone */
+#define CTL_ASKS_MAX		32
+#define CTL_ASK_MAX		0x10000
+
+struct ctl_ask {
+	uint32_t serial;	/* in CTL_ASK 0 */
+	uint32_t flags;
+	/* text follows to the end of the frame */
+};
+
+struct ctl_answer {
+	uint32_t serial;
+	int32_t status;		/* 0 or a negative errno */
+	/* text follows to the end of the frame */
 };
 
 #endif

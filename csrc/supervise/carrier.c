@@ -22,6 +22,13 @@
  * Reset: when our end is closed while it holds unread bytes, the target reads
  * what it has, then gets ECONNRESET, then end-of-file, as with TCP.
  *
+ * Where lklhost could make no network namespace of its own (host.shared_netns),
+ * others see its abstract names and could send to them. Names that must not be
+ * sent to, those of datagram carriers and the meeting point, are then files in
+ * the run directory, which nobody else may enter; what a stranger connects to a
+ * listening carrier is thrown away like a token, and numbers are random, so that
+ * nobody can take a name before us.
+ *
  * Closing a connected carrier shows as EPOLLHUP at our end. That of a listening,
  * datagram or unconnected one shows nowhere; carrier_gone() finds out by trying
  * to bind its name.
@@ -48,6 +55,7 @@
 /* Leading zero byte, prefix, instance, letter, number. */
 #define NAME_LEN	(1 + PREFIX_LEN + INST_LEN + 1 + ID_LEN)
 #define MEETING_BACKLOG	1024
+#define DGRAM_ROOM	(1 << 20)
 
 static int meeting = -1;	/* where connect() meets us */
 /* Unbound sockets, by type, to try names with. */
@@ -56,7 +64,15 @@ static int spare = -1;		/* one that was used up */
 static char prefix[1 + PREFIX_LEN + INST_LEN + 1];
 
 /**
- * carrier_name - the abstract name of one end
+ * is_file - whether names of this kind are files in the run directory
+ */
+static bool is_file(char kind)
+{
+	return host.shared_netns && (kind == NAME_INBOX || kind == NAME_MEETING);
+}
+
+/**
+ * carrier_name - the name of one end
  * @kind: NAME_*
  *
  * Returns the length for bind and connect.
@@ -68,6 +84,13 @@ socklen_t carrier_name(struct sockaddr_un *un, char kind, uint32_t id)
 	int i;
 
 	un->sun_family = AF_UNIX;
+	if (is_file(kind)) {
+		int n = snprintf(un->sun_path, sizeof(un->sun_path),
+				 "%s/%c%08x", host.run_dir, kind, id);
+
+		return (socklen_t)(offsetof(struct sockaddr_un, sun_path) +
+				   (size_t)n + 1);
+	}
 	memcpy(un->sun_path, prefix, sizeof(prefix) - 1);
 	*p++ = kind;
 	for (i = 28; i >= 0; i -= 4)
@@ -87,6 +110,17 @@ bool carrier_parse(const struct sockaddr_un *un, socklen_t len, char *kind,
 	uint32_t v = 0;
 	int i;
 
+	if (host.shared_netns && un->sun_family == AF_UNIX &&
+	    len > offsetof(struct sockaddr_un, sun_path) && un->sun_path[0]) {
+		size_t dir = strlen(host.run_dir);
+
+		if (strncmp(un->sun_path, host.run_dir, dir) ||
+		    un->sun_path[dir] != '/')
+			return false;
+		*kind = un->sun_path[dir + 1];
+		return is_file(*kind) &&
+		       sscanf(un->sun_path + dir + 2, "%8x", id) == 1;
+	}
 	if (len != offsetof(struct sockaddr_un, sun_path) + NAME_LEN ||
 	    un->sun_family != AF_UNIX ||
 	    memcmp(un->sun_path, prefix, sizeof(prefix) - 1))
@@ -115,7 +149,8 @@ int carrier_make(int type, uint32_t id)
 	if (fd < 0)
 		return -errno;
 	if (bind(fd, (struct sockaddr *)&un,
-		 carrier_name(&un, NAME_TARGET, id))) {
+		 carrier_name(&un, (type & 0xf) == SOCK_DGRAM ? NAME_INBOX :
+			      NAME_TARGET, id))) {
 		int ret = -errno;
 
 		close(fd);
@@ -146,6 +181,20 @@ int carrier_pair(int type, uint32_t id, int sv[2])
 	return 0;
 }
 
+/**
+ * carrier_roomy - let a burst of datagrams from @fd, ours, wait in a carrier
+ *
+ * The stack's socket, which counts what the target has not read, holds as much
+ * as the target asked for; but it is emptied into the carrier first.
+ */
+void carrier_roomy(int fd)
+{
+	int size = DGRAM_ROOM;
+
+	if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size)))
+		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+}
+
 /** carrier_identify - the number of the connection that @fd is carrier of */
 int carrier_identify(int fd, uint32_t *id)
 {
@@ -154,7 +203,8 @@ int carrier_identify(int fd, uint32_t *id)
 	char kind;
 
 	if (getsockname(fd, (struct sockaddr *)&un, &len) ||
-	    !carrier_parse(&un, len, &kind, id) || kind != NAME_TARGET)
+	    !carrier_parse(&un, len, &kind, id) ||
+	    (kind != NAME_TARGET && kind != NAME_INBOX))
 		return -ENOENT;
 	return 0;
 }
@@ -177,14 +227,20 @@ static int carrier_type(const struct conn *conn)
  *
  * Each socket type has abstract names of its own.
  */
-bool carrier_gone(const struct conn *conn)
+bool carrier_gone(struct conn *conn)
 {
 	int type = carrier_type(conn), *fd = &probe[type];
+	char kind = type == SOCK_DGRAM ? NAME_INBOX : NAME_TARGET;
 	struct sockaddr_un un;
-	socklen_t len = carrier_name(&un, NAME_TARGET, conn->id);
+	socklen_t len = carrier_name(&un, kind, conn->id);
 
+	if (conn->gone)		/* the name may be the spare's now */
+		return true;
 	if (*fd < 0)
-		*fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+		*fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (*fd >= 0 && is_file(kind))	/* a file outlives its socket */
+		return connect(*fd, (struct sockaddr *)&un, len) &&
+		       errno == ECONNREFUSED;
 	if (*fd < 0 || bind(*fd, (struct sockaddr *)&un, len))
 		return false;
 	/* It has that name now, and serves for nothing but a token. */
@@ -193,6 +249,7 @@ bool carrier_gone(const struct conn *conn)
 	else
 		close(*fd);
 	*fd = -1;
+	conn->gone = true;
 	return true;
 }
 
@@ -203,8 +260,20 @@ int carrier_token(void)
 
 	spare = -1;
 	if (fd < 0)
-		fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
+			    0);
 	return fd;
+}
+
+/** carrier_forget - the name of a connection is not needed any more */
+void carrier_forget(const struct conn *conn)
+{
+	struct sockaddr_un un;
+
+	if (conn->kind != KIND_DGRAM || !is_file(NAME_INBOX))
+		return;
+	carrier_name(&un, NAME_INBOX, conn->id);
+	unlink(un.sun_path);
 }
 
 /** fd_ino - inode number, 0 when unknown */
@@ -228,6 +297,8 @@ int carrier_init(void)
 		 (unsigned long long)host.instance);
 	memcpy(prefix + 1, PREFIX, PREFIX_LEN);
 	memcpy(prefix + 1 + PREFIX_LEN, text, INST_LEN);
+	if (host.shared_netns && strlen(host.run_dir) + 11 > sizeof(un.sun_path))
+		return -ENAMETOOLONG;
 	meeting = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (meeting < 0)
 		return -errno;

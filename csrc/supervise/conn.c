@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -55,6 +56,10 @@ struct conn *conn_find(uint32_t id)
 static void number(struct conn *conn)
 {
 	do {
+		/* Where names are seen, nobody shall know the next one. */
+		if (host.shared_netns &&
+		    getrandom(&last_id, sizeof(last_id), GRND_NONBLOCK) < 0)
+			last_id++;
 		conn->id = ++last_id;
 	} while (!conn->id || conn_find(conn->id));
 	conn->hash_next = hash[conn->id % CONN_HASH];
@@ -84,9 +89,11 @@ struct conn *conn_new(struct call *c, enum conn_kind kind, int sfd, int domain,
 	conn->tfd = -1;
 	conn->pid = c->pid;
 	conn->maker = task_tgid(c->task);
+	account_begin(conn, task_account(c->task));
 	memcpy(conn->comm, task_comm(c->task), sizeof(conn->comm));
 	work_init(&conn->work, pump);
 	list_init(&conn->held);
+	list_init(&conn->late);
 	list_init(&conn->probe);
 	list_add_tail(&conn->link, &conns);
 	conn_stats.open++;
@@ -141,20 +148,27 @@ void conn_free(struct conn *conn)
 	conn->dead = true;
 	unhash(conn);
 	fallback_forget(conn);
+	account_end(conn);
 	held_fail(&conn->held, -EBADF);
 	work_cancel(&conn->work);
 	conn_probe_del(conn);
 	list_del(&conn->link);
+	list_del(&conn->late);
 	while (conn->tokens)
 		close(conn->token_fd[--conn->tokens]);
-	if (conn->stashed)
-		st_close(conn->stash_fd);
 	carrier_drop(conn);
+	carrier_forget(conn);
 	conn->ssrc.fn = NULL;
 	/* With SO_LINGER close() would wait, even on a non-blocking socket. */
-	if (conn->linger)
+	if (conn->linger) {
 		st_setsockopt(conn->sfd, SOL_SOCKET, SO_LINGER, &linger,
 			      sizeof(linger));
+		if (conn->stashed)
+			st_setsockopt(conn->stash_fd, SOL_SOCKET, SO_LINGER,
+				      &linger, sizeof(linger));
+	}
+	if (conn->stashed)
+		st_close(conn->stash_fd);
 	if (conn->reset_out) {
 		linger.l_onoff = 1;
 		st_setsockopt(conn->sfd, SOL_SOCKET, SO_LINGER, &linger,
@@ -162,32 +176,38 @@ void conn_free(struct conn *conn)
 	}
 	conn_stats.bytes_in += conn->bytes_in;
 	conn_stats.bytes_out += conn->bytes_out;
-	if (conn->sfd >= 0)
+	if (conn->sfd >= 0 && !leaver_take(conn))
 		st_close(conn->sfd);
 	conn_event(conn, "close");
 	free(conn->to_stack.buf);
 	free(conn->to_target.buf);
+	free(conn->last);
 	conn_stats.open--;
 	loop_free_later(conn);
 }
 
 /** conn_stack_ino - inode number of the socket in the stack, 0: unknown */
-uint64_t conn_stack_ino(const struct conn *conn)
+uint64_t conn_stack_ino(struct conn *conn)
 {
 	struct stat st;
 
+	if (conn->sfd < 0)
+		return 0;
+	if (conn->stack_ino && conn->ino_fd == conn->sfd)
+		return conn->stack_ino;
 	memset(&st, 0, sizeof(st));
 	if (ST(SYS_newfstatat, conn->sfd, "", &st, AT_EMPTY_PATH, 0, 0))
 		return 0;
-	return (uint64_t)st.st_ino;
+	conn->ino_fd = conn->sfd;
+	conn->stack_ino = (uint64_t)st.st_ino;
+	return conn->stack_ino;
 }
 
 /** conn_probe_add - no event will tell of its closing */
 void conn_probe_add(struct conn *conn)
 {
-	if (list_empty(&conn->probe)) {
+	if (list_empty(&conn->probe))
 		list_add_tail(&conn->probe, &probes);
-	}
 	if (list_empty(&sweep_timer.link))
 		timer_arm(&sweep_timer, now_ns() + SWEEP_MS * MS);
 }
@@ -223,7 +243,10 @@ static void sweep(bool all, enum conn_kind kind)
 		if ((all || (conn->reachable && conn->kind == kind)) &&
 		    carrier_gone(conn)) {
 			conn_stats.swept++;
-			conn_free(conn);
+			if (conn->kind == KIND_DGRAM)
+				dgram_gone(conn);
+			else
+				conn_free(conn);
 		}
 	}
 }

@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include "account.h"
 #include "list.h"
 #include "loop.h"
 #include "notify.h"
@@ -34,6 +35,7 @@ enum conn_state {
 };
 
 struct opt_note;
+struct origin;
 
 /**
  * struct chunk - bytes on their way that the destination did not take
@@ -56,6 +58,8 @@ struct chunk {
  * @link: in the table of all
  * @probe: in the list of those whose closing no event tells
  * @held: calls that wait for this connection
+ * @late: in the list of those whose carrier gets its error later; @late_looks:
+ *	how often that was put off
  * @hash_next: the next one with the same hash of @id
  * @id: number, in the carrier's name
  * @kind, @state: see above
@@ -67,16 +71,21 @@ struct chunk {
  * @c_rdhup, @s_rdhup: the end of that stream was announced: read up to it
  * @c_err: the carrier reports an error: closed with unread data
  * @c_deaf: the target takes no more data
+ * @c_hung_up: our end takes no more, since the stack's has broken
  * @s_err: the stack announced an error, @s_broken: and said it
  * @s_end: nothing more comes from the stack
  * @c_want_out: the loop reports when the carrier takes data
- * @native_err: the carrier has an error, which stands for @so_error
+ * @native_err: the carrier has an error, which stands for @so_error or, with
+ *	datagrams, for what is in the stack's error queue
  * @hup: the target's end is closed or shut both ways
+ * @gone: it was found closed, see carrier_gone()
  * @watched: @sfd is in the stack's epoll
  * @reset_out: the target closed it with unread data: the peer gets a reset
  * @linger: SO_LINGER is set, with which close() would wait
+ * @abortive: it is set to 0: closing resets the connection
  * @dead: freed, but memory stays until the end of the turn
  * @natively_connected: the datagram carrier is connected to our end
+ * @last: origin of all that lies in such a carrier and came from our end
  * @corked: bytes of filler in the carrier, 0: none
  * @cork_sndbuf: SO_SNDBUF of the target's end when it is uncorked
  * @rcvbuf: SO_RCVBUF as the target set it, 0: not
@@ -94,9 +103,14 @@ struct chunk {
  * @to_stack, @to_target: what the destination has not taken yet
  * @bytes_in, @bytes_out: received and sent by the target
  * @carrier_ino: inode of the target's end
+ * @stack_ino, @ino_fd: inode in the stack, once asked for, of that descriptor
  * @stamps_wanted: the target has asked for time stamps with a stream's data by
  *	this option; @stamps, ancillary data of @stamps_len bytes, are the latest
  * @reachable: it listens, or is a bound datagram socket, and lies in @probe
+ * @acct: of its maker; told so far: @told_in and @told_out of the bytes, @told_kind
+ * @peer: with whom it is connected; AF_UNSPEC: nobody
+ * @accepted: it was; @mptcp_asked: it should have been MPTCP; @tcp_by_option: and
+ *	became TCP for an option
  * @inq_wanted: it wants TCP_INQ, the number of bytes left to read
  */
 struct conn {
@@ -106,6 +120,8 @@ struct conn {
 	struct list link;
 	struct list probe;
 	struct list held;
+	struct list late;
+	unsigned int late_looks;
 	struct conn *hash_next;
 	uint32_t id;
 	enum conn_kind kind;
@@ -116,9 +132,9 @@ struct conn {
 	bool c_eof, s_eof, c_shut, s_shut;
 	bool c_want_out;
 	bool c_pri, s_pri, s_urgent;
-	bool c_rdhup, c_err, c_deaf, s_rdhup, s_err, s_broken, s_end;
+	bool c_rdhup, c_err, c_deaf, c_hung_up, s_rdhup, s_err, s_broken, s_end;
 	bool native_err;
-	bool hup, watched, reset_out, linger, dead;
+	bool hup, gone, watched, reset_out, linger, abortive, dead;
 	bool natively_connected;
 	bool inq_wanted;
 	bool reachable;
@@ -138,12 +154,19 @@ struct conn {
 	pid_t pid, maker;
 	int tfd;
 	char comm[16];
-	uint64_t carrier_ino;
+	uint64_t carrier_ino, stack_ino;
+	int ino_fd;
 	bool is_mptcp, was_open, told;
+	struct origin *last;
 	struct opt_note *notes;
 	unsigned int n_notes;
 	struct chunk to_stack, to_target;
 	uint64_t bytes_in, bytes_out;
+	struct account *acct;
+	struct sockaddr_in6 peer;
+	uint64_t told_in, told_out;
+	enum account_kind told_kind;
+	bool accepted, mptcp_asked, tcp_by_option;
 };
 
 /* What the loop reports of a stream's carrier, EPOLLOUT when wanted. */
@@ -151,6 +174,7 @@ struct conn {
 
 /* Letters in carrier names: which end a name belongs to. */
 #define NAME_TARGET	't'	/* the target's end */
+#define NAME_INBOX	'i'	/* that of a datagram carrier */
 #define NAME_DGRAM	'd'	/* our end of a datagram carrier */
 #define NAME_PEER	'p'	/* a remote datagram peer */
 #define NAME_MEETING	'm'	/* where streams meet us */
@@ -171,7 +195,7 @@ void conn_sweep(void);
 void conn_sweep_few(enum conn_kind kind);
 void conn_sweep_soon(void);
 void conn_stop(void);
-uint64_t conn_stack_ino(const struct conn *conn);
+uint64_t conn_stack_ino(struct conn *conn);
 
 /* carrier.c */
 socklen_t carrier_name(struct sockaddr_un *un, char kind, uint32_t id);
@@ -179,9 +203,11 @@ bool carrier_parse(const struct sockaddr_un *un, socklen_t len, char *kind,
 		   uint32_t *id);
 int carrier_make(int type, uint32_t id);
 int carrier_pair(int type, uint32_t id, int sv[2]);
+void carrier_roomy(int fd);
 int carrier_identify(int fd, uint32_t *id);
-bool carrier_gone(const struct conn *conn);
+bool carrier_gone(struct conn *conn);
 int carrier_token(void);
+void carrier_forget(const struct conn *conn);
 int carrier_init(void);
 void carrier_stop(void);
 int carrier_meet(struct conn *conn, int dup);
@@ -191,18 +217,41 @@ void carrier_drop(struct conn *conn);
 int carrier_borrow(struct conn *conn);
 uint64_t fd_ino(int fd);
 
-/* tcp.c, pump.c */
+/* tcp.c, listen.c, pump.c, urgent.c */
 int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
 		    socklen_t len);
 int64_t tcp_listen(struct call *c);
-
+int64_t tcp_attach(struct conn *conn, int dup);
+int tcp_watch(struct conn *conn);
+int64_t tcp_wait(struct call *c, bool now,
+		 int64_t (*retry)(struct call *, struct held *), uint64_t done,
+		 int64_t ret);
 int64_t tcp_accept(struct call *c);
+void listen_arrived(struct conn *conn);
 void tcp_stack_event(struct stack_src *src, uint32_t events);
 void tcp_carrier_event(struct source *src, uint32_t events);
 void pump(struct work *w);
 void pump_open(struct conn *conn);
+size_t pump_unsent(const struct conn *conn);
+void urgent_out(struct conn *conn);
+bool urgent_in(struct conn *conn);
 int64_t tcp_recv(struct call *c);
 int64_t tcp_send(struct call *c);
+int64_t tcp_recvmmsg(struct call *c);
+int64_t tcp_sendmmsg(struct call *c);
+int64_t stream_send_try(struct call *c, struct held *h);
+int stream_dup(struct call *c);
+int64_t stream_broken(const struct call *c, int flags);
+
+/* fastopen.c */
+int64_t fastopen_send(struct call *c);
+
+/* leaver.c */
+bool leaver_take(const struct conn *conn);
+void leavers_stop(void);
+
+/* memory.c */
+bool memory_short(void);
 
 /* fallback.c */
 void fallback_note(struct conn *conn, int level, int name, const void *value,
@@ -211,9 +260,23 @@ void fallback_forget(struct conn *conn);
 int64_t fallback_to_tcp(struct call *c, int level, int name, const void *value,
 			int len, int64_t ret);
 int64_t fallback_reconnect(struct call *c);
+int64_t fallback_get(const struct conn *conn, int level, int name, void *value,
+		     socklen_t *len, int64_t ret);
+void fallback_replay_host(const struct conn *conn, int fd);
 
-/* dgram.c */
+/* copies.c */
+int copies_replace(struct call *c, int fd, uint64_t ino);
+
+/* hostnet.c */
+bool hostnet_any(void);
+int64_t hostnet_call(struct call *c, int64_t found);
+size_t hostnet_stats(char *buf, size_t len);
+
+/* dgram.c, dgram_msg.c */
 int dgram_start(struct conn *conn);
+int dgram_our_end(struct conn *conn);
+int dgram_put_back(struct conn *conn, const char *buf, size_t len,
+		   const struct origin *o);
 int64_t dgram_connect(struct call *c, const struct sockaddr_storage *ss,
 		      socklen_t len);
 int64_t dgram_sendto(struct call *c);
@@ -224,20 +287,42 @@ int64_t dgram_sendmmsg(struct call *c);
 int64_t dgram_recvmmsg(struct call *c);
 void dgram_want_out(struct conn *conn);
 void dgram_kick(struct conn *conn);
+void dgram_flush(struct conn *conn);
+void dgram_gone(struct conn *conn);
 int netlink_start(struct conn *conn, int cfd);
+
+/* dgram_error.c */
+void dgram_failed(struct conn *conn, int err);
+void dgram_raise(struct conn *conn, int dup);
+int dgram_take_error(struct conn *conn, int dup);
+void dgram_look_again(struct conn *conn, int dup);
+void dgram_queue_read(struct conn *conn, int dup);
+int dgram_sndbuf(int domain);
+int dgram_disconnect(struct conn *conn, int dup);
+
+/* neigh.c */
+bool neigh_pending(void);
 
 /* sock.c, sockopt.c, ioctl.c */
 int64_t sock_socket(struct call *c);
+int sock_make(struct call *c, int domain, int type, int proto, int flags,
+	      struct conn **made);
 int64_t sock_bind(struct call *c);
 int64_t sock_name(struct call *c, bool peer);
 int64_t sock_getsockopt(struct call *c);
 int64_t sock_setsockopt(struct call *c);
 int64_t sock_ioctl(struct call *c);
+bool tables_option(int level, int name);
+int64_t tables_set(const struct call *c);
+int64_t tables_get(const struct call *c, int len);
 void sock_inherit(struct conn *conn, const struct conn *lis);
 int64_t addr_read(const struct call *c, uint64_t addr, uint64_t len,
 		  struct sockaddr_storage *ss);
 int64_t addr_write(const struct call *c, uint64_t addr, uint64_t lenp,
 		   const void *ss, socklen_t len);
+
+/* owners.c */
+void owners_translate(const struct conn *conn, char *buf, size_t len);
 
 /* One buffer for everything that is read and written on within a call. */
 #define SHARED_SIZE	(128 * 1024)

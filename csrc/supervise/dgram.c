@@ -10,20 +10,17 @@
  * are the kernel's own and recvfrom finds the address by the name.
  *
  * A connected socket's carrier is connected to our end, from which its datagrams
- * come and to which its plain send() goes.
+ * come and to which its plain send() goes. There is one name for all of them, so
+ * only datagrams of one origin are in such a carrier at a time: it changes mostly
+ * with the ancillary data, for which most programs do not ask.
  *
  * A carrier whose queue is full refuses: the datagram waits in a chunk, and
  * nothing more is taken from the stack, which drops as it would drop for a slow
  * reader. Our end, connected to the carrier, reports EPOLLOUT when there is room
  * again; a timer helps where it was a peer's socket that was full.
  *
- * ICMP errors: the stack reports them, held and later calls say them, and the
- * target's poll is woken by giving the carrier an error of its own: when our end
- * disconnects while it holds unread data, the kernel sets ECONNRESET on the
- * other (net/unix/af_unix.c, unix_dgram_disconnected()).
- *
- * A netlink carrier is a connected SOCK_SEQPACKET pair; messages come from the
- * kernel, which has the address 0.
+ * A netlink carrier is a connected SOCK_SEQPACKET pair. What is in it at any time
+ * has one origin: the kernel, and the group that a message is for.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -31,14 +28,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <linux/sockios.h>
 
 #include "conn.h"
 #include "host.h"
 #include "peer.h"
 
 #define DGRAMS		64	/* in one go */
+#define QUEUE_MAX	2048	/* in a carrier's queue, netns_private() */
 #define RETRY_NS	1000000ull
 
 static void retry_due(struct timer *t);
@@ -58,8 +58,8 @@ static void retry_due(struct timer *t)
 	}
 }
 
-/** our_end - make, once, the socket that the carrier talks to */
-static int our_end(struct conn *conn)
+/** dgram_our_end - make, once, the socket that the carrier talks to */
+int dgram_our_end(struct conn *conn)
 {
 	struct sockaddr_un un;
 	int fd;
@@ -69,10 +69,11 @@ static int our_end(struct conn *conn)
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
+	carrier_roomy(fd);
 	if (bind(fd, (struct sockaddr *)&un,
 		 carrier_name(&un, NAME_DGRAM, conn->id)) ||
 	    connect(fd, (struct sockaddr *)&un,
-		    carrier_name(&un, NAME_TARGET, conn->id))) {
+		    carrier_name(&un, NAME_INBOX, conn->id))) {
 		int ret = -errno;
 
 		close(fd);
@@ -82,6 +83,27 @@ static int our_end(struct conn *conn)
 	return loop_add(&conn->csrc, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
 }
 
+/**
+ * set_origin - what comes from our end is from @o now
+ *
+ * -EAGAIN: the target has not yet read what is from elsewhere.
+ */
+static int set_origin(struct conn *conn, const struct origin *o)
+{
+	int unread = 1;
+
+	if (conn->last && origin_same(conn->last, o))
+		return 0;
+	if (ioctl(conn->csrc.fd, SIOCOUTQ, &unread) || unread)
+		return -EAGAIN;
+	if (!conn->last)
+		conn->last = malloc(sizeof(*o));
+	if (!conn->last)
+		return -ENOMEM;
+	memcpy(conn->last, o, origin_size(o));
+	return 0;
+}
+
 /** carrier_send - one message to the target; 0 or a negative errno */
 static int carrier_send(struct conn *conn, const char *buf, size_t len,
 			const struct origin *o)
@@ -89,16 +111,19 @@ static int carrier_send(struct conn *conn, const char *buf, size_t len,
 	struct sockaddr_un un;
 	socklen_t unlen;
 	ssize_t n;
-	int fd;
+	int fd, ret;
 
 	if (conn->kind == KIND_NETLINK || conn->natively_connected) {
+		ret = set_origin(conn, o);
+		if (ret)
+			return ret;
 		n = send(conn->csrc.fd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL);
 		return n < 0 ? -errno : 0;
 	}
 	fd = peer_socket(o);
 	if (fd < 0)
 		return fd;
-	unlen = carrier_name(&un, NAME_TARGET, conn->id);
+	unlen = carrier_name(&un, NAME_INBOX, conn->id);
 	n = sendto(fd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL,
 		   (struct sockaddr *)&un, unlen);
 	return n < 0 ? -errno : 0;
@@ -118,7 +143,7 @@ static void keep(struct conn *conn, const char *buf, size_t len,
 	memcpy(ch->buf, o, sizeof(*o));
 	memcpy(ch->buf + sizeof(*o), buf, len);
 	ch->len = sizeof(*o) + len;
-	our_end(conn);
+	dgram_our_end(conn);
 	timer_arm(&retry_timer, now_ns() + RETRY_NS);
 }
 
@@ -142,13 +167,20 @@ static bool put(struct conn *conn, const char *buf, size_t len,
 		return false;
 	case -ECONNREFUSED:
 		if (conn->kind == KIND_DGRAM && carrier_gone(conn)) {
-			conn_free(conn);
+			dgram_gone(conn);
 			return false;
 		}
 		break;
 	}
 	conn_stats.dgrams_dropped++;
 	return true;
+}
+
+/** dgram_put_back - what was taken out of the carrier goes in again */
+int dgram_put_back(struct conn *conn, const char *buf, size_t len,
+		   const struct origin *o)
+{
+	return carrier_send(conn, buf, len, o);
 }
 
 /** put_kept - try the one that waits; false: it still does */
@@ -172,35 +204,6 @@ void dgram_kick(struct conn *conn)
 {
 	if (conn->to_target.len && put_kept(conn))
 		work_queue(&conn->work);
-}
-
-/** raise_error - give the carrier an error, so that a poll on it ends */
-static void raise_error(struct conn *conn)
-{
-	static const struct sockaddr nobody = { .sa_family = AF_UNSPEC };
-	struct sockaddr_un un;
-	int dup;
-
-	if (!conn->natively_connected || conn->csrc.fd < 0)
-		return;
-	dup = carrier_borrow(conn);
-	if (dup < 0)
-		return;
-	send(dup, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-	connect(conn->csrc.fd, &nobody, sizeof(nobody));
-	connect(conn->csrc.fd, (struct sockaddr *)&un,
-		carrier_name(&un, NAME_TARGET, conn->id));
-	close(dup);
-}
-
-/** failed - the stack has an error for the socket */
-static void failed(struct conn *conn, int err)
-{
-	conn->so_error = err;
-	if (!list_empty(&conn->held))
-		held_wake(&conn->held);
-	if (conn->so_error)
-		raise_error(conn);
 }
 
 /**
@@ -251,10 +254,11 @@ static bool pull(struct conn *conn)
 			return false;
 		}
 		if (n < 0) {
-			failed(conn, (int)-n);
+			dgram_failed(conn, (int)-n);
 			continue;
 		}
 		conn->bytes_in += (uint64_t)n;
+		owners_translate(conn, shared_buf, (size_t)n);
 		origin_set(&o, &mh);
 		if (!put(conn, shared_buf, (size_t)n, &o))
 			return false;
@@ -267,6 +271,7 @@ static bool forward(struct conn *conn, const char *buf, size_t len)
 {
 	long n = st_sendto(conn->sfd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL,
 			   NULL, 0);
+	int err = 0;
 
 	if (n == -EAGAIN) {
 		conn->to_stack.buf = malloc(len ? len : 1);
@@ -277,9 +282,9 @@ static bool forward(struct conn *conn, const char *buf, size_t len)
 			return false;
 		}
 	}
-	if (n == -ECONNREFUSED) {
-		/* That was an earlier datagram's error; it is said once. */
-		failed(conn, ECONNREFUSED);
+	if (n < 0 && conn->kind == KIND_DGRAM) {
+		/* It may be an earlier datagram's error, which is said once. */
+		err = (int)-n;
 		n = st_sendto(conn->sfd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL,
 			      NULL, 0);
 	}
@@ -289,6 +294,8 @@ static bool forward(struct conn *conn, const char *buf, size_t len)
 		conn_stats.dgrams_out++;
 		conn->bytes_out += (uint64_t)n;
 	}
+	if (err)
+		dgram_failed(conn, err);
 	return true;
 }
 
@@ -321,6 +328,32 @@ static bool push(struct conn *conn)
 			return false;
 	}
 	return conn->c_in;
+}
+
+/**
+ * dgram_flush - what the target has sent natively goes before what it does now
+ *
+ * An option such as IP_TTL is for the datagrams that follow it.
+ */
+void dgram_flush(struct conn *conn)
+{
+	int i;
+
+	if (conn->csrc.fd < 0)
+		return;
+	conn->c_in = true;
+	/* As many as were queued; others of the target's may go on sending. */
+	for (i = 0; i < QUEUE_MAX / DGRAMS && !conn->dead && push(conn); i++)
+		;
+}
+
+/** dgram_gone - the target has closed it: what it has sent still goes out */
+void dgram_gone(struct conn *conn)
+{
+	dgram_flush(conn);
+	if (conn->to_stack.buf)
+		conn_stats.dgrams_dropped++;
+	conn_free(conn);
 }
 
 /** dgram_pump - both directions */
@@ -365,6 +398,10 @@ static void dgram_stack_event(struct stack_src *src, uint32_t events)
 			st_rewatch(conn->sfd, &conn->ssrc, EPOLLIN);
 	}
 	dgram_pump(&conn->work);
+	/* No call has said it: it is in the queue of errors. */
+	if ((events & EPOLLERR) && !conn->dead && !conn->so_error &&
+	    !conn->native_err && st_failed(conn->sfd))
+		dgram_raise(conn, -1);
 }
 
 /** dgram_carrier_event - the target sent, or took something */
@@ -409,7 +446,6 @@ void dgram_want_out(struct conn *conn)
 int64_t dgram_connect(struct call *c, const struct sockaddr_storage *ss,
 		      socklen_t len)
 {
-	static const struct sockaddr nobody = { .sa_family = AF_UNSPEC };
 	struct conn *conn = c->conn;
 	struct sockaddr_un un;
 	long ret;
@@ -418,16 +454,13 @@ int64_t dgram_connect(struct call *c, const struct sockaddr_storage *ss,
 	ret = st_connect(conn->sfd, ss, len);
 	if (ret || conn->kind == KIND_NETLINK)
 		return ret;
-	if (ss->ss_family == AF_UNSPEC) {
-		if (conn->natively_connected)
-			connect(c->dup, &nobody, sizeof(nobody));
-		conn->natively_connected = false;
-		return 0;
-	}
+	if (ss->ss_family == AF_UNSPEC)
+		return dgram_disconnect(conn, c->dup);
+	account_peer(conn);
 	conn_event(conn, "connect");
 	if (conn->natively_connected)
 		return 0;
-	ret = our_end(conn);
+	ret = dgram_our_end(conn);
 	if (ret)
 		return ret;
 	if (connect(c->dup, (struct sockaddr *)&un,

@@ -63,11 +63,10 @@ static int64_t send_one(struct call *c, const struct user_msg *um)
 		mh.msg_control = ctl.buf;
 		mh.msg_controllen = um->controllen;
 	}
-	if (conn->so_error) {
-		ret = -conn->so_error;
-		conn->so_error = 0;
+	ret = -dgram_take_error(conn, c->dup);
+	dgram_look_again(conn, c->dup);
+	if (ret)
 		return ret;
-	}
 	ret = st_sendmsg(conn->sfd, &mh, (um->flags & FLAGS_PASSED) |
 			 MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (ret == -EAGAIN)
@@ -97,8 +96,8 @@ static ssize_t from_carrier(struct call *c, int flags, struct origin *o)
 		return -errno;
 	memset(o, 0, sizeof(*o));
 	if (conn->kind == KIND_NETLINK) {
-		((struct sockaddr_nl *)o->name)->nl_family = AF_NETLINK;
-		o->namelen = sizeof(struct sockaddr_nl);
+		if (conn->last)
+			memcpy(o, conn->last, origin_size(conn->last));
 		return n;
 	}
 	if (!carrier_parse(&un, mh.msg_namelen, &kind, &id))
@@ -106,22 +105,15 @@ static ssize_t from_carrier(struct call *c, int flags, struct origin *o)
 	if (kind == NAME_PEER)
 		known = peer_origin(id);
 	if (known) {
-		*o = *known;
-	} else if (kind == NAME_DGRAM) {
-		socklen_t len = sizeof(o->name);
-
-		if (!st_getpeername(conn->sfd, o->name, &len))
-			o->namelen = len;
+		memcpy(o, known, origin_size(known));
+	} else if (kind == NAME_DGRAM && conn->last) {
+		memcpy(o, conn->last, origin_size(conn->last));
 	}
 	return n;
 }
 
-/**
- * recv_one - one message into the caller; CALL_HELD when there is none
- * @um: where
- * @lenp: address of an unsigned int for the length (recvmmsg), or 0
- */
-static int64_t recv_one(struct call *c, const struct user_msg *um, int uflags)
+/** take_one - one message into the caller; CALL_HELD when there is none */
+static int64_t take_one(struct call *c, const struct user_msg *um, int uflags)
 {
 	struct conn *conn = c->conn;
 	union control ctl;
@@ -137,16 +129,8 @@ static int64_t recv_one(struct call *c, const struct user_msg *um, int uflags)
 
 	if (um->controllen > CTL_MAX)
 		mh.msg_controllen = CTL_MAX;
-	if (conn->so_error && !(flags & MSG_ERRQUEUE)) {
-		int err = conn->so_error, native;
-		socklen_t len = sizeof(native);
-
-		conn->so_error = 0;
-		getsockopt(c->dup, SOL_SOCKET, SO_ERROR, &native, &len);
-		return -err;
-	}
 	n = flags & MSG_ERRQUEUE ? -EAGAIN : from_carrier(c, flags, &o);
-	if (n == -EAGAIN && conn->to_target.len) {
+	if (n == -EAGAIN && !(flags & MSG_ERRQUEUE) && conn->to_target.len) {
 		dgram_kick(conn);
 		n = from_carrier(c, flags, &o);
 	}
@@ -168,9 +152,13 @@ static int64_t recv_one(struct call *c, const struct user_msg *um, int uflags)
 			return flags & MSG_ERRQUEUE ? -EAGAIN : CALL_HELD;
 		if (n < 0)
 			return n;
+		if ((flags & MSG_ERRQUEUE) && conn->kind == KIND_DGRAM)
+			dgram_queue_read(conn, c->dup);
 		if (!(flags & MSG_PEEK))
 			conn->bytes_in += (uint64_t)n;
-		conn_stats.dgrams_in++;
+		conn_stats.dgrams_in += conn->kind != KIND_STREAM;
+		owners_translate(conn, shared_buf, (size_t)n < iov.iov_len ?
+				 (size_t)n : iov.iov_len);
 	}
 	out = mh.msg_flags & (MSG_CTRUNC | MSG_ERRQUEUE | MSG_OOB);
 	if ((uint64_t)n > um->total)
@@ -183,6 +171,25 @@ static int64_t recv_one(struct call *c, const struct user_msg *um, int uflags)
 		return ret;
 	return (uflags & MSG_TRUNC) || (uint64_t)n <= um->total ?
 	       n : (int64_t)um->total;
+}
+
+/**
+ * recv_one - an error, or one message, into the caller
+ * @um: where
+ *
+ * CALL_HELD when there is neither.
+ */
+static int64_t recv_one(struct call *c, const struct user_msg *um, int flags)
+{
+	int64_t ret;
+	int err;
+
+	if (flags & MSG_ERRQUEUE)
+		return take_one(c, um, flags);
+	err = dgram_take_error(c->conn, c->dup);
+	ret = err ? -err : take_one(c, um, flags);
+	dgram_look_again(c->conn, c->dup);
+	return ret;
 }
 
 /** again_dup - make @c->dup valid in a retry */
@@ -227,9 +234,11 @@ static int64_t hold_recv(struct call *c, int flags,
 static int64_t send_retry(struct call *c, struct held *h)
 {
 	struct user_msg um;
-	int64_t ret = msg_get(c, &um);
+	int64_t ret = again_dup(c);
 
 	(void)h;
+	if (!ret)
+		ret = msg_get(c, &um);
 	return ret ? ret : send_one(c, &um);
 }
 
@@ -325,8 +334,10 @@ static int64_t sendmmsg_from(struct call *c, uint64_t i)
 /** sendmmsg_retry - held because the first would block */
 static int64_t sendmmsg_retry(struct call *c, struct held *h)
 {
+	int64_t ret = again_dup(c);
+
 	(void)h;
-	return sendmmsg_from(c, 0);
+	return ret ? ret : sendmmsg_from(c, 0);
 }
 
 /** dgram_sendmmsg - sendmmsg(2) */
@@ -385,24 +396,25 @@ int64_t dgram_recvmmsg(struct call *c)
 {
 	int flags = (int)c->args[3];
 	uint64_t deadline = hold_deadline(c, SO_RCVTIMEO);
+	struct timespec ts;
 	struct held *h;
 	int64_t ret;
 
+	if (c->args[4]) {
+		ret = mem_read(c, c->args[4], &ts, sizeof(ts));
+		if (ret)
+			return ret;
+		if (ts.tv_sec < 0 || ts.tv_nsec < 0 || ts.tv_nsec > 999999999)
+			return -EINVAL;
+		deadline = now_ns() + (uint64_t)ts.tv_sec * 1000000000ull +
+			   (uint64_t)ts.tv_nsec;
+	}
 	ret = recvmmsg_from(c, 0);
 	if (ret != CALL_HELD && (ret < 0 || (uint64_t)ret == mmsg_len(c) ||
 				 (flags & MSG_WAITFORONE)))
 		return ret;
 	if ((flags & MSG_DONTWAIT) || call_nonblocking(c))
 		return ret == CALL_HELD ? -EAGAIN : ret;
-	if (c->args[4]) {
-		struct timespec ts;
-		int64_t err = mem_read(c, c->args[4], &ts, sizeof(ts));
-
-		if (err)
-			return err;
-		deadline = now_ns() + (uint64_t)ts.tv_sec * 1000000000ull +
-			   (uint64_t)ts.tv_nsec;
-	}
 	h = call_hold(c, &c->conn->held, recvmmsg_retry, deadline,
 		      ret == CALL_HELD ? -EAGAIN : ret);
 	if (!h)

@@ -11,7 +11,9 @@
 #include "conn.h"
 #include "ctl_proto.h"
 #include "host.h"
+#include "mirror.h"
 #include "peer.h"
+#include "proc_text.h"
 
 /** engine_init - names and tables */
 int engine_init(void)
@@ -25,49 +27,35 @@ int engine_start(int notify_fd)
 	return notify_init(notify_fd);
 }
 
-/**
- * orphans - sockets of the stack that still have something to deliver
- * @path: /proc/net/tcp or tcp6
- *
- * Those nobody holds show inode 0; the state, in hexadecimal as in
- * include/net/tcp_states.h, says whether data or a FIN may be on their way.
- */
-static unsigned int orphans(const char *path)
+/** orphans - sockets of the stack that still have something to deliver; see text_orphans() */
+static unsigned int orphans(const char *path, uint64_t *queued)
 {
-	unsigned int n = 0, state;
-	unsigned long ino;
-	char *line, *save;
-	int len;
-
-	len = st_read_file(path, shared_buf, SHARED_SIZE);
-	if (len <= 0)
+	if (st_read_file(path, shared_buf, SHARED_SIZE) <= 0)
 		return 0;
-	for (line = strtok_r(shared_buf, "\n", &save); line;
-	     line = strtok_r(NULL, "\n", &save)) {
-		if (sscanf(line, " %*u: %*s %*s %x %*s %*s %*s %*u %*u %lu",
-			   &state, &ino) != 2 || ino)
-			continue;
-		switch (state) {
-		case 0x01:	/* ESTABLISHED */
-		case 0x04:	/* FIN_WAIT1 */
-		case 0x08:	/* CLOSE_WAIT */
-		case 0x09:	/* LAST_ACK */
-		case 0x0b:	/* CLOSING */
-			n++;
-		}
-	}
-	return n;
+	return text_orphans(shared_buf, queued);
 }
 
-/** engine_drain - whether everything the target sent is with its peers */
-bool engine_drain(void)
+/**
+ * engine_drain - whether everything the target sent is with its peers
+ * @mark: a number that changes as long as something gets there
+ */
+bool engine_drain(uint64_t *mark)
 {
+	uint64_t queued = 0, out = conn_stats.bytes_out;
+	struct list *pos;
+	unsigned int n;
+
 	conn_sweep();
-	if (!list_empty(&conns))
-		return false;
+	leavers_stop();
+	*mark = 0;
 	if (stack->abi == CTL_ABI_HOST)
-		return true;	/* it outlives us */
-	return !orphans("/proc/net/tcp") && !orphans("/proc/net/tcp6");
+		return list_empty(&conns);	/* it outlives us */
+	list_for_each(pos, &conns)
+		out += container_of(pos, struct conn, link)->bytes_out;
+	n = orphans("/proc/net/tcp", &queued);
+	n += orphans("/proc/net/tcp6", &queued);
+	*mark = out * 31 + queued + n;
+	return list_empty(&conns) && !n && !neigh_pending();
 }
 
 /** engine_stop - no more notifications, no more connections */
@@ -76,6 +64,8 @@ void engine_stop(void)
 	notify_stop();
 	target_finish();
 	conn_stop();
+	leavers_stop();
+	mirror_stop();
 	peers_stop();
 	tasks_stop();
 }
@@ -88,7 +78,7 @@ bool engine_has_stack_fd(int fd)
 	list_for_each(pos, &conns)
 		if (container_of(pos, struct conn, link)->sfd == fd)
 			return true;
-	return false;
+	return mirror_has_stack_fd(fd);
 }
 
 /** engine_stats - counters, "name value\n" */
@@ -109,10 +99,11 @@ size_t engine_stats(char *buf, size_t len)
 		     "loop.turns %llu\nloop.sleeps %llu\nloop.spins %llu\nloop.steps %llu\n"
 		     "calls.notified %llu\ncalls.native %llu\ncalls.held %llu\n"
 		     "calls.interrupted %llu\ncalls.gone %llu\n"
-		     "sockets.stack %llu\nsockets.refused %llu\nsockets.open %llu\n"
+		     "sockets.stack %llu\nsockets.refused %llu\nsockets.open %llu\nsockets.peers %u\n"
 		     "sockets.connected %llu\nsockets.accepted %llu\nsockets.resets %llu\n"
 		     "sockets.swept %llu\nsockets.fallback %llu\nbytes.received %llu\nbytes.sent %llu\n"
-		     "datagrams.received %llu\ndatagrams.sent %llu\ndatagrams.dropped %llu\n",
+		     "datagrams.received %llu\ndatagrams.sent %llu\ndatagrams.dropped %llu\n"
+		     "packets.sockets %llu\npackets.shown %llu\npackets.sent %llu\npackets.lost %llu\n",
 		     (unsigned long long)loop_stats.turns,
 		     (unsigned long long)loop_stats.sleeps,
 		     (unsigned long long)loop_stats.spins,
@@ -123,7 +114,7 @@ size_t engine_stats(char *buf, size_t len)
 		     (unsigned long long)notify_stats.interrupted,
 		     (unsigned long long)notify_stats.gone,
 		     (unsigned long long)s->made, (unsigned long long)s->refused,
-		     (unsigned long long)s->open,
+		     (unsigned long long)s->open, peers_count(),
 		     (unsigned long long)s->connected,
 		     (unsigned long long)s->accepted,
 		     (unsigned long long)s->resets, (unsigned long long)s->swept,
@@ -131,47 +122,18 @@ size_t engine_stats(char *buf, size_t len)
 		     (unsigned long long)in, (unsigned long long)out,
 		     (unsigned long long)s->dgrams_in,
 		     (unsigned long long)s->dgrams_out,
-		     (unsigned long long)s->dgrams_dropped);
+		     (unsigned long long)s->dgrams_dropped,
+		     (unsigned long long)mirror_stats.sockets,
+		     (unsigned long long)mirror_stats.shown,
+		     (unsigned long long)mirror_stats.sent,
+		     (unsigned long long)mirror_stats.lost);
 	if (n < 0 || (size_t)n >= len)
 		return 0;
 	if (stack->stats)
 		n += (int)stack->stats(buf + n, len - (size_t)n);
+	n += (int)hostnet_stats(buf + n, len - (size_t)n);
+	n += (int)view_stats(buf + n, len - (size_t)n);
 	return (size_t)n + tasks_stats(buf + n, len - (size_t)n);
-}
-
-/**
- * group - a group of the stack's counters as "NAME value\n", with nstat(8)'s names
- * @name: as in /proc/net/netstat: a line of names and a line of values
- */
-static size_t group(const char *name, char *buf, size_t len)
-{
-	char *names, *values, *n, *v, *nsave, *vsave;
-	size_t at = 0, head = strlen(name);
-
-	if (!stack_alive() || stack->abi == CTL_ABI_HOST ||
-	    st_read_file("/proc/net/netstat", shared_buf, SHARED_SIZE) <= 0)
-		return 0;
-	for (names = shared_buf; names; names = strchr(names, '\n')) {
-		names += names != shared_buf;
-		if (!strncmp(names, name, head) && names[head] == ':')
-			break;
-	}
-	values = names ? strchr(names, '\n') : NULL;
-	if (!values)
-		return 0;
-	*values++ = '\0';
-	values[strcspn(values, "\n")] = '\0';
-	n = strtok_r(names + head + 1, " ", &nsave);
-	v = strtok_r(values, " ", &vsave);	/* the group's name once more */
-	while (n && (v = strtok_r(NULL, " ", &vsave))) {
-		int ret = snprintf(buf + at, len - at, "%s%s %s\n", name, n, v);
-
-		if (ret < 0 || (size_t)ret >= len - at)
-			break;
-		at += (size_t)ret;
-		n = strtok_r(NULL, " ", &nsave);
-	}
-	return at;
 }
 
 /**
@@ -182,8 +144,11 @@ static size_t group(const char *name, char *buf, size_t len)
  */
 size_t engine_account(char *buf, size_t len)
 {
-	size_t n = group("MPTcpExt", buf, len);
+	size_t n = 0;
 
+	if (stack_alive() && stack->abi != CTL_ABI_HOST &&
+	    st_read_file("/proc/net/netstat", shared_buf, SHARED_SIZE) > 0)
+		n = text_group(shared_buf, "MPTcpExt", buf, len);
 	return n + engine_stats(buf + n, len - n);
 }
 

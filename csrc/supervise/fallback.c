@@ -12,16 +12,16 @@
  * One line says so, since the target's connection will then be no MPTCP.
  *
  * A non-blocking connect that failed leaves a carrier that was connected and
- * cannot be again, while TCP can. The target gets a fresh carrier in place of the
- * old one, under the same number. It is known by a new name, so duplicates of
- * the old one are orphans, and an epoll that still had it has it no more. A
- * program that takes it out of the epoll when connect has failed, as nearly all
- * do, sees no difference.
+ * cannot be again, while TCP can; and TCP can be disconnected, by connect() to
+ * AF_UNSPEC. The target gets a fresh carrier in place of the old one, under the
+ * numbers and in the epolls where it has it (copies.c). It is known by a new
+ * name, so what other processes have of the old one are orphans.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/seccomp.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +54,8 @@ void fallback_note(struct conn *conn, int level, int name, const void *value,
 {
 	struct opt_note *o;
 
-	if (!conn->is_mptcp || conn->state != CONN_NEW || len > VALUE_MAX ||
+	if ((!conn->is_mptcp && !hostnet_any()) ||
+	    conn->state != CONN_NEW || len > VALUE_MAX ||
 	    conn->n_notes >= NOTES_MAX)
 		return;
 	o = malloc(sizeof(*o) + (size_t)len);
@@ -89,6 +90,21 @@ static void replay(const struct opt_note *o, int sfd)
 		return;
 	replay(o->next, sfd);
 	st_setsockopt(sfd, o->level, o->name, o->value, o->len);
+}
+
+/** replay_host - the same on a socket of the host's */
+static void replay_host(const struct opt_note *o, int fd)
+{
+	if (!o)
+		return;
+	replay_host(o->next, fd);
+	setsockopt(fd, o->level, o->name, o->value, (socklen_t)o->len);
+}
+
+/** fallback_replay_host - set the options noted on a socket of the host's */
+void fallback_replay_host(const struct conn *conn, int fd)
+{
+	replay_host(conn->notes, fd);
 }
 
 /** is_bound - whether the socket has an address; it comes back in @ss */
@@ -141,6 +157,7 @@ int64_t fallback_to_tcp(struct call *c, int level, int name, const void *value,
 	}
 	conn->sfd = (int)sfd;
 	conn->is_mptcp = false;
+	conn->tcp_by_option = true;
 	fallback_forget(conn);
 	conn_stats.fallbacks++;
 	warn_user("%s (pid %d): MPTCP has no option %d of level %d: this socket is plain TCP",
@@ -148,23 +165,55 @@ int64_t fallback_to_tcp(struct call *c, int level, int name, const void *value,
 	return 0;
 }
 
-/** is_cloexec - whether the caller's descriptor is close-on-exec */
-static bool is_cloexec(const struct call *c, int fd)
+/** path_fact - what the first subflow knows of its path; 0: unknown */
+static int path_fact(const struct conn *conn, int level, int name)
 {
-	char path[64], text[256], *p;
-	unsigned int flags = 0;
-	ssize_t n;
-	int f;
+	struct tcp_info ti = { 0 };
+	socklen_t len = sizeof(ti);
 
-	snprintf(path, sizeof(path), "/proc/%d/fdinfo/%d", c->pid, fd);
-	f = open(path, O_RDONLY | O_CLOEXEC);
-	if (f < 0)
-		return true;
-	n = read(f, text, sizeof(text) - 1);
-	close(f);
-	text[n > 0 ? n : 0] = '\0';
-	p = strstr(text, "flags:");
-	return !p || sscanf(p, "flags: %o", &flags) != 1 || (flags & O_CLOEXEC);
+	if (conn->state != CONN_OPEN ||
+	    st_getsockopt(conn->sfd, IPPROTO_TCP, TCP_INFO, &ti, &len))
+		return 0;
+	if (level == IPPROTO_TCP && name == TCP_MAXSEG)
+		return (int)ti.tcpi_snd_mss;
+	if ((level == IPPROTO_IP && name == IP_MTU) ||
+	    (level == IPPROTO_IPV6 && name == IPV6_MTU))
+		return (int)ti.tcpi_pmtu;
+	return 0;
+}
+
+/**
+ * fallback_get - MPTCP does not know an option that is asked for
+ * @ret: what it said
+ *
+ * Setting one it does not know makes the socket TCP, so the value is that of a
+ * fresh TCP socket, unless it is about the path.
+ */
+int64_t fallback_get(const struct conn *conn, int level, int name, void *value,
+		     socklen_t *len, int64_t ret)
+{
+	int fact;
+	long sfd;
+
+	if (!conn->is_mptcp || (ret != -EOPNOTSUPP && ret != -ENOPROTOOPT) ||
+	    (level != IPPROTO_TCP && level != IPPROTO_IP &&
+	     level != IPPROTO_IPV6))
+		return ret;
+	sfd = st_socket(conn->domain,
+			SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
+	if (sfd < 0)
+		return ret;
+	fact = path_fact(conn, level, name);
+	if (fact) {
+		if (*len > sizeof(fact))
+			*len = sizeof(fact);
+		memcpy(value, &fact, *len);
+		ret = 0;
+	} else {
+		ret = st_getsockopt(sfd, level, name, value, len);
+	}
+	st_close(sfd);
+	return ret;
 }
 
 /** copy_opts - what was set on the old carrier and is of use on the new one */
@@ -182,8 +231,34 @@ static void copy_opts(int from, int to)
 	}
 }
 
+/** forget - what a stream was until now */
+static void forget(struct conn *conn)
+{
+	carrier_drop(conn);
+	while (conn->tokens)
+		close(conn->token_fd[--conn->tokens]);
+	if (conn->stashed)
+		st_close(conn->stash_fd);
+	conn->stashed = false;
+	free(conn->to_stack.buf);
+	free(conn->to_target.buf);
+	memset(&conn->to_stack, 0, sizeof(conn->to_stack));
+	memset(&conn->to_target, 0, sizeof(conn->to_target));
+	conn->c_in = conn->c_out = conn->s_in = conn->s_out = false;
+	conn->c_eof = conn->s_eof = conn->c_shut = conn->s_shut = false;
+	conn->c_rdhup = conn->c_err = conn->c_deaf = conn->c_want_out = false;
+	conn->c_hung_up = false;
+	conn->s_rdhup = conn->s_err = conn->s_broken = conn->s_end = false;
+	conn->c_pri = conn->s_pri = conn->s_urgent = false;
+	conn->native_err = conn->told = conn->hup = conn->reset_out = false;
+	conn->was_open = conn->gone = false;
+	conn->corked = 0;
+	conn->so_error = 0;
+	conn->state = CONN_NEW;
+}
+
 /**
- * fallback_reconnect - a connect failed, the caller connects again
+ * fallback_reconnect - the caller connects again, or to nobody
  *
  * Returns 0 with @c->dup and the connection's carrier fresh and its state
  * CONN_NEW, or a negative errno.
@@ -192,7 +267,7 @@ int64_t fallback_reconnect(struct call *c)
 {
 	static const struct sockaddr none = { .sa_family = AF_UNSPEC };
 	struct conn *conn = c->conn;
-	int fd, ret, num = (int)c->args[0], sndbuf = conn->cork_sndbuf;
+	int fd, ret, sndbuf = conn->cork_sndbuf;
 	uint32_t id = conn_renumber(conn);
 
 	fd = carrier_make(SOCK_STREAM |
@@ -202,20 +277,17 @@ int64_t fallback_reconnect(struct call *c)
 	copy_opts(c->dup, fd);
 	if (sndbuf)
 		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &sndbuf, sizeof(sndbuf));
-	conn->carrier_ino = fd_ino(fd);
-	ret = call_addfd_replace(c, fd, num, is_cloexec(c, num));
+	ret = copies_replace(c, fd, fd_ino(c->dup));
 	if (ret < 0) {
 		close(fd);
 		return ret;
 	}
+	conn->carrier_ino = fd_ino(fd);
 	close(c->dup);
 	c->dup = fd;
 	st_connect(conn->sfd, &none, sizeof(none));
-	conn->state = CONN_NEW;
-	conn->native_err = false;
-	conn->told = false;
-	conn->hup = false;
-	conn->corked = 0;
+	forget(conn);
 	conn_probe_add(conn);
+	held_wake(&conn->held);
 	return 0;
 }

@@ -7,7 +7,7 @@
 
 #include "notify.h"
 
-#define MSG_IOV_MAX	64	/* beyond, EMSGSIZE */
+#define MSG_IOV_MAX	1024	/* UIO_MAXIOV; beyond, EMSGSIZE */
 
 /**
  * struct user_msg - a message as the caller described it

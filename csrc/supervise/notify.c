@@ -1,24 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Seccomp notifications: receive, dispatch, answer, hold.
+ * Seccomp notifications: receive, dispatch, answer.
  *
  * Theory of operation
  *
  * A notified call of the target waits in the host kernel until it is answered
  * here: with a result, with a descriptor put into the caller (ADDFD_SEND), or
  * with "carry it out" (CALL_NATIVE), which is what calls on descriptors that
- * are no carrier get. A call that would block is held: its struct held lies in
- * its connection's list and is tried again when something happens there.
+ * are no carrier get. A call that would block is held (held.c).
  *
  * SYNC_WAKE_UP tells the scheduler that we sleep right after the answer.
- *
- * Signals: with WAIT_KILLABLE_RECV a received call heeds only fatal signals,
- * so that no answer is lost on its way. Held calls are therefore looked at from
- * time to time: when a signal with a handler (or one that stops) is pending for
- * the caller, the answer is -ERESTARTSYS, out of which the kernel makes EINTR or
- * a transparent restart, as with any call of its own. It does so only when the
- * signal is delivered to that very thread; where that is not sure, the answer is
- * EINTR, and only after the signal has been left pending for a while.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -26,7 +17,6 @@
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -45,18 +35,9 @@
 #define SECCOMP_IOCTL_NOTIF_SET_FLAGS		SECCOMP_IOW(4, __u64)
 #endif
 
-#define MS		1000000ull
-#define SIGNAL_POLL_NS	(10 * MS)	/* held for less than a second */
-#define SIGNAL_SLOW_NS	(50 * MS)
-#define SIGNAL_COST_NS	400000		/* 25 times what a look at one costs */
-
 struct notify_stats notify_stats;
 
 static struct source listener = { .fd = -1 };
-static struct list all_held = LIST_INIT(all_held);
-static void held_look(struct timer *t);
-static struct timer held_timer = TIMER_INIT(held_timer, held_look);
-static uint64_t signals_due;
 
 /** call_valid - whether the caller still waits */
 bool call_valid(const struct call *c)
@@ -194,174 +175,20 @@ bool call_nonblocking(const struct call *c)
 }
 
 /**
- * hold_deadline - when a blocking call on @c->dup gives up
- * @optname: SO_RCVTIMEO or SO_SNDTIMEO; both are kept on the carrier too
+ * out_of_reach - tell, once a process, that it cannot be served
  *
- * Returns 0 for never.
+ * ptrace(2): a program that may be executed but not read is not dumpable for
+ * anybody but root.
  */
-uint64_t hold_deadline(const struct call *c, int optname)
+static void out_of_reach(const struct call *c, int err)
 {
-	struct timeval tv = { 0 };
-	socklen_t len = sizeof(tv);
+	static pid_t told;
 
-	if (getsockopt(c->dup, SOL_SOCKET, optname, &tv, &len) ||
-	    (!tv.tv_sec && !tv.tv_usec))
-		return 0;
-	return now_ns() + (uint64_t)tv.tv_sec * 1000 * MS +
-	       (uint64_t)tv.tv_usec * 1000;
-}
-
-/**
- * call_hold - let the call wait
- * @on: list of what it waits for
- * @retry: called by held_wake(@on)
- * @deadline: 0: none
- * @timeout_ret: the answer then
- *
- * Returns NULL without memory: the caller of this answers -ENOMEM.
- */
-struct held *call_hold(struct call *c, struct list *on,
-		       int64_t (*retry)(struct call *, struct held *),
-		       uint64_t deadline, int64_t timeout_ret)
-{
-	struct held *h = calloc(1, sizeof(*h));
-	uint64_t look;
-
-	if (!h)
-		return NULL;
-	h->call = *c;
-	h->call.dup = -1;
-	h->retry = retry;
-	h->deadline = deadline;
-	h->timeout_ret = timeout_ret;
-	h->since = now_ns();
-	list_add_tail(&h->link, on);
-	list_add_tail(&h->all, &all_held);
-	notify_stats.held++;
-	look = h->since + SIGNAL_POLL_NS;
-	if (signals_due < h->since || list_empty(&held_timer.link))
-		signals_due = look;
-	else
-		look = signals_due;
-	if (deadline && deadline < look)
-		look = deadline;
-	if (list_empty(&held_timer.link) || held_timer.at > look)
-		timer_arm(&held_timer, look);
-	return h;
-}
-
-/** held_end - answer and forget */
-static void held_end(struct held *h, int64_t ret)
-{
-	list_del(&h->link);
-	list_del(&h->all);
-	if (ret != CALL_ANSWERED)
-		call_answer(&h->call, ret);
-	free(h->data);
-	free(h);
-}
-
-/** held_retry - try @h once more */
-static void held_retry(struct held *h)
-{
-	int64_t ret = h->retry(&h->call, h);
-
-	if (h->call.dup >= 0) {
-		close(h->call.dup);
-		h->call.dup = -1;
-	}
-	if (ret != CALL_HELD)
-		held_end(h, ret);
-}
-
-/**
- * held_wake - something happened: try those that wait for it, in order
- *
- * A retry may add to the list; what it adds comes behind and is not tried now.
- */
-void held_wake(struct list *on)
-{
-	struct list *last = on->prev, *pos, *tmp;
-
-	if (list_empty(on))
+	if (told == task_tgid(c->task))
 		return;
-	list_for_each_safe(pos, tmp, on) {
-		bool end = pos == last;
-
-		held_retry(container_of(pos, struct held, link));
-		if (end)
-			break;
-	}
-}
-
-/** held_fail - answer all that wait with @ret */
-void held_fail(struct list *on, int64_t ret)
-{
-	while (!list_empty(on))
-		held_end(container_of(on->next, struct held, link), ret);
-}
-
-/** held_signal - end @h when a signal waits for its caller */
-static void held_signal(struct held *h)
-{
-	int sig = task_signal_waits(h->call.pid);
-
-	if (sig < 0 || !call_valid(&h->call)) {
-		held_end(h, -EINTR);	/* gone; nobody hears it */
-		return;
-	}
-	if (sig == SIGNAL_OWN || (sig == SIGNAL_MAYBE && h->seen)) {
-		notify_stats.interrupted++;
-		held_end(h, sig == SIGNAL_OWN ? -ERESTARTSYS : -EINTR);
-		return;
-	}
-	h->seen = sig == SIGNAL_MAYBE;
-}
-
-/**
- * held_signals - look at all held calls, and decide when to look again
- * @now: time
- *
- * Soon while there are young ones, but so that it costs a few per cent of the
- * CPU at most however many there are.
- */
-static void held_signals(uint64_t now)
-{
-	struct list *pos, *tmp;
-	uint64_t pause = SIGNAL_SLOW_NS, n = 0;
-
-	list_for_each_safe(pos, tmp, &all_held) {
-		struct held *h = container_of(pos, struct held, all);
-
-		if (now - h->since < 1000 * MS)
-			pause = SIGNAL_POLL_NS;
-		n++;
-		held_signal(h);
-	}
-	if (pause < n * SIGNAL_COST_NS)
-		pause = n * SIGNAL_COST_NS;
-	signals_due = now + pause;
-}
-
-/** held_look - deadlines and signals of held calls */
-static void held_look(struct timer *t)
-{
-	uint64_t now = now_ns(), next;
-	struct list *pos, *tmp;
-
-	if (signals_due <= now)
-		held_signals(now);
-	next = signals_due;
-	list_for_each_safe(pos, tmp, &all_held) {
-		struct held *h = container_of(pos, struct held, all);
-
-		if (h->deadline && h->deadline <= now)
-			held_end(h, h->timeout_ret);
-		else if (h->deadline && h->deadline < next)
-			next = h->deadline;
-	}
-	if (!list_empty(&all_held))
-		timer_arm(t, next);
+	told = task_tgid(c->task);
+	warn_user("%s (pid %d): its sockets are out of reach (%s), as those of a program that may be executed but not read are for all but root",
+		  task_comm(c->task), told, strerror(err));
 }
 
 /** find_conn - the connection that the caller's descriptor is carrier of */
@@ -373,9 +200,10 @@ static int64_t find_conn(struct call *c)
 
 	if (ret == -EBADF)
 		return CALL_NATIVE;	/* the kernel's to say */
+	if (ret == -ESRCH)
+		return -ESRCH;		/* killed in between; nobody hears it */
 	if (ret) {
-		log_line("%s (pid %d): reaching its descriptors: %s",
-			 task_comm(c->task), c->pid, strerror(-ret));
+		out_of_reach(c, -ret);
 		return -EPERM;
 	}
 	if (carrier_identify(c->dup, &id))
@@ -391,6 +219,7 @@ static int64_t find_conn(struct call *c)
 /** refuse_setns - a network namespace of somebody else's is not entered */
 static int64_t refuse_setns(struct call *c)
 {
+	static bool told;
 	int type;
 
 	if (call_dup(c, (int)c->args[0]))
@@ -398,8 +227,13 @@ static int64_t refuse_setns(struct call *c)
 	/* NS_GET_NSTYPE, ioctl_ns(2); on a pidfd it fails, and then the
 	 * caller's own flags say. */
 	type = ioctl(c->dup, 0xb703);
-	if (type == CLONE_NEWNET || (c->args[1] & CLONE_NEWNET))
+	if (type == CLONE_NEWNET || (c->args[1] & CLONE_NEWNET)) {
+		if (!told)
+			warn_user("%s (pid %d): entering a network namespace is refused: a program has one stack; start another lklrun for another",
+				  task_comm(c->task), task_tgid(c->task));
+		told = true;
 		return -EPERM;
+	}
 	return CALL_NATIVE;
 }
 
@@ -418,6 +252,11 @@ static int64_t by_conn(struct call *c)
 	struct sockaddr_storage ss;
 	int64_t len;
 
+	if (c->conn->kind != KIND_STREAM) {
+		dgram_flush(c->conn);
+		if (c->conn->dead)
+			return -EBADF;
+	}
 	switch (c->nr) {
 	case SYS_connect:
 		len = addr_read(c, c->args[1], c->args[2], &ss);
@@ -454,10 +293,10 @@ static int64_t by_conn(struct call *c)
 		return c->conn->kind == KIND_STREAM ? tcp_recv(c) :
 						      dgram_recvmsg(c);
 	case SYS_sendmmsg:
-		return c->conn->kind == KIND_STREAM ? CALL_NATIVE :
+		return c->conn->kind == KIND_STREAM ? tcp_sendmmsg(c) :
 						      dgram_sendmmsg(c);
 	case SYS_recvmmsg:
-		return c->conn->kind == KIND_STREAM ? CALL_NATIVE :
+		return c->conn->kind == KIND_STREAM ? tcp_recvmmsg(c) :
 						      dgram_recvmmsg(c);
 	}
 	return CALL_NATIVE;
@@ -479,6 +318,12 @@ static int64_t dispatch(struct call *c, uint32_t arch)
 		return sock_ioctl(c);
 	}
 	ret = find_conn(c);
+	if (hostnet_any()) {
+		ret = hostnet_call(c, ret);
+		if (ret != CALL_GO_ON)
+			return ret;
+		ret = 0;
+	}
 	return ret ? ret : by_conn(c);
 }
 
@@ -527,11 +372,7 @@ int notify_init(int fd)
 /** notify_stop - answer nothing any more */
 void notify_stop(void)
 {
-	struct list *pos, *tmp;
-
-	list_for_each_safe(pos, tmp, &all_held)
-		held_end(container_of(pos, struct held, all), -ENETDOWN);
-	timer_cancel(&held_timer);
+	held_stop();
 	if (listener.fd >= 0)
 		loop_del(&listener);
 }

@@ -23,11 +23,13 @@
 #define CALL_NATIVE	(INT64_MIN)	/* the host kernel shall carry it out */
 #define CALL_HELD	(INT64_MIN + 1)	/* answered later */
 #define CALL_ANSWERED	(INT64_MIN + 2)	/* answered already */
+#define CALL_GO_ON	(INT64_MIN + 3)	/* none of this handler's (hostnet.c) */
 
 /* include/linux/errno.h: restart or EINTR, as the signal's handler says. */
 #define ERESTARTSYS	512
 
 struct conn;
+struct account;
 struct task;
 
 /**
@@ -59,6 +61,8 @@ struct call {
  * @deadline: CLOCK_MONOTONIC ns, 0: none
  * @timeout_ret: answer at the deadline
  * @since: when it began
+ * @look: asked now and then whether to go on waiting (CALL_HELD); may be NULL
+ * @quit: told that the call ends for another reason than @retry; may be NULL
  * @seen: a signal that may be for it was pending at the last look
  * @done: for the retry function
  * @data: for the retry function, freed with the call
@@ -68,6 +72,8 @@ struct held {
 	struct list all;
 	struct call call;
 	int64_t (*retry)(struct call *c, struct held *h);
+	int64_t (*look)(struct call *c);
+	void (*quit)(struct call *c);
 	uint64_t deadline;
 	int64_t timeout_ret;
 	uint64_t since;
@@ -90,6 +96,8 @@ struct held *call_hold(struct call *c, struct list *on,
 		       uint64_t deadline, int64_t timeout_ret);
 void held_wake(struct list *on);
 void held_fail(struct list *on, int64_t ret);
+void held_stop(void);
+void held_task_gone(const struct task *t);
 uint64_t hold_deadline(const struct call *c, int optname);
 
 /* Memory of the target. */
@@ -103,6 +111,8 @@ int64_t mem_write(const struct call *c, uint64_t addr, const void *buf,
 struct task *task_get(pid_t tid);
 int task_getfd(struct task *t, int fd);
 void task_count_socket(struct task *t, bool given);
+void task_count_hosted(struct task *t);
+struct account *task_account(const struct task *t);
 void task_refresh(struct task *t);
 const char *task_comm(const struct task *t);
 pid_t task_tgid(const struct task *t);

@@ -45,7 +45,8 @@ static struct list lru = LIST_INIT(lru);
 static int level_kept(int level)
 {
 	return level == IPPROTO_IP || level == IPPROTO_IPV6 ||
-	       level == IPPROTO_UDP || level == SOL_SOCKET;
+	       level == IPPROTO_UDP || level == SOL_SOCKET ||
+	       level == SOL_NETLINK;
 }
 
 /**
@@ -57,7 +58,7 @@ void origin_set(struct origin *o, const struct msghdr *mh)
 {
 	struct cmsghdr *cm;
 
-	memset(o, 0, sizeof(*o));
+	memset(o, 0, offsetof(struct origin, ctl));
 	o->namelen = mh->msg_namelen < PEER_NAME_MAX ? mh->msg_namelen :
 						       PEER_NAME_MAX;
 	if (o->namelen)
@@ -69,9 +70,23 @@ void origin_set(struct origin *o, const struct msghdr *mh)
 		if (!level_kept(cm->cmsg_level) ||
 		    o->ctllen + len > PEER_CTL_MAX)
 			continue;
+		memset(o->ctl + o->ctllen + len - sizeof(size_t), 0,
+		       sizeof(size_t));		/* what alignment adds */
 		memcpy(o->ctl + o->ctllen, cm, cm->cmsg_len);
 		o->ctllen += (uint32_t)len;
 	}
+}
+
+/** origin_size - bytes of it that count */
+size_t origin_size(const struct origin *o)
+{
+	return offsetof(struct origin, ctl) + o->ctllen;
+}
+
+/** origin_same - whether both say the same */
+bool origin_same(const struct origin *a, const struct origin *b)
+{
+	return a->ctllen == b->ctllen && !memcmp(a, b, origin_size(a));
 }
 
 /** origin_hash - FNV-1a over the origin */
@@ -79,9 +94,9 @@ static uint32_t origin_hash(const struct origin *o)
 {
 	const unsigned char *p = (const unsigned char *)o;
 	uint32_t h = 2166136261u;
-	size_t i;
+	size_t i, n = origin_size(o);
 
-	for (i = 0; i < sizeof(*o); i++)
+	for (i = 0; i < n; i++)
 		h = (h ^ p[i]) * 16777619u;
 	return h;
 }
@@ -110,6 +125,7 @@ static struct peer *peer_new(void)
 	p->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (p->fd < 0)
 		return NULL;
+	carrier_roomy(p->fd);
 	if (bind(p->fd, (struct sockaddr *)&un,
 		 carrier_name(&un, NAME_PEER, used))) {
 		close(p->fd);
@@ -145,7 +161,7 @@ int peer_socket(const struct origin *o)
 	uint32_t h = origin_hash(o);
 	struct peer *p = table[h % PEER_HASH];
 
-	while (p && (p->hash != h || memcmp(&p->origin, o, sizeof(*o))))
+	while (p && (p->hash != h || !origin_same(&p->origin, o)))
 		p = p->next;
 	if (!p) {
 		p = peer_new();
@@ -167,6 +183,12 @@ int peer_socket(const struct origin *o)
 const struct origin *peer_origin(uint32_t id)
 {
 	return id < used ? &peers[id].origin : NULL;
+}
+
+/** peers_count - how many sockets stand for peers */
+unsigned int peers_count(void)
+{
+	return used;
 }
 
 /** peers_stop - close all */

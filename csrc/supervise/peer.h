@@ -3,16 +3,18 @@
 #ifndef LKLHOST_PEER_H
 #define LKLHOST_PEER_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
 
 #define PEER_NAME_MAX	32
-#define PEER_CTL_MAX	128
+#define PEER_CTL_MAX	320
 
 /**
  * struct origin - where a datagram came from
  * @namelen, @name: the sender's address
- * @ctllen, @ctl: ancillary data that came with it
+ * @ctllen, @ctl: ancillary data that came with it; the rest of @ctl is not set
  */
 struct origin {
 	uint32_t namelen;
@@ -22,8 +24,11 @@ struct origin {
 };
 
 void origin_set(struct origin *o, const struct msghdr *mh);
+size_t origin_size(const struct origin *o);
+bool origin_same(const struct origin *a, const struct origin *b);
 int peer_socket(const struct origin *o);
 const struct origin *peer_origin(uint32_t id);
+unsigned int peers_count(void);
 void peers_stop(void);
 
 #endif

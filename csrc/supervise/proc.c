@@ -39,7 +39,7 @@ struct proc {
 	struct list link;
 	pid_t tgid;
 	unsigned int tasks;
-	uint64_t given, refused;
+	struct account acct;
 	char comm[16];
 };
 
@@ -54,6 +54,7 @@ static struct task *task_hash[TASK_HASH];
 static struct list procs = LIST_INIT(procs);
 static struct list dead = LIST_INIT(dead);
 static unsigned int n_dead;
+static struct account forgotten;
 
 /** status_read - /proc/TID/status into @buf, terminated */
 static int status_read(pid_t tid, char *buf, size_t len)
@@ -150,6 +151,29 @@ int task_signal_waits(pid_t tid)
 	return shared & mask(buf, "SigBlk") ? SIGNAL_MAYBE : SIGNAL_NONE;
 }
 
+/**
+ * forget_oldest - keep the list of the dead short
+ *
+ * An account to which connections point, which others have now, stays.
+ */
+static void forget_oldest(void)
+{
+	struct list *pos, *tmp;
+
+	list_for_each_safe(pos, tmp, &dead) {
+		struct proc *old = container_of(pos, struct proc, link);
+
+		if (n_dead <= DEAD_MAX)
+			return;
+		if (old->acct.refs)
+			continue;
+		account_add(&forgotten, &old->acct);
+		list_del(&old->link);
+		free(old);
+		n_dead--;
+	}
+}
+
 /** proc_put - one task less */
 static void proc_put(struct proc *p)
 {
@@ -158,13 +182,8 @@ static void proc_put(struct proc *p)
 	list_del(&p->link);
 	ctl_event(CTL_EV_PROC, (uint32_t)p->tgid, 0, p->comm);
 	list_add_tail(&p->link, &dead);
-	if (++n_dead > DEAD_MAX) {
-		struct proc *old = container_of(dead.next, struct proc, link);
-
-		list_del(&old->link);
-		free(old);
-		n_dead--;
-	}
+	n_dead++;
+	forget_oldest();
 }
 
 /** proc_get - the process @tgid, made when unknown */
@@ -197,6 +216,7 @@ static void task_drop(struct task *t)
 	struct task **pp = &task_hash[(uint32_t)t->tid % TASK_HASH];
 	int fd = t->src.fd;
 
+	held_task_gone(t);
 	while (*pp != t)
 		pp = &(*pp)->next;
 	*pp = t->next;
@@ -316,9 +336,24 @@ int task_getfd(struct task *t, int fd)
 void task_count_socket(struct task *t, bool given)
 {
 	if (given)
-		t->proc->given++;
+		t->proc->acct.given++;
 	else
-		t->proc->refused++;
+		t->proc->acct.refused++;
+}
+
+/** task_count_hosted - one that was given to the stack went to the host's */
+void task_count_hosted(struct task *t)
+{
+	if (t->proc->acct.given)
+		t->proc->acct.given--;
+	t->proc->acct.hosted++;
+	conn_stats.made--;
+}
+
+/** task_account - its process's */
+struct account *task_account(const struct task *t)
+{
+	return &t->proc->acct;
 }
 
 /** task_comm - name of its process when it was first seen */
@@ -340,7 +375,7 @@ pid_t task_tgid(const struct task *t)
  */
 void task_refresh(struct task *t)
 {
-	char path[64], comm[16] = "";
+	char path[64], comm[16] = "", *p;
 	ssize_t n;
 	int fd;
 
@@ -353,6 +388,9 @@ void task_refresh(struct task *t)
 	if (n <= 0)
 		return;
 	comm[n - 1] = '\0';	/* the newline */
+	for (p = comm; *p; p++)
+		if ((unsigned char)*p < ' ')	/* one would end a line of the account */
+			*p = '?';
 	memcpy(t->proc->comm, comm, sizeof(comm));
 }
 
@@ -365,27 +403,27 @@ static size_t list_stats(struct list *l, const char *prefix, char *buf,
 
 	list_for_each(pos, l) {
 		struct proc *p = container_of(pos, struct proc, link);
-		int n;
+		char whose[64];
 
-		if (!p->given && !p->refused)
-			continue;
-		n = snprintf(buf + at, len - at,
-			     "%s.%d.%s.stack %llu\n%s.%d.%s.refused %llu\n",
-			     prefix, p->tgid, p->comm,
-			     (unsigned long long)p->given, prefix, p->tgid,
-			     p->comm, (unsigned long long)p->refused);
-		if (n < 0 || (size_t)n >= len - at)
-			break;
-		at += (size_t)n;
+		snprintf(whose, sizeof(whose), "%s.%d.%s", prefix, p->tgid,
+			 p->comm);
+		at += account_print(&p->acct, whose, buf + at, len - at);
 	}
 	return at;
 }
 
-/** tasks_stats - the account of every process, living ("proc") and ended */
+/**
+ * tasks_stats - the account of every process, living ("proc") and ended, and of
+ * those that ended longer ago in one
+ */
 size_t tasks_stats(char *buf, size_t len)
 {
-	size_t n = list_stats(&procs, "proc", buf, len);
+	size_t n;
 
+	account_fold_all();
+	n = list_stats(&procs, "proc", buf, len);
+	n += account_print(&forgotten, "ended.0.earlier processes", buf + n,
+			   len - n);
 	return n + list_stats(&dead, "ended", buf + n, len - n);
 }
 

@@ -129,46 +129,13 @@ static long stack_put(struct conn *conn, const char *buf, size_t len)
 	long n = st_sendto(conn->sfd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL,
 			   NULL, 0);
 
+	if (n == -EINPROGRESS)	/* TCP_FASTOPEN_CONNECT, without a cookie */
+		n = -EAGAIN;
 	if (n < (long)len)
 		conn->s_out = false;
 	if (n > 0)
 		conn->bytes_out += (uint64_t)n;
 	return n;
-}
-
-/**
- * urgent_out - the target has sent a byte with MSG_OOB
- *
- * With SO_OOBINLINE the byte stays in its place, and reading stops before it; so
- * when we are at the mark it alone is sent, urgent too.
- */
-static void urgent_out(struct conn *conn)
-{
-	int one = 1, mark = 0;
-	char byte;
-
-	setsockopt(conn->csrc.fd, SOL_SOCKET, SO_OOBINLINE, &one, sizeof(one));
-	if (ioctl(conn->csrc.fd, SIOCATMARK, &mark) || !mark)
-		return;
-	conn->c_pri = false;
-	if (recv(conn->csrc.fd, &byte, 1, MSG_DONTWAIT) == 1)
-		st_sendto(conn->sfd, &byte, 1,
-			  MSG_OOB | MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
-}
-
-/** urgent_in - the peer has sent an urgent byte */
-static void urgent_in(struct conn *conn)
-{
-	char byte;
-
-	conn->s_pri = false;
-	conn->s_urgent = true;
-	/* EINVAL: the target wants it in its place, SO_OOBINLINE. */
-	if (st_recvfrom(conn->sfd, &byte, 1, MSG_OOB | MSG_DONTWAIT, NULL,
-			NULL) == 1)
-		send(conn->csrc.fd, &byte, 1,
-		     MSG_OOB | MSG_DONTWAIT | MSG_NOSIGNAL);
-	conn->s_in = true;	/* reading stopped at the mark */
 }
 
 /**
@@ -326,6 +293,8 @@ static bool push_target(struct conn *conn)
 		if (conn->c_deaf)
 			return false;
 		if (ch->len) {
+			if (conn->s_pri)
+				urgent_in(conn);
 			if (!conn->c_out)
 				return false;
 			put = carrier_put(conn, ch->buf + ch->off, ch->len);
@@ -337,8 +306,8 @@ static bool push_target(struct conn *conn)
 		}
 		if (conn->c_want_out)
 			want_out(conn, false);
-		if (conn->s_pri)
-			urgent_in(conn);
+		if (conn->s_pri && urgent_in(conn))
+			continue;
 		if (!conn->s_in || conn->s_end)
 			return false;
 		n = stack_read(conn);
@@ -375,6 +344,12 @@ static bool ends(struct conn *conn)
 		if (!conn->s_broken)
 			st_shutdown(conn->sfd, SHUT_WR);
 	}
+	/* What the stack does not take now is not waited for. */
+	if (conn->abortive && conn->hup && (conn->to_stack.len || !conn->c_in) &&
+	    carrier_gone(conn)) {
+		conn_free(conn);
+		return false;
+	}
 	if (conn->s_shut && conn->hup) {
 		if (carrier_gone(conn)) {
 			conn_free(conn);
@@ -403,6 +378,42 @@ static bool ends(struct conn *conn)
 	return true;
 }
 
+/** discard - what the target wrote and nobody wants any more */
+static void discard(struct conn *conn)
+{
+	while (recv(conn->csrc.fd, shared_buf, SHARED_SIZE, MSG_DONTWAIT) > 0)
+		;
+}
+
+/**
+ * hang_up - the peer has reset, but the target has not read what came before
+ *
+ * Its writes shall fail meanwhile, and those that wait shall end, instead of
+ * filling a carrier that nobody empties. One byte stays there unread, which later
+ * makes its read say ECONNRESET; a small SO_SNDBUF until then keeps the target,
+ * which may be writing right now, from adding so much that its poll would wait.
+ */
+static void hang_up(struct conn *conn)
+{
+	int dup = carrier_borrow(conn), small = 0, old = 0;
+	socklen_t len = sizeof(old);
+
+	conn->c_hung_up = true;
+	if (dup < 0) {
+		shutdown(conn->csrc.fd, SHUT_RD);
+		discard(conn);
+		return;
+	}
+	getsockopt(dup, SOL_SOCKET, SO_SNDBUF, &old, &len);
+	setsockopt(dup, SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
+	discard(conn);
+	send(dup, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+	shutdown(conn->csrc.fd, SHUT_RD);
+	old /= 2;		/* it is doubled when set, socket(7) */
+	setsockopt(dup, SOL_SOCKET, SO_SNDBUF, &old, sizeof(old));
+	close(dup);
+}
+
 /** pump - both directions of one connection */
 void pump(struct work *w)
 {
@@ -417,7 +428,10 @@ void pump(struct work *w)
 		return;
 	if (!list_empty(&conn->held))
 		held_wake(&conn->held);
-	if (more || (conn->s_broken && conn->s_in))
+	if (conn->s_broken && conn->to_target.len && !conn->c_hung_up)
+		hang_up(conn);
+	/* A full carrier says when it has room; asking again would be in vain. */
+	if (more || (conn->s_broken && conn->s_in && !conn->to_target.len))
 		work_queue(w);
 }
 
@@ -427,6 +441,7 @@ void pump_open(struct conn *conn)
 	conn->state = CONN_OPEN;
 	conn->was_open = true;
 	fallback_forget(conn);
+	account_peer(conn);
 	if (conn->rcvbuf)
 		setsockopt(conn->csrc.fd, SOL_SOCKET, SO_SNDBUF, &conn->rcvbuf,
 			   sizeof(conn->rcvbuf));
@@ -461,4 +476,14 @@ void tcp_carrier_event(struct source *src, uint32_t events)
 	if (events & EPOLLOUT)
 		conn->c_out = true;
 	pump(&conn->work);
+}
+
+/** pump_unsent - bytes the target has sent that are not with the stack yet */
+size_t pump_unsent(const struct conn *conn)
+{
+	int n = 0;
+
+	if (conn->csrc.fd >= 0 && !conn->corked)
+		ioctl(conn->csrc.fd, FIONREAD, &n);
+	return conn->to_stack.len + (n > 0 ? (size_t)n : 0);
 }

@@ -11,6 +11,7 @@
 
 #include "conn.h"
 #include "host.h"
+#include "mirror.h"
 
 #define TYPE_MASK	0xf		/* SOCK_TYPE_MASK, include/linux/net.h */
 
@@ -101,9 +102,14 @@ static long stack_socket(int domain, int type, int proto, bool *is_mptcp)
 	return st_socket(domain, type | flags, proto);
 }
 
-/** socket_inet - AF_INET and AF_INET6 */
-static int64_t socket_inet(struct call *c, int domain, int type, int proto,
-			   int flags)
+/**
+ * sock_make - a socket of the stack, and its carrier
+ * @made: the connection
+ *
+ * Returns the carrier, which is not yet the caller's, or a negative errno.
+ */
+int sock_make(struct call *c, int domain, int type, int proto, int flags,
+	      struct conn **made)
 {
 	enum conn_kind kind = type == SOCK_STREAM ? KIND_STREAM : KIND_DGRAM;
 	bool is_mptcp = false;
@@ -113,10 +119,12 @@ static int64_t socket_inet(struct call *c, int domain, int type, int proto,
 
 	if (type == SOCK_STREAM && proto != 0 && proto != IPPROTO_TCP &&
 	    proto != IPPROTO_MPTCP)
-		return refuse(c, domain, type, proto, -EPROTONOSUPPORT);
+		return (int)refuse(c, domain, type, proto, -EPROTONOSUPPORT);
+	if (memory_short())
+		return -ENOBUFS;
 	sfd = stack_socket(domain, type, proto, &is_mptcp);
 	if (sfd < 0)
-		return refuse(c, domain, type, proto, sfd);
+		return (int)refuse(c, domain, type, proto, sfd);
 	task_refresh(c->task);
 	conn = conn_new(c, kind, (int)sfd, domain, type, proto);
 	if (!conn) {
@@ -124,6 +132,7 @@ static int64_t socket_inet(struct call *c, int domain, int type, int proto,
 		return -ENOMEM;
 	}
 	conn->is_mptcp = is_mptcp;
+	conn->mptcp_asked = is_mptcp || proto == IPPROTO_MPTCP;
 	fd = carrier_make((kind == KIND_STREAM ? SOCK_STREAM : SOCK_DGRAM) |
 			  (flags & SOCK_NONBLOCK), conn->id);
 	if (fd < 0) {
@@ -131,8 +140,9 @@ static int64_t socket_inet(struct call *c, int domain, int type, int proto,
 		return fd;
 	}
 	if (kind == KIND_DGRAM) {
-		int ret = dgram_start(conn);
+		int ret = dgram_start(conn), size = dgram_sndbuf(domain);
 
+		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 		if (ret) {
 			close(fd);
 			conn_free(conn);
@@ -142,7 +152,18 @@ static int64_t socket_inet(struct call *c, int domain, int type, int proto,
 	conn_stats.made++;
 	task_count_socket(c->task, true);
 	conn_probe_add(conn);
-	return give(c, conn, fd, flags & SOCK_CLOEXEC);
+	*made = conn;
+	return fd;
+}
+
+/** socket_inet - AF_INET and AF_INET6 */
+static int64_t socket_inet(struct call *c, int domain, int type, int proto,
+			   int flags)
+{
+	struct conn *conn;
+	int fd = sock_make(c, domain, type, proto, flags, &conn);
+
+	return fd < 0 ? fd : give(c, conn, fd, flags & SOCK_CLOEXEC);
 }
 
 /** socket_netlink - the families that speak of the network */
@@ -159,7 +180,8 @@ static int64_t socket_netlink(struct call *c, int type, int proto, int flags)
 	if (proto != NETLINK_ROUTE && proto != NETLINK_SOCK_DIAG &&
 	    proto != NETLINK_GENERIC && proto != NETLINK_NETFILTER &&
 	    proto != NETLINK_XFRM)
-		return CALL_NATIVE;
+		return host.shared_netns && proto != NETLINK_KOBJECT_UEVENT ?
+		       -EPROTONOSUPPORT : CALL_NATIVE;
 	sfd = st_socket(domain, type | SOCK_NONBLOCK | SOCK_CLOEXEC, proto);
 	if (sfd < 0)
 		return refuse(c, domain, type, proto, sfd);
@@ -183,6 +205,23 @@ static int64_t socket_netlink(struct call *c, int type, int proto, int flags)
 	return give(c, conn, sv[1], flags & SOCK_CLOEXEC);
 }
 
+/** socket_packet - AF_PACKET: a real one, see mirror/mirror.c */
+static int64_t socket_packet(struct call *c, int type, int proto, int flags)
+{
+	int fd = mirror_socket(type, proto, flags), ret;
+
+	if (fd < 0)
+		return refuse(c, AF_PACKET, type, proto, fd);
+	ret = call_addfd_send(c, fd, flags & SOCK_CLOEXEC);
+	close(fd);
+	if (ret < 0)
+		return ret == -ENOENT ? CALL_ANSWERED : ret;
+	conn_stats.made++;
+	task_refresh(c->task);
+	task_count_socket(c->task, true);
+	return CALL_ANSWERED;
+}
+
 /** sock_socket - socket(2) */
 int64_t sock_socket(struct call *c)
 {
@@ -200,6 +239,8 @@ int64_t sock_socket(struct call *c)
 		return refuse(c, domain, type, proto, -ESOCKTNOSUPPORT);
 	case AF_NETLINK:
 		return socket_netlink(c, type, proto, flags);
+	case AF_PACKET:
+		return socket_packet(c, type, proto, flags);
 	}
 	return refuse(c, domain, type, proto, -EAFNOSUPPORT);
 }

@@ -14,13 +14,14 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/filter.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 
 #include "conn.h"
+#include "host.h"
 
 #define OPT_MAX		65536	/* of shared_buf */
 #define FILTER_MAX	4096	/* BPF_MAXINSNS */
@@ -35,7 +36,6 @@
 #define OPT_REUSEPORT_CBPF	51
 #define OPT_REUSEPORT_EBPF	52
 #define OPT_ZEROCOPY		60
-#define OPT_TCP_FASTOPEN_CONNECT 30
 #define OPT_TCP_ULP		31
 #define OPT_TCP_ZEROCOPY_RECEIVE 35
 #define OPT_TCP_INQ		36
@@ -43,9 +43,10 @@
 #define OPT_MPTCP_FULL_INFO	4
 #define FULL_INFO_MAX		512	/* more than its parts have */
 #define FULL_INFO_FLOWS		32
-/* Tables of x_tables come with pointers; linux/netfilter_ipv4/ip_tables.h. */
-#define OPT_XT_FIRST		64
-#define OPT_XT_LAST		69
+/* Tables of arptables and ebtables come with pointers; linux/netfilter_arp/
+ * arp_tables.h, linux/netfilter_bridge/ebtables.h */
+#define OPT_ARPT_FIRST		96
+#define OPT_EBT_LAST		131
 
 /** opt_refused - an error for an option that cannot be passed on, or 0 */
 static int64_t opt_refused(int level, int name, bool set)
@@ -62,16 +63,35 @@ static int64_t opt_refused(int level, int name, bool set)
 	if (level == IPPROTO_TCP) {
 		if (set && name == OPT_TCP_ULP)
 			return -ENOENT;
-		if (set && name == OPT_TCP_FASTOPEN_CONNECT)
-			return -EOPNOTSUPP;
 		if (!set && name == OPT_TCP_ZEROCOPY_RECEIVE)
 			return -ENOPROTOOPT;
 	}
-	if (set && (level == IPPROTO_IP || level == IPPROTO_IPV6) &&
-	    name >= OPT_XT_FIRST && name <= OPT_XT_LAST &&
-	    !(level == IPPROTO_IPV6 && name >= 66))
+	if (level == IPPROTO_IP && name >= OPT_ARPT_FIRST &&
+	    name <= OPT_EBT_LAST)
 		return -ENOPROTOOPT;
 	return 0;
+}
+
+/**
+ * refuse_repair - TCP_REPAIR would give the caller queues that are half ours
+ *
+ * What lies in the carrier has no sequence number yet.
+ */
+static int64_t refuse_repair(const struct call *c)
+{
+	log_line("%s (pid %d): TCP_REPAIR is refused: what is on its way lies in lklhost, too",
+		 task_comm(c->task), c->pid);
+	return -EPERM;
+}
+
+/** add_unsent - TCP_INFO: what has not reached the stack is not sent */
+static void add_unsent(const struct conn *conn, socklen_t len)
+{
+	struct tcp_info *ti = (struct tcp_info *)shared_buf;
+
+	if (len >= offsetof(struct tcp_info, tcpi_notsent_bytes) +
+		   sizeof(ti->tcpi_notsent_bytes))
+		ti->tcpi_notsent_bytes += (uint32_t)pump_unsent(conn);
 }
 
 /** error_get - SO_ERROR, which reading clears */
@@ -81,6 +101,14 @@ static int error_get(struct call *c)
 	int err = 0, native = 0;
 	socklen_t len = sizeof(err);
 
+	if (conn->kind == KIND_DGRAM) {
+		err = dgram_take_error(conn, c->dup);
+		if (!err)
+			st_getsockopt(conn->sfd, SOL_SOCKET, SO_ERROR, &err,
+				      &len);
+		dgram_look_again(conn, c->dup);
+		return err;
+	}
 	if (conn->so_error) {
 		err = conn->so_error;
 		conn->so_error = 0;
@@ -173,8 +201,15 @@ int64_t sock_getsockopt(struct call *c)
 		ret = opt_refused(level, name, false);
 	if (ret)
 		return ret;
-	if (room < 0)
-		return -EINVAL;
+	if (room < 0) {
+		len = 0;
+		ret = st_getsockopt(conn->sfd, level, name, shared_buf, &len);
+		return ret == -EOPNOTSUPP && level != SOL_SOCKET &&
+		       level != IPPROTO_TCP && level != IPPROTO_IP &&
+		       level != IPPROTO_IPV6 ? ret : -EINVAL;
+	}
+	if (tables_option(level, name))
+		return tables_get(c, room);
 	if (room > OPT_MAX)
 		room = OPT_MAX;
 	if (level == SOL_SOCKET && name == SO_ERROR)
@@ -193,7 +228,12 @@ int64_t sock_getsockopt(struct call *c)
 	len = (socklen_t)room;
 	ret = st_getsockopt(conn->sfd, level, name, shared_buf, &len);
 	if (ret < 0)
+		ret = fallback_get(conn, level, name, shared_buf, &len, ret);
+	if (ret < 0)
 		return ret;
+	if (level == IPPROTO_TCP && name == TCP_INFO &&
+	    conn->kind == KIND_STREAM)
+		add_unsent(conn, len);
 	if (len > (socklen_t)room)
 		room = 0;
 	else
@@ -291,6 +331,24 @@ void sock_inherit(struct conn *conn, const struct conn *lis)
 {
 	conn->stamps_wanted = lis->stamps_wanted;
 	conn->inq_wanted = lis->inq_wanted;
+	conn->linger = lis->linger;
+	conn->abortive = lis->abortive;
+	conn->is_mptcp = lis->is_mptcp;
+}
+
+/**
+ * no_matter - whether an option that MPTCP lacks has nothing to act on there
+ *
+ * Without urgent data every byte is in line, and TCP_QUICKACK is a hint that TCP
+ * may forget at once (tcp(7)): neither is worth an error or plain TCP.
+ */
+static bool no_matter(const struct conn *conn, int level, int name, int len)
+{
+	if (!conn->is_mptcp || len < (int)sizeof(int))
+		return false;
+	return (level == SOL_SOCKET && name == SO_OOBINLINE &&
+		conn->state == CONN_OPEN) ||
+	       (level == IPPROTO_TCP && name == TCP_QUICKACK);
 }
 
 /** sock_setsockopt - setsockopt(2) */
@@ -307,9 +365,13 @@ int64_t sock_setsockopt(struct call *c)
 	ret = opt_refused(level, name, true);
 	if (ret)
 		return ret;
+	if (level == IPPROTO_TCP && name == TCP_REPAIR)
+		return refuse_repair(c);
 	if (level == SOL_SOCKET &&
 	    (name == SO_ATTACH_FILTER || name == OPT_REUSEPORT_CBPF))
 		return set_filter(c, name);
+	if (tables_option(level, name))
+		return tables_set(c);
 	if (level == SOL_SOCKET && name == SO_PEEK_OFF &&
 	    conn->kind == KIND_STREAM)
 		return CALL_NATIVE;	/* what is peeked at lies in the carrier */
@@ -319,6 +381,9 @@ int64_t sock_setsockopt(struct call *c)
 	if (ret)
 		return ret;
 	ret = st_setsockopt(conn->sfd, level, name, value, len);
+	if ((ret == -EOPNOTSUPP || ret == -ENOPROTOOPT) &&
+	    no_matter(conn, level, name, len))
+		ret = 0;
 	if (ret)
 		ret = fallback_to_tcp(c, level, name, value, len, ret);
 	if (ret)
@@ -342,6 +407,7 @@ int64_t sock_setsockopt(struct call *c)
 
 		memcpy(&l, shared_buf, sizeof(l));
 		conn->linger = l.l_onoff && l.l_linger;
+		conn->abortive = l.l_onoff && !l.l_linger;
 	}
 	return 0;
 }

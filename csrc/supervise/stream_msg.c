@@ -8,7 +8,8 @@
  * the filter cannot see whether their header has a name; without one the kernel
  * carries them out. With one, a unix socket would say something else than TCP,
  * which ignores a name when sending and gives length 0 when receiving; and it
- * knows nothing of time stamps and TCP_INQ, should the target have asked.
+ * knows nothing of time stamps and TCP_INQ, should the target have asked. So does
+ * recv with MSG_TRUNC, by which TCP throws data away, and MSG_ERRQUEUE.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -28,10 +29,11 @@
 /* include/uapi/asm-generic/socket.h */
 #define OPT_TIMESTAMP_NEW	63
 #define OPT_TIMESTAMPNS_NEW	64
+#define WAITALL_MAX	32768
 #define CMSG_TCP_INQ	36	/* TCP_CM_INQ, include/uapi/linux/tcp.h */
 
 /** stream_dup - make @c->dup valid again in a retry */
-static int64_t stream_dup(struct call *c)
+int stream_dup(struct call *c)
 {
 	uint32_t id;
 
@@ -54,6 +56,14 @@ static int left(struct call *c)
 	st_ioctl(conn->sfd, FIONREAD, &there);
 	here += there + (int)conn->to_target.len;
 	return !here && conn->s_eof ? 1 : here;
+}
+
+/** stream_broken - EPIPE, with its signal unless the caller does not want it */
+int64_t stream_broken(const struct call *c, int flags)
+{
+	if (!(flags & MSG_NOSIGNAL))
+		syscall(SYS_tkill, c->pid, SIGPIPE);
+	return -EPIPE;
 }
 
 /**
@@ -133,6 +143,23 @@ static int64_t put_rest(struct call *c, const struct user_msg *um)
 	return msg_put_result(c, um, NULL, 0, ctl, room, flags);
 }
 
+/**
+ * too_few - MSG_WAITALL, and not all is there
+ *
+ * Only for what is sure to find room in the carrier.
+ */
+static bool too_few(const struct call *c, size_t want, int flags)
+{
+	const struct conn *conn = c->conn;
+	int n;
+
+	return (flags & MSG_WAITALL) && !(flags & (MSG_PEEK | MSG_DONTWAIT)) &&
+	       want <= WAITALL_MAX && !conn->rcvbuf &&
+	       conn->state == CONN_OPEN && !conn->c_shut &&
+	       !call_nonblocking(c) && !ioctl(c->dup, FIONREAD, &n) &&
+	       (size_t)n < want;
+}
+
 /** recv_try - receive as far as possible now */
 static int64_t recv_try(struct call *c, struct held *h)
 {
@@ -147,6 +174,8 @@ static int64_t recv_try(struct call *c, struct held *h)
 		ret = msg_get(c, &um);
 	if (ret)
 		return ret;
+	if (too_few(c, um.total, flags))
+		return CALL_HELD;
 	n = recv(c->dup, shared_buf,
 		 um.total < SHARED_SIZE ? um.total : SHARED_SIZE,
 		 (flags & (MSG_PEEK | MSG_TRUNC)) | MSG_DONTWAIT);
@@ -168,11 +197,14 @@ int64_t tcp_recv(struct call *c)
 	ret = msg_get(c, &um);
 	if (ret)
 		return ret;
-	if (!um.name && !(um.controllen && (c->conn->stamps_wanted ||
-					    c->conn->inq_wanted)))
-		return CALL_NATIVE;
+	if (um.flags & MSG_ERRQUEUE)
+		return dgram_recvmsg(c);
 	if (c->conn->state == CONN_NEW || c->conn->state == CONN_LISTENING)
 		return -ENOTCONN;
+	if (!um.name && !(um.flags & MSG_TRUNC) &&
+	    !(um.controllen && (c->conn->stamps_wanted ||
+				c->conn->inq_wanted)))
+		return CALL_NATIVE;
 	ret = recv_try(c, NULL);
 	if (ret != CALL_HELD)
 		return ret;
@@ -184,8 +216,8 @@ int64_t tcp_recv(struct call *c)
 	return CALL_HELD;
 }
 
-/** send_try - send as far as possible now */
-static int64_t send_try(struct call *c, struct held *h)
+/** stream_send_try - send as far as possible now */
+int64_t stream_send_try(struct call *c, struct held *h)
 {
 	struct user_msg um;
 	size_t done = h ? h->done : 0;
@@ -212,9 +244,8 @@ static int64_t send_try(struct call *c, struct held *h)
 			return h || !done ? CALL_HELD : (int64_t)done;
 		}
 		if (n < 0) {
-			ret = -errno;
-			if (ret == -EPIPE && !(um.flags & MSG_NOSIGNAL))
-				syscall(SYS_tkill, c->pid, SIGPIPE);
+			ret = errno == EPIPE && !done ?
+			      stream_broken(c, um.flags) : -errno;
 			return done ? (int64_t)done : ret;
 		}
 		done += (size_t)n;
@@ -232,18 +263,108 @@ int64_t tcp_send(struct call *c)
 	if (ret)
 		return ret;
 	if (um.flags & MSG_FASTOPEN)
-		return -EOPNOTSUPP;
-	if (!um.name || !um.namelen)
-		return CALL_NATIVE;
+		return fastopen_send(c);
 	if (c->conn->state == CONN_NEW || c->conn->state == CONN_LISTENING)
-		return -EPIPE;
-	ret = send_try(c, NULL);
+		return stream_broken(c, um.flags);
+	/* A unix socket would take descriptors along, TCP does not. */
+	if ((!um.name || !um.namelen) && !um.controllen)
+		return CALL_NATIVE;
+	ret = stream_send_try(c, NULL);
 	if (ret != CALL_HELD)
 		return ret;
 	if ((um.flags & MSG_DONTWAIT) || call_nonblocking(c))
 		return -EAGAIN;
-	if (!call_hold(c, &c->conn->held, send_try,
+	if (!call_hold(c, &c->conn->held, stream_send_try,
 		       hold_deadline(c, SO_SNDTIMEO), -EAGAIN))
 		return -ENOMEM;
 	return CALL_HELD;
+}
+
+/** element - one message of a sendmmsg or recvmmsg, as a call of its own */
+static struct call element(const struct call *c, uint64_t i, int nr)
+{
+	struct call one = *c;
+
+	one.nr = nr;
+	one.args[1] += i * sizeof(struct mmsghdr);
+	one.args[2] = (uint64_t)(int)c->args[3] & ~(uint64_t)MSG_WAITFORONE;
+	return one;
+}
+
+/** each - the messages that can be sent or received now */
+static int64_t each(struct call *c, int nr,
+		    int64_t (*try)(struct call *, struct held *))
+{
+	uint64_t i, n = (uint32_t)c->args[2];
+	int64_t ret;
+
+	if (n > MSG_IOV_MAX)
+		n = MSG_IOV_MAX;
+	for (i = 0; i < n; i++) {
+		struct call one = element(c, i, nr);
+		uint32_t len;
+
+		ret = stream_dup(c);
+		one.dup = c->dup;
+		if (!ret)
+			ret = try(&one, NULL);
+		if (ret >= 0) {
+			len = (uint32_t)ret;
+			ret = mem_write(c, one.args[1] +
+					offsetof(struct mmsghdr, msg_len),
+					&len, sizeof(len));
+		}
+		if (ret)
+			return i ? (int64_t)i : ret;
+	}
+	return (int64_t)n;
+}
+
+/** recvmmsg_try - recvmmsg(2), as far as possible now */
+static int64_t recvmmsg_try(struct call *c, struct held *h)
+{
+	(void)h;
+	return each(c, SYS_recvmsg, recv_try);
+}
+
+/** sendmmsg_try - sendmmsg(2), as far as possible now */
+static int64_t sendmmsg_try(struct call *c, struct held *h)
+{
+	(void)h;
+	return each(c, SYS_sendmsg, stream_send_try);
+}
+
+/**
+ * several - try, and hold a caller who waits
+ *
+ * Who waits does so for the first message only.
+ */
+static int64_t several(struct call *c, int opt,
+		       int64_t (*try)(struct call *, struct held *))
+{
+	int64_t ret = try(c, NULL);
+
+	if (ret != CALL_HELD)
+		return ret;
+	if (((int)c->args[3] & MSG_DONTWAIT) || call_nonblocking(c))
+		return -EAGAIN;
+	if (!call_hold(c, &c->conn->held, try, hold_deadline(c, opt), -EAGAIN))
+		return -ENOMEM;
+	return CALL_HELD;
+}
+
+/** tcp_recvmmsg - recvmmsg(2) of a stream */
+int64_t tcp_recvmmsg(struct call *c)
+{
+	if (c->conn->state == CONN_NEW || c->conn->state == CONN_LISTENING)
+		return -ENOTCONN;
+	return several(c, SO_RCVTIMEO, recvmmsg_try);
+}
+
+/** tcp_sendmmsg - sendmmsg(2) of a stream */
+int64_t tcp_sendmmsg(struct call *c)
+{
+	if (c->conn->state == CONN_NEW || c->conn->state == CONN_LISTENING)
+		return stream_broken(c, (int)c->args[3]);
+	return several(c, SO_SNDTIMEO, sendmmsg_try);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Streams: connect, listen, accept.
+ * Streams: connect, and what the stack reports; listen and accept are in listen.c.
  *
  * Theory of operation
  *
@@ -9,19 +9,9 @@
  * connected and corked (carrier.c). When the stack says that it is connected,
  * the cork comes out and held callers are answered; when it failed, our end is
  * closed with the filler unread, and SO_ERROR says why.
- *
- * listen(): the carrier listens as well, so that poll and epoll on it are the
- * kernel's own. Pending connections stay in the stack's accept queue. A token,
- * an empty connection to the carrier, makes it readable as long as there are
- * some; every arrival adds one (up to TOKENS), so that edge-triggered pollers
- * hear of each. accept() takes from the stack and hands over a connected pair;
- * when the stack has no more, the tokens are taken out.
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -30,19 +20,17 @@
 #include "conn.h"
 #include "host.h"
 
-#define TOKENS		4	/* elements of conn->token_fd */
-#define CARRIER_BACKLOG	16
 #define STREAM_EVENTS	(EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLRDHUP)
 
-/** stream_watch - have the stack report on the socket */
-static int stream_watch(struct conn *conn)
+/** tcp_watch - have the stack report on the socket */
+int tcp_watch(struct conn *conn)
 {
 	conn->ssrc.fn = tcp_stack_event;
 	return conn_watch(conn, STREAM_EVENTS);
 }
 
-/** attach - connect the caller's carrier to us: data may flow */
-static int64_t attach(struct conn *conn, int dup)
+/** tcp_attach - connect the caller's carrier to us: data may flow */
+int64_t tcp_attach(struct conn *conn, int dup)
 {
 	int ret = carrier_meet(conn, dup);
 
@@ -72,31 +60,72 @@ static int64_t connect_retry(struct call *c, struct held *h)
 			return -EBADF;
 		if (carrier_identify(c->dup, &id) || id != conn->id)
 			return -EBADF;
-		return attach(conn, c->dup);
+		return tcp_attach(conn, c->dup);
 	default:
 		conn->so_error = 0;
 		return err ? -err : -ECONNABORTED;
 	}
 }
 
-/** connect_wait - the stack's answer is not there yet */
-static int64_t connect_wait(struct call *c)
+/** cork - the answer is not there yet, and the target shall see that */
+static int cork(struct conn *conn, int dup)
 {
-	struct conn *conn = c->conn;
 	int ret;
 
-	if (call_nonblocking(c)) {
-		if (conn->csrc.fd >= 0)
-			return -EALREADY;
-		ret = carrier_meet(conn, c->dup);
-		if (!ret)
-			ret = carrier_cork(conn, c->dup);
-		return ret ? ret : -EINPROGRESS;
+	if (conn->csrc.fd >= 0)
+		return 0;
+	ret = carrier_meet(conn, dup);
+	return ret ? ret : carrier_cork(conn, dup);
+}
+
+/**
+ * connect_quit - a held caller gives up, while the connect goes on
+ *
+ * A fresh carrier would look connected to poll.
+ */
+static void connect_quit(struct call *c)
+{
+	uint32_t id;
+
+	if (c->conn->state == CONN_CONNECTING &&
+	    !call_dup(c, (int)c->args[0]) && !carrier_identify(c->dup, &id) &&
+	    id == c->conn->id)
+		cork(c->conn, c->dup);
+}
+
+/**
+ * tcp_wait - the stack's answer to a connect is not there yet
+ * @retry: for a caller who waits
+ * @done: for it
+ * @ret: for one who does not, or not any longer
+ */
+int64_t tcp_wait(struct call *c, bool now,
+		 int64_t (*retry)(struct call *, struct held *), uint64_t done,
+		 int64_t ret)
+{
+	struct held *h;
+	int err;
+
+	if (now || call_nonblocking(c)) {
+		err = cork(c->conn, c->dup);
+		return err ? err : ret;
 	}
-	if (!call_hold(c, &conn->held, connect_retry,
-		       hold_deadline(c, SO_SNDTIMEO), -EINPROGRESS))
+	h = call_hold(c, &c->conn->held, retry, hold_deadline(c, SO_SNDTIMEO),
+		      ret);
+	if (!h)
 		return -ENOMEM;
+	h->done = done;
+	h->quit = connect_quit;
 	return CALL_HELD;
+}
+
+/** disconnect - connect(2) to AF_UNSPEC */
+static int64_t disconnect(struct call *c, const struct sockaddr_storage *ss,
+			  socklen_t len)
+{
+	if (c->conn->state == CONN_NEW)
+		return st_connect(c->conn->sfd, ss, len);
+	return fallback_reconnect(c);
 }
 
 /** tcp_connect - connect(2) of a stream */
@@ -107,19 +136,21 @@ int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
 	int err = conn->so_error;
 	long ret;
 
+	if (ss->ss_family == AF_UNSPEC && len >= (socklen_t)sizeof(sa_family_t))
+		return disconnect(c, ss, len);
 	switch (conn->state) {
 	case CONN_NEW:
 		break;
 	case CONN_CONNECTING:
-		if (call_nonblocking(c) && conn->csrc.fd >= 0)
-			return -EALREADY;
-		return connect_wait(c);
+		return tcp_wait(c, false, connect_retry, 0, -EALREADY);
 	case CONN_DONE:
+		if (conn->was_open)
+			return st_connect(conn->sfd, ss, len);
 		/* The call after a failure says how it failed, and ends the
 		 * attempt; the next begins another (__inet_stream_connect(),
 		 * net/ipv4/af_inet.c). */
 		conn->so_error = 0;
-		if (conn->was_open || !conn->told) {
+		if (!conn->told) {
 			conn->told = true;
 			return err ? -err : -ECONNABORTED;
 		}
@@ -131,20 +162,18 @@ int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
 		return st_connect(conn->sfd, ss, len);
 	}
 	conn_sweep_few(KIND_STREAM);
-	ret = stream_watch(conn);
+	ret = tcp_watch(conn);
 	if (ret)
 		return ret;
 	ret = st_connect(conn->sfd, ss, len);
 	if (ret == 0) {
-		if (ss->ss_family == AF_UNSPEC)
-			return 0;
 		conn->state = CONN_OPEN;
-		return attach(conn, c->dup);
+		return tcp_attach(conn, c->dup);
 	}
 	if (ret != -EINPROGRESS)
 		return ret;
 	conn->state = CONN_CONNECTING;
-	return connect_wait(c);
+	return tcp_wait(c, false, connect_retry, 0, -EINPROGRESS);
 }
 
 /** connected - the stack has an answer for a connect */
@@ -187,51 +216,6 @@ static void connected(struct conn *conn)
 	held_wake(&conn->held);
 }
 
-/** token_add - make the listening carrier readable */
-static void token_add(struct conn *conn)
-{
-	struct sockaddr_un un;
-	int fd;
-
-	if (conn->tokens == TOKENS)
-		return;
-	fd = carrier_token();
-	if (fd < 0)
-		return;
-	/* There is room for TOKENS, so this does not wait. */
-	if (connect(fd, (struct sockaddr *)&un,
-		    carrier_name(&un, NAME_TARGET, conn->id))) {
-		close(fd);
-		if (errno == ECONNREFUSED && carrier_gone(conn))
-			conn_free(conn);	/* the target has closed it */
-		return;
-	}
-	conn->token_fd[conn->tokens++] = fd;
-}
-
-/** tokens_remove - the stack's accept queue is empty */
-static void tokens_remove(struct conn *conn, int dup)
-{
-	struct pollfd p = { .fd = dup, .events = POLLIN };
-
-	while (conn->tokens && poll(&p, 1, 0) > 0) {
-		int fd = accept4(dup, NULL, NULL, SOCK_CLOEXEC);
-
-		if (fd < 0)
-			break;
-		close(fd);
-		close(conn->token_fd[--conn->tokens]);
-	}
-}
-
-/** arrived - the listener has connections */
-static void arrived(struct conn *conn)
-{
-	held_wake(&conn->held);
-	if (!conn->dead && st_readable(conn->sfd))
-		token_add(conn);
-}
-
 /** tcp_stack_event - the stack reports on a stream's socket */
 void tcp_stack_event(struct stack_src *src, uint32_t events)
 {
@@ -246,7 +230,7 @@ void tcp_stack_event(struct stack_src *src, uint32_t events)
 		connected(conn);
 		return;
 	case CONN_LISTENING:
-		arrived(conn);
+		listen_arrived(conn);
 		return;
 	case CONN_OPEN:
 		if (events & (EPOLLIN | EPOLLRDHUP | EPOLLERR | EPOLLHUP))
@@ -264,164 +248,4 @@ void tcp_stack_event(struct stack_src *src, uint32_t events)
 	default:
 		return;
 	}
-}
-
-/** tcp_listen - listen(2) */
-int64_t tcp_listen(struct call *c)
-{
-	struct conn *conn = c->conn;
-	long ret;
-
-	ret = st_listen(conn->sfd, (int)c->args[1]);
-	if (ret == -EADDRINUSE) {
-		conn_sweep();
-		ret = st_listen(conn->sfd, (int)c->args[1]);
-	}
-	if (ret || conn->state == CONN_LISTENING)
-		return ret;
-	if (listen(c->dup, CARRIER_BACKLOG))
-		return -errno;
-	conn->state = CONN_LISTENING;
-	conn_reachable(conn);
-	conn_event(conn, "listen");
-	return stream_watch(conn);
-}
-
-/**
- * closed_already - see whether the target has closed a fresh connection
- *
- * The target goes on as soon as it has the descriptor, while a copy is still
- * ours. When it closes its own in that time, the event comes with our copy's
- * end, after those of ends that it closed later: and the one that closes first
- * is the one that has TIME_WAIT.
- */
-static void closed_already(struct conn *conn)
-{
-	struct pollfd p = { .fd = conn->csrc.fd, .events = POLLIN | POLLRDHUP };
-
-	if (poll(&p, 1, 0) > 0 && (p.revents & POLLHUP))
-		tcp_carrier_event(&conn->csrc, (uint32_t)p.revents);
-}
-
-/**
- * hand_over - an accepted connection to the caller of accept
- * @sfd: of the stack
- * @ss: the peer
- *
- * When the caller is gone, the connection goes back to where the next accept
- * looks first.
- */
-static int64_t hand_over(struct call *c, int sfd, struct sockaddr_storage *ss,
-			 socklen_t len)
-{
-	int flags = c->nr == SYS_accept4 ? (int)c->args[3] : 0;
-	struct conn *lis = c->conn, *conn;
-	int sv[2], ret;
-
-	if (c->args[1]) {
-		ret = (int)addr_write(c, c->args[1], c->args[2], ss, len);
-		if (ret == -ESRCH)
-			goto stash;
-		if (ret) {
-			st_close(sfd);	/* as the kernel does */
-			return ret;
-		}
-	}
-	conn = conn_new(c, KIND_STREAM, sfd, lis->domain, lis->type,
-			lis->proto);
-	if (!conn) {
-		st_close(sfd);
-		return -ENOMEM;
-	}
-	sock_inherit(conn, lis);
-	ret = carrier_pair(SOCK_STREAM | (flags & SOCK_NONBLOCK), conn->id, sv);
-	if (ret) {
-		conn_free(conn);
-		return ret;
-	}
-	conn->carrier_ino = fd_ino(sv[1]);
-	conn->csrc.fd = sv[0];
-	conn->csrc.fn = tcp_carrier_event;
-	conn->state = CONN_OPEN;
-	loop_add(&conn->csrc, CARRIER_EVENTS);
-	ret = call_addfd_send(c, sv[1], flags & SOCK_CLOEXEC);
-	close(sv[1]);
-	if (ret < 0) {
-		conn->sfd = -1;
-		conn_free(conn);
-		if (ret == -ENOENT)
-			goto stash;
-		st_close(sfd);
-		return ret;
-	}
-	conn->tfd = ret;
-	conn_stats.accepted++;
-	conn_stats.made++;
-	task_count_socket(c->task, true);
-	conn_event(conn, "accept");
-	stream_watch(conn);
-	pump_open(conn);
-	closed_already(conn);
-	return CALL_ANSWERED;
-
-stash:
-	lis->stash_fd = sfd;
-	lis->stashed = true;
-	memcpy(&lis->stash_addr, ss, sizeof(*ss));
-	lis->stash_len = len;
-	if (lis->state == CONN_LISTENING)
-		token_add(lis);
-	return CALL_ANSWERED;
-}
-
-/** accept_try - take a connection from the stack; -EAGAIN when there is none */
-static int64_t accept_try(struct call *c)
-{
-	struct conn *lis = c->conn;
-	struct sockaddr_storage ss;
-	socklen_t len = sizeof(ss);
-	long sfd;
-
-	if (lis->stashed) {
-		lis->stashed = false;
-		ss = lis->stash_addr;
-		return hand_over(c, lis->stash_fd, &ss, lis->stash_len);
-	}
-	sfd = st_accept4(lis->sfd, &ss, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
-	if (sfd < 0)
-		return sfd;
-	return hand_over(c, (int)sfd, &ss, len);
-}
-
-/** accept_retry - a held accept */
-static int64_t accept_retry(struct call *c, struct held *h)
-{
-	int64_t ret;
-
-	(void)h;
-	if (!call_valid(c))
-		return CALL_ANSWERED;
-	ret = accept_try(c);
-	return ret == -EAGAIN ? CALL_HELD : ret;
-}
-
-/** tcp_accept - accept(2) and accept4(2) */
-int64_t tcp_accept(struct call *c)
-{
-	struct conn *conn = c->conn;
-	int64_t ret;
-
-	if (c->nr == SYS_accept4 &&
-	    (c->args[3] & ~(uint64_t)(SOCK_NONBLOCK | SOCK_CLOEXEC)))
-		return -EINVAL;
-	ret = accept_try(c);
-	if (conn->tokens && !conn->stashed &&
-	    (ret == -EAGAIN || !st_readable(conn->sfd)))
-		tokens_remove(conn, c->dup);
-	if (ret != -EAGAIN || call_nonblocking(c))
-		return ret;
-	if (!call_hold(c, &conn->held, accept_retry,
-		       hold_deadline(c, SO_RCVTIMEO), -EAGAIN))
-		return -ENOMEM;
-	return CALL_HELD;
 }

@@ -45,6 +45,7 @@ int main(int argc, char **argv)
 #ifdef __x86_64__
 	say("socket, x32", syscall(0x40000000 | SYS_socket, AF_INET, SOCK_STREAM, 0));
 #endif
+	/* The stack is the host here, and so are its devices. */
 	say("packet socket", socket(AF_PACKET, SOCK_RAW, 0));
 	say("vsock", socket(AF_VSOCK, SOCK_STREAM, 0));
 	say("bluetooth", socket(AF_BLUETOOTH, SOCK_RAW, 1));

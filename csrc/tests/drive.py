@@ -19,12 +19,13 @@ import socket
 import struct
 import sys
 import tempfile
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 REPLY = 0x8000
 HELLO, LINK_ADD, LINK_DEL, BOOT, GO, SYSCALL, CANCEL, STATS, OWNERS, EVENTS, \
     EVENT, STOP, LOG = range(1, 14)
-EV_EXIT, EV_PANIC, EV_PROC, EV_SOCKET, EV_LINK, EV_WARN = 1, 2, 4, 8, 16, 32
+EV_EXIT, EV_PANIC, EV_PROC, EV_SOCKET, EV_WARN = 1, 2, 4, 8, 32
 IN, OUT, INOUT, IN_BUF = 1, 2, 3, 4
 # x86-64 call numbers
 NR = dict(read=0, write=1, open=2, close=3, fcntl=72, ioctl=16, socket=41,
@@ -182,6 +183,23 @@ class Conn:
         self.netlink(struct.pack("<IHHII", 16 + len(body), 24, 0x605, 1, 0) + body)
 
 
+def pause(pid):
+    """SIGSTOP, and wait until it has stopped all threads: one that runs on another CPU goes on for a moment"""
+    os.kill(pid, signal.SIGSTOP)
+    end = time.monotonic() + LIMIT
+    while not all(stopped(pid, t) for t in os.listdir("/proc/%d/task" % pid)):
+        if time.monotonic() > end:
+            raise TimeoutError("process %d goes on after SIGSTOP" % pid)
+
+
+def stopped(pid, tid):
+    try:
+        with open("/proc/%d/task/%s/stat" % (pid, tid)) as f:
+            return f.read().rpartition(") ")[2][0] in "TZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True     # a thread that has ended
+
+
 def open_tap(name):
     fd = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC)
     ifr = struct.pack("<16sH22x", name.encode(), 0x0002 | 0x1000 | 0x4000)
@@ -232,11 +250,11 @@ class Host:
         return Conn(s)
 
     def start(self, taps=(), mptcp=False, spin=50, resolv=None, sysctls=(),
-              mem=0, cmdline=b"", frames=()):
+              mem=0, cmdline=b"", frames=(), link_flags=0):
         """taps: "NAME,ADDRESS/LEN[,GATEWAY]"; frames: (descriptor, "ADDRESS/LEN" ...)"""
         c = self.ctl
         self.info = c.hello()
-        c.ask(EVENTS, struct.pack("<I", 0x3f))
+        c.ask(EVENTS, struct.pack("<I", 0x2f))
         devs = []
         for t in taps:
             f = t.split(",")
@@ -245,7 +263,7 @@ class Host:
             os.close(fd)
             devs.append(f[1:])
         for fd, *addrs in frames:
-            c.ask(LINK_ADD, struct.pack("<II6sH", 2, 0, b"\0" * 6, 0), fd)
+            c.ask(LINK_ADD, struct.pack("<II6sH", 2, link_flags, b"\0" * 6, 0), fd)
             devs.append(addrs)
         self.release = c.ask(BOOT, struct.pack("<QII", mem, len(cmdline), 0) + cmdline).decode()
         if abi_is_library(self.info):

@@ -73,24 +73,48 @@ int lkl_start_kernel(const char *fmt, ...)
 	return f("%s", text);
 }
 
+static long (*call)(long no, long *params);
+
+#ifdef __x86_64__
+/** generic_fstatat - fstatat(2) and fstat(2), with asm-generic's layout */
+static long generic_fstatat(long no, const long *p)
+{
+	struct stat st;
+	long at[6] = { p[0], no == G_FSTAT ? (long)"" : p[1], (long)&st,
+		       no == G_FSTAT ? AT_EMPTY_PATH : p[3] };
+	struct generic_stat *g = (void *)p[no == G_FSTAT ? 1 : 2];
+	long ret = call(SYS_newfstatat, at);
+
+	if (ret)
+		return ret;
+	memset(g, 0, sizeof(*g));
+	g->st_ino = st.st_ino;
+	g->st_mode = st.st_mode;
+	g->st_nlink = (unsigned int)st.st_nlink;
+	g->st_size = st.st_size;
+	return 0;
+}
+#endif
+
 /** lkl_syscall - the generic number becomes the host's */
 long lkl_syscall(long no, long *params)
 {
-	static long (*f)(long, long *);
 	size_t i;
 
-	if (!f)
-		f = sym("lkl_syscall");
+	if (!call)
+		call = sym("lkl_syscall");
 	if (no == GENERIC_eventfd2)
-		return f(SYS_eventfd2, params);
+		return call(SYS_eventfd2, params);
 #ifdef __x86_64__
+	if (no == G_FSTAT || no == G_FSTATAT)
+		return generic_fstatat(no, params);
 	for (i = 0; i < sizeof(same) / sizeof(same[0]); i++)
 		if (same[i].generic == no)
-			return f(same[i].host, params);
+			return call(same[i].host, params);
 	return -ENOSYS;
 #else
 	(void)i;
-	return f(no, params);
+	return call(no, params);
 #endif
 }
 

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only
-"""conform on the host's own sockets against conform under lklhost: the same lines.
+"""Programs on the host's own sockets against the same under lklhost: the same lines.
 
-    test_conform.py CONFORM
+    test_conform.py PROGRAM...
 
 With the back end "host", and with the stack library where LKL names it: as it
 is, and with MPTCP in place of TCP. What may differ is listed here with its reason.
 """
+import ctypes
 import difflib
+import functools
 import os
 import shutil
 import subprocess
@@ -17,28 +19,57 @@ import tempfile
 import drive
 from tap import ok, run, skip
 
-# A unix stream socket that listens says EINVAL to recv where TCP says ENOTCONN;
-# recv is not notified.
-ALWAYS = {("recv on listener: ENOTCONN", "recv on listener: EINVAL")}
-# What MPTCP sockets of Linux 6.12 do not offer (net/mptcp/sockopt.c).
-MPTCP = {("TCP_USER_TIMEOUT: 0", "TCP_USER_TIMEOUT: ENOPROTOOPT"),
-         ("  back: 5000 (4)", "  back: EOPNOTSUPP"),
-         ("IP_TTL: 0", "IP_TTL: EOPNOTSUPP"),
-         ("  back: 44 (4)", "  back: EOPNOTSUPP"),
-         ("SO_ERROR (read-only): ENOPROTOOPT", "SO_ERROR (read-only): EOPNOTSUPP")}
+# What is not notified is said by a unix socket: one without a peer, or that
+# listens, says EINVAL to recv and ENOTCONN to send, and can be shut down.
+ALWAYS = {("recv on listener: ENOTCONN", "recv on listener: EINVAL"),
+          ("unconnected recv: ENOTCONN", "unconnected recv: EINVAL"),
+          ("unconnected read: ENOTCONN", "unconnected read: EINVAL"),
+          ("unconnected send: EPIPE", "unconnected send: ENOTCONN"),
+          ("listener send: EPIPE", "listener send: ENOTCONN"),
+          ("unconnected shutdown: ENOTCONN", "unconnected shutdown: 0"),
+          # Requests private to a kind of device are refused without asking for it.
+          ("unknown ioctl: ENODEV", "unknown ioctl: ENOTTY"),
+          # The queues would be half ours.
+          ("TCP_REPAIR: 0", "TCP_REPAIR: EPERM"),
+          # Calls without an address are a unix datagram socket's: the one error
+          # that can be given to it is ECONNRESET, poll bits of its own it has
+          # only with one, it says ENOTCONN for the lack of an address, and its
+          # limits are even.
+          ("plain recv: ECONNREFUSED", "plain recv: ECONNRESET"),
+          ("plain send: ECONNREFUSED", "plain send: ECONNRESET"),
+          ("plain recv has nothing: EAGAIN", "plain recv has nothing: ECONNRESET"),
+          ("no address, plain send: EDESTADDRREQ", "no address, plain send: ENOTCONN"),
+          ("no address, write: EDESTADDRREQ", "no address, write: ENOTCONN"),
+          ("plain send, one more: EMSGSIZE", "plain send, one more: 65508"),
+          ("plain send, one more: EMSGSIZE", "plain send, one more: 65528")}
+# MPTCP has no urgent data, and a socket of it that is connected to itself
+# receives nothing, on the host's kernel too.
+MPTCP = {("SIGURG 1", "SIGURG 0"), ("urgent: 1", "urgent: EINVAL"), ("before: 3", "before: 7"),
+         ("at the mark: 1", "at the mark: 0"), ("behind: 3", "behind: EAGAIN"),
+         ("inline, before: 2", "inline, before: 5"), ("inline: 3", "inline: EAGAIN"),
+         ("from itself: 1", "from itself: EAGAIN")}
 LIMIT = 60
 
 
-def natively():
+def alone():
+    """a network of our own with nothing but loopback in it"""
+    if os.getuid() == 0:
+        if ctypes.CDLL(None, use_errno=True).unshare(0x40000000):   # CLONE_NEWNET
+            raise OSError(ctypes.get_errno(), "unshare")
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+
+
+@functools.cache
+def natively(conform):
     return subprocess.run([conform], stdout=subprocess.PIPE, timeout=LIMIT, check=True, text=True).stdout
 
 
-def under(abi, lib, mptcp=False, uid=None, program=None, binary=None):
+def under(abi, lib, mptcp=False, uid=None, program=None, binary=None, extra=()):
     r, w = os.pipe()
     saved = os.dup(1)
     os.dup2(w, 1)
     try:
-        h = drive.Host([program or conform], abi=abi, lib=lib, uid=uid, binary=binary)
+        h = drive.Host([program or conform], abi=abi, lib=lib, uid=uid, binary=binary, extra=extra)
     finally:
         os.dup2(saved, 1)
         os.close(saved)
@@ -55,10 +86,10 @@ def under(abi, lib, mptcp=False, uid=None, program=None, binary=None):
 
 
 def compare(name, allowed, *args, **kw):
-    want = natively().splitlines()
+    want = natively(conform).splitlines()
     status, got = under(*args, **kw)
     got = got.splitlines()
-    ok(status == 0, "%s: conform ends with status 0" % name)
+    ok(status == 0, "%s: %s ends with status 0" % (name, os.path.basename(conform)))
     bad = []
     if len(want) == len(got):
         bad = [(a, b) for a, b in zip(want, got) if a != b and (a, b) not in allowed]
@@ -92,7 +123,37 @@ def library():
     compare("stack library, MPTCP", ALWAYS | MPTCP, "auto", lib, mptcp=True)
 
 
+def shared():
+    """no namespace of its own: the names of carriers are files, and random"""
+    lib = os.environ.get("LKL")
+    if not lib or not os.path.exists(lib):
+        return skip("without namespaces", "LKL names no stack library")
+    if os.getuid():
+        return skip("without namespaces", "needs root to give up what root may")
+    with tempfile.TemporaryDirectory(prefix="lklhost-test-") as d:
+        os.chmod(d, 0o755)
+        program, binary, copy = (shutil.copy(f, d) for f in (conform, os.environ["LKLHOST"], lib))
+        compare("without namespaces", ALWAYS, "auto", copy, uid=65534,
+                program=program, binary=binary, extra=["--no-userns"])
+
+
+def each(program):
+    """the tests of one program"""
+    def of(test):
+        def it():
+            global conform
+            conform = os.path.abspath(program)
+            test()
+        it.__name__ = "%s, %s" % (os.path.basename(program), test.__name__)
+        return it
+    return [of(t) for t in ([host, library] if needs_root(program) else [host, unprivileged, library, shared])]
+
+
+def needs_root(program):
+    return program.endswith("_dgram")     # raw sockets
+
+
 if __name__ == "__main__":
-    conform = os.path.abspath(sys.argv[1])
     sys.path.insert(0, drive.HERE)
-    run([host, unprivileged, library])
+    alone()
+    run(sum((each(p) for p in sys.argv[1:]), []))

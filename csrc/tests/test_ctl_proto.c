@@ -77,6 +77,8 @@ static void requests(void)
 	struct ctl_stop stop = { 15, 2000 };
 	struct ctl_exec exec = { 3, 2, 022, 21 };
 	struct ctl_exec_signal sig = { 77, 15, CTL_EXECF_GROUP, 0 };
+	struct ctl_ask ask = { 7, CTL_ASKF_FD };
+	struct ctl_answer answer = { 7, -2 };
 
 	same("hello_req", &hello, sizeof(hello), NULL, 0);
 	same("link_add", &add, sizeof(add), NULL, 0);
@@ -89,6 +91,8 @@ static void requests(void)
 	same("stop", &stop, sizeof(stop), NULL, 0);
 	same("exec", &exec, sizeof(exec), "/srv\0ip\0addr\0\0A=b\0C=", 21);
 	same("exec_signal", &sig, sizeof(sig), NULL, 0);
+	same("ask", &ask, sizeof(ask), "{\"verb\":\"lease\"}", 16);
+	same("answer", &answer, sizeof(answer), "{\"a\":1}", 7);
 }
 
 /** replies - bodies of replies and events */

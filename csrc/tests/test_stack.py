@@ -15,6 +15,7 @@ from tap import ok, run, same, skip
 
 LIB = os.environ.get("LKL", "")
 PY = "/usr/bin/python3"
+RAWIP = 4   # CTL_LINKF_RAWIP
 
 ECHO = """
 import socket, sys
@@ -50,13 +51,33 @@ sys.exit(42)
 """
 
 
-def wire():
+def rawip():
+    """the same without link layer; a foreign library has no such devices"""
+    if "newabi" in LIB:
+        h = Host(["true"], abi="auto", lib=LIB)
+        a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        h.ctl.hello()
+        for kind, flags in ((2, RAWIP), (4, 0), (5, 0)):
+            try:
+                h.ctl.ask(drive.LINK_ADD, struct.pack("<II6sH", kind, flags, b"\0" * 6, 0), a.fileno())
+                ok(False, "kind %d, flags %d was taken" % (kind, flags))
+            except Refused as e:
+                same(e.errno, 95, "kind %d, flags %d: EOPNOTSUPP" % (kind, flags))
+        h.ctl.ask(drive.STOP, struct.pack("<II", 9, 0))
+        os.waitpid(h.pid, 0)
+        h.clean()
+        return
+    wire(RAWIP)
+
+
+def wire(flags=0):
     """two stacks, a socket pair between them"""
     a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     srv = Host([PY, "-c", ECHO], abi="auto", lib=LIB)
-    srv.start(frames=[(a.fileno(), "10.0.9.1/24")])
+    srv.start(frames=[(a.fileno(), "10.0.9.1/24")], link_flags=flags)
     cli = Host([PY, "-c", ASK], abi="auto", lib=LIB)
-    cli.start(frames=[(b.fileno(), "10.0.9.2/24")], mptcp=True)
+    cli.start(frames=[(b.fileno(), "10.0.9.2/24")], mptcp=True, link_flags=flags)
+    same(cli.ctl.read_file("/sys/class/net/eth0/type").strip(), "65534" if flags else "1", "kind of device")
     a.close()
     b.close()
     ok(srv.release[:1].isdigit(), "BOOT says the release: %s" % srv.release)
@@ -144,6 +165,75 @@ def busy_panic():
         h.clean()
 
 
+VIEW = """
+import os, sys
+def dev(path): return [l.split(":")[0].strip() for l in open(path).readlines()[2:]]
+assert sorted(dev("/proc/net/dev")) == ["eth0", "lo"], dev("/proc/net/dev")
+assert sorted(os.listdir("/sys/class/net")) == ["eth0", "lo"], os.listdir("/sys/class/net")
+assert open("/sys/class/net/eth0/mtu").read() == "1500\\n"
+mem = "/proc/sys/net/ipv4/tcp_rmem"
+open(mem, "w").write("4096 54321 99999")
+assert open(mem).read().split() == ["4096", "54321", "99999"]
+try: os.write(os.open(mem, os.O_WRONLY), b"many"); sys.exit("a bad value was taken")
+except OSError as e: assert e.errno == 22, e
+try: open("/proc/net/none"); sys.exit("a file that is not there was opened")
+except OSError as e: assert e.errno == 2, e
+whole = open("/proc/net/snmp").read()
+fd = os.open("/proc/net/snmp", os.O_RDONLY)
+assert b"".join(iter(lambda: os.read(fd, 7), b"")).decode().split()[:4] == whole.split()[:4]
+sys.exit(43)
+"""
+
+
+def view():
+    """the stack's files where the target has the host's"""
+    a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    h = Host([PY, "-c", VIEW], abi="auto", lib=LIB)
+    h.start(frames=[(a.fileno(), "10.0.9.1/24")])
+    same(os.waitstatus_to_exitcode(h.wait()), 43, "the target reads and sets what is the stack's")
+    a.close()
+    b.close()
+
+
+SEND = """
+import socket, time
+s = socket.create_server(("", 7))
+c, _ = s.accept()
+c.sendall(b"x" * (1 << 20))
+c.close()
+time.sleep(60)
+"""
+SLOW = """
+import socket, sys, time
+end = time.time() + 10
+while True:
+    c = socket.socket(); c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096); c.settimeout(20)
+    try: c.connect(("10.0.9.1", 7)); break
+    except OSError:
+        if time.time() > end: raise
+        time.sleep(.02)
+n = 0
+while d := c.recv(1 << 16):
+    n += len(d)
+    time.sleep(.02) # what is sent again overlaps what was received
+sys.exit(44 if n == 1 << 20 else "%d bytes" % n)
+"""
+
+
+def fallback():
+    """MPTCP that fell back to TCP loses nothing of what comes twice"""
+    a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    srv = Host([PY, "-c", SEND], abi="auto", lib=LIB)
+    srv.start(frames=[(a.fileno(), "10.0.9.1/24")])
+    cli = Host([PY, "-c", SLOW], abi="auto", lib=LIB)
+    cli.start(frames=[(b.fileno(), "10.0.9.2/24")], mptcp=True)
+    a.close()
+    b.close()
+    same(os.waitstatus_to_exitcode(cli.wait()), 44, "1 MB by TCP into a small buffer, slowly")
+    srv.ctl.ask(drive.STOP, struct.pack("<II", 9, 0))
+    srv.wait()
+
+
 def idle():
     h = Host(["sleep", "100"], abi="auto", lib=LIB)
     h.start()
@@ -170,7 +260,7 @@ def stat(h, name):
 
 def soak():
     for mptcp in (False, True):
-        h = Host([PY, os.path.join(drive.HERE, "soak.py"), os.environ.get("SOAK_SECONDS", "4"), "6"], abi="auto", lib=LIB)
+        h = Host([os.environ["SOAK"], "1", os.environ.get("SOAK_SECONDS", "4")], abi="auto", lib=LIB)
         h.start(mptcp=mptcp)
         same(h.ctl.next_event(drive.EV_EXIT)[2], 0, "every byte right, %s" % ("MPTCP" if mptcp else "TCP"))
         same(wait_end(h), 0, "lklhost ends with 0")
@@ -188,7 +278,7 @@ def wait_end(h):
 
 
 def refused():
-    prog = ("import socket,time\nfor a in ((socket.AF_PACKET,3,0),(40,1,0),(2,5,0),(2,1,132)):\n"
+    prog = ("import socket,time\nfor a in ((socket.AF_CAN,3,1),(40,1,0),(2,5,0),(2,1,132)):\n"
             " try: socket.socket(*a); print('made',a)\n except OSError as e: print(e.errno)\n"
             "s=socket.socket(); print('end',flush=True); time.sleep(60)")
     r, w = os.pipe()
@@ -229,4 +319,4 @@ def libc():
 if __name__ == "__main__":
     sys.path.insert(0, drive.HERE)
     run([bad_library] if not os.path.exists(LIB) else 
-        [wire, drained, panic, busy_panic, idle, soak, refused, bad_library])
+        [wire, rawip, view, fallback, drained, panic, busy_panic, idle, soak, refused, bad_library])

@@ -28,6 +28,9 @@ const (
 	CTL_LOG         = 13 // the last kernel log lines
 	CTL_EXEC        = 14 // another program; three descriptors in SCM_RIGHTS
 	CTL_EXEC_SIGNAL = 15 // a signal for it
+	CTL_ASK         = 16 // a question for lklrun; with CTL_ASKF_FD a descriptor in SCM_RIGHTS
+	CTL_ASKED       = 17 // pushed to lklrun, likewise; id 0
+	CTL_ANSWER      = 18 // lklrun's, to CTL_ASKED
 
 	// What the stack host is doing; in HELLO.
 	CTL_STATE_NEW      = 0 // before CTL_BOOT: LINK_ADD, BOOT
@@ -37,12 +40,14 @@ const (
 	CTL_STATE_PANICKED = 4 // the kernel is dead: only HELLO, LOG, STATS, STOP
 
 	// Event kinds, bits of the mask in CTL_EVENTS.
-	CTL_EV_EXIT   = 0x01 // the target itself ended; arg = wait status, text = MPTcpExt, STATS then
-	CTL_EV_PANIC  = 0x02 // the kernel panicked; text = its message
-	CTL_EV_PROC   = 0x04 // a process of the target's came or went; arg: 1 came, 0 went
-	CTL_EV_SOCKET = 0x08 // arg = connection number; text = what happened
-	CTL_EV_LINK   = 0x10 // arg = device id; text = "up" or "down"
-	CTL_EV_WARN   = 0x20 // a line for the user
+	CTL_EV_EXIT   = 0x01  // the target itself ended; arg = wait status, text = MPTcpExt, STATS then
+	CTL_EV_PANIC  = 0x02  // the kernel panicked; text = its message
+	CTL_EV_PROC   = 0x04  // a process of the target's came or went; arg: 1 came, 0 went
+	CTL_EV_SOCKET = 0x08  // arg = connection number; text = what happened
+	CTL_EV_WARN   = 0x20  // a line for the user
+	CTL_EV_NOTE   = 0x40  // a line for a user who wants to know more
+	CTL_EV_START  = 0x80  // the target executes its program (engine supervise)
+	CTL_EV_SIGNAL = 0x100 // a terminal's, or for our process group; arg: SIGINT, SIGQUIT
 
 	// hello.abi
 	CTL_ABI_NATIVE  = 1 // our library: host's call numbers, loop mode
@@ -51,13 +56,20 @@ const (
 	CTL_ABI_HOST    = 4 // the host kernel itself, no library
 
 	// CTL_LINK_ADD, before CTL_BOOT or after it; the device becomes ethN in order.
-	CTL_LINK_TAP       = 1   // a tap descriptor, TUNSETIFF done, IFF_NO_PI
-	CTL_LINK_FRAME     = 2   // SOCK_DGRAM or SOCK_SEQPACKET, a frame per message
-	CTL_LINKF_VNET_HDR = 0x1 // struct virtio_net_hdr_mrg_rxbuf (12 bytes) before each frame
-	CTL_LINKF_OFFLOAD  = 0x2 // TSO and checksum offload both ways
+	CTL_LINK_TAP             = 1   // a tap descriptor, TUNSETIFF done, IFF_NO_PI
+	CTL_LINK_FRAME           = 2   // SOCK_DGRAM or SOCK_SEQPACKET, a frame per message
+	CTL_LINK_PACKET          = 3   // a packet socket (AF_PACKET, SOCK_RAW) bound to a device, a frame per message
+	CTL_LINK_COOKED          = 4   // a packet socket on a device without link layer, SOCK_DGRAM or SOCK_RAW: an IP packet per message
+	CTL_LINK_TUN             = 5   // a tun descriptor, TUNSETIFF done, IFF_NO_PI
+	CTL_LINKF_VNET_HDR       = 0x1 // struct virtio_net_hdr_mrg_rxbuf (12 bytes; a packet socket: as it was given) before each frame
+	CTL_LINKF_OFFLOAD        = 0x2 // TSO and checksum offload both ways
+	CTL_LINKF_RAWIP          = 0x4 // no link layer: an IP packet per message; COOKED and TUN never have one
+	CTL_LINKF_FEATURES_SHIFT = 16  // above: bits of virtio-net features that OFFLOAD is limited to; none: all
 
 	// CTL_GO; the reply's body is a uint32_t, the target's pid
-	CTL_GOF_MPTCP = 0x1 // TCP stream sockets become MPTCP
+	CTL_GOF_MPTCP   = 0x1 // TCP stream sockets become MPTCP
+	CTL_GOF_TREE    = 0x2 // CTL_EV_EXIT when all of the target's tree have ended, not itself alone
+	CTL_GOF_ASK_END = 0x4 // after CTL_EV_EXIT, ask lklrun too, and wait for its answer
 
 	CTL_BUF_IN       = 0x1
 	CTL_BUF_OUT      = 0x2
@@ -72,4 +84,9 @@ const (
 
 	// CTL_EXEC_SIGNAL; the reply is empty, -ENOENT when the program has ended
 	CTL_EXECF_GROUP = 0x1 // for its process group
+
+	CTL_ASKF_FD  = 0x1
+	CTL_ASKF_END = 0x2 // in CTL_ASKED alone
+	CTL_ASKS_MAX = 32
+	CTL_ASK_MAX  = 0x10000
 )

@@ -70,6 +70,42 @@ void lkl_cleanup(void);
 /** lkl_strerror - text for an error number, either sign */
 const char *lkl_strerror(int err);
 
+/**
+ * lkl_self - the calling thread, for lkl_interrupt(); NULL when nothing runs
+ */
+void *lkl_self(void);
+
+/**
+ * lkl_interrupt - the thread's call says EINTR if it waits, or is going to
+ *
+ * May be called from a signal handler, also one that interrupted the library.
+ * When the thread is not in a call, its next one that would wait says EINTR,
+ * unless it makes a call or two before that do not wait.
+ */
+void lkl_interrupt(void *thread);
+
+/**
+ * lkl_host_watch - watch a descriptor of the host, edge-triggered, for EPOLLIN
+ * @fn: called on any thread whenever it has become readable; must not call the
+ *	library. What it returns, unless NULL, is interrupted as by
+ *	lkl_interrupt(). This is how a thread waits for the stack and for the
+ *	host at once
+ *
+ * For the life of the kernel; closing the descriptor ends it. Threaded mode.
+ */
+int lkl_host_watch(int fd, void *(*fn)(void *arg), void *arg);
+
+/**
+ * lkl_epoll_watch - have @fn called whenever the stack's epoll @epfd becomes ready
+ *
+ * On any thread, inside the kernel: it must neither wait nor call the library.
+ * For the life of the kernel. Threaded mode.
+ */
+int lkl_epoll_watch(int epfd, void (*fn)(void *arg), void *arg);
+
+/** lkl_set_spin - a thread that would sleep looks for so long before it does */
+void lkl_set_spin(unsigned int usec);
+
 /* Network devices */
 
 struct lkl_netdev;
@@ -101,20 +137,24 @@ struct lkl_netdev_args {
 /* Flags of lkl_netdev_fd_create() */
 #define LKL_NETDEV_VNET_HDR	1
 #define LKL_NETDEV_OFFLOAD	2
+#define LKL_NETDEV_RAWIP	4
 
 /* Size of the header before each frame with LKL_NETDEV_VNET_HDR: struct
  * virtio_net_hdr_v1 (<linux/virtio_net.h>), num_buffers included. On a tap it
- * is set with TUNSETVNETHDRSZ. */
+ * is set with TUNSETVNETHDRSZ. A packet socket has the size that it was given. */
 #define LKL_VNET_HDR_LEN	12
 
 /**
  * lkl_netdev_fd_create - a device on a descriptor that exists
- * @fd: a tap, or a SOCK_DGRAM or SOCK_SEQPACKET socket (one frame per read and
+ * @fd: a tap or tun, a packet socket (AF_PACKET) that is bound to a device, or
+ *	another SOCK_DGRAM or SOCK_SEQPACKET socket (one frame per read and
  *	write); made non-blocking, and owned by the device from then on
  * @flags: LKL_NETDEV_VNET_HDR: a header of LKL_VNET_HDR_LEN bytes is before
  *	every frame. LKL_NETDEV_OFFLOAD: the peer takes TSO4, TSO6 and
  *	checksum offload, both ways (needs LKL_NETDEV_VNET_HDR); on a tap
- *	TUNSETOFFLOAD is set accordingly, also to 0
+ *	TUNSETOFFLOAD is set accordingly, also to 0. LKL_NETDEV_RAWIP: a
+ *	device without link layer, each frame is an IPv4 or IPv6 packet; goes
+ *	without saying for a tun and for a packet socket of type SOCK_DGRAM
  *
  * NULL with errno set on failure; the descriptor is then still the caller's.
  */

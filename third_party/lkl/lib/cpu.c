@@ -54,7 +54,7 @@ unsigned int lklh_irq_take(void)
 	return __atomic_exchange_n(&lkl_irq_pending, 0, __ATOMIC_SEQ_CST);
 }
 
-/* Only a thread itself asks for it, so @req_next is its own while not queued. */
+/* Whoever sets @queued owns @req_next until it is taken off the list. */
 static void request(struct thread *t, unsigned int bits)
 {
 	struct lkl_hthread *k = &t->k;
@@ -87,6 +87,8 @@ struct lkl_hthread *lklh_next_request(unsigned int *bits)
 	taken = k->req_next;
 	__atomic_store_n(&k->queued, 0, __ATOMIC_SEQ_CST);
 	*bits = __atomic_exchange_n(&k->req, 0, __ATOMIC_SEQ_CST);
+	if (!k->task)	/* its thread has ended since */
+		*bits &= ~LKL_REQ_INTR;
 	return k;
 }
 
@@ -179,6 +181,34 @@ static int run_waiting(struct thread *t)
 		mine = cpu_put(t, lklk_run(&t->k));
 	t->busy = IN_WAIT;
 	return mine;
+}
+
+/**
+ * cpu_interrupt - the thread's call, or its next one, says EINTR if it waits
+ *
+ * The caller sees to it that the request is looked at.
+ */
+void cpu_interrupt(struct thread *t)
+{
+	/* Without a task it may be on the list of those who want one. */
+	if (__atomic_load_n(&t->k.task, __ATOMIC_SEQ_CST))
+		request(t, LKL_REQ_INTR);
+}
+
+API void *lkl_self(void)
+{
+	return lkl_usable() ? thread_get() : NULL;
+}
+
+API void lkl_interrupt(void *thread)
+{
+	int saved = errno;
+
+	if (!lkl_usable() || loop_mode)
+		return;
+	cpu_interrupt(thread);
+	events_kick();
+	errno = saved;
 }
 
 static void interrupt(struct thread *t)

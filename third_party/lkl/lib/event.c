@@ -47,6 +47,16 @@ static int bg_started, bg_stop;
 static struct thread *bg;
 static unsigned int bg_asleep;		/* futex: waits for a wake, not a time */
 
+#define WATCHES		4096
+#define WATCH_BIT	(1ULL << 63)	/* in epoll's data; the rest is an index */
+
+static struct {
+	void *(*fn)(void *arg);
+	void *arg;
+} watches[WATCHES];
+static unsigned int watch_count;
+static unsigned int spin_ns;
+
 static unsigned long long now(clockid_t id)
 {
 	struct timespec ts;
@@ -128,14 +138,65 @@ int events_is_leader(struct thread *t)
 	return __atomic_load_n(&leader, __ATOMIC_SEQ_CST) == t;
 }
 
-static void take_devices(void)
+static int take_devices(void)
 {
 	struct epoll_event ev[16];
 	int i, n;
 
 	n = epoll_wait(epfd, ev, 16, 0);
-	for (i = 0; i < n; i++)
-		netdev_event(ev[i].data.u32, ev[i].events);
+	for (i = 0; i < n; i++) {
+		if (ev[i].data.u64 & WATCH_BIT) {
+			unsigned int w = ev[i].data.u32;
+			struct thread *t = watches[w].fn(watches[w].arg);
+
+			if (t)
+				cpu_interrupt(t);
+		} else {
+			netdev_event(ev[i].data.u32, ev[i].events);
+		}
+	}
+	return n;
+}
+
+API int lkl_host_watch(int fd, void *(*fn)(void *arg), void *arg)
+{
+	unsigned int w = __atomic_fetch_add(&watch_count, 1, __ATOMIC_SEQ_CST);
+	struct epoll_event ev = {
+		.events = EPOLLIN | EPOLLET,
+		.data.u64 = WATCH_BIT | w,
+	};
+
+	if (!lkl_usable() || loop_mode)
+		return -ENODEV;
+	if (w >= WATCHES)
+		return -ENOSPC;
+	watches[w].fn = fn;
+	watches[w].arg = arg;
+	return epoll_ctl(epfd, EPOLL_CTL_ADD, fd, &ev) ? -errno : 0;
+}
+
+API void lkl_set_spin(unsigned int usec)
+{
+	spin_ns = usec < 1000000 ? usec * 1000 : 1000000000;
+}
+
+/* Looks for a while instead of sleeping; 1: something has come. */
+static int spin(struct thread *t)
+{
+	unsigned long long end = lklh_mono() + spin_ns, d;
+
+	do {
+		if (take_devices() > 0)
+			return 1;
+		d = events_deadline();
+		if (d && lklh_mono() >= d)
+			return 1;
+		if (__atomic_load_n(&t->k.granted, __ATOMIC_SEQ_CST) ||
+		    __atomic_load_n(&lkl_irq_pending, __ATOMIC_SEQ_CST) ||
+		    __atomic_load_n(&lkl_dead, __ATOMIC_SEQ_CST))
+			return 1;
+	} while (events_is_leader(t) && lklh_mono() < end);
+	return 0;
 }
 
 /**
@@ -158,6 +219,10 @@ int events_lead(struct thread *t)
 	if (!(__atomic_load_n(&lkl_irq_pending, __ATOMIC_RELAXED) & LKL_IRQ_NET) &&
 	    netdevs_more())
 		return 0;
+	if (spin_ns && t != bg && spin(t)) {
+		events_timer_due();
+		return 0;
+	}
 	__atomic_store_n(&sleeps_until, ~0ULL, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&polling, 1, __ATOMIC_SEQ_CST);
 	d = events_deadline();

@@ -56,6 +56,7 @@ int cpu_put(struct thread *t, struct lkl_hthread *next);
 int cpu_enter(struct thread *t);
 void cpu_leave(struct thread *t);
 void cpu_run(struct thread *t);
+void cpu_interrupt(struct thread *t);
 void cpu_wake_all(void);
 void cpu_reset(void);
 
@@ -85,6 +86,9 @@ int netdevs_pollfds(struct pollfd *fds, int *ids, int max);
 int netdevs_more(void);
 extern int loop_epfd;
 extern uint64_t loop_tag;
+
+/* loop.c; the kernel declares it where it calls it */
+void lklh_flag_set(int *flag);
 
 /* api.c */
 extern struct lkl_host_operations *host_ops;

@@ -5,6 +5,7 @@
 #include "internal.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 int loop_epfd = -1;
 uint64_t loop_tag;
@@ -65,7 +66,42 @@ API int lkl_loop_watch(int epfd, int *flag)
 {
 	struct watch_args a = { epfd, flag };
 
-	return kernel_call(do_watch, &a);
+	return loop_mode ? kernel_call(do_watch, &a) : -EINVAL;
+}
+
+/* In threaded mode the flag is the first member of this. */
+struct epoll_watch {
+	int flag;
+	void (*fn)(void *arg);
+	void *arg;
+};
+
+void lklh_flag_set(int *flag)
+{
+	struct epoll_watch *w = (struct epoll_watch *)flag;
+
+	if (!loop_mode)
+		w->fn(w->arg);
+}
+
+API int lkl_epoll_watch(int epfd, void (*fn)(void *arg), void *arg)
+{
+	struct watch_args a = { .epfd = epfd };
+	struct epoll_watch *w;
+	int ret;
+
+	if (loop_mode)
+		return -EINVAL;
+	w = malloc(sizeof(*w));
+	if (!w)
+		return -ENOMEM;
+	w->fn = fn;
+	w->arg = arg;
+	a.flag = &w->flag;
+	ret = kernel_call(do_watch, &a);
+	if (ret)
+		free(w);
+	return ret;
 }
 
 API unsigned long lkl_loop_blocked(void)

@@ -2,7 +2,7 @@
 /*
  * Network devices on host descriptors.
  */
-#include "internal.h"
+#include "netdev.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,6 +14,7 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -21,7 +22,8 @@
  * struct lkl_netdev - a device
  * @fd: its descriptor
  * @id: -1 until added
- * @tap: the descriptor is a tap, so offloads are to be set on it
+ * @tap: the descriptor is a tap or a tun, so offloads are to be set on it
+ * @packet: what it is if it is a packet socket
  * @flags: LKL_NET_*
  * @events: LKL_NETEV_*, not yet taken by the kernel
  * @down: an error or hang-up was seen; not polled level-triggered any more
@@ -31,6 +33,7 @@ struct lkl_netdev {
 	int fd;
 	int id;
 	int tap;
+	struct packet_socket packet;
 	unsigned int flags;
 	unsigned int events;
 	int down;
@@ -78,7 +81,8 @@ static int set_tap_offload(struct lkl_netdev *nd)
 	return 0;
 }
 
-static struct lkl_netdev *create(int fd, int tap, unsigned int flags)
+static struct lkl_netdev *create(int fd, int tap, unsigned int flags,
+				 const struct packet_socket *packet)
 {
 	struct lkl_netdev *nd;
 	int fl, err;
@@ -90,6 +94,8 @@ static struct lkl_netdev *create(int fd, int tap, unsigned int flags)
 	nd->id = -1;
 	nd->tap = tap;
 	nd->flags = flags;
+	if (packet)
+		nd->packet = *packet;
 	if (tap) {
 		err = set_tap_offload(nd);
 		if (err)
@@ -110,25 +116,37 @@ fail:
 
 API struct lkl_netdev *lkl_netdev_fd_create(int fd, int flags)
 {
+	int vnet = flags & LKL_NETDEV_VNET_HDR ? LKL_VNET_HDR_LEN : 0, tap, ret;
+	struct packet_socket packet;
 	unsigned int f = 0;
 	struct ifreq ifr;
-	int tap;
 
 	memset(&ifr, 0, sizeof(ifr));
 	tap = ioctl(fd, TUNGETIFF, &ifr) == 0;
-	if (flags & ~(LKL_NETDEV_VNET_HDR | LKL_NETDEV_OFFLOAD) ||
-	    flags == LKL_NETDEV_OFFLOAD ||
-	    (tap && (!(ifr.ifr_flags & IFF_TAP) || !(ifr.ifr_flags & IFF_NO_PI) ||
-		     !(ifr.ifr_flags & IFF_VNET_HDR) !=
-		     !(flags & LKL_NETDEV_VNET_HDR)))) {
+	ret = packet_probe(fd, &packet);
+	if (ret) {
+		errno = -ret;
+		return NULL;
+	}
+	if (flags & LKL_NETDEV_RAWIP || (tap && ifr.ifr_flags & IFF_TUN) ||
+	    packet.type == SOCK_DGRAM)
+		f |= LKL_NET_RAWIP;
+	if (flags & ~(LKL_NETDEV_VNET_HDR | LKL_NETDEV_OFFLOAD | LKL_NETDEV_RAWIP) ||
+	    (flags & LKL_NETDEV_OFFLOAD && !vnet) ||
+	    (tap && (!(ifr.ifr_flags & IFF_TUN) != !(f & LKL_NET_RAWIP) ||
+		     !(ifr.ifr_flags & IFF_NO_PI) ||
+		     !(ifr.ifr_flags & IFF_VNET_HDR) != !vnet)) ||
+	    (packet.type && !packet.vnet != !vnet)) {
 		errno = EINVAL;
 		return NULL;
 	}
-	if (flags & LKL_NETDEV_VNET_HDR)
+	if (vnet)
 		f |= LKL_NET_VNET;
+	if (packet.vnet && packet.vnet < LKL_VNET_HDR_LEN)
+		f |= LKL_NET_VNET10;
 	if (flags & LKL_NETDEV_OFFLOAD)
 		f |= offload_flags(LKL_OFFLOAD_ALL);
-	return create(fd, tap, f);
+	return create(fd, tap, f, &packet);
 }
 
 API struct lkl_netdev *lkl_netdev_tap_create(const char *ifname, int offload)
@@ -153,7 +171,7 @@ API struct lkl_netdev *lkl_netdev_tap_create(const char *ifname, int offload)
 		if (errno != EINVAL || ioctl(fd, TUNSETIFF, &ifr) < 0)
 			goto fail;
 	}
-	nd = create(fd, 1, LKL_NET_VNET | offload_flags(offload));
+	nd = create(fd, 1, LKL_NET_VNET | offload_flags(offload), NULL);
 	if (nd)
 		return nd;
 fail:
@@ -167,7 +185,7 @@ static long do_add(void *arg)
 {
 	struct lkl_netdev *nd = arg;
 
-	return lklk_net_add(nd->id, nd->fd, nd->mac, nd->flags);
+	return lklk_net_add(nd->id, nd->mac, nd->flags);
 }
 
 static int attach(struct lkl_netdev *nd)
@@ -190,7 +208,8 @@ API int lkl_netdev_add(struct lkl_netdev *nd, struct lkl_netdev_args *args)
 	if (id == LKL_NET_MAX)
 		return -ENOSPC;
 	if (args && args->offload) {
-		nd->flags &= offload_flags(args->offload) | LKL_NET_VNET;
+		nd->flags &= offload_flags(args->offload) | LKL_NET_VNET |
+			     LKL_NET_VNET10 | LKL_NET_RAWIP;
 		if (nd->tap) {
 			ret = set_tap_offload(nd);
 			if (ret)
@@ -373,32 +392,44 @@ int netdevs_pollfds(struct pollfd *fds, int *ids, int max)
 	return n;
 }
 
-long lklh_net_read(int fd, const struct lkl_iov *iov, int cnt)
+long lklh_net_read(int id, const struct lkl_iov *iov, int cnt,
+		   struct lkl_net_meta *meta)
 {
+	struct lkl_netdev *nd = devs[id];
 	ssize_t n;
 
+	if (nd->packet.type)
+		return packet_read(nd->fd, &nd->packet, iov, cnt,
+				   nd->flags & LKL_NET_RAWIP, meta);
 	do
-		n = readv(fd, (const struct iovec *)iov, cnt);
+		n = readv(nd->fd, (const struct iovec *)iov, cnt);
 	while (n < 0 && errno == EINTR);
 	return n < 0 ? -errno : n;
 }
 
-long lklh_net_write(int fd, const struct lkl_iov *iov, int cnt)
+long lklh_net_write(int id, const struct lkl_iov *iov, int cnt,
+		    unsigned short proto)
 {
+	struct lkl_netdev *nd = devs[id];
 	ssize_t n;
 
+	if (nd->packet.type)
+		return packet_write(nd->fd, &nd->packet, iov, cnt, proto);
 	do
-		n = writev(fd, (const struct iovec *)iov, cnt);
+		n = writev(nd->fd, (const struct iovec *)iov, cnt);
 	while (n < 0 && errno == EINTR);
 	return n < 0 ? -errno : n;
 }
 
-unsigned int lklh_net_poll(int fd)
+unsigned int lklh_net_poll(int id)
 {
-	struct pollfd p = { .fd = fd, .events = POLLIN | POLLOUT };
+	struct lkl_netdev *nd = devs[id];
+	struct pollfd p = { .fd = nd->fd, .events = POLLIN | POLLOUT };
 
+	if (nd->packet.type && !packet_up(nd->fd, &nd->packet))
+		return LKL_NETEV_HUP;
 	if (poll(&p, 1, 0) < 0)
-		return POLLERR;
+		return LKL_NETEV_HUP;
 	return (p.revents & POLLIN ? LKL_NETEV_RX : 0) |
 	       (p.revents & POLLOUT ? LKL_NETEV_TX : 0) |
 	       (p.revents & (POLLERR | POLLHUP) ? LKL_NETEV_HUP : 0);

@@ -5,6 +5,7 @@
  * and a tap that is set down, comes up, and is deleted.
  */
 #include "nl.h"
+#include "peer.h"
 
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -15,101 +16,6 @@
 #define DEV	"lt0"
 #define HOST	"10.73.0.1"
 #define OURS	"10.73.0.2"
-#define PORT	5202
-
-/* 1: the bytes are those of the stream from @at on */
-static int check(const unsigned char *p, long n, unsigned long at)
-{
-	long i;
-
-	for (i = 0; i < n; i++)
-		if (p[i] != (unsigned char)((at + i) * 2654435761u >> 13))
-			return 0;
-	return 1;
-}
-
-static void make(unsigned char *p, long n, unsigned long at)
-{
-	long i;
-
-	for (i = 0; i < n; i++)
-		p[i] = (at + i) * 2654435761u >> 13;
-}
-
-/* The host's end. First byte: 's': it checks what comes and answers with the
- * count; 'r': 4 bytes of megabytes to send; 'u' in UDP: echo. */
-static void host_tcp(int s)
-{
-	static unsigned char buf[65536];
-	unsigned int mb;
-	uint64_t at;
-	ssize_t n, k;
-	char mode;
-	int c;
-
-	for (;;) {
-		c = accept(s, NULL, NULL);
-		if (c < 0 || read(c, &mode, 1) != 1)
-			_exit(0);
-		if (mode == 's') {
-			for (at = 0; (n = read(c, buf, sizeof(buf))) > 0; at += n)
-				if (!check(buf, n, at))
-					break;
-			if (write(c, &at, sizeof(at)) < 0)
-				perror("write");
-		} else if (read(c, &mb, 4) == 4) {
-			for (at = 0; at < (uint64_t)mb << 20; at += n) {
-				make(buf, sizeof(buf), at);
-				for (n = 0; n < (ssize_t)sizeof(buf); n += k) {
-					k = write(c, buf + n, sizeof(buf) - n);
-					if (k <= 0)
-						break;
-				}
-				if (n < (ssize_t)sizeof(buf))
-					break;
-			}
-		}
-		close(c);
-	}
-}
-
-static void host_udp(int u)
-{
-	static unsigned char buf[65536];
-	struct sockaddr_in sa;
-	socklen_t len;
-	ssize_t n;
-
-	for (;;) {
-		len = sizeof(sa);
-		n = recvfrom(u, buf, sizeof(buf), 0, (struct sockaddr *)&sa, &len);
-		if (n < 0)
-			_exit(0);
-		sendto(u, buf, n, 0, (struct sockaddr *)&sa, len);
-	}
-}
-
-static void host_server(pid_t *pids)
-{
-	struct sockaddr_in sa = addr4("0.0.0.0", PORT);
-	int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
-	int u = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-
-	setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	if (bind(s, (struct sockaddr *)&sa, sizeof(sa)) || listen(s, 5) ||
-	    bind(u, (struct sockaddr *)&sa, sizeof(sa))) {
-		printf("Bail out! host sockets\n");
-		exit(2);
-	}
-	pids[0] = fork();
-	if (!pids[0])
-		host_tcp(s);
-	pids[1] = fork();
-	if (!pids[1])
-		host_udp(u);
-	close(s);
-	close(u);
-}
 
 static int attach(int offload, int *id_out)
 {
@@ -129,73 +35,11 @@ static int attach(int offload, int *id_out)
 	return ifindex;
 }
 
-/* The most that is right of @mb megabytes sent to the host */
-static uint64_t send_mb(unsigned int mb)
-{
-	static unsigned char buf[65536];
-	long c = lconnect(HOST, PORT, 0), n, k;
-	uint64_t at, got = 0;
-
-	if (c < 0)
-		return 0;
-	L3(write, c, "s", 1);
-	for (at = 0; at < (uint64_t)mb << 20; at += sizeof(buf)) {
-		make(buf, sizeof(buf), at);
-		for (n = 0; n < (long)sizeof(buf); n += k) {
-			k = L3(write, c, buf + n, sizeof(buf) - n);
-			if (k <= 0)
-				break;
-		}
-	}
-	L2(shutdown, c, SHUT_WR);
-	L3(read, c, &got, 8);
-	L1(close, c);
-	return got >> 20;
-}
-
-static uint64_t recv_mb(unsigned int mb)
-{
-	static unsigned char buf[100000];
-	struct timeval tv = { 10, 0 };
-	long c = lconnect(HOST, PORT, 0), n;
-	uint64_t at = 0;
-
-	if (c < 0)
-		return 0;
-	L5(setsockopt, c, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
-	L3(write, c, "r", 1);
-	L3(write, c, &mb, 4);
-	while ((n = L3(read, c, buf, sizeof(buf))) > 0) {
-		if (!check(buf, n, at))
-			break;
-		at += n;
-	}
-	L1(close, c);
-	return at >> 20;
-}
-
-/* A datagram of that size there and back */
-static int echo(int size)
-{
-	static unsigned char buf[65536], back[65536];
-	struct sockaddr_in sa = addr4(HOST, PORT);
-	struct timeval tv = { 3, 0 };
-	long s = L3(socket, AF_INET, SOCK_DGRAM, 0), n;
-
-	make(buf, size, size);
-	L5(setsockopt, s, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
-	n = L6(sendto, s, buf, size, 0, &sa, sizeof(sa));
-	if (n == size)
-		n = L3(read, s, back, sizeof(back));
-	L1(close, s);
-	return n == size && !memcmp(buf, back, size);
-}
-
 /* Runs fn in a process with a kernel of its own, attached with @offload */
 static int with_kernel(int offload, int (*fn)(int ifindex, int id), const char *cmd)
 {
 	int status, ifindex, id = -1;
-	pid_t pid = fork();
+	pid_t pid = fork_tied();
 
 	if (!pid) {
 		alarm(60);
@@ -260,16 +104,6 @@ static int sizes(int ifindex, int id)
 	}
 	sh("ip link set " DEV " mtu 1500");
 	return 0;
-}
-
-static int carrier(void)
-{
-	char buf[16];
-
-	lkl_mount_fs("sysfs");
-	if (lread_file("/sysfs/class/net/eth0/carrier", buf, sizeof(buf)) < 0)
-		return -1;
-	return atoi(buf);
 }
 
 static int wait_carrier(int want)
@@ -418,6 +252,7 @@ int main(void)
 	int i, ret;
 
 	start(280);
+	peer_ip = HOST;
 	if (own_netns() || sh("ip tuntap add " DEV " mode tap vnet_hdr && "
 			      "ip addr add " HOST "/24 dev " DEV " && ip link set " DEV " up")) {
 		skip("no namespace or no tap");

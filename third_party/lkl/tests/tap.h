@@ -22,6 +22,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -193,6 +194,16 @@ static inline int sh(const char *fmt, ...)
 	snprintf(cmd + n, sizeof(cmd) - n, "; } >/dev/null 2>&1");
 	ret = system(cmd);
 	return WIFEXITED(ret) ? WEXITSTATUS(ret) : 128;
+}
+
+/* fork(), whose child ends with us: run.sh waits for all that hold its pipe */
+static inline pid_t fork_tied(void)
+{
+	pid_t pid = fork();
+
+	if (!pid)
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+	return pid;
 }
 
 /* A network namespace for this process, which ends with it */

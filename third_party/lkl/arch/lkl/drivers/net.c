@@ -10,36 +10,28 @@
  * empty; the host library says when it has something again (LKL_NETEV_RX), or
  * room again (LKL_NETEV_TX).
  *
- * Incoming frames are of unknown size, up to 64 KiB. They are read into a run of
- * chunks, each frame where the last one ended; what is not used stays for the
- * next. Headers are copied out, so that GRO finds them in the linear part and the
- * payload alone in fragments.
+ * Incoming frames are of unknown size, up to 64 KiB: rx.c has the memory for them.
  *
  * Carrier is off while the descriptor gives errors or has hung up. A tap that the
  * host has set down answers EIO to a write and says POLLOUT when it is up again;
- * a slow check stands by in case an edge was lost.
+ * a packet socket answers ENETDOWN, and says nothing: a slow check stands by.
+ * Whoever sets the carrier off by netlink keeps it off: who watches the host's
+ * device knows more than the descriptor.
+ *
+ * A device without link layer (LKL_NET_RAWIP) carries IP packets: rawip.c.
  */
 #include <linux/ethtool.h>
 #include <linux/etherdevice.h>
 #include <linux/if_ether.h>
+#include <linux/if_vlan.h>
 #include <linux/ip.h>
-#include <linux/ipv6.h>
 #include <linux/module.h>
 #include <linux/netdevice.h>
 #include <linux/rtnetlink.h>
 #include <linux/skbuff.h>
-#include <linux/tcp.h>
 #include <linux/virtio_net.h>
 #include <linux/workqueue.h>
 #include <asm/lkl.h>
-
-#define CHUNK_ORDER	3
-#define CHUNK_SIZE	(PAGE_SIZE << CHUNK_ORDER)
-/* A 64 KiB packet in a VLAN-tagged frame, wherever in the first chunk it starts */
-#define CHUNKS		((65536 + 64) / CHUNK_SIZE + 2)
-
-/* Frames up to this length are copied, which is cheaper than a fragment. */
-#define COPY_MAX	256
 
 #define CHECK_PERIOD	HZ
 
@@ -56,22 +48,20 @@
  * @napi: reads frames
  * @check: looks whether a dead descriptor lives again
  * @id: the host library's number for it
- * @fd: host descriptor
  * @flags: LKL_NET_*
- * @vnet: room for the header before the frame, 0 or 12 bytes
- * @chunk: where the next frames go, NULL when not allocated
- * @fill: used part of @chunk[0]
+ * @held: the carrier was set off by netlink
+ * @vnet: room for the header before the frame, 0, 10 or 12 bytes
+ * @rx: where the next frames go
  */
 struct lkl_net {
 	struct net_device *dev;
 	struct napi_struct napi;
 	struct delayed_work check;
 	int id;
-	int fd;
 	unsigned int flags;
+	bool held;
 	unsigned int vnet;
-	struct page *chunk[CHUNKS];
-	unsigned int fill;
+	struct lkl_rx rx;
 };
 
 static struct lkl_net *lkl_nets[LKL_NET_MAX];
@@ -87,13 +77,14 @@ static void set_carrier(struct lkl_net *nd, bool on)
 		netif_wake_queue(nd->dev);
 	} else {
 		netif_carrier_off(nd->dev);
-		schedule_delayed_work(&nd->check, CHECK_PERIOD);
+		if (netif_running(nd->dev))
+			schedule_delayed_work(&nd->check, CHECK_PERIOD);
 	}
 }
 
 static void try_carrier(struct lkl_net *nd)
 {
-	unsigned int ev = lklh_net_poll(nd->fd);
+	unsigned int ev = nd->held ? 0 : lklh_net_poll(nd->id);
 
 	if ((ev & LKL_NETEV_TX) && !(ev & LKL_NETEV_HUP)) {
 		set_carrier(nd, true);
@@ -120,9 +111,14 @@ static netdev_tx_t net_xmit(struct sk_buff *skb, struct net_device *dev)
 	struct virtio_net_hdr_v1 hdr;
 	struct lkl_iov iov[MAX_SKB_FRAGS + 2];
 	unsigned int len = skb->len;
-	int i, n = 0;
+	int i, n = 0, proto = 0;
 	long ret;
 
+	if (nd->flags & LKL_NET_RAWIP) {
+		proto = skb_headlen(skb) ? lkl_rawip_protocol(skb->data) : 0;
+		if (!proto)
+			goto drop;
+	}
 	if (nd->vnet) {
 		if (!skb_is_gso(skb) && skb->ip_summed != CHECKSUM_PARTIAL)
 			memset(&hdr, 0, sizeof(hdr));
@@ -143,7 +139,7 @@ static netdev_tx_t net_xmit(struct sk_buff *skb, struct net_device *dev)
 	}
 
 	skb_tx_timestamp(skb);
-	ret = lklh_net_write(nd->fd, iov, n);
+	ret = lklh_net_write(nd->id, iov, n, proto);
 	if (likely(ret > 0)) {
 		lkl_net_sent++;
 		dev_sw_netstats_tx_add(dev, 1, len);
@@ -163,7 +159,14 @@ static netdev_tx_t net_xmit(struct sk_buff *skb, struct net_device *dev)
 	case -ECONNREFUSED:
 	case -ECONNRESET:
 	case -ENODEV:
+	case -ENXIO:
+	case -ENETDOWN:
 		set_carrier(nd, false);
+		break;
+	case -ENOBUFS:	/* a queue of the host's is full */
+		DEV_STATS_INC(dev, tx_dropped);
+		dev_kfree_skb_any(skb);
+		return NETDEV_TX_OK;
 	}
 drop:
 	DEV_STATS_INC(dev, tx_errors);
@@ -171,127 +174,66 @@ drop:
 	return NETDEV_TX_OK;
 }
 
-static bool fill_chunks(struct lkl_net *nd)
+/* The frame's link layer, and what its descriptor told. 0: to be dropped */
+static bool describe(struct lkl_net *nd, struct sk_buff *skb,
+		     const struct lkl_net_meta *meta)
 {
-	int i;
-
-	for (i = 0; i < CHUNKS; i++) {
-		if (nd->chunk[i])
-			continue;
-		nd->chunk[i] = alloc_pages(GFP_ATOMIC | __GFP_NOWARN | __GFP_COMP,
-					   CHUNK_ORDER);
-		if (!nd->chunk[i])
+	if (nd->flags & LKL_NET_RAWIP) {
+		skb_reset_mac_header(skb);
+		skb->protocol = htons(lkl_rawip_protocol(skb->data));
+		if (!skb->protocol)
 			return false;
-	}
-	return true;
-}
-
-static void next_chunk(struct lkl_net *nd)
-{
-	put_page(nd->chunk[0]);
-	memmove(nd->chunk, nd->chunk + 1, sizeof(nd->chunk[0]) * (CHUNKS - 1));
-	nd->chunk[CHUNKS - 1] = NULL;
-	nd->fill = 0;
-}
-
-/* Length of the headers to copy: all of them for TCP, more or less otherwise. */
-static unsigned int header_len(const u8 *p, unsigned int len)
-{
-	const struct ethhdr *eth = (const struct ethhdr *)p;
-	unsigned int n = ETH_HLEN;
-
-	if (len <= COPY_MAX)
-		return len;
-	if (eth->h_proto == htons(ETH_P_IP)) {
-		const struct iphdr *ip = (const struct iphdr *)(p + n);
-
-		n += ip->ihl * 4;
-		if (ip->protocol != IPPROTO_TCP)
-			return min(n + 8, len);
-	} else if (eth->h_proto == htons(ETH_P_IPV6)) {
-		const struct ipv6hdr *ip = (const struct ipv6hdr *)(p + n);
-
-		n += sizeof(*ip);
-		if (ip->nexthdr != IPPROTO_TCP)
-			return min(n + 8, len);
 	} else {
-		return 128;
+		skb->protocol = eth_type_trans(skb, nd->dev);
 	}
-	n += ((const struct tcphdr *)(p + n))->doff * 4;
-	return min(n, (unsigned int)COPY_MAX);
-}
-
-/* Makes a packet of the frame at the start of the unused space. */
-static struct sk_buff *make_skb(struct lkl_net *nd, unsigned int len)
-{
-	u8 *p = page_address(nd->chunk[0]) + nd->fill;
-	unsigned int head, off, size;
-	struct sk_buff *skb;
-
-	/* the headers must be in one piece: net_poll() sees to it */
-	head = header_len(p, len);
-	skb = napi_alloc_skb(&nd->napi, COPY_MAX);
-	if (unlikely(!skb))
-		return NULL;
-	memcpy(__skb_put(skb, head), p, head);
-	if (head == len)
-		return skb;
-
-	off = nd->fill + head;
-	len -= head;
-	while (len) {
-		size = min_t(unsigned int, len, CHUNK_SIZE - off);
-		get_page(nd->chunk[0]);
-		skb_add_rx_frag(skb, skb_shinfo(skb)->nr_frags, nd->chunk[0], off,
-				size, SKB_DATA_ALIGN(size));
-		off += size;
-		len -= size;
-		if (off == CHUNK_SIZE && len) {
-			next_chunk(nd);
-			off = 0;
-		}
-	}
-	nd->fill = ALIGN(off, SMP_CACHE_BYTES);
-	return skb;
+	if (meta->csum == LKL_CSUM_VALID)
+		skb->ip_summed = CHECKSUM_UNNECESSARY;
+	else if (meta->csum == LKL_CSUM_UNFINISHED)
+		lkl_net_finish_csum(skb);
+	if (meta->vlan_proto)
+		__vlan_hwaccel_put_tag(skb, htons(meta->vlan_proto), meta->vlan_tci);
+	return true;
 }
 
 /* One frame. 1: taken; 0: none there; negative: error, or no memory */
 static int receive(struct lkl_net *nd)
 {
 	struct net_device *dev = nd->dev;
+	struct lkl_net_meta meta = { 0 };
 	struct virtio_net_hdr_v1 hdr;
-	struct lkl_iov iov[CHUNKS + 1];
+	struct lkl_iov iov[LKL_RX_CHUNKS + 1];
 	struct sk_buff *skb;
-	int i, n = 0;
+	int n = 0;
 	long ret;
 
-	/* keep small frames and the headers of large ones in one chunk */
-	if (nd->chunk[0] && CHUNK_SIZE - nd->fill < 2048)
-		next_chunk(nd);
-	if (!nd->chunk[CHUNKS - 1] && !fill_chunks(nd))
-		return -ENOMEM;
 	if (nd->vnet) {
 		iov[n].base = &hdr;
 		iov[n++].len = nd->vnet;
 	}
-	iov[n].base = page_address(nd->chunk[0]) + nd->fill;
-	iov[n++].len = CHUNK_SIZE - nd->fill;
-	for (i = 1; i < CHUNKS; i++) {
-		iov[n].base = page_address(nd->chunk[i]);
-		iov[n++].len = CHUNK_SIZE;
-	}
+	ret = lkl_rx_room(&nd->rx, iov + n);
+	if (ret < 0)
+		return ret;
+	n += ret;
 
-	ret = lklh_net_read(nd->fd, iov, n);
+	ret = lklh_net_read(nd->id, iov, n, &meta);
 	if (ret == -EAGAIN)
 		return 0;
+	if (ret == -ENOMSG)
+		return 1;
+	if (ret == -EBADMSG) {
+		DEV_STATS_INC(dev, rx_frame_errors);
+		return 1;
+	}
 	if (ret <= 0)
 		return ret ? ret : -EPIPE;
 	ret -= nd->vnet;
-	if (unlikely(ret < ETH_HLEN)) {
+	if (unlikely(ret < (nd->flags & LKL_NET_RAWIP ? (int)sizeof(struct iphdr) :
+			    ETH_HLEN))) {
 		DEV_STATS_INC(dev, rx_length_errors);
 		return 1;
 	}
-	skb = make_skb(nd, ret);
+	skb = lkl_rx_packet(&nd->rx, &nd->napi, ret,
+			    nd->flags & LKL_NET_RAWIP ? 0 : ETH_HLEN);
 	if (unlikely(!skb)) {
 		DEV_STATS_INC(dev, rx_dropped);
 		return 1;
@@ -301,14 +243,16 @@ static int receive(struct lkl_net *nd)
 	if (nd->vnet && (hdr.flags || hdr.gso_type)) {
 		if (hdr.flags & VIRTIO_NET_HDR_F_DATA_VALID)
 			skb->ip_summed = CHECKSUM_UNNECESSARY;
-		if (virtio_net_hdr_to_skb(skb, (struct virtio_net_hdr *)&hdr, true)) {
-			DEV_STATS_INC(dev, rx_frame_errors);
-			kfree_skb(skb);
-			return 1;
-		}
+		if (virtio_net_hdr_to_skb(skb, (struct virtio_net_hdr *)&hdr, true))
+			goto bad;
 	}
-	skb->protocol = eth_type_trans(skb, dev);
+	if (!describe(nd, skb, &meta))
+		goto bad;
 	napi_gro_receive(&nd->napi, skb);
+	return 1;
+bad:
+	DEV_STATS_INC(dev, rx_frame_errors);
+	kfree_skb(skb);
 	return 1;
 }
 
@@ -376,7 +320,10 @@ static int net_open(struct net_device *dev)
 
 	napi_enable(&nd->napi);
 	netif_start_queue(dev);
-	netif_carrier_on(dev);
+	if (nd->held || lklh_net_poll(nd->id) & LKL_NETEV_HUP)
+		set_carrier(nd, false);
+	else
+		netif_carrier_on(dev);
 	/* its events so far went nowhere */
 	local_bh_disable();
 	napi_schedule(&nd->napi);
@@ -387,17 +334,25 @@ static int net_open(struct net_device *dev)
 static int net_stop(struct net_device *dev)
 {
 	struct lkl_net *nd = netdev_priv(dev);
-	int i;
 
 	netif_stop_queue(dev);
 	napi_disable(&nd->napi);
 	cancel_delayed_work_sync(&nd->check);
-	for (i = 0; i < CHUNKS; i++) {
-		if (nd->chunk[i])
-			put_page(nd->chunk[i]);
-		nd->chunk[i] = NULL;
-	}
-	nd->fill = 0;
+	lkl_rx_free(&nd->rx);
+	return 0;
+}
+
+static int net_change_carrier(struct net_device *dev, bool on)
+{
+	struct lkl_net *nd = netdev_priv(dev);
+
+	nd->held = !on;
+	local_bh_disable();
+	if (!on)
+		set_carrier(nd, false);
+	else if (netif_running(dev))
+		try_carrier(nd);
+	local_bh_enable();
 	return 0;
 }
 
@@ -405,8 +360,16 @@ static const struct net_device_ops net_ops = {
 	.ndo_open		= net_open,
 	.ndo_stop		= net_stop,
 	.ndo_start_xmit		= net_xmit,
+	.ndo_change_carrier	= net_change_carrier,
 	.ndo_set_mac_address	= eth_mac_addr,
 	.ndo_validate_addr	= eth_validate_addr,
+};
+
+static const struct net_device_ops rawip_ops = {
+	.ndo_open		= net_open,
+	.ndo_stop		= net_stop,
+	.ndo_start_xmit		= net_xmit,
+	.ndo_change_carrier	= net_change_carrier,
 };
 
 static void get_drvinfo(struct net_device *dev, struct ethtool_drvinfo *info)
@@ -423,25 +386,28 @@ static const struct ethtool_ops net_ethtool_ops = {
 	.get_ts_info	= ethtool_op_get_ts_info,
 };
 
-int lklk_net_add(int id, int fd, const unsigned char *mac, unsigned int flags)
+int lklk_net_add(int id, const unsigned char *mac, unsigned int flags)
 {
+	bool rawip = flags & LKL_NET_RAWIP;
 	struct net_device *dev;
 	struct lkl_net *nd;
 	int ret;
 
-	dev = alloc_etherdev(sizeof(*nd));
+	dev = alloc_netdev(sizeof(*nd), "eth%d", NET_NAME_ENUM,
+			   rawip ? lkl_rawip_setup : ether_setup);
 	if (!dev)
 		return -ENOMEM;
 	nd = netdev_priv(dev);
 	nd->dev = dev;
 	nd->id = id;
-	nd->fd = fd;
 	nd->flags = flags;
-	nd->vnet = flags & LKL_NET_VNET ? sizeof(struct virtio_net_hdr_v1) : 0;
+	if (flags & LKL_NET_VNET)
+		nd->vnet = flags & LKL_NET_VNET10 ? sizeof(struct virtio_net_hdr) :
+			   sizeof(struct virtio_net_hdr_v1);
 	INIT_DELAYED_WORK(&nd->check, check_work);
 	netif_napi_add(dev, &nd->napi, net_poll);
 
-	dev->netdev_ops = &net_ops;
+	dev->netdev_ops = rawip ? &rawip_ops : &net_ops;
 	dev->ethtool_ops = &net_ethtool_ops;
 	dev->pcpu_stat_type = NETDEV_PCPU_STAT_TSTATS;
 	dev->min_mtu = ETH_MIN_MTU;
@@ -457,7 +423,8 @@ int lklk_net_add(int id, int fd, const unsigned char *mac, unsigned int flags)
 	if (flags & LKL_NET_RXCSUM)
 		dev->features |= NETIF_F_RXCSUM;
 	dev->vlan_features = dev->features;
-	eth_hw_addr_set(dev, mac);
+	if (!rawip)
+		eth_hw_addr_set(dev, mac);
 
 	ret = register_netdev(dev);
 	if (ret) {
@@ -466,6 +433,8 @@ int lklk_net_add(int id, int fd, const unsigned char *mac, unsigned int flags)
 		return ret;
 	}
 	lkl_nets[id] = nd;
+	if (rawip)
+		lkl_rawip_registered(dev);
 	return 0;
 }
 

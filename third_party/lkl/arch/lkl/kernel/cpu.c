@@ -139,7 +139,8 @@ static void handle_request(struct lkl_hthread *t, unsigned int req)
 			lkl_lazy_enter = t;
 	}
 	if (req & LKL_REQ_INTR) {
-		set_tsk_thread_flag(task, TIF_SIGPENDING);
+		/* Not TIF_SIGPENDING: schedule_tail() on the way in clears that. */
+		set_tsk_thread_flag(task, TIF_NOTIFY_SIGNAL);
 		wake_up_state(task, TASK_INTERRUPTIBLE);
 	}
 }

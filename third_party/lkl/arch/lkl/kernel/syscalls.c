@@ -76,12 +76,13 @@ static void exit_work(void)
 		clear_thread_flag(TIF_NOTIFY_RESUME);
 		resume_user_mode_work(NULL);
 	}
+	/* The host delivers signals; here they only end a wait. */
 	if (test_thread_flag(TIF_NOTIFY_SIGNAL)) {
 		clear_thread_flag(TIF_NOTIFY_SIGNAL);
+		restore_saved_sigmask();
 		if (task_work_pending(current))
 			task_work_run();
 	}
-	/* The host delivers signals; here they only end a wait. */
 	if (test_thread_flag(TIF_SIGPENDING)) {
 		restore_saved_sigmask();
 		flush_signals(current);
@@ -122,12 +123,16 @@ struct watch {
 	int *flag;
 };
 
+/* Host side, lib/loop.c: *@flag was set */
+void lklh_flag_set(int *flag);
+
 static int watch_wake(wait_queue_entry_t *wait, unsigned int mode, int sync,
 		      void *key)
 {
 	struct watch *w = container_of(wait, struct watch, wait);
 
 	WRITE_ONCE(*w->flag, 1);
+	lklh_flag_set(w->flag);
 	return 0;
 }
 
@@ -160,7 +165,9 @@ int lklk_watch(int epfd, int *flag)
 	w->flag = flag;
 	init_waitqueue_func_entry(&w->wait, watch_wake);
 	init_poll_funcptr(&w->pt, watch_queue);
-	if (vfs_poll(f, &w->pt))
+	if (vfs_poll(f, &w->pt)) {
 		WRITE_ONCE(*flag, 1);
+		lklh_flag_set(flag);
+	}
 	return 0;
 }

@@ -155,25 +155,49 @@ struct lkl_iov {
 #define LKL_NET_TSO6	8u
 #define LKL_NET_RXCSUM	16u	/* peer may give unfinished checksums */
 #define LKL_NET_GRO	32u	/* peer may give TSO frames */
+#define LKL_NET_RAWIP	64u	/* no link layer: a frame is an IP packet */
+#define LKL_NET_VNET10	128u	/* the header is 10 bytes, not 12 */
 
 #define LKL_NETEV_RX	1u
 #define LKL_NETEV_TX	2u
 #define LKL_NETEV_HUP	4u
 
+/**
+ * struct lkl_net_meta - what is known of a frame beside its bytes
+ * @csum: of its transport header, LKL_CSUM_*
+ * @vlan_proto: Ethernet type of the VLAN tag that was taken out of it, 0: none
+ * @vlan_tci: that tag
+ */
+struct lkl_net_meta {
+	unsigned short csum;
+	unsigned short vlan_proto;
+	unsigned short vlan_tci;
+};
+
+#define LKL_CSUM_UNKNOWN	0
+#define LKL_CSUM_VALID		1
+#define LKL_CSUM_UNFINISHED	2
+
 /* Adds and removes in the context of the calling task */
-int lklk_net_add(int id, int fd, const unsigned char *mac, unsigned int flags);
+int lklk_net_add(int id, const unsigned char *mac, unsigned int flags);
 void lklk_net_remove(int id);
 int lklk_net_ifindex(int id);
 
-/* One frame; bytes, or a negative errno. Never block. */
-long lklh_net_read(int fd, const struct lkl_iov *iov, int cnt);
-long lklh_net_write(int fd, const struct lkl_iov *iov, int cnt);
+/*
+ * One frame of device @id; bytes, or a negative errno: -EAGAIN: none there, or no
+ * room; -EBADMSG: one that cannot be taken was there; -ENOMSG: one that is no
+ * business of ours. @proto is the packet's Ethernet type. Never block.
+ */
+long lklh_net_read(int id, const struct lkl_iov *iov, int cnt,
+		   struct lkl_net_meta *meta);
+long lklh_net_write(int id, const struct lkl_iov *iov, int cnt,
+		    unsigned short proto);
 /* Takes the LKL_NETEV_* bits of device @id */
 unsigned int lklh_net_events(int id);
 /* Device @id has more frames but no budget: an event for the next turn */
 void lklh_net_more(int id);
-/* A device that was down: see again whether it is up. */
-unsigned int lklh_net_poll(int fd);
+/* What holds for device @id at this moment: see again whether it is up. */
+unsigned int lklh_net_poll(int id);
 
 #define LKL_NET_MAX	64
 

@@ -6,6 +6,10 @@
 #include <linux/compiler.h>
 #include <asm/host.h>
 
+struct napi_struct;
+struct net_device;
+struct page;
+struct sk_buff;
 struct task_struct;
 
 extern struct lkl_hthread *lkl_runner;
@@ -18,6 +22,27 @@ void __noreturn lkl_init_loop(void);
 void __noreturn lkl_die_jump(int why);
 void lkl_timer_interrupt(void);
 void lkl_net_interrupt(void);
+void lkl_rawip_setup(struct net_device *dev);
+void lkl_rawip_registered(struct net_device *dev);
+int lkl_rawip_protocol(const void *packet);
+unsigned int lkl_rawip_headers(const void *packet, unsigned int len);
+void lkl_net_finish_csum(struct sk_buff *skb);
+
+/**
+ * struct lkl_rx - memory for the frames that a device receives
+ * @chunk: where the next frames go, NULL when not allocated
+ * @fill: used part of @chunk[0]
+ */
+#define LKL_RX_CHUNKS	4
+struct lkl_rx {
+	struct page *chunk[LKL_RX_CHUNKS];
+	unsigned int fill;
+};
+
+int lkl_rx_room(struct lkl_rx *rx, struct lkl_iov *iov);
+struct sk_buff *lkl_rx_packet(struct lkl_rx *rx, struct napi_struct *napi,
+			      unsigned int len, unsigned int link);
+void lkl_rx_free(struct lkl_rx *rx);
 void lkl_paging_init(void);
 
 #endif

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Capabilities of this process, capabilities(7).
+ */
+#define _GNU_SOURCE
+#include <linux/capability.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "helper.h"
+
+/** caps_get - all of our own */
+static bool caps_get(struct __user_cap_header_struct *hdr,
+		     struct __user_cap_data_struct *data)
+{
+	*hdr = (struct __user_cap_header_struct){
+		.version = _LINUX_CAPABILITY_VERSION_3,
+	};
+	return !syscall(SYS_capget, hdr, data);
+}
+
+/** caps_have - whether a capability is effective */
+bool caps_have(int cap)
+{
+	struct __user_cap_header_struct hdr;
+	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+
+	return caps_get(&hdr, data) &&
+	       (data[CAP_TO_INDEX(cap)].effective & CAP_TO_MASK(cap));
+}
+
+/**
+ * caps_drop - have them no more, nor hand them on
+ *
+ * The kernel takes the ambient ones away with those that are permitted. User 0
+ * gets what is in the bounding set back with the next exec, unless it has
+ * no_new_privs.
+ */
+void caps_drop(uint64_t caps)
+{
+	struct __user_cap_header_struct hdr;
+	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+	int i;
+
+	if (!caps_get(&hdr, data))
+		return;
+	for (i = 0; i < _LINUX_CAPABILITY_U32S_3; i++) {
+		uint32_t keep = ~(uint32_t)(caps >> 32 * i);
+
+		data[i].effective &= keep;
+		data[i].permitted &= keep;
+		data[i].inheritable &= keep;
+	}
+	syscall(SYS_capset, &hdr, data);
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the target does between its fork and its exec, and says of it. */
+#ifndef LKLHOST_CHILD_H
+#define LKLHOST_CHILD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define RESOLV_MAX	4096	/* of the path that GO names */
+
+/* What the child reports, in this order. */
+enum child_step {
+	STEP_NETNS,
+	STEP_FILTER,	/* value: the listener's descriptor */
+	STEP_MOUNTS,
+	STEP_VIEW,	/* value: 0, it is mounted, or a negative errno */
+	STEP_COVER,
+	STEP_RESOLV,
+	STEP_HIDE,
+	STEP_USER,	/* value: a negative errno, as below */
+	STEP_LIBRARY,
+	STEP_EXEC,
+};
+
+struct child_report {
+	int32_t step;
+	int32_t value;	/* >= 0, or a negative errno */
+};
+
+void child_report(int fd, enum child_step step, int value);
+bool child_read(int fd, void *buf, size_t len);
+__attribute__((noreturn))
+void child_main(int sync, int zygote, pid_t parent, char **argv);
+
+#endif

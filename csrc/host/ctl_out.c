@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The control server: what goes out. Frames are queued and sent as far as the
+ * socket takes them; the loop never waits for a client, and one that does not
+ * read is dropped (CTL_OUT_MAX).
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "ctl.h"
+#include "host.h"
+
+/** send_once - what goes up to the next descriptor, with the one that is due */
+static ssize_t send_once(struct client *cl)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(sizeof(int))];
+	} ctl;
+	struct iovec iov = { cl->out + cl->out_off, cl->out_len - cl->out_off };
+	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
+	bool due = cl->n_out_fds && cl->out_fds[0].at == cl->out_sent;
+	unsigned int next = due ? 1 : 0;
+	ssize_t n;
+
+	if (next < cl->n_out_fds &&
+	    iov.iov_len > cl->out_fds[next].at - cl->out_sent)
+		iov.iov_len = cl->out_fds[next].at - cl->out_sent;
+	if (due) {
+		struct cmsghdr *cm;
+
+		memset(&ctl, 0, sizeof(ctl));
+		mh.msg_control = ctl.buf;
+		mh.msg_controllen = sizeof(ctl.buf);
+		cm = CMSG_FIRSTHDR(&mh);
+		cm->cmsg_level = SOL_SOCKET;
+		cm->cmsg_type = SCM_RIGHTS;
+		cm->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(cm), &cl->out_fds[0].fd, sizeof(int));
+	}
+	n = sendmsg(cl->src.fd, &mh, MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (n > 0 && due) {
+		close(cl->out_fds[0].fd);
+		cl->n_out_fds--;
+		memmove(cl->out_fds, cl->out_fds + 1,
+			cl->n_out_fds * sizeof(cl->out_fds[0]));
+	}
+	return n;
+}
+
+/** ctl_out_send - send what the socket takes; false: the client is gone */
+bool ctl_out_send(struct client *cl)
+{
+	while (cl->out_off < cl->out_len) {
+		ssize_t n = send_once(cl);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return errno == EAGAIN;
+		cl->out_off += (size_t)n;
+		cl->out_sent += (size_t)n;
+	}
+	cl->out_off = 0;
+	cl->out_len = 0;
+	return true;
+}
+
+/** ctl_out_free - what will not be sent any more */
+void ctl_out_free(struct client *cl)
+{
+	while (cl->n_out_fds)
+		close(cl->out_fds[--cl->n_out_fds].fd);
+	free(cl->out);
+	cl->out = NULL;
+}
+
+/** out_room - make room for @len more bytes */
+static bool out_room(struct client *cl, size_t len)
+{
+	size_t room;
+	uint8_t *p;
+
+	if (cl->out_off) {
+		memmove(cl->out, cl->out + cl->out_off,
+			cl->out_len - cl->out_off);
+		cl->out_len -= cl->out_off;
+		cl->out_off = 0;
+	}
+	if (cl->out_len + len <= cl->out_room)
+		return true;
+	room = (cl->out_len + len + 4095) & ~(size_t)4095;
+	p = realloc(cl->out, room);
+	if (!p)
+		return false;
+	cl->out = p;
+	cl->out_room = room;
+	return true;
+}
+
+/** ctl_interest - what the loop shall report of this client */
+void ctl_interest(struct client *cl)
+{
+	size_t pending = cl->out_len - cl->out_off;
+	uint32_t ev = 0;
+
+	if (pending < CTL_OUT_HIGH && !cl->closing)
+		ev |= EPOLLIN;
+	if (pending)
+		ev |= EPOLLOUT;
+	loop_mod(&cl->src, ev);
+	cl->want_out = pending != 0;
+}
+
+/**
+ * ctl_frame - queue a frame and send what goes
+ *
+ * The client is closed later, in a turn of its own, when something is wrong:
+ * whoever called this may still hold it.
+ */
+void ctl_frame(struct client *cl, const struct ctl_hdr *hdr,
+	       const void *a, size_t alen, const void *b, size_t blen)
+{
+	size_t len = sizeof(*hdr) + alen + blen;
+	struct ctl_hdr h = *hdr;
+	bool ok;
+
+	if (cl->dead || cl->closing)
+		return;
+	h.len = (uint32_t)len;
+	ok = cl->out_len - cl->out_off + len <= CTL_OUT_MAX &&
+	     out_room(cl, len);
+	if (ok) {
+		memcpy(cl->out + cl->out_len, &h, sizeof(h));
+		if (alen)
+			memcpy(cl->out + cl->out_len + sizeof(h), a, alen);
+		if (blen)
+			memcpy(cl->out + cl->out_len + sizeof(h) + alen, b,
+			       blen);
+		cl->out_len += len;
+		ok = cl->want_out || ctl_out_send(cl);
+	}
+	if (!ok) {
+		log_line("dropping a control client that does not read");
+		cl->closing = true;
+		cl->out_len = 0;
+		cl->out_off = 0;
+		work_queue(&cl->work);
+		return;
+	}
+	if (cl->out_len != cl->out_off && !cl->want_out)
+		ctl_interest(cl);
+}
+
+/** ctl_reply - answer a request */
+void ctl_reply(struct client *cl, const struct ctl_hdr *req, int32_t status,
+	       const void *body, size_t len)
+{
+	struct ctl_hdr h = { .type = (uint16_t)(req->type | CTL_REPLY),
+			     .id = req->id, .status = status };
+
+	ctl_frame(cl, &h, body, len, NULL, 0);
+}
+
+/**
+ * ctl_frame_fd - a frame with a descriptor beside its first byte
+ * @fd: is closed, sent or not
+ */
+void ctl_frame_fd(struct client *cl, const struct ctl_hdr *hdr, const void *a,
+		  size_t alen, const void *b, size_t blen, int fd)
+{
+	if (cl->dead || cl->closing || cl->n_out_fds == CTL_OUT_FDS) {
+		close(fd);
+		return;
+	}
+	cl->out_fds[cl->n_out_fds].at = cl->out_sent + cl->out_len - cl->out_off;
+	cl->out_fds[cl->n_out_fds++].fd = fd;
+	ctl_frame(cl, hdr, a, alen, b, blen);
+}

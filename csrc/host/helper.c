@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Processes beside lklhost, which stay where it was started.
+ *
+ * None of them is of the target's tree, and none keeps anything of the target's
+ * open. What is signalled to the terminal's foreground is not meant for them.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "helper.h"
+
+#define HELPERS_MAX	2
+
+static pid_t helpers[HELPERS_MAX];
+static unsigned int n_helpers;
+
+/** settle - keep the descriptors @fds, as HELPER_FDS and on, and no others */
+static bool settle(const int *fds, unsigned int n)
+{
+	int null = open("/dev/null", O_RDWR), high[4];
+	unsigned int i;
+
+	if (null < 0 || n > sizeof(high) / sizeof(high[0]))
+		return false;
+	/* First out of each other's way. */
+	for (i = 0; i < n; i++) {
+		high[i] = fcntl(fds[i], F_DUPFD, HELPER_FDS + (int)n);
+		if (high[i] < 0)
+			return false;
+	}
+	for (i = 0; i < HELPER_FDS; i++)
+		if (dup2(null, (int)i) < 0)
+			return false;
+	for (i = 0; i < n; i++)
+		if (dup3(high[i], HELPER_FDS + (int)i, O_CLOEXEC) < 0)
+			return false;
+	return !syscall(SYS_close_range, HELPER_FDS + n, ~0u, 0) && !chdir("/");
+}
+
+/**
+ * helper_fork - as fork(2)
+ * @name: of the helper
+ * @fds: all that it keeps, where they are HELPER_FDS, HELPER_FDS + 1 ...
+ *
+ * The pid, or a negative errno; 0 in the helper.
+ */
+pid_t helper_fork(const char *name, const int *fds, unsigned int n)
+{
+	pid_t pid, parent = getpid();
+	sigset_t all, old;
+	int ret;
+
+	if (n_helpers == HELPERS_MAX)
+		return -EAGAIN;
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, &old);
+	pid = fork();
+	if (!pid) {
+		prctl(PR_SET_NAME, name);
+		if (!settle(fds, n) || getppid() != parent)
+			_exit(0);
+		return 0;
+	}
+	ret = -errno;
+	sigprocmask(SIG_SETMASK, &old, NULL);
+	if (pid < 0)
+		return ret;
+	helpers[n_helpers++] = pid;
+	return pid;
+}
+
+/** helper_is - whether that child of ours is one of them */
+bool helper_is(pid_t pid)
+{
+	unsigned int i;
+
+	for (i = 0; i < n_helpers; i++)
+		if (helpers[i] == pid)
+			return true;
+	return false;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Processes beside lklhost, forked before it gives up rights and namespaces. */
+#ifndef LKLHOST_HELPER_H
+#define LKLHOST_HELPER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define HELPER_FDS	3	/* the first one's number in a helper */
+
+pid_t helper_fork(const char *name, const int *fds, unsigned int n);
+bool helper_is(pid_t pid);
+
+/* keeper.c */
+int keeper_start(void);
+bool keeper_cleanup(void);
+
+/* caps.c: capabilities(7), by number, or of bits by number */
+bool caps_have(int cap);
+void caps_drop(uint64_t caps);
+
+#endif

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The target's own mounts: /etc/resolv.conf, no resolver daemon, and the stack's
+ * files where the host's network namespace would show.
+ *
+ * Theory of operation
+ *
+ * All this is done by the target itself, before its exec, in a mount namespace of
+ * its own, with the rights it has there.
+ *
+ * The view (view/serve.c) is one file system. Mounted over /proc/sys/net it hides
+ * the other places in folders and a link that are not listed:
+ *
+ *	/proc/sys/net/.class	over /sys/class/net
+ *	/proc/sys/net/.devices	over /sys/devices/virtual/net, where links of it lead
+ *	/proc/sys/net/.link	over /proc/net, a link itself ("self/net")
+ *	/proc/sys/net/.net	where .link leads
+ *
+ * A link can be mounted over a link with the calls of Linux 5.2 alone. Where
+ * /dev/fuse cannot be used, a file system with the same names and nothing in them
+ * stands there, read-only: what would be the host's is not there, rather than wrong.
+ *
+ * /proc/PID/net cannot be covered: who has which PID is known when it is too late.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "child.h"
+#include "host.h"
+#include "mounts.h"
+
+#define VIEW		"/proc/sys/net"
+#define MOUNT_FLAGS	(MS_NOSUID | MS_NODEV | MS_NOEXEC)
+
+/* include/uapi/linux/mount.h, which does not go together with sys/mount.h */
+#ifndef OPEN_TREE_CLONE
+#define OPEN_TREE_CLONE	1
+#endif
+#ifndef MOVE_MOUNT_F_EMPTY_PATH
+#define MOVE_MOUNT_F_EMPTY_PATH	4
+#endif
+
+/* Where name lookups would leave by, past the stack: they are covered. */
+static const char *const daemons[] = {
+	"/run/nscd/socket", "/var/run/nscd/socket",
+	"/run/systemd/resolve/io.systemd.Resolve",
+};
+
+static const struct {
+	const char *from, *to;
+} places[] = {
+	{ VIEW "/.class", "/sys/class/net" },
+	{ VIEW "/.devices", "/sys/devices/virtual/net" },
+	{ VIEW "/.link", "/proc/net" },
+};
+
+/** view_mount - the stack's files; 0, or a negative errno */
+static int view_mount(int fd)
+{
+	char opts[160];
+	int ret = fd;
+
+	if (fd < 0)
+		return fd;
+	snprintf(opts, sizeof(opts),
+		 "fd=%d,rootmode=40555,user_id=%u,group_id=%u,default_permissions,allow_other,max_read=65536",
+		 fd, geteuid(), getegid());
+	ret = mount("lklrun", VIEW, "fuse.lklrun", MOUNT_FLAGS, opts) ?
+	      -errno : 0;
+	/* From here on lklhost alone holds it, and its end is the view's. */
+	close(fd);
+	return ret;
+}
+
+/** empty_mount - nothing, in their place */
+static int empty_mount(void)
+{
+	static const char *const dirs[] = { ".net", ".class", ".devices" };
+	size_t i;
+	int fd;
+
+	if (mount("lklrun", VIEW, "tmpfs", MOUNT_FLAGS, "mode=555,size=64k"))
+		return -errno;
+	fd = open(VIEW, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	for (i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++)
+		if (mkdirat(fd, dirs[i], 0555)) {
+			close(fd);
+			return -errno;
+		}
+	i = symlinkat("sys/net/.net", fd, ".link") ||
+	    symlinkat("../../../self/net/unix", fd, ".net/unix");
+	close(fd);
+	if (i || mount("", VIEW, NULL,
+		       MS_REMOUNT | MS_BIND | MS_RDONLY | MOUNT_FLAGS, NULL))
+		return -errno;
+	return 0;
+}
+
+/** place - show @from at @to; 0 also when there is nothing to cover */
+static int place(const char *from, const char *to)
+{
+	int tree, ret = 0;
+
+	tree = (int)syscall(SYS_open_tree, AT_FDCWD, from, OPEN_TREE_CLONE |
+			    O_CLOEXEC | AT_SYMLINK_NOFOLLOW);
+	if (tree < 0)
+		return -errno;
+	if (syscall(SYS_move_mount, tree, "", AT_FDCWD, to,
+		    MOVE_MOUNT_F_EMPTY_PATH) && errno != ENOENT)
+		ret = -errno;
+	close(tree);
+	return ret;
+}
+
+
+/** no_more_flush - see view/serve.c; the file does not matter */
+static void no_more_flush(void)
+{
+	int fd = open(VIEW "/core/somaxconn", O_RDONLY | O_CLOEXEC);
+
+	if (fd >= 0)
+		close(fd);
+}
+
+/**
+ * cover - the files of the host's network namespace
+ * @fd: as mounts_make()'s
+ */
+static void cover(int sync, int fd)
+{
+	struct stat st;
+	size_t i;
+	int ret;
+
+	if (stat(VIEW, &st))	/* no /proc: then there is nothing to see */
+		return;
+	ret = view_mount(fd);
+	if (fd != VIEW_EMPTY)
+		child_report(sync, STEP_VIEW, ret);
+	if (!ret && stat(VIEW "/.net", &st)) {
+		ret = -errno;	/* lklhost does not serve it */
+		umount2(VIEW, MNT_DETACH);
+	}
+	if (ret)
+		ret = empty_mount();
+	else
+		no_more_flush();
+	if (ret) {
+		child_report(sync, STEP_COVER, ret);
+		return;
+	}
+	for (i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		ret = place(places[i].from, places[i].to);
+		if (ret)
+			child_report(sync, STEP_COVER, ret);
+	}
+}
+
+/**
+ * mounts_make - the target's mounts, by the target
+ * @sync: where to report
+ * @resolv: to be shown as /etc/resolv.conf; empty: leave it
+ * @fuse: /dev/fuse, opened by lklhost; a negative errno: why it is not; or
+ *	VIEW_HOSTS, VIEW_EMPTY
+ */
+void mounts_make(int sync, const char *resolv, int fuse)
+{
+	size_t i;
+
+	if (unshare(CLONE_NEWNS) ||
+	    mount("", "/", NULL, MS_SLAVE | MS_REC, NULL)) {
+		child_report(sync, STEP_MOUNTS, -errno);
+		return;
+	}
+	if (fuse != VIEW_HOSTS)
+		cover(sync, fuse);
+	if (!*resolv)
+		return;
+	if (mount(resolv, "/etc/resolv.conf", NULL, MS_BIND, NULL))
+		child_report(sync, STEP_RESOLV, -errno);
+	for (i = 0; i < sizeof(daemons) / sizeof(daemons[0]); i++)
+		if (!access(daemons[i], F_OK) &&
+		    mount("/dev/null", daemons[i], NULL, MS_BIND, NULL))
+			child_report(sync, STEP_HIDE, -errno);
+}

@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The kernel in the target's own process, engine "preload": requests of control
+ * clients go on to the library there. See preload_link.h.
+ *
+ * Theory of operation
+ *
+ * A request that the kernel must answer becomes a struct pending and a frame in
+ * the queue; its reply finds the client again, if that is still there. Nothing
+ * here waits for the target, which may be stopped or stuck.
+ *
+ * The link ends with the target, or when the target executes another program:
+ * the kernel is gone then, and whoever waits is told.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fd_pass.h"
+#include "host.h"
+#include "preload_link.h"
+#include "remote.h"
+#include "stack.h"
+
+#define LOST_MS		1000		/* from the link's end to the target's */
+#define PENDING_MAX	1024		/* of one client */
+#define QUEUE_MAX	(8u << 20)
+#define READS_A_TURN	32
+#define READ_CHUNK	65536
+#define MS		1000000ull
+
+/**
+ * struct pending - a request without an answer
+ * @cl: whose it is; NULL once that client is gone
+ * @hdr: of the request
+ * @id: on the link
+ */
+struct pending {
+	struct list link;
+	struct client *cl;
+	struct ctl_hdr hdr;
+	uint32_t id;
+};
+
+/**
+ * struct queued - a frame on its way to the library
+ * @fd: to go with it, or -1
+ */
+struct queued {
+	struct list link;
+	int fd;
+	size_t len, off;
+	uint8_t data[];
+};
+
+static void lost_late(struct timer *t);
+
+static struct {
+	struct source src;
+	uint32_t last_id;
+	uint16_t last_client;
+	bool booting, want_out;
+	uint8_t *in;
+	size_t in_len, in_room;
+	size_t queued;
+} remote = { .src.fd = -1 };
+
+static struct list pendings = LIST_INIT(pendings);
+static struct list queue = LIST_INIT(queue);
+static struct timer lost_timer = TIMER_INIT(lost_timer, lost_late);
+
+/** answer - the reply to a request, and forget it */
+static void answer(struct pending *p, int32_t status, const void *body,
+		   size_t len)
+{
+	if (p->cl) {
+		p->cl->n_remote--;
+		ctl_reply(p->cl, &p->hdr, status, body, len);
+	}
+	list_del(&p->link);
+	free(p);
+}
+
+/** queued_free - forget a frame */
+static void queued_free(struct queued *q)
+{
+	list_del(&q->link);
+	remote.queued -= q->len;
+	if (q->fd >= 0)
+		close(q->fd);
+	free(q);
+}
+
+/** left_behind - the kernel is gone, and the program is not: say so once */
+static void left_behind(void)
+{
+	static bool said;
+
+	if (said || host.state != CTL_STATE_RUNNING)
+		return;
+	said = true;
+	warn_user("the program has executed another one, and left its stack behind: what runs now has no network; use --engine supervise");
+}
+
+/** lost_late - the link has ended, and the target has not */
+static void lost_late(struct timer *t)
+{
+	(void)t;
+	if (target_pid())
+		left_behind();
+}
+
+/** lost - no more answers will come */
+static void lost(int32_t status)
+{
+	struct list *pos, *tmp;
+
+	if (remote.src.fd >= 0) {
+		int fd = remote.src.fd;
+
+		loop_del(&remote.src);
+		close(fd);
+		timer_arm(&lost_timer, now_ns() + LOST_MS * MS);
+	}
+	list_for_each_safe(pos, tmp, &queue)
+		queued_free(container_of(pos, struct queued, link));
+	list_for_each_safe(pos, tmp, &pendings)
+		answer(container_of(pos, struct pending, link), status, NULL,
+		       0);
+}
+
+/** flush - send what the link takes */
+static void flush(void)
+{
+	bool want;
+
+	while (!list_empty(&queue)) {
+		struct queued *q = container_of(queue.next, struct queued, link);
+		/* A part of a frame, with its descriptor at the beginning. */
+		ssize_t n = fd_pass_send(remote.src.fd, q->data + q->off,
+					 q->len - q->off, &q->fd, q->fd >= 0,
+					 MSG_DONTWAIT);
+
+		if (n == -EINTR)
+			continue;
+		if (n < 0)	/* an end of the link shows when it is read */
+			break;
+		if (q->fd >= 0)
+			close(q->fd);
+		q->fd = -1;
+		q->off += (size_t)n;
+		if (q->off == q->len)
+			queued_free(q);
+	}
+	want = !list_empty(&queue);
+	if (want != remote.want_out)
+		loop_mod(&remote.src, EPOLLIN | (want ? EPOLLOUT : 0));
+	remote.want_out = want;
+}
+
+/** put - queue a frame; takes @fd over */
+static int put(uint16_t type, uint16_t client, uint32_t id, const void *body,
+	       size_t len, int fd)
+{
+	struct ctl_hdr h = { .len = (uint32_t)(sizeof(h) + len), .type = type,
+			     .flags = client, .id = id };
+	struct queued *q = malloc(sizeof(*q) + h.len);
+
+	if (!q) {
+		if (fd >= 0)
+			close(fd);
+		return -ENOMEM;
+	}
+	q->fd = fd;
+	q->len = h.len;
+	q->off = 0;
+	memcpy(q->data, &h, sizeof(h));
+	if (len)
+		memcpy(q->data + sizeof(h), body, len);
+	list_add_tail(&q->link, &queue);
+	remote.queued += q->len;
+	flush();
+	return 0;
+}
+
+/** replied - an answer of the library's */
+static void replied(const struct ctl_hdr *h, const uint8_t *body, size_t len)
+{
+	struct pending *p = NULL;
+	struct list *pos;
+
+	list_for_each(pos, &pendings) {
+		p = container_of(pos, struct pending, link);
+		if (p->id == h->id)
+			break;
+		p = NULL;
+	}
+	if (!p)
+		return;
+	if (p->hdr.type == CTL_BOOT) {
+		char release[65];
+
+		remote.booting = false;
+		if (!h->status) {
+			snprintf(release, sizeof(release), "%.*s", (int)len,
+				 (const char *)body);
+			stack_set_release(release);
+			host.state = CTL_STATE_BOOTED;
+		}
+	}
+	if (p->hdr.type == CTL_GO && !h->status)
+		host.state = CTL_STATE_RUNNING;
+	answer(p, h->status, body, len);
+}
+
+/** heard - a frame of the library's */
+static void heard(const struct ctl_hdr *h, const uint8_t *body, size_t len)
+{
+	remote_log();
+	if (h->type & CTL_REPLY) {
+		replied(h, body, len);
+	} else if (h->type == LINK_WARN) {
+		warn_user("%.*s", (int)len, (const char *)body);
+	} else if (h->type == LINK_PANIC) {
+		lost(-EIO);
+		host_panicked();
+	} else if (h->type == LINK_ENDING) {
+		ask_end();
+		if (!ask_end_pending())
+			remote_farewell();
+	}
+}
+
+/** frames - those that are complete; false: the link is broken */
+static bool frames(void)
+{
+	size_t at = 0;
+
+	while (remote.in_len - at >= sizeof(struct ctl_hdr)) {
+		struct ctl_hdr h;
+
+		memcpy(&h, remote.in + at, sizeof(h));
+		if (h.len < sizeof(h) || h.len > CTL_FRAME_MAX)
+			return false;
+		if (remote.in_len - at < h.len)
+			break;
+		heard(&h, remote.in + at + sizeof(h), h.len - sizeof(h));
+		at += h.len;
+	}
+	remote.in_len -= at;
+	memmove(remote.in, remote.in + at, remote.in_len);
+	return true;
+}
+
+/** receive - read once; 1: something, 0: nothing now, -1: the end */
+static int receive(void)
+{
+	ssize_t n;
+
+	if (remote.in_room - remote.in_len < READ_CHUNK) {
+		uint8_t *p = realloc(remote.in, remote.in_len + READ_CHUNK);
+
+		if (!p)
+			return -1;
+		remote.in = p;
+		remote.in_room = remote.in_len + READ_CHUNK;
+	}
+	n = recv(remote.src.fd, remote.in + remote.in_len, READ_CHUNK,
+		 MSG_DONTWAIT);
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR ? 0 : -1;
+	remote.in_len += (size_t)n;
+	return n ? 1 : -1;
+}
+
+/** take_all - what the target said last */
+static void take_all(void)
+{
+	int got = 1;
+
+	while (got > 0 && remote.src.fd >= 0) {
+		got = receive();
+		if (got > 0 && !frames())
+			got = -1;
+	}
+}
+
+/** link_event - the link can be read or written, or is gone */
+static void link_event(struct source *src, uint32_t events)
+{
+	int i, got = 1;
+
+	if (events & EPOLLOUT)
+		flush();
+	for (i = 0; i < READS_A_TURN && got > 0 && src->fd >= 0; i++) {
+		got = receive();
+		if (got > 0 && !frames())
+			got = -1;
+	}
+	if (got < 0 && src->fd >= 0) {
+		remote_log();
+		lost(-ESHUTDOWN);
+	}
+}
+
+/** remote_watch - have the loop watch the link */
+int remote_watch(void)
+{
+	remote.src.fn = link_event;
+	remote.src.fd = remote_sock();
+	return loop_add(&remote.src, EPOLLIN);
+}
+
+/** remote_takes - whether the library answers requests of that type */
+bool remote_takes(uint16_t type)
+{
+	return type == CTL_LINK_ADD || type == CTL_LINK_DEL ||
+	       type == CTL_BOOT || type == CTL_GO || type == CTL_SYSCALL ||
+	       type == CTL_CANCEL || type == CTL_STATS || type == CTL_OWNERS;
+}
+
+/** state_allows - 0, or why a request comes too early or too late */
+static int state_allows(uint16_t type)
+{
+	if (remote.src.fd < 0)
+		return -ESHUTDOWN;
+	switch (type) {
+	case CTL_BOOT:
+		return host.state != CTL_STATE_NEW || remote.booting ?
+		       -EALREADY : 0;
+	case CTL_GO:
+		if (host.state == CTL_STATE_NEW)
+			return -EAGAIN;
+		return host.state != CTL_STATE_BOOTED ? -EALREADY : 0;
+	case CTL_SYSCALL:
+		return host.state == CTL_STATE_NEW ? -EAGAIN : 0;
+	}
+	return 0;
+}
+
+/** cancelled - the link's id of the call that a CTL_CANCEL names, or 0 */
+static uint32_t cancelled(const struct client *cl, const uint8_t *body)
+{
+	struct ctl_cancel req;
+	struct list *pos;
+
+	memcpy(&req, body, sizeof(req));
+	list_for_each(pos, &pendings) {
+		struct pending *p = container_of(pos, struct pending, link);
+
+		if (p->cl == cl && p->hdr.id == req.id &&
+		    p->hdr.type == CTL_SYSCALL)
+			return p->id;
+	}
+	return 0;
+}
+
+/** forward - all that can fail; takes @fd over */
+static int forward(struct client *cl, const struct ctl_hdr *h,
+		   const uint8_t *body, size_t len, int fd)
+{
+	struct ctl_cancel cancel;
+	struct pending *p;
+	int ret = state_allows(h->type);
+
+	if (!ret && (cl->n_remote >= PENDING_MAX || remote.queued > QUEUE_MAX))
+		ret = -EBUSY;
+	if (!ret && h->type == CTL_CANCEL) {
+		cancel.id = cancelled(cl, body);
+		body = (const uint8_t *)&cancel;
+		if (!cancel.id)
+			ret = -ENOENT;
+	}
+	p = ret ? NULL : malloc(sizeof(*p));
+	if (!p) {
+		if (fd >= 0)
+			close(fd);
+		return ret ? ret : -ENOMEM;
+	}
+	if (!++remote.last_id)
+		remote.last_id = 1;
+	p->id = remote.last_id;
+	p->cl = cl;
+	p->hdr = *h;
+	ret = put(h->type, cl->remote, p->id, body, len, fd);
+	if (ret) {
+		free(p);
+		return ret;
+	}
+	cl->n_remote++;
+	list_add_tail(&p->link, &pendings);
+	if (h->type == CTL_GO) {
+		struct ctl_go go;
+
+		memcpy(&go, body, sizeof(go));
+		remote_ask_end(go.flags & CTL_GOF_ASK_END);
+	}
+	if (h->type == CTL_BOOT)
+		remote.booting = true;
+	return 0;
+}
+
+/**
+ * remote_request - pass a request on; it is answered when the library answers
+ *
+ * Returns a negative errno when the connection shall end.
+ */
+int remote_request(struct client *cl, const struct ctl_hdr *h,
+		   const uint8_t *body, size_t len)
+{
+	int fd = -1, ret;
+
+	if (h->type == CTL_LINK_ADD) {
+		fd = ctl_claim_fd(cl);
+		if (fd < 0) {
+			ctl_reply(cl, h, -EBADF, NULL, 0);
+			return 0;
+		}
+	}
+	if (!cl->remote) {
+		/* 65,535 connections later a number may come again; lklrun's,
+		 * the one that lives so long, is the first. */
+		remote.last_client = remote.last_client == UINT16_MAX ?
+				     2 : remote.last_client + 1;
+		cl->remote = remote.last_client;
+	}
+	ret = forward(cl, h, body, len, fd);
+	if (ret == -ESHUTDOWN && h->type == CTL_STATS)
+		ret = 0;	/* as little as is known */
+	else if (!ret)
+		return 0;
+	ctl_reply(cl, h, ret, NULL, 0);
+	return 0;
+}
+
+/** remote_client_gone - nobody waits for its answers any more */
+void remote_client_gone(struct client *cl)
+{
+	struct list *pos;
+
+	if (!cl->remote)
+		return;
+	list_for_each(pos, &pendings) {
+		struct pending *p = container_of(pos, struct pending, link);
+
+		if (p->cl == cl)
+			p->cl = NULL;
+	}
+	if (remote.src.fd >= 0)
+		put(LINK_GONE, cl->remote, 0, NULL, 0, -1);
+}
+
+/**
+ * remote_ended - the target has ended
+ * @status: as from waitpid(2)
+ *
+ * One that exits gives an account, unless it is another program by then. If that
+ * has failed, this may be why.
+ */
+void remote_ended(int status)
+{
+	take_all();
+	if (WIFEXITED(status) && WEXITSTATUS(status) && !remote_accounted())
+		left_behind();
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The kernel in the target's own process: how it gets there, and what it leaves
+ * behind. See preload_link.h; requests are in remote.c.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "host.h"
+#include "preload_link.h"
+#include "remote.h"
+#include "stack.h"
+
+#define READY_MS	30000		/* from exec to the library's first word */
+#define MS		1000000ull
+
+/* Our end of the link, the target's, and what both map. */
+static int sock = -1, theirs = -1, memfd = -1;
+static struct link_shared *shared;
+static uint64_t log_seen;
+
+/* What control requests ask of any back end; the calls go another way. */
+static const struct stack_ops remote_ops = { .abi = CTL_ABI_NATIVE };
+
+/**
+ * remote_init - the link, before the target is forked
+ * @err: one line for the user on failure
+ */
+int remote_init(char *err, size_t errlen)
+{
+	int sv[2], ret = -ENAMETOOLONG;
+
+	stack = &remote_ops;
+	if (strlen(host.stack_path) >= LINK_PATH ||
+	    strlen(host.preload) >= LINK_PATH)
+		goto fail;
+	ret = -EINVAL;		/* what separates names in LD_PRELOAD, ld.so(8) */
+	if (strpbrk(host.preload, ": \t\n"))
+		goto fail;
+	memfd = memfd_create("lklrun-preload", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	/* Sealed, for the target must not be able to cut off what we read. */
+	if (memfd < 0 ||
+	    ftruncate(memfd, sizeof(struct link_shared)) ||
+	    fcntl(memfd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) ||
+	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv)) {
+		ret = -errno;
+		goto fail;
+	}
+	sock = sv[0];
+	theirs = sv[1];
+	shared = mmap(NULL, sizeof(struct link_shared),
+			     PROT_READ | PROT_WRITE, MAP_SHARED, memfd,
+			     0);
+	if (shared == MAP_FAILED) {
+		ret = -errno;
+		shared = NULL;
+		goto fail;
+	}
+	shared->magic = LINK_MAGIC;
+	strcpy(shared->stack, host.stack_path);
+	strcpy(shared->preload, host.preload);
+	return 0;
+fail:
+	snprintf(err, errlen, ret == -EINVAL ?
+		 "%s: a name with blanks or colons cannot be preloaded; install lklrun elsewhere, or use --engine supervise" :
+		 "preparing %s: %s", host.preload, strerror(-ret));
+	return ret;
+}
+
+/**
+ * remote_child - in the child, before exec: what makes the loader load us
+ *
+ * A library that the caller wants preloaded stays, behind ours.
+ */
+int remote_child(void)
+{
+	char text[64], *preload;
+	const char *old = getenv("LD_PRELOAD");
+
+	if (fcntl(theirs, F_SETFD, 0) || fcntl(memfd, F_SETFD, 0))
+		return -errno;
+	snprintf(text, sizeof(text), "%d:%d", theirs, memfd);
+	if (asprintf(&preload, "%s%s%s", host.preload, old ? ":" : "",
+		     old ? old : "") < 0)
+		return -ENOMEM;
+	return setenv(LINK_ENV, text, 1) || setenv("LD_PRELOAD", preload, 1) ?
+	       -errno : 0;
+}
+
+/**
+ * remote_ready - wait for the library's first word
+ * @err: one line on failure; empty when the target ended before it
+ *
+ * The one wait of this file: nobody is served yet, and it ends with the target,
+ * with lklrun, and by its limit.
+ */
+int remote_ready(char *err, size_t errlen)
+{
+	uint64_t end = now_ns() + READY_MS * MS;
+	struct ctl_hdr h = { 0 };
+	size_t got = 0;
+
+	close(theirs);
+	close(memfd);
+	theirs = -1;
+	memfd = -1;
+	*err = '\0';
+	while (got < sizeof(h)) {
+		struct pollfd p[] = {
+			{ .fd = sock, .events = POLLIN },
+			{ .fd = host.ctl_fd },
+		};
+		uint64_t now = now_ns();
+		ssize_t n;
+
+		if (now >= end ||
+		    poll(p, 2, (int)((end - now + MS - 1) / MS)) == 0) {
+			snprintf(err, errlen, "the program did not load %s within %d s: use --engine supervise",
+				 host.preload, READY_MS / 1000);
+			return -ETIMEDOUT;
+		}
+		if (p[1].revents)
+			return -EPIPE;
+		if (!p[0].revents)
+			continue;
+		n = recv(sock, (char *)&h + got, sizeof(h) - got,
+			 MSG_DONTWAIT);
+		if (n < 0 && (errno == EINTR || errno == EAGAIN))
+			continue;
+		if (n <= 0)
+			return -ESRCH;
+		got += (size_t)n;
+	}
+	if (h.type == LINK_READY && !h.status)
+		return 0;
+	if (h.type != LINK_READY || h.len <= sizeof(h) ||
+	    recv(sock, err, h.len - sizeof(h) < errlen - 1 ?
+		 h.len - sizeof(h) : errlen - 1, MSG_WAITALL) <= 0)
+		snprintf(err, errlen, "the preloaded library says nonsense: it is of another version");
+	return -ENOEXEC;
+}
+
+/** remote_sock - our end of the link */
+int remote_sock(void)
+{
+	return sock;
+}
+
+/** remote_log - take over what the kernel has printed */
+void remote_log(void)
+{
+	const struct link_shared *s = shared;
+	uint64_t end;
+
+	if (!s)
+		return;
+	end = __atomic_load_n(&s->ring_end, __ATOMIC_ACQUIRE);
+	if (end - log_seen > LINK_RING)
+		log_seen = end - LINK_RING;
+	while (log_seen < end) {
+		size_t at = log_seen % LINK_RING, n = LINK_RING - at;
+
+		if (n > end - log_seen)
+			n = end - log_seen;
+		log_console(s->ring + at, n);
+		log_seen += n;
+	}
+}
+
+/** remote_accounted - whether the library has written an account */
+bool remote_accounted(void)
+{
+	return __atomic_load_n(&shared->account_len, __ATOMIC_ACQUIRE) != 0;
+}
+
+/** remote_ask_end - whether lklrun wants to know of the program's end before it */
+void remote_ask_end(bool wanted)
+{
+	__atomic_store_n(&shared->ask_end, wanted, __ATOMIC_RELEASE);
+}
+
+/** remote_farewell - lklrun needs the kernel no more */
+void remote_farewell(void)
+{
+	__atomic_store_n(&shared->farewell, 1, __ATOMIC_RELEASE);
+}
+
+/**
+ * remote_account - what the library wrote as the process ended
+ *
+ * Nothing, when it was killed. The target could have written anything there.
+ */
+size_t remote_account(char *buf, size_t len)
+{
+	size_t n = __atomic_load_n(&shared->account_len,
+				   __ATOMIC_ACQUIRE);
+
+	remote_log();
+	if (n > LINK_ACCOUNT)
+		n = LINK_ACCOUNT;
+	if (n > len)
+		n = len;
+	memcpy(buf, shared->account, n);
+	return n;
+}

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* --user: who the target runs as. */
+#ifndef LKLHOST_USER_H
+#define LKLHOST_USER_H
+
+#include <stdbool.h>
+
+bool user_set(const char *text);
+int user_become(void);
+int user_rehearse(void);
+
+#endif

@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Frames between the stack and the mirror.
+ *
+ * Theory of operation
+ *
+ * One packet socket in the stack hears and speaks on all its devices; one in
+ * the namespace of the near ends and one in that of the far ends do the same
+ * for the mirror. All three put struct virtio_net_hdr before each frame, so that
+ * big frames and unfinished checksums stay what they are.
+ *
+ *	the stack received	sent at the near end: comes in at the far one
+ *	the stack sent		sent at the far end: other packet sockets there see it go out
+ *	sent over lo		sent over the far lo, which shows it both ways, as lo does
+ *	came out at the near	end: the target sent it, so the stack shall, unless it
+ *				is one that we sent at the far end ourselves
+ *	the target's over lo	comes in at the far lo: the stack's lo gets it
+ *
+ * A packet socket does not hear what was sent through itself, which keeps
+ * frames from going round. What we send over the far lo comes back with our mark
+ * (SO_MARK). What we send at another far end comes back at the near one:
+ * nothing but the state of the checksum travels with a frame through veth, so
+ * ours say that theirs is unfinished at a place where no protocol has one. Bytes
+ * are not touched by that, as veth leaves checksums to the receiver.
+ *
+ * The kernel keeps the VLAN tag of a frame that comes in beside it, and so does a
+ * packet socket; it is put back before the frame goes on.
+ *
+ * Nothing here waits for room: what is refused is lost, and counted.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <linux/virtio_net.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "conn.h"
+#include "loop.h"
+#include "mirror.h"
+#include "stack.h"
+
+#define VLAN_HLEN	4
+#define HEAD		((int)sizeof(struct virtio_net_hdr) + 2 * ETH_ALEN)
+#define FRAMES		64		/* in one go */
+#define QUEUE_BYTES	(4 << 20)	/* that wait for us on each side */
+#define OUR_MARK	0x6c6b6c72	/* "lklr" */
+#define MARK_AT		20		/* in the IP header; the least place allowed */
+
+struct frame {
+	struct virtio_net_hdr vnet;
+	uint8_t data[];
+};
+
+struct mirror_stats mirror_stats;
+
+static void from_near(struct source *src, uint32_t events);
+static void from_far(struct source *src, uint32_t events);
+static void stack_has(struct stack_src *src, uint32_t events);
+static void pull(struct work *w);
+
+static struct source near = { .fd = -1 }, far = { .fd = -1 };
+static struct stack_src stack_src;
+static struct work work;
+static int sfd = -1;
+
+/** options - of each of the three sockets */
+static const struct {
+	int level, name, value;
+} options[] = {
+	{ SOL_PACKET, PACKET_VNET_HDR, 1 },
+	{ SOL_PACKET, PACKET_AUXDATA, 1 },
+	{ SOL_SOCKET, SO_RCVBUFFORCE, QUEUE_BYTES },
+	{ SOL_SOCKET, SO_SNDBUFFORCE, QUEUE_BYTES },
+};
+
+/** host_socket - one in the namespace we are in; it hears nothing yet */
+static int host_socket(void)
+{
+	int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	size_t i;
+
+	if (fd < 0)
+		return -errno;
+	/* The buffers are best effort: as big as allowed. */
+	for (i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+		if (setsockopt(fd, options[i].level, options[i].name,
+			       &options[i].value, sizeof(int)) &&
+		    options[i].level == SOL_PACKET) {
+			int ret = -errno;
+
+			close(fd);
+			return ret;
+		}
+	return fd;
+}
+
+/** hear - have @src hear device @ifindex, 0: all */
+static int hear(struct source *src, int ifindex)
+{
+	struct sockaddr_ll ll = { .sll_family = AF_PACKET,
+				  .sll_protocol = htons(ETH_P_ALL),
+				  .sll_ifindex = ifindex };
+
+	if (bind(src->fd, (struct sockaddr *)&ll, sizeof(ll)))
+		return -errno;
+	return loop_add(src, EPOLLIN);
+}
+
+/** deaf - close what hear() was for */
+static void deaf(struct source *src)
+{
+	int fd = src->fd;
+
+	if (fd < 0)
+		return;
+	loop_del(src);
+	close(fd);
+}
+
+/** frames_open - the socket at the near ends */
+int frames_open(void)
+{
+	near.fd = host_socket();
+	near.fn = from_near;
+	return near.fd < 0 ? near.fd : hear(&near, 0);
+}
+
+/** frames_open_far - the one at the far ends, from within */
+int frames_open_far(void)
+{
+	/* What goes out is skipped, since not all that does is heard
+	 * (PACKET_QDISC_BYPASS); all comes in. */
+	struct sock_filter others[] = {
+		BPF_STMT(BPF_LD | BPF_B | BPF_ABS, SKF_AD_OFF + SKF_AD_PKTTYPE),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PACKET_OUTGOING, 3, 0),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, SKF_AD_OFF + SKF_AD_MARK),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, OUR_MARK, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
+		BPF_STMT(BPF_RET | BPF_K, 0),
+	};
+	struct sock_fprog prog = { .len = 6, .filter = others };
+	const int our_mark = OUR_MARK;
+
+	far.fd = host_socket();
+	far.fn = from_far;
+	if (far.fd < 0)
+		return far.fd;
+	if (setsockopt(far.fd, SOL_SOCKET, SO_ATTACH_FILTER, &prog,
+		       sizeof(prog)) ||
+	    setsockopt(far.fd, SOL_SOCKET, SO_MARK, &our_mark,
+		       sizeof(our_mark)))
+		return -errno;
+	return hear(&far, MIRROR_LO);
+}
+
+/** frames_start - hear the stack */
+int frames_start(void)
+{
+	struct sockaddr_ll ll = { .sll_family = AF_PACKET,
+				  .sll_protocol = htons(ETH_P_ALL) };
+	long ret;
+	size_t i;
+
+	if (sfd >= 0)
+		return 0;
+	sfd = (int)st_socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK,
+			     0);
+	if (sfd < 0)
+		return sfd;
+	work_init(&work, pull);
+	stack_src.fn = stack_has;
+	ret = 0;
+	for (i = 0; i < sizeof(options) / sizeof(options[0]) && !ret; i++)
+		ret = st_setsockopt(sfd, options[i].level, options[i].name,
+				    &options[i].value, sizeof(int));
+	if (!ret)
+		ret = st_bind(sfd, &ll, sizeof(ll));
+	if (!ret)
+		ret = st_watch(sfd, &stack_src, EPOLLIN);
+	if (ret)
+		frames_stop();
+	return (int)ret;
+}
+
+/** frames_stop - hear the stack no more */
+void frames_stop(void)
+{
+	if (sfd < 0)
+		return;
+	work_cancel(&work);
+	st_unwatch(sfd, &stack_src);
+	st_close(sfd);
+	sfd = -1;
+}
+
+/** frames_close - all of it */
+void frames_close(void)
+{
+	frames_stop();
+	deaf(&near);
+	deaf(&far);
+}
+
+/** frames_stack_fd - the stack's socket; -1: none */
+int frames_stack_fd(void)
+{
+	return sfd;
+}
+
+/** complete - finish the checksum of a frame that is not to be cut up */
+static void complete(struct frame *f, size_t len)
+{
+	size_t start = f->vnet.csum_start;
+	size_t at = start + f->vnet.csum_offset;
+	uint32_t sum = 0;
+	size_t i;
+
+	f->vnet.flags = 0;
+	if (at + 2 > len)
+		return;
+	for (i = start; i + 1 < len; i += 2)
+		sum += (uint32_t)(f->data[i] << 8 | f->data[i + 1]);
+	if (i < len)
+		sum += (uint32_t)f->data[i] << 8;
+	sum = (sum >> 16) + (sum & 0xffff);
+	sum += sum >> 16;
+	sum = ~sum & 0xffff;
+	/* A UDP checksum of 0 would say that there is none. */
+	if (!sum)
+		sum = 0xffff;
+	f->data[at] = (uint8_t)(sum >> 8);
+	f->data[at + 1] = (uint8_t)sum;
+}
+
+/** mark - say that this frame, sent at the far end, is ours */
+static void mark(struct frame *f)
+{
+	if (f->vnet.gso_type != VIRTIO_NET_HDR_GSO_NONE)
+		return;
+	f->vnet = (struct virtio_net_hdr){
+		.flags = VIRTIO_NET_HDR_F_NEEDS_CSUM,
+		.csum_start = MARK_AT,
+	};
+}
+
+/**
+ * is_marked - whether a frame at the near end is ours
+ *
+ * Big ones with a checksum to be made are ours too: who sends such by hand is
+ * not known to exist, and the stack's own are very many.
+ */
+static bool is_marked(const struct frame *f)
+{
+	return f->vnet.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM &&
+	       (f->vnet.gso_type != VIRTIO_NET_HDR_GSO_NONE ||
+		(f->vnet.csum_start == MARK_AT && !f->vnet.csum_offset));
+}
+
+/** vlan_tag - the tag that was taken out of the frame, in host order; 0: none */
+static uint32_t vlan_tag(const struct msghdr *mh)
+{
+	struct cmsghdr *cm = CMSG_FIRSTHDR(mh);
+	struct tpacket_auxdata aux;
+
+	if (!cm || cm->cmsg_level != SOL_PACKET ||
+	    cm->cmsg_type != PACKET_AUXDATA)
+		return 0;
+	memcpy(&aux, CMSG_DATA(cm), sizeof(aux));
+	if (!(aux.tp_status & TP_STATUS_VLAN_VALID))
+		return 0;
+	return (uint32_t)(aux.tp_status & TP_STATUS_VLAN_TPID_VALID ?
+			  aux.tp_vlan_tpid : ETH_P_8021Q) << 16 |
+	       aux.tp_vlan_tci;
+}
+
+/**
+ * receive - the next frame, in shared_buf
+ * @src: NULL for the stack's
+ * @ll: where it is from
+ * @len: its length with its head
+ *
+ * Returns NULL when there is none.
+ */
+static struct frame *receive(const struct source *src, struct sockaddr_ll *ll,
+			     size_t *len)
+{
+	/* Room for a tag behind the addresses. */
+	struct iovec iov[2] = {
+		{ shared_buf, HEAD },
+		{ shared_buf + HEAD + VLAN_HLEN, SHARED_SIZE - HEAD - VLAN_HLEN },
+	};
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(sizeof(struct tpacket_auxdata))];
+	} ctl;
+	struct msghdr mh = {
+		.msg_name = ll, .msg_namelen = sizeof(*ll),
+		.msg_iov = iov, .msg_iovlen = 2,
+		.msg_control = ctl.buf, .msg_controllen = sizeof(ctl.buf),
+	};
+	struct frame *f;
+	uint32_t tag;
+	long n;
+
+	n = src ? recvmsg(src->fd, &mh, MSG_DONTWAIT) :
+		  st_recvmsg(sfd, &mh, MSG_DONTWAIT);
+	if (n < 0)
+		return NULL;
+	tag = n < HEAD ? 0 : vlan_tag(&mh);
+	*len = (size_t)n + (tag ? VLAN_HLEN : 0);
+	if (!tag) {
+		memmove(shared_buf + VLAN_HLEN, shared_buf, HEAD);
+		return (struct frame *)(shared_buf + VLAN_HLEN);
+	}
+	f = (struct frame *)shared_buf;
+	tag = htonl(tag);
+	memcpy(f->data + 2 * ETH_ALEN, &tag, sizeof(tag));
+	if (f->vnet.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM)
+		f->vnet.csum_start += VLAN_HLEN;
+	memcpy(&ll->sll_protocol, f->data + 2 * ETH_ALEN,
+	       sizeof(ll->sll_protocol));
+	return f;
+}
+
+/** show - a frame of the stack to the target's packet sockets */
+static void show(struct frame *f, size_t len, const struct sockaddr_ll *from)
+{
+	struct sockaddr_ll ll = { .sll_family = AF_PACKET,
+				  .sll_protocol = from->sll_protocol,
+				  .sll_ifindex = from->sll_ifindex };
+	bool out = from->sll_pkttype == PACKET_OUTGOING;
+	int fd = far.fd;
+
+	if (!links_has(from->sll_ifindex) ||
+	    (from->sll_ifindex == MIRROR_LO && !out))
+		return;
+	if (f->vnet.gso_type == VIRTIO_NET_HDR_GSO_NONE &&
+	    f->vnet.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM)
+		complete(f, len - sizeof(f->vnet));
+	if (!out) {
+		fd = near.fd;
+		ll.sll_ifindex += MIRROR_NEAR;
+	} else if (from->sll_ifindex != MIRROR_LO) {
+		mark(f);
+	}
+	if (sendto(fd, f, len, MSG_DONTWAIT | MSG_NOSIGNAL,
+		   (struct sockaddr *)&ll, sizeof(ll)) < 0)
+		mirror_stats.lost++;
+	else
+		mirror_stats.shown++;
+}
+
+/** pull - from the stack to the mirror */
+static void pull(struct work *w)
+{
+	struct sockaddr_ll ll;
+	struct frame *f;
+	size_t len;
+	int i;
+
+	for (i = 0; i < FRAMES; i++) {
+		f = receive(NULL, &ll, &len);
+		if (!f)
+			return;
+		if (len > HEAD)
+			show(f, len, &ll);
+	}
+	work_queue(w);
+}
+
+/** stack_has - frames for us */
+static void stack_has(struct stack_src *src, uint32_t events)
+{
+	(void)src;
+	(void)events;
+	pull(&work);
+}
+
+/** push - a frame of the target's to device @ifindex of the stack */
+static void push(const struct frame *f, size_t len, int ifindex, __be16 proto)
+{
+	struct sockaddr_ll ll = { .sll_family = AF_PACKET,
+				  .sll_protocol = proto,
+				  .sll_ifindex = ifindex };
+
+	if (sfd < 0)
+		return;
+	if (st_sendto(sfd, f, len, MSG_DONTWAIT | MSG_NOSIGNAL, &ll,
+		      sizeof(ll)) < 0)
+		mirror_stats.lost++;
+	else
+		mirror_stats.sent++;
+}
+
+/** take - what came to @src, @base higher than the stack counts its devices */
+static void take(struct source *src, int base)
+{
+	struct sockaddr_ll ll;
+	struct frame *f;
+	size_t len;
+	int i;
+
+	for (i = 0; i < FRAMES; i++) {
+		f = receive(src, &ll, &len);
+		if (!f)
+			return;
+		if (len > HEAD && ll.sll_pkttype != PACKET_OUTGOING &&
+		    !(base && is_marked(f)))
+			push(f, len, ll.sll_ifindex - base, ll.sll_protocol);
+	}
+}
+
+/** from_near - the target sent on a device */
+static void from_near(struct source *src, uint32_t events)
+{
+	(void)events;
+	take(src, MIRROR_NEAR);
+}
+
+/** from_far - the target sent over lo */
+static void from_far(struct source *src, uint32_t events)
+{
+	(void)events;
+	take(src, 0);
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Packet sockets: what the parts of the mirror know of each other. */
+#ifndef LKLHOST_MIRROR_H
+#define LKLHOST_MIRROR_H
+
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define MIRROR_LO	1	/* LOOPBACK_IFINDEX, include/net/flow.h */
+
+/*
+ * The near end of a device has the number of the device and this. Namespaces
+ * may come with devices of their own (sit0, ...), which have small ones.
+ */
+#define MIRROR_NEAR	(1 << 16)
+
+/**
+ * struct mirror_stats - counters
+ * @sockets: made for the target
+ * @shown: frames of the stack shown to them
+ * @sent: frames of theirs that the stack took to send
+ * @lost: frames that were refused on the way
+ */
+struct mirror_stats {
+	uint64_t sockets, shown, sent, lost;
+};
+
+extern struct mirror_stats mirror_stats;
+
+/**
+ * struct rtnl - an rtnetlink socket
+ * @fd: -1: none
+ * @in_stack: @fd is the stack's
+ */
+struct rtnl {
+	int fd;
+	bool in_stack;
+};
+
+/**
+ * struct rtnl_msg - a request in the making
+ * @hdr: its head; @link and @addr, what follows, by type
+ * @attrs: attributes, as far as @hdr's length
+ */
+struct rtnl_msg {
+	struct nlmsghdr hdr;
+	union {
+		struct ifinfomsg link;
+		struct ifaddrmsg addr;
+	};
+	char attrs[512];
+};
+
+/* rtnl.c */
+int rtnl_open(struct rtnl *r, bool in_stack, uint32_t groups);
+void rtnl_close(struct rtnl *r);
+void rtnl_link(struct rtnl_msg *m, uint16_t type, uint16_t flags, int ifindex);
+void rtnl_attr(struct rtnl_msg *m, uint16_t type, const void *data, size_t len);
+struct rtattr *rtnl_nest(struct rtnl_msg *m, uint16_t type, const void *head,
+			 size_t len);
+void rtnl_nest_end(struct rtnl_msg *m, struct rtattr *nest);
+int rtnl_talk(const struct rtnl *r, struct rtnl_msg *m);
+int rtnl_dump_links(const struct rtnl *r,
+		    void (*each)(const struct ifinfomsg *info,
+				 struct rtattr *attrs[IFLA_MAX + 1]));
+void rtnl_drain(const struct rtnl *r);
+
+/* links.c */
+int links_open(int ns);
+int links_open_far(void);
+int links_sync(void);
+bool links_has(int ifindex);
+void links_close(void);
+
+/* frames.c */
+int frames_open(void);
+int frames_open_far(void);
+int frames_start(void);
+void frames_stop(void);
+void frames_close(void);
+int frames_stack_fd(void);
+
+/* mirror.c */
+int mirror_socket(int type, int proto, int flags);
+bool mirror_has_stack_fd(int fd);
+void mirror_stop(void);
+
+#endif

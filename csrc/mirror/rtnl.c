@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * As much rtnetlink as the mirror needs, spoken with the host's kernel and with
+ * the stack alike: requests that are acknowledged, and the dump of all links.
+ *
+ * Both kernels answer within the call, so nothing here waits.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "conn.h"
+#include "mirror.h"
+#include "stack.h"
+
+#define NL_FLAGS	(SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK)
+
+/**
+ * rtnl_open - a socket for requests
+ * @groups: RTMGRP_* to hear of
+ */
+int rtnl_open(struct rtnl *r, bool in_stack, uint32_t groups)
+{
+	struct sockaddr_nl nl = { .nl_family = AF_NETLINK, .nl_groups = groups };
+	int ret = 0;
+
+	r->in_stack = in_stack;
+	if (in_stack) {
+		r->fd = (int)st_socket(AF_NETLINK, NL_FLAGS, NETLINK_ROUTE);
+		if (r->fd < 0)
+			return r->fd;
+		ret = (int)st_bind(r->fd, &nl, sizeof(nl));
+	} else {
+		r->fd = socket(AF_NETLINK, NL_FLAGS, NETLINK_ROUTE);
+		if (r->fd < 0)
+			return -errno;
+		if (bind(r->fd, (struct sockaddr *)&nl, sizeof(nl)))
+			ret = -errno;
+	}
+	if (ret)
+		rtnl_close(r);
+	return ret;
+}
+
+/** rtnl_close - also one that is closed already */
+void rtnl_close(struct rtnl *r)
+{
+	if (r->fd < 0)
+		return;
+	if (r->in_stack)
+		st_close(r->fd);
+	else
+		close(r->fd);
+	r->fd = -1;
+}
+
+/** rtnl_link - start a request about link @ifindex */
+void rtnl_link(struct rtnl_msg *m, uint16_t type, uint16_t flags, int ifindex)
+{
+	memset(m, 0, sizeof(*m));
+	m->hdr.nlmsg_len = NLMSG_LENGTH(sizeof(m->link));
+	m->hdr.nlmsg_type = type;
+	m->hdr.nlmsg_flags = NLM_F_REQUEST | flags;
+	m->link.ifi_index = ifindex;
+}
+
+/** rtnl_attr - append an attribute; there is room for what the mirror says */
+void rtnl_attr(struct rtnl_msg *m, uint16_t type, const void *data, size_t len)
+{
+	(void)rtnl_nest(m, type, data, len);
+}
+
+/**
+ * rtnl_nest - begin an attribute that contains others
+ * @head: what comes before them, @len bytes
+ */
+struct rtattr *rtnl_nest(struct rtnl_msg *m, uint16_t type, const void *head,
+			 size_t len)
+{
+	struct rtattr *a = (struct rtattr *)((char *)m + m->hdr.nlmsg_len);
+
+	a->rta_type = type;
+	if (len)
+		memcpy(RTA_DATA(a), head, len);
+	m->hdr.nlmsg_len += (uint32_t)RTA_SPACE(len);
+	a->rta_len = (uint16_t)RTA_LENGTH(len);
+	return a;
+}
+
+/** rtnl_nest_end - all that came after @nest lies in it */
+void rtnl_nest_end(struct rtnl_msg *m, struct rtattr *nest)
+{
+	nest->rta_len = (uint16_t)((char *)m + m->hdr.nlmsg_len - (char *)nest);
+}
+
+/** rtnl_send - a request on its way */
+static int rtnl_send(const struct rtnl *r, const struct rtnl_msg *m)
+{
+	long n;
+
+	if (r->in_stack)
+		return (int)st_sendto(r->fd, m, m->hdr.nlmsg_len, MSG_DONTWAIT,
+				      NULL, 0);
+	n = send(r->fd, m, m->hdr.nlmsg_len, MSG_DONTWAIT);
+	return n < 0 ? -errno : (int)n;
+}
+
+/** rtnl_recv - the next part of an answer, in shared_buf */
+static int rtnl_recv(const struct rtnl *r)
+{
+	long n;
+
+	if (r->in_stack)
+		return (int)st_recvfrom(r->fd, shared_buf, SHARED_SIZE,
+					MSG_DONTWAIT, NULL, NULL);
+	n = recv(r->fd, shared_buf, SHARED_SIZE, MSG_DONTWAIT);
+	return n < 0 ? -errno : (int)n;
+}
+
+/** rtnl_talk - a request and its acknowledgement */
+int rtnl_talk(const struct rtnl *r, struct rtnl_msg *m)
+{
+	int n;
+
+	m->hdr.nlmsg_flags |= NLM_F_ACK;
+	n = rtnl_send(r, m);
+	while (n >= 0) {
+		struct nlmsghdr *h = (struct nlmsghdr *)shared_buf;
+
+		n = rtnl_recv(r);
+		for (; n > 0 && NLMSG_OK(h, (unsigned int)n);
+		     h = NLMSG_NEXT(h, n))
+			if (h->nlmsg_type == NLMSG_ERROR)
+				return ((struct nlmsgerr *)NLMSG_DATA(h))->error;
+	}
+	return n;
+}
+
+/** link_parse - the attributes of a link, by number */
+static void link_parse(struct nlmsghdr *h, struct rtattr *attrs[IFLA_MAX + 1])
+{
+	int len = (int)IFLA_PAYLOAD(h);
+	struct rtattr *a = IFLA_RTA(NLMSG_DATA(h));
+
+	memset(attrs, 0, (IFLA_MAX + 1) * sizeof(*attrs));
+	for (; RTA_OK(a, len); a = RTA_NEXT(a, len))
+		if (a->rta_type <= IFLA_MAX)
+			attrs[a->rta_type] = a;
+}
+
+/** rtnl_dump_links - every link there is, to @each */
+int rtnl_dump_links(const struct rtnl *r,
+		    void (*each)(const struct ifinfomsg *info,
+				 struct rtattr *attrs[IFLA_MAX + 1]))
+{
+	struct rtattr *attrs[IFLA_MAX + 1];
+	struct rtnl_msg m;
+	int n;
+
+	rtnl_link(&m, RTM_GETLINK, NLM_F_DUMP, 0);
+	m.hdr.nlmsg_seq = 1;	/* news have 0 */
+	n = rtnl_send(r, &m);
+	while (n >= 0) {
+		struct nlmsghdr *h = (struct nlmsghdr *)shared_buf;
+
+		n = rtnl_recv(r);
+		for (; n > 0 && NLMSG_OK(h, (unsigned int)n);
+		     h = NLMSG_NEXT(h, n)) {
+			if (h->nlmsg_seq != 1)
+				continue;
+			if (h->nlmsg_type == NLMSG_DONE)
+				return 0;
+			if (h->nlmsg_type == NLMSG_ERROR)
+				return ((struct nlmsgerr *)NLMSG_DATA(h))->error;
+			if (h->nlmsg_type != RTM_NEWLINK)
+				continue;
+			link_parse(h, attrs);
+			each(NLMSG_DATA(h), attrs);
+		}
+	}
+	return n;
+}
+
+/** rtnl_drain - forget what has come */
+void rtnl_drain(const struct rtnl *r)
+{
+	int n;
+
+	do {
+		n = rtnl_recv(r);
+	} while (n > 0 || n == -ENOBUFS);
+}

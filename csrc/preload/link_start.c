@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The start of a program with a kernel inside, before its main().
+ *
+ * Theory of operation
+ *
+ *	the program's thread				the server's thread
+ *	take what lklhost has left in the environment
+ *	patch the C library, load the stack's
+ *	say LINK_READY
+ *	make the server's thread	--->		LINK_ADD, BOOT, SYSCALL ...
+ *	wait				<---		GO
+ *	take the program's calls	--->		answer GO
+ *	main()						go on serving
+ *
+ * The environment that main() sees is the caller's: LD_PRELOAD is as it was, and
+ * so no program that this one executes loads us.
+ *
+ * A process that was started otherwise, with LD_PRELOAD but without LINK_ENV, is
+ * left alone.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "link.h"
+
+#define EXIT_OWN	127
+#define DRAIN_MS	3000	/* as lklhost waits for a target's last data */
+#define FAREWELL_MS	2000	/* and for lklrun */
+
+struct link_shared *link_shared;
+struct preload_stack link_calls;
+
+/** map - the page that lklhost reads when this process is gone */
+static bool map(int fd)
+{
+	struct stat st;
+	void *p;
+
+	if (fstat(fd, &st) || st.st_size != sizeof(*link_shared))
+		return false;
+	p = mmap(NULL, sizeof(*link_shared), PROT_READ | PROT_WRITE, MAP_SHARED,
+		 fd, 0);
+	if (p == MAP_FAILED)
+		return false;
+	link_shared = p;
+	close(fd);
+	return link_shared->magic == LINK_MAGIC;
+}
+
+/** restore_env - the environment as the caller made it */
+static void restore_env(void)
+{
+	const char *old = getenv("LD_PRELOAD");
+	size_t len = strlen(link_shared->preload);
+	char *theirs;
+
+	unsetenv(LINK_ENV);
+	if (!old || strncmp(old, link_shared->preload, len))
+		return;
+	if (old[len] != ':') {
+		unsetenv("LD_PRELOAD");
+		return;
+	}
+	theirs = strdup(old + len + 1);
+	if (theirs)
+		setenv("LD_PRELOAD", theirs, 1);
+	free(theirs);
+}
+
+/** farewell - lklrun takes leave of the network while there is a kernel to do it */
+static void farewell(void)
+{
+	const struct timespec wait = { .tv_nsec = 1000000 };
+	int ms;
+
+	if (!__atomic_load_n(&link_shared->ask_end, __ATOMIC_ACQUIRE))
+		return;
+	link_send(LINK_ENDING, 0, "");
+	for (ms = 0; ms < FAREWELL_MS; ms++) {
+		if (__atomic_load_n(&link_shared->farewell, __ATOMIC_ACQUIRE))
+			break;
+		nanosleep(&wait, NULL);
+	}
+}
+
+/** at_exit - send what is left, account for all of it, let lklrun take leave */
+static void at_exit(int status)
+{
+	size_t n;
+
+	(void)status;
+	preload_drain(DRAIN_MS);
+	n = engine_account(link_shared->account, LINK_ACCOUNT);
+	__atomic_store_n(&link_shared->account_len, (uint32_t)n,
+			 __ATOMIC_RELEASE);
+	farewell();
+}
+
+/** warned - a line for the user */
+static void warned(const char *line)
+{
+	link_send(LINK_WARN, 0, line);
+}
+
+/** prepare - all that can fail before lklhost is told that we are here */
+static int prepare(char *err, size_t errlen)
+{
+	int ret = preload_prepare(err, errlen);
+
+	if (ret)
+		return ret;
+	preload_own(true);
+	return link_stack_open(link_shared->stack, err, errlen);
+}
+
+/** start - see the top of this file */
+__attribute__((constructor))
+static void start(void)
+{
+	const char *env = getenv(LINK_ENV);
+	char err[512] = "";
+	int sock, memfd, ret;
+
+	if (!env || sscanf(env, "%d:%d", &sock, &memfd) != 2 || !map(memfd))
+		return;
+	restore_env();
+	ret = prepare(err, sizeof(err));
+	if (!ret) {
+		sock = preload_own_fd(sock);
+		if (sock < 0) {		/* nobody can be told but whoever looks */
+			dprintf(STDERR_FILENO, "lklrun: a descriptor for the control server: %s\n",
+				strerror(-sock));
+			_exit(EXIT_OWN);
+		}
+		ret = link_serve(sock);
+		if (ret)
+			snprintf(err, sizeof(err), "starting the control server in the program: %s",
+				 strerror(-ret));
+	}
+	if (ret) {
+		struct ctl_hdr h = { .type = LINK_READY, .status = ret };
+
+		h.len = (uint32_t)(sizeof(h) + strlen(err));
+		if (write(sock, &h, sizeof(h)) != (ssize_t)sizeof(h) ||
+		    write(sock, err, strlen(err)) < 0)
+			_exit(EXIT_OWN);
+		_exit(EXIT_OWN);
+	}
+	link_await_go();
+	preload_warn(warned);
+	preload_at_exit(at_exit);
+	preload_own(false);
+	ret = preload_install();
+	link_going(ret);
+	if (ret)
+		_exit(EXIT_OWN);
+}

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Descriptors: which of the host's stand for sockets of the stack.
+ *
+ * Theory of operation
+ *
+ * A placeholder is an unconnected unix stream socket: S_IFSOCK to fstat(2), an
+ * inode of its own in /proc/PID/fd, and whoever reads or writes it by mistake,
+ * for instance a program that was executed with it, is refused at once. Every
+ * descriptor of the host has a descriptor of its own in the stack, so what
+ * duplicates mean to epoll and close is the stack's matter.
+ *
+ * preload_kind[] is read without a lock, everything is changed under one.
+ * Entries are taken away before the host's descriptor is closed, and made after
+ * it was opened, so nobody finds an entry that belongs to another file.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include "internal.h"
+
+#define SOCKS_MAX	0x40000
+
+unsigned char *preload_kind;
+struct entry *entries;
+struct sock *socks;
+int max_fd;
+
+static int free_sock = -1, n_socks;
+static uint32_t last_id;
+static int locked;
+
+/** lock - the tables; the caller is inside until unlock() */
+void lock(void)
+{
+	enter();
+	while (__atomic_exchange_n(&locked, 1, __ATOMIC_ACQUIRE))
+		RAW0(sched_yield);
+}
+
+void unlock(void)
+{
+	__atomic_store_n(&locked, 0, __ATOMIC_RELEASE);
+	leave();
+}
+
+/** table_init - make the tables */
+int table_init(void)
+{
+	/* Costs nothing until used. */
+	preload_kind = pages(ENTRY_FDS);
+	entries = pages(ENTRY_FDS * sizeof(*entries));
+	socks = pages(SOCKS_MAX * sizeof(*socks));
+	return preload_kind && entries && socks ? 0 : -ENOMEM;
+}
+
+/** sock_alloc - a socket with one reference; its index or -ENFILE. Locked. */
+int sock_alloc(int domain, int type, int proto)
+{
+	int i = free_sock;
+	struct sock *s;
+
+	if (i >= 0)
+		free_sock = socks[i].next_free;
+	else if (n_socks < SOCKS_MAX)
+		i = n_socks++;
+	else
+		return -ENFILE;
+	s = &socks[i];
+	*s = (struct sock){ .refs = 1, .domain = domain, .type = type,
+			    .proto = proto, .fresh = true, .id = ++last_id };
+	counts.open += domain != 0;
+	return i;
+}
+
+/** sock_put - one reference less. Locked. */
+void sock_put(int i)
+{
+	struct sock *s = &socks[i];
+
+	if (--s->refs)
+		return;
+	fallback_forget(s);
+	s->next_free = free_sock;
+	free_sock = i;
+	counts.open -= s->domain != 0;
+}
+
+/** table_set - put an entry beside a descriptor. Locked. */
+void table_set(int fd, int sfd, int sock, unsigned char kind)
+{
+	entries[fd] = (struct entry){ .sfd = sfd, .sock = sock };
+	if (fd > max_fd)
+		max_fd = fd;
+	__atomic_store_n(&preload_kind[fd], kind, __ATOMIC_RELEASE);
+}
+
+/** table_reserve - a placeholder */
+int table_reserve(int type_flags)
+{
+	long fd = RAW3(socket, AF_UNIX,
+		       SOCK_STREAM | (type_flags & SOCK_CLOEXEC), 0);
+
+	if (fd >= ENTRY_FDS) {
+		RAW1(close, fd);
+		return -EMFILE;
+	}
+	return (int)fd;
+}
+
+/** inode - of a descriptor */
+static uint64_t inode(int fd)
+{
+	struct stat st;
+
+	return RAW4(newfstatat, fd, "", &st, AT_EMPTY_PATH) ? 0 : st.st_ino;
+}
+
+/**
+ * table_give - make @fd, a placeholder, stand for @sfd
+ *
+ * Returns @fd, or a negative errno with both closed.
+ */
+int table_give(int fd, int sfd, int domain, int type, int proto)
+{
+	uint64_t ino = inode(fd);
+	struct stat st;
+	int i;
+
+	if (STACK(fstat, sfd, &st, 0, 0, 0, 0))
+		st.st_ino = 0;
+
+	lock();
+	i = sock_alloc(domain, type, proto);
+	if (i >= 0) {
+		socks[i].ino = ino;
+		socks[i].stack_ino = st.st_ino;
+		table_set(fd, sfd, i, KIND_SOCK);
+	}
+	unlock();
+	if (i >= 0)
+		return fd;
+	STACK(close, sfd, 0, 0, 0, 0, 0);
+	RAW1(close, fd);
+	return i;
+}
+
+/** forget - take away what stands beside @fd; the stack's descriptor, or -1. Locked. */
+static int forget(int fd)
+{
+	unsigned char kind = preload_kind[fd];
+	int sfd = -1;
+
+	if (kind & KIND_SOCK) {
+		sfd = entries[fd].sfd;
+		if (socks[entries[fd].sock].refs == 1)
+			tally_close(&socks[entries[fd].sock], sfd);
+		sock_put(entries[fd].sock);
+	} else if (kind & KIND_EPOLL) {
+		sfd = shadow_put(entries[fd].sock);
+	}
+	__atomic_store_n(&preload_kind[fd], 0, __ATOMIC_RELEASE);
+	return sfd;
+}
+
+/** call_close - close(2) */
+long call_close(long nr, const long *a)
+{
+	int fd = (int)a[0], sfd;
+
+	if (likely(!kind_of(fd)) || borrowed())
+		return native(nr, a);
+	if (kind_of(fd) & KIND_OWN)
+		return -EBADF;
+	lock();
+	sfd = forget(fd);
+	unlock();
+	/* With SO_LINGER it may take its time. */
+	if (sfd >= 0)
+		stack_wait(SYS_close, (long[6]){ sfd }, false);
+	return native(nr, a);
+}
+
+/** call_close_range - close_range(2), around what is the library's own */
+long call_close_range(long nr, const long *a)
+{
+	unsigned int first = (unsigned int)a[0], last = (unsigned int)a[1];
+	long ret;
+	int fd, sfd;
+
+	if (first > last || a[2] || borrowed())
+		return native(nr, a);
+	for (fd = (int)(first < ENTRY_FDS ? first : ENTRY_FDS);
+	     fd <= max_fd && (unsigned int)fd <= last; fd++) {
+		unsigned char kind = preload_kind[fd];
+
+		if (!kind)
+			continue;
+		if (kind & KIND_OWN) {
+			if ((unsigned int)fd > first) {
+				ret = RAW3(close_range, first, fd - 1, 0);
+				if (ret)
+					return ret;
+			}
+			first = (unsigned int)fd + 1;
+			continue;
+		}
+		lock();
+		sfd = forget(fd);
+		unlock();
+		if (sfd >= 0)
+			stack_wait(SYS_close, (long[6]){ sfd }, false);
+	}
+	return first <= last ? RAW3(close_range, first, last, 0) : 0;
+}
+
+/**
+ * dup_to - @newfd has become a duplicate of @fd on the host: here too
+ *
+ * Returns @newfd, or a negative errno with it closed. What was beside it before
+ * has been taken away.
+ */
+long dup_to(int fd, long newfd)
+{
+	long sfd;
+
+	if (newfd < 0)
+		return newfd;
+	if (newfd >= ENTRY_FDS) {
+		RAW1(close, newfd);
+		return -EMFILE;
+	}
+	if (kind_of(fd) & KIND_EPOLL) {
+		lock();
+		shadow_get(entries[fd].sock);
+		table_set((int)newfd, entries[fd].sfd, entries[fd].sock,
+			  KIND_EPOLL);
+		unlock();
+		return newfd;
+	}
+	sfd = STACK(fcntl, entries[fd].sfd, F_DUPFD_CLOEXEC, 3, 0, 0, 0);
+	if (sfd < 0) {
+		RAW1(close, newfd);
+		return sfd;
+	}
+	lock();
+	socks[entries[fd].sock].refs++;
+	table_set((int)newfd, (int)sfd, entries[fd].sock, KIND_SOCK);
+	unlock();
+	return newfd;
+}
+
+/** call_dup - dup(2) */
+long call_dup(long nr, const long *a)
+{
+	long ret = native(nr, a);
+
+	if (ret < 0 || likely(!(kind_of(a[0]) & KIND_MASK)) || borrowed())
+		return ret;
+	return dup_to((int)a[0], ret);
+}
+
+/** call_dup2 - dup2(2) and dup3(2) */
+long call_dup2(long nr, const long *a)
+{
+	int fd = (int)a[0], newfd = (int)a[1], sfd = -1;
+	unsigned char from = kind_of(fd), to = kind_of(newfd);
+	long ret;
+
+	if (likely(!from && !to) || fd == newfd || borrowed())
+		return native(nr, a);
+	if (to & KIND_OWN)
+		return -EBADF;
+	/* Whether it is open, before anything is closed. */
+	ret = RAW2(fcntl, fd, F_GETFD);
+	if (ret < 0)
+		return ret;
+	if (to) {
+		lock();
+		sfd = forget(newfd);
+		unlock();
+		if (sfd >= 0)
+			stack_wait(SYS_close, (long[6]){ sfd }, false);
+	}
+	ret = native(nr, a);
+	return from & KIND_MASK ? dup_to(fd, ret) : ret;
+}

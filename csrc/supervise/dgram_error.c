@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Datagrams: errors that belong to no call, and what a carrier cannot say.
+ *
+ * Theory of operation
+ *
+ * ICMP errors, and those of a datagram that a plain send() left to us, are kept
+ * in so_error: held and later calls that come here say them. The target's poll
+ * and its plain calls are woken by giving the carrier an error of its own: when
+ * our end disconnects while it holds unread data, the kernel sets ECONNRESET on
+ * the other (net/unix/af_unix.c, unix_dgram_disconnected()), the only error it
+ * has to give. A plain send() says it too, and means another datagram's error; so a
+ * socket with IP_RECVERR, whose user expects errors in a queue and no such word
+ * from send(), gets it only when the target waits in a poll or a read, or
+ * has not for some milliseconds. Where the carrier is not connected to our end, it is for this
+ * moment, provided that it is empty: to disconnect empties it.
+ *
+ * The same error stands for the stack's queue of errors (IP_RECVERR, transmit
+ * time stamps), which has no poll bit but EPOLLERR. As long as there is something
+ * in it, every call that clears the carrier's error is followed by another.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "conn.h"
+#include "list.h"
+#include "loop.h"
+#include "peer.h"
+
+#define FLUSH_MAX	64
+#define UDP_MAX_IPV4	(65535 - 20 - 8)
+#define UDP_MAX_IPV6	(65535 - 8)
+#define UNIX_OVERHEAD	32	/* unix_dgram_sendmsg(): sk_sndbuf - 32 */
+
+#define LATE_NS		100000ull
+#define LATE_LOOKS	200
+
+static void late_due(struct timer *t);
+static struct timer late_timer = TIMER_INIT(late_timer, late_due);
+static struct list late = LIST_INIT(late);
+
+static const struct sockaddr nobody = { .sa_family = AF_UNSPEC };
+
+/**
+ * dgram_sndbuf - SO_SNDBUF of the target's end
+ *
+ * A plain send() of more than the protocol can carry says EMSGSIZE, as it should
+ * (to the byte; sizes are even, which leaves one that is lost).
+ */
+int dgram_sndbuf(int domain)
+{
+	int max = domain == AF_INET ? UDP_MAX_IPV4 : UDP_MAX_IPV6;
+
+	return (max + UNIX_OVERHEAD + 1) / 2;	/* doubled when set, socket(7) */
+}
+
+/** flush - what the target has sent goes first, since it would be lost */
+static void flush(const struct conn *conn)
+{
+	int i;
+
+	for (i = 0; i < FLUSH_MAX; i++) {
+		ssize_t n = recv(conn->csrc.fd, shared_buf, SHARED_SIZE,
+				 MSG_DONTWAIT);
+
+		if (n < 0)
+			return;
+		st_sendto(conn->sfd, shared_buf, n,
+			  MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+	}
+}
+
+/** is_empty - whether the target has nothing to read there */
+static bool is_empty(int dup)
+{
+	struct pollfd p = { .fd = dup, .events = POLLIN };
+
+	return poll(&p, 1, 0) == 0;
+}
+
+/** strike - the trick itself; both ends are connected to each other */
+static bool strike(const struct conn *conn, int dup)
+{
+	struct sockaddr_un un;
+
+	if (send(dup, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1)
+		return false;
+	connect(conn->csrc.fd, &nobody, sizeof(nobody));
+	connect(conn->csrc.fd, (struct sockaddr *)&un,
+		carrier_name(&un, NAME_INBOX, conn->id));
+	return true;
+}
+
+/** has_queue - whether errors are to be queued, IP_RECVERR */
+static bool has_queue(const struct conn *conn)
+{
+	bool v6 = conn->domain == AF_INET6;
+	socklen_t len = sizeof(int);
+	int on = 0;
+
+	return !st_getsockopt(conn->sfd, v6 ? IPPROTO_IPV6 : IPPROTO_IP,
+			      v6 ? IPV6_RECVERR : IP_RECVERR, &on, &len) && on;
+}
+
+/** target_waits - whether who used it last sleeps until something happens */
+static bool target_waits(const struct conn *conn)
+{
+	static const int calls[] = {
+		SYS_ppoll, SYS_pselect6, SYS_epoll_pwait, SYS_epoll_pwait2,
+		SYS_read, SYS_readv, SYS_recvfrom,
+#ifdef __x86_64__
+		SYS_poll, SYS_select, SYS_epoll_wait,
+#endif
+	};
+	char path[32], text[16];
+	ssize_t n = -1;
+	size_t i;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/syscall", conn->pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return true;
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	text[n > 0 ? n : 0] = '\0';
+	for (i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
+		if (text[0] != 'r' && atoi(text) == calls[i])	/* "running" */
+			return true;
+	return false;
+}
+
+/** late_due - those that were put off */
+static void late_due(struct timer *t)
+{
+	struct list *pos, *tmp;
+
+	list_for_each_safe(pos, tmp, &late) {
+		struct conn *conn = container_of(pos, struct conn, late);
+
+		list_del(&conn->late);
+		if (conn->so_error || st_failed(conn->sfd))
+			dgram_raise(conn, -1);
+	}
+	if (!list_empty(&late))
+		timer_arm(t, now_ns() + LATE_NS);
+}
+
+/** put_off - whether the error has to wait, which is then seen to */
+static bool put_off(struct conn *conn)
+{
+	if (!list_empty(&conn->late))
+		return true;
+	if (!conn->natively_connected || conn->late_looks >= LATE_LOOKS ||
+	    !has_queue(conn) || target_waits(conn)) {
+		conn->late_looks = 0;
+		return false;
+	}
+	conn->late_looks++;
+	list_add_tail(&conn->late, &late);
+	if (list_empty(&late_timer.link))
+		timer_arm(&late_timer, now_ns() + LATE_NS);
+	return true;
+}
+
+/** dgram_raise - give the carrier an error; @dup: of it, or -1 */
+void dgram_raise(struct conn *conn, int dup)
+{
+	struct sockaddr_un un;
+	int own = -1;
+
+	if (conn->kind != KIND_DGRAM || put_off(conn) || dgram_our_end(conn))
+		return;
+	if (dup < 0)
+		dup = own = carrier_borrow(conn);
+	if (dup < 0)
+		return;
+	if (conn->natively_connected) {
+		flush(conn);
+		conn->native_err |= strike(conn, dup);
+	} else if (is_empty(dup) &&
+		   !connect(dup, (struct sockaddr *)&un,
+			    carrier_name(&un, NAME_DGRAM, conn->id))) {
+		conn->native_err |= strike(conn, dup);
+		connect(dup, &nobody, sizeof(nobody));
+	}
+	if (own >= 0)
+		close(own);
+}
+
+/** dgram_failed - the stack has an error for the socket */
+void dgram_failed(struct conn *conn, int err)
+{
+	if (conn->kind != KIND_DGRAM)
+		return;
+	conn->so_error = err;
+	if (!list_empty(&conn->held))
+		held_wake(&conn->held);
+	if (conn->so_error && !conn->dead)
+		dgram_raise(conn, -1);
+}
+
+/**
+ * dgram_take_error - the error for a call on @dup; 0 for none
+ *
+ * The carrier has no error any more, dgram_look_again() has to follow.
+ */
+int dgram_take_error(struct conn *conn, int dup)
+{
+	int err = conn->so_error, native = 0;
+	socklen_t len = sizeof(native);
+
+	if (!err && !conn->native_err)
+		return 0;
+	conn->so_error = 0;
+	getsockopt(dup, SOL_SOCKET, SO_ERROR, &native, &len);
+	/* A plain call may have said, and cleared, it already. */
+	return conn->native_err && !native ? 0 : err;
+}
+
+/** dgram_look_again - poll shall say if there is more in the stack's queue */
+void dgram_look_again(struct conn *conn, int dup)
+{
+	if (!conn->native_err || conn->so_error)
+		return;
+	conn->native_err = false;
+	if (st_failed(conn->sfd))
+		dgram_raise(conn, dup);
+}
+
+/** dgram_queue_read - something was read from the stack's queue of errors */
+void dgram_queue_read(struct conn *conn, int dup)
+{
+	int native;
+	socklen_t len = sizeof(native);
+
+	conn->so_error = 0;	/* sock_dequeue_err_skb(), net/core/skbuff.c */
+	if (!conn->native_err)
+		return;
+	getsockopt(dup, SOL_SOCKET, SO_ERROR, &native, &len);
+	dgram_look_again(conn, dup);
+}
+
+/* A datagram that was taken out of the carrier for a while. */
+struct unread {
+	struct list link;
+	struct origin origin;
+	size_t len;
+	char data[];
+};
+
+/** take_out - the next one in the carrier, or NULL */
+static struct unread *take_out(struct conn *conn, int dup)
+{
+	struct sockaddr_un un;
+	socklen_t unlen = sizeof(un);
+	ssize_t n = recvfrom(dup, shared_buf, SHARED_SIZE, MSG_DONTWAIT,
+			     (struct sockaddr *)&un, &unlen);
+	const struct origin *from = NULL;
+	struct unread *u;
+	uint32_t id;
+	char kind;
+
+	if (n < 0)
+		return NULL;
+	u = calloc(1, sizeof(*u) + (size_t)n);
+	if (!u)
+		return NULL;
+	if (carrier_parse(&un, unlen, &kind, &id))
+		from = kind == NAME_PEER ? peer_origin(id) : conn->last;
+	if (from)
+		memcpy(&u->origin, from, origin_size(from));
+	u->len = (size_t)n;
+	if (n)
+		memcpy(u->data, shared_buf, u->len);
+	return u;
+}
+
+/**
+ * dgram_disconnect - the target's socket has no peer any more
+ *
+ * What it has not read yet would be lost with the connection.
+ */
+int dgram_disconnect(struct conn *conn, int dup)
+{
+	struct list unread = LIST_INIT(unread), *pos, *tmp;
+	struct unread *u;
+
+	if (!conn->natively_connected)
+		return 0;
+	while ((u = take_out(conn, dup)))
+		list_add_tail(&u->link, &unread);
+	connect(dup, &nobody, sizeof(nobody));
+	conn->natively_connected = false;
+	list_for_each_safe(pos, tmp, &unread) {
+		u = container_of(pos, struct unread, link);
+		list_del(&u->link);
+		if (dgram_put_back(conn, u->data, u->len, &u->origin))
+			conn_stats.dgrams_dropped++;
+		free(u);
+	}
+	return 0;
+}

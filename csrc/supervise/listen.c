@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Streams: listen, accept.
+ *
+ * Theory of operation
+ *
+ * The carrier listens as well, so that poll and epoll on it are the kernel's
+ * own. Pending connections stay in the stack's accept queue. A token, an empty
+ * connection to the carrier, makes it readable as long as there are some; every
+ * arrival adds one (up to TOKENS), so that edge-triggered pollers hear of each.
+ * accept() takes from the stack and hands over a connected pair; when the stack
+ * has no more, the tokens are taken out.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "conn.h"
+#include "host.h"
+
+#define TOKENS		4	/* elements of conn->token_fd */
+#define CARRIER_BACKLOG	16
+
+/** token_add - make the listening carrier readable */
+static void token_add(struct conn *conn)
+{
+	struct sockaddr_un un;
+	int fd;
+
+	if (conn->tokens == TOKENS)
+		return;
+	fd = carrier_token();
+	if (fd < 0)
+		return;
+	/* There is room for TOKENS, so this does not wait. */
+	if (connect(fd, (struct sockaddr *)&un,
+		    carrier_name(&un, NAME_TARGET, conn->id))) {
+		if (errno != ECONNREFUSED) {
+			close(fd);
+			return;
+		}
+		close(fd);
+		if (carrier_gone(conn))	/* not freed here: a held call is at it */
+			conn_sweep_soon();
+		else
+			st_shutdown(conn->sfd, SHUT_RDWR);
+		return;
+	}
+	conn->token_fd[conn->tokens++] = fd;
+}
+
+/** tokens_remove - the stack's accept queue is empty */
+static void tokens_remove(struct conn *conn, int dup)
+{
+	struct pollfd p = { .fd = dup, .events = POLLIN };
+
+	/* Strangers' go too, where there can be any (see carrier.c). */
+	while ((conn->tokens || host.shared_netns) && poll(&p, 1, 0) > 0) {
+		int fd = accept4(dup, NULL, NULL, SOCK_CLOEXEC);
+
+		if (fd < 0)
+			break;
+		close(fd);
+		if (conn->tokens)
+			close(conn->token_fd[--conn->tokens]);
+	}
+}
+
+/** listen_arrived - the listener has connections */
+void listen_arrived(struct conn *conn)
+{
+	held_wake(&conn->held);
+	if (!conn->dead && st_readable(conn->sfd))
+		token_add(conn);
+}
+
+/** tcp_listen - listen(2) */
+int64_t tcp_listen(struct call *c)
+{
+	struct conn *conn = c->conn;
+	long ret;
+
+	ret = st_listen(conn->sfd, (int)c->args[1]);
+	if (ret == -EADDRINUSE) {
+		conn_sweep();
+		ret = st_listen(conn->sfd, (int)c->args[1]);
+	}
+	if (ret || conn->state == CONN_LISTENING)
+		return ret;
+	if (listen(c->dup, CARRIER_BACKLOG))
+		return -errno;
+	conn->state = CONN_LISTENING;
+	conn_reachable(conn);
+	conn_event(conn, "listen");
+	return tcp_watch(conn);
+}
+
+/**
+ * closed_already - see whether the target has closed a fresh connection
+ *
+ * The target goes on as soon as it has the descriptor, while a copy is still
+ * ours. When it closes its own in that time, the event comes with our copy's
+ * end, after those of ends that it closed later: and the one that closes first
+ * is the one that has TIME_WAIT.
+ */
+static void closed_already(struct conn *conn)
+{
+	struct pollfd p = { .fd = conn->csrc.fd, .events = POLLIN | POLLRDHUP };
+
+	if (poll(&p, 1, 0) > 0 && (p.revents & POLLHUP))
+		tcp_carrier_event(&conn->csrc, (uint32_t)p.revents);
+}
+
+/** accepted_drop - close a socket that nobody gets, without waiting for its peer */
+static void accepted_drop(const struct conn *lis, int sfd)
+{
+	static const struct linger none;
+
+	if (lis->linger)	/* which it has inherited */
+		st_setsockopt(sfd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+	st_close(sfd);
+}
+
+/**
+ * hand_over - an accepted connection to the caller of accept
+ * @sfd: of the stack
+ * @ss: the peer
+ *
+ * When the caller is gone, or has no room for another descriptor, the connection
+ * goes back to where the next accept looks first.
+ */
+static int64_t hand_over(struct call *c, int sfd, struct sockaddr_storage *ss,
+			 socklen_t len)
+{
+	int flags = c->nr == SYS_accept4 ? (int)c->args[3] : 0;
+	struct conn *lis = c->conn, *conn;
+	int sv[2], ret;
+
+	if (c->args[1]) {
+		ret = (int)addr_write(c, c->args[1], c->args[2], ss, len);
+		if (ret == -ESRCH)
+			goto stash;
+		if (ret) {
+			accepted_drop(lis, sfd);	/* as the kernel does */
+			return ret;
+		}
+	}
+	conn = conn_new(c, KIND_STREAM, sfd, lis->domain, lis->type,
+			lis->proto);
+	if (!conn) {
+		accepted_drop(lis, sfd);
+		return -ENOMEM;
+	}
+	sock_inherit(conn, lis);
+	conn->accepted = true;
+	conn->mptcp_asked = lis->mptcp_asked;
+	conn->tcp_by_option = lis->tcp_by_option;
+	ret = carrier_pair(SOCK_STREAM | (flags & SOCK_NONBLOCK), conn->id, sv);
+	if (ret) {
+		conn->sfd = -1;
+		conn_free(conn);
+		goto stash;
+	}
+	conn->carrier_ino = fd_ino(sv[1]);
+	conn->csrc.fd = sv[0];
+	conn->csrc.fn = tcp_carrier_event;
+	conn->state = CONN_OPEN;
+	loop_add(&conn->csrc, CARRIER_EVENTS);
+	ret = call_addfd_send(c, sv[1], flags & SOCK_CLOEXEC);
+	close(sv[1]);
+	if (ret < 0) {
+		conn->sfd = -1;
+		conn_free(conn);
+		goto stash;
+	}
+	conn->tfd = ret;
+	conn_stats.accepted++;
+	conn_stats.made++;
+	task_count_socket(c->task, true);
+	conn_event(conn, "accept");
+	tcp_watch(conn);
+	pump_open(conn);
+	closed_already(conn);
+	return CALL_ANSWERED;
+
+stash:
+	lis->stash_fd = sfd;
+	lis->stashed = true;
+	memcpy(&lis->stash_addr, ss, sizeof(*ss));
+	lis->stash_len = len;
+	if (lis->state == CONN_LISTENING)
+		token_add(lis);
+	return ret == -ESRCH || ret == -ENOENT ? CALL_ANSWERED : ret;
+}
+
+/**
+ * settle_tokens - a connection was taken: was it the last?
+ *
+ * Before the caller goes on: he may poll at once, and block in another accept.
+ */
+static void settle_tokens(struct call *c)
+{
+	struct conn *lis = c->conn;
+	uint32_t id;
+
+	if ((!lis->tokens && !host.shared_netns) || st_readable(lis->sfd))
+		return;
+	if (c->dup < 0 && (call_dup(c, (int)c->args[0]) ||
+			   carrier_identify(c->dup, &id) || id != lis->id))
+		return;
+	tokens_remove(lis, c->dup);
+}
+
+/** accept_try - take a connection from the stack; -EAGAIN when there is none */
+static int64_t accept_try(struct call *c)
+{
+	struct conn *lis = c->conn;
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof(ss);
+	long sfd;
+
+	if (lis->stashed) {
+		lis->stashed = false;
+		ss = lis->stash_addr;
+		settle_tokens(c);
+		return hand_over(c, lis->stash_fd, &ss, lis->stash_len);
+	}
+	if (memory_short())
+		return -ENOBUFS;
+	sfd = st_accept4(lis->sfd, &ss, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	if (sfd < 0)
+		return sfd;
+	settle_tokens(c);
+	return hand_over(c, (int)sfd, &ss, len);
+}
+
+/**
+ * is_shut - whether the target has ended its listener by shutdown(2)
+ *
+ * That is not notified; the stack's socket follows as soon as we see it.
+ */
+static bool is_shut(struct conn *conn, int dup)
+{
+	struct pollfd p = { .fd = dup, .events = POLLRDHUP };
+
+	if (poll(&p, 1, 0) <= 0 || !(p.revents & POLLRDHUP))
+		return false;
+	st_shutdown(conn->sfd, SHUT_RDWR);
+	return true;
+}
+
+/** accept_look - a held accept: another thread may have shut the listener */
+static int64_t accept_look(struct call *c)
+{
+	uint32_t id;
+
+	if (call_dup(c, (int)c->args[0]) || carrier_identify(c->dup, &id) ||
+	    id != c->conn->id)
+		return CALL_HELD;
+	return is_shut(c->conn, c->dup) ? -EINVAL : CALL_HELD;
+}
+
+/** accept_retry - a held accept */
+static int64_t accept_retry(struct call *c, struct held *h)
+{
+	int64_t ret;
+
+	(void)h;
+	if (!call_valid(c))
+		return CALL_ANSWERED;
+	ret = accept_try(c);
+	return ret == -EAGAIN ? CALL_HELD : ret;
+}
+
+/** tcp_accept - accept(2) and accept4(2) */
+int64_t tcp_accept(struct call *c)
+{
+	struct conn *conn = c->conn;
+	struct held *h;
+	int64_t ret;
+
+	if (c->nr == SYS_accept4 &&
+	    (c->args[3] & ~(uint64_t)(SOCK_NONBLOCK | SOCK_CLOEXEC)))
+		return -EINVAL;
+	ret = accept_try(c);
+	if (ret == -EAGAIN && (conn->tokens || host.shared_netns))
+		tokens_remove(conn, c->dup);
+	if (ret == -EAGAIN && is_shut(conn, c->dup))
+		return -EINVAL;
+	if (ret != -EAGAIN || call_nonblocking(c))
+		return ret;
+	h = call_hold(c, &conn->held, accept_retry,
+		      hold_deadline(c, SO_RCVTIMEO), -EAGAIN);
+	if (!h)
+		return -ENOMEM;
+	h->look = accept_look;
+	return CALL_HELD;
+}

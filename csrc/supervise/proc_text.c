@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * What the stack's files below /proc/net say, whichever engine has read them.
+ * The text is cut up on the way.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "proc_text.h"
+
+/**
+ * text_orphans - sockets that still have something to deliver
+ * @text: /proc/net/tcp or tcp6
+ *
+ * Those nobody holds show inode 0; the state, in hexadecimal as in
+ * include/net/tcp_states.h, says whether data or a FIN may be on their way. What
+ * all of them have in their queues, in bytes, is added to @queued.
+ */
+unsigned int text_orphans(char *text, uint64_t *queued)
+{
+	unsigned int n = 0, state, tx;
+	unsigned long ino;
+	char *line, *save;
+
+	for (line = strtok_r(text, "\n", &save); line;
+	     line = strtok_r(NULL, "\n", &save)) {
+		if (sscanf(line, " %*u: %*s %*s %x %x:%*x %*s %*s %*u %*u %lu",
+			   &state, &tx, &ino) != 3)
+			continue;
+		*queued += tx;
+		if (ino)
+			continue;
+		switch (state) {
+		case 0x01:	/* ESTABLISHED */
+		case 0x04:	/* FIN_WAIT1 */
+		case 0x08:	/* CLOSE_WAIT */
+		case 0x09:	/* LAST_ACK */
+		case 0x0b:	/* CLOSING */
+			n++;
+		}
+	}
+	return n;
+}
+
+/**
+ * text_group - a group of counters as "NAME value\n", with nstat(8)'s names
+ * @text: /proc/net/netstat, with a line of names and a line of values of each group
+ * @name: of the group
+ */
+size_t text_group(char *text, const char *name, char *buf, size_t len)
+{
+	char *names, *values, *n, *v, *nsave, *vsave;
+	size_t at = 0, head = strlen(name);
+
+	for (names = text; names; names = strchr(names, '\n')) {
+		names += names != text;
+		if (!strncmp(names, name, head) && names[head] == ':')
+			break;
+	}
+	values = names ? strchr(names, '\n') : NULL;
+	if (!values)
+		return 0;
+	*values++ = '\0';
+	values[strcspn(values, "\n")] = '\0';
+	n = strtok_r(names + head + 1, " ", &nsave);
+	v = strtok_r(values, " ", &vsave);	/* the group's name once more */
+	while (n && v && (v = strtok_r(NULL, " ", &vsave))) {
+		int ret = snprintf(buf + at, len - at, "%s%s %s\n", name, n, v);
+
+		if (ret < 0 || (size_t)ret >= len - at)
+			break;
+		at += (size_t)ret;
+		n = strtok_r(NULL, " ", &nsave);
+	}
+	return at;
+}

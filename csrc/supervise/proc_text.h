@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the stack's files below /proc/net say. */
+#ifndef LKLHOST_PROC_TEXT_H
+#define LKLHOST_PROC_TEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+unsigned int text_orphans(char *text, uint64_t *queued);
+size_t text_group(char *text, const char *name, char *buf, size_t len);
+
+#endif

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Urgent data of TCP, one byte at a time, between a carrier and the stack.
+ */
+#define _GNU_SOURCE
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "conn.h"
+
+/**
+ * urgent_out - the target has sent a byte with MSG_OOB
+ *
+ * With SO_OOBINLINE the byte stays in its place, and reading stops before it; so
+ * when we are at the mark it alone is sent, urgent too.
+ */
+void urgent_out(struct conn *conn)
+{
+	int one = 1, mark = 0;
+	char byte;
+
+	setsockopt(conn->csrc.fd, SOL_SOCKET, SO_OOBINLINE, &one, sizeof(one));
+	if (ioctl(conn->csrc.fd, SIOCATMARK, &mark) || !mark)
+		return;
+	conn->c_pri = false;
+	if (recv(conn->csrc.fd, &byte, 1, MSG_DONTWAIT) == 1)
+		st_sendto(conn->sfd, &byte, 1,
+			  MSG_OOB | MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+}
+
+/**
+ * urgent_in - the peer has sent an urgent byte; true: it was passed on
+ *
+ * Its place in the stream is kept: reading from the stack stops before it, and
+ * it goes on when that point is reached, or at once when the target is slow, since
+ * urgent it is. With SO_OOBINLINE, which the carrier has as well, it is one of the
+ * bytes (MSG_OOB says EINVAL), and can be taken in its place only.
+ */
+bool urgent_in(struct conn *conn)
+{
+	int mark = 0;
+	char byte;
+
+	conn->s_urgent = true;
+	conn->s_in = true;	/* reading stopped at the mark */
+	if (st_ioctl(conn->sfd, SIOCATMARK, &mark))
+		mark = 1;
+	if (!mark && !conn->to_target.len)
+		return false;
+	conn->s_pri = false;
+	if (st_recvfrom(conn->sfd, &byte, 1, MSG_OOB | MSG_DONTWAIT, NULL,
+			NULL) != 1 &&
+	    (!mark || st_recvfrom(conn->sfd, &byte, 1, MSG_DONTWAIT, NULL,
+				  NULL) != 1))
+		return false;
+	if (send(conn->csrc.fd, &byte, 1,
+		 MSG_OOB | MSG_DONTWAIT | MSG_NOSIGNAL) == 1)
+		conn->bytes_in++;
+	return true;
+}

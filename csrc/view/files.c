@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Open files and folders of the view: each has a descriptor in the stack, so that
+ * what is read piece by piece is one whole.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "stack.h"
+#include "view.h"
+
+#define ENTRIES		8192	/* bytes of a folder, fetched at once */
+
+/* What getdents64(2) gives. */
+struct entry {
+	uint64_t ino;
+	int64_t next;
+	uint16_t len;
+	uint8_t type;
+	char name[];
+};
+
+static struct list handles = LIST_INIT(handles);
+
+/** handle_make - for a descriptor of the stack, which it takes over */
+static int handle_make(long fd, struct handle **out)
+{
+	struct handle *h = calloc(1, sizeof(*h));
+
+	if (!h) {
+		if (fd >= 0)
+			st_close(fd);
+		return -ENOMEM;
+	}
+	h->fd = (int)fd;
+	list_add_tail(&h->link, &handles);
+	*out = h;
+	return 0;
+}
+
+/** handle_close - and its descriptor */
+void handle_close(struct handle *h)
+{
+	if (h->fd >= 0)
+		st_close(h->fd);
+	list_del(&h->link);
+	free(h->text);
+	free(h);
+}
+
+/** handles_close - all that are left */
+void handles_close(void)
+{
+	while (!list_empty(&handles))
+		handle_close(container_of(handles.next, struct handle, link));
+}
+
+/**
+ * file_open - open a file
+ * @flags: of open(2); only how it is accessed counts
+ */
+int file_open(const struct node *n, uint32_t flags, struct handle **out)
+{
+	long fd = ST(SYS_openat, AT_FDCWD, n->path,
+		     (flags & O_ACCMODE) | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC,
+		     0, 0, 0);
+	int ret = fd < 0 ? (int)fd : handle_make(fd, out);
+
+	if (!ret)
+		(*out)->table = table_is(n->path);
+	return ret;
+}
+
+/** dir_open - open a folder; one that the stack has not is empty */
+int dir_open(const struct node *n, struct handle **out)
+{
+	long fd = ST(SYS_openat, AT_FDCWD, n->path,
+		     O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0, 0, 0);
+	int ret;
+
+	if (fd < 0 && fd != -ENOENT)
+		return (int)fd;
+	ret = handle_make(fd < 0 ? -1 : fd, out);
+	if (!ret)
+		(*out)->fold = node_folds(n);
+	return ret;
+}
+
+/** piece - of a table, which is read anew from its begin on */
+static long piece(struct handle *h, char *buf, size_t len, uint64_t at)
+{
+	long ret;
+
+	if (!at || !h->text) {
+		free(h->text);
+		h->text = NULL;
+		ret = table_read(h->fd, &h->text);
+		if (ret < 0)
+			return ret;
+		h->len = (size_t)ret;
+	}
+	if (at >= h->len)
+		return 0;
+	if (len > h->len - at)
+		len = h->len - at;
+	memcpy(buf, h->text + at, len);
+	return (long)len;
+}
+
+/** file_read - at most @len bytes from @at on */
+long file_read(struct handle *h, char *buf, size_t len, uint64_t at)
+{
+	if (h->table)
+		return piece(h, buf, len, at);
+	return ST(SYS_pread64, h->fd, buf, len, at, 0, 0);
+}
+
+/** file_write - as pwrite(2) */
+long file_write(struct handle *h, const char *buf, size_t len, uint64_t at)
+{
+	return ST(SYS_pwrite64, h->fd, buf, len, at, 0, 0);
+}
+
+/** put - one entry for the host's kernel; the bytes it takes, 0: no room */
+static size_t put(const struct handle *h, const struct entry *e, char *buf,
+		  size_t len)
+{
+	size_t name = strlen(e->name);
+	size_t need = FUSE_DIRENT_ALIGN(FUSE_NAME_OFFSET + name);
+	struct fuse_dirent d = { .ino = e->ino, .off = (uint64_t)e->next,
+				 .namelen = (uint32_t)name, .type = e->type };
+
+	if (need > len)
+		return 0;
+	if (h->fold && e->type == DT_LNK)
+		d.type = DT_DIR;
+	memset(buf, 0, need);
+	memcpy(buf, &d, FUSE_NAME_OFFSET);
+	memcpy(buf + FUSE_NAME_OFFSET, e->name, name);
+	return need;
+}
+
+/**
+ * dir_read - entries of a folder
+ * @at: 0, or where an entry said that the next one is
+ *
+ * Returns how many bytes of struct fuse_dirent there are; 0: the end.
+ */
+long dir_read(struct handle *h, char *buf, size_t len, uint64_t at)
+{
+	static _Alignas(8) char got[ENTRIES];
+	size_t used = 0;
+	long n, off;
+
+	if (h->fd < 0)
+		return 0;
+	if (h->at != (int64_t)at) {
+		n = ST(SYS_lseek, h->fd, at, SEEK_SET, 0, 0, 0);
+		if (n < 0)
+			return n;
+		h->at = (int64_t)at;
+	}
+	while (!used) {
+		n = ST(SYS_getdents64, h->fd, got, sizeof(got), 0, 0, 0);
+		if (n <= 0)
+			return n;
+		for (off = 0; off < n;) {
+			const struct entry *e = (void *)(got + off);
+			bool other = h->fold && e->type != DT_LNK &&
+				     e->type != DT_DIR;
+			size_t put_len = other ? 0 :
+				put(h, e, buf + used, len - used);
+
+			if (!other && !put_len) {
+				h->at = -1;	/* it has run ahead */
+				return used ? (long)used : -EINVAL;
+			}
+			used += put_len;
+			off += e->len;
+			h->at = e->next;
+		}
+	}
+	return (long)used;
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Tables of sockets, /proc/net/tcp and its like: read whole, with the inodes that
+ * the sockets have in /proc/PID/fd (supervise/owners.c).
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "host.h"
+#include "stack.h"
+#include "view.h"
+
+#define FOLDER		"/proc/net/./"
+#define INODE		9	/* its column, from 0, in each of them */
+#define GROWS		20	/* digits that an inode may have more */
+
+/** table_is - whether @path is a table of sockets */
+bool table_is(const char *path)
+{
+	static const char *const names[] = {
+		"tcp", "tcp6", "udp", "udp6", "udplite", "udplite6", "raw",
+		"raw6", "icmp", "icmp6", "mptcp",
+	};
+	size_t i;
+
+	if (strncmp(path, FOLDER, strlen(FOLDER)))
+		return false;
+	for (i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (!strcmp(path + strlen(FOLDER), names[i]))
+			return true;
+	return false;
+}
+
+/** slurp - all there is to read; the length, or a negative errno */
+static long slurp(int fd, char **out)
+{
+	size_t len = 0, room = 0;
+	char *buf = NULL, *p;
+	long n;
+
+	do {
+		if (room - len < VIEW_DATA_MAX) {
+			room = 2 * room + VIEW_DATA_MAX;
+			p = realloc(buf, room);
+			if (!p) {
+				free(buf);
+				return -ENOMEM;
+			}
+			buf = p;
+		}
+		n = ST(SYS_pread64, fd, buf + len, room - len, len, 0, 0);
+		if (n < 0) {
+			free(buf);
+			return n;
+		}
+		len += (size_t)n;
+	} while (n);
+	*out = buf;
+	return (long)len;
+}
+
+/** column - where column @n of a line begins; @end without it */
+static const char *column(const char *p, const char *end, unsigned int n)
+{
+	for (;;) {
+		while (p < end && *p == ' ')
+			p++;
+		if (!n-- || p == end)
+			return p;
+		while (p < end && *p != ' ')
+			p++;
+	}
+}
+
+/** translate - one line, its end included; the bytes written */
+static size_t translate(char *to, const char *line, const char *end)
+{
+	const char *at = column(line, end, INODE);
+	uint64_t ino = 0;
+	const char *p;
+	size_t n;
+
+	for (p = at; p < end && *p >= '0' && *p <= '9'; p++)
+		ino = 10 * ino + (uint64_t)(*p - '0');
+	n = (size_t)(at - line);
+	memcpy(to, line, n);
+	if (p > at)	/* not the line of names */
+		n += (size_t)sprintf(to + n, "%" PRIu64,
+				     engine_carrier_ino(ino));
+	memcpy(to + n, p, (size_t)(end - p));
+	return n + (size_t)(end - p);
+}
+
+/**
+ * table_read - the whole table, as it is now
+ * @out: to be freed
+ *
+ * Returns its length, or a negative errno.
+ */
+long table_read(int fd, char **out)
+{
+	char *raw = NULL, *text;
+	const char *p, *end;
+	size_t lines = 1, used = 0;
+	long len = slurp(fd, &raw);
+
+	if (len < 0)
+		return len;
+	for (p = raw; p < raw + len; p++)
+		lines += *p == '\n';
+	text = malloc((size_t)len + lines * GROWS);
+	if (!text) {
+		free(raw);
+		return -ENOMEM;
+	}
+	for (p = raw; p < raw + len; p = end) {
+		end = memchr(p, '\n', (size_t)(raw + len - p));
+		end = end ? end + 1 : raw + len;
+		used += translate(text + used, p, end);
+	}
+	free(raw);
+	*out = text;
+	return (long)used;
+}

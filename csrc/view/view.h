@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The stack's files in the target's /proc and /sys: what the parts share. */
+#ifndef LKLHOST_VIEW_H
+#define LKLHOST_VIEW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <linux/fuse.h>
+
+#include "list.h"
+
+#define VIEW_DATA_MAX	(64 * 1024)	/* bytes of one read or write */
+
+/**
+ * struct node - a name that the host's kernel has looked up
+ * @lookups: how often, less what it has forgotten
+ * @text: of a symbolic link that is the view's own, else NULL
+ * @path: in the stack
+ */
+struct node {
+	uint64_t lookups;
+	const char *text;
+	char path[];
+};
+
+/**
+ * struct handle - a file or folder that is open
+ * @link: in the list of all
+ * @fd: in the stack; -1: a folder that the stack has not, and which is empty
+ * @at: where the stack's descriptor of a folder stands, -1: unknown
+ * @fold: links in this folder are folders
+ * @table: it is a table of sockets: @text, @len as it was when its begin was read
+ */
+struct handle {
+	struct list link;
+	int fd;
+	int64_t at;
+	bool fold, table;
+	char *text;
+	size_t len;
+};
+
+/* names.c */
+struct node *node_of(uint64_t id);
+int node_lookup(uint64_t dir, const char *name, struct fuse_entry_out *out);
+void node_forget(uint64_t id, uint64_t n);
+uint64_t node_valid(const struct node *n);
+int node_attr(const struct node *n, struct fuse_attr *attr);
+long node_readlink(const struct node *n, char *buf, size_t len);
+bool node_folds(const struct node *n);
+
+/* files.c */
+int file_open(const struct node *n, uint32_t flags, struct handle **out);
+int dir_open(const struct node *n, struct handle **out);
+long file_read(struct handle *h, char *buf, size_t len, uint64_t at);
+long file_write(struct handle *h, const char *buf, size_t len, uint64_t at);
+long dir_read(struct handle *h, char *buf, size_t len, uint64_t at);
+void handle_close(struct handle *h);
+void handles_close(void);
+
+/* tables.c */
+bool table_is(const char *path);
+long table_read(int fd, char **out);
+
+#endif
