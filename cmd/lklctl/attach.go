@@ -18,6 +18,7 @@ import (
 	"github.com/lklrun/lklrun/internal/ctlproto"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/pkg/config"
 )
 
 // queryLimit bounds what a verb asks of a stack in all.
@@ -29,8 +30,9 @@ func (c *ctl) choose() (*instance.Info, error) {
 	if err == nil {
 		return info, nil
 	}
-	// Several and no -n is a matter of the command line; none is not.
-	if all, lerr := instance.List(); c.name == "" && lerr == nil && running(all) > 1 {
+	// A name that none has, or several and no -n, is a matter of the command
+	// line; that none runs at all is not.
+	if all, lerr := instance.List(); lerr == nil && (c.name != "" || running(all) > 1) {
 		return nil, &cli.UsageError{Err: err}
 	}
 	return nil, err
@@ -90,6 +92,8 @@ func (c *ctl) dial(ctx context.Context) (*instance.Info, *stackconn.Conn, error)
 		return nil, nil, fmt.Errorf("instance %q is starting: it has no control socket yet, try again", info.Name)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return nil, nil, fmt.Errorf("instance %q is ending: nobody listens on its control socket", info.Name)
+	case errors.Is(err, stackconn.ErrClosed):
+		return nil, nil, isEnding(info)
 	case errors.Is(err, fs.ErrPermission):
 		return nil, nil, fmt.Errorf("instance %q: its control socket is for its user and root only", info.Name)
 	case err != nil:
@@ -100,16 +104,46 @@ func (c *ctl) dial(ctx context.Context) (*instance.Info, *stackconn.Conn, error)
 
 // query is a verb's body that asks an instance's stack within queryLimit.
 func (c *ctl) query(body func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error) func(*cobra.Command, []string) error {
+	return c.queryWithin(queryLimit, body)
+}
+
+func (c *ctl) queryWithin(limit time.Duration, body func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		ctx, cancel := context.WithTimeout(cmd.Context(), queryLimit)
+		ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 		defer cancel()
 		info, conn, err := c.attach(ctx)
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
-		return body(ctx, info, conn, args)
+		err = body(ctx, info, conn, args)
+		inside := info.Engine == config.EnginePreload
+		switch {
+		case errors.Is(err, stackconn.ErrClosed):
+			return isEnding(info)
+		case inside && errors.Is(err, syscall.ESHUTDOWN):
+			return fmt.Errorf("instance %q: its program has executed another one or is ending, and its stack was inside it", info.Name)
+		case inside && errors.Is(err, context.DeadlineExceeded):
+			return fmt.Errorf("instance %q: the kernel inside its program (pid %d) gives no answer within %v: is the program stopped?", info.Name, info.TargetPID, limit)
+		}
+		return err
 	}
+}
+
+// change is query for a verb that changes the stack's network, which the host's
+// own kernel's is not for us to do.
+func (c *ctl) change(body func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error) func(*cobra.Command, []string) error {
+	return c.query(func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error {
+		if conn.Hello().ABI == ctlproto.CTL_ABI_HOST {
+			return cli.Usagef("instance %q has the host's own kernel as its stack, with the host's own interfaces: use ip(8)", info.Name)
+		}
+		return body(ctx, info, conn, args)
+	})
+}
+
+// isEnding says why a stack host closed the connection: it does so at its end.
+func isEnding(info *instance.Info) error {
+	return fmt.Errorf("instance %q is ending: its stack host has closed the connection", info.Name)
 }
 
 // completeInstances completes -n with the names of running instances.

@@ -6,12 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"syscall"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
@@ -34,7 +32,7 @@ content.`,
 				return c.catJSON(ctx, conn, args)
 			}
 			for _, path := range args {
-				if err := copyFile(ctx, conn, c.stdout, path); err != nil {
+				if err := conn.CopyFile(ctx, path, c.stdout); err != nil {
 					return catError(path, err)
 				}
 			}
@@ -43,28 +41,6 @@ content.`,
 	}
 	c.flags(cmd.Flags(), true)
 	return cmd
-}
-
-// copyFile prints a file as it is read, so that a long one needs no memory.
-func copyFile(ctx context.Context, conn *stackconn.Conn, w io.Writer, path string) error {
-	f, err := conn.Open(ctx, path, unix.O_RDONLY)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	buf := make([]byte, 64<<10)
-	for {
-		n, err := f.Read(ctx, buf)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if _, err := w.Write(buf[:n]); err != nil {
-			return err
-		}
-	}
 }
 
 // catFile is a file in JSON. What is not text is given as base64 instead.

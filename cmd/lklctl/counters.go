@@ -27,13 +27,14 @@ func (c *ctl) countersCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "counters [-z] [PATTERN...]",
 		Short: "show the stack's counters",
-		Long: `counters shows what the stack counts, under the names that nstat(8) uses: protocols
-(/proc/net/snmp, snmp6, netstat: TcpActiveOpens, MPTcpExtMPJoinSynTx, ...), each
-interface (eth0.rx_bytes, ...), and the engine that carries the program's sockets.
+		Long: `counters shows what the stack counts, under the names that nstat(8) uses:
+protocols (/proc/net/snmp, snmp6, netstat: TcpActiveOpens, MPTcpExtMPJoinSynTx,
+...), each interface (eth0.rx_bytes, ...), and the engine that carries the
+program's sockets.
 
-Counters that are zero are left out of the table unless -z or a pattern is given;
-JSON has them all. One that the stack does not have appears nowhere. A pattern is
-a part of the name, or a glob such as 'Tcp*Retrans*'.`,
+Counters that are zero are left out of the table unless -z or a pattern is
+given; JSON has them all. One that the stack does not have appears nowhere. A
+pattern is a part of the name, or a glob such as 'Tcp*Retrans*'.`,
 		Example: `  lklctl counters
   lklctl counters MPTcp
   lklctl counters 'eth*.rx_*' -o json`,

@@ -22,6 +22,7 @@ import (
 	"github.com/lklrun/lklrun/internal/exit"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/pkg/config"
 )
 
 // exitOwn is the exit status when not the program failed, but what starts it;
@@ -43,7 +44,8 @@ func (c *ctl) execCommand() *cobra.Command {
 		Long: `exec runs another program on a stack that runs already, as if the instance's own
 program had started it: same interfaces, ports and name servers. It gets the
 standard streams, the folder, the environment and the umask of lklctl, and no
-other descriptors; its rights and limits are those of the instance.
+other descriptors; its user, rights and limits are those of the instance, and
+with lklrun --user so are HOME, USER and LOGNAME.
 
 INT, QUIT, HUP, TERM, WINCH, USR1 and USR2 are passed on, and Ctrl-Z stops the
 program with lklctl. A terminal can be read and written, but it is not the
@@ -58,8 +60,8 @@ EXIT STATUS
   The program's own. A signal that ended it ends lklctl too, save SIGKILL,
   which is 137. Else:
 
-  2      the command line was not understood
-  125    there is no such instance, or it failed
+  2      the command line was not understood, or names no running instance
+  125    no instance is running, or it failed
   126    the program cannot be executed
   127    the program was not found`,
 		Example: "  lklctl exec ip addr\n  lklctl exec -n web -- curl -s http://127.0.0.1/\n  lklctl exec bash",
@@ -101,6 +103,12 @@ func (c *ctl) exec(ctx context.Context, args []string) (exit.End, error) {
 		return exit.End{}, err
 	}
 	defer conn.Close()
+	if info.Engine == config.EnginePreload {
+		return exit.End{}, cli.Usagef("instance %q has its kernel inside its own program (--engine %s), so no other can use it: start it with --engine %s", info.Name, info.Engine, config.EngineSupervise)
+	}
+	if info.User != nil {
+		req.Env = info.User.Environ(req.Env)
+	}
 	// Signals are the program's from here on, and do not end the wait.
 	ctx = context.WithoutCancel(ctx)
 	p, err := conn.Exec(ctx, req, [3]*os.File{os.Stdin, os.Stdout, os.Stderr})

@@ -22,17 +22,22 @@ import (
 func (c *ctl) mptcpCommand() *cobra.Command {
 	var listeners bool
 	cmd := &cobra.Command{
-		Use:   "mptcp [-a]",
-		Short: "show MPTCP connections, and below each its subflows",
-		Long: `mptcp shows each MPTCP connection of the stack: process, addresses, state, token,
-bytes of the connection (each byte once); and below it the subflows that carry
-it: interface, addresses, state, smoothed RTT, congestion window, bytes sent and
-received, segments retransmitted. A subflow that either side marked as backup is
-marked with "backup".
+		Use:   "mptcp [-a] [endpoint ... | limits ...]",
+		Short: "show MPTCP connections and subflows; endpoints and limits",
+		Long: `mptcp shows each MPTCP connection of the stack: process, addresses, state,
+token, bytes of the connection (each byte once); and below it the subflows that
+carry it: interface, addresses, state, smoothed RTT, congestion window, bytes
+sent and received, segments retransmitted. A subflow that either side marked as
+backup is marked with "backup".
 
-A connection whose peer (or path) has no MPTCP goes on as plain TCP, and is shown
-as such.`,
+A connection whose peer (or path) has no MPTCP goes on as plain TCP, and is
+shown as such.
+
+Its verbs are ip-mptcp(8)'s: endpoints are the addresses from which subflows
+leave or which the peer is told of; what is changed holds at once, for
+connections that are open too.`,
 		Example: `  lklctl mptcp
+  lklctl mptcp endpoint change 10.1.0.2 backup
   lklctl mptcp -o json | jq '.[].subflows[] | {iface, rtt: .tcp_info.rtt_us}'`,
 		Args: noArgs,
 		RunE: c.query(func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
@@ -61,6 +66,7 @@ as such.`,
 	}
 	c.flags(cmd.Flags(), true)
 	cmd.Flags().BoolVarP(&listeners, "all", "a", false, "listening sockets too")
+	cmd.AddCommand(c.endpointCommand(), c.limitsCommand())
 	return cmd
 }
 

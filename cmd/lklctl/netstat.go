@@ -34,10 +34,10 @@ func (c *ctl) netstatCommand() *cobra.Command {
 		Short: "list the stack's sockets with the processes they belong to",
 		Long: `netstat lists the sockets of the stack: kind, state, queues, addresses, process.
 
-The flags are those of ss(8); without any it shows TCP, UDP, raw and MPTCP sockets
-in every state. A TCP connection that is part of an MPTCP connection is shown too:
-as it is in the stack's own /proc/net/tcp. The process is the one that holds the
-socket now, "(1234)" behind it its pid; +N stands for N more.`,
+The flags are those of ss(8); without any it shows TCP, UDP, raw and MPTCP
+sockets in every state. A TCP connection that is part of an MPTCP connection is
+shown too: as it is in the stack's own /proc/net/tcp. The process is the one
+that holds the socket now, "(1234)" behind it its pid; +N stands for N more.`,
 		Example: `  lklctl netstat
   lklctl netstat -tl
   lklctl netstat -tip

@@ -4,13 +4,31 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strconv"
 	"strings"
 
 	"github.com/lklrun/lklrun/internal/cli"
 )
+
+// output is standard output, whose errors must not be taken for the stack's.
+type output struct{ io.Writer }
+
+// Write adds to an error where it came from, and hides its number.
+func (o output) Write(p []byte) (int, error) {
+	n, err := o.Writer.Write(p)
+	if err != nil {
+		var path *fs.PathError
+		if errors.As(err, &path) {
+			err = path.Err
+		}
+		err = errors.New("writing to standard output: " + err.Error())
+	}
+	return n, err
+}
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 

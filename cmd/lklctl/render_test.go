@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/guard"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/sockdiag"
 )
@@ -97,6 +98,24 @@ func TestNetstatTable(t *testing.T) {
 		}
 		golden(t, name, b.String())
 	}
+}
+
+func TestGuardTable(t *testing.T) {
+	var b strings.Builder
+	addrs := []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
+	ports := guard.Ports{First: 61440, Last: 65535, Listen: []uint16{8080, 80}}
+	for _, st := range []guard.Status{
+		{
+			Mode: "auto", Method: guard.NFTIngress, Ports: ports, Links: []guard.Link{{Device: "eno1", Addrs: addrs}},
+			Rules: []string{"table netdev lklrun-web {", "}"}, Kept: guard.Count{Packets: 1234, Bytes: 1800000}, Restored: 2,
+		},
+		{Mode: "off", Ports: ports, Links: []guard.Link{{Device: "tun0", Addrs: addrs[:1]}}},
+	} {
+		if err := writeGuard(&b, &st); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden(t, "guard.txt", b.String())
 }
 
 func TestListRow(t *testing.T) {

@@ -30,7 +30,7 @@ type ctl struct {
 
 // run is main without the process around it; it returns how that shall end.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) exit.End {
-	c := &ctl{output: cli.OutputTable, stdout: stdout, stderr: stderr}
+	c := &ctl{output: cli.OutputTable, stdout: output{stdout}, stderr: stderr}
 	root := c.rootCommand()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
@@ -51,14 +51,16 @@ func (c *ctl) rootCommand() *cobra.Command {
 		Short: "look into the stacks that lklrun runs",
 		Long: `lklctl looks into the stacks that lklrun runs: their sockets, MPTCP connections,
 counters, settings and files. Everything it shows comes from the stack itself.
-It also runs further programs on them.
+It also changes them while they run (link, addr, mptcp endpoint, sysctl), and
+runs further programs on them.
 
 With one instance running no -n is needed.
 
 Exit status: 0 when it was done, 1 when it could not be, 2 when the command line
-was not understood. exec has the program's.`,
+was not understood or names no running instance. exec has the program's.`,
 		Example: `  lklctl list
   lklctl mptcp
+  lklctl link add tap:t1,ip=10.1.0.2/24
   lklctl -n web netstat -t
   lklctl sysctl -w net.ipv4.tcp_congestion_control=bbr
   lklctl counters MPTcp -o json
@@ -80,21 +82,12 @@ was not understood. exec has the program's.`,
 	root.SetErr(c.stderr)
 	c.flags(root.Flags(), true)
 	verbs := []*cobra.Command{
-		c.listCommand(), c.netstatCommand(), c.mptcpCommand(), c.sysctlCommand(),
-		c.countersCommand(), c.catCommand(), c.execCommand(), c.stopCommand(),
+		c.listCommand(), c.netstatCommand(), c.linkCommand(), c.addrCommand(), c.mptcpCommand(), c.sysctlCommand(),
+		c.countersCommand(), c.catCommand(), c.execCommand(), c.accountCommand(), c.leaseCommand(), c.guardCommand(), c.waitCommand(), c.stopCommand(),
 	}
 	root.AddCommand(verbs...)
-	for _, cmd := range append(verbs, root) {
-		cmd.DisableFlagsInUseLine = true
-		cmd.SetFlagErrorFunc(flagError)
-		body := cmd.RunE
-		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			c.began = true
-			return body(cmd, args)
-		}
-		must(cmd.RegisterFlagCompletionFunc("name", completeInstances))
-		must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]cobra.Completion{"table", "json"}, cobra.ShellCompDirectiveNoFileComp)))
-	}
+	root.SetUsageTemplate(usage(root.UsageTemplate()))
+	c.prepare(root)
 	root.InitDefaultCompletionCmd("")
 	root.InitDefaultHelpCmd()
 	for _, cmd := range root.Commands() {
@@ -108,9 +101,36 @@ was not understood. exec has the program's.`,
 	return root
 }
 
+// helpColumns is the width of the help.
+const helpColumns = 80
+
+// usage has a template for the help keep to that.
+func usage(template string) string {
+	return strings.NewReplacer(
+		".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", helpColumns),
+		" for more information about a command.", " to read about it.",
+	).Replace(template)
+}
+
+// prepare does for a command and those below it what all have in common.
+func (c *ctl) prepare(cmd *cobra.Command) {
+	for _, below := range cmd.Commands() {
+		c.prepare(below)
+	}
+	cmd.DisableFlagsInUseLine = true
+	cmd.SetFlagErrorFunc(flagError)
+	body := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c.began = true
+		return body(cmd, args)
+	}
+	must(cmd.RegisterFlagCompletionFunc("name", completeInstances))
+	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]cobra.Completion{"table", "json"}, cobra.ShellCompDirectiveNoFileComp)))
+}
+
 // flagError makes an error about flags ours: one line with the remedy.
 func flagError(cmd *cobra.Command, err error) error {
-	return cli.Usagef("%s: see %s --help", strings.TrimSuffix(cli.OneLine(err.Error()), "."), cmd.CommandPath())
+	return cli.Usagef("%s: see %s --help", strings.TrimSuffix(cli.OneLine(cli.FlagError(err).Error()), "."), cmd.CommandPath())
 }
 
 // flags adds -n and -o; a verb that wants -n for something else has only --name.

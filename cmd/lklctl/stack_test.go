@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -121,7 +120,7 @@ func TestList(t *testing.T) {
 		t.Errorf("list lacks the leftover:\n%s", text)
 	}
 	ok(t, "cat", "/proc/version")
-	refused(t, 1, []string{"-n", "old", "cat", "/proc/version"}, `"old"`)
+	refused(t, 2, []string{"-n", "old", "cat", "/proc/version"}, `"old"`)
 }
 
 func TestChoice(t *testing.T) {
@@ -345,8 +344,8 @@ func TestStop(t *testing.T) {
 	go func() {
 		for i := range c {
 			if c[i].Name == "web" {
-				for syscall.Kill(c[i].HostPID, 0) == nil && !ended(c[i].HostPID) {
-					time.Sleep(time.Millisecond)
+				if err := waitEnd(c[i].HostPID, 20*time.Second); err != nil {
+					t.Error(err) // the test waits for stop, which waits for this
 				}
 			}
 		}
@@ -364,8 +363,21 @@ func TestStop(t *testing.T) {
 	refused(t, 1, []string{"-n", "stuck", "cat", "/proc/version"}, `"stuck" is ending`)
 }
 
-// ended says whether a process is a zombie, which the test's Kill collects.
-func ended(pid int) bool {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err != nil || strings.Contains(string(b), ") Z ")
+// waitEnd waits for a process's end; the test's Kill collects it.
+func waitEnd(pid int, limit time.Duration) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err == unix.ESRCH {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	for end := time.Now().Add(limit); time.Until(end) > 0; {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(time.Until(end).Milliseconds()))
+		if n == 1 || err != nil && err != unix.EINTR {
+			return err
+		}
+	}
+	return fmt.Errorf("process %d has not ended within %v", pid, limit)
 }

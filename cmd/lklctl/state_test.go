@@ -60,6 +60,11 @@ func answer(c net.Conn, state uint32, log string) {
 			r.Body = ctlproto.HelloReply{Version: 1, State: state}.Append(nil)
 		case ctlproto.CTL_LOG:
 			r.Body = []byte(log)
+		case ctlproto.CTL_SYSCALL:
+			if state == ctlproto.CTL_STATE_ENDING {
+				return
+			}
+			r.Status = -5 // EIO
 		default:
 			r.Status = -5 // EIO
 		}
@@ -84,6 +89,38 @@ func TestDeadKernel(t *testing.T) {
 func TestNotBooted(t *testing.T) {
 	inState(t, "new", ctlproto.CTL_STATE_NEW, "")
 	refused(t, 1, []string{"netstat"}, `"new" is starting`)
+}
+
+// An end in the middle of a question, and one before it.
+func TestEnding(t *testing.T) {
+	inState(t, "late", ctlproto.CTL_STATE_ENDING, "")
+	for _, args := range [][]string{{"netstat"}, {"mptcp"}, {"cat", "/proc/version"}, {"counters"}, {"sysctl", "-a"}, {"sysctl", "-w", "net.ipv4.ip_forward=1"}} {
+		refused(t, 1, args, `"late" is ending`)
+	}
+	d, err := instance.Create("later")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := d.Remove(); err != nil {
+			t.Error(err)
+		}
+	}()
+	l, err := net.Listen("unix", d.File(instance.SocketFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.Close() // no error matters
+		}
+	}()
+	refused(t, 1, []string{"-n", "later", "netstat"}, `"later" is ending`)
 }
 
 func TestNoSocket(t *testing.T) {

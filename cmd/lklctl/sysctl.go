@@ -25,10 +25,10 @@ func (c *ctl) sysctlCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sysctl [-w KEY=VALUE...] [KEY...] | -a [PATTERN...]",
 		Short: "read or change the stack's settings",
-		Long: `sysctl reads settings of the stack, or writes them with -w. Keys are written with
-dots or with slashes; a key that is a directory stands for all below it. With -a
-every setting is read, or those that match a pattern: a part of the key, or a glob
-such as 'net.ipv4.tcp_*mem'.
+		Long: `sysctl reads settings of the stack, or writes them with -w. Keys are written
+with dots or with slashes; a key that is a directory stands for all below it.
+With -a every setting is read, or those that match a pattern: a part of the key,
+or a glob such as 'net.ipv4.tcp_*mem'.
 
 What is written holds at once, for new connections as the setting says.`,
 		Example: `  lklctl sysctl net.ipv4.tcp_congestion_control

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
@@ -31,19 +34,51 @@ func TestUsage(t *testing.T) {
 		{"sysctl -a -w x=1", []string{"choose one"}},
 		{"sysctl net/../../etc/passwd", []string{"not a key"}},
 		{"cat", []string{"no PATH given"}},
+		{"link now", []string{`"now"`, "lklctl link --help"}},
+		{"link add", []string{"no SPEC given", "lklctl link add --help"}},
+		{"link add tap:a tap:b", []string{`"tap:b"`, "lklctl link add --help"}},
+		{"link add veth:a", []string{`"veth": unknown interface type`}},
+		{"link del", []string{"no NAME given"}},
+		{"link set", []string{"no interface given", "lklctl link set --help"}},
+		{"link set group x up", []string{`group "x": expected a number`}},
+		{"link -Z", []string{"lklctl link --help"}},
+		{"link set -Z", []string{"lklctl link set --help"}},
+		{"mptcp endpoint now", []string{`"now"`}},
+		{"mptcp endpoint add", []string{"no ADDRESS given", "lklctl mptcp endpoint add --help"}},
+		{"mptcp endpoint add 10.0.0.1 10.0.0.2", []string{`"10.0.0.2"`}},
+		{"mptcp endpoint add 10.0.0.1 dev", []string{"dev: no interface behind it"}},
+		{"mptcp endpoint add 10.0.0.1 id 256", []string{`id "256": expected a number from 1 to 255`}},
+		{"mptcp endpoint add 10.0.0.1 nobackup", []string{`"nobackup"`}},
+		{"mptcp endpoint add 10.0.0.1 implicit", []string{`"implicit"`}},
+		{"mptcp endpoint add 10.0.0.1 port 80", []string{"port 80: is for an endpoint with the flag signal"}},
+		{"mptcp endpoint add 10.0.0.1 signal fullmesh", []string{"one of them"}},
+		{"mptcp endpoint del", []string{"no ADDRESS nor id ID given"}},
+		{"mptcp endpoint change 10.0.0.1", []string{"nothing to change"}},
+		{"mptcp endpoint change 10.0.0.1 signal", []string{`"signal"`}},
+		{"mptcp endpoint change 10.0.0.1 backup nobackup", []string{"set and to be taken away"}},
+		{"mptcp limits now", []string{`"now"`, "lklctl mptcp limits --help"}},
+		{"mptcp limits set", []string{"nothing to set"}},
+		{"mptcp limits set subflows 9", []string{`subflows "9": expected a number from 0 to 8`}},
+		{"addr now", []string{`"now"`}},
+		{"addr add", []string{"no ADDRESS/PREFIX given"}},
+		{"addr add 10.0.0.1 eth0", []string{`"10.0.0.1": expected ADDRESS/PREFIX`}},
+		{"lease take eth0", []string{`"take"`, "renew or release"}},
+		{"lease renew", []string{"no interface given", "lklctl lease --help"}},
+		{"lease renew eth0 eth1", []string{`"eth1"`}},
 		{"exec", []string{"no COMMAND given"}},
 		{"exec -Z true", []string{"-Z", "lklctl exec --help"}},
 		{"-o json exec true", []string{"-o json"}},
 		{"stop -s NOSUCH", []string{`signal "NOSUCH"`, "TERM"}},
 		{"stop -s 65", []string{`signal "65"`}},
 		{"stop --grace -1s", []string{"--grace -1s"}},
-		{"stop --limit soon", []string{"--limit"}},
+		{"stop --limit soon", []string{`--limit "soon"; expected a time such as`, "lklctl stop --help"}},
 	} {
 		refused(t, 2, strings.Fields(tc.args), tc.wants...)
 	}
 }
 
-// Without an instance each verb says so, status 1; listing none is no error.
+// Without an instance each verb says so, status 1; a name that none has is a
+// mistake in the command line, status 2; listing none is no error.
 func TestNoInstance(t *testing.T) {
 	testutil.Need(t)
 	for _, args := range [][]string{
@@ -52,13 +87,14 @@ func TestNoInstance(t *testing.T) {
 		{"sysctl", "net.ipv4.ip_forward"},
 		{"counters"},
 		{"cat", "/proc/version"},
+		{"lease"},
 		{"stop"},
 	} {
 		refused(t, 1, args, "no instance is running")
-		refused(t, 1, append(args, "--name", "web"), `"web"`)
+		refused(t, 2, append(args, "--name", "web"), `no instance "web" is running, nor any other`)
 	}
 	refused(t, 125, []string{"exec", "true"}, "no instance is running")
-	refused(t, 125, []string{"exec", "-n", "web", "true"}, `"web"`)
+	refused(t, 2, []string{"exec", "-n", "web", "true"}, `no instance "web" is running, nor any other`)
 	if r := lklctl(t, "list"); r.status != 0 || r.out != "" || r.errors != "lklctl: no instance is running\n" {
 		t.Errorf("list of none: %+v", r)
 	}
@@ -67,16 +103,35 @@ func TestNoInstance(t *testing.T) {
 	}
 }
 
+// The help of every verb fits a terminal of 80 columns.
+func TestHelpWidth(t *testing.T) {
+	var check func(cmd *cobra.Command)
+	check = func(cmd *cobra.Command) {
+		if below := cmd.Commands(); cmd.Name() != "completion" { // whose verbs are the library's
+			for _, c := range below {
+				check(c)
+			}
+		}
+		var b strings.Builder
+		cmd.SetOut(&b)
+		if err := cmd.Help(); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(b.String()) {
+			if n := len([]rune(strings.TrimRight(line, "\n"))); n > helpColumns {
+				t.Errorf("%s --help has a line of %d columns: %s", cmd.CommandPath(), n, line)
+			}
+		}
+	}
+	check((&ctl{output: cli.OutputTable}).rootCommand())
+}
+
 func TestHelp(t *testing.T) {
-	for _, args := range []string{"", "--help", "list --help", "netstat --help", "mptcp --help", "sysctl --help", "counters --help", "cat --help", "exec --help", "stop --help"} {
+	for _, args := range []string{"", "--help", "list --help", "netstat --help", "mptcp --help", "sysctl --help", "counters --help", "cat --help", "exec --help", "link --help", "link add --help", "link del --help", "link set --help", "addr --help", "addr add --help",
+		"mptcp endpoint --help", "mptcp endpoint add --help", "mptcp endpoint change --help", "mptcp limits --help", "stop --help"} {
 		text := ok(t, strings.Fields(args)...)
 		if !strings.Contains(text, "Examples:") || !strings.Contains(text, "--name") {
 			t.Errorf("lklctl %s lacks examples or flags:\n%s", args, text)
-		}
-		for line := range strings.Lines(text) {
-			if len([]rune(line)) > 90 {
-				t.Errorf("lklctl %s: long line %q", args, line)
-			}
 		}
 	}
 	if !strings.Contains(ok(t, "completion", "bash"), "__lklctl") {

@@ -20,15 +20,19 @@ func cleanupCommand() *cobra.Command {
 		Use:   "cleanup",
 		Short: "undo what killed runs have left",
 		Long: `Undo what runs left that could not do so themselves, because lklrun and its
-stack host were killed at once. Runs in progress are left alone.`,
+stack host were killed at once. Runs in progress are named and left alone; for
+one whose lklrun is gone its end is awaited, for 5 seconds at most.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dir != "" {
 				return cleanupDir(cmd, dir)
 			}
 			done, err := launch.CleanupAll(cmd.Context())
-			for _, name := range done {
+			for _, name := range done.Done {
 				fmt.Printf("%s: cleaned up\n", name)
+			}
+			for _, r := range done.Running {
+				cli.Note(os.Stderr, self, "%s runs (pid %d), so it was left alone", r.Name, r.PID)
 			}
 			return err
 		},

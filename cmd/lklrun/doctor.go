@@ -15,7 +15,9 @@ import (
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/doctor"
 	"github.com/lklrun/lklrun/internal/launch"
+	"github.com/lklrun/lklrun/internal/plan"
 	"github.com/lklrun/lklrun/internal/stack"
+	"github.com/lklrun/lklrun/pkg/config"
 )
 
 func doctorCommand() *cobra.Command {
@@ -24,7 +26,8 @@ func doctorCommand() *cobra.Command {
 		Use:   "doctor [FLAG]... [COMMAND [ARG]...]",
 		Short: "say whether a command can be run, and why",
 		Long: `Say what this host offers to lklrun, and what becomes of COMMAND: the program it
-is, the engine that would carry its sockets and why, or what stands in the way.
+is, which engines could carry its sockets and which --engine auto takes, or what
+stands in the way.
 Nothing is run and nothing is changed.
 
 Exit status: 0 when COMMAND (without one: any program) can be run, 1 when not,
@@ -40,7 +43,8 @@ Exit status: 0 when COMMAND (without one: any program) can be run, 1 when not,
 				return cli.Usagef("--stack: %w", err)
 			}
 			all, _ := stack.List(stack.SearchPath()) // what cannot be read is told by `lklrun stacks`
-			q := doctor.Question{Stack: s, Stacks: all, FindHost: launch.FindHost, MakeNamespaces: makeNamespaces}
+			q := doctor.Question{Stack: s, Stacks: all, FindHost: launch.FindHost, FindPreload: findPreload,
+				CheckNotification: plan.CheckNotification, MakeNamespaces: makeNamespaces}
 			if len(args) > 0 {
 				if q.Command = args[0]; q.Command == "" {
 					return cli.Usagef("doctor: an empty COMMAND")
@@ -75,12 +79,27 @@ func writeReport(r *doctor.Report, output cli.Output) error {
 	for _, f := range append(r.Host, r.Command...) {
 		t.Row(f.Subject, string(f.State), f.Text)
 	}
+	for _, c := range r.Engines {
+		state := doctor.OK
+		if !c.Runs {
+			state = doctor.Limited
+		}
+		t.Row("engine "+c.Engine, string(state), c.Why)
+	}
 	if r.Runs {
 		t.Row("engine", string(doctor.OK), r.Engine+": "+r.Why)
 	} else {
 		t.Row("engine", string(doctor.No), "none: "+r.Why)
 	}
 	return t.Write(os.Stdout)
+}
+
+func findPreload() (string, error) {
+	host, err := launch.FindHost()
+	if err != nil {
+		return "", err
+	}
+	return launch.FindPreload(host, config.EnginePreload)
 }
 
 // makeNamespaces tries what a run does for a user without CAP_SYS_ADMIN: a user

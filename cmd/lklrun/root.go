@@ -7,24 +7,20 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"os"
 	"strings"
 
 	"github.com/lmittmann/tint"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/exit"
-	"github.com/lklrun/lklrun/internal/hostnet"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/launch"
 	"github.com/lklrun/lklrun/internal/plan"
 	"github.com/lklrun/lklrun/internal/program"
 	"github.com/lklrun/lklrun/internal/stack"
-	"github.com/lklrun/lklrun/internal/stackconn"
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
@@ -63,23 +59,20 @@ func execute(args []string) exit.End {
 }
 
 func verbs() []*cobra.Command {
-	return []*cobra.Command{cleanupCommand(), doctorCommand(), stacksCommand(), versionCommand()}
+	return []*cobra.Command{cleanupCommand(), configCommand(), doctorCommand(), profilesCommand(), stacksCommand(), versionCommand()}
 }
 
 func status(err error) int {
 	var (
-		usage    *cli.UsageError
-		running  *instance.RunningError
-		inUse    *hostnet.InUseError
-		refused  *launch.RefusedError
-		hostSaid *stackconn.RefusedError // a library that is no stack, no namespaces
-		command  *program.Error
+		usage   *cli.UsageError
+		running *instance.RunningError
+		place   *instance.PlaceError
+		command *program.Error
 	)
 	switch {
 	case errors.As(err, &command):
 		return command.Status
-	case errors.As(err, &usage), errors.As(err, &running), errors.As(err, &inUse),
-		errors.As(err, &refused), errors.As(err, &hostSaid):
+	case errors.As(err, &usage), errors.As(err, &running), errors.As(err, &place), launch.Mendable(err):
 		return cli.ExitUsage
 	case errors.As(err, new(errRun)):
 		return exitOwn
@@ -89,38 +82,76 @@ func status(err error) int {
 
 // runner is the verb without a name: it runs a command.
 type runner struct {
-	stack, name, mem, engine, require string
-	interfaces, sysctls, dns          []string
-	dryRun, verbose, quiet            bool
-	output                            cli.Output
-	end                               exit.End
+	sources
+	config     *config.Config
+	dryRun     bool
+	background int // the descriptor of detach.go, -1: none
+	cmd        *cobra.Command
+	output     cli.Output
+	end        exit.End
 }
 
-const longHelp = `lklrun runs a program, unmodified, on a network stack of your choice: the Linux
+var longHelp = `lklrun runs a program, unmodified, on a network stack of your choice: the Linux
 kernel itself, built as a library. The program and all its children see the
 stack's interfaces, eth0, eth1, ..., and no others. No module is loaded, the
 host's stack stays as it is, and when the program ends nothing is left of the
 run.
 
 Without --if the stack has one interface, which leads to a gateway inside
-lklrun. It needs no rights and no set-up, but TCP ends there. With taps the
-stack's own packets reach the wire.
+lklrun. It needs no rights and no set-up, but TCP ends there. With tap, macvtap,
+raw and rawip the stack's own packets reach the wire.
 
 INTERFACES
-  --if TYPE[:ARG][,KEY=VALUE]...
+  --if TYPE[:ARG][,KEY[=VALUE]]...
 
-  user       the gateway: whatever the host reaches, by IPv4 and IPv6; on its
-             network 192.168.127.254 is the host's own 127.0.0.1
-  tap:NAME   the host's tap device NAME, made if it is absent and removed again
-  fd:N       descriptor N, inherited: a SOCK_DGRAM or SOCK_SEQPACKET socket that
-             carries a frame a message, or a tap
-
-  ip=, ip6=    ADDRESS/PREFIX, each as often as needed
-  gw=, gw6=    the default gateway
-  mac=, mtu=   as the names say
+` + config.InterfaceHelp() + `
+  A key without a value means on.
 
   They appear in the stack in the order given, each with a routing table of its
   own (100, 101, ...) and, where TCP becomes MPTCP, as an endpoint.
+
+DESTINATIONS
+  --host-net CIDR[:PORT]
+
+  Connections and datagrams to such an address go by the host's stack, such as
+  those to a database on its loopback: 127.0.0.1:5432, [::1]:5432, 10.0.0.0/8.
+  All others stay on the stack; unix sockets are always the host's. -v tells how
+  many went where. --require neither counts them nor takes them amiss.
+
+SERVERS
+  --publish [ADDRESS:]HOSTPORT:PORT[/udp]   with user and passt: who asks the
+  host at HOSTPORT reaches the program's PORT. Without ADDRESS that is for the
+  host itself, at 127.0.0.1 and ::1; 0.0.0.0 and [::] are all its addresses.
+
+SHARED ADDRESSES
+  With raw and rawip the stack can have the host's own address. Its connections
+  then come from ports that are reserved on the host, 4096 of them or as
+  --port-range says, and its servers have the ports that --listen names. What is
+  sent to these is kept from the host's kernel, which would answer it with
+  resets, and nothing else is. --rst-guard says how: by nft or iptables, auto by
+  what there is, off not at all; print shows the rules and does nothing. The
+  host itself cannot reach such a server, nor the program the host.
+
+ENGINES
+  supervise   a process beside the program answers its socket calls: for any
+              program, and all that it starts. Auto means this, where the host
+              has seccomp user notification
+  preload     the kernel is loaded into the program itself, which is faster: for
+              one dynamic program; what that starts has no network. "lklrun
+              doctor COMMAND" tells which commands can have it
+
+DAEMONS
+  The run ends with the command's first process, which takes all others with it.
+  With --wait-all it ends with the last of them, and has the first one's status:
+  for a daemon that forks away. With --detach that happens in the background:
+  lklrun prints the run's name and ends with 0 as soon as the command runs.
+  "lklctl stop" ends it, "lklctl wait" waits for its end and has its status.
+
+CONFIGURATION
+  Each flag can be a variable, such as LKLRUN_STACK and LKLRUN_IF, or stand in a
+  file of JSON: that of --config, else ~/.config/lklrun/config.json. Flags are
+  the strongest. "lklrun config" shows what holds and where it comes from;
+  "lklrun config --help" tells the rest.
 
 REQUIREMENTS
   --require stack   the program made a socket on the stack, and none was refused
@@ -162,64 +193,36 @@ func (r *runner) command() *cobra.Command {
 			if err := checkFlags(cmd.Flags()); err != nil {
 				return err
 			}
+			if cmd.Flags().Changed("output") && !r.dryRun {
+				return cli.Usagef("--output: is for what --dry-run prints; a run's output is the command's own")
+			}
+			r.cmd = cmd
 			return r.run(cmd.Context(), args)
 		},
 	}
 	f := cmd.Flags()
 	f.SetInterspersed(false)
 	f.SortFlags = false
-	f.StringVar(&r.stack, "stack", stack.Default, "`NAME` of a stack, or its folder's path")
-	f.StringArrayVar(&r.interfaces, "if", nil, "`SPEC` of an interface, as above; repeatable")
-	f.StringArrayVar(&r.sysctls, "sysctl", nil, "setting of the stack, `NAME=VALUE`; repeatable")
-	f.StringArrayVar(&r.dns, "dns", nil, "name server, else the host's; repeatable `ADDRESS`")
-	f.StringVar(&r.name, "name", "", "`NAME` of this run for lklctl, else the command's")
-	f.StringVar(&r.mem, "mem", "", "`SIZE` of the stack's memory, such as 64M or 1G")
-	f.StringVar(&r.engine, "engine", config.EngineAuto, "interception of sockets, `auto|supervise`")
-	f.StringVar(&r.require, "require", "", "what the program must have used, `stack|mptcp`; see above")
+	r.add(f, ", as above")
+	f.IntVar(&r.background, "detached", -1, "")
+	cobra.CheckErr(f.MarkHidden("detached"))
 	f.BoolVar(&r.dryRun, "dry-run", false, "print what would be done, and do nothing")
 	r.output = cli.OutputTable
 	f.VarP(&r.output, "output", "o", "form of what --dry-run prints")
-	f.BoolVarP(&r.verbose, "verbose", "v", false, "tell each step, its time, and the final account")
-	f.BoolVarP(&r.quiet, "quiet", "q", false, "leave out the notes at the start")
 	f.BoolP("help", "h", false, "print this")
 	f.Bool("version", false, "print the version")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return cli.Usagef("%w; %s --help shows the flags", err, cmd.CommandPath())
+		return cli.Usagef("%w; %s --help shows the flags", cli.FlagError(err), cmd.CommandPath())
 	})
 	cmd.SetUsageTemplate(usageTemplate)
 	cmd.SetVersionTemplate("{{.Version}}\n")
 	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("stack", completeStack))
+	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("profile", completeProfile))
 	return cmd
 }
 
-// checkFlags refuses what would be given in vain.
-func checkFlags(flags *pflag.FlagSet) error {
-	var err error
-	flags.Visit(func(f *pflag.Flag) {
-		if f.Value.Type() == "string" && f.Value.String() == "" {
-			err = cli.Usagef("--%s: an empty word; leave it out or give a value", f.Name)
-		}
-	})
-	if err == nil && flags.Changed("output") && !flags.Changed("dry-run") {
-		err = cli.Usagef("--output: is for what --dry-run prints; a run's output is the command's own")
-	}
-	return err
-}
-
 func (r *runner) run(ctx context.Context, args []string) error {
-	run, err := r.parse(args)
-	if err != nil {
-		return &cli.UsageError{Err: err}
-	}
-	s, err := stack.Find(run.Stack, stack.SearchPath())
-	if err != nil {
-		return &cli.UsageError{Err: fmt.Errorf("--stack: %w", err)}
-	}
-	facts, err := plan.Look(run, s)
-	if err != nil {
-		return &cli.UsageError{Err: err}
-	}
-	p, err := plan.Make(run, s, facts)
+	p, err := r.plan(args)
 	if err != nil {
 		return &cli.UsageError{Err: err}
 	}
@@ -229,73 +232,64 @@ func (r *runner) run(ctx context.Context, args []string) error {
 		}
 		return p.Write(os.Stdout)
 	}
+	if p.RSTGuard == config.GuardPrint {
+		return launch.PrintGuard(ctx, os.Stdout, p)
+	}
+	run := &r.config.Run
+	if run.Detach && r.background < 0 {
+		if st, err := os.Stat(r.file); r.file != "" && err == nil && !st.Mode().IsRegular() {
+			return cli.Usagef("--config %s: can be read but once, and --detach reads it twice; give a file", r.file)
+		}
+		if err := r.detach(os.Args[1:]); err != nil {
+			return errRun{err}
+		}
+		return nil
+	}
 	host, err := launch.FindHost()
 	if err != nil {
 		return &cli.UsageError{Err: err}
 	}
-	r.end, err = launch.Run(ctx, p, launch.Options{
-		HostPath: host,
-		Log:      logger(r.verbose),
-		Tell:     func(line string) { cli.Note(os.Stderr, self, "%s", cli.OneLine(line)) },
-		Quiet:    r.quiet,
-	})
+	library, err := launch.FindPreload(host, p.Engine)
 	if err != nil {
-		return errRun{err}
+		return &cli.UsageError{Err: err}
+	}
+	opts := launch.Options{
+		HostPath: host, PreloadPath: library,
+		Log:   logger(run.Verbose),
+		Tell:  func(line string) { cli.Note(os.Stderr, self, "%s", cli.OneLine(line)) },
+		Quiet: run.Quiet,
+	}
+	if r.background >= 0 {
+		return newBackground(r.background).run(r, p, opts)
+	}
+	r.end, err = launch.Run(ctx, p, opts)
+	if err != nil {
+		return errRun{located(r.config, err)}
 	}
 	return nil
 }
 
-// parse turns the flags' words into data; the error names the flag.
-func (r *runner) parse(args []string) (config.Run, error) {
-	run := config.Run{Stack: r.stack, Name: r.name, Command: args}
-	if len(args) == 0 {
-		return run, errors.New("no command to run; expected lklrun [FLAG]... -- COMMAND [ARG]...")
-	}
-	if r.name != "" {
-		if err := instance.CheckName(r.name); err != nil {
-			return run, fmt.Errorf("--name: %w", err)
-		}
-	}
+// plan reads the configuration and plans the run. All that is wrong by now is
+// the user's to mend.
+func (r *runner) plan(args []string) (*plan.Plan, error) {
 	var err error
-	if run.Interfaces, err = each("--if", r.interfaces, config.ParseInterface); err != nil {
-		return run, err
+	if r.config, err = r.load(args); err != nil {
+		return nil, err
 	}
-	if err := config.CheckInterfaces(run.Interfaces); err != nil {
-		return run, fmt.Errorf("--if %w", err)
+	run := r.config.Run
+	if len(run.Command) == 0 {
+		return nil, errors.New("no command to run; expected lklrun [FLAG]... -- COMMAND [ARG]...")
 	}
-	if run.Sysctls, err = each("--sysctl", r.sysctls, config.ParseSysctl); err != nil {
-		return run, err
+	s, err := stack.Find(run.Stack, stack.SearchPath())
+	if err != nil {
+		return nil, located(r.config, fmt.Errorf("--stack: %w", err))
 	}
-	if run.DNS, err = each("--dns", r.dns, func(s string) (netip.Addr, error) { return config.ParseDNS(s) }); err != nil {
-		return run, err
+	facts, err := plan.Look(run, s)
+	if err != nil {
+		return nil, located(r.config, err)
 	}
-	if r.mem != "" {
-		if run.Mem, err = config.ParseMem(r.mem); err != nil {
-			return run, fmt.Errorf("--mem %w", err)
-		}
-	}
-	if r.require != "" {
-		if run.Require, err = config.ParseRequire(r.require); err != nil {
-			return run, fmt.Errorf("--require %w", err)
-		}
-	}
-	if run.Engine, err = config.ParseEngine(r.engine); err != nil {
-		return run, fmt.Errorf("--engine %w", err)
-	}
-	return run, nil
-}
-
-// each parses the words of a flag that may be given more than once.
-func each[T any](flag string, words []string, parse func(string) (T, error)) ([]T, error) {
-	var all []T
-	for _, w := range words {
-		v, err := parse(w)
-		if err != nil {
-			return nil, fmt.Errorf("%s %w", flag, err)
-		}
-		all = append(all, v)
-	}
-	return all, nil
+	p, err := plan.Make(run, s, facts)
+	return p, located(r.config, err)
 }
 
 // logger is where -v goes.

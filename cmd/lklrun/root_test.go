@@ -54,20 +54,28 @@ func TestStatus(t *testing.T) {
 
 // The line for a wrong flag names the flag and the word.
 func TestParseNamesTheFlag(t *testing.T) {
-	for want, r := range map[string]runner{
-		`--if "tap": tap: no device name`:                {interfaces: []string{"tap"}},
-		`--if "tap:a,mtu=9000": tap:a is that of eth0`:   {interfaces: []string{"tap:a", "tap:a,mtu=9000"}},
-		`--sysctl "x"; expected NAME=VALUE`:              {sysctls: []string{"x"}},
-		`--dns "x"; expected the IP address`:             {dns: []string{"x"}},
-		`--mem "x"; expected a size`:                     {mem: "x"},
-		`--name: instance name "../x"; expected letters`: {name: "../x"},
-		`--require "tcp"; expected stack or mptcp`:       {require: "tcp"},
-		`--engine "preload"; expected auto or supervise`: {engine: "preload"},
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	for want, args := range map[string][]string{
+		`--if "tap": tap: no device name`:                {"--if", "tap"},
+		`--if "tap:a,mtu=9000": tap:a is that of eth0`:   {"--if", "tap:a", "--if", "tap:a,mtu=9000"},
+		`--sysctl "x"; expected NAME=VALUE`:              {"--sysctl", "x"},
+		`--dns "x"; expected the IP address`:             {"--dns", "x"},
+		`--mem "x"; expected a size`:                     {"--mem", "x"},
+		`--name: instance name "../x"; expected letters`: {"--name", "../x"},
+		`--require "tcp"; expected stack or mptcp`:       {"--require", "tcp"},
+		`--engine "steam"; expected auto, supervise`:     {"--engine", "steam"},
+		`--spin "-1"; expected microseconds`:             {"--spin", "-1"},
+		`--listen "http" is no port`:                     {"--listen", "http"},
+		`--publish "80"; expected [ADDRESS:]`:            {"--publish", "80"},
+		`--rst-guard "pf"; expected auto, nft`:           {"--rst-guard", "pf"},
+		`--profile "x": there is no such profile; there`: {"--profile", "x"},
+		`--log: is for --detach`:                         {"--log", "x"},
 	} {
-		if r.engine == "" {
-			r.engine = "auto"
+		r := &runner{}
+		if err := r.command().ParseFlags(args); err != nil {
+			t.Fatalf("%q: %v", args, err)
 		}
-		if _, err := r.parse([]string{"true"}); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, err := r.load([]string{"true"}); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v\nwant %s...", err, want)
 		}
 	}

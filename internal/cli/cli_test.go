@@ -43,6 +43,39 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// A narrow table keeps to 80 columns and cuts no word.
+func TestNarrowTable(t *testing.T) {
+	name := "sysctl net.ipv6.conf.all.ignore_routes_with_linkdown"
+	tab := NewTable("SETTING", "VALUE", ">N", "FROM").Narrow()
+	tab.Row("stack", "mptcp", "7", "default")
+	tab.Row(name, "1", "10", "the memory of the stack that was chosen, told in a long sentence")
+	tab.Row("mem", strings.Repeat("v", 72), "", "a "+strings.Repeat("w", 79))
+	var b strings.Builder
+	if err := tab.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	want := `SETTING  VALUE   N  FROM
+stack    mptcp   7  default
+` + name + `
+         1      10  the memory of the stack that was chosen, told in a long
+                    sentence
+mem
+        ` + strings.Repeat("v", 72) + `
+                 -  a
+ ` + strings.Repeat("w", 79) + `
+`
+	if b.String() != want {
+		t.Errorf("got\n%swant\n%s", b.String(), want)
+	}
+
+	b.Reset()
+	tab = NewTable("A", "B").Narrow()
+	tab.Row("one", "two three")
+	if err := tab.Write(&b); err != nil || b.String() != "A    B\none  two three\n" {
+		t.Errorf("%v:\n%s", err, b.String())
+	}
+}
+
 func TestOutput(t *testing.T) {
 	o := OutputTable
 	if err := o.Set("json"); err != nil || o != OutputJSON {

@@ -18,6 +18,7 @@ type Table struct {
 	head  []string
 	right map[int]bool
 	rows  [][]string
+	most  int // columns of a line; 0: as many as it takes
 }
 
 // NewTable makes a table with a heading for each column; a heading that starts
@@ -45,6 +46,14 @@ func (t *Table) Row(cells ...string) {
 	t.rows = append(t.rows, row)
 }
 
+// Narrow keeps the table to the columns of a terminal: a cell that is wider than
+// its column has those behind it on the next line, and the last one's words go
+// on below each other. No word is cut.
+func (t *Table) Narrow() *Table {
+	t.most = terminal
+	return t
+}
+
 // Write prints heading and rows.
 func (t *Table) Write(w io.Writer) error {
 	lines := append([][]string{t.head}, t.rows...)
@@ -55,7 +64,14 @@ func (t *Table) Write(w io.Writer) error {
 		}
 	}
 	var b strings.Builder
+	if t.most > 0 {
+		t.shrink(width, lines)
+	}
 	for _, line := range lines {
+		if t.most > 0 {
+			t.narrow(&b, width, line)
+			continue
+		}
 		for i, cell := range line {
 			if i > 0 {
 				b.WriteString("  ")

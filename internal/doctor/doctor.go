@@ -15,6 +15,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/gateway"
+	"github.com/lklrun/lklrun/internal/guard"
 	"github.com/lklrun/lklrun/internal/hostnet"
 	"github.com/lklrun/lklrun/internal/plan"
 	"github.com/lklrun/lklrun/internal/program"
@@ -40,11 +41,19 @@ type Finding struct {
 	Text    string `json:"text"`
 }
 
+// Choice is what became of one engine.
+type Choice struct {
+	Engine string `json:"engine"` // of config's
+	Runs   bool   `json:"runs"`
+	Why    string `json:"why"`
+}
+
 // Report is everything that was found.
 type Report struct {
 	Runs    bool             `json:"runs"`             // the command, or any at all
 	Engine  string           `json:"engine,omitempty"` // that would be used; empty: none
 	Why     string           `json:"why"`              // that engine, or none
+	Engines []Choice         `json:"engines,omitempty"`
 	Host    []Finding        `json:"host"`
 	Command []Finding        `json:"command,omitempty"`
 	Program *program.Program `json:"program,omitempty"`
@@ -56,8 +65,10 @@ type Question struct {
 	Stack   *stack.Stack
 	Stacks  []*stack.Stack // all there are
 
-	FindHost       func() (string, error)          // where lklhost is
-	MakeNamespaces func(ctx context.Context) error // a user namespace and a network namespace in it
+	FindHost          func() (string, error)          // where lklhost is
+	FindPreload       func() (string, error)          // and the library of the engine preload
+	CheckNotification func() error                    // whether the host offers what supervise needs
+	MakeNamespaces    func(ctx context.Context) error // a user namespace and a network namespace in it
 }
 
 // Examine looks.
@@ -79,9 +90,32 @@ func Examine(ctx context.Context, q Question) *Report {
 			return r
 		}
 	}
-	r.Runs, r.Engine = true, config.EngineSupervise
-	r.Why = "this host has seccomp user notification, by which dynamic and static programs are served alike"
+	r.engines(q)
+	for _, c := range r.Engines { // the first that can be had
+		if r.Runs = c.Runs; c.Runs {
+			r.Engine, r.Why = c.Engine, c.Why
+			return r
+		}
+	}
+	r.Why = r.Engines[0].Why
 	return r
+}
+
+// engines says of each engine whether it can carry the command's sockets, in the
+// order of preference.
+func (r *Report) engines(q Question) {
+	choice := func(engine, why string, err error) {
+		if err != nil {
+			why = cli.OneLine(err.Error())
+		}
+		r.Engines = append(r.Engines, Choice{engine, err == nil, why})
+	}
+	choice(config.EngineSupervise, "this host has seccomp user notification, by which dynamic and static programs are served alike", q.CheckNotification())
+	_, err := q.FindPreload()
+	if err == nil {
+		err = plan.CheckPreload(q.Stack, r.Program)
+	}
+	choice(config.EnginePreload, "the kernel can be loaded into a dynamic program; what that starts has no network", err)
 }
 
 func (r *Report) host(ctx context.Context, q Question) {
@@ -99,9 +133,17 @@ func (r *Report) host(ctx context.Context, q Question) {
 	var u unix.Utsname
 	err := unix.Uname(&u)
 	need("kernel", unix.ByteSliceToString(u.Sysname[:])+" "+unix.ByteSliceToString(u.Release[:])+", "+unix.ByteSliceToString(u.Machine[:]), err)
-	need("seccomp", "user notification is there", plan.CheckNotification())
+	if err := q.CheckNotification(); err != nil {
+		add("seccomp", Limited, "%v", err)
+	} else {
+		add("seccomp", OK, "user notification is there")
+	}
 	if plan.NeedsUserNamespaces() {
-		need("user namespaces", "can be made, with a network namespace inside", namespaces(ctx, q.MakeNamespaces))
+		if err := namespaces(ctx, q.MakeNamespaces); err != nil {
+			add("user namespaces", Limited, "%v; without a network namespace the seccomp filter alone keeps a command off the host's network", err)
+		} else {
+			add("user namespaces", OK, "can be made, with a network namespace inside")
+		}
 	} else {
 		add("user namespaces", Unneeded, "not needed: this process has CAP_SYS_ADMIN")
 	}
@@ -122,10 +164,35 @@ func (r *Report) host(ctx context.Context, q Question) {
 	default:
 		add("taps", OK, "can be made and used")
 	}
+	if err := hostnet.CheckPacketRight(); err != nil {
+		add("packet sockets", Limited, "no --if raw and rawip: %v", err)
+	} else {
+		add("packet sockets", OK, "can be opened, for --if raw and rawip")
+	}
+	if m, err := guard.Choose(ctx, config.GuardAuto); err != nil {
+		add("shared addresses", Limited, "with --if raw and rawip: %v", err)
+	} else {
+		add("shared addresses", OK, "can be guarded, by %s", m)
+	}
+	if err := hostnet.CheckNAT(ctx); err != nil {
+		add("nat", Limited, "no tap with nat: %v", err)
+	} else {
+		add("nat", OK, "taps can have a way out behind the host's addresses")
+	}
 	if gateway.Available {
 		add("gateway", OK, "the user-mode gateway is built in")
 	} else {
 		add("gateway", Limited, "%v", gateway.ErrLeftOut)
+	}
+	if path, err := gateway.FindPasst(); err != nil {
+		add("passt", Limited, "%v", err)
+	} else {
+		add("passt", OK, "%s", path)
+	}
+	if err := plan.CheckFuse(); err != nil {
+		add("stack's files", Limited, "programs find no /proc/net, /proc/sys/net and /sys/class/net: %v", err)
+	} else {
+		add("stack's files", OK, "/proc/net, /proc/sys/net and /sys/class/net of a program are the stack's")
 	}
 	add("host's MPTCP", Unneeded, "not needed: the stack has its own")
 }
@@ -184,7 +251,10 @@ func (r *Report) command(command string) {
 		add("interpreter", OK, i.Path+": "+describe(i))
 	}
 	if text, heeded := privileges(p); text != "" {
+		refused := plan.CheckSetUID(p, nil)
 		switch {
+		case refused != nil:
+			add("privileges", No, refused.Error())
 		case !heeded:
 			add("privileges", Unneeded, text)
 		case plan.NeedsUserNamespaces():

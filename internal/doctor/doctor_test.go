@@ -6,20 +6,35 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/lklrun/lklrun/internal/stack"
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-func TestMain(m *testing.M) { testutil.Main(m, nil) }
+func TestMain(m *testing.M) {
+	testutil.Main(m, func(root string) error {
+		cmd := exec.Command("go", "build", "-trimpath", "-o", cgoProgram(), "./test/probe")
+		cmd.Dir = root
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("building a dynamic Go program: %w: %s", err, out)
+		}
+		return nil
+	})
+}
+
+// cgoProgram is a dynamic Go program: its resolver is the C library's.
+func cgoProgram() string { return filepath.Join(testutil.Root(), "build", "test", "probe-cgo") }
 
 const limit = 20 * time.Second
 
@@ -68,59 +83,112 @@ func need(t *testing.T) {
 	testutil.Need(t, testutil.Bin("lklrun"), testutil.Bin("lklhost"), testutil.Bin("stacks/mptcp/liblkl.so"))
 }
 
-func TestPrograms(t *testing.T) {
+// The stack's files need a device that an ordinary user may be kept from.
+func TestFiles(t *testing.T) {
 	need(t)
-	if runtime.GOARCH != "amd64" {
-		t.Skip("the words are those of amd64")
+	bin, node := testutil.PublicBin(t), filepath.Join(testutil.Dir(t), "null")
+	if err := unix.Mknod(node, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))); err != nil {
+		t.Fatal(err)
 	}
-	bin, dir := testutil.PublicBin(t), testutil.Dir(t)
-	i386 := make([]byte, 52) // Elf32_Ehdr: class 32, little-endian, ET_EXEC, EM_386
-	copy(i386, "\x7fELF\x01\x01\x01")
-	i386[16], i386[18] = 2, 3
-	for name, content := range map[string][]byte{
-		"i386": i386, "script": []byte("#!/bin/sh\ntrue\n"), "broken": []byte("#!/no/such\n"),
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o755); err != nil {
+	mode := func(m os.FileMode) {
+		if err := os.Chmod(node, m); err != nil {
 			t.Fatal(err)
 		}
 	}
-	testutil.Host.Run(t, "cp", "/bin/ls", filepath.Join(dir, "suid"))
-	testutil.Host.Run(t, "chmod", "4755", filepath.Join(dir, "suid"))
+	check := func(user bool, state State, text string) {
+		t.Helper()
+		r, _ := doctor(t, bin, user, "true")
+		if f := r.find(t, "stack's files"); f.State != state || !strings.Contains(f.Text, text) || !r.Runs {
+			t.Errorf("%+v, runs: %v; want %s, %q", f, r.Runs, state, text)
+		}
+	}
+	check(false, OK, "/proc/net")
+	if err := unix.Mount(node, "/dev/fuse", "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount("/dev/fuse", unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	mode(0o666)
+	check(true, Limited, "mknod -m 666 /dev/fuse c 10 229")
+	mode(0o600)
+	check(true, Limited, "may not be opened by uid 54321: `chmod 666 /dev/fuse`")
+}
+
+// What becomes of a program with the kernel inside it, and that a run agrees.
+func TestPreload(t *testing.T) {
+	need(t)
+	bin, dir := testutil.PublicBin(t), testutil.Dir(t)
+	for name, content := range map[string]string{
+		"script": "#!/bin/sh\ntrue\n", "plain": "true\n", "goscript": "#!" + filepath.Join(bin, "lklrun") + "\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, mode := range map[string]string{"suid": "4755", "caps": "755", "unread": "711"} {
+		testutil.Host.Run(t, "cp", "/bin/ls", filepath.Join(dir, name))
+		testutil.Host.Run(t, "chmod", mode, filepath.Join(dir, name))
+	}
+	// cap_net_raw=ep, revision 2: struct vfs_cap_data, linux/capability.h.
+	caps := []byte{1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+	if err := unix.Setxattr(filepath.Join(dir, "caps"), "security.capability", caps, 0); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		command string
 		user    bool
-		subject string
-		state   State
-		text    string
+		stack   string
+		why     string // "": it can be had
 	}{
-		{"/bin/ls", false, "format", OK, "ELF, 64-bit, x86-64, dynamic, loaded by /lib64/ld-linux-x86-64.so.2"},
-		{"ls", true, "program", OK, "/bin/ls"},
-		{testutil.Bin("lklrun"), false, "format", OK, "ELF, 64-bit, x86-64, static"}, // a Go program
-		{dir + "/script", true, "interpreter", OK, "/bin/sh: ELF, 64-bit, "},
-		{dir + "/i386", true, "execution", No, "a 32-bit program for i386: "},
-		{dir + "/broken", true, "execution", No, "its interpreter /no/such: no such file or directory"},
-		{"no-such-program", true, "program", No, "command not found in PATH"},
-		{dir + "/none", true, "program", No, "no such file or directory"},
-		{"/etc/passwd", false, "program", No, "permission denied"},
-		{dir + "/suid", true, "privileges", Limited, "set-user-ID to 0, which has no effect: the program gets no_new_privs and runs as uid "},
-		{dir + "/suid", false, "privileges", OK, "set-user-ID to 0, which has its effect"},
+		{"/bin/ls", false, "mptcp", ""},
+		{"ls", true, "vanilla", ""},
+		{dir + "/script", true, "mptcp", ""},
+		{dir + "/plain", false, "mptcp", ""},
+		{filepath.Join(bin, "lklrun"), false, "mptcp", "lklrun is a static program"},
+		{dir + "/goscript", false, "mptcp", "lklrun is a static program"},
+		{cgoProgram(), false, "mptcp", "probe-cgo is a Go program"},
+		{dir + "/suid", false, "mptcp", "suid gains privileges"},
+		{dir + "/caps", false, "mptcp", "caps gains privileges"},
+		{dir + "/unread", true, "mptcp", "unread cannot be read"},
+		{"/bin/ls", false, "host", "the host's own kernel"},
 	} {
-		r, res := doctor(t, bin, tt.user, tt.command, "--not-for-doctor")
-		f := r.find(t, tt.subject)
-		if f.State != tt.state || !strings.Contains(f.Text, tt.text) || r.Runs != (tt.state != No) {
-			t.Errorf("%s: %+v, runs: %v; want %+v", tt.command, f, r.Runs, tt)
+		r, _ := doctor(t, bin, tt.user, "--stack", tt.stack, tt.command)
+		if len(r.Engines) != 2 || !r.Engines[0].Runs || r.Engines[1].Engine != "preload" || r.Engines[1].Runs != (tt.why == "") || !strings.Contains(r.Engines[1].Why, tt.why) {
+			t.Errorf("%s on %s: %+v, want %q", tt.command, tt.stack, r.Engines, tt.why)
 		}
-		if want := "lklrun: " + tt.command + " cannot be run: "; !r.Runs && !strings.HasPrefix(res.Stderr, want) {
-			t.Errorf("%q, want %q...", res.Stderr, want)
-		}
-		// What it says is so.
-		cmd := exec.Command(filepath.Join(bin, "lklrun"), "-q", "--", tt.command, "--version")
+		cmd := exec.Command(filepath.Join(bin, "lklrun"), "-q", "--engine", "preload", "--stack", tt.stack, "--", tt.command, "--version")
 		if tt.user {
 			testutil.AsUser(cmd, "")
 		}
-		if run := testutil.Run(t, limit, cmd); (run.Status < 125) != r.Runs {
-			t.Errorf("%s: doctor says %v, and lklrun: %v", tt.command, r.Runs, run)
+		run := testutil.Run(t, limit, cmd)
+		if refused := run.Status == 2 && strings.Contains(run.Stderr, "--engine preload: ") && strings.Contains(run.Stderr, "--engine supervise"); refused != (tt.why != "") || !refused && run.Status != 0 {
+			t.Errorf("%s: doctor says %q, and lklrun: %v", tt.command, tt.why, run)
 		}
+	}
+}
+
+// Where the host offers no user notification the kernel goes into the program,
+// if it can.
+func TestNoNotification(t *testing.T) {
+	need(t)
+	here := &stack.Stack{Name: "here", ABI: stack.ABINative, Dir: testutil.Bin("stacks/mptcp"), Library: stack.LibraryFile}
+	q := Question{
+		Stack: here, Command: "/bin/ls",
+		FindHost:       func() (string, error) { return "/lklhost", nil },
+		FindPreload:    func() (string, error) { return "/lib.so", nil },
+		MakeNamespaces: func(context.Context) error { return nil },
+
+		CheckNotification: func() error { return errors.New("no user notification") },
+	}
+	if r := Examine(t.Context(), q); !r.Runs || r.Engine != "preload" || r.find(t, "seccomp").State != Limited {
+		t.Errorf("%+v", r)
+	}
+	q.FindPreload = func() (string, error) { return "", errors.New("no such library") }
+	if r := Examine(t.Context(), q); r.Runs || r.Why != "no user notification" || r.Engines[1].Why != "no such library" {
+		t.Errorf("%+v", r)
 	}
 }
 
@@ -142,10 +210,10 @@ func TestNoUserNamespaces(t *testing.T) {
 		return cmd
 	}
 	r, _ := read(t, inside("doctor", "-o", "json", "true"))
-	if f := r.find(t, "user namespaces"); f.State != No || !strings.Contains(f.Text, "sysctl -w user.max_user_namespaces=") || r.Runs {
+	if f := r.find(t, "user namespaces"); f.State != Limited || !strings.Contains(f.Text, "sysctl -w user.max_user_namespaces=") || !r.Runs {
 		t.Errorf("without: %+v", r)
 	}
-	if run := testutil.Run(t, limit, inside("true")); run.Status != 2 || !strings.Contains(run.Stderr, "user.max_user_namespaces is 0") {
+	if run := testutil.Run(t, limit, inside("true")); run.Status != 0 || !strings.Contains(run.Stderr, "no network namespace can be made here (No space left on device)") {
 		t.Errorf("and lklrun: %v", run)
 	}
 }
@@ -180,7 +248,10 @@ func TestLibrary(t *testing.T) {
 	q := Question{
 		Stack: here, Stacks: []*stack.Stack{here, gone},
 		FindHost:       func() (string, error) { return "/lklhost", nil },
+		FindPreload:    func() (string, error) { return "/lib.so", nil },
 		MakeNamespaces: func(context.Context) error { return nil },
+
+		CheckNotification: func() error { return nil },
 	}
 	if r := Examine(t.Context(), q); !r.Runs || r.find(t, "stack gone").State != Limited {
 		t.Errorf("%+v", r)

@@ -35,7 +35,18 @@ type Config struct {
 	// IPv6, where the host has it; else zero. Host6 stands for ::1.
 	Address6        netip.Prefix
 	Gateway6, Host6 netip.Addr
+
+	Publish []config.Publish // ports of the host that lead to the stack's
 }
+
+// PublishError says that a port of the host could not be opened.
+type PublishError struct{ Err error }
+
+// Error names the port, and why.
+func (e *PublishError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error inside.
+func (e *PublishError) Unwrap() error { return e.Err }
 
 // Default is the network of the n-th gateway of a run, counted from 0.
 func Default(n int) Config {
@@ -63,7 +74,7 @@ func (c Config) WithIPv6(n int) Config {
 // or the first address that is free, and the host the last.
 func Around(address netip.Prefix, gw netip.Addr) (Config, error) {
 	if !address.Addr().Is4() || address.Bits() > 29 {
-		return Config{}, fmt.Errorf("gateway for %s: no room for its addresses", address)
+		return Config{}, fmt.Errorf("gateway for %s: no room for its addresses; expected an IPv4 address with a prefix length of at most 29", address)
 	}
 	c := Config{Address: address, Gateway: gw, MTU: DefaultMTU}
 	first := address.Masked().Addr().Next()

@@ -15,7 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/network/arp"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
@@ -48,10 +47,6 @@ const (
 	// that waits here would be dropped (the stack, having closed second, gives the
 	// port out anew at once).
 	timeWait = 0
-
-	// bufferSize holds some of the largest frames each way. Beyond the host's
-	// limits (net.core.wmem_max) it is cut down without an error.
-	bufferSize = 4 << 20
 )
 
 // Gateway is a running gateway.
@@ -62,6 +57,7 @@ type Gateway struct {
 	link   *link
 	stack  *stack.Stack
 	dns    *resolver
+	doors  []*door
 
 	mu      sync.Mutex
 	closing bool
@@ -73,23 +69,38 @@ type Gateway struct {
 // Start runs a gateway until Close, and returns the stack's end of its link: a
 // socket with a frame a message.
 func Start(ctx context.Context, cfg Config, log *slog.Logger) (*Gateway, *os.File, error) {
+	doors, err := open(cfg.Publish)
+	if err != nil {
+		return nil, nil, &PublishError{err}
+	}
 	conn, end, err := pair()
 	if err != nil {
+		for _, d := range doors {
+			d.close()
+		}
 		return nil, nil, fmt.Errorf("starting the user-mode gateway: %w", err)
 	}
 	g := &Gateway{
-		cfg: cfg, log: log, relays: map[*relay]struct{}{},
+		cfg: cfg, log: log, relays: map[*relay]struct{}{}, doors: doors,
 		link: newLink(conn, cfg), dns: newResolver(resolvConf),
 	}
 	ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := g.route(ctx); err != nil {
 		conn.Close()
 		end.Close()
+		g.closeDoors()
 		g.cancel()
 		return nil, nil, fmt.Errorf("starting the user-mode gateway: %w", err)
 	}
 	go g.link.receive()
+	g.publish(ctx)
 	return g, end, nil
+}
+
+func (g *Gateway) closeDoors() {
+	for _, d := range g.doors {
+		d.close()
+	}
 }
 
 // route makes the router: it takes packets to any address and answers for all.
@@ -189,6 +200,7 @@ func (g *Gateway) isDNS(addr tcpip.Address, port uint16) bool {
 // Close ends the gateway, once the stack is gone: what it had sent still goes
 // out to the host's sockets, within a limit.
 func (g *Gateway) Close() {
+	g.closeDoors()
 	g.link.close()
 	g.mu.Lock()
 	g.closing = true
@@ -213,28 +225,4 @@ func (g *Gateway) Close() {
 	g.mu.Unlock()
 	g.cancel()
 	g.stack.Close()
-}
-
-// pair makes the link: our end as a connection, the other as a descriptor.
-func pair() (net.Conn, *os.File, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("making its link: %w", err)
-	}
-	for _, fd := range fds {
-		for force, opt := range map[int]int{unix.SO_SNDBUFFORCE: unix.SO_SNDBUF, unix.SO_RCVBUFFORCE: unix.SO_RCVBUF} {
-			if unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, bufferSize) != nil {
-				_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, opt, bufferSize) // smaller is slower, no more
-			}
-		}
-	}
-	ours := os.NewFile(uintptr(fds[0]), "gateway")
-	defer ours.Close()
-	end := os.NewFile(uintptr(fds[1]), "gateway link")
-	conn, err := net.FileConn(ours)
-	if err != nil {
-		end.Close()
-		return nil, nil, fmt.Errorf("making its link: %w", err)
-	}
-	return conn, end, nil
 }

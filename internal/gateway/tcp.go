@@ -47,7 +47,11 @@ func (g *Gateway) connect(ctx context.Context, req *tcp.ForwarderRequest) {
 		reset(conn.(*net.TCPConn)) // the stack has given it up meanwhile
 		return
 	}
-	r := &relay{stack: gonet.NewTCPConn(&wq, ep), endpoint: ep, host: conn.(*net.TCPConn)}
+	g.relay(&relay{stack: gonet.NewTCPConn(&wq, ep), endpoint: ep, host: conn.(*net.TCPConn)})
+}
+
+// relay carries a connection to its end.
+func (g *Gateway) relay(r *relay) {
 	if !g.add(r) {
 		r.abort()
 		return

@@ -24,6 +24,23 @@ const idleLimit = 2 * time.Minute
 // maxDatagram is the largest payload of UDP over IPv4.
 const maxDatagram = 65507
 
+// datagramBuffer is what may wait on either side of a pair of ports while other
+// work is done here: a burst that a wire would have spread.
+const datagramBuffer = 4 << 20
+
+// roomy gives a socket of the host's as much room as the host allows us.
+func roomy(c net.Conn) {
+	raw, err := c.(*net.UDPConn).SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, datagramBuffer) != nil {
+			_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, datagramBuffer)
+		}
+	})
+}
+
 // associate takes the first datagram of a pair of the stack's ports. It is
 // called in the router's receive path, so it only starts things.
 func (g *Gateway) associate(ctx context.Context, req *udp.ForwarderRequest) {
@@ -34,6 +51,7 @@ func (g *Gateway) associate(ctx context.Context, req *udp.ForwarderRequest) {
 		g.log.Debug("gateway: taking a datagram", "error", terr)
 		return
 	}
+	ep.SocketOptions().SetReceiveBufferSize(datagramBuffer, true)
 	in := gonet.NewUDPConn(&wq, ep)
 	if g.isDNS(id.LocalAddress, id.LocalPort) {
 		go g.answer(ctx, in)
@@ -45,6 +63,7 @@ func (g *Gateway) associate(ctx context.Context, req *udp.ForwarderRequest) {
 		in.Close()
 		return
 	}
+	roomy(out)
 	a := &association{}
 	a.touch()
 	go a.carry(ctx, out, in)

@@ -5,84 +5,205 @@ package hostnet
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 
 	"golang.org/x/sys/unix"
 )
 
-// Frames is a descriptor that carries Ethernet frames.
+// FDKind is what a descriptor is that carries frames or packets.
+type FDKind int
+
+// The kinds.
+const (
+	FDSocket FDKind = iota // a frame a message
+	FDTap
+	FDTun
+	FDPacket // AF_PACKET, Ethernet frames
+	FDCooked // AF_PACKET on a device without link layer
+)
+
+// RawIP tells whether it carries IP packets, without link layer.
+func (k FDKind) RawIP() bool { return k == FDTun || k == FDCooked }
+
+// Frames is a descriptor that carries Ethernet frames or IP packets.
 type Frames struct {
 	File    *os.File
-	Tap     bool // a tap's descriptor, else a socket with a frame a message
-	VnetHdr bool // each frame has a virtio_net_hdr of VnetHdrLen before it
+	Kind    FDKind
+	VnetHdr bool // each frame has a virtio_net_hdr before it
+
+	Name    string // of the device
+	Ifindex int    // its index, if it is in the current network namespace
 }
 
-// CheckFD says whether the inherited descriptor n can carry frames: a tap
-// attached without IFF_NO_PI's four bytes, or a connected datagram or
-// sequential-packet socket.
-func CheckFD(n int) error {
+// CheckFD says whether the inherited descriptor n can carry frames, and what it
+// is: a tap or tun attached without IFF_NO_PI's four bytes, a packet socket bound
+// to a device, or another connected datagram or sequential-packet socket.
+func CheckFD(n int) (FDKind, error) {
 	// What execve(2) left open has not this flag; what this process opened has.
 	if flags, err := unix.FcntlInt(uintptr(n), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC != 0 {
-		return notOpen(n)
+		return 0, notOpen(n)
 	}
-	_, _, err := lookFD(n)
-	return err
+	kind, _, err := lookFD(n, n)
+	return kind, err
+}
+
+// CheckPassed does so for a descriptor that another process, which calls it
+// called, has passed on.
+func CheckPassed(file *os.File, called int) (FDKind, error) {
+	var kind FDKind
+	err := control(file, func(fd int) (err error) {
+		kind, _, err = lookFD(fd, called)
+		return err
+	})
+	return kind, err
+}
+
+// control calls f with file's descriptor, which is left non-blocking.
+func control(file *os.File, f func(fd int) error) error {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var ferr error
+	err = raw.Control(func(fd uintptr) { ferr = f(int(fd)) })
+	return errors.Join(err, ferr)
 }
 
 func notOpen(n int) error {
 	return fmt.Errorf("descriptor %d is not open: whoever starts lklrun has to hand it over", n)
 }
 
-func lookFD(n int) (tap, vnetHdr bool, err error) {
+func lookFD(n, called int) (kind FDKind, vnetHdr bool, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(n, &st); err != nil {
-		return false, false, notOpen(n)
+		return 0, false, notOpen(called)
 	}
-	const want = "expected a SOCK_DGRAM or SOCK_SEQPACKET socket or a tap"
+	const want = "expected a SOCK_DGRAM or SOCK_SEQPACKET socket, a packet socket, a tap or a tun"
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
 		req, _ := unix.NewIfreq("")
 		if st.Mode&unix.S_IFMT != unix.S_IFCHR || unix.IoctlIfreq(n, unix.TUNGETIFF, req) != nil {
-			return false, false, fmt.Errorf("descriptor %d is neither a socket nor a tap; %s", n, want)
+			return 0, false, fmt.Errorf("descriptor %d is neither a socket nor a tap; %s", called, want)
 		}
 		flags := req.Uint16()
-		if flags&unix.IFF_TAP == 0 || flags&unix.IFF_NO_PI == 0 {
-			return false, false, fmt.Errorf("descriptor %d is a tun device or a tap without IFF_NO_PI; %s", n, want)
+		if flags&unix.IFF_NO_PI == 0 {
+			return 0, false, fmt.Errorf("descriptor %d is a tap or a tun without IFF_NO_PI; %s", called, want)
 		}
-		return true, flags&unix.IFF_VNET_HDR != 0, nil
+		kind := FDTap
+		if flags&unix.IFF_TUN != 0 {
+			kind = FDTun
+		}
+		return kind, flags&unix.IFF_VNET_HDR != 0, nil
 	}
 	typ, err := unix.GetsockoptInt(n, unix.SOL_SOCKET, unix.SO_TYPE)
 	if err != nil {
-		return false, false, fmt.Errorf("descriptor %d: %w", n, err)
+		return 0, false, fmt.Errorf("descriptor %d: %w", called, err)
+	}
+	if family, err := unix.GetsockoptInt(n, unix.SOL_SOCKET, unix.SO_DOMAIN); err == nil && family == unix.AF_PACKET {
+		return lookPacketFD(n, called, typ)
 	}
 	switch typ {
 	case unix.SOCK_DGRAM, unix.SOCK_SEQPACKET:
 	case unix.SOCK_STREAM:
-		return false, false, fmt.Errorf("descriptor %d is a stream socket, which does not keep frames apart; %s", n, want)
+		return 0, false, fmt.Errorf("descriptor %d is a stream socket, which does not keep frames apart; %s", called, want)
 	default:
-		return false, false, fmt.Errorf("descriptor %d is a socket of type %d; %s", n, typ, want)
+		return 0, false, fmt.Errorf("descriptor %d is a socket of type %d; %s", called, typ, want)
 	}
 	if _, err := unix.Getpeername(n); errors.Is(err, unix.ENOTCONN) {
-		return false, false, fmt.Errorf("descriptor %d is a socket without peer; connect it, or use one end of a socketpair", n)
+		return 0, false, fmt.Errorf("descriptor %d is a socket without peer; connect it, or use one end of a socketpair", called)
 	}
-	return false, false, nil
+	return FDSocket, false, nil
+}
+
+// lookPacketFD looks at a packet socket.
+func lookPacketFD(n, called, typ int) (kind FDKind, vnetHdr bool, err error) {
+	sa, err := unix.Getsockname(n)
+	if err != nil {
+		return 0, false, fmt.Errorf("descriptor %d: %w", called, err)
+	}
+	ll, ok := sa.(*unix.SockaddrLinklayer)
+	if !ok || ll.Ifindex <= 0 {
+		return 0, false, fmt.Errorf("descriptor %d is a packet socket that is bound to no device; bind it", called)
+	}
+	vnet, err := unix.GetsockoptInt(n, unix.SOL_PACKET, unix.PACKET_VNET_HDR)
+	vnetHdr = err == nil && vnet != 0
+	switch {
+	case typ == unix.SOCK_RAW && ll.Hatype == unix.ARPHRD_ETHER:
+		return FDPacket, vnetHdr, nil
+	case typ == unix.SOCK_RAW && noHead(ll.Hatype), typ == unix.SOCK_DGRAM && withoutLinkLayer(ll.Hatype):
+		return FDCooked, vnetHdr, nil
+	}
+	return 0, false, fmt.Errorf("descriptor %d is a packet socket of type %d on a device of type %d; expected SOCK_RAW on an Ethernet device or SOCK_DGRAM on one without link layer", called, typ, ll.Hatype)
 }
 
 // OpenFD takes over descriptor n: a copy is returned, and n itself no longer
 // reaches the programs that are started.
 func OpenFD(n int) (*Frames, error) {
-	tap, vnet, err := lookFD(n)
+	f, err := copyFD(n, n)
+	if err == nil {
+		unix.CloseOnExec(n)
+	}
+	return f, err
+}
+
+// OpenPassed returns a copy of a descriptor that another process, which calls it
+// called, has passed on.
+func OpenPassed(file *os.File, called int) (*Frames, error) {
+	var f *Frames
+	err := control(file, func(fd int) (err error) {
+		f, err = copyFD(fd, called)
+		return err
+	})
+	return f, err
+}
+
+func copyFD(n, called int) (*Frames, error) {
+	kind, vnet, err := lookFD(n, called)
 	if err != nil {
 		return nil, err
 	}
-	if vnet {
+	if vnet && (kind == FDTap || kind == FDTun) {
 		if err := unix.IoctlSetPointerInt(n, unix.TUNSETVNETHDRSZ, VnetHdrLen); err != nil {
-			return nil, fmt.Errorf("descriptor %d: setting the size of its packet head: %w", n, err)
+			return nil, fmt.Errorf("descriptor %d: setting the size of its packet head: %w", called, err)
 		}
 	}
 	dup, err := unix.FcntlInt(uintptr(n), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
-		return nil, fmt.Errorf("descriptor %d: %w", n, err)
+		return nil, fmt.Errorf("descriptor %d: %w", called, err)
 	}
-	unix.CloseOnExec(n)
-	return &Frames{File: os.NewFile(uintptr(dup), fmt.Sprintf("fd:%d", n)), Tap: tap, VnetHdr: vnet}, nil
+	f := &Frames{File: os.NewFile(uintptr(dup), fmt.Sprintf("fd:%d", called)), Kind: kind, VnetHdr: vnet}
+	if kind != FDSocket {
+		f.Name, f.Ifindex = deviceOf(dup, kind)
+	}
+	return f, nil
+}
+
+// deviceOf finds the device of a tap's, tun's or packet socket's descriptor,
+// whose index is 0 when it is in another network namespace.
+func deviceOf(fd int, kind FDKind) (name string, ifindex int) {
+	ask := uint(unix.SIOCGSKNS)
+	if kind == FDTap || kind == FDTun {
+		ask = unix.TUNGETDEVNETNS
+		if req, _ := unix.NewIfreq(""); unix.IoctlIfreq(fd, unix.TUNGETIFF, req) == nil {
+			name = req.Name()
+		}
+	}
+	ns, err := unix.IoctlRetInt(fd, ask)
+	if err != nil {
+		return name, 0 // before Linux 5.2, or not allowed to look
+	}
+	defer unix.Close(ns)
+	if id, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", ns)); err != nil || id != netnsID() {
+		return name, 0
+	}
+	var ifi *net.Interface
+	if sa, nerr := unix.Getsockname(fd); nerr != nil {
+		ifi, err = net.InterfaceByName(name)
+	} else if ll, ok := sa.(*unix.SockaddrLinklayer); ok {
+		ifi, err = net.InterfaceByIndex(ll.Ifindex)
+	}
+	if err != nil || ifi == nil {
+		return name, 0
+	}
+	return ifi.Name, ifi.Index
 }

@@ -69,6 +69,13 @@ func TestTapCreated(t *testing.T) {
 	}
 }
 
+func TestUndoUnknown(t *testing.T) {
+	u := Undo{Op: "make-coffee", Name: "x", Netns: netnsID()}
+	if err := u.Apply(t.Context()); err == nil || err.Error() != `unknown undo "make-coffee"` {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestTapVanishes(t *testing.T) {
 	testutil.Need(t)
 	tap, err := OpenTap("lt1", 0, drop)
@@ -144,14 +151,14 @@ func TestFD(t *testing.T) {
 		}
 		return fd
 	}
-	if err := CheckFD(pair(unix.SOCK_DGRAM)[0]); err == nil || !strings.Contains(err.Error(), "is not open") {
+	if _, err := CheckFD(pair(unix.SOCK_DGRAM)[0]); err == nil || !strings.Contains(err.Error(), "is not open") {
 		t.Errorf("one of this process's own: %v", err)
 	}
 	for typ, want := range map[int]string{
 		unix.SOCK_DGRAM: "", unix.SOCK_SEQPACKET: "",
 		unix.SOCK_STREAM: "is a stream socket, which does not keep frames apart",
 	} {
-		err := CheckFD(inherited(pair(typ)[0]))
+		_, err := CheckFD(inherited(pair(typ)[0]))
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("type %d: %v", typ, err)
 		}
@@ -161,7 +168,7 @@ func TestFD(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(alone)
-	if err := CheckFD(inherited(alone)); err == nil || !strings.Contains(err.Error(), "without peer") {
+	if _, err := CheckFD(inherited(alone)); err == nil || !strings.Contains(err.Error(), "without peer") {
 		t.Errorf("unconnected: %v", err)
 	}
 	null, err := os.Open("/dev/null")
@@ -169,10 +176,10 @@ func TestFD(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	if err := CheckFD(inherited(int(null.Fd()))); err == nil || !strings.Contains(err.Error(), "neither") {
+	if _, err := CheckFD(inherited(int(null.Fd()))); err == nil || !strings.Contains(err.Error(), "neither") {
 		t.Errorf("/dev/null: %v", err)
 	}
-	if err := CheckFD(1 << 20); err == nil || !strings.Contains(err.Error(), "is not open") {
+	if _, err := CheckFD(1 << 20); err == nil || !strings.Contains(err.Error(), "is not open") {
 		t.Errorf("not open: %v", err)
 	}
 
@@ -186,7 +193,7 @@ func TestFD(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b [16]byte
-	if n, err := f.File.Read(b[:]); err != nil || string(b[:n]) != "frame" || f.Tap {
+	if n, err := f.File.Read(b[:]); err != nil || string(b[:n]) != "frame" || f.Kind != FDSocket {
 		t.Errorf("%q, %v", b[:n], err)
 	}
 }
@@ -203,7 +210,7 @@ func TestFDTap(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.File.Close()
-	if !f.Tap || !f.VnetHdr {
+	if f.Kind != FDTap || !f.VnetHdr {
 		t.Errorf("%+v", f)
 	}
 }

@@ -191,6 +191,11 @@ func (t *Tap) attach(fd, mtu int, journal func(Undo) error) error {
 		return fmt.Errorf("tap %s: setting the size of its packet head: %w", t.Name, err)
 	}
 	if !t.Created {
+		ifi, err := net.InterfaceByName(t.Name)
+		if err != nil {
+			return fmt.Errorf("tap %s: reading its index: %w", t.Name, err)
+		}
+		t.Ifindex = ifi.Index
 		return nil
 	}
 	if mtu != 0 {

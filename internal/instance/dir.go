@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -28,6 +29,16 @@ func (e *RunningError) Error() string {
 	}
 	return fmt.Sprintf("instance %q is running (pid %d): choose another --name", e.Name, e.PID)
 }
+
+// PlaceError says why there can be no run directory where it belongs, and what
+// the user can do about that.
+type PlaceError struct{ Err error }
+
+// Error names the directory and the remedy.
+func (e *PlaceError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error inside.
+func (e *PlaceError) Unwrap() error { return e.Err }
 
 // Dir is a run directory whose lock this process holds.
 type Dir struct {
@@ -105,8 +116,10 @@ func runDirError(path string, err error) error {
 	if !errors.As(err, &errno) {
 		return fmt.Errorf("run directory %s: %w", path, err)
 	}
-	var remedy string
+	var remedy, or = "", " or"
 	switch errno {
+	case unix.ENOTDIR:
+		remedy, or = ";", ""
 	case unix.ENOSPC, unix.EDQUOT:
 		remedy = "; free some space there"
 	case unix.ENOENT:
@@ -114,8 +127,11 @@ func runDirError(path string, err error) error {
 	case unix.EACCES, unix.EROFS, unix.EPERM:
 		remedy = "; make it writable"
 	}
-	if remedy != "" && os.Geteuid() != 0 {
-		remedy += " or set XDG_RUNTIME_DIR to another directory"
+	switch {
+	case remedy != "" && os.Geteuid() != 0:
+		remedy += or + " set XDG_RUNTIME_DIR to another directory"
+	case errno == unix.ENOTDIR:
+		remedy = "" // root's is /run
 	}
 	return fmt.Errorf("run directory %s: %w%s", path, errno, remedy)
 }
@@ -124,11 +140,11 @@ func create(base, name string) (*Dir, error) {
 	path := filepath.Join(base, name)
 	// struct sockaddr_un, linux/un.h: 108 bytes with the terminator.
 	if n := len(filepath.Join(path, SocketFile)); n > 107 {
-		return nil, fmt.Errorf("run directory %s: the path of its control socket would have %d characters; at most 107 are possible, set XDG_RUNTIME_DIR to a shorter one", path, n)
+		return nil, &PlaceError{fmt.Errorf("run directory %s: the path of its control socket would have %d characters; at most 107 are possible, set XDG_RUNTIME_DIR to a shorter one", path, n)}
 	}
 	for range 100 {
 		if err := makeRoot(base, os.Geteuid()); err != nil {
-			return nil, err
+			return nil, &PlaceError{err}
 		}
 		_, err := os.Lstat(path)
 		old := err == nil
@@ -149,7 +165,7 @@ func create(base, name string) (*Dir, error) {
 			return nil, &RunningError{Name: name, PID: info.PID}
 		case err != nil:
 			_ = os.Remove(base) // if we made it just now; else it stays
-			return nil, runDirError(path, err)
+			return nil, &PlaceError{runDirError(path, err)}
 		}
 		return &Dir{Path: path, Name: name, lock: f, Leftover: old}, nil
 	}
@@ -285,7 +301,11 @@ func (d *Dir) WriteState(s *State) error {
 // reader sees the old content or the new one.
 func (d *Dir) WriteFile(name string, data []byte) error {
 	tmp := d.File(name + ".new")
-	if err := os.WriteFile(tmp, data, 0o600); err != nil {
+	err := os.WriteFile(tmp, data, 0o600)
+	if err == nil && name == ResolvFile {
+		err = os.Chmod(tmp, 0o644) // the target may be another user
+	}
+	if err != nil {
 		_ = os.Remove(tmp)
 		return runDirError(d.Path, err)
 	}
@@ -294,6 +314,26 @@ func (d *Dir) WriteFile(name string, data []byte) error {
 		return runDirError(d.Path, err)
 	}
 	return nil
+}
+
+// Rewrite changes what a file holds that somebody has mounted elsewhere: it stays
+// the same file. Who reads it meanwhile finds the new text whole, with empty lines
+// behind it where the old one was longer.
+func (d *Dir) Rewrite(name string, data []byte) error {
+	f, err := os.OpenFile(d.File(name), os.O_RDWR, 0)
+	if err != nil {
+		return runDirError(d.Path, err)
+	}
+	defer f.Close()
+	old, err := io.ReadAll(f)
+	if err != nil || bytes.Equal(old, data) {
+		return err
+	}
+	long := append(bytes.Clone(data), bytes.Repeat([]byte("\n"), max(len(old)-len(data), 0))...)
+	if _, err := f.WriteAt(long, 0); err != nil {
+		return runDirError(d.Path, err)
+	}
+	return f.Truncate(int64(len(data)))
 }
 
 // Reset empties a leftover directory whose journal has been replayed.

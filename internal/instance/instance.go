@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/runas"
 )
 
 // Names of the files in a run directory.
@@ -32,6 +34,7 @@ const (
 	SocketFile  = "ctl.sock"
 	ResolvFile  = "resolv.conf"
 	LogFile     = "log"
+	OutputFile  = "output" // of a run in the background
 )
 
 // MaxName is the longest name of an instance.
@@ -43,6 +46,16 @@ type Interface struct {
 	Type string   `json:"type"`           // user, tap, fd
 	Host string   `json:"host,omitempty"` // what it hangs on: the tap's name, the descriptor
 	Addr []string `json:"addr,omitempty"` // ADDRESS/PREFIX
+
+	Leases []Lease `json:"leases,omitempty"` // of its network
+}
+
+// Lease is what an interface has of its network, or how far it is with that.
+type Lease struct {
+	Proto   string    `json:"proto"` // dhcp, dhcp6, slaac
+	State   string    `json:"state"`
+	Addr    string    `json:"addr,omitempty"` // ADDRESS/PREFIX
+	Expires time.Time `json:"expires,omitzero"`
 }
 
 // State is the content of state.json.
@@ -52,8 +65,10 @@ type State struct {
 	HostPID    int         `json:"host_pid,omitempty"`   // of lklhost, once started
 	TargetPID  int         `json:"target_pid,omitempty"` // once released
 	Stack      string      `json:"stack"`
+	Engine     string      `json:"engine,omitempty"`
 	Kernel     string      `json:"kernel,omitempty"` // release the stack reported
 	Interfaces []Interface `json:"interfaces,omitempty"`
+	User       *runas.User `json:"user,omitempty"` // the target's, when it is another
 	Started    time.Time   `json:"started"`
 	Command    []string    `json:"command"`
 }

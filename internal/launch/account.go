@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 
+	proof "github.com/lklrun/lklrun/internal/account"
 	"github.com/lklrun/lklrun/internal/stackconn"
 	"github.com/lklrun/lklrun/pkg/config"
 )
@@ -46,6 +47,9 @@ func (r *run) keep(text string) {
 	if err != nil {
 		r.log.Debug("no account of this run", "error", err)
 	}
+	if a == nil && err == nil {
+		r.log.Debug("no account of this run: the program that had the kernel was killed, or executed another one")
+	}
 	if r.account = a; a == nil || !r.log.Enabled(context.Background(), slog.LevelDebug) {
 		return
 	}
@@ -58,20 +62,28 @@ func (r *run) keep(text string) {
 // data, and one for MPTCP.
 func (a *account) lines() []string {
 	var lines []string
-	for _, s := range a.stats {
-		f := strings.SplitN(s.Name, ".", 3) // proc.PID.COMM.stack, COMM with dots or not
-		if len(f) != 3 || f[0] != "proc" && f[0] != "ended" || s.Value == 0 {
-			continue
+	all := proof.Parse(a.stats)
+	for n := range all.Processes {
+		p := &all.Processes[n]
+		who := fmt.Sprintf("%s(%d)", p.Command, p.PID)
+		if p.PID == 0 {
+			who = p.Command
 		}
-		if comm, ok := strings.CutSuffix(f[2], ".stack"); ok {
-			lines = append(lines, fmt.Sprintf("%s(%s) made %s on the stack", comm, f[1], count(s.Value, "socket")))
+		if p.Stack > 0 {
+			lines = append(lines, who+" made "+count(p.Stack, "socket")+" on the stack"+carried(p))
 		}
-		if comm, ok := strings.CutSuffix(f[2], ".refused"); ok {
-			lines = append(lines, fmt.Sprintf("%s(%s) was refused %s that the stack has not", comm, f[1], count(s.Value, "socket")))
+		if p.Host > 0 {
+			lines = append(lines, who+" had "+count(p.Host, "socket")+" on the host's stack")
+		}
+		if p.Refused > 0 {
+			lines = append(lines, who+" was refused "+count(p.Refused, "socket")+" that the stack has not")
 		}
 	}
+	for _, h := range all.Hosted {
+		lines = append(lines, fmt.Sprintf("%s went to %s by the host's stack (--host-net)", count(h.Sockets, "socket"), h.Addr))
+	}
 	v := a.value
-	if v["sockets.stack"] == 0 && v["sockets.refused"] == 0 {
+	if v["sockets.stack"] == 0 && v["sockets.refused"] == 0 && v["sockets.host"] == 0 {
 		return append(lines, "nothing used the stack")
 	}
 	lines = append(lines, fmt.Sprintf("in all %s, %d bytes received, %d sent; %d datagrams received, %d sent",
@@ -81,6 +93,24 @@ func (a *account) lines() []string {
 		lines = append(lines, fmt.Sprintf("%s by MPTCP", count(n, "connection")))
 	}
 	return lines
+}
+
+// carried tells what a process's sockets carried, with whom and how.
+func carried(p *proof.Process) string {
+	var parts []string
+	if p.Received > 0 || p.Sent > 0 {
+		parts = append(parts, fmt.Sprintf("%d bytes received, %d sent", p.Received, p.Sent))
+	}
+	if peers := p.PeerNames(3); peers != "" {
+		parts = append(parts, "with "+peers)
+	}
+	if how := p.Connections(); how != "" {
+		parts = append(parts, "connections: "+how)
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(parts, "; ")
 }
 
 // mptcp is how many connections MPTCP was agreed on for, made and accepted.
@@ -104,6 +134,8 @@ func (a *account) unmet(require string) string {
 		return ""
 	case a == nil:
 		return "the stack host gave no account"
+	case a.value["sockets.stack"] == 0 && a.value["sockets.host"] > 0:
+		return "no socket came from the stack, " + count(a.value["sockets.host"], "socket") + " from the host's, as --host-net says"
 	case a.value["sockets.stack"] == 0:
 		return "no socket came from the stack"
 	case a.value["sockets.refused"] > 0:

@@ -10,6 +10,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/hostnet"
+	"github.com/lklrun/lklrun/internal/plan"
+	"github.com/lklrun/lklrun/internal/stackconn"
 	"github.com/lklrun/lklrun/internal/stacknet"
 	"github.com/lklrun/lklrun/pkg/config"
 )
@@ -23,6 +26,17 @@ func (e *RefusedError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the error inside.
 func (e *RefusedError) Unwrap() error { return e.Err }
+
+// Mendable says of an error of a run or of one more link whether the user can mend
+// it: exit status 2.
+func Mendable(err error) bool {
+	var (
+		no       *RefusedError
+		inUse    *hostnet.InUseError
+		hostSaid *stackconn.RefusedError // a library that is no stack, no namespaces
+	)
+	return errors.As(err, &no) || errors.As(err, &inUse) || errors.As(err, &hostSaid)
+}
 
 // wrongInput are the errors by which a kernel says that it was asked for what
 // cannot be, as against one that fails.
@@ -40,27 +54,60 @@ func refused(err error) error {
 }
 
 // configure brings the stack to what the plan says, through the control
-// connection.
+// connection, and starts what goes on beside it.
 func (r *run) configure(ctx context.Context) error {
-	cfg := stacknet.Config{}
+	cfg := stacknet.Config{Without: func(why error) {
+		r.plan.Notes = append(r.plan.Notes, why.Error()+"; left out")
+	}}
 	for _, s := range r.plan.Sysctls {
-		cfg.Sysctls = append(cfg.Sysctls, stacknet.Sysctl{Key: s.Name, Value: s.Value})
+		cfg.Sysctls = append(cfg.Sysctls, stacknet.Sysctl{Key: s.Name, Value: s.Value, Optional: s.Optional})
 	}
-	for i := range r.plan.Links {
-		l := &r.plan.Links[i]
-		link := stacknet.Link{
-			Name: l.Name, MTU: l.MTU, Addrs: l.Addrs, GW4: l.GW4, GW6: l.GW6,
-			Table: l.Table, Endpoint: l.Endpoint,
+	for _, l := range r.live.all() {
+		if err := r.heedRoutersOf(ctx, l.Link, false); err != nil {
+			return err
 		}
-		if !l.MAC.IsZero() {
-			link.MAC = l.MAC[:]
-		}
-		cfg.Links = append(cfg.Links, link)
+		cfg.Links = append(cfg.Links, stackLink(l.Link))
 	}
 	if r.plan.Stack.MPTCP {
 		cfg.MPTCP = &stacknet.MPTCPLimits{Subflows: r.plan.MPTCPLimit(), AddAddrAccepted: r.plan.MPTCPLimit()}
 	}
-	err := stacknet.Configure(ctx, r.conn, cfg)
+	r.paths = r.keepPaths(ctx)
+	n, err := r.paths.Netlink()
+	if err != nil {
+		return err
+	}
+	if err := r.refusal(n.Configure(ctx, cfg)); err != nil {
+		return err
+	}
+	for _, l := range r.live.all() {
+		if err := r.heedRoutersOf(ctx, l.Link, true); err != nil {
+			return err
+		}
+	}
+	if err := r.mount(ctx); err != nil {
+		return err
+	}
+	return r.serve(ctx)
+}
+
+// stackLink is what a link shall be in the stack.
+func stackLink(l *plan.Link) stacknet.Link {
+	link := stacknet.Link{
+		Name: l.Name, MTU: l.MTU, Addrs: l.Addrs, GW4: l.GW4, GW6: l.GW6, Direct: l.RawIP,
+		Metric: l.Metric(),
+		Group:  l.Group, Qdisc: l.Qdisc, VLAN: l.VLAN,
+	}
+	for _, n := range l.Neigh {
+		link.Neigh = append(link.Neigh, stacknet.Neighbour{IP: n.IP, MAC: n.MAC[:]})
+	}
+	if !l.MAC.IsZero() {
+		link.MAC = l.MAC[:]
+	}
+	return link
+}
+
+// refusal says of what the stack refused which --if asked for it.
+func (r *run) refusal(err error) error {
 	var (
 		setting *stacknet.SysctlError
 		link    *stacknet.LinkError
@@ -69,9 +116,9 @@ func (r *run) configure(ctx context.Context) error {
 		return refused(err)
 	}
 	if errors.As(err, &link) {
-		for i := range r.plan.Links {
+		for _, l := range r.live.all() {
 			// What the gateway has is lklrun's own choice.
-			if l := &r.plan.Links[i]; l.Name == link.Link && l.Type != config.TypeUser {
+			if l.Name == link.Link && l.Type != config.TypeUser {
 				return refused(fmt.Errorf("--if %s:%s (%s): %w", l.Type, l.Host(), l.Name, link.Err))
 			}
 		}

@@ -21,9 +21,13 @@ import (
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/plan"
 	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/pkg/config"
 )
 
-const hostProgram = "lklhost"
+const (
+	hostProgram    = "lklhost"
+	preloadLibrary = "liblklpreload.so"
+)
 
 // FindHost returns the path of lklhost: beside this program, or where an
 // installation puts it.
@@ -43,6 +47,19 @@ func FindHost() (string, error) {
 	return "", fmt.Errorf("%s is not there (looked in %s); build it with `make build`", hostProgram, strings.Join(dirs, ", "))
 }
 
+// FindPreload returns the path of the library that the engine preload loads into
+// the program, which lies beside lklhost; "" for another engine.
+func FindPreload(hostPath, engine string) (string, error) {
+	if engine != config.EnginePreload {
+		return "", nil
+	}
+	path := filepath.Join(filepath.Dir(hostPath), preloadLibrary)
+	if err := unix.Access(path, unix.R_OK); err != nil {
+		return "", fmt.Errorf("--engine %s: %s: %w; build it with `make build`", engine, path, err)
+	}
+	return path, nil
+}
+
 // host is the running lklhost.
 type host struct {
 	cmd    *exec.Cmd
@@ -55,7 +72,7 @@ type host struct {
 
 // startHost starts lklhost, which forks the target at once; the greeting goes on
 // beside whatever the caller does next.
-func startHost(ctx context.Context, path string, p *plan.Plan, dir *instance.Dir, log *slog.Logger) (*host, error) {
+func startHost(ctx context.Context, opts Options, p *plan.Plan, dir *instance.Dir, log *slog.Logger) (*host, error) {
 	// Whoever loses its parent below us becomes our child: nobody escapes.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("becoming the reaper of orphans: %w", err)
@@ -76,16 +93,19 @@ func startHost(ctx context.Context, path string, p *plan.Plan, dir *instance.Dir
 	ours := []*os.File{theirs, selfFile, dir.LockFD()}
 	h := &host{exited: make(chan struct{}), connected: make(chan struct{})}
 	h.cmd = &exec.Cmd{
-		Path: path,
-		Args: hostArgs(p, dir, ours),
+		Path: opts.HostPath,
+		Args: hostArgs(p, dir, ours, opts.PreloadPath),
 		// The target's own, untouched.
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	}
+	if p.User != nil {
+		h.cmd.Env = p.User.Environ(os.Environ())
+	}
 	keepFromTarget(log)
-	err = handingOver(ours, h.cmd.Start)
+	err = HandingOver(ours, h.cmd.Start)
 	if err != nil {
 		sock.Close()
-		return nil, fmt.Errorf("starting %s: %w", path, cause(err))
+		return nil, fmt.Errorf("starting %s: %w", opts.HostPath, cause(err))
 	}
 	go func() {
 		defer close(h.exited)
@@ -101,7 +121,7 @@ func startHost(ctx context.Context, path string, p *plan.Plan, dir *instance.Dir
 // hostArgs is lklhost's command line. Of its three descriptors the first is the
 // control connection, the second what undoes our work if we die, the third the
 // run directory's lock, held for as long as lklhost lives.
-func hostArgs(p *plan.Plan, dir *instance.Dir, fds []*os.File) []string {
+func hostArgs(p *plan.Plan, dir *instance.Dir, fds []*os.File, preload string) []string {
 	args := []string{hostProgram, "--run", dir.Path, "--name", dir.Name, "--abi", p.Stack.ABI}
 	for i, option := range []string{"--ctl-fd", "--cleanup-fd", "--lock-fd"} {
 		args = append(args, option, strconv.Itoa(int(fds[i].Fd())))
@@ -109,13 +129,26 @@ func hostArgs(p *plan.Plan, dir *instance.Dir, fds []*os.File) []string {
 	if p.Stack.Library != "" {
 		args = append(args, "--stack", p.Stack.Library)
 	}
+	for _, h := range p.HostNets {
+		spec := h.Prefix.String()
+		if h.Port != 0 {
+			spec += fmt.Sprintf(",%d", h.Port)
+		}
+		args = append(args, "--host-net", spec)
+	}
+	if p.User != nil {
+		args = append(args, "--user", p.User.Spec())
+	}
+	if preload != "" {
+		args = append(args, "--preload", preload)
+	}
 	return append(append(args, "--"), p.Command...)
 }
 
-// handingOver calls start with files open over execve(2) under the numbers they
+// HandingOver calls start with files open over execve(2) under the numbers they
 // have here. os/exec would put them at 3, 4 and 5, which may be descriptors that
 // the user has for the target, as `cat <(command)` has.
-func handingOver(files []*os.File, start func() error) error {
+func HandingOver(files []*os.File, start func() error) error {
 	for _, f := range files {
 		if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFD, 0); err != nil {
 			return err

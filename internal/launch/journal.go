@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,29 +26,85 @@ const undoLimit = 5 * time.Second
 
 // journal is the file of undos. A line stands in it, synced, before the step
 // that it undoes begins.
-type journal struct{ file *os.File }
+type journal struct {
+	mu   sync.Mutex
+	dir  *instance.Dir
+	file *os.File
+}
 
 func openJournal(dir *instance.Dir) (*journal, error) {
-	f, err := os.OpenFile(dir.File(instance.JournalFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	f, err := openAppend(dir.File(instance.JournalFile))
+	if err != nil {
+		return nil, err
+	}
+	return &journal{dir: dir, file: f}, nil
+}
+
+func openAppend(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("opening the journal: %w", err)
 	}
-	return &journal{f}, nil
+	return f, nil
 }
 
 // add writes one undo.
 func (j *journal) add(u hostnet.Undo) error {
-	line, err := json.Marshal(u)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return appendUndos(j.file, u)
+}
+
+// appendUndos writes undos to the end of f, and returns when they are safe there.
+func appendUndos(f *os.File, undos ...hostnet.Undo) error {
+	var lines []byte
+	for _, u := range undos {
+		line, err := json.Marshal(u)
+		if err != nil {
+			return err
+		}
+		lines = append(append(lines, line...), '\n')
+	}
+	if _, err := f.Write(lines); err != nil {
+		return fmt.Errorf("writing the journal in %s: %w", filepath.Dir(f.Name()), cause(err))
+	}
+	// A file system that cannot sync (EINVAL) has nothing to sync.
+	if err := f.Sync(); err != nil && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("syncing the journal in %s: %w", filepath.Dir(f.Name()), cause(err))
+	}
+	return nil
+}
+
+// remove takes an undo out that has been carried out before the run's end. The
+// journal is replaced as a whole, so that whoever reads it finds it complete.
+func (j *journal) remove(u hostnet.Undo) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	undos, err := readJournal(j.dir)
 	if err != nil {
 		return err
 	}
-	if _, err := j.file.Write(append(line, '\n')); err != nil {
-		return fmt.Errorf("writing the journal in %s: %w", filepath.Dir(j.file.Name()), cause(err))
+	at := slices.Index(undos, u)
+	if at < 0 {
+		return nil
 	}
-	// A file system that cannot sync (EINVAL) has nothing to sync.
-	if err := j.file.Sync(); err != nil && !errors.Is(err, unix.EINVAL) {
-		return fmt.Errorf("syncing the journal in %s: %w", filepath.Dir(j.file.Name()), cause(err))
+	next := j.dir.File(instance.JournalFile + ".new")
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("replacing the journal: %w", err)
 	}
+	f, err := openAppend(next)
+	if err != nil {
+		return err
+	}
+	if err = appendUndos(f, slices.Delete(undos, at, at+1)...); err == nil {
+		err = os.Rename(next, j.dir.File(instance.JournalFile))
+	}
+	if err != nil {
+		f.Close()
+		return fmt.Errorf("replacing the journal: %w", err)
+	}
+	j.file.Close()
+	j.file = f
 	return nil
 }
 
@@ -120,28 +177,4 @@ func Cleanup(ctx context.Context, path string) error {
 		return err
 	}
 	return errors.Join(replay(ctx, d), d.Remove())
-}
-
-// CleanupAll does that for every leftover of this user, and returns their names.
-func CleanupAll(ctx context.Context) ([]string, error) {
-	all, err := instance.List()
-	errs := []error{err}
-	var done []string
-	for _, i := range all {
-		if i.Running {
-			continue
-		}
-		err := Cleanup(ctx, i.Dir)
-		var running *instance.RunningError
-		if errors.As(err, &running) {
-			continue // taken over meanwhile
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("instance %q: %w", i.Name, err))
-			continue
-		}
-		done = append(done, i.Name)
-	}
-	errs = append(errs, instance.Sweep())
-	return done, errors.Join(errs...)
 }

@@ -17,14 +17,14 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/ask"
 	"github.com/lklrun/lklrun/internal/ctlproto"
 	"github.com/lklrun/lklrun/internal/exit"
-	"github.com/lklrun/lklrun/internal/gateway"
-	"github.com/lklrun/lklrun/internal/hostnet"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/plan"
 	"github.com/lklrun/lklrun/internal/stackconn"
@@ -35,22 +35,30 @@ const (
 	startLimit = 60 * time.Second
 
 	// endLimit bounds what lklhost may take after the target's end: killing
-	// what is left of it (5 s) and letting sent data drain (3 s), in csrc/host.
-	endLimit = 12 * time.Second
+	// what is left of it (5 s) and letting sent data drain (60 s, or 3 s in which
+	// no peer takes any), in csrc/host.
+	endLimit = 70 * time.Second
+
+	// answerLimit is how long lklhost may leave a greeting unanswered.
+	answerLimit = 5 * time.Second
 
 	// stopLimit bounds the wait for lklhost when a start is given up.
 	stopLimit = 5 * time.Second
-
-	// spinMicroseconds is how long lklhost looks for work before it sleeps.
-	spinMicroseconds = 50
 )
 
 // Options are what a run needs beside its plan.
 type Options struct {
-	HostPath string       // lklhost, from FindHost
-	Log      *slog.Logger // steps and their times
-	Tell     func(string) // a line for the user
-	Quiet    bool         // leave out the plan's notes
+	HostPath    string       // lklhost, from FindHost
+	PreloadPath string       // the library of that engine, from FindPreload
+	Log         *slog.Logger // steps and their times
+	Tell        func(string) // a line for the user
+	Quiet       bool         // leave out the plan's notes
+
+	// In the background the target's input is empty, and its output goes to
+	// Output, or to a file in the run directory.
+	Background bool
+	Output     *os.File
+	Started    func(name string) // once the target runs; may be nil
 }
 
 // run is a run in progress.
@@ -59,30 +67,29 @@ type run struct {
 	opts Options
 	log  *slog.Logger
 
-	spared   map[int]bool // children that were there before
-	dir      *instance.Dir
-	journal  *journal
-	state    instance.State
-	host     *host
-	conn     *stackconn.Conn // once greeted
-	events   <-chan ctlproto.Event
-	signals  *signals
-	links    []link // by index in plan.Links
-	gateways []*gateway.Gateway
-	account  *account // once the target has ended
-}
-
-// link is the host's end of an interface, until lklhost has it.
-type link struct {
-	file  *os.File
-	kind  uint32 // ctlproto.CTL_LINK_*
-	flags uint32
+	spared     map[int]bool // children that were there before
+	dir        *instance.Dir
+	journal    *journal
+	state      instance.State
+	stating    sync.Mutex // held while state changes, once there are services
+	host       *host
+	conn       *stackconn.Conn // once greeted
+	events     <-chan ctlproto.Event
+	signals    *signals
+	sharing    sharing
+	live       live
+	leased     leasers
+	asked      ask.Mux     // what lklctl may ask
+	stopAsking func()      // nil: questions are not answered yet
+	account    *account    // once the target has ended
+	deaf       bool        // lklhost does not answer
+	paths      *pathKeeper // once the stack is configured
 }
 
 // Run carries p out and returns how its target ended. An error means that
 // lklrun itself could not do its part; all is undone then, too.
 func Run(ctx context.Context, p *plan.Plan, opts Options) (exit.End, error) {
-	r := &run{plan: p, opts: opts, log: opts.Log, links: make([]link, len(p.Links))}
+	r := &run{plan: p, opts: opts, log: opts.Log}
 	start, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	start, stop := context.WithTimeoutCause(start, startLimit, fmt.Errorf("the start took longer than %v", startLimit))
@@ -152,16 +159,20 @@ func (r *run) step(ctx context.Context, s plan.Step) error {
 		return r.makeDir(ctx)
 	case plan.Host:
 		return r.startHost(ctx)
-	case plan.Gateway:
-		return r.openGateway(ctx, s.Link)
-	case plan.Tap:
-		return r.openTap(s.Link)
-	case plan.FD:
-		return r.openFD(s.Link)
+	case plan.Guard:
+		return r.share(ctx)
+	case plan.Gateway, plan.Tap, plan.FD, plan.Device:
+		l, err := r.open(ctx, &r.plan.Links[s.Link], nil)
+		if err == nil {
+			r.live.put(l)
+		}
+		return err
 	case plan.Boot:
 		return r.boot(ctx)
 	case plan.Configure:
 		return r.configure(ctx)
+	case plan.Lease:
+		return r.awaitLeases(ctx)
 	case plan.Release:
 		return r.release(ctx)
 	}
@@ -191,17 +202,17 @@ func (r *run) makeDir(ctx context.Context) error {
 	if r.journal, err = openJournal(r.dir); err != nil {
 		return err
 	}
+	if r.opts.Background {
+		if err := r.redirect(); err != nil {
+			return err
+		}
+	}
 	r.state = instance.State{
-		Name: r.dir.Name, PID: os.Getpid(), Stack: r.plan.Stack.Name,
-		Started: time.Now(), Command: r.plan.Command,
+		Name: r.dir.Name, PID: os.Getpid(), Stack: r.plan.Stack.Name, Engine: r.plan.Engine,
+		Started: time.Now(), Command: r.plan.Command, User: r.plan.User,
 	}
 	for i := range r.plan.Links {
-		l := &r.plan.Links[i]
-		s := instance.Interface{Name: l.Name, Type: l.Type, Host: l.Host()}
-		for _, a := range l.Addrs {
-			s.Addr = append(s.Addr, a.String())
-		}
-		r.state.Interfaces = append(r.state.Interfaces, s)
+		r.state.Interfaces = append(r.state.Interfaces, shown(&r.plan.Links[i]))
 	}
 	if err := r.dir.WriteState(&r.state); err != nil {
 		return err
@@ -212,52 +223,20 @@ func (r *run) makeDir(ctx context.Context) error {
 	return r.dir.WriteFile(instance.ResolvFile, []byte(r.plan.Resolv))
 }
 
+// changeState changes what others read of the run.
+func (r *run) changeState(change func(*instance.State)) error {
+	r.stating.Lock()
+	defer r.stating.Unlock()
+	change(&r.state)
+	return r.dir.WriteState(&r.state)
+}
+
 func (r *run) startHost(ctx context.Context) error {
-	h, err := startHost(ctx, r.opts.HostPath, r.plan, r.dir, r.log)
+	h, err := startHost(ctx, r.opts, r.plan, r.dir, r.log)
 	if err != nil {
 		return err
 	}
 	r.host = h
-	return nil
-}
-
-func (r *run) openGateway(ctx context.Context, n int) error {
-	g, file, err := gateway.Start(ctx, *r.plan.Links[n].Gateway, r.log)
-	if err != nil {
-		return err
-	}
-	r.gateways = append(r.gateways, g)
-	r.links[n] = link{file: file, kind: ctlproto.CTL_LINK_FRAME}
-	return nil
-}
-
-func (r *run) openTap(n int) error {
-	l := r.plan.Links[n]
-	mtu := 0
-	if l.Create {
-		mtu = l.MTU
-	}
-	tap, err := hostnet.OpenTap(l.Device, mtu, r.journal.add)
-	if err != nil {
-		return err
-	}
-	r.links[n] = link{tap.File, ctlproto.CTL_LINK_TAP, ctlproto.CTL_LINKF_VNET_HDR | ctlproto.CTL_LINKF_OFFLOAD}
-	return nil
-}
-
-func (r *run) openFD(n int) error {
-	f, err := hostnet.OpenFD(r.plan.Links[n].FD)
-	if err != nil {
-		return err
-	}
-	l := link{file: f.File, kind: ctlproto.CTL_LINK_FRAME}
-	if f.Tap {
-		l.kind = ctlproto.CTL_LINK_TAP
-	}
-	if f.VnetHdr {
-		l.flags = ctlproto.CTL_LINKF_VNET_HDR | ctlproto.CTL_LINKF_OFFLOAD
-	}
-	r.links[n] = l
 	return nil
 }
 
@@ -272,21 +251,16 @@ func (r *run) boot(ctx context.Context) error {
 	r.state.HostPID, r.state.TargetPID = int(hello.HostPID), int(hello.TargetPID)
 	var err error
 	// Not ctx: the events are for the whole run and end with the connection.
-	r.events, err = r.conn.Events(context.WithoutCancel(ctx), ctlproto.CTL_EV_EXIT|ctlproto.CTL_EV_PANIC|ctlproto.CTL_EV_WARN)
+	r.events, err = r.conn.Events(context.WithoutCancel(ctx), ctlproto.CTL_EV_EXIT|ctlproto.CTL_EV_PANIC|ctlproto.CTL_EV_WARN|ctlproto.CTL_EV_NOTE|ctlproto.CTL_EV_START|ctlproto.CTL_EV_SIGNAL)
 	if err != nil {
 		return err
 	}
-	for n, l := range r.links {
-		add := ctlproto.LinkAdd{Kind: l.kind, Flags: l.flags, MAC: r.plan.Links[n].MAC, MTU: uint16(r.plan.Links[n].MTU)}
-		_, _, err := r.conn.AddLink(ctx, add, l.file)
-		// Ours closes now: lklhost alone holds the device, and no frame wakes us.
-		l.file.Close()
-		r.links[n].file = nil
-		if err != nil {
-			return fmt.Errorf("%s: %w", r.plan.Links[n].Name, err)
+	for _, l := range r.live.all() {
+		if _, err := r.attach(ctx, l); err != nil {
+			return err
 		}
 	}
-	release, err := r.conn.Boot(ctx, r.plan.Stack.Mem, "")
+	release, err := r.conn.Boot(ctx, r.plan.Stack.Mem, r.plan.Stack.Cmdline)
 	if err != nil {
 		return err
 	}
@@ -298,7 +272,7 @@ func (r *run) boot(ctx context.Context) error {
 // release lets the target run. State is written first: nothing that can fail
 // comes afterwards.
 func (r *run) release(ctx context.Context) error {
-	if err := r.dir.WriteState(&r.state); err != nil {
+	if err := r.changeState(func(*instance.State) {}); err != nil {
 		return err
 	}
 	if !r.opts.Quiet {
@@ -306,23 +280,33 @@ func (r *run) release(ctx context.Context) error {
 			r.opts.Tell(n)
 		}
 	}
+	if err := r.delay(ctx); err != nil {
+		return err
+	}
 	// A handle, not a number: the target may end at any moment from now on.
 	target, err := os.FindProcess(r.state.TargetPID)
 	if err != nil {
 		return fmt.Errorf("looking for the target: %w", err)
 	}
-	if err := r.signals.release(ctx, target); err != nil {
+	if err := r.signals.release(ctx, target, r.stopRest); err != nil {
 		return err
 	}
-	g := ctlproto.Go{SpinUS: spinMicroseconds}
+	g := ctlproto.Go{SpinUS: uint32(r.plan.Spin), Flags: ctlproto.CTL_GOF_ASK_END}
 	if r.plan.Stack.MPTCP {
 		g.Flags |= ctlproto.CTL_GOF_MPTCP
+	}
+	if r.plan.WaitAll {
+		g.Flags |= ctlproto.CTL_GOF_TREE
 	}
 	if r.plan.Resolv != "" {
 		g.ResolvConf = r.dir.File(instance.ResolvFile)
 	}
-	_, err = r.conn.Go(ctx, g)
-	return err
+	if _, err = r.conn.Go(ctx, g); err != nil {
+		return err
+	}
+	r.released()
+	r.startAsking()
+	return nil
 }
 
 // teardown takes everything back; each part happens whatever became of the
@@ -330,16 +314,18 @@ func (r *run) release(ctx context.Context) error {
 func (r *run) teardown(ctx context.Context) error {
 	began := time.Now()
 	var errs []error
+	if r.deaf { // nor does anybody wait for its answers
+		r.conn.Close()
+	}
+	if r.stopAsking != nil {
+		r.stopAsking()
+	}
+	r.stopServing()
 	if r.host != nil {
 		errs = append(errs, r.endHost(), killDescendants(r.spared))
 	}
-	for _, l := range r.links {
-		if l.file != nil {
-			l.file.Close()
-		}
-	}
-	for _, g := range r.gateways {
-		g.Close()
+	for _, l := range r.live.all() {
+		l.release()
 	}
 	if r.journal != nil {
 		r.journal.close()
@@ -357,7 +343,7 @@ func (r *run) endHost() error {
 	select {
 	case <-r.host.exited:
 	case <-r.host.connected:
-		if r.host.conn != nil {
+		if r.host.conn != nil && !r.deaf {
 			r.stopHost()
 		}
 	default: // not even greeted yet

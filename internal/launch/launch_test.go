@@ -99,13 +99,13 @@ func TestDieBy(t *testing.T) {
 func TestAccount(t *testing.T) {
 	const text = "MPTcpExtMPCapableSYNACKRX 1\nMPTcpExtMPCapableACKRX 1\nloop.turns 9\n" +
 		"sockets.stack 3\nsockets.refused 1\nbytes.received 100\nbytes.sent 20\ndatagrams.sent 1\n" +
-		"ended.12.curl.stack 1\nended.12.curl.refused 0\nproc.13.python3.11.stack 2\nproc.13.python3.11.refused 1\n"
+		"ended.12.curl.stack 1\nended.12.curl.received 100\nended.12.curl.sent 20\nended.12.curl.fallback-peer 1\nended.12.curl.peer tcp 10.0.0.1:80 120\nproc.13.python3.11.stack 2\nproc.13.python3.11.refused 1\n"
 	a, err := newAccount(text)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
-		"curl(12) made 1 socket on the stack",
+		"curl(12) made 1 socket on the stack: 100 bytes received, 20 sent; with 10.0.0.1:80; connections: 1 TCP (peer without MPTCP)",
 		"python3.11(13) made 2 sockets on the stack",
 		"python3.11(13) was refused 1 socket that the stack has not",
 		"in all 3 sockets, 100 bytes received, 20 sent; 0 datagrams received, 1 sent",
@@ -190,6 +190,7 @@ func TestJournal(t *testing.T) {
 	want := []hostnet.Undo{
 		{Op: hostnet.OpDeleteLink, Name: "a", Ifindex: 5, Netns: "net:[1]"},
 		{Op: hostnet.OpDeleteLink, Name: "b", Ifindex: 6, Netns: "net:[1]"},
+		{Op: "other", Name: "c", Netns: "net:[1]", Old: "0", New: "1"},
 	}
 	for _, u := range want {
 		if err := j.add(u); err != nil {
@@ -219,10 +220,10 @@ func TestJournal(t *testing.T) {
 func TestJournalFullDisk(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	defer full.Close()
-	err = (&journal{full}).add(hostnet.Undo{Op: hostnet.OpDeleteLink})
+	err = (&journal{file: full}).add(hostnet.Undo{Op: hostnet.OpDeleteLink})
 	if !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "no space left") {
 		t.Errorf("%v", err)
 	}

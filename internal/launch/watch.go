@@ -38,6 +38,7 @@ func (g *outcome) by(d time.Duration) { g.limit = time.After(d) }
 func (r *run) watch(ctx context.Context) (exit.End, error) {
 	var g outcome
 	events, exited := r.events, r.host.exited
+	var answer chan bool
 	for events != nil || exited != nil {
 		select {
 		case e, ok := <-events:
@@ -53,6 +54,15 @@ func (r *run) watch(ctx context.Context) (exit.End, error) {
 			g.by(stopLimit)
 		case <-g.limit:
 			return r.late(&g, exited == nil)
+		case <-r.signals.asked:
+			if answer == nil {
+				answer = r.ask(ctx)
+			}
+		case ok := <-answer:
+			if answer = nil; !ok && g.limit == nil {
+				r.deaf = true
+				return exit.End{}, fmt.Errorf("the stack host (pid %d) does not answer, so it and the command were killed", r.state.HostPID)
+			}
 		case <-ctx.Done():
 			return exit.End{}, context.Cause(ctx)
 		}
@@ -60,11 +70,29 @@ func (r *run) watch(ctx context.Context) (exit.End, error) {
 	return r.verdict(&g)
 }
 
+// ask finds out whether lklhost answers within answerLimit.
+func (r *run) ask(ctx context.Context) chan bool {
+	answer := make(chan bool, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(ctx, answerLimit)
+		defer cancel()
+		_, err := r.conn.Refresh(ctx)
+		answer <- !errors.Is(err, context.DeadlineExceeded)
+	}()
+	return answer
+}
+
 // heard takes an event.
 func (r *run) heard(ctx context.Context, e ctlproto.Event, g *outcome) {
 	switch e.Kind {
 	case ctlproto.CTL_EV_WARN:
 		r.opts.Tell(e.Text)
+	case ctlproto.CTL_EV_NOTE:
+		r.log.Debug(e.Text)
+	case ctlproto.CTL_EV_SIGNAL:
+		r.signals.shared(syscall.Signal(e.Arg))
+	case ctlproto.CTL_EV_START:
+		r.started()
 	case ctlproto.CTL_EV_EXIT:
 		was := exit.Of(syscall.WaitStatus(e.Arg))
 		g.end = &was

@@ -3,24 +3,30 @@
 package plan
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/gateway"
 	"github.com/lklrun/lklrun/internal/hostnet"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/program"
+	"github.com/lklrun/lklrun/internal/runas"
+	"github.com/lklrun/lklrun/internal/sockdiag"
 	"github.com/lklrun/lklrun/internal/stack"
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
 // Facts are what a plan needs to know of the host.
 type Facts struct {
+	Engine         string   // that carries the sockets, of config's
+	EngineNotes    []string // what shall be told of that choice
 	RunRoot        string
 	Machine        string // names this machine among others
 	Resolv         string // /etc/resolv.conf
@@ -28,34 +34,75 @@ type Facts struct {
 	Addrs          []netip.Prefix
 	IPv6           bool                        // the host has a way out by IPv6
 	Taps           map[string]hostnet.TapState // those that the run names
+	User           *runas.User                 // whom the target runs as; nil: ours
+	Macvtaps       map[string]hostnet.MacvtapState
+	Devices        map[string]hostnet.DeviceState
+	FDs            map[int]hostnet.FDKind
+	Bridges        map[string]int    // their MTUs
+	Routed         []netip.Prefix    // networks that the host has routes to, if a run needs to know
+	Sockets        []sockdiag.Socket // of the host's, at the run's servers' ports
+	NoGuard        error             // why no address can be shared with the host
+}
+
+func newFacts() Facts {
+	return Facts{
+		RunRoot: instance.Root(), Taps: map[string]hostnet.TapState{}, Macvtaps: map[string]hostnet.MacvtapState{},
+		Devices: map[string]hostnet.DeviceState{}, FDs: map[int]hostnet.FDKind{}, Bridges: map[string]int{},
+	}
 }
 
 // Look gathers the facts for a run. It is the preflight too: what would make
 // the run fail later is an error now, with its remedy, and nothing was touched.
 func Look(run config.Run, s *stack.Stack) (Facts, error) {
-	f := Facts{RunRoot: instance.Root(), Taps: map[string]hostnet.TapState{}}
+	f := newFacts()
 	if err := s.CheckLibrary(); err != nil {
 		return f, err
 	}
-	if err := checkKernel(); err != nil {
+	if err := f.lookUser(run.User); err != nil {
 		return f, err
 	}
 	if err := f.lookInterfaces(run.Interfaces, s); err != nil {
 		return f, err
 	}
-	if len(run.Command) > 0 {
-		if _, err := program.Look(run.Command[0]); err != nil {
-			return f, err
-		}
+	if err := f.lookGuard(run); err != nil {
+		return f, err
 	}
-	if f.Machine = strings.TrimSpace(readText("/etc/machine-id")); f.Machine == "" {
-		f.Machine, _ = os.Hostname() // none at all is as good
+	if err := gateway.CheckPublish(run.Publish); err != nil {
+		return f, err
 	}
+	if err := f.lookEngine(run, s); err != nil {
+		return f, err
+	}
+	f.lookMachine()
 	f.Resolv = readText("/etc/resolv.conf")
 	f.ResolvUpstream = readText("/run/systemd/resolve/resolv.conf")
 	return f, nil
 }
 
+// LookMore gathers the facts for one more interface of a run that goes on, whose
+// descriptor, for TypeFD, was passed on.
+func LookMore(i config.Interface, passed *os.File) (Facts, error) {
+	f := newFacts()
+	f.lookMachine()
+	if i.Type == config.TypeFD {
+		kind, err := hostnet.CheckPassed(passed, i.FD)
+		if err != nil {
+			return f, fmt.Errorf("--if %q: %w", i.String(), err)
+		}
+		f.FDs[i.FD] = kind
+		return f, nil
+	}
+	return f, f.lookInterfaces([]config.Interface{i}, nil)
+}
+
+func (f *Facts) lookMachine() {
+	if f.Machine = strings.TrimSpace(readText("/etc/machine-id")); f.Machine == "" {
+		f.Machine, _ = os.Hostname() // none at all is as good
+	}
+}
+
+// lookInterfaces looks at what the interfaces hang on. Without any there is one
+// of type user, unless s is the host's own stack.
 func (f *Facts) lookInterfaces(ifs []config.Interface, s *stack.Stack) error {
 	user := len(ifs) == 0 && s.ABI != stack.ABIHost
 	for _, i := range ifs {
@@ -63,15 +110,33 @@ func (f *Facts) lookInterfaces(ifs []config.Interface, s *stack.Stack) error {
 		case config.TypeUser:
 			user = true
 		case config.TypeTap:
-			st, err := hostnet.CheckTap(i.Device)
+			if err := f.lookTap(&i); err != nil {
+				return fmt.Errorf("--if %q: %w", i.String(), err)
+			}
+		case config.TypePasst:
+			if err := f.lookPasst(); err != nil {
+				return fmt.Errorf("--if %q: %w", i.String(), err)
+			}
+		case config.TypeMacvtap:
+			ctx, cancel := lookLimit()
+			st, err := hostnet.CheckMacvtap(ctx, i.Device)
+			cancel()
 			if err != nil {
 				return fmt.Errorf("--if %q: %w", i.String(), err)
 			}
-			f.Taps[i.Device] = st
+			f.Macvtaps[i.Device] = st
 		case config.TypeFD:
-			if err := hostnet.CheckFD(i.FD); err != nil {
+			kind, err := hostnet.CheckFD(i.FD)
+			if err != nil {
 				return fmt.Errorf("--if %q: %w", i.String(), err)
 			}
+			f.FDs[i.FD] = kind
+		case config.TypeRaw, config.TypeRawIP:
+			d, err := hostnet.CheckPacket(i.Device, i.Type == config.TypeRawIP)
+			if err != nil {
+				return fmt.Errorf("--if %q: %w", i.String(), err)
+			}
+			f.Devices[i.Device] = d
 		}
 	}
 	if !user {
@@ -93,6 +158,11 @@ func (f *Facts) lookInterfaces(ifs []config.Interface, s *stack.Stack) error {
 	return nil
 }
 
+// lookLimit bounds the questions to the host's kernel about one thing.
+func lookLimit() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), 10*time.Second)
+}
+
 // routeIPv6 tells whether the host has a route to the IPv6 internet (2000::/3):
 // connecting a datagram socket looks for one, and sends nothing.
 func routeIPv6() bool {
@@ -104,17 +174,6 @@ func routeIPv6() bool {
 	return true
 }
 
-// checkKernel looks for what the supervise engine needs of the host's kernel.
-func checkKernel() error {
-	if err := CheckNotification(); err != nil {
-		return err
-	}
-	if NeedsUserNamespaces() {
-		return CheckUserNamespaces()
-	}
-	return nil
-}
-
 // CheckNotification says what is missing when the host's kernel has no seccomp
 // user notification, or not all of it that the engine uses.
 func CheckNotification() error {
@@ -123,11 +182,37 @@ func CheckNotification() error {
 		return fmt.Errorf("asking for the kernel's release: %w", err)
 	}
 	if release := unix.ByteSliceToString(u.Release[:]); olderThan(release, 5, 14) { // SECCOMP_ADDFD_FLAG_SEND
-		return fmt.Errorf("this kernel is Linux %s; the engine needs 5.14 or later", release)
+		return fmt.Errorf("this kernel is Linux %s; the engine supervise needs 5.14 or later", release)
 	}
 	action := uint32(unix.SECCOMP_RET_USER_NOTIF)
 	if err := seccomp(unix.SECCOMP_GET_ACTION_AVAIL, &action); err != nil {
-		return fmt.Errorf("this kernel offers no seccomp user notification (%w), which the engine needs: Linux 5.14 or later with CONFIG_SECCOMP_FILTER", err)
+		return fmt.Errorf("this kernel offers no seccomp user notification (%w), which the engine supervise needs: Linux 5.14 or later with CONFIG_SECCOMP_FILTER", err)
+	}
+	return nil
+}
+
+// fuseDevice is what lklhost serves the stack's files through (csrc/view).
+const fuseDevice = "/dev/fuse"
+
+// CheckFuse says why the target cannot see the stack's files: /proc/net,
+// /proc/sys/net and /sys/class/net.
+func CheckFuse() error {
+	fd, err := unix.Open(fuseDevice, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
+		return fmt.Errorf("%s does not exist: `modprobe fuse` as root; in a container, pass the device in", fuseDevice)
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%s may not be opened by uid %d: `chmod 666 %[1]s` as root; in a container, pass the device in", fuseDevice, os.Geteuid())
+	case err != nil:
+		return fmt.Errorf("opening %s: %w", fuseDevice, err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("looking at %s: %w", fuseDevice, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(10, 229) { // Documentation/admin-guide/devices.txt
+		return fmt.Errorf("%s is another device: `mknod -m 666 %[1]s c 10 229` as root makes it", fuseDevice)
 	}
 	return nil
 }

@@ -6,17 +6,16 @@
 package plan
 
 import (
-	"crypto/sha256"
+	"cmp"
 	"errors"
 	"fmt"
-	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/gateway"
 	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/runas"
 	"github.com/lklrun/lklrun/internal/stack"
 	"github.com/lklrun/lklrun/pkg/config"
 )
@@ -24,9 +23,8 @@ import (
 // Limits of a run. MaxLinks is the number of MPTCP endpoints a network
 // namespace takes (MPTCP_PM_ADDR_MAX, net/mptcp/protocol.h).
 const (
-	MaxLinks     = 8
-	firstTable   = 100 // the links' own routing tables: eth0's, and upwards
-	mptcpLimit   = 8   // subflows, and addresses accepted from the peer
+	MaxLinks     = config.MaxInterfaces
+	mptcpLimit   = 8 // subflows, and addresses accepted from the peer
 	defaultMTU   = 1500
 	resolvHeader = "# by lklrun, for the programs it started\n"
 )
@@ -38,35 +36,8 @@ type Stack struct {
 	Library string `json:"library,omitempty"` // empty: the host's kernel
 	ABI     string `json:"abi"`
 	Mem     uint64 `json:"mem,omitempty"`
+	Cmdline string `json:"cmdline,omitempty"` // for the kernel, behind lklrun's own
 	MPTCP   bool   `json:"mptcp"`
-}
-
-// Link is one interface of the stack.
-type Link struct {
-	Name     string          `json:"name"` // in the stack: eth0
-	Type     string          `json:"type"`
-	Device   string          `json:"device,omitempty"` // tap: on the host
-	FD       int             `json:"fd,omitempty"`
-	Create   bool            `json:"create,omitempty"` // tap: it does not exist yet
-	MAC      config.MAC      `json:"mac,omitzero"`
-	MTU      int             `json:"mtu"`
-	Addrs    []netip.Prefix  `json:"addrs,omitempty"`
-	GW4      netip.Addr      `json:"gw,omitzero"`
-	GW6      netip.Addr      `json:"gw6,omitzero"`
-	Table    int             `json:"table"`
-	Endpoint bool            `json:"endpoint,omitempty"`
-	Gateway  *gateway.Config `json:"-"` // user
-}
-
-// Host is what the link hangs on, for people.
-func (l *Link) Host() string {
-	switch l.Type {
-	case config.TypeTap:
-		return l.Device
-	case config.TypeFD:
-		return fmt.Sprint(l.FD)
-	}
-	return ""
 }
 
 // Kind names what a step does.
@@ -76,11 +47,14 @@ type Kind string
 const (
 	RunDir    Kind = "run-dir"
 	Host      Kind = "host"
+	Guard     Kind = "guard" // of addresses shared with the host: their ports
 	Gateway   Kind = "gateway"
 	Tap       Kind = "tap"
 	FD        Kind = "fd"
+	Device    Kind = "device" // the host's end of any other type of interface
 	Boot      Kind = "boot"
 	Configure Kind = "configure"
+	Lease     Kind = "lease"
 	Release   Kind = "release"
 )
 
@@ -94,18 +68,32 @@ type Step struct {
 
 // Plan is a run that can be carried out.
 type Plan struct {
-	Command  []string        `json:"command"`
-	Name     string          `json:"name,omitempty"` // empty: after BaseName
-	BaseName string          `json:"base_name"`
-	RunRoot  string          `json:"run_root"`
-	Stack    Stack           `json:"stack"`
-	Require  string          `json:"require,omitempty"` // of config's
-	Links    []Link          `json:"links"`
-	Sysctls  []config.Sysctl `json:"sysctls,omitempty"`
-	Resolv   string          `json:"resolv_conf,omitempty"` // empty: the host's stays
-	DNSFrom  string          `json:"dns_from,omitempty"`
-	Notes    []string        `json:"notes,omitempty"` // told once at the start
-	Steps    []Step          `json:"steps"`
+	Command   []string         `json:"command"`
+	Name      string           `json:"name,omitempty"` // empty: after BaseName
+	BaseName  string           `json:"base_name"`
+	RunRoot   string           `json:"run_root"`
+	Stack     Stack            `json:"stack"`
+	Require   string           `json:"require,omitempty"` // of config's
+	Engine    string           `json:"engine"`            // config.EngineSupervise or EnginePreload
+	Spin      int              `json:"spin_us"`
+	Links     []Link           `json:"links"`
+	Sysctls   []config.Sysctl  `json:"sysctls,omitempty"`
+	HostNets  []config.HostNet `json:"host_net,omitempty"`
+	Detach    bool             `json:"detach,omitempty"`
+	WaitAll   bool             `json:"wait_all,omitempty"`    // the run ends with the last process
+	Resolv    string           `json:"resolv_conf,omitempty"` // empty: the host's stays
+	DNSFrom   string           `json:"dns_from,omitempty"`
+	names     resolver         // what Resolv is made of
+	Listen    []int            `json:"listen,omitempty"`
+	Publish   []config.Publish `json:"publish,omitempty"`
+	RSTGuard  string           `json:"rst_guard,omitempty"`
+	PortRange config.PortRange `json:"port_range,omitzero"`
+	User      *runas.User      `json:"user,omitempty"`     // the target's; nil: ours
+	Delay     int              `json:"delay_us,omitempty"` // microseconds before the command runs
+	Mount     []string         `json:"mount,omitempty"`    // file systems in the stack
+	Dump      []string         `json:"dump,omitempty"`     // files of the stack, at the end
+	Notes     []string         `json:"notes,omitempty"`    // told once at the start
+	Steps     []Step           `json:"steps"`
 }
 
 // MPTCPLimit is how many subflows, and addresses of the peer, each connection
@@ -124,10 +112,25 @@ func Make(run config.Run, s *stack.Stack, facts Facts) (*Plan, error) {
 		RunRoot:  facts.RunRoot,
 		Stack: Stack{
 			Name: s.Name, Kernel: s.Kernel, Library: s.LibraryPath(), ABI: s.ABI,
-			Mem: s.MemBytes(), MPTCP: s.MPTCP,
+			Mem: s.MemBytes(), MPTCP: s.MPTCP, Cmdline: run.Cmdline,
 		},
-		Require: run.Require,
+		Require:   run.Require,
+		HostNets:  run.HostNets,
+		Engine:    facts.Engine,
+		Spin:      run.Spin,
+		Delay:     run.Delay,
+		Mount:     run.Mount,
+		Dump:      run.Dump,
+		Listen:    run.Listen,
+		Publish:   run.Publish,
+		RSTGuard:  cmp.Or(run.RSTGuard, config.GuardAuto),
+		PortRange: run.PortRange,
+		User:      facts.User,
+		Detach:    run.Detach,
+		// In preload, the kernel ends with the process it is in.
+		WaitAll: run.WaitAll || run.Detach && facts.Engine != config.EnginePreload,
 	}
+	p.Notes = slices.Concat(run.Notes, facts.EngineNotes)
 	if run.Mem != 0 {
 		p.Stack.Mem = run.Mem
 	}
@@ -139,8 +142,14 @@ func Make(run config.Run, s *stack.Stack, facts Facts) (*Plan, error) {
 		p.steps()
 		return p, nil
 	}
-	p.Sysctls = lastOfEach(slices.Concat(memSysctls(p.Stack.Mem), s.SortedSysctls(), run.Sysctls))
+	p.Sysctls = Sysctls(run, s)
 	if err := p.links(run, facts); err != nil {
+		return nil, err
+	}
+	if err := p.share(run, facts); err != nil {
+		return nil, err
+	}
+	if err := p.publish(); err != nil {
 		return nil, err
 	}
 	p.resolv(run.DNS, facts)
@@ -161,10 +170,31 @@ func onHost(run config.Run) error {
 		return fmt.Errorf("--dns %s: %s, with the host's own name servers", run.DNS[0], is)
 	case run.Require == config.RequireMPTCP:
 		return fmt.Errorf("--require %s: %s, which counts not this run's connections alone", run.Require, is)
+	case len(run.HostNets) > 0:
+		return fmt.Errorf("--host-net %s: %s, so that all destinations are left to it", run.HostNets[0], is)
+	case len(run.Listen) > 0:
+		return fmt.Errorf("--listen %d: %s, which answers for its own ports", run.Listen[0], is)
+	case len(run.Publish) > 0:
+		return fmt.Errorf("--publish %s: %s, whose ports the program opens itself", run.Publish[0], is)
+	case len(run.Mount) > 0:
+		return fmt.Errorf("mount %s: %s, whose files are the host's", run.Mount[0], is)
+	case len(run.Dump) > 0:
+		return fmt.Errorf("dump %s: %s, whose files are the host's", run.Dump[0], is)
+	case run.Cmdline != "":
+		return fmt.Errorf("--cmdline: %s, which runs already", is)
 	case run.Mem != 0:
 		return fmt.Errorf("--mem: %s, with the host's own memory", is)
 	}
 	return nil
+}
+
+// Sysctls are the kernel settings that a run has: those that follow from its
+// memory, the stack's, and the user's.
+func Sysctls(run config.Run, s *stack.Stack) []config.Sysctl {
+	if s.ABI == stack.ABIHost {
+		return nil
+	}
+	return lastOfEach(slices.Concat(memSysctls(cmp.Or(run.Mem, s.MemBytes())), s.SortedSysctls(), run.Sysctls))
 }
 
 // memSysctls bounds TCP's buffers by the stack's memory, which is little beside
@@ -208,90 +238,14 @@ func (p *Plan) links(run config.Run, facts Facts) error {
 	if len(ifs) > MaxLinks {
 		return fmt.Errorf("%d interfaces; at most %d are possible", len(ifs), MaxLinks)
 	}
-	users := 0
-	owner := map[netip.Addr]string{} // those that the gateway chooses among them
 	for n, i := range ifs {
-		l := Link{
-			Name: fmt.Sprintf("eth%d", n), Type: i.Type, Device: i.Device, FD: i.FD,
-			MAC: i.MAC, MTU: i.MTU, GW4: i.GW, GW6: i.GW6,
-			Addrs: append(append([]netip.Prefix(nil), i.IP...), i.IP6...),
-			Table: firstTable + n, Endpoint: p.Stack.MPTCP,
-		}
-		switch i.Type {
-		case config.TypeUser:
-			if err := l.user(users, i, facts.IPv6); err != nil {
-				return err
-			}
-			p.noteUser(&l, facts)
-			users++
-		case config.TypeTap:
-			l.Create = !facts.Taps[i.Device].Exists
-			if tap := facts.Taps[i.Device]; tap.Exists && !tap.Up {
-				p.note("tap %s is down on the host, so %s will carry nothing: `ip link set %s up`", i.Device, l.Name, i.Device)
-			}
-		}
-		for _, a := range l.Addrs {
-			if first := owner[a.Addr()]; first != "" {
-				return fmt.Errorf("--if %q: address %s is that of %s already", i.String(), a.Addr(), first)
-			}
-			owner[a.Addr()] = l.Name
-		}
-		if l.MTU == 0 {
-			l.MTU = defaultMTU
-		}
-		if l.MAC.IsZero() && i.Type != config.TypeUser {
-			l.MAC = stableMAC(facts.Machine, &i)
-		}
-		if len(l.Addrs) == 0 {
-			p.note("%s has no address; give it one with --if %s,ip=ADDRESS/PREFIX", l.Name, i.Target())
+		l, err := p.link(n, i, facts)
+		if err != nil {
+			return err
 		}
 		p.Links = append(p.Links, l)
 	}
 	return nil
-}
-
-// stableMAC gives an interface the same Ethernet address in each run: neighbours
-// remember for a while who had its IP address. Two machines' are different.
-func stableMAC(machine string, i *config.Interface) config.MAC {
-	what := machine + " " + i.Target()
-	for _, p := range slices.Concat(i.IP, i.IP6) {
-		what += " " + p.Addr().String()
-	}
-	sum := sha256.Sum256([]byte(what))
-	mac := config.MAC(sum[:6])
-	mac[0] = mac[0]&^1 | 2 // unicast, locally administered (IEEE 802, 8.2)
-	return mac
-}
-
-// user fills in what the user-mode gateway knows of itself.
-func (l *Link) user(n int, i config.Interface, ipv6 bool) error {
-	c := gateway.Default(n)
-	if len(i.IP) > 0 {
-		var err error
-		if c, err = gateway.Around(i.IP[0], i.GW); err != nil {
-			return fmt.Errorf("--if %q: %w", i.String(), err)
-		}
-	}
-	if i.MTU != 0 {
-		c.MTU = i.MTU
-	}
-	l.Gateway = &c
-	l.Addrs, l.GW4, l.MTU = []netip.Prefix{c.Address}, c.Gateway, c.MTU
-	if ipv6 && c.MTU >= config.MinMTU6 {
-		c = c.WithIPv6(n)
-		l.Addrs, l.GW6 = append(l.Addrs, c.Address6), c.Gateway6
-	}
-	return nil
-}
-
-func (p *Plan) noteUser(l *Link, facts Facts) {
-	p.note("%s is the user-mode gateway: TCP ends here, the host's kernel carries it on (MPTCP and congestion control of the stack do not reach the wire)", l.Name)
-	for _, a := range facts.Addrs {
-		if a.Addr().Is4() && a.Bits() > 0 && a.Masked().Overlaps(l.Gateway.Address.Masked()) {
-			p.note("%s has the network %s, which is also one of the host's: its machines are out of reach; choose another with --if user,ip=ADDRESS/PREFIX", l.Name, l.Gateway.Address.Masked())
-			return
-		}
-	}
 }
 
 func (p *Plan) note(format string, args ...any) {
@@ -317,17 +271,28 @@ func (p *Plan) steps() {
 		orNext = " (or the next free number behind it)"
 	}
 	add(RunDir, 0, "make the run directory "+p.dir()+orNext, "remove it")
-	add(Host, 0, "start lklhost, with the command waiting in an empty network namespace", "end both")
+	waiting, in := "waiting", ""
+	if p.Engine == config.EnginePreload {
+		waiting, in = "waiting before its main()", " inside the command"
+	}
+	add(Host, 0, "start lklhost, with the command "+waiting+" in an empty network namespace", "end both")
+	if shared := p.shared(); len(shared) > 0 {
+		add(Guard, 0, p.guardStep(shared), "release them, remove the rules")
+	}
 	for n, l := range p.Links {
 		switch l.Type {
 		case config.TypeUser:
 			add(Gateway, n, fmt.Sprintf("start the user-mode gateway %s as %s", l.GW4, l.Name), "ends with lklrun")
 		case config.TypeTap:
-			if l.Create {
-				add(Tap, n, fmt.Sprintf("create tap %s, mtu %d, up, as %s", l.Device, l.MTU, l.Name), "delete it")
-			} else {
-				add(Tap, n, fmt.Sprintf("attach to tap %s as %s", l.Device, l.Name), "detach")
-			}
+			do, undo := tapStep(&l)
+			add(Tap, n, do, undo)
+		case config.TypePasst:
+			add(Device, n, "start passt as "+l.Name, "ends with its link")
+		case config.TypeMacvtap:
+			do, undo := macvtapStep(&l)
+			add(Device, n, do, undo)
+		case config.TypeRaw, config.TypeRawIP:
+			add(Device, n, l.packetStep(), "ends with lklhost")
 		case config.TypeFD:
 			add(FD, n, fmt.Sprintf("take descriptor %d as %s", l.FD, l.Name), "")
 		}
@@ -339,10 +304,15 @@ func (p *Plan) steps() {
 		if p.Stack.Mem != 0 {
 			mem = config.FormatMem(p.Stack.Mem)
 		}
-		add(Boot, 0, fmt.Sprintf("boot %s with %s of memory", p.Stack.Library, mem), "halt it")
+		add(Boot, 0, fmt.Sprintf("boot %s with %s of memory%s", p.Stack.Library, mem, in), "halt it")
 		add(Configure, 0, "configure "+p.configures(), "")
+		p.leaseStep(add)
 	}
-	add(Release, 0, "release "+cli.Quote(p.Command), "")
+	until := ""
+	if p.WaitAll {
+		until = ", until its last process has ended"
+	}
+	add(Release, 0, "release "+cli.Quote(p.Command)+until, "")
 }
 
 // configures lists what the configuration in the stack consists of.

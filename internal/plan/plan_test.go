@@ -4,6 +4,7 @@ package plan
 
 import (
 	"flag"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -54,6 +55,8 @@ func TestGolden(t *testing.T) {
 	same := facts
 	same.IPv6 = true
 	same.Addrs = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/8"), netip.MustParsePrefix("192.168.127.9/24")}
+	loaded := resolved
+	loaded.Engine, loaded.EngineNotes = config.EnginePreload, []string{"a note on that choice"}
 	for name, tc := range map[string]struct {
 		run   config.Run
 		stack *stack.Stack
@@ -65,6 +68,10 @@ func TestGolden(t *testing.T) {
 		"warnings": {config.Run{Command: []string{"true"}, Interfaces: ifs(t, "tap:tap1")}, bbr, facts},
 		"resolved": {config.Run{Command: []string{"true"}, Interfaces: ifs(t, "tap:tap0,ip=10.0.0.2/24")}, bbr, resolved},
 		"dns":      {config.Run{Command: []string{"true"}, DNS: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}}, bbr, facts},
+		"host-net": {config.Run{Command: []string{"psql"}, HostNets: []config.HostNet{{Prefix: netip.MustParsePrefix("127.0.0.1/32"), Port: 5432}, {Prefix: netip.MustParsePrefix("fd00::/8")}}}, bbr, facts},
+		"detach":   {config.Run{Command: []string{"redis-server"}, Detach: true}, bbr, facts},
+		"preload":  {config.Run{Command: []string{"redis-server"}, Interfaces: ifs(t, "tap:tap0,ip=10.0.0.2/24")}, mptcp, loaded},
+		"raw":      {config.Run{Command: []string{"true"}, Interfaces: ifs(t, "raw:eno1", "raw:wlo1,ip=10.0.9.2/24,gw=10.0.9.1,mtu=1400", "rawip:tun0")}, mptcp, devices},
 		"host":     {config.Run{Command: []string{"iperf3", "-c", "server"}}, host, facts},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -94,14 +101,64 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// devices are facts with devices of the host.
+var devices = func() Facts {
+	prefixes := func(all ...string) (list []netip.Prefix) {
+		for _, s := range all {
+			list = append(list, netip.MustParsePrefix(s))
+		}
+		return list
+	}
+	f := facts
+	f.Devices = map[string]hostnet.DeviceState{
+		"eno1": {
+			Ifindex: 2, MTU: 1500, MAC: [6]byte{2, 0, 0, 0, 0, 9}, Up: true,
+			Addrs: prefixes("192.0.2.9/24", "192.0.2.10/24", "2001:db8::9/64"), Lent: prefixes("192.0.2.9/24", "2001:db8::9/64"),
+			GW4: netip.MustParseAddr("192.0.2.1"), GW6: netip.MustParseAddr("fe80::1"),
+		},
+		"wlo1": {Ifindex: 3, MTU: 1500, MAC: [6]byte{2, 0, 0, 0, 0, 8}},
+		"tun0": {Ifindex: 4, MTU: 65535, Up: true, Addrs: prefixes("10.8.0.2/32"), Lent: prefixes("10.8.0.2/32")},
+	}
+	f.FDs = map[int]hostnet.FDKind{5: hostnet.FDTun}
+	return f
+}()
+
+func TestRefusedPackets(t *testing.T) {
+	for spec, want := range map[string]string{
+		"raw:wlo1": "wlo1 has no address on the host to share; expected ip=ADDRESS/PREFIX",
+		"raw:eno1,ip=192.0.2.9/24,ip=192.0.2.20/24":       "192.0.2.9 is the host's own on eno1 and 192.0.2.20 is not: an interface has the one or the other kind",
+		"raw:eno1,ip=192.0.2.10/24,mac=02:00:00:00:00:01": "192.0.2.10 is the host's own on eno1, with its Ethernet address; leave out mac, dhcp, dhcp6 and slaac, or choose another address",
+		"raw:eno1,vlan=7":       "192.0.2.9 is the host's own on eno1, outside of VLAN 7; choose another address with ip=, or leave out vlan",
+		"raw:eno1,gw=192.0.2.9": "gateway 192.0.2.9 is the interface's own address",
+		"raw:eno1,mtu=9000":     "mtu: eno1 takes no more than 1500 bytes",
+		"fd:5,ip=10.0.0.2/24,mac=02:00:00:00:00:01,mtu=99": "descriptor 5 carries IP packets, without Ethernet addresses; leave out mac, dhcp, dhcp6 and vlan",
+	} {
+		_, err := Make(config.Run{Command: []string{"true"}, Interfaces: ifs(t, spec)}, bbr, devices)
+		if full := fmt.Sprintf("--if %q: %s", spec, want); err == nil || err.Error() != full {
+			t.Errorf("%v\nwant %s", err, full)
+		}
+	}
+}
+
+func TestNoRawIP(t *testing.T) {
+	old := &stack.Stack{Name: "ancient", ABI: "old", Library: "liblkl.so"}
+	for _, spec := range []string{"rawip:tun0", "fd:5,ip=10.0.0.2/24"} {
+		_, err := Make(config.Run{Command: []string{"true"}, Interfaces: ifs(t, spec)}, old, devices)
+		if want := fmt.Sprintf("--if %q: stack ancient has no devices without link layer; use tap or raw, or a stack of lklrun's own", spec); err == nil || err.Error() != want {
+			t.Errorf("%v\nwant %s", err, want)
+		}
+	}
+}
+
 func TestRefused(t *testing.T) {
 	for want, run := range map[string]config.Run{
 		"no command to run": {},
-		`--if "user": the stack is the host's own kernel`:     {Command: []string{"true"}, Interfaces: ifs(t, "user")},
-		"--sysctl a: the stack is the host's own kernel":      {Command: []string{"true"}, Sysctls: []config.Sysctl{{Name: "a", Value: "1"}}},
-		"--require mptcp: the stack is the host's own kernel": {Command: []string{"true"}, Require: config.RequireMPTCP},
-		"--mem: the stack is the host's own kernel":           {Command: []string{"true"}, Mem: 1 << 30},
-		"--dns 192.0.2.1: the stack is the host's own kernel": {Command: []string{"true"}, DNS: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
+		`--if "user": the stack is the host's own kernel`:           {Command: []string{"true"}, Interfaces: ifs(t, "user")},
+		"--sysctl a: the stack is the host's own kernel":            {Command: []string{"true"}, Sysctls: []config.Sysctl{{Name: "a", Value: "1"}}},
+		"--require mptcp: the stack is the host's own kernel":       {Command: []string{"true"}, Require: config.RequireMPTCP},
+		"--mem: the stack is the host's own kernel":                 {Command: []string{"true"}, Mem: 1 << 30},
+		"--host-net 10.0.0.0/8: the stack is the host's own kernel": {Command: []string{"true"}, HostNets: []config.HostNet{{Prefix: netip.MustParsePrefix("10.0.0.0/8")}}},
+		"--dns 192.0.2.1: the stack is the host's own kernel":       {Command: []string{"true"}, DNS: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
 	} {
 		if _, err := Make(run, host, facts); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%+v: %v; want %s", run, err, want)
@@ -173,4 +230,26 @@ func FuzzResolv(f *testing.F) {
 			t.Fatalf("%q became %q", text, p.Resolv)
 		}
 	})
+}
+
+// Name servers come in the order of the interfaces, and leases' in theirs.
+func TestResolvOrder(t *testing.T) {
+	dns := func(s string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(s)} }
+	p := &Plan{Links: []Link{
+		{Name: "eth0", Type: config.TypeTap, DHCP: true},
+		{Name: "eth1", Type: config.TypeTap, DNS: dns("192.0.2.1")},
+	}}
+	p.resolv(nil, Facts{Resolv: "nameserver 198.51.100.1\nsearch host.example\noptions ndots:2\n"})
+	if want := resolvHeader + "nameserver 192.0.2.1\nsearch host.example\noptions ndots:2\n"; p.Resolv != want {
+		t.Errorf("before a lease:\n%s", p.Resolv)
+	}
+	leased := []Names{{Link: &p.Links[0], Servers: dns("10.0.0.1"), Search: []string{"lab.example"}}, {Link: &p.Links[1]}}
+	got := p.ResolvConf(leased)
+	if want := resolvHeader + "nameserver 10.0.0.1\nnameserver 192.0.2.1\nsearch lab.example\noptions ndots:2\n"; got != want {
+		t.Errorf("with a lease:\n%s", got)
+	}
+	p.resolv(dns("203.0.113.1"), Facts{})
+	if got := p.ResolvConf(leased[:1]); got != resolvHeader+"nameserver 203.0.113.1\n" {
+		t.Errorf("with --dns:\n%s", got)
+	}
 }

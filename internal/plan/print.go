@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/pkg/config"
@@ -20,6 +21,12 @@ func (p *Plan) Write(w io.Writer) error {
 	line("command", "%s", cli.Quote(p.Command))
 	line("instance", "%s", p.dir())
 	line("stack", "%s", p.Stack.describe())
+	if p.Engine == config.EnginePreload {
+		line("engine", "%s", p.Engine)
+	}
+	if p.User != nil {
+		line("user", "%s", p.User)
+	}
 	if p.Require != "" {
 		line("require", "%s", p.Require)
 	}
@@ -27,15 +34,39 @@ func (p *Plan) Write(w io.Writer) error {
 		l := &p.Links[i]
 		line(l.Name, "%s", l.describe())
 	}
+	if p.Stack.Cmdline != "" {
+		line("cmdline", "%s", p.Stack.Cmdline)
+	}
+	if len(p.Mount) > 0 {
+		line("mount", "%s", strings.Join(p.Mount, ", "))
+	}
+	if len(p.Dump) > 0 {
+		line("dump", "%s", strings.Join(p.Dump, ", "))
+	}
+	if p.Delay != 0 {
+		line("delay", "%v", time.Duration(p.Delay)*time.Microsecond)
+	}
 	for _, s := range p.Sysctls {
 		line("sysctl", "%s = %s", s.Name, s.Value)
 	}
+	if len(p.Publish) > 0 {
+		line("publish", "%s", joined(p.Publish, " "))
+	}
+	if p.Detach {
+		line("detach", "in the background")
+	}
+	for _, h := range p.HostNets {
+		line("host-net", "%s, by the host's stack", h)
+	}
 	if p.DNSFrom != "" {
+		dns := "none"
 		if servers := parseResolv(p.Resolv).servers; len(servers) > 0 {
-			line("dns", "%s, from %s", joinAddrs(servers), p.DNSFrom)
-		} else {
-			line("dns", "none")
+			dns = joinAddrs(servers) + ", from " + p.DNSFrom
 		}
+		if leased := p.leasing(); len(leased) > 0 && len(p.names.given) == 0 {
+			dns = "as the networks of " + strings.Join(leased, " and ") + " say; until then " + dns
+		}
+		line("dns", "%s", dns)
 	}
 	for _, n := range p.Notes {
 		line("note", "%s", n)
@@ -77,11 +108,30 @@ func (l *Link) describe() string {
 		} else {
 			parts = append(parts, "tap "+l.Device)
 		}
+		if l.Bridge != "" {
+			parts = append(parts, "in bridge "+l.Bridge)
+		}
+		if l.NAT {
+			parts = append(parts, "behind the host's addresses")
+		}
+	case config.TypePasst:
+		parts = append(parts, "passt")
+	case config.TypeMacvtap:
+		if l.Create {
+			parts = append(parts, "macvtap on "+l.Device+" (to be made)")
+		} else {
+			parts = append(parts, "macvtap "+l.Device)
+		}
+	case config.TypeRaw, config.TypeRawIP:
+		parts = append(parts, l.describePacket())
 	case config.TypeFD:
 		parts = append(parts, fmt.Sprintf("descriptor %d", l.FD))
 	}
 	for _, a := range l.Addrs {
 		parts = append(parts, a.String())
+	}
+	if l.Leases() {
+		parts = append(parts, "addresses by "+l.protocols())
 	}
 	if l.GW4.IsValid() {
 		parts = append(parts, "via "+l.GW4.String())
@@ -93,11 +143,20 @@ func (l *Link) describe() string {
 		parts = append(parts, "mac "+l.MAC.String())
 	}
 	parts = append(parts, fmt.Sprintf("mtu %d", l.MTU), fmt.Sprintf("table %d", l.Table))
-	if l.Gateway != nil {
+	if l.Gateway != nil && l.Gateway.Host.IsValid() {
 		parts = append(parts, fmt.Sprintf("the host's 127.0.0.1 is %s", l.Gateway.Host))
 	}
 	if l.Endpoint {
 		parts = append(parts, "MPTCP endpoint")
 	}
 	return strings.Join(parts, ", ")
+}
+
+// joined lists things for people.
+func joined[T fmt.Stringer](all []T, between string) string {
+	texts := make([]string, len(all))
+	for n, one := range all {
+		texts[n] = one.String()
+	}
+	return strings.Join(texts, between)
 }

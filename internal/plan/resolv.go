@@ -10,54 +10,126 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// maxServers is how many name servers the C library asks (MAXNS, resolv.h).
-const maxServers = 3
+// Limits of the C library: how many name servers it asks (MAXNS, resolv.h), and
+// how many domains it tries (resolv.conf(5)).
+const (
+	maxServers = 3
+	maxSearch  = 6
+)
 
-// resolv decides which name servers the target has: those given, else the
-// gateway, else the host's as far as the stack can reach them.
+// Names are name servers and search domains that a network gave a link.
+type Names struct {
+	Link    *Link
+	Servers []netip.Addr
+	Search  []string
+}
+
+// resolver is where the target's name servers come from.
+type resolver struct {
+	given    []netip.Addr // --dns: these and no others
+	host     []netip.Addr // when nobody else names any
+	hostFrom string
+	rest     []string // of the host's resolv.conf
+}
+
+// resolv decides which name servers the target has: those given, else those of
+// the interfaces in their order (the key dns, leases, the gateway), else the
+// host's as far as the stack can reach them.
 func (p *Plan) resolv(given []netip.Addr, facts Facts) {
 	host := parseResolv(facts.Resolv)
-	servers := given
+	p.names = resolver{given: given, host: reachable(host.servers), hostFrom: "the host's /etc/resolv.conf", rest: host.rest}
+	if len(p.names.host) == 0 {
+		// systemd-resolved listens on the host's loopback only, and keeps
+		// the servers it asks itself here.
+		if up := reachable(parseResolv(facts.ResolvUpstream).servers); len(up) > 0 {
+			p.names.host, p.names.hostFrom = up, "the host's /run/systemd/resolve/resolv.conf"
+		}
+	}
+	var all int
+	var links []Names
+	for i := range p.Links {
+		links = append(links, Names{Link: &p.Links[i]})
+	}
+	p.Resolv, p.DNSFrom, all = p.compose(links)
 	switch {
-	case len(given) > 0:
-		p.DNSFrom = "--dns"
-	case p.gatewayLink() != nil:
-		l := p.gatewayLink()
-		servers, p.DNSFrom = []netip.Addr{l.GW4}, "the gateway, which asks as the host does"
-	default:
-		p.DNSFrom = "the host's /etc/resolv.conf"
-		servers = reachable(host.servers)
-		if len(servers) == 0 {
-			// systemd-resolved listens on the host's loopback only, and keeps
-			// the servers it asks itself here.
-			if servers = reachable(parseResolv(facts.ResolvUpstream).servers); len(servers) > 0 {
-				p.DNSFrom = "the host's /run/systemd/resolve/resolv.conf"
-			}
+	case all > maxServers:
+		p.note("only the first %d of %d name servers are asked", maxServers, all)
+	case all == 0 && len(p.leasing()) == 0:
+		p.note("the host's name servers (%s) are out of the stack's reach, so names will not be found: give one with --dns ADDRESS", joinAddrs(host.servers))
+	}
+}
+
+// leasing lists the links whose networks may name servers.
+func (p *Plan) leasing() []string {
+	var all []string
+	for i := range p.Links {
+		if l := &p.Links[i]; l.Leases() {
+			all = append(all, l.Name)
 		}
-		if len(servers) == 0 {
-			p.note("the host's name servers (%s) are out of the stack's reach, so names will not be found: give one with --dns ADDRESS", joinAddrs(host.servers))
-		}
+	}
+	return all
+}
+
+// ResolvConf is the target's resolv.conf when it has these links, in this order.
+func (p *Plan) ResolvConf(links []Names) string {
+	text, _, _ := p.compose(links)
+	return text
+}
+
+// compose writes the resolv.conf for links; from says whose servers are in it, and all how
+// many there were.
+func (p *Plan) compose(links []Names) (text, from string, all int) {
+	servers, from := p.names.given, "--dns"
+	var search []string
+	if len(servers) == 0 {
+		servers, search, from = ofLinks(links)
+	}
+	if len(servers) == 0 {
+		servers, from = p.names.host, p.names.hostFrom
 	}
 	var b strings.Builder
 	b.WriteString(resolvHeader)
 	for _, s := range servers[:min(len(servers), maxServers)] {
 		b.WriteString("nameserver " + s.String() + "\n")
 	}
-	for _, line := range host.rest {
-		b.WriteString(line + "\n")
+	if len(search) > 0 {
+		b.WriteString("search " + strings.Join(search[:min(len(search), maxSearch)], " ") + "\n")
 	}
-	p.Resolv = b.String()
-	if len(servers) > maxServers {
-		p.note("only the first %d of %d name servers are asked", maxServers, len(servers))
+	for _, line := range p.names.rest {
+		if key, _, _ := strings.Cut(line, " "); len(search) == 0 || key != "search" && key != "domain" {
+			b.WriteString(line + "\n")
+		}
 	}
+	return b.String(), from, len(servers)
 }
 
-func (p *Plan) gatewayLink() *Link {
-	i := slices.IndexFunc(p.Links, func(l Link) bool { return l.Type == config.TypeUser })
-	if i < 0 {
-		return nil
+// ofLinks are the servers and domains of the links in their order.
+func ofLinks(links []Names) (servers []netip.Addr, search []string, from string) {
+	var sources []string
+	add := func(source string, all ...netip.Addr) {
+		for _, a := range all {
+			if !slices.Contains(servers, a) {
+				servers = append(servers, a)
+			}
+		}
+		if len(all) > 0 && !slices.Contains(sources, source) {
+			sources = append(sources, source)
+		}
 	}
-	return &p.Links[i]
+	for _, n := range links {
+		l := n.Link
+		add("the key dns", l.DNS...)
+		add("the leases", n.Servers...)
+		for _, d := range n.Search {
+			if !slices.Contains(search, d) {
+				search = append(search, d)
+			}
+		}
+		if l.Type == config.TypeUser && l.GW4.IsValid() {
+			add("the gateway, which asks as the host does", l.GW4)
+		}
+	}
+	return servers, search, strings.Join(sources, " and ")
 }
 
 // resolvConf is what matters of a resolv.conf(5).
@@ -97,9 +169,5 @@ func joinAddrs(all []netip.Addr) string {
 	if len(all) == 0 {
 		return "none"
 	}
-	s := make([]string, len(all))
-	for i, a := range all {
-		s[i] = a.String()
-	}
-	return strings.Join(s, ", ")
+	return joined(all, ", ")
 }

@@ -155,21 +155,35 @@ func lines(sockets []sockdiag.Socket) []string {
 // lo up with a second address that is an MPTCP endpoint.
 func each(t *testing.T, test func(t *testing.T, c *stackconn.Conn)) {
 	cfg := stacknet.Config{
-		Links: []stacknet.Link{{Name: "lo", Addrs: []netip.Prefix{netip.MustParsePrefix("127.0.1.1/8")}, Endpoint: true}},
+		Links: []stacknet.Link{{Name: "lo", Addrs: []netip.Prefix{netip.MustParsePrefix("127.0.1.1/8")}}},
 		MPTCP: &stacknet.MPTCPLimits{Subflows: 4, AddAddrAccepted: 4},
 	}
-	t.Run("host", func(t *testing.T) {
-		c := hoststack.Start(t).Dial(t)
+	configure := func(t *testing.T, c *stackconn.Conn) {
 		if err := stacknet.Configure(limit(t), c, cfg); err != nil {
 			t.Fatal(err)
 		}
+		n, err := stacknet.Open(limit(t), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer n.Close()
+		lo, ok, err := n.Link("lo")
+		if err != nil || !ok {
+			t.Fatalf("lo: %v, %v", ok, err)
+		}
+		e := stacknet.Endpoint{Addr: cfg.Links[0].Addrs[0].Addr(), Ifindex: lo.Index, Flags: stacknet.EndpointSubflow}
+		if err := n.Do(stacknet.AddEndpoint(e))[0]; err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Run("host", func(t *testing.T) {
+		c := hoststack.Start(t).Dial(t)
+		configure(t, c)
 		test(t, c)
 	})
 	t.Run("library", func(t *testing.T) {
 		c := lklhost.Start(t, testutil.NewNetns(t, "stack"), lklhost.Library(t), "true").Boot(t).Conn
-		if err := stacknet.Configure(limit(t), c, cfg); err != nil {
-			t.Fatal(err)
-		}
+		configure(t, c)
 		test(t, c)
 	})
 }

@@ -60,6 +60,10 @@ const (
 	TimeWait    State = 6
 	Close       State = 7 // what is not connected, of protocols without connections
 	Listen      State = 10
+
+	finWait1 State = 4
+	lastAck  State = 9
+	closing  State = 11
 )
 
 // stateNames are ss(8)'s.
@@ -76,6 +80,10 @@ func (s State) String() string {
 	}
 	return fmt.Sprintf("STATE-%d", uint8(s))
 }
+
+// Closing says that the socket has been closed on this side, and its peer is yet
+// to say that it knows.
+func (s State) Closing() bool { return s == finWait1 || s == closing || s == lastAck }
 
 // MarshalText makes the name the state's form in JSON.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

@@ -29,15 +29,16 @@ const (
 )
 
 // Default is the stack that runs when none is asked for.
-const Default = "mptcp"
+const Default = config.DefaultStack
 
 // ABIs that a manifest may name; those that lklhost takes after --abi.
 const (
-	ABIAuto = "auto" // looked up in the library
-	ABIHost = "host" // no library: the host's own kernel
+	ABIAuto   = "auto"   // looked up in the library
+	ABINative = "native" // lklrun's own
+	ABIHost   = "host"   // no library: the host's own kernel
 )
 
-var abis = []string{ABIAuto, "native", "new", "old", ABIHost}
+var abis = []string{ABIAuto, ABINative, "new", "old", ABIHost}
 
 // Stack is a stack as its manifest describes it.
 type Stack struct {

@@ -47,6 +47,8 @@ const (
 type Conn struct {
 	sock  *net.UnixConn
 	hello ctlproto.HelloReply
+	inbox inbox         // receive's alone
+	asked chan Question // what lklrun is asked
 
 	writing sync.Mutex // held while a frame is written
 
@@ -83,6 +85,8 @@ func (e *RefusedError) Error() string { return e.Words }
 func New(ctx context.Context, sock *net.UnixConn) (*Conn, error) {
 	c := &Conn{
 		sock:    sock,
+		inbox:   inbox{sock: sock},
+		asked:   make(chan Question, ctlproto.CTL_ASKS_MAX),
 		waiting: map[uint32]chan ctlproto.Frame{},
 		subs:    map[*subscriber]struct{}{},
 		done:    make(chan struct{}),
@@ -170,17 +174,19 @@ func (c *Conn) end(err error) {
 
 // receive hands out the frames that arrive until the connection ends.
 func (c *Conn) receive() {
+	defer c.inbox.close()
+	defer close(c.asked)
 	for {
-		f, err := ctlproto.ReadFrame(c.sock)
+		f, err := ctlproto.ReadFrame(&c.inbox)
+		pushed := false
+		if err == nil {
+			pushed, err = c.pushed(f)
+		}
 		if err != nil {
 			c.end(err)
 			return
 		}
-		if f.Type == ctlproto.CTL_EVENT {
-			if err := c.publish(f); err != nil {
-				c.end(err)
-				return
-			}
+		if pushed {
 			continue
 		}
 		c.mu.Lock()
@@ -191,6 +197,17 @@ func (c *Conn) receive() {
 			answer <- f
 		}
 	}
+}
+
+// pushed takes a frame that answers no request, if it is one.
+func (c *Conn) pushed(f ctlproto.Frame) (bool, error) {
+	switch f.Type {
+	case ctlproto.CTL_EVENT:
+		return true, c.publish(f)
+	case ctlproto.CTL_ASKED:
+		return true, c.question(f)
+	}
+	return false, nil
 }
 
 // send writes a request and returns its id and where its reply will appear.

@@ -97,6 +97,29 @@ func (c *Conn) ReadFile(ctx context.Context, path string) ([]byte, error) {
 	}
 }
 
+// CopyFile writes what the file at path holds to w as it is read, so that a long
+// one needs no memory.
+func (c *Conn) CopyFile(ctx context.Context, path string, w io.Writer) error {
+	f, err := c.Open(ctx, path, unix.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	buf := make([]byte, readSize)
+	for {
+		n, err := f.Read(ctx, buf)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(buf[:n]); err != nil {
+			return err
+		}
+	}
+}
+
 // WriteFile writes data to the existing file at path with one call.
 func (c *Conn) WriteFile(ctx context.Context, path string, data []byte) error {
 	f, err := c.Open(ctx, path, unix.O_WRONLY)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -151,14 +152,22 @@ func TestStuckPeer(t *testing.T) {
 }
 
 func TestBrokenAnswers(t *testing.T) {
+	var mu sync.Mutex
 	var body []byte
 	var status int32
+	next := func(b []byte, s int32) { // what comes of each request from now on
+		mu.Lock()
+		defer mu.Unlock()
+		body, status = b, s
+	}
 	c := scripted(t, func(f ctlproto.Frame) []ctlproto.Frame {
 		if f.Type == ctlproto.CTL_HELLO {
 			return nil
 		}
+		mu.Lock()
 		r := reply(f, body)
 		r.Status = status
+		mu.Unlock()
 		// Answers that nobody waits for are no harm.
 		return []ctlproto.Frame{{Type: r.Type, ID: f.ID + 1000}, r, r}
 	})
@@ -175,16 +184,16 @@ func TestBrokenAnswers(t *testing.T) {
 		"no error number":    {ctlproto.SyscallReply{Ret: -1 << 40}.Append(nil), 0},
 		"a positive status":  {nil, 7},
 	} {
-		body, status = tc.body, tc.status
+		next(tc.body, tc.status)
 		if _, err := c.Syscall(ctx, read); !errors.Is(err, ctlproto.ErrMalformed) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	body, status = nil, -int32(unix.EIO)
+	next(nil, -int32(unix.EIO))
 	if _, err := c.Syscall(ctx, read); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "in the stack") {
 		t.Errorf("a refused request: %v", err)
 	}
-	body, status = []byte("nonsense"), 0
+	next([]byte("nonsense"), 0)
 	if _, err := c.Owners(ctx); !errors.Is(err, ctlproto.ErrMalformed) {
 		t.Errorf("owners: %v", err)
 	}
@@ -194,7 +203,7 @@ func TestBrokenAnswers(t *testing.T) {
 	if _, err := c.Go(ctx, ctlproto.Go{}); !errors.Is(err, ctlproto.ErrMalformed) {
 		t.Errorf("go: %v", err)
 	}
-	body = []byte("rx.frames 12\nproc.7.Web Content.held -1\n")
+	next([]byte("rx.frames 12\nproc.7.Web Content.held -1\n"), 0)
 	if s, err := c.Stats(ctx); err != nil || len(s) != 2 || s[1] != (stackconn.Stat{Name: "proc.7.Web Content.held", Value: -1}) {
 		t.Errorf("stats: %v, %v", s, err)
 	}

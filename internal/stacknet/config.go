@@ -7,6 +7,7 @@
 package stacknet
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 )
@@ -16,6 +17,8 @@ type Config struct {
 	// Sysctls are set in order, before all else: net.core.default_qdisc and the
 	// net.*.conf.default settings count when a link comes up.
 	Sysctls []Sysctl
+	// Without is told of each optional one that the stack does not take.
+	Without func(error)
 	Links   []Link
 	MPTCP   *MPTCPLimits // nil: the kernel's own
 }
@@ -28,18 +31,40 @@ type Link struct {
 	Addrs []netip.Prefix
 
 	GW4, GW6 netip.Addr // zero: no default route
+	Metric   int        // of the default routes in the main table
 
-	// Table is the routing table of the link's own, which the rules for its
-	// addresses lead to; 0: none.
-	Table int
+	Group int    // of devices; 0: the default one
+	Qdisc string // kind of the root queueing discipline; empty: the stack's choice
+	Neigh []Neighbour
 
-	// Endpoint makes each address an MPTCP endpoint with flag subflow.
-	Endpoint bool
+	// VLAN makes a device NAME.VLAN on top of this one, which has the addresses,
+	// routes and endpoints in its place; 0: none.
+	VLAN int
+
+	// Direct is a link without link layer, on which everything is reached
+	// without a gateway: the default routes of the families that it has addresses
+	// of lead there when there is none.
+	Direct bool
+}
+
+// Top is the name of the device that has the link's addresses.
+func (l *Link) Top() string {
+	if l.VLAN == 0 {
+		return l.Name
+	}
+	return fmt.Sprintf("%s.%d", l.Name, l.VLAN)
+}
+
+// Neighbour is an address whose link address is known without asking.
+type Neighbour struct {
+	IP  netip.Addr
+	MAC net.HardwareAddr
 }
 
 // Sysctl is one setting under /proc/sys; Key is written with dots or slashes.
 type Sysctl struct {
 	Key, Value string
+	Optional   bool // the stack may lack it, or refuse the value
 }
 
 // MPTCPLimits are the in-kernel path manager's, as in `ip mptcp limits`.

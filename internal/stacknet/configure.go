@@ -16,42 +16,60 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-const (
-	// firstMetric is the metric of the first link's default route in the main
-	// table; the following links' are one higher each, so that the first is
-	// used for whatever binds to no address. The first subflow of an MPTCP
-	// connection is such a case.
-	firstMetric = 100
-
-	// firstPriority is where the rules for the links' addresses begin: before
-	// main's 32766.
-	firstPriority = 1000
-)
-
 // Configure brings the stack's network to cfg. It may be called again: what is
 // so already is left alone.
 func Configure(ctx context.Context, c *stackconn.Conn, cfg Config) error {
+	n, err := Open(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	return n.Configure(ctx, cfg)
+}
+
+// Configure is Configure over n.
+func (n *Netlink) Configure(ctx context.Context, cfg Config) error {
+	c := n.c
 	if err := MountFilesystems(ctx, c); err != nil {
 		return err
 	}
 	for _, s := range cfg.Sysctls {
-		if err := SetSysctl(ctx, c, s.Key, s.Value); err != nil {
+		err := SetSysctl(ctx, c, s.Key, s.Value)
+		if setting := new(SysctlError); s.Optional && cfg.Without != nil && errors.As(err, &setting) {
+			cfg.Without(setting)
+		} else if err != nil {
 			return err
 		}
 	}
+	states, err := n.r.links()
+	if err != nil {
+		return err
+	}
+	if lo, ok := findLink(states, "lo"); ok {
+		if err := n.r.setLink(lo, nil, 0); err != nil {
+			return fmt.Errorf("setting lo up: %w", err)
+		}
+	}
+	if err := configureLinks(n.r, cfg.Links); err != nil {
+		return err
+	}
+	if m := cfg.MPTCP; m != nil {
+		if err := n.Do(SetLimits(*m))[0]; err != nil {
+			return fmt.Errorf("setting the MPTCP limits to %d subflows and %d accepted addresses: %w", m.Subflows, m.AddAddrAccepted, err)
+		}
+	}
+	return nil
+}
+
+// ConfigureLinks brings links of a stack that runs to what they shall be, and
+// leaves all others alone.
+func ConfigureLinks(ctx context.Context, c *stackconn.Conn, links ...Link) error {
 	r, err := openRoute(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	states, err := r.links()
-	if err != nil {
-		return err
-	}
-	if err := configureLinks(r, states, cfg.Links); err != nil {
-		return err
-	}
-	return configureMPTCP(ctx, c, states, cfg)
+	return configureLinks(r, links)
 }
 
 // MountFilesystems mounts /proc and /sys in the stack where they are not yet.
@@ -76,19 +94,17 @@ func MountFilesystems(ctx context.Context, c *stackconn.Conn) error {
 	return nil
 }
 
-func configureLinks(r *rtnl, states []LinkState, links []Link) error {
-	if lo, ok := findLink(states, "lo"); ok {
-		if err := r.setLink(lo, nil, 0); err != nil {
-			return fmt.Errorf("setting lo up: %w", err)
-		}
+func configureLinks(r *rtnl, links []Link) error {
+	states, err := r.links()
+	if err != nil {
+		return err
 	}
-	priority := firstPriority
-	for i, l := range links {
+	for _, l := range links {
 		state, ok := findLink(states, l.Name)
 		if !ok {
 			return fmt.Errorf("configuring %s: the stack has no such interface, it has %s", l.Name, names(states))
 		}
-		if err := configureLink(r, state, l, firstMetric+i, &priority); err != nil {
+		if err := configureLink(r, state, l); err != nil {
 			return &LinkError{Link: l.Name, Err: err}
 		}
 	}
@@ -107,9 +123,10 @@ func (e *LinkError) Error() string { return fmt.Sprintf("configuring %s: %v", e.
 // Unwrap returns what went wrong.
 func (e *LinkError) Unwrap() error { return e.Err }
 
-func configureLink(r *rtnl, state LinkState, l Link, metric int, priority *int) error {
-	if err := r.setLink(state, l.MAC, l.MTU); err != nil {
-		return fmt.Errorf("setting it up%s: %w", wanted(l), err)
+func configureLink(r *rtnl, state LinkState, l Link) error {
+	state, err := configureDevice(r, state, l)
+	if err != nil {
+		return err
 	}
 	for _, p := range l.Addrs {
 		if err := r.setAddress(state.Index, p); err != nil {
@@ -120,48 +137,44 @@ func configureLink(r *rtnl, state LinkState, l Link, metric int, priority *int) 
 		if !gw.IsValid() {
 			continue
 		}
-		e := route{table: unix.RT_TABLE_MAIN, gw: gw, ifindex: state.Index, metric: metric, onlink: !onLink(l.Addrs, gw)}
+		e := Route{
+			Table: unix.RT_TABLE_MAIN, Dst: everywhere(gw), Gateway: gw, Ifindex: state.Index, Metric: l.Metric,
+			OnLink: !onLink(l.Addrs, gw), Proto: unix.RTPROT_STATIC,
+		}
 		if err := r.setRoute(e); err != nil {
 			return fmt.Errorf("adding the default route via %v: %w", gw, err)
 		}
 	}
-	if l.Table == 0 {
-		return nil
-	}
-	if err := fillTable(r, state, l); err != nil {
-		return err
-	}
-	for _, p := range l.Addrs {
-		if err := r.setRule(p.Addr(), l.Table, *priority); err != nil {
-			return fmt.Errorf("adding the rule from %v to table %d: %w", p.Addr(), l.Table, err)
+	for _, dst := range directRoutes(l) {
+		e := Route{Table: unix.RT_TABLE_MAIN, Dst: dst, Ifindex: state.Index, Metric: l.Metric, Proto: unix.RTPROT_STATIC}
+		if err := r.setRoute(e); err != nil {
+			return fmt.Errorf("adding the default route: %w", err)
 		}
-		*priority++
 	}
 	return nil
 }
 
-// fillTable gives the link's own table what main has for it: without the
-// networks of its addresses a neighbour would be reached through the gateway.
-func fillTable(r *rtnl, state LinkState, l Link) error {
+// everywhere is the destination of a default route of a's family.
+func everywhere(a netip.Addr) netip.Prefix {
+	if a.Is4() {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+}
+
+// directRoutes are the destinations of a Direct link's default routes.
+func directRoutes(l Link) []netip.Prefix {
+	var all []netip.Prefix
 	for _, p := range l.Addrs {
-		if p.IsSingleIP() {
-			continue
+		gw := l.GW4
+		if p.Addr().Is6() {
+			gw = l.GW6
 		}
-		e := route{table: l.Table, dst: p.Masked(), src: p.Addr(), ifindex: state.Index}
-		if err := r.setRoute(e); err != nil {
-			return fmt.Errorf("adding the route to %v to table %d: %w", p.Masked(), l.Table, err)
-		}
-	}
-	for _, gw := range []netip.Addr{l.GW4, l.GW6} {
-		if !gw.IsValid() {
-			continue
-		}
-		e := route{table: l.Table, gw: gw, ifindex: state.Index, onlink: !onLink(l.Addrs, gw)}
-		if err := r.setRoute(e); err != nil {
-			return fmt.Errorf("adding the default route via %v to table %d: %w", gw, l.Table, err)
+		if to := everywhere(p.Addr()); l.Direct && !gw.IsValid() && !slices.Contains(all, to) {
+			all = append(all, to)
 		}
 	}
-	return nil
+	return all
 }
 
 // onLink says whether gw lies in the network of one of addrs. A link-local

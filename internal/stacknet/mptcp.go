@@ -3,7 +3,6 @@
 package stacknet
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -13,8 +12,6 @@ import (
 	"github.com/mdlayher/genetlink"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
 // The in-kernel path manager's interface, include/uapi/linux/mptcp_pm.h and
@@ -24,99 +21,207 @@ const (
 	pmVersion = 1
 
 	pmCmdAddAddr   = 1
+	pmCmdDelAddr   = 2
+	pmCmdGetAddr   = 3
 	pmCmdSetLimits = 5
+	pmCmdGetLimits = 6
+	pmCmdSetFlags  = 7
 
 	pmAttrAddr        = 1
 	pmAttrRcvAddAddrs = 2
 	pmAttrSubflows    = 3
 
 	pmAddrFamily = 1
+	pmAddrID     = 2
 	pmAddrAddr4  = 3
 	pmAddrAddr6  = 4
+	pmAddrPort   = 5
 	pmAddrFlags  = 6
 	pmAddrIfIdx  = 7
-
-	pmFlagSubflow = 1 << 1
 )
 
-// configureMPTCP sets limits and endpoints, where cfg asks for either.
-func configureMPTCP(ctx context.Context, c *stackconn.Conn, states []LinkState, cfg Config) error {
-	needed := cfg.MPTCP != nil
-	for _, l := range cfg.Links {
-		needed = needed || l.Endpoint && len(l.Addrs) > 0
-	}
-	if !needed {
+var errNoPathManager = errors.New("this stack has no MPTCP path manager (generic netlink family mptcp_pm)")
+
+// Flags of an endpoint, include/uapi/linux/mptcp.h (MPTCP_PM_ADDR_FLAG_*).
+const (
+	EndpointSignal   = 1 << 0
+	EndpointSubflow  = 1 << 1
+	EndpointBackup   = 1 << 2
+	EndpointFullmesh = 1 << 3
+	EndpointImplicit = 1 << 4
+)
+
+// Endpoint is an address of the in-kernel path manager's.
+type Endpoint struct {
+	ID      int // 0: the stack's choice
+	Addr    netip.Addr
+	Port    int
+	Ifindex int
+	Flags   uint32
+}
+
+// path makes the connection to the path manager.
+func (n *Netlink) path() error {
+	if n.g != nil {
 		return nil
 	}
-	nl, err := c.Netlink(ctx, unix.NETLINK_GENERIC)
+	nl, err := n.c.Netlink(n.ctx, unix.NETLINK_GENERIC)
 	if err != nil {
 		return err
 	}
-	g := genetlink.NewConn(nl)
-	defer g.Close()
-	pm, err := g.GetFamily(pmName)
-	if errors.Is(err, os.ErrNotExist) {
-		return errors.New("configuring MPTCP: this stack has no MPTCP path manager (generic netlink family mptcp_pm)")
-	}
+	pm, err := genetlink.NewConn(nl).GetFamily(pmName)
 	if err != nil {
-		return fmt.Errorf("configuring MPTCP: %w", said(err))
-	}
-	if m := cfg.MPTCP; m != nil {
-		if err := setLimits(g, pm, *m); err != nil {
-			return fmt.Errorf("setting the MPTCP limits to %d subflows and %d accepted addresses: %w", m.Subflows, m.AddAddrAccepted, err)
+		nl.Close()
+		if errors.Is(err, os.ErrNotExist) {
+			return errNoPathManager
 		}
+		return fmt.Errorf("looking for the MPTCP path manager: %w", said(err))
 	}
-	for _, l := range cfg.Links {
-		if !l.Endpoint {
-			continue
-		}
-		state, _ := findLink(states, l.Name) // configureLinks has found it before
-		for _, p := range l.Addrs {
-			if err := addEndpoint(g, pm, p.Addr(), state.Index); err != nil {
-				return fmt.Errorf("adding the MPTCP endpoint %v on %s: %w", p.Addr(), l.Name, err)
-			}
-		}
-	}
+	n.g, n.pm = nl, pm.ID
 	return nil
 }
 
-func setLimits(g *genetlink.Conn, pm genetlink.Family, m MPTCPLimits) error {
-	return pmRequest(g, pm, pmCmdSetLimits, func(ae *netlink.AttributeEncoder) {
-		ae.Uint32(pmAttrRcvAddAddrs, uint32(m.AddAddrAccepted))
-		ae.Uint32(pmAttrSubflows, uint32(m.Subflows))
+// Endpoints lists the MPTCP endpoints.
+func (n *Netlink) Endpoints() ([]Endpoint, error) {
+	if err := n.path(); err != nil {
+		return nil, err
+	}
+	msgs, err := n.g.Execute(netlink.Message{
+		Header: netlink.Header{Type: netlink.HeaderType(n.pm), Flags: netlink.Request | netlink.Dump},
+		Data:   pmHeader(pmCmdGetAddr),
 	})
+	if err != nil {
+		return nil, fmt.Errorf("listing the MPTCP endpoints: %w", said(err))
+	}
+	var all []Endpoint
+	for _, m := range msgs {
+		if len(m.Data) < unix.GENL_HDRLEN {
+			continue
+		}
+		ad, err := netlink.NewAttributeDecoder(m.Data[unix.GENL_HDRLEN:])
+		if err != nil {
+			return nil, fmt.Errorf("listing the MPTCP endpoints: %w", err)
+		}
+		for ad.Next() {
+			if ad.Type() != pmAttrAddr {
+				continue
+			}
+			var e Endpoint
+			ad.Nested(func(ad *netlink.AttributeDecoder) error {
+				e = parseEndpoint(ad)
+				return ad.Err()
+			})
+			all = append(all, e)
+		}
+		if err := ad.Err(); err != nil {
+			return nil, fmt.Errorf("listing the MPTCP endpoints: %w", err)
+		}
+	}
+	return all, nil
 }
 
-// addEndpoint makes addr an address from which a subflow joins each connection,
-// by its own interface.
-func addEndpoint(g *genetlink.Conn, pm genetlink.Family, addr netip.Addr, ifindex int) error {
-	err := pmRequest(g, pm, pmCmdAddAddr, func(ae *netlink.AttributeEncoder) {
+func parseEndpoint(ad *netlink.AttributeDecoder) (e Endpoint) {
+	for ad.Next() {
+		switch ad.Type() {
+		case pmAddrID:
+			e.ID = int(ad.Uint8())
+		case pmAddrAddr4, pmAddrAddr6:
+			e.Addr, _ = netip.AddrFromSlice(ad.Bytes())
+		case pmAddrPort:
+			e.Port = int(ad.Uint16())
+		case pmAddrFlags:
+			e.Flags = ad.Uint32()
+		case pmAddrIfIdx:
+			e.Ifindex = int(int32(ad.Uint32()))
+		}
+	}
+	return e
+}
+
+// AddEndpoint adds an MPTCP endpoint.
+func AddEndpoint(e Endpoint) Request { return e.request(pmCmdAddAddr) }
+
+// DelEndpoint takes the endpoint with this ID away. Its subflows are closed in
+// all connections, whose peers are told by the others.
+func DelEndpoint(e Endpoint) Request {
+	q := e.request(pmCmdDelAddr)
+	q.never = syscall.EINVAL // "address not found"
+	return q
+}
+
+// ChangeEndpoint gives the endpoint with this ID its flags anew. The stack knows
+// to change EndpointBackup and EndpointFullmesh of one that is there.
+func ChangeEndpoint(e Endpoint) Request { return e.request(pmCmdSetFlags) }
+
+func (e Endpoint) request(cmd uint8) Request {
+	q := request(0, 0, pmHeader(cmd), func(ae *netlink.AttributeEncoder) {
 		ae.Nested(pmAttrAddr, func(ae *netlink.AttributeEncoder) error {
-			ae.Uint16(pmAddrFamily, uint16(family(addr)))
-			if addr.Is4() {
-				ae.Bytes(pmAddrAddr4, addr.AsSlice())
+			ae.Uint16(pmAddrFamily, uint16(family(e.Addr)))
+			if e.Addr.Is4() {
+				ae.Bytes(pmAddrAddr4, e.Addr.AsSlice())
 			} else {
-				ae.Bytes(pmAddrAddr6, addr.AsSlice())
+				ae.Bytes(pmAddrAddr6, e.Addr.AsSlice())
 			}
-			ae.Uint32(pmAddrFlags, pmFlagSubflow)
-			ae.Uint32(pmAddrIfIdx, uint32(ifindex))
+			if e.ID != 0 {
+				ae.Uint8(pmAddrID, uint8(e.ID))
+			}
+			if e.Port != 0 {
+				ae.Uint16(pmAddrPort, uint16(e.Port))
+			}
+			ae.Uint32(pmAddrFlags, e.Flags)
+			ae.Uint32(pmAddrIfIdx, uint32(e.Ifindex))
 			return nil
 		})
 	})
-	if errors.Is(err, syscall.EEXIST) {
-		return nil
-	}
-	return err
+	q.pm = true
+	return q
 }
 
-func pmRequest(g *genetlink.Conn, pm genetlink.Family, cmd uint8, fill func(*netlink.AttributeEncoder)) error {
-	attrs, err := attributes(fill)
-	if err != nil {
-		return err
-	}
-	_, err = g.Execute(genetlink.Message{
-		Header: genetlink.Header{Command: cmd, Version: pmVersion},
-		Data:   attrs,
-	}, pm.ID, netlink.Request|netlink.Acknowledge)
-	return said(err)
+// SetLimits sets the path manager's limits.
+func SetLimits(m MPTCPLimits) Request {
+	q := request(0, 0, pmHeader(pmCmdSetLimits), func(ae *netlink.AttributeEncoder) {
+		ae.Uint32(pmAttrRcvAddAddrs, uint32(m.AddAddrAccepted))
+		ae.Uint32(pmAttrSubflows, uint32(m.Subflows))
+	})
+	q.pm = true
+	return q
 }
+
+// Limits returns the path manager's limits.
+func (n *Netlink) Limits() (MPTCPLimits, error) {
+	var m MPTCPLimits
+	if err := n.path(); err != nil {
+		return m, err
+	}
+	msgs, err := n.g.Execute(netlink.Message{
+		Header: netlink.Header{Type: netlink.HeaderType(n.pm), Flags: netlink.Request},
+		Data:   pmHeader(pmCmdGetLimits),
+	})
+	if err != nil {
+		return m, fmt.Errorf("reading the MPTCP limits: %w", said(err))
+	}
+	for _, msg := range msgs {
+		if len(msg.Data) < unix.GENL_HDRLEN {
+			continue
+		}
+		ad, err := netlink.NewAttributeDecoder(msg.Data[unix.GENL_HDRLEN:])
+		if err != nil {
+			return m, fmt.Errorf("reading the MPTCP limits: %w", err)
+		}
+		for ad.Next() {
+			switch ad.Type() {
+			case pmAttrRcvAddAddrs:
+				m.AddAddrAccepted = int(ad.Uint32())
+			case pmAttrSubflows:
+				m.Subflows = int(ad.Uint32())
+			}
+		}
+		if err := ad.Err(); err != nil {
+			return m, fmt.Errorf("reading the MPTCP limits: %w", err)
+		}
+	}
+	return m, nil
+}
+
+// pmHeader is struct genlmsghdr, include/uapi/linux/genetlink.h.
+func pmHeader(cmd uint8) []byte { return []byte{cmd, pmVersion, 0, 0} }

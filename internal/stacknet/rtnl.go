@@ -75,11 +75,20 @@ type LinkState struct {
 	Name  string
 	MAC   net.HardwareAddr
 	MTU   int
+	Group int
 	Flags uint32 // unix.IFF_*
+	Oper  uint8  // IF_OPER_*, RFC 2863
+	Kind  string // of a virtual device: dummy, vlan, ...; empty: none has a name
 }
 
 // Up says whether the interface is up.
 func (l LinkState) Up() bool { return l.Flags&unix.IFF_UP != 0 }
+
+// Carries says whether the interface is up and has carrier.
+func (l LinkState) Carries() bool {
+	const carries = unix.IFF_UP | unix.IFF_LOWER_UP
+	return l.Flags&carries == carries
+}
 
 // ifinfomsg is struct ifinfomsg, include/uapi/linux/rtnetlink.h.
 func ifinfomsg(index int, flags, change uint32) []byte {
@@ -96,6 +105,11 @@ func (r *rtnl) links() ([]LinkState, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing the stack's interfaces: %w", err)
 	}
+	return linkStates(msgs)
+}
+
+// linkStates reads what RTM_GETLINK is answered with.
+func linkStates(msgs []netlink.Message) ([]LinkState, error) {
 	var links []LinkState
 	for _, m := range msgs {
 		if m.Header.Type != unix.RTM_NEWLINK || len(m.Data) < unix.SizeofIfInfomsg {
@@ -117,6 +131,19 @@ func (r *rtnl) links() ([]LinkState, error) {
 				l.MAC = net.HardwareAddr(ad.Bytes())
 			case unix.IFLA_MTU:
 				l.MTU = int(ad.Uint32())
+			case unix.IFLA_GROUP:
+				l.Group = int(ad.Uint32())
+			case unix.IFLA_OPERSTATE:
+				l.Oper = ad.Uint8()
+			case unix.IFLA_LINKINFO:
+				ad.Nested(func(ad *netlink.AttributeDecoder) error {
+					for ad.Next() {
+						if ad.Type() == unix.IFLA_INFO_KIND {
+							l.Kind = ad.String()
+						}
+					}
+					return nil
+				})
 			}
 		}
 		if err := ad.Err(); err != nil {
@@ -155,6 +182,8 @@ func (r *rtnl) setLink(l LinkState, mac net.HardwareAddr, mtu int) error {
 type Address struct {
 	IfIndex int
 	Prefix  netip.Prefix
+	Scope   uint8  // unix.RT_SCOPE_*
+	Flags   uint32 // unix.IFA_F_*
 }
 
 // addresses lists the addresses of all interfaces.
@@ -174,8 +203,11 @@ func (r *rtnl) addresses() ([]Address, error) {
 		}
 		// On a point-to-point link IFA_ADDRESS is the peer's, IFA_LOCAL ours.
 		var local, addr netip.Addr
+		flags := uint32(m.Data[2])
 		for ad.Next() {
 			switch ad.Type() {
+			case ifaFlags:
+				flags = ad.Uint32()
 			case unix.IFA_LOCAL:
 				local, _ = netip.AddrFromSlice(ad.Bytes())
 			case unix.IFA_ADDRESS:
@@ -191,6 +223,8 @@ func (r *rtnl) addresses() ([]Address, error) {
 		addrs = append(addrs, Address{
 			IfIndex: int(binary.NativeEndian.Uint32(m.Data[4:])),
 			Prefix:  netip.PrefixFrom(local, int(m.Data[1])),
+			Scope:   m.Data[3],
+			Flags:   flags,
 		})
 	}
 	return addrs, nil
@@ -201,6 +235,14 @@ const ifaFlags = 8
 
 // setAddress gives interface index the address p, or leaves it there.
 func (r *rtnl) setAddress(index int, p netip.Prefix) error {
+	head, attrs := addressMessage(index, p)
+	_, err := r.request(unix.RTM_NEWADDR, netlink.Acknowledge|netlink.Create|netlink.Replace, head, attrs)
+	return err
+}
+
+// addressMessage is the address p of interface index, as RTM_NEWADDR and
+// RTM_DELADDR have it.
+func addressMessage(index int, p netip.Prefix) ([]byte, func(*netlink.AttributeEncoder)) {
 	head := make([]byte, unix.SizeofIfAddrmsg)
 	head[0] = family(p.Addr())
 	head[1] = uint8(p.Bits())
@@ -208,7 +250,7 @@ func (r *rtnl) setAddress(index int, p netip.Prefix) error {
 		head[3] = unix.RT_SCOPE_HOST
 	}
 	binary.NativeEndian.PutUint32(head[4:], uint32(index))
-	_, err := r.request(unix.RTM_NEWADDR, netlink.Acknowledge|netlink.Create|netlink.Replace, head, func(ae *netlink.AttributeEncoder) {
+	return head, func(ae *netlink.AttributeEncoder) {
 		ae.Bytes(unix.IFA_LOCAL, p.Addr().AsSlice())
 		ae.Bytes(unix.IFA_ADDRESS, p.Addr().AsSlice())
 		if p.Addr().Is4() {
@@ -221,85 +263,7 @@ func (r *rtnl) setAddress(index int, p netip.Prefix) error {
 		// 5.4), and the first connection would fail. Whoever writes an address
 		// on the command line answers for it.
 		ae.Uint32(ifaFlags, unix.IFA_F_NODAD)
-	})
-	return err
-}
-
-// route is an entry of a routing table.
-type route struct {
-	table   int
-	dst     netip.Prefix // zero: default
-	gw      netip.Addr   // zero: the destination is on the link
-	src     netip.Addr   // zero: the stack's choice
-	ifindex int
-	metric  int
-	onlink  bool // the gateway is on the link though no address says so
-}
-
-func (r *rtnl) setRoute(e route) error {
-	af := uint8(unix.AF_INET)
-	if e.dst.Addr().Is6() || e.gw.Is6() {
-		af = unix.AF_INET6
 	}
-	// struct rtmsg, include/uapi/linux/rtnetlink.h.
-	head := make([]byte, unix.SizeofRtMsg)
-	head[0] = af
-	if e.dst.IsValid() {
-		head[1] = uint8(e.dst.Bits())
-	}
-	head[4] = unix.RT_TABLE_UNSPEC // RTA_TABLE says it, whatever its size
-	head[5] = unix.RTPROT_STATIC
-	head[6] = unix.RT_SCOPE_UNIVERSE
-	if !e.gw.IsValid() && af == unix.AF_INET {
-		head[6] = unix.RT_SCOPE_LINK
-	}
-	head[7] = unix.RTN_UNICAST
-	if e.onlink {
-		binary.NativeEndian.PutUint32(head[8:], unix.RTNH_F_ONLINK)
-	}
-	_, err := r.request(unix.RTM_NEWROUTE, netlink.Acknowledge|netlink.Create|netlink.Replace, head, func(ae *netlink.AttributeEncoder) {
-		if e.dst.IsValid() {
-			ae.Bytes(unix.RTA_DST, e.dst.Masked().Addr().AsSlice())
-		}
-		if e.gw.IsValid() {
-			ae.Bytes(unix.RTA_GATEWAY, e.gw.AsSlice())
-		}
-		if e.src.IsValid() {
-			ae.Bytes(unix.RTA_PREFSRC, e.src.AsSlice())
-		}
-		if e.metric != 0 {
-			ae.Uint32(unix.RTA_PRIORITY, uint32(e.metric))
-		}
-		ae.Uint32(unix.RTA_OIF, uint32(e.ifindex))
-		ae.Uint32(unix.RTA_TABLE, uint32(e.table))
-	})
-	return err
-}
-
-// Attributes and action of rules, include/uapi/linux/fib_rules.h.
-const (
-	fraSrc      = 2
-	fraPriority = 6
-	fraTable    = 15
-	frActTable  = 1
-	sizeRuleHdr = 12
-)
-
-// setRule makes `from addr lookup table`, unless it is there.
-func (r *rtnl) setRule(addr netip.Addr, table, priority int) error {
-	head := make([]byte, sizeRuleHdr)
-	head[0] = family(addr)
-	head[2] = uint8(addr.BitLen()) // src_len
-	head[7] = frActTable
-	_, err := r.request(unix.RTM_NEWRULE, netlink.Acknowledge|netlink.Create|netlink.Excl, head, func(ae *netlink.AttributeEncoder) {
-		ae.Bytes(fraSrc, addr.AsSlice())
-		ae.Uint32(fraPriority, uint32(priority))
-		ae.Uint32(fraTable, uint32(table))
-	})
-	if errors.Is(err, syscall.EEXIST) {
-		return nil
-	}
-	return err
 }
 
 func family(a netip.Addr) uint8 {

@@ -4,6 +4,7 @@ package testutil
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"sort"
@@ -20,7 +21,7 @@ type Inventory struct {
 }
 
 // Take lists what a run could leave behind: in the tests' own namespace and in
-// nets the devices, routes and firewall rules; named namespaces, processes,
+// nets the devices, routes, firewall rules and reserved ports; named namespaces, processes,
 // mounts, files under /run, /tmp, /dev/shm and in the repository's bin/.
 func Take(t testing.TB, nets ...*Netns) *Inventory {
 	t.Helper()
@@ -39,14 +40,18 @@ func list(t testing.TB, nets []*Netns) map[string]bool {
 	}
 	for _, n := range append([]*Netns{Host}, nets...) {
 		where := strings.TrimSpace("network " + n.Name)
-		for _, line := range strings.Split(n.Run(t, "ip", "-br", "link"), "\n") {
-			if f := strings.Fields(line); len(f) > 0 {
-				add(where+" device", f[0])
+		// Not ip(8): it looks at all named namespaces, also those of other tests.
+		n.Do(t, func() error {
+			devices, err := net.Interfaces()
+			for _, d := range devices {
+				add(where+" device", d.Name)
 			}
-		}
+			return err
+		})
 		add(where+" rule", n.Run(t, "ip", "rule"))
 		add(where+" route", n.Run(t, "ip", "-4", "route", "show", "table", "all"))
 		add(where+" nft", n.Run(t, "nft", "list", "ruleset"))
+		add(where+" reserved ports", n.Run(t, "cat", "/proc/sys/net/ipv4/ip_local_reserved_ports"))
 		for _, save := range []string{"iptables-legacy-save", "ip6tables-legacy-save"} {
 			for _, line := range strings.Split(n.Run(t, save), "\n") {
 				if strings.HasPrefix(line, "-A") {

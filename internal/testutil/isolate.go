@@ -83,8 +83,14 @@ func heedSignals() {
 // Root returns the repository's folder.
 func Root() string { return os.Getenv(rootEnv) }
 
-// Bin returns the path of a built program.
-func Bin(name string) string { return filepath.Join(Root(), "bin", name) }
+// Bin returns the path of a built program: in bin/, or in the folder that
+// LKLRUN_BIN names, for programs that were built in another way.
+func Bin(name string) string {
+	if dir := os.Getenv("LKLRUN_BIN"); dir != "" {
+		return filepath.Join(dir, name)
+	}
+	return filepath.Join(Root(), "bin", name)
+}
 
 func findRoot() (string, error) {
 	dir, err := os.Getwd()

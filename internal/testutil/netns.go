@@ -76,11 +76,15 @@ func (n *Netns) Run(t testing.TB, args ...string) string {
 // to it for ever.
 func (n *Netns) Do(t testing.TB, f func() error) {
 	t.Helper()
+	if err := n.Enter(f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Enter is Do for a goroutine that may not end the test.
+func (n *Netns) Enter(f func() error) error {
 	if n.Name == "" {
-		if err := f(); err != nil {
-			t.Fatal(err)
-		}
-		return
+		return f()
 	}
 	done := make(chan error, 1)
 	go func() {
@@ -99,9 +103,7 @@ func (n *Netns) Do(t testing.TB, f func() error) {
 		}
 		done <- f()
 	}()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	return <-done
 }
 
 // Listen listens in the namespace; the listener ends with the test.

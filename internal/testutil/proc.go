@@ -216,12 +216,36 @@ func Random(t testing.TB, path string, n int64) {
 	}
 }
 
+// Pause stops a process and returns when all its threads have stopped: one that
+// runs on another CPU goes on for a moment after the signal.
+func Pause(t testing.TB, pid int, limit time.Duration) {
+	t.Helper()
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		t.Fatalf("stopping process %d: %v", pid, err)
+	}
+	WaitFor(t, fmt.Sprintf("the stop of process %d", pid), limit, func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		for _, thread := range threads {
+			if state := stateIn(thread); state != 0 && !strings.ContainsRune("TZX", rune(state)) {
+				return false
+			}
+		}
+		return err == nil
+	})
+}
+
 // Alive reports whether a process exists and is not a zombie.
 func Alive(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	state := stateIn(fmt.Sprintf("/proc/%d/stat", pid))
+	return state != 0 && state != 'Z' && unix.Kill(pid, 0) == nil
+}
+
+// stateIn returns the state in a stat file of procfs, 0 when there is none any more.
+func stateIn(path string) byte {
+	stat, err := os.ReadFile(path)
 	if err != nil {
-		return false
+		return 0
 	}
 	_, rest, _ := strings.Cut(string(stat), ") ")
-	return !strings.HasPrefix(rest, "Z") && unix.Kill(pid, 0) == nil
+	return (rest + "\x00")[0]
 }

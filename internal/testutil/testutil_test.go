@@ -3,6 +3,7 @@
 package testutil_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -112,4 +113,19 @@ func TestAsUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	testutil.OK(t, limit, testutil.AsUser(exec.Command("cat", dir+"/f"), ""))
+}
+
+// Pause leaves no thread running, and what is stopped can be ended.
+func TestPause(t *testing.T) {
+	testutil.Need(t)
+	busy := testutil.Start(t, exec.Command("sh", "-c", "while :; do :; done"))
+	testutil.Pause(t, busy.Pid(), limit)
+	stat := func() string { return testutil.Host.Run(t, "cat", fmt.Sprintf("/proc/%d/stat", busy.Pid())) }
+	if at := stat(); !strings.Contains(at, ") T ") || at != stat() {
+		t.Errorf("stopped it is at %s and later at %s", at, stat())
+	}
+	busy.Signal(syscall.SIGKILL)
+	if r := busy.Wait(limit); r.Signal != syscall.SIGKILL {
+		t.Errorf("the killed process: %v", r)
+	}
 }

@@ -30,7 +30,18 @@ func TestParseInterface(t *testing.T) {
 			IP6: []netip.Prefix{pfx("fd00::2/64")}, GW6: netip.MustParseAddr("fe80::1"),
 			MAC: MAC{2, 0, 0, 0, 0, 1},
 		},
-		"tap:x,ip=10.0.0.0/31": {Type: TypeTap, Device: "x", IP: []netip.Prefix{pfx("10.0.0.0/31")}},
+		"tap:t,dhcp,dhcp6=on,slaac,dns=192.0.2.53,dns=fd00::53,group=7,qdisc=fq,offload=0x883,backup,fullmesh=off,table=200,vlan=5,bridge=br0,signal": {
+			Type: TypeTap, Device: "t", DHCP: true, DHCP6: true, SLAAC: true,
+			DNS:   []netip.Addr{netip.MustParseAddr("192.0.2.53"), netip.MustParseAddr("fd00::53")},
+			Group: 7, Qdisc: "fq", Offload: "0x883", Backup: true, Signal: true, Table: 200, VLAN: 5, Bridge: "br0",
+		},
+		"macvtap:eth0,mode=vepa":                {Type: TypeMacvtap, Device: "eth0", Mode: ModeVEPA},
+		"macvtap:/dev/tap23":                    {Type: TypeMacvtap, Device: "/dev/tap23"},
+		"raw:wlan0":                             {Type: TypeRaw, Device: "wlan0"},
+		"rawip:rmnet0,gw=10.0.0.1":              {Type: TypeRawIP, Device: "rmnet0", GW: netip.MustParseAddr("10.0.0.1")},
+		"rawip:ppp0,ip=10.1.0.5/30,gw=10.9.9.9": {Type: TypeRawIP, Device: "ppp0", IP: []netip.Prefix{pfx("10.1.0.5/30")}, GW: netip.MustParseAddr("10.9.9.9")},
+		"passt,mtu=9000":                        {Type: TypePasst, MTU: 9000},
+		"tap:x,ip=10.0.0.0/31":                  {Type: TypeTap, Device: "x", IP: []netip.Prefix{pfx("10.0.0.0/31")}},
 	} {
 		got, err := ParseInterface(spec)
 		if err != nil {
@@ -46,8 +57,8 @@ func TestParseInterface(t *testing.T) {
 // Each line is what the user reads after `lklrun: --if `.
 func TestParseInterfaceErrors(t *testing.T) {
 	for spec, want := range map[string]string{
-		"":                     `"": no interface type; expected user, tap:NAME or fd:N`,
-		"veth:x":               `"veth:x": "veth": unknown interface type; expected user, tap:NAME or fd:N`,
+		"":                     `"": no interface type; expected user, passt, tap:NAME, macvtap:DEV, raw:DEV, rawip:DEV or fd:N`,
+		"veth:x":               `"veth:x": "veth": unknown interface type; expected user, passt, tap:NAME, macvtap:DEV, raw:DEV, rawip:DEV or fd:N`,
 		"user:x":               `"user:x": user: takes no ":x"; expected user[,KEY=VALUE]`,
 		"tap":                  `"tap": tap: no device name; expected tap:NAME`,
 		"tap:a/b":              `"tap:a/b": tap: "a/b" cannot be a device name; expected tap:NAME`,
@@ -63,24 +74,60 @@ func TestParseInterfaceErrors(t *testing.T) {
 		"tap:t0,ip=10.0.0.255/24":             `"tap:t0,ip=10.0.0.255/24": ip: 10.0.0.255 is the network or broadcast address of 10.0.0.0/24; expected the address of a host in it`,
 		"tap:t0,ip=127.0.0.2/8":               `"tap:t0,ip=127.0.0.2/8": ip: 127.0.0.2 cannot be the address of an interface`,
 		"tap:t0,ip=10.0.0.1/24,ip=10.0.0.1/8": `"tap:t0,ip=10.0.0.1/24,ip=10.0.0.1/8": ip: 10.0.0.1: given twice`,
-		"tap:t0,addr=1":                       `"tap:t0,addr=1": "addr": unknown key; known are ip, ip6, gw, gw6, mac, mtu`,
-		"tap:t0,":                             `"tap:t0,": "": unknown key; known are ip, ip6, gw, gw6, mac, mtu`,
-		"tap:t0,ip":                           `"tap:t0,ip": ip: no value; expected ip=...`,
+		"tap:t0,addr=1":                       `"tap:t0,addr=1": "addr": unknown key; known are ip, ip6, gw, gw6, mac, mtu, dhcp, dhcp6, slaac, dns, group, qdisc, offload, backup, signal, fullmesh, table, vlan, bridge, nat, mode, neigh`,
+		"tap:t0,":                             `"tap:t0,": "": unknown key; known are ip, ip6, gw, gw6, mac, mtu, dhcp, dhcp6, slaac, dns, group, qdisc, offload, backup, signal, fullmesh, table, vlan, bridge, nat, mode, neigh`,
+		"tap:t0,ip":                           `"tap:t0,ip": ip: no value; expected ip=ADDRESS/PREFIX`,
 		"tap:t0,mtu=1,mtu=2":                  `"tap:t0,mtu=1,mtu=2": mtu: "1"; expected a number from 68 to 65520`,
 		"tap:t0,mtu=1500,mtu=2":               `"tap:t0,mtu=1500,mtu=2": mtu: given twice`,
 		"tap:t0,mac=1:2":                      `"tap:t0,mac=1:2": mac: "1:2" is not an Ethernet address; expected xx:xx:xx:xx:xx:xx`,
 		"tap:t0,mac=01:00:00:00:00:01": `"tap:t0,mac=01:00:00:00:00:01": mac: 01:00:00:00:00:01 is a group or zero address; ` +
 			`an interface needs a unicast one, such as 02:00:00:00:00:01`,
-		"tap:t0,gw=10.0.0.1":                  `"tap:t0,gw=10.0.0.1": gw: 10.0.0.1 needs an address of the interface beside it; expected ip=ADDRESS/PREFIX`,
-		"tap:t0,ip=10.0.0.2/24,gw=10.0.1.1":   `"tap:t0,ip=10.0.0.2/24,gw=10.0.1.1": gw: 10.0.1.1 is not within 10.0.0.0/24`,
-		"tap:t0,ip=10.0.0.2/24,gw=10.0.0.255": `"tap:t0,ip=10.0.0.2/24,gw=10.0.0.255": gw: 10.0.0.255 is the network or broadcast address of 10.0.0.0/24; expected the address of a router in it`,
-		"tap:t0,ip=10.0.0.2/24,gw=10.0.0.0":   `"tap:t0,ip=10.0.0.2/24,gw=10.0.0.0": gw: 10.0.0.0 is the network or broadcast address of 10.0.0.0/24; expected the address of a router in it`,
-		"tap:t0,ip6=fe80::1/64,gw6=fe80::1":   `"tap:t0,ip6=fe80::1/64,gw6=fe80::1": gw6: fe80::1 is the interface's own address`,
-		"tap:t0,ip=10.0.0.2/24,gw=10.0.0.2":   `"tap:t0,ip=10.0.0.2/24,gw=10.0.0.2": gw: 10.0.0.2 is the interface's own address`,
-		"tap:t0,ip6=fd00::2/64,mtu=1000":      `"tap:t0,ip6=fd00::2/64,mtu=1000": mtu: 1000 is too small for IPv6; expected 1280 or more`,
-		"user,ip6=fd00::2/64":                 `"user,ip6=fd00::2/64": ip6: the user-mode gateway gives the interface its IPv6 address itself, where the host has IPv6; leave it out`,
-		"user,ip=10.0.0.2/24,ip=10.0.0.3/24":  `"user,ip=10.0.0.2/24,ip=10.0.0.3/24": ip: the user-mode gateway serves one address`,
-		"user,ip=10.0.0.1/30":                 `"user,ip=10.0.0.1/30": ip: 10.0.0.1/30 leaves no room for the gateway's addresses; expected a prefix length from 8 to 29`,
+		"tap:t0,gw=10.0.0.1":                       `"tap:t0,gw=10.0.0.1": gw: 10.0.0.1 needs an address of the interface beside it; expected ip=ADDRESS/PREFIX`,
+		"tap:t0,ip=10.0.0.2/24,gw=10.0.1.1":        `"tap:t0,ip=10.0.0.2/24,gw=10.0.1.1": gw: 10.0.1.1 is not within 10.0.0.0/24`,
+		"tap:t0,ip=10.0.0.2/24,gw=10.0.0.255":      `"tap:t0,ip=10.0.0.2/24,gw=10.0.0.255": gw: 10.0.0.255 is the network or broadcast address of 10.0.0.0/24; expected the address of a router in it`,
+		"tap:t0,ip=10.0.0.2/24,gw=10.0.0.0":        `"tap:t0,ip=10.0.0.2/24,gw=10.0.0.0": gw: 10.0.0.0 is the network or broadcast address of 10.0.0.0/24; expected the address of a router in it`,
+		"tap:t0,ip6=fe80::1/64,gw6=fe80::1":        `"tap:t0,ip6=fe80::1/64,gw6=fe80::1": gw6: fe80::1 is the interface's own address`,
+		"tap:t0,ip=10.0.0.2/24,gw=10.0.0.2":        `"tap:t0,ip=10.0.0.2/24,gw=10.0.0.2": gw: 10.0.0.2 is the interface's own address`,
+		"tap:t0,ip6=fd00::2/64,mtu=1000":           `"tap:t0,ip6=fd00::2/64,mtu=1000": mtu: 1000 is too small for IPv6; expected 1280 or more`,
+		"passt:x":                                  `"passt:x": passt: takes no ":x"; expected passt[,KEY=VALUE]`,
+		"macvtap:":                                 `"macvtap:": macvtap: no device name; expected macvtap:DEV, or macvtap:/dev/tapN for one that exists`,
+		"rawip":                                    `"rawip": rawip: no device name; expected rawip:DEV`,
+		"tap:t0,dhcp=yes":                          `"tap:t0,dhcp=yes": dhcp: "yes"; expected on or off`,
+		"tap:t0,dhcp=":                             `"tap:t0,dhcp=": dhcp: no value; expected dhcp=on|off`,
+		"user,dhcp":                                `"user,dhcp": dhcp: the user-mode gateway gives the interface its addresses itself; leave it out`,
+		"user,slaac":                               `"user,slaac": slaac: the user-mode gateway gives the interface its addresses itself; leave it out`,
+		"rawip:x,dhcp":                             `"rawip:x,dhcp": dhcp: is for interfaces with Ethernet addresses: passt, tap, macvtap, raw and fd`,
+		"rawip:x,mac=2:0:0:0:0:1":                  `"rawip:x,mac=2:0:0:0:0:1": mac: "2:0:0:0:0:1" is not an Ethernet address; expected xx:xx:xx:xx:xx:xx`,
+		"rawip:x,vlan=5":                           `"rawip:x,vlan=5": vlan: is for tap, macvtap, raw and fd: on the others nobody is in a VLAN`,
+		"tap:t0,vlan=4095":                         `"tap:t0,vlan=4095": vlan: "4095"; expected a number from 1 to 4094`,
+		"tap:t0,group=-1":                          `"tap:t0,group=-1": group: "-1"; expected a number from 1 to 2147483647`,
+		"tap:t0,table=254":                         `"tap:t0,table=254": table: 254 is the table of all interfaces; expected another number, such as 100`,
+		"tap:t0,table=x":                           `"tap:t0,table=x": table: "x"; expected a number from 1 to 2147483647`,
+		"tap:t0,qdisc=a b":                         `"tap:t0,qdisc=a b": qdisc: "a b" cannot be the kind of a queueing discipline; expected one such as fq, fq_codel or pfifo_fast`,
+		"tap:t0,offload=0xg":                       `"tap:t0,offload=0xg": offload: "0xg"; expected on, off or a mask of virtio's features, such as 0x883`,
+		"user,offload=on":                          `"user,offload=on": offload: is for tap, macvtap, raw, rawip and fd: the others carry whole frames without them`,
+		"raw:x,bridge=br0":                         `"raw:x,bridge=br0": bridge: is for tap alone`,
+		"tap:x,bridge=a/b":                         `"tap:x,bridge=a/b": bridge: "a/b" cannot be a device name`,
+		"raw:x,nat":                                `"raw:x,nat": nat: is for tap alone`,
+		"tap:x,nat,bridge=b":                       `"tap:x,nat,bridge=b": nat: a bridged tap has its network's addresses and needs none; leave out nat or bridge`,
+		"tap:x,nat,dhcp":                           `"tap:x,nat,dhcp": nat: gives the interface its addresses itself; leave out dhcp, dhcp6 and slaac`,
+		"tap:x,nat,vlan=5":                         `"tap:x,nat,vlan=5": nat: the host's side of the tap is in no VLAN; leave out nat or vlan`,
+		"tap:x,mode=vepa":                          `"tap:x,mode=vepa": mode: is for macvtap alone`,
+		"macvtap:x,mode=y":                         `"macvtap:x,mode=y": mode: "y"; expected bridge, private, vepa or passthru`,
+		"macvtap:/dev/tap1,mode=vepa":              `"macvtap:/dev/tap1,mode=vepa": mode: /dev/tap1 exists and has its mode; leave it out`,
+		"tap:x,signal,fullmesh":                    `"tap:x,signal,fullmesh": fullmesh: the kernel has no endpoint with both signal and fullmesh; leave one out`,
+		"tap:x,dhcp,gw=10.0.0.1":                   `"tap:x,dhcp,gw=10.0.0.1": gw: the DHCP server says which it is; leave out gw or dhcp`,
+		"tap:x,slaac,gw6=fe80::1":                  `"tap:x,slaac,gw6=fe80::1": gw6: the routers say which it is; leave out gw6 or slaac`,
+		"tap:x,slaac,mtu=1000":                     `"tap:x,slaac,mtu=1000": mtu: 1000 is too small for IPv6; expected 1280 or more`,
+		"tap:x,neigh=10.0.0.1":                     `"tap:x,neigh=10.0.0.1": neigh: "10.0.0.1"; expected IP|MAC, such as 192.0.2.1|02:00:00:00:00:01`,
+		"tap:x,neigh=h|02:00:00:00:00:01":          `"tap:x,neigh=h|02:00:00:00:00:01": neigh: "h" is not the address of a neighbour`,
+		"rawip:x,neigh=10.0.0.1|02:00:00:00:00:01": `"rawip:x,neigh=10.0.0.1|02:00:00:00:00:01": neigh: is for interfaces with Ethernet addresses: passt, tap, macvtap, raw and fd`,
+		"tap:x,dns=ns":                             `"tap:x,dns=ns": dns: "ns"; expected the IP address of a name server`,
+		"tap:x,dns=1.1.1.1,dns=1.1.1.1":            `"tap:x,dns=1.1.1.1,dns=1.1.1.1": dns: 1.1.1.1: given twice`,
+		"user,ip6=fd00::2/64":                      `"user,ip6=fd00::2/64": ip6: the user-mode gateway gives the interface its IPv6 address itself, where the host has IPv6; leave it out`,
+		"user,ip=10.0.0.2/24,ip=10.0.0.3/24":       `"user,ip=10.0.0.2/24,ip=10.0.0.3/24": ip: the user-mode gateway serves one address`,
+		"passt,ip=10.0.0.1/32":                     `"passt,ip=10.0.0.1/32": ip: 10.0.0.1/32 leaves no room for passt's addresses; expected a prefix length of at most 29`,
+		"user,ip=10.0.0.1/30":                      `"user,ip=10.0.0.1/30": ip: 10.0.0.1/30 leaves no room for the gateway's addresses; expected a prefix length from 8 to 29`,
 	} {
 		_, err := ParseInterface(spec)
 		if err == nil {
@@ -96,6 +143,14 @@ func TestCheckInterfaces(t *testing.T) {
 		{"tap:t0", "tap:t1", ""},
 		{"user", "user", ""},
 		{"tap:t0", "tap:t0,mtu=1500", `"tap:t0,mtu=1500": tap:t0 is that of eth0 already`},
+		{"macvtap:a", "macvtap:a", ""},
+		{"macvtap:a,mode=passthru", "macvtap:b,mode=passthru", ""},
+		{"macvtap:a,mode=passthru", "macvtap:a", `"macvtap:a": a has two macvtaps, and one in mode passthru has it alone (eth0); choose mode=bridge for all`},
+		{"macvtap:a,mode=bridge", "macvtap:a,mode=passthru", `"macvtap:a,mode=passthru": a has two macvtaps, and one in mode passthru has it alone (eth1); choose mode=bridge for all`},
+		{"macvtap:/dev/tap1", "macvtap:/dev/tap1", `"macvtap:/dev/tap1": macvtap:/dev/tap1 is that of eth0 already`},
+		{"user,table=101", "user", `"user,table=101": table 101 is that of eth1 already`},
+		{"user,table=7", "user,table=7", `"user,table=7": table 7 is that of eth0 already`},
+		{"user,table=101", "user,table=100", ""},
 		{"tap:a,ip=10.0.0.1/24", "tap:b,ip=10.0.0.1/8", `"tap:b,ip=10.0.0.1/8": address 10.0.0.1 is that of eth0 already`},
 	} {
 		a, err := ParseInterface(tc.a)
@@ -132,8 +187,9 @@ func TestValues(t *testing.T) {
 		}
 	}
 	for in, want := range map[string]Sysctl{
-		"net.ipv4.tcp_rmem=4096 1 2":            {"net.ipv4.tcp_rmem", "4096 1 2"},
-		"net/ipv4/conf/eth0.100/rp_filter = 0 ": {"net/ipv4/conf/eth0.100/rp_filter", "0"},
+		"net.ipv4.tcp_rmem=4096 1 2":            {Name: "net.ipv4.tcp_rmem", Value: "4096 1 2"},
+		"net/ipv4/conf/eth0.100/rp_filter = 0 ": {Name: "net/ipv4/conf/eth0.100/rp_filter", Value: "0"},
+		"-net.ipv4.x=1":                         {Name: "net.ipv4.x", Value: "1", Optional: true},
 	} {
 		if got, err := ParseSysctl(in); err != nil || got != want {
 			t.Errorf("ParseSysctl(%q) = %v, %v", in, got, err)
@@ -154,6 +210,7 @@ func FuzzParseInterface(f *testing.F) {
 	for _, s := range []string{
 		"user", "tap:t0,ip=10.0.0.2/24,gw=10.0.0.1,mac=02:00:00:00:00:01,mtu=9000",
 		"fd:3,ip6=fd00::1/64,gw6=fe80::1", "tap:a,ip=0.0.0.1/0", "tap:a,ip6=::ffff:1.2.3.4/96", "tap:,ip==", "fd:99999999999",
+		"raw:a,dhcp=off,dns=1.1.1.1,group=7,qdisc=fq,offload=0x0F,backup,table=9,vlan=3,neigh=10.0.0.1|02:00:00:00:00:01", "macvtap:/dev/tap1,slaac,signal",
 	} {
 		f.Add(s)
 	}

@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config holds what a user can say about a run (interfaces, sysctls,
-// sizes) as plain data, and turns the command line's spelling of it into that
-// data. Errors are one line that names the part at fault and what was expected
-// in its place.
+// Package config holds what a user can say about a run (interfaces, kernel
+// settings, sizes) as plain data, and reads it from where he says it: a file of
+// JSON with comments, the environment, flags, profiles, and the configuration of
+// LKL's own hijack library.
+//
+// Load lays all sources over each other; its Config has the Run and says of each
+// value where it comes from. ParseFile and Resolve do the same for data from
+// elsewhere, ParseInterface and its like for single words. Errors are one line
+// that names the place and the part at fault, and what was expected there.
+//
+// Each fact about a setting stands in one table (settings.go, keys.go), which the
+// readers, the JSON Schema, the help and docs/configuration.md are made of.
 package config
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -19,9 +25,21 @@ import (
 
 // Types of an interface.
 const (
-	TypeUser = "user" // the user-mode gateway
-	TypeTap  = "tap"  // a tap device of the host
-	TypeFD   = "fd"   // an inherited frame socket or tap descriptor
+	TypeUser    = "user"    // the user-mode gateway
+	TypePasst   = "passt"   // the same by the program passt
+	TypeTap     = "tap"     // a tap device of the host
+	TypeMacvtap = "macvtap" // a macvtap on a device of the host
+	TypeRaw     = "raw"     // an Ethernet device of the host, by packet sockets
+	TypeRawIP   = "rawip"   // a device of the host, whole IP packets
+	TypeFD      = "fd"      // an inherited frame socket or tap descriptor
+)
+
+// Modes of a macvtap.
+const (
+	ModeBridge   = "bridge"
+	ModePrivate  = "private"
+	ModeVEPA     = "vepa"
+	ModePassthru = "passthru"
 )
 
 // Limits of an MTU. The lower one is IPv4's (RFC 791), IPv6 wants 1280
@@ -33,46 +51,120 @@ const (
 	MaxMTU  = 65520
 )
 
-// MAC is an Ethernet address; the zero value stands for none given.
-type MAC [6]byte
+// FirstTable is the routing table of eth0 where none is chosen; eth1 has the
+// next, and so on.
+const FirstTable = 100
 
-// IsZero tells whether no address is given.
-func (m MAC) IsZero() bool { return m == MAC{} }
-
-// String writes the address as xx:xx:xx:xx:xx:xx.
-func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
-
-// MarshalText writes the address as String does, and none as nothing.
-func (m MAC) MarshalText() ([]byte, error) {
-	if m.IsZero() {
-		return nil, nil
-	}
-	return []byte(m.String()), nil
+// Neighbour is an address whose Ethernet address is known beforehand.
+type Neighbour struct {
+	IP  netip.Addr `json:"ip"`
+	MAC MAC        `json:"mac"`
 }
+
+// ParseNeighbour reads IP|MAC.
+func ParseNeighbour(s string) (Neighbour, error) {
+	addr, mac, ok := strings.Cut(s, "|")
+	if !ok {
+		return Neighbour{}, fmt.Errorf("%q; expected IP|MAC, such as 192.0.2.1|02:00:00:00:00:01", s)
+	}
+	a, err := netip.ParseAddr(addr)
+	if err != nil || a.Zone() != "" || a.Is4In6() || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() {
+		return Neighbour{}, fmt.Errorf("%q is not the address of a neighbour", addr)
+	}
+	m, err := parseMAC(mac)
+	return Neighbour{IP: a, MAC: m}, err
+}
+
+// String writes it as ParseNeighbour reads it.
+func (n Neighbour) String() string { return n.IP.String() + "|" + n.MAC.String() }
 
 // Interface is one interface of the stack and what it hangs on. It becomes
 // eth0, eth1, ... in the order given.
 type Interface struct {
-	Type   string         `json:"type"`
-	Device string         `json:"device,omitempty"` // tap: its name on the host
-	FD     int            `json:"fd,omitempty"`     // fd: the descriptor's number
-	IP     []netip.Prefix `json:"ip,omitempty"`
-	IP6    []netip.Prefix `json:"ip6,omitempty"`
-	GW     netip.Addr     `json:"gw,omitzero"`
-	GW6    netip.Addr     `json:"gw6,omitzero"`
-	MAC    MAC            `json:"mac,omitzero"`
-	MTU    int            `json:"mtu,omitempty"` // 0: the type's default
+	Type     string         `json:"type"`
+	Device   string         `json:"device,omitempty"` // tap, macvtap, raw, rawip: on the host
+	FD       int            `json:"fd,omitempty"`     // fd: the descriptor's number
+	IP       []netip.Prefix `json:"ip,omitempty"`
+	IP6      []netip.Prefix `json:"ip6,omitempty"`
+	GW       netip.Addr     `json:"gw,omitzero"`
+	GW6      netip.Addr     `json:"gw6,omitzero"`
+	MAC      MAC            `json:"mac,omitzero"`
+	MTU      int            `json:"mtu,omitempty"` // 0: the type's default
+	DHCP     bool           `json:"dhcp,omitempty"`
+	DHCP6    bool           `json:"dhcp6,omitempty"`
+	SLAAC    bool           `json:"slaac,omitempty"`
+	DNS      []netip.Addr   `json:"dns,omitempty"`
+	Group    int            `json:"group,omitempty"`    // of devices, in the stack
+	Qdisc    string         `json:"qdisc,omitempty"`    // the root's kind; empty: the stack's default
+	Offload  string         `json:"offload,omitempty"`  // on, off or 0xMASK; empty: the type's default
+	Backup   bool           `json:"backup,omitempty"`   // the MPTCP endpoint's flags
+	Signal   bool           `json:"signal,omitempty"`   //
+	Fullmesh bool           `json:"fullmesh,omitempty"` //
+	Table    int            `json:"table,omitempty"`    // 0: FirstTable and the interface's number
+	VLAN     int            `json:"vlan,omitempty"`     // 0: none, else ethN.VLAN carries it all
+	Bridge   string         `json:"bridge,omitempty"`   // tap: the host's bridge to join
+	NAT      bool           `json:"nat,omitempty"`      // tap: behind the host's addresses
+	Mode     string         `json:"mode,omitempty"`     // macvtap; empty: ModeBridge
+	Neigh    []Neighbour    `json:"neigh,omitempty"`
 }
 
-// keys that an interface takes, as the error for an unknown one lists them.
-var interfaceKeys = []string{"ip", "ip6", "gw", "gw6", "mac", "mtu"}
+// interfaceType is one of the types: what stands behind its colon, and what it is.
+type interfaceType struct {
+	name string
+	arg  string // the key for it in a file; "": nothing
+	form string
+	help string
+}
 
-const interfaceTypes = "user, tap:NAME or fd:N"
+// interfaceTypes in the order in which they are listed.
+var interfaceTypes = []interfaceType{
+	{TypeUser, "", "", "the gateway: whatever the host reaches, by IPv4 and IPv6; on its network 192.168.127.254 is the host's own 127.0.0.1"},
+	{TypePasst, "", "", "the same by the program passt, where that is installed"},
+	{TypeTap, "device", "NAME", "the host's tap device NAME, made if it is absent and removed again"},
+	{TypeMacvtap, "device", "DEV", "a macvtap on the host's device DEV, with an Ethernet address of its own; or an existing one's /dev/tapN"},
+	{TypeRaw, "device", "DEV", "the frames of the host's Ethernet device DEV; without an address its own is shared with the host"},
+	{TypeRawIP, "device", "DEV", "the IP packets of the host's device DEV, also one without Ethernet, such as rmnet0, ppp0 or a tun"},
+	{TypeFD, "fd", "N", "descriptor N, inherited: a SOCK_DGRAM or SOCK_SEQPACKET socket that carries a frame a message, a tap or tun, or a packet socket"},
+}
+
+// spec is TYPE or TYPE:ARG.
+func (t *interfaceType) spec() string {
+	if t.form == "" {
+		return t.name
+	}
+	return t.name + ":" + t.form
+}
+
+func findType(name string) *interfaceType {
+	n := slices.IndexFunc(interfaceTypes, func(t interfaceType) bool { return t.name == name })
+	if n < 0 {
+		return nil
+	}
+	return &interfaceTypes[n]
+}
+
+func interfaceTypeNames() []string {
+	names := make([]string, len(interfaceTypes))
+	for n, t := range interfaceTypes {
+		names[n] = t.name
+	}
+	return names
+}
+
+// interfaceForms lists the types as an error does.
+func interfaceForms() string {
+	forms := make([]string, len(interfaceTypes))
+	for n := range interfaceTypes {
+		forms[n] = interfaceTypes[n].spec()
+	}
+	last := len(forms) - 1
+	return strings.Join(forms[:last], ", ") + " or " + forms[last]
+}
 
 // Target is the TYPE:ARG part of the specification.
 func (i *Interface) Target() string {
 	switch i.Type {
-	case TypeTap:
+	case TypeTap, TypeMacvtap, TypeRaw, TypeRawIP:
 		return i.Type + ":" + i.Device
 	case TypeFD:
 		return i.Type + ":" + strconv.Itoa(i.FD)
@@ -84,28 +176,30 @@ func (i *Interface) Target() string {
 func (i *Interface) String() string {
 	var b strings.Builder
 	b.WriteString(i.Target())
-	for _, p := range i.IP {
-		fmt.Fprintf(&b, ",ip=%s", p)
-	}
-	for _, p := range i.IP6 {
-		fmt.Fprintf(&b, ",ip6=%s", p)
-	}
-	if i.GW.IsValid() {
-		fmt.Fprintf(&b, ",gw=%s", i.GW)
-	}
-	if i.GW6.IsValid() {
-		fmt.Fprintf(&b, ",gw6=%s", i.GW6)
-	}
-	if !i.MAC.IsZero() {
-		fmt.Fprintf(&b, ",mac=%s", i.MAC)
-	}
-	if i.MTU != 0 {
-		fmt.Fprintf(&b, ",mtu=%d", i.MTU)
+	for n := range interfaceKeys {
+		k := &interfaceKeys[n]
+		for _, v := range k.get(i) {
+			b.WriteString("," + k.name)
+			if !k.flag {
+				b.WriteString("=" + v)
+			}
+		}
 	}
 	return b.String()
 }
 
-// ParseInterface reads TYPE[:ARG][,KEY=VALUE]... The error names the
+// Keys lists the keys that the interface has.
+func (i *Interface) Keys() []string {
+	var keys []string
+	for n := range interfaceKeys {
+		if k := &interfaceKeys[n]; len(k.get(i)) > 0 {
+			keys = append(keys, k.name)
+		}
+	}
+	return keys
+}
+
+// ParseInterface reads TYPE[:ARG][,KEY[=VALUE]]... The error names the
 // specification and the part that is wrong.
 func ParseInterface(spec string) (Interface, error) {
 	i, err := parseInterface(spec)
@@ -123,34 +217,50 @@ func parseInterface(spec string) (Interface, error) {
 	}
 	seen := map[string]bool{}
 	for _, part := range parts[1:] {
-		key, value, ok := strings.Cut(part, "=")
+		name, value, given := strings.Cut(part, "=")
+		k := findKey(name)
 		switch {
-		case !slices.Contains(interfaceKeys, key):
-			return i, fmt.Errorf("%q: unknown key; known are %s", key, strings.Join(interfaceKeys, ", "))
-		case !ok || value == "":
-			return i, fmt.Errorf("%s: no value; expected %s=...", key, key)
-		case seen[key] && key != "ip" && key != "ip6":
-			return i, fmt.Errorf("%s: given twice", key)
+		case k == nil:
+			return i, fmt.Errorf("%q: unknown key; known are %s", name, keyNames())
+		case seen[name] && !k.list:
+			return i, fmt.Errorf("%s: given twice", name)
+		case k.flag && !given:
+			value = "on"
+		case value == "":
+			return i, fmt.Errorf("%s: no value; expected %s=%s", name, name, k.form)
 		}
-		seen[key] = true
-		if err := i.set(key, value); err != nil {
-			return i, fmt.Errorf("%s: %w", key, err)
+		seen[name] = true
+		if err := k.set(&i, value); err != nil {
+			return i, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	return i, i.check()
+	if err := i.check(); err != nil {
+		return i, err
+	}
+	return i, nil
 }
 
 func (i *Interface) setTarget(s string) error {
 	typ, arg, hasArg := strings.Cut(s, ":")
 	i.Type = typ
 	switch typ {
-	case TypeUser:
+	case TypeUser, TypePasst:
 		if hasArg {
-			return fmt.Errorf("user: takes no %q; expected user[,KEY=VALUE]", ":"+arg)
+			return fmt.Errorf("%s: takes no %q; expected %[1]s[,KEY=VALUE]", typ, ":"+arg)
 		}
 	case TypeTap:
 		if err := checkDevice(arg); err != nil {
 			return fmt.Errorf("tap: %w; expected tap:NAME", err)
+		}
+		i.Device = arg
+	case TypeMacvtap:
+		if err := checkDevice(arg); err != nil && !macvtapPath(arg) {
+			return fmt.Errorf("macvtap: %w; expected macvtap:DEV, or macvtap:/dev/tapN for one that exists", err)
+		}
+		i.Device = arg
+	case TypeRaw, TypeRawIP:
+		if err := checkDevice(arg); err != nil {
+			return fmt.Errorf("%s: %w; expected %[1]s:DEV", typ, err)
 		}
 		i.Device = arg
 	case TypeFD:
@@ -160,222 +270,15 @@ func (i *Interface) setTarget(s string) error {
 		}
 		i.FD = int(n)
 	case "":
-		return errors.New("no interface type; expected " + interfaceTypes)
+		return errors.New("no interface type; expected " + interfaceForms())
 	default:
-		return fmt.Errorf("%q: unknown interface type; expected %s", typ, interfaceTypes)
+		return fmt.Errorf("%q: unknown interface type; expected %s", typ, interfaceForms())
 	}
 	return nil
 }
 
-// checkDevice applies the kernel's rules for the name of a network device
-// (dev_valid_name(), net/core/dev.c), and two more: '%' would be a pattern, and
-// what is not plain ASCII could not be shown.
-func checkDevice(name string) error {
-	switch {
-	case name == "":
-		return errors.New("no device name")
-	case len(name) > 15: // IFNAMSIZ - 1
-		return fmt.Errorf("device name %q is longer than 15 characters", name)
-	case name == "." || name == ".." || strings.ContainsAny(name, "/:%") ||
-		strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return fmt.Errorf("%q cannot be a device name", name)
-	}
-	return nil
-}
-
-func (i *Interface) set(key, value string) error {
-	switch key {
-	case "ip":
-		return addPrefix(&i.IP, value, false)
-	case "ip6":
-		return addPrefix(&i.IP6, value, true)
-	case "gw":
-		return setGateway(&i.GW, value, false)
-	case "gw6":
-		return setGateway(&i.GW6, value, true)
-	case "mac":
-		m, err := net.ParseMAC(value)
-		if err != nil || len(m) != len(i.MAC) {
-			return fmt.Errorf("%q is not an Ethernet address; expected xx:xx:xx:xx:xx:xx", value)
-		}
-		i.MAC = MAC(m)
-		if i.MAC[0]&1 != 0 || i.MAC.IsZero() {
-			return fmt.Errorf("%s is a group or zero address; an interface needs a unicast one, such as 02:00:00:00:00:01", i.MAC)
-		}
-	case "mtu":
-		n, err := strconv.Atoi(value)
-		if err != nil || n < MinMTU || n > MaxMTU {
-			return fmt.Errorf("%q; expected a number from %d to %d", value, MinMTU, MaxMTU)
-		}
-		i.MTU = n
-	}
-	return nil
-}
-
-func addPrefix(list *[]netip.Prefix, value string, six bool) error {
-	family, example := "IPv4", "192.0.2.1/24"
-	if six {
-		family, example = "IPv6", "2001:db8::1/64"
-	}
-	p, err := netip.ParsePrefix(value)
-	if err != nil {
-		if a, aerr := netip.ParseAddr(value); aerr == nil && a.Is6() == six {
-			return fmt.Errorf("%q has no prefix length; expected ADDRESS/PREFIX, such as %s", value, example)
-		}
-		return fmt.Errorf("%q is not an %s address with its prefix length; expected ADDRESS/PREFIX, such as %s", value, family, example)
-	}
-	a := p.Addr()
-	switch {
-	case a.Is6() != six:
-		other := "ip"
-		if !six {
-			other = "ip6"
-		}
-		return fmt.Errorf("%q is not an %s address; use %s= for it", value, family, other)
-	case a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.Is4In6():
-		return fmt.Errorf("%s cannot be the address of an interface", a)
-	case notAHost(a, p):
-		return fmt.Errorf("%s is the network or broadcast address of %s; expected the address of a host in it", a, p.Masked())
-	}
-	for _, other := range *list {
-		if other.Addr() == a {
-			return fmt.Errorf("%s: given twice", a)
-		}
-	}
-	*list = append(*list, p)
-	return nil
-}
-
-// notAHost tells whether a is the network or broadcast address of an IPv4
-// prefix; one of 31 bits has none (RFC 3021).
-func notAHost(a netip.Addr, p netip.Prefix) bool {
-	return a.Is4() && p.Addr().Is4() && p.Bits() < 31 && (a == p.Masked().Addr() || a == Broadcast(p))
-}
-
-// Broadcast is the last address of an IPv4 prefix.
-func Broadcast(p netip.Prefix) netip.Addr {
-	b := p.Masked().Addr().As4()
-	for bit := p.Bits(); bit < 32; bit++ {
-		b[bit/8] |= 0x80 >> (bit % 8)
-	}
-	return netip.AddrFrom4(b)
-}
-
-func setGateway(gw *netip.Addr, value string, six bool) error {
-	a, err := netip.ParseAddr(value)
-	if err != nil || a.Is6() != six || a.Zone() != "" || a.Is4In6() {
-		if six {
-			return fmt.Errorf("%q is not an IPv6 address", value)
-		}
-		return fmt.Errorf("%q is not an IPv4 address", value)
-	}
-	if a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() {
-		return fmt.Errorf("%s cannot be a gateway", a)
-	}
-	*gw = a
-	return nil
-}
-
-// check looks at what only the parts together can get wrong.
-func (i *Interface) check() error {
-	if err := checkGateway("gw", i.GW, "ip", i.IP); err != nil {
-		return err
-	}
-	if err := checkGateway("gw6", i.GW6, "ip6", i.IP6); err != nil {
-		return err
-	}
-	if i.MTU != 0 && i.MTU < MinMTU6 && len(i.IP6) > 0 {
-		return fmt.Errorf("mtu: %d is too small for IPv6; expected %d or more", i.MTU, MinMTU6)
-	}
-	if i.Type == TypeUser {
-		switch {
-		case len(i.IP6) > 0 || i.GW6.IsValid():
-			return errors.New("ip6: the user-mode gateway gives the interface its IPv6 address itself, where the host has IPv6; leave it out")
-		case len(i.IP) > 1:
-			return errors.New("ip: the user-mode gateway serves one address")
-		case len(i.IP) == 1 && (i.IP[0].Bits() > 29 || i.IP[0].Bits() < 8):
-			return fmt.Errorf("ip: %s leaves no room for the gateway's addresses; expected a prefix length from 8 to 29", i.IP[0])
-		}
-	}
-	return nil
-}
-
-func checkGateway(key string, gw netip.Addr, ipKey string, ips []netip.Prefix) error {
-	if !gw.IsValid() {
-		return nil
-	}
-	anyLink := gw.Is6() && gw.IsLinkLocalUnicast()
-	if len(ips) == 0 && !anyLink {
-		return fmt.Errorf("%s: %s needs an address of the interface beside it; expected %s=ADDRESS/PREFIX", key, gw, ipKey)
-	}
-	on := false
-	for _, p := range ips {
-		if p.Addr() == gw {
-			return fmt.Errorf("%s: %s is the interface's own address", key, gw)
-		}
-		if notAHost(gw, p) {
-			return fmt.Errorf("%s: %s is the network or broadcast address of %s; expected the address of a router in it", key, gw, p.Masked())
-		}
-		on = on || p.Contains(gw)
-	}
-	if !on && !anyLink {
-		return fmt.Errorf("%s: %s is not within %s", key, gw, joinPrefixes(ips))
-	}
-	return nil
-}
-
-func joinPrefixes(ips []netip.Prefix) string {
-	s := make([]string, len(ips))
-	for n, p := range ips {
-		s[n] = p.Masked().String()
-	}
-	return strings.Join(s, " or ")
-}
-
-// CheckInterfaces looks for what two interfaces cannot share.
-func CheckInterfaces(all []Interface) error {
-	owner := map[string]int{}
-	claim := func(n int, thing string) error {
-		if first, taken := owner[thing]; taken {
-			return fmt.Errorf("%q: %s is that of eth%d already", all[n].String(), thing, first)
-		}
-		owner[thing] = n
-		return nil
-	}
-	for n := range all {
-		i := &all[n]
-		var things []string
-		if i.Type != TypeUser {
-			things = append(things, i.Target())
-		}
-		for _, p := range i.IP {
-			things = append(things, "address "+p.Addr().String())
-		}
-		for _, p := range i.IP6 {
-			things = append(things, "address "+p.Addr().String())
-		}
-		if !i.MAC.IsZero() {
-			things = append(things, "mac "+i.MAC.String())
-		}
-		for _, t := range things {
-			if err := claim(n, t); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// UnmarshalText reads what MarshalText wrote.
-func (m *MAC) UnmarshalText(text []byte) error {
-	if len(bytes.TrimSpace(text)) == 0 {
-		*m = MAC{}
-		return nil
-	}
-	a, err := net.ParseMAC(string(text))
-	if err != nil || len(a) != len(m) {
-		return fmt.Errorf("%q is not an Ethernet address", text)
-	}
-	*m = MAC(a)
-	return nil
+// macvtapPath tells whether arg is the path of a macvtap's character device.
+func macvtapPath(arg string) bool {
+	return strings.HasPrefix(arg, "/") && !strings.HasSuffix(arg, "/") &&
+		!strings.ContainsFunc(arg, func(r rune) bool { return r <= ' ' || r > '~' })
 }

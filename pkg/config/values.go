@@ -13,15 +13,26 @@ import (
 
 // Sysctl is one setting of the stack: a name with dots and its value.
 type Sysctl struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
+	Name     string `json:"name"`
+	Value    string `json:"value"`
+	Optional bool   `json:"optional,omitempty"` // a stack that lacks it shall run without
 }
 
-// ParseSysctl reads NAME=VALUE. The name may be written with dots or slashes,
+// String writes it as ParseSysctl reads it.
+func (s Sysctl) String() string {
+	if s.Optional {
+		return "-" + s.Name + "=" + s.Value
+	}
+	return s.Name + "=" + s.Value
+}
+
+// ParseSysctl reads NAME=VALUE; behind a dash, as in sysctl.d(5), it is an
+// optional one. The name may be written with dots or slashes,
 // as for sysctl(8); with a slash in it, dots belong to a name's parts.
 func ParseSysctl(s string) (Sysctl, error) {
 	name, value, ok := strings.Cut(s, "=")
 	name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+	name, optional := strings.CutPrefix(name, "-")
 	switch {
 	case !ok || name == "" || value == "":
 		return Sysctl{}, fmt.Errorf("%q; expected NAME=VALUE, such as net.ipv4.tcp_congestion_control=bbr", s)
@@ -36,7 +47,7 @@ func ParseSysctl(s string) (Sysctl, error) {
 	if strings.Trim(name, "./") != name || slices.ContainsFunc([]string{"..", "//", "./", "/."}, func(s string) bool { return strings.Contains(name, s) }) {
 		return Sysctl{}, fmt.Errorf("%q cannot be the name of a sysctl", name)
 	}
-	return Sysctl{Name: name, Value: value}, nil
+	return Sysctl{Name: name, Value: value, Optional: optional}, nil
 }
 
 // Limits of the stack's memory: Linux 6.12 as a library boots in 12 MiB, and

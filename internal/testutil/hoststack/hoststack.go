@@ -17,6 +17,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -47,6 +49,8 @@ type Stack struct {
 	Socket string // its control socket
 	PID    int    // of its process: nsenter -n -t PID
 	cmd    *exec.Cmd
+	once   sync.Once
+	ended  chan struct{} // closed by Kill
 }
 
 // Start starts a stack host that ends with the test.
@@ -77,10 +81,19 @@ func StartAt(t testing.TB, path string) *Stack {
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.ExtraFiles = []*os.File{f}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS}
-	if err := cmd.Start(); err != nil {
+	s := &Stack{Socket: path, cmd: cmd, ended: make(chan struct{})}
+	started := make(chan error)
+	go func() {
+		// It ends with the thread that started it (prctl(2), PR_SET_PDEATHSIG),
+		// which no other goroutine may have and end.
+		runtime.LockOSThread()
+		started <- cmd.Start()
+		<-s.ended
+	}()
+	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
-	s := &Stack{Socket: path, PID: cmd.Process.Pid, cmd: cmd}
+	s.PID = cmd.Process.Pid
 	t.Cleanup(s.Kill)
 	return s
 }
@@ -89,6 +102,7 @@ func StartAt(t testing.TB, path string) *Stack {
 func (s *Stack) Kill() {
 	_ = s.cmd.Process.Kill() // ended already
 	_ = s.cmd.Wait()         // killed: that is what was wanted
+	s.once.Do(func() { close(s.ended) })
 }
 
 // Dial connects to the stack host; the connection ends with the test.

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/internal/account"
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stackconn"
+)
+
+func (c *ctl) accountCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "account",
+		Short: "show which process used which stack, for what",
+		Long: `account shows what each process of an instance has used so far, and those that
+have ended: sockets on the stack, on the host's (lklrun --host-net) and refused
+ones; bytes received and sent on the stack; connections, and why those that
+should have been MPTCP were not; and with whom most bytes went. A connection
+counts for the process that made or accepted it.
+
+Of ended processes the last 256 are told by themselves.`,
+		Example: "  lklctl account\n  lklctl account -o json",
+		Args:    noArgs,
+		RunE: c.query(func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
+			stats, err := conn.Stats(ctx)
+			if err != nil {
+				return fmt.Errorf("instance %q: %w", info.Name, err)
+			}
+			a := account.Parse(stats)
+			if c.output == cli.OutputJSON {
+				return cli.WriteJSON(c.stdout, a)
+			}
+			if len(a.Processes) == 0 {
+				c.empty("no process of %q has used a network yet", info.Name)
+				return nil
+			}
+			if err := accountTable(a).Write(c.stdout); err != nil {
+				return err
+			}
+			for _, h := range a.Hosted {
+				if _, err := fmt.Fprintf(c.stdout, "%s by the host's stack: %d sockets\n", h.Addr, h.Sockets); err != nil {
+					return err
+				}
+			}
+			return nil
+		}),
+	}
+	c.flags(cmd.Flags(), true)
+	return cmd
+}
+
+func accountTable(a *account.Account) *cli.Table {
+	t := cli.NewTable(">PID", "COMMAND", ">STACK", ">HOST", ">REFUSED", ">RECV", ">SENT", "CONNECTIONS", "PEERS")
+	for n := range a.Processes {
+		p := &a.Processes[n]
+		pid := fmt.Sprint(p.PID)
+		if p.PID == 0 {
+			pid = ""
+		} else if p.Ended {
+			pid = "ended " + pid
+		}
+		t.Row(pid, p.Command, fmt.Sprint(p.Stack), fmt.Sprint(p.Host), fmt.Sprint(p.Refused),
+			scaled(float64(p.Received), "B"), scaled(float64(p.Sent), "B"), p.Connections(), p.PeerNames(3))
+	}
+	return t
+}

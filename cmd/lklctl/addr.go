@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/internal/stacknet"
+)
+
+func (c *ctl) addrCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "addr [add|del ADDRESS/PREFIX NAME|group N]",
+		Short: "show, add or delete addresses of the stack's interfaces",
+		Long: `addr shows the addresses of the stack's interfaces. Its verbs change them while
+the program runs, of one interface or of all of a group.`,
+		Example: `  lklctl addr
+  lklctl addr add 10.1.0.7/24 eth1
+  lklctl addr del 10.0.0.1/24 group 7`,
+		Args: noArgs,
+		RunE: c.query(func(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, _ []string) error {
+			links, err := stacknet.Links(ctx, conn)
+			if err != nil {
+				return err
+			}
+			addrs, err := stacknet.Addresses(ctx, conn)
+			if err != nil {
+				return err
+			}
+			name := map[int]string{}
+			for _, l := range links {
+				name[l.Index] = l.Name
+			}
+			type row struct {
+				Interface string `json:"interface"`
+				Address   string `json:"address"`
+			}
+			rows := []row{}
+			t := cli.NewTable("INTERFACE", "ADDRESS")
+			for _, a := range addrs {
+				r := row{name[a.IfIndex], a.Prefix.String()}
+				rows = append(rows, r)
+				t.Row(r.Interface, r.Address)
+			}
+			if c.output == cli.OutputJSON {
+				return cli.WriteJSON(c.stdout, rows)
+			}
+			return t.Write(c.stdout)
+		}),
+	}
+	c.flags(cmd.Flags(), true)
+	cmd.AddCommand(
+		c.addrChangeCommand("add", "add an address to an interface, or to all of a group", false),
+		c.addrChangeCommand("del", "delete an address of an interface, or of all of a group", true),
+	)
+	return cmd
+}
+
+func (c *ctl) addrChangeCommand(verb, short string, del bool) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   verb + " ADDRESS/PREFIX NAME|group N",
+		Short: short,
+		Long: short + `.
+
+The stack is sent all of a group's together. When it refuses some, the others
+stay as they have become; the first refusal is told.`,
+		Example: "  lklctl addr " + verb + " 10.1.0.7/24 eth1\n  lklctl addr " + verb + " 10.0.0.1/24 group 7",
+		Args: func(cmd *cobra.Command, args []string) error {
+			_, _, err := parseAddr(cmd, args)
+			return err
+		},
+	}
+	cmd.RunE = c.change(func(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, args []string) error {
+		p, target, err := parseAddr(cmd, args)
+		if err != nil {
+			return err
+		}
+		n, err := stacknet.SetAddress(ctx, conn, target, p, del)
+		return c.changed(target, n, err)
+	})
+	c.flags(cmd.Flags(), true)
+	return cmd
+}
+
+func parseAddr(cmd *cobra.Command, args []string) (netip.Prefix, stacknet.Target, error) {
+	w := words{cmd, args}
+	word := w.next()
+	if word == "" {
+		return netip.Prefix{}, stacknet.Target{}, cli.Usagef("no ADDRESS/PREFIX given: see %s --help", cmd.CommandPath())
+	}
+	p, err := netip.ParsePrefix(word)
+	if err != nil || p.Addr().Is4In6() {
+		return p, stacknet.Target{}, cli.Usagef("%q: expected ADDRESS/PREFIX, such as 192.0.2.1/24", word)
+	}
+	target, err := w.target()
+	if err == nil && len(w.left) > 0 {
+		err = w.unexpected(w.next())
+	}
+	return p, target, err
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/ask"
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/internal/stacknet"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+func (c *ctl) linkCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "link [add SPEC | del NAME | set TARGET CHANGE...]",
+		Short: "show, add, delete or change the stack's interfaces",
+		Long: `link shows the interfaces of the stack: name, what it is or hangs on, state,
+MTU, group, link address, addresses. Its verbs change them while the program
+runs.`,
+		Example: `  lklctl link
+  lklctl link add tap:t1,ip=10.1.0.2/24,gw=10.1.0.1,backup
+  lklctl link set group 7 mtu 1400
+  lklctl link del eth1`,
+		Args: noArgs,
+		RunE: c.query(func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
+			rows, err := linkRows(ctx, info, conn)
+			if err != nil {
+				return err
+			}
+			if c.output == cli.OutputJSON {
+				return cli.WriteJSON(c.stdout, rows)
+			}
+			t := cli.NewTable("NAME", "IS", "STATE", ">MTU", ">GROUP", "ADDRESS", "ADDRESSES").Narrow()
+			for _, r := range rows {
+				t.Row(r.Name, r.Is, r.State, fmt.Sprint(r.MTU), fmt.Sprint(r.Group), r.Address, strings.Join(r.Addresses, " "))
+			}
+			return t.Write(c.stdout)
+		}),
+	}
+	c.flags(cmd.Flags(), true)
+	cmd.AddCommand(c.linkAddCommand(), c.linkDelCommand(), c.linkSetCommand())
+	return cmd
+}
+
+// linkRow is an interface as link writes it.
+type linkRow struct {
+	Name      string   `json:"name"`
+	Index     int      `json:"index"`
+	Is        string   `json:"is,omitempty"` // TYPE:HOST of lklrun's, else the kind of device
+	State     string   `json:"state"`
+	MTU       int      `json:"mtu"`
+	Group     int      `json:"group"`
+	Address   string   `json:"address,omitempty"`
+	Addresses []string `json:"addresses"`
+}
+
+func linkRows(ctx context.Context, info *instance.Info, conn *stackconn.Conn) ([]linkRow, error) {
+	links, err := stacknet.Links(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	addrs, err := stacknet.Addresses(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	of := map[int][]string{}
+	for _, a := range addrs {
+		of[a.IfIndex] = append(of[a.IfIndex], a.Prefix.String())
+	}
+	is := map[string]string{}
+	for _, i := range info.Interfaces {
+		is[i.Name] = i.Type
+		if i.Host != "" {
+			is[i.Name] += ":" + i.Host
+		}
+	}
+	rows := []linkRow{}
+	for _, l := range stacknet.Sorted(links) {
+		r := linkRow{
+			Name: l.Name, Index: l.Index, Is: is[l.Name], State: linkState(l), MTU: l.MTU, Group: l.Group,
+			Addresses: append([]string{}, of[l.Index]...),
+		}
+		if r.Is == "" {
+			r.Is = l.Kind
+		}
+		if l.Flags&unix.IFF_LOOPBACK == 0 && len(l.MAC) > 0 {
+			r.Address = l.MAC.String()
+		}
+		rows = append(rows, r)
+	}
+	return rows, nil
+}
+
+// linkState is down, no-carrier (up, and nothing at the other end) or up.
+func linkState(l stacknet.LinkState) string {
+	switch {
+	case !l.Up():
+		return "down"
+	case l.Flags&unix.IFF_RUNNING == 0:
+		return "no-carrier"
+	}
+	return "up"
+}
+
+func (c *ctl) linkAddCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "add SPEC",
+		Short: "give the stack one more interface",
+		Long: `add gives the stack one more interface, as lklrun --if does: the same SPEC,
+opened by lklrun with its rights and in its network namespace, and taken back on
+the host at the end, or with link del. fd:N is a descriptor of lklctl's own. It
+prints the interface's name. Of an error nothing is left.`,
+		Example: `  lklctl link add tap:t1,ip=10.1.0.2/24,gw=10.1.0.1
+  lklctl link add user -n web
+  lklctl link add fd:3,ip=10.2.0.2/24 3<>/dev/net/tun`,
+		Args: oneArg("SPEC"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			spec, err := config.ParseInterface(args[0])
+			if err != nil {
+				return &cli.UsageError{Err: err}
+			}
+			var file *os.File
+			if spec.Type == config.TypeFD {
+				if file, err = inherited(spec.FD); err != nil {
+					return err
+				}
+				defer file.Close()
+			}
+			return c.asked(func(ctx context.Context, conn *stackconn.Conn) error {
+				added, err := ask.Do(ctx, conn, ask.AddLink, ask.LinkSpec{Spec: args[0]}, file)
+				if err != nil {
+					return err
+				}
+				for _, n := range added.Notes {
+					cli.Note(c.stderr, program, "%s", n)
+				}
+				if c.output == cli.OutputJSON {
+					return cli.WriteJSON(c.stdout, added)
+				}
+				_, err = fmt.Fprintln(c.stdout, added.Name)
+				return err
+			})(cmd, args)
+		},
+	}
+	c.flags(cmd.Flags(), true)
+	return cmd
+}
+
+// inherited is a copy of a descriptor that whoever started us has handed over.
+func inherited(n int) (*os.File, error) {
+	fd, err := unix.FcntlInt(uintptr(n), unix.F_DUPFD_CLOEXEC, 3)
+	flags, ferr := unix.FcntlInt(uintptr(n), unix.F_GETFD, 0)
+	if err != nil || ferr != nil || flags&unix.FD_CLOEXEC != 0 { // what this process opened has the flag
+		if err == nil {
+			unix.Close(fd)
+		}
+		return nil, cli.Usagef("fd:%d: descriptor %[1]d is not open: whoever starts lklctl has to hand it over, as with %[1]d<>FILE", n)
+	}
+	return os.NewFile(uintptr(fd), fmt.Sprintf("fd:%d", n)), nil
+}
+
+func (c *ctl) linkDelCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "del NAME",
+		Short: "take an interface away from the stack",
+		Long: `del takes an interface that lklrun gave the stack away again, and takes back
+what was made for it on the host. Its addresses, routes and MPTCP endpoints go
+with it.`,
+		Example: "  lklctl link del eth1",
+		Args:    oneArg("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.asked(func(ctx context.Context, conn *stackconn.Conn) error {
+				_, err := ask.Do(ctx, conn, ask.DelLink, ask.LinkName{Name: args[0]}, nil)
+				if err == nil && c.output == cli.OutputJSON {
+					err = cli.WriteJSON(c.stdout, map[string]any{"name": args[0], "deleted": true})
+				}
+				return err
+			})(cmd, args)
+		},
+	}
+	c.flags(cmd.Flags(), true)
+	return cmd
+}
+
+// askLimit is for what lklrun does for a question, which has a limit of its own:
+// it may wait for others, as for an address.
+const askLimit = 90 * time.Second
+
+// asked is a verb's body that asks lklrun.
+func (c *ctl) asked(body func(ctx context.Context, conn *stackconn.Conn) error) func(*cobra.Command, []string) error {
+	return c.queryWithin(askLimit, func(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, _ []string) error {
+		err := body(ctx, conn)
+		if refused := (*ask.Error)(nil); errors.As(err, &refused) && refused.Usage {
+			return &cli.UsageError{Err: err}
+		}
+		return err
+	})
+}
+
+func oneArg(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return noArgs(cmd, args[1:])
+		}
+		return someArgs(what)(cmd, args)
+	}
+}

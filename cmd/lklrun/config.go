@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/plan"
+	"github.com/lklrun/lklrun/internal/stack"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// configVerb is `lklrun config`.
+type configVerb struct {
+	sources
+	explain, schema bool
+	check           string
+	output          cli.Output
+}
+
+func configCommand() *cobra.Command {
+	v := &configVerb{output: cli.OutputTable}
+	cmd := &cobra.Command{
+		Use:   "config [FLAG]... [--] [COMMAND [ARG]...]",
+		Short: "show the settings of a run, and where each comes from",
+		Long: `With --explain, and without any other flag of its own, config lists the settings
+that lklrun would have with the same flags, and where each comes from. The
+stronger replaces the weaker:
+
+  LKL_HIJACK_*, the file that LKL_HIJACK_CONFIG_FILE names
+  the configuration file: --config, $LKLRUN_CONFIG, or
+      $XDG_CONFIG_HOME/lklrun/config.json where that exists
+  LKLRUN_*, such as LKLRUN_STACK and LKLRUN_IF: a flag's name in capitals;
+      several values with semicolons between them
+  flags
+
+A profile lies right beneath the source that names it. Of the kernel's settings
+(sysctl) each is one of its own; a list such as that of the interfaces comes
+from one source alone. Nothing is run and nothing is changed.`,
+		Example: `  lklrun config --explain --profile mobile --if tap:tap0,ip=10.0.1.2/24
+  lklrun config --check lab.json
+  lklrun config --schema >config.schema.json`,
+		Args:                  cobra.ArbitraryArgs,
+		DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkFlags(cmd.Flags()); err != nil {
+				return err
+			}
+			return v.run(args)
+		},
+	}
+	f := cmd.Flags()
+	f.SetInterspersed(false)
+	f.SortFlags = false
+	f.BoolVar(&v.explain, "explain", false, "list each setting and where it comes from; this is the default")
+	f.BoolVar(&v.schema, "schema", false, "print the JSON Schema of configuration files")
+	f.StringVar(&v.check, "check", "", "say what is wrong with a `FILE`; silent when nothing is")
+	f.VarP(&v.output, "output", "o", "form of what --explain prints")
+	v.add(f, "")
+	return cmd
+}
+
+func (v *configVerb) run(args []string) error {
+	switch {
+	case v.schema && (v.explain || v.check != "") || v.explain && v.check != "":
+		return cli.Usagef("--schema, --check and --explain are three things; leave all but one out")
+	case v.schema:
+		_, err := os.Stdout.Write(config.Schema())
+		return err
+	case v.check != "":
+		if v.file != "" || v.noFile {
+			return cli.Usagef("--check %s: the file to check; leave out --config and --no-config", v.check)
+		}
+		v.file = v.check
+	}
+	c, err := v.load(args)
+	if err != nil {
+		return &cli.UsageError{Err: err}
+	}
+	if v.check != "" {
+		return nil
+	}
+	rows, err := explain(c)
+	if err != nil {
+		return &cli.UsageError{Err: err}
+	}
+	if v.output == cli.OutputJSON {
+		return cli.WriteJSON(os.Stdout, rows)
+	}
+	t := cli.NewTable("SETTING", "VALUE", "FROM").Narrow()
+	for _, r := range rows {
+		from := r.From.String()
+		if r.From.Kind == config.FromFile && r.From.Path != "" && r.From.Profile == "" {
+			from += " (" + r.From.Path + ")"
+		}
+		t.Row(r.Setting, r.Value, from)
+	}
+	if err := t.Write(os.Stdout); err != nil {
+		return err
+	}
+	for _, n := range c.Run.Notes {
+		cli.Note(os.Stderr, self, "%s", n)
+	}
+	return nil
+}
+
+// explain lists the settings of a run, with those of its stack.
+func explain(c *config.Config) ([]config.Value, error) {
+	rows := c.Explain()
+	s, err := stack.Find(c.Run.Stack, stack.SearchPath())
+	if err != nil {
+		return nil, located(c, errors.New("--stack: "+err.Error()))
+	}
+	if len(c.Run.Interfaces) == 0 && s.ABI != stack.ABIHost {
+		rows = append(rows, config.Value{Setting: "interfaces[0]", Value: config.TypeUser, From: config.Origin{Kind: config.FromDefault}})
+	}
+	if c.Run.Mem == 0 && s.MemBytes() != 0 {
+		rows = append(rows, config.Value{Setting: "mem", Value: config.FormatMem(s.MemBytes()), From: config.Origin{Kind: "stack", Where: "stack " + s.Name}})
+	}
+	known := map[string]bool{}
+	for _, k := range c.Run.Sysctls {
+		known[k.Name] = true
+	}
+	own := map[string]bool{}
+	for _, k := range s.SortedSysctls() {
+		own[k.Name] = true
+	}
+	for _, k := range plan.Sysctls(c.Run, s) {
+		if known[k.Name] {
+			continue
+		}
+		from := config.Origin{Kind: "memory", Where: "the stack's memory"}
+		if own[k.Name] {
+			from = config.Origin{Kind: "stack", Where: "stack " + s.Name}
+		}
+		rows = append(rows, config.Value{Setting: "sysctl " + k.Name, Value: k.Value, From: from})
+	}
+	return rows, nil
+}
+
+func profilesCommand() *cobra.Command {
+	output := cli.OutputTable
+	var src config.Sources
+	cmd := &cobra.Command{
+		Use:   "profiles [FLAG]... [NAME]...",
+		Short: "list the profiles there are, and what they set",
+		Long: `List the sets of settings that --profile takes. Some are built in; further ones
+are files NAME.json in ` + config.SystemFolder + `/profiles and in
+$XDG_CONFIG_HOME/lklrun/profiles, and the "profiles" of the configuration file.
+The last of a name holds. With NAME, its settings are shown.`,
+		DisableFlagsInUseLine: true,
+		Args:                  cobra.ArbitraryArgs,
+		RunE: func(_ *cobra.Command, names []string) error {
+			src.Environ = os.Environ()
+			all, err := src.LoadProfiles()
+			if err != nil {
+				return &cli.UsageError{Err: err}
+			}
+			for _, n := range names {
+				if all[n] == nil {
+					return cli.Usagef("profiles %q: there is no such profile", n)
+				}
+			}
+			return writeProfiles(all, names, output)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&src.File, "config", "", "read the configuration `FILE`, instead of the user's own")
+	f.BoolVar(&src.NoFile, "no-config", false, "read no configuration file")
+	f.VarP(&output, "output", "o", "form of the list")
+	return cmd
+}
+
+// profileRow is a profile in JSON.
+type profileRow struct {
+	Name    string         `json:"name"`
+	Summary string         `json:"summary"`
+	Where   string         `json:"where,omitempty"` // none: built in
+	Values  []config.Value `json:"settings"`
+}
+
+func writeProfiles(all config.Profiles, names []string, output cli.Output) error {
+	shown := names
+	if len(names) == 0 {
+		shown = all.Names()
+	}
+	if output == cli.OutputJSON {
+		var rows []profileRow
+		for _, n := range shown {
+			rows = append(rows, profileRow{n, all[n].Summary, all[n].Where, all[n].Values()})
+		}
+		return cli.WriteJSON(os.Stdout, rows)
+	}
+	if len(names) == 0 {
+		t := cli.NewTable("PROFILE", "FROM", "SUMMARY").Narrow()
+		for _, n := range shown {
+			where := all[n].Where
+			if where == "" {
+				where = "built in"
+			}
+			t.Row(n, where, all[n].Summary)
+		}
+		return t.Write(os.Stdout)
+	}
+	t := cli.NewTable("PROFILE", "SETTING", "VALUE").Narrow()
+	for _, n := range shown {
+		for _, v := range all[n].Values() {
+			t.Row(n, v.Setting, v.Value)
+		}
+	}
+	return t.Write(os.Stdout)
+}

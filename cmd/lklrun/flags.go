@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// sources are what a command line says of a run's configuration: flags, and
+// which files to read beside them.
+type sources struct {
+	words  map[string][]string // by the keys of settings
+	file   string
+	noFile bool
+}
+
+// wordsFlag is the flag of a setting; pkg/config reads the words.
+type wordsFlag struct {
+	s       config.Setting
+	to      *sources
+	changed bool
+}
+
+// Set takes a word.
+func (f *wordsFlag) Set(word string) error {
+	if f.s.Kind == config.Switch {
+		if _, err := config.ParseSwitch(word); err != nil {
+			return err
+		}
+	}
+	if !f.s.List() || !f.changed {
+		f.to.words[f.s.Key] = nil
+	}
+	f.changed = true
+	f.to.words[f.s.Key] = append(f.to.words[f.s.Key], word)
+	return nil
+}
+
+// String is the default in the help, and what was given.
+func (f *wordsFlag) String() string {
+	if f.to == nil || !f.changed {
+		return f.s.Default
+	}
+	return strings.Join(f.to.words[f.s.Key], " ")
+}
+
+// Type is what stands for the value in the help.
+func (f *wordsFlag) Type() string {
+	switch {
+	case f.s.Kind == config.Switch:
+		return "bool"
+	case f.s.Form != "":
+		return f.s.Form
+	}
+	return strings.Join(f.s.Choices, "|")
+}
+
+// shorthands are the flags that have one letter too.
+var shorthands = map[string]string{"verbose": "v", "quiet": "q"}
+
+// explained are the settings that the help has a section for.
+var explained = []string{"interfaces", "host_net", "publish", "rst_guard", "engine", "require", "detach"}
+
+// add gives a flag set the flags of all settings; above is added to the help of
+// those that are explained.
+func (s *sources) add(f *pflag.FlagSet, above string) {
+	s.words = map[string][]string{}
+	for _, setting := range config.Settings() {
+		if setting.Flag == "" {
+			continue
+		}
+		help := setting.Help
+		if slices.Contains(explained, setting.Key) {
+			help += above
+		}
+		if setting.List() {
+			help += "; repeatable"
+		}
+		flag := f.VarPF(&wordsFlag{s: setting, to: s}, setting.Flag, shorthands[setting.Flag], help)
+		if setting.Kind == config.Switch {
+			flag.NoOptDefVal = "true"
+		}
+	}
+	f.StringVar(&s.file, "config", "", "read the configuration `FILE`, instead of the user's own")
+	f.BoolVar(&s.noFile, "no-config", false, "read no configuration file")
+}
+
+// load reads the configuration from all its sources.
+func (s *sources) load(args []string) (*config.Config, error) {
+	if s.noFile && s.file != "" {
+		return nil, errors.New("--no-config: --config is given too; leave one out")
+	}
+	var flags config.Layer
+	for key, words := range s.words {
+		n := slices.IndexFunc(config.Settings(), func(s config.Setting) bool { return s.Key == key })
+		from := config.Origin{Kind: config.FromFlag, Where: "--" + config.Settings()[n].Flag}
+		flags.Set(key, from, words...)
+	}
+	c, err := config.Load(config.Sources{Flags: flags, Environ: os.Environ(), File: s.file, NoFile: s.noFile})
+	if err != nil {
+		return nil, err
+	}
+	if len(args) > 0 {
+		c.Run.Command = args
+	}
+	if name := c.Run.Name; name != "" {
+		if err := instance.CheckName(name); err != nil {
+			return nil, c.Origin("name").Wrap(err)
+		}
+	}
+	return c, nil
+}
+
+// located says of an error that names a flag, or a kernel setting, which other
+// source the value came from.
+func located(c *config.Config, err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	for _, s := range config.Settings() {
+		for _, w := range c.Words[s.Key] {
+			if w.From.Kind == config.FromFlag || w.From.Kind == config.FromDefault {
+				continue
+			}
+			name, _, _ := strings.Cut(strings.TrimPrefix(w.Text, "-"), "=")
+			switch {
+			case s.Key == "interfaces" && strings.HasPrefix(text, "--if "+target(w.Text)+" ("),
+				s.Flag == "" && strings.HasPrefix(text, s.Key+" "),
+				s.Key == "interfaces" && strings.HasPrefix(text, "--if "+strconv.Quote(w.Text)),
+				s.Key == "sysctl" && strings.HasPrefix(text, "sysctl "+name+"="),
+				s.Key != "interfaces" && s.Flag != "" && strings.HasPrefix(text, "--"+s.Flag) && !strings.HasPrefix(text, "--"+s.Flag+"-"):
+				return fmt.Errorf("%s: %w", w.From, err)
+			}
+		}
+	}
+	return err
+}
+
+// target is the TYPE:ARG of an interface's specification.
+func target(spec string) string {
+	t, _, _ := strings.Cut(spec, ",")
+	return t
+}
+
+// checkFlags refuses what would be given in vain.
+func checkFlags(flags *pflag.FlagSet) error {
+	var err error
+	flags.Visit(func(f *pflag.Flag) {
+		if w, ok := f.Value.(*wordsFlag); ok && slices.Contains(w.to.words[w.s.Key], "") || !ok && f.Value.Type() == "string" && f.Value.String() == "" {
+			err = cli.Usagef("--%s: an empty word; leave it out or give a value", f.Name)
+		}
+	})
+	return err
+}
+
+func completeProfile(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	src := config.Sources{Environ: os.Environ()}
+	all, _ := src.LoadProfiles() // what cannot be read is not offered
+	for _, n := range all.Names() {
+		names = append(names, n+"\t"+all[n].Summary)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ask is how lklctl asks lklrun for what only that can do: it has the
+// rights, the namespaces and the journal of a run. A question is a verb with its
+// arguments, as JSON, perhaps with a descriptor, and goes through the stack host
+// (CTL_ASK of csrc/include/ctl_proto.h).
+//
+// Each verb is a Verb with the types of its arguments and of its answer, in a
+// file of its own. Do asks, Handle and Mux answer.
+package ask
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/stackconn"
+)
+
+// limit bounds one question, on both sides.
+const limit = 60 * time.Second
+
+// Verb is a question that takes an A and is answered with an R.
+type Verb[A, R any] string
+
+// request and reply are what travels.
+type request struct {
+	Verb string          `json:"verb"`
+	Args json.RawMessage `json:"args,omitempty"`
+}
+
+type reply struct {
+	Error  string          `json:"error,omitempty"`
+	Usage  bool            `json:"usage,omitempty"`
+	Result json.RawMessage `json:"result,omitempty"`
+}
+
+// Error is why lklrun did not do as it was asked.
+type Error struct {
+	Text  string
+	Usage bool // the caller can mend it: exit status 2
+}
+
+// Error returns lklrun's words.
+func (e *Error) Error() string { return e.Text }
+
+// Usagef makes an error that the caller can mend.
+func Usagef(format string, args ...any) error {
+	return &Error{Text: fmt.Sprintf(format, args...), Usage: true}
+}
+
+// Do asks the lklrun behind conn. The error is an *Error when lklrun refused.
+func Do[A, R any](ctx context.Context, conn *stackconn.Conn, verb Verb[A, R], args A, file *os.File) (R, error) {
+	var result R
+	raw, err := json.Marshal(args)
+	if err != nil {
+		return result, err
+	}
+	text, err := json.Marshal(request{string(verb), raw})
+	if err != nil {
+		return result, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("lklrun does not answer within %v", limit))
+	defer cancel()
+	body, err := conn.Ask(ctx, text, file)
+	switch {
+	case errors.Is(err, syscall.ENOTCONN):
+		return result, errors.New("lklrun is gone: the run is ending")
+	case errors.Is(err, syscall.EOPNOTSUPP):
+		return result, errors.New("this instance was started by a version of lklrun that cannot be asked")
+	case errors.Is(err, syscall.EBUSY):
+		return result, errors.New("lklrun is being asked too much at once")
+	case errors.Is(err, syscall.EIO):
+		return result, errors.New("the stack's kernel panicked")
+	case err != nil:
+		return result, fmt.Errorf("asking lklrun: %w", err)
+	}
+	var r reply
+	if err := json.Unmarshal(body, &r); err != nil {
+		return result, fmt.Errorf("asking lklrun: its answer: %w", err)
+	}
+	if r.Error != "" {
+		return result, &Error{r.Error, r.Usage}
+	}
+	if err := json.Unmarshal(r.Result, &result); err != nil {
+		return result, fmt.Errorf("asking lklrun: its answer: %w", err)
+	}
+	return result, nil
+}

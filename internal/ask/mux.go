@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ask
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/lklrun/lklrun/internal/stackconn"
+)
+
+// Mux answers the questions that come over one connection: those about
+// different verbs at once, those about one verb one after the other.
+type Mux struct {
+	// End is called when the stack host says that the target has ended; the stack
+	// goes on until it returns. nil: there is nothing to do.
+	End func()
+
+	mu       sync.Mutex
+	handlers map[string]*handler
+}
+
+type handler struct {
+	mu sync.Mutex // held while it answers
+	do func(ctx context.Context, args json.RawMessage, file *os.File) (any, error)
+}
+
+// Handle makes m answer verb with do. file is nil when none came with the
+// question, and is closed when do has returned. An *Error of do's reaches the
+// caller as it is, any other as one that he cannot mend.
+func Handle[A, R any](m *Mux, verb Verb[A, R], do func(ctx context.Context, args A, file *os.File) (R, error)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.handlers == nil {
+		m.handlers = map[string]*handler{}
+	}
+	m.handlers[string(verb)] = &handler{do: func(ctx context.Context, raw json.RawMessage, file *os.File) (any, error) {
+		var args A
+		if len(raw) > 0 {
+			if err := json.Unmarshal(raw, &args); err != nil {
+				return nil, Usagef("%s: %v", verb, err)
+			}
+		}
+		return do(ctx, args, file)
+	}}
+}
+
+// Serve answers until ctx is done or the connection has ended, and returns when
+// no question is being answered any more.
+func (m *Mux) Serve(ctx context.Context, conn *stackconn.Conn) {
+	var busy sync.WaitGroup
+	defer busy.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case q, ok := <-conn.Questions():
+			if !ok {
+				return
+			}
+			busy.Go(func() { m.answer(ctx, conn, q) })
+		}
+	}
+}
+
+func (m *Mux) answer(ctx context.Context, conn *stackconn.Conn, q stackconn.Question) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	result, err := m.do(ctx, q)
+	if q.File != nil {
+		q.File.Close()
+	}
+	var r reply
+	if err == nil {
+		r.Result, err = json.Marshal(result)
+	}
+	if err != nil {
+		var mendable *Error
+		r = reply{Error: err.Error(), Usage: errors.As(err, &mendable) && mendable.Usage}
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		return // strings and what was JSON already: it cannot fail
+	}
+	// The caller waits no longer than we have; without him nothing is lost.
+	_ = conn.Answer(context.WithoutCancel(ctx), q.Serial, 0, text)
+}
+
+func (m *Mux) do(ctx context.Context, q stackconn.Question) (any, error) {
+	if q.End {
+		if m.End != nil {
+			m.End()
+		}
+		return nil, nil
+	}
+	var r request
+	if err := json.Unmarshal(q.Text, &r); err != nil {
+		return nil, Usagef("the question is not understood: %v", err)
+	}
+	m.mu.Lock()
+	h := m.handlers[r.Verb]
+	m.mu.Unlock()
+	if h == nil {
+		return nil, fmt.Errorf("lklrun does not know the question %q", r.Verb)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return h.do(ctx, r.Args, q.File)
+}

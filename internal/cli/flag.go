@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/pflag"
+)
+
+// expected says what the kinds of flags are that the flag package parses itself;
+// the others have parsers with messages of their own.
+var expected = map[string]string{
+	"int":      "a whole number",
+	"uint":     "a whole number, 0 or more",
+	"duration": "a time such as 500ms, 10s or 2m",
+	"bool":     "true or false",
+}
+
+// FlagError says of a flag's value what it should be, instead of which parser
+// refused it; other errors come back as they are.
+func FlagError(err error) error {
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	want, ok := expected[invalid.GetFlag().Value.Type()]
+	if !ok {
+		return err
+	}
+	return fmt.Errorf("--%s %q; expected %s", invalid.GetFlag().Name, invalid.GetValue(), want)
+}

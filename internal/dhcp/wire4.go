@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dhcp
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/stackconn"
+)
+
+// wire is how DHCPv4 messages travel.
+type wire interface {
+	// send sends a message to a server, or to all.
+	send(ctx context.Context, msg []byte) error
+
+	// receive returns the next datagram for a DHCP client, and who sent it.
+	// Anything else is errNotOurs.
+	receive(ctx context.Context) ([]byte, net.HardwareAddr, error)
+
+	close()
+}
+
+var everybody = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+
+// packetWire is a packet socket, for as long as there is no address of ours, or
+// none that routes lead from.
+type packetWire struct {
+	s        *stackconn.Socket
+	ifindex  int
+	src, dst netip.Addr
+	to       net.HardwareAddr
+}
+
+func openPacket(ctx context.Context, c *stackconn.Conn, ifindex int) (*packetWire, error) {
+	// Without a protocol it hears nothing until its filter is there.
+	s, err := c.Socket(ctx, unix.AF_PACKET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return nil, err
+	}
+	w := &packetWire{s: s, ifindex: ifindex, src: netip.IPv4Unspecified(), dst: netip.AddrFrom4([4]byte{255, 255, 255, 255}), to: everybody}
+	if err := attach(ctx, c, s, dhcpFilter); err != nil {
+		s.Close()
+		return nil, err
+	}
+	if err := s.Bind(ctx, linkAddr(ifindex, unix.ETH_P_IP, nil)); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *packetWire) send(ctx context.Context, msg []byte) error {
+	_, err := w.s.SendTo(ctx, datagram(w.src, w.dst, msg), 0, linkAddr(w.ifindex, unix.ETH_P_IP, w.to))
+	return err
+}
+
+func (w *packetWire) receive(ctx context.Context) ([]byte, net.HardwareAddr, error) {
+	b := make([]byte, maxDatagram)
+	n, from, err := w.s.RecvFrom(ctx, b, unix.MSG_TRUNC)
+	if err != nil {
+		return nil, nil, err
+	}
+	if n > len(b) {
+		return nil, nil, errNotOurs
+	}
+	msg, _, err := undatagram(b[:n])
+	if err != nil {
+		return nil, nil, err
+	}
+	return msg, senderMAC(from), nil
+}
+
+func (w *packetWire) close() { w.s.Close() }
+
+// linkAddr is struct sockaddr_ll, include/uapi/linux/if_packet.h.
+func linkAddr(ifindex int, proto uint16, mac net.HardwareAddr) []byte {
+	b := make([]byte, 20)
+	binary.NativeEndian.PutUint16(b, unix.AF_PACKET)
+	binary.BigEndian.PutUint16(b[2:], proto)
+	binary.NativeEndian.PutUint32(b[4:], uint32(ifindex))
+	b[11] = uint8(copy(b[12:], mac))
+	return b
+}
+
+// senderMAC is the Ethernet address in a struct sockaddr_ll; nil: there is none.
+func senderMAC(b []byte) net.HardwareAddr {
+	if len(b) < 18 || b[11] != 6 {
+		return nil
+	}
+	return net.HardwareAddr(append([]byte(nil), b[12:18]...))
+}
+
+// dhcpFilter lets whole UDP packets to a DHCP client through, of what a packet
+// socket of type SOCK_DGRAM sees of IPv4: data of a transfer shall not wake us.
+var dhcpFilter = []bpf.Instruction{
+	bpf.LoadAbsolute{Off: 9, Size: 1}, // protocol
+	bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: protoUDP, SkipTrue: 6},
+	bpf.LoadAbsolute{Off: 6, Size: 2}, // fragments
+	bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: 0x3fff, SkipTrue: 4},
+	bpf.LoadMemShift{Off: 0},          // X = the header's length
+	bpf.LoadIndirect{Off: 2, Size: 2}, // destination port
+	bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: clientPort, SkipTrue: 1},
+	bpf.RetConstant{Val: 1 << 16},
+	bpf.RetConstant{Val: 0},
+}
+
+// attach gives a socket in the stack a filter (struct sock_fprog).
+func attach(ctx context.Context, c *stackconn.Conn, s *stackconn.Socket, program []bpf.Instruction) error {
+	raw, err := bpf.Assemble(program)
+	if err != nil {
+		return err
+	}
+	var code []byte
+	for _, i := range raw {
+		code = binary.NativeEndian.AppendUint16(code, i.Op)
+		code = append(code, i.Jt, i.Jf)
+		code = binary.NativeEndian.AppendUint32(code, i.K)
+	}
+	prog := make([]byte, 16)
+	binary.NativeEndian.PutUint16(prog, uint16(len(raw)))
+	_, err = c.Syscall(ctx, stackconn.Call{Nr: unix.SYS_SETSOCKOPT, Args: []any{
+		s.FD(), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, stackconn.In(prog).Point(8, stackconn.In(code)), len(prog),
+	}})
+	return err
+}
+
+// udpWire sends from our address by a UDP socket, to one server or, by broadcast,
+// to all. It hears by a packet socket: a refusal is broadcast, which a socket
+// that is bound to an address does not get.
+type udpWire struct {
+	*packetWire
+	s  *stackconn.Socket
+	to []byte
+}
+
+func openUDP(ctx context.Context, c *stackconn.Conn, link *Link, own, server netip.Addr) (*udpWire, error) {
+	p, err := openPacket(ctx, c, link.IfIndex)
+	if err != nil {
+		return nil, err
+	}
+	s, err := c.Socket(ctx, unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		p.close()
+		return nil, err
+	}
+	w := &udpWire{p, s, inetAddr(server, serverPort)}
+	err = errors.Join(
+		s.SetsockoptInt(ctx, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
+		s.SetsockoptInt(ctx, unix.SOL_SOCKET, unix.SO_BROADCAST, 1),
+		s.Setsockopt(ctx, unix.SOL_SOCKET, unix.SO_BINDTODEVICE, append([]byte(link.Name), 0)),
+		s.Bind(ctx, inetAddr(own, clientPort)),
+	)
+	if err != nil {
+		w.close()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *udpWire) send(ctx context.Context, msg []byte) error {
+	_, err := w.s.SendTo(ctx, msg, 0, w.to)
+	return err
+}
+
+func (w *udpWire) close() {
+	w.s.Close()
+	w.packetWire.close()
+}
+
+// inetAddr is struct sockaddr_in.
+func inetAddr(a netip.Addr, port uint16) []byte {
+	b := make([]byte, unix.SizeofSockaddrInet4)
+	binary.NativeEndian.PutUint16(b, unix.AF_INET)
+	binary.BigEndian.PutUint16(b[2:], port)
+	ip := a.As4()
+	copy(b[4:], ip[:])
+	return b
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !nogateway
+
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/waiter"
+)
+
+// maxSenders bounds the senders of datagrams to one port that are remembered;
+// those of one beyond it are lost.
+const maxSenders = 4096
+
+// acceptPause is between two tries to accept when there are no descriptors.
+const acceptPause = 50 * time.Millisecond
+
+// publish serves the gateway's doors until they are closed.
+func (g *Gateway) publish(ctx context.Context) {
+	for _, d := range g.doors {
+		if d.tcp != nil {
+			go g.accept(ctx, d)
+		} else {
+			roomy(d.udp)
+			go g.forward(ctx, d)
+		}
+	}
+}
+
+func (g *Gateway) accept(ctx context.Context, d *door) {
+	for {
+		c, err := d.tcp.AcceptTCP()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil: // that one, or for want of descriptors
+			g.log.Debug("gateway: accepting on a published port", "error", err)
+			select {
+			case <-time.After(acceptPause):
+			case <-ctx.Done():
+				return
+			}
+			continue
+		}
+		go g.enter(ctx, d, c)
+	}
+}
+
+// enter carries a connection from outside into the stack.
+func (g *Gateway) enter(ctx context.Context, d *door, c *net.TCPConn) {
+	from := c.RemoteAddr().(*net.TCPAddr).AddrPort()
+	r, err := g.dialStack(ctx, from.Addr().Unmap(), d.port)
+	if err != nil {
+		g.log.Debug("gateway: connecting to the stack", "error", err)
+		reset(c)
+		return
+	}
+	r.host = c
+	g.relay(r)
+}
+
+// way is how somebody outside looks to the stack.
+func (g *Gateway) way(from netip.Addr, port uint16) (local, remote tcpip.FullAddress, protocol tcpip.NetworkProtocolNumber) {
+	n := g.cfg.networks()[0]
+	if from.Is6() && g.cfg.Address6.IsValid() {
+		n = g.cfg.networks()[1]
+	}
+	switch {
+	case from.IsLoopback() && from.Is6() == n.host.Is6():
+		from = n.host
+	case from.Is6() != n.host.Is6() || n.address.Contains(from) || from.IsLinkLocalUnicast():
+		from = n.gateway // nobody that the stack could answer
+	}
+	local = tcpip.FullAddress{NIC: nic, Addr: tcpip.AddrFromSlice(from.AsSlice())}
+	remote = tcpip.FullAddress{NIC: nic, Addr: tcpip.AddrFromSlice(n.address.Addr().AsSlice()), Port: port}
+	return local, remote, n.protocol
+}
+
+// dialStack connects to a port of the stack's, as somebody outside.
+func (g *Gateway) dialStack(ctx context.Context, from netip.Addr, port uint16) (*relay, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectLimit)
+	defer cancel()
+	local, remote, protocol := g.way(from, port)
+	var wq waiter.Queue
+	ep, terr := g.stack.NewEndpoint(tcp.ProtocolNumber, protocol, &wq)
+	if terr != nil {
+		return nil, errors.New(terr.String())
+	}
+	writable, connected := waiter.NewChannelEntry(waiter.WritableEvents | waiter.EventErr | waiter.EventHUp)
+	wq.EventRegister(&writable)
+	defer wq.EventUnregister(&writable)
+	if terr = ep.Bind(local); terr == nil {
+		terr = ep.Connect(remote)
+	}
+	if _, started := terr.(*tcpip.ErrConnectStarted); started {
+		select {
+		case <-connected:
+			terr = ep.LastError()
+		case <-ctx.Done():
+			ep.Close()
+			return nil, ctx.Err()
+		}
+	}
+	if terr != nil {
+		ep.Close()
+		return nil, fmt.Errorf("port %d: %v", port, terr)
+	}
+	return &relay{stack: gonet.NewTCPConn(&wq, ep), endpoint: ep}, nil
+}
+
+// senders are the pairs of ports by which datagrams from outside reach one port
+// of the stack's.
+type senders struct {
+	mu  sync.Mutex
+	all map[netip.AddrPort]*sender
+}
+
+// sender is one of them. What comes back goes out as its first datagram came in,
+// from the same address of the host's.
+type sender struct {
+	association
+	conn net.Conn // to the stack
+}
+
+// forward carries datagrams from outside into the stack.
+func (g *Gateway) forward(ctx context.Context, d *door) {
+	enablePacketInfo(d.udp)
+	s := senders{all: map[netip.AddrPort]*sender{}}
+	b, oob := make([]byte, maxDatagram), make([]byte, 128)
+	for {
+		n, oobn, _, from, err := d.udp.ReadMsgUDPAddrPort(b, oob)
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil: // of an answer that could not be delivered
+			continue
+		}
+		p, err := s.find(from, func() (*sender, error) { return g.newSender(ctx, d, &s, from, append([]byte(nil), oob[:oobn]...)) })
+		if err != nil {
+			g.log.Debug("gateway: taking a datagram from outside", "error", err)
+			continue
+		}
+		p.touch()
+		_, _ = p.conn.Write(b[:n]) // lost, as on a wire
+	}
+}
+
+func (s *senders) find(from netip.AddrPort, make func() (*sender, error)) (*sender, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.all[from]; p != nil {
+		return p, nil
+	}
+	if len(s.all) >= maxSenders {
+		return nil, fmt.Errorf("more than %d senders", maxSenders)
+	}
+	p, err := make()
+	if err == nil {
+		s.all[from] = p
+	}
+	return p, err
+}
+
+func (s *senders) forget(from netip.AddrPort) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, from)
+}
+
+func (g *Gateway) newSender(ctx context.Context, d *door, s *senders, from netip.AddrPort, way []byte) (*sender, error) {
+	local, remote, protocol := g.way(from.Addr().Unmap(), d.port)
+	conn, err := gonet.DialUDP(g.stack, &local, &remote, protocol)
+	if err != nil {
+		return nil, err
+	}
+	p := &sender{conn: conn}
+	p.touch()
+	go func() {
+		defer s.forget(from)
+		p.carry(ctx, &answer{d.udp, from, way}, conn)
+	}()
+	return p, nil
+}
+
+// answer is what goes back to one sender.
+type answer struct {
+	*net.UDPConn
+	to  netip.AddrPort
+	way []byte // control message: from which of the host's addresses
+}
+
+func (a *answer) Write(b []byte) (int, error) {
+	n, _, err := a.WriteMsgUDPAddrPort(b, a.way, a.to)
+	return n, err
+}
+
+// Close leaves the socket open: it is everybody's.
+func (a *answer) Close() error { return nil }
+
+// enablePacketInfo has each datagram tell which of the host's addresses it came
+// to. Without it the answer leaves by what the host's routes say.
+func enablePacketInfo(c *net.UDPConn) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_PKTINFO, 1)
+		_ = unix.SetsockoptInt(int(fd), unix.SOL_IPV6, unix.IPV6_RECVPKTINFO, 1) // one of the two is not there
+	})
+}

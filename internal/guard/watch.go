@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package guard
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// checkEvery is how long rules may be gone before that is noticed: at once
+	// where the kernel tells of changes (nftables, NFNLGRP_NFTABLES).
+	checkEvery = 5 * time.Second
+	// checkRest is the least time between two checks, on a host that changes its
+	// rules all the time.
+	checkRest  = 100 * time.Millisecond
+	checkLimit = 10 * time.Second
+
+	nfnlgrpNFTables = 7 // NFNLGRP_NFTABLES, linux/netfilter/nfnetlink.h
+)
+
+// watching is the guard's goroutines, from Start to Stop.
+type watching struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	news   *netlink.Conn // nil: the kernel does not tell
+}
+
+// Start begins to look after the rules.
+func (g *Guard) Start(context.Context) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &watching{cancel: cancel, done: make(chan struct{})}
+	// Without news, there is the clock.
+	if c, err := (hostNetlink{}).Netlink(ctx, unix.NETLINK_NETFILTER, nfnlgrpNFTables); err == nil {
+		w.news = c
+	}
+	g.watching = w
+	changed := make(chan struct{}, 1)
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		for w.news != nil {
+			// What was changed is not looked at. ENOBUFS: so much that some of it
+			// is lost.
+			if _, err := w.news.Receive(); err != nil && !errors.Is(err, unix.ENOBUFS) {
+				return // the end, or there is the clock
+			}
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	go func() {
+		defer close(w.done)
+		g.watch(ctx, changed)
+		if w.news != nil {
+			w.news.Close() // which ends Receive
+		}
+		<-heard
+	}()
+	return nil
+}
+
+// Stop ends that, and leaves the rules.
+func (g *Guard) Stop() {
+	if g.watching == nil {
+		return
+	}
+	g.watching.cancel()
+	<-g.watching.done
+	g.watching = nil
+}
+
+func (g *Guard) watch(ctx context.Context, changed <-chan struct{}) {
+	clock := time.NewTicker(checkEvery)
+	defer clock.Stop()
+	rest := time.NewTimer(0)
+	defer rest.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-clock.C:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-rest.C:
+		}
+		g.mu.Lock()
+		if g.backend != nil {
+			one, cancel := context.WithTimeout(ctx, checkLimit)
+			if err := g.check(one); err != nil && ctx.Err() == nil {
+				g.cfg.Log.Debug("looking after the guard's rules", "error", err)
+			}
+			cancel()
+		}
+		g.mu.Unlock()
+		rest.Reset(checkRest)
+	}
+}
+
+// check puts rules back that are gone, and counts. g.mu is held.
+func (g *Guard) check(ctx context.Context) error {
+	if len(g.set.Links) == 0 {
+		return nil
+	}
+	complete, counted, err := g.backend.look(ctx, &g.set)
+	if err != nil {
+		return err
+	}
+	if counted.Packets < g.last.Packets { // counters were set to 0, or are new
+		g.earlier.add(g.last)
+	}
+	g.last = counted
+	if complete {
+		return nil
+	}
+	if err := g.backend.apply(ctx, &g.set); err != nil {
+		if !g.failed {
+			g.failed = true
+			g.cfg.Tell("the host's firewall rules were changed, and those that guard the shared address cannot be put back: " + err.Error())
+		}
+		return err
+	}
+	g.failed = false
+	g.earlier.add(counted)
+	g.last = Count{}
+	if g.restored++; g.restored == 1 {
+		g.cfg.Tell("the host's firewall rules were changed, and those that guard the shared address are put back; lklctl guard tells how often that happens")
+	}
+	return nil
+}

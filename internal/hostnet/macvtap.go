@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostnet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// From linux/if_link.h: what the kernel calls a macvtap's modes, and the way in
+// which a device comes to a link-local address.
+const (
+	iflaMacvlanMode      = 1 // IFLA_MACVLAN_MODE, in IFLA_INFO_DATA
+	iflaInet6AddrGenMode = 8 // IFLA_INET6_ADDR_GEN_MODE
+	in6AddrGenModeNone   = 1 // IN6_ADDR_GEN_MODE_NONE
+)
+
+var macvlanModes = map[string]uint32{"private": 1, "vepa": 2, "": 4, "bridge": 4, "passthru": 8}
+
+// MacvtapState is what is known of a macvtap, or of the device to make one on,
+// without touching either.
+type MacvtapState struct {
+	Exists   bool   // the device named is a macvtap itself
+	Name     string // of it; of the device below when one is to be made
+	Ifindex  int
+	MAC      net.HardwareAddr // the macvtap's own, if it exists
+	MTU      int
+	Up       bool
+	Wireless bool
+}
+
+// CheckMacvtap looks at what macvtap:DEVICE means: a device to make a macvtap
+// on, the name of a macvtap, or the path of its character device. The error says
+// why none can be had.
+func CheckMacvtap(ctx context.Context, name string) (MacvtapState, error) {
+	var st MacvtapState
+	if strings.HasPrefix(name, "/") {
+		n, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(name), "tap"))
+		if err != nil || n <= 0 {
+			return st, fmt.Errorf("%s is not the path of a macvtap; expected /dev/tapN, N being the device's index", name)
+		}
+		ifi, err := net.InterfaceByIndex(n)
+		if err != nil {
+			return st, fmt.Errorf("%s: no device here has the index %d (`ip -d link show type macvtap` lists the macvtaps)", name, n)
+		}
+		name = ifi.Name
+	}
+	d, err := lookDevice(ctx, name)
+	if err != nil {
+		return st, err
+	}
+	st = MacvtapState{Name: name, Ifindex: d.Index, MTU: d.MTU, Up: d.Flags&net.FlagUp != 0, Exists: d.Kind == "macvtap"}
+	if st.Exists {
+		st.MAC = d.HardwareAddr
+		if err := canOpen(tapPath(d.Index)); err != nil {
+			return st, err
+		}
+		if who := openedBy(tapPath(d.Index)); who != "" {
+			return st, fmt.Errorf("macvtap %s is in use by %s", name, who)
+		}
+		return st, nil
+	}
+	switch {
+	case d.Flags&net.FlagLoopback != 0 || d.Type != unix.ARPHRD_ETHER:
+		return st, fmt.Errorf("%s has no Ethernet addresses, which a macvtap needs: use rawip:%[1]s or user", name)
+	case d.Master != 0 && masterKind(ctx, d.Master) != "vrf":
+		return st, fmt.Errorf("%s belongs to a bridge, bond or the like, which takes all its frames: use that instead, or tap:NAME,bridge=BRIDGE", name)
+	case !Capable(unix.CAP_NET_ADMIN):
+		return st, fmt.Errorf("making a macvtap on %s takes CAP_NET_ADMIN: run lklrun as root, or use user", name)
+	}
+	if _, err := os.Stat("/sys/class/net/" + name + "/phy80211"); err == nil {
+		st.Wireless = true
+	}
+	return st, nil
+}
+
+func masterKind(ctx context.Context, index int) string {
+	ifi, err := net.InterfaceByIndex(index)
+	if err != nil {
+		return ""
+	}
+	d, _ := lookDevice(ctx, ifi.Name) // gone meanwhile: nothing is known of it
+	return d.Kind
+}
+
+// tapPath is the character device of the macvtap with that index
+// (drivers/net/macvtap.c).
+func tapPath(ifindex int) string { return fmt.Sprintf("/dev/tap%d", ifindex) }
+
+func canOpen(path string) error {
+	err := unix.Faccessat(unix.AT_FDCWD, path, unix.R_OK|unix.W_OK, unix.AT_EACCESS)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return fmt.Errorf("%s is not there, though its macvtap is: this /dev is not the kernel's (a container's); make the macvtap outside and hand it over, opened, with --if fd:N", path)
+	case err != nil:
+		return fmt.Errorf("%s may not be opened by uid %d: `chown %d %[1]s` as root", path, os.Geteuid(), os.Geteuid())
+	}
+	return nil
+}
+
+// openedBy names a process that has path open, as far as its descriptors may be
+// read.
+func openedBy(path string) string {
+	procs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return ""
+	}
+	for _, dir := range procs {
+		fds, err := os.ReadDir(dir + "/fd")
+		if err != nil {
+			continue // not ours to read, or ended
+		}
+		for _, fd := range fds {
+			if to, err := os.Readlink(dir + "/fd/" + fd.Name()); err == nil && to == path && sameNetns(filepath.Base(dir)) {
+				comm, _ := os.ReadFile(dir + "/comm")
+				return fmt.Sprintf("%s (pid %s)", strings.TrimSpace(string(comm)), filepath.Base(dir))
+			}
+		}
+	}
+	return ""
+}
+
+// ClosedError says that a macvtap can be made, and not opened: the file system's
+// rights to its character device are nothing that CAP_NET_ADMIN gives.
+type ClosedError struct{ Path string }
+
+// Error names the device.
+func (e *ClosedError) Error() string {
+	return fmt.Sprintf("%s may not be opened by uid %d: a rule of udev for macvtaps could change that", e.Path, os.Geteuid())
+}
+
+// NewMacvtap says what a macvtap shall be that is made.
+type NewMacvtap struct {
+	MAC  net.HardwareAddr
+	MTU  int
+	Mode string // "bridge", "private", "vepa", "passthru"; empty: bridge
+}
+
+// Macvtap is an open macvtap.
+type Macvtap struct {
+	Name    string
+	Ifindex int
+	File    *os.File
+}
+
+// OpenMacvtap opens the macvtap that st found, or makes one on that device as
+// make says: journal gets its undo before it exists.
+func OpenMacvtap(ctx context.Context, st MacvtapState, make NewMacvtap, journal func(Undo) error) (*Macvtap, error) {
+	m := &Macvtap{Name: st.Name, Ifindex: st.Ifindex}
+	if !st.Exists {
+		// As for taps: an index of our own choice makes it known beforehand.
+		m.Ifindex = 1<<24 + rand.IntN(1<<24)
+		m.Name = fmt.Sprintf("lkl%x", m.Ifindex)
+		if err := m.create(ctx, st, make, journal); err != nil {
+			return nil, fmt.Errorf("making a macvtap on %s: %w", st.Name, err)
+		}
+	}
+	path := tapPath(m.Ifindex)
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		if errors.Is(err, unix.EACCES) && !st.Exists {
+			return nil, errors.Join(&ClosedError{path}, deleteLink(ctx, m.Ifindex))
+		}
+		if why := canOpen(path); why != nil {
+			return nil, why
+		}
+		return nil, fmt.Errorf("opening %s: %w", path, err)
+	}
+	if err := m.prepare(fd); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("opening %s: %w", path, err)
+	}
+	m.File = os.NewFile(uintptr(fd), path)
+	return m, nil
+}
+
+func (m *Macvtap) create(ctx context.Context, st MacvtapState, make NewMacvtap, journal func(Undo) error) error {
+	if err := journal(Undo{Op: OpDeleteLink, Name: m.Name, Ifindex: m.Ifindex, Netns: netnsID()}); err != nil {
+		return err
+	}
+	body, err := ifinfomsg(m.Ifindex, 0, 0, func(ae *netlink.AttributeEncoder) {
+		ae.String(unix.IFLA_IFNAME, m.Name)
+		ae.Uint32(unix.IFLA_LINK, uint32(st.Ifindex))
+		ae.Bytes(unix.IFLA_ADDRESS, make.MAC)
+		ae.Uint32(unix.IFLA_MTU, uint32(make.MTU))
+		ae.Nested(unix.IFLA_LINKINFO, func(ae *netlink.AttributeEncoder) error {
+			ae.String(unix.IFLA_INFO_KIND, "macvtap")
+			ae.Nested(unix.IFLA_INFO_DATA, func(ae *netlink.AttributeEncoder) error {
+				ae.Uint32(iflaMacvlanMode, macvlanModes[make.Mode])
+				return nil
+			})
+			return nil
+		})
+	})
+	if err != nil {
+		return err
+	}
+	_, err = rtnl(ctx, unix.RTM_NEWLINK, netlink.Acknowledge|netlink.Create|netlink.Excl, body)
+	switch {
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return errors.New("the host's kernel has no macvtaps: `modprobe macvtap`, or use tap or user")
+	case errors.Is(err, unix.EBUSY):
+		return errors.New("a macvtap in mode passthru has the device")
+	case errors.Is(err, unix.EINVAL):
+		return errors.New("one in mode passthru has the device alone, and there is another there (`ip -d link`): delete it, or choose mode=bridge for all")
+	case err != nil:
+		return err
+	}
+	// The host shall say nothing with the stack's Ethernet address.
+	if err := setLink(ctx, m.Ifindex, 0, 0, noLinkLocal); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) && !errors.Is(err, unix.EOPNOTSUPP) {
+		return fmt.Errorf("keeping the host's IPv6 off it: %w", err)
+	}
+	// The groups that the stack joins are not told to the device below, so it
+	// takes all.
+	const up = unix.IFF_UP | unix.IFF_ALLMULTI
+	err = setLink(ctx, m.Ifindex, up, up, nil)
+	if errors.Is(err, unix.EADDRINUSE) || errors.Is(err, unix.EBUSY) {
+		return fmt.Errorf("the Ethernet address %v is that of another device there: choose one with mac=", make.MAC)
+	}
+	return err
+}
+
+// noLinkLocal keeps IPv6 from giving a device an address when it comes up.
+func noLinkLocal(ae *netlink.AttributeEncoder) {
+	ae.Nested(unix.IFLA_AF_SPEC, func(ae *netlink.AttributeEncoder) error {
+		ae.Nested(unix.AF_INET6, func(ae *netlink.AttributeEncoder) error {
+			ae.Uint8(iflaInet6AddrGenMode, in6AddrGenModeNone)
+			return nil
+		})
+		return nil
+	})
+}
+
+func (m *Macvtap) prepare(fd int) error {
+	req, err := unix.NewIfreq(m.Name)
+	if err != nil {
+		return err
+	}
+	req.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
+		return fmt.Errorf("it takes no frames with heads: %w", err)
+	}
+	if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, VnetHdrLen); err != nil {
+		return fmt.Errorf("setting the size of its packet head: %w", err)
+	}
+	return nil
+}

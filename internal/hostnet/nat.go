@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostnet
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/guard"
+)
+
+// OpNAT ends a tap's way out behind the host's addresses. New: what was changed
+// of the host's forwarding.
+const OpNAT = "nat"
+
+const (
+	natLock = "@lklrun/nat"
+
+	// natAlias begins the alias (IFLA_IFALIAS) of each tap with a way out; what
+	// was changed of the host's forwarding follows. Whoever comes next inherits
+	// that, and whoever goes last restores it.
+	natAlias = "lklrun nat "
+)
+
+// CheckNAT says why a tap that is made cannot have a way out.
+func CheckNAT(ctx context.Context) error {
+	if !Capable(unix.CAP_NET_ADMIN) {
+		return errors.New("it takes CAP_NET_ADMIN: run lklrun as root, or use user")
+	}
+	if err := checkForwarding(); err != nil {
+		return err
+	}
+	if err := guard.CheckNAT(ctx); err != nil {
+		return fmt.Errorf("the host can masquerade neither by nftables nor by iptables (%w): use user", err)
+	}
+	return nil
+}
+
+// NAT gives the tap addresses on the host's side and the stack behind it, in
+// their networks, a way out. journal gets its undo first.
+func (t *Tap) NAT(ctx context.Context, addrs []netip.Prefix, journal func(Undo) error) error {
+	unlock, err := guard.Lock(ctx, natLock)
+	if err != nil {
+		return fmt.Errorf("nat of %s: %w", t.Name, err)
+	}
+	defer unlock()
+	six := false
+	for _, a := range addrs {
+		six = six || a.Addr().Is6()
+	}
+	f, err := neededForwarding(six)
+	if err != nil {
+		return err
+	}
+	others, err := otherNATs(ctx, t.Ifindex)
+	if err != nil {
+		return err
+	}
+	for _, o := range others {
+		f.inherit(o)
+	}
+	if err := journal(Undo{Op: OpNAT, Name: t.Name, Ifindex: t.Ifindex, Netns: netnsID(), New: f.String()}); err != nil {
+		return err
+	}
+	alias := func(ae *netlink.AttributeEncoder) { ae.Bytes(unix.IFLA_IFALIAS, []byte(natAlias+f.String())) }
+	if err := setLink(ctx, t.Ifindex, 0, 0, alias); err != nil {
+		return fmt.Errorf("marking %s: %w", t.Name, err)
+	}
+	for _, a := range addrs {
+		if err := addAddress(ctx, t.Ifindex, a); err != nil {
+			return fmt.Errorf("giving %s the address %v: %w", t.Name, a, err)
+		}
+	}
+	if err := f.enable(); err != nil {
+		return fmt.Errorf("nat of %s: %w", t.Name, err)
+	}
+	g := guard.NAT{Tap: t.Name, Nets: addrs}
+	if err := g.Apply(ctx); err != nil {
+		return fmt.Errorf("nat of %s: %w", t.Name, err)
+	}
+	return nil
+}
+
+func undoNAT(ctx context.Context, u Undo) error {
+	f, err := parseForwarding(u.New)
+	if err != nil {
+		return err
+	}
+	unlock, err := guard.Lock(ctx, natLock)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	g := guard.NAT{Tap: u.Name}
+	// One of that name that is another run's by now has made its own rules.
+	if ifi, err := net.InterfaceByName(u.Name); err == nil && ifi.Index != u.Ifindex {
+		return nil
+	}
+	errs := []error{g.Remove(ctx)}
+	others, err := otherNATs(ctx, u.Ifindex)
+	if err == nil && len(others) == 0 {
+		err = f.restore()
+	}
+	return errors.Join(append(errs, err)...)
+}
+
+// otherNATs reads what other taps with a way out say.
+func otherNATs(ctx context.Context, except int) ([]forwarding, error) {
+	var all []forwarding
+	err := dump(ctx, unix.RTM_GETLINK, unix.SizeofIfInfomsg, func(body []byte, attrs map[uint16][]byte) {
+		if int(binary.NativeEndian.Uint32(body[4:])) == except {
+			return
+		}
+		alias := string(bytes.TrimRight(attrs[unix.IFLA_IFALIAS], "\x00"))
+		if text, ours := strings.CutPrefix(alias, natAlias); ours {
+			if f, err := parseForwarding(text); err == nil { // else somebody's joke
+				all = append(all, f)
+			}
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing the host's devices: %w", err)
+	}
+	return all, nil
+}
+
+// addAddress is `ip addr add` (RTM_NEWADDR, struct ifaddrmsg).
+func addAddress(ctx context.Context, ifindex int, a netip.Prefix) error {
+	family := byte(unix.AF_INET)
+	if a.Addr().Is6() {
+		family = unix.AF_INET6
+	}
+	body := make([]byte, unix.SizeofIfAddrmsg)
+	body[0], body[1] = family, byte(a.Bits())
+	binary.NativeEndian.PutUint32(body[4:], uint32(ifindex))
+	ae := netlink.NewAttributeEncoder()
+	ae.Bytes(unix.IFA_LOCAL, a.Addr().AsSlice())
+	ae.Bytes(unix.IFA_ADDRESS, a.Addr().AsSlice())
+	ae.Uint32(unix.IFA_FLAGS, unix.IFA_F_NODAD)
+	attrs, err := ae.Encode()
+	if err != nil {
+		return err
+	}
+	_, err = rtnl(ctx, unix.RTM_NEWADDR, netlink.Acknowledge|netlink.Create|netlink.Excl, append(body, attrs...))
+	return err
+}
+
+// Routed lists the networks that the host has routes to, default ones aside.
+func Routed(ctx context.Context) ([]netip.Prefix, error) {
+	var all []netip.Prefix
+	err := dump(ctx, unix.RTM_GETROUTE, unix.SizeofRtMsg, func(body []byte, attrs map[uint16][]byte) {
+		if a, ok := netip.AddrFromSlice(attrs[unix.RTA_DST]); ok && body[1] != 0 {
+			all = append(all, netip.PrefixFrom(a, int(body[1])))
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing the host's routes: %w", err)
+	}
+	return all, nil
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostnet
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// packetRoom is what a packet socket may hold of what the stack has not fetched
+// yet, in bytes of the host's memory.
+const packetRoom = 4 << 20
+
+// arphrdRawIP is ARPHRD_RAWIP (linux/if_arp.h), of cellular modems.
+const arphrdRawIP = 519
+
+// PacketSocket is an open packet socket on a device of the host.
+type PacketSocket struct {
+	File    *os.File
+	Ifindex int  // of that device
+	VnetHdr bool // each frame has a virtio_net_hdr before it
+}
+
+// PacketOptions say how a device of the host shall be opened.
+type PacketOptions struct {
+	Device      string
+	RawIP       bool // IP packets, of a device without link layer; else Ethernet frames
+	Promiscuous bool // frames to other Ethernet addresses than the device's too
+	Filter      []bpf.RawInstruction
+}
+
+// CheckPacket says whether the device called name can carry a stack's frames,
+// or, with rawIP, IP packets, and what to do if not. It opens nothing.
+func CheckPacket(name string, rawIP bool) (DeviceState, error) {
+	d, err := LookDevice(name)
+	if err != nil {
+		return d, err
+	}
+	switch {
+	case d.Type == unix.ARPHRD_LOOPBACK:
+		return d, fmt.Errorf("%s is the host's loopback, from which nothing comes back: the stack has one of its own", name)
+	case rawIP && d.Type == unix.ARPHRD_ETHER:
+		return d, fmt.Errorf("%s is an Ethernet device: use raw:%[1]s", name)
+	case !rawIP && withoutLinkLayer(d.Type):
+		return d, fmt.Errorf("%s has no link layer: use rawip:%[1]s", name)
+	case !rawIP && d.Type != unix.ARPHRD_ETHER, rawIP && !withoutLinkLayer(d.Type):
+		return d, fmt.Errorf("%s is neither an Ethernet device nor one without link layer (its type is %d, see linux/if_arp.h)", name, d.Type)
+	}
+	return d, CheckPacketRight()
+}
+
+// CheckPacketRight says why this process can have no packet socket.
+func CheckPacketRight() error {
+	if Capable(unix.CAP_NET_RAW) {
+		return nil
+	}
+	return fmt.Errorf("packet sockets take CAP_NET_RAW, which uid %d has not: run lklrun as root, `setcap cap_net_raw+ep` its file, or use --if user", os.Geteuid())
+}
+
+// withoutLinkLayer tells whether packets of a device with this ARPHRD_* begin
+// with their IP headers, as packet sockets of type SOCK_DGRAM show them.
+func withoutLinkLayer(typ uint16) bool {
+	switch typ {
+	case unix.ARPHRD_NONE, arphrdRawIP, // tun, wireguard, modems
+		unix.ARPHRD_PPP, unix.ARPHRD_SLIP, unix.ARPHRD_CSLIP,
+		unix.ARPHRD_VOID, // venet
+		unix.ARPHRD_TUNNEL, unix.ARPHRD_TUNNEL6, unix.ARPHRD_SIT, unix.ARPHRD_IPGRE, unix.ARPHRD_IP6GRE:
+		return true
+	}
+	return false
+}
+
+// noHead tells whether such a device has no room for a header of its own either,
+// so that a socket of type SOCK_RAW, which alone has a virtio_net_hdr, sends what
+// one of type SOCK_DGRAM does.
+func noHead(typ uint16) bool { return typ == unix.ARPHRD_NONE || typ == arphrdRawIP }
+
+// OpenPacket opens a packet socket on a device. It changes nothing on the host:
+// what the device does for the socket ends with it.
+func OpenPacket(o PacketOptions) (*PacketSocket, error) {
+	d, err := CheckPacket(o.Device, o.RawIP)
+	if err != nil {
+		return nil, err
+	}
+	typ := unix.SOCK_RAW
+	if o.RawIP && !noHead(d.Type) {
+		typ = unix.SOCK_DGRAM
+	}
+	// Protocol 0: it hears nothing before it is bound.
+	fd, err := unix.Socket(unix.AF_PACKET, typ|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		return nil, fmt.Errorf("this process may open no packet socket on %s: run lklrun as root, or use --if user", o.Device)
+	} else if err != nil {
+		return nil, fmt.Errorf("opening a packet socket: %w", err)
+	}
+	p := &PacketSocket{Ifindex: d.Ifindex, VnetHdr: typ == unix.SOCK_RAW && setVnetHdr(fd)}
+	if err := bindPacket(fd, d.Ifindex, o); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("%s: %w", o.Device, err)
+	}
+	p.File = os.NewFile(uintptr(fd), "packet:"+o.Device)
+	return p, nil
+}
+
+func bindPacket(fd, ifindex int, o PacketOptions) error {
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, packetRoom) != nil {
+		// without CAP_NET_ADMIN: what the host grants anybody
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, packetRoom)
+	}
+	// Before Linux 4.20 lklhost passes over what the host itself sends.
+	_ = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
+	if len(o.Filter) > 0 {
+		prog := unix.SockFprog{Len: uint16(len(o.Filter)), Filter: sockFilter(o.Filter)}
+		if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &prog); err != nil {
+			return fmt.Errorf("attaching the filter to its packet socket: %w", err)
+		}
+	}
+	if o.Promiscuous {
+		m := unix.PacketMreq{Ifindex: int32(ifindex), Type: unix.PACKET_MR_PROMISC}
+		if err := unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &m); err != nil {
+			return fmt.Errorf("asking for the frames of another Ethernet address: %w", err)
+		}
+	}
+	// All protocols: such sockets hear a packet before the host's own rules do.
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: ifindex}); err != nil {
+		return fmt.Errorf("binding a packet socket: %w", err)
+	}
+	return nil
+}
+
+// setVnetHdr has the socket give and take a virtio_net_hdr before each frame: of
+// VnetHdrLen bytes, on kernels that know but the older form of 10.
+func setVnetHdr(fd int) bool {
+	return unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR_SZ, VnetHdrLen) == nil ||
+		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1) == nil
+}
+
+// OwnFilter lets frames through that are sent to mac or to a group.
+func OwnFilter(mac [6]byte) ([]bpf.RawInstruction, error) {
+	first := uint32(mac[0])<<24 | uint32(mac[1])<<16 | uint32(mac[2])<<8 | uint32(mac[3])
+	return bpf.Assemble([]bpf.Instruction{
+		bpf.LoadAbsolute{Off: 0, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: 1, SkipTrue: 4},
+		bpf.LoadAbsolute{Off: 0, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: first, SkipFalse: 3},
+		bpf.LoadAbsolute{Off: 4, Size: 2},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(mac[4])<<8 | uint32(mac[5]), SkipFalse: 1},
+		bpf.RetConstant{Val: 1 << 18}, // bytes: more than any frame has
+		bpf.RetConstant{Val: 0},
+	})
+}
+
+func sockFilter(raw []bpf.RawInstruction) *unix.SockFilter {
+	prog := make([]unix.SockFilter, len(raw))
+	for n, i := range raw {
+		prog[n] = unix.SockFilter{Code: i.Op, Jt: i.Jt, Jf: i.Jf, K: i.K}
+	}
+	return &prog[0]
+}
+
+func htons(v uint16) uint16 { return v<<8 | v>>8 }

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"context"
+	"errors"
+
+	"github.com/lklrun/lklrun/internal/ask"
+)
+
+// startAsking begins to answer questions: now that the target runs. What was
+// asked before has waited.
+func (r *run) startAsking() {
+	r.asked.End = r.stopServing
+	ask.Handle(&r.asked, ask.Lease, r.askLease)
+	ask.Handle(&r.asked, ask.AddLink, r.addLink)
+	ask.Handle(&r.asked, ask.DelLink, r.delLink)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.asked.Serve(ctx, r.conn)
+	}()
+	r.stopAsking = func() {
+		cancel(errors.New("the run is ending"))
+		<-done
+	}
+}

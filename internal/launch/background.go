@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// stopGrace is how long processes that are left of a target may take to end when
+// lklrun is told to.
+const stopGrace = 5 * time.Second
+
+// redirect gives this process, and so the target, standard streams that belong
+// to no terminal.
+func (r *run) redirect() error {
+	out := r.opts.Output
+	if out == nil {
+		var err error
+		out, err = os.OpenFile(r.dir.File(instance.OutputFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+		if err != nil {
+			return fmt.Errorf("opening the file for the output: %w", err)
+		}
+	}
+	defer out.Close()
+	in, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	for fd, f := range []*os.File{in, out, out} {
+		if err := unix.Dup3(int(f.Fd()), fd, 0); err != nil {
+			return fmt.Errorf("redirecting descriptor %d to %s: %w", fd, f.Name(), err)
+		}
+	}
+	return nil
+}
+
+// started tells, once, that the target runs.
+func (r *run) started() {
+	if r.opts.Started != nil {
+		r.opts.Started(r.dir.Name)
+		r.opts.Started = nil
+	}
+}
+
+// released says so where no event will: in the engine preload the target's
+// program is there before its kernel.
+func (r *run) released() {
+	if r.plan.Engine == config.EnginePreload {
+		r.started()
+	}
+}
+
+// stopRest ends what is left of the run when its first process has ended: others,
+// or the wait for its last data to arrive. A signal to nobody would end nothing.
+func (r *run) stopRest(sig syscall.Signal) {
+	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
+	defer cancel()
+	if err := r.conn.Stop(ctx, sig, stopGrace); err != nil {
+		r.log.Debug("stopping what is left of the command", "error", err)
+	}
+}

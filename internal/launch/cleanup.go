@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/instance"
+)
+
+// endingLimit bounds the wait for runs whose lklrun is gone: what is left of
+// them is ending, and holds the lock until then.
+const endingLimit = 5 * time.Second
+
+// Cleaned is what CleanupAll found.
+type Cleaned struct {
+	Done    []string                // the names of leftovers that are gone now
+	Running []instance.RunningError // what was left alone
+}
+
+// CleanupAll cleans up every leftover of this user.
+func CleanupAll(ctx context.Context) (Cleaned, error) {
+	all, err := instance.List()
+	errs := []error{err}
+	var c Cleaned
+	ending, cancel := context.WithTimeout(ctx, endingLimit)
+	defer cancel()
+	for _, i := range all {
+		err := cleanupEnding(ctx, ending, i.Dir)
+		var running *instance.RunningError
+		switch {
+		case errors.As(err, &running):
+			c.Running = append(c.Running, *running)
+		case err != nil:
+			errs = append(errs, fmt.Errorf("instance %q: %w", i.Name, err))
+		default:
+			c.Done = append(c.Done, i.Name)
+		}
+	}
+	errs = append(errs, instance.Sweep())
+	return c, errors.Join(errs...)
+}
+
+// cleanupEnding is Cleanup that waits, until ending is over, for a run whose
+// lklrun is gone.
+func cleanupEnding(ctx, ending context.Context, dir string) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := Cleanup(ctx, dir)
+		var running *instance.RunningError
+		if !errors.As(err, &running) || running.PID == 0 || alive(running.PID) {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ending.Done():
+			return err
+		}
+	}
+}
+
+// alive tells whether a process is there and not merely unreaped.
+func alive(pid int) bool {
+	if errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
+		return false
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return true // not ours to look at
+	}
+	// The name before the state may have parentheses of its own.
+	_, state, _ := strings.Cut(string(stat[max(0, strings.LastIndex(string(stat), ")")):]), " ")
+	return !strings.HasPrefix(state, "Z") && !strings.HasPrefix(state, "X")
+}

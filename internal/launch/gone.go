@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lklrun/lklrun/internal/hostnet"
+	"github.com/lklrun/lklrun/internal/stacknet"
+)
+
+// goneWatch tells when the host's end of a link has gone, and sets the link down
+// in the stack, so that the program hears ENETUNREACH instead of nothing. As
+// long as it is there the link has carrier in the stack when it has it on the
+// host: of most devices the stack would hear it late or never.
+type goneWatch struct {
+	r      *run
+	link   *liveLink
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+func watches(r *run, l *liveLink) service {
+	if l.host.watch == nil && l.host.ifindex == 0 {
+		return nil
+	}
+	return &goneWatch{r: r, link: l}
+}
+
+// Start begins to watch.
+func (g *goneWatch) Start(ctx context.Context) error {
+	k := &g.link.host
+	if k.watch == nil {
+		var err error
+		if k.watch, err = hostnet.WatchDevice(k.ifindex); err != nil {
+			return err
+		}
+	}
+	if k.gone == nil {
+		k.gone = saying("%s %s is gone from the host", g.link.Type, g.link.Host())
+	}
+	ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	g.done = make(chan struct{})
+	go g.wait(ctx)
+	return nil
+}
+
+func (g *goneWatch) wait(ctx context.Context) {
+	defer close(g.done)
+	for gone := false; !gone; {
+		select {
+		case <-ctx.Done():
+			return
+		case carries := <-g.link.host.watch.Carries():
+			g.carries(ctx, carries)
+		case <-g.link.host.watch.Gone():
+			gone = true
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	err := stacknet.SetDown(ctx, g.r.conn, g.link.Name)
+	if err != nil {
+		g.r.log.Debug("setting a link down that is gone", "error", err)
+	}
+	// A stack that is gone took its end of the link along: that is told elsewhere.
+	if err == nil || errors.Is(err, context.DeadlineExceeded) {
+		g.r.opts.Tell(fmt.Sprintf("%s carries nothing any more: %s", g.link.Name, g.link.host.gone()))
+	}
+}
+
+// carries tells the stack that its link carries, or does not any more.
+func (g *goneWatch) carries(ctx context.Context, on bool) {
+	word := "off"
+	if on {
+		word = "on"
+	}
+	g.r.log.Debug(fmt.Sprintf("%s: the host's carrier is %s", g.link.Name, word))
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	// First of all the connections leave it.
+	if g.link.cut.Store(!on); !on {
+		g.r.paths.Changed()
+	}
+	if err := stacknet.SetCarrier(ctx, g.r.conn, g.link.Name, on); err != nil {
+		g.r.log.Debug("setting a link's carrier", "error", err)
+	}
+	g.r.paths.Changed()
+}
+
+// Stop ends the watch.
+func (g *goneWatch) Stop() {
+	g.cancel()
+	<-g.done
+}

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/ctlproto"
+	"github.com/lklrun/lklrun/internal/gateway"
+	"github.com/lklrun/lklrun/internal/hostnet"
+	"github.com/lklrun/lklrun/internal/plan"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// link is the host's end of an interface: what lklhost gets, and what ends with
+// the interface.
+type link struct {
+	file    *os.File // closed once lklhost has it
+	kind    uint32   // ctlproto.CTL_LINK_*
+	flags   uint32   // ctlproto.CTL_LINKF_*
+	close   func()   // of what serves it in this process; nil: nothing does
+	ifindex int      // of the host's device; 0: there is none
+
+	watch *hostnet.Watch // of its end; nil: that of the device, if there is one
+	gone  func() string  // what to say then; nil: that the device is gone
+}
+
+// saying is for a link whose end has but one reason.
+func saying(format string, args ...any) func() string {
+	return func() string { return fmt.Sprintf(format, args...) }
+}
+
+// offload changes what the type's own default is to what l asks for.
+func (k *link) offload(l *plan.Link) error {
+	mask, isMask := strings.CutPrefix(l.Offload, "0x")
+	switch {
+	case l.Offload == "":
+		return nil
+	case l.Offload == "off" || isMask && strings.Trim(mask, "0") == "":
+		k.flags &^= ctlproto.CTL_LINKF_OFFLOAD
+		return nil
+	case k.flags&ctlproto.CTL_LINKF_VNET_HDR == 0:
+		return &RefusedError{fmt.Errorf("--if %s:%s: offload: %s: its frames come without the head that tells of it (IFF_VNET_HDR); leave offload out",
+			l.Type, l.Host(), l.Offload)}
+	}
+	k.flags |= ctlproto.CTL_LINKF_OFFLOAD
+	if !isMask {
+		return nil
+	}
+	n, err := strconv.ParseUint(mask, 16, 64)
+	if err != nil {
+		return fmt.Errorf("offload: %w", err)
+	}
+	// Features above have no meaning for a device of ours, as the one for merged
+	// buffers below has not, which says that there is a mask.
+	k.flags |= (uint32(n)&0x7fff | mergedBuffers) << ctlproto.CTL_LINKF_FEATURES_SHIFT
+	return nil
+}
+
+// mergedBuffers is the bit of VIRTIO_NET_F_MRG_RXBUF, include/uapi/linux/virtio_net.h.
+const mergedBuffers = 1 << 15
+
+// openLink makes or opens the host's end of l. journal gets the undo of each
+// change to the host before it is made; of an error nothing is left but what
+// the journal tells.
+func (r *run) openLink(ctx context.Context, l *plan.Link, journal func(hostnet.Undo) error) (link, error) {
+	switch l.Type {
+	case config.TypeUser:
+		return r.openGateway(ctx, l)
+	case config.TypeTap:
+		return openTap(ctx, l, journal)
+	case config.TypePasst:
+		return r.openPasst(ctx, l)
+	case config.TypeMacvtap:
+		return r.openMacvtap(ctx, l, journal)
+	case config.TypeRaw, config.TypeRawIP:
+		return r.openPacket(ctx, l)
+	case config.TypeFD:
+		return openFD(l)
+	}
+	return link{}, fmt.Errorf("unknown type of interface %q", l.Type)
+}
+
+func (r *run) openGateway(ctx context.Context, l *plan.Link) (link, error) {
+	g, file, err := gateway.Start(ctx, *l.Gateway, r.log)
+	var taken *gateway.PublishError
+	if errors.As(err, &taken) { // since the plan was made
+		return link{}, &RefusedError{err}
+	}
+	if err != nil {
+		return link{}, err
+	}
+	return link{file: file, kind: ctlproto.CTL_LINK_FRAME, close: func() { g.Close() }}, nil
+}
+
+func (r *run) openPasst(ctx context.Context, l *plan.Link) (link, error) {
+	p, file, err := gateway.StartPasst(ctx, *l.Gateway, r.log)
+	if err != nil {
+		return link{}, err
+	}
+	k := link{file: file, kind: ctlproto.CTL_LINK_FRAME, close: p.Close, gone: p.Gone}
+	if k.watch, err = hostnet.WatchSocket(file); err != nil {
+		file.Close()
+		p.Close()
+		return link{}, err
+	}
+	return k, nil
+}
+
+func openTap(ctx context.Context, l *plan.Link, journal func(hostnet.Undo) error) (link, error) {
+	mtu := 0
+	if l.Create {
+		mtu = l.MTU
+	}
+	tap, err := hostnet.OpenTap(l.Device, mtu, journal)
+	if err != nil {
+		return link{}, err
+	}
+	if l.Bridge != "" {
+		err = tap.Bridge(ctx, l.Bridge, journal)
+	}
+	if l.NAT && err == nil {
+		err = tap.NAT(ctx, l.HostAddrs, journal)
+	}
+	if err != nil {
+		tap.File.Close()
+		return link{}, err
+	}
+	return link{
+		file: tap.File, kind: ctlproto.CTL_LINK_TAP, flags: headed(true), ifindex: tap.Ifindex,
+	}, nil
+}
+
+func (r *run) openMacvtap(ctx context.Context, l *plan.Link, journal func(hostnet.Undo) error) (link, error) {
+	st, err := hostnet.CheckMacvtap(ctx, l.Device)
+	if err != nil {
+		return link{}, err
+	}
+	m, err := hostnet.OpenMacvtap(ctx, st, hostnet.NewMacvtap{MAC: l.MAC[:], MTU: l.MTU, Mode: l.Mode}, journal)
+	var closed *hostnet.ClosedError
+	if errors.As(err, &closed) {
+		return r.insteadOfMacvtap(ctx, l, closed)
+	}
+	if err != nil {
+		return link{}, err
+	}
+	return link{
+		file: m.File, kind: ctlproto.CTL_LINK_TAP, flags: ctlproto.CTL_LINKF_VNET_HDR | ctlproto.CTL_LINKF_OFFLOAD,
+		ifindex: m.Ifindex, gone: saying("macvtap %s is gone from the host", m.Name),
+	}, nil
+}
+
+// insteadOfMacvtap is for somebody who may make a macvtap and not open it: a packet
+// socket on the device below carries the same frames, of the same Ethernet address.
+func (r *run) insteadOfMacvtap(ctx context.Context, l *plan.Link, closed error) (link, error) {
+	if l.Mode != "" && l.Mode != config.ModeBridge || hostnet.CheckPacketRight() != nil {
+		return link{}, &RefusedError{fmt.Errorf("--if %s:%s: %w", l.Type, l.Device, closed)}
+	}
+	if !r.opts.Quiet {
+		r.opts.Tell(fmt.Sprintf("%s: %v; so its frames go by a packet socket on %s, as with raw", l.Name, closed, l.Device))
+	}
+	raw := *l
+	raw.Type = config.TypeRaw
+	return r.openPacket(ctx, &raw)
+}
+
+func openFD(l *plan.Link) (link, error) {
+	f, err := hostnet.OpenFD(l.FD)
+	if err != nil {
+		return link{}, err
+	}
+	return onFrames(l, f)
+}
+
+// openPassed is openFD for a descriptor that was not inherited.
+func openPassed(l *plan.Link, file *os.File) (link, error) {
+	f, err := hostnet.OpenPassed(file, l.FD)
+	if err != nil {
+		return link{}, err
+	}
+	return onFrames(l, f)
+}
+
+func onFrames(l *plan.Link, f *hostnet.Frames) (link, error) {
+	k := link{file: f.File, kind: fdKinds[f.Kind], flags: headed(f.VnetHdr)}
+	switch {
+	case f.Kind == hostnet.FDSocket:
+		var err error
+		if k.watch, err = hostnet.WatchSocket(f.File); err != nil {
+			f.File.Close()
+			return link{}, err
+		}
+		k.gone = saying("the other end of descriptor %d is closed", l.FD)
+	case f.Ifindex != 0:
+		k.ifindex, k.gone = f.Ifindex, saying("%s %s is gone from the host", fdNouns[f.Kind], f.Name)
+	}
+	return k, nil
+}
+
+var fdNouns = map[hostnet.FDKind]string{
+	hostnet.FDTap: "tap", hostnet.FDTun: "tun", hostnet.FDPacket: "device", hostnet.FDCooked: "device",
+}
+
+var fdKinds = map[hostnet.FDKind]uint32{
+	hostnet.FDSocket: ctlproto.CTL_LINK_FRAME,
+	hostnet.FDTap:    ctlproto.CTL_LINK_TAP,
+	hostnet.FDTun:    ctlproto.CTL_LINK_TUN,
+	hostnet.FDPacket: ctlproto.CTL_LINK_PACKET,
+	hostnet.FDCooked: ctlproto.CTL_LINK_COOKED,
+}
+
+// headed are the flags of a link whose frames have a virtio_net_hdr or not.
+func headed(vnetHdr bool) uint32 {
+	if vnetHdr {
+		return ctlproto.CTL_LINKF_VNET_HDR | ctlproto.CTL_LINKF_OFFLOAD
+	}
+	return 0
+}
+
+// liveLink is an interface of the run, from the opening of its host's end to
+// the end of all that.
+type liveLink struct {
+	cut        atomic.Bool // the host's end is known not to carry
+	*plan.Link             // Name is the stack's from the moment it has it
+	dev        int         // lklhost's number for it
+	host       link        // the host's end
+	undos      []hostnet.Undo
+	services   []service // of this link alone, running
+}
+
+// open opens the host's end of l and keeps it; it is not the stack's yet. passed
+// is a descriptor that came for it from elsewhere than whoever started us.
+func (r *run) open(ctx context.Context, l *plan.Link, passed *os.File) (*liveLink, error) {
+	k := &liveLink{Link: l, dev: -1}
+	var err error
+	if passed != nil {
+		k.host, err = openPassed(l, passed)
+	} else {
+		k.host, err = r.openLink(ctx, l, func(u hostnet.Undo) error {
+			k.undos = append(k.undos, u)
+			return r.journal.add(u)
+		})
+	}
+	if err == nil {
+		err = k.host.offload(l)
+	}
+	if err != nil {
+		return nil, errors.Join(err, r.undo(ctx, k))
+	}
+	return k, nil
+}
+
+// attach hands the host's end over. Before boot the stack gives no index yet.
+func (r *run) attach(ctx context.Context, k *liveLink) (ifindex int, err error) {
+	add := ctlproto.LinkAdd{Kind: k.host.kind, Flags: k.host.flags, MAC: k.MAC, MTU: uint16(k.MTU)}
+	k.dev, ifindex, err = r.conn.AddLink(ctx, add, k.host.file)
+	// Ours closes now: lklhost alone holds the device, and no frame wakes us.
+	k.host.file.Close()
+	k.host.file = nil
+	if err != nil {
+		k.dev = -1
+		if k.RawIP && errors.Is(err, unix.EOPNOTSUPP) { // nobody knew the library's ABI
+			return 0, &RefusedError{fmt.Errorf("--if %s:%s: %w", k.Type, k.Host(), r.plan.Stack.NoRawIP())}
+		}
+		return 0, fmt.Errorf("%s: %w", k.Name, err)
+	}
+	return ifindex, nil
+}
+
+// release ends what this process has of the host's end.
+func (k *liveLink) release() {
+	if k.host.file != nil {
+		k.host.file.Close()
+		k.host.file = nil
+	}
+	if k.host.watch != nil {
+		k.host.watch.Close()
+		k.host.watch = nil
+	}
+	if k.host.close != nil {
+		k.host.close()
+		k.host.close = nil
+	}
+}
+
+// undo takes back on the host, before the end of the run, what was done for k.
+// What cannot be undone stays in the journal, for the run's end.
+func (r *run) undo(ctx context.Context, k *liveLink) error {
+	k.release()
+	var errs []error
+	for _, u := range slices.Backward(k.undos) {
+		one, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
+		err := u.Apply(one)
+		cancel()
+		if err == nil {
+			err = r.journal.remove(u)
+		}
+		errs = append(errs, err)
+	}
+	k.undos = nil
+	return errors.Join(errs...)
+}

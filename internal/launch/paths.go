@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lklrun/lklrun/internal/paths"
+	"github.com/lklrun/lklrun/internal/plan"
+	"github.com/lklrun/lklrun/internal/stacknet"
+)
+
+// pathKeeper makes the links of the run paths of their own, for as long as it
+// lasts.
+type pathKeeper struct{ *paths.Keeper }
+
+func (r *run) keepPaths(ctx context.Context) *pathKeeper {
+	return &pathKeeper{paths.New(ctx, r.conn, r.wantedPaths, r.log)}
+}
+
+// Start does it for what is there so far. It ends with the context that the
+// keeper was made with, which is the start's too.
+func (k *pathKeeper) Start(context.Context) error {
+	if err := k.Keeper.Start(); err != nil {
+		return fmt.Errorf("making the interfaces paths of their own: %w", err)
+	}
+	return nil
+}
+
+// wantedPaths is what the links shall have now.
+func (r *run) wantedPaths() []paths.Want {
+	var wants []paths.Want
+	for _, l := range r.live.all() {
+		w := wantedPath(l.Link)
+		w.Cut = l.cut.Load()
+		wants = append(wants, w)
+	}
+	return wants
+}
+
+func wantedPath(l *plan.Link) paths.Want {
+	w := paths.Want{Name: stackDevice(l), Table: l.Table}
+	if !l.Endpoint {
+		return w
+	}
+	// An address that is announced is for the peer to connect to.
+	w.Endpoint = stacknet.EndpointSubflow
+	if l.Signal {
+		w.Endpoint = stacknet.EndpointSignal
+	}
+	if l.Backup {
+		w.Endpoint |= stacknet.EndpointBackup
+	}
+	if l.Fullmesh {
+		w.Endpoint |= stacknet.EndpointFullmesh
+	}
+	return w
+}

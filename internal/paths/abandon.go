@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package paths
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/lklrun/lklrun/internal/sockdiag"
+	"github.com/lklrun/lklrun/internal/stackconn"
+)
+
+// alone counts the connections that have no subflow but from one of addrs, by
+// address.
+func alone(ctx context.Context, conn *stackconn.Conn, addrs map[netip.Addr]bool) (map[netip.Addr]int, error) {
+	all, err := sockdiag.List(ctx, conn, sockdiag.TCP)
+	if err != nil {
+		return nil, err
+	}
+	type at struct {
+		addr  netip.Addr // one of addrs; zero: none yet
+		other bool       // there is a subflow from elsewhere
+	}
+	conns := map[uint64]at{} // by token
+	for _, s := range all {
+		// No endpoint means anything to a connection that has fallen back to TCP.
+		const real = sockdiag.FlagCapableRemote | sockdiag.FlagJoinLocal | sockdiag.FlagJoinRemote
+		f := s.Subflow
+		if f == nil || !f.Token.Known || f.Flags&real == 0 || s.State != sockdiag.Established {
+			continue
+		}
+		c := conns[f.Token.N]
+		if a := s.Local.Addr().Unmap(); addrs[a] {
+			c.addr = a
+		} else {
+			c.other = true
+		}
+		conns[f.Token.N] = c
+	}
+	count := map[netip.Addr]int{}
+	for _, c := range conns {
+		if c.addr.IsValid() && !c.other {
+			count[c.addr]++
+		}
+	}
+	return count, nil
+}
+
+// cutOff are the addresses of the endpoints on links that do not carry.
+func (s *State) cutOff(wants []Want) map[netip.Addr]bool {
+	cut := map[netip.Addr]bool{}
+	for _, l := range gather(s, wants) {
+		for _, e := range s.Endpoints {
+			if e.Ifindex == l.index && !l.carries {
+				cut[e.Addr] = true
+			}
+		}
+	}
+	return cut
+}
+
+// abandon ends the subflows from addrs that were closed and cannot tell their
+// peer, because nothing leaves from there. Without it they would try to for
+// minutes, and the end of the run would wait for them. What they carried has
+// gone out by others already.
+func abandon(ctx context.Context, conn *stackconn.Conn, addrs []netip.Addr) error {
+	from := map[netip.Addr]bool{}
+	for _, a := range addrs {
+		from[a] = true
+	}
+	all, err := sockdiag.List(ctx, conn, sockdiag.TCP)
+	if err != nil {
+		return err
+	}
+	var dead []sockdiag.Socket
+	for _, s := range all {
+		if from[s.Local.Addr().Unmap()] && s.Subflow != nil && s.State.Closing() {
+			dead = append(dead, s)
+		}
+	}
+	return sockdiag.Destroy(ctx, conn, dead)
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package paths
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/stacknet"
+)
+
+// reconcile says which endpoints to add and which to take away.
+//
+// An endpoint goes when its link does not carry any more: that closes the
+// subflows over it at once, and what they had not delivered goes out by the
+// others, where TCP would wait for its timers first. It stays while no other link
+// has one: a connection without any subflow would end after
+// net.mptcp.close_timeout. And it stays while another link has just got its own,
+// which has no subflow yet that could tell the peer; and while there are
+// connections that have this path alone, such as those whose peers take no more
+// subflows: they outlast a cut as TCP does, and could not come back. The others
+// have MPTCP's own timers then.
+func (m *Memory) reconcile(state *State, links []link, now time.Time) (add, del []Change, notes []string) {
+	if m.endpoints == nil {
+		m.endpoints = map[netip.Addr]*endpoint{}
+	}
+	byAddr := map[netip.Addr]stacknet.Endpoint{}
+	used := map[int]bool{}
+	for _, e := range state.Endpoints {
+		if e.Port == 0 {
+			byAddr[e.Addr] = e
+		}
+		used[e.ID] = true
+	}
+	carrying := m.observe(byAddr, links, now)
+
+	room := maxEndpoints - len(state.Endpoints)
+	present := map[netip.Addr]bool{}
+	for i := range links {
+		l := &links[i]
+		if l.Endpoint == 0 {
+			continue
+		}
+		for _, a := range l.addrs {
+			present[a] = true
+			e := m.endpoints[a]
+			have, there := byAddr[a]
+			switch {
+			case there && e != nil && e.there && have.Ifindex != l.index:
+				// The address has moved to another link.
+				del = append(del, Change{DelEndpoint: &have})
+				e.there = false
+			case there && e != nil && e.there && !l.carries && carrying != "" && state.Alone[a] > 0:
+				if !e.told {
+					e.told = true
+					notes = append(notes, fmt.Sprintf("%s does not carry: its MPTCP endpoint (%s) stays, as there are connections without another path (%d)", l.Name, a, state.Alone[a]))
+				}
+			case there && e != nil && e.there && !l.carries && carrying != "":
+				e.told = false
+				del = append(del, Change{DelEndpoint: &have})
+				e.there = false
+				notes = append(notes, fmt.Sprintf("%s does not carry: MPTCP connections leave it (%s) and go on by %s", l.Name, a, carrying))
+			case there && have.Flags&stacknet.EndpointImplicit == 0:
+				// Ours, or made by somebody who knows better.
+			case !l.carries || e != nil && e.dropped:
+			case room <= 0:
+				if e = m.remember(a, l.Endpoint, used); !e.told {
+					e.told = true
+					notes = append(notes, fmt.Sprintf("%s: no MPTCP endpoint for %s, a stack has at most %d", l.Name, a, maxEndpoints))
+				}
+			default:
+				e = m.remember(a, l.Endpoint, used)
+				n := stacknet.Endpoint{ID: e.id, Addr: a, Ifindex: l.index, Flags: e.flags}
+				if there { // it takes the place of the kernel's own, and its number
+					n.ID, e.id = 0, have.ID
+				} else {
+					room--
+				}
+				add = append(add, Change{AddEndpoint: &n})
+				if e.there = true; !e.since.IsZero() {
+					notes = append(notes, fmt.Sprintf("%s carries again: MPTCP connections use it (%s)", l.Name, a))
+				}
+				e.since = now
+			}
+		}
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(m.endpoints), netip.Addr.Compare) {
+		e := m.endpoints[a]
+		if present[a] {
+			continue
+		}
+		if have, there := byAddr[a]; there && e.there {
+			if carrying == "" && len(links) > 0 {
+				continue
+			}
+			del = append(del, Change{DelEndpoint: &have})
+			notes = append(notes, fmt.Sprintf("%s is gone: MPTCP connections leave it", a))
+		}
+		delete(m.endpoints, a)
+	}
+	return add, del, notes
+}
+
+// failed takes in that the stack has refused c.
+func (m *Memory) failed(c Change) {
+	if c.AddEndpoint == nil {
+		return
+	}
+	if e := m.endpoints[c.AddEndpoint.Addr]; e != nil {
+		e.there = false
+	}
+}
+
+// observe takes in what others did to our endpoints, and returns the names of
+// the links that connections use by now: "" for none.
+func (m *Memory) observe(byAddr map[netip.Addr]stacknet.Endpoint, links []link, now time.Time) (carrying string) {
+	for a, e := range m.endpoints {
+		have, there := byAddr[a]
+		switch {
+		case e.there && !there:
+			e.there, e.dropped = false, true
+		case e.there:
+			e.flags, e.id = have.Flags&^stacknet.EndpointImplicit, have.ID
+		}
+	}
+	var names []string
+	for i := range links {
+		l := &links[i]
+		if l.Endpoint == 0 || !l.carries {
+			continue
+		}
+		for _, a := range l.addrs {
+			have, ok := byAddr[a]
+			if e := m.endpoints[a]; e != nil && now.Sub(e.since) < Settle {
+				continue
+			}
+			if ok && have.Flags&stacknet.EndpointImplicit == 0 {
+				names = append(names, l.Name)
+				break
+			}
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// remember returns what is known of the endpoint of a, which gets a number for
+// as long as its address is there.
+func (m *Memory) remember(a netip.Addr, flags uint32, used map[int]bool) *endpoint {
+	e := m.endpoints[a]
+	if e == nil {
+		e = &endpoint{flags: flags}
+		m.endpoints[a] = e
+	}
+	if e.id != 0 && !used[e.id] {
+		return e
+	}
+	e.id = 0
+	for id := 1; id <= maxID && e.id == 0; id++ {
+		if !used[id] && !m.reserved(id) {
+			e.id = id
+		}
+	}
+	return e
+}
+
+// reserved says whether the number belongs to an endpoint that will come back.
+func (m *Memory) reserved(id int) bool {
+	for _, e := range m.endpoints {
+		if e.id == id {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package paths makes each interface of a stack a path of its own: what is sent
+// from an interface's address leaves by that interface, and each address is an
+// MPTCP endpoint as long as its interface carries.
+//
+// It follows what is there, whoever made it: addresses and routes given with
+// --if, by DHCP, by a router, or by `ip` in the stack. Reconcile compares the
+// stack with what the interfaces shall have and says what to change; a Keeper
+// asks it again whenever the stack tells of a change.
+package paths
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/stacknet"
+)
+
+// maxEndpoints is the kernel's limit (MPTCP_PM_ADDR_MAX, net/mptcp).
+const maxEndpoints = 8
+
+// maxID is the highest number an endpoint can have; 0 is the first subflow's.
+const maxID = 255
+
+// Settle is how long a new endpoint has to get its subflows. Until then it takes
+// nobody's place.
+const Settle = time.Second
+
+// priority is where the rules stand: before main's 32766.
+const priority = 1000
+
+// Want is an interface as it shall be.
+type Want struct {
+	Name     string // in the stack
+	Table    int    // its own routing table; 0: none
+	Endpoint uint32 // the flags of its MPTCP endpoints (stacknet.Endpoint*); 0: it has none
+	Cut      bool   // what is behind it is known to be away, whatever its carrier says
+}
+
+// State is what there is in a stack.
+type State struct {
+	Links     []stacknet.LinkState
+	Addrs     []stacknet.Address
+	Routes    []stacknet.Route    // of all tables
+	Rules     []stacknet.Rule     // those that bear stacknet.Protocol
+	Endpoints []stacknet.Endpoint // all
+
+	// Alone counts the MPTCP connections that have no subflow but from this
+	// address; of addresses on links that do not carry.
+	Alone map[netip.Addr]int
+}
+
+// Change is one thing to do: one of its fields is set.
+type Change struct {
+	SetRoute, DelRoute       *stacknet.Route
+	AddRule, DelRule         *stacknet.Rule
+	AddEndpoint, DelEndpoint *stacknet.Endpoint
+	Refresh                  int // the interface whose neighbours are to be asked anew
+}
+
+// String says what is done, in the words of ip(8).
+func (c Change) String() string {
+	switch {
+	case c.SetRoute != nil:
+		return "route replace " + routeText(c.SetRoute)
+	case c.DelRoute != nil:
+		return "route del " + routeText(c.DelRoute)
+	case c.AddRule != nil:
+		return fmt.Sprintf("rule add from %s lookup %d", c.AddRule.Src, c.AddRule.Table)
+	case c.DelRule != nil:
+		return fmt.Sprintf("rule del from %s lookup %d", c.DelRule.Src, c.DelRule.Table)
+	case c.AddEndpoint != nil:
+		return "mptcp endpoint add " + endpointText(c.AddEndpoint)
+	case c.DelEndpoint != nil:
+		return fmt.Sprintf("mptcp endpoint del id %d (%s)", c.DelEndpoint.ID, c.DelEndpoint.Addr)
+	}
+	return fmt.Sprintf("neigh flush dev %d nud incomplete nud failed", c.Refresh)
+}
+
+func routeText(r *stacknet.Route) string {
+	s := r.Dst.String()
+	if r.Gateway.IsValid() {
+		s += " via " + r.Gateway.String()
+	}
+	s += fmt.Sprintf(" dev %d", r.Ifindex)
+	if r.Src.IsValid() {
+		s += " src " + r.Src.String()
+	}
+	if r.Metric != 0 {
+		s += fmt.Sprintf(" metric %d", r.Metric)
+	}
+	if r.OnLink {
+		s += " onlink"
+	}
+	return s + fmt.Sprintf(" table %d", r.Table)
+}
+
+func endpointText(e *stacknet.Endpoint) string {
+	s := e.Addr.String()
+	if e.ID != 0 {
+		s += fmt.Sprintf(" id %d", e.ID)
+	}
+	for _, f := range []struct {
+		flag uint32
+		name string
+	}{
+		{stacknet.EndpointSubflow, "subflow"}, {stacknet.EndpointSignal, "signal"},
+		{stacknet.EndpointBackup, "backup"}, {stacknet.EndpointFullmesh, "fullmesh"},
+	} {
+		if e.Flags&f.flag != 0 {
+			s += " " + f.name
+		}
+	}
+	return s + fmt.Sprintf(" dev %d", e.Ifindex)
+}
+
+// Memory is what is known from one Reconcile to the next. The zero Memory is
+// ready to use.
+type Memory struct {
+	endpoints map[netip.Addr]*endpoint
+	silent    map[int]bool // interfaces that did not carry when last looked at
+}
+
+// endpoint is one of ours.
+type endpoint struct {
+	id      int // it keeps it as long as its address is there
+	flags   uint32
+	since   time.Time // we added it last; zero: never
+	there   bool      // we added it, and it is to be there
+	dropped bool      // somebody has taken it away: it stays away
+	told    bool      // that there is no room for it
+}
+
+// link is an interface that is wanted and there.
+type link struct {
+	Want
+	index   int
+	carries bool         // it is a path now
+	addrs   []netip.Addr // that programs can use
+}
+
+// Reconcile compares state with what wants asks for and returns the changes, in
+// the order in which they are to be made, and what a user may want to know. It
+// has no effect but on m, which is of the same stack each time.
+func Reconcile(state *State, wants []Want, m *Memory, now time.Time) (changes []Change, notes []string) {
+	links := gather(state, wants)
+	changes = append(m.refresh(links), tables(state, links)...)
+	add, del, notes := m.reconcile(state, links, now)
+	// First what is new, so that a connection is never without a path that it
+	// might have.
+	changes = append(changes, rules(state, links)...)
+	changes = append(changes, add...)
+	return append(changes, del...), notes
+}
+
+// refresh sees to it that nobody waits for neighbours who could not be reached
+// when they were asked.
+func (m *Memory) refresh(links []link) (changes []Change) {
+	silent := map[int]bool{}
+	for _, l := range links {
+		if !l.carries {
+			silent[l.index] = true
+		} else if m.silent[l.index] {
+			changes = append(changes, Change{Refresh: l.index})
+		}
+	}
+	m.silent = silent
+	return changes
+}
+
+func gather(state *State, wants []Want) []link {
+	var links []link
+	for _, w := range wants {
+		n := slices.IndexFunc(state.Links, func(l stacknet.LinkState) bool { return l.Name == w.Name })
+		if n < 0 {
+			continue
+		}
+		l := link{Want: w, index: state.Links[n].Index, carries: state.Links[n].Carries() && !w.Cut}
+		for _, a := range state.Addrs {
+			if a.IfIndex == l.index && usable(a) {
+				l.addrs = append(l.addrs, a.Prefix.Addr())
+			}
+		}
+		links = append(links, l)
+	}
+	return links
+}
+
+// usable says whether a connection could have address a, and is to. Of IPv6
+// there are some that the kernel keeps to itself.
+func usable(a stacknet.Address) bool {
+	addr := a.Prefix.Addr()
+	if a.Scope == unix.RT_SCOPE_LINK || a.Scope == unix.RT_SCOPE_NOWHERE || addr.IsLinkLocalUnicast() {
+		return false
+	}
+	const not = unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED | unix.IFA_F_DEPRECATED
+	return addr.Is4() || a.Flags&not == 0 && a.Flags&unix.IFA_F_TEMPORARY == 0
+}
+
+// place is what a table has one route for.
+type place struct {
+	table, metric int
+	dst           netip.Prefix
+}
+
+func placeOf(r *stacknet.Route) place { return place{r.Table, r.Metric, r.Dst} }
+
+// tables makes each link's own table a copy of what main says of the link.
+// Without the networks of its addresses a neighbour would be reached through the
+// gateway.
+func tables(state *State, links []link) []Change {
+	want := map[place]stacknet.Route{}
+	var order []place
+	for _, l := range links {
+		if l.Table == 0 {
+			continue
+		}
+		for _, r := range state.Routes {
+			if r.Table != unix.RT_TABLE_MAIN || r.Ifindex != l.index {
+				continue
+			}
+			r.Table, r.Proto = l.Table, stacknet.Protocol
+			p := placeOf(&r)
+			if old, ok := want[p]; !ok {
+				order = append(order, p)
+			} else if !preferred(&r, &old) {
+				continue
+			}
+			want[p] = r
+		}
+	}
+	// A gateway can be named once the network it is in is there.
+	slices.SortStableFunc(order, func(a, b place) int { return cmp.Compare(hops(want[a]), hops(want[b])) })
+	have := map[place]stacknet.Route{}
+	var del []Change
+	for _, r := range state.Routes {
+		if r.Table == unix.RT_TABLE_MAIN {
+			continue
+		}
+		p := placeOf(&r)
+		if _, ok := want[p]; !ok && r.Proto == stacknet.Protocol {
+			del = append(del, Change{DelRoute: &r})
+			continue
+		}
+		have[p] = r
+	}
+	var set []Change
+	for _, p := range order {
+		old, ok := have[p]
+		if ok && old.Proto != stacknet.Protocol {
+			continue // somebody has put his own there
+		}
+		if r := want[p]; old != r {
+			set = append(set, Change{SetRoute: &r})
+		}
+	}
+	// What leads through a gateway goes before what leads to the gateway.
+	slices.SortStableFunc(del, func(a, b Change) int { return cmp.Compare(hops(*b.DelRoute), hops(*a.DelRoute)) })
+	return append(set, del...)
+}
+
+func hops(r stacknet.Route) int {
+	if r.Gateway.IsValid() {
+		return 1
+	}
+	return 0
+}
+
+// preferred says whether a router has called its route a the better one
+// (RFC 4191: 1 is high, 0 medium, 3 low).
+func preferred(a, b *stacknet.Route) bool {
+	rank := func(p uint8) int8 { return int8(p << 6) }
+	return rank(a.Pref) > rank(b.Pref)
+}
+
+// rules lets what is sent from an address of a link look into the link's table.
+func rules(state *State, links []link) []Change {
+	want := map[stacknet.Rule]bool{}
+	var changes []Change
+	for _, l := range links {
+		if l.Table == 0 {
+			continue
+		}
+		for _, a := range l.addrs {
+			r := stacknet.Rule{Priority: priority, Src: a, Table: l.Table}
+			want[r] = true
+			if !slices.Contains(state.Rules, r) {
+				changes = append(changes, Change{AddRule: &r})
+			}
+		}
+	}
+	for _, r := range state.Rules {
+		if !want[r] {
+			changes = append(changes, Change{DelRule: &r})
+		}
+	}
+	return changes
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/lklrun/lklrun/internal/hostnet"
+	"github.com/lklrun/lklrun/internal/stack"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// packet fills in what an interface of type raw or rawip gets from the host's
+// device: without an address of its own, those of the device and its gateways.
+// An address that is the device's is shared, and so is its Ethernet address
+// then; with any other the interface is a machine of its own on the network.
+func (l *Link) packet(i *config.Interface, d hostnet.DeviceState) error {
+	own := !i.MAC.IsZero() || i.DHCP || i.DHCP6 || i.SLAAC
+	if len(l.Addrs) == 0 && !own {
+		l.Addrs = slices.Clone(d.Lent)
+		if len(l.Addrs) == 0 {
+			return fmt.Errorf("--if %q: %s has no address on the host to share; expected ip=ADDRESS/PREFIX", i.String(), i.Device)
+		}
+		for _, p := range l.Addrs {
+			if p.Addr().Is6() && !l.GW6.IsValid() {
+				l.GW6 = d.GW6
+			} else if p.Addr().Is4() && !l.GW4.IsValid() {
+				l.GW4 = d.GW4
+			}
+		}
+	}
+	var alone []netip.Addr
+	for _, p := range l.Addrs {
+		if p.Addr() == l.GW4 || p.Addr() == l.GW6 {
+			return fmt.Errorf("--if %q: gateway %s is the interface's own address", i.String(), p.Addr())
+		}
+		if d.Has(p.Addr()) {
+			l.Shared = append(l.Shared, p.Addr())
+		} else {
+			alone = append(alone, p.Addr())
+		}
+	}
+	if len(l.Shared) > 0 {
+		switch {
+		case len(alone) > 0:
+			return fmt.Errorf("--if %q: %s is the host's own on %s and %s is not: an interface has the one or the other kind", i.String(), l.Shared[0], i.Device, alone[0])
+		case own && !l.RawIP:
+			return fmt.Errorf("--if %q: %s is the host's own on %s, with its Ethernet address; leave out mac, dhcp, dhcp6 and slaac, or choose another address", i.String(), l.Shared[0], i.Device)
+		case i.VLAN != 0:
+			return fmt.Errorf("--if %q: %s is the host's own on %s, outside of VLAN %d; choose another address with ip=, or leave out vlan", i.String(), l.Shared[0], i.Device, i.VLAN)
+		}
+		if !l.RawIP {
+			l.MAC = d.MAC
+		}
+	}
+	if l.MTU == 0 {
+		l.MTU = min(d.MTU, config.MaxMTU)
+	} else if l.MTU > d.MTU {
+		return fmt.Errorf("--if %q: mtu: %s takes no more than %d bytes", i.String(), i.Device, d.MTU)
+	}
+	return nil
+}
+
+// CheckRawIP says why the stack can have no device without link layer, as far as
+// that is known: of ABIAuto the library alone knows.
+func (s *Stack) CheckRawIP() error {
+	switch s.ABI {
+	case stack.ABINative, stack.ABIAuto:
+		return nil
+	}
+	return s.NoRawIP()
+}
+
+// NoRawIP says that the stack has no devices without link layer.
+func (s *Stack) NoRawIP() error {
+	return fmt.Errorf("stack %s has no devices without link layer; use tap or raw, or a stack of lklrun's own", s.Name)
+}
+
+// packetStep says what opening the device is, and what of it the stack hears.
+func (l *Link) packetStep() string {
+	text := fmt.Sprintf("open a packet socket on %s as %s", l.Device, l.Name)
+	switch {
+	case len(l.Shared) > 0:
+		return text + ", sharing " + joinAddrs(l.Shared) + " with the host"
+	case l.RawIP:
+		return text
+	}
+	return text + ", for Ethernet address " + l.MAC.String()
+}
+
+// describePacket is the interface's first words in a plan.
+func (l *Link) describePacket() string {
+	var words []string
+	if l.RawIP {
+		words = append(words, "IP packets of "+l.Device)
+	} else {
+		words = append(words, "Ethernet frames of "+l.Device)
+	}
+	if len(l.Shared) > 0 {
+		words = append(words, "sharing the host's address")
+	}
+	return strings.Join(words, ", ")
+}

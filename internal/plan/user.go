@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/hostnet"
+	"github.com/lklrun/lklrun/internal/runas"
+)
+
+// lookUser finds out whom the target shall run as.
+func (f *Facts) lookUser(word string) error {
+	if word == "" {
+		return nil
+	}
+	u, err := runas.Lookup(word)
+	if err == nil {
+		err = checkUser(u)
+	}
+	if err != nil {
+		return fmt.Errorf("--user %w", err)
+	}
+	if !u.Self() {
+		f.User = u
+	}
+	return nil
+}
+
+// userRights are the rights to change the user and to serve his programs.
+var userRights = []struct {
+	capability int
+	name       string
+}{
+	{unix.CAP_SETUID, "CAP_SETUID"},
+	{unix.CAP_SETGID, "CAP_SETGID"},
+	{unix.CAP_SYS_ADMIN, "CAP_SYS_ADMIN"},   // the target's namespaces and mounts are made before
+	{unix.CAP_SYS_PTRACE, "CAP_SYS_PTRACE"}, // his memory and descriptors
+	{unix.CAP_KILL, "CAP_KILL"},
+}
+
+// checkUser says why this process cannot have a command run as u. Who is u already
+// can, for nothing is to be changed then.
+func checkUser(u *runas.User) error {
+	if u.Self() {
+		return nil
+	}
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("%s: only root can have a command run as another user, this is uid %d; leave it out", u, os.Geteuid())
+	}
+	for _, n := range userRights {
+		if !hostnet.Capable(n.capability) {
+			return fmt.Errorf("%s: root has no %s here, and so cannot have a command run as another user; start lklrun itself as that user, with what capabilities its interfaces need as ambient ones", u, n.name)
+		}
+	}
+	return nil
+}

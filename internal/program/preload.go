@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"debug/buildinfo"
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+// CheckPreload says why a library cannot be loaded into the program, or would
+// not see its system calls. What counts is the file that is executed in the end,
+// a script's interpreter.
+func (p *Program) CheckPreload() error {
+	switch {
+	case p.Privileged():
+		return fmt.Errorf("%s gains privileges when it is executed, and so loads nothing foreign", p.Path)
+	case p.Interpreter != nil:
+		return p.Interpreter.CheckPreload()
+	case p.Format == FormatHidden:
+		return fmt.Errorf("%s cannot be read, so nothing is known of it", p.Path)
+	case p.Linkage != "dynamic":
+		return fmt.Errorf("%s is a static program, which loads no library", p.Path)
+	// The one C library whose inner calls are known: ld-linux-x86-64.so.2.
+	case !strings.HasPrefix(filepath.Base(p.Loader), "ld-linux"):
+		return fmt.Errorf("%s is loaded by %s, which is not the GNU C library's loader", p.Path, p.Loader)
+	}
+	if _, err := buildinfo.ReadFile(p.Path); err == nil {
+		return fmt.Errorf("%s is a Go program, which makes system calls without the C library", p.Path)
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package runas finds the user that a command shall run as: who that is, and what
+// su(1) would put into his environment.
+package runas
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// User is whom a command runs as.
+type User struct {
+	Name   string `json:"name,omitempty"` // empty: he has none
+	UID    int    `json:"uid"`
+	GID    int    `json:"gid"`
+	Groups []int  `json:"groups,omitempty"` // supplementary ones
+	Home   string `json:"home,omitempty"`
+}
+
+// maxID is the highest user or group; the next one means "unchanged".
+const maxID = 1<<32 - 2
+
+// Lookup finds a user by name, UID or UID:GID in /etc/passwd and /etc/group.
+// With a GID that is his only group, and he may be unknown there.
+func Lookup(word string) (*User, error) {
+	id, group, given := strings.Cut(word, ":")
+	entry, err := entryOf(id)
+	u := &User{Home: "/"}
+	if entry != nil {
+		u.Name, u.Home = entry.Username, entry.HomeDir
+		id = entry.Uid
+	}
+	var bad error
+	if u.UID, bad = number(id); bad != nil {
+		return nil, fmt.Errorf("%q: %w; expected a NAME or UID of /etc/passwd, or UID:GID", word, err)
+	}
+	switch {
+	case given:
+		if u.GID, bad = number(group); bad != nil {
+			return nil, fmt.Errorf("%q: the group %q is no number; expected a NAME or UID of /etc/passwd, or UID:GID", word, group)
+		}
+		return u, nil
+	case entry == nil:
+		return nil, fmt.Errorf("%q: %w, so its group is unknown; expected UID:GID", word, err)
+	}
+	if u.GID, err = number(entry.Gid); err != nil {
+		return nil, fmt.Errorf("%q: /etc/passwd: the group %q is no number", word, entry.Gid)
+	}
+	ids, err := entry.GroupIds()
+	if err != nil {
+		return nil, fmt.Errorf("%q: %w", word, err)
+	}
+	for _, id := range ids {
+		n, err := number(id)
+		if err != nil {
+			return nil, fmt.Errorf("%q: /etc/group: the group %q is no number", word, id)
+		}
+		u.Groups = append(u.Groups, n)
+	}
+	return u, nil
+}
+
+// errUnknown: there is no such line in /etc/passwd.
+var errUnknown = errors.New("no such user")
+
+func entryOf(id string) (*user.User, error) {
+	if id == "" {
+		return nil, errors.New("no user is named")
+	}
+	if e, err := user.Lookup(id); err == nil {
+		return e, nil
+	}
+	if e, err := user.LookupId(id); err == nil {
+		return e, nil
+	}
+	return nil, errUnknown
+}
+
+func number(s string) (int, error) {
+	n, err := strconv.ParseUint(s, 10, 32)
+	if err == nil && n > maxID {
+		err = strconv.ErrRange
+	}
+	return int(n), err
+}
+
+// Self tells whether u is who this process is.
+func (u *User) Self() bool {
+	return u.UID == os.Geteuid() && u.GID == os.Getegid()
+}
+
+// Spec is u as lklhost reads it: UID:GID[:GROUP,GROUP...].
+func (u *User) Spec() string {
+	spec := fmt.Sprintf("%d:%d", u.UID, u.GID)
+	for n, g := range u.Groups {
+		if n == 0 {
+			spec += ":"
+		} else {
+			spec += ","
+		}
+		spec += strconv.Itoa(g)
+	}
+	return spec
+}
+
+// String names u for people.
+func (u *User) String() string {
+	if u.Name != "" {
+		return fmt.Sprintf("%s (%d:%d)", u.Name, u.UID, u.GID)
+	}
+	return fmt.Sprintf("%d:%d", u.UID, u.GID)
+}
+
+// Environ is env as su(1) leaves it without a login: HOME, USER and LOGNAME are
+// u's, all else stays.
+func (u *User) Environ(env []string) []string {
+	own := []string{"HOME=" + u.Home}
+	name := u.Name
+	if name == "" {
+		name = strconv.Itoa(u.UID)
+	}
+	own = append(own, "USER="+name, "LOGNAME="+name)
+	rest := slices.DeleteFunc(slices.Clone(env), func(s string) bool {
+		return strings.HasPrefix(s, "HOME=") || strings.HasPrefix(s, "USER=") || strings.HasPrefix(s, "LOGNAME=")
+	})
+	return append(rest, own...)
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sockdiag
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// sockDestroy is SOCK_DESTROY, include/uapi/linux/sock_diag.h.
+const sockDestroy = 21
+
+// Destroy ends TCP sockets at once, as ss -K does: what they had still to deliver
+// is lost. Those that have ended meanwhile are as good.
+func Destroy(ctx context.Context, d Dialer, sockets []Socket) error {
+	if len(sockets) == 0 {
+		return nil
+	}
+	conn, err := d.Netlink(ctx, unix.NETLINK_SOCK_DIAG)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	var errs []error
+	for _, s := range sockets {
+		_, err := conn.Execute(netlink.Message{
+			Header: netlink.Header{Type: sockDestroy, Flags: netlink.Request | netlink.Acknowledge},
+			Data:   s.request(),
+		})
+		var no syscall.Errno
+		if errors.As(err, &no) && no == syscall.ENOENT {
+			continue
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("ending the socket %s to %s: %w", s.Local, s.Remote, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// request is the struct inet_diag_req_v2 for this socket alone.
+func (s *Socket) request() []byte {
+	req := make([]byte, sizeInetReq)
+	req[0], req[1] = uint8(s.Family), unix.IPPROTO_TCP
+	binary.NativeEndian.PutUint32(req[4:], allStates)
+	id := req[8:] // struct inet_diag_sockid
+	binary.BigEndian.PutUint16(id, s.Local.Port())
+	binary.BigEndian.PutUint16(id[2:], s.Remote.Port())
+	copy(id[4:20], s.Local.Addr().AsSlice())
+	copy(id[20:36], s.Remote.Addr().AsSlice())
+	binary.NativeEndian.PutUint32(id[36:], uint32(s.IfIndex))
+	binary.NativeEndian.PutUint32(id[40:], uint32(s.Cookie))
+	binary.NativeEndian.PutUint32(id[44:], uint32(s.Cookie>>32))
+	return req
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stacknet
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/stackconn"
+)
+
+// batch is requests to rtnetlink that are sent together: one system call in the
+// stack carries them all, and only those that fail are answered, and the last.
+type batch struct {
+	data []byte
+	ends []int // of the messages, in data
+}
+
+const (
+	// batchBuffer is what a netlink socket shall hold, of requests or answers.
+	batchBuffer = 4 << 20
+
+	// batchMost bounds the bytes of one send, well below one frame of the control
+	// connection.
+	batchMost = 512 << 10
+)
+
+// add appends a request; its number is how many were added before.
+func (b *batch) add(typ netlink.HeaderType, flags netlink.HeaderFlags, head []byte, fill func(*netlink.AttributeEncoder)) error {
+	attrs, err := attributes(fill)
+	if err != nil {
+		return err
+	}
+	m := netlink.Message{
+		Header: netlink.Header{
+			Length: uint32(unix.SizeofNlMsghdr + len(head) + len(attrs)), Type: typ, Flags: netlink.Request | flags,
+			Sequence: uint32(len(b.ends) + 1),
+		},
+		Data: append(head, attrs...),
+	}
+	raw, err := m.MarshalBinary()
+	if err != nil {
+		return err
+	}
+	b.data = append(b.data, raw...)
+	b.ends = append(b.ends, len(b.data))
+	return nil
+}
+
+// send carries the requests out, in order, and returns the errors of those that
+// failed, by number. err says that not all were tried, or that more failed than
+// the stack could tell.
+func (b *batch) send(ctx context.Context, c *stackconn.Conn) (errs map[int]error, err error) {
+	s, err := c.Socket(ctx, unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	for _, option := range []int{unix.SO_SNDBUFFORCE, unix.SO_RCVBUFFORCE} {
+		if err := s.SetsockoptInt(ctx, unix.SOL_SOCKET, option, batchBuffer); err != nil {
+			return nil, err
+		}
+	}
+	// An answer is to quote the head of what it answers, not all of it.
+	if err := s.SetsockoptInt(ctx, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1); err != nil {
+		return nil, err
+	}
+	errs = map[int]error{}
+	for first, start := 0, 0; first < len(b.ends); {
+		next := first + 1
+		for next < len(b.ends) && b.ends[next]-start <= batchMost {
+			next++
+		}
+		if err := b.part(ctx, s, start, first, next, errs); err != nil {
+			return nil, err
+		}
+		first, start = next, b.ends[next-1]
+	}
+	return errs, nil
+}
+
+// part sends the requests from number first up to next, which begin at start.
+func (b *batch) part(ctx context.Context, s *stackconn.Socket, start, first, next int, errs map[int]error) error {
+	last := start // where the last message begins: it alone asks for an answer
+	if next-1 > first {
+		last = b.ends[next-2]
+	}
+	flags := b.data[last+6:]
+	binary.NativeEndian.PutUint16(flags, binary.NativeEndian.Uint16(flags)|uint16(netlink.Acknowledge))
+	if _, err := s.Send(ctx, b.data[start:b.ends[next-1]]); err != nil {
+		return err
+	}
+	buf := make([]byte, 64<<10)
+	for {
+		n, _, err := s.RecvFrom(ctx, buf, 0)
+		if errors.Is(err, syscall.ENOBUFS) {
+			return fmt.Errorf("more went wrong than the stack could tell: %w", err)
+		}
+		if err != nil {
+			return err
+		}
+		// struct nlmsghdr, and struct nlmsgerr behind it.
+		for msg := buf[:n]; len(msg) >= unix.SizeofNlMsghdr+4; {
+			size := int(binary.NativeEndian.Uint32(msg))
+			if size < unix.SizeofNlMsghdr+4 || size > len(msg) || binary.NativeEndian.Uint16(msg[4:]) != unix.NLMSG_ERROR {
+				return fmt.Errorf("an answer of %d bytes is none", len(msg))
+			}
+			number := int(binary.NativeEndian.Uint32(msg[8:])) - 1
+			if no := int32(binary.NativeEndian.Uint32(msg[unix.SizeofNlMsghdr:])); no != 0 {
+				errs[number] = syscall.Errno(-no)
+			}
+			if number == next-1 {
+				return nil
+			}
+			msg = msg[min((size+3)&^3, len(msg)):]
+		}
+	}
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stacknet
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// What a device is, as against the addresses on it: MAC, MTU, group, queueing
+// discipline, a VLAN's device on top.
+
+// configureDevice sets l's device up as l says, and returns the one that shall
+// have the addresses.
+func configureDevice(r *rtnl, state LinkState, l Link) (LinkState, error) {
+	if err := r.setLink(state, l.MAC, l.MTU); err != nil {
+		return state, fmt.Errorf("setting it up%s: %w", wanted(l), err)
+	}
+	if l.Group != state.Group {
+		if err := r.setGroup(state.Index, l.Group); err != nil {
+			return state, fmt.Errorf("putting it into group %d: %w", l.Group, err)
+		}
+	}
+	if l.Qdisc != "" {
+		if err := r.setQdisc(state.Index, l.Qdisc); err != nil {
+			return state, err
+		}
+	}
+	if l.VLAN != 0 {
+		var err error
+		if state, err = r.addVLAN(state, l); err != nil {
+			return state, fmt.Errorf("making the device %s of VLAN %d: %w", l.Top(), l.VLAN, err)
+		}
+	}
+	for _, n := range l.Neigh {
+		if err := r.setNeighbour(state.Index, n); err != nil {
+			return state, fmt.Errorf("adding the neighbour %v at %v: %w", n.IP, n.MAC, err)
+		}
+	}
+	return state, nil
+}
+
+// setGroup puts a device into a group.
+func (r *rtnl) setGroup(index, group int) error {
+	_, err := r.request(unix.RTM_NEWLINK, netlink.Acknowledge, ifinfomsg(index, 0, 0), func(ae *netlink.AttributeEncoder) {
+		ae.Uint32(unix.IFLA_GROUP, uint32(group))
+	})
+	return err
+}
+
+// Of include/uapi/linux/rtnetlink.h and include/uapi/linux/pkt_sched.h.
+const (
+	sizeofTcMsg = 20
+	tcaKind     = 1
+	tcHRoot     = 0xffffffff
+)
+
+// setQdisc gives a device a root queueing discipline of that kind.
+func (r *rtnl) setQdisc(index int, kind string) error {
+	head := make([]byte, sizeofTcMsg)
+	binary.NativeEndian.PutUint32(head[4:], uint32(index))
+	binary.NativeEndian.PutUint32(head[12:], tcHRoot)
+	_, err := r.request(unix.RTM_NEWQDISC, netlink.Acknowledge|netlink.Create|netlink.Replace, head, func(ae *netlink.AttributeEncoder) {
+		ae.String(tcaKind, kind)
+	})
+	switch {
+	case errors.Is(err, syscall.ENOENT):
+		return fmt.Errorf("the stack has no queueing discipline %q: %w", kind, err)
+	case errors.Is(err, syscall.EINVAL):
+		return fmt.Errorf("the queueing discipline %q cannot be had without parameters: %w", kind, err)
+	case err != nil:
+		return fmt.Errorf("setting the queueing discipline %q: %w", kind, err)
+	}
+	return nil
+}
+
+// iflaVlanID is IFLA_VLAN_ID, include/uapi/linux/if_link.h.
+const iflaVlanID = 1
+
+// addVLAN makes the device of l's VLAN on top of lower, up, or finds it there.
+func (r *rtnl) addVLAN(lower LinkState, l Link) (LinkState, error) {
+	_, err := r.request(unix.RTM_NEWLINK, netlink.Acknowledge|netlink.Create|netlink.Excl, ifinfomsg(0, unix.IFF_UP, unix.IFF_UP), func(ae *netlink.AttributeEncoder) {
+		ae.String(unix.IFLA_IFNAME, l.Top())
+		ae.Uint32(unix.IFLA_LINK, uint32(lower.Index))
+		if l.Group != 0 {
+			ae.Uint32(unix.IFLA_GROUP, uint32(l.Group))
+		}
+		ae.Nested(unix.IFLA_LINKINFO, func(ae *netlink.AttributeEncoder) error {
+			ae.String(unix.IFLA_INFO_KIND, "vlan")
+			ae.Nested(unix.IFLA_INFO_DATA, func(ae *netlink.AttributeEncoder) error {
+				ae.Uint16(iflaVlanID, uint16(l.VLAN))
+				return nil
+			})
+			return nil
+		})
+	})
+	if err != nil && !errors.Is(err, syscall.EEXIST) {
+		return LinkState{}, err
+	}
+	states, err := r.links()
+	if err != nil {
+		return LinkState{}, err
+	}
+	state, ok := findLink(states, l.Top())
+	if !ok {
+		return state, syscall.ENODEV
+	}
+	return state, nil
+}
+
+// setNeighbour makes an entry that needs no asking and does not expire.
+func (r *rtnl) setNeighbour(index int, n Neighbour) error {
+	// struct ndmsg, include/uapi/linux/neighbour.h.
+	head := make([]byte, unix.SizeofNdMsg)
+	head[0] = family(n.IP)
+	binary.NativeEndian.PutUint32(head[4:], uint32(index))
+	binary.NativeEndian.PutUint16(head[8:], unix.NUD_PERMANENT)
+	_, err := r.request(unix.RTM_NEWNEIGH, netlink.Acknowledge|netlink.Create|netlink.Replace, head, func(ae *netlink.AttributeEncoder) {
+		ae.Bytes(unix.NDA_DST, n.IP.AsSlice())
+		ae.Bytes(unix.NDA_LLADDR, n.MAC)
+	})
+	return err
+}

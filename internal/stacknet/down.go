@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stacknet
+
+import (
+	"context"
+	"errors"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/stackconn"
+)
+
+// SetDown sets the interface called name down, as `ip link set NAME down` does:
+// what would leave by it says ENETUNREACH. One that is not there is as good.
+func SetDown(ctx context.Context, c *stackconn.Conn, name string) error {
+	up := false
+	if _, err := SetLink(ctx, c, Target{Name: name}, Change{Up: &up}); err != nil && !errors.Is(err, ErrNoTarget) {
+		return err
+	}
+	return nil
+}
+
+// SetCarrier takes the carrier from the interface called name, or gives it back
+// (`ip link set NAME carrier off`). It says EOPNOTSUPP of a kind of device that
+// knows better. One that is not there is as good.
+func SetCarrier(ctx context.Context, c *stackconn.Conn, name string, on bool) error {
+	n, err := Open(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	l, ok, err := n.Link(name)
+	if err != nil || !ok {
+		return err
+	}
+	carrier := uint8(0)
+	if on {
+		carrier = 1
+	}
+	_, err = n.r.request(unix.RTM_NEWLINK, netlink.Acknowledge, ifinfomsg(l.Index, 0, 0), func(ae *netlink.AttributeEncoder) {
+		ae.Uint8(unix.IFLA_CARRIER, carrier)
+	})
+	return err
+}

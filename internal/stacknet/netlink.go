@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stacknet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/stackconn"
+)
+
+// Netlink reads and changes a stack's routing tables, rules and MPTCP
+// endpoints. It is for one goroutine at a time.
+type Netlink struct {
+	r  *rtnl
+	g  *netlink.Conn // generic; once it was needed
+	pm uint16        // the path manager's family there
+
+	c   *stackconn.Conn
+	ctx context.Context //nolint:containedctx // it bounds the life of the two connections
+}
+
+// Protocol marks routes and rules as lklrun's own, which follow what the main
+// table and the interfaces say (`ip route show table 100`: "proto 76"). The
+// kernel takes any number from 5 on (include/uapi/linux/rtnetlink.h).
+const Protocol = 76
+
+// Open opens a Netlink that serves until ctx is done. Its user closes it.
+func Open(ctx context.Context, c *stackconn.Conn) (*Netlink, error) {
+	r, err := openRoute(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return &Netlink{r: r, c: c, ctx: ctx}, nil
+}
+
+// Close closes it.
+func (n *Netlink) Close() {
+	n.r.close()
+	if n.g != nil {
+		n.g.Close()
+	}
+}
+
+// Link returns the interface called name; ok is false when there is none.
+func (n *Netlink) Link(name string) (l LinkState, ok bool, err error) {
+	msgs, err := n.r.request(unix.RTM_GETLINK, 0, ifinfomsg(0, 0, 0), func(ae *netlink.AttributeEncoder) {
+		ae.String(unix.IFLA_IFNAME, name)
+	})
+	if errors.Is(err, syscall.ENODEV) {
+		return LinkState{}, false, nil
+	}
+	if err != nil {
+		return LinkState{}, false, fmt.Errorf("looking at the stack's %s: %w", name, err)
+	}
+	links, err := linkStates(msgs)
+	if err != nil || len(links) != 1 {
+		return LinkState{}, false, err
+	}
+	return links[0], true, nil
+}
+
+// Links lists all interfaces.
+func (n *Netlink) Links() ([]LinkState, error) { return n.r.links() }
+
+// Addresses lists the addresses of all interfaces.
+func (n *Netlink) Addresses() ([]Address, error) { return n.r.addresses() }
+
+// Request is a change that Do makes.
+type Request struct {
+	m     netlink.Message
+	pm    bool          // it is for the path manager
+	never syscall.Errno // an answer that says that it is so already
+	err   error         // of its making
+}
+
+func request(typ netlink.HeaderType, flags netlink.HeaderFlags, head []byte, fill func(*netlink.AttributeEncoder)) Request {
+	attrs, err := attributes(fill)
+	return Request{err: err, m: netlink.Message{
+		Header: netlink.Header{Type: typ, Flags: netlink.Request | flags},
+		Data:   append(head, attrs...),
+	}}
+}
+
+// Do makes changes in their order and returns what came of each. Those that go
+// to the same door go together.
+func (n *Netlink) Do(all ...Request) []error {
+	errs := make([]error, len(all))
+	for from := 0; from < len(all); {
+		to := from + 1
+		for to < len(all) && all[to].pm == all[from].pm {
+			to++
+		}
+		n.together(all[from:to], errs[from:to])
+		from = to
+	}
+	return errs
+}
+
+// together sends requests as one message, of which the last alone is answered
+// if all goes well. If not, each is made again, to see which one it is: all of
+// them may be made twice.
+func (n *Netlink) together(all []Request, errs []error) {
+	if len(all) > 1 && n.atOnce(all) == nil {
+		return
+	}
+	for i, q := range all {
+		if errs[i] = n.one(q); errors.Is(errs[i], q.never) && q.never != 0 {
+			errs[i] = nil
+		}
+	}
+}
+
+// door is the connection that a request goes to, and its message with what only
+// the connection knows.
+func (n *Netlink) door(q Request) (*netlink.Conn, netlink.Message, error) {
+	if q.err != nil || !q.pm {
+		return n.r.conn, q.m, q.err
+	}
+	if err := n.path(); err != nil {
+		return nil, q.m, err
+	}
+	q.m.Header.Type = netlink.HeaderType(n.pm)
+	return n.g, q.m, nil
+}
+
+func (n *Netlink) one(q Request) error {
+	c, m, err := n.door(q)
+	if err != nil {
+		return err
+	}
+	m.Header.Flags |= netlink.Acknowledge
+	_, err = c.Execute(m)
+	return said(err)
+}
+
+func (n *Netlink) atOnce(all []Request) error {
+	var c *netlink.Conn
+	msgs := make([]netlink.Message, len(all))
+	for i, q := range all {
+		var err error
+		if c, msgs[i], err = n.door(q); err != nil {
+			return err
+		}
+	}
+	msgs[len(msgs)-1].Header.Flags |= netlink.Acknowledge
+	_, err := c.SendMessages(msgs)
+	if err == nil {
+		_, err = c.Receive()
+	}
+	if err == nil {
+		return nil
+	}
+	// More answers may be under way: start anew.
+	c.Close()
+	if all[0].pm {
+		n.g = nil
+		return err
+	}
+	r, again := openRoute(n.ctx, n.c)
+	if again == nil {
+		n.r = r
+	}
+	return err
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tailscale/hujson"
+)
+
+// maxFile bounds a configuration file: nobody writes so much.
+const maxFile = 1 << 20
+
+// document is a file of JSON with comments, and what tells places in it.
+type document struct {
+	name string
+	text []byte
+	kind string // of the origins
+}
+
+// node is a value in a document, and the path to it.
+type node struct {
+	doc  *document
+	path string
+	v    *hujson.Value
+}
+
+var parseError = regexp.MustCompile(`^hujson: line (\d+), column (\d+): (?s:(.*))$`)
+
+// parseDocument reads the text; its value is an object.
+func parseDocument(name, kind string, text []byte) (node, error) {
+	d := &document{name: name, text: text, kind: kind}
+	root := node{doc: d}
+	if len(text) > maxFile {
+		return root, fmt.Errorf("%s: %d bytes; a configuration has at most %d", name, len(text), maxFile)
+	}
+	if !utf8.Valid(text) {
+		return root, fmt.Errorf("%s: is not UTF-8 text", name)
+	}
+	if at := tooDeep(text); at >= 0 {
+		return root, fmt.Errorf("%s: more than %d objects and arrays within each other", d.at(at), maxDepth)
+	}
+	v, err := hujson.Parse(text)
+	if err != nil {
+		if m := parseError.FindStringSubmatch(err.Error()); m != nil {
+			// What it quotes may be a line's end.
+			what := strings.Trim(strconv.QuoteToGraphic(m[3]), `"`)
+			if strings.HasSuffix(what, "unexpected EOF") {
+				what += "; expected an object of settings, such as {\"stack\": \"mptcp\"}, to its closing brace"
+			}
+			return root, fmt.Errorf("%s:%s:%s: %s", name, m[1], m[2], strings.ReplaceAll(what, `\"`, `"`))
+		}
+		return root, fmt.Errorf("%s: %w", name, err)
+	}
+	root.v = &v
+	if _, ok := v.Value.(*hujson.Object); !ok {
+		return root, root.expected("an object of settings, such as {\"stack\": \"mptcp\"}")
+	}
+	return root, nil
+}
+
+// maxDepth is how deep values may lie: the parser calls itself for each.
+const maxDepth = 32
+
+// tooDeep finds where a text goes deeper than that; -1: nowhere.
+func tooDeep(text []byte) int {
+	depth := 0
+	for i := 0; i < len(text); i++ {
+		switch rest := text[i:]; {
+		case rest[0] == '"':
+			for i++; i < len(text) && text[i] != '"'; i++ {
+				if text[i] == '\\' {
+					i++
+				}
+			}
+		case bytes.HasPrefix(rest, []byte("//")):
+			i += max(bytes.IndexByte(rest, '\n'), 0)
+		case bytes.HasPrefix(rest, []byte("/*")):
+			i += max(bytes.Index(rest[2:], []byte("*/")), 0)
+		case rest[0] == '[' || rest[0] == '{':
+			if depth++; depth > maxDepth {
+				return i
+			}
+		case rest[0] == ']' || rest[0] == '}':
+			depth--
+		}
+	}
+	return -1
+}
+
+// at is FILE:LINE of an offset.
+func (d *document) at(offset int) string {
+	return d.name + ":" + strconv.Itoa(1+bytes.Count(d.text[:min(offset, len(d.text))], []byte{'\n'}))
+}
+
+func (n node) origin() Origin {
+	return Origin{Kind: n.doc.kind, Where: n.doc.at(n.v.StartOffset), Path: n.path}
+}
+
+// errorf says what is wrong at the place.
+func (n node) errorf(format string, args ...any) error {
+	return n.origin().Wrap(fmt.Errorf(format, args...))
+}
+
+// expected says what stands there in the place of what.
+func (n node) expected(what string) error { return n.errorf("%s; expected %s", n.what(), what) }
+
+// what names the value for an error.
+func (n node) what() string {
+	switch v := n.v.Value.(type) {
+	case *hujson.Object:
+		return "an object"
+	case *hujson.Array:
+		return "an array"
+	case hujson.Literal:
+		if s := string(v); len(s) <= 60 {
+			return s
+		}
+		return "a long string"
+	}
+	return "nothing"
+}
+
+// member is a name and its value in an object.
+type member struct {
+	name string
+	node
+}
+
+// members lists an object's members; none is there twice.
+func (n node) members(what string) ([]member, error) {
+	o, ok := n.v.Value.(*hujson.Object)
+	if !ok {
+		return nil, n.expected(what)
+	}
+	seen := map[string]string{}
+	var all []member
+	for i := range o.Members {
+		m := &o.Members[i]
+		name := m.Name.Value.(hujson.Literal).String()
+		path := name
+		if q := strconv.Quote(name); strings.ContainsAny(name, ".[] ") || len(q) != len(name)+2 || name == "" {
+			path = q // what else it is made of stays on one line
+		}
+		if n.path != "" {
+			path = n.path + "." + path
+		}
+		k := member{name, node{n.doc, path, &m.Value}}
+		here := n.doc.at(m.Name.StartOffset)
+		if first, twice := seen[name]; twice {
+			return nil, fmt.Errorf("%s: %s: given twice, first at %s; leave one out", here, path, first)
+		}
+		seen[name] = here
+		all = append(all, k)
+	}
+	return all, nil
+}
+
+// elements lists an array's elements, or the value itself as the only one.
+func (n node) elements() []node {
+	a, ok := n.v.Value.(*hujson.Array)
+	if !ok {
+		return []node{n}
+	}
+	all := make([]node, len(a.Elements))
+	for i := range a.Elements {
+		all[i] = node{n.doc, n.path + "[" + strconv.Itoa(i) + "]", &a.Elements[i]}
+	}
+	return all
+}
+
+// text is a string's.
+func (n node) text(what string) (string, error) {
+	if v, ok := n.v.Value.(hujson.Literal); ok && v.Kind() == '"' {
+		if s := v.String(); s != "" {
+			return s, nil
+		}
+		return "", n.errorf("%w", errNoWords)
+	}
+	return "", n.expected(what)
+}
+
+// number is a whole one's digits.
+func (n node) number(what string) (string, error) {
+	if v, ok := n.v.Value.(hujson.Literal); ok && v.Kind() == '0' {
+		if i, err := strconv.ParseInt(string(v), 10, 64); err == nil {
+			return strconv.FormatInt(i, 10), nil
+		}
+	}
+	return "", n.expected(what)
+}
+
+// textOrNumber is for what has a unit or none.
+func (n node) textOrNumber(what string) (string, error) {
+	if v, ok := n.v.Value.(hujson.Literal); ok && v.Kind() == '0' {
+		return n.number(what)
+	}
+	return n.text(what)
+}
+
+// onOff is true's or false's word.
+func (n node) onOff() (string, error) {
+	if v, ok := n.v.Value.(hujson.Literal); ok {
+		switch v.Kind() {
+		case 't':
+			return "on", nil
+		case 'f':
+			return "off", nil
+		}
+	}
+	return "", n.expected("true or false")
+}
+
+// isText tells whether the value is a string.
+func (n node) isText() bool {
+	v, ok := n.v.Value.(hujson.Literal)
+	return ok && v.Kind() == '"'
+}
+
+// isObject tells whether the value is one.
+func (n node) isObject() bool {
+	_, ok := n.v.Value.(*hujson.Object)
+	return ok
+}
+
+// word puts a value's origin to its text.
+func (n node) word(text string) Word { return Word{text, n.origin()} }
+
+var errEmptyList = errors.New("an empty list; leave it out or give a value")

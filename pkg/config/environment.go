@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"slices"
+	"strings"
+)
+
+// otherVariables are LKLRUN_* that are no setting's: where files and programs
+// lie. Those that start with one of ownPrefixes are for lklrun's own programs,
+// tests and measurements.
+var (
+	otherVariables = []string{"LKLRUN_CONFIG", "LKLRUN_STACKS", "LKLRUN_BIN"}
+	ownPrefixes    = []string{"LKLRUN_TEST_", "LKLRUN_PRELOAD_", "LKLRUN_CONFORMANCE_", "LKLRUN_BENCH_"}
+)
+
+// Environment reads the settings' variables, NAME=VALUE each. Several values of
+// one stand with semicolons between them. An empty variable is none; of one that
+// nobody knows there is a note.
+func Environment(environ []string) Layer {
+	values := variables(environ)
+	var l Layer
+	for n := range settings {
+		s := &settings[n]
+		v, name := values[s.Variable()], s.Variable()
+		if name == "" || v == "" {
+			continue
+		}
+		words := []string{v}
+		if s.List() {
+			words = fields(v, ";")
+		}
+		if len(words) == 0 {
+			continue
+		}
+		l.Set(s.Key, Origin{Kind: FromEnvironment, Where: name}, words...)
+	}
+	for name, v := range values {
+		if v != "" && strings.HasPrefix(name, "LKLRUN_") && !knownVariable(name) {
+			l.Notes = append(l.Notes, name+": there is no such setting, so it was left out; see `lklrun --help` for the flags, whose names the variables have")
+		}
+	}
+	slices.Sort(l.Notes)
+	return l
+}
+
+func knownVariable(name string) bool {
+	return slices.Contains(otherVariables, name) ||
+		slices.ContainsFunc(ownPrefixes, func(p string) bool { return strings.HasPrefix(name, p) }) ||
+		slices.ContainsFunc(settings, func(s Setting) bool { return s.Variable() == name })
+}
+
+// variables are those of an environment by name; the first of a name holds, as
+// for getenv(3).
+func variables(environ []string) map[string]string {
+	values := map[string]string{}
+	for _, e := range environ {
+		name, value, _ := strings.Cut(e, "=")
+		if _, known := values[name]; !known {
+			values[name] = value
+		}
+	}
+	return values
+}
+
+// fields splits at a separator and leaves out what is empty.
+func fields(s, sep string) []string {
+	var all []string
+	for f := range strings.SplitSeq(s, sep) {
+		if f = strings.TrimSpace(f); f != "" {
+			all = append(all, f)
+		}
+	}
+	return all
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// LKL's hijack library has its configuration in a file lkl-hijack.json, all of
+// whose values are strings, and in variables LKL_HIJACK_*, for one interface.
+
+// hijackKeys are the keys of the file, besides interfaces, and their variables.
+var hijackKeys = []struct{ key, variable string }{
+	{"gateway", "LKL_HIJACK_NET_GATEWAY"},
+	{"gateway6", "LKL_HIJACK_NET_GATEWAY6"},
+	{"nameserver", "LKL_HIJACK_NAMESERVER"},
+	{"debug", "LKL_HIJACK_DEBUG"},
+	{"singlecpu", "LKL_HIJACK_SINGLE_CPU"},
+	{"sysctl", "LKL_HIJACK_SYSCTL"},
+	{"boot_cmdline", "LKL_HIJACK_BOOT_CMDLINE"},
+	{"mount", "LKL_HIJACK_MOUNT"},
+	{"dump", "LKL_HIJACK_DUMP"},
+	{"delay_main", "LKL_HIJACK_DELAY_MAIN"},
+}
+
+// hijackInterfaceKeys are those of an interface. A key that is there twice has
+// an older name of its variable.
+var hijackInterfaceKeys = []struct{ key, variable string }{
+	{"type", "LKL_HIJACK_NET_IFTYPE"},
+	{"param", "LKL_HIJACK_NET_IFPARAMS"},
+	{"ip", "LKL_HIJACK_NET_IP"},
+	{"masklen", "LKL_HIJACK_NET_NETMASK_LEN"},
+	{"ifgateway", "LKL_HIJACK_NET_IFGATEWAY"},
+	{"ipv6", "LKL_HIJACK_NET_IPV6"},
+	{"masklen6", "LKL_HIJACK_NET_NETMASK6_LEN"},
+	{"ifgateway6", "LKL_HIJACK_NET_IFGATEWAY6"},
+	{"mac", "LKL_HIJACK_NET_MAC"},
+	{"mtu", "LKL_HIJACK_NET_MTU"},
+	{"neigh", "LKL_HIJACK_NET_NEIGHBOR"},
+	{"neigh", "LKL_HIJACK_NET_ARP"},
+	{"qdisc", "LKL_HIJACK_NET_QDISC"},
+	{"offload", "LKL_HIJACK_OFFLOAD"},
+}
+
+const (
+	hijackFileVariable = "LKL_HIJACK_CONFIG_FILE"
+	hijackTapVariable  = "LKL_HIJACK_NET_TAP" // an older way to say that type
+)
+
+// hijackPart is what stands in one object of the file, by LKL's keys.
+type hijackPart struct {
+	words map[string]Word
+	from  Origin
+}
+
+// isHijack tells LKL's file from lklrun's by what only LKL's has.
+func isHijack(root node) bool {
+	members, err := root.members("")
+	if err != nil {
+		return false
+	}
+	own := []string{"gateway", "gateway6", "nameserver", "debug", "singlecpu", "boot_cmdline", "delay_main"}
+	ownOfInterface := []string{"param", "masklen", "masklen6", "ipv6", "ifgateway", "ifgateway6"}
+	both := 0 // what lklrun's has too, in the form that it has in LKL's
+	for _, m := range members {
+		if slices.Contains(own, m.name) {
+			return true
+		}
+		switch m.name {
+		case "sysctl", "mount", "dump":
+			if m.isText() {
+				both++
+			}
+		case "interfaces":
+			for _, e := range m.elements() {
+				keys, err := e.members("")
+				if err == nil && slices.ContainsFunc(keys, func(k member) bool { return slices.Contains(ownOfInterface, k.name) }) {
+					return true
+				}
+			}
+		}
+	}
+	return both > 0 && both == len(members)
+}
+
+// readHijack reads LKL's file.
+func readHijack(root node) (Layer, error) {
+	const text = "a string"
+	top := hijackPart{words: map[string]Word{}, from: root.origin()}
+	var ifs []hijackPart
+	members, err := root.members("an object")
+	if err != nil {
+		return Layer{}, err
+	}
+	for _, m := range members {
+		if m.name == "interfaces" {
+			for _, e := range m.elements() {
+				one := hijackPart{words: map[string]Word{}, from: e.origin()}
+				keys, err := e.members("an object")
+				if err != nil {
+					return Layer{}, err
+				}
+				for _, k := range keys {
+					if !slices.ContainsFunc(hijackInterfaceKeys, func(h struct{ key, variable string }) bool { return h.key == k.name }) {
+						return Layer{}, k.errorf("unknown key of LKL's; known are %s", hijackNames(hijackInterfaceKeys))
+					}
+					if err := one.take(k, text); err != nil {
+						return Layer{}, err
+					}
+				}
+				ifs = append(ifs, one)
+			}
+			continue
+		}
+		if !slices.ContainsFunc(hijackKeys, func(h struct{ key, variable string }) bool { return h.key == m.name }) {
+			return Layer{}, m.errorf("unknown key of LKL's; known are interfaces, %s", hijackNames(hijackKeys))
+		}
+		if err := top.take(m, text); err != nil {
+			return Layer{}, err
+		}
+	}
+	return hijackLayer(top, ifs)
+}
+
+// take keeps a member's value, when it is not empty.
+func (p *hijackPart) take(m member, want string) error {
+	if m.isText() && m.v.Value.(interface{ String() string }).String() == "" {
+		return nil
+	}
+	w, err := m.textOrNumber(want)
+	if err == nil {
+		p.words[m.name] = m.word(w)
+	}
+	return err
+}
+
+func hijackNames(keys []struct{ key, variable string }) string {
+	var names []string
+	for _, k := range keys {
+		if !slices.Contains(names, k.key) {
+			names = append(names, k.key)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// HijackEnvironment reads the variables of LKL's hijack library.
+func HijackEnvironment(environ []string) (Layer, error) {
+	values := variables(environ)
+	word := func(variable string) (Word, bool) {
+		v := values[variable]
+		return Word{v, Origin{Kind: FromLKL, Where: variable}}, v != ""
+	}
+	top, one := hijackPart{words: map[string]Word{}}, hijackPart{words: map[string]Word{}}
+	for _, k := range hijackKeys {
+		if w, ok := word(k.variable); ok {
+			top.words[k.key] = w
+		}
+	}
+	for _, k := range slices.Backward(hijackInterfaceKeys) {
+		if w, ok := word(k.variable); ok {
+			one.words[k.key] = w
+		}
+	}
+	if w, ok := word(hijackTapVariable); ok {
+		if _, newer := one.words["type"]; !newer {
+			one.words["param"] = w
+			w.Text = TypeTap
+			one.words["type"] = w
+		}
+	}
+	var ifs []hijackPart
+	if w, ok := one.words["type"]; ok {
+		one.from = w.From
+		ifs = []hijackPart{one}
+	}
+	l, err := hijackLayer(top, ifs)
+	for k, w := range one.words {
+		if len(ifs) == 0 && err == nil {
+			l.Notes = append(l.Notes, fmt.Sprintf("%s: LKL_HIJACK_NET_IFTYPE names no interface, so %s has no meaning", w.From.Where, k))
+		}
+	}
+	if err == nil {
+		for name, v := range values {
+			if v != "" && strings.HasPrefix(name, "LKL_HIJACK_") && !knownHijack(name) {
+				l.Notes = append(l.Notes, name+": no variable of LKL's that lklrun knows; left out")
+			}
+		}
+	}
+	slices.Sort(l.Notes)
+	return l, err
+}
+
+// knownHijack tells whether a variable of LKL's has a meaning here.
+func knownHijack(name string) bool {
+	for _, k := range slices.Concat(hijackKeys, hijackInterfaceKeys) {
+		if k.variable == name {
+			return true
+		}
+	}
+	return name == hijackFileVariable || name == hijackTapVariable
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// MaxHostNets is how many destinations a run may leave to the host's stack.
+const MaxHostNets = 64
+
+// HostNet is a destination that stays on the host's stack: all addresses of a
+// prefix, on one port or, with 0, on all.
+type HostNet struct {
+	Prefix netip.Prefix
+	Port   uint16
+}
+
+const hostNetForm = "expected CIDR[:PORT], such as 10.0.0.0/8, 127.0.0.1:5432 or [::1]:5432"
+
+// ParseHostNet reads CIDR[:PORT]. An address alone is a prefix of all its bits;
+// before a port, one of IPv6 stands in brackets, together with its length or not.
+func ParseHostNet(s string) (HostNet, error) {
+	addr, port := s, ""
+	if rest, ok := strings.CutPrefix(s, "["); ok {
+		var after string
+		if addr, after, ok = strings.Cut(rest, "]"); !ok {
+			return HostNet{}, fmt.Errorf("%q; %s", s, hostNetForm)
+		}
+		if after != "" {
+			if port, ok = strings.CutPrefix(after, ":"); !ok || port == "" {
+				return HostNet{}, fmt.Errorf("%q; %s", s, hostNetForm)
+			}
+		}
+	} else if strings.Count(s, ":") == 1 {
+		addr, port, _ = strings.Cut(s, ":")
+		if port == "" {
+			return HostNet{}, fmt.Errorf("%q: no port behind the colon; %s", s, hostNetForm)
+		}
+	}
+	var h HostNet
+	if port != "" {
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil || n == 0 {
+			return HostNet{}, fmt.Errorf("%q: %q is no port; expected a number from 1 to 65535", s, port)
+		}
+		h.Port = uint16(n)
+	}
+	var err error
+	if h.Prefix, err = parsePrefix(addr); err != nil {
+		return HostNet{}, fmt.Errorf("%q; %s", s, hostNetForm)
+	}
+	if masked := h.Prefix.Masked(); masked != h.Prefix {
+		return HostNet{}, fmt.Errorf("%q: %s has bits behind its prefix; expected %s, or %s for it alone", s, h.Prefix, masked, h.Prefix.Addr())
+	}
+	return h, nil
+}
+
+// parsePrefix reads a prefix, or an address as one of all its bits.
+func parsePrefix(s string) (netip.Prefix, error) {
+	if strings.Contains(s, "/") {
+		p, err := netip.ParsePrefix(s)
+		if err == nil && p.Addr().Is4In6() {
+			err = fmt.Errorf("%s is an IPv4 address in IPv6's form", p.Addr())
+		}
+		return p, err
+	}
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	if a.Zone() != "" {
+		return netip.Prefix{}, fmt.Errorf("%s has a zone", a)
+	}
+	a = a.Unmap()
+	return netip.PrefixFrom(a, a.BitLen()), nil
+}
+
+// String writes it as ParseHostNet reads it.
+func (h HostNet) String() string {
+	s := h.Prefix.String()
+	if h.Prefix.IsSingleIP() {
+		s = h.Prefix.Addr().String()
+	}
+	if h.Port == 0 {
+		return s
+	}
+	if h.Prefix.Addr().Is6() {
+		s = "[" + s + "]"
+	}
+	return s + ":" + strconv.Itoa(int(h.Port))
+}
+
+// MarshalText writes it as ParseHostNet reads it.
+func (h HostNet) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (h *HostNet) UnmarshalText(text []byte) (err error) {
+	*h, err = ParseHostNet(string(text))
+	return err
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// key is one of the keys of an interface: all that is known of it. The reader of
+// specifications, that of files, the schema, the help and the reference are made
+// of it.
+type key struct {
+	name string
+	form string // of its value
+	help string
+	list bool // it may be given more than once
+	flag bool // on or off; off is what it is anyway
+	// A number between these two, or no number.
+	least, most int
+	// The types that take it, all when there are none, and why others do not.
+	types []string
+	why   string
+	set   func(i *Interface, value string) error
+	get   func(i *Interface) []string // as set reads them
+}
+
+const (
+	ethernet  = "is for interfaces with Ethernet addresses: passt, tap, macvtap, raw and fd"
+	notUser   = "the user-mode gateway gives the interface its addresses itself; leave it out"
+	noOffload = "is for tap, macvtap, raw, rawip and fd: the others carry whole frames without them"
+)
+
+// ethernetTypes hang on something that has Ethernet addresses, whoever hands out
+// the IP ones.
+var ethernetTypes = []string{TypePasst, TypeTap, TypeMacvtap, TypeRaw, TypeFD}
+
+// interfaceKeys are the keys in the order in which they are written and listed.
+var interfaceKeys = []key{
+	{name: "ip", help: "an IPv4 address of the interface, with the length of its network's prefix", form: "ADDRESS/PREFIX", list: true,
+		set: func(i *Interface, v string) error { return addPrefix(&i.IP, v, false) },
+		get: func(i *Interface) []string { return texts(i.IP) }},
+	{name: "ip6", help: "an IPv6 address, likewise", form: "ADDRESS/PREFIX", list: true,
+		set: func(i *Interface, v string) error { return addPrefix(&i.IP6, v, true) },
+		get: func(i *Interface) []string { return texts(i.IP6) }},
+	{name: "gw", help: "the default gateway", form: "ADDRESS",
+		set: func(i *Interface, v string) error { return setGateway(&i.GW, v, false) },
+		get: func(i *Interface) []string { return address(i.GW) }},
+	{name: "gw6", help: "the default gateway of IPv6", form: "ADDRESS",
+		set: func(i *Interface, v string) error { return setGateway(&i.GW6, v, true) },
+		get: func(i *Interface) []string { return address(i.GW6) }},
+	{name: "mac", help: "the Ethernet address; else one that is the same in each run", form: "xx:xx:xx:xx:xx:xx", types: append([]string{TypeUser}, ethernetTypes...), why: ethernet,
+		set: func(i *Interface, v string) (err error) { i.MAC, err = parseMAC(v); return err },
+		get: func(i *Interface) []string {
+			if i.MAC.IsZero() {
+				return nil
+			}
+			return []string{i.MAC.String()}
+		}},
+	{name: "mtu", help: "the largest packet, in bytes; else 1500, with user 65520", form: "BYTES", least: MinMTU, most: MaxMTU, set: number(mtuOf, MinMTU, MaxMTU), get: getNumber(mtuOf)},
+	{name: "dhcp", help: "IPv4 address, routes and name servers from the network's DHCP server", form: "on|off", flag: true, types: ethernetTypes, why: ethernet, set: onOff(dhcpOf), get: getOn(dhcpOf)},
+	{name: "dhcp6", help: "IPv6 address and name servers from the network's DHCPv6 server", form: "on|off", flag: true, types: ethernetTypes, why: ethernet, set: onOff(dhcp6Of), get: getOn(dhcp6Of)},
+	{name: "slaac", help: "IPv6 addresses and routes as the network's routers announce them", form: "on|off", flag: true, types: append([]string{TypeRawIP}, ethernetTypes...), why: notUser, set: onOff(slaacOf), get: getOn(slaacOf)},
+	{name: "dns", help: "a name server that this interface leads to", form: "ADDRESS", list: true,
+		set: func(i *Interface, v string) error {
+			a, err := ParseDNS(v)
+			if err == nil && slices.Contains(i.DNS, a) {
+				err = fmt.Errorf("%s: given twice", a)
+			}
+			i.DNS = append(i.DNS, a)
+			return err
+		},
+		get: func(i *Interface) []string { return texts(i.DNS) }},
+	{name: "group", help: "number of the group of devices that it is in", form: "NUMBER", least: 1, most: 1<<31 - 1, set: number(groupOf, 1, 1<<31-1), get: getNumber(groupOf)},
+	{name: "qdisc", help: "kind of its queueing discipline, such as fq; else net.core.default_qdisc", form: "KIND", set: setQdisc, get: func(i *Interface) []string { return word(i.Qdisc) }},
+	{name: "offload", help: "checksums and segmentation left to the device, all that it can, none, or those of virtio's in the mask; else on", form: "on|off|0xMASK", types: []string{TypeTap, TypeMacvtap, TypeRaw, TypeRawIP, TypeFD}, why: noOffload,
+		set: setOffload, get: func(i *Interface) []string { return word(i.Offload) }},
+	{name: "backup", help: "MPTCP uses it while no other interface is left", form: "on|off", flag: true, set: onOff(backupOf), get: getOn(backupOf)},
+	{name: "signal", help: "MPTCP announces its address to the peer", form: "on|off", flag: true, set: onOff(signalOf), get: getOn(signalOf)},
+	{name: "fullmesh", help: "MPTCP makes a subflow from it to each address of the peer", form: "on|off", flag: true, set: onOff(fullmeshOf), get: getOn(fullmeshOf)},
+	{name: "table", help: "number of its own routing table; else 100 and the interface's number", form: "NUMBER", least: 1, most: 1<<31 - 1, set: setTable, get: getNumber(tableOf)},
+	{name: "vlan", help: "ID of the VLAN: ethN.ID carries what the interface would", form: "ID", types: []string{TypeTap, TypeMacvtap, TypeRaw, TypeFD},
+		why:   "is for tap, macvtap, raw and fd: on the others nobody is in a VLAN",
+		least: 1, most: 4094, set: number(vlanOf, 1, 4094), get: getNumber(vlanOf)},
+	{name: "bridge", help: "the host's bridge to put the tap in", form: "BRIDGE", types: []string{TypeTap}, why: "is for tap alone",
+		set: func(i *Interface, v string) error { i.Bridge = v; return checkDevice(v) },
+		get: func(i *Interface) []string { return word(i.Bridge) }},
+	{name: "nat", help: "the host forwards for the tap, behind its own addresses", form: "on|off", flag: true, types: []string{TypeTap}, why: "is for tap alone", set: onOff(natOf), get: getOn(natOf)},
+	{name: "mode", help: "how the macvtap shares its device; else bridge", form: "bridge|private|vepa|passthru", types: []string{TypeMacvtap}, why: "is for macvtap alone",
+		set: setMode, get: func(i *Interface) []string { return word(i.Mode) }},
+	{name: "neigh", help: "a neighbour whose Ethernet address is known beforehand", form: "IP|MAC", list: true, types: ethernetTypes, why: ethernet,
+		set: func(i *Interface, v string) error {
+			n, err := ParseNeighbour(v)
+			if err == nil && slices.ContainsFunc(i.Neigh, func(o Neighbour) bool { return o.IP == n.IP }) {
+				err = fmt.Errorf("%s: given twice", n.IP)
+			}
+			i.Neigh = append(i.Neigh, n)
+			return err
+		},
+		get: func(i *Interface) []string { return texts(i.Neigh) }},
+}
+
+func mtuOf(i *Interface) *int       { return &i.MTU }
+func groupOf(i *Interface) *int     { return &i.Group }
+func tableOf(i *Interface) *int     { return &i.Table }
+func vlanOf(i *Interface) *int      { return &i.VLAN }
+func dhcpOf(i *Interface) *bool     { return &i.DHCP }
+func dhcp6Of(i *Interface) *bool    { return &i.DHCP6 }
+func slaacOf(i *Interface) *bool    { return &i.SLAAC }
+func backupOf(i *Interface) *bool   { return &i.Backup }
+func signalOf(i *Interface) *bool   { return &i.Signal }
+func fullmeshOf(i *Interface) *bool { return &i.Fullmesh }
+func natOf(i *Interface) *bool      { return &i.NAT }
+
+func findKey(name string) *key {
+	n := slices.IndexFunc(interfaceKeys, func(k key) bool { return k.name == name })
+	if n < 0 {
+		return nil
+	}
+	return &interfaceKeys[n]
+}
+
+// takes tells whether a type of interface has the key.
+func (k *key) takes(typ string) bool { return len(k.types) == 0 || slices.Contains(k.types, typ) }
+
+func keyNames() string {
+	names := make([]string, len(interfaceKeys))
+	for n, k := range interfaceKeys {
+		names[n] = k.name
+	}
+	return strings.Join(names, ", ")
+}
+
+func number(field func(*Interface) *int, least, most int) func(*Interface, string) error {
+	return func(i *Interface, v string) error {
+		n, err := strconv.Atoi(v)
+		if err != nil || n < least || n > most {
+			return fmt.Errorf("%q; expected a number from %d to %d", v, least, most)
+		}
+		*field(i) = n
+		return nil
+	}
+}
+
+func getNumber(field func(*Interface) *int) func(*Interface) []string {
+	return func(i *Interface) []string {
+		if n := *field(i); n != 0 {
+			return []string{strconv.Itoa(n)}
+		}
+		return nil
+	}
+}
+
+func onOff(field func(*Interface) *bool) func(*Interface, string) error {
+	return func(i *Interface, v string) error {
+		if v != "on" && v != "off" {
+			return fmt.Errorf("%q; expected on or off", v)
+		}
+		*field(i) = v == "on"
+		return nil
+	}
+}
+
+func getOn(field func(*Interface) *bool) func(*Interface) []string {
+	return func(i *Interface) []string {
+		if *field(i) {
+			return []string{"on"}
+		}
+		return nil
+	}
+}
+
+// setTable takes the number of a routing table that is not one of the kernel's
+// own (include/uapi/linux/rtnetlink.h).
+func setTable(i *Interface, v string) error {
+	n, err := strconv.ParseUint(v, 10, 31)
+	if err != nil || n == 0 {
+		return fmt.Errorf("%q; expected a number from 1 to %d", v, 1<<31-1)
+	}
+	if n >= 253 && n <= 255 {
+		return fmt.Errorf("%d is the table of all interfaces; expected another number, such as %d", n, FirstTable)
+	}
+	i.Table = int(n)
+	return nil
+}
+
+func setQdisc(i *Interface, v string) error {
+	if len(v) > 15 || strings.Trim(v, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
+		return fmt.Errorf("%q cannot be the kind of a queueing discipline; expected one such as fq, fq_codel or pfifo_fast", v)
+	}
+	i.Qdisc = v
+	return nil
+}
+
+func setOffload(i *Interface, v string) error {
+	if mask, ok := strings.CutPrefix(v, "0x"); ok {
+		n, err := strconv.ParseUint(mask, 16, 64)
+		if err == nil {
+			i.Offload = "0x" + strconv.FormatUint(n, 16)
+			return nil
+		}
+	}
+	if v != "on" && v != "off" {
+		return fmt.Errorf("%q; expected on, off or a mask of virtio's features, such as 0x883", v)
+	}
+	i.Offload = v
+	return nil
+}
+
+func setMode(i *Interface, v string) error {
+	all := []string{ModeBridge, ModePrivate, ModeVEPA, ModePassthru}
+	if !slices.Contains(all, v) {
+		return fmt.Errorf("%q; expected %s or %s", v, strings.Join(all[:3], ", "), all[3])
+	}
+	i.Mode = v
+	return nil
+}
+
+func texts[T fmt.Stringer](all []T) []string {
+	var s []string
+	for _, v := range all {
+		s = append(s, v.String())
+	}
+	return s
+}
+
+func address(a netip.Addr) []string {
+	if !a.IsValid() {
+		return nil
+	}
+	return []string{a.String()}
+}
+
+func word(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return []string{s}
+}

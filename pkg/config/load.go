@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// SystemFolder is where an administrator keeps profiles for everybody.
+const SystemFolder = "/etc/lklrun"
+
+// Names below a folder of configuration.
+const (
+	fileName       = "config.json"
+	profilesFolder = "profiles"
+)
+
+// Sources are where a configuration comes from.
+type Sources struct {
+	Flags   Layer
+	Environ []string
+	File    string // instead of the user's own; "": that, or none
+	NoFile  bool   // no configuration file at all
+}
+
+// UserFolder is the folder of a user's own configuration, as the XDG base
+// directory specification has it; "": there is none.
+func UserFolder(environ []string) string {
+	v := variables(environ)
+	if dir := v["XDG_CONFIG_HOME"]; filepath.IsAbs(dir) {
+		return filepath.Join(dir, "lklrun")
+	}
+	if home := v["HOME"]; filepath.IsAbs(home) {
+		return filepath.Join(home, ".config", "lklrun")
+	}
+	return ""
+}
+
+// Load reads all sources and lays them over each other: the defaults, LKL's own
+// variables and file, the configuration file, LKLRUN_* and the flags.
+func Load(s Sources) (*Config, error) {
+	own, err := s.read(s.file)
+	if err != nil {
+		return nil, err
+	}
+	profiles, err := s.profiles(own)
+	if err != nil {
+		return nil, err
+	}
+	variables, err := HijackEnvironment(s.Environ)
+	if err != nil {
+		return nil, err
+	}
+	lkl, err := s.read(s.hijackFile)
+	if err != nil {
+		return nil, err
+	}
+	return Resolve(profiles, variables, lkl.Layer, own.Layer, Environment(s.Environ), s.Flags)
+}
+
+// read reads the file that find names, once: it may be a pipe.
+func (s *Sources) read(find func() (place, error)) (*File, error) {
+	at, err := find()
+	if err != nil || at.name == "" {
+		return &File{}, err
+	}
+	return at.read()
+}
+
+// place is a file to read, and who names it.
+type place struct{ name, by string }
+
+// file is the configuration file to read.
+func (s *Sources) file() (place, error) {
+	if s.NoFile {
+		return place{}, nil
+	}
+	if s.File != "" {
+		return place{s.File, "--config"}, nil
+	}
+	if name := variables(s.Environ)["LKLRUN_CONFIG"]; name != "" {
+		return place{name, "LKLRUN_CONFIG"}, nil
+	}
+	dir := UserFolder(s.Environ)
+	if dir == "" {
+		return place{}, nil
+	}
+	name := filepath.Join(dir, fileName)
+	if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) && !readable(dir) {
+		return place{}, nil
+	} else if err != nil {
+		return place{}, fmt.Errorf("the user's configuration: %w", err)
+	}
+	return place{name, "the user's configuration"}, nil
+}
+
+// readable tells whether a folder can be looked at: another user's home cannot,
+// when sudo kept its name.
+func readable(dir string) bool {
+	_, err := os.ReadDir(dir)
+	return err == nil
+}
+
+// hijackFile is the file that LKL's own variable names.
+func (s *Sources) hijackFile() (place, error) {
+	if s.NoFile {
+		return place{}, nil
+	}
+	return place{variables(s.Environ)[hijackFileVariable], hijackFileVariable}, nil
+}
+
+// readText reads a file of at most maxFile bytes.
+func readText(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err == nil && st.IsDir() {
+		return nil, fmt.Errorf("%s: is a folder; expected a file", name)
+	}
+	return io.ReadAll(io.LimitReader(f, maxFile+1))
+}
+
+func (p place) read() (*File, error) {
+	text, err := readText(p.name)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.by, err)
+	}
+	return ParseFile(p.name, text)
+}
+
+// LoadProfiles finds all profiles: those built in, in SystemFolder, in the
+// user's folder and in the configuration file. The last of a name holds.
+func (s *Sources) LoadProfiles() (Profiles, error) {
+	own, err := s.read(s.file)
+	if err != nil {
+		return nil, err
+	}
+	return s.profiles(own)
+}
+
+func (s *Sources) profiles(own *File) (Profiles, error) {
+	all := BuiltinProfiles()
+	folders := []string{SystemFolder, UserFolder(s.Environ)}
+	if s.NoFile {
+		folders = nil
+	}
+	for _, dir := range folders {
+		if dir == "" {
+			continue
+		}
+		names, _ := filepath.Glob(filepath.Join(dir, profilesFolder, "*.json"))
+		for _, name := range names {
+			text, err := readText(name)
+			if err != nil {
+				return nil, fmt.Errorf("reading a profile: %w", err)
+			}
+			p, err := ParseProfile(strings.TrimSuffix(filepath.Base(name), ".json"), name, text)
+			if err != nil {
+				return nil, err
+			}
+			all[p.Name] = p
+		}
+	}
+	maps.Copy(all, own.Profiles)
+	return all, nil
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// Limits of what a run may listen on and publish.
+const (
+	MaxListen  = 64
+	MaxPublish = 64
+)
+
+// Publish is a port of the host that leads to one of the stack's.
+type Publish struct {
+	Addr     netip.Addr // of the host; invalid: its loopback
+	HostPort uint16
+	Port     uint16 // in the stack
+	UDP      bool
+}
+
+const publishForm = "expected [ADDRESS:]HOSTPORT:PORT[/udp], such as 8080:80 or 127.0.0.1:5353:53/udp"
+
+// ParsePublish reads [ADDRESS:]HOSTPORT:PORT[/udp]; an IPv6 address stands in
+// brackets.
+func ParsePublish(s string) (Publish, error) {
+	var p Publish
+	rest, proto, given := strings.Cut(s, "/")
+	if given && proto != "tcp" && proto != "udp" {
+		return p, fmt.Errorf("%q: %q; expected tcp or udp behind the slash", s, proto)
+	}
+	p.UDP = proto == "udp"
+	cut := func() (string, bool) {
+		n := strings.LastIndexByte(rest, ':')
+		if n < 0 || strings.HasSuffix(rest, "]") {
+			return "", false
+		}
+		last := rest[n+1:]
+		rest = rest[:n]
+		return last, true
+	}
+	port, ok := cut()
+	if !ok {
+		return p, fmt.Errorf("%q; %s", s, publishForm)
+	}
+	host, addressed := cut()
+	if !addressed {
+		host, rest = rest, ""
+	}
+	for _, w := range []struct {
+		text string
+		to   *uint16
+	}{{host, &p.HostPort}, {port, &p.Port}} {
+		n, err := ParsePort(w.text)
+		if err != nil {
+			return Publish{}, fmt.Errorf("%q: %w", s, err)
+		}
+		*w.to = uint16(n)
+	}
+	if !addressed {
+		return p, nil
+	}
+	text := rest
+	six := strings.HasPrefix(text, "[") && strings.HasSuffix(text, "]")
+	if six {
+		text = text[1 : len(text)-1]
+	}
+	a, err := netip.ParseAddr(text)
+	if err != nil || a.Is6() != six || a.Zone() != "" || a.Is4In6() {
+		return Publish{}, fmt.Errorf("%q: %q is no address of the host; %s", s, rest, publishForm)
+	}
+	p.Addr = a
+	return p, nil
+}
+
+// String writes it as ParsePublish reads it.
+func (p Publish) String() string {
+	s := strconv.Itoa(int(p.HostPort)) + ":" + strconv.Itoa(int(p.Port))
+	if p.Addr.Is6() {
+		s = "[" + p.Addr.String() + "]:" + s
+	} else if p.Addr.IsValid() {
+		s = p.Addr.String() + ":" + s
+	}
+	if p.UDP {
+		s += "/udp"
+	}
+	return s
+}
+
+// MarshalText writes it as ParsePublish reads it.
+func (p Publish) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (p *Publish) UnmarshalText(text []byte) (err error) {
+	*p, err = ParsePublish(string(text))
+	return err
+}
+
+// ParsePort reads the number of a port.
+func ParsePort(s string) (int, error) {
+	n, err := strconv.ParseUint(s, 10, 16)
+	if err != nil || n == 0 {
+		return 0, fmt.Errorf("%q is no port; expected a number from 1 to 65535", s)
+	}
+	return int(n), nil
+}
+
+// Limits of the range of ports that connections from a shared address have.
+const (
+	DefaultPorts = 4096
+	MinPorts     = 16
+	MaxPorts     = 32768
+)
+
+// PortRange is which ports connections from a shared address have: First to
+// Last, or Size of those that are free; the zero value: DefaultPorts of them.
+type PortRange struct {
+	First uint16
+	Last  uint16
+	Size  int
+}
+
+const portRangeForm = "expected FIRST-LAST, such as 50000-52047, or a number of ports"
+
+// ParsePortRange reads FIRST-LAST or a number of ports.
+func ParsePortRange(s string) (PortRange, error) {
+	var r PortRange
+	first, last, isRange := strings.Cut(s, "-")
+	if !isRange {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			return r, fmt.Errorf("%q; %s", s, portRangeForm)
+		}
+		if n == 0 { // as a PortRange that is the default
+			return r, fmt.Errorf("%q: 0 ports; from %d to %d are possible", s, MinPorts, MaxPorts)
+		}
+		r.Size = n
+	} else {
+		a, errA := strconv.ParseUint(first, 10, 16)
+		b, errB := strconv.ParseUint(last, 10, 16)
+		if errA != nil || errB != nil || a == 0 || a > b {
+			return r, fmt.Errorf("%q; %s", s, portRangeForm)
+		}
+		r.First, r.Last = uint16(a), uint16(b)
+	}
+	if n := r.Len(); n < MinPorts || n > MaxPorts {
+		return PortRange{}, fmt.Errorf("%q: %d ports; from %d to %d are possible", s, n, MinPorts, MaxPorts)
+	}
+	return r, nil
+}
+
+// Len is the number of ports.
+func (r PortRange) Len() int {
+	switch {
+	case r.First != 0:
+		return int(r.Last) - int(r.First) + 1
+	case r.Size != 0:
+		return r.Size
+	}
+	return DefaultPorts
+}
+
+// IsZero tells whether nothing was said.
+func (r PortRange) IsZero() bool { return r == PortRange{} }
+
+// String is what ParsePortRange reads.
+func (r PortRange) String() string {
+	if r.First != 0 {
+		return fmt.Sprintf("%d-%d", r.First, r.Last)
+	}
+	return strconv.Itoa(r.Len())
+}
+
+// MarshalText is String.
+func (r PortRange) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (r *PortRange) UnmarshalText(text []byte) (err error) {
+	*r, err = ParsePortRange(string(text))
+	return err
+}
+
+// How resets of the host's TCP are kept from connections that share its address.
+const (
+	GuardAuto     = "auto" // by nft or iptables, whichever the host has
+	GuardNFT      = "nft"
+	GuardIPTables = "iptables"
+	GuardOff      = "off"
+	GuardPrint    = "print" // say what would be done, and do nothing
+)
+
+// ParseRSTGuard checks the name of a way to guard.
+func ParseRSTGuard(s string) (string, error) {
+	switch s {
+	case GuardAuto, GuardNFT, GuardIPTables, GuardOff, GuardPrint:
+		return s, nil
+	}
+	return "", fmt.Errorf("%q; expected %s, %s, %s, %s or %s", s, GuardAuto, GuardNFT, GuardIPTables, GuardOff, GuardPrint)
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// schemaID names the schema's version of JSON Schema.
+const schemaID = "https://json-schema.org/draft/2020-12/schema"
+
+type object = map[string]any
+
+// Schema is the JSON Schema of a configuration file. It is made of the tables
+// that the reader has.
+func Schema() []byte {
+	profile := object{"summary": object{"type": "string", "description": "what it is for, for lklrun profiles"}}
+	file := object{"$schema": object{"type": "string", "description": "the address of this schema, for editors"}}
+	for n := range settings {
+		s := &settings[n]
+		file[s.Key] = s.schema()
+		if !s.run {
+			profile[s.Key] = object{"$ref": "#/properties/" + s.Key}
+		}
+	}
+	profileNames := object{"pattern": "^[A-Za-z0-9_-]{1,64}$", "not": object{"const": NoProfile}}
+	file["profiles"] = object{
+		"type": "object", "description": "sets of settings of one's own, by their names",
+		"propertyNames":        profileNames,
+		"additionalProperties": object{"$ref": "#/$defs/profile"},
+	}
+	schema := object{
+		"$schema":              schemaID,
+		"title":                "lklrun configuration",
+		"description":          "Settings of lklrun: JSON, with comments and trailing commas.",
+		"type":                 "object",
+		"properties":           file,
+		"additionalProperties": false,
+		"$defs": object{
+			"profile":   object{"type": "object", "properties": profile, "additionalProperties": false},
+			"interface": interfaceSchema(),
+			"neighbour": object{
+				"type": "object", "required": []string{"ip", "mac"}, "additionalProperties": false,
+				"properties": object{"ip": object{"type": "string"}, "mac": object{"type": "string"}},
+			},
+		},
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(schema); err != nil {
+		panic(err) // it is maps of strings
+	}
+	return b.Bytes()
+}
+
+// oneOrMore is a value, or an array of such.
+func oneOrMore(v object, most int) []object {
+	array := object{"type": "array", "items": v, "minItems": 1}
+	if most > 0 {
+		array["maxItems"] = most
+	}
+	return []object{v, array}
+}
+
+func (s *Setting) schema() object {
+	o := object{"description": s.Help}
+	text := object{"type": "string", "minLength": 1}
+	switch s.Kind {
+	case Size:
+		o["anyOf"] = []object{{"type": "string", "pattern": "^[0-9]+[kKmMgG]?[iI]?[bB]?$"}, {"type": "integer", "minimum": MinMem, "maximum": MaxMem}}
+	case Number:
+		o["type"], o["minimum"], o["maximum"] = "integer", s.Least, s.Most
+	case Switch:
+		o["type"] = "boolean"
+	case Texts:
+		o["anyOf"] = oneOrMore(text, s.Most)
+	case Numbers:
+		o["anyOf"] = oneOrMore(object{"type": "integer", "minimum": 1, "maximum": 65535}, s.Most)
+	case Interfaces:
+		o["anyOf"] = oneOrMore(object{"anyOf": []object{{"$ref": "#/$defs/interface"}, text}}, s.Most)
+	case Sysctls:
+		o["anyOf"] = []object{
+			{"type": "object", "minProperties": 1, "maxProperties": s.Most, "additionalProperties": object{"anyOf": []object{text, {"type": "integer"}}}},
+			{"type": "array", "items": text, "minItems": 1, "maxItems": s.Most},
+		}
+	default:
+		o["type"], o["minLength"] = "string", 1
+		if len(s.Choices) > 0 {
+			o["enum"] = s.Choices
+		}
+	}
+	if s.Default != "" {
+		o["default"] = s.Default
+		if s.Kind == Number {
+			o["default"] = json.Number(s.Default)
+		}
+	}
+	return o
+}
+
+func interfaceSchema() object {
+	properties := object{
+		"type":   object{"enum": interfaceTypeNames(), "description": "what it hangs on"},
+		"device": object{"type": "string", "minLength": 1, "description": "the host's device, of tap, macvtap, raw and rawip"},
+		"fd":     object{"type": "integer", "minimum": 3, "description": "the number of an open descriptor, of fd"},
+	}
+	var rules []object
+	for n := range interfaceTypes {
+		t := &interfaceTypes[n]
+		then := object{}
+		if t.arg != "" {
+			then["required"] = []string{t.arg}
+		}
+		allowed := object{}
+		for _, arg := range targetKeys[1:] {
+			if arg != t.arg {
+				allowed[arg] = false
+			}
+		}
+		for k := range interfaceKeys {
+			if !interfaceKeys[k].takes(t.name) && !interfaceKeys[k].flag {
+				allowed[interfaceKeys[k].name] = false
+			} else if !interfaceKeys[k].takes(t.name) {
+				allowed[interfaceKeys[k].name] = object{"const": false}
+			}
+		}
+		then["properties"] = allowed
+		rules = append(rules, object{
+			"if":   object{"properties": object{"type": object{"const": t.name}}, "required": []string{"type"}},
+			"then": then,
+		})
+	}
+	for n := range interfaceKeys {
+		k := &interfaceKeys[n]
+		properties[k.name] = k.schema()
+	}
+	return object{
+		"type": "object", "properties": properties, "required": []string{"type"},
+		"additionalProperties": false, "allOf": rules,
+	}
+}
+
+func (k *key) schema() object {
+	o := object{"description": k.help}
+	switch {
+	case k.flag:
+		o["type"] = "boolean"
+	case k.most > 0:
+		o["type"], o["minimum"], o["maximum"] = "integer", k.least, k.most
+	case k.name == "neigh":
+		o["anyOf"] = oneOrMore(object{"anyOf": []object{{"$ref": "#/$defs/neighbour"}, {"type": "string"}}}, 0)
+	case k.list:
+		o["anyOf"] = oneOrMore(object{"type": "string", "minLength": 1}, 0)
+	default:
+		o["type"], o["minLength"] = "string", 1
+	}
+	return o
+}

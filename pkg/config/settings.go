@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Kind is the form of a setting's value in a configuration file.
+type Kind int
+
+// Kinds of values.
+const (
+	Text       Kind = iota // a string
+	Size                   // a string such as "64M", or a number of bytes
+	Number                 // a number
+	Switch                 // true or false
+	Texts                  // an array of strings, or one
+	Numbers                // an array of numbers, or one
+	Interfaces             // an array of objects or of specifications
+	Sysctls                // an object: names and values
+)
+
+// list tells whether there may be several words of a kind.
+func (k Kind) list() bool { return k >= Texts }
+
+// Setting is one setting of a run: all that is known of it. Files, variables,
+// flags, the schema, the help and the reference are made of it.
+type Setting struct {
+	Key     string // in a configuration file
+	Flag    string // without the dashes; "": files alone can have it
+	Kind    Kind
+	Form    string // of a word, where the help does not say it
+	Help    string
+	Choices []string // all values there are
+	Example string   // of a word in a list
+	Default string   // "": none
+	Least   int      // of a Number
+	Most    int      // of a Number; of several words, how many
+
+	run bool // of one run, so that no profile can have it
+	add func(r *Run, word string) error
+}
+
+// Variable is the name of the setting's environment variable: that of its flag
+// in capitals, behind LKLRUN_.
+func (s *Setting) Variable() string {
+	if s.Flag == "" {
+		return ""
+	}
+	return "LKLRUN_" + strings.ToUpper(strings.ReplaceAll(s.Flag, "-", "_"))
+}
+
+// List tells whether the setting may have several values.
+func (s *Setting) List() bool { return s.Kind.list() }
+
+// DefaultStack is the stack of a run that names none.
+const DefaultStack = "mptcp"
+
+// Limits of lists and of the delay before the command runs.
+const (
+	MaxInterfaces = 8 // as many MPTCP endpoints as a kernel has (MPTCP_PM_ADDR_MAX, net/mptcp/protocol.h)
+	MaxSysctls    = 1024
+	MaxDelay      = 30000000 // microseconds
+)
+
+// NoProfile is the name that stands for no profile, where a configuration file
+// has one.
+const NoProfile = "none"
+
+// settings in the order in which they are listed.
+var settings = []Setting{
+	{Key: "stack", Flag: "stack", Form: "NAME", Default: DefaultStack, Help: "name of a stack, or its folder's path",
+		add: func(r *Run, w string) error { r.Stack = w; return nil }},
+	{Key: "profile", Flag: "profile", Form: "NAME", Help: "a named set of settings, which \"lklrun profiles\" lists", run: true,
+		add: func(r *Run, w string) error { r.Profile = w; return nil }},
+	{Key: "interfaces", Flag: "if", Kind: Interfaces, Most: MaxInterfaces, Form: "SPEC", Help: "one of the stack's interfaces",
+		add: func(r *Run, w string) error { return appended(&r.Interfaces, w, ParseInterface) }},
+	{Key: "sysctl", Flag: "sysctl", Kind: Sysctls, Most: MaxSysctls, Form: "NAME=VALUE", Help: "a setting of the stack's kernel",
+		add: addSysctl},
+	{Key: "dns", Flag: "dns", Kind: Texts, Form: "ADDRESS", Example: "192.0.2.53", Help: "a name server; else the host's",
+		add: func(r *Run, w string) error { return appended(&r.DNS, w, ParseDNS) }},
+	{Key: "host_net", Flag: "host-net", Kind: Texts, Most: MaxHostNets, Form: "CIDR[:PORT]", Example: "10.0.0.0/8", Help: "a destination that stays on the host's stack",
+		add: func(r *Run, w string) error { return appended(&r.HostNets, w, ParseHostNet) }},
+	{Key: "publish", Flag: "publish", Kind: Texts, Most: MaxPublish, Form: "PORTS", Example: "8080:80", Help: "a port of the host that leads to one of the program's",
+		add: func(r *Run, w string) error { return appended(&r.Publish, w, ParsePublish) }},
+	{Key: "listen", Flag: "listen", Kind: Numbers, Most: MaxListen, Form: "PORT", Help: "port of a server at an address shared with the host",
+		add: func(r *Run, w string) error { return appended(&r.Listen, w, ParsePort) }},
+	{Key: "port_range", Flag: "port-range", Form: "PORTS", Default: strconv.Itoa(DefaultPorts), Help: "ports for connections from such an address: how many, or FIRST-LAST",
+		add: func(r *Run, w string) (err error) { r.PortRange, err = ParsePortRange(w); return err }},
+	{Key: "rst_guard", Flag: "rst-guard", Form: "WAY", Default: GuardAuto, Choices: []string{GuardAuto, GuardNFT, GuardIPTables, GuardOff, GuardPrint},
+		Help: "how the host's resets are kept from a shared address",
+		add:  func(r *Run, w string) (err error) { r.RSTGuard, err = ParseRSTGuard(w); return err }},
+	{Key: "user", Flag: "user", Form: "NAME", Help: "as root, run the program as this user, or UID:GID, without capabilities",
+		add: func(r *Run, w string) error { r.User = w; return nil }},
+	{Key: "name", Flag: "name", Form: "NAME", Help: "name of the run for lklctl; else the command's", run: true,
+		add: func(r *Run, w string) error { r.Name = w; return nil }},
+	{Key: "mem", Flag: "mem", Kind: Size, Form: "SIZE", Help: "the stack's memory, such as 64M or 1G; else the stack's default",
+		add: func(r *Run, w string) (err error) { r.Mem, err = ParseMem(w); return err }},
+	{Key: "cmdline", Flag: "cmdline", Form: "WORDS", Help: "parameters for the stack's kernel to boot with",
+		add: addCmdline},
+	{Key: "engine", Flag: "engine", Default: EngineAuto, Choices: []string{EngineAuto, EngineSupervise, EnginePreload},
+		Help: "interception of the program's sockets",
+		add:  func(r *Run, w string) (err error) { r.Engine, err = ParseEngine(w); return err }},
+	{Key: "spin", Flag: "spin", Kind: Number, Form: "USEC", Most: MaxSpin, Default: strconv.Itoa(DefaultSpin), Help: "microseconds to look for packets before sleeping",
+		add: addNumber(func(r *Run) *int { return &r.Spin }, 0, MaxSpin, "microseconds")},
+	{Key: "require", Flag: "require", Choices: []string{RequireStack, RequireMPTCP},
+		Help: "what the program must have used",
+		add:  func(r *Run, w string) (err error) { r.Require, err = ParseRequire(w); return err }},
+	{Key: "detach", Flag: "detach", Kind: Switch, Help: "run in the background until the last process has ended", run: true,
+		add: addSwitch(func(r *Run) *bool { return &r.Detach })},
+	{Key: "log", Flag: "log", Form: "FILE", Help: "with --detach the file for the output; else one in the run directory", run: true,
+		add: func(r *Run, w string) error { r.Log = w; return nil }},
+	{Key: "wait_all", Flag: "wait-all", Kind: Switch, Help: "end with the last process of the command's, not with the first",
+		add: addSwitch(func(r *Run) *bool { return &r.WaitAll })},
+	{Key: "verbose", Flag: "verbose", Kind: Switch, Help: "tell each step, its time, and the final account",
+		add: addSwitch(func(r *Run) *bool { return &r.Verbose })},
+	{Key: "quiet", Flag: "quiet", Kind: Switch, Help: "leave out the notes at the start",
+		add: addSwitch(func(r *Run) *bool { return &r.Quiet })},
+	{Key: "delay", Kind: Number, Form: "USEC", Most: MaxDelay, Help: "microseconds from the end of the configuration to the start of the program",
+		add: addNumber(func(r *Run) *int { return &r.Delay }, 0, MaxDelay, "microseconds")},
+	{Key: "mount", Kind: Texts, Most: 16, Form: "TYPE", Example: "debugfs", Help: "a file system to mount in the stack, at /TYPE",
+		add: func(r *Run, w string) error { return appended(&r.Mount, w, parseFSType) }},
+	{Key: "dump", Kind: Texts, Most: 256, Form: "PATH", Example: "/proc/net/snmp", Help: "a file of the stack to print at the program's end",
+		add: func(r *Run, w string) error { return appended(&r.Dump, w, parseStackPath) }},
+	{Key: "command", Kind: Texts, Form: "WORD", Example: "curl", Help: "the program and its arguments, when the command line names none", run: true,
+		add: func(r *Run, w string) error { r.Command = append(r.Command, w); return nil }},
+}
+
+// Settings lists all there are.
+func Settings() []Setting { return slices.Clone(settings) }
+
+func findSetting(key string) *Setting {
+	n := slices.IndexFunc(settings, func(s Setting) bool { return s.Key == key })
+	if n < 0 {
+		return nil
+	}
+	return &settings[n]
+}
+
+func appended[T any](list *[]T, word string, parse func(string) (T, error)) error {
+	v, err := parse(word)
+	if err == nil {
+		*list = append(*list, v)
+	}
+	return err
+}
+
+func addSysctl(r *Run, word string) error {
+	s, err := ParseSysctl(word)
+	if err != nil {
+		return err
+	}
+	// The later one holds, in its own place.
+	r.Sysctls = append(slices.DeleteFunc(r.Sysctls, func(o Sysctl) bool { return o.Name == s.Name }), s)
+	return nil
+}
+
+func addNumber(field func(*Run) *int, least, most int, unit string) func(*Run, string) error {
+	return func(r *Run, word string) error {
+		n, err := strconv.Atoi(word)
+		if err != nil || n < least || n > most {
+			return fmt.Errorf("%q; expected %s, from %d to %d", word, unit, least, most)
+		}
+		*field(r) = n
+		return nil
+	}
+}
+
+func addSwitch(field func(*Run) *bool) func(*Run, string) error {
+	return func(r *Run, word string) (err error) {
+		*field(r), err = ParseSwitch(word)
+		return err
+	}
+}
+
+// ParseSwitch reads on or off, and what else people write for them.
+func ParseSwitch(s string) (bool, error) {
+	switch s {
+	case "on", "true", "yes", "1":
+		return true, nil
+	case "off", "false", "no", "0":
+		return false, nil
+	}
+	return false, fmt.Errorf("%q; expected on or off", s)
+}
+
+// maxCmdline is what the control protocol carries of a kernel's parameters.
+const maxCmdline = 1024
+
+// addCmdline takes the kernel's parameters. The size of the memory is lklrun's
+// own word to the kernel.
+func addCmdline(r *Run, word string) error {
+	if len(word) > maxCmdline {
+		return fmt.Errorf("%d characters; at most %d are possible", len(word), maxCmdline)
+	}
+	if strings.ContainsFunc(word, func(c rune) bool { return c < ' ' || c > '~' }) {
+		return fmt.Errorf("%q has characters that a kernel's command line cannot have", word)
+	}
+	for _, p := range strings.Fields(word) {
+		if strings.HasPrefix(p, "mem=") {
+			return fmt.Errorf("%q: the memory's size has a setting of its own: mem", p)
+		}
+	}
+	r.Cmdline = word
+	return nil
+}
+
+func parseFSType(s string) (string, error) {
+	if s == "" || len(s) > 32 || strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789_") != "" {
+		return "", fmt.Errorf("%q cannot be the type of a file system; expected one such as debugfs", s)
+	}
+	return s, nil
+}
+
+func parseStackPath(s string) (string, error) {
+	if !strings.HasPrefix(s, "/") || strings.ContainsAny(s, "\x00\n") {
+		return "", fmt.Errorf("%q; expected a path in the stack, such as /proc/net/snmp", s)
+	}
+	return s, nil
+}
+
+var errNoWords = errors.New("nothing is given; leave it out or give a value")
