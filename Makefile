@@ -52,7 +52,7 @@ stack: packages ## the Linux stack library and bin/stacks/
 
 .PHONY: host
 host: packages
-	+@test ! -f csrc/Makefile || $(MAKE) -s --no-print-directory -C csrc OUT=$(BIN) -j$(JOBS)
+	+@test ! -f csrc/Makefile || $(MAKE) -s --no-print-directory -C csrc OUT=$(BIN) SAN= -j$(JOBS) all targets
 
 .PHONY: go
 go:
@@ -66,13 +66,49 @@ demo: build ## 200 MB over two links at once, with curl as it is
 test: build $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) ## every test and lint; results in build/results
 	@.ci/test
 
+# Seconds, and where the random numbers begin; SAN=1: with the sanitizers.
+DURATION ?= 60
+SOAK ?= 600
+SEED ?= $(shell date +%s)
+SAN_BIN := $(if $(SAN),$(OUT)/san)
+
+.PHONY: san
+san: build
+	+@$(MAKE) -s --no-print-directory -C csrc SAN=1 OUT=$(SAN_BIN) -j$(JOBS) $(SAN_BIN)/lklhost
+	@cp $(BIN)/lklrun $(BIN)/lklctl $(SAN_BIN)/
+	@ln -sfn $(BIN)/stacks $(SAN_BIN)/stacks
+
+.PHONY: fuzz
+fuzz: build $(if $(SAN),san) ## a target that makes random calls: DURATION=60 SEED=N SAN=1
+	@FUZZ_SECONDS=$(DURATION) FUZZ_SEED=$(SEED) LKLRUN_BIN=$(SAN_BIN) \
+		$(GO) test ./test -run '^TestFuzz$$' -count=1 -v -timeout 1h
+
+.PHONY: soak
+soak: build $(if $(SAN),san) ## connections of every kind, every byte checked: SOAK=600 SEED=N SAN=1
+	@SOAK_SECONDS=$(SOAK) SOAK_SEED=$(SEED) LKLRUN_BIN=$(SAN_BIN) \
+		nice $(GO) test ./test -run '^TestSoak$$' -count=1 -v -timeout 24h
+
+.PHONY: drivers
+drivers: build ## every kind of interface for a minute, all at once: DURATION=60
+	@DRIVER_SECONDS=$(DURATION) $(GO) test ./test -run '^TestDrivers$$' -count=1 -v -parallel 32 -timeout 1h
+
+LEASE ?= 60
+
+.PHONY: leases
+leases: build ## transfers while a DHCP lease is renewed, and while it moves to another network: LEASE=60 seconds
+	@LEASE_SECONDS=$(LEASE) $(GO) test ./test -run '^TestLease.*InTransfer$$' -count=1 -v -timeout 1h
+
+.PHONY: handover
+handover: build ## 500 MB by two paths that are cut in turn, in both directions
+	@HANDOVER_MB=500 $(GO) test ./test -run '^TestHandover' -count=1 -v -timeout 1h
+
 .PHONY: bench
 bench: build ## stack against host, interleaved, medians
 	@$(GO) run ./bench $(BENCHFLAGS)
 
 .PHONY: conformance
 conformance: build ## other people's tests, natively and on the stacks; writes docs/conformance.md
-	@.ci/install-packages libpython3.11-testsuite
+	@.ci/install-packages libpython3.11-testsuite cmake dpkg-dev
 	@$(GO) run ./test/conformance -out docs/conformance.md $(CONFORMANCEFLAGS)
 
 .PHONY: lint

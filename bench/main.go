@@ -2,6 +2,7 @@
 
 // Command bench measures the stack against the host's own kernel: the same
 // loops (native/lklbench.c) on both, in turns within one run, medians and ratios.
+// Then how long a stack's interfaces take to change, as a group and one by one.
 //
 // It makes network namespaces for the traffic, inside namespaces of its own
 // that end with it, and needs root for that.
@@ -36,6 +37,7 @@ type options struct {
 	length time.Duration // of one bulk measurement
 	json   bool
 	check  bool
+	most   int // interfaces of a group
 }
 
 const insideEnv = "LKLRUN_BENCH_INSIDE"
@@ -46,6 +48,7 @@ func run(ctx context.Context) error {
 	flag.DurationVar(&o.length, "length", 700*time.Millisecond, "how long one bulk transfer takes")
 	flag.BoolVar(&o.json, "json", false, "print JSON instead of the table")
 	flag.BoolVar(&o.check, "check", false, "exit with 1 when a target is missed")
+	flag.IntVar(&o.most, "interfaces", groupSizes[len(groupSizes)-1], "change groups of up to `N` interfaces; 0: none")
 	flag.Parse()
 	if flag.NArg() > 0 || o.rounds < 1 || o.length < 50*time.Millisecond {
 		return errors.New("wants no arguments, at least one round and 50 ms; see -help")
@@ -72,14 +75,26 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	guarding, err := b.guarding(ctx)
+	if err != nil {
+		return err
+	}
+	groups, err := b.groups(ctx)
+	if err != nil {
+		return err
+	}
 	if o.json {
 		enc := json.NewEncoder(os.Stdout)
 		enc.SetIndent("", "  ")
-		if err := enc.Encode(results); err != nil {
+		if err := enc.Encode(map[string]any{"stack": results, "guard": guarding, "groups": groups}); err != nil {
 			return err
 		}
 	} else {
 		table(os.Stdout, results)
+		guardTable(os.Stdout, guarding)
+		if len(groups) > 0 {
+			groupTable(os.Stdout, groups)
+		}
 	}
 	if o.check {
 		for _, r := range results {

@@ -41,6 +41,9 @@ var placements = []placement{
 	{"one CPU", []string{"taskset", "-c", "0"}, "5002"},
 }
 
+// engines are those of the subjects that lklrun runs.
+var engines = map[subject]string{supervise: "supervise", preload: "preload"}
+
 const (
 	wireLimit = 10 * time.Second // for one command that sets something up
 	runLimit  = 70 * time.Second // for one measurement; lklbench has its own, 60 s
@@ -158,8 +161,8 @@ func (b *bench) on(s subject, p placement, verb string, args ...string) []string
 	switch s {
 	case bare:
 		line = append(line, b.program, "--lib", filepath.Join(b.root, "bin/stacks/vanilla/liblkl.so"), "--tap", "tap0", "--ip", "10.79.1.2/24")
-	case supervise:
-		line = append(line, filepath.Join(b.root, "bin/lklrun"), "--stack", "vanilla", "--if", "tap:tap0,ip=10.79.1.2/24", "--", b.program)
+	case supervise, preload:
+		line = append(line, filepath.Join(b.root, "bin/lklrun"), "--engine", engines[s], "--stack", "vanilla", "--if", "tap:tap0,ip=10.79.1.2/24", "--", b.program)
 	default:
 		line = append(line, b.program)
 	}
@@ -194,7 +197,9 @@ func (b *bench) measure(ctx context.Context) ([]*result, error) {
 	add(r, bare, number, []string{b.program, "--lib", library, "boot"})
 	r = row("true", "ms", "unpinned", nil)
 	add(r, host, elapsed, []string{"true"})
-	add(r, supervise, elapsed, []string{filepath.Join(b.root, "bin/lklrun"), "--if", "user", "--", "true"})
+	for _, s := range []subject{supervise, preload} {
+		add(r, s, elapsed, []string{filepath.Join(b.root, "bin/lklrun"), "--engine", engines[s], "--if", "user", "--", "true"})
+	}
 
 	ms := strconv.FormatInt(b.length.Milliseconds(), 10)
 	for _, p := range placements {
@@ -208,7 +213,7 @@ func (b *bench) measure(ctx context.Context) ([]*result, error) {
 			{"1-byte round trip", "µs", "rr", []string{"4000"}, nil},
 		} {
 			r := row(m.what, m.unit, p.name, m.target)
-			for _, s := range []subject{host, bare, supervise} {
+			for _, s := range subjects {
 				add(r, s, number, b.on(s, p, m.verb, m.args...))
 			}
 		}

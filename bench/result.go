@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"sort"
@@ -24,7 +25,11 @@ const (
 	host      subject = "host"
 	bare      subject = "library"
 	supervise subject = "lklrun"
+	preload   subject = "preload"
 )
+
+// subjects are the columns of the table.
+var subjects = []subject{host, bare, supervise, preload}
 
 // A target is what a subject must reach: a ratio to the host's median, or a
 // value of its own.
@@ -54,10 +59,11 @@ type result struct {
 	Where   string                `json:"where"` // placement: unpinned, one CPU
 	Values  map[subject][]float64 `json:"values"`
 	Medians map[subject]float64   `json:"medians"`
-	Ratios  map[subject]float64   `json:"ratios"` // to the host's median
+	Ratios  map[subject]float64   `json:"ratios"` // to the median of the host's, or of base
 	Target  string                `json:"target,omitempty"`
 	Verdict string                `json:"verdict,omitempty"`
 	target  *target
+	base    subject // of the ratios; empty: host
 }
 
 // finish computes what follows from the values.
@@ -66,8 +72,9 @@ func (r *result) finish() {
 	for s, v := range r.Values {
 		r.Medians[s] = median(v)
 	}
+	base := cmp.Or(r.base, host)
 	for s, m := range r.Medians {
-		if h := r.Medians[host]; s != host && h > 0 {
+		if h := r.Medians[base]; s != base && h > 0 {
 			r.Ratios[s] = m / h
 		}
 	}
@@ -100,10 +107,10 @@ func median(v []float64) float64 {
 // to the host's.
 func table(w io.Writer, results []*result) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "\tunit\tplacement\thost\tlibrary\tlklrun\ttarget\t")
+	fmt.Fprintln(tw, "\tunit\tplacement\thost\tlibrary\tlklrun\tpreload\ttarget\t")
 	for _, r := range results {
 		cells := []string{r.What, r.Unit, r.Where}
-		for _, s := range []subject{host, bare, supervise} {
+		for _, s := range subjects {
 			m, ok := r.Medians[s]
 			switch ratio, has := r.Ratios[s]; {
 			case !ok:

@@ -29,7 +29,6 @@ wait_for() {
 	shift 2
 	until "$@" >/dev/null 2>&1; do
 		[ $SECONDS -lt $end ] || die "$what: not within the limit"
-		sleep 0.05
 	done
 }
 
@@ -104,13 +103,13 @@ events { }
 http { access_log off; sendfile on; server { listen 80; root $dir; } }
 END
 in_server mptcpize run nginx -e "$dir/error.log" -c "$dir/nginx.conf" >"$dir/nginx.out" 2>&1 &
-wait_for 10 'nginx on port 80' in_server curl -sfI http://10.71.1.1/file
+wait_for 10 'nginx on port 80' in_server curl -m 5 -sfI http://10.71.1.1/file
 
 title "Two links of $rate Mbit/s between two namespaces; nginx under mptcpize on the far side"
 in_server ip -br -4 addr show scope global | awk '{ sub(/@.*/, "", $1); print "  server", $1, $3 }'
 
 # --- the client: curl as it is ----------------------------------------------
-fetch=(curl -s -o "$dir/got" -w '%{speed_download}' http://10.71.1.1/file)
+fetch=(curl -m 120 -s -o "$dir/got" -w '%{speed_download}' http://10.71.1.1/file)
 if [ "${DEMO_CLIENT:-}" = host ]; then
 	for i in 0 1; do in_client ip addr add 10.71.$((i + 1)).2/24 dev br$i; done
 	in_client ip mptcp limits set subflow 1 add_addr_accepted 1
@@ -141,7 +140,7 @@ fi
 while [ -d /proc/$job ]; do
 	in_server ss -tinHO state established '( sport = :80 )' >"$dir/ss.now"
 	[ "$(wc -l <"$dir/ss.now")" != 2 ] || mv "$dir/ss.now" "$dir/ss"
-	sleep 0.2
+	timeout 0.2 tail --pid=$job -s 0.05 -f /dev/null || : # its end, or the next look
 done
 wait $job || die "curl ended with status $?: $(cat "$dir/errors")"
 job=

@@ -271,10 +271,10 @@ func TestExecWhere(t *testing.T) {
 		}
 	}
 	a.end()
-	if r := testutil.Run(t, limit, a.inside("true")); r.Status != 125 {
+	if r := testutil.Run(t, limit, a.inside("true")); r.Status != 2 {
 		t.Errorf("after the end: %v", r)
 	} else {
-		oneLineOf(t, r, a.name)
+		oneLineOf(t, r, fmt.Sprintf("no instance %q is running; there is %s", a.name, b.name))
 	}
 	if r := run("sh", "-c", "exit 5"); r.Status != 5 {
 		t.Errorf("one is left, no -n: %v", r)

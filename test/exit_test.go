@@ -292,3 +292,136 @@ func TestPipes(t *testing.T) {
 		t.Errorf("the target read %q and left %q (%v)", res.Stdout, rest, err)
 	}
 }
+
+// foreground starts a command as a terminal's foreground job; said is what the
+// terminal has shown so far.
+func foreground(t *testing.T, cmd *exec.Cmd) (p *testutil.Proc, master *os.File, said func() string) {
+	t.Helper()
+	master, slave := pty(t)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	p = testutil.Start(t, cmd)
+	if err := slave.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var shown strings.Builder
+	go func() {
+		buf := make([]byte, 4096)
+		for {
+			n, err := master.Read(buf)
+			mu.Lock()
+			shown.Write(buf[:n])
+			mu.Unlock()
+			if err != nil { // nobody has the other side open any more
+				return
+			}
+		}
+	}()
+	return p, master, func() string { mu.Lock(); defer mu.Unlock(); return shown.String() }
+}
+
+// SIGINT and SIGQUIT to lklrun alone reach a target in the foreground too, once;
+// those of the terminal reach it once as well.
+func TestInterruptAlone(t *testing.T) {
+	s := newSite(t)
+	before := testutil.Take(t, s.server)
+	for _, sig := range []syscall.Signal{unix.SIGINT, unix.SIGQUIT} {
+		p, master, said := foreground(t, s.onTap("/usr/bin/python3", "-uc", `
+import signal, sys
+these = {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM}
+signal.pthread_sigmask(signal.SIG_BLOCK, these)
+print("ready")
+got = 0
+while signal.sigwait(these) != signal.SIGTERM:
+    got += 1
+    print("got", got)
+sys.exit(42)`))
+		see := func(text string) {
+			t.Helper()
+			testutil.WaitFor(t, text, limit, func() bool { return strings.Contains(said(), text) || !p.Running() })
+		}
+		see("ready")
+		p.Signal(sig)
+		see("got 1")
+		if _, err := master.Write([]byte{map[syscall.Signal]byte{unix.SIGINT: 3, unix.SIGQUIT: 28}[sig]}); err != nil {
+			t.Fatal(err)
+		}
+		see("got 2")
+		// One that is pending swallows the next.
+		testutil.WaitFor(t, "lklrun's taking the terminal's signal", limit, func() bool {
+			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid()))
+			return err == nil && strings.Contains(string(text), "\nShdPnd:\t0000000000000000\n")
+		})
+		p.Signal(sig)
+		see("got 3")
+		p.Signal(unix.SIGTERM)
+		if r := p.Wait(limit); r.Status != 42 || strings.Count(said(), "got") != 3 {
+			t.Errorf("signal %d: %v; the terminal shows %q", sig, r, said())
+		}
+	}
+	before.Same()
+}
+
+// A shell's job control: Ctrl-Z stops lklrun and its target, fg goes on with both.
+func TestJobControl(t *testing.T) {
+	s := newSite(t)
+	cmd := exec.Command("bash", "--norc", "--noprofile", "-i")
+	cmd.Env = append(os.Environ(), "PS1=prompt> ", "TERM=dumb")
+	p, master, said := foreground(t, cmd)
+	at := 0
+	see := func(text string) {
+		t.Helper()
+		testutil.WaitFor(t, text, limit, func() bool { return strings.Contains(said()[at:], text) || !p.Running() })
+		at += max(strings.Index(said()[at:], text), 0)
+	}
+	typed := func(text string) {
+		t.Helper()
+		if _, err := master.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	see("prompt> ")
+	run := s.onTap("sh", "-c", "'echo pid $$ is ready; read line; echo got $line'")
+	typed(strings.Join(run.Args, " ") + "\n")
+	see(" is ready\r")
+	var pid int
+	shown := said()
+	if _, err := fmt.Sscanf(shown[strings.LastIndex(shown, "pid "):], "pid %d is", &pid); err != nil {
+		t.Fatalf("%q: %v", shown, err)
+	}
+	state := func() string {
+		_, rest, _ := strings.Cut(readFile(t, fmt.Sprintf("/proc/%d/stat", pid)), ") ")
+		return rest[:1]
+	}
+	typed("\x1a")
+	see("Stopped")
+	testutil.WaitFor(t, "the target's stop", limit, func() bool { return state() == "T" })
+	typed("fg\n")
+	testutil.WaitFor(t, "the target's going on", limit, func() bool { return state() != "T" })
+	typed("word\n")
+	see("got word")
+	see("prompt> ")
+	typed("exit\n")
+	if r := p.Wait(limit); r.Status != 0 {
+		t.Errorf("the shell: %v; the terminal shows %q", r, said())
+	}
+}
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// One supervisor of system calls is all that a tree of processes may have.
+func TestInsideItself(t *testing.T) {
+	s := newSite(t)
+	r := testutil.Run(t, limit, s.onTap(testutil.Bin("lklrun"), "-q", "--name", s.name(), "--engine", "supervise", "--", "true"))
+	if said := lines(r.Stderr); r.Status != 2 || len(said) != 1 || !strings.Contains(said[0], "does not run inside lklrun") || !strings.Contains(said[0], "lklctl exec") {
+		t.Error(r)
+	}
+}

@@ -187,8 +187,14 @@ func TestDryRun(t *testing.T) {
 // processOf finds the one process with this command name.
 func processOf(t *testing.T, k *talker, key string) int {
 	t.Helper()
+	return processIn(t, lklctl(t, "-o", "json", "list"), k, key)
+}
+
+// processIn finds it in what lklctl list says.
+func processIn(t *testing.T, text string, k *talker, key string) int {
+	t.Helper()
 	var list []map[string]any
-	if err := json.Unmarshal([]byte(lklctl(t, "-o", "json", "list")), &list); err != nil {
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
 		t.Fatal(err)
 	}
 	for _, i := range list {
@@ -251,28 +257,48 @@ func TestKilled(t *testing.T) {
 	}
 }
 
+// An lklhost that is stopped answers nobody: who wants the run to end is not kept
+// waiting, whatever the target waits for.
+func TestStoppedHost(t *testing.T) {
+	s := newSite(t)
+	before := testutil.Take(t, s.server)
+	k := s.talk("--if", s.tapIf())
+	k.say(`keep.__setitem__("p", __import__("subprocess").Popen(["sh", "-c", "while :; do cat /proc/net/tcp; ip addr; done >/dev/null 2>&1"]).pid)`)
+	testutil.Pause(t, processOf(t, k, "host_pid"), limit)
+	k.proc.Signal(unix.SIGTERM)
+	r := k.proc.Wait(limit)
+	if said := lines(r.Stderr); r.Status != 125 || len(said) != 1 || !strings.Contains(said[0], "does not answer") {
+		t.Errorf("want one line and 125: %v", r)
+	}
+	before.Same()
+}
+
+// killAll kills lklrun, lklhost and the target, and returns who they were.
+func (k *talker) killAll() []int {
+	k.t.Helper()
+	pids := []int{processOf(k.t, k, "pid"), processOf(k.t, k, "host_pid"), processOf(k.t, k, "target_pid")}
+	for _, pid := range pids { // stopped first, so that none sees another's end
+		testutil.Pause(k.t, pid, limit)
+	}
+	for _, pid := range pids {
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+			k.t.Fatal(err)
+		}
+	}
+	k.proc.Wait(limit)
+	return pids
+}
+
 // All three at once: nobody is left to tidy up, so `lklrun cleanup` does.
 func TestCleanupVerb(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)
 	k := s.talk("--if", "tap:new0,ip=10.75.0.1/24")
 	k.say("1")
-	pids := []int{processOf(t, k, "pid"), processOf(t, k, "host_pid"), processOf(t, k, "target_pid")}
-	for _, pid := range pids { // stopped first, so that none sees another's end
-		if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+	k.killAll() // lklhost may be ending still, with the lock
+	if got := testutil.OK(t, limit, lklrun("cleanup")); got != k.name+": cleaned up\n" {
+		t.Errorf("cleanup says %q", got)
 	}
-	for _, pid := range pids {
-		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-	}
-	k.proc.Wait(limit)
-	for _, pid := range pids {
-		testutil.WaitFor(t, "the end of the killed", limit, func() bool { return !testutil.Alive(pid) })
-	}
-	testutil.OK(t, limit, lklrun("cleanup"))
 	before.Settles(limit)
 	testutil.OK(t, limit, lklrun("cleanup")) // nothing to do is well done
 }
@@ -283,7 +309,9 @@ func TestCleanupSparesTheLiving(t *testing.T) {
 	k := s.talk("--if", "tap:new0,ip=10.75.0.1/24")
 	k.say("1")
 	before := testutil.Take(t, s.server)
-	testutil.OK(t, limit, lklrun("cleanup"))
+	if r := testutil.Run(t, limit, lklrun("cleanup")); r.Status != 0 || r.Stdout != "" || !strings.HasPrefix(r.Stderr, "lklrun: "+k.name+" runs (pid ") {
+		t.Errorf("beside one that runs: %v", r)
+	}
 	before.Same()
 	if got := k.say("2"); got != "2" {
 		t.Errorf("after cleanup the run says %q", got)
@@ -298,6 +326,20 @@ func TestPanic(t *testing.T) {
 	before := testutil.Take(t, s.server)
 	k := s.talk("--if", s.tapIf(), "--if", "tap:new0,ip=10.75.0.1/24")
 	k.connect("c", serverAddr, 80)
+	crash(t, k)
+	r := k.proc.Wait(limit)
+	if r.Status <= 0 || r.Status > 125 {
+		t.Errorf("a panic should end lklrun with a status of its own: %v", r)
+	}
+	if said := lines(r.Stderr); len(said) != 1 || !strings.HasPrefix(said[0], "lklrun:") || !strings.Contains(said[0], "panic") || !strings.Contains(said[0], "sysrq triggered crash") {
+		t.Errorf("not one line that quotes the panic: %q", r.Stderr)
+	}
+	before.Same()
+}
+
+// crash makes the stack's kernel panic.
+func crash(t *testing.T, k *talker) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	c, err := stackconn.Dial(ctx, filepath.Join("/run/lklrun", k.name, "ctl.sock"))
@@ -308,12 +350,16 @@ func TestPanic(t *testing.T) {
 	// Sysrq-trigger's c, Documentation/admin-guide/sysrq.rst: a crash on purpose.
 	// The kernel that is asked is the stack, so no answer comes.
 	_ = c.WriteFile(ctx, "/proc/sysrq-trigger", []byte("c"))
-	r := k.proc.Wait(limit)
-	if r.Status <= 0 || r.Status > 125 {
-		t.Errorf("a panic should end lklrun with a status of its own: %v", r)
-	}
-	if said := lines(r.Stderr); len(said) != 1 || !strings.HasPrefix(said[0], "lklrun:") || !strings.Contains(said[0], "panic") || !strings.Contains(said[0], "sysrq triggered crash") {
-		t.Errorf("not one line that quotes the panic: %q", r.Stderr)
+}
+
+// A runtime directory of the user's that is of no use: one line, nothing is done.
+func TestRuntimeDir(t *testing.T) {
+	newSite(t)
+	bin, dir := testutil.PublicBin(t), testutil.Dir(t)
+	before := testutil.Take(t)
+	for _, runtime := range []string{dir, dir + "/none", "/dev/null", "/" + strings.Repeat("x", 120)} {
+		cmd := testutil.AsUser(exec.Command(filepath.Join(bin, "lklrun"), "--", "echo", "released"), runtime)
+		oneLine(t, testutil.Run(t, limit, cmd), 2, "set XDG_RUNTIME_DIR to")
 	}
 	before.Same()
 }
@@ -370,6 +416,10 @@ func mount(t *testing.T, dir, size string) {
 	})
 }
 
+// spread returns at another moment of a start for each i: the moment is the point
+// here, not a wait.
+func spread(i int) { time.Sleep(time.Duration(i) * 3 * time.Millisecond) }
+
 // Ctrl-C or SIGTERM in the middle of the start: whatever was done is undone.
 func TestInterruptedStart(t *testing.T) {
 	s := newSite(t)
@@ -377,8 +427,7 @@ func TestInterruptedStart(t *testing.T) {
 	for i := range 40 {
 		cmd := lklrun("--name", s.name(), "--if", s.tapIf(), "--if", "tap:new0,ip=10.75.0.1/24", "--", "sleep", "60")
 		p := testutil.Start(t, cmd)
-		// Spread over the start: the moment is the point here, not a wait.
-		time.Sleep(time.Duration(i) * 3 * time.Millisecond)
+		spread(i)
 		p.Signal(unix.SIGTERM)
 		if r := p.Wait(limit); r.Status == 0 {
 			t.Errorf("after %d ms: %v", i*3, r)
@@ -397,7 +446,7 @@ func TestKilledStart(t *testing.T) {
 	before := testutil.Take(t, s.server)
 	for i := range 20 {
 		p := testutil.Start(t, lklrun("--name", s.name(), "--if", "tap:new0,ip=10.75.0.1/24", "--", "sleep", "60"))
-		time.Sleep(time.Duration(i) * 6 * time.Millisecond)
+		spread(2 * i)
 		p.Signal(unix.SIGKILL)
 		p.Wait(limit)
 		testutil.Within(5*time.Second, func() bool { return len(before.Left()) == 0 })

@@ -27,22 +27,34 @@ type talker struct {
 // talk starts a talker; flags come before its own name.
 func (s *site) talk(flags ...string) *talker {
 	s.t.Helper()
-	k := &talker{t: s.t, name: s.name()}
-	args := append([]string{"--name", k.name}, flags...)
-	cmd := lklrun(append(args, "--", "/usr/bin/python3", "-uc", `
+	return s.talkBy(lklrun, flags...)
+}
+
+// talkBy does so by a command line of lklrun for a user of its own.
+func (s *site) talkBy(lklrun func(args ...string) *exec.Cmd, flags ...string) *talker {
+	s.t.Helper()
+	name := s.name()
+	args := append([]string{"--name", name}, flags...)
+	return startTalker(s.t, name, lklrun(append(args, "--", "/usr/bin/python3", "-uc", `
 import socket, sys
 keep = {}
 for line in sys.stdin:
     try: print(repr(eval(line)))
-    except Exception as e: print(type(e).__name__, e)`)...)
+    except Exception as e: print(type(e).__name__, e)`)...))
+}
+
+// startTalker starts cmd, which runs a talker under an instance name.
+func startTalker(t *testing.T, name string, cmd *exec.Cmd) *talker {
+	t.Helper()
+	k := &talker{t: t, name: name}
 	in, err := cmd.StdinPipe()
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 	out, w := io.Pipe()
 	cmd.Stdout = w
 	k.in, k.out = in, bufio.NewReader(out)
-	k.proc = testutil.Start(s.t, cmd)
+	k.proc = testutil.Start(t, cmd)
 	go func() {
 		testutil.Within(10*limit, func() bool { return !k.proc.Running() })
 		_ = w.CloseWithError(io.ErrUnexpectedEOF) // whoever still waits for an answer
@@ -272,4 +284,18 @@ func TestLklctl(t *testing.T) {
 		t.Errorf("lklctl stop ended the run with %v, want SIGTERM's 143", r)
 	}
 	before.Same()
+}
+
+// An output that takes nothing is named, not the stack.
+func TestFullOutput(t *testing.T) {
+	s := newSite(t)
+	k := s.talk("--if", s.tapIf())
+	k.say("1")
+	for _, verb := range []string{"cat /proc/version", "counters", "sysctl -a", "list", "-o json cat /proc/version"} {
+		cmd := exec.Command("sh", "-c", testutil.Bin("lklctl")+" "+verb+" >/dev/full")
+		if r := testutil.Run(t, limit, cmd); r.Status != 1 || r.Stderr != "lklctl: writing to standard output: no space left on device\n" {
+			t.Errorf("%s: %v", verb, r)
+		}
+	}
+	k.end()
 }

@@ -265,7 +265,7 @@ func TestNoBypass(t *testing.T) {
 	}
 	// The devices a target sees are not the host's.
 	r := testutil.Run(t, limit, s.onTap("cat", "/proc/net/dev"))
-	for _, dev := range []string{"br0:", "h0:", "v0:"} {
+	for _, dev := range []string{" br0:", " h0:", " v0:"} {
 		if strings.Contains(r.Stdout, dev) {
 			t.Errorf("the target sees the host's %s", dev)
 		}

@@ -42,6 +42,13 @@ func (s *goSuite) tests(ctx context.Context) ([]string, error) {
 	return strings.Fields(string(out)), err
 }
 
+func (*goSuite) cannot(engine string) string {
+	if engine == preload {
+		return "static"
+	}
+	return ""
+}
+
 // run starts the program with everything that is done left out. Subtests go
 // with their test, for only whole tests can be left out.
 func (s *goSuite) run(ctx context.Context, m mode, done []string) (results, bool, error) {

@@ -37,6 +37,11 @@ var kernelPrograms = []string{
 	"mptcp/mptcp_sockopt -6",
 	"psock_fanout",
 	"psock_snd",
+	"psock_snd -d -b",
+	"psock_snd -q",
+	"psock_snd -V",
+	"psock_snd -v -c",
+	"psock_snd -v -c -g -l 65507",
 	"psock_tpacket",
 	"reuseaddr_conflict",
 	"reuseport_addr_any",
@@ -96,6 +101,13 @@ func testName(program string) string {
 
 // kselftest's exit status for a test that cannot be run here.
 const ksftSkip = 4
+
+func (*kernelSuite) cannot(engine string) string {
+	if engine == preload {
+		return "forks"
+	}
+	return ""
+}
 
 func (s *kernelSuite) run(ctx context.Context, m mode, done []string) (results, bool, error) {
 	got, skipped := results{}, map[string]bool{}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command conformance runs test suites that other people wrote, natively and on
-// the stacks, and compares: CPython's, Go's and the kernel's own.
+// the stacks, and compares: CPython's, Go's, libuv's, curl's and the kernel's own.
 //
 // Everything happens in namespaces of its own, which end with it; that needs
 // root. Its table goes to docs/conformance.md (-out).
@@ -21,15 +21,15 @@ import (
 	"time"
 )
 
-// enough is the part of what passes natively that shall pass on a stack.
-const enough = 95.0
+// enough is the part of what passes natively that shall pass on a stack, by
+// engine.
+var enough = map[string]float64{supervise: 95, preload: 90}
 
 // options are the command line's.
 type options struct {
 	root   string // the repository
 	suites []string
-	stacks []string
-	engine string
+	stacks []place
 	out    string // file for the table, "" for none
 	bin    string // folder of lklrun
 	cache  string // where sources and built tests are kept
@@ -56,14 +56,21 @@ func run(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return errors.New("makes network namespaces, so it wants root: sudo make conformance")
 	}
-	if os.Getenv(insideEnv) == "" {
-		return inside(ctx)
-	}
-	excluded, err := readExclusions(filepath.Join(o.root, "test", "conformance", "exclusions.txt"))
+	suites, err := choose(o)
 	if err != nil {
 		return err
 	}
-	suites, err := choose(o)
+	if os.Getenv(insideEnv) == "" {
+		for _, s := range suites {
+			if f, ok := s.(fetcher); ok {
+				if err := f.fetch(ctx, o); err != nil {
+					return fmt.Errorf("suite %s: %w", s.name(), err)
+				}
+			}
+		}
+		return inside(ctx)
+	}
+	excluded, err := readExclusions(filepath.Join(o.root, "test", "conformance", "exclusions.txt"))
 	if err != nil {
 		return err
 	}
@@ -94,8 +101,7 @@ func parse() (options, error) {
 	var o options
 	var suites, stacks string
 	flag.StringVar(&suites, "suites", "", "comma-separated `NAMES` of suites, default all: "+strings.Join(suiteNames(), ","))
-	flag.StringVar(&stacks, "stacks", "vanilla,mptcp", "comma-separated `NAMES` of stacks")
-	flag.StringVar(&o.engine, "engine", "supervise", "how sockets reach the stack: `NAME` for lklrun --engine")
+	flag.StringVar(&stacks, "stacks", "vanilla,mptcp,vanilla+preload,mptcp+preload", "comma-separated `NAMES` of stacks, each with +preload for that engine instead of supervise")
 	flag.StringVar(&o.bin, "bin", "bin", "`DIR` of lklrun")
 	flag.StringVar(&o.out, "out", "", "`FILE` to write the table to")
 	flag.DurationVar(&o.test, "test-limit", 60*time.Second, "how long one test may take")
@@ -120,7 +126,9 @@ func parse() (options, error) {
 	}
 	o.cache = filepath.Join(root, "build", "conformance")
 	o.suites = words(suites)
-	o.stacks = words(stacks)
+	if o.stacks, err = places(stacks); err != nil {
+		return o, err
+	}
 	return o, os.MkdirAll(o.cache, 0o755)
 }
 

@@ -56,24 +56,19 @@ func (*mptcpSuite) tests(context.Context) ([]string, error) {
 	return names, nil
 }
 
+func (*mptcpSuite) cannot(string) string { return "" }
+
 func (s *mptcpSuite) run(ctx context.Context, m mode, done []string) (results, bool, error) {
 	far := native
 	if m.stack != native {
-		far = fmt.Sprintf("%s -q --engine %s --stack %s", filepath.Join(m.bin, "lklrun"), m.engine, m.stack)
+		far = strings.Join(m.lklrun(), " ")
 	}
 	names, err := s.tests(ctx)
 	if err != nil {
 		return nil, false, err
 	}
-	skipped := map[string]bool{}
-	for _, name := range done {
-		skipped[name] = true
-	}
 	got := results{}
-	for _, name := range names {
-		if skipped[name] {
-			continue
-		}
+	for _, name := range without(names, done) {
 		f := strings.Split(name, "_")
 		args := []string{s.script, far, f[2], strings.TrimPrefix(f[1], "ipv"), s.work, s.bin, "-s", f[0]}
 		status, err := m.start(ctx, m.test, filepath.Dir(s.work), nil, nil, append(args, f[4:]...)...)

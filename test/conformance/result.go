@@ -42,10 +42,10 @@ const native = "native"
 
 // An exclusion says that a test does not count, and why.
 type exclusion struct {
-	suite, mode, test, reason string // mode: a stack's name, or * for nowhere at all
+	suite, mode, test, reason string // mode: as place.String(), or * for nowhere at all
 }
 
-// readExclusions reads lines of "SUITE MODE TEST REASON"; SUITE and TEST are
+// readExclusions reads lines of "SUITE MODE TEST REASON"; all but the last are
 // shell patterns.
 func readExclusions(file string) ([]exclusion, error) {
 	f, err := os.Open(file)
@@ -64,7 +64,7 @@ func readExclusions(file string) ([]exclusion, error) {
 		if len(f) < 4 {
 			return nil, fmt.Errorf("%s:%d: wants SUITE MODE TEST REASON", file, n)
 		}
-		for _, p := range []string{f[0], f[2]} {
+		for _, p := range f[:3] {
 			if _, err := path.Match(p, ""); err != nil {
 				return nil, fmt.Errorf("%s:%d: %s: %w", file, n, p, err)
 			}
@@ -78,7 +78,11 @@ func readExclusions(file string) ([]exclusion, error) {
 // names may have slashes, which are letters like any other here.
 func (e exclusion) matches(suite, mode, test string) bool {
 	ok, _ := path.Match(e.suite, suite) // the pattern was checked
-	if !ok || e.mode != "*" && e.mode != mode {
+	if !ok {
+		return false
+	}
+	ok, _ = path.Match(e.mode, mode)
+	if !ok || mode == native && e.mode != "*" {
 		return false
 	}
 	flat := func(s string) string { return strings.ReplaceAll(s, "/", "\x01") }

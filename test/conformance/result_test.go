@@ -65,10 +65,15 @@ func TestExclusions(t *testing.T) {
 		{"go-net", native, "TestA", false},
 		{"kernel-net", "mptcp", "TestA", false},
 		{"go-net", "mptcp", "TestB", false},
+		{"go-net", "mptcp+preload", "TestA", false},
 	} {
 		if got := e.matches(c.suite, c.mode, c.test); got != c.want {
 			t.Errorf("%v: got %v", c, got)
 		}
+	}
+	e.mode = "*+preload"
+	if !e.matches("go-net", "mptcp+preload", "TestA") || e.matches("go-net", "mptcp", "TestA") {
+		t.Errorf("%+v is about one engine", e)
 	}
 	bad := filepath.Join(t.TempDir(), "bad")
 	if err := os.WriteFile(bad, []byte("# x\na b c\n"), 0o600); err != nil {
@@ -82,7 +87,7 @@ func TestExclusions(t *testing.T) {
 func TestVerdict(t *testing.T) {
 	r := row{suite: "s", native: results{"a": pass, "b": pass, "c": fail, "d": skip}}
 	with := func(res results) string {
-		r.stacks = []column{{stack: "x", results: res}}
+		r.stacks = []column{{place: place{"x", supervise}, results: res}}
 		return r.verdict()
 	}
 	if msg := with(results{"a": pass, "b": pass}); msg != "" {
@@ -91,7 +96,81 @@ func TestVerdict(t *testing.T) {
 	if msg := with(results{"a": pass, "b": skip}); !strings.Contains(msg, "1 of 2") {
 		t.Errorf("one is skipped: %q", msg)
 	}
+	r.native["e"], r.native["f"], r.native["g"], r.native["h"], r.native["i"], r.native["j"], r.native["k"], r.native["l"], r.native["m"] = pass, pass, pass, pass, pass, pass, pass, pass, pass
+	ten := results{"a": pass, "e": pass, "f": pass, "g": pass, "h": pass, "i": pass, "j": pass, "k": pass, "l": pass, "m": pass}
+	if msg := with(ten); !strings.Contains(msg, "10 of 11") {
+		t.Errorf("too little for supervise: %q", msg)
+	}
+	r.stacks = []column{{place: place{"x", preload}, results: ten}, {place: place{"y", preload}, cannot: "static"}}
+	if msg := r.verdict(); msg != "" {
+		t.Errorf("enough for preload: %q", msg)
+	}
 	if msg := with(results{"a": pass, "b": pass, "c": hang}); !strings.Contains(msg, "hung") {
 		t.Errorf("one hangs: %q", msg)
+	}
+}
+
+func TestLibuv(t *testing.T) {
+	list := "active\ntcp_open                  (helpers: tcp4_echo_server)\ntcp_bind\nip4_addr\nipc_send_zero\npipe_ref3                 (helpers: pipe_echo_server)\n"
+	if got := strings.Join(libuvTests(list, false), " "); got != "tcp_bind ip4_addr" {
+		t.Errorf("in one process: %s", got)
+	}
+	if got := strings.Join(libuvTests(list, true), " "); got != "tcp_open ipc_send_zero" {
+		t.Errorf("in several: %s", got)
+	}
+	for _, c := range []struct {
+		status int
+		said   string
+		want   outcome
+	}{
+		{0, "ok 1 - x\n", pass},
+		{7, "ok 1 - x # SKIP\n", skip},
+		{1, "", fail},
+		{134, "Assertion failed\n", fail},
+		{139, "", crash},
+		{255, "not ok 1 - x\n# timeout\n", hang},
+		{255, "not ok 1 - x\n# exit code 255\n", fail},
+		{-1, "", hang},
+	} {
+		if got := libuvOutcome(c.status, []byte(c.said)); got != c.want {
+			t.Errorf("%+v: got %s", c, got)
+		}
+	}
+}
+
+func TestCodename(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "os-release")
+	for text, want := range map[string]string{
+		"NAME=\"x\"\nID=debian\nVERSION_CODENAME=bookworm\n": "bookworm",
+		"ID=other\nVERSION_CODENAME=bookworm\n":              "",
+		"ID=debian\n":                                        "",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := codename(file); got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: got %q, %v", text, got, err)
+		}
+	}
+}
+
+func TestCurl(t *testing.T) {
+	tests := []string{"1", "2", "3", "4", "5"}
+	said := "* OS: linux\nPASS: 1 - HTTP GET\nFAIL: 3 - x - data\n"
+	for _, c := range []struct {
+		out      string
+		status   int
+		want     results
+		complete bool
+	}{
+		{said + "PASS: 5 - x\nTESTDONE: 5 tests\n\nTESTFAIL: These test cases failed: 3 4 \n\n", 1,
+			results{"1": pass, "2": skip, "3": fail, "4": fail, "5": pass}, true},
+		{said, -1, results{"1": pass, "2": skip, "3": fail, "4": hang}, false},
+		{said, 139, results{"1": pass, "2": skip, "3": fail, "4": crash}, false},
+		{"", 1, results{"1": crash}, false},
+	} {
+		if got, complete := curlResults([]byte(c.out), tests, c.status); !maps.Equal(got, c.want) || complete != c.complete {
+			t.Errorf("%q: got %v, %v", c.out, got, complete)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -20,23 +21,35 @@ import (
 // A suite is somebody's tests.
 type suite interface {
 	name() string
-	// prepare fetches and builds what the suite needs, once.
+	// prepare builds what the suite needs, once.
 	prepare(ctx context.Context, o options) error
 	// tests lists those that can be named before a run; nil when none can.
 	tests(ctx context.Context) ([]string, error)
+	// cannot says why the suite makes no sense with an engine; "" when it does.
+	cannot(engine string) string
 	// run runs all tests but those in done. It returns what it got to, and
 	// whether that was all: a test that hangs or crashes ends the run.
 	run(ctx context.Context, m mode, done []string) (results, bool, error)
 }
 
+// without are those of the names that are not among the others.
+func without(names, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(others, name) })
+}
+
+// A fetcher is a suite that gets its source from the network, once, before there
+// are namespaces without one.
+type fetcher interface {
+	fetch(ctx context.Context, o options) error
+}
+
 // A mode is how programs are run: natively, or on a stack by an engine.
 type mode struct {
-	stack  string // or native
-	engine string
-	bin    string // folder of lklrun
-	log    string // where a run's output goes
-	test   time.Duration
-	suite  time.Duration
+	place
+	bin   string // folder of lklrun
+	log   string // where a run's output goes
+	test  time.Duration
+	suite time.Duration
 }
 
 // wrap is the command line of args in this mode.
@@ -44,7 +57,12 @@ func (m mode) wrap(args ...string) []string {
 	if m.stack == native {
 		return args
 	}
-	return append([]string{filepath.Join(m.bin, "lklrun"), "-q", "--engine", m.engine, "--stack", m.stack, "--"}, args...)
+	return append(append(m.lklrun(), "--"), args...)
+}
+
+// lklrun is how a program is started on the stack.
+func (m mode) lklrun() []string {
+	return []string{filepath.Join(m.bin, "lklrun"), "-q", "--engine", m.engine, "--stack", m.stack}
 }
 
 // setUp gives a run its own /proc, /run and a loopback interface that is up.
@@ -109,8 +127,9 @@ type row struct {
 
 // A column is a suite on a stack.
 type column struct {
-	stack string
+	place
 	results
+	cannot   string   // why it was not run at all
 	excluded int      // not run there
 	bad      []string // pass natively, not there
 }
@@ -128,18 +147,22 @@ func (r *runner) row(ctx context.Context, s suite) (row, error) {
 	if err != nil {
 		return out, err
 	}
-	out.native, out.left, err = r.mode(ctx, s, native, names)
+	out.native, out.left, err = r.mode(ctx, s, place{stack: native}, names)
 	if err != nil {
 		return out, err
 	}
 	for _, stack := range r.o.stacks {
+		if why := s.cannot(stack.engine); why != "" {
+			out.stacks = append(out.stacks, column{place: stack, cannot: why})
+			continue
+		}
 		got, left, err := r.mode(ctx, s, stack, names)
 		if err != nil {
 			return out, err
 		}
-		c := column{stack: stack, results: got, excluded: left - out.left}
+		c := column{place: stack, results: got, excluded: left - out.left}
 		for _, name := range sortedKeys(out.native) {
-			if out.native[name] != pass || isExcluded(r.excluded, s.name(), stack, name) {
+			if out.native[name] != pass || isExcluded(r.excluded, s.name(), stack.String(), name) {
 				continue
 			}
 			if what, ok := got[name]; !ok {
@@ -155,9 +178,10 @@ func (r *runner) row(ctx context.Context, s suite) (row, error) {
 
 // mode runs a suite in one mode: again and again without what was run already,
 // until nothing hangs or crashes.
-func (r *runner) mode(ctx context.Context, s suite, stack string, names []string) (results, int, error) {
+func (r *runner) mode(ctx context.Context, s suite, where place, names []string) (results, int, error) {
+	stack := where.String()
 	m := mode{
-		stack: stack, engine: r.o.engine, bin: r.o.bin,
+		place: where, bin: r.o.bin,
 		log:  filepath.Join(r.o.cache, fmt.Sprintf("%s.%s.log", s.name(), stack)),
 		test: r.o.test, suite: r.o.suite,
 	}

@@ -17,6 +17,9 @@ var allSuites = []suite{
 	&pythonSuite{label: "python-urllib2", modules: []string{"test.test_urllib2_localnet"}},
 	&goSuite{pkg: "net"},
 	&goSuite{pkg: "net/http"},
+	&libuvSuite{},
+	&libuvSuite{servers: true},
+	&curlSuite{},
 	&mptcpSuite{},
 	&kernelSuite{},
 }

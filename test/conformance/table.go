@@ -39,8 +39,12 @@ func percent(n, of int) float64 {
 // print shows the row as it becomes known.
 func (r row) print(w io.Writer) {
 	for _, c := range r.stacks {
+		if c.cannot != "" {
+			fmt.Fprintf(w, "%-16s %-15s not run: %s\n", r.suite, c.place, c.cannot)
+			continue
+		}
 		n, of := r.passed(c)
-		fmt.Fprintf(w, "%-16s %-8s %d of %d, %.1f %%, %d excluded\n", r.suite, c.stack, n, of, percent(n, of), c.excluded)
+		fmt.Fprintf(w, "%-16s %-15s %d of %d, %.1f %%, %d excluded\n", r.suite, c.place, n, of, percent(n, of), c.excluded)
 		for _, b := range c.bad {
 			fmt.Fprintf(w, "    %s\n", b)
 		}
@@ -50,11 +54,14 @@ func (r row) print(w io.Writer) {
 // verdict says what is wrong with the row, or nothing.
 func (r row) verdict() string {
 	for _, c := range r.stacks {
-		if n := c.count(hang, crash); n > 0 {
-			return fmt.Sprintf("%s on %s: %d tests hung or crashed", r.suite, c.stack, n)
+		if c.cannot != "" {
+			continue
 		}
-		if n, of := r.passed(c); of == 0 || percent(n, of) < enough {
-			return fmt.Sprintf("%s on %s: %d of %d pass, less than %.0f %%", r.suite, c.stack, n, of, enough)
+		if n := c.count(hang, crash); n > 0 {
+			return fmt.Sprintf("%s on %s: %d tests hung or crashed", r.suite, c.place, n)
+		}
+		if n, of := r.passed(c); of == 0 || percent(n, of) < enough[c.engine] {
+			return fmt.Sprintf("%s on %s: %d of %d pass, less than %.0f %%", r.suite, c.place, n, of, enough[c.engine])
 		}
 	}
 	return ""
@@ -65,8 +72,8 @@ const intro = `# Conformance
 Test suites that other people wrote, run natively and on the stacks of this project by ` + "`make conformance`" + `, which wrote this page.
 
 Natively means: on the host's own kernel, in the same kind of namespace with nothing in it but a loopback interface. On a stack means the same
-program under ` + "`lklrun --engine %s --stack NAME`" + `, with nothing told to it. A column shows how many of the tests that pass natively pass there;
-a test that hangs, crashes, or is skipped there does not. Left out are tests that are not run anywhere (%s says which and
+program under ` + "`lklrun --stack NAME`" + `, by the engine supervise, or by preload where the column says so, with nothing told to it. A column shows how many of the tests that pass natively pass there;
+a test that hangs, crashes, or is skipped there does not; "static" are programs that nothing can be loaded into, "forks" those that have each test, or its servers, in a process of its own. Left out are tests that are not run anywhere (%s says which and
 why); what is excluded for one stack only counts as not passed.
 
 Host: Linux %s.
@@ -76,7 +83,7 @@ Host: Linux %s.
 // writeTable writes the page.
 func writeTable(o options, rows []row, excluded []exclusion) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, intro, o.engine, "[exclusions.txt](../test/conformance/exclusions.txt)", release())
+	fmt.Fprintf(&b, intro, "[exclusions.txt](../test/conformance/exclusions.txt)", release())
 	b.WriteString("| suite | pass natively | left out |")
 	for _, s := range o.stacks {
 		fmt.Fprintf(&b, " %s | excluded |", s)
@@ -85,6 +92,10 @@ func writeTable(o options, rows []row, excluded []exclusion) error {
 	for _, r := range rows {
 		fmt.Fprintf(&b, "| %s | %d | %d |", r.suite, r.native.count(pass), r.left)
 		for _, c := range r.stacks {
+			if c.cannot != "" {
+				fmt.Fprintf(&b, " %s | |", c.cannot)
+				continue
+			}
 			n, of := r.passed(c)
 			fmt.Fprintf(&b, " %d, %.1f %% | %d |", n, percent(n, of), c.excluded)
 		}
@@ -94,14 +105,18 @@ func writeTable(o options, rows []row, excluded []exclusion) error {
 	for _, r := range rows {
 		for _, c := range r.stacks {
 			for _, bad := range c.bad {
-				fmt.Fprintf(&b, "* %s, %s: `%s`\n", r.suite, c.stack, bad)
+				fmt.Fprintf(&b, "* %s, %s: `%s`\n", r.suite, c.place, bad)
 			}
 		}
 	}
 	b.WriteString("\n## What is excluded\n\n| suite | stack | test | reason |\n|---|---|---|---|\n")
 	for _, e := range excluded {
 		if concerns(e, rows) {
-			fmt.Fprintf(&b, "| %s | %s | `%s` | %s |\n", e.suite, strings.ReplaceAll(e.mode, "*", "all"), e.test, e.reason)
+			where := "all"
+			if e.mode != "*" {
+				where = "`" + e.mode + "`"
+			}
+			fmt.Fprintf(&b, "| %s | %s | `%s` | %s |\n", e.suite, where, e.test, e.reason)
 		}
 	}
 	return os.WriteFile(o.out, []byte(b.String()), 0o644)

@@ -26,7 +26,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) < 2 {
-		return fmt.Errorf("usage: probe get URL | serve ADDRESS | lookup NAME | udp ADDRESS TEXT | dial ADDRESS")
+		return fmt.Errorf("usage: probe get URL | serve ADDRESS | lookup NAME | udp ADDRESS TEXT | dial ADDRESS | echo ADDRESS | crowd ADDRESS N | cgi ADDRESS PROGRAM ROOT")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -85,6 +85,12 @@ func run(args []string) error {
 		}
 		fmt.Println("connected from", c.LocalAddr())
 		return c.Close()
+	case "echo":
+		return echo(args[1])
+	case "crowd":
+		return crowd(ctx, args[1], args[2])
+	case "cgi":
+		return serveCGI(args[1], args[2], args[3])
 	}
 	return fmt.Errorf("no verb %q", args[0])
 }

@@ -47,6 +47,15 @@ any=0.0.0.0
 [ "$family" = 4 ] || any=::
 [ "$family" = 4 ] || set -- "$@" -6
 
+# The host's kernel begins to stamp what arrives some time after the first socket
+# has asked for it, which would be too late for a side that asks.
+python3 -c 'import signal, socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, 29, 1)
+signal.pause()' &
+keeper=$!
+trap 'kill $keeper' EXIT
+
 rm -rf "$dir"
 mkdir -p "$dir"
 head -c 5000000 /dev/urandom >"$dir/a.in"
@@ -54,12 +63,10 @@ head -c 3000001 /dev/urandom >"$dir/b.in"
 
 "on_$listener" "$@" -t 20 -p $port -l $any <"$dir/a.in" >"$dir/a.out" &
 pid=$!
-for _ in $(seq 100); do
-	listening "$listener" && break
-	kill -0 $pid 2>/dev/null || break
-	sleep 0.1
+end=$((SECONDS + 30))
+until listening "$listener"; do
+	kill -0 $pid 2>/dev/null && [ $SECONDS -lt $end ] || { echo "pair: nobody listens" >&2; exit 1; }
 done
-listening "$listener" || { echo "pair: nobody listens" >&2; exit 1; }
 
 ret=0
 "on_$connector" "$@" -t 20 -p $port "$addr" <"$dir/b.in" >"$dir/b.out" ||

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/lklrun/lklrun/internal/account"
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// accountOf asks lklctl for an instance's account.
+func accountOf(t *testing.T, name string) *account.Account {
+	t.Helper()
+	var a account.Account
+	text := lklctl(t, "account", "-n", name, "-o", "json")
+	if err := json.Unmarshal([]byte(text), &a); err != nil {
+		t.Fatalf("account -o json: %v\n%s", err, text)
+	}
+	return &a
+}
+
+// The account says what each process had of which stack: sockets, bytes, peers,
+// and what became of MPTCP.
+func TestAccount(t *testing.T) {
+	s := newSite(t)
+	testutil.Need(t, "mptcpize")
+	s.web(testutil.Nginx{MPTCP: true})
+	s.web(testutil.Nginx{Port: 81})
+	port := echoTCP(t, testutil.Host, "127.0.0.1:0")
+	s.server.EchoUDP(t, serverAddr+":7")
+	k := s.talk("-v", "--if", s.tapIf(), "--host-net", fmt.Sprintf("127.0.0.1:%d", port))
+	k.say("0") // it runs
+	if a := accountOf(t, k.name); len(a.Processes) != 0 {
+		t.Errorf("before there is anything: %+v", a)
+	}
+	k.connect("mptcp", serverAddr, 80)
+	k.connect("plain", serverAddr, 81)
+	k.connect("host", "127.0.0.1", port)
+	k.say(`keep.__setitem__("udp", socket.socket(socket.AF_INET, socket.SOCK_DGRAM))`)
+	k.say(`keep["udp"].connect((%q, 7))`, serverAddr)
+	k.say(`keep["udp"].send(b"x" * 100), keep["udp"].recv(200)`)
+	k.say(`keep["mptcp"].sendall(b"GET /hello HTTP/1.0\r\n\r\n"), keep["mptcp"].recv(4)`)
+	k.say(`__import__("os").system("curl -sSo /dev/null %s/hello; sleep 0")`, serverURL)
+
+	var live *account.Account
+	testutil.WaitFor(t, "the curl's end", limit, func() bool {
+		live = accountOf(t, k.name)
+		return len(live.Processes) == 2 && live.Processes[1].Ended
+	})
+	p, curl := live.Processes[0], live.Processes[1]
+	if p.Command != "python3" || p.Stack != 3 || p.Host != 1 || p.MPTCP != 1 || p.FallbackPeer != 1 || p.TCP != 0 || p.Sent != 123 || p.Received < 104 {
+		t.Errorf("python3: %+v", p)
+	}
+	peers := map[string]int64{}
+	for _, q := range p.Peers {
+		peers[q.Proto+" "+q.Addr] = q.Bytes
+	}
+	if len(peers) != 3 || peers["udp "+serverAddr+":7"] != 200 || peers["tcp "+serverAddr+":80"] < 25 || peers["tcp "+serverAddr+":81"] != 0 {
+		t.Errorf("its peers: %v", peers)
+	}
+	if curl.Command != "curl" || curl.Stack != 1 || curl.MPTCP != 1 || curl.Received < 100 {
+		t.Errorf("curl: %+v", curl)
+	}
+	if want := []account.Place{{Addr: fmt.Sprintf("127.0.0.1:%d", port), Sockets: 1}}; len(live.Hosted) != 1 || live.Hosted[0] != want[0] {
+		t.Errorf("by the host: %+v, want %+v", live.Hosted, want)
+	}
+	if table := lklctl(t, "account"); !strings.Contains(table, "1 MPTCP, 1 TCP (peer without MPTCP)") || !strings.Contains(table, "ended ") {
+		t.Errorf("the table:\n%s", table)
+	}
+	r := k.end()
+	for _, want := range []string{"python3(", "made 3 sockets on the stack: ", "connections: 1 MPTCP, 1 TCP (peer without MPTCP)", "had 1 socket on the host's stack", "curl("} {
+		if !strings.Contains(r.Stderr, want) {
+			t.Errorf("-v has no %q:\n%s", want, r.Stderr)
+		}
+	}
+}
+
+// A server's peers are told by their addresses; MPTCP and plain TCP apart.
+func TestAccountServer(t *testing.T) {
+	s := newSite(t)
+	testutil.Need(t, "mptcpize")
+	k := s.talk("--if", s.tapIf())
+	k.say(`keep.__setitem__("l", socket.create_server(("", 8080)))`)
+	for _, how := range [][]string{{"mptcpize", "run"}, nil} {
+		c := testutil.Start(t, s.server.Command(append(how, "/usr/bin/python3", "-c", fmt.Sprintf(
+			`import socket; s = socket.create_connection((%q, 8080), 20); s.sendall(b"12345"); s.recv(1)`, stackAddr))...))
+		if got := k.say(`keep.__setitem__("a", keep["l"].accept()[0]) or keep["a"].recv(5, socket.MSG_WAITALL)`); got != "b'12345'" {
+			t.Errorf("from the client: %s", got)
+		}
+		k.say(`keep.pop("a").close()`)
+		c.Wait(limit)
+	}
+	var p account.Process
+	testutil.WaitFor(t, "both", limit, func() bool {
+		p = accountOf(t, k.name).Processes[0]
+		return p.Received == 10
+	})
+	if p.Stack != 3 || p.MPTCP != 1 || p.FallbackPeer != 1 || len(p.Peers) != 1 || p.Peers[0] != (account.Peer{Proto: "tcp", Addr: serverAddr, Bytes: 10}) {
+		t.Errorf("%+v", p)
+	}
+	k.end()
+}
+
+// Short-lived processes are told one by one as far as they are few, and in sum
+// beyond that.
+func TestAccountMany(t *testing.T) {
+	s := newSite(t)
+	s.server.EchoUDP(t, serverAddr+":7")
+	const many = 300
+	r := testutil.Run(t, limit, lklrun("--name", s.name(), "-v", "--if", s.tapIf(), "--", "/usr/bin/python3", "-c", fmt.Sprintf(`
+import os, socket
+for i in range(%d):
+    pid = os.fork()
+    if not pid:
+        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.sendto(b"12345", (%q, 7)); s.recv(9)
+        os._exit(0)
+    os.waitpid(pid, 0)`, many, serverAddr)))
+	said := 0
+	for _, l := range lines(r.Stderr) {
+		if strings.Contains(l, " made ") {
+			said++
+		}
+	}
+	if r.Status != 0 || said < 200 || said > 260 || !strings.Contains(r.Stderr, "earlier processes made ") || !strings.Contains(r.Stderr, fmt.Sprintf("in all %d sockets, ", many)) {
+		t.Errorf("%d processes told of: %v", said, r)
+	}
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"fmt"
+	"net"
+	"testing"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// What a server answers at once is there in full when the program comes to read
+// it: nothing between them has less room than a socket of the host's could have.
+func TestBurst(t *testing.T) {
+	const datagrams, size = 300, 1200
+	newSite(t)
+	server, err := net.ListenPacket("udp", hostAddr+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	go func() {
+		b := make([]byte, size)
+		for {
+			_, from, err := server.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			for range datagrams {
+				_, _ = server.WriteTo(b, from) // the count tells
+			}
+		}
+	}()
+	_, port, err := net.SplitHostPort(server.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := fmt.Sprintf(`
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect(("%s", %s))
+s.settimeout(20)
+for i in range(5):
+    s.send(b"go")
+    for j in range(%d):
+        assert len(s.recv(2000)) == %d
+print("all")
+`, hostAddr, port, datagrams, size)
+	if out := testutil.OK(t, limit, lklrun("-q", "--if", "user", "--", "python3", "-c", script)); out != "all\n" {
+		t.Errorf("%q", out)
+	}
+}

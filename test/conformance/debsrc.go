@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// sourceLists names where Debian keeps the source packages of a release. apt
+// checks what it gets against the distribution's keys.
+const sourceLists = `deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian %[1]s main
+deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian-security %[1]s-security main
+`
+
+// fetchSource downloads and unpacks a source package of the installed Debian
+// release, once. Lists, index and all else of apt's are in the cache folder: the
+// system's own stay as they are.
+func fetchSource(ctx context.Context, o options, pkg string) error {
+	if _, err := sourceDir(o, pkg); err == nil {
+		return nil
+	}
+	release, err := codename("/etc/os-release")
+	if err != nil {
+		return err
+	}
+	apt := filepath.Join(o.cache, "apt")
+	for _, d := range []string{"lists/partial", "archives/partial"} {
+		if err := os.MkdirAll(filepath.Join(apt, d), 0o755); err != nil {
+			return err
+		}
+	}
+	list := filepath.Join(apt, "sources.list")
+	if err := os.WriteFile(list, fmt.Appendf(nil, sourceLists, release), 0o644); err != nil {
+		return err
+	}
+	dir := filepath.Join(o.cache, pkg)
+	// What an earlier attempt left.
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
+		return err
+	}
+	get := []string{
+		"apt-get", "-qq",
+		"-o", "Dir::Etc::SourceList=" + list, "-o", "Dir::Etc::SourceParts=/dev/null",
+		"-o", "Dir::State::Lists=" + filepath.Join(apt, "lists"), "-o", "Dir::Cache=" + apt,
+		// Its own user cannot get here when the repository is in a home directory.
+		"-o", "APT::Sandbox::User=root", "-o", "Acquire::http::Timeout=60", "-o", "Acquire::Retries=3",
+	}
+	for _, verb := range [][]string{{"update"}, {"source", pkg}} {
+		if _, err := output(ctx, dir, nil, append(get, verb...)...); err != nil {
+			return fmt.Errorf("the source of Debian's package %s: %w", pkg, err)
+		}
+	}
+	_, err = sourceDir(o, pkg)
+	return err
+}
+
+// sourceDir is where fetchSource has unpacked the package.
+func sourceDir(o options, pkg string) (string, error) {
+	// Unpacked last is what the package's maintainer has added.
+	found, err := filepath.Glob(filepath.Join(o.cache, pkg, "*", "debian", "control"))
+	if err != nil || len(found) != 1 {
+		return "", fmt.Errorf("%s: no source package there", filepath.Join(o.cache, pkg))
+	}
+	return filepath.Dir(filepath.Dir(found[0])), nil
+}
+
+// cmakeBuild builds targets of a source package with cmake, in dir, once.
+func cmakeBuild(ctx context.Context, o options, source, dir string, targets []string, settings ...string) error {
+	stamp := filepath.Join(dir, ".complete")
+	if _, err := os.Stat(stamp); err == nil {
+		return nil
+	}
+	if _, err := output(ctx, o.cache, nil, append([]string{"cmake", "-S", source, "-B", dir}, settings...)...); err != nil {
+		return err
+	}
+	if _, err := output(ctx, dir, nil, append([]string{"make", fmt.Sprint("-j", runtime.NumCPU())}, targets...)...); err != nil {
+		return err
+	}
+	return os.WriteFile(stamp, nil, 0o644)
+}
+
+// codename is the name of the installed release.
+func codename(file string) (string, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	debian, name := false, ""
+	for lines.Scan() {
+		key, value, _ := strings.Cut(lines.Text(), "=")
+		value = strings.Trim(value, `"`)
+		switch key {
+		case "ID":
+			debian = value == "debian"
+		case "VERSION_CODENAME":
+			name = value
+		}
+	}
+	if !debian || name == "" {
+		return "", errors.New(file + ": not a Debian release, whose source packages some suites are; choose others with -suites")
+	}
+	return name, lines.Err()
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// What each driver lies between the stack and v0.
+
+// guestKeys are the keys that give an interface its addresses on the wire.
+const guestKeys = ",ip=" + guestAddr + "/24,ip6=" + guestAddr6 + "/64"
+
+// layTap: a tap that exists, bridged to the wire.
+func layTap(w *wire) {
+	w.here.Tap(w, "tap0")
+	w.here.Bridge(w, "br0", "v0", "tap0")
+	w.flag = "tap:tap0" + guestKeys
+	w.remove = func() { w.here.Run(w, "ip", "link", "del", "tap0") }
+	w.said = "eth0 carries nothing any more: tap tap0 is gone from the host"
+}
+
+// layUser: the gateway, which reaches far as the host does.
+func layUser(w *wire) {
+	w.here.Addr(w, "v0", hereAddr+"/24", hereAddr6+"/64")
+	w.here.Run(w, "ip", "-6", "route", "add", "default", "via", farAddr6) // else it gives no IPv6
+	w.flag, w.mtu, w.fixed = "user", 65520, true
+	w.pinged, w.near = []string{"192.168.127.1", "fd6c:6b6c:7275:6e00::1"}, "192.168.127.1"
+	w.guests = []string{hereAddr, hereAddr6}
+	for _, a := range []string{"0.0.0.0", "[::]"} {
+		for _, proto := range []string{"", "/udp"} {
+			w.more = append(w.more, "--publish", fmt.Sprintf("%s:%d:%d%s", a, guestPort, guestPort, proto))
+		}
+	}
+}
+
+// laySocket: an inherited socket, whose other end the test bridges to the wire.
+func laySocket(w *wire) {
+	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		w.Fatal(err)
+	}
+	ours := os.NewFile(uintptr(p[0]), "socket")
+	w.files = []*os.File{os.NewFile(uintptr(p[1]), "socket")}
+	tap := openTun(w.T, w.here, "relay0", unix.IFF_TAP|unix.IFF_NO_PI)
+	w.here.Run(w, "ip", "link", "set", "relay0", "up")
+	w.here.Bridge(w, "br0", "v0", "relay0")
+	stop := carryFrames(ours, tap)
+	w.Cleanup(func() { stop(); w.files[0].Close() })
+	w.flag, w.fixed = "fd:3"+guestKeys, true
+	w.remove, w.said = stop, "the other end of descriptor 3 is closed"
+}
+
+// layTapFD: an inherited tap, with the heads that offloads need.
+func layTapFD(w *wire) {
+	tap := openTun(w.T, w.here, "tap0", unix.IFF_TAP|unix.IFF_NO_PI|unix.IFF_VNET_HDR)
+	w.here.Run(w, "ip", "link", "set", "tap0", "up")
+	w.here.Bridge(w, "br0", "v0", "tap0")
+	w.files = []*os.File{tap}
+	w.Cleanup(func() { tap.Close() })
+	w.flag = "fd:3" + guestKeys
+	w.remove = func() { w.here.Run(w, "ip", "link", "del", "tap0") }
+	w.said = "eth0 carries nothing any more: tap tap0 is gone from the host"
+}
+
+// layBridged: a tap that is there, in no bridge.
+func layBridged(w *wire) {
+	w.here.Tap(w, "tap0")
+	w.here.Bridge(w, "br0", "v0")
+	w.flag = "tap:tap0,bridge=br0" + guestKeys
+	w.remove = func() { w.here.Run(w, "ip", "link", "del", "tap0") }
+	w.said = "eth0 carries nothing any more: tap tap0 is gone from the host"
+}
+
+// layNAT: a tap with a network of its own, which the host forwards. far has a
+// route to it, so that it can ask the stack; others see the host's address.
+func layNAT(w *wire) {
+	w.here.Addr(w, "v0", hereAddr+"/24", hereAddr6+"/64")
+	w.here.Run(w, "ip", "-6", "route", "add", "default", "via", farAddr6)
+	w.far.Run(w, "ip", "route", "add", "10.91.0.0/24", "via", hereAddr)
+	w.far.Run(w, "ip", "-6", "route", "add", "fd91::/64", "via", hereAddr6)
+	w.flag = "tap:new0,nat,ip=10.91.0.10/24,ip6=fd91::10/64"
+	w.near, w.guests = "10.91.0.1", []string{"10.91.0.10", "fd91::10"}
+	w.remove = func() { w.here.Run(w, "ip", "link", "del", "new0") }
+	w.said, w.made = "eth0 carries nothing any more: tap new0 is gone from the host", true
+}
+
+// layMacvtap: one that lklrun makes on the wire's device.
+func layMacvtap(w *wire) {
+	w.flag = "macvtap:v0" + guestKeys
+	w.remove = func() {
+		w.here.Run(w, "sh", "-c", "ip -o link show type macvtap | sed 's/^[^ ]* \\([^@]*\\)@.*/\\1/' | xargs ip link del")
+	}
+	w.said, w.made = "eth0 carries nothing any more: macvtap lkl", true
+}
+
+// layOldMacvtap: one that is there, with an index that no other namespace has.
+func layOldMacvtap(w *wire) {
+	index := 1<<25 + rand.IntN(1<<25)
+	w.here.Run(w, "ip", "link", "add", "mv0", "index", fmt.Sprint(index), "link", "v0", "type", "macvtap", "mode", "bridge")
+	w.here.Run(w, "ip", "link", "set", "mv0", "addrgenmode", "none")
+	w.here.Run(w, "ip", "link", "set", "mv0", "up", "allmulticast", "on")
+	w.flag = fmt.Sprintf("macvtap:/dev/tap%d", index) + guestKeys
+	w.remove = func() { w.here.Run(w, "ip", "link", "del", "mv0") }
+	w.said = "eth0 carries nothing any more: macvtap mv0 is gone from the host"
+}
+
+// openTun opens a tun or tap device of a namespace, which it makes.
+func openTun(t *testing.T, n *testutil.Netns, name string, flags uint16) *os.File {
+	t.Helper()
+	var fd int
+	n.Do(t, func() (err error) {
+		if fd, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0); err != nil {
+			return err
+		}
+		req, err := unix.NewIfreq(name)
+		if err != nil {
+			return err
+		}
+		req.SetUint16(flags)
+		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
+			return fmt.Errorf("making %s: %w", name, err)
+		}
+		return nil
+	})
+	return os.NewFile(uintptr(fd), name)
+}
+
+// carryFrames copies packets between two descriptors that keep them apart, until
+// either ends or stop is called, which closes both.
+func carryFrames(a, b *os.File) (stop func()) {
+	one := func(to, from *os.File, done chan<- struct{}) {
+		defer close(done)
+		frame := make([]byte, 1<<16)
+		for {
+			n, err := from.Read(frame)
+			if err != nil || n == 0 {
+				return
+			}
+			_, _ = to.Write(frame[:n]) // lost, as on a wire
+		}
+	}
+	there, back := make(chan struct{}), make(chan struct{})
+	go one(a, b, there)
+	go one(b, a, back)
+	return func() {
+		a.Close()
+		b.Close()
+		<-there
+		<-back
+	}
+}

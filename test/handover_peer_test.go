@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// A movePeer is a server that speaks MPTCP: it sends a connection what it asks
+// for, or takes what that sends.
+type movePeer struct {
+	port  string
+	moved atomic.Int64 // bytes so far
+	done  chan struct{}
+
+	// Of the first connection that moved something, once done is closed.
+	sum   string
+	worst time.Duration // without progress
+	err   error
+}
+
+// serveMoves starts it at the server; it sends size bytes to who wants them.
+func (p *pathSite) serveMoves(size int64) *movePeer {
+	p.Helper()
+	m := &movePeer{done: make(chan struct{})}
+	var l net.Listener
+	p.server.Do(p, func() (err error) {
+		var lc net.ListenConfig
+		lc.SetMultipathTCP(true)
+		l, err = lc.Listen(context.Background(), "tcp", ":0")
+		return err
+	})
+	p.Cleanup(func() { _ = l.Close() }) // nothing is lost at the end
+	m.port = l.Addr().String()[strings.LastIndex(l.Addr().String(), ":")+1:]
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return // the test is over
+			}
+			go m.serve(c, size)
+		}
+	}()
+	return m
+}
+
+// serve does what the first byte says: "g", send; "p", take; else nothing.
+func (m *movePeer) serve(c net.Conn, size int64) {
+	defer c.Close()
+	what := make([]byte, 1)
+	if _, err := io.ReadFull(c, what); err != nil {
+		return
+	}
+	sum := sha256.New()
+	switch what[0] {
+	case 'g':
+		m.err = m.send(c, sum, size)
+	case 'p':
+		m.err = m.take(c, sum)
+	default:
+		_, _ = io.Copy(io.Discard, c) // until it goes
+		return
+	}
+	m.sum = fmt.Sprintf("%x", sum.Sum(nil))
+	close(m.done)
+}
+
+func (m *movePeer) send(c net.Conn, sum hash.Hash, size int64) error {
+	from := rand.NewChaCha8([32]byte{1})
+	buf := make([]byte, 1<<18)
+	for left := size; left > 0; {
+		n := min(left, int64(len(buf)))
+		if _, err := from.Read(buf[:n]); err != nil {
+			return err
+		}
+		sum.Write(buf[:n])
+		if err := c.SetWriteDeadline(time.Now().Add(handoverLimit)); err != nil {
+			return err
+		}
+		if _, err := c.Write(buf[:n]); err != nil {
+			return err
+		}
+		m.moved.Add(n)
+		left -= n
+	}
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+		return err
+	}
+	_, err := io.Copy(io.Discard, c) // its end
+	return err
+}
+
+func (m *movePeer) take(c net.Conn, sum hash.Hash) error {
+	buf := make([]byte, 1<<18)
+	last := time.Now()
+	for {
+		if err := c.SetReadDeadline(time.Now().Add(handoverLimit)); err != nil {
+			return err
+		}
+		n, err := c.Read(buf)
+		now := time.Now()
+		m.worst, last = max(m.worst, now.Sub(last)), now
+		sum.Write(buf[:n])
+		m.moved.Add(int64(n))
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// wait waits for the end of the transfer and tells its checksum, and the longest
+// time in which it took nothing.
+func (m *movePeer) wait(limit time.Duration) (sum string, worst time.Duration, err error) {
+	select {
+	case <-m.done:
+		return m.sum, m.worst, m.err
+	case <-time.After(limit):
+		return "", 0, errors.New("the transfer does not end")
+	}
+}

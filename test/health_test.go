@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// A patient is a stack host under observation.
+type patient struct {
+	t    *testing.T
+	ctl  *stackconn.Conn
+	pid  int
+	name string
+
+	forgiving bool // what closed connections hold inside the stack does not count
+}
+
+// observe attaches to the instance whose run directory is dir.
+func observe(t *testing.T, dir string) *patient {
+	t.Helper()
+	p := &patient{t: t, name: filepath.Base(dir)}
+	testutil.WaitFor(t, "attaching to "+dir, limit, func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		c, err := stackconn.Dial(ctx, filepath.Join(dir, "ctl.sock"))
+		if err != nil {
+			return false
+		}
+		p.ctl = c
+		return true
+	})
+	t.Cleanup(func() { _ = p.ctl.Close() })
+	p.pid = int(p.ctl.Hello().HostPID)
+	return p
+}
+
+// A health is what a stack host holds at one moment.
+type health struct {
+	open    int // connections of the engine
+	files   int // descriptors, without the cached names of remote peers
+	sockets int // in the stack, "sockets: used" of /proc/net/sockstat
+	orphans int // TCP connections that nobody holds and that have not ended yet
+	freeKB  int // of the stack's memory
+	slabKB  int // of it, that the kernel cannot take back
+	heapKB  int // resident in lklhost, without the stack's memory
+}
+
+func (h health) String() string {
+	return fmt.Sprintf("%d connections, %d descriptors, %d sockets and %d orphans in the stack, %d kB free there, %d kB of slab, %d kB of heap",
+		h.open, h.files, h.sockets, h.orphans, h.freeKB, h.slabKB, h.heapKB)
+}
+
+// health asks. It fails the test when the stack host does not answer.
+func (p *patient) health() health {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	var h health
+	stats, err := p.ctl.Stats(ctx)
+	if err != nil {
+		p.t.Fatalf("asking the stack host: %v", err)
+	}
+	peers := 0
+	for _, s := range stats {
+		switch s.Name {
+		case "sockets.open":
+			h.open = int(s.Value)
+		case "sockets.peers":
+			peers = int(s.Value)
+		}
+	}
+	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	h.files = len(fds) - peers
+	h.sockets = p.number(ctx, "/proc/net/sockstat", "sockets:", "used")
+	h.orphans = p.number(ctx, "/proc/net/sockstat", "TCP:", "orphan")
+	h.freeKB = p.number(ctx, "/proc/meminfo", "MemAvailable:", "")
+	h.slabKB = p.number(ctx, "/proc/meminfo", "SUnreclaim:", "")
+	h.heapKB = p.heap()
+	return h
+}
+
+// number reads one number of a file of the stack: on the line that begins with
+// head, the one behind key.
+func (p *patient) number(ctx context.Context, path, head, key string) int {
+	p.t.Helper()
+	text, err := p.ctl.ReadFile(ctx, path)
+	if err != nil {
+		p.t.Fatalf("reading %s of the stack: %v", path, err)
+	}
+	for l := range strings.Lines(string(text)) {
+		f := strings.Fields(l)
+		if len(f) < 2 || f[0] != head {
+			continue
+		}
+		for i, word := range f[1:] {
+			if f[i] == key || key == "" {
+				n, err := strconv.Atoi(word)
+				if err != nil {
+					p.t.Fatalf("%s of the stack: %q", path, l)
+				}
+				return n
+			}
+		}
+	}
+	p.t.Fatalf("%s of the stack has no %s %s: %s", path, head, key, text)
+	return 0
+}
+
+// heap sums up what is resident of anonymous memory, all but the one mapping
+// that is the stack's own memory, the largest.
+func (p *patient) heap() int {
+	p.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", p.pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	sum, size, arena, largest := 0, 0, 0, 0
+	sc := bufio.NewScanner(bytes.NewReader(text))
+	for sc.Scan() {
+		f := strings.Fields(sc.Text())
+		if len(f) < 2 {
+			continue
+		}
+		n, err := strconv.Atoi(f[1])
+		if err != nil {
+			continue
+		}
+		switch f[0] {
+		case "Size:":
+			size = n
+		case "Anonymous:":
+			sum += n
+			if size > largest {
+				arena, largest = n, size
+			}
+		}
+	}
+	return sum - arena
+}
+
+// recovers waits until what the stack host holds is back where it was before,
+// within bounds: nothing open, no descriptor more, and of memory what its
+// allocators keep.
+func (p *patient) recovers(before health, wait time.Duration) health {
+	p.t.Helper()
+	const arenaKB, slabKB, heapKB = 6 << 10, 4 << 10, 8 << 10
+	var h health
+	ok := testutil.Within(wait, func() bool {
+		h = p.health()
+		// The sanitizers keep what was freed for a while.
+		if os.Getenv("LKLRUN_BIN") != "" {
+			h.heapKB = before.heapKB
+		}
+		ours := h.open <= before.open && h.files <= before.files && h.heapKB <= before.heapKB+heapKB
+		stack := h.sockets <= before.sockets && h.orphans <= before.orphans && h.freeKB >= before.freeKB-arenaKB && h.slabKB <= before.slabKB+slabKB
+		return ours && (stack || p.forgiving)
+	})
+	if !ok {
+		p.t.Errorf("the stack host does not come back to what it was within %v:\nbefore: %v\nafter:  %v", wait, before, h)
+	}
+	return h
+}
+
+// settled is the health once nothing is on its way any more.
+func (p *patient) settled() health {
+	var h health
+	testutil.Within(limit, func() bool {
+		h = p.health()
+		return h.open == 0 && h.orphans == 0
+	})
+	return h
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"fmt"
+	"io"
+	"net"
+
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// echoTCP sends back what it gets, until the end of the test; it returns its port.
+func echoTCP(t *testing.T, n *testutil.Netns, address string) int {
+	t.Helper()
+	l := n.Listen(t, address)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return // closed: the test is over
+			}
+			go func() {
+				defer c.Close()
+				_, _ = io.Copy(c, c) // its end is the client's affair
+			}()
+		}
+	}()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// Destinations of --host-net are reached by the host's stack, all others by the
+// run's own.
+func TestHostNet(t *testing.T) {
+	s := newSite(t)
+	port := echoTCP(t, testutil.Host, "127.0.0.1:0")
+	echoTCP(t, testutil.Host, fmt.Sprintf("[::1]:%d", port))
+	testutil.Host.EchoUDP(t, fmt.Sprintf("127.0.0.1:%d", port))
+	far := echoTCP(t, s.server, serverAddr+":0")
+	s.server.EchoUDP(t, fmt.Sprintf("%s:%d", serverAddr, far))
+	closed := testutil.Host.Listen(t, "127.0.0.1:0")
+	nobody := closed.Addr().(*net.TCPAddr).Port
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before := testutil.Take(t, s.server)
+	script := filepath.Join(testutil.Root(), "test", "testdata", "hostnet.py")
+	r := testutil.Run(t, limit, lklrun("-v", "--name", s.name(), "--if", s.tapIf(), "--require", "stack",
+		"--host-net", fmt.Sprintf("127.0.0.0/8:%d", port), "--host-net", fmt.Sprintf("127.0.0.1:%d", nobody),
+		"--host-net", fmt.Sprintf("[::1]:%d", port), "--",
+		"/usr/bin/python3", script, fmt.Sprint(port), fmt.Sprint(nobody), serverAddr, fmt.Sprint(far)))
+	if r.Status != 0 || r.Stdout != "all well\n" {
+		t.Errorf("the target: %v", r)
+	}
+	for _, want := range []string{
+		fmt.Sprintf("sockets went to 127.0.0.1:%d by the host's stack (--host-net)", port),
+		fmt.Sprintf("1 socket went to [::1]:%d by the host's stack (--host-net)", port),
+		"sockets on the host's stack",
+	} {
+		if !strings.Contains(r.Stderr, want) {
+			t.Errorf("the account has no %q:\n%s", want, r.Stderr)
+		}
+	}
+	before.Same()
+}
+
+// All that a program had may have been on the host: that is no violation, and
+// not the stack either.
+func TestHostNetRequire(t *testing.T) {
+	s := newSite(t)
+	port := echoTCP(t, testutil.Host, "127.0.0.1:0")
+	r := testutil.Run(t, limit, lklrun("--name", s.name(), "--if", s.tapIf(), "--require", "stack", "--host-net", "127.0.0.1", "--",
+		probePath, "dial", fmt.Sprintf("127.0.0.1:%d", port)))
+	if want := "--require stack: no socket came from the stack, 1 socket from the host's, as --host-net says"; r.Status != 123 || !strings.Contains(r.Stderr, want) {
+		t.Errorf("%v\nwant 123 and %q", r, want)
+	}
+	s.web(testutil.Nginx{})
+	r = testutil.Run(t, limit, lklrun("--name", s.name(), "--if", s.tapIf(), "--require", "stack", "--host-net", "127.0.0.1", "--",
+		"sh", "-c", fmt.Sprintf("%s dial 127.0.0.1:%d && curl -sS %s/hello", probePath, port, serverURL)))
+	if r.Status != 0 || !strings.Contains(r.Stdout, "hello\n") {
+		t.Errorf("beside the stack: %v", r)
+	}
+}
+
+// An ordinary user has no way back into the host's network namespace, but a
+// helper there. Nothing is left of that when everything is killed.
+func TestHostNetUser(t *testing.T) {
+	s := newSite(t)
+	port := echoTCP(t, testutil.Host, "127.0.0.1:0")
+	bin, dir := testutil.PublicBin(t), testutil.Dir(t)
+	testutil.Host.Run(t, "chown", fmt.Sprint(testutil.OrdinaryUID), dir)
+	before := testutil.Take(t, s.server)
+	dial := []string{"/usr/bin/python3", "-c", fmt.Sprintf(`
+import socket, sys, time
+s = socket.create_connection(("127.0.0.1", %d)); s.sendall(b"x"); print(s.recv(1).decode(), flush=True)
+while len(sys.argv) > 1: time.sleep(1)`, port)}
+	run := func(more ...string) *exec.Cmd {
+		args := append([]string{"--name", s.name(), "--host-net", fmt.Sprintf("127.0.0.1:%d", port), "--"}, append(dial, more...)...)
+		return testutil.AsUser(exec.Command(filepath.Join(bin, "lklrun"), args...), dir)
+	}
+	if r := testutil.Run(t, limit, run()); r.Status != 0 || r.Stdout != "x\n" {
+		t.Errorf("as an ordinary user: %v", r)
+	}
+	before.Same()
+	p := testutil.Start(t, run("stay"))
+	testutil.WaitFor(t, "the target", limit, func() bool { out, _ := p.Output(); return out == "x\n" || !p.Running() })
+	p.Signal(unix.SIGKILL)
+	p.Wait(limit)
+	before.Settles(limit)
+}
+
+// What cannot be a destination is said in one line, and nothing is done.
+func TestHostNetUsage(t *testing.T) {
+	s := newSite(t)
+	before := testutil.Take(t, s.server)
+	for _, word := range []string{"localhost", "10.1.2.3/8", "127.0.0.1:0", ""} {
+		r := testutil.Run(t, limit, lklrun("--host-net", word, "--", "true"))
+		if said := lines(r.Stderr); r.Status != 2 || len(said) != 1 || !strings.Contains(said[0], "--host-net") {
+			t.Errorf("%q: %v", word, r)
+		}
+	}
+	before.Same()
+}

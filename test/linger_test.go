@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// reader is a server that takes what one client sends: 64 kB each pause; it says
+// "end", how much it had, and its hash. It listens with a small buffer, so that
+// data wait with their sender.
+const reader = `
+import hashlib, socket, sys, time
+pause = float(sys.argv[2])
+l = socket.socket(); l.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+l.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+l.bind((sys.argv[1], 7000)); l.listen(); print("ready", flush=True)
+c, _ = l.accept(); print("accepted", flush=True)
+if pause > 1000: time.sleep(pause)
+n, h = 0, hashlib.sha256()
+while True:
+    try: d = c.recv(65536)
+    except OSError as e: print(e); break
+    if not d: break
+    n += len(d); h.update(d); time.sleep(pause)
+print("end", n, h.hexdigest(), flush=True)`
+
+// sender sends what the stack takes, and ends.
+const sender = `
+import hashlib, os, socket, sys
+c = socket.create_connection((sys.argv[1], 7000), 20)
+c.settimeout(1.5)
+h, n, block = hashlib.sha256(), 0, os.urandom(65536)
+try:
+    while n < 3 << 19:
+        k = c.send(block); n += k; h.update(block[:k])
+except TimeoutError: pass
+print(n, h.hexdigest(), flush=True)
+os._exit(6)`
+
+// What a program sent before it ended is delivered, also to one who takes his
+// time; but not for ever, and not against the user's will.
+func TestLinger(t *testing.T) {
+	s := newSite(t)
+	for _, stack := range []string{"mptcp", "vanilla"} {
+		t.Run(stack, func(t *testing.T) {
+			s := s.in(t)
+			serve := func(pause string) *testutil.Proc {
+				p := testutil.Start(t, s.server.Command("/usr/bin/python3", "-c", reader, serverAddr, pause))
+				testutil.WaitFor(t, "the server", limit, func() bool { out, _ := p.Output(); return out == "ready\n" })
+				return p
+			}
+			// ended is a run whose target has ended.
+			ended := func() (*testutil.Proc, string) {
+				p := testutil.Start(t, lklrun("-q", "--stack", stack, "--name", s.name(), "--if", s.tapIf(), "--", "/usr/bin/python3", "-c", sender, serverAddr))
+				testutil.WaitFor(t, "the sender's end", limit, func() bool { out, _ := p.Output(); return strings.HasSuffix(out, "\n") || !p.Running() })
+				out, _ := p.Output()
+				return p, strings.TrimSpace(out)
+			}
+			t.Run("slow reader", func(t *testing.T) {
+				server := serve("0.5")
+				p, sent := ended()
+				began := time.Now()
+				r := p.Wait(3 * limit)
+				took := time.Since(began)
+				if r.Status != 6 || r.Stderr != "" {
+					t.Errorf("lklrun: %v", r)
+				}
+				out := server.Wait(limit).Stdout
+				if sent == "" || !strings.Contains(out, "end "+sent) {
+					t.Errorf("sent %s, and the server says %s", sent, out)
+				}
+				if took < 3*time.Second {
+					t.Errorf("all was delivered after %v: no slow reader", took)
+				}
+				t.Logf("%s bytes, lklrun ended %v after the sender", strings.Fields(sent)[0], took.Round(time.Millisecond))
+			})
+			t.Run("stopped reader", func(t *testing.T) {
+				server := serve("100000")
+				p, _ := ended()
+				if r := p.Wait(limit); r.Status != 6 || len(lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, "not all taken by its peers") {
+					t.Errorf("lklrun: %v", r)
+				}
+				server.Signal(unix.SIGKILL)
+				server.Wait(limit)
+			})
+			t.Run("killed reader", func(t *testing.T) {
+				server := serve("100000")
+				p, _ := ended()
+				server.Signal(unix.SIGKILL)
+				if r := p.Wait(limit); r.Status != 6 {
+					t.Errorf("lklrun: %v", r)
+				}
+				server.Wait(limit)
+			})
+			t.Run("interrupted", func(t *testing.T) {
+				server := serve("2") // for half a minute
+				p, _ := ended()
+				began := time.Now()
+				// The first may still be for the sender, which is about to end.
+				testutil.WaitFor(t, "lklrun's end", limit, func() bool {
+					if p.Running() {
+						_ = unix.Kill(p.Pid(), unix.SIGINT) // it may have ended just now
+					}
+					return !p.Running()
+				})
+				if r := p.Wait(limit); r.Status != 6 || r.Stderr != "" || time.Since(began) > 10*time.Second {
+					t.Errorf("lklrun, %v after SIGINT: %v", time.Since(began), r)
+				}
+				server.Signal(unix.SIGKILL)
+				server.Wait(limit)
+			})
+		})
+	}
+}

@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// shownLink is an interface as `lklctl link -o json` has it.
+type shownLink struct {
+	Name, Is, State, Address string
+	MTU, Group               int
+	Addresses                []string
+}
+
+// links are the stack's, by name.
+func (k *talker) links() map[string]shownLink {
+	k.t.Helper()
+	var all []shownLink
+	if err := json.Unmarshal([]byte(lklctl(k.t, "-n", k.name, "link", "-o", "json")), &all); err != nil {
+		k.t.Fatal(err)
+	}
+	by := map[string]shownLink{}
+	for _, l := range all {
+		by[l.Name] = l
+	}
+	return by
+}
+
+// refused runs a verb that has to end with a status and one line that has want.
+func (k *talker) refused(status int, want string, args ...string) {
+	k.t.Helper()
+	r := testutil.Run(k.t, limit, exec.Command(testutil.Bin("lklctl"), append([]string{"-n", k.name}, args...)...))
+	if r.Status != status || len(lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, want) || r.Stdout != "" {
+		k.t.Errorf("lklctl %q: %v\nwant status %d, %s", args, r, status, want)
+	}
+}
+
+func onHost(t *testing.T, dev string) bool {
+	t.Helper()
+	_, err := os.Stat("/sys/class/net/" + dev)
+	return err == nil
+}
+
+// Interfaces of every kind come and go while a program runs and transfers; what
+// is made for them on the host goes with them; an error leaves nothing.
+func TestLinkLive(t *testing.T) {
+	for _, engine := range []string{"supervise", "preload"} {
+		t.Run(engine, func(t *testing.T) { newSite(t).linkLive(engine) })
+	}
+}
+
+func (s *site) linkLive(engine string) {
+	t := s.t
+	s.web(testutil.Nginx{})
+	testutil.Random(t, filepath.Join(s.dir, "file"), 60<<20)
+	before := testutil.Take(t, s.server)
+	k := s.talk("--engine", engine, "--if", "user")
+	run := filepath.Join("/run/lklrun", k.name)
+
+	// Something goes on all the while, over eth0.
+	k.say(`keep.update(pool=__import__("concurrent.futures").futures.ThreadPoolExecutor(1), h=__import__("hashlib"), t=__import__("time"), u=__import__("urllib.request").request)`)
+	k.say(`keep.__setitem__("sum", lambda r: (lambda h: [h.update(b) or keep["t"].sleep(.0005) for b in iter(lambda: r.read(32768), b"")] and h.hexdigest())(keep["h"].sha256()))`)
+	k.say(`keep.__setitem__("f", keep["pool"].submit(lambda: keep["sum"](keep["u"].urlopen("%s/file"))))`, serverURL)
+
+	add := func(spec string, args ...string) string {
+		t.Helper()
+		return strings.TrimSpace(lklctl(t, append([]string{"-n", k.name, "link", "add", spec}, args...)...))
+	}
+	bound := func(addr string) string {
+		t.Helper()
+		return k.say(`socket.create_connection((%q, 80), 10, (%q, 0)).getsockname()[0]`, serverAddr, addr)
+	}
+
+	// A tap that is there, and one that is made.
+	if got := add("tap:tap0,group=7,mtu=1400,ip=" + stackAddr + "/24"); got != "eth1" {
+		t.Fatalf("the new interface is %q", got)
+	}
+	if got := bound(stackAddr); got != "'"+stackAddr+"'" {
+		t.Errorf("a connection from the new address: %s", got)
+	}
+	s.server.Run(t, "ping", "-c1", "-W5", stackAddr)
+	if got := add("tap:new9,ip=10.99.0.2/24"); got != "eth2" || !onHost(t, "new9") {
+		t.Errorf("the second is %q", got)
+	}
+	if l := k.links(); l["eth1"].Group != 7 || l["eth1"].MTU != 1400 || l["eth1"].Is != "tap:tap0" || !slices.Contains(l["eth2"].Addresses, "10.99.0.2/24") {
+		t.Errorf("the stack's interfaces: %+v", l)
+	}
+	if list := lklctl(t, "list"); !strings.Contains(list, "eth0=user,eth1=tap:tap0,eth2=tap:new9") {
+		t.Errorf("list:\n%s", list)
+	}
+	if journal, err := os.ReadFile(filepath.Join(run, "journal")); err != nil || !strings.Contains(string(journal), "new9") {
+		t.Errorf("the journal: %q, %v", journal, err)
+	}
+
+	// A descriptor of lklctl's.
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, ours := os.NewFile(uintptr(pair[0]), "link"), os.NewFile(uintptr(pair[1]), "far end")
+	cmd := exec.Command(testutil.Bin("lklctl"), "-n", k.name, "link", "add", "fd:3,ip=10.98.0.2/24")
+	cmd.ExtraFiles = []*os.File{theirs}
+	if got := testutil.OK(t, limit, cmd); got != "eth3\n" {
+		t.Errorf("the descriptor's interface is %q", got)
+	}
+	theirs.Close()
+	k.say(`socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("10.98.0.1", 9))`)
+	hears(t, ours, "\x0a\x62\x00\x01") // it is asked for
+	s.linkErrors(k)
+	ours.Close()
+
+	// They go, in any order; a number that is free is given again.
+	lklctl(t, "-n", k.name, "link", "del", "eth1")
+	lklctl(t, "-n", k.name, "link", "del", "eth2")
+	if l := k.links(); len(l) != 3 || onHost(t, "new9") || !onHost(t, "tap0") {
+		t.Errorf("after the deletion: %+v", l)
+	}
+	if journal, err := os.ReadFile(filepath.Join(run, "journal")); err != nil || strings.Contains(string(journal), "new9") {
+		t.Errorf("the journal still has what was undone: %q, %v", journal, err)
+	}
+	if got := bound(stackAddr); !strings.HasPrefix(got, "OSError") {
+		t.Errorf("a connection from an address that went: %s", got)
+	}
+	if got := add("tap:tap0,ip=" + stackAddr + "/24"); got != "eth1" {
+		t.Errorf("the third is %q", got)
+	}
+	if got := bound(stackAddr); got != "'"+stackAddr+"'" {
+		t.Errorf("a connection from the address that came back: %s", got)
+	}
+
+	if got, want := k.say(`keep["f"].result()`), strings.Fields(testutil.OK(t, limit, exec.Command("sha256sum", s.dir+"/file")))[0]; got != "'"+want+"'" {
+		t.Errorf("the transfer beside all this: %s, want %s", got, want)
+	}
+	if r := k.end(); r.Status != 0 {
+		t.Errorf("the run: %v", r)
+	}
+	before.Same()
+}
+
+// hears waits for a frame that contains text.
+func hears(t *testing.T, far *os.File, text string) {
+	t.Helper()
+	if err := unix.SetNonblock(int(far.Fd()), false); err != nil {
+		t.Fatal(err)
+	}
+	end := time.Now().Add(limit)
+	tv := unix.NsecToTimeval(int64(limit))
+	if err := unix.SetsockoptTimeval(int(far.Fd()), unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 2000)
+	for time.Now().Before(end) {
+		n, err := far.Read(buf)
+		if err != nil {
+			t.Fatalf("waiting for a frame with %q: %v", text, err)
+		}
+		if strings.Contains(string(buf[:n]), text) {
+			return
+		}
+	}
+	t.Errorf("no frame with %q", text)
+}
+
+// linkErrors asks for what cannot be, beside eth0 to eth3.
+func (s *site) linkErrors(k *talker) {
+	t := s.t
+	links := k.links()
+	state, err := os.ReadFile(filepath.Join("/run/lklrun", k.name, "state.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := testutil.Take(t, s.server)
+	for spec, want := range map[string]string{
+		"veth:x":                      `"veth:x": "veth": unknown interface type`,
+		"tap:tap0":                    "tap tap0 is in use by",
+		"tap:br0":                     "br0 is no tap but",
+		"fd:9":                        "descriptor 9 is not open: whoever starts lklctl has to hand it over",
+		"tap:t3,ip=10.99.0.2/24":      `"tap:t3,ip=10.99.0.2/24": address 10.99.0.2 is that of eth2 already`,
+		"tap:t3,table=101":            "table 101 is that of eth1 already",
+		"tap:t3,qdisc=nosuch":         `"tap:t3,qdisc=nosuch": the stack has no queueing discipline "nosuch"`,
+		"tap:t3,mtu=1500,ip=10.1.1.1": "has no prefix length",
+	} {
+		k.refused(2, want, "link", "add", spec)
+	}
+	k.refused(2, "eth7: not an interface that lklrun gave the stack; there are eth0, eth1, eth2, eth3", "link", "del", "eth7")
+	k.refused(2, "lo: not an interface", "link", "del", "lo")
+	if after := k.links(); fmt.Sprint(after) != fmt.Sprint(links) {
+		t.Errorf("the stack's interfaces after errors: %+v\nbefore: %+v", after, links)
+	}
+	if after, err := os.ReadFile(filepath.Join("/run/lklrun", k.name, "state.json")); err != nil || string(after) != string(state) {
+		t.Errorf("state.json after errors: %s, %v\nbefore: %s", after, err, state)
+	}
+	host.Same()
+	// As many as there may be, and one more.
+	for n := range 4 {
+		lklctl(t, "-n", k.name, "link", "add", fmt.Sprintf("tap:more%d,ip=10.97.%d.2/24", n, n))
+	}
+	k.refused(2, "at most 8", "link", "add", "tap:t3")
+	for n := range 4 {
+		lklctl(t, "-n", k.name, "link", "del", fmt.Sprintf("eth%d", 4+n))
+	}
+	host.Same()
+}
+
+// What an interface needs on the host, a device, rules, a bridge's member, comes
+// and goes with it.
+func TestLinkKinds(t *testing.T) {
+	for _, engine := range []string{"supervise", "preload"} {
+		t.Run(engine, func(t *testing.T) {
+			s := newSite(t)
+			s.web(testutil.Nginx{})
+			testutil.Veth(t, testutil.Host, "w0", s.server, "w1")
+			testutil.Host.Addr(t, "w0", "10.74.0.9/24")
+			s.server.Addr(t, "w1", "10.74.0.1/24")
+			before := testutil.Take(t, s.server)
+			k := s.talk("--engine", engine, "--if", "user")
+			k.say("1") // it runs
+			for _, tc := range []struct{ spec, addr, server string }{
+				{"macvtap:w0,ip=10.74.0.3/24", "10.74.0.3", "10.74.0.1"},
+				{"raw:w0,ip=10.74.0.4/24", "10.74.0.4", "10.74.0.1"},
+				{"tap:new8,bridge=br0,ip=10.73.0.21/24", "10.73.0.21", serverAddr},
+				{"tap:new7,nat,ip=10.75.0.2/24", "10.75.0.2", serverAddr},
+				{"user,ip=10.76.0.2/24", "10.76.0.2", serverAddr},
+				{"raw:w0", "10.74.0.9", "10.74.0.1"}, // the host's own: the ports reserved for it stay so until the end
+			} {
+				host := testutil.Take(t, s.server)
+				if got := strings.TrimSpace(lklctl(t, "-n", k.name, "link", "add", tc.spec)); got != "eth1" {
+					t.Fatalf("%s: %q", tc.spec, got)
+				}
+				if got := k.say(`socket.create_connection((%q, 80), 20, (%q, 0)).getsockname()[0]`, tc.server, tc.addr); got != "'"+tc.addr+"'" {
+					t.Errorf("%s: a connection by it: %s", tc.spec, got)
+				}
+				lklctl(t, "-n", k.name, "link", "del", "eth1")
+				if tc.spec != "raw:w0" {
+					host.Settles(limit)
+				}
+			}
+			if r := k.end(); r.Status != 0 {
+				t.Errorf("the run: %v", r)
+			}
+			before.Same()
+		})
+	}
+}
+
+// What was made for an interface that came later goes, too, when lklrun is killed.
+func TestLinkKilled(t *testing.T) {
+	for _, engine := range []string{"supervise", "preload"} {
+		t.Run(engine, func(t *testing.T) {
+			s := newSite(t)
+			testutil.Veth(t, testutil.Host, "w0", s.server, "w1")
+			before := testutil.Take(t, s.server)
+			k := s.talk("--engine", engine, "--if", "user")
+			k.say("1") // it runs
+			lklctl(t, "-n", k.name, "link", "add", "tap:new7,nat,ip=10.75.0.2/24")
+			lklctl(t, "-n", k.name, "link", "add", "macvtap:w0,ip=10.74.0.31/24")
+			k.proc.Signal(unix.SIGKILL)
+			before.Settles(limit)
+		})
+	}
+}
+
+// The host's own kernel as the stack is not ours to change.
+func TestLinkHostStack(t *testing.T) {
+	s := newSite(t)
+	k := s.talk("--stack", "host")
+	k.say("1") // it runs
+	for _, args := range []string{
+		"link add tap:new7", "link set lo mtu 1400", "addr add 10.66.0.1/24 lo", "mptcp endpoint add 10.66.0.1", "mptcp limits set subflows 1",
+	} {
+		k.refused(2, "the host's own kernel", strings.Fields(args)...)
+	}
+	if got := lklctl(t, "-n", k.name, "-o", "json", "guard"); !strings.Contains(got, `"mode": ""`) {
+		t.Errorf("guard: %s", got)
+	}
+	k.end()
+}
+
+// `link set` and `addr` change what runs, of one interface or of a group.
+func TestLinkSet(t *testing.T) {
+	s := newSite(t)
+	k := s.talk("--if", s.tapIf()+",group=3", "--if", "user")
+	k.say("1") // it runs
+	do := func(args string) string {
+		t.Helper()
+		return lklctl(t, append([]string{"-n", k.name}, strings.Fields(args)...)...)
+	}
+	do("link set group 3 mtu 1400")
+	do("link set eth1 down group 5")
+	if l := k.links(); l["eth0"].MTU != 1400 || l["eth1"].State != "down" || l["eth1"].Group != 5 {
+		t.Errorf("%+v", l)
+	}
+	do("link set dev eth1 up mtu 1300 address 02:00:00:00:05:05")
+	do("addr add 10.55.0.1/24 group 3")
+	do("addr add fd55::1/64 eth1")
+	if l := k.links(); l["eth1"].MTU != 1300 || l["eth1"].State != "up" || l["eth1"].Address != "02:00:00:00:05:05" ||
+		!slices.Contains(l["eth0"].Addresses, "10.55.0.1/24") || !slices.Contains(l["eth1"].Addresses, "fd55::1/64") {
+		t.Errorf("%+v", l)
+	}
+	if text := do("addr"); !strings.Contains(text, "eth0       10.55.0.1/24\n") {
+		t.Errorf("addr:\n%s", text)
+	}
+	if got := do("-o json addr del 10.55.0.1/24 group 3"); !strings.Contains(got, `"changed": 1`) {
+		t.Errorf("%s", got)
+	}
+	for args, want := range map[string]string{
+		"link set":                               "no interface given",
+		"link set eth0":                          "eth0: nothing to change",
+		"link set eth0 up down":                  "down of eth0: given twice",
+		"link set eth0 mtu":                      "mtu: no number behind it",
+		"link set eth0 mtu x":                    `mtu "x": expected a number`,
+		"link set eth0 mtu 70000":                "mtu 70000: ",
+		"link set eth0 address 1:2":              `address "1:2": expected a link address`,
+		"link set eth0 address 01:00:00:00:00:0": `expected a link address`,
+		"link set eth0 sideways":                 `unexpected argument "sideways"`,
+		"link set group":                         "group: no number behind it",
+		"link set group 99 up":                   "group 99: no interface is in it",
+		"link set nosuch up":                     "nosuch: the stack has no such interface, it has lo, ",
+		"addr add 10.55.0.1/24":                  "no interface given",
+		"addr add 10.55.0.1 eth0":                "expected ADDRESS/PREFIX",
+		"addr add 10.55.0.1/24 eth0 eth1":        `unexpected argument "eth1"`,
+		"addr add " + stackAddr + "/24 eth0":     "eth0: " + stackAddr + "/24 is there already",
+		"addr del 10.56.0.1/24 group 3":          "eth0: 10.56.0.1/24 is none of its addresses",
+	} {
+		k.refused(2, want, strings.Fields(args)...)
+	}
+	k.end()
+}
+
+// An lklhost that is stopped while an interface goes keeps nobody waiting who
+// wants the run to end.
+func TestLinkDelStopped(t *testing.T) {
+	s := newSite(t)
+	before := testutil.Take(t, s.server)
+	// The kernel is in the target, and stands still with it.
+	k := s.talk("-v", "--engine", "preload", "--if", s.tapIf(), "--if", "tap:new0,ip=10.75.0.1/24")
+	k.say("1")
+	testutil.Pause(t, processOf(t, k, "target_pid"), limit)
+	del := testutil.Start(t, exec.Command(testutil.Bin("lklctl"), "-n", k.name, "link", "del", "eth1"))
+	testutil.WaitFor(t, "the question to arrive", limit, func() bool {
+		_, said := k.proc.Output()
+		return strings.Contains(said, "taking an interface away")
+	})
+	testutil.Pause(t, processOf(t, k, "host_pid"), limit)
+	k.proc.Signal(unix.SIGTERM)
+	if r := k.proc.Wait(limit); r.Status != 125 || !strings.Contains(r.Stderr, "does not answer") {
+		t.Errorf("want 125: %v", r)
+	}
+	if r := del.Wait(limit); r.Status != 1 || len(lines(r.Stderr)) != 1 {
+		t.Errorf("lklctl link del: %v", r)
+	}
+	before.Same()
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// A capture is a tcpdump that has begun to listen.
+type capture struct {
+	t    *testing.T
+	proc *testutil.Proc
+}
+
+func tcpdump(t *testing.T, cmd *exec.Cmd) *capture {
+	t.Helper()
+	c := &capture{t, testutil.Start(t, cmd)}
+	if !testutil.Within(limit, func() bool {
+		_, errs := c.proc.Output()
+		return strings.Contains(errs, "listening on ") || !c.proc.Running()
+	}) || !c.proc.Running() {
+		_, errs := c.proc.Output()
+		t.Fatalf("tcpdump does not listen: %s", errs)
+	}
+	return c
+}
+
+// until waits for as many lines as matter and returns all there are at its end.
+func (c *capture) until(n int) []string {
+	c.t.Helper()
+	ok := testutil.Within(limit, func() bool {
+		out, _ := c.proc.Output()
+		return len(lines(out)) >= n
+	})
+	c.proc.Signal(syscall.SIGINT)
+	r := c.proc.Wait(limit)
+	if !ok || r.Status != 0 {
+		c.t.Fatalf("want %d packets: %v", n, r)
+	}
+	return lines(r.Stdout)
+}
+
+// wants checks that the lines match the expressions, one each, in this order.
+func wants(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	for i, w := range want {
+		if i >= len(got) || !regexp.MustCompile(w).MatchString(got[i]) {
+			t.Errorf("packet %d does not match %q", i, w)
+		}
+	}
+	if len(got) != len(want) || t.Failed() {
+		t.Fatalf("want %d packets, got:\n%s", len(want), strings.Join(got, "\n"))
+	}
+}
+
+// sniffers is how many packet sockets the stack itself has.
+func (k *talker) sniffers() int {
+	return len(lines(lklctl(k.t, "-n", k.name, "cat", "/proc/net/packet"))) - 1
+}
+
+// tcpdump as it is sees the packets of the stack, once each and with the right
+// direction, on a device, on the loopback device and on all of them.
+func TestTcpdump(t *testing.T) {
+	testutil.Need(t, "tcpdump", "ping")
+	s := newSite(t)
+	before := testutil.Take(t, s.server)
+	k := s.talk("--stack", "vanilla", "--if", s.tapIf())
+	k.say("1") // it runs
+	ping := func(args ...string) {
+		testutil.OK(t, limit, k.inside(append([]string{"ping", "-n", "-c", "1", "-W", "10"}, args...)...))
+	}
+	const request, reply = ` ICMP echo request, .* length 64`, ` ICMP echo reply, .* length 64`
+	out, back := "IP "+stackAddr+" > "+serverAddr+":", "IP "+serverAddr+" > "+stackAddr+":"
+
+	c := tcpdump(t, k.inside("tcpdump", "-lnt", "-i", "eth0", "icmp"))
+	ping("127.0.0.1")
+	ping(serverAddr)
+	wants(t, c.until(2), out+request, back+reply)
+
+	c = tcpdump(t, k.inside("tcpdump", "-lnt", "-i", "lo", "icmp"))
+	ping(serverAddr)
+	ping("127.0.0.1")
+	wants(t, c.until(2), "IP 127.0.0.1 > 127.0.0.1:"+request, "IP 127.0.0.1 > 127.0.0.1:"+reply)
+
+	c = tcpdump(t, k.inside("tcpdump", "-lnt", "-i", "any", "icmp"))
+	ping(serverAddr)
+	ping("127.0.0.1")
+	wants(t, c.until(4), "eth0 +Out "+out+request, "eth0 +In +"+back+reply,
+		"lo +In +IP 127.0.0.1 > 127.0.0.1:"+request, "lo +In +IP 127.0.0.1 > 127.0.0.1:"+reply)
+
+	// Checksums are there, whoever computes them; two listen at once.
+	c = tcpdump(t, k.inside("tcpdump", "-lntv", "-i", "lo", "tcp"))
+	c2 := tcpdump(t, k.inside("tcpdump", "-lnt", "-i", "lo", "tcp"))
+	if got := k.say(`socket.socket().connect_ex(("127.0.0.1", 9))`); got != "111" {
+		t.Errorf("connecting to nobody: %s", got)
+	}
+	wants(t, c2.until(2), `Flags \[S\]`, `Flags \[R\.\]`)
+	if got := strings.Join(c.until(4), "\n"); strings.Count(got, "(correct)") != 2 {
+		t.Errorf("want two right checksums:\n%s", got)
+	}
+
+	testutil.WaitFor(t, "the end of copying", limit, func() bool { return k.sniffers() == 0 })
+	k.end()
+	before.Same()
+}
+
+// The devices that packet sockets see are the stack's, also those that come,
+// change and go meanwhile; and no other tool sees anything of how that is done.
+func TestPacketDevices(t *testing.T) {
+	testutil.Need(t, "tcpdump", "ping")
+	s := newSite(t)
+	k := s.talk("--stack", "vanilla", "--if", s.tapIf())
+	k.say("1") // it runs
+	ip := func(args ...string) string {
+		return testutil.OK(t, limit, k.inside(append([]string{"ip"}, args...)...))
+	}
+
+	c := tcpdump(t, k.inside("tcpdump", "-lnt", "-i", "any", "icmp and host 10.75.0.2"))
+	ip("link", "add", "name", "d0", "type", "dummy")
+	ip("link", "set", "d0", "mtu", "2000", "up")
+	ip("addr", "add", "10.75.0.1/24", "dev", "d0")
+	lost := k.inside("ping", "-n", "-c", "1", "-W", "1", "-s", "1900", "10.75.0.2") // a dummy device answers nothing
+	if r := testutil.Run(t, limit, lost); r.Status != 1 {
+		t.Errorf("ping over a dummy device: %v", r)
+	}
+	wants(t, c.until(1), `^d0 +Out +IP 10\.75\.0\.1 > 10\.75\.0\.2: ICMP echo request, .* length 1908`)
+
+	k.say(`keep.__setitem__("p", socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0x300))`)
+	index := func(dev string) string {
+		return k.say(`__import__("struct").unpack("16si20x", __import__("fcntl").ioctl(keep["p"], 0x8933, %q.ljust(40, chr(0)).encode()))[1]`, dev)
+	}
+	for _, dev := range []string{"lo", "eth0", "d0"} {
+		if got, want := index(dev), k.say("socket.if_nametoindex(%q)", dev); got != want {
+			t.Errorf("%s has number %s for packet sockets, %s for all others", dev, got, want)
+		}
+	}
+	ip("link", "set", "d0", "down")
+	ip("link", "set", "d0", "name", "d1")
+	if got := index("d0"); !strings.HasPrefix(got, "OSError") {
+		t.Errorf("the old name still is: %s", got)
+	}
+	if got, want := index("d1"), k.say(`socket.if_nametoindex("d1")`); got != want {
+		t.Errorf("d1 has number %s for packet sockets, %s for all others", got, want)
+	}
+	ip("link", "del", "d1")
+	if got := index("d1"); !strings.HasPrefix(got, "OSError") {
+		t.Errorf("a device that is gone still is: %s", got)
+	}
+	// Tagged frames keep their tags, and what others sent goes nowhere.
+	ip("link", "add", "link", "eth0", "name", "eth0.5", "type", "vlan", "id", "5")
+	ip("addr", "add", "10.82.0.1/24", "dev", "eth0.5")
+	ip("link", "set", "eth0.5", "up")
+	const vlan5, question, answer = `vlan 5, .* `, `Request who-has 10\.82\.0\.1 .*tell 10\.82\.0\.2`, `Reply 10\.82\.0\.1 is-at`
+	wire := tcpdump(t, s.server.Command("tcpdump", "-lnte", "-i", "s0", "vlan and arp"))
+	c = tcpdump(t, k.inside("tcpdump", "-lnte", "-i", "eth0", "vlan and arp"))
+	c2 := tcpdump(t, k.inside("tcpdump", "-lnt", "-i", "eth0.5", "arp"))
+	s.server.Run(t, "/usr/bin/python3", "-c", `
+import socket
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+s.bind(("s0", 0))
+me = s.getsockname()[4]
+s.send(b"\xff" * 6 + me + bytes.fromhex("81000005080600010800060400" "01") + me + bytes([10, 82, 0, 2]) + bytes(6) + bytes([10, 82, 0, 1]))`)
+	wants(t, c.until(2), vlan5+question, vlan5+answer)
+	wants(t, c2.until(2), question, answer)
+	wants(t, wire.until(2), vlan5+question, vlan5+answer)
+	ip("link", "del", "eth0.5")
+
+	want := fmt.Sprint([]string{"lo", "eth0"})
+	if got := fmt.Sprint(regexp.MustCompile(`\w+`).FindAllString(k.say(`" ".join(n for _, n in socket.if_nameindex())`), -1)); got != want {
+		t.Errorf("the devices are %s, want %s", got, want)
+	}
+	k.end()
+}
+
+// What programs send by packet sockets leaves by the stack's device, once, and
+// what answers comes back to them: arping, and a DHCP client that gets its
+// stack's address from a server on the wire.
+func TestPacketsSent(t *testing.T) {
+	testutil.Need(t, "tcpdump", "arping", "udhcpc", "dnsmasq")
+	s := newSite(t)
+	dir := testutil.Dir(t)
+	before := testutil.Take(t, s.server)
+	mac := strings.ToUpper(strings.TrimSpace(s.server.Run(t, "cat", "/sys/class/net/s0/address")))
+	k := s.talk("--stack", "vanilla", "--if", s.tapIf())
+	k.say("1") // it runs
+	c := tcpdump(t, s.server.Command("tcpdump", "-lnt", "-i", "s0", "arp"))
+	got := testutil.OK(t, limit, k.inside("arping", "-f", "-w", "20", "-I", "eth0", serverAddr))
+	if !strings.Contains(got, "Unicast reply from "+serverAddr+" ["+mac+"]") || !strings.Contains(got, "Received 1 response") {
+		t.Errorf("arping: %s", got)
+	}
+	wants(t, c.until(2), "ARP, Request who-has "+serverAddr+" .*tell "+stackAddr, "ARP, Reply "+serverAddr)
+
+	// Over lo too: the program talks to a UDP socket of its own, by hand.
+	lklctl(t, "-n", k.name, "sysctl", "-w", "net.ipv4.conf.lo.route_localnet=1", "net.ipv4.conf.lo.accept_local=1")
+	k.say(`keep.__setitem__("u", socket.socket(type=socket.SOCK_DGRAM))`)
+	k.say(`keep["u"].bind(("127.0.0.1", 7000))`)
+	k.say(`keep.__setitem__("p", socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))`)
+	frame := strings.Repeat("00", 12) + "0800" + // from nobody to nobody, IP
+		"45000020000000004011" + "7ccb" + "7f0000017f000001" + // 32 bytes, UDP, 127.0.0.1 both
+		"00011b58000c0000" + "62796861" // to port 7000, 12 bytes, without a checksum
+	k.say(`keep["p"].sendto(bytes.fromhex(%q), ("lo", 0x800))`, frame)
+	if got := k.say(`keep["u"].settimeout(20) or keep["u"].recv(100)`); got != "b'byha'" {
+		t.Errorf("a datagram made by hand: %s", got)
+	}
+	k.end()
+
+	server := testutil.Start(t, s.server.Command("dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--port=0",
+		"--pid-file=", "--leasefile-ro", "--user=root", "--log-facility=-", "--log-dhcp",
+		"--dhcp-range=10.73.0.100,10.73.0.109", "--dhcp-option=option:router,"+serverAddr))
+	testutil.WaitFor(t, "the DHCP server", limit, func() bool { return s.server.Listening(t, "u", 67) })
+	k = s.talk("-q", "--stack", "vanilla", "--if", "tap:tap0")
+	k.say("1")
+	script := filepath.Join(dir, "script")
+	text := "#!/bin/sh\ntest \"$1\" = bound || exit 0\nip addr add $ip/$mask dev $interface && ip route add default via $router\n"
+	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	testutil.OK(t, limit, k.inside("udhcpc", "-f", "-q", "-n", "-i", "eth0", "-t", "10", "-T", "2", "-s", script))
+	if got := testutil.OK(t, limit, k.inside("ip", "route")); !strings.Contains(got, "default via "+serverAddr) || !strings.Contains(got, "src 10.73.0.10") {
+		t.Errorf("routes by DHCP: %s", got)
+	}
+	testutil.OK(t, limit, k.inside("ping", "-c", "1", "-W", "10", serverAddr))
+	k.end()
+	server.Signal(syscall.SIGTERM)
+	server.Wait(limit)
+	if err := os.Remove(script); err != nil {
+		t.Fatal(err)
+	}
+	before.Same()
+}
+
+// An ordinary user captures on his own stack.
+func TestTcpdumpUnprivileged(t *testing.T) {
+	testutil.Need(t, "tcpdump")
+	newSite(t)
+	bin, run := testutil.PublicBin(t), testutil.Dir(t)
+	if err := os.Chown(run, testutil.OrdinaryUID, testutil.OrdinaryUID); err != nil {
+		t.Fatal(err)
+	}
+	before := testutil.Take(t)
+	p := testutil.Start(t, testutil.AsUser(exec.Command(bin+"/lklrun", "-q", "--name", "u", "--", "sleep", "1000"), run))
+	inside := func(args ...string) *exec.Cmd {
+		return testutil.AsUser(exec.Command(bin+"/lklctl", append([]string{"exec", "--"}, args...)...), run)
+	}
+	testutil.WaitFor(t, "the run", limit, func() bool { return testutil.Run(t, limit, inside("true")).Status == 0 })
+	c := tcpdump(t, inside("tcpdump", "-lnt", "-i", "eth0", "icmp"))
+	testutil.OK(t, limit, inside("ping", "-c", "1", "-W", "10", "192.168.127.1"))
+	wants(t, c.until(2), `192\.168\.127\.2 > 192\.168\.127\.1: ICMP echo request`, `192\.168\.127\.1 > 192\.168\.127\.2: ICMP echo reply`)
+	p.Signal(syscall.SIGTERM)
+	p.Wait(limit)
+	before.Settles(limit)
+}

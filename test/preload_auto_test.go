@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// withoutNotification runs a command on a host without seccomp user notification:
+// under a filter that answers as a kernel without it does, seccomp(2).
+const withoutNotification = `
+import ctypes, os, struct, sys
+ALLOW, ERRNO = 0x7fff0000, 0x00050000
+LD, JEQ, JSET, RET = 0x20, 0x15, 0x45, 0x06
+code = [
+    (LD, 0, 0, 0), (JEQ, 0, 5, 317),      # seccomp
+    (LD, 0, 0, 16), (JEQ, 0, 1, 2),       # GET_ACTION_AVAIL
+    (RET, 0, 0, ERRNO | 95),
+    (LD, 0, 0, 24), (JSET, 1, 0, 8),      # NEW_LISTENER
+    (RET, 0, 0, ALLOW), (RET, 0, 0, ERRNO | 22),
+]
+text = b"".join(struct.pack("HBBI", *c) for c in code)
+buf = ctypes.create_string_buffer(text)
+prog = struct.pack("HxxxxxxQ", len(code), ctypes.addressof(buf))
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.syscall(317, 1, 0, prog):
+    sys.exit(os.strerror(ctypes.get_errno()))
+os.execvp(sys.argv[1], sys.argv[1:])
+`
+
+// Where the host offers no user notification, auto loads the kernel into what can
+// have it, and says what that means; doctor says the same.
+func TestPreloadAuto(t *testing.T) {
+	s := newSite(t)
+	s.web(testutil.Nginx{})
+	old := func(args ...string) testutil.Result {
+		t.Helper()
+		args = append([]string{"-c", withoutNotification, testutil.Bin("lklrun")}, args...)
+		return testutil.Run(t, limit, exec.Command("/usr/bin/python3", args...))
+	}
+	before := testutil.Take(t, s.server)
+	r := old("--if", s.tapIf(), "--", "curl", "-s", serverURL+"/hello")
+	if r.Status != 0 || r.Stdout != "hello\n" || !strings.Contains(r.Stderr, "loaded into the command") || len(lines(r.Stderr)) != 1 {
+		t.Errorf("auto: %v", r)
+	}
+	oneLine(t, old("--if", s.tapIf(), "--", probePath, "x"), 2, "user notification.*static program")
+	oneLine(t, old("--engine", "supervise", "--if", s.tapIf(), "--", "true"), 2, "user notification")
+	for command, want := range map[string]string{"curl": "preload", probePath: "", "": "preload"} {
+		args := []string{"doctor", "-o", "json"}
+		if command != "" {
+			args = append(args, command)
+		}
+		r := old(args...)
+		var said struct{ Engine string }
+		if err := json.Unmarshal([]byte(r.Stdout), &said); err != nil || said.Engine != want {
+			t.Errorf("doctor %s: %v, want %q", command, r, want)
+		}
+	}
+	before.Same()
+}

@@ -1,0 +1,483 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// preload is the beginning of a command line with the kernel inside the program.
+func (s *site) preload(flags ...string) []string {
+	return append([]string{"--name", s.name(), "--engine", "preload"}, flags...)
+}
+
+// loaded runs a target on the tap with the kernel inside it.
+func (s *site) loaded(args ...string) *exec.Cmd {
+	return lklrun(append(s.preload("--if", s.tapIf(), "--"), args...)...)
+}
+
+// Everyday programs that one process does all of, by the gateway and by a tap.
+func TestPreloadPrograms(t *testing.T) {
+	s := newSite(t)
+	s.web(testutil.Nginx{})
+	s.server.Dnsmasq(t, map[string]string{"www.test": serverAddr})
+	s.server.EchoUDP(t, serverAddr+":7")
+	for _, kind := range []struct{ name, spec string }{{"user", "user"}, {"tap", s.tapIf()}} {
+		for _, p := range s.programs() {
+			if p.args[0] == probePath || p.args[0] == "sh" {
+				continue // static, or a shell that starts others
+			}
+			t.Run(kind.name+"/"+p.name, func(t *testing.T) {
+				before := testutil.Take(t, s.server)
+				args := append(s.preload("-q", "--if", kind.spec, "--dns", serverAddr, "--"), p.args...)
+				if r := testutil.Run(t, limit, lklrun(args...)); r.Status != 0 || r.Stdout != p.want || r.Stderr != "" {
+					t.Errorf("%q: %v\nwant: %s", p.args, r, p.want)
+				}
+				before.Same()
+			})
+		}
+	}
+}
+
+// However long whoever waits looks for packets before it sleeps, they come.
+func TestSpin(t *testing.T) {
+	s := newSite(t)
+	s.web(testutil.Nginx{})
+	for _, engine := range []string{"supervise", "preload"} {
+		for _, spin := range []string{"0", "1000"} {
+			r := testutil.Run(t, limit, lklrun("--engine", engine, "--spin", spin, "--if", s.tapIf(), "--", "curl", "-s", serverURL+"/hello"))
+			if r.Status != 0 || r.Stdout != "hello\n" || r.Stderr != "" {
+				t.Errorf("--engine %s --spin %s: %v", engine, spin, r)
+			}
+		}
+	}
+	oneLine(t, testutil.Run(t, limit, lklrun("--spin", "-1", "--", "true")), 2, "--spin \"-1\"; expected microseconds")
+}
+
+// A big file keeps its checksum, and MPTCP carries it; the account says so.
+func TestPreloadMPTCP(t *testing.T) {
+	s := newSite(t)
+	s.web(testutil.Nginx{MPTCP: true})
+	s.web(testutil.Nginx{Port: 81})
+	testutil.Random(t, s.dir+"/file", 50<<20)
+	want := strings.Fields(testutil.OK(t, limit, exec.Command("sha256sum", s.dir+"/file")))[0]
+	out := filepath.Join(testutil.Dir(t), "file")
+	before := testutil.Take(t, s.server)
+	for _, url := range []string{serverURL, "http://[" + serverAddr6 + "]"} {
+		args := s.preload("-v", "--require", "mptcp", "--if", s.tapIf(), "--", "curl", "-sSf", "-o", out, url+"/file")
+		r := testutil.Run(t, limit, lklrun(args...))
+		if r.Status != 0 {
+			t.Fatalf("%s: %v", url, r)
+		}
+		if got := testutil.OK(t, limit, exec.Command("sha256sum", out)); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s, want %s", url, got, want)
+		}
+		if !strings.Contains(r.Stderr, "curl(") || !strings.Contains(r.Stderr, "1 connection by MPTCP") {
+			t.Errorf("-v gives no account: %s", r.Stderr)
+		}
+		m := regexp.MustCompile(`(\d+) bytes received`).FindStringSubmatch(r.Stderr)
+		if m == nil {
+			t.Fatalf("no bytes in the account: %s", r.Stderr)
+		}
+		if n, _ := strconv.Atoi(m[1]); n < 50<<20 || n > 51<<20 {
+			t.Errorf("%s bytes received of 50 MiB", m[1])
+		}
+	}
+	if got := s.server.Run(t, "nstat", "-asz", "MPTcpExtMPCapableACKRX"); !strings.Contains(got, " 2 ") {
+		t.Errorf("the server counted no two MPTCP connections: %s", got)
+	}
+	for _, tt := range []struct {
+		require, says string
+		args          []string
+	}{
+		{"stack", "no socket came from the stack", []string{"true"}},
+		{"stack", "1 socket that the stack has not", []string{"/usr/bin/python3", "-c", `import socket
+socket.socket()
+try: socket.socket(socket.AF_BLUETOOTH)
+except OSError as e: assert e.errno == 97, e
+socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15) # NETLINK_KOBJECT_UEVENT`}},
+		// Nobody listens there: an attempt is no connection.
+		{"mptcp", "there was no MPTCP connection", []string{"/usr/bin/python3", "-c", "import socket; socket.socket().connect_ex(('" + serverAddr + "', 82))"}},
+		{"mptcp", "MPTCP fell back to TCP (MPCapableFallbackSYNACK 1)", []string{"curl", "-sSo", "/dev/null", serverURL + ":81/hello"}},
+	} {
+		args := append(s.preload("--require", tt.require, "--if", s.tapIf(), "--"), tt.args...)
+		oneLine(t, testutil.Run(t, limit, lklrun(args...)), 123, regexp.QuoteMeta("--require "+tt.require+": "+tt.says))
+	}
+	if err := os.Remove(out); err != nil {
+		t.Fatal(err)
+	}
+	before.Same()
+}
+
+// Servers of one process, asked by the host's own clients.
+func TestPreloadServers(t *testing.T) {
+	s := newSite(t)
+	testutil.Need(t, "iperf3")
+	testutil.Random(t, s.dir+"/file", 5<<20)
+	want := strings.Fields(testutil.OK(t, limit, exec.Command("sha256sum", s.dir+"/file")))[0]
+	before := testutil.Take(t, s.server)
+
+	t.Run("nginx", func(t *testing.T) {
+		dir := testutil.Dir(t)
+		p := testutil.Start(t, s.loaded(testutil.Nginx{Root: s.dir}.Config(t, dir)...))
+		answers(t, p, "http://"+stackAddr+"/hello")
+		for i, host := range []string{stackAddr, "[" + stackAddr6 + "]", stackAddr, "[" + stackAddr6 + "]"} {
+			got := testutil.OK(t, limit, exec.Command("sh", "-c", "curl -sf http://"+host+"/file | sha256sum"))
+			if !strings.HasPrefix(got, want) {
+				t.Fatalf("fetch %d by %s: %s, want %s", i, host, got, want)
+			}
+		}
+		p.Signal(unix.SIGQUIT) // nginx: end gracefully
+		if r := p.Wait(limit); r.Status != 0 {
+			t.Errorf("nginx: %v", r)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Run("python3 asyncio", func(t *testing.T) {
+		p := testutil.Start(t, s.loaded("/usr/bin/python3", "-uc", `
+import asyncio
+async def serve(r, w):
+    data = await r.readuntil(b"\r\n\r\n")
+    w.write(b"HTTP/1.0 200 OK\r\n\r\nyou are " + w.get_extra_info("peername")[0].encode())
+    await w.drain()
+    w.close()
+async def main():
+    s = await asyncio.start_server(serve, None, 80)
+    async with s:
+        await s.serve_forever()
+asyncio.run(main())`))
+		answers(t, p, "http://"+stackAddr+"/")
+		for host, peer := range map[string]string{stackAddr: hostAddr, "[" + stackAddr6 + "]": hostAddr6} {
+			if got := testutil.OK(t, limit, exec.Command("curl", "-sf", "http://"+host+"/")); got != "you are "+peer {
+				t.Errorf("the server says %q, want %s", got, peer)
+			}
+		}
+		p.Signal(unix.SIGTERM)
+		if r := p.Wait(limit); status(r) != 143 {
+			t.Errorf("SIGTERM ended it with %v", r)
+		}
+	})
+	t.Run("iperf3", func(t *testing.T) {
+		s.server.Iperf3(t)
+		for _, direction := range [][]string{nil, {"-R"}} {
+			args := append([]string{"iperf3", "-c", serverAddr, "-n", "20M", "-P", "2", "-J"}, direction...)
+			r := testutil.Run(t, limit, s.loaded(args...))
+			if r.Status != 0 || received(t, r.Stdout) < 5e6 { // see below
+				t.Errorf("the client, %v: %v", direction, r)
+			}
+		}
+		p := testutil.Start(t, s.loaded("iperf3", "-s"))
+		for _, direction := range [][]string{nil, {"-R"}} {
+			args := append([]string{"iperf3", "-c", stackAddr, "-n", "20M", "-J"}, direction...)
+			var said string
+			testutil.WaitFor(t, "an iperf3 that answers", limit, func() bool {
+				out, err := exec.Command(args[0], args[1:]...).Output()
+				said = string(out)
+				return err == nil
+			})
+			// A sender that has sent all says the end of the test, and not that of
+			// what is on the way.
+			if received(t, said) < 5e6 {
+				t.Errorf("the server, %v: %s", direction, said)
+			}
+		}
+		p.Signal(unix.SIGKILL)
+		p.Wait(limit)
+	})
+	before.Settles(limit)
+}
+
+// received is the number of bytes that arrived, from what iperf3 -J says.
+func received(t *testing.T, text string) float64 {
+	t.Helper()
+	var said struct {
+		End struct {
+			Received struct {
+				Bytes float64 `json:"bytes"`
+			} `json:"sum_received"`
+		} `json:"end"`
+	}
+	if err := json.Unmarshal([]byte(text), &said); err != nil {
+		t.Errorf("iperf3 -J: %v: %s", err, text)
+	}
+	return said.End.Received.Bytes
+}
+
+// What lklctl shows and changes is the kernel inside the program.
+func TestPreloadLive(t *testing.T) {
+	s := newSite(t)
+	s.web(testutil.Nginx{MPTCP: true})
+	before := testutil.Take(t, s.server)
+	k := s.talk("--engine", "preload", "--stack", "mptcp", "--if", s.tapIf())
+	if cc := k.connect("a", serverAddr, 80); cc != "cubic" {
+		t.Errorf("the first connection has %s, want cubic", cc)
+	}
+	lklctl(t, "sysctl", "-w", "net.ipv4.tcp_congestion_control=bbr")
+	if cc := k.connect("b", serverAddr, 80); cc != "bbr" {
+		t.Errorf("the connection after sysctl -w has %s, want bbr", cc)
+	}
+	k.say(`keep.__setitem__("l", socket.create_server(("", 8080)))`)
+	if got := k.say(`keep["a"].getsockopt(1, 38)`); got != "6" { // SO_PROTOCOL
+		t.Errorf("SO_PROTOCOL says %s, want 6, TCP", got)
+	}
+
+	var sockets []struct {
+		Local   string `json:"local"`
+		Remote  string `json:"remote"`
+		Pid     int    `json:"pid"`
+		Process string `json:"process"`
+	}
+	text := lklctl(t, "-o", "json", "netstat")
+	if err := json.Unmarshal([]byte(text), &sockets); err != nil {
+		t.Fatalf("netstat -o json: %v\n%s", err, text)
+	}
+	target, connections := processOf(t, k, "target_pid"), 0
+	for _, x := range sockets {
+		if strings.HasPrefix(x.Remote, serverAddr+":80") && x.Process == "python3" && x.Pid == target {
+			connections++
+		}
+	}
+	if connections < 2 || !strings.Contains(text, ":8080") {
+		t.Errorf("netstat shows %d connections of python3's and its listener, want 2:\n%s", connections, text)
+	}
+	if shown := lklctl(t, "mptcp"); strings.Count(shown, serverAddr+":80") < 2 || !strings.Contains(shown, "eth0") {
+		t.Errorf("lklctl mptcp does not show the connections:\n%s", shown)
+	}
+	if shown := lklctl(t, "counters"); !strings.Contains(shown, "TcpActiveOpens") || !strings.Contains(shown, "engine.sockets.stack") {
+		t.Errorf("counters lack the stack's or the engine's:\n%s", shown)
+	}
+	k.say(`keep["a"].close()`) // in the account all the same
+	var account struct {
+		Processes []struct {
+			PID   int    `json:"pid"`
+			MPTCP int    `json:"connections_mptcp"`
+			Peers []any  `json:"peers"`
+			Comm  string `json:"command"`
+		} `json:"processes"`
+	}
+	text = lklctl(t, "-o", "json", "account")
+	if err := json.Unmarshal([]byte(text), &account); err != nil || len(account.Processes) != 1 {
+		t.Fatalf("account -o json: %v\n%s", err, text)
+	}
+	if p := account.Processes[0]; p.PID != target || p.Comm != "python3" || p.MPTCP != 2 || len(p.Peers) != 1 || !strings.Contains(text, serverAddr+":80") {
+		t.Errorf("the account of two connections, one of them closed:\n%s", text)
+	}
+	k.connect("a", serverAddr, 80)
+	if rows := lines(lklctl(t, "cat", "/proc/net/mptcp")); len(rows) < 3 {
+		t.Errorf("/proc/net/mptcp does not list two connections: %q", rows)
+	}
+	if shown := lklctl(t, "list"); !strings.Contains(shown, k.name) || !strings.Contains(shown, "python3") {
+		t.Errorf("list does not show the run:\n%s", shown)
+	}
+	r := testutil.Run(t, limit, exec.Command(testutil.Bin("lklctl"), "exec", "true"))
+	if said := lines(r.Stderr); r.Status != 2 || len(said) != 1 || !strings.Contains(said[0], "--engine preload") {
+		t.Errorf("exec in a kernel of one process: %v", r)
+	}
+	lklctl(t, "stop")
+	if r := k.proc.Wait(limit); status(r) != 143 {
+		t.Errorf("lklctl stop ended the run with %v, want SIGTERM's 143", r)
+	}
+	before.Same()
+}
+
+// Exit statuses, signals and Ctrl-C are the target's own.
+func TestPreloadExit(t *testing.T) {
+	s := newSite(t)
+	before := testutil.Take(t, s.server)
+	for _, code := range []int{0, 1, 2, 42, 125, 127, 255} {
+		r := testutil.Run(t, limit, s.loaded("sh", "-c", fmt.Sprintf("exit %d", code)))
+		if r.Status != code || r.Stdout != "" || r.Stderr != "" {
+			t.Errorf("exit %d became %v", code, r)
+		}
+	}
+	for _, sig := range []syscall.Signal{unix.SIGKILL, unix.SIGTERM, unix.SIGSEGV, unix.SIGHUP, unix.SIGINT, unix.SIGABRT} {
+		cmd := s.loaded("sh", "-c", fmt.Sprintf("ulimit -c 0; kill -%d $$", sig))
+		r := testutil.Run(t, limit, exec.Command("sh", append([]string{"-c", `"$@"; exit $?`, "sh"}, cmd.Args...)...))
+		if want := 128 + int(sig); r.Status != want {
+			t.Errorf("signal %d: a shell sees %v, want %d", sig, r, want)
+		}
+	}
+	const python = `
+import sys, time
+try:
+    print("ready")
+    while True: time.sleep(0.02) # a signal just before a long one would wait for its end
+except KeyboardInterrupt:
+    print("bye"); sys.exit(7)`
+	want, shownWant := interrupted(t, exec.Command("/usr/bin/python3", "-uc", python))
+	got, shown := interrupted(t, s.loaded("/usr/bin/python3", "-uc", python))
+	if got.Status != want.Status || got.Signal != want.Signal || shown != shownWant {
+		t.Errorf("Ctrl-C: %v, %q\nwithout lklrun: %v, %q", got, shown, want, shownWant)
+	}
+	before.Same()
+}
+
+// The target keeps its environment, also a library that it wants preloaded, and
+// does not hand ours on.
+func TestPreloadTransparency(t *testing.T) {
+	s := newSite(t)
+	const text = `cat; pwd; echo "$MARK"; echo err >&2; env | grep -E '^(LKL|LD_)'; umask; ulimit -n; ps -o ni= -p $$`
+	for _, env := range [][]string{{"MARK=mark"}, {"MARK=x", "LD_PRELOAD=libz.so.1"}} {
+		run := func(cmd *exec.Cmd) testutil.Result {
+			cmd.Stdin, cmd.Dir = strings.NewReader("in\n"), "/usr"
+			cmd.Env = append(os.Environ(), env...)
+			return testutil.Run(t, limit, cmd)
+		}
+		want, got := run(exec.Command("sh", "-c", text)), run(s.loaded("sh", "-c", text))
+		if got.Stdout != want.Stdout || got.Stderr != want.Stderr || got.Status != want.Status {
+			t.Errorf("%v: under lklrun: %v\nwithout: %v", env, got, want)
+		}
+	}
+}
+
+// What cannot be preloaded is refused before anything is done, with the remedy.
+func TestPreloadRefused(t *testing.T) {
+	s := newSite(t)
+	dir := testutil.Dir(t)
+	i386 := make([]byte, 52) // Elf32_Ehdr: class 32, little-endian, ET_EXEC, EM_386
+	copy(i386, "\x7fELF\x01\x01\x01")
+	i386[16], i386[18] = 2, 3
+	for name, content := range map[string][]byte{"i386": i386, "script": []byte("#!" + probePath + "\n")} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testutil.Host.Run(t, "cp", "/bin/ls", dir+"/suid")
+	testutil.Host.Run(t, "chmod", "4755", dir+"/suid")
+	before := testutil.Take(t, s.server)
+	for _, tt := range []struct {
+		names  string
+		status int
+		args   []string
+	}{
+		{"static program.*--engine supervise", 2, []string{"--", probePath}},
+		{"probe is a static program.*--engine supervise", 2, []string{"--", dir + "/script"}},
+		{"suid gains privileges.*--engine supervise", 2, []string{"--", dir + "/suid"}},
+		{"32-bit", 126, []string{"--", dir + "/i386"}},
+		{"not found", 127, []string{"--", "no-such-command"}},
+		{"host's own kernel.*--engine supervise", 2, []string{"--stack", "host", "--", "true"}},
+		{"--host-net 10.0.0.0/8.*--engine supervise", 2, []string{"--host-net", "10.0.0.0/8", "--", "true"}},
+	} {
+		oneLine(t, testutil.Run(t, limit, lklrun(append([]string{"--engine", "preload"}, tt.args...)...)), tt.status, tt.names)
+		before.Same()
+		if t.Failed() {
+			t.Fatalf("lklrun %s", strings.Join(tt.args, " "))
+		}
+	}
+}
+
+// One process has the stack: what it starts, and what it becomes by exec, has no
+// network, and is told.
+func TestPreloadOneProcess(t *testing.T) {
+	s := newSite(t)
+	s.web(testutil.Nginx{})
+	before := testutil.Take(t, s.server)
+	r := testutil.Run(t, limit, s.loaded("/usr/bin/python3", "-c", fmt.Sprintf(`
+import socket, subprocess
+s = socket.create_connection((%q, 80), 10)
+p = subprocess.run(["curl", "-s", "%s/hello"], stdout=subprocess.PIPE)
+print(p.returncode != 0, p.stdout)
+s.sendall(b"GET /hello HTTP/1.0\r\n\r\n")
+print(s.makefile("rb").read().endswith(b"hello\n"))`, serverAddr, serverURL)))
+	if r.Status != 0 || r.Stdout != "True b''\nTrue\n" {
+		t.Errorf("a child without a stack, a parent with one: %v", r)
+	}
+	r = testutil.Run(t, limit, s.loaded("sh", "-c", "exec curl -s "+serverURL+"/hello"))
+	oneLine(t, r, max(r.Status, 1), "executed another one.*--engine supervise")
+	before.Same()
+}
+
+// Whichever process is killed, the others end and nothing is left.
+func TestPreloadKilled(t *testing.T) {
+	for who, want := range map[string]int{"pid": 137, "host_pid": 125, "target_pid": 137} {
+		t.Run(who, func(t *testing.T) {
+			s := newSite(t)
+			s.web(testutil.Nginx{})
+			before := testutil.Take(t, s.server)
+			k := s.talk("--engine", "preload", "--if", s.tapIf(), "--if", "tap:new0,ip=10.75.0.1/24")
+			k.say(`__import__("subprocess").Popen(["setsid", "sh", "-c", "sleep 1000 & sleep 1000"]).pid`)
+			k.connect("c", serverAddr, 80)
+			if err := unix.Kill(processOf(t, k, who), unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			r := k.proc.Wait(limit)
+			if status(r) != want {
+				t.Errorf("want status %d: %v", want, r)
+			}
+			if want == 125 && len(lines(r.Stderr)) != 1 || want != 125 && r.Stderr != "" {
+				t.Errorf("standard error: %v", r)
+			}
+			before.Settles(limit)
+		})
+	}
+}
+
+// A kernel panic ends the run with one line that quotes it.
+func TestPreloadPanic(t *testing.T) {
+	s := newSite(t)
+	before := testutil.Take(t, s.server)
+	k := s.talk("--engine", "preload", "--if", s.tapIf())
+	k.say("1")
+	r := testutil.Run(t, limit, exec.Command(testutil.Bin("lklctl"), "-n", k.name, "sysctl", "kernel.panic"))
+	if r.Status != 0 {
+		t.Fatalf("before: %v", r)
+	}
+	crash(t, k)
+	r = k.proc.Wait(limit)
+	if said := lines(r.Stderr); r.Status != 125 || len(said) != 1 || !strings.Contains(said[0], "sysrq triggered crash") {
+		t.Errorf("not one line that quotes the panic: %v", r)
+	}
+	before.Same()
+}
+
+// SIGTERM and SIGKILL in the middle of the start.
+func TestPreloadInterruptedStart(t *testing.T) {
+	s := newSite(t)
+	before := testutil.Take(t, s.server)
+	for i := range 24 {
+		sig := []syscall.Signal{unix.SIGTERM, unix.SIGKILL}[i%2]
+		p := testutil.Start(t, lklrun(append(s.preload("--if", "tap:new0,ip=10.75.0.1/24", "--"), "sleep", "60")...))
+		spread(i)
+		p.Signal(sig)
+		if r := p.Wait(limit); r.Status == 0 {
+			t.Errorf("%v, moment %d: %v", sig, i, r)
+		}
+		if sig == unix.SIGKILL {
+			testutil.Within(5*time.Second, func() bool { return len(before.Left()) == 0 })
+			testutil.OK(t, limit, lklrun("cleanup"))
+		}
+		before.Settles(limit)
+		if t.Failed() {
+			t.Fatalf("%v, moment %d of the start", sig, i)
+		}
+	}
+}
+
+// For an ordinary user.
+func TestPreloadOrdinaryUser(t *testing.T) {
+	s := newSite(t)
+	s.web(testutil.Nginx{})
+	bin := testutil.PublicBin(t)
+	before := testutil.Take(t, s.server)
+	cmd := testutil.AsUser(exec.Command(bin+"/lklrun", "-q", "--engine", "preload", "--", "curl", "-s", serverURL+"/hello"), "")
+	if r := testutil.Run(t, limit, cmd); r.Status != 0 || r.Stdout != "hello\n" || r.Stderr != "" {
+		t.Errorf("curl: %v", r)
+	}
+	before.Same()
+}

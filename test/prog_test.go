@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// A pair is a server program and what its clients do with it. (*site).pair runs
+// it in every role that the two can have.
+type pair struct {
+	needs  []string // programs
+	port   int
+	udp    bool
+	server func(dir string) []string // listens on every address; its files are in dir
+	client func(c *client)
+	heavy  bool // each role on one of the stacks only
+	inside role // in which it is one process, which can have the kernel inside
+	once   bool // the server serves one client and ends
+	files  int  // descriptors that the stack host may keep for use again beyond fewFiles
+}
+
+// A role is a program's in a pair.
+type role int
+
+const (
+	asServer role = 1 << iota
+	asClient
+)
+
+// inside is a stack, for onStack, whose kernel is in the program itself.
+func inside(stack string) string { return stack + "+preload" }
+
+// A client is where the clients of a pair are, and whom they talk to.
+type client struct {
+	*testing.T
+	addr string // the server's
+	dir  string // of the server's files
+	tmp  string // for the client's own
+	host bool   // on the host's stack
+	in   func(args ...string) *exec.Cmd
+}
+
+// ok runs a client that must end well, and returns what it says.
+func (c *client) ok(args ...string) string {
+	c.Helper()
+	return testutil.OK(c, limit, c.in(args...))
+}
+
+// sh is ok for a shell's command line.
+func (c *client) sh(format string, args ...any) string {
+	c.Helper()
+	return c.ok("sh", "-c", fmt.Sprintf(format, args...))
+}
+
+// says runs a client that must end well and say just that.
+func (c *client) says(want string, args ...string) {
+	c.Helper()
+	if got := c.ok(args...); got != want {
+		c.Errorf("%s: %q, want %q", strings.Join(args, " "), got, want)
+	}
+}
+
+// pair runs a pair in its roles, on each stack: the server on the stack, asked
+// by the host and then, by lklctl exec, through the stack's own lo; the client
+// on the stack, which asks a server on the other side of the wire.
+func (s *site) pair(p pair) {
+	t := s.t
+	t.Helper()
+	testutil.Need(t, p.needs...)
+	for _, stack := range []string{"mptcp", "vanilla"} {
+		if !p.heavy || stack == "mptcp" {
+			t.Run("server on "+stack, func(t *testing.T) { s.in(t).serverOn(stack, p) })
+		}
+		if !p.heavy || stack == "vanilla" {
+			t.Run("client on "+stack, func(t *testing.T) { s.in(t).clientOn(stack, p) })
+		}
+	}
+	if p.inside&asServer != 0 {
+		t.Run("server with mptcp inside", func(t *testing.T) { s.in(t).serverOn(inside("mptcp"), p) })
+	}
+	if p.inside&asClient != 0 {
+		t.Run("client with mptcp inside", func(t *testing.T) { s.in(t).clientOn(inside("mptcp"), p) })
+	}
+}
+
+func (s *site) serverOn(stack string, p pair) {
+	t := s.t
+	before := testutil.Take(t, s.server)
+	for _, where := range []string{"host", "lo"} {
+		if where == "lo" && (p.once || strings.Contains(stack, "+")) {
+			break // its end is the end of lklctl exec's program, which a kernel inside does not have
+		}
+		dir, tmp := testutil.Dir(t), testutil.Dir(t)
+		r := s.serves(stack, p, dir)
+		c := &client{T: t, addr: stackAddr, dir: dir, tmp: tmp, host: true, in: func(args ...string) *exec.Cmd {
+			return exec.Command(args[0], args[1:]...)
+		}}
+		if where == "lo" {
+			c.addr, c.host = "127.0.0.1", false
+			c.in = func(args ...string) *exec.Cmd {
+				return exec.Command(testutil.Bin("lklctl"), append([]string{"exec", "-n", r.name, "--"}, args...)...)
+			}
+		}
+		if p.once || where == "lo" {
+			p.client(c)
+		} else {
+			r.keepsNothing(p.files, func() { p.client(c) })
+		}
+		if t.Failed() {
+			out, errs := r.proc.Output()
+			t.Fatalf("by %s; the server said:\n%s%s", where, out, errs)
+		}
+		if !p.once {
+			r.proc.Signal(unix.SIGTERM)
+		}
+		r.proc.Wait(limit)
+		for _, d := range []string{dir, tmp} {
+			if err := os.RemoveAll(d); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	before.Settles(limit)
+}
+
+func (s *site) clientOn(stack string, p pair) {
+	t := s.t
+	dir := testutil.Dir(t)
+	args := p.server(dir)
+	server := testutil.Start(t, s.server.Command(args...))
+	kind := "t"
+	if p.udp {
+		kind = "u"
+	}
+	up := testutil.Within(limit, func() bool { return !server.Running() || s.server.Listening(t, kind, p.port) })
+	if out, errs := server.Output(); !up || !server.Running() {
+		t.Fatalf("%s does not listen on port %d:\n%s%s", strings.Join(args, " "), p.port, out, errs)
+	}
+	p.client(&client{T: t, addr: serverAddr, dir: dir, tmp: testutil.Dir(t), in: func(args ...string) *exec.Cmd {
+		return s.onStack(stack, args...)
+	}})
+	if t.Failed() {
+		out, errs := server.Output()
+		t.Logf("the server said:\n%s%s", out, errs)
+	}
+	if server.Running() {
+		server.Signal(unix.SIGTERM)
+		testutil.Within(limit, func() bool { return !server.Running() })
+	}
+	for _, pid := range strings.Fields(testutil.Host.Run(t, "ip", "netns", "pids", s.server.Name)) { // its children as well
+		_ = exec.Command("kill", "-9", pid).Run() // ended already
+	}
+}
+
+// onStack runs a target on the tap by a stack, which may be inside, with a name of
+// its own.
+func (s *site) onStack(stack string, args ...string) *exec.Cmd {
+	stack, engine, ok := strings.Cut(stack, "+")
+	if !ok {
+		engine = "supervise"
+	}
+	return lklrun(append([]string{"--name", s.name(), "--engine", engine, "--stack", stack, "--if", s.tapIf(), "--"}, args...)...)
+}
+
+// A running is a program that serves on a stack.
+type running struct {
+	t    *testing.T
+	name string
+	proc *testutil.Proc
+}
+
+// serves starts the server of a pair on a stack and waits until it listens.
+func (s *site) serves(stack string, p pair, dir string) *running {
+	s.t.Helper()
+	r := s.starts(stack, p.server(dir)...)
+	r.listens(p.port)
+	return r
+}
+
+// starts starts a program on the tap by a stack.
+func (s *site) starts(stack string, args ...string) *running {
+	s.t.Helper()
+	cmd := s.onStack(stack, args...)
+	return &running{t: s.t, name: cmd.Args[2], proc: testutil.Start(s.t, cmd)}
+}
+
+// listens waits until the stack has a socket on port that can be talked to. It
+// asks the stack: a connection to see would be the only one some servers take.
+func (r *running) listens(port int) {
+	r.t.Helper()
+	up := testutil.Within(limit, func() bool { return !r.proc.Running() || r.has(port) })
+	if out, errs := r.proc.Output(); !up || !r.proc.Running() {
+		r.t.Fatalf("port %d is not served:\n%s%s", port, out, errs)
+	}
+	// The bridge hears of the tap's carrier a little later, and what comes before
+	// is lost: a datagram for ever.
+	testutil.WaitFor(r.t, "the bridge to forward", limit, func() bool {
+		return strings.TrimSpace(read(r.t, "/sys/class/net/tap0/brport/state")) == "3" // BR_STATE_FORWARDING
+	})
+}
+
+func (r *running) has(port int) bool {
+	out, err := exec.Command(testutil.Bin("lklctl"), "-n", r.name, "-o", "json", "netstat").Output()
+	if err != nil {
+		return false // not there yet
+	}
+	var sockets []struct {
+		State string `json:"state"`
+		Local string `json:"local"`
+	}
+	if err := json.Unmarshal(out, &sockets); err != nil {
+		r.t.Fatalf("netstat: %v\n%s", err, out)
+	}
+	for _, x := range sockets {
+		if (x.State == "LISTEN" || x.State == "UNCONN") && strings.HasSuffix(x.Local, fmt.Sprintf(":%d", port)) {
+			return true
+		}
+	}
+	return false
+}
+
+// held is what the stack host holds for the program.
+type held struct {
+	sockets int64 // of the stack
+	files   int   // descriptors of its own
+}
+
+func (r *running) held() held {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	c, err := stackconn.Dial(ctx, filepath.Join("/run/lklrun", r.name, "ctl.sock"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer c.Close()
+	stats, err := c.Stats(ctx)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var h held
+	for _, x := range stats {
+		if x.Name == "sockets.open" {
+			h.sockets = x.Value
+		}
+	}
+	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", c.Hello().HostPID))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	h.files = len(files)
+	return h
+}
+
+// fewFiles is how many descriptors the stack host may keep for use again: one
+// for each process that made a socket call, and some unbound sockets.
+const fewFiles = 12
+
+// keepsNothing checks that after use the stack host comes to hold as much as
+// before: use makes far more than fewFiles connections where it can.
+func (r *running) keepsNothing(files int, use func()) {
+	r.t.Helper()
+	before := r.held()
+	use()
+	var after held
+	if !testutil.Within(limit, func() bool {
+		after = r.held()
+		return after.sockets <= before.sockets && after.files <= before.files+files+fewFiles
+	}) {
+		r.t.Errorf("the stack host holds %+v, before the clients %+v\n%s", after, before, lklctl(r.t, "-n", r.name, "netstat"))
+	}
+}
+
+// file writes a text into a file and returns its path.
+func file(t *testing.T, path, text string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// read returns a file's text.
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// rights are somebody who has CAP_NET_ADMIN and CAP_NET_RAW and nothing else, and
+// the engines he can have.
+type rights struct {
+	who     string
+	setpriv []string
+	engines []string
+}
+
+var allRights = []rights{
+	{"user", []string{fmt.Sprint("--reuid=", testutil.OrdinaryUID), fmt.Sprint("--regid=", testutil.OrdinaryUID), "--clear-groups",
+		"--inh-caps=-all,+net_admin,+net_raw", "--ambient-caps=-all,+net_admin,+net_raw", "--bounding-set=-all,+net_admin,+net_raw"}, []string{"supervise", "preload"}},
+	{"root", []string{"--inh-caps=-all", "--bounding-set=-all,+net_admin,+net_raw"}, []string{"supervise"}},
+}
+
+// command is a command line of that somebody's.
+func (r rights) command(args ...string) *exec.Cmd {
+	cmd := exec.Command("setpriv", append(r.setpriv, args...)...)
+	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=/nonexistent", "LANG=C.UTF-8"}
+	cmd.Dir = "/"
+	return cmd
+}
+
+// withRights runs a test for each of them and each engine. The tests' /dev/net/tun
+// is for everybody, as udev has it.
+func withRights(t *testing.T, test func(t *testing.T, r rights, bin, engine string)) {
+	testutil.Need(t, "setpriv")
+	node := filepath.Join(testutil.Dir(t), "tun")
+	if err := unix.Mknod(node, unix.S_IFCHR, int(unix.Mkdev(10, 200))); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(node, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(node, "/dev/net/tun", "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount("/dev/net/tun", 0); err != nil {
+			t.Error(err)
+		}
+	})
+	bin := testutil.PublicBin(t)
+	for _, r := range allRights {
+		for _, engine := range r.engines {
+			t.Run(r.who+"/"+engine, func(t *testing.T) { test(t, r, bin, engine) })
+		}
+	}
+}
+
+// public copies a file to where everybody can read it, and returns the copy's path.
+func public(t *testing.T, file string) string {
+	t.Helper()
+	copied := filepath.Join(testutil.Dir(t), filepath.Base(file))
+	testutil.Host.Run(t, "install", "-m", "644", file, copied)
+	return copied
+}
+
+// noRights is what a process that holds no capability says of itself in
+// /proc/PID/status.
+var noRights = regexp.MustCompile(`(?s)CapInh:\t0+\nCapPrm:\t0+\nCapEff:\t0+\n.*CapAmb:\t0+\n.*NoNewPrivs:\t1\n`)
+
+// Two capabilities are enough to make a tap and to take it away again, whichever
+// process is killed; the target holds neither, and can do nothing with what it has.
+func TestTwoCapabilities(t *testing.T) {
+	withRights(t, func(t *testing.T, r rights, bin, engine string) {
+		s := newSite(t)
+		s.web(testutil.Nginx{})
+		lklrun := func(args ...string) *exec.Cmd {
+			return r.command(append([]string{bin + "/lklrun", "-q", "--engine", engine}, args...)...)
+		}
+		start := func(t *testing.T) *talker {
+			k := s.talkBy(lklrun, "--if", s.tapIf(), "--if", "tap:new0,ip=10.75.0.1/24")
+			k.connect("c", serverAddr, 80)
+			if names := testutil.Host.Run(t, "ip", "-br", "link"); !strings.Contains(names, "new0") {
+				t.Fatalf("there is no new0: %s", names)
+			}
+			return k
+		}
+		process := func(t *testing.T, k *talker, key string) int {
+			return processIn(t, testutil.OK(t, limit, r.command(bin+"/lklctl", "-o", "json", "list")), k, key)
+		}
+		before := testutil.Take(t, s.server)
+		k := start(t)
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", process(t, k, "target_pid")))
+		if err != nil || !noRights.Match(status) {
+			t.Errorf("the target's rights (%v):\n%s", err, status)
+		}
+		if engine == "supervise" {
+			if got := testutil.OK(t, limit, r.command(bin+"/lklctl", "-n", k.name, "exec", "cat", "/proc/self/status")); !noRights.MatchString(got) {
+				t.Errorf("the rights of a program of lklctl exec:\n%s", got)
+			}
+		}
+		// TUNSETIFF for a tap of its own; SIOCSIFFLAGS on a descriptor of the host's is the same right.
+		if got := k.say(`__import__("fcntl").ioctl(open("/dev/net/tun", "r+b", 0), 0x400454ca, __import__("struct").pack("16sH22x", b"own0", 2))`); !strings.HasPrefix(got, "PermissionError") {
+			t.Errorf("the target makes a tap: %s", got)
+		}
+		// Root may not make a user namespace without CAP_SETFCAP: two lines say what that means.
+		if res := k.end(); res.Status != 0 || len(lines(res.Stderr)) != map[string]int{"user": 0, "root": 2}[r.who] {
+			t.Errorf("the run: %v", res)
+		}
+		before.Same()
+		for _, who := range []string{"pid", "host_pid"} {
+			k := start(t)
+			if err := unix.Kill(process(t, k, who), unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			k.proc.Wait(limit)
+			before.Settles(limit)
+		}
+	})
+}
+
+// Every kind of interface that changes the host, or takes more of it than a user
+// may have, can be had with the two capabilities, and what it changes is taken
+// back by whichever process is left.
+func TestTwoCapabilitiesDrivers(t *testing.T) {
+	withRights(t, func(t *testing.T, r rights, bin, engine string) {
+		for _, d := range drivers {
+			if !slices.Contains([]string{"tap", "tap, nat", "tap, bridged by the run", "macvtap", "raw", "rawip"}, d.name) {
+				continue
+			}
+			t.Run(d.name, func(t *testing.T) {
+				w := newWire(t)
+				d.lay(w)
+				w.as = r.command(bin + "/lklrun").Args
+				was := w.state()
+				for _, kill := range []string{"", "pid", "host_pid"} {
+					d := w.start(engine, w.flag)
+					d.ping()
+					if kill == "" {
+						d.tcpOut()
+						d.ends()
+						w.same(was)
+						continue
+					}
+					list := w.here.Run(w, r.command(bin+"/lklctl", "-o", "json", "list").Args...)
+					if err := unix.Kill(processIn(t, list, d.talker, kill), unix.SIGKILL); err != nil {
+						t.Fatal(err)
+					}
+					d.proc.Wait(limit)
+					if !testutil.Within(limit, func() bool { return w.state() == was }) {
+						w.same(was)
+					}
+				}
+			})
+		}
+	})
+}
+
+// So are they for an address that the host has as well: ports are reserved and
+// rules made on the host, and taken back.
+func TestTwoCapabilitiesGuard(t *testing.T) {
+	withRights(t, func(t *testing.T, r rights, bin, engine string) {
+		for typ, guard := range map[string]string{"raw": "nft", "rawip": "iptables"} {
+			t.Run(typ+", "+guard, func(t *testing.T) {
+				s := newShare(t, typ)
+				s.as = r.command(bin + "/lklrun").Args
+				s.serve(s.peer, peerAddr+":7")
+				s.serve(s.peer, "["+peerAddr6+"]:7")
+				was := s.rules()
+				for _, kill := range []string{"", "pid", "host_pid"} {
+					k := s.run("--engine", engine, "--rst-guard", guard)
+					for _, addr := range []string{peerAddr, peerAddr6} {
+						if got := k.say("crowd(%q, 7, 20)", addr); !strings.HasPrefix(got, "'20, ports ") {
+							t.Errorf("connections to %s: %s", addr, got)
+						}
+					}
+					if s.rules() == was {
+						t.Error("nothing is changed on the host")
+					}
+					if kill == "" {
+						if res := k.end(); res.Status != 0 {
+							t.Errorf("the run: %v", res)
+						}
+					} else {
+						list := s.here.Run(t, r.command(bin+"/lklctl", "-o", "json", "list").Args...)
+						if err := unix.Kill(processIn(t, list, k, kill), unix.SIGKILL); err != nil {
+							t.Fatal(err)
+						}
+						k.proc.Wait(limit)
+					}
+					if !testutil.Within(limit, func() bool { return s.rules() == was }) {
+						t.Errorf("the host had\n%s\nand has\n%s", was, s.rules())
+					}
+				}
+			})
+		}
+	})
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// Forking servers, clients that come to every end, signals at 1 kHz: every byte
+// is right, nobody is stuck, and the stack host holds nothing in the end.
+func TestSoak(t *testing.T) {
+	seconds, seed := setting(t, "SOAK_SECONDS", 16), setting(t, "SOAK_SEED", 1)
+	for _, stack := range []string{"mptcp", "vanilla"} {
+		t.Run(stack, func(t *testing.T) {
+			soak := built(t, "soak")
+			h := newHunt(t, false, "--stack", stack)
+			run := func(seed, seconds int) {
+				t.Helper()
+				r := testutil.Run(t, time.Duration(seconds)*time.Second+6*limit, h.inside(soak, fmt.Sprint(seed), fmt.Sprint(seconds)))
+				t.Logf("%v", r)
+				if r.Status != 0 || r.Signal != 0 {
+					t.Fatalf("the soak, seed %d", seed)
+				}
+			}
+			h.works()
+			run(seed+1, 1) // what is made once and kept
+			before := h.settled()
+			run(seed, seconds/2)
+			after := h.recovers(before, 4*limit)
+			t.Logf("before: %v\nafter:  %v", before, after)
+			h.works()
+			h.end()
+		})
+	}
+}

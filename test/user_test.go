@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// nobody is a user that every Debian has.
+const nobody = 65534
+
+// With --user the target is that user's, with his groups and his home, holds no
+// capability, and is served as any other; so are programs of lklctl exec.
+func TestUser(t *testing.T) {
+	bin := testutil.PublicBin(t) // he loads the library himself
+	for _, engine := range []string{"supervise", "preload"} {
+		t.Run(engine, func(t *testing.T) {
+			s := newSite(t)
+			s.web(testutil.Nginx{})
+			lklrun := func(args ...string) *exec.Cmd {
+				return exec.Command(bin+"/lklrun", append([]string{"-q", "--engine", engine, "--user", "nobody"}, args...)...)
+			}
+			before := testutil.Take(t, s.server)
+			k := s.talkBy(lklrun, "--if", s.tapIf(), "--dns", serverAddr)
+			k.connect("c", serverAddr, 80)
+			const who = `(lambda o: (o.getresuid(), o.getresgid(), o.getgroups(), o.environ["HOME"], o.environ["USER"], o.environ["LOGNAME"]))(__import__("os"))`
+			if got := k.say(who); got != "((65534, 65534, 65534), (65534, 65534, 65534), [65534], '/nonexistent', 'nobody', 'nobody')" {
+				t.Errorf("the target is %s", got)
+			}
+			target := processOf(t, k, "target_pid")
+			if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", target)); err != nil || !noRights.Match(status) {
+				t.Errorf("the target's rights (%v):\n%s", err, status)
+			}
+			if got := k.say(`open("/etc/resolv.conf").read().split()[-1]`); got != "'"+serverAddr+"'" {
+				t.Errorf("its name server is %s", got)
+			}
+			if engine == "supervise" {
+				if got := lklctl(t, "-n", k.name, "exec", "sh", "-c", "id; echo $HOME $USER; grep -E 'CapPrm|NoNew' /proc/self/status; curl -s http://"+serverAddr+"/hello"); got != fmt.Sprintf(
+					"uid=%d(nobody) gid=%d(nogroup) groups=%d(nogroup)\n/nonexistent nobody\nCapPrm:\t0000000000000000\nNoNewPrivs:\t1\nhello\n", nobody, nobody, nobody) {
+					t.Errorf("a program of lklctl exec: %s", got)
+				}
+			}
+			if r := k.end(); r.Status != 0 || r.Stderr != "" {
+				t.Errorf("the run: %v", r)
+			}
+			before.Same()
+
+			// Who changes rights loses what ties him to his parent.
+			k = s.talkBy(lklrun, "--if", s.tapIf())
+			k.say("1")
+			pid, host, target := processOf(t, k, "pid"), processOf(t, k, "host_pid"), processOf(t, k, "target_pid")
+			testutil.Pause(t, pid, limit)
+			if err := unix.Kill(host, unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			testutil.WaitFor(t, "the target's end after lklhost's", limit, func() bool { return !testutil.Alive(target) })
+			k.proc.Signal(unix.SIGCONT)
+			k.proc.Wait(limit)
+			before.Same()
+		})
+	}
+}
+
+// What --host-net leaves to the host's stack is that user's there as well.
+func TestUserHostNet(t *testing.T) {
+	s := newSite(t)
+	l := testutil.Host.Listen(t, "127.0.0.1:0")
+	port := l.Addr().(*net.TCPAddr).Port
+	k := s.talk("-q", "--user", "nobody", "--host-net", "127.0.0.1")
+	k.connect("c", "127.0.0.1", port)
+	if got := testutil.Host.Run(t, "ss", "-tneH", "dport", "=", fmt.Sprint(port)); !strings.Contains(got, fmt.Sprintf(" uid:%d ", nobody)) {
+		t.Errorf("the connection on the host: %s", got)
+	}
+	k.end()
+}
+
+// In the background it is the same, and a user without a name has a number.
+func TestUserDetached(t *testing.T) {
+	s := newSite(t)
+	name, log := s.name(), filepath.Join(s.dir, "log")
+	before := testutil.Take(t, s.server)
+	testutil.OK(t, limit, lklrun("-q", "--name", name, "--detach", "--log", log, "--user", "4321:1234", "--", "sh", "-c", "id; echo $HOME $USER; sleep 1000"))
+	var said []byte
+	testutil.WaitFor(t, "what the program says", limit, func() bool {
+		said, _ = os.ReadFile(log) // looked at below
+		return strings.Count(string(said), "\n") == 2
+	})
+	if string(said) != "uid=4321 gid=1234 groups=1234\n/ 4321\n" {
+		t.Errorf("in the background: %s", said)
+	}
+	lklctl(t, "-n", name, "stop")
+	if err := os.Remove(log); err != nil {
+		t.Error(err)
+	}
+	before.Settles(limit)
+}
+
+// What --user cannot do is told in one line.
+func TestUserRefused(t *testing.T) {
+	s := newSite(t)
+	testutil.Need(t, "setpriv")
+	bin, dir := testutil.PublicBin(t), testutil.Dir(t)
+	setuid := filepath.Join(dir, "id")
+	testutil.Host.Run(t, "cp", "/usr/bin/id", setuid)
+	testutil.Host.Run(t, "chmod", "u+s", setuid)
+	mine := fmt.Sprintf("%d:%d", testutil.OrdinaryUID, testutil.OrdinaryUID)
+	root := func(args ...string) *exec.Cmd { return exec.Command(args[0], args[1:]...) }
+	user := func(args ...string) *exec.Cmd { return testutil.AsUser(root(args...), "") }
+	private := filepath.Join(dir, "private")
+	testutil.Host.Run(t, "cp", "-r", bin, private)
+	testutil.Host.Run(t, "chmod", "700", private)
+	before := testutil.Take(t, s.server)
+	for _, tt := range []struct {
+		names string
+		by    func(args ...string) *exec.Cmd
+		args  []string
+	}{
+		{`--user "no-such": no such user`, root, []string{"--user", "no-such", "--", "true"}},
+		{`--user "4321": no such user, so its group is unknown; expected UID:GID`, root, []string{"--user", "4321", "--", "true"}},
+		{`--user: an empty word`, root, []string{"--user", "", "--", "true"}},
+		{`set-user-ID to 0, which has no effect with --user`, root, []string{"--user", "nobody", "--", setuid}},
+		{`--user nobody \(65534:65534\): only root`, user, []string{"--user", "nobody", "--", "true"}},
+		{`root has no CAP_SETUID here`, allRights[1].command, []string{"--user", "nobody", "--", "true"}},
+	} {
+		oneLine(t, testutil.Run(t, limit, tt.by(append([]string{bin + "/lklrun", "-q"}, tt.args...)...)), 2, tt.names)
+		before.Same()
+	}
+	oneLine(t, testutil.Run(t, limit, root(private+"/lklrun", "-q", "--engine", "preload", "--user", "nobody", "--", "/usr/bin/id")), 2, "the command's user cannot read the stack")
+	before.Same()
+	// Oneself is nobody else.
+	if got := testutil.OK(t, limit, user(bin+"/lklrun", "-q", "--user", mine, "--", "id", "-u")); got != fmt.Sprintln(testutil.OrdinaryUID) {
+		t.Errorf("an ordinary user as himself: %s", got)
+	}
+}
