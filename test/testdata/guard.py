@@ -38,6 +38,23 @@ def crowd(addr, port, count):
     return failed[:10] or "%d, ports %d to %d" % (len(set(ports)), min(ports), max(ports))
 
 
+def fill(addr, port, count):
+    """Holds on to each connection until there are count, however long ports are
+    awaited: one that is given up has to wait again for its port."""
+    all, end = [], time.monotonic() + LIMIT
+    while len(all) < count and time.monotonic() < end:
+        try:
+            all.append(socket.create_connection((addr, port), LIMIT))
+        except OSError as e:
+            if e.errno != errno.EADDRNOTAVAIL:
+                return str(e)
+            time.sleep(0.01)
+    ports = {s.getsockname()[1] for s in all}
+    for s in all:
+        s.close()
+    return len(ports)
+
+
 def serve(port):
     """Echoes what each connection to a port sends, for both families."""
     s = socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=512)
