@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// busyRate is what each path of a busy instance carries: enough to be always at
+// work, little enough for many tests beside it.
+const busyRate = "20mbit"
+
+// busySize is more than any test transfers.
+const busySize = 1 << 40
+
+// A busy instance has on one stack, behind two paths, a web server and a database
+// with clients that ask them again and again and others that are silent, an
+// endless MPTCP transfer by both paths, and sockets of other kinds. It goes on
+// until end:
+//
+//	stack                                     server
+//	eth0 10.74.1.2 fd74:1::2 ─ tap0 ─ br0 ─ v0 ─── s0 10.74.1.1 fd74:1::1
+//	eth1 10.74.2.2 fd74:2::2 ─ tap1 ─ br1 ─ v1 ─── s1 10.74.2.1 fd74:2::1
+//
+// With the engine preload, which has one program, that is the web server, from
+// which the transfer comes; what is not a client's is missing.
+type busy struct {
+	*pathSite
+	engine  string
+	port    string // of the transfer: the server's, with preload the stack's
+	target  *testutil.Proc
+	clients []*testutil.Proc
+}
+
+// busyVisits is a client of the web server and, with an address for it, of the
+// database: connections that ask and ones that are silent, by IPv4 and IPv6.
+const busyVisits = `
+import itertools, socket, sys, time
+web, redis = sys.argv[1], sys.argv[2]
+def ask(addr, port, what, want):
+    c = socket.create_connection((addr, port), 60)
+    f = c.makefile("rb")
+    def again():
+        c.sendall(what)
+        got = b""
+        while not got.endswith(want): got += f.read(1) or sys.exit("%s port %d closes" % (addr, port))
+    again()
+    return again
+get = b"GET /hello HTTP/1.1\r\nHost: x\r\n\r\n"
+asks = [ask(web, 80, get, b"hello\n"), ask("fd74:1::2", 80, get, b"hello\n")]
+if redis:
+    ping = b"PING\r\n"
+    asks += [ask(redis, 6379, ping, b"+PONG\r\n"), ask("fd74:1::2", 6379, ping, b"+PONG\r\n")]
+    silent = ask(redis, 6379, ping, b"+PONG\r\n"), ask("fd74:1::2", 6379, ping, b"+PONG\r\n")
+print("served", flush=True)
+for a in itertools.cycle(asks):
+    a()
+    time.sleep(0.01)
+`
+
+// busyFetches is the client of the transfer: beside it, it has other sockets.
+const busyFetches = `
+import socket, sys
+port = int(sys.argv[1])
+udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+udp.bind(("10.74.1.2", 7001))
+asked = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+asked.connect(("fd74:1::1", 7002))
+raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP)
+s = socket.create_connection(("10.74.1.1", port), 60)
+s.sendall(b"g")
+while s.recv(1 << 18): pass
+`
+
+// newBusy starts one; it returns when all of it is at work.
+func newBusy(t *testing.T, engine string) *busy {
+	t.Helper()
+	testutil.Need(t, "nginx", "redis-server", "mptcpize", "curl")
+	b := &busy{pathSite: newPeers(t), engine: engine, port: "80"}
+	for n := range 2 {
+		b.wireSix(n)
+	}
+	dir := testutil.Dir(t)
+	file(t, dir+"/hello", "hello\n")
+	web := testutil.Nginx{Root: dir}.Config(t, dir)
+	redis := ""
+	if engine == "preload" {
+		b.sparse(dir + "/file")
+		b.target = b.run(engine, ",signal", web...)
+	} else {
+		redis = "10.74.1.2"
+		b.port = b.serveMoves(busySize).port
+		all := fmt.Sprintf(`"$@" &
+			redis-server --save "" --dir %s --bind 0.0.0.0 :: --protected-mode no >/dev/null &
+			exec /usr/bin/python3 -c '%s' %s`, dir, busyFetches, b.port)
+		b.target = b.run(engine, "", append([]string{"sh", "-c", all, "sh"}, web...)...)
+	}
+	testutil.WaitFor(t, "the sockets", limit, func() bool { return b.listens(80) && (redis == "" || b.listens(6379)) })
+	visits := testutil.Start(t, b.server.Command("/usr/bin/python3", "-c", busyVisits, "10.74.1.2", redis))
+	b.clients = append(b.clients, visits)
+	if engine == "preload" {
+		b.clients = append(b.clients, testutil.Start(t, b.server.Command("mptcpize", "run", "curl", "-s", "-o", "/dev/null", "http://10.74.1.2/file")))
+	}
+	b.until("clients that are served", b.target, func() bool { out, _ := visits.Output(); return out != "" || !visits.Running() })
+	for path := range 2 {
+		before := b.carried(path)
+		b.until("a transfer by both paths", b.target, func() bool { return b.carried(path) > before+1<<20 })
+	}
+	return b
+}
+
+// wireSix lays one of the two wires, slowed to busyRate.
+func (b *busy) wireSix(n int) {
+	b.Helper()
+	b.wire(n, fmt.Sprintf(",ip=10.74.%d.2/24,ip6=fd74:%[1]d::2/64,gw=10.74.%[1]d.1", n+1))
+	b.server.Addr(b, fmt.Sprint("s", n), fmt.Sprintf("fd74:%d::1/64", n+1))
+	for dev, in := range map[string]*testutil.Netns{"s": b.server, "v": b.host} {
+		in.Run(b, "tc", "qdisc", "change", "dev", fmt.Sprint(dev, n), "root", "tbf", "rate", busyRate, "burst", "256kb", "latency", "50ms")
+	}
+}
+
+// sparse makes a file that has no end for a test, and no blocks.
+func (b *busy) sparse(path string) {
+	b.Helper()
+	file(b.T, path, "")
+	if err := os.Truncate(path, busySize); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b *busy) listens(port int) bool {
+	return (&running{t: b.T, name: b.name}).has(port)
+}
+
+// ctl runs a verb of lklctl on the instance, which must end well.
+func (b *busy) ctl(args ...string) string {
+	b.Helper()
+	return lklctl(b.T, append([]string{"--name", b.name}, args...)...)
+}
+
+// end checks that everything is still served and ends it.
+func (b *busy) end() {
+	b.Helper()
+	for _, c := range b.clients {
+		if out, errs := c.Output(); !c.Running() {
+			b.Errorf("a client has ended: %s%s", out, errs)
+		}
+	}
+	if out, errs := b.target.Output(); !b.target.Running() {
+		b.Errorf("the instance has ended: %s%s", out, errs)
+		return
+	}
+	b.ctl("stop")
+	b.target.Wait(limit)
+}
+
+// What other tests look at is there, with either engine.
+func TestBusy(t *testing.T) {
+	for _, engine := range []string{"supervise", "preload"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			b := newBusy(t, engine)
+			if said := b.ctl("mptcp"); strings.Count(said, "eth1") != 1 {
+				t.Errorf("not one subflow by the second path:\n%s", said)
+			}
+			b.end()
+		})
+	}
+}
