@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -33,26 +34,26 @@ Of ended processes the last 256 are told by themselves.`,
 				return fmt.Errorf("instance %q: %w", info.Name, err)
 			}
 			a := account.Parse(stats)
-			if c.output == cli.OutputJSON {
-				return cli.WriteJSON(c.stdout, a)
-			}
-			if len(a.Processes) == 0 {
-				c.empty("no process of %q has used a network yet", info.Name)
-				return nil
-			}
-			if err := accountTable(a).Write(c.stdout); err != nil {
-				return err
-			}
-			for _, h := range a.Hosted {
-				if _, err := fmt.Fprintf(c.stdout, "%s by the host's stack: %d sockets\n", h.Addr, h.Sockets); err != nil {
-					return err
-				}
-			}
-			return nil
+			return c.show(a, len(a.Processes), c.nothing("no process of %q has used a network yet", info.Name), func(w io.Writer) error {
+				return writeAccount(w, a)
+			})
 		}),
 	}
 	c.flags(cmd.Flags(), true)
+	document(cmd, account.Account{})
 	return cmd
+}
+
+func writeAccount(w io.Writer, a *account.Account) error {
+	if err := accountTable(a).Write(w); err != nil {
+		return err
+	}
+	for _, h := range a.Hosted {
+		if _, err := fmt.Fprintf(w, "%s by the host's stack: %d sockets\n", h.Addr, h.Sockets); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func accountTable(a *account.Account) *cli.Table {

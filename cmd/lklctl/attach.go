@@ -30,9 +30,11 @@ func (c *ctl) choose() (*instance.Info, error) {
 	if err == nil {
 		return info, nil
 	}
-	// A name that none has, or several and no -n, is a matter of the command
-	// line; that none runs at all is not.
-	if all, lerr := instance.List(); lerr == nil && (c.name != "" || running(all) > 1) {
+	if errors.Is(err, instance.ErrNone) {
+		return nil, &cli.StatusError{Err: err, Status: cli.ExitNoInstance}
+	}
+	// Several and no -n is a matter of the command line.
+	if all, lerr := instance.List(); lerr == nil && running(all) > 1 {
 		return nil, &cli.UsageError{Err: err}
 	}
 	return nil, err
@@ -103,11 +105,14 @@ func (c *ctl) dial(ctx context.Context) (*instance.Info, *stackconn.Conn, error)
 }
 
 // query is a verb's body that asks an instance's stack within queryLimit.
-func (c *ctl) query(body func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error) func(*cobra.Command, []string) error {
+func (c *ctl) query(body queryBody) func(*cobra.Command, []string) error {
 	return c.queryWithin(queryLimit, body)
 }
 
-func (c *ctl) queryWithin(limit time.Duration, body func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error) func(*cobra.Command, []string) error {
+// queryBody asks a stack, and prints what it says.
+type queryBody func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error
+
+func (c *ctl) queryWithin(limit time.Duration, body queryBody) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 		defer cancel()
@@ -116,23 +121,27 @@ func (c *ctl) queryWithin(limit time.Duration, body func(ctx context.Context, in
 			return err
 		}
 		defer conn.Close()
-		err = body(ctx, info, conn, args)
-		inside := info.Engine == config.EnginePreload
-		switch {
-		case errors.Is(err, stackconn.ErrClosed):
-			return isEnding(info)
-		case inside && errors.Is(err, syscall.ESHUTDOWN):
-			return fmt.Errorf("instance %q: its program has executed another one or is ending, and its stack was inside it", info.Name)
-		case inside && errors.Is(err, context.DeadlineExceeded):
-			return fmt.Errorf("instance %q: the kernel inside its program (pid %d) gives no answer within %v: is the program stopped?", info.Name, info.TargetPID, limit)
-		}
-		return err
+		return asked(info, limit, body(ctx, info, conn, args))
 	}
+}
+
+// asked says in the user's terms why an instance gave no answer.
+func asked(info *instance.Info, limit time.Duration, err error) error {
+	inside := info.Engine == config.EnginePreload
+	switch {
+	case errors.Is(err, stackconn.ErrClosed):
+		return isEnding(info)
+	case inside && errors.Is(err, syscall.ESHUTDOWN):
+		return fmt.Errorf("instance %q: its program has executed another one or is ending, and its stack was inside it", info.Name)
+	case inside && errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("instance %q: the kernel inside its program (pid %d) gives no answer within %v: is the program stopped?", info.Name, info.TargetPID, limit)
+	}
+	return err
 }
 
 // change is query for a verb that changes the stack's network, which the host's
 // own kernel's is not for us to do.
-func (c *ctl) change(body func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error) func(*cobra.Command, []string) error {
+func (c *ctl) change(body queryBody) func(*cobra.Command, []string) error {
 	return c.query(func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error {
 		if conn.Hello().ABI == ctlproto.CTL_ABI_HOST {
 			return cli.Usagef("instance %q has the host's own kernel as its stack, with the host's own interfaces: use ip(8)", info.Name)
@@ -144,19 +153,4 @@ func (c *ctl) change(body func(ctx context.Context, info *instance.Info, conn *s
 // isEnding says why a stack host closed the connection: it does so at its end.
 func isEnding(info *instance.Info) error {
 	return fmt.Errorf("instance %q is ending: its stack host has closed the connection", info.Name)
-}
-
-// completeInstances completes -n with the names of running instances.
-func completeInstances(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	all, err := instance.List()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	var names []cobra.Completion
-	for _, i := range all {
-		if i.Running {
-			names = append(names, i.Name)
-		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
 }

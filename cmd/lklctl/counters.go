@@ -50,18 +50,11 @@ pattern is a part of the name, or a glob such as 'Tcp*Retrans*'.`,
 					kept = append(kept, setting{n.name, n.value})
 				}
 			}
-			if c.output == cli.OutputJSON {
-				return writeCounters(c.stdout, kept)
-			}
-			if len(kept) == 0 {
-				c.empty("instance %q has no such counter", info.Name)
-				return nil
-			}
 			t := cli.NewTable("NAME", ">VALUE")
 			for _, n := range kept {
 				t.Row(n.key, n.value)
 			}
-			return t.Write(c.stdout)
+			return c.show(counterObject(kept), len(kept), c.nothing("instance %q has no such counter", info.Name), t.Write)
 		}),
 	}
 	c.flags(cmd.Flags(), true)

@@ -61,7 +61,7 @@ is subflow.`, addEndpoint),
 }
 
 // A door is query or change.
-type door func(func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error) func(*cobra.Command, []string) error
+type door func(queryBody) func(*cobra.Command, []string) error
 
 // onStack is a verb's body that speaks netlink with the stack.
 func (c *ctl) onStack(by door, body func(n *stacknet.Netlink, args []string) error) func(*cobra.Command, []string) error {
@@ -288,13 +288,6 @@ func (c *ctl) showEndpoints(n *stacknet.Netlink, which stacknet.Endpoint) error 
 		}
 		rows = append(rows, r)
 	}
-	if c.output == cli.OutputJSON {
-		return cli.WriteJSON(c.stdout, rows)
-	}
-	if len(rows) == 0 {
-		c.empty("the stack has no MPTCP endpoint")
-		return nil
-	}
 	t := cli.NewTable(">ID", "ADDRESS", ">PORT", "DEV", "FLAGS")
 	for _, r := range rows {
 		port := ""
@@ -303,7 +296,7 @@ func (c *ctl) showEndpoints(n *stacknet.Netlink, which stacknet.Endpoint) error 
 		}
 		t.Row(fmt.Sprint(r.ID), r.Address, port, r.Dev, strings.Join(r.Flags, " "))
 	}
-	return t.Write(c.stdout)
+	return c.show(rows, len(rows), c.nothing("the stack has no MPTCP endpoint"), t.Write)
 }
 
 func (c *ctl) limitsCommand() *cobra.Command {

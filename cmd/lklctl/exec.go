@@ -60,31 +60,54 @@ EXIT STATUS
   The program's own. A signal that ended it ends lklctl too, save SIGKILL,
   which is 137. Else:
 
-  2      the command line was not understood, or names no running instance
-  125    no instance is running, or it failed
+  2      the command line was not understood
+  125    no such instance runs, or it failed
   126    the program cannot be executed
   127    the program was not found`,
 		Example: "  lklctl exec ip addr\n  lklctl exec -n web -- curl -s http://127.0.0.1/\n  lklctl exec bash",
 		Args:    someArgs("COMMAND"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if c.output != cli.OutputTable {
-				return cli.Usagef("-o %s: exec prints what the program prints: see %s --help", c.output, cmd.CommandPath())
-			}
-			end, err := c.exec(cmd.Context(), args)
-			var usage *cli.UsageError
-			switch {
-			case errors.As(err, &usage):
-				return err
-			case err != nil:
-				cli.Fail(c.stderr, program, err)
-				end = exit.End{Status: exitOwn}
-			}
-			return &endError{end}
-		},
+		RunE:    c.execProgram,
 	}
 	c.flags(cmd.Flags(), true)
 	must(cmd.Flags().MarkHidden("output"))
 	cmd.Flags().SetInterspersed(false) // what follows the command is the command's
+	return cmd
+}
+
+// execProgram is the body of exec: it ends as the program did.
+func (c *ctl) execProgram(cmd *cobra.Command, args []string) error {
+	if c.output != cli.OutputTable {
+		return cli.Usagef("-o %s: %s prints what the program prints: see %s --help", c.output, cmd.Name(), cmd.CommandPath())
+	}
+	end, err := c.exec(cmd.Context(), args)
+	var usage *cli.UsageError
+	switch {
+	case errors.As(err, &usage):
+		return err
+	case err != nil:
+		cli.Fail(c.stderr, program, err)
+		end = exit.End{Status: exitOwn}
+	}
+	return &endError{end}
+}
+
+// ipCommand is short for what people ask most.
+func (c *ctl) ipCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ip [ARG]...",
+		Short: "the same as lklctl exec -- ip ...",
+		Long: `ip runs the machine's ip(8) on the instance's stack: addresses, routes, rules,
+neighbours, MPTCP endpoints, as the stack has them. What follows is ip's own: -n
+goes before the verb, as in lklctl -n web ip -s link.`,
+		Example:            "  lklctl ip -br addr\n  lklctl ip route show table all\n  lklctl -n web ip -s link",
+		DisableFlagParsing: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && (args[0] == "--help" || args[0] == "-h") {
+				return cmd.Help()
+			}
+			return c.execProgram(cmd, append([]string{"ip"}, args...))
+		},
+	}
 	return cmd
 }
 

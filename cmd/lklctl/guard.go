@@ -39,17 +39,13 @@ and how often they had to be put back because somebody had flushed them.`,
 					return fmt.Errorf("instance %q: %w", info.Name, err)
 				}
 			}
-			if c.output == cli.OutputJSON {
-				return cli.WriteJSON(c.stdout, st)
-			}
-			if len(st.Links) == 0 {
-				c.empty("no interface of %q has an address of the host's", info.Name)
-				return nil
-			}
-			return writeGuard(c.stdout, &st)
+			return c.show(st, len(st.Links), c.nothing("no interface of %q has an address of the host's", info.Name), func(w io.Writer) error {
+				return writeGuard(w, &st)
+			})
 		}),
 	}
 	c.flags(cmd.Flags(), true)
+	document(cmd, guard.Status{})
 	return cmd
 }
 

@@ -55,14 +55,7 @@ no address until renew.`,
 			if err != nil {
 				return err
 			}
-			if c.output == cli.OutputJSON {
-				return cli.WriteJSON(c.stdout, all)
-			}
-			if len(all) == 0 {
-				c.empty("no interface gets its addresses from the network")
-				return nil
-			}
-			return leaseTable(all, time.Now()).Write(c.stdout)
+			return c.show(all, len(all), c.nothing("no interface gets its addresses from the network"), leaseTable(all, time.Now()).Write)
 		}),
 	}
 	c.flags(cmd.Flags(), true)

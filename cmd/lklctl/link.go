@@ -190,6 +190,7 @@ with it.`,
 		},
 	}
 	c.flags(cmd.Flags(), true)
+	cmd.ValidArgsFunction = c.complete(linkNames)
 	return cmd
 }
 

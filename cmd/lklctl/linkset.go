@@ -45,6 +45,7 @@ does not allow more.`,
 		return c.changed(target, n, err)
 	})
 	c.flags(cmd.Flags(), true)
+	cmd.ValidArgsFunction = c.complete(linkNames)
 	return cmd
 }
 
@@ -57,7 +58,7 @@ func (c *ctl) changed(target stacknet.Target, n int, err error) error {
 		return cli.WriteJSON(c.stdout, map[string]any{"target": target.String(), "changed": n})
 	}
 	if target.Name == "" {
-		c.empty("%v: %s", target, plural(n, "interface"))
+		cli.Note(c.stderr, program, "%v: %s", target, plural(n, "interface"))
 	}
 	return nil
 }

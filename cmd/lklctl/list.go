@@ -27,24 +27,18 @@ shown as "leftover": lklrun cleanup removes it.`,
 			if err != nil {
 				return err
 			}
-			if c.output == cli.OutputJSON {
-				if all == nil {
-					all = []instance.Info{}
-				}
-				return cli.WriteJSON(c.stdout, all)
-			}
-			if len(all) == 0 {
-				c.empty("no instance is running")
-				return nil
+			if all == nil {
+				all = []instance.Info{} // [] in JSON, not null
 			}
 			t := cli.NewTable("NAME", ">PID", "STACK", "KERNEL", ">AGE", "INTERFACES", "COMMAND")
 			for _, i := range all {
 				t.Row(listRow(i, time.Now())...)
 			}
-			return t.Write(c.stdout)
+			return c.show(all, len(all), c.nothing("no instance is running"), t.Write)
 		},
 	}
 	c.flags(cmd.Flags(), true)
+	document(cmd, []instance.Info{})
 	return cmd
 }
 

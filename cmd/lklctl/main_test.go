@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/testutil"
 	"github.com/lklrun/lklrun/internal/testutil/hoststack"
@@ -53,11 +54,17 @@ func ok(t testing.TB, args ...string) string {
 	return r.out
 }
 
-// decode runs the program with -o json and parses what it prints.
+// decode runs the program with -o json and parses what it prints; its status says
+// whether there is something in it.
 func decode[T any](t testing.TB, args ...string) T {
 	t.Helper()
 	var v T
-	text := ok(t, append(args, "-o", "json")...)
+	r := lklctl(t, append(args, "-o", "json")...)
+	text := r.out
+	empty := text == "[]\n" || text == "{}\n"
+	if r.errors != "" || (r.status == cli.ExitNothing) != empty || r.status > cli.ExitNothing {
+		t.Fatalf("lklctl %s -o json: %+v", strings.Join(args, " "), r)
+	}
 	d := json.NewDecoder(strings.NewReader(text))
 	if err := d.Decode(&v); err != nil {
 		t.Fatalf("lklctl %s -o json: %v\n%s", strings.Join(args, " "), err, text)

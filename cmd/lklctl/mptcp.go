@@ -21,8 +21,9 @@ import (
 
 func (c *ctl) mptcpCommand() *cobra.Command {
 	var listeners bool
+	var w watching
 	cmd := &cobra.Command{
-		Use:   "mptcp [-a] [endpoint ... | limits ...]",
+		Use:   "mptcp [-a] [--watch] [endpoint ... | limits ...]",
 		Short: "show MPTCP connections and subflows; endpoints and limits",
 		Long: `mptcp shows each MPTCP connection of the stack: process, addresses, state,
 token, bytes of the connection (each byte once); and below it the subflows that
@@ -40,7 +41,7 @@ connections that are open too.`,
   lklctl mptcp endpoint change 10.1.0.2 backup
   lklctl mptcp -o json | jq '.[].subflows[] | {iface, rtt: .tcp_info.rtt_us}'`,
 		Args: noArgs,
-		RunE: c.query(func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
+		RunE: c.watch(&w, func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
 			conns, err := sockdiag.Connections(ctx, conn)
 			if errors.Is(err, sockdiag.ErrUnsupported) {
 				return fmt.Errorf("the stack of instance %q has no MPTCP: run lklrun --stack mptcp", info.Name)
@@ -54,17 +55,14 @@ connections that are open too.`,
 			if err := annotateConnections(ctx, conn, conns); err != nil {
 				return err
 			}
-			if c.output == cli.OutputJSON {
-				return cli.WriteJSON(c.stdout, mptcpRows(conns))
-			}
-			if len(conns) == 0 {
-				c.empty("instance %q has no MPTCP connection", info.Name)
-				return nil
-			}
-			return writeMPTCP(c.stdout, conns)
+			return c.show(mptcpRows(conns), len(conns), c.nothing("instance %q has no MPTCP connection", info.Name), func(out io.Writer) error {
+				return writeMPTCP(out, conns)
+			})
 		}),
 	}
 	c.flags(cmd.Flags(), true)
+	document(cmd, []mptcpRow{})
+	w.flag(cmd.Flags())
 	cmd.Flags().BoolVarP(&listeners, "all", "a", false, "listening sockets too")
 	cmd.AddCommand(c.endpointCommand(), c.limitsCommand())
 	return cmd

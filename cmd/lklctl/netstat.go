@@ -29,8 +29,9 @@ type netstatOptions struct {
 
 func (c *ctl) netstatCommand() *cobra.Command {
 	var o netstatOptions
+	var w watching
 	cmd := &cobra.Command{
-		Use:   "netstat [-l] [-t] [-u] [-w] [-M] [-x] [-0] [-4|-6] [-p] [-i]",
+		Use:   "netstat [-l] [-t] [-u] [-w] [-M] [-x] [-0] [-4|-6] [-p] [-i] [--watch]",
 		Short: "list the stack's sockets with the processes they belong to",
 		Long: `netstat lists the sockets of the stack: kind, state, queues, addresses, process.
 
@@ -48,23 +49,20 @@ that holds the socket now, "(1234)" behind it its pid; +N stands for N more.`,
 			}
 			return noArgs(cmd, args)
 		},
-		RunE: c.query(func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
+		RunE: c.watch(&w, func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
 			sockets, err := c.gather(ctx, conn, o)
 			if err != nil {
 				return err
 			}
-			if c.output == cli.OutputJSON {
-				return cli.WriteJSON(c.stdout, netstatRows(sockets))
-			}
-			if len(sockets) == 0 {
-				c.empty("instance %q has no such sockets", info.Name)
-				return nil
-			}
-			return writeNetstat(c.stdout, sockets, o)
+			return c.show(netstatRows(sockets), len(sockets), c.nothing("instance %q has no such sockets", info.Name), func(out io.Writer) error {
+				return writeNetstat(out, sockets, o)
+			})
 		}),
 	}
 	f := cmd.Flags()
 	c.flags(f, false)
+	document(cmd, []netstatRow{})
+	w.flag(f)
 	f.BoolVarP(&o.listening, "listening", "l", false, "only listening sockets")
 	f.BoolVarP(&o.all, "all", "a", false, "sockets in every state (the default)")
 	f.BoolVarP(&o.connected, "connected", "c", false, "only connected sockets")

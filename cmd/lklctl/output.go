@@ -10,8 +10,6 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
-
-	"github.com/lklrun/lklrun/internal/cli"
 )
 
 // output is standard output, whose errors must not be taken for the stack's.
@@ -45,12 +43,12 @@ func writeLines(w io.Writer, settings []setting, valuesOnly bool) error {
 	return err
 }
 
-// writeCounters writes one object of names and numbers, the numbers as exact
-// as the stack wrote them.
-func writeCounters(w io.Writer, counters []setting) error {
+// counterObject is one object of names and numbers, the numbers as exact as the
+// stack wrote them.
+func counterObject(counters []setting) map[string]json.Number {
 	object := map[string]json.Number{}
 	for _, n := range counters {
 		object[n.key] = json.Number(n.value)
 	}
-	return cli.WriteJSON(w, object)
+	return object
 }

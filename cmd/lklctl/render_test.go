@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/guard"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/sockdiag"
@@ -193,7 +194,7 @@ func FuzzCounters(f *testing.F) {
 			for _, n := range all {
 				kept = append(kept, setting{n.name, n.value})
 			}
-			if err := writeCounters(&b, kept); err != nil {
+			if err := cli.WriteJSON(&b, counterObject(kept)); err != nil {
 				t.Errorf("%q is no JSON: %v", text, err)
 			}
 		}

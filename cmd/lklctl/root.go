@@ -24,13 +24,14 @@ type ctl struct {
 	output cli.Output // -o
 	stdout io.Writer
 	stderr io.Writer
+	paint  cli.Palette // of standard output, also while --watch collects what goes there
 
 	began bool // a verb's body was reached
 }
 
 // run is main without the process around it; it returns how that shall end.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) exit.End {
-	c := &ctl{output: cli.OutputTable, stdout: output{stdout}, stderr: stderr}
+	c := &ctl{output: cli.OutputTable, stdout: output{stdout}, stderr: stderr, paint: cli.Paint(stdout)}
 	root := c.rootCommand()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
@@ -42,7 +43,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) exit.End 
 	if end := (*endError)(nil); errors.As(err, &end) {
 		return end.End
 	}
-	return exit.End{Status: cli.Fail(stderr, program, err)}
+	return exit.End{Status: c.fail(err)}
 }
 
 func (c *ctl) rootCommand() *cobra.Command {
@@ -56,8 +57,9 @@ runs further programs on them.
 
 With one instance running no -n is needed.
 
-Exit status: 0 when it was done, 1 when it could not be, 2 when the command line
-was not understood or names no running instance. exec has the program's.`,
+Exit status: 0 when it was found or done, 1 when nothing is there or it could
+not be done, 2 when the command line was not understood, 3 when no such instance
+runs. exec has the program's.`,
 		Example: `  lklctl list
   lklctl mptcp
   lklctl link add tap:t1,ip=10.1.0.2/24
@@ -82,8 +84,21 @@ was not understood or names no running instance. exec has the program's.`,
 	root.SetErr(c.stderr)
 	c.flags(root.Flags(), true)
 	verbs := []*cobra.Command{
-		c.listCommand(), c.netstatCommand(), c.linkCommand(), c.addrCommand(), c.mptcpCommand(), c.sysctlCommand(),
-		c.countersCommand(), c.catCommand(), c.execCommand(), c.accountCommand(), c.leaseCommand(), c.guardCommand(), c.waitCommand(), c.stopCommand(),
+		c.listCommand(),
+		c.netstatCommand(),
+		c.mptcpCommand(),
+		c.countersCommand(),
+		c.sysctlCommand(),
+		c.linkCommand(),
+		c.addrCommand(),
+		c.leaseCommand(),
+		c.guardCommand(),
+		c.ipCommand(),
+		c.catCommand(),
+		c.execCommand(),
+		c.accountCommand(),
+		c.waitCommand(),
+		c.stopCommand(),
 	}
 	root.AddCommand(verbs...)
 	root.SetUsageTemplate(usage(root.UsageTemplate()))
@@ -124,8 +139,14 @@ func (c *ctl) prepare(cmd *cobra.Command) {
 		c.began = true
 		return body(cmd, args)
 	}
-	must(cmd.RegisterFlagCompletionFunc("name", completeInstances))
-	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]cobra.Completion{"table", "json"}, cobra.ShellCompDirectiveNoFileComp)))
+	for flag, complete := range map[string]cobra.CompletionFunc{
+		"name":   completeInstances,
+		"output": cobra.FixedCompletions([]cobra.Completion{"table", "json"}, cobra.ShellCompDirectiveNoFileComp),
+	} {
+		if _, known := cmd.GetFlagCompletionFunc(flag); cmd.Flags().Lookup(flag) != nil && !known {
+			must(cmd.RegisterFlagCompletionFunc(flag, complete))
+		}
+	}
 }
 
 // flagError makes an error about flags ours: one line with the remedy.
@@ -158,13 +179,6 @@ func someArgs(what string) cobra.PositionalArgs {
 			return cli.Usagef("no %s given: see %s --help", what, cmd.CommandPath())
 		}
 		return nil
-	}
-}
-
-// empty says that there is nothing to show, on stderr: an empty table is none.
-func (c *ctl) empty(format string, args ...any) {
-	if c.output == cli.OutputTable {
-		cli.Note(c.stderr, program, format, args...)
 	}
 }
 

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"path"
 	"strings"
 	"syscall"
@@ -67,18 +68,15 @@ What is written holds at once, for new connections as the setting says.`,
 			if err != nil {
 				return err
 			}
-			if c.output == cli.OutputJSON {
-				object := map[string]string{}
-				for _, s := range settings {
-					object[s.key] = s.value
-				}
-				return cli.WriteJSON(c.stdout, object)
+			object := map[string]string{}
+			for _, s := range settings {
+				object[s.key] = s.value
 			}
-			if len(settings) == 0 && !write {
-				c.empty("instance %q has no setting that matches %s", info.Name, strings.Join(args, " "))
-				return nil
+			lines := func(w io.Writer) error { return writeLines(w, settings, values) }
+			if write {
+				return c.show(object, 1, nil, lines) // one that can only be written says nothing
 			}
-			return writeLines(c.stdout, settings, values)
+			return c.show(object, len(settings), c.nothing("instance %q has no setting that matches %s", info.Name, strings.Join(args, " ")), lines)
 		}),
 	}
 	c.flags(cmd.Flags(), true)

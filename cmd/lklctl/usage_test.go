@@ -77,8 +77,8 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// Without an instance each verb says so, status 1; a name that none has is a
-// mistake in the command line, status 2; listing none is no error.
+// Without an instance, or one of the name, each verb says so, status 3; listing
+// none finds nothing, status 1.
 func TestNoInstance(t *testing.T) {
 	testutil.Need(t)
 	for _, args := range [][]string{
@@ -90,16 +90,17 @@ func TestNoInstance(t *testing.T) {
 		{"lease"},
 		{"stop"},
 	} {
-		refused(t, 1, args, "no instance is running")
-		refused(t, 2, append(args, "--name", "web"), `no instance "web" is running, nor any other`)
+		refused(t, 3, args, "no instance is running")
+		refused(t, 3, append(args, "--name", "web"), `no instance "web" is running, nor any other`)
 	}
 	refused(t, 125, []string{"exec", "true"}, "no instance is running")
-	refused(t, 2, []string{"exec", "-n", "web", "true"}, `no instance "web" is running, nor any other`)
-	if r := lklctl(t, "list"); r.status != 0 || r.out != "" || r.errors != "lklctl: no instance is running\n" {
+	refused(t, 125, []string{"ip", "addr"}, "no instance is running")
+	refused(t, 125, []string{"exec", "-n", "web", "true"}, `no instance "web" is running, nor any other`)
+	if r := lklctl(t, "list"); r.status != 1 || r.out != "" || r.errors != "lklctl: no instance is running\n" {
 		t.Errorf("list of none: %+v", r)
 	}
-	if list := decode[[]any](t, "list"); len(list) != 0 {
-		t.Errorf("list of none: %v", list)
+	if r := lklctl(t, "list", "-o", "json"); r != (result{1, "[]\n", ""}) {
+		t.Errorf("list of none: %+v", r)
 	}
 }
 

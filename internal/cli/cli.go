@@ -14,9 +14,11 @@ import (
 
 // Exit statuses of lklctl, and of lklrun where it does not pass on its target's.
 const (
-	ExitOK      = 0
-	ExitFailure = 1 // understood, but could not be done
-	ExitUsage   = 2 // not understood: nothing was done
+	ExitOK         = 0
+	ExitFailure    = 1 // understood, but could not be done
+	ExitNothing    = 1 // of lklctl: nothing is there, or matched
+	ExitUsage      = 2 // not understood: nothing was done
+	ExitNoInstance = 3 // of lklctl: none runs, or none of that name
 )
 
 // UsageError is an error in what was typed.
@@ -34,12 +36,27 @@ func Usagef(format string, args ...any) error {
 	return &UsageError{fmt.Errorf(format, args...)}
 }
 
+// StatusError is an error with an exit status of its own.
+type StatusError struct {
+	Err    error
+	Status int
+}
+
+// Error returns the message of the error inside.
+func (e *StatusError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error inside.
+func (e *StatusError) Unwrap() error { return e.Err }
+
 // Status returns the exit status that err stands for.
 func Status(err error) int {
 	var usage *UsageError
+	var own *StatusError
 	switch {
 	case err == nil:
 		return ExitOK
+	case errors.As(err, &own):
+		return own.Status
 	case errors.As(err, &usage):
 		return ExitUsage
 	}

@@ -222,6 +222,14 @@ func takeLock(fd uintptr) error {
 	return unix.FcntlFlock(fd, unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
 }
 
+// ErrNone is wrapped by Open's error when no instance runs, or none of the name.
+var ErrNone = errors.New("no such instance")
+
+// noneError is ErrNone in words that name what was looked for.
+type noneError struct{ error }
+
+func (noneError) Is(target error) bool { return target == ErrNone }
+
 // Open finds a running instance: the one of that name, or with an empty name
 // the only one there is.
 func Open(name string) (*Info, error) { return open(Root(), name) }
@@ -240,7 +248,7 @@ func open(root, name string) (*Info, error) {
 	if name == "" {
 		switch len(running) {
 		case 0:
-			return nil, fmt.Errorf("no instance is running (looked in %s)", root)
+			return nil, noneError{fmt.Errorf("no instance is running (looked in %s)", root)}
 		case 1:
 			return &running[0], nil
 		}
@@ -253,9 +261,9 @@ func open(root, name string) (*Info, error) {
 	}
 	switch {
 	case len(running) > 0:
-		return nil, fmt.Errorf("no instance %q is running; there is %s", name, names(running))
+		return nil, noneError{fmt.Errorf("no instance %q is running; there is %s", name, names(running))}
 	default:
-		return nil, fmt.Errorf("no instance %q is running, nor any other (looked in %s)", name, root)
+		return nil, noneError{fmt.Errorf("no instance %q is running, nor any other (looked in %s)", name, root)}
 	}
 }
 

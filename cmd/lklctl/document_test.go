@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/jsondoc"
+)
+
+// docs/json.md tells every field of what -o json prints; -update writes it.
+func TestDocuments(t *testing.T) {
+	root := (&ctl{output: cli.OutputTable}).rootCommand()
+	var all []jsondoc.Document
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		if typ, ok := documents[cmd]; ok {
+			all = append(all, jsondoc.Document{Name: cmd.CommandPath(), What: cmd.Short, Type: typ})
+		}
+		for _, below := range cmd.Commands() {
+			walk(below)
+		}
+	}
+	walk(root)
+	text, err := jsondoc.Generate("../..", "github.com/lklrun/lklrun", all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const path = "../../docs/json.md"
+	if *update {
+		if err := os.WriteFile(path, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if now, err := os.ReadFile(path); err != nil || string(now) != string(text) {
+		t.Errorf("%s is not what the types say (%v): go test ./cmd/lklctl -run TestDocuments -update", path, err)
+	}
+}

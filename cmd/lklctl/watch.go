@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stackconn"
+)
+
+// watching is --watch: how often a verb asks anew; 0: once.
+type watching struct{ every time.Duration }
+
+// Bounds of --watch: oftener would be work for the stack that nobody can read.
+const (
+	watchLeast = 50 * time.Millisecond
+	watchMost  = time.Hour
+)
+
+func (w *watching) flag(f *pflag.FlagSet) {
+	f.Var(w, "watch", "show it anew every `SECONDS` (without a number: 1) until Ctrl-C or the instance's end")
+	f.Lookup("watch").NoOptDefVal = "1"
+}
+
+// Set takes seconds, or a time with its unit.
+func (w *watching) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	if seconds, ferr := strconv.ParseFloat(s, 64); ferr == nil && seconds >= 0 && seconds <= watchMost.Seconds() {
+		d, err = time.Duration(seconds*float64(time.Second)), nil
+	}
+	if err != nil || d < watchLeast || d > watchMost {
+		return fmt.Errorf("want seconds, from %v to %v", watchLeast.Seconds(), watchMost.Seconds())
+	}
+	w.every = d
+	return nil
+}
+
+// String returns the seconds.
+func (w *watching) String() string {
+	if w.every == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(w.every.Seconds(), 'f', -1, 64)
+}
+
+// Type names the kind of value in help texts.
+func (w *watching) Type() string { return "seconds" }
+
+// watch is query, with --watch over and over on one connection.
+func (c *ctl) watch(w *watching, body queryBody) func(*cobra.Command, []string) error {
+	once := c.query(body)
+	return func(cmd *cobra.Command, args []string) error {
+		if w.every == 0 {
+			return once(cmd, args)
+		}
+		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		attaching, cancel := context.WithTimeout(ctx, queryLimit)
+		info, conn, err := c.attach(attaching)
+		cancel()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		return c.rounds(ctx, w, info, conn, body, args)
+	}
+}
+
+// rounds asks until ctx ends, which is what was wanted, or the instance, which
+// is no failure either.
+func (c *ctl) rounds(ctx context.Context, w *watching, info *instance.Info, conn *stackconn.Conn, body queryBody, args []string) error {
+	out := c.stdout
+	defer func() { c.stdout = out }()
+	tick := time.NewTicker(w.every)
+	defer tick.Stop()
+	for first := true; ; first = false {
+		var b strings.Builder
+		c.stdout = &b
+		round, cancel := context.WithTimeout(ctx, queryLimit)
+		err := body(round, info, conn, args)
+		cancel()
+		none := (*nothingError)(nil)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.As(err, &none):
+			if c.output == cli.OutputTable {
+				fmt.Fprintf(&b, "%s\n", none.words)
+			}
+		case err != nil && conn.Err() != nil:
+			cli.Note(c.stderr, program, "instance %q has ended", info.Name)
+			return nil
+		case err != nil:
+			return asked(info, queryLimit, err)
+		}
+		if err := c.frame(out, b.String(), first); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-conn.Done():
+			cli.Note(c.stderr, program, "instance %q has ended", info.Name)
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// frame writes what one round printed: on a terminal over the last one's, else
+// below it, documents one a line.
+func (c *ctl) frame(w io.Writer, text string, first bool) error {
+	var b strings.Builder
+	switch {
+	case c.output == cli.OutputJSON:
+		enc := json.NewEncoder(&b) // without indentation: a line
+		enc.SetEscapeHTML(false)
+		if err := enc.Encode(json.RawMessage(text)); err != nil {
+			return err
+		}
+	case c.paint.Terminal():
+		b.WriteString("\x1b[H\x1b[2J") // ECMA-48: cursor home, erase the display
+		b.WriteString(text)
+	default:
+		if !first {
+			b.WriteByte('\n')
+		}
+		b.WriteString(text)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

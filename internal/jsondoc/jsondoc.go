@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package jsondoc writes, from Go types and the comments of their fields, what
+// the JSON of a command consists of.
+package jsondoc
+
+import (
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+)
+
+// Document is what one command prints.
+type Document struct {
+	Name string // of the command
+	What string // it shows
+	Type reflect.Type
+}
+
+// Generate returns the page, in Markdown. root is the module's folder, where the
+// comments are read, and module its path.
+func Generate(root, module string, documents []Document) ([]byte, error) {
+	g := &generator{comments: newComments(root, module), seen: map[reflect.Type]bool{}}
+	g.text.WriteString("# JSON\n\nWhat `-o json` prints, command by command; with `--watch` a document a line. " +
+		"A field that the stack does not know is absent.\n")
+	for _, d := range documents {
+		fmt.Fprintf(&g.text, "\n## %s\n\n%s: %s.\n", d.Name, d.What, g.name(d.Type))
+		g.sections(d.Type)
+	}
+	return []byte(g.text.String()), g.err
+}
+
+type generator struct {
+	text     strings.Builder
+	comments *comments
+	seen     map[reflect.Type]bool
+	err      error
+}
+
+// sections writes a table for each type that has not had one.
+func (g *generator) sections(t reflect.Type) {
+	t = element(t)
+	if !isObject(t) || g.seen[t] {
+		return
+	}
+	g.seen[t] = true
+	fmt.Fprintf(&g.text, "\n### %s\n\n| field | type | what |\n|---|---|---|\n", title(t))
+	fields := g.fields(t)
+	for _, f := range fields {
+		fmt.Fprintf(&g.text, "| `%s` | %s | %s |\n", f.name, g.name(f.typ), strings.ReplaceAll(f.what, "|", "\\|"))
+	}
+	for _, f := range fields {
+		g.sections(f.typ)
+	}
+}
+
+// field is one of an object, under its name in JSON.
+type field struct {
+	name, what string
+	typ        reflect.Type
+}
+
+// fields are a type's own and those of what is embedded, of which the outer ones
+// hide the inner, as encoding/json has it.
+func (g *generator) fields(t reflect.Type) []field {
+	var own, embedded []field
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.Anonymous && name == "" && isObject(element(f.Type)) {
+			embedded = append(embedded, g.fields(element(f.Type))...)
+			continue
+		}
+		if name == "-" || !f.IsExported() {
+			continue
+		}
+		if name == "" {
+			name = f.Name
+		}
+		what, err := g.comments.of(t, f.Name)
+		if err != nil && g.err == nil {
+			g.err = err
+		}
+		if strings.Contains(options, "omit") {
+			what = strings.TrimSpace(what + " (absent when there is none)")
+		}
+		own = append(own, field{name, what, f.Type})
+	}
+	for _, e := range embedded {
+		hidden := false
+		for _, o := range own {
+			hidden = hidden || o.name == e.name
+		}
+		if !hidden {
+			own = append(own, e)
+		}
+	}
+	return own
+}
+
+// element is the type of what a pointer, a list or an object's values are.
+func element(t reflect.Type) reflect.Type {
+	for t.Kind() == reflect.Pointer || !marshals(t) && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array || t.Kind() == reflect.Map) {
+		t = t.Elem()
+	}
+	return t
+}
+
+var (
+	jsonMarshaler = reflect.TypeFor[json.Marshaler]()
+	textMarshaler = reflect.TypeFor[encoding.TextMarshaler]()
+)
+
+func marshals(t reflect.Type) bool { return t.Implements(jsonMarshaler) || t.Implements(textMarshaler) }
+
+func isObject(t reflect.Type) bool { return t.Kind() == reflect.Struct && !marshals(t) }
+
+func title(t reflect.Type) string { return t.Name() }
+
+// name is the type of a value in JSON.
+func (g *generator) name(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeFor[time.Time]():
+		return "time (RFC 3339)"
+	case t == reflect.TypeFor[time.Duration]():
+		return "nanoseconds"
+	case t == reflect.TypeFor[json.Number]():
+		return "number"
+	case t.Implements(textMarshaler):
+		return "string"
+	case t.Implements(jsonMarshaler):
+		return "number" // sockdiag.Value and its kind
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return g.name(t.Elem())
+	case reflect.Slice, reflect.Array:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return "string (base64)"
+		}
+		return "list of " + g.name(t.Elem())
+	case reflect.Map:
+		return "object: name to " + g.name(t.Elem())
+	case reflect.Struct:
+		return fmt.Sprintf("[%s](#%s)", title(t), strings.ToLower(title(t)))
+	case reflect.Bool:
+		return "boolean"
+	case reflect.String:
+		return "string"
+	}
+	return "number"
+}
