@@ -3,6 +3,7 @@
 package stacknet
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -12,12 +13,15 @@ import (
 	"github.com/mdlayher/genetlink"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
 // The in-kernel path manager's interface, include/uapi/linux/mptcp_pm.h and
 // include/uapi/linux/mptcp.h.
 const (
 	pmName    = "mptcp_pm"
+	pmEvents  = "mptcp_pm_events"
 	pmVersion = 1
 
 	pmCmdAddAddr   = 1
@@ -40,7 +44,8 @@ const (
 	pmAddrIfIdx  = 7
 )
 
-var errNoPathManager = errors.New("this stack has no MPTCP path manager (generic netlink family mptcp_pm)")
+// ErrNoPathManager is wrapped when a stack is without MPTCP.
+var ErrNoPathManager = errors.New("this stack has no MPTCP path manager (generic netlink family mptcp_pm)")
 
 // Flags of an endpoint, include/uapi/linux/mptcp.h (MPTCP_PM_ADDR_FLAG_*).
 const (
@@ -65,20 +70,44 @@ func (n *Netlink) path() error {
 	if n.g != nil {
 		return nil
 	}
-	nl, err := n.c.Netlink(n.ctx, unix.NETLINK_GENERIC)
+	nl, pm, err := openPathManager(n.ctx, n.c)
 	if err != nil {
 		return err
+	}
+	n.g, n.pm = nl, pm.ID
+	return nil
+}
+
+func openPathManager(ctx context.Context, c *stackconn.Conn) (*netlink.Conn, genetlink.Family, error) {
+	nl, err := c.Netlink(ctx, unix.NETLINK_GENERIC)
+	if err != nil {
+		return nil, genetlink.Family{}, err
 	}
 	pm, err := genetlink.NewConn(nl).GetFamily(pmName)
 	if err != nil {
 		nl.Close()
 		if errors.Is(err, os.ErrNotExist) {
-			return errNoPathManager
+			return nil, pm, ErrNoPathManager
 		}
-		return fmt.Errorf("looking for the MPTCP path manager: %w", said(err))
+		return nil, pm, fmt.Errorf("looking for the MPTCP path manager: %w", said(err))
 	}
-	n.g, n.pm = nl, pm.ID
-	return nil
+	return nl, pm, nil
+}
+
+// ListenMPTCP opens a connection that hears the path manager's events (enum
+// mptcp_event_type), until ctx is done. Its user closes it.
+func ListenMPTCP(ctx context.Context, c *stackconn.Conn) (*netlink.Conn, error) {
+	nl, pm, err := openPathManager(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	defer nl.Close()
+	for _, g := range pm.Groups {
+		if g.Name == pmEvents {
+			return c.Netlink(ctx, unix.NETLINK_GENERIC, g.ID)
+		}
+	}
+	return nil, fmt.Errorf("this stack tells of no MPTCP events (multicast group %s)", pmEvents)
 }
 
 // Endpoints lists the MPTCP endpoints.

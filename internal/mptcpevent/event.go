@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mptcpevent hears what a stack's MPTCP tells of its connections: the
+// generic netlink group mptcp_pm_events, which ip-mptcp(8)'s monitor shows too.
+package mptcpevent
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// Kind is what has happened, under the name that `ip mptcp monitor` prints.
+type Kind string
+
+// The kinds of events, enum mptcp_event_type of include/uapi/linux/mptcp_pm.h.
+const (
+	Created         Kind = "CREATED"        // a connection; its peer has answered, or was answered, with MP_CAPABLE
+	Established     Kind = "ESTABLISHED"    // from now on subflows can join it
+	Closed          Kind = "CLOSED"         // the connection has ended
+	Announced       Kind = "ANNOUNCED"      // the peer has announced an address (ADD_ADDR)
+	Removed         Kind = "REMOVED"        // the peer has taken an address back (REMOVE_ADDR)
+	SubEstablished  Kind = "SF_ESTABLISHED" // a subflow has joined
+	SubClosed       Kind = "SF_CLOSED"      // a subflow has ended, or could not join
+	SubPriority     Kind = "SF_PRIO"        // a subflow became backup, or is none any more
+	ListenerCreated Kind = "LISTENER_CREATED"
+	ListenerClosed  Kind = "LISTENER_CLOSED"
+
+	// Lost is of this package: events came faster than they were read, and the
+	// stack kept not all of them.
+	Lost Kind = "LOST"
+)
+
+// kinds are the commands of the messages.
+var kinds = map[uint8]Kind{
+	1: Created, 2: Established, 3: Closed, 6: Announced, 7: Removed, 10: SubEstablished,
+	11: SubClosed, 13: SubPriority, 15: ListenerCreated, 16: ListenerClosed,
+}
+
+// Subflow says whether the event is about one subflow.
+func (k Kind) Subflow() bool { return k == SubEstablished || k == SubClosed || k == SubPriority }
+
+// Token names a connection on its own side, as mptcpi_token does.
+type Token uint32
+
+// String writes it as ss(8) and ip-mptcp(8) do.
+func (t Token) String() string { return fmt.Sprintf("%08x", uint32(t)) }
+
+// MarshalText makes that its form in JSON.
+func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (t *Token) UnmarshalText(b []byte) error {
+	n, err := strconv.ParseUint(string(b), 16, 32)
+	if err != nil {
+		return fmt.Errorf("token %q: %w", b, err)
+	}
+	*t = Token(n)
+	return nil
+}
+
+// Event is one event. What it does not tell is absent.
+type Event struct {
+	Time     time.Time      `json:"time"`                // when it was read, by the clock of the host
+	Kind     Kind           `json:"event"`               // as `ip mptcp monitor` names it; LOST: events were lost
+	Token    Token          `json:"token,omitzero"`      // the connection's, eight hexadecimal digits; listeners have none
+	LocalID  *int           `json:"local_id,omitempty"`  // the number of the local address in the connection
+	RemoteID *int           `json:"remote_id,omitempty"` // the number of the peer's address
+	Local    netip.AddrPort `json:"local,omitzero"`      // address and port on this side
+	Remote   netip.AddrPort `json:"remote,omitzero"`     // address and port of the peer; of ANNOUNCED: what it announced
+	Backup   bool           `json:"backup,omitempty"`    // the subflow is for the worst case only
+	Server   bool           `json:"server_side,omitempty"`
+	// DenyJoinID0: the peer wants no subflows to the address it was first reached
+	// at (RFC 8684, 3.1, flag C).
+	DenyJoinID0 bool `json:"deny_join_id0,omitempty"`
+	IfIndex     int  `json:"ifindex,omitempty"` // the interface that the subflow is bound to; 0: it is bound to none
+
+	Errno       syscall.Errno `json:"errno,omitempty"`        // why the subflow has ended: 111 refused, 110 timed out, 104 reset
+	ResetReason *int          `json:"reset_reason,omitempty"` // of MP_TCPRST (RFC 8684, 3.6): 1 MPTCP, 2 resources, 3 prohibited, 4 too much data, 5 performance, 6 middlebox
+}
+
+// resetReasons are the codes of MP_TCPRST, RFC 8684, 3.6.
+var resetReasons = [...]string{
+	"unspecified", "MPTCP-specific error", "lack of resources", "administratively prohibited",
+	"too much outstanding data", "unacceptable performance", "middlebox interference",
+}
+
+// ResetWords says why the peer has reset the subflow; "" when it did not say.
+func (e Event) ResetWords() string {
+	switch {
+	case e.ResetReason == nil:
+		return ""
+	case *e.ResetReason >= 0 && *e.ResetReason < len(resetReasons):
+		return resetReasons[*e.ResetReason]
+	}
+	return fmt.Sprintf("reason %d", *e.ResetReason)
+}
