@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,28 +92,9 @@ func annotateConnections(ctx context.Context, conn *stackconn.Conn, conns []sock
 		conns[i].Socket, flat = flat[0], flat[1:]
 		n := copy(conns[i].Subflows, flat)
 		flat = flat[n:]
-		slices.SortStableFunc(conns[i].Subflows, bySubflow)
+		slices.SortStableFunc(conns[i].Subflows, sockdiag.BySubflow)
 	}
 	return nil
-}
-
-// bySubflow orders subflows: the one that began the connection first, then by
-// interface and addresses.
-func bySubflow(a, b sockdiag.Socket) int {
-	return cmp.Or(
-		cmp.Compare(joined(a), joined(b)),
-		cmp.Compare(a.Iface, b.Iface),
-		a.Local.Compare(b.Local),
-		a.Remote.Compare(b.Remote),
-	)
-}
-
-// joined is 1 for a subflow that joined a connection.
-func joined(s sockdiag.Socket) int {
-	if s.Subflow != nil && s.Subflow.Flags&(sockdiag.FlagJoinLocal|sockdiag.FlagJoinRemote) != 0 {
-		return 1
-	}
-	return 0
 }
 
 // mptcpRow is a connection as mptcp writes it in JSON.

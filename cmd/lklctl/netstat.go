@@ -155,18 +155,13 @@ func annotate(ctx context.Context, conn *stackconn.Conn, sockets []sockdiag.Sock
 		return err
 	}
 	for i := range sockets {
-		sockets[i].Iface = names.of(sockets[i])
+		sockets[i].Iface = names.Of(sockets[i].IfIndex, sockets[i].Local.Addr())
 	}
 	return nil
 }
 
-// interfaces finds the interface of a socket.
-type interfaces struct {
-	byIndex map[int]string
-	byAddr  map[string]string
-}
-
-func newInterfaces(ctx context.Context, conn *stackconn.Conn) (*interfaces, error) {
+// newInterfaces asks for what finds the interface of a socket.
+func newInterfaces(ctx context.Context, conn *stackconn.Conn) (*stacknet.Names, error) {
 	links, err := stacknet.Links(ctx, conn)
 	if err != nil {
 		return nil, err
@@ -175,26 +170,7 @@ func newInterfaces(ctx context.Context, conn *stackconn.Conn) (*interfaces, erro
 	if err != nil {
 		return nil, err
 	}
-	n := &interfaces{byIndex: map[int]string{}, byAddr: map[string]string{}}
-	for _, l := range links {
-		n.byIndex[l.Index] = l.Name
-	}
-	for _, a := range addrs {
-		n.byAddr[a.Prefix.Addr().String()] = n.byIndex[a.IfIndex]
-	}
-	return n, nil
-}
-
-// of returns the interface the socket is bound to, or else the one that has its
-// local address; empty when it may use any.
-func (n *interfaces) of(s sockdiag.Socket) string {
-	if name, ok := n.byIndex[s.IfIndex]; ok {
-		return name
-	}
-	if !s.Local.IsValid() {
-		return ""
-	}
-	return n.byAddr[s.Local.Addr().Unmap().String()]
+	return stacknet.NewNames(links, addrs), nil
 }
 
 // netstatRow is a socket as netstat writes it in JSON: addresses as in the

@@ -33,26 +33,6 @@ func TestMain(m *testing.M) { testutil.Main(m, nil) }
 
 const limit = 20 * time.Second
 
-func TestParseStat(t *testing.T) {
-	for line, want := range map[string]int{
-		"12 (sh) S 7 12 12 0":      7,
-		"12 (a) b (c)) R 8 12":     8,
-		"12 (with\nnewline) Z 1 2": 1,
-		"12 (cut":                  -1,
-		"":                         -1,
-		"12 () S":                  -1,
-		"12 (x) S notanumber 3":    -1,
-	} {
-		got, ok := parseStat(line)
-		if !ok {
-			got = -1
-		}
-		if got != want {
-			t.Errorf("%q: %d, want %d", line, got, want)
-		}
-	}
-}
-
 func TestEndOf(t *testing.T) {
 	for ws, want := range map[syscall.WaitStatus]exit.End{
 		0:        {},

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/procstat"
 )
 
 // reapLimit bounds the wait for processes that were sent SIGKILL: one may be
@@ -23,13 +25,13 @@ func children() (map[int]bool, error) {
 	if mine, ok := listedChildren(); ok {
 		return mine, nil
 	}
-	parents, err := parentOf()
+	parents, err := procstat.List(procstat.Root)
 	if err != nil {
 		return nil, err
 	}
 	mine := map[int]bool{}
-	for pid, ppid := range parents {
-		if ppid == os.Getpid() {
+	for pid, p := range parents {
+		if p.Parent == os.Getpid() {
 			mine[pid] = true
 		}
 	}
@@ -141,7 +143,7 @@ func reapZombies(spared map[int]bool) {
 // descendants lists the processes below this one that still run, parents before
 // their children: a shell that sees its child killed would still say so.
 func descendants(spared map[int]bool) ([]int, error) {
-	parents, err := parentOf()
+	parents, err := procstat.List(procstat.Root)
 	if err != nil {
 		return nil, err
 	}
@@ -160,61 +162,14 @@ func descendants(spared map[int]bool) ([]int, error) {
 			if !ok {
 				break
 			}
-			if up == me {
+			if up.Parent == me {
 				below = append(below, pid)
 				depth[pid] = n
 				break
 			}
-			p = up
+			p = up.Parent
 		}
 	}
 	slices.SortFunc(below, func(a, b int) int { return depth[a] - depth[b] })
 	return below, nil
-}
-
-// parentOf maps each process to its parent, as /proc/PID/stat shows it.
-func parentOf() (map[int]int, error) {
-	proc, err := os.Open("/proc")
-	if err != nil {
-		return nil, fmt.Errorf("listing processes: %w", err)
-	}
-	defer proc.Close()
-	names, err := proc.Readdirnames(-1)
-	if err != nil {
-		return nil, fmt.Errorf("listing processes: %w", err)
-	}
-	parents := map[int]int{}
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		stat, err := os.ReadFile("/proc/" + name + "/stat")
-		if err != nil {
-			continue // ended meanwhile
-		}
-		if ppid, ok := parseStat(string(stat)); ok {
-			parents[pid] = ppid
-		}
-	}
-	return parents, nil
-}
-
-// parseStat takes the parent out of a line of /proc/PID/stat, proc_pid_stat(5).
-// The command in the second field may itself contain parentheses.
-func parseStat(line string) (ppid int, ok bool) {
-	_, rest, found := cutLast(line, ')')
-	f := strings.Fields(rest)
-	if !found || len(f) < 2 {
-		return 0, false
-	}
-	ppid, err := strconv.Atoi(f[1])
-	return ppid, err == nil
-}
-
-func cutLast(s string, sep byte) (before, after string, found bool) {
-	if i := strings.LastIndexByte(s, sep); i >= 0 {
-		return s[:i], s[i+1:], true
-	}
-	return s, "", false
 }

@@ -6,12 +6,12 @@ import (
 	"cmp"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/lklrun/lklrun/internal/ctlproto"
+	"github.com/lklrun/lklrun/internal/procstat"
 )
 
 // Process is a process that has a socket, or made it.
@@ -22,9 +22,6 @@ type Process struct {
 	// socket, but who holds it now cannot be seen.
 	FDs []int `json:"fds,omitempty"`
 }
-
-// procRoot is where the host's processes are seen.
-const procRoot = "/proc"
 
 // Attribute tells each socket's processes: those below the process root (the
 // stack host) that hold the carrier which stands for the socket, whoever made
@@ -41,7 +38,7 @@ func Attribute(sockets []Socket, owners []ctlproto.Owner, root int) {
 			continue
 		}
 		if holders == nil {
-			holders = holding(procRoot, descendants(procRoot, root))
+			holders = holding(procstat.Root, descendants(procstat.Root, root))
 		}
 		procs := holders[o.CarrierIno]
 		if len(procs) == 0 && o.PID != 0 {
@@ -51,42 +48,14 @@ func Attribute(sockets []Socket, owners []ctlproto.Owner, root int) {
 	}
 }
 
-// descendants lists the processes below root, without root.
+// descendants lists the processes below root, without root; none when the host's
+// processes cannot be seen.
 func descendants(proc string, root int) []int {
-	children := map[int][]int{}
-	dirs, _ := filepath.Glob(proc + "/[0-9]*") // a constant pattern
-	for _, dir := range dirs {
-		pid, err := strconv.Atoi(filepath.Base(dir))
-		if err != nil {
-			continue
-		}
-		if ppid, ok := parent(dir); ok {
-			children[ppid] = append(children[ppid], pid)
-		}
-	}
-	var all []int
-	for next := children[root]; len(next) > 0; next = next[1:] {
-		all = append(all, next[0])
-		next = append(next, children[next[0]]...)
-	}
-	slices.Sort(all)
-	return all
-}
-
-// parent reads the parent from /proc/PID/stat: the second field behind the
-// name, which itself may hold blanks and parentheses (proc(5)).
-func parent(dir string) (int, bool) {
-	stat, err := os.ReadFile(dir + "/stat")
+	all, err := procstat.List(proc)
 	if err != nil {
-		return 0, false // ended meanwhile
+		return nil
 	}
-	i := strings.LastIndexByte(string(stat), ')')
-	fields := strings.Fields(string(stat[i+1:]))
-	if i < 0 || len(fields) < 2 {
-		return 0, false
-	}
-	ppid, err := strconv.Atoi(fields[1])
-	return ppid, err == nil
+	return procstat.Below(all, root)
 }
 
 // holding returns, by inode, the processes among pids that have a socket open.

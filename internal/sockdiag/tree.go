@@ -3,6 +3,7 @@
 package sockdiag
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 )
@@ -65,4 +66,23 @@ func Connections(ctx context.Context, d Dialer) ([]Connection, error) {
 		return nil, err
 	}
 	return Tree(mptcp, tcp), nil
+}
+
+// BySubflow orders subflows: the one that began the connection first, then by
+// interface and addresses.
+func BySubflow(a, b Socket) int {
+	return cmp.Or(
+		cmp.Compare(joined(a), joined(b)),
+		cmp.Compare(a.Iface, b.Iface),
+		a.Local.Compare(b.Local),
+		a.Remote.Compare(b.Remote),
+	)
+}
+
+// joined is 1 for a subflow that joined a connection.
+func joined(s Socket) int {
+	if s.Subflow != nil && s.Subflow.Flags&(FlagJoinLocal|FlagJoinRemote) != 0 {
+		return 1
+	}
+	return 0
 }

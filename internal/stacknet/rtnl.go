@@ -79,10 +79,35 @@ type LinkState struct {
 	Flags uint32 // unix.IFF_*
 	Oper  uint8  // IF_OPER_*, RFC 2863
 	Kind  string // of a virtual device: dummy, vlan, ...; empty: none has a name
+	Stats *LinkStats
+}
+
+// LinkStats is what an interface has counted: struct rtnl_link_stats64,
+// include/uapi/linux/if_link.h. Sent and received are the stack's view.
+type LinkStats struct {
+	RxPackets, TxPackets uint64
+	RxBytes, TxBytes     uint64
+	RxErrors, TxErrors   uint64
+	RxDropped, TxDropped uint64
+}
+
+// linkStats reads IFLA_STATS64; nil when it is shorter than what we know of it.
+func linkStats(b []byte) *LinkStats {
+	var n [8]uint64
+	if len(b) < 8*len(n) {
+		return nil
+	}
+	for i := range n {
+		n[i] = binary.NativeEndian.Uint64(b[8*i:])
+	}
+	return &LinkStats{n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7]}
 }
 
 // Up says whether the interface is up.
 func (l LinkState) Up() bool { return l.Flags&unix.IFF_UP != 0 }
+
+// Loopback says whether the interface leads back to the stack.
+func (l LinkState) Loopback() bool { return l.Flags&unix.IFF_LOOPBACK != 0 }
 
 // Carries says whether the interface is up and has carrier.
 func (l LinkState) Carries() bool {
@@ -135,6 +160,8 @@ func linkStates(msgs []netlink.Message) ([]LinkState, error) {
 				l.Group = int(ad.Uint32())
 			case unix.IFLA_OPERSTATE:
 				l.Oper = ad.Uint8()
+			case unix.IFLA_STATS64:
+				l.Stats = linkStats(ad.Bytes())
 			case unix.IFLA_LINKINFO:
 				ad.Nested(func(ad *netlink.AttributeDecoder) error {
 					for ad.Next() {

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/ctlproto"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/procstat"
+	"github.com/lklrun/lklrun/internal/sockdiag"
+	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/internal/stacknet"
+)
+
+// SnapshotLimit bounds what one snapshot may take.
+const SnapshotLimit = 5 * time.Second
+
+// Why there is no snapshot.
+var (
+	// ErrEnded says that the instance has ended, or is about to.
+	ErrEnded = errors.New("the instance has ended")
+	// ErrPanicked says that the kernel of the stack has died.
+	ErrPanicked = errors.New("the kernel of its stack has died")
+	// ErrSilent says that the stack did not answer in time: it is stopped, or busy.
+	ErrSilent = errors.New("the stack does not answer")
+)
+
+// Collector makes snapshots of one instance. It is for one goroutine at a time.
+type Collector struct {
+	conn *stackconn.Conn
+	info *instance.Info
+	last *sample
+	// processes are those of the connections, by cookie, as far as they were looked
+	// for at the snapshot number asked.
+	processes map[uint64][]sockdiag.Process
+	round     int
+}
+
+// ownersEvery is how many snapshots old what is known of the connections'
+// processes may be: a socket may be passed on.
+const ownersEvery = 10
+
+// sample is what was read at a time.
+type sample struct {
+	at      time.Time
+	release string
+
+	links []stacknet.LinkState
+	addrs []stacknet.Address
+	conns []sockdiag.Connection // plain TCP connections have no subflows
+
+	retrans Value
+	cpu     cpuSample
+	amounts map[uint64]amount // of all sockets, by cookie
+}
+
+// New makes a Collector on a connection, which stays its caller's.
+func New(conn *stackconn.Conn, info *instance.Info) *Collector {
+	return &Collector{conn: conn, info: info}
+}
+
+// Snapshot looks at the instance within SnapshotLimit. The rates are since the
+// last Snapshot that succeeded. The error is one of ErrEnded, ErrPanicked and
+// ErrSilent, where one of them says why.
+func (c *Collector) Snapshot(ctx context.Context) (*Snapshot, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, SnapshotLimit, fmt.Errorf("%w within %v", ErrSilent, SnapshotLimit))
+	defer cancel()
+	now, err := c.read(ctx)
+	if err != nil {
+		return nil, c.reason(ctx, err)
+	}
+	s := newSnapshot(c.info, now, c.last)
+	if err := c.attribute(ctx, s, now); err != nil {
+		return nil, c.reason(ctx, err)
+	}
+	c.last = now
+	c.round++
+	return s, nil
+}
+
+// reason finds out why the stack could not be asked.
+func (c *Collector) reason(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(err, stackconn.ErrClosed), errors.Is(err, syscall.ESHUTDOWN):
+		return fmt.Errorf("%w: %w", ErrEnded, err)
+	case errors.Is(err, stackconn.ErrNoAnswer), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w: %w", ErrSilent, err)
+	case ctx.Err() != nil:
+		return err
+	}
+	if h, herr := c.conn.Refresh(ctx); herr == nil && h.State == ctlproto.CTL_STATE_PANICKED {
+		return fmt.Errorf("%w: %w", ErrPanicked, err)
+	}
+	return err
+}
+
+// read asks the stack, and the host about its processes.
+func (c *Collector) read(ctx context.Context) (*sample, error) {
+	s := &sample{at: time.Now(), release: c.conn.Hello().Release}
+	n, err := stacknet.Open(ctx, c.conn)
+	if err != nil {
+		return nil, err
+	}
+	defer n.Close()
+	if s.links, err = n.Links(); err != nil {
+		return nil, err
+	}
+	if s.addrs, err = n.Addresses(); err != nil {
+		return nil, err
+	}
+	if s.conns, err = connections(ctx, c.conn); err != nil {
+		return nil, err
+	}
+	if s.cpu, err = readCPU(procstat.Root, int(c.conn.Hello().HostPID), c.info); err != nil {
+		return nil, err
+	}
+	s.amounts = map[uint64]amount{}
+	for _, conn := range s.conns {
+		s.amounts[conn.Cookie] = bytesOf(conn)
+		for _, f := range conn.Subflows {
+			s.amounts[f.Cookie] = bytesOfSubflow(f)
+		}
+	}
+	return s, nil
+}
+
+// connections lists the MPTCP connections with their subflows, and the TCP
+// connections that are part of none. A stack without MPTCP has but the latter.
+func connections(ctx context.Context, conn *stackconn.Conn) ([]sockdiag.Connection, error) {
+	mptcp, err := sockdiag.List(ctx, conn, sockdiag.MPTCP)
+	if err != nil && !errors.Is(err, sockdiag.ErrUnsupported) {
+		return nil, err
+	}
+	tcp, err := sockdiag.List(ctx, conn, sockdiag.TCP)
+	if err != nil {
+		return nil, err
+	}
+	var all []sockdiag.Connection
+	joined := map[uint64]bool{}
+	for _, c := range sockdiag.Tree(mptcp, tcp) {
+		for _, f := range c.Subflows {
+			joined[f.Cookie] = true
+		}
+		if connected(c.Socket) {
+			all = append(all, c)
+		}
+	}
+	for _, s := range tcp {
+		// A subflow of a connection that is gone is none of the program's.
+		if s.Subflow == nil && !joined[s.Cookie] && connected(s) {
+			all = append(all, sockdiag.Connection{Socket: s})
+		}
+	}
+	return all, nil
+}
+
+// connected says whether a socket is one end of a connection, or will be. What is
+// left of one for the sake of late segments (TIME-WAIT) has nothing to show.
+func connected(s sockdiag.Socket) bool {
+	return s.State != sockdiag.Listen && s.State != sockdiag.Close && s.State != sockdiag.TimeWait
+}
+
+// attribute tells the listed connections their processes.
+func (c *Collector) attribute(ctx context.Context, s *Snapshot, now *sample) error {
+	fresh := c.processes == nil || c.round%ownersEvery == 0
+	for i := range s.Connections {
+		if _, ok := c.processes[s.Connections[i].Sockets.Cookie]; !ok {
+			fresh = true
+		}
+	}
+	if fresh {
+		owners, err := c.conn.Owners(ctx)
+		if err != nil {
+			return err
+		}
+		sockets := make([]sockdiag.Socket, len(now.conns))
+		for i, conn := range now.conns {
+			sockets[i] = conn.Socket
+		}
+		sockdiag.Attribute(sockets, owners, int(c.conn.Hello().HostPID))
+		c.processes = make(map[uint64][]sockdiag.Process, len(sockets))
+		for _, sock := range sockets {
+			c.processes[sock.Cookie] = sock.Processes
+		}
+	}
+	for i := range s.Connections {
+		conn := &s.Connections[i]
+		conn.Sockets.Processes = c.processes[conn.Sockets.Cookie]
+		if p := conn.Sockets.Processes; len(p) > 0 {
+			conn.Process, conn.PID = p[0].Comm, p[0].PID
+		}
+	}
+	return nil
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"time"
+
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/procstat"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// cpuSample is the CPU time that the processes of an instance had used.
+type cpuSample struct {
+	stack  map[int]procstat.Process // lklhost; empty with the engine preload
+	target map[int]procstat.Process // those below it
+}
+
+// readCPU reads it from proc; host is lklhost's pid.
+func readCPU(proc string, host int, info *instance.Info) (cpuSample, error) {
+	all, err := procstat.List(proc)
+	if err != nil {
+		return cpuSample{}, err
+	}
+	s := cpuSample{stack: map[int]procstat.Process{}, target: map[int]procstat.Process{}}
+	for _, pid := range procstat.Below(all, host) {
+		s.target[pid] = all[pid]
+	}
+	if p, ok := all[host]; ok && info.Engine != config.EnginePreload {
+		s.stack[host] = p
+	}
+	return s, nil
+}
+
+// since is what was used since before, in the time it took.
+func (s cpuSample) since(before cpuSample, took time.Duration) CPU {
+	return CPU{Stack: percent(s.stack, before.stack, took), Target: percent(s.target, before.target, took)}
+}
+
+// percent is what processes have used of one core. One that was not there before
+// has used all of its time since; what one used that has ended meanwhile is lost,
+// up to what its parent was told. Absent where no process tells.
+func percent(now, before map[int]procstat.Process, took time.Duration) *float64 {
+	var used time.Duration
+	known := false
+	for pid, p := range now {
+		if !p.CPUKnown {
+			continue
+		}
+		known = true
+		used += p.CPU
+		if was, ok := before[pid]; ok && was.Start == p.Start {
+			used -= min(was.CPU, p.CPU)
+		}
+	}
+	if !known || took <= 0 {
+		return nil
+	}
+	f := 100 * used.Seconds() / took.Seconds()
+	return &f
+}

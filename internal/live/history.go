@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+// History remembers the last values of series, each under its key: what is drawn
+// as a line. It is bounded: in values by its length, in series by what the
+// snapshots still have.
+type History struct {
+	length int
+	series map[string]*ring
+	round  int
+}
+
+type ring struct {
+	values []Value // as a ring once it is full
+	next   int
+	round  int // of the last value
+}
+
+// NewHistory makes a History of at most length values a series.
+func NewHistory(length int) *History {
+	return &History{length: length, series: map[string]*ring{}}
+}
+
+// Add adds a snapshot: the rates of its interfaces, of the listed connections and
+// of their subflows, under LinkKey and the ids, and those of the totals under "".
+// Series that the snapshot has not are forgotten.
+func (h *History) Add(s *Snapshot) {
+	h.round++
+	h.put("", s.Totals.TxRate, s.Totals.RxRate)
+	for _, l := range s.Links {
+		h.put(LinkKey(l.Name), l.TxRate, l.RxRate)
+	}
+	for _, c := range s.Connections {
+		h.put(c.ID, c.TxRate, c.RxRate)
+		for _, f := range c.Subflows {
+			if f.ID != c.ID {
+				h.put(f.ID, f.TxRate, f.RxRate)
+			}
+		}
+	}
+	for key, r := range h.series {
+		if r.round != h.round {
+			delete(h.series, key)
+		}
+	}
+}
+
+// LinkKey is the key of an interface's series.
+func LinkKey(name string) string { return "link " + name }
+
+// put adds the sum of two rates to a series.
+func (h *History) put(key string, tx, rx Value) {
+	r := h.series[key]
+	if r == nil {
+		r = &ring{}
+		h.series[key] = r
+	}
+	r.round = h.round
+	v := plus(tx, rx)
+	if len(r.values) < h.length {
+		r.values = append(r.values, v)
+		return
+	}
+	r.values[r.next] = v
+	r.next = (r.next + 1) % h.length
+}
+
+// Rates returns the values of a series, sent and received together in bits a
+// second, the oldest first.
+func (h *History) Rates(key string) []Value {
+	r := h.series[key]
+	if r == nil {
+		return nil
+	}
+	return append(append([]Value{}, r.values[r.next:]...), r.values[:r.next]...)
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/sockdiag"
+	"github.com/lklrun/lklrun/internal/stacknet"
+)
+
+// newSnapshot makes a snapshot of what was read now and before; was is nil the
+// first time.
+func newSnapshot(info *instance.Info, now, was *sample) *Snapshot {
+	s := &Snapshot{
+		Time: now.at,
+		Instance: Instance{
+			Name: info.Name, Stack: info.Stack, Release: now.release, Engine: info.Engine,
+			Command: cli.Quote(info.Command), Started: info.Started, PID: info.PID, TargetPID: info.TargetPID,
+		},
+		Links: []Link{}, Connections: []Connection{},
+	}
+	var took time.Duration
+	if was != nil {
+		took = now.at.Sub(was.at)
+		s.Interval = took.Seconds()
+		s.CPU = now.cpu.since(was.cpu, took)
+		s.Totals.RetransRate = perSecond(now.retrans, was.retrans, took)
+	} else {
+		was = &sample{}
+	}
+	s.Totals.Retrans = now.retrans
+	s.addLinks(now, was, took)
+	s.addConnections(now, was, took)
+	return s
+}
+
+func (s *Snapshot) addLinks(now, was *sample, took time.Duration) {
+	before := map[int]amount{}
+	for _, l := range was.links {
+		before[l.Index] = bytesOfLink(l)
+	}
+	for _, l := range stacknet.Sorted(now.links) {
+		link := Link{Name: l.Name, Index: l.Index, State: linkState(l), Addrs: []string{}}
+		for _, a := range now.addrs {
+			if a.IfIndex == l.Index {
+				link.Addrs = append(link.Addrs, a.Prefix.String())
+			}
+		}
+		if n := l.Stats; n != nil {
+			link.RxBytes, link.TxBytes = sockdiag.Known(n.RxBytes), sockdiag.Known(n.TxBytes)
+			link.RxPackets, link.TxPackets = sockdiag.Known(n.RxPackets), sockdiag.Known(n.TxPackets)
+			link.RxDropped, link.TxDropped = sockdiag.Known(n.RxDropped), sockdiag.Known(n.TxDropped)
+		}
+		last, found := before[l.Index]
+		link.TxRate, link.RxRate = bytesOfLink(l).rates(last, found, took)
+		if !l.Loopback() {
+			s.Totals.TxRate = plus(s.Totals.TxRate, link.TxRate)
+			s.Totals.RxRate = plus(s.Totals.RxRate, link.RxRate)
+		}
+		s.Links = append(s.Links, link)
+	}
+}
+
+func linkState(l stacknet.LinkState) string {
+	switch {
+	case l.Carries():
+		return "up"
+	case l.Up():
+		return "no carrier"
+	}
+	return "down"
+}
+
+func bytesOfLink(l stacknet.LinkState) amount {
+	if l.Stats == nil {
+		return amount{}
+	}
+	return amount{tx: sockdiag.Known(l.Stats.TxBytes), rx: sockdiag.Known(l.Stats.RxBytes)}
+}
+
+func (s *Snapshot) addConnections(now, was *sample, took time.Duration) {
+	names := stacknet.NewNames(now.links, now.addrs)
+	for _, c := range now.conns {
+		s.Totals.Connections++
+		s.Totals.Subflows += len(c.Subflows)
+		last, found := was.amounts[c.Cookie]
+		conn := newConnection(c)
+		conn.TxRate, conn.RxRate = now.amounts[c.Cookie].rates(last, found, took)
+		s.Connections = append(s.Connections, conn)
+	}
+	slices.SortFunc(s.Connections, busier)
+	if n := len(s.Connections); n > MaxConnections {
+		s.Totals.Omitted = n - MaxConnections
+		s.Connections = slices.Clip(s.Connections[:MaxConnections])
+	}
+	for i := range s.Connections {
+		c := &s.Connections[i]
+		for _, sock := range c.carriers() {
+			f := newSubflow(sock, names)
+			last, found := was.amounts[sock.Cookie]
+			f.TxRate, f.RxRate = bytesOfSubflow(sock).rates(last, found, took)
+			c.Subflows = append(c.Subflows, f)
+			c.Retrans = plus(c.Retrans, f.Retrans)
+		}
+	}
+}
+
+// busier orders connections: those that carry most first, then those that have
+// carried most.
+func busier(a, b Connection) int {
+	return cmp.Or(
+		cmp.Compare(b.TxRate.N+b.RxRate.N, a.TxRate.N+a.RxRate.N),
+		cmp.Compare(b.BytesSent.N+b.BytesReceived.N, a.BytesSent.N+a.BytesReceived.N),
+		cmp.Compare(a.ID, b.ID),
+	)
+}
+
+// carriers are the TCP sockets of a connection, the one that began it first.
+func (c *Connection) carriers() []sockdiag.Socket {
+	if c.Sockets.Proto == sockdiag.TCP {
+		return []sockdiag.Socket{c.Sockets.Socket}
+	}
+	all := slices.Clone(c.Sockets.Subflows)
+	slices.SortStableFunc(all, sockdiag.BySubflow)
+	return all
+}
+
+func id(s sockdiag.Socket) string { return strconv.FormatUint(s.Cookie, 16) }
+
+func newConnection(c sockdiag.Connection) Connection {
+	bytes := bytesOf(c)
+	conn := Connection{
+		ID: id(c.Socket), Proto: string(c.Proto), State: c.State.String(),
+		Local: c.Local.String(), Remote: c.Remote.String(),
+		BytesSent: bytes.tx, BytesReceived: bytes.rx,
+		Subflows: []Subflow{}, Sockets: c,
+	}
+	if i := c.MPTCP; i != nil {
+		conn.Fallback = i.Fallback
+		if i.Token.Known && !i.Fallback {
+			conn.Token = fmt.Sprintf("%08x", i.Token.N)
+		}
+	}
+	return conn
+}
+
+func newSubflow(s sockdiag.Socket, names *stacknet.Names) Subflow {
+	bytes := bytesOfSubflow(s)
+	f := Subflow{
+		ID: id(s), Iface: names.Of(s.IfIndex, s.Local.Addr()), State: s.State.String(),
+		Local: s.Local.String(), Remote: s.Remote.String(),
+		Backup:    s.Subflow != nil && s.Subflow.Flags.Backup(),
+		BytesSent: bytes.tx, BytesReceived: bytes.rx,
+	}
+	if i := s.TCP; i != nil {
+		f.RTT, f.Cwnd, f.Ssthresh, f.Retrans = i.RTT, i.Cwnd, i.Ssthresh, i.TotalRetrans
+		f.PacingRate = Value{N: 8 * i.PacingRate.N, Known: i.PacingRate.Known}
+	}
+	return f
+}
+
+// bytesOf is what a connection has carried. A kernel that does not count for the
+// connection (before Linux 6.5) counts for its subflows.
+func bytesOf(c sockdiag.Connection) amount {
+	if c.Proto == sockdiag.TCP {
+		return bytesOfSubflow(c.Socket)
+	}
+	if i := c.MPTCP; i != nil && i.BytesSent.Known {
+		return amount{tx: i.BytesSent, rx: i.BytesRecv}
+	}
+	var sum amount
+	for _, f := range c.Subflows {
+		b := bytesOfSubflow(f)
+		sum.tx, sum.rx = plus(sum.tx, b.tx), plus(sum.rx, b.rx)
+	}
+	return sum
+}
+
+func bytesOfSubflow(s sockdiag.Socket) amount {
+	if s.TCP == nil {
+		return amount{}
+	}
+	return amount{tx: s.TCP.BytesSent, rx: s.TCP.BytesRecv}
+}

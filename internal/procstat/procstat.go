@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package procstat knows the host's processes as /proc/PID/stat shows them
+// (proc_pid_stat(5)): who descends from whom, and what each has used of the CPU.
+package procstat
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Root is where the host's processes are seen.
+const Root = "/proc"
+
+// Process is a process.
+type Process struct {
+	Parent int
+	// CPU is what all its threads have used, in user and in system mode, in
+	// steps of a clock tick: 10 ms. CPUKnown is false when the line has not so
+	// many fields.
+	CPU      time.Duration
+	CPUKnown bool
+	// Start is when it was started, in clock ticks after the boot: with the pid
+	// it names the process for good.
+	Start uint64
+}
+
+// clockTick is 1/USER_HZ, which is 100 on every architecture Go knows
+// (include/asm-generic/param.h).
+const clockTick = time.Second / 100
+
+// List lists the processes below proc by pid. Those that end meanwhile are left
+// out.
+func List(proc string) (map[int]Process, error) {
+	dir, err := os.Open(proc)
+	if err != nil {
+		return nil, fmt.Errorf("listing processes: %w", err)
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, fmt.Errorf("listing processes: %w", err)
+	}
+	all := map[int]Process{}
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		line, err := os.ReadFile(proc + "/" + name + "/stat")
+		if err != nil {
+			continue // ended meanwhile
+		}
+		if p, ok := Parse(string(line)); ok {
+			all[pid] = p
+		}
+	}
+	return all, nil
+}
+
+// Parse reads a line of /proc/PID/stat. The command in the second field may
+// itself contain blanks, parentheses and newlines.
+func Parse(line string) (p Process, ok bool) {
+	i := strings.LastIndexByte(line, ')')
+	f := strings.Fields(line[i+1:]) // the first is the third of the line
+	if i < 0 || len(f) < 2 {
+		return Process{}, false
+	}
+	parent, err := strconv.Atoi(f[1])
+	if err != nil {
+		return Process{}, false
+	}
+	p.Parent = parent
+	const utime, stime, starttime = 14 - 3, 15 - 3, 22 - 3
+	if len(f) <= starttime {
+		return p, true
+	}
+	user, err1 := strconv.ParseUint(f[utime], 10, 64)
+	system, err2 := strconv.ParseUint(f[stime], 10, 64)
+	start, err3 := strconv.ParseUint(f[starttime], 10, 64)
+	if err1 == nil && err2 == nil && err3 == nil {
+		p.CPU, p.CPUKnown, p.Start = time.Duration(user+system)*clockTick, true, start
+	}
+	return p, true
+}
+
+// Below lists the processes that descend from root, without root, by pid.
+func Below(all map[int]Process, root int) []int {
+	children := map[int][]int{}
+	for pid, p := range all {
+		children[p.Parent] = append(children[p.Parent], pid)
+	}
+	var below []int
+	for next := children[root]; len(next) > 0; next = next[1:] {
+		below = append(below, next[0])
+		next = append(next, children[next[0]]...)
+	}
+	slices.Sort(below)
+	return below
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stacknet
+
+import "net/netip"
+
+// Names finds the interface of a socket.
+type Names struct {
+	byIndex map[int]string
+	byAddr  map[netip.Addr]string
+}
+
+// NewNames makes it of the stack's interfaces and addresses.
+func NewNames(links []LinkState, addrs []Address) *Names {
+	n := &Names{byIndex: map[int]string{}, byAddr: map[netip.Addr]string{}}
+	for _, l := range links {
+		n.byIndex[l.Index] = l.Name
+	}
+	for _, a := range addrs {
+		n.byAddr[a.Prefix.Addr()] = n.byIndex[a.IfIndex]
+	}
+	return n
+}
+
+// Of returns the interface that a socket is bound to by its index, or else the
+// one that has its local address; empty when it may use any.
+func (n *Names) Of(index int, local netip.Addr) string {
+	if name, ok := n.byIndex[index]; ok {
+		return name
+	}
+	return n.byAddr[local.Unmap()]
+}
