@@ -271,7 +271,7 @@ func TestExecWhere(t *testing.T) {
 		}
 	}
 	a.end()
-	if r := testutil.Run(t, limit, a.inside("true")); r.Status != 2 {
+	if r := testutil.Run(t, limit, a.inside("true")); r.Status != 125 {
 		t.Errorf("after the end: %v", r)
 	} else {
 		oneLineOf(t, r, fmt.Sprintf("no instance %q is running; there is %s", a.name, b.name))

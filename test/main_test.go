@@ -5,6 +5,7 @@
 package test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -111,10 +112,16 @@ func (s *site) name() string {
 	return fmt.Sprintf("t%d", runCount.Add(1))
 }
 
-// lklctl runs a verb, which must end well, and returns what it says.
+// lklctl runs a verb, which must end well or find nothing for its document, and
+// returns what it says.
 func lklctl(t *testing.T, args ...string) string {
 	t.Helper()
-	return testutil.OK(t, limit, exec.Command(testutil.Bin("lklctl"), args...))
+	r := testutil.Run(t, limit, exec.Command(testutil.Bin("lklctl"), args...))
+	nothing := r.Status == 1 && r.Stderr == "" && json.Valid([]byte(r.Stdout))
+	if r.Status != 0 && !nothing {
+		t.Fatalf("lklctl %s: %v", strings.Join(args, " "), r)
+	}
+	return r.Stdout
 }
 
 // lines splits a text into its lines that are not empty.
