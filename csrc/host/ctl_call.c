@@ -4,12 +4,12 @@
  *
  * Theory of operation
  *
- * The request is copied with room for all its buffers behind, addresses are put
- * where the request says, and the call is made. One that says EAGAIN and may
- * wait becomes a struct waiter: the descriptor is duplicated in the stack, so
- * that it can be in the stack's epoll beside whoever else watches it, and the
- * call is made again at each event until it says something else, its time is
- * over, or it is cancelled.
+ * The request's buffers are laid out in one room, the same for all calls, with
+ * addresses where the request says; the call is made there, and the reply is
+ * written from there. One that says EAGAIN and may wait becomes a struct waiter:
+ * the descriptor is duplicated in the stack, so that it can be in the stack's
+ * epoll beside whoever else watches it, and the call is made again at each event
+ * until it says something else, its time is over, or it is cancelled.
  *
  * What is allowed is in ctl_calls.c. Descriptors that calls open are made
  * non-blocking, remembered, and closed with the connection.
@@ -202,8 +202,11 @@ static void never_blocking(struct request *rq)
 	}
 }
 
-/** make - the call itself, and its effect on what the client holds */
-static int64_t make(struct client *cl, struct request *rq)
+/**
+ * make - the call itself, and its effect on what the client holds
+ * @room: where its buffers are then, until the next call is made
+ */
+static int64_t make(struct client *cl, struct request *rq, const uint8_t **room)
 {
 	const uint64_t *a = rq->args;
 	int flags = ctl_call_flags(rq->call.nr);
@@ -213,13 +216,12 @@ static int64_t make(struct client *cl, struct request *rq)
 	if (!base)
 		return -ENOMEM;
 	base -= rq->size;
-	memcpy(base, rq->mem, rq->size);
-	request_place(rq, base);	/* it did at the parsing */
+	*room = base;
+	request_fill(rq, base);
 	never_blocking(rq);
 	ret = rq->call.nr == SYS_close ? close_fd((int)a[0]) :
 	      st_call(rq->call.nr, (long)a[0], (long)a[1], (long)a[2],
 		      (long)a[3], (long)a[4], (long)a[5]);
-	memcpy(rq->mem, base, rq->size);
 	if (rq->call.nr == SYS_close && !ret)
 		disown(cl, (int)a[0]);
 	if (rq->call.nr == SYS_fcntl && a[1] != F_DUPFD &&
@@ -233,36 +235,44 @@ static int64_t make(struct client *cl, struct request *rq)
 	return ret;
 }
 
-/** waiter_end - reply and forget; @ret is ignored when @say is false */
-static void waiter_end(struct waiter *w, int64_t ret, bool say)
+/** waiter_end - forget it */
+static void waiter_end(struct waiter *w)
 {
 	list_del(&w->link);
 	w->cl->n_waiters--;
 	timer_cancel(&w->timer);
 	st_unwatch(w->fd, &w->ssrc);
 	st_close(w->fd);
-	if (say)
-		request_reply(w->cl, w->rq, ret);
 	request_free(w->rq);
 	loop_free_later(w);
+}
+
+/** waiter_fail - an error is what the call said */
+static void waiter_fail(struct waiter *w, int64_t ret)
+{
+	request_reply(w->cl, w->rq, ret, NULL);
+	waiter_end(w);
 }
 
 /** waiter_ready - the stack reports on the descriptor */
 static void waiter_ready(struct stack_src *src, uint32_t events)
 {
 	struct waiter *w = container_of(src, struct waiter, ssrc);
+	const uint8_t *room = NULL;
 	int64_t ret;
 
 	(void)events;
-	ret = make(w->cl, w->rq);
-	if (ret != -EAGAIN)
-		waiter_end(w, ret, true);
+	ret = make(w->cl, w->rq, &room);
+	if (ret == -EAGAIN)
+		return;
+	request_reply(w->cl, w->rq, ret, room);
+	waiter_end(w);
 }
 
 /** waiter_late - its time is over */
 static void waiter_late(struct timer *t)
 {
-	waiter_end(container_of(t, struct waiter, timer), -EAGAIN, true);
+	waiter_fail(container_of(t, struct waiter, timer), -EAGAIN);
 }
 
 /** wait_for - let a call wait; takes @rq over unless it fails */
@@ -304,6 +314,7 @@ static int wait_for(struct client *cl, struct request *rq)
 int ctl_call(struct client *cl, const struct ctl_hdr *h, const uint8_t *body,
 	     size_t len)
 {
+	const uint8_t *room = NULL;
 	struct request *rq = NULL;
 	int64_t result;
 	int ret;
@@ -323,11 +334,11 @@ int ctl_call(struct client *cl, const struct ctl_hdr *h, const uint8_t *body,
 		return 0;
 	}
 	making = rq;
-	result = make(cl, rq);
+	result = make(cl, rq, &room);
 	making = NULL;
 	if (result == -EAGAIN && rq->call.timeout_ms && !wait_for(cl, rq))
 		return 0;
-	request_reply(cl, rq, result);
+	request_reply(cl, rq, result, room);
 	request_free(rq);
 	return 0;
 }
@@ -341,7 +352,7 @@ int ctl_call_cancel(struct client *cl, uint32_t id)
 		struct waiter *w = container_of(pos, struct waiter, link);
 
 		if (w->rq->hdr.id == id) {
-			waiter_end(w, -EINTR, true);
+			waiter_fail(w, -EINTR);
 			return 0;
 		}
 	}
@@ -352,8 +363,8 @@ int ctl_call_cancel(struct client *cl, uint32_t id)
 void ctl_calls_panic(struct client *cl)
 {
 	while (!list_empty(&cl->waiters))
-		waiter_end(container_of(cl->waiters.next, struct waiter, link),
-			   -EIO, true);
+		waiter_fail(container_of(cl->waiters.next, struct waiter, link),
+			    -EIO);
 	cl->n_stack_fds = 0;
 	if (making)
 		request_free(making);
@@ -364,8 +375,7 @@ void ctl_calls_panic(struct client *cl)
 void ctl_calls_end(struct client *cl)
 {
 	while (!list_empty(&cl->waiters))
-		waiter_end(container_of(cl->waiters.next, struct waiter, link),
-			   0, false);
+		waiter_end(container_of(cl->waiters.next, struct waiter, link));
 	while (cl->n_stack_fds)
 		close_fd(cl->stack_fds[--cl->n_stack_fds]);
 }

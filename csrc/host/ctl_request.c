@@ -11,42 +11,45 @@
 
 #define DATA_MAX	(CTL_FRAME_MAX - 4096)
 
-/** request_free - with its buffers */
+/** request_free - with its bytes */
 void request_free(struct request *rq)
 {
-	free(rq->mem);
+	free(rq->in);
 	free(rq);
 }
 
-/**
- * request_place - put buffer addresses where they belong
- * @base: where the buffers are
- *
- * Returns -EINVAL for a place that does not exist.
- */
-int request_place(struct request *rq, uint8_t *base)
+/** aligned - the room that a buffer takes */
+static size_t aligned(uint32_t len)
 {
-	uint32_t i;
+	return (len + 15) & ~(size_t)15;
+}
 
-	for (i = 0; i < rq->call.nbuf; i++) {
-		const struct ctl_buf *b = &rq->buf[i];
-		uint64_t addr = (uint64_t)(uintptr_t)(base + rq->at[i]);
+/** counted - whether the entry behind says how much of a buffer was used */
+static bool counted(const struct request *rq, uint32_t i)
+{
+	return i + 1 < rq->call.nbuf && rq->buf[i + 1].b.flags == CTL_BUF_USED;
+}
 
-		if (!(b->flags & CTL_BUF_INOUT) ||
-		    (b->flags & ~(CTL_BUF_INOUT | CTL_BUF_IN_BUF)))
-			return -EINVAL;
-		if (!(b->flags & CTL_BUF_IN_BUF)) {
-			if (b->place > 5)
-				return -EINVAL;
-			rq->args[b->place] = addr;
-			continue;
-		}
-		if (b->place >= i || (b->offset & 7) ||
-		    (uint32_t)b->offset + 8 > rq->buf[b->place].len)
-			return -EINVAL;
-		memcpy(base + rq->at[b->place] + b->offset, &addr,
-		       sizeof(addr));
-	}
+/** buf_check - what the header demands of entry @i */
+static int buf_check(const struct request *rq, uint32_t i)
+{
+	const struct ctl_buf *b = &rq->buf[i].b;
+	const struct ctl_buf *to = b->place < i ? &rq->buf[b->place].b : NULL;
+	bool used = b->flags == CTL_BUF_USED;
+
+	if (!used && (!(b->flags & CTL_BUF_INOUT) ||
+		      (b->flags & ~(CTL_BUF_INOUT | CTL_BUF_IN_BUF))))
+		return -EINVAL;
+	if (!used && !(b->flags & CTL_BUF_IN_BUF))
+		return b->place > 5 ? -EINVAL : 0;
+	if (!to || (b->offset & 7))
+		return -EINVAL;
+	if (!used)
+		return (uint32_t)b->offset + 8 > to->len ? -EINVAL : 0;
+	if (b->len || (uint32_t)b->offset + 4 > to->len ||
+	    !(to->flags & CTL_BUF_OUT) || counted(rq, b->place) ||
+	    (rq->buf[i - 1].b.flags & CTL_BUF_INOUT) != CTL_BUF_OUT)
+		return -EINVAL;
 	return 0;
 }
 
@@ -58,58 +61,55 @@ int request_place(struct request *rq, uint8_t *base)
 int request_parse(const struct ctl_hdr *h, const uint8_t *body, size_t len,
 		  struct request **out)
 {
+	struct ctl_syscall call;
 	struct request *rq;
-	size_t in = 0, all = 0, at = 0;
+	size_t in = 0;
 	uint32_t i;
 	int ret;
 
-	rq = calloc(1, sizeof(*rq));
+	memcpy(&call, body, sizeof(call));
+	body += sizeof(call);
+	len -= sizeof(call);
+	if (call.nbuf > CTL_SYSCALL_BUFS)
+		return -E2BIG;
+	if (len < call.nbuf * sizeof(struct ctl_buf))
+		return -EBADMSG;
+	rq = calloc(1, sizeof(*rq) + call.nbuf * sizeof(rq->buf[0]));
 	if (!rq)
 		return -ENOMEM;
 	rq->hdr = *h;
-	memcpy(&rq->call, body, sizeof(rq->call));
-	memcpy(rq->args, rq->call.args, sizeof(rq->args));
-	body += sizeof(rq->call);
-	len -= sizeof(rq->call);
-	ret = -E2BIG;
-	if (rq->call.nbuf > CTL_SYSCALL_BUFS)
-		goto fail;
-	ret = -EBADMSG;
-	if (len < rq->call.nbuf * sizeof(rq->buf[0]))
-		goto fail;
-	memcpy(rq->buf, body, rq->call.nbuf * sizeof(rq->buf[0]));
-	body += rq->call.nbuf * sizeof(rq->buf[0]);
-	len -= rq->call.nbuf * sizeof(rq->buf[0]);
-	for (i = 0; i < rq->call.nbuf; i++) {
-		if (rq->buf[i].len > DATA_MAX) {
-			ret = -E2BIG;
+	rq->call = call;
+	memcpy(rq->args, call.args, sizeof(rq->args));
+	for (i = 0; i < call.nbuf; i++) {
+		struct ctl_buf *b = &rq->buf[i].b;
+
+		memcpy(b, body, sizeof(*b));
+		body += sizeof(*b);
+		len -= sizeof(*b);
+		ret = -E2BIG;
+		if (b->len > DATA_MAX)
 			goto fail;
-		}
-		all += (rq->buf[i].len + 15) & ~(size_t)15;
-		if (rq->buf[i].flags & CTL_BUF_IN)
-			in += rq->buf[i].len;
+		rq->buf[i].at = rq->size;
+		rq->size += aligned(b->len);
+		if (b->flags & CTL_BUF_IN)
+			in += b->len;
 	}
+	ret = -EBADMSG;
 	if (in != len)
 		goto fail;
 	ret = -E2BIG;
-	if (all > 2 * (size_t)DATA_MAX)
+	if (rq->size > 2 * (size_t)DATA_MAX)
 		goto fail;
-	rq->size = all;
-	rq->mem = calloc(1, all + 16);
-	ret = -ENOMEM;
-	if (!rq->mem)
-		goto fail;
-	for (i = 0; i < rq->call.nbuf; i++) {
-		rq->at[i] = at;
-		if (rq->buf[i].flags & CTL_BUF_IN) {
-			memcpy(rq->mem + at, body, rq->buf[i].len);
-			body += rq->buf[i].len;
-		}
-		at += (rq->buf[i].len + 15) & ~(size_t)15;
+	for (i = 0; i < call.nbuf; i++) {
+		ret = buf_check(rq, i);
+		if (ret)
+			goto fail;
 	}
-	ret = request_place(rq, rq->mem);	/* whether it can be */
-	if (ret)
+	rq->in = malloc(in + 1);
+	ret = -ENOMEM;
+	if (!rq->in)
 		goto fail;
+	memcpy(rq->in, body, in);
 	*out = rq;
 	return 0;
 
@@ -118,8 +118,57 @@ fail:
 	return ret;
 }
 
-/** request_reply - the result, and the buffers that came back */
-void request_reply(struct client *cl, struct request *rq, int64_t ret)
+/**
+ * request_fill - the buffers as the call shall find them, and their addresses
+ * @base: where they are
+ */
+void request_fill(struct request *rq, uint8_t *base)
+{
+	const uint8_t *in = rq->in;
+	uint32_t i;
+
+	for (i = 0; i < rq->call.nbuf; i++) {
+		const struct ctl_buf *b = &rq->buf[i].b;
+		uint8_t *mem = base + rq->buf[i].at;
+		uint64_t addr = (uint64_t)(uintptr_t)mem;
+
+		if (b->flags == CTL_BUF_USED)
+			continue;
+		if (b->flags & CTL_BUF_IN) {
+			memcpy(mem, in, b->len);
+			in += b->len;
+		} else if (!counted(rq, i)) {
+			memset(mem, 0, b->len);
+		}
+		if (b->flags & CTL_BUF_IN_BUF)
+			memcpy(base + rq->buf[b->place].at + b->offset, &addr,
+			       sizeof(addr));
+		else
+			rq->args[b->place] = addr;
+	}
+}
+
+/** used - how many bytes of a buffer go into the reply */
+static size_t used(const struct request *rq, uint32_t i, const uint8_t *base)
+{
+	const struct ctl_buf *b = &rq->buf[i].b;
+	uint32_t n;
+
+	if (!(b->flags & CTL_BUF_OUT))
+		return 0;
+	if (!counted(rq, i))
+		return b->len;
+	b = &rq->buf[i + 1].b;
+	memcpy(&n, base + rq->buf[b->place].at + b->offset, sizeof(n));
+	return n < rq->buf[i].b.len ? n : rq->buf[i].b.len;
+}
+
+/**
+ * request_reply - the result, and the buffers that came back
+ * @base: where they are; NULL when @ret is an error
+ */
+void request_reply(struct client *cl, struct request *rq, int64_t ret,
+		   const uint8_t *base)
 {
 	struct ctl_syscall_rep rep = { .ret = ret };
 	size_t len = sizeof(rep), at = sizeof(rep);
@@ -131,8 +180,7 @@ void request_reply(struct client *cl, struct request *rq, int64_t ret)
 		return;
 	}
 	for (i = 0; i < rq->call.nbuf; i++)
-		if (rq->buf[i].flags & CTL_BUF_OUT)
-			len += rq->buf[i].len;
+		len += used(rq, i, base);
 	buf = len <= CTL_FRAME_MAX - sizeof(struct ctl_hdr) ? malloc(len) : NULL;
 	if (!buf) {
 		ctl_reply(cl, &rq->hdr, -E2BIG, NULL, 0);
@@ -140,10 +188,10 @@ void request_reply(struct client *cl, struct request *rq, int64_t ret)
 	}
 	memcpy(buf, &rep, sizeof(rep));
 	for (i = 0; i < rq->call.nbuf; i++) {
-		if (!(rq->buf[i].flags & CTL_BUF_OUT))
-			continue;
-		memcpy(buf + at, rq->mem + rq->at[i], rq->buf[i].len);
-		at += rq->buf[i].len;
+		size_t n = used(rq, i, base);
+
+		memcpy(buf + at, base + rq->buf[i].at, n);
+		at += n;
 	}
 	ctl_reply(cl, &rq->hdr, 0, buf, len);
 	free(buf);

@@ -8,25 +8,33 @@
 #define REQUEST_ROOM	(2 * (size_t)CTL_FRAME_MAX)	/* of all buffers of a call */
 
 /**
+ * struct request_buf - a buffer, or how much of the one before it was used
+ * @at: where it lies in the room
+ */
+struct request_buf {
+	struct ctl_buf b;
+	size_t at;
+};
+
+/**
  * struct request - a call with its buffers
- * @buf: descriptions
- * @at: where each is in @mem
- * @mem: all of them, in one piece of @size bytes
+ * @size: the room that all of them take
+ * @in: the bytes that came with it, those of IN and INOUT buffers in order
  */
 struct request {
 	struct ctl_hdr hdr;
 	struct ctl_syscall call;
-	struct ctl_buf buf[CTL_SYSCALL_BUFS];
-	size_t at[CTL_SYSCALL_BUFS];
 	uint64_t args[6];
 	size_t size;
-	uint8_t *mem;
+	uint8_t *in;
+	struct request_buf buf[];
 };
 
 int request_parse(const struct ctl_hdr *h, const uint8_t *body, size_t len,
 		  struct request **out);
-int request_place(struct request *rq, uint8_t *base);
-void request_reply(struct client *cl, struct request *rq, int64_t ret);
+void request_fill(struct request *rq, uint8_t *base);
+void request_reply(struct client *cl, struct request *rq, int64_t ret,
+		   const uint8_t *base);
 void request_free(struct request *rq);
 
 #endif

@@ -165,14 +165,21 @@ struct ctl_go {
  *
  * Descriptors that calls on a connection opened are closed with it.
  *
+ * A ctl_buf with CTL_BUF_USED alone, and len 0, is no buffer: after the call the
+ * uint32_t at byte `offset` of the OUT or INOUT buffer `place` (which comes before
+ * it) says how many bytes of the OUT buffer right before it count, as msg_len in a
+ * struct mmsghdr does. Only these are in the reply; they do not come zeroed.
+ *
  * Reply: struct ctl_syscall_rep, then the bytes of OUT and INOUT buffers in
- * order, each in full, unless the call failed: then nothing follows.
+ * order, each in full save for CTL_BUF_USED, unless the call failed: then nothing
+ * follows.
  */
 #define CTL_BUF_IN		0x1
 #define CTL_BUF_OUT		0x2
 #define CTL_BUF_INOUT		0x3
 #define CTL_BUF_IN_BUF		0x4
-#define CTL_SYSCALL_BUFS	16
+#define CTL_BUF_USED		0x8
+#define CTL_SYSCALL_BUFS	640	/* entries: a recvmmsg of 127 messages has 1 + 5 each */
 
 struct ctl_syscall {
 	uint32_t nr;

@@ -26,12 +26,12 @@ REPLY = 0x8000
 HELLO, LINK_ADD, LINK_DEL, BOOT, GO, SYSCALL, CANCEL, STATS, OWNERS, EVENTS, \
     EVENT, STOP, LOG = range(1, 14)
 EV_EXIT, EV_PANIC, EV_PROC, EV_SOCKET, EV_WARN = 1, 2, 4, 8, 32
-IN, OUT, INOUT, IN_BUF = 1, 2, 3, 4
+IN, OUT, INOUT, IN_BUF, USED = 1, 2, 3, 4, 8
 # x86-64 call numbers
 NR = dict(read=0, write=1, open=2, close=3, fcntl=72, ioctl=16, socket=41,
           connect=42, accept=43, sendto=44, recvfrom=45, sendmsg=46, recvmsg=47,
           bind=49, listen=50, getsockname=51, setsockopt=54, getppid=110,
-          openat=257, nanosleep=35)
+          openat=257, nanosleep=35, recvmmsg=299)
 LIMIT = int(os.environ.get("DRIVE_LIMIT", "60"))
 
 

@@ -12,7 +12,7 @@ import sys
 import time
 
 import drive
-from drive import IN, OUT, INOUT, IN_BUF, Host, Refused
+from drive import IN, OUT, INOUT, IN_BUF, USED, Host, Refused
 from tap import ok, run, same
 
 SLEEP = ["sleep", "100"]
@@ -172,6 +172,24 @@ def calls():
     same(status_of(call, "getppid", [], [(0, IN, 0, b"12345678"), (1, IN | IN_BUF, 0, b"x")]), -22, "a buffer inside itself: EINVAL")
     same(status_of(call, "getppid", [], [(0, IN, 0, b"123456789"), (0, IN | IN_BUF, 1, b"x")]), -22, "an odd offset: EINVAL")
     same(status_of(call, "getppid", [], [(0, OUT, 0, 1 << 24)]), -7, "a huge buffer: E2BIG")
+    for bufs, what in (
+            ([(0, USED, 0, 0)], "a count of nothing"),
+            ([(0, OUT, 0, 32), (0, USED, 0, 0)], "a count in the buffer itself"),
+            ([(0, OUT, 0, 8), (1, OUT, 0, 8), (0, USED, 8, 0)], "a count behind the end of its buffer"),
+            ([(0, OUT, 0, 8), (1, OUT, 0, 8), (2, USED, 0, 0)], "a count in a later buffer"),
+            ([(0, IN, 0, b"12345678"), (1, OUT, 0, 8), (0, USED, 0, 0)], "a count that is not in the reply"),
+            ([(0, OUT, 0, 8), (1, OUT, 0, 8), (0, USED, 0, 0), (2, OUT, 0, 8), (1, USED, 0, 0)], "a count that is cut itself")):
+        same(status_of(call, "getppid", [], bufs), -22, what + ": EINVAL")
+    # recvmmsg: two messages that wait, room for three; only what came is in the reply
+    for text in (b"one", b"three"):
+        call("sendto", [fd, 0, len(text), 0, 0, 16], [(1, IN, 0, text), (4, IN, 0, me)])
+    head = b"".join(struct.pack("<QIIQQQQIIII", 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) for _ in range(3))
+    mmsg = [(1, INOUT, 0, head)] + [(0, IN | IN_BUF, 64 * i + 16, struct.pack("<QQ", 0, 1000)) for i in range(3)]
+    for i in range(3):
+        mmsg += [(1 + i, OUT | IN_BUF, 0, 1000), (0, USED, 64 * i + 56, 0)]
+    ret, out = call("recvmmsg", [fd, 0, 3, 0, 0], mmsg)
+    same((ret, out[192:]), (2, b"onethree"), "recvmmsg: of buffers that are counted only what was used comes back")
+    same([struct.unpack_from("<I", out, 64 * i + 56)[0] for i in range(3)], [3, 5, 0], "and how much that is")
     n = count_fds(h.pid)
     for _ in range(20):
         call("socket", [2, 1, 0])

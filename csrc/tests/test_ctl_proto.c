@@ -63,13 +63,14 @@ static void requests(void)
 	struct ctl_go go = { CTL_GOF_MPTCP, 50, 25, 0 };
 	struct {
 		struct ctl_syscall call;
-		struct ctl_buf buf[3];
+		struct ctl_buf buf[4];
 	} call = {
-		{ 46, 3, 250, 1, { 7, 0, 64, 0, 0, UINT64_MAX } },
+		{ 46, 4, 250, 1, { 7, 0, 64, 0, 0, UINT64_MAX } },
 		{
 			{ 1, CTL_BUF_INOUT, 0, 16 },
 			{ 0, CTL_BUF_IN | CTL_BUF_IN_BUF, 8, 3 },
 			{ 4, CTL_BUF_OUT, 0, 32 },
+			{ 0, CTL_BUF_USED, 8, 0 },
 		},
 	};
 	struct ctl_cancel cancel = { 77 };

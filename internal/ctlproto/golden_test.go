@@ -61,6 +61,7 @@ func samples() []sample {
 			{Place: 1, Flags: CTL_BUF_INOUT, Len: 16, Data: []byte("0123456789abcdef")},
 			{Place: 0, Flags: CTL_BUF_IN | CTL_BUF_IN_BUF, Offset: 8, Len: 3, Data: []byte("xyz")},
 			{Place: 4, Flags: CTL_BUF_OUT, Len: 32},
+			{Place: 0, Flags: CTL_BUF_USED, Offset: 8},
 		},
 	}
 	callRep := SyscallReply{Ret: -11, Out: []byte{}}
@@ -275,6 +276,38 @@ func TestSyscallRefusals(t *testing.T) {
 		"odd offset": {Bufs: []Buf{
 			{Place: 0, Flags: CTL_BUF_OUT, Len: 32},
 			{Place: 0, Flags: CTL_BUF_OUT | CTL_BUF_IN_BUF, Offset: 4, Len: 8},
+		}},
+		"count of nothing": {Bufs: []Buf{{Place: 0, Flags: CTL_BUF_USED}}},
+		"count in itself": {Bufs: []Buf{
+			{Place: 0, Flags: CTL_BUF_OUT, Len: 32},
+			{Place: 0, Flags: CTL_BUF_USED},
+		}},
+		"count of input": {Bufs: []Buf{
+			{Place: 0, Flags: CTL_BUF_OUT, Len: 8},
+			{Place: 1, Flags: CTL_BUF_INOUT, Len: 1, Data: []byte{1}},
+			{Place: 0, Flags: CTL_BUF_USED},
+		}},
+		"count cut off": {Bufs: []Buf{
+			{Place: 0, Flags: CTL_BUF_OUT, Len: 8},
+			{Place: 1, Flags: CTL_BUF_OUT, Len: 8},
+			{Place: 0, Flags: CTL_BUF_USED, Offset: 8},
+		}},
+		"count with a length": {Bufs: []Buf{
+			{Place: 0, Flags: CTL_BUF_OUT, Len: 8},
+			{Place: 1, Flags: CTL_BUF_OUT, Len: 8},
+			{Place: 0, Flags: CTL_BUF_USED, Len: 1},
+		}},
+		"count that is not in the reply": {Bufs: []Buf{
+			{Place: 0, Flags: CTL_BUF_IN, Len: 8, Data: make([]byte, 8)},
+			{Place: 1, Flags: CTL_BUF_OUT, Len: 8},
+			{Place: 0, Flags: CTL_BUF_USED},
+		}},
+		"count that is cut itself": {Bufs: []Buf{
+			{Place: 0, Flags: CTL_BUF_OUT, Len: 8},
+			{Place: 1, Flags: CTL_BUF_OUT, Len: 8},
+			{Place: 0, Flags: CTL_BUF_USED},
+			{Place: 2, Flags: CTL_BUF_OUT, Len: 8},
+			{Place: 1, Flags: CTL_BUF_USED},
 		}},
 		"too many": {Bufs: make([]Buf, CTL_SYSCALL_BUFS+1)},
 		"length":   {Bufs: []Buf{{Place: 0, Flags: CTL_BUF_IN, Len: 3, Data: []byte{1}}}},

@@ -75,7 +75,8 @@ const (
 	CTL_BUF_OUT      = 0x2
 	CTL_BUF_INOUT    = 0x3
 	CTL_BUF_IN_BUF   = 0x4
-	CTL_SYSCALL_BUFS = 16
+	CTL_BUF_USED     = 0x8
+	CTL_SYSCALL_BUFS = 640 // entries: a recvmmsg of 127 messages has 1 + 5 each
 
 	CTL_EXEC_RAN       = 0 // wait_status is its own
 	CTL_EXEC_CWD       = 1 // the working directory could not be entered

@@ -14,9 +14,10 @@ type Syscall struct {
 	Bufs       []Buf
 }
 
-// Buf is struct ctl_buf with the bytes that go with it.
+// Buf is struct ctl_buf with the bytes that go with it. With CTL_BUF_USED alone it
+// says instead where the call leaves how much of the buffer before it counts.
 type Buf struct {
-	Place  uint8 // argument 0..5, or the index of the buffer that points to this one
+	Place  uint8 // argument 0..5, or the index of the buffer that points to this one or holds the count
 	Flags  uint8 // CTL_BUF_*
 	Offset uint16
 	Len    uint32
@@ -42,7 +43,7 @@ func (m Syscall) Append(b []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: call with %d buffers, at most %d", ErrMalformed, len(m.Bufs), CTL_SYSCALL_BUFS)
 	}
 	for i, d := range m.Bufs {
-		if err := d.check(i, m.Bufs); err != nil {
+		if err := d.check(i, m.Bufs[:i]); err != nil {
 			return nil, err
 		}
 		b = append(b, d.Place, d.Flags)
@@ -111,6 +112,9 @@ func (m *Syscall) Unmarshal(b []byte) error {
 
 // check is what the header demands of buffer i; those before it are in bufs.
 func (d Buf) check(i int, bufs []Buf) error {
+	if d.Flags == CTL_BUF_USED {
+		return d.checkUsed(i, bufs)
+	}
 	if d.Flags&^(CTL_BUF_INOUT|CTL_BUF_IN_BUF) != 0 || d.Flags&CTL_BUF_INOUT == 0 {
 		return fmt.Errorf("%w: buffer %d has flags %#x", ErrMalformed, i, d.Flags)
 	}
@@ -125,6 +129,21 @@ func (d Buf) check(i int, bufs []Buf) error {
 	}
 	if d.Offset%8 != 0 || uint64(d.Offset)+8 > uint64(bufs[d.Place].Len) {
 		return fmt.Errorf("%w: buffer %d's address does not fit at offset %d of buffer %d", ErrMalformed, i, d.Offset, d.Place)
+	}
+	return nil
+}
+
+// checkUsed is check for an entry with CTL_BUF_USED.
+func (d Buf) checkUsed(i int, bufs []Buf) error {
+	switch {
+	case int(d.Place) >= i || bufs[d.Place].Flags&CTL_BUF_OUT == 0:
+		return fmt.Errorf("%w: what buffer %d counts by is not in a buffer of the reply that comes before it", ErrMalformed, i-1)
+	case d.Len != 0 || d.Offset%8 != 0 || uint64(d.Offset)+4 > uint64(bufs[d.Place].Len):
+		return fmt.Errorf("%w: what buffer %d counts by does not fit at offset %d of buffer %d", ErrMalformed, i-1, d.Offset, d.Place)
+	case bufs[i-1].Flags&CTL_BUF_INOUT != CTL_BUF_OUT:
+		return fmt.Errorf("%w: buffer %d, of which a part shall come back, is not for output alone", ErrMalformed, i-1)
+	case int(d.Place)+1 < i && bufs[d.Place+1].Flags == CTL_BUF_USED, int(d.Place)+1 == i:
+		return fmt.Errorf("%w: what buffer %d counts by is in a buffer of which only a part comes back", ErrMalformed, i-1)
 	}
 	return nil
 }

@@ -4,8 +4,10 @@ package stackconn
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 
@@ -18,8 +20,9 @@ type Buffer struct {
 	// InOut is written: its length is the length of the memory.
 	Data []byte
 
-	flags uint8
-	ptrs  []pointer
+	flags  uint8
+	ptrs   []pointer
+	counts *pointer // of an Out buffer: where the call says how much of it counts
 }
 
 // pointer is the address of a buffer inside another.
@@ -43,6 +46,23 @@ func InOut(data []byte) *Buffer { return &Buffer{Data: data, flags: ctlproto.CTL
 func (b *Buffer) Point(offset int, to *Buffer) *Buffer {
 	b.ptrs = append(b.ptrs, pointer{offset, to})
 	return b
+}
+
+// Counted says that the uint32 at offset of in, an Out or InOut buffer of the same
+// call, tells after the call how much of b counts, as msg_len of a struct mmsghdr
+// does: only that much is brought back, and of b.Data only that much changes. b is
+// an Out buffer. It returns b.
+func (b *Buffer) Counted(in *Buffer, offset int) *Buffer {
+	b.counts = &pointer{offset, in}
+	return b
+}
+
+// used is how many bytes of b are in the reply, once what counts them was filled.
+func (b *Buffer) used() int {
+	if b.counts == nil {
+		return len(b.Data)
+	}
+	return min(int(binary.LittleEndian.Uint32(b.counts.to.Data[b.counts.offset:])), len(b.Data))
 }
 
 // CString is a terminated string that the call reads.
@@ -130,38 +150,14 @@ func (c *Conn) cancel(id uint32, answer <-chan ctlproto.Frame, outs []*Buffer, c
 }
 
 // arguments fills the arguments and buffers of m, and returns the buffers whose
-// bytes the reply carries, in its order.
+// bytes the reply carries, in its order. The buffers that one points to stand in
+// the order of the pointers, before those that these point to: so many can be
+// pointed from although an index that holds an address is a byte.
 func arguments(m *ctlproto.Syscall, args []any) (outs []*Buffer, err error) {
 	if len(args) > len(m.Args) {
 		return nil, fmt.Errorf("%d arguments, at most %d", len(args), len(m.Args))
 	}
-	var add func(place int, b *Buffer, nested uint8, offset int) error
-	add = func(place int, b *Buffer, nested uint8, offset int) error {
-		if offset < 0 || offset > 0xffff {
-			return fmt.Errorf("address at offset %d of a buffer", offset)
-		}
-		d := ctlproto.Buf{
-			Place: uint8(place), Flags: b.flags | nested,
-			Offset: uint16(offset), Len: uint32(len(b.Data)),
-		}
-		if b.flags&ctlproto.CTL_BUF_IN != 0 {
-			d.Data = b.Data
-		}
-		if b.flags&ctlproto.CTL_BUF_OUT != 0 {
-			outs = append(outs, b)
-		}
-		if len(m.Bufs) >= ctlproto.CTL_SYSCALL_BUFS {
-			return fmt.Errorf("more than %d buffers", ctlproto.CTL_SYSCALL_BUFS)
-		}
-		m.Bufs = append(m.Bufs, d)
-		self := len(m.Bufs) - 1
-		for _, p := range b.ptrs {
-			if err := add(self, p.to, ctlproto.CTL_BUF_IN_BUF, p.offset); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
+	l := layout{m: m}
 	for i, a := range args {
 		switch a := a.(type) {
 		case nil:
@@ -174,14 +170,77 @@ func arguments(m *ctlproto.Syscall, args []any) (outs []*Buffer, err error) {
 		case uintptr:
 			m.Args[i] = uint64(a)
 		case *Buffer:
-			if err := add(i, a, 0, 0); err != nil {
-				return nil, err
-			}
+			l.queue = append(l.queue, placed{b: a, place: i})
 		default:
 			return nil, fmt.Errorf("argument %d is a %T", i, a)
 		}
 	}
-	return outs, nil
+	for len(l.queue) > 0 {
+		next := l.queue[0]
+		l.queue = l.queue[1:]
+		if err := l.add(next); err != nil {
+			return nil, err
+		}
+	}
+	return l.outs, nil
+}
+
+// placed is a buffer, and where its address goes.
+type placed struct {
+	b      *Buffer
+	place  int
+	nested uint8 // CTL_BUF_IN_BUF, or 0
+	offset int
+}
+
+// layout lays the buffers of a call out.
+type layout struct {
+	m     *ctlproto.Syscall
+	queue []placed
+	at    []*Buffer // by index in m.Bufs; nil where that is a count
+	outs  []*Buffer
+}
+
+func (l *layout) add(p placed) error {
+	d := ctlproto.Buf{Flags: p.b.flags | p.nested, Len: uint32(len(p.b.Data))}
+	if p.b.flags&ctlproto.CTL_BUF_IN != 0 {
+		d.Data = p.b.Data
+	}
+	if p.b.flags&ctlproto.CTL_BUF_OUT != 0 {
+		l.outs = append(l.outs, p.b)
+	}
+	if err := l.append(d, p.b, p.place, p.offset); err != nil {
+		return err
+	}
+	self := len(l.at) - 1
+	if c := p.b.counts; c != nil {
+		place := slices.Index(l.at, c.to)
+		if place < 0 || place == self {
+			return errors.New("a buffer is counted by what does not come before it")
+		}
+		if err := l.append(ctlproto.Buf{Flags: ctlproto.CTL_BUF_USED}, nil, place, c.offset); err != nil {
+			return err
+		}
+	}
+	for _, to := range p.b.ptrs {
+		l.queue = append(l.queue, placed{to.to, self, ctlproto.CTL_BUF_IN_BUF, to.offset})
+	}
+	return nil
+}
+
+func (l *layout) append(d ctlproto.Buf, b *Buffer, place, offset int) error {
+	switch {
+	case offset < 0 || offset > 0xffff:
+		return fmt.Errorf("address at offset %d of a buffer", offset)
+	case place > 0xff:
+		return fmt.Errorf("address in buffer %d of the call", place)
+	case len(l.m.Bufs) >= ctlproto.CTL_SYSCALL_BUFS:
+		return fmt.Errorf("more than %d buffers", ctlproto.CTL_SYSCALL_BUFS)
+	}
+	d.Place, d.Offset = uint8(place), uint16(offset)
+	l.m.Bufs = append(l.m.Bufs, d)
+	l.at = append(l.at, b)
+	return nil
 }
 
 // result decodes the reply of a call and fills the buffers.
@@ -201,15 +260,17 @@ func result(f ctlproto.Frame, outs []*Buffer) (int64, error) {
 		// Nothing the stack returns lies in the range of error numbers but them.
 		return 0, errno(r.Ret)
 	}
-	total := 0
+	rest := r.Out
 	for _, b := range outs {
-		total += len(b.Data)
+		n := b.used()
+		if n > len(rest) {
+			return 0, fmt.Errorf("%w: %d bytes of buffers, want more", ctlproto.ErrMalformed, len(r.Out))
+		}
+		copy(b.Data, rest[:n])
+		rest = rest[n:]
 	}
-	if len(r.Out) != total {
-		return 0, fmt.Errorf("%w: %d bytes of buffers, want %d", ctlproto.ErrMalformed, len(r.Out), total)
-	}
-	for _, b := range outs {
-		r.Out = r.Out[copy(b.Data, r.Out):]
+	if len(rest) != 0 {
+		return 0, fmt.Errorf("%w: %d bytes of buffers, %d of them not asked for", ctlproto.ErrMalformed, len(r.Out), len(rest))
 	}
 	return r.Ret, nil
 }
