@@ -20,6 +20,7 @@ GO    ?= go
 GOBUILD := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false
 
 GOLANGCI_LINT  := v2.15.0
+GOTESTSUM      := v1.13.0
 PACKAGES_STAMP := $(OUT)/.packages
 
 .PHONY: help
@@ -63,7 +64,7 @@ demo: build ## 200 MB over two links at once, with curl as it is
 	@test/demo.sh
 
 .PHONY: test
-test: build $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) ## every test and lint; results in build/results
+test: build $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) $(OUT)/tools/.gotestsum-$(GOTESTSUM) ## every test and lint; results in build/results
 	@.ci/test
 
 # Seconds, and where the random numbers begin; SAN=1: with the sanitizers.
@@ -119,6 +120,11 @@ lint: packages $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) ## gofmt, vet, stati
 $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT):
 	@mkdir -p $(@D)
 	@GOBIN=$(@D) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)
+	@touch $@
+
+$(OUT)/tools/.gotestsum-$(GOTESTSUM):
+	@mkdir -p $(@D)
+	@GOBIN=$(@D) $(GO) install gotest.tools/gotestsum@$(GOTESTSUM)
 	@touch $@
 
 .PHONY: generate

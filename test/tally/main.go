@@ -138,10 +138,12 @@ type event struct {
 }
 
 // readGo counts tests and subtests; a package that failed without a failing
-// test (it did not build, it panicked, it ran out of time) counts as one.
+// test (it did not build, it panicked, it ran out of time) counts as one. What
+// ran twice counts as it ended the second time.
 func readGo(suite string, r io.Reader, strict bool, c *counts) error {
 	output := map[string][]string{}
-	failedIn := map[string]bool{}
+	ends := map[string]event{}
+	var order []string
 	sc := bufio.NewScanner(r)
 	sc.Buffer(nil, 16<<20)
 	events := 0
@@ -152,23 +154,20 @@ func readGo(suite string, r io.Reader, strict bool, c *counts) error {
 			return fmt.Errorf("%s: %s", suite, sc.Text())
 		}
 		events++
-		pkg := e.Package
-		if pkg == "" {
-			pkg = e.ImportPath
+		if e.Package == "" {
+			e.Package = e.ImportPath
 		}
-		key := strings.TrimSuffix(pkg+" "+e.Test, " ")
+		key := strings.TrimSuffix(e.Package+" "+e.Test, " ")
 		switch {
 		case strings.HasSuffix(e.Action, "output"):
 			if line := strings.TrimRight(e.Output, "\n"); interesting(line) {
 				output[key] = append(output[key], line)
 			}
-		case e.Action == "fail" && e.Test == "" && failedIn[pkg]:
-			// said already, test by test
-		case e.Action == "fail", e.Action == "skip" && e.Test != "" && strict:
-			failedIn[pkg] = true
-			c.failures = append(c.failures, failure{name: key, output: last(output[key], 40)})
-		case e.Action == "pass" && e.Test != "", e.Action == "skip" && e.Test != "":
-			c.passed++
+		case e.Action == "fail", e.Action == "skip", e.Action == "pass":
+			if _, again := ends[key]; !again {
+				order = append(order, key)
+			}
+			ends[key] = e
 		}
 	}
 	if err := sc.Err(); err != nil {
@@ -176,6 +175,24 @@ func readGo(suite string, r io.Reader, strict bool, c *counts) error {
 	}
 	if events == 0 {
 		return fmt.Errorf("%s: no test event in it", suite)
+	}
+	// A package's end comes behind those of its tests.
+	failedIn := map[string]bool{}
+	for _, key := range order {
+		e := ends[key]
+		root, _, _ := strings.Cut(e.Test, "/")
+		if e.Action == "fail" && ends[strings.TrimSuffix(e.Package+" "+root, " ")].Action == "pass" {
+			continue // a subtest that the second time did not come to
+		}
+		switch {
+		case e.Action == "fail" && e.Test == "" && failedIn[e.Package]:
+			// said already, test by test
+		case e.Action == "fail", e.Action == "skip" && e.Test != "" && strict:
+			failedIn[e.Package] = true
+			c.failures = append(c.failures, failure{name: key, output: last(output[key], 40)})
+		case e.Test != "":
+			c.passed++
+		}
 	}
 	return nil
 }

@@ -74,6 +74,12 @@ func TestRun(t *testing.T) {
 			status: 1,
 		},
 		{
+			name: "a test that passed by itself",
+			files: map[string]string{"b.json": `{"Action":"fail","Package":"p","Test":"T/a"}` + "\n" + `{"Action":"fail","Package":"p","Test":"T"}` + "\n" + `{"Action":"pass","Package":"p","Test":"U"}` + "\n" + `{"Action":"fail","Package":"p"}` + "\n" +
+				`{"Action":"pass","Package":"p","Test":"T"}` + "\n" + `{"Action":"pass","Package":"p"}` + "\n"},
+			want: "2 passed, 0 failed",
+		},
+		{
 			name: "a package that does not build",
 			files: map[string]string{"b.json": `{"ImportPath":"p","Action":"build-output","Output":"x.go:1: undefined\n"}` + "\n" +
 				`{"ImportPath":"p","Action":"build-fail"}` + "\n" + `{"Action":"fail","Package":"p"}` + "\n"},
