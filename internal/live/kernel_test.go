@@ -13,6 +13,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/ctlproto"
 	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/procstat"
 	"github.com/lklrun/lklrun/internal/stackconn"
 	"github.com/lklrun/lklrun/internal/stacknet"
 	"github.com/lklrun/lklrun/internal/testutil"
@@ -150,3 +151,30 @@ func testCollector(t *testing.T, library, proto string, subflows int) {
 }
 
 func abs(f float64) float64 { return max(f, -f) }
+
+// What a snapshot costs with a thousand connections, of which a fresh one looks
+// for the processes of all; with lklhost's part of it.
+func BenchmarkSnapshot(b *testing.B) {
+	h, c := start(b, lklhost.Library(b), "tcp", "499")
+	testutil.WaitFor(b, "a thousand connections", 60*time.Second, func() bool {
+		s, err := c.Snapshot(limit(b))
+		if err != nil {
+			b.Fatal(err)
+		}
+		return s.Totals.Connections >= 1000
+	})
+	used := func() time.Duration {
+		all, err := procstat.List(procstat.Root)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return all[h.PID].CPU
+	}
+	before := used()
+	for b.Loop() {
+		if _, err := c.Snapshot(limit(b)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64((used()-before).Microseconds())/float64(b.N), "lklhost-us/op")
+}

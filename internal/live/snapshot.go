@@ -85,23 +85,46 @@ func bytesOfLink(l stacknet.LinkState) amount {
 	return amount{tx: sockdiag.Known(l.Stats.TxBytes), rx: sockdiag.Known(l.Stats.RxBytes)}
 }
 
+// ranked is a connection by its place among those of a sample, with what decides
+// whether it is listed.
+type ranked struct {
+	at     int
+	cookie uint64
+	tx, rx Value  // rates
+	bytes  uint64 // both ways
+}
+
+// busier orders connections: those that carry most first, then those that have
+// carried most.
+func busier(a, b ranked) int {
+	return cmp.Or(
+		cmp.Compare(b.tx.N+b.rx.N, a.tx.N+a.rx.N),
+		cmp.Compare(b.bytes, a.bytes),
+		cmp.Compare(a.cookie, b.cookie),
+	)
+}
+
 func (s *Snapshot) addConnections(now, was *sample, took time.Duration) {
-	names := stacknet.NewNames(now.links, now.addrs)
-	for _, c := range now.conns {
+	all := make([]ranked, len(now.conns))
+	for i := range now.conns {
+		c := &now.conns[i]
 		s.Totals.Connections++
 		s.Totals.Subflows += len(c.Subflows)
+		bytes := now.amounts[c.Cookie]
 		last, found := was.amounts[c.Cookie]
-		conn := newConnection(c)
-		conn.TxRate, conn.RxRate = now.amounts[c.Cookie].rates(last, found, took)
-		s.Connections = append(s.Connections, conn)
+		r := ranked{at: i, cookie: c.Cookie, bytes: bytes.tx.N + bytes.rx.N}
+		r.tx, r.rx = bytes.rates(last, found, took)
+		all[i] = r
 	}
-	slices.SortFunc(s.Connections, busier)
-	if n := len(s.Connections); n > MaxConnections {
+	slices.SortFunc(all, busier)
+	if n := len(all); n > MaxConnections {
 		s.Totals.Omitted = n - MaxConnections
-		s.Connections = slices.Clip(s.Connections[:MaxConnections])
+		all = all[:MaxConnections]
 	}
-	for i := range s.Connections {
-		c := &s.Connections[i]
+	names := stacknet.NewNames(now.links, now.addrs)
+	for _, r := range all {
+		c := newConnection(now.conns[r.at])
+		c.TxRate, c.RxRate = r.tx, r.rx
 		for _, sock := range c.carriers() {
 			f := newSubflow(sock, names)
 			last, found := was.amounts[sock.Cookie]
@@ -109,17 +132,8 @@ func (s *Snapshot) addConnections(now, was *sample, took time.Duration) {
 			c.Subflows = append(c.Subflows, f)
 			c.Retrans = plus(c.Retrans, f.Retrans)
 		}
+		s.Connections = append(s.Connections, c)
 	}
-}
-
-// busier orders connections: those that carry most first, then those that have
-// carried most.
-func busier(a, b Connection) int {
-	return cmp.Or(
-		cmp.Compare(b.TxRate.N+b.RxRate.N, a.TxRate.N+a.RxRate.N),
-		cmp.Compare(b.BytesSent.N+b.BytesReceived.N, a.BytesSent.N+a.BytesReceived.N),
-		cmp.Compare(a.ID, b.ID),
-	)
 }
 
 // carriers are the TCP sockets of a connection, the one that began it first.
