@@ -37,6 +37,7 @@ func TestDecodeByLength(t *testing.T) {
 	for i := range full {
 		full[i] = 1 // no value that stands for "none"
 	}
+	full[5] = 0xff // tcpi_options: window scaling as well
 	last, all := 0, 0
 	for n := range full {
 		k, of := known(decodeTCPInfo(full[:n]))
@@ -145,12 +146,15 @@ func FuzzDecode(f *testing.F) {
 	f.Add(subflowMessage(f))
 	f.Add(make([]byte, sizeInetMsg))
 	f.Add(make([]byte, 30))
+	f.Add([]byte(pingLine))
 	f.Fuzz(func(_ *testing.T, b []byte) {
 		// Each must return.
 		_, _ = decodeInet(TCP, b)
 		_, _ = decodeInet(MPTCP, b)
 		_, _ = decodeUnix(b)
 		_, _ = decodePacket(b)
+		_, _ = decodeNetlink(b)
+		_, _ = parsePing(string(b), unix.AF_INET)
 	})
 }
 

@@ -27,12 +27,27 @@ const (
 	sizeInetReq = 56 // struct inet_diag_req_v2
 	sizeInetMsg = 72 // struct inet_diag_msg
 
+	reqBytecode = 1 // INET_DIAG_REQ_BYTECODE
 	reqProtocol = 3 // INET_DIAG_REQ_PROTOCOL
 
-	attrInfo    = 2
-	attrCong    = 4
-	attrV6Only  = 11
-	attrULPInfo = 19
+	// INET_DIAG_*
+	attrInfo      = 2
+	attrVegas     = 3
+	attrCong      = 4
+	attrTOS       = 5
+	attrTClass    = 6
+	attrSKMemInfo = 7
+	attrShutdown  = 8
+	attrDCTCP     = 9
+	attrV6Only    = 11
+	attrMark      = 15
+	attrBBR       = 16
+	attrULPInfo   = 19
+	attrCgroup    = 21
+
+	// asked is idiag_ext. Vegas' bit asks for any congestion control's own values.
+	asked = 1<<(attrInfo-1) | 1<<(attrVegas-1) | 1<<(attrCong-1) | 1<<(attrTOS-1) |
+		1<<(attrTClass-1) | 1<<(attrSKMemInfo-1) | 1<<(attrShutdown-1)
 
 	ulpName  = 1
 	ulpMPTCP = 3
@@ -43,7 +58,7 @@ const (
 
 // protocols are the IP protocols of the kinds of sockets that inet_diag lists.
 var protocols = map[Proto]uint32{
-	TCP: unix.IPPROTO_TCP, UDP: unix.IPPROTO_UDP, Raw: unix.IPPROTO_RAW, MPTCP: ipprotoMPTCP,
+	TCP: unix.IPPROTO_TCP, UDP: unix.IPPROTO_UDP, UDPLite: unix.IPPROTO_UDPLITE, Raw: unix.IPPROTO_RAW, MPTCP: ipprotoMPTCP,
 }
 
 // Dialer opens sock_diag connections; stackconn.Conn is one.
@@ -67,10 +82,12 @@ func List(ctx context.Context, d Dialer, proto Proto) ([]Socket, error) {
 		all, err = listUnix(conn)
 	case Packet:
 		all, err = listPacket(conn)
+	case Netlink:
+		all, err = listNetlink(conn)
 	default:
 		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 			var some []Socket
-			some, err = listInet(conn, proto, family)
+			some, err = listInet(conn, proto, family, nil)
 			// A stack may be without IPv6.
 			if family == unix.AF_INET6 && errors.Is(err, ErrUnsupported) {
 				err = nil
@@ -105,7 +122,9 @@ func dump(conn *netlink.Conn, data []byte) ([]netlink.Message, error) {
 	return msgs, err
 }
 
-func listInet(conn *netlink.Conn, proto Proto, family uint8) ([]Socket, error) {
+// listInet lists those of one family; bytecode, when there is some, is the
+// kernel's filter (INET_DIAG_BC_*).
+func listInet(conn *netlink.Conn, proto Proto, family uint8, bytecode []byte) ([]Socket, error) {
 	protocol, ok := protocols[proto]
 	if !ok {
 		return nil, fmt.Errorf("%q is no kind of socket", proto)
@@ -113,18 +132,20 @@ func listInet(conn *netlink.Conn, proto Proto, family uint8) ([]Socket, error) {
 	req := make([]byte, sizeInetReq)
 	req[0] = family
 	req[1] = uint8(min(protocol, 255))
-	req[2] = 1<<(attrInfo-1) | 1<<(attrCong-1) // idiag_ext
+	req[2] = asked
 	binary.NativeEndian.PutUint32(req[4:], allStates)
+	ae := netlink.NewAttributeEncoder()
 	if protocol > 255 {
-		ae := netlink.NewAttributeEncoder()
 		ae.Uint32(reqProtocol, protocol)
-		b, err := ae.Encode()
-		if err != nil {
-			return nil, err
-		}
-		req = append(req, b...)
 	}
-	msgs, err := dump(conn, req)
+	if bytecode != nil {
+		ae.Bytes(reqBytecode, bytecode)
+	}
+	b, err := ae.Encode()
+	if err != nil {
+		return nil, err
+	}
+	msgs, err := dump(conn, append(req, b...))
 	if err != nil {
 		return nil, err
 	}
@@ -155,6 +176,7 @@ func decodeInet(proto Proto, b []byte) (Socket, error) {
 		SendQ:   Known(uint64(binary.NativeEndian.Uint32(b[60:]))),
 		UID:     Known(uint64(binary.NativeEndian.Uint32(b[64:]))),
 		Inode:   uint64(binary.NativeEndian.Uint32(b[68:])),
+		Timer:   decodeTimer(b[2], b[3], binary.NativeEndian.Uint32(b[52:])),
 	}
 	ad, err := netlink.NewAttributeDecoder(b[sizeInetMsg:])
 	if err != nil {
@@ -171,6 +193,24 @@ func decodeInet(proto Proto, b []byte) (Socket, error) {
 			}
 		case attrCong:
 			s.Congestion = ad.String()
+		case attrVegas:
+			s.Vegas = decodeVegas(ad.Bytes())
+		case attrDCTCP:
+			s.DCTCP = decodeDCTCP(ad.Bytes())
+		case attrBBR:
+			s.BBR = decodeBBR(ad.Bytes())
+		case attrSKMemInfo:
+			s.Memory = decodeMemInfo(ad.Bytes())
+		case attrTOS:
+			s.TOS = Known(uint64(ad.Uint8()))
+		case attrTClass:
+			s.TClass = Known(uint64(ad.Uint8()))
+		case attrShutdown:
+			s.Shutdown = shutdownName(ad.Uint8())
+		case attrMark:
+			s.Mark = Known(uint64(ad.Uint32()))
+		case attrCgroup:
+			s.CgroupID = Known(ad.Uint64())
 		case attrV6Only:
 			s.V6Only = ad.Uint8() != 0
 		case attrULPInfo:
@@ -180,6 +220,9 @@ func decodeInet(proto Proto, b []byte) (Socket, error) {
 				return err
 			})
 		}
+	}
+	if s.TCP != nil && s.State == Listen {
+		s.TCP.forListener()
 	}
 	return s, ad.Err()
 }
@@ -240,7 +283,7 @@ func Sort(sockets []Socket) {
 		}
 		return 1
 	}
-	order := []Proto{TCP, MPTCP, UDP, Raw, Packet, Unix}
+	order := []Proto{TCP, MPTCP, UDP, UDPLite, Raw, ICMP, Packet, Netlink, Unix}
 	slices.SortStableFunc(sockets, func(a, b Socket) int {
 		if d := slices.Index(order, a.Proto) - slices.Index(order, b.Proto); d != 0 {
 			return d

@@ -370,8 +370,72 @@ func testOtherSockets(t *testing.T, c *stackconn.Conn) {
 	if err != nil || !slices.ContainsFunc(got, func(s sockdiag.Socket) bool { return s.Name == "@diag" }) {
 		t.Errorf("unix: %+v, %v", got, err)
 	}
+	if nl, err := sockdiag.List(ctx, c, sockdiag.Netlink); err != nil || !slices.ContainsFunc(nl, func(s sockdiag.Socket) bool { return s.Name == "tcpdiag" && s.Inode != 0 }) {
+		t.Errorf("netlink: %+v, %v", nl, err)
+	}
+	if err := c.WriteFile(ctx, "/proc/sys/net/ipv4/ping_group_range", []byte("0 2147483647")); err != nil {
+		t.Fatal(err)
+	}
+	ping, err := c.Socket(ctx, unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_ICMP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ping.Bind(ctx, sockaddr(t, "127.0.0.1:77")); err != nil {
+		t.Fatal(err)
+	}
+	got, err = sockdiag.Pings(ctx, c)
+	if err != nil || len(got) != 1 || got[0].Local != netip.MustParseAddrPort("127.0.0.1:77") || got[0].Inode == 0 {
+		t.Errorf("ping: %+v, %v", got, err)
+	}
 	if _, err := sockdiag.List(ctx, c, "none"); err == nil {
 		t.Error("an unknown kind was listed")
+	}
+}
+
+// Each congestion control tells what it has, and no other's; a port that was
+// asked for is none that the kernel chose.
+func TestCongestionControls(t *testing.T) {
+	c := lklhost.Start(t, testutil.NewNetns(t, "stack"), lklhost.Library(t), "true").Boot(t).Conn
+	if err := stacknet.Configure(limit(t), c, stacknet.Config{Links: []stacknet.Link{{Name: "lo"}}}); err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range []string{"bbr", "vegas", "dctcp", "cubic"} {
+		if err := stacknet.SetSysctl(limit(t), c, "net.ipv4.tcp_congestion_control", name); err != nil {
+			t.Fatal(err)
+		}
+		port := uint16(90 + i)
+		server := fmt.Sprint("127.0.0.1:", port)
+		fd := connect(t, c, unix.AF_INET, 0, listen(t, c, unix.AF_INET, 0, server), server)
+		write(t, c, fd, 5000)
+		tcp, err := sockdiag.List(limit(t), c, sockdiag.TCP)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := sockdiag.MarkAutobound(limit(t), c, tcp); err != nil {
+			t.Fatal(err)
+		}
+		seen := false
+		for _, s := range tcp {
+			if s.Remote.Port() != port || s.Congestion != name {
+				if s.Local.Port() == port && s.Autobound {
+					t.Errorf("%s: the port of %v was asked for", name, s.Local)
+				}
+				continue
+			}
+			seen = true
+			if (s.BBR != nil) != (name == "bbr") || (s.Vegas != nil) != (name == "vegas") || (s.DCTCP != nil) != (name == "dctcp") {
+				t.Errorf("%s: %+v, %+v, %+v", name, s.BBR, s.Vegas, s.DCTCP)
+			}
+			if s.BBR != nil && (s.BBR.PacingGain < 0.5 || s.BBR.CwndGain < 1) {
+				t.Errorf("bbr: %+v", s.BBR)
+			}
+			if !s.Autobound || s.Memory == nil || s.Memory.Sndbuf.N == 0 || s.TCP.Options&sockdiag.OptSACK == 0 {
+				t.Errorf("%s: %+v, %+v, %+v", name, s, s.Memory, s.TCP)
+			}
+		}
+		if !seen {
+			t.Errorf("no connection by %s among %+v", name, tcp)
+		}
 	}
 }
 

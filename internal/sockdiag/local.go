@@ -13,19 +13,23 @@ import (
 
 // include/uapi/linux/unix_diag.h
 const (
-	sizeUnixReq  = 24
-	sizeUnixMsg  = 16
-	showUnixName = 0x1
-	showUnixQLen = 0x10
-	attrUnixName = 0
-	attrUnixQLen = 4
+	sizeUnixReq = 24
+	sizeUnixMsg = 16
+	// UDIAG_SHOW_*: the name, the peer, the queues, the memory, the user.
+	showUnix         = 0x1 | 0x4 | 0x10 | 0x20 | 0x40
+	attrUnixName     = 0
+	attrUnixPeer     = 2
+	attrUnixQLen     = 4
+	attrUnixMemInfo  = 5
+	attrUnixShutdown = 6
+	attrUnixUID      = 7
 )
 
 func listUnix(conn *netlink.Conn) ([]Socket, error) {
 	req := make([]byte, sizeUnixReq)
 	req[0] = unix.AF_UNIX
 	binary.NativeEndian.PutUint32(req[4:], allStates)
-	binary.NativeEndian.PutUint32(req[12:], showUnixName|showUnixQLen)
+	binary.NativeEndian.PutUint32(req[12:], showUnix)
 	msgs, err := dump(conn, req)
 	if err != nil {
 		return nil, err
@@ -47,7 +51,7 @@ func decodeUnix(b []byte) (Socket, error) {
 		return Socket{}, fmt.Errorf("socket of %d bytes, want %d", len(b), sizeUnixMsg)
 	}
 	s := Socket{
-		Proto: Unix, Family: unix.AF_UNIX, State: State(b[2]),
+		Proto: Unix, Family: unix.AF_UNIX, State: State(b[2]), Type: typeName(b[1]),
 		Inode:  uint64(binary.NativeEndian.Uint32(b[4:])),
 		Cookie: uint64(binary.NativeEndian.Uint32(b[8:])) | uint64(binary.NativeEndian.Uint32(b[12:]))<<32,
 	}
@@ -67,6 +71,14 @@ func decodeUnix(b []byte) (Socket, error) {
 		case attrUnixQLen:
 			q := structure(ad.Bytes())
 			s.RecvQ, s.SendQ = q.u32(0), q.u32(4)
+		case attrUnixPeer:
+			s.Peer = Known(uint64(ad.Uint32()))
+		case attrUnixMemInfo:
+			s.Memory = decodeMemInfo(ad.Bytes())
+		case attrUnixShutdown:
+			s.Shutdown = shutdownName(ad.Uint8())
+		case attrUnixUID:
+			s.UID = Known(uint64(ad.Uint32()))
 		}
 	}
 	return s, ad.Err()
@@ -74,17 +86,18 @@ func decodeUnix(b []byte) (Socket, error) {
 
 // include/uapi/linux/packet_diag.h
 const (
-	sizePacketReq  = 20
-	sizePacketMsg  = 16
-	showPacketInfo = 0x1
-	attrPacketInfo = 0
-	attrPacketUID  = 6
+	sizePacketReq     = 20
+	sizePacketMsg     = 16
+	showPacket        = 0x1 | 0x10 // PACKET_SHOW_INFO, _MEMINFO
+	attrPacketInfo    = 0
+	attrPacketUID     = 5
+	attrPacketMemInfo = 6
 )
 
 func listPacket(conn *netlink.Conn) ([]Socket, error) {
 	req := make([]byte, sizePacketReq)
 	req[0] = unix.AF_PACKET
-	binary.NativeEndian.PutUint32(req[8:], showPacketInfo)
+	binary.NativeEndian.PutUint32(req[8:], showPacket)
 	msgs, err := dump(conn, req)
 	if err != nil {
 		return nil, err
@@ -106,10 +119,11 @@ func decodePacket(b []byte) (Socket, error) {
 		return Socket{}, fmt.Errorf("socket of %d bytes, want %d", len(b), sizePacketMsg)
 	}
 	s := Socket{
-		Proto: Packet, Family: unix.AF_PACKET, State: Close,
-		Name:   fmt.Sprintf("proto %#04x", binary.NativeEndian.Uint16(b[2:])), // ETH_P_*, host order
-		Inode:  uint64(binary.NativeEndian.Uint32(b[4:])),
-		Cookie: uint64(binary.NativeEndian.Uint32(b[8:])) | uint64(binary.NativeEndian.Uint32(b[12:]))<<32,
+		Proto: Packet, Family: unix.AF_PACKET, State: Close, Type: typeName(b[1]),
+		Name:     fmt.Sprintf("proto %#04x", binary.NativeEndian.Uint16(b[2:])), // ETH_P_*, host order
+		Protocol: Known(uint64(binary.NativeEndian.Uint16(b[2:]))),
+		Inode:    uint64(binary.NativeEndian.Uint32(b[4:])),
+		Cookie:   uint64(binary.NativeEndian.Uint32(b[8:])) | uint64(binary.NativeEndian.Uint32(b[12:]))<<32,
 	}
 	ad, err := netlink.NewAttributeDecoder(b[sizePacketMsg:])
 	if err != nil {
@@ -121,6 +135,9 @@ func decodePacket(b []byte) (Socket, error) {
 			s.IfIndex = int(structure(ad.Bytes()).u32(0).N)
 		case attrPacketUID:
 			s.UID = Known(uint64(ad.Uint32()))
+		case attrPacketMemInfo:
+			s.Memory = decodeMemInfo(ad.Bytes())
+			s.RecvQ = s.Memory.RmemAlloc
 		}
 	}
 	return s, ad.Err()

@@ -16,8 +16,8 @@ import (
 
 // Process is a process that has a socket, or made it.
 type Process struct {
-	PID  int    `json:"pid"`
-	Comm string `json:"comm"`
+	PID  int    `json:"pid"`  // on the host
+	Comm string `json:"comm"` // the first 15 characters of its name
 	// FDs are the process's descriptors of the socket; empty: it made the
 	// socket, but who holds it now cannot be seen.
 	FDs []int `json:"fds,omitempty"`

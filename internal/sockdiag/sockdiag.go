@@ -57,6 +57,8 @@ type State uint8
 // The states that are asked for by name.
 const (
 	Established State = 1
+	SynSent     State = 2
+	SynRecv     State = 3
 	TimeWait    State = 6
 	Close       State = 7 // what is not connected, of protocols without connections
 	Listen      State = 10
@@ -109,42 +111,63 @@ type Proto string
 
 // The kinds of sockets that can be listed.
 const (
-	TCP    Proto = "tcp"
-	UDP    Proto = "udp"
-	Raw    Proto = "raw"
-	MPTCP  Proto = "mptcp"
-	Unix   Proto = "unix"
-	Packet Proto = "packet"
+	TCP     Proto = "tcp"
+	UDP     Proto = "udp"
+	UDPLite Proto = "udplite"
+	Raw     Proto = "raw"
+	ICMP    Proto = "icmp" // of unprivileged ping(8); ICMPv6's too
+	MPTCP   Proto = "mptcp"
+	Unix    Proto = "unix"
+	Packet  Proto = "packet"
+	Netlink Proto = "netlink"
 )
 
 // Socket is one socket of a stack.
 type Socket struct {
-	Proto  Proto `json:"proto"`
-	Family int   `json:"family"` // unix.AF_*
-	State  State `json:"state"`
+	Proto  Proto  `json:"proto"`          // tcp, udp, udplite, raw, icmp, mptcp, unix, packet or netlink
+	Type   string `json:"type,omitempty"` // of unix, packet and netlink sockets: stream, dgram, raw, seqpacket
+	Family int    `json:"family"`         // unix.AF_*
+	State  State  `json:"state"`          // as ss(8) writes it: ESTAB, LISTEN, UNCONN, ...
 
 	Local  netip.AddrPort `json:"local,omitzero"`
 	Remote netip.AddrPort `json:"remote,omitzero"`
-	Name   string         `json:"name,omitempty"` // of unix and packet sockets
+	Name   string         `json:"name,omitempty"` // of unix sockets: the path, @ before an abstract one; of packet and netlink sockets: the protocol
 
-	RecvQ Value `json:"recv_q,omitzero"` // of a listening socket: waiting to be accepted
-	SendQ Value `json:"send_q,omitzero"` // of a listening socket: its backlog
+	// Packet sockets: ETH_P_*, 3 for all; netlink sockets: NETLINK_*.
+	Protocol Value `json:"protocol,omitzero"`
+	PortID   Value `json:"port_id,omitzero"` // of a netlink socket: its address; 0 is the kernel's
+	Peer     Value `json:"peer,omitzero"`    // of a unix socket: the inode of the one it is connected to; of a netlink socket: the port_id
 
-	UID     Value  `json:"uid,omitzero"`
-	Inode   uint64 `json:"inode"`   // 0: belongs to no file
-	Cookie  uint64 `json:"cookie"`  // unique in the stack
-	IfIndex int    `json:"ifindex"` // it is bound to; 0: none
-	Iface   string `json:"iface,omitempty"`
+	RecvQ Value `json:"recv_q,omitzero"` // bytes not yet read by the program; of a listening socket: connections waiting to be accepted
+	SendQ Value `json:"send_q,omitzero"` // bytes not yet acknowledged by the peer; of a listening socket: its backlog
 
-	// IPv6 sockets: whether they refuse IPv4.
-	V6Only bool `json:"v6only,omitempty"`
+	UID      Value  `json:"uid,omitzero"`       // the user's who made it
+	Inode    uint64 `json:"inode"`              // in the stack; 0: belongs to no file
+	Cookie   uint64 `json:"cookie"`             // unique in the stack; 0: the kernel did not tell
+	IfIndex  int    `json:"ifindex"`            // of the interface it is bound to; 0: none
+	Iface    string `json:"iface,omitempty"`    // the interface it is bound to, or else the one that has its local address
+	Mark     Value  `json:"mark,omitzero"`      // SO_MARK
+	CgroupID Value  `json:"cgroup_id,omitzero"` // of control groups, version 2
+	TOS      Value  `json:"tos,omitzero"`       // IPv4's type of service, with ECN's two bits
+	TClass   Value  `json:"tclass,omitzero"`    // IPv6's traffic class
+	Shutdown string `json:"shutdown,omitempty"` // rcv, snd or both: directions that shutdown(2) has ended
+	V6Only   bool   `json:"v6only,omitempty"`   // an IPv6 socket that refuses IPv4
 
-	Congestion string     `json:"congestion,omitempty"`
-	TCP        *TCPInfo   `json:"tcp_info,omitempty"`
-	MPTCP      *MPTCPInfo `json:"mptcp_info,omitempty"`
-	Subflow    *Subflow   `json:"subflow,omitempty"` // TCP sockets that are part of an MPTCP connection
+	// The port was chosen by the kernel; told by MarkAutobound alone.
+	Autobound bool `json:"autobound,omitempty"`
 
-	Processes []Process `json:"processes,omitempty"`
+	Timer  *Timer   `json:"timer,omitempty"` // the one that runs
+	Memory *MemInfo `json:"skmem,omitempty"` // bytes of memory it has
+
+	Congestion string     `json:"congestion,omitempty"` // the congestion control: cubic, bbr, ...
+	TCP        *TCPInfo   `json:"tcp_info,omitempty"`   // of TCP sockets
+	BBR        *BBRInfo   `json:"bbr_info,omitempty"`   // where bbr is the congestion control
+	Vegas      *VegasInfo `json:"vegas_info,omitempty"` // where it is vegas, yeah, nv, illinois or westwood
+	DCTCP      *DCTCPInfo `json:"dctcp_info,omitempty"` // where it is dctcp
+	MPTCP      *MPTCPInfo `json:"mptcp_info,omitempty"` // of MPTCP sockets
+	Subflow    *Subflow   `json:"subflow,omitempty"`    // of TCP sockets that are part of an MPTCP connection
+
+	Processes []Process `json:"processes,omitempty"` // that have it open
 }
 
 // structure reads numbers from a C structure that may end early.
@@ -155,6 +178,13 @@ func (s structure) u8(off uintptr) Value {
 		return Value{}
 	}
 	return Known(uint64(s[off]))
+}
+
+func (s structure) u16(off uintptr) Value {
+	if uintptr(len(s)) < off+2 {
+		return Value{}
+	}
+	return Known(uint64(binary.NativeEndian.Uint16(s[off:])))
 }
 
 func (s structure) u32(off uintptr) Value {

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sockdiag
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// noCookie is INET_DIAG_NOCOOKIE, twice: what old kernels say of time-wait.
+const noCookie = 1<<64 - 1
+
+// isAutobound is INET_DIAG_BC_AUTO as a filter: four bytes of operation, whose
+// yes leads to the end, and no beyond it, which refuses.
+var isAutobound = []byte{6, 4, 8, 0}
+
+// MarkAutobound tells sockets of the Internet families whose port the kernel has
+// chosen, by ss(8)'s rule: its own filter says that no program asked for it,
+// which is so of accepted connections too, and it is of ip_local_port_range.
+func MarkAutobound(ctx context.Context, stack interface {
+	Dialer
+	FileReader
+}, sockets []Socket) error {
+	text, err := stack.ReadFile(ctx, "/proc/sys/net/ipv4/ip_local_port_range")
+	if err != nil {
+		return err
+	}
+	var low, high uint16
+	if _, err := fmt.Sscan(string(text), &low, &high); err != nil {
+		return fmt.Errorf("ip_local_port_range is %q: %w", text, err)
+	}
+	conn, err := stack.Netlink(ctx, unix.NETLINK_SOCK_DIAG)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	type kind struct {
+		proto  Proto
+		family int
+	}
+	found := map[kind]map[uint64]bool{}
+	for i, s := range sockets {
+		if _, ok := protocols[s.Proto]; !ok || s.Cookie == noCookie || s.Local.Port() < low || s.Local.Port() > high {
+			continue
+		}
+		k := kind{s.Proto, s.Family}
+		if found[k] == nil {
+			found[k] = map[uint64]bool{}
+			some, err := listInet(conn, s.Proto, uint8(s.Family), isAutobound)
+			if err != nil {
+				return fmt.Errorf("asking which sockets' ports the kernel chose: %w", err)
+			}
+			for _, x := range some {
+				found[k][x.Cookie] = true
+			}
+		}
+		sockets[i].Autobound = found[k][s.Cookie]
+	}
+	return nil
+}
