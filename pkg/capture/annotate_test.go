@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capture
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket/layers"
+
+	"github.com/lklrun/lklrun/internal/sockdiag"
+)
+
+func TestTupleOf(t *testing.T) {
+	names, packets, links := samples(t)
+	want := map[string]string{
+		"tcp syn":             "192.0.2.1:40000 198.51.100.2:80",
+		"tcp sack":            "198.51.100.2:80 192.0.2.1:40000", // it came in
+		"tcp from the middle": "[2001:db8::1]:1 [2001:db8::2]:2",
+		"udp":                 "192.0.2.1:5000 198.51.100.2:6000",
+		"vlan":                "192.0.2.1:1 198.51.100.2:2",
+		"raw ip":              "192.0.2.1:1 198.51.100.2:2",
+		"raw ip 6":            "[2001:db8::1]:1 [2001:db8::2]:2",
+		"tcp header cut":      "192.0.2.1:40000 198.51.100.2:80",
+		"arp request":         "", "ping": "", "fragment": "", "ip header cut": "", "nothing": "", "ethernet cut": "", "neighbour solicitation": "",
+	}
+	for i, p := range packets {
+		w, ok := want[names[i]]
+		if !ok {
+			continue
+		}
+		got := ""
+		if tup, ok := tupleOf(p, links[i]); ok {
+			got = tup.local.String() + " " + tup.remote.String()
+		}
+		if got != w {
+			t.Errorf("%s: %q, want %q", names[i], got, w)
+		}
+	}
+}
+
+func FuzzTupleOf(f *testing.F) {
+	_, packets, links := samples(f)
+	for i, p := range packets {
+		f.Add(p.Data, int(links[i]))
+	}
+	f.Fuzz(func(_ *testing.T, data []byte, lt int) {
+		tupleOf(&Packet{Data: data}, layers.LinkType(lt))
+	})
+}
+
+// stage is a stack whose sockets a test chooses.
+type stage struct {
+	sockets []sockdiag.Socket
+	err     error
+	looks   int
+}
+
+func (s *stage) annotator() *Annotator {
+	return &Annotator{sockets: func(context.Context) ([]sockdiag.Socket, error) {
+		s.looks++
+		return s.sockets, s.err
+	}}
+}
+
+// annotate annotates packets as when the last look is long ago.
+func annotate(t *testing.T, a *Annotator, p []Packet) []Packet {
+	t.Helper()
+	a.next = time.Time{}
+	a.Annotate(t.Context(), p, layers.LinkTypeEthernet)
+	return p
+}
+
+// packetOf makes one of a TCP flow, out of 192.0.2.1.
+func packetOf(t *testing.T, port int) []Packet {
+	t.Helper()
+	data := segment(t, "", 0, func(s *layers.TCP) { s.SrcPort = layers.TCPPort(port) })
+	return []Packet{{Data: data, Length: len(data), Dir: Out}}
+}
+
+func socketOf(port uint16, state sockdiag.State) sockdiag.Socket {
+	return sockdiag.Socket{
+		Proto: sockdiag.TCP, State: state, Inode: 7,
+		Local:     netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), port),
+		Remote:    netip.MustParseAddrPort("198.51.100.2:80"),
+		Processes: []sockdiag.Process{{PID: 42, Comm: "curl", FDs: []int{5}}},
+	}
+}
+
+func TestAnnotate(t *testing.T) {
+	sub := socketOf(40000, sockdiag.Established)
+	sub.Subflow = &sockdiag.Subflow{Token: sockdiag.Known(0x23ebfb7), ID: sockdiag.Known(2)}
+	s := &stage{sockets: []sockdiag.Socket{sub}}
+	a := s.annotator()
+
+	p := annotate(t, a, packetOf(t, 40000))
+	if p[0].Owner == nil || p[0].Owner.PID != 42 || p[0].Owner.Inode != 7 || p[0].Comment != "mptcp token 023ebfb7 id 2" {
+		t.Fatalf("%+v %q", p[0].Owner, p[0].Comment)
+	}
+	for range 10 { // what is known is not asked for again
+		p = annotate(t, a, packetOf(t, 40000))
+	}
+	if s.looks != 1 || p[0].Owner == nil {
+		t.Fatalf("%d looks, owner %v", s.looks, p[0].Owner)
+	}
+
+	// What no socket has is looked for once.
+	for range 10 {
+		p = annotate(t, a, packetOf(t, 5))
+	}
+	if s.looks != 2 || p[0].Owner != nil {
+		t.Fatalf("%d looks, owner %v", s.looks, p[0].Owner)
+	}
+
+	// Its socket has no owner any more, then is gone: the last packets have one.
+	closing := socketOf(40000, sockdiag.TimeWait)
+	closing.Processes, closing.Inode = nil, 0
+	for i, now := range [][]sockdiag.Socket{{closing}, nil} {
+		s.sockets = now
+		annotate(t, a, packetOf(t, 100+i)) // causes a look
+		p = annotate(t, a, packetOf(t, 40000))
+		if p[0].Owner == nil || p[0].Comment == "" {
+			t.Errorf("after its end: %v %q", p[0].Owner, p[0].Comment)
+		}
+	}
+
+	// Another socket has the same addresses later: it is the one.
+	other := socketOf(40000, sockdiag.Established)
+	other.Processes = []sockdiag.Process{{PID: 43, Comm: "wget"}}
+	s.sockets = []sockdiag.Socket{other}
+	annotate(t, a, packetOf(t, 200))
+	p = annotate(t, a, packetOf(t, 40000))
+	if p[0].Owner == nil || p[0].Owner.PID != 43 || p[0].Comment != "" {
+		t.Errorf("%+v %q", p[0].Owner, p[0].Comment)
+	}
+}
+
+// TestAnnotateServer: a connection that is not accepted yet is its listener's;
+// an IPv6 socket serves IPv4; a UDP socket has all that its port has.
+func TestAnnotateServer(t *testing.T) {
+	listener := sockdiag.Socket{Proto: sockdiag.TCP, State: sockdiag.Listen, Local: netip.MustParseAddrPort("[::]:40000"), Remote: netip.MustParseAddrPort("[::]:0"),
+		Processes: []sockdiag.Process{{PID: 1, Comm: "nginx"}}}
+	mapped := sockdiag.Socket{Proto: sockdiag.TCP, State: sockdiag.Established, Local: netip.MustParseAddrPort("[::ffff:192.0.2.1]:40001"), Remote: netip.MustParseAddrPort("[::ffff:198.51.100.2]:80"),
+		Processes: []sockdiag.Process{{PID: 2, Comm: "worker"}}}
+	bound := sockdiag.Socket{Proto: sockdiag.UDP, State: sockdiag.Close, Local: netip.MustParseAddrPort("0.0.0.0:5000"), Remote: netip.MustParseAddrPort("0.0.0.0:0"),
+		Processes: []sockdiag.Process{{PID: 3, Comm: "named"}}}
+	s := &stage{sockets: []sockdiag.Socket{listener, mapped, bound}}
+	a := s.annotator()
+	names, packets, _ := samples(t)
+	var udp Packet
+	for i := range names {
+		if names[i] == "udp" {
+			udp = *packets[i]
+		}
+	}
+	for _, c := range []struct {
+		packets []Packet
+		pid     int
+	}{{packetOf(t, 40000), 1}, {packetOf(t, 40001), 2}, {[]Packet{udp}, 3}} {
+		annotate(t, a, c.packets)
+		if o := c.packets[0].Owner; o == nil || o.PID != c.pid {
+			t.Errorf("owner %+v, want process %d", o, c.pid)
+		}
+	}
+}
+
+// TestAnnotateEarly: of a connection in the making is asked again.
+func TestAnnotateEarly(t *testing.T) {
+	early := socketOf(40000, synSent)
+	early.Subflow = &sockdiag.Subflow{}
+	s := &stage{sockets: []sockdiag.Socket{early}}
+	a := s.annotator()
+	p := annotate(t, a, packetOf(t, 40000))
+	if p[0].Owner == nil || p[0].Comment != "" {
+		t.Fatalf("%+v %q", p[0].Owner, p[0].Comment)
+	}
+	// It was looked for; another flow's look finds the rest.
+	late := socketOf(40000, sockdiag.Established)
+	late.Subflow = &sockdiag.Subflow{Token: sockdiag.Known(9)}
+	s.sockets = []sockdiag.Socket{late}
+	annotate(t, a, packetOf(t, 1))
+	p = annotate(t, a, packetOf(t, 40000))
+	if p[0].Comment != "mptcp token 00000009" {
+		t.Errorf("%q", p[0].Comment)
+	}
+}
+
+// TestAnnotateSeldom: a stack is not asked more often than it may be, and one
+// that fails or does not answer holds up nobody for long.
+func TestAnnotateSeldom(t *testing.T) {
+	s := &stage{err: errors.New("no")}
+	a := s.annotator()
+	a.pause = time.Hour
+	for i := range 100 {
+		a.Annotate(t.Context(), packetOf(t, i+1), layers.LinkTypeEthernet)
+	}
+	if s.looks != 1 {
+		t.Errorf("%d looks", s.looks)
+	}
+	stuck := make(chan struct{})
+	defer close(stuck)
+	a = &Annotator{sockets: func(context.Context) ([]sockdiag.Socket, error) { <-stuck; return nil, nil }}
+	for i := range 3 {
+		annotate(t, a, packetOf(t, i+1))
+	}
+}
+
+func BenchmarkAnnotate(b *testing.B) {
+	flows := map[tuple]*annotation{}
+	data := segment(b, "", 1000, nil)
+	p := []Packet{{Data: data[:128], Length: len(data), Dir: Out}}
+	t, _ := tupleOf(&p[0], layers.LinkTypeEthernet)
+	flows[t] = &annotation{owner: &Owner{PID: 1}, comment: "mptcp token 023ebfb7 id 2"}
+	a := &Annotator{known: known{flows: flows}, stale: time.Now().Add(time.Hour)}
+	for b.Loop() {
+		a.Annotate(b.Context(), p, layers.LinkTypeEthernet)
+	}
+}
+
+func BenchmarkLine(b *testing.B) {
+	data := segment(b, mptcpOptions[10].option, 100, nil)
+	d := NewDescriber(Style{})
+	p := &Packet{Data: data, Length: len(data), Dir: Out}
+	ifc := &Interface{Name: "eth0", LinkType: layers.LinkTypeEthernet}
+	for b.Loop() {
+		l := d.Line(p, ifc)
+		_ = l.String()
+	}
+}
