@@ -131,6 +131,11 @@ $(OUT)/tools/.gotestsum-$(GOTESTSUM):
 generate: ## what is generated from csrc/include/ctl_proto.h
 	@$(GO) generate ./...
 
+.PHONY: man
+man: build ## manual pages of lklrun and lklctl, into build/man
+	@for p in lklrun lklctl; do SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 0) $(BIN)/$$p man $(OUT)/man; done
+	@echo "man -l build/man/lklctl.1"
+
 .PHONY: clean
 clean: ## remove bin/ and build/
 	rm -rf $(BIN) $(OUT)

@@ -51,22 +51,19 @@ func (c *ctl) rootCommand() *cobra.Command {
 		Use:   "lklctl [-n NAME] [-o table|json] VERB",
 		Short: "look into the stacks that lklrun runs",
 		Long: `lklctl looks into the stacks that lklrun runs: their sockets, MPTCP connections,
-counters, settings and files. Everything it shows comes from the stack itself.
-It also changes them while they run (link, addr, mptcp endpoint, sysctl), and
-runs further programs on them.
+counters, settings, packets. Everything it shows comes from the stack itself. It
+also changes them while they run, and runs further programs on them.
 
 With one instance running no -n is needed.
 
 Exit status: 0 when it was found or done, 1 when nothing is there or it could
 not be done, 2 when the command line was not understood, 3 when no such instance
 runs. exec has the program's.`,
-		Example: `  lklctl list
-  lklctl mptcp
-  lklctl link add tap:t1,ip=10.1.0.2/24
-  lklctl -n web netstat -t
+		Example: `  lklctl list                            # what runs
+  lklctl mptcp                           # MPTCP connections and their subflows
   lklctl sysctl -w net.ipv4.tcp_congestion_control=bbr
-  lklctl counters MPTcp -o json
-  lklctl exec ip addr`,
+  lklctl -n web netstat -ti              # TCP, with all that the stack knows
+  lklctl exec -- ss -tin                 # any program, on the same stack`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		// -n and -o may stand before the verb, and each verb has them too:
@@ -83,24 +80,39 @@ runs. exec has the program's.`,
 	root.SetOut(c.stdout)
 	root.SetErr(c.stderr)
 	c.flags(root.Flags(), true)
-	verbs := []*cobra.Command{
-		c.listCommand(),
-		c.netstatCommand(),
-		c.mptcpCommand(),
-		c.countersCommand(),
-		c.sysctlCommand(),
-		c.linkCommand(),
-		c.addrCommand(),
-		c.leaseCommand(),
-		c.guardCommand(),
-		c.ipCommand(),
-		c.catCommand(),
-		c.execCommand(),
-		c.accountCommand(),
-		c.waitCommand(),
-		c.stopCommand(),
+	for _, g := range []struct {
+		title string
+		verbs []*cobra.Command
+	}{
+		{"See:", []*cobra.Command{
+			c.listCommand(),
+			c.netstatCommand(),
+			c.mptcpCommand(),
+			c.countersCommand(),
+			c.accountCommand(),
+			c.leaseCommand(),
+			c.guardCommand(),
+			c.catCommand(),
+		}},
+		{"Change:", []*cobra.Command{
+			c.sysctlCommand(),
+			c.linkCommand(),
+			c.addrCommand(),
+		}},
+		{"Programs and instances:", []*cobra.Command{
+			c.execCommand(),
+			c.ipCommand(),
+			c.waitCommand(),
+			c.stopCommand(),
+		}},
+	} {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+		for _, v := range g.verbs {
+			v.GroupID = g.title
+			root.AddCommand(v)
+		}
 	}
-	root.AddCommand(verbs...)
+	root.AddCommand(cli.ManCommand(root))
 	root.SetUsageTemplate(usage(root.UsageTemplate()))
 	c.prepare(root)
 	root.InitDefaultCompletionCmd("")

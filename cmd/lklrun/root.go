@@ -40,6 +40,7 @@ func execute(args []string) exit.End {
 	r := &runner{}
 	cmd := r.command()
 	cmd.AddCommand(verbs()...)
+	cmd.AddCommand(cli.ManCommand(cmd))
 	cmd.InitDefaultHelpCmd()
 	cmd.InitDefaultCompletionCmd(args...)
 	for _, c := range cmd.Commands() {

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+func TestMan(t *testing.T) {
+	root := &cobra.Command{Use: "prog", Short: "does it", Long: "It does.\n\nEXIT STATUS\n  As env(1)'s. A long sentence\n  goes on. Else:\n\n  0      well\n  125    not"}
+	root.AddCommand(&cobra.Command{Use: "verb", Short: "one", Long: "verb is one.", Run: func(*cobra.Command, []string) {}}, ManCommand(root))
+	dir := filepath.Join(t.TempDir(), "man")
+	root.SetArgs([]string{"man", dir})
+	if err := root.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "prog.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{".SH EXIT STATUS\n", "A long sentence\ngoes on.", "  0      well\n  125    not\n", "prog-verb(1)"} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("no %q in\n%s", want, page)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "prog-verb.1")); err != nil {
+		t.Error(err)
+	}
+	root.SetArgs([]string{"man"})
+	root.SilenceErrors, root.SilenceUsage = true, true
+	if err := root.Execute(); Status(err) != ExitUsage {
+		t.Errorf("without a folder: %v", err)
+	}
+}
