@@ -67,6 +67,17 @@ demo: build ## 200 MB over two links at once, with curl as it is
 test: build $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) $(OUT)/tools/.gotestsum-$(GOTESTSUM) ## every test and lint; results in build/results
 	@.ci/test
 
+# What drives a browser for the test of lklctl web: outside the source tree, for
+# the go command would look for packages in it.
+.PHONY: browser
+browser: $(OUT)/web/node_modules/.package-lock.json
+
+$(OUT)/web/node_modules/.package-lock.json: test/web/package.json test/web/package-lock.json
+	@mkdir -p $(OUT)/web
+	@cp $^ $(OUT)/web/
+	@cd $(OUT)/web && npm ci --ignore-scripts --no-audit --no-fund --prefer-offline --loglevel=error --cache "$${XDG_CACHE_HOME:-$$HOME/.cache}/lklrun/npm"
+	@touch $@
+
 # Seconds, and where the random numbers begin; SAN=1: with the sanitizers.
 DURATION ?= 60
 SOAK ?= 600

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/instance"
+)
+
+// Ended is the event that says that an instance gives no more snapshots.
+type Ended struct {
+	Instance string `json:"instance"` // its name
+	Reason   string `json:"reason"`   // what it said last, or why it was not reached
+}
+
+// subject reads which instance a request is about; ok is false when the answer
+// has been given.
+func subject(w http.ResponseWriter, r *http.Request) (name string, ok bool) {
+	name = r.URL.Query().Get("instance")
+	if name == "" {
+		return "", true
+	}
+	if err := instance.CheckName(name); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return "", false
+	}
+	return name, true
+}
+
+// admit takes a place for a stream, to be given back by the function; nil when
+// there is none, which the client has been told.
+func (s *Server) admit(w http.ResponseWriter) func() {
+	if !s.streams.TryAcquire(1) {
+		w.Header().Set("Retry-After", "5")
+		http.Error(w, "lklctl web: too many pages are open", http.StatusServiceUnavailable)
+		return nil
+	}
+	return func() { s.streams.Release(1) }
+}
+
+// events is the stream of a page: "instances" (a list of Instance) at the start
+// and whenever they change, "snapshot" of the instance asked for each second,
+// and "ended" (an Ended) when there are no more. It goes on after that, with the instance that has
+// the name next.
+func (s *Server) events(w http.ResponseWriter, r *http.Request) {
+	name, ok := subject(w, r)
+	if !ok {
+		return
+	}
+	release := s.admit(w)
+	if release == nil {
+		return
+	}
+	defer release()
+	out, err := newStream(w)
+	if err != nil {
+		return // the client has gone, as with every other error of a stream
+	}
+	defer out.idle.Stop()
+	f := follower{server: s, out: out, name: name}
+	defer f.leave()
+	_ = f.follow(r.Context())
+}
+
+// A follower is one page's stream.
+type follower struct {
+	server *Server
+	out    *stream
+	name   string   // the instance asked for; empty: none
+	listed []byte   // what the page knows of the instances
+	failed string   // what the page was told last about the instance
+	watch  *watcher // nil: the instance gives nothing
+}
+
+func (f *follower) leave() {
+	if f.watch != nil {
+		f.server.hubs.leave(f.name, f.watch)
+		f.watch = nil
+	}
+}
+
+// follow writes events until the client goes.
+func (f *follower) follow(ctx context.Context) error {
+	look := time.NewTicker(f.server.every)
+	defer look.Stop()
+	if err := f.look(); err != nil {
+		return err
+	}
+	for {
+		var newest <-chan []byte
+		var ended <-chan struct{}
+		if f.watch != nil {
+			newest, ended = f.watch.newest, f.watch.ended
+		}
+		var err error
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case text := <-newest:
+			f.failed = ""
+			err = f.out.send("snapshot", text)
+		case <-ended:
+			reason := f.watch.err.Error()
+			f.leave()
+			err = f.end(reason)
+		case <-look.C:
+			err = f.look()
+		case <-f.out.idle.C:
+			err = f.out.alive()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// look finds out which instances there are, and asks the one that is wanted.
+func (f *follower) look() error {
+	list, err := f.server.running()
+	if err != nil {
+		return f.end(err.Error())
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(text, f.listed) {
+		f.listed = text
+		if err := f.out.send("instances", text); err != nil {
+			return err
+		}
+	}
+	there := slices.ContainsFunc(list, func(i Instance) bool { return i.Name == f.name })
+	switch {
+	case f.watch != nil || f.name == "":
+	case there:
+		f.watch = f.server.hubs.join(f.name)
+	default:
+		return f.end("it is not running")
+	}
+	return nil
+}
+
+// end tells why there is nothing, once.
+func (f *follower) end(reason string) error {
+	if reason == f.failed {
+		return nil
+	}
+	f.failed = reason
+	text, err := json.Marshal(Ended{f.name, reason})
+	if err != nil {
+		return err
+	}
+	return f.out.send("ended", text)
+}

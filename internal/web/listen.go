@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"golang.org/x/net/netutil"
+)
+
+// Loopback is where a page is served when nothing else is said: a port that the
+// kernel chooses.
+const Loopback = "127.0.0.1:0"
+
+// ParseListen reads where to listen: a PORT of 127.0.0.1, or ADDRESS:PORT.
+func ParseListen(text string) (netip.AddrPort, error) {
+	if port, err := strconv.ParseUint(text, 10, 16); err == nil {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port)), nil
+	}
+	at, err := netip.ParseAddrPort(text)
+	if err != nil {
+		return at, errors.New("expected PORT or ADDRESS:PORT, such as 8080 or 127.0.0.1:8080")
+	}
+	return at, nil
+}
+
+// URL is the address of the page on a listener. One that listens on every
+// address is named by loopback's.
+func (s *Server) URL(l net.Listener) string {
+	at := l.Addr().(*net.TCPAddr).AddrPort()
+	if at.Addr().IsUnspecified() {
+		at = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), at.Port())
+	}
+	return "http://" + at.String() + s.Path()
+}
+
+// Serve answers on l until ctx is done; then it returns nil, with nothing left
+// that runs.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	defer s.hubs.close()
+	server := &http.Server{
+		Handler:           s.Handler(),
+		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ErrorLog:          log.New(io.Discard, "", 0), // what clients do wrong is their matter
+	}
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(netutil.LimitListener(l, maxConns)) }()
+	select {
+	case err := <-done:
+		return fmt.Errorf("serving the page: %w", err)
+	case <-ctx.Done():
+	}
+	// Streams end by ctx, which is their requests'; what else is under way has a
+	// second.
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if server.Shutdown(late) != nil {
+		_ = server.Close() // the same, with less patience
+	}
+	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving the page: %w", err)
+	}
+	return nil
+}

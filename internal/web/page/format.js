@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Numbers as people read them. What the stack does not know is a dash.
+
+export const ABSENT = "–";
+
+// unit writes a number with a thousands prefix and about three digits.
+function unit(n, name) {
+  for (const prefix of ["", "k", "M", "G"]) {
+    if (n < 999.5 || prefix === "G") {
+      const digits = prefix === "" || n >= 99.95 ? 0 : n >= 9.995 ? 1 : 2;
+      return `${n.toFixed(digits)} ${prefix}${name}`;
+    }
+    n /= 1000;
+  }
+}
+
+const known = (n) => n !== undefined && n !== null && !Number.isNaN(n);
+
+export const rate = (n) => (known(n) ? unit(n, "bit/s") : ABSENT);
+export const bytes = (n) => (known(n) ? unit(n, "B") : ABSENT);
+export const count = (n) => (known(n) ? String(Math.round(n)) : ABSENT);
+export const perSecond = (n) => (known(n) ? n.toFixed(n > 0 && n < 10 ? 1 : 0) : ABSENT);
+export const percent = (n) => (known(n) ? `${n.toFixed(n < 10 ? 1 : 0)} %` : ABSENT);
+
+// micros writes microseconds as milliseconds.
+export function micros(n) {
+  if (!known(n)) return ABSENT;
+  const ms = n / 1000;
+  return `${ms.toFixed(ms < 10 ? 2 : ms < 100 ? 1 : 0)} ms`;
+}
+
+export const clock = (ms) => new Date(ms).toTimeString().slice(0, 8);

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A graph of lines over time, on a canvas.
+
+const LEFT = 68; // pixels for what stands beside the axes
+const BOTTOM = 18;
+const TOP = 6;
+const GAP = 4000; // ms without a snapshot that break a line
+
+// COLOURS is how many colours style.css has: --line-0 and on.
+export const COLOURS = 8;
+
+// scale is the next 1, 2 or 5 times a power of ten, so that three or four steps
+// of it hold the greatest number.
+function scale(most) {
+  const raw = (most || 1) / 3;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  return power * [1, 2, 5, 10].find((n) => n * power >= raw);
+}
+
+export class Graph {
+  // format writes a number of the axis.
+  constructor(canvas, format) {
+    this.canvas = canvas;
+    this.format = format;
+  }
+
+  // draw shows lines ({line, metric, colour, dashed}) of the last `span` seconds
+  // before `now`, and marks ({time, text}) on the time axis.
+  draw(history, lines, marks, now, span) {
+    const { canvas } = this;
+    const width = canvas.clientWidth, height = canvas.clientHeight, ratio = devicePixelRatio || 1;
+    if (canvas.width !== Math.round(width * ratio)) canvas.width = Math.round(width * ratio);
+    if (canvas.height !== Math.round(height * ratio)) canvas.height = Math.round(height * ratio);
+    const ctx = canvas.getContext("2d");
+    const style = getComputedStyle(canvas);
+    const colour = (name) => style.getPropertyValue(name);
+    ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
+    ctx.clearRect(0, 0, width, height);
+    ctx.font = "11px system-ui, sans-serif";
+
+    const since = now - span * 1000;
+    let most = 0;
+    for (const l of lines) history.points(l.line, l.metric, since, (_, n) => { if (n > most) most = n; });
+    const step = scale(most), top = Math.max(step, Math.ceil(most / step) * step);
+    const x = (ms) => LEFT + ((ms - since) / (span * 1000)) * (width - LEFT - 2);
+    const y = (n) => TOP + (1 - n / top) * (height - TOP - BOTTOM);
+
+    ctx.textAlign = "right";
+    ctx.textBaseline = "middle";
+    for (let n = 0; n <= top * 1.001; n += step) {
+      ctx.strokeStyle = colour("--grid");
+      ctx.beginPath();
+      ctx.moveTo(LEFT, y(n));
+      ctx.lineTo(width, y(n));
+      ctx.stroke();
+      ctx.fillStyle = colour("--quiet");
+      ctx.fillText(this.format(n), LEFT - 6, y(n));
+    }
+    ctx.textBaseline = "bottom";
+    const every = span <= 60 ? 15 : span <= 120 ? 30 : 60;
+    for (let ago = 0; ago < span; ago += every) {
+      ctx.textAlign = ago === 0 ? "right" : "center";
+      ctx.fillText(ago === 0 ? "now" : `−${ago} s`, ago === 0 ? width : x(now - ago * 1000), height);
+    }
+
+    ctx.setLineDash([2, 3]);
+    for (const m of marks) {
+      if (m.time < since) continue;
+      ctx.strokeStyle = colour(m.bad ? "--bad" : "--good");
+      ctx.beginPath();
+      ctx.moveTo(x(m.time), TOP);
+      ctx.lineTo(x(m.time), height - BOTTOM);
+      ctx.stroke();
+    }
+
+    ctx.lineWidth = 1.75;
+    ctx.lineJoin = "round";
+    for (const l of lines) {
+      ctx.strokeStyle = colour(`--line-${l.colour}`);
+      ctx.setLineDash(l.dashed ? [5, 4] : []);
+      ctx.beginPath();
+      let before = -Infinity;
+      history.points(l.line, l.metric, since, (ms, n) => {
+        if (Number.isNaN(n)) return void (before = -Infinity);
+        if (ms - before > GAP) ctx.moveTo(x(ms), y(n));
+        ctx.lineTo(x(ms) + (ms - before > GAP ? 0.5 : 0), y(n));
+        before = ms;
+      });
+      ctx.stroke();
+    }
+    ctx.setLineDash([]);
+    ctx.lineWidth = 1;
+    canvas.setAttribute("aria-label", this.words(history, lines));
+  }
+
+  // words says what the graph shows last.
+  words(history, lines) {
+    if (lines.length === 0) return "nothing to draw";
+    return lines.map((l) => `${l.line.name}${l.dashed ? " out" : ""}: ${this.format(history.latest(l.line, l.metric))}`).join("; ");
+  }
+}

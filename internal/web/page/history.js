@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What the graphs draw: the last SPAN snapshots, and for each line as many
+// numbers. Memory is bounded by SPAN and MAX_LINES, however long the page is open.
+
+export const SPAN = 300;
+const MAX_LINES = 256;
+
+export class History {
+  constructor() {
+    this.ticks = 0; // snapshots so far
+    this.times = new Float64Array(SPAN); // ms; of tick n at n % SPAN
+    this.lines = new Map(); // by key: {key, group, name, last, values: {metric: Float32Array}}
+  }
+
+  // begin makes room for a snapshot; what is not put until the next one is unknown.
+  begin(ms) {
+    this.at = this.ticks++ % SPAN;
+    this.times[this.at] = ms;
+    for (const line of this.lines.values()) {
+      if (this.ticks - line.last > SPAN) {
+        this.lines.delete(line.key);
+        continue;
+      }
+      for (const values of Object.values(line.values)) values[this.at] = NaN;
+    }
+  }
+
+  // put adds the numbers of one line to the snapshot.
+  put(key, group, name, numbers) {
+    let line = this.lines.get(key);
+    if (!line) {
+      if (this.lines.size >= MAX_LINES) return;
+      line = { key, group, name, values: {} };
+      for (const metric of Object.keys(numbers)) line.values[metric] = new Float32Array(SPAN).fill(NaN);
+      this.lines.set(key, line);
+    }
+    line.last = this.ticks;
+    for (const [metric, n] of Object.entries(numbers)) line.values[metric][this.at] = n ?? NaN;
+  }
+
+  // latest is a line's number in the newest snapshot.
+  latest(line, metric) {
+    return line.values[metric][this.at];
+  }
+
+  // recent is the mean of the last few numbers, by which lines are chosen.
+  recent(line, metric) {
+    let sum = 0;
+    for (let n = Math.max(0, this.ticks - 10); n < this.ticks; n++) sum += line.values[metric][n % SPAN] || 0;
+    return sum;
+  }
+
+  // points calls visit(ms, number) for a line from a time on, oldest first.
+  points(line, metric, since, visit) {
+    for (let n = Math.max(0, this.ticks - SPAN); n < this.ticks; n++) {
+      const ms = this.times[n % SPAN];
+      if (ms >= since) visit(ms, line.values[metric][n % SPAN]);
+    }
+  }
+}

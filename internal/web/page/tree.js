@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The table of connections, and below each MPTCP connection its subflows. Rows
+// are kept from one snapshot to the next, and only cells that changed are
+// written: a thousand connections must not stall the page.
+
+import { bytes, count, micros, rate } from "./format.js";
+import { path } from "./changes.js";
+
+const STEP = 50; // connections shown; "Show more" adds as many
+
+export class Tree {
+  // choose(connection, subflow) is called with ids when a row's button is pressed.
+  constructor(table, more, choose) {
+    this.body = table.tBodies[0];
+    this.more = more;
+    this.choose = choose;
+    this.rows = new Map(); // by key
+    this.limit = STEP;
+    more.addEventListener("click", () => {
+      this.limit += STEP;
+      this.update(...this.last);
+    });
+  }
+
+  // update shows connections, the busiest first; gone is Changes' and colourOf
+  // returns the colour with which a key is drawn, or undefined.
+  update(connections, gone, selected, colourOf) {
+    this.last = [connections, gone, selected, colourOf];
+    const shown = connections.slice(0, this.limit);
+    const wanted = shown.flatMap((c) => rowsOf(c, gone.get(c.id) ?? []));
+    const keys = new Set(wanted.map((r) => r.key));
+    for (const [key, row] of this.rows) {
+      if (keys.has(key)) continue;
+      row.tr.remove();
+      this.rows.delete(key);
+    }
+    let next = this.body.firstElementChild;
+    for (const model of wanted) {
+      const row = this.rows.get(model.key) ?? this.add(model);
+      this.fill(row, model, selected, colourOf(model.key));
+      if (row.tr === next) next = next.nextElementSibling;
+      else this.body.insertBefore(row.tr, next);
+    }
+    this.more.hidden = connections.length <= this.limit;
+    const left = connections.length - shown.length;
+    if (left > 0) this.more.textContent = `Show more (${left} are not shown)`;
+  }
+
+  add(model) {
+    const tr = document.createElement("tr");
+    const head = document.createElement("th");
+    head.scope = "row";
+    const button = document.createElement("button");
+    button.type = "button";
+    const swatch = document.createElement("i");
+    const name = document.createElement("span");
+    const notes = document.createElement("small");
+    button.append(swatch, name);
+    head.append(button, notes);
+    tr.append(head);
+    button.addEventListener("click", () => this.choose(model.connection, model.subflow));
+    const cells = LABELS.map((label) => {
+      const td = document.createElement("td");
+      td.dataset.label = label;
+      tr.append(td);
+      return td;
+    });
+    const row = { tr, button, swatch, name, notes, cells };
+    this.rows.set(model.key, row);
+    return row;
+  }
+
+  fill(row, model, selected, colour) {
+    write(row.name, model.name);
+    write(row.notes, model.notes.join(" · "));
+    model.cells.forEach((text, i) => write(row.cells[i], text));
+    if (row.tr.className !== model.kind) row.tr.className = model.kind;
+    row.tr.dataset.id = model.subflow ?? model.connection;
+    row.tr.dataset.iface = model.iface ?? "";
+    const pressed = selected && selected.connection === model.connection && (selected.subflow ?? null) === (model.subflow ?? null);
+    if (row.pressed !== pressed) row.button.setAttribute("aria-pressed", String(Boolean((row.pressed = pressed))));
+    const line = colour === undefined ? "none" : `line-${colour}`;
+    if (row.swatch.className !== line) row.swatch.className = line;
+  }
+}
+
+const LABELS = ["State", "Out", "In", "Sent", "Received", "RTT", "Cwnd", "Retr."];
+
+// write changes a text only where it is another one.
+function write(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+// rowsOf are the rows of a connection: a plain TCP one is its own subflow.
+function rowsOf(c, gone) {
+  const subflows = c.subflows ?? [];
+  const tree = Boolean(c.token) && !c.fallback;
+  const own = tree ? {} : (subflows[0] ?? {});
+  const notes = [c.proto === "mptcp" || c.token ? "MPTCP" : c.proto.toUpperCase()];
+  if (c.fallback) notes[0] = "MPTCP, fallen back to plain TCP";
+  else if (c.token) notes.push(`token ${c.token}`, subflows.length === 1 ? "1 subflow" : `${subflows.length} subflows`);
+  const who = c.process ? `${c.process}${c.pid ? `(${c.pid})` : ""} ` : "";
+  const rows = [{
+    key: tree || !own.id ? c.id : `${c.id}/${own.id}`,
+    kind: "connection", connection: c.id, iface: own.iface,
+    name: `${who}${c.local} → ${c.remote}`,
+    notes: own.iface ? [...notes, own.iface] : notes,
+    cells: [c.state, rate(c.tx_bit_s), rate(c.rx_bit_s), bytes(c.bytes_sent), bytes(c.bytes_received),
+      tree ? "" : micros(own.rtt_us), tree ? "" : count(own.cwnd), count(c.retrans)],
+  }];
+  for (const why of c.why ?? []) rows[0].notes.push(why);
+  if (!tree) return rows;
+  for (const s of subflows) {
+    rows.push({
+      key: `${c.id}/${s.id}`, kind: "subflow", connection: c.id, subflow: s.id, iface: s.iface,
+      name: path(s), notes: s.backup ? ["backup"] : [],
+      cells: [s.state, rate(s.tx_bit_s), rate(s.rx_bit_s), bytes(s.bytes_sent), bytes(s.bytes_received),
+        micros(s.rtt_us), count(s.cwnd), count(s.retrans)],
+    });
+  }
+  for (const { subflow: s } of gone) {
+    if (subflows.some((now) => now.id === s.id)) continue;
+    rows.push({
+      key: `${c.id}/${s.id}`, kind: "subflow gone", connection: c.id, subflow: s.id, iface: s.iface,
+      name: path(s), notes: [],
+      cells: ["gone", "", "", bytes(s.bytes_sent), bytes(s.bytes_received), "", "", count(s.retrans)],
+    });
+  }
+  return rows;
+}

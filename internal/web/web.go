@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package web serves the live view as a page: the instances of this user, the
+// numbers of one of them each second, and the packets of a connection.
+//
+// Who may look is a matter of the address: it has a token in its path, and what
+// does not begin with that is refused. A cookie would not do, for a browser sends
+// it to every port of a host (RFC 6265, section 8.5), and on loopback other users have ports too.
+// Nothing that can be asked changes anything in a stack.
+package web
+
+import (
+	"context"
+	"crypto/rand"
+	"embed"
+	"encoding/json"
+	"io/fs"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/live"
+)
+
+// page is what the browser gets: no build makes it, and it asks for nothing
+// that is not here.
+//
+//go:embed page
+var page embed.FS
+
+// Bounds of what clients can take.
+const (
+	maxConns   = 64               // connections at once; further ones wait
+	maxStreams = 16               // event streams at once; further ones are refused
+	askLimit   = 10 * time.Second // for one snapshot
+	writeLimit = 10 * time.Second // for one event to be taken
+	heartbeat  = 15 * time.Second // after which an idle stream shows that it is alive
+)
+
+// A Source is where the numbers of one instance come from.
+type Source interface {
+	Snapshot(ctx context.Context) (*live.Snapshot, error)
+	Close() error
+}
+
+// Backend is what the page shows.
+type Backend struct {
+	Instances func() ([]instance.Info, error)                        // all of this user
+	Open      func(ctx context.Context, name string) (Source, error) // one that runs
+}
+
+// Server is the page and its data. Make it with New.
+type Server struct {
+	backend Backend
+	every   time.Duration // from one snapshot to the next, and from one look at the instances
+	token   string
+	files   http.Handler
+	hubs    *hubs
+	streams *semaphore.Weighted
+}
+
+// New makes a server with a token of its own.
+func New(b Backend) *Server {
+	files, err := fs.Sub(page, "page")
+	if err != nil {
+		panic(err) // the folder is in the program
+	}
+	return &Server{
+		backend: b,
+		every:   time.Second,
+		token:   rand.Text(), // 130 bits, crypto/rand
+		files:   http.FileServerFS(files),
+		hubs:    newHubs(b.Open, time.Second),
+		streams: semaphore.NewWeighted(maxStreams),
+	}
+}
+
+// Path is the path of the page, with the token.
+func (s *Server) Path() string { return "/" + s.token + "/" }
+
+// Handler answers requests, those without the token too.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /api/instances", s.instances)
+	mux.HandleFunc("GET /api/events", s.events)
+	mux.Handle("GET /", s.files)
+	return s.guard(mux)
+}
+
+// Instance is an instance that runs, as the page lists it.
+type Instance struct {
+	Name    string    `json:"name"`             // of the instance
+	Stack   string    `json:"stack"`            // name of its stack
+	Kernel  string    `json:"kernel,omitempty"` // release that the stack reported
+	Engine  string    `json:"engine,omitempty"` // supervise or preload
+	Command []string  `json:"command"`          // of the program
+	Started time.Time `json:"started,omitzero"` // when lklrun began
+}
+
+// running lists the instances that run.
+func (s *Server) running() ([]Instance, error) {
+	all, err := s.backend.Instances()
+	list := []Instance{}
+	for _, i := range all {
+		if i.Running {
+			list = append(list, Instance{i.Name, i.Stack, i.Kernel, i.Engine, i.Command, i.Started})
+		}
+	}
+	return list, err
+}
+
+func (s *Server) instances(w http.ResponseWriter, _ *http.Request) {
+	list, err := s.running()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(list) // the client has gone
+}
