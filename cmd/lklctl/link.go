@@ -154,6 +154,7 @@ prints the interface's name. Of an error nothing is left.`,
 		},
 	}
 	c.flags(cmd.Flags(), true)
+	cmd.ValidArgsFunction = cli.CompleteInterface
 	return cmd
 }
 

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/lklrun/lklrun/internal/cli"
@@ -164,14 +163,4 @@ func checkFlags(flags *pflag.FlagSet) error {
 		}
 	})
 	return err
-}
-
-func completeProfile(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	var names []string
-	src := config.Sources{Environ: os.Environ()}
-	all, _ := src.LoadProfiles() // what cannot be read is not offered
-	for _, n := range all.Names() {
-		names = append(names, n+"\t"+all[n].Summary)
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
 }

@@ -217,8 +217,7 @@ func (r *runner) command() *cobra.Command {
 	})
 	cmd.SetUsageTemplate(usageTemplate)
 	cmd.SetVersionTemplate("{{.Version}}\n")
-	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("stack", completeStack))
-	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("profile", completeProfile))
+	completeFlags(cmd)
 	return cmd
 }
 
@@ -303,15 +302,6 @@ func logger(verbose bool) *slog.Logger {
 		TimeFormat: "15:04:05.000",
 		NoColor:    !term.IsTerminal(int(os.Stderr.Fd())),
 	}))
-}
-
-func completeStack(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	all, _ := stack.List(stack.SearchPath()) // what cannot be read is not offered
-	var names []string
-	for _, s := range all {
-		names = append(names, s.Name+"\t"+s.Summary)
-	}
-	return names, cobra.ShellCompDirectiveDefault
 }
 
 // usageTemplate is cobra's, in this program's order and within 80 columns.

@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -98,6 +99,26 @@ func TestInVain(t *testing.T) {
 		cmd.SetArgs(args)
 		if err := cmd.Execute(); err == nil || !strings.HasPrefix(err.Error(), want) || status(err) != cli.ExitUsage {
 			t.Errorf("%q: %v, want %s...", args, err, want)
+		}
+	}
+}
+
+// A shell is offered what there is for each flag.
+func TestComplete(t *testing.T) {
+	for word, want := range map[string]string{
+		"--engine":  "supervise\n",
+		"--if":      "macvtap:\n",
+		"--profile": "mobile\t",
+		"--mem":     ":4\n", // no files
+	} {
+		r := &runner{}
+		cmd := r.command()
+		var out strings.Builder
+		cmd.SetOut(&out)
+		cmd.SetErr(io.Discard)
+		cmd.SetArgs([]string{"__complete", word, ""})
+		if err := cmd.Execute(); err != nil || !strings.Contains(out.String(), want) {
+			t.Errorf("%s: %v, no %q in\n%s", word, err, want, out.String())
 		}
 	}
 }

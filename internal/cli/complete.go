@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"net"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// CompleteInterface completes an interface's specification: it offers types, the host's devices and keys; none ends the word.
+func CompleteInterface(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+	var devices []string
+	all, _ := net.Interfaces() // what cannot be seen is not offered
+	for _, i := range all {
+		if i.Flags&net.FlagLoopback == 0 {
+			devices = append(devices, i.Name)
+		}
+	}
+	return config.CompleteInterface(word, devices), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+}

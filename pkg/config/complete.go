@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"slices"
+	"strings"
+)
+
+// CompleteInterface lists how an interface's specification that begins with word
+// may go on, whole each: its type, then one of the host's devices, then a key.
+func CompleteInterface(word string, devices []string) []string {
+	var all []string
+	typ, rest, colon := strings.Cut(word, ":")
+	if !colon && !strings.Contains(word, ",") {
+		for _, t := range interfaceTypes {
+			if t.arg != "" {
+				all = append(all, t.name+":")
+			} else {
+				all = append(all, t.name)
+			}
+		}
+		return all
+	}
+	if typ, _, _ = strings.Cut(typ, ","); findType(typ) == nil {
+		return nil
+	}
+	if !strings.Contains(word, ",") {
+		for _, d := range devices {
+			if strings.HasPrefix(d, rest) {
+				all = append(all, typ+":"+d)
+			}
+		}
+		return all
+	}
+	comma := strings.LastIndexByte(word, ',')
+	given := strings.Split(word[:comma], ",")
+	for n := range interfaceKeys {
+		k := &interfaceKeys[n]
+		twice := slices.ContainsFunc(given, func(g string) bool {
+			name, _, _ := strings.Cut(g, "=")
+			return name == k.name
+		})
+		if !k.takes(typ) || twice && !k.list {
+			continue
+		}
+		name := k.name
+		if !k.flag {
+			name += "="
+		}
+		all = append(all, word[:comma+1]+name)
+	}
+	return all
+}
