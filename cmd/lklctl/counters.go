@@ -4,181 +4,327 @@ package main
 
 import (
 	"context"
-	"errors"
-	"io/fs"
+	"fmt"
+	"path"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/counters"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// counter is a number under its name.
-type counter struct {
-	name  string
-	value string // decimal, perhaps negative: as the stack wrote it
+// counting is counters with its flags.
+type counting struct {
+	*ctl
+	zeros  bool
+	since  since
+	watch  watching
+	around bool
+	exec   bool
+	listen string
+
+	last counters.Reading // with --watch: of the round before
 }
 
+// historyFile in the run directory holds what `counters -d` showed last.
+const historyFile = "counters.json"
+
 func (c *ctl) countersCommand() *cobra.Command {
-	var zeros bool
+	n := &counting{ctl: c}
 	cmd := &cobra.Command{
-		Use:   "counters [-z] [PATTERN...]",
+		Use:   "counters [-z] [-d[=SECONDS]] [PATTERN...] [--around -- COMMAND...]",
 		Short: "show the stack's counters",
 		Long: `counters shows what the stack counts, under the names that nstat(8) uses:
-protocols (/proc/net/snmp, snmp6, netstat: TcpActiveOpens, MPTcpExtMPJoinSynTx,
-...), each interface (eth0.rx_bytes, ...), and the engine that carries the
-program's sockets.
+protocols (TcpActiveOpens, MPTcpExtMPJoinSynTx, ...), sockets (sockstat.TCP_tw),
+the receiving side (softnet0.dropped), each interface (eth0.rx_bytes), each
+queueing discipline by where it hangs (eth0.qdisc.root.drops), and the engine
+that carries the program's sockets.
 
-Counters that are zero are left out of the table unless -z or a pattern is
-given; JSON has them all. One that the stack does not have appears nowhere. A
-pattern is a part of the name, or a glob such as 'Tcp*Retrans*'.`,
+Counters that are zero are left out of tables unless -z or a pattern is given;
+JSON has them all. One that the stack does not have appears nowhere. A pattern
+is a part of the name, or a glob such as 'Tcp*Retrans*'; case does not matter.
+counters explain says what a counter counts.
+
+With -d only what changed is shown: since the last call with -d, the first time
+since the stack's start; -d=SECONDS waits for so long and shows the change in
+that time. --around runs a command on the host, with --exec on the stack, shows
+on standard error what changed meanwhile, and ends as the command did. It runs
+what stands behind --, or, without one, all arguments. With -o json the
+report is on standard output, and the command's output on standard error.
+
+-o prom writes Prometheus' text format, and --listen serves it at /metrics for
+all instances that run, until Ctrl-C; a port alone is on the loopback address.`,
 		Example: `  lklctl counters
   lklctl counters MPTcp
-  lklctl counters 'eth*.rx_*' -o json`,
-		RunE: c.query(func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error {
-			all, err := readCounters(ctx, conn)
-			if err != nil {
-				return err
-			}
-			var kept []setting
-			for _, n := range all {
-				zero := n.value == "0" && !zeros && len(args) == 0 && c.output == cli.OutputTable
-				if matches(n.name, args) && !zero {
-					kept = append(kept, setting{n.name, n.value})
-				}
-			}
-			t := cli.NewTable("NAME", ">VALUE")
-			for _, n := range kept {
-				t.Row(n.key, n.value)
-			}
-			return c.show(counterObject(kept), len(kept), c.nothing("instance %q has no such counter", info.Name), t.Write)
-		}),
+  lklctl counters -d=10 'eth*'
+  lklctl counters Retrans --around -- curl -s -o /dev/null http://server/file
+  lklctl counters --listen 9100
+  lklctl counters explain TcpExtTCPLossProbes`,
+		ValidArgsFunction: c.complete(counterNames),
+		RunE:              n.run,
 	}
-	c.flags(cmd.Flags(), true)
-	cmd.Flags().BoolVarP(&zeros, "zeros", "z", false, "show counters that are zero")
+	f := cmd.Flags()
+	f.StringVarP(&c.name, "name", "n", c.name, "the instance `NAME`; not needed when only one runs")
+	f.VarP(promOutput{&c.output}, "output", "o", "print a table, JSON or Prometheus' text")
+	f.BoolVarP(&n.zeros, "zeros", "z", false, "show counters that are zero, or have not changed")
+	f.VarP(&n.since, "differences", "d", "show what changed, since the last -d or in so many `SECONDS`")
+	f.Lookup("differences").NoOptDefVal = sinceLast
+	f.BoolVar(&n.around, "around", false, "run a command and show what changed meanwhile")
+	f.BoolVar(&n.exec, "exec", false, "with --around: run it on the stack")
+	f.StringVar(&n.listen, "listen", "", "serve Prometheus at `ADDRESS:PORT` for all instances")
+	n.watch.flag(f)
+	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]cobra.Completion{"table", "json", "prom"}, cobra.ShellCompDirectiveNoFileComp)))
+	document(cmd, map[string]counters.Value{})
+	cmd.AddCommand(c.explainCommand())
 	return cmd
 }
 
-// readCounters reads every source; one that the stack does not have is absent.
-func readCounters(ctx context.Context, conn *stackconn.Conn) ([]counter, error) {
-	var all []counter
-	for _, src := range []struct {
-		path  string
-		parse func(string) ([]counter, error)
-	}{
-		{"/proc/net/snmp", parsePaired},
-		{"/proc/net/snmp6", parseSingle},
-		{"/proc/net/netstat", parsePaired},
-		{"/proc/net/dev", parseInterfaces},
-	} {
-		b, err := conn.ReadFile(ctx, src.path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		some, err := src.parse(string(b))
-		if err != nil {
-			return nil, &fs.PathError{Op: "reading", Path: src.path, Err: err}
-		}
-		all = append(all, some...)
-	}
-	stats, err := conn.Stats(ctx)
+// run chooses what is done.
+func (n *counting) run(cmd *cobra.Command, args []string) error {
+	patterns, command, err := n.words(cmd, args)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return append(all, engineCounters(stats)...), nil
-}
-
-// errCounters is what the parsers say of text that has another form.
-var errCounters = errors.New("not in the form of counters")
-
-// checked refuses values that are no integers, and writes the others as JSON
-// wants numbers: without + or zeros in front.
-func checked(all []counter) ([]counter, error) {
-	for i, n := range all {
-		if v, err := strconv.ParseInt(n.value, 10, 64); err == nil {
-			all[i].value = strconv.FormatInt(v, 10)
-		} else if v, err := strconv.ParseUint(n.value, 10, 64); err == nil {
-			all[i].value = strconv.FormatUint(v, 10)
-		} else {
-			return nil, errCounters
+	for _, p := range patterns {
+		if _, err := path.Match(p, ""); err != nil {
+			return cli.Usagef("pattern %q: not a glob such as 'Tcp*Retrans*'", p)
 		}
 	}
-	return all, nil
+	switch {
+	case n.listen != "":
+		return n.serve(cmd.Context())
+	case n.around:
+		return n.runAround(cmd, patterns, command)
+	case n.watch.every > 0:
+		return n.ctl.watch(&n.watch, n.round)(cmd, patterns)
+	case n.since.given:
+		return n.queryWithin(queryLimit+n.since.every, n.differences)(cmd, patterns)
+	}
+	return n.query(n.now)(cmd, patterns)
 }
 
-// parsePaired reads /proc/net/snmp and /proc/net/netstat: a line of names and a
-// line of values, both with the group's name in front.
-func parsePaired(text string) ([]counter, error) {
-	var all []counter
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	for i := 0; i+1 < len(lines); i += 2 {
-		group, names, ok := strings.Cut(lines[i], ":")
-		group2, values, ok2 := strings.Cut(lines[i+1], ":")
-		n, v := strings.Fields(names), strings.Fields(values)
-		if !ok || !ok2 || group != group2 || len(n) != len(v) {
-			return nil, errCounters
-		}
-		for j := range n {
-			all = append(all, counter{group + n[j], v[j]})
-		}
+// words parts patterns from a command, and refuses flags that exclude each other.
+func (n *counting) words(cmd *cobra.Command, args []string) (patterns, command []string, err error) {
+	usage := func(format string, a ...any) ([]string, []string, error) {
+		return nil, nil, cli.Usagef(format+": see %s --help", append(a, cmd.CommandPath())...)
 	}
-	if len(lines)%2 != 0 {
-		return nil, errCounters
+	dash := cmd.ArgsLenAtDash()
+	watch := n.watch.every > 0
+	switch {
+	case n.exec && !n.around:
+		return usage("--exec belongs to --around")
+	case n.around && (watch || n.since.given || n.listen != ""), watch && n.since.every > 0, n.listen != "" && (watch || n.since.given):
+		return usage("--around, --watch, -d=SECONDS and --listen: choose one")
+	case n.listen != "" && (len(args) > 0 || n.name != ""):
+		return usage("--listen serves all counters of all instances")
+	case cli.OutputProm == n.output && (watch || n.since.given || n.around):
+		return usage("-o prom: differences are Prometheus' own to make")
+	case !n.around:
+		return args, nil, nil
+	case dash < 0:
+		dash = 0
 	}
-	return checked(all)
+	if len(args) == dash {
+		return usage("--around: no COMMAND given")
+	}
+	return args[:dash], args[dash:], nil
 }
 
-// parseSingle reads /proc/net/snmp6: a name and a value on each line.
-func parseSingle(text string) ([]counter, error) {
-	var all []counter
-	for line := range strings.Lines(text) {
-		f := strings.Fields(line)
-		if len(f) != 2 {
-			return nil, errCounters
-		}
-		all = append(all, counter{f[0], f[1]})
+// now shows the counters as they are.
+func (n *counting) now(ctx context.Context, info *instance.Info, conn *stackconn.Conn, patterns []string) error {
+	all, err := counters.Read(ctx, conn)
+	if err != nil {
+		return err
 	}
-	return checked(all)
-}
-
-// deviceColumns are the columns of /proc/net/dev (net/core/net-procfs.c) under
-// the names of struct rtnl_link_stats64; frame and colls, carrier are sums of
-// several there.
-var deviceColumns = []string{
-	"rx_bytes", "rx_packets", "rx_errors", "rx_dropped", "rx_fifo", "rx_frame", "rx_compressed", "rx_multicast",
-	"tx_bytes", "tx_packets", "tx_errors", "tx_dropped", "tx_fifo", "tx_collisions", "tx_carrier", "tx_compressed",
-}
-
-func parseInterfaces(text string) ([]counter, error) {
-	var all []counter
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	if len(lines) < 2 {
-		return nil, errCounters
+	some := all.Select(patterns)
+	if n.output == cli.OutputProm {
+		return counters.WritePrometheus(n.stdout, []counters.Instance{{Name: info.Name, Set: some}})
 	}
-	for _, line := range lines[2:] { // two lines of headings
-		name, values, ok := strings.Cut(line, ":")
-		f := strings.Fields(values)
-		if !ok || len(f) != len(deviceColumns) {
-			return nil, errCounters
-		}
-		for i, v := range f {
-			all = append(all, counter{strings.TrimSpace(name) + "." + deviceColumns[i], v})
+	object := map[string]counters.Value{}
+	t := cli.NewTable("NAME", ">VALUE")
+	rows := 0
+	for i := range some {
+		object[some[i].Name] = some[i].Value
+		if !some[i].Value.IsZero() || n.zeros || len(patterns) > 0 {
+			t.Row(some[i].Name, some[i].Value.String())
+			rows++
 		}
 	}
-	return checked(all)
+	if n.output == cli.OutputJSON {
+		rows = len(some)
+	}
+	return n.show(object, rows, n.nothing("instance %q has no such counter", info.Name), t.Write)
 }
 
-// engineCounters puts the stack host's own counters into a group of their own.
-func engineCounters(stats []stackconn.Stat) []counter {
-	var all []counter
-	for _, s := range stats {
-		all = append(all, counter{"engine." + s.Name, itoa(s.Value)})
+// differences shows what changed since the last call, or from now on.
+func (n *counting) differences(ctx context.Context, info *instance.Info, conn *stackconn.Conn, patterns []string) error {
+	history := filepath.Join(info.Dir, historyFile)
+	before, _, err := counters.Load(history)
+	if err == nil && n.since.every > 0 {
+		if before, err = reading(ctx, conn); err == nil {
+			err = wait(ctx, n.since.every)
+		}
 	}
-	return all
+	if err != nil {
+		return err
+	}
+	now, at, err := readNow(ctx, conn)
+	if err != nil {
+		return err
+	}
+	if n.since.every == 0 {
+		if err := counters.Take(now, at).Store(history); err != nil {
+			return err
+		}
+	}
+	return n.showChanges(before.Since(now.Select(patterns), at), info.Name)
 }
+
+// showChanges shows those that did change.
+func (n *counting) showChanges(all []counters.Named, name string) error {
+	object, rows, table := n.changes(all)
+	return n.show(object, rows, n.nothing("instance %q: no such counter has changed", name), table.Write)
+}
+
+func (n *counting) changes(all []counters.Named) (map[string]counters.Change, int, *cli.Table) {
+	object := map[string]counters.Change{}
+	t := cli.NewTable("NAME", ">CHANGE", ">PER SECOND")
+	for _, c := range all {
+		if c.Difference != 0 || n.zeros {
+			object[c.Name] = c.Change
+			t.Row(c.Name, itoa(c.Difference), perSecond(c.PerSecond))
+		}
+	}
+	return object, len(object), t
+}
+
+// round is one of --watch: values, and what they grow by each second; with -d
+// those that changed since the round before.
+func (n *counting) round(ctx context.Context, info *instance.Info, conn *stackconn.Conn, patterns []string) error {
+	now, at, err := readNow(ctx, conn)
+	if err != nil {
+		return err
+	}
+	before := n.last
+	n.last = counters.Take(now, at)
+	if before.Values == nil {
+		before = n.last // nothing has changed yet
+		before.Time = time.Time{}
+	}
+	changes := before.Since(now.Select(patterns), at)
+	if n.since.given {
+		return n.showChanges(changes, info.Name)
+	}
+	object := map[string]counters.Change{}
+	t := cli.NewTable("NAME", ">VALUE", ">PER SECOND")
+	rows := 0
+	for _, c := range changes {
+		object[c.Name] = c.Change
+		if !c.Change.Value.IsZero() || n.zeros || len(patterns) > 0 {
+			t.Row(c.Name, c.Change.Value.String(), perSecond(c.PerSecond))
+			rows++
+		}
+	}
+	return n.show(object, rows, n.nothing("instance %q has no such counter", info.Name), t.Write)
+}
+
+func readNow(ctx context.Context, conn *stackconn.Conn) (counters.Set, time.Time, error) {
+	at := time.Now()
+	set, err := counters.Read(ctx, conn)
+	return set, at, err
+}
+
+func reading(ctx context.Context, conn *stackconn.Conn) (counters.Reading, error) {
+	set, at, err := readNow(ctx, conn)
+	return counters.Take(set, at), err
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func perSecond(rate *float64) string {
+	if rate == nil {
+		return ""
+	}
+	return strconv.FormatFloat(*rate, 'f', 2, 64)
+}
+
+// counterNames completes patterns with the names of what the stack counts.
+func counterNames(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, _ string) []string {
+	all, err := counters.Read(ctx, conn)
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for i := range all {
+		names = append(names, all[i].Name)
+	}
+	return names
+}
+
+// sinceLast is -d without a number.
+const sinceLast = "last"
+
+// since is -d: whether it was given, and for how long.
+type since struct {
+	given bool
+	every time.Duration // 0: since the last time
+}
+
+var _ pflag.Value = (*since)(nil)
+
+// Set takes seconds, or a time with its unit.
+func (s *since) Set(text string) error {
+	if text == sinceLast {
+		*s = since{given: true}
+		return nil
+	}
+	var w watching
+	if err := w.Set(text); err != nil {
+		return err
+	}
+	*s = since{true, w.every}
+	return nil
+}
+
+// String returns the seconds.
+func (s *since) String() string {
+	if s.every == 0 {
+		return ""
+	}
+	return (&watching{s.every}).String()
+}
+
+// Type names the kind of value in help texts.
+func (s *since) Type() string { return "seconds" }
+
+// promOutput is -o of a verb that writes Prometheus' text, too.
+type promOutput struct{ *cli.Output }
+
+// Set takes one of the three forms.
+func (o promOutput) Set(s string) error {
+	if s == string(cli.OutputProm) {
+		*o.Output = cli.OutputProm
+		return nil
+	}
+	if err := o.Output.Set(s); err != nil {
+		return fmt.Errorf("want table, json or prom")
+	}
+	return nil
+}
+
+// Type names the forms in help texts.
+func (o promOutput) Type() string { return strings.Join([]string{"table", "json", "prom"}, "|") }

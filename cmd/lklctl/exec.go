@@ -79,7 +79,7 @@ func (c *ctl) execProgram(cmd *cobra.Command, args []string) error {
 	if c.output != cli.OutputTable {
 		return cli.Usagef("-o %s: %s prints what the program prints: see %s --help", c.output, cmd.Name(), cmd.CommandPath())
 	}
-	end, err := c.exec(cmd.Context(), args)
+	end, err := c.exec(cmd.Context(), args, [3]*os.File{os.Stdin, os.Stdout, os.Stderr})
 	var usage *cli.UsageError
 	switch {
 	case errors.As(err, &usage):
@@ -111,8 +111,9 @@ goes before the verb, as in lklctl -n web ip -s link.`,
 	return cmd
 }
 
-// exec runs a program on the chosen instance's stack and returns its end.
-func (c *ctl) exec(ctx context.Context, args []string) (exit.End, error) {
+// exec runs a program on the chosen instance's stack, with files as its standard
+// streams, and returns its end.
+func (c *ctl) exec(ctx context.Context, args []string, files [3]*os.File) (exit.End, error) {
 	req, err := execRequest(args)
 	if err != nil {
 		return exit.End{}, err
@@ -134,7 +135,7 @@ func (c *ctl) exec(ctx context.Context, args []string) (exit.End, error) {
 	}
 	// Signals are the program's from here on, and do not end the wait.
 	ctx = context.WithoutCancel(ctx)
-	p, err := conn.Exec(ctx, req, [3]*os.File{os.Stdin, os.Stdout, os.Stderr})
+	p, err := conn.Exec(ctx, req, files)
 	if err != nil {
 		return exit.End{}, fmt.Errorf("instance %q: %w", info.Name, err)
 	}

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -41,14 +40,4 @@ func writeLines(w io.Writer, settings []setting, valuesOnly bool) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// counterObject is one object of names and numbers, the numbers as exact as the
-// stack wrote them.
-func counterObject(counters []setting) map[string]json.Number {
-	object := map[string]json.Number{}
-	for _, n := range counters {
-		object[n.key] = json.Number(n.value)
-	}
-	return object
 }

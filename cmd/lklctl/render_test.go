@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/guard"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/sockdiag"
@@ -160,43 +159,4 @@ func TestForms(t *testing.T) {
 	if number(absent)+bytes(absent)+micros(absent)+rate(absent)+token(absent) != "" {
 		t.Error("what is absent is shown")
 	}
-}
-
-func TestParsers(t *testing.T) {
-	for name, parse := range map[string]func(string) ([]counter, error){"paired": parsePaired, "single": parseSingle, "interfaces": parseInterfaces} {
-		for _, text := range []string{"x", "Tcp: A B\nTcp: 1\nlo: 1\n", "Tcp: A\nUdp: 1\nlo: x", "a\nb\nc: 1 2\n", "a b c\n"} {
-			if got, err := parse(text); err == nil {
-				t.Errorf("%s read %q as %v", name, text, got)
-			}
-		}
-	}
-	if got, err := parsePaired("Tcp: A\nTcp: x\n"); err == nil {
-		t.Errorf("no number: %v", got)
-	}
-	got, err := parsePaired("Ip: Forwarding TTL\nIp: 1 64\nTcp: MaxConn\nTcp: -1\n")
-	if err != nil || len(got) != 3 || got[2] != (counter{"TcpMaxConn", "-1"}) {
-		t.Errorf("%v, %v", got, err)
-	}
-}
-
-func FuzzCounters(f *testing.F) {
-	f.Add("Ip: Forwarding TTL\nIp: 1 64\nTcp: MaxConn\nTcp: -1\n")
-	f.Add("Ip6InReceives                   \t12\n")
-	f.Add("Inter-|   Receive\n face |bytes\n    lo: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n")
-	f.Fuzz(func(t *testing.T, text string) {
-		for _, parse := range []func(string) ([]counter, error){parsePaired, parseSingle, parseInterfaces} {
-			all, err := parse(text)
-			if err != nil {
-				continue
-			}
-			var b strings.Builder
-			var kept []setting
-			for _, n := range all {
-				kept = append(kept, setting{n.name, n.value})
-			}
-			if err := cli.WriteJSON(&b, counterObject(kept)); err != nil {
-				t.Errorf("%q is no JSON: %v", text, err)
-			}
-		}
-	})
 }

@@ -295,34 +295,6 @@ func TestSysctl(t *testing.T) {
 	}
 }
 
-func TestCounters(t *testing.T) {
-	site(t, "web")
-	all := decode[map[string]int64](t, "counters")
-	for name, least := range map[string]int64{
-		"TcpActiveOpens": 3, "MPTcpExtMPCapableSYNTX": 2, "lo.rx_bytes": 100, "engine.ctl.calls": 3, "UdpInErrors": 0,
-	} {
-		if n, ok := all[name]; !ok || n < least {
-			t.Errorf("%s is %d (%v), want at least %d", name, n, ok, least)
-		}
-	}
-	if _, ok := all["TcpNoSuch"]; ok || len(all) < 200 {
-		t.Errorf("%d counters", len(all))
-	}
-	text := ok(t, "counters")
-	if !strings.Contains(text, "TcpActiveOpens") || strings.Contains(text, "UdpInErrors") {
-		t.Errorf("table:\n%s", text)
-	}
-	if text := ok(t, "counters", "-z"); !strings.Contains(text, "UdpInErrors") {
-		t.Error("-z leaves zeros out")
-	}
-	if text := ok(t, "counters", "UdpInErr"); !strings.Contains(text, "UdpInErrors") || strings.Contains(text, "Tcp") {
-		t.Errorf("with a pattern:\n%s", text)
-	}
-	if r := lklctl(t, "counters", "Nothing"); r.status != 1 || !strings.Contains(r.errors, "no such counter") {
-		t.Errorf("no counter: %+v", r)
-	}
-}
-
 func TestCat(t *testing.T) {
 	instanceOf(t, "web")
 	// The stack's own: without the interfaces of the tests' namespace.

@@ -89,6 +89,7 @@ type Output string
 const (
 	OutputTable Output = "table"
 	OutputJSON  Output = "json"
+	OutputProm  Output = "prom" // of lklctl counters alone
 )
 
 // String returns the form's name.

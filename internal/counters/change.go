@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package counters
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"time"
+)
+
+// Change is what became of a counter between two readings.
+type Change struct {
+	Value      Value    `json:"value"`                // now
+	Difference int64    `json:"difference"`           // since the earlier reading
+	PerSecond  *float64 `json:"per_second,omitempty"` // of the difference; absent for gauges, and where the time since is not known
+}
+
+// Named is a change of the counter that it is of.
+type Named struct {
+	*Counter
+	Change
+}
+
+// Reading is a set with the time it was taken at.
+type Reading struct {
+	Time   time.Time        `json:"time"`
+	Values map[string]Value `json:"values"`
+}
+
+// Take notes what a set counted at a time.
+func Take(s Set, at time.Time) Reading {
+	r := Reading{at, make(map[string]Value, len(s))}
+	for i := range s {
+		r.Values[s[i].Name] = s[i].Value
+	}
+	return r
+}
+
+// Since tells what became of each counter of s, which was read at now, since the
+// earlier reading. A count that was not there then began at 0, and one that went
+// down has begun anew: its difference is what it has now, as in Prometheus'
+// rate().
+func (r Reading) Since(s Set, now time.Time) []Named {
+	seconds := now.Sub(r.Time).Seconds()
+	all := make([]Named, len(s))
+	for i := range s {
+		c := &s[i]
+		was, known := r.Values[c.Name]
+		if !known && c.Kind == Gauge {
+			was = c.Value // what it was is not known
+		}
+		ch := Change{Value: c.Value, Difference: int64(c.Value.n - was.n)}
+		if c.Kind == Count {
+			if c.Value.less(was) {
+				ch.Difference = c.Value.Int()
+			}
+			if seconds > 0 && !r.Time.IsZero() {
+				rate := math.Round(float64(ch.Difference)/seconds*1000) / 1000
+				ch.PerSecond = &rate
+			}
+		}
+		all[i] = Named{c, ch}
+	}
+	return all
+}
+
+// Load reads a reading that Store wrote; without one it is empty, and ok false.
+func Load(path string) (r Reading, ok bool, err error) {
+	b, err := os.ReadFile(path)
+	if os.IsNotExist(err) {
+		return r, false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &r)
+	}
+	if err != nil {
+		return Reading{}, false, fmt.Errorf("reading the last counters: %w", err)
+	}
+	return r, true, nil
+}
+
+// Store writes the reading to path, whole or not at all.
+func (r Reading) Store(path string) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	tmp := path + ".new"
+	if err = os.WriteFile(tmp, b, 0o600); err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		_ = os.Remove(tmp) // not there: fine
+		return fmt.Errorf("keeping the counters: %w", err)
+	}
+	return nil
+}

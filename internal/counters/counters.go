@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package counters reads everything that a stack counts, under names that its
+// users know: those of nstat(8) for protocols, struct rtnl_link_stats64's for
+// interfaces, tc(8)'s for queueing disciplines. It tells what changed between
+// two readings, what each counter means, and writes Prometheus' text format.
+package counters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/lklrun/lklrun/internal/stackconn"
+)
+
+// Kind says how a number behaves.
+type Kind string
+
+// The kinds, as Prometheus calls them.
+const (
+	Count Kind = "counter" // only grows, until what counts is made anew
+	Gauge Kind = "gauge"   // goes up and down, or is a setting
+)
+
+// Label is what a name is about.
+type Label struct{ Name, Value string }
+
+// Counter is one number of a stack.
+type Counter struct {
+	Name   string // TcpActiveOpens, eth0.rx_bytes, eth0.qdisc.root.drops
+	Base   string // what Explain knows: TcpActiveOpens, interface.rx_bytes, qdisc.drops
+	Value  Value
+	Kind   Kind
+	Labels []Label // of Base: the interface, the qdisc, the CPU, the process
+}
+
+// Set is what a stack counts at one moment, in a fixed order.
+type Set []Counter
+
+// Get returns the value of the counter called name.
+func (s Set) Get(name string) (Value, bool) {
+	for i := range s {
+		if s[i].Name == name {
+			return s[i].Value, true
+		}
+	}
+	return Value{}, false
+}
+
+// Select returns the counters whose name matches one of patterns, as Match does.
+func (s Set) Select(patterns []string) Set {
+	var some Set
+	for i := range s {
+		if Match(s[i].Name, patterns) {
+			some = append(some, s[i])
+		}
+	}
+	return some
+}
+
+// errForm is what the parsers say of text that has another form.
+var errForm = errors.New("not in the form of counters")
+
+// Read reads every source; one that the stack does not have is absent. The
+// sources are read one after another, not at one instant.
+func Read(ctx context.Context, c *stackconn.Conn) (Set, error) {
+	var all Set
+	for _, src := range []struct {
+		path  string
+		parse func(string) (Set, error)
+	}{
+		{"/proc/net/snmp", parsePaired},
+		{"/proc/net/snmp6", parseSingle},
+		{"/proc/net/netstat", parsePaired},
+		{"/proc/net/sockstat", parseSockstat},
+		{"/proc/net/sockstat6", parseSockstat},
+		{"/proc/net/softnet_stat", parseSoftnet},
+	} {
+		b, err := c.ReadFile(ctx, src.path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		some, err := src.parse(string(b))
+		if err != nil {
+			return nil, &fs.PathError{Op: "reading", Path: src.path, Err: err}
+		}
+		all = append(all, some...)
+	}
+	devices, err := readDevices(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("reading the counters of interfaces: %w", err)
+	}
+	stats, err := c.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(all, devices...), engine(stats)...), nil
+}
+
+// engine puts the stack host's own counters into a group of their own. Those of
+// one process or peer have a name that the program chose in the middle
+// (internal/account): in Base it is "process".
+func engine(stats []stackconn.Stat) Set {
+	var all Set
+	for _, s := range stats {
+		n := named("engine."+s.Name, integer(s.Value))
+		whose, field, _ := strings.Cut(s.Name, ".peer ")
+		switch n.Base {
+		case "engine.process.peer":
+			n.Labels = []Label{{"process", whose}, {"peer", field}}
+		case "engine.hosted":
+			n.Labels = []Label{{"address", strings.TrimPrefix(s.Name, "hosted.")}}
+		default:
+			if field, ok := strings.CutPrefix(n.Base, "engine.process."); ok {
+				n.Labels = []Label{{"process", strings.TrimSuffix(s.Name, "."+field)}}
+			}
+		}
+		all = append(all, n)
+	}
+	return all
+}
+
+// named makes a counter whose name says all.
+func named(name string, v Value, labels ...Label) Counter {
+	base := BaseOf(name)
+	if typ, ok := strings.CutPrefix(name, strings.TrimSuffix(base, "N")); ok && base != name {
+		labels = append(labels, Label{"type", typ}) // of an ICMP message
+	}
+	return based(name, base, v, labels...)
+}
+
+func based(name, base string, v Value, labels ...Label) Counter {
+	return Counter{Name: name, Base: base, Value: v, Kind: kindOf(base), Labels: labels}
+}
+
+func kindOf(base string) Kind {
+	if gauges[base] || strings.HasPrefix(base, "sockstat.") {
+		return Gauge
+	}
+	return Count
+}
+
+// BaseOf reduces a counter's name to what it counts, whichever interface, qdisc
+// or process it is of.
+func BaseOf(name string) string {
+	switch {
+	case strings.HasPrefix(name, "engine.proc."), strings.HasPrefix(name, "engine.ended."):
+		if i := strings.LastIndex(name, ".peer "); i >= 0 {
+			return "engine.process.peer"
+		}
+		return "engine.process" + name[strings.LastIndexByte(name, '.'):]
+	case strings.HasPrefix(name, "engine.hosted.") && name != "engine.hosted.elsewhere":
+		return "engine.hosted"
+	case strings.HasPrefix(name, "engine."), strings.HasPrefix(name, "sockstat."),
+		strings.HasPrefix(name, "softnet."), strings.HasPrefix(name, "qdisc."), strings.HasPrefix(name, "interface."):
+		return name
+	case strings.Contains(name, ".qdisc."):
+		return "qdisc" + name[strings.LastIndexByte(name, '.'):]
+	case strings.HasPrefix(name, "softnet") && strings.Contains(name, "."):
+		return "softnet" + name[strings.LastIndexByte(name, '.'):]
+	case strings.Contains(name, "."):
+		return "interface" + name[strings.LastIndexByte(name, '.'):]
+	}
+	// ICMP messages by type: IcmpMsgInType3, Icmp6OutType133.
+	if i := strings.LastIndex(name, "Type"); i > 0 && strings.HasPrefix(name, "Icmp") {
+		if digits := name[i+len("Type"):]; digits != "" && strings.Trim(digits, "0123456789") == "" {
+			return name[:i] + "TypeN"
+		}
+	}
+	return name
+}
+
+// gauges are the bases that do not only grow, beside sockstat's. Those of the
+// SNMP groups are settings, or a number of connections (RFC 2012, net/mptcp/mib.c).
+var gauges = set(`
+	IpForwarding IpDefaultTTL
+	TcpRtoAlgorithm TcpRtoMin TcpRtoMax TcpMaxConn TcpCurrEstab MPTcpExtMPCurrEstab
+	softnet.backlog softnet.input_backlog softnet.process_backlog
+	qdisc.qlen qdisc.backlog
+	qdisc.flows qdisc.inactive_flows qdisc.throttled_flows qdisc.time_next_delayed_flow_ns qdisc.unthrottle_latency_ns
+	qdisc.band0_pkts qdisc.band1_pkts qdisc.band2_pkts
+	qdisc.maxpacket qdisc.new_flows_len qdisc.old_flows_len qdisc.memory_used
+	qdisc.count qdisc.lastcount qdisc.ldelay_us qdisc.dropping qdisc.drop_next_us
+	engine.sockets.open engine.sockets.peers engine.control.watchers
+`)
+
+func set(words string) map[string]bool {
+	m := map[string]bool{}
+	for _, w := range strings.Fields(words) {
+		m[w] = true
+	}
+	return m
+}

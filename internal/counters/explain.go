@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package counters
+
+import (
+	_ "embed" // the explanations
+	"path"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// explainText says in a sentence of ours what each counter counts, after RFC 4293
+// (IP), 4022 (TCP), 4113 (UDP), include/uapi/linux/snmp.h, if_link.h, gen_stats.h
+// and pkt_sched.h, net/mptcp/mib.h, the code that counts, and csrc/.
+//
+//go:embed explain.txt
+var explainText string
+
+// Explanation is what a counter means.
+type Explanation struct {
+	Name    string   `json:"name"`              // as in Counter.Base
+	Meaning string   `json:"meaning"`           // a sentence
+	Kind    Kind     `json:"kind"`              // counter: it only grows; gauge: it goes up and down
+	Related []string `json:"related,omitempty"` // names of counters that are best read together with it
+}
+
+// explanations are all, sorted by name.
+var explanations = sync.OnceValue(func() []Explanation {
+	var all []Explanation
+	for line := range strings.Lines(explainText) {
+		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		if strings.HasPrefix(line, "#") || len(f) < 2 {
+			continue
+		}
+		var related []string
+		if len(f) > 2 {
+			related = strings.Fields(f[2])
+		}
+		for _, name := range expand(f[0]) {
+			all = append(all, Explanation{name, f[1], kindOf(name), related})
+		}
+	}
+	slices.SortFunc(all, func(a, b Explanation) int { return strings.Compare(a.Name, b.Name) })
+	return all
+})
+
+// expand writes {a,b}x out as ax and bx.
+func expand(name string) []string {
+	list, rest, ok := strings.Cut(strings.TrimPrefix(name, "{"), "}")
+	if !ok {
+		return []string{name}
+	}
+	var all []string
+	for _, head := range strings.Split(list, ",") {
+		all = append(all, head+rest)
+	}
+	return all
+}
+
+// Explain says what a counter means, by its name or its base.
+func Explain(name string) (Explanation, bool) {
+	all := explanations()
+	for _, n := range []string{name, BaseOf(name)} {
+		i, ok := slices.BinarySearchFunc(all, n, func(e Explanation, n string) int { return strings.Compare(e.Name, n) })
+		if ok {
+			return all[i], true
+		}
+	}
+	return Explanation{}, false
+}
+
+// ExplainAll returns what it knows of the counters whose name matches one of the
+// patterns; all without any. A name of one interface's or qdisc's stands for its
+// base.
+func ExplainAll(patterns []string) []Explanation {
+	var some []Explanation
+	for _, e := range explanations() {
+		if Match(e.Name, patterns) {
+			some = append(some, e)
+		}
+	}
+	for _, p := range patterns {
+		if e, ok := Explain(p); ok && !slices.ContainsFunc(some, func(s Explanation) bool { return s.Name == e.Name }) {
+			some = append(some, e)
+		}
+	}
+	return some
+}
+
+// Match says whether name matches one of patterns, or there are none. A pattern
+// without glob characters is a part of the name; case does not matter.
+func Match(name string, patterns []string) bool {
+	name = strings.ToLower(name)
+	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool {
+		p = strings.ToLower(p)
+		if !strings.ContainsAny(p, "*?[") {
+			return strings.Contains(name, p)
+		}
+		ok, err := path.Match(p, name)
+		return ok && err == nil // a pattern that is none matches nothing
+	})
+}

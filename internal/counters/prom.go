@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package counters
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+)
+
+// PrometheusType is the Content-Type of what WritePrometheus writes: the text
+// format 0.0.4.
+const PrometheusType = "text/plain; version=0.0.4; charset=utf-8"
+
+// Instance is what one instance's stack counts.
+type Instance struct {
+	Name string
+	Set  Set
+}
+
+// WritePrometheus writes the counters of instances in Prometheus' text format:
+// lklrun_ and the counter's base, _total behind those that only grow, labels for
+// the instance and what the counter is of. HELP is what Explain says.
+func WritePrometheus(w io.Writer, instances []Instance) error {
+	families := map[string]*dto.MetricFamily{}
+	var order []string
+	for _, in := range instances {
+		for i := range in.Set {
+			c := &in.Set[i]
+			name := metricName(c)
+			f := families[name]
+			if f == nil {
+				f = family(name, c)
+				families[name] = f
+				order = append(order, name)
+			}
+			f.Metric = append(f.Metric, metric(in.Name, c))
+		}
+	}
+	slices.Sort(order)
+	for _, name := range order {
+		if _, err := expfmt.MetricFamilyToText(w, families[name]); err != nil {
+			return fmt.Errorf("writing %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// metricName makes a metric's name of a base: letters, digits and _.
+func metricName(c *Counter) string {
+	name := "lklrun_" + strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '_'
+	}, strings.TrimSuffix(c.Base, "N"))
+	if c.Kind == Count {
+		name += "_total"
+	}
+	return name
+}
+
+func family(name string, c *Counter) *dto.MetricFamily {
+	typ := dto.MetricType_COUNTER
+	if c.Kind == Gauge {
+		typ = dto.MetricType_GAUGE
+	}
+	f := &dto.MetricFamily{Name: &name, Type: &typ}
+	if e, ok := Explain(c.Base); ok {
+		f.Help = &e.Meaning
+	}
+	return f
+}
+
+func metric(instance string, c *Counter) *dto.Metric {
+	m := &dto.Metric{Label: []*dto.LabelPair{pair("instance", instance)}}
+	for i := range c.Labels {
+		m.Label = append(m.Label, pair(c.Labels[i].Name, c.Labels[i].Value))
+	}
+	value := c.Value.Float()
+	if c.Kind == Gauge {
+		m.Gauge = &dto.Gauge{Value: &value}
+	} else {
+		m.Counter = &dto.Counter{Value: &value}
+	}
+	return m
+}
+
+func pair(name, value string) *dto.LabelPair {
+	value = strings.ToValidUTF8(value, "?") // a program chooses its name
+	return &dto.LabelPair{Name: &name, Value: &value}
+}
