@@ -142,7 +142,11 @@ func asked(info *instance.Info, limit time.Duration, err error) error {
 // change is query for a verb that changes the stack's network, which the host's
 // own kernel's is not for us to do.
 func (c *ctl) change(body queryBody) func(*cobra.Command, []string) error {
-	return c.query(func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error {
+	return c.changeWithin(queryLimit, body)
+}
+
+func (c *ctl) changeWithin(limit time.Duration, body queryBody) func(*cobra.Command, []string) error {
+	return c.queryWithin(limit, func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error {
 		if conn.Hello().ABI == ctlproto.CTL_ABI_HOST {
 			return cli.Usagef("instance %q has the host's own kernel as its stack, with the host's own interfaces: use ip(8)", info.Name)
 		}

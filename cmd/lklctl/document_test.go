@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -18,8 +19,8 @@ func TestDocuments(t *testing.T) {
 	var all []jsondoc.Document
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
-		if typ, ok := documents[cmd]; ok {
-			all = append(all, jsondoc.Document{Name: cmd.CommandPath(), What: cmd.Short, Type: typ})
+		for _, d := range documents[cmd] {
+			all = append(all, jsondoc.Document{Name: strings.TrimSpace(cmd.CommandPath() + " " + d.flag), What: cmd.Short, Type: d.typ})
 		}
 		for _, below := range cmd.Commands() {
 			walk(below)

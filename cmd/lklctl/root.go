@@ -99,6 +99,7 @@ runs. exec has the program's.`,
 			c.sysctlCommand(),
 			c.linkCommand(),
 			c.addrCommand(),
+			c.pathCommand(),
 		}},
 		{"Programs and instances:", []*cobra.Command{
 			c.execCommand(),

@@ -53,32 +53,6 @@ func (r *rtnl) setGroup(index, group int) error {
 	return err
 }
 
-// Of include/uapi/linux/rtnetlink.h and include/uapi/linux/pkt_sched.h.
-const (
-	sizeofTcMsg = 20
-	tcaKind     = 1
-	tcHRoot     = 0xffffffff
-)
-
-// setQdisc gives a device a root queueing discipline of that kind.
-func (r *rtnl) setQdisc(index int, kind string) error {
-	head := make([]byte, sizeofTcMsg)
-	binary.NativeEndian.PutUint32(head[4:], uint32(index))
-	binary.NativeEndian.PutUint32(head[12:], tcHRoot)
-	_, err := r.request(unix.RTM_NEWQDISC, netlink.Acknowledge|netlink.Create|netlink.Replace, head, func(ae *netlink.AttributeEncoder) {
-		ae.String(tcaKind, kind)
-	})
-	switch {
-	case errors.Is(err, syscall.ENOENT):
-		return fmt.Errorf("the stack has no queueing discipline %q: %w", kind, err)
-	case errors.Is(err, syscall.EINVAL):
-		return fmt.Errorf("the queueing discipline %q cannot be had without parameters: %w", kind, err)
-	case err != nil:
-		return fmt.Errorf("setting the queueing discipline %q: %w", kind, err)
-	}
-	return nil
-}
-
 // iflaVlanID is IFLA_VLAN_ID, include/uapi/linux/if_link.h.
 const iflaVlanID = 1
 

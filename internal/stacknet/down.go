@@ -35,11 +35,16 @@ func SetCarrier(ctx context.Context, c *stackconn.Conn, name string, on bool) er
 	if err != nil || !ok {
 		return err
 	}
+	return n.SetCarrier(l, on)
+}
+
+// SetCarrier takes the carrier from an interface, or gives it back.
+func (n *Netlink) SetCarrier(l LinkState, on bool) error {
 	carrier := uint8(0)
 	if on {
 		carrier = 1
 	}
-	_, err = n.r.request(unix.RTM_NEWLINK, netlink.Acknowledge, ifinfomsg(l.Index, 0, 0), func(ae *netlink.AttributeEncoder) {
+	_, err := n.r.request(unix.RTM_NEWLINK, netlink.Acknowledge, ifinfomsg(l.Index, 0, 0), func(ae *netlink.AttributeEncoder) {
 		ae.Uint8(unix.IFLA_CARRIER, carrier)
 	})
 	return err

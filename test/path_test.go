@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// fetchFor is a target that fetches from the server until it is stopped.
+const fetchFor = `
+import socket, sys
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 600)
+s.sendall(b"g")
+while s.recv(1 << 18): pass
+`
+
+// fetches starts it on a stack, with two subflows.
+func (p *pathSite) fetches(stack, engine string) *testutil.Proc {
+	p.Helper()
+	peer := p.serveMoves(1 << 40)
+	cmd := []string{
+		testutil.Bin("lklrun"), "--name", p.name, "--stack", stack, "--engine", engine,
+		"--if", p.ifs[0], "--if", p.ifs[1], "--", "/usr/bin/python3", "-c", fetchFor, p.addr, peer.port,
+	}
+	target := testutil.Start(p, p.host.Command(cmd...))
+	p.until("a megabyte", target, func() bool { return peer.moved.Load() > 1<<20 })
+	return target
+}
+
+// path makes a step, or shows them.
+func (p *pathSite) path(args ...string) string {
+	p.Helper()
+	return lklctl(p.T, append([]string{"path", "-n", p.name}, args...)...)
+}
+
+// onWire is how many subflows there are on an interface.
+func (p *pathSite) onWire(iface string) (n int) {
+	p.Helper()
+	var conns []struct {
+		Subflows []struct{ Iface, State string }
+	}
+	text := lklctl(p.T, "-n", p.name, "-o", "json", "mptcp")
+	if err := json.Unmarshal([]byte(text), &conns); err != nil {
+		p.Fatalf("lklctl mptcp: %v\n%s", err, text)
+	}
+	for _, c := range conns {
+		for _, s := range c.Subflows {
+			if s.Iface == iface && s.State == "ESTAB" {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// A drill does what it says, shows it, and leaves nothing: the interface's own
+// queueing discipline is the same byte for byte.
+func TestPath(t *testing.T) {
+	t.Parallel()
+	p := newPathSite(t)
+	target := p.fetches("bbr", "supervise")
+	p.inStack("tc", "qdisc", "replace", "dev", "eth1", "root", "handle", "9:", "fq", "limit", "5000", "flow_limit", "90")
+	before := p.inStack("tc", "-j", "qdisc", "show")
+	links := p.inStack("ip", "-o", "link")
+
+	p.path("eth1", "delay", "40ms", "loss", "0.5%")
+	p.path("eth1", "rate", "20mbit")
+	if text := p.path("eth1"); !strings.Contains(text, "delay 40ms rate 20.0Mbit/s loss 0.5%") {
+		t.Errorf("it shows\n%s", text)
+	}
+	tc := p.inStack("tc", "qdisc", "show")
+	if n := strings.Count(tc, "delay 40ms loss 0.5% rate 20Mbit"); n != 2 || !strings.Contains(tc, "qdisc fq 9: dev eth1 root") {
+		t.Errorf("tc(8) sees %d of them\n%s", n, tc)
+	}
+	p.path("eth1", "loss", "0", "rate", "0") // the delay stays
+	if ms := p.ping("eth1", 1); ms < 80 {
+		t.Errorf("with 40 ms each way a ping takes %v ms", ms)
+	}
+	p.path("eth1", "duplicate", "100%", "--direction", "in")
+	if out, _ := p.pings("eth1", 2); !strings.Contains(out, "DUP!") {
+		t.Errorf("nothing comes twice:\n%s", out)
+	}
+	p.path("eth1", "silent")
+	if out, err := p.pings("eth1", 1); err == nil {
+		t.Errorf("on a silent path something comes:\n%s", out)
+	}
+	p.path("eth1", "clear")
+	if after := p.inStack("tc", "-j", "qdisc", "show"); after != before {
+		t.Errorf("before\n%safter\n%s", before, after)
+	}
+	if after := p.inStack("ip", "-o", "link"); after != links {
+		t.Errorf("before\n%safter\n%s", links, after)
+	}
+	p.badSteps(before)
+	lklctl(t, "stop", "-n", p.name)
+	target.Wait(limit)
+}
+
+// With the cable pulled MPTCP leaves the path, and takes it again afterwards.
+func TestPathDown(t *testing.T) {
+	for _, engine := range []string{"supervise", "preload"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			p := newPathSite(t)
+			target := p.fetches("mptcp", engine)
+			before := p.path()
+			p.until("a subflow there", target, func() bool { return p.onWire("eth1") == 1 })
+			p.path("eth1", "down", "delay", "1ms")
+			if text := p.path("eth1"); !strings.Contains(text, "eth1  no       both           0+0  silent delay 1ms") {
+				t.Errorf("it shows\n%s", text)
+			}
+			p.until("none there", target, func() bool { return p.onWire("eth1") == 0 })
+			p.path("eth1", "up")
+			p.until("one there again", target, func() bool { return p.onWire("eth1") == 1 })
+			p.path("eth1", "clear")
+			if after := p.path(); after != before {
+				t.Errorf("before\n%safter\n%s", before, after)
+			}
+			lklctl(t, "stop", "-n", p.name)
+			target.Wait(limit)
+		})
+	}
+}
+
+// badSteps are refused in one line, and nothing is done.
+func (p *pathSite) badSteps(before string) {
+	p.Helper()
+	for _, args := range [][]string{
+		{"eth1", "delay", "40ms", "loss", "200%"}, {"eth7", "down"}, {"eth1", "delay", "1ms", "reorder"}, {"eth1", "reorder", "5%"}, {"lo", "down"}, {"eth7"},
+		{"eth1", "down", "--direction", "in"}, {"eth1", "--for", "3s"}, {"--script", "/nowhere"},
+	} {
+		r := testutil.Start(p, exec.Command(testutil.Bin("lklctl"), append([]string{"path", "-n", p.name}, args...)...)).Wait(limit)
+		if r.Status != 2 || strings.Count(r.Stderr, "\n") != 1 {
+			p.Errorf("%q: %v", args, r)
+		}
+	}
+	if after := p.inStack("tc", "-j", "qdisc", "show"); after != before {
+		p.Errorf("before\n%safter\n%s", before, after)
+	}
+}
+
+// pings asks the server by an interface.
+func (p *pathSite) pings(iface string, n int) (string, error) {
+	p.Helper()
+	to := fmt.Sprintf("10.74.%d.1", 1+strings.Index("eth0 eth1", iface)/5)
+	out, err := exec.Command(testutil.Bin("lklctl"), "exec", "-n", p.name, "--", "ping", "-I", iface, "-c", strconv.Itoa(n), "-W", "3", to).CombinedOutput()
+	return string(out), err
+}
+
+var pingTime = regexp.MustCompile(`time=([0-9.]+) ms`)
+
+// ping is how many milliseconds an answer takes.
+func (p *pathSite) ping(iface string, n int) float64 {
+	p.Helper()
+	out, err := p.pings(iface, n)
+	m := pingTime.FindStringSubmatch(out)
+	if err != nil || m == nil {
+		p.Fatalf("ping: %v\n%s", err, out)
+	}
+	ms, err := strconv.ParseFloat(m[1], 64)
+	if err != nil {
+		p.Fatal(err)
+	}
+	return ms
+}
+
+// A rate is not exceeded.
+func TestPathRate(t *testing.T) {
+	t.Parallel()
+	p := newPathSite(t)
+	const size = 1 << 20
+	peer := p.serveMoves(size)
+	target := p.run("supervise", "", "sleep", "600")
+	p.until("the run", target, func() bool {
+		return exec.Command(testutil.Bin("lklctl"), "exec", "-n", p.name, "--", "true").Run() == nil
+	})
+	for _, dev := range []string{"eth0", "eth1"} {
+		p.path(dev, "rate", "2mbit")
+	}
+	began := time.Now()
+	p.inStack("/usr/bin/python3", "-c", handoverAsks, p.addr, peer.port, "get", fmt.Sprint(size))
+	took := time.Since(began)
+	t.Logf("a megabyte over two paths of 2 Mbit/s in %v", took)
+	if took < 1500*time.Millisecond { // 2.1 s, less what queues had room for
+		t.Error("that is too fast")
+	}
+	lklctl(t, "stop", "-n", p.name)
+	target.Wait(limit)
+}
+
+// What is put back by itself is so after Ctrl-C, too.
+func TestPathFor(t *testing.T) {
+	t.Parallel()
+	p := newPathSite(t)
+	target := p.fetches("mptcp", "supervise")
+	before := p.path()
+	lklctl(t, "path", "-n", p.name, "eth1", "delay", "5ms", "--for", "100ms")
+	if after := p.path(); after != before {
+		t.Errorf("after its time\n%s", after)
+	}
+	drill := testutil.Start(t, exec.Command(testutil.Bin("lklctl"), "path", "-n", p.name, "eth1", "silent", "--for", "10m"))
+	p.until("silence", target, func() bool { return strings.Contains(p.path(), "silent") })
+	drill.Signal(syscall.SIGINT)
+	if r := drill.Wait(limit); r.Status != 0 {
+		t.Errorf("after Ctrl-C: %v", r)
+	}
+	if after := p.path(); after != before {
+		t.Errorf("after Ctrl-C\n%s", after)
+	}
+	lklctl(t, "stop", "-n", p.name)
+	target.Wait(limit)
+}
+
+// A script makes its steps, and tells what became of each subflow; Ctrl-C ends it.
+func TestPathScript(t *testing.T) {
+	t.Parallel()
+	p := newPathSite(t)
+	target := p.fetches("mptcp", "supervise")
+	p.until("two subflows", target, func() bool { return p.onWire("eth0") == 1 && p.onWire("eth1") == 1 })
+	file := filepath.Join(testutil.Dir(t), "cut")
+	if err := os.WriteFile(file, []byte("1s eth1 down # until the end\n+0.5s eth0 delay 10ms\n10m end\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	script := testutil.Start(t, exec.Command(testutil.Bin("lklctl"), "path", "-n", p.name, "-o", "json", "--script", file))
+	p.until("the second step", target, func() bool { return strings.Contains(p.path("eth0"), "delay 10ms") })
+	p.until("the subflow's end", target, func() bool { return p.onWire("eth1") == 0 })
+	settled := time.NewTimer(500 * time.Millisecond) // some looks more
+	<-settled.C
+	script.Signal(syscall.SIGINT)
+	r := script.Wait(limit)
+	var line struct {
+		Stopped string
+		Steps   []struct {
+			Mark, If, Step string
+			At             float64 `json:"at_s"`
+		}
+		Connections []struct {
+			Proto, Process string
+			Received       int64 `json:"bytes_received"`
+			Subflows       []struct {
+				If     string
+				Ended  *float64   `json:"ended_s"`
+				RxRate []*float64 `json:"rx_bit_s"`
+				Phases []struct {
+					After string
+					RX    *float64 `json:"rx_bit_s"`
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(r.Stdout), &line); r.Status != 0 || err != nil {
+		t.Fatalf("%v: %v", err, r)
+	}
+	if len(line.Steps) != 2 || line.Steps[0].Step != "down" || line.Steps[0].At < 1 || line.Steps[1].If != "eth0" || line.Stopped != "interrupted" {
+		t.Errorf("steps: %+v, %s", line.Steps, line.Stopped)
+	}
+	if len(line.Connections) != 1 || len(line.Connections[0].Subflows) != 2 {
+		t.Fatalf("not a connection with two subflows\n%s", r.Stdout)
+	}
+	c := line.Connections[0]
+	if c.Proto != "mptcp" || c.Received == 0 || !strings.HasPrefix(c.Process, "python3") {
+		t.Errorf("%+v", c)
+	}
+	for _, s := range c.Subflows {
+		if len(s.Phases) != 3 || s.Phases[0].RX == nil || *s.Phases[0].RX == 0 {
+			t.Errorf("%s: %+v", s.If, s.Phases)
+		}
+		if ended := s.Ended != nil && *s.Ended >= line.Steps[0].At; ended != (s.If == "eth1") {
+			t.Errorf("%s: ended %v", s.If, s.Ended)
+		}
+	}
+	if text := p.path(); strings.Count(text, "both") != 2 || strings.Count(text, "pass") != 2 {
+		t.Errorf("afterwards\n%s", text)
+	}
+	p.until("a subflow by eth1 again", target, func() bool { return p.onWire("eth1") == 1 })
+
+	// As a table, within 80 columns.
+	cmd := exec.Command(testutil.Bin("lklctl"), "path", "-n", p.name, "--script", "-")
+	cmd.Stdin = strings.NewReader("100ms eth1 loss 1%\n1s end\n")
+	text := testutil.OK(t, limit, cmd)
+	for _, l := range lines(text) {
+		if n := len([]rune(l)); n > 80 {
+			t.Errorf("%d columns: %s", n, l)
+		}
+	}
+	if !regexp.MustCompile(`(?m)^a +[0-9.]+s  eth1  loss 1%$`).MatchString(text) || !strings.Contains(text, "  AFTER ") {
+		t.Errorf("the table is\n%s", text)
+	}
+	lklctl(t, "stop", "-n", p.name)
+	target.Wait(limit)
+}
