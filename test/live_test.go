@@ -35,13 +35,16 @@ func (s *site) talkBy(lklrun func(args ...string) *exec.Cmd, flags ...string) *t
 	s.t.Helper()
 	name := s.name()
 	args := append([]string{"--name", name}, flags...)
-	return startTalker(s.t, name, lklrun(append(args, "--", "/usr/bin/python3", "-uc", `
+	return startTalker(s.t, name, lklrun(append(args, "--", "/usr/bin/python3", "-uc", talks)...))
+}
+
+// talks is a talker's program.
+const talks = `
 import socket, sys
 keep = {}
 for line in sys.stdin:
     try: print(repr(eval(line)))
-    except Exception as e: print(type(e).__name__, e)`)...))
-}
+    except Exception as e: print(type(e).__name__, e)`
 
 // startTalker starts cmd, which runs a talker under an instance name.
 func startTalker(t *testing.T, name string, cmd *exec.Cmd) *talker {

@@ -7,12 +7,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/guard"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/sockdiag"
+	"github.com/lklrun/lklrun/internal/whynot"
 )
 
 // sample is what a stack with two links tells during a download.
@@ -59,12 +61,32 @@ func sample() []sockdiag.Connection {
 	}
 }
 
-func TestMPTCPTable(t *testing.T) {
-	var b strings.Builder
-	if err := writeMPTCP(&b, sample()); err != nil {
-		t.Fatal(err)
+// sampleMPTCP is sample with what is missing.
+func sampleMPTCP() []connection {
+	var all []connection
+	for _, c := range sample() {
+		all = append(all, connection{Connection: c})
 	}
-	golden(t, "mptcp.txt", b.String())
+	all[0].MPTCP.WriteSeq, all[0].MPTCP.SndUna = sockdiag.Known(1<<20+77), sockdiag.Known(77)
+	all[0].MPTCP.SubflowsMax, all[0].MPTCP.LastSent = sockdiag.Known(8), sockdiag.Known(1250)
+	all[0].why = []whynot.Reason{{Code: whynot.NoRoute, Iface: "eth2", Address: "10.71.3.2", Text: "no route leads from 10.71.3.2 to 10.71.0.1 by eth2, as far as the routing tables go", Remedy: "give it a gateway"}}
+	all[1].why = []whynot.Reason{{Code: whynot.NoCapable, Text: "[fd01::1] answered without MP_CAPABLE: it has no MPTCP, or something on the path strips the option"}}
+	return all
+}
+
+func TestMPTCPTable(t *testing.T) {
+	for _, detail := range []bool{false, true} {
+		var b strings.Builder
+		if err := writeMPTCP(&b, sampleMPTCP(), detail); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, map[bool]string{false: "mptcp.txt", true: "mptcp-v.txt"}[detail], b.String())
+		for line := range strings.Lines(b.String()) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
+				t.Errorf("%d columns: %s", n, line)
+			}
+		}
+	}
 }
 
 func TestNetstatTable(t *testing.T) {

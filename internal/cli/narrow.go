@@ -49,11 +49,14 @@ func (t *Table) narrow(b *strings.Builder, width []int, row []string) {
 			at = 0
 		}
 		column = max(0, min(column, t.most-n))
+		if at == 0 {
+			b.WriteString(t.blank)
+		}
 		b.WriteString(strings.Repeat(" ", column-at) + word)
 		at = column + n
 	}
 	for i, cell := range row {
-		if i < len(row)-1 {
+		if i < len(row)-1 || t.right[i] {
 			column := start
 			if t.right[i] {
 				column += max(0, width[i]-utf8.RuneCountInString(cell))

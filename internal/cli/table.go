@@ -18,13 +18,15 @@ type Table struct {
 	head  []string
 	right map[int]bool
 	rows  [][]string
-	most  int // columns of a line; 0: as many as it takes
+	below map[int]string // lines beneath a row, by its number
+	blank string         // in front of each line
+	most  int            // columns of a line; 0: as many as it takes
 }
 
 // NewTable makes a table with a heading for each column; a heading that starts
 // with '>' (which is not printed) aligns its column to the right.
 func NewTable(head ...string) *Table {
-	t := &Table{right: map[int]bool{}}
+	t := &Table{right: map[int]bool{}, below: map[int]string{}}
 	for i, h := range head {
 		if strings.HasPrefix(h, ">") {
 			t.right[i], h = true, h[1:]
@@ -46,11 +48,20 @@ func (t *Table) Row(cells ...string) {
 	t.rows = append(t.rows, row)
 }
 
+// Below puts lines beneath the last row, as they are.
+func (t *Table) Below(lines string) { t.below[len(t.rows)] += lines }
+
+// Indent puts blanks in front of each line.
+func (t *Table) Indent(blanks int) *Table {
+	t.blank = strings.Repeat(" ", blanks)
+	return t
+}
+
 // Narrow keeps the table to the columns of a terminal: a cell that is wider than
 // its column has those behind it on the next line, and the last one's words go
 // on below each other. No word is cut.
 func (t *Table) Narrow() *Table {
-	t.most = terminal
+	t.most = terminal - len(t.blank)
 	return t
 }
 
@@ -67,11 +78,13 @@ func (t *Table) Write(w io.Writer) error {
 	if t.most > 0 {
 		t.shrink(width, lines)
 	}
-	for _, line := range lines {
+	for n, line := range lines {
 		if t.most > 0 {
 			t.narrow(&b, width, line)
+			b.WriteString(t.below[n])
 			continue
 		}
+		b.WriteString(t.blank)
 		for i, cell := range line {
 			if i > 0 {
 				b.WriteString("  ")
@@ -87,6 +100,7 @@ func (t *Table) Write(w io.Writer) error {
 			}
 		}
 		b.WriteByte('\n')
+		b.WriteString(t.below[n])
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -45,7 +45,7 @@ func openPacket(ctx context.Context, c *stackconn.Conn, ifindex int) (*packetWir
 		return nil, err
 	}
 	w := &packetWire{s: s, ifindex: ifindex, src: netip.IPv4Unspecified(), dst: netip.AddrFrom4([4]byte{255, 255, 255, 255}), to: everybody}
-	if err := attach(ctx, c, s, dhcpFilter); err != nil {
+	if err := attach(ctx, s, dhcpFilter); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -111,24 +111,13 @@ var dhcpFilter = []bpf.Instruction{
 	bpf.RetConstant{Val: 0},
 }
 
-// attach gives a socket in the stack a filter (struct sock_fprog).
-func attach(ctx context.Context, c *stackconn.Conn, s *stackconn.Socket, program []bpf.Instruction) error {
+// attach gives a socket in the stack a filter.
+func attach(ctx context.Context, s *stackconn.Socket, program []bpf.Instruction) error {
 	raw, err := bpf.Assemble(program)
 	if err != nil {
 		return err
 	}
-	var code []byte
-	for _, i := range raw {
-		code = binary.NativeEndian.AppendUint16(code, i.Op)
-		code = append(code, i.Jt, i.Jf)
-		code = binary.NativeEndian.AppendUint32(code, i.K)
-	}
-	prog := make([]byte, 16)
-	binary.NativeEndian.PutUint16(prog, uint16(len(raw)))
-	_, err = c.Syscall(ctx, stackconn.Call{Nr: unix.SYS_SETSOCKOPT, Args: []any{
-		s.FD(), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, stackconn.In(prog).Point(8, stackconn.In(code)), len(prog),
-	}})
-	return err
+	return s.AttachFilter(ctx, raw)
 }
 
 // udpWire sends from our address by a UDP socket, to one server or, by broadcast,

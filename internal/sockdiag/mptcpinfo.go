@@ -86,6 +86,8 @@ const (
 	FlagJoinLocal     SubflowFlags = 1 << 3
 	FlagBackupRemote  SubflowFlags = 1 << 4
 	FlagBackupLocal   SubflowFlags = 1 << 5
+
+	FlagFullyEstablished SubflowFlags = 1 << 6
 )
 
 // subflowFlagNames are words where ss(8) prints the letters MmJjBbecv.

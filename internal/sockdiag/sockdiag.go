@@ -61,6 +61,7 @@ const (
 	SynRecv     State = 3
 	TimeWait    State = 6
 	Close       State = 7 // what is not connected, of protocols without connections
+	CloseWait   State = 8
 	Listen      State = 10
 
 	finWait1 State = 4

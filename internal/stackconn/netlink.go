@@ -10,6 +10,7 @@ import (
 	"iter"
 
 	"github.com/mdlayher/netlink"
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -97,6 +98,16 @@ func (n *netlinkSocket) SendMessages(msgs []netlink.Message) error {
 	}
 	_, err := n.s.Send(n.ctx, all)
 	return err
+}
+
+// SetBPF has the socket take only messages that a program lets through.
+func (n *netlinkSocket) SetBPF(program []bpf.RawInstruction) error {
+	return n.s.AttachFilter(n.ctx, program)
+}
+
+// RemoveBPF takes that back.
+func (n *netlinkSocket) RemoveBPF() error {
+	return n.s.SetsockoptInt(n.ctx, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
 }
 
 // Receive receives the messages of one datagram.

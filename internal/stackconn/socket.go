@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/ctlproto"
@@ -141,6 +142,23 @@ func (s *Socket) RecvFrom(ctx context.Context, p []byte, flags int) (n int, from
 // Setsockopt sets an option.
 func (s *Socket) Setsockopt(ctx context.Context, level, name int, value []byte) error {
 	_, err := s.c.Syscall(ctx, Call{Nr: unix.SYS_SETSOCKOPT, Args: []any{s.fd, level, name, In(value), len(value)}})
+	return err
+}
+
+// AttachFilter has the socket take only what a program lets through (struct
+// sock_fprog, include/uapi/linux/filter.h).
+func (s *Socket) AttachFilter(ctx context.Context, program []bpf.RawInstruction) error {
+	var code []byte
+	for _, i := range program {
+		code = binary.NativeEndian.AppendUint16(code, i.Op)
+		code = append(code, i.Jt, i.Jf)
+		code = binary.NativeEndian.AppendUint32(code, i.K)
+	}
+	prog := make([]byte, 16)
+	binary.NativeEndian.PutUint16(prog, uint16(len(program)))
+	_, err := s.c.Syscall(ctx, Call{Nr: unix.SYS_SETSOCKOPT, Args: []any{
+		s.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, In(prog).Point(8, In(code)), len(prog),
+	}})
 	return err
 }
 

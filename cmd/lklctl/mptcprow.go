@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"github.com/lklrun/lklrun/internal/sockdiag"
+	"github.com/lklrun/lklrun/internal/whynot"
+)
+
+// mptcpRow is a connection as mptcp writes it in JSON.
+type mptcpRow struct {
+	netstatRow
+	Fallback bool            `json:"fallback"`          // it is plain TCP after all
+	Unacked  *uint64         `json:"unacked,omitempty"` // bytes of the data level that were given to the stack and are yet to be acknowledged
+	Subflows []subflowRow    `json:"subflows"`          // the TCP connections that carry it
+	WhyNot   []whynot.Reason `json:"why_not,omitempty"` // why it is plain TCP, or which interfaces carry no subflow, and why
+}
+
+// subflowRow is a TCP connection that carries an MPTCP connection.
+type subflowRow struct {
+	netstatRow
+	Backup bool `json:"backup"` // either side wants it for the worst case only
+}
+
+func mptcpRows(conns []connection) []mptcpRow {
+	rows := make([]mptcpRow, 0, len(conns))
+	for _, c := range conns {
+		r := mptcpRow{netstatRow: newRow(c.Socket), Fallback: fellBack(c), Subflows: []subflowRow{}, WhyNot: c.why}
+		if n := unacked(c); n.Known {
+			r.Unacked = &n.N
+		}
+		for _, s := range c.Subflows {
+			sub := subflowRow{netstatRow: newRow(s), Backup: s.Subflow != nil && s.Subflow.Flags.Backup()}
+			sub.PID, sub.Process, sub.Processes = 0, "", nil // the connection's
+			r.Subflows = append(r.Subflows, sub)
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+func fellBack(c connection) bool { return c.MPTCP != nil && c.MPTCP.Fallback }
+
+// unacked is what the program has written and the peer has not acknowledged; a
+// connection that is plain TCP has no such numbers.
+func unacked(c connection) sockdiag.Value {
+	i := c.MPTCP
+	if i == nil || i.Fallback || c.State == sockdiag.Listen || !i.WriteSeq.Known || !i.SndUna.Known || i.SndUna.N == 0 {
+		return sockdiag.Value{}
+	}
+	return sockdiag.Known(i.WriteSeq.N - i.SndUna.N)
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/sockdiag"
+)
+
+// wanted are what a connection shall be, all of it.
+type wanted []func(*sockdiag.Connection) bool
+
+func (w wanted) match(c *sockdiag.Connection) bool {
+	for _, f := range w {
+		if !f(c) {
+			return false
+		}
+	}
+	return true
+}
+
+// such is a word for a message: whether something was asked for.
+func (w wanted) such() string {
+	if len(w) > 0 {
+		return "such "
+	}
+	return ""
+}
+
+// selection reads the words that choose connections, and a process's name or
+// number, if any.
+func selection(cmd *cobra.Command, args []string, process string) (wanted, error) {
+	var w wanted
+	for _, a := range args {
+		f := byToken(a)
+		if f == nil {
+			f = byAddress(a)
+		}
+		if f == nil {
+			return nil, cli.Usagef("unexpected argument %q, which is no token, no address and no network: see %s --help", a, cmd.CommandPath())
+		}
+		w = append(w, f)
+	}
+	if process != "" {
+		w = append(w, func(c *sockdiag.Connection) bool {
+			return slices.ContainsFunc(c.Processes, func(p sockdiag.Process) bool {
+				return p.Comm == process || strconv.Itoa(p.PID) == process
+			})
+		})
+	}
+	return w, nil
+}
+
+func byToken(word string) func(*sockdiag.Connection) bool {
+	n, err := strconv.ParseUint(word, 16, 32)
+	if err != nil || len(word) != 8 {
+		return nil
+	}
+	return func(c *sockdiag.Connection) bool { return c.MPTCP != nil && c.MPTCP.Token == sockdiag.Known(n) }
+}
+
+// byAddress chooses connections of which either end, or a subflow's, is there.
+func byAddress(word string) func(*sockdiag.Connection) bool {
+	net, err := netip.ParsePrefix(word)
+	if err != nil {
+		a, err := netip.ParseAddr(word)
+		if err != nil {
+			return nil
+		}
+		net = netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen())
+	}
+	net = net.Masked()
+	at := func(s sockdiag.Socket) bool {
+		return net.Contains(s.Local.Addr().Unmap()) || net.Contains(s.Remote.Addr().Unmap())
+	}
+	return func(c *sockdiag.Connection) bool { return at(c.Socket) || slices.ContainsFunc(c.Subflows, at) }
+}

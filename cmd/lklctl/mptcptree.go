@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/sockdiag"
+	"github.com/lklrun/lklrun/internal/whynot"
+)
+
+func writeMPTCP(w io.Writer, conns []connection, detail bool) error {
+	var b strings.Builder
+	paint := cli.Paint(w)
+	for i, c := range conns {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		b.WriteString(headline(c) + "\n")
+		wrap(&b, 2, 2, commas(totals(c)))
+		if detail {
+			wrap(&b, 2, 2, commas(dataLevel(c)))
+		}
+		if err := writeSubflows(&b, c, detail); err != nil {
+			return err
+		}
+		for _, r := range c.why {
+			var text strings.Builder
+			writeReason(&text, r)
+			for line := range strings.Lines(text.String()) {
+				b.WriteString(paint.Yellow(strings.TrimSuffix(line, "\n")) + "\n")
+			}
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// headline names a connection: who, from where to where, how.
+func headline(c connection) string {
+	words := []string{localAddr(c.Socket)}
+	if c.State != sockdiag.Listen {
+		words = append(words, "->", remoteAddr(c.Socket))
+	}
+	words = append(words, c.State.String())
+	if p := firstProcess(c.Processes); p != "" {
+		words = append(words, p)
+	}
+	if fellBack(c) {
+		words = append(words, "- plain TCP")
+	}
+	return strings.Join(words, " ")
+}
+
+// facts are named values of a line, of which those that are absent are left out.
+type facts []string
+
+func (f *facts) add(format, value string) {
+	if value != "" {
+		*f = append(*f, fmt.Sprintf(format, value))
+	}
+}
+
+// some is add for what is of interest when it is not 0.
+func (f *facts) some(format string, v sockdiag.Value, form func(sockdiag.Value) string) {
+	if v.N > 0 {
+		f.add(format, form(v))
+	}
+}
+
+// commas makes one text of them in which no line ends within a fact.
+func commas(f facts) string {
+	for i := range f {
+		f[i] = strings.ReplaceAll(f[i], " ", "\u00a0")
+	}
+	return strings.Join(f, ", ")
+}
+
+// totals is the connection's own line: what holds for all subflows together.
+func totals(c connection) facts {
+	i := c.MPTCP
+	if i == nil || c.State == sockdiag.Listen {
+		return nil
+	}
+	var f facts
+	if !fellBack(c) {
+		f.add("token %s", token(i.Token))
+		f = append(f, plural(len(c.Subflows), "subflow"))
+	}
+	f.add("sent %s", bytes(i.BytesSent))
+	f.add("received %s", bytes(i.BytesRecv))
+	f.some("unacknowledged %s", unacked(c), bytes)
+	f.some("unread %s", c.RecvQ, bytes)
+	f.some("reinjected %s", i.BytesRetrans, bytes)
+	return f
+}
+
+// dataLevel is what -v adds to that.
+func dataLevel(c connection) facts {
+	i := c.MPTCP
+	if i == nil || c.State == sockdiag.Listen {
+		return nil
+	}
+	var f facts
+	of := func(what string, n, most sockdiag.Value) {
+		if n.Known && most.Known {
+			f = append(f, fmt.Sprintf("%s %d of %d", what, n.N, most.N))
+		}
+	}
+	if !fellBack(c) {
+		of("joined", i.Subflows, i.SubflowsMax)
+		of("endpoints used", i.LocalUsed, i.LocalMax)
+		of("addresses accepted", i.Accepted, i.AcceptedMax)
+		f.some("addresses announced %s", i.Signalled, number)
+		f.some("checksums%.0s", i.Checksum, number)
+		f.add("data acknowledged %s", bytes(i.BytesAcked))
+	}
+	f.add("send queue %s", bytes(c.SendQ))
+	f.add("last sent %s ago", millis(i.LastSent))
+	f.add("last received %s ago", millis(i.LastRecv))
+	f.add("last acknowledged %s ago", millis(i.LastAck))
+	return f
+}
+
+// subflowDetail is what -v adds to a subflow.
+func subflowDetail(s sockdiag.Socket) facts {
+	var f facts
+	if x := s.Subflow; x != nil {
+		if x.ID.Known && x.RemoteID.Known {
+			f = append(f, fmt.Sprintf("address %d to %d", x.ID.N, x.RemoteID.N))
+		}
+		f = append(f, x.Flags.Names()...)
+	}
+	f.add("%s", s.Congestion)
+	if i := s.TCP; i != nil {
+		f.add("rtt var %s", micros(i.RTTVar))
+		f.add("min %s", micros(i.MinRTT))
+		f.add("rto %s", micros(i.RTO))
+		f.add("ssthresh %s", number(i.Ssthresh))
+		f.add("mss %s", number(i.SndMSS))
+		f.some("in flight %s", i.Unacked, number)
+		f.some("lost %s", i.Lost, number)
+		f.some("not sent %s", i.NotSent, bytes)
+		f.add("pacing %s", rate(i.PacingRate))
+		f.add("delivery %s", rate(i.DeliveryRate))
+		f.add("last sent %s ago", millis(i.LastSent))
+		f.add("last received %s ago", millis(i.LastRecv))
+	}
+	return f
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func writeSubflows(b *strings.Builder, c connection, detail bool) error {
+	if len(c.Subflows) == 0 {
+		return nil
+	}
+	t := cli.NewTable("IF", "LOCAL", "PEER", "STATE", ">RTT", ">CWND", ">SENT", ">RECV", ">RETR").Indent(2).Narrow()
+	for _, s := range c.Subflows {
+		i := s.TCP
+		if i == nil || s.State == sockdiag.Listen { // what a listener has there says nothing
+			i = &sockdiag.TCPInfo{}
+		}
+		t.Row(s.Iface, localAddr(s), remoteAddr(s), s.State.String(), micros(i.RTT), number(i.Cwnd),
+			bytes(i.BytesSent), bytes(i.BytesRecv), number(i.TotalRetrans))
+		var below strings.Builder
+		if s.Subflow != nil && s.Subflow.Flags.Backup() {
+			wrap(&below, 6, 6, "backup")
+		}
+		if detail {
+			wrap(&below, 6, 6, commas(subflowDetail(s)))
+		}
+		t.Below(below.String())
+	}
+	return t.Write(b)
+}
+
+// writeReason writes why something is missing, and what can be done.
+func writeReason(b *strings.Builder, r whynot.Reason) {
+	what := "plain TCP"
+	if r.Iface != "" {
+		what = "no subflow on " + r.Iface
+		if r.Address != "" {
+			what += " (" + r.Address + ")"
+		}
+	}
+	wrap(b, 2, 4, what+": "+r.Text)
+	if r.Remedy != "" {
+		wrap(b, 4, 6, "remedy: "+r.Remedy)
+	}
+}
+
+// wrap writes text in lines of at most 80 columns, the first with first blanks in
+// front, the others with rest. Blanks that must not end a line are U+00A0.
+func wrap(b *strings.Builder, first, rest int, text string) {
+	const columns = 80
+	at := 0
+	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ' ' }) {
+		n := utf8.RuneCountInString(word)
+		word = strings.ReplaceAll(word, "\u00a0", " ")
+		switch {
+		case at == 0:
+			b.WriteString(strings.Repeat(" ", first))
+			at = first
+		case at+1+n > columns:
+			b.WriteString("\n" + strings.Repeat(" ", rest))
+			at = rest
+		default:
+			b.WriteByte(' ')
+			at++
+		}
+		b.WriteString(word)
+		at += n
+	}
+	if at > 0 {
+		b.WriteByte('\n')
+	}
+}

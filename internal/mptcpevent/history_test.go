@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mptcpevent
+
+import (
+	"testing"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/net/bpf"
+)
+
+// What a History keeps comes through its filter, and nothing else does.
+func TestNotable(t *testing.T) {
+	vm, err := bpf.NewVM(notable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	created := func(flags bool) func(*netlink.AttributeEncoder) {
+		return func(ae *netlink.AttributeEncoder) {
+			ae.Uint32(attrToken, 1)
+			ae.Uint8(attrServerSide, 0)
+			if flags {
+				ae.Uint16(attrFlags, flagDenyJoinID0)
+			}
+			ae.Uint16(2, 2) // family
+		}
+	}
+	for _, c := range []struct {
+		cmd  uint8
+		fill func(*netlink.AttributeEncoder)
+		want bool
+	}{
+		{1, created(true), false},
+		{2, created(false), false},
+		{2, created(true), true},
+		{3, created(false), false},
+		{6, refused, true},
+		{7, refused, true},
+		{10, refused, true},
+		{11, refused, true},
+		{13, refused, true},
+	} {
+		n, err := vm.Run(append(make([]byte, 16), message(t, c.cmd, c.fill)...))
+		if err != nil || n > 0 != c.want {
+			t.Errorf("command %d: %d, %v; want %v", c.cmd, n, err, c.want)
+		}
+	}
+	for size := range 60 {
+		if _, err := vm.Run(make([]byte, size)); err != nil {
+			t.Errorf("%d bytes: %v", size, err)
+		}
+	}
+}
+
+// It keeps what is newest, tells what was asked for, and says that there is more.
+func TestHistoryBounded(t *testing.T) {
+	h := &History{}
+	for i := range 3 * historyMost {
+		h.add(Event{Token: Token(i % 2), Kind: SubClosed, IfIndex: i})
+		if len(h.events) > historyMost {
+			t.Fatal(len(h.events))
+		}
+	}
+	p := h.Of([]Token{1})
+	if last := p.Events[len(p.Events)-1]; !p.Gap || last.IfIndex != 3*historyMost-1 || last.Token != 1 {
+		t.Errorf("gap %v, last %+v", p.Gap, last)
+	}
+	if p := h.Of(nil); len(p.Events) != 0 {
+		t.Errorf("%d events of no connection", len(p.Events))
+	}
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// serveEcho sends what it gets back, at a port of the server, with MPTCP or not.
+func (p *pathSite) serveEcho(mptcp bool) (port string) {
+	p.Helper()
+	var l net.Listener
+	p.server.Do(p, func() (err error) {
+		var lc net.ListenConfig
+		lc.SetMultipathTCP(mptcp)
+		l, err = lc.Listen(context.Background(), "tcp4", ":0")
+		return err
+	})
+	p.Cleanup(func() { _ = l.Close() }) // nothing is lost at the end
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return // the test is over
+			}
+			go func() {
+				defer c.Close()
+				_, _ = io.Copy(c, c) // until it goes
+			}()
+		}
+	}()
+	return l.Addr().String()[strings.LastIndex(l.Addr().String(), ":")+1:]
+}
+
+// talk starts a talker on both paths; flags are added to lklrun's.
+func (p *pathSite) talk(flags ...string) *talker {
+	p.Helper()
+	args := append([]string{testutil.Bin("lklrun"), "--name", p.name, "--if", p.ifs[0], "--if", p.ifs[1]}, flags...)
+	return startTalker(p.T, p.name, p.host.Command(append(args, "--", "/usr/bin/python3", "-uc", talks)...))
+}
+
+// exchange opens a connection to the server's first address, or makes a byte go
+// both ways on the one that is open: then subflows may join.
+func (p *pathSite) exchange(k *talker, port string) {
+	p.Helper()
+	k.say("1")
+	if got := k.say(`keep.get("c") or keep.__setitem__("c", socket.create_connection((%q, %s), 20))`, p.addr, port); got != "None" && !strings.Contains(got, "socket") {
+		p.Fatalf("connecting: %s", got)
+	}
+	if got := k.say(`keep["c"].sendall(b"x") or keep["c"].recv(1)`); got != "b'x'" {
+		p.Fatalf("the echo: %s", got)
+	}
+}
+
+// mptcpShown is what lklctl mptcp says of the one connection.
+type mptcpShown struct {
+	Fallback bool
+	Subflows []struct {
+		Iface, State, Local string
+	}
+	WhyNot []struct {
+		Code, Iface, Address, Text, Remedy string
+	} `json:"why_not"`
+}
+
+func (p *pathSite) shown() (c mptcpShown) {
+	p.Helper()
+	var all []mptcpShown
+	text := lklctl(p.T, "-n", p.name, "-o", "json", "mptcp")
+	if err := json.Unmarshal([]byte(text), &all); err != nil || len(all) != 1 {
+		p.Fatalf("want one connection: %v\n%s", err, text)
+	}
+	return all[0]
+}
+
+// over are the interfaces of established subflows.
+func (c mptcpShown) over() (ifs []string) {
+	for _, s := range c.Subflows {
+		if s.State == "ESTAB" {
+			ifs = append(ifs, s.Iface)
+		}
+	}
+	slices.Sort(ifs)
+	return ifs
+}
+
+// A whyStage is a network, or a setting, in which a subflow is missing.
+type whyStage struct {
+	name    string
+	before  func(p *pathSite)            // before the run
+	flags   []string                     // of lklrun
+	plain   bool                         // the server has no MPTCP
+	started func(p *pathSite, k *talker) // before the connection
+	after   func(p *pathSite, k *talker) // once the connection has both subflows
+	code    string                       // the reason; "": there is none
+	iface   string
+	text    []string // parts of its words
+	remedy  string   // a part of it
+}
+
+var whyStages = []whyStage{
+	{name: "healthy"},
+	{
+		name: "no route",
+		before: func(p *pathSite) {
+			p.ifs[1] = strings.TrimSuffix(p.ifs[1], ",gw=10.74.2.1")
+			// Linux answers for all its addresses on all wires: as a router it does not.
+			p.server.Run(p, "sysctl", "-qw", "net.ipv4.conf.all.arp_ignore=1")
+		},
+		code: "no-route", iface: "eth1", text: []string{"from 10.74.2.2 to 10.74.1.1"}, remedy: "via GATEWAY dev eth1",
+	},
+	{
+		name:    "limit 0",
+		started: func(p *pathSite, _ *talker) { lklctl(p.T, "-n", p.name, "mptcp", "limits", "set", "subflows", "0") },
+		code:    "limit-subflows", iface: "eth1", text: []string{"is 0"}, remedy: "lklctl mptcp limits set subflows 1",
+	},
+	{
+		name: "peer without MPTCP", plain: true,
+		code: "peer-without-mptcp-or-option-stripped", text: []string{"10.74.1.1 answered without MP_CAPABLE", "it has no MPTCP", "strips"}, remedy: "net.mptcp.enabled=1",
+	},
+	{
+		name:   "options stripped",
+		before: func(p *pathSite) { p.strips(0, "") },
+		code:   "peer-without-mptcp-or-option-stripped", text: []string{"10.74.1.1 answered without MP_CAPABLE", "it has no MPTCP", "strips"},
+	},
+	{
+		name:   "options of data stripped",
+		before: func(p *pathSite) { p.strips(0, "tcp flags & syn == 0") },
+		code:   "data-option-stripped", text: []string{"agreed on MPTCP", "strips"},
+	},
+	{
+		name:   "options stripped on the second path",
+		before: func(p *pathSite) { p.strips(1, "") },
+		code:   "join-option-stripped", iface: "eth1", text: []string{"without MP_JOIN", "strips"}, remedy: "mptcp endpoint",
+	},
+	{
+		name:   "join filtered",
+		before: func(p *pathSite) { p.filters(1, "drop") },
+		code:   "join-unanswered", iface: "eth1", text: []string{"no answer", "10.74.1.1:"}, remedy: "ping",
+	},
+	{
+		name:   "join rejected",
+		before: func(p *pathSite) { p.filters(1, "reject with tcp reset") },
+		code:   "join-refused", iface: "eth1", text: []string{"refused", "reset"}, remedy: "mptcp endpoint",
+	},
+	{
+		name:   "peer's limit",
+		before: func(p *pathSite) { p.server.Run(p, "ip", "mptcp", "limits", "set", "subflows", "0") },
+		code:   "peer-refuses-subflows", iface: "eth1", text: []string{"limits"}, remedy: "ip mptcp limits set",
+	},
+	{
+		name:  "endpoint deleted",
+		after: func(p *pathSite, _ *talker) { lklctl(p.T, "-n", p.name, "mptcp", "endpoint", "del", "10.74.2.2") },
+		code:  "endpoint-deleted", iface: "eth1", text: []string{"deleted"}, remedy: "endpoint add 10.74.2.2 dev eth1 subflow",
+	},
+	{
+		name:    "never an endpoint",
+		started: func(p *pathSite, _ *talker) { lklctl(p.T, "-n", p.name, "mptcp", "endpoint", "del", "10.74.2.2") },
+		code:    "no-endpoint", iface: "eth1", remedy: "endpoint add 10.74.2.2 dev eth1 subflow",
+	},
+	{
+		name:   "announced only",
+		before: func(p *pathSite) { p.ifs[1] += ",signal" },
+		code:   "endpoint-signal-only", iface: "eth1",
+	},
+	{
+		name:  "no carrier",
+		after: func(p *pathSite, _ *talker) { p.host.Run(p, "ip", "link", "set", p.devs[1], "down") },
+		code:  "no-carrier", iface: "eth1",
+	},
+	{
+		name:    "down",
+		started: func(p *pathSite, _ *talker) { lklctl(p.T, "-n", p.name, "link", "set", "eth1", "down") },
+		code:    "interface-down", iface: "eth1", remedy: "lklctl link set eth1 up",
+	},
+}
+
+// strips has a middlebox on a path: what passes loses MPTCP's options.
+func (p *pathSite) strips(path int, match string) {
+	p.Helper()
+	p.table(path, "prerouting", "-150", match+" reset tcp option mptcp")
+}
+
+// filters has a firewall at the server treat SYNs with MP_JOIN of a path.
+func (p *pathSite) filters(path int, verdict string) {
+	p.Helper()
+	p.table(path, "input", "0", "tcp flags & (syn | ack) == syn "+verdict)
+}
+
+// table makes a rule for what comes to the server by a path.
+func (p *pathSite) table(path int, hook, priority, rule string) {
+	p.Helper()
+	p.server.Run(p, "nft", fmt.Sprintf("table ip stage { chain c { type filter hook %s priority %s; iifname s%d meta l4proto tcp %s; }; }", hook, priority, path, rule))
+}
+
+// Each staged failure gives its reason, and only that; a healthy connection has
+// none.
+func TestWhyNot(t *testing.T) {
+	testutil.Need(t, "nft")
+	for _, s := range whyStages {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			p := newPathSite(t)
+			if s.before != nil {
+				s.before(p)
+			}
+			port := p.serveEcho(!s.plain)
+			k := p.talk(s.flags...)
+			k.say("1") // it runs
+			if s.started != nil {
+				s.started(p, k)
+			}
+			p.exchange(k, port)
+			if s.code == "" || s.after != nil {
+				until(t, "both paths carry", func() bool { return strings.Join(p.shown().over(), " ") == "eth0 eth1" })
+			}
+			if s.after != nil {
+				s.after(p, k)
+			}
+			p.explains(s)
+			k.end()
+		})
+	}
+}
+
+// explains waits for the reason of a stage.
+func (p *pathSite) explains(s whyStage) {
+	p.Helper()
+	var c mptcpShown
+	ok := testutil.Within(limit, func() bool {
+		c = p.shown()
+		return len(c.WhyNot) == 1 && c.WhyNot[0].Code == s.code || s.code == "" && len(c.WhyNot) == 0
+	})
+	text := lklctl(p.T, "-n", p.name, "mptcp", "-v")
+	p.Logf("%s\n%s", s.name, text)
+	if !ok {
+		p.Fatalf("want the one reason %q:\n%+v", s.code, c.WhyNot)
+	}
+	if s.code == "" {
+		if strings.Contains(text, "no subflow") || strings.Contains(text, "plain") {
+			p.Error("the table has a reason all the same")
+		}
+		return
+	}
+	r := c.WhyNot[0]
+	if r.Iface != s.iface || !strings.Contains(r.Remedy, s.remedy) {
+		p.Errorf("interface %q, remedy %q; want %q, %q", r.Iface, r.Remedy, s.iface, s.remedy)
+	}
+	for _, part := range s.text {
+		if !strings.Contains(r.Text, part) {
+			p.Errorf("%q is not in %q", part, r.Text)
+		}
+	}
+}
