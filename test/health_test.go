@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -172,9 +173,23 @@ func (p *patient) recovers(before health, wait time.Duration) health {
 		return ours && (stack || p.forgiving)
 	})
 	if !ok {
-		p.t.Errorf("the stack host does not come back to what it was within %v:\nbefore: %v\nafter:  %v", wait, before, h)
+		p.t.Errorf("the stack host does not come back to what it was within %v:\nbefore: %v\nafter:  %v\nsockets in the stack:\n%s", wait, before, h, p.sockets())
 	}
 	return h
+}
+
+// sockets tells what sockets there are, known by sock_diag or counted only.
+func (p *patient) sockets() string {
+	var b strings.Builder
+	for _, args := range [][]string{{"netstat", "-a", "-t", "-M", "-u", "-w", "-x", "-0"}, {"cat", "/proc/net/protocols"}} {
+		r := testutil.Run(p.t, limit, exec.Command(testutil.Bin("lklctl"), append([]string{"-n", p.name}, args...)...))
+		for line := range strings.Lines(r.Stdout) {
+			if f := strings.Fields(line); args[0] == "netstat" || len(f) > 2 && f[2] != "0" && f[2] != "-1" {
+				b.WriteString(line)
+			}
+		}
+	}
+	return b.String()
 }
 
 // settled is the health once nothing is on its way any more.
