@@ -4,184 +4,161 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
+	"github.com/spf13/pflag"
 
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/sockdiag"
+	"github.com/lklrun/lklrun/internal/sockfilter"
 	"github.com/lklrun/lklrun/internal/stackconn"
-	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// netstatOptions are the flags of netstat, as ss(8) has them.
+// netstatOptions are the flags of netstat, as ss(8) has them, and its filter.
 type netstatOptions struct {
-	listening, all                      bool
-	tcp, udp, raw, mptcp, unix, packet  bool
-	v4, v6                              bool
-	processes, numeric, info, connected bool
+	socketKinds
+	listening, all, connected bool
+
+	processes, numeric            bool
+	info, memory, extended, timer bool
+	oneLine, noHeader             bool
+	summary, kill                 bool
+
+	filter *sockfilter.Filter
 }
 
 func (c *ctl) netstatCommand() *cobra.Command {
 	var o netstatOptions
 	var w watching
 	cmd := &cobra.Command{
-		Use:   "netstat [-l] [-t] [-u] [-w] [-M] [-x] [-0] [-4|-6] [-p] [-i] [--watch]",
-		Short: "list the stack's sockets with the processes they belong to",
+		Use:     "netstat [-latuwMx046piemsHO] [-f FAMILY] [--timers] [--watch] [FILTER]",
+		Aliases: []string{"ss"},
+		Short:   "list the stack's sockets with the processes they belong to",
 		Long: `netstat lists the sockets of the stack: kind, state, queues, addresses, process.
 
-The flags are those of ss(8); without any it shows TCP, UDP, raw and MPTCP
-sockets in every state. A TCP connection that is part of an MPTCP connection is
-shown too: as it is in the stack's own /proc/net/tcp. The process is the one
-that holds the socket now, "(1234)" behind it its pid; +N stands for N more.`,
+The flags are those of ss(8), but for --timers, which is its -o; without any it
+shows TCP, UDP, raw, ping and MPTCP sockets in every state. A TCP connection
+that is part of an MPTCP connection is shown too: as it is in the stack's own
+/proc/net/tcp. The process is the one that holds the socket now, "(1234)" behind
+it its pid; +N stands for N more.
+
+FILTER is ss's: [ state STATE | exclude STATE ]... [ CONDITION... ] with
+  dst, src [=] [FAMILY:]ADDRESS[/BITS][:PORT]    dport, sport OPERATOR :PORT
+  dev [=] INTERFACE    fwmark [=] MARK[/MASK]    autobound
+and, or, not and parentheses; OPERATOR is one of = != > < >= <=. "and", "or" and
+nothing between two conditions are taken from left to right, as ss does.
+docs/sockets.md explains the words that -i, -m and -e print.`,
 		Example: `  lklctl netstat
-  lklctl netstat -tl
-  lklctl netstat -tip
+  lklctl netstat -tlp
+  lklctl netstat -ti state established '( dport = :443 or dport = :80 )'
+  lklctl netstat -tim --watch dst 192.0.2.0/24
+  lklctl ss -s
   lklctl netstat -o json | jq '.[] | select(.state=="ESTAB") | .remote'`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if o.listening && o.connected {
-				return cli.Usagef("-l and -c: choose one")
-			}
-			return noArgs(cmd, args)
-		},
-		RunE: c.watch(&w, func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
-			sockets, err := c.gather(ctx, conn, o)
-			if err != nil {
+		Args: func(_ *cobra.Command, args []string) error {
+			if err := o.parse(args); err != nil {
 				return err
 			}
-			return c.show(netstatRows(sockets), len(sockets), c.nothing("instance %q has no such sockets", info.Name), func(out io.Writer) error {
-				return writeNetstat(out, sockets, o)
-			})
-		}),
+			if o.kill && w.every != 0 {
+				return cli.Usagef("--kill and --watch: choose one")
+			}
+			return nil
+		},
+		ValidArgsFunction: c.complete(filterWords),
+	}
+	list := c.watch(&w, func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
+		return c.netstat(ctx, info, conn, &o)
+	})
+	kill := c.change(func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
+		return c.killSockets(ctx, info, conn, &o)
+	})
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if o.kill {
+			return kill(cmd, args)
+		}
+		return list(cmd, args)
 	}
 	f := cmd.Flags()
 	c.flags(f, false)
 	document(cmd, []netstatRow{})
 	w.flag(f)
-	f.BoolVarP(&o.listening, "listening", "l", false, "only listening sockets")
-	f.BoolVarP(&o.all, "all", "a", false, "sockets in every state (the default)")
-	f.BoolVarP(&o.connected, "connected", "c", false, "only connected sockets")
-	f.BoolVarP(&o.tcp, "tcp", "t", false, "TCP")
-	f.BoolVarP(&o.udp, "udp", "u", false, "UDP")
-	f.BoolVarP(&o.raw, "raw", "w", false, "raw IP")
-	f.BoolVarP(&o.mptcp, "mptcp", "M", false, "MPTCP")
-	f.BoolVarP(&o.unix, "unix", "x", false, "unix domain, of the stack itself")
-	f.BoolVarP(&o.packet, "packet", "0", false, "packet")
-	f.BoolVarP(&o.v4, "ipv4", "4", false, "only IPv4")
-	f.BoolVarP(&o.v6, "ipv6", "6", false, "only IPv6")
+	o.selecting(f)
 	f.BoolVarP(&o.processes, "processes", "p", false, "every process with its descriptors, as ss writes them")
 	f.BoolVarP(&o.numeric, "numeric", "n", false, "numbers instead of names (always so)")
-	f.BoolVarP(&o.info, "info", "i", false, "a second line: congestion control, RTT, window, bytes")
+	f.BoolVarP(&o.info, "info", "i", false, "more lines: congestion, round trips, rates, losses, windows, bytes")
+	f.BoolVarP(&o.extended, "extended", "e", false, "a line with user, inode, cookie, interface, mark")
+	f.BoolVarP(&o.memory, "memory", "m", false, "a line with the socket's memory")
+	f.BoolVar(&o.timer, "timers", false, "a line with the timer that runs (ss has -o)")
+	f.BoolVarP(&o.oneLine, "oneline", "O", false, "all of a socket on one line")
+	f.BoolVarP(&o.noHeader, "no-header", "H", false, "without the headings")
+	f.BoolVarP(&o.summary, "summary", "s", false, "how many of each kind, and in which states")
+	f.BoolVarP(&o.kill, "kill", "K", false, "end them, as lklctl kill does")
 	return cmd
 }
 
-// kinds are the sockets asked for, and whether each must be known to the stack.
-func (o netstatOptions) kinds() (kinds []sockdiag.Proto, named bool) {
-	for _, k := range []struct {
-		on    bool
-		proto sockdiag.Proto
-	}{
-		{o.tcp, sockdiag.TCP},
-		{o.mptcp, sockdiag.MPTCP},
-		{o.udp, sockdiag.UDP},
-		{o.raw, sockdiag.Raw},
-		{o.packet, sockdiag.Packet},
-		{o.unix, sockdiag.Unix},
-	} {
-		if k.on {
-			kinds = append(kinds, k.proto)
-		}
-	}
-	if len(kinds) > 0 {
-		return kinds, true
-	}
-	return []sockdiag.Proto{sockdiag.TCP, sockdiag.MPTCP, sockdiag.UDP, sockdiag.Raw}, false
+// selecting adds the flags that choose sockets.
+func (o *netstatOptions) selecting(f *pflag.FlagSet) {
+	f.BoolVarP(&o.listening, "listening", "l", false, "only listening sockets")
+	f.BoolVarP(&o.all, "all", "a", false, "sockets in every state (the default)")
+	f.BoolVarP(&o.connected, "connected", "c", false, "only connected sockets")
+	o.flags(f)
 }
 
-// gather lists the sockets that o asks for, with their owners.
-func (c *ctl) gather(ctx context.Context, conn *stackconn.Conn, o netstatOptions) ([]sockdiag.Socket, error) {
-	kinds, named := o.kinds()
-	var all []sockdiag.Socket
-	for _, k := range kinds {
-		some, err := sockdiag.List(ctx, conn, k)
-		if errors.Is(err, sockdiag.ErrUnsupported) && !named {
-			continue // the stack has none of them
-		}
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range some {
-			if o.wants(s) {
-				all = append(all, s)
-			}
+// parse looks at the flags together, and at the filter.
+func (o *netstatOptions) parse(args []string) (err error) {
+	if o.listening && o.connected {
+		return cli.Usagef("-l and -c: choose one")
+	}
+	for _, family := range o.families {
+		if !slices.Contains(familyNames, family) {
+			return cli.Usagef("-f %q: expected %s", family, strings.Join(familyNames, ", "))
 		}
 	}
-	if err := annotate(ctx, conn, all); err != nil {
-		return nil, err
+	if o.filter, err = sockfilter.Parse(args); err != nil {
+		return cli.Usagef("filter: %v", err)
 	}
-	sockdiag.Sort(all)
-	return all, nil
-}
-
-func (o netstatOptions) wants(s sockdiag.Socket) bool {
-	if o.v4 != o.v6 && (o.v4 && s.Family != unix.AF_INET || o.v6 && s.Family != unix.AF_INET6) {
-		return false
-	}
-	// ss counts what waits for datagrams among the listening.
-	listening := s.State == sockdiag.Listen || s.State == sockdiag.Close && s.Proto != sockdiag.TCP && s.Proto != sockdiag.MPTCP
-	switch {
-	case o.listening:
-		return listening
-	case o.connected:
-		return !listening
-	}
-	return true
-}
-
-// annotate tells sockets their processes and interfaces.
-func annotate(ctx context.Context, conn *stackconn.Conn, sockets []sockdiag.Socket) error {
-	owners, err := conn.Owners(ctx)
-	if err != nil {
-		return err
-	}
-	sockdiag.Attribute(sockets, owners, int(conn.Hello().HostPID))
-	names, err := newInterfaces(ctx, conn)
-	if err != nil {
-		return err
-	}
-	for i := range sockets {
-		sockets[i].Iface = names.Of(sockets[i].IfIndex, sockets[i].Local.Addr())
+	if o.kill {
+		return o.mayKill()
 	}
 	return nil
 }
 
-// newInterfaces asks for what finds the interface of a socket.
-func newInterfaces(ctx context.Context, conn *stackconn.Conn) (*stacknet.Names, error) {
-	links, err := stacknet.Links(ctx, conn)
+// netstat is one look at the sockets.
+func (c *ctl) netstat(ctx context.Context, info *instance.Info, conn *stackconn.Conn, o *netstatOptions) error {
+	sockets, err := gather(ctx, conn, o)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	addrs, err := stacknet.Addresses(ctx, conn)
-	if err != nil {
-		return nil, err
+	none := c.nothing("instance %q has no such sockets", info.Name)
+	if o.summary {
+		rows := summarize(sockets)
+		return c.show(rows, len(rows), none, func(out io.Writer) error { return writeSummary(out, rows) })
 	}
-	return stacknet.NewNames(links, addrs), nil
+	return c.show(netstatRows(sockets), len(sockets), none, func(out io.Writer) error {
+		return writeNetstat(out, sockets, o)
+	})
+}
+
+// filterWords completes the words of a filter, and interfaces.
+func filterWords(ctx context.Context, info *instance.Info, conn *stackconn.Conn, toComplete string) []string {
+	words := []string{"state", "exclude", "dst", "src", "dport", "sport", "dev", "fwmark", "autobound", "and", "or", "not"}
+	words = append(words, sockfilter.States()...)
+	return append(words, linkNames(ctx, info, conn, toComplete)...)
 }
 
 // netstatRow is a socket as netstat writes it in JSON: addresses as in the
 // table, and the first process without its list.
 type netstatRow struct {
 	sockdiag.Socket
-	Family  string `json:"family"`
-	Local   string `json:"local,omitempty"`
-	Remote  string `json:"remote,omitempty"`
-	PID     int    `json:"pid,omitempty"`
-	Process string `json:"process,omitempty"`
+	Family  string `json:"family"`            // inet, inet6, unix, packet or netlink
+	Local   string `json:"local,omitempty"`   // ADDRESS:PORT, IPv6 in brackets, * for no port; of other sockets the name
+	Remote  string `json:"remote,omitempty"`  // the same of the peer
+	PID     int    `json:"pid,omitempty"`     // of the first process that has it, on the host
+	Process string `json:"process,omitempty"` // that process's name
 }
 
 func netstatRows(sockets []sockdiag.Socket) []netstatRow {
@@ -200,147 +177,44 @@ func newRow(s sockdiag.Socket) netstatRow {
 	return r
 }
 
-func familyName(f int) string {
-	switch f {
-	case unix.AF_INET:
-		return "inet"
-	case unix.AF_INET6:
-		return "inet6"
-	case unix.AF_UNIX:
-		return "unix"
-	case unix.AF_PACKET:
-		return "packet"
-	}
-	return fmt.Sprint(f)
+// summaryRow is a kind of sockets in numbers.
+type summaryRow struct {
+	Proto  sockdiag.Proto `json:"proto"`  // as in the list
+	Total  int            `json:"total"`  // sockets
+	IPv4   int            `json:"inet"`   // of these, those of IPv4
+	IPv6   int            `json:"inet6"`  // of these, those of IPv6
+	States map[string]int `json:"states"` // how many are in which state
 }
 
-func writeNetstat(w io.Writer, sockets []sockdiag.Socket, o netstatOptions) error {
-	t := cli.NewTable("PROTO", "STATE", ">RECVQ", ">SENDQ", "LOCAL", "PEER", "PROCESS")
+// summarize counts sockets, which are sorted by kind.
+func summarize(sockets []sockdiag.Socket) []summaryRow {
+	rows := []summaryRow{}
 	for _, s := range sockets {
-		process := firstProcess(s.Processes)
-		if o.processes {
-			process = allProcesses(s.Processes)
+		if len(rows) == 0 || rows[len(rows)-1].Proto != s.Proto {
+			rows = append(rows, summaryRow{Proto: s.Proto, States: map[string]int{}})
 		}
-		t.Row(protoName(s), s.State.String(), number(s.RecvQ), number(s.SendQ), localAddr(s), remoteAddr(s), process)
-	}
-	if !o.info {
-		return t.Write(w)
-	}
-	// The second lines are not part of the columns: print row by row.
-	var b strings.Builder
-	if err := t.Write(&b); err != nil {
-		return err
-	}
-	lines := strings.SplitAfter(b.String(), "\n")
-	var out strings.Builder
-	out.WriteString(lines[0])
-	for i, s := range sockets {
-		out.WriteString(lines[i+1])
-		if text := infoLine(s); text != "" {
-			out.WriteString("       " + text + "\n")
+		r := &rows[len(rows)-1]
+		r.Total++
+		r.States[s.State.String()]++
+		switch familyName(s.Family) {
+		case "inet":
+			r.IPv4++
+		case "inet6":
+			r.IPv6++
 		}
 	}
-	_, err := io.WriteString(w, out.String())
-	return err
+	return rows
 }
 
-// protoName tells IPv6 apart, as netstat(8) does.
-func protoName(s sockdiag.Socket) string {
-	if s.Family == unix.AF_INET6 {
-		return string(s.Proto) + "6"
-	}
-	return string(s.Proto)
-}
-
-// localAddr and remoteAddr write a port that is none as *, as netstat does.
-func localAddr(s sockdiag.Socket) string {
-	switch s.Proto {
-	case sockdiag.Unix:
-		return s.Name
-	case sockdiag.Packet:
-		if s.Iface != "" {
-			return s.Name + " on " + s.Iface
+func writeSummary(w io.Writer, rows []summaryRow) error {
+	t := cli.NewTable("PROTO", ">TOTAL", ">IPV4", ">IPV6", "STATES").Narrow()
+	for _, r := range rows {
+		var states []string
+		for name, n := range r.States {
+			states = append(states, fmt.Sprintf("%s:%d", name, n))
 		}
-		return s.Name
+		slices.Sort(states)
+		t.Row(string(r.Proto), fmt.Sprint(r.Total), fmt.Sprint(r.IPv4), fmt.Sprint(r.IPv6), strings.Join(states, " "))
 	}
-	return hostPort(s.Local.Addr().String(), s.Local.Port(), s.Local.Addr().Is6())
-}
-
-func remoteAddr(s sockdiag.Socket) string {
-	if !s.Remote.IsValid() {
-		return ""
-	}
-	return hostPort(s.Remote.Addr().String(), s.Remote.Port(), s.Remote.Addr().Is6())
-}
-
-func hostPort(host string, port uint16, six bool) string {
-	if six {
-		host = "[" + host + "]"
-	}
-	if port == 0 {
-		return host + ":*"
-	}
-	return fmt.Sprintf("%s:%d", host, port)
-}
-
-func firstProcess(procs []sockdiag.Process) string {
-	if len(procs) == 0 {
-		return ""
-	}
-	s := fmt.Sprintf("%s(%d)", procs[0].Comm, procs[0].PID)
-	if n := len(procs) - 1; n > 0 {
-		s += fmt.Sprintf("+%d", n)
-	}
-	return s
-}
-
-// allProcesses writes users as ss -p does.
-func allProcesses(procs []sockdiag.Process) string {
-	var all []string
-	for _, p := range procs {
-		if len(p.FDs) == 0 {
-			all = append(all, fmt.Sprintf("(%q,pid=%d)", p.Comm, p.PID))
-		}
-		for _, fd := range p.FDs {
-			all = append(all, fmt.Sprintf("(%q,pid=%d,fd=%d)", p.Comm, p.PID, fd))
-		}
-	}
-	if len(all) == 0 {
-		return ""
-	}
-	return "users:(" + strings.Join(all, ",") + ")"
-}
-
-// infoLine is the second line of -i.
-func infoLine(s sockdiag.Socket) string {
-	var words []string
-	add := func(name, value string) {
-		if value != "" {
-			words = append(words, name+":"+value)
-		}
-	}
-	if s.Congestion != "" {
-		words = append(words, s.Congestion)
-	}
-	if i := s.TCP; i != nil && s.State != sockdiag.Listen {
-		add("rtt", micros(i.RTT))
-		add("cwnd", number(i.Cwnd))
-		add("mss", number(i.SndMSS))
-		add("sent", bytes(i.BytesSent))
-		add("acked", bytes(i.BytesAcked))
-		add("received", bytes(i.BytesRecv))
-		add("retrans", number(i.TotalRetrans))
-		add("pacing", rate(i.PacingRate))
-		add("delivery", rate(i.DeliveryRate))
-	}
-	if i := s.MPTCP; i != nil {
-		add("token", token(i.Token))
-		add("sent", bytes(i.BytesSent))
-		add("received", bytes(i.BytesRecv))
-	}
-	if f := s.Subflow; f != nil && len(f.Flags.Names()) > 0 {
-		add("subflow", strings.Join(f.Flags.Names(), ","))
-	}
-	add("if", s.Iface)
-	return strings.Join(words, " ")
+	return t.Write(w)
 }

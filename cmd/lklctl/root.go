@@ -96,6 +96,7 @@ runs. exec has the program's.`,
 			c.webCommand(),
 		}},
 		{"Change:", []*cobra.Command{
+			c.killCommand(),
 			c.sysctlCommand(),
 			c.linkCommand(),
 			c.addrCommand(),

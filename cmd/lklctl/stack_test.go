@@ -160,15 +160,19 @@ func TestNetstat(t *testing.T) {
 		return count()["tcp ESTAB"] == 8
 	})
 	for args, want := range map[string]map[string]int{
-		"":    {"tcp LISTEN": 3, "tcp ESTAB": 8, "mptcp LISTEN": 1, "mptcp ESTAB": 3},
-		"-a":  {"tcp LISTEN": 3, "tcp ESTAB": 8, "mptcp LISTEN": 1, "mptcp ESTAB": 3},
-		"-t":  {"tcp LISTEN": 3, "tcp ESTAB": 8},
-		"-tl": {"tcp LISTEN": 3},
-		"-tc": {"tcp ESTAB": 8},
-		"-M":  {"mptcp LISTEN": 1, "mptcp ESTAB": 3},
-		"-u":  {},
-		"-t6": {},
-		"-4":  {"tcp LISTEN": 3, "tcp ESTAB": 8, "mptcp LISTEN": 1, "mptcp ESTAB": 3},
+		"":                      {"tcp LISTEN": 3, "tcp ESTAB": 8, "mptcp LISTEN": 1, "mptcp ESTAB": 3},
+		"-a":                    {"tcp LISTEN": 3, "tcp ESTAB": 8, "mptcp LISTEN": 1, "mptcp ESTAB": 3},
+		"-t":                    {"tcp LISTEN": 3, "tcp ESTAB": 8},
+		"-tl":                   {"tcp LISTEN": 3},
+		"-tc":                   {"tcp ESTAB": 8},
+		"-M":                    {"mptcp LISTEN": 1, "mptcp ESTAB": 3},
+		"-u":                    {},
+		"-t6":                   {},
+		"-4":                    {"tcp LISTEN": 3, "tcp ESTAB": 8, "mptcp LISTEN": 1, "mptcp ESTAB": 3},
+		"-f inet":               {"tcp LISTEN": 3, "tcp ESTAB": 8, "mptcp LISTEN": 1, "mptcp ESTAB": 3},
+		"-tl state established": {"tcp ESTAB": 8},
+		"-M exclude listening":  {"mptcp ESTAB": 3},
+		"sport = :80":           {"tcp LISTEN": 1, "tcp ESTAB": 1},
 	} {
 		got := count(strings.Fields(args)...)
 		if fmt.Sprint(got) != fmt.Sprint(want) {
@@ -176,7 +180,7 @@ func TestNetstat(t *testing.T) {
 		}
 	}
 	text := ok(t, "netstat", "-tip")
-	for _, want := range []string{"127.0.0.1:80", "0.0.0.0:*", "cwnd:", "rtt:", "subflow:", "sent:5B"} {
+	for _, want := range []string{"127.0.0.1:80", "0.0.0.0:*", "cwnd:", "rtt:", "subflow:", "bytes_sent:5B"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("netstat -tip lacks %q:\n%s", want, text)
 		}
@@ -184,9 +188,27 @@ func TestNetstat(t *testing.T) {
 	if r := lklctl(t, "netstat", "-u"); r.status != 1 || r.out != "" || !strings.Contains(r.errors, `"web" has no such sockets`) {
 		t.Errorf("no sockets: %+v", r)
 	}
+	refused(t, 2, []string{"netstat", "dev", "eth7"}, `dev "eth7": the stack has no such interface`, "lo")
+	if r := lklctl(t, "netstat", "dport = :9"); r.status != 1 || r.out != "" {
+		t.Errorf("nothing matches: %+v", r)
+	}
+	autobound := count("-t", "state", "established", "autobound")
+	if autobound["tcp ESTAB"] != 4 {
+		t.Errorf("%v have a port that the kernel chose, want the 4 connecting ends", autobound)
+	}
+	for _, row := range decode[[]summaryRow](t, "ss", "-s") {
+		if row.Proto == "tcp" && (row.Total != 11 || row.IPv4 != 11 || row.States["ESTAB"] != 8) {
+			t.Errorf("netstat -s: %+v", row)
+		}
+	}
 	c.call(unix.SYS_SOCKET, unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	c.call(unix.SYS_SOCKET, unix.AF_PACKET, unix.SOCK_RAW, 0x0300)
-	ok(t, "netstat", "-x0")
+	text = ok(t, "netstat", "-x0", "-f", "netlink", "-em")
+	for _, want := range []string{"packet ", "unix ", "netlink ", "rtnl:kernel", "type:raw", "rcvbuf:"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("netstat -x0 -f netlink lacks %q:\n%s", want, text)
+		}
+	}
 }
 
 func TestMPTCP(t *testing.T) {

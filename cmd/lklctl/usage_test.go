@@ -26,6 +26,13 @@ func TestUsage(t *testing.T) {
 		{"-Z", []string{"-Z"}},
 		{"netstat -Z", []string{"lklctl netstat --help"}},
 		{"netstat -lc", []string{"-l and -c"}},
+		{"netstat -f ipx", []string{`-f "ipx"`, "inet, inet6, unix, link, netlink"}},
+		{"netstat dprt = :80", []string{`filter: "dprt": expected a condition`}},
+		{"netstat state open", []string{`state "open": expected one of all`}},
+		{"netstat -K", []string{"no filter given"}},
+		{"netstat -K --watch dst any", []string{"--kill and --watch"}},
+		{"kill", []string{"no filter given", "dst 192.0.2.7"}},
+		{"kill -x state all", []string{"leave out -x"}},
 		{"mptcp now", []string{`"now"`}},
 		{"sysctl", []string{"no KEY given"}},
 		{"sysctl -w", []string{"no KEY=VALUE given"}},
@@ -141,7 +148,7 @@ func TestHelpWidth(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, args := range []string{"", "--help", "list --help", "netstat --help", "mptcp --help", "sysctl --help", "counters --help", "cat --help", "exec --help", "link --help", "link add --help", "link del --help", "link set --help", "addr --help", "addr add --help",
+	for _, args := range []string{"", "--help", "list --help", "netstat --help", "kill --help", "mptcp --help", "sysctl --help", "counters --help", "cat --help", "exec --help", "link --help", "link add --help", "link del --help", "link set --help", "addr --help", "addr add --help",
 		"mptcp endpoint --help", "mptcp endpoint add --help", "mptcp endpoint change --help", "mptcp limits --help", "stop --help"} {
 		text := ok(t, strings.Fields(args)...)
 		if !strings.Contains(text, "Examples:") || !strings.Contains(text, "--name") {

@@ -76,6 +76,24 @@ mem
 	}
 }
 
+// Lines below a row, and a table without its head.
+func TestTableBelow(t *testing.T) {
+	for _, narrow := range []bool{false, true} {
+		tab := NewTable("A", "B").Bare()
+		if narrow {
+			tab.Narrow()
+		}
+		tab.Row("one", "two")
+		tab.Below("  more\n")
+		tab.Below("  of it\n")
+		tab.Row("x", "y")
+		var b strings.Builder
+		if err := tab.Write(&b); err != nil || b.String() != "one  two\n  more\n  of it\nx    y\n" {
+			t.Errorf("%v: %v\n%s", narrow, err, b.String())
+		}
+	}
+}
+
 func TestOutput(t *testing.T) {
 	o := OutputTable
 	if err := o.Set("json"); err != nil || o != OutputJSON {

@@ -21,6 +21,7 @@ type Table struct {
 	below map[int]string // lines beneath a row, by its number
 	blank string         // in front of each line
 	most  int            // columns of a line; 0: as many as it takes
+	bare  bool           // without the headings
 }
 
 // NewTable makes a table with a heading for each column; a heading that starts
@@ -57,6 +58,12 @@ func (t *Table) Indent(blanks int) *Table {
 	return t
 }
 
+// Bare leaves out the headings.
+func (t *Table) Bare() *Table {
+	t.bare = true
+	return t
+}
+
 // Narrow keeps the table to the columns of a terminal: a cell that is wider than
 // its column has those behind it on the next line, and the last one's words go
 // on below each other. No word is cut.
@@ -79,6 +86,9 @@ func (t *Table) Write(w io.Writer) error {
 		t.shrink(width, lines)
 	}
 	for n, line := range lines {
+		if n == 0 && t.bare {
+			continue
+		}
 		if t.most > 0 {
 			t.narrow(&b, width, line)
 			b.WriteString(t.below[n])

@@ -19,12 +19,19 @@ const sockDestroy = 21
 // Destroy ends TCP sockets at once, as ss -K does: what they had still to deliver
 // is lost. Those that have ended meanwhile are as good.
 func Destroy(ctx context.Context, d Dialer, sockets []Socket) error {
+	_, err := Kill(ctx, d, sockets)
+	return err
+}
+
+// Kill is Destroy for every kind of socket of the Internet families, and tells
+// which it has ended. Of an MPTCP connection the kernel ends only the subflows.
+func Kill(ctx context.Context, d Dialer, sockets []Socket) (killed []Socket, err error) {
 	if len(sockets) == 0 {
-		return nil
+		return nil, nil
 	}
 	conn, err := d.Netlink(ctx, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer conn.Close()
 	var errs []error
@@ -34,20 +41,24 @@ func Destroy(ctx context.Context, d Dialer, sockets []Socket) error {
 			Data:   s.request(),
 		})
 		var no syscall.Errno
-		if errors.As(err, &no) && no == syscall.ENOENT {
-			continue
-		}
-		if err != nil {
+		switch {
+		case err == nil:
+			killed = append(killed, s)
+		case errors.As(err, &no) && no == syscall.ENOENT:
+		default:
 			errs = append(errs, fmt.Errorf("ending the socket %s to %s: %w", s.Local, s.Remote, err))
 		}
 	}
-	return errors.Join(errs...)
+	return killed, errors.Join(errs...)
 }
 
 // request is the struct inet_diag_req_v2 for this socket alone.
 func (s *Socket) request() []byte {
 	req := make([]byte, sizeInetReq)
-	req[0], req[1] = uint8(s.Family), unix.IPPROTO_TCP
+	req[0], req[1] = uint8(s.Family), uint8(protocols[s.Proto])
+	if s.Proto == Raw {
+		req[3] = uint8(s.Local.Port()) // sdiag_raw_protocol
+	}
 	binary.NativeEndian.PutUint32(req[4:], allStates)
 	id := req[8:] // struct inet_diag_sockid
 	binary.BigEndian.PutUint16(id, s.Local.Port())

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/lklrun/lklrun/internal/sockdiag"
+)
+
+// words collects NAME:VALUE; what has no value is left out.
+type infoWords []string
+
+func (w *infoWords) add(name, value string) {
+	if value != "" {
+		*w = append(*w, name+":"+value)
+	}
+}
+
+// positive adds what is worth a word only when there is any.
+func (w *infoWords) positive(name string, v sockdiag.Value) {
+	if v.N != 0 {
+		w.add(name, number(v))
+	}
+}
+
+func (w *infoWords) word(text string, on bool) {
+	if on && text != "" {
+		*w = append(*w, text)
+	}
+}
+
+// groups are what the flags ask about a socket beyond its row.
+func (o *netstatOptions) groups(s sockdiag.Socket) []group {
+	var all []group
+	if o.processes {
+		all = append(all, group{"process", processWords(s.Processes)})
+	}
+	if o.info {
+		all = append(all, infoGroups(s)...)
+	}
+	if o.timer {
+		all = append(all, group{"timer", timerWords(s)})
+	}
+	if o.memory {
+		all = append(all, group{"memory", memoryWords(s)})
+	}
+	if o.extended {
+		all = append(all, group{"socket", socketWords(s)})
+	}
+	return all
+}
+
+// infoGroups are the lines of -i. The names are ss(8)'s where it has one.
+func infoGroups(s sockdiag.Socket) []group {
+	var all []group
+	if i := s.TCP; i != nil && s.State != sockdiag.Listen {
+		all = []group{
+			{"congestion", congestionWords(s, i)},
+			{"rtt", rttWords(i)},
+			{"rates", rateWords(i)},
+			{"losses", lossWords(i)},
+			{"window", windowWords(i)},
+			{"data", dataWords(i)},
+		}
+	}
+	all = append(all, group{"path", pathWords(s)})
+	var about infoWords
+	if i := s.MPTCP; i != nil {
+		about.add("token", token(i.Token))
+		about.word("fallback", i.Fallback)
+		about.positive("extra_subflows", i.Subflows)
+		about.add("bytes_sent", bytes(i.BytesSent))
+		about.add("bytes_acked", bytes(i.BytesAcked))
+		about.add("bytes_received", bytes(i.BytesRecv))
+		about.positive("retransmits", i.Retransmits)
+	}
+	if f := s.Subflow; f != nil && len(f.Flags.Names()) > 0 {
+		about.add("subflow", strings.Join(f.Flags.Names(), ","))
+		about.add("token", token(f.Token))
+		about.add("id", number(f.ID))
+	}
+	return append(all, group{"mptcp", about})
+}
+
+// processWords are a word for each descriptor, in ss -p's form.
+func processWords(procs []sockdiag.Process) (w infoWords) {
+	for _, p := range procs {
+		if len(p.FDs) == 0 {
+			w.word(fmt.Sprintf("(%q,pid=%d)", p.Comm, p.PID), true)
+		}
+		for _, fd := range p.FDs {
+			w.word(fmt.Sprintf("(%q,pid=%d,fd=%d)", p.Comm, p.PID, fd), true)
+		}
+	}
+	return w
+}
+
+func congestionWords(s sockdiag.Socket, i *sockdiag.TCPInfo) (w infoWords) {
+	w.word(s.Congestion, true)
+	w.word(i.CAStateName(), true)
+	// BBR has phases of its own, and keeps no threshold.
+	if slow, ok := i.SlowStart(); ok && s.BBR == nil {
+		w.word("slow-start", slow)
+		w.word("avoidance", !slow)
+	}
+	w.add("cwnd", number(i.Cwnd))
+	w.add("ssthresh", number(i.Ssthresh))
+	w.positive("unacked", i.Unacked)
+	if b := s.BBR; b != nil {
+		w.add("bw", rate(b.BW))
+		w.add("mrtt", micros(b.MinRTT))
+		w.add("pacing_gain", decimal(b.PacingGain))
+		w.add("cwnd_gain", decimal(b.CwndGain))
+	}
+	if v := s.Vegas; v != nil && v.Enabled {
+		w.add("vegas_rtt", micros(v.RTT))
+		w.add("vegas_minrtt", micros(v.MinRTT))
+		w.add("vegas_rttcnt", number(v.RTTs))
+	}
+	if d := s.DCTCP; d != nil {
+		w.word("fallback_mode", !d.Enabled)
+		if d.Enabled {
+			w.add("ce_state", number(d.CEState))
+			w.add("alpha", number(d.Alpha))
+			w.add("ab_ecn", number(d.ECN))
+			w.add("ab_tot", number(d.Total))
+		}
+	}
+	return w
+}
+
+func rttWords(i *sockdiag.TCPInfo) (w infoWords) {
+	w.add("rtt", micros(i.RTT))
+	w.add("rttvar", micros(i.RTTVar))
+	w.add("minrtt", micros(i.MinRTT))
+	w.add("rcv_rtt", micros(i.RcvRTT))
+	w.add("rto", micros(i.RTO))
+	w.positive("backoff", i.Backoff)
+	w.add("ato", micros(i.ATO))
+	return w
+}
+
+func rateWords(i *sockdiag.TCPInfo) (w infoWords) {
+	w.add("pacing", rate(i.PacingRate))
+	w.add("max_pacing", rate(i.MaxPacingRate))
+	w.add("delivery", rate(i.DeliveryRate))
+	w.word("app_limited", i.AppLimited)
+	if i.Busy.N != 0 {
+		w.add("busy", micros(i.Busy))
+		w.add("rwnd_limited", share(i.RwndLimited, i.Busy))
+		w.add("sndbuf_limited", share(i.SndbufLimited, i.Busy))
+	}
+	return w
+}
+
+func lossWords(i *sockdiag.TCPInfo) (w infoWords) {
+	if i.Retrans.Known {
+		w.add("retrans", number(i.Retrans)+"/"+number(i.TotalRetrans)) // as in ss: outstanding/in all
+	}
+	if i.BytesRetrans.N != 0 {
+		w.add("bytes_retrans", bytes(i.BytesRetrans))
+	}
+	w.positive("retransmits", i.Retransmits)
+	w.positive("probes", i.Probes)
+	w.positive("lost", i.Lost)
+	w.positive("sacked", i.Sacked)
+	w.positive("fackets", i.Fackets)
+	w.positive("dsack_dups", i.DSACKDups)
+	w.positive("reord_seen", i.ReordSeen)
+	w.positive("rcv_ooopack", i.RcvOOO)
+	w.add("reordering", number(i.Reordering))
+	w.positive("total_rto", i.TotalRTO)
+	w.positive("delivered_ce", i.DeliveredCE)
+	w.positive("rehash", i.Rehash)
+	return w
+}
+
+func windowWords(i *sockdiag.TCPInfo) (w infoWords) {
+	w.add("snd_wnd", number(i.SndWnd))
+	w.add("rcv_wnd", number(i.RcvWnd))
+	w.add("rcv_space", number(i.RcvSpace))
+	w.add("rcv_ssthresh", number(i.RcvSsthresh))
+	if i.SndWScale.Known {
+		w.add("wscale", number(i.SndWScale)+","+number(i.RcvWScale))
+	}
+	return w
+}
+
+func pathWords(s sockdiag.Socket) (w infoWords) {
+	w.add("if", s.Iface)
+	if i := s.TCP; i != nil && s.State != sockdiag.Listen {
+		w.add("mss", number(i.SndMSS))
+		w.add("rcvmss", number(i.RcvMSS))
+		w.add("advmss", number(i.AdvMSS))
+		w.add("pmtu", number(i.PMTU))
+		w.add("options", strings.Join(i.Options.Names(), ","))
+		w.add("fastopen_fail", i.TFOFail)
+	}
+	return w
+}
+
+func dataWords(i *sockdiag.TCPInfo) (w infoWords) {
+	w.add("bytes_sent", bytes(i.BytesSent))
+	w.add("bytes_acked", bytes(i.BytesAcked))
+	w.add("bytes_received", bytes(i.BytesRecv))
+	w.positive("notsent", i.NotSent)
+	w.add("segs_out", number(i.SegsOut))
+	w.add("segs_in", number(i.SegsIn))
+	w.add("data_segs_out", number(i.DataSegsOut))
+	w.add("data_segs_in", number(i.DataSegsIn))
+	w.add("delivered", number(i.Delivered))
+	w.add("lastsnd", milliseconds(i.LastSent))
+	w.add("lastrcv", milliseconds(i.LastRecv))
+	w.add("lastack", milliseconds(i.LastAck))
+	return w
+}
+
+func timerWords(s sockdiag.Socket) (w infoWords) {
+	if t := s.Timer; t != nil {
+		w.word(t.Name, true)
+		w.add("expires", milliseconds(sockdiag.Known(t.Expires)))
+		w.add("retrans", strconv.Itoa(int(t.Retransmits)))
+	}
+	return w
+}
+
+// memoryWords have the letters of ss -m spelled out.
+func memoryWords(s sockdiag.Socket) (w infoWords) {
+	if m := s.Memory; m != nil {
+		w.add("rmem_alloc", number(m.RmemAlloc))
+		w.add("rcvbuf", number(m.Rcvbuf))
+		w.add("wmem_alloc", number(m.WmemAlloc))
+		w.add("sndbuf", number(m.Sndbuf))
+		w.add("fwd_alloc", number(m.FwdAlloc))
+		w.add("wmem_queued", number(m.WmemQueued))
+		w.add("optmem", number(m.Optmem))
+		w.add("backlog", number(m.Backlog))
+		w.add("drops", number(m.Drops))
+	}
+	return w
+}
+
+func socketWords(s sockdiag.Socket) (w infoWords) {
+	w.add("uid", number(s.UID))
+	w.add("ino", strconv.FormatUint(s.Inode, 10))
+	w.add("sk", strconv.FormatUint(s.Cookie, 16))
+	w.word("type:"+s.Type, s.Type != "")
+	if s.IfIndex != 0 {
+		w.add("dev", s.Iface)
+	}
+	if s.Mark.N != 0 {
+		w.add("fwmark", fmt.Sprintf("%#x", s.Mark.N))
+	}
+	w.positive("cgroup", s.CgroupID)
+	if s.TOS.N != 0 {
+		w.add("tos", fmt.Sprintf("%#x", s.TOS.N))
+	}
+	if s.TClass.N != 0 {
+		w.add("tclass", fmt.Sprintf("%#x", s.TClass.N))
+	}
+	w.add("shutdown", s.Shutdown)
+	w.word("v6only", s.V6Only)
+	return w
+}
+
+// milliseconds writes a time that the kernel has in them.
+func milliseconds(v sockdiag.Value) string {
+	if !v.Known {
+		return ""
+	}
+	return number(v) + "ms"
+}
+
+// share is a part of a time, in percent as well; nothing when there is none.
+func share(part, whole sockdiag.Value) string {
+	if part.N == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s(%.1f%%)", micros(part), 100*float64(part.N)/float64(whole.N))
+}
+
+// decimal writes a factor without zeros behind.
+func decimal(f float64) string { return strconv.FormatFloat(f, 'g', 4, 64) }
