@@ -60,7 +60,7 @@ func execute(args []string) exit.End {
 }
 
 func verbs() []*cobra.Command {
-	return []*cobra.Command{cleanupCommand(), configCommand(), doctorCommand(), profilesCommand(), stacksCommand(), versionCommand()}
+	return []*cobra.Command{abCommand(), cleanupCommand(), configCommand(), doctorCommand(), profilesCommand(), stacksCommand(), versionCommand()}
 }
 
 func status(err error) int {
@@ -87,6 +87,7 @@ type runner struct {
 	config     *config.Config
 	dryRun     bool
 	background int // the descriptor of detach.go, -1: none
+	report     int // that of ab.go, -1: none
 	cmd        *cobra.Command
 	output     cli.Output
 	end        exit.End
@@ -207,6 +208,8 @@ func (r *runner) command() *cobra.Command {
 	r.add(f, ", as above")
 	f.IntVar(&r.background, "detached", -1, "")
 	cobra.CheckErr(f.MarkHidden("detached"))
+	f.IntVar(&r.report, "report", -1, "")
+	cobra.CheckErr(f.MarkHidden("report"))
 	f.BoolVar(&r.dryRun, "dry-run", false, "print what would be done, and do nothing")
 	r.output = cli.OutputTable
 	f.VarP(&r.output, "output", "o", "form of what --dry-run prints")
@@ -255,9 +258,10 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	}
 	opts := launch.Options{
 		HostPath: host, PreloadPath: library,
-		Log:   logger(run.Verbose),
-		Tell:  func(line string) { cli.Note(os.Stderr, self, "%s", cli.OneLine(line)) },
-		Quiet: run.Quiet,
+		Log:    logger(run.Verbose),
+		Tell:   func(line string) { cli.Note(os.Stderr, self, "%s", cli.OneLine(line)) },
+		Quiet:  run.Quiet,
+		Report: reportTo(r.report),
 	}
 	if r.background >= 0 {
 		return newBackground(r.background).run(r, p, opts)

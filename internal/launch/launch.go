@@ -53,6 +53,7 @@ type Options struct {
 	Log         *slog.Logger // steps and their times
 	Tell        func(string) // a line for the user
 	Quiet       bool         // leave out the plan's notes
+	Report      func(Report) // what the run has cost, at its end; may be nil
 
 	// In the background the target's input is empty, and its output goes to
 	// Output, or to a file in the run directory.
@@ -84,6 +85,7 @@ type run struct {
 	account    *account    // once the target has ended
 	deaf       bool        // lklhost does not answer
 	paths      *pathKeeper // once the stack is configured
+	reporter   *reporter   // nil: nobody wants to know
 }
 
 // Run carries p out and returns how its target ended. An error means that
@@ -106,6 +108,7 @@ func Run(ctx context.Context, p *plan.Plan, opts Options) (exit.End, error) {
 		end, err = r.watch(ctx)
 	}
 	undone := r.teardown(ctx)
+	r.reporter.tell()
 	err = errors.Join(r.better(err), undone)
 	var sig *SignalError
 	if errors.As(err, &sig) {
@@ -300,6 +303,9 @@ func (r *run) release(ctx context.Context) error {
 	}
 	if r.plan.Resolv != "" {
 		g.ResolvConf = r.dir.File(instance.ResolvFile)
+	}
+	if err := r.startReport(ctx); err != nil {
+		return err
 	}
 	if _, err = r.conn.Go(ctx, g); err != nil {
 		return err

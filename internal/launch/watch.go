@@ -94,6 +94,7 @@ func (r *run) heard(ctx context.Context, e ctlproto.Event, g *outcome) {
 	case ctlproto.CTL_EV_START:
 		r.started()
 	case ctlproto.CTL_EV_EXIT:
+		r.reporter.end()
 		was := exit.Of(syscall.WaitStatus(e.Arg))
 		g.end = &was
 		g.by(endLimit)

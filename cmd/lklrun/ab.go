@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"github.com/lklrun/lklrun/internal/ab"
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/launch"
+)
+
+const abHelp = `ab runs a command again and again, in turns with each of two or more stacks, or
+other variants, and compares what that cost: time, CPU time, bytes each way,
+retransmissions. Each run has an instance of its own. The order is A B, B A, A B
+and so on, after a run of each that does not count.
+
+It prints medians with their quartiles and extremes, the ratio to the first
+variant's median, and whether a difference is more than chance: P is that of
+Mann-Whitney's U test, and a difference is said to be one below 0.05. With fewer
+than 4 runs of each nothing can be said.
+
+All other flags of lklrun are those of every run; a variant's stand behind its
+name and come last. The stack host has the host's own interfaces, and no --if.
+The command's output is discarded. Its input is empty.
+
+Exit status: 0 when all runs went well, 1 when one failed or could not be made,
+2 for a wrong command line.`
+
+const abExamples = `  sudo lklrun ab --stack host --stack mptcp --if tap:tap0,ip=10.0.1.2/24,gw=10.0.1.1 \
+        -- curl -s -o /dev/null http://10.0.1.1/file
+  lklrun ab -n 20 --stack vanilla --stack bbr --plot bbr.svg -- ./fetch
+  lklrun ab --variant 'plain: --stack vanilla' \
+        --variant 'ecn: --stack vanilla --sysctl net.ipv4.tcp_ecn=1' -- ./fetch`
+
+// comparer is the verb ab.
+type comparer struct {
+	sources
+	stacks   []string
+	variants []string
+	rounds   uint
+	warmups  uint
+	show     bool
+	plot     string
+	output   cli.Output
+}
+
+func abCommand() *cobra.Command {
+	a := &comparer{output: cli.OutputTable}
+	cmd := &cobra.Command{
+		Use:     "ab --stack A --stack B [FLAG]... -- COMMAND [ARG]...",
+		Short:   "compare a command on two stacks, in turns",
+		Long:    abHelp,
+		Example: abExamples,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, c, err := a.prepare(cmd, args)
+			if err != nil {
+				return err
+			}
+			return a.compare(cmd.Context(), p, c)
+		},
+	}
+	f := cmd.Flags()
+	f.SetInterspersed(false)
+	f.SortFlags = false
+	f.UintVarP(&a.rounds, "runs", "n", 10, "how often each variant runs")
+	f.UintVar(&a.warmups, "warmups", 1, "runs of each before those, which do not count")
+	f.StringArrayVar(&a.variants, "variant", nil, "`'NAME: FLAGS'`: one more variant, with these flags; repeatable")
+	f.BoolVar(&a.show, "show", false, "let the command's output be seen")
+	f.StringVar(&a.plot, "plot", "", "write the times as boxes to `FILE`.svg or .png")
+	f.VarP(&a.output, "output", "o", "form of the comparison: a table, or JSON with each run")
+	a.add(f, "")
+	stack := f.Lookup("stack")
+	stack.Value, stack.DefValue, stack.Usage = &stackList{&a.stacks}, "", "a stack that is a variant; repeatable"
+	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("stack", completeStack))
+	return cmd
+}
+
+// stackList is --stack, which ab takes more than once.
+type stackList struct{ to *[]string }
+
+func (l *stackList) Set(word string) error { *l.to = append(*l.to, word); return nil }
+func (l *stackList) String() string        { return strings.Join(*l.to, " ") }
+func (l *stackList) Type() string          { return "NAME|DIR" }
+
+// prepare reads the command line.
+func (a *comparer) prepare(cmd *cobra.Command, args []string) (*ab.Program, *ab.Comparison, error) {
+	if err := checkFlags(cmd.Flags()); err != nil {
+		return nil, nil, err
+	}
+	if len(args) == 0 {
+		return nil, nil, cli.Usagef("no command to run; expected lklrun ab [FLAG]... -- COMMAND [ARG]...")
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, nil, fmt.Errorf("looking for this program: %w", err)
+	}
+	p := &ab.Program{Path: exe, Command: args}
+	c := &ab.Comparison{Command: args, Rounds: int(a.rounds), Warmups: int(a.warmups)}
+	if p.Flags, err = a.common(cmd.Flags()); err != nil {
+		return nil, nil, err
+	}
+	const most = 10000
+	switch {
+	case a.rounds == 0 || a.rounds > most || a.warmups > most:
+		return nil, nil, cli.Usagef("-n %d, --warmups %d: expected 1 to %d runs of each", a.rounds, a.warmups, most)
+	case a.plot != "":
+		if err := ab.CheckPlot(a.plot); err != nil {
+			return nil, nil, cli.Usagef("--plot %w", err)
+		}
+	}
+	for _, s := range a.stacks {
+		c.Variants = append(c.Variants, ab.Variant{Name: s, Flags: []string{"--stack=" + s}})
+	}
+	for _, v := range a.variants {
+		name, flags, ok := strings.Cut(v, ":")
+		if name = strings.TrimSpace(name); !ok || name == "" {
+			return nil, nil, cli.Usagef("--variant %q: expected NAME: FLAGS, as in 'ecn: --sysctl net.ipv4.tcp_ecn=1'", v)
+		}
+		c.Variants = append(c.Variants, ab.Variant{Name: name, Flags: strings.Fields(flags)})
+	}
+	if len(c.Variants) < 2 {
+		return nil, nil, cli.Usagef("one variant has nothing to compare with: give --stack or --variant at least twice")
+	}
+	names := map[string]bool{}
+	for i := range c.Variants {
+		v := &c.Variants[i]
+		if names[v.Name] {
+			return nil, nil, cli.Usagef("variant %q: given twice; --variant 'NAME: FLAGS' gives another name", v.Name)
+		}
+		names[v.Name] = true
+		if err := p.Check(cmd.Context(), v); err != nil {
+			return nil, nil, &cli.UsageError{Err: err}
+		}
+	}
+	if a.show {
+		p.Stdout, p.Stderr = os.Stdout, os.Stderr
+		if a.output == cli.OutputJSON { // which has standard output for itself
+			p.Stdout = os.Stderr
+		}
+	}
+	return p, c, nil
+}
+
+// common are the flags of all runs, as they were given.
+func (a *comparer) common(flags *pflag.FlagSet) (common []string, err error) {
+	flags.Visit(func(f *pflag.Flag) {
+		switch f.Name {
+		case "name", "detach", "log", "wait-all":
+			err = cli.Usagef("--%s: cannot be here: ab makes many runs, one after the other, and waits for each", f.Name)
+		}
+		if w, ok := f.Value.(*wordsFlag); ok {
+			for _, word := range a.words[w.s.Key] {
+				common = append(common, "--"+f.Name+"="+word)
+			}
+		}
+	})
+	if a.file != "" {
+		common = append(common, "--config="+a.file)
+	}
+	if a.noFile {
+		common = append(common, "--no-config")
+	}
+	return common, err
+}
+
+// compare makes the runs and tells what came of them.
+func (a *comparer) compare(ctx context.Context, p *ab.Program, c *ab.Comparison) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	next := func(int, int, *ab.Variant) {}
+	if term.IsTerminal(int(os.Stderr.Fd())) && !a.show {
+		bar := progressbar.NewOptions(1, progressbar.OptionSetWriter(os.Stderr), progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish(), progressbar.OptionShowCount())
+		defer func() { _ = bar.Finish() }() // it is but told
+		next = func(n, of int, v *ab.Variant) {
+			bar.ChangeMax(of)
+			_ = bar.Set(n)
+			bar.Describe(v.Name)
+		}
+	}
+	err := c.Compare(ctx, p.Run, next)
+	failed := 0
+	for i := range c.Variants {
+		failed += c.Variants[i].Failed()
+	}
+	if a.output == cli.OutputJSON {
+		err = errors.Join(err, cli.WriteJSON(os.Stdout, c))
+	} else {
+		err = errors.Join(err, c.Write(os.Stdout))
+	}
+	if a.plot != "" {
+		err = errors.Join(err, c.Plot(a.plot))
+	}
+	switch {
+	case err != nil:
+		return err
+	case failed > 0:
+		return fmt.Errorf("%d of the runs failed", failed)
+	case c.Stopped:
+		return errors.New("interrupted: there are fewer runs than were wanted")
+	}
+	return nil
+}
+
+// reportTo writes what a run cost to the descriptor that a comparison has given.
+func reportTo(fd int) func(launch.Report) {
+	if fd < 0 {
+		return nil
+	}
+	unix.CloseOnExec(fd)
+	to := os.NewFile(uintptr(fd), "report"+strconv.Itoa(fd))
+	return func(r launch.Report) {
+		_ = json.NewEncoder(io.Writer(to)).Encode(r) // nobody waits any more: then nobody needs it
+		to.Close()
+	}
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ab
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/lklrun/lklrun/internal/cli"
+)
+
+// headings are the metrics' names for people, and what writes their numbers.
+var headings = map[string]struct {
+	name   string
+	number func(float64) string
+}{
+	"time_s":         {"TIME", seconds},
+	"cpu_s":          {"CPU TIME", seconds},
+	"bytes_received": {"RECEIVED", quantity},
+	"bytes_sent":     {"SENT", quantity},
+	"retrans":        {"RETRANS", plain},
+}
+
+// Write prints the comparison: a part a metric, a line a variant, and the runs
+// that failed.
+func (c *Comparison) Write(w io.Writer) error {
+	var b strings.Builder
+	t := cli.NewTable("", "", ">N", ">MEDIAN", ">QUARTILES", ">EXTREMES", ">RATIO", ">P", "").Narrow()
+	rows := 0
+	for _, metric := range metrics {
+		h := headings[metric.name]
+		title := h.name
+		for i := range c.Variants {
+			m := c.Variants[i].metric(metric.name)
+			if m == nil {
+				continue
+			}
+			ratio, p, verdict := "", "", " "
+			if m.Ratio != nil {
+				ratio = fmt.Sprintf("%.3f", *m.Ratio)
+			}
+			switch {
+			case i == 0:
+				ratio = "1"
+			case m.TooFew:
+				verdict = "too few runs"
+			case m.P != nil:
+				p = fmt.Sprintf("%.3f", *m.P)
+				verdict = map[bool]string{true: "differs", false: "chance"}[m.Differ]
+			}
+			t.Row(title, c.Variants[i].Name, fmt.Sprint(m.N), h.number(m.Median), h.number(m.Low)+"-"+h.number(m.High), h.number(m.Min)+"-"+h.number(m.Max), ratio, p, verdict)
+			title = " "
+			rows++
+		}
+	}
+	if rows > 0 {
+		if err := t.Write(&b); err != nil {
+			return err
+		}
+	}
+	for i := range c.Variants {
+		v := &c.Variants[i]
+		if n := v.Failed(); n > 0 {
+			fmt.Fprintf(&b, "\n%s: %d failed\n", v.Name, n)
+		}
+		for _, r := range v.Runs {
+			if r.Failed {
+				lines := strings.Split(r.Words, "\n")
+				fmt.Fprintf(&b, "  run %d: status %d: %s\n", r.Number, r.Status, lines[len(lines)-1])
+			}
+		}
+	}
+	if c.Stopped {
+		fmt.Fprintf(&b, "\ninterrupted: fewer than %d runs of each\n", c.Rounds)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func seconds(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) + "s" }
+func plain(v float64) string   { return strconv.FormatFloat(v, 'f', -1, 64) }
+
+// quantity writes bytes with three digits and a decimal unit.
+func quantity(v float64) string {
+	for _, unit := range []string{"B", "kB", "MB", "GB"} {
+		if v < 999.5 {
+			return strconv.FormatFloat(v, 'g', 3, 64) + unit
+		}
+		v /= 1000
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64) + "TB"
+}
