@@ -67,7 +67,7 @@ func accountTable(a *account.Account) *cli.Table {
 			pid = "ended " + pid
 		}
 		t.Row(pid, p.Command, fmt.Sprint(p.Stack), fmt.Sprint(p.Host), fmt.Sprint(p.Refused),
-			scaled(float64(p.Received), "B"), scaled(float64(p.Sent), "B"), p.Connections(), p.PeerNames(3))
+			cli.Scaled(float64(p.Received), "B"), cli.Scaled(float64(p.Sent), "B"), p.Connections(), p.PeerNames(3))
 	}
 	return t
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/sockdiag"
 )
 
@@ -24,7 +25,7 @@ func bytes(v sockdiag.Value) string {
 	if !v.Known {
 		return ""
 	}
-	return scaled(float64(v.N), "B")
+	return cli.Scaled(float64(v.N), "B")
 }
 
 // rate writes bytes a second as bits a second, as ss(8) and iperf3 do.
@@ -32,23 +33,7 @@ func rate(v sockdiag.Value) string {
 	if !v.Known || v.N == 0 {
 		return ""
 	}
-	return scaled(8*float64(v.N), "bit/s")
-}
-
-func scaled(f float64, unit string) string {
-	prefixes := []string{"", "k", "M", "G", "T", "P", "E"}
-	i := 0
-	for f >= 999.5 && i < len(prefixes)-1 {
-		f /= 1000
-		i++
-	}
-	digits := 0
-	if i > 0 && f < 9.995 {
-		digits = 2
-	} else if i > 0 && f < 99.95 {
-		digits = 1
-	}
-	return strconv.FormatFloat(f, 'f', digits, 64) + prefixes[i] + unit
+	return cli.Scaled(8*float64(v.N), "bit/s")
 }
 
 // micros writes microseconds as milliseconds.
@@ -56,14 +41,7 @@ func micros(v sockdiag.Value) string {
 	if !v.Known {
 		return ""
 	}
-	ms := float64(v.N) / 1000
-	switch {
-	case ms < 1:
-		return fmt.Sprintf("%.2fms", ms)
-	case ms < 100:
-		return fmt.Sprintf("%.1fms", ms)
-	}
-	return fmt.Sprintf("%.0fms", ms)
+	return cli.Millis(v.N)
 }
 
 // millis writes milliseconds as seconds.

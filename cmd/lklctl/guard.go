@@ -74,6 +74,6 @@ func writeGuard(w io.Writer, st *guard.Status) error {
 		what = "resets of the host's dropped"
 	}
 	_, err := fmt.Fprintf(w, "\n%s: %s %s in %d packets, rules put back %d times\n\n%s\n",
-		st.Method, scaled(float64(st.Kept.Bytes), "B"), what, st.Kept.Packets, st.Restored, strings.Join(st.Rules, "\n"))
+		st.Method, cli.Scaled(float64(st.Kept.Bytes), "B"), what, st.Kept.Packets, st.Restored, strings.Join(st.Rules, "\n"))
 	return err
 }

@@ -276,7 +276,7 @@ func (i *impairmentRow) words() string {
 	duration := func(us float64) string { return " " + time.Duration(us*1e3).String() }
 	add("delay", duration(i.Delay), i.Delay > 0)
 	add("jitter", duration(i.Jitter), i.Jitter > 0)
-	add("rate", " "+scaled(float64(i.Rate), "bit/s"), i.Rate > 0)
+	add("rate", " "+cli.Scaled(float64(i.Rate), "bit/s"), i.Rate > 0)
 	for _, share := range []struct {
 		name string
 		p    float64

@@ -92,7 +92,7 @@ func writeConnection(b *strings.Builder, t *drill.Timeline, c *drill.Connection)
 		who = fmt.Sprintf(" %s(%d)", c.Process, c.PID)
 	}
 	fmt.Fprintf(b, "\n%s %s -> %s%s\n", c.Proto, c.Local, c.Remote, who)
-	facts := []string{"received " + scaled(float64(c.Received), "B"), "sent " + scaled(float64(c.Sent), "B")}
+	facts := []string{"received " + cli.Scaled(float64(c.Received), "B"), "sent " + cli.Scaled(float64(c.Sent), "B")}
 	if c.Retrans != nil {
 		facts = append(facts, fmt.Sprintf("retransmitted %d", *c.Retrans))
 	}
@@ -112,7 +112,7 @@ func writeConnection(b *strings.Builder, t *drill.Timeline, c *drill.Connection)
 	row := func(name string, f *drill.Flow) {
 		blocks, peak := spark(t, f, received, most)
 		most = max(most, peak)
-		fmt.Fprintf(b, "  %-8s %s %s\n", name, blocks, scaled(peak, "bit/s"))
+		fmt.Fprintf(b, "  %-8s %s %s\n", name, blocks, cli.Scaled(peak, "bit/s"))
 	}
 	row("all", &c.Flow)
 	if len(c.Subflows) > 1 || len(c.Subflows) == 1 && c.Subflows[0].Iface != "" {
@@ -164,7 +164,7 @@ func writePhases(b *strings.Builder, t *drill.Timeline, c *drill.Connection, rec
 		if r == nil {
 			return ""
 		}
-		return scaled(*r, "bit/s")
+		return cli.Scaled(*r, "bit/s")
 	}
 	for i, p := range c.Phases {
 		name := "  start"

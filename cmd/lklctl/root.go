@@ -93,6 +93,7 @@ runs. exec has the program's.`,
 			c.leaseCommand(),
 			c.guardCommand(),
 			c.catCommand(),
+			c.topCommand(),
 			c.webCommand(),
 		}},
 		{"Change:", []*cobra.Command{

@@ -79,16 +79,9 @@ func Read(ctx context.Context, c *stackconn.Conn) (Set, error) {
 		{"/proc/net/sockstat6", parseSockstat},
 		{"/proc/net/softnet_stat", parseSoftnet},
 	} {
-		b, err := c.ReadFile(ctx, src.path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
+		some, err := readFile(ctx, c, src.path, src.parse)
 		if err != nil {
 			return nil, err
-		}
-		some, err := src.parse(string(b))
-		if err != nil {
-			return nil, &fs.PathError{Op: "reading", Path: src.path, Err: err}
 		}
 		all = append(all, some...)
 	}
@@ -101,6 +94,28 @@ func Read(ctx context.Context, c *stackconn.Conn) (Set, error) {
 		return nil, err
 	}
 	return append(append(all, devices...), engine(stats)...), nil
+}
+
+// Protocols reads the counters of IP, ICMP, TCP and UDP alone (/proc/net/snmp),
+// for whoever asks often.
+func Protocols(ctx context.Context, c *stackconn.Conn) (Set, error) {
+	return readFile(ctx, c, "/proc/net/snmp", parsePaired)
+}
+
+// readFile reads a file of counters; one that the stack does not have has none.
+func readFile(ctx context.Context, c *stackconn.Conn, path string, parse func(string) (Set, error)) (Set, error) {
+	b, err := c.ReadFile(ctx, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	some, err := parse(string(b))
+	if err != nil {
+		return nil, &fs.PathError{Op: "reading", Path: path, Err: err}
+	}
+	return some, nil
 }
 
 // engine puts the stack host's own counters into a group of their own. Those of

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/lklrun/lklrun/internal/counters"
 	"github.com/lklrun/lklrun/internal/ctlproto"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/procstat"
@@ -115,6 +116,13 @@ func (c *Collector) read(ctx context.Context) (*sample, error) {
 	}
 	if s.conns, err = connections(ctx, c.conn); err != nil {
 		return nil, err
+	}
+	protocols, err := counters.Protocols(ctx, c.conn)
+	if err != nil {
+		return nil, err
+	}
+	if v, ok := protocols.Get("TcpRetransSegs"); ok {
+		s.retrans = sockdiag.Known(uint64(v.Int()))
 	}
 	if s.cpu, err = readCPU(procstat.Root, int(c.conn.Hello().HostPID), c.info); err != nil {
 		return nil, err

@@ -31,6 +31,7 @@ const discoverMost = 2 * time.Second
 
 // Update is what a Monitor has to tell of an instance.
 type Update struct {
+	Time     time.Time
 	Info     instance.Info
 	Conn     *stackconn.Conn // to ask more with, until the next update; nil with an Err
 	Snapshot *Snapshot       // nil with an Err
@@ -93,6 +94,7 @@ func (m *Monitor) Run(ctx context.Context, tell func(Update)) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if ctx.Err() == nil {
+			u.Time = time.Now()
 			tell(u)
 		}
 	}

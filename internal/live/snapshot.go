@@ -125,7 +125,7 @@ func (s *Snapshot) addConnections(now, was *sample, took time.Duration) {
 	for _, r := range all {
 		c := newConnection(now.conns[r.at])
 		c.TxRate, c.RxRate = r.tx, r.rx
-		for _, sock := range c.carriers() {
+		for _, sock := range c.Carriers() {
 			f := newSubflow(sock, names)
 			last, found := was.amounts[sock.Cookie]
 			f.TxRate, f.RxRate = bytesOfSubflow(sock).rates(last, found, took)
@@ -136,8 +136,9 @@ func (s *Snapshot) addConnections(now, was *sample, took time.Duration) {
 	}
 }
 
-// carriers are the TCP sockets of a connection, the one that began it first.
-func (c *Connection) carriers() []sockdiag.Socket {
+// Carriers are the TCP sockets of a connection, the one that began it first:
+// one for each of its Subflows, in their order.
+func (c *Connection) Carriers() []sockdiag.Socket {
 	if c.Sockets.Proto == sockdiag.TCP {
 		return []sockdiag.Socket{c.Sockets.Socket}
 	}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/live"
+	"github.com/lklrun/lklrun/internal/top"
+)
+
+// topOptions are the flags of top.
+type topOptions struct {
+	every watching
+	batch bool
+	count int
+	ascii bool
+}
+
+func (c *ctl) topCommand() *cobra.Command {
+	o := topOptions{every: watching{time.Second}}
+	cmd := &cobra.Command{
+		Use:   "top [-d SECONDS] [-b [-c N]] [--ascii]",
+		Short: "watch instances, interfaces, connections and subflows live",
+		Long: `top shows the instances that run, and of one of them the interfaces and the
+connections with their subflows: what each carries in bits a second, now and in
+the last seconds as a graph, round-trip times, congestion windows, segments sent
+again, and the CPU time of the stack and of the program. An instance that is
+started meanwhile appears, one that ends says so.
+
+The keys are htop's; F1 or h lists them: Tab chooses the instance, F3 searches,
+F4 filters, F5 hides the subflows, F6 sorts, F9 ends a connection, l shows all
+that the stack knows of one, F10 or q quits. At most 200 connections are listed,
+those that carry most.
+
+With -b it prints text for files and pipes, 80 columns wide, with -o json one
+snapshot a line. The first is printed after one interval: rates need two looks.`,
+		Example: `  lklctl top
+  lklctl -n web top -d 0.5
+  lklctl top -b -c 1
+  lklctl top -o json -c 10 | jq -c '.connections[].subflows[] | {iface, rtt_us}'`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("count") && o.count < 1 {
+				return cli.Usagef("-c %d: expected 1 or more", o.count)
+			}
+			if o.count > 0 && !o.batch && c.output == cli.OutputTable {
+				return cli.Usagef("-c goes with -b or -o json")
+			}
+			return noArgs(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.top(cmd.Context(), o) },
+	}
+	c.flags(cmd.Flags(), true)
+	f := cmd.Flags()
+	f.VarP(&o.every, "delay", "d", "look every `SECONDS`")
+	f.BoolVarP(&o.batch, "batch", "b", false, "print text, without a terminal")
+	f.IntVarP(&o.count, "count", "c", 0, "with -b or -o json: end after `N` looks at each instance")
+	f.BoolVar(&o.ascii, "ascii", false, "draw graphs with ASCII characters (also where the locale is not UTF-8)")
+	document(cmd, live.Snapshot{})
+	return cmd
+}
+
+func (c *ctl) top(ctx context.Context, o topOptions) error {
+	batch := o.batch || c.output == cli.OutputJSON
+	if c.name != "" || batch {
+		var none *cli.StatusError
+		if _, err := c.choose(); errors.As(err, &none) { // that several run is no mistake here
+			return err
+		}
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	monitor := live.NewMonitor(c.name, o.every.every)
+	ascii := o.ascii || !utf8Locale(os.Getenv)
+	if batch {
+		return top.Batch(ctx, monitor, c.stdout, top.BatchOptions{Name: c.name, Count: o.count, JSON: c.output == cli.OutputJSON, ASCII: ascii})
+	}
+	if !term.IsTerminal(int(os.Stdin.Fd())) || !c.paint.Terminal() {
+		return cli.Usagef("top needs a terminal: use --batch")
+	}
+	if name := os.Getenv("TERM"); name == "" || name == "dumb" {
+		return cli.Usagef("top needs a terminal whose cursor can be moved, and TERM=%s says it cannot: use --batch", name)
+	}
+	err := top.Run(ctx, monitor, os.Stdin, os.Stdout, top.Options{Name: c.name, ASCII: ascii, Paint: c.paint})
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("showing the instances: %w", err)
+	}
+	return nil
+}
+
+// utf8Locale says whether the locale's characters are UTF-8 (locale(7)).
+func utf8Locale(getenv func(string) string) bool {
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if v := strings.ToUpper(getenv(name)); v != "" {
+			return strings.Contains(v, "UTF-8") || strings.Contains(v, "UTF8")
+		}
+	}
+	return false
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package top
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	tea "charm.land/bubbletea/v2"
+)
+
+// intervals are what + and - go through.
+var intervals = []time.Duration{
+	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
+	time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute,
+}
+
+// wordMost is how long what is typed may be.
+const wordMost = 60
+
+// key does what a key is for.
+func (m *model) key(msg tea.KeyPressMsg) tea.Cmd {
+	key := msg.String()
+	switch {
+	case key == "ctrl+c":
+		return tea.Quit
+	case key == "ctrl+z":
+		return tea.Suspend
+	case m.ask == killing:
+		return m.confirm(key)
+	case m.ask != nothing:
+		m.typed(key, msg.Text)
+		return nil
+	case key == "q" || key == "f10":
+		if m.screen != tables && key == "q" {
+			m.screen = tables
+			return nil
+		}
+		return tea.Quit
+	case m.screen != tables:
+		m.read(key)
+		return nil
+	}
+	return m.table(key)
+}
+
+// read moves through a screen that is not the tables.
+func (m *model) read(key string) {
+	page := max(1, m.height-3)
+	switch key {
+	case "up":
+		m.scroll--
+	case "down":
+		m.scroll++
+	case "pgup":
+		m.scroll -= page
+	case "pgdown", "space":
+		m.scroll += page
+	case "home":
+		m.scroll = 0
+	case "esc", "l", "enter", "f1", "h", "?":
+		m.screen = tables
+	}
+	m.scroll = max(0, m.scroll) // the other end is known when it is drawn
+}
+
+// table is for the keys of the tables.
+func (m *model) table(key string) tea.Cmd {
+	at, _ := m.selected(m.rows())
+	page := max(1, m.shown()-1)
+	switch key {
+	case "up":
+		m.move(at - 1)
+	case "down":
+		m.move(at + 1)
+	case "pgup":
+		m.move(at - page)
+	case "pgdown":
+		m.move(at + page)
+	case "home":
+		m.move(0)
+	case "end":
+		m.move(len(m.rows()) - 1)
+	case "tab", "right":
+		m.choose(1)
+	case "shift+tab", "left":
+		m.choose(-1)
+	case "f1", "h", "?":
+		m.screen, m.scroll = help, 0
+	case "l", "enter":
+		if _, ok := m.selected(m.rows()); ok {
+			m.screen, m.scroll = details, 0
+		}
+	case "f3", "/":
+		m.ask, m.word = searching, ""
+	case "n":
+		m.next(m.search)
+	case "f4", "\\":
+		m.ask, m.word = filtering, m.filter
+	case "f5", "t":
+		m.flat = !m.flat
+	case "f6", ">", ".":
+		m.by = (m.by + 1) % columns
+	case "<", ",":
+		m.by = (m.by + columns - 1) % columns
+	case "I":
+		m.inverted = !m.inverted
+	case "f9", "k":
+		m.ask = killing
+		if _, ok := m.victim(); !ok {
+			m.ask = nothing
+		}
+	case "+", "=":
+		m.faster(-1)
+	case "-":
+		m.faster(1)
+	case "Z":
+		m.paused = !m.paused
+	case "esc":
+		m.filter, m.note = "", ""
+	}
+	return nil
+}
+
+// choose goes to the next instance.
+func (m *model) choose(by int) {
+	n := len(m.instances)
+	if n == 0 {
+		return
+	}
+	at := slices.Index(m.instances, m.current())
+	m.chosen = m.instances[(at+by+n)%n].info.Dir
+	m.at, m.id, m.top = 0, "", 0
+}
+
+// faster changes the interval by so many steps.
+func (m *model) faster(by int) {
+	now := m.monitor.Interval()
+	at := slices.IndexFunc(intervals, func(d time.Duration) bool { return d >= now })
+	if at < 0 {
+		at = len(intervals)
+	}
+	if at < len(intervals) && intervals[at] > now && by > 0 {
+		by = 0 // from one that is none of them
+	}
+	m.monitor.SetInterval(intervals[min(max(at+by, 0), len(intervals)-1)])
+	m.say("an update every " + seconds(m.monitor.Interval()))
+}
+
+func seconds(d time.Duration) string {
+	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + " s"
+}
+
+// typed takes a key while a word is being typed.
+func (m *model) typed(key, text string) {
+	switch key {
+	case "esc":
+		if m.ask == filtering {
+			m.filter = ""
+		}
+		m.ask = nothing
+		return
+	case "enter":
+		if m.ask == searching {
+			m.search = m.word
+		}
+		m.ask = nothing
+		return
+	case "f3":
+		m.next(m.word)
+		return
+	case "backspace", "ctrl+h":
+		_, n := utf8.DecodeLastRuneInString(m.word)
+		m.word = m.word[:len(m.word)-n]
+	default:
+		if len(m.word)+len(text) <= wordMost {
+			m.word += text
+		}
+	}
+	if m.ask == filtering {
+		m.filter = m.word
+		return
+	}
+	all := m.rows()
+	at, ok := m.selected(all)
+	if ok && !matches(all[at].conn, m.word) {
+		m.next(m.word)
+	}
+}
+
+// next selects the next connection that has a word, from the selected one on.
+func (m *model) next(word string) {
+	all := m.rows()
+	at, ok := m.selected(all)
+	if !ok || word == "" {
+		return
+	}
+	for n := range len(all) {
+		i := (at + 1 + n) % len(all)
+		if all[i].subflow == nil && matches(all[i].conn, word) {
+			m.move(i)
+			m.id = all[i].id() // also when it is the first
+			return
+		}
+	}
+	m.say(fmt.Sprintf("no connection has %q", word))
+}

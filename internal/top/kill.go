@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package top
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/ctlproto"
+	"github.com/lklrun/lklrun/internal/live"
+)
+
+// killLimit bounds how long ending a connection may take.
+const killLimit = 5 * time.Second
+
+// killedMsg is what came of ending a connection.
+type killedMsg struct{ text string }
+
+// victim is the row that would be ended.
+func (m *model) victim() (row, bool) {
+	f := m.current()
+	all := m.rows()
+	at, ok := m.selected(all)
+	switch {
+	case !ok:
+		return row{}, false
+	case f.err != nil || f.conn == nil:
+		m.say("nothing can be ended: the stack does not answer")
+		return row{}, false
+	case f.conn.Hello().ABI == ctlproto.CTL_ABI_HOST:
+		m.say("the stack is the host's own kernel: use ss -K")
+		return row{}, false
+	}
+	return all[at], true
+}
+
+// name names a row in a question.
+func (r row) name() string {
+	if f := r.subflow; f != nil {
+		return fmt.Sprintf("subflow %s > %s", f.Local, f.Remote)
+	}
+	return fmt.Sprintf("%s %s > %s", r.conn.Process, r.conn.Local, r.conn.Remote)
+}
+
+// confirm takes the answer to whether a connection shall be ended.
+func (m *model) confirm(key string) tea.Cmd {
+	m.ask = nothing
+	if key != "y" && key != "Y" {
+		m.say("nothing was ended")
+		return nil
+	}
+	r, ok := m.victim()
+	if !ok {
+		return nil
+	}
+	conn, name := m.current().conn, r.name()
+	id := ""
+	if r.subflow != nil {
+		id = r.subflow.ID
+	}
+	c := *r.conn
+	return func() tea.Msg {
+		ctx, cancel := context.WithTimeout(context.Background(), killLimit)
+		defer cancel()
+		if err := live.Kill(ctx, conn, &c, id); err != nil {
+			return killedMsg{cli.OneLine(err.Error())}
+		}
+		return killedMsg{"ended: " + name}
+	}
+}
