@@ -18,6 +18,8 @@ BIN   := $(CURDIR)/bin
 GO    ?= go
 # No VCS stamp: a build must not differ between a clone and an archive.
 GOBUILD := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false
+# With libpcap's filter compiler, and without libc's resolver and user database.
+GOBUILD_PCAP := CGO_ENABLED=1 $(GO) build -trimpath -buildvcs=false -tags netgo,osusergo
 
 GOLANGCI_LINT  := v2.15.0
 GOTESTSUM      := v1.13.0
@@ -57,7 +59,9 @@ host: packages
 
 .PHONY: go
 go:
-	@mkdir -p $(BIN); for d in $(wildcard cmd/*/main.go); do $(GOBUILD) -o $(BIN)/ ./$$(dirname $$d); done
+	@mkdir -p $(BIN)
+	@$(GOBUILD) -o $(BIN)/ ./cmd/lklrun
+	@$(GOBUILD_PCAP) -o $(BIN)/ ./cmd/lklctl
 
 .PHONY: demo
 demo: build ## 200 MB over two links at once, with curl as it is

@@ -72,6 +72,7 @@ func said(err error) error {
 // LinkState is an interface as the stack shows it.
 type LinkState struct {
 	Index int
+	Type  uint16 // unix.ARPHRD_*
 	Name  string
 	MAC   net.HardwareAddr
 	MTU   int
@@ -142,6 +143,7 @@ func linkStates(msgs []netlink.Message) ([]LinkState, error) {
 		}
 		l := LinkState{
 			Index: int(binary.NativeEndian.Uint32(m.Data[4:])),
+			Type:  binary.NativeEndian.Uint16(m.Data[2:]),
 			Flags: binary.NativeEndian.Uint32(m.Data[8:]),
 		}
 		ad, err := netlink.NewAttributeDecoder(m.Data[unix.SizeofIfInfomsg:])

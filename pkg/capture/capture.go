@@ -31,6 +31,7 @@ type Interface struct {
 	LinkType    layers.LinkType // Ethernet, or Raw for a device without link layer
 	Snaplen     int             // bytes of each packet that are kept
 	Filter      string          // in libpcap's language; empty: all packets
+	Loopback    bool            // each packet is seen twice there; the one that arrives counts
 	OS          string          // what runs the interface: Linux 6.12.0; empty: not known
 }
 
@@ -70,7 +71,8 @@ type Packet struct {
 	Length    int       // bytes on the wire, the link layer's header included
 	Data      []byte    // the first of them, as many as the snap length allows
 	Dir       Direction
-	Cast      Cast   // whom it was for, as the device saw it
+	Cast      Cast // whom it was for, as the device saw it
+	Offload   Offload
 	Owner     *Owner // nil: not known
 	Comment   string // for a person; empty: none
 }
@@ -86,6 +88,16 @@ const (
 	Multicast
 	Broadcast
 	Promiscuous // for somebody else
+)
+
+// Offload is what of a packet is left to a device, or was done by it: bits.
+type Offload uint8
+
+// The bits, as TP_STATUS_* in include/uapi/linux/if_packet.h tells them.
+const (
+	CsumNotReady Offload = 1 << iota // its checksum is not computed yet: a capture shows it as wrong
+	CsumValid                        // its checksum was checked
+	Segments                         // it will be cut into several on the wire, or was put together of several
 )
 
 // Stats are the counts of one interface. They belong together: what a filter let

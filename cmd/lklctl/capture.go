@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/pkg/capture"
+)
+
+// captureOptions are the verb's flags.
+type captureOptions struct {
+	interfaces []string
+	file       string
+	count      uint64
+	snaplen    int
+	seconds    uint
+	megabytes  uint
+	files      uint
+	buffer     uint // KiB
+	direction  string
+	format     string
+	unbuffered bool
+	quiet      bool
+
+	stamps             int
+	link, verbose, abs bool
+	hex, text          bool
+}
+
+func (c *ctl) captureCommand() *cobra.Command {
+	var o captureOptions
+	cmd := &cobra.Command{
+		Use:   "capture [-i IF]... [-w FILE] [-c N] [-s BYTES] [FILTER]",
+		Short: "capture packets inside the stack",
+		Long: `capture shows or writes the packets of an instance's stack, from now until
+Ctrl-C, the end of the instance, or -c packets. It sees what tcpdump(8) would
+see on the stack, and takes tcpdump's options and filters (pcap-filter(7)). The
+filter is compiled by libpcap and runs in the stack.
+
+Without -w there is a line for each packet. With -w packets go into a file for
+Wireshark, tshark and tcpdump: pcapng, with the interfaces' names and addresses,
+each packet's direction, process and MPTCP connection where they are known, and
+what was dropped; or the classic pcap, which has none of these, where the name
+ends in .pcap or --format says so. -w - writes to standard output.
+
+Without -i all interfaces are captured, and those that come later. The program
+does not wait for whoever reads: packets for which the stack's buffer (-B) has
+no room are dropped from the capture, and counted.
+
+At the end a line on standard error tells how many packets were captured, how
+many the filter let through, and how many were dropped.`,
+		Example: `  lklctl capture
+  lklctl capture -i eth0 -c 20 'tcp port 443'
+  lklctl capture -w trace.pcapng -s 128
+  lklctl capture -w - | wireshark -k -i -
+  lklctl capture -w 'day-%H.pcapng' -G 3600 -W 24
+  lklctl capture -w ring -C 100 -W 10`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.capture(cmd.Context(), &o, strings.Join(args, " "))
+		},
+	}
+	c.flags(cmd.Flags(), true)
+	o.flags(cmd.Flags())
+	must(cmd.RegisterFlagCompletionFunc("interface", c.complete(linkNames)))
+	must(cmd.RegisterFlagCompletionFunc("direction", cobra.FixedCompletions([]cobra.Completion{"in", "out", "inout"}, cobra.ShellCompDirectiveNoFileComp)))
+	must(cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions([]cobra.Completion{"pcapng", "pcap"}, cobra.ShellCompDirectiveNoFileComp)))
+	document(cmd, captureRow{})
+	return cmd
+}
+
+func (o *captureOptions) flags(f *pflag.FlagSet) {
+	f.StringArrayVarP(&o.interfaces, "interface", "i", nil, "capture on `IF`, a name or number; may be given again")
+	f.StringVarP(&o.file, "write", "w", "", "write to `FILE`; - for standard output")
+	f.Uint64VarP(&o.count, "count", "c", 0, "end after `N` packets")
+	f.IntVarP(&o.snaplen, "snapshot-length", "s", 0, "keep `BYTES` of each packet; 0 for all of it")
+	f.UintVarP(&o.seconds, "rotate-seconds", "G", 0, "begin a new file every `SEC` seconds; FILE has a strftime(3) format")
+	f.UintVarP(&o.megabytes, "rotate-size", "C", 0, "begin a new file after `MB` megabytes")
+	f.UintVarP(&o.files, "files", "W", 0, "with -C: a ring of `N` files; with -G: end after N files")
+	f.UintVarP(&o.buffer, "buffer-size", "B", capture.DefaultBuffer>>10, "the buffer in the stack for each interface, in `KIB`")
+	f.StringVarP(&o.direction, "direction", "Q", "inout", "capture `in`, out, or inout")
+	f.StringVar(&o.format, "format", "", "write `pcapng` or pcap; by default as FILE's name ends")
+	f.BoolVarP(&o.unbuffered, "packet-buffered", "U", false, "write packets to FILE as they come")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "no line at the end")
+	f.CountVarP(&o.stamps, "no-time", "t", "no time in a line; -tt seconds since 1970, -ttt since the packet before, -tttt with the date")
+	f.BoolVarP(&o.link, "link", "e", false, "show the link layer's header in a line")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "show more of each packet")
+	f.BoolVarP(&o.abs, "absolute", "S", false, "show sequence numbers as they are in the packet")
+	f.BoolVarP(&o.hex, "hex", "X", false, "show a packet's bytes below its line")
+	f.BoolVarP(&o.text, "ascii", "A", false, "show a packet's bytes below its line, as text")
+}
+
+// style is how lines look.
+func (o *captureOptions) style() capture.Style {
+	s := capture.Style{
+		Interfaces: len(o.interfaces) != 1 || o.interfaces[0] == capture.Any,
+		Link:       o.link, Verbose: o.verbose, Absolute: o.abs,
+		Stamp: []capture.Stamp{capture.StampClock, capture.StampNone, capture.StampEpoch, capture.StampDelta, capture.StampDate, capture.StampSince}[min(o.stamps, 5)],
+	}
+	switch {
+	case o.hex && o.link:
+		s.Dump = capture.DumpHexLink
+	case o.hex:
+		s.Dump = capture.DumpHex
+	case o.text:
+		s.Dump = capture.DumpText
+	}
+	return s
+}
+
+// take is what is to be captured; the error is in what was typed.
+func (o *captureOptions) take(filter string) (capture.Take, error) {
+	t := capture.Take{Names: o.interfaces, Snaplen: o.snaplen, Filter: filter, Buffer: int(o.buffer) << 10, Annotate: true}
+	switch o.direction {
+	case "in":
+		t.Direction = capture.In
+	case "out":
+		t.Direction = capture.Out
+	case "inout":
+	default:
+		return t, cli.Usagef("-Q %q; expected in, out or inout", o.direction)
+	}
+	switch {
+	case o.snaplen < 0 || o.snaplen > capture.MaxSnaplen:
+		return t, cli.Usagef("-s %d; expected 1 to %d bytes, or 0 for whole packets", o.snaplen, capture.MaxSnaplen)
+	case o.buffer < 16 || o.buffer > maxBuffer:
+		return t, cli.Usagef("-B %d; expected 16 to %d KiB", o.buffer, maxBuffer)
+	case o.file == "" && (o.seconds > 0 || o.megabytes > 0 || o.files > 0 || o.format != ""):
+		return t, cli.Usagef("-G, -C, -W and --format are about files: say -w FILE too")
+	case o.file == "-" && (o.seconds > 0 || o.megabytes > 0):
+		return t, cli.Usagef("standard output (-w -) cannot be divided into files: leave -G and -C out, or name a file")
+	case o.files > 0 && o.seconds == 0 && o.megabytes == 0:
+		return t, cli.Usagef("-W %d says how many files, but not when a new one begins: say -G or -C too", o.files)
+	case o.format != "" && o.format != string(capture.FormatPcapng) && o.format != string(capture.FormatPcap):
+		return t, cli.Usagef("--format %q; expected pcapng or pcap", o.format)
+	case t.Every() && len(o.interfaces) > 1:
+		return t, cli.Usagef("-i any means all interfaces: leave the others out")
+	}
+	return t, nil
+}
+
+// maxBuffer bounds -B, in KiB: it is the stack's memory.
+const maxBuffer = 1 << 20
+
+// fileOptions say which files are written.
+func (o *captureOptions) fileOptions(t capture.Take) capture.FileOptions {
+	f := capture.FileOptions{
+		Path: o.file, Format: capture.Format(o.format),
+		Several: t.Every() || len(t.Names) > 1,
+		Every:   time.Duration(o.seconds) * time.Second, Size: int64(o.megabytes) * 1e6, Count: int(o.files),
+		Application: "lklctl capture", PerBatch: o.unbuffered || o.file == "-",
+	}
+	if f.Format == "" {
+		f.Format = capture.FormatOf(o.file)
+	}
+	return f
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/gopacket/gopacket/layers"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/pkg/capture"
+)
+
+// captureRow is a packet in JSON.
+type captureRow struct {
+	// Time is when the stack saw the packet, by its clock.
+	Time time.Time `json:"time"`
+	// Instance is whose stack it was.
+	Instance string `json:"instance"`
+	// Interface is the name of the interface.
+	Interface string `json:"interface"`
+	// Direction is in or out.
+	Direction string `json:"direction,omitempty"`
+	// LengthBytes is the packet's length with the link layer's header.
+	LengthBytes int `json:"length_bytes"`
+	// CapturedBytes is how many of them were kept.
+	CapturedBytes int `json:"captured_bytes"`
+	// Text is the packet in tcpdump's words.
+	Text string `json:"text"`
+	// PID is the process whose socket sent or got it.
+	PID int `json:"pid,omitempty"`
+	// Process is the name of that process.
+	Process string `json:"process,omitempty"`
+	// Comment says more, such as the token of the MPTCP connection.
+	Comment string `json:"comment,omitempty"`
+}
+
+// recorder is what a capture's packets go to, with a count and an end.
+type recorder struct {
+	capture.Handler
+	members  []*capture.Member
+	captured uint64
+	most     uint64 // -c; 0: no limit
+}
+
+// Interface notes the interface for the summary.
+func (r *recorder) Interface(m *capture.Member) error {
+	r.members = append(r.members, m)
+	return r.Handler.Interface(m)
+}
+
+// Packets hands on as many as are wanted.
+func (r *recorder) Packets(packets []capture.Packet) error {
+	enough := false
+	if left := r.most - r.captured; r.most > 0 && uint64(len(packets)) >= left {
+		packets, enough = packets[:left], true
+	}
+	err := r.Handler.Packets(packets)
+	r.captured += uint64(len(packets))
+	if err == nil && enough {
+		err = capture.ErrEnough
+	}
+	return err
+}
+
+// lines shows packets to people, or as JSON.
+type lines struct {
+	c       *ctl
+	d       *capture.Describer
+	members []*capture.Member
+}
+
+// Interface notes the interface.
+func (l *lines) Interface(m *capture.Member) error {
+	l.members = append(l.members, m)
+	return nil
+}
+
+// Packets prints a line for each.
+func (l *lines) Packets(packets []capture.Packet) error {
+	var b strings.Builder
+	for i := range packets {
+		p := &packets[i]
+		m := l.members[p.Interface]
+		line := l.d.Line(p, &m.Interface)
+		if l.c.output != cli.OutputJSON {
+			fmt.Fprintln(&b, line.String())
+			continue
+		}
+		row := captureRow{
+			Time: p.Time, Instance: m.Instance, Interface: m.Name, LengthBytes: p.Length, CapturedBytes: len(p.Data),
+			Text: line.Text, Comment: p.Comment,
+		}
+		if p.Dir != capture.Unknown {
+			row.Direction = p.Dir.String()
+		}
+		if p.Owner != nil {
+			row.PID, row.Process = p.Owner.PID, p.Owner.Comm
+		}
+		if err := json.NewEncoder(&b).Encode(row); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(l.c.stdout, b.String())
+	return err
+}
+
+// capture is the verb.
+func (c *ctl) capture(ctx context.Context, o *captureOptions, filter string) error {
+	take, err := o.take(filter)
+	if err != nil {
+		return err
+	}
+	// What is wrong with the filter shows before anything is opened. Each link
+	// type has its own program, but one grammar.
+	if _, err := capture.Compile(filter, layers.LinkTypeEthernet, capture.MaxSnaplen); err != nil {
+		return filterError(err)
+	}
+	attaching, cancel := context.WithTimeout(ctx, queryLimit)
+	defer cancel()
+	info, conn, err := c.attach(attaching)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	session, err := capture.NewSession(take)
+	if err != nil {
+		return err
+	}
+	if err := session.Add(attaching, conn, info.Name); err != nil {
+		return captureError(info, err)
+	}
+	return c.record(ctx, o, take, info, session)
+}
+
+// record runs the session into a file or onto standard output.
+func (c *ctl) record(ctx context.Context, o *captureOptions, take capture.Take, info *instance.Info, session *capture.Session) error {
+	r := &recorder{most: o.count}
+	finish := func() error { return nil }
+	if o.file == "" {
+		r.Handler = &lines{c: c, d: capture.NewDescriber(o.style())}
+	} else {
+		options := o.fileOptions(take)
+		options.Out = c.stdout
+		files, err := capture.NewFiles(options)
+		if err != nil {
+			return fileError(o.file, err)
+		}
+		r.Handler, finish = files, files.Close
+	}
+	if !o.quiet && o.file != "" {
+		cli.Note(c.stderr, program, "capturing on %s; Ctrl-C ends it", info.Name)
+	}
+	err := session.Run(ctx, r)
+	if ferr := finish(); err == nil {
+		err = ferr
+	}
+	if !o.quiet {
+		c.summary(r)
+	}
+	if err != nil {
+		return fileError(o.file, captureError(info, err))
+	}
+	return nil
+}
+
+// summary tells the counts, as tcpdump does.
+func (c *ctl) summary(r *recorder) {
+	var sum capture.Stats
+	unknown := false
+	for _, m := range r.members {
+		s, err := m.Stats(context.Background()) // it has ended: nothing is asked
+		unknown = unknown || err != nil
+		sum.Received += s.Received
+		sum.Dropped += s.Dropped
+	}
+	if unknown {
+		cli.Note(c.stderr, program, "%d packets captured; the stack has ended, so how many it dropped is not known", r.captured)
+		return
+	}
+	cli.Note(c.stderr, program, "%d packets captured, %d received by filter, %d dropped by the stack", r.captured, sum.Received, sum.Dropped)
+}
+
+// filterError is an error in what was typed.
+func filterError(err error) error {
+	var refused *capture.FilterError
+	if errors.As(err, &refused) {
+		return &cli.UsageError{Err: fmt.Errorf("%w: see pcap-filter(7)", err)}
+	}
+	return err
+}
+
+func captureError(info *instance.Info, err error) error {
+	var none *capture.NoInterfaceError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &none):
+		return &cli.UsageError{Err: fmt.Errorf("instance %q: %w", info.Name, err)}
+	}
+	return filterError(err)
+}
+
+// fileError says which file.
+func fileError(path string, err error) error {
+	var pe *os.PathError
+	if errors.As(err, &pe) && path != "" && path != "-" {
+		return fmt.Errorf("writing %s: %w", pe.Path, pe.Err)
+	}
+	return err
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capture
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/gopacket/gopacket/layers"
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/ctlproto"
+	"github.com/lklrun/lklrun/internal/stackconn"
+)
+
+const (
+	// waitBatch is the most packets of a call that may have to wait.
+	waitBatch = 16
+
+	// drainBatch is the most of any call: what CTL_SYSCALL has room for, with the
+	// head, and per packet an iovec, its data and how much of it counts, the
+	// control messages and the address.
+	drainBatch = (ctlproto.CTL_SYSCALL_BUFS - 1) / 5
+
+	// largest is the longest packet: 64 KiB of TCP that a device will cut up, the
+	// link layer's header, and a little.
+	largest = 1<<16 + 64
+
+	// replyRoom is what the packets of a call may take together.
+	replyRoom = ctlproto.CTL_FRAME_MAX - 0x10000
+)
+
+// Of struct mmsghdr and the struct msghdr in it on 64-bit machines (recvmmsg(2)).
+const (
+	msgSize       = 64
+	msgName       = 0
+	msgNameLen    = 8
+	msgIov        = 16
+	msgIovLen     = 24
+	msgControl    = 32
+	msgControlLen = 40
+	msgLen        = 56
+)
+
+const (
+	// controlSize is room for struct tpacket_auxdata and struct timespec.
+	controlSize = 80
+	// nameSize is room for struct sockaddr_ll.
+	nameSize = 24
+)
+
+// batch is the memory of one recvmmsg, made once and used again and again.
+type batch struct {
+	size             int // of the bytes kept of a packet
+	msgs             *stackconn.Buffer
+	data, ctrl, name []*stackconn.Buffer
+}
+
+// newBatch makes one for up to n packets, or as many as a reply has room for.
+func newBatch(snaplen, n int) *batch {
+	b := &batch{size: min(snaplen, largest)}
+	n = max(min(n, replyRoom/(b.size+msgSize+controlSize+nameSize)), 1)
+	b.msgs = stackconn.InOut(make([]byte, n*msgSize))
+	for i := range n {
+		at := i * msgSize
+		iov := make([]byte, 16) // struct iovec
+		binary.NativeEndian.PutUint64(iov[8:], uint64(b.size))
+		b.data = append(b.data, stackconn.Out(make([]byte, b.size)).Counted(b.msgs, at+msgLen))
+		b.msgs.Point(at+msgIov, stackconn.In(iov).Point(0, b.data[i]))
+	}
+	for i := range n {
+		b.ctrl = append(b.ctrl, stackconn.Out(make([]byte, controlSize)))
+		b.name = append(b.name, stackconn.Out(make([]byte, nameSize)))
+		b.msgs.Point(i*msgSize+msgControl, b.ctrl[i]).Point(i*msgSize+msgName, b.name[i])
+	}
+	return b
+}
+
+// receive fills it, and returns how many packets there are.
+func (b *batch) receive(ctx context.Context, conn *stackconn.Conn, fd int, call stackconn.Call) (int, error) {
+	clear(b.msgs.Data)
+	for i := range b.data {
+		m := b.msgs.Data[i*msgSize:]
+		binary.NativeEndian.PutUint32(m[msgNameLen:], nameSize)
+		binary.NativeEndian.PutUint64(m[msgIovLen:], 1)
+		binary.NativeEndian.PutUint64(m[msgControlLen:], controlSize)
+	}
+	call.Nr = unix.SYS_RECVMMSG
+	call.Args = []any{fd, b.msgs, len(b.data), unix.MSG_DONTWAIT, nil}
+	n, err := conn.Syscall(ctx, call)
+	if err == nil && n > int64(len(b.data)) {
+		err = fmt.Errorf("the stack tells of %d packets, was asked for %d", n, len(b.data))
+	}
+	if err != nil {
+		n = 0
+	}
+	return int(n), err
+}
+
+// packets reads the first n messages. The bytes of a packet are copies.
+func (b *batch) packets(n int, lt layers.LinkType) ([]Packet, error) {
+	if n == 0 {
+		return nil, nil
+	}
+	total := 0
+	for i := range n {
+		total += b.length(i) + vlanTag
+	}
+	slab := make([]byte, 0, total)
+	packets := make([]Packet, n)
+	for i := range n {
+		p := &packets[i]
+		aux, err := b.control(i, p)
+		if err != nil {
+			return nil, err
+		}
+		data := b.data[i].Data[:b.length(i)]
+		start := len(slab)
+		if aux.tagged() && lt == layers.LinkTypeEthernet && len(data) >= macAddrs {
+			slab = append(slab, data[:macAddrs]...)
+			slab = binary.BigEndian.AppendUint16(slab, aux.tpid)
+			slab = binary.BigEndian.AppendUint16(slab, aux.tci)
+			data = data[macAddrs:]
+			p.Length += vlanTag
+		}
+		slab = append(slab, data...)
+		p.Data = slab[start:len(slab):len(slab)]
+		p.Dir, p.Cast = direction(b.name[i].Data[10]) // sll_pkttype
+	}
+	return packets, nil
+}
+
+// length is how many bytes of a packet came.
+func (b *batch) length(i int) int {
+	return min(int(binary.NativeEndian.Uint32(b.msgs.Data[i*msgSize+msgLen:])), b.size)
+}
+
+const (
+	macAddrs = 12 // bytes before a VLAN tag
+	vlanTag  = 4
+)
+
+// aux is what struct tpacket_auxdata tells of a VLAN tag (packet(7)).
+type aux struct {
+	status    uint32
+	tci, tpid uint16
+}
+
+// Of tp_status, include/uapi/linux/if_packet.h.
+const (
+	tpCsumNotReady  = 1 << 3
+	tpVLANValid     = 1 << 4
+	tpVLANTPIDValid = 1 << 6
+	tpCsumValid     = 1 << 7
+	tpGSOTCP        = 1 << 8
+)
+
+func (a aux) tagged() bool { return a.status&tpVLANValid != 0 }
+
+// control reads the control messages of a packet: its time, its length, its tag.
+func (b *batch) control(i int, p *Packet) (a aux, err error) {
+	size := min(binary.NativeEndian.Uint64(b.msgs.Data[i*msgSize+msgControlLen:]), controlSize)
+	rest := b.ctrl[i].Data[:size]
+	p.Length = b.length(i)
+	for len(rest) >= unix.SizeofCmsghdr {
+		n := int(binary.NativeEndian.Uint64(rest))
+		level, typ := binary.NativeEndian.Uint32(rest[8:]), binary.NativeEndian.Uint32(rest[12:])
+		if n < unix.SizeofCmsghdr || n > len(rest) {
+			return a, fmt.Errorf("the stack tells of a control message of %d bytes, there are %d", n, len(rest))
+		}
+		body := rest[unix.SizeofCmsghdr:n]
+		switch {
+		case level == unix.SOL_PACKET && typ == unix.PACKET_AUXDATA && len(body) >= 20:
+			a = auxOf(body)
+			p.Length = int(binary.NativeEndian.Uint32(body[4:])) // tp_len
+		case level == unix.SOL_SOCKET && typ == unix.SO_TIMESTAMPNS && len(body) >= 16:
+			p.Time = time.Unix(int64(binary.NativeEndian.Uint64(body)), int64(binary.NativeEndian.Uint64(body[8:])))
+		}
+		rest = rest[min((n+7)&^7, len(rest)):]
+	}
+	p.Offload = offload(a.status)
+	return a, nil
+}
+
+func auxOf(b []byte) aux {
+	a := aux{
+		status: binary.NativeEndian.Uint32(b),
+		tci:    binary.NativeEndian.Uint16(b[16:]),
+		tpid:   binary.NativeEndian.Uint16(b[18:]),
+	}
+	if a.status&tpVLANTPIDValid == 0 {
+		a.tpid = unix.ETH_P_8021Q
+	}
+	return a
+}
+
+func offload(status uint32) (o Offload) {
+	for _, bit := range []struct {
+		status uint32
+		is     Offload
+	}{{tpCsumNotReady, CsumNotReady}, {tpCsumValid, CsumValid}, {tpGSOTCP, Segments}} {
+		if status&bit.status != 0 {
+			o |= bit.is
+		}
+	}
+	return o
+}
+
+// direction tells what sll_pkttype says (packet(7)).
+func direction(typ byte) (Direction, Cast) {
+	switch typ {
+	case unix.PACKET_HOST:
+		return In, Unicast
+	case unix.PACKET_BROADCAST:
+		return In, Broadcast
+	case unix.PACKET_MULTICAST:
+		return In, Multicast
+	case unix.PACKET_OTHERHOST:
+		return In, Promiscuous
+	case unix.PACKET_OUTGOING:
+		return Out, CastUnknown
+	}
+	return Unknown, CastUnknown
+}

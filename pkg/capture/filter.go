@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capture
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/gopacket/gopacket/layers"
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// FilterError is a filter that libpcap refuses, in its own words.
+type FilterError struct {
+	Filter string
+	Words  string
+}
+
+// Error names the filter and says what is wrong with it.
+func (e *FilterError) Error() string { return fmt.Sprintf("filter %q: %s", e.Filter, e.Words) }
+
+// MaxSnaplen is the longest snap length, tcpdump's own default.
+const MaxSnaplen = 262144
+
+// maxProgram is BPF_MAXINSNS, include/uapi/linux/bpf_common.h.
+const maxProgram = 4096
+
+// Compile turns an expression in the language of pcap-filter(7) into a program for
+// packets of a link type, by libpcap's own compiler. The program's result is how
+// many bytes are to be kept, snaplen at most. The error about an expression is a
+// *FilterError. An empty expression takes every packet.
+func Compile(expr string, lt layers.LinkType, snaplen int) ([]bpf.RawInstruction, error) {
+	if strings.TrimSpace(expr) == "" {
+		return []bpf.RawInstruction{{Op: retK, K: uint32(snaplen)}}, nil
+	}
+	if strings.ContainsRune(expr, 0) {
+		return nil, &FilterError{expr, "has a zero byte in it"}
+	}
+	prog, err := compile(expr, lt, snaplen)
+	if err == nil && len(prog) > maxProgram {
+		return nil, &FilterError{expr, fmt.Sprintf("makes a program of %d instructions, the kernel takes %d", len(prog), maxProgram)}
+	}
+	return prog, err
+}
+
+// Operations of the classic BPF programs made here (include/uapi/linux/bpf_common.h).
+const (
+	ldW  = 0x20 // A = 32 bits at K
+	jeqK = 0x15 // A == K?
+	retK = 0x06 // end with K
+)
+
+// pktType is where a program finds the packet's type, PACKET_OUTGOING or another:
+// SKF_AD_OFF + SKF_AD_PKTTYPE, include/uapi/linux/filter.h.
+const pktType = 0xfffff000 + 4
+
+// onlyDirection puts a look at the direction before a program.
+func onlyDirection(d Direction, prog []bpf.RawInstruction) []bpf.RawInstruction {
+	if d == Unknown {
+		return prog
+	}
+	outgoing := bpf.RawInstruction{Op: jeqK, K: unix.PACKET_OUTGOING, Jt: 1}
+	if d == In {
+		outgoing.Jt, outgoing.Jf = 0, 1
+	}
+	return append([]bpf.RawInstruction{{Op: ldW, K: pktType}, outgoing, {Op: retK}}, prog...)
+}
+
+// vlanWords are what an expression says when it looks for a VLAN tag.
+var vlanWords = regexp.MustCompile(`(?i)\bvlan\b|0x8100\b|0x88a8\b|\bq-in-q\b`)
+
+// looksForVLAN says whether an expression may look for a VLAN tag. The stack takes
+// the tag out of a packet before a packet socket's filter sees it, so such a filter
+// must run after it was put back.
+func looksForVLAN(expr string) bool { return vlanWords.MatchString(expr) }
+
+// reject lets nothing through.
+var reject = []bpf.RawInstruction{{Op: retK}}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/gopacket/gopacket/layers"
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/internal/stacknet"
+)
+
+// Interfaces lists the interfaces of a stack that packets can be captured on, with
+// all that is known of them, in the order of their numbers.
+func Interfaces(ctx context.Context, conn *stackconn.Conn) ([]Interface, error) {
+	links, err := stacknet.Links(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	addrs, err := stacknet.Addresses(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	var all []Interface
+	for _, l := range stacknet.Sorted(links) {
+		i := Interface{
+			Index: l.Index, Name: l.Name, Loopback: l.Flags&unix.IFF_LOOPBACK != 0,
+			LinkType: linkType(l.Type), Snaplen: MaxSnaplen, OS: "Linux " + conn.Hello().Release,
+		}
+		if i.LinkType == layers.LinkTypeEthernet && !i.Loopback {
+			i.MAC = l.MAC
+		}
+		if i.Speed, err = speed(ctx, conn, l.Name); err != nil {
+			return nil, err
+		}
+		for _, a := range addrs {
+			if a.IfIndex == l.Index {
+				i.Addrs = append(i.Addrs, a.Prefix)
+			}
+		}
+		all = append(all, i)
+	}
+	return all, nil
+}
+
+// linkType is what a packet socket of type SOCK_RAW shows of a device: an Ethernet
+// header, or none.
+func linkType(arphrd uint16) layers.LinkType {
+	if arphrd == unix.ARPHRD_ETHER || arphrd == unix.ARPHRD_LOOPBACK {
+		return layers.LinkTypeEthernet
+	}
+	return layers.LinkTypeRaw
+}
+
+// speed is what the device says of itself, in bit/s; 0: nothing, as most of the
+// stack's own do.
+func speed(ctx context.Context, conn *stackconn.Conn, name string) (uint64, error) {
+	b, err := conn.ReadFile(ctx, "/sys/class/net/"+name+"/speed")
+	var no syscall.Errno
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.As(err, &no) && no == syscall.EINVAL:
+		return 0, nil
+	case err != nil:
+		return 0, err
+	}
+	mbit, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+	if err != nil || mbit <= 0 { // -1: not known
+		return 0, nil //nolint:nilerr // what is no number is no speed
+	}
+	return uint64(mbit) * 1e6, nil
+}
+
+// NoInterfaceError is an interface that a stack does not have.
+type NoInterfaceError struct {
+	Name string
+	Have []string
+}
+
+// Error names the interface, and those that there are.
+func (e *NoInterfaceError) Error() string {
+	return fmt.Sprintf("the stack has no interface %q, it has %s", e.Name, strings.Join(e.Have, ", "))
+}
+
+// Any is the name that means all interfaces, those that come later included.
+const Any = "any"
+
+// choose picks the interfaces of those names or numbers; all: every one.
+func choose(have []Interface, names []string) ([]Interface, error) {
+	var chosen []Interface
+	for _, name := range names {
+		at := slices.IndexFunc(have, func(i Interface) bool { return i.Name == name || strconv.Itoa(i.Index) == name })
+		if at < 0 {
+			e := &NoInterfaceError{Name: name}
+			for _, i := range have {
+				e.Have = append(e.Have, i.Name)
+			}
+			return nil, e
+		}
+		if !slices.ContainsFunc(chosen, func(i Interface) bool { return i.Index == have[at].Index }) {
+			chosen = append(chosen, have[at])
+		}
+	}
+	return chosen, nil
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capture
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net/netip"
+	"runtime"
+	"time"
+)
+
+// Blocks of pcapng (draft-ietf-opsawg-pcapng, 4).
+const (
+	blockSection    = 0x0a0d0d0a
+	blockInterface  = 1
+	blockStatistics = 5
+	blockPacket     = 6 // Enhanced Packet Block
+)
+
+// Options of all blocks, and of each.
+const (
+	optEnd     = 0
+	optComment = 1
+
+	shbOS       = 3
+	shbUserAppl = 4
+	shbHardware = 2
+
+	ifName        = 2
+	ifDescription = 3
+	ifIPv4        = 4
+	ifIPv6        = 5
+	ifMAC         = 6
+	ifSpeed       = 8
+	ifTsResol     = 9
+	ifFilter      = 11
+	ifOS          = 12
+
+	epbFlags   = 2
+	epbProcess = 8 // epb_processid_threadid
+
+	isbStart        = 2
+	isbEnd          = 3
+	isbReceived     = 4 // isb_ifrecv
+	isbIfDropped    = 5
+	isbFilterAccept = 6
+	isbOSDropped    = 7
+	isbDelivered    = 8 // isb_usrdeliv
+)
+
+// maxOption is the longest value that an option can have.
+const maxOption = 1<<16 - 1
+
+// Pcapng writes a file in the format of draft-ietf-opsawg-pcapng, version 1.0, one
+// section, times in nanoseconds. It implements Writer.
+type Pcapng struct {
+	blocks
+	block   []byte
+	options bool     // the block has some
+	written []uint64 // packets of each interface
+}
+
+// NewPcapng begins a file; application is who writes it.
+func NewPcapng(w io.Writer, application string) (*Pcapng, error) {
+	p := &Pcapng{blocks: blocks{w: w}}
+	p.begin(blockSection)
+	p.u32(0x1a2b3c4d) // byte-order magic: ours is in the machine's order
+	p.u16(1)          // version 1.0
+	p.u16(0)
+	p.u64(^uint64(0)) // the section's length is not known
+	p.text(shbHardware, runtime.GOARCH)
+	p.text(shbOS, runtime.GOOS)
+	p.text(shbUserAppl, application)
+	return p, p.end()
+}
+
+// AddInterface writes an Interface Description Block.
+func (p *Pcapng) AddInterface(i Interface) (int, error) {
+	p.begin(blockInterface)
+	p.u16(uint16(i.LinkType))
+	p.u16(0)
+	p.u32(uint32(i.Snaplen))
+	p.text(ifName, i.Name)
+	p.text(ifDescription, i.Description)
+	for _, a := range i.Addrs {
+		p.address(a)
+	}
+	if len(i.MAC) == 6 {
+		p.option(ifMAC, i.MAC)
+	}
+	if i.Speed != 0 {
+		p.option(ifSpeed, binary.NativeEndian.AppendUint64(nil, i.Speed))
+	}
+	p.option(ifTsResol, []byte{9})
+	if i.Filter != "" {
+		p.option(ifFilter, append([]byte{0}, i.Filter...)) // 0: in libpcap's language
+	}
+	p.text(ifOS, i.OS)
+	p.written = append(p.written, 0)
+	return len(p.written) - 1, p.end()
+}
+
+// address writes an address with its network.
+func (p *Pcapng) address(a netip.Prefix) {
+	switch {
+	case !a.IsValid():
+	case a.Addr().Is4():
+		mask := uint32(0xffffffff)
+		if a.Bits() < 32 {
+			mask <<= 32 - a.Bits()
+		}
+		p.option(ifIPv4, binary.BigEndian.AppendUint32(a.Addr().AsSlice(), mask))
+	default:
+		p.option(ifIPv6, append(a.Addr().AsSlice(), uint8(a.Bits())))
+	}
+}
+
+// WritePacket writes an Enhanced Packet Block.
+func (p *Pcapng) WritePacket(k *Packet) error {
+	if err := p.known(k.Interface); err != nil {
+		return err
+	}
+	p.begin(blockPacket)
+	p.u32(uint32(k.Interface))
+	p.time(k.Time)
+	p.u32(uint32(len(k.Data)))
+	p.u32(uint32(k.Length))
+	p.bytes(k.Data)
+	if k.Comment != "" {
+		p.text(optComment, k.Comment)
+	}
+	if f := flags(k); f != 0 {
+		p.option(epbFlags, binary.NativeEndian.AppendUint32(nil, f))
+	}
+	if k.Owner != nil && k.Owner.PID != 0 {
+		// The thread is not known: 0.
+		p.option(epbProcess, binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(nil, uint32(k.Owner.PID)), 0))
+	}
+	p.written[k.Interface]++
+	return p.end()
+}
+
+// flags is epb_flags (4.3.1): direction, reception type, checksum and segments.
+func flags(k *Packet) uint32 {
+	f := uint32(k.Dir) | uint32(k.Cast)<<2
+	// The bits 9 to 11 stand in Offload's order.
+	return f | uint32(k.Offload)<<9
+}
+
+// WriteStats writes an Interface Statistics Block. As dumpcap does, it tells what
+// the socket received and dropped as the interface's numbers too: those are what
+// readers show.
+func (p *Pcapng) WriteStats(iface int, from, to time.Time, s Stats) error {
+	if err := p.known(iface); err != nil {
+		return err
+	}
+	p.begin(blockStatistics)
+	p.u32(uint32(iface))
+	p.time(to)
+	p.option(isbStart, p.stamp(from))
+	p.option(isbEnd, p.stamp(to))
+	for _, o := range []struct {
+		code  uint16
+		value uint64
+	}{
+		{isbReceived, s.Received}, {isbIfDropped, s.Dropped}, {isbFilterAccept, s.Received},
+		{isbOSDropped, s.Dropped}, {isbDelivered, p.written[iface]},
+	} {
+		p.option(o.code, binary.NativeEndian.AppendUint64(nil, o.value))
+	}
+	return p.end()
+}
+
+func (p *Pcapng) known(iface int) error {
+	if iface < 0 || iface >= len(p.written) {
+		return fmt.Errorf("interface %d is not in the file", iface)
+	}
+	return nil
+}
+
+// A block is put together in memory and written whole: its type and length, the
+// body padded to four bytes, options if there are any, the length again.
+
+func (p *Pcapng) begin(typ uint32) {
+	p.block = binary.NativeEndian.AppendUint32(p.block[:0], typ)
+	p.u32(0) // the length, later
+	p.options = false
+}
+
+func (p *Pcapng) end() error {
+	if p.options {
+		p.u32(optEnd)
+	}
+	size := uint32(len(p.block) + 4)
+	p.u32(size)
+	binary.NativeEndian.PutUint32(p.block[4:], size)
+	return p.add(p.block)
+}
+
+func (p *Pcapng) u16(v uint16) { p.block = binary.NativeEndian.AppendUint16(p.block, v) }
+func (p *Pcapng) u32(v uint32) { p.block = binary.NativeEndian.AppendUint32(p.block, v) }
+func (p *Pcapng) u64(v uint64) { p.block = binary.NativeEndian.AppendUint64(p.block, v) }
+
+// bytes appends b, padded to four.
+func (p *Pcapng) bytes(b []byte) {
+	p.block = append(p.block, b...)
+	for range -len(b) & 3 {
+		p.block = append(p.block, 0)
+	}
+}
+
+func (p *Pcapng) option(code uint16, value []byte) {
+	p.options = true
+	value = value[:min(len(value), maxOption)]
+	p.u16(code)
+	p.u16(uint16(len(value)))
+	p.bytes(value)
+}
+
+// text is an option that is UTF-8; an empty one is left out.
+func (p *Pcapng) text(code uint16, s string) {
+	if s != "" {
+		p.option(code, []byte(s))
+	}
+}
+
+// time appends a time: nanoseconds (if_tsresol 9), the upper half first.
+func (p *Pcapng) time(t time.Time) { p.block = append(p.block, p.stamp(t)...) }
+
+func (p *Pcapng) stamp(t time.Time) []byte {
+	var ns uint64
+	if !t.IsZero() {
+		ns = uint64(t.UnixNano())
+	}
+	return binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(nil, uint32(ns>>32)), uint32(ns))
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capture
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/internal/stacknet"
+)
+
+// endLimit bounds what is still fetched of one interface at the end.
+const endLimit = 10 * time.Second
+
+// Run captures until ctx is done, h wants no more, or all stacks have ended; what
+// the stacks have then is still handed over. It returns nil in these cases, else
+// what went wrong.
+func (s *Session) Run(ctx context.Context, h Handler) error {
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	var o order
+	failed := s.begin(running, h)
+	tick := time.NewTicker(orderPeriod)
+	defer tick.Stop()
+	for s.active > 0 {
+		var err error
+		select {
+		case <-tick.C:
+			err = s.give(h, o.ripe(), failed)
+		case n := <-s.news:
+			switch n := n.(type) {
+			case added:
+				err = s.join(running, h, n.m)
+			case read:
+				if n.m.notes != nil && failed == nil {
+					n.m.notes.Annotate(running, n.packets, n.m.LinkType)
+				}
+				if s.alone() {
+					err = s.give(h, n.packets, failed)
+				} else {
+					o.add(n.packets)
+				}
+			case ended:
+				s.active--
+				err = n.err
+			}
+		}
+		if failed == nil && err != nil {
+			failed = err
+		}
+		if failed != nil {
+			stop()
+		}
+	}
+	if err := s.give(h, o.all(), failed); failed == nil {
+		failed = err
+	}
+	if errors.Is(failed, ErrEnough) {
+		return nil
+	}
+	return failed
+}
+
+// begin begins with what Add has opened.
+func (s *Session) begin(ctx context.Context, h Handler) (failed error) {
+	for _, st := range s.stacks {
+		for _, m := range st.first {
+			s.active++ // its reader ends at once when nothing is wanted any more
+			if failed == nil {
+				failed = h.Interface(s.number(m))
+			}
+			go s.read(ctx, m)
+		}
+		if s.take.Every() {
+			s.active++
+			go s.watch(ctx, st)
+		}
+	}
+	return failed
+}
+
+// number gives a member the next number.
+func (s *Session) number(m *Member) *Member {
+	m.Number, s.numbers = s.numbers, s.numbers+1
+	return m
+}
+
+// join begins to read a member that came later.
+func (s *Session) join(ctx context.Context, h Handler, m *Member) error {
+	s.active++
+	err := h.Interface(s.number(m))
+	go s.read(ctx, m)
+	return err
+}
+
+// alone says whether packets come from one socket, and so in order.
+func (s *Session) alone() bool { return s.numbers == 1 && !s.take.Every() }
+
+// give hands packets over, unless something went wrong before.
+func (s *Session) give(h Handler, packets []Packet, failed error) error {
+	if len(packets) == 0 || failed != nil {
+		return nil
+	}
+	return h.Packets(packets)
+}
+
+// read reads a member until ctx is done or it has ended, and then to its end.
+func (s *Session) read(ctx context.Context, m *Member) {
+	err := s.readOn(ctx, m)
+	// What ctx ends is still to be fetched, within a limit.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
+	defer cancel()
+	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+		if err = m.source.Stop(last); err == nil {
+			err = s.readOn(last, m)
+		}
+	}
+	serr := m.close(last)
+	if errors.Is(err, io.EOF) {
+		err = serr
+	}
+	s.news <- ended{unlessOver(err)}
+}
+
+// readOn hands on what it reads until there is an error, io.EOF at the end.
+func (s *Session) readOn(ctx context.Context, m *Member) error {
+	for {
+		packets, err := m.source.Read(ctx)
+		if err != nil {
+			return err
+		}
+		for i := range packets {
+			packets[i].Interface = m.Number
+		}
+		s.news <- read{m, packets}
+	}
+}
+
+// unlessOver is nil for what only says that the stack has ended: its host closes
+// the connection then, or, with the kernel inside the program, says that this is
+// gone.
+func unlessOver(err error) error {
+	if errors.Is(err, stackconn.ErrClosed) || errors.Is(err, syscall.ESHUTDOWN) {
+		return nil
+	}
+	return err
+}
+
+// watch opens sockets on interfaces that come.
+func (s *Session) watch(ctx context.Context, st *stack) {
+	var failed error
+	watching, cancel := context.WithCancel(ctx)
+	defer cancel()
+	err := stacknet.Monitor(watching, st.conn, func(n stacknet.News) {
+		if n.Link == nil || failed != nil {
+			return
+		}
+		if failed = s.linkNews(ctx, st, n); failed != nil {
+			cancel()
+		}
+	})
+	switch {
+	case failed != nil:
+		err = failed
+	case ctx.Err() != nil:
+		err = nil
+	}
+	s.news <- ended{unlessOver(err)}
+}
+
+// linkNews opens a socket on an interface that is new.
+func (s *Session) linkNews(ctx context.Context, st *stack, n stacknet.News) error {
+	if n.Link.Gone {
+		delete(st.known, n.IfIndex)
+		return nil
+	}
+	if st.known[n.IfIndex] {
+		return nil
+	}
+	have, err := Interfaces(ctx, st.conn)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(have, func(i Interface) bool { return i.Index == n.IfIndex })
+	if at < 0 { // it has gone meanwhile
+		return nil
+	}
+	m, err := s.open(ctx, st, have[at])
+	if errors.Is(err, syscall.ENODEV) {
+		return nil
+	}
+	if err == nil {
+		s.news <- added{m}
+	}
+	return err
+}
+
+// Stats returns the counts of an interface until now, or until it ended. The error
+// says that the stack cannot be asked any more; then they are of an earlier time.
+func (m *Member) Stats(ctx context.Context) (Stats, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return m.last, m.lost
+	}
+	m.last, m.lost = m.source.Stats(ctx)
+	return m.last, m.lost
+}
+
+// close closes the socket after a last look at the counts.
+func (m *Member) close(ctx context.Context) error {
+	_, err := m.Stats(ctx)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	m.source.Close()
+	return err
+}
+
+// order puts packets of several sockets, which come in batches, in the order of
+// their times: each waits for one to two periods.
+type order struct {
+	held []Packet
+	cut  time.Time // the newest at the last period
+}
+
+// orderPeriod is longer than the stack lets packets gather.
+const orderPeriod = 25 * time.Millisecond
+
+func (o *order) add(packets []Packet) { o.held = append(o.held, packets...) }
+
+// ripe takes out what nothing older can come for.
+func (o *order) ripe() []Packet {
+	if len(o.held) == 0 {
+		return nil
+	}
+	o.sort()
+	n, _ := slices.BinarySearchFunc(o.held, o.cut, func(p Packet, cut time.Time) int {
+		if p.Time.After(cut) {
+			return 1
+		}
+		return -1
+	})
+	out := slices.Clone(o.held[:n])
+	o.cut = o.held[len(o.held)-1].Time
+	o.held = slices.Delete(o.held, 0, n)
+	return out
+}
+
+// all takes out the rest.
+func (o *order) all() []Packet {
+	o.sort()
+	return o.held
+}
+
+func (o *order) sort() {
+	slices.SortStableFunc(o.held, func(a, b Packet) int { return a.Time.Compare(b.Time) })
+}
