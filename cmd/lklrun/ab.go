@@ -42,7 +42,7 @@ The command's output is discarded. Its input is empty.
 Exit status: 0 when all runs went well, 1 when one failed or could not be made,
 2 for a wrong command line.`
 
-const abExamples = `  sudo lklrun ab --stack host --stack mptcp --if tap:tap0,ip=10.0.1.2/24,gw=10.0.1.1 \
+const abExamples = `  lklrun ab --stack host --stack mptcp --if tap:t0,ip=10.0.1.2/24,gw=10.0.1.1 \
         -- curl -s -o /dev/null http://10.0.1.1/file
   lklrun ab -n 20 --stack vanilla --stack bbr --plot bbr.svg -- ./fetch
   lklrun ab --variant 'plain: --stack vanilla' \
