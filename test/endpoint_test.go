@@ -5,6 +5,7 @@ package test
 import (
 	"encoding/json"
 	"fmt"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -131,5 +132,11 @@ while True: c.sendall(c.recv(100))`))
 	k.refused(2, "id 99: the stack has no such MPTCP endpoint", "mptcp", "endpoint", "change", "id", "99", "backup")
 	k.refused(2, "dev eth7: the stack has no such interface", "mptcp", "endpoint", "add", more, "dev", "eth7")
 	k.refused(2, "adding the MPTCP endpoint "+stackAddr+": ", "mptcp", "endpoint", "add", stackAddr)
+
+	do("mptcp", "endpoint", "add", more, "dev", "eth0", "signal")
+	do("mptcp", "endpoint", "flush")
+	if r := testutil.Run(t, limit, exec.Command(testutil.Bin("lklctl"), "-n", k.name, "mptcp", "endpoint")); r.Status != 1 || r.Stdout != "" {
+		t.Errorf("after flush: %v", r)
+	}
 	k.end()
 }

@@ -15,17 +15,21 @@ import (
 
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/sockdiag"
 	"github.com/lklrun/lklrun/internal/stackconn"
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
 func (c *ctl) endpointCommand() *cobra.Command {
-	show := c.onStack(c.query, func(n *stacknet.Netlink, _ []string) error { return c.showEndpoints(n, stacknet.Endpoint{}) })
+	show := c.onStack(c.query, func(ctx context.Context, o opened, _ []string) error {
+		return c.showEndpoints(ctx, o, stacknet.Endpoint{})
+	})
 	cmd := &cobra.Command{
-		Use:   "endpoint [show|add|del|change ...]",
+		Use:   "endpoint [show|add|del|change|flush ...]",
 		Short: "show, add, delete or change MPTCP endpoints",
-		Long: `endpoint shows the stack's MPTCP endpoints, or changes them, as ip-mptcp(8)
-does: open connections make or close subflows at once. lklrun gives each
+		Long: `endpoint shows the stack's MPTCP endpoints, each with the subflows that leave
+from it now (USED), or changes them, as ip-mptcp(8) does: open connections make
+or close subflows at once. lklrun gives each
 interface that carries one endpoint for each address; what is deleted or changed
 here it leaves so, for as long as the address is there.`,
 		Example: `  lklctl mptcp endpoint
@@ -36,15 +40,16 @@ here it leaves so, for as long as the address is there.`,
 		RunE: show,
 	}
 	c.flags(cmd.Flags(), true)
+	document(cmd, []endpointRow{})
 	cmd.AddCommand(
 		c.endpointVerb("show", "[ADDRESS|id ID]", "show the endpoints, or one", "",
-			func(n *stacknet.Netlink, w *endpointWords) error {
+			func(ctx context.Context, o opened, w *endpointWords) error {
 				if w.Addr.IsValid() || w.ID != 0 {
-					if _, err := w.find(n); err != nil {
+					if _, err := w.find(o.Netlink); err != nil {
 						return err
 					}
 				}
-				return c.showEndpoints(n, w.Endpoint)
+				return c.showEndpoints(ctx, o, w.Endpoint)
 			}),
 		c.endpointVerb("add", "ADDRESS [dev NAME] [id ID] [port PORT] [FLAG...]", "add an endpoint",
 			`
@@ -52,10 +57,11 @@ here it leaves so, for as long as the address is there.`,
 FLAG is subflow (connections make a subflow from it), signal (the peer is told
 of it, on PORT if one is given), backup (data go there only while nothing else
 is left) or fullmesh (one subflow to each address of the peer's). Without any it
-is subflow.`, addEndpoint),
-		c.endpointVerb("del", "ADDRESS|id ID", "delete an endpoint, and close its subflows", "", delEndpoint),
+is subflow.`, changing(addEndpoint)),
+		c.endpointVerb("del", "ADDRESS|id ID", "delete an endpoint, and close its subflows", "", changing(delEndpoint)),
 		c.endpointVerb("change", "ADDRESS|id ID FLAG...", "change an endpoint's flags",
-			"\n\nFLAG is backup, nobackup, fullmesh or nofullmesh.", changeEndpoint),
+			"\n\nFLAG is backup, nobackup, fullmesh or nofullmesh.", changing(changeEndpoint)),
+		c.endpointVerb("flush", "", "delete all endpoints, and close their subflows", "", changing(flushEndpoints)),
 	)
 	return cmd
 }
@@ -63,15 +69,21 @@ is subflow.`, addEndpoint),
 // A door is query or change.
 type door func(queryBody) func(*cobra.Command, []string) error
 
+// opened is a stack with a netlink connection into it.
+type opened struct {
+	*stacknet.Netlink
+	conn *stackconn.Conn
+}
+
 // onStack is a verb's body that speaks netlink with the stack.
-func (c *ctl) onStack(by door, body func(n *stacknet.Netlink, args []string) error) func(*cobra.Command, []string) error {
+func (c *ctl) onStack(by door, body func(ctx context.Context, o opened, args []string) error) func(*cobra.Command, []string) error {
 	return by(func(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, args []string) error {
 		n, err := stacknet.Open(ctx, conn)
 		if err != nil {
 			return err
 		}
 		defer n.Close()
-		return body(n, args)
+		return body(ctx, opened{n, conn}, args)
 	})
 }
 
@@ -83,16 +95,23 @@ type endpointWords struct {
 	clear uint32 // flags that shall go
 }
 
-func (c *ctl) endpointVerb(verb, form, short, more string, body func(*stacknet.Netlink, *endpointWords) error) *cobra.Command {
+// endpointBody is the body of a verb of endpoint.
+type endpointBody func(ctx context.Context, o opened, w *endpointWords) error
+
+func changing(f func(*stacknet.Netlink, *endpointWords) error) endpointBody {
+	return func(_ context.Context, o opened, w *endpointWords) error { return f(o.Netlink, w) }
+}
+
+func (c *ctl) endpointVerb(verb, form, short, more string, body endpointBody) *cobra.Command {
 	parse := func(cmd *cobra.Command, args []string) (*endpointWords, error) {
 		w := &endpointWords{words: words{cmd, args}}
 		return w, w.parse(verb)
 	}
 	example := map[string]string{
-		"show": "show", "add": "add 10.1.0.7 dev eth1 signal", "del": "del id 3", "change": "change 10.1.0.2 nobackup",
+		"show": "show", "add": "add 10.1.0.7 dev eth1 signal", "del": "del id 3", "change": "change 10.1.0.2 nobackup", "flush": "flush",
 	}[verb]
 	cmd := &cobra.Command{
-		Use:     verb + " " + form,
+		Use:     strings.TrimSpace(verb + " " + form),
 		Short:   short,
 		Long:    short + "." + more,
 		Example: "  lklctl mptcp endpoint " + example,
@@ -105,13 +124,16 @@ func (c *ctl) endpointVerb(verb, form, short, more string, body func(*stacknet.N
 	if verb == "show" {
 		by = c.query
 	}
+	if verb == "show" {
+		document(cmd, []endpointRow{})
+	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return c.onStack(by, func(n *stacknet.Netlink, args []string) error {
+		return c.onStack(by, func(ctx context.Context, o opened, args []string) error {
 			w, err := parse(cmd, args)
 			if err != nil {
 				return err
 			}
-			return body(n, w)
+			return body(ctx, o, w)
 		})(cmd, args)
 	}
 	c.flags(cmd.Flags(), true)
@@ -141,7 +163,9 @@ func (w *endpointWords) parse(verb string) error {
 	switch {
 	case verb == "add" && !w.Addr.IsValid():
 		return cli.Usagef("no ADDRESS given: see %s --help", w.cmd.CommandPath())
-	case verb != "show" && !w.Addr.IsValid() && w.ID == 0:
+	case verb == "flush" && (w.Addr.IsValid() || w.ID != 0):
+		return cli.Usagef("flush deletes all endpoints; %s del deletes one", w.cmd.Parent().CommandPath())
+	case verb != "show" && verb != "flush" && !w.Addr.IsValid() && w.ID == 0:
 		return cli.Usagef("no ADDRESS nor id ID given: see %s --help", w.cmd.CommandPath())
 	case verb == "change" && w.Flags == 0 && w.clear == 0:
 		return cli.Usagef("nothing to change: see %s --help", w.cmd.CommandPath())
@@ -243,6 +267,10 @@ func changeEndpoint(n *stacknet.Netlink, w *endpointWords) error {
 	return endpointError("changing the MPTCP endpoint "+e.Addr.String(), n.Do(stacknet.ChangeEndpoint(e))[0])
 }
 
+func flushEndpoints(n *stacknet.Netlink, _ *endpointWords) error {
+	return endpointError("deleting all MPTCP endpoints", n.Do(stacknet.FlushEndpoints())[0])
+}
+
 // endpointError says what the stack refused.
 func endpointError(doing string, err error) error {
 	if err == nil {
@@ -256,14 +284,30 @@ func endpointError(doing string, err error) error {
 
 // endpointRow is an endpoint as it is written.
 type endpointRow struct {
-	ID      int      `json:"id"`
-	Address string   `json:"address"`
-	Port    int      `json:"port,omitempty"`
-	Dev     string   `json:"dev,omitempty"`
-	Flags   []string `json:"flags"`
+	ID      int      `json:"id"`             // its number, 1 to 255
+	Address string   `json:"address"`        // the address that subflows leave from, or that the peer is told of
+	Port    int      `json:"port,omitempty"` // the port that the peer is told of; absent: that of the connection
+	Dev     string   `json:"dev,omitempty"`  // the interface that its subflows are bound to; absent: none
+	Flags   []string `json:"flags"`          // as in ip-mptcp(8): subflow, signal, backup, fullmesh, implicit
+	Used    int      `json:"subflows"`       // how many subflows have this local address now, the first ones too
 }
 
-func (c *ctl) showEndpoints(n *stacknet.Netlink, which stacknet.Endpoint) error {
+// subflowsFrom counts the subflows of MPTCP connections by their local address.
+func subflowsFrom(ctx context.Context, conn *stackconn.Conn) (map[netip.Addr]int, error) {
+	all, err := sockdiag.List(ctx, conn, sockdiag.TCP)
+	if err != nil {
+		return nil, err
+	}
+	n := map[netip.Addr]int{}
+	for _, s := range all {
+		if s.Subflow != nil && s.Subflow.Token.N != 0 && s.State == sockdiag.Established {
+			n[s.Local.Addr().Unmap()]++
+		}
+	}
+	return n, nil
+}
+
+func (c *ctl) showEndpoints(ctx context.Context, n opened, which stacknet.Endpoint) error {
 	all, err := n.Endpoints()
 	if err != nil {
 		return err
@@ -272,12 +316,16 @@ func (c *ctl) showEndpoints(n *stacknet.Netlink, which stacknet.Endpoint) error 
 	if err != nil {
 		return err
 	}
+	used, err := subflowsFrom(ctx, n.conn)
+	if err != nil {
+		return err
+	}
 	rows := []endpointRow{}
 	for _, e := range all {
 		if !meant(e, which) {
 			continue
 		}
-		r := endpointRow{ID: e.ID, Address: e.Addr.String(), Port: e.Port, Flags: []string{}}
+		r := endpointRow{ID: e.ID, Address: e.Addr.String(), Port: e.Port, Flags: []string{}, Used: used[e.Addr.Unmap()]}
 		if at := slices.IndexFunc(links, func(l stacknet.LinkState) bool { return l.Index == e.Ifindex }); at >= 0 {
 			r.Dev = links[at].Name
 		}
@@ -288,99 +336,13 @@ func (c *ctl) showEndpoints(n *stacknet.Netlink, which stacknet.Endpoint) error 
 		}
 		rows = append(rows, r)
 	}
-	t := cli.NewTable(">ID", "ADDRESS", ">PORT", "DEV", "FLAGS")
+	t := cli.NewTable(">ID", "ADDRESS", ">PORT", "DEV", ">USED", "FLAGS")
 	for _, r := range rows {
 		port := ""
 		if r.Port != 0 {
 			port = fmt.Sprint(r.Port)
 		}
-		t.Row(fmt.Sprint(r.ID), r.Address, port, r.Dev, strings.Join(r.Flags, " "))
+		t.Row(fmt.Sprint(r.ID), r.Address, port, r.Dev, fmt.Sprint(r.Used), strings.Join(r.Flags, " "))
 	}
 	return c.show(rows, len(rows), c.nothing("the stack has no MPTCP endpoint"), t.Write)
-}
-
-func (c *ctl) limitsCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "limits [get | set [subflows N] [add_addr_accepted N]]",
-		Short: "show or set the limits of MPTCP connections",
-		Long: `limits shows how many subflows beside the first each connection may have, and
-how many addresses that the peer announces it accepts, or sets them, each from 0
-to 8.`,
-		Example: "  lklctl mptcp limits\n  lklctl mptcp limits set subflows 2",
-		Args: func(cmd *cobra.Command, args []string) error {
-			_, err := parseLimits(cmd, args)
-			return err
-		},
-	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		change, err := parseLimits(cmd, args)
-		if err != nil {
-			return err
-		}
-		by := c.query
-		if change != nil {
-			by = c.change
-		}
-		return c.onStack(by, func(n *stacknet.Netlink, _ []string) error {
-			limits, err := n.Limits()
-			if err != nil {
-				return err
-			}
-			if change != nil {
-				change(&limits)
-				if err := n.Do(stacknet.SetLimits(limits))[0]; err != nil {
-					return endpointError("setting the MPTCP limits", err)
-				}
-				if limits, err = n.Limits(); err != nil {
-					return err
-				}
-			}
-			if c.output == cli.OutputJSON {
-				return cli.WriteJSON(c.stdout, map[string]int{"subflows": limits.Subflows, "add_addr_accepted": limits.AddAddrAccepted})
-			}
-			_, err = fmt.Fprintf(c.stdout, "subflows %d add_addr_accepted %d\n", limits.Subflows, limits.AddAddrAccepted)
-			return err
-		})(cmd, args)
-	}
-	c.flags(cmd.Flags(), true)
-	return cmd
-}
-
-// parseLimits returns what shall change; nil: nothing.
-func parseLimits(cmd *cobra.Command, args []string) (func(*stacknet.MPTCPLimits), error) {
-	w := words{cmd, args}
-	switch first := w.next(); {
-	case first == "" || first == "get" && len(w.left) == 0:
-		return nil, nil
-	case first == "get":
-		return nil, w.unexpected(w.next())
-	case first != "set":
-		return nil, w.unexpected(first)
-	case len(w.left) == 0:
-		return nil, cli.Usagef("nothing to set: see %s --help", cmd.CommandPath())
-	}
-	const most = 8 // MPTCP_PM_ADDR_MAX, net/mptcp/protocol.h
-	var changes []func(*stacknet.MPTCPLimits)
-	for len(w.left) > 0 {
-		key := w.next()
-		if key != "subflows" && key != "subflow" && key != "add_addr_accepted" {
-			return nil, w.unexpected(key)
-		}
-		n, err := w.number(key, 0, most)
-		if err != nil {
-			return nil, err
-		}
-		changes = append(changes, func(m *stacknet.MPTCPLimits) {
-			if key == "add_addr_accepted" {
-				m.AddAddrAccepted = n
-			} else {
-				m.Subflows = n
-			}
-		})
-	}
-	return func(m *stacknet.MPTCPLimits) {
-		for _, change := range changes {
-			change(m)
-		}
-	}, nil
 }

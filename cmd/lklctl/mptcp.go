@@ -78,7 +78,7 @@ connections that are open too.`,
 	cmd.Flags().BoolVarP(&listeners, "all", "a", false, "listening sockets too")
 	cmd.Flags().BoolVarP(&detail, "verbose", "v", false, "more of each connection and subflow")
 	cmd.Flags().StringVarP(&process, "process", "p", "", "only connections of a `PROCESS`, by its name or number")
-	cmd.AddCommand(c.endpointCommand(), c.limitsCommand())
+	cmd.AddCommand(c.endpointCommand(), c.limitsCommand(), c.monitorCommand())
 	return cmd
 }
 

@@ -72,13 +72,15 @@ func (f *facts) some(format string, v sockdiag.Value, form func(sockdiag.Value) 
 	}
 }
 
-// commas makes one text of them in which no line ends within a fact.
-func commas(f facts) string {
+// joined makes one text of them in which no line ends within a fact.
+func (f facts) joined(by string) string {
 	for i := range f {
 		f[i] = strings.ReplaceAll(f[i], " ", "\u00a0")
 	}
-	return strings.Join(f, ", ")
+	return strings.Join(f, by)
 }
+
+func commas(f facts) string { return f.joined(", ") }
 
 // totals is the connection's own line: what holds for all subflows together.
 func totals(c connection) facts {

@@ -169,9 +169,8 @@ func attribute(ctx context.Context, conn *stackconn.Conn, sockets []sockdiag.Soc
 
 // interfaces finds the interface of a socket.
 type interfaces struct {
-	names   []string
-	byIndex map[int]string
-	byAddr  map[string]string
+	*stacknet.Names
+	names []string
 }
 
 func newInterfaces(ctx context.Context, conn *stackconn.Conn) (*interfaces, error) {
@@ -183,13 +182,9 @@ func newInterfaces(ctx context.Context, conn *stackconn.Conn) (*interfaces, erro
 	if err != nil {
 		return nil, err
 	}
-	n := &interfaces{byIndex: map[int]string{}, byAddr: map[string]string{}}
+	n := &interfaces{Names: stacknet.NewNames(links, addrs)}
 	for _, l := range links {
 		n.names = append(n.names, l.Name)
-		n.byIndex[l.Index] = l.Name
-	}
-	for _, a := range addrs {
-		n.byAddr[a.Prefix.Addr().String()] = n.byIndex[a.IfIndex]
 	}
 	return n, nil
 }
@@ -206,20 +201,8 @@ func (n *interfaces) know(names []string) error {
 
 func (n *interfaces) annotate(sockets []sockdiag.Socket) {
 	for i := range sockets {
-		sockets[i].Iface = n.of(sockets[i])
+		sockets[i].Iface = n.Of(sockets[i].IfIndex, sockets[i].Local.Addr())
 	}
-}
-
-// of returns the interface the socket is bound to, or else the one that has its
-// local address; empty when it may use any.
-func (n *interfaces) of(s sockdiag.Socket) string {
-	if name, ok := n.byIndex[s.IfIndex]; ok {
-		return name
-	}
-	if !s.Local.IsValid() {
-		return ""
-	}
-	return n.byAddr[s.Local.Addr().Unmap().String()]
 }
 
 func familyName(f int) string {

@@ -67,6 +67,16 @@ func (c *ctl) watch(w *watching, body queryBody) func(*cobra.Command, []string) 
 		if w.every == 0 {
 			return once(cmd, args)
 		}
+		return c.follow(func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error {
+			return c.rounds(ctx, w, info, conn, body, args)
+		})(cmd, args)
+	}
+}
+
+// follow is query for a body that goes on until it is ended: by Ctrl-C, which is
+// what was wanted, or by the end of the instance, which is no failure either.
+func (c *ctl) follow(body queryBody) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 		defer stop()
 		attaching, cancel := context.WithTimeout(ctx, queryLimit)
@@ -76,7 +86,15 @@ func (c *ctl) watch(w *watching, body queryBody) func(*cobra.Command, []string) 
 			return err
 		}
 		defer conn.Close()
-		return c.rounds(ctx, w, info, conn, body, args)
+		switch err := body(ctx, info, conn, args); {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && conn.Err() != nil:
+			cli.Note(c.stderr, program, "instance %q has ended", info.Name)
+			return nil
+		default:
+			return err
+		}
 	}
 }
 
@@ -102,8 +120,7 @@ func (c *ctl) rounds(ctx context.Context, w *watching, info *instance.Info, conn
 				fmt.Fprintf(&b, "%s\n", none.words)
 			}
 		case err != nil && conn.Err() != nil:
-			cli.Note(c.stderr, program, "instance %q has ended", info.Name)
-			return nil
+			return err
 		case err != nil:
 			return asked(info, queryLimit, err)
 		}
@@ -114,8 +131,7 @@ func (c *ctl) rounds(ctx context.Context, w *watching, info *instance.Info, conn
 		case <-ctx.Done():
 			return nil
 		case <-conn.Done():
-			cli.Note(c.stderr, program, "instance %q has ended", info.Name)
-			return nil
+			return conn.Err()
 		case <-tick.C:
 		}
 	}

@@ -27,6 +27,7 @@ const (
 	pmCmdAddAddr   = 1
 	pmCmdDelAddr   = 2
 	pmCmdGetAddr   = 3
+	pmCmdFlush     = 4
 	pmCmdSetLimits = 5
 	pmCmdGetLimits = 6
 	pmCmdSetFlags  = 7
@@ -175,6 +176,13 @@ func AddEndpoint(e Endpoint) Request { return e.request(pmCmdAddAddr) }
 func DelEndpoint(e Endpoint) Request {
 	q := e.request(pmCmdDelAddr)
 	q.never = syscall.EINVAL // "address not found"
+	return q
+}
+
+// FlushEndpoints takes all endpoints away.
+func FlushEndpoints() Request {
+	q := request(0, 0, pmHeader(pmCmdFlush), func(*netlink.AttributeEncoder) {})
+	q.pm = true
 	return q
 }
 

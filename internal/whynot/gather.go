@@ -7,12 +7,12 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/ask"
+	"github.com/lklrun/lklrun/internal/counters"
 	"github.com/lklrun/lklrun/internal/ctlproto"
 	"github.com/lklrun/lklrun/internal/mptcpevent"
 	"github.com/lklrun/lklrun/internal/sockdiag"
@@ -148,26 +148,15 @@ func (s *Stack) lookup(n *stacknet.Netlink, conns []*sockdiag.Connection) error 
 }
 
 // counted reads the counters of MPTcpExt.
-func counted(ctx context.Context, conn *stackconn.Conn) (map[string]uint64, error) {
-	b, err := conn.ReadFile(ctx, "/proc/net/netstat")
+func counted(ctx context.Context, conn *stackconn.Conn) (map[string]int64, error) {
+	set, err := counters.Read(ctx, conn)
 	if err != nil {
 		return nil, err
 	}
-	all := map[string]uint64{}
-	var names []string
-	for line := range strings.Lines(string(b)) {
-		words, ok := strings.CutPrefix(line, "MPTcpExt:")
-		if !ok {
-			continue
-		}
-		if names == nil {
-			names = strings.Fields(words)
-			continue
-		}
-		for i, v := range strings.Fields(words) {
-			if n, err := strconv.ParseUint(v, 10, 64); err == nil && i < len(names) {
-				all[names[i]] = n
-			}
+	all := map[string]int64{}
+	for i := range set {
+		if name, ok := strings.CutPrefix(set[i].Name, "MPTcpExt"); ok {
+			all[name] = set[i].Value.Int()
 		}
 	}
 	return all, nil

@@ -94,11 +94,10 @@ type Route struct {
 type Stack struct {
 	Links     []Link
 	Endpoints []stacknet.Endpoint
-	Limits    stacknet.MPTCPLimits
-	Userspace bool              // net.mptcp.pm_type is 1
-	Counters  map[string]uint64 // of MPTcpExt, by their names without that
-	Past      *mptcpevent.Past  // nil: nobody has listened
-	Listens   map[uint16]bool   // ports of listening sockets
+	Userspace bool             // net.mptcp.pm_type is 1
+	Counters  map[string]int64 // of MPTcpExt, by their names without that
+	Past      *mptcpevent.Past // nil: nobody has listened
+	Listens   map[uint16]bool  // ports of listening sockets
 	Speaks    map[netip.Addr]bool
 	NoRoute   map[Route]bool // what no routing table leads to
 }
@@ -161,4 +160,4 @@ func (s *Stack) passive(c *sockdiag.Connection) bool {
 }
 
 // count is a counter's value; 0 also for one that the stack does not have.
-func (s *Stack) count(name string) uint64 { return s.Counters[name] }
+func (s *Stack) count(name string) int64 { return s.Counters[name] }
