@@ -149,6 +149,15 @@ DAEMONS
   lklrun prints the run's name and ends with 0 as soon as the command runs.
   "lklctl stop" ends it, "lklctl wait" waits for its end and has its status.
 
+CAPTURES
+  --capture FILE[,snap=BYTES][,if=NAME]...[,filter=EXPRESSION]
+
+  Writes the stack's packets to a pcapng file for Wireshark, from the first one,
+  before the interfaces are configured: of all interfaces or of those named, the
+  whole or the first BYTES of each, all or those that the EXPRESSION of
+  pcap-filter(7) lets through. A disk that is slow or full costs packets, not
+  the run. "lklctl capture" begins and ends one while the stack runs.
+
 CONFIGURATION
   Each flag can be a variable, such as LKLRUN_STACK and LKLRUN_IF, or stand in a
   file of JSON: that of --config, else ~/.config/lklrun/config.json. Flags are

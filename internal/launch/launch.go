@@ -80,10 +80,11 @@ type run struct {
 	sharing    sharing
 	live       live
 	leased     leasers
-	asked      ask.Mux     // what lklctl may ask
-	stopAsking func()      // nil: questions are not answered yet
-	account    *account    // once the target has ended
-	deaf       bool        // lklhost does not answer
+	asked      ask.Mux  // what lklctl may ask
+	stopAsking func()   // nil: questions are not answered yet
+	account    *account // once the target has ended
+	deaf       bool     // lklhost does not answer
+	captures   []*recording
 	paths      *pathKeeper // once the stack is configured
 	reporter   *reporter   // nil: nobody wants to know
 }
@@ -172,6 +173,8 @@ func (r *run) step(ctx context.Context, s plan.Step) error {
 		return err
 	case plan.Boot:
 		return r.boot(ctx)
+	case plan.Capture:
+		return r.startCaptures(ctx)
 	case plan.Configure:
 		return r.configure(ctx)
 	case plan.Lease:
@@ -330,6 +333,7 @@ func (r *run) teardown(ctx context.Context) error {
 	if r.host != nil {
 		errs = append(errs, r.endHost(), killDescendants(r.spared))
 	}
+	r.endCaptures()
 	for _, l := range r.live.all() {
 		l.release()
 	}

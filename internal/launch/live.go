@@ -129,4 +129,5 @@ func (r *run) stopServing() {
 	for _, s := range slices.Backward(services) {
 		s.Stop()
 	}
+	r.farewell()
 }

@@ -70,6 +70,9 @@ func Look(run config.Run, s *stack.Stack) (Facts, error) {
 	if err := gateway.CheckPublish(run.Publish); err != nil {
 		return f, err
 	}
+	if err := checkCaptures(run.Captures); err != nil {
+		return f, err
+	}
 	if err := f.lookEngine(run, s); err != nil {
 		return f, err
 	}

@@ -53,6 +53,7 @@ const (
 	FD        Kind = "fd"
 	Device    Kind = "device" // the host's end of any other type of interface
 	Boot      Kind = "boot"
+	Capture   Kind = "capture"
 	Configure Kind = "configure"
 	Lease     Kind = "lease"
 	Release   Kind = "release"
@@ -86,6 +87,7 @@ type Plan struct {
 	names     resolver         // what Resolv is made of
 	Listen    []int            `json:"listen,omitempty"`
 	Publish   []config.Publish `json:"publish,omitempty"`
+	Captures  []config.Capture `json:"capture,omitempty"`
 	RSTGuard  string           `json:"rst_guard,omitempty"`
 	PortRange config.PortRange `json:"port_range,omitzero"`
 	User      *runas.User      `json:"user,omitempty"`     // the target's; nil: ours
@@ -123,6 +125,7 @@ func Make(run config.Run, s *stack.Stack, facts Facts) (*Plan, error) {
 		Dump:      run.Dump,
 		Listen:    run.Listen,
 		Publish:   run.Publish,
+		Captures:  run.Captures,
 		RSTGuard:  cmp.Or(run.RSTGuard, config.GuardAuto),
 		PortRange: run.PortRange,
 		User:      facts.User,
@@ -152,6 +155,9 @@ func Make(run config.Run, s *stack.Stack, facts Facts) (*Plan, error) {
 	if err := p.publish(); err != nil {
 		return nil, err
 	}
+	if err := p.captures(); err != nil {
+		return nil, err
+	}
 	p.resolv(run.DNS, facts)
 	p.steps()
 	return p, nil
@@ -176,6 +182,8 @@ func onHost(run config.Run) error {
 		return fmt.Errorf("--listen %d: %s, which answers for its own ports", run.Listen[0], is)
 	case len(run.Publish) > 0:
 		return fmt.Errorf("--publish %s: %s, whose ports the program opens itself", run.Publish[0], is)
+	case len(run.Captures) > 0:
+		return fmt.Errorf("--capture %s: %s, whose packets tcpdump shows", run.Captures[0].File, is)
 	case len(run.Mount) > 0:
 		return fmt.Errorf("mount %s: %s, whose files are the host's", run.Mount[0], is)
 	case len(run.Dump) > 0:
@@ -305,6 +313,9 @@ func (p *Plan) steps() {
 			mem = config.FormatMem(p.Stack.Mem)
 		}
 		add(Boot, 0, fmt.Sprintf("boot %s with %s of memory%s", p.Stack.Library, mem, in), "halt it")
+		if len(p.Captures) > 0 {
+			add(Capture, 0, "capture packets to "+joined(p.Captures, " and "), "write what has come, close")
+		}
 		add(Configure, 0, "configure "+p.configures(), "")
 		p.leaseStep(add)
 	}

@@ -52,6 +52,9 @@ func (p *Plan) Write(w io.Writer) error {
 	if len(p.Publish) > 0 {
 		line("publish", "%s", joined(p.Publish, " "))
 	}
+	for _, c := range p.Captures {
+		line("capture", "%s", c)
+	}
 	if p.Detach {
 		line("detach", "in the background")
 	}

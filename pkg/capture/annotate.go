@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/gopacket/gopacket/layers"
@@ -202,15 +203,17 @@ func learn(all []sockdiag.Socket) known {
 		default:
 			continue
 		}
+		token := ""
 		a := &annotation{owner: ownerOf(s), early: s.State == synSent || s.State == synRecv}
 		if f := s.Subflow; f != nil && f.Token.N == 0 {
 			a.early = true
 		} else if f != nil {
-			a.comment = comment(f)
+			token = tokenOf(f)
 			if a.owner == nil {
 				a.owner = byToken[f.Token.N]
 			}
 		}
+		a.comment = comment(a.owner, token)
 		if t.remote.Port() == 0 {
 			t.remote = netip.AddrPort{}
 			k.listening[t] = a
@@ -221,9 +224,28 @@ func learn(all []sockdiag.Socket) known {
 	return k
 }
 
-// comment is what a packet of an MPTCP subflow is marked with: the connection's
-// token, as `lklctl mptcp` prints it, and the id of the local address.
-func comment(f *sockdiag.Subflow) string {
+// comment is what Wireshark shows of it, which has no place for a process's name:
+// "curl(2421) fd 5, mptcp token 023ebfb7 id 2".
+func comment(o *Owner, token string) string {
+	if o == nil {
+		return token
+	}
+	text := o.String()
+	if len(o.FDs) > 0 {
+		text += fmt.Sprintf(" fd %d", o.FDs[0])
+	}
+	if token != "" {
+		text += ", " + token
+	}
+	return text
+}
+
+// String names the process as lklctl does: curl(2421).
+func (o *Owner) String() string { return fmt.Sprintf("%s(%d)", o.Comm, o.PID) }
+
+// tokenOf names an MPTCP subflow: the connection's token, as `lklctl mptcp` prints
+// it, and the id of the local address.
+func tokenOf(f *sockdiag.Subflow) string {
 	text := fmt.Sprintf("mptcp token %08x", f.Token.N)
 	if f.ID.Known {
 		text += fmt.Sprintf(" id %d", f.ID.N)
@@ -283,7 +305,7 @@ func (k known) remember(before known) known {
 	}
 	for t, a := range before.flows {
 		now, ok := k.flows[t]
-		if !ok || now.owner == nil && a.owner != nil && (now.comment == "" || now.comment == a.comment) {
+		if !ok || now.owner == nil && a.owner != nil && strings.HasSuffix(a.comment, now.comment) {
 			k.flows[t] = a
 		}
 	}

@@ -97,7 +97,7 @@ func TestAnnotate(t *testing.T) {
 	a := s.annotator()
 
 	p := annotate(t, a, packetOf(t, 40000))
-	if p[0].Owner == nil || p[0].Owner.PID != 42 || p[0].Owner.Inode != 7 || p[0].Comment != "mptcp token 023ebfb7 id 2" {
+	if p[0].Owner == nil || p[0].Owner.PID != 42 || p[0].Owner.Inode != 7 || p[0].Comment != "curl(42) fd 5, mptcp token 023ebfb7 id 2" {
 		t.Fatalf("%+v %q", p[0].Owner, p[0].Comment)
 	}
 	for range 10 { // what is known is not asked for again
@@ -133,7 +133,7 @@ func TestAnnotate(t *testing.T) {
 	s.sockets = []sockdiag.Socket{other}
 	annotate(t, a, packetOf(t, 200))
 	p = annotate(t, a, packetOf(t, 40000))
-	if p[0].Owner == nil || p[0].Owner.PID != 43 || p[0].Comment != "" {
+	if p[0].Owner == nil || p[0].Owner.PID != 43 || p[0].Comment != "wget(43)" {
 		t.Errorf("%+v %q", p[0].Owner, p[0].Comment)
 	}
 }
@@ -174,7 +174,7 @@ func TestAnnotateEarly(t *testing.T) {
 	s := &stage{sockets: []sockdiag.Socket{early}}
 	a := s.annotator()
 	p := annotate(t, a, packetOf(t, 40000))
-	if p[0].Owner == nil || p[0].Comment != "" {
+	if p[0].Owner == nil || p[0].Comment != "curl(42) fd 5" {
 		t.Fatalf("%+v %q", p[0].Owner, p[0].Comment)
 	}
 	// It was looked for; another flow's look finds the rest.
@@ -183,7 +183,7 @@ func TestAnnotateEarly(t *testing.T) {
 	s.sockets = []sockdiag.Socket{late}
 	annotate(t, a, packetOf(t, 1))
 	p = annotate(t, a, packetOf(t, 40000))
-	if p[0].Comment != "mptcp token 00000009" {
+	if p[0].Comment != "curl(42) fd 5, mptcp token 00000009" {
 		t.Errorf("%q", p[0].Comment)
 	}
 }

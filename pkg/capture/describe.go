@@ -53,7 +53,7 @@ type Line struct {
 	Interface string // eth0, or web/eth0
 	Direction string // In, Out or nothing
 	Text      string // addresses and protocol, in tcpdump's words
-	Owner     string // curl(2421)
+	Owner     string // curl(2421), where the comment does not begin with it
 	Comment   string
 	Dump      string // lines that each end in \n
 }
@@ -119,10 +119,10 @@ func (d *Describer) Line(p *Packet, ifc *Interface) Line {
 	case Out:
 		l.Direction = "Out"
 	}
-	if o := p.Owner; o != nil && o.PID != 0 {
-		l.Owner = fmt.Sprintf("%s(%d)", printable(o.Comm), o.PID)
-	}
 	l.Comment = printable(p.Comment)
+	if o := p.Owner; o != nil && o.PID != 0 && !strings.HasPrefix(p.Comment, o.String()) {
+		l.Owner = printable(o.String())
+	}
 	return l
 }
 

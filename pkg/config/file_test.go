@@ -32,7 +32,7 @@ const full = `// comments,
   "dns": "192.0.2.1", "host_net": ["10.0.0.0/8"], "publish": "8080:80", "listen": [80, 443], "port_range": "1024",
   "rst_guard": "nft", "engine": "supervise", "spin": 0, "require": "stack",
   "detach": true, "log": "/tmp/x", "wait_all": true, "verbose": true, "quiet": false,
-  "delay": 1, "mount": ["debugfs"], "dump": "/proc/net/snmp", "command": ["true", "x y"],
+  "capture": "a.pcapng,snap=128", "delay": 1, "mount": ["debugfs"], "dump": "/proc/net/snmp", "command": ["true", "x y"],
   "profiles": {"mine": {"summary": "s", "mem": 67108864, "sysctl": ["-net.ipv4.tcp_sack=0"]}},
 }`
 

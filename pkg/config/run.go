@@ -44,6 +44,7 @@ type Run struct {
 	Listen     []int        `json:"listen,omitempty"`    // ports of servers at an address shared with the host
 	PortRange  PortRange    `json:"port_range,omitzero"` // of connections from such an address
 	Publish    []Publish    `json:"publish,omitempty"`
+	Captures   []Capture    `json:"capture,omitempty"`
 	RSTGuard   string       `json:"rst_guard,omitempty"` // GuardAuto, ...
 	User       string       `json:"user,omitempty"`      // the target's; empty: whoever starts lklrun
 	Profile    string       `json:"profile,omitempty"`

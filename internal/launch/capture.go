@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/plan"
+	"github.com/lklrun/lklrun/internal/sockdiag"
+	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/pkg/capture"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+const (
+	// farewellLimit bounds the wait for the last segments of the target's
+	// connections, for a capture to have them: half of what lklhost grants
+	// (FAREWELL_MS, csrc/host/lifecycle.c).
+	farewellLimit = time.Second
+
+	// writeLimit bounds the wait for a file at the end of the run.
+	writeLimit = 5 * time.Second
+)
+
+// recording writes the stack's packets to a file, from before the stack is
+// configured until it has ended. It has a connection of its own, so that nobody
+// waits for a slow disk: what the file does not take in time is dropped in the
+// stack, and counted.
+type recording struct {
+	said   config.Capture
+	plan   *plan.Plan
+	conn   *stackconn.Conn
+	file   *os.File
+	files  *capture.Files
+	stop   context.CancelFunc
+	done   chan struct{} // closed when the session has ended and err is set
+	err    error
+	handed int64 // bytes written to the file
+	whole  int64 // bytes of whole blocks
+	all    []*capture.Member
+}
+
+// startCaptures opens the files and begins to capture.
+func (r *run) startCaptures(ctx context.Context) error {
+	for _, c := range r.plan.Captures {
+		rec, err := r.record(ctx, c)
+		if err != nil {
+			return fmt.Errorf("--capture %s: %w", c.File, err)
+		}
+		r.captures = append(r.captures, rec)
+	}
+	return nil
+}
+
+func (r *run) record(ctx context.Context, c config.Capture) (*recording, error) {
+	rec := &recording{said: c, plan: r.plan, done: make(chan struct{})}
+	session, err := capture.NewSession(capture.Take{Names: c.Interfaces, Snaplen: c.Snap, Filter: c.Filter, Annotate: true})
+	if err != nil {
+		return nil, err
+	}
+	// As any file that a command writes: its mode is the umask's to say.
+	if rec.file, err = os.Create(c.File); err != nil {
+		return nil, &RefusedError{cause(err)}
+	}
+	if rec.conn, err = stackconn.Dial(ctx, r.dir.File(instance.SocketFile)); err == nil {
+		err = session.Add(ctx, rec.conn, r.dir.Name)
+	}
+	if err == nil {
+		// A batch is on the disk before the next one is asked for: whatever becomes
+		// of this process, the file can be read.
+		rec.files, err = capture.NewFiles(capture.FileOptions{Path: "-", Out: rec, Application: "lklrun --capture", PerBatch: true})
+	}
+	if err != nil {
+		rec.close()
+		return nil, err
+	}
+	// Not ctx: that is the start's.
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	rec.stop = stop
+	go func() {
+		defer close(rec.done)
+		rec.err = session.Run(running, rec)
+		if rec.err != nil {
+			r.opts.Tell(fmt.Sprintf("--capture %s ends here, and the command goes on: %v", c.File, cause(rec.err)))
+		}
+	}()
+	return rec, nil
+}
+
+// Write counts what goes into the file.
+func (rec *recording) Write(p []byte) (int, error) {
+	n, err := rec.file.Write(p)
+	rec.handed += int64(n)
+	return n, err
+}
+
+// Interface completes what is known of an interface: it is not configured yet.
+func (rec *recording) Interface(m *capture.Member) error {
+	at := slices.IndexFunc(rec.plan.Links, func(l plan.Link) bool { return l.Name == m.Name })
+	if at >= 0 {
+		l := &rec.plan.Links[at]
+		if len(m.Addrs) == 0 {
+			m.Addrs = slices.Clone[[]netip.Prefix](l.Addrs)
+		}
+		if m.MAC != nil && !l.MAC.IsZero() {
+			m.MAC = net.HardwareAddr(l.MAC[:])
+		}
+	}
+	rec.all = append(rec.all, m)
+	return rec.kept(rec.files.Interface(m))
+}
+
+// Packets writes packets.
+func (rec *recording) Packets(packets []capture.Packet) error {
+	return rec.kept(rec.files.Packets(packets))
+}
+
+// kept notes that the file is whole as it is.
+func (rec *recording) kept(err error) error {
+	if err == nil {
+		rec.whole = rec.handed
+	}
+	return err
+}
+
+// farewell ends the captures when the target has ended and its peers have what it
+// sent, while the stack can still be asked what it dropped. Where that takes
+// longer they end with the stack.
+func (r *run) farewell() {
+	if len(r.captures) == 0 || r.conn == nil || r.deaf {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), farewellLimit)
+	defer cancel()
+	for !r.quiet(ctx) {
+		select {
+		case <-time.After(farewellLimit / 100):
+		case <-ctx.Done():
+			return
+		}
+	}
+	for _, rec := range r.captures {
+		rec.stop()
+	}
+	for _, rec := range r.captures {
+		rec.over(ctx)
+	}
+}
+
+// over waits for the end of the session and says whether it has come.
+func (rec *recording) over(ctx context.Context) bool {
+	select {
+	case <-rec.done:
+		return true
+	default:
+	}
+	select {
+	case <-rec.done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Of TCP's states those in which something is still to be sent, or an answer to
+// come (include/net/tcp_states.h).
+const (
+	stateFinWait2 = sockdiag.State(5)
+	stateListen   = sockdiag.Listen
+)
+
+// quiet says whether no connection of the stack has anything left to send. A stack
+// that cannot be asked has nothing, either.
+func (r *run) quiet(ctx context.Context) bool {
+	sockets, err := sockdiag.List(ctx, r.conn, sockdiag.TCP)
+	if err != nil {
+		return true
+	}
+	return !slices.ContainsFunc(sockets, func(s sockdiag.Socket) bool {
+		switch s.State {
+		case stateListen, sockdiag.TimeWait, sockdiag.Close, stateFinWait2:
+			return false
+		}
+		return true
+	})
+}
+
+// endCaptures waits for the files, after the stack has ended, and tells what they
+// lack.
+func (r *run) endCaptures() {
+	ctx, cancel := context.WithTimeout(context.Background(), writeLimit)
+	defer cancel()
+	for _, rec := range r.captures {
+		rec.stop()
+		rec.conn.Close()
+		if rec.over(ctx) {
+			r.finish(rec)
+		} else { // its goroutine has the file, which is left as it is
+			r.opts.Tell(fmt.Sprintf("--capture %s: the disk takes nothing more: the file lacks what came last", rec.said.File))
+		}
+	}
+	r.captures = nil
+}
+
+// finish closes a file whose session has ended. What went wrong with it was told
+// when it did: it is no failure of the run.
+func (r *run) finish(rec *recording) {
+	defer rec.close()
+	if rec.err == nil {
+		rec.err = rec.files.Close()
+		if rec.err != nil {
+			r.opts.Tell(fmt.Sprintf("--capture %s: %v: the file lacks what came last", rec.said.File, cause(rec.err)))
+		}
+	}
+	if rec.err != nil {
+		// Half a block at its end would be an error to whoever reads it.
+		_ = rec.file.Truncate(rec.whole) // a pipe has no length
+	}
+	packets, _ := rec.files.Written()
+	var dropped uint64
+	for _, m := range rec.all {
+		s, err := m.Stats(context.Background()) // it has ended: nothing is asked
+		if err != nil {
+			continue // the stack has ended before it could be asked
+		}
+		dropped += s.Dropped
+	}
+	r.log.Debug("captured", "file", rec.said.File, "packets", packets, "dropped", dropped)
+	if dropped > 0 {
+		r.opts.Tell(fmt.Sprintf("--capture %s: %d packets are not in it, which came faster than they were written", rec.said.File, dropped))
+	}
+}
+
+// close lets go of what the recording has.
+func (rec *recording) close() {
+	if rec.conn != nil {
+		rec.conn.Close()
+	}
+	rec.file.Close()
+}

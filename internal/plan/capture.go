@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gopacket/gopacket/layers"
+
+	"github.com/lklrun/lklrun/pkg/capture"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// checkCaptures has libpcap read the filters: each link type has its own program,
+// but one grammar.
+func checkCaptures(all []config.Capture) error {
+	for _, c := range all {
+		if _, err := capture.Compile(c.Filter, layers.LinkTypeEthernet, config.MaxSnap); err != nil {
+			return fmt.Errorf("--capture %s: %w", c.File, err)
+		}
+	}
+	return nil
+}
+
+// captures checks that the interfaces to capture on will be there.
+func (p *Plan) captures() error {
+	var names []string
+	for i := range p.Links {
+		names = append(names, p.Links[i].Name)
+	}
+	names = append(names, "lo")
+	for _, c := range p.Captures {
+		for _, name := range c.Interfaces {
+			if !slices.Contains(names, name) {
+				return fmt.Errorf("--capture %s: %s: the stack will have no such interface; there are %s", c.File, name, strings.Join(names, ", "))
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Bounds of the snap length, in bytes: the headers of Ethernet, IPv4 and TCP with
+// their options, and tcpdump's own default, for all of a packet.
+const (
+	MinSnap     = 60
+	MaxSnap     = 262144
+	MaxCaptures = 4
+)
+
+// Capture is a file for the packets of a run, from the first one.
+type Capture struct {
+	File       string
+	Snap       int      // bytes of each packet that are kept; 0: all
+	Interfaces []string // names in the stack; empty: all that lklrun gives it
+	Filter     string   // in the language of pcap-filter(7); empty: all packets
+}
+
+const captureForm = "expected FILE[,snap=BYTES][,if=NAME]...[,filter=EXPRESSION]"
+
+// ParseCapture reads FILE[,snap=BYTES][,if=NAME]...[,filter=EXPRESSION]. The
+// filter comes last: commas in it are its own.
+func ParseCapture(s string) (Capture, error) {
+	var c Capture
+	rest, filter, filtered := strings.Cut(s, ",filter=")
+	c.Filter = strings.TrimSpace(filter)
+	parts := strings.Split(rest, ",")
+	c.File = parts[0]
+	err := c.checkFile()
+	if err == nil && filtered && c.Filter == "" {
+		err = errors.New("filter: no value; leave it out for all packets")
+	}
+	for _, part := range parts[1:] {
+		if err != nil {
+			break
+		}
+		err = c.set(part)
+	}
+	if err != nil {
+		return Capture{}, fmt.Errorf("%q: %w", s, err)
+	}
+	return c, nil
+}
+
+func (c *Capture) checkFile() error {
+	switch {
+	case c.File == "":
+		return errors.New("no file; " + captureForm)
+	case c.File == "-":
+		return errors.New("standard output is the command's own; name a file, or use lklctl capture -w -")
+	case strings.ContainsAny(c.File, "\x00\n"):
+		return errors.New("a file's name has no such characters")
+	case strings.Contains(c.File, "=") && !strings.Contains(c.File, "/"):
+		return errors.New("the file comes first; " + captureForm)
+	}
+	return nil
+}
+
+// set takes a KEY=VALUE.
+func (c *Capture) set(part string) error {
+	name, value, _ := strings.Cut(part, "=")
+	if value == "" && (name == "snap" || name == "if") {
+		return fmt.Errorf("%s: no value; %s", name, captureForm)
+	}
+	switch name {
+	case "snap":
+		n, err := strconv.Atoi(value)
+		if err != nil || n < MinSnap || n > MaxSnap {
+			return fmt.Errorf("snap: %q; expected bytes, from %d to %d", value, MinSnap, MaxSnap)
+		}
+		if c.Snap != 0 {
+			return errors.New("snap: given twice")
+		}
+		c.Snap = n
+	case "if":
+		if err := checkDevice(value); err != nil {
+			return fmt.Errorf("if: %w", err)
+		}
+		if slices.Contains(c.Interfaces, value) {
+			return fmt.Errorf("if: %s: given twice", value)
+		}
+		c.Interfaces = append(c.Interfaces, value)
+	default:
+		return fmt.Errorf("%q: unknown key; known are snap, if and, as the last, filter", name)
+	}
+	return nil
+}
+
+// String writes it as ParseCapture reads it.
+func (c Capture) String() string {
+	s := c.File
+	if c.Snap != 0 {
+		s += ",snap=" + strconv.Itoa(c.Snap)
+	}
+	for _, name := range c.Interfaces {
+		s += ",if=" + name
+	}
+	if c.Filter != "" {
+		s += ",filter=" + c.Filter
+	}
+	return s
+}
+
+// MarshalText writes it as ParseCapture reads it.
+func (c Capture) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (c *Capture) UnmarshalText(text []byte) (err error) {
+	*c, err = ParseCapture(string(text))
+	return err
+}
+
+// addCapture takes one more file; two runs of packets in one would be none.
+func addCapture(r *Run, word string) error {
+	c, err := ParseCapture(word)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(r.Captures, func(o Capture) bool { return o.File == c.File }) {
+		return fmt.Errorf("%q: the file is written twice", c.File)
+	}
+	r.Captures = append(r.Captures, c)
+	return nil
+}

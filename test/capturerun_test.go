@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// shown is what tshark reads of a capture: of each packet the values of fields,
+// several of one field with commas between them. A file that ends in the middle of
+// a block is an error unless it is still being written.
+func shown(t *testing.T, growing bool, file string, fields ...string) [][]string {
+	t.Helper()
+	testutil.Need(t, "tshark")
+	args := []string{"-n", "-r", file, "-T", "fields"}
+	for _, f := range fields {
+		args = append(args, "-e", f)
+	}
+	cmd := exec.Command("tshark", args...)
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil && !growing {
+		t.Fatalf("tshark -r %s: %v\n%s", file, err, errs.String())
+	}
+	var rows [][]string
+	for line := range strings.Lines(string(out)) {
+		rows = append(rows, strings.Split(strings.TrimSuffix(line, "\n"), "\t"))
+	}
+	return rows
+}
+
+// asksUntil is a client that asks a web server again and again on one connection,
+// until a file appears. nginx closes a connection after 1000 requests: the pause is
+// for more time than a test may take.
+const asksUntil = `
+import os, socket, sys, time
+c = socket.create_connection((sys.argv[1], 80), 60)
+f = c.makefile("rb")
+while not os.path.exists(sys.argv[2]):
+    c.sendall(b"GET /hello HTTP/1.1\r\nHost: x\r\n\r\n")
+    got = b""
+    while not got.endswith(b"hello\n"): got += f.read(1) or sys.exit("it closes")
+    time.sleep(0.05)
+c.close()
+`
+
+// TestCaptureRun: with --capture a file has all packets, from those before the
+// configuration to the last ones, and says whose they are.
+func TestCaptureRun(t *testing.T) {
+	t.Parallel()
+	for _, engine := range []string{"supervise", "preload"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			p := newPathSite(t)
+			dir := testutil.Dir(t)
+			file(t, dir+"/hello", "hello\n")
+			p.server.Nginx(t, testutil.Nginx{Root: dir, MPTCP: true})
+			trace, end := dir+"/trace.pcapng", dir+"/end"
+			target := testutil.Start(t, p.host.Command(testutil.Bin("lklrun"), "--name", p.name, "--engine", engine, "--capture", trace,
+				"--if", p.ifs[0], "--if", p.ifs[1], "--", "/usr/bin/python3", "-c", asksUntil, p.addr, end))
+			token := ""
+			// Which path carries so little is MPTCP's to say.
+			testutil.WaitFor(t, "packets that are known to be the program's", limit, func() bool {
+				if token == "" {
+					token = tokenIn(p)
+				}
+				owner := fmt.Sprintf("python3(%d) fd ", targetOf(p))
+				return token != "" && slices.ContainsFunc(shown(t, true, trace, "frame.comment"), func(f []string) bool {
+					return strings.HasPrefix(f[0], owner) && strings.Contains(f[0], ", mptcp token "+token+" id ")
+				})
+			})
+			file(t, end, "")
+			if r := target.Wait(limit); r.Status != 0 || r.Stderr != "" {
+				t.Fatal(r)
+			}
+			captured(t, trace)
+		})
+	}
+}
+
+// captured checks a file that a run has written.
+func captured(t *testing.T, trace string) {
+	t.Helper()
+	rows := shown(t, false, trace, "frame.interface_name", "frame.packet_flags_direction", "icmpv6.type", "arp.opcode", "tcp.flags", "tcp.options.mptcp.subtype", "tcp.srcport")
+	find := func(what string, fits func(f []string) bool) int {
+		n := slices.IndexFunc(rows, fits)
+		if n < 0 {
+			t.Errorf("no %s among %d packets:\n%v", what, len(rows), rows)
+		}
+		return n
+	}
+	const in, out = "0x00000001", "0x00000002"
+	flags := func(f string) int { n := 0; fmt.Sscanf(f, "0x%x", &n); return n } //nolint:errcheck // none is 0
+	early := find("neighbour solicitation or listener report of an address that is being configured", func(f []string) bool { return f[1] == out && (f[2] == "135" || f[2] == "143") })
+	arp := find("ARP request", func(f []string) bool { return f[0] == "eth0" && f[1] == out && f[3] == "1" })
+	syn := find("SYN with MP_CAPABLE", func(f []string) bool { return f[0] == "eth0" && f[1] == out && flags(f[4])&0x12 == 2 && f[5] == "0" })
+	join := find("SYN with MP_JOIN", func(f []string) bool { return f[0] == "eth1" && f[1] == out && flags(f[4])&0x12 == 2 && f[5] == "1" })
+	if early > syn || arp > syn || syn > join {
+		t.Errorf("packets %d, %d, %d and %d are not in the order of their times", early, arp, syn, join)
+	}
+	find("FIN of ours", func(f []string) bool { return f[1] == out && flags(f[4])&1 != 0 })
+	find("FIN of the server's", func(f []string) bool { return f[1] == in && flags(f[4])&1 != 0 })
+}
+
+// tokenIn is the token of the stack's only MPTCP connection, in lklctl's words.
+func tokenIn(p *pathSite) string {
+	r := testutil.Run(p, limit, p.host.Command(testutil.Bin("lklctl"), "-n", p.name, "mptcp", "-o", "json"))
+	var all []struct {
+		MPTCP struct {
+			Token uint32 `json:"token"`
+		} `json:"mptcp_info"`
+	}
+	if r.Status != 0 || json.Unmarshal([]byte(r.Stdout), &all) != nil || len(all) != 1 {
+		return ""
+	}
+	return fmt.Sprintf("%08x", all[0].MPTCP.Token)
+}
+
+// targetOf is the process id of the run's target.
+func targetOf(p *pathSite) int {
+	var all []struct {
+		Name   string `json:"name"`
+		Target int    `json:"target_pid"`
+	}
+	r := testutil.Run(p, limit, p.host.Command(testutil.Bin("lklctl"), "list", "-o", "json"))
+	if err := json.Unmarshal([]byte(r.Stdout), &all); err != nil {
+		p.Fatal(err, r)
+	}
+	for _, i := range all {
+		if i.Name == p.name {
+			return i.Target
+		}
+	}
+	return -1
+}
+
+// TestCaptureRunEnds: whoever is killed, the file can be read; a disk that is full
+// or takes nothing holds up nobody, and the command's status is the run's.
+func TestCaptureRunEnds(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	testutil.Need(t, "mkfifo")
+	s.web(testutil.Nginx{MPTCP: true})
+	testutil.Random(t, filepath.Join(s.dir, "file"), 4<<20)
+
+	for _, whom := range []string{"target", "lklhost", "lklrun"} {
+		t.Run(whom+" killed", func(t *testing.T) {
+			trace := filepath.Join(testutil.Dir(t), "trace.pcapng")
+			name := s.name()
+			target := testutil.Start(t, lklrun("--name", name, "--if", s.tapIf(), "--capture", trace+",snap=96", "--", "/usr/bin/python3", "-c", asksUntil, serverAddr, trace+".end"))
+			testutil.WaitFor(t, "a few packets", limit, func() bool { return len(shown(t, true, trace, "frame.number")) > 20 })
+			pid := map[string]func() int{"target": func() int { return pidOf(t, name, "target_pid") }, "lklhost": func() int { return pidOf(t, name, "host_pid") }, "lklrun": target.Pid}[whom]()
+			before := len(shown(t, true, trace, "frame.number"))
+			if err := unix.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			target.Wait(limit)
+			if after := len(shown(t, whom == "lklrun", trace, "frame.number")); after < before {
+				t.Errorf("the file has %d packets, it had %d before", after, before)
+			}
+			testutil.WaitFor(t, "the end of "+name, limit, func() bool { return pidOf(t, name, "pid") == 0 })
+		})
+	}
+	t.Run("full disk", func(t *testing.T) {
+		r := testutil.Run(t, limit, lklrun("--name", s.name(), "--if", s.tapIf(), "--capture", "/dev/full", "--", "sh", "-c", "curl -s "+serverURL+"/hello; exit 7"))
+		if r.Status != 7 || r.Stdout != "hello\n" || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, "--capture /dev/full ends here, and the command goes on: no space left on device") {
+			t.Error(r)
+		}
+	})
+	t.Run("disk that takes nothing", func(t *testing.T) {
+		pipe := filepath.Join(testutil.Dir(t), "pipe")
+		if err := unix.Mkfifo(pipe, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := testutil.Run(t, limit, lklrun("--name", s.name(), "--if", s.tapIf(), "--capture", pipe, "--", "sh", "-c", "curl -s "+serverURL+"/file | wc -c; exit 7"))
+		if r.Status != 7 || r.Stdout != fmt.Sprintln(4<<20) || !strings.Contains(r.Stderr, "the disk takes nothing more") {
+			t.Error(r)
+		}
+	})
+	t.Run("what cannot be", func(t *testing.T) {
+		dir := testutil.Dir(t)
+		for spec, want := range map[string]string{
+			dir + "/no/file":              "--capture " + dir + "/no/file: no such file or directory",
+			dir + "/a,if=eth7":            "eth7: the stack will have no such interface; there are eth0, lo",
+			dir + "/a,filter=tcp prot 80": `filter "tcp prot 80": syntax error`,
+			dir + "/a,snap=1":             "expected bytes, from 60",
+			"-":                           "standard output is the command's own",
+		} {
+			r := testutil.Run(t, limit, lklrun("--name", s.name(), "--if", s.tapIf(), "--capture", spec, "--", "touch", dir+"/ran"))
+			if r.Status != 2 || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, want) {
+				t.Errorf("%s: %v\nwant %q", spec, r, want)
+			}
+		}
+		if _, err := os.Stat(dir + "/ran"); err == nil {
+			t.Error("the command has run")
+		}
+	})
+}
+
+// pidOf is one of an instance's process ids; 0: there is none.
+func pidOf(t *testing.T, name, key string) int {
+	t.Helper()
+	var all []map[string]any
+	if err := json.Unmarshal([]byte(lklctl(t, "list", "-o", "json")), &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range all {
+		if n, ok := i[key].(float64); ok && i["name"] == name && i["running"] == true {
+			return int(n)
+		}
+	}
+	return 0
+}
