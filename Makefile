@@ -114,6 +114,10 @@ LEASE ?= 60
 leases: build ## transfers while a DHCP lease is renewed, and while it moves to another network: LEASE=60 seconds
 	@LEASE_SECONDS=$(LEASE) $(GO) test ./test -run '^TestLease.*InTransfer$$' -count=1 -v -timeout 1h
 
+.PHONY: attach
+attach: build ## ten clients watch and capture at once, others misbehave: DURATION=600
+	@ATTACH_SECONDS=$(DURATION) $(GO) test ./test -run '^TestAttach$$' -count=1 -v -timeout 2h
+
 .PHONY: handover
 handover: build ## 500 MB by two paths that are cut in turn, in both directions
 	@HANDOVER_MB=500 $(GO) test ./test -run '^TestHandover' -count=1 -v -timeout 1h

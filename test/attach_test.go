@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/ctlproto"
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// printed counts the lines that a client prints, which may be documents; it keeps
+// none of them.
+type printed struct {
+	json  bool
+	lines atomic.Int64
+
+	mu   sync.Mutex
+	rest []byte
+	bad  string
+}
+
+// Write takes what was printed.
+func (p *printed) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rest = append(p.rest, b...)
+	for {
+		line, rest, whole := bytes.Cut(p.rest, []byte("\n"))
+		if !whole {
+			return len(b), nil
+		}
+		if p.json && !json.Valid(line) && p.bad == "" {
+			p.bad = string(line[:min(len(line), 400)])
+		}
+		p.lines.Add(1)
+		p.rest = append([]byte{}, rest...)
+	}
+}
+
+func (p *printed) wrong() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.bad
+}
+
+// A watcher is a client of an instance that goes on until Ctrl-C.
+type watcher struct {
+	args []string
+	out  *printed
+	proc *testutil.Proc
+}
+
+// watches starts verbs on the instance; those with a + before print a document a
+// line.
+func (b *busy) watches(verbs ...string) []*watcher {
+	b.Helper()
+	var all []*watcher
+	for _, v := range verbs {
+		words, documents := strings.CutPrefix(v, "+")
+		w := &watcher{args: strings.Fields(words), out: &printed{json: documents}}
+		cmd := exec.Command(testutil.Bin("lklctl"), append(w.args, "--name", b.name)...)
+		cmd.Stdout = w.out
+		w.proc = testutil.Start(b, cmd)
+		all = append(all, w)
+	}
+	return all
+}
+
+// web reads the live page's events until the end of ctx.
+func (b *busy) web(ctx context.Context, seen *atomic.Int64) *testutil.Proc {
+	b.Helper()
+	p := testutil.Start(b, exec.Command(testutil.Bin("lklctl"), "web", "--listen", "0", "-o", "json", "--name", b.name))
+	var page struct{ URL string }
+	testutil.WaitFor(b, "the page's address", limit, func() bool {
+		out, _ := p.Output()
+		return json.Unmarshal([]byte(out), &page) == nil && page.URL != ""
+	})
+	at, err := url.Parse(page.URL)
+	if err != nil {
+		b.Fatal(err)
+	}
+	at.Path, at.Fragment = strings.TrimSuffix(at.Path, "/")+"/api/events", ""
+	q := at.Query()
+	q.Set("instance", b.name)
+	at.RawQuery = q.Encode()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(req)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		b.Fatalf("%s: %s", at.Path, answer.Status)
+	}
+	go func() {
+		defer answer.Body.Close()
+		for r := bufio.NewReader(answer.Body); ; {
+			line, err := r.ReadString('\n')
+			if err != nil {
+				return // the end of the test
+			}
+			if strings.HasPrefix(line, "data:") {
+				seen.Add(1)
+			}
+		}
+	}()
+	return p
+}
+
+// socket is the instance's control socket.
+func (b *busy) socket() string { return filepath.Join("/run/lklrun", b.name, "ctl.sock") }
+
+// frame is one of a type with an identifier.
+func frame(typ uint16, id uint32, body []byte) []byte {
+	return (&babbler{Rand: rand.New(rand.NewPCG(uint64(id), 0))}).frame(typ, body)
+}
+
+// hello is the greeting of a client of some version.
+func hello(version uint32) []byte {
+	m := ctlproto.HelloRequest{Magic: ctlproto.CTL_MAGIC, Version: version}
+	return frame(ctlproto.CTL_HELLO, 1, m.Append(nil))
+}
+
+// greeted connects to the control socket as a client of some version.
+func (b *busy) greeted(version uint32) (net.Conn, error) {
+	c, err := net.Dial("unix", b.socket())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.Write(hello(version)); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// deaf asks and asks and never reads, until the socket takes no more; it stays.
+func (b *busy) deaf() {
+	b.Helper()
+	c, err := b.greeted(1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = c.Close() }) // it may have been dropped
+	asks := frame(ctlproto.CTL_EVENTS, 2, ctlproto.Events{Mask: 0xff}.Append(nil))
+	for range 1000 {
+		asks = append(asks, frame(ctlproto.CTL_STATS, 3, nil)...)
+	}
+	if err := c.SetWriteDeadline(time.Now().Add(limit)); err != nil {
+		b.Fatal(err)
+	}
+	go func() {
+		for total := 0; total < 64<<20; total += len(asks) {
+			if _, err := c.Write(asks); err != nil {
+				return // it does not take more, as it should not
+			}
+		}
+	}()
+}
+
+// mischief connects again and again, until ctx is done: it dies within a frame,
+// talks rubbish, or is of no version that there is.
+func (b *busy) mischief(ctx context.Context, seen *atomic.Int64) error {
+	rnd := &babbler{Rand: rand.New(rand.NewPCG(7, 7))}
+	pace := time.NewTicker(5 * time.Millisecond) // it is not what is to be busy
+	defer pace.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-pace.C:
+		}
+		version := uint32(1)
+		if n%3 == 2 {
+			version = 0
+		}
+		c, err := b.greeted(version)
+		if err != nil {
+			return err
+		}
+		stats := frame(ctlproto.CTL_STATS, 2, nil)
+		switch n % 3 {
+		case 0:
+			_, _ = c.Write(stats[:1+rnd.IntN(len(stats)-1)]) // dropped meanwhile: as good
+		case 1:
+			p := rnd.bytes(200)
+			p[3] |= 0x80 // longer than any frame
+			_, _ = c.Write(p)
+		case 2:
+			if err := c.SetReadDeadline(time.Now().Add(limit)); err != nil {
+				return err
+			}
+			if _, err := io.Copy(io.Discard, c); err != nil { // refused, and then its end
+				return fmt.Errorf("of a wrong version: %w", err)
+			}
+		}
+		if err := c.Close(); err != nil {
+			return err
+		}
+		seen.Add(1)
+	}
+}
+
+// stranger is a client of another user, who finds the socket shut, and behind
+// that lklhost.
+func (b *busy) stranger() {
+	b.Helper()
+	says := func(want string) {
+		b.Helper()
+		// It gets past the folders by a descriptor that it had as root.
+		r := testutil.Run(b, limit, exec.Command("/usr/bin/python3", "-c", `
+import os, socket, sys
+fd = os.open(sys.argv[1], os.O_PATH)
+os.setgroups([])
+os.setgid(int(sys.argv[2]))
+os.setuid(int(sys.argv[2]))
+s = socket.socket(socket.AF_UNIX)
+s.settimeout(30)
+try:
+    s.connect("/proc/self/fd/%d" % fd)
+    s.sendall(bytes.fromhex(sys.argv[3]))
+    print("answered" if s.recv(100) else "shut")
+except PermissionError: print("denied")
+except (ConnectionResetError, BrokenPipeError): print("shut")`,
+			b.socket(), fmt.Sprint(testutil.OrdinaryUID), fmt.Sprintf("%x", hello(1))))
+		if r.Stdout != want+"\n" {
+			b.Errorf("another user: want %q: %v", want, r)
+		}
+	}
+	says("denied")
+	testutil.Host.Run(b, "chmod", "666", b.socket())
+	says("shut")
+	testutil.Host.Run(b, "chmod", "600", b.socket())
+}
+
+// Ten clients watch and capture, others misbehave, and nothing of it changes what
+// the programs do. ATTACH_SECONDS=600 is the long form.
+func TestAttach(t *testing.T) {
+	t.Parallel()
+	seconds := setting(t, "ATTACH_SECONDS", 5)
+	b := newBusy(t, "supervise")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	b.stranger()
+	b.deaf()
+	watchers := b.watches(
+		"+netstat --watch=0.2 -tim -o json", "netstat --watch=0.3 -a", "+mptcp --watch=0.2 -o json", "mptcp --watch=0.5 -v",
+		"+counters --watch=0.3 -o json", "counters --watch=0.5", "+top -d 0.3 -o json",
+		"capture -q -i eth0 -s 128 -w "+filepath.Join(testutil.Dir(t), "trace.pcapng"), "capture -q port 80")
+	var events, mischiefs atomic.Int64
+	page := b.web(ctx, &events)
+	misled := make(chan error, 1)
+	go func() { misled <- b.mischief(ctx, &mischiefs) }()
+
+	over := time.NewTimer(time.Duration(seconds) * time.Second) // not a wait for anything: it is what is tested
+	defer over.Stop()
+	const size = 2 << 20
+	transfers := 0
+	for done := false; !done; transfers++ {
+		peer := b.serveMoves(size)
+		what := []string{"get", "put"}[transfers%2]
+		mover := testutil.Start(t, exec.Command(testutil.Bin("lklctl"), "exec", "-n", b.name, "--", "/usr/bin/python3", "-c", handoverAsks, b.addr, peer.port, what, fmt.Sprint(size)))
+		b.ended(mover, peer, what, size)
+		select {
+		case <-over.C:
+			done = true
+		default:
+		}
+	}
+	for _, w := range watchers {
+		if w.args[0] == "capture" && w.args[len(w.args)-1] != "80" { // to a file
+			continue
+		}
+		b.until(strings.Join(w.args, " "), b.target, func() bool { return w.out.lines.Load() >= 3 || !w.proc.Running() })
+	}
+	b.until("events of the page, and mischief", b.target, func() bool { return events.Load() >= 3 && mischiefs.Load() >= 9 })
+	cancel()
+	if err := <-misled; err != nil {
+		t.Errorf("mischief: %v", err)
+	}
+	page.Signal(syscall.SIGINT)
+	for _, w := range watchers {
+		running := w.proc.Running()
+		if running {
+			w.proc.Signal(syscall.SIGINT)
+		}
+		if r := w.proc.Wait(limit); !running || r.Status != 0 || w.out.wrong() != "" {
+			t.Errorf("lklctl %s: was running %v; %v\n%s", strings.Join(w.args, " "), running, r, w.out.wrong())
+		}
+	}
+	if r := page.Wait(limit); r.Status != 0 {
+		t.Errorf("lklctl web: %v", r)
+	}
+	t.Logf("%d s, %d transfers of %d bytes with the right sum, %d events of the page, %d connections with mischief", seconds, transfers, size, events.Load(), mischiefs.Load())
+	b.end()
+}
