@@ -67,22 +67,30 @@ func infoGroups(s sockdiag.Socket) []group {
 		}
 	}
 	all = append(all, group{"path", pathWords(s)})
-	var about infoWords
-	if i := s.MPTCP; i != nil {
-		about.add("token", token(i.Token))
-		about.word("fallback", i.Fallback)
-		about.positive("extra_subflows", i.Subflows)
-		about.add("bytes_sent", bytes(i.BytesSent))
-		about.add("bytes_acked", bytes(i.BytesAcked))
-		about.add("bytes_received", bytes(i.BytesRecv))
-		about.positive("retransmits", i.Retransmits)
+	if s.MPTCP != nil && s.State != sockdiag.Listen {
+		all = append(all, group{"mptcp", mptcpWords(s.MPTCP)})
 	}
 	if f := s.Subflow; f != nil && len(f.Flags.Names()) > 0 {
-		about.add("subflow", strings.Join(f.Flags.Names(), ","))
-		about.add("token", token(f.Token))
-		about.add("id", number(f.ID))
+		all = append(all, group{"subflow", subflowWords(f)})
 	}
-	return append(all, group{"mptcp", about})
+	return all
+}
+
+func mptcpWords(i *sockdiag.MPTCPInfo) (w infoWords) {
+	w.add("token", token(i.Token))
+	w.word("fallback", i.Fallback)
+	w.positive("extra_subflows", i.Subflows)
+	w.add("bytes_sent", bytes(i.BytesSent))
+	w.add("bytes_acked", bytes(i.BytesAcked))
+	w.add("bytes_received", bytes(i.BytesRecv))
+	w.positive("retransmits", i.Retransmits)
+	return w
+}
+
+func subflowWords(f *sockdiag.Subflow) (w infoWords) {
+	w.add("token", token(f.Token))
+	w.add("id", number(f.ID))
+	return append(w, f.Flags.Names()...)
 }
 
 // processWords are a word for each descriptor, in ss -p's form.

@@ -180,7 +180,7 @@ func TestNetstat(t *testing.T) {
 		}
 	}
 	text := ok(t, "netstat", "-tip")
-	for _, want := range []string{"127.0.0.1:80", "0.0.0.0:*", "cwnd:", "rtt:", "subflow:", "bytes_sent:5B"} {
+	for _, want := range []string{"127.0.0.1:80", "0.0.0.0:*", "cwnd:", "rtt:", "    subflow     token:", "bytes_sent:5B"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("netstat -tip lacks %q:\n%s", want, text)
 		}

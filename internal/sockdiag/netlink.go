@@ -46,12 +46,17 @@ func listNetlink(conn *netlink.Conn) ([]Socket, error) {
 		return nil, err
 	}
 	var sockets []Socket
+	// The kernel tells members of multicast groups twice (__netlink_diag_dump).
+	seen := map[uint64]bool{}
 	for _, m := range msgs {
 		s, err := decodeNetlink(m.Data)
 		if err != nil {
 			return nil, err
 		}
-		sockets = append(sockets, s)
+		if !seen[s.Cookie] {
+			seen[s.Cookie] = true
+			sockets = append(sockets, s)
+		}
 	}
 	return sockets, nil
 }

@@ -59,7 +59,7 @@ func (c Nginx) Config(t testing.TB, dir string) []string {
 pid %[2]s/nginx.pid; error_log %[2]s/error.log;
 events { worker_connections 512; }
 http {
-	access_log off; sendfile on;
+	access_log off; sendfile on; keepalive_requests 1000000000; keepalive_timeout 1h;
 	client_body_temp_path %[2]s/body; proxy_temp_path %[2]s/proxy; fastcgi_temp_path %[2]s/fastcgi;
 	uwsgi_temp_path %[2]s/uwsgi; scgi_temp_path %[2]s/scgi;
 	server { listen %[3]d; listen [::]:%[3]d; root %[4]s; }
