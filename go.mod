@@ -6,6 +6,7 @@ require (
 	github.com/google/go-cmp v0.7.0
 	github.com/google/nftables v0.3.0
 	github.com/gopacket/gopacket v1.7.7
+	github.com/hinshun/vt10x v0.0.0-20220301184237-5011da428d02
 	github.com/insomniacslk/dhcp v0.0.0-20260901064844-234b97448fae
 	github.com/lestrrat-go/strftime v1.2.0
 	github.com/lmittmann/tint v1.2.1

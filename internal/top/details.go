@@ -60,6 +60,10 @@ func fields(s sockdiag.Socket) (all []string) {
 			}
 			switch value := f.Interface().(type) {
 			case live.Value:
+				if strings.HasSuffix(name, "token") { // as everywhere else
+					all = append(all, fmt.Sprintf("%s %08x", name, value.N))
+					continue
+				}
 				all = append(all, fmt.Sprintf("%s %d", name, value.N))
 				continue
 			case encoding.TextMarshaler:

@@ -139,10 +139,12 @@ func (m *model) take(u live.Update) {
 	}
 }
 
-// forget drops the instances that ended a while ago.
+// forget drops the instances that ended a while ago, but not what somebody looks
+// at.
 func (m *model) forget() {
+	current := m.current()
 	m.instances = slices.DeleteFunc(m.instances, func(f *followed) bool {
-		return errors.Is(f.err, live.ErrEnded) && m.o.Name == "" && m.now.Sub(f.since) > keepEnded
+		return errors.Is(f.err, live.ErrEnded) && f != current && m.now.Sub(f.since) > keepEnded
 	})
 	if m.note != "" && m.now.Sub(m.noted) > 5*time.Second {
 		m.note = ""

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/hinshun/vt10x"
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// A terminal runs a program on a pseudo terminal, and knows what it shows.
+type terminal struct {
+	t      *testing.T
+	master *os.File
+	slave  *os.File // open, so that its settings can be read when the program has ended
+	before unix.Termios
+	proc   *testutil.Proc
+
+	mu   sync.Mutex
+	vt   vt10x.Terminal
+	rest []byte // the beginning of a sequence whose end is yet to come
+	raw  strings.Builder
+}
+
+// newTerminal starts cmd on a terminal of a size.
+func newTerminal(t *testing.T, columns, rows int, cmd *exec.Cmd) *terminal {
+	t.Helper()
+	master, slave := pty(t)
+	term := &terminal{t: t, master: master, slave: slave, vt: vt10x.New(vt10x.WithSize(columns, rows))}
+	t.Cleanup(func() { _ = slave.Close() })
+	term.setSize(columns, rows)
+	settings, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	term.before = *settings
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	term.proc = testutil.Start(t, cmd)
+	go func() {
+		buf := make([]byte, 4096)
+		for {
+			n, err := master.Read(buf)
+			if err != nil {
+				return
+			}
+			term.show(buf[:n])
+		}
+	}()
+	return term
+}
+
+// sequence is an escape sequence from its beginning, ECMA-48, 5.4; private is one
+// that vt10x takes for another (CSI > and its like: keyboards of other terminals).
+var (
+	sequence = regexp.MustCompile(`^\x1b(\[[0-?]*[ -/]*[@-~]|[^\[])`)
+	private  = regexp.MustCompile(`\x1b\[[<=>][0-?]*[ -/]*[@-~]`)
+)
+
+func (term *terminal) show(b []byte) {
+	term.mu.Lock()
+	defer term.mu.Unlock()
+	term.raw.Write(b)
+	b = append(term.rest, b...)
+	term.rest = nil
+	if i := strings.LastIndexByte(string(b), 0x1b); i >= 0 && !sequence.Match(b[i:]) {
+		term.rest = append([]byte{}, b[i:]...)
+		b = b[:i]
+	}
+	_, _ = term.vt.Write(private.ReplaceAll(b, nil)) // it takes anything
+}
+
+// screen is what is shown, line by line.
+func (term *terminal) screen() string {
+	term.mu.Lock()
+	defer term.mu.Unlock()
+	return term.vt.String()
+}
+
+// sent is all the bytes that came.
+func (term *terminal) sent() string {
+	term.mu.Lock()
+	defer term.mu.Unlock()
+	return term.raw.String()
+}
+
+// until waits for the screen to be so.
+func (term *terminal) until(what string, is func(screen string) bool) {
+	term.t.Helper()
+	if !testutil.Within(limit, func() bool { return is(term.screen()) || !term.proc.Running() && !is(term.screen()) }) || !is(term.screen()) {
+		term.t.Fatalf("%s: not on the screen\n%s", what, term.screen())
+	}
+}
+
+// has waits for texts on the screen.
+func (term *terminal) has(texts ...string) {
+	term.t.Helper()
+	term.until(strings.Join(texts, ", "), func(screen string) bool {
+		for _, text := range texts {
+			if !strings.Contains(screen, text) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// press types.
+func (term *terminal) press(keys string) {
+	term.t.Helper()
+	if _, err := term.master.WriteString(keys); err != nil {
+		term.t.Fatal(err)
+	}
+}
+
+func (term *terminal) setSize(columns, rows int) {
+	term.t.Helper()
+	size := &unix.Winsize{Col: uint16(columns), Row: uint16(rows)}
+	if err := unix.IoctlSetWinsize(int(term.master.Fd()), unix.TIOCSWINSZ, size); err != nil {
+		term.t.Fatal(err)
+	}
+}
+
+// resize gives the terminal another size, of which the program is told.
+func (term *terminal) resize(columns, rows int) {
+	term.t.Helper()
+	term.mu.Lock()
+	term.vt.Resize(columns, rows)
+	term.mu.Unlock()
+	term.setSize(columns, rows)
+}
+
+// restored waits for the program's end with a status and checks that the terminal
+// is as it was.
+func (term *terminal) restored(status int) {
+	term.t.Helper()
+	if r := term.proc.Wait(limit); r.Status != status {
+		term.t.Errorf("%v, want status %d\n%s", r, status, term.screen())
+	}
+	settings, err := unix.IoctlGetTermios(int(term.slave.Fd()), unix.TCGETS)
+	if err != nil {
+		term.t.Fatal(err)
+	}
+	if *settings != term.before {
+		term.t.Errorf("the terminal's settings were %+v, are %+v", term.before, *settings)
+	}
+	const left, shown = "\x1b[?1049l", "\x1b[?25h" // xterm: the alternate screen; the cursor
+	if !testutil.Within(limit, func() bool { return strings.Contains(term.sent(), left) }) {
+		term.t.Error("the other screen was not given back")
+	}
+	if sent := term.sent(); strings.LastIndex(sent, shown) < strings.LastIndex(sent, "\x1b[?25l") {
+		term.t.Error("the cursor is still hidden")
+	}
+}
