@@ -162,7 +162,7 @@ func (b *busy) deaf() {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = c.Close() }) // it may have been dropped
-	asks := frame(ctlproto.CTL_EVENTS, 2, ctlproto.Events{Mask: 0xff}.Append(nil))
+	asks := frame(ctlproto.CTL_EVENTS, 2, ctlproto.Events{Mask: ctlproto.CTL_EV_PROC | ctlproto.CTL_EV_SOCKET}.Append(nil))
 	for range 1000 {
 		asks = append(asks, frame(ctlproto.CTL_STATS, 3, nil)...)
 	}

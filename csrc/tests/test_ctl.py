@@ -323,6 +323,7 @@ def slow_client():
     ok(True, "when it reads, it goes on")
     rss = int([l for l in open("/proc/%d/status" % h.pid) if l.startswith("VmRSS")][0].split()[1])
     ok(rss < 64 << 10, "memory stays bounded (%d kB)" % rss)
+    silent_waits(h)
     many = [h.attach() for _ in range(70)]
     refused = 0
     for m in many:
@@ -332,6 +333,32 @@ def slow_client():
             refused += 1
     ok(0 < refused < 12, "more than 64 clients: the rest are closed (%d)" % refused)
     stop(h)
+
+
+def silent_waits(h):
+    """200 calls that wait end at once, 12 MB of answers for a client that does not read"""
+    c = h.attach()
+    c.hello()
+    c.ask(drive.EVENTS, struct.pack("<I", drive.EV_PROC | drive.EV_SOCKET))
+    fd, _ = c.call("socket", [2, 2, 0])
+    c.call("setsockopt", [fd, 1, 33, 0, 4], [(3, IN, 0, struct.pack("<I", 1 << 20))])
+    addr = struct.pack("<H", 2) + struct.pack(">H4s8x", 0, b"\x7f\0\0\1")
+    c.call("bind", [fd, 0, 16], [(1, IN, 0, addr)])
+    _, out = c.call("getsockname", [fd], [(1, OUT, 0, 16), (2, INOUT, 0, struct.pack("<I", 16))])
+    peek = 2
+    for _ in range(200):
+        c.call_send("recvfrom", [fd, 0, 60000, peek], [(1, OUT, 0, 60000)], timeout=600000, events=1)
+    c.call_send("sendto", [fd, 0, 60000, 0, 0, 16], [(1, IN, 0, bytes(60000)), (4, IN, 0, out[:16])])
+    ok(within(drive.LIMIT, lambda: "dropping a control client that does not read" in open(h.dir + "/log", errors="replace").read()),
+       "a client whose waiting calls all end, and which does not read, is dropped, and the log says so")
+    got = 0
+    try:
+        while data := c.sock.recv(1 << 20):
+            got += len(data)
+    except ConnectionError:
+        pass
+    ok(got < 9 << 20, "no more was kept for it than may be (%d bytes)" % got)
+    ok(b"loop.turns" in h.ctl.ask(drive.STATS), "others are served")
 
 
 def fuzz():
