@@ -71,6 +71,10 @@ demo: build ## 200 MB over two links at once, with curl as it is
 test: build $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) $(OUT)/tools/.gotestsum-$(GOTESTSUM) ## every test and lint; results in build/results
 	@.ci/test
 
+.PHONY: pictures
+pictures: build browser ## the pictures of the documentation, of a run of a minute
+	@PICTURES=$(CURDIR)/docs/pictures CI=true $(GO) test ./test -run '^TestWeb$$' -count=1 -timeout 10m
+
 # What drives a browser for the test of lklctl web: outside the source tree, for
 # the go command would look for packages in it.
 .PHONY: browser

@@ -6,7 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -72,30 +75,167 @@ func (p *pathSite) browse(do func(what string), script string, args ...string) {
 	}
 }
 
+// pictures is the folder for what the documentation shows: `make pictures` names
+// it, else nobody wants to keep them.
+func pictures(t *testing.T) string {
+	t.Helper()
+	if dir := os.Getenv("PICTURES"); dir != "" {
+		return dir
+	}
+	return testutil.Dir(t)
+}
+
+// stageForBrowser makes what a browser is shown: a busy instance, or for a picture a transfer
+// alone that fills both paths.
+func stageForBrowser(t *testing.T) (p *pathSite, end func()) {
+	t.Helper()
+	if os.Getenv("PICTURES") == "" {
+		b := newBusy(t, "supervise")
+		return b.pathSite, b.end
+	}
+	p = newPathSite(t)
+	target := p.run("supervise", "", "socat", "-u", "/dev/zero", "TCP:"+p.addr+":"+p.serveMoves(1).port)
+	return p, func() {
+		lklctl(t, "-n", p.name, "stop")
+		target.Wait(limit)
+	}
+}
+
 // A browser shows both paths of a transfer, that one is cut and comes back, and
 // the instance's end.
 func TestWeb(t *testing.T) {
 	t.Parallel()
-	b := newBusy(t, "supervise")
-	web, page := b.webPage()
-	b.browse(func(what string) {
+	testutil.Need(t, "tshark")
+	p, end := stageForBrowser(t)
+	web, page := p.webPage()
+	files := pictures(t)
+	var next *testutil.Proc
+	p.browse(func(what string) {
 		switch what {
 		case "cut eth1":
-			cutDown.away(b.pathSite, 1)
+			cutDown.away(p, 1)
 		case "mend eth1":
-			cutDown.restore(b.pathSite, 1)
+			cutDown.restore(p, 1)
+		case "tshark":
+			only := testutil.OK(t, limit, exec.Command("tshark", "-r", files+"/web.pcapng", "-T", "fields", "-e", "frame.interface_name", "-Y", "tcp"))
+			if got := strings.Fields(only); len(got) == 0 || strings.Count(only, "eth1") != len(got) {
+				t.Errorf("tshark reads of the packets of eth1:\n%s", only)
+			}
 		case "stop":
-			b.end()
+			end()
 		case "start":
-			b.target = b.run("supervise", "", "sleep", "600")
+			next = p.run("supervise", "", "sleep", "600")
 		default:
 			t.Errorf("the browser asks for %q", what)
 		}
-	}, "watch.cjs", page, b.name)
+	}, "watch.cjs", page, p.name, files)
+	if err := os.Remove(files + "/web.pcapng"); err != nil {
+		t.Error(err)
+	}
+	if st, err := os.Stat(files + "/web.png"); err != nil || st.Size() < 10<<10 || st.Size() > 200<<10 {
+		t.Errorf("the picture: %+v, %v", st, err)
+	}
 	web.Signal(syscall.SIGINT)
 	if r := web.Wait(limit); r.Status != 0 || strings.TrimSpace(r.Stderr) != "" {
 		t.Errorf("lklctl web, interrupted: %v", r)
 	}
-	b.ctl("stop")
-	b.target.Wait(limit)
+	lklctl(t, "-n", p.name, "stop")
+	next.Wait(limit)
+}
+
+// streams waits until a stream of a page has said all that is wanted.
+func streams(t *testing.T, from *testutil.Netns, url string, patterns ...string) {
+	t.Helper()
+	curl := testutil.Start(t, from.Command("curl", "-sN", url))
+	testutil.WaitFor(t, url, limit, func() bool {
+		out, errs := curl.Output()
+		if !curl.Running() {
+			t.Fatalf("%s has ended: %s%s", url, out, errs)
+		}
+		return !slices.ContainsFunc(patterns, func(p string) bool { return !regexp.MustCompile(p).MatchString(out) })
+	})
+	curl.Signal(syscall.SIGTERM)
+	curl.Wait(limit)
+}
+
+// What a page is told of a stack inside its program is what lklctl says: its
+// subflows, what carries none and why, and its packets.
+func TestWebPreload(t *testing.T) {
+	t.Parallel()
+	b := newBusy(t, "preload")
+	web, page := b.webPage()
+	page, _, _ = strings.Cut(page, "#")
+	tells := func(path string, patterns ...string) {
+		t.Helper()
+		streams(t, b.host, page+path, patterns...)
+	}
+	events := "api/events?instance=" + b.name
+	tells(events, `event: snapshot\n`, `"proto":"mptcp"`, `"engine":"preload"`, `"iface":"eth1",.*"rtt_us":\d`)
+	cutDown.away(b.pathSite, 1)
+	tells(events, `event: snapshot\n.*"why":{"[0-9a-f]+":\[{"code":"[a-z0-9-]+","iface":"eth1"`)
+	cutDown.restore(b.pathSite, 1)
+
+	var conns []struct {
+		State    string
+		Subflows []struct{ Local, Remote string }
+	}
+	if err := json.Unmarshal([]byte(b.ctl("mptcp", "-o", "json")), &conns); err != nil {
+		t.Fatal(err)
+	}
+	query := "api/packets?instance=" + b.name
+	for _, c := range conns {
+		for _, f := range c.Subflows {
+			query += "&flow=" + f.Local + "," + f.Remote
+		}
+	}
+	tells(query, `event: view\n`, `event: packets\n.*"iface":"eth0","dir":"(In|Out)","text":"IP 10.*mptcp`)
+	web.Signal(syscall.SIGTERM)
+	if r := web.Wait(limit); r.Status != 0 {
+		t.Errorf("lklctl web, ended: %v", r)
+	}
+	b.end()
+}
+
+// Another user sees nothing of a run, and what is typed wrong has a remedy.
+func TestWebRefuses(t *testing.T) {
+	t.Parallel()
+	testutil.Need(t, "curl", testutil.Bin("lklctl"))
+	bin := testutil.PublicBin(t)
+	for _, c := range []struct {
+		args   string
+		status int
+		said   string
+	}{
+		{"web --listen x", 2, `--listen "x": expected PORT or ADDRESS:PORT`},
+		{"web --listen 0.0.0.0:0", 2, "other machines reach that address, and what they are sent is not encrypted; add --public"},
+		{"web --listen 192.0.2.1:80 --public", 1, "--listen 192.0.2.1:80: bind: "},
+		{"-n none web", 3, `no instance "none" is running`},
+		{"web more", 2, `unexpected argument "more"`},
+	} {
+		r := testutil.Run(t, limit, testutil.AsUser(exec.Command(bin+"/lklctl", strings.Fields(c.args)...), ""))
+		if r.Status != c.status || !strings.Contains(r.Stderr, c.said) {
+			t.Errorf("lklctl %s: %v; want %d, %s", c.args, r, c.status, c.said)
+		}
+	}
+	name := fmt.Sprintf("t%d", runCount.Add(1))
+	target := testutil.Start(t, lklrun("--name", name, "--", "sleep", "600"))
+	testutil.WaitFor(t, "the run", limit, func() bool {
+		return exec.Command(testutil.Bin("lklctl"), "-n", name, "cat", "/proc/net/dev").Run() == nil || !target.Running()
+	})
+	web := testutil.Start(t, testutil.AsUser(exec.Command(bin+"/lklctl", "web"), ""))
+	var page string
+	testutil.WaitFor(t, "the page's address", limit, func() bool {
+		out, _ := web.Output()
+		page = strings.TrimSpace(out)
+		return strings.HasSuffix(out, "\n") || !web.Running()
+	})
+	if got := testutil.OK(t, limit, exec.Command("curl", "-s", page+"api/instances")); got != "[]\n" {
+		t.Errorf("another user's page lists %s", got)
+	}
+	streams(t, testutil.Host, page+"api/events?instance="+name, `event: instances\ndata: \[\]\n`, `"reason":"it is not running"`)
+	if got := testutil.OK(t, limit, exec.Command("curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", page[:len(page)-9]+"/")); got != "403" {
+		t.Errorf("a part of the token: %s", got)
+	}
+	lklctl(t, "-n", name, "stop")
+	target.Wait(limit)
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/live"
 	"github.com/lklrun/lklrun/internal/stackconn"
 	"github.com/lklrun/lklrun/internal/web"
 )
@@ -71,7 +70,7 @@ func (c *ctl) web(ctx context.Context, listen string, public bool) error {
 	if err != nil {
 		return fmt.Errorf("--listen %s: %w", at, errors.Unwrap(err))
 	}
-	s := web.New(web.Backend{Instances: instance.List, Open: c.watched})
+	s := web.New(instance.List, c.byName)
 	if err := c.announce(s.URL(l)); err != nil {
 		return errors.Join(err, l.Close())
 	}
@@ -90,22 +89,9 @@ func (c *ctl) announce(page string) error {
 	return err
 }
 
-// watched connects to an instance for a page.
-func (c *ctl) watched(ctx context.Context, name string) (web.Source, error) {
+// byName is attach for a name.
+func (c *ctl) byName(ctx context.Context, name string) (*instance.Info, *stackconn.Conn, error) {
 	one := *c
 	one.name = name
-	info, conn, err := one.attach(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &webSource{live.New(conn, info), conn}, nil
+	return one.attach(ctx)
 }
-
-// webSource is a live view with a connection of its own.
-type webSource struct {
-	*live.Collector
-	conn *stackconn.Conn
-}
-
-// Close ends the connection.
-func (s *webSource) Close() error { return s.conn.Close() }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/lklrun/lklrun/internal/instance"
 )
 
@@ -35,13 +37,13 @@ func subject(w http.ResponseWriter, r *http.Request) (name string, ok bool) {
 
 // admit takes a place for a stream, to be given back by the function; nil when
 // there is none, which the client has been told.
-func (s *Server) admit(w http.ResponseWriter) func() {
-	if !s.streams.TryAcquire(1) {
+func admit(w http.ResponseWriter, places *semaphore.Weighted) func() {
+	if !places.TryAcquire(1) {
 		w.Header().Set("Retry-After", "5")
-		http.Error(w, "lklctl web: too many pages are open", http.StatusServiceUnavailable)
+		http.Error(w, "lklctl web: too many pages are open, or captures on them", http.StatusServiceUnavailable)
 		return nil
 	}
-	return func() { s.streams.Release(1) }
+	return func() { places.Release(1) }
 }
 
 // events is the stream of a page: "instances" (a list of Instance) at the start
@@ -53,7 +55,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	release := s.admit(w)
+	release := admit(w, s.streams)
 	if release == nil {
 		return
 	}

@@ -39,17 +39,16 @@ type stage struct {
 
 func newStage(t *testing.T) *stage {
 	s := &stage{T: t, running: true}
-	s.server = New(Backend{
-		Instances: func() ([]instance.Info, error) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			return []instance.Info{{State: instance.State{Name: "a"}, Running: s.running}}, nil
-		},
-		Open: func(context.Context, string) (Source, error) {
-			s.opened.Add(1)
-			return source{s}, nil
-		},
-	})
+	list := func() ([]instance.Info, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return []instance.Info{{State: instance.State{Name: "a"}, Running: s.running}}, nil
+	}
+	s.server = New(list, nil)
+	s.server.hubs.open = func(context.Context, string) (source, error) {
+		s.opened.Add(1)
+		return counter{s}, nil
+	}
 	s.server.every, s.server.hubs.every = 20*time.Millisecond, 20*time.Millisecond
 	l, err := net.Listen("tcp", Loopback)
 	if err != nil {
@@ -71,15 +70,15 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-type source struct{ s *stage }
+type counter struct{ s *stage }
 
-func (o source) Snapshot(context.Context) (*live.Snapshot, error) {
+func (o counter) Snapshot(context.Context) (*Snapshot, error) {
 	o.s.mu.Lock()
 	defer o.s.mu.Unlock()
-	return &live.Snapshot{Interval: float64(o.s.asked.Add(1))}, o.s.broken
+	return &Snapshot{Snapshot: &live.Snapshot{Interval: float64(o.s.asked.Add(1))}}, o.s.broken
 }
 
-func (o source) Close() error {
+func (o counter) Close() error {
 	o.s.opened.Add(-1)
 	return nil
 }
@@ -93,8 +92,13 @@ func (s *stage) set(running bool, broken error) {
 // watch opens the stream; next returns its next event, without comments.
 func (s *stage) watch(query string) (next func() string, end func()) {
 	s.Helper()
+	return s.watchAt("api/events", query)
+}
+
+func (s *stage) watchAt(path, query string) (next func() string, end func()) {
+	s.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"api/events"+query, nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path+query, nil)
 	if err != nil {
 		s.Fatal(err)
 	}

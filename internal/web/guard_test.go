@@ -22,7 +22,7 @@ func two() ([]instance.Info, error) {
 
 // Who gets what: each line is a request and the start of the answer.
 func TestGuard(t *testing.T) {
-	s := New(Backend{Instances: two})
+	s := New(two, nil)
 	at := s.Path()
 	for _, c := range []struct {
 		method, path, host string

@@ -12,7 +12,7 @@ import (
 
 // hubs has a hub for each instance that somebody looks at.
 type hubs struct {
-	open  func(ctx context.Context, name string) (Source, error)
+	open  func(ctx context.Context, name string) (source, error)
 	every time.Duration
 
 	mu   sync.Mutex
@@ -21,7 +21,7 @@ type hubs struct {
 	work sync.WaitGroup // of their goroutines
 }
 
-func newHubs(open func(ctx context.Context, name string) (Source, error), every time.Duration) *hubs {
+func newHubs(open func(ctx context.Context, name string) (source, error), every time.Duration) *hubs {
 	return &hubs{open: open, every: every, all: map[string]*hub{}}
 }
 
@@ -96,7 +96,7 @@ func (h *hubs) end(name string, b *hub, err error) {
 
 // run asks the instance again and again until it gives no answer.
 func (h *hubs) run(ctx context.Context, name string, b *hub) error {
-	source, err := ask(ctx, func(ctx context.Context) (Source, error) { return h.open(ctx, name) })
+	source, err := ask(ctx, func(ctx context.Context) (source, error) { return h.open(ctx, name) })
 	if err != nil {
 		return err
 	}

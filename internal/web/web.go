@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/live"
+	"github.com/lklrun/lklrun/pkg/capture"
 )
 
 // page is what the browser gets: no build makes it, and it asks for nothing
@@ -39,41 +39,34 @@ const (
 	heartbeat  = 15 * time.Second // after which an idle stream shows that it is alive
 )
 
-// A Source is where the numbers of one instance come from.
-type Source interface {
-	Snapshot(ctx context.Context) (*live.Snapshot, error)
-	Close() error
-}
-
-// Backend is what the page shows.
-type Backend struct {
-	Instances func() ([]instance.Info, error)                        // all of this user
-	Open      func(ctx context.Context, name string) (Source, error) // one that runs
-}
-
 // Server is the page and its data. Make it with New.
 type Server struct {
-	backend Backend
-	every   time.Duration // from one snapshot to the next, and from one look at the instances
-	token   string
-	files   http.Handler
-	hubs    *hubs
-	streams *semaphore.Weighted
+	list  func() ([]instance.Info, error)
+	every time.Duration // from one snapshot to the next, and from one look at the instances
+	token string
+	files http.Handler
+	hubs  *hubs
+	views views
+
+	capture func(ctx context.Context, name string, take capture.Take, h capture.Handler) error
+
+	streams, captures *semaphore.Weighted
 }
 
-// New makes a server with a token of its own.
-func New(b Backend) *Server {
+// New makes a server, with a token of its own, for the instances that list names.
+func New(list func() ([]instance.Info, error), attach Attach) *Server {
 	files, err := fs.Sub(page, "page")
 	if err != nil {
 		panic(err) // the folder is in the program
 	}
 	return &Server{
-		backend: b,
+		list:    list,
 		every:   time.Second,
 		token:   rand.Text(), // 130 bits, crypto/rand
 		files:   http.FileServerFS(files),
-		hubs:    newHubs(b.Open, time.Second),
-		streams: semaphore.NewWeighted(maxStreams),
+		hubs:    newHubs(attach.open, time.Second),
+		capture: attach.capture,
+		streams: semaphore.NewWeighted(maxStreams), captures: semaphore.NewWeighted(maxCaptures),
 	}
 }
 
@@ -85,6 +78,8 @@ func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/instances", s.instances)
 	mux.HandleFunc("GET /api/events", s.events)
+	mux.HandleFunc("GET /api/packets", s.packets)
+	mux.HandleFunc("GET /api/packets.pcapng", s.download)
 	mux.Handle("GET /", s.files)
 	return s.guard(mux)
 }
@@ -101,7 +96,7 @@ type Instance struct {
 
 // running lists the instances that run.
 func (s *Server) running() ([]Instance, error) {
-	all, err := s.backend.Instances()
+	all, err := s.list()
 	list := []Instance{}
 	for _, i := range all {
 		if i.Running {

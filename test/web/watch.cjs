@@ -2,7 +2,8 @@
 
 // Looks at the page of lklctl web in a browser. test/web_test.go has made the
 // stage and carries out what this asks for: one line each on standard output,
-// answered by one on standard input. Arguments: the page's address, the instance.
+// answered by one on standard input. Arguments: the page's address, the
+// instance, a folder for packets and a picture.
 "use strict";
 
 const assert = require("node:assert/strict");
@@ -11,7 +12,7 @@ const readline = require("node:readline");
 const { chromium } = require("playwright-core");
 
 const LIMIT = 30_000; // ms, for whatever is waited for
-const [address, instance] = process.argv.slice(2);
+const [address, instance, files] = process.argv.slice(2);
 const base = new URL(address);
 
 const answers = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]();
@@ -95,21 +96,53 @@ async function cut(page) {
   await says(page, "#happened", /subflow eth1 10\.74\.2\.2\S* → \S+ .* is gone/);
   await says(page, "#happened", /interface eth1: no carrier/);
   await carrying(page, "eth0");
+  await says(page, "#connections tr.why[data-iface=eth1]", /eth1/);
   step("it is back");
   await ask("mend eth1");
   await Promise.all([carrying(page, "eth0"), carrying(page, "eth1")]);
   await says(page, "#happened", /subflow eth1 10\.74\.2\.2\S* → \S+ joined/);
 }
 
+// picture is for the documentation: what the last minute was like, if it lasted.
+async function picture(page) {
+  step("a picture");
+  await page.locator("tr.connection:has(+ tr.subflow) th button:not(.packets)").first().click();
+  await page.check("input[value='60']");
+  if (process.env.PICTURES) {
+    await page.waitForTimeout(15_000);
+    await ask("cut eth1");
+    await page.waitForTimeout(12_000);
+    await ask("mend eth1");
+    await page.waitForTimeout(25_000);
+  }
+  await page.screenshot({ path: `${files}/web.png` });
+  await page.click("#all");
+}
+
 async function choice(page) {
   step("one subflow is chosen, by the keyboard");
-  const button = page.locator("tr.subflow[data-iface=eth0]:not(.gone) th button").first();
+  const button = page.locator("tr.subflow[data-iface=eth0]:not(.gone) th button:not(.packets)").first();
   await button.focus();
   await page.keyboard.press("Enter");
   await page.waitForFunction(() => document.querySelectorAll("#legend li").length === 1);
   assert.equal(await button.getAttribute("aria-pressed"), "true");
   await page.click("#all");
   await page.waitForFunction(() => document.querySelectorAll("#legend li").length > 1);
+}
+
+async function packets(page) {
+  step("packets of a subflow");
+  await page.locator("tr.subflow[data-iface=eth1]:not(.gone) button.packets").first().click();
+  await says(page, "#packets .title", /10\.74\.2\.2:/);
+  await says(page, "#packets .lines", /eth1 (In|Out) +(IP )?10\.74\.2\.[12].* Flags .*mptcp/);
+  await says(page, "#packets .lines", /\[mptcp token [0-9a-f]{8}/);
+  await page.click("#packets .toggle");
+  await says(page, "#packets .count", /^[1-9]\d* captured, .*stopped$/);
+  const [file] = await Promise.all([page.waitForEvent("download"), page.click("#packets .save")]);
+  await file.saveAs(`${files}/web.pcapng`);
+  await ask("tshark");
+  await page.click("#packets .close");
+  await page.waitForSelector("#packets", { state: "hidden" });
 }
 
 async function looks(page) {
@@ -143,7 +176,7 @@ async function main() {
   });
   const { page, wrong } = await open(browser);
   try {
-    for (const part of [twoPaths, cut, choice, looks, end]) await part(page);
+    for (const part of [twoPaths, cut, picture, choice, packets, looks, end]) await part(page);
   } catch (e) {
     step(`the page says: ${await page.innerText("body", { timeout: 1000 }).catch((why) => why)}`);
     throw e;

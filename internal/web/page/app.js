@@ -4,9 +4,10 @@
 // drawn by Graph and Tree.
 
 import { clock, count, micros, percent, perSecond, rate } from "./format.js";
-import { Changes } from "./changes.js";
+import { Changes, path } from "./changes.js";
 import { COLOURS, Graph } from "./graph.js";
 import { History } from "./history.js";
+import { Packets } from "./packets.js";
 import { Tree } from "./tree.js";
 
 const $ = (id) => document.getElementById(id);
@@ -17,6 +18,9 @@ const graphs = [
   { graph: new Graph($("graph-cwnd"), count), metric: "cwnd" },
 ];
 const linkGraph = new Graph($("graph-links"), rate);
+
+const packets = new Packets($("packets"));
+const MOST_FLOWS = 16; // that the server takes
 
 let stream = null; // the EventSource
 let wanted = decodeURIComponent(location.hash.slice(1)); // the instance shown
@@ -35,6 +39,10 @@ const tree = new Tree($("connections"), $("more"), (connection, subflow) => {
   const same = selected?.connection === connection && selected?.subflow === subflow;
   selected = same ? null : { connection, subflow };
   draw();
+}, (connection, subflow) => {
+  const c = newest.connections.find((each) => each.id === connection);
+  const flows = (c?.subflows ?? []).filter((s) => !subflow || s.id === subflow);
+  if (flows.length) packets.open(wanted, subflow ? `of ${path(flows[0])}` : `of ${c.local} → ${c.remote}`, flows.slice(0, MOST_FLOWS));
 });
 
 function say(state, text) {
@@ -78,6 +86,7 @@ function list(all) {
 }
 
 function show(name) {
+  packets.close();
   wanted = name;
   window.history.replaceState(null, "", `#${encodeURIComponent(name)}`);
   connect();
@@ -103,8 +112,7 @@ function take(snapshot) {
   for (const c of snapshot.connections ?? []) {
     for (const s of c.subflows ?? []) {
       const both = s.tx_bit_s === undefined && s.rx_bit_s === undefined ? NaN : (s.tx_bit_s ?? 0) + (s.rx_bit_s ?? 0);
-      const name = `${s.iface ? s.iface + " " : ""}${s.local} → ${s.remote}`;
-      history.put(`${c.id}/${s.id}`, c.id, name, { rate: both, rtt: s.rtt_us, cwnd: s.cwnd });
+      history.put(`${c.id}/${s.id}`, c.id, path(s), { rate: both, rtt: s.rtt_us, cwnd: s.cwnd });
     }
   }
   say("live", "live");
@@ -128,14 +136,14 @@ function draw() {
   });
 }
 
-// chosen are the lines drawn: the subflows of what is selected, else the
-// busiest. A line keeps its colour as long as it is drawn.
+// chosen are the lines drawn: the subflows of what is selected, those that are
+// gone too, or of all; the busiest of the time shown. A line keeps its colour as long as it is drawn.
 function chosen() {
   let lines = [...history.lines.values()].filter((l) => l.group !== "link");
   if (selected) {
     lines = lines.filter((l) => (selected.subflow ? l.key === `${selected.connection}/${selected.subflow}` : l.group === selected.connection));
   }
-  const busy = new Map(lines.map((l) => [l, history.recent(l, "rate")]));
+  const busy = new Map(lines.map((l) => [l, history.recent(l, "rate", span())]));
   lines.sort((a, b) => busy.get(b) - busy.get(a));
   lines = lines.slice(0, COLOURS);
   const keys = new Set(lines.map((l) => l.key));
@@ -148,16 +156,18 @@ function chosen() {
   return lines.sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
+// span is how many seconds the graphs show: about as many snapshots.
+const span = () => Number(document.querySelector("input[name=span]:checked").value);
+
 function drawGraphs(lines) {
   const now = newest ? Date.parse(newest.time) : Date.now();
-  const span = Number(document.querySelector("input[name=span]:checked").value);
   for (const { graph, metric } of graphs) {
-    graph.draw(history, lines.map((line) => ({ line, metric, colour: colours.get(line.key) })), changes.marks, now, span);
+    graph.draw(history, lines.map((line) => ({ line, metric, colour: colours.get(line.key) })), changes.marks, now, span());
   }
   const links = [...history.lines.values()].filter((l) => l.group === "link").slice(0, COLOURS);
   linkGraph.draw(history, links.flatMap((line, colour) => [
     { line, metric: "rx", colour }, { line, metric: "tx", colour, dashed: true },
-  ]), changes.marks, now, span);
+  ]), changes.marks, now, span());
   legend($("legend"), lines.map((l) => [colours.get(l.key), `${l.name}  ${rate(history.latest(l, "rate"))}`]));
   const states = new Map((newest?.links ?? []).map((l) => [l.name, l]));
   legend($("links"), links.map((l, colour) => {
@@ -181,7 +191,7 @@ function legend(list, entries) {
 function drawTotals() {
   const t = newest?.totals ?? {}, i = newest?.instance;
   const about = i ? [i.stack, i.release, i.engine, i.command].filter(Boolean).join(" · ") : "";
-  if ($("about").textContent !== about) $("about").textContent = about;
+  if ($("about").textContent !== about) $("about").textContent = $("about").title = about;
   const entries = [
     ["Out", rate(t.tx_bit_s)], ["In", rate(t.rx_bit_s)],
     ["Connections", count(t.connections)], ["Subflows", count(t.subflows)],
@@ -204,13 +214,13 @@ function drawTotals() {
 function drawTree() {
   const busy = (c) => (c.subflows ?? []).reduce((sum, s) => {
     const line = history.lines.get(`${c.id}/${s.id}`);
-    return sum + (line ? history.recent(line, "rate") : 0);
+    return sum + (line ? history.recent(line, "rate", 10) : 0);
   }, 0);
   const order = (newest?.connections ?? []).map((c) => [busy(c), c]);
   order.sort(([a, x], [b, y]) => b - a || (x.id < y.id ? -1 : 1));
   const omitted = newest?.totals?.omitted;
   $("count").textContent = newest ? `(${order.length}${omitted ? `, and ${omitted} less busy ones that are not listed` : ""})` : "";
-  tree.update(order.map(([, c]) => c), changes.gone, selected, (key) => colours.get(key));
+  tree.update(order.map(([, c]) => c), newest?.why, changes.gone, selected, (key) => colours.get(key));
 }
 
 function drawHappened() {

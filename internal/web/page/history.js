@@ -44,10 +44,10 @@ export class History {
     return line.values[metric][this.at];
   }
 
-  // recent is the mean of the last few numbers, by which lines are chosen.
-  recent(line, metric) {
+  // recent is the sum of the last numbers, by which lines are chosen.
+  recent(line, metric, ticks) {
     let sum = 0;
-    for (let n = Math.max(0, this.ticks - 10); n < this.ticks; n++) sum += line.values[metric][n % SPAN] || 0;
+    for (let n = Math.max(0, this.ticks - ticks); n < this.ticks; n++) sum += line.values[metric][n % SPAN] || 0;
     return sum;
   }
 

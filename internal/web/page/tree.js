@@ -10,11 +10,13 @@ import { path } from "./changes.js";
 const STEP = 50; // connections shown; "Show more" adds as many
 
 export class Tree {
-  // choose(connection, subflow) is called with ids when a row's button is pressed.
-  constructor(table, more, choose) {
+  // choose(connection, subflow) is called with ids when a row's button is pressed,
+  // packets(connection, subflow) when its packets are asked for.
+  constructor(table, more, choose, packets) {
     this.body = table.tBodies[0];
     this.more = more;
     this.choose = choose;
+    this.packets = packets;
     this.rows = new Map(); // by key
     this.limit = STEP;
     more.addEventListener("click", () => {
@@ -23,12 +25,12 @@ export class Tree {
     });
   }
 
-  // update shows connections, the busiest first; gone is Changes' and colourOf
+  // update shows connections, the busiest first; why is the snapshot's, gone Changes', and colourOf
   // returns the colour with which a key is drawn, or undefined.
-  update(connections, gone, selected, colourOf) {
-    this.last = [connections, gone, selected, colourOf];
+  update(connections, why, gone, selected, colourOf) {
+    this.last = [connections, why, gone, selected, colourOf];
     const shown = connections.slice(0, this.limit);
-    const wanted = shown.flatMap((c) => rowsOf(c, gone.get(c.id) ?? []));
+    const wanted = shown.flatMap((c) => rowsOf(c, gone.get(c.id) ?? [], why?.[c.id] ?? []));
     const keys = new Set(wanted.map((r) => r.key));
     for (const [key, row] of this.rows) {
       if (keys.has(key)) continue;
@@ -57,7 +59,12 @@ export class Tree {
     const name = document.createElement("span");
     const notes = document.createElement("small");
     button.append(swatch, name);
-    head.append(button, notes);
+    const packets = document.createElement("button");
+    packets.type = "button";
+    packets.className = "packets";
+    packets.textContent = "packets";
+    packets.addEventListener("click", () => this.packets(model.connection, model.subflow));
+    head.append(packets, button, notes);
     tr.append(head);
     button.addEventListener("click", () => this.choose(model.connection, model.subflow));
     const cells = LABELS.map((label) => {
@@ -66,13 +73,15 @@ export class Tree {
       tr.append(td);
       return td;
     });
-    const row = { tr, button, swatch, name, notes, cells };
+    const row = { tr, button, swatch, name, notes, cells, packets };
     this.rows.set(model.key, row);
     return row;
   }
 
   fill(row, model, selected, colour) {
     write(row.name, model.name);
+    row.packets.setAttribute("aria-label", `packets of ${model.name}`);
+    row.packets.hidden = model.kind.endsWith("gone") || model.kind === "why";
     write(row.notes, model.notes.join(" · "));
     model.cells.forEach((text, i) => write(row.cells[i], text));
     if (row.tr.className !== model.kind) row.tr.className = model.kind;
@@ -93,7 +102,7 @@ function write(node, text) {
 }
 
 // rowsOf are the rows of a connection: a plain TCP one is its own subflow.
-function rowsOf(c, gone) {
+function rowsOf(c, gone, why) {
   const subflows = c.subflows ?? [];
   const tree = Boolean(c.token) && !c.fallback;
   const own = tree ? {} : (subflows[0] ?? {});
@@ -109,7 +118,12 @@ function rowsOf(c, gone) {
     cells: [c.state, rate(c.tx_bit_s), rate(c.rx_bit_s), bytes(c.bytes_sent), bytes(c.bytes_received),
       tree ? "" : micros(own.rtt_us), tree ? "" : count(own.cwnd), count(c.retrans)],
   }];
-  for (const why of c.why ?? []) rows[0].notes.push(why);
+    for (const w of why) {
+    rows.push({
+      key: `${c.id}/why/${w.code}/${w.iface ?? ""}`, kind: "why", connection: c.id, iface: w.iface,
+      name: `${w.iface ? `${w.iface}: ` : ""}${w.text}`, notes: w.remedy ? [w.remedy] : [], cells: LABELS.map(() => ""),
+    });
+  }
   if (!tree) return rows;
   for (const s of subflows) {
     rows.push({

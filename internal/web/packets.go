@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lklrun/lklrun/pkg/capture"
+)
+
+// Bounds of what is sent of packets.
+const (
+	maxCaptures = 4   // at once
+	maxFlows    = 16  // that one of them is about
+	maxLines    = 50  // of packets, each linesEvery; others are counted
+	buffer      = 1e6 // bytes in the stack for each interface
+	linesEvery  = 250 * time.Millisecond
+)
+
+// Line is a packet as the page shows it.
+type Line struct {
+	Time      time.Time `json:"time"`              // when the stack saw it
+	Interface string    `json:"iface"`             // in the stack
+	Direction string    `json:"dir,omitempty"`     // In or Out, seen from the stack
+	Text      string    `json:"text"`              // as lklctl capture writes it
+	Comment   string    `json:"comment,omitempty"` // MPTCP's token of its connection
+}
+
+// Lines is an event with packets.
+type Lines struct {
+	Packets []Line  `json:"packets"`           // the newest of those since the event before
+	Seen    uint64  `json:"seen"`              // since the capture began, those that no event showed too
+	Dropped *uint64 `json:"dropped,omitempty"` // for which the stack had no room
+}
+
+// View is the event with which a capture begins.
+type View struct {
+	ID     string `json:"id"`     // under which it can be downloaded
+	Filter string `json:"filter"` // of the capture, in libpcap's language
+}
+
+// flowFilter is a filter for TCP connections, each LOCAL,REMOTE.
+func flowFilter(flows []string) (string, error) {
+	if len(flows) == 0 || len(flows) > maxFlows {
+		return "", fmt.Errorf("%d flows; expected 1 to %d", len(flows), maxFlows)
+	}
+	var all []string
+	for _, f := range flows {
+		local, remote, _ := strings.Cut(f, ",")
+		a, aerr := netip.ParseAddrPort(local)
+		b, berr := netip.ParseAddrPort(remote)
+		if err := errors.Join(aerr, berr); err != nil {
+			return "", fmt.Errorf("flow %q; expected ADDRESS:PORT,ADDRESS:PORT", f)
+		}
+		all = append(all, fmt.Sprintf("(host %s and host %s and port %d and port %d)", plain(a), plain(b), a.Port(), b.Port()))
+	}
+	return "tcp and (" + strings.Join(all, " or ") + ")", nil
+}
+
+// plain is an address as packets have it.
+func plain(a netip.AddrPort) netip.Addr { return a.Addr().Unmap().WithZone("") }
+
+// packets is the stream of a capture: "view", then "packets", and "ended" when
+// there are no more. It begins with the request and ends with it.
+func (s *Server) packets(w http.ResponseWriter, r *http.Request) {
+	name, ok := subject(w, r)
+	if !ok {
+		return
+	}
+	filter, err := flowFilter(r.URL.Query()["flow"])
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	release := admit(w, s.captures)
+	if release == nil {
+		return
+	}
+	defer release()
+	out, err := newStream(w)
+	if err != nil {
+		return // the client has gone, as with every other error of a stream
+	}
+	defer out.idle.Stop()
+	var work sync.WaitGroup
+	defer work.Wait()
+	ctx, stop := context.WithCancel(r.Context())
+	defer stop()
+	v := s.views.add()
+	ended := make(chan error, 1)
+	work.Go(func() {
+		ended <- s.capture(ctx, name, capture.Take{Filter: filter, Snaplen: snaplen, Buffer: buffer, Annotate: true}, v)
+	})
+	t := teller{out: out, view: v, name: name, lines: capture.NewDescriber(capture.Style{Stamp: capture.StampNone})}
+	if t.event("view", View{v.id, filter}) == nil {
+		t.tell(ctx, ended)
+	}
+}
+
+// A teller writes the packets of a view to a stream.
+type teller struct {
+	out   *stream
+	view  *view
+	lines *capture.Describer
+	name  string // of the instance
+	seen  uint64 // told, or passed over
+}
+
+func (t *teller) event(kind string, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return t.out.send(kind, text)
+}
+
+// tell goes on until the capture has ended or the client has gone.
+func (t *teller) tell(ctx context.Context, ended <-chan error) {
+	tick := time.NewTicker(linesEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.out.idle.C:
+			if t.out.alive() != nil {
+				return
+			}
+		case <-tick.C:
+			if t.more(ctx) != nil {
+				return
+			}
+		case err := <-ended:
+			reason := "the instance has ended"
+			if err != nil {
+				reason = err.Error()
+			}
+			_ = t.more(ctx)                             // the last ones
+			_ = t.event("ended", Ended{t.name, reason}) // whether it is read or not: it is over
+			return
+		}
+	}
+}
+
+// more tells what has come since.
+func (t *teller) more(ctx context.Context) error {
+	packets, seen := t.view.after(t.seen, maxLines)
+	if seen == t.seen {
+		return nil
+	}
+	t.seen = seen
+	event := Lines{Packets: []Line{}, Seen: seen}
+	members := t.view.known()
+	for i := range packets {
+		p := &packets[i]
+		m := members[p.Interface]
+		l := t.lines.Line(p, &m.Interface)
+		event.Packets = append(event.Packets, Line{p.Time, m.Name, l.Direction, l.Text, l.Comment})
+	}
+	if n, err := t.view.dropped(ctx); err == nil { // else it is not known any more
+		event.Dropped = &n
+	}
+	return t.event("packets", event)
+}
+
+// download sends the packets of a view as a file.
+func (s *Server) download(w http.ResponseWriter, r *http.Request) {
+	v := s.views.find(r.URL.Query().Get("view"))
+	if v == nil {
+		http.Error(w, "lklctl web: these packets are not kept any more", http.StatusNotFound)
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-pcapng")
+	w.Header().Set("Content-Disposition", `attachment; filename="lklctl-`+v.from.UTC().Format("20060102T150405Z")+`.pcapng"`)
+	_ = v.write(w) // the client has gone
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"context"
+	"crypto/rand"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lklrun/lklrun/pkg/capture"
+)
+
+// Bounds of what is kept of packets.
+const (
+	maxPackets = 2000 // of a view: the last ones
+	snaplen    = 256  // bytes of each: headers with all their options
+	maxViews   = 8    // that can be downloaded: the last ones
+)
+
+// A view is the last packets of what somebody has clicked on. It implements
+// capture.Handler.
+type view struct {
+	id string
+
+	mu      sync.Mutex
+	from    time.Time
+	members []member
+	packets []capture.Packet // number seen-1 is the last one
+	seen    uint64
+}
+
+// A member is an interface of a capture.
+type member struct {
+	capture.Interface
+	stats func(context.Context) (capture.Stats, error)
+}
+
+// Interface takes an interface in.
+func (v *view) Interface(m *capture.Member) error {
+	v.add(member{m.Interface, m.Stats})
+	return nil
+}
+
+func (v *view) add(m member) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.members = append(v.members, m)
+}
+
+// Packets takes packets in, and forgets the oldest.
+func (v *view) Packets(packets []capture.Packet) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.packets = append(v.packets, packets...)
+	v.seen += uint64(len(packets))
+	if over := len(v.packets) - maxPackets; over > 0 {
+		v.packets = slices.Delete(v.packets, 0, over)
+	}
+	return nil
+}
+
+// after returns at most n packets, the newest, of those behind number seen, and
+// how many there have been in all.
+func (v *view) after(seen uint64, n int) ([]capture.Packet, uint64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	fresh := min(v.seen-seen, uint64(n), uint64(len(v.packets)))
+	return slices.Clone(v.packets[len(v.packets)-int(fresh):]), v.seen
+}
+
+// known returns the interfaces so far.
+func (v *view) known() []member {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Clone(v.members)
+}
+
+// dropped is how many packets found no room in the stack.
+func (v *view) dropped(ctx context.Context) (n uint64, err error) {
+	for _, m := range v.known() {
+		s, err := m.stats(ctx)
+		if err != nil {
+			return 0, err
+		}
+		n += s.Dropped
+	}
+	return n, nil
+}
+
+// write writes the packets as pcapng.
+func (v *view) write(w io.Writer) error {
+	members := v.known()
+	packets, _ := v.after(0, maxPackets)
+	file, err := capture.NewPcapng(w, "lklctl web")
+	if err != nil {
+		return err
+	}
+	for _, m := range members {
+		if _, err := file.AddInterface(m.Interface); err != nil {
+			return err
+		}
+	}
+	for i := range packets {
+		if packets[i].Interface >= len(members) {
+			continue // of one that came meanwhile
+		}
+		if err := file.WritePacket(&packets[i]); err != nil {
+			return err
+		}
+	}
+	return file.Close()
+}
+
+// views are those that can be downloaded.
+type views struct {
+	mu  sync.Mutex
+	all []*view
+}
+
+func (s *views) add() *view {
+	v := &view{id: rand.Text(), from: time.Now()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, v)
+	if over := len(s.all) - maxViews; over > 0 {
+		s.all = slices.Delete(s.all, 0, over)
+	}
+	return v
+}
+
+// find returns nil when there is none of that id, or no more.
+func (s *views) find(id string) *view {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, v := range s.all {
+		if v.id == id {
+			return v
+		}
+	}
+	return nil
+}
