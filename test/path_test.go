@@ -246,6 +246,10 @@ func TestPathScript(t *testing.T) {
 			Mark, If, Step string
 			At             float64 `json:"at_s"`
 		}
+		Events []struct {
+			Event, If string
+			At        float64 `json:"at_s"`
+		}
 		Connections []struct {
 			Proto, Process string
 			Received       int64 `json:"bytes_received"`
@@ -268,6 +272,13 @@ func TestPathScript(t *testing.T) {
 	}
 	if len(line.Connections) != 1 || len(line.Connections[0].Subflows) != 2 {
 		t.Fatalf("not a connection with two subflows\n%s", r.Stdout)
+	}
+	closed := false
+	for _, e := range line.Events {
+		closed = closed || e.Event == "SF_CLOSED" && e.If == "eth1" && e.At >= 1
+	}
+	if !closed {
+		t.Errorf("no event of the subflow's end: %+v", line.Events)
 	}
 	c := line.Connections[0]
 	if c.Proto != "mptcp" || c.Received == 0 || !strings.HasPrefix(c.Process, "python3") {

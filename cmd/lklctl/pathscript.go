@@ -87,11 +87,15 @@ func writeTimeline(w io.Writer, t *drill.Timeline) error {
 }
 
 func writeConnection(b *strings.Builder, t *drill.Timeline, c *drill.Connection) error {
-	who := ""
+	title := fmt.Sprintf("%s %s -> %s", c.Proto, c.Local, c.Remote)
 	if c.Process != "" {
-		who = fmt.Sprintf(" %s(%d)", c.Process, c.PID)
+		who := fmt.Sprintf("%s(%d)", c.Process, c.PID)
+		if title += " "; len(title)+len(who) > helpColumns { // of IPv6, at times
+			title += "\n  "
+		}
+		title += who
 	}
-	fmt.Fprintf(b, "\n%s %s -> %s%s\n", c.Proto, c.Local, c.Remote, who)
+	fmt.Fprintf(b, "\n%s\n", title)
 	facts := []string{"received " + cli.Scaled(float64(c.Received), "B"), "sent " + cli.Scaled(float64(c.Sent), "B")}
 	if c.Retrans != nil {
 		facts = append(facts, fmt.Sprintf("retransmitted %d", *c.Retrans))
@@ -124,16 +128,24 @@ func writeConnection(b *strings.Builder, t *drill.Timeline, c *drill.Connection)
 			row(name, &c.Subflows[k].Flow)
 		}
 	}
-	writeSubflowTimes(b, t, c)
+	writeEvents(b, t, c)
 	return writePhases(b, t, c, received)
 }
 
-// writeSubflowTimes tells of subflows that came or went meanwhile.
-func writeSubflowTimes(b *strings.Builder, t *drill.Timeline, c *drill.Connection) {
+// writeEvents tells what befell a connection meanwhile.
+func writeEvents(b *strings.Builder, t *drill.Timeline, c *drill.Connection) {
+	const most = 20 // of a connection: the first, and how many more
+	n := 0
 	for _, e := range t.Events {
-		if e.Token == c.Token && c.Token != "" {
-			fmt.Fprintf(b, "  %6.2fs %s\n", e.At, strings.Join(strings.Fields(strings.Join([]string{e.Kind, e.Iface, e.Remote, e.Reason}, " ")), " "))
+		if e.Token != c.Token || c.Token == "" {
+			continue
 		}
+		if n++; n <= most {
+			fmt.Fprintf(b, "  %6.2fs %s\n", e.At, e.Words())
+		}
+	}
+	if n > most {
+		fmt.Fprintf(b, "  and %d events more\n", n-most)
 	}
 }
 

@@ -42,6 +42,10 @@ func (s *Script) Run(ctx context.Context, conn *stackconn.Conn, instance string,
 	if err := w.addresses(ctx); err != nil {
 		return nil, err
 	}
+	heard, err := w.listen(ctx)
+	if err != nil {
+		return nil, err
+	}
 	defer func() { err = errors.Join(err, restore(ctx, conn, before)) }()
 	err = s.follow(ctx, paths, w, hooks)
 	switch {
@@ -52,6 +56,7 @@ func (s *Script) Run(ctx context.Context, conn *stackconn.Conn, instance string,
 	case err != nil:
 		w.t.Stopped = err.Error()
 	}
+	heard()
 	w.t.Seconds = w.now()
 	w.t.finish()
 	return w.t, err

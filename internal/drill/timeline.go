@@ -15,7 +15,7 @@ type Timeline struct {
 	Times    []float64 `json:"times_s"`    // when the connections were looked at; the rates are between two of these
 
 	Steps       []Done       `json:"steps"`             // in their order
-	Events      []Event      `json:"events"`            // subflows that came and went
+	Events      []Event      `json:"events"`            // of MPTCP: connections, addresses, subflows that came and went
 	Connections []Connection `json:"connections"`       // in the order in which they were seen
 	Omitted     int          `json:"connections_more"`  // further ones, which were not followed
 	Lost        int          `json:"events_lost"`       // events that were not kept, as there were too many
@@ -35,7 +35,7 @@ type Done struct {
 // Event is something that befell an MPTCP connection or one of its subflows.
 type Event struct {
 	At     float64 `json:"at_s"`             // seconds from the start
-	Kind   string  `json:"event"`            // as ip-mptcp(8) monitor says: created, sub_established, ...
+	Kind   string  `json:"event"`            // as ip-mptcp(8) monitor says: SF_ESTABLISHED, SF_CLOSED, ...
 	Token  string  `json:"token"`            // of the connection, 8 hexadecimal digits
 	Iface  string  `json:"if,omitempty"`     // of the subflow
 	Local  string  `json:"local,omitempty"`  // its addresses
