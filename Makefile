@@ -122,6 +122,10 @@ leases: build ## transfers while a DHCP lease is renewed, and while it moves to 
 attach: build ## ten clients watch and capture at once, others misbehave: DURATION=600
 	@ATTACH_SECONDS=$(DURATION) $(GO) test ./test -run '^TestAttach$$' -count=1 -v -timeout 2h
 
+.PHONY: capture
+capture: build ## what a capture costs a transfer at 5 Gbit/s, and one at full speed: DURATION=60 seconds of each
+	@CAPTURE_SECONDS=$(DURATION) $(GO) test ./test -run '^TestCaptureSpeed$$' -count=1 -v -timeout 1h
+
 .PHONY: handover
 handover: build ## 500 MB by two paths that are cut in turn, in both directions
 	@HANDOVER_MB=500 $(GO) test ./test -run '^TestHandover' -count=1 -v -timeout 1h

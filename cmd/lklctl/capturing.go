@@ -175,18 +175,18 @@ func (c *ctl) record(ctx context.Context, o *captureOptions, take capture.Take, 
 // summary tells the counts, as tcpdump does.
 func (c *ctl) summary(r *recorder) {
 	var sum capture.Stats
-	unknown := false
 	for _, m := range r.members {
-		s, err := m.Stats(context.Background()) // it has ended: nothing is asked
-		unknown = unknown || err != nil
+		s := m.Stats(context.Background()) // it has ended: nothing is asked
 		sum.Received += s.Received
 		sum.Dropped += s.Dropped
+		sum.Early = sum.Early || s.Early
 	}
-	if unknown {
-		cli.Note(c.stderr, program, "%d packets captured; the stack has ended, so how many it dropped is not known", r.captured)
-		return
+	early := ""
+	if sum.Early { // counted shortly before the end, packets until the end
+		sum.Received = max(sum.Received, r.captured+sum.Dropped)
+		early = "; the stack has ended, these are counts of just before"
 	}
-	cli.Note(c.stderr, program, "%d packets captured, %d received by filter, %d dropped by the stack", r.captured, sum.Received, sum.Dropped)
+	cli.Note(c.stderr, program, "%d packets captured, %d received by filter, %d dropped by the stack%s", r.captured, sum.Received, sum.Dropped, early)
 }
 
 // filterError is an error in what was typed.

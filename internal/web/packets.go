@@ -165,9 +165,8 @@ func (t *teller) more(ctx context.Context) error {
 		l := t.lines.Line(p, &m.Interface)
 		event.Packets = append(event.Packets, Line{p.Time, m.Name, l.Direction, l.Text, l.Comment})
 	}
-	if n, err := t.view.dropped(ctx); err == nil { // else it is not known any more
-		event.Dropped = &n
-	}
+	n := t.view.dropped(ctx)
+	event.Dropped = &n
 	return t.event("packets", event)
 }
 

@@ -78,7 +78,7 @@ func TestPackets(t *testing.T) {
 	s.server.capture = func(ctx context.Context, name string, take capture.Take, h capture.Handler) error {
 		h.(*view).add(member{
 			capture.Interface{Name: "eth7", LinkType: layers.LinkTypeEthernet, Snaplen: take.Snaplen},
-			func(context.Context) (capture.Stats, error) { return capture.Stats{Received: 3, Dropped: 2}, nil },
+			func(context.Context) capture.Stats { return capture.Stats{Received: 3, Dropped: 2} },
 		})
 		err := h.Packets([]capture.Packet{{Length: len(data), Data: data, Dir: capture.In, Comment: "a comment"}})
 		if err != nil || name != "a" {

@@ -110,6 +110,10 @@ type Stats struct {
 	// Dropped is how many of them found no room in the socket's buffer because
 	// the reader was slow: tp_drops.
 	Dropped uint64
+
+	// Early says that the stack ended before it could be asked a last time: then
+	// the counts are some 100 ms older, and may be too low.
+	Early bool
 }
 
 // Writer writes packets to a file. Its methods are for one goroutine.

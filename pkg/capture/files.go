@@ -197,16 +197,13 @@ func (f *Files) Close() error {
 	now := time.Now()
 	for i, m := range f.members {
 		ctx, cancel := context.WithTimeout(context.Background(), statsLimit)
-		s, err := m.Stats(ctx)
+		s := m.Stats(ctx)
 		cancel()
-		if err != nil { // what is not known is not written
-			continue
-		}
 		from := m.From
 		if f.paths > 1 && f.opened.After(from) {
 			from = f.opened
 		}
-		errs = append(errs, f.w.WriteStats(i, from, now, Stats{s.Received - f.before[i].Received, s.Dropped - f.before[i].Dropped}))
+		errs = append(errs, f.w.WriteStats(i, from, now, Stats{s.Received - f.before[i].Received, s.Dropped - f.before[i].Dropped, s.Early}))
 		f.before[i] = s
 	}
 	f.opened = now

@@ -57,8 +57,7 @@ func compile(expr string, lt layers.LinkType, snaplen int) ([]bpf.RawInstruction
 // tcpdumpWords is what tcpdump said last, without its name.
 func tcpdumpWords(s string) string {
 	lines := strings.Split(strings.TrimSpace(s), "\n")
-	last := strings.TrimPrefix(lines[len(lines)-1], "tcpdump: ")
-	return strings.TrimPrefix(last, "can't parse filter expression: ")
+	return strings.TrimPrefix(lines[len(lines)-1], "tcpdump: ")
 }
 
 func parseDDD(text string) ([]bpf.RawInstruction, error) {

@@ -159,6 +159,9 @@ func (p *Pcapng) WriteStats(iface int, from, to time.Time, s Stats) error {
 	p.begin(blockStatistics)
 	p.u32(uint32(iface))
 	p.time(to)
+	if s.Early {
+		p.text(optComment, "the stack ended before it could be asked a last time: the counts are some 100 ms older")
+	}
 	p.option(isbStart, p.stamp(from))
 	p.option(isbEnd, p.stamp(to))
 	for _, o := range []struct {

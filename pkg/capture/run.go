@@ -5,11 +5,13 @@ package capture
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"syscall"
 	"time"
 
+	"github.com/lklrun/lklrun/internal/ctlproto"
 	"github.com/lklrun/lklrun/internal/stackconn"
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
@@ -111,7 +113,10 @@ func (s *Session) give(h Handler, packets []Packet, failed error) error {
 
 // read reads a member until ctx is done or it has ended, and then to its end.
 func (s *Session) read(ctx context.Context, m *Member) {
+	counting, stop := context.WithCancel(ctx)
+	go m.count(counting)
 	err := s.readOn(ctx, m)
+	stop()
 	// What ctx ends is still to be fetched, within a limit.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
 	defer cancel()
@@ -120,11 +125,11 @@ func (s *Session) read(ctx context.Context, m *Member) {
 			err = s.readOn(last, m)
 		}
 	}
-	serr := m.close(last)
+	m.close(last)
 	if errors.Is(err, io.EOF) {
-		err = serr
+		err = nil
 	}
-	s.news <- ended{unlessOver(err)}
+	s.news <- ended{unlessOver(last, m.source.conn, err)}
 }
 
 // readOn hands on what it reads until there is an error, io.EOF at the end.
@@ -142,11 +147,18 @@ func (s *Session) readOn(ctx context.Context, m *Member) error {
 }
 
 // unlessOver is nil for what only says that the stack has ended: its host closes
-// the connection then, or, with the kernel inside the program, says that this is
-// gone.
-func unlessOver(err error) error {
-	if errors.Is(err, stackconn.ErrClosed) || errors.Is(err, syscall.ESHUTDOWN) {
+// the connection then, says before that it has no kernel any more, or, with the
+// kernel inside the program, that this is gone. A kernel that panicked is an error.
+func unlessOver(ctx context.Context, conn *stackconn.Conn, err error) error {
+	switch {
+	case errors.Is(err, stackconn.ErrClosed), errors.Is(err, syscall.ESHUTDOWN):
 		return nil
+	case errors.Is(err, syscall.EIO):
+		hello, herr := conn.Refresh(ctx)
+		if herr != nil || hello.State != ctlproto.CTL_STATE_PANICKED {
+			return nil //nolint:nilerr // who does not answer has ended
+		}
+		return fmt.Errorf("the kernel of the stack has died: %w", err)
 	}
 	return err
 }
@@ -170,7 +182,9 @@ func (s *Session) watch(ctx context.Context, st *stack) {
 	case ctx.Err() != nil:
 		err = nil
 	}
-	s.news <- ended{unlessOver(err)}
+	last, stop := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
+	defer stop()
+	s.news <- ended{unlessOver(last, st.conn, err)}
 }
 
 // linkNews opens a socket on an interface that is new.
@@ -200,26 +214,47 @@ func (s *Session) linkNews(ctx context.Context, st *stack, n stacknet.News) erro
 	return err
 }
 
-// Stats returns the counts of an interface until now, or until it ended. The error
-// says that the stack cannot be asked any more; then they are of an earlier time.
-func (m *Member) Stats(ctx context.Context) (Stats, error) {
+// Stats returns the counts of an interface until now, or until it ended.
+func (m *Member) Stats(ctx context.Context) Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.closed {
-		return m.last, m.lost
+	if !m.closed {
+		last, err := m.source.Stats(ctx)
+		m.last, m.last.Early = last, err != nil
 	}
-	m.last, m.lost = m.source.Stats(ctx)
-	return m.last, m.lost
+	return m.last
 }
 
 // close closes the socket after a last look at the counts.
-func (m *Member) close(ctx context.Context) error {
-	_, err := m.Stats(ctx)
+func (m *Member) close(ctx context.Context) {
+	m.Stats(ctx)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = true
 	m.source.Close()
-	return err
+}
+
+// countPeriod is how old counts are at most when a stack ends without a warning.
+const countPeriod = 100 * time.Millisecond
+
+// count has the counts looked at until ctx ends.
+func (m *Member) count(ctx context.Context) {
+	tick := time.NewTicker(countPeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			// Not ended by ctx: the stack forgets what it has told.
+			asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), statsLimit)
+			early := m.Stats(asking).Early
+			cancel()
+			if early {
+				return
+			}
+		}
+	}
 }
 
 // order puts packets of several sockets, which come in batches, in the order of

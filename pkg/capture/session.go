@@ -64,7 +64,6 @@ type Member struct {
 	notes  *Annotator // of its stack; nil: none are wanted
 	mu     sync.Mutex
 	last   Stats
-	lost   error
 	closed bool
 }
 
