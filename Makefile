@@ -73,7 +73,7 @@ test: build $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) $(OUT)/tools/.gotestsum
 
 .PHONY: pictures
 pictures: build browser ## the pictures of the documentation, of a run of a minute
-	@PICTURES=$(CURDIR)/docs/pictures CI=true $(GO) test ./test -run '^TestWeb$$' -count=1 -timeout 10m
+	@PICTURES=$(CURDIR)/docs/pictures CI=true $(GO) test ./test -run '^Test(Top|Web)$$' -count=1 -timeout 10m
 
 # What drives a browser for the test of lklctl web: outside the source tree, for
 # the go command would look for packages in it.

@@ -48,6 +48,10 @@ func TestTop(t *testing.T) {
 		re := regexp.MustCompile(want)
 		top.until(want, re.MatchString)
 	}
+	if os.Getenv("PICTURES") != "" {
+		top.until("full graphs", regexp.MustCompile(`eth0 .*[▁▂▃▄▅▆▇█]{20} 10\.74`).MatchString)
+	}
+	top.picture(t, "top.svg")
 	for _, l := range strings.Split(top.screen(), "\n") {
 		if utf8.RuneCountInString(l) > 80 {
 			t.Errorf("a line of more than 80 columns: %q", l)

@@ -23,13 +23,18 @@ type Options struct {
 	Paint cli.Palette
 }
 
+// framesMost is how often a second the terminal is written to at most: what a key
+// does is seen at once, and a slow line is not flooded.
+const framesMost = 20
+
 // Run shows what monitor finds on the terminal, until somebody quits or ctx is
 // done. The terminal is then as it was.
 func Run(ctx context.Context, monitor *live.Monitor, in, out *os.File, o Options) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m := newModel(monitor, o)
-	p := tea.NewProgram(m, tea.WithInput(in), tea.WithOutput(out), tea.WithoutSignalHandler())
+	p := tea.NewProgram(m, tea.WithInput(in), tea.WithOutput(out), tea.WithoutSignalHandler(),
+		tea.WithFPS(framesMost))
 	watched := make(chan error, 1)
 	go func() {
 		err := monitor.Run(ctx, func(u live.Update) { p.Send(updateMsg(u)) })
