@@ -15,6 +15,8 @@ import (
 
 // captureOptions are the verb's flags.
 type captureOptions struct {
+	names      []string // of instances
+	all        bool
 	interfaces []string
 	file       string
 	count      uint64
@@ -65,7 +67,9 @@ many the filter let through, and how many were dropped.`,
 			return c.capture(cmd.Context(), &o, strings.Join(args, " "))
 		},
 	}
-	c.flags(cmd.Flags(), true)
+	cmd.Flags().StringArrayVarP(&o.names, "name", "n", nil, "the instance `NAME`; may be given again; not needed when only one runs")
+	cmd.Flags().BoolVar(&o.all, "all-instances", false, "capture of all that run")
+	cmd.Flags().VarP(&c.output, "output", "o", "print a table or JSON")
 	o.flags(cmd.Flags())
 	must(cmd.RegisterFlagCompletionFunc("interface", c.complete(linkNames)))
 	must(cmd.RegisterFlagCompletionFunc("direction", cobra.FixedCompletions([]cobra.Completion{"in", "out", "inout"}, cobra.ShellCompDirectiveNoFileComp)))
@@ -96,9 +100,10 @@ func (o *captureOptions) flags(f *pflag.FlagSet) {
 }
 
 // style is how lines look.
-func (o *captureOptions) style() capture.Style {
+func (o *captureOptions) style(several bool) capture.Style {
 	s := capture.Style{
-		Interfaces: len(o.interfaces) != 1 || o.interfaces[0] == capture.Any,
+		Instances:  several,
+		Interfaces: several || len(o.interfaces) != 1 || o.interfaces[0] == capture.Any,
 		Link:       o.link, Verbose: o.verbose, Absolute: o.abs,
 		Stamp: []capture.Stamp{capture.StampClock, capture.StampNone, capture.StampEpoch, capture.StampDelta, capture.StampDate, capture.StampSince}[min(o.stamps, 5)],
 	}
@@ -148,10 +153,10 @@ func (o *captureOptions) take(filter string) (capture.Take, error) {
 const maxBuffer = 1 << 20
 
 // fileOptions say which files are written.
-func (o *captureOptions) fileOptions(t capture.Take) capture.FileOptions {
+func (o *captureOptions) fileOptions(t capture.Take, several bool) capture.FileOptions {
 	f := capture.FileOptions{
 		Path: o.file, Format: capture.Format(o.format),
-		Several: t.Every() || len(t.Names) > 1,
+		Several: several || t.Every() || len(t.Names) > 1,
 		Every:   time.Duration(o.seconds) * time.Second, Size: int64(o.megabytes) * 1e6, Count: int(o.files),
 		Application: "lklctl capture", PerBatch: o.unbuffered || o.file == "-",
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -126,29 +127,75 @@ func (c *ctl) capture(ctx context.Context, o *captureOptions, filter string) err
 	}
 	attaching, cancel := context.WithTimeout(ctx, queryLimit)
 	defer cancel()
-	info, conn, err := c.attach(attaching)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
 	session, err := capture.NewSession(take)
 	if err != nil {
 		return err
 	}
-	if err := session.Add(attaching, conn, info.Name); err != nil {
-		return captureError(info, err)
+	names, err := o.instances(c.name)
+	if err != nil {
+		return err
 	}
-	return c.record(ctx, o, take, info, session)
+	for n, name := range names {
+		info, detach, err := c.join(attaching, session, name)
+		if err != nil {
+			return err
+		}
+		defer detach() //nolint:errcheck // a connection that is given up
+		names[n] = info.Name
+	}
+	return c.record(ctx, o, take, names, session)
+}
+
+// instances are the names of those to capture of; "" is the one that runs.
+func (o *captureOptions) instances(one string) ([]string, error) {
+	if !o.all {
+		if len(o.names) == 0 {
+			return []string{one}, nil
+		}
+		return slices.Compact(slices.Sorted(slices.Values(o.names))), nil
+	}
+	if len(o.names) > 0 || one != "" {
+		return nil, cli.Usagef("--all-instances: -n is given too; leave one out")
+	}
+	all, err := instance.List()
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, i := range all {
+		if i.Running {
+			names = append(names, i.Name)
+		}
+	}
+	if len(names) == 0 {
+		return []string{""}, nil // of which is said that none runs
+	}
+	return names, nil
+}
+
+// join adds an instance to a session; what it returns ends the connection.
+func (c *ctl) join(ctx context.Context, session *capture.Session, name string) (*instance.Info, func() error, error) {
+	named := *c
+	named.name = name
+	info, conn, err := named.attach(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := session.Add(ctx, conn, info.Name); err != nil {
+		conn.Close()
+		return nil, nil, captureError(info, err)
+	}
+	return info, conn.Close, nil
 }
 
 // record runs the session into a file or onto standard output.
-func (c *ctl) record(ctx context.Context, o *captureOptions, take capture.Take, info *instance.Info, session *capture.Session) error {
+func (c *ctl) record(ctx context.Context, o *captureOptions, take capture.Take, names []string, session *capture.Session) error {
 	r := &recorder{most: o.count}
 	finish := func() error { return nil }
 	if o.file == "" {
-		r.Handler = &lines{c: c, d: capture.NewDescriber(o.style())}
+		r.Handler = &lines{c: c, d: capture.NewDescriber(o.style(len(names) > 1))}
 	} else {
-		options := o.fileOptions(take)
+		options := o.fileOptions(take, len(names) > 1)
 		options.Out = c.stdout
 		files, err := capture.NewFiles(options)
 		if err != nil {
@@ -157,7 +204,7 @@ func (c *ctl) record(ctx context.Context, o *captureOptions, take capture.Take, 
 		r.Handler, finish = files, files.Close
 	}
 	if !o.quiet && o.file != "" {
-		cli.Note(c.stderr, program, "capturing on %s; Ctrl-C ends it", info.Name)
+		cli.Note(c.stderr, program, "capturing on %s; Ctrl-C ends it", strings.Join(names, ", "))
 	}
 	err := session.Run(ctx, r)
 	if ferr := finish(); err == nil {
@@ -167,7 +214,7 @@ func (c *ctl) record(ctx context.Context, o *captureOptions, take capture.Take, 
 		c.summary(r)
 	}
 	if err != nil {
-		return fileError(o.file, captureError(info, err))
+		return fileError(o.file, err)
 	}
 	return nil
 }

@@ -134,6 +134,7 @@ func (s *Session) open(ctx context.Context, st *stack, i Interface) (*Member, er
 	if s.members >= maxSources {
 		return nil, fmt.Errorf("more than %d interfaces to capture on: name those that matter", maxSources)
 	}
+	i.Description = fmt.Sprintf("instance %s, %s", st.instance, i.Name)
 	i.Instance, i.Snaplen, i.Filter = st.instance, s.take.Snaplen, s.take.Filter
 	m := &Member{Interface: i, From: time.Now(), notes: st.notes}
 	var err error

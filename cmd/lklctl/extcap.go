@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/extcap"
+	"github.com/lklrun/lklrun/pkg/capture"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// version is that of what is said to Wireshark.
+const version = "1.0"
+
+// extcapOptions are what Wireshark gives, in the words of extcap(4).
+type extcapOptions struct {
+	install                          bool
+	interfaces, dlts, config, record bool
+	wireshark, value, reload         string
+	filter                           string
+	filtered                         bool // one was given
+	fifo, controlIn, controlOut      string
+
+	snap, buffer            int
+	direction, owners, only string
+}
+
+func (c *ctl) extcapCommand() *cobra.Command {
+	var o extcapOptions
+	cmd := &cobra.Command{
+		Use:   "extcap --install [DIR]",
+		Short: "let Wireshark capture on the stacks",
+		Long: `extcap makes every instance and each of its interfaces one of Wireshark's, and
+of tshark's: --install writes a script "lklrun" into Wireshark's folder for
+external captures, which "tshark -G folders" names, or into DIR.
+
+All other flags are for Wireshark, which calls the script with them. It sees the
+instances that "lklctl list" shows to the user who runs it.`,
+		Example: `  sudo lklctl extcap --install
+  tshark -D
+  tshark -i lklrun-web-eth0 -f 'tcp port 80'`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.filtered = cmd.Flags().Changed("extcap-capture-filter")
+			return c.extcap(cmd.Context(), &o, args)
+		},
+	}
+	c.flags(cmd.Flags(), false)
+	o.flags(cmd.Flags())
+	return cmd
+}
+
+func (o *extcapOptions) flags(f *pflag.FlagSet) {
+	f.BoolVar(&o.install, "install", false, "write the script that Wireshark runs, and print its path")
+	f.BoolVar(&o.interfaces, "extcap-interfaces", false, "list the interfaces")
+	f.StringVar(&o.wireshark, "extcap-version", "", "Wireshark's `VERSION`")
+	f.BoolVar(&o.dlts, "extcap-dlts", false, "tell an interface's link type")
+	f.BoolVar(&o.config, "extcap-config", false, "tell an interface's options")
+	f.StringVar(&o.reload, "extcap-reload-option", "", "tell the values of an `OPTION` again")
+	f.StringVar(&o.value, "extcap-interface", "", "the `INTERFACE`, as --extcap-interfaces names it")
+	f.StringVar(&o.filter, "extcap-capture-filter", "", "capture what this `FILTER` lets through; without --capture: say what is wrong with it")
+	f.BoolVar(&o.record, "capture", false, "capture, until whoever reads the pipe ends")
+	f.StringVar(&o.fifo, "fifo", "", "the `PIPE` to write to")
+	f.StringVar(&o.controlIn, "extcap-control-in", "", "not used")
+	f.StringVar(&o.controlOut, "extcap-control-out", "", "not used")
+	f.IntVar(&o.snap, "snap", 0, "keep `BYTES` of each packet; 0 for all of it")
+	f.StringVar(&o.direction, "direction", "inout", "capture `in`, out, or inout")
+	f.IntVar(&o.buffer, "buffer", capture.DefaultBuffer>>10, "the buffer in the stack for each interface, in `KIB`")
+	f.StringVar(&o.owners, "owners", "true", "`true` or false: comments with processes and MPTCP tokens")
+	f.StringVar(&o.only, extcap.OnlyOption, capture.Any, "of an instance's interfaces only `IF`")
+	f.Lookup("extcap-version").NoOptDefVal = "0"
+	for _, name := range []string{"extcap-version", "extcap-control-in", "extcap-control-out"} {
+		must(f.MarkHidden(name))
+	}
+}
+
+// extcap does what one call asks for.
+func (c *ctl) extcap(ctx context.Context, o *extcapOptions, args []string) error {
+	switch {
+	case o.install:
+		return c.installExtcap(ctx, args)
+	case len(args) > 0:
+		return cli.Usagef("unexpected argument %q: a folder is for --install", args[0])
+	}
+	if o.record {
+		return c.extcapRecord(ctx, o)
+	}
+	all, err := extcap.List(ctx)
+	if err != nil {
+		return err
+	}
+	if o.interfaces {
+		return extcap.WriteInterfaces(c.stdout, version, all)
+	}
+	if o.value == "" {
+		return cli.Usagef("nothing to do: --install makes the stacks Wireshark's, the other flags are Wireshark's own")
+	}
+	which, err := extcap.Find(all, o.value)
+	if err != nil {
+		return err
+	}
+	switch devices := extcap.Devices(all, which); {
+	case o.dlts:
+		return extcap.WriteDLTs(c.stdout, which)
+	case o.config:
+		return extcap.WriteConfig(c.stdout, which, devices)
+	case o.reload != "":
+		return extcap.WriteReload(c.stdout, which, devices, o.reload)
+	case o.filtered:
+		return c.checkFilter(o.filter, which)
+	}
+	return cli.Usagef("--extcap-interface %s: nothing is asked of it; expected --capture, --extcap-dlts or --extcap-config", o.value)
+}
+
+func (c *ctl) installExtcap(ctx context.Context, args []string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	dir := ""
+	if len(args) > 0 {
+		dir = args[0]
+	}
+	path, err := extcap.Install(ctx, dir, self)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(c.stdout, path)
+	return err
+}
+
+// checkFilter prints what is wrong with a filter: any word means to Wireshark that
+// it is.
+func (c *ctl) checkFilter(filter string, which extcap.Interface) error {
+	var refused *capture.FilterError
+	_, err := capture.Compile(filter, which.LinkType, capture.MaxSnaplen)
+	if errors.As(err, &refused) {
+		_, err = fmt.Fprintln(c.stdout, refused.Words)
+	}
+	return err
+}
+
+// take is what the dialog's fields say.
+func (o *extcapOptions) take(which extcap.Interface) (capture.Take, error) {
+	t := capture.Take{Snaplen: o.snap, Filter: o.filter, Buffer: o.buffer << 10}
+	switch {
+	case which.Device != "":
+		t.Names = []string{which.Device}
+	case o.only != "" && o.only != capture.Any:
+		t.Names = []string{o.only}
+	}
+	if o.snap < 0 || o.snap > capture.MaxSnaplen {
+		return t, cli.Usagef("--snap %d; expected 1 to %d bytes, or 0 for whole packets", o.snap, capture.MaxSnaplen)
+	}
+	if o.buffer < extcap.MinBuffer || o.buffer > extcap.MaxBuffer {
+		return t, cli.Usagef("--buffer %d; expected %d to %d KiB", o.buffer, extcap.MinBuffer, extcap.MaxBuffer)
+	}
+	switch o.direction {
+	case "in":
+		t.Direction = capture.In
+	case "out":
+		t.Direction = capture.Out
+	case "inout", "":
+	default:
+		return t, cli.Usagef("--direction %q; expected in, out or inout", o.direction)
+	}
+	var err error
+	if t.Annotate, err = config.ParseSwitch(o.owners); err != nil {
+		return t, cli.Usagef("--owners: %w", err)
+	}
+	return t, nil
+}
+
+// extcapRecord captures into Wireshark's pipe, until that has no reader any more,
+// a signal comes or the instances have ended.
+func (c *ctl) extcapRecord(ctx context.Context, o *extcapOptions) error {
+	if o.fifo == "" {
+		return cli.Usagef("--capture: into what? expected --fifo PIPE")
+	}
+	// First of all: Wireshark waits until somebody has opened the pipe, and hears of
+	// an error only when it is closed again.
+	pipe, err := os.OpenFile(o.fifo, os.O_WRONLY, 0)
+	if err != nil {
+		return fileError(o.fifo, err)
+	}
+	defer pipe.Close()
+	all, err := extcap.List(ctx)
+	if err != nil {
+		return err
+	}
+	which, err := extcap.Find(all, o.value)
+	if err != nil {
+		return err
+	}
+	take, err := o.take(which)
+	if err != nil {
+		return err
+	}
+	session, err := capture.NewSession(take)
+	if err != nil {
+		return filterError(err)
+	}
+	for _, name := range which.Instances {
+		_, detach, err := c.join(ctx, session, name)
+		if err != nil {
+			return err
+		}
+		defer detach() //nolint:errcheck // a connection that is given up
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go unread(ctx, pipe, cancel)
+	files, err := capture.NewFiles(capture.FileOptions{Path: "-", Out: pipe, Application: "lklctl extcap", PerBatch: true})
+	if err == nil {
+		err = session.Run(ctx, files)
+		if cerr := files.Close(); err == nil {
+			err = cerr
+		}
+	}
+	if errors.Is(err, syscall.EPIPE) {
+		return nil // whoever read has enough
+	}
+	return err
+}
+
+// unread ends a capture whose pipe nobody reads any more, also while no packet
+// comes that would tell.
+func unread(ctx context.Context, pipe *os.File, end func()) {
+	const period = 500 * time.Millisecond
+	raw, err := pipe.SyscallConn()
+	if err != nil {
+		return
+	}
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		fds := []unix.PollFd{{}}
+		err := raw.Control(func(fd uintptr) {
+			fds[0].Fd = int32(fd)
+			_, _ = unix.Poll(fds, 0) // interrupted: asked again
+		})
+		if err != nil || fds[0].Revents&unix.POLLERR != 0 {
+			end()
+			return
+		}
+	}
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package extcap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/cli"
+)
+
+// marked is in the script, so that another program of that name is left alone.
+const marked = "# made by lklctl extcap --install"
+
+// foldersLimit bounds the question to tshark.
+const foldersLimit = 30 * time.Second
+
+// Install writes the program that Wireshark runs, a script that calls lklctl, into
+// a folder for external captures, and returns its path. Without a folder that is
+// the user's own where Wireshark has one (since 4.2), else the one for all users.
+func Install(ctx context.Context, dir, lklctl string) (string, error) {
+	var err error
+	if dir == "" {
+		if dir, err = Folder(ctx); err != nil {
+			return "", err
+		}
+	}
+	path := filepath.Join(dir, Prefix)
+	old, err := os.ReadFile(path)
+	if err == nil && !strings.Contains(string(old), marked) {
+		return "", fmt.Errorf("%s is there already, and is not of lklctl's making: remove it, or name another folder", path)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", pathError(dir, err)
+	}
+	script := "#!/bin/sh\n" + marked + "\nexec " + cli.Quote([]string{lklctl}) + " extcap \"$@\"\n"
+	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
+		return "", pathError(path, err)
+	}
+	return path, nil
+}
+
+func pathError(path string, err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%s: %w: run it as root, or name a folder that is yours and that Wireshark looks into", path, fs.ErrPermission)
+	}
+	return err
+}
+
+// folderLine is a line of `tshark -G folders`.
+var folderLine = regexp.MustCompile(`(?m)^(Personal Extcap path|Global Extcap path|Extcap path):\s+(\S.*)$`)
+
+// Folder asks tshark where Wireshark looks for external captures.
+func Folder(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, foldersLimit)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "tshark", "-G", "folders").Output()
+	if err != nil {
+		return "", fmt.Errorf("asking tshark for the folder of external captures: %w: name the folder", err)
+	}
+	return chooseFolder(string(out))
+}
+
+// chooseFolder prefers the user's own.
+func chooseFolder(folders string) (string, error) {
+	dir := ""
+	for _, m := range folderLine.FindAllStringSubmatch(folders, -1) {
+		if m[1] == "Personal Extcap path" {
+			return m[2], nil
+		}
+		dir = m[2]
+	}
+	if dir == "" {
+		return "", errors.New("tshark -G folders tells of no folder for external captures: name the folder")
+	}
+	return dir, nil
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package extcap
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gopacket/gopacket/layers"
+
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/pkg/capture"
+)
+
+// askLimit is how long an instance has for telling its interfaces: Wireshark waits
+// for the list when it starts. One that does not answer is listed as a whole.
+const askLimit = 2 * time.Second
+
+// List lists what can be captured on: all instances that run, each, and each of
+// their interfaces.
+func List(ctx context.Context) ([]Interface, error) {
+	runs, err := instance.List()
+	if err != nil {
+		return nil, err
+	}
+	runs = slices.DeleteFunc(runs, func(i instance.Info) bool { return !i.Running })
+	have := make([][]capture.Interface, len(runs))
+	var wg sync.WaitGroup
+	for n := range runs {
+		wg.Go(func() { have[n] = devices(ctx, &runs[n]) })
+	}
+	wg.Wait()
+	var all []Interface
+	if len(runs) > 1 {
+		every := Interface{Value: Prefix, Display: "lklrun: all instances", LinkType: layers.LinkTypeEthernet}
+		for _, r := range runs {
+			every.Instances = append(every.Instances, r.Name)
+		}
+		all = append(all, every)
+	}
+	for n := range runs {
+		all = append(all, ofInstance(runs[n].Name, have[n])...)
+	}
+	return all, nil
+}
+
+// ofInstance lists an instance, and its interfaces.
+func ofInstance(name string, have []capture.Interface) []Interface {
+	whole := Interface{
+		Value: Prefix + "-" + name, Display: fmt.Sprintf("lklrun %s: all interfaces", name),
+		Instances: []string{name}, LinkType: layers.LinkTypeEthernet,
+	}
+	if len(have) > 0 && !slices.ContainsFunc(have, func(i capture.Interface) bool { return i.LinkType != layers.LinkTypeRaw && !i.Loopback }) {
+		whole.LinkType = layers.LinkTypeRaw
+	}
+	all := []Interface{whole}
+	for _, i := range have {
+		text := fmt.Sprintf("lklrun %s: %s", name, i.Name)
+		for _, a := range i.Addrs {
+			if a.Addr().Is4() || !a.Addr().IsLinkLocalUnicast() {
+				text += " " + a.String()
+			}
+		}
+		all = append(all, Interface{
+			Value: whole.Value + "-" + i.Name, Display: text,
+			Instances: whole.Instances, Device: i.Name, LinkType: i.LinkType,
+		})
+	}
+	return all
+}
+
+// devices asks a stack for its interfaces; nil: it does not answer.
+func devices(ctx context.Context, info *instance.Info) []capture.Interface {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	conn, err := stackconn.Dial(ctx, info.Socket())
+	if err != nil {
+		return nil
+	}
+	defer conn.Close()
+	all, err := capture.Interfaces(ctx, conn)
+	if err != nil {
+		return nil
+	}
+	return all
+}
+
+// Find returns the interface that Wireshark means.
+func Find(all []Interface, value string) (Interface, error) {
+	for _, i := range all {
+		if i.Value == value {
+			return i, nil
+		}
+	}
+	return Interface{}, fmt.Errorf("--extcap-interface %q: no such instance or interface runs any more", value)
+}
+
+// Devices are the names of the interfaces that an interface for several stands for.
+func Devices(all []Interface, of Interface) []string {
+	var names []string
+	for _, i := range all {
+		if i.Device != "" && slices.Contains(of.Instances, i.Instances[0]) && !slices.Contains(names, i.Device) {
+			names = append(names, i.Device)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

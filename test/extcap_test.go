@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/lklrun/lklrun/internal/extcap"
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// asksOften makes connections that are refused, on the stack's loopback, and sends
+// datagrams to a server that has no such port, until it is killed.
+const asksOften = `
+import socket, sys, time
+udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+while True:
+    s = socket.socket()
+    s.connect_ex(("127.0.0.1", 1))
+    s.close()
+    udp.sendto(b"hello", (sys.argv[1], 4000))
+    time.sleep(0.02)
+`
+
+// TestExtcap: tshark itself lists the stacks, captures on them, and hears of a
+// filter that is wrong.
+func TestExtcap(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	testutil.Need(t, "tshark", "mount")
+	// tshark knows one folder alone. The tests have a mount namespace of their own.
+	folder, err := extcap.Folder(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	testutil.Host.Run(t, "mount", "-t", "tmpfs", "extcap", folder)
+	t.Cleanup(func() { testutil.Host.Run(t, "umount", folder) })
+	if path := lklctl(t, "extcap", "--install"); path != folder+"/lklrun\n" {
+		t.Fatalf("installed as %q, the folder is %q", path, folder)
+	}
+
+	names := []string{s.name(), s.name()}
+	testutil.Start(t, lklrun("--name", names[0], "--if", s.tapIf(), "--", "/usr/bin/python3", "-c", asksOften, serverAddr))
+	testutil.Start(t, lklrun("--name", names[1], "--", "/usr/bin/python3", "-c", asksOften, "192.168.127.254"))
+	home := "HOME=" + testutil.Dir(t)
+	tshark := func(args ...string) *exec.Cmd {
+		cmd := exec.Command("tshark", args...)
+		cmd.Env = append(cmd.Environ(), home)
+		return cmd
+	}
+	testutil.WaitFor(t, "all in tshark -D", limit, func() bool {
+		out := testutil.Run(t, limit, tshark("-D")).Stdout
+		for _, n := range names {
+			for _, suffix := range []string{"", "-eth0", "-lo"} {
+				if !strings.Contains(out, " lklrun-"+n+suffix+" (lklrun "+n+": ") {
+					return false
+				}
+			}
+		}
+		return true
+	})
+	t.Run("interface", func(t *testing.T) {
+		out := testutil.OK(t, limit, tshark("-n", "-i", "lklrun-"+names[0]+"-eth0", "-f", "udp port 4000", "-c", "3", "-T", "fields", "-e", "udp.dstport", "-e", "frame.interface_description", "-e", "frame.packet_flags_direction"))
+		if want := strings.Repeat("4000\tinstance "+names[0]+", eth0\t0x00000002\n", 3); out != want {
+			t.Errorf("%q, want %q", out, want)
+		}
+	})
+	t.Run("instance", func(t *testing.T) {
+		out := testutil.OK(t, limit, tshark("-n", "-i", "lklrun-"+names[1], "-f", "tcp or udp", "-c", "40", "-T", "fields", "-e", "frame.interface_name"))
+		if !strings.Contains(out, "lo\n") || !strings.Contains(out, "eth0\n") {
+			t.Errorf("%q", out)
+		}
+	})
+	t.Run("both", func(t *testing.T) {
+		out := testutil.OK(t, limit, tshark("-n", "-i", "lklrun", "-f", "udp", "-c", "40", "-T", "fields", "-e", "frame.interface_description"))
+		for _, n := range names {
+			if !strings.Contains(out, "instance "+n+", eth0\n") {
+				t.Errorf("nothing of %s: %q", n, out)
+			}
+		}
+	})
+	t.Run("wrong filter", func(t *testing.T) {
+		r := testutil.Run(t, limit, tshark("-i", "lklrun-"+names[0]+"-eth0", "-f", "tcp prot 80", "-c", "1"))
+		if r.Status == 0 || !strings.Contains(r.Stderr, `lklctl: filter "tcp prot 80": `) {
+			t.Error(r)
+		}
+		// What Wireshark asks while one types: words mean that it is wrong.
+		for filter, wrong := range map[string]bool{"tcp port 80": false, "tcp prot 80": true, "": false} {
+			out := lklctl(t, "extcap", "--extcap-interface", "lklrun-"+names[0], "--extcap-capture-filter", filter)
+			if (out != "") != wrong {
+				t.Errorf("%q: %q", filter, out)
+			}
+		}
+	})
+	t.Run("reader that goes", func(t *testing.T) {
+		pipe := filepath.Join(testutil.Dir(t), "pipe")
+		if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p := testutil.Start(t, exec.Command(testutil.Bin("lklctl"), "extcap", "--capture", "--extcap-interface", "lklrun-"+names[0]+"-eth0", "--extcap-capture-filter", "port 9", "--fifo", pipe))
+		testutil.OK(t, limit, exec.Command("head", "-c", "28", pipe)) // the section header, and no packet ever
+		if r := p.Wait(limit); r.Status != 0 || r.Stderr != "" {
+			t.Error(r)
+		}
+	})
+}
