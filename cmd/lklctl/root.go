@@ -63,6 +63,7 @@ runs. exec has the program's.`,
   lklctl mptcp                           # MPTCP connections and their subflows
   lklctl sysctl -w net.ipv4.tcp_congestion_control=bbr
   lklctl -n web netstat -ti              # TCP, with all that the stack knows
+  lklctl capture -w trace.pcapng tcp port 80
   lklctl exec -- ss -tin                 # any program, on the same stack`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
