@@ -200,6 +200,27 @@ func TestPathRate(t *testing.T) {
 	target.Wait(limit)
 }
 
+// A device without link layer has paths as any other.
+func TestPathRawIP(t *testing.T) {
+	t.Parallel()
+	p := newPhone(t)
+	target := p.fetches("mptcp", "supervise")
+	before := p.inStack("tc", "-j", "qdisc", "show")
+	p.path("eth1", "delay", "30ms", "rate", "50mbit")
+	if ms := p.ping("eth1", 1); ms < 60 {
+		t.Errorf("with 30 ms each way a ping takes %v ms", ms)
+	}
+	p.path("eth1", "down")
+	p.until("no subflow there", target, func() bool { return p.onWire("eth1") == 0 })
+	p.path("eth1", "clear")
+	p.until("one there again", target, func() bool { return p.onWire("eth1") == 1 })
+	if after := p.inStack("tc", "-j", "qdisc", "show"); after != before {
+		t.Errorf("before\n%safter\n%s", before, after)
+	}
+	lklctl(t, "stop", "-n", p.name)
+	target.Wait(limit)
+}
+
 // What is put back by itself is so after Ctrl-C, too.
 func TestPathFor(t *testing.T) {
 	t.Parallel()
