@@ -107,6 +107,7 @@ runs. exec has the program's.`,
 			c.pathCommand(),
 		}},
 		{"Programs and instances:", []*cobra.Command{
+			c.dmesgCommand(),
 			c.execCommand(),
 			c.ipCommand(),
 			c.waitCommand(),

@@ -58,6 +58,17 @@ func (f *File) Read(ctx context.Context, p []byte) (int, error) {
 	return int(n), nil
 }
 
+// Await is Read that waits for something to be there: of a file that tells more
+// as time goes on, such as /dev/kmsg.
+func (f *File) Await(ctx context.Context, p []byte) (int, error) {
+	p = p[:min(len(p), transferMax)]
+	n, err := f.c.wait(ctx, Call{Nr: unix.SYS_READ, Args: []any{f.fd, Out(p), len(p)}, Wait: unix.EPOLLIN})
+	if err != nil {
+		return 0, &fs.PathError{Op: "reading", Path: f.path, Err: err}
+	}
+	return int(n), nil
+}
+
 // Write writes p with one call: a file under /proc/sys takes a value whole.
 func (f *File) Write(ctx context.Context, p []byte) (int, error) {
 	n, err := f.c.Syscall(ctx, Call{Nr: unix.SYS_WRITE, Args: []any{f.fd, In(p), len(p)}})
