@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
+
+	"github.com/lklrun/lklrun/internal/sysctl"
 )
 
 // output is standard output, whose errors must not be taken for the stack's.
@@ -30,13 +32,13 @@ func (o output) Write(p []byte) (int, error) {
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
 // writeLines prints settings as sysctl(8) does.
-func writeLines(w io.Writer, settings []setting, valuesOnly bool) error {
+func writeLines(w io.Writer, settings []sysctl.Setting, valuesOnly bool) error {
 	var b strings.Builder
 	for _, s := range settings {
 		if !valuesOnly {
-			fmt.Fprintf(&b, "%s = ", s.key)
+			fmt.Fprintf(&b, "%s = ", s.Key)
 		}
-		b.WriteString(s.value + "\n")
+		b.WriteString(s.Value + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -317,6 +317,51 @@ func TestSysctl(t *testing.T) {
 	}
 }
 
+// Files of settings.
+func TestSysctlFiles(t *testing.T) {
+	instanceOf(t, "web")
+	const ttl, syn = "net.ipv4.ip_default_ttl", "net.ipv4.tcp_syn_retries"
+	dir := t.TempDir()
+	if r := lklctl(t, "sysctl", "--save", dir+"/old", ttl, syn); r.status != 0 || r.out+r.errors != "" {
+		t.Fatalf("save: %+v", r)
+	}
+	if text := ok(t, "sysctl", "--save", "-", ttl); text != ttl+" = 64\n" {
+		t.Errorf("saved to standard output: %q", text)
+	}
+	if err := os.WriteFile(dir+"/new", []byte("# mine\n"+ttl+"=60\n"+syn+"=5\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text := ok(t, "sysctl", "--load", dir+"/new", "--dry-run"); !strings.Contains(text, ttl) || !strings.Contains(text, "TO BE") {
+		t.Errorf("dry run:\n%s", text)
+	}
+	if text := ok(t, "sysctl", "--values", ttl); text != "64\n" {
+		t.Errorf("a dry run has set it to %s", text)
+	}
+	if text := ok(t, "sysctl", "--load", dir+"/new"); text != ttl+" = 60\n"+syn+" = 5\n" {
+		t.Errorf("load: %q", text)
+	}
+	ok(t, "sysctl", "--load", dir+"/old")
+	if r := lklctl(t, "sysctl", "--load", dir+"/old", "--dry-run"); r.status != 1 || !strings.Contains(r.errors, "nothing would change") {
+		t.Errorf("back again: %+v", r)
+	}
+	refused(t, 1, []string{"sysctl", "-w", ttl + "=59", syn + "=500"}, syn, "1 to 127", "as they were")
+	if text := ok(t, "sysctl", "--values", ttl); text != "64\n" {
+		t.Errorf("half of it was done: %s", text)
+	}
+	if r := lklctl(t, "sysctl", "-e", "-w", "net.no.such=1", ttl+"=59"); r.status != 0 || r.out != ttl+" = 59\n" || !strings.Contains(r.errors, "no such setting") {
+		t.Errorf("-e: %+v", r)
+	}
+	if r := lklctl(t, "sysctl", "-w", "net.ipv4.ip_local_reserved_ports=8,9,10"); r.status != 0 || !strings.Contains(r.errors, "asked for 8,9,10, is 8-10") {
+		t.Errorf("changed by the stack: %+v", r)
+	}
+	if text := ok(t, "sysctl", "-r", "default_t+l$"); text != ttl+" = 59\n" {
+		t.Errorf("-r: %q", text)
+	}
+	if r := lklctl(t, "__complete", "sysctl", "net.ipv4.ip_default"); !strings.HasPrefix(r.out, ttl+"\n") {
+		t.Errorf("completion: %+v", r)
+	}
+}
+
 func TestCat(t *testing.T) {
 	instanceOf(t, "web")
 	// The stack's own: without the interfaces of the tests' namespace.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"path"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -16,78 +17,108 @@ import (
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stackconn"
 	"github.com/lklrun/lklrun/internal/stacknet"
+	"github.com/lklrun/lklrun/internal/sysctl"
 )
 
-// setting is a key with its value.
-type setting struct{ key, value string }
+// settings is sysctl with its flags.
+type settings struct {
+	*ctl
+	write, all, values, dryRun, ignore bool
+	pattern, save, load                string
+}
 
 func (c *ctl) sysctlCommand() *cobra.Command {
-	var write, all, values bool
+	s := &settings{ctl: c}
 	cmd := &cobra.Command{
 		Use:   "sysctl [-w KEY=VALUE...] [KEY...] | -a [PATTERN...]",
 		Short: "read or change the stack's settings",
 		Long: `sysctl reads settings of the stack, or writes them with -w. Keys are written
 with dots or with slashes; a key that is a directory stands for all below it.
 With -a every setting is read, or those that match a pattern: a part of the key,
-or a glob such as 'net.ipv4.tcp_*mem'.
+or a glob such as 'net.ipv4.tcp_*mem'; with -r those that a regular expression
+matches, as in sysctl(8).
+
+--save writes the settings that can be written to a file in sysctl.conf's form,
+all or those that match, and --load takes such a file: comments begin with # or
+;, -KEY = VALUE may fail, and a key may be a glob, in which * is not for dots.
+The file - is standard input or output.
+
+Before anything is written every key is looked at; when the stack then refuses a
+value, what was written before gets its old value again, unless -e is given.
+--dry-run shows what would change. Where the stack makes another value of the
+one that was asked for, that is told.
 
 What is written holds at once, for new connections as the setting says.`,
 		Example: `  lklctl sysctl net.ipv4.tcp_congestion_control
   lklctl sysctl -w net.ipv4.tcp_congestion_control=bbr
   lklctl sysctl -w net.mptcp.scheduler=default net.ipv4.tcp_ecn=1
-  lklctl sysctl net.mptcp
-  lklctl sysctl -a rmem`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case all && write:
-				return cli.Usagef("-a reads and -w writes: choose one")
-			case all:
-				return nil
-			case write:
-				if err := someArgs("KEY=VALUE")(cmd, args); err != nil {
-					return err
-				}
-			default:
-				if err := someArgs("KEY")(cmd, args); err != nil {
-					return err
-				}
-			}
-			return checkSettings(args, write)
-		},
-		RunE: c.query(func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error {
-			var settings []setting
-			var err error
-			switch {
-			case write:
-				settings, err = writeSettings(ctx, conn, args)
-			case all:
-				settings, err = readAll(ctx, conn, args)
-			default:
-				settings, err = readSettings(ctx, conn, args)
-			}
-			if err != nil {
-				return err
-			}
-			object := map[string]string{}
-			for _, s := range settings {
-				object[s.key] = s.value
-			}
-			lines := func(w io.Writer) error { return writeLines(w, settings, values) }
-			if write {
-				return c.show(object, 1, nil, lines) // one that can only be written says nothing
-			}
-			return c.show(object, len(settings), c.nothing("instance %q has no setting that matches %s", info.Name, strings.Join(args, " ")), lines)
-		}),
+  lklctl sysctl -a rmem
+  lklctl sysctl --save tcp.conf 'net.ipv4.tcp_*'
+  lklctl sysctl --load tcp.conf --dry-run`,
+		Args:              s.check,
+		ValidArgsFunction: c.complete(settingNames),
+		RunE:              s.run,
 	}
 	c.flags(cmd.Flags(), true)
-	cmd.Flags().BoolVarP(&write, "write", "w", false, "write the settings KEY=VALUE")
-	cmd.Flags().BoolVarP(&all, "all", "a", false, "read every setting, or those that match")
-	cmd.Flags().BoolVar(&values, "values", false, "print the values without their keys")
+	f := cmd.Flags()
+	f.BoolVarP(&s.write, "write", "w", false, "write the settings KEY=VALUE")
+	f.BoolVarP(&s.all, "all", "a", false, "read every setting, or those that match")
+	f.StringVarP(&s.pattern, "pattern", "r", "", "only settings that match the regular expression `REGEX`")
+	f.StringVar(&s.save, "save", "", "write settings to `FILE`, all or those that match")
+	f.StringVar(&s.load, "load", "", "write the settings of `FILE`")
+	f.BoolVar(&s.dryRun, "dry-run", false, "with -w or --load: only show what would change")
+	f.BoolVarP(&s.ignore, "ignore", "e", false, "with -w or --load: go on when a setting is not there or refuses its value")
+	f.BoolVar(&s.values, "values", false, "print the values without their keys")
+	document(cmd, map[string]string{})
 	return cmd
 }
 
-// checkSettings refuses what can be seen to be wrong before anything is asked
-// or written: all is done, or nothing.
+// check refuses what can be seen to be wrong before anything is asked or
+// written: all is done, or nothing.
+func (s *settings) check(cmd *cobra.Command, args []string) error {
+	modes := 0
+	for _, on := range []bool{s.write, s.all, s.save != "", s.load != ""} {
+		if on {
+			modes++
+		}
+	}
+	_, err := regexp.Compile(s.pattern)
+	switch {
+	case s.all && s.write:
+		return cli.Usagef("-a reads and -w writes: choose one")
+	case modes > 1:
+		return cli.Usagef("-w, -a, --save and --load: choose one")
+	case (s.dryRun || s.ignore) && !s.write && s.load == "":
+		return cli.Usagef("--dry-run and -e are for -w and --load")
+	case err != nil:
+		return cli.Usagef("-r %q: %v", s.pattern, err)
+	case s.pattern != "" && (s.write || s.load != ""):
+		return cli.Usagef("-r is for what reads")
+	case s.load != "":
+		return noArgs(cmd, args)
+	case s.all || s.save != "" || s.pattern != "" && len(args) == 0:
+		return checkPatterns(args)
+	case s.write:
+		if err := someArgs("KEY=VALUE")(cmd, args); err != nil {
+			return err
+		}
+	default:
+		if err := someArgs("KEY")(cmd, args); err != nil {
+			return err
+		}
+	}
+	return checkSettings(args, s.write)
+}
+
+func checkPatterns(patterns []string) error {
+	for _, p := range patterns {
+		if _, err := path.Match(p, ""); err != nil {
+			return cli.Usagef("pattern %q: not a glob such as 'net.ipv4.tcp_*mem'", p)
+		}
+	}
+	return nil
+}
+
 func checkSettings(args []string, write bool) error {
 	for _, arg := range args {
 		key, _, isSetting := strings.Cut(arg, "=")
@@ -104,38 +135,65 @@ func checkSettings(args []string, write bool) error {
 	return nil
 }
 
-// writeSettings writes one after another and returns what the stack made of
-// each, which may differ from what was written.
-func writeSettings(ctx context.Context, conn *stackconn.Conn, args []string) ([]setting, error) {
-	var done []setting
-	for _, arg := range args {
-		key, value, _ := strings.Cut(arg, "=")
-		key = strings.TrimSpace(key)
-		if err := stacknet.SetSysctl(ctx, conn, key, strings.TrimSpace(value)); err != nil {
-			return nil, err
-		}
-		now, err := stacknet.GetSysctl(ctx, conn, key)
-		if errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EINVAL) {
-			continue // some can only be written, as net.ipv4.route.flush
-		}
+func (s *settings) run(cmd *cobra.Command, args []string) error {
+	switch {
+	case s.load != "":
+		// Before the stack is asked: a wrong file is a wrong command line.
+		lines, err := loadFile(s.load)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		done = append(done, setting{dotted(key), now})
+		return s.query(func(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, _ []string) error {
+			return s.change(ctx, conn, lines)
+		})(cmd, args)
+	case s.write:
+		var lines []sysctl.Line
+		for _, arg := range args {
+			key, value, _ := strings.Cut(arg, "=")
+			lines = append(lines, sysctl.Line{Key: strings.TrimSpace(key), Value: strings.TrimSpace(value)})
+		}
+		return s.query(func(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, _ []string) error {
+			return s.change(ctx, conn, lines)
+		})(cmd, args)
+	case s.save != "":
+		return s.query(s.saveFile)(cmd, args)
 	}
-	return done, nil
+	return s.query(s.read)(cmd, args)
 }
 
-func readSettings(ctx context.Context, conn *stackconn.Conn, keys []string) ([]setting, error) {
-	var read []setting
+// read shows settings.
+func (s *settings) read(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error {
+	var read []sysctl.Setting
+	var err error
+	if s.all || len(args) == 0 {
+		read, err = sysctl.Below(ctx, conn, "", s.wanted(args))
+	} else {
+		read, err = readKeys(ctx, conn, args, s.wanted(nil))
+	}
+	if err != nil {
+		return err
+	}
+	object := map[string]string{}
+	for _, r := range read {
+		object[r.Key] = r.Value
+	}
+	none := s.nothing("instance %q has no setting that matches %s", info.Name, strings.TrimSpace(strings.Join(args, " ")+" "+s.pattern))
+	return s.show(object, len(read), none, func(w io.Writer) error { return writeLines(w, read, s.values) })
+}
+
+// wanted says whether a key matches the patterns, and -r.
+func (s *settings) wanted(patterns []string) func(string) bool {
+	re := regexp.MustCompile(s.pattern) // checked before
+	return func(key string) bool { return sysctl.Match(key, patterns) && re.MatchString(key) }
+}
+
+// readKeys reads keys, and what is below those that are directories.
+func readKeys(ctx context.Context, conn *stackconn.Conn, keys []string, keep func(string) bool) ([]sysctl.Setting, error) {
+	var read []sysctl.Setting
 	for _, key := range keys {
 		value, err := stacknet.GetSysctl(ctx, conn, key)
 		if errors.Is(err, syscall.EISDIR) {
-			file, err := stacknet.SysctlPath(key)
-			if err != nil {
-				return nil, err
-			}
-			below, err := readBelow(ctx, conn, file, nil)
+			below, err := sysctl.Below(ctx, conn, key, keep)
 			if err != nil {
 				return nil, err
 			}
@@ -145,82 +203,22 @@ func readSettings(ctx context.Context, conn *stackconn.Conn, keys []string) ([]s
 		if err != nil {
 			return nil, err
 		}
-		read = append(read, setting{dotted(key), value})
-	}
-	return read, nil
-}
-
-// dotted is a key in the form that is printed.
-func dotted(key string) string {
-	file, err := stacknet.SysctlPath(key)
-	if err != nil {
-		return key // checked before
-	}
-	return stacknet.SysctlKey(file)
-}
-
-func readAll(ctx context.Context, conn *stackconn.Conn, patterns []string) ([]setting, error) {
-	for _, p := range patterns {
-		if _, err := path.Match(p, ""); err != nil {
-			return nil, cli.Usagef("pattern %q: not a glob such as 'net.ipv4.tcp_*mem'", p)
-		}
-	}
-	return readBelow(ctx, conn, strings.TrimSuffix(stacknet.SysctlRoot, "/"), func(key string) bool {
-		return matches(key, patterns)
-	})
-}
-
-// matches says whether key matches one of patterns, or there are none. A
-// pattern without glob characters is a part of the key.
-func matches(key string, patterns []string) bool {
-	if len(patterns) == 0 {
-		return true
-	}
-	for _, p := range patterns {
-		if !strings.ContainsAny(p, "*?[") {
-			if strings.Contains(key, p) {
-				return true
-			}
-			continue
-		}
-		if ok, _ := path.Match(p, key); ok { // the pattern was checked
-			return true
-		}
-	}
-	return false
-}
-
-// readBelow reads every setting below dir that keep wants (nil: all). One that
-// cannot be read by its nature is left out, as sysctl(8) -a does.
-func readBelow(ctx context.Context, conn *stackconn.Conn, dir string, keep func(string) bool) ([]setting, error) {
-	entries, err := conn.ReadDir(ctx, dir)
-	if err != nil {
-		return nil, err
-	}
-	var read []setting
-	for _, e := range entries {
-		file := dir + "/" + e.Name
-		if e.IsDir() {
-			below, err := readBelow(ctx, conn, file, keep)
-			if err != nil {
-				return nil, err
-			}
-			read = append(read, below...)
-			continue
-		}
-		key := stacknet.SysctlKey(file)
-		if keep != nil && !keep(key) {
-			continue
-		}
-		b, err := conn.ReadFile(ctx, file)
-		var no syscall.Errno
-		if errors.As(err, &no) { // EACCES, EIO and others: write-only, or of hardware that is absent
-			continue
-		}
+		file, err := stacknet.SysctlPath(key)
 		if err != nil {
 			return nil, err
 		}
-		read = append(read, setting{key, strings.TrimSuffix(string(b), "\n")})
+		if key := stacknet.SysctlKey(file); keep(key) {
+			read = append(read, sysctl.Setting{Key: key, Value: value})
+		}
 	}
 	return read, nil
+}
+
+// settingNames completes keys with those of the stack.
+func settingNames(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, _ string) []string {
+	keys, err := sysctl.Keys(ctx, conn, "")
+	if err != nil {
+		return nil
+	}
+	return keys
 }
