@@ -88,7 +88,7 @@ func (c *ctl) dmesg(ctx context.Context, follow bool, level klog.Level) error {
 		if r.Level != klog.Unknown && r.Level > level {
 			return nil
 		}
-		return c.record(r)
+		return c.logLine(r)
 	}
 	switch state := conn.Hello().State; {
 	case state == ctlproto.CTL_STATE_NEW:
@@ -115,8 +115,8 @@ func (c *ctl) dmesg(ctx context.Context, follow bool, level klog.Level) error {
 	return asked(info, queryLimit, err)
 }
 
-// record prints one message, or a document a line.
-func (c *ctl) record(r klog.Record) error {
+// logLine prints one message, or a document a line.
+func (c *ctl) logLine(r klog.Record) error {
 	if r.Lost {
 		cli.Note(c.stderr, program, "messages were lost: they came faster than they were read")
 		return nil

@@ -286,15 +286,19 @@ func (d *Dir) LockFD() *os.File { return d.lock }
 func (d *Dir) File(name string) string { return filepath.Join(d.Path, name) }
 
 // WriteState replaces state.json in one step.
-func (d *Dir) WriteState(s *State) error {
+func (d *Dir) WriteState(s *State) error { return d.WriteJSON(StateFile, s) }
+
+// WriteJSON writes a value as JSON to a file of the directory, whole or not at
+// all.
+func (d *Dir) WriteJSON(name string, v any) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false) // commands hold many such characters
 	enc.SetIndent("", "  ")
-	if err := enc.Encode(s); err != nil {
+	if err := enc.Encode(v); err != nil {
 		return err
 	}
-	return d.WriteFile(StateFile, b.Bytes())
+	return d.WriteFile(name, b.Bytes())
 }
 
 // WriteFile replaces one of the directory's files in one step, so that a

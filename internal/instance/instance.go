@@ -30,6 +30,7 @@ import (
 const (
 	LockFile    = "lock"
 	StateFile   = "state.json"
+	PlanFile    = "plan.json"
 	JournalFile = "journal"
 	SocketFile  = "ctl.sock"
 	ResolvFile  = "resolv.conf"

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/ask"
+	"github.com/lklrun/lklrun/internal/bundle"
 	"github.com/lklrun/lklrun/internal/ctlproto"
 	"github.com/lklrun/lklrun/internal/exit"
 	"github.com/lklrun/lklrun/internal/instance"
@@ -87,6 +88,8 @@ type run struct {
 	captures   []*recording
 	paths      *pathKeeper // once the stack is configured
 	reporter   *reporter   // nil: nobody wants to know
+	looks      *looker     // likewise; nil: the kernel is not ours
+	post       *bundle.Bundle
 }
 
 // Run carries p out and returns how its target ended. An error means that
@@ -108,9 +111,13 @@ func Run(ctx context.Context, p *plan.Plan, opts Options) (exit.End, error) {
 	if err = r.take(start); err == nil {
 		end, err = r.watch(ctx)
 	}
+	if err != nil {
+		r.gatherLate(ctx)
+	}
 	undone := r.teardown(ctx)
 	r.reporter.tell()
 	err = errors.Join(r.better(err), undone)
+	r.keepBundle(err)
 	var sig *SignalError
 	if errors.As(err, &sig) {
 		return exit.End{Signal: sig.Signal}, nil
@@ -151,7 +158,7 @@ func (r *run) better(err error) error {
 	}
 	for e := range r.events {
 		if e.Kind == ctlproto.CTL_EV_PANIC {
-			err = &PanicError{e.Text}
+			err = &PanicError{Text: e.Text}
 		}
 	}
 	return err
@@ -221,6 +228,9 @@ func (r *run) makeDir(ctx context.Context) error {
 		r.state.Interfaces = append(r.state.Interfaces, shown(&r.plan.Links[i]))
 	}
 	if err := r.dir.WriteState(&r.state); err != nil {
+		return err
+	}
+	if err := r.writePlan(); err != nil {
 		return err
 	}
 	if r.plan.Resolv == "" {

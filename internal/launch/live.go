@@ -26,6 +26,7 @@ type service interface {
 var runServices = []func(r *run) service{
 	func(r *run) service { return r.paths }, // the first: it follows what the others do
 	dumps,
+	lookers,
 	histories,
 	func(r *run) service { return &guardService{r} },
 }

@@ -16,11 +16,22 @@ import (
 )
 
 // PanicError says that the stack's kernel panicked, in the kernel's own words.
-type PanicError struct{ Text string }
+type PanicError struct {
+	Text     string
+	Bundle   string // the file with what is known of it; "": there is none
+	NoBundle string // why not
+}
 
-// Error quotes the panic.
+// Error quotes the panic, and says where more is.
 func (e *PanicError) Error() string {
-	return fmt.Sprintf("the stack's kernel panicked, so the command was killed: %s", e.Text)
+	s := fmt.Sprintf("the stack's kernel panicked, so the command was killed: %s", e.Text)
+	if e.Bundle != "" {
+		s += "; its log, sockets and counters are in " + e.Bundle
+	}
+	if e.NoBundle != "" {
+		s += fmt.Sprintf(" (keeping its log: %s)", e.NoBundle)
+	}
+	return s
 }
 
 // outcome is what is known of how the run ends.
@@ -100,7 +111,8 @@ func (r *run) heard(ctx context.Context, e ctlproto.Event, g *outcome) {
 		g.by(endLimit)
 		r.keep(e.Text)
 	case ctlproto.CTL_EV_PANIC:
-		g.problem = &PanicError{e.Text}
+		g.problem = &PanicError{Text: e.Text}
+		r.gather(ctx, g.problem.Error())
 		g.by(endLimit)
 		r.stopPanicked(ctx)
 	}

@@ -23,6 +23,9 @@ const (
 	rootEnv  = "LKLRUN_TEST_ROOT"  // the repository
 )
 
+// StateHome is XDG_STATE_HOME of the tests and what they start: of their own.
+const StateHome = "/mnt"
+
 // The process's main thread never leaves its namespace: it is what others see
 // of us in /proc/PID/ns, and unlike other threads it cannot end after Netns.Do.
 // Locked from an init function, it belongs to the main goroutine for ever.
@@ -118,7 +121,8 @@ func again(stage string) *exec.Cmd {
 		}
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), stageEnv+"="+stage)
+	// What a panic leaves (internal/bundle) goes with the namespaces, too.
+	cmd.Env = append(os.Environ(), stageEnv+"="+stage, "XDG_STATE_HOME="+StateHome)
 	return cmd
 }
 
@@ -155,7 +159,7 @@ func relay(pid int) {
 }
 
 // furnish gives the new namespaces a /proc, a /sys and empty /run, /tmp,
-// /dev/shm, and brings lo up.
+// /dev/shm, /mnt, and brings lo up.
 func furnish() error {
 	root := Root()
 	wd, err := os.Getwd()
@@ -180,6 +184,7 @@ func furnish() error {
 		{"tmpfs", "/run", "mode=755"},
 		{"tmpfs", "/tmp", "mode=1777"},
 		{"tmpfs", "/dev/shm", "mode=1777"},
+		{"tmpfs", StateHome, "mode=1777"},
 	} {
 		if err := unix.Mount(m.kind, m.on, m.kind, 0, m.data); err != nil {
 			return fmt.Errorf("mounting %s on %s: %w", m.kind, m.on, err)

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/internal/bundle"
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/ctlproto"
+)
+
+// bundleMade is what bundle prints.
+type bundleMade struct {
+	File  string `json:"file"`  // the bundle
+	Bytes int64  `json:"bytes"` // its size
+}
+
+func (c *ctl) bundleCommand() *cobra.Command {
+	var to string
+	cmd := &cobra.Command{
+		Use:   "bundle [--to FILE.tar.gz]",
+		Short: "gather what tells why a stack does what it does",
+		Long: `bundle writes one file with the kernel's log, the run as it was planned, its
+journal, sockets, counters, settings, routes and the account of the processes.
+README.txt in it says what each part is, and what could not be had.
+
+What looks like a secret is blanked: values of names such as password, token and
+fastopen_key, the user's part of URLs, headers that authorize, keys. Look it
+over before you pass it on all the same.
+
+When a stack's kernel panics lklrun leaves such a file by itself, in
+$XDG_STATE_HOME/lklrun or ~/.local/state/lklrun, and says so; the last five
+are kept.`,
+		Example: "  lklctl bundle\n  lklctl -n web bundle --to web.tar.gz",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), queryLimit)
+			defer cancel()
+			b, err := c.gatherBundle(ctx)
+			if err != nil {
+				return err
+			}
+			if to == "" {
+				to = b.Base()
+			}
+			if err := b.Save(to); err != nil {
+				return fmt.Errorf("writing %s: %w", to, err)
+			}
+			made := bundleMade{File: to}
+			if abs, err := filepath.Abs(to); err == nil {
+				made.File = abs
+			}
+			if st, err := os.Stat(to); err == nil {
+				made.Bytes = st.Size()
+			}
+			if c.output == cli.OutputJSON {
+				return cli.WriteJSON(c.stdout, made)
+			}
+			_, err = fmt.Fprintln(c.stdout, to)
+			return err
+		},
+	}
+	c.flags(cmd.Flags(), true)
+	cmd.Flags().StringVar(&to, "to", "", "write `FILE`; without it NAME-TIME.tar.gz in this folder")
+	document(cmd, bundleMade{})
+	return cmd
+}
+
+// gatherBundle asks the instance, also one whose kernel is dead.
+func (c *ctl) gatherBundle(ctx context.Context) (*bundle.Bundle, error) {
+	info, conn, err := c.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	b := bundle.New(info.Name, "made by lklctl bundle", time.Now())
+	b.AddRun(info.Dir, &info.State)
+	switch conn.Hello().State {
+	case ctlproto.CTL_STATE_PANICKED:
+		b.AddKept(ctx, conn)
+		b.AddStats(ctx, conn)
+	case ctlproto.CTL_STATE_NEW:
+		b.Miss("all of the stack", fmt.Errorf("it has not booted yet"))
+	default:
+		b.AddStack(ctx, conn)
+	}
+	return b, ctx.Err()
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bundle gathers what tells why a stack did what it did into one file:
+// the kernel's log, the run as it was planned, sockets, counters and settings,
+// with secrets blanked. lklrun leaves one when the stack's kernel has panicked,
+// `lklctl bundle` makes one of a stack that runs.
+package bundle
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Limits of a bundle, so that it fits anywhere and is made at once.
+const (
+	partMax  = 2 << 20 // bytes of one part; of a longer one the end is kept
+	keepMost = 5       // bundles that are kept in Dir
+)
+
+// suffix is how the files are called.
+const suffix = ".tar.gz"
+
+// part is one file in it.
+type part struct {
+	name, what string
+	data       []byte
+}
+
+// Bundle is one in the making. Its methods are for one goroutine.
+type Bundle struct {
+	name    string // of the instance
+	why     string
+	made    time.Time
+	parts   []part
+	missing []string
+}
+
+// New begins a bundle of an instance; why is what it says first.
+func New(instance, why string, now time.Time) *Bundle {
+	return &Bundle{name: instance, why: why, made: now}
+}
+
+// Add adds a text, of which secrets are blanked and more than partMax is cut off at the
+// beginning. what says in a line what it is.
+func (b *Bundle) Add(name, what, text string) { b.add(name, what, Text(text)) }
+
+// add is Add for what has no secrets and may look as if it had: MPTCP's tokens.
+func (b *Bundle) add(name, what, text string) {
+	if len(text) > partMax {
+		text = text[len(text)-partMax:]
+		if i := strings.IndexByte(text, '\n'); i >= 0 {
+			text = text[i+1:]
+		}
+		what += "; the beginning is left out"
+	}
+	b.parts = append(b.parts, part{name, what, []byte(text)})
+}
+
+// AddJSON adds a value as JSON.
+func (b *Bundle) AddJSON(name, what string, v any) {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		b.Miss(name, err)
+		return
+	}
+	b.Add(name, what, string(text)+"\n")
+}
+
+// AddFile adds a file of this machine's.
+func (b *Bundle) AddFile(name, what, path string) {
+	f, err := os.Open(path)
+	if err != nil {
+		b.Miss(name, err)
+		return
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err == nil && st.Size() > partMax {
+		_, _ = f.Seek(st.Size()-partMax, io.SeekStart) // else the beginning
+	}
+	data, err := io.ReadAll(io.LimitReader(f, partMax+1))
+	if err != nil {
+		b.Miss(name, err)
+		return
+	}
+	b.Add(name, what, strings.ToValidUTF8(string(data), "?"))
+}
+
+// Miss notes what could not be had, and why.
+func (b *Bundle) Miss(name string, err error) {
+	b.missing = append(b.missing, fmt.Sprintf("%s: %s", name, Text(err.Error())))
+}
+
+// readme says what is in it.
+func (b *Bundle) readme() string {
+	var t strings.Builder
+	fmt.Fprintf(&t, "%s\n\ninstance %s, %s\n\n", b.why, b.name, b.made.Format(time.RFC3339))
+	for _, p := range b.parts {
+		fmt.Fprintf(&t, "%-18s %s\n", p.name, p.what)
+	}
+	if len(b.missing) > 0 {
+		fmt.Fprintf(&t, "\nWhat could not be had:\n  %s\n", strings.Join(b.missing, "\n  "))
+	}
+	fmt.Fprintf(&t, "\nWhat looks like a secret is blanked (%s); look it over before you pass it on.\n", blank)
+	return t.String()
+}
+
+// Base is the file's name without a folder.
+func (b *Bundle) Base() string {
+	return b.name + "-" + b.made.Format("20060102-150405") + suffix
+}
+
+// Write writes the tar archive, compressed.
+func (b *Bundle) Write(w io.Writer) error {
+	z := gzip.NewWriter(w)
+	t := tar.NewWriter(z)
+	folder := strings.TrimSuffix(b.Base(), suffix) + "/"
+	for _, p := range append([]part{{"README.txt", "", []byte(Text(b.readme()))}}, b.parts...) {
+		err := t.WriteHeader(&tar.Header{Name: folder + p.name, Mode: 0o600, Size: int64(len(p.data)), ModTime: b.made, Format: tar.FormatPAX})
+		if err == nil {
+			_, err = t.Write(p.data)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return errors.Join(t.Close(), z.Close())
+}
+
+// Save writes the bundle to path, whole or not at all, for its user alone.
+func (b *Bundle) Save(path string) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	err = errors.Join(b.Write(f), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name()) // ours; gone: fine
+	}
+	return err
+}
+
+// Keep saves the bundle in Dir, removes the oldest beyond keepMost, and returns
+// where it is.
+func (b *Bundle) Keep() (string, error) {
+	dir, err := Dir(os.Getenv)
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, b.Base())
+	if err := b.Save(path); err != nil {
+		return "", err
+	}
+	return path, prune(dir)
+}
+
+// prune removes the oldest bundles; their names end with their time.
+func prune(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var ours []string
+	for _, e := range entries {
+		if e.Type().IsRegular() && strings.HasSuffix(e.Name(), suffix) && len(stamp(e.Name())) == len("20060102-150405") {
+			ours = append(ours, e.Name())
+		}
+	}
+	slices.SortFunc(ours, func(a, b string) int { return strings.Compare(stamp(a), stamp(b)) })
+	var errs []error
+	for _, name := range ours[:max(0, len(ours)-keepMost)] {
+		errs = append(errs, os.Remove(filepath.Join(dir, name)))
+	}
+	return errors.Join(errs...)
+}
+
+// stamp is the time in a bundle's name.
+func stamp(name string) string {
+	name = strings.TrimSuffix(name, suffix)
+	if i := len(name) - len("20060102-150405"); i > 0 && name[i-1] == '-' {
+		return name[i:]
+	}
+	return ""
+}
+
+// Dir is where bundles are kept, which is not the run directory, for that goes:
+// $XDG_STATE_HOME/lklrun, else ~/.local/state/lklrun (the XDG Base Directory
+// Specification).
+func Dir(getenv func(string) string) (string, error) {
+	if dir := getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "lklrun"), nil
+	}
+	if home := getenv("HOME"); filepath.IsAbs(home) {
+		return filepath.Join(home, ".local", "state", "lklrun"), nil
+	}
+	return "", errors.New("no place for it: neither XDG_STATE_HOME nor HOME is set")
+}

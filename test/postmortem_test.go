@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// parts unpacks a bundle into dir with the machine's tar(1): names without the folder.
+func parts(t *testing.T, path, dir string) map[string]string {
+	t.Helper()
+	testutil.OK(t, limit, exec.Command("tar", "-xzf", path, "-C", dir, "--strip-components=1"))
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, f := range files {
+		if strings.HasSuffix(f.Name(), ".tar.gz") {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[f.Name()] = string(b)
+	}
+	return all
+}
+
+// A panic leaves a bundle, and one line says where; with either engine. What was
+// open at the last look before is in it, and no secret of the command line.
+func TestPanicBundle(t *testing.T) {
+	for _, engine := range []string{"supervise", "preload"} {
+		t.Run(engine, func(t *testing.T) {
+			s := newSite(t)
+			s.web(testutil.Nginx{})
+			dir := testutil.Dir(t)
+			k := s.talk("-v", "--engine", engine, "--if", s.tapIf(), "--sysctl", "net.ipv4.tcp_fastopen_key=00000001-00000002-00000003-00000004")
+			k.connect("c", serverAddr, 80)
+			looked := func() int {
+				_, said := k.proc.Output()
+				return strings.Count(said, "a look at the stack")
+			}
+			was := looked()
+			testutil.WaitFor(t, "a look at the stack", limit, func() bool { return looked() > was+1 }) // the first may have been under way
+			crash(t, k)
+			r := k.proc.Wait(limit)
+			_, path, told := strings.Cut(r.Stderr, "are in "+testutil.StateHome+"/lklrun/")
+			path, _, _ = strings.Cut(path, "\n")
+			if !told || strings.Contains(path, " ") {
+				t.Fatalf("it does not say where the bundle is: %v", r)
+			}
+			got := parts(t, filepath.Join(testutil.StateHome, "lklrun", path), dir)
+			wants := map[string][]string{
+				"README.txt":   {"kernel panicked", "instance " + k.name, "sockets.json", "the last look before the panic"},
+				"dmesg.txt":    {"Kernel panic - not syncing: sysrq triggered crash", "Linux version"},
+				"log":          {"Kernel panic"},
+				"state.json":   {k.name, "python3"},
+				"plan.json":    {"tcp_fastopen_key", "***", engine, stackAddr},
+				"journal":      {},
+				"sockets.json": {serverAddr, `"tcp"`},
+				"counters.txt": {"TcpActiveOpens 1\n", "eth0.rx_packets "},
+				"account.json": {"sockets_stack"},
+				"engine.txt":   {"sockets.stack "},
+			}
+			if engine == "preload" { // they went with the program
+				delete(wants, "account.json")
+				delete(wants, "engine.txt")
+				wants["README.txt"] = append(wants["README.txt"], "account.json, engine.txt: ")
+			}
+			for name, want := range wants {
+				text, ok := got[name]
+				if !ok {
+					t.Errorf("no %s: %s", name, got["README.txt"])
+				}
+				for _, w := range want {
+					if !strings.Contains(text, w) {
+						t.Errorf("%s lacks %q:\n%.2000s", name, w, text)
+					}
+				}
+			}
+			for name, text := range got {
+				if strings.Contains(text, "00000001-00000002") {
+					t.Errorf("%s has the key", name)
+				}
+			}
+		})
+	}
+}
+
+// A place that cannot be written is no obstacle: the panic is told, and why
+// there is no bundle.
+func TestPanicNoBundle(t *testing.T) {
+	s := newSite(t)
+	t.Setenv("XDG_STATE_HOME", "/dev/null")
+	before := testutil.Take(t, s.server)
+	k := s.talk("--if", s.tapIf())
+	k.say("1")
+	crash(t, k)
+	r := k.proc.Wait(limit)
+	if said := lines(r.Stderr); len(said) != 1 || !strings.Contains(said[0], "sysrq triggered crash") || !strings.Contains(said[0], "keeping its log: ") || r.Status != 125 {
+		t.Errorf("%v", r)
+	}
+	before.Same()
+}
+
+// A bundle of an instance that runs, and its kernel's log.
+func TestBundle(t *testing.T) {
+	for _, engine := range []string{"supervise", "preload"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			b := newBusy(t, engine)
+			dir := testutil.Dir(t)
+			path := filepath.Join(dir, "b.tar.gz")
+			var made struct {
+				File  string
+				Bytes int64
+			}
+			if err := json.Unmarshal([]byte(b.ctl("bundle", "--to", path, "-o", "json")), &made); err != nil || made.File != path || made.Bytes == 0 {
+				t.Errorf("%+v, %v", made, err)
+			}
+			got := parts(t, path, dir)
+			for name, want := range map[string]string{
+				"README.txt": "made by lklctl bundle", "dmesg.txt": "Linux version", "sockets.json": "mptcp", "counters.txt": "\neth1.rx_bytes ",
+				"sysctl.conf": "net.ipv4.tcp_fastopen_key = ***", "proc_net_fib_trie.txt": "10.74.2.2", "plan.json": engine, "state.json": b.name, "account.json": "nginx",
+			} {
+				if !strings.Contains(got[name], want) {
+					t.Errorf("%s lacks %q:\n%.500s", name, want, got[name])
+				}
+			}
+			if readme := got["README.txt"]; strings.Contains(readme, "could not be had") && !strings.Contains(readme, "resolv.conf: ") {
+				t.Error(readme)
+			}
+			if said := b.ctl("dmesg"); !strings.Contains(said, "Linux version 6.12") {
+				t.Errorf("dmesg: %.500s", said)
+			}
+			var r struct {
+				Time, Level, Text string
+				Uptime            float64 `json:"uptime_s"`
+			}
+			first, _, _ := strings.Cut(b.ctl("dmesg", "-o", "json"), "\n")
+			if err := json.Unmarshal([]byte(first), &r); err != nil || r.Level != "notice" || r.Time == "" || !strings.HasPrefix(r.Text, "Linux version") {
+				t.Errorf("dmesg -o json: %v: %s", err, first)
+			}
+			b.end()
+		})
+	}
+}
