@@ -44,8 +44,8 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		case !same(first, s.token):
 			refuse(http.StatusForbidden, "open the address that it printed, with the token")
 			return
-		case r.Method != http.MethodGet && r.Method != http.MethodHead:
-			h.Set("Allow", "GET, HEAD")
+		case r.Method != http.MethodGet: // HEAD of a stream would have no end
+			h.Set("Allow", "GET")
 			refuse(http.StatusMethodNotAllowed, "there is only something to read")
 			return
 		case r.ContentLength != 0:

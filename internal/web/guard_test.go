@@ -30,7 +30,7 @@ func TestGuard(t *testing.T) {
 		body               string
 	}{
 		{"GET", at, "127.0.0.1:80", 200, "<!DOCTYPE html>"},
-		{"HEAD", at, "127.0.0.1:80", 200, ""},
+		{"HEAD", at + "api/events", "127.0.0.1:80", 405, "lklctl web: there is"},
 		{"GET", at, "localhost:80", 200, "<!DOCTYPE html>"},
 		{"GET", at, "[::1]:80", 200, "<!DOCTYPE html>"},
 		{"GET", at, "192.0.2.1", 200, "<!DOCTYPE html>"},
