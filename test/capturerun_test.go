@@ -150,7 +150,6 @@ func targetOf(p *pathSite) int {
 // TestCaptureRunEnds: whoever is killed, the file can be read; a disk that is full
 // or takes nothing holds up nobody, and the command's status is the run's.
 func TestCaptureRunEnds(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	testutil.Need(t, "mkfifo")
 	s.web(testutil.Nginx{MPTCP: true})

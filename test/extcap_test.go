@@ -29,7 +29,6 @@ while True:
 // TestExtcap: tshark itself lists the stacks, captures on them, and hears of a
 // filter that is wrong.
 func TestExtcap(t *testing.T) {
-	t.Parallel()
 	s := newSite(t)
 	testutil.Need(t, "tshark", "mount")
 	// tshark knows one folder alone. The tests have a mount namespace of their own.
