@@ -61,7 +61,11 @@ func captureSpeed(t *testing.T, engine, rate string, seconds int, with bool) (sp
 	t.Helper()
 	s := newCaptureSite(t, engine, "iperf3", "-J", "-c", "10.77.1.1", "-t", fmt.Sprint(seconds), "-b", rate)
 	wait := time.Duration(seconds)*time.Second + limit
-	pid := processOf(t, &talker{t: t, name: s.name}, map[string]string{"supervise": "host_pid", "preload": "target_pid"}[engine])
+	key := map[string]string{"supervise": "host_pid", "preload": "target_pid"}[engine]
+	testutil.WaitFor(t, "the program", limit, func() bool {
+		return strings.Contains(lklctl(t, "-n", s.name, "list", "-o", "json"), `"target_pid"`)
+	})
+	pid := processOf(t, &talker{t: t, name: s.name}, key)
 	var p *testutil.Proc
 	if with {
 		p = s.captures("-i", "eth0", "-s", "128", "-w", filepath.Join(s.dir, "file"))
