@@ -30,7 +30,7 @@ shown as "leftover": lklrun cleanup removes it.`,
 			if all == nil {
 				all = []instance.Info{} // [] in JSON, not null
 			}
-			t := cli.NewTable("NAME", ">PID", "STACK", "KERNEL", ">AGE", "INTERFACES", "COMMAND")
+			t := cli.NewTable("NAME", ">PID", "STACK", "KERNEL", ">AGE", "INTERFACES", "COMMAND").Narrow()
 			for _, i := range all {
 				t.Row(listRow(i, time.Now())...)
 			}

@@ -24,17 +24,17 @@ type Account struct {
 
 // Process is what one process had.
 type Process struct {
-	PID      int    `json:"pid"` // 0: of several, ended longer ago
-	Command  string `json:"command"`
-	Ended    bool   `json:"ended"`
-	Stack    int64  `json:"sockets_stack"`
-	Host     int64  `json:"sockets_host"`
-	Refused  int64  `json:"sockets_refused"`
-	Received int64  `json:"bytes_received"`
-	Sent     int64  `json:"bytes_sent"`
+	PID      int    `json:"pid"`             // 0: of several, ended longer ago
+	Command  string `json:"command"`         // its name
+	Ended    bool   `json:"ended"`           // it runs no more
+	Stack    int64  `json:"sockets_stack"`   // made in the stack
+	Host     int64  `json:"sockets_host"`    // made on the host, by --host-net
+	Refused  int64  `json:"sockets_refused"` // of kinds that the stack has not
+	Received int64  `json:"bytes_received"`  // by its sockets of the stack
+	Sent     int64  `json:"bytes_sent"`      // by its sockets of the stack
 
 	// Connections, by what became of them.
-	MPTCP          int64 `json:"connections_mptcp"`
+	MPTCP          int64 `json:"connections_mptcp"`           // carried by MPTCP
 	TCP            int64 `json:"connections_tcp"`             // MPTCP was not asked for
 	FallbackPeer   int64 `json:"connections_fallback_peer"`   // the peer has none
 	FallbackLater  int64 `json:"connections_fallback_later"`  // given up on the way
@@ -45,15 +45,15 @@ type Process struct {
 
 // Peer is with whom, and how many bytes both ways.
 type Peer struct {
-	Proto string `json:"proto,omitempty"`
-	Addr  string `json:"addr"` // ADDRESS:PORT; ADDRESS of those that connected to us; "others"
-	Bytes int64  `json:"bytes"`
+	Proto string `json:"proto,omitempty"` // tcp or udp
+	Addr  string `json:"addr"`            // ADDRESS:PORT; ADDRESS of those that connected to us; "others"
+	Bytes int64  `json:"bytes"`           // both ways
 }
 
 // Place is how many sockets went to a destination by the host's stack.
 type Place struct {
-	Addr    string `json:"addr"` // ADDRESS:PORT, or "elsewhere"
-	Sockets int64  `json:"sockets"`
+	Addr    string `json:"addr"`    // ADDRESS:PORT, or "elsewhere"
+	Sockets int64  `json:"sockets"` // how many went there
 }
 
 // Parse picks the account out of the stack host's counters.

@@ -46,38 +46,38 @@ type Interface struct {
 	Name string   `json:"name"`           // in the stack: eth0
 	Type string   `json:"type"`           // user, tap, fd
 	Host string   `json:"host,omitempty"` // what it hangs on: the tap's name, the descriptor
-	Addr []string `json:"addr,omitempty"` // ADDRESS/PREFIX
+	Addr []string `json:"addr,omitempty"` // ADDRESS/PREFIX, as lklrun was told
 
 	Leases []Lease `json:"leases,omitempty"` // of its network
 }
 
 // Lease is what an interface has of its network, or how far it is with that.
 type Lease struct {
-	Proto   string    `json:"proto"` // dhcp, dhcp6, slaac
-	State   string    `json:"state"`
-	Addr    string    `json:"addr,omitempty"` // ADDRESS/PREFIX
-	Expires time.Time `json:"expires,omitzero"`
+	Proto   string    `json:"proto"`            // dhcp, dhcp6, slaac
+	State   string    `json:"state"`            // how far its client is: bound, renewing, selecting, ...
+	Addr    string    `json:"addr,omitempty"`   // ADDRESS/PREFIX
+	Expires time.Time `json:"expires,omitzero"` // when it ends unless it is renewed
 }
 
 // State is the content of state.json.
 type State struct {
-	Name       string      `json:"name"`
+	Name       string      `json:"name"`                 // as lklctl -n takes it
 	PID        int         `json:"pid"`                  // of lklrun
 	HostPID    int         `json:"host_pid,omitempty"`   // of lklhost, once started
 	TargetPID  int         `json:"target_pid,omitempty"` // once released
-	Stack      string      `json:"stack"`
-	Engine     string      `json:"engine,omitempty"`
-	Kernel     string      `json:"kernel,omitempty"` // release the stack reported
-	Interfaces []Interface `json:"interfaces,omitempty"`
-	User       *runas.User `json:"user,omitempty"` // the target's, when it is another
-	Started    time.Time   `json:"started"`
-	Command    []string    `json:"command"`
+	Stack      string      `json:"stack"`                // name of the stack: mptcp, bbr, host, ...
+	Engine     string      `json:"engine,omitempty"`     // how sockets reach it: supervise, preload
+	Kernel     string      `json:"kernel,omitempty"`     // release the stack reported
+	Interfaces []Interface `json:"interfaces,omitempty"` // those that lklrun made, without lo
+	User       *runas.User `json:"user,omitempty"`       // the target's, when it is another
+	Started    time.Time   `json:"started"`              // when lklrun was
+	Command    []string    `json:"command"`              // the program and its arguments
 }
 
 // Info is an instance seen from outside: its directory and its last state.
 type Info struct {
 	State
-	Dir     string `json:"dir"`
+	Dir     string `json:"dir"`     // its run directory
 	Running bool   `json:"running"` // the lock is held; false: a leftover
 }
 
