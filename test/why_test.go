@@ -184,6 +184,18 @@ var whyStages = []whyStage{
 	},
 }
 
+// withPreload are those again with the kernel inside the program.
+func withPreload(names ...string) (all []whyStage) {
+	for _, s := range whyStages {
+		if slices.Contains(names, s.name) {
+			s.name += ", preload"
+			s.flags = append(slices.Clone(s.flags), "--engine", "preload")
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
 // strips has a middlebox on a path: what passes loses MPTCP's options.
 func (p *pathSite) strips(path int, match string) {
 	p.Helper()
@@ -206,7 +218,7 @@ func (p *pathSite) table(path int, hook, priority, rule string) {
 // none.
 func TestWhyNot(t *testing.T) {
 	testutil.Need(t, "nft")
-	for _, s := range whyStages {
+	for _, s := range append(withPreload("healthy", "join rejected", "endpoint deleted"), whyStages...) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			p := newPathSite(t)
@@ -260,4 +272,43 @@ func (p *pathSite) explains(s whyStage) {
 			p.Errorf("%q is not in %q", part, r.Text)
 		}
 	}
+}
+
+// A server's peer is the one to join: it must know of the address, and want it.
+func TestWhyNotServer(t *testing.T) {
+	t.Parallel()
+	p := newPathSite(t)
+	p.server.Run(t, "ip", "mptcp", "limits", "set", "add_addr_accepted", "0")
+	k := p.talk()
+	k.say(`keep.__setitem__("l", socket.create_server(("", 7000)))`)
+	var c net.Conn
+	p.server.Do(t, func() (err error) {
+		var d net.Dialer
+		d.SetMultipathTCP(true)
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		c, err = d.DialContext(ctx, "tcp4", "10.74.1.2:7000")
+		return err
+	})
+	t.Cleanup(func() { _ = c.Close() }) // nothing is lost at the end
+	k.say(`keep.__setitem__("c", keep["l"].accept()[0])`)
+	echo := func() {
+		t.Helper()
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if got := k.say(`keep["c"].sendall(keep["c"].recv(1))`); got != "None" {
+			t.Fatalf("the echo: %s", got)
+		}
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	echo()
+	p.explains(whyStage{name: "not announced", code: "not-announced", iface: "eth1", text: []string{"not told of this address"}, remedy: "signal"})
+	lklctl(t, "-n", p.name, "mptcp", "endpoint", "del", "10.74.2.2")
+	lklctl(t, "-n", p.name, "mptcp", "endpoint", "add", "10.74.2.2", "dev", "eth1", "signal")
+	echo()
+	p.explains(whyStage{name: "announced", code: "announced-not-used", iface: "eth1", text: []string{"which has made no subflow"}, remedy: "add_addr_accepted"})
+	k.end()
 }

@@ -44,14 +44,6 @@ func micros(v sockdiag.Value) string {
 	return cli.Millis(v.N)
 }
 
-// millis writes milliseconds as seconds.
-func millis(v sockdiag.Value) string {
-	if !v.Known {
-		return ""
-	}
-	return strconv.FormatFloat(float64(v.N)/1000, 'f', 1, 64) + "s"
-}
-
 func token(v sockdiag.Value) string {
 	if !v.Known {
 		return ""

@@ -122,9 +122,9 @@ func dataLevel(c connection) facts {
 		f.add("data acknowledged %s", bytes(i.BytesAcked))
 	}
 	f.add("send queue %s", bytes(c.SendQ))
-	f.add("last sent %s ago", millis(i.LastSent))
-	f.add("last received %s ago", millis(i.LastRecv))
-	f.add("last acknowledged %s ago", millis(i.LastAck))
+	f.add("last sent %s ago", milliseconds(i.LastSent))
+	f.add("last received %s ago", milliseconds(i.LastRecv))
+	f.add("last acknowledged %s ago", milliseconds(i.LastAck))
 	return f
 }
 
@@ -149,8 +149,8 @@ func subflowDetail(s sockdiag.Socket) facts {
 		f.some("not sent %s", i.NotSent, bytes)
 		f.add("pacing %s", rate(i.PacingRate))
 		f.add("delivery %s", rate(i.DeliveryRate))
-		f.add("last sent %s ago", millis(i.LastSent))
-		f.add("last received %s ago", millis(i.LastRecv))
+		f.add("last sent %s ago", milliseconds(i.LastSent))
+		f.add("last received %s ago", milliseconds(i.LastRecv))
 	}
 	return f
 }
