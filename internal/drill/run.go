@@ -57,6 +57,7 @@ func (s *Script) Run(ctx context.Context, conn *stackconn.Conn, instance string,
 		w.t.Stopped = err.Error()
 	}
 	heard()
+	err = errors.Join(err, s.last(ctx, w))
 	w.t.Seconds = w.now()
 	w.t.finish()
 	return w.t, err
@@ -108,6 +109,19 @@ func (s *Script) follow(ctx context.Context, paths *Paths, w *watcher, hooks Hoo
 			return err
 		}
 	}
+}
+
+// last looks once more, also when ctx is done, unless it has just been done.
+func (s *Script) last(ctx context.Context, w *watcher) error {
+	if w.conn.Err() != nil || len(w.t.Times) == 0 || w.now()-w.t.Times[len(w.t.Times)-1] < s.interval().Seconds()/2 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreLimit)
+	defer cancel()
+	if err := w.look(ctx); err != nil && !errors.Is(err, stackconn.ErrClosed) {
+		return err
+	}
+	return nil
 }
 
 // step makes a step and notes it.
