@@ -40,7 +40,7 @@ type Past struct {
 // struct nlmsghdr (16 bytes). ESTABLISHED comes with each connection; it is of
 // interest if the peer has set a flag, which is the third attribute then (token
 // and server_side before it are 8 bytes each, mptcp_event_created() of
-// net/mptcp/pm_netlink.c). All stacks are little endian.
+// net/mptcp/pm_kernel.c of 6.12.117). All stacks are little endian.
 var notable = []bpf.Instruction{
 	bpf.LoadAbsolute{Off: 16, Size: 1},
 	bpf.JumpIf{Cond: bpf.JumpEqual, Val: 2, SkipFalse: 4}, // ESTABLISHED
