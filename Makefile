@@ -124,7 +124,7 @@ attach: build ## ten clients watch and capture at once, others misbehave: DURATI
 
 .PHONY: capture
 capture: build ## what a capture costs a transfer at 5 Gbit/s, and one at full speed: DURATION=60 seconds of each
-	@CAPTURE_SECONDS=$(DURATION) $(GO) test ./test -run '^TestCaptureSpeed$$' -count=1 -v -timeout 1h
+	@CAPTURE_SECONDS=$(DURATION) $(GO) test -tags measure ./test -run '^TestCaptureSpeed$$' -count=1 -v -timeout 1h
 
 .PHONY: handover
 handover: build ## 500 MB by two paths that are cut in turn, in both directions

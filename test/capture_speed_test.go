@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build measure
+
 package test
 
 import (
@@ -23,10 +25,7 @@ const captureRounds = 3
 // as fast as it goes: `make capture` measures for DURATION seconds in all of each
 // way, and fails when one at 5 Gbit/s is slowed by more than 10 %.
 func TestCaptureSpeed(t *testing.T) {
-	seconds, err := strconv.Atoi(os.Getenv("CAPTURE_SECONDS"))
-	if err != nil {
-		t.Skip("a measurement: make capture")
-	}
+	seconds := setting(t, "CAPTURE_SECONDS", 60)
 	for _, engine := range []string{"supervise", "preload"} {
 		for _, rate := range []string{"5G", "0"} {
 			t.Run(engine+" "+rate, func(t *testing.T) {
