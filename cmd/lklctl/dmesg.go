@@ -109,7 +109,9 @@ func (c *ctl) dmesg(ctx context.Context, follow bool, level klog.Level) error {
 			cli.Note(c.stderr, program, "instance %q has ended", info.Name)
 			return nil
 		case errors.Is(err, syscall.EIO):
-			return fmt.Errorf("instance %q: the kernel of its stack has died%s", info.Name, lastWords(attaching, conn))
+			asking, cancel := context.WithTimeout(ctx, queryLimit)
+			defer cancel()
+			return fmt.Errorf("instance %q: the kernel of its stack has died%s", info.Name, lastWords(asking, conn))
 		}
 	}
 	return asked(info, queryLimit, err)
