@@ -8,6 +8,7 @@ package bundle
 
 import (
 	"archive/tar"
+	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -25,6 +26,9 @@ const (
 	partMax  = 2 << 20 // bytes of one part; of a longer one the end is kept
 	keepMost = 5       // bundles that are kept in Dir
 )
+
+// leftOut is said of a part of which the end was kept.
+const leftOut = "; the beginning is left out"
 
 // suffix is how the files are called.
 const suffix = ".tar.gz"
@@ -60,7 +64,7 @@ func (b *Bundle) add(name, what, text string) {
 		if i := strings.IndexByte(text, '\n'); i >= 0 {
 			text = text[i+1:]
 		}
-		what += "; the beginning is left out"
+		what += leftOut
 	}
 	b.parts = append(b.parts, part{name, what, []byte(text)})
 }
@@ -83,13 +87,19 @@ func (b *Bundle) AddFile(name, what, path string) {
 		return
 	}
 	defer f.Close()
+	cut := false
 	if st, err := f.Stat(); err == nil && st.Size() > partMax {
-		_, _ = f.Seek(st.Size()-partMax, io.SeekStart) // else the beginning
+		_, err = f.Seek(st.Size()-partMax, io.SeekStart) // else the beginning
+		cut = err == nil
 	}
-	data, err := io.ReadAll(io.LimitReader(f, partMax+1))
+	data, err := io.ReadAll(io.LimitReader(f, partMax))
 	if err != nil {
 		b.Miss(name, err)
 		return
+	}
+	if cut { // a line without its beginning may be a secret without its name
+		_, data, _ = bytes.Cut(data, []byte("\n"))
+		what += leftOut
 	}
 	b.Add(name, what, strings.ToValidUTF8(string(data), "?"))
 }

@@ -75,6 +75,11 @@ func TestBundle(t *testing.T) {
 	b.Add("a.txt", "the first", "password=hunter2\n")
 	b.Add("long.txt", "the second", strings.Repeat("first line\n", partMax/10)+"last line\n")
 	b.AddJSON("c.json", "the third", map[string]int{"n": 1})
+	whole := filepath.Join(t.TempDir(), "whole")
+	if err := os.WriteFile(whole, []byte("password="+strings.Repeat("hidden", partMax/6)+"\nlast line\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.AddFile("cut.txt", "a file", whole)
 	b.AddFile("d", "a file", filepath.Join(t.TempDir(), "none"))
 	b.Miss("e", errors.New("token=abc: no answer"))
 	var out bytes.Buffer
@@ -88,6 +93,9 @@ func TestBundle(t *testing.T) {
 	}
 	if long := parts[folder+"long.txt"]; len(long) > partMax || !strings.HasPrefix(long, "first line\n") || !strings.HasSuffix(long, "last line\n") {
 		t.Errorf("%d bytes: %.20q", len(long), long)
+	}
+	if cut := parts[folder+"cut.txt"]; cut != "last line\n" { // the rest of the line has lost its name
+		t.Errorf("%d bytes: %.20q", len(cut), cut)
 	}
 	for _, want := range []string{"a test\n", "instance web", "the first", "the beginning is left out", "d: open ", "e: token=***", "blanked"} {
 		if !strings.Contains(parts[folder+"README.txt"], want) {
