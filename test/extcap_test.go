@@ -5,6 +5,7 @@ package test
 import (
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -68,19 +69,25 @@ func TestExtcap(t *testing.T) {
 			t.Errorf("%q, want %q", out, want)
 		}
 	})
+	// Which comes first, and how many of it, is not said.
+	reads := func(t *testing.T, iface, filter, field string, wants ...string) {
+		t.Helper()
+		p := testutil.Start(t, tshark("-l", "-n", "-i", iface, "-f", filter, "-T", "fields", "-e", field))
+		testutil.WaitFor(t, strings.Join(wants, " and "), limit, func() bool {
+			out, errs := p.Output()
+			if !p.Running() {
+				t.Fatalf("tshark has ended: %s%s", out, errs)
+			}
+			return !slices.ContainsFunc(wants, func(want string) bool { return !strings.Contains(out, want+"\n") })
+		})
+		p.Signal(syscall.SIGINT)
+		p.Wait(limit)
+	}
 	t.Run("instance", func(t *testing.T) {
-		out := testutil.OK(t, limit, tshark("-n", "-i", "lklrun-"+names[1], "-f", "tcp or udp", "-c", "40", "-T", "fields", "-e", "frame.interface_name"))
-		if !strings.Contains(out, "lo\n") || !strings.Contains(out, "eth0\n") {
-			t.Errorf("%q", out)
-		}
+		reads(t, "lklrun-"+names[1], "tcp or udp", "frame.interface_name", "lo", "eth0")
 	})
 	t.Run("both", func(t *testing.T) {
-		out := testutil.OK(t, limit, tshark("-n", "-i", "lklrun", "-f", "udp", "-c", "40", "-T", "fields", "-e", "frame.interface_description"))
-		for _, n := range names {
-			if !strings.Contains(out, "instance "+n+", eth0\n") {
-				t.Errorf("nothing of %s: %q", n, out)
-			}
-		}
+		reads(t, "lklrun", "udp", "frame.interface_description", "instance "+names[0]+", eth0", "instance "+names[1]+", eth0")
 	})
 	t.Run("wrong filter", func(t *testing.T) {
 		r := testutil.Run(t, limit, tshark("-i", "lklrun-"+names[0]+"-eth0", "-f", "tcp prot 80", "-c", "1"))

@@ -126,6 +126,10 @@ func TestBusyMPTCP(t *testing.T) {
 		if state := strings.Fields(line)[0]; state != x.State {
 			t.Errorf("state %s, ss: %s", x.State, state)
 		}
+		if len(y.Subflows) != len(x.Subflows) {
+			t.Errorf("%s: %d subflows, then %d", key, len(x.Subflows), len(y.Subflows))
+			continue
+		}
 		for n, s := range x.Subflows {
 			b.sameSubflow(subflows, s, y.Subflows[n])
 			compared++
