@@ -190,6 +190,11 @@ func Apply(ctx context.Context, c *stackconn.Conn, changes []Change) error {
 		if ch.err != nil {
 			continue
 		}
+		// A change before this one may have been of it, too: a later line of a file, or
+		// ip_forward, which sets that of each interface.
+		if old, err := readable(ctx, c, ch.Key); err == nil {
+			ch.Old = old
+		}
 		if ch.Same() {
 			ch.New = ch.Old
 			continue

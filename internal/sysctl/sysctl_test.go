@@ -113,6 +113,15 @@ func TestApply(t *testing.T) {
 		}
 	}
 
+	// The last line counts, whatever there was before.
+	was := get(t, c, "net.ipv4.ip_default_ttl")
+	if _, err = apply(t, c, "net.ipv4.ip_default_ttl=62\nnet.ipv4.ip_default_ttl="+was, false); err != nil || get(t, c, "net.ipv4.ip_default_ttl") != was {
+		t.Errorf("of two lines for one setting the last: %v, %s", err, get(t, c, "net.ipv4.ip_default_ttl"))
+	}
+	if _, err = apply(t, c, "net.ipv4.ip_forward=1\nnet.ipv4.conf.lo.forwarding=0", false); err != nil || get(t, c, "net.ipv4.conf.lo.forwarding") != "0" {
+		t.Errorf("after a setting that sets others: %v", err)
+	}
+
 	// The second is refused: the first is as it was, the third was never written.
 	_, err = apply(t, c, "net.ipv4.ip_default_ttl=61\nnet.ipv4.tcp_syn_retries=1000\nnet.ipv4.tcp_ecn=1\n", false)
 	if err == nil || !strings.Contains(err.Error(), "f:2: sysctl net.ipv4.tcp_syn_retries=1000") || !strings.Contains(err.Error(), "1 to 127") || !strings.Contains(err.Error(), "the 1 set before it are as they were") {
