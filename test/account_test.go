@@ -68,7 +68,8 @@ func TestAccount(t *testing.T) {
 	if want := []account.Place{{Addr: fmt.Sprintf("127.0.0.1:%d", port), Sockets: 1}}; len(live.Hosted) != 1 || live.Hosted[0] != want[0] {
 		t.Errorf("by the host: %+v, want %+v", live.Hosted, want)
 	}
-	if table := lklctl(t, "account"); !strings.Contains(table, "1 MPTCP, 1 TCP (peer without MPTCP)") || !strings.Contains(table, "ended ") {
+	table := lklctl(t, "account")
+	if words := strings.Join(strings.Fields(table), " "); !strings.Contains(words, "1 MPTCP, 1 TCP (peer without MPTCP)") || !strings.Contains(words, " with udp "+serverAddr+":7 ") || !strings.Contains(words, "ended ") {
 		t.Errorf("the table:\n%s", table)
 	}
 	r := k.end()

@@ -49,7 +49,7 @@ func writeAccount(w io.Writer, a *account.Account) error {
 		return err
 	}
 	for _, h := range a.Hosted {
-		if _, err := fmt.Fprintf(w, "%s by the host's stack: %d sockets\n", h.Addr, h.Sockets); err != nil {
+		if _, err := fmt.Fprintf(w, "%s by the host's stack, sockets: %d\n", h.Addr, h.Sockets); err != nil {
 			return err
 		}
 	}
@@ -57,7 +57,7 @@ func writeAccount(w io.Writer, a *account.Account) error {
 }
 
 func accountTable(a *account.Account) *cli.Table {
-	t := cli.NewTable(">PID", "COMMAND", ">STACK", ">HOST", ">REFUSED", ">RECV", ">SENT", "CONNECTIONS", "PEERS")
+	t := cli.NewTable(">PID", "COMMAND", ">STACK", ">HOST", ">REFUSED", ">RECV", ">SENT", "CONNECTIONS").Narrow()
 	for n := range a.Processes {
 		p := &a.Processes[n]
 		pid := fmt.Sprint(p.PID)
@@ -67,7 +67,10 @@ func accountTable(a *account.Account) *cli.Table {
 			pid = "ended " + pid
 		}
 		t.Row(pid, p.Command, fmt.Sprint(p.Stack), fmt.Sprint(p.Host), fmt.Sprint(p.Refused),
-			cli.Scaled(float64(p.Received), "B"), cli.Scaled(float64(p.Sent), "B"), p.Connections(), p.PeerNames(3))
+			cli.Scaled(float64(p.Received), "B"), cli.Scaled(float64(p.Sent), "B"), p.Connections())
+		for _, name := range p.PeerNames(3) {
+			t.Below("  with " + name + "\n")
+		}
 	}
 	return t
 }

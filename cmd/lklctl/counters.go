@@ -82,6 +82,9 @@ all instances that run, until Ctrl-C; a port alone is on the loopback address.`,
 	n.watch.flag(f)
 	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]cobra.Completion{"table", "json", "prom"}, cobra.ShellCompDirectiveNoFileComp)))
 	document(cmd, map[string]counters.Value{})
+	documentWith(cmd, "-d", map[string]counters.Change{})
+	documentWith(cmd, "--watch", map[string]counters.Change{})
+	documentWith(cmd, "--around", aroundReport{})
 	cmd.AddCommand(c.explainCommand())
 	return cmd
 }

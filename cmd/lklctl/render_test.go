@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/account"
 	"github.com/lklrun/lklrun/internal/guard"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/sockdiag"
@@ -143,6 +144,29 @@ func TestNetstatTable(t *testing.T) {
 		}
 		golden(t, name, b.String())
 	}
+}
+
+// The table fits a terminal; no word is lost.
+func TestAccountTable(t *testing.T) {
+	a := account.Account{
+		Processes: []account.Process{
+			{PID: 4242, Command: "python3", Stack: 3, Host: 1, MPTCP: 1, FallbackPeer: 1, Received: 1040, Sent: 73412608, Peers: []account.Peer{
+				{Proto: "udp", Addr: "10.71.0.1:7", Bytes: 200}, {Proto: "tcp", Addr: "[2001:db8::1:80a0]:443", Bytes: 100},
+			}},
+			{PID: 4194303, Ended: true, Command: "curl", Stack: 1, MPTCP: 1, Received: 100, Peers: []account.Peer{{Proto: "tcp", Addr: "10.71.0.1:80", Bytes: 100}}},
+		},
+		Hosted: []account.Place{{Addr: "127.0.0.1:5432", Sockets: 1}},
+	}
+	var b strings.Builder
+	if err := writeAccount(&b, &a); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(b.String()) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	golden(t, "account.txt", b.String())
 }
 
 func TestGuardTable(t *testing.T) {

@@ -70,6 +70,7 @@ What is written holds at once, for new connections as the setting says.`,
 	f.BoolVarP(&s.ignore, "ignore", "e", false, "with -w or --load: go on when a setting is not there or refuses its value")
 	f.BoolVar(&s.values, "values", false, "print the values without their keys")
 	document(cmd, map[string]string{})
+	documentWith(cmd, "--dry-run", []sysctl.Change{})
 	return cmd
 }
 

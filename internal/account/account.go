@@ -151,7 +151,7 @@ func (p *Process) Connections() string {
 }
 
 // PeerNames are the first n peers, for people.
-func (p *Process) PeerNames(n int) string {
+func (p *Process) PeerNames(n int) []string {
 	var names []string
 	for _, q := range p.Peers {
 		if q.Proto == "" {
@@ -167,5 +167,5 @@ func (p *Process) PeerNames(n int) string {
 		}
 		names = append(names, name)
 	}
-	return strings.Join(names, ", ")
+	return names
 }

@@ -3,6 +3,7 @@
 package account
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -53,7 +54,7 @@ proc.x.y.stack 1
 	if s := p.Connections(); s != "1 MPTCP, 2 TCP (peer without MPTCP)" {
 		t.Error(s)
 	}
-	if s := p.PeerNames(2); s != "10.0.0.2, udp [fd00::1]:53, ..." {
+	if s := strings.Join(p.PeerNames(2), ", "); s != "10.0.0.2, udp [fd00::1]:53, ..." {
 		t.Error(s)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"encoding"
 	"encoding/json"
 	"fmt"
+	"path"
 	"reflect"
 	"strings"
 	"time"
@@ -23,7 +24,7 @@ type Document struct {
 // Generate returns the page, in Markdown. root is the module's folder, where the
 // comments are read, and module its path.
 func Generate(root, module string, documents []Document) ([]byte, error) {
-	g := &generator{comments: newComments(root, module), seen: map[reflect.Type]bool{}}
+	g := &generator{comments: newComments(root, module), seen: map[reflect.Type]bool{}, titles: map[string]reflect.Type{}}
 	g.text.WriteString("# JSON\n\nWhat `-o json` prints, command by command; with `--watch` a document a line. " +
 		"A field that the stack does not know is absent.\n")
 	for _, d := range documents {
@@ -37,6 +38,7 @@ type generator struct {
 	text     strings.Builder
 	comments *comments
 	seen     map[reflect.Type]bool
+	titles   map[string]reflect.Type
 	err      error
 }
 
@@ -47,7 +49,7 @@ func (g *generator) sections(t reflect.Type) {
 		return
 	}
 	g.seen[t] = true
-	fmt.Fprintf(&g.text, "\n### %s\n\n| field | type | what |\n|---|---|---|\n", title(t))
+	fmt.Fprintf(&g.text, "\n### %s\n\n| field | type | what |\n|---|---|---|\n", g.title(t))
 	fields := g.fields(t)
 	for _, f := range fields {
 		fmt.Fprintf(&g.text, "| `%s` | %s | %s |\n", f.name, g.name(f.typ), strings.ReplaceAll(f.what, "|", "\\|"))
@@ -84,7 +86,7 @@ func (g *generator) fields(t reflect.Type) []field {
 		if err != nil && g.err == nil {
 			g.err = err
 		}
-		if strings.Contains(options, "omit") {
+		if strings.Contains(options, "omit") && !strings.Contains(what, "absent") {
 			what = strings.TrimSpace(what + " (absent when there is none)")
 		}
 		own = append(own, field{name, what, f.Type})
@@ -118,7 +120,14 @@ func marshals(t reflect.Type) bool { return t.Implements(jsonMarshaler) || t.Imp
 
 func isObject(t reflect.Type) bool { return t.Kind() == reflect.Struct && !marshals(t) }
 
-func title(t reflect.Type) string { return t.Name() }
+// title is a type's heading: its name, where another one has that with the package.
+func (g *generator) title(t reflect.Type) string {
+	if first, ok := g.titles[t.Name()]; ok && first != t {
+		return path.Base(t.PkgPath()) + "." + t.Name()
+	}
+	g.titles[t.Name()] = t
+	return t.Name()
+}
 
 // name is the type of a value in JSON.
 func (g *generator) name(t reflect.Type) string {
@@ -145,7 +154,8 @@ func (g *generator) name(t reflect.Type) string {
 	case reflect.Map:
 		return "object: name to " + g.name(t.Elem())
 	case reflect.Struct:
-		return fmt.Sprintf("[%s](#%s)", title(t), strings.ToLower(title(t)))
+		title := g.title(t)
+		return fmt.Sprintf("[%s](#%s)", title, strings.ReplaceAll(strings.ToLower(title), ".", "")) // as GitHub makes anchors
 	case reflect.Bool:
 		return "boolean"
 	case reflect.String:

@@ -101,8 +101,8 @@ func carried(p *proof.Process) string {
 	if p.Received > 0 || p.Sent > 0 {
 		parts = append(parts, fmt.Sprintf("%d bytes received, %d sent", p.Received, p.Sent))
 	}
-	if peers := p.PeerNames(3); peers != "" {
-		parts = append(parts, "with "+peers)
+	if peers := p.PeerNames(3); len(peers) > 0 {
+		parts = append(parts, "with "+strings.Join(peers, ", "))
 	}
 	if how := p.Connections(); how != "" {
 		parts = append(parts, "connections: "+how)

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// netSettings are the lines "KEY = VALUE" of net.*, which with lklctl exec are the
+// stack's, by their keys.
+func netSettings(text string) map[string]string {
+	all := map[string]string{}
+	for _, line := range lines(text) {
+		if key, value, ok := strings.Cut(line, " = "); ok && strings.HasPrefix(key, "net.") {
+			all[key] = value
+		}
+	}
+	return all
+}
+
+// sysctlHides says whether sysctl(8) -a leaves a setting out: the deprecated ones,
+// in seconds and jiffies, which procps has a list of (DeprecatedList in
+// src/sysctl.c).
+func sysctlHides(key string) bool {
+	return slices.Contains([]string{"base_reachable_time", "retrans_time"}, key[strings.LastIndex(key, ".")+1:])
+}
+
+// Each setting of net.* is, when sysctl(8) asks the same stack, as lklctl sysctl
+// said just before or just after, and neither has one that the other has not; so it
+// is with an interface whose name has a dot.
+func TestSysctlAgrees(t *testing.T) {
+	t.Parallel()
+	testutil.Need(t, "sysctl")
+	b := newBusy(t, "supervise")
+	b.inStack("ip", "link", "add", "vlan.7", "type", "dummy")
+	before := netSettings(b.ctl("sysctl", "-a"))
+	theirs := netSettings(b.inStack("sysctl", "-a"))
+	after := netSettings(b.ctl("sysctl", "-a"))
+	if _, ok := theirs["net.ipv4.conf.vlan/7.forwarding"]; len(theirs) < 800 || !ok {
+		t.Fatalf("sysctl -a has %d settings, or none of vlan.7", len(theirs))
+	}
+	for key, value := range theirs {
+		x, was := before[key]
+		y, is := after[key]
+		if !was || !is {
+			t.Errorf("sysctl(8) has %s, we have not", key)
+		} else if value != x && value != y {
+			t.Errorf("%s: sysctl(8) says %q, we %q and then %q", key, value, x, y)
+		}
+	}
+	for key := range before {
+		if _, ok := theirs[key]; !ok && !sysctlHides(key) {
+			t.Errorf("we have %s, sysctl(8) has not", key)
+		}
+	}
+	t.Logf("%d settings compared", len(theirs))
+	b.end()
+}
