@@ -109,10 +109,7 @@ func (m *model) table(key string) tea.Cmd {
 	case "I":
 		m.inverted = !m.inverted
 	case "f9", "k":
-		m.ask = killing
-		if _, ok := m.victim(); !ok {
-			m.ask = nothing
-		}
+		m.condemn()
 	case "+", "=":
 		m.faster(-1)
 	case "-":

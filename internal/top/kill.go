@@ -20,6 +20,14 @@ const killLimit = 5 * time.Second
 // killedMsg is what came of ending a connection.
 type killedMsg struct{ text string }
 
+// condemn asks whether the selected row shall be ended: that one, whatever is
+// selected, or first, by the time of the answer.
+func (m *model) condemn() {
+	if r, ok := m.victim(); ok {
+		m.ask, m.doomed, m.stack = killing, r, m.current().conn
+	}
+}
+
 // victim is the row that would be ended.
 func (m *model) victim() (row, bool) {
 	f := m.current()
@@ -53,11 +61,8 @@ func (m *model) confirm(key string) tea.Cmd {
 		m.say("nothing was ended")
 		return nil
 	}
-	r, ok := m.victim()
-	if !ok {
-		return nil
-	}
-	conn, name := m.current().conn, r.name()
+	r, conn := m.doomed, m.stack
+	name := r.name()
 	id := ""
 	if r.subflow != nil {
 		id = r.subflow.ID

@@ -60,7 +60,9 @@ type model struct {
 	screen screen
 	scroll int // of the other screens
 	ask    ask
-	word   string // what is being typed
+	doomed row             // what the question killing is about
+	stack  *stackconn.Conn // of that row
+	word   string          // what is being typed
 	search string
 	note   string // the outcome of what was done last
 	noted  time.Time

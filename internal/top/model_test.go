@@ -16,6 +16,7 @@ import (
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/live"
 	"github.com/lklrun/lklrun/internal/sockdiag"
+	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
 func known(n uint64) live.Value { return live.Value{N: n, Known: true} }
@@ -229,6 +230,29 @@ func TestKeys(t *testing.T) {
 	press(m, "f1")
 	if cmd := press(m, "q"); cmd != nil || m.screen != tables {
 		t.Error("q does not leave the help")
+	}
+}
+
+// A question is about the row that it names, though another one is first when it
+// is answered.
+func TestKillAsks(t *testing.T) {
+	m := newModel(live.NewMonitor("", time.Second), Options{})
+	u := made("demo", 2, m.now)
+	u.Conn = &stackconn.Conn{}
+	m.Update(updateMsg(u))
+	press(m, "k")
+	const question = "End curl 10.71.1.2:42380 > 10.71.1.1:80? y/n"
+	if got := screenOf(t, m); !strings.Contains(got, question) {
+		t.Errorf("it does not ask %q:\n%s", question, got)
+	}
+	next := made("demo", 2, m.now)
+	next.Conn, next.Snapshot.Connections = u.Conn, next.Snapshot.Connections[1:]
+	m.Update(updateMsg(next))
+	if got := screenOf(t, m); !strings.Contains(got, question) {
+		t.Errorf("it asks about another one:\n%s", got)
+	}
+	if press(m, "n"); m.ask != nothing {
+		t.Error("it asks again")
 	}
 }
 

@@ -163,9 +163,7 @@ func (m *model) foot(p panes) string {
 	case filtering:
 		return p.fit("Filter: " + m.word + "_  Enter keeps it, Esc drops it")
 	case killing:
-		if r, ok := m.victim(); ok {
-			return p.paint.Red(p.fit("End " + r.name() + "? y/n"))
-		}
+		return p.paint.Red(p.fit("End " + m.doomed.name() + "? y/n"))
 	}
 	switch {
 	case m.note != "":
