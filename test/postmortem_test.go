@@ -43,8 +43,20 @@ func TestPanicBundle(t *testing.T) {
 			s := newSite(t)
 			s.web(testutil.Nginx{})
 			dir := testutil.Dir(t)
-			k := s.talk("-v", "--engine", engine, "--if", s.tapIf(), "--sysctl", "net.ipv4.tcp_fastopen_key=00000001-00000002-00000003-00000004")
+			k := s.talk("-v", "--engine", engine, "--if", s.tapIf(), "--sysctl", "net.ipv4.tcp_fastopen_key=00000001-00000002-00000003-00000004",
+				"--capture", "ring,size=64K", "--capture", filepath.Join(dir, "all.pcapng"))
 			k.connect("c", serverAddr, 80)
+			asked := k.say(`(keep["c"].sendall(b"GET /last HTTP/1.1\r\nHost: x\r\n\r\n"), keep["c"].recv(12))[1]`)
+			if !strings.HasPrefix(asked, "b'HTTP/1.1 ") {
+				t.Fatal(asked)
+			}
+			// What is in this bundle is in the ring: it will be in the other.
+			testutil.WaitFor(t, "the last packets in lklctl bundle", limit, func() bool {
+				dir := testutil.Dir(t)
+				lklctl(t, "-n", k.name, "bundle", "--to", filepath.Join(dir, "b.tar.gz"))
+				got := parts(t, filepath.Join(dir, "b.tar.gz"), dir)
+				return strings.Contains(got["README.txt"], "the last packets") && hasLast(t, filepath.Join(dir, "packets.pcapng"))
+			})
 			looked := func() int {
 				_, said := k.proc.Output()
 				return strings.Count(said, "a look at the stack")
@@ -60,7 +72,7 @@ func TestPanicBundle(t *testing.T) {
 			}
 			got := parts(t, filepath.Join(testutil.StateHome, "lklrun", path), dir)
 			wants := map[string][]string{
-				"README.txt":   {"kernel panicked", "instance " + k.name, "sockets.json", "the last look before the panic"},
+				"README.txt":   {"kernel panicked", "instance " + k.name, "sockets.json", "the last look before the panic", "packets.pcapng", "blanked (***), but for packets", filepath.Join(dir, "all.pcapng")},
 				"dmesg.txt":    {"Kernel panic - not syncing: sysrq triggered crash", "Linux version"},
 				"log":          {"Kernel panic"},
 				"state.json":   {k.name, "python3"},
@@ -87,6 +99,14 @@ func TestPanicBundle(t *testing.T) {
 					}
 				}
 			}
+			for _, file := range []string{"packets.pcapng", "all.pcapng"} {
+				if !hasLast(t, filepath.Join(dir, file)) {
+					t.Errorf("%s lacks the last connection", file)
+				}
+			}
+			if strings.Contains(r.Stderr, "--capture") {
+				t.Errorf("it tells of a capture's end: %s", r.Stderr)
+			}
 			for name, text := range got {
 				if strings.Contains(text, "00000001-00000002") {
 					t.Errorf("%s has the key", name)
@@ -94,6 +114,19 @@ func TestPanicBundle(t *testing.T) {
 			}
 		})
 	}
+}
+
+// hasLast says whether tshark finds the SYN, the question and the answer of the
+// talker's connection in a file.
+func hasLast(t *testing.T, file string) bool {
+	t.Helper()
+	var syn, asked, answered bool
+	for _, f := range shown(t, false, file, "frame.interface_name", "frame.packet_flags_direction", "ip.dst", "tcp.flags.syn", "http.request.uri", "http.response.code") {
+		syn = syn || f[2] == serverAddr && f[3] == "1"
+		asked = asked || f[0] == "eth0" && f[1] == "0x00000002" && f[4] == "/last"
+		answered = answered || f[1] == "0x00000001" && f[5] != ""
+	}
+	return syn && asked && answered
 }
 
 // A place that cannot be written is no obstacle: the panic is told, and why

@@ -28,12 +28,13 @@ func (c *ctl) bundleCommand() *cobra.Command {
 		Use:   "bundle [--to FILE.tar.gz]",
 		Short: "gather what tells why a stack does what it does",
 		Long: `bundle writes one file with the kernel's log, the run as it was planned, its
-journal, sockets, counters, settings, routes and the account of the processes.
-README.txt in it says what each part is, and what could not be had.
+journal, sockets, counters, settings, routes and the account of the processes,
+and with "lklrun --capture ring" the last packets. README.txt in it says what
+each part is, and what could not be had.
 
 What looks like a secret is blanked: values of names such as password, token and
-fastopen_key, the user's part of URLs, headers that authorize, keys. Look it
-over before you pass it on all the same.
+fastopen_key, the user's part of URLs, headers that authorize, keys; not what
+packets carry. Look it over before you pass it on all the same.
 
 When a stack's kernel panics lklrun leaves such a file by itself, in
 $XDG_STATE_HOME/lklrun or ~/.local/state/lklrun, and says so; the last five
@@ -86,10 +87,12 @@ func (c *ctl) gatherBundle(ctx context.Context) (*bundle.Bundle, error) {
 	case ctlproto.CTL_STATE_PANICKED:
 		b.AddKept(ctx, conn)
 		b.AddStats(ctx, conn)
+		b.Miss(bundle.PacketsFile, fmt.Errorf("the bundle that lklrun leaves has them, if it kept any"))
 	case ctlproto.CTL_STATE_NEW:
 		b.Miss("all of the stack", fmt.Errorf("it has not booted yet"))
 	default:
 		b.AddStack(ctx, conn)
+		b.AskPackets(ctx, conn)
 	}
 	return b, ctx.Err()
 }

@@ -151,12 +151,16 @@ DAEMONS
 
 CAPTURES
   --capture FILE[,snap=BYTES][,if=NAME]...[,filter=EXPRESSION]
+  --capture ring[,size=SIZE][,snap=BYTES][,if=NAME]...[,filter=EXPRESSION]
 
   Writes the stack's packets to a pcapng file for Wireshark, from the first one,
   before the interfaces are configured: of all interfaces or of those named, the
   whole or the first BYTES of each, all or those that the EXPRESSION of
   pcap-filter(7) lets through. A disk that is slow or full costs packets, not
   the run. "lklctl capture" begins and ends one while the stack runs.
+  A ring keeps the last packets in memory, 1M of them with 128 bytes of each
+  unless told otherwise: they are in what a panic leaves, and in that of
+  "lklctl bundle". A file of that name is ./ring.
 
 CONFIGURATION
   Each flag can be a variable, such as LKLRUN_STACK and LKLRUN_IF, or stand in a

@@ -46,6 +46,7 @@ type Bundle struct {
 	made    time.Time
 	parts   []part
 	missing []string
+	files   []string // of packets, elsewhere
 }
 
 // New begins a bundle of an instance; why is what it says first.
@@ -116,10 +117,17 @@ func (b *Bundle) readme() string {
 	for _, p := range b.parts {
 		fmt.Fprintf(&t, "%-18s %s\n", p.name, p.what)
 	}
+	if len(b.files) > 0 {
+		fmt.Fprintf(&t, "\nWhat lklrun --capture has written of the run's packets, which is not in here:\n  %s\n", strings.Join(b.files, "\n  "))
+	}
 	if len(b.missing) > 0 {
 		fmt.Fprintf(&t, "\nWhat could not be had:\n  %s\n", strings.Join(b.missing, "\n  "))
 	}
-	fmt.Fprintf(&t, "\nWhat looks like a secret is blanked (%s); look it over before you pass it on.\n", blank)
+	but := ""
+	if slices.ContainsFunc(b.parts, func(p part) bool { return p.name == PacketsFile }) {
+		but = ", but for packets"
+	}
+	fmt.Fprintf(&t, "\nWhat looks like a secret is blanked (%s)%s; look it over before you pass it on.\n", blank, but)
 	return t.String()
 }
 

@@ -16,6 +16,7 @@ func (r *run) startAsking() {
 	ask.Handle(&r.asked, ask.Lease, r.askLease)
 	ask.Handle(&r.asked, ask.AddLink, r.addLink)
 	ask.Handle(&r.asked, ask.DelLink, r.delLink)
+	ask.Handle(&r.asked, ask.Packets, r.askPackets)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	done := make(chan struct{})
 	go func() {

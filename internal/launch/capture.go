@@ -3,11 +3,12 @@
 package launch
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"time"
 
@@ -29,22 +30,20 @@ const (
 	writeLimit = 5 * time.Second
 )
 
-// recording writes the stack's packets to a file, from before the stack is
-// configured until it has ended. It has a connection of its own, so that nobody
-// waits for a slow disk: what the file does not take in time is dropped in the
-// stack, and counted.
+// recording takes the stack's packets, from before the stack is configured until it
+// has ended, for a file or for a ring in memory. It has a connection of its own, so
+// that nobody waits for a slow disk: what the file does not take in time is dropped
+// in the stack, and counted.
 type recording struct {
-	said   config.Capture
-	plan   *plan.Plan
-	conn   *stackconn.Conn
-	file   *os.File
-	files  *capture.Files
-	stop   context.CancelFunc
-	done   chan struct{} // closed when the session has ended and err is set
-	err    error
-	handed int64 // bytes written to the file
-	whole  int64 // bytes of whole blocks
-	all    []*capture.Member
+	said config.Capture
+	plan *plan.Plan
+	conn *stackconn.Conn
+	file *captureFile  // nil: it is a ring
+	ring *capture.Ring // nil: it is a file
+	stop context.CancelFunc
+	done chan struct{} // closed when the session has ended and err is set
+	err  error
+	all  []*capture.Member
 }
 
 // startCaptures opens the files and begins to capture.
@@ -61,21 +60,24 @@ func (r *run) startCaptures(ctx context.Context) error {
 
 func (r *run) record(ctx context.Context, c config.Capture) (*recording, error) {
 	rec := &recording{said: c, plan: r.plan, done: make(chan struct{})}
-	session, err := capture.NewSession(capture.Take{Names: c.Interfaces, Snaplen: c.Snap, Filter: c.Filter, Annotate: true})
+	take := capture.Take{Names: c.Interfaces, Snaplen: c.Snap, Filter: c.Filter, Annotate: true}
+	if c.Ring() && c.Snap == 0 {
+		take.Snaplen = config.RingSnap
+	}
+	session, err := capture.NewSession(take)
 	if err != nil {
 		return nil, err
 	}
-	// As any file that a command writes: its mode is the umask's to say.
-	if rec.file, err = os.Create(c.File); err != nil {
-		return nil, &RefusedError{cause(err)}
+	if c.Ring() {
+		rec.ring = capture.NewRing(int(cmp.Or(c.Size, config.RingSize)))
+	} else if rec.file, err = createCapture(c.File); err != nil {
+		return nil, err
 	}
 	if rec.conn, err = stackconn.Dial(ctx, r.dir.File(instance.SocketFile)); err == nil {
 		err = session.Add(ctx, rec.conn, r.dir.Name)
 	}
-	if err == nil {
-		// A batch is on the disk before the next one is asked for: whatever becomes
-		// of this process, the file can be read.
-		rec.files, err = capture.NewFiles(capture.FileOptions{Path: "-", Out: rec, Application: "lklrun --capture", PerBatch: true})
+	if err == nil && rec.file != nil {
+		err = rec.file.begin()
 	}
 	if err != nil {
 		rec.close()
@@ -87,18 +89,11 @@ func (r *run) record(ctx context.Context, c config.Capture) (*recording, error) 
 	go func() {
 		defer close(rec.done)
 		rec.err = session.Run(running, rec)
-		if rec.err != nil {
+		if rec.err != nil && !errors.Is(rec.err, capture.ErrDied) { // a panic is told, and ends the command
 			r.opts.Tell(fmt.Sprintf("--capture %s ends here, and the command goes on: %v", c.File, cause(rec.err)))
 		}
 	}()
 	return rec, nil
-}
-
-// Write counts what goes into the file.
-func (rec *recording) Write(p []byte) (int, error) {
-	n, err := rec.file.Write(p)
-	rec.handed += int64(n)
-	return n, err
 }
 
 // Interface completes what is known of an interface: it is not configured yet.
@@ -114,27 +109,27 @@ func (rec *recording) Interface(m *capture.Member) error {
 		}
 	}
 	rec.all = append(rec.all, m)
-	return rec.kept(rec.files.Interface(m))
-}
-
-// Packets writes packets.
-func (rec *recording) Packets(packets []capture.Packet) error {
-	return rec.kept(rec.files.Packets(packets))
-}
-
-// kept notes that the file is whole as it is.
-func (rec *recording) kept(err error) error {
-	if err == nil {
-		rec.whole = rec.handed
+	if rec.ring != nil {
+		return rec.ring.Interface(m)
 	}
-	return err
+	return rec.file.Interface(m)
+}
+
+// Packets hands packets on.
+func (rec *recording) Packets(packets []capture.Packet) error {
+	if rec.ring != nil {
+		return rec.ring.Packets(packets)
+	}
+	return rec.file.Packets(packets)
 }
 
 // farewell ends the captures when the target has ended and its peers have what it
 // sent, while the stack can still be asked what it dropped. Where that takes
 // longer they end with the stack.
+// Nobody waits for a ring's, which end with the command.
 func (r *run) farewell() {
-	if len(r.captures) == 0 || r.conn == nil || r.deaf {
+	files := slices.DeleteFunc(slices.Clone(r.captures), func(rec *recording) bool { return rec.ring != nil })
+	if len(files) == 0 || r.conn == nil || r.deaf {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), farewellLimit)
@@ -146,10 +141,10 @@ func (r *run) farewell() {
 			return
 		}
 	}
-	for _, rec := range r.captures {
+	for _, rec := range files {
 		rec.stop()
 	}
-	for _, rec := range r.captures {
+	for _, rec := range files {
 		rec.over(ctx)
 	}
 }
@@ -209,21 +204,17 @@ func (r *run) endCaptures() {
 	r.captures = nil
 }
 
-// finish closes a file whose session has ended. What went wrong with it was told
-// when it did: it is no failure of the run.
+// finish closes what a recording has whose session has ended. What went wrong with a
+// file was told when it did: it is no failure of the run.
 func (r *run) finish(rec *recording) {
 	defer rec.close()
-	if rec.err == nil {
-		rec.err = rec.files.Close()
-		if rec.err != nil {
-			r.opts.Tell(fmt.Sprintf("--capture %s: %v: the file lacks what came last", rec.said.File, cause(rec.err)))
-		}
+	if rec.ring != nil {
+		return
 	}
-	if rec.err != nil {
-		// Half a block at its end would be an error to whoever reads it.
-		_ = rec.file.Truncate(rec.whole) // a pipe has no length
+	if err := rec.file.finish(rec.err == nil || errors.Is(rec.err, capture.ErrDied)); err != nil {
+		r.opts.Tell(fmt.Sprintf("--capture %s: %v: the file lacks what came last", rec.said.File, cause(err)))
 	}
-	packets, _ := rec.files.Written()
+	packets, _ := rec.file.files.Written()
 	var dropped uint64
 	for _, m := range rec.all {
 		dropped += m.Stats(context.Background()).Dropped // it has ended: nothing is asked
@@ -239,5 +230,7 @@ func (rec *recording) close() {
 	if rec.conn != nil {
 		rec.conn.Close()
 	}
-	rec.file.Close()
+	if rec.file != nil {
+		rec.file.file.Close()
+	}
 }

@@ -26,6 +26,7 @@ func (s *Session) Run(ctx context.Context, h Handler) error {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	var o order
+	h = &heeded{Handler: h}
 	failed := s.begin(running, h)
 	tick := time.NewTicker(orderPeriod)
 	defer tick.Stop()
@@ -33,7 +34,7 @@ func (s *Session) Run(ctx context.Context, h Handler) error {
 		var err error
 		select {
 		case <-tick.C:
-			err = s.give(h, o.ripe(), failed)
+			err = give(h, o.ripe())
 		case n := <-s.news:
 			switch n := n.(type) {
 			case added:
@@ -43,7 +44,7 @@ func (s *Session) Run(ctx context.Context, h Handler) error {
 					n.m.notes.Annotate(running, n.packets, n.m.LinkType)
 				}
 				if s.alone() {
-					err = s.give(h, n.packets, failed)
+					err = give(h, n.packets)
 				} else {
 					o.add(n.packets)
 				}
@@ -59,7 +60,7 @@ func (s *Session) Run(ctx context.Context, h Handler) error {
 			stop()
 		}
 	}
-	if err := s.give(h, o.all(), failed); failed == nil {
+	if err := give(h, o.all()); failed == nil {
 		failed = err
 	}
 	if errors.Is(failed, ErrEnough) {
@@ -103,12 +104,39 @@ func (s *Session) join(ctx context.Context, h Handler, m *Member) error {
 // alone says whether packets come from one socket, and so in order.
 func (s *Session) alone() bool { return s.numbers == 1 && !s.take.Every() }
 
-// give hands packets over, unless something went wrong before.
-func (s *Session) give(h Handler, packets []Packet, failed error) error {
-	if len(packets) == 0 || failed != nil {
+// give hands packets over, if there are any.
+func give(h Handler, packets []Packet) error {
+	if len(packets) == 0 {
 		return nil
 	}
 	return h.Packets(packets)
+}
+
+// heeded gives a handler nothing more once it has said no. What goes wrong with a
+// stack is no reason: its last packets matter then.
+type heeded struct {
+	Handler
+	no bool
+}
+
+// Interface hands it over.
+func (h *heeded) Interface(m *Member) error {
+	if h.no {
+		return nil
+	}
+	err := h.Handler.Interface(m)
+	h.no = err != nil
+	return err
+}
+
+// Packets hands them over.
+func (h *heeded) Packets(packets []Packet) error {
+	if h.no {
+		return nil
+	}
+	err := h.Handler.Packets(packets)
+	h.no = err != nil
+	return err
 }
 
 // read reads a member until ctx is done or it has ended, and then to its end.
@@ -146,6 +174,9 @@ func (s *Session) readOn(ctx context.Context, m *Member) error {
 	}
 }
 
+// ErrDied says that the kernel of the stack has panicked.
+var ErrDied = errors.New("the kernel of the stack has died")
+
 // unlessOver is nil for what only says that the stack has ended: its host closes
 // the connection then, says before that it has no kernel any more, or, with the
 // kernel inside the program, that this is gone. A kernel that panicked is an error.
@@ -158,7 +189,7 @@ func unlessOver(ctx context.Context, conn *stackconn.Conn, err error) error {
 		if herr != nil || hello.State != ctlproto.CTL_STATE_PANICKED {
 			return nil //nolint:nilerr // who does not answer has ended
 		}
-		return fmt.Errorf("the kernel of the stack has died: %w", err)
+		return fmt.Errorf("%w: %w", ErrDied, err)
 	}
 	return err
 }

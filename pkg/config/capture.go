@@ -18,18 +18,33 @@ const (
 	MaxCaptures = 4
 )
 
-// Capture is a file for the packets of a run, from the first one.
+// CaptureRing stands in the place of a file for a ring in memory, which keeps the
+// last packets for a bundle.
+const CaptureRing = "ring"
+
+// Of a ring: bounds of its size in bytes, and what it has when nothing is said.
+const (
+	MinRing  = 64 << 10
+	MaxRing  = 64 << 20
+	RingSize = 1 << 20
+	RingSnap = 128
+)
+
+// Capture is a file for the packets of a run, from the first one, or a ring for
+// the last ones.
 type Capture struct {
-	File       string
-	Snap       int      // bytes of each packet that are kept; 0: all
+	File       string   // or CaptureRing
+	Size       uint64   // bytes of memory that a ring may take; 0: RingSize
+	Snap       int      // bytes of each packet that are kept; 0: all, in a ring RingSnap
 	Interfaces []string // names in the stack; empty: all that lklrun gives it
 	Filter     string   // in the language of pcap-filter(7); empty: all packets
 }
 
-const captureForm = "expected FILE[,snap=BYTES][,if=NAME]...[,filter=EXPRESSION]"
+const captureForm = "expected FILE[,snap=BYTES][,if=NAME]...[,filter=EXPRESSION], or ring[,size=SIZE]... for a FILE"
 
-// ParseCapture reads FILE[,snap=BYTES][,if=NAME]...[,filter=EXPRESSION]. The
-// filter comes last: commas in it are its own.
+// ParseCapture reads FILE[,snap=BYTES][,if=NAME]...[,filter=EXPRESSION], or
+// ring[,size=SIZE] with the same keys. The filter comes last: commas in it are its
+// own.
 func ParseCapture(s string) (Capture, error) {
 	var c Capture
 	rest, filter, filtered := strings.Cut(s, ",filter=")
@@ -66,13 +81,28 @@ func (c *Capture) checkFile() error {
 	return nil
 }
 
+// Ring says whether it is a ring in memory.
+func (c *Capture) Ring() bool { return c.File == CaptureRing }
+
 // set takes a KEY=VALUE.
 func (c *Capture) set(part string) error {
 	name, value, _ := strings.Cut(part, "=")
-	if value == "" && (name == "snap" || name == "if") {
+	if value == "" && (name == "snap" || name == "if" || name == "size") {
 		return fmt.Errorf("%s: no value; %s", name, captureForm)
 	}
 	switch name {
+	case "size":
+		if !c.Ring() {
+			return errors.New("size: of a ring alone; a file has all packets")
+		}
+		n, err := parseSize(value, MinRing, MaxRing)
+		if err != nil {
+			return fmt.Errorf("size: %w", err)
+		}
+		if c.Size != 0 {
+			return errors.New("size: given twice")
+		}
+		c.Size = n
 	case "snap":
 		n, err := strconv.Atoi(value)
 		if err != nil || n < MinSnap || n > MaxSnap {
@@ -91,7 +121,7 @@ func (c *Capture) set(part string) error {
 		}
 		c.Interfaces = append(c.Interfaces, value)
 	default:
-		return fmt.Errorf("%q: unknown key; known are snap, if and, as the last, filter", name)
+		return fmt.Errorf("%q: unknown key; known are snap, if, size of a ring and, as the last, filter", name)
 	}
 	return nil
 }
@@ -99,6 +129,9 @@ func (c *Capture) set(part string) error {
 // String writes it as ParseCapture reads it.
 func (c Capture) String() string {
 	s := c.File
+	if c.Size != 0 {
+		s += ",size=" + FormatMem(c.Size)
+	}
 	if c.Snap != 0 {
 		s += ",snap=" + strconv.Itoa(c.Snap)
 	}
@@ -127,6 +160,9 @@ func addCapture(r *Run, word string) error {
 		return err
 	}
 	if slices.ContainsFunc(r.Captures, func(o Capture) bool { return o.File == c.File }) {
+		if c.Ring() {
+			return errors.New("ring: given twice; a file of that name is ./ring")
+		}
 		return fmt.Errorf("%q: the file is written twice", c.File)
 	}
 	r.Captures = append(r.Captures, c)

@@ -117,7 +117,7 @@ var settings = []Setting{
 		add: func(r *Run, w string) error { r.Log = w; return nil }},
 	{Key: "wait_all", Flag: "wait-all", Kind: Switch, Help: "end with the last process of the command's, not with the first",
 		add: addSwitch(func(r *Run) *bool { return &r.WaitAll })},
-	{Key: "capture", Flag: "capture", Kind: Texts, Most: MaxCaptures, Form: "FILE", Example: "trace.pcapng,snap=128", Help: "a file for the stack's packets, from the first one", run: true,
+	{Key: "capture", Flag: "capture", Kind: Texts, Most: MaxCaptures, Form: "FILE", Example: "trace.pcapng,snap=128", Help: "a file for the stack's packets, from the first one, or a ring for the last", run: true,
 		add: addCapture},
 	{Key: "verbose", Flag: "verbose", Kind: Switch, Help: "tell each step, its time, and the final account",
 		add: addSwitch(func(r *Run) *bool { return &r.Verbose })},

@@ -59,7 +59,9 @@ const (
 
 // ParseMem reads the size of the stack's memory: a number with K, M or G
 // (powers of 1024).
-func ParseMem(s string) (uint64, error) {
+func ParseMem(s string) (uint64, error) { return parseSize(s, MinMem, MaxMem) }
+
+func parseSize(s string, least, most uint64) (uint64, error) {
 	const want = "expected a size such as 64M or 1G"
 	digits := strings.TrimRight(s, "kKmMgGiIbB")
 	shift := map[string]uint{"": 0, "k": 10, "m": 20, "g": 30}
@@ -71,8 +73,8 @@ func ParseMem(s string) (uint64, error) {
 		return 0, fmt.Errorf("%q; %s", s, want)
 	}
 	n <<= bits
-	if n < MinMem || n > MaxMem {
-		return 0, fmt.Errorf("%q; expected a size from %s to %s", s, FormatMem(MinMem), FormatMem(MaxMem))
+	if n < least || n > most {
+		return 0, fmt.Errorf("%q; expected a size from %s to %s", s, FormatMem(least), FormatMem(most))
 	}
 	return n, nil
 }
