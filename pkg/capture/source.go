@@ -96,7 +96,7 @@ func (s *Source) program() ([]bpf.RawInstruction, error) {
 }
 
 func (s *Source) setUp(ctx context.Context, prog []bpf.RawInstruction) error {
-	if err := s.attach(ctx, prog); err != nil {
+	if err := s.sock.AttachFilter(ctx, prog); err != nil {
 		return fmt.Errorf("attaching the filter: %w", err)
 	}
 	size := s.opt.Buffer / 2 // the kernel doubles it, socket(7)
@@ -122,22 +122,6 @@ func sockaddrLL(ifindex int) []byte {
 	binary.BigEndian.PutUint16(b[2:], unix.ETH_P_ALL)
 	binary.NativeEndian.PutUint32(b[4:], uint32(ifindex))
 	return b
-}
-
-// attach gives the socket a filter, in place of the one it has: struct sock_fprog.
-func (s *Source) attach(ctx context.Context, prog []bpf.RawInstruction) error {
-	var code []byte
-	for _, i := range prog {
-		code = binary.NativeEndian.AppendUint16(code, i.Op)
-		code = append(code, i.Jt, i.Jf)
-		code = binary.NativeEndian.AppendUint32(code, i.K)
-	}
-	head := make([]byte, 16)
-	binary.NativeEndian.PutUint16(head, uint16(len(prog)))
-	_, err := s.conn.Syscall(ctx, stackconn.Call{Nr: unix.SYS_SETSOCKOPT, Args: []any{
-		s.sock.FD(), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, stackconn.In(head).Point(8, stackconn.In(code)), len(head),
-	}})
-	return err
 }
 
 // Interface is what is captured.
@@ -228,7 +212,7 @@ func (s *Source) ended(ctx context.Context, err error) error {
 // Stop lets no more packets in; those that are in the stack can still be read.
 func (s *Source) Stop(ctx context.Context) error {
 	s.stopped = true
-	return s.attach(ctx, reject)
+	return s.sock.AttachFilter(ctx, reject)
 }
 
 // Close closes the socket.
