@@ -73,7 +73,7 @@ func TestCaptureRun(t *testing.T) {
 				"--if", p.ifs[0], "--if", p.ifs[1], "--", "/usr/bin/python3", "-c", asksUntil, p.addr, end))
 			token := ""
 			// Which path carries so little is MPTCP's to say.
-			testutil.WaitFor(t, "packets that are known to be the program's", limit, func() bool {
+			testutil.WaitFor(t, "packets that are known to be the program's", 4*limit, func() bool {
 				if token == "" {
 					token = tokenIn(p)
 				}

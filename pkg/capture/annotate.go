@@ -22,8 +22,10 @@ const (
 	lookPause = 200 * time.Millisecond
 
 	// lookShare bounds what looking costs a stack with many sockets: the pause
-	// is at least so many times as long as the last look took.
+	// is at least so many times as long as the last look took, which on a busy
+	// host is mostly waiting; so no longer than lookMost.
 	lookShare = 50
+	lookMost  = 5 * time.Second
 
 	// lookAgain is how long what is known is believed while packets arrive.
 	lookAgain = 2 * time.Second
@@ -176,8 +178,9 @@ func (a *Annotator) collect(limit time.Duration) {
 	}
 	a.look = nil
 	now := time.Now()
-	a.next = now.Add(max(a.pause, lookShare*r.took))
-	a.stale = now.Add(max(lookAgain, lookShare*r.took))
+	rest := min(lookShare*r.took, lookMost)
+	a.next = now.Add(max(a.pause, rest))
+	a.stale = now.Add(max(lookAgain, rest))
 	if r.err == nil {
 		a.known = r.known.remember(a.known)
 	}
