@@ -283,6 +283,12 @@ func TestLinkHostStack(t *testing.T) {
 	} {
 		k.refused(2, "the host's own kernel", strings.Fields(args)...)
 	}
+	for args, tool := range map[string]string{
+		"addr add 10.66.0.1/24 lo": "ip(8)",
+		"kill dst 192.0.2.7": "ss -K", "netstat -K dst 192.0.2.7": "ss -K", "path lo delay 1ms": "tc(8)", "dmesg --console-level warn": "dmesg -n",
+	} {
+		k.refused(2, "not changed from here: use "+tool, strings.Fields(args)...)
+	}
 	r := testutil.Run(t, limit, exec.Command(testutil.Bin("lklctl"), "-n", k.name, "-o", "json", "guard"))
 	if r.Status != 1 || !strings.Contains(r.Stdout, `"mode": ""`) { // nothing that is shared
 		t.Errorf("guard: %v", r)

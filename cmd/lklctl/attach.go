@@ -121,14 +121,16 @@ func (c *ctl) queryWithin(limit time.Duration, body queryBody) func(*cobra.Comma
 			return err
 		}
 		defer conn.Close()
-		return asked(info, limit, body(ctx, info, conn, args))
+		return asked(ctx, info, conn, limit, body(ctx, info, conn, args))
 	}
 }
 
 // asked says in the user's terms why an instance gave no answer.
-func asked(info *instance.Info, limit time.Duration, err error) error {
+func asked(ctx context.Context, info *instance.Info, conn *stackconn.Conn, limit time.Duration, err error) error {
 	inside := info.Engine == config.EnginePreload
 	switch {
+	case errors.Is(err, syscall.EIO) && ending(ctx, conn):
+		return isEnding(info)
 	case errors.Is(err, stackconn.ErrClosed):
 		return isEnding(info)
 	case inside && errors.Is(err, syscall.ESHUTDOWN):
@@ -139,16 +141,25 @@ func asked(info *instance.Info, limit time.Duration, err error) error {
 	return err
 }
 
+// ending says whether EIO means the instance's end: a stack host whose kernel has
+// halted answers so to each call in it, and a call's own result may be the same.
+func ending(ctx context.Context, conn *stackconn.Conn) bool {
+	hello, err := conn.Refresh(ctx)
+	return errors.Is(err, stackconn.ErrClosed) || err == nil && hello.State == ctlproto.CTL_STATE_ENDING
+}
+
 // change is query for a verb that changes the stack's network, which the host's
 // own kernel's is not for us to do.
 func (c *ctl) change(body queryBody) func(*cobra.Command, []string) error {
-	return c.changeWithin(queryLimit, body)
+	return c.changeWithin(queryLimit, "ip(8)", body)
 }
 
-func (c *ctl) changeWithin(limit time.Duration, body queryBody) func(*cobra.Command, []string) error {
+// changeWithin is change with another limit, or for what is another tool's there.
+
+func (c *ctl) changeWithin(limit time.Duration, tool string, body queryBody) func(*cobra.Command, []string) error {
 	return c.queryWithin(limit, func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error {
 		if conn.Hello().ABI == ctlproto.CTL_ABI_HOST {
-			return cli.Usagef("instance %q has the host's own kernel as its stack, with the host's own interfaces: use ip(8)", info.Name)
+			return cli.Usagef("instance %q has the host's own kernel as its stack, which is not changed from here: use %s", info.Name, tool)
 		}
 		return body(ctx, info, conn, args)
 	})

@@ -46,7 +46,7 @@ func (n *counting) runAround(cmd *cobra.Command, patterns, command []string) err
 	before, err := reading(limited, conn)
 	cancel()
 	if err != nil {
-		return asked(info, queryLimit, err)
+		return asked(ctx, info, conn, queryLimit, err)
 	}
 	files := [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
 	report := n.stderr
@@ -64,7 +64,7 @@ func (n *counting) runAround(cmd *cobra.Command, patterns, command []string) err
 	limited, cancel = context.WithTimeout(ctx, queryLimit)
 	defer cancel()
 	if err := n.reportAround(limited, report, info, conn, before, patterns, command, end); err != nil {
-		cli.Note(n.stderr, program, "%v", asked(info, queryLimit, err))
+		cli.Note(n.stderr, program, "%v", asked(limited, info, conn, queryLimit, err))
 	}
 	return &endError{end}
 }

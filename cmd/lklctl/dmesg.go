@@ -58,7 +58,7 @@ directory, and in the bundle after a panic. The kernel keeps all of them.`,
 			case console != "" && (follow || least != ""):
 				return cli.Usagef("--console-level changes, -w and -l show: choose one")
 			case console != "":
-				return c.change(func(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, _ []string) error {
+				return c.changeWithin(queryLimit, "dmesg -n", func(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, _ []string) error {
 					// console_loglevel is the first that is not shown (kernel/printk/printk.c).
 					return stacknet.SetSysctl(ctx, conn, printk, fmt.Sprint(int(level)+1))
 				})(cmd, nil)
@@ -94,7 +94,7 @@ func (c *ctl) dmesg(ctx context.Context, follow bool, level klog.Level) error {
 	case state == ctlproto.CTL_STATE_NEW:
 		return fmt.Errorf("instance %q is starting: its stack has not booted yet, try again", info.Name)
 	case state == ctlproto.CTL_STATE_PANICKED:
-		return asked(info, queryLimit, klog.Kept(attaching, conn, tell))
+		return asked(attaching, info, conn, queryLimit, klog.Kept(attaching, conn, tell))
 	case !follow:
 		err = klog.Read(attaching, conn, false, tell)
 	default:
@@ -111,10 +111,14 @@ func (c *ctl) dmesg(ctx context.Context, follow bool, level klog.Level) error {
 		case errors.Is(err, syscall.EIO):
 			asking, cancel := context.WithTimeout(ctx, queryLimit)
 			defer cancel()
+			if ending(asking, conn) {
+				cli.Note(c.stderr, program, "instance %q has ended", info.Name)
+				return nil
+			}
 			return fmt.Errorf("instance %q: the kernel of its stack has died%s", info.Name, lastWords(asking, conn))
 		}
 	}
-	return asked(info, queryLimit, err)
+	return asked(attaching, info, conn, queryLimit, err)
 }
 
 // logLine prints one message, or a document a line.

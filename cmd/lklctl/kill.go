@@ -33,7 +33,7 @@ subflow takes over.`,
   lklctl kill state time-wait`,
 		Args:              func(_ *cobra.Command, args []string) error { return o.parse(args) },
 		ValidArgsFunction: c.complete(filterWords),
-		RunE: c.change(func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
+		RunE: c.changeWithin(queryLimit, "ss -K", func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
 			return c.killSockets(ctx, info, conn, &o)
 		}),
 	}

@@ -73,7 +73,7 @@ docs/sockets.md explains the words that -i, -m and -e print.`,
 	list := c.watch(&w, func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
 		return c.netstat(ctx, info, conn, &o)
 	})
-	kill := c.change(func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
+	kill := c.changeWithin(queryLimit, "ss -K", func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
 		return c.killSockets(ctx, info, conn, &o)
 	})
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -73,11 +73,11 @@ TIME end says how long to look on. # begins a comment. Ctrl-C ends it early.`,
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case d.script != nil:
-			return c.changeWithin(d.script.End+queryLimit, func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
+			return c.changeWithin(d.script.End+queryLimit, "tc(8)", func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
 				return c.runScript(ctx, info, conn, d.script)
 			})(cmd, args)
 		case len(args) > 1:
-			return c.changeWithin(d.lasts+queryLimit, func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error {
+			return c.changeWithin(d.lasts+queryLimit, "tc(8)", func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error {
 				return c.drill(ctx, info, conn, d.step, d.lasts, args)
 			})(cmd, args)
 		}

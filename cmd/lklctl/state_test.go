@@ -46,6 +46,9 @@ func inState(t *testing.T, name string, state uint32, log string) {
 	}()
 }
 
+// halted is the log of an instance that ends and still answers.
+const halted = "reboot: System halted\n"
+
 // answer is the part of a stack host that works whatever its state.
 func answer(c net.Conn, state uint32, log string) {
 	defer c.Close()
@@ -61,7 +64,7 @@ func answer(c net.Conn, state uint32, log string) {
 		case ctlproto.CTL_LOG:
 			r.Body = []byte(log)
 		case ctlproto.CTL_SYSCALL:
-			if state == ctlproto.CTL_STATE_ENDING {
+			if state == ctlproto.CTL_STATE_ENDING && log != halted {
 				return
 			}
 			r.Status = -5 // EIO
@@ -121,6 +124,18 @@ func TestEnding(t *testing.T) {
 		}
 	}()
 	refused(t, 1, []string{"-n", "later", "netstat"}, `"later" is ending`)
+}
+
+// Between the kernel's halt and the stack host's end each call has EIO.
+func TestHalted(t *testing.T) {
+	inState(t, "halted", ctlproto.CTL_STATE_ENDING, halted)
+	for _, args := range [][]string{{"netstat"}, {"mptcp"}, {"cat", "/proc/version"}, {"counters"}, {"sysctl", "-w", "net.ipv4.ip_forward=1"}} {
+		refused(t, 1, args, `"halted" is ending`)
+	}
+	r := lklctl(t, "netstat", "--watch")
+	if r.status != 0 || r.out != "" || r.errors != "lklctl: instance \"halted\" has ended\n" {
+		t.Errorf("netstat --watch: status %d, stdout %q, stderr %q", r.status, r.out, r.errors)
+	}
 }
 
 func TestNoSocket(t *testing.T) {

@@ -89,7 +89,7 @@ func (c *ctl) follow(body queryBody) func(*cobra.Command, []string) error {
 		switch err := body(ctx, info, conn, args); {
 		case ctx.Err() != nil:
 			return nil
-		case err != nil && conn.Err() != nil:
+		case err != nil && conn.Err() != nil, errors.Is(err, syscall.EIO) && ending(ctx, conn):
 			cli.Note(c.stderr, program, "instance %q has ended", info.Name)
 			return nil
 		default:
@@ -119,10 +119,10 @@ func (c *ctl) rounds(ctx context.Context, w *watching, info *instance.Info, conn
 			if c.output == cli.OutputTable {
 				fmt.Fprintf(&b, "%s\n", none.words)
 			}
-		case err != nil && conn.Err() != nil:
-			return err
+		case err != nil && conn.Err() != nil, errors.Is(err, syscall.EIO):
+			return err // for follow to judge
 		case err != nil:
-			return asked(info, queryLimit, err)
+			return asked(ctx, info, conn, queryLimit, err)
 		}
 		if err := c.frame(out, b.String(), first); err != nil {
 			return err

@@ -45,7 +45,6 @@ const (
 	NoToken      Code = "no-token"
 	MD5          Code = "tcp-md5"
 	Simultaneous Code = "simultaneous-connect"
-	NotAsked     Code = "plain-socket"
 	Fallback     Code = "fallback" // several are possible, or none is known
 )
 
