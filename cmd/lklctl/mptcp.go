@@ -89,14 +89,26 @@ type connection struct {
 }
 
 // explained lists all connections and listeners with their processes,
-// interfaces and reasons.
+// interfaces and reasons. A stack whose sock_diag has no MPTCP tells less, and no
+// reasons: its path manager is another one.
 func explained(ctx context.Context, info *instance.Info, conn *stackconn.Conn) ([]connection, error) {
 	conns, err := sockdiag.Connections(ctx, conn)
+	file := errors.Is(err, sockdiag.ErrUnsupported)
+	if file {
+		conns, err = sockdiag.ProcConnections(ctx, conn)
+	}
 	if err != nil {
 		return nil, err
 	}
 	if err := annotateConnections(ctx, conn, conns); err != nil {
 		return nil, err
+	}
+	all := make([]connection, 0, len(conns))
+	if file {
+		for _, k := range conns {
+			all = append(all, connection{Connection: k})
+		}
+		return all, nil
 	}
 	var expected []string
 	for _, i := range info.Interfaces {
@@ -106,7 +118,6 @@ func explained(ctx context.Context, info *instance.Info, conn *stackconn.Conn) (
 	if err != nil {
 		return nil, err
 	}
-	all := make([]connection, 0, len(conns))
 	for _, k := range conns {
 		all = append(all, connection{k, stack.Explain(&k)})
 	}

@@ -10,10 +10,11 @@ import (
 // mptcpRow is a connection as mptcp writes it in JSON.
 type mptcpRow struct {
 	netstatRow
-	Fallback bool            `json:"fallback"`          // it is plain TCP after all
-	Unacked  *uint64         `json:"unacked,omitempty"` // bytes of the data level that were given to the stack and are yet to be acknowledged
-	Subflows []subflowRow    `json:"subflows"`          // the TCP connections that carry it
-	WhyNot   []whynot.Reason `json:"why_not,omitempty"` // why it is plain TCP, or which interfaces carry no subflow, and why
+	Fallback *bool               `json:"fallback,omitempty"`   // it is plain TCP after all
+	Unacked  *uint64             `json:"unacked,omitempty"`    // bytes of the data level that were given to the stack and are yet to be acknowledged
+	Subflows []subflowRow        `json:"subflows,omitzero"`    // the TCP connections that carry it; absent: the stack does not tell which
+	Proc     *sockdiag.ProcMPTCP `json:"proc_mptcp,omitempty"` // what a stack tells whose sock_diag has no MPTCP; mptcp_info is absent then
+	WhyNot   []whynot.Reason     `json:"why_not,omitempty"`    // why it is plain TCP, or which interfaces carry no subflow, and why
 }
 
 // subflowRow is a TCP connection that carries an MPTCP connection.
@@ -25,7 +26,11 @@ type subflowRow struct {
 func mptcpRows(conns []connection) []mptcpRow {
 	rows := make([]mptcpRow, 0, len(conns))
 	for _, c := range conns {
-		r := mptcpRow{netstatRow: newRow(c.Socket), Fallback: fellBack(c), Subflows: []subflowRow{}, WhyNot: c.why}
+		r := mptcpRow{netstatRow: newRow(c.Socket), Proc: c.Proc, WhyNot: c.why}
+		if c.Proc == nil {
+			fell := fellBack(c)
+			r.Fallback, r.Subflows = &fell, []subflowRow{}
+		}
 		if n := unacked(c); n.Known {
 			r.Unacked = &n.N
 		}

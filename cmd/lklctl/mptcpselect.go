@@ -62,7 +62,9 @@ func byToken(word string) func(*sockdiag.Connection) bool {
 	if err != nil || len(word) != 8 {
 		return nil
 	}
-	return func(c *sockdiag.Connection) bool { return c.MPTCP != nil && c.MPTCP.Token == sockdiag.Known(n) }
+	return func(c *sockdiag.Connection) bool {
+		return c.MPTCP != nil && c.MPTCP.Token == sockdiag.Known(n) || c.Proc != nil && c.Proc.Token == sockdiag.Known(n)
+	}
 }
 
 // byAddress chooses connections of which either end, or a subflow's, is there.

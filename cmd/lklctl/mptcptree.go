@@ -84,11 +84,21 @@ func commas(f facts) string { return f.joined(", ") }
 
 // totals is the connection's own line: what holds for all subflows together.
 func totals(c connection) facts {
+	var f facts
+	if p := c.Proc; p != nil {
+		f.add("token %s", token(p.Token))
+		f.add("the peer's %s", token(p.RemoteToken))
+		if p.Subflows.Known {
+			f = append(f, plural(int(p.Subflows.N), "subflow"))
+		}
+		f.some("unacknowledged %s", c.SendQ, bytes)
+		f.some("unread %s", c.RecvQ, bytes)
+		return f
+	}
 	i := c.MPTCP
 	if i == nil || c.State == sockdiag.Listen {
 		return nil
 	}
-	var f facts
 	if !fellBack(c) {
 		f.add("token %s", token(i.Token))
 		f = append(f, plural(len(c.Subflows), "subflow"))

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"net/netip"
 	"strings"
 	"testing"
@@ -227,5 +228,44 @@ func TestForms(t *testing.T) {
 	absent := sockdiag.Value{}
 	if number(absent)+bytes(absent)+micros(absent)+rate(absent)+token(absent) != "" {
 		t.Error("what is absent is shown")
+	}
+}
+
+// What /proc/net/mptcp does not tell is absent, not zero.
+func TestProcMPTCP(t *testing.T) {
+	conns := []connection{{Connection: sockdiag.Connection{
+		Socket: sockdiag.Socket{
+			Proto: sockdiag.MPTCP, Family: unix.AF_INET, State: sockdiag.Established,
+			Local: netip.MustParseAddrPort("10.71.1.2:41022"), Remote: netip.MustParseAddrPort("10.71.0.1:80"),
+			SendQ: sockdiag.Known(1448), RecvQ: sockdiag.Known(0), Inode: 11,
+		},
+		Proc: &sockdiag.ProcMPTCP{Token: sockdiag.Known(0x5f1ac2b3), Subflows: sockdiag.Known(2)},
+	}}}
+	var b strings.Builder
+	if err := writeMPTCP(&b, conns, true); err != nil {
+		t.Fatal(err)
+	}
+	const want = "10.71.1.2:41022 -> 10.71.0.1:80 ESTAB\n  token 5f1ac2b3, 2 subflows, unacknowledged 1.45kB\n"
+	if b.String() != want {
+		t.Errorf("%q\nwant %q", b.String(), want)
+	}
+	text, err := json.Marshal(mptcpRows(conns)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var row map[string]any
+	if err := json.Unmarshal(text, &row); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"fallback", "subflows", "mptcp_info", "unacked", "why_not"} {
+		if v, ok := row[name]; ok {
+			t.Errorf("%s is %v", name, v)
+		}
+	}
+	if p, ok := row["proc_mptcp"].(map[string]any); !ok || p["token"] != float64(0x5f1ac2b3) || p["subflows"] != 2.0 || len(p) != 2 {
+		t.Errorf("proc_mptcp: %v", row["proc_mptcp"])
+	}
+	if w := (wanted{byToken("5f1ac2b3"), byAddress("10.71.0.0/24")}); !w.match(&conns[0].Connection) || byToken("5f1ac2b4")(&conns[0].Connection) {
+		t.Error("not chosen by its token")
 	}
 }

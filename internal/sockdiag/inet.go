@@ -53,6 +53,7 @@ const (
 	ulpMPTCP = 3
 
 	ipprotoMPTCP = 262 // more than sdiag_protocol holds: see request
+	maxProtocol  = 255
 	allStates    = 1<<32 - 1
 )
 
@@ -97,6 +98,9 @@ func List(ctx context.Context, d Dialer, proto Proto) ([]Socket, error) {
 			}
 			all = append(all, some...)
 		}
+		if err == nil && protocols[proto] > maxProtocol && !knowsProtocols(conn) {
+			err = ErrUnsupported
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listing %s sockets: %w", proto, err)
@@ -122,6 +126,14 @@ func dump(conn *netlink.Conn, data []byte) ([]netlink.Message, error) {
 	return msgs, err
 }
 
+// knowsProtocols asks for a protocol that no kernel has. Those before Linux 5.9
+// ignore INET_DIAG_REQ_PROTOCOL, without which the number means raw sockets.
+func knowsProtocols(conn *netlink.Conn) bool {
+	const none = 0xffff
+	_, err := dumpInet(conn, none, unix.AF_INET, nil)
+	return err != nil
+}
+
 // listInet lists those of one family; bytecode, when there is some, is the
 // kernel's filter (INET_DIAG_BC_*).
 func listInet(conn *netlink.Conn, proto Proto, family uint8, bytecode []byte) ([]Socket, error) {
@@ -129,23 +141,7 @@ func listInet(conn *netlink.Conn, proto Proto, family uint8, bytecode []byte) ([
 	if !ok {
 		return nil, fmt.Errorf("%q is no kind of socket", proto)
 	}
-	req := make([]byte, sizeInetReq)
-	req[0] = family
-	req[1] = uint8(min(protocol, 255))
-	req[2] = asked
-	binary.NativeEndian.PutUint32(req[4:], allStates)
-	ae := netlink.NewAttributeEncoder()
-	if protocol > 255 {
-		ae.Uint32(reqProtocol, protocol)
-	}
-	if bytecode != nil {
-		ae.Bytes(reqBytecode, bytecode)
-	}
-	b, err := ae.Encode()
-	if err != nil {
-		return nil, err
-	}
-	msgs, err := dump(conn, append(req, b...))
+	msgs, err := dumpInet(conn, protocol, family, bytecode)
 	if err != nil {
 		return nil, err
 	}
@@ -158,6 +154,27 @@ func listInet(conn *netlink.Conn, proto Proto, family uint8, bytecode []byte) ([
 		sockets = append(sockets, s)
 	}
 	return sockets, nil
+}
+
+// dumpInet makes one request for an IP protocol's sockets of a family.
+func dumpInet(conn *netlink.Conn, protocol uint32, family uint8, bytecode []byte) ([]netlink.Message, error) {
+	req := make([]byte, sizeInetReq)
+	req[0] = family
+	req[1] = uint8(min(protocol, maxProtocol))
+	req[2] = asked
+	binary.NativeEndian.PutUint32(req[4:], allStates)
+	ae := netlink.NewAttributeEncoder()
+	if protocol > maxProtocol {
+		ae.Uint32(reqProtocol, protocol)
+	}
+	if bytecode != nil {
+		ae.Bytes(reqBytecode, bytecode)
+	}
+	b, err := ae.Encode()
+	if err != nil {
+		return nil, err
+	}
+	return dump(conn, append(req, b...))
 }
 
 // decodeInet decodes struct inet_diag_msg and its attributes.

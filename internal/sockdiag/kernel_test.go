@@ -439,6 +439,59 @@ func TestCongestionControls(t *testing.T) {
 	}
 }
 
+// The file of MPTCP connections and sock_diag say the same of each.
+func TestProcConnectionsOfKernel(t *testing.T) {
+	c := lklhost.Start(t, testutil.NewNetns(t, "stack"), lklhost.Library(t), "true").Boot(t).Conn
+	if err := stacknet.Configure(limit(t), c, stacknet.Config{Links: []stacknet.Link{{Name: "lo"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := sockdiag.ProcConnections(limit(t), c); err != nil || len(got) != 0 {
+		t.Errorf("before any connection: %+v, %v", got, err)
+	}
+	for family, at := range map[int]string{unix.AF_INET: "127.0.0.1:80", unix.AF_INET6: "[::1]:81"} {
+		l := listen(t, c, family, ipprotoMPTCP, at)
+		write(t, c, connect(t, c, family, ipprotoMPTCP, l, at), 1000)
+	}
+	var diff string
+	defer func() {
+		if t.Failed() {
+			t.Logf("sock_diag and file (-sock_diag +file):\n%s", diff)
+		}
+	}()
+	testutil.WaitFor(t, "the same of both", 30*time.Second, func() bool {
+		told, err := sockdiag.ProcConnections(limit(t), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := sockdiag.Connections(limit(t), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = slices.DeleteFunc(all, func(c sockdiag.Connection) bool { return c.State == sockdiag.Listen })
+		if len(told) != 4 {
+			diff = fmt.Sprintf("%d connections", len(told))
+			return false
+		}
+		var a, b []string
+		for _, k := range told {
+			a = append(a, fmt.Sprint(k.Family, k.Local, k.Remote, k.State, k.Inode, k.Proc.Token, k.Proc.RemoteToken, k.Proc.Subflows.N))
+		}
+		for _, k := range all {
+			var remote sockdiag.Value // the token of the other end, which is here too
+			for _, o := range all {
+				if o.Local == k.Remote && o.Remote == k.Local {
+					remote = o.MPTCP.Token
+				}
+			}
+			b = append(b, fmt.Sprint(k.Family, k.Local, k.Remote, k.State, k.Inode, k.MPTCP.Token, remote, len(k.Subflows)))
+		}
+		slices.Sort(a)
+		slices.Sort(b)
+		diff = cmp.Diff(b, a)
+		return diff == ""
+	})
+}
+
 // More sockets than one datagram of a dump holds.
 func TestMany(t *testing.T) { each(t, testMany) }
 

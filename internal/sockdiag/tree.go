@@ -12,6 +12,8 @@ import (
 type Connection struct {
 	Socket
 	Subflows []Socket `json:"subflow_sockets"`
+
+	Proc *ProcMPTCP `json:"proc_mptcp,omitempty"` // by ProcConnections, which knows no subflows
 }
 
 // Tree joins each MPTCP socket with its subflows, in the order of the former. A
