@@ -50,6 +50,12 @@ func TestPanicBundle(t *testing.T) {
 			if !strings.HasPrefix(asked, "b'HTTP/1.1 ") {
 				t.Fatal(asked)
 			}
+			looked := func() int {
+				_, said := k.proc.Output()
+				return strings.Count(said, "a look at the stack")
+			}
+			was := looked()
+			testutil.WaitFor(t, "a look at the stack", limit, func() bool { return looked() > was+1 }) // the first may have been under way
 			// What is in this bundle is in the ring: it will be in the other.
 			testutil.WaitFor(t, "the last packets in lklctl bundle", limit, func() bool {
 				dir := testutil.Dir(t)
@@ -57,12 +63,6 @@ func TestPanicBundle(t *testing.T) {
 				got := parts(t, filepath.Join(dir, "b.tar.gz"), dir)
 				return strings.Contains(got["README.txt"], "the last packets") && hasLast(t, filepath.Join(dir, "packets.pcapng"))
 			})
-			looked := func() int {
-				_, said := k.proc.Output()
-				return strings.Count(said, "a look at the stack")
-			}
-			was := looked()
-			testutil.WaitFor(t, "a look at the stack", limit, func() bool { return looked() > was+1 }) // the first may have been under way
 			crash(t, k)
 			r := k.proc.Wait(limit)
 			_, path, told := strings.Cut(r.Stderr, "are in "+testutil.StateHome+"/lklrun/")

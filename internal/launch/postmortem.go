@@ -20,8 +20,9 @@ import (
 // and then while it lives.
 
 const (
-	// lookEvery is the time between two looks. One takes the stack about as long
-	// as one `lklctl counters`: some milliseconds.
+	// lookEvery is the time between two looks. One costs lklhost 3 ms of processor
+	// time with 2 sockets and 10 ms with 1939 (schedstat of proc(5) over 50 looks): a
+	// third of a thousandth of a core at most.
 	lookEvery = 30 * time.Second
 	lookLimit = 5 * time.Second
 )
