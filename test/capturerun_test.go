@@ -111,8 +111,9 @@ func captured(t *testing.T, trace string) {
 	if early > syn || arp > syn || syn > join {
 		t.Errorf("packets %d, %d, %d and %d are not in the order of their times", early, arp, syn, join)
 	}
+	find("SYN-ACK of the server's", func(f []string) bool { return f[1] == in && flags(f[4])&0x12 == 0x12 })
+	// The run does not wait for the peer's.
 	find("FIN of ours", func(f []string) bool { return f[1] == out && flags(f[4])&1 != 0 })
-	find("FIN of the server's", func(f []string) bool { return f[1] == in && flags(f[4])&1 != 0 })
 }
 
 // tokenIn is the token of the stack's only MPTCP connection, in lklctl's words.

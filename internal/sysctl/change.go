@@ -199,8 +199,10 @@ func Apply(ctx context.Context, c *stackconn.Conn, changes []Change) error {
 			ch.New = ch.Old
 			continue
 		}
+		written := i
 		err := stacknet.SetSysctl(ctx, c, ch.Key, ch.Asked)
 		if err == nil {
+			written++
 			ch.New, err = readable(ctx, c, ch.Key)
 		}
 		switch {
@@ -208,7 +210,7 @@ func Apply(ctx context.Context, c *stackconn.Conn, changes []Change) error {
 		case ch.ignore && ctx.Err() == nil:
 			ch.Error, ch.err = err.Error(), err
 		default:
-			return undo(ctx, c, changes[:i], ch.failed(explain(ctx, c, ch, err)))
+			return undo(ctx, c, changes[:written], ch.failed(explain(ctx, c, ch, err)))
 		}
 	}
 	return nil
