@@ -14,6 +14,7 @@ import (
 var expected = map[string]string{
 	"int":      "a whole number",
 	"uint":     "a whole number, 0 or more",
+	"uint64":   "a whole number, 0 or more",
 	"duration": "a time such as 500ms, 10s or 2m",
 	"bool":     "true or false",
 }

@@ -12,6 +12,7 @@ func TestFlagError(t *testing.T) {
 	f := pflag.NewFlagSet("prog", pflag.ContinueOnError)
 	f.Int("spin", 0, "")
 	f.Uint("count", 0, "")
+	f.Uint64("packets", 0, "")
 	f.Duration("limit", 0, "")
 	f.BoolP("verbose", "v", false, "")
 	f.Var(new(Output), "output", "")
@@ -21,6 +22,7 @@ func TestFlagError(t *testing.T) {
 		"--spin=99999999999999999999": `--spin "99999999999999999999"; expected a whole number`,
 		"--spin=":                     `--spin ""; expected a whole number`,
 		"--count=-1":                  `--count "-1"; expected a whole number, 0 or more`,
+		"--packets=x":                 `--packets "x"; expected a whole number, 0 or more`,
 		"--limit=soon":                `--limit "soon"; expected a time such as 500ms, 10s or 2m`,
 		"-v=perhaps":                  `--verbose "perhaps"; expected true or false`,
 		"--output=xml":                `invalid argument "xml" for "--output" flag: want table or json`,
