@@ -10,8 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/lklrun/lklrun/internal/instance"
 )
 
@@ -35,17 +33,6 @@ func subject(w http.ResponseWriter, r *http.Request) (name string, ok bool) {
 	return name, true
 }
 
-// admit takes a place for a stream, to be given back by the function; nil when
-// there is none, which the client has been told.
-func admit(w http.ResponseWriter, places *semaphore.Weighted) func() {
-	if !places.TryAcquire(1) {
-		w.Header().Set("Retry-After", "5")
-		http.Error(w, "lklctl web: too many pages are open, or captures on them", http.StatusServiceUnavailable)
-		return nil
-	}
-	return func() { places.Release(1) }
-}
-
 // events is the stream of a page: "instances" (a list of Instance) at the start
 // and whenever they change, "snapshot" of the instance asked for each second,
 // and "ended" (an Ended) when there are no more. It goes on after that, with the instance that has
@@ -55,16 +42,11 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	release := admit(w, s.streams)
-	if release == nil {
+	out, done := begin(w, s.streams)
+	if out == nil {
 		return
 	}
-	defer release()
-	out, err := newStream(w)
-	if err != nil {
-		return // the client has gone, as with every other error of a stream
-	}
-	defer out.idle.Stop()
+	defer done()
 	f := follower{server: s, out: out, name: name}
 	defer f.leave()
 	_ = f.follow(r.Context())

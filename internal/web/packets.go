@@ -80,16 +80,11 @@ func (s *Server) packets(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	release := admit(w, s.captures)
-	if release == nil {
+	out, done := begin(w, s.captures)
+	if out == nil {
 		return
 	}
-	defer release()
-	out, err := newStream(w)
-	if err != nil {
-		return // the client has gone, as with every other error of a stream
-	}
-	defer out.idle.Stop()
+	defer done()
 	var work sync.WaitGroup
 	defer work.Wait()
 	ctx, stop := context.WithCancel(r.Context())

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // A stream is an answer that goes on: Server-Sent Events (WHATWG HTML, 9.2).
@@ -15,12 +17,26 @@ type stream struct {
 	idle *time.Timer // fires when the other side should be shown that we are here
 }
 
-// newStream begins an answer. A browser whose stream has broken off asks again
-// after a second.
-func newStream(w http.ResponseWriter) (*stream, error) {
+// begin takes a place for a stream, which done gives back, and begins the answer. It
+// is nil when there is no place, which the client has been told, or the client has
+// gone. A browser whose stream has broken off asks again after a second.
+func begin(w http.ResponseWriter, places *semaphore.Weighted) (s *stream, done func()) {
+	if !places.TryAcquire(1) {
+		w.Header().Set("Retry-After", "5")
+		http.Error(w, "lklctl web: too many pages are open, or captures on them", http.StatusServiceUnavailable)
+		return nil, nil
+	}
 	w.Header().Set("Content-Type", "text/event-stream")
-	s := &stream{w: w, ctrl: http.NewResponseController(w), idle: time.NewTimer(heartbeat)}
-	return s, s.write("retry: 1000\n\n")
+	s = &stream{w: w, ctrl: http.NewResponseController(w), idle: time.NewTimer(heartbeat)}
+	done = func() {
+		s.idle.Stop()
+		places.Release(1)
+	}
+	if s.write("retry: 1000\n\n") != nil {
+		done()
+		return nil, nil
+	}
+	return s, done
 }
 
 // send writes one event; data is one line.
