@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench measures the stack against the host's own kernel: the same
-// loops (native/lklbench.c) on both, in turns within one run, medians and ratios.
-// Then how long a stack's interfaces take to change, as a group and one by one.
+// Command bench measures the stacks against the host's own kernel: scenarios in
+// namespaces, all variants in turns within one run, medians with their spread.
 //
 // It makes network namespaces for the traffic, inside namespaces of its own
 // that end with it, and needs root for that.
@@ -10,7 +9,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -18,110 +16,162 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"syscall"
 	"time"
+
+	"github.com/lklrun/lklrun/bench/lab"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx); err != nil {
+	err := run(ctx, os.Args[1:])
+	var u usageError
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+	case errors.As(err, &exit):
+		os.Exit(max(exit.ExitCode(), 1)) // it has said why
+	case errors.As(err, &u):
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(2)
+	default:
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-// options are the command line's.
-type options struct {
-	rounds int
-	length time.Duration // of one bulk measurement
-	json   bool
-	check  bool
-	most   int // interfaces of a group
-}
+// A usageError is one of the command line.
+type usageError struct{ error }
 
+// insideEnv says that the process is the one in namespaces of its own.
 const insideEnv = "LKLRUN_BENCH_INSIDE"
 
-func run(ctx context.Context) error {
+// forms are how much is measured.
+var forms = map[string]lab.Form{
+	"quick": {Name: "quick", Rounds: 3, Length: 250 * time.Millisecond, Count: 2000},
+	"full":  {Name: "full", Rounds: 5, Length: 600 * time.Millisecond, Count: 8000, Full: true},
+}
+
+// options are the command line's.
+type options struct {
+	form    lab.Form
+	only    *regexp.Regexp
+	list    bool
+	out     string
+	docs    string
+	compare string
+	record  string
+	render  string
+}
+
+func parse(args []string) (*options, error) {
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.SetOutput(os.Stderr)
 	var o options
-	flag.IntVar(&o.rounds, "rounds", 5, "how often each `N` is measured; the median counts")
-	flag.DurationVar(&o.length, "length", 700*time.Millisecond, "how long one bulk transfer takes")
-	flag.BoolVar(&o.json, "json", false, "print JSON instead of the table")
-	flag.BoolVar(&o.check, "check", false, "exit with 1 when a target is missed")
-	flag.IntVar(&o.most, "interfaces", groupSizes[len(groupSizes)-1], "change groups of up to `N` interfaces; 0: none")
-	flag.Parse()
-	if flag.NArg() > 0 || o.rounds < 1 || o.length < 50*time.Millisecond {
-		return errors.New("wants no arguments, at least one round and 50 ms; see -help")
+	form := f.String("form", "quick", "`quick` (five minutes) or full")
+	rounds := f.Int("rounds", 0, "how often each `N` is measured; the median counts; 0: as often as the form has it")
+	length := f.Duration("length", 0, "how long one bulk transfer takes; 0: as long as the form has it")
+	only := f.String("only", "", "scenarios whose name matches `REGEXP`; of the quick form too those that it leaves out")
+	f.BoolVar(&o.list, "list", false, "print the scenarios and their seconds, and measure nothing")
+	f.StringVar(&o.out, "out", "build/bench", "`DIR` for run.json, benchstat.txt and report.txt")
+	f.StringVar(&o.docs, "docs", "", "write the report, benchmarks.md and its pictures, to `DIR`")
+	f.StringVar(&o.compare, "compare", "", "set the ratios beside those of `FILE`; exit with 1 when one fell by more than 15 %")
+	f.StringVar(&o.record, "record", "", "write the ratios to `FILE`, for -compare")
+	f.StringVar(&o.render, "render", "", "measure nothing: take the run of `FILE`, a run.json")
+	f.Usage = func() {} // an error is one line
+	if err := f.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			f.SetOutput(os.Stdout)
+			f.PrintDefaults()
+			os.Exit(0)
+		}
+		return nil, usageError{errors.New("see -help")} // it has been said what is wrong
+	}
+	if f.NArg() > 0 {
+		return nil, usageError{fmt.Errorf("%q: expected no arguments; see -help", f.Arg(0))}
+	}
+	var ok bool
+	if o.form, ok = forms[*form]; !ok {
+		return nil, usageError{fmt.Errorf("-form %q: expected quick or full", *form)}
+	}
+	if *rounds < 0 || *length < 0 || *length > 0 && *length < 50*time.Millisecond || *length > 10*time.Second {
+		return nil, usageError{errors.New("-rounds, -length: expected at least one round, and 50 ms to 10 s")}
+	}
+	if *rounds > 0 {
+		o.form.Rounds = *rounds
+	}
+	if *length > 0 {
+		o.form.Length = *length
+	}
+	if *only != "" {
+		var err error
+		if o.only, err = regexp.Compile(*only); err != nil {
+			return nil, usageError{fmt.Errorf("-only: %w", err)}
+		}
+	}
+	return &o, nil
+}
+
+func run(ctx context.Context, args []string) error {
+	o, err := parse(args)
+	if err != nil {
+		return err
+	}
+	chosen, err := o.scenarios()
+	if err != nil {
+		return err
+	}
+	if o.list {
+		list(os.Stdout, chosen)
+		return nil
 	}
 	root, err := os.Getwd()
 	if err != nil {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(root, "bench", "native", "lklbench.c")); err != nil {
-		return errors.New("wants to be started in the repository's folder, as make bench does")
+		return usageError{errors.New("wants to be started in the repository's folder, as make bench does")}
 	}
-	if os.Geteuid() != 0 {
-		return errors.New("makes network namespaces, so it wants root: sudo make bench")
-	}
-	if os.Getenv(insideEnv) == "" {
-		return inside(ctx)
-	}
-	b, err := newBench(ctx, root, o)
-	if err != nil {
-		return err
-	}
-	defer b.close()
-	results, err := b.measure(ctx)
-	if err != nil {
-		return err
-	}
-	guarding, err := b.guarding(ctx)
-	if err != nil {
-		return err
-	}
-	groups, err := b.groups(ctx)
-	if err != nil {
-		return err
-	}
-	if o.json {
-		enc := json.NewEncoder(os.Stdout)
-		enc.SetIndent("", "  ")
-		if err := enc.Encode(map[string]any{"stack": results, "guard": guarding, "groups": groups}); err != nil {
+	if o.render != "" {
+		set, err := readSet(o.render)
+		if err != nil {
 			return err
 		}
-	} else {
-		table(os.Stdout, results)
-		guardTable(os.Stdout, guarding)
-		if len(groups) > 0 {
-			groupTable(os.Stdout, groups)
-		}
+		return o.write(set, chosen)
 	}
-	if o.check {
-		for _, r := range results {
-			if r.Verdict == missed {
-				return fmt.Errorf("%s, %s: target missed", r.What, r.Where)
-			}
-		}
+	if os.Geteuid() != 0 {
+		return usageError{errors.New("makes network namespaces, so it wants root: sudo make bench")}
 	}
-	return nil
+	if os.Getenv(insideEnv) == "" {
+		return inside(ctx, args)
+	}
+	set, err := measure(ctx, root, o, chosen)
+	if err != nil {
+		return err
+	}
+	return o.write(set, chosen)
 }
 
 // inside runs this program again in namespaces that take everything with them
-// when it ends, however it ends (unshare(1), --kill-child).
-func inside(ctx context.Context) error {
+// when it ends, however it ends (unshare(1), --kill-child), and with a control
+// group for its CPU time.
+func inside(ctx context.Context, args []string) error {
 	exe, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	args := []string{"--net", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc", exe}
-	cmd := exec.CommandContext(ctx, "unshare", append(args, os.Args[1:]...)...)
-	cmd.Env = append(os.Environ(), insideEnv+"=1")
+	group := lab.MakeGroup()
+	line := append([]string{"--net", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc", exe}, args...)
+	cmd := exec.CommandContext(ctx, "unshare", line...)
+	cmd.Env = append(os.Environ(), insideEnv+"=1", lab.AccountEnv+"="+group)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	if err := cmd.Run(); err != nil {
-		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-			os.Exit(max(exit.ExitCode(), 1)) // it has said why
-		}
-		return err
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // to end the scenario; a second later it is killed
+	cmd.WaitDelay = 20 * time.Second
+	err = cmd.Run()
+	if e := lab.RemoveGroup(group); err == nil {
+		err = e
 	}
-	return nil
+	return err
 }

@@ -1,193 +1,110 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * lklbench: one set of measuring loops for two kernels. Without --lib its
- * system calls go to the host, with --lib to a stack library in this process,
- * in its ordinary threaded mode; the loops are the same code.
+ * system calls go to the host, with --lib to a stack library in this process;
+ * the loops are the same code. A verb prints what it measured, with units.
  *
- *	lklbench serve ADDR PORT                  host only: the other end
- *	lklbench [--lib SO [--tap DEV --ip A/N]] VERB ...
- *		boot                              ms until the first call
- *		getppid COUNT                     ns for one
- *		send|recv ADDR PORT MILLISECONDS  Gbit/s
- *		rr ADDR PORT COUNT                µs for one byte there and back
+ *	lklbench [OPTION VALUE]... VERB ...
+ *		serve ADDR PORT                   host only: the other end
+ *		boot                              until the first call
+ *		getppid COUNT                     one call
+ *		send|recv ADDR PORT MILLISECONDS  one connection, one way
+ *		rr ADDR PORT COUNT                one byte there and back
  *
- * A client's first byte tells the server what to be: 's' a sink that answers
- * the end of the stream with one byte, 'r' a source, 'e' an echo.
+ *	--cc NAME, --size BYTES (of one call), --mptcp 1, --busypoll USEC: of the
+ *	connection. --warm MS: it runs so long before its time counts, and what
+ *	is sent counts where it arrives. --lib SO [--tap DEV --ip A/N [--ip6 A/N]]...
+ *	[--offload MASK] [--cmdline TEXT] [--sysctl NAME=VALUE]... [--spin USEC]
+ *
+ * A client begins with a struct hello, which tells the server what to be: 's' a
+ * sink that answers the end of the stream with a struct tally, 'r' a source, 'e'
+ * an echo.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <dlfcn.h>
-#include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include <stdint.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
-#include <lkl.h>
+#include "kernel.h"
 
 #define CHUNK	(128 * 1024)	/* of one send or receive */
 #define LIMIT_S	60		/* the whole program's, by SIGALRM */
 
+#ifndef IPPROTO_MPTCP
+#define IPPROTO_MPTCP	262
+#endif
+
 static char buf[CHUNK];
 
 /**
- * die - end with a line that says what was being done
- * @what: that
- * @err: negative errno, or 0 for none
+ * struct hello - what a client wants
+ * @what: 's', 'r' or 'e'
+ * @size: bytes of one call of the server's
+ * @warm_ms: until its time counts
  */
-static void __attribute__((noreturn)) die(const char *what, long err)
-{
-	if (err)
-		fprintf(stderr, "lklbench: %s: %s\n", what, strerror((int)-err));
-	else
-		fprintf(stderr, "lklbench: %s\n", what);
-	exit(1);
-}
+struct hello {
+	uint32_t what, size, warm_ms;
+};
 
 /**
- * now - CLOCK_MONOTONIC in seconds
+ * struct tally - what arrived at a sink after the time to warm up
+ * @bytes: so many
+ * @seconds: in so long
  */
-static double now(void)
-{
-	struct timespec ts;
+struct tally {
+	uint64_t bytes;
+	double seconds;
+};
 
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
-}
-
-/**
- * host_call - the host's kernel behind the signature of lkl_syscall()
- * @nr: call number
- * @p: six arguments
- *
- * Return: what the kernel returned, a negative errno on failure
- */
-static long host_call(long nr, long *p)
-{
-	long ret = syscall(nr, p[0], p[1], p[2], p[3], p[4], p[5]);
-
-	return ret < 0 ? -errno : ret;
-}
-
-static long (*call)(long nr, long *params) = host_call;
-
-#define sys(nr, ...) \
-	call(nr, (long[6]){ __VA_ARGS__ })
-
-/* The library's functions that are needed to bring a device up. */
 static struct {
-	int (*init)(struct lkl_host_operations *ops);
-	int (*start_kernel)(const char *fmt, ...);
-	long (*halt)(void);
-	struct lkl_netdev *(*tap_create)(const char *ifname, int offload);
-	int (*netdev_add)(struct lkl_netdev *nd, struct lkl_netdev_args *args);
-	int (*get_ifindex)(int id);
-	int (*if_up)(int ifindex);
-	int (*if_set_ipv4)(int ifindex, unsigned int addr, unsigned int len);
-} lib;
-
-/**
- * symbol - a function of the library
- * @so: handle
- * @name: the function's
- */
-static void *symbol(void *so, const char *name)
-{
-	void *p = dlsym(so, name);
-
-	if (!p)
-		die(dlerror(), 0);
-	return p;
-}
-
-/**
- * load - fetch the library and its functions
- * @path: of liblkl.so
- */
-static void load(const char *path)
-{
-	void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-
-	if (!so)
-		die(dlerror(), 0);
-	lib.init = symbol(so, "lkl_init");
-	lib.start_kernel = symbol(so, "lkl_start_kernel");
-	lib.halt = symbol(so, "lkl_sys_halt");
-	lib.tap_create = symbol(so, "lkl_netdev_tap_create");
-	lib.netdev_add = symbol(so, "lkl_netdev_add");
-	lib.get_ifindex = symbol(so, "lkl_netdev_get_ifindex");
-	lib.if_up = symbol(so, "lkl_if_up");
-	lib.if_set_ipv4 = symbol(so, "lkl_if_set_ipv4");
-	call = symbol(so, "lkl_syscall");
-}
-
-/**
- * boot - start the library's kernel, with a device when one is asked for
- * @tap: the host's name of it, or NULL
- * @ip: its address in the stack, A/N
- */
-static void boot(const char *tap, const char *ip)
-{
-	static struct lkl_host_operations ops; /* no log, no panic callback */
-	struct lkl_netdev *nd;
-	struct in_addr addr;
-	char text[64], *slash;
-	int id = -1, ifindex, err;
-
-	err = lib.init(&ops);
-	if (err < 0)
-		die("lkl_init", err);
-	if (tap) {
-		nd = lib.tap_create(tap, LKL_OFFLOAD_ALL);
-		if (!nd)
-			die("lkl_netdev_tap_create", -errno);
-		id = lib.netdev_add(nd, NULL);
-		if (id < 0)
-			die("lkl_netdev_add", id);
-	}
-	err = lib.start_kernel("mem=256M loglevel=3");
-	if (err < 0)
-		die("lkl_start_kernel", err);
-	if (!tap)
-		return;
-	snprintf(text, sizeof(text), "%s", ip);
-	slash = strchr(text, '/');
-	if (!slash)
-		die("--ip wants ADDRESS/PREFIX", 0);
-	*slash = 0;
-	if (inet_pton(AF_INET, text, &addr) != 1)
-		die("--ip is no IPv4 address", 0);
-	ifindex = lib.get_ifindex(id);
-	err = lib.if_up(ifindex);
-	if (err < 0)
-		die("lkl_if_up", err);
-	err = lib.if_set_ipv4(ifindex, addr.s_addr, (unsigned int)atoi(slash + 1));
-	if (err < 0)
-		die("lkl_if_set_ipv4", err);
-}
+	const char *cc;
+	size_t size;
+	long warm_ms, mptcp, busypoll;
+} opt = { .size = CHUNK };
 
 /**
  * address - a socket address from words of the command line
- * @ip: IPv4 address
+ * @ip: IPv4 or IPv6 address
  * @port: decimal
+ * @ss: where it goes
+ *
+ * Return: its length
  */
-static struct sockaddr_in address(const char *ip, const char *port)
+static socklen_t address(const char *ip, const char *port, struct sockaddr_storage *ss)
 {
-	struct sockaddr_in sin = {
-		.sin_family = AF_INET,
-		.sin_port = htons((uint16_t)atoi(port)),
-	};
+	struct sockaddr_in6 *sin6 = (struct sockaddr_in6 *)ss;
+	struct sockaddr_in *sin = (struct sockaddr_in *)ss;
 
-	if (inet_pton(AF_INET, ip, &sin.sin_addr) != 1)
-		die("no IPv4 address", 0);
-	return sin;
+	memset(ss, 0, sizeof(*ss));
+	if (inet_pton(AF_INET, ip, &sin->sin_addr) == 1) {
+		sin->sin_family = AF_INET;
+		sin->sin_port = htons((uint16_t)atoi(port));
+		return sizeof(*sin);
+	}
+	if (inet_pton(AF_INET6, ip, &sin6->sin6_addr) != 1)
+		die("no address", 0);
+	sin6->sin6_family = AF_INET6;
+	sin6->sin6_port = htons((uint16_t)atoi(port));
+	return sizeof(*sin6);
+}
+
+/**
+ * set - an option of a socket of the kernel that is measured
+ * @fd: the socket
+ * @level: of the option
+ * @name: its number
+ * @value: what to set
+ * @len: of @value
+ * @what: its name
+ */
+static void set(int fd, int level, int name, const void *value, size_t len, const char *what)
+{
+	long ret = sys(SYS_setsockopt, fd, level, name, (long)value, (long)len);
+
+	if (ret < 0)
+		die(what, ret);
 }
 
 /**
@@ -200,23 +117,40 @@ static struct sockaddr_in address(const char *ip, const char *port)
  */
 static int dial(const char *ip, const char *port, char what)
 {
-	struct sockaddr_in sin = address(ip, port);
-	int one = 1;
+	struct hello hello = { (uint32_t)what, (uint32_t)opt.size, (uint32_t)opt.warm_ms };
+	struct sockaddr_storage ss;
+	socklen_t len = address(ip, port, &ss);
+	int one = 1, usec = (int)opt.busypoll;
 	long fd, ret;
 
-	fd = sys(SYS_socket, AF_INET, SOCK_STREAM, 0);
+	fd = sys(SYS_socket, ss.ss_family, SOCK_STREAM, opt.mptcp ? IPPROTO_MPTCP : 0);
 	if (fd < 0)
 		die("socket", fd);
-	ret = sys(SYS_connect, fd, (long)&sin, sizeof(sin));
+	if (opt.cc)
+		set((int)fd, IPPROTO_TCP, TCP_CONGESTION, opt.cc, strlen(opt.cc), "TCP_CONGESTION");
+	if (opt.busypoll)
+		set((int)fd, SOL_SOCKET, SO_BUSY_POLL, &usec, sizeof(usec), "SO_BUSY_POLL");
+	ret = sys(SYS_connect, fd, (long)&ss, len);
 	if (ret < 0)
 		die("connect", ret);
-	ret = sys(SYS_setsockopt, fd, IPPROTO_TCP, TCP_NODELAY, (long)&one, sizeof(one));
-	if (ret < 0)
-		die("TCP_NODELAY", ret);
-	ret = sys(SYS_write, fd, (long)&what, 1);
-	if (ret != 1)
-		die("first byte", ret);
+	set((int)fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one), "TCP_NODELAY");
+	ret = sys(SYS_write, fd, (long)&hello, sizeof(hello));
+	if (ret != sizeof(hello))
+		die("first bytes", ret);
 	return (int)fd;
+}
+
+/**
+ * report_bulk - print throughput, and CPU time for each gigabyte
+ * @bytes: carried
+ * @seconds: in so long
+ * @cpu: cpu_seconds() at the beginning
+ * @moved: bytes that moved since then
+ */
+static void report_bulk(double bytes, double seconds, double cpu, double moved)
+{
+	printf("%.4f Gbit/s\n", bytes * 8 / 1e9 / seconds);
+	report_cpu(cpu, 1e9 / moved, "cpu-s/GB");
 }
 
 /**
@@ -226,12 +160,14 @@ static int dial(const char *ip, const char *port, char what)
  */
 static void run_send(int fd, long ms)
 {
-	double begin = now(), end = begin + (double)ms / 1e3;
+	double begin = now(), warm = begin + (double)opt.warm_ms / 1e3, end = warm + (double)ms / 1e3;
+	double cpu = cpu_seconds();
 	unsigned long long sent = 0;
+	struct tally tally;
 	long ret;
 
 	do {
-		ret = sys(SYS_write, fd, (long)buf, sizeof(buf));
+		ret = sys(SYS_write, fd, (long)buf, (long)opt.size);
 		if (ret < 0)
 			die("write", ret);
 		sent += (unsigned long long)ret;
@@ -239,10 +175,13 @@ static void run_send(int fd, long ms)
 	ret = sys(SYS_shutdown, fd, SHUT_WR);
 	if (ret < 0)
 		die("shutdown", ret);
-	ret = sys(SYS_read, fd, (long)buf, 1);
-	if (ret != 1)
+	ret = sys(SYS_read, fd, (long)&tally, sizeof(tally));
+	if (ret != sizeof(tally))
 		die("the sink's answer", ret);
-	printf("%.4f\n", (double)sent * 8 / 1e9 / (now() - begin));
+	if (opt.warm_ms)
+		report_bulk((double)tally.bytes, tally.seconds, cpu, (double)sent);
+	else
+		report_bulk((double)sent, now() - begin, cpu, (double)sent);
 }
 
 /**
@@ -252,17 +191,23 @@ static void run_send(int fd, long ms)
  */
 static void run_recv(int fd, long ms)
 {
-	double begin = now(), end = begin + (double)ms / 1e3;
-	unsigned long long got = 0;
+	double begin = now(), cpu = cpu_seconds(), warm = begin + (double)opt.warm_ms / 1e3;
+	double end = warm + (double)ms / 1e3, t;
+	unsigned long long got = 0, early = 0;
 	long ret;
 
 	do {
-		ret = sys(SYS_read, fd, (long)buf, sizeof(buf));
+		ret = sys(SYS_read, fd, (long)buf, (long)opt.size);
 		if (ret <= 0)
 			die("read", ret);
 		got += (unsigned long long)ret;
-	} while (now() < end);
-	printf("%.4f\n", (double)got * 8 / 1e9 / (now() - begin));
+		t = now();
+		if (t <= warm) {
+			early = got;
+			begin = t;
+		}
+	} while (t < end);
+	report_bulk((double)(got - early), t - begin, cpu, (double)got);
 }
 
 /**
@@ -284,12 +229,14 @@ static void hang_up(int fd)
  */
 static void run_rr(int fd, long count)
 {
-	double begin = 0;
+	double begin = 0, cpu = 0;
 	long i, ret;
 
 	for (i = -100; i < count; i++) {	/* the first hundred warm up */
-		if (i == 0)
+		if (i == 0) {
+			cpu = cpu_seconds();
 			begin = now();
+		}
 		ret = sys(SYS_write, fd, (long)buf, 1);
 		if (ret != 1)
 			die("write", ret);
@@ -297,7 +244,8 @@ static void run_rr(int fd, long count)
 		if (ret != 1)
 			die("read", ret);
 	}
-	printf("%.3f\n", (now() - begin) * 1e6 / (double)count);
+	printf("%.3f µs\n", (now() - begin) * 1e6 / (double)count);
+	report_cpu(cpu, 1e6 / (double)count, "cpu-µs/op");
 }
 
 /**
@@ -311,31 +259,55 @@ static void run_getppid(long count)
 
 	for (i = 0; i < count; i++)
 		sys(SYS_getppid, 0);
-	printf("%.2f\n", (now() - begin) * 1e9 / (double)count);
+	printf("%.2f ns\n", (now() - begin) * 1e9 / (double)count);
 }
 
 /**
- * attend - be what the client's first byte says, until it closes
+ * sink - read to the end, and answer with what came
+ * @fd: accepted connection
+ * @warm: seconds that do not count
+ */
+static void sink(int fd, double warm)
+{
+	double begin = now(), last = begin;
+	uint64_t got = 0, early = 0;
+	struct tally tally;
+	ssize_t n;
+
+	warm += begin;
+	while ((n = read(fd, buf, sizeof(buf))) > 0) {
+		got += (uint64_t)n;
+		last = now();
+		if (last <= warm) {
+			early = got;
+			begin = last;
+		}
+	}
+	tally.bytes = got - early;
+	tally.seconds = last - begin;
+	if (write(fd, &tally, sizeof(tally)) != sizeof(tally))
+		perror("lklbench: the sink's answer");
+}
+
+/**
+ * attend - be what the client's first bytes say, until it closes
  * @fd: accepted connection
  */
 static void attend(int fd)
 {
+	struct hello hello;
 	int one = 1;
-	char what;
 	ssize_t n;
 
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	if (read(fd, &what, 1) != 1)
+	if (recv(fd, &hello, sizeof(hello), MSG_WAITALL) != sizeof(hello) || !hello.size || hello.size > sizeof(buf))
 		return;
-	switch (what) {
+	switch (hello.what) {
 	case 's':
-		while (read(fd, buf, sizeof(buf)) > 0)
-			;
-		if (write(fd, "", 1) != 1)
-			perror("lklbench: the sink's answer");
+		sink(fd, hello.warm_ms / 1e3);
 		break;
 	case 'r':
-		while (write(fd, buf, sizeof(buf)) > 0)
+		while (write(fd, buf, hello.size) > 0)
 			;
 		break;
 	case 'e':
@@ -353,16 +325,17 @@ static void attend(int fd)
  */
 static void serve(const char *ip, const char *port)
 {
-	struct sockaddr_in sin = address(ip, port);
+	struct sockaddr_storage ss;
+	socklen_t len = address(ip, port, &ss);
 	int one = 1, l, fd;
 
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGCHLD, SIG_IGN);	/* nobody waits for them */
-	l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	l = socket(ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC, opt.mptcp ? IPPROTO_MPTCP : 0);
 	if (l < 0)
 		die("socket", -errno);
 	setsockopt(l, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	if (bind(l, (struct sockaddr *)&sin, sizeof(sin)) < 0)
+	if (bind(l, (struct sockaddr *)&ss, len) < 0)
 		die("bind", -errno);
 	if (listen(l, 16) < 0)
 		die("listen", -errno);
@@ -419,48 +392,81 @@ static int measure(int n, char **w)
 }
 
 /**
+ * option - one option with its value
+ * @l: what is known of the library
+ * @name: the option
+ * @value: its value
+ *
+ * Return: 0 when there is no such option
+ */
+static int option(struct library *l, const char *name, const char *value)
+{
+	if (!strcmp(name, "--lib"))
+		l->path = value;
+	else if (!strcmp(name, "--tap") && l->ntaps < MOST)
+		l->taps[l->ntaps++] = value;
+	else if (!strcmp(name, "--ip") && l->ntaps)
+		l->ips[l->ntaps - 1] = value;
+	else if (!strcmp(name, "--ip6") && l->ntaps)
+		l->ip6s[l->ntaps - 1] = value;
+	else if (!strcmp(name, "--offload"))
+		l->offload = (unsigned int)strtoul(value, NULL, 0);
+	else if (!strcmp(name, "--cmdline"))
+		l->cmdline = value;
+	else if (!strcmp(name, "--sysctl") && l->nsysctls < MOST)
+		l->sysctls[l->nsysctls++] = value;
+	else if (!strcmp(name, "--spin"))
+		l->spin = atol(value);
+	else if (!strcmp(name, "--cc"))
+		opt.cc = value;
+	else if (!strcmp(name, "--size") && atol(value) > 0 && atol(value) <= CHUNK)
+		opt.size = (size_t)atol(value);
+	else if (!strcmp(name, "--warm"))
+		opt.warm_ms = atol(value);
+	else if (!strcmp(name, "--mptcp"))
+		opt.mptcp = atol(value);
+	else if (!strcmp(name, "--busypoll"))
+		opt.busypoll = atol(value);
+	else
+		return 0;
+	return 1;
+}
+
+/**
  * main - see the top
  */
 int main(int argc, char **argv)
 {
-	const char *so = NULL, *tap = NULL, *ip = NULL;
+	struct library lib = { .offload = LKL_OFFLOAD_ALL, .cmdline = "", .spin = -1 };
 	double begin = now();
 	int i;
 
-	for (i = 1; i + 1 < argc && !strncmp(argv[i], "--", 2); i += 2) {
-		if (!strcmp(argv[i], "--lib"))
-			so = argv[i + 1];
-		else if (!strcmp(argv[i], "--tap"))
-			tap = argv[i + 1];
-		else if (!strcmp(argv[i], "--ip"))
-			ip = argv[i + 1];
-		else
-			break;
-	}
-	if (i >= argc || !tap != !ip || (tap && !so))
+	for (i = 1; i + 1 < argc && !strncmp(argv[i], "--", 2); i += 2)
+		if (!option(&lib, argv[i], argv[i + 1]))
+			goto usage;
+	if (i >= argc || (lib.ntaps && (!lib.path || !lib.ips[lib.ntaps - 1])))
 		goto usage;
 	if (!strcmp(argv[i], "serve") && argc - i == 3)
 		serve(argv[i + 1], argv[i + 2]);
 	alarm(LIMIT_S);
-	if (so) {
-		load(so);
-		boot(tap, ip);
+	if (lib.path) {
+		boot(&lib);
 		sys(SYS_getppid, 0);
 	}
-	if (so && !strcmp(argv[i], "boot"))
-		printf("%.3f\n", (now() - begin) * 1e3);
+	if (lib.path && !strcmp(argv[i], "boot"))
+		printf("%.3f ms\n", (now() - begin) * 1e3);
 	else if (!measure(argc - i, argv + i))
 		goto usage;
 	fflush(stdout);
-	if (so) {
-		long ret = lib.halt();
+	if (lib.path) {
+		long ret = library_halt();
 
 		if (ret < 0)
 			die("lkl_sys_halt", ret);
 	}
 	return 0;
 usage:
-	fputs("usage: lklbench serve ADDR PORT | [--lib SO [--tap DEV --ip A/N]] "
-	      "boot | getppid COUNT | send|recv ADDR PORT MS | rr ADDR PORT COUNT\n", stderr);
+	fputs("usage: lklbench [OPTION VALUE]... serve ADDR PORT | boot | getppid COUNT | "
+	      "send|recv ADDR PORT MS | rr ADDR PORT COUNT (the options: see the source)\n", stderr);
 	return 2;
 }

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// An Account tells the CPU time of everything the benchmarks run: the clients,
+// the servers, lklrun and lklhost, and what the kernel does for them while they
+// run. It is one control group, or all of the machine where there is none.
+//
+// Whoever is measured has the same file as descriptor 3 (native/cpu.h).
+type Account struct {
+	What string // in words, for the report
+	file *os.File
+}
+
+// AccountEnv carries the group's folder to the process inside it.
+const AccountEnv = "LKLRUN_BENCH_CGROUP"
+
+// MakeGroup makes a control group for a run, "" when that cannot be; remove it
+// when no process of the run is left.
+func MakeGroup() string {
+	name := "lklrun-bench-" + strconv.Itoa(os.Getpid())
+	for _, root := range []string{"/sys/fs/cgroup/cpuacct", "/sys/fs/cgroup"} {
+		dir := filepath.Join(root, name)
+		if os.Mkdir(dir, 0o755) != nil {
+			continue
+		}
+		for _, f := range []string{"cpuacct.usage", "cpu.stat"} {
+			if _, err := os.Stat(filepath.Join(dir, f)); err == nil {
+				return dir
+			}
+		}
+		_ = os.Remove(dir) // a group that accounts nothing, or a folder
+	}
+	return ""
+}
+
+// EnterGroup moves this process into the group, and returns its account.
+func EnterGroup(dir string) (*Account, error) {
+	if dir != "" {
+		// 0 is the writer, whatever its number is outside.
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte("0"), 0); err != nil {
+			return nil, fmt.Errorf("entering the control group: %w", err)
+		}
+		for f, what := range map[string]string{"cpuacct.usage": "a cpuacct control group (version 1)", "cpu.stat": "a control group's cpu.stat (version 2)"} {
+			if file, err := os.Open(filepath.Join(dir, f)); err == nil {
+				return &Account{What: what + ": the time of all processes measured", file: file}, nil
+			}
+		}
+	}
+	file, err := os.Open("/proc/stat")
+	if err != nil {
+		return nil, err
+	}
+	return &Account{What: "/proc/stat: all that the machine did, in steps of 10 ms, for no control group could be made", file: file}, nil
+}
+
+// Seconds is how much CPU time has been used.
+func (a *Account) Seconds() float64 {
+	b := make([]byte, 512)
+	n, err := a.file.ReadAt(b, 0)
+	if n == 0 && err != nil {
+		return 0
+	}
+	return parseAccount(b[:n])
+}
+
+// parseAccount reads any of the three files.
+func parseAccount(b []byte) float64 {
+	words := strings.Fields(string(b[:max(0, bytes.IndexByte(b, '\n'))]))
+	switch {
+	case len(words) == 1: // nanoseconds
+		ns, _ := strconv.ParseFloat(words[0], 64)
+		return ns / 1e9
+	case len(words) == 2 && words[0] == "usage_usec":
+		us, _ := strconv.ParseFloat(words[1], 64)
+		return us / 1e6
+	case len(words) >= 8 && words[0] == "cpu": // user nice system idle iowait irq softirq, at 100 Hz
+		sum := 0.0
+		for _, i := range []int{1, 2, 3, 6, 7} {
+			ticks, _ := strconv.ParseFloat(words[i], 64)
+			sum += ticks
+		}
+		return sum / 100
+	}
+	return 0
+}
+
+// RemoveGroup removes a group whose processes have ended.
+func RemoveGroup(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	var err error
+	for end := time.Now().Add(SetupLimit); time.Now().Before(end); {
+		if err = os.Remove(dir); err == nil || errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+	}
+	return fmt.Errorf("removing the control group: %w", err)
+}

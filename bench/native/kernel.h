@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The kernel that is measured: the host's, or a stack library in this process
+ * in its ordinary threaded mode. sys() calls either.
+ */
+#ifndef BENCH_KERNEL_H
+#define BENCH_KERNEL_H
+
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <sys/syscall.h>
+
+#include <lkl.h>
+
+#include "bench.h"
+
+#define MOST	8	/* devices, settings */
+
+/**
+ * struct library - a stack library and how it is brought up
+ * @path: of the shared object; NULL: the host's kernel
+ * @taps: names of its devices
+ * @ips: their addresses, A/N
+ * @ip6s: their IPv6 addresses
+ * @sysctls: NAME=VALUE
+ * @ntaps: how many devices
+ * @nsysctls: how many settings
+ * @offload: LKL_OFFLOAD_* bits
+ * @cmdline: more of the kernel's command line
+ * @spin: microseconds to look before sleeping, -1: the library's own
+ */
+struct library {
+	const char *path, *taps[MOST], *ips[MOST], *ip6s[MOST], *sysctls[MOST];
+	int ntaps, nsysctls;
+	unsigned int offload;
+	const char *cmdline;
+	long spin;
+};
+
+/**
+ * host_call - the host's kernel behind the signature of lkl_syscall()
+ * @nr: call number
+ * @p: six arguments
+ *
+ * Return: what the kernel returned, a negative errno on failure
+ */
+static inline long host_call(long nr, long *p)
+{
+	long ret = syscall(nr, p[0], p[1], p[2], p[3], p[4], p[5]);
+
+	return ret < 0 ? -errno : ret;
+}
+
+static long (*call)(long nr, long *params) = host_call;
+
+#define sys(nr, ...) \
+	call(nr, (long[6]){ __VA_ARGS__ })
+
+static long (*library_halt)(void);
+
+/**
+ * symbol - a function of the library
+ * @so: handle
+ * @name: the function's
+ */
+static inline void *symbol(void *so, const char *name)
+{
+	void *p = dlsym(so, name);
+
+	if (!p)
+		die(dlerror(), 0);
+	return p;
+}
+
+/**
+ * cut - the part of a setting before a sign; the sign is overwritten
+ * @text: such as ADDRESS/PREFIX, or NAME=VALUE
+ * @sign: that
+ * @room: for a copy of it
+ * @size: of @room
+ *
+ * Return: what comes after it
+ */
+static inline char *cut(const char *text, char sign, char *room, size_t size)
+{
+	char *at;
+
+	snprintf(room, size, "%s", text);
+	at = strchr(room, sign);
+	if (!at)
+		die(text, -EINVAL);
+	*at = 0;
+	return at + 1;
+}
+
+/**
+ * address_device - give a device of the library its addresses
+ * @so: handle
+ * @ifindex: the device's
+ * @ip: A/N
+ * @ip6: A/N or NULL
+ */
+static inline void address_device(void *so, int ifindex, const char *ip, const char *ip6)
+{
+	int (*up)(int ifindex) = symbol(so, "lkl_if_up");
+	int (*set4)(int ifindex, unsigned int addr, unsigned int len) = symbol(so, "lkl_if_set_ipv4");
+	int (*set6)(int ifindex, void *addr, unsigned int len);
+	struct in6_addr addr6;
+	struct in_addr addr;
+	char room[64], *len;
+	int err;
+
+	err = up(ifindex);
+	if (err < 0)
+		die("lkl_if_up", err);
+	len = cut(ip, '/', room, sizeof(room));
+	if (inet_pton(AF_INET, room, &addr) != 1)
+		die("--ip is no IPv4 address", 0);
+	err = set4(ifindex, addr.s_addr, (unsigned int)atoi(len));
+	if (err < 0)
+		die("lkl_if_set_ipv4", err);
+	if (!ip6)
+		return;
+	set6 = symbol(so, "lkl_if_set_ipv6");
+	len = cut(ip6, '/', room, sizeof(room));
+	if (inet_pton(AF_INET6, room, &addr6) != 1)
+		die("--ip6 is no IPv6 address", 0);
+	err = set6(ifindex, &addr6, (unsigned int)atoi(len));
+	if (err < 0)
+		die("lkl_if_set_ipv6", err);
+}
+
+/**
+ * boot - start the library's kernel with its devices
+ * @l: what is wanted
+ */
+static inline void boot(const struct library *l)
+{
+	static struct lkl_host_operations ops; /* no log, no panic callback */
+	int (*init)(struct lkl_host_operations *ops);
+	int (*start)(const char *fmt, ...);
+	struct lkl_netdev *(*tap_create)(const char *ifname, int offload);
+	int (*add)(struct lkl_netdev *nd, struct lkl_netdev_args *args);
+	int (*get_ifindex)(int id);
+	int (*set)(const char *path, const char *value);
+	void (*set_spin)(unsigned int usec);
+	char room[256], *value;
+	int i, err, ids[MOST];
+	struct lkl_netdev *nd;
+	void *so;
+
+	so = dlopen(l->path, RTLD_NOW | RTLD_LOCAL);
+	if (!so)
+		die(dlerror(), 0);
+	init = symbol(so, "lkl_init");
+	start = symbol(so, "lkl_start_kernel");
+	tap_create = symbol(so, "lkl_netdev_tap_create");
+	add = symbol(so, "lkl_netdev_add");
+	get_ifindex = symbol(so, "lkl_netdev_get_ifindex");
+	library_halt = symbol(so, "lkl_sys_halt");
+
+	err = init(&ops);
+	if (err < 0)
+		die("lkl_init", err);
+	for (i = 0; i < l->ntaps; i++) {
+		nd = tap_create(l->taps[i], (int)l->offload);
+		if (!nd)
+			die("lkl_netdev_tap_create", -errno);
+		ids[i] = add(nd, NULL);
+		if (ids[i] < 0)
+			die("lkl_netdev_add", ids[i]);
+	}
+	if (l->spin >= 0) {
+		set_spin = symbol(so, "lkl_set_spin");
+		set_spin((unsigned int)l->spin);
+	}
+	err = start("mem=256M loglevel=3 %s", l->cmdline);
+	if (err < 0)
+		die("lkl_start_kernel", err);
+	call = symbol(so, "lkl_syscall");
+	for (i = 0; i < l->nsysctls; i++) {
+		set = symbol(so, "lkl_sysctl");
+		value = cut(l->sysctls[i], '=', room, sizeof(room));
+		err = set(room, value);
+		if (err < 0)
+			die(l->sysctls[i], err);
+	}
+	for (i = 0; i < l->ntaps; i++)
+		address_device(so, get_ifindex(ids[i]), l->ips[i], l->ip6s[i]);
+}
+
+#endif

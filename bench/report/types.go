@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package report writes what a run measured for people: tables for a terminal,
+// and a page of documentation with plots. It gets everything it writes.
+package report
+
+// A Plot is a picture: a Figure or Bars.
+type Plot interface {
+	// FileName is the file's name, without folder and ending.
+	FileName() string
+	// Caption is what the picture shows.
+	Caption() string
+}
+
+// A Line is one curve; Low and High are the spread at each X, or empty.
+type Line struct {
+	Name      string
+	X, Y      []float64
+	Low, High []float64
+}
+
+// A Figure is curves over a common axis.
+type Figure struct {
+	Name, Title, X, Y string
+	LogX, LogY        bool
+	Lines             []Line
+}
+
+// FileName implements Plot.
+func (f Figure) FileName() string { return f.Name }
+
+// Caption implements Plot.
+func (f Figure) Caption() string { return f.Title }
+
+// A Series is one colour of Bars: a value for each group, NaN where there is none.
+type Series struct {
+	Name              string
+	Values, Low, High []float64
+}
+
+// Bars are groups of bars side by side.
+type Bars struct {
+	Name, Title, Y string
+	Groups         []string
+	Series         []Series
+}
+
+// FileName implements Plot.
+func (b Bars) FileName() string { return b.Name }
+
+// Caption implements Plot.
+func (b Bars) Caption() string { return b.Title }
+
+// A Table is a table that is more than rows and variants.
+type Table struct {
+	Title string
+	Head  []string
+	Rows  [][]string
+	Note  string
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/lklrun/lklrun/bench/lab"
+	"github.com/lklrun/lklrun/bench/report"
+	"github.com/lklrun/lklrun/bench/scenario"
+	"github.com/lklrun/lklrun/bench/table"
+)
+
+// scenarios are those that were chosen, in their order.
+func (o *options) scenarios() ([]scenario.Scenario, error) {
+	var chosen []scenario.Scenario
+	for _, s := range scenario.All() {
+		if o.only != nil && o.only.MatchString(s.Name) || o.only == nil && (s.Quick || o.form.Full || o.list || o.render != "") {
+			chosen = append(chosen, s)
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, usageError{fmt.Errorf("-only %q: no scenario has such a name; see -list", o.only)}
+	}
+	return chosen, nil
+}
+
+// list prints the scenarios with the seconds they may take.
+func list(w io.Writer, chosen []scenario.Scenario) {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "scenario\tseeds\tquick\tfull\twhat")
+	var quick, full time.Duration
+	for _, s := range chosen {
+		q := "-"
+		if s.Quick {
+			q = fmt.Sprintf("%.0f s", s.Budget.Quick.Seconds())
+			quick += s.Budget.Quick
+		}
+		full += s.Budget.Full
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%.0f s\t%s\n", s.Name, s.Seed, q, s.Budget.Full.Seconds(), s.Title)
+	}
+	fmt.Fprintf(tw, "all\t\t%.0f s\t%.0f s\t\n", quick.Seconds(), full.Seconds())
+	_ = tw.Flush() // to a terminal
+}
+
+// measure measures the scenarios, one after the other.
+func measure(ctx context.Context, root string, o *options, chosen []scenario.Scenario) (*table.Set, error) {
+	account, err := lab.EnterGroup(os.Getenv(lab.AccountEnv))
+	if err != nil {
+		return nil, err
+	}
+	l, err := lab.New(ctx, root, o.form, account)
+	if err != nil {
+		return nil, err
+	}
+	set := table.New()
+	if set.Info, err = l.Info(ctx); err != nil {
+		return nil, err
+	}
+	for i, s := range chosen {
+		began := time.Now()
+		say := func(format string, args ...any) {
+			progress("%d of %d, %s: %s", i+1, len(chosen), s.Name, fmt.Sprintf(format, args...))
+		}
+		if err := one(ctx, l, s, set, say); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.Name, err)
+		}
+		set.Info.Seconds[s.Name] = time.Since(began).Round(time.Second / 10).Seconds()
+	}
+	progress("")
+	return set, nil
+}
+
+// one measures a scenario: its measures in turns, round by round, so that
+// whatever else the machine does meets all variants alike.
+func one(ctx context.Context, l *lab.Lab, s scenario.Scenario, set *table.Set, say func(string, ...any)) error {
+	defer l.Close()
+	say("setting up")
+	skip := func(what string, err error) bool {
+		if err == nil || ctx.Err() != nil || !errors.Is(err, scenario.ErrSkip) {
+			return false
+		}
+		set.Notes = append(set.Notes, fmt.Sprintf("%s: %v", what, err))
+		return true
+	}
+	measures, err := s.Build(ctx, l)
+	if skip(s.Name, err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	skipped := map[int]bool{}
+	for round := range l.Form.Rounds {
+		for i, m := range measures {
+			m.Key.Scenario = s.Name
+			if skipped[i] || round > 0 && (m.Once || m.Rounds > 0 && round >= m.Rounds) {
+				continue
+			}
+			say("round %d of %d, %d of %d", round+1, l.Form.Rounds, i+1, len(measures))
+			v, err := m.Take(ctx)
+			if skip(m.Key.String(), err) {
+				skipped[i] = true
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", m.Key, err)
+			}
+			set.Add(m.Key, v)
+		}
+	}
+	return nil
+}
+
+// progress writes one line over the last one, "" removes it; only to a terminal.
+func progress(format string, args ...any) {
+	if !term.IsTerminal(int(os.Stderr.Fd())) {
+		return
+	}
+	fmt.Fprint(os.Stderr, "\r\033[K")
+	fmt.Fprintf(os.Stderr, format, args...)
+}
+
+func readSet(path string) (*table.Set, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	defer f.Close()
+	return table.ReadJSON(f)
+}
+
+// write gives out what was measured, in every form that is wanted.
+func (o *options) write(set *table.Set, chosen []scenario.Scenario) error {
+	for _, s := range chosen {
+		if len(set.Keys(s.Name)) == 0 {
+			continue
+		}
+		fmt.Printf("%s\n", s.Title)
+		for _, t := range append(report.Default(set, s.Name), extra(s, set)...) {
+			report.Text(os.Stdout, t)
+		}
+		fmt.Println()
+	}
+	for name, write := range map[string]func(io.Writer) error{"run.json": set.WriteJSON, "benchstat.txt": set.WriteBenchstat} {
+		if err := create(filepath.Join(o.out, name), write); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// extra are the tables of a scenario's own.
+func extra(s scenario.Scenario, set *table.Set) []report.Table {
+	if s.Tables == nil {
+		return nil
+	}
+	return s.Tables(set)
+}
+
+// create writes a file, and its folder when there is none.
+func create(path string, write func(io.Writer) error) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if err := write(f); err != nil {
+		f.Close()
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return f.Close()
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package table holds what a run of the benchmarks measured: samples under keys,
+// their medians and spread, and whether targets are met. It touches nothing.
+package table
+
+import (
+	"slices"
+	"sort"
+	"strings"
+)
+
+// Params tell the rows of one measurement apart: dir=send, size=64.
+type Params map[string]string
+
+// String writes them sorted by name: dir=send/size=64.
+func (p Params) String() string {
+	names := make([]string, 0, len(p))
+	for n := range p {
+		names = append(names, n)
+	}
+	sort.Strings(names)
+	for i, n := range names {
+		names[i] = n + "=" + p[n]
+	}
+	return strings.Join(names, "/")
+}
+
+// A Key says what was measured, where, and of whom.
+type Key struct {
+	Scenario  string `json:"scenario"`
+	What      string `json:"what"`
+	Params    Params `json:"params,omitempty"`
+	Placement string `json:"placement"`
+	Variant   string `json:"variant"`
+}
+
+// String is the same for keys that are the same.
+func (k Key) String() string {
+	return k.Row() + "/variant=" + k.Variant
+}
+
+// Row is the key without the variant: what variants are compared in.
+func (k Key) Row() string {
+	s := k.Scenario + "/" + k.What
+	if len(k.Params) > 0 {
+		s += "/" + k.Params.String()
+	}
+	return s + "/placement=" + k.Placement
+}
+
+// With is the same row of another variant.
+func (k Key) With(variant string) Key {
+	k.Variant = variant
+	return k
+}
+
+// A Sample is what one repeat gave: a value for each unit.
+type Sample map[string]float64
+
+// units lists a sample's units: what is measured before what it took.
+func (s Sample) units() []string {
+	us := make([]string, 0, len(s))
+	for u := range s {
+		us = append(us, u)
+	}
+	sort.Slice(us, func(i, j int) bool {
+		ci, cj := strings.HasPrefix(us[i], "cpu-"), strings.HasPrefix(us[j], "cpu-")
+		if ci != cj {
+			return cj
+		}
+		return us[i] < us[j]
+	})
+	return us
+}
+
+// Higher says whether more of a unit is better.
+func Higher(unit string) bool {
+	switch unit {
+	case "Gbit/s", "Mbit/s", "1/s", "ratio", "fraction":
+		return true
+	}
+	return false
+}
+
+// A Row is the samples of one key.
+type Row struct {
+	Key     Key      `json:"key"`
+	Samples []Sample `json:"samples"`
+}
+
+// A Set is the samples of one run, in the order of their keys' first sample.
+type Set struct {
+	Info  Info
+	Notes []string // what could not be measured, and why
+	rows  []*Row
+	index map[string]*Row
+}
+
+// Info is what a run says of itself.
+type Info struct {
+	Date    string             `json:"date"` // RFC 3339, when it began
+	Form    string             `json:"form"`
+	Commit  string             `json:"commit"`
+	Kernel  string             `json:"kernel"` // the host's
+	Stack   string             `json:"stack"`  // the library's
+	System  string             `json:"system"`
+	CPU     string             `json:"cpu"`
+	CPUs    int                `json:"cpus"`
+	Memory  string             `json:"memory"`
+	CPUTime string             `json:"cpu_time"` // where CPU time comes from
+	Seconds map[string]float64 `json:"seconds"`  // what each scenario took
+}
+
+// New is an empty set.
+func New() *Set {
+	return &Set{Info: Info{Seconds: map[string]float64{}}, index: map[string]*Row{}}
+}
+
+// Add puts a sample under its key.
+func (s *Set) Add(k Key, v Sample) {
+	r := s.index[k.String()]
+	if r == nil {
+		r = &Row{Key: k}
+		s.index[k.String()] = r
+		s.rows = append(s.rows, r)
+	}
+	r.Samples = append(r.Samples, v)
+}
+
+// Keys are those of a scenario, or of all for "".
+func (s *Set) Keys(scenario string) []Key {
+	var keys []Key
+	for _, r := range s.rows {
+		if scenario == "" || r.Key.Scenario == scenario {
+			keys = append(keys, r.Key)
+		}
+	}
+	return keys
+}
+
+// Units are those that any sample of a key has.
+func (s *Set) Units(k Key) []string {
+	all := Sample{}
+	if r := s.index[k.String()]; r != nil {
+		for _, v := range r.Samples {
+			for u := range v {
+				all[u] = 0
+			}
+		}
+	}
+	return all.units()
+}
+
+// Values are a key's in one unit, in the order they were measured.
+func (s *Set) Values(k Key, unit string) []float64 {
+	r := s.index[k.String()]
+	if r == nil {
+		return nil
+	}
+	var vs []float64
+	for _, v := range r.Samples {
+		if x, ok := v[unit]; ok {
+			vs = append(vs, x)
+		}
+	}
+	return vs
+}
+
+// Median is that of a key's values, false when there are none.
+func (s *Set) Median(k Key, unit string) (float64, bool) {
+	vs := s.Values(k, unit)
+	return quantile(vs, 0.5), len(vs) > 0
+}
+
+// Quartiles are the spread of a key's values: between them lies the middle half.
+func (s *Set) Quartiles(k Key, unit string) (lo, hi float64) {
+	vs := s.Values(k, unit)
+	return quantile(vs, 0.25), quantile(vs, 0.75)
+}
+
+// Ratio is the key's median over that of the same row's base variant.
+func (s *Set) Ratio(k Key, base, unit string) (float64, bool) {
+	return s.over(k, k.With(base), unit)
+}
+
+func (s *Set) over(k, base Key, unit string) (float64, bool) {
+	a, ok := s.Median(k, unit)
+	b, has := s.Median(base, unit)
+	if !ok || !has || b == 0 {
+		return 0, false
+	}
+	return a / b, true
+}
+
+// quantile interpolates between the two values next to it.
+func quantile(values []float64, q float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	vs := slices.Sorted(slices.Values(values))
+	at := q * float64(len(vs)-1)
+	i := int(at)
+	if i+1 >= len(vs) {
+		return vs[len(vs)-1]
+	}
+	return vs[i] + (at-float64(i))*(vs[i+1]-vs[i])
+}
