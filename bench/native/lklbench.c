@@ -28,6 +28,7 @@
 #include <sys/socket.h>
 
 #include "kernel.h"
+#include "mptcp.h"
 
 #define CHUNK	(128 * 1024)	/* of one send or receive */
 #define LIMIT_S	60		/* the whole program's, by SIGALRM */
@@ -208,6 +209,14 @@ static void run_recv(int fd, long ms)
 		}
 	} while (t < end);
 	report_bulk((double)(got - early), t - begin, cpu, (double)got);
+	/* Orderly, so that nothing is under way when the next one is measured. */
+	ret = sys(SYS_shutdown, fd, SHUT_WR);
+	if (ret < 0)
+		die("shutdown", ret);
+	while ((ret = sys(SYS_read, fd, (long)buf, sizeof(buf))) > 0)
+		;
+	if (ret < 0)
+		die("reading to the end", ret);
 }
 
 /**
@@ -290,6 +299,26 @@ static void sink(int fd, double warm)
 }
 
 /**
+ * source - write until the client has said that it has enough
+ * @fd: accepted connection
+ * @size: of one write
+ */
+static void source(int fd, size_t size)
+{
+	size_t since = 0;
+	char c;
+
+	while (write(fd, buf, size) > 0) {
+		since += size;
+		if (since < 2 * CHUNK)
+			continue;
+		since = 0;
+		if (!recv(fd, &c, 1, MSG_DONTWAIT))
+			break;
+	}
+}
+
+/**
  * attend - be what the client's first bytes say, until it closes
  * @fd: accepted connection
  */
@@ -307,8 +336,7 @@ static void attend(int fd)
 		sink(fd, hello.warm_ms / 1e3);
 		break;
 	case 'r':
-		while (write(fd, buf, hello.size) > 0)
-			;
+		source(fd, hello.size);
 		break;
 	case 'e':
 		while ((n = read(fd, buf, 1)) == 1)
@@ -452,6 +480,8 @@ int main(int argc, char **argv)
 	if (lib.path) {
 		boot(&lib);
 		sys(SYS_getppid, 0);
+		if (opt.mptcp)
+			mptcp_limits(8);
 	}
 	if (lib.path && !strcmp(argv[i], "boot"))
 		printf("%.3f ms\n", (now() - begin) * 1e3);
