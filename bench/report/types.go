@@ -4,6 +4,12 @@
 // and a page of documentation with plots. It gets everything it writes.
 package report
 
+import (
+	"math"
+
+	"github.com/lklrun/lklrun/bench/table"
+)
+
 // A Plot is a picture: a Figure or Bars.
 type Plot interface {
 	// FileName is the file's name, without folder and ending.
@@ -57,4 +63,22 @@ type Table struct {
 	Head  []string
 	Rows  [][]string
 	Note  string
+}
+
+// Add appends a key's median with its quartiles, or a gap.
+func (s *Series) Add(set *table.Set, k table.Key, unit string) {
+	m, ok := set.Median(k, unit)
+	lo, hi := set.Quartiles(k, unit)
+	if !ok {
+		m, lo, hi = math.NaN(), math.NaN(), math.NaN()
+	}
+	s.Values, s.Low, s.High = append(s.Values, m), append(s.Low, lo), append(s.High, hi)
+}
+
+// Add appends a key's median at x with its quartiles, when there is one.
+func (l *Line) Add(set *table.Set, x float64, k table.Key, unit string) {
+	if m, ok := set.Median(k, unit); ok {
+		lo, hi := set.Quartiles(k, unit)
+		l.X, l.Y, l.Low, l.High = append(l.X, x), append(l.Y, m), append(l.Low, lo), append(l.High, hi)
+	}
 }
