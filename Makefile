@@ -27,7 +27,7 @@ PACKAGES_STAMP := $(OUT)/.packages
 
 .PHONY: help
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Nothing to ask dpkg again as long as the list did not change.
 $(PACKAGES_STAMP): .ci/packages .ci/install-packages
@@ -52,6 +52,15 @@ stack: packages ## the Linux stack library and bin/stacks/
 		cmp -s $$m $$d/stack.json || install -m 644 $$m $$d/stack.json; \
 		! grep -q '"library"' $$m || ln -sfn ../../../build/stack/liblkl.so $$d/liblkl.so; \
 	done
+
+# LKL as it was in 2017, from npm's copy: never part of a build or of the tests.
+.PHONY: lkl-4.9
+lkl-4.9: packages ## LKL of Linux 4.9 as a stack, to compare: fetched from npm, built, not kept here
+	+@$(MAKE) --no-print-directory -C third_party/lkl-4.9 OUT=$(STACK)-4.9 BIN=$(BIN) -j$(JOBS)
+
+.PHONY: check-lkl-4.9
+check-lkl-4.9: build lkl-4.9 ## programs on that stack, and what lklctl says of it
+	@$(GO) test -tags lkl49 ./test -run '^TestOldLKL' -count=1 -v -timeout 10m
 
 .PHONY: host
 host: packages

@@ -99,6 +99,11 @@ func one(ctx context.Context, l *lab.Lab, s scenario.Scenario, set *table.Set, s
 	if err != nil {
 		return err
 	}
+	defer func() {
+		if n := l.Stalls(); n > 0 {
+			set.Notes = append(set.Notes, fmt.Sprintf("%s: %s stood still %d times and was measured again", s.Name, lab.LKL49, n))
+		}
+	}()
 	skipped := map[int]bool{}
 	for round := range l.Form.Rounds {
 		for i, m := range measures {

@@ -14,6 +14,7 @@
 #include <lkl.h>
 
 #include "bench.h"
+#include "old.h"
 
 #define MOST	8	/* devices, settings */
 
@@ -147,27 +148,34 @@ static inline void boot(const struct library *l)
 	void (*set_spin)(unsigned int usec);
 	char room[256], *value;
 	int i, err, ids[MOST];
+	struct lkl_netdev_args args = { .offload = l->offload };
 	struct lkl_netdev *nd;
 	void *so;
+	int old;
 
 	so = dlopen(l->path, RTLD_NOW | RTLD_LOCAL);
 	if (!so)
 		die(dlerror(), 0);
-	init = symbol(so, "lkl_init");
+	old = !dlsym(so, "lkl_init");
+	if (old)
+		args.offload &= OLD_OFFLOADS;
 	start = symbol(so, "lkl_start_kernel");
 	tap_create = symbol(so, "lkl_netdev_tap_create");
 	add = symbol(so, "lkl_netdev_add");
 	get_ifindex = symbol(so, "lkl_netdev_get_ifindex");
 	library_halt = symbol(so, "lkl_sys_halt");
 
-	err = init(&ops);
-	if (err < 0)
-		die("lkl_init", err);
+	if (!old) {
+		init = symbol(so, "lkl_init");
+		err = init(&ops);
+		if (err < 0)
+			die("lkl_init", err);
+	}
 	for (i = 0; i < l->ntaps; i++) {
-		nd = tap_create(l->taps[i], (int)l->offload);
+		nd = tap_create(l->taps[i], (int)args.offload);
 		if (!nd)
 			die("lkl_netdev_tap_create", -errno);
-		ids[i] = add(nd, NULL);
+		ids[i] = add(nd, &args);
 		if (ids[i] < 0)
 			die("lkl_netdev_add", ids[i]);
 	}
@@ -175,10 +183,12 @@ static inline void boot(const struct library *l)
 		set_spin = symbol(so, "lkl_set_spin");
 		set_spin((unsigned int)l->spin);
 	}
-	err = start("mem=256M loglevel=3 %s", l->cmdline);
+	err = old ? old_start(so, l->cmdline) :
+		    start("mem=256M loglevel=3 %s", l->cmdline);
 	if (err < 0)
 		die("lkl_start_kernel", err);
-	call = symbol(so, "lkl_syscall");
+	old_syscall = symbol(so, "lkl_syscall");
+	call = old ? old_call : old_syscall;
 	for (i = 0; i < l->nsysctls; i++) {
 		set = symbol(so, "lkl_sysctl");
 		value = cut(l->sysctls[i], '=', room, sizeof(room));

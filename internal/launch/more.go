@@ -78,6 +78,9 @@ func (r *run) planMore(i config.Interface, passed *os.File) (plan.Link, []string
 // join makes a link, whose host's end is open, one of the stack's.
 func (r *run) join(ctx context.Context, k *liveLink) error {
 	ifindex, err := r.attach(ctx, k)
+	if !k.RawIP && errors.Is(err, syscall.EOPNOTSUPP) { // LKL's older interface
+		return &RefusedError{fmt.Errorf("%s: the stack %s takes its devices before it boots: name them with --if of lklrun", k.Name, r.plan.Stack.Name)}
+	}
 	if err != nil {
 		return err
 	}

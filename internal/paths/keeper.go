@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/lklrun/lklrun/internal/stackconn"
@@ -220,7 +221,10 @@ func look(n *stacknet.Netlink, wants []Want) (*State, error) {
 	if s.Routes, err = n.Routes(); err != nil {
 		return nil, err
 	}
-	if s.Rules, err = n.Rules(); err != nil {
+	// A kernel without policy routing has no rules to list.
+	if s.Rules, err = n.Rules(); errors.Is(err, syscall.EOPNOTSUPP) {
+		s.OneTable = true
+	} else if err != nil {
 		return nil, err
 	}
 	if endpoints {

@@ -50,6 +50,7 @@ type State struct {
 	Routes    []stacknet.Route    // of all tables
 	Rules     []stacknet.Rule     // those that bear stacknet.Protocol
 	Endpoints []stacknet.Endpoint // all
+	OneTable  bool                // it has no policy routing: no table but main's
 
 	// Alone counts the MPTCP connections that have no subflow but from this
 	// address; of addresses on links that do not carry.
@@ -125,6 +126,7 @@ func endpointText(e *stacknet.Endpoint) string {
 type Memory struct {
 	endpoints map[netip.Addr]*endpoint
 	silent    map[int]bool // interfaces that did not carry when last looked at
+	oneTable  bool         // it has been told that there is but one
 }
 
 // endpoint is one of ours.
@@ -152,6 +154,10 @@ func Reconcile(state *State, wants []Want, m *Memory, now time.Time) (changes []
 	links := gather(state, wants)
 	changes = append(m.refresh(links), tables(state, links)...)
 	add, del, notes := m.reconcile(state, links, now)
+	if state.OneTable && len(links) > 1 && !m.oneTable {
+		m.oneTable = true
+		notes = append(notes, "the stack has no policy routing: what is sent from an interface's address may leave by another")
+	}
 	// First what is new, so that a connection is never without a path that it
 	// might have.
 	changes = append(changes, rules(state, links)...)
@@ -180,6 +186,9 @@ func gather(state *State, wants []Want) []link {
 		n := slices.IndexFunc(state.Links, func(l stacknet.LinkState) bool { return l.Name == w.Name })
 		if n < 0 {
 			continue
+		}
+		if state.OneTable {
+			w.Table = 0
 		}
 		l := link{Want: w, index: state.Links[n].Index, carries: state.Links[n].Carries() && !w.Cut}
 		for _, a := range state.Addrs {

@@ -56,6 +56,9 @@ func Find(arg string, dirs []string) (*Stack, error) {
 	return nil, notFound(arg, dirs)
 }
 
+// optional are the stacks that `make build` leaves out, and what makes them.
+var optional = map[string]string{"lkl-4.9": "make lkl-4.9"}
+
 func notFound(arg string, dirs []string) error {
 	all, _ := List(dirs)
 	var names []string
@@ -66,6 +69,9 @@ func notFound(arg string, dirs []string) error {
 	hint := ""
 	if st, err := os.Stat(arg); err == nil && st.IsDir() {
 		hint = fmt.Sprintf("; for the folder here write --stack ./%s", arg)
+	}
+	if make, ok := optional[arg]; ok {
+		return fmt.Errorf("no stack %q: it is not built unless asked for, by `%s` %s", arg, make, where)
 	}
 	if len(names) == 0 {
 		return fmt.Errorf("no stack %q, nor any other %s%s", arg, where, hint)

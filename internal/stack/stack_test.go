@@ -70,6 +70,9 @@ func TestFind(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `no stack "z"; there is x, y (looked in `+a) {
 		t.Errorf("z: %v", err)
 	}
+	if _, err = Find("lkl-4.9", dirs); err == nil || !strings.Contains(err.Error(), "`make lkl-4.9`") {
+		t.Errorf("a stack that is not built: %v", err)
+	}
 	if _, err = Find("file", dirs); err == nil {
 		t.Error("a file was taken for a stack")
 	}

@@ -54,8 +54,9 @@ func bindNetlink(ctx context.Context, s *Socket, groups []uint32) (uint32, error
 	if err := s.Bind(ctx, addr); err != nil {
 		return 0, err
 	}
-	// Its messages say which attribute was refused, and why.
-	if err := s.SetsockoptInt(ctx, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1); err != nil {
+	// Its messages say which attribute was refused, and why; before Linux 4.12
+	// they cannot.
+	if err := s.SetsockoptInt(ctx, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1); err != nil && !errors.Is(err, unix.ENOPROTOOPT) {
 		return 0, err
 	}
 	for _, g := range groups {

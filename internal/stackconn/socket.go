@@ -36,6 +36,9 @@ func (c *Conn) Socket(ctx context.Context, domain, typ, proto int) (*Socket, err
 		Nr:   unix.SYS_SOCKET,
 		Args: []any{domain, typ | unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC, proto},
 	})
+	if domain == unix.AF_PACKET && errors.Is(err, unix.EAFNOSUPPORT) {
+		return nil, fmt.Errorf("the stack's kernel has no packet sockets (CONFIG_PACKET): %w", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("opening a socket (family %d, type %d, protocol %d) in the stack: %w", domain, typ, proto, err)
 	}

@@ -100,6 +100,9 @@ func (r *rtnl) tcObjects(typ netlink.HeaderType, head []byte) ([]tcObject, error
 func (r *rtnl) qdiscs() ([]tcObject, error) {
 	all, err := r.tcObjects(unix.RTM_GETQDISC, tcmsg(0, 0, 0, 0))
 	if err != nil {
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			return nil, fmt.Errorf("the stack's kernel has no queueing disciplines (CONFIG_NET_SCHED): %w", err)
+		}
 		return nil, fmt.Errorf("listing the stack's queueing disciplines: %w", err)
 	}
 	return all, nil

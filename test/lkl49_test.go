@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build lkl49
+
+package test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// old is lklrun with LKL of Linux 4.9.
+func (s *site) old(args ...string) *exec.Cmd {
+	return lklrun(append([]string{"--stack", "lkl-4.9", "--name", s.name()}, args...)...)
+}
+
+// A library with LKL's older interface runs programs as ours does: transfers both
+// ways, several at once, a server, IPv6, two interfaces, the gateway.
+func TestOldLKL(t *testing.T) {
+	s := newSite(t)
+	big := make([]byte, 20<<20)
+	for i := range big {
+		big[i] = byte(i>>8 ^ i*7)
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, "file"), big, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(big)
+	hash := hex.EncodeToString(sum[:])
+	s.web(testutil.Nginx{})
+	if out := testutil.OK(t, limit, lklrun("stacks")); !strings.Contains(out, "lkl-4.9") {
+		t.Errorf("lklrun stacks: %s", out)
+	}
+	before := testutil.Take(t, s.server)
+	for name, flags := range map[string]string{
+		"offloads":      s.tapIf(),
+		"no offloads":   s.tapIf() + ",offload=off",
+		"large frames":  s.tapIf() + ",mtu=9000",
+		"group":         s.tapIf() + ",group=7",
+		"fixed address": s.tapIf() + ",mac=02:00:00:00:49:01",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := s.in(t)
+			out := testutil.OK(t, limit, s.old("--if", flags, "--", "sh", "-c", "curl -s http://"+serverAddr+"/file | sha256sum"))
+			if !strings.HasPrefix(out, hash) {
+				t.Errorf("20 MB by curl: %s", out)
+			}
+		})
+	}
+	out := testutil.OK(t, limit, s.old("--if", s.tapIf(), "--", "curl", "-s", "http://["+serverAddr6+"]/hello"))
+	if out != "hello\n" {
+		t.Errorf("IPv6: %q", out)
+	}
+	out = testutil.OK(t, limit, s.old("--if", s.tapIf(), "--", "sh", "-c",
+		"for i in 1 2 3 4 5 6 7 8; do curl -s http://"+serverAddr+"/file | sha256sum & done; wait"))
+	if strings.Count(out, hash) != 8 {
+		t.Errorf("eight at once: %s", out)
+	}
+	out = testutil.OK(t, limit, s.old("--if", s.tapIf(), "--if", "tap:tap1,ip=10.75.0.1/24", "--", "ip", "-o", "addr"))
+	for _, want := range []string{"eth0    inet " + stackAddr, "eth1    inet 10.75.0.1"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("two interfaces: no %q in %s", want, out)
+		}
+	}
+	if r := testutil.Run(t, limit, s.old("--if", s.tapIf(), "--", "sh", "-c", "exit 7")); r.Status != 7 {
+		t.Errorf("the command's status: %v", r)
+	}
+	before.Same()
+}
+
+// What the old kernel has not is said in so many words, and what it has is shown.
+func TestOldLKLTools(t *testing.T) {
+	s := newSite(t)
+	s.web(testutil.Nginx{})
+	name := s.name()
+	run := testutil.Start(t, lklrun("--stack", "lkl-4.9", "--name", name, "--if", s.tapIf(), "--", "sleep", "60"))
+	testutil.WaitFor(t, "the run", limit, func() bool {
+		return testutil.Run(t, limit, exec.Command(testutil.Bin("lklctl"), "-n", name, "exec", "true")).Status == 0
+	})
+	for verb, want := range map[string]string{
+		"list":                                   "4.9.0",
+		"link":                                   "eth0  tap:tap0  up",
+		"addr":                                   stackAddr,
+		"dmesg":                                  "Linux version 4.9",
+		"sysctl net.ipv4.tcp_congestion_control": "cubic",
+		"exec curl -s http://" + serverAddr + "/hello": "hello",
+		"counters":                                                 "TcpExt",
+		"link set eth0 mtu 1400":                                   "",
+		"exec cat /sys/class/net/eth0/mtu":                         "1",
+		"sysctl -w net.ipv4.tcp_congestion_control=reno":           "",
+		"exec sysctl -n net.ipv4.tcp_available_congestion_control": "cubic",
+		"exec ip neigh":                                            "",
+		"exec sh -c true":                                          "",
+		"ip -s link show eth0":                                     "eth0",
+	} {
+		out := lklctl(t, append([]string{"-n", name}, strings.Fields(verb)...)...)
+		if !strings.Contains(out, want) {
+			t.Errorf("lklctl %s: no %q in %s", verb, want, out)
+		}
+	}
+	for verb, want := range map[string]string{
+		"mptcp":                          "has no MPTCP",
+		"capture -c 1 -w /dev/null":      "no packet sockets",
+		"path":                           "no queueing disciplines",
+		"link add tap:t7,ip=10.9.7.2/24": "takes its devices before it boots",
+	} {
+		r := testutil.Run(t, limit, exec.Command(testutil.Bin("lklctl"), append([]string{"-n", name}, strings.Fields(verb)...)...))
+		if r.Status == 0 || len(lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, want) {
+			t.Errorf("lklctl %s: %v", verb, r)
+		}
+	}
+	lklctl(t, "-n", name, "stop")
+	run.Wait(limit)
+	r := testutil.Run(t, limit, s.old("--engine", "preload", "--if", s.tapIf(), "--", "true"))
+	if r.Status != 2 || !strings.Contains(r.Stderr, "use --engine supervise") {
+		t.Errorf("--engine preload: %v", r)
+	}
+}
