@@ -28,7 +28,7 @@ func main() {
 	defer stop()
 	err := run(ctx, os.Args[1:])
 	var u usageError
-	var exit *exec.ExitError
+	var exit insideError
 	switch {
 	case err == nil:
 	case errors.As(err, &exit):
@@ -44,6 +44,9 @@ func main() {
 
 // A usageError is one of the command line.
 type usageError struct{ error }
+
+// An insideError is the end of the process that is inside.
+type insideError struct{ *exec.ExitError }
 
 // insideEnv says that the process is the one in namespaces of its own.
 const insideEnv = "LKLRUN_BENCH_INSIDE"
@@ -170,6 +173,9 @@ func inside(ctx context.Context, args []string) error {
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // to end the scenario; a second later it is killed
 	cmd.WaitDelay = 20 * time.Second
 	err = cmd.Run()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		err = insideError{exit}
+	}
 	if e := lab.RemoveGroup(group); err == nil {
 		err = e
 	}

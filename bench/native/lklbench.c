@@ -11,9 +11,10 @@
  *		send|recv ADDR PORT MILLISECONDS  one connection, one way
  *		rr ADDR PORT COUNT                one byte there and back
  *
- *	--cc NAME, --size BYTES (of one call), --mptcp 1, --busypoll USEC: of the
- *	connection. --warm MS: it runs so long before its time counts, and what
- *	is sent counts where it arrives. --lib SO [--tap DEV --ip A/N [--ip6 A/N]]...
+ *	--cc NAME, --size BYTES (of one call), --mptcp 1, --nagle 1 (no
+ *	TCP_NODELAY at either end), --busypoll USEC: of the connection. --warm MS:
+ *	it runs so long before its time counts, and what is sent counts where it
+ *	arrives. --lib SO [--tap DEV --ip A/N [--ip6 A/N]]...
  *	[--offload MASK] [--cmdline TEXT] [--sysctl NAME=VALUE]... [--spin USEC]
  *
  * A client begins with a struct hello, which tells the server what to be: 's' a
@@ -44,9 +45,10 @@ static char buf[CHUNK];
  * @what: 's', 'r' or 'e'
  * @size: bytes of one call of the server's
  * @warm_ms: until its time counts
+ * @nagle: without TCP_NODELAY
  */
 struct hello {
-	uint32_t what, size, warm_ms;
+	uint32_t what, size, warm_ms, nagle;
 };
 
 /**
@@ -62,7 +64,7 @@ struct tally {
 static struct {
 	const char *cc;
 	size_t size;
-	long warm_ms, mptcp, busypoll;
+	long warm_ms, mptcp, nagle, busypoll;
 } opt = { .size = CHUNK };
 
 /**
@@ -118,7 +120,7 @@ static void set(int fd, int level, int name, const void *value, size_t len, cons
  */
 static int dial(const char *ip, const char *port, char what)
 {
-	struct hello hello = { (uint32_t)what, (uint32_t)opt.size, (uint32_t)opt.warm_ms };
+	struct hello hello = { (uint32_t)what, (uint32_t)opt.size, (uint32_t)opt.warm_ms, (uint32_t)opt.nagle };
 	struct sockaddr_storage ss;
 	socklen_t len = address(ip, port, &ss);
 	int one = 1, usec = (int)opt.busypoll;
@@ -134,7 +136,8 @@ static int dial(const char *ip, const char *port, char what)
 	ret = sys(SYS_connect, fd, (long)&ss, len);
 	if (ret < 0)
 		die("connect", ret);
-	set((int)fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one), "TCP_NODELAY");
+	if (!opt.nagle)
+		set((int)fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one), "TCP_NODELAY");
 	ret = sys(SYS_write, fd, (long)&hello, sizeof(hello));
 	if (ret != sizeof(hello))
 		die("first bytes", ret);
@@ -328,9 +331,10 @@ static void attend(int fd)
 	int one = 1;
 	ssize_t n;
 
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	if (recv(fd, &hello, sizeof(hello), MSG_WAITALL) != sizeof(hello) || !hello.size || hello.size > sizeof(buf))
 		return;
+	if (!hello.nagle)
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	switch (hello.what) {
 	case 's':
 		sink(fd, hello.warm_ms / 1e3);
@@ -453,6 +457,8 @@ static int option(struct library *l, const char *name, const char *value)
 		opt.warm_ms = atol(value);
 	else if (!strcmp(name, "--mptcp"))
 		opt.mptcp = atol(value);
+	else if (!strcmp(name, "--nagle"))
+		opt.nagle = atol(value);
 	else if (!strcmp(name, "--busypoll"))
 		opt.busypoll = atol(value);
 	else
