@@ -40,6 +40,37 @@ struct library {
 };
 
 /**
+ * library_option - one option of the command line that is about a library
+ * @l: what is known of it
+ * @name: the option
+ * @value: its value
+ *
+ * Return: 0 when it is no such option
+ */
+static inline int library_option(struct library *l, const char *name, const char *value)
+{
+	if (!strcmp(name, "--lib"))
+		l->path = value;
+	else if (!strcmp(name, "--tap") && l->ntaps < MOST)
+		l->taps[l->ntaps++] = value;
+	else if (!strcmp(name, "--ip") && l->ntaps)
+		l->ips[l->ntaps - 1] = value;
+	else if (!strcmp(name, "--ip6") && l->ntaps)
+		l->ip6s[l->ntaps - 1] = value;
+	else if (!strcmp(name, "--offload"))
+		l->offload = (unsigned int)strtoul(value, NULL, 0);
+	else if (!strcmp(name, "--cmdline"))
+		l->cmdline = value;
+	else if (!strcmp(name, "--sysctl") && l->nsysctls < MOST)
+		l->sysctls[l->nsysctls++] = value;
+	else if (!strcmp(name, "--spin"))
+		l->spin = atol(value);
+	else
+		return 0;
+	return 1;
+}
+
+/**
  * host_call - the host's kernel behind the signature of lkl_syscall()
  * @nr: call number
  * @p: six arguments

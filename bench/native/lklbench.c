@@ -433,23 +433,9 @@ static int measure(int n, char **w)
  */
 static int option(struct library *l, const char *name, const char *value)
 {
-	if (!strcmp(name, "--lib"))
-		l->path = value;
-	else if (!strcmp(name, "--tap") && l->ntaps < MOST)
-		l->taps[l->ntaps++] = value;
-	else if (!strcmp(name, "--ip") && l->ntaps)
-		l->ips[l->ntaps - 1] = value;
-	else if (!strcmp(name, "--ip6") && l->ntaps)
-		l->ip6s[l->ntaps - 1] = value;
-	else if (!strcmp(name, "--offload"))
-		l->offload = (unsigned int)strtoul(value, NULL, 0);
-	else if (!strcmp(name, "--cmdline"))
-		l->cmdline = value;
-	else if (!strcmp(name, "--sysctl") && l->nsysctls < MOST)
-		l->sysctls[l->nsysctls++] = value;
-	else if (!strcmp(name, "--spin"))
-		l->spin = atol(value);
-	else if (!strcmp(name, "--cc"))
+	if (library_option(l, name, value))
+		return 1;
+	if (!strcmp(name, "--cc"))
 		opt.cc = value;
 	else if (!strcmp(name, "--size") && atol(value) > 0 && atol(value) <= CHUNK)
 		opt.size = (size_t)atol(value);
