@@ -68,6 +68,7 @@ type Run struct {
 	Options   []string // more flags of lklbench, whoever does the networking
 	Paths     int      // how many of the wire's are used; 0: one
 	Prefix    []string // before the measured command
+	Client    string   // the measuring program, as Native gives it; "": lklbench
 }
 
 // Has says whether a variant can be measured here.
@@ -177,9 +178,9 @@ func (l *Lab) Command(r Run, verb ...string) []string {
 		if r.Variant == HostMPTCP { // lklbench asks for MPTCP itself
 			r.Variant, r.Options = Host, append([]string{"--mptcp", "1"}, r.Options...)
 		}
-		return l.Program(r, append(append([]string{l.Bench()}, r.Options...), verb...)...)
+		return l.Program(r, append(append([]string{l.client(r)}, r.Options...), verb...)...)
 	}
-	line := append(append([]string(nil), r.Prefix...), l.Bench(), "--lib", l.library(r.Variant))
+	line := append(append([]string(nil), r.Prefix...), l.client(r), "--lib", l.library(r.Variant))
 	for i := range r.paths() {
 		line = append(line, "--tap", fmt.Sprintf("tap%d", i), "--ip", fmt.Sprintf("10.79.%d.2/24", 1+i))
 		if r.Variant == Library {
@@ -195,6 +196,13 @@ func (l *Lab) Command(r Run, verb ...string) []string {
 	}
 	line = append(append(append(line, r.Library...), r.Options...), verb...)
 	return l.In(r.netns(), r.Placement, false, line...)
+}
+
+func (l *Lab) client(r Run) string {
+	if r.Client == "" {
+		return l.Bench()
+	}
+	return r.Client
 }
 
 // Lklbench is the command line of lklbench with a verb of a client: the server's

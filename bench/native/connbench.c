@@ -1,45 +1,40 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * connbench: many connections at once, of which some are busy. The server is an
- * epoll loop that gives every byte back; the client keeps one byte on its way on
- * each busy connection.
+ * epoll loop on the host's kernel that gives every byte back; the client keeps
+ * one byte on its way on each busy connection, on the host's kernel or, with the
+ * options that lklbench has for that, on a stack library in this process.
  *
  *	connbench serve ADDR PORT
- *	connbench load ADDR PORT IDLE BUSY MILLISECONDS
- *		prints round trips/s, then their median and 99th percentile in µs
- *	connbench hold ADDR PORT IDLE
- *		prints "ready" when all are accepted, and holds them until the
- *		end of its standard input
+ *	connbench [OPTION VALUE]... load ADDR PORT IDLE BUSY MILLISECONDS
+ *		memory that the connections take, round trips of the busy ones
+ *	connbench small CMD...
+ *		executes a command whose memory comes in small pages only, so
+ *		that what it takes shows (huge ones are there before they are used)
+ *	connbench [OPTION VALUE]... churn ADDR PORT MILLISECONDS
+ *		connections one after the other: made, a byte there and back, reset
  *
  * Idle connections are made first and stay silent but for one byte each, which
- * says that the server has accepted them.
+ * says that the server has accepted them. What they take is the machine's: of
+ * both ends, in kernels and processes.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
+
+#include "kernel.h"
 
 #define EVENTS		256	/* fetched at once */
-#define LIMIT_S		120	/* of a client, by SIGALRM */
+#define LIMIT_S		60	/* of a client, by SIGALRM */
+#define WAIT_MS		5000	/* for a byte */
+#define FILES		65536	/* where we may raise the limit */
 #define SAMPLES_MAX	(1 << 22)
-
-/** die - end with a line that says what failed */
-static void __attribute__((noreturn)) die(const char *what)
-{
-	fprintf(stderr, "connbench: %s: %s\n", what, strerror(errno));
-	exit(1);
-}
 
 /** now_ns - CLOCK_MONOTONIC */
 static uint64_t now_ns(void)
@@ -58,44 +53,72 @@ static struct sockaddr_in address(const char *ip, const char *port)
 		.sin_port = htons((uint16_t)atoi(port)),
 	};
 
-	errno = EINVAL;
 	if (inet_pton(AF_INET, ip, &sin.sin_addr) != 1)
-		die(ip);
+		die(ip, -EINVAL);
 	return sin;
 }
 
 /** all_files - as many descriptors as we may have */
 static void all_files(void)
 {
-	struct rlimit lim;
+	struct rlimit lim = { FILES, FILES };
 
+	if (!setrlimit(RLIMIT_NOFILE, &lim))
+		return;
 	if (getrlimit(RLIMIT_NOFILE, &lim))
-		die("RLIMIT_NOFILE");
+		die("RLIMIT_NOFILE", -errno);
 	lim.rlim_cur = lim.rlim_max;
 	if (setrlimit(RLIMIT_NOFILE, &lim))
-		die("RLIMIT_NOFILE");
+		die("RLIMIT_NOFILE", -errno);
 }
 
-/** watch - have @ep report what @fd has to read, with @data */
-static void watch(int ep, int fd, uint64_t data)
+/** memory_kb - what processes and the host's kernel use of the machine */
+static double memory_kb(void)
 {
-	struct epoll_event ev = { .events = EPOLLIN, .data.u64 = data };
+	static const char *const parts[] = {
+		"AnonPages", "Shmem", "Slab", "PageTables", "KernelStack",
+	};
+	FILE *f = fopen("/proc/meminfo", "re");
+	char name[64];
+	double sum = 0, kb;
+	size_t i;
 
-	if (epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev))
-		die("epoll_ctl");
+	if (!f)
+		die("/proc/meminfo", -errno);
+	while (fscanf(f, "%63[^:]: %lf%*[^\n]\n", name, &kb) == 2)
+		for (i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+			if (!strcmp(name, parts[i]))
+				sum += kb;
+	fclose(f);
+	return sum;
 }
 
 /** accept_all - take what waits at the listener */
 static void accept_all(int ep, int l)
 {
+	struct epoll_event ev = { .events = EPOLLIN };
 	int one = 1, fd;
 
 	while ((fd = accept4(l, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-		watch(ep, fd, (uint64_t)fd);
+		ev.data.u64 = (uint64_t)fd;
+		if (epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev))
+			die("epoll_ctl", -errno);
 	}
 	if (errno != EAGAIN && errno != ECONNABORTED)
-		die("accept");
+		die("accept", -errno);
+}
+
+/** echo - give back what there is, or close */
+static void echo(int fd)
+{
+	char buf[4096];
+	ssize_t got = read(fd, buf, sizeof(buf));
+
+	if (got > 0 && write(fd, buf, (size_t)got) == got)
+		return;
+	if (got >= 0 || errno != EAGAIN)
+		close(fd);
 }
 
 /** serve - the echo, for ever */
@@ -105,53 +128,55 @@ static void __attribute__((noreturn)) serve(const struct sockaddr_in *sin)
 	int l, ep, one = 1, i, n;
 
 	signal(SIGPIPE, SIG_IGN);
-	all_files();
 	ep = epoll_create1(EPOLL_CLOEXEC);
 	l = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (ep < 0 || l < 0)
-		die("socket");
+		die("socket", -errno);
 	setsockopt(l, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	if (bind(l, (const struct sockaddr *)sin, sizeof(*sin)))
-		die("bind");
+		die("bind", -errno);
 	if (listen(l, 1024))
-		die("listen");
-	watch(ep, l, (uint64_t)l);
+		die("listen", -errno);
+	ev[0] = (struct epoll_event){ .events = EPOLLIN, .data.u64 = (uint64_t)l };
+	if (epoll_ctl(ep, EPOLL_CTL_ADD, l, &ev[0]))
+		die("epoll_ctl", -errno);
 	for (;;) {
 		n = epoll_wait(ep, ev, EVENTS, -1);
 		if (n < 0 && errno != EINTR)
-			die("epoll_wait");
+			die("epoll_wait", -errno);
 		for (i = 0; i < n; i++) {
-			int fd = (int)ev[i].data.u64;
-			char buf[4096];
-			ssize_t got;
-
-			if (fd == l) {
+			if ((int)ev[i].data.u64 == l)
 				accept_all(ep, l);
-				continue;
-			}
-			got = read(fd, buf, sizeof(buf));
-			if (got > 0 && write(fd, buf, (size_t)got) == got)
-				continue;
-			if (got < 0 && errno == EAGAIN)
-				continue;
-			close(fd);
+			else
+				echo((int)ev[i].data.u64);
 		}
 	}
 }
 
 /** dial - a connection, up to the first byte's way back */
-static int dial(const struct sockaddr_in *sin)
+static long dial(const struct sockaddr_in *sin)
 {
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
+	struct linger hard = { 1, 0 };	/* a reset: leaves nothing behind */
+	long fd, ret;
+	int one = 1;
 	char byte = 0;
 
+	fd = sys(SYS_socket, AF_INET, SOCK_STREAM, 0);
 	if (fd < 0)
-		die("socket");
-	if (connect(fd, (const struct sockaddr *)sin, sizeof(*sin)))
-		die("connect");
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	if (write(fd, &byte, 1) != 1 || read(fd, &byte, 1) != 1)
-		die("first byte");
+		die("socket", fd);
+	ret = sys(SYS_connect, fd, (long)sin, sizeof(*sin));
+	if (ret < 0)
+		die("connect", ret);
+	ret = sys(SYS_setsockopt, fd, IPPROTO_TCP, TCP_NODELAY, (long)&one, sizeof(one));
+	if (!ret)
+		ret = sys(SYS_setsockopt, fd, SOL_SOCKET, SO_LINGER, (long)&hard, sizeof(hard));
+	if (ret < 0)
+		die("setsockopt", ret);
+	ret = sys(SYS_write, fd, (long)&byte, 1);
+	if (ret == 1)
+		ret = sys(SYS_read, fd, (long)&byte, 1);
+	if (ret != 1)
+		die("first byte", ret);
 	return fd;
 }
 
@@ -163,90 +188,151 @@ static int by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/** load - @busy connections, a byte on its way on each */
-static void load(const struct sockaddr_in *sin, long busy, long ms)
+/** table - room for @n items */
+static void *table(size_t n, size_t size)
 {
-	uint32_t *took = malloc(SAMPLES_MAX * sizeof(*took));
-	uint64_t *sent = calloc((size_t)busy, sizeof(*sent));
-	int *fds = calloc((size_t)busy, sizeof(*fds));
-	int ep = epoll_create1(EPOLL_CLOEXEC);
-	struct epoll_event ev[EVENTS];
-	uint64_t begin, end, now;
-	size_t trips = 0, n;
-	long i;
+	void *p = calloc(n, size);
 
-	if (!took || !sent || !fds || ep < 0)
-		die("memory");
-	for (i = 0; i < busy; i++) {
-		fds[i] = dial(sin);
-		watch(ep, fds[i], (uint64_t)i);
+	if (!p)
+		die("memory", -ENOMEM);
+	return p;
+}
+
+/** put - one byte into a connection, and when */
+static void put(long fd, uint64_t *when)
+{
+	long ret = sys(SYS_write, fd, (long)"", 1);
+
+	if (ret != 1)
+		die("write", ret);
+	*when = now_ns();
+}
+
+/** trips - @n connections, a byte on its way on each; prints what they did */
+static void trips(const long *fds, long n, long ms)
+{
+	uint32_t *took = table(SAMPLES_MAX, sizeof(*took));
+	uint64_t *sent = table((size_t)n, sizeof(*sent));
+	long ep = sys(SYS_epoll_create1, 0), i, got;
+	struct epoll_event ev[EVENTS];
+	uint64_t begin, at, count = 0;
+	double cpu = cpu_seconds();
+	char byte;
+
+	for (i = 0; i < n; i++) {
+		ev[0] = (struct epoll_event){ .events = EPOLLIN, .data.u64 = (uint64_t)i };
+		got = sys(SYS_epoll_ctl, ep, EPOLL_CTL_ADD, fds[i], (long)&ev[0]);
+		if (got < 0)
+			die("epoll_ctl", got);
 	}
 	begin = now_ns();
-	end = begin + (uint64_t)ms * 1000000;
-	for (i = 0; i < busy; i++) {
-		sent[i] = now_ns();
-		if (write(fds[i], "", 1) != 1)
-			die("write");
-	}
+	for (i = 0; i < n; i++)
+		put(fds[i], &sent[i]);
 	do {
-		int got = epoll_wait(ep, ev, EVENTS, 5000), k;
-
-		if (!got)
-			errno = ETIMEDOUT;
+		got = sys(SYS_epoll_pwait, ep, (long)ev, EVENTS, WAIT_MS, 0, 8);
 		if (got <= 0)
-			die("waiting for bytes");
-		for (k = 0; k < got; k++) {
-			uint64_t id = ev[k].data.u64;
-			char byte;
+			die("waiting for bytes", got ? got : -ETIMEDOUT);
+		for (i = 0; i < got; i++) {
+			uint64_t id = ev[i].data.u64;
+			long ret = sys(SYS_read, fds[id], (long)&byte, 1);
 
-			if (read(fds[id], &byte, 1) != 1)
-				die("read");
-			now = now_ns();
-			if (trips < SAMPLES_MAX)
-				took[trips] = (uint32_t)(now - sent[id]);
-			trips++;
-			sent[id] = now;
-			if (write(fds[id], &byte, 1) != 1)
-				die("write");
+			if (ret != 1)
+				die("read", ret);
+			took[count++ % SAMPLES_MAX] = (uint32_t)(now_ns() - sent[id]);
+			put(fds[id], &sent[id]);
 		}
-		now = now_ns();
-	} while (now < end);
-	n = trips < SAMPLES_MAX ? trips : SAMPLES_MAX;
-	qsort(took, n, sizeof(*took), by_value);
-	printf("%.0f %.1f %.1f\n", (double)trips * 1e9 / (double)(now - begin),
-	       took[n / 2] / 1e3, took[n * 99 / 100] / 1e3);
+		at = now_ns();
+	} while (at < begin + (uint64_t)ms * 1000000);
+	report_cpu(cpu, 1e6 / (double)count, "cpu-µs/op");
+	printf("%.0f 1/s\n", (double)count * 1e9 / (double)(at - begin));
+	if (count > SAMPLES_MAX)
+		count = SAMPLES_MAX;
+	qsort(took, count, sizeof(*took), by_value);
+	printf("%.1f µs-p50\n%.1f µs-p99\n", took[count / 2] / 1e3, took[count * 99 / 100] / 1e3);
+}
+
+/** load - @idle silent connections and @busy ones */
+static void load(const struct sockaddr_in *sin, long idle, long busy, long ms)
+{
+	long *fds = table((size_t)(idle + busy) + 1, sizeof(*fds)), i;
+	double memory;
+
+	sys(SYS_close, dial(sin));	/* what the first one takes is not theirs */
+	memory = memory_kb();
+	for (i = 0; i < idle; i++)
+		fds[i] = dial(sin);
+	if (idle)
+		printf("%.3f KB/conn\n", (memory_kb() - memory) / (double)idle);
+	for (; i < idle + busy; i++)
+		fds[i] = dial(sin);
+	if (busy)
+		trips(fds + idle, busy, ms);
+	for (i = 0; i < idle + busy; i++)
+		sys(SYS_close, fds[i]);
+}
+
+/** churn - one connection after the other */
+static void churn(const struct sockaddr_in *sin, long ms)
+{
+	uint64_t begin = now_ns(), end = begin + (uint64_t)ms * 1000000, at;
+	double cpu = cpu_seconds();
+	long n = 0;
+
+	do {
+		sys(SYS_close, dial(sin));
+		n++;
+		at = now_ns();
+	} while (at < end);
+	report_cpu(cpu, 1e6 / (double)n, "cpu-µs/op");
+	printf("%.0f 1/s\n", (double)n * 1e9 / (double)(at - begin));
 }
 
 /** main - see the top */
 int main(int argc, char **argv)
 {
+	struct library lib = { .offload = LKL_OFFLOAD_ALL, .cmdline = "", .spin = -1 };
 	struct sockaddr_in sin;
-	long i, idle;
+	int i;
 
-	if (argc < 4)
-		goto usage;
-	sin = address(argv[2], argv[3]);
-	if (!strcmp(argv[1], "serve") && argc == 4)
-		serve(&sin);
-	if (!(!strcmp(argv[1], "load") && argc == 7) &&
-	    !(!strcmp(argv[1], "hold") && argc == 5))
+	for (i = 1; i + 1 < argc && !strncmp(argv[i], "--", 2); i += 2)
+		if (!library_option(&lib, argv[i], argv[i + 1]))
+			goto usage;
+	argc -= i;
+	argv += i;
+	if (argc > 1 && !strcmp(argv[0], "small")) {
+		if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0))
+			die("PR_SET_THP_DISABLE", -errno);
+		execvp(argv[1], argv + 1);
+		die(argv[1], -errno);
+	}
+	if (argc < 3)
 		goto usage;
 	all_files();
+	sin = address(argv[1], argv[2]);
+	if (!strcmp(argv[0], "serve") && argc == 3)
+		serve(&sin);
 	alarm(LIMIT_S);
-	idle = atol(argv[4]);
-	for (i = 0; i < idle; i++)
-		dial(&sin);
-	if (argc == 7 && atol(argv[5]) > 0) {
-		load(&sin, atol(argv[5]), atol(argv[6]));
-		return 0;
+	if (lib.path) {
+		struct rlimit lim = { FILES, FILES };
+		long ret;
+
+		boot(&lib);
+		ret = sys(SYS_prlimit64, 0, RLIMIT_NOFILE, (long)&lim, 0);
+		if (ret < 0)
+			die("RLIMIT_NOFILE in the stack", ret);
 	}
-	puts("ready");
+	if (!strcmp(argv[0], "load") && argc == 6)
+		load(&sin, atol(argv[3]), atol(argv[4]), atol(argv[5]));
+	else if (!strcmp(argv[0], "churn") && argc == 4)
+		churn(&sin, atol(argv[3]));
+	else
+		goto usage;
 	fflush(stdout);
-	while (getchar() != EOF)
-		;
+	if (lib.path)
+		library_halt();
 	return 0;
 usage:
-	fputs("usage: connbench serve ADDR PORT | load ADDR PORT IDLE BUSY MS | hold ADDR PORT IDLE\n",
-	      stderr);
+	fputs("usage: connbench serve ADDR PORT | [OPTION VALUE]... "
+	      "load ADDR PORT IDLE BUSY MS | churn ADDR PORT MS | small CMD...\n", stderr);
 	return 2;
 }

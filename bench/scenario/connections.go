@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/lklrun/lklrun/bench/lab"
+	"github.com/lklrun/lklrun/bench/report"
+	"github.com/lklrun/lklrun/bench/table"
+)
+
+const (
+	connections = "connections"
+
+	connectionsIdle = 10000
+	connectionsBusy = 500
+	connectionsPort = "7000"
+)
+
+// connectionsKinds are what is measured: the busy connections beside the idle
+// ones, and alone; what the idle ones take.
+const (
+	connectionsLoad   = "load"
+	connectionsMemory = "memory"
+)
+
+var connectionsVariants = []string{lab.Host, lab.Library, lab.Preload, lab.Supervise}
+
+func init() {
+	register(Scenario{
+		Order: 300, Name: connections, Title: "Ten thousand idle connections and five hundred busy ones",
+		About: "A client makes 10,000 connections that stay silent, then 500 of which each has one byte on its way at any time, to an epoll server on the host's kernel; " +
+			"beside it the 500 without the 10,000. `memory` is what each of the 10,000 takes of the machine: processes and the host's kernel, both ends, the stack's own memory " +
+			"among that of its process (huge pages are switched off for this row: they are there before they are used). The server's end is in all figures alike, about half of the host's.",
+		Budget: Budget{Quick: 20 * time.Second, Full: 170 * time.Second}, Quick: true,
+		Build: buildConnections, Targets: connectionsTargets(), Figures: connectionsFigures,
+	})
+}
+
+func connectionsKey(what string, idle int, p, v string) table.Key {
+	return table.Key{Scenario: connections, What: what, Params: table.Params{"idle": strconv.Itoa(idle)}, Placement: p, Variant: v}
+}
+
+func buildConnections(ctx context.Context, l *lab.Lab) ([]Measure, error) {
+	w, err := l.Wire(ctx, lab.WireOptions{Name: connections})
+	if err != nil {
+		return nil, err
+	}
+	client, err := l.Native(ctx, "connbench", "-ldl")
+	if err != nil {
+		return nil, err
+	}
+	c := &connectionsLab{l: l, w: w, client: client}
+	var ms []Measure
+	for _, v := range connectionsVariants {
+		ms = append(ms, c.measure(connectionsMemory, connectionsIdle, lab.Unpinned, v, 2))
+	}
+	for _, p := range []string{lab.OneCPU, lab.Unpinned} {
+		for _, idle := range []int{0, connectionsIdle} {
+			if !l.Form.Full && (p != lab.OneCPU || idle == 0) {
+				continue
+			}
+			for _, v := range connectionsVariants {
+				ms = append(ms, c.measure(connectionsLoad, idle, p, v, 3))
+			}
+		}
+	}
+	return ms, nil
+}
+
+// connectionsLab is what they are measured with.
+type connectionsLab struct {
+	l      *lab.Lab
+	w      *lab.Wire
+	client string
+}
+
+// measure is one row, with a server of its own each time, so that one's
+// connections are not among the next one's.
+func (c *connectionsLab) measure(what string, idle int, p, v string, rounds int) Measure {
+	r := lab.Run{Variant: v, Placement: p, Wire: c.w, Client: c.client}
+	busy := connectionsBusy
+	if what == connectionsMemory {
+		r.Prefix = []string{c.client, "small"}
+		busy = 0
+	}
+	if !c.l.Form.Full && rounds > 0 {
+		rounds = 1
+	}
+	argv := c.l.Command(r, "load", c.w.Address(r), connectionsPort, strconv.Itoa(idle), strconv.Itoa(busy), strconv.Itoa(2*int(c.l.Form.Length.Milliseconds())))
+	return Measure{Key: connectionsKey(what, idle, p, v), Rounds: rounds, Take: func(ctx context.Context) (table.Sample, error) {
+		server, err := c.l.Start(ctx, c.l.In(c.w.Server, p, true, c.client, "serve", "0.0.0.0", connectionsPort)...)
+		if err != nil {
+			return nil, err
+		}
+		defer server.Stop()
+		if err := c.l.WaitListen(ctx, c.w.Server, connectionsPort); err != nil {
+			return nil, fmt.Errorf("%w: %v", err, server.Lines())
+		}
+		s, err := c.l.Sample(ctx, argv...)
+		if what != connectionsMemory {
+			delete(s, "KB/conn") // with huge pages it says little
+		}
+		return s, err
+	}}
+}
+
+func connectionsTargets() []table.Target {
+	var ts []table.Target
+	for _, t := range []struct {
+		what, unit, v string
+		atLeast       float64
+		atMost        float64
+	}{
+		{"throughput beside 10,000 idle connections", "1/s", lab.Library, 0.8, 0},
+		{"throughput beside 10,000 idle connections", "1/s", lab.Supervise, 0.6, 0},
+		{"p99 beside 10,000 idle connections", "µs-p99", lab.Library, 0, 1.5},
+	} {
+		ts = append(ts, table.Target{Criterion: "6", What: t.v + ", " + t.what, Unit: t.unit, AtLeast: t.atLeast, AtMost: t.atMost,
+			Of:   connectionsKey(connectionsLoad, connectionsIdle, lab.OneCPU, t.v),
+			Base: connectionsKey(connectionsLoad, connectionsIdle, lab.OneCPU, lab.Host)})
+	}
+	return ts
+}
+
+func connectionsFigures(s *table.Set) []report.Plot {
+	b := report.Bars{Name: "connections-memory", Title: "Memory of an idle connection, both ends", Y: "KB", Groups: connectionsVariants}
+	series := report.Series{Name: "KB"}
+	for _, v := range connectionsVariants {
+		series.Add(s, connectionsKey(connectionsMemory, connectionsIdle, lab.Unpinned, v), "KB/conn")
+	}
+	b.Series = []report.Series{series}
+	return []report.Plot{b}
+}
