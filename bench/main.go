@@ -114,6 +114,14 @@ func parse(args []string) (*options, error) {
 			return nil, usageError{fmt.Errorf("-only: %w", err)}
 		}
 	}
+	for _, path := range []string{o.compare, o.render} {
+		if path == "" {
+			continue
+		}
+		if _, err := os.Stat(path); err != nil { // now, not after five minutes
+			return nil, usageError{err}
+		}
+	}
 	return &o, nil
 }
 

@@ -8,14 +8,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"text/tabwriter"
 	"time"
 
 	"golang.org/x/term"
 
 	"github.com/lklrun/lklrun/bench/lab"
-	"github.com/lklrun/lklrun/bench/report"
 	"github.com/lklrun/lklrun/bench/scenario"
 	"github.com/lklrun/lklrun/bench/table"
 )
@@ -142,48 +140,4 @@ func readSet(path string) (*table.Set, error) {
 	}
 	defer f.Close()
 	return table.ReadJSON(f)
-}
-
-// write gives out what was measured, in every form that is wanted.
-func (o *options) write(set *table.Set, chosen []scenario.Scenario) error {
-	for _, s := range chosen {
-		if len(set.Keys(s.Name)) == 0 {
-			continue
-		}
-		fmt.Printf("%s\n", s.Title)
-		for _, t := range append(report.Default(set, s.Name), extra(s, set)...) {
-			report.Text(os.Stdout, t)
-		}
-		fmt.Println()
-	}
-	for name, write := range map[string]func(io.Writer) error{"run.json": set.WriteJSON, "benchstat.txt": set.WriteBenchstat} {
-		if err := create(filepath.Join(o.out, name), write); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// extra are the tables of a scenario's own.
-func extra(s scenario.Scenario, set *table.Set) []report.Table {
-	if s.Tables == nil {
-		return nil
-	}
-	return s.Tables(set)
-}
-
-// create writes a file, and its folder when there is none.
-func create(path string, write func(io.Writer) error) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	if err := write(f); err != nil {
-		f.Close()
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return f.Close()
 }

@@ -173,7 +173,11 @@ func (w *Wire) ifSpec(i int) string {
 }
 
 // Command is the command line of lklbench with a verb that needs no server.
+// Its connections, and the server's end of them, have CUBIC unless the options
+// say another (--cc own: each kernel's choice): it is the choice of Linux and of
+// the stack, but not of every distribution, and no namespace can change it.
 func (l *Lab) Command(r Run, verb ...string) []string {
+	r.Options = append([]string{"--cc", "cubic"}, r.Options...)
 	if r.Variant != Library && r.Variant != LKL49 {
 		if r.Variant == HostMPTCP { // lklbench asks for MPTCP itself
 			r.Variant, r.Options = Host, append([]string{"--mptcp", "1"}, r.Options...)

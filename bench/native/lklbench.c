@@ -11,7 +11,7 @@
  *		send|recv ADDR PORT MILLISECONDS  one connection, one way
  *		rr ADDR PORT COUNT                one byte there and back
  *
- *	--cc NAME, --size BYTES (of one call), --mptcp 1, --nagle 1 (no
+ *	--cc NAME (own: the kernel's choice), --size BYTES (of one call), --mptcp 1, --nagle 1 (no
  *	TCP_NODELAY at either end), --busypoll USEC: of the connection. --warm MS:
  *	it runs so long before its time counts, and what is sent counts where it
  *	arrives. --lib SO [--tap DEV --ip A/N [--ip6 A/N]]...
@@ -24,74 +24,17 @@
 #define _GNU_SOURCE
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <signal.h>
-#include <stdint.h>
 #include <sys/socket.h>
 
 #include "kernel.h"
 #include "mptcp.h"
-
-#define CHUNK	(128 * 1024)	/* of one send or receive */
-#define LIMIT_S	60		/* the whole program's, by SIGALRM */
-
-#ifndef IPPROTO_MPTCP
-#define IPPROTO_MPTCP	262
-#endif
-
-static char buf[CHUNK];
-
-/**
- * struct hello - what a client wants
- * @what: 's', 'r' or 'e'
- * @size: bytes of one call of the server's
- * @warm_ms: until its time counts
- * @nagle: without TCP_NODELAY
- */
-struct hello {
-	uint32_t what, size, warm_ms, nagle;
-};
-
-/**
- * struct tally - what arrived at a sink after the time to warm up
- * @bytes: so many
- * @seconds: in so long
- */
-struct tally {
-	uint64_t bytes;
-	double seconds;
-};
+#include "peer.h"
 
 static struct {
 	const char *cc;
 	size_t size;
 	long warm_ms, mptcp, nagle, busypoll;
 } opt = { .size = CHUNK };
-
-/**
- * address - a socket address from words of the command line
- * @ip: IPv4 or IPv6 address
- * @port: decimal
- * @ss: where it goes
- *
- * Return: its length
- */
-static socklen_t address(const char *ip, const char *port, struct sockaddr_storage *ss)
-{
-	struct sockaddr_in6 *sin6 = (struct sockaddr_in6 *)ss;
-	struct sockaddr_in *sin = (struct sockaddr_in *)ss;
-
-	memset(ss, 0, sizeof(*ss));
-	if (inet_pton(AF_INET, ip, &sin->sin_addr) == 1) {
-		sin->sin_family = AF_INET;
-		sin->sin_port = htons((uint16_t)atoi(port));
-		return sizeof(*sin);
-	}
-	if (inet_pton(AF_INET6, ip, &sin6->sin6_addr) != 1)
-		die("no address", 0);
-	sin6->sin6_family = AF_INET6;
-	sin6->sin6_port = htons((uint16_t)atoi(port));
-	return sizeof(*sin6);
-}
 
 /**
  * set - an option of a socket of the kernel that is measured
@@ -120,7 +63,7 @@ static void set(int fd, int level, int name, const void *value, size_t len, cons
  */
 static int dial(const char *ip, const char *port, char what)
 {
-	struct hello hello = { (uint32_t)what, (uint32_t)opt.size, (uint32_t)opt.warm_ms, (uint32_t)opt.nagle };
+	struct hello hello = { (uint32_t)what, (uint32_t)opt.size, (uint32_t)opt.warm_ms, (uint32_t)opt.nagle, "" };
 	struct sockaddr_storage ss;
 	socklen_t len = address(ip, port, &ss);
 	int one = 1, usec = (int)opt.busypoll;
@@ -129,8 +72,10 @@ static int dial(const char *ip, const char *port, char what)
 	fd = sys(SYS_socket, ss.ss_family, SOCK_STREAM, opt.mptcp ? IPPROTO_MPTCP : 0);
 	if (fd < 0)
 		die("socket", fd);
-	if (opt.cc)
+	if (opt.cc) {
 		set((int)fd, IPPROTO_TCP, TCP_CONGESTION, opt.cc, strlen(opt.cc), "TCP_CONGESTION");
+		snprintf(hello.cc, sizeof(hello.cc), "%s", opt.cc);
+	}
 	if (opt.busypoll)
 		set((int)fd, SOL_SOCKET, SO_BUSY_POLL, &usec, sizeof(usec), "SO_BUSY_POLL");
 	ret = sys(SYS_connect, fd, (long)&ss, len);
@@ -275,119 +220,6 @@ static void run_getppid(long count)
 }
 
 /**
- * sink - read to the end, and answer with what came
- * @fd: accepted connection
- * @warm: seconds that do not count
- */
-static void sink(int fd, double warm)
-{
-	double begin = now(), last = begin;
-	uint64_t got = 0, early = 0;
-	struct tally tally;
-	ssize_t n;
-
-	warm += begin;
-	while ((n = read(fd, buf, sizeof(buf))) > 0) {
-		got += (uint64_t)n;
-		last = now();
-		if (last <= warm) {
-			early = got;
-			begin = last;
-		}
-	}
-	tally.bytes = got - early;
-	tally.seconds = last - begin;
-	if (write(fd, &tally, sizeof(tally)) != sizeof(tally))
-		perror("lklbench: the sink's answer");
-}
-
-/**
- * source - write until the client has said that it has enough
- * @fd: accepted connection
- * @size: of one write
- */
-static void source(int fd, size_t size)
-{
-	size_t since = 0;
-	char c;
-
-	while (write(fd, buf, size) > 0) {
-		since += size;
-		if (since < 2 * CHUNK)
-			continue;
-		since = 0;
-		if (!recv(fd, &c, 1, MSG_DONTWAIT))
-			break;
-	}
-}
-
-/**
- * attend - be what the client's first bytes say, until it closes
- * @fd: accepted connection
- */
-static void attend(int fd)
-{
-	struct hello hello;
-	int one = 1;
-	ssize_t n;
-
-	if (recv(fd, &hello, sizeof(hello), MSG_WAITALL) != sizeof(hello) || !hello.size || hello.size > sizeof(buf))
-		return;
-	if (!hello.nagle)
-		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	switch (hello.what) {
-	case 's':
-		sink(fd, hello.warm_ms / 1e3);
-		break;
-	case 'r':
-		source(fd, hello.size);
-		break;
-	case 'e':
-		while ((n = read(fd, buf, 1)) == 1)
-			if (write(fd, buf, 1) != 1)
-				break;
-		break;
-	}
-}
-
-/**
- * serve - the other end of every measurement, a process for each connection
- * @ip: address to listen on
- * @port: and port
- */
-static void serve(const char *ip, const char *port)
-{
-	struct sockaddr_storage ss;
-	socklen_t len = address(ip, port, &ss);
-	int one = 1, l, fd;
-
-	signal(SIGPIPE, SIG_IGN);
-	signal(SIGCHLD, SIG_IGN);	/* nobody waits for them */
-	l = socket(ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC, opt.mptcp ? IPPROTO_MPTCP : 0);
-	if (l < 0)
-		die("socket", -errno);
-	setsockopt(l, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	if (bind(l, (struct sockaddr *)&ss, len) < 0)
-		die("bind", -errno);
-	if (listen(l, 16) < 0)
-		die("listen", -errno);
-	for (;;) {
-		fd = accept(l, NULL, NULL);
-		if (fd < 0)
-			die("accept", -errno);
-		switch (fork()) {
-		case -1:
-			die("fork", -errno);
-		case 0:
-			alarm(LIMIT_S);
-			attend(fd);
-			_exit(0);
-		}
-		close(fd);
-	}
-}
-
-/**
  * measure - one verb
  * @n: number of words
  * @w: the words, the verb first
@@ -436,7 +268,7 @@ static int option(struct library *l, const char *name, const char *value)
 	if (library_option(l, name, value))
 		return 1;
 	if (!strcmp(name, "--cc"))
-		opt.cc = value;
+		opt.cc = strcmp(value, "own") ? value : NULL;
 	else if (!strcmp(name, "--size") && atol(value) > 0 && atol(value) <= CHUNK)
 		opt.size = (size_t)atol(value);
 	else if (!strcmp(name, "--warm"))
@@ -467,7 +299,7 @@ int main(int argc, char **argv)
 	if (i >= argc || (lib.ntaps && (!lib.path || !lib.ips[lib.ntaps - 1])))
 		goto usage;
 	if (!strcmp(argv[i], "serve") && argc - i == 3)
-		serve(argv[i + 1], argv[i + 2]);
+		serve(argv[i + 1], argv[i + 2], opt.mptcp != 0);
 	alarm(LIMIT_S);
 	if (lib.path) {
 		boot(&lib);

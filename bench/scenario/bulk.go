@@ -18,7 +18,8 @@ func init() {
 		Order: 10, Name: bulk, Title: "Bulk transfer", Seed: "002, 003", Quick: true,
 		About: "One connection to or from a server on the host's kernel, 128 KiB a call, with every offload and with none (`ethtool -K` on both ends of the veth, " +
 			"no feature of virtio on the tap). `host` goes over veth, the others over a tap. CPU time is that of client, server, lklrun and lklhost together, " +
-			"from the first byte to the last.",
+			"from the first byte to the last. Both ends have CUBIC, but for the rows with `cc=own`, where each kernel has its own choice: Linux' is CUBIC, a distribution's " +
+			"may be BBR, which paces itself.",
 		Budget: Budget{Quick: 45 * time.Second, Full: 260 * time.Second},
 		Build:  buildBulk, Targets: bulkTargets(), Figures: bulkFigures,
 	})
@@ -50,6 +51,15 @@ func buildBulk(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 				for _, v := range l.Variants(lab.Host, lab.Library, lab.Preload, lab.Supervise, lab.LKL49) {
 					ms = append(ms, sampled(l, bulkKey(dir, offloads, p, v),
 						l.Lklbench(lab.Run{Variant: v, Placement: p, Wire: w}, dir, l.Milliseconds())))
+				}
+				if offloads == "off" || !l.Form.Full {
+					continue
+				}
+				for _, v := range []string{lab.Host, lab.Library, lab.Supervise} {
+					k := bulkKey(dir, offloads, p, v)
+					k.Params["cc"] = "own"
+					r := lab.Run{Variant: v, Placement: p, Wire: w, Options: []string{"--cc", "own"}}
+					ms = append(ms, sampled(l, k, l.Lklbench(r, dir, l.Milliseconds())))
 				}
 			}
 		}

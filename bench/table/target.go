@@ -24,11 +24,11 @@ const (
 	tolerant = 1e-9 // of what two floats that should be equal differ by
 )
 
-// Bound writes what is demanded: at least 2.00 × host.
+// Bound writes what is demanded: ≥ 2.00 × host.
 func (t Target) Bound() string {
-	word, limit := "at least", t.AtLeast
+	word, limit := "≥", t.AtLeast
 	if t.AtMost != 0 {
-		word, limit = "at most", t.AtMost
+		word, limit = "≤", t.AtMost
 	}
 	if t.Base.Variant == "" {
 		return fmt.Sprintf("%s %s %s", word, Number(limit), t.Unit)
@@ -38,7 +38,7 @@ func (t Target) Bound() string {
 		base = "its " + t.Base.Params.String()
 	}
 	if t.Diff {
-		return fmt.Sprintf("%s %s %s more than %s", word, Number(limit), t.Unit, base)
+		return fmt.Sprintf("%s %s %s over %s", word, Number(limit), t.Unit, base)
 	}
 	return fmt.Sprintf("%s %.2f × %s", word, limit, base)
 }

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	_ "embed"
+	"slices"
+	"strings"
+
+	"github.com/lklrun/lklrun/bench/table"
+)
+
+// Reasons is what people wrote of the targets that are missed: under a heading
+// "## CRITERION: WHAT" the profile and the reason.
+//
+//go:embed reasons.md
+var Reasons string
+
+// A Demand is one line of the criteria: a target, in each placement.
+type Demand struct {
+	Target  table.Target // of the first placement
+	Results []Result
+}
+
+// A Result is a target's figure in one placement.
+type Result struct {
+	Placement, Verdict string
+	Figure             float64
+}
+
+// Demands judges the targets, those that differ by their placement together.
+func Demands(s *table.Set, targets []table.Target) []Demand {
+	var ds []Demand
+	for _, t := range targets {
+		figure, verdict := s.Judge(t)
+		at := slices.IndexFunc(ds, func(d Demand) bool {
+			return d.Target.Criterion == t.Criterion && d.Target.What == t.What && d.Target.Unit == t.Unit && d.Target.Bound() == t.Bound()
+		})
+		if at < 0 {
+			at = len(ds)
+			ds = append(ds, Demand{Target: t})
+		}
+		ds[at].Results = append(ds[at].Results, Result{t.Of.Placement, verdict, figure})
+	}
+	slices.SortStableFunc(ds, func(a, b Demand) int { return strings.Compare(a.Target.Criterion, b.Target.Criterion) })
+	return ds
+}
+
+// Missed says in which placements a demand is missed.
+func (d Demand) Missed() []string {
+	var ps []string
+	for _, r := range d.Results {
+		if r.Verdict == table.Missed {
+			ps = append(ps, r.Placement)
+		}
+	}
+	return ps
+}
+
+// Reason is what is written of it, "" when nothing is.
+func (d Demand) Reason(reasons string) string {
+	_, rest, ok := strings.Cut("\n"+reasons, "\n## "+d.Target.Criterion+": "+d.Target.What+"\n")
+	if !ok {
+		return ""
+	}
+	text, _, _ := strings.Cut(rest, "\n## ")
+	return strings.TrimSpace(text)
+}
+
+// criteria is the table of all demands; bad marks a figure that misses.
+func criteria(ds []Demand, bad func(string) string) Table {
+	placements := []string{"unpinned", "one-cpu", "two-cpus"}
+	t := Table{Title: "Criteria", Head: append([]string{"", "what", "demanded"}, placements...)}
+	for _, d := range ds {
+		row := []string{d.Target.Criterion, d.Target.What, d.Target.Bound(), "", "", ""}
+		for _, r := range d.Results {
+			at := max(slices.Index(placements, r.Placement), 0)
+			cell := table.Number(r.Figure)
+			switch r.Verdict {
+			case table.Missed:
+				cell = bad(cell)
+			case table.Unknown:
+				cell = "?"
+			}
+			row[3+at] = cell
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// Criteria is the table for a terminal.
+func Criteria(s *table.Set, targets []table.Target) Table {
+	t := criteria(Demands(s, targets), func(c string) string { return c + " !" })
+	t.Title, t.Head[1] = "", "criterion"
+	for i, row := range t.Rows {
+		t.Rows[i] = append([]string{row[0] + " " + row[1]}, row[2:]...)
+	}
+	t.Head = append([]string{"criterion"}, t.Head[2:]...)
+	t.Note = "!: missed, ?: not measured"
+	return t
+}

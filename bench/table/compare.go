@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package table
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+)
+
+// Tolerance is by how much a ratio may fall behind the recorded one.
+const Tolerance = 0.15
+
+// Ratios are the medians of a run over the host's, for each key and unit: what
+// can be set beside another run's, for throughput varies from machine to machine
+// and from hour to hour. More is better for all: those of units of which less is
+// better are turned over.
+func (s *Set) Ratios() map[string]float64 {
+	out := map[string]float64{}
+	for _, r := range s.rows {
+		if r.Key.Variant == Base {
+			continue
+		}
+		for _, u := range s.Units(r.Key) {
+			v, ok := s.Ratio(r.Key, Base, u)
+			if !ok || v <= 0 {
+				continue
+			}
+			if !Higher(u) {
+				v = 1 / v
+			}
+			out[r.Key.String()+" "+u] = v
+		}
+	}
+	return out
+}
+
+// A record is ratios in a file, with the run they are of.
+type record struct {
+	Info   Info               `json:"info"`
+	Ratios map[string]float64 `json:"ratios"`
+}
+
+// WriteRecord writes the ratios for a later Fallen.
+func (s *Set) WriteRecord(w io.Writer) error {
+	r := record{Info: s.Info, Ratios: s.Ratios()}
+	for k, v := range r.Ratios {
+		r.Ratios[k] = float64(int(v*1000+0.5)) / 1000
+	}
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", " ")
+	return enc.Encode(r)
+}
+
+// A Fall is a ratio that is behind the recorded one.
+type Fall struct {
+	Name          string
+	Recorded, Now float64
+}
+
+// Compare sets the run's ratios beside recorded ones: those that fell by more
+// than the tolerance, and how many there were to compare.
+func (s *Set) Compare(recorded io.Reader) (falls []Fall, compared int, err error) {
+	var r record
+	if err := json.NewDecoder(recorded).Decode(&r); err != nil {
+		return nil, 0, fmt.Errorf("recorded ratios: %w", err)
+	}
+	now := s.Ratios()
+	for _, name := range slices.Sorted(maps.Keys(r.Ratios)) {
+		v, ok := now[name]
+		if !ok {
+			continue
+		}
+		compared++
+		if v < (1-Tolerance)*r.Ratios[name] {
+			falls = append(falls, Fall{name, r.Ratios[name], v})
+		}
+	}
+	return falls, compared, nil
+}
