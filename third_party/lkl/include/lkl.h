@@ -103,7 +103,12 @@ int lkl_host_watch(int fd, void *(*fn)(void *arg), void *arg);
  */
 int lkl_epoll_watch(int epfd, void (*fn)(void *arg), void *arg);
 
-/** lkl_set_spin - a thread that would sleep looks for so long before it does */
+/**
+ * lkl_set_spin - how long a thread that would sleep looks before it does
+ *
+ * At first 50. It does so where the process may use more than one processor and
+ * its waits are that short. 0: never. Threaded mode.
+ */
 void lkl_set_spin(unsigned int usec);
 
 /* Network devices */

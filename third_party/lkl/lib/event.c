@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Timers and devices, and who waits for them.
+ * Who waits for devices and timers.
  *
  * Theory of operation
  *
- * In threaded mode exactly one thread at a time is the leader: it sleeps in
- * ppoll() on {eventfd, epoll of the devices} until the kernel's deadline. The
- * thread that waits for an event is the best one to take it, so a thread that
- * blocks in the kernel leads if nobody does, or if only the background thread
- * does. When it leaves, nobody leads for a while; the background thread looks
- * every LEAD_NS whether somebody has led since, and if not, leads. A thread that
- * sends many frames without ever blocking has a look in passing.
+ * In threaded mode exactly one thread at a time is the leader: it sleeps in the
+ * epoll of the devices, the timer (clock.c) and an eventfd. The thread that
+ * waits for an event is the best one to take it, so a thread that blocks in the
+ * kernel leads if nobody does, or if only the background thread does. It looks
+ * for a while before it sleeps where that pays (spin.c). When it leaves, nobody
+ * leads for a while; the background thread looks every LEAD_NS whether somebody
+ * has led since, and if not, leads. A thread that sends many frames without ever
+ * blocking has a look in passing.
+ *
+ * All is edge-triggered, so nothing has to be read empty, and what the epoll
+ * says is said once: only the leader asks it. The background thread, whom
+ * another may follow as leader while it still sleeps, does that outside, in
+ * poll() on the epoll and on an eventfd of its own.
  *
  * In loop mode there is no leader; lib/loop.c and a call that has to wait look
  * at the deadline and the devices themselves.
@@ -24,7 +30,6 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,79 +38,30 @@
 #define BG_STACK	(256 << 10)
 #define LEAD_ROUNDS	64	/* of LEAD_NS, then the background waits for a wake */
 
-static unsigned long long deadline;	/* of the kernel's clock event; 0: none */
-static unsigned long long sleeps_until;	/* the leader does */
 static int polling;			/* the leader sleeps, or is about to */
 static struct thread *leader;
 static unsigned int lead_count;
 
 static int epfd = -1;
-static int evfd = -1;			/* wakes a leader */
+static int evfd = -1;			/* wakes a leader, but for */
 static int bg_evfd = -1;		/* wakes the background thread as leader */
 static pthread_t bg_thread;
 static int bg_started, bg_stop;
 static struct thread *bg;
 static unsigned int bg_asleep;		/* futex: waits for a wake, not a time */
 
+#define EVENTS		16	/* fetched at once */
 #define WATCHES		4096
-#define WATCH_BIT	(1ULL << 63)	/* in epoll's data; the rest is an index */
+/* In epoll's data; the rest of a watch is an index, and without any a device */
+#define WATCH_BIT	(1ULL << 63)
+#define TIMER_BIT	(1ULL << 62)
+#define KICK_BIT	(1ULL << 61)
 
 static struct {
 	void *(*fn)(void *arg);
 	void *arg;
 } watches[WATCHES];
 static unsigned int watch_count;
-static unsigned int spin_ns;
-
-static unsigned long long now(clockid_t id)
-{
-	struct timespec ts;
-
-	clock_gettime(id, &ts);
-	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
-}
-
-unsigned long long lklh_mono(void)
-{
-	return now(CLOCK_MONOTONIC);
-}
-
-unsigned long long lklh_real(void)
-{
-	return now(CLOCK_REALTIME);
-}
-
-void lklh_getrandom(void *buf, unsigned long len)
-{
-	if (getrandom(buf, len, 0) != (ssize_t)len)
-		getentropy(buf, len);
-}
-
-void lklh_set_deadline(unsigned long long ns)
-{
-	__atomic_store_n(&deadline, ns, __ATOMIC_SEQ_CST);
-	if (ns && __atomic_load_n(&polling, __ATOMIC_SEQ_CST) &&
-	    ns < __atomic_load_n(&sleeps_until, __ATOMIC_RELAXED))
-		events_kick();
-}
-
-unsigned long long events_deadline(void)
-{
-	return __atomic_load_n(&deadline, __ATOMIC_RELAXED);
-}
-
-/**
- * events_timer_due - post the timer interrupt if its time has come
- */
-void events_timer_due(void)
-{
-	unsigned long long d = events_deadline();
-
-	if (d && lklh_mono() >= d &&
-	    __atomic_compare_exchange_n(&deadline, &d, 0, 0, __ATOMIC_SEQ_CST,
-					__ATOMIC_RELAXED))
-		lklh_irq_raise(LKL_IRQ_TIMER);
-}
 
 static void ring(int fd)
 {
@@ -117,11 +73,25 @@ static void ring(int fd)
 
 /**
  * events_kick - wake the leader, whoever that is
+ *
+ * One who becomes it only now looks at everything before it sleeps.
  */
 void events_kick(void)
 {
-	ring(evfd);
-	ring(bg_evfd);
+	struct thread *t = __atomic_load_n(&leader, __ATOMIC_SEQ_CST);
+
+	if (!t || t != bg)
+		ring(evfd);
+	if (!t || t == bg)
+		ring(bg_evfd);
+}
+
+/**
+ * events_sleeps - whether the leader sleeps, or may be about to
+ */
+int events_sleeps(void)
+{
+	return __atomic_load_n(&polling, __ATOMIC_SEQ_CST);
 }
 
 /**
@@ -138,33 +108,50 @@ int events_is_leader(struct thread *t)
 	return __atomic_load_n(&leader, __ATOMIC_SEQ_CST) == t;
 }
 
-static int take_devices(void)
+/* Posts what the epoll has said. */
+static void take(const struct epoll_event *ev, int n)
 {
-	struct epoll_event ev[16];
-	int i, n;
+	int i;
 
-	n = epoll_wait(epfd, ev, 16, 0);
 	for (i = 0; i < n; i++) {
-		if (ev[i].data.u64 & WATCH_BIT) {
-			unsigned int w = ev[i].data.u32;
+		uint64_t what = ev[i].data.u64;
+
+		if (what & WATCH_BIT) {
+			unsigned int w = (uint32_t)what;
 			struct thread *t = watches[w].fn(watches[w].arg);
 
 			if (t)
 				cpu_interrupt(t);
-		} else {
-			netdev_event(ev[i].data.u32, ev[i].events);
+		} else if (what & TIMER_BIT) {
+			clock_fired();
+		} else if (!(what & KICK_BIT)) {
+			netdev_event((uint32_t)what, ev[i].events);
 		}
 	}
+}
+
+/**
+ * events_look - take what there is, without waiting; how many
+ */
+int events_look(void)
+{
+	struct epoll_event ev[EVENTS];
+	int n = epoll_wait(epfd, ev, EVENTS, 0);
+
+	take(ev, n);
 	return n;
+}
+
+static int add(int fd, unsigned int events, uint64_t what)
+{
+	struct epoll_event ev = { .events = events | EPOLLET, .data.u64 = what };
+
+	return epoll_ctl(epfd, EPOLL_CTL_ADD, fd, &ev) ? -errno : 0;
 }
 
 API int lkl_host_watch(int fd, void *(*fn)(void *arg), void *arg)
 {
 	unsigned int w = __atomic_fetch_add(&watch_count, 1, __ATOMIC_SEQ_CST);
-	struct epoll_event ev = {
-		.events = EPOLLIN | EPOLLET,
-		.data.u64 = WATCH_BIT | w,
-	};
 
 	if (!lkl_usable() || loop_mode)
 		return -ENODEV;
@@ -172,30 +159,42 @@ API int lkl_host_watch(int fd, void *(*fn)(void *arg), void *arg)
 		return -ENOSPC;
 	watches[w].fn = fn;
 	watches[w].arg = arg;
-	return epoll_ctl(epfd, EPOLL_CTL_ADD, fd, &ev) ? -errno : 0;
+	return add(fd, EPOLLIN, WATCH_BIT | w);
 }
 
-API void lkl_set_spin(unsigned int usec)
+/* Frames for which no event will come */
+static int more_frames(void)
 {
-	spin_ns = usec < 1000000 ? usec * 1000 : 1000000000;
+	return !(__atomic_load_n(&lkl_irq_pending, __ATOMIC_RELAXED) & LKL_IRQ_NET) &&
+	       netdevs_more();
 }
 
-/* Looks for a while instead of sleeping; 1: something has come. */
-static int spin(struct thread *t)
+/* Sleeps; negative: a signal came */
+static int leader_sleep(struct thread *t)
 {
-	unsigned long long end = lklh_mono() + spin_ns, d;
+	struct pollfd fds[2] = {
+		{ .fd = bg_evfd, .events = POLLIN },
+		{ .fd = epfd, .events = POLLIN },
+	};
+	struct epoll_event ev[EVENTS];
+	uint64_t drain;
+	int n;
 
-	do {
-		if (take_devices() > 0)
-			return 1;
-		d = events_deadline();
-		if (d && lklh_mono() >= d)
-			return 1;
-		if (__atomic_load_n(&t->k.granted, __ATOMIC_SEQ_CST) ||
-		    __atomic_load_n(&lkl_irq_pending, __ATOMIC_SEQ_CST) ||
-		    __atomic_load_n(&lkl_dead, __ATOMIC_SEQ_CST))
-			return 1;
-	} while (events_is_leader(t) && lklh_mono() < end);
+	if (t != bg) {
+		n = epoll_wait(epfd, ev, EVENTS, -1);
+		__atomic_store_n(&polling, 0, __ATOMIC_SEQ_CST);
+		if (n < 0)
+			return errno == EINTR ? -1 : 0;
+		take(ev, n);
+		return 0;
+	}
+	n = poll(fds, 2, -1);
+	__atomic_store_n(&polling, 0, __ATOMIC_SEQ_CST);
+	if (n > 0 && (fds[0].revents & POLLIN) &&
+	    read(bg_evfd, &drain, sizeof(drain)) < 0)
+		drain = 0;
+	if (n > 0 && fds[1].revents && events_is_leader(bg))
+		events_look();
 	return 0;
 }
 
@@ -207,52 +206,25 @@ static int spin(struct thread *t)
  */
 int events_lead(struct thread *t)
 {
-	struct pollfd fds[2] = {
-		{ .fd = t == bg ? bg_evfd : evfd, .events = POLLIN },
-		{ .fd = epfd, .events = POLLIN },
-	};
-	struct timespec ts, *tsp = NULL;
-	unsigned long long d, n;
-	uint64_t drain;
-	int ret = 0, intr = 0;
+	int intr = 0;
 
-	if (!(__atomic_load_n(&lkl_irq_pending, __ATOMIC_RELAXED) & LKL_IRQ_NET) &&
-	    netdevs_more())
-		return 0;
-	if (spin_ns && t != bg && spin(t)) {
-		events_timer_due();
-		return 0;
-	}
-	__atomic_store_n(&sleeps_until, ~0ULL, __ATOMIC_SEQ_CST);
+	if (t != bg && spin(t))
+		goto out;
 	__atomic_store_n(&polling, 1, __ATOMIC_SEQ_CST);
-	d = events_deadline();
-	if (d) {
-		n = lklh_mono();
-		__atomic_store_n(&sleeps_until, d, __ATOMIC_SEQ_CST);
-		n = d > n ? d - n : 0;
-		ts.tv_sec = n / 1000000000;
-		ts.tv_nsec = n % 1000000000;
-		tsp = &ts;
-	}
+	clock_arm();
 	/*
 	 * A pending interrupt is no reason to stay awake: who raised it found the
 	 * CPU taken, and its owner will see it.
 	 */
 	if (!__atomic_load_n(&t->k.granted, __ATOMIC_SEQ_CST) &&
-	    !__atomic_load_n(&lkl_dead, __ATOMIC_SEQ_CST) && events_is_leader(t))
-		ret = ppoll(fds, 2, tsp, NULL);
-	__atomic_store_n(&polling, 0, __ATOMIC_SEQ_CST);
-
-	if (ret < 0 && errno == EINTR)
-		intr = -1;
-	if (ret > 0 && (fds[0].revents & POLLIN) &&
-	    read(fds[0].fd, &drain, sizeof(drain)) < 0)
-		drain = 0;
-	if (!events_is_leader(t))
-		return intr;
-	if (ret > 0 && fds[1].revents)
-		take_devices();
-	events_timer_due();
+	    !__atomic_load_n(&lkl_dead, __ATOMIC_SEQ_CST) &&
+	    events_is_leader(t) && !more_frames())
+		intr = leader_sleep(t);
+	else
+		__atomic_store_n(&polling, 0, __ATOMIC_SEQ_CST);
+out:
+	if (events_is_leader(t))
+		events_timer_due();
 	return intr;
 }
 
@@ -307,7 +279,7 @@ void events_glance(struct thread *t)
 					 __ATOMIC_RELAXED))
 		return;
 	__atomic_fetch_add(&lead_count, 1, __ATOMIC_RELAXED);
-	take_devices();
+	events_look();
 	events_timer_due();
 	events_unlead(t);
 }
@@ -363,12 +335,18 @@ static void *background(void *arg)
 
 int events_init(void)
 {
+	int timer, ret;
+
 	if (loop_mode)
 		return 0;
 	epfd = epoll_create1(EPOLL_CLOEXEC);
 	evfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	bg_evfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	return epfd < 0 || evfd < 0 || bg_evfd < 0 ? -errno : 0;
+	timer = clock_init();
+	if (epfd < 0 || evfd < 0 || bg_evfd < 0 || timer < 0)
+		return -errno;
+	ret = add(evfd, EPOLLIN, KICK_BIT);
+	return ret ? ret : add(timer, EPOLLIN, TIMER_BIT);
 }
 
 /**
@@ -419,6 +397,7 @@ void events_stop(void)
 	if (bg_evfd >= 0)
 		close(bg_evfd);
 	epfd = evfd = bg_evfd = -1;
+	clock_exit();
 }
 
 /**
@@ -428,15 +407,11 @@ int event_device(int fd, int id)
 {
 	struct epoll_event ev = {
 		.events = EPOLLIN | EPOLLOUT | EPOLLET | EPOLLRDHUP,
-		.data.u64 = id,
+		.data.u64 = loop_mode ? loop_tag | (unsigned int)id : (unsigned int)id,
 	};
-	int ep = epfd;
 
-	if (loop_mode) {
-		ev.data.u64 = loop_tag | (unsigned int)id;
-		ep = loop_epfd;
-	}
-	return epoll_ctl(ep, EPOLL_CTL_ADD, fd, &ev) ? -errno : 0;
+	return epoll_ctl(loop_mode ? loop_epfd : epfd, EPOLL_CTL_ADD, fd, &ev) ?
+	       -errno : 0;
 }
 
 /**
@@ -445,37 +420,4 @@ int event_device(int fd, int id)
 void event_forget(int fd)
 {
 	epoll_ctl(loop_mode ? loop_epfd : epfd, EPOLL_CTL_DEL, fd, NULL);
-}
-
-/**
- * events_wait_loop - a call waits in loop mode
- * @until: monotonic time to give up, all ones for never
- *
- * Negative when a signal came.
- */
-int events_wait_loop(unsigned long long until)
-{
-	struct pollfd fds[LKL_NET_MAX];
-	int ids[LKL_NET_MAX], i, n, ret;
-	unsigned long long d = events_deadline(), t = lklh_mono();
-	struct timespec ts, *tsp = &ts;
-
-	if (lkl_irq_pending)
-		return 0;
-	if (!d || d > until)
-		d = until;
-	if (d == ~0ULL) {
-		tsp = NULL;
-	} else {
-		t = d > t ? d - t : 0;
-		ts.tv_sec = t / 1000000000;
-		ts.tv_nsec = t % 1000000000;
-	}
-	n = netdevs_pollfds(fds, ids, LKL_NET_MAX);
-	ret = ppoll(fds, n, tsp, NULL);
-	for (i = 0; ret > 0 && i < n; i++)
-		if (fds[i].revents)
-			netdev_event(ids[i], fds[i].revents);
-	events_timer_due();
-	return ret < 0 && errno == EINTR ? -1 : 0;
 }

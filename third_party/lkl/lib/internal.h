@@ -60,12 +60,13 @@ void cpu_interrupt(struct thread *t);
 void cpu_wake_all(void);
 void cpu_reset(void);
 
-/* event.c: who waits for timers and devices */
+/* event.c: who waits for devices and timers */
 int events_init(void);
 int events_start(void);
 void events_stop(void);
 int event_device(int fd, int id);
 void event_forget(int fd);
+int events_look(void);
 int events_lead(struct thread *t);
 int events_try_lead(struct thread *t);
 void events_unlead(struct thread *t);
@@ -73,9 +74,18 @@ void events_kick(void);
 void events_glance(struct thread *t);
 void events_more(void);
 int events_is_leader(struct thread *t);
+int events_sleeps(void);
+
+/* spin.c */
+int spin(struct thread *t);
+
+/* clock.c: the kernel's deadline */
+int clock_init(void);
+void clock_exit(void);
+void clock_arm(void);
+void clock_fired(void);
 void events_timer_due(void);
 unsigned long long events_deadline(void);
-int events_wait_loop(unsigned long long until);
 
 /* netdev.c */
 struct pollfd;
@@ -87,7 +97,8 @@ int netdevs_more(void);
 extern int loop_epfd;
 extern uint64_t loop_tag;
 
-/* loop.c; the kernel declares it where it calls it */
+/* loop.c; the kernel declares the second where it calls it */
+int events_wait_loop(unsigned long long until);
 void lklh_flag_set(int *flag);
 
 /* api.c */

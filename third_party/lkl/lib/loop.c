@@ -5,7 +5,9 @@
 #include "internal.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
+#include <time.h>
 
 int loop_epfd = -1;
 uint64_t loop_tag;
@@ -112,4 +114,37 @@ API unsigned long lkl_loop_blocked(void)
 API void lkl_loop_set_limit(unsigned int ms)
 {
 	loop_limit_ms = ms;
+}
+
+/**
+ * events_wait_loop - a call waits in loop mode
+ * @until: monotonic time to give up, all ones for never
+ *
+ * Negative when a signal came.
+ */
+int events_wait_loop(unsigned long long until)
+{
+	struct pollfd fds[LKL_NET_MAX];
+	int ids[LKL_NET_MAX], i, n, ret;
+	unsigned long long d = events_deadline(), t = lklh_mono();
+	struct timespec ts, *tsp = &ts;
+
+	if (lkl_irq_pending)
+		return 0;
+	if (!d || d > until)
+		d = until;
+	if (d == ~0ULL) {
+		tsp = NULL;
+	} else {
+		t = d > t ? d - t : 0;
+		ts.tv_sec = t / 1000000000;
+		ts.tv_nsec = t % 1000000000;
+	}
+	n = netdevs_pollfds(fds, ids, LKL_NET_MAX);
+	ret = ppoll(fds, n, tsp, NULL);
+	for (i = 0; ret > 0 && i < n; i++)
+		if (fds[i].revents)
+			netdev_event(ids[i], fds[i].revents);
+	events_timer_due();
+	return ret < 0 && errno == EINTR ? -1 : 0;
 }

@@ -3,6 +3,7 @@
 #include "tap.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <sys/timerfd.h>
 
 static double clock_diff_ms(clockid_t id)
@@ -22,6 +23,41 @@ static int near(double got, double want, double late)
 static double ms_since(uint64_t t)
 {
 	return (now_ns() - t) / 1e6;
+}
+
+/* Waits in the kernel, and so for its events, without a timer of its own soon. */
+static void *long_sleeper(void *arg)
+{
+	struct timespec ts = { 4, 0 };
+	struct pollfd pfd = { .fd = -1 };
+
+	L5(ppoll, &pfd, 1, &ts, 0, 8);
+	__atomic_store_n((int *)arg, 1, __ATOMIC_SEQ_CST);
+	return NULL;
+}
+
+/* Another thread's timers, sooner and sooner, end on time beside it. */
+static void sooner_timers(unsigned int spin)
+{
+	struct timespec ts = { 0 };
+	int i, over = 0;
+	pthread_t th;
+	uint64_t t;
+	double d = 0;
+
+	lkl_set_spin(spin);
+	pthread_create(&th, NULL, long_sleeper, &over);
+	for (i = 40; i > 0; i -= 4) {
+		ts.tv_nsec = i * 1000000;
+		t = now_ns();
+		L2(nanosleep, &ts, 0);
+		if (ms_since(t) - i > d)
+			d = ms_since(t) - i;
+	}
+	ok(!over && d < 500, "spin %u: sleeps of 40 to 4 ms beside a thread that waits are %.2f ms late at most",
+	   spin, d);
+	pthread_join(th, NULL);
+	ok(over, "and that thread's own wait ends");
 }
 
 int main(void)
@@ -92,6 +128,9 @@ int main(void)
 		d += ms_since(t) - 1;
 	}
 	ok(d / 20 < 5, "a sleep of 1 ms is %.3f ms late on average", d / 20);
+
+	sooner_timers(0);
+	sooner_timers(50);
 
 	c = cpu_s();
 	pfd.fd = -1;
