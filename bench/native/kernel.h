@@ -28,7 +28,7 @@
  * @ntaps: how many devices
  * @nsysctls: how many settings
  * @offload: LKL_OFFLOAD_* bits
- * @cmdline: more of the kernel's command line
+ * @cmdline: more of the kernel's command line, whose first mem= counts
  * @spin: microseconds to look before sleeping, -1: the library's own
  */
 struct library {
@@ -215,7 +215,7 @@ static inline void boot(const struct library *l)
 		set_spin((unsigned int)l->spin);
 	}
 	err = old ? old_start(so, l->cmdline) :
-		    start("mem=256M loglevel=3 %s", l->cmdline);
+		    start("%s mem=256M loglevel=3", l->cmdline);
 	if (err < 0)
 		die("lkl_start_kernel", err);
 	old_syscall = symbol(so, "lkl_syscall");

@@ -77,10 +77,10 @@ func (s Sample) units() []string {
 // Higher says whether more of a unit is better.
 func Higher(unit string) bool {
 	switch unit {
-	case "Gbit/s", "Mbit/s", "1/s", "ratio", "fraction":
+	case "Gbit/s", "Mbit/s", "1/s", "ratio":
 		return true
 	}
-	return false
+	return strings.HasPrefix(unit, "fraction")
 }
 
 // A Row is the samples of one key.

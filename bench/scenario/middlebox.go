@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lklrun/lklrun/bench/lab"
+	"github.com/lklrun/lklrun/bench/table"
+)
+
+// A farPath is a long, narrow or lossy way to a server: through a middlebox
+// that is a stack of ours, a bridge between two taps whose netem delays, loses
+// and paces what goes to the server. What comes back goes as it is.
+//
+//	namespace far-client          namespace far-near
+//	c0 10.72.1.2 ──── veth ────── s0 ─┬─ near (bridge) ─ tapa ═ the middlebox ═ tapb 10.72.1.1
+//	                        tap0 ─────┘                  (its eth0)  (its eth1)
+//	  the stack, 10.72.1.3 ─┘
+//
+// The middlebox's taps have no offloads and it merges nothing, so that netem
+// meets packets as a wire has them. The server's namespace answers nobody who asks
+// for its address on the near side (arp_ignore).
+type farPath struct {
+	near, client string
+	lab          *lab.Lab
+	course       string // the program
+}
+
+// A shape is what the middlebox makes of the way there.
+type shape struct {
+	Mbit  int // 0: as fast as it goes
+	Delay time.Duration
+	Loss  float64 // per cent
+}
+
+const (
+	farServer = "10.72.1.1"
+	farPort   = "5008"
+	farMbox   = "bench-middlebox"
+	// farQueue holds what is under way, 8,300 packets of a gigabit in 100 ms,
+	// and five times as much in front of the link.
+	farQueue = 50000
+	// Of Ethernet frames of 1,514 bytes, which is what netem counts, TCP with
+	// time stamps has this part for its user.
+	payload = 1448.0 / 1514
+)
+
+// farBuffers are those of the stack bbr and of both ends on the host.
+var farBuffers = []string{"net.ipv4.tcp_rmem=4096 131072 100000000", "net.ipv4.tcp_wmem=4096 262144 100000000"}
+
+// makeFarPath makes it, with a server on the host's kernel.
+func makeFarPath(ctx context.Context, l *lab.Lab) (*farPath, error) {
+	course, err := l.Native(ctx, "course", "-ldl")
+	if err != nil {
+		return nil, err
+	}
+	f := &farPath{near: "far-near", client: "far-client", lab: l, course: course}
+	var lines []string
+	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	for _, ns := range []string{f.near, f.client} {
+		add("ip netns add %s", ns)
+		add("ip -n %s link set lo up", ns)
+		add("ip netns exec %s sysctl -qw net.ipv4.tcp_no_metrics_save=1 net.ipv4.conf.all.arp_ignore=1 net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1", ns)
+		l.Cleanup(func() { _ = l.Run(context.Background(), "ip netns del "+ns) }) // its devices with it
+	}
+	add("ip -n %s link add near type bridge", f.near)
+	add("ip -n %s link add s0 type veth peer name c0 netns %s", f.near, f.client)
+	for _, tap := range []string{"tapa", "tapb", "tap0"} {
+		add("ip -n %s tuntap add %s mode tap", f.near, tap)
+		add("ip -n %s link set %s txqueuelen 20000", f.near, tap) // a millisecond's pause of its reader must lose nothing
+	}
+	for _, dev := range []string{"s0", "tapa", "tap0"} {
+		add("ip -n %s link set %s master near", f.near, dev)
+	}
+	for _, dev := range []string{"near", "s0", "tapa", "tapb", "tap0"} {
+		add("ip -n %s link set %s up", f.near, dev)
+	}
+	add("ip -n %s link set c0 up", f.client)
+	add("ip -n %s addr add %s/24 dev tapb", f.near, farServer)
+	add("ip -n %s addr add 10.72.1.2/24 dev c0", f.client)
+	if err := l.Run(ctx, lines...); err != nil {
+		return nil, err
+	}
+	for _, ns := range []string{f.near, f.client} {
+		for _, b := range farBuffers {
+			if _, err := l.Output(ctx, "ip", "netns", "exec", ns, "sysctl", "-qw", b); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if _, err := l.Start(ctx, l.In(f.near, lab.Unpinned, true, f.course, "serve", "0.0.0.0", farPort)...); err != nil {
+		return nil, err
+	}
+	if err := l.WaitListen(ctx, f.near, farPort); err != nil {
+		return nil, err
+	}
+	return f, f.startMiddlebox(ctx)
+}
+
+// startMiddlebox starts it and has it forward.
+func (f *farPath) startMiddlebox(ctx context.Context) error {
+	box, err := f.lab.Start(ctx, f.lab.In(f.near, lab.Unpinned, false, f.lab.Bin("lklrun"), "--name", farMbox, "--engine", "supervise", "--stack", "vanilla", "--mem", "1G", "--spin", "0",
+		"--if", "tap:tapa,offload=off", "--if", "tap:tapb,offload=off", "--", "sleep", "infinity")...)
+	if err != nil {
+		return err
+	}
+	err = f.lab.Until(ctx, "the middlebox", func() (bool, error) {
+		select {
+		case <-box.Done():
+			return false, fmt.Errorf("it has ended: %s", strings.Join(box.Lines(), "; "))
+		default:
+		}
+		_, err := f.lab.Output(ctx, f.inBox("true")...)
+		return err == nil, err
+	})
+	if err != nil {
+		return err
+	}
+	for _, line := range []string{
+		"sysctl -qw net.bridge.bridge-nf-call-iptables=0 net.bridge.bridge-nf-call-ip6tables=0 net.bridge.bridge-nf-call-arptables=0",
+		"ethtool -K eth0 gro off",
+		"ethtool -K eth1 gro off",
+		"ip link add br0 type bridge",
+		"ip link set eth0 master br0",
+		"ip link set eth1 master br0",
+		"ip link set br0 up",
+	} {
+		if _, err := f.lab.Output(ctx, f.inBox(strings.Fields(line)...)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *farPath) inBox(argv ...string) []string {
+	return append([]string{f.lab.Bin("lklctl"), "-n", farMbox, "exec", "--"}, argv...)
+}
+
+// form gives the way a shape.
+func (f *farPath) form(ctx context.Context, s shape) error {
+	argv := []string{"tc", "qdisc", "replace", "dev", "eth1", "root"}
+	if s == (shape{}) {
+		argv = append(argv, "pfifo", "limit", "20000")
+	} else {
+		argv = append(argv, "netem", "limit", strconv.Itoa(farQueue))
+	}
+	if s.Delay > 0 {
+		argv = append(argv, "delay", s.Delay.String())
+	}
+	if s.Loss > 0 {
+		argv = append(argv, "loss", fmt.Sprintf("%g%%", s.Loss))
+	}
+	if s.Mbit > 0 {
+		// Sent in batches, as a network card's interrupts come: a timer for each
+		// packet would take most of a CPU.
+		argv = append(argv, "rate", fmt.Sprintf("%dmbit", s.Mbit), "slot", "200us")
+	}
+	_, err := f.lab.Output(ctx, f.inBox(argv...)...)
+	return err
+}
+
+// A farRun is who sends, and with which settings.
+type farRun struct {
+	variant lab.Variant
+	cc      string
+	qdisc   string   // of the stack; "": fq
+	boot    string   // more of its kernel's command line; mem= and highres=
+	mem     string   // its memory; "": 512M
+	sysctls []string // more settings of the stack's
+	seconds int
+}
+
+// command is the line that sends.
+func (f *farPath) command(r farRun) []string {
+	qdisc, mem := r.qdisc, r.mem
+	if qdisc == "" {
+		qdisc = "fq"
+	}
+	if mem == "" {
+		mem = "512M"
+	}
+	verb := []string{"--cc", r.cc, "send", farServer, farPort, strconv.Itoa(r.seconds)}
+	settings := append([]string{"net.core.default_qdisc=" + qdisc}, append(farBuffers, r.sysctls...)...)
+	switch r.variant {
+	case lab.Library:
+		line := []string{f.course, "--lib", f.lab.Bin("stacks/bbr/liblkl.so"), "--tap", "tap0", "--ip", "10.72.1.3/24", "--cmdline", "mem=" + mem + " " + r.boot}
+		for _, s := range settings {
+			line = append(line, "--sysctl", s)
+		}
+		return f.lab.In(f.near, lab.Unpinned, false, append(line, verb...)...)
+	case lab.Supervise, lab.Preload:
+		line := []string{f.lab.Bin("lklrun"), "--engine", r.variant, "--stack", "bbr", "--mem", mem, "--if", "tap:tap0,ip=10.72.1.3/24"}
+		if r.boot != "" {
+			line = append(line, "--cmdline", r.boot)
+		}
+		for _, s := range settings {
+			line = append(line, "--sysctl", s)
+		}
+		return f.lab.In(f.near, lab.Unpinned, false, append(append(append(line, "--"), f.course), verb...)...)
+	}
+	return f.lab.In(f.client, lab.Unpinned, false, append([]string{f.course}, verb...)...)
+}
+
+// A window is a part of a transfer, in seconds since it began.
+type window struct {
+	unit     string
+	from, to int
+}
+
+// send runs a transfer and returns the mean of each window, and its CPU time.
+func (f *farPath) send(ctx context.Context, r farRun, windows ...window) (table.Sample, error) {
+	argv := f.command(r)
+	out, err := f.lab.Output(ctx, argv...)
+	if err != nil {
+		return nil, err
+	}
+	rates, rest, ok := strings.Cut(out, "Gbit/s\n")
+	if !ok {
+		return nil, fmt.Errorf("%s: %q: expected Gbit/s", strings.Join(argv, " "), out)
+	}
+	ticks := strings.Fields(rates)
+	if len(ticks) != 10*r.seconds {
+		return nil, fmt.Errorf("%s: %d tenths of a second; expected %d", strings.Join(argv, " "), len(ticks), 10*r.seconds)
+	}
+	sample := table.Sample{}
+	if strings.TrimSpace(rest) != "" {
+		if sample, err = lab.ParseSample(rest); err != nil {
+			return nil, err
+		}
+	}
+	for _, w := range windows {
+		sum := 0.0
+		for _, word := range ticks[10*w.from : 10*w.to] {
+			v, err := strconv.ParseFloat(word, 64)
+			if err != nil {
+				return nil, err
+			}
+			sum += v
+		}
+		sample[w.unit] = sum / float64(10*(w.to-w.from))
+	}
+	return sample, nil
+}
