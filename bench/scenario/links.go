@@ -73,7 +73,7 @@ var mptcpBuffers = []string{"--sysctl", "net.ipv4.tcp_rmem=4096 131072 8388608",
 // command is one of lklbench's, by MPTCP over some of the paths; by TCP for the
 // variant host.
 func (k *links) command(v lab.Variant, paths int, options []string, verb ...string) []string {
-	argv := []string{k.lab.Bench()}
+	argv := []string{k.lab.Bench(), "--cc", "cubic"}
 	if v != lab.Host {
 		argv = append(argv, "--mptcp", "1")
 	}

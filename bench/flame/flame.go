@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package flame makes flame graphs of what `perf script` prints: a static SVG in
+// which a frame's width is its share of the samples, callers below callees. The
+// pointer on a frame tells its name and share.
+package flame
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A Frame is a function and the file it is in.
+type Frame struct{ Name, File string }
+
+// A Node is a frame with all that was called from it.
+type Node struct {
+	Frame
+	Count    int
+	children map[Frame]*Node
+}
+
+// Children are a node's, by name.
+func (n *Node) Children() []*Node {
+	return slices.SortedFunc(maps.Values(n.children), func(a, b *Node) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.File, b.File))
+	})
+}
+
+// add counts one sample, its frames from the outermost to the innermost.
+func (n *Node) add(stack []Frame, count int) {
+	n.Count += count
+	for _, f := range stack {
+		if n.children == nil {
+			n.children = map[Frame]*Node{}
+		}
+		c := n.children[f]
+		if c == nil {
+			c = &Node{Frame: f}
+			n.children[f] = c
+		}
+		c.Count += count
+		n = c
+	}
+}
+
+// Kernel is the file of the host's kernel.
+const Kernel = "kernel"
+
+// Read reads what `perf script` prints: for each sample a line that begins with
+// the program's name, lines of an address, a symbol and a file in brackets, the
+// innermost first, and an empty one. The first frames are the programs.
+func Read(r io.Reader) (*Node, error) {
+	root := &Node{Frame: Frame{Name: "all"}}
+	var comm string
+	var stack []Frame
+	flush := func() {
+		if comm != "" {
+			stack = append(stack, Frame{Name: comm})
+			slices.Reverse(stack)
+			root.add(stack, 1)
+		}
+		comm, stack = "", nil
+	}
+	in := bufio.NewScanner(r)
+	in.Buffer(nil, 1<<20)
+	for in.Scan() {
+		line := in.Text()
+		switch {
+		case line == "":
+			flush()
+		case line[0] != ' ' && line[0] != '\t':
+			flush()
+			comm = strings.TrimSpace(line)
+			if i := strings.IndexFunc(line, func(c rune) bool { return c == ' ' || c == '\t' }); i > 0 {
+				comm = line[:i]
+			}
+		case comm != "":
+			if f, ok := frame(line); ok {
+				stack = append(stack, f)
+			}
+		}
+	}
+	flush()
+	return root, in.Err()
+}
+
+// frame reads "  ADDRESS SYMBOL+0xOFFSET (FILE)"; nothing is known of some.
+func frame(line string) (Frame, bool) {
+	line = strings.TrimSpace(line)
+	_, rest, ok := strings.Cut(line, " ")
+	at := strings.LastIndex(rest, " (")
+	if !ok || at < 0 {
+		return Frame{}, false
+	}
+	name, file := rest[:at], strings.TrimSuffix(rest[at+2:], ")")
+	if i := strings.LastIndex(name, "+0x"); i > 0 {
+		name = name[:i]
+	}
+	switch {
+	case strings.HasPrefix(file, "[kernel") || strings.HasSuffix(file, ".ko"):
+		file = Kernel
+	default:
+		file = path.Base(file)
+	}
+	if name == "[unknown]" {
+		if file == "[unknown]" {
+			return Frame{}, false // an address that is none
+		}
+		name = "?"
+	}
+	return Frame{Name: name, File: file}, true
+}
+
+// WriteFolded writes stacks as the usual tools do: frames from the outermost to
+// the innermost, with their file, and a count.
+func (n *Node) WriteFolded(w io.Writer) error {
+	var walk func(n *Node, prefix string) error
+	walk = func(n *Node, prefix string) error {
+		own := n.Count
+		for _, c := range n.Children() {
+			own -= c.Count
+			if err := walk(c, prefix+c.text()+";"); err != nil {
+				return err
+			}
+		}
+		if own == 0 || prefix == "" {
+			return nil
+		}
+		_, err := fmt.Fprintf(w, "%s %d\n", strings.TrimSuffix(prefix, ";"), own)
+		return err
+	}
+	return walk(n, "")
+}
+
+// text is a frame without the signs that part them.
+func (f Frame) text() string {
+	clean := strings.NewReplacer(";", ",", " ", "_", "`", "'").Replace
+	if f.File == "" {
+		return clean(f.Name)
+	}
+	return clean(f.File) + "`" + clean(f.Name)
+}
+
+// ReadFolded reads that.
+func ReadFolded(r io.Reader) (*Node, error) {
+	root := &Node{Frame: Frame{Name: "all"}}
+	in := bufio.NewScanner(r)
+	in.Buffer(nil, 1<<20)
+	for in.Scan() {
+		i := strings.LastIndexByte(in.Text(), ' ')
+		if i < 0 {
+			return nil, fmt.Errorf("%q: expected a stack and a count", in.Text())
+		}
+		count, err := strconv.Atoi(in.Text()[i+1:])
+		if err != nil {
+			return nil, fmt.Errorf("%q: expected a stack and a count", in.Text())
+		}
+		var stack []Frame
+		for s := range strings.SplitSeq(in.Text()[:i], ";") {
+			file, name, ok := strings.Cut(s, "`")
+			if !ok {
+				file, name = "", s
+			}
+			stack = append(stack, Frame{Name: name, File: file})
+		}
+		root.add(stack, count)
+	}
+	return root, in.Err()
+}

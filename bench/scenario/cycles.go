@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lklrun/lklrun/bench/flame"
+	"github.com/lklrun/lklrun/bench/lab"
+	"github.com/lklrun/lklrun/bench/report"
+	"github.com/lklrun/lklrun/bench/table"
+)
+
+var cyclesVariants = []lab.Variant{lab.Host, lab.Library, lab.Preload, lab.Supervise}
+
+// flamed are the variants with a flame graph.
+var flamed = []lab.Variant{lab.Library, lab.Supervise}
+
+func init() {
+	register(Scenario{
+		Order: 130, Name: "cycles", Title: "Cycles per packet, and where they go", Seed: "000",
+		About: "A bulk transfer on one CPU, without offloads: each packet is a frame of at most 1,514 bytes, to the stack as to the host, and the acknowledgements are packets too. " +
+			"CPU time of all processes of both ends, by a control group, over the packets that the server's device counted. Cycles are that time by the nominal clock of /proc/cpuinfo, " +
+			"not a counter of the CPU's: a virtual machine often has none. The flame graphs are of transfers with all offloads, `perf record -e cpu-clock` of the measured side's processes: " +
+			"the timer finds code that runs with interrupts off only where it allows them again.",
+		Budget: Budget{Full: 50 * time.Second},
+		Build:  buildCycles, Figures: flameFigures,
+	})
+}
+
+func cyclesKey(dir string, v lab.Variant) table.Key {
+	return table.Key{Scenario: "cycles", What: "packet", Params: table.Params{"dir": dir, "offloads": "off"}, Placement: lab.OneCPU, Variant: v}
+}
+
+func buildCycles(ctx context.Context, l *lab.Lab) ([]Measure, error) {
+	hertz, err := clock()
+	if err != nil {
+		return nil, err
+	}
+	off, err := l.Wire(ctx, lab.WireOptions{Name: "cycles", Offloads: "off"})
+	if err != nil {
+		return nil, err
+	}
+	on, err := l.Wire(ctx, lab.WireOptions{Name: "flame"})
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range []*lab.Wire{off, on} {
+		if err := w.Serve(ctx, lab.OneCPU); err != nil {
+			return nil, err
+		}
+	}
+	var measures []Measure
+	for _, dir := range []string{"send", "recv"} {
+		for _, v := range cyclesVariants {
+			argv := l.Lklbench(lab.Run{Variant: v, Placement: lab.OneCPU, Wire: off}, dir, l.Milliseconds())
+			device := "tap0"
+			if v == lab.Host {
+				device = "s0"
+			}
+			measures = append(measures, Measure{Key: cyclesKey(dir, v), Take: func(ctx context.Context) (table.Sample, error) {
+				return perPacket(ctx, l, off.Server, device, hertz, argv)
+			}})
+		}
+	}
+	for _, v := range flamed {
+		for _, dir := range []string{"send", "recv"} {
+			key := table.Key{What: "samples", Params: table.Params{"dir": dir}, Placement: lab.OneCPU, Variant: v}
+			measures = append(measures, Measure{Key: key, Once: true, Take: func(ctx context.Context) (table.Sample, error) {
+				return takeFlame(ctx, l, on, v, dir)
+			}})
+		}
+	}
+	return measures, nil
+}
+
+// clock is the CPU's, in cycles a second, as the machine says.
+func clock() (float64, error) {
+	b, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "cpu MHz" {
+			mhz, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			return mhz * 1e6, err
+		}
+	}
+	return 0, fmt.Errorf("no cpu MHz in /proc/cpuinfo: %w", ErrSkip)
+}
+
+// traffic is what a device has counted both ways.
+func traffic(ctx context.Context, l *lab.Lab, netns, device string) (packets, bytes float64, err error) {
+	for _, c := range []struct {
+		name string
+		to   *float64
+	}{{"rx_packets", &packets}, {"tx_packets", &packets}, {"rx_bytes", &bytes}, {"tx_bytes", &bytes}} {
+		out, err := l.Output(ctx, "ip", "netns", "exec", netns, "cat", "/sys/class/net/"+device+"/statistics/"+c.name)
+		if err != nil {
+			return 0, 0, err
+		}
+		v, err := strconv.ParseFloat(strings.TrimSpace(out), 64)
+		if err != nil {
+			return 0, 0, err
+		}
+		*c.to += v
+	}
+	return packets, bytes, nil
+}
+
+// headers are a packet's: Ethernet, IPv4, TCP with timestamps.
+const headers = 14 + 20 + 32
+
+// perPacket measures a transfer and what a packet of it costs.
+func perPacket(ctx context.Context, l *lab.Lab, netns, device string, hertz float64, argv []string) (table.Sample, error) {
+	packets, bytes, err := traffic(ctx, l, netns, device)
+	if err != nil {
+		return nil, err
+	}
+	s, err := l.Sample(ctx, argv...)
+	if err != nil {
+		return nil, err
+	}
+	p, b, err := traffic(ctx, l, netns, device)
+	if err != nil {
+		return nil, err
+	}
+	packets, bytes = p-packets, b-bytes
+	cost, ok := s["cpu-s/GB"]
+	if !ok || packets <= 0 {
+		return nil, fmt.Errorf("CPU time %v, packets %v: %w", ok, packets, ErrSkip)
+	}
+	payload := bytes/packets - headers // of a packet, acknowledgements too
+	s["ns/packet"] = cost * payload    // s/GB is ns/byte
+	s["cycles/packet"] = s["ns/packet"] * hertz / 1e9
+	return s, nil
+}
+
+func flameName(v lab.Variant, dir string) string { return "flame-" + v + "-" + dir }
+
+// takeFlame records a transfer, and leaves its stacks in build/bench.
+func takeFlame(ctx context.Context, l *lab.Lab, w *lab.Wire, v lab.Variant, dir string) (table.Sample, error) {
+	if _, err := exec.LookPath("perf"); err != nil {
+		return nil, fmt.Errorf("no flame graph: %w: %w", err, ErrSkip)
+	}
+	base := filepath.Join(l.Root, "build", "bench", flameName(v, dir))
+	data := base + ".data"
+	defer func() { _ = os.Remove(data) }() // made by perf
+	argv := l.Lklbench(lab.Run{
+		Variant: v, Placement: lab.OneCPU, Wire: w,
+		Prefix: []string{"perf", "record", "-q", "-e", "cpu-clock", "-F", "1999", "--call-graph", "dwarf,8192", "-o", data, "--"},
+	}, dir, "1000")
+	s, err := l.Sample(ctx, argv...)
+	if err != nil {
+		return nil, fmt.Errorf("no flame graph, perf refuses: %w: %w", err, ErrSkip)
+	}
+	out, err := l.Output(ctx, "perf", "script", "-i", data, "--no-inline", "-F", "comm,tid,time,event,ip,sym,symoff,dso")
+	if err != nil {
+		return nil, err
+	}
+	root, err := flame.Read(strings.NewReader(out))
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Create(base + ".folded")
+	if err != nil {
+		return nil, err
+	}
+	s["samples"] = float64(root.Count)
+	return s, errors.Join(root.WriteFolded(f), f.Close())
+}
+
+// flameFigures are drawn from the stacks of the last run.
+func flameFigures(*table.Set) []report.Plot {
+	var plots []report.Plot
+	for _, v := range flamed {
+		for _, dir := range []string{"send", "recv"} {
+			f, err := os.Open(filepath.Join("build", "bench", flameName(v, dir)+".folded"))
+			if err != nil {
+				continue // perf could not; the notes say so
+			}
+			root, err := flame.ReadFolded(f)
+			_ = f.Close() // only read
+			if err == nil {
+				plots = append(plots, flame.Graph{Name: flameName(v, dir), Title: v + ", " + dir + ", one CPU: where the time goes", Root: root})
+			}
+		}
+	}
+	return plots
+}
