@@ -21,7 +21,7 @@ func drop(Undo) error { return nil }
 func TestTapCreated(t *testing.T) {
 	testutil.Need(t)
 	var undo Undo
-	tap, err := OpenTap("lt0", 4000, func(u Undo) error {
+	tap, err := OpenTap("lt0", 4000, false, func(u Undo) error {
 		if _, err := net.InterfaceByName("lt0"); err == nil {
 			t.Error("the device was there before its undo was written")
 		}
@@ -38,12 +38,12 @@ func TestTapCreated(t *testing.T) {
 	if ifi.MTU != 4000 || ifi.Flags&net.FlagUp == 0 || !tap.Created || ifi.Index != undo.Ifindex || tap.Ifindex != ifi.Index {
 		t.Errorf("device %+v, tap %+v, undo %+v", ifi, tap, undo)
 	}
-	st, err := CheckTap("lt0")
+	st, err := CheckTap("lt0", false)
 	want := fmt.Sprintf("tap lt0 is in use by %s (pid %d)", comm(t), os.Getpid())
 	if err == nil || err.Error() != want {
 		t.Errorf("check of a tap in use: %+v, %v; want %s", st, err, want)
 	}
-	if _, err := OpenTap("lt0", 0, drop); err == nil || err.Error() != want {
+	if _, err := OpenTap("lt0", 0, false, drop); err == nil || err.Error() != want {
 		t.Errorf("second attach: %v", err)
 	}
 
@@ -78,7 +78,7 @@ func TestUndoUnknown(t *testing.T) {
 
 func TestTapVanishes(t *testing.T) {
 	testutil.Need(t)
-	tap, err := OpenTap("lt1", 0, drop)
+	tap, err := OpenTap("lt1", 0, false, drop)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,14 +88,50 @@ func TestTapVanishes(t *testing.T) {
 	}
 }
 
+// Who takes a queue shares the device; it is there until the last one goes.
+func TestTapQueues(t *testing.T) {
+	testutil.Need(t)
+	undos := func(Undo) error { t.Error("an undo for a device that others may have"); return nil }
+	first, err := OpenTap("lt7", 4000, true, undos)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := CheckTap("lt7", true); err != nil {
+		t.Error(err)
+	}
+	second, err := OpenTap("lt7", 1400, true, undos)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ifi, err := net.InterfaceByName("lt7")
+	if err != nil || ifi.MTU != 4000 || !first.Created || second.Created || first.Ifindex != ifi.Index || second.Ifindex != ifi.Index {
+		t.Errorf("%+v, %+v of %+v, %v", first, second, ifi, err)
+	}
+	if _, err := OpenTap("lt7", 0, false, undos); err == nil || !strings.Contains(err.Error(), "add multiqueue") {
+		t.Errorf("alone: %v", err)
+	}
+	first.File.Close()
+	if _, err := net.InterfaceByName("lt7"); err != nil {
+		t.Error("lt7 went with the first of its queues")
+	}
+	second.File.Close()
+	if _, err := net.InterfaceByName("lt7"); err == nil {
+		t.Error("lt7 outlived its queues")
+	}
+	testutil.Host.Tap(t, "lt8")
+	if _, err := OpenTap("lt8", 0, true, undos); err == nil || !strings.Contains(err.Error(), "made without multi_queue") {
+		t.Errorf("a tap without queues: %v", err)
+	}
+}
+
 func TestTapPersistent(t *testing.T) {
 	testutil.Need(t)
 	testutil.Host.Tap(t, "lt2")
 	for range 2 { // attached, left and attached again
-		if st, err := CheckTap("lt2"); err != nil || !st.Exists || !st.Up {
+		if st, err := CheckTap("lt2", false); err != nil || !st.Exists || !st.Up {
 			t.Errorf("%+v, %v", st, err)
 		}
-		tap, err := OpenTap("lt2", 9000, func(Undo) error { t.Error("an undo for a tap that was there"); return nil })
+		tap, err := OpenTap("lt2", 9000, false, func(Undo) error { t.Error("an undo for a tap that was there"); return nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,21 +150,21 @@ func TestTapRefused(t *testing.T) {
 	testutil.Need(t)
 	testutil.Host.Run(t, "ip", "link", "add", "lt3", "type", "bridge")
 	defer testutil.Host.Run(t, "ip", "link", "del", "lt3")
-	if _, err := CheckTap("lt3"); err == nil || !strings.Contains(err.Error(), "bridge device") {
+	if _, err := CheckTap("lt3", false); err == nil || !strings.Contains(err.Error(), "bridge device") {
 		t.Errorf("check of a bridge: %v", err)
 	}
-	if _, err := OpenTap("lt3", 0, drop); err == nil || !strings.Contains(err.Error(), "another kind") {
+	if _, err := OpenTap("lt3", 0, false, drop); err == nil || !strings.Contains(err.Error(), "another kind") {
 		t.Errorf("attach to a bridge: %v", err)
 	}
-	if _, err := CheckTap("lo"); err == nil || !strings.Contains(err.Error(), "lo is no tap but another kind of device") {
+	if _, err := CheckTap("lo", false); err == nil || !strings.Contains(err.Error(), "lo is no tap but another kind of device") {
 		t.Errorf("check of lo: %v", err)
 	}
 	testutil.Host.Run(t, "ip", "tuntap", "add", "lt4", "mode", "tun")
 	defer testutil.Host.Run(t, "ip", "link", "del", "lt4")
-	if _, err := CheckTap("lt4"); err == nil || !strings.Contains(err.Error(), "tun device") {
+	if _, err := CheckTap("lt4", false); err == nil || !strings.Contains(err.Error(), "tun device") {
 		t.Errorf("check of a tun: %v", err)
 	}
-	if _, err := OpenTap("lt5", 0, func(Undo) error { return unix.ENOSPC }); err == nil {
+	if _, err := OpenTap("lt5", 0, false, func(Undo) error { return unix.ENOSPC }); err == nil {
 		t.Error("a tap was made though its undo could not be written")
 	}
 	if _, err := net.InterfaceByName("lt5"); err == nil {
@@ -200,7 +236,7 @@ func TestFD(t *testing.T) {
 
 func TestFDTap(t *testing.T) {
 	testutil.Need(t)
-	tap, err := OpenTap("lt6", 0, drop)
+	tap, err := OpenTap("lt6", 0, false, drop)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,6 +28,7 @@ type Tap struct {
 	File    *os.File
 	Ifindex int
 	Created bool // by us: it vanishes with its last descriptor
+	Queue   bool // one of its queues: others may have some, too
 	Up      bool // the host's side was up when we came, or we set it up
 }
 
@@ -73,9 +74,9 @@ func LookTap(name string) (TapState, error) {
 	return st, nil
 }
 
-// CheckTap says whether the tap called name can be had, and what to do if not,
-// without attaching to it.
-func CheckTap(name string) (TapState, error) {
+// CheckTap says whether the tap called name, or a queue of it, can be had, and
+// what to do if not, without attaching to it.
+func CheckTap(name string, queue bool) (TapState, error) {
 	if err := CheckTun(); err != nil {
 		return TapState{}, err
 	}
@@ -86,7 +87,7 @@ func CheckTap(name string) (TapState, error) {
 	if st.Kind != "" {
 		return st, fmt.Errorf("%s is no tap but %s: choose another name", name, st.Kind)
 	}
-	if st.InUse {
+	if st.InUse && !queue {
 		if who := holder(name); who != "" {
 			return st, &InUseError{name, who}
 		}
@@ -153,8 +154,10 @@ func openTun() (int, error) {
 
 // OpenTap attaches to the tap called name, or creates it when it is absent. A
 // device we create is set up with mtu (0: its default), and journal gets its
-// undo before it exists; one that was there is left as it is.
-func OpenTap(name string, mtu int, journal func(Undo) error) (*Tap, error) {
+// undo before it exists; one that was there is left as it is. With queue it
+// attaches to one of the device's queues, and nothing undoes the device: it is
+// there as long as anybody has a queue of it.
+func OpenTap(name string, mtu int, queue bool, journal func(Undo) error) (*Tap, error) {
 	st, err := LookTap(name)
 	if err != nil {
 		return nil, err
@@ -163,7 +166,7 @@ func OpenTap(name string, mtu int, journal func(Undo) error) (*Tap, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Tap{Name: name, Created: !st.Exists, Up: st.Up}
+	t := &Tap{Name: name, Created: !st.Exists, Queue: queue, Up: st.Up}
 	if err := t.attach(fd, mtu, journal); err != nil {
 		unix.Close(fd)
 		return nil, err
@@ -173,7 +176,7 @@ func OpenTap(name string, mtu int, journal func(Undo) error) (*Tap, error) {
 }
 
 func (t *Tap) attach(fd, mtu int, journal func(Undo) error) error {
-	if t.Created {
+	if t.Created && !t.Queue {
 		// Choosing the index ourselves makes the device known before it is
 		// there. Indices the kernel gives out are small.
 		t.Ifindex = 1<<24 + rand.IntN(1<<24)
@@ -190,12 +193,14 @@ func (t *Tap) attach(fd, mtu int, journal func(Undo) error) error {
 	if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, VnetHdrLen); err != nil {
 		return fmt.Errorf("tap %s: setting the size of its packet head: %w", t.Name, err)
 	}
-	if !t.Created {
+	if t.Ifindex == 0 {
 		ifi, err := net.InterfaceByName(t.Name)
 		if err != nil {
 			return fmt.Errorf("tap %s: reading its index: %w", t.Name, err)
 		}
 		t.Ifindex = ifi.Index
+	}
+	if !t.Created {
 		return nil
 	}
 	if mtu != 0 {
@@ -215,12 +220,20 @@ func (t *Tap) setIff(fd int) error {
 	if err != nil {
 		return fmt.Errorf("tap %s: %w", t.Name, err)
 	}
-	req.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+	flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+	if t.Queue {
+		flags |= unix.IFF_MULTI_QUEUE
+	}
+	req.SetUint16(flags)
 	switch err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); {
 	case errors.Is(err, unix.EBUSY):
 		return &InUseError{t.Name, holder(t.Name)}
+	case errors.Is(err, unix.EINVAL) && t.Queue:
+		return fmt.Errorf("%s cannot be shared: it is another kind of device, or a tap made without multi_queue", t.Name)
 	case errors.Is(err, unix.EINVAL):
-		return fmt.Errorf("%s cannot be used as a tap: it is another kind of device, or a tap made with other flags (multi_queue)", t.Name)
+		return fmt.Errorf("%s cannot be used as a tap: it is another kind of device, or a tap made with other flags (multi_queue: add multiqueue)", t.Name)
+	case errors.Is(err, unix.E2BIG):
+		return fmt.Errorf("all queues of tap %s are taken", t.Name)
 	case errors.Is(err, unix.EPERM) && t.Created:
 		return noRight(t.Name)
 	case errors.Is(err, unix.EPERM):

@@ -121,7 +121,7 @@ func openTap(ctx context.Context, l *plan.Link, journal func(hostnet.Undo) error
 	if l.Create {
 		mtu = l.MTU
 	}
-	tap, err := hostnet.OpenTap(l.Device, mtu, journal)
+	tap, err := hostnet.OpenTap(l.Device, mtu, l.Queue, journal)
 	if err != nil {
 		return link{}, err
 	}

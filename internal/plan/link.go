@@ -44,8 +44,9 @@ type Link struct {
 	Signal   bool         `json:"signal,omitempty"`
 	Fullmesh bool         `json:"fullmesh,omitempty"`
 	VLAN     int          `json:"vlan,omitempty"`
-	Bridge   string       `json:"bridge,omitempty"` // tap
-	NAT      bool         `json:"nat,omitempty"`    // tap
+	Bridge   string       `json:"bridge,omitempty"`     // tap
+	NAT      bool         `json:"nat,omitempty"`        // tap
+	Queue    bool         `json:"multiqueue,omitempty"` // tap: others have queues of it, too
 
 	HostAddrs []netip.Prefix `json:"host_addrs,omitempty"` // tap with NAT: of the host's side
 
@@ -86,7 +87,7 @@ func (p *Plan) link(n int, i config.Interface, facts Facts) (Link, error) {
 		DHCP: i.DHCP, DHCP6: i.DHCP6, SLAAC: i.SLAAC, DNS: i.DNS,
 		Group: i.Group, Qdisc: i.Qdisc, Offload: i.Offload, VLAN: i.VLAN,
 		Backup: i.Backup, Signal: i.Signal, Fullmesh: i.Fullmesh,
-		Bridge: i.Bridge, NAT: i.NAT, Mode: i.Mode, Neigh: i.Neigh,
+		Bridge: i.Bridge, NAT: i.NAT, Queue: i.Multiqueue, Mode: i.Mode, Neigh: i.Neigh,
 	}
 	switch i.Type {
 	case config.TypeUser:

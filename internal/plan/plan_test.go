@@ -68,6 +68,7 @@ func TestGolden(t *testing.T) {
 		"warnings": {config.Run{Command: []string{"true"}, Interfaces: ifs(t, "tap:tap1")}, bbr, facts},
 		"resolved": {config.Run{Command: []string{"true"}, Interfaces: ifs(t, "tap:tap0,ip=10.0.0.2/24")}, bbr, resolved},
 		"dns":      {config.Run{Command: []string{"true"}, DNS: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}}, bbr, facts},
+		"queues":   {config.Run{Command: []string{"nginx"}, Interfaces: ifs(t, "tap:tap0,ip=10.0.1.2/24,mac=02:00:00:00:00:01,multiqueue", "tap:new,ip=10.0.2.2/24,mac=02:00:00:00:00:02,multiqueue")}, bbr, reachable},
 		"host-net": {config.Run{Command: []string{"psql"}, HostNets: []config.HostNet{{Prefix: netip.MustParsePrefix("127.0.0.1/32"), Port: 5432}, {Prefix: netip.MustParsePrefix("fd00::/8")}}}, bbr, facts},
 		"detach":   {config.Run{Command: []string{"redis-server"}, Detach: true}, bbr, facts},
 		"preload":  {config.Run{Command: []string{"redis-server"}, Interfaces: ifs(t, "tap:tap0,ip=10.0.0.2/24")}, mptcp, loaded},

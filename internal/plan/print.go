@@ -114,6 +114,9 @@ func (l *Link) describe() string {
 		if l.Bridge != "" {
 			parts = append(parts, "in bridge "+l.Bridge)
 		}
+		if l.Queue {
+			parts = append(parts, "a queue of it")
+		}
 		if l.NAT {
 			parts = append(parts, "behind the host's addresses")
 		}

@@ -111,8 +111,14 @@ func uniqueLocal(machine, tap string) netip.Prefix {
 // tapStep says what becomes of it on the host.
 func tapStep(l *Link) (do, undo string) {
 	do, undo = fmt.Sprintf("attach to tap %s as %s", l.Device, l.Name), "detach"
+	if l.Queue {
+		do = fmt.Sprintf("take a queue of tap %s as %s", l.Device, l.Name)
+	}
 	if l.Create {
 		do, undo = fmt.Sprintf("create tap %s, mtu %d, up, as %s", l.Device, l.MTU, l.Name), "delete it"
+	}
+	if l.Create && l.Queue {
+		do, undo = do+", with several queues", "detach; it goes with the last of those who share it"
 	}
 	if l.Bridge != "" {
 		do += ", in bridge " + l.Bridge
@@ -129,7 +135,7 @@ func tapStep(l *Link) (do, undo string) {
 
 // lookTap gathers the facts for a tap.
 func (f *Facts) lookTap(i *config.Interface) error {
-	st, err := hostnet.CheckTap(i.Device)
+	st, err := hostnet.CheckTap(i.Device, i.Multiqueue)
 	if err != nil {
 		return err
 	}

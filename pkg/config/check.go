@@ -62,6 +62,12 @@ func (i *Interface) check() *keyError {
 			return keyErrorf("nat", "gives the interface its addresses itself; leave out dhcp, dhcp6 and slaac")
 		case i.NAT && i.VLAN > 0:
 			return keyErrorf("nat", "the host's side of the tap is in no VLAN; leave out nat or vlan")
+		case i.Multiqueue && i.MAC.IsZero():
+			return keyErrorf("multiqueue", "all who share the tap need one Ethernet address; add mac=, the same for each")
+		case i.Multiqueue && (i.DHCP || i.DHCP6 || i.SLAAC):
+			return keyErrorf("multiqueue", "what the network answers would reach one of those who share the tap; leave out dhcp, dhcp6 and slaac")
+		case i.Multiqueue && (i.NAT || i.Bridge != ""):
+			return keyErrorf("multiqueue", "whoever ends first would take it from the others; leave out nat and bridge, and set them up beforehand")
 		}
 	case TypeMacvtap:
 		if i.Mode != "" && macvtapPath(i.Device) {

@@ -106,6 +106,9 @@ type Interface struct {
 	NAT      bool           `json:"nat,omitempty"`      // tap: behind the host's addresses
 	Mode     string         `json:"mode,omitempty"`     // macvtap; empty: ModeBridge
 	Neigh    []Neighbour    `json:"neigh,omitempty"`
+
+	// tap: a queue of it, beside those of other runs at the same address
+	Multiqueue bool `json:"multiqueue,omitempty"`
 }
 
 // interfaceType is one of the types: what stands behind its colon, and what it is.

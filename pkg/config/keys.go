@@ -89,6 +89,8 @@ var interfaceKeys = []key{
 		set: func(i *Interface, v string) error { i.Bridge = v; return checkDevice(v) },
 		get: func(i *Interface) []string { return word(i.Bridge) }},
 	{name: "nat", help: "the host forwards for the tap, behind its own addresses", form: "on|off", flag: true, types: []string{TypeTap}, why: "is for tap alone", set: onOff(natOf), get: getOn(natOf)},
+	{name: "multiqueue", help: "the tap is shared with other runs at the same ip and mac, which the host spreads connections over", form: "on|off", flag: true, types: []string{TypeTap}, why: "is for tap alone",
+		set: onOff(multiqueueOf), get: getOn(multiqueueOf)},
 	{name: "mode", help: "how the macvtap shares its device; else bridge", form: "bridge|private|vepa|passthru", types: []string{TypeMacvtap}, why: "is for macvtap alone",
 		set: setMode, get: func(i *Interface) []string { return word(i.Mode) }},
 	{name: "neigh", help: "a neighbour whose Ethernet address is known beforehand", form: "IP|MAC", list: true, types: ethernetTypes, why: ethernet,
@@ -114,6 +116,8 @@ func backupOf(i *Interface) *bool   { return &i.Backup }
 func signalOf(i *Interface) *bool   { return &i.Signal }
 func fullmeshOf(i *Interface) *bool { return &i.Fullmesh }
 func natOf(i *Interface) *bool      { return &i.NAT }
+
+func multiqueueOf(i *Interface) *bool { return &i.Multiqueue }
 
 func findKey(name string) *key {
 	n := slices.IndexFunc(interfaceKeys, func(k key) bool { return k.name == name })
