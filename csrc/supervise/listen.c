@@ -73,7 +73,7 @@ static void tokens_remove(struct conn *conn, int dup)
 void listen_arrived(struct conn *conn)
 {
 	held_wake(&conn->held);
-	if (!conn->dead && st_readable(conn->sfd))
+	if (!conn->dead && conn->tokens < TOKENS && st_readable(conn->sfd))
 		token_add(conn);
 }
 

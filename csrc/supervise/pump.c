@@ -123,11 +123,16 @@ static void stack_error(struct conn *conn, int err)
 	chunk_drop(&conn->to_stack);
 }
 
-/** stack_put - send to the stack; bytes taken, or a negative errno */
+/**
+ * stack_put - send to the stack; bytes taken, or a negative errno
+ *
+ * When the target's end of the stream is next, the last bytes wait for it, so
+ * that both go in one packet: see ends().
+ */
 static long stack_put(struct conn *conn, const char *buf, size_t len)
 {
-	long n = st_sendto(conn->sfd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL,
-			   NULL, 0);
+	int flags = MSG_DONTWAIT | MSG_NOSIGNAL | (conn->c_eof ? MSG_MORE : 0);
+	long n = st_sendto(conn->sfd, buf, len, flags, NULL, 0);
 
 	if (n == -EINPROGRESS)	/* TCP_FASTOPEN_CONNECT, without a cookie */
 		n = -EAGAIN;
