@@ -116,10 +116,7 @@ func sharedWire(ctx context.Context, l *lab.Lab, offloads string) error {
 func sharedTables(s *table.Set) []report.Table {
 	var tables []report.Table
 	for _, unit := range []string{"Gbit/s", "cpu-s/GB"} {
-		t := report.Table{Title: unit + ", in brackets the ratio to macvtap", Head: []string{""}}
-		for _, v := range sharedWays[1:] {
-			t.Head = append(t.Head, v)
-		}
+		t := report.Table{Title: unit + ", in brackets the ratio to macvtap", Head: append([]string{""}, sharedWays[1:]...)}
 		for _, row := range sharedRows {
 			cells := []string{row.dir + ", offloads " + row.offloads}
 			for _, v := range sharedWays[1:] {
