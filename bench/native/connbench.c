@@ -140,6 +140,8 @@ static void __attribute__((noreturn)) serve(const struct sockaddr_in *sin)
 	ev[0] = (struct epoll_event){ .events = EPOLLIN, .data.u64 = (uint64_t)l };
 	if (epoll_ctl(ep, EPOLL_CTL_ADD, l, &ev[0]))
 		die("epoll_ctl", -errno);
+	puts("ready");
+	fflush(stdout);
 	for (;;) {
 		n = epoll_wait(ep, ev, EVENTS, -1);
 		if (n < 0 && errno != EINTR)
