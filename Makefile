@@ -139,9 +139,18 @@ capture: build ## what a capture costs a transfer at 5 Gbit/s, and one at full s
 handover: build ## 500 MB by two paths that are cut in turn, in both directions
 	@HANDOVER_MB=500 $(GO) test ./test -run '^TestHandover' -count=1 -v -timeout 1h
 
+# BENCHFLAGS: -only REGEXP, -rounds N and more, see go run ./bench -help.
 .PHONY: bench
-bench: build ## stack against host, interleaved, medians
+bench: build ## all variants beside the host, in turns, five minutes: tables, build/bench/
 	@$(GO) run ./bench $(BENCHFLAGS)
+
+.PHONY: bench-full
+bench-full: build ## every scenario, three quarters of an hour; writes docs/benchmarks.md
+	@$(GO) run ./bench -form full -out $(OUT)/bench/full -docs docs $(BENCHFLAGS)
+
+.PHONY: bench-compare
+bench-compare: build ## a quick run beside the recorded ratios: what fell by more than 15 %
+	@$(GO) run ./bench -compare bench/recorded.json $(BENCHFLAGS)
 
 .PHONY: conformance
 conformance: build ## other people's tests, natively and on the stacks; writes docs/conformance.md

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -54,7 +55,7 @@ const insideEnv = "LKLRUN_BENCH_INSIDE"
 // forms are how much is measured.
 var forms = map[string]lab.Form{
 	"quick": {Name: "quick", Rounds: 3, Length: 250 * time.Millisecond, Count: 2000},
-	"full":  {Name: "full", Rounds: 5, Length: 600 * time.Millisecond, Count: 8000, Full: true},
+	"full":  {Name: "full", Rounds: 5, Length: 500 * time.Millisecond, Count: 8000, Full: true},
 }
 
 // options are the command line's.
@@ -71,7 +72,7 @@ type options struct {
 
 func parse(args []string) (*options, error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
-	f.SetOutput(os.Stderr)
+	f.SetOutput(io.Discard) // an error is one line, main's
 	var o options
 	form := f.String("form", "quick", "`quick` (five minutes) or full")
 	rounds := f.Int("rounds", 0, "how often each `N` is measured; the median counts; 0: as often as the form has it")
@@ -83,14 +84,13 @@ func parse(args []string) (*options, error) {
 	f.StringVar(&o.compare, "compare", "", "set the ratios beside those of `FILE`; exit with 1 when one fell by more than 15 %")
 	f.StringVar(&o.record, "record", "", "write the ratios to `FILE`, for -compare")
 	f.StringVar(&o.render, "render", "", "measure nothing: take the run of `FILE`, a run.json")
-	f.Usage = func() {} // an error is one line
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			f.SetOutput(os.Stdout)
 			f.PrintDefaults()
 			os.Exit(0)
 		}
-		return nil, usageError{errors.New("see -help")} // it has been said what is wrong
+		return nil, usageError{fmt.Errorf("%w; see -help", err)}
 	}
 	if f.NArg() > 0 {
 		return nil, usageError{fmt.Errorf("%q: expected no arguments; see -help", f.Arg(0))}

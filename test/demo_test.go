@@ -3,7 +3,6 @@
 package test
 
 import (
-	"encoding/json"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -65,46 +64,4 @@ func TestDemoInterrupted(t *testing.T) {
 		}
 		before.Settles(5 * time.Second)
 	}
-}
-
-// The benchmark measures every row, quickly and badly.
-func TestBench(t *testing.T) {
-	newSite(t)
-	testutil.Need(t, "gcc", "unshare", "taskset")
-	before := testutil.Take(t)
-	cmd := exec.Command(filepath.Join(testutil.Root(), "build", "test", "bench"), "-json", "-rounds", "1", "-length", "50ms", "-interfaces", "128")
-	cmd.Dir = testutil.Root()
-	r := testutil.Run(t, 3*time.Minute, cmd)
-	var said struct {
-		Stack []struct {
-			What, Where string
-			Medians     map[string]float64
-		}
-		Guard  struct{ Medians map[string]float64 }
-		Groups []struct {
-			What       string
-			Interfaces int
-			Group      float64
-			OneByOne   float64 `json:"one_by_one"`
-		}
-	}
-	if err := json.Unmarshal([]byte(r.Stdout), &said); err != nil || r.Status != 0 {
-		t.Fatalf("bench -json: %v: %v", err, r)
-	}
-	if len(said.Stack) != 9 || len(said.Guard.Medians) != 3 || len(said.Groups) != 4 {
-		t.Errorf("%d rows, %d ways of a guard, %d rows of groups, want 9, 3 and 4", len(said.Stack), len(said.Guard.Medians), len(said.Groups))
-	}
-	for _, g := range said.Groups {
-		if g.Interfaces != 128 || g.Group <= 0 || g.Group >= g.OneByOne {
-			t.Errorf("%+v", g)
-		}
-	}
-	for _, row := range said.Stack {
-		for who, m := range row.Medians {
-			if m <= 0 {
-				t.Errorf("%s, %s, %s: %v", row.What, row.Where, who, m)
-			}
-		}
-	}
-	before.Same()
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/lklrun/lklrun/internal/ctlproto"
@@ -56,6 +57,14 @@ func (l *Lab) In(netns string, p Placement, peer bool, argv ...string) []string 
 	}
 	return append(line, argv...)
 }
+
+// The congestion control of both ends: the same for all, Linux' own choice and the
+// stack's, or DefaultCC, each kernel's as its distribution has set it (which no
+// namespace can change).
+const (
+	CC        = "cubic"
+	DefaultCC = "default"
+)
 
 // A Run is a variant on a wire.
 type Run struct {
@@ -173,11 +182,9 @@ func (w *Wire) ifSpec(i int) string {
 }
 
 // Command is the command line of lklbench with a verb that needs no server.
-// Its connections, and the server's end of them, have CUBIC unless the options
-// say another (--cc own: each kernel's choice): it is the choice of Linux and of
-// the stack, but not of every distribution, and no namespace can change it.
+// Its connections have CC unless the options say another.
 func (l *Lab) Command(r Run, verb ...string) []string {
-	r.Options = append([]string{"--cc", "cubic"}, r.Options...)
+	r.Options = append([]string{"--cc", CC}, r.Options...)
 	if r.Variant != Library && r.Variant != LKL49 {
 		if r.Variant == HostMPTCP { // lklbench asks for MPTCP itself
 			r.Variant, r.Options = Host, append([]string{"--mptcp", "1"}, r.Options...)
@@ -212,7 +219,11 @@ func (l *Lab) client(r Run) string {
 // Lklbench is the command line of lklbench with a verb of a client: the server's
 // address and port come after the verb.
 func (l *Lab) Lklbench(r Run, verb string, args ...string) []string {
-	return l.Command(r, append([]string{verb, r.Wire.Address(r), r.Wire.Port(r.Placement)}, args...)...)
+	port := r.Wire.Port(r.Placement)
+	if slices.Contains(r.Options, DefaultCC) {
+		port = r.Wire.defaultPort(r.Placement)
+	}
+	return l.Command(r, append([]string{verb, r.Wire.Address(r), port}, args...)...)
 }
 
 // StartLklrun starts a program of the background under an engine, as the run of

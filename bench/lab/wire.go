@@ -77,19 +77,30 @@ func (w *Wire) Port(p Placement) string {
 	return map[Placement]string{Unpinned: "5001", OneCPU: "5002", TwoCPUs: "5003"}[p]
 }
 
+// defaultPort is that of the server there which leaves congestion control to the
+// host.
+func (w *Wire) defaultPort(p Placement) string {
+	return "1" + w.Port(p)
+}
+
 // Serve has the other end of every verb of lklbench listen, once for a placement.
 func (w *Wire) Serve(ctx context.Context, p Placement) error {
 	if w.served[p] {
 		return nil
 	}
 	w.served[p] = true
-	argv := []string{w.lab.Bench()}
-	if w.Options.MPTCP {
-		argv = append(argv, "--mptcp", "1")
+	for port, cc := range map[string]string{w.Port(p): CC, w.defaultPort(p): DefaultCC} {
+		argv := []string{w.lab.Bench(), "--cc", cc}
+		if w.Options.MPTCP {
+			argv = append(argv, "--mptcp", "1")
+		}
+		argv = append(argv, "serve", "::", port)
+		if _, err := w.lab.Start(ctx, w.lab.In(w.Server, p, true, argv...)...); err != nil {
+			return err
+		}
+		if err := w.lab.WaitListen(ctx, w.Server, port); err != nil {
+			return err
+		}
 	}
-	argv = append(argv, "serve", "::", w.Port(p))
-	if _, err := w.lab.Start(ctx, w.lab.In(w.Server, p, true, argv...)...); err != nil {
-		return err
-	}
-	return w.lab.WaitListen(ctx, w.Server, w.Port(p))
+	return nil
 }

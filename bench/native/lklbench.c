@@ -11,7 +11,7 @@
  *		send|recv ADDR PORT MILLISECONDS  one connection, one way
  *		rr ADDR PORT COUNT                one byte there and back
  *
- *	--cc NAME (own: the kernel's choice), --size BYTES (of one call), --mptcp 1, --nagle 1 (no
+ *	--cc NAME (default: the kernel's choice), --size BYTES (of one call), --mptcp 1, --nagle 1 (no
  *	TCP_NODELAY at either end), --busypoll USEC: of the connection. --warm MS:
  *	it runs so long before its time counts, and what is sent counts where it
  *	arrives. --lib SO [--tap DEV --ip A/N [--ip6 A/N]]...
@@ -268,7 +268,7 @@ static int option(struct library *l, const char *name, const char *value)
 	if (library_option(l, name, value))
 		return 1;
 	if (!strcmp(name, "--cc"))
-		opt.cc = strcmp(value, "own") ? value : NULL;
+		opt.cc = strcmp(value, "default") ? value : NULL;
 	else if (!strcmp(name, "--size") && atol(value) > 0 && atol(value) <= CHUNK)
 		opt.size = (size_t)atol(value);
 	else if (!strcmp(name, "--warm"))
@@ -299,7 +299,7 @@ int main(int argc, char **argv)
 	if (i >= argc || (lib.ntaps && (!lib.path || !lib.ips[lib.ntaps - 1])))
 		goto usage;
 	if (!strcmp(argv[i], "serve") && argc - i == 3)
-		serve(argv[i + 1], argv[i + 2], opt.mptcp != 0);
+		serve(argv[i + 1], argv[i + 2], opt.mptcp != 0, opt.cc);
 	alarm(LIMIT_S);
 	if (lib.path) {
 		boot(&lib);

@@ -161,8 +161,10 @@ static void attend(int fd)
  * @ip: address to listen on
  * @port: and port
  * @mptcp: takes MPTCP too
+ * @cc: congestion control, or NULL. A connection has it from its first packet
+ *	on, for one that was BBR stays paced.
  */
-static void serve(const char *ip, const char *port, int mptcp)
+static void serve(const char *ip, const char *port, int mptcp, const char *cc)
 {
 	struct sockaddr_storage ss;
 	socklen_t len = address(ip, port, &ss);
@@ -174,6 +176,8 @@ static void serve(const char *ip, const char *port, int mptcp)
 	if (l < 0)
 		die("socket", -errno);
 	setsockopt(l, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (cc && setsockopt(l, IPPROTO_TCP, TCP_CONGESTION, cc, (socklen_t)strlen(cc)) < 0)
+		die("TCP_CONGESTION", -errno);
 	if (bind(l, (struct sockaddr *)&ss, len) < 0)
 		die("bind", -errno);
 	if (listen(l, 16) < 0)

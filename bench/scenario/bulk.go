@@ -18,50 +18,67 @@ func init() {
 		Order: 10, Name: bulk, Title: "Bulk transfer", Seed: "002, 003", Quick: true,
 		About: "One connection to or from a server on the host's kernel, 128 KiB a call, with every offload and with none (`ethtool -K` on both ends of the veth, " +
 			"no feature of virtio on the tap). `host` goes over veth, the others over a tap. CPU time is that of client, server, lklrun and lklhost together, " +
-			"from the first byte to the last. Both ends have CUBIC, but for the rows with `cc=own`, where each kernel has its own choice: Linux' is CUBIC, a distribution's " +
-			"may be BBR, which paces itself.",
-		Budget: Budget{Quick: 45 * time.Second, Full: 260 * time.Second},
+			"from the first byte to the last. With `cc=cubic` both ends have CUBIC, which is like for like; with `cc=default` each kernel has its own choice: the stack's " +
+			"is CUBIC, the host's may be BBR, which paces itself.",
+		Budget: Budget{Quick: 55 * time.Second, Full: 360 * time.Second},
 		Build:  buildBulk, Targets: bulkTargets(), Figures: bulkFigures,
 	})
 }
 
-func bulkKey(dir, offloads, p, v string) table.Key {
-	return table.Key{Scenario: bulk, What: bulk, Params: table.Params{"dir": dir, "offloads": offloads}, Placement: p, Variant: v}
+func bulkKey(dir, offloads, cc, p, v string) table.Key {
+	return table.Key{Scenario: bulk, What: bulk, Params: table.Params{"dir": dir, "offloads": offloads, "cc": cc}, Placement: p, Variant: v}
+}
+
+// A bulkRow is one row of the scenario.
+type bulkRow struct{ offloads, cc, placement, dir string }
+
+// bulkRows are those that a form has.
+func bulkRows(full bool) []bulkRow {
+	var rows []bulkRow
+	for _, offloads := range []string{"on", "off"} {
+		for _, cc := range []string{lab.CC, lab.DefaultCC} {
+			for _, p := range lab.Placements {
+				usual := offloads == "on" && cc == lab.CC
+				if p != lab.OneCPU && (offloads == "off" && cc == lab.DefaultCC || !full && !usual) {
+					continue
+				}
+				if !full && offloads == "off" && cc == lab.DefaultCC {
+					continue
+				}
+				for _, dir := range []string{"send", "recv"} {
+					rows = append(rows, bulkRow{offloads, cc, p, dir})
+				}
+			}
+		}
+	}
+	return rows
 }
 
 func buildBulk(ctx context.Context, l *lab.Lab) ([]Measure, error) {
+	wires := map[string]*lab.Wire{}
 	var ms []Measure
-	for _, offloads := range []string{"on", "off"} {
-		o := lab.WireOptions{Name: "bulk-" + offloads}
-		if offloads == "off" {
-			o.Offloads = "off"
-		}
-		w, err := l.Wire(ctx, o)
-		if err != nil {
-			return nil, err
-		}
-		for _, p := range lab.Placements {
-			if offloads == "off" && !l.Form.Full && p != lab.OneCPU {
-				continue
+	for _, row := range bulkRows(l.Form.Full) {
+		w := wires[row.offloads]
+		if w == nil {
+			o := lab.WireOptions{Name: "bulk-" + row.offloads}
+			if row.offloads == "off" {
+				o.Offloads = "off"
 			}
-			if err := w.Serve(ctx, p); err != nil {
+			var err error
+			if w, err = l.Wire(ctx, o); err != nil {
 				return nil, err
 			}
-			for _, dir := range []string{"send", "recv"} {
-				for _, v := range l.Variants(lab.Host, lab.Library, lab.Preload, lab.Supervise, lab.LKL49) {
-					ms = append(ms, sampled(l, bulkKey(dir, offloads, p, v),
-						l.Lklbench(lab.Run{Variant: v, Placement: p, Wire: w}, dir, l.Milliseconds())))
-				}
-				if offloads == "off" || !l.Form.Full {
-					continue
-				}
-				for _, v := range []string{lab.Host, lab.Library, lab.Supervise} {
-					k := bulkKey(dir, offloads, p, v)
-					k.Params["cc"] = "own"
-					r := lab.Run{Variant: v, Placement: p, Wire: w, Options: []string{"--cc", "own"}}
-					ms = append(ms, sampled(l, k, l.Lklbench(r, dir, l.Milliseconds())))
-				}
+			wires[row.offloads] = w
+		}
+		if err := w.Serve(ctx, row.placement); err != nil {
+			return nil, err
+		}
+		for _, v := range l.Variants(lab.Host, lab.Library, lab.Preload, lab.Supervise, lab.LKL49) {
+			if v == lab.LKL49 && row.offloads == "off" && !l.Form.Full {
+				continue // it stands still too often, and nothing is demanded there
 			}
+			r := lab.Run{Variant: v, Placement: row.placement, Wire: w, Options: []string{"--cc", row.cc}}
+			ms = append(ms, sampled(l, bulkKey(row.dir, row.offloads, row.cc, row.placement, v), l.Lklbench(r, row.dir, l.Milliseconds())))
 		}
 	}
 	return ms, nil
@@ -91,9 +108,14 @@ func bulkTargets() []table.Target {
 		{"2", "supervise, send", "send", "on", lab.Supervise, lab.Host, "Gbit/s", 1.2, 0},
 		{"2", "supervise, receive", "recv", "on", lab.Supervise, lab.Host, "Gbit/s", 0.8, 0},
 	} {
-		for _, p := range lab.Placements {
-			ts = append(ts, table.Target{Criterion: t.criterion, What: t.what, Unit: t.unit, AtLeast: t.atLeast, AtMost: t.atMost,
-				Of: bulkKey(t.dir, t.offloads, p, t.of), Base: bulkKey(t.dir, t.offloads, p, t.base)})
+		for _, cc := range []string{lab.CC, lab.DefaultCC} {
+			for _, p := range lab.Placements {
+				if cc == lab.DefaultCC && (t.base != lab.Host || t.offloads == "off" && p != lab.OneCPU) {
+					continue
+				}
+				ts = append(ts, table.Target{Criterion: t.criterion, What: t.what + ", cc=" + cc, Unit: t.unit, AtLeast: t.atLeast, AtMost: t.atMost,
+					Of: bulkKey(t.dir, t.offloads, cc, p, t.of), Base: bulkKey(t.dir, t.offloads, cc, p, t.base)})
+			}
 		}
 	}
 	return ts
@@ -115,7 +137,7 @@ func bulkFigures(s *table.Set) []report.Plot {
 			series := report.Series{Name: v}
 			for _, p := range lab.Placements {
 				for _, dir := range []string{"send", "recv"} {
-					series.Add(s, bulkKey(dir, "on", p, v), u.unit)
+					series.Add(s, bulkKey(dir, "on", lab.CC, p, v), u.unit)
 				}
 			}
 			b.Series = append(b.Series, series)

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/lklrun/lklrun/bench/table"
+)
+
+func key(placement, variant string) table.Key {
+	return table.Key{Scenario: "bulk", What: "bulk", Params: table.Params{"dir": "send"}, Placement: placement, Variant: variant}
+}
+
+func example() *table.Set {
+	s := table.New()
+	s.Info = table.Info{Date: "2026-01-02T03:04:05Z", Form: "full", Commit: "abc", Kernel: "Linux 6.18", CPU: "a CPU", CPUs: 2, Seconds: map[string]float64{"bulk": 3}}
+	s.Notes = []string{"cycles: no counters"}
+	for i, v := range []string{"host", "library"} {
+		s.Add(key("one-cpu", v), table.Sample{"Gbit/s": 10 + 5*float64(i)})
+		s.Add(key("two-cpus", v), table.Sample{"Gbit/s": 10 + 9*float64(i)})
+	}
+	return s
+}
+
+func targets() []table.Target {
+	var ts []table.Target
+	for _, p := range []string{"unpinned", "one-cpu", "two-cpus"} {
+		ts = append(ts, table.Target{Criterion: "1", What: "library, send", Unit: "Gbit/s", Of: key(p, "library"), Base: key(p, "host"), AtLeast: 1.8})
+	}
+	return ts
+}
+
+func TestMarkdown(t *testing.T) {
+	sec := Section{Name: "bulk", Title: "Bulk transfer", Seed: "002", About: "What it is.", Targets: targets(), Plots: []Plot{Figure{Name: "bulk-x", Title: "picture"}},
+		Tables: []Table{{Title: "more", Head: []string{"a|b", "c"}, Rows: [][]string{{"1", "2"}}, Note: "a note"}}}
+	for _, tt := range []struct {
+		reasons string
+		want    []string
+	}{
+		{"# top\n\n## 1: library, send\n\nCopies: three.\n\n## 2: other\n\nNot this.\n", []string{
+			"a CPU with 2 CPUs", "Linux 6.18", "commit abc", "2026-01-02", "form full",
+			"| 1 | library, send | ≥ 1.80 × host | ? | **1.50 missed** | 1.90 |", "**1, library, send, ≥ 1.80 × host** (one-cpu): Copies: three.\n",
+			"* cycles: no counters", "## Bulk transfer", "Seeds 002. What it is.", "![picture](benchmarks/bulk-x.svg)",
+			"| send one-cpu | 10.0 | 15.0 (1.50) |", "| a\\|b | c |", "a note", "bulk 3."}},
+		{"", []string{"(one-cpu): No reason has been written of it yet."}},
+	} {
+		var b bytes.Buffer
+		if err := Markdown(&b, example(), []Section{sec, {Name: "rr", Title: "Round trips"}}, tt.reasons); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(b.String(), want) {
+				t.Errorf("%q is missing from\n%s", want, b.String())
+			}
+		}
+		if strings.Contains(b.String(), "Not this") {
+			t.Error("another target's reason is there")
+		}
+	}
+}
+
+func TestReasons(t *testing.T) {
+	if !strings.HasPrefix(Reasons, "# ") {
+		t.Errorf("reasons.md begins with %.20q", Reasons)
+	}
+}
+
+func TestTextFits(t *testing.T) {
+	wide := Table{Head: []string{"Gbit/s"}, Rows: [][]string{{"dir=send size=65536 one-cpu"}}}
+	for range 7 {
+		wide.Head, wide.Rows[0] = append(wide.Head, "host+mptcp"), append(wide.Rows[0], "12.3 (1.23)")
+	}
+	var b bytes.Buffer
+	Text(&b, wide)
+	for line := range strings.Lines(b.String()) {
+		if n := len([]rune(strings.TrimRight(line, "\n"))); n > Width {
+			t.Errorf("%d columns: %q", n, line)
+		}
+	}
+	if got := strings.Count(b.String(), "12.3 (1.23)"); got != 7 {
+		t.Errorf("%d cells of 7:\n%s", got, b.String())
+	}
+}
+
+func TestSVG(t *testing.T) {
+	nan := math.NaN()
+	for _, p := range []Plot{
+		Figure{Name: "a", Title: "lines", X: "n", Y: "s", LogX: true, LogY: true, Lines: []Line{
+			{Name: "host", X: []float64{0, 1, 10}, Y: []float64{1, 2, 3}, Low: []float64{1, 1, 2}, High: []float64{1, 3, 4}}, {Name: "empty"}}},
+		Figure{Name: "b", Title: "one point", Lines: []Line{{Name: "host", X: []float64{5}, Y: []float64{5}}}},
+		Figure{Name: "c", Title: "nothing", LogX: true},
+		Bars{Name: "d", Title: "bars & more", Y: "Gbit/s", Groups: []string{"x", "y"}, Series: []Series{
+			{Name: "host", Values: []float64{1, nan}, Low: []float64{0.5, nan}, High: []float64{2, nan}}, {Name: "gone", Values: []float64{nan, nan}}}},
+		Bars{Name: "e", Title: "no bars", Groups: []string{"x"}},
+	} {
+		var b bytes.Buffer
+		if err := WriteSVG(&b, p); err != nil {
+			t.Errorf("%s: %v", p.FileName(), err)
+			continue
+		}
+		text := b.String()
+		if strings.Contains(text, "NaN") || strings.Contains(text, "Inf") {
+			t.Errorf("%s: numbers that are none", p.FileName())
+		}
+		d := xml.NewDecoder(&b)
+		for {
+			if _, err := d.Token(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatalf("%s: %v", p.FileName(), err)
+			}
+		}
+	}
+}
