@@ -199,6 +199,12 @@ void stack_event(uint64_t data, uint32_t events)
 		stack->event(data, events);
 }
 
+/** st_refs - where received bytes lie, see struct stack_ops */
+int st_refs(int fd, struct iovec *iov, int max, size_t len)
+{
+	return alive && stack->refs ? stack->refs(fd, iov, max, len) : -EOPNOTSUPP;
+}
+
 /** st_watch - add @fd of the stack to its epoll */
 int st_watch(int fd, struct stack_src *src, uint32_t events)
 {

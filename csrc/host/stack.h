@@ -23,6 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 
 /**
  * struct stack_src - somebody who waits for a descriptor of the stack
@@ -42,6 +43,9 @@ struct stack_src {
  * @event: an event on one of the library's own descriptors in the loop's epoll
  * @watch: tell the back end the stack epoll it shall report on
  * @asked: whether the stack epoll may have events (clears the flag)
+ * @refs: where the bytes lie that a receive on the stream @fd would return next,
+ *	@len at most, in @max pieces; they stay there until the next call of the
+ *	stack. How many pieces, or a negative errno when it cannot tell. May be NULL
  * @link_add: a device on @fd, which the stack owns from then on; id or -errno
  * @link_del: remove a device
  * @ifindex: of a device, 0 before boot
@@ -56,6 +60,7 @@ struct stack_ops {
 	void (*event)(uint64_t data, uint32_t events);
 	int (*watch)(int epfd);
 	bool (*asked)(void);
+	int (*refs)(int fd, struct iovec *iov, int max, size_t len);
 	int (*link_add)(int fd, uint32_t kind, uint32_t flags,
 			const uint8_t mac[6], uint16_t mtu);
 	int (*link_del)(int id);
@@ -86,6 +91,7 @@ void stack_dead(void);
 const char *stack_release(void);
 void stack_set_release(const char *release);
 
+int st_refs(int fd, struct iovec *iov, int max, size_t len);
 int st_watch(int fd, struct stack_src *src, uint32_t events);
 int st_rewatch(int fd, struct stack_src *src, uint32_t events);
 void st_unwatch(int fd, struct stack_src *src);

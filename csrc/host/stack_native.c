@@ -59,6 +59,7 @@ static struct {
 	void (*loop_event)(uint64_t data, uint32_t events);
 	long long (*loop_step)(void);
 	int (*loop_watch)(int epfd, int *flag);
+	int (*loop_refs)(int fd, struct iovec *iov, int max, unsigned long len);
 	unsigned long (*loop_blocked)(void);
 	struct lkl_netdev *(*netdev_fd_create)(int fd, int flags);
 	int (*netdev_add)(struct lkl_netdev *nd, struct lkl_netdev_args *args);
@@ -103,6 +104,7 @@ int stack_native_bind(void *lib, char *err, size_t errlen)
 		{ "lkl_loop_event", &lkl.loop_event },
 		{ "lkl_loop_step", &lkl.loop_step },
 		{ "lkl_loop_watch", &lkl.loop_watch },
+		{ "lkl_loop_refs", &lkl.loop_refs },
 		{ "lkl_loop_blocked", &lkl.loop_blocked },
 		{ "lkl_netdev_fd_create", &lkl.netdev_fd_create },
 		{ "lkl_netdev_add", &lkl.netdev_add },
@@ -204,6 +206,12 @@ static bool native_asked(void)
 
 	flag = 0;
 	return was;
+}
+
+/** native_refs - where received bytes lie */
+static int native_refs(int fd, struct iovec *iov, int max, size_t len)
+{
+	return lkl.loop_refs(fd, iov, max, len);
 }
 
 /** netdev_flags - the library's of a kind of link and its flags */
@@ -312,6 +320,7 @@ const struct stack_ops stack_native_ops = {
 	.event = native_event,
 	.watch = native_watch,
 	.asked = native_asked,
+	.refs = native_refs,
 	.link_add = native_link_add,
 	.link_del = native_link_del,
 	.ifindex = native_ifindex,

@@ -66,6 +66,7 @@ struct chunk {
  * @sfd: the stack's socket
  * @domain, @type, @proto: as the target asked
  * @c_in, @c_out, @s_in, @s_out: that side has data, takes data, as far as known
+ * @s_many: the stack gave much with the last read
  * @c_eof: the target sends no more; @s_eof: the peer sends no more
  * @c_shut: we told the target that; @s_shut: we told the stack that
  * @c_rdhup, @s_rdhup: the end of that stream was announced: read up to it
@@ -128,7 +129,7 @@ struct conn {
 	enum conn_state state;
 	int sfd;
 	int domain, type, proto;
-	bool c_in, c_out, s_in, s_out;
+	bool c_in, c_out, s_in, s_out, s_many;
 	bool c_eof, s_eof, c_shut, s_shut;
 	bool c_want_out;
 	bool c_pri, s_pri, s_urgent;
@@ -325,8 +326,8 @@ int64_t addr_write(const struct call *c, uint64_t addr, uint64_t lenp,
 void owners_translate(const struct conn *conn, char *buf, size_t len);
 
 /* One buffer for everything that is read and written on within a call. */
-#define SHARED_SIZE	(128 * 1024)
-extern char shared_buf[SHARED_SIZE];
+#define SHARED_SIZE	(256 * 1024)
+extern char shared_buf[SHARED_SIZE] __attribute__((aligned(4096)));
 
 /**
  * struct conn_stats - counters of the data plane

@@ -245,6 +245,7 @@ static void forget(struct conn *conn)
 	memset(&conn->to_stack, 0, sizeof(conn->to_stack));
 	memset(&conn->to_target, 0, sizeof(conn->to_target));
 	conn->c_in = conn->c_out = conn->s_in = conn->s_out = false;
+	conn->s_many = false;
 	conn->c_eof = conn->s_eof = conn->c_shut = conn->s_shut = false;
 	conn->c_rdhup = conn->c_err = conn->c_deaf = conn->c_want_out = false;
 	conn->c_hung_up = false;

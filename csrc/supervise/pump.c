@@ -11,7 +11,9 @@
  * cleared without asking for EAGAIN, unless the end of the stream was announced
  * or urgent data are there, before which reading stops.
  * What the destination does not take lies in a chunk, and nothing is read from
- * the source until it is gone.
+ * the source until it is gone. Where much comes in from the stack at a time, it is
+ * sent from where it lies in the stack, and what the carrier does not take stays
+ * there.
  *
  *	on the carrier			in the stack
  *	end-of-file, SHUT_WR		shutdown(SHUT_WR), after the chunk
@@ -40,6 +42,8 @@
 #include "host.h"
 
 #define ROUNDS		4
+#define MANY		(SHARED_SIZE / 8)	/* bytes worth a list of where they lie */
+#define REFS		256
 
 /** chunk_keep - @len bytes wait for the destination */
 static int chunk_keep(struct chunk *ch, const char *data, size_t len)
@@ -213,10 +217,17 @@ static bool push_stack(struct conn *conn)
 	return true;
 }
 
-/** carrier_put - give to the target; bytes taken, or a negative errno */
-static ssize_t carrier_put(struct conn *conn, const char *buf, size_t len)
+/**
+ * carrier_putv - give to the target
+ * @len: bytes in @iov
+ *
+ * Returns bytes taken, or a negative errno.
+ */
+static ssize_t carrier_putv(struct conn *conn, struct iovec *iov, int cnt,
+			    size_t len)
 {
-	ssize_t n = send(conn->csrc.fd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+	struct msghdr mh = { .msg_iov = iov, .msg_iovlen = (size_t)cnt };
+	ssize_t n = sendmsg(conn->csrc.fd, &mh, MSG_DONTWAIT | MSG_NOSIGNAL);
 
 	if (n < 0)
 		n = -errno;
@@ -227,6 +238,14 @@ static ssize_t carrier_put(struct conn *conn, const char *buf, size_t len)
 	if (n > 0)
 		conn->bytes_in += (uint64_t)n;
 	return n;
+}
+
+/** carrier_put - the same of one piece */
+static ssize_t carrier_put(struct conn *conn, char *buf, size_t len)
+{
+	struct iovec iov = { buf, len };
+
+	return carrier_putv(conn, &iov, 1, len);
 }
 
 /** stamped_read - the same as a plain read, keeping the time stamps */
@@ -258,6 +277,14 @@ static long stamped_read(struct conn *conn)
 	return n;
 }
 
+/** stack_gave - @n bytes, of SHARED_SIZE that it could have given */
+static void stack_gave(struct conn *conn, size_t n)
+{
+	conn->s_many = n >= MANY;
+	if (n < SHARED_SIZE && !conn->s_rdhup && !conn->s_err && !conn->s_urgent)
+		conn->s_in = false;
+}
+
 /**
  * stack_read - what the peer sent into shared_buf
  *
@@ -270,9 +297,7 @@ static size_t stack_read(struct conn *conn)
 			     NULL, NULL);
 
 	if (n > 0) {
-		if (n < SHARED_SIZE && !conn->s_rdhup && !conn->s_err &&
-		    !conn->s_urgent)
-			conn->s_in = false;
+		stack_gave(conn, (size_t)n);
 		return (size_t)n;
 	}
 	conn->s_in = false;
@@ -283,6 +308,37 @@ static size_t stack_read(struct conn *conn)
 	if (n != -EAGAIN)
 		conn->s_end = true;
 	return 0;
+}
+
+/**
+ * pass_refs - stack to target without a copy here
+ *
+ * Returns bytes taken, 0 when there is nothing to pass on in this way, or a
+ * negative errno of the carrier's.
+ */
+static ssize_t pass_refs(struct conn *conn)
+{
+	struct iovec iov[REFS];
+	size_t len = 0;
+	ssize_t put;
+	int i, n;
+
+	if (!conn->s_many || conn->stamps_wanted || conn->s_urgent)
+		return 0;
+	n = st_refs(conn->sfd, iov, REFS, SHARED_SIZE);
+	for (i = 0; i < n; i++)
+		len += iov[i].iov_len;
+	if (!len) {
+		conn->s_many = false;
+		return 0;
+	}
+	put = carrier_putv(conn, iov, n, len);
+	if (put <= 0)
+		return put;
+	st_recvfrom(conn->sfd, NULL, put, MSG_DONTWAIT | MSG_TRUNC, NULL, NULL);
+	if ((size_t)put == len)
+		stack_gave(conn, n == REFS ? SHARED_SIZE : len);
+	return put;
 }
 
 /** push_target - stack to target; true: there is more to do */
@@ -309,12 +365,19 @@ static bool push_target(struct conn *conn)
 				conn->c_deaf = true;
 			continue;
 		}
-		if (conn->c_want_out)
-			want_out(conn, false);
 		if (conn->s_pri && urgent_in(conn))
 			continue;
+		if (!conn->c_out)
+			return false;	/* pass_refs() has left it in the stack */
+		if (conn->c_want_out)
+			want_out(conn, false);
 		if (!conn->s_in || conn->s_end)
 			return false;
+		put = pass_refs(conn);
+		if (put < 0 && put != -EAGAIN)
+			conn->c_deaf = true;
+		if (put)
+			continue;
 		n = stack_read(conn);
 		if (!n)
 			return false;
@@ -433,10 +496,12 @@ void pump(struct work *w)
 		return;
 	if (!list_empty(&conn->held))
 		held_wake(&conn->held);
-	if (conn->s_broken && conn->to_target.len && !conn->c_hung_up)
+	if (conn->s_broken && (conn->to_target.len || !conn->c_out) &&
+	    !conn->c_hung_up)
 		hang_up(conn);
 	/* A full carrier says when it has room; asking again would be in vain. */
-	if (more || (conn->s_broken && conn->s_in && !conn->to_target.len))
+	if (more || (conn->s_broken && conn->s_in && !conn->to_target.len &&
+		     conn->c_out))
 		work_queue(w);
 }
 

@@ -46,7 +46,7 @@ bool urgent_in(struct conn *conn)
 	conn->s_in = true;	/* reading stopped at the mark */
 	if (st_ioctl(conn->sfd, SIOCATMARK, &mark))
 		mark = 1;
-	if (!mark && !conn->to_target.len)
+	if (!mark && !conn->to_target.len && conn->c_out)
 		return false;
 	conn->s_pri = false;
 	if (st_recvfrom(conn->sfd, &byte, 1, MSG_OOB | MSG_DONTWAIT, NULL,

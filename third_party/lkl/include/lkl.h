@@ -237,6 +237,22 @@ long long lkl_loop_step(void);
  */
 int lkl_loop_watch(int epfd, int *flag);
 
+struct iovec;
+
+/**
+ * lkl_loop_refs - where the bytes lie that a receive on the stream @fd would
+ * return next
+ * @iov: room for @max pieces
+ * @len: no more bytes than that
+ *
+ * They are not taken: a receive of as many with MSG_TRUNC does that. Until then,
+ * or the next call of or into the library, they stay where they are.
+ *
+ * Returns how many pieces there are, 0 for nothing, or a negative errno:
+ * -EOPNOTSUPP where only an ordinary receive will do (urgent data).
+ */
+int lkl_loop_refs(int fd, struct iovec *iov, int max, unsigned long len);
+
 /** lkl_loop_blocked - how many system calls had to wait inside the kernel */
 unsigned long lkl_loop_blocked(void);
 

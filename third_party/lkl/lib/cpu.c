@@ -27,6 +27,7 @@ unsigned int lkl_irq_pending;
 int loop_mode;
 unsigned int loop_limit_ms = 3000;
 unsigned long loop_blocked;
+unsigned long loop_irqs;	/* how often some were handled; for loop mode */
 
 /* After so many frames sent, a thread that leaves the kernel looks for answers. */
 #define GLANCE_FRAMES	8
@@ -51,6 +52,7 @@ unsigned int lklh_irq_take(void)
 {
 	if (!__atomic_load_n(&lkl_irq_pending, __ATOMIC_RELAXED))
 		return 0;
+	loop_irqs++;
 	return __atomic_exchange_n(&lkl_irq_pending, 0, __ATOMIC_SEQ_CST);
 }
 

@@ -51,6 +51,7 @@ void threads_free(void);
 extern int loop_mode;
 extern unsigned int loop_limit_ms;
 extern unsigned long loop_blocked;
+extern unsigned long loop_irqs;
 int cpu_trylock(void);
 int cpu_put(struct thread *t, struct lkl_hthread *next);
 int cpu_enter(struct thread *t);

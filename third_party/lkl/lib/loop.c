@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+#define REFS_TRIES	4
+
 int loop_epfd = -1;
 uint64_t loop_tag;
 
@@ -69,6 +71,37 @@ API int lkl_loop_watch(int epfd, int *flag)
 	struct watch_args a = { epfd, flag };
 
 	return loop_mode ? kernel_call(do_watch, &a) : -EINVAL;
+}
+
+struct refs_args {
+	int fd, max;
+	struct lkl_iov *iov;
+	unsigned long len;
+};
+
+static long do_refs(void *arg)
+{
+	struct refs_args *a = arg;
+
+	return lklk_refs(a->fd, a->iov, a->max, a->len);
+}
+
+API int lkl_loop_refs(int fd, struct iovec *iov, int max, unsigned long len)
+{
+	struct refs_args a = { fd, max, (struct lkl_iov *)iov, len };
+	int i, ret;
+
+	if (!loop_mode)
+		return -EINVAL;
+	for (i = 0; i < REFS_TRIES; i++) {
+		unsigned long irqs = loop_irqs;
+
+		ret = kernel_call(do_refs, &a);
+		/* What came in meanwhile may have moved what was there. */
+		if (irqs == loop_irqs)
+			return ret;
+	}
+	return -EOPNOTSUPP;
 }
 
 /* In threaded mode the flag is the first member of this. */

@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <sys/epoll.h>
+#include <sys/uio.h>
 
 #define TAG	(1ULL << 40)
 
@@ -73,10 +74,38 @@ static void pattern(unsigned char *p, long n, unsigned long at)
 
 #define TOTAL	(200L << 20)
 
-/* Moves TOTAL bytes over a non-blocking socket; the number that were right */
-static long transfer(long s, int sending, unsigned long blocked)
+static unsigned char buf[65536], want[65536];
+
+/*
+ * Looks at what has come where it lies, and takes most of it; the number of bytes
+ * that were right. What is left must be what comes next.
+ */
+static long refs(long s, unsigned long at)
 {
-	static unsigned char buf[65536], want[65536];
+	struct iovec iov[7];
+	long i, n = lkl_loop_refs(s, iov, 7, sizeof(want)), len = 0;
+
+	for (i = 0; i < n; i++) {
+		pattern(want, iov[i].iov_len, at + len);
+		if (memcmp(iov[i].iov_base, want, iov[i].iov_len))
+			return -3;
+		len += iov[i].iov_len;
+	}
+	if (n > 0 && (!len || len > (long)sizeof(want)))
+		return -4;
+	if (n <= 0)	/* the end, an error, or nothing yet */
+		return n ? n : L6(recvfrom, s, buf, 1, MSG_PEEK, 0, 0);
+	if (len > 1000)
+		len -= at % 1000;
+	return L6(recvfrom, s, 0, len, MSG_TRUNC, 0, 0) == len ? len : -5;
+}
+
+/* What a receiver does with it */
+enum how { SEND, READ, REFS };
+
+/* Moves TOTAL bytes over a non-blocking socket; the number that were right */
+static long transfer(long s, enum how how, unsigned long blocked)
+{
 	struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT | EPOLLET };
 	long iep = L1(epoll_create1, 0), n, at = 0;
 	uint64_t end = now_ns() + 40000000000ULL;
@@ -85,9 +114,13 @@ static long transfer(long s, int sending, unsigned long blocked)
 	lkl_loop_watch(iep, &flag);
 	while (at < TOTAL && now_ns() < end) {
 		n = sizeof(buf) < (unsigned long)(TOTAL - at) ? (long)sizeof(buf) : TOTAL - at;
-		if (sending) {
+		if (how == SEND) {
 			pattern(buf, n, at);
 			n = L3(write, s, buf, n);
+		} else if (how == REFS) {
+			n = refs(s, at);
+			if (n == 0 || (n < 0 && n != -EAGAIN))
+				break;
 		} else {
 			n = L3(read, s, buf, n);
 			if (n == 0)
@@ -116,7 +149,7 @@ static long transfer(long s, int sending, unsigned long blocked)
 }
 
 /* Two processes with a kernel each; the child listens and sends. */
-static void pair(int flags, const char *what)
+static void pair(int flags, enum how how, int proto, const char *what)
 {
 	int sv[2], status;
 	struct sockaddr_in sa = addr4("10.70.0.1", 9000);
@@ -134,12 +167,12 @@ static void pair(int flags, const char *what)
 		alarm(50);
 		close(sv[0]);
 		loop_boot(sv[1], flags, "10.70.0.1");
-		s = llisten("10.70.0.1", 9000, 0);
+		s = llisten("10.70.0.1", 9000, proto);
 		L3(fcntl, s, F_SETFL, O_NONBLOCK);
 		for (t = now_ns(); (a = L4(accept4, s, 0, 0, SOCK_NONBLOCK)) < 0 &&
 		     now_ns() - t < 10e9;)
 			turn(10000000);
-		s = transfer(a, 1, 0);
+		s = transfer(a, SEND, 0);
 		for (t = now_ns(); now_ns() - t < 2e9 && L6(recvfrom, a, &status, 1, 0, 0, 0) == -EAGAIN;)
 			turn(10000000);
 		_exit(s == TOTAL ? 0 : 1);
@@ -149,19 +182,19 @@ static void pair(int flags, const char *what)
 	if (!pid2) {
 		alarm(50);
 		loop_boot(sv[0], flags, "10.70.0.2");
-		s = L3(socket, AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+		s = L3(socket, AF_INET, SOCK_STREAM | SOCK_NONBLOCK, proto);
 		for (t = now_ns(); now_ns() - t < 10e9;) {
 			a = L3(connect, s, &sa, sizeof(sa));
 			if (a == 0 || a == -EISCONN)
 				break;
 			if (a == -ECONNREFUSED) {
 				L1(close, s);
-				s = L3(socket, AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+				s = L3(socket, AF_INET, SOCK_STREAM | SOCK_NONBLOCK, proto);
 			}
 			turn(10000000);
 		}
 		t = now_ns();
-		a = transfer(s, 0, 0);
+		a = transfer(s, how, 0);
 		gbit = TOTAL * 8.0 / (now_ns() - t);
 		printf("# %s: %.2f Gbit/s, result %ld\n", what, gbit, a);
 		fflush(stdout);
@@ -188,9 +221,14 @@ int main(void)
 	pid_t pid;
 
 	start(150);
-	pair(0, "plain frames");
-	pair(LKL_NETDEV_VNET_HDR, "vnet header");
-	pair(LKL_NETDEV_VNET_HDR | LKL_NETDEV_OFFLOAD, "offload");
+	pair(0, READ, 0, "plain frames");
+	pair(LKL_NETDEV_VNET_HDR, READ, 0, "vnet header");
+	pair(LKL_NETDEV_VNET_HDR | LKL_NETDEV_OFFLOAD, READ, 0, "offload");
+	pair(0, REFS, 0, "plain frames, seen where they lie");
+	pair(LKL_NETDEV_VNET_HDR | LKL_NETDEV_OFFLOAD, REFS, 0,
+	     "offload, seen where it lies");
+	pair(LKL_NETDEV_VNET_HDR | LKL_NETDEV_OFFLOAD, REFS, IPPROTO_MPTCP,
+	     "MPTCP, seen where it lies");
 
 	socketpair(AF_UNIX, SOCK_DGRAM, 0, sv);
 	loop_boot(sv[0], 0, "10.70.0.9");
