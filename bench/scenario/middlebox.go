@@ -168,11 +168,20 @@ func (f *farPath) form(ctx context.Context, s shape) error {
 type farRun struct {
 	variant lab.Variant
 	cc      string
-	qdisc   string   // of the stack; "": fq
+	stack   string   // whose library; "": bbr
+	qdisc   string   // its queueing discipline; "": fq
 	boot    string   // more of its kernel's command line; mem= and highres=
 	mem     string   // its memory; "": 512M
 	sysctls []string // more settings of the stack's
 	seconds int
+}
+
+// library is the stack's.
+func (f *farPath) library(r farRun) string {
+	if r.stack == "" {
+		r.stack = "bbr"
+	}
+	return f.lab.Bin("stacks/" + r.stack + "/liblkl.so")
 }
 
 // command is the line that sends.
@@ -188,7 +197,7 @@ func (f *farPath) command(r farRun) []string {
 	settings := append([]string{"net.core.default_qdisc=" + qdisc}, append(farBuffers, r.sysctls...)...)
 	switch r.variant {
 	case lab.Library:
-		line := []string{f.course, "--lib", f.lab.Bin("stacks/bbr/liblkl.so"), "--tap", "tap0", "--ip", "10.72.1.3/24", "--cmdline", "mem=" + mem + " " + r.boot}
+		line := []string{f.course, "--lib", f.library(r), "--tap", "tap0", "--ip", "10.72.1.3/24", "--cmdline", "mem=" + mem + " " + r.boot}
 		for _, s := range settings {
 			line = append(line, "--sysctl", s)
 		}
