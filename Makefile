@@ -54,6 +54,15 @@ stack: packages ## the Linux stack library and bin/stacks/
 	done
 
 # LKL as it was in 2017, from npm's copy: never part of a build or of the tests.
+HZ ?= 100
+
+.PHONY: stack-hz
+stack-hz: packages ## the stack bbr with another tick than 1000 a second, to compare: HZ=100 or 250
+	+@LKL_HZ=$(HZ) $(MAKE) --no-print-directory -C third_party/lkl OUT=$(STACK)-hz-$(HZ) $(if $(LINUX_SOURCE),LINUX_SOURCE=$(LINUX_SOURCE)) -j$(JOBS)
+	@mkdir -p $(BIN)/stacks/hz-$(HZ)
+	@sed 's/"name": "bbr"/"name": "hz-$(HZ)"/' stacks/bbr/stack.json > $(BIN)/stacks/hz-$(HZ)/stack.json
+	@ln -sfn ../../../build/stack-hz-$(HZ)/liblkl.so $(BIN)/stacks/hz-$(HZ)/liblkl.so
+
 .PHONY: lkl-4.9
 lkl-4.9: packages ## LKL of Linux 4.9 as a stack, to compare: fetched from npm, built, not kept here
 	+@$(MAKE) --no-print-directory -C third_party/lkl-4.9 OUT=$(STACK)-4.9 BIN=$(BIN) -j$(JOBS)

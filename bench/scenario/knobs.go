@@ -20,7 +20,7 @@ func init() {
 		About: "The lossy path of the last table, BBR and CUBIC, with one thing at a time changed in the library; mean from the fourth to the eighth second, once each. `as it is`: HZ=1000, high-resolution timers, " +
 			"the host's clock in nanoseconds, fq, 512 MB of memory, buffers of up to 100 MB. `highres=off` and `clocksource=jiffies` are parameters of the boot; a clock of jiffies is what the seed had before its " +
 			"`sched_clock()`: one step a tick. (TCP of 6.12 does not ask `sched_clock()` any more, but the clocksource, so that is what is changed.) " +
-			"HZ is a matter of the build: `make stack-hz-100` and `make stack-hz-250` make further libraries, which are measured where they are there.",
+			"HZ is a matter of the build: `make stack-hz HZ=100` makes another library, which is measured where it is there.",
 		Budget:  Budget{Full: 150 * time.Second},
 		Build:   buildKnobs,
 		Figures: knobFigures,
@@ -70,7 +70,7 @@ func buildKnobs(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 			r.variant, r.cc, r.seconds = lab.Library, cc, 8
 			ms = append(ms, Measure{Key: knobKey(k.name, cc), Once: true, Take: func(ctx context.Context) (table.Sample, error) {
 				if _, err := os.Stat(filepath.Dir(f.library(r))); err != nil {
-					return nil, fmt.Errorf("%w: make stack-%s builds such a library", ErrSkip, r.stack)
+					return nil, fmt.Errorf("%w: make stack-hz builds such a library", ErrSkip)
 				}
 				w := []window{{"fraction", 4, 8}}
 				sample, err := f.send(ctx, r, w...)

@@ -50,8 +50,13 @@ const (
 	payload = 1448.0 / 1514
 )
 
-// farBuffers are those of the stack bbr and of both ends on the host.
-var farBuffers = []string{"net.ipv4.tcp_rmem=4096 131072 100000000", "net.ipv4.tcp_wmem=4096 262144 100000000"}
+// farBuffers are those of whoever sends.
+var farBuffers = []string{"net.ipv4.tcp_wmem=4096 262144 100000000"}
+
+// farWindow has the server's window grow as fast as data come. A window that grows
+// by a round trip's worth at a time can end BBR's start-up too early: it takes that
+// for the path's limit.
+const farWindow = "net.ipv4.tcp_rmem=4096 50000000 100000000"
 
 // makeFarPath makes it, with a server on the host's kernel.
 func makeFarPath(ctx context.Context, l *lab.Lab) (*farPath, error) {
@@ -86,11 +91,9 @@ func makeFarPath(ctx context.Context, l *lab.Lab) (*farPath, error) {
 	if err := l.Run(ctx, lines...); err != nil {
 		return nil, err
 	}
-	for _, ns := range []string{f.near, f.client} {
-		for _, b := range farBuffers {
-			if _, err := l.Output(ctx, "ip", "netns", "exec", ns, "sysctl", "-qw", b); err != nil {
-				return nil, err
-			}
+	for ns, settings := range map[string][]string{f.near: {farWindow}, f.client: farBuffers} {
+		if _, err := l.Output(ctx, append([]string{"ip", "netns", "exec", ns, "sysctl", "-qw"}, settings...)...); err != nil {
+			return nil, err
 		}
 	}
 	if _, err := l.Start(ctx, l.In(f.near, lab.Unpinned, true, f.course, "serve", "0.0.0.0", farPort)...); err != nil {
@@ -228,16 +231,24 @@ func (f *farPath) send(ctx context.Context, r farRun, windows ...window) (table.
 	if err != nil {
 		return nil, err
 	}
-	rates, rest, ok := strings.Cut(out, "Gbit/s\n")
-	if !ok {
-		return nil, fmt.Errorf("%s: %q: expected Gbit/s", strings.Join(argv, " "), out)
+	sample, err := means(out, r.seconds, windows)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", strings.Join(argv, " "), err)
 	}
+	return sample, nil
+}
+
+// means reads what course prints: Gbit/s of each tenth of a second, and what it
+// took.
+func means(out string, seconds int, windows []window) (table.Sample, error) {
+	rates, rest, ok := strings.Cut(out, "Gbit/s\n")
 	ticks := strings.Fields(rates)
-	if len(ticks) != 10*r.seconds {
-		return nil, fmt.Errorf("%s: %d tenths of a second; expected %d", strings.Join(argv, " "), len(ticks), 10*r.seconds)
+	if !ok || len(ticks) != 10*seconds {
+		return nil, fmt.Errorf("%q: expected %d values and Gbit/s", out, 10*seconds)
 	}
 	sample := table.Sample{}
 	if strings.TrimSpace(rest) != "" {
+		var err error
 		if sample, err = lab.ParseSample(rest); err != nil {
 			return nil, err
 		}
@@ -247,7 +258,7 @@ func (f *farPath) send(ctx context.Context, r farRun, windows ...window) (table.
 		for _, word := range ticks[10*w.from : 10*w.to] {
 			v, err := strconv.ParseFloat(word, 64)
 			if err != nil {
-				return nil, err
+				return nil, fmt.Errorf("%q: %w", out, err)
 			}
 			sum += v
 		}

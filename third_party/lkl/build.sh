@@ -8,12 +8,16 @@
 #   build-ID-CC/       object tree, reused so that a change costs seconds
 #   HASH/liblkl.so     result, by a hash of everything it is made from
 #   lock               one build at a time
+#
+# LKL_HZ=100|250|300 is the tick of another kernel than the usual one, to compare:
+# it has an object tree of its own (build-ID-CC-hzN), which takes as long again.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
 out=${OUT:-$here/../../build/stack}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/lklrun
 cc=${CC:-gcc}
+hz=${LKL_HZ:-}
 package=linux-source-6.12
 tarball=/usr/src/$package.tar.xz
 
@@ -40,7 +44,7 @@ source_id() {
 # Everything the library is made from.
 input_hash() {
 	{
-		echo "$id"
+		echo "$id${hz:+ hz $hz}"
 		$cc -dumpmachine
 		$cc --version | head -n1
 		ld --version | head -n1
@@ -113,6 +117,13 @@ kernel() {
 		$k lkl_defconfig 2>&1 | grep -v erofs/Kconfig || :
 		cp "$here/arch/lkl/configs/lkl_defconfig" "$work/obj/.defconfig"
 		cp "$here/arch/lkl/Kconfig" "$work/obj/.kconfig"
+		if [ -n "$hz" ]; then
+			"$src/scripts/config" --file "$work/obj/.config" \
+				-d HZ_1000 -e "HZ_$hz"
+			$k olddefconfig
+			grep -qx "CONFIG_HZ=$hz" "$work/obj/.config" ||
+				die "LKL_HZ=$hz: expected 100, 250 or 300"
+		fi
 	fi
 	echo "  KERNEL  $($k kernelversion) (a few minutes the first time)"
 	$k -j"${JOBS:-$(nproc)}" lkl_object
@@ -162,7 +173,7 @@ if [ ! -f "$cache/$hash/liblkl.so" ]; then
 	if [ ! -f "$cache/$hash/liblkl.so" ]; then
 		src=${LINUX_SOURCE:+$(cd "${LINUX_SOURCE:-.}" && pwd)}
 		src=${src:-$cache/linux-$id}
-		work=$cache/build-$id-$($cc -dumpmachine)-$($cc -dumpfullversion)
+		work=$cache/build-$id-$($cc -dumpmachine)-$($cc -dumpfullversion)${hz:+-hz$hz}
 		tmp=$cache/tmp
 		rm -rf "$tmp"
 		mkdir -p "$tmp" "$work"
