@@ -5,7 +5,7 @@
  * one byte on its way on each busy connection, on the host's kernel or, with the
  * options that lklbench has for that, on a stack library in this process.
  *
- *	connbench serve ADDR PORT
+ *	connbench [--cc NAME] serve ADDR PORT
  *	connbench [OPTION VALUE]... load ADDR PORT IDLE BUSY MILLISECONDS
  *		memory that the connections take, round trips of the busy ones
  *	connbench small CMD...
@@ -35,6 +35,8 @@
 #define WAIT_MS		5000	/* for a byte */
 #define FILES		65536	/* where we may raise the limit */
 #define SAMPLES_MAX	(1 << 22)
+
+static const char *cc;	/* congestion control of the connections; NULL: the kernel's */
 
 /** now_ns - CLOCK_MONOTONIC */
 static uint64_t now_ns(void)
@@ -133,6 +135,8 @@ static void __attribute__((noreturn)) serve(const struct sockaddr_in *sin)
 	if (ep < 0 || l < 0)
 		die("socket", -errno);
 	setsockopt(l, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (cc && setsockopt(l, IPPROTO_TCP, TCP_CONGESTION, cc, (socklen_t)strlen(cc)))
+		die(cc, -errno);
 	if (bind(l, (const struct sockaddr *)sin, sizeof(*sin)))
 		die("bind", -errno);
 	if (listen(l, 1024))
@@ -166,6 +170,11 @@ static long dial(const struct sockaddr_in *sin)
 	fd = sys(SYS_socket, AF_INET, SOCK_STREAM, 0);
 	if (fd < 0)
 		die("socket", fd);
+	if (cc) {
+		ret = sys(SYS_setsockopt, fd, IPPROTO_TCP, TCP_CONGESTION, (long)cc, (long)strlen(cc));
+		if (ret < 0)
+			die(cc, ret);
+	}
 	ret = sys(SYS_connect, fd, (long)sin, sizeof(*sin));
 	if (ret < 0)
 		die("connect", ret);
@@ -297,7 +306,9 @@ int main(int argc, char **argv)
 	int i;
 
 	for (i = 1; i + 1 < argc && !strncmp(argv[i], "--", 2); i += 2)
-		if (!library_option(&lib, argv[i], argv[i + 1]))
+		if (!strcmp(argv[i], "--cc"))
+			cc = argv[i + 1];
+		else if (!library_option(&lib, argv[i], argv[i + 1]))
 			goto usage;
 	argc -= i;
 	argv += i;

@@ -93,7 +93,7 @@ func (c *connectionsLab) measure(what string, idle int, p, v string, rounds int)
 	}
 	argv := c.l.Command(r, "load", c.w.Address(r), connectionsPort, strconv.Itoa(idle), strconv.Itoa(busy), strconv.Itoa(2*int(c.l.Form.Length.Milliseconds())))
 	return Measure{Key: connectionsKey(what, idle, p, v), Rounds: rounds, Take: func(ctx context.Context) (table.Sample, error) {
-		server, err := c.l.Start(ctx, c.l.In(c.w.Server, p, true, c.client, "serve", "0.0.0.0", connectionsPort)...)
+		server, err := c.l.Start(ctx, c.l.In(c.w.Server, p, true, c.client, "--cc", lab.CC, "serve", "0.0.0.0", connectionsPort)...)
 		if err != nil {
 			return nil, err
 		}

@@ -117,7 +117,7 @@ func (b *instancesLab) on(netns string, i int, argv ...string) []string {
 func (b *instancesLab) server(tap string, i int, v string) (argv []string, addr string) {
 	if v == lab.Host {
 		addr = fmt.Sprintf("10.80.%d.2", 1+i)
-		return b.on(b.w.Client, i, b.client, "serve", addr, instancesPort), addr
+		return b.on(b.w.Client, i, b.client, "--cc", lab.CC, "serve", addr, instancesPort), addr
 	}
 	addr = fmt.Sprintf("10.79.%d.2", 1+i)
 	spec := fmt.Sprintf("tap:tap%d,ip=%s/24", i, addr)
@@ -126,7 +126,7 @@ func (b *instancesLab) server(tap string, i int, v string) (argv []string, addr 
 		// Two who ask for the host's address at once would share one answer.
 		spec = fmt.Sprintf("tap:%s,ip=%s/24,mac=02:00:00:00:82:01,multiqueue,neigh=%s.1|%s", instancesTap, addr, instancesNet, instancesMAC)
 	}
-	line := []string{b.l.Bin("lklrun"), "--engine", v, "--stack", "vanilla", "--if", spec, "--", b.client, "serve", addr, instancesPort}
+	line := []string{b.l.Bin("lklrun"), "--engine", v, "--stack", "vanilla", "--if", spec, "--", b.client, "--cc", lab.CC, "serve", addr, instancesPort}
 	return b.on(b.w.Server, i, line...), addr
 }
 
@@ -146,9 +146,9 @@ func (b *instancesLab) take(ctx context.Context, what, tap string, n int, v stri
 		}); err != nil {
 			return nil, err
 		}
-		load := []string{b.client, "churn", addr, instancesPort, ms}
+		load := []string{b.client, "--cc", lab.CC, "churn", addr, instancesPort, ms}
 		if what == instancesTrips {
-			load = []string{b.client, "load", addr, instancesPort, "0", strconv.Itoa(instancesBusy / n), ms}
+			load = []string{b.client, "--cc", lab.CC, "load", addr, instancesPort, "0", strconv.Itoa(instancesBusy / n), ms}
 		}
 		loads = append(loads, b.on(b.w.Server, i, load...))
 	}
