@@ -218,6 +218,10 @@ void carrier_drop(struct conn *conn);
 int carrier_borrow(struct conn *conn);
 uint64_t fd_ino(int fd);
 
+/* ends.c */
+bool ends_pass(struct conn *conn);
+void ends_hang_up(struct conn *conn);
+
 /* tcp.c, listen.c, pump.c, urgent.c */
 int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
 		    socklen_t len);

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * How a stream ends: what each side learns of the other's end.
+ *
+ * Theory of operation
+ *
+ *	on the carrier			in the stack
+ *	end-of-file, SHUT_WR		shutdown(SHUT_WR), after the chunk
+ *	closed				the same, then close
+ *	closed with unread data		reset
+ *
+ *	in the stack			on the carrier
+ *	end-of-file			shutdown(SHUT_WR), after the chunk
+ *	an error			closed with an unread byte: ECONNRESET
+ *
+ * Once both directions are shut the carrier reports EPOLLHUP as if it were
+ * closed; its name tells whether it is. If not, the connection stays as
+ * CONN_DONE for the questions the target may still have.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "conn.h"
+#include "host.h"
+
+/**
+ * finish_reset - everything before the error is with the target, now the error
+ *
+ * The unread byte is either something the target sent and we have not read, or
+ * one put there through a borrowed duplicate of its end. After the target's own
+ * SHUT_WR neither works, and it sees end-of-file.
+ */
+static void finish_reset(struct conn *conn)
+{
+	int unread = 0, dup;
+
+	if (!conn->hup && (ioctl(conn->csrc.fd, FIONREAD, &unread) || !unread)) {
+		dup = carrier_borrow(conn);
+		if (dup >= 0) {
+			unread = send(dup, "", 1,
+				      MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+			close(dup);
+		}
+	}
+	conn->native_err = unread > 0;
+	conn_stats.resets++;
+	conn_event(conn, "reset");
+	carrier_drop(conn);
+	conn->state = CONN_DONE;
+	if (conn->hup || carrier_gone(conn)) {
+		conn_free(conn);
+		return;
+	}
+	conn_probe_add(conn);
+	held_wake(&conn->held);
+}
+
+/**
+ * ends_pass - pass the ends of the streams on
+ *
+ * Returns false when @conn is freed or done.
+ */
+bool ends_pass(struct conn *conn)
+{
+	if (conn->c_eof && !conn->to_stack.len && !conn->s_shut) {
+		/* When it is closed, close() sends the FIN or the reset. */
+		if (conn->hup && (conn->reset_out || carrier_gone(conn))) {
+			conn_free(conn);
+			return false;
+		}
+		conn->s_shut = true;
+		if (!conn->s_broken)
+			st_shutdown(conn->sfd, SHUT_WR);
+	}
+	/* What the stack does not take now is not waited for. */
+	if (conn->abortive && conn->hup && (conn->to_stack.len || !conn->c_in) &&
+	    carrier_gone(conn)) {
+		conn_free(conn);
+		return false;
+	}
+	if (conn->s_shut && conn->hup) {
+		if (carrier_gone(conn)) {
+			conn_free(conn);
+			return false;
+		}
+		carrier_drop(conn);
+		conn->state = CONN_DONE;
+		conn_probe_add(conn);
+		held_wake(&conn->held);
+		return false;
+	}
+	if (conn->s_end && !conn->to_target.len) {
+		if (conn->s_broken) {
+			finish_reset(conn);
+			return false;
+		}
+		if (!conn->c_shut) {
+			conn->c_shut = true;
+			shutdown(conn->csrc.fd, SHUT_WR);
+		}
+	}
+	if (conn->s_broken && (conn->hup || conn->c_deaf)) {
+		finish_reset(conn);
+		return false;
+	}
+	return true;
+}
+
+/** discard - what the target wrote and nobody wants any more */
+static void discard(struct conn *conn)
+{
+	while (recv(conn->csrc.fd, shared_buf, SHARED_SIZE, MSG_DONTWAIT) > 0)
+		;
+}
+
+/**
+ * ends_hang_up - the peer has reset, but the target has not read what came before
+ *
+ * Its writes shall fail meanwhile, and those that wait shall end, instead of
+ * filling a carrier that nobody empties. One byte stays there unread, which later
+ * makes its read say ECONNRESET; a small SO_SNDBUF until then keeps the target,
+ * which may be writing right now, from adding so much that its poll would wait.
+ */
+void ends_hang_up(struct conn *conn)
+{
+	int dup = carrier_borrow(conn), small = 0, old = 0;
+	socklen_t len = sizeof(old);
+
+	conn->c_hung_up = true;
+	if (dup < 0) {
+		shutdown(conn->csrc.fd, SHUT_RD);
+		discard(conn);
+		return;
+	}
+	getsockopt(dup, SOL_SOCKET, SO_SNDBUF, &old, &len);
+	setsockopt(dup, SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
+	discard(conn);
+	send(dup, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+	shutdown(conn->csrc.fd, SHUT_RD);
+	old /= 2;		/* it is doubled when set, socket(7) */
+	setsockopt(dup, SOL_SOCKET, SO_SNDBUF, &old, sizeof(old));
+	close(dup);
+}
