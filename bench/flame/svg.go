@@ -28,7 +28,7 @@ const (
 	width     = 1200.0
 	rowHeight = 15.0
 	letter    = 6.3 // the width of one, at most
-	narrowest = 0.5 // of a frame that is drawn
+	narrowest = 1.0 // of a frame that is drawn
 	margin    = 8.0
 	headLine  = 20.0
 )
