@@ -24,7 +24,7 @@ func init() {
 			"`cut=silent`: both ends of the link drop all frames and nothing tells anybody. `second=backup`: the second path is for when no other is left, else both are used. "+
 			"`ms`: from the cut until what arrives reaches 80 %% of one link for 0.1 s; %v when that is never. "+
 			"`share-before` and `share-after` are the second path's part of the bytes on the wire.", failoverRate, failoverCut, failoverNever),
-		Budget: Budget{Full: 130 * time.Second},
+		Budget: Budget{Full: 150 * time.Second},
 		Build:  buildFailover,
 	})
 }
