@@ -162,7 +162,13 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return o.write(set, chosen)
+	if err := o.write(set, chosen); err != nil {
+		return err
+	}
+	if n := len(set.Failed); n > 0 {
+		return fmt.Errorf("%d measurements failed, the first is %s; see the notes", n, set.Failed[0])
+	}
+	return nil
 }
 
 // inside runs this program again in namespaces that take everything with them

@@ -70,7 +70,7 @@ func measure(ctx context.Context, root string, o *options, chosen []scenario.Sce
 			progress("%d of %d, %s: %s", i+1, len(chosen), s.Name, fmt.Sprintf(format, args...))
 		}
 		if err := one(ctx, l, s, set, say); err != nil {
-			return nil, fmt.Errorf("%s: %w", s.Name, err)
+			return nil, err
 		}
 		set.Info.Seconds[s.Name] = time.Since(began).Round(time.Second / 10).Seconds()
 	}
@@ -79,23 +79,21 @@ func measure(ctx context.Context, root string, o *options, chosen []scenario.Sce
 }
 
 // one measures a scenario: its measures in turns, round by round, so that
-// whatever else the machine does meets all variants alike.
+// whatever else the machine does meets all variants alike. What fails is noted,
+// and what comes after it is measured all the same.
 func one(ctx context.Context, l *lab.Lab, s scenario.Scenario, set *table.Set, say func(string, ...any)) error {
 	defer l.Close()
 	say("setting up")
-	skip := func(what string, err error) bool {
-		if err == nil || ctx.Err() != nil || !errors.Is(err, scenario.ErrSkip) {
-			return false
+	note := func(what string, err error) {
+		if !errors.Is(err, scenario.ErrSkip) {
+			set.Failed = append(set.Failed, what)
 		}
 		set.Notes = append(set.Notes, fmt.Sprintf("%s: %v", what, err))
-		return true
 	}
 	measures, err := s.Build(ctx, l)
-	if skip(s.Name, err) {
-		return nil
-	}
 	if err != nil {
-		return err
+		note(s.Name, err)
+		return ctx.Err()
 	}
 	defer func() {
 		if n := l.Stalls(); n > 0 {
@@ -111,14 +109,15 @@ func one(ctx context.Context, l *lab.Lab, s scenario.Scenario, set *table.Set, s
 			}
 			say("round %d of %d, %d of %d", round+1, l.Form.Rounds, i+1, len(measures))
 			v, err := m.Take(ctx)
-			if skip(m.Key.String(), err) {
+			switch {
+			case ctx.Err() != nil:
+				return ctx.Err()
+			case err != nil:
+				note(m.Key.String(), err)
 				skipped[i] = true
-				continue
+			default:
+				set.Add(m.Key, v)
 			}
-			if err != nil {
-				return fmt.Errorf("%s: %w", m.Key, err)
-			}
-			set.Add(m.Key, v)
 		}
 	}
 	return nil

@@ -184,7 +184,9 @@ func (w *Wire) ifSpec(i int) string {
 // Command is the command line of lklbench with a verb that needs no server.
 // Its connections have CC unless the options say another.
 func (l *Lab) Command(r Run, verb ...string) []string {
-	r.Options = append([]string{"--cc", CC}, r.Options...)
+	if r.Client == "" {
+		r.Options = append([]string{"--cc", CC}, r.Options...)
+	}
 	if r.Variant != Library && r.Variant != LKL49 {
 		if r.Variant == HostMPTCP { // lklbench asks for MPTCP itself
 			r.Variant, r.Options = Host, append([]string{"--mptcp", "1"}, r.Options...)

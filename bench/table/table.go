@@ -93,8 +93,10 @@ type Row struct {
 type Set struct {
 	Info  Info
 	Notes []string // what could not be measured, and why
-	rows  []*Row
-	index map[string]*Row
+	// Failed is what went wrong, of the notes.
+	Failed []string
+	rows   []*Row
+	index  map[string]*Row
 }
 
 // Info is what a run says of itself.
