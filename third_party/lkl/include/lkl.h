@@ -123,6 +123,7 @@ struct lkl_netdev;
 #define LKL_OFFLOAD_GUEST_TSO6	(1u << 8)
 #define LKL_OFFLOAD_HOST_TSO4	(1u << 11)	/* peer takes TSO frames */
 #define LKL_OFFLOAD_HOST_TSO6	(1u << 12)
+#define LKL_OFFLOAD_HOST_BIG	(1u << 16)	/* peer takes TSO frames above 64 KiB, see below */
 #define LKL_OFFLOAD_MRG_RXBUF	(1u << 15)	/* accepted, has no meaning here */
 #define LKL_OFFLOAD_ALL		(LKL_OFFLOAD_CSUM | LKL_OFFLOAD_GUEST_CSUM | \
 				 LKL_OFFLOAD_GUEST_TSO4 | LKL_OFFLOAD_GUEST_TSO6 | \
@@ -143,6 +144,7 @@ struct lkl_netdev_args {
 #define LKL_NETDEV_VNET_HDR	1
 #define LKL_NETDEV_OFFLOAD	2
 #define LKL_NETDEV_RAWIP	4
+#define LKL_NETDEV_BIG		8
 
 /* Size of the header before each frame with LKL_NETDEV_VNET_HDR: struct
  * virtio_net_hdr_v1 (<linux/virtio_net.h>), num_buffers included. On a tap it
@@ -159,7 +161,8 @@ struct lkl_netdev_args {
  *	checksum offload, both ways (needs LKL_NETDEV_VNET_HDR); on a tap
  *	TUNSETOFFLOAD is set accordingly, also to 0. LKL_NETDEV_RAWIP: a
  *	device without link layer, each frame is an IPv4 or IPv6 packet; goes
- *	without saying for a tun and for a packet socket of type SOCK_DGRAM
+ *	without saying for a tun and for a packet socket of type SOCK_DGRAM.
+ *	LKL_NETDEV_BIG: see LKL_OFFLOAD_HOST_BIG
  *
  * NULL with errno set on failure; the descriptor is then still the caller's.
  */
@@ -169,6 +172,11 @@ struct lkl_netdev *lkl_netdev_fd_create(int fd, int flags);
  * lkl_netdev_tap_create - a device on a tap interface, created if absent
  * @ifname: the host's name for it
  * @offload: LKL_OFFLOAD_* bits
+ *
+ * LKL_OFFLOAD_HOST_BIG, with LKL_OFFLOAD_HOST_TSO4 and on a tap or tun of Linux
+ * 6.6 or later, makes TCP over IPv4 send up to 256 KiB at once ("BIG TCP"). For
+ * connections that end on the host itself: where it forwards them to a device that
+ * takes 64 KiB, it cuts such frames into packets by itself.
  */
 struct lkl_netdev *lkl_netdev_tap_create(const char *ifname, int offload);
 

@@ -176,7 +176,7 @@ API int lkl_start_kernel(const char *fmt, ...)
 {
 	struct lkl_boot boot = {
 		.cmdline = cmdline,
-		.memcpy = memcpy,
+		.memcpy = copy_routine(),
 		.memmove = memmove,
 		.memset = memset,
 		.memcmp = memcmp,

@@ -61,6 +61,9 @@ void cpu_interrupt(struct thread *t);
 void cpu_wake_all(void);
 void cpu_reset(void);
 
+/* copy.c */
+void *(*copy_routine(void))(void *to, const void *from, size_t n);
+
 /* event.c: who waits for devices and timers */
 int events_init(void);
 int events_start(void);

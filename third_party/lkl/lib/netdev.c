@@ -9,6 +9,7 @@
 #include <linux/if.h>
 #include <linux/if_tun.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -16,6 +17,7 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 /**
@@ -53,6 +55,8 @@ static unsigned int offload_flags(unsigned int offload)
 		f |= LKL_NET_CSUM | LKL_NET_TSO4;
 	if (offload & LKL_OFFLOAD_HOST_TSO6)
 		f |= LKL_NET_CSUM | LKL_NET_TSO6;
+	if (offload & LKL_OFFLOAD_HOST_BIG)
+		f |= LKL_NET_BIG;
 	if (offload & LKL_OFFLOAD_GUEST_CSUM)
 		f |= LKL_NET_RXCSUM;
 	if (offload & (LKL_OFFLOAD_GUEST_TSO4 | LKL_OFFLOAD_GUEST_TSO6))
@@ -81,6 +85,16 @@ static int set_tap_offload(struct lkl_netdev *nd)
 	return 0;
 }
 
+/* Linux has taken such packets since 6.3, and got memory for them since 6.6. */
+static int host_takes_big(void)
+{
+	int major, minor;
+	struct utsname u;
+
+	return !uname(&u) && sscanf(u.release, "%d.%d", &major, &minor) == 2 &&
+	       (major > 6 || (major == 6 && minor >= 6));
+}
+
 static struct lkl_netdev *create(int fd, int tap, unsigned int flags,
 				 const struct packet_socket *packet)
 {
@@ -94,6 +108,8 @@ static struct lkl_netdev *create(int fd, int tap, unsigned int flags,
 	nd->id = -1;
 	nd->tap = tap;
 	nd->flags = flags;
+	if (!tap || !(flags & LKL_NET_TSO4) || !host_takes_big())
+		nd->flags &= ~LKL_NET_BIG;
 	if (packet)
 		nd->packet = *packet;
 	if (tap) {
@@ -131,8 +147,9 @@ API struct lkl_netdev *lkl_netdev_fd_create(int fd, int flags)
 	if (flags & LKL_NETDEV_RAWIP || (tap && ifr.ifr_flags & IFF_TUN) ||
 	    packet.type == SOCK_DGRAM)
 		f |= LKL_NET_RAWIP;
-	if (flags & ~(LKL_NETDEV_VNET_HDR | LKL_NETDEV_OFFLOAD | LKL_NETDEV_RAWIP) ||
-	    (flags & LKL_NETDEV_OFFLOAD && !vnet) ||
+	if (flags & ~(LKL_NETDEV_VNET_HDR | LKL_NETDEV_OFFLOAD | LKL_NETDEV_RAWIP |
+		      LKL_NETDEV_BIG) ||
+	    (flags & (LKL_NETDEV_OFFLOAD | LKL_NETDEV_BIG) && !vnet) ||
 	    (tap && (!(ifr.ifr_flags & IFF_TUN) != !(f & LKL_NET_RAWIP) ||
 		     !(ifr.ifr_flags & IFF_NO_PI) ||
 		     !(ifr.ifr_flags & IFF_VNET_HDR) != !vnet)) ||
@@ -146,6 +163,8 @@ API struct lkl_netdev *lkl_netdev_fd_create(int fd, int flags)
 		f |= LKL_NET_VNET10;
 	if (flags & LKL_NETDEV_OFFLOAD)
 		f |= offload_flags(LKL_OFFLOAD_ALL);
+	if (flags & LKL_NETDEV_BIG)
+		f |= LKL_NET_BIG;
 	return create(fd, tap, f, &packet);
 }
 
@@ -210,6 +229,8 @@ API int lkl_netdev_add(struct lkl_netdev *nd, struct lkl_netdev_args *args)
 	if (args && args->offload) {
 		nd->flags &= offload_flags(args->offload) | LKL_NET_VNET |
 			     LKL_NET_VNET10 | LKL_NET_RAWIP;
+		if (!(nd->flags & LKL_NET_TSO4))
+			nd->flags &= ~LKL_NET_BIG;
 		if (nd->tap) {
 			ret = set_tap_offload(nd);
 			if (ret)

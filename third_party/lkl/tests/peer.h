@@ -137,19 +137,20 @@ static inline void host_server(pid_t *pids)
 }
 
 /* The most that is right of @mb megabytes sent to the host */
-static inline uint64_t send_mb(unsigned int mb)
+/* @size: of a write, at most 1 MiB */
+static inline uint64_t send_by(unsigned int mb, size_t size)
 {
-	static unsigned char buf[65536];
+	static unsigned char buf[1 << 20];
 	long c = peer_connect(), n, k;
 	uint64_t at, got = 0;
 
 	if (c < 0)
 		return 0;
 	L3(write, c, "s", 1);
-	for (at = 0; at < (uint64_t)mb << 20; at += sizeof(buf)) {
-		make(buf, sizeof(buf), at);
-		for (n = 0; n < (long)sizeof(buf); n += k) {
-			k = L3(write, c, buf + n, sizeof(buf) - n);
+	for (at = 0; at < (uint64_t)mb << 20; at += size) {
+		make(buf, size, at);
+		for (n = 0; n < (long)size; n += k) {
+			k = L3(write, c, buf + n, size - n);
 			if (k <= 0)
 				break;
 		}
@@ -158,6 +159,11 @@ static inline uint64_t send_mb(unsigned int mb)
 	L3(read, c, &got, 8);
 	L1(close, c);
 	return got >> 20;
+}
+
+static inline uint64_t send_mb(unsigned int mb)
+{
+	return send_by(mb, 65536);
 }
 
 static inline uint64_t recv_mb(unsigned int mb)

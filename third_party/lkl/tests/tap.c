@@ -9,8 +9,12 @@
 
 #include <poll.h>
 #include <sys/ioctl.h>
+#include <sys/utsname.h>
 #include <linux/ethtool.h>
-#include <linux/if.h>
+#include <linux/filter.h>
+#include <net/if.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
 #include <linux/sockios.h>
 
 #define DEV	"lt0"
@@ -57,6 +61,15 @@ static int with_kernel(int offload, int (*fn)(int ifindex, int id), const char *
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+static int host_takes_big(void)
+{
+	int major, minor;
+	struct utsname u;
+
+	return !uname(&u) && sscanf(u.release, "%d.%d", &major, &minor) == 2 &&
+	       (major > 6 || (major == 6 && minor >= 6));
+}
+
 static int both_ways(int ifindex, int id)
 {
 	uint64_t s, r;
@@ -71,6 +84,41 @@ static int both_ways(int ifindex, int id)
 	if (s != 100 || r != 100 || !e)
 		printf("# sent %lu received %lu echo %d\n", s, r, e);
 	return !(s == 100 && r == 100 && e);
+}
+
+/*
+ * Frames of more than 64 KiB leave, as the host's packet socket sees them on the
+ * tap, and everything arrives.
+ */
+static int big_frames(int ifindex, int id)
+{
+	struct sock_filter large[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
+		BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, 66000, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, 64),
+		BPF_STMT(BPF_RET | BPF_K, 0),
+	};
+	struct sock_fprog prog = { .len = 4, .filter = large };
+	struct sockaddr_ll ll = {
+		.sll_family = AF_PACKET,
+		.sll_protocol = htons(ETH_P_IP),
+		.sll_ifindex = (int)if_nametoindex(DEV),
+	};
+	int s = socket(AF_PACKET, SOCK_RAW, 0), i, seen = 0;
+	char buf[64];
+
+	(void)ifindex;
+	(void)id;
+	if (s < 0 || setsockopt(s, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof(prog)) ||
+	    bind(s, (struct sockaddr *)&ll, sizeof(ll)))
+		return 1;
+	for (i = 0; i < 20 && !seen; i++) {
+		if (send_by(50, 1 << 20) != 50)
+			return 2;
+		seen = recv(s, buf, sizeof(buf), MSG_DONTWAIT) > 0;
+	}
+	close(s);
+	return !seen ? 3 : recv_mb(50) != 50 ? 4 : 0;
 }
 
 static int receive_rounds(int ifindex, int id)
@@ -269,6 +317,12 @@ int main(void)
 	ok(ret == 0, "ten rounds of bulk receive, every byte right: %d", ret);
 	ret = with_kernel(0, receive_rounds, "mem=32M loglevel=0");
 	ok(ret == 0, "the same without offload in a small arena: %d", ret);
+	ret = with_kernel(LKL_OFFLOAD_ALL | LKL_OFFLOAD_HOST_BIG, big_frames,
+			  "mem=256M loglevel=0");
+	if (host_takes_big())
+		ok(ret == 0, "frames above 64 KiB: %d", ret);
+	else
+		ok(ret == 3, "no frames above 64 KiB to a host before Linux 6.6: %d", ret);
 	ret = with_kernel(LKL_OFFLOAD_ALL, sizes, "mem=64M loglevel=0");
 	ok(ret == 0, "datagrams of all sizes, MTU 1500 and 65535: %d", ret);
 	ret = with_kernel(LKL_OFFLOAD_ALL, switches, "mem=64M loglevel=0");

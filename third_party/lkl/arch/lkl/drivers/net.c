@@ -30,10 +30,14 @@
 #include <linux/rtnetlink.h>
 #include <linux/skbuff.h>
 #include <linux/virtio_net.h>
+#include <net/gso.h>
 #include <linux/workqueue.h>
 #include <asm/lkl.h>
 
 #define CHECK_PERIOD	HZ
+
+/* Of a frame with LKL_NET_BIG; more does not make it faster. */
+#define BIG_SIZE	(256 * 1024)
 
 /*
  * Bytes taken in before what waits for them runs. More would push the first out
@@ -105,6 +109,30 @@ static void check_work(struct work_struct *work)
 		schedule_delayed_work(&nd->check, CHECK_PERIOD);
 }
 
+static netdev_tx_t net_xmit(struct sk_buff *skb, struct net_device *dev);
+
+/* The host has no room for a frame so large: in packets. */
+static netdev_tx_t xmit_in_pieces(struct sk_buff *skb, struct net_device *dev)
+{
+	struct sk_buff *segs, *next;
+
+	segs = skb_gso_segment(skb, dev->features & ~NETIF_F_GSO_MASK);
+	if (IS_ERR_OR_NULL(segs)) {
+		DEV_STATS_INC(dev, tx_errors);
+		dev_kfree_skb_any(skb);
+		return NETDEV_TX_OK;
+	}
+	consume_skb(skb);
+	skb_list_walk_safe(segs, skb, next) {
+		skb_mark_not_on_list(skb);
+		if (net_xmit(skb, dev) == NETDEV_TX_BUSY) {
+			DEV_STATS_INC(dev, tx_dropped);
+			dev_kfree_skb_any(skb);
+		}
+	}
+	return NETDEV_TX_OK;
+}
+
 static netdev_tx_t net_xmit(struct sk_buff *skb, struct net_device *dev)
 {
 	struct lkl_net *nd = netdev_priv(dev);
@@ -163,7 +191,10 @@ static netdev_tx_t net_xmit(struct sk_buff *skb, struct net_device *dev)
 	case -ENETDOWN:
 		set_carrier(nd, false);
 		break;
-	case -ENOBUFS:	/* a queue of the host's is full */
+	case -EMSGSIZE:
+	case -ENOBUFS:	/* a queue of the host's is full, or its memory in crumbs */
+		if (skb_is_gso(skb) && len > GSO_LEGACY_MAX_SIZE)
+			return xmit_in_pieces(skb, dev);
 		DEV_STATS_INC(dev, tx_dropped);
 		dev_kfree_skb_any(skb);
 		return NETDEV_TX_OK;
@@ -423,6 +454,11 @@ int lklk_net_add(int id, const unsigned char *mac, unsigned int flags)
 	if (flags & LKL_NET_RXCSUM)
 		dev->features |= NETIF_F_RXCSUM;
 	dev->vlan_features = dev->features;
+	/* IPv6 would say the length in an extension header, which few expect */
+	if (flags & LKL_NET_BIG) {
+		netif_set_tso_max_size(dev, BIG_SIZE);
+		dev->gso_ipv4_max_size = BIG_SIZE;
+	}
 	if (!rawip)
 		eth_hw_addr_set(dev, mac);
 

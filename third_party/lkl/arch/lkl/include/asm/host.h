@@ -157,6 +157,7 @@ struct lkl_iov {
 #define LKL_NET_GRO	32u	/* peer may give TSO frames */
 #define LKL_NET_RAWIP	64u	/* no link layer: a frame is an IP packet */
 #define LKL_NET_VNET10	128u	/* the header is 10 bytes, not 12 */
+#define LKL_NET_BIG	256u	/* peer takes IPv4 TSO frames above 64 KiB */
 
 #define LKL_NETEV_RX	1u
 #define LKL_NETEV_TX	2u
