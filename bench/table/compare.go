@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Tolerance is by how much a ratio may fall behind the recorded one.
@@ -24,6 +25,9 @@ func (s *Set) Ratios() map[string]float64 {
 			continue
 		}
 		for _, u := range s.Units(r.Key) {
+			if strings.HasPrefix(u, "µs-p") && u != "µs-p50" {
+				continue // the ends of a distribution are never the same twice
+			}
 			v, ok := s.Ratio(r.Key, Base, u)
 			if !ok || v <= 0 {
 				continue
