@@ -301,7 +301,7 @@ static void churn(const struct sockaddr_in *sin, long ms)
 /** main - see the top */
 int main(int argc, char **argv)
 {
-	struct library lib = { .offload = LKL_OFFLOAD_ALL, .cmdline = "", .spin = -1 };
+	struct library lib = { .offload = LKL_OFFLOAD_ALL | LKL_OFFLOAD_HOST_BIG, .cmdline = "", .spin = -1 };
 	struct sockaddr_in sin;
 	int i;
 

@@ -162,7 +162,7 @@ static void run_send(const char *cc, struct sockaddr_in *sin, uint32_t seconds)
  */
 int main(int argc, char **argv)
 {
-	struct library lib = { .offload = LKL_OFFLOAD_ALL, .cmdline = "", .spin = -1 };
+	struct library lib = { .offload = LKL_OFFLOAD_ALL | LKL_OFFLOAD_HOST_BIG, .cmdline = "", .spin = -1 };
 	const char *cc = NULL;
 	struct sockaddr_in sin;
 	int i, seconds;

@@ -289,7 +289,7 @@ static int option(struct library *l, const char *name, const char *value)
  */
 int main(int argc, char **argv)
 {
-	struct library lib = { .offload = LKL_OFFLOAD_ALL, .cmdline = "", .spin = -1 };
+	struct library lib = { .offload = LKL_OFFLOAD_ALL | LKL_OFFLOAD_HOST_BIG, .cmdline = "", .spin = -1 };
 	double begin = now();
 	int i;
 

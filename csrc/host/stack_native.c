@@ -41,6 +41,7 @@ struct lkl_host_operations {
 #define LKL_NETDEV_VNET_HDR	1
 #define LKL_NETDEV_OFFLOAD	2
 #define LKL_NETDEV_RAWIP	4
+#define LKL_NETDEV_BIG		8
 
 struct lkl_netdev;
 
@@ -223,6 +224,8 @@ static int netdev_flags(uint32_t kind, uint32_t flags)
 		f |= LKL_NETDEV_VNET_HDR;
 	if (flags & CTL_LINKF_OFFLOAD)
 		f |= LKL_NETDEV_OFFLOAD;
+	if (flags & CTL_LINKF_BIG)
+		f |= LKL_NETDEV_BIG;
 	if (flags & CTL_LINKF_RAWIP || kind == CTL_LINK_COOKED ||
 	    kind == CTL_LINK_TUN)
 		f |= LKL_NETDEV_RAWIP;

@@ -112,6 +112,7 @@ struct ctl_hello_rep {
 #define CTL_LINKF_VNET_HDR	0x1	/* struct virtio_net_hdr_mrg_rxbuf (12 bytes; a packet socket: as it was given) before each frame */
 #define CTL_LINKF_OFFLOAD	0x2	/* TSO and checksum offload both ways */
 #define CTL_LINKF_RAWIP		0x4	/* no link layer: an IP packet per message; COOKED and TUN never have one */
+#define CTL_LINKF_BIG		0x8	/* the host takes TSO frames above 64 KiB, and connections end there: a tap without bridge and NAT */
 #define CTL_LINKF_FEATURES_SHIFT 16	/* above: bits of virtio-net features that OFFLOAD is limited to; none: all */
 
 struct ctl_link_add {

@@ -64,6 +64,7 @@ const (
 	CTL_LINKF_VNET_HDR       = 0x1 // struct virtio_net_hdr_mrg_rxbuf (12 bytes; a packet socket: as it was given) before each frame
 	CTL_LINKF_OFFLOAD        = 0x2 // TSO and checksum offload both ways
 	CTL_LINKF_RAWIP          = 0x4 // no link layer: an IP packet per message; COOKED and TUN never have one
+	CTL_LINKF_BIG            = 0x8 // the host takes TSO frames above 64 KiB, and connections end there: a tap without bridge and NAT
 	CTL_LINKF_FEATURES_SHIFT = 16  // above: bits of virtio-net features that OFFLOAD is limited to; none: all
 
 	// CTL_GO; the reply's body is a uint32_t, the target's pid

@@ -40,6 +40,13 @@ func CheckBridge(ctx context.Context, name, tap string, exists bool) (mtu int, e
 	return b.MTU, nil
 }
 
+// Member tells whether the tap is a port of a bridge, or of another device that
+// takes what comes in by it.
+func (t *Tap) Member(ctx context.Context) (bool, error) {
+	d, err := lookDevice(ctx, t.Name)
+	return d.Master != 0, err
+}
+
 // Bridge puts the tap into a bridge, for the run if it was in none.
 func (t *Tap) Bridge(ctx context.Context, bridge string, journal func(Undo) error) error {
 	b, err := lookDevice(ctx, bridge)

@@ -46,7 +46,7 @@ func (k *link) offload(l *plan.Link) error {
 	case l.Offload == "":
 		return nil
 	case l.Offload == "off" || isMask && strings.Trim(mask, "0") == "":
-		k.flags &^= ctlproto.CTL_LINKF_OFFLOAD
+		k.flags &^= ctlproto.CTL_LINKF_OFFLOAD | ctlproto.CTL_LINKF_BIG
 		return nil
 	case k.flags&ctlproto.CTL_LINKF_VNET_HDR == 0:
 		return &RefusedError{fmt.Errorf("--if %s:%s: offload: %s: its frames come without the head that tells of it (IFF_VNET_HDR); leave offload out",
@@ -131,13 +131,20 @@ func openTap(ctx context.Context, l *plan.Link, journal func(hostnet.Undo) error
 	if l.NAT && err == nil {
 		err = tap.NAT(ctx, l.HostAddrs, journal)
 	}
+	member := false
+	if err == nil {
+		member, err = tap.Member(ctx)
+	}
 	if err != nil {
 		tap.File.Close()
 		return link{}, err
 	}
-	return link{
-		file: tap.File, kind: ctlproto.CTL_LINK_TAP, flags: headed(true), ifindex: tap.Ifindex,
-	}, nil
+	// What the host passes on to another device it would have to cut up itself.
+	flags := headed(true)
+	if !member && !l.NAT {
+		flags |= ctlproto.CTL_LINKF_BIG
+	}
+	return link{file: tap.File, kind: ctlproto.CTL_LINK_TAP, flags: flags, ifindex: tap.Ifindex}, nil
 }
 
 func (r *run) openMacvtap(ctx context.Context, l *plan.Link, journal func(hostnet.Undo) error) (link, error) {

@@ -22,6 +22,8 @@ func TestOffload(t *testing.T) {
 		{"on", all, all},
 		{"on", vnet, all},
 		{"off", all, vnet},
+		{"on", all | ctlproto.CTL_LINKF_BIG, all | ctlproto.CTL_LINKF_BIG},
+		{"off", all | ctlproto.CTL_LINKF_BIG, vnet},
 		{"0x0", all, vnet},
 		{"0x9983", all, all | 0x9983<<16},
 		{"0x883", vnet, all | 0x8883<<16},

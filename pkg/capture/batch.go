@@ -24,9 +24,9 @@ const (
 	// control messages and the address.
 	drainBatch = (ctlproto.CTL_SYSCALL_BUFS - 1) / 5
 
-	// largest is the longest packet: 64 KiB of TCP that a device will cut up, the
-	// link layer's header, and a little.
-	largest = 1<<16 + 64
+	// usual is the longest packet of most devices: 64 KiB of TCP that the device will
+	// cut up, the link layer's header, and a little.
+	usual = 1<<16 + 64
 
 	// replyRoom is what the packets of a call may take together.
 	replyRoom = ctlproto.CTL_FRAME_MAX - 0x10000
@@ -58,9 +58,10 @@ type batch struct {
 	data, ctrl, name []*stackconn.Buffer
 }
 
-// newBatch makes one for up to n packets, or as many as a reply has room for.
-func newBatch(snaplen, n int) *batch {
-	b := &batch{size: min(snaplen, largest)}
+// newBatch makes one for up to n packets of an interface, or as many as a reply has
+// room for.
+func newBatch(i *Interface, n int) *batch {
+	b := &batch{size: min(i.Snaplen, max(usual, i.Largest+64))}
 	n = max(min(n, replyRoom/(b.size+msgSize+controlSize+nameSize)), 1)
 	b.msgs = stackconn.InOut(make([]byte, n*msgSize))
 	for i := range n {

@@ -3,6 +3,7 @@
 package capture
 
 import (
+	"encoding/binary"
 	"net"
 	"net/netip"
 	"strings"
@@ -41,7 +42,7 @@ func (b *text) ipv4(ip *layers.IPv4, rest []gopacket.Layer) {
 		b.cut("ip")
 		return
 	}
-	total := int(ip.Length)
+	total := int(binary.BigEndian.Uint16(ip.Contents[2:]))
 	if total == 0 { // segmentation offload: longer than the field can say
 		total = b.behind() + len(ip.Contents)
 	}

@@ -278,7 +278,7 @@ func FuzzBatch(f *testing.F) {
 	aux = binary.NativeEndian.AppendUint32(aux, tpVLANValid)
 	f.Add(binary.NativeEndian.AppendUint64(make([]byte, 40), 80), append(aux, make([]byte, 40)...), uint8(2))
 	f.Fuzz(func(t *testing.T, head, ctrl []byte, n uint8) {
-		b := newBatch(64, 2)
+		b := newBatch(&Interface{Snaplen: 64}, 2)
 		copy(b.msgs.Data, head)
 		binary.NativeEndian.PutUint32(b.msgs.Data[msgLen:], uint32(n))
 		for i := range b.ctrl {

@@ -52,7 +52,7 @@ func Open(ctx context.Context, conn *stackconn.Conn, opt Options) (*Source, erro
 	if opt.Buffer <= 0 {
 		opt.Buffer = DefaultBuffer
 	}
-	s := &Source{conn: conn, opt: opt, wait: newBatch(i.Snaplen, waitBatch), drain: newBatch(i.Snaplen, drainBatch)}
+	s := &Source{conn: conn, opt: opt, wait: newBatch(i, waitBatch), drain: newBatch(i, drainBatch)}
 	prog, err := s.program()
 	if err != nil {
 		return nil, err
