@@ -14,13 +14,12 @@
  * The owner does not unlock for a thread whose task is to run: it grants, that
  * is, the lock stays taken and changes hands through a word of that thread.
  */
+#include "host_call.h"
 #include "internal.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 unsigned int lkl_irq_pending;
 
@@ -39,8 +38,8 @@ static struct lkl_hthread *taken;	/* requests in order; the owner's */
 
 static long futex(unsigned int *word, int op, unsigned int val)
 {
-	return syscall(SYS_futex, word, op | FUTEX_PRIVATE_FLAG, val, NULL, NULL,
-		       0);
+	return host_call(SYS_futex, (long)word, op | FUTEX_PRIVATE_FLAG, val, 0, 0,
+			 0);
 }
 
 void lklh_irq_raise(unsigned int bits)
@@ -256,8 +255,7 @@ static void wait_grant(struct thread *t)
 			events_unlead(t);
 			if (lkl_irq_pending && run_waiting(t))
 				break;
-		} else if (futex(&t->k.granted, FUTEX_WAIT, 0) < 0 &&
-			   errno == EINTR) {
+		} else if (futex(&t->k.granted, FUTEX_WAIT, 0) == -EINTR) {
 			interrupt(t);
 			if (run_waiting(t))
 				break;

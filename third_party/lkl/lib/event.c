@@ -21,6 +21,7 @@
  * In loop mode there is no leader; lib/loop.c and a call that has to wait look
  * at the deadline and the devices themselves.
  */
+#include "host_call.h"
 #include "internal.h"
 
 #include <errno.h>
@@ -30,7 +31,6 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -67,8 +67,19 @@ static void ring(int fd)
 {
 	uint64_t one = 1;
 
-	if (fd >= 0 && write(fd, &one, sizeof(one)) < 0)
-		return;	/* full: it will wake anyway */
+	/* May be full: it will wake anyway. */
+	host_call(SYS_write, fd, (long)&one, sizeof(one), 0, 0, 0);
+}
+
+/* epoll_wait() for @ms; negative: -EINTR */
+static int ask(struct epoll_event *ev, int ms)
+{
+	return (int)host_call(SYS_epoll_pwait, epfd, (long)ev, EVENTS, ms, 0, 0);
+}
+
+static void futex(int op, unsigned int val, const struct timespec *ts)
+{
+	host_call(SYS_futex, (long)&bg_asleep, op, val, (long)ts, 0, 0);
 }
 
 /**
@@ -136,7 +147,7 @@ static void take(const struct epoll_event *ev, int n)
 int events_look(void)
 {
 	struct epoll_event ev[EVENTS];
-	int n = epoll_wait(epfd, ev, EVENTS, 0);
+	int n = ask(ev, 0);
 
 	take(ev, n);
 	return n;
@@ -181,10 +192,10 @@ static int leader_sleep(struct thread *t)
 	int n;
 
 	if (t != bg) {
-		n = epoll_wait(epfd, ev, EVENTS, -1);
+		n = ask(ev, -1);
 		__atomic_store_n(&polling, 0, __ATOMIC_SEQ_CST);
 		if (n < 0)
-			return errno == EINTR ? -1 : 0;
+			return n == -EINTR ? -1 : 0;
 		take(ev, n);
 		return 0;
 	}
@@ -262,7 +273,7 @@ void events_unlead(struct thread *t)
 					 __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
 		return;
 	if (t != bg && __atomic_exchange_n(&bg_asleep, 0, __ATOMIC_SEQ_CST))
-		syscall(SYS_futex, &bg_asleep, FUTEX_WAKE_PRIVATE, 1);
+		futex(FUTEX_WAKE_PRIVATE, 1, NULL);
 }
 
 /**
@@ -282,11 +293,6 @@ void events_glance(struct thread *t)
 	events_look();
 	events_timer_due();
 	events_unlead(t);
-}
-
-static void bg_sleep(unsigned int word, const struct timespec *ts)
-{
-	syscall(SYS_futex, &bg_asleep, FUTEX_WAIT_PRIVATE, word, ts);
 }
 
 /* The background thread */
@@ -314,12 +320,12 @@ static void *background(void *arg)
 		do {
 			seen = __atomic_load_n(&lead_count, __ATOMIC_SEQ_CST);
 			if (rounds++ < LEAD_ROUNDS) {
-				bg_sleep(0, &lead_time);
+				futex(FUTEX_WAIT_PRIVATE, 0, &lead_time);
 			} else {
 				__atomic_store_n(&bg_asleep, 1, __ATOMIC_SEQ_CST);
 				if (__atomic_load_n(&leader, __ATOMIC_SEQ_CST) &&
 				    !bg_stop && !lkl_dead)
-					bg_sleep(1, NULL);
+					futex(FUTEX_WAIT_PRIVATE, 1, NULL);
 				__atomic_store_n(&bg_asleep, 0, __ATOMIC_SEQ_CST);
 				rounds = 0;
 			}
@@ -386,7 +392,7 @@ void events_stop(void)
 	if (bg_started) {
 		events_kick();
 		__atomic_store_n(&bg_asleep, 0, __ATOMIC_SEQ_CST);
-		syscall(SYS_futex, &bg_asleep, FUTEX_WAKE_PRIVATE, 1);
+		futex(FUTEX_WAKE_PRIVATE, 1, NULL);
 		pthread_join(bg_thread, NULL);
 		bg_started = 0;
 	}

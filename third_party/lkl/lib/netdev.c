@@ -3,6 +3,7 @@
  * Network devices on host descriptors.
  */
 #include "netdev.h"
+#include "host_call.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -417,29 +418,29 @@ long lklh_net_read(int id, const struct lkl_iov *iov, int cnt,
 		   struct lkl_net_meta *meta)
 {
 	struct lkl_netdev *nd = devs[id];
-	ssize_t n;
+	long n;
 
 	if (nd->packet.type)
 		return packet_read(nd->fd, &nd->packet, iov, cnt,
 				   nd->flags & LKL_NET_RAWIP, meta);
 	do
-		n = readv(nd->fd, (const struct iovec *)iov, cnt);
-	while (n < 0 && errno == EINTR);
-	return n < 0 ? -errno : n;
+		n = host_call(SYS_readv, nd->fd, (long)iov, cnt, 0, 0, 0);
+	while (n == -EINTR);
+	return n;
 }
 
 long lklh_net_write(int id, const struct lkl_iov *iov, int cnt,
 		    unsigned short proto)
 {
 	struct lkl_netdev *nd = devs[id];
-	ssize_t n;
+	long n;
 
 	if (nd->packet.type)
 		return packet_write(nd->fd, &nd->packet, iov, cnt, proto);
 	do
-		n = writev(nd->fd, (const struct iovec *)iov, cnt);
-	while (n < 0 && errno == EINTR);
-	return n < 0 ? -errno : n;
+		n = host_call(SYS_writev, nd->fd, (long)iov, cnt, 0, 0, 0);
+	while (n == -EINTR);
+	return n;
 }
 
 unsigned int lklh_net_poll(int id)

@@ -21,6 +21,7 @@
  * belongs to the right network namespace wherever this process is.
  */
 #include "netdev.h"
+#include "host_call.h"
 
 #include <errno.h>
 #include <linux/if.h>
@@ -133,10 +134,10 @@ long packet_read(int fd, const struct packet_socket *ps,
 	ssize_t n;
 
 	do
-		n = recvmsg(fd, &msg, MSG_DONTWAIT);
-	while (n < 0 && errno == EINTR);
+		n = host_call(SYS_recvmsg, fd, (long)&msg, MSG_DONTWAIT, 0, 0, 0);
+	while (n == -EINTR);
 	if (n < 0)	/* EINVAL: a packet no header of virtio can describe */
-		return errno == EINVAL ? -EBADMSG : -errno;
+		return n == -EINVAL ? -EBADMSG : n;
 	if (msg.msg_flags & MSG_TRUNC)
 		return -EBADMSG;
 	if (from.sll_pkttype == PACKET_OUTGOING ||
@@ -167,9 +168,10 @@ long packet_write(int fd, const struct packet_socket *ps,
 	ssize_t n;
 
 	do
-		n = sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
-	while (n < 0 && errno == EINTR);
-	return n < 0 ? -errno : n;
+		n = host_call(SYS_sendmsg, fd, (long)&msg,
+			      MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0, 0);
+	while (n == -EINTR);
+	return n;
 }
 
 /**
