@@ -63,6 +63,7 @@ func (k *link) offload(l *plan.Link) error {
 	// Features above have no meaning for a device of ours, as the one for merged
 	// buffers below has not, which says that there is a mask.
 	k.flags |= (uint32(n)&0x7fff | mergedBuffers) << ctlproto.CTL_LINKF_FEATURES_SHIFT
+	k.flags &^= ctlproto.CTL_LINKF_BIG // virtio has no bit for it
 	return nil
 }
 
