@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"github.com/lklrun/lklrun/bench/lab"
+	"github.com/lklrun/lklrun/bench/scenario"
+	"github.com/lklrun/lklrun/bench/table"
 )
 
 func main() {
@@ -68,6 +70,7 @@ type options struct {
 	compare string
 	record  string
 	render  string
+	with    string
 }
 
 func parse(args []string) (*options, error) {
@@ -84,6 +87,7 @@ func parse(args []string) (*options, error) {
 	f.StringVar(&o.compare, "compare", "", "set the ratios beside those of `FILE`; exit with 1 when one fell by more than 15 %")
 	f.StringVar(&o.record, "record", "", "write the ratios to `FILE`, for -compare")
 	f.StringVar(&o.render, "render", "", "measure nothing: take the run of `FILE`, a run.json")
+	f.StringVar(&o.with, "with", "", "add the scenarios of `FILE`, a run.json of the same code, machine and form")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			f.SetOutput(os.Stdout)
@@ -114,7 +118,7 @@ func parse(args []string) (*options, error) {
 			return nil, usageError{fmt.Errorf("-only: %w", err)}
 		}
 	}
-	for _, path := range []string{o.compare, o.render} {
+	for _, path := range []string{o.compare, o.render, o.with} {
 		if path == "" {
 			continue
 		}
@@ -150,7 +154,7 @@ func run(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		return o.write(set, chosen)
+		return o.finish(set)
 	}
 	if os.Geteuid() != 0 {
 		return usageError{errors.New("makes network namespaces, so it wants root: sudo make bench")}
@@ -162,13 +166,28 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := o.write(set, chosen); err != nil {
+	if err := o.finish(set); err != nil {
 		return err
 	}
 	if n := len(set.Failed); n > 0 {
 		return fmt.Errorf("%d measurements failed, the first is %s; see the notes", n, set.Failed[0])
 	}
 	return nil
+}
+
+// finish adds what another run has measured, and gives it all out.
+func (o *options) finish(set *table.Set) error {
+	if o.with != "" {
+		other, err := readSet(o.with)
+		if err != nil {
+			return err
+		}
+		if err := set.Join(other); err != nil {
+			// What this run has measured shall not be lost for that.
+			return errors.Join(fmt.Errorf("-with %s: %w", o.with, err), o.write(set, scenario.All()))
+		}
+	}
+	return o.write(set, scenario.All())
 }
 
 // inside runs this program again in namespaces that take everything with them

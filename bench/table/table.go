@@ -5,6 +5,7 @@
 package table
 
 import (
+	"fmt"
 	"slices"
 	"sort"
 	"strings"
@@ -128,6 +129,35 @@ func (s *Set) Add(k Key, v Sample) {
 		s.rows = append(s.rows, r)
 	}
 	r.Samples = append(r.Samples, v)
+}
+
+// Join adds what another run of the same code on the same machine has measured,
+// whole scenarios only: turns of two runs do not stand beside each other.
+func (s *Set) Join(other *Set) error {
+	a, b := s.Info, other.Info
+	for _, f := range []struct{ what, here, there string }{
+		{"commit", a.Commit, b.Commit}, {"kernel", a.Kernel, b.Kernel}, {"processor", a.CPU, b.CPU}, {"form", a.Form, b.Form},
+	} {
+		if f.here != f.there {
+			return fmt.Errorf("another run: its %s is %s, here it is %s", f.what, f.there, f.here)
+		}
+	}
+	for name := range b.Seconds {
+		if len(s.Keys(name)) > 0 {
+			return fmt.Errorf("another run, which has measured %s too", name)
+		}
+	}
+	for _, r := range other.rows {
+		for _, v := range r.Samples {
+			s.Add(r.Key, v)
+		}
+	}
+	for name, seconds := range b.Seconds {
+		s.Info.Seconds[name] = seconds
+	}
+	s.Info.Date = min(a.Date, b.Date)
+	s.Notes = append(s.Notes, other.Notes...)
+	return nil
 }
 
 // Keys are those of a scenario, or of all for "".

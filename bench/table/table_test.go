@@ -143,3 +143,21 @@ func TestCompare(t *testing.T) {
 		t.Errorf("better: %v", falls)
 	}
 }
+
+func TestJoin(t *testing.T) {
+	run := func(commit, scenario string) *Set {
+		s := New()
+		s.Info = Info{Commit: commit, Date: "2026-01-0" + commit, Seconds: map[string]float64{scenario: 3}}
+		s.Add(Key{Scenario: scenario, What: "x", Variant: "host"}, Sample{"ns": 7})
+		return s
+	}
+	s := run("2", "rr")
+	if err := s.Join(run("2", "bulk")); err != nil || len(s.Keys("bulk")) != 1 || s.Info.Seconds["bulk"] != 3 || s.Info.Seconds["rr"] != 3 {
+		t.Errorf("joined: %v, %+v, %v", s.Keys(""), s.Info, err)
+	}
+	for what, other := range map[string]*Set{"other code": run("1", "apps"), "the same scenario": run("2", "rr")} {
+		if err := s.Join(other); err == nil || len(s.Keys("")) != 2 {
+			t.Errorf("%s: %v, %v", what, s.Keys(""), err)
+		}
+	}
+}
