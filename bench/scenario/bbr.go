@@ -23,17 +23,19 @@ func init() {
 			"and 1 % is lost: more than 0.98 in a cruise and 0.955 with the probe are hardly to be had. " +
 			"Both kernels may have 100 MB of buffers. The stack paces by fq; the host's kernel here has none, so its TCP paces itself. " +
 			"`direct` is one second without middlebox and delay, as fast as it goes, after half a second to warm up. The seed had a link of " +
-			"10 Gbit/s there, of which its host's BBR got 9.41 and LKL's 0.46; a veth and a tap have no rate.",
+			"10 Gbit/s there, of which its host's BBR got 9.41 and LKL's 0.46; a veth and a tap have no rate, so the host's BBR in the same run is what counts.",
 		Quick:  true,
 		Budget: Budget{Quick: 25 * time.Second, Full: 300 * time.Second},
 		Build:  buildBBR,
 		Targets: []table.Target{
 			{Criterion: "4", What: "library: BBR, 100 ms and 1 % loss", Unit: "fraction", Of: farKey(lossy, "bbr", lab.Library), AtLeast: 0.97},
+			{Criterion: "4", What: "library: BBR, 100 ms and 1 % loss, 14 s", Unit: "fraction-14s", Of: farKey(lossy, "bbr", lab.Library), AtLeast: 0.97},
 			{Criterion: "4", What: "supervise: BBR, 100 ms and 1 % loss", Unit: "fraction", Of: farKey(lossy, "bbr", lab.Supervise), AtLeast: 0.97},
+			{Criterion: "4", What: "supervise: BBR, 100 ms and 1 % loss, 14 s", Unit: "fraction-14s", Of: farKey(lossy, "bbr", lab.Supervise), AtLeast: 0.97},
 			{Criterion: "4", What: "library: BBR, 100 ms without loss", Unit: "Gbit/s", Of: farKey(long, "bbr", lab.Library), Base: farKey(long, "bbr", lab.Host), AtLeast: 0.98},
 			{Criterion: "4", What: "supervise: BBR, 100 ms without loss", Unit: "Gbit/s", Of: farKey(long, "bbr", lab.Supervise), Base: farKey(long, "bbr", lab.Host), AtLeast: 0.98},
 			{Criterion: "4", What: "library: BBR, no delay", Unit: "Gbit/s", Of: farKey(shape{}, "bbr", lab.Library), Base: farKey(shape{}, "bbr", lab.Host), AtLeast: 0.98},
-			{Criterion: "4", What: "supervise: BBR, no delay", Unit: "Gbit/s", Of: farKey(shape{}, "bbr", lab.Supervise), AtLeast: 9.41},
+			{Criterion: "4", What: "supervise: BBR, no delay", Unit: "Gbit/s", Of: farKey(shape{}, "bbr", lab.Supervise), Base: farKey(shape{}, "bbr", lab.Host), AtLeast: 0.98},
 		},
 		Figures: bbrFigures,
 	})
