@@ -53,7 +53,6 @@ stack: packages ## the Linux stack library and bin/stacks/
 		! grep -q '"library"' $$m || ln -sfn ../../../build/stack/liblkl.so $$d/liblkl.so; \
 	done
 
-# LKL as it was in 2017, from npm's copy: never part of a build or of the tests.
 HZ ?= 100
 
 .PHONY: stack-hz
@@ -63,6 +62,7 @@ stack-hz: packages ## the stack bbr with another tick than 1000 a second, to com
 	@sed 's/"name": "bbr"/"name": "hz-$(HZ)"/' stacks/bbr/stack.json > $(BIN)/stacks/hz-$(HZ)/stack.json
 	@ln -sfn ../../../build/stack-hz-$(HZ)/liblkl.so $(BIN)/stacks/hz-$(HZ)/liblkl.so
 
+# LKL as it was in 2017, from npm's copy: never part of a build or of the tests.
 .PHONY: lkl-4.9
 lkl-4.9: packages ## LKL of Linux 4.9 as a stack, to compare: fetched from npm, built, not kept here
 	+@$(MAKE) --no-print-directory -C third_party/lkl-4.9 OUT=$(STACK)-4.9 BIN=$(BIN) -j$(JOBS)

@@ -203,7 +203,7 @@ func inside(ctx context.Context, args []string) error {
 	cmd := exec.CommandContext(ctx, "unshare", line...)
 	cmd.Env = append(os.Environ(), insideEnv+"=1", lab.AccountEnv+"="+group)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // to end the scenario; a second later it is killed
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // to end the scenario; after WaitDelay it is killed
 	cmd.WaitDelay = 20 * time.Second
 	err = cmd.Run()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {

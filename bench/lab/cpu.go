@@ -17,7 +17,7 @@ import (
 // the servers, lklrun and lklhost, and what the kernel does for them while they
 // run. It is one control group, or all of the machine where there is none.
 //
-// Whoever is measured has the same file as descriptor 3 (native/cpu.h).
+// Whoever is measured has the same file as descriptor 3 (native/bench.h).
 type Account struct {
 	What string // in words, for the report
 	file *os.File

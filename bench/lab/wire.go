@@ -88,7 +88,6 @@ func (w *Wire) Serve(ctx context.Context, p Placement) error {
 	if w.served[p] {
 		return nil
 	}
-	w.served[p] = true
 	for port, cc := range map[string]string{w.Port(p): CC, w.defaultPort(p): DefaultCC} {
 		argv := []string{w.lab.Bench(), "--cc", cc}
 		if w.Options.MPTCP {
@@ -102,5 +101,6 @@ func (w *Wire) Serve(ctx context.Context, p Placement) error {
 			return err
 		}
 	}
+	w.served[p] = true
 	return nil
 }

@@ -158,9 +158,12 @@ func takeFlame(ctx context.Context, l *lab.Lab, w *lab.Wire, v lab.Variant, dir 
 		Variant: v, Placement: lab.OneCPU, Wire: w,
 		Prefix: []string{"perf", "record", "-q", "-e", "cpu-clock", "-F", "1999", "--call-graph", "dwarf,8192", "-o", data, "--"},
 	}, dir, "1000")
+	if _, err := l.Output(ctx, "perf", "record", "-q", "-e", "cpu-clock", "-o", data, "--", "true"); err != nil {
+		return nil, fmt.Errorf("no flame graph, perf refuses: %w: %w", err, ErrSkip)
+	}
 	s, err := l.Sample(ctx, argv...)
 	if err != nil {
-		return nil, fmt.Errorf("no flame graph, perf refuses: %w: %w", err, ErrSkip)
+		return nil, err
 	}
 	out, err := l.Output(ctx, "perf", "script", "-i", data, "--no-inline", "-F", "comm,tid,time,event,ip,sym,symoff,dso")
 	if err != nil {

@@ -114,6 +114,9 @@ func failOver(ctx context.Context, l *lab.Lab, k *links, program string, row fai
 	cut, mend := k.cut(v, row.cut)
 	at := monotonic()
 	if err := l.Run(ctx, cut...); err != nil {
+		for _, line := range mend { // one by one: not all may be there to mend
+			_ = l.Run(context.WithoutCancel(ctx), line)
+		}
 		return nil, err
 	}
 	firstCut, secondCut, err := k.carried(ctx)

@@ -88,7 +88,7 @@ static void stack_error(struct conn *conn, int err)
  * stack_put - send to the stack; bytes taken, or a negative errno
  *
  * When the target's end of the stream is next, the last bytes wait for it, so
- * that both go in one packet: see ends().
+ * that both go in one packet: see ends_pass().
  */
 static long stack_put(struct conn *conn, const char *buf, size_t len)
 {

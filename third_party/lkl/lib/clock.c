@@ -107,7 +107,7 @@ void lklh_set_deadline(unsigned long long ns)
 
 unsigned long long events_deadline(void)
 {
-	return __atomic_load_n(&deadline, __ATOMIC_RELAXED);
+	return __atomic_load_n(&deadline, __ATOMIC_SEQ_CST);
 }
 
 /**

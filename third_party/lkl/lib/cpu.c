@@ -14,8 +14,8 @@
  * The owner does not unlock for a thread whose task is to run: it grants, that
  * is, the lock stays taken and changes hands through a word of that thread.
  */
-#include "host_call.h"
 #include "internal.h"
+#include "host_call.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -21,8 +21,8 @@
  * In loop mode there is no leader; lib/loop.c and a call that has to wait look
  * at the deadline and the devices themselves.
  */
-#include "host_call.h"
 #include "internal.h"
+#include "host_call.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -38,7 +38,7 @@
 #define BG_STACK	(256 << 10)
 #define LEAD_ROUNDS	64	/* of LEAD_NS, then the background waits for a wake */
 
-static int polling;			/* the leader sleeps, or is about to */
+static struct thread *sleeper;		/* the leader that sleeps, or is about to */
 static struct thread *leader;
 static unsigned int lead_count;
 
@@ -85,7 +85,8 @@ static void futex(int op, unsigned int val, const struct timespec *ts)
 /**
  * events_kick - wake the leader, whoever that is
  *
- * One who becomes it only now looks at everything before it sleeps.
+ * One who becomes it only now finds evfd rung. Who follows the background thread
+ * does not: what is pending that one sees to when it finds itself followed.
  */
 void events_kick(void)
 {
@@ -102,7 +103,7 @@ void events_kick(void)
  */
 int events_sleeps(void)
 {
-	return __atomic_load_n(&polling, __ATOMIC_SEQ_CST);
+	return __atomic_load_n(&sleeper, __ATOMIC_SEQ_CST) != NULL;
 }
 
 /**
@@ -110,7 +111,7 @@ int events_sleeps(void)
  */
 void events_more(void)
 {
-	if (__atomic_load_n(&polling, __ATOMIC_SEQ_CST))
+	if (events_sleeps())
 		events_kick();
 }
 
@@ -180,6 +181,27 @@ static int more_frames(void)
 	       netdevs_more();
 }
 
+/*
+ * The background thread may find out late that it has been followed: it never
+ * takes the place of another, nor clears it.
+ */
+static void sleep_begin(struct thread *t)
+{
+	struct thread *none = NULL;
+
+	if (t != bg)
+		__atomic_store_n(&sleeper, t, __ATOMIC_SEQ_CST);
+	else
+		__atomic_compare_exchange_n(&sleeper, &none, t, 0, __ATOMIC_SEQ_CST,
+					    __ATOMIC_SEQ_CST);
+}
+
+static void sleep_end(struct thread *t)
+{
+	__atomic_compare_exchange_n(&sleeper, &t, NULL, 0, __ATOMIC_SEQ_CST,
+				    __ATOMIC_SEQ_CST);
+}
+
 /* Sleeps; negative: a signal came */
 static int leader_sleep(struct thread *t)
 {
@@ -193,19 +215,23 @@ static int leader_sleep(struct thread *t)
 
 	if (t != bg) {
 		n = ask(ev, -1);
-		__atomic_store_n(&polling, 0, __ATOMIC_SEQ_CST);
+		sleep_end(t);
 		if (n < 0)
 			return n == -EINTR ? -1 : 0;
 		take(ev, n);
 		return 0;
 	}
 	n = poll(fds, 2, -1);
-	__atomic_store_n(&polling, 0, __ATOMIC_SEQ_CST);
+	sleep_end(t);
 	if (n > 0 && (fds[0].revents & POLLIN) &&
 	    read(bg_evfd, &drain, sizeof(drain)) < 0)
 		drain = 0;
-	if (n > 0 && fds[1].revents && events_is_leader(bg))
+	if (n > 0 && fds[1].revents && events_is_leader(bg)) {
 		events_look();
+		/* Was it for another, who leads and sleeps since? */
+		if (!events_is_leader(bg))
+			ring(evfd);
+	}
 	return 0;
 }
 
@@ -219,9 +245,9 @@ int events_lead(struct thread *t)
 {
 	int intr = 0;
 
-	if (t != bg && spin(t))
+	if (more_frames() || (t != bg && spin(t)))
 		goto out;
-	__atomic_store_n(&polling, 1, __ATOMIC_SEQ_CST);
+	sleep_begin(t);
 	clock_arm();
 	/*
 	 * A pending interrupt is no reason to stay awake: who raised it found the
@@ -232,7 +258,7 @@ int events_lead(struct thread *t)
 	    events_is_leader(t) && !more_frames())
 		intr = leader_sleep(t);
 	else
-		__atomic_store_n(&polling, 0, __ATOMIC_SEQ_CST);
+		sleep_end(t);
 out:
 	if (events_is_leader(t))
 		events_timer_due();
@@ -314,6 +340,9 @@ static void *background(void *arg)
 					cpu_run(bg);
 			}
 			events_unlead(bg);
+			/* Raised with a kick for us, see events_kick(). */
+			if (lkl_irq_pending)
+				cpu_run(bg);
 			rounds = 0;
 		}
 		/* Somebody leads. Wait until nobody has for LEAD_NS. */
