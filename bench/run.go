@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -88,7 +89,8 @@ func one(ctx context.Context, l *lab.Lab, s scenario.Scenario, set *table.Set, s
 		if !errors.Is(err, scenario.ErrSkip) {
 			set.Failed = append(set.Failed, what)
 		}
-		set.Notes = append(set.Notes, fmt.Sprintf("%s: %v", what, err))
+		// The page is for others: no paths of this machine.
+		set.Notes = append(set.Notes, strings.ReplaceAll(fmt.Sprintf("%s: %v", what, err), l.Root+"/", ""))
 	}
 	measures, err := s.Build(ctx, l)
 	if err != nil {
