@@ -30,7 +30,7 @@ func Markdown(w io.Writer, s *table.Set, sections []Section, reasons string) err
 	i := s.Info
 	b.WriteString("# Benchmarks\n\nWritten by `make bench-full`, but for the reasons (bench/report/reasons.md): change the scenario, not this page.\n\n")
 	fmt.Fprintf(&b, "Measured on %s with %d CPUs and %s of memory, %s, %s, commit %s, %s, form %s.\n", orUnknown(i.CPU), i.CPUs, orUnknown(i.Memory), orUnknown(i.System), orUnknown(i.Kernel), orUnknown(i.Commit), day(i.Date), i.Form)
-	fmt.Fprintf(&b, "CPU time is from %s. All variants were measured in turns within this one run; medians, in brackets the ratio to the host's, bars in pictures from quartile to quartile.\n\n", orUnknown(i.CPUTime))
+	fmt.Fprintf(&b, "CPU time is from %s. All variants of a scenario were measured in turns; medians, in brackets the ratio to the host's, bars in pictures from quartile to quartile.\n\n", orUnknown(i.CPUTime))
 	b.WriteString("`host` is the program on the host's kernel, `host+mptcp` on its MPTCP, `library` liblkl.so in the measuring process, `preload` and `supervise` the unmodified program under lklrun's engines, " +
 		"`lkl-4.9` the old library. `unpinned` is where the scheduler will, `one-cpu` all on CPU 0, `two-cpus` the measured side on CPU 0 and its peer on CPU 1.\n")
 	var targets []table.Target
@@ -91,7 +91,11 @@ func section(b *strings.Builder, s *table.Set, sec Section) {
 	if sec.Seed != "" {
 		fmt.Fprintf(b, "Seeds %s. ", sec.Seed)
 	}
-	fmt.Fprintf(b, "%s\n", sec.About)
+	fmt.Fprintf(b, "%s", sec.About)
+	if n := s.Turns(sec.Name); n > 1 {
+		fmt.Fprintf(b, " Up to %d turns.", n)
+	}
+	b.WriteByte('\n')
 	if len(s.Keys(sec.Name)) == 0 {
 		b.WriteString("\nNot measured in this run.\n")
 		return

@@ -171,6 +171,15 @@ func (s *Set) Keys(scenario string) []Key {
 	return keys
 }
 
+// Turns is how often a scenario's rows were measured, at most.
+func (s *Set) Turns(scenario string) int {
+	n := 0
+	for _, k := range s.Keys(scenario) {
+		n = max(n, len(s.index[k.String()].Samples))
+	}
+	return n
+}
+
 // Units are those that any sample of a key has.
 func (s *Set) Units(k Key) []string {
 	all := Sample{}
