@@ -160,7 +160,7 @@ const stallsMost = 4
 // so now and then) until the measurement's own limit, and counts that.
 func (l *Lab) stalled(argv []string, err error) bool {
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || !slices.Contains(argv, l.library(LKL49)) {
+	if !errors.As(err, &exit) || !slices.Contains(argv, l.liblkl(LKL49)) {
 		return false
 	}
 	status, ok := exit.Sys().(syscall.WaitStatus)

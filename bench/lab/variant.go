@@ -85,7 +85,7 @@ func (l *Lab) Has(v Variant) bool {
 	if v != LKL49 {
 		return true
 	}
-	_, err := os.Stat(l.library(v))
+	_, err := os.Stat(l.liblkl(v))
 	return err == nil
 }
 
@@ -100,7 +100,7 @@ func (l *Lab) Variants(list ...Variant) []Variant {
 	return have
 }
 
-func (l *Lab) library(v Variant) string {
+func (l *Lab) liblkl(v Variant) string {
 	stack := "vanilla"
 	if v == LKL49 {
 		stack = LKL49
@@ -193,7 +193,7 @@ func (l *Lab) Command(r Run, verb ...string) []string {
 		}
 		return l.Program(r, append(append([]string{l.client(r)}, r.Options...), verb...)...)
 	}
-	line := append(append([]string(nil), r.Prefix...), l.client(r), "--lib", l.library(r.Variant))
+	line := append(append([]string(nil), r.Prefix...), l.client(r), "--lib", l.liblkl(r.Variant))
 	for i := range r.paths() {
 		line = append(line, "--tap", fmt.Sprintf("tap%d", i), "--ip", fmt.Sprintf("10.79.%d.2/24", 1+i))
 		if r.Variant == Library {

@@ -8,9 +8,11 @@
 #define BENCH_H
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -78,6 +80,33 @@ static inline void report_cpu(double begin, double factor, const char *unit)
 
 	if (begin >= 0 && end >= begin)
 		printf("%.6f %s\n", (end - begin) * factor, unit);
+}
+
+/**
+ * serve_each - a process for each connection, for ever
+ * @l: listening socket
+ * @attend: serves one
+ * @limit: seconds it has for that
+ */
+static inline void __attribute__((noreturn)) serve_each(int l, void (*attend)(int fd),
+							unsigned int limit)
+{
+	signal(SIGCHLD, SIG_IGN);	/* nobody waits for them */
+	for (;;) {
+		int fd = accept(l, NULL, NULL);
+
+		if (fd < 0)
+			die("accept", -errno);
+		switch (fork()) {
+		case -1:
+			die("fork", -errno);
+		case 0:
+			alarm(limit);
+			attend(fd);
+			_exit(0);
+		}
+		close(fd);
+	}
 }
 
 #endif

@@ -84,29 +84,15 @@ static void attend(int fd)
 static void serve(const char *ip, const char *port)
 {
 	struct sockaddr_in sin = address(ip, port);
-	int one = 1, l, fd;
+	int one = 1, l;
 
-	signal(SIGCHLD, SIG_IGN);	/* nobody waits for them */
 	l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (l < 0)
 		die("socket", -errno);
 	setsockopt(l, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	if (bind(l, (struct sockaddr *)&sin, sizeof(sin)) < 0 || listen(l, 16) < 0)
 		die("listen", -errno);
-	for (;;) {
-		fd = accept(l, NULL, NULL);
-		if (fd < 0)
-			die("accept", -errno);
-		switch (fork()) {
-		case -1:
-			die("fork", -errno);
-		case 0:
-			alarm(LIMIT_S);
-			attend(fd);
-			_exit(0);
-		}
-		close(fd);
-	}
+	serve_each(l, attend, LIMIT_S);
 }
 
 /**

@@ -231,4 +231,20 @@ static inline void boot(const struct library *l)
 		address_device(so, get_ifindex(ids[i]), l->ips[i], l->ip6s[i]);
 }
 
+/**
+ * finish - what was printed goes out, and a library's kernel halts
+ * @l: with the path of one, or none
+ */
+static inline void finish(const struct library *l)
+{
+	long ret;
+
+	fflush(stdout);
+	if (!l->path)
+		return;
+	ret = library_halt();
+	if (ret < 0)
+		die("lkl_sys_halt", ret);
+}
+
 #endif

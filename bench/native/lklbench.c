@@ -311,13 +311,7 @@ int main(int argc, char **argv)
 		printf("%.3f ms\n", (now() - begin) * 1e3);
 	else if (!measure(argc - i, argv + i))
 		goto usage;
-	fflush(stdout);
-	if (lib.path) {
-		long ret = library_halt();
-
-		if (ret < 0)
-			die("lkl_sys_halt", ret);
-	}
+	finish(&lib);
 	return 0;
 usage:
 	fputs("usage: lklbench [OPTION VALUE]... serve ADDR PORT | boot | getppid COUNT | "

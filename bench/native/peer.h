@@ -168,10 +168,9 @@ static void serve(const char *ip, const char *port, int mptcp, const char *cc)
 {
 	struct sockaddr_storage ss;
 	socklen_t len = address(ip, port, &ss);
-	int one = 1, l, fd;
+	int one = 1, l;
 
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGCHLD, SIG_IGN);	/* nobody waits for them */
 	l = socket(ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC, mptcp ? IPPROTO_MPTCP : 0);
 	if (l < 0)
 		die("socket", -errno);
@@ -182,20 +181,7 @@ static void serve(const char *ip, const char *port, int mptcp, const char *cc)
 		die("bind", -errno);
 	if (listen(l, 16) < 0)
 		die("listen", -errno);
-	for (;;) {
-		fd = accept(l, NULL, NULL);
-		if (fd < 0)
-			die("accept", -errno);
-		switch (fork()) {
-		case -1:
-			die("fork", -errno);
-		case 0:
-			alarm(LIMIT_S);
-			attend(fd);
-			_exit(0);
-		}
-		close(fd);
-	}
+	serve_each(l, attend, LIMIT_S);
 }
 
 #endif

@@ -148,13 +148,7 @@ int main(int argc, char **argv)
 			late[i] = t;
 	}
 	report(late, count);
-	fflush(stdout);
-	if (lib.path) {
-		long ret = library_halt();
-
-		if (ret < 0)
-			die("lkl_sys_halt", ret);
-	}
+	finish(&lib);
 	return 0;
 usage:
 	fputs("usage: timers [OPTION VALUE]... nanosleep|timerfd|delivery MICROSECONDS COUNT "

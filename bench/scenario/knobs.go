@@ -69,7 +69,7 @@ func buildKnobs(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 			r := k.farRun
 			r.variant, r.cc, r.seconds = lab.Library, cc, 8
 			ms = append(ms, Measure{Key: knobKey(k.name, cc), Once: true, Take: func(ctx context.Context) (table.Sample, error) {
-				if _, err := os.Stat(filepath.Dir(f.library(r))); err != nil {
+				if _, err := os.Stat(filepath.Dir(f.liblkl(r))); err != nil {
 					return nil, fmt.Errorf("%w: make stack-hz builds such a library", ErrSkip)
 				}
 				w := []window{{"fraction", 4, 8}}

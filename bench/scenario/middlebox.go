@@ -179,8 +179,8 @@ type farRun struct {
 	seconds int
 }
 
-// library is the stack's.
-func (f *farPath) library(r farRun) string {
+// liblkl is the stack's.
+func (f *farPath) liblkl(r farRun) string {
 	if r.stack == "" {
 		r.stack = "bbr"
 	}
@@ -200,7 +200,7 @@ func (f *farPath) command(r farRun) []string {
 	settings := append([]string{"net.core.default_qdisc=" + qdisc}, append(farBuffers, r.sysctls...)...)
 	switch r.variant {
 	case lab.Library:
-		line := []string{f.course, "--lib", f.library(r), "--tap", "tap0", "--ip", "10.72.1.3/24", "--cmdline", "mem=" + mem + " " + r.boot}
+		line := []string{f.course, "--lib", f.liblkl(r), "--tap", "tap0", "--ip", "10.72.1.3/24", "--cmdline", "mem=" + mem + " " + r.boot}
 		for _, s := range settings {
 			line = append(line, "--sysctl", s)
 		}
