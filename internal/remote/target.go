@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Kinds of targets.
+const (
+	KindADB = "adb" // a device of the adb server
+	KindSSH = "ssh" // a machine that ssh reaches
+	KindAll = "all" // every device of the adb server: Expand lists them
+)
+
+// Target is a device as the user names it.
+type Target struct {
+	Kind string // KindADB, KindSSH or KindAll
+	Name string // a serial number (empty: the only device), or [USER@]HOST[:PORT]
+}
+
+// String is the target as --device takes it, which is how outputs name it.
+func (t Target) String() string {
+	if t.Name == "" {
+		return t.Kind
+	}
+	return t.Kind + ":" + t.Name
+}
+
+// Parse reads what stands behind --device: adb, adb:SERIAL, ssh:[USER@]HOST[:PORT],
+// all, or several of them with commas between. The error is one line that names
+// the word and what was expected.
+func Parse(spec string) ([]Target, error) {
+	var all []Target
+	for word := range strings.SplitSeq(spec, ",") {
+		t, err := parse(strings.TrimSpace(word))
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(all, t) {
+			return nil, fmt.Errorf("%q: is named twice; leave one out", t)
+		}
+		all = append(all, t)
+	}
+	if len(all) > 1 && slices.Contains(all, Target{Kind: KindAll}) && slices.ContainsFunc(all, func(t Target) bool { return t.Kind == KindADB }) {
+		return nil, fmt.Errorf("%q: all are all devices of adb; leave the others of adb out", spec)
+	}
+	return all, nil
+}
+
+func parse(word string) (Target, error) {
+	kind, name, named := strings.Cut(word, ":")
+	t := Target{Kind: kind, Name: name}
+	switch {
+	case kind == KindADB && (!named || name != ""), kind == KindAll && !named:
+		if strings.ContainsAny(name, " \t\n/\x00") {
+			return t, fmt.Errorf("%q: a serial number has no such characters; `adb devices` lists those there are", word)
+		}
+		return t, nil
+	case kind == KindSSH && name != "":
+		if _, _, err := t.address(); err != nil {
+			return t, fmt.Errorf("%q: %w", word, err)
+		}
+		return t, nil
+	}
+	return t, fmt.Errorf("%q; expected adb, adb:SERIAL, ssh:[USER@]HOST[:PORT], all, or a list of them with commas", word)
+}
+
+// address takes an ssh target apart: [USER@]HOST as ssh(1) takes it, and the port,
+// 0 for what ssh's configuration says. An IPv6 address with a port stands in brackets.
+func (t Target) address() (destination string, port int, err error) {
+	user, host, ok := strings.Cut(t.Name, "@")
+	if !ok {
+		user, host = "", t.Name
+	}
+	if n := strings.LastIndexByte(host, ':'); n >= 0 && (strings.Count(host, ":") == 1 || host[n-1] == ']') {
+		port, err = strconv.Atoi(host[n+1:])
+		if err != nil || port < 1 || port > 65535 {
+			return "", 0, fmt.Errorf("%q is not a port; expected 1 to 65535", host[n+1:])
+		}
+		host = host[:n]
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	// A word that begins with a dash would be an option of ssh's.
+	if host == "" || strings.HasPrefix(host, "-") || strings.HasPrefix(user, "-") || ok && user == "" ||
+		strings.ContainsAny(t.Name, " \t\n\x00'\"`$\\;&|<>()") {
+		return "", 0, errors.New("not a place that ssh could go to; expected [USER@]HOST[:PORT]")
+	}
+	if user != "" {
+		host = user + "@" + host
+	}
+	return host, port, nil
+}
