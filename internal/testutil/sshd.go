@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testutil
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// SSHD says what NewSSHD is to start.
+type SSHD struct {
+	Net     *Netns // where it runs; nil: where the tests are
+	Address string // of the server's, which the client knows it by; "": 127.0.0.1
+	Port    int    // 0: 22
+	Home    string // mount options of a tmpfs on /home, such as "size=1m" or "noexec"; "": there is room
+	Shell   string // of the accounts; "": /bin/sh
+}
+
+// An SSHServer is a machine to log in to by ssh: OpenSSH's server, with keys of its
+// own, in a process and a mount namespace of its own. So it has its own /home, /run,
+// /tmp and /dev/shm, all empty, its own accounts, and whatever it started ends with
+// it. The rest of the file system is the machine's: what is installed can be run there.
+type SSHServer struct {
+	*Proc
+	Net    *Netns
+	Addr   string // host:port
+	Client *SSHClient
+}
+
+// Accounts of an SSHServer: both accept the client's key.
+const (
+	SSHRoot = "root" // home /home/root
+	SSHUser = "user" // OrdinaryUID, home /home/user
+)
+
+// sshdStart furnishes the namespaces; $1 is the folder of the server's files, which
+// go to /run/sshd-test, for /tmp is hidden in a moment. sshd wants /run/sshd.
+const sshdStart = `
+mount -n --make-rprivate /
+mount -n -t proc proc /proc
+mount -n -t tmpfs -o mode=755 tmpfs /run
+mkdir /run/sshd
+cp -r "$1" /run/sshd-test
+chmod 600 /run/sshd-test/host
+mount -n --bind /run/sshd-test/passwd /etc/passwd
+mount -n --bind /run/sshd-test/shadow /etc/shadow
+mount -n -t tmpfs -o "mode=755,$2" tmpfs /home
+mkdir /home/root
+mkdir /home/user
+chown "$3:$3" /home/user
+mount -n -t tmpfs -o mode=1777 tmpfs /tmp
+mount -n -t tmpfs -o mode=1777 tmpfs /dev/shm
+cd /
+exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin /usr/sbin/sshd -D -e -f /run/sshd-test/config
+`
+
+// NewSSHD starts the server and a client that knows it. Both end with the test.
+func NewSSHD(t testing.TB, c SSHD) *SSHServer {
+	t.Helper()
+	Need(t, "/usr/sbin/sshd", "ssh", "ssh-keygen", "mount")
+	if c.Net == nil {
+		c.Net = Host
+	}
+	if c.Address == "" {
+		c.Address = "127.0.0.1"
+	}
+	if c.Port == 0 {
+		c.Port = 22
+	}
+	if c.Home == "" {
+		c.Home = "size=1g"
+	}
+	if c.Shell == "" {
+		c.Shell = "/bin/sh"
+	}
+	s := &SSHServer{Net: c.Net, Addr: net.JoinHostPort(c.Address, fmt.Sprint(c.Port)), Client: NewSSHClient(t)}
+	dir := Dir(t)
+	SSHKey(t, filepath.Join(dir, "host"))
+	s.Client.Know(t, c.Address, c.Port, filepath.Join(dir, "host.pub"))
+	files := map[string]string{
+		"config": "ListenAddress " + s.Addr + `
+HostKey /run/sshd-test/host
+AuthorizedKeysFile /run/sshd-test/authorized_keys
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin prohibit-password
+UsePAM no
+UseDNS no
+PidFile none
+`,
+		"authorized_keys": s.Client.Public(t),
+		"passwd": fmt.Sprintf("root:x:0:0::/home/root:%[2]s\nuser:x:%[1]d:%[1]d::/home/user:%[2]s\n"+
+			"sshd:x:65533:65533::/run/sshd:/usr/sbin/nologin\nnobody:x:65534:65534::/nonexistent:/usr/sbin/nologin\n", OrdinaryUID, c.Shell),
+		"shadow": "root:*:1::::::\nuser:*:1::::::\nsshd:*:1::::::\n",
+	}
+	for name, text := range files {
+		WriteFile(t, filepath.Join(dir, name), text)
+	}
+	cmd := c.Net.Command("sh", "-euc", sshdStart, "sshd", dir, c.Home, fmt.Sprint(OrdinaryUID))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC}
+	s.Proc = Start(t, cmd)
+	WaitFor(t, "the ssh server on "+s.Addr, 20*time.Second, func() bool {
+		if !s.Running() {
+			t.Fatalf("sshd: %v", s.Wait(time.Second))
+		}
+		return s.Net.Enter(func() error {
+			conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
+			if err == nil {
+				_ = conn.Close() // nothing was sent
+			}
+			return err
+		}) == nil
+	})
+	return s
+}
+
+// Target is what --device says of the server: ssh:USER@HOST:PORT.
+func (s *SSHServer) Target(user string) string { return "ssh:" + user + "@" + s.Addr }
+
+// Path is where the test finds a path of the server's.
+func (s *SSHServer) Path(path string) string {
+	return filepath.Join(fmt.Sprintf("/proc/%d/root", s.Pid()), path)
+}
