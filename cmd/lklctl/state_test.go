@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"runtime"
 	"testing"
 
 	"github.com/lklrun/lklrun/internal/ctlproto"
@@ -60,7 +61,7 @@ func answer(c net.Conn, state uint32, log string) {
 		r := ctlproto.Frame{Type: f.Type | ctlproto.CTL_REPLY, ID: f.ID}
 		switch f.Type {
 		case ctlproto.CTL_HELLO:
-			r.Body = ctlproto.HelloReply{Version: 1, State: state}.Append(nil)
+			r.Body = ctlproto.HelloReply{Version: 1, State: state, Arch: runtime.GOARCH}.Append(nil)
 		case ctlproto.CTL_LOG:
 			r.Body = []byte(log)
 		case ctlproto.CTL_SYSCALL:

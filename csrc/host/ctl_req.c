@@ -21,6 +21,14 @@
 			 CTL_EV_SOCKET | CTL_EV_WARN | CTL_EV_NOTE | \
 			 CTL_EV_START | CTL_EV_SIGNAL)
 
+#if defined(__x86_64__)
+#define ARCH	"amd64"
+#elif defined(__aarch64__)
+#define ARCH	"arm64"
+#elif defined(__arm__)
+#define ARCH	"arm"
+#endif
+
 /** hello - versions, who and what runs */
 static int hello(struct client *cl, const struct ctl_hdr *h, const uint8_t *body)
 {
@@ -41,8 +49,8 @@ static int hello(struct client *cl, const struct ctl_hdr *h, const uint8_t *body
 	n = (size_t)snprintf(out.text, sizeof(out.text) / 2, "%s", name) + 1;
 	if (n > sizeof(out.text) / 2)
 		n = sizeof(out.text) / 2;
-	n += (size_t)snprintf(out.text + n, sizeof(out.text) - n, "%s",
-			      stack_release()) + 1;
+	n += (size_t)snprintf(out.text + n, sizeof(out.text) - n, "%s%c%s",
+			      stack_release(), '\0', ARCH) + 1;
 	out.rep.version = req.version < CTL_VERSION ? req.version : CTL_VERSION;
 	out.rep.state = host.state;
 	out.rep.host_pid = (uint32_t)getpid();

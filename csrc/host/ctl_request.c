@@ -42,10 +42,10 @@ static int buf_check(const struct request *rq, uint32_t i)
 		return -EINVAL;
 	if (!used && !(b->flags & CTL_BUF_IN_BUF))
 		return b->place > 5 ? -EINVAL : 0;
-	if (!to || (b->offset & 7))
+	if (!to || (b->offset & (sizeof(uintptr_t) - 1)))
 		return -EINVAL;
 	if (!used)
-		return (uint32_t)b->offset + 8 > to->len ? -EINVAL : 0;
+		return b->offset + sizeof(uintptr_t) > to->len ? -EINVAL : 0;
 	if (b->len || (uint32_t)b->offset + 4 > to->len ||
 	    !(to->flags & CTL_BUF_OUT) || counted(rq, b->place) ||
 	    (rq->buf[i - 1].b.flags & CTL_BUF_INOUT) != CTL_BUF_OUT)
@@ -130,7 +130,7 @@ void request_fill(struct request *rq, uint8_t *base)
 	for (i = 0; i < rq->call.nbuf; i++) {
 		const struct ctl_buf *b = &rq->buf[i].b;
 		uint8_t *mem = base + rq->buf[i].at;
-		uint64_t addr = (uint64_t)(uintptr_t)mem;
+		uintptr_t addr = (uintptr_t)mem;
 
 		if (b->flags == CTL_BUF_USED)
 			continue;

@@ -90,12 +90,18 @@ struct ctl_hello_req {
 struct ctl_hello_rep {
 	uint32_t version;	/* that will be spoken: min of both, never 0 */
 	uint32_t state;
-	uint32_t host_pid;
+	uint32_t host_pid;	/* 0: of another machine, whose processes the client cannot look at */
 	uint32_t target_pid;	/* 0: none yet, or gone */
 	uint32_t abi;
-	uint32_t strings_len;	/* bytes that follow: stack '\0' release '\0' */
+	uint32_t strings_len;	/* bytes that follow: stack '\0' release '\0' architecture '\0' */
 	uint64_t start_ns;	/* CLOCK_MONOTONIC of the host at its start */
 };
+
+/*
+ * The architecture is the stack host's: amd64, arm64 or arm. Call numbers, flags of
+ * open(2), the size of addresses and what contains them are its own in all calls,
+ * also where the client's are others.
+ */
 
 /* hello.abi */
 #define CTL_ABI_NATIVE		1	/* our library: host's call numbers, loop mode */
@@ -155,7 +161,7 @@ struct ctl_go {
  * also for a foreign library (lklhost translates). Each of nbuf buffers says
  * where its address goes: into argument `place`, or, with CTL_BUF_IN_BUF, to
  * byte `offset` of buffer `place` (which comes before it), for msghdr, iovec
- * and the like. The bytes of IN and INOUT buffers follow the ctl_buf array in
+ * and the like; an address has the size it has in the stack host's architecture. The bytes of IN and INOUT buffers follow the ctl_buf array in
  * order, without padding; OUT buffers come zeroed. Arguments that no buffer
  * fills are passed as given.
  *
@@ -193,7 +199,7 @@ struct ctl_syscall {
 struct ctl_buf {
 	uint8_t place;		/* argument 0..5, or a buffer's index */
 	uint8_t flags;
-	uint16_t offset;	/* with CTL_BUF_IN_BUF; multiple of 8 */
+	uint16_t offset;	/* with CTL_BUF_IN_BUF; a multiple of an address's size */
 	uint32_t len;
 };
 

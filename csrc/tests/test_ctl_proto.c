@@ -100,7 +100,7 @@ static void requests(void)
 static void replies(void)
 {
 	struct ctl_hello_rep hello = { 1, CTL_STATE_RUNNING, 1001, 1002,
-				       CTL_ABI_NATIVE, 14, 0x1122334455667788 };
+				       CTL_ABI_NATIVE, 20, 0x1122334455667788 };
 	struct ctl_link_rep link = { 3, 5 };
 	uint32_t pid = 1002;
 	struct ctl_syscall_rep bad = { -11 }, good = { 5 };
@@ -112,7 +112,8 @@ static void replies(void)
 	};
 	struct ctl_hdr frame = { 18, CTL_GO | CTL_REPLY, 0, 9, -1 };
 
-	same("hello_rep", &hello, sizeof(hello), "mptcp\0" "6.12.38", 14);
+	same("hello_rep", &hello, sizeof(hello),
+	     "mptcp\0" "6.12.38\0" "arm64", 20);
 	same("link_rep", &link, sizeof(link), NULL, 0);
 	same("go_rep", &pid, sizeof(pid), NULL, 0);
 	same("syscall_rep_error", &bad, sizeof(bad), NULL, 0);

@@ -42,7 +42,7 @@ func samples() []sample {
 	hello := HelloRequest{Magic: CTL_MAGIC, Version: 1}
 	helloRep := HelloReply{
 		Version: 1, State: CTL_STATE_RUNNING, HostPID: 1001, TargetPID: 1002,
-		ABI: CTL_ABI_NATIVE, StartNS: 0x1122334455667788, Stack: "mptcp", Release: "6.12.38",
+		ABI: CTL_ABI_NATIVE, StartNS: 0x1122334455667788, Stack: "mptcp", Release: "6.12.38", Arch: "arm64",
 	}
 	linkAdd := LinkAdd{
 		Kind: CTL_LINK_TAP, Flags: CTL_LINKF_VNET_HDR | CTL_LINKF_OFFLOAD,

@@ -32,12 +32,13 @@ func (m *HelloRequest) Unmarshal(b []byte) error {
 type HelloReply struct {
 	Version   uint32
 	State     uint32 // CTL_STATE_*
-	HostPID   uint32
+	HostPID   uint32 // 0: of another machine, whose processes cannot be looked at
 	TargetPID uint32 // 0: none yet, or gone
 	ABI       uint32 // CTL_ABI_*
 	StartNS   uint64 // CLOCK_MONOTONIC of the host at its start
 	Stack     string // the stack's name
 	Release   string // the kernel's release; empty before CTL_BOOT
+	Arch      string // the stack host's architecture, as Go calls it: of call numbers and layouts
 }
 
 const helloReplySize = 32
@@ -49,11 +50,13 @@ func (m HelloReply) Append(b []byte) []byte {
 	b = le.AppendUint32(b, m.HostPID)
 	b = le.AppendUint32(b, m.TargetPID)
 	b = le.AppendUint32(b, m.ABI)
-	b = le.AppendUint32(b, uint32(len(m.Stack)+len(m.Release)+2))
+	b = le.AppendUint32(b, uint32(len(m.Stack)+len(m.Release)+len(m.Arch)+3))
 	b = le.AppendUint64(b, m.StartNS)
 	b = append(b, m.Stack...)
 	b = append(b, 0)
 	b = append(b, m.Release...)
+	b = append(b, 0)
+	b = append(b, m.Arch...)
 	return append(b, 0)
 }
 
@@ -67,15 +70,16 @@ func (m *HelloReply) Unmarshal(b []byte) error {
 		return fmt.Errorf("%w: hello reply of %d bytes announces %d bytes of strings", ErrMalformed, len(b), n)
 	}
 	stack, rest, ok := bytes.Cut(b[helloReplySize:], []byte{0})
-	release, tail, ok2 := bytes.Cut(rest, []byte{0})
-	if !ok || !ok2 || len(tail) != 0 {
-		return fmt.Errorf("%w: hello reply does not hold two terminated strings", ErrMalformed)
+	release, rest, ok2 := bytes.Cut(rest, []byte{0})
+	arch, tail, ok3 := bytes.Cut(rest, []byte{0})
+	if !ok || !ok2 || !ok3 || len(tail) != 0 {
+		return fmt.Errorf("%w: hello reply does not hold three terminated strings", ErrMalformed)
 	}
 	*m = HelloReply{
 		Version: le.Uint32(b), State: le.Uint32(b[4:]),
 		HostPID: le.Uint32(b[8:]), TargetPID: le.Uint32(b[12:]),
 		ABI: le.Uint32(b[16:]), StartNS: le.Uint64(b[24:]),
-		Stack: string(stack), Release: string(release),
+		Stack: string(stack), Release: string(release), Arch: string(arch),
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -74,7 +75,7 @@ func scripted(t *testing.T, script func(ctlproto.Frame) []ctlproto.Frame) *stack
 }
 
 func hello(f ctlproto.Frame, version uint32) ctlproto.Frame {
-	return reply(f, ctlproto.HelloReply{Version: version, Stack: "s", Release: "r"}.Append(nil))
+	return reply(f, ctlproto.HelloReply{Version: version, Stack: "s", Release: "r", Arch: runtime.GOARCH}.Append(nil))
 }
 
 func reply(f ctlproto.Frame, body []byte) ctlproto.Frame {

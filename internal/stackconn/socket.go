@@ -157,10 +157,11 @@ func (s *Socket) AttachFilter(ctx context.Context, program []bpf.RawInstruction)
 		code = append(code, i.Jt, i.Jf)
 		code = binary.NativeEndian.AppendUint32(code, i.K)
 	}
-	prog := make([]byte, 16)
+	word := s.c.WordSize()
+	prog := make([]byte, 2*word)
 	binary.NativeEndian.PutUint16(prog, uint16(len(program)))
 	_, err := s.c.Syscall(ctx, Call{Nr: unix.SYS_SETSOCKOPT, Args: []any{
-		s.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, In(prog).Point(8, In(code)), len(prog),
+		s.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, In(prog).Point(word, In(code)), len(prog),
 	}})
 	return err
 }

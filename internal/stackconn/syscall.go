@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"syscall"
 	"time"
@@ -41,8 +42,8 @@ func Out(data []byte) *Buffer { return &Buffer{Data: data, flags: ctlproto.CTL_B
 // InOut is memory that the call reads and writes.
 func InOut(data []byte) *Buffer { return &Buffer{Data: data, flags: ctlproto.CTL_BUF_INOUT} }
 
-// Point makes the eight bytes at offset of b hold the address of to, as msg_iov
-// of a struct msghdr does. offset is a multiple of 8. It returns b.
+// Point makes the word at offset of b, a multiple of its size (Conn.WordSize), hold
+// the address of to, as msg_iov of a struct msghdr does. It returns b.
 func (b *Buffer) Point(offset int, to *Buffer) *Buffer {
 	b.ptrs = append(b.ptrs, pointer{offset, to})
 	return b
@@ -70,7 +71,8 @@ func CString(s string) *Buffer { return In(append([]byte(s), 0)) }
 
 // Call is a system call to be made in the stack.
 type Call struct {
-	// Nr is the call's number on the host's architecture: unix.SYS_*.
+	// Nr is the call's number on the architecture of this program: unix.SYS_*. The
+	// same holds for flags among Args; the stack host gets its own.
 	Nr uint32
 
 	// Args are up to six arguments: int, uint32, uint64, uintptr, *Buffer, or
@@ -96,6 +98,9 @@ func (c *Conn) Syscall(ctx context.Context, call Call) (int64, error) {
 		m.WaitEvents, m.TimeoutMS = call.Wait, milliseconds(call.Timeout)
 	}
 	outs, err := arguments(&m, call.Args)
+	if to := c.arch(); err == nil && to != runtime.GOARCH {
+		m.Nr, err = translate(m.Nr, &m.Args, runtime.GOARCH, to)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("system call %d: %w", call.Nr, err)
 	}

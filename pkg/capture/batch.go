@@ -32,18 +32,6 @@ const (
 	replyRoom = ctlproto.CTL_FRAME_MAX - 0x10000
 )
 
-// Of struct mmsghdr and the struct msghdr in it on 64-bit machines (recvmmsg(2)).
-const (
-	msgSize       = 64
-	msgName       = 0
-	msgNameLen    = 8
-	msgIov        = 16
-	msgIovLen     = 24
-	msgControl    = 32
-	msgControlLen = 40
-	msgLen        = 56
-)
-
 const (
 	// controlSize is room for struct tpacket_auxdata and struct timespec.
 	controlSize = 80
@@ -53,28 +41,29 @@ const (
 
 // batch is the memory of one recvmmsg, made once and used again and again.
 type batch struct {
-	size             int // of the bytes kept of a packet
+	layout
+	keep             int // bytes kept of a packet
 	msgs             *stackconn.Buffer
 	data, ctrl, name []*stackconn.Buffer
 }
 
 // newBatch makes one for up to n packets of an interface, or as many as a reply has
 // room for.
-func newBatch(i *Interface, n int) *batch {
-	b := &batch{size: min(i.Snaplen, max(usual, i.Largest+64))}
-	n = max(min(n, replyRoom/(b.size+msgSize+controlSize+nameSize)), 1)
-	b.msgs = stackconn.InOut(make([]byte, n*msgSize))
+func newBatch(l layout, i *Interface, n int) *batch {
+	b := &batch{layout: l, keep: min(i.Snaplen, max(usual, i.Largest+64))}
+	n = max(min(n, replyRoom/(b.keep+b.size+controlSize+nameSize)), 1)
+	b.msgs = stackconn.InOut(make([]byte, n*b.size))
 	for i := range n {
-		at := i * msgSize
-		iov := make([]byte, 16) // struct iovec
-		binary.NativeEndian.PutUint64(iov[8:], uint64(b.size))
-		b.data = append(b.data, stackconn.Out(make([]byte, b.size)).Counted(b.msgs, at+msgLen))
-		b.msgs.Point(at+msgIov, stackconn.In(iov).Point(0, b.data[i]))
+		at := i * b.size
+		iov := make([]byte, 2*b.word) // struct iovec
+		b.put(iov[b.word:], b.keep)
+		b.data = append(b.data, stackconn.Out(make([]byte, b.keep)).Counted(b.msgs, at+b.count))
+		b.msgs.Point(at+b.iov, stackconn.In(iov).Point(0, b.data[i]))
 	}
 	for i := range n {
 		b.ctrl = append(b.ctrl, stackconn.Out(make([]byte, controlSize)))
 		b.name = append(b.name, stackconn.Out(make([]byte, nameSize)))
-		b.msgs.Point(i*msgSize+msgControl, b.ctrl[i]).Point(i*msgSize+msgName, b.name[i])
+		b.msgs.Point(i*b.size+b.control, b.ctrl[i]).Point(i*b.size+b.nameAt, b.name[i])
 	}
 	return b
 }
@@ -83,10 +72,10 @@ func newBatch(i *Interface, n int) *batch {
 func (b *batch) receive(ctx context.Context, conn *stackconn.Conn, fd int, call stackconn.Call) (int, error) {
 	clear(b.msgs.Data)
 	for i := range b.data {
-		m := b.msgs.Data[i*msgSize:]
-		binary.NativeEndian.PutUint32(m[msgNameLen:], nameSize)
-		binary.NativeEndian.PutUint64(m[msgIovLen:], 1)
-		binary.NativeEndian.PutUint64(m[msgControlLen:], controlSize)
+		m := b.msgs.Data[i*b.size:]
+		binary.LittleEndian.PutUint32(m[b.nameLen:], nameSize)
+		b.put(m[b.iovLen:], 1)
+		b.put(m[b.controlLen:], controlSize)
 	}
 	call.Nr = unix.SYS_RECVMMSG
 	call.Args = []any{fd, b.msgs, len(b.data), unix.MSG_DONTWAIT, nil}
@@ -113,7 +102,7 @@ func (b *batch) packets(n int, lt layers.LinkType) ([]Packet, error) {
 	packets := make([]Packet, n)
 	for i := range n {
 		p := &packets[i]
-		aux, err := b.control(i, p)
+		aux, err := b.tell(i, p)
 		if err != nil {
 			return nil, err
 		}
@@ -135,7 +124,7 @@ func (b *batch) packets(n int, lt layers.LinkType) ([]Packet, error) {
 
 // length is how many bytes of a packet came.
 func (b *batch) length(i int) int {
-	return min(int(binary.NativeEndian.Uint32(b.msgs.Data[i*msgSize+msgLen:])), b.size)
+	return min(int(binary.NativeEndian.Uint32(b.msgs.Data[i*b.size+b.count:])), b.keep)
 }
 
 const (
@@ -160,26 +149,25 @@ const (
 
 func (a aux) tagged() bool { return a.status&tpVLANValid != 0 }
 
-// control reads the control messages of a packet: its time, its length, its tag.
-func (b *batch) control(i int, p *Packet) (a aux, err error) {
-	size := min(binary.NativeEndian.Uint64(b.msgs.Data[i*msgSize+msgControlLen:]), controlSize)
-	rest := b.ctrl[i].Data[:size]
+// tell reads the control messages of a packet: its time, its length, its tag.
+func (b *batch) tell(i int, p *Packet) (a aux, err error) {
+	rest := b.ctrl[i].Data[:b.get(b.msgs.Data[i*b.size+b.controlLen:], controlSize)]
 	p.Length = b.length(i)
-	for len(rest) >= unix.SizeofCmsghdr {
-		n := int(binary.NativeEndian.Uint64(rest))
-		level, typ := binary.NativeEndian.Uint32(rest[8:]), binary.NativeEndian.Uint32(rest[12:])
-		if n < unix.SizeofCmsghdr || n > len(rest) {
+	for len(rest) >= b.cmsg {
+		n := b.get(rest, controlSize+1)
+		level, typ := int(binary.NativeEndian.Uint32(rest[b.word:])), int(binary.NativeEndian.Uint32(rest[b.word+4:]))
+		if n < b.cmsg || n > len(rest) {
 			return a, fmt.Errorf("the stack tells of a control message of %d bytes, there are %d", n, len(rest))
 		}
-		body := rest[unix.SizeofCmsghdr:n]
+		body := rest[b.cmsg:n]
 		switch {
 		case level == unix.SOL_PACKET && typ == unix.PACKET_AUXDATA && len(body) >= 20:
 			a = auxOf(body)
 			p.Length = int(binary.NativeEndian.Uint32(body[4:])) // tp_len
-		case level == unix.SOL_SOCKET && typ == unix.SO_TIMESTAMPNS && len(body) >= 16:
+		case level == unix.SOL_SOCKET && typ == b.timestamp && len(body) >= 16:
 			p.Time = time.Unix(int64(binary.NativeEndian.Uint64(body)), int64(binary.NativeEndian.Uint64(body[8:])))
 		}
-		rest = rest[min((n+7)&^7, len(rest)):]
+		rest = rest[min((n+b.word-1)&^(b.word-1), len(rest)):]
 	}
 	p.Offload = offload(a.status)
 	return a, nil

@@ -278,16 +278,18 @@ func FuzzBatch(f *testing.F) {
 	aux = binary.NativeEndian.AppendUint32(aux, tpVLANValid)
 	f.Add(binary.NativeEndian.AppendUint64(make([]byte, 40), 80), append(aux, make([]byte, 40)...), uint8(2))
 	f.Fuzz(func(t *testing.T, head, ctrl []byte, n uint8) {
-		b := newBatch(&Interface{Snaplen: 64}, 2)
-		copy(b.msgs.Data, head)
-		binary.NativeEndian.PutUint32(b.msgs.Data[msgLen:], uint32(n))
-		for i := range b.ctrl {
-			copy(b.ctrl[i].Data, ctrl)
-			copy(b.name[i].Data, head)
-		}
-		packets, err := b.packets(int(n%3), layers.LinkTypeEthernet)
-		if err == nil && len(packets) != int(n%3) {
-			t.Errorf("%d packets of %d", len(packets), n%3)
+		for _, word := range []int{8, 4} {
+			b := newBatch(layoutFor(word, unix.SO_TIMESTAMPNS), &Interface{Snaplen: 64}, 2)
+			copy(b.msgs.Data, head)
+			binary.NativeEndian.PutUint32(b.msgs.Data[b.count:], uint32(n))
+			for i := range b.ctrl {
+				copy(b.ctrl[i].Data, ctrl)
+				copy(b.name[i].Data, head)
+			}
+			packets, err := b.packets(int(n%3), layers.LinkTypeEthernet)
+			if err == nil && len(packets) != int(n%3) {
+				t.Errorf("%d packets of %d", len(packets), n%3)
+			}
 		}
 	})
 }

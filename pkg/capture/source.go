@@ -52,7 +52,8 @@ func Open(ctx context.Context, conn *stackconn.Conn, opt Options) (*Source, erro
 	if opt.Buffer <= 0 {
 		opt.Buffer = DefaultBuffer
 	}
-	s := &Source{conn: conn, opt: opt, wait: newBatch(i, waitBatch), drain: newBatch(i, drainBatch)}
+	l := layoutOf(conn)
+	s := &Source{conn: conn, opt: opt, wait: newBatch(l, i, waitBatch), drain: newBatch(l, i, drainBatch)}
 	prog, err := s.program()
 	if err != nil {
 		return nil, err
@@ -109,7 +110,7 @@ func (s *Source) setUp(ctx context.Context, prog []bpf.RawInstruction) error {
 	if err := s.sock.SetsockoptInt(ctx, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1); err != nil {
 		return fmt.Errorf("asking for lengths: %w", err)
 	}
-	if err := s.sock.SetsockoptInt(ctx, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
+	if err := s.sock.SetsockoptInt(ctx, unix.SOL_SOCKET, s.conn.Timestamp(), 1); err != nil {
 		return fmt.Errorf("asking for times: %w", err)
 	}
 	return s.sock.Bind(ctx, sockaddrLL(s.opt.Interface.Index))

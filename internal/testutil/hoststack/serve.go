@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -87,7 +88,7 @@ func (p *peer) request(f ctlproto.Frame) ([]byte, unix.Errno) {
 		}
 		return ctlproto.HelloReply{
 			Version: 1, State: ctlproto.CTL_STATE_BOOTED, HostPID: uint32(os.Getpid()),
-			ABI: ctlproto.CTL_ABI_HOST, StartNS: p.h.start, Stack: "host", Release: release(),
+			ABI: ctlproto.CTL_ABI_HOST, StartNS: p.h.start, Stack: "host", Release: release(), Arch: runtime.GOARCH,
 		}.Append(nil), 0
 	case ctlproto.CTL_CANCEL:
 		var m ctlproto.Cancel

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stackconn
+
+import (
+	"fmt"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// A stack host on another machine may be of another architecture: calls go out
+// with its numbers and flags, and memory is laid out as it has it. Both are
+// little-endian, and all that netlink carries is the same everywhere.
+
+// calls are the numbers of those calls that are made in stacks, from
+// arch/x86/entry/syscalls/syscall_64.tbl, scripts/syscall.tbl and
+// arch/arm/tools/syscall.tbl.
+var calls = []struct{ amd64, arm64, arm uint32 }{
+	{0, 63, 3},      // read
+	{1, 64, 4},      // write
+	{3, 57, 6},      // close
+	{16, 29, 54},    // ioctl
+	{39, 172, 20},   // getpid
+	{41, 198, 281},  // socket
+	{42, 203, 283},  // connect
+	{44, 206, 290},  // sendto
+	{45, 207, 292},  // recvfrom
+	{46, 211, 296},  // sendmsg
+	{47, 212, 297},  // recvmsg
+	{48, 210, 293},  // shutdown
+	{49, 200, 282},  // bind
+	{50, 201, 284},  // listen
+	{51, 204, 286},  // getsockname
+	{52, 205, 287},  // getpeername
+	{54, 208, 294},  // setsockopt
+	{55, 209, 295},  // getsockopt
+	{165, 40, 21},   // mount
+	{217, 61, 217},  // getdents64
+	{257, 56, 322},  // openat
+	{258, 34, 323},  // mkdirat
+	{259, 33, 324},  // mknodat
+	{288, 242, 366}, // accept4
+	{299, 243, 365}, // recvmmsg, where no time goes with it
+	{332, 291, 397}, // statx
+}
+
+// openFlags are those of open(2) that differ: x86 has the numbers of
+// include/uapi/asm-generic/fcntl.h, both ARMs those of arch/arm64's fcntl.h.
+var openFlags = []struct{ x86, arm int }{
+	{0x04000, 0x10000}, // O_DIRECT
+	{0x08000, 0x20000}, // O_LARGEFILE
+	{0x10000, 0x04000}, // O_DIRECTORY
+	{0x20000, 0x08000}, // O_NOFOLLOW
+}
+
+func number(at int, arch string) (uint32, bool) {
+	switch arch {
+	case "amd64":
+		return calls[at].amd64, true
+	case "arm64":
+		return calls[at].arm64, true
+	case "arm":
+		return calls[at].arm, true
+	}
+	return 0, false
+}
+
+// translate makes a call's number, and the flags in its arguments, those of the
+// architecture to instead of from.
+func translate(nr uint32, args *[6]uint64, from, to string) (uint32, error) {
+	for at := range calls {
+		if own, ok := number(at, from); !ok || own != nr {
+			continue
+		}
+		other, ok := number(at, to)
+		if !ok {
+			break
+		}
+		if openat, _ := number(at, "amd64"); openat == 257 && (from == "amd64") != (to == "amd64") {
+			args[2] = swapped(args[2], from == "amd64")
+		}
+		return other, nil
+	}
+	return 0, fmt.Errorf("a stack of the architecture %q cannot be asked for it from %s", to, from)
+}
+
+// swapped are flags of open(2) with each bit in the other architecture's place.
+func swapped(flags uint64, fromX86 bool) uint64 {
+	was, is := uint64(0), uint64(0)
+	for _, f := range openFlags {
+		a, b := uint64(f.x86), uint64(f.arm)
+		if !fromX86 {
+			a, b = b, a
+		}
+		was |= a
+		if flags&a != 0 {
+			is |= b
+		}
+	}
+	return flags&^was | is
+}
+
+// arch is the stack host's architecture; one of an earlier version, which does not
+// say, is on this machine.
+func (c *Conn) arch() string {
+	if a := c.hello.Arch; a != "" {
+		return a
+	}
+	return runtime.GOARCH
+}
+
+// WordSize is the size in bytes of an address, a long and a size_t in memory that
+// calls of the stack read and write.
+func (c *Conn) WordSize() int {
+	if c.arch() == "arm" {
+		return 4
+	}
+	return 8
+}
+
+// Timestamp is the socket option, and the type of the control message, by which a
+// time comes as a struct of two 64-bit numbers: the one with that name has longs.
+func (c *Conn) Timestamp() int {
+	if c.WordSize() == 8 {
+		return unix.SO_TIMESTAMPNS
+	}
+	return unix.SO_TIMESTAMPNS_NEW
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capture
+
+import (
+	"encoding/binary"
+
+	"github.com/lklrun/lklrun/internal/stackconn"
+)
+
+// layout is where the members of struct mmsghdr and of the struct msghdr in it lie
+// (recvmmsg(2)), by the size of a word of the stack.
+type layout struct {
+	word      int // of an address and a size_t
+	timestamp int // Conn.Timestamp
+
+	size                                                     int // of a struct mmsghdr
+	nameAt, nameLen, iov, iovLen, control, controlLen, count int
+	cmsg                                                     int // size of a struct cmsghdr
+}
+
+func layoutOf(conn *stackconn.Conn) layout { return layoutFor(conn.WordSize(), conn.Timestamp()) }
+
+func layoutFor(w, timestamp int) layout {
+	return layout{
+		word: w, timestamp: timestamp,
+		nameLen: w, iov: 2 * w, iovLen: 3 * w, control: 4 * w, controlLen: 5 * w, // msg_flags is behind
+		count: 7 * w, size: 8 * w, cmsg: w + 8,
+	}
+}
+
+// put writes a size_t.
+func (l layout) put(b []byte, n int) {
+	if l.word == 4 {
+		binary.LittleEndian.PutUint32(b, uint32(n))
+		return
+	}
+	binary.LittleEndian.PutUint64(b, uint64(n))
+}
+
+// get reads a size_t; one that is too large for what it counts is most.
+func (l layout) get(b []byte, most int) int {
+	n := uint64(binary.LittleEndian.Uint32(b))
+	if l.word == 8 {
+		n = binary.LittleEndian.Uint64(b)
+	}
+	return int(min(n, uint64(most)))
+}
