@@ -22,6 +22,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "ctl.h"
 #include "ctl_request.h"
@@ -56,7 +57,7 @@ static struct request *making;
 static uint8_t *room_end(void)
 {
 	static uint8_t *end;
-	const size_t page = 4096;
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	uint8_t *p;
 
 	if (end)

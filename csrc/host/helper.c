@@ -6,9 +6,11 @@
  * open. What is signalled to the terminal's foreground is not meant for them.
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -40,7 +42,34 @@ static bool settle(const int *fds, unsigned int n)
 	for (i = 0; i < n; i++)
 		if (dup3(high[i], HELPER_FDS + (int)i, O_CLOEXEC) < 0)
 			return false;
-	return !syscall(SYS_close_range, HELPER_FDS + n, ~0u, 0) && !chdir("/");
+	return helper_close_from(HELPER_FDS + n) && !chdir("/");
+}
+
+/**
+ * helper_close_from - close @first and all above it
+ *
+ * Without close_range(), before Linux 5.9, what /proc says is open.
+ */
+bool helper_close_from(unsigned int first)
+{
+	struct dirent *e;
+	DIR *dir;
+	int fd;
+
+	if (!syscall(SYS_close_range, first, ~0u, 0))
+		return true;
+	if (errno != ENOSYS)
+		return false;
+	dir = opendir("/proc/self/fd");
+	if (!dir)
+		return false;
+	while ((e = readdir(dir))) {
+		fd = atoi(e->d_name);	/* 0 for "." and ".." */
+		if (fd >= (int)first && fd != dirfd(dir))
+			close(fd);
+	}
+	closedir(dir);
+	return true;
 }
 
 /**

@@ -11,6 +11,7 @@
 
 pid_t helper_fork(const char *name, const int *fds, unsigned int n);
 bool helper_is(pid_t pid);
+bool helper_close_from(unsigned int first);
 
 /* keeper.c */
 int keeper_start(void);

@@ -24,12 +24,14 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <limits.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -158,6 +160,31 @@ void loop_quit(void)
 }
 
 /**
+ * wait_ns - epoll_pwait2(2), which some C libraries do not have
+ *
+ * Before Linux 5.11 in whole milliseconds, rounded up: what is not due yet would
+ * only be asked for again.
+ */
+static int wait_ns(struct epoll_event *ev, int64_t ns)
+{
+	/* the kernel's struct, 64 bits wide on 32-bit machines too */
+	int64_t ts[2] = { ns / 1000000000, ns % 1000000000 };
+	static bool missing;
+	int n;
+
+	if (!missing) {
+		n = (int)syscall(SYS_epoll_pwait2, epfd, ev, LOOP_EVENTS,
+				 ns == TIMER_NEVER ? NULL : ts, NULL, 0);
+		if (n >= 0 || errno != ENOSYS)
+			return n;
+		missing = true;
+	}
+	ns = ns / 1000000 + (ns % 1000000 != 0);
+	return epoll_wait(epfd, ev, LOOP_EVENTS,
+			  ns < INT_MAX ? (int)ns : INT_MAX);
+}
+
+/**
  * wait_events - fetch events, for at most @ns
  * @ev: room for LOOP_EVENTS
  * @ns: 0: only ask; TIMER_NEVER: for ever
@@ -165,7 +192,6 @@ void loop_quit(void)
 static int wait_events(struct epoll_event *ev, int64_t ns)
 {
 	static bool busy;
-	struct timespec ts;
 	uint64_t start, waited;
 	int n;
 
@@ -192,10 +218,8 @@ static int wait_events(struct epoll_event *ev, int64_t ns)
 		}
 		start = waited;
 	}
-	ts.tv_sec = ns / 1000000000;
-	ts.tv_nsec = ns % 1000000000;
 	loop_stats.sleeps++;
-	n = epoll_pwait2(epfd, ev, LOOP_EVENTS, ns == TIMER_NEVER ? NULL : &ts, NULL);
+	n = wait_ns(ev, ns);
 	waited = now_ns() - start;
 	busy = n > 0 && waited < SHORT_WAIT_NS;
 	return n;

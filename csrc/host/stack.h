@@ -80,6 +80,16 @@ int stack_native_bind(void *lib, char *err, size_t errlen);
 int stack_foreign_bind(void *lib, bool old, char *err, size_t errlen);
 void *stack_symbol(void *lib, const char *name, char *err, size_t errlen);
 
+/*
+ * Where the library comes from: stack_dl.c loads it; in builds for other machines
+ * stack_linked.c has it. One of them is linked.
+ *
+ * stack_lib_open() gives a handle of the library at @path, NULL with one line for the
+ * user in @err; stack_lib_find() one of its functions, NULL where it has none.
+ */
+void *stack_lib_open(const char *path, char *err, size_t errlen);
+void *stack_lib_find(void *lib, const char *name);
+
 int stack_open(const char *path, const char *abi, char *err, size_t errlen);
 int stack_load(const char *path, const char *abi, char *err, size_t errlen);
 int stack_boot(uint64_t mem, const char *cmdline);

@@ -8,7 +8,6 @@
  * interface has lkl_init() beside it, the older one has not.
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +22,7 @@
  */
 void *stack_symbol(void *lib, const char *name, char *err, size_t errlen)
 {
-	void *p = dlsym(lib, name);
+	void *p = stack_lib_find(lib, name);
 
 	if (!p && err)
 		snprintf(err, errlen, "%s: has no %s(): not a stack library of this interface (--abi)",
@@ -49,11 +48,9 @@ int stack_load(const char *path, const char *abi, char *err, size_t errlen)
 			 strerror(-ret));
 		return ret;
 	}
-	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	if (!lib) {
-		snprintf(err, errlen, "loading the stack library: %s", dlerror());
+	lib = stack_lib_open(path, err, errlen);
+	if (!lib)
 		return -ENOEXEC;
-	}
 	if (!stack_symbol(lib, "lkl_start_kernel", err, errlen))
 		return -ENOEXEC;
 	if (!strcmp(abi, "native") ||

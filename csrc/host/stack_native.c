@@ -13,8 +13,8 @@
  * The kernel's log goes to the ring and the run directory. When it panics, the
  * callback leaves the library for good (loop_panic()).
  *
- * The library is found by dlsym() only: which one is loaded is known at run
- * time, and it may be upstream's.
+ * The library's functions are found by name only: which one is loaded is known at
+ * run time, and it may be upstream's.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -27,6 +27,7 @@
 #include "host.h"
 #include "loop.h"
 #include "stack.h"
+#include "stack_functions.h"
 
 #define MAX_DEVS	64
 
@@ -96,23 +97,9 @@ int stack_native_bind(void *lib, char *err, size_t errlen)
 		const char *name;
 		void *to;
 	} want[] = {
-		{ "lkl_init", &lkl.init },
-		{ "lkl_start_kernel", &lkl.start_kernel },
-		{ "lkl_syscall", &lkl.syscall },
-		{ "lkl_sys_halt", &lkl.sys_halt },
-		{ "lkl_cleanup", &lkl.cleanup },
-		{ "lkl_loop_init", &lkl.loop_init },
-		{ "lkl_loop_event", &lkl.loop_event },
-		{ "lkl_loop_step", &lkl.loop_step },
-		{ "lkl_loop_watch", &lkl.loop_watch },
-		{ "lkl_loop_refs", &lkl.loop_refs },
-		{ "lkl_loop_blocked", &lkl.loop_blocked },
-		{ "lkl_netdev_fd_create", &lkl.netdev_fd_create },
-		{ "lkl_netdev_add", &lkl.netdev_add },
-		{ "lkl_netdev_remove", &lkl.netdev_remove },
-		{ "lkl_netdev_free", &lkl.netdev_free },
-		{ "lkl_netdev_get_ifindex", &lkl.netdev_get_ifindex },
-		{ "lkl_if_set_mtu", &lkl.if_set_mtu },
+#define WANT(fn)	{ "lkl_" #fn, &lkl.fn },
+		STACK_FUNCTIONS(WANT)
+#undef WANT
 	};
 	size_t i;
 

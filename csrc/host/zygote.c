@@ -41,6 +41,7 @@
 
 #include "ctl_proto.h"
 #include "fd_pass.h"
+#include "helper.h"
 #include "zygote.h"
 
 #define SOCK			3	/* where our socket is, above the standard ones */
@@ -185,7 +186,7 @@ static bool settle(int sock)
 			return false;
 	if (sock != SOCK && dup3(sock, SOCK, O_CLOEXEC) < 0)
 		return false;
-	return !syscall(SYS_close_range, SOCK + 1, ~0u, 0) && !chdir("/");
+	return helper_close_from(SOCK + 1) && !chdir("/");
 }
 
 /**

@@ -15,6 +15,8 @@
 #define NOTIFY_ARCH	AUDIT_ARCH_X86_64
 #elif defined(__aarch64__)
 #define NOTIFY_ARCH	AUDIT_ARCH_AARCH64
+#elif defined(__arm__)
+#define NOTIFY_ARCH	AUDIT_ARCH_ARM
 #else
 #error "no seccomp filter for this architecture"
 #endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The functions of our own stack library that lklhost calls, without "lkl_". */
+#ifndef LKLHOST_STACK_FUNCTIONS_H
+#define LKLHOST_STACK_FUNCTIONS_H
+
+#define STACK_FUNCTIONS(X) \
+	X(init) \
+	X(start_kernel) \
+	X(syscall) \
+	X(sys_halt) \
+	X(cleanup) \
+	X(loop_init) \
+	X(loop_event) \
+	X(loop_step) \
+	X(loop_watch) \
+	X(loop_refs) \
+	X(loop_blocked) \
+	X(netdev_fd_create) \
+	X(netdev_add) \
+	X(netdev_remove) \
+	X(netdev_free) \
+	X(netdev_get_ifindex) \
+	X(if_set_mtu)
+
+#endif
