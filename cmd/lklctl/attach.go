@@ -26,7 +26,7 @@ const queryLimit = 30 * time.Second
 
 // choose finds the instance that -n means.
 func (c *ctl) choose() (*instance.Info, error) {
-	info, err := instance.Open(c.name)
+	info, err := c.place.Open(c.name)
 	if err == nil {
 		return info, nil
 	}
@@ -34,7 +34,7 @@ func (c *ctl) choose() (*instance.Info, error) {
 		return nil, &cli.StatusError{Err: err, Status: cli.ExitNoInstance}
 	}
 	// Several and no -n is a matter of the command line.
-	if all, lerr := instance.List(); lerr == nil && running(all) > 1 {
+	if all, lerr := c.place.List(); lerr == nil && running(all) > 1 {
 		return nil, &cli.UsageError{Err: err}
 	}
 	return nil, err

@@ -131,7 +131,7 @@ func (c *ctl) capture(ctx context.Context, o *captureOptions, filter string) err
 	if err != nil {
 		return err
 	}
-	names, err := o.instances(c.name)
+	names, err := o.instances(c.place, c.name)
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (c *ctl) capture(ctx context.Context, o *captureOptions, filter string) err
 }
 
 // instances are the names of those to capture of; "" is the one that runs.
-func (o *captureOptions) instances(one string) ([]string, error) {
+func (o *captureOptions) instances(place instance.Place, one string) ([]string, error) {
 	if !o.all {
 		if len(o.names) == 0 {
 			return []string{one}, nil
@@ -157,7 +157,7 @@ func (o *captureOptions) instances(one string) ([]string, error) {
 	if len(o.names) > 0 || one != "" {
 		return nil, cli.Usagef("--all-instances: -n is given too; leave one out")
 	}
-	all, err := instance.List()
+	all, err := place.List()
 	if err != nil {
 		return nil, err
 	}

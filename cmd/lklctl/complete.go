@@ -19,8 +19,8 @@ import (
 const completeLimit = time.Second
 
 // completeInstances completes -n with the names of running instances.
-func completeInstances(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	all, err := instance.List()
+func (c *ctl) completeInstances(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	all, err := c.place.List()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}

@@ -89,7 +89,7 @@ func (n *counting) serve(ctx context.Context) error {
 func (n *counting) scrape(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), scrapeLimit)
 	defer cancel()
-	all, err := instance.List()
+	all, err := n.place.List()
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

@@ -23,7 +23,7 @@ shown as "leftover": lklrun cleanup removes it.`,
 		Example: "  lklctl list\n  lklctl list -o json",
 		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			all, err := instance.List()
+			all, err := c.place.List()
 			if err != nil {
 				return err
 			}

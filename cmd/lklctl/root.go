@@ -14,13 +14,15 @@ import (
 
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/exit"
+	"github.com/lklrun/lklrun/internal/instance"
 )
 
 const program = "lklctl"
 
 // ctl is what the verbs share in one call of the program.
 type ctl struct {
-	name   string     // -n: which instance; empty: the one that runs
+	name   string // -n: which instance; empty: the one that runs
+	place  instance.Place
 	output cli.Output // -o
 	stdout io.Writer
 	stderr io.Writer
@@ -161,7 +163,7 @@ func (c *ctl) prepare(cmd *cobra.Command) {
 		return body(cmd, args)
 	}
 	for flag, complete := range map[string]cobra.CompletionFunc{
-		"name":   completeInstances,
+		"name":   c.completeInstances,
 		"output": cobra.FixedCompletions([]cobra.Completion{"table", "json"}, cobra.ShellCompDirectiveNoFileComp),
 	} {
 		if _, known := cmd.GetFlagCompletionFunc(flag); cmd.Flags().Lookup(flag) != nil && !known {

@@ -89,19 +89,19 @@ func (c *ctl) stop(ctx context.Context, sig syscall.Signal, grace time.Duration)
 	case <-ctx.Done():
 		return nil, fmt.Errorf("instance %q: its stack is still there; see lklctl list and lklrun cleanup", info.Name)
 	}
-	return info, gone(ctx, info)
+	return info, c.gone(ctx, info)
 }
 
 // gone waits until lklrun has undone what it did and removed the run directory.
-func gone(ctx context.Context, info *instance.Info) error {
+func (c *ctl) gone(ctx context.Context, info *instance.Info) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if _, err := os.Stat(info.Dir); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(info.Files()); errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 		// Another run may have taken the name meanwhile.
-		now, err := instance.Open(info.Name)
+		now, err := c.place.Open(info.Name)
 		switch {
 		case err == nil && now.PID != info.PID && now.PID != 0:
 			return nil
@@ -118,9 +118,10 @@ func gone(ctx context.Context, info *instance.Info) error {
 
 // abandoned says whether nobody is left who could remove the run directory.
 func abandoned(info *instance.Info) bool {
-	if info.PID == 0 || !errors.Is(unix.Kill(info.PID, 0), unix.ESRCH) {
+	// Elsewhere a process cannot be looked for; that the folder's lock is free says it too.
+	if info.PID == 0 || info.Device == "" && !errors.Is(unix.Kill(info.PID, 0), unix.ESRCH) {
 		return false
 	}
-	_, err := os.Stat(info.Dir) // removed between the two looks
+	_, err := os.Stat(info.Files()) // removed between the two looks
 	return err == nil
 }

@@ -81,10 +81,10 @@ func (c *ctl) top(ctx context.Context, o topOptions) error {
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	monitor := live.NewMonitor(c.name, o.every.every)
+	monitor := live.NewMonitor(c.place, c.name, o.every.every)
 	ascii := o.ascii || !utf8Locale(os.Getenv)
 	if batch {
-		return top.Batch(ctx, monitor, c.stdout, top.BatchOptions{Name: c.name, Count: o.count, JSON: c.output == cli.OutputJSON, ASCII: ascii})
+		return top.Batch(ctx, monitor, c.stdout, top.BatchOptions{Place: c.place, Name: c.name, Count: o.count, JSON: c.output == cli.OutputJSON, ASCII: ascii})
 	}
 	if !term.IsTerminal(int(os.Stdin.Fd())) || !c.paint.Terminal() {
 		return cli.Usagef("top needs a terminal: use --batch")

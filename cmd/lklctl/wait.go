@@ -64,7 +64,7 @@ func (c *ctl) wait(ctx context.Context) error {
 	}
 	limited, cancel := context.WithTimeout(ctx, queryLimit)
 	defer cancel()
-	gone := gone(limited, info)
+	gone := c.gone(limited, info)
 	if end == nil {
 		cli.Fail(c.stderr, program, errors.Join(fmt.Errorf("instance %q ended without its program's status: %s", info.Name, why), gone))
 		return &endError{exit.End{Status: exitOwn}}

@@ -70,7 +70,7 @@ func (c *ctl) web(ctx context.Context, listen string, public bool) error {
 	if err != nil {
 		return fmt.Errorf("--listen %s: %w", at, errors.Unwrap(err))
 	}
-	s := web.New(instance.List, c.byName)
+	s := web.New(c.place.List, c.byName)
 	if err := c.announce(s.URL(l)); err != nil {
 		return errors.Join(err, l.Close())
 	}

@@ -23,7 +23,7 @@ const askLimit = 2 * time.Second
 // List lists what can be captured on: all instances that run, each, and each of
 // their interfaces.
 func List(ctx context.Context) ([]Interface, error) {
-	runs, err := instance.List()
+	runs, err := instance.Place{}.List()
 	if err != nil {
 		return nil, err
 	}

@@ -11,17 +11,12 @@
 package instance
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"sort"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/runas"
 )
@@ -77,12 +72,24 @@ type State struct {
 // Info is an instance seen from outside: its directory and its last state.
 type Info struct {
 	State
-	Dir     string `json:"dir"`     // its run directory
-	Running bool   `json:"running"` // the lock is held; false: a leftover
+	Device  string `json:"device,omitempty"` // the machine it is on, as --device takes it; absent: this one
+	Dir     string `json:"dir"`              // its run directory there
+	Running bool   `json:"running"`          // the lock is held; false: a leftover
+
+	near string // of one elsewhere: the folder that stands for Dir on this machine
+}
+
+// Files is the folder with what can be had of the run directory on this machine: it
+// is there as long as the instance, and no other instance has the same.
+func (i *Info) Files() string {
+	if i.near != "" {
+		return i.near
+	}
+	return i.Dir
 }
 
 // Socket is the path of the control socket.
-func (i *Info) Socket() string { return filepath.Join(i.Dir, SocketFile) }
+func (i *Info) Socket() string { return filepath.Join(i.Files(), SocketFile) }
 
 // Root is the directory that holds the run directories of this user: for root
 // /run/lklrun, else $XDG_RUNTIME_DIR/lklrun, else /tmp/lklrun-UID.
@@ -153,125 +160,4 @@ func BaseName(command string) string {
 		return "run"
 	}
 	return b.String()
-}
-
-// List returns the instances of this user, sorted by name; also leftovers.
-// A root directory that does not exist holds none.
-func List() ([]Info, error) { return list(Root()) }
-
-func list(root string) ([]Info, error) {
-	entries, err := os.ReadDir(root)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("listing instances: %w", err)
-	}
-	var all []Info
-	for _, e := range entries {
-		if !e.IsDir() || CheckName(e.Name()) != nil {
-			continue
-		}
-		info, err := inspect(filepath.Join(root, e.Name()))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // ended between the two looks
-		}
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, *info)
-	}
-	sort.Slice(all, func(i, j int) bool { return all[i].Name < all[j].Name })
-	return all, nil
-}
-
-// inspect reads one run directory. A state file that is missing or cut short
-// (lklrun died while starting) leaves only the name known.
-func inspect(dir string) (*Info, error) {
-	held, err := lockHeld(filepath.Join(dir, LockFile))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("looking at instance %q: %w", filepath.Base(dir), err)
-	}
-	info := &Info{Dir: dir, Running: held}
-	data, err := os.ReadFile(filepath.Join(dir, StateFile))
-	if err == nil {
-		_ = json.Unmarshal(data, &info.State)
-	} else if _, serr := os.Stat(dir); serr != nil {
-		return nil, serr
-	}
-	info.Name = filepath.Base(dir)
-	return info, nil
-}
-
-// lockHeld tells whether somebody holds the lock at path, without touching it.
-func lockHeld(path string) (bool, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
-	lk := unix.Flock_t{Type: unix.F_WRLCK}
-	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lk); err != nil {
-		return false, err
-	}
-	return lk.Type != unix.F_UNLCK, nil
-}
-
-// takeLock takes the lock that f is open on; unix.EAGAIN: somebody else has it.
-// It does nothing when f's open file description holds it already.
-func takeLock(fd uintptr) error {
-	return unix.FcntlFlock(fd, unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
-}
-
-// ErrNone is wrapped by Open's error when no instance runs, or none of the name.
-var ErrNone = errors.New("no such instance")
-
-// noneError is ErrNone in words that name what was looked for.
-type noneError struct{ error }
-
-func (noneError) Is(target error) bool { return target == ErrNone }
-
-// Open finds a running instance: the one of that name, or with an empty name
-// the only one there is.
-func Open(name string) (*Info, error) { return open(Root(), name) }
-
-func open(root, name string) (*Info, error) {
-	all, err := list(root)
-	if err != nil {
-		return nil, err
-	}
-	var running []Info
-	for _, i := range all {
-		if i.Running {
-			running = append(running, i)
-		}
-	}
-	if name == "" {
-		switch len(running) {
-		case 0:
-			return nil, noneError{fmt.Errorf("no instance is running (looked in %s)", root)}
-		case 1:
-			return &running[0], nil
-		}
-		return nil, fmt.Errorf("%d instances are running: %s; choose one with -n NAME", len(running), names(running))
-	}
-	for i := range running {
-		if running[i].Name == name {
-			return &running[i], nil
-		}
-	}
-	switch {
-	case len(running) > 0:
-		return nil, noneError{fmt.Errorf("no instance %q is running; there is %s", name, names(running))}
-	default:
-		return nil, noneError{fmt.Errorf("no instance %q is running, nor any other (looked in %s)", name, root)}
-	}
-}
-
-func names(all []Info) string {
-	s := make([]string, len(all))
-	for i := range all {
-		s[i] = all[i].Name
-	}
-	return strings.Join(s, ", ")
 }

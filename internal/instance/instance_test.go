@@ -88,7 +88,7 @@ func TestLife(t *testing.T) {
 		t.Errorf("take with the lock inherited: %v", err)
 	}
 
-	got, err := open(base, "")
+	got, err := open(base, base, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,11 +103,11 @@ func TestLife(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = open(base, "")
+	_, err = open(base, base, "")
 	if err == nil || !strings.Contains(err.Error(), "one, two") {
 		t.Errorf("choice among two: %v", err)
 	}
-	if _, err = open(base, "two"); err != nil {
+	if _, err = open(base, base, "two"); err != nil {
 		t.Error(err)
 	}
 	if err := two.Remove(); err != nil {
@@ -119,7 +119,7 @@ func TestLife(t *testing.T) {
 	if err := d.Remove(); err != nil {
 		t.Error(err)
 	}
-	if _, err = open(base, "one"); err == nil {
+	if _, err = open(base, base, "one"); err == nil {
 		t.Error("a removed instance can be opened")
 	}
 }

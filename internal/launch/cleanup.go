@@ -27,7 +27,7 @@ type Cleaned struct {
 
 // CleanupAll cleans up every leftover of this user.
 func CleanupAll(ctx context.Context) (Cleaned, error) {
-	all, err := instance.List()
+	all, err := instance.Place{}.List()
 	errs := []error{err}
 	var c Cleaned
 	ending, cancel := context.WithTimeout(ctx, endingLimit)

@@ -137,7 +137,7 @@ func (r *run) refuseInside(ctx context.Context) {
 // undosOfOthers lists what other runs of this user have written down, those that
 // were killed among them, about this network namespace.
 func (r *run) undosOfOthers(op string) ([]hostnet.Undo, error) {
-	all, err := instance.List()
+	all, err := instance.Place{}.List()
 	if err != nil {
 		return nil, err
 	}

@@ -41,10 +41,11 @@ type Update struct {
 	Err error
 }
 
-// Monitor follows the instances of this user as they come and go, or the one of a
+// Monitor follows the instances of a place as they come and go, or the one of a
 // name.
 type Monitor struct {
-	name string
+	place instance.Place
+	name  string
 
 	mu       sync.Mutex
 	interval time.Duration
@@ -53,8 +54,8 @@ type Monitor struct {
 
 // NewMonitor makes a Monitor that looks at each instance once an interval; name
 // is the only instance to follow, or empty for all.
-func NewMonitor(name string, interval time.Duration) *Monitor {
-	m := &Monitor{name: name, changed: make(chan struct{})}
+func NewMonitor(place instance.Place, name string, interval time.Duration) *Monitor {
+	m := &Monitor{place: place, name: name, changed: make(chan struct{})}
 	m.SetInterval(interval)
 	return m
 }
@@ -99,21 +100,21 @@ func (m *Monitor) Run(ctx context.Context, tell func(Update)) error {
 		}
 	}
 	for {
-		found, err := instance.List()
+		found, err := m.place.List()
 		if err != nil {
 			return err
 		}
 		mu.Lock()
 		for _, info := range found {
-			if !info.Running || followed[info.Dir] || m.name != "" && info.Name != m.name {
+			if !info.Running || followed[info.Files()] || m.name != "" && info.Name != m.name {
 				continue
 			}
-			followed[info.Dir] = true
+			followed[info.Files()] = true
 			all.Go(func() {
 				defer func() {
 					mu.Lock()
 					defer mu.Unlock()
-					delete(followed, info.Dir)
+					delete(followed, info.Files())
 				}()
 				m.follow(ctx, info, one)
 			})
@@ -152,7 +153,7 @@ func (m *Monitor) follow(ctx context.Context, info instance.Info, tell func(Upda
 		if ctx.Err() != nil {
 			return
 		}
-		now, gone := again(info)
+		now, gone := m.again(info)
 		if gone {
 			tell(Update{Info: info, Err: ErrEnded})
 			return
@@ -173,13 +174,13 @@ func (m *Monitor) follow(ctx context.Context, info instance.Info, tell func(Upda
 
 // again looks whether an instance is still there: a run directory's name may be
 // that of a later run.
-func again(info instance.Info) (now instance.Info, gone bool) {
-	all, err := instance.List()
+func (m *Monitor) again(info instance.Info) (now instance.Info, gone bool) {
+	all, err := m.place.List()
 	if err != nil {
 		return info, false // not for us to say
 	}
 	for _, i := range all {
-		if i.Dir == info.Dir && i.Running && (info.PID == 0 || i.PID == info.PID) {
+		if i.Files() == info.Files() && i.Running && (info.PID == 0 || i.PID == info.PID) {
 			return i, false
 		}
 	}
@@ -202,7 +203,7 @@ func (m *Monitor) attached(ctx context.Context, info *instance.Info, tell func(U
 		return ErrPanicked
 	}
 	if info.TargetPID == 0 { // what is listed before the program runs is not complete
-		if now, gone := again(*info); !gone {
+		if now, gone := m.again(*info); !gone {
 			*info = now
 		}
 	}

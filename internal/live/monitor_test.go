@@ -21,7 +21,7 @@ import (
 func TestMonitor(t *testing.T) {
 	updates := make(chan Update, 1000)
 	ctx, cancel := context.WithCancel(context.Background())
-	m := NewMonitor("web", time.Hour) // until it is told otherwise
+	m := NewMonitor(instance.Place{}, "web", time.Hour) // until it is told otherwise
 	ended := make(chan error, 1)
 	go func() { ended <- m.Run(ctx, func(u Update) { updates <- u }) }()
 	defer cancel()
@@ -91,7 +91,7 @@ func TestMonitor(t *testing.T) {
 
 func TestIntervalBounds(t *testing.T) {
 	for d, want := range map[time.Duration]time.Duration{0: IntervalLeast, time.Second: time.Second, 1000 * time.Hour: IntervalMost} {
-		if got := NewMonitor("", d).Interval(); got != want {
+		if got := NewMonitor(instance.Place{}, "", d).Interval(); got != want {
 			t.Errorf("%v becomes %v, want %v", d, got, want)
 		}
 	}

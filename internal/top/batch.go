@@ -16,6 +16,7 @@ import (
 
 // BatchOptions say what Batch writes.
 type BatchOptions struct {
+	Place instance.Place
 	Name  string // the only instance; empty: all
 	Count int    // of snapshots of each instance; 0: until all have ended
 	JSON  bool   // a snapshot a line, instead of tables
@@ -28,7 +29,7 @@ type BatchOptions struct {
 func Batch(ctx context.Context, monitor *live.Monitor, w io.Writer, o BatchOptions) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	pending, err := running(o.Name)
+	pending, err := running(o.Place, o.Name)
 	if err != nil {
 		return err
 	}
@@ -43,17 +44,17 @@ func Batch(ctx context.Context, monitor *live.Monitor, w io.Writer, o BatchOptio
 	return errors.Join(err, failed)
 }
 
-// running are the directories of the instances that run, with how often each was
+// running are the folders of the instances that run, with how often each was
 // shown.
-func running(name string) (map[string]int, error) {
-	all, err := instance.List()
+func running(place instance.Place, name string) (map[string]int, error) {
+	all, err := place.List()
 	if err != nil {
 		return nil, err
 	}
 	found := map[string]int{}
 	for _, i := range all {
 		if i.Running && (name == "" || i.Name == name) {
-			found[i.Dir] = 0
+			found[i.Files()] = 0
 		}
 	}
 	return found, nil
@@ -69,7 +70,7 @@ type batch struct {
 
 // take takes one update; done: all that was asked for is written.
 func (b *batch) take(u live.Update) (done bool, err error) {
-	dir := u.Info.Dir
+	dir := u.Info.Files()
 	f := b.all[dir]
 	if f == nil {
 		f = &followed{history: live.NewHistory(remembered)}

@@ -129,7 +129,7 @@ func (m *model) choose(by int) {
 		return
 	}
 	at := slices.Index(m.instances, m.current())
-	m.chosen = m.instances[(at+by+n)%n].info.Dir
+	m.chosen = m.instances[(at+by+n)%n].info.Files()
 	m.at, m.id, m.top = 0, "", 0
 }
 

@@ -119,7 +119,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 
 // take takes what the monitor tells.
 func (m *model) take(u live.Update) {
-	at, ok := slices.BinarySearchFunc(m.instances, u.Info, func(f *followed, i instance.Info) int { return strings.Compare(f.info.Dir, i.Dir) })
+	at, ok := slices.BinarySearchFunc(m.instances, u.Info, func(f *followed, i instance.Info) int { return strings.Compare(f.info.Files(), i.Files()) })
 	if !ok {
 		m.instances = slices.Insert(m.instances, at, &followed{info: u.Info, history: live.NewHistory(remembered)})
 	}
@@ -137,7 +137,7 @@ func (m *model) take(u live.Update) {
 	f.snapshot = u.Snapshot
 	f.history.Add(u.Snapshot)
 	if m.current() == nil {
-		m.chosen = u.Info.Dir
+		m.chosen = u.Info.Files()
 	}
 }
 
@@ -157,7 +157,7 @@ func (m *model) forget() {
 // that has any.
 func (m *model) current() *followed {
 	for _, f := range m.instances {
-		if f.info.Dir == m.chosen {
+		if f.info.Files() == m.chosen {
 			return f
 		}
 	}

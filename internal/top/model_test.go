@@ -78,7 +78,7 @@ func press(m *model, keys ...string) (cmd tea.Cmd) {
 }
 
 func started(n int) *model {
-	m := newModel(live.NewMonitor("", time.Second), Options{})
+	m := newModel(live.NewMonitor(instance.Place{}, "", time.Second), Options{})
 	at := time.Date(2026, 11, 22, 6, 0, 0, 0, time.UTC)
 	m.now = at
 	for i := range 20 {
@@ -236,7 +236,7 @@ func TestKeys(t *testing.T) {
 // A question is about the row that it names, though another one is first when it
 // is answered.
 func TestKillAsks(t *testing.T) {
-	m := newModel(live.NewMonitor("", time.Second), Options{})
+	m := newModel(live.NewMonitor(instance.Place{}, "", time.Second), Options{})
 	u := made("demo", 2, m.now)
 	u.Conn = &stackconn.Conn{}
 	m.Update(updateMsg(u))
@@ -257,7 +257,7 @@ func TestKillAsks(t *testing.T) {
 }
 
 func TestInstances(t *testing.T) {
-	m := newModel(live.NewMonitor("", time.Second), Options{})
+	m := newModel(live.NewMonitor(instance.Place{}, "", time.Second), Options{})
 	if got := screenOf(t, m); !strings.Contains(got, "no instance is running") {
 		t.Errorf("none:\n%s", got)
 	}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package instance
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// elsewhereFile is what the folder of an instance on another machine has instead of
+// a lock and a state: an Info.
+const elsewhereFile = "elsewhere.json"
+
+// Appear makes an instance of another machine appear below root, or changes what is
+// told of it, and returns its folder. Whoever looks finds it whole or not at all.
+func Appear(root string, info Info) (dir string, err error) {
+	if err := CheckName(info.Name); err != nil {
+		return "", err
+	}
+	dir = filepath.Join(root, info.Name)
+	data, err := json.Marshal(info)
+	if err != nil {
+		return "", err
+	}
+	d := Dir{Path: dir, Name: info.Name}
+	if _, err := os.Lstat(dir); err == nil {
+		return dir, d.WriteFile(elsewhereFile, data)
+	}
+	tmp, err := os.MkdirTemp(root, "."+info.Name+".*")
+	if err != nil {
+		return "", err
+	}
+	d.Path = tmp
+	if err = d.WriteFile(elsewhereFile, data); err == nil {
+		err = os.Rename(tmp, dir)
+	}
+	if err != nil {
+		return "", errors.Join(err, os.RemoveAll(tmp))
+	}
+	return dir, nil
+}
+
+// Vanish takes away what Appear made.
+func Vanish(root, name string) error {
+	away, err := os.MkdirTemp(root, "."+name+".*")
+	if err != nil {
+		return err
+	}
+	err = os.Rename(filepath.Join(root, name), filepath.Join(away, name))
+	return errors.Join(err, os.RemoveAll(away))
+}
+
+// elsewhere reads what Appear wrote; nil: the folder is a run directory of this
+// machine.
+func elsewhere(dir string) (*Info, error) {
+	data, err := os.ReadFile(filepath.Join(dir, elsewhereFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil //nolint:nilnil // no error, and none of those
+	}
+	if err != nil {
+		return nil, fmt.Errorf("looking at instance %q: %w", filepath.Base(dir), err)
+	}
+	info := &Info{}
+	if err := json.Unmarshal(data, info); err != nil {
+		return nil, fmt.Errorf("looking at instance %q: %w", filepath.Base(dir), err)
+	}
+	info.near = dir
+	return info, nil
+}
