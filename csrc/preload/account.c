@@ -37,7 +37,7 @@ static char *text_get(const char *path)
 	if (!text)
 		return NULL;
 	enter();
-	fd = in_stack(SYS_open, (long)path, O_RDONLY, 0, 0);
+	fd = in_stack(SYS_openat, AT_FDCWD, (long)path, O_RDONLY, 0);
 	while (fd >= 0 && len < (long)TEXT_SIZE - 1) {
 		n = in_stack(SYS_read, fd, (long)text + len,
 			     (long)TEXT_SIZE - 1 - len, 0);

@@ -100,7 +100,7 @@ static long from_stack(int in, int out, long len, long flags, char *buf)
 	if (flags & SPLICE_F_NONBLOCK) {
 		struct pollfd p = { .fd = out, .events = POLLOUT };
 
-		if (RAW3(poll, &p, 1, 0) <= 0)
+		if (poll_host(&p, 1) <= 0)
 			return -EAGAIN;
 		if (n > (long)PIPE_CHUNK)
 			n = PIPE_CHUNK;	/* PIPE_BUF: taken whole */
@@ -122,16 +122,18 @@ static long to_stack(int in, int out, long len, long flags, char *buf)
 			(STACK(fcntl, p.fd, F_GETFL, 0, 0, 0, 0) & O_NONBLOCK);
 	long n, sent, done = 0;
 
-	if (nonblock && !STACK(poll, &p, 1, 0, 0, 0, 0))
+	if (nonblock && !poll_stack(&p))
 		return -EAGAIN;
-	if ((flags & SPLICE_F_NONBLOCK) && RAW3(poll, &q, 1, 0) <= 0)
+	if ((flags & SPLICE_F_NONBLOCK) && poll_host(&q, 1) <= 0)
 		return -EAGAIN;
 	n = RAW3(read, in, buf, len < (long)PIPE_CHUNK ? len : (long)PIPE_CHUNK);
 	while (done < n) {
 		sent = send_some(out, buf + done, n - done, 0);
 		if (sent == -EAGAIN) {
+			struct timespec second = { .tv_sec = 1 };
+
 			/* It is out of the pipe: it has to go. */
-			stack_wait(SYS_poll, (long[6]){ (long)&p, 1, 1000 }, false);
+			stack_wait(SYS_ppoll, (long[6]){ (long)&p, 1, (long)&second, 0, 8 }, false);
 			continue;
 		}
 		if (sent < 0)

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What entry.S and the C files both know. */
+/* What each entry.S and the C files both know. */
 #ifndef PRELOAD_ENTRY_H
 #define PRELOAD_ENTRY_H
 
 /* Numbers of system calls that can be of interest: below this */
-#define ENTRY_CALLS	512
+#define ENTRY_CALLS_SHIFT	9
+#define ENTRY_CALLS	(1 << ENTRY_CALLS_SHIFT)
 /* Descriptors that can be the stack's: below this */
-#define ENTRY_FDS	0x100000
+#define ENTRY_FDS_SHIFT	20
+#define ENTRY_FDS	(1 << ENTRY_FDS_SHIFT)
 
 /* preload_class[]: what is done with a call before C sees it */
 #define CLASS_HOST	0	/* the host's */

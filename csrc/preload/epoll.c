@@ -61,7 +61,7 @@ static bool has_members(int epfd)
 	long fd, n;
 
 	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", epfd);
-	fd = RAW3(open, path, O_RDONLY | O_CLOEXEC, 0);
+	fd = RAW4(openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 	if (fd < 0)
 		return true;
 	n = RAW3(read, fd, text, sizeof(text) - 1);
@@ -174,8 +174,8 @@ static long ask(const struct shadow *sh, long epfd, bool stacks, struct epoll_ev
 	if (max <= 0)
 		return 0;
 	return stacks ?
-	       stack_raw(SYS_epoll_wait, (long[6]){ sh->sfd, (long)ev, max, 0 }) :
-	       RAW4(epoll_wait, epfd, ev, max, 0);
+	       stack_raw(SYS_epoll_pwait, (long[6]){ sh->sfd, (long)ev, max, 0, 0, 8 }) :
+	       raw6(SYS_epoll_pwait, epfd, (long)ev, max, 0, 0, 8);
 }
 
 /** ask_both - both sides, without waiting. Inside. */
@@ -198,9 +198,9 @@ static long sleep_in(const struct shadow *sh, struct epoll_event *ev, long max, 
 	struct timespec ts;
 
 	if (deadline == DEADLINE_NEVER || deadline == DEADLINE_NOW)
-		return stack_raw(SYS_epoll_wait,
+		return stack_raw(SYS_epoll_pwait,
 				 (long[6]){ sh->sfd, (long)ev, max,
-					    deadline == DEADLINE_NOW ? 0 : -1 });
+					    deadline == DEADLINE_NOW ? 0 : -1, 0, 8 });
 	return stack_raw(SYS_epoll_pwait2,
 			 (long[6]){ sh->sfd, (long)ev, max,
 				    (long)time_left(deadline, &ts), 0, 8 });
@@ -267,7 +267,7 @@ static long wait_both(struct shadow *sh, long epfd, struct epoll_event *ev, long
 /** call_epoll_wait - epoll_wait(2), epoll_pwait(2), epoll_pwait2(2) */
 long call_epoll_wait(long nr, const long *a)
 {
-	bool masked = nr != SYS_epoll_wait && a[4];
+	bool masked = (nr == SYS_epoll_pwait || nr == SYS_epoll_pwait2) && a[4];
 	int64_t ns = (int)a[3] < 0 ? -1 : (int)a[3] * 1000000LL;
 	struct shadow *sh;
 	uint64_t old;

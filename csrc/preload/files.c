@@ -47,7 +47,7 @@ static bool is_stacks(const char *path)
 /** call_open - open(2) and openat(2) */
 long call_open(long nr, const long *a)
 {
-	const long *p = nr == SYS_open ? a : a + 1;	/* path, flags */
+	const long *p = nr == SYS_openat ? a + 1 : a;	/* path, flags */
 	char path[PATH_SIZE];
 	long sfd;
 	int fd;
@@ -58,7 +58,7 @@ long call_open(long nr, const long *a)
 	fd = table_reserve(p[1] & O_CLOEXEC);
 	if (fd < 0)
 		return fd;
-	sfd = STACK(open, path, p[1] | O_CLOEXEC, 0, 0, 0, 0);
+	sfd = STACK(openat, AT_FDCWD, path, p[1] | O_CLOEXEC, 0, 0, 0);
 	if (sfd < 0) {
 		RAW1(close, fd);
 		return sfd;

@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,7 +77,7 @@ int preload_install(void)
 	/* The host's limit is the one that counts. */
 	STACK(prlimit64, 0, RLIMIT_NOFILE, &files, 0, 0, 0);
 	/* For the account and the end; it may be mounted already. */
-	STACK(mkdir, "/proc", 0555, 0, 0, 0, 0);
+	STACK(mkdirat, AT_FDCWD, "/proc", 0555, 0, 0, 0);
 	STACK(mount, "proc", "/proc", "proc", 0, 0, 0);
 	ret = signal_init();
 	if (!ret)

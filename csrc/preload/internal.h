@@ -22,13 +22,16 @@
 #ifndef PRELOAD_INTERNAL_H
 #define PRELOAD_INTERNAL_H
 
+#include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 
+#include "arch.h"
 #include "entry.h"
 #include "preload.h"
 
@@ -125,7 +128,7 @@ extern HIDDEN int max_fd;	/* no entry is above */
 
 typedef long (*call_fn)(long nr, const long *a);
 
-/* entry.S */
+/* ARCH/entry.S */
 long preload_on_stack(long nr, long *args, long (*fn)(long, long *), void *top) HIDDEN;
 int preload_copy(void *to, const void *from, size_t len) HIDDEN;
 extern HIDDEN const char preload_copy_begin[], preload_copy_end[], preload_copy_fault[];
@@ -246,22 +249,6 @@ static inline int leave(void)
 	return signal_run();
 }
 
-/** raw - a system call of the host */
-static inline long raw6(long nr, long a, long b, long c, long d, long e, long f)
-{
-	register long r10 __asm__("r10") = d;
-	register long r8 __asm__("r8") = e;
-	register long r9 __asm__("r9") = f;
-	long ret;
-
-	__asm__ __volatile__("syscall"
-			     : "=a"(ret)
-			     : "a"(nr), "D"(a), "S"(b), "d"(c), "r"(r10),
-			       "r"(r8), "r"(r9)
-			     : "rcx", "r11", "memory");
-	return ret;
-}
-
 #define RAW0(nr)		raw6(SYS_##nr, 0, 0, 0, 0, 0, 0)
 #define RAW1(nr, a)		raw6(SYS_##nr, (long)(a), 0, 0, 0, 0, 0)
 #define RAW2(nr, a, b)		raw6(SYS_##nr, (long)(a), (long)(b), 0, 0, 0, 0)
@@ -272,6 +259,22 @@ static inline long raw6(long nr, long a, long b, long c, long d, long e, long f)
 /* The same in the stack, without waiting for anything */
 #define STACK(nr, a, b, c, d, e, f) \
 	stack_now(SYS_##nr, (long[6]){ (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f) })
+
+/** poll_host - what is ready on the host, without waiting */
+static inline long poll_host(struct pollfd *p, long n)
+{
+	struct timespec none = { 0, 0 };
+
+	return RAW5(ppoll, p, n, &none, 0, 8);
+}
+
+/** poll_stack - the same in the stack */
+static inline long poll_stack(struct pollfd *p)
+{
+	struct timespec none = { 0, 0 };
+
+	return STACK(ppoll, p, 1, &none, 0, 8, 0);
+}
 
 /** pages - memory; not malloc()'s, for a signal handler may want it */
 static inline void *pages(size_t len)

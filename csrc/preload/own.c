@@ -59,7 +59,9 @@ long own_call(long nr, const long *a)
 			preload_kind[a[0]] = 0;
 		break;
 	case SYS_openat:
+#ifdef SYS_open
 	case SYS_open:
+#endif
 	case SYS_socket:
 	case SYS_accept4:
 	case SYS_eventfd2:

@@ -97,7 +97,7 @@ static long ask_stack(struct sets *s, int64_t deadline)
 /** ask_host - poll the host's, without waiting */
 static long ask_host(struct sets *s)
 {
-	return s->nho ? RAW3(poll, s->ho, s->nho, 0) : 0;
+	return s->nho ? poll_host(s->ho, s->nho) : 0;
 }
 
 /** watch_host - have the host's end our sleep, or not any more */
@@ -204,7 +204,7 @@ long call_poll(long nr, const long *a)
 		return native(nr, a);
 	}
 	COUNT(calls, 1);
-	if (nr == SYS_poll)
+	if (nr != SYS_ppoll)
 		ns = (int)a[2] < 0 ? -1 : (int)a[2] * 1000000LL;
 	else
 		ret = time_read((void *)a[2], &ns);

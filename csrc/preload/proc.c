@@ -76,7 +76,9 @@ long child_call(long nr, const long *a)
 		if ((unsigned int)a[0] < ENTRY_FDS)
 			preload_kind[a[0]] = 0;
 		return native(nr, a);
+#ifdef SYS_dup2
 	case SYS_dup2:
+#endif
 	case SYS_dup3:
 		ret = native(nr, a);
 		if (ret >= 0 && ret < ENTRY_FDS)
@@ -95,12 +97,14 @@ long child_call(long nr, const long *a)
 		if (!a[2] && a[0] <= max_fd && a[0] >= 0)
 			memset(preload_kind + a[0], 0, (size_t)((a[1] < max_fd && a[1] >= a[0] ? a[1] : max_fd) - a[0] + 1));
 		return native(nr, a);
+#ifdef SYS_poll
 	case SYS_poll:
-	case SYS_ppoll:
 	case SYS_select:
+	case SYS_epoll_wait:
+#endif
+	case SYS_ppoll:
 	case SYS_pselect6:
 	case SYS_epoll_ctl:
-	case SYS_epoll_wait:
 	case SYS_epoll_pwait:
 	case SYS_epoll_pwait2:
 	case SYS_exit_group:

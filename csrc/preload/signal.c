@@ -22,7 +22,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>
-#include <ucontext.h>
 
 #include "internal.h"
 
@@ -38,7 +37,7 @@
 #define FATAL		(BIT(SIGHUP) | BIT(SIGINT) | BIT(SIGQUIT) | BIT(SIGPIPE) | \
 			 BIT(SIGALRM) | BIT(SIGTERM) | BIT(SIGUSR1) | BIT(SIGUSR2))
 
-/* struct kernel_sigaction: what rt_sigaction(2) takes on x86-64 */
+/* struct kernel_sigaction: what rt_sigaction(2) takes on x86-64 and arm64 */
 struct action {
 	union {
 		void (*handler)(int sig);
@@ -51,7 +50,13 @@ struct action {
 
 static struct action acts[SIG_LAST + 1];
 static struct action lib_segv, lib_bus;	/* the library's */
-static void (*restorer)(void);		/* the C library's */
+static void (*restorer)(void);		/* the C library's; NULL: the kernel's vDSO has it */
+
+/** restoring - what a handler's flags say of it */
+static unsigned long restoring(void)
+{
+	return restorer ? SA_RESTORER : 0;
+}
 
 static long sigaction_raw(int sig, const struct action *act, struct action *old)
 {
@@ -123,11 +128,11 @@ static void on_signal(int sig, siginfo_t *si, void *ctx)
 	struct action act;
 
 	if (ours_forever(sig) && si->si_code > 0) {
-		const char *ip = (const char *)uc->uc_mcontext.gregs[REG_RIP];
+		const char *ip = arch_pc(uc);
 		struct action *lib = sig == SIGSEGV ? &lib_segv : &lib_bus;
 
 		if (ip >= preload_copy_begin && ip < preload_copy_end) {
-			uc->uc_mcontext.gregs[REG_RIP] = (greg_t)preload_copy_fault;
+			arch_go_on(uc, preload_copy_fault);
 			return;
 		}
 		if ((me.depth || me.own) && is_handler(lib)) {
@@ -206,7 +211,7 @@ static struct action wrap_default(int sig, const struct action *act)
 
 	if (FATAL & BIT(sig)) {
 		k.info = on_signal;
-		k.flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART | SA_RESTORER;
+		k.flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART | restoring();
 		k.restorer = restorer;
 	}
 	return k;
@@ -247,7 +252,7 @@ long call_sigaction(long nr, const long *a)
 /** signal_own - a handler of ours, past the program's */
 void signal_own(int sig, void (*fn)(int sig))
 {
-	struct action k = { .handler = fn, .flags = SA_RESTORER | SA_ONSTACK,
+	struct action k = { .handler = fn, .flags = restoring() | SA_ONSTACK,
 			    .restorer = restorer };
 
 	sigaction_raw(sig, &k, NULL);

@@ -100,13 +100,15 @@ static long accept_limit(int lfd)
 	struct pollfd p = { .fd = lfd, .events = POLLIN };
 	struct timeval tv = { 0, 0 };
 	socklen_t len = sizeof(tv);
+	struct timespec ts;
 	long ret;
 
 	if (STACK(getsockopt, lfd, SOL_SOCKET, SO_RCVTIMEO, &tv, &len, 0) ||
 	    (!tv.tv_sec && !tv.tv_usec))
 		return 0;
-	ret = stack_wait(SYS_poll, (long[6]){ (long)&p, 1, tv.tv_sec * 1000 + tv.tv_usec / 1000 },
-			 false);
+	ts.tv_sec = tv.tv_sec;
+	ts.tv_nsec = tv.tv_usec * 1000;
+	ret = stack_wait(SYS_ppoll, (long[6]){ (long)&p, 1, (long)&ts, 0, 8 }, false);
 	return ret ? (ret < 0 ? ret : 0) : -EAGAIN;
 }
 
@@ -129,7 +131,7 @@ long call_accept(long nr, const long *a)
 
 		/* A descriptor is not worth making when nothing has come. */
 		if (STACK(fcntl, lfd, F_GETFL, 0, 0, 0, 0) & O_NONBLOCK) {
-			if (!STACK(poll, &p, 1, 0, 0, 0, 0))
+			if (!poll_stack(&p))
 				return -EAGAIN;
 		} else if (lis->mptcp && lis->timeo) {
 			sfd = accept_limit(lfd);
