@@ -16,6 +16,7 @@ import (
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/mptcpevent"
+	"github.com/lklrun/lklrun/internal/owners"
 	"github.com/lklrun/lklrun/internal/sockdiag"
 	"github.com/lklrun/lklrun/internal/stackconn"
 	"github.com/lklrun/lklrun/internal/stacknet"
@@ -106,7 +107,7 @@ func (m *monitor) look() error {
 	if err != nil {
 		return err
 	}
-	if err := attribute(m.ctx, m.conn, conns); err != nil {
+	if err := owners.Attribute(m.ctx, m.conn, conns); err != nil {
 		return err
 	}
 	if m.names, err = newInterfaces(m.ctx, m.conn); err != nil {

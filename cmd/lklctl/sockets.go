@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/owners"
 	"github.com/lklrun/lklrun/internal/sockdiag"
 	"github.com/lklrun/lklrun/internal/stackconn"
 	"github.com/lklrun/lklrun/internal/stacknet"
@@ -114,7 +115,7 @@ func gather(ctx context.Context, conn *stackconn.Conn, o *netstatOptions) ([]soc
 		}
 	}
 	all = slices.DeleteFunc(all, func(s sockdiag.Socket) bool { return !o.wants(s) })
-	if err := attribute(ctx, conn, all); err != nil {
+	if err := owners.Attribute(ctx, conn, all); err != nil {
 		return nil, err
 	}
 	sockdiag.Sort(all)
@@ -154,17 +155,7 @@ func annotate(ctx context.Context, conn *stackconn.Conn, sockets []sockdiag.Sock
 		return err
 	}
 	names.annotate(sockets)
-	return attribute(ctx, conn, sockets)
-}
-
-// attribute tells sockets their processes.
-func attribute(ctx context.Context, conn *stackconn.Conn, sockets []sockdiag.Socket) error {
-	owners, err := conn.Owners(ctx)
-	if err != nil {
-		return err
-	}
-	sockdiag.Attribute(sockets, owners, int(conn.Hello().HostPID))
-	return nil
+	return owners.Attribute(ctx, conn, sockets)
 }
 
 // interfaces finds the interface of a socket.

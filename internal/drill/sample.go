@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/lklrun/lklrun/internal/owners"
 	"github.com/lklrun/lklrun/internal/sockdiag"
 	"github.com/lklrun/lklrun/internal/stackconn"
 	"github.com/lklrun/lklrun/internal/stacknet"
@@ -95,11 +96,9 @@ func counted(s sockdiag.Socket) bool {
 
 // about learns whose sockets are, and which addresses there are.
 func (w *watcher) about(ctx context.Context, fresh []sockdiag.Socket) error {
-	owners, err := w.conn.Owners(ctx)
-	if err != nil {
+	if err := owners.Attribute(ctx, w.conn, fresh); err != nil {
 		return err
 	}
-	sockdiag.Attribute(fresh, owners, int(w.conn.Hello().HostPID))
 	return w.addresses(ctx)
 }
 

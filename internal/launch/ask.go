@@ -17,6 +17,8 @@ func (r *run) startAsking() {
 	ask.Handle(&r.asked, ask.AddLink, r.addLink)
 	ask.Handle(&r.asked, ask.DelLink, r.delLink)
 	ask.Handle(&r.asked, ask.Packets, r.askPackets)
+	ask.Handle(&r.asked, ask.Holders, r.askHolders)
+	ask.Handle(&r.asked, ask.Usage, r.askUsage)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	done := make(chan struct{})
 	go func() {

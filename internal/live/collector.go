@@ -12,7 +12,7 @@ import (
 	"github.com/lklrun/lklrun/internal/counters"
 	"github.com/lklrun/lklrun/internal/ctlproto"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/procstat"
+	"github.com/lklrun/lklrun/internal/owners"
 	"github.com/lklrun/lklrun/internal/sockdiag"
 	"github.com/lklrun/lklrun/internal/stackconn"
 	"github.com/lklrun/lklrun/internal/stacknet"
@@ -124,7 +124,7 @@ func (c *Collector) read(ctx context.Context) (*sample, error) {
 	if v, ok := protocols.Get("TcpRetransSegs"); ok {
 		s.retrans = sockdiag.Known(uint64(v.Int()))
 	}
-	if s.cpu, err = readCPU(procstat.Root, int(c.conn.Hello().HostPID), c.info); err != nil {
+	if s.cpu, err = readCPU(ctx, c.conn, c.info); err != nil {
 		return nil, err
 	}
 	s.amounts = map[uint64]amount{}
@@ -182,15 +182,13 @@ func (c *Collector) attribute(ctx context.Context, s *Snapshot, now *sample) err
 		}
 	}
 	if fresh {
-		owners, err := c.conn.Owners(ctx)
-		if err != nil {
-			return err
-		}
 		sockets := make([]sockdiag.Socket, len(now.conns))
 		for i, conn := range now.conns {
 			sockets[i] = conn.Socket
 		}
-		sockdiag.Attribute(sockets, owners, int(c.conn.Hello().HostPID))
+		if err := owners.Attribute(ctx, c.conn, sockets); err != nil {
+			return err
+		}
 		c.processes = make(map[uint64][]sockdiag.Process, len(sockets))
 		for _, sock := range sockets {
 			c.processes[sock.Cookie] = sock.Processes

@@ -3,10 +3,14 @@
 package live
 
 import (
+	"context"
+	"errors"
 	"time"
 
+	"github.com/lklrun/lklrun/internal/ask"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/procstat"
+	"github.com/lklrun/lklrun/internal/stackconn"
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
@@ -16,20 +20,38 @@ type cpuSample struct {
 	target map[int]procstat.Process // those below it
 }
 
-// readCPU reads it from proc; host is lklhost's pid.
-func readCPU(proc string, host int, info *instance.Info) (cpuSample, error) {
-	all, err := procstat.List(proc)
+// readCPU reads it from this machine's /proc, or asks the machine that the instance
+// is on. Where lklrun is gone there nothing is known of it.
+func readCPU(ctx context.Context, conn *stackconn.Conn, info *instance.Info) (cpuSample, error) {
+	host := int(conn.Hello().HostPID)
+	all, err := map[int]procstat.Process(nil), error(nil)
+	if host == 0 {
+		host = info.HostPID
+		var used ask.Used
+		used, err = ask.Do(ctx, conn, ask.Usage, struct{}{}, nil)
+		all = used.Processes
+		if err != nil && !errors.Is(err, stackconn.ErrClosed) && ctx.Err() == nil {
+			err = nil
+		}
+	} else {
+		all, err = procstat.List(procstat.Root)
+	}
 	if err != nil {
 		return cpuSample{}, err
 	}
+	return cpuOf(all, host, info.Engine), nil
+}
+
+// cpuOf sorts processes; host is lklhost's pid.
+func cpuOf(all map[int]procstat.Process, host int, engine string) cpuSample {
 	s := cpuSample{stack: map[int]procstat.Process{}, target: map[int]procstat.Process{}}
 	for _, pid := range procstat.Below(all, host) {
 		s.target[pid] = all[pid]
 	}
-	if p, ok := all[host]; ok && info.Engine != config.EnginePreload {
+	if p, ok := all[host]; ok && engine != config.EnginePreload {
 		s.stack[host] = p
 	}
-	return s, nil
+	return s
 }
 
 // since is what was used since before, in the time it took.

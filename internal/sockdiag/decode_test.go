@@ -225,7 +225,7 @@ func TestAttribute(t *testing.T) {
 		{StackIno: 6, CarrierIno: 1, PID: 77, Comm: "gone"},
 		{StackIno: 0, CarrierIno: st.Ino, PID: 1, Comm: "none"},
 	}
-	Attribute(sockets, owners, os.Getppid())
+	Attribute(sockets, owners, func([]uint64) map[uint64][]Process { return Holding(os.Getppid()) })
 	if p := sockets[0].Processes; len(p) != 1 || p[0].PID != os.Getpid() || len(p[0].FDs) != 1 || p[0].FDs[0] != fd {
 		t.Errorf("ours: %+v", p)
 	}

@@ -23,22 +23,28 @@ type Process struct {
 	FDs []int `json:"fds,omitempty"`
 }
 
-// Attribute tells each socket's processes: those below the process root (the
-// stack host) that hold the carrier which stands for the socket, whoever made
-// it. owners comes from the stack host.
-func Attribute(sockets []Socket, owners []ctlproto.Owner, root int) {
+// Attribute tells each socket's processes: those that hold the carrier which stands
+// for the socket, whoever made it. owners comes from the stack host; holding finds the
+// processes of carriers by inode, and is called once if at all.
+func Attribute(sockets []Socket, owners []ctlproto.Owner, holding func(carriers []uint64) map[uint64][]Process) {
 	byStack := make(map[uint64]ctlproto.Owner, len(owners))
 	for _, o := range owners {
 		byStack[o.StackIno] = o
 	}
-	var holders map[uint64][]Process
+	var carriers []uint64
+	for i := range sockets {
+		if o, ok := byStack[sockets[i].Inode]; ok && sockets[i].Inode != 0 {
+			carriers = append(carriers, o.CarrierIno)
+		}
+	}
+	if len(carriers) == 0 {
+		return
+	}
+	holders := holding(carriers)
 	for i := range sockets {
 		o, ok := byStack[sockets[i].Inode]
 		if !ok || sockets[i].Inode == 0 {
 			continue
-		}
-		if holders == nil {
-			holders = holding(procstat.Root, descendants(procstat.Root, root))
 		}
 		procs := holders[o.CarrierIno]
 		if len(procs) == 0 && o.PID != 0 {
@@ -46,6 +52,12 @@ func Attribute(sockets []Socket, owners []ctlproto.Owner, root int) {
 		}
 		sockets[i].Processes = procs
 	}
+}
+
+// Holding returns, by inode, the processes below root, which is the stack host, that
+// have a socket of this machine open.
+func Holding(root int) map[uint64][]Process {
+	return holding(procstat.Root, descendants(procstat.Root, root))
 }
 
 // descendants lists the processes below root, without root; none when the host's

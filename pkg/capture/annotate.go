@@ -13,6 +13,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/owners"
 	"github.com/lklrun/lklrun/internal/sockdiag"
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
@@ -99,12 +100,7 @@ func ownedSockets(ctx context.Context, conn *stackconn.Conn) ([]sockdiag.Socket,
 		}
 		all = append(all, some...)
 	}
-	owners, err := conn.Owners(ctx)
-	if err != nil {
-		return nil, err
-	}
-	sockdiag.Attribute(all, owners, int(conn.Hello().HostPID))
-	return all, nil
+	return all, owners.Attribute(ctx, conn, all)
 }
 
 // Annotate completes packets that came by an interface with that link type. A
