@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package adbd
+
+import (
+	"fmt"
+	"io"
+	"sync"
+)
+
+// stream is one service's connection: at most one message is under way in each
+// direction, the next may follow its OKAY.
+type stream struct {
+	t        *transport
+	id, peer uint32
+
+	arrived chan []byte   // the one message that was not read yet
+	rest    []byte        // of the message that is being read
+	okay    chan struct{} // the right to send one
+	done    chan struct{} // closed: the stream is no more
+	once    sync.Once
+}
+
+func newStream(t *transport, id, peer uint32) *stream {
+	s := &stream{t: t, id: id, peer: peer, arrived: make(chan []byte, 1), okay: make(chan struct{}, 1), done: make(chan struct{})}
+	s.okay <- struct{}{}
+	return s
+}
+
+func (s *stream) received(data []byte) error {
+	select {
+	case s.arrived <- data:
+		return nil
+	default:
+		return fmt.Errorf("stream %d: a message before the last one's OKAY", s.id)
+	}
+}
+
+func (s *stream) acknowledged() {
+	select {
+	case s.okay <- struct{}{}:
+	default: // nothing was under way: the OKAY of an OPEN of ours would be such
+	}
+}
+
+// gone ends the stream on this side.
+func (s *stream) gone() { s.once.Do(func() { close(s.done) }) }
+
+// Read gives what came. What arrived before the peer's CLSE is still read.
+func (s *stream) Read(p []byte) (int, error) {
+	if len(s.rest) == 0 {
+		select {
+		case s.rest = <-s.arrived:
+		case <-s.done:
+			select { // both may be so
+			case s.rest = <-s.arrived:
+			default:
+				return 0, io.EOF
+			}
+		}
+		if err := s.t.send(message{cmdOkay, s.id, s.peer, nil}); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, s.rest)
+	s.rest = s.rest[n:]
+	return n, nil
+}
+
+// Write returns when all but the last message was acknowledged.
+func (s *stream) Write(p []byte) (int, error) {
+	sent := 0
+	for sent < len(p) {
+		select {
+		case <-s.okay:
+		case <-s.done:
+			return sent, io.ErrClosedPipe
+		}
+		n := min(len(p)-sent, s.t.max)
+		if err := s.t.send(message{cmdWrite, s.id, s.peer, p[sent : sent+n]}); err != nil {
+			return sent, err
+		}
+		sent += n
+	}
+	return sent, nil
+}
+
+// Close says that nothing more comes, once.
+func (s *stream) Close() error {
+	s.t.forget(s)
+	var err error
+	s.once.Do(func() {
+		close(s.done)
+		err = s.t.send(message{cmdClose, s.id, s.peer, nil})
+	})
+	return err
+}
