@@ -60,11 +60,12 @@ func execute(args []string) exit.End {
 }
 
 func verbs() []*cobra.Command {
-	return []*cobra.Command{abCommand(), cleanupCommand(), configCommand(), doctorCommand(), profilesCommand(), stacksCommand(), versionCommand()}
+	return []*cobra.Command{abCommand(), cleanupCommand(), configCommand(), deviceCommand(), doctorCommand(), profilesCommand(), stacksCommand(), versionCommand()}
 }
 
 func status(err error) int {
 	var (
+		far     interface{ Status() int } // of another machine
 		usage   *cli.UsageError
 		running *instance.RunningError
 		place   *instance.PlaceError
@@ -73,6 +74,8 @@ func status(err error) int {
 	switch {
 	case errors.As(err, &command):
 		return command.Status
+	case errors.As(err, &far):
+		return far.Status()
 	case errors.As(err, &usage), errors.As(err, &running), errors.As(err, &place), launch.Mendable(err):
 		return cli.ExitUsage
 	case errors.As(err, new(errRun)):
@@ -84,6 +87,7 @@ func status(err error) int {
 // runner is the verb without a name: it runs a command.
 type runner struct {
 	sources
+	far
 	config     *config.Config
 	dryRun     bool
 	background int // the descriptor of detach.go, -1: none
@@ -212,13 +216,18 @@ func (r *runner) command() *cobra.Command {
 				return cli.Usagef("--output: is for what --dry-run prints; a run's output is the command's own")
 			}
 			r.cmd = cmd
+			if done, err := r.far.run(cmd.Context(), r, args); done {
+				return err
+			}
 			return r.run(cmd.Context(), args)
 		},
 	}
 	f := cmd.Flags()
 	f.SetInterspersed(false)
 	f.SortFlags = false
-	r.add(f, ", as above")
+	r.far.add(f, deviceHelp+", as above")
+	r.addStay(f)
+	r.sources.add(f, ", as above")
 	f.IntVar(&r.background, "detached", -1, "")
 	cobra.CheckErr(f.MarkHidden("detached"))
 	f.IntVar(&r.report, "report", -1, "")
@@ -292,6 +301,9 @@ func (r *runner) plan(args []string) (*plan.Plan, error) {
 	var err error
 	if r.config, err = r.load(args); err != nil {
 		return nil, err
+	}
+	if err := plan.Pick(&r.config.Run); err != nil {
+		return nil, located(r.config, err)
 	}
 	run := r.config.Run
 	if len(run.Command) == 0 {

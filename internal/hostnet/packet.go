@@ -53,6 +53,17 @@ func CheckPacket(name string, rawIP bool) (DeviceState, error) {
 	return d, CheckPacketRight()
 }
 
+// WantsRawIP tells whether a stack can share the device called name as one without
+// link layer; else it has Ethernet addresses. The error says that it is neither.
+func WantsRawIP(name string) (bool, error) {
+	d, err := LookDevice(name)
+	if err != nil || withoutLinkLayer(d.Type) {
+		return err == nil, err
+	}
+	_, err = CheckPacket(name, false)
+	return false, err
+}
+
 // CheckPacketRight says why this process can have no packet socket.
 func CheckPacketRight() error {
 	if Capable(unix.CAP_NET_RAW) {

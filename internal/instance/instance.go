@@ -91,13 +91,21 @@ func (i *Info) Files() string {
 // Socket is the path of the control socket.
 func (i *Info) Socket() string { return filepath.Join(i.Files(), SocketFile) }
 
-// Root is the directory that holds the run directories of this user: for root
-// /run/lklrun, else $XDG_RUNTIME_DIR/lklrun, else /tmp/lklrun-UID.
+// EnvRoot names the directory that holds the run directories, where a machine has
+// none of the usual places; it belongs to one user.
+const EnvRoot = "LKLRUN_RUN_DIR"
+
+// Root is the directory that holds the run directories of this user:
+// $LKLRUN_RUN_DIR, else for root /run/lklrun, else $XDG_RUNTIME_DIR/lklrun, else
+// /tmp/lklrun-UID.
 func Root() string {
 	return root(os.Geteuid(), os.Getenv)
 }
 
 func root(uid int, getenv func(string) string) string {
+	if dir := getenv(EnvRoot); filepath.IsAbs(dir) {
+		return filepath.Clean(dir)
+	}
 	if uid == 0 {
 		return "/run/lklrun"
 	}

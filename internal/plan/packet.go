@@ -13,6 +13,30 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
+// Pick makes interfaces of the host's devices that a run names without a type: raw
+// of one that has Ethernet addresses, rawip of one without link layer.
+func Pick(run *config.Run) error {
+	for _, name := range run.Ifaces {
+		rawIP, err := hostnet.WantsRawIP(name)
+		if err != nil {
+			return fmt.Errorf("--iface %s: %w", name, err)
+		}
+		typ := config.TypeRaw
+		if rawIP {
+			typ = config.TypeRawIP
+		}
+		run.Interfaces = append(run.Interfaces, config.Interface{Type: typ, Device: name})
+	}
+	if len(run.Interfaces) > config.MaxInterfaces {
+		return fmt.Errorf("--iface: %d interfaces altogether; at most %d are possible", len(run.Interfaces), config.MaxInterfaces)
+	}
+	run.Ifaces = nil
+	if err := config.CheckInterfaces(run.Interfaces); err != nil {
+		return fmt.Errorf("--iface: %w", err)
+	}
+	return nil
+}
+
 // packet fills in what an interface of type raw or rawip gets from the host's
 // device: without an address of its own, those of the device and its gateways.
 // An address that is the device's is shared, and so is its Ethernet address

@@ -8,12 +8,4 @@ func openADB(_ context.Context, t Target) (Device, error) {
 	return nil, broken(t.String(), "not there yet")
 }
 
-func openSSH(_ context.Context, t Target) (Device, error) {
-	return nil, broken(t.String(), "not there yet")
-}
-
-// Prepare looks whether the device can do what is wanted and puts the bundle there
-// unless it is there.
-func Prepare(_ context.Context, d Device, _ Options) (*Ready, error) {
-	return nil, broken(d.Name(), "not there yet")
-}
+func listADB(context.Context) ([]Target, error) { return nil, broken(KindAll, "not there yet") }

@@ -36,6 +36,7 @@ type Run struct {
 	Spin       int          `json:"spin_us"`           // microseconds, see DefaultSpin
 	Require    string       `json:"require,omitempty"` // RequireStack, RequireMPTCP or nothing
 	Interfaces []Interface  `json:"interfaces,omitempty"`
+	Ifaces     []string     `json:"iface,omitempty"` // devices of the host's; a plan makes interfaces of them
 	Sysctls    []Sysctl     `json:"sysctls,omitempty"`
 	DNS        []netip.Addr `json:"dns,omitempty"`
 	HostNets   []HostNet    `json:"host_net,omitempty"`  // destinations that stay on the host's stack

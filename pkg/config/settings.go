@@ -80,6 +80,8 @@ var settings = []Setting{
 		add: func(r *Run, w string) error { r.Profile = w; return nil }},
 	{Key: "interfaces", Flag: "if", Kind: Interfaces, Most: MaxInterfaces, Form: "SPEC", Help: "one of the stack's interfaces",
 		add: func(r *Run, w string) error { return appended(&r.Interfaces, w, ParseInterface) }},
+	{Key: "iface", Flag: "iface", Kind: Texts, Most: MaxInterfaces, Form: "DEVICE,...", Example: "wlan0", Help: "devices of the host to share: raw or rawip, as each of them is",
+		add: addIfaces},
 	{Key: "sysctl", Flag: "sysctl", Kind: Sysctls, Most: MaxSysctls, Form: "NAME=VALUE", Help: "a setting of the stack's kernel",
 		add: addSysctl},
 	{Key: "dns", Flag: "dns", Kind: Texts, Form: "ADDRESS", Example: "192.0.2.53", Help: "a name server; else the host's",
@@ -150,6 +152,20 @@ func appended[T any](list *[]T, word string, parse func(string) (T, error)) erro
 		*list = append(*list, v)
 	}
 	return err
+}
+
+// addIfaces takes names of devices, with commas between.
+func addIfaces(r *Run, word string) error {
+	for name := range strings.SplitSeq(word, ",") {
+		if err := checkDevice(name); err != nil {
+			return fmt.Errorf("%q: %w", word, err)
+		}
+		if slices.Contains(r.Ifaces, name) {
+			return fmt.Errorf("%q: %s: given twice", word, name)
+		}
+		r.Ifaces = append(r.Ifaces, name)
+	}
+	return nil
 }
 
 func addSysctl(r *Run, word string) error {

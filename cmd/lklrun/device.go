@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/remote/ondevice"
+)
+
+// deviceCommand is what a lklrun on another machine has this one do: the device's
+// half of --device. People have no use for it.
+func deviceCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:    "device",
+		Short:  "what --device has lklrun do on the device",
+		Hidden: true,
+		Args:   noArgs,
+		RunE:   func(*cobra.Command, []string) error { return cli.Usagef("device: is for lklrun itself; use --device") },
+	}
+	add := func(use, short string, args cobra.PositionalArgs, do func(cmd *cobra.Command, args []string) error) *cobra.Command {
+		sub := &cobra.Command{Use: use, Short: short, Args: args, RunE: func(cmd *cobra.Command, args []string) error {
+			place, err := ondevice.Here()
+			if err != nil {
+				return err
+			}
+			if err := place.SetUp(); err != nil {
+				return err
+			}
+			return do(cmd, args)
+		}}
+		cmd.AddCommand(sub)
+		return sub
+	}
+	add("run", "serve a session over the standard descriptors", noArgs, func(cmd *cobra.Command, _ []string) error {
+		return ondevice.Run(cmd.Context(), os.Stdin, os.Stdout)
+	})
+	add("connect [NAME]", "join the standard descriptors to an instance's control socket", cobra.MaximumNArgs(1), func(_ *cobra.Command, args []string) error {
+		return ondevice.Connect(append(args, "")[0], os.Stdin, os.Stdout)
+	})
+	add("list", "list the instances as JSON", noArgs, func(*cobra.Command, []string) error {
+		all, err := instance.Place{}.List()
+		if err != nil {
+			return err
+		}
+		if all == nil {
+			all = []instance.Info{}
+		}
+		return cli.WriteJSON(os.Stdout, all)
+	})
+	add("install FROM TO", "put a bundle that has come in its place", cobra.ExactArgs(2), func(_ *cobra.Command, args []string) error {
+		return ondevice.Install(args[0], args[1])
+	})
+	add("remove", "take the bundles and all beside them away", noArgs, func(*cobra.Command, []string) error {
+		place, err := ondevice.Here()
+		if err != nil {
+			return err
+		}
+		return place.Remove()
+	})
+	return cmd
+}

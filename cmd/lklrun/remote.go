@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !device
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"sync"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/exit"
+	"github.com/lklrun/lklrun/internal/launch"
+	"github.com/lklrun/lklrun/internal/remote"
+	"github.com/lklrun/lklrun/internal/remote/session"
+)
+
+// envDevice is the variable for --device, of lklctl too.
+const envDevice = "LKLRUN_DEVICE"
+
+// far is what a command line says of the machines to do something on.
+type far struct {
+	spec string
+	stay bool
+}
+
+// add gives a flag set --device.
+func (d *far) add(f *pflag.FlagSet, help string) {
+	f.StringVar(&d.spec, "device", "", help)
+}
+
+// addStay gives a flag set --stay.
+func (d *far) addStay(f *pflag.FlagSet) {
+	f.BoolVar(&d.stay, "stay", false, "with --device the run goes on there when this lklrun has ended")
+}
+
+const deviceHelp = "the `DEVICE` to run on: adb, adb:SERIAL, ssh:[USER@]HOST[:PORT], all of adb, or several with commas"
+
+// targets are the devices that are meant; none: this machine.
+func (d *far) targets(ctx context.Context) ([]remote.Target, error) {
+	spec, by := d.spec, "--device"
+	if spec == "" {
+		spec, by = os.Getenv(envDevice), envDevice
+	}
+	if spec == "" {
+		if d.stay {
+			return nil, cli.Usagef("--stay: is for --device; here it is --detach that leaves a run in the background")
+		}
+		return nil, nil
+	}
+	all, err := remote.Parse(spec)
+	if err != nil {
+		return nil, cli.Usagef("%s %w", by, err)
+	}
+	return remote.Expand(ctx, all)
+}
+
+// place is one of the devices of a run.
+type place struct {
+	target remote.Target
+	ready  *remote.Ready
+	end    exit.End
+	err    error
+}
+
+// run runs the command on the devices, if the command line names some.
+func (d *far) run(ctx context.Context, r *runner, args []string) (done bool, err error) {
+	defer func() {
+		var sig *launch.SignalError
+		if errors.As(err, &sig) {
+			r.end, err = exit.End{Signal: sig.Signal}, nil
+		}
+	}()
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	targets, err := d.targets(ctx)
+	if err != nil || len(targets) == 0 {
+		return err != nil, err
+	}
+	order, err := r.order(args)
+	if err != nil {
+		return true, &cli.UsageError{Err: err}
+	}
+	order.stay(d.stay)
+	places := make([]*place, len(targets))
+	var wg sync.WaitGroup
+	bar := &progress{}
+	for n, t := range targets {
+		places[n] = &place{target: t}
+		wg.Go(func() { places[n].open(ctx, order, bar.show) })
+	}
+	wg.Wait()
+	bar.end()
+	defer func() {
+		for _, p := range places {
+			if p.ready != nil {
+				p.ready.Close()
+			}
+		}
+	}()
+	stop() // from now on signals are for the command
+	if len(places) == 1 {
+		if places[0].err != nil {
+			return true, places[0].err
+		}
+		r.end, err = alone(ctx, places[0].ready, order)
+		return true, err
+	}
+	r.end, err = together(ctx, places, order)
+	return true, err
+}
+
+// open makes a device ready.
+func (p *place) open(ctx context.Context, o *order, show func(string, int64, int64)) {
+	dev, err := remote.Open(ctx, p.target)
+	if err != nil {
+		p.err = err
+		return
+	}
+	ready, err := remote.Prepare(ctx, dev, remote.Options{Progress: show, NeedRoot: o.root})
+	if err == nil {
+		err = o.put(ctx, ready)
+	}
+	if err != nil {
+		dev.Close()
+		p.err = err
+		return
+	}
+	p.ready = ready
+}
+
+// interruptible is a context that a signal of ending ends, with that as its cause.
+func interruptible(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM)
+	over := make(chan struct{})
+	go func() {
+		select {
+		case s := <-signals:
+			cancel(&launch.SignalError{Signal: s.(unix.Signal)})
+		case <-over:
+		}
+	}()
+	var once sync.Once
+	return ctx, func() {
+		once.Do(func() {
+			signal.Stop(signals)
+			close(over)
+		})
+	}
+}
+
+// passedOn are the signals that the command gets where it runs.
+var passedOn = []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM}
+
+// hear begins to pass signals on. One that was ignored when we began stays so. A stop
+// would be taken for the desk's end on the device, so there is none.
+func hear() chan os.Signal {
+	in := make(chan os.Signal, 64)
+	for _, s := range passedOn {
+		if !signal.Ignored(s) {
+			signal.Notify(in, s)
+		}
+	}
+	signal.Ignore(unix.SIGTSTP, unix.SIGTTOU, unix.SIGTTIN)
+	// With a handler, an output that nobody reads is an error, which the command gets.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
+	return in
+}
+
+// alone runs the command on one device as if that were here.
+func alone(ctx context.Context, r *remote.Ready, o *order) (exit.End, error) {
+	desk := remote.Desk{Start: o.start(r), Signals: hear()}
+	std := [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
+	for n, f := range std {
+		_, err := unix.FcntlInt(f.Fd(), unix.F_GETFD, 0)
+		desk.Start.None[n] = err != nil
+		if !desk.Start.Stay && err == nil && term.IsTerminal(int(f.Fd())) {
+			desk.Start.TTY, desk.Start.OnTTY[n] = true, true
+		}
+	}
+	if !desk.Start.OnTTY[0] && !desk.Start.None[0] {
+		desk.Stdin = os.Stdin
+	}
+	desk.Stdout, desk.Stderr = os.Stdout, os.Stderr
+	if desk.Start.TTY {
+		restore, err := terminal(&desk, std)
+		if err != nil {
+			return exit.End{}, errRun{err}
+		}
+		defer restore()
+	}
+	return r.Serve(ctx, desk)
+}
+
+// terminal gives the device our terminal: its size, what is typed, and the place for
+// what it shows.
+func terminal(desk *remote.Desk, std [3]*os.File) (restore func(), err error) {
+	n := slices.Index(desk.Start.OnTTY[:], true)
+	tty := std[n]
+	size := func() remote.Size {
+		cols, rows, err := term.GetSize(int(tty.Fd()))
+		if err != nil {
+			return remote.Size{} // unknown
+		}
+		return remote.Size{Rows: uint16(rows), Cols: uint16(cols)}
+	}
+	s := size()
+	desk.Start.Rows, desk.Start.Cols = s.Rows, s.Cols
+	desk.Start.Env = append(desk.Start.Env, "TERM="+os.Getenv("TERM"))
+	desk.Screen = tty // a terminal's descriptor is for both ways
+	for _, n := range []int{2, 1} {
+		if desk.Start.OnTTY[n] {
+			desk.Screen = std[n]
+		}
+	}
+	resized, changes := make(chan os.Signal, 1), make(chan remote.Size, 1)
+	signal.Notify(resized, unix.SIGWINCH)
+	go func() {
+		for range resized {
+			changes <- size()
+		}
+	}()
+	desk.Resized = changes
+	if !desk.Start.OnTTY[0] {
+		return func() {}, nil
+	}
+	desk.Keys = os.Stdin
+	old, err := term.MakeRaw(int(os.Stdin.Fd()))
+	if err != nil {
+		return nil, fmt.Errorf("the terminal: %w", err)
+	}
+	return func() { _ = term.Restore(int(os.Stdin.Fd()), old) }, nil
+}
+
+// together runs the command on several devices at once: each line of output behind
+// the device's name, the input for all of them, the outcomes as a table in the end.
+// The first that did not end with 0 is the outcome of all.
+func together(ctx context.Context, places []*place, o *order) (exit.End, error) {
+	signals := hear()
+	var lines sync.Mutex
+	var wg sync.WaitGroup
+	var inputs []*io.PipeWriter
+	var each []chan os.Signal
+	for _, p := range places {
+		if p.err != nil {
+			continue
+		}
+		read, write := io.Pipe()
+		sig := make(chan os.Signal, 64)
+		inputs, each = append(inputs, write), append(each, sig)
+		prefix := "[" + p.target.String() + "] "
+		out, errs := &prefixed{w: os.Stdout, mu: &lines, prefix: prefix}, &prefixed{w: os.Stderr, mu: &lines, prefix: prefix}
+		desk := remote.Desk{Start: o.start(p.ready), Stdin: read, Stdout: out, Stderr: errs, Signals: sig}
+		wg.Go(func() {
+			defer read.Close()
+			p.end, p.err = p.ready.Serve(ctx, desk)
+			out.end()
+			errs.end()
+		})
+	}
+	go func() {
+		for s := range signals {
+			for _, c := range each {
+				select {
+				case c <- s:
+				default: // nobody hears there any more
+				}
+			}
+		}
+	}()
+	go deal(os.Stdin, inputs)
+	wg.Wait()
+	return outcome(places)
+}
+
+// deal gives all that r has to each of the inputs; one that nobody reads any more is
+// left out. It reads no more than the slowest takes.
+func deal(r io.Reader, inputs []*io.PipeWriter) {
+	buf := make([]byte, session.MaxFrame)
+	for len(inputs) > 0 {
+		n, err := r.Read(buf)
+		inputs = slices.DeleteFunc(inputs, func(w *io.PipeWriter) bool {
+			_, werr := w.Write(buf[:n])
+			if err != nil {
+				w.Close()
+			}
+			return werr != nil
+		})
+		if err != nil {
+			return
+		}
+	}
+}
+
+// outcome says what became of the command on each device.
+func outcome(places []*place) (exit.End, error) {
+	t := cli.NewTable("DEVICE", "STATUS", "OUTCOME")
+	first := exit.End{}
+	for _, p := range places {
+		end, text := p.end, "ended"
+		switch {
+		case p.err != nil:
+			end = exit.End{Status: status(p.err)}
+			var own *remote.Error
+			text = p.err.Error()
+			if errors.As(p.err, &own) {
+				text = own.Err.Error()
+			}
+		case end.Signal != 0:
+			text = "ended by " + unix.SignalName(end.Signal)
+			end = exit.End{Status: 128 + int(end.Signal)}
+		}
+		if first.Status == 0 {
+			first = end
+		}
+		t.Row(p.target.String(), fmt.Sprint(end.Status), cli.OneLine(text))
+	}
+	return first, t.Write(os.Stderr)
+}
+
+// prefixed writes whole lines, each behind a prefix.
+type prefixed struct {
+	w      io.Writer
+	mu     *sync.Mutex
+	prefix string
+	rest   []byte
+}
+
+// maxLine is where a line without an end is cut.
+const maxLine = 16 << 10
+
+func (p *prefixed) Write(b []byte) (int, error) {
+	p.rest = append(p.rest, b...)
+	for {
+		n := bytes.IndexByte(p.rest, '\n')
+		if n < 0 && len(p.rest) < maxLine {
+			return len(b), nil
+		}
+		if n < 0 {
+			n = len(p.rest) - 1
+		}
+		if err := p.line(p.rest[:n+1]); err != nil {
+			return 0, err
+		}
+		p.rest = p.rest[n+1:]
+	}
+}
+
+func (p *prefixed) line(text []byte) error {
+	line := append([]byte(p.prefix), text...)
+	if !bytes.HasSuffix(line, []byte("\n")) {
+		line = append(line, '\n')
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, err := p.w.Write(line)
+	return err
+}
+
+// end writes a last line that has no end.
+func (p *prefixed) end() {
+	if len(p.rest) > 0 {
+		_ = p.line(p.rest) // nobody reads it
+	}
+}
+
+// progress is the bar while bundles are put on devices.
+type progress struct {
+	mu   sync.Mutex
+	bar  *progressbar.ProgressBar
+	done map[string][2]int64
+}
+
+func (p *progress) show(device string, done, total int64) {
+	if !term.IsTerminal(int(os.Stderr.Fd())) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.done == nil {
+		p.done = map[string][2]int64{}
+		p.bar = progressbar.NewOptions64(1, progressbar.OptionSetWriter(os.Stderr), progressbar.OptionSetWidth(30),
+			progressbar.OptionClearOnFinish(), progressbar.OptionShowBytes(true), progressbar.OptionUseANSICodes(true), progressbar.OptionSetDescription("to the device"))
+	}
+	p.done[device] = [2]int64{done, total}
+	var sum, all int64
+	for _, d := range p.done {
+		sum, all = sum+d[0], all+d[1]
+	}
+	p.bar.ChangeMax64(all)
+	_ = p.bar.Set64(min(sum, all-1)) // its end comes with the last device's
+}
+
+func (p *progress) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.bar != nil {
+		_ = p.bar.Clear()
+	}
+}

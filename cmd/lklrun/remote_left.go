@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build device
+
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/pflag"
+)
+
+// far is what a command line says of other machines: on a device nothing, for it is
+// one.
+type far struct{}
+
+func (*far) add(*pflag.FlagSet, string) {}
+
+func (*far) addStay(*pflag.FlagSet) {}
+
+func (*far) run(context.Context, *runner, []string) (bool, error) { return false, nil }
+
+const deviceHelp = ""

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/lklrun/lklrun/internal/remote/ondevice"
+)
+
+// EnvBundles names the folder of the bundles, where they do not lie beside lklrun.
+const EnvBundles = "LKLRUN_BUNDLES"
+
+// maxBundle is the most that an unpacked bundle may have, in bytes.
+const maxBundle = 256 << 20
+
+// bundle is all that a device of one architecture needs.
+type bundle struct {
+	ondevice.Manifest
+	archive string // its path
+	size    int64  // of what is put on the device, in bytes
+}
+
+// id is the name of its folder on a device.
+func (b *bundle) id() string { return b.Hash[:12] }
+
+// bundleFolders are the places where bundles are looked for.
+func bundleFolders(own string) []string {
+	if own == "" {
+		own = os.Getenv(EnvBundles)
+	}
+	if own != "" {
+		return []string{own}
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return nil
+	}
+	dir := filepath.Dir(exe)
+	return []string{filepath.Join(dir, "bundles"), filepath.Join(filepath.Dir(dir), "share", "lklrun", "bundles")}
+}
+
+// findBundle finds that of an architecture; what there is instead names the error.
+func findBundle(own, arch string) (*bundle, error) {
+	folders := bundleFolders(own)
+	for _, dir := range folders {
+		name := filepath.Join(dir, "lklrun-"+arch)
+		text, err := os.ReadFile(name + ".json")
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		b := &bundle{archive: name + ".tar.gz"}
+		if err := json.Unmarshal(text, &b.Manifest); err != nil || len(b.Hash) != hex.EncodedLen(sha256.Size) {
+			return nil, fmt.Errorf("%s.json: is no bundle's manifest; `make cross` makes it", name)
+		}
+		for _, f := range b.Files {
+			b.size += f.Size
+		}
+		return b, nil
+	}
+	return nil, fmt.Errorf("there is no bundle for %s (looked in %s); `make cross` makes it", arch, strings.Join(folders, ", "))
+}
+
+// files reads the archive: what is to put on the device, the manifest last.
+func (b *bundle) files() ([]File, error) {
+	text, err := os.ReadFile(b.archive)
+	if err != nil {
+		return nil, err
+	}
+	if sum := sha256.Sum256(text); hex.EncodeToString(sum[:]) != b.Hash {
+		return nil, fmt.Errorf("%s: is not what its manifest says; `make cross` makes both", b.archive)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", b.archive, err)
+	}
+	var all []File
+	r := tar.NewReader(io.LimitReader(z, maxBundle))
+	for {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, fmt.Errorf("%s: %w", b.archive, err)
+		}
+		name := path.Clean(h.Name)
+		if !fs.ValidPath(name) {
+			return nil, fmt.Errorf("%s: %q is no name for a file of a bundle", b.archive, h.Name)
+		}
+		switch h.Typeflag {
+		case tar.TypeReg:
+			data, err := io.ReadAll(r)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", b.archive, err)
+			}
+			all = append(all, Bytes(name, h.FileInfo().Mode().Perm(), data))
+		case tar.TypeSymlink:
+			all = append(all, File{Name: name, Link: h.Linkname})
+		}
+	}
+	manifest, err := json.Marshal(b.Manifest)
+	if err != nil {
+		return nil, err
+	}
+	return append(all, Bytes(ondevice.ManifestFile, 0o644, manifest)), nil
+}
+
+// Bytes is a file with this content.
+func Bytes(name string, mode fs.FileMode, data []byte) File {
+	return File{Name: name, Mode: mode, Size: int64(len(data)), Open: func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(data)), nil
+	}}
+}

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ondevice
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/exit"
+	"github.com/lklrun/lklrun/internal/remote/session"
+)
+
+// How long the parts of an end may take. With session.Silence they make less than
+// the ten seconds in which nothing is left of a run whose desk is gone.
+const (
+	startLimit = 10 * time.Second        // until the desk says what shall run
+	hangupTime = 1500 * time.Millisecond // between SIGHUP and SIGKILL to a run whose desk is gone
+	undoLimit  = 2 * time.Second         // until lklhost has undone what is left of it
+	restTime   = time.Second             // for the last output of a command that has ended
+)
+
+// runner is one session's end on the device.
+type runner struct {
+	conn  *session.Conn
+	start session.StartMessage
+	cmd   *exec.Cmd
+	tty   *os.File // the terminal's master; nil: none
+
+	in    *os.File   // the command's standard input, as long as it is open; nil: none
+	outs  []*os.File // what the command's output is read from
+	pumps sync.WaitGroup
+}
+
+// Run serves one session over in and out, which a command on the desk holds the
+// other ends of. It returns when the command has ended, and what that was has been
+// told, or when the desk is gone and nothing is left of the run.
+func Run(ctx context.Context, in io.Reader, out io.Writer) error {
+	// The desk's end, an adb daemon's or sshd's, is as good as its silence.
+	ctx, cancel := signal.NotifyContext(ctx, unix.SIGHUP, unix.SIGTERM, unix.SIGINT, unix.SIGQUIT)
+	defer cancel()
+	signal.Ignore(unix.SIGPIPE)
+	r := &runner{conn: session.New(in, out)}
+	over := make(chan error, 1)
+	go func() { over <- r.conn.Run(ctx) }()
+
+	var err error
+	select {
+	case f, ok := <-r.conn.Frames():
+		if !ok {
+			return errors.New("the desk has gone before it said what to run")
+		}
+		if f.Kind != session.Start {
+			return fmt.Errorf("the desk began with a frame of kind %d", f.Kind)
+		}
+		if err = json.Unmarshal(f.Body, &r.start); err != nil {
+			return fmt.Errorf("reading what to run: %w", err)
+		}
+	case <-time.After(startLimit):
+		return errors.New("the desk has not said what to run")
+	}
+	clean, err := r.launch()
+	if err != nil {
+		return r.conn.SendJSON(session.Exit, session.ExitMessage{Status: 125, Error: err.Error()})
+	}
+	defer clean()
+	ended := make(chan syscall.WaitStatus, 1)
+	go func() {
+		_ = r.cmd.Wait()
+		ended <- r.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	}()
+	for {
+		select {
+		case f, ok := <-r.conn.Frames():
+			if ok {
+				r.heed(f)
+				continue
+			}
+			<-over
+			r.abandon(ended)
+			return errors.New("the desk is gone: the run was ended")
+		case <-over:
+			r.abandon(ended)
+			return errors.New("the desk is gone: the run was ended")
+		case ws := <-ended:
+			r.drain()
+			end := exit.Of(ws)
+			return r.conn.SendJSON(session.Exit, session.ExitMessage{Status: end.Status, Signal: int(end.Signal)})
+		}
+	}
+}
+
+// heed does what the desk says while the command runs.
+func (r *runner) heed(f session.Frame) {
+	switch {
+	case f.Kind == session.Signal && len(f.Body) == 4:
+		r.signal(syscall.Signal(binary.BigEndian.Uint32(f.Body)))
+	case f.Kind == session.Size && len(f.Body) == 4 && r.tty != nil:
+		setSize(r.tty, binary.BigEndian.Uint16(f.Body), binary.BigEndian.Uint16(f.Body[2:]))
+	}
+}
+
+// signal passes a signal on. One of a terminal's goes to what is in the foreground
+// of ours, as it would have where the desk is; lklrun passes on any other.
+func (r *runner) signal(sig syscall.Signal) {
+	if r.tty != nil && (sig == unix.SIGINT || sig == unix.SIGQUIT) {
+		// pty_unix98_ioctl, drivers/tty/pty.c: the signal goes to the foreground group.
+		err := unix.EBADF
+		control(r.tty, func(fd int) { err, _ = unix.IoctlSetInt(fd, unix.TIOCSIG, int(sig)).(unix.Errno) })
+		if err == 0 {
+			return
+		}
+	}
+	if sig > 0 && sig < 65 {
+		_ = r.cmd.Process.Signal(sig) // it may have ended just now
+	}
+}
+
+// launch starts lklrun for the run, as the leader of a session of its own, whose
+// terminal is ours if the desk has one.
+func (r *runner) launch() (clean func(), err error) {
+	place, err := Here()
+	if err != nil {
+		return nil, err
+	}
+	if err := place.SetUp(); err != nil {
+		return nil, err
+	}
+	files := &handles{}
+	defer files.closeTheirs()
+	clean = func() { files.closeOurs() }
+	defer func() {
+		if err != nil {
+			clean()
+		}
+	}()
+	args := r.start.Args
+	if r.start.Config != "" {
+		name, err := writeConfig(r.start.Config)
+		if err != nil {
+			return clean, err
+		}
+		files.remove = name
+		args = append([]string{"--config", name}, args...)
+	} else {
+		args = append([]string{"--no-config"}, args...)
+	}
+	r.cmd = &exec.Cmd{Path: place.Program(), Args: append([]string{"lklrun"}, args...), Env: append(os.Environ(), r.start.Env...)}
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if !r.start.Stay {
+		// When this process is killed lklrun goes, and lklhost undoes what is left.
+		r.cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	}
+	if err := r.connect(files); err != nil {
+		return clean, err
+	}
+	// Pdeathsig is about the thread that forked: it stays until this process ends.
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		started <- r.cmd.Start()
+		select {}
+	}()
+	if err := <-started; err != nil {
+		return clean, fmt.Errorf("starting lklrun: %w", err)
+	}
+	files.closeTheirs()
+	return clean, r.pump()
+}
+
+// handles are the files that a run's start leaves to close.
+type handles struct {
+	theirs, ours []*os.File
+	remove       string
+}
+
+func (h *handles) closeTheirs() {
+	for _, f := range h.theirs {
+		f.Close()
+	}
+	h.theirs = nil
+}
+
+func (h *handles) closeOurs() {
+	for _, f := range h.ours {
+		f.Close()
+	}
+	if h.remove != "" {
+		_ = os.Remove(h.remove)
+	}
+}
+
+func writeConfig(text string) (string, error) {
+	f, err := os.CreateTemp("", "lklrun-*.json") // mode 0600
+	if err != nil {
+		return "", fmt.Errorf("writing the configuration: %w", err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString(text); err != nil {
+		_ = os.Remove(f.Name())
+		return "", fmt.Errorf("writing the configuration: %w", err)
+	}
+	return f.Name(), nil
+}
+
+// connect gives the command its standard descriptors: pipes, or the terminal.
+func (r *runner) connect(h *handles) error {
+	var fds [3]*os.File
+	if r.start.TTY {
+		master, slave, err := openTerminal(r.start.Rows, r.start.Cols)
+		if err != nil {
+			return err
+		}
+		r.tty = master
+		h.ours, h.theirs = append(h.ours, master), append(h.theirs, slave)
+		for n := range fds {
+			if r.start.OnTTY[n] {
+				fds[n] = slave
+				r.cmd.SysProcAttr.Setctty, r.cmd.SysProcAttr.Ctty = true, n
+			}
+		}
+	}
+	for n := range fds {
+		if fds[n] != nil {
+			continue
+		}
+		if r.start.None[n] || r.start.Stay {
+			null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+			if err != nil {
+				return err
+			}
+			h.theirs = append(h.theirs, null)
+			fds[n] = null
+			if !r.start.Stay || n == 0 {
+				continue
+			}
+		}
+		read, write, err := os.Pipe()
+		if err != nil {
+			return fmt.Errorf("making a pipe: %w", err)
+		}
+		if n == 0 {
+			fds[n], r.in = read, write
+			h.theirs = append(h.theirs, read)
+			continue // pump closes our end
+		}
+		fds[n] = write
+		h.theirs, h.ours = append(h.theirs, write), append(h.ours, read)
+		r.outs = append(r.outs, read)
+		r.pumpOut([]session.Channel{session.Stdin, session.Stdout, session.Stderr}[n], read)
+	}
+	r.cmd.Stdin, r.cmd.Stdout, r.cmd.Stderr = fds[0], fds[1], fds[2]
+	return nil
+}
+
+// pumpOut brings what is read from f to the desk.
+func (r *runner) pumpOut(ch session.Channel, f *os.File) {
+	r.pumps.Add(1)
+	go func() {
+		defer r.pumps.Done()
+		// Of a terminal the end is EIO, of a run that has ended a time: an end it is.
+		// When nobody at the desk reads it the command shall meet a broken pipe.
+		if err := r.conn.Copy(ch, last{f}); errors.Is(err, io.ErrClosedPipe) && f != r.tty {
+			f.Close()
+		}
+	}()
+}
+
+// pump brings what the desk sends to the command, and the terminal's output back.
+func (r *runner) pump() error {
+	if r.in != nil {
+		if err := r.conn.Accept(session.Stdin); err != nil {
+			return err
+		}
+		go func() {
+			defer r.in.Close()
+			_, _ = io.Copy(r.in, r.conn.Reader(session.Stdin)) // the command may read nothing more
+			// What the desk still sends is for nobody.
+			_, _ = io.Copy(io.Discard, r.conn.Reader(session.Stdin))
+		}()
+	}
+	if r.tty == nil {
+		return nil
+	}
+	r.outs = append(r.outs, r.tty)
+	r.pumpOut(session.TTYOut, r.tty)
+	if err := r.conn.Accept(session.TTYIn); err != nil {
+		return err
+	}
+	go func() { _, _ = io.Copy(r.tty, r.conn.Reader(session.TTYIn)) }()
+	return nil
+}
+
+// drain waits until what the command wrote is on its way. A process that outlives
+// the run may hold the other ends: then a while without anything is the end.
+func (r *runner) drain() {
+	done := make(chan struct{})
+	go func() { r.pumps.Wait(); close(done) }()
+	for _, f := range r.outs {
+		_ = f.SetReadDeadline(time.Now().Add(restTime))
+	}
+	<-done // the deadlines and the session's end bound it
+}
+
+// abandon ends a run whose desk is gone: as the end of a terminal does, then by
+// force, upon which lklhost undoes what is left. The descendants that it leaves
+// to us are waited for.
+func (r *runner) abandon(ended <-chan syscall.WaitStatus) {
+	if r.start.Stay {
+		return
+	}
+	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	_ = r.cmd.Process.Signal(unix.SIGHUP)
+	select {
+	case <-ended:
+		return
+	case <-time.After(hangupTime):
+	}
+	_ = r.cmd.Process.Kill()
+	<-ended
+	limit := time.Now().Add(undoLimit)
+	for time.Now().Before(limit) {
+		var ws unix.WaitStatus
+		if _, err := unix.Wait4(-1, &ws, unix.WNOHANG, nil); errors.Is(err, unix.ECHILD) {
+			return // nobody is left
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/cli"
+)
+
+// spare is what shall be free on a device beside the bundle, in bytes: for run
+// directories and logs.
+const spare = 1 << 20
+
+// Prepare looks whether the device can do what is wanted and puts the bundle there
+// unless it is there. What it refuses it refuses before anything is left there.
+func Prepare(ctx context.Context, d Device, o Options) (_ *Ready, err error) {
+	p, err := look(ctx, d, isAndroid(d))
+	if err != nil {
+		return nil, err
+	}
+	r := &Ready{Device: d, Facts: p.Facts}
+	defer func() {
+		if err != nil && p.made {
+			r.forget(ctx, "rmdir "+Quote(p.Base))
+		}
+	}()
+	if p.Arch == "" {
+		return nil, mendable(d.Name(), "its machine is %s%s, for which there is no bundle: lklrun runs on amd64, arm64 and arm (ARMv7)", p.Machine, after(", its ABI ", p.ABI))
+	}
+	b, err := findBundle(o.Bundles, p.Arch)
+	if err != nil {
+		return nil, mendable(d.Name(), "%w", err)
+	}
+	if p.Base == "" {
+		return nil, mendable(d.Name(), "there is no folder there that programs can be put in and run from (tried %s)", triedBases(isAndroid(d)))
+	}
+	if isAndroid(d) && p.UID != 0 {
+		if r.Facts.Su, err = lookSu(ctx, d); err != nil {
+			return nil, err
+		}
+		if r.Facts.Su != "" {
+			r.Facts.UID = 0
+		}
+	}
+	if o.NeedRoot != "" && r.Facts.UID != 0 {
+		remedy := "log in as root, with ssh:root@HOST"
+		if isAndroid(d) {
+			remedy = "it has no su that lets the shell become root; try `adb root`, or a device with root"
+		}
+		return nil, mendable(d.Name(), "%s takes root there, and its shell is uid %d: %s", o.NeedRoot, r.Facts.UID, remedy)
+	}
+	r.Dir = path.Join(p.Base, b.id())
+	if slices.Contains(p.bundles, b.id()) {
+		return r, nil
+	}
+	return r, r.put(ctx, b, o)
+}
+
+// isAndroid tells whether the device is one of adb's.
+func isAndroid(d Device) bool { return !strings.HasPrefix(d.Name(), KindSSH) }
+
+func triedBases(android bool) string {
+	if android {
+		return BaseADB
+	}
+	return "the login's cache folder, /tmp and /var/tmp"
+}
+
+// put puts the bundle on the device, whole or not at all.
+func (r *Ready) put(ctx context.Context, b *bundle, o Options) (err error) {
+	if free := r.Facts.Free; free >= 0 && free < b.size+spare {
+		return r.full(b, free)
+	}
+	files, err := b.files()
+	if err != nil {
+		return mendable(r.Name(), "%w", err)
+	}
+	total := int64(0)
+	for _, f := range files {
+		total += f.Size
+	}
+	progress := func(int64) {}
+	if o.Progress != nil {
+		progress = func(done int64) { o.Progress(r.Name(), done, total) }
+	}
+	from := r.Dir + "." + rand.Text()[:8]
+	defer func() {
+		if err != nil {
+			r.forget(ctx, "rm -rf "+Quote(from))
+		}
+	}()
+	mode := "755"
+	if !isAndroid(r) && r.Facts.UID != 0 {
+		mode = "700"
+	}
+	if err := r.said(ctx, "mkdir "+Quote(from)+" && chmod "+mode+" "+Quote(from)); err != nil {
+		return err
+	}
+	if err := r.Push(ctx, files, from, progress); err != nil {
+		if strings.Contains(err.Error(), "No space left") {
+			return r.full(b, -1)
+		}
+		return err
+	}
+	at := *r
+	at.Dir = from
+	return r.said(ctx, at.Command("device", "install", from, r.Dir))
+}
+
+func (r *Ready) full(b *bundle, free int64) error {
+	const mega = 1 << 20
+	if free < 0 {
+		return mendable(r.Name(), "its storage is full: the bundle takes %d MB in %s; free some there", b.size/mega+2, r.Facts.Base)
+	}
+	return mendable(r.Name(), "its storage is full: the bundle takes %d MB in %s, of which %d MB are free; free some there", b.size/mega+2, r.Facts.Base, free/mega)
+}
+
+// said runs a command; when it fails, what it said is the error.
+func (r *Ready) said(ctx context.Context, line string) error {
+	var out bytes.Buffer
+	status, err := r.Run(ctx, Command{Line: line, Stdout: &out, Stderr: &out})
+	if err != nil || status == 0 {
+		return err
+	}
+	text := strings.TrimPrefix(lastLine(out.String()), "lklrun: ")
+	switch {
+	case strings.Contains(text, "No space left"):
+		return mendable(r.Name(), "its storage is full: free some in %s", r.Facts.Base)
+	case strings.Contains(text, "xec format") || strings.Contains(text, "not executable"):
+		return mendable(r.Name(), "it cannot run programs for %s, though its machine is %s: the ABI is wrong (%s)", r.Facts.Arch, r.Facts.Machine, text)
+	}
+	return mendable(r.Name(), "%s", cli.OneLine(cmp.Or(text, "a command of its shell failed")))
+}
+
+// forget takes something away again, also when the run was given up.
+func (r *Ready) forget(ctx context.Context, line string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_, _ = r.Run(ctx, Command{Line: line}) // the next run takes it away
+}
+
+// PutFolder puts files into the folder called id, beside the bundle, unless it is
+// there. Its name is of the bundles' form, so that it goes when nobody uses it.
+func (r *Ready) PutFolder(ctx context.Context, id string, files []File) error {
+	to := path.Join(r.Facts.Base, id)
+	status, err := r.Run(ctx, Command{Line: "[ -d " + Quote(to) + " ]"})
+	if err != nil || status == 0 {
+		return err
+	}
+	from := to + "." + rand.Text()[:8]
+	if err = r.said(ctx, "mkdir "+Quote(from)); err == nil {
+		err = r.Push(ctx, files, from, nil)
+	}
+	if err == nil {
+		err = r.said(ctx, fmt.Sprintf("chmod 755 %s && mv %[1]s %s", Quote(from), Quote(to)))
+	}
+	if err != nil {
+		r.forget(ctx, "rm -rf "+Quote(from))
+	}
+	return err
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"bytes"
+	"context"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// BaseADB is the folder that all lies under on an Android device: the only one that
+// its shell may write programs to.
+const BaseADB = "/data/local/tmp/lklrun"
+
+// probeLimit bounds a look at a device; su may ask its owner first.
+const (
+	probeLimit = 30 * time.Second
+	suLimit    = 10 * time.Second
+)
+
+// Where things can lie on a machine behind ssh, the first that can be written and
+// run from.
+const basesSSH = `set -- "${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/lklrun-remote" "/tmp/lklrun-remote-$u" "/var/tmp/lklrun-remote-$u"`
+
+// probeScript finds out what Facts hold, a line NAME=VALUE each, with what the most
+// meagre of shells has. The folder that it tries is made, and must be the login's own.
+const probeScript = `PATH=$PATH:/bin:/usr/bin:/sbin:/usr/sbin
+echo "machine=$(uname -m)"
+echo "kernel=$(uname -r)"
+i=$(id 2>/dev/null); u=${i#uid=}; u=${u%%[!0-9]*}
+echo "uid=$u"
+echo "selinux=$(getenforce 2>/dev/null)"
+echo "abi=$(getprop ro.product.cpu.abi 2>/dev/null)"
+echo "sdk=$(getprop ro.build.version.sdk 2>/dev/null)"
+@BASES@
+for b in "$@"; do
+  old=; [ -d "$b" ] && old=1
+  mkdir -p "$b" 2>/dev/null || continue
+  if [ "$u" = 0 ] || [ -O "$b" ]; then
+    rm -f "$b/.try"
+    if (echo "#!$(command -v sh)"; echo "exit 0") 2>/dev/null >"$b/.try" && chmod 700 "$b/.try" && "$b/.try" 2>/dev/null; then ok=1; else ok=; fi
+    [ -s "$b/.try" ] || [ -n "$ok" ] || full=1
+    rm -f "$b/.try"
+    if [ -n "$ok" ] || [ -n "$full" ]; then
+      echo "base=$b"
+      [ -n "$old" ] || echo "made=1"
+      echo "df=$(df -k "$b" 2>/dev/null | tail -n 1)"
+      for h in "$b"/????????????; do [ -f "$h/lklrun" ] && echo "bundle=${h##*/}"; done
+      break
+    fi
+  fi
+  [ -n "$old" ] || rmdir "$b" 2>/dev/null
+done
+exit 0
+`
+
+// probe is what the script found.
+type probe struct {
+	Facts
+	bundles []string // the hashes of those that are there
+	made    bool     // the folder was not there before
+}
+
+// look runs the script.
+func look(ctx context.Context, d Device, android bool) (*probe, error) {
+	bases := basesSSH
+	if android {
+		bases = "set -- " + BaseADB
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, probeLimit, broken(d.Name(), "has not answered for %v", probeLimit))
+	defer cancel()
+	var out, said bytes.Buffer
+	status, err := d.Run(limited, Command{Line: strings.Replace(probeScript, "@BASES@", bases, 1), Stdout: &out, Stderr: &said})
+	if err != nil {
+		return nil, err
+	}
+	p := &probe{Facts: Facts{UID: -1, Free: -1}}
+	for line := range strings.Lines(out.String()) {
+		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
+		if ok && value != "" {
+			p.take(name, value)
+		}
+	}
+	if status != 0 || p.Machine == "" || p.UID < 0 {
+		return nil, mendable(d.Name(), "its shell does not do what is asked (status %d)%s", status, after(": ", lastLine(said.String())))
+	}
+	p.Arch = archOf(p.Machine)
+	return p, nil
+}
+
+func (p *probe) take(name, value string) {
+	switch name {
+	case "machine":
+		p.Machine = value
+	case "kernel":
+		p.Kernel = value
+	case "uid":
+		if n, err := strconv.Atoi(value); err == nil {
+			p.UID = n
+		}
+	case "selinux":
+		p.SELinux = value
+	case "abi":
+		p.ABI = value
+	case "sdk":
+		p.SDK = value
+	case "base":
+		p.Base = value
+	case "made":
+		p.made = true
+	case "df":
+		p.Free = freeOf(value)
+	case "bundle":
+		p.bundles = append(p.bundles, value)
+	}
+}
+
+// freeOf reads df's last line: the column before that of percents is in KiB. -1: it
+// is written in some other way.
+func freeOf(line string) int64 {
+	fields := strings.Fields(line)
+	for n, f := range fields {
+		if n > 0 && strings.HasSuffix(f, "%") {
+			if kib, err := strconv.ParseInt(fields[n-1], 10, 64); err == nil {
+				return kib << 10
+			}
+		}
+	}
+	return -1
+}
+
+// archOf is the machine of uname(2) as Go calls it; empty: there is no bundle for it.
+func archOf(machine string) string {
+	switch {
+	case machine == "x86_64":
+		return "amd64"
+	case machine == "aarch64":
+		return "arm64"
+	case strings.HasPrefix(machine, "armv7"), strings.HasPrefix(machine, "armv8"):
+		return "arm"
+	}
+	return ""
+}
+
+var uidZero = regexp.MustCompile(`\buid=0\b`)
+
+// lookSu finds out how the device's shell becomes root, as Magisk and others have it,
+// or AOSP; empty: not at all.
+func lookSu(ctx context.Context, d Device) (string, error) {
+	limited, cancel := context.WithTimeout(ctx, suLimit)
+	defer cancel()
+	for _, su := range []string{"su -c", "su 0"} {
+		var out bytes.Buffer
+		_, err := d.Run(limited, Command{Line: asRoot(su, "id"), Stdout: &out})
+		switch {
+		case ctx.Err() != nil:
+			return "", context.Cause(ctx)
+		case limited.Err() != nil:
+			return "", nil // it asks somebody who does not answer
+		case err != nil:
+			return "", err
+		case uidZero.Match(out.Bytes()):
+			return su, nil
+		}
+	}
+	return "", nil
+}

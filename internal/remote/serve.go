@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/exit"
+	"github.com/lklrun/lklrun/internal/remote/session"
+)
+
+// closeLimit bounds the end of a session that is over.
+const closeLimit = 3 * time.Second
+
+// Desk is what the desk has for a command on a device.
+type Desk struct {
+	Start   session.StartMessage
+	Stdin   io.Reader        // of the command, unless that is the terminal; nil: none
+	Stdout  io.Writer        // likewise
+	Stderr  io.Writer        // likewise
+	Keys    io.Reader        // what is typed at the terminal; nil: nobody types
+	Screen  io.Writer        // what the terminal shows
+	Signals <-chan os.Signal // to be passed on
+	Resized <-chan Size      // the terminal's size, whenever it changes
+}
+
+// Size is a terminal's, in characters.
+type Size struct{ Rows, Cols uint16 }
+
+// Serve runs a command on the device as if it were here, and returns how it ended.
+// The error is an *Error about the way there or the device's half.
+func (r *Ready) Serve(ctx context.Context, d Desk) (exit.End, error) { return r.serve(ctx, d, "run") }
+
+// serve is a session with one of the device's verbs.
+func (r *Ready) serve(ctx context.Context, d Desk, verb ...string) (exit.End, error) {
+	var said tail
+	stream, err := r.Launch(ctx, &said, append([]string{"device"}, verb...)...)
+	if err != nil {
+		return exit.End{}, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	conn := session.New(stream, stream)
+	over := make(chan error, 1)
+	go func() { over <- conn.Run(ctx) }()
+	defer closeSoon(stream)
+
+	if err := conn.SendJSON(session.Start, d.Start); err != nil {
+		return exit.End{}, r.gone(err, stream, &said)
+	}
+	outputs, err := pumpAll(conn, &d)
+	if err != nil {
+		return exit.End{}, r.gone(err, stream, &said)
+	}
+	for {
+		select {
+		case sig := <-d.Signals:
+			if s, ok := sig.(syscall.Signal); ok {
+				_ = conn.Send(session.Signal, binary.BigEndian.AppendUint32(nil, uint32(s))) // gone: over says so
+			}
+		case s := <-d.Resized:
+			_ = conn.Send(session.Size, binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, s.Rows), s.Cols))
+		case f, ok := <-conn.Frames():
+			if !ok {
+				return exit.End{}, r.gone(<-over, stream, &said)
+			}
+			if f.Kind != session.Exit {
+				continue
+			}
+			var e session.ExitMessage
+			if err := json.Unmarshal(f.Body, &e); err != nil {
+				return exit.End{}, broken(r.Name(), "reading how the command ended: %w", err)
+			}
+			if e.Error != "" {
+				return exit.End{}, broken(r.Name(), "%s", e.Error)
+			}
+			outputs()
+			return exit.End{Status: e.Status, Signal: syscall.Signal(e.Signal)}, nil
+		case err := <-over:
+			// The last frames may be there still.
+			for f := range conn.Frames() {
+				if f.Kind == session.Exit {
+					var e session.ExitMessage
+					if json.Unmarshal(f.Body, &e) == nil && e.Error == "" {
+						outputs()
+						return exit.End{Status: e.Status, Signal: syscall.Signal(e.Signal)}, nil
+					}
+				}
+			}
+			return exit.End{}, r.gone(err, stream, &said)
+		}
+	}
+}
+
+// pumpAll brings input and output where they belong. What it returns waits until all
+// output that has come is written.
+func pumpAll(conn *session.Conn, d *Desk) (func(), error) {
+	var wg sync.WaitGroup
+	for ch, w := range map[session.Channel]io.Writer{session.Stdout: d.Stdout, session.Stderr: d.Stderr, session.TTYOut: d.Screen} {
+		if w == nil {
+			continue
+		}
+		if err := conn.Accept(ch); err != nil {
+			return nil, err
+		}
+		wg.Go(func() {
+			if _, err := io.Copy(w, conn.Reader(ch)); err != nil && !errors.Is(err, session.ErrEnded) {
+				// As a pipe whose reader is gone: the command meets it at its next write.
+				_ = conn.Close(ch)
+				_, _ = io.Copy(io.Discard, conn.Reader(ch))
+			}
+		})
+	}
+	for ch, in := range map[session.Channel]io.Reader{session.Stdin: d.Stdin, session.TTYIn: d.Keys} {
+		if in != nil {
+			go func() { _ = conn.Copy(ch, in) }() // it may wait for ever: nobody waits for it
+		}
+	}
+	return wg.Wait, nil
+}
+
+// gone says in a line why a session is over before its command has ended.
+func (r *Ready) gone(err error, stream Stream, said *tail) error {
+	if own := new(Error); errors.As(err, &own) {
+		return own
+	}
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	if errors.Is(err, session.ErrSilence) {
+		return broken(r.Name(), "the device is gone: nothing was heard of it for %v; what runs there ends by itself within 10 s", session.Silence)
+	}
+	// The command may have said why it ended, or the way.
+	waited := make(chan error, 1)
+	status := 0
+	go func() {
+		var werr error
+		status, werr = stream.Wait()
+		waited <- werr
+	}()
+	select {
+	case werr := <-waited:
+		if own := new(Error); errors.As(werr, &own) {
+			return broken(r.Name(), "the device is gone: %w; what runs there ends by itself within 10 s", own.Err)
+		}
+		text := strings.TrimPrefix(said.last(), "lklrun: ")
+		if status != 0 {
+			return broken(r.Name(), "lklrun there ended with %d%s", status, after(": ", text))
+		}
+		return broken(r.Name(), "the device is gone%s; what runs there ends by itself within 10 s", after(": ", text))
+	case <-time.After(closeLimit):
+		return broken(r.Name(), "the device is gone (%v); what runs there ends by itself within 10 s", cmp.Or(err, session.ErrEnded))
+	}
+}
+
+// closeSoon ends a stream without waiting for a device that does not answer.
+func closeSoon(s Stream) {
+	done := make(chan struct{})
+	go func() { _ = s.Close(); close(done) }() // the session's outcome is known
+	select {
+	case <-done:
+	case <-time.After(closeLimit):
+	}
+}
+
+// tail keeps the end of what a command says on its standard error.
+type tail struct {
+	mu  sync.Mutex
+	buf []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.buf = append(t.buf, p...)
+	if most := 4096; len(t.buf) > most {
+		t.buf = bytes.Clone(t.buf[len(t.buf)-most:])
+	}
+	return len(p), nil
+}
+
+func (t *tail) last() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return lastLine(string(t.buf))
+}

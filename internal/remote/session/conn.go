@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package session
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// Times of the heartbeats: each side sends one every Beat, and takes the other for
+// gone when nothing at all has come for Silence.
+const (
+	Beat    = 2 * time.Second
+	Silence = 6 * time.Second
+)
+
+// Window is how many bytes of a channel may be under way or unread.
+const Window = 256 << 10
+
+// ErrSilence says that the other side has said nothing for so long.
+var ErrSilence = fmt.Errorf("nothing was heard for %v", Silence)
+
+// ErrEnded says that the session is over.
+var ErrEnded = errors.New("the session has ended")
+
+// Conn is one side of a session.
+type Conn struct {
+	r      io.Reader
+	frames chan Frame // what is neither data nor credit
+
+	writing sync.Mutex
+	w       io.Writer
+	out     []byte
+
+	mu    sync.Mutex
+	cond  sync.Cond
+	err   error // why it is over
+	heard time.Time
+	chans [nChannels]channel
+}
+
+// channel is what one side knows of one channel; of each, one half is in use.
+type channel struct {
+	// Sending.
+	credit int
+	// Receiving.
+	queue []byte
+	given int // credit that was given and not used
+	owed  int // what was read and not given back yet
+	ended bool
+}
+
+// New makes one side of a session of a stream each way. Nothing happens before Run.
+func New(r io.Reader, w io.Writer) *Conn {
+	c := &Conn{r: bufio.NewReaderSize(r, MaxFrame+headSize), w: w, frames: make(chan Frame, 64)}
+	c.cond.L = &c.mu
+	return c
+}
+
+// Run reads what comes until the stream ends, the other side is silent, or ctx is
+// done, and returns why; io.EOF is an end between two frames. The frames that are
+// neither data nor credit come out of Frames, which is closed in the end. Run
+// returns without waiting for a read that blocks: close the stream.
+func (c *Conn) Run(ctx context.Context) error {
+	c.mu.Lock()
+	c.heard = time.Now()
+	c.mu.Unlock()
+	read := make(chan error, 1)
+	go func() { read <- c.readAll() }()
+	go c.beat(ctx)
+	tick := time.NewTicker(Silence / 12)
+	defer tick.Stop()
+	for {
+		var err error
+		select {
+		case err = <-read:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		case <-tick.C:
+			c.mu.Lock()
+			silent := time.Since(c.heard)
+			c.mu.Unlock()
+			if silent < Silence {
+				continue
+			}
+			err = ErrSilence
+		}
+		c.fail(err)
+		return err
+	}
+}
+
+// Frames are the frames that are neither data, credit nor heartbeats, in their
+// order. It is closed when nothing more is read.
+func (c *Conn) Frames() <-chan Frame { return c.frames }
+
+// beat tells the other side that this one lives.
+func (c *Conn) beat(ctx context.Context) {
+	tick := time.NewTicker(Beat)
+	defer tick.Stop()
+	for {
+		if err := c.Send(Heartbeat, nil); err != nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// fail ends all that waits.
+func (c *Conn) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		if err == nil || errors.Is(err, io.EOF) {
+			err = ErrEnded
+		}
+		c.err = err
+	}
+	c.cond.Broadcast()
+}
+
+func (c *Conn) readAll() error {
+	defer close(c.frames)
+	buf := make([]byte, MaxFrame)
+	for {
+		f, err := ReadFrame(c.r, buf)
+		if err != nil {
+			return err
+		}
+		if err := c.take(f); err != nil {
+			return err
+		}
+	}
+}
+
+// take takes what has come. Nothing here waits for anybody but who reads Frames:
+// what a channel may hold is bounded by the credit that was given.
+func (c *Conn) take(f Frame) error {
+	c.mu.Lock()
+	c.heard = time.Now()
+	over := c.err
+	c.mu.Unlock()
+	if over != nil {
+		return over
+	}
+	var ch Channel
+	switch f.Kind {
+	case Heartbeat:
+		return nil
+	case Data, End, Credit:
+		if len(f.Body) == 0 || f.Body[0] >= byte(nChannels) {
+			return errors.New("a frame of a session names no channel")
+		}
+		ch = Channel(f.Body[0])
+	default:
+		f.Body = append([]byte(nil), f.Body...)
+		select {
+		case c.frames <- f:
+			return nil
+		case <-time.After(Silence): // nobody reads them
+			return ErrEnded
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer c.cond.Broadcast()
+	s, body := &c.chans[ch], f.Body[1:]
+	switch f.Kind {
+	case Data:
+		if len(body) > s.given || s.ended {
+			return fmt.Errorf("channel %d: %d bytes came, %d were asked for", ch, len(body), s.given)
+		}
+		s.given -= len(body)
+		s.queue = append(s.queue, body...)
+	case End:
+		s.ended = true
+	case Credit:
+		if len(body) != 4 {
+			return errors.New("a frame of credit is cut short")
+		}
+		n := binary.BigEndian.Uint32(body)
+		if n > Window || s.credit+int(n) > Window {
+			return fmt.Errorf("channel %d: credit for more than %d bytes", ch, Window)
+		}
+		s.credit += int(n)
+	}
+	return nil
+}
+
+// Send sends a frame that is not data. An error means that the way is gone.
+func (c *Conn) Send(k Kind, body []byte) error {
+	if len(body) > MaxFrame {
+		return fmt.Errorf("%d bytes are more than a frame of a session can have", len(body))
+	}
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	c.out = AppendFrame(c.out[:0], Frame{k, body})
+	_, err := c.w.Write(c.out)
+	if err != nil {
+		c.fail(err)
+	}
+	return err
+}
+
+// SendJSON sends a frame with v as JSON.
+func (c *Conn) SendJSON(k Kind, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return c.Send(k, body)
+}
+
+// Accept gives the other side credit for a channel, once, before Read.
+func (c *Conn) Accept(ch Channel) error {
+	c.mu.Lock()
+	c.chans[ch].given = Window
+	c.mu.Unlock()
+	return c.sendCredit(ch, Window)
+}
+
+func (c *Conn) sendCredit(ch Channel, n int) error {
+	return c.Send(Credit, binary.BigEndian.AppendUint32([]byte{byte(ch)}, uint32(n)))
+}
+
+// Read reads what has come on a channel: io.EOF at its end.
+func (c *Conn) Read(ch Channel, p []byte) (int, error) {
+	c.mu.Lock()
+	s := &c.chans[ch]
+	for len(s.queue) == 0 && !s.ended && c.err == nil {
+		c.cond.Wait()
+	}
+	if len(s.queue) == 0 {
+		err := c.err
+		c.mu.Unlock()
+		if s.ended {
+			err = io.EOF
+		}
+		return 0, err
+	}
+	n := copy(p, s.queue)
+	s.queue = s.queue[n:]
+	if len(s.queue) == 0 {
+		s.queue = nil
+	}
+	s.owed += n
+	give := 0
+	if s.owed >= Window/4 && !s.ended && c.err == nil {
+		give, s.owed = s.owed, 0
+		s.given += give
+	}
+	c.mu.Unlock()
+	if give > 0 {
+		_ = c.sendCredit(ch, give) // gone: the next Read says so
+	}
+	return n, nil
+}
+
+// Room waits until the other side takes bytes on a channel, and returns how many:
+// those that Write takes without waiting. So nothing needs to be read from anywhere
+// before somebody wants it. The error is io.ErrClosedPipe when the other side has
+// closed the channel, because nobody there reads any more.
+func (c *Conn) Room(ch Channel) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := &c.chans[ch]
+	for s.credit == 0 && !s.ended && c.err == nil {
+		c.cond.Wait()
+	}
+	if s.ended && c.err == nil {
+		return 0, io.ErrClosedPipe
+	}
+	return s.credit, c.err
+}
+
+// Write sends bytes on a channel as the other side takes them.
+func (c *Conn) Write(ch Channel, p []byte) (int, error) {
+	done := 0
+	for done < len(p) {
+		room, err := c.Room(ch)
+		if err != nil {
+			return done, err
+		}
+		n := min(room, len(p)-done, MaxFrame-1)
+		c.mu.Lock()
+		c.chans[ch].credit -= n
+		c.mu.Unlock()
+		if err := c.sendData(ch, p[done:done+n]); err != nil {
+			return done, err
+		}
+		done += n
+	}
+	return done, nil
+}
+
+func (c *Conn) sendData(ch Channel, p []byte) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	c.out = append(c.out[:0], byte(Data))
+	c.out = binary.BigEndian.AppendUint32(c.out, uint32(len(p)+1))
+	c.out = append(append(c.out, byte(ch)), p...)
+	_, err := c.w.Write(c.out)
+	if err != nil {
+		c.fail(err)
+	}
+	return err
+}
+
+// Close says that nothing more comes on a channel, or, of one that comes from the
+// other side, that nobody reads it any more.
+func (c *Conn) Close(ch Channel) error { return c.Send(End, []byte{byte(ch)}) }
+
+// Copy sends on a channel what r gives, reading no more of it than the other side
+// takes, and then its end. The error is r's, or that of the way.
+func (c *Conn) Copy(ch Channel, r io.Reader) error {
+	buf := make([]byte, MaxFrame-1)
+	for {
+		room, err := c.Room(ch)
+		if err != nil {
+			return err
+		}
+		n, rerr := r.Read(buf[:min(room, len(buf))])
+		if n > 0 {
+			if _, err := c.Write(ch, buf[:n]); err != nil {
+				return err
+			}
+		}
+		if rerr != nil {
+			if err := c.Close(ch); err != nil {
+				return err
+			}
+			if errors.Is(rerr, io.EOF) {
+				return nil
+			}
+			return rerr
+		}
+	}
+}
+
+// Reader is a channel as an io.Reader.
+func (c *Conn) Reader(ch Channel) io.Reader { return reader{c, ch} }
+
+type reader struct {
+	c  *Conn
+	ch Channel
+}
+
+func (r reader) Read(p []byte) (int, error) { return r.c.Read(r.ch, p) }

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/term"
+)
+
+// sshDevice is a machine that the OpenSSH client reaches, with the user's own
+// configuration, keys and agent. All commands go by one connection, which the
+// client shares (ControlMaster, ssh_config(5)).
+type sshDevice struct {
+	target Target
+	ssh    string
+	dir    string   // private, for the shared connection's socket
+	args   []string // before the command
+}
+
+// sshLimit bounds the way to a machine, and what ends a connection there.
+const sshLimit = 10 * time.Second
+
+// openSSH makes the connection. What the client asks for (a password, a new host's
+// key) it asks at the terminal; without one it asks nothing.
+func openSSH(ctx context.Context, t Target) (Device, error) {
+	destination, port, err := t.address()
+	if err != nil {
+		return nil, mendable(t.String(), "%w", err)
+	}
+	program, err := exec.LookPath("ssh")
+	if err != nil {
+		return nil, mendable(t.String(), "there is no program ssh on this machine; install OpenSSH's client")
+	}
+	// A socket's path has 107 characters at most, and ssh adds 17 of its own.
+	dir, err := os.MkdirTemp(cmp.Or(os.Getenv("XDG_RUNTIME_DIR"), os.TempDir()), "lklrun-ssh-")
+	if err != nil {
+		return nil, mendable(t.String(), "a folder for ssh's socket: %w", err)
+	}
+	d := &sshDevice{target: t, ssh: program, dir: dir}
+	d.args = []string{
+		"-T", "-a", "-x",
+		"-o", "ControlPath=" + filepath.Join(dir, "s"), "-o", "ControlMaster=auto", "-o", "ControlPersist=15",
+		"-o", "ConnectTimeout=" + strconv.Itoa(int(sshLimit.Seconds())),
+		"-o", "ServerAliveInterval=3", "-o", "ServerAliveCountMax=2",
+		"-o", "RequestTTY=no", "-o", "RemoteCommand=none", "-o", "ClearAllForwardings=yes", "-o", "LogLevel=ERROR",
+	}
+	if port != 0 {
+		d.args = append(d.args, "-p", strconv.Itoa(port))
+	}
+	batch := "yes"
+	if tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0); err == nil {
+		tty.Close()
+		if term.IsTerminal(int(os.Stderr.Fd())) {
+			batch = "no"
+		}
+	}
+	first := append(append([]string{}, d.args...), "-o", "BatchMode="+batch, "--", destination, "exit 0")
+	d.args = append(d.args, "-o", "BatchMode=yes", "--", destination)
+	if err := d.connect(ctx, first); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// connect makes the connection that the others share. It stays in the foreground
+// group of the terminal, where it may ask for something.
+func (d *sshDevice) connect(ctx context.Context, args []string) error {
+	var said bytes.Buffer
+	cmd := exec.CommandContext(ctx, d.ssh, args...)
+	cmd.Stderr = &said
+	cmd.WaitDelay = time.Second // the process that keeps the connection may have the pipe
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil
+	}
+	var ended *exec.ExitError
+	switch {
+	case errors.As(err, &ended) && ended.ExitCode() != 255:
+		return mendable(d.Name(), "its shell refused a command (status %d)%s; lklrun needs a login with a shell", ended.ExitCode(), after(": ", lastLine(said.String())))
+	case err != nil:
+		why := cmp.Or(lastLine(said.String()), err.Error())
+		return mendable(d.Name(), "%s; try `ssh %s`", strings.TrimPrefix(why, "ssh: "), d.where())
+	}
+	return nil
+}
+
+// where is the machine as ssh(1) takes it.
+func (d *sshDevice) where() string {
+	destination, port, _ := d.target.address()
+	if port != 0 {
+		return "-p " + strconv.Itoa(port) + " " + destination
+	}
+	return destination
+}
+
+func (d *sshDevice) Name() string { return d.target.String() }
+
+// command is a shell command there. Whatever the login's shell is, sh reads it.
+func (d *sshDevice) command(ctx context.Context, line string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, d.ssh, append(append([]string{}, d.args...), "exec sh -c "+Quote(line))...)
+	// A terminal's Ctrl-C is for the command there, and goes by the session.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.WaitDelay = 2 * time.Second
+	return cmd
+}
+
+func (d *sshDevice) Run(ctx context.Context, c Command) (int, error) {
+	cmd := d.command(ctx, c.Line)
+	var said bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.Stdin, c.Stdout, c.Stderr
+	if c.Stderr == nil {
+		cmd.Stderr = &said
+	}
+	return d.ended(ctx, cmd.Run(), said.String())
+}
+
+// ended tells the command's end from the way's: ssh itself ends with 255.
+func (d *sshDevice) ended(ctx context.Context, err error, said string) (int, error) {
+	var ended *exec.ExitError
+	switch {
+	case err == nil:
+		return 0, nil
+	case ctx.Err() != nil:
+		return 0, context.Cause(ctx)
+	case errors.As(err, &ended) && ended.ExitCode() >= 0 && ended.ExitCode() != 255:
+		return ended.ExitCode(), nil
+	}
+	return 0, broken(d.Name(), "the connection is gone%s", after(": ", lastLine(said)))
+}
+
+type sshStream struct {
+	io.WriteCloser
+	io.Reader
+	d   *sshDevice
+	ctx context.Context
+	cmd *exec.Cmd
+}
+
+func (d *sshDevice) Start(ctx context.Context, line string, stderr io.Writer) (Stream, error) {
+	cmd := d.command(ctx, line)
+	cmd.Stderr = stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, broken(d.Name(), "%w", err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, broken(d.Name(), "%w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, broken(d.Name(), "starting ssh: %w", err)
+	}
+	return &sshStream{in, out, d, ctx, cmd}, nil
+}
+
+func (s *sshStream) CloseWrite() error { return s.WriteCloser.Close() }
+
+func (s *sshStream) Wait() (int, error) { return s.d.ended(s.ctx, s.cmd.Wait(), "") }
+
+func (s *sshStream) Close() error {
+	_ = s.WriteCloser.Close()
+	_ = s.cmd.Process.Kill() // it has ended: then it is as wanted
+	_, err := s.Wait()
+	var exited *exec.ExitError
+	if errors.As(err, &exited) {
+		err = nil
+	}
+	return err
+}
+
+// Push sends each file through cat, which every machine has; compressed where gzip
+// is there, for the way may be long.
+func (d *sshDevice) Push(ctx context.Context, files []File, dir string, progress func(int64)) error {
+	folders := map[string]bool{dir: true}
+	var prepare []string
+	for _, f := range files {
+		if to := path.Dir(path.Join(dir, f.Name)); !folders[to] {
+			folders[to] = true
+			prepare = append(prepare, "mkdir -p "+Quote(to))
+		}
+	}
+	if len(prepare) > 0 {
+		if err := d.must(ctx, nil, strings.Join(prepare, " && ")); err != nil {
+			return err
+		}
+	}
+	var zip bytes.Buffer
+	if _, err := d.Run(ctx, Command{Line: "command -v gzip", Stdout: &zip}); err != nil {
+		return err
+	}
+	var done int64
+	count := func(n int) {
+		done += int64(n)
+		if progress != nil {
+			progress(done)
+		}
+	}
+	for _, f := range files {
+		to := Quote(path.Join(dir, f.Name))
+		if f.Link != "" {
+			if err := d.must(ctx, nil, fmt.Sprintf("ln -s %s %s", Quote(f.Link), to)); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := d.pushFile(ctx, f, to, zip.Len() > 0, count); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *sshDevice) pushFile(ctx context.Context, f File, to string, zip bool, count func(int)) error {
+	from, err := f.Open()
+	if err != nil {
+		return mendable(d.Name(), "%w", err)
+	}
+	defer from.Close()
+	counted := &counter{from, count}
+	if !zip {
+		return d.must(ctx, counted, fmt.Sprintf("cat >%s && chmod %o %s", to, f.Mode.Perm(), to))
+	}
+	read, write := io.Pipe()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return compress(write, counted) })
+	g.Go(func() error {
+		defer read.Close()
+		return d.must(ctx, read, fmt.Sprintf("gzip -dc >%s && chmod %o %s", to, f.Mode.Perm(), to))
+	})
+	return g.Wait()
+}
+
+// must runs a command whose failure is one to put files there.
+func (d *sshDevice) must(ctx context.Context, in io.Reader, line string) error {
+	var said bytes.Buffer
+	status, err := d.Run(ctx, Command{Line: line, Stdin: in, Stderr: &said})
+	if err != nil {
+		return err
+	}
+	if status != 0 {
+		return mendable(d.Name(), "putting files there: %s", cmp.Or(lastLine(said.String()), fmt.Sprintf("its shell ended with %d", status)))
+	}
+	return nil
+}
+
+// Close ends the shared connection.
+func (d *sshDevice) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), sshLimit)
+	defer cancel()
+	if _, err := os.Stat(filepath.Join(d.dir, "s")); err == nil {
+		args := append([]string{"-O", "exit"}, d.args...)
+		cmd := exec.CommandContext(ctx, d.ssh, args...)
+		cmd.WaitDelay = time.Second
+		_ = cmd.Run() // it has ended, or does so by itself (ControlPersist)
+	}
+	return os.RemoveAll(d.dir)
+}
