@@ -40,6 +40,7 @@ require (
 	github.com/mattn/go-runewidth v0.0.24 // indirect
 	github.com/muesli/cancelreader v0.2.2 // indirect
 	github.com/xo/terminfo v0.0.0-20220910002029-abceb7e1c41e // indirect
+	github.com/zach-klippenstein/goadb v0.0.0-20201208042340-620e0e950ed7
 )
 
 require (

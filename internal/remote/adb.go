@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	adb "github.com/zach-klippenstein/goadb"
+	"github.com/zach-klippenstein/goadb/wire"
+)
+
+// adbLimit bounds an answer of the adb server's, and of a device's to what takes no
+// time. A device whose wire is cut silently is gone for the server after minutes only.
+const adbLimit = 15 * time.Second
+
+// adbSocket is a connection to the adb server. goadb takes no message of more than
+// 255 bytes, as servers of long ago; a shell command is longer, and so is a list of
+// devices.
+type adbSocket struct {
+	net.Conn
+	wire.Scanner
+}
+
+// Close closes the connection; a second time it does nothing.
+func (s *adbSocket) Close() error {
+	_ = s.Conn.Close() // it was closed before
+	return nil
+}
+
+// SendMessage sends a request: its length in four hexadecimal digits, then itself.
+func (s *adbSocket) SendMessage(msg []byte) error {
+	if len(msg) > 0xffff {
+		return fmt.Errorf("a request of %d bytes, 65535 at most", len(msg))
+	}
+	_, err := fmt.Fprintf(s.Conn, "%04x%s", len(msg), msg)
+	return err
+}
+
+// ReadMessage reads an answer, which has the form of a request.
+func (s *adbSocket) ReadMessage() ([]byte, error) {
+	var digits [4]byte
+	if _, err := io.ReadFull(s.Conn, digits[:]); err != nil {
+		return nil, err
+	}
+	n, err := strconv.ParseUint(string(digits[:]), 16, 16)
+	if err != nil {
+		return nil, fmt.Errorf("the length of an answer: %w", err)
+	}
+	msg := make([]byte, n)
+	_, err = io.ReadFull(s.Conn, msg)
+	return msg, err
+}
+
+// NewSyncSender is for Push.
+func (s *adbSocket) NewSyncSender() wire.SyncSender { return wire.NewSyncSender(s.Conn) }
+
+// adbDialer makes goadb's connections such sockets.
+type adbDialer struct{}
+
+// Dial connects to the server.
+func (adbDialer) Dial(address string) (*wire.Conn, error) {
+	c, err := net.DialTimeout("tcp", address, adbLimit)
+	if err != nil {
+		return nil, err
+	}
+	s := &adbSocket{Conn: c, Scanner: wire.NewScanner(c)}
+	return wire.NewConn(s, s), nil
+}
+
+// dialADB connects to the adb server that adb(1) would use, and starts it where
+// there is none. The connection ends with the context.
+func dialADB(ctx context.Context, who string) (_ *adbSocket, stop func() bool, err error) {
+	port := 0
+	if text := os.Getenv("ANDROID_ADB_SERVER_PORT"); text != "" {
+		if port, err = strconv.Atoi(text); err != nil || port < 1 || port > 65535 {
+			return nil, nil, mendable(who, "ANDROID_ADB_SERVER_PORT=%s is not a port", text)
+		}
+	}
+	if _, err := exec.LookPath(adb.AdbExecutableName); err != nil {
+		return nil, nil, mendable(who, "there is no program adb on this machine; install it (Debian: apt install adb)")
+	}
+	client, err := adb.NewWithConfig(adb.ServerConfig{Port: port, Dialer: adbDialer{}})
+	if err != nil {
+		return nil, nil, mendable(who, "%s", adbSaid(err))
+	}
+	conn, err := client.Dial()
+	if err != nil {
+		return nil, nil, mendable(who, "the adb server does not start: %s; try `adb start-server`", adbSaid(err))
+	}
+	s := conn.Sender.(*adbSocket) // of adbDialer
+	return s, context.AfterFunc(ctx, func() { _ = s.Close() }), nil
+}
+
+// ask makes one request of the server's. The answer is what follows OKAY.
+func (s *adbSocket) ask(request string) error {
+	_ = s.SetDeadline(time.Now().Add(adbLimit)) // a connection that is closed says so below
+	defer func() { _ = s.SetDeadline(time.Time{}) }()
+	if err := s.SendMessage([]byte(request)); err != nil {
+		return err
+	}
+	_, err := s.ReadStatus(request)
+	return err
+}
+
+// adbSaid is what the server answered, or the error's own text, in one line.
+func adbSaid(err error) string {
+	said := ""
+	wire.IsAdbServerErrorMatching(err, func(msg string) bool { said = msg; return true })
+	if said == "" {
+		said = strings.TrimPrefix(err.Error(), "ServerNotAvailable: ")
+	}
+	return strings.Join(strings.Fields(said), " ")
+}
+
+// adbEntry is a device as the server lists it.
+type adbEntry struct{ serial, state string }
+
+// adbEntries asks for the server's list.
+func adbEntries(ctx context.Context, who string) ([]adbEntry, error) {
+	s, stop, err := dialADB(ctx, who)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	defer stop()
+	text, err := "", s.ask("host:devices")
+	if err == nil {
+		var msg []byte
+		msg, err = s.ReadMessage()
+		text = string(msg)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return nil, broken(who, "the adb server: %s", adbSaid(err))
+	}
+	return parseEntries(text), nil
+}
+
+// parseEntries reads lines of a serial number, a tab and a state, which may have
+// blanks ("no permissions (…)").
+func parseEntries(text string) []adbEntry {
+	var all []adbEntry
+	for line := range strings.Lines(text) {
+		if serial, state, ok := strings.Cut(strings.TrimSpace(line), "\t"); ok {
+			all = append(all, adbEntry{serial, strings.TrimSpace(state)})
+		}
+	}
+	return all
+}
+
+// listADB lists all devices that the server has.
+func listADB(ctx context.Context) ([]Target, error) {
+	entries, err := adbEntries(ctx, KindAll)
+	if err != nil {
+		return nil, err
+	}
+	if len(entries) == 0 {
+		return nil, mendable(KindAll, "%s", noDevice)
+	}
+	var all []Target
+	for _, e := range entries {
+		all = append(all, Target{Kind: KindADB, Name: e.serial})
+	}
+	return all, nil
+}
+
+const noDevice = "no device: plug one in and allow USB debugging there (`adb devices` lists those that are there)"
+
+// choose finds the device that is meant; an empty serial number is ANDROID_SERIAL's,
+// as with adb(1), or the only one's.
+func choose(t Target, entries []adbEntry) (adbEntry, error) {
+	serial := cmp.Or(t.Name, os.Getenv("ANDROID_SERIAL"))
+	i := slices.IndexFunc(entries, func(e adbEntry) bool { return e.serial == serial })
+	switch {
+	case i >= 0:
+		return entries[i], nil
+	case serial != "":
+		return adbEntry{}, mendable(t.String(), "there is no device %s; `adb devices` lists those that are there", serial)
+	case len(entries) == 0:
+		return adbEntry{}, mendable(t.String(), "%s", noDevice)
+	case len(entries) > 1:
+		var names []string
+		for _, e := range entries {
+			names = append(names, KindADB+":"+e.serial)
+		}
+		return adbEntry{}, mendable(t.String(), "there are %d devices, name one: %s; or all", len(entries), strings.Join(names, ", "))
+	}
+	return entries[0], nil
+}
+
+// usable says what is wrong with a device's state; the states are adb's, `adb help`
+// and ConnectionState in its adb.h.
+func usable(t Target, e adbEntry) error {
+	switch e.state {
+	case "device":
+		return nil
+	case "offline":
+		return mendable(t.String(), "the device is offline: unlock it, plug it in again or try `adb reconnect offline`")
+	case "unauthorized", "authorizing":
+		return mendable(t.String(), "the device has not authorized this computer: accept its key in the dialogue on the device's screen")
+	}
+	if strings.HasPrefix(e.state, "no permissions") {
+		return mendable(t.String(), "the adb server may not open the device (%s)", e.state)
+	}
+	return mendable(t.String(), "the device is in the state %q: start Android on it", e.state)
+}
+
+// adbDevice is a device of the adb server's.
+type adbDevice struct {
+	target Target
+	serial string
+}
+
+func openADB(ctx context.Context, t Target) (Device, error) {
+	entries, err := adbEntries(ctx, t.String())
+	if err != nil {
+		return nil, err
+	}
+	e, err := choose(t, entries)
+	if err != nil {
+		return nil, err
+	}
+	if err := usable(t, e); err != nil {
+		return nil, err
+	}
+	d := &adbDevice{target: t, serial: e.serial}
+	features, err := d.features(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(features, "shell_v2") {
+		return nil, mendable(t.String(), "the device's adbd cannot tell an exit status (no shell_v2): it takes Android 7 or later")
+	}
+	return d, nil
+}
+
+// Name is the target's.
+func (d *adbDevice) Name() string { return d.target.String() }
+
+// Close has nothing to give back.
+func (d *adbDevice) Close() error { return nil }
+
+// features are what the device's adbd and the server both can do.
+func (d *adbDevice) features(ctx context.Context) ([]string, error) {
+	s, stop, err := dialADB(ctx, d.Name())
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	defer stop()
+	var msg []byte
+	if err = s.ask("host-serial:" + d.serial + ":features"); err == nil {
+		msg, err = s.ReadMessage()
+	}
+	if err != nil {
+		return nil, d.failed(ctx, err)
+	}
+	return strings.Split(string(msg), ","), nil
+}
+
+// service opens a stream to a service of the device's.
+func (d *adbDevice) service(ctx context.Context, name string) (_ *adbSocket, stop func() bool, err error) {
+	s, stop, err := dialADB(ctx, d.Name())
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, request := range []string{"host:transport:" + d.serial, name} {
+		if err := s.ask(request); err != nil {
+			stop()
+			s.Close()
+			return nil, nil, d.failed(ctx, err)
+		}
+	}
+	return s, stop, nil
+}
+
+// failed is the error of the way to the device.
+func (d *adbDevice) failed(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	said := adbSaid(err)
+	switch {
+	case strings.Contains(said, "unauthorized"):
+		return usable(d.target, adbEntry{d.serial, "unauthorized"})
+	case strings.Contains(said, "offline"):
+		return usable(d.target, adbEntry{d.serial, "offline"})
+	case strings.Contains(said, "not found"):
+		return broken(d.Name(), "the device is gone: was it unplugged?")
+	}
+	return broken(d.Name(), "the way to the device: %s", said)
+}

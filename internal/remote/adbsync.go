@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/zach-klippenstein/goadb/wire"
+	"golang.org/x/sys/unix"
+)
+
+// Push sends files by adb's sync service (SYNC.TXT), over one connection. adbd makes
+// the folders between. What a file is refused for comes at its end.
+func (d *adbDevice) Push(ctx context.Context, files []File, dir string, progress func(int64)) error {
+	s, stop, err := d.service(ctx, "sync:")
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	defer stop()
+	buffered := bufio.NewWriterSize(s.Conn, 2*wire.SyncMaxChunkSize)
+	p := &adbPush{d: d, s: s, w: buffered, to: wire.NewSyncSender(buffered), from: s.NewSyncScanner(), progress: progress}
+	for _, f := range files {
+		if err := p.file(ctx, f, path.Join(dir, f.Name)); err != nil {
+			return err
+		}
+	}
+	_ = p.to.SendOctetString("QUIT") // the connection ends in any case
+	_ = buffered.Flush()
+	return nil
+}
+
+// adbPush is files on their way.
+type adbPush struct {
+	d        *adbDevice
+	s        *adbSocket
+	w        *bufio.Writer
+	to       wire.SyncSender
+	from     wire.SyncScanner
+	done     int64
+	progress func(int64)
+}
+
+func (p *adbPush) file(ctx context.Context, f File, to string) error {
+	var content io.Reader = strings.NewReader(f.Link)
+	mode := unix.S_IFLNK | uint32(0o777)
+	if f.Link == "" {
+		from, err := f.Open()
+		if err != nil {
+			return mendable(p.d.Name(), "%w", err)
+		}
+		defer from.Close()
+		content, mode = from, unix.S_IFREG|uint32(f.Mode.Perm())
+	}
+	// The mode is decimal: adb's own client writes it so.
+	refused, err := p.send(fmt.Sprintf("%s,%d", to, mode), content)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case refused != "":
+		return mendable(p.d.Name(), "putting %s there: %s", to, refused)
+	case err != nil:
+		if errors.Is(err, errRead) {
+			return mendable(p.d.Name(), "%w", err)
+		}
+		return p.d.failed(ctx, err)
+	}
+	return nil
+}
+
+var errRead = errors.New("reading")
+
+// send sends one file; refused is the device's reason.
+func (p *adbPush) send(spec string, content io.Reader) (refused string, err error) {
+	defer func() { _ = p.s.SetDeadline(time.Time{}) }() // what is broken says so
+	if err := p.to.SendOctetString("SEND"); err != nil {
+		return "", err
+	}
+	if err := p.to.SendBytes([]byte(spec)); err != nil {
+		return "", err
+	}
+	buf := make([]byte, wire.SyncMaxChunkSize)
+	for {
+		n, err := io.ReadFull(content, buf)
+		if n > 0 {
+			// A device that takes nothing for so long is not there any more.
+			_ = p.s.SetDeadline(time.Now().Add(adbLimit)) // likewise
+			if err := p.to.SendOctetString("DATA"); err != nil {
+				return "", err
+			}
+			if err := p.to.SendBytes(buf[:n]); err != nil {
+				return "", err
+			}
+			p.done += int64(n)
+			if p.progress != nil {
+				p.progress(p.done)
+			}
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			break
+		}
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", errRead, err)
+		}
+	}
+	if err := p.to.SendOctetString("DONE"); err != nil {
+		return "", err
+	}
+	if err := p.to.SendTime(time.Now()); err != nil {
+		return "", err
+	}
+	_ = p.s.SetDeadline(time.Now().Add(adbLimit)) // likewise
+	if err := p.w.Flush(); err != nil {
+		return "", err
+	}
+	if _, err := p.from.ReadStatus("SEND"); err != nil {
+		if wire.IsAdbServerErrorMatching(err, func(msg string) bool { refused = msg; return true }) {
+			return refused, nil
+		}
+		return "", err
+	}
+	_, err = p.from.ReadInt32() // OKAY has a length, of nothing
+	return "", err
+}
