@@ -59,13 +59,22 @@ func (c *ctl) attach(ctx context.Context) (*instance.Info, *stackconn.Conn, erro
 	case ctlproto.CTL_STATE_NEW:
 		err = fmt.Errorf("instance %q is starting: its stack has not booted yet, try again", info.Name)
 	case ctlproto.CTL_STATE_PANICKED:
-		err = fmt.Errorf("instance %q: the kernel of its stack has died%s; all it said is in %s", info.Name, lastWords(ctx, conn), filepath.Join(info.Dir, instance.LogFile))
+		err = fmt.Errorf("instance %q: the kernel of its stack has died%s; all it said is in %s", info.Name, lastWords(ctx, conn), logPlace(info))
 	}
 	if err != nil {
 		conn.Close()
 		return nil, nil, err
 	}
 	return info, conn, nil
+}
+
+// logPlace is where the console's log is.
+func logPlace(info *instance.Info) string {
+	path := filepath.Join(info.Dir, instance.LogFile)
+	if info.Device != "" {
+		path += " on " + info.Device
+	}
+	return path
 }
 
 // lastWords is the line with which a kernel panicked, where it can be had.

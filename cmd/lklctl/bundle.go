@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,9 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lklrun/lklrun/internal/ask"
 	"github.com/lklrun/lklrun/internal/bundle"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/ctlproto"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
 // bundleMade is what bundle prints.
@@ -82,7 +86,10 @@ func (c *ctl) gatherBundle(ctx context.Context) (*bundle.Bundle, error) {
 	}
 	defer conn.Close()
 	b := bundle.New(info.Name, "made by lklctl bundle", time.Now())
-	b.AddRun(info.Dir, &info.State)
+	if err := c.fetch(ctx, info, instance.PlanFile, instance.JournalFile, instance.ResolvFile, instance.LogFile); err != nil {
+		return nil, err
+	}
+	b.AddRun(info.Files(), &info.State)
 	switch conn.Hello().State {
 	case ctlproto.CTL_STATE_PANICKED:
 		b.AddKept(ctx, conn)
@@ -92,7 +99,33 @@ func (c *ctl) gatherBundle(ctx context.Context) (*bundle.Bundle, error) {
 		b.Miss("all of the stack", fmt.Errorf("it has not booted yet"))
 	default:
 		b.AddStack(ctx, conn)
-		b.AskPackets(ctx, conn)
+		c.bundlePackets(ctx, b, info, conn)
 	}
 	return b, ctx.Err()
+}
+
+// bundlePackets adds the packets that lklrun has kept. It writes them to a file that it
+// is handed, which cannot be where it is on another machine.
+func (c *ctl) bundlePackets(ctx context.Context, b *bundle.Bundle, info *instance.Info, conn *stackconn.Conn) {
+	if c.far == nil {
+		b.AskPackets(ctx, conn)
+		return
+	}
+	var kept ask.PacketsKept
+	var pcapng []byte
+	err := c.fetch(ctx, info, bundle.PacketsFile)
+	if err == nil {
+		pcapng, err = os.ReadFile(filepath.Join(info.Files(), bundle.PacketsFile))
+	}
+	if err == nil {
+		var text []byte
+		if text, err = os.ReadFile(filepath.Join(info.Files(), bundle.KeptFile)); err == nil {
+			err = json.Unmarshal(text, &kept)
+		}
+	}
+	if err != nil {
+		b.Miss(bundle.PacketsFile, err)
+		return
+	}
+	b.AddPackets(kept, pcapng)
 }

@@ -33,9 +33,6 @@ type counting struct {
 	last counters.Reading // with --watch: of the round before
 }
 
-// historyFile in the run directory holds what `counters -d` showed last.
-const historyFile = "counters.json"
-
 func (c *ctl) countersCommand() *cobra.Command {
 	n := &counting{ctl: c}
 	cmd := &cobra.Command{
@@ -168,7 +165,11 @@ func (n *counting) now(ctx context.Context, info *instance.Info, conn *stackconn
 
 // differences shows what changed since the last call, or from now on.
 func (n *counting) differences(ctx context.Context, info *instance.Info, conn *stackconn.Conn, patterns []string) error {
-	history := filepath.Join(info.Dir, historyFile)
+	history := filepath.Join(info.Files(), instance.CountersFile)
+	err := n.fetch(ctx, info, instance.CountersFile)
+	if err != nil {
+		return err
+	}
 	before, _, err := counters.Load(history)
 	if err == nil && n.since.every > 0 {
 		if before, err = reading(ctx, conn); err == nil {
@@ -184,6 +185,9 @@ func (n *counting) differences(ctx context.Context, info *instance.Info, conn *s
 	}
 	if n.since.every == 0 {
 		if err := counters.Take(now, at).Store(history); err != nil {
+			return err
+		}
+		if err := n.keep(ctx, info, history); err != nil {
 			return err
 		}
 	}

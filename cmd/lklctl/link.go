@@ -137,6 +137,9 @@ prints the interface's name. Of an error nothing is left.`,
 				}
 				defer file.Close()
 			}
+			if c.far != nil && file != nil {
+				return cli.Usagef("--device %s: fd:%d is a descriptor of this machine, which cannot be handed to another; use another type", c.device, spec.FD)
+			}
 			return c.asked(func(ctx context.Context, conn *stackconn.Conn) error {
 				added, err := ask.Do(ctx, conn, ask.AddLink, ask.LinkSpec{Spec: args[0]}, file)
 				if err != nil {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,16 +24,25 @@ shown as "leftover": lklrun cleanup removes it.`,
 		Example: "  lklctl list\n  lklctl list -o json",
 		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			all, err := c.place.List()
-			if err != nil {
-				return err
+			all := []instance.Info{} // [] in JSON, not null
+			for _, place := range append(c.places, c.place)[:max(len(c.places), 1)] {
+				some, err := place.List()
+				if err != nil {
+					return err
+				}
+				all = append(all, some...)
 			}
-			if all == nil {
-				all = []instance.Info{} // [] in JSON, not null
+			columns := []string{"NAME", ">PID", "STACK", "KERNEL", ">AGE", "INTERFACES", "COMMAND"}
+			if len(c.places) > 0 {
+				columns = slices.Insert(columns, 0, "DEVICE")
 			}
-			t := cli.NewTable("NAME", ">PID", "STACK", "KERNEL", ">AGE", "INTERFACES", "COMMAND").Narrow()
+			t := cli.NewTable(columns...).Narrow()
 			for _, i := range all {
-				t.Row(listRow(i, time.Now())...)
+				row := listRow(i, time.Now())
+				if len(c.places) > 0 {
+					row = slices.Insert(row, 0, i.Device)
+				}
+				t.Row(row...)
 			}
 			return c.show(all, len(all), c.nothing("no instance is running"), t.Write)
 		},

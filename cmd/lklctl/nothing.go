@@ -40,6 +40,9 @@ func (c *ctl) show(document any, n int, none error, table func(io.Writer) error)
 
 // fail tells err as its kind wants, and returns the exit status.
 func (c *ctl) fail(err error) int {
+	if said := (*saidError)(nil); errors.As(err, &said) {
+		return said.status
+	}
 	none := (*nothingError)(nil)
 	if !errors.As(err, &none) {
 		return cli.Fail(c.stderr, program, err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,6 +16,7 @@ import (
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/exit"
 	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/remote/forward"
 )
 
 const program = "lklctl"
@@ -22,8 +24,11 @@ const program = "lklctl"
 // ctl is what the verbs share in one call of the program.
 type ctl struct {
 	name   string // -n: which instance; empty: the one that runs
+	device string // --device: where they run; empty: here
 	place  instance.Place
-	output cli.Output // -o
+	places []instance.Place   // of list, with --device
+	far    *forward.Forwarder // the device; nil: here
+	output cli.Output         // -o
 	stdout io.Writer
 	stderr io.Writer
 	paint  cli.Palette // of standard output, also while --watch collects what goes there
@@ -33,7 +38,7 @@ type ctl struct {
 
 // run is main without the process around it; it returns how that shall end.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) exit.End {
-	c := &ctl{output: cli.OutputTable, stdout: output{stdout}, stderr: stderr, paint: cli.Paint(stdout)}
+	c := &ctl{device: os.Getenv(deviceEnv), output: cli.OutputTable, stdout: output{stdout}, stderr: stderr, paint: cli.Paint(stdout)}
 	root := c.rootCommand()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
@@ -56,11 +61,12 @@ func (c *ctl) rootCommand() *cobra.Command {
 counters, settings, packets. Everything it shows comes from the stack itself. It
 also changes them while they run, and runs further programs on them.
 
-With one instance running no -n is needed.
+With one instance running no -n is needed. With --device, or LKLRUN_DEVICE, it
+looks at what runs on another machine.
 
 Exit status: 0 when it was found or done, 1 when nothing is there or it could
 not be done, 2 when the command line was not understood, 3 when no such instance
-runs. exec has the program's.`,
+runs; 125 when the way to a device failed. exec has the program's.`,
 		Example: `  lklctl list                            # what runs
   lklctl mptcp                           # MPTCP connections and their subflows
   lklctl sysctl -w net.ipv4.tcp_congestion_control=bbr
@@ -160,7 +166,7 @@ func (c *ctl) prepare(cmd *cobra.Command) {
 	body := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c.began = true
-		return body(cmd, args)
+		return c.onDevices(cmd, args, body)
 	}
 	for flag, complete := range map[string]cobra.CompletionFunc{
 		"name":   c.completeInstances,
@@ -185,6 +191,8 @@ func (c *ctl) flags(f *pflag.FlagSet, short bool) {
 	}
 	f.StringVarP(&c.name, "name", n, c.name, "the instance `NAME`; not needed when only one runs")
 	f.VarP(&c.output, "output", "o", "print a table or JSON")
+	f.StringVar(&c.device, "device", c.device, "ask the `DEVICE`: adb, adb:SERIAL, ssh:[USER@]HOST[:PORT], all, or several with commas")
+	f.Lookup("device").DefValue = "" // the variable's is no default of ours
 }
 
 // noArgs refuses arguments by name.

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/remote/ondevice"
 )
 
@@ -42,15 +41,18 @@ func deviceCommand() *cobra.Command {
 	add("connect [NAME]", "join the standard descriptors to an instance's control socket", cobra.MaximumNArgs(1), func(_ *cobra.Command, args []string) error {
 		return ondevice.Connect(append(args, "")[0], os.Stdin, os.Stdout)
 	})
-	add("list", "list the instances as JSON", noArgs, func(*cobra.Command, []string) error {
-		all, err := instance.Place{}.List()
-		if err != nil {
-			return err
+	follow := false
+	add("list", "list the instances as a line of JSON", noArgs, func(*cobra.Command, []string) error {
+		if follow {
+			return ondevice.Follow(os.Stdin, os.Stdout)
 		}
-		if all == nil {
-			all = []instance.Info{}
-		}
-		return cli.WriteJSON(os.Stdout, all)
+		return ondevice.List(os.Stdout)
+	}).Flags().BoolVar(&follow, "follow", false, "and again whenever they are others, until standard input ends")
+	add("read NAME FILE...", "write files of a run directory as JSON", cobra.MinimumNArgs(2), func(cmd *cobra.Command, args []string) error {
+		return ondevice.Read(cmd.Context(), args[0], args[1:], os.Stdout)
+	})
+	add("keep NAME", "keep the counters that were shown last in a run directory", cobra.ExactArgs(1), func(_ *cobra.Command, args []string) error {
+		return ondevice.Keep(args[0], os.Stdin)
 	})
 	add("install FROM TO", "put a bundle that has come in its place", cobra.ExactArgs(2), func(_ *cobra.Command, args []string) error {
 		return ondevice.Install(args[0], args[1])

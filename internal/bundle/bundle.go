@@ -23,7 +23,7 @@ import (
 
 // Limits of a bundle, so that it fits anywhere and is made at once.
 const (
-	partMax  = 2 << 20 // bytes of one part; of a longer one the end is kept
+	PartMax  = 2 << 20 // bytes of one part; of a longer one the end is kept
 	keepMost = 5       // bundles that are kept in Dir
 )
 
@@ -54,14 +54,14 @@ func New(instance, why string, now time.Time) *Bundle {
 	return &Bundle{name: instance, why: why, made: now}
 }
 
-// Add adds a text, of which secrets are blanked and more than partMax is cut off at the
+// Add adds a text, of which secrets are blanked and more than PartMax is cut off at the
 // beginning. what says in a line what it is.
 func (b *Bundle) Add(name, what, text string) { b.add(name, what, Text(text)) }
 
 // add is Add for what has no secrets and may look as if it had: MPTCP's tokens.
 func (b *Bundle) add(name, what, text string) {
-	if len(text) > partMax {
-		text = text[len(text)-partMax:]
+	if len(text) > PartMax {
+		text = text[len(text)-PartMax:]
 		if i := strings.IndexByte(text, '\n'); i >= 0 {
 			text = text[i+1:]
 		}
@@ -89,11 +89,11 @@ func (b *Bundle) AddFile(name, what, path string) {
 	}
 	defer f.Close()
 	cut := false
-	if st, err := f.Stat(); err == nil && st.Size() > partMax {
-		_, err = f.Seek(st.Size()-partMax, io.SeekStart) // else the beginning
+	if st, err := f.Stat(); err == nil && st.Size() > PartMax {
+		_, err = f.Seek(st.Size()-PartMax, io.SeekStart) // else the beginning
 		cut = err == nil
 	}
-	data, err := io.ReadAll(io.LimitReader(f, partMax))
+	data, err := io.ReadAll(io.LimitReader(f, PartMax))
 	if err != nil {
 		b.Miss(name, err)
 		return

@@ -73,10 +73,10 @@ func TestBundle(t *testing.T) {
 	at := time.Date(2026, 11, 22, 6, 0, 0, 0, time.UTC)
 	b := New("web", "a test", at)
 	b.Add("a.txt", "the first", "password=hunter2\n")
-	b.Add("long.txt", "the second", strings.Repeat("first line\n", partMax/10)+"last line\n")
+	b.Add("long.txt", "the second", strings.Repeat("first line\n", PartMax/10)+"last line\n")
 	b.AddJSON("c.json", "the third", map[string]int{"n": 1})
 	whole := filepath.Join(t.TempDir(), "whole")
-	if err := os.WriteFile(whole, []byte("password="+strings.Repeat("hidden", partMax/6)+"\nlast line\n"), 0o600); err != nil {
+	if err := os.WriteFile(whole, []byte("password="+strings.Repeat("hidden", PartMax/6)+"\nlast line\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	b.AddFile("cut.txt", "a file", whole)
@@ -91,7 +91,7 @@ func TestBundle(t *testing.T) {
 	if got := parts[folder+"a.txt"]; got != "password=***\n" {
 		t.Errorf("%q", got)
 	}
-	if long := parts[folder+"long.txt"]; len(long) > partMax || !strings.HasPrefix(long, "first line\n") || !strings.HasSuffix(long, "last line\n") {
+	if long := parts[folder+"long.txt"]; len(long) > PartMax || !strings.HasPrefix(long, "first line\n") || !strings.HasSuffix(long, "last line\n") {
 		t.Errorf("%d bytes: %.20q", len(long), long)
 	}
 	if cut := parts[folder+"cut.txt"]; cut != "last line\n" { // the rest of the line has lost its name

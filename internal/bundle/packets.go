@@ -22,6 +22,9 @@ const packetsLimit = 10 * time.Second
 // PacketsFile is the part with the last packets.
 const PacketsFile = "packets.pcapng"
 
+// KeptFile is not in a bundle: the ask.PacketsKept of a run on another machine, as JSON.
+const KeptFile = "packets.json"
+
 // AddPackets adds what the ring of `lklrun --capture ring` has, as it is, and says
 // which files have packets, too.
 func (b *Bundle) AddPackets(kept ask.PacketsKept, pcapng []byte) {
@@ -35,7 +38,7 @@ func (b *Bundle) AddPackets(kept ask.PacketsKept, pcapng []byte) {
 func (b *Bundle) AskPackets(ctx context.Context, c *stackconn.Conn) {
 	ctx, cancel := context.WithTimeoutCause(ctx, packetsLimit, fmt.Errorf("lklrun does not answer within %v", packetsLimit))
 	defer cancel()
-	kept, pcapng, err := askPackets(ctx, c)
+	kept, pcapng, err := Packets(ctx, c)
 	if err != nil {
 		b.Miss(PacketsFile, err)
 		return
@@ -43,7 +46,8 @@ func (b *Bundle) AskPackets(ctx context.Context, c *stackconn.Conn) {
 	b.AddPackets(kept, pcapng)
 }
 
-func askPackets(ctx context.Context, c *stackconn.Conn) (kept ask.PacketsKept, pcapng []byte, err error) {
+// Packets asks the lklrun of a run for what it has kept of the packets.
+func Packets(ctx context.Context, c *stackconn.Conn) (kept ask.PacketsKept, pcapng []byte, err error) {
 	fd, err := unix.MemfdCreate(PacketsFile, unix.MFD_CLOEXEC)
 	if err != nil {
 		return kept, nil, fmt.Errorf("memfd_create: %w", err)

@@ -31,6 +31,8 @@ const (
 	ResolvFile  = "resolv.conf"
 	LogFile     = "log"
 	OutputFile  = "output" // of a run in the background
+
+	CountersFile = "counters.json" // what `lklctl counters -d` showed last
 )
 
 // MaxName is the longest name of an instance.

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/remote"
+	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/internal/testutil/heredevice"
+)
+
+// devices makes every target a device that is this machine.
+func devices(t *testing.T) map[string]*heredevice.Device {
+	t.Helper()
+	testutil.Need(t, testutil.Bin("lklrun"))
+	all := map[string]*heredevice.Device{}
+	for _, name := range []string{"adb:one", "adb:two"} {
+		all[name] = heredevice.New(name)
+	}
+	was := prepare
+	prepare = func(_ context.Context, target remote.Target, _ remote.Options) (*remote.Ready, error) {
+		return all[target.String()].Ready(filepath.Dir(testutil.Bin("lklrun"))), nil
+	}
+	t.Cleanup(func() {
+		prepare = was
+		// Nothing is left of the folders for sockets.
+		left, err := filepath.Glob(filepath.Join(os.TempDir(), "lklctl-*"))
+		if err != nil || len(left) > 0 {
+			t.Errorf("left: %v, %v", left, err)
+		}
+	})
+	return all
+}
+
+// moving are the numbers that differ from call to call.
+var moving = regexp.MustCompile(`[0-9.]+(ms|us|s)\b|"(uptime|time|age)[a-z_]*": [^,\n]*|\b[0-9]+\b`)
+
+// What a verb prints with --device is what it prints on the device.
+func TestDevice(t *testing.T) {
+	site(t, "web")
+	devices(t)
+	for _, args := range [][]string{
+		{"list"}, {"list", "-o", "json"}, {"netstat"}, {"netstat", "-tip"}, {"netstat", "-o", "json"}, {"mptcp"}, {"mptcp", "-o", "json"},
+		{"counters", "-o", "json"}, {"sysctl", "-a", "net.ipv4.*"}, {"sysctl", "net.ipv4.tcp_rmem"}, {"cat", "/proc/net/dev"},
+		{"link"}, {"addr"}, {"mptcp", "limits"}, {"mptcp", "endpoint"}, {"account"}, {"guard"}, {"lease"}, {"path"},
+	} {
+		here := lklctl(t, args...)
+		there := lklctl(t, append([]string{"--device", "adb:one"}, args...)...)
+		there.out = strings.Replace(there.out, "    \"device\": \"adb:one\",\n", "", 1)
+		for _, r := range []*result{&here, &there} {
+			r.out = moving.ReplaceAllString(r.out, "#")
+			r.out = regexp.MustCompile(` +`).ReplaceAllString(r.out, " ")
+		}
+		if diff := cmp.Diff(here, there, cmp.AllowUnexported(result{})); diff != "" {
+			t.Errorf("%v (-here +there):\n%s", args, diff)
+		}
+	}
+}
+
+// Several devices are told apart.
+func TestDevices(t *testing.T) {
+	instanceOf(t, "web")
+	devices(t)
+	text := ok(t, "--device", "adb:one,adb:two", "list")
+	for _, want := range []string{"DEVICE", "adb:one  web", "adb:two  web"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if all := decode[[]instance.Info](t, "--device", "adb:one,adb:two", "list"); len(all) != 2 || all[1].Device != "adb:two" || !filepath.IsAbs(all[1].Dir) {
+		t.Errorf("%+v", all)
+	}
+	r := lklctl(t, "--device", "adb:one,adb:two", "netstat", "-l", "-o", "json")
+	var rows []deviceRow
+	if err := json.Unmarshal([]byte(r.out), &rows); err != nil || r.status != 1 || len(rows) != 2 || rows[0].Device != "adb:one" || string(rows[0].Result) != "[]" || rows[0].Status != 1 {
+		t.Errorf("%+v, %+v", r, rows)
+	}
+	for line := range strings.Lines(ok(t, "--device", "adb:one,adb:two", "sysctl", "kernel.ostype")) {
+		if !strings.HasPrefix(line, "adb:one: kernel.ostype = ") && !strings.HasPrefix(line, "adb:two: kernel.ostype = ") {
+			t.Errorf("%q", line)
+		}
+	}
+	refused(t, 2, []string{"--device", "adb:one,adb:two", "top", "-b"}, "lklctl top asks one device at a time")
+	refused(t, 2, []string{"--device", "adb:one,adb:two", "netstat", "--watch"}, "--watch goes with one device")
+	refused(t, 2, []string{"--device", "usb:1", "list"}, `"usb:1"; expected adb, adb:SERIAL`)
+	t.Setenv(deviceEnv, "adb:two")
+	if all := decode[[]instance.Info](t, "list"); len(all) != 1 || all[0].Device != "adb:two" {
+		t.Errorf("by the variable: %+v", all)
+	}
+}
+
+// A device that is gone is one line, and status 125.
+func TestDeviceGone(t *testing.T) {
+	instanceOf(t, "web")
+	d := devices(t)["adb:one"]
+	refused(t, 3, []string{"--device", "adb:one", "-n", "none", "netstat"}, `no instance "none" is running; there is web`)
+	d.Cut()
+	refused(t, 125, []string{"--device", "adb:one", "list"}, "adb:one: the device is gone")
+}

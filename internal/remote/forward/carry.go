@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package forward
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+
+	"github.com/lklrun/lklrun/internal/ctlproto"
+	"github.com/lklrun/lklrun/internal/remote"
+)
+
+// forwarded is an instance that appears here.
+type forwarded struct {
+	f    *Forwarder
+	name string
+	pid  int
+	l    *net.UnixListener // nil: a leftover
+}
+
+// listen begins to take connections.
+func (o *forwarded) listen(path string) error {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return err
+	}
+	l.SetUnlinkOnClose(false) // its folder goes, and one of the same name may have come
+	o.l = l
+	o.f.busy.Go(func() {
+		for {
+			c, err := l.AcceptUnix()
+			if err != nil {
+				return
+			}
+			o.f.busy.Go(func() {
+				defer c.Close()
+				o.f.carry(c, o.name)
+			})
+		}
+	})
+	return nil
+}
+
+func (o *forwarded) close() {
+	if o.l != nil {
+		o.l.Close()
+	}
+}
+
+// carry carries one connection on to the device, until either side ends it.
+func (f *Forwarder) carry(c *net.UnixConn, name string) {
+	select {
+	case f.room <- struct{}{}:
+		defer func() { <-f.room }()
+	case <-f.ctx.Done():
+		return
+	}
+	ctx, cancel := context.WithCancel(f.ctx)
+	defer cancel()
+	var said words
+	s, err := f.ready.Launch(ctx, &said, "device", "connect", name)
+	if err != nil {
+		f.lost(err)
+		return
+	}
+	end := sync.OnceFunc(func() {
+		s.Close()
+		c.Close()
+	})
+	stop := context.AfterFunc(ctx, end)
+	defer stop()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(s, c) // whoever is gone, the other direction tells
+		_ = s.CloseWrite()
+	}()
+	err = pass(c, s)
+	var gone *remote.Error
+	if errors.As(err, &gone) {
+		f.lost(gone)
+	}
+	end()
+	<-done
+}
+
+// lost notes that the way to the device has failed; what the device itself says of
+// one instance is no reason.
+func (f *Forwarder) lost(err error) {
+	var gone *remote.Error
+	if errors.As(err, &gone) && f.ctx.Err() == nil {
+		f.fail(err)
+	}
+}
+
+// pass copies what the stack host says to a client. In its greeting the stack host's
+// pid is blanked: it is none of this machine.
+func pass(to io.Writer, from io.Reader) error {
+	for greeted := false; !greeted; {
+		head := make([]byte, ctlproto.CTL_HDR_SIZE)
+		if _, err := io.ReadFull(from, head); err != nil {
+			return err
+		}
+		size := binary.LittleEndian.Uint32(head)
+		if size < ctlproto.CTL_HDR_SIZE || size > ctlproto.CTL_FRAME_MAX {
+			return fmt.Errorf("%w: a frame of %d bytes", ctlproto.ErrMalformed, size)
+		}
+		frame := append(head, make([]byte, size-ctlproto.CTL_HDR_SIZE)...)
+		body := frame[ctlproto.CTL_HDR_SIZE:]
+		if _, err := io.ReadFull(from, body); err != nil {
+			return err
+		}
+		const hostPID = 8 // struct ctl_hello_rep, csrc/include/ctl_proto.h
+		if binary.LittleEndian.Uint16(head[4:]) == ctlproto.CTL_HELLO|ctlproto.CTL_REPLY {
+			greeted = true
+			if len(body) >= hostPID+4 {
+				clear(body[hostPID : hostPID+4])
+			}
+		}
+		if _, err := to.Write(frame); err != nil {
+			return err
+		}
+	}
+	_, err := io.Copy(to, from)
+	return err
+}
+
+// words keeps the beginning of what a command says on its standard error.
+type words struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (w *words) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	const most = 4096
+	w.text.Write(p[:min(len(p), max(most-w.text.Len(), 0))])
+	return len(p), nil
+}
+
+// line is the last line of it.
+func (w *words) line() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	lines := strings.Split(strings.TrimSpace(w.text.String()), "\n")
+	return strings.TrimPrefix(strings.TrimSpace(lines[len(lines)-1]), "lklrun: ")
+}

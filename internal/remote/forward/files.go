@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package forward
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/lklrun/lklrun/internal/bundle"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/remote"
+)
+
+// filesMost bounds what is taken of a device's files at once.
+const filesMost = 256 << 20
+
+// Fetch brings files of an instance's run directory to the folder that stands for it
+// here; those that it has not are left out. See ondevice.Read.
+func (f *Forwarder) Fetch(ctx context.Context, info *instance.Info, names ...string) error {
+	var out, said bytes.Buffer
+	args := append([]string{"device", "read", info.Name}, names...)
+	if err := f.run(ctx, remote.Command{Line: f.ready.Command(args...), Stdout: &bounded{&out, filesMost}, Stderr: &said}, &said); err != nil {
+		return err
+	}
+	var all map[string][]byte
+	if err := json.Unmarshal(out.Bytes(), &all); err != nil {
+		return f.broken(fmt.Errorf("reading files of instance %q: %w", info.Name, err))
+	}
+	for name, data := range all {
+		if !slices.Contains(names, name) && name != bundle.KeptFile {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(info.Files(), name), data, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Keep has the instance's run directory hold this as its file of counters.
+func (f *Forwarder) Keep(ctx context.Context, info *instance.Info, data []byte) error {
+	var said bytes.Buffer
+	return f.run(ctx, remote.Command{Line: f.ready.Command("device", "keep", info.Name), Stdin: bytes.NewReader(data), Stderr: &said}, &said)
+}
+
+// run runs a command of the device's lklrun, whose words are the error if it fails.
+func (f *Forwarder) run(ctx context.Context, c remote.Command, said *bytes.Buffer) error {
+	status, err := f.ready.Run(ctx, c)
+	if err != nil {
+		return f.broken(err)
+	}
+	if status != 0 {
+		var w words
+		_, _ = w.Write(said.Bytes()) // to memory
+		return fmt.Errorf("%s: lklrun there ended with status %d: %s", f.name, status, w.line())
+	}
+	return nil
+}
+
+// bounded is a buffer that takes no more than it may.
+type bounded struct {
+	*bytes.Buffer
+	most int
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.Len()+len(p) > b.most {
+		return 0, errors.New("more than is taken")
+	}
+	return b.Buffer.Write(p)
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package forward makes the instances of another machine appear on this one: a folder
+// that is this user's alone has for each what a run directory tells of it, and a
+// control socket whose connections are carried on over there by `lklrun device
+// connect`, through the way that leads to the device. No port is opened on either side.
+package forward
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/remote"
+)
+
+const (
+	// listLimit bounds the wait for the first list.
+	listLimit = 20 * time.Second
+	// listMost is the longest list that is read: a device is not believed anything.
+	listMost = 4 << 20
+	// connectionsMost is how many connections are carried at a time; more wait.
+	connectionsMost = 64
+)
+
+// Forwarder is a device whose instances appear here.
+type Forwarder struct {
+	ready *remote.Ready
+	name  string
+	root  string // the folder
+
+	ctx    context.Context //nolint:containedctx // ends with Close
+	cancel context.CancelFunc
+	list   remote.Stream
+	said   words
+	busy   sync.WaitGroup
+	room   chan struct{} // one for each connection
+
+	mu  sync.Mutex
+	err error
+	all map[string]*forwarded // by name
+}
+
+// Open lists the instances of a device and makes them appear in a folder of their
+// own below dir, which is this user's. The device stays its caller's; Close must be
+// called first.
+func Open(ctx context.Context, ready *remote.Ready, dir string) (*Forwarder, error) {
+	root, err := os.MkdirTemp(dir, "") // mode 0700
+	if err != nil {
+		return nil, fmt.Errorf("%s: a folder for its control sockets: %w", ready.Name(), err)
+	}
+	f := &Forwarder{ready: ready, name: ready.Name(), root: root, room: make(chan struct{}, connectionsMost), all: map[string]*forwarded{}}
+	f.ctx, f.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if err := f.begin(ctx); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Place is where the device's instances are found.
+func (f *Forwarder) Place() instance.Place {
+	return instance.Place{Device: f.name, Root: f.root}
+}
+
+// Ready is the device.
+func (f *Forwarder) Ready() *remote.Ready { return f.ready }
+
+// Err says why the device can no longer be asked; nil: it can.
+func (f *Forwarder) Err() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
+// Close ends all connections and takes the folder away.
+func (f *Forwarder) Close() {
+	f.cancel()
+	if f.list != nil {
+		f.list.Close()
+	}
+	f.mu.Lock()
+	for name, one := range f.all {
+		one.close()
+		delete(f.all, name)
+	}
+	f.mu.Unlock()
+	f.busy.Wait()
+	os.RemoveAll(f.root)
+}
+
+// begin starts to follow the device's list, and returns when the first is in place.
+func (f *Forwarder) begin(ctx context.Context) error {
+	var err error
+	if f.list, err = f.ready.Launch(f.ctx, &f.said, "device", "list", "--follow"); err != nil {
+		return err
+	}
+	first := make(chan error, 1)
+	f.busy.Go(func() { f.follow(first) })
+	limit := time.NewTimer(listLimit)
+	defer limit.Stop()
+	select {
+	case err = <-first:
+		return err
+	case <-limit.C:
+		return f.broken(fmt.Errorf("it does not say within %v what runs there", listLimit))
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// broken is an error of the way to the device.
+func (f *Forwarder) broken(err error) error {
+	var known *remote.Error
+	if errors.As(err, &known) {
+		return known
+	}
+	return &remote.Error{Device: f.name, Err: err}
+}
+
+// follow keeps the folder as the device's list is; first hears of the first.
+func (f *Forwarder) follow(first chan<- error) {
+	lines := bufio.NewScanner(f.list)
+	lines.Buffer(nil, listMost)
+	for lines.Scan() {
+		var all []instance.Info
+		err := json.Unmarshal(lines.Bytes(), &all)
+		if err == nil {
+			err = f.show(all)
+		}
+		if err != nil {
+			f.fail(err)
+			break
+		}
+		select {
+		case first <- nil:
+		default:
+		}
+	}
+	err := f.ended(lines.Err())
+	f.fail(err)
+	select {
+	case first <- f.Err():
+	default:
+	}
+}
+
+// ended says why there is no further list.
+func (f *Forwarder) ended(err error) error {
+	if err != nil {
+		return f.broken(err)
+	}
+	status, err := f.list.Wait()
+	switch {
+	case err != nil:
+		return f.broken(err)
+	case f.said.line() != "":
+		return f.broken(errors.New(f.said.line()))
+	}
+	return f.broken(fmt.Errorf("its lklrun has ended with status %d", status))
+}
+
+// fail notes the first reason why the device can no longer be asked, and takes its
+// instances away.
+func (f *Forwarder) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil && f.ctx.Err() == nil {
+		f.err = f.broken(err)
+	}
+	for name := range f.all {
+		f.vanish(name)
+	}
+}
+
+// show makes the folder hold these instances.
+func (f *Forwarder) show(all []instance.Info) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ctx.Err() != nil {
+		return nil
+	}
+	there := map[string]bool{}
+	for _, info := range all {
+		there[info.Name] = true
+		info.Device = f.name
+		dir, err := instance.Appear(f.root, info)
+		if err != nil {
+			return err
+		}
+		if was := f.all[info.Name]; was != nil && was.pid != info.PID && was.pid != 0 { // a later run of that name
+			f.vanish(info.Name)
+			if _, err = instance.Appear(f.root, info); err != nil {
+				return err
+			}
+		}
+		if one := f.all[info.Name]; one != nil {
+			one.pid = info.PID
+			continue
+		}
+		one := &forwarded{f: f, name: info.Name, pid: info.PID}
+		f.all[info.Name] = one
+		if info.Running {
+			if err := one.listen(filepath.Join(dir, instance.SocketFile)); err != nil {
+				return err
+			}
+		}
+	}
+	for name := range f.all {
+		if !there[name] {
+			f.vanish(name)
+		}
+	}
+	return nil
+}
+
+// vanish takes an instance away. Connections to it end when it ends them.
+func (f *Forwarder) vanish(name string) {
+	f.all[name].close()
+	delete(f.all, name)
+	_ = instance.Vanish(f.root, name) // the folder as a whole goes with Close
+}

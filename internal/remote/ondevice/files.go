@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ondevice
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/lklrun/lklrun/internal/bundle"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stackconn"
+)
+
+// readable are the files of a run directory that the desk may have.
+var readable = []string{instance.PlanFile, instance.JournalFile, instance.ResolvFile, instance.LogFile, instance.CountersFile}
+
+// Read writes files of the run directory of the instance called name as one JSON
+// object of name and content, in base64. What is not there is left out; of a long one
+// it is the end, a byte more than a bundle takes of it. bundle.PacketsFile and
+// bundle.KeptFile are what lklrun has kept of the packets.
+func Read(ctx context.Context, name string, files []string, out io.Writer) error {
+	info, err := instance.Place{}.Open(name)
+	if err != nil {
+		return err
+	}
+	all := map[string][]byte{}
+	for _, f := range files {
+		if f == bundle.PacketsFile {
+			if err := packets(ctx, info, all); err != nil {
+				return err
+			}
+			continue
+		}
+		if !slices.Contains(readable, f) {
+			return fmt.Errorf("%q is none of a run directory's files that can be had", f)
+		}
+		data, err := end(filepath.Join(info.Dir, f), bundle.PartMax+1)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		all[f] = data
+	}
+	return json.NewEncoder(out).Encode(all)
+}
+
+// end reads the last bytes of a file.
+func end(path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err == nil && st.Size() > most {
+		if _, err := f.Seek(st.Size()-most, io.SeekStart); err != nil {
+			return nil, err
+		}
+	}
+	return io.ReadAll(io.LimitReader(f, most))
+}
+
+// packets asks lklrun for the packets it has kept.
+func packets(ctx context.Context, info *instance.Info, all map[string][]byte) error {
+	conn, err := stackconn.Dial(ctx, info.Socket())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	kept, pcapng, err := bundle.Packets(ctx, conn)
+	if err != nil {
+		return err
+	}
+	all[bundle.PacketsFile] = pcapng
+	all[bundle.KeptFile], err = json.Marshal(kept)
+	return err
+}
+
+// Keep has the run directory of the instance called name hold what in brings as its
+// file of counters, whole or not at all.
+func Keep(name string, in io.Reader) error {
+	info, err := instance.Place{}.Open(name)
+	if err != nil {
+		return err
+	}
+	data, err := io.ReadAll(io.LimitReader(in, bundle.PartMax))
+	if err != nil {
+		return err
+	}
+	d := instance.Dir{Path: info.Dir, Name: info.Name}
+	return d.WriteFile(instance.CountersFile, data)
+}
