@@ -53,6 +53,20 @@ stack: packages ## the Linux stack library and bin/stacks/
 		! grep -q '"library"' $$m || ln -sfn ../../../build/stack/liblkl.so $$d/liblkl.so; \
 	done
 
+CROSS_STACK = $(MAKE) --no-print-directory -C third_party/lkl LKL_ARCH=$(@:stack-%=%) OUT=$(OUT)/$@ $(if $(LINUX_SOURCE),LINUX_SOURCE=$(LINUX_SOURCE)) -j$(JOBS)
+
+.PHONY: stack-amd64
+stack-amd64: packages ## the stack library to be linked in, build/stack-amd64/liblkl.a
+	+@$(CROSS_STACK)
+
+.PHONY: stack-arm64
+stack-arm64: packages ## the stack library for arm64, with a cross compiler
+	+@$(CROSS_STACK)
+
+.PHONY: stack-arm
+stack-arm: packages ## the stack library for arm (ARMv7, hard float)
+	+@$(CROSS_STACK)
+
 HZ ?= 100
 
 .PHONY: stack-hz

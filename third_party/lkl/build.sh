@@ -1,22 +1,25 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-only
 #
-# Builds liblkl.so into a cache outside the clone and copies it to $OUT.
+# Builds liblkl.so and liblkl.a into a cache outside the clone and copies them to
+# $OUT. The archive is the same library for who links it in: position-independent,
+# nothing but lkl_*() to be seen of it, for any C library.
 #
 # The cache, ${XDG_CACHE_HOME:-~/.cache}/lklrun:
 #   linux-ID/          kernel source, unpacked once, never written to
 #   build-ID-CC/       object tree, reused so that a change costs seconds
-#   HASH/liblkl.so     result, by a hash of everything it is made from
-#   lock               one build at a time
+#   HASH/liblkl.*      result, by a hash of everything it is made from
+#   lock*              one build of a kind at a time
+#
+# LKL_ARCH=amd64|arm64|arm is whom it is for; at first, for this machine. For another
+# one the compiler is Debian's cross compiler. CC=COMPILER says it as well.
 #
 # LKL_HZ=100|250|300 is the tick of another kernel than the usual one, to compare:
 # it has an object tree of its own (build-ID-CC-hzN), which takes as long again.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
-out=${OUT:-$here/../../build/stack}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/lklrun
-cc=${CC:-gcc}
 hz=${LKL_HZ:-}
 package=linux-source-6.12
 tarball=/usr/src/$package.tar.xz
@@ -24,6 +27,45 @@ tarball=/usr/src/$package.tar.xz
 die() {
 	echo "lkl: $*" >&2
 	exit 1
+}
+
+# Compiler, folder in arch/lkl, bits and flags of the target.
+target() {
+	triple=$(${CC:-gcc} -dumpmachine)
+	case ${LKL_ARCH:-$triple} in
+	amd64 | x86_64-*) arch=amd64 want=x86_64-linux-gnu ;;
+	arm64 | aarch64-*) arch=arm64 want=aarch64-linux-gnu ;;
+	arm | arm-*) arch=arm want=arm-linux-gnueabihf ;;
+	*) die "LKL_ARCH=${LKL_ARCH:-$triple}: expected amd64, arm64 or arm" ;;
+	esac
+	bits=64 cpu=$arch cross='' pages='' flags='' device=''
+	[ "${triple%%-*}" = "${want%%-*}" ] || cross=$want-
+	if [ -n "$cross" ]; then
+		cc=${cross}gcc
+	else
+		cc=${CC:-gcc}
+	fi
+	command -v "$cc" >/dev/null ||
+		die "$cc is missing: apt install gcc-$want"
+	case $arch in
+	amd64)	cpu=x86_64 ;;
+	*)	device=1 ;;
+	esac
+	case $arch in
+	# A host may have pages of up to 64 KiB. The vector registers are the
+	# callers' (arch/lkl/arm64/switch.S), x18 is the platform's.
+	arm64)	flags='-mgeneral-regs-only -ffixed-x18 -mno-outline-atomics'
+		pages=-Wl,-z,max-page-size=65536 ;;
+	# Without glibc's inline functions, of which one has a double.
+	arm)	bits=32 flags='-marm -mgeneral-regs-only -D__NO_INLINE__'
+		pages=-Wl,-z,max-page-size=65536 ;;
+	esac
+}
+
+# The files of a folder, without those of other CPUs.
+ours() {
+	find "$@" -type d \( -name x86_64 -o -name arm64 -o -name arm \) \
+		! -name "$cpu" -prune -o -type f -print | LC_ALL=C sort
 }
 
 # Which kernel, without reading it.
@@ -47,17 +89,19 @@ input_hash() {
 		echo "$id${hz:+ hz $hz}"
 		$cc -dumpmachine
 		$cc --version | head -n1
-		ld --version | head -n1
+		"${cross}ld" --version | head -n1
 		cd "$here"
-		find arch lib include build.sh -type f | LC_ALL=C sort | xargs sha256sum
+		ours arch lib include build.sh | xargs sha256sum
 	} | sha256sum | cut -c1-20
 }
 
 deliver() {
 	mkdir -p "$out"
-	cmp -s "$cache/$hash/liblkl.so" "$out/liblkl.so" && return
-	cp "$cache/$hash/liblkl.so" "$out/.liblkl.so.$$"
-	mv "$out/.liblkl.so.$$" "$out/liblkl.so"
+	for f in liblkl.so liblkl.a; do
+		cmp -s "$cache/$hash/$f" "$out/$f" && continue
+		cp "$cache/$hash/$f" "$out/.$f.$$"
+		mv "$out/.$f.$$" "$out/$f"
+	done
 }
 
 # What no library needs is left in the archive.
@@ -90,25 +134,26 @@ overlay() {
 	done
 	# A header that comes or goes changes which one is meant, and kbuild's
 	# dependencies do not know: start over.
-	(cd "$here/arch/lkl" && find . -name '*.h' | LC_ALL=C sort) > "$work/headers.new"
+	(cd "$here/arch/lkl" && ours . | grep '\.h$') > "$work/headers.new"
 	if ! cmp -s "$work/headers.new" "$work/headers"; then
 		rm -rf "$work/obj"
 		mv "$work/headers.new" "$work/headers"
 	fi
 	# times stay as they are where nothing has changed
-	(cd "$here/arch/lkl" && find . -type f) | while read -r f; do
+	(cd "$here/arch/lkl" && ours .) | while read -r f; do
 		cmp -s "$here/arch/lkl/$f" "$work/tree/arch/lkl/$f" && continue
 		mkdir -p "$(dirname "$work/tree/arch/lkl/$f")"
 		cp "$here/arch/lkl/$f" "$work/tree/arch/lkl/$f"
 	done
 	(cd "$work/tree/arch/lkl" && find . -type f) | while read -r f; do
-		[ -f "$here/arch/lkl/$f" ] || rm "$work/tree/arch/lkl/$f"
+		[ -f "$here/arch/lkl/$f" ] || rm -f "$work/tree/arch/lkl/$f"
 	done
 }
 
 kernel() {
 	mkdir -p "$work/obj"
 	k="make -s -C $work/tree O=$work/obj ARCH=lkl CC=$cc"
+	k="$k CROSS_COMPILE=$cross"
 	k="$k KBUILD_BUILD_USER=lkl KBUILD_BUILD_HOST=lkl KBUILD_BUILD_VERSION=1"
 	# kbuild's flags of one object: what of the kernel needs mending
 	k="$k CFLAGS_subflow.o=--include=$work/tree/arch/lkl/fixes/mptcp_subflow.inc"
@@ -130,7 +175,7 @@ kernel() {
 }
 
 library() {
-	cflags="-O2 -fPIC -fvisibility=hidden -Wall -Wextra -Werror -I$here/include"
+	cflags="-O2 -fPIC -fvisibility=hidden -ftls-model=initial-exec -Wall -Wextra -Werror -I$here/include $flags"
 	objs=
 	for f in "$here"/lib/*.c; do
 		o=$tmp/$(basename "$f" .c).o
@@ -139,10 +184,12 @@ library() {
 	done
 	# The kernel's names are its own: it has a memcpy, a printf and a panic.
 	# Its constants hold addresses, so they are not read-only before relocation.
-	objcopy --wildcard --keep-global-symbol='lklk_*' \
+	"${cross}objcopy" --wildcard --keep-global-symbol='lklk_*' \
 		--keep-global-symbol=lkl_dead --keep-global-symbol=lkl_net_sent \
 		--keep-global-symbol=_text \
 		--rename-section .rodata=.data.lkl_rodata \
+		--add-section .note.GNU-stack=/dev/null \
+		--set-section-flags .note.GNU-stack=readonly \
 		"$work/obj/lkl.o" "$tmp/kernel.o"
 
 	# Symbols for the kernel's own messages, as scripts/link-vmlinux.sh does it:
@@ -153,37 +200,60 @@ library() {
 		# it holds an address, and text relocations are not welcome
 		sed -i 's/\.section \.rodata, "a"/.section .data.kallsyms, "aw"/' \
 			"$tmp/kallsyms.S"
-		$cc -DBITS_PER_LONG=64 -c "$tmp/kallsyms.S" -o "$tmp/kallsyms.o"
+		echo '.section .note.GNU-stack, "", %progbits' >> "$tmp/kallsyms.S"
+		$cc -DBITS_PER_LONG=$bits -c "$tmp/kallsyms.S" -o "$tmp/kallsyms.o"
 		$cc -shared -o "$tmp/liblkl.so" "$tmp/kernel.o" $objs "$tmp/kallsyms.o" \
 			-Wl,--version-script="$here/lib/liblkl.map" \
 			-Wl,-soname,liblkl.so -Wl,-z,noexecstack,-z,defs,-z,text \
-			-Wl,-Bsymbolic -Wl,--build-id
-		nm -n "$tmp/liblkl.so" | sed -f "$src/scripts/mksysmap" > "$tmp/syms.new"
+			-Wl,-Bsymbolic -Wl,--build-id $pages
+		"${cross}nm" -n "$tmp/liblkl.so" | sed -f "$src/scripts/mksysmap" > "$tmp/syms.new"
 		[ $pass = 0 ] || ! cmp -s "$tmp/syms" "$tmp/syms.new" || break
 		mv "$tmp/syms.new" "$tmp/syms"
 	done
+
+	# For programs of any C library: no name of one, no versions of its symbols.
+	# Weak: glibc has this one in its static part, which nobody shall take it from.
+	"${cross}ld" -r -o "$tmp/lib.o" $objs
+	"${cross}objcopy" --weaken-symbol=pthread_atfork "$tmp/lib.o"
+	[ -z "$device" ] ||
+		$cc -shared -nostdlib -o "$tmp/liblkl.so" "$tmp/kernel.o" "$tmp/lib.o" \
+			"$tmp/kallsyms.o" -lgcc \
+			-Wl,--version-script="$here/lib/liblkl.map" \
+			-Wl,-soname,liblkl.so -Wl,-z,noexecstack,-z,text \
+			-Wl,-Bsymbolic -Wl,--build-id $pages
+
+	# Offsets in the kernel's code, which kallsyms holds, are the same in there.
+	"${cross}nm" -D --defined-only "$tmp/liblkl.so" | awk '{ print $3 }' > "$tmp/api"
+	"${cross}ld" -r -o "$tmp/all.o" "$tmp/kernel.o" $objs "$tmp/kallsyms.o"
+	"${cross}objcopy" --keep-global-symbols="$tmp/api" --remove-section=.comment \
+		"$tmp/all.o" "$tmp/lkl.o"
+	"${cross}ar" rcsD "$tmp/liblkl.a" "$tmp/lkl.o"
 }
 
+target
+out=${OUT:-$here/../../build/stack}
 id=$(source_id)
 hash=$(input_hash)
-if [ ! -f "$cache/$hash/liblkl.so" ]; then
+if [ ! -f "$cache/$hash/liblkl.a" ]; then
 	mkdir -p "$cache"
-	exec 9> "$cache/lock"
+	src=${LINUX_SOURCE:+$(cd "${LINUX_SOURCE:-.}" && pwd)}
+	src=${src:-$cache/linux-$id}
+	name=$($cc -dumpmachine)-$($cc -dumpfullversion)${hz:+-hz$hz}
+	(flock 9 && unpack) 9> "$cache/lock"
+	exec 9> "$cache/lock-$name"
 	flock -n 9 || { echo "lkl: another build runs, waiting for it" >&2; flock 9; }
-	if [ ! -f "$cache/$hash/liblkl.so" ]; then
-		src=${LINUX_SOURCE:+$(cd "${LINUX_SOURCE:-.}" && pwd)}
-		src=${src:-$cache/linux-$id}
-		work=$cache/build-$id-$($cc -dumpmachine)-$($cc -dumpfullversion)${hz:+-hz$hz}
-		tmp=$cache/tmp
+	if [ ! -f "$cache/$hash/liblkl.a" ]; then
+		work=$cache/build-$id-$name
+		tmp=$cache/tmp-$name
 		rm -rf "$tmp"
 		mkdir -p "$tmp" "$work"
-		unpack
 		overlay
 		kernel
 		library
 		echo "  LD      liblkl.so"
 		mkdir -p "$cache/$hash"
 		mv "$tmp/liblkl.so" "$cache/$hash/liblkl.so"
+		mv "$tmp/liblkl.a" "$cache/$hash/liblkl.a"
 		rm -rf "$tmp"
 	fi
 fi

@@ -85,6 +85,24 @@ static void after_fork(void)
 	loop_mode = 0;
 }
 
+/*
+ * glibc has pthread_atfork() in its static part alone, which makes this call; other C
+ * libraries have no such function.
+ */
+extern int __register_atfork(void (*prepare)(void), void (*parent)(void),
+			     void (*child)(void), void *dso)
+	__attribute__((weak));
+extern void *__dso_handle __attribute__((weak, visibility("hidden")));
+
+static void watch_fork(void)
+{
+	if (__register_atfork)
+		__register_atfork(NULL, NULL, after_fork,
+				  &__dso_handle ? __dso_handle : NULL);
+	else
+		pthread_atfork(NULL, NULL, after_fork);
+}
+
 API int lkl_init(struct lkl_host_operations *ops)
 {
 	static int atfork;
@@ -95,7 +113,7 @@ API int lkl_init(struct lkl_host_operations *ops)
 		return -EALREADY;
 	host_ops = ops ? ops : &lkl_host_ops;
 	if (!atfork) {
-		pthread_atfork(NULL, NULL, after_fork);
+		watch_fork();
 		atfork = 1;
 	}
 	state = INITED;
@@ -103,10 +121,10 @@ API int lkl_init(struct lkl_host_operations *ops)
 }
 
 /* "mem=64M" on the command line; the kernel itself ignores it. */
-static unsigned long mem_size(const char *cmd)
+static unsigned long long mem_size(const char *cmd)
 {
 	const char *p = cmd;
-	unsigned long n;
+	unsigned long long n;
 	char *end;
 
 	while ((p = strstr(p, "mem="))) {
@@ -116,7 +134,7 @@ static unsigned long mem_size(const char *cmd)
 	}
 	if (!p)
 		return DEFAULT_MEM;
-	n = strtoul(p + 4, &end, 0);
+	n = strtoull(p + 4, &end, 0);
 	switch (*end) {
 	case 'g': case 'G':
 		n <<= 10;
@@ -129,15 +147,19 @@ static unsigned long mem_size(const char *cmd)
 	}
 	if (n < MIN_MEM)
 		n = MIN_MEM;
-	return (n + 0x3fffff) & ~0x3fffffUL;
+	return (n + 0x3fffff) & ~0x3fffffULL;
 }
 
 static int arena_alloc(void)
 {
 	const unsigned long align = 4UL << 20;
+	unsigned long long size = mem_size(cmdline);
 	char *p, *q;
 
-	arena_size = mem_size(cmdline);
+	/* more than there are addresses */
+	if (size > SIZE_MAX - align)
+		return -ENOMEM;
+	arena_size = size;
 	p = mmap(NULL, arena_size + align, PROT_READ | PROT_WRITE,
 		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p == MAP_FAILED)
@@ -277,7 +299,7 @@ static long __attribute__((noinline)) slow_syscall(long no, long *params)
 			if (!ret) {
 				t->in_call = 0;
 				cpu_put(t, lklk_exit(&t->k));
-				t->busy = IN_USER;
+				to_user(t);
 			}
 		}
 	} else {
@@ -336,7 +358,9 @@ static void wait_for_others(void)
 	struct thread *t;
 
 	for (t = all_threads; t; t = t->next)
-		while (t != self && t->busy != IN_USER && lklh_mono() < end)
+		while (t != self &&
+		       __atomic_load_n(&t->busy, __ATOMIC_ACQUIRE) != IN_USER &&
+		       lklh_mono() < end)
 			sched_yield();
 }
 

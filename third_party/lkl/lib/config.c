@@ -7,10 +7,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <linux/ipv6_route.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -182,11 +182,12 @@ API int lkl_set_ipv6_gateway(void *addr)
 /* Whether something is mounted there: another device than the root's. */
 static int is_mount(const char *dir)
 {
-	struct stat root, st;
+	struct statx root, st;
 
-	return !call(SYS_stat, (long)"/", (long)&root, 0, 0, 0) &&
-	       !call(SYS_stat, (long)dir, (long)&st, 0, 0, 0) &&
-	       st.st_dev != root.st_dev;
+	return !call(SYS_statx, AT_FDCWD, (long)"/", 0, STATX_TYPE, (long)&root) &&
+	       !call(SYS_statx, AT_FDCWD, (long)dir, 0, STATX_TYPE, (long)&st) &&
+	       (st.stx_dev_major != root.stx_dev_major ||
+		st.stx_dev_minor != root.stx_dev_minor);
 }
 
 API int lkl_mount_fs(char *fstype)
@@ -196,7 +197,7 @@ API int lkl_mount_fs(char *fstype)
 
 	if (snprintf(dir, sizeof(dir), "/%s", fstype) >= (int)sizeof(dir))
 		return -ENAMETOOLONG;
-	ret = call(SYS_mkdir, (long)dir, 0755, 0, 0, 0);
+	ret = call(SYS_mkdirat, AT_FDCWD, (long)dir, 0755, 0, 0);
 	if (ret < 0 && ret != -EEXIST)
 		return ret;
 	/* every mount of proc is a new one, so the kernel would not refuse */
@@ -222,7 +223,7 @@ API int lkl_sysctl(const char *path, const char *value)
 		for (p = file + 10; *p; p++)
 			if (*p == '.')
 				*p = '/';
-	fd = call(SYS_open, (long)file, O_WRONLY, 0, 0, 0);
+	fd = call(SYS_openat, AT_FDCWD, (long)file, O_WRONLY, 0, 0);
 	if (fd < 0)
 		return fd;
 	ret = call(SYS_write, fd, (long)value, strlen(value), 0, 0);

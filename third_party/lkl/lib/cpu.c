@@ -231,13 +231,14 @@ static void wait_grant(struct thread *t)
 	}
 	t->busy = IN_WAIT;
 	for (;;) {
+		/* The grant first: who dies sets lkl_dead before cpu_wake_all(). */
+		granted = __atomic_load_n(&t->k.granted, __ATOMIC_SEQ_CST);
 		if (unlikely(__atomic_load_n(&lkl_dead, __ATOMIC_SEQ_CST))) {
-			t->busy = IN_USER;
+			to_user(t);
 			if (t->in_call)
 				lklk_unwind(&t->k);
 			return;
 		}
-		granted = __atomic_load_n(&t->k.granted, __ATOMIC_SEQ_CST);
 		if (granted) {
 			t->k.granted = 0;
 			break;
@@ -297,7 +298,7 @@ int cpu_enter(struct thread *t)
 		int err = lkl_dead ? -ENODEV : t->k.error;
 
 		t->k.error = 0;
-		t->busy = IN_USER;
+		to_user(t);
 		return err;
 	}
 in:
@@ -318,8 +319,7 @@ void cpu_leave(struct thread *t)
 	}
 	if (likely(!lkl_dead))
 		cpu_put(t, lklk_leave(&t->k));
-	__asm__ __volatile__("" : : : "memory");
-	t->busy = IN_USER;
+	to_user(t);
 }
 
 /**

@@ -31,6 +31,45 @@ static void regs_set(ucontext_t *uc, unsigned long pc, unsigned long sp,
 	/* the library's code expects the direction flag clear */
 	uc->uc_mcontext.gregs[REG_EFL] &= ~0x400L;
 }
+#elif defined(__aarch64__)
+static void regs_get(ucontext_t *uc, unsigned long *pc, unsigned long *sp)
+{
+	*pc = uc->uc_mcontext.pc;
+	*sp = uc->uc_mcontext.sp;
+}
+
+static void regs_set(ucontext_t *uc, unsigned long pc, unsigned long sp,
+		     const unsigned long *args)
+{
+	uc->uc_mcontext.pc = pc;
+	if (uc->uc_mcontext.sp != sp) {
+		uc->uc_mcontext.sp = sp;
+		uc->uc_mcontext.regs[0] = args[0];
+		uc->uc_mcontext.regs[1] = args[1];
+	}
+}
+#elif defined(__arm__)
+#define PSR_T		0x20u		/* Thumb */
+#define PSR_IT		0x0600fc00u	/* in an if-then block of Thumb */
+
+static void regs_get(ucontext_t *uc, unsigned long *pc, unsigned long *sp)
+{
+	*pc = uc->uc_mcontext.arm_pc;
+	*sp = uc->uc_mcontext.arm_sp;
+}
+
+/* The kernel is ARM code; the C library's, that faulted for it, may be Thumb. */
+static void regs_set(ucontext_t *uc, unsigned long pc, unsigned long sp,
+		     const unsigned long *args)
+{
+	uc->uc_mcontext.arm_pc = pc;
+	uc->uc_mcontext.arm_cpsr &= ~(PSR_T | PSR_IT);
+	if (uc->uc_mcontext.arm_sp != sp) {
+		uc->uc_mcontext.arm_sp = sp;
+		uc->uc_mcontext.arm_r0 = args[0];
+		uc->uc_mcontext.arm_r1 = args[1];
+	}
+}
 #else
 #error "regs_get() and regs_set() for this CPU"
 #endif
@@ -51,7 +90,7 @@ static void chain(int sig, siginfo_t *si, void *ctx)
 
 static void on_fault(int sig, siginfo_t *si, void *ctx)
 {
-	unsigned long pc, sp, args[2];
+	unsigned long pc, sp, args[2] = { 0, 0 };
 	struct thread *t = self;
 
 	if (!t || t->busy != IN_KERNEL || lkl_dead || si->si_code <= 0) {

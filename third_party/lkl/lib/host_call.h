@@ -10,7 +10,6 @@
 #ifndef LKL_HOST_CALL_H
 #define LKL_HOST_CALL_H
 
-#include <errno.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -32,10 +31,41 @@ static inline long host_call(long nr, long a, long b, long c, long d, long e,
 			       "r"(r8), "r"(r9)
 			     : "rcx", "r11", "memory");
 	return ret;
-#else
-	long ret = syscall(nr, a, b, c, d, e, f);
+#elif defined(__aarch64__)
+	register long x8 __asm__("x8") = nr;
+	register long x0 __asm__("x0") = a;
+	register long x1 __asm__("x1") = b;
+	register long x2 __asm__("x2") = c;
+	register long x3 __asm__("x3") = d;
+	register long x4 __asm__("x4") = e;
+	register long x5 __asm__("x5") = f;
 
-	return ret < 0 ? -errno : ret;
+	__asm__ __volatile__("svc #0"
+			     : "+r"(x0)
+			     : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4),
+			       "r"(x5)
+			     : "memory");
+	return x0;
+#elif defined(__arm__)
+	/* r7 may be the frame pointer: it is not named, but saved. */
+	register long r0 __asm__("r0") = a;
+	register long r1 __asm__("r1") = b;
+	register long r2 __asm__("r2") = c;
+	register long r3 __asm__("r3") = d;
+	register long r4 __asm__("r4") = e;
+	register long r5 __asm__("r5") = f;
+
+	__asm__ __volatile__("mov r12, r7\n\t"
+			     "mov r7, %[nr]\n\t"
+			     "svc #0\n\t"
+			     "mov r7, r12"
+			     : "+r"(r0)
+			     : [nr] "r"(nr), "r"(r1), "r"(r2), "r"(r3), "r"(r4),
+			       "r"(r5)
+			     : "r12", "memory");
+	return r0;
+#else
+#error "host_call() for this CPU"
 #endif
 }
 

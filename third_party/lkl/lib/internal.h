@@ -38,6 +38,17 @@ struct thread {
 	struct thread *next;
 };
 
+/**
+ * to_user - the thread leaves the library
+ *
+ * For who waits for that (wait_for_others()): all that it did in the kernel's memory
+ * is done.
+ */
+static inline void to_user(struct thread *t)
+{
+	__atomic_store_n(&t->busy, IN_USER, __ATOMIC_RELEASE);
+}
+
 /* thread.c */
 extern __thread struct thread *self
 	__attribute__((tls_model("initial-exec"), visibility("hidden")));

@@ -10,7 +10,6 @@
 #include <linux/if.h>
 #include <linux/if_tun.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -89,11 +88,15 @@ static int set_tap_offload(struct lkl_netdev *nd)
 /* Linux has taken such packets since 6.3, and got memory for them since 6.6. */
 static int host_takes_big(void)
 {
-	int major, minor;
+	unsigned long major, minor;
 	struct utsname u;
+	char *end;
 
-	return !uname(&u) && sscanf(u.release, "%d.%d", &major, &minor) == 2 &&
-	       (major > 6 || (major == 6 && minor >= 6));
+	if (uname(&u))
+		return 0;
+	major = strtoul(u.release, &end, 10);
+	minor = *end == '.' ? strtoul(end + 1, NULL, 10) : 0;
+	return major > 6 || (major == 6 && minor >= 6);
 }
 
 static struct lkl_netdev *create(int fd, int tap, unsigned int flags,

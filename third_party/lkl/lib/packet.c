@@ -92,9 +92,8 @@ static void auxdata(struct msghdr *msg, const struct packet_socket *ps,
 	struct cmsghdr *c = CMSG_FIRSTHDR(msg);
 	struct tpacket_auxdata aux;
 
-	while (c && (c->cmsg_level != SOL_PACKET || c->cmsg_type != PACKET_AUXDATA))
-		c = CMSG_NXTHDR(msg, c);
-	if (!c)
+	/* It is the first there is: packet_probe() has asked for nothing else. */
+	if (!c || c->cmsg_level != SOL_PACKET || c->cmsg_type != PACKET_AUXDATA)
 		return;
 	memcpy(&aux, CMSG_DATA(c), sizeof(aux));
 	if (aux.tp_status & TP_STATUS_VLAN_VALID) {

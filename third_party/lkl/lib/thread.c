@@ -68,7 +68,7 @@ static void thread_gone(void *arg)
 	if (t->k.task && lkl_usable() && t->busy == IN_USER && !cpu_enter(t)) {
 		t->in_call = 0;
 		cpu_put(t, lklk_exit(&t->k));
-		t->busy = IN_USER;
+		to_user(t);
 	}
 	self = NULL;
 	if (!t->k.task && t->busy == IN_USER)

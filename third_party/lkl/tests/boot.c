@@ -71,7 +71,8 @@ int main(void)
 	ret = lkl_start_kernel("mem=64M loglevel=7");
 	t = now_ns() - t;
 	ok(ret == 0, "boot");
-	ok(t < 100000000, "boot takes %.1f ms, at most 100", t / 1e6);
+	ok(t < slow(100000000), "boot takes %.1f ms, at most %.0f", t / 1e6,
+	   slow(100));
 	ok(lines > 10, "the log comes through print");
 	ok(lkl_is_running() == 1, "running");
 	ok(lkl_start_kernel("mem=64M") == -EBUSY, "a second boot refused");
@@ -80,8 +81,8 @@ int main(void)
 	   "pid 1, no parent, root");
 	ok(L1(uname, &u) == 0 && !strncmp(u.release, "6.12.", 5), "uname says %s",
 	   u.release);
-	ok(L0(fork) == -ENOSYS && L3(execve, "/init", 0, 0) == -ENOSYS &&
-	   L1(exit_group, 0) == -ENOSYS, "fork, execve, exit_group are not there");
+	ok(L5(clone, SIGCHLD, 0, 0, 0, 0) == -ENOSYS &&
+	   L3(execve, "/init", 0, 0) == -ENOSYS && L1(exit_group, 0) == -ENOSYS, "clone, execve, exit_group are not there");
 	ok(lcall(100000, 0, 0, 0, 0, 0, 0) == -ENOSYS, "neither is call 100000");
 	ok(L3(socket, AF_INET, SOCK_STREAM, 0) >= 3, "descriptors start at 3");
 	ret = lkl_mount_fs("proc");
@@ -109,8 +110,10 @@ int main(void)
 	for (i = 0, t = now_ns(); i < 100000; i++)
 		syscall(SYS_getppid);
 	t = now_ns() - t;
-	ok(best < t * 35 / 100, "getppid takes %.1f ns, the host's %.1f", best / 1e5,
-	   t / 1e5);
+	/* An emulated host's call leaves the emulation, the stack's does not. */
+	if (slow(1) == 1)
+		ok(best < t * 35 / 100, "getppid takes %.1f ns, the host's %.1f",
+		   best / 1e5, t / 1e5);
 
 	ok(lkl_sys_halt() == 0, "halt");
 	ok(!lkl_is_running() && lkl_syscall(SYS_getpid, params) == -ENODEV,
@@ -118,8 +121,10 @@ int main(void)
 	ok(lkl_sys_halt() == -ENODEV, "so does another halt");
 	ok(count_dir("/proc/self/task") == tasks, "no thread is left");
 	ok(count_dir("/proc/self/fd") == fds, "no descriptor is left");
-	ok(anon_kb() < before + 1024, "no memory is left (%ld kB before, %ld after)",
-	   before, anon_kb());
+	/* An emulator's own memory is among it. */
+	if (slow(1) == 1)
+		ok(anon_kb() < before + 1024,
+		   "no memory is left (%ld kB before, %ld after)", before, anon_kb());
 	lkl_cleanup();
 	return finish();
 }

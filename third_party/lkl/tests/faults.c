@@ -62,7 +62,7 @@ static int panic_child(int jump)
 		boot("mem=64M loglevel=4");
 		lkl_mount_fs("proc");
 		pthread_create(&th, NULL, blocked, &other);
-		fd = L3(open, "/proc/sysrq-trigger", O_WRONLY, 0);
+		fd = lopen("/proc/sysrq-trigger", O_WRONLY, 0);
 		ret = 0;
 		if (!sigsetjmp(env, 1))
 			ret = L3(write, fd, "c", 1);
@@ -86,7 +86,8 @@ int main(void)
 	struct iovec iov[2];
 	char *page, buf[200000];
 	/* volatile, or the compiler sees what is wrong with it */
-	void *volatile bad = (void *)0x10, *none = (void *)0x7ffffffff000;
+	void *volatile bad = (void *)0x10, *volatile none;
+	long host_page = sysconf(_SC_PAGESIZE);
 	int fds[2];
 	long s, n;
 
@@ -97,23 +98,25 @@ int main(void)
 	signal(SIGSEGV, on_segv);
 	boot("mem=64M loglevel=0");
 
+	page = mmap(NULL, 2 * host_page, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	none = page + host_page;
+	mprotect(none, host_page, PROT_NONE);
+
 	ok(L2(clock_gettime, 0, bad) == -EFAULT, "bad pointer, 16 bytes out");
 	ok(L1(uname, none) == -EFAULT, "bad pointer, 390 bytes out");
-	ok(L3(open, bad, O_RDONLY, 0) == -EFAULT, "bad path");
-	L1(pipe, fds);
+	ok(lopen(bad, O_RDONLY, 0) == -EFAULT, "bad path");
+	L2(pipe2, fds, 0);
 	ok(L3(write, fds[1], bad, 10) == -EFAULT, "bad pointer, 10 bytes in");
 	ok(L3(write, fds[1], none, 4000) == -EFAULT, "bad pointer, 4000 bytes in");
-	ok(L1(pipe, bad) == -EFAULT, "bad array");
+	ok(L2(pipe2, bad, 0) == -EFAULT, "bad array");
 	L4(socketpair, AF_UNIX, SOCK_STREAM, 0, fds);
 	ok(L3(write, fds[0], bad, 100000) == -EFAULT, "bad pointer, 100000 bytes in");
-	page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-		    -1, 0);
-	mprotect(page + 4096, 4096, PROT_NONE);
-	ok(L3(open, memset(page + 4090, 'x', 6), O_RDONLY, 0) == -EFAULT,
+	ok(lopen(memset(page + host_page - 6, 'x', 6), O_RDONLY, 0) == -EFAULT,
 	   "a string that runs off its page");
 	iov[0].iov_base = page;
 	iov[0].iov_len = 100;
-	iov[1].iov_base = page + 4096;
+	iov[1].iov_base = none;
 	iov[1].iov_len = 100;
 	n = L3(writev, fds[0], iov, 2);
 	ok(n == -EFAULT || n == 100, "half a bad writev says %ld", n);

@@ -101,7 +101,7 @@ static pid_t host_server(void)
 		close(s);
 		return pid;
 	}
-	alarm(60);
+	alarm(slow(60));
 	c = accept(s, NULL, NULL);
 	while ((n = read(c, buf, sizeof(buf))) > 0)
 		for (i = 0; i < n; i++)
@@ -193,7 +193,7 @@ static void two_taps(void)
 	}
 	ok(subflows >= 2, "%u subflows", subflows);
 	L2(shutdown, c, SHUT_WR);
-	for (t = now_ns(), n = 0; n != 8 && now_ns() - t < 20e9;)
+	for (t = now_ns(), n = 0; n != 8 && now_ns() - t < slow(20e9);)
 		n = L3(read, c, &got, 8);
 	ok(n == 8 && got == sum, "300 MB arrive whole at the host's end");
 	L1(close, c);

@@ -1,13 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-only
 # run.sh BUILD LIB TEST...: runs the tests, counts, exits 1 on any failure.
+# LKL_TEST_SLOW=n: they may take n times as long.
 build=$1 lib=$2
 shift 2
 export LD_LIBRARY_PATH=$lib
 pass=0 fail=0 skip=0
 for t in "$@"; do
 	echo "# $t"
-	out=$(timeout -k 5 300 "$build/$t" 2>&1)
+	out=$(timeout -k 5 $((300 * ${LKL_TEST_SLOW:-1})) "$build/$t" 2>&1)
 	rc=$?
 	echo "$out"
 	pass=$((pass + $(echo "$out" | grep -c '^ok')))

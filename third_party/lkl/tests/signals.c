@@ -96,7 +96,7 @@ int main(void)
 	start(60);
 	boot("mem=64M loglevel=0");
 	lkl_mount_fs("proc");
-	L1(pipe, fds);
+	L2(pipe2, fds, 0);
 	pipe_fd[0] = fds[0];
 	pipe_fd[1] = fds[1];
 
@@ -145,7 +145,7 @@ int main(void)
 	L1(close, pipe_fd[0]);
 	ok(L3(write, pipe_fd[1], &c, 1) == -EPIPE && L0(getpid) == 1,
 	   "EPIPE without a signal");
-	L1(pipe, fds);
+	L2(pipe2, fds, 0);
 	pipe_fd[0] = fds[0];
 
 	pid = fork();

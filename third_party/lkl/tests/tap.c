@@ -46,7 +46,7 @@ static int with_kernel(int offload, int (*fn)(int ifindex, int id), const char *
 	pid_t pid = fork_tied();
 
 	if (!pid) {
-		alarm(60);
+		alarm(slow(60));
 		boot(cmd);
 		lkl_mount_fs("proc");
 		ifindex = attach(offload, &id);
@@ -82,7 +82,8 @@ static int both_ways(int ifindex, int id)
 	s = send_mb(100);
 	r = recv_mb(100);
 	if (s != 100 || r != 100 || !e)
-		printf("# sent %lu received %lu echo %d\n", s, r, e);
+		printf("# sent %llu received %llu echo %d\n", (unsigned long long)s,
+		       (unsigned long long)r, e);
 	return !(s == 100 && r == 100 && e);
 }
 

@@ -59,6 +59,17 @@ static inline int skip(const char *why)
 	return 1;
 }
 
+/*
+ * A limit of time, or a count the other way round: LKL_TEST_SLOW=n says that the CPU
+ * is emulated and everything takes n times as long.
+ */
+static inline double slow(double limit)
+{
+	const char *env = getenv("LKL_TEST_SLOW");
+
+	return env ? limit * atoi(env) : limit;
+}
+
 static void on_alarm(int sig)
 {
 	static const char msg[] = "Bail out! time limit\n";
@@ -73,7 +84,7 @@ static inline void start(unsigned int limit_s)
 {
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	signal(SIGALRM, on_alarm);
-	alarm(limit_s);
+	alarm(slow(limit_s));
 }
 
 static inline int finish(void)
@@ -166,10 +177,16 @@ static inline long lconnect(const char *ip, int port, int proto)
 	return ret ? ret : s;
 }
 
+/* open(2), which not every CPU's table has */
+static inline long lopen(const char *path, int flags, int mode)
+{
+	return L4(openat, AT_FDCWD, path, flags, mode);
+}
+
 /* Reads a file of the stack into a string; -errno or length */
 static inline long lread_file(const char *path, char *buf, long size)
 {
-	long fd = L3(open, path, O_RDONLY, 0), n, len = 0;
+	long fd = lopen(path, O_RDONLY, 0), n, len = 0;
 
 	if (fd < 0)
 		return fd;

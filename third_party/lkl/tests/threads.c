@@ -102,10 +102,10 @@ int main(void)
 	ok(n && good == 32 && v == 64000,
 	   "32 threads with 2000 calls each: %lu of 64000 counted", (unsigned long)v);
 
-	L1(pipe, fds);
+	L2(pipe2, fds, 0);
 	pipes[0] = fds[0];
 	pipes[1] = fds[1];
-	L1(pipe, fds);
+	L2(pipe2, fds, 0);
 	pipes[2] = fds[0];
 	pipes[3] = fds[1];
 	pthread_create(&th, NULL, ponger, NULL);

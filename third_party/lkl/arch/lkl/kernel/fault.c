@@ -6,6 +6,7 @@
 #include <linux/uaccess.h>
 #include <linux/panic.h>
 #include <linux/printk.h>
+#include <asm/context.h>
 #include <asm/lkl.h>
 
 /* Stack pointer to resume a long user copy with, while one is under way */
@@ -45,7 +46,7 @@ int lklk_fault(unsigned long addr, unsigned long *pc, unsigned long *sp,
 	args[0] = addr;
 	args[1] = *pc;
 	*pc = (unsigned long)die;
-	/* below the red zone, and as after a call */
-	*sp = ((*sp - 256) & ~15UL) - 8;
+	/* below the red zone */
+	*sp = lkl_call_sp(*sp - 256);
 	return 1;
 }

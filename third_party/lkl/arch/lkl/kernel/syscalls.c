@@ -22,8 +22,12 @@ static long lkl_ni_syscall(long a, long b, long c, long d, long e, long f)
 	return -ENOSYS;
 }
 
-/* Only an x86 has these, or they would make or replace a process. */
+/*
+ * Only one CPU has these and has them in its own folder, or they would make or
+ * replace a process, or deliver signals.
+ */
 #define sys_arch_prctl		lkl_ni_syscall
+#define sys_arm_fadvise64_64	lkl_ni_syscall
 #define sys_clone		lkl_ni_syscall
 #define sys_clone3		lkl_ni_syscall
 #define sys_execve		lkl_ni_syscall
@@ -35,11 +39,38 @@ static long lkl_ni_syscall(long a, long b, long c, long d, long e, long f)
 #define sys_iopl		lkl_ni_syscall
 #define sys_modify_ldt		lkl_ni_syscall
 #define sys_rt_sigreturn	lkl_ni_syscall
+#define sys_rt_sigreturn_wrapper	lkl_ni_syscall
+#define sys_sigaction		lkl_ni_syscall
+#define sys_sigreturn_wrapper	lkl_ni_syscall
+#define sys_sigsuspend		lkl_ni_syscall
 #define sys_uretprobe		lkl_ni_syscall
 #define sys_vfork		lkl_ni_syscall
+#define sys_fstatfs64_wrapper	lkl_sys_fstatfs64
 #define sys_mmap		lkl_sys_mmap
+#define sys_mmap2		sys_mmap_pgoff
 #define sys_ni_syscall		lkl_ni_syscall
+#define sys_statfs64_wrapper	lkl_sys_statfs64
 
+#ifdef __arm__
+long sys_statfs64(long path, long sz, long buf);
+long sys_fstatfs64(long fd, long sz, long buf);
+
+/* Programs pad the structure to a multiple of 8 bytes; the kernel does not. */
+static long statfs64_size(long sz)
+{
+	return sz == 88 ? 84 : sz;
+}
+
+static long lkl_sys_statfs64(long path, long sz, long buf, long d, long e, long f)
+{
+	return sys_statfs64(path, statfs64_size(sz), buf);
+}
+
+static long lkl_sys_fstatfs64(long fd, long sz, long buf, long d, long e, long f)
+{
+	return sys_fstatfs64(fd, statfs64_size(sz), buf);
+}
+#else
 unsigned long ksys_mmap_pgoff(unsigned long addr, unsigned long len,
 			      unsigned long prot, unsigned long flags,
 			      unsigned long fd, unsigned long pgoff);
@@ -51,6 +82,7 @@ static long lkl_sys_mmap(long addr, long len, long prot, long flags, long fd,
 		return -EINVAL;
 	return ksys_mmap_pgoff(addr, len, prot, flags, fd, off >> PAGE_SHIFT);
 }
+#endif
 
 #define __SYSCALL_NORETURN(nr, sym) __SYSCALL(nr, sym)
 #define __SYSCALL_WITH_COMPAT(nr, sym, compat) __SYSCALL(nr, sym)

@@ -14,6 +14,12 @@
 #define arch_atomic64_read(v)	READ_ONCE((v)->counter)
 #define arch_atomic64_set(v, i)	WRITE_ONCE((v)->counter, (i))
 
+#ifndef CONFIG_64BIT
+typedef struct {
+	s64 __aligned(8) counter;
+} atomic64_t;
+#endif
+
 #define ATOMIC64_INIT(i)	{ (i) }
 
 #define LKL_ATOMIC_OP(pfx, vtype, type, op, c_op)			\

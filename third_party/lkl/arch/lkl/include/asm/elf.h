@@ -4,12 +4,18 @@
 
 /* No ELF is ever loaded; <linux/elf.h> wants the names. */
 #define elf_check_arch(x)	0
-#ifdef __x86_64__
+#if defined(__x86_64__)
 #define ELF_ARCH	EM_X86_64
-#else
+#elif defined(__aarch64__)
 #define ELF_ARCH	EM_AARCH64
+#elif defined(__arm__)
+#define ELF_ARCH	EM_ARM
 #endif
+#ifdef CONFIG_64BIT
 #define ELF_CLASS	ELFCLASS64
+#else
+#define ELF_CLASS	ELFCLASS32
+#endif
 #define ELF_DATA	ELFDATA2LSB
 #define ELF_NGREG	1
 #define ELF_EXEC_PAGESIZE	PAGE_SIZE

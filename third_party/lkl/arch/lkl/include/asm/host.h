@@ -58,11 +58,11 @@ struct lkl_boot {
 	const char *cmdline;
 	unsigned long mem_start;
 	unsigned long mem_end;
-	void *(*memcpy)(void *, const void *, unsigned long);
-	void *(*memmove)(void *, const void *, unsigned long);
-	void *(*memset)(void *, int, unsigned long);
-	int (*memcmp)(const void *, const void *, unsigned long);
-	unsigned long (*strlen)(const char *);
+	void *(*memcpy)(void *, const void *, __SIZE_TYPE__);
+	void *(*memmove)(void *, const void *, __SIZE_TYPE__);
+	void *(*memset)(void *, int, __SIZE_TYPE__);
+	int (*memcmp)(const void *, const void *, __SIZE_TYPE__);
+	__SIZE_TYPE__ (*strlen)(const char *);
 	void (*print)(const char *, int);
 };
 

@@ -9,10 +9,12 @@ struct task_struct;
 
 static inline int syscall_get_arch(struct task_struct *task)
 {
-#ifdef __x86_64__
+#if defined(__x86_64__)
 	return AUDIT_ARCH_X86_64;
-#else
+#elif defined(__aarch64__)
 	return AUDIT_ARCH_AARCH64;
+#elif defined(__arm__)
+	return AUDIT_ARCH_ARM;
 #endif
 }
 

@@ -3,29 +3,40 @@
 #define _ASM_LKL_TIMEX_H
 
 #define CLOCK_TICK_RATE		1000000
-#define random_get_entropy	random_get_entropy
 
 typedef unsigned long cycles_t;
 
+#if defined(__x86_64__)
 static inline cycles_t get_cycles(void)
 {
-#ifdef __x86_64__
 	unsigned int lo, hi;
 
 	__asm__ __volatile__("rdtsc" : "=a" (lo), "=d" (hi));
 	return lo | (unsigned long)hi << 32;
-#else
+}
+#elif defined(__aarch64__)
+static inline cycles_t get_cycles(void)
+{
 	cycles_t v;
 
 	__asm__ __volatile__("mrs %0, cntvct_el0" : "=r" (v));
 	return v;
-#endif
 }
+#else
+/* An arm gives programs no counter that is there for certain. */
+unsigned long long lklh_mono(void);
+
+static inline cycles_t get_cycles(void)
+{
+	return lklh_mono();
+}
+#endif
 #define get_cycles get_cycles
 
 static inline unsigned long random_get_entropy(void)
 {
 	return get_cycles();
 }
+#define random_get_entropy random_get_entropy
 
 #endif

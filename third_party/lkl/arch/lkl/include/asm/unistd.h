@@ -24,5 +24,21 @@
 #define __ARCH_WANT_SYS_TIME
 #define __ARCH_WANT_SYS_SIGPENDING
 #define __ARCH_WANT_SYS_SIGPROCMASK
+#elif defined(__aarch64__)
+#define __ARCH_WANT_NEW_STAT
+#elif defined(__arm__)
+/* What EABI's table names of the old calls. */
+#define __ARCH_WANT_NEW_STAT
+#define __ARCH_WANT_STAT64
+#define __ARCH_WANT_SYS_GETHOSTNAME
+#define __ARCH_WANT_SYS_GETPGRP
+#define __ARCH_WANT_SYS_NICE
+#define __ARCH_WANT_SYS_PAUSE
+#define __ARCH_WANT_SYS_SIGPENDING
+#define __ARCH_WANT_SYS_SIGPROCMASK
+#define __ARCH_WANT_SYS_UTIME32
+/* They have other names there. */
+#define __IGNORE_fadvise64_64
+#define __IGNORE_sync_file_range
 #endif
 #endif

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #ifndef _UAPI_ASM_LKL_SIGNAL_H
 #define _UAPI_ASM_LKL_SIGNAL_H
-#ifdef __x86_64__
-/* x86 has sa_restorer in struct sigaction */
+/* These hosts have sa_restorer in struct sigaction. */
 #define SA_RESTORER	0x04000000
-#endif
 #include <asm-generic/signal.h>
 #endif

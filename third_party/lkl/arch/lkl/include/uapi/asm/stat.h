@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* The host's own layouts: programs come with their ordinary headers. */
-#ifdef __x86_64__
+#if defined(__x86_64__)
 #include "../../../../x86/include/uapi/asm/stat.h"
+#elif defined(__arm__)
+#include "../../../../arm/include/uapi/asm/stat.h"
 #else
 #include <asm-generic/stat.h>
 #endif

@@ -7,6 +7,9 @@ long lkl_anchor_call(void **save, long (*fn)(void *arg), void *arg);
 long lkl_syscall_anchored(void **save, void *fn, const long *params);
 void lkl_jump(void *load, long ret) __attribute__((noreturn));
 
+/* The stack pointer at the first instruction of a function: as after a call */
+#define lkl_call_sp(sp)		(((sp) & ~15UL) - 8)
+
 /**
  * lkl_context_init - a context that starts at @entry
  * @top: end of its stack, page aligned

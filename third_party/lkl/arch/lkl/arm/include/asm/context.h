@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+#ifndef _ASM_LKL_CONTEXT_H
+#define _ASM_LKL_CONTEXT_H
+
+void lkl_switch(void **save, void *load);
+long lkl_anchor_call(void **save, long (*fn)(void *arg), void *arg);
+long lkl_syscall_anchored(void **save, void *fn, const long *params);
+void lkl_jump(void *load, long ret) __attribute__((noreturn));
+
+/* The stack pointer at the first instruction of a function */
+#define lkl_call_sp(sp)		((sp) & ~7UL)
+
+/**
+ * lkl_context_init - a context that starts at @entry
+ * @top: end of its stack, page aligned
+ * @entry: never returns
+ *
+ * As switch.S saves one: r3 to r11 and the address.
+ */
+static inline void *lkl_context_init(void *top, void (*entry)(void))
+{
+	unsigned long *sp = (unsigned long *)top - 16;
+	int i;
+
+	for (i = 0; i < 16; i++)
+		sp[i] = 0;
+	sp[9] = (unsigned long)entry;
+	return sp;
+}
+
+#endif
