@@ -150,9 +150,8 @@ func (d *sshDevice) ended(ctx context.Context, err error, said string) (int, err
 type sshStream struct {
 	io.WriteCloser
 	io.Reader
-	d   *sshDevice
-	ctx context.Context
-	cmd *exec.Cmd
+	cmd   *exec.Cmd
+	ended func(error) (int, error) // of the command
 }
 
 func (d *sshDevice) Start(ctx context.Context, line string, stderr io.Writer) (Stream, error) {
@@ -169,12 +168,12 @@ func (d *sshDevice) Start(ctx context.Context, line string, stderr io.Writer) (S
 	if err := cmd.Start(); err != nil {
 		return nil, broken(d.Name(), "starting ssh: %w", err)
 	}
-	return &sshStream{in, out, d, ctx, cmd}, nil
+	return &sshStream{in, out, cmd, func(err error) (int, error) { return d.ended(ctx, err, "") }}, nil
 }
 
 func (s *sshStream) CloseWrite() error { return s.WriteCloser.Close() }
 
-func (s *sshStream) Wait() (int, error) { return s.d.ended(s.ctx, s.cmd.Wait(), "") }
+func (s *sshStream) Wait() (int, error) { return s.ended(s.cmd.Wait()) }
 
 func (s *sshStream) Close() error {
 	_ = s.WriteCloser.Close()

@@ -4,6 +4,7 @@ package remote
 
 import (
 	"compress/gzip"
+	"errors"
 	"io"
 	"strings"
 )
@@ -47,7 +48,7 @@ func compress(w *io.PipeWriter, r io.Reader) error {
 		err = cerr
 	}
 	w.CloseWithError(err)
-	if err == io.ErrClosedPipe {
+	if errors.Is(err, io.ErrClosedPipe) {
 		return nil // the other end says why
 	}
 	return err

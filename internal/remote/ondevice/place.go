@@ -41,7 +41,9 @@ func (p Place) SetUp() error {
 	for _, e := range os.Environ() {
 		name, _, _ := strings.Cut(e, "=")
 		if strings.HasPrefix(name, "LKL_HIJACK_") || strings.HasPrefix(name, "LKLRUN_") && name != instance.EnvRoot {
-			os.Unsetenv(name)
+			if err := os.Unsetenv(name); err != nil {
+				return err
+			}
 		}
 	}
 	if !writable(os.TempDir()) {
@@ -49,11 +51,13 @@ func (p Place) SetUp() error {
 		if err := makeDir(dir); err != nil {
 			return err
 		}
-		os.Setenv("TMPDIR", dir)
+		if err := os.Setenv("TMPDIR", dir); err != nil {
+			return err
+		}
 	}
 	root := instance.Root()
 	if os.Getenv(instance.EnvRoot) == "" && !writable(root) && !writable(filepath.Dir(root)) {
-		os.Setenv(instance.EnvRoot, filepath.Join(p.Base, "run"))
+		return os.Setenv(instance.EnvRoot, filepath.Join(p.Base, "run"))
 	}
 	return nil
 }

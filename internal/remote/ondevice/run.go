@@ -88,12 +88,12 @@ func Run(ctx context.Context, in io.Reader, out io.Writer) error {
 				r.heed(f)
 				continue
 			}
-			<-over
+			err := <-over
 			r.abandon(ended)
-			return errors.New("the desk is gone: the run was ended")
-		case <-over:
+			return fmt.Errorf("the desk is gone (%w): the run was ended", err)
+		case err := <-over:
 			r.abandon(ended)
-			return errors.New("the desk is gone: the run was ended")
+			return fmt.Errorf("the desk is gone (%w): the run was ended", err)
 		case ws := <-ended:
 			r.drain()
 			end := exit.Of(ws)
@@ -117,9 +117,9 @@ func (r *runner) heed(f session.Frame) {
 func (r *runner) signal(sig syscall.Signal) {
 	if r.tty != nil && (sig == unix.SIGINT || sig == unix.SIGQUIT) {
 		// pty_unix98_ioctl, drivers/tty/pty.c: the signal goes to the foreground group.
-		err := unix.EBADF
-		control(r.tty, func(fd int) { err, _ = unix.IoctlSetInt(fd, unix.TIOCSIG, int(sig)).(unix.Errno) })
-		if err == 0 {
+		err := error(unix.EBADF)
+		control(r.tty, func(fd int) { err = unix.IoctlSetInt(fd, unix.TIOCSIG, int(sig)) })
+		if err == nil {
 			return
 		}
 	}
