@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 func cleanupCommand() *cobra.Command {
 	var dir string
+	var devices far
 	cmd := &cobra.Command{
 		Use:   "cleanup",
 		Short: "undo what killed runs have left",
@@ -27,18 +29,26 @@ one whose lklrun is gone its end is awaited, for 5 seconds at most.`,
 			if dir != "" {
 				return cleanupDir(cmd, dir)
 			}
-			done, err := launch.CleanupAll(cmd.Context())
-			for _, name := range done.Done {
-				fmt.Printf("%s: cleaned up\n", name)
+			if done, err := devices.cleanup(cmd.Context()); done {
+				return err
 			}
-			for _, r := range done.Running {
-				cli.Note(os.Stderr, self, "%s runs (pid %d), so it was left alone", r.Name, r.PID)
-			}
-			return err
+			return cleanupAll(cmd.Context())
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "only the run with this run directory, `DIR`")
+	devices.add(cmd.Flags(), "there, and take lklrun away from it unless something runs: the `DEVICE`, as for a run")
 	return cmd
+}
+
+func cleanupAll(ctx context.Context) error {
+	done, err := launch.CleanupAll(ctx)
+	for _, name := range done.Done {
+		fmt.Printf("%s: cleaned up\n", name)
+	}
+	for _, r := range done.Running {
+		cli.Note(os.Stderr, self, "%s runs (pid %d), so it was left alone", r.Name, r.PID)
+	}
+	return err
 }
 
 func cleanupDir(cmd *cobra.Command, dir string) error {

@@ -57,6 +57,9 @@ func deviceCommand() *cobra.Command {
 	add("install FROM TO", "put a bundle that has come in its place", cobra.ExactArgs(2), func(_ *cobra.Command, args []string) error {
 		return ondevice.Install(args[0], args[1])
 	})
+	add("cleanup", "undo what killed runs have left here", noArgs, func(cmd *cobra.Command, _ []string) error {
+		return cleanupAll(cmd.Context())
+	})
 	add("remove", "take the bundles and all beside them away", noArgs, func(*cobra.Command, []string) error {
 		place, err := ondevice.Here()
 		if err != nil {

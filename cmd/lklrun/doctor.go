@@ -22,6 +22,7 @@ import (
 
 func doctorCommand() *cobra.Command {
 	output, stackName := cli.OutputTable, stack.Default
+	var devices far
 	cmd := &cobra.Command{
 		Use:   "doctor [FLAG]... [COMMAND [ARG]...]",
 		Short: "say whether a command can be run, and why",
@@ -38,6 +39,9 @@ Exit status: 0 when COMMAND (without one: any program) can be run, 1 when not,
 		Args:                  cobra.ArbitraryArgs,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if done, err := devices.doctor(cmd.Context(), append([]string{"--stack=" + stackName, "--"}, args...), output); done {
+				return err
+			}
 			s, err := stack.Find(stackName, stack.SearchPath())
 			if err != nil {
 				return cli.Usagef("--stack: %w", err)
@@ -67,6 +71,7 @@ Exit status: 0 when COMMAND (without one: any program) can be run, 1 when not,
 	f.SetInterspersed(false)
 	f.StringVar(&stackName, "stack", stackName, "`NAME` of the stack it would run on, or its folder's path")
 	f.VarP(&output, "output", "o", "form of the report")
+	devices.add(f, "of another machine, where the bundle is put: the `DEVICE`, as for a run")
 	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("stack", completeStack))
 	return cmd
 }

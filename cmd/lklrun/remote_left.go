@@ -8,6 +8,8 @@ import (
 	"context"
 
 	"github.com/spf13/pflag"
+
+	"github.com/lklrun/lklrun/internal/cli"
 )
 
 // far is what a command line says of other machines: on a device nothing, for it is
@@ -19,5 +21,9 @@ func (*far) add(*pflag.FlagSet, string) {}
 func (*far) addStay(*pflag.FlagSet) {}
 
 func (*far) run(context.Context, *runner, []string) (bool, error) { return false, nil }
+
+func (*far) cleanup(context.Context) (bool, error) { return false, nil }
+
+func (*far) doctor(context.Context, []string, cli.Output) (bool, error) { return false, nil }
 
 const deviceHelp = ""

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !device
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/doctor"
+	"github.com/lklrun/lklrun/internal/remote"
+)
+
+// verbLimit bounds what a verb has a device do, beside what it takes to put the
+// bundle there.
+const verbLimit = time.Minute
+
+// each does something on every device that the command line names, one after the
+// other, and says whether it names any. Of several the first error is returned, the
+// others are told.
+func (d *far) each(ctx context.Context, do func(context.Context, *remote.Ready) error) (done bool, err error) {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	targets, err := d.targets(ctx)
+	if err != nil || len(targets) == 0 {
+		return err != nil, err
+	}
+	var first error
+	for _, t := range targets {
+		if err := on(ctx, t, do); err != nil {
+			if len(targets) > 1 {
+				cli.Note(os.Stderr, self, "%s", cli.OneLine(err.Error()))
+			}
+			first = cmp.Or(first, err)
+		}
+	}
+	return true, first
+}
+
+func on(ctx context.Context, t remote.Target, do func(context.Context, *remote.Ready) error) error {
+	dev, err := remote.Open(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	bar := &progress{}
+	ready, err := remote.Prepare(ctx, dev, remote.Options{Progress: bar.show})
+	bar.end()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, verbLimit)
+	defer cancel()
+	return do(ctx, ready)
+}
+
+// lines runs one of the device's verbs and returns what it prints. What it says
+// beside that is told here, behind the device's name.
+func lines(ctx context.Context, r *remote.Ready, args ...string) (string, int, error) {
+	var out, said bytes.Buffer
+	status, err := r.Run(ctx, remote.Command{Line: r.Command(args...), Stdout: &out, Stderr: &said})
+	if err != nil {
+		return "", 0, err
+	}
+	for line := range strings.Lines(said.String()) {
+		cli.Note(os.Stderr, self, "%s: %s", r.Name(), strings.TrimPrefix(strings.TrimSpace(line), self+": "))
+	}
+	return out.String(), status, nil
+}
+
+// cleanup undoes what killed runs left on the devices and takes the bundle away,
+// unless something runs there.
+func (d *far) cleanup(ctx context.Context) (done bool, err error) {
+	return d.each(ctx, func(ctx context.Context, r *remote.Ready) error {
+		for _, verb := range [][]string{{"device", "cleanup"}, {"device", "remove"}} {
+			out, status, err := lines(ctx, r, verb...)
+			if err != nil {
+				return err
+			}
+			for line := range strings.Lines(out) {
+				fmt.Printf("%s: %s", r.Name(), line)
+			}
+			if status != 0 {
+				return fmt.Errorf("%s: not all could be cleaned up", r.Name())
+			}
+		}
+		return nil
+	})
+}
+
+// farReport is a doctor's report on a device.
+type farReport struct {
+	Device string       `json:"device"`
+	Facts  remote.Facts `json:"facts"`
+	*doctor.Report
+}
+
+// doctor says what the devices offer, and what becomes of a command there.
+func (d *far) doctor(ctx context.Context, args []string, output cli.Output) (done bool, err error) {
+	var reports []farReport
+	done, err = d.each(ctx, func(ctx context.Context, r *remote.Ready) error {
+		out, _, err := lines(ctx, r, append([]string{"doctor", "--output=json"}, args...)...)
+		if err != nil {
+			return err
+		}
+		report := farReport{Device: r.Name(), Facts: r.Facts, Report: &doctor.Report{}}
+		if err := json.Unmarshal([]byte(out), report.Report); err != nil {
+			return fmt.Errorf("%s: lklrun doctor there said nothing that can be read", r.Name())
+		}
+		report.Host = append(findings(r), report.Host...)
+		if output == cli.OutputJSON {
+			reports = append(reports, report)
+		} else {
+			fmt.Printf("%s\n", r.Name())
+			if err := writeReport(report.Report, output); err != nil {
+				return err
+			}
+		}
+		if !report.Runs {
+			return fmt.Errorf("%s: it cannot be run there: %s", r.Name(), report.Why)
+		}
+		return nil
+	})
+	if !done || output != cli.OutputJSON || len(reports) == 0 {
+		return done, err
+	}
+	return true, errors.Join(cli.WriteJSON(os.Stdout, reports), err)
+}
+
+// findings are what the desk knows of a device.
+func findings(r *remote.Ready) []doctor.Finding {
+	f := r.Facts
+	machine := f.Machine
+	if f.ABI != "" {
+		machine += fmt.Sprintf(", ABI %s, Android SDK %s", f.ABI, cmp.Or(f.SDK, "unknown"))
+	}
+	all := []doctor.Finding{{Subject: "machine", State: doctor.OK, Text: machine + ": the bundle for " + f.Arch}}
+	add := func(subject string, state doctor.State, text string) {
+		all = append(all, doctor.Finding{Subject: subject, State: state, Text: text})
+	}
+	switch {
+	case f.Su != "":
+		add("root", doctor.OK, "by `"+f.Su+"`")
+	case f.UID == 0:
+		add("root", doctor.OK, "the shell is root's")
+	default:
+		add("root", doctor.Limited, fmt.Sprintf("none: the shell is uid %d, so no --iface, --if raw, rawip and macvtap", f.UID))
+	}
+	switch f.SELinux {
+	case "":
+		add("SELinux", doctor.Unneeded, "there is none, or it does not say")
+	case "Enforcing":
+		add("SELinux", doctor.Limited, "enforcing: its policy may refuse what lklrun asks for")
+	default:
+		add("SELinux", doctor.OK, strings.ToLower(f.SELinux))
+	}
+	free := "unknown"
+	if f.Free >= 0 {
+		free = fmt.Sprintf("%d MB", f.Free>>20)
+	}
+	add("space", doctor.OK, fmt.Sprintf("%s free in %s", free, f.Base))
+	return all
+}
