@@ -23,6 +23,7 @@ GOBUILD_PCAP := CGO_ENABLED=1 $(GO) build -trimpath -buildvcs=false -tags netgo,
 
 GOLANGCI_LINT  := v2.15.0
 GOTESTSUM      := v1.13.0
+NFPM           := v2.43.0
 PACKAGES_STAMP := $(OUT)/.packages
 
 .PHONY: help
@@ -94,6 +95,15 @@ go:
 	@mkdir -p $(BIN)
 	@$(GOBUILD) -o $(BIN)/ ./cmd/lklrun
 	@$(GOBUILD_PCAP) -o $(BIN)/ ./cmd/lklctl
+
+.PHONY: deb
+deb: build $(OUT)/tools/.nfpm-$(NFPM) ## Debian packages, into build/deb: VERSION=1.2.3
+	@GO=$(GO) ARCHS=amd64 packaging/deb/build
+
+# What the test of the packages needs of the mirror, for it has no network.
+.PHONY: deb-test
+deb-test: deb
+	@.ci/debian-root amd64 $(OUT)/deb-test/amd64.tar libpcap0.8 curl man-db bash-completion zsh fish
 
 .PHONY: demo
 demo: build ## 200 MB over two links at once, with curl as it is
@@ -193,6 +203,11 @@ $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT):
 $(OUT)/tools/.gotestsum-$(GOTESTSUM):
 	@mkdir -p $(@D)
 	@GOBIN=$(@D) $(GO) install gotest.tools/gotestsum@$(GOTESTSUM)
+	@touch $@
+
+$(OUT)/tools/.nfpm-$(NFPM):
+	@mkdir -p $(@D)
+	@GOBIN=$(@D) $(GO) install github.com/goreleaser/nfpm/v2/cmd/nfpm@$(NFPM)
 	@touch $@
 
 .PHONY: generate

@@ -29,8 +29,8 @@ func stacksCommand() *cobra.Command {
 		Use:   "stacks",
 		Short: "list the stacks there are",
 		Long: `List the stacks that --stack takes, and whether their libraries can be loaded.
-They are looked for in the directories of $` + stack.EnvPath + `, then beside
-lklrun in stacks/, then in ../share/lklrun/stacks.`,
+They are looked for in the directories of $` + stack.EnvPath + `, then in
+stacks/ beside lklrun.`,
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			all, listErr := stack.List(stack.SearchPath())

@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -29,22 +28,17 @@ const (
 	preloadLibrary = "liblklpreload.so"
 )
 
-// FindHost returns the path of lklhost: beside this program, or where an
-// installation puts it.
+// FindHost returns the path of lklhost, which lies beside this program.
 func FindHost() (string, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return "", fmt.Errorf("looking for %s: %w", hostProgram, err)
 	}
-	bin := filepath.Dir(exe)
-	dirs := []string{bin, filepath.Join(filepath.Dir(bin), "libexec", "lklrun")}
-	for _, d := range dirs {
-		path := filepath.Join(d, hostProgram)
-		if unix.Access(path, unix.X_OK) == nil {
-			return path, nil
-		}
+	path := filepath.Join(filepath.Dir(exe), hostProgram)
+	if err := unix.Access(path, unix.X_OK); err != nil {
+		return "", fmt.Errorf("%s, which lies beside lklrun: %w; build it with `make build`", path, err)
 	}
-	return "", fmt.Errorf("%s is not there (looked in %s); build it with `make build`", hostProgram, strings.Join(dirs, ", "))
+	return path, nil
 }
 
 // FindPreload returns the path of the library that the engine preload loads into

@@ -16,7 +16,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"strings"
 
 	"github.com/lklrun/lklrun/internal/remote/ondevice"
 )
@@ -37,43 +36,44 @@ type bundle struct {
 // id is the name of its folder on a device.
 func (b *bundle) id() string { return b.Hash[:12] }
 
-// bundleFolders are the places where bundles are looked for.
-func bundleFolders(own string) []string {
+// bundleFolder is where bundles lie: in own, where the environment says, or beside
+// this program.
+func bundleFolder(own string) (string, error) {
 	if own == "" {
 		own = os.Getenv(EnvBundles)
 	}
 	if own != "" {
-		return []string{own}
+		return own, nil
 	}
 	exe, err := os.Executable()
 	if err != nil {
-		return nil
+		return "", fmt.Errorf("looking for bundles: %w", err)
 	}
-	dir := filepath.Dir(exe)
-	return []string{filepath.Join(dir, "bundles"), filepath.Join(filepath.Dir(dir), "share", "lklrun", "bundles")}
+	return filepath.Join(filepath.Dir(exe), "bundles"), nil
 }
 
-// findBundle finds that of an architecture; what there is instead names the error.
+// findBundle finds that of an architecture; where it is missing the error says whence
+// it comes.
 func findBundle(own, arch string) (*bundle, error) {
-	folders := bundleFolders(own)
-	for _, dir := range folders {
-		name := filepath.Join(dir, "lklrun-"+arch)
-		text, err := os.ReadFile(name + ".json")
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		} else if err != nil {
-			return nil, err
-		}
-		b := &bundle{archive: name + ".tar.gz"}
-		if err := json.Unmarshal(text, &b.Manifest); err != nil || len(b.Hash) != hex.EncodedLen(sha256.Size) {
-			return nil, fmt.Errorf("%s.json: is no bundle's manifest; `make cross` makes it", name)
-		}
-		for _, f := range b.Files {
-			b.size += f.Size
-		}
-		return b, nil
+	dir, err := bundleFolder(own)
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("there is no bundle for %s (looked in %s); `make cross` makes it", arch, strings.Join(folders, ", "))
+	name := filepath.Join(dir, "lklrun-"+arch)
+	text, err := os.ReadFile(name + ".json")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is no bundle for %s (looked in %s); install the package lklrun-bundles, or build it with `make cross`", arch, dir)
+	} else if err != nil {
+		return nil, err
+	}
+	b := &bundle{archive: name + ".tar.gz"}
+	if err := json.Unmarshal(text, &b.Manifest); err != nil || len(b.Hash) != hex.EncodedLen(sha256.Size) {
+		return nil, fmt.Errorf("%s.json: is no bundle's manifest; `make cross` makes it", name)
+	}
+	for _, f := range b.Files {
+		b.size += f.Size
+	}
+	return b, nil
 }
 
 // files reads the archive: what is to put on the device, the manifest last.

@@ -16,8 +16,8 @@ import (
 // colons.
 const EnvPath = "LKLRUN_STACKS"
 
-// SearchPath is where stacks are looked for: $LKLRUN_STACKS, beside this
-// program, and where an installation puts them.
+// SearchPath is where stacks are looked for: $LKLRUN_STACKS, then beside this
+// program, of which an installation has but links in its folder of programs.
 func SearchPath() []string {
 	var dirs []string
 	for _, d := range filepath.SplitList(os.Getenv(EnvPath)) {
@@ -26,9 +26,7 @@ func SearchPath() []string {
 		}
 	}
 	if exe, err := os.Executable(); err == nil {
-		bin := filepath.Dir(exe)
-		dirs = append(dirs, filepath.Join(bin, "stacks"),
-			filepath.Join(filepath.Dir(bin), "share", "lklrun", "stacks"))
+		dirs = append(dirs, filepath.Join(filepath.Dir(exe), "stacks"))
 	}
 	return dirs
 }

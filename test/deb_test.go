@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// aptLimit is for apt and dpkg, which sync what they write, and under qemu-user
+// take ten times as long.
+const aptLimit = 8 * time.Minute
+
+// A debian is a clean Debian 12 of an architecture: files of its own, this
+// machine's network and devices. It is made by `make deb-test`.
+type debian struct {
+	t    *testing.T
+	root string
+}
+
+func newDebian(t *testing.T, arch string) *debian {
+	t.Helper()
+	testutil.Need(t, "tar", "unshare", "pivot_root")
+	d := &debian{t: t, root: filepath.Join(testutil.Dir(t), "debian")}
+	if err := os.Mkdir(d.root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d.mount("tmpfs", "", 0)
+	t.Cleanup(func() {
+		if err := unix.Unmount(d.root, unix.MNT_DETACH); err != nil {
+			t.Errorf("unmounting %s: %v", d.root, err)
+		}
+	})
+	tar := filepath.Join(testutil.Root(), "build", "deb-test", arch+".tar")
+	if _, err := os.Stat(tar); err != nil {
+		t.Fatalf("%v; it is made by make deb-test", err)
+	}
+	testutil.OK(t, aptLimit, exec.Command("tar", "-C", d.root, "--numeric-owner", "-xf", tar))
+	d.mount("proc", "proc", 0)
+	d.mount("sysfs", "sys", 0)
+	d.mount("tmpfs", "run", 0)
+	d.mount("/dev", "dev", unix.MS_BIND|unix.MS_REC)
+	return d
+}
+
+func (d *debian) mount(what, on string, flags uintptr) {
+	d.t.Helper()
+	if err := unix.Mount(what, filepath.Join(d.root, on), what, flags, ""); err != nil {
+		d.t.Fatalf("mounting %s on %s: %v", what, on, err)
+	}
+}
+
+// command is a command line of a shell there, as root or as another user. Its root
+// folder is not changed by chroot(2), for then nobody could make a user namespace.
+func (d *debian) command(user, line string) *exec.Cmd {
+	args := []string{"unshare", "-m", "--propagation", "private", "sh", "-euc", `cd "$1"; pivot_root . .; umount -l .; shift; exec "$@"`, "sh", d.root}
+	if user != "root" {
+		args = append(args, "runuser", "-u", user, "--")
+	}
+	cmd := exec.Command(args[0], append(args[1:], "sh", "-euc", "cd; "+line)...)
+	home := "/root"
+	if user != "root" {
+		home = "/home/" + user
+	}
+	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "TERM=dumb", "DEBIAN_FRONTEND=noninteractive", "HOME=" + home}
+	return cmd
+}
+
+// run runs a command line that must end with 0, and returns what it wrote.
+func (d *debian) run(user, line string) string {
+	d.t.Helper()
+	return testutil.OK(d.t, aptLimit, d.command(user, line))
+}
+
+// files lists all there is but what apt and dpkg keep for themselves, the caches
+// that dpkg's triggers fill, and devices and processes.
+func (d *debian) files() []string {
+	d.t.Helper()
+	var all []string
+	err := filepath.WalkDir(d.root, func(path string, e os.DirEntry, err error) error {
+		rel := strings.TrimPrefix(path, d.root)
+		switch rel {
+		case "/proc", "/sys", "/dev", "/var/cache", "/var/log", "/var/lib/apt":
+			return filepath.SkipDir
+		}
+		// What dpkg knows of a package is there; its status file and locks come and go.
+		if filepath.Dir(rel) != "/var/lib/dpkg" {
+			all = append(all, rel)
+		}
+		return err
+	})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// debs copies the packages of an architecture into the system and returns their paths there.
+func (d *debian) debs(arch string) []string {
+	d.t.Helper()
+	var there []string
+	for _, a := range []string{arch, "all"} {
+		found, err := filepath.Glob(filepath.Join(testutil.Root(), "build", "deb", "*_"+a+".deb"))
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		for _, f := range found {
+			testutil.Host.Run(d.t, "install", "-m", "644", f, filepath.Join(d.root, "tmp"))
+			there = append(there, "/tmp/"+filepath.Base(f))
+		}
+	}
+	if len(there) == 0 {
+		d.t.Fatal("no packages in build/deb; they are made by make deb")
+	}
+	return there
+}
+
+// The package, installed by apt on a clean Debian 12, gives programs that work for
+// root and for anybody, manual pages that man finds and completions that the
+// shells load; purged, nothing of it is left.
+func TestDebian(t *testing.T) {
+	s := newSite(t)
+	s.web(testutil.Nginx{})
+	before := testutil.Take(t, s.server)
+	t.Run("amd64", func(t *testing.T) {
+		d := newDebian(t, "amd64")
+		debs := d.debs("amd64")
+		d.run("root", "useradd -m user; apt-get -qy install --no-install-recommends curl man-db bash-completion zsh fish")
+		clean := d.files()
+		// What others recommend (of libpcap, dbus) is not there without a network.
+		d.run("root", "apt-get -qy install --no-install-recommends "+strings.Join(debs, " "))
+
+		for _, user := range []string{"root", "user"} {
+			for _, engine := range []string{"supervise", "preload"} {
+				line := fmt.Sprintf("lklrun -q --engine %s -- curl -sS -m 20 %s/hello", engine, serverURL)
+				if r := testutil.Run(t, limit, d.command(user, line)); r.Status != 0 || r.Stdout != "hello\n" || r.Stderr != "" {
+					t.Errorf("%s as %s: %v", line, user, r)
+				}
+			}
+			// Only a connection of the stack's can be MPTCP here: so it was the stack.
+			line := "lklrun -q --require mptcp -- curl -sS -m 20 " + serverURL + "/hello"
+			if r := testutil.Run(t, limit, d.command(user, line)); r.Status != 123 {
+				t.Errorf("%s as %s, through the gateway, where MPTCP ends: %v", line, user, r)
+			}
+			line = "lklrun -q -- sleep 60 & p=$!; until lklctl list | grep -q sleep; do kill -0 $p; sleep 0.1; done; lklctl sysctl net.mptcp.enabled; lklctl stop; wait $p || echo $?"
+			if got := d.run(user, line); !strings.Contains(got, "net.mptcp.enabled = 1\n") {
+				t.Errorf("lklctl as %s: %q", user, got)
+			}
+		}
+		if got := d.run("user", "lklrun stacks -o json"); strings.Contains(got, `"missing"`) || !strings.Contains(got, `"/usr/lib/lklrun/stacks/mptcp"`) {
+			t.Errorf("lklrun stacks:\n%s", got)
+		}
+		d.manuals()
+		d.completions()
+
+		d.run("root", "apt-get -qy purge --auto-remove lklrun")
+		left := slices.DeleteFunc(d.files(), func(f string) bool {
+			_, found := slices.BinarySearch(clean, f)
+			return found
+		})
+		if len(left) > 0 {
+			t.Errorf("after the purge there are still %s", strings.Join(left, " "))
+		}
+	})
+	before.Same()
+}
+
+// manuals asks man for the pages of the programs and of their verbs.
+func (d *debian) manuals() {
+	d.t.Helper()
+	for page, want := range map[string]string{"lklrun": "lklrun", "lklctl": "lklctl", "lklctl-mptcp": "subflow", "lklrun-doctor": "doctor"} {
+		if got := d.run("user", "man -P cat "+page); !strings.Contains(got, want) || !strings.Contains(got, "NAME") {
+			d.t.Errorf("man %s: %.200s", page, got)
+		}
+	}
+}
+
+// completions asks each shell for what it completes after a few letters, or, of
+// zsh, which needs a terminal for that, whether it knows whom to ask.
+func (d *debian) completions() {
+	d.t.Helper()
+	// As bash does at the first tab after the name, and at the second.
+	const bash = `bash -c '. /usr/share/bash-completion/bash_completion
+		_completion_loader "$0"; COMP_WORDS=("$@"); COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}; COMP_CWORD=$(($# - 1)); COMP_TYPE=9
+		f=$(complete -p "$0" | sed "s/.*-F \([^ ]*\).*/\1/"); $f "$0" "${COMP_WORDS[COMP_CWORD]}" "" >/dev/null 2>&1; printf "%%s\n" "${COMPREPLY[@]}"' %s %s`
+	for _, c := range []struct{ line, want string }{
+		{fmt.Sprintf(bash, "lklrun", "lklrun doc"), "doctor"},
+		{fmt.Sprintf(bash, "lklctl", "lklctl sysc"), "sysctl"},
+		{`fish -c 'complete -C "lklrun doc"; complete -C "lklctl sysc"'
+		rm -r .config/fish .local/share/fish; rmdir .config .local/share .local`, "doctor\tsay "},
+		{`zsh -c 'autoload -Uz compinit; compinit -D; print $_comps[lklrun]; autoload +X _lklrun; print loaded'`, "_lklrun\nloaded"},
+		{`zsh -c 'autoload -Uz compinit; compinit -D; print $_comps[lklctl]; autoload +X _lklctl; print loaded'`, "_lklctl\nloaded"},
+	} {
+		if r := testutil.Run(d.t, limit, d.command("user", c.line)); r.Status != 0 || !strings.Contains(r.Stdout, c.want) {
+			d.t.Errorf("%s: %v", c.line, r)
+		}
+	}
+}
