@@ -48,7 +48,7 @@ Exit status: 0 when COMMAND (without one: any program) can be run, 1 when not,
 			}
 			all, _ := stack.List(stack.SearchPath()) // what cannot be read is told by `lklrun stacks`
 			q := doctor.Question{Stack: s, Stacks: all, FindHost: launch.FindHost, FindPreload: findPreload,
-				CheckNotification: plan.CheckNotification, MakeNamespaces: makeNamespaces}
+				CheckNotification: plan.CheckNotification, CheckFilter: plan.CheckFilter, MakeNamespaces: makeNamespaces}
 			if len(args) > 0 {
 				if q.Command = args[0]; q.Command == "" {
 					return cli.Usagef("doctor: an empty COMMAND")

@@ -14,6 +14,7 @@
 enum child_step {
 	STEP_NETNS,
 	STEP_FILTER,	/* value: the listener's descriptor */
+	STEP_UNFILTERED, /* with a preloaded library: there is no filter, for this errno */
 	STEP_MOUNTS,
 	STEP_VIEW,	/* value: 0, it is mounted, or a negative errno */
 	STEP_COVER,

@@ -30,6 +30,25 @@ static uint64_t log_seen;
 /* What control requests ask of any back end; the calls go another way. */
 static const struct stack_ops remote_ops = { .abi = CTL_ABI_NATIVE };
 
+/* What separates names in LD_PRELOAD, ld.so(8) */
+#define SEPARATORS	": \t\n"
+
+/**
+ * preloaded - what LD_PRELOAD has to name: the library, and the stack's
+ *
+ * The library loads the stack itself. But musl and bionic give what dlopen() loads no
+ * place in the memory that each thread has from its start, which the stack wants
+ * (tls_model("initial-exec")), and bionic does not look into the program's C library
+ * for it; for what is loaded with the program both do.
+ */
+static void preloaded(char text[LINK_PRELOAD])
+{
+	bool both = !strpbrk(host.stack_path, SEPARATORS);
+
+	snprintf(text, LINK_PRELOAD, "%s%s%s", host.preload, both ? ":" : "",
+		 both ? host.stack_path : "");
+}
+
 /**
  * remote_init - the link, before the target is forked
  * @err: one line for the user on failure
@@ -42,8 +61,8 @@ int remote_init(char *err, size_t errlen)
 	if (strlen(host.stack_path) >= LINK_PATH ||
 	    strlen(host.preload) >= LINK_PATH)
 		goto fail;
-	ret = -EINVAL;		/* what separates names in LD_PRELOAD, ld.so(8) */
-	if (strpbrk(host.preload, ": \t\n"))
+	ret = -EINVAL;
+	if (strpbrk(host.preload, SEPARATORS))
 		goto fail;
 	memfd = memfd_create("lklrun-preload", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	/* Sealed, for the target must not be able to cut off what we read. */
@@ -66,7 +85,7 @@ int remote_init(char *err, size_t errlen)
 	}
 	shared->magic = LINK_MAGIC;
 	strcpy(shared->stack, host.stack_path);
-	strcpy(shared->preload, host.preload);
+	preloaded(shared->preload);
 	return 0;
 fail:
 	snprintf(err, errlen, ret == -EINVAL ?
@@ -88,7 +107,7 @@ int remote_child(void)
 	if (fcntl(theirs, F_SETFD, 0) || fcntl(memfd, F_SETFD, 0))
 		return -errno;
 	snprintf(text, sizeof(text), "%d:%d", theirs, memfd);
-	if (asprintf(&preload, "%s%s%s", host.preload, old ? ":" : "",
+	if (asprintf(&preload, "%s%s%s", shared->preload, old ? ":" : "",
 		     old ? old : "") < 0)
 		return -ENOMEM;
 	return setenv(LINK_ENV, text, 1) || setenv("LD_PRELOAD", preload, 1) ?

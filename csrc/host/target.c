@@ -220,6 +220,10 @@ static void child_reported(struct source *src, uint32_t events)
 		return;
 	}
 	switch (r.step) {
+	case STEP_UNFILTERED:
+		log_line("no seccomp filter (%s): system calls that the library in the command does not see, and the command's children, are in an empty network namespace, and are told so by the host's kernel",
+			 strerror(-r.value));
+		break;
 	case STEP_MOUNTS:
 		warn_user("the command keeps the host's /etc/resolv.conf, /proc and /sys (%s): the name servers must be within the stack's reach, and /proc/net and /proc/sys/net are not the stack's",
 			  strerror(-r.value));

@@ -30,7 +30,7 @@
 #include <stdint.h>
 
 #define LINK_ENV	"LKLRUN_PRELOAD_LINK"
-#define LINK_MAGIC	0x4b4e494d	/* changes with the layout below */
+#define LINK_MAGIC	0x4b4e494e	/* changes with the layout below */
 
 /* Types of frames beside those of ctl_proto.h. */
 #define LINK_READY	0x4001	/* to lklhost: status 0, or text says why not */
@@ -42,6 +42,7 @@
 #define LINK_RING	(64 * 1024)
 #define LINK_ACCOUNT	(64 * 1024)
 #define LINK_PATH	4096
+#define LINK_PRELOAD	(2 * LINK_PATH)
 
 /**
  * struct link_shared - what both map
@@ -51,7 +52,7 @@
  * @farewell: for no longer than until this is set
  * @ring_end: bytes ever written to @ring, which is the kernel's log
  * @stack: path of the stack library
- * @preload: path of this library, as it stands in LD_PRELOAD
+ * @preload: paths of this library and of the stack's, as they stand in LD_PRELOAD
  */
 struct link_shared {
 	uint32_t magic;
@@ -60,7 +61,7 @@ struct link_shared {
 	uint32_t farewell;
 	uint64_t ring_end;
 	char stack[LINK_PATH];
-	char preload[LINK_PATH];
+	char preload[LINK_PRELOAD];
 	char ring[LINK_RING];
 	char account[LINK_ACCOUNT];
 };

@@ -107,7 +107,7 @@ int preload_private_files(void)
 /** die - the test cannot begin */
 __attribute__((noreturn)) static void die(const char *what, const char *why)
 {
-	fprintf(stderr, "liblklpreload: %s: %s\n", what, why);
+	dprintf(STDERR_FILENO, "liblklpreload: %s: %s\n", what, why);
 	_exit(125);
 }
 

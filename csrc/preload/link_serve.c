@@ -33,6 +33,32 @@
 #include "stack.h"
 
 #define STACK_SIZE	(512 << 10)
+
+/**
+ * union thread_attr - pthread_attr_t of whatever C library the program has
+ *
+ * musl's is smaller than glibc's on arm64, and it is against musl's that a device's
+ * library is compiled.
+ */
+union thread_attr {
+	pthread_attr_t a;
+	char room[128];
+};
+
+/** thread_start - a thread with a stack of STACK_SIZE; 0 or a negative errno */
+static int thread_start(pthread_t *thread, bool detached, void *(*fn)(void *arg), void *arg)
+{
+	union thread_attr attr;
+	int ret;
+
+	pthread_attr_init(&attr.a);
+	pthread_attr_setstacksize(&attr.a, STACK_SIZE);
+	if (detached)
+		pthread_attr_setdetachstate(&attr.a, PTHREAD_CREATE_DETACHED);
+	ret = -pthread_create(thread, &attr.a, fn, arg);
+	pthread_attr_destroy(&attr.a);
+	return ret;
+}
 #define TEXT_MAX	(256 * 1024)
 #define CMDLINE_MAX	4096
 
@@ -262,17 +288,12 @@ static void *stats_fill(void *arg)
  */
 static int stats(struct text *t)
 {
-	pthread_attr_t attr;
 	pthread_t thread;
-	int ret;
+	int ret = thread_start(&thread, false, stats_fill, t);
 
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK_SIZE);
-	ret = pthread_create(&thread, &attr, stats_fill, t);
-	pthread_attr_destroy(&attr);
 	if (!ret)
 		pthread_join(thread, NULL);
-	return -ret;
+	return ret;
 }
 
 /** told - STATS and OWNERS: what fills a buffer */
@@ -433,7 +454,6 @@ static void *serve(void *arg)
  */
 int link_serve(int fd)
 {
-	pthread_attr_t attr;
 	sigset_t all, old;
 	pthread_t thread;
 	int ret;
@@ -449,11 +469,7 @@ int link_serve(int fd)
 	sigdelset(&all, SIGSEGV);
 	sigdelset(&all, SIGBUS);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, STACK_SIZE);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	ret = -pthread_create(&thread, &attr, serve, NULL);
-	pthread_attr_destroy(&attr);
+	ret = thread_start(&thread, true, serve, NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (!ret)
 		link_send(LINK_READY, 0, "");

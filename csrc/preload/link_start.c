@@ -30,6 +30,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "internal.h"
 #include "link.h"
 
 #define EXIT_OWN	127
@@ -45,7 +46,7 @@ static bool map(int fd)
 	struct stat st;
 	void *p;
 
-	if (fstat(fd, &st) || st.st_size != sizeof(*link_shared))
+	if (RAW4(newfstatat, fd, "", &st, AT_EMPTY_PATH) || st.st_size != sizeof(*link_shared))
 		return false;
 	p = mmap(NULL, sizeof(*link_shared), PROT_READ | PROT_WRITE, MAP_SHARED,
 		 fd, 0);

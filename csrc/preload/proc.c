@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -34,15 +35,50 @@ void preload_at_exit(void (*fn)(int status))
 	exit_fn = fn;
 }
 
-/** proc_init - this process has the kernel */
+/* glibc and bionic have the one, musl the other; glibc's pthread_atfork() is no
+ * function of the shared library's. */
+extern int __register_atfork(void (*prepare)(void), void (*parent)(void),
+			     void (*child)(void), void *dso) __attribute__((weak));
+#ifndef __GLIBC__
+#pragma weak pthread_atfork
+#endif
+
+/** after_fork - in a child: the same as the kernel's wiping of the page */
+static void after_fork(void)
+{
+	*alive = 0;
+}
+
+/** at_fork - have the C library call that */
+static int at_fork(void)
+{
+	if (__register_atfork)
+		return -__register_atfork(NULL, NULL, after_fork, NULL);
+#ifndef __GLIBC__
+	if (pthread_atfork)
+		return -pthread_atfork(NULL, NULL, after_fork);
+#endif
+	return 0;
+}
+
+/**
+ * proc_init - this process has the kernel
+ *
+ * Linux wipes the page in a child, however it is made, since 4.14 (madvise(2)); what
+ * has no such thing, or says 0 and does nothing (qemu-user), has the C library's
+ * fork() alone.
+ */
 int proc_init(void)
 {
 	void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	if (p == MAP_FAILED || madvise(p, 4096, MADV_WIPEONFORK))
+	if (p == MAP_FAILED ||
+	    (madvise(p, 4096, MADV_WIPEONFORK) && errno != EINVAL))
 		return -errno;
 	alive = p;
+	if (at_fork())
+		return -ENOMEM;
 	*alive = 1;
 	owner_pid = (int)RAW0(getpid);
 	return 0;

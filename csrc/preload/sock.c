@@ -42,6 +42,18 @@ static bool is_stacks(int domain, int proto)
 	return false;
 }
 
+/**
+ * is_nobodys - whether there are such sockets neither of the stack nor of the host
+ *
+ * As lklhost's filter has it (host/filter.c), for kernels that have no filters: not
+ * all of these families know of network namespaces.
+ */
+static bool is_nobodys(int domain)
+{
+	return domain != AF_UNIX && domain != AF_ALG && domain != AF_NETLINK &&
+	       !is_stacks(domain, 0);
+}
+
 /** stack_socket - make it in the stack, MPTCP for TCP when so decided */
 static long stack_socket(int domain, int type, int proto, bool *mptcp)
 {
@@ -68,12 +80,12 @@ long call_socket(long nr, const long *a)
 	bool mptcp = false;
 	long sfd;
 
-	if (!is_stacks(domain, proto) || borrowed()) {
-		sfd = native(nr, a);
-		if (sfd == -EAFNOSUPPORT)	/* as lklhost's filter has it */
-			COUNT(refused, 1);
-		return sfd;
+	if (is_nobodys(domain)) {
+		COUNT(refused, 1);
+		return -EAFNOSUPPORT;
 	}
+	if (!is_stacks(domain, proto) || borrowed())
+		return native(nr, a);
 	fd = table_reserve(type);
 	if (fd < 0)
 		return fd;

@@ -416,7 +416,7 @@ static void pktinfo(void)
 		say("recvmsg", recvmsg(a, &mh, 0));
 		printf("flags %#x\n", (unsigned int)mh.msg_flags & (MSG_CTRUNC | MSG_TRUNC));
 		for (cm = i ? NULL : CMSG_FIRSTHDR(&mh); cm; cm = CMSG_NXTHDR(&mh, cm))
-			printf("cmsg %d %d %zu\n", cm->cmsg_level, cm->cmsg_type, cm->cmsg_len);
+			printf("cmsg %d %d %zu\n", cm->cmsg_level, cm->cmsg_type, (size_t)cm->cmsg_len);
 	}
 	close(a);
 	close(b);

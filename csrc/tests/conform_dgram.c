@@ -93,7 +93,7 @@ static void receive(const char *what, int fd, int flags, size_t room)
 			v = 0;
 		if (cm->cmsg_level == IPPROTO_IPV6 && cm->cmsg_type == IPV6_PKTINFO)
 			v = 0;
-		printf("  cmsg %d %d %zu: %d\n", cm->cmsg_level, cm->cmsg_type, cm->cmsg_len, v);
+		printf("  cmsg %d %d %zu: %d\n", cm->cmsg_level, cm->cmsg_type, (size_t)cm->cmsg_len, v);
 		if ((cm->cmsg_level == IPPROTO_IP && cm->cmsg_type == IP_RECVERR) ||
 		    (cm->cmsg_level == IPPROTO_IPV6 && cm->cmsg_type == IPV6_RECVERR)) {
 			struct sock_extended_err ee;

@@ -16,7 +16,13 @@
 #include <fcntl.h>
 #include <setjmp.h>
 
+#include <sys/syscall.h>
+
 #include "conform.h"
+
+#ifndef CANCELS
+#define CANCELS	1
+#endif
 
 #define SIDES	2
 
@@ -428,7 +434,8 @@ static void faults(void)
 	say("send, bad pointer", send(peer_fd, nowhere, 100, 0));
 	feed(1);
 	say("recv, bad pointer", recv(sock_fd, nowhere, 100, 0));
-	say("recvmsg, bad pointer", recvmsg(sock_fd, nowhere, 0));
+	/* musl's own recvmsg() reads it. */
+	say("recvmsg, bad pointer", (int)syscall(SYS_recvmsg, sock_fd, nowhere, 0));
 	say("connect, bad pointer", connect(sock_fd, nowhere, 16));
 	sigaction(SIGSEGV, NULL, &old);
 	printf("still ours: %d\n", old.sa_sigaction == on_segv);
@@ -487,7 +494,8 @@ static void threads(void)
 	printf("round trips: %ld\n", pings);
 	close(ev);
 	tcp_pair(AF_INET, sv);
-	for (i = 0; i < 3; i++) {
+	/* musl's cancellation looks where in its own code a thread waits: docs/limits.md */
+	for (i = 0; i < 3 && CANCELS; i++) {
 		pthread_create(&t[0], NULL, blocked, &sv[0]);
 		msleep(20);
 		pthread_cancel(t[0]);

@@ -68,6 +68,7 @@ type Question struct {
 	FindHost          func() (string, error)          // where lklhost is
 	FindPreload       func() (string, error)          // and the library of the engine preload
 	CheckNotification func() error                    // whether the host offers what supervise needs
+	CheckFilter       func() error                    // whether the host has seccomp filters at all
 	MakeNamespaces    func(ctx context.Context) error // a user namespace and a network namespace in it
 }
 
@@ -135,6 +136,9 @@ func (r *Report) host(ctx context.Context, q Question) {
 	need("kernel", unix.ByteSliceToString(u.Sysname[:])+" "+unix.ByteSliceToString(u.Release[:])+", "+unix.ByteSliceToString(u.Machine[:]), err)
 	if err := q.CheckNotification(); err != nil {
 		add("seccomp", Limited, "%v", err)
+		if err := q.CheckFilter(); err != nil {
+			add("seccomp filters", Limited, "%v", err)
+		}
 	} else {
 		add("seccomp", OK, "user notification is there")
 	}

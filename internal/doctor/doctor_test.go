@@ -182,8 +182,9 @@ func TestNoNotification(t *testing.T) {
 		MakeNamespaces: func(context.Context) error { return nil },
 
 		CheckNotification: func() error { return errors.New("no user notification") },
+		CheckFilter:       func() error { return errors.New("no filters") },
 	}
-	if r := Examine(t.Context(), q); !r.Runs || r.Engine != "preload" || r.find(t, "seccomp").State != Limited {
+	if r := Examine(t.Context(), q); !r.Runs || r.Engine != "preload" || r.find(t, "seccomp").State != Limited || r.find(t, "seccomp filters").State != Limited {
 		t.Errorf("%+v", r)
 	}
 	q.FindPreload = func() (string, error) { return "", errors.New("no such library") }
@@ -252,6 +253,7 @@ func TestLibrary(t *testing.T) {
 		MakeNamespaces: func(context.Context) error { return nil },
 
 		CheckNotification: func() error { return nil },
+		CheckFilter:       func() error { return nil },
 	}
 	if r := Examine(t.Context(), q); !r.Runs || r.find(t, "stack gone").State != Limited {
 		t.Errorf("%+v", r)

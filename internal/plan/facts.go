@@ -194,6 +194,16 @@ func CheckNotification() error {
 	return nil
 }
 
+// CheckFilter says what is missing when the host's kernel has no seccomp filters at
+// all: the engine preload then does without one beneath it.
+func CheckFilter() error {
+	action := uint32(unix.SECCOMP_RET_ERRNO)
+	if err := seccomp(unix.SECCOMP_GET_ACTION_AVAIL, &action); err != nil {
+		return fmt.Errorf("this kernel has no seccomp filters (%w): with the engine preload an empty network namespace alone keeps off the host's network what the library does not see", err)
+	}
+	return nil
+}
+
 // fuseDevice is what lklhost serves the stack's files through (csrc/view).
 const fuseDevice = "/dev/fuse"
 

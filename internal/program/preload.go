@@ -22,12 +22,18 @@ func (p *Program) CheckPreload() error {
 		return fmt.Errorf("%s cannot be read, so nothing is known of it", p.Path)
 	case p.Linkage != "dynamic":
 		return fmt.Errorf("%s is a static program, which loads no library", p.Path)
-	// The one C library whose inner calls are known: ld-linux-x86-64.so.2.
-	case !strings.HasPrefix(filepath.Base(p.Loader), "ld-linux"):
-		return fmt.Errorf("%s is loaded by %s, which is not the GNU C library's loader", p.Path, p.Loader)
+	case !knownLoader(filepath.Base(p.Loader)):
+		return fmt.Errorf("%s is loaded by %s: the calls of its C library are not known", p.Path, p.Loader)
 	}
 	if _, err := buildinfo.ReadFile(p.Path); err == nil {
 		return fmt.Errorf("%s is a Go program, which makes system calls without the C library", p.Path)
 	}
 	return nil
+}
+
+// knownLoader tells of which C library's system calls csrc/preload knows how to catch:
+// the GNU one's (ld-linux-x86-64.so.2, ld-linux-aarch64.so.1), and on arm64, where one
+// way serves whatever a compiler makes, musl's (ld-musl-aarch64.so.1).
+func knownLoader(name string) bool {
+	return strings.HasPrefix(name, "ld-linux") || name == "ld-musl-aarch64.so.1"
 }

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: GPL-2.0-only
+#
+# Tests of the preload library on another processor: `make ARCH=arm64 check-preload`
+# runs the programs of PRELOADED with qemu-user, linked with glibc and with musl, each
+# against what the same program says on this machine's own kernel. So what qemu-user
+# gets wrong is no matter, and nothing is left out.
+#
+# LKL names the stack library of that processor; as root.
+
+ROOT ?= ../build/root-$(ARCH)
+DEBIAN_arm64 := arm64
+DEBIAN_amd64 := amd64
+MUSL_arm64 := aarch64
+MUSL_amd64 := x86_64
+D := $(OBJ)/tests-glibc
+M := $(OBJ)/tests-musl
+MUSL_DIR := $(SYSROOT)/usr/lib/$(MUSL_$(ARCH))-linux-musl
+DEVICE_LKL := $(abspath $(if $(LKL),$(LKL),$(LKLDIR)/liblkl.so))
+DEVICE_CFLAGS := -Iinclude -Itests -O2 -g -std=gnu11 $(WARN)
+ON_GLIBC := preload_only conform conform_dgram preload_mix preload_names
+# Without preload_only: it looks at programs that it starts, which are glibc's.
+ON_MUSL := conform conform_dgram preload_mix preload_names
+
+$(D)/%: tests/%.c tests/conform.h
+	@mkdir -p $(@D)
+	$(CROSS)gcc $(DEVICE_CFLAGS) -o $@ $< -lpthread
+
+# Debian's musl has no shared library to link with where its headers are.
+$(M)/%: tests/%.c tests/conform.h tests/musl_gaps.h
+	@mkdir -p $(@D)
+	$(CC) $(DEVICE_CFLAGS) $(if $(filter arm64,$(ARCH)),-mno-outline-atomics) -fPIE -include tests/musl_gaps.h -c -o $@.o $<
+	$(CROSS)gcc -nostdlib -pie -Wl,-dynamic-linker,/lib/ld-musl-$(MUSL_$(ARCH)).so.1 -o $@ \
+		$(MUSL_DIR)/Scrt1.o $(MUSL_DIR)/crti.o $@.o $(ROOT)/lib/ld-musl-$(MUSL_$(ARCH)).so.1 -lgcc $(MUSL_DIR)/crtn.o
+
+.PHONY: root check-preload
+root:
+	../.ci/sysroot $(ARCH) $(SYSROOT)
+	../.ci/fetch-debs --deps $(DEBIAN_$(ARCH)) $(ROOT) libc6 musl curl
+	../.ci/binfmt
+
+check-preload: export LKL := $(DEVICE_LKL)
+check-preload: export QEMU_LD_PREFIX := $(abspath $(ROOT))
+check-preload: root
+	$(MAKE) --no-print-directory $(OUT)/liblklpreload.so
+	$(MAKE) --no-print-directory ARCH= OUT=../bin OBJ=../build/csrc $(ON_GLIBC:%=../build/csrc/tests/%)
+	$(MAKE) --no-print-directory $(ON_GLIBC:%=$(D)/%) $(ON_MUSL:%=$(M)/%)
+	python3 -B tests/test_imports.py $(ROOT) $(abspath $(OUT)/liblklpreload.so) $(DEVICE_LKL)
+	REFERENCE=../build/csrc/tests python3 -B tests/test_preload.py $(abspath $(OUT)/liblklpreload.so) $(ON_GLIBC:%=$(D)/%)
+	REFERENCE=../build/csrc/tests python3 -B tests/test_preload.py $(abspath $(OUT)/liblklpreload.so) "" $(ON_MUSL:%=$(M)/%)

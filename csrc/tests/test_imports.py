@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a library for a device wants of the program that loads it.
+
+    test_imports.py ROOT LIBRARY...
+
+No library is named, no version of a symbol is, and each function that is missing is
+one of glibc and of musl, as they lie under ROOT. Nothing is writable and executable,
+nothing needs text relocations, and pages of 16 KiB will do.
+"""
+import glob
+import subprocess
+import sys
+
+from tap import ok, run
+
+# In one of the two only: weak, and asked for before it is called.
+EITHER = {"__register_atfork", "pthread_atfork"}
+# The compiler's, weak, of no use here.
+COMPILER = {"_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable", "__gmon_start__", "__cxa_finalize"}
+PAGE = 16384
+
+
+def tool(*cmd):
+    return subprocess.run(cmd, stdout=subprocess.PIPE, check=True, text=True).stdout
+
+
+def symbols(path, which):
+    return [line.split() for line in tool("nm", "-D", which, path).splitlines()]
+
+
+def names(path):
+    """what a C library defines"""
+    return {s[-1].split("@")[0] for s in symbols(path, "--defined-only")}
+
+
+def library(path):
+    name = path.rsplit("/", 1)[-1]
+    dyn = tool("readelf", "-dW", path)
+    ok("(NEEDED)" not in dyn, "%s: names no library" % name)
+    ok("TEXTREL" not in dyn, "%s: no text relocations" % name)
+    missing = symbols(path, "--undefined-only")
+    versioned = [s[-1] for s in missing if "@" in s[-1]]
+    ok(not versioned, "%s: names no version of a symbol %s" % (name, versioned))
+    wanted = {s[-1].split("@")[0] for s in missing if s[-2] == "U"}
+    weak = {s[-1].split("@")[0] for s in missing if s[-2] != "U"}
+    ok(len(missing) > 10, "%s: %d functions of the C library" % (name, len(missing)))
+    for libc, has in libcs.items():
+        lacks = sorted(wanted - has)
+        ok(not lacks, "%s: all of them are in %s %s" % (name, libc, lacks))
+    ok(weak <= EITHER | COMPILER, "%s: weak ones are known %s" % (name, sorted(weak - EITHER - COMPILER)))
+    loads = [line.split() for line in tool("readelf", "-lW", path).splitlines() if line.strip().startswith(("LOAD", "GNU_STACK"))]
+    flags = ["".join(s[6:-1]) for s in loads]
+    ok(flags and not any("W" in f and "E" in f for f in flags), "%s: no segment is writable and executable %s" % (name, flags))
+    aligned = [int(s[-1], 16) for s in loads if s[0] == "LOAD"]
+    ok(aligned and min(aligned) >= PAGE, "%s: pages of 16 KiB %s" % (name, aligned))
+
+
+def libraries():
+    for path in sys.argv[2:]:
+        library(path)
+
+
+if __name__ == "__main__":
+    root = sys.argv[1]
+    libcs = {"glibc": names(glob.glob(root + "/lib/*/libc.so.6")[0]),
+             "musl": names(glob.glob(root + "/lib/ld-musl-*.so.1")[0])}
+    run([libraries])
