@@ -153,6 +153,23 @@ DAEMONS
   lklrun prints the run's name and ends with 0 as soon as the command runs.
   "lklctl stop" ends it, "lklctl wait" waits for its end and has its status.
 
+OTHER MACHINES
+  --device DEVICE[,DEVICE]...
+
+  adb[:SERIAL]             an Android device, the only one or that with SERIAL
+  all                      all devices that adb has
+  ssh:[USER@]HOST[:PORT]   a machine that ssh reaches
+
+  COMMAND, a program of that machine, runs on a stack there as if it were here:
+  input, output, terminal, signals and exit status are this lklrun's. What is
+  needed there is put there once, in one folder, and nothing is installed. The
+  run ends with this lklrun, or within 10 seconds of the loss of the way there;
+  with --stay it goes on, and "lklctl --device DEVICE stop" ends it. Of several
+  devices each line of output bears the name, a table at the end the outcomes,
+  and the exit status is that of the first that did not end with 0.
+  "lklrun doctor --device DEVICE" looks at a device, "lklrun cleanup --device
+  DEVICE" takes lklrun away from it.
+
 CAPTURES
   --capture FILE[,snap=BYTES][,if=NAME]...[,filter=EXPRESSION]
   --capture ring[,size=SIZE][,snap=BYTES][,if=NAME]...[,filter=EXPRESSION]
@@ -184,7 +201,7 @@ EXIT STATUS
   2      the command line asks for what the host or the stack does not allow:
          the program was not started
   123    the program ended with 0, but did not meet --require
-  125    lklrun or the stack failed
+  125    lklrun, the stack or the way to the DEVICE failed
   126    the program cannot be executed
   127    the program was not found`
 
@@ -194,6 +211,7 @@ const examples = `  lklrun curl http://example.com/
          --if tap:tap1,ip=10.0.2.2/24,gw=10.0.2.1 -- curl -O http://10.0.9.1/
   lklrun --sysctl net.ipv4.tcp_ecn=1 -v -- iperf3 -c server
   lklrun --dry-run --if tap:tap0,ip=10.0.1.2/24 -- true
+  lklrun --device adb --iface wlan0,rmnet0 -- /data/local/tmp/fetch
   lklctl netstat              # meanwhile, from another terminal`
 
 func (r *runner) command() *cobra.Command {
