@@ -13,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gopacket/gopacket/layers"
-
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/pkg/capture"
@@ -122,7 +120,7 @@ func (c *ctl) capture(ctx context.Context, o *captureOptions, filter string) err
 	}
 	// What is wrong with the filter shows before anything is opened. Each link
 	// type has its own program, but one grammar.
-	if _, err := capture.Compile(filter, layers.LinkTypeEthernet, capture.MaxSnaplen); err != nil {
+	if _, err := capture.Compile(filter, capture.LinkTypeEthernet, capture.MaxSnaplen); err != nil {
 		return filterError(err)
 	}
 	attaching, cancel := context.WithTimeout(ctx, queryLimit)

@@ -1,28 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build !device
+
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
-	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/lklrun/lklrun/internal/ab"
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/launch"
 )
 
 const abHelp = `ab runs a command again and again, in turns with each of two or more stacks, or
@@ -215,17 +212,4 @@ func (a *comparer) compare(ctx context.Context, p *ab.Program, c *ab.Comparison)
 		return errors.New("interrupted: there are fewer runs than were wanted")
 	}
 	return nil
-}
-
-// reportTo writes what a run cost to the descriptor that a comparison has given.
-func reportTo(fd int) func(launch.Report) {
-	if fd < 0 {
-		return nil
-	}
-	unix.CloseOnExec(fd)
-	to := os.NewFile(uintptr(fd), "report"+strconv.Itoa(fd))
-	return func(r launch.Report) {
-		_ = json.NewEncoder(io.Writer(to)).Encode(r) // nobody waits any more: then nobody needs it
-		to.Close()
-	}
 }

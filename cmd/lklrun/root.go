@@ -40,7 +40,7 @@ func execute(args []string) exit.End {
 	r := &runner{}
 	cmd := r.command()
 	cmd.AddCommand(verbs()...)
-	cmd.AddCommand(cli.ManCommand(cmd))
+	cmd.AddCommand(deskVerbs(cmd)...)
 	cmd.InitDefaultHelpCmd()
 	cmd.InitDefaultCompletionCmd(args...)
 	for _, c := range cmd.Commands() {
@@ -60,7 +60,7 @@ func execute(args []string) exit.End {
 }
 
 func verbs() []*cobra.Command {
-	return []*cobra.Command{abCommand(), cleanupCommand(), configCommand(), deviceCommand(), doctorCommand(), profilesCommand(), stacksCommand(), versionCommand()}
+	return []*cobra.Command{cleanupCommand(), configCommand(), deviceCommand(), doctorCommand(), profilesCommand(), stacksCommand(), versionCommand()}
 }
 
 func status(err error) int {

@@ -12,7 +12,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/gopacket/gopacket/layers"
+	"github.com/lklrun/lklrun/pkg/capture"
 )
 
 // Prefix begins the name of every interface here.
@@ -25,7 +25,7 @@ type Interface struct {
 
 	Instances []string // whose stacks
 	Device    string   // in the stack; empty: all there are
-	LinkType  layers.LinkType
+	LinkType  capture.LinkType
 }
 
 // value is one of a sentence's.
@@ -61,7 +61,7 @@ func WriteInterfaces(w io.Writer, version string, all []Interface) error {
 // WriteDLTs answers --extcap-dlts.
 func WriteDLTs(w io.Writer, i Interface) error {
 	// The number is libpcap's for a DLT, the name as in pcap-linktype(7).
-	if i.LinkType == layers.LinkTypeRaw {
+	if i.LinkType == capture.LinkTypeRaw {
 		return sentence(w, "dlt", value{"number", "12"}, value{"name", "RAW"}, value{"display", "Raw IP"})
 	}
 	return sentence(w, "dlt", value{"number", "1"}, value{"name", "EN10MB"}, value{"display", "Ethernet"})

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gopacket/gopacket/layers"
-
 	"github.com/lklrun/lklrun/pkg/capture"
 )
 
@@ -27,10 +25,10 @@ func written(t *testing.T, write func(*strings.Builder) error) string {
 func TestSentences(t *testing.T) {
 	all := slices.Concat(
 		ofInstance("web", []capture.Interface{
-			{Name: "lo", LinkType: layers.LinkTypeEthernet, Loopback: true},
-			{Name: "eth0", LinkType: layers.LinkTypeEthernet, Addrs: []netip.Prefix{netip.MustParsePrefix("192.0.2.2/24"), netip.MustParsePrefix("fe80::1/64")}},
+			{Name: "lo", LinkType: capture.LinkTypeEthernet, Loopback: true},
+			{Name: "eth0", LinkType: capture.LinkTypeEthernet, Addrs: []netip.Prefix{netip.MustParsePrefix("192.0.2.2/24"), netip.MustParsePrefix("fe80::1/64")}},
 		}),
-		ofInstance("web-eth0", []capture.Interface{{Name: "eth1", LinkType: layers.LinkTypeRaw}}),
+		ofInstance("web-eth0", []capture.Interface{{Name: "eth1", LinkType: capture.LinkTypeRaw}}),
 		ofInstance("mute", nil),
 	)
 	got := written(t, func(b *strings.Builder) error { return WriteInterfaces(b, "1.0", all) })

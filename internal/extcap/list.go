@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gopacket/gopacket/layers"
-
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stackconn"
 	"github.com/lklrun/lklrun/pkg/capture"
@@ -36,7 +34,7 @@ func List(ctx context.Context) ([]Interface, error) {
 	wg.Wait()
 	var all []Interface
 	if len(runs) > 1 {
-		every := Interface{Value: Prefix, Display: "lklrun: all instances", LinkType: layers.LinkTypeEthernet}
+		every := Interface{Value: Prefix, Display: "lklrun: all instances", LinkType: capture.LinkTypeEthernet}
 		for _, r := range runs {
 			every.Instances = append(every.Instances, r.Name)
 		}
@@ -52,10 +50,10 @@ func List(ctx context.Context) ([]Interface, error) {
 func ofInstance(name string, have []capture.Interface) []Interface {
 	whole := Interface{
 		Value: Prefix + "-" + name, Display: fmt.Sprintf("lklrun %s: all interfaces", name),
-		Instances: []string{name}, LinkType: layers.LinkTypeEthernet,
+		Instances: []string{name}, LinkType: capture.LinkTypeEthernet,
 	}
-	if len(have) > 0 && !slices.ContainsFunc(have, func(i capture.Interface) bool { return i.LinkType != layers.LinkTypeRaw && !i.Loopback }) {
-		whole.LinkType = layers.LinkTypeRaw
+	if len(have) > 0 && !slices.ContainsFunc(have, func(i capture.Interface) bool { return i.LinkType != capture.LinkTypeRaw && !i.Loopback }) {
+		whole.LinkType = capture.LinkTypeRaw
 	}
 	all := []Interface{whole}
 	for _, i := range have {

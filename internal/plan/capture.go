@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gopacket/gopacket/layers"
-
 	"github.com/lklrun/lklrun/pkg/capture"
 	"github.com/lklrun/lklrun/pkg/config"
 )
@@ -17,7 +15,7 @@ import (
 // but one grammar.
 func checkCaptures(all []config.Capture) error {
 	for _, c := range all {
-		if _, err := capture.Compile(c.Filter, layers.LinkTypeEthernet, config.MaxSnap); err != nil {
+		if _, err := capture.Compile(c.Filter, capture.LinkTypeEthernet, config.MaxSnap); err != nil {
 			return fmt.Errorf("--capture %s: %w", c.File, err)
 		}
 	}

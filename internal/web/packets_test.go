@@ -13,8 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gopacket/gopacket/layers"
-
 	"github.com/lklrun/lklrun/pkg/capture"
 )
 
@@ -41,7 +39,7 @@ func TestFlowFilter(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		if _, err := capture.Compile(got, layers.LinkTypeEthernet, snaplen); err != nil {
+		if _, err := capture.Compile(got, capture.LinkTypeEthernet, snaplen); err != nil {
 			t.Errorf("%s: %v", got, err)
 		}
 	}
@@ -77,7 +75,7 @@ func TestPackets(t *testing.T) {
 	data := make([]byte, 60)
 	s.server.capture = func(ctx context.Context, name string, take capture.Take, h capture.Handler) error {
 		h.(*view).add(member{
-			capture.Interface{Name: "eth7", LinkType: layers.LinkTypeEthernet, Snaplen: take.Snaplen},
+			capture.Interface{Name: "eth7", LinkType: capture.LinkTypeEthernet, Snaplen: take.Snaplen},
 			func(context.Context) capture.Stats { return capture.Stats{Received: 3, Dropped: 2} },
 		})
 		err := h.Packets([]capture.Packet{{Length: len(data), Data: data, Dir: capture.In, Comment: "a comment"}})

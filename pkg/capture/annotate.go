@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/owners"
@@ -105,7 +104,7 @@ func ownedSockets(ctx context.Context, conn *stackconn.Conn) ([]sockdiag.Socket,
 
 // Annotate completes packets that came by an interface with that link type. A
 // look goes on beside the caller until ctx ends.
-func (a *Annotator) Annotate(ctx context.Context, packets []Packet, lt layers.LinkType) {
+func (a *Annotator) Annotate(ctx context.Context, packets []Packet, lt LinkType) {
 	a.collect(0)
 	if time.Now().After(a.stale) {
 		a.begin(ctx)

@@ -48,7 +48,7 @@ func FuzzTupleOf(f *testing.F) {
 		f.Add(p.Data, int(links[i]))
 	}
 	f.Fuzz(func(_ *testing.T, data []byte, lt int) {
-		tupleOf(&Packet{Data: data}, layers.LinkType(lt))
+		tupleOf(&Packet{Data: data}, LinkType(lt))
 	})
 }
 
@@ -70,7 +70,7 @@ func (s *stage) annotator() *Annotator {
 func annotate(t *testing.T, a *Annotator, p []Packet) []Packet {
 	t.Helper()
 	a.next = time.Time{}
-	a.Annotate(t.Context(), p, layers.LinkTypeEthernet)
+	a.Annotate(t.Context(), p, LinkTypeEthernet)
 	return p
 }
 
@@ -195,7 +195,7 @@ func TestAnnotateSeldom(t *testing.T) {
 	a := s.annotator()
 	a.pause = time.Hour
 	for i := range 100 {
-		a.Annotate(t.Context(), packetOf(t, i+1), layers.LinkTypeEthernet)
+		a.Annotate(t.Context(), packetOf(t, i+1), LinkTypeEthernet)
 	}
 	if s.looks != 1 {
 		t.Errorf("%d looks", s.looks)
@@ -212,11 +212,11 @@ func BenchmarkAnnotate(b *testing.B) {
 	flows := map[tuple]*annotation{}
 	data := segment(b, "", 1000, nil)
 	p := []Packet{{Data: data[:128], Length: len(data), Dir: Out}}
-	t, _ := tupleOf(&p[0], layers.LinkTypeEthernet)
+	t, _ := tupleOf(&p[0], LinkTypeEthernet)
 	flows[t] = &annotation{owner: &Owner{PID: 1}, comment: "mptcp token 023ebfb7 id 2"}
 	a := &Annotator{known: known{flows: flows}, stale: time.Now().Add(time.Hour)}
 	for b.Loop() {
-		a.Annotate(b.Context(), p, layers.LinkTypeEthernet)
+		a.Annotate(b.Context(), p, LinkTypeEthernet)
 	}
 }
 
@@ -224,7 +224,7 @@ func BenchmarkLine(b *testing.B) {
 	data := segment(b, mptcpOptions[10].option, 100, nil)
 	d := NewDescriber(Style{})
 	p := &Packet{Data: data, Length: len(data), Dir: Out}
-	ifc := &Interface{Name: "eth0", LinkType: layers.LinkTypeEthernet}
+	ifc := &Interface{Name: "eth0", LinkType: LinkTypeEthernet}
 	for b.Loop() {
 		l := d.Line(p, ifc)
 		_ = l.String()

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/ctlproto"
@@ -90,7 +89,7 @@ func (b *batch) receive(ctx context.Context, conn *stackconn.Conn, fd int, call 
 }
 
 // packets reads the first n messages. The bytes of a packet are copies.
-func (b *batch) packets(n int, lt layers.LinkType) ([]Packet, error) {
+func (b *batch) packets(n int, lt LinkType) ([]Packet, error) {
 	if n == 0 {
 		return nil, nil
 	}
@@ -108,7 +107,7 @@ func (b *batch) packets(n int, lt layers.LinkType) ([]Packet, error) {
 		}
 		data := b.data[i].Data[:b.length(i)]
 		start := len(slab)
-		if aux.tagged() && lt == layers.LinkTypeEthernet && len(data) >= macAddrs {
+		if aux.tagged() && lt == LinkTypeEthernet && len(data) >= macAddrs {
 			slab = append(slab, data[:macAddrs]...)
 			slab = binary.BigEndian.AppendUint16(slab, aux.tpid)
 			slab = binary.BigEndian.AppendUint16(slab, aux.tci)

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build !device
+
 package capture
 
 import (
@@ -95,7 +97,7 @@ func NewDescriber(style Style) *Describer { return &Describer{style: style} }
 
 // Describe describes one packet without regard to others, as tcpdump does with
 // -t: its sequence numbers are those of the wire.
-func Describe(p *Packet, lt layers.LinkType) string {
+func Describe(p *Packet, lt LinkType) string {
 	d := Describer{style: Style{Stamp: StampNone, Absolute: true}}
 	return d.text(p, lt)
 }
@@ -158,10 +160,10 @@ func elapsed(d time.Duration) string {
 }
 
 // text describes the packet itself.
-func (d *Describer) text(p *Packet, lt layers.LinkType) string {
+func (d *Describer) text(p *Packet, lt LinkType) string {
 	// gopacket catches what its decoders panic with, and says it as an error
 	// layer. The bytes stay ours: nothing of the packet outlives this call.
-	pkt := gopacket.NewPacket(p.Data, lt, gopacket.DecodeOptions{NoCopy: true})
+	pkt := gopacket.NewPacket(p.Data, layers.LinkType(lt), gopacket.DecodeOptions{NoCopy: true})
 	b := &text{packet: p, decoded: pkt, describer: d}
 	b.layers(pkt.Layers())
 	if d.style.Verbose && len(p.Data) < p.Length {

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build !device
+
 package capture
 
 import (
 	"fmt"
 	"strings"
-
-	"github.com/gopacket/gopacket/layers"
 )
 
 // ethernetHeader is the length of an Ethernet header.
 const ethernetHeader = 14
 
 // linkHeader is how many of the bytes are the link's.
-func linkHeader(data []byte, lt layers.LinkType) int {
-	if lt != layers.LinkTypeEthernet {
+func linkHeader(data []byte, lt LinkType) int {
+	if lt != LinkTypeEthernet {
 		return 0
 	}
 	return min(ethernetHeader, len(data))

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build !device
+
 package capture
 
 import (
@@ -158,7 +160,7 @@ var mptcpOptions = []struct {
 func TestMPTCPOptions(t *testing.T) {
 	for _, o := range mptcpOptions {
 		data := segment(t, o.option, o.payload, o.set)
-		got := Describe(&Packet{Data: data, Length: len(data)}, layers.LinkTypeEthernet)
+		got := Describe(&Packet{Data: data, Length: len(data)}, LinkTypeEthernet)
 		if !strings.Contains(got, o.want) {
 			t.Errorf("%s:\n%s\nlacks %q", o.name, got, o.want)
 		}
@@ -166,10 +168,10 @@ func TestMPTCPOptions(t *testing.T) {
 }
 
 // samples are packets of all protocols that lines know, by name.
-func samples(t testing.TB) (names []string, packets []*Packet, links []layers.LinkType) {
+func samples(t testing.TB) (names []string, packets []*Packet, links []LinkType) {
 	t.Helper()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 678901000, time.UTC)
-	add := func(name string, lt layers.LinkType, data []byte, snap int) *Packet {
+	add := func(name string, lt LinkType, data []byte, snap int) *Packet {
 		at = at.Add(1500 * time.Microsecond)
 		p := &Packet{Time: at, Data: data, Length: len(data)}
 		if snap > 0 {
@@ -178,7 +180,7 @@ func samples(t testing.TB) (names []string, packets []*Packet, links []layers.Li
 		names, packets, links = append(names, name), append(packets, p), append(links, lt)
 		return p
 	}
-	const ether = layers.LinkTypeEthernet
+	const ether = LinkTypeEthernet
 	tcp := func(set func(*layers.TCP), payload string) []byte {
 		s := &layers.TCP{SrcPort: 40000, DstPort: 80, Seq: 1000, Ack: 2000, ACK: true, Window: 512}
 		set(s)
@@ -242,8 +244,8 @@ func samples(t testing.TB) (names []string, packets []*Packet, links []layers.Li
 	add("vlan", ether, frame(t, layers.EthernetTypeDot1Q, &layers.Dot1Q{VLANIdentifier: 7, Type: layers.EthernetTypeIPv4}, ipv4(layers.IPProtocolUDP), &layers.UDP{SrcPort: 1, DstPort: 2}), 0)
 	add("igmp", ether, frame(t, layers.EthernetTypeIPv4, ipv4(layers.IPProtocolIGMP), gopacket.Payload([]byte{0x16, 0, 0, 0, 224, 0, 0, 5})), 0)
 	add("unknown ethertype", ether, frame(t, 0x88b5, gopacket.Payload("local experiment")), 0)
-	add("raw ip", layers.LinkTypeRaw, serialize(t, ipv4(layers.IPProtocolUDP), &layers.UDP{SrcPort: 1, DstPort: 2}, gopacket.Payload("hello")), 0)
-	add("raw ip 6", layers.LinkTypeRaw, serialize(t, ipv6(layers.IPProtocolUDP), &layers.UDP{SrcPort: 1, DstPort: 2}, gopacket.Payload("hello")), 0)
+	add("raw ip", LinkTypeRaw, serialize(t, ipv4(layers.IPProtocolUDP), &layers.UDP{SrcPort: 1, DstPort: 2}, gopacket.Payload("hello")), 0)
+	add("raw ip 6", LinkTypeRaw, serialize(t, ipv6(layers.IPProtocolUDP), &layers.UDP{SrcPort: 1, DstPort: 2}, gopacket.Payload("hello")), 0)
 	add("nothing", ether, nil, 0)
 	add("ethernet cut", ether, tcp(func(*layers.TCP) {}, ""), 10)
 	return names, packets, links
@@ -300,7 +302,7 @@ func TestManyFlows(t *testing.T) {
 	d := NewDescriber(Style{})
 	for i := range maxFlows * 3 {
 		data := segment(t, "", 0, func(s *layers.TCP) { s.SrcPort, s.DstPort = layers.TCPPort(i), layers.TCPPort(i>>16+1) })
-		d.Line(&Packet{Data: data, Length: len(data)}, &Interface{LinkType: layers.LinkTypeEthernet})
+		d.Line(&Packet{Data: data, Length: len(data)}, &Interface{LinkType: LinkTypeEthernet})
 	}
 	if len(d.flows) > maxFlows {
 		t.Errorf("%d flows are remembered, at most %d should be", len(d.flows), maxFlows)
@@ -315,15 +317,15 @@ func FuzzDescribe(f *testing.F) {
 	}
 	for _, o := range mptcpOptions {
 		data := segment(f, o.option, o.payload, o.set)
-		f.Add(data, len(data), int(layers.LinkTypeEthernet))
+		f.Add(data, len(data), int(LinkTypeEthernet))
 	}
 	d := NewDescriber(Style{Stamp: StampNone, Interfaces: true, Link: true, Verbose: true, Dump: DumpHexLink})
 	f.Fuzz(func(t *testing.T, data []byte, length, lt int) {
-		if lt != int(layers.LinkTypeEthernet) {
-			lt = int(layers.LinkTypeRaw)
+		if lt != int(LinkTypeEthernet) {
+			lt = int(LinkTypeRaw)
 		}
 		length = max(length, len(data))
-		line := d.Line(&Packet{Data: data, Length: length}, &Interface{Name: "eth0", LinkType: layers.LinkType(lt)})
+		line := d.Line(&Packet{Data: data, Length: length}, &Interface{Name: "eth0", LinkType: LinkType(lt)})
 		if line.Text == "" || strings.ContainsFunc(line.Text, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 			t.Errorf("%q", line.Text)
 		}

@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
 	"golang.org/x/sys/unix"
 )
@@ -32,9 +31,9 @@ var (
 	wired = Interface{
 		Index: 2, Name: "eth0", Description: "instance web", MAC: net.HardwareAddr{2, 0, 0, 0, 0, 1},
 		Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24"), netip.MustParsePrefix("fd00::1/64")},
-		Speed: 1e9, LinkType: layers.LinkTypeEthernet, Snaplen: 128, Filter: "icmp", OS: "Linux 6.12",
+		Speed: 1e9, LinkType: LinkTypeEthernet, Snaplen: 128, Filter: "icmp", OS: "Linux 6.12",
 	}
-	bare = Interface{Index: 3, Name: "eth1", LinkType: layers.LinkTypeRaw, Snaplen: 128}
+	bare = Interface{Index: 3, Name: "eth1", LinkType: LinkTypeRaw, Snaplen: 128}
 	when = time.Unix(1700000000, 123456789)
 )
 
@@ -137,7 +136,7 @@ func TestPcapSeveral(t *testing.T) {
 }
 
 func TestCompile(t *testing.T) {
-	for lt, name := range map[layers.LinkType]string{layers.LinkTypeEthernet: "EN10MB", layers.LinkTypeRaw: "RAW"} {
+	for lt, name := range map[LinkType]string{LinkTypeEthernet: "EN10MB", LinkTypeRaw: "RAW"} {
 		got, err := Compile("tcp port 80 or icmp6", lt, 128)
 		if err != nil {
 			t.Fatal(err)
@@ -153,7 +152,7 @@ func TestCompile(t *testing.T) {
 	}
 	var refused *FilterError
 	for _, expr := range []string{"tcp prt 80", "(", "a\x00b"} {
-		if _, err := Compile(expr, layers.LinkTypeEthernet, 128); !errors.As(err, &refused) {
+		if _, err := Compile(expr, LinkTypeEthernet, 128); !errors.As(err, &refused) {
 			t.Errorf("%q: %v", expr, err)
 		}
 	}
@@ -286,7 +285,7 @@ func FuzzBatch(f *testing.F) {
 				copy(b.ctrl[i].Data, ctrl)
 				copy(b.name[i].Data, head)
 			}
-			packets, err := b.packets(int(n%3), layers.LinkTypeEthernet)
+			packets, err := b.packets(int(n%3), LinkTypeEthernet)
 			if err == nil && len(packets) != int(n%3) {
 				t.Errorf("%d packets of %d", len(packets), n%3)
 			}

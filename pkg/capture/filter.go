@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
@@ -31,7 +30,7 @@ const maxProgram = 4096
 // packets of a link type, by libpcap's own compiler. The program's result is how
 // many bytes are to be kept, snaplen at most. The error about an expression is a
 // *FilterError. An empty expression takes every packet.
-func Compile(expr string, lt layers.LinkType, snaplen int) ([]bpf.RawInstruction, error) {
+func Compile(expr string, lt LinkType, snaplen int) ([]bpf.RawInstruction, error) {
 	if strings.TrimSpace(expr) == "" {
 		return []bpf.RawInstruction{{Op: retK, K: uint32(snaplen)}}, nil
 	}

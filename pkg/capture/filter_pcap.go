@@ -11,14 +11,14 @@ import (
 )
 
 // dltRaw is DLT_RAW as libpcap's compiler wants it; in files it is LINKTYPE_RAW,
-// which is layers.LinkTypeRaw (pcap-linktype(7)).
-const dltRaw layers.LinkType = 12
+// which is LinkTypeRaw (pcap-linktype(7)).
+const dltRaw LinkType = 12
 
-func compile(expr string, lt layers.LinkType, snaplen int) ([]bpf.RawInstruction, error) {
-	if lt == layers.LinkTypeRaw {
+func compile(expr string, lt LinkType, snaplen int) ([]bpf.RawInstruction, error) {
+	if lt == LinkTypeRaw {
 		lt = dltRaw
 	}
-	code, err := pcap.CompileBPFFilter(lt, snaplen, expr)
+	code, err := pcap.CompileBPFFilter(layers.LinkType(lt), snaplen, expr)
 	if err != nil {
 		return nil, &FilterError{expr, err.Error()}
 	}

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/net/bpf"
 )
 
@@ -26,7 +25,7 @@ const compileLimit = 30 * time.Second
 
 // compile has tcpdump(8) print the program: -ddd is the number of instructions and
 // then each as four decimal numbers.
-func compile(expr string, lt layers.LinkType, snaplen int) ([]bpf.RawInstruction, error) {
+func compile(expr string, lt LinkType, snaplen int) ([]bpf.RawInstruction, error) {
 	tcpdump, err := exec.LookPath("tcpdump")
 	if err != nil {
 		return nil, errNoCompiler
@@ -34,7 +33,7 @@ func compile(expr string, lt layers.LinkType, snaplen int) ([]bpf.RawInstruction
 	ctx, cancel := context.WithTimeout(context.Background(), compileLimit)
 	defer cancel()
 	name := "EN10MB"
-	if lt == layers.LinkTypeRaw {
+	if lt == LinkTypeRaw {
 		name = "RAW"
 	}
 	cmd := exec.CommandContext(ctx, tcpdump, "-ddd", "-y", name, "-s", strconv.Itoa(snaplen), "--", expr)

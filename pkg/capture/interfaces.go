@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/stackconn"
@@ -36,7 +35,7 @@ func Interfaces(ctx context.Context, conn *stackconn.Conn) ([]Interface, error) 
 			Index: l.Index, Name: l.Name, Loopback: l.Flags&unix.IFF_LOOPBACK != 0,
 			LinkType: linkType(l.Type), Snaplen: MaxSnaplen, Largest: l.GSOMax, OS: "Linux " + conn.Hello().Release,
 		}
-		if i.LinkType == layers.LinkTypeEthernet && !i.Loopback {
+		if i.LinkType == LinkTypeEthernet && !i.Loopback {
 			i.MAC = l.MAC
 		}
 		if i.Speed, err = speed(ctx, conn, l.Name); err != nil {
@@ -54,11 +53,11 @@ func Interfaces(ctx context.Context, conn *stackconn.Conn) ([]Interface, error) 
 
 // linkType is what a packet socket of type SOCK_RAW shows of a device: an Ethernet
 // header, or none.
-func linkType(arphrd uint16) layers.LinkType {
+func linkType(arphrd uint16) LinkType {
 	if arphrd == unix.ARPHRD_ETHER || arphrd == unix.ARPHRD_LOOPBACK {
-		return layers.LinkTypeEthernet
+		return LinkTypeEthernet
 	}
-	return layers.LinkTypeRaw
+	return LinkTypeRaw
 }
 
 // speed is what the device says of itself, in bit/s; 0: nothing, as most of the

@@ -8,7 +8,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
 )
 
@@ -43,7 +42,7 @@ func (p *Pcap) AddInterface(i Interface) (int, error) {
 	}
 	lt, snap := i.LinkType, i.Snaplen
 	if p.cooked {
-		lt, snap = layers.LinkTypeLinuxSLL2, i.Snaplen+sll2Size
+		lt, snap = LinkTypeLinuxSLL2, i.Snaplen+sll2Size
 	}
 	h := binary.NativeEndian.AppendUint32(nil, pcapMagic)
 	h = binary.NativeEndian.AppendUint16(h, 2) // version 2.4
@@ -86,7 +85,7 @@ const (
 func sll2(k *Packet, i *Interface) (head []byte, skipped int) {
 	proto, arphrd := uint16(0), uint16(unix.ARPHRD_NONE)
 	var mac []byte
-	if i.LinkType == layers.LinkTypeEthernet {
+	if i.LinkType == LinkTypeEthernet {
 		arphrd = unix.ARPHRD_ETHER
 		if i.Loopback {
 			arphrd = unix.ARPHRD_LOOPBACK

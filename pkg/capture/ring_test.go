@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
@@ -46,7 +45,7 @@ func TestRing(t *testing.T) {
 	for _, batch := range []int{1, 3, 10, 64} {
 		r := NewRing(10 * (snap + packetCost))
 		for n := range 2 {
-			m := &Member{Interface: Interface{Name: "eth0", LinkType: layers.LinkTypeEthernet, Snaplen: snap}, Number: n, closed: true}
+			m := &Member{Interface: Interface{Name: "eth0", LinkType: LinkTypeEthernet, Snaplen: snap}, Number: n, closed: true}
 			if err := r.Interface(m); err != nil {
 				t.Fatal(err)
 			}

@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
@@ -79,7 +78,7 @@ func (s *Source) program() ([]bpf.RawInstruction, error) {
 	if err != nil {
 		return nil, err
 	}
-	if i.LinkType == layers.LinkTypeEthernet && looksForVLAN(i.Filter) {
+	if i.LinkType == LinkTypeEthernet && looksForVLAN(i.Filter) {
 		insns, ok := bpf.Disassemble(prog)
 		if !ok {
 			return nil, &FilterError{i.Filter, "makes a program that only a kernel can run"}

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"net/netip"
 
-	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
 )
 
@@ -19,9 +18,9 @@ type tuple struct {
 // tupleOf reads a packet's addresses and ports where they stand, without
 // decoding the rest: it is called for each packet of a capture. A later fragment
 // has no ports, and what is not TCP or UDP neither.
-func tupleOf(p *Packet, lt layers.LinkType) (t tuple, ok bool) {
+func tupleOf(p *Packet, lt LinkType) (t tuple, ok bool) {
 	b := p.Data
-	if lt == layers.LinkTypeEthernet {
+	if lt == LinkTypeEthernet {
 		if b, ok = behindEthernet(b); !ok {
 			return t, false
 		}
@@ -63,10 +62,10 @@ func tupleOf(p *Packet, lt layers.LinkType) (t tuple, ok bool) {
 func behindEthernet(b []byte) ([]byte, bool) {
 	const tag = 4 // of a VLAN, IEEE 802.1Q
 	for at := 12; at+2 <= len(b); at += tag {
-		switch layers.EthernetType(binary.BigEndian.Uint16(b[at:])) {
-		case layers.EthernetTypeIPv4, layers.EthernetTypeIPv6:
+		switch binary.BigEndian.Uint16(b[at:]) {
+		case unix.ETH_P_IP, unix.ETH_P_IPV6:
 			return b[at+2:], true
-		case layers.EthernetTypeDot1Q, layers.EthernetTypeQinQ:
+		case unix.ETH_P_8021Q, unix.ETH_P_8021AD:
 		default:
 			return nil, false
 		}

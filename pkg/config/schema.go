@@ -70,7 +70,7 @@ func (s *Setting) schema() object {
 	text := object{"type": "string", "minLength": 1}
 	switch s.Kind {
 	case Size:
-		o["anyOf"] = []object{{"type": "string", "pattern": "^[0-9]+[kKmMgG]?[iI]?[bB]?$"}, {"type": "integer", "minimum": MinMem, "maximum": MaxMem}}
+		o["anyOf"] = []object{{"type": "string", "pattern": "^[0-9]+[kKmMgG]?[iI]?[bB]?$"}, {"type": "integer", "minimum": MinMem, "maximum": int64(MaxMem)}}
 	case Number:
 		o["type"], o["minimum"], o["maximum"] = "integer", s.Least, s.Most
 	case Switch:

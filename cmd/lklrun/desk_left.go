@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build device
+
+package main
+
+import "github.com/spf13/cobra"
+
+// deskVerbs are left out of the lklrun of a bundle, which goes to a device.
+func deskVerbs(*cobra.Command) []*cobra.Command { return nil }
