@@ -35,13 +35,14 @@ echo "uid=$u"
 echo "selinux=$(getenforce 2>/dev/null)"
 echo "abi=$(getprop ro.product.cpu.abi 2>/dev/null)"
 echo "sdk=$(getprop ro.build.version.sdk 2>/dev/null)"
+for s in /system/bin/sh /bin/sh; do [ -x $s ] && break; done
 @BASES@
 for b in "$@"; do
   old=; [ -d "$b" ] && old=1
   mkdir -p "$b" 2>/dev/null || continue
   if [ "$u" = 0 ] || [ -O "$b" ]; then
     rm -f "$b/.try"
-    if (echo "#!$(command -v sh)"; echo "exit 0") 2>/dev/null >"$b/.try" && chmod 700 "$b/.try" && "$b/.try" 2>/dev/null; then ok=1; else ok=; fi
+    if (echo "#!$s"; echo "exit 0") 2>/dev/null >"$b/.try" && chmod 700 "$b/.try" && "$b/.try" 2>/dev/null; then ok=1; else ok=; fi
     [ -s "$b/.try" ] || [ -n "$ok" ] || full=1
     rm -f "$b/.try"
     if [ -n "$ok" ] || [ -n "$full" ]; then
