@@ -102,13 +102,14 @@ func (d *DeviceState) lookAddrs() error {
 	})
 }
 
-// lookGateways reads the gateways of the device's default routes in the main
-// table, of several the one that the host prefers.
+// lookGateways reads the gateways of the device's default routes: of those in the
+// main table the one that the host prefers, else likewise of those in others, where
+// Android has each network's.
 func (d *DeviceState) lookGateways() error {
-	best := map[bool]uint32{}
+	best := map[bool]uint64{}
 	return dump(context.Background(), unix.RTM_GETROUTE, unix.SizeofRtMsg, func(body []byte, attrs map[uint16][]byte) {
 		// struct rtmsg, linux/rtnetlink.h
-		if body[1] != 0 || body[4] != unix.RT_TABLE_MAIN || body[7] != unix.RTN_UNICAST {
+		if body[1] != 0 || body[4] == unix.RT_TABLE_LOCAL || body[7] != unix.RTN_UNICAST {
 			return
 		}
 		oif, gw := attrs[unix.RTA_OIF], attrs[unix.RTA_GATEWAY]
@@ -119,9 +120,12 @@ func (d *DeviceState) lookGateways() error {
 		if !ok {
 			return
 		}
-		var metric uint32
+		var metric uint64
 		if m := attrs[unix.RTA_PRIORITY]; len(m) == 4 {
-			metric = binary.NativeEndian.Uint32(m)
+			metric = uint64(binary.NativeEndian.Uint32(m))
+		}
+		if body[4] != unix.RT_TABLE_MAIN {
+			metric |= 1 << 32 // behind all of the main table
 		}
 		if old, known := best[a.Is6()]; known && old <= metric {
 			return

@@ -79,6 +79,14 @@ func TestLookDevice(t *testing.T) {
 		t.Errorf("its addresses: %v", d.Addrs)
 	}
 
+	// Android has each network's routes in a table of its own.
+	for _, metric := range []string{"20", "10"} {
+		testutil.Host.Run(t, "ip", "route", "del", "default", "dev", "lp0", "metric", metric)
+	}
+	if d, err := LookDevice("lp0"); err != nil || d.GW4.String() != "192.0.2.8" {
+		t.Errorf("gateway %v, %v", d.GW4, err)
+	}
+
 	// What the other end of a point-to-point device has is not its own.
 	tun(t, "lp2")
 	testutil.Host.Run(t, "ip", "addr", "add", "198.51.100.1", "peer", "198.51.100.2", "dev", "lp2")
