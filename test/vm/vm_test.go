@@ -4,6 +4,10 @@
 package vm
 
 import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,17 +20,40 @@ import (
 // than this one.
 const limit = time.Minute
 
-func TestMain(m *testing.M) { testutil.Main(m, vm.Image) }
+func TestMain(m *testing.M) {
+	testutil.Main(m, func(root string) error {
+		if err := vm.Image(root); err != nil {
+			return err
+		}
+		return build(root)
+	})
+}
+
+// build makes the library's own tests for arm64, unless there is no library: then
+// the test that wants them says so.
+func build(root string) error {
+	lib := filepath.Join(root, "build", "stack-arm64")
+	if _, err := os.Stat(filepath.Join(lib, "liblkl.so")); err != nil {
+		return nil
+	}
+	cmd := exec.Command("make", "-s", "-C", filepath.Join(root, "third_party", "lkl", "tests"), "build",
+		"LKL_ARCH=arm64", "LIB="+lib, "BUILD="+filepath.Join(root, libraryTests), "T="+library)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, out)
+	}
+	return nil
+}
 
 // One machine for all.
 func TestARM64(t *testing.T) {
 	m := vm.Start(t)
 	t.Run("machine", func(t *testing.T) { testMachine(t, m) })
+	t.Run("library", func(t *testing.T) { testLibrary(t, m) })
 }
 
 // It is what the other tests take it for.
 func testMachine(t *testing.T, m *vm.Machine) {
-	got := m.Do(t, limit, "uname -mr; id -u; cat /proc/sys/kernel/seccomp/actions_avail /proc/sys/net/mptcp/enabled; ls /dev/net/tun /dev/fuse; cat /proc/version")
+	got := m.Do(t, limit, "uname -mr; cat /proc/sys/kernel/seccomp/actions_avail /proc/sys/net/mptcp/enabled; ls /dev/net/tun /dev/fuse; cat /proc/version")
 	for _, want := range []string{"aarch64", "user_notif", "/dev/net/tun", "/dev/fuse", " Debian "} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in:\n%s", want, got)

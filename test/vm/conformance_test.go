@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/internal/testutil/vm"
+)
+
+// conformance is what of the suites of test/conformance this machine gets through in
+// a minute each time: CPython's own tests of sockets, select, poll and epoll, of their
+// modules or classes.
+const conformance = "test.test_select test.test_poll test.test_epoll " +
+	"test.test_socket.GeneralModuleTests test.test_socket.BasicTCPTest test.test_socket.BasicTCPTest2 test.test_socket.BasicUDPTest " +
+	"test.test_socket.TCPCloserTest test.test_socket.NonBlockingTCPTests test.test_socket.TCPTimeoutTest test.test_socket.UDPTimeoutTest " +
+	"test.test_socket.RecvmsgTCPTest test.test_socket.RecvmsgUDPTest test.test_socket.SendmsgTCPTest test.test_socket.RecvmsgIntoUDPTest " +
+	"test.test_socket.RecvmsgRFC3542AncillaryUDP6Test test.test_socket.SendfileUsingSendTest test.test_socket.FileObjectClassTestCase " +
+	"test.test_socket.SmallBufferedFileObjectClassTestCase test.test_socket.RecvmsgIntoTCPTest test.test_socket.SendmsgUDPTest test.test_socket.InterruptedRecvTimeoutTest test.test_socket.NetworkConnectionAttributesTest test.test_socket.NetworkConnectionBehaviourTest test.test_socket.CreateServerTest"
+
+// conformanceRun runs it and prints what became of each test, one a line.
+const conformanceRun = "rm -f /tmp/report; python3 -W ignore /root/conformance/runner.py /tmp/report 60 " + conformance +
+	" >/tmp/conformance.log 2>&1; echo status $?; cat /tmp/report; tail -c 4000 /tmp/conformance.log >&2"
+
+// Whatever passes on the machine's own sockets passes on the stack.
+func testConformance(t *testing.T, m *vm.Machine, native map[string]string, engine string) {
+	r := testutil.Run(t, 4*time.Minute, device(m, "--engine", engine, "--stack", "vanilla", "--", "sh", "-c", conformanceRun))
+	got := outcomes(r.Stdout)
+	if r.Status != 0 || got["status"] != "0" {
+		t.Errorf("engine %s: %v", engine, r)
+	}
+	var bad []string
+	n := 0
+	for test, was := range native {
+		switch {
+		case was != "pass":
+		case got[test] == "pass":
+			n++
+		default:
+			bad = append(bad, test+": "+got[test])
+		}
+	}
+	slices.Sort(bad)
+	t.Logf("engine %s: %d pass as on the machine's own sockets", engine, n)
+	if len(bad) != 0 {
+		t.Errorf("engine %s: %d pass on the machine's own sockets and not on the stack:\n%s\n%s", engine, len(bad), strings.Join(bad, "\n"), r.Stderr)
+	}
+}
+
+// natively runs the tests in an empty network namespace of the machine's.
+func natively(t *testing.T, m *vm.Machine) map[string]string {
+	t.Helper()
+	m.Put(t, "/root/conformance", filepath.Join(testutil.Root(), "test", "conformance", "python"), "runner.py")
+	r := m.Sh(t, 4*time.Minute, "unshare -n sh -c 'ip link set lo up; "+conformanceRun+"'")
+	got := outcomes(r.Stdout)
+	if r.Status != 0 || got["status"] != "0" || len(got) < 100 {
+		t.Fatalf("%d tests on the machine's own sockets: %v", len(got), r)
+	}
+	return got
+}
+
+// outcomes reads lines of "OUTCOME TEST", and of "status N".
+func outcomes(text string) map[string]string {
+	got := map[string]string{}
+	for _, line := range strings.Split(text, "\n") {
+		word, test, _ := strings.Cut(line, " ")
+		switch word {
+		case "status":
+			got[word] = test
+		case "start":
+			got[test] = "crash or hang" // unless more is said
+		case "pass", "fail", "skip":
+			got[test] = word
+		}
+	}
+	return got
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/internal/testutil/vm"
+)
+
+// library names the tests of third_party/lkl/tests: all of them, also those that
+// qemu-user cannot run.
+const library = "boot clocks threads signals faults memory subsystems loop tap packet mptcp halts"
+
+// libraryTests is where they are built, from the repository's folder.
+const libraryTests = "build/test/lkl-arm64"
+
+// The kernel library's own tests, on an arm64 kernel: with its taps and packet sockets.
+func testLibrary(t *testing.T, m *vm.Machine) {
+	root := testutil.Root()
+	built := filepath.Join(root, libraryTests)
+	lib := filepath.Join(root, "build", "stack-arm64")
+	testutil.Need(t, filepath.Join(built, "halts")) // else: make cross
+	m.Put(t, "/root/lkl", lib, "liblkl.so")
+	m.Put(t, "/root/lkl", built, ".")
+	m.Put(t, "/root/lkl", filepath.Join(root, "third_party", "lkl", "tests"), "run.sh")
+	// What a test says of time is about machines; this one is emulated.
+	r := m.Sh(t, 5*time.Minute, "cd /root/lkl && LKL_TEST_SLOW=20 sh run.sh . . "+library)
+	for _, line := range strings.Split(r.Stdout, "\n") {
+		if strings.HasPrefix(line, "not ok") || strings.Contains(line, "# SKIP") || strings.HasPrefix(line, "# pass") {
+			t.Log(line)
+		}
+	}
+	if r.Status != 0 {
+		t.Errorf("the library's tests: %v", r)
+	}
+	if strings.Contains(r.Stdout, "# SKIP") {
+		t.Error("this machine has all that a test may want, and yet some were left out")
+	}
+}
