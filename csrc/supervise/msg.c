@@ -15,13 +15,30 @@
 #include "msg.h"
 
 /**
+ * struct kernel_msghdr - struct msghdr as the kernel has it
+ *
+ * struct user_msghdr of include/linux/socket.h. The C libraries' are not all like
+ * it: musl's has an int and padding where this has a size_t, and what is in the
+ * padding of one that goes to the target would be part of a length there.
+ */
+struct kernel_msghdr {
+	void *msg_name;
+	int msg_namelen;
+	struct iovec *msg_iov;
+	size_t msg_iovlen;
+	void *msg_control;
+	size_t msg_controllen;
+	unsigned int msg_flags;
+};
+
+/**
  * msg_get_hdr - read a struct msghdr and its vector
  * @addr: in the caller
  * @um: flags are left alone
  */
 int64_t msg_get_hdr(const struct call *c, uint64_t addr, struct user_msg *um)
 {
-	struct msghdr mh;
+	struct kernel_msghdr mh;
 	int64_t ret;
 	size_t i;
 
@@ -30,12 +47,12 @@ int64_t msg_get_hdr(const struct call *c, uint64_t addr, struct user_msg *um)
 		return ret;
 	if (mh.msg_iovlen > MSG_IOV_MAX)
 		return -EMSGSIZE;
-	if ((int)mh.msg_namelen < 0)
+	if (mh.msg_namelen < 0)
 		return -EINVAL;
 	um->hdr = addr;
 	um->name = (uint64_t)(uintptr_t)mh.msg_name;
-	um->namelen = um->name ? mh.msg_namelen : 0;
-	um->namelenp = addr + offsetof(struct msghdr, msg_namelen);
+	um->namelen = um->name ? (uint32_t)mh.msg_namelen : 0;
+	um->namelenp = addr + offsetof(struct kernel_msghdr, msg_namelen);
 	um->control = (uint64_t)(uintptr_t)mh.msg_control;
 	um->controllen = um->control ? mh.msg_controllen : 0;
 	um->iovcnt = mh.msg_iovlen;
@@ -147,7 +164,7 @@ int64_t msg_put_result(const struct call *c, const struct user_msg *um,
 		       size_t controllen, int flags)
 {
 	uint32_t room = um->namelen;
-	struct msghdr mh;
+	struct kernel_msghdr mh;
 	int64_t ret;
 
 	if (!um->hdr) {
@@ -177,12 +194,12 @@ int64_t msg_put_result(const struct call *c, const struct user_msg *um,
 	if (ret)
 		return ret;
 	mh.msg_controllen = controllen;
-	mh.msg_flags = flags;
+	mh.msg_flags = (unsigned int)flags;
 	/* Neighbours in the structure, so one copy. */
-	return mem_write(c, um->hdr + offsetof(struct msghdr, msg_controllen),
+	return mem_write(c, um->hdr + offsetof(struct kernel_msghdr, msg_controllen),
 			 &mh.msg_controllen,
-			 offsetof(struct msghdr, msg_flags) + sizeof(int) -
-			 offsetof(struct msghdr, msg_controllen));
+			 offsetof(struct kernel_msghdr, msg_flags) + sizeof(int) -
+			 offsetof(struct kernel_msghdr, msg_controllen));
 }
 
 /**
