@@ -131,6 +131,7 @@ typedef long (*call_fn)(long nr, const long *a);
 /* ARCH/entry.S */
 long preload_on_stack(long nr, long *args, long (*fn)(long, long *), void *top) HIDDEN;
 int preload_copy(void *to, const void *from, size_t len) HIDDEN;
+extern HIDDEN const char preload_native[];	/* the host's call in preload_entry */
 extern HIDDEN const char preload_copy_begin[], preload_copy_end[], preload_copy_fault[];
 
 /* tally.c */

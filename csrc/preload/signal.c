@@ -26,7 +26,7 @@
 #include "internal.h"
 
 #define SIG_LAST	64
-#define SIG_SETXID	33	/* the C library's own; must run at once */
+#define SIG_OWN		33	/* the C library's own, see is_cancel() */
 #define BIT(sig)	(1UL << ((sig) - 1))
 #define SA_RESTORER	0x04000000
 /* Of an instruction: putting these off makes no sense */
@@ -56,6 +56,30 @@ static void (*restorer)(void);		/* the C library's; NULL: the kernel's vDSO has 
 static unsigned long restoring(void)
 {
 	return restorer ? SA_RESTORER : 0;
+}
+
+/* glibc has it, no other does; bionic is not musl by what proc.c knows it by. */
+extern const char *gnu_get_libc_version(void) __attribute__((weak));
+extern int __register_atfork(void (*prepare)(void), void (*parent)(void),
+			     void (*child)(void), void *dso) __attribute__((weak));
+
+/**
+ * is_cancel - whether a signal is pthread_cancel()'s of musl
+ *
+ * The same number is glibc's for setuid() in all threads, whose handler must run at
+ * once. musl's handler looks whether its thread waits in one certain piece of musl's
+ * code, which it now never does. But what musl does with a call that says EINTR is
+ * to see whether the thread is cancelled: so such a wait is ended, and that is all.
+ */
+static bool is_cancel(int sig)
+{
+	return sig == SIG_OWN && !gnu_get_libc_version && !__register_atfork;
+}
+
+/** is_theirs - whether a signal is left to the C library */
+static bool is_theirs(int sig)
+{
+	return sig == SIG_OWN && !is_cancel(sig);
 }
 
 static long sigaction_raw(int sig, const struct action *act, struct action *old)
@@ -111,7 +135,7 @@ static void die_of(int sig, const siginfo_t *si)
 /** put_off - store a signal until leave() */
 static void put_off(int sig, const siginfo_t *si, ucontext_t *uc)
 {
-	uint64_t all = ~(SYNCHRONOUS | BIT(SIG_SETXID));
+	uint64_t all = ~(SYNCHRONOUS | BIT(SIG_OWN));
 
 	me.si = *si;
 	memcpy(&me.mask, &uc->uc_sigmask, sizeof(me.mask));
@@ -142,6 +166,10 @@ static void on_signal(int sig, siginfo_t *si, void *ctx)
 	}
 	if (me.depth && !((SYNCHRONOUS & BIT(sig)) && si->si_code > 0)) {
 		put_off(sig, si, uc);
+		return;
+	}
+	if (is_cancel(sig) && arch_pc(uc) == preload_native) {
+		arch_interrupted(uc);
 		return;
 	}
 	act = acts[sig];
@@ -175,7 +203,9 @@ int signal_run(void)
 	}
 	me.depth--;
 	me.pending = 0;
-	if (is_handler(&act)) {
+	if (is_cancel(sig)) {
+		/* What waited says EINTR. */
+	} else if (is_handler(&act)) {
 		memset(&uc, 0, sizeof(uc));
 		memcpy(&uc.uc_sigmask, &mask, sizeof(mask));
 		set_mask(mask | act.mask |
@@ -225,7 +255,7 @@ long call_sigaction(long nr, const long *a)
 	long ret = 0;
 
 	if (sig < 1 || sig > SIG_LAST || sig == SIGKILL || sig == SIGSTOP ||
-	    sig == SIG_SETXID || a[3] != sizeof(uint64_t) || borrowed())
+	    is_theirs(sig) || a[3] != sizeof(uint64_t) || borrowed())
 		return native(nr, a);
 	if (a[1] && preload_copy(&new, (void *)a[1], sizeof(new)))
 		return -EFAULT;
@@ -268,7 +298,7 @@ int signal_init(void)
 	if (!sigaction_raw(SIGSEGV, NULL, &now))
 		restorer = now.restorer;
 	for (sig = 1; sig <= SIG_LAST; sig++) {
-		if (sig == SIG_SETXID || sigaction_raw(sig, NULL, &now))
+		if (is_theirs(sig) || sigaction_raw(sig, NULL, &now))
 			continue;
 		if (!is_handler(&now)) {
 			acts[sig] = now;

@@ -5,7 +5,7 @@
 # against what the same program says on this machine's own kernel. So what qemu-user
 # gets wrong is no matter, and nothing is left out.
 #
-# LKL names the stack library of that processor; as root.
+# LKL names the stack library of that processor, unless it is that of LKLDIR; as root.
 
 ROOT ?= ../build/root-$(ARCH)
 DEBIAN_arm64 := arm64
@@ -15,7 +15,7 @@ MUSL_amd64 := x86_64
 D := $(OBJ)/tests-glibc
 M := $(OBJ)/tests-musl
 MUSL_DIR := $(SYSROOT)/usr/lib/$(MUSL_$(ARCH))-linux-musl
-DEVICE_LKL := $(abspath $(if $(LKL),$(LKL),$(LKLDIR)/liblkl.so))
+DEVICE_LKL := $(abspath $(if $(filter file,$(origin LKL)),$(LKLDIR)/liblkl.so,$(LKL)))
 DEVICE_CFLAGS := -Iinclude -Itests -O2 -g -std=gnu11 $(WARN)
 ON_GLIBC := preload_only conform conform_dgram preload_mix preload_names
 # Without preload_only: it looks at programs that it starts, which are glibc's.

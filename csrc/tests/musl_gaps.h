@@ -11,8 +11,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CANCELS	0
-
 /** strerrorname_np - the names that the tests print */
 static inline const char *strerrorname_np(int err)
 {

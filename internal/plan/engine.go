@@ -5,6 +5,7 @@ package plan
 import (
 	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/lklrun/lklrun/internal/program"
 	"github.com/lklrun/lklrun/internal/stack"
@@ -72,6 +73,9 @@ func ChooseEngine(want string, s *stack.Stack, p *program.Program) (string, erro
 // CheckPreload says why the kernel cannot be loaded into a program (nil: any), or
 // this stack's cannot.
 func CheckPreload(s *stack.Stack, p *program.Program) error {
+	if runtime.GOARCH == "arm" {
+		return errors.New("there is none for arm, where system calls cannot be replaced in the C library's code")
+	}
 	switch s.ABI {
 	case stack.ABIHost:
 		return errors.New("the stack is the host's own kernel, which no program can load")

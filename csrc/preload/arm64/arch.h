@@ -3,6 +3,7 @@
 #ifndef PRELOAD_ARCH_H
 #define PRELOAD_ARCH_H
 
+#include <errno.h>
 #include <stdint.h>
 #include <ucontext.h>
 
@@ -35,6 +36,13 @@ static inline const char *arch_pc(const ucontext_t *uc)
 static inline void arch_go_on(ucontext_t *uc, const char *pc)
 {
 	uc->uc_mcontext.pc = (uintptr_t)pc;
+}
+
+/** arch_interrupted - at a system call that would be made again: have it say EINTR */
+static inline void arch_interrupted(ucontext_t *uc)
+{
+	uc->uc_mcontext.regs[0] = (uint64_t)-EINTR;
+	uc->uc_mcontext.pc += 4;
 }
 
 #endif

@@ -111,6 +111,9 @@ preload_entry:
 	and	w16, w16, #KIND_MASK
 	cbnz	w16, .Lslow
 .Lnative:
+	.globl preload_native
+	.hidden preload_native
+preload_native:
 	svc	#0
 	ret
 

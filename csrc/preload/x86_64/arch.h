@@ -3,6 +3,7 @@
 #ifndef PRELOAD_ARCH_H
 #define PRELOAD_ARCH_H
 
+#include <errno.h>
 #include <ucontext.h>
 
 /** raw6 - a system call of the host */
@@ -31,6 +32,13 @@ static inline const char *arch_pc(const ucontext_t *uc)
 static inline void arch_go_on(ucontext_t *uc, const char *pc)
 {
 	uc->uc_mcontext.gregs[REG_RIP] = (greg_t)pc;
+}
+
+/** arch_interrupted - at a system call that would be made again: have it say EINTR */
+static inline void arch_interrupted(ucontext_t *uc)
+{
+	uc->uc_mcontext.gregs[REG_RAX] = -EINTR;
+	uc->uc_mcontext.gregs[REG_RIP] += 2;
 }
 
 #endif

@@ -37,6 +37,9 @@ preload_entry:
 	testb	$KIND_MASK, (%rcx,%r11)
 	jnz	.Lslow
 .Lnative:
+	.globl preload_native
+	.hidden preload_native
+preload_native:
 	syscall
 	pop	%r11
 	.cfi_remember_state
