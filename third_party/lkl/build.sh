@@ -184,10 +184,12 @@ library() {
 	done
 	# The kernel's names are its own: it has a memcpy, a printf and a panic.
 	# Its constants hold addresses, so they are not read-only before relocation.
+	# An arm's attributes would forbid a wchar_t of another size elsewhere.
 	"${cross}objcopy" --wildcard --keep-global-symbol='lklk_*' \
 		--keep-global-symbol=lkl_dead --keep-global-symbol=lkl_net_sent \
 		--keep-global-symbol=_text \
 		--rename-section .rodata=.data.lkl_rodata \
+		--remove-section=.ARM.attributes \
 		--add-section .note.GNU-stack=/dev/null \
 		--set-section-flags .note.GNU-stack=readonly \
 		"$work/obj/lkl.o" "$tmp/kernel.o"

@@ -85,10 +85,13 @@ struct sk_buff *lkl_rx_packet(struct lkl_rx *rx, struct napi_struct *napi,
 {
 	u8 *p = page_address(rx->chunk[0]) + rx->fill;
 	unsigned int head = header_len(p, len, link), off, size;
-	struct sk_buff *skb = napi_alloc_skb(napi, COPY_MAX);
+	struct sk_buff *skb = napi_alloc_skb(napi, COPY_MAX + NET_IP_ALIGN);
 
 	if (unlikely(!skb))
 		return NULL;
+	/* It starts so that IP behind an Ethernet header is aligned: for an arm. */
+	if (!link)
+		skb_reserve(skb, NET_IP_ALIGN);
 	memcpy(__skb_put(skb, head), p, head);
 	if (head == len)
 		return skb;
