@@ -233,7 +233,7 @@ int main(int argc, char **argv)
 		fatal("making a user namespace: its map of ids: %s: run as root",
 		      strerror(-ret));
 	if (host.preload && host.shared_netns)
-		fatal("making a private network namespace: %s: the engine preload needs one, use --engine supervise",
+		fatal("making a private network namespace: %s: the engine preload needs one: run as root, allow user namespaces (sysctl user.max_user_namespaces), or use --engine supervise",
 		      strerror(host.shared_netns));
 	if (host.preload && remote_init(err, sizeof(err)))
 		fatal("%s", err);

@@ -19,6 +19,9 @@
 #include <sys/wait.h>
 
 #include "conform.h"
+#ifdef __aarch64__
+#include "regs_arm64.h"
+#endif
 #include "tap.h"
 
 extern char **environ;
@@ -229,6 +232,16 @@ static void files(void)
 	close(l);
 }
 
+/** registers - which a system call leaves alone */
+static void registers(void)
+{
+#ifdef __aarch64__
+	ok(regs_kept(SYS_getppid, 0, 0), "registers across a call of the host");
+	ok(regs_kept(SYS_fcntl, sv[0], F_GETFL), "and across one of the stack");
+	ok(regs_kept(SYS_fcntl, 1, F_GETFD), "and one that was looked at");
+#endif
+}
+
 /** main - everything, in order */
 int main(void)
 {
@@ -247,5 +260,6 @@ int main(void)
 	own();
 	refused();
 	files();
+	registers();
 	return tap_end();
 }
