@@ -3,6 +3,7 @@
  * Boot, system calls, halt.
  */
 #include "internal.h"
+#include "host_call.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -160,9 +161,8 @@ static int arena_alloc(void)
 	if (size > SIZE_MAX - align)
 		return -ENOMEM;
 	arena_size = size;
-	p = mmap(NULL, arena_size + align, PROT_READ | PROT_WRITE,
-		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (p == MAP_FAILED)
+	p = host_pages(arena_size + align);
+	if (!p)
 		return -ENOMEM;
 	/* the buddy allocator wants its largest blocks aligned */
 	q = (char *)(((unsigned long)p + align - 1) & ~(align - 1));

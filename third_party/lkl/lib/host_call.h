@@ -10,6 +10,8 @@
 #ifndef LKL_HOST_CALL_H
 #define LKL_HOST_CALL_H
 
+#include <stddef.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -67,6 +69,24 @@ static inline long host_call(long nr, long a, long b, long c, long d, long e,
 #else
 #error "host_call() for this CPU"
 #endif
+}
+
+/**
+ * host_pages - anonymous memory, or NULL
+ *
+ * Not mmap(): C libraries for 32 bits do not agree how wide its offset is.
+ */
+static inline void *host_pages(unsigned long size)
+{
+#ifdef SYS_mmap2
+	const long nr = SYS_mmap2;
+#else
+	const long nr = SYS_mmap;
+#endif
+	long p = host_call(nr, 0, size, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return p < 0 && p > -4096 ? NULL : (void *)p;
 }
 
 #endif

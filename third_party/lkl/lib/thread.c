@@ -3,6 +3,7 @@
  * Host threads and their tasks.
  */
 #include "internal.h"
+#include "host_call.h"
 
 #include <pthread.h>
 #include <sys/mman.h>
@@ -30,9 +31,8 @@ struct thread *thread_new(void)
 						__ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
 			return t;
 	}
-	t = mmap(NULL, sizeof(*t), PROT_READ | PROT_WRITE,
-		 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (t == MAP_FAILED)
+	t = host_pages(sizeof(*t));
+	if (!t)
 		return NULL;
 	t->next = __atomic_load_n(&all_threads, __ATOMIC_RELAXED);
 	while (!__atomic_compare_exchange_n(&all_threads, &t->next, t, 1,
