@@ -68,18 +68,18 @@ stack-arm64: packages ## the stack library for arm64, with a cross compiler
 stack-arm: packages ## the stack library for arm (ARMv7, hard float)
 	+@$(CROSS_STACK)
 
-# What --device puts on a device, see .ci/bundle. Nothing of a device's is needed by it.
-CROSS ?= amd64 arm64
+# What --device puts on a device, see .ci/bundle. -R: 16 KiB are a page there, perhaps.
+ARCHS ?= amd64 arm64
 
 .PHONY: cross
-cross: $(CROSS:%=cross-%) ## bundles for devices, bin/bundles/lklrun-ARCH.tar.gz: CROSS='amd64 arm64'
+cross: $(ARCHS:%=cross-%) ## bundles for devices, bin/bundles/lklrun-ARCH.tar.gz: ARCHS='amd64 arm64'
 
-.PHONY: $(CROSS:%=cross-%)
-$(CROSS:%=cross-%): cross-%: stack-%
+.PHONY: $(ARCHS:%=cross-%)
+$(ARCHS:%=cross-%): cross-%: stack-%
 	@.ci/sysroot $* $(OUT)/sysroot-$*
 	+@$(MAKE) -s --no-print-directory -C csrc ARCH=$* -j$(JOBS) all
-	@GOARCH=$* GOARM=7 $(GOBUILD) -tags device -ldflags='-s -w' -o $(OUT)/parts-$*/ ./cmd/lklrun
-	@test ! -x packaging/licences || GOARCH=$* packaging/licences -tags device ./cmd/lklrun > $(OUT)/parts-$*/licences.txt
+	@GOARCH=$* GOARM=7 $(GOBUILD) -tags device -ldflags='-s -w -R 0x10000' -o $(OUT)/parts-$*/ ./cmd/lklrun
+	@GOARCH=$* packaging/licences -tags device ./cmd/lklrun > $(OUT)/parts-$*/licences.txt
 	@.ci/bundle $* $(OUT)/parts-$* $(OUT)/stack-$*/liblkl.so $(OUT)/cross/$* $(BIN)/bundles
 
 HZ ?= 100
