@@ -98,7 +98,7 @@ func (d *sshDevice) connect(ctx context.Context, args []string) error {
 		return mendable(d.Name(), "its shell refused a command (status %d)%s; lklrun needs a login with a shell", ended.ExitCode(), after(": ", lastLine(said.String())))
 	case err != nil:
 		why := cmp.Or(lastLine(said.String()), err.Error())
-		return mendable(d.Name(), "%s; try `ssh %s`", strings.TrimPrefix(why, "ssh: "), d.where())
+		return mendable(d.Name(), "%s; try `ssh %s`", strings.TrimSuffix(strings.TrimPrefix(why, "ssh: "), "."), d.where())
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 // lie. Those that start with one of ownPrefixes are for lklrun's own programs,
 // tests and measurements.
 var (
-	otherVariables = []string{"LKLRUN_CONFIG", "LKLRUN_STACKS", "LKLRUN_BIN", "LKLRUN_RUN_DIR", "LKLRUN_DEVICE"}
+	otherVariables = []string{"LKLRUN_CONFIG", "LKLRUN_STACKS", "LKLRUN_BIN", "LKLRUN_RUN_DIR", "LKLRUN_BUNDLES", "LKLRUN_DEVICE"}
 	ownPrefixes    = []string{"LKLRUN_TEST_", "LKLRUN_PRELOAD_", "LKLRUN_CONFORMANCE_", "LKLRUN_BENCH_"}
 )
 
