@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/ctlproto"
+	"github.com/lklrun/lklrun/internal/further"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stackconn"
 	"github.com/lklrun/lklrun/pkg/config"
@@ -59,7 +59,7 @@ func (c *ctl) attach(ctx context.Context) (*instance.Info, *stackconn.Conn, erro
 	case ctlproto.CTL_STATE_NEW:
 		err = fmt.Errorf("instance %q is starting: its stack has not booted yet, try again", info.Name)
 	case ctlproto.CTL_STATE_PANICKED:
-		err = fmt.Errorf("instance %q: the kernel of its stack has died%s; all it said is in %s", info.Name, lastWords(ctx, conn), logPlace(info))
+		err = fmt.Errorf("instance %q: the kernel of its stack has died%s; all it said is in %s", info.Name, further.LastWords(ctx, conn), logPlace(info))
 	}
 	if err != nil {
 		conn.Close()
@@ -75,20 +75,6 @@ func logPlace(info *instance.Info) string {
 		path += " on " + info.Device
 	}
 	return path
-}
-
-// lastWords is the line with which a kernel panicked, where it can be had.
-func lastWords(ctx context.Context, conn *stackconn.Conn) string {
-	log, err := conn.Log(ctx)
-	if err != nil {
-		return ""
-	}
-	for line := range strings.Lines(string(log)) {
-		if i := strings.Index(line, "Kernel panic"); i >= 0 {
-			return " (" + strings.TrimSpace(line[i:]) + ")"
-		}
-	}
-	return ""
 }
 
 // dial is attach without a look at the stack's state.

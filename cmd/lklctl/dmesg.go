@@ -16,6 +16,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/ctlproto"
+	"github.com/lklrun/lklrun/internal/further"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/klog"
 	"github.com/lklrun/lklrun/internal/stackconn"
@@ -115,7 +116,7 @@ func (c *ctl) dmesg(ctx context.Context, follow bool, level klog.Level) error {
 				cli.Note(c.stderr, program, "instance %q has ended", info.Name)
 				return nil
 			}
-			return fmt.Errorf("instance %q: the kernel of its stack has died%s", info.Name, lastWords(asking, conn))
+			return fmt.Errorf("instance %q: the kernel of its stack has died%s", info.Name, further.LastWords(asking, conn))
 		}
 	}
 	return asked(attaching, info, conn, queryLimit, err)

@@ -7,30 +7,20 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
-	"runtime"
-	"slices"
-	"strings"
-	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/ctlproto"
 	"github.com/lklrun/lklrun/internal/exit"
+	"github.com/lklrun/lklrun/internal/further"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/stackconn"
-	"github.com/lklrun/lklrun/pkg/config"
+	"github.com/lklrun/lklrun/internal/remote/desk"
+	"github.com/lklrun/lklrun/internal/remote/session"
 )
 
 // exitOwn is the exit status when not the program failed, but what starts it;
 // the same as lklrun's.
 const exitOwn = 125
-
-// signalLimit bounds the passing on of one signal.
-const signalLimit = 5 * time.Second
 
 // endError ends lklctl as a program ended; it has nothing to say itself.
 type endError struct{ exit.End }
@@ -114,146 +104,35 @@ goes before the verb, as in lklctl -n web ip -s link.`,
 // exec runs a program on the chosen instance's stack, with files as its standard
 // streams, and returns its end.
 func (c *ctl) exec(ctx context.Context, args []string, files [3]*os.File) (exit.End, error) {
-	req, err := execRequest(args)
-	if err != nil {
+	if err := further.Check(&instance.Info{}, args); err != nil {
 		return exit.End{}, err
 	}
-	signals := catch()
-	defer signal.Stop(signals)
 	attaching, cancel := context.WithTimeout(ctx, queryLimit)
+	if c.far != nil {
+		info, err := c.choose()
+		cancel()
+		if err != nil {
+			return exit.End{}, err
+		}
+		return c.execElsewhere(ctx, info, args, files)
+	}
 	info, conn, err := c.attach(attaching)
 	cancel()
 	if err != nil {
 		return exit.End{}, err
 	}
 	defer conn.Close()
-	if info.Engine == config.EnginePreload {
-		return exit.End{}, cli.Usagef("instance %q has its kernel inside its own program (--engine %s), so no other can use it: start it with --engine %s", info.Name, info.Engine, config.EngineSupervise)
-	}
-	if info.User != nil {
-		req.Env = info.User.Environ(req.Env)
-	}
-	// Signals are the program's from here on, and do not end the wait.
-	ctx = context.WithoutCancel(ctx)
-	p, err := conn.Exec(ctx, req, files)
-	if err != nil {
-		return exit.End{}, fmt.Errorf("instance %q: %w", info.Name, err)
-	}
-	done := make(chan struct{})
-	defer close(done)
-	go passOn(ctx, p, signals, done)
-	r, err := p.Wait(ctx)
-	if err != nil {
-		return exit.End{}, lost(ctx, info, conn, err)
-	}
-	return c.ended(info, req, r)
+	return further.Run(ctx, info, conn, args, files, func(format string, args ...any) { cli.Note(c.stderr, program, format, args...) })
 }
 
-// ended turns the answer into lklctl's end, and tells what the program cannot.
-func (c *ctl) ended(info *instance.Info, req ctlproto.Exec, r ctlproto.ExecReply) (exit.End, error) {
-	why := syscall.Errno(r.Error)
-	switch r.How {
-	case ctlproto.CTL_EXEC_CWD:
-		return exit.End{}, fmt.Errorf("instance %q: entering %s, as the program: %w", info.Name, req.Dir, why)
-	case ctlproto.CTL_EXEC_COMMAND:
-		cli.Note(c.stderr, program, "%s: %v", req.Args[0], why)
-	case ctlproto.CTL_EXEC_RUN_ENDED:
-		cli.Note(c.stderr, program, "instance %q has ended, so %s was killed", info.Name, req.Args[0])
+// execElsewhere has the lklrun of a device run the program, in a session as for a run.
+func (c *ctl) execElsewhere(ctx context.Context, info *instance.Info, args []string, files [3]*os.File) (exit.End, error) {
+	if err := further.Check(info, args); err != nil {
+		return exit.End{}, err
 	}
-	return exit.Of(syscall.WaitStatus(r.WaitStatus)), nil
-}
-
-// lost says why no end of the program is known.
-func lost(ctx context.Context, info *instance.Info, conn *stackconn.Conn, err error) error {
-	switch {
-	case errors.Is(err, stackconn.ErrClosed):
-		return fmt.Errorf("instance %q: its stack host is gone, and the program with it", info.Name)
-	case errors.Is(err, syscall.EIO):
-		ctx, cancel := context.WithTimeout(ctx, signalLimit)
-		defer cancel()
-		return fmt.Errorf("instance %q: the kernel of its stack has died%s, so the program was killed", info.Name, lastWords(ctx, conn))
-	case errors.Is(err, syscall.EAGAIN):
-		return fmt.Errorf("instance %q is starting: its own program does not run yet, try again", info.Name)
-	case errors.Is(err, syscall.ESHUTDOWN):
-		return fmt.Errorf("instance %q is ending: its own program has ended", info.Name)
-	case errors.Is(err, syscall.ESRCH):
-		return fmt.Errorf("instance %q: the process that starts programs in it is gone; start the instance anew", info.Name)
-	case errors.Is(err, syscall.EUSERS):
-		return fmt.Errorf("instance %q runs as many programs by exec as it can: wait until one has ended", info.Name)
-	case errors.Is(err, syscall.EOPNOTSUPP):
-		return fmt.Errorf("instance %q: its stack host is of an earlier version, which has no exec", info.Name)
+	if files != [3]*os.File{os.Stdin, os.Stdout, os.Stderr} {
+		return exit.End{}, cli.Usagef("--device %s: there the program's output cannot go elsewhere than to standard output: use -o table", info.Device)
 	}
-	return fmt.Errorf("instance %q: starting the program: %w", info.Name, err)
-}
-
-// execRequest is the program with what it has of lklctl's.
-func execRequest(args []string) (ctlproto.Exec, error) {
-	if args[0] == "" {
-		return ctlproto.Exec{}, cli.Usagef("the COMMAND is empty: see %s exec --help", program)
-	}
-	dir, err := os.Getwd()
-	if err != nil {
-		return ctlproto.Exec{}, fmt.Errorf("looking for the current folder: %w", err)
-	}
-	mask := unix.Umask(0)
-	unix.Umask(mask)
-	return ctlproto.Exec{Umask: uint32(mask), Dir: dir, Args: args, Env: environ()}, nil
-}
-
-// environ is the environment, without what cannot be sent.
-func environ() []string {
-	return slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.IndexByte(s, 0) >= 0 })
-}
-
-// passed are the signals that the program gets; those of a terminal go to its
-// whole group, as the terminal itself would send them.
-var (
-	passed  = []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGTERM, unix.SIGWINCH, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP}
-	byGroup = []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGWINCH}
-)
-
-// catch begins to catch them, save those that were ignored when lklctl began.
-func catch() chan os.Signal {
-	in := make(chan os.Signal, 64)
-	for _, sig := range passed {
-		if !signal.Ignored(sig) {
-			signal.Notify(in, sig)
-		}
-	}
-	return in
-}
-
-// passOn passes signals on until done.
-func passOn(ctx context.Context, p *stackconn.Program, in <-chan os.Signal, done <-chan struct{}) {
-	send := func(sig syscall.Signal, group bool) {
-		ctx, cancel := context.WithTimeout(ctx, signalLimit)
-		defer cancel()
-		_ = p.Signal(ctx, sig, group) // the connection's end is Wait's to tell
-	}
-	for {
-		select {
-		case s := <-in:
-			sig := s.(syscall.Signal)
-			if sig != unix.SIGTSTP {
-				send(sig, slices.Contains(byGroup, s))
-				continue
-			}
-			// A group without a parent in its session ignores SIGTSTP, setpgid(2):
-			// the program is stopped by force, then lklctl, until it is continued.
-			send(unix.SIGSTOP, true)
-			stopHere()
-			send(unix.SIGCONT, true)
-		case <-done:
-			return
-		}
-	}
-}
-
-// stopHere stops this process and returns when it was continued. The signal is
-// for this thread: one for the process as a whole may be taken by another, and
-// this one would go on for a while.
-func stopHere() {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGSTOP)
+	start := session.StartMessage{Args: append([]string{"device", "program", info.Name, "--"}, args...)}
+	return desk.Run(context.WithoutCancel(ctx), c.far.Ready(), start)
 }

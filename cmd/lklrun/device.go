@@ -54,6 +54,14 @@ func deviceCommand() *cobra.Command {
 	add("keep NAME", "keep the counters that were shown last in a run directory", cobra.ExactArgs(1), func(_ *cobra.Command, args []string) error {
 		return ondevice.Keep(args[0], os.Stdin)
 	})
+	add("program NAME -- COMMAND [ARG]...", "run a program on an instance's stack", cobra.MinimumNArgs(2), func(cmd *cobra.Command, args []string) error {
+		end, err := ondevice.Program(cmd.Context(), args[0], args[1:], func(format string, args ...any) { cli.Note(os.Stderr, self, format, args...) })
+		if err != nil {
+			return errRun{err}
+		}
+		end.Exit()
+		return nil
+	}).Flags().SetInterspersed(false) // what follows the command is the command's
 	add("install FROM TO", "put a bundle that has come in its place", cobra.ExactArgs(2), func(_ *cobra.Command, args []string) error {
 		return ondevice.Install(args[0], args[1])
 	})

@@ -24,6 +24,7 @@ import (
 	"github.com/lklrun/lklrun/internal/exit"
 	"github.com/lklrun/lklrun/internal/launch"
 	"github.com/lklrun/lklrun/internal/remote"
+	"github.com/lklrun/lklrun/internal/remote/desk"
 	"github.com/lklrun/lklrun/internal/remote/session"
 )
 
@@ -115,7 +116,9 @@ func (d *far) run(ctx context.Context, r *runner, args []string) (done bool, err
 		if places[0].err != nil {
 			return true, places[0].err
 		}
-		r.end, err = alone(ctx, places[0].ready, order)
+		if r.end, err = desk.Run(ctx, places[0].ready, order.start(places[0].ready)); err != nil {
+			err = errRun{err}
+		}
 		return true, err
 	}
 	r.end, err = together(ctx, places, order)
@@ -163,94 +166,11 @@ func interruptible(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// passedOn are the signals that the command gets where it runs.
-var passedOn = []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM}
-
-// hear begins to pass signals on. One that was ignored when we began stays so. A stop
-// would be taken for the desk's end on the device, so there is none.
-func hear() chan os.Signal {
-	in := make(chan os.Signal, 64)
-	for _, s := range passedOn {
-		if !signal.Ignored(s) {
-			signal.Notify(in, s)
-		}
-	}
-	signal.Ignore(unix.SIGTSTP, unix.SIGTTOU, unix.SIGTTIN)
-	// With a handler, an output that nobody reads is an error, which the command gets.
-	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
-	return in
-}
-
-// alone runs the command on one device as if that were here.
-func alone(ctx context.Context, r *remote.Ready, o *order) (exit.End, error) {
-	desk := remote.Desk{Start: o.start(r), Signals: hear()}
-	std := [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
-	for n, f := range std {
-		_, err := unix.FcntlInt(f.Fd(), unix.F_GETFD, 0)
-		desk.Start.None[n] = err != nil
-		if !desk.Start.Stay && err == nil && term.IsTerminal(int(f.Fd())) {
-			desk.Start.TTY, desk.Start.OnTTY[n] = true, true
-		}
-	}
-	if !desk.Start.OnTTY[0] && !desk.Start.None[0] {
-		desk.Stdin = os.Stdin
-	}
-	desk.Stdout, desk.Stderr = os.Stdout, os.Stderr
-	if desk.Start.TTY {
-		restore, err := terminal(&desk, std)
-		if err != nil {
-			return exit.End{}, errRun{err}
-		}
-		defer restore()
-	}
-	return r.Serve(ctx, desk)
-}
-
-// terminal gives the device our terminal: its size, what is typed, and the place for
-// what it shows.
-func terminal(desk *remote.Desk, std [3]*os.File) (restore func(), err error) {
-	n := slices.Index(desk.Start.OnTTY[:], true)
-	tty := std[n]
-	size := func() remote.Size {
-		cols, rows, err := term.GetSize(int(tty.Fd()))
-		if err != nil {
-			return remote.Size{} // unknown
-		}
-		return remote.Size{Rows: uint16(rows), Cols: uint16(cols)}
-	}
-	s := size()
-	desk.Start.Rows, desk.Start.Cols = s.Rows, s.Cols
-	desk.Start.Env = append(desk.Start.Env, "TERM="+os.Getenv("TERM"))
-	desk.Screen = tty // a terminal's descriptor is for both ways
-	for _, n := range []int{2, 1} {
-		if desk.Start.OnTTY[n] {
-			desk.Screen = std[n]
-		}
-	}
-	resized, changes := make(chan os.Signal, 1), make(chan remote.Size, 1)
-	signal.Notify(resized, unix.SIGWINCH)
-	go func() {
-		for range resized {
-			changes <- size()
-		}
-	}()
-	desk.Resized = changes
-	if !desk.Start.OnTTY[0] {
-		return func() {}, nil
-	}
-	desk.Keys = os.Stdin
-	old, err := term.MakeRaw(int(os.Stdin.Fd()))
-	if err != nil {
-		return nil, fmt.Errorf("the terminal: %w", err)
-	}
-	return func() { _ = term.Restore(int(os.Stdin.Fd()), old) }, nil
-}
-
 // together runs the command on several devices at once: each line of output behind
 // the device's name, the input for all of them, the outcomes as a table in the end.
 // The first that did not end with 0 is the outcome of all.
 func together(ctx context.Context, places []*place, o *order) (exit.End, error) {
-	signals := hear()
+	signals := desk.Hear()
 	var lines sync.Mutex
 	var wg sync.WaitGroup
 	var inputs []*io.PipeWriter
@@ -264,10 +184,10 @@ func together(ctx context.Context, places []*place, o *order) (exit.End, error) 
 		inputs, each = append(inputs, write), append(each, sig)
 		prefix := "[" + p.target.String() + "] "
 		out, errs := &prefixed{w: os.Stdout, mu: &lines, prefix: prefix}, &prefixed{w: os.Stderr, mu: &lines, prefix: prefix}
-		desk := remote.Desk{Start: o.start(p.ready), Stdin: read, Stdout: out, Stderr: errs, Signals: sig}
+		far := remote.Desk{Start: o.start(p.ready), Stdin: read, Stdout: out, Stderr: errs, Signals: sig}
 		wg.Go(func() {
 			defer read.Close()
-			p.end, p.err = p.ready.Serve(ctx, desk)
+			p.end, p.err = p.ready.Serve(ctx, far)
 			out.end()
 			errs.end()
 		})
