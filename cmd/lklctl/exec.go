@@ -133,6 +133,6 @@ func (c *ctl) execElsewhere(ctx context.Context, info *instance.Info, args []str
 	if files != [3]*os.File{os.Stdin, os.Stdout, os.Stderr} {
 		return exit.End{}, cli.Usagef("--device %s: there the program's output cannot go elsewhere than to standard output: use -o table", info.Device)
 	}
-	start := session.StartMessage{Args: append([]string{"device", "program", info.Name, "--"}, args...)}
+	start := session.StartMessage{Verb: true, Args: append([]string{"device", "program", info.Name}, args...)}
 	return desk.Run(context.WithoutCancel(ctx), c.far.Ready(), start)
 }

@@ -132,13 +132,13 @@ prints the interface's name. Of an error nothing is left.`,
 			}
 			var file *os.File
 			if spec.Type == config.TypeFD {
+				if c.far != nil {
+					return cli.Usagef("--device %s: fd:%d is a descriptor of this machine, which cannot be handed to another; use another type", c.device, spec.FD)
+				}
 				if file, err = inherited(spec.FD); err != nil {
 					return err
 				}
 				defer file.Close()
-			}
-			if c.far != nil && file != nil {
-				return cli.Usagef("--device %s: fd:%d is a descriptor of this machine, which cannot be handed to another; use another type", c.device, spec.FD)
 			}
 			return c.asked(func(ctx context.Context, conn *stackconn.Conn) error {
 				added, err := ask.Do(ctx, conn, ask.AddLink, ask.LinkSpec{Spec: args[0]}, file)

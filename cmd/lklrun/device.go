@@ -54,7 +54,7 @@ func deviceCommand() *cobra.Command {
 	add("keep NAME", "keep the counters that were shown last in a run directory", cobra.ExactArgs(1), func(_ *cobra.Command, args []string) error {
 		return ondevice.Keep(args[0], os.Stdin)
 	})
-	add("program NAME -- COMMAND [ARG]...", "run a program on an instance's stack", cobra.MinimumNArgs(2), func(cmd *cobra.Command, args []string) error {
+	add("program NAME COMMAND [ARG]...", "run a program on an instance's stack", cobra.MinimumNArgs(2), func(cmd *cobra.Command, args []string) error {
 		end, err := ondevice.Program(cmd.Context(), args[0], args[1:], func(format string, args ...any) { cli.Note(os.Stderr, self, format, args...) })
 		if err != nil {
 			return errRun{err}

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -151,7 +152,7 @@ type sshStream struct {
 	io.WriteCloser
 	io.Reader
 	cmd   *exec.Cmd
-	ended func(error) (int, error) // of the command
+	ended func() (int, error) // waits for the command, however often
 }
 
 func (d *sshDevice) Start(ctx context.Context, line string, stderr io.Writer) (Stream, error) {
@@ -168,12 +169,12 @@ func (d *sshDevice) Start(ctx context.Context, line string, stderr io.Writer) (S
 	if err := cmd.Start(); err != nil {
 		return nil, broken(d.Name(), "starting ssh: %w", err)
 	}
-	return &sshStream{in, out, cmd, func(err error) (int, error) { return d.ended(ctx, err, "") }}, nil
+	return &sshStream{in, out, cmd, sync.OnceValues(func() (int, error) { return d.ended(ctx, cmd.Wait(), "") })}, nil
 }
 
 func (s *sshStream) CloseWrite() error { return s.WriteCloser.Close() }
 
-func (s *sshStream) Wait() (int, error) { return s.ended(s.cmd.Wait()) }
+func (s *sshStream) Wait() (int, error) { return s.ended() }
 
 func (s *sshStream) Close() error {
 	_ = s.WriteCloser.Close()

@@ -9,8 +9,11 @@ import (
 	"context"
 	"errors"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/lklrun/lklrun/internal/stackconn"
 	"github.com/lklrun/lklrun/internal/stacknet"
@@ -27,23 +30,30 @@ func Below(ctx context.Context, c *stackconn.Conn, key string, keep func(string)
 	if err != nil {
 		return nil, err
 	}
-	var read []Setting
-	for _, k := range keys {
-		if keep != nil && !keep(k) {
-			continue
-		}
-		value, err := stacknet.GetSysctl(ctx, c, k)
-		var no syscall.Errno
-		if errors.As(err, &no) { // EACCES, EIO and others: write-only, or of hardware that is absent
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		read = append(read, Setting{k, value})
+	keys = slices.DeleteFunc(keys, func(k string) bool { return keep != nil && !keep(k) })
+	read := make([]Setting, len(keys))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(atOnce)
+	for n, k := range keys {
+		g.Go(func() error {
+			value, err := stacknet.GetSysctl(ctx, c, k)
+			var no syscall.Errno
+			if errors.As(err, &no) { // EACCES, EIO and others: write-only, or of hardware that is absent
+				return nil
+			}
+			read[n] = Setting{k, value}
+			return err
+		})
 	}
-	return read, nil
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(read, func(s Setting) bool { return s.Key == "" }), nil
 }
+
+// atOnce is how many settings are read at a time: the stack may be far away, and each
+// takes a few calls.
+const atOnce = 32
 
 // Keys lists the settings below a key that is a directory, "" for all.
 func Keys(ctx context.Context, c *stackconn.Conn, key string) ([]string, error) {
@@ -54,28 +64,32 @@ func Keys(ctx context.Context, c *stackconn.Conn, key string) ([]string, error) 
 			return nil, err
 		}
 	}
-	return keys(ctx, c, dir)
+	return keys(ctx, c, dir, make(chan struct{}, atOnce))
 }
 
-func keys(ctx context.Context, c *stackconn.Conn, dir string) ([]string, error) {
+// keys lists those below dir; room is for as many folders as are listed at a time.
+func keys(ctx context.Context, c *stackconn.Conn, dir string, room chan struct{}) ([]string, error) {
+	room <- struct{}{}
 	entries, err := c.ReadDir(ctx, dir)
+	<-room
 	if err != nil {
 		return nil, err
 	}
-	var all []string
-	for _, e := range entries {
+	found := make([][]string, len(entries))
+	g, ctx := errgroup.WithContext(ctx)
+	for n, e := range entries {
 		file := dir + "/" + e.Name
 		if !e.IsDir() {
-			all = append(all, stacknet.SysctlKey(file))
+			found[n] = []string{stacknet.SysctlKey(file)}
 			continue
 		}
-		below, err := keys(ctx, c, file)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, below...)
+		g.Go(func() (err error) {
+			found[n], err = keys(ctx, c, file, room)
+			return err
+		})
 	}
-	return all, nil
+	err = g.Wait()
+	return slices.Concat(found...), err
 }
 
 // Match says whether key matches one of patterns, or there are none. A pattern

@@ -102,4 +102,3 @@ func terminal(desk *remote.Desk, std [3]*os.File) (restore func(), err error) {
 	}
 	return func() { _ = term.Restore(int(os.Stdin.Fd()), old) }, nil
 }
-

@@ -154,7 +154,7 @@ func (r *runner) launch() (clean func(), err error) {
 		}
 		files.remove = name
 		args = append([]string{"--config", name}, args...)
-	} else {
+	} else if !r.start.Verb {
 		args = append([]string{"--no-config"}, args...)
 	}
 	r.cmd = &exec.Cmd{Path: place.Program(), Args: append([]string{"lklrun"}, args...), Env: append(os.Environ(), r.start.Env...)}

@@ -88,6 +88,7 @@ const (
 type StartMessage struct {
 	Args   []string `json:"args"`             // of lklrun
 	Config string   `json:"config,omitempty"` // a configuration file's text, for --config
+	Verb   bool     `json:"verb,omitempty"`   // Args begin with a verb, which has no configuration
 	Env    []string `json:"env,omitempty"`    // NAME=VALUE, beside the device's own
 	TTY    bool     `json:"tty,omitempty"`    // there is a terminal, which one of OnTTY is at least
 	OnTTY  [3]bool  `json:"on_tty"`           // which standard descriptors are it
