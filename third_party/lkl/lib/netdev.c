@@ -249,7 +249,8 @@ API int lkl_netdev_add(struct lkl_netdev *nd, struct lkl_netdev_args *args)
 		nd->mac[0] = (nd->mac[0] & 0xfe) | 2;
 	}
 	nd->id = id;
-	devs[id] = nd;
+	/* a leader may look at all that there are */
+	__atomic_store_n(&devs[id], nd, __ATOMIC_RELEASE);
 	if (booted) {
 		ret = attach(nd);
 		if (ret) {
