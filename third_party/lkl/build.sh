@@ -11,8 +11,9 @@
 #   HASH/liblkl.*      result, by a hash of everything it is made from
 #   lock*              one build of a kind at a time
 #
-# LKL_ARCH=amd64|arm64|arm is whom it is for; at first, for this machine. For another
-# one the compiler is Debian's cross compiler. CC=COMPILER says it as well.
+# LKL_ARCH=amd64|arm64|arm is whom it is for, a device: liblkl.so then names no other
+# library. Without it it is for this machine. For another CPU the compiler is Debian's
+# cross compiler.
 #
 # LKL_HZ=100|250|300 is the tick of another kernel than the usual one, to compare:
 # it has an object tree of its own (build-ID-CC-hzN), which takes as long again.
@@ -47,12 +48,11 @@ target() {
 	fi
 	command -v "$cc" >/dev/null ||
 		die "$cc is missing: apt install gcc-$want"
+	[ -z "${LKL_ARCH:-}" ] || device=1
 	case $arch in
-	amd64)	cpu=x86_64 ;;
-	*)	device=1 ;;
-	esac
-	case $arch in
-	# A host may have pages of up to 64 KiB. The vector registers are the
+	# A device may have pages of 16 KiB.
+	amd64)	cpu=x86_64 pages=${device:+-Wl,-z,max-page-size=16384} ;;
+	# Pages of up to 64 KiB, that is. The vector registers are the
 	# callers' (arch/lkl/arm64/switch.S), x18 is the platform's.
 	arm64)	flags='-mgeneral-regs-only -ffixed-x18 -mno-outline-atomics'
 		pages=-Wl,-z,max-page-size=65536 ;;
@@ -86,7 +86,7 @@ source_id() {
 # Everything the library is made from.
 input_hash() {
 	{
-		echo "$id${hz:+ hz $hz}"
+		echo "$id${hz:+ hz $hz}${device:+ device}"
 		$cc -dumpmachine
 		$cc --version | head -n1
 		"${cross}ld" --version | head -n1
