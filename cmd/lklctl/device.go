@@ -117,23 +117,10 @@ type faraway struct {
 // reachAll opens the ways to devices, all at once; one that cannot be reached is the
 // end of it.
 func (c *ctl) reachAll(ctx context.Context, targets []remote.Target) (*faraway, error) {
-	folder, err := forward.NewFolder()
+	far, errs, err := c.reach(ctx, targets, false)
 	if err != nil {
 		return nil, err
 	}
-	far := &faraway{folder: folder, ready: make([]*remote.Ready, len(targets)), all: make([]*forward.Forwarder, len(targets))}
-	errs := make([]error, len(targets))
-	var wg sync.WaitGroup
-	for n, t := range targets {
-		wg.Go(func() {
-			told := sync.OnceFunc(func() { cli.Note(c.stderr, program, "%s: lklrun is put there", t) })
-			far.ready[n], errs[n] = prepare(ctx, t, remote.Options{Progress: func(string, int64, int64) { told() }})
-			if errs[n] == nil {
-				far.all[n], errs[n] = forward.Open(ctx, far.ready[n], folder.Path)
-			}
-		})
-	}
-	wg.Wait()
 	for _, err := range errs {
 		if err != nil {
 			far.close()
@@ -141,6 +128,29 @@ func (c *ctl) reachAll(ctx context.Context, targets []remote.Target) (*faraway, 
 		}
 	}
 	return far, nil
+}
+
+// reach opens the ways to devices; errs says of each why it cannot be reached. With
+// only nothing is put on a device.
+func (c *ctl) reach(ctx context.Context, targets []remote.Target, only bool) (far *faraway, errs []error, err error) {
+	folder, err := forward.NewFolder()
+	if err != nil {
+		return nil, nil, err
+	}
+	far = &faraway{folder: folder, ready: make([]*remote.Ready, len(targets)), all: make([]*forward.Forwarder, len(targets))}
+	errs = make([]error, len(targets))
+	var wg sync.WaitGroup
+	for n, t := range targets {
+		wg.Go(func() {
+			told := sync.OnceFunc(func() { cli.Note(c.stderr, program, "%s: lklrun is put there", t) })
+			far.ready[n], errs[n] = prepare(ctx, t, remote.Options{Only: only, Progress: func(string, int64, int64) { told() }})
+			if errs[n] == nil {
+				far.all[n], errs[n] = forward.Open(ctx, far.ready[n], folder.Path)
+			}
+		})
+	}
+	wg.Wait()
+	return far, errs, nil
 }
 
 // prepare makes a device ready. Tests have one of their own.
@@ -243,12 +253,4 @@ func (c *ctl) keep(ctx context.Context, info *instance.Info, file string) error 
 		return err
 	}
 	return c.far.Keep(ctx, info, data)
-}
-
-// here refuses what a verb cannot do from afar.
-func here(info *instance.Info, what string) error {
-	if info.Device == "" {
-		return nil
-	}
-	return cli.Usagef("--device %s: %s", info.Device, what)
 }

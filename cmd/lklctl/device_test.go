@@ -107,3 +107,29 @@ func TestDeviceGone(t *testing.T) {
 	d.Cut()
 	refused(t, 125, []string{"--device", "adb:one", "list"}, "adb:one: the device is gone")
 }
+
+// Wireshark is shown what runs on devices too, as long as they answer.
+func TestDeviceExtcap(t *testing.T) {
+	instanceOf(t, "web")
+	all := devices(t)
+	t.Setenv(deviceEnv, "adb:one,adb:two")
+	text := ok(t, "extcap", "--extcap-interfaces", "--extcap-version=4.0")
+	for _, want := range []string{
+		"interface {value=lklrun-web-lo}{display=lklrun web: lo",
+		"interface {value=lklrun-web@adb:one}{display=lklrun adb:one web: all interfaces}",
+		"interface {value=lklrun-web-lo@adb:two}{display=lklrun adb:two web: lo",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if text := ok(t, "extcap", "--extcap-interface", "lklrun-web-lo@adb:two", "--extcap-dlts"); !strings.Contains(text, "EN10MB") {
+		t.Error(text)
+	}
+	all["adb:one"].Cut()
+	r := lklctl(t, "extcap", "--extcap-interfaces")
+	if r.status != 0 || strings.Contains(r.out, "adb:one") || !strings.Contains(r.out, "adb:two") || !strings.Contains(r.out, "value=lklrun-web}") {
+		t.Errorf("with one device gone: %+v", r)
+	}
+	refused(t, 125, []string{"extcap", "--extcap-interface", "lklrun-web-lo@adb:one", "--extcap-dlts"}, "adb:one: the device is gone")
+}

@@ -96,7 +96,12 @@ func (c *ctl) extcap(ctx context.Context, o *extcapOptions, args []string) error
 	if o.record {
 		return c.extcapRecord(ctx, o)
 	}
-	all, err := extcap.List(ctx)
+	places, leave, err := c.extcapPlaces(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	all, err := extcap.List(ctx, places...)
 	if err != nil {
 		return err
 	}
@@ -195,7 +200,12 @@ func (c *ctl) extcapRecord(ctx context.Context, o *extcapOptions) error {
 		return fileError(o.fifo, err)
 	}
 	defer pipe.Close()
-	all, err := extcap.List(ctx)
+	places, leave, err := c.extcapPlaces(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	all, err := extcap.List(ctx, places...)
 	if err != nil {
 		return err
 	}
@@ -211,6 +221,7 @@ func (c *ctl) extcapRecord(ctx context.Context, o *extcapOptions) error {
 	if err != nil {
 		return filterError(err)
 	}
+	c.place = which.Place
 	for _, name := range which.Instances {
 		_, detach, err := c.join(ctx, session, name)
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/pkg/capture"
 )
 
@@ -23,8 +24,9 @@ type Interface struct {
 	Value   string // its name for Wireshark: lklrun-web-eth0
 	Display string // for people
 
-	Instances []string // whose stacks
-	Device    string   // in the stack; empty: all there are
+	Place     instance.Place // where they are
+	Instances []string       // whose stacks
+	Device    string         // in the stack; empty: all there are
 	LinkType  capture.LinkType
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,10 +19,33 @@ import (
 // for the list when it starts. One that does not answer is listed as a whole.
 const askLimit = 2 * time.Second
 
-// List lists what can be captured on: all instances that run, each, and each of
-// their interfaces.
-func List(ctx context.Context) ([]Interface, error) {
-	runs, err := instance.Place{}.List()
+// List lists what can be captured on in places: all instances that run there, each,
+// and each of their interfaces.
+func List(ctx context.Context, places ...instance.Place) ([]Interface, error) {
+	var all []Interface
+	for _, p := range places {
+		some, err := of(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+// Elsewhere is the device that an interface's value names, as --device takes it;
+// empty: it is on this machine.
+func Elsewhere(value string) string {
+	_, device, _ := strings.Cut(value, deviceMark)
+	return device
+}
+
+// deviceMark stands before the device in a value.
+const deviceMark = "@"
+
+// of lists those of one place.
+func of(ctx context.Context, place instance.Place) ([]Interface, error) {
+	runs, err := place.List()
 	if err != nil {
 		return nil, err
 	}
@@ -42,6 +66,13 @@ func List(ctx context.Context) ([]Interface, error) {
 	}
 	for n := range runs {
 		all = append(all, ofInstance(runs[n].Name, have[n])...)
+	}
+	for n := range all {
+		all[n].Place = place
+		if place.Device != "" {
+			all[n].Value += deviceMark + place.Device
+			all[n].Display = strings.Replace(all[n].Display, Prefix, Prefix+" "+place.Device, 1)
+		}
 	}
 	return all, nil
 }
@@ -101,7 +132,7 @@ func Find(all []Interface, value string) (Interface, error) {
 func Devices(all []Interface, of Interface) []string {
 	var names []string
 	for _, i := range all {
-		if i.Device != "" && slices.Contains(of.Instances, i.Instances[0]) && !slices.Contains(names, i.Device) {
+		if i.Device != "" && i.Place == of.Place && slices.Contains(of.Instances, i.Instances[0]) && !slices.Contains(names, i.Device) {
 			names = append(names, i.Device)
 		}
 	}

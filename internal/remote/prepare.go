@@ -62,6 +62,9 @@ func Prepare(ctx context.Context, d Device, o Options) (_ *Ready, err error) {
 	if slices.Contains(p.bundles, b.id()) {
 		return r, nil
 	}
+	if o.Only {
+		return nil, mendable(d.Name(), "lklrun is not there, or of another version: lklrun --device puts it there")
+	}
 	return r, r.put(ctx, b, o)
 }
 

@@ -27,6 +27,7 @@ type Options struct {
 	Bundles  string                                 // the folder with the bundles; empty: beside this program
 	Progress func(device string, done, total int64) // while the bundle is put there
 	NeedRoot string                                 // what of the command line takes root there; empty: nothing
+	Only     bool                                   // a bundle that is there already: nothing is put there
 }
 
 // Ready is a device that has the bundle.

@@ -52,7 +52,7 @@ func NewFolder() (*Folder, error) {
 
 // Close takes the folder away.
 func (f *Folder) Close() {
-	os.RemoveAll(f.Path)
+	_ = os.RemoveAll(f.Path) // the next call's sweep tries again
 	if f.lock != nil {
 		f.lock.Close()
 	}
@@ -76,7 +76,7 @@ func sweep(base string) {
 			continue
 		}
 		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-			os.RemoveAll(path)
+			_ = os.RemoveAll(path)
 		}
 		f.Close()
 	}

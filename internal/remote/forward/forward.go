@@ -93,7 +93,7 @@ func (f *Forwarder) Close() {
 	}
 	f.mu.Unlock()
 	f.busy.Wait()
-	os.RemoveAll(f.root)
+	_ = os.RemoveAll(f.root) // it goes with the folder that it is in
 }
 
 // begin starts to follow the device's list, and returns when the first is in place.

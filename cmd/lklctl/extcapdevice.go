@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/extcap"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/remote"
+)
+
+// deviceWait is how long Wireshark, which waits for the list when it starts, waits for
+// devices that nobody named: those of adb; and namedWait for those of LKLRUN_DEVICE.
+const (
+	deviceWait = time.Second
+	namedWait  = 3 * time.Second
+	lateness   = 500 * time.Millisecond // beyond, for giving up
+)
+
+// extcapPlaces are the places that Wireshark may capture of: this machine, and for a
+// list the devices that answer soon. Nothing is put on a device, and no adb server is
+// started. leave gives back what the ways hold.
+func (c *ctl) extcapPlaces(ctx context.Context, o *extcapOptions) (places []instance.Place, leave func(), err error) {
+	here := []instance.Place{{}}
+	leave = func() {}
+	if o.value != "" {
+		return c.extcapNamed(ctx, extcap.Elsewhere(o.value))
+	}
+	limit := deviceWait
+	if c.device != "" {
+		limit = namedWait
+	}
+	limited, cancel := context.WithTimeout(ctx, limit)
+	targets := remote.Attached
+	if c.device != "" {
+		targets = func(ctx context.Context) []remote.Target {
+			all, err := c.targets(ctx)
+			if err != nil {
+				cli.Note(c.stderr, program, "%v", err) // Wireshark has a log
+			}
+			return all
+		}
+	}
+	found := make(chan *faraway, 1)
+	go func() {
+		far, errs, err := c.reach(limited, targets(limited), true)
+		for _, err := range append(errs, err) {
+			if err != nil && limited.Err() == nil && c.device != "" {
+				cli.Note(c.stderr, program, "%v", err)
+			}
+		}
+		found <- far
+	}()
+	// Those that are slow are given up at the limit; the rest is only for clearing up.
+	late := time.NewTimer(limit + lateness)
+	defer late.Stop()
+	select {
+	case far := <-found:
+		if far == nil {
+			cancel()
+			return here, leave, nil
+		}
+		for _, f := range far.all {
+			if f != nil {
+				here = append(here, f.Place())
+			}
+		}
+		return here, func() { far.close(); cancel() }, nil
+	case <-late.C:
+		return here, cancel, nil
+	}
+}
+
+// extcapNamed is the place of an interface that Wireshark has listed before.
+func (c *ctl) extcapNamed(ctx context.Context, device string) ([]instance.Place, func(), error) {
+	if device == "" {
+		return []instance.Place{{}}, func() {}, nil
+	}
+	targets, err := remote.Parse(device)
+	if err != nil {
+		return nil, nil, cli.Usagef("--extcap-interface: %w", err)
+	}
+	far, err := c.reachAll(ctx, targets)
+	if err != nil {
+		return nil, nil, err
+	}
+	return []instance.Place{far.all[0].Place()}, far.close, nil
+}
