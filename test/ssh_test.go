@@ -153,6 +153,14 @@ func sshSettings(t *testing.T, b *farBox) {
 	if r.Status != 0 || !strings.Contains(r.Stdout, "far0") || !strings.Contains(r.Stdout, "sharing 10.84.0.2") {
 		t.Errorf("--iface: %v", r)
 	}
+	file = filepath.Join(testutil.Dir(t), "trace.pcapng")
+	r = testutil.Run(t, limit, b.lklrun(testutil.SSHUser, "-q", "--capture", file, "--", "sh", "-c", "exec 3<>/dev/null; exit 4"))
+	if trace, err := os.ReadFile(file); r.Status != 4 || r.Stderr != "" || err != nil || !strings.HasPrefix(string(trace), "\x0a\x0d\x0d\x0a") {
+		t.Errorf("--capture: %v: %d bytes, %v", r, len(trace), err)
+	}
+	if names, _ := filepath.Glob(b.Path("/home/user/.cache/lklrun-remote/*.capture")); len(names) > 0 {
+		t.Errorf("--capture leaves %v", names)
+	}
 	doctor := lklrun("doctor", "--device", b.Target(testutil.SSHUser), "sh")
 	doctor.Env = b.Client.Env()
 	if r := testutil.Run(t, limit, doctor); r.Status != 0 || !strings.Contains(r.Stdout, "the bundle for amd64") || !strings.Contains(r.Stdout, "none: the shell is uid") {
@@ -285,7 +293,9 @@ func TestSSHRefused(t *testing.T) {
 		"no bundle":           {[]string{"--device", user, "--", "true"}, append(b.Client.Env(), "LKLRUN_BUNDLES=/nonexistent"), 2, "amd64"},
 		"no root":             {[]string{"--device", user, "--if", "raw:far0", "--", "true"}, nil, 2, "--if raw:far0 takes root there"},
 		"a descriptor":        {[]string{"--device", user, "--if", "fd:7", "--", "true"}, nil, 2, "a descriptor cannot be handed to another machine"},
-		"a capture":           {[]string{"--device", user, "--capture", "x.pcapng", "--", "true"}, nil, 2, "the file would lie on the device"},
+		"a capture to stay":   {[]string{"--device", user, "--stay", "--capture", "x.pcapng", "--", "true"}, nil, 2, "nobody brings the file here"},
+		"a capture of two":    {[]string{"--device", user + "," + b.Target(testutil.SSHRoot), "--capture", "x.pcapng", "--", "true"}, nil, 2, "2 devices would write one file"},
+		"a capture nowhere":   {[]string{"--device", user, "--capture", "/nonexistent/x.pcapng", "--", "true"}, nil, 2, "/nonexistent/x.pcapng: no such file"},
 		"no command":          {[]string{"--device", user}, nil, 2, "no command to run"},
 		"stay without device": {[]string{"--stay", "--", "true"}, nil, 2, "--stay: is for --device"},
 	} {

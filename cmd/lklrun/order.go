@@ -37,6 +37,7 @@ type order struct {
 	stackID string // the folder's name on the device
 	library string // in that folder; empty: the folder is meant
 	stays   bool
+	captures
 }
 
 // order makes it of the command line.
@@ -82,8 +83,9 @@ func (o *order) take(s *config.Setting, w config.Word, others map[string]any) er
 	case s.Key == "interfaces" && strings.HasPrefix(w.Text, config.TypeFD+":"):
 		return fmt.Errorf("%q: a descriptor cannot be handed to another machine; use another type with --device", w.Text)
 	case s.Key == "capture":
-		if c, err := config.ParseCapture(w.Text); err == nil && !c.Ring() {
-			return fmt.Errorf("%q: the file would lie on the device; use ring, or `lklctl --device DEVICE capture -w %s`", w.Text, c.File)
+		if c, err := config.ParseCapture(w.Text); err != nil || !c.Ring() {
+			o.captures.all = append(o.captures.all, c)
+			return err
 		}
 	case s.Key == "stack" && strings.Contains(w.Text, "/"):
 		return o.takeStack(w.Text)
@@ -150,15 +152,15 @@ func (o *order) stay(wanted bool) {
 
 // put puts the stack that goes along on a device.
 func (o *order) put(ctx context.Context, r *remote.Ready) error {
-	if o.stackID == "" {
-		return nil
+	if err := o.captures.put(ctx, r); err != nil || o.stackID == "" {
+		return err
 	}
 	return r.PutFolder(ctx, o.stackID, o.stack)
 }
 
 // start is the order for one device.
 func (o *order) start(r *remote.Ready) session.StartMessage {
-	args := append([]string{}, o.flags...)
+	args := append(append([]string{}, o.flags...), o.captures.flags()...)
 	if o.stackID != "" {
 		args = append(args, "--stack="+path.Join(r.Facts.Base, o.stackID, o.library))
 	}

@@ -95,6 +95,9 @@ func (d *far) run(ctx context.Context, r *runner, args []string) (done bool, err
 		return true, &cli.UsageError{Err: err}
 	}
 	order.stay(d.stay)
+	if err := order.check(len(targets), order.stays); err != nil {
+		return true, err
+	}
 	places := make([]*place, len(targets))
 	var wg sync.WaitGroup
 	bar := &progress{}
@@ -117,9 +120,9 @@ func (d *far) run(ctx context.Context, r *runner, args []string) (done bool, err
 			return true, places[0].err
 		}
 		if r.end, err = desk.Run(ctx, places[0].ready, order.start(places[0].ready)); err != nil {
-			err = errRun{err}
+			return true, errRun{err}
 		}
-		return true, err
+		return true, order.fetch(ctx, places[0].ready)
 	}
 	r.end, err = together(ctx, places, order)
 	return true, err

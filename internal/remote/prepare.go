@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"io"
 	"path"
 	"slices"
 	"strings"
@@ -170,4 +171,32 @@ func (r *Ready) PutFolder(ctx context.Context, id string, files []File) error {
 		r.forget(ctx, "rm -rf "+Quote(from))
 	}
 	return err
+}
+
+// MakeFolder makes a folder there, for the launcher alone to write to.
+func (r *Ready) MakeFolder(ctx context.Context, dir string) error {
+	return r.said(ctx, r.asLauncher("mkdir -m 700 "+Quote(dir)))
+}
+
+// RemoveFolder takes a folder away, if the way still leads there.
+func (r *Ready) RemoveFolder(ctx context.Context, dir string) {
+	r.forget(ctx, r.asLauncher("rm -rf "+Quote(dir)))
+}
+
+// Fetch writes what is in a file there to w; one that is not there is empty.
+func (r *Ready) Fetch(ctx context.Context, name string, w io.Writer) error {
+	var said bytes.Buffer
+	status, err := r.Run(ctx, Command{Line: r.asLauncher(fmt.Sprintf("[ ! -e %s ] || cat %[1]s", Quote(name))), Stdout: w, Stderr: &said})
+	if err == nil && status != 0 {
+		err = broken(r.Name(), "%s", cmp.Or(lastLine(said.String()), "the file could not be read"))
+	}
+	return err
+}
+
+// asLauncher makes a shell command run as the user that the launcher runs as.
+func (r *Ready) asLauncher(line string) string {
+	if r.Facts.Su == "" {
+		return line
+	}
+	return asRoot(r.Facts.Su, line)
 }

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !device
+
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path"
+	"strconv"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/remote"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// captures are the files of --capture: written on the device, and fetched when the
+// run has ended.
+type captures struct {
+	all    []config.Capture // as they are meant here
+	folder string           // on the device, of this run alone
+}
+
+// check says why there can be no such files, before anything is done.
+func (c *captures) check(devices int, stays bool) error {
+	switch {
+	case len(c.all) == 0:
+		return nil
+	case stays:
+		return cli.Usagef("--capture %s: the run goes on when this lklrun has ended, so nobody brings the file here; use ring, or `lklctl --device DEVICE capture -w %[1]s`", c.all[0].File)
+	case devices > 1:
+		return cli.Usagef("--capture %s: %d devices would write one file; use ring, or name one device", c.all[0].File, devices)
+	}
+	for _, f := range c.all {
+		to, err := os.OpenFile(f.File, os.O_WRONLY|os.O_CREATE, 0o644)
+		if err != nil {
+			return cli.Usagef("--capture: %w", err)
+		}
+		if err := to.Close(); err != nil {
+			return cli.Usagef("--capture: %w", err)
+		}
+	}
+	return nil
+}
+
+// put makes the folder on the device. Its name is of a bundle's form, so that one
+// that is left, because the way was cut, goes with those.
+func (c *captures) put(ctx context.Context, r *remote.Ready) error {
+	if len(c.all) == 0 {
+		return nil
+	}
+	id := make([]byte, 6)
+	_, _ = rand.Read(id) // it never fails
+	c.folder = path.Join(r.Facts.Base, hex.EncodeToString(id)+".capture")
+	return r.MakeFolder(ctx, c.folder)
+}
+
+// flags are those for the device's lklrun.
+func (c *captures) flags() []string {
+	var flags []string
+	for n, f := range c.all {
+		f.File = path.Join(c.folder, strconv.Itoa(n))
+		flags = append(flags, "--capture="+f.String())
+	}
+	return flags
+}
+
+// fetch brings the files here and takes the folder away there.
+func (c *captures) fetch(ctx context.Context, r *remote.Ready) error {
+	if len(c.all) == 0 {
+		return nil
+	}
+	defer r.RemoveFolder(ctx, c.folder)
+	for n, f := range c.all {
+		to, err := os.Create(f.File)
+		if err == nil {
+			err = r.Fetch(ctx, path.Join(c.folder, strconv.Itoa(n)), to)
+		}
+		if err == nil {
+			err = to.Close()
+		}
+		if err != nil {
+			return errRun{fmt.Errorf("--capture %s: %w", f.File, err)}
+		}
+	}
+	return nil
+}
