@@ -53,7 +53,13 @@ func (r *Ready) serve(ctx context.Context, d Desk, verb ...string) (exit.End, er
 	defer cancel()
 	conn := session.New(stream, stream)
 	over := make(chan error, 1)
-	go func() { over <- conn.Run(ctx) }()
+	go func() {
+		err := conn.Run(ctx)
+		if errors.Is(err, session.ErrSilence) {
+			closeSoon(stream) // nor does the way take what is being sent
+		}
+		over <- err
+	}()
 	defer closeSoon(stream)
 
 	if err := conn.SendJSON(session.Start, d.Start); err != nil {

@@ -51,7 +51,8 @@ func Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	// The desk's end, an adb daemon's or sshd's, is as good as its silence.
 	ctx, cancel := signal.NotifyContext(ctx, unix.SIGHUP, unix.SIGTERM, unix.SIGINT, unix.SIGQUIT)
 	defer cancel()
-	signal.Ignore(unix.SIGPIPE)
+	// With a handler, unlike a signal that is ignored, the command has it as ever.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	r := &runner{conn: session.New(in, out)}
 	over := make(chan error, 1)
 	go func() { over <- r.conn.Run(ctx) }()
@@ -95,9 +96,7 @@ func Run(ctx context.Context, in io.Reader, out io.Writer) error {
 			r.abandon(ended)
 			return fmt.Errorf("the desk is gone (%w): the run was ended", err)
 		case ws := <-ended:
-			r.drain()
-			end := exit.Of(ws)
-			return r.conn.SendJSON(session.Exit, session.ExitMessage{Status: end.Status, Signal: int(end.Signal)})
+			return r.tell(exit.Of(ws), over)
 		}
 	}
 }
@@ -303,15 +302,24 @@ func (r *runner) pump() error {
 	return nil
 }
 
-// drain waits until what the command wrote is on its way. A process that outlives
-// the run may hold the other ends: then a while without anything is the end.
-func (r *runner) drain() {
-	done := make(chan struct{})
-	go func() { r.pumps.Wait(); close(done) }()
-	for _, f := range r.outs {
-		_ = f.SetReadDeadline(time.Now().Add(restTime))
+// tell tells the desk how the command ended, when what that wrote is on its way. A
+// process that outlives the run may hold the other ends: then a while without
+// anything is the end of it. A desk that is gone meanwhile holds up nothing.
+func (r *runner) tell(end exit.End, over <-chan error) error {
+	told := make(chan error, 1)
+	go func() {
+		for _, f := range r.outs {
+			_ = f.SetReadDeadline(time.Now().Add(restTime))
+		}
+		r.pumps.Wait()
+		told <- r.conn.SendJSON(session.Exit, session.ExitMessage{Status: end.Status, Signal: int(end.Signal)})
+	}()
+	select {
+	case err := <-told:
+		return err
+	case err := <-over:
+		return fmt.Errorf("the desk is gone (%w): it was not told how the command ended", err)
 	}
-	<-done // the deadlines and the session's end bound it
 }
 
 // abandon ends a run whose desk is gone: as the end of a terminal does, then by
