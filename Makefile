@@ -111,13 +111,14 @@ go:
 	@$(GOBUILD_PCAP) -o $(BIN)/ ./cmd/lklctl
 
 .PHONY: deb
-deb: build $(OUT)/tools/.nfpm-$(NFPM) ## Debian packages, into build/deb: VERSION=1.2.3
-	@GO=$(GO) ARCHS=amd64 packaging/deb/build
+deb: build cross $(OUT)/tools/.nfpm-$(NFPM) ## Debian packages, into build/deb: VERSION=1.2.3
+	@GO=$(GO) packaging/deb/build
 
 # What the test of the packages needs of the mirror, for it has no network.
 .PHONY: deb-test
 deb-test: deb
 	@.ci/debian-root amd64 $(OUT)/deb-test/amd64.tar libpcap0.8 curl man-db bash-completion zsh fish
+	@.ci/fetch-debs --deps arm64 $(OUT)/deb-test/arm64 libpcap0.8 curl dash coreutils
 
 .PHONY: demo
 demo: build ## 200 MB over two links at once, with curl as it is

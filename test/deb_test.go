@@ -3,10 +3,12 @@
 package test
 
 import (
+	"debug/elf"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -21,36 +23,53 @@ import (
 // take ten times as long.
 const aptLimit = 8 * time.Minute
 
-// A debian is a clean Debian 12 of an architecture: files of its own, this
-// machine's network and devices. It is made by `make deb-test`.
+// A debian is a Debian 12 of an architecture: files of its own, this machine's
+// network and devices.
 type debian struct {
-	t    *testing.T
-	root string
+	t     *testing.T
+	root  string
+	enter []string // the command that runs another one there
 }
 
-func newDebian(t *testing.T, arch string) *debian {
+// newDebian makes an empty one, in memory.
+func newDebian(t *testing.T) *debian {
 	t.Helper()
-	testutil.Need(t, "tar", "unshare", "pivot_root")
+	testutil.Need(t, "unshare", "pivot_root")
 	d := &debian{t: t, root: filepath.Join(testutil.Dir(t), "debian")}
 	if err := os.Mkdir(d.root, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	// Not chroot(8), after which nobody can make a user namespace.
+	d.enter = []string{"unshare", "-m", "--propagation", "private", "sh", "-euc", `cd "$1"; pivot_root . .; umount -l .; shift; exec "$@"`, "sh", d.root}
 	d.mount("tmpfs", "", 0)
 	t.Cleanup(func() {
 		if err := unix.Unmount(d.root, unix.MNT_DETACH); err != nil {
 			t.Errorf("unmounting %s: %v", d.root, err)
 		}
 	})
-	tar := filepath.Join(testutil.Root(), "build", "deb-test", arch+".tar")
-	if _, err := os.Stat(tar); err != nil {
-		t.Fatalf("%v; it is made by make deb-test", err)
+	return d
+}
+
+// fill puts what `make deb-test` has fetched there, by a command whose last argument
+// it is.
+func (d *debian) fill(name string, command ...string) {
+	d.t.Helper()
+	from := filepath.Join(testutil.Root(), "build", "deb-test", name)
+	if _, err := os.Stat(from); err != nil {
+		d.t.Fatalf("%v; it is made by make deb-test", err)
 	}
-	testutil.OK(t, aptLimit, exec.Command("tar", "-C", d.root, "--numeric-owner", "-xf", tar))
+	cmd := exec.Command(command[0], append(command[1:], from)...)
+	cmd.Dir = d.root
+	testutil.OK(d.t, aptLimit, cmd)
+	for _, on := range []string{"proc", "sys", "run", "dev", "tmp", "root"} {
+		if err := os.MkdirAll(filepath.Join(d.root, on), 0o755); err != nil {
+			d.t.Fatal(err)
+		}
+	}
 	d.mount("proc", "proc", 0)
 	d.mount("sysfs", "sys", 0)
 	d.mount("tmpfs", "run", 0)
 	d.mount("/dev", "dev", unix.MS_BIND|unix.MS_REC)
-	return d
 }
 
 func (d *debian) mount(what, on string, flags uintptr) {
@@ -60,10 +79,9 @@ func (d *debian) mount(what, on string, flags uintptr) {
 	}
 }
 
-// command is a command line of a shell there, as root or as another user. Its root
-// folder is not changed by chroot(2), for then nobody could make a user namespace.
+// command is a command line of a shell there, as root or as another user.
 func (d *debian) command(user, line string) *exec.Cmd {
-	args := []string{"unshare", "-m", "--propagation", "private", "sh", "-euc", `cd "$1"; pivot_root . .; umount -l .; shift; exec "$@"`, "sh", d.root}
+	args := slices.Clone(d.enter)
 	if user != "root" {
 		args = append(args, "runuser", "-u", user, "--")
 	}
@@ -106,24 +124,21 @@ func (d *debian) files() []string {
 	return all
 }
 
-// debs copies the packages of an architecture into the system and returns their paths there.
-func (d *debian) debs(arch string) []string {
+// deb is a package that `make deb` has made.
+func (d *debian) deb(name, arch string) string {
 	d.t.Helper()
-	var there []string
-	for _, a := range []string{arch, "all"} {
-		found, err := filepath.Glob(filepath.Join(testutil.Root(), "build", "deb", "*_"+a+".deb"))
-		if err != nil {
-			d.t.Fatal(err)
-		}
-		for _, f := range found {
-			testutil.Host.Run(d.t, "install", "-m", "644", f, filepath.Join(d.root, "tmp"))
-			there = append(there, "/tmp/"+filepath.Base(f))
-		}
+	found, err := filepath.Glob(filepath.Join(testutil.Root(), "build", "deb", name+"_*_"+arch+".deb"))
+	if err != nil || len(found) != 1 {
+		d.t.Fatalf("in build/deb there are %q (%v) as %s for %s; make deb makes one", found, err, name, arch)
 	}
-	if len(there) == 0 {
-		d.t.Fatal("no packages in build/deb; they are made by make deb")
-	}
-	return there
+	return found[0]
+}
+
+// put copies a package into the system and returns its path there.
+func (d *debian) put(deb string) string {
+	d.t.Helper()
+	testutil.Host.Run(d.t, "install", "-m", "644", deb, filepath.Join(d.root, "tmp"))
+	return "/tmp/" + filepath.Base(deb)
 }
 
 // The package, installed by apt on a clean Debian 12, gives programs that work for
@@ -133,13 +148,15 @@ func TestDebian(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{})
 	before := testutil.Take(t, s.server)
+	t.Run("arm64", testDebianArm64)
 	t.Run("amd64", func(t *testing.T) {
-		d := newDebian(t, "amd64")
-		debs := d.debs("amd64")
+		d := newDebian(t)
+		d.fill("amd64.tar", "tar", "--numeric-owner", "-xf")
+		debs := d.put(d.deb("lklrun", "amd64")) + " " + d.put(d.deb("lklrun-bundles", "all"))
 		d.run("root", "useradd -m user; apt-get -qy install --no-install-recommends curl man-db bash-completion zsh fish")
 		clean := d.files()
 		// What others recommend (of libpcap, dbus) is not there without a network.
-		d.run("root", "apt-get -qy install --no-install-recommends "+strings.Join(debs, " "))
+		d.run("root", "apt-get -qy install --no-install-recommends "+debs)
 
 		for _, user := range []string{"root", "user"} {
 			for _, engine := range []string{"supervise", "preload"} {
@@ -174,6 +191,43 @@ func TestDebian(t *testing.T) {
 		}
 	})
 	before.Same()
+}
+
+// The package for arm64, unpacked beside Debian's own packages of that architecture:
+// all its programs and libraries are for it, and run by qemu-user.
+func testDebianArm64(t *testing.T) {
+	testutil.Need(t, "dpkg-deb", "cp")
+	d := newDebian(t)
+	d.enter = []string{"chroot", d.root} // an emulated umount(8) is not up to the other way
+	d.fill("arm64", "sh", "-c", `cp -a "$0/." .`)
+	deb := d.deb("lklrun", "arm64")
+	testutil.Host.Run(t, "dpkg-deb", "-x", deb, d.root)
+
+	if got := testutil.Host.Run(t, "dpkg-deb", "-f", deb, "Architecture", "Depends"); !strings.Contains(got, "Architecture: arm64\n") ||
+		!regexp.MustCompile(`Depends: libpcap0\.8, libc6 \(>= 2\.[0-9]+\)`).MatchString(got) {
+		t.Errorf("the package says of itself:\n%s", got)
+	}
+	for _, name := range []string{"lklrun", "lklctl", "lklhost", "liblklpreload.so", "stacks/mptcp/liblkl.so", "stacks/bbr/liblkl.so", "stacks/vanilla/liblkl.so"} {
+		f, err := elf.Open(filepath.Join(d.root, "usr/lib/lklrun", name))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if f.Machine != elf.EM_AARCH64 {
+			t.Errorf("%s is for %v", name, f.Machine)
+		}
+		f.Close()
+	}
+	if got := d.run("root", "lklrun stacks -o json"); strings.Contains(got, `"missing"`) || strings.Contains(got, `"unusable"`) || !strings.Contains(got, `"present"`) {
+		t.Errorf("lklrun stacks:\n%s", got)
+	}
+	if got := d.run("root", "lklctl list -o json || [ $? = 1 ]"); got != "[]\n" {
+		t.Errorf("lklctl list: %q", got)
+	}
+	line := "lklrun -q --engine preload -- curl -sS -m 60 " + serverURL + "/hello"
+	if r := testutil.Run(t, 2*limit, d.command("root", line)); r.Status != 0 || r.Stdout != "hello\n" {
+		t.Errorf("%s: %v", line, r)
+	}
 }
 
 // manuals asks man for the pages of the programs and of their verbs.
