@@ -97,6 +97,8 @@ static void on_fault(int sig, siginfo_t *si, void *ctx)
 		chain(sig, si, ctx);
 		return;
 	}
+	if (sig == SIGBUS && si->si_code == BUS_ADRALN && fault_unaligned(ctx))
+		return;
 	regs_get(ctx, &pc, &sp);
 	lklk_fault((unsigned long)si->si_addr, &pc, &sp, args);
 	regs_set(ctx, pc, sp, args);

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <stddef.h>
 #include <stdint.h>
+#include <ucontext.h>
 #include <lkl.h>
 #include <lkl_host.h>
 #include "../arch/lkl/include/asm/host.h"
@@ -124,5 +125,8 @@ long kernel_call(long (*fn)(void *), void *arg);
 /* fault.c */
 int fault_init(void);
 void fault_exit(void);
+
+/* unaligned.c */
+int fault_unaligned(ucontext_t *uc);
 
 #endif

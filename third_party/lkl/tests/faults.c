@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Bad pointers, a panic, and faults that are not ours. */
-#include "tap.h"
+#include "nl.h"
 
+#include <linux/if_ether.h>
+#include <linux/if_tunnel.h>
+#include <linux/ip.h>
+#include <linux/udp.h>
+#include <netinet/ip6.h>
 #include <setjmp.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
@@ -81,6 +86,98 @@ static int panic_child(int jump)
 	return status == 0;
 }
 
+static unsigned int sum16(const void *data, unsigned int len, unsigned int sum)
+{
+	const unsigned char *p = data;
+	unsigned int i;
+
+	for (i = 0; i < len; i++)
+		sum += i & 1 ? p[i] : p[i] << 8;
+	return sum;
+}
+
+static unsigned int fold(unsigned int sum)
+{
+	sum = (sum & 0xffff) + (sum >> 16);
+	return ~((sum & 0xffff) + (sum >> 16)) & 0xffff;
+}
+
+static void gre_ends(struct nlmsg *m)
+{
+	nl_u32(m, IFLA_GRE_LOCAL, inet_addr("10.7.0.2"));
+	nl_u32(m, IFLA_GRE_REMOTE, inet_addr("10.7.0.1"));
+}
+
+/*
+ * A datagram by IPv6 in Ethernet in GRE in Ethernet: its header stands at an odd
+ * multiple of 2, and not every CPU loads words from there.
+ */
+static long unaligned(void)
+{
+	struct in6_addr ours = { .s6_addr = { 0xfd, [15] = 2 } };
+	struct in6_addr theirs = { .s6_addr = { 0xfd, [15] = 1 } };
+	struct {
+		struct ethhdr eth;
+		struct iphdr ip;
+		uint16_t gre[2];
+		struct ethhdr eth6;
+		struct ip6_hdr ip6;
+		struct udphdr udp;
+		char data[2];
+	} __attribute__((packed)) frame = {
+		.eth = { .h_dest = "\xff\xff\xff\xff\xff", .h_proto = htons(ETH_P_IP) },
+		.ip = { .version = 4, .ihl = 5, .ttl = 64, .protocol = IPPROTO_GRE,
+			.tot_len = htons(sizeof(frame) - ETH_HLEN),
+			.saddr = inet_addr("10.7.0.1"), .daddr = inet_addr("10.7.0.2") },
+		.gre = { 0, htons(ETH_P_TEB) },
+		.eth6 = { .h_dest = "\xff\xff\xff\xff\xff", .h_proto = htons(ETH_P_IPV6) },
+		.ip6 = { .ip6_flow = htonl(6 << 28), .ip6_plen = htons(10),
+			 .ip6_nxt = IPPROTO_UDP, .ip6_hlim = 64,
+			 .ip6_src = theirs, .ip6_dst = ours },
+		.udp = { .source = htons(8), .dest = htons(7), .len = htons(10) },
+		.data = "x",
+	};
+	struct sockaddr_in6 any = { .sin6_family = AF_INET6, .sin6_port = htons(7) };
+	struct timeval tv = { 0, 100000 };
+	int sv[2], dev, gre, i;
+	char buf[8];
+	long s, n;
+
+	/* the sixth byte, which a string would not leave room for */
+	frame.eth.h_dest[5] = frame.eth6.h_dest[5] = 0xff;
+	frame.ip.check = htons(fold(sum16(&frame.ip, 20, 0)));
+	/* the pseudo header is addresses, length and protocol */
+	n = sum16(&frame.ip6.ip6_src, 32, 10 + IPPROTO_UDP);
+	frame.udp.check = htons(fold(sum16(&frame.udp, 10, n)));
+
+	if (socketpair(AF_UNIX, SOCK_DGRAM, 0, sv))
+		return -errno;
+	dev = lkl_netdev_get_ifindex(lkl_netdev_add(lkl_netdev_fd_create(sv[0], 0), NULL));
+	lkl_if_set_ipv4(dev, inet_addr("10.7.0.2"), 24);
+	n = lkl_if_up(dev);
+	if (!n)
+		n = link_add("gt0", "gretap", gre_ends, 0);
+	gre = dev + 1;	/* the next there is */
+	if (!n)
+		n = lkl_if_up(gre);
+	if (!n)
+		n = lkl_if_set_ipv6(gre, &ours, 64);
+	if (n)
+		return n;
+
+	s = L3(socket, AF_INET6, SOCK_DGRAM, 0);
+	L5(setsockopt, s, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
+	n = L3(bind, s, &any, sizeof(any));
+	for (i = 0; !n && i < 50; i++) {
+		if (write(sv[1], &frame, sizeof(frame)) < 0)
+			return -errno;
+		n = L3(read, s, buf, sizeof(buf));
+		if (n == -EAGAIN)
+			n = 0;
+	}
+	return n;
+}
+
 int main(void)
 {
 	struct iovec iov[2];
@@ -130,6 +227,9 @@ int main(void)
 	/* what a socket takes without a reader, on a CPU of 32 bits too */
 	ok(L3(write, fds[0], buf, 100000) > 0 && L0(getpid) == 1,
 	   "good ones still work");
+
+	n = unaligned();
+	ok(n == 2 && L0(getpid) == 1, "an IP header that is not aligned: %ld", n);
 
 	if (!sigsetjmp(env, 1))
 		*(volatile char *)bad = 1;

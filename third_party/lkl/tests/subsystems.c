@@ -3,6 +3,7 @@
 #include "nl.h"
 
 #include <linux/if_link.h>
+#include <linux/if_tunnel.h>
 #include <linux/inet_diag.h>
 #include <linux/mptcp.h>
 #include <linux/netfilter/nf_tables.h>
@@ -32,6 +33,28 @@ static void vlan_id(struct nlmsg *m)
 	uint16_t id = 7;
 
 	nl_put(m, IFLA_VLAN_ID, &id, 2);
+}
+
+/* Its other end is itself. */
+static void gre_ends(struct nlmsg *m)
+{
+	nl_u32(m, IFLA_GRE_LOCAL, htonl(INADDR_LOOPBACK));
+	nl_u32(m, IFLA_GRE_REMOTE, htonl(INADDR_LOOPBACK));
+}
+
+/* Packets that a device has received; -1: there is none of that name */
+static long received(const char *name)
+{
+	static char buf[8192];
+	unsigned long bytes, packets;
+	char *p;
+
+	if (lread_file("/proc/net/dev", buf, sizeof(buf)) < 0)
+		return -1;
+	p = strstr(buf, name);
+	if (!p || sscanf(p + strlen(name), ": %lu %lu", &bytes, &packets) != 2)
+		return -1;
+	return packets;
 }
 
 static int ifindex(const char *name)
@@ -253,6 +276,7 @@ int main(void)
 	struct nlmsg m;
 	int dev, ret;
 	unsigned int i;
+	uint64_t t;
 	long s;
 
 	start(60);
@@ -327,6 +351,13 @@ int main(void)
 		ret = xt_table(AF_INET6, tables[i]);
 		ok(!ret, "ip6tables %s: %d", tables[i], ret);
 	}
+
+	ok(!link_add("gt0", "gretap", gre_ends, 0) && !lkl_if_up(ifindex("gt0")),
+	   "gretap");
+	for (t = now_ns(); received("gt0") < 2 && now_ns() - t < 10e9;)
+		sched_yield();
+	ok(received("gt0") >= 2 && L0(getpid) == 1, "Ethernet within GRE arrives: %ld",
+	   received("gt0"));
 
 	ok(!L1(unshare, CLONE_NEWNET) && ifindex("dummy0") < 0, "network namespaces");
 	ok(lread_file("/proc/self/net/dev", buf, sizeof(buf)) >= 0, "/proc/net of one");
