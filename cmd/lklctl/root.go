@@ -121,6 +121,7 @@ runs; 125 when the way to a device failed. exec has the program's.`,
 			c.ipCommand(),
 			c.waitCommand(),
 			c.stopCommand(),
+			c.appCommand(),
 		}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})

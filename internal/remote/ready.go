@@ -44,9 +44,13 @@ func (r *Ready) Command(args ...string) string {
 	for _, a := range args {
 		words = append(words, Quote(a))
 	}
-	line := "exec " + strings.Join(words, " ")
+	return r.Shell("exec " + strings.Join(words, " "))
+}
+
+// Shell makes a shell command of a command line, as root where su gives that.
+func (r *Ready) Shell(line string) string {
 	if r.Facts.Su != "" {
-		line = asRoot(r.Facts.Su, line)
+		return asRoot(r.Facts.Su, line)
 	}
 	return line
 }

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/remote"
+	"github.com/lklrun/lklrun/internal/remote/app"
+)
+
+// appLimit bounds what is done to an app.
+const appLimit = 2 * time.Minute
+
+// appDone is what app prints with -o json.
+type appDone struct {
+	Device  string `json:"device"`  // as --device takes it
+	Package string `json:"package"` // whose app it is
+	Wrapped bool   `json:"wrapped"` // it runs under lklrun, and will when it is started anew
+}
+
+func (c *ctl) appCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "app run PACKAGE [FLAG]... | app unset PACKAGE",
+		Short: "have an Android app run under lklrun",
+		Long: `app run has Android start the app of a package under lklrun: now, and each
+time until app unset. It sets the property wrap.PACKAGE there, which names a
+script that has lklrun start the app's process with --engine preload, stops the
+app and starts it anew. What follows PACKAGE are flags for that lklrun.
+
+It takes an Android of SDK 26 or above (8.0) on a 64-bit device, root, a SELinux
+that does not enforce, and a 64-bit app that is debuggable, or a device that is
+(ro.debuggable): what is missing is said before anything is done. No app on a
+phone has been started so yet; docs/android.md has the check for it.`,
+		Example: `  lklctl --device adb app run org.example.app
+  lklctl --device adb app run org.example.app --stack bbr
+  lklctl --device adb app unset org.example.app`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			return cli.Usagef("app %s: expected app run or app unset: see lklctl app --help", args[0])
+		},
+	}
+	run := &cobra.Command{
+		Use:     "run PACKAGE [FLAG]...",
+		Short:   "start an app under lklrun, now and from now on",
+		Example: "  lklctl --device adb app run org.example.app --stack bbr",
+		Args:    someArgs("PACKAGE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.app(cmd.Context(), args[0], true, func(ctx context.Context, a *app.App) error { return a.Run(ctx, args[1:]) })
+		},
+	}
+	run.Flags().SetInterspersed(false) // what follows the package is lklrun's
+	unset := &cobra.Command{
+		Use:     "unset PACKAGE",
+		Short:   "have an app start as always",
+		Example: "  lklctl --device adb app unset org.example.app",
+		Args:    oneArg("PACKAGE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.app(cmd.Context(), args[0], false, func(ctx context.Context, a *app.App) error { return a.Unset(ctx) })
+		},
+	}
+	for _, sub := range []*cobra.Command{run, unset} {
+		c.flags(sub.Flags(), true)
+		must(sub.Flags().MarkHidden("name"))
+		document(sub, appDone{})
+		cmd.AddCommand(sub)
+	}
+	return cmd
+}
+
+// app does something to an app of the device.
+func (c *ctl) app(ctx context.Context, name string, wrapped bool, do func(context.Context, *app.App) error) error {
+	if c.device == "" {
+		return cli.Usagef("app: there are no apps on this machine; name a device with --device adb")
+	}
+	if err := app.CheckName(name); err != nil {
+		return &cli.UsageError{Err: err}
+	}
+	ctx, cancel := context.WithTimeout(ctx, appLimit)
+	defer cancel()
+	targets, err := c.targets(ctx)
+	if err != nil {
+		return err
+	}
+	if len(targets) != 1 {
+		return cli.Usagef("--device %s: app is for one device at a time; name one of them", c.device)
+	}
+	ready, err := prepare(ctx, targets[0], remote.Options{})
+	if err != nil {
+		return statusOf(err)
+	}
+	defer ready.Close()
+	a, err := app.New(ready, name)
+	if err == nil {
+		err = do(ctx, a)
+	}
+	if err != nil {
+		return statusOf(err)
+	}
+	if c.output == cli.OutputJSON {
+		return cli.WriteJSON(c.stdout, appDone{ready.Name(), name, wrapped})
+	}
+	words := "%s: %s starts as always\n"
+	if wrapped {
+		words = "%s: %s was started under lklrun\n"
+	}
+	_, err = fmt.Fprintf(c.stdout, words, ready.Name(), name)
+	return err
+}

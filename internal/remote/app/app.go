@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package app has Android start an app under lklrun: by the property wrap.PACKAGE,
+// whose value the zygote puts before the command line of an app's process
+// (frameworks/base, com.android.internal.os.Zygote and WrapperInit). The value is a
+// script of ours, which has lklrun start that process with --engine preload.
+package app
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/remote"
+)
+
+const (
+	// sdkLeast is the first Android whose property names can be as long as a
+	// package's (8.0): before, the zygote cuts them off.
+	sdkLeast = 26
+	// valueMost is the longest value of a property, PROP_VALUE_MAX of
+	// sys/system_properties.h without its end.
+	valueMost = 91
+	// startLimit is how long an app may take to have a process.
+	startLimit = 15 * time.Second
+	startEvery = 250 * time.Millisecond
+)
+
+// packageName is the form of a package's name, which goes into shell commands and
+// into a property's name.
+var packageName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z][A-Za-z0-9_]*)+$`)
+
+// CheckName says what is wrong with a package's name.
+func CheckName(name string) error {
+	if !packageName.MatchString(name) {
+		return fmt.Errorf("%q is no package's name; expected one such as org.example.app", name)
+	}
+	return nil
+}
+
+// An App is an app on a device.
+type App struct {
+	ready *remote.Ready
+	name  string        // of its package
+	limit time.Duration // for its start
+}
+
+// New is the app of a package on an Android device; the name must be one.
+func New(ready *remote.Ready, name string) (*App, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	return &App{ready, name, startLimit}, nil
+}
+
+func (a *App) refuse(format string, args ...any) error {
+	return &remote.Error{Device: a.ready.Name(), Err: fmt.Errorf(format, args...), Mendable: true}
+}
+
+// shell runs a command there, as root where su gives that.
+func (a *App) shell(ctx context.Context, line string) (out string, status int, err error) {
+	var b bytes.Buffer
+	status, err = a.ready.Run(ctx, remote.Command{Line: a.ready.Shell(line), Stdout: &b, Stderr: &b})
+	return strings.TrimSpace(b.String()), status, err
+}
+
+// Run has the app start under lklrun with these flags, now and each time until Unset.
+// Of an error nothing is left, but that the app was stopped.
+func (a *App) Run(ctx context.Context, flags []string) (err error) {
+	if err := a.check(ctx); err != nil {
+		return err
+	}
+	value := "sh " + a.script()
+	if len(value) > valueMost {
+		return a.refuse("the value of %s would have %d bytes (%s); a property has room for %d", a.property(), len(value), value, valueMost)
+	}
+	if err := a.put(ctx, flags); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = a.Unset(context.WithoutCancel(ctx)) // the first error is told
+		}
+	}()
+	if _, _, err = a.shell(ctx, "am force-stop "+a.name); err != nil {
+		return err
+	}
+	if err = a.set(ctx, value); err != nil {
+		return err
+	}
+	out, status, err := a.shell(ctx, "monkey -p "+a.name+" -c android.intent.category.LAUNCHER 1")
+	switch {
+	case err != nil:
+		return err
+	case strings.Contains(out, "No activities found"):
+		return a.refuse("%s has no activity that a launcher could start", a.name)
+	case status != 0:
+		return a.refuse("%s cannot be started: monkey ended with %d: %s", a.name, status, lastLine(out))
+	}
+	return a.await(ctx)
+}
+
+// Unset has the app start as always from now on; it is stopped.
+func (a *App) Unset(ctx context.Context) error {
+	if err := a.set(ctx, ""); err != nil {
+		return err
+	}
+	_, _, err := a.shell(ctx, "am force-stop "+a.name+"; rm -f "+remote.Quote(a.script()))
+	return err
+}
+
+func (a *App) property() string { return "wrap." + a.name }
+
+// set sets the property and looks whether that took.
+func (a *App) set(ctx context.Context, value string) error {
+	out, _, err := a.shell(ctx, "setprop "+a.property()+" "+remote.Quote(value)+"; getprop "+a.property())
+	if err != nil {
+		return err
+	}
+	if got := lastLine(out); value != "" && got != value || value == "" && strings.HasPrefix(got, "sh "+a.folder()) {
+		return a.refuse("the property %s cannot be set there: that takes root (`adb root`, or su); the device said: %s", a.property(), lastLine(out))
+	}
+	return nil
+}
+
+// folder has the scripts, beside the bundles.
+func (a *App) folder() string { return path.Join(a.ready.Facts.Base, "app") }
+
+// script is the path of the app's: short, whatever its name is.
+func (a *App) script() string {
+	sum := sha256.Sum256([]byte(a.name))
+	return path.Join(a.folder(), hex.EncodeToString(sum[:4]))
+}
+
+// put writes the script there. An app whose lklrun is gone starts as always.
+func (a *App) put(ctx context.Context, flags []string) error {
+	lklrun := remote.Quote(path.Join(a.ready.Dir, "lklrun"))
+	data := "/data/data/" + a.name
+	words := make([]string, len(flags))
+	for n, f := range flags {
+		words[n] = remote.Quote(f)
+	}
+	text := fmt.Sprintf(`# lklctl app run %[1]s: what the property wrap.%[1]s names.
+[ -x %[2]s ] || exec "$@"
+export LKLRUN_RUN_DIR=%[3]s/lklrun TMPDIR=%[3]s/cache
+exec %[2]s --no-config --engine preload --name %[4]s %[5]s -- "$@"
+`, a.name, lklrun, data, instance.BaseName(a.name), strings.Join(words, " "))
+	out, status, err := a.shell(ctx, "mkdir -p "+remote.Quote(a.folder())+" && chmod 755 "+remote.Quote(a.folder()))
+	if err != nil {
+		return err
+	}
+	if status != 0 {
+		return a.refuse("no folder for the app's script: %s", lastLine(out))
+	}
+	// By a pipe: the folder may be root's, whom su makes of the shell.
+	var said bytes.Buffer
+	line := "cat >" + remote.Quote(a.script()) + " && chmod 755 " + remote.Quote(a.script())
+	status, err = a.ready.Run(ctx, remote.Command{Line: a.ready.Shell(line), Stdin: io.Reader(strings.NewReader(text)), Stdout: &said, Stderr: &said})
+	if err == nil && status != 0 {
+		err = a.refuse("writing the app's script: %s", lastLine(said.String()))
+	}
+	return err
+}
+
+// await waits until the app has a process.
+func (a *App) await(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, a.limit)
+	defer cancel()
+	tick := time.NewTicker(startEvery)
+	defer tick.Stop()
+	for {
+		out, status, err := a.shell(ctx, "pidof "+a.name)
+		switch {
+		case err == nil && status == 0 && out != "":
+			return nil
+		case err != nil && ctx.Err() == nil:
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return a.refuse("%s has no process after %v, so %s was taken back; `adb logcat -d` tells why (look for %[1]s, Zygote and lklrun)", a.name, a.limit, a.property())
+		}
+	}
+}
+
+// check says why the app cannot run under lklrun.
+func (a *App) check(ctx context.Context) error {
+	f := a.ready.Facts
+	if sdk, err := strconv.Atoi(f.SDK); err != nil {
+		return a.refuse("it is no Android: apps are started by adb:SERIAL alone")
+	} else if sdk < sdkLeast {
+		return a.refuse("its Android has SDK %d: names of properties are too short for %s there; it takes SDK %d (Android 8.0)", sdk, a.property(), sdkLeast)
+	}
+	if f.Arch == "arm" {
+		return a.refuse("it is a 32-bit device (%s), for which there is no engine preload", f.ABI)
+	}
+	if f.SELinux == "Enforcing" {
+		return a.refuse("SELinux is enforcing there, and lets no app execute what lies in %s; on a device for tests: `adb root` and `adb shell setenforce 0`", f.Base)
+	}
+	out, _, err := a.shell(ctx, "getprop ro.debuggable; dumpsys package "+a.name)
+	if err != nil {
+		return err
+	}
+	debuggable, about, _ := strings.Cut(out, "\n")
+	p := parse(about, a.name)
+	switch {
+	case !p.found:
+		return a.refuse("there is no app %s; `adb shell pm list packages` lists those there are", a.name)
+	case !p.debuggable && strings.TrimSpace(debuggable) != "1":
+		return a.refuse("%s is not debuggable, nor is the device (ro.debuggable): Android starts only those under a wrapper", a.name)
+	case p.abi != "" && p.abi != "arm64-v8a" && p.abi != "x86_64":
+		return a.refuse("%s is a 32-bit app (%s): its process cannot load the engine preload of a 64-bit bundle", a.name, p.abi)
+	}
+	return nil
+}
+
+func lastLine(text string) string {
+	text = strings.TrimSpace(text)
+	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
+}
