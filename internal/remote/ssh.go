@@ -53,11 +53,13 @@ func openSSH(ctx context.Context, t Target) (Device, error) {
 		return nil, mendable(t.String(), "a folder for ssh's socket: %w", err)
 	}
 	d := &sshDevice{target: t, ssh: program, dir: dir}
+	// A run's own silence is the session's to notice, within 6 s. This is for what has no
+	// session, such as a bundle on its way: an answer comes behind all that was sent before.
 	d.args = []string{
 		"-T", "-a", "-x",
 		"-o", "ControlPath=" + filepath.Join(dir, "s"), "-o", "ControlMaster=auto", "-o", "ControlPersist=15",
 		"-o", "ConnectTimeout=" + strconv.Itoa(int(sshLimit.Seconds())),
-		"-o", "ServerAliveInterval=3", "-o", "ServerAliveCountMax=2",
+		"-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3",
 		"-o", "RequestTTY=no", "-o", "RemoteCommand=none", "-o", "ClearAllForwardings=yes", "-o", "LogLevel=ERROR",
 	}
 	if port != 0 {

@@ -76,7 +76,6 @@ awk '{ print $2 }' /proc/mounts
 // at once from a server whose kernel speaks MPTCP, on the phone's side of the cable.
 func testDemo(t *testing.T, m *vm.Machine, engine string) {
 	const size = 8000000
-	testutil.Need(t, testutil.Bin("lklrun"), testutil.Bin("bundles/lklrun-arm64.tar.gz"))
 	defer m.Sh(t, limit, demoEnd)
 	want := strings.TrimSpace(m.Do(t, limit, "set -- 20mbit\n"+demoWires))
 	before := m.Do(t, limit, demoLeft)

@@ -46,8 +46,22 @@ func build(root string) error {
 
 // One machine for all.
 func TestARM64(t *testing.T) {
+	for _, f := range []string{testutil.Bin("lklrun"), testutil.Bin("bundles/lklrun-arm64.tar.gz"), filepath.Join(testutil.Root(), libraryTests, "boot")} {
+		if _, err := os.Stat(f); err != nil {
+			t.Fatalf("%v: make build cross-arm64 makes what these tests want", err)
+		}
+	}
 	m := vm.Start(t)
 	t.Run("machine", func(t *testing.T) { testMachine(t, m) })
+	for _, engine := range []string{"supervise", "preload"} {
+		t.Run("demo "+engine, func(t *testing.T) { testDemo(t, m, engine) })
+	}
+	t.Run("conformance", func(t *testing.T) {
+		native := natively(t, m)
+		for _, engine := range []string{"supervise", "preload"} {
+			t.Run(engine, func(t *testing.T) { testConformance(t, m, native, engine) })
+		}
+	})
 	t.Run("library", func(t *testing.T) { testLibrary(t, m) })
 }
 
