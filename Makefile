@@ -125,7 +125,7 @@ demo: build ## 200 MB over two links at once, with curl as it is
 	@test/demo.sh
 
 .PHONY: test
-test: build $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) $(OUT)/tools/.gotestsum-$(GOTESTSUM) ## every test and lint; results in build/results
+test: build cross $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) $(OUT)/tools/.gotestsum-$(GOTESTSUM) ## every test and lint; results in build/results
 	@.ci/test
 
 .PHONY: pictures
