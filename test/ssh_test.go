@@ -319,6 +319,19 @@ func TestSSHRefused(t *testing.T) {
 	}
 }
 
+// A login whose shell prints something of its own is told so.
+func TestSSHChatty(t *testing.T) {
+	b := newFarBox(t, testutil.SSHD{Shell: "/run/chatty"})
+	testutil.WriteFile(t, b.Path("/run/chatty"), "#!/bin/sh\necho Welcome!\nexec /bin/sh \"$@\"\n")
+	if err := os.Chmod(b.Path("/run/chatty"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r := testutil.Run(t, sshLimit, b.lklrun(testutil.SSHUser, "--", "true"))
+	if r.Status != 125 || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, "does the shell of the login there print something of its own?") {
+		t.Errorf("%v", r)
+	}
+}
+
 // Storage that is full is told with what is missing, and nothing is left.
 func TestSSHFull(t *testing.T) {
 	b := newFarBox(t, testutil.SSHD{Home: "size=4m"})

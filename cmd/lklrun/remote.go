@@ -114,6 +114,9 @@ func (d *far) run(ctx context.Context, r *runner, args []string) (done bool, err
 			}
 		}
 	}()
+	if ctx.Err() != nil {
+		return true, context.Cause(ctx)
+	}
 	stop() // from now on signals are for the command
 	if len(places) == 1 {
 		if places[0].err != nil {

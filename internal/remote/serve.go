@@ -147,6 +147,9 @@ func (r *Ready) gone(err error, stream Stream, said *tail) error {
 	if errors.Is(err, session.ErrSilence) {
 		return broken(r.Name(), "the device is gone: nothing was heard of it for %v; what runs there ends by itself within 10 s", session.Silence)
 	}
+	if errors.Is(err, session.ErrNoSession) {
+		return broken(r.Name(), "%w: does the shell of the login there print something of its own?", err)
+	}
 	// The command may have said why it ended, or the way.
 	waited := make(chan error, 1)
 	status := 0

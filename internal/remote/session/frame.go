@@ -8,9 +8,13 @@ package session
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 )
+
+// ErrNoSession says that what comes is something else.
+var ErrNoSession = errors.New("this is no frame of a session")
 
 // Kind is what a frame is.
 type Kind byte
@@ -58,7 +62,7 @@ func ReadFrame(r io.Reader, buf []byte) (Frame, error) {
 	f := Frame{Kind: Kind(head[0])}
 	n := binary.BigEndian.Uint32(head[1:])
 	if f.Kind == 0 || f.Kind >= kinds || n > MaxFrame {
-		return f, fmt.Errorf("this is no frame of a session (kind %d, %d bytes)", f.Kind, n)
+		return f, fmt.Errorf("%w (kind %d, %d bytes)", ErrNoSession, f.Kind, n)
 	}
 	f.Body = buf[:n]
 	if _, err := io.ReadFull(r, f.Body); err != nil {
