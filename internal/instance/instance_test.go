@@ -37,6 +37,11 @@ func TestRoot(t *testing.T) {
 			t.Errorf("root(%d, %q) = %q, want %q", tc.uid, tc.xdg, got, tc.want)
 		}
 	}
+	for dir, want := range map[string]string{"/data/local/tmp/lklrun/run/": "/data/local/tmp/lklrun/run", "relative": "/run/lklrun"} {
+		if got := root(0, func(k string) string { return map[string]string{EnvRoot: dir}[k] }); got != want {
+			t.Errorf("%s=%s: %q, want %q", EnvRoot, dir, got, want)
+		}
+	}
 }
 
 func TestNames(t *testing.T) {

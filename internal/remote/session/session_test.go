@@ -113,7 +113,7 @@ func TestCredit(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- desk.Copy(Stdin, in) }()
 	// A frame that passes meanwhile shows that the session works.
-	if err := desk.Send(Tell, nil); err != nil {
+	if err := desk.Send(Signal, nil); err != nil {
 		t.Fatal(err)
 	}
 	wait(t, "the frame", device.Frames())
