@@ -33,7 +33,7 @@ const conformanceRun = "rm -f /tmp/report; python3 -W ignore /root/conformance/r
 
 // Whatever passes on the machine's own sockets passes on the stack.
 func testConformance(t *testing.T, m *vm.Machine, native map[string]string, engine string) {
-	r := testutil.Run(t, 4*time.Minute, device(m, "--engine", engine, "--stack", "vanilla", "--", "sh", "-c", conformanceRun))
+	r := testutil.Run(t, 6*time.Minute, device(m, "--engine", engine, "--stack", "vanilla", "--", "sh", "-c", conformanceRun))
 	got := outcomes(r.Stdout)
 	if r.Status != 0 || got["status"] != "0" {
 		t.Errorf("engine %s: %v", engine, r)
@@ -60,7 +60,7 @@ func testConformance(t *testing.T, m *vm.Machine, native map[string]string, engi
 func natively(t *testing.T, m *vm.Machine) map[string]string {
 	t.Helper()
 	m.Put(t, "/root/conformance", filepath.Join(testutil.Root(), "test", "conformance", "python"), "runner.py")
-	r := m.Sh(t, 4*time.Minute, "unshare -n sh -c 'ip link set lo up; "+conformanceRun+"'")
+	r := m.Sh(t, 6*time.Minute, "unshare -n sh -c 'ip link set lo up; "+conformanceRun+"'")
 	got := outcomes(r.Stdout)
 	if r.Status != 0 || got["status"] != "0" || len(got) < 100 {
 		t.Fatalf("%d tests on the machine's own sockets: %v", len(got), r)
