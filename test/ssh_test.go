@@ -96,6 +96,7 @@ func TestSSHRun(t *testing.T) {
 	t.Run("settings", func(t *testing.T) { sshSettings(t, b) })
 	t.Run("both", func(t *testing.T) { sshBoth(t, b) })
 	t.Run("stay", func(t *testing.T) { sshStay(t, b) })
+	t.Run("terminal", func(t *testing.T) { sshTerminal(t, b) })
 	t.Run("killed", func(t *testing.T) { sshKilled(t, b) })
 	t.Run("cut", func(t *testing.T) { sshCut(t, b) })
 }
@@ -221,6 +222,28 @@ func sshStay(t *testing.T, b *farBox) {
 	}
 }
 
+// A command has a terminal where lklrun has one, which is in raw mode meanwhile; but
+// not that of a shell that has lklrun in the background.
+func sshTerminal(t *testing.T, b *farBox) {
+	testutil.Need(t, "script", "stty", "pkill")
+	const look = `until grep -qs up out; do sleep 0.1; done; stty -a </dev/tty; pkill -TERM -f "^sleep 4715"`
+	command := fmt.Sprintf(`%s --device %s -q -- sh -c 'tty; echo up >&2; exec sleep 4715' 2>out`, testutil.Bin("lklrun"), b.Target(testutil.SSHUser))
+	for name, c := range map[string]struct{ script, has, hasNot string }{
+		"foreground": {"(" + look + ") & " + command + "; echo ended with $?", "-icanon", " icanon"},
+		"background": {"set -m; " + command + " & " + look + "; wait %1; echo ended with $?", " icanon", "-icanon"},
+	} {
+		cmd := exec.Command("script", "-qec", c.script, "/dev/null")
+		cmd.Dir = testutil.Dir(t)
+		cmd.Env = append(b.Client.Env(), "SHELL=/bin/bash")
+		r := testutil.Run(t, limit, cmd)
+		for _, want := range []string{"/dev/pts/", "ended with 143", c.has} {
+			if !strings.Contains(r.Stdout, want) || strings.Contains(r.Stdout, c.hasNot) {
+				t.Errorf("%s: %v, want %q", name, r, want)
+			}
+		}
+	}
+}
+
 // Whatever is killed, the rest ends.
 func sshKilled(t *testing.T, b *farBox) {
 	for name, kill := range map[string]func(desk int) int{
@@ -327,7 +350,7 @@ func TestSSHChatty(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := testutil.Run(t, sshLimit, b.lklrun(testutil.SSHUser, "--", "true"))
-	if r.Status != 125 || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, "does the shell of the login there print something of its own?") {
+	if r.Status != 125 || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, "does the shell of the login there print something of its own, or") {
 		t.Errorf("%v", r)
 	}
 }

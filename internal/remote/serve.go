@@ -148,7 +148,7 @@ func (r *Ready) gone(err error, stream Stream, said *tail) error {
 		return broken(r.Name(), "the device is gone: nothing was heard of it for %v; what runs there ends by itself within 10 s", session.Silence)
 	}
 	if errors.Is(err, session.ErrNoSession) {
-		return broken(r.Name(), "%w: does the shell of the login there print something of its own?", err)
+		return broken(r.Name(), "%w: does the shell of the login there print something of its own, or is the bundle of another version of lklrun?", err)
 	}
 	// The command may have said why it ended, or the way.
 	waited := make(chan error, 1)

@@ -92,7 +92,8 @@ func terminal(desk *remote.Desk, std [3]*os.File) (restore func(), err error) {
 		}
 	}()
 	desk.Resized = changes
-	if !desk.Start.OnTTY[0] {
+	// In the background the terminal is another's, with its keys.
+	if !desk.Start.OnTTY[0] || !foreground(int(os.Stdin.Fd())) {
 		return func() {}, nil
 	}
 	desk.Keys = os.Stdin
@@ -101,4 +102,11 @@ func terminal(desk *remote.Desk, std [3]*os.File) (restore func(), err error) {
 		return nil, fmt.Errorf("the terminal: %w", err)
 	}
 	return func() { _ = term.Restore(int(os.Stdin.Fd()), old) }, nil
+}
+
+// foreground tells whether a terminal is this process's to read from: its group is in
+// the foreground, or the terminal knows nothing of groups.
+func foreground(fd int) bool {
+	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
+	return err != nil || group == unix.Getpgrp()
 }

@@ -29,6 +29,7 @@ const (
 	Start                     // to the device: a StartMessage as JSON
 	Signal                    // to the device: a signal's number, 32 bits
 	Size                      // to the device: rows and columns of the terminal, 16 bits each
+	_                         // not in use
 	Exit                      // to the desk: an ExitMessage as JSON, the last frame
 	kinds
 )
