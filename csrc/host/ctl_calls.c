@@ -27,7 +27,12 @@ static const struct entry entries[] = {
 	{ SYS_fcntl, CALL_FD | CALL_OPENS }, { SYS_dup, CALL_FD | CALL_OPENS },
 	{ SYS_ftruncate, CALL_FD }, { SYS_getdents64, CALL_FD },
 	{ SYS_fstatfs, CALL_FD },
-	{ SYS_openat, CALL_AT | CALL_OPENS }, { SYS_newfstatat, CALL_AT },
+	{ SYS_openat, CALL_AT | CALL_OPENS },
+#ifdef SYS_newfstatat
+	{ SYS_newfstatat, CALL_AT },
+#else
+	{ SYS_fstatat64, CALL_AT },
+#endif
 	{ SYS_statx, CALL_AT }, { SYS_readlinkat, CALL_AT },
 	{ SYS_mkdirat, CALL_AT }, { SYS_unlinkat, CALL_AT },
 	{ SYS_faccessat, CALL_AT }, { SYS_mknodat, CALL_AT },
@@ -49,8 +54,13 @@ static const struct entry entries[] = {
 	{ SYS_shutdown, CALL_FD },
 	{ SYS_uname, 0 }, { SYS_sysinfo, 0 }, { SYS_syslog, 0 },
 	{ SYS_getpid, 0 }, { SYS_getppid, 0 }, { SYS_getuid, 0 },
-	{ SYS_geteuid, 0 }, { SYS_getgid, 0 }, { SYS_clock_gettime, 0 },
-	{ SYS_gettimeofday, 0 }, { SYS_getrandom, 0 },
+	{ SYS_geteuid, 0 }, { SYS_getgid, 0 },
+#ifdef SYS_clock_gettime
+	{ SYS_clock_gettime, 0 }, { SYS_gettimeofday, 0 },
+#else
+	{ SYS_clock_gettime64, 0 },
+#endif
+	{ SYS_getrandom, 0 },
 	{ SYS_sethostname, 0 },
 };
 

@@ -11,8 +11,14 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <time.h>
+
+#ifndef SYS_newfstatat
+#include <linux/stat.h>
+#endif
 
 #include "ctl_proto.h"
 #include "host.h"
@@ -274,4 +280,56 @@ int st_read_file(const char *path, char *buf, size_t len)
 	st_close(fd);
 	buf[got > 0 ? got : 0] = '\0';
 	return (int)got;
+}
+
+/**
+ * st_stat - fstatat(2); 0 or a negative errno
+ *
+ * Where the kernel's struct stat is not the C library's, on machines of 32 bits,
+ * by statx(2).
+ */
+int st_stat(int dirfd, const char *path, int flags, struct stat *st)
+{
+#ifdef SYS_newfstatat
+	return (int)ST(SYS_newfstatat, dirfd, path, st, flags, 0, 0);
+#else
+	struct statx sx;
+	int ret = (int)ST(SYS_statx, dirfd, path, flags, STATX_BASIC_STATS, &sx,
+			  0);
+
+	if (ret)
+		return ret;
+	st->st_ino = sx.stx_ino;
+	st->st_mode = sx.stx_mode;
+	st->st_nlink = sx.stx_nlink;
+	st->st_size = (off_t)sx.stx_size;
+	st->st_atim.tv_sec = sx.stx_atime.tv_sec;
+	st->st_atim.tv_nsec = (long)sx.stx_atime.tv_nsec;
+	st->st_mtim.tv_sec = sx.stx_mtime.tv_sec;
+	st->st_mtim.tv_nsec = (long)sx.stx_mtime.tv_nsec;
+	st->st_ctim.tv_sec = sx.stx_ctime.tv_sec;
+	st->st_ctim.tv_nsec = (long)sx.stx_ctime.tv_nsec;
+	return 0;
+#endif
+}
+
+/* A position has 64 bits: on arm two registers, of which the first has an even number. */
+#ifdef __arm__
+#define POSITION(at)	0, (uint32_t)(at), (uint32_t)((at) >> 32)
+#else
+#define POSITION(at)	(at), 0, 0
+#endif
+#define ST_AT(nr, fd, buf, len, ...)	ST_AT_(nr, fd, buf, len, __VA_ARGS__)
+#define ST_AT_(nr, fd, buf, len, x, y, z) ST(nr, fd, buf, len, x, y, z)
+
+/** st_pread - pread(2) */
+long st_pread(int fd, void *buf, size_t len, uint64_t at)
+{
+	return ST_AT(SYS_pread64, fd, buf, len, POSITION(at));
+}
+
+/** st_pwrite - pwrite(2) */
+long st_pwrite(int fd, const void *buf, size_t len, uint64_t at)
+{
+	return ST_AT(SYS_pwrite64, fd, buf, len, POSITION(at));
 }

@@ -22,6 +22,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
@@ -108,6 +109,9 @@ void st_unwatch(int fd, struct stack_src *src);
 bool st_readable(int fd);
 bool st_failed(int fd);
 int st_read_file(const char *path, char *buf, size_t len);
+int st_stat(int dirfd, const char *path, int flags, struct stat *st);
+long st_pread(int fd, void *buf, size_t len, uint64_t at);
+long st_pwrite(int fd, const void *buf, size_t len, uint64_t at);
 
 long st_call(long nr, long a, long b, long c, long d, long e, long f);
 

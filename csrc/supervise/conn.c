@@ -196,7 +196,7 @@ uint64_t conn_stack_ino(struct conn *conn)
 	if (conn->stack_ino && conn->ino_fd == conn->sfd)
 		return conn->stack_ino;
 	memset(&st, 0, sizeof(st));
-	if (ST(SYS_newfstatat, conn->sfd, "", &st, AT_EMPTY_PATH, 0, 0))
+	if (st_stat(conn->sfd, "", AT_EMPTY_PATH, &st))
 		return 0;
 	conn->ino_fd = conn->sfd;
 	conn->stack_ino = (uint64_t)st.st_ino;

@@ -117,8 +117,13 @@ static bool target_waits(const struct conn *conn)
 	static const int calls[] = {
 		SYS_ppoll, SYS_pselect6, SYS_epoll_pwait, SYS_epoll_pwait2,
 		SYS_read, SYS_readv, SYS_recvfrom,
-#ifdef __x86_64__
-		SYS_poll, SYS_select, SYS_epoll_wait,
+#ifdef SYS_poll
+		SYS_poll, SYS_epoll_wait,
+#endif
+#if defined(__x86_64__)
+		SYS_select,
+#elif defined(__arm__)
+		SYS__newselect, SYS_ppoll_time64, SYS_pselect6_time64, SYS_recv,
 #endif
 	};
 	char path[32], text[16];

@@ -391,23 +391,36 @@ static int64_t recvmmsg_retry(struct call *c, struct held *h)
 	return ret;
 }
 
+/** timeout_read - recvmmsg()'s, whose seconds have as many bits as the call says */
+static int64_t timeout_read(const struct call *c, int64_t ts[2])
+{
+	long words[2];
+	int64_t ret;
+
+	if (c->nr != SYS_recvmmsg)
+		return mem_read(c, c->args[4], ts, 2 * sizeof(ts[0]));
+	ret = mem_read(c, c->args[4], words, sizeof(words));
+	ts[0] = words[0];
+	ts[1] = words[1];
+	return ret;
+}
+
 /** dgram_recvmmsg - recvmmsg(2) */
 int64_t dgram_recvmmsg(struct call *c)
 {
 	int flags = (int)c->args[3];
 	uint64_t deadline = hold_deadline(c, SO_RCVTIMEO);
-	struct timespec ts;
+	int64_t ts[2], ret;
 	struct held *h;
-	int64_t ret;
 
 	if (c->args[4]) {
-		ret = mem_read(c, c->args[4], &ts, sizeof(ts));
+		ret = timeout_read(c, ts);
 		if (ret)
 			return ret;
-		if (ts.tv_sec < 0 || ts.tv_nsec < 0 || ts.tv_nsec > 999999999)
+		if (ts[0] < 0 || ts[1] < 0 || ts[1] > 999999999)
 			return -EINVAL;
-		deadline = now_ns() + (uint64_t)ts.tv_sec * 1000000000ull +
-			   (uint64_t)ts.tv_nsec;
+		deadline = now_ns() + (uint64_t)ts[0] * 1000000000ull +
+			   (uint64_t)ts[1];
 	}
 	ret = recvmmsg_from(c, 0);
 	if (ret != CALL_HELD && (ret < 0 || (uint64_t)ret == mmsg_len(c) ||

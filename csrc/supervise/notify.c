@@ -295,6 +295,9 @@ static int64_t by_conn(struct call *c)
 	case SYS_sendmmsg:
 		return c->conn->kind == KIND_STREAM ? tcp_sendmmsg(c) :
 						      dgram_sendmmsg(c);
+#ifdef __arm__
+	case SYS_recvmmsg_time64:
+#endif
 	case SYS_recvmmsg:
 		return c->conn->kind == KIND_STREAM ? tcp_recvmmsg(c) :
 						      dgram_recvmmsg(c);
@@ -346,6 +349,12 @@ static void notified(struct source *src, uint32_t events)
 	c.pid = (pid_t)req.pid;
 	c.nr = req.data.nr;
 	memcpy(c.args, req.data.args, sizeof(c.args));
+#ifdef __arm__
+	if (c.nr == SYS_recv) {		/* recvfrom() without its last two */
+		c.nr = SYS_recvfrom;
+		c.args[4] = c.args[5] = 0;
+	}
+#endif
 	if (exec_is_zygote(c.pid)) {
 		call_answer(&c, CALL_NATIVE);
 		return;

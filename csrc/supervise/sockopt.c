@@ -27,6 +27,11 @@
 #define FILTER_MAX	4096	/* BPF_MAXINSNS */
 
 /* Not in every libc; include/uapi/asm-generic/socket.h, linux/tcp.h. */
+#define OPT_RCVTIMEO_OLD	20
+#define OPT_SNDTIMEO_OLD	21
+#define OPT_TIMESTAMP_OLD	29
+#define OPT_TIMESTAMPNS_OLD	35
+#define OPT_TIMESTAMPING_OLD	37
 #define OPT_RCVTIMEO_NEW	66
 #define OPT_SNDTIMEO_NEW	67
 #define OPT_TIMESTAMP_NEW	63
@@ -295,8 +300,8 @@ static bool native_too(int name)
 {
 	switch (name) {
 	case SO_OOBINLINE:
-	case SO_RCVTIMEO:
-	case SO_SNDTIMEO:
+	case OPT_RCVTIMEO_OLD:
+	case OPT_SNDTIMEO_OLD:
 	case OPT_RCVTIMEO_NEW:
 	case OPT_SNDTIMEO_NEW:
 	case SO_RCVLOWAT:
@@ -316,9 +321,9 @@ static void note_wanted(struct conn *conn, int level, int name)
 	if (level != SOL_SOCKET)
 		return;
 	switch (name) {
-	case SO_TIMESTAMP:
-	case SO_TIMESTAMPNS:
-	case SO_TIMESTAMPING:
+	case OPT_TIMESTAMP_OLD:
+	case OPT_TIMESTAMPNS_OLD:
+	case OPT_TIMESTAMPING_OLD:
 	case OPT_TIMESTAMP_NEW:
 	case OPT_TIMESTAMPNS_NEW:
 	case OPT_TIMESTAMPING_NEW:

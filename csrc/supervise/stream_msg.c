@@ -27,6 +27,8 @@
 #include "msg.h"
 
 /* include/uapi/asm-generic/socket.h */
+#define OPT_TIMESTAMP_OLD	29
+#define OPT_TIMESTAMPNS_OLD	35
 #define OPT_TIMESTAMP_NEW	63
 #define OPT_TIMESTAMPNS_NEW	64
 #define WAITALL_MAX	32768
@@ -74,26 +76,37 @@ int64_t stream_broken(const struct call *c, int flags)
  */
 static void stamp_now(struct conn *conn)
 {
-	const size_t len = CMSG_LEN(sizeof(struct timespec));
-	struct cmsghdr cm = { .cmsg_level = SOL_SOCKET, .cmsg_len = len,
+	/* struct timeval and struct timespec are two words in their old form, two
+	 * times 64 bits in the new one. */
+	long old[2];
+	int64_t new[2];
+	bool is_new = conn->stamps_wanted == OPT_TIMESTAMP_NEW ||
+		      conn->stamps_wanted == OPT_TIMESTAMPNS_NEW;
+	size_t len = is_new ? sizeof(new) : sizeof(old);
+	struct cmsghdr cm = { .cmsg_level = SOL_SOCKET,
+			      .cmsg_len = CMSG_LEN(len),
 			      .cmsg_type = conn->stamps_wanted };
 	struct timespec ts;
 
 	clock_gettime(CLOCK_REALTIME, &ts);
 	switch (conn->stamps_wanted) {
-	case SO_TIMESTAMP:
+	case OPT_TIMESTAMP_OLD:
 	case OPT_TIMESTAMP_NEW:
-		ts.tv_nsec /= 1000;	/* struct timeval, of two longs as well */
+		ts.tv_nsec /= 1000;
 		break;
-	case SO_TIMESTAMPNS:
+	case OPT_TIMESTAMPNS_OLD:
 	case OPT_TIMESTAMPNS_NEW:
 		break;
 	default:
 		return;
 	}
+	old[0] = (long)ts.tv_sec;
+	old[1] = ts.tv_nsec;
+	new[0] = ts.tv_sec;
+	new[1] = ts.tv_nsec;
 	memcpy(conn->stamps, &cm, sizeof(cm));
-	memcpy(conn->stamps + CMSG_LEN(0), &ts, sizeof(ts));
-	conn->stamps_len = CMSG_SPACE(sizeof(ts));
+	memcpy(conn->stamps + CMSG_LEN(0), is_new ? (void *)new : old, len);
+	conn->stamps_len = CMSG_SPACE(len);
 }
 
 /** stream_control - the ancillary data that the target has asked for */

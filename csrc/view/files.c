@@ -118,13 +118,13 @@ long file_read(struct handle *h, char *buf, size_t len, uint64_t at)
 {
 	if (h->table)
 		return piece(h, buf, len, at);
-	return ST(SYS_pread64, h->fd, buf, len, at, 0, 0);
+	return st_pread(h->fd, buf, len, at);
 }
 
 /** file_write - as pwrite(2) */
 long file_write(struct handle *h, const char *buf, size_t len, uint64_t at)
 {
-	return ST(SYS_pwrite64, h->fd, buf, len, at, 0, 0);
+	return st_pwrite(h->fd, buf, len, at);
 }
 
 /** put - one entry for the host's kernel; the bytes it takes, 0: no room */

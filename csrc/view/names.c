@@ -110,8 +110,7 @@ int node_attr(const struct node *n, struct fuse_attr *attr)
 		st.st_size = (off_t)strlen(n->text);
 		st.st_nlink = 1;
 	} else {
-		ret = ST(SYS_newfstatat, AT_FDCWD, n->path, &st,
-			 AT_SYMLINK_NOFOLLOW, 0, 0);
+		ret = st_stat(AT_FDCWD, n->path, AT_SYMLINK_NOFOLLOW, &st);
 	}
 	if (ret && !is_place(n))
 		return ret == -ENOTDIR ? -ENOENT : (int)ret;

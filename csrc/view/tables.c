@@ -52,7 +52,7 @@ static long slurp(int fd, char **out)
 			}
 			buf = p;
 		}
-		n = ST(SYS_pread64, fd, buf + len, room - len, len, 0, 0);
+		n = st_pread((int)fd, buf + len, room - len, len);
 		if (n < 0) {
 			free(buf);
 			return n;
