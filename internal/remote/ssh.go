@@ -48,7 +48,9 @@ func openSSH(ctx context.Context, t Target) (Device, error) {
 		return nil, mendable(t.String(), "there is no program ssh on this machine; install OpenSSH's client")
 	}
 	// A socket's path has 107 characters at most, and ssh adds 17 of its own.
-	dir, err := os.MkdirTemp(cmp.Or(os.Getenv("XDG_RUNTIME_DIR"), os.TempDir()), "lklrun-ssh-")
+	place := cmp.Or(os.Getenv("XDG_RUNTIME_DIR"), os.TempDir())
+	sweepSSH(place)
+	dir, err := os.MkdirTemp(place, sshPrefix)
 	if err != nil {
 		return nil, mendable(t.String(), "a folder for ssh's socket: %w", err)
 	}
@@ -79,6 +81,21 @@ func openSSH(ctx context.Context, t Target) (Device, error) {
 		return nil, err
 	}
 	return d, nil
+}
+
+// sshPrefix begins the names of the folders for sockets.
+const sshPrefix = "lklrun-ssh-"
+
+// sweepSSH takes away the folders of lklruns that were killed. ssh took the socket away
+// when the connection ended; one that is there still keeps its folder.
+func sweepSSH(place string) {
+	const unused = 10 * time.Minute // so long may a question of ssh's be unanswered
+	all, _ := filepath.Glob(filepath.Join(place, sshPrefix+"*")) // in a folder with such a pattern they stay
+	for _, dir := range all {
+		if st, err := os.Lstat(dir); err == nil && st.IsDir() && time.Since(st.ModTime()) > unused {
+			_ = os.Remove(dir) // it is not empty, or not ours: it stays
+		}
+	}
 }
 
 // connect makes the connection that the others share. It stays in the foreground
