@@ -89,7 +89,7 @@ const sshPrefix = "lklrun-ssh-"
 // sweepSSH takes away the folders of lklruns that were killed. ssh took the socket away
 // when the connection ended; one that is there still keeps its folder.
 func sweepSSH(place string) {
-	const unused = 10 * time.Minute // so long may a question of ssh's be unanswered
+	const unused = 10 * time.Minute                              // so long may a question of ssh's be unanswered
 	all, _ := filepath.Glob(filepath.Join(place, sshPrefix+"*")) // in a folder with such a pattern they stay
 	for _, dir := range all {
 		if st, err := os.Lstat(dir); err == nil && st.IsDir() && time.Since(st.ModTime()) > unused {
