@@ -22,12 +22,14 @@ const (
 )
 
 // Where things can lie on a machine behind ssh, the first that can be written and
-// run from.
-const basesSSH = `set -- "${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/lklrun-remote" "/tmp/lklrun-remote-$u" "/var/tmp/lklrun-remote-$u"`
+// run from. In /tmp anybody could have made it before: it must be the login's own,
+// root's too, and no link.
+const basesSSH = `own=1; set -- "${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/lklrun-remote" "/tmp/lklrun-remote-$u" "/var/tmp/lklrun-remote-$u"`
 
 // probeScript finds out what Facts hold, a line NAME=VALUE each, with what the most
-// meagre of shells has. The folder that it tries is made, and must be the login's own.
-const probeScript = `PATH=$PATH:/bin:/usr/bin:/sbin:/usr/sbin
+// meagre of shells has. The folder that it tries is made, and must be the login's own;
+// on Android root takes the shell's.
+const probeScript = `PATH=$PATH:/bin:/usr/bin:/sbin:/usr/sbin; umask 022
 echo "machine=$(uname -m)"
 echo "kernel=$(uname -r)"
 i=$(id 2>/dev/null); u=${i#uid=}; u=${u%%[!0-9]*}
@@ -39,8 +41,9 @@ for s in /system/bin/sh /bin/sh; do [ -x $s ] && break; done
 @BASES@
 for b in "$@"; do
   old=; [ -d "$b" ] && old=1
+  [ -z "$own" ] || [ ! -L "$b" ] || continue
   mkdir -p "$b" 2>/dev/null || continue
-  if [ "$u" = 0 ] || [ -O "$b" ]; then
+  if [ -O "$b" ] || { [ "$u" = 0 ] && [ -z "$own" ]; }; then
     rm -f "$b/.try"
     if (echo "#!$s"; echo "exit 0") 2>/dev/null >"$b/.try" && chmod 700 "$b/.try" && "$b/.try" 2>/dev/null; then ok=1; else ok=; fi
     [ -s "$b/.try" ] || [ -n "$ok" ] || full=1
