@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -51,14 +52,28 @@ func (s *Socket) FD() int { return s.fd }
 // Close closes the socket. It has a limit of its own.
 func (s *Socket) Close() error { return s.c.closeFD(s.fd) }
 
-// closeFD closes a descriptor of the stack, also when the caller's context is over.
+// closeFD closes a descriptor of the stack, also when the caller's context is over. It
+// does not wait for the answer, which may have a long way and is known: calls are made
+// in the order in which they come.
 func (c *Conn) closeFD(fd int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	_, err := c.Syscall(ctx, Call{Nr: unix.SYS_CLOSE, Args: []any{fd}})
+	m := ctlproto.Syscall{Nr: unix.SYS_CLOSE, Args: [6]uint64{uint64(fd)}}
+	var err error
+	if to := c.arch(); to != runtime.GOARCH {
+		if m.Nr, err = translate(m.Nr, &m.Args, runtime.GOARCH, to); err != nil {
+			return err
+		}
+	}
+	body, err := m.Append(nil)
+	if err != nil {
+		return err
+	}
+	id, _, err := c.send(ctx, ctlproto.CTL_SYSCALL, body, nil)
 	if errors.Is(err, ErrClosed) {
 		return nil // the stack host closed it
 	}
+	c.forget(id)
 	return err
 }
 
