@@ -10,12 +10,13 @@ import (
 
 // Debian's base-passwd has all who are named here.
 func TestLookup(t *testing.T) {
+	most := uint32(1<<32 - 2) // negative as an int of 32 bits
 	for word, want := range map[string]User{
 		"nobody":       {Name: "nobody", UID: 65534, GID: 65534, Home: "/nonexistent"},
 		"65534":        {Name: "nobody", UID: 65534, GID: 65534, Home: "/nonexistent"},
 		"nobody:7":     {Name: "nobody", UID: 65534, GID: 7, Home: "/nonexistent"},
 		"4321:1234":    {UID: 4321, GID: 1234, Home: "/"},
-		"4294967294:0": {UID: 1<<32 - 2, Home: "/"},
+		"4294967294:0": {UID: int(most), Home: "/"},
 	} {
 		got, err := Lookup(word)
 		if err != nil {
