@@ -79,6 +79,9 @@ func (a *App) Run(ctx context.Context, flags []string) (err error) {
 	if err := a.check(ctx); err != nil {
 		return err
 	}
+	if err := a.plan(ctx, flags); err != nil {
+		return err
+	}
 	value := "sh " + a.script()
 	if len(value) > valueMost {
 		return a.refuse("the value of %s would have %d bytes (%s); a property has room for %d", a.property(), len(value), value, valueMost)
@@ -191,6 +194,21 @@ func (a *App) await(ctx context.Context) error {
 			return a.refuse("%s has no process after %v, so %s was taken back; `adb logcat -d` tells why (look for %[1]s, Zygote and lklrun)", a.name, a.limit, a.property())
 		}
 	}
+}
+
+// appProcess is the program that every 64-bit app's process is.
+const appProcess = "/system/bin/app_process64"
+
+// plan has the lklrun there say what it would do with the app's process: whether it
+// knows its loader and its C library, and the flags.
+func (a *App) plan(ctx context.Context, flags []string) error {
+	args := append([]string{"--no-config", "--dry-run", "--engine", "preload"}, flags...)
+	var said bytes.Buffer
+	status, err := a.ready.Run(ctx, remote.Command{Line: a.ready.Command(append(args, "--", appProcess)...), Stderr: &said})
+	if err == nil && status != 0 {
+		err = a.refuse("no app can run under lklrun there: %s", strings.TrimPrefix(lastLine(said.String()), "lklrun: "))
+	}
+	return err
 }
 
 // check says why the app cannot run under lklrun.

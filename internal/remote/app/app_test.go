@@ -71,8 +71,12 @@ func phone(t *testing.T, facts remote.Facts, programs map[string]string) (ready 
 			t.Fatal(err)
 		}
 	}
+	testutil.WriteFile(t, filepath.Join(base, "lklrun"), "#!/bin/sh\necho lklrun \"$@\" >>"+base+"/sent\n"+programs["lklrun"]+"\n")
+	if err := os.Chmod(filepath.Join(base, "lklrun"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	ready = heredevice.New("adb:1234").Ready("/data/local/tmp/lklrun/0123456789ab")
+	ready = heredevice.New("adb:1234").Ready(base)
 	facts.Base = base
 	ready.Facts = facts
 	return ready, func() string {
@@ -109,7 +113,8 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	const script = "BASE/app/bbae1aaa"
-	want := `am force-stop org.example.app
+	want := `lklrun --no-config --dry-run --engine preload --stack bbr --sysctl a=b c -- /system/bin/app_process64
+am force-stop org.example.app
 setprop wrap.org.example.app sh ` + script + `
 monkey -p org.example.app -c android.intent.category.LAUNCHER 1
 pidof org.example.app
@@ -122,10 +127,10 @@ pidof org.example.app
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(`# lklctl app run org.example.app: what the property wrap.org.example.app names.
-[ -x /data/local/tmp/lklrun/0123456789ab/lklrun ] || exec "$@"
+[ -x BASE/lklrun ] || exec "$@"
 export LKLRUN_RUN_DIR=/data/data/org.example.app/lklrun TMPDIR=/data/data/org.example.app/cache
-exec /data/local/tmp/lklrun/0123456789ab/lklrun --no-config --engine preload --name org.example.app --stack bbr --sysctl 'a=b c' -- "$@"
-`, string(text)); diff != "" {
+exec BASE/lklrun --no-config --engine preload --name org.example.app --stack bbr --sysctl 'a=b c' -- "$@"
+`, strings.ReplaceAll(string(text), base, "BASE")); diff != "" {
 		t.Errorf("the script (-want +is):\n%s", diff)
 	}
 	if err := a.Unset(limit(t)); err != nil {
@@ -160,6 +165,7 @@ func TestRefused(t *testing.T) {
 		"not there":      {facts: good, app: "org.example.none", want: "there is no app org.example.none"},
 		"not debuggable": {facts: good, app: "org.example.app.other", want: "not debuggable"},
 		"32-bit app":     {facts: good, app: "org.example.app.other", programs: map[string]string{"getprop": "echo 1"}, want: "32-bit app (armeabi-v7a)"},
+		"C library":      {facts: good, programs: map[string]string{"lklrun": "echo 'lklrun: /system/bin/app_process64 is loaded by /system/bin/linker64' >&2; exit 2"}, want: "no app can run under lklrun there: /system/bin/app_process64 is loaded by"},
 		"no root":        {facts: good, programs: map[string]string{"setprop": `[ -z "$2" ] || { echo "setprop: failed to set property" >&2; exit 1; }`}, want: "takes root", undone: true},
 		"no launcher":    {facts: good, programs: map[string]string{"monkey": `echo "** No activities found to run, monkey aborted."; exit 252`}, want: "no activity", undone: true},
 		"cannot start":   {facts: good, programs: map[string]string{"monkey": `echo "Error: broken" >&2; exit 1`}, want: "monkey ended with 1: Error: broken", undone: true},
@@ -177,7 +183,11 @@ func TestRefused(t *testing.T) {
 			if !errors.As(err, &known) || known.Status() != 2 || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%v", err)
 			}
-			switch text := sent(); {
+			text := sent()
+			if _, after, asked := strings.Cut(text, "app_process64\n"); asked { // the question changes nothing
+				text = after
+			}
+			switch {
 			case !tc.undone && text != "":
 				t.Errorf("this was done:\n%s", text)
 			case tc.undone && !strings.HasSuffix(text, "setprop wrap."+tc.app+" \nam force-stop "+tc.app+"\n"):
