@@ -125,6 +125,8 @@ func (d *far) run(ctx context.Context, r *runner, args []string) (done bool, err
 		if r.end, err = desk.Run(ctx, places[0].ready, order.start(places[0].ready)); err != nil {
 			return true, errRun{err}
 		}
+		ctx, stop := interruptible(ctx) // the command is over: they are for us again
+		defer stop()
 		return true, order.fetch(ctx, places[0].ready)
 	}
 	r.end, err = together(ctx, places, order)

@@ -5,7 +5,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -66,7 +65,7 @@ func on(ctx context.Context, t remote.Target, do func(context.Context, *remote.R
 // lines runs one of the device's verbs and returns what it prints. What it says
 // beside that is told here, behind the device's name.
 func lines(ctx context.Context, r *remote.Ready, args ...string) (string, int, error) {
-	var out, said bytes.Buffer
+	var out, said remote.Head
 	status, err := r.Run(ctx, remote.Command{Line: r.Command(args...), Stdout: &out, Stderr: &said})
 	if err != nil {
 		return "", 0, err
@@ -87,7 +86,7 @@ func (d *far) cleanup(ctx context.Context) (done bool, err error) {
 				return err
 			}
 			for line := range strings.Lines(out) {
-				fmt.Printf("%s: %s", r.Name(), line)
+				fmt.Printf("%s: %s", r.Name(), cli.Plain(line))
 			}
 			if status != 0 {
 				return fmt.Errorf("%s: not all could be cleaned up", r.Name())

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode"
 )
 
 // Exit statuses of lklctl, and of lklrun where it does not pass on its target's.
@@ -72,14 +73,27 @@ func Fail(w io.Writer, program string, err error) int {
 	return Status(err)
 }
 
-// OneLine joins the lines of a message, as errors.Join and others make them.
+// OneLine joins the lines of a message, as errors.Join and others make them, and
+// makes it Plain.
 func OneLine(s string) string {
-	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' }), "; ")
+	return Plain(strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' }), "; "))
+}
+
+// Plain is a text without what a terminal would take for an order: a name or a
+// message may come from another machine, which is not trusted. Each such character
+// is a question mark.
+func Plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && r != '\t' && unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, s)
 }
 
 // Note tells a line on w that is no error, such as that a table has no rows.
 func Note(w io.Writer, program, format string, args ...any) {
-	fmt.Fprintf(w, "%s: %s\n", program, fmt.Sprintf(format, args...))
+	fmt.Fprintf(w, "%s: %s\n", program, Plain(fmt.Sprintf(format, args...)))
 }
 
 // Output is the form of what a command prints: it is a pflag.Value.

@@ -126,3 +126,20 @@ func TestQuote(t *testing.T) {
 		}
 	}
 }
+
+// What comes from another machine gives the terminal no orders.
+func TestPlain(t *testing.T) {
+	const evil = "a\x1b]0;title\a\r\u009b2Jb"
+	const want = "a?]0;title???2Jb"
+	var b strings.Builder
+	Fail(&b, "p", errors.New(evil+"\nc\td"))
+	Note(&b, "p", "%s", evil)
+	table := NewTable("A")
+	table.Row(evil)
+	if err := table.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := b.String(), "p: "+want+"; c\td\np: "+want+"\nA\n"+want+"\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

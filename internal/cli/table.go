@@ -37,11 +37,12 @@ func NewTable(head ...string) *Table {
 	return t
 }
 
-// Row adds a row; empty cells are printed as Absent.
+// Row adds a row; empty cells are printed as Absent, all are made Plain.
 func (t *Table) Row(cells ...string) {
 	row := make([]string, len(t.head))
 	copy(row, cells)
 	for i := range row {
+		row[i] = Plain(row[i])
 		if row[i] == "" {
 			row[i] = Absent
 		}

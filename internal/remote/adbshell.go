@@ -146,10 +146,15 @@ func (st *shellStream) next() error {
 		_, err := io.CopyN(st.stderr, st.s, int64(size))
 		return err
 	}
-	data, err := io.ReadAll(io.LimitReader(st.s, int64(size)))
-	if err == nil && head[0] == shellExit && len(data) > 0 {
-		st.ended, st.status = true, int(data[0])
+	if head[0] == shellExit && size > 0 {
+		var status [1]byte
+		if _, err := io.ReadFull(st.s, status[:]); err != nil {
+			return err
+		}
+		st.ended, st.status = true, int(status[0])
+		size--
 	}
+	_, err := io.CopyN(io.Discard, st.s, int64(size))
 	return err
 }
 

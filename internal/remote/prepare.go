@@ -3,7 +3,6 @@
 package remote
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -130,7 +129,7 @@ func (r *Ready) full(b *bundle, free int64) error {
 
 // said runs a command; when it fails, what it said is the error.
 func (r *Ready) said(ctx context.Context, line string) error {
-	var out bytes.Buffer
+	var out Head
 	status, err := r.Run(ctx, Command{Line: line, Stdout: &out, Stderr: &out})
 	if err != nil || status == 0 {
 		return err
@@ -185,7 +184,7 @@ func (r *Ready) RemoveFolder(ctx context.Context, dir string) {
 
 // Fetch writes what is in a file there to w; one that is not there is empty.
 func (r *Ready) Fetch(ctx context.Context, name string, w io.Writer) error {
-	var said bytes.Buffer
+	var said Head
 	status, err := r.Run(ctx, Command{Line: r.asLauncher(fmt.Sprintf("[ ! -e %s ] || cat %[1]s", Quote(name))), Stdout: w, Stderr: &said})
 	if err == nil && status != 0 {
 		err = broken(r.Name(), "%s", cmp.Or(lastLine(said.String()), "the file could not be read"))

@@ -3,7 +3,6 @@
 package remote
 
 import (
-	"bytes"
 	"context"
 	"regexp"
 	"strconv"
@@ -76,7 +75,7 @@ func look(ctx context.Context, d Device, android bool) (*probe, error) {
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, probeLimit, broken(d.Name(), "has not answered for %v", probeLimit))
 	defer cancel()
-	var out, said bytes.Buffer
+	var out, said Head
 	status, err := d.Run(limited, Command{Line: strings.Replace(probeScript, "@BASES@", bases, 1), Stdout: &out, Stderr: &said})
 	if err != nil {
 		return nil, err
@@ -157,7 +156,7 @@ func lookSu(ctx context.Context, d Device) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, suLimit)
 	defer cancel()
 	for _, su := range []string{"su -c", "su 0"} {
-		var out bytes.Buffer
+		var out Head
 		_, err := d.Run(limited, Command{Line: asRoot(su, "id"), Stdout: &out})
 		switch {
 		case ctx.Err() != nil:

@@ -44,6 +44,13 @@ func (r *Ready) Serve(ctx context.Context, d Desk) (exit.End, error) { return r.
 
 // serve is a session with one of the device's verbs.
 func (r *Ready) serve(ctx context.Context, d Desk, verb ...string) (exit.End, error) {
+	text, err := json.Marshal(d.Start)
+	if err != nil {
+		return exit.End{}, err
+	}
+	if len(text) > session.MaxFrame {
+		return exit.End{}, mendable(r.Name(), "the command line and the settings take %d bytes on their way there, and %d is the most", len(text), session.MaxFrame)
+	}
 	var said tail
 	stream, err := r.Launch(ctx, &said, append([]string{"device"}, verb...)...)
 	if err != nil {
@@ -62,7 +69,7 @@ func (r *Ready) serve(ctx context.Context, d Desk, verb ...string) (exit.End, er
 	}()
 	defer closeSoon(stream)
 
-	if err := conn.SendJSON(session.Start, d.Start); err != nil {
+	if err := conn.Send(session.Start, text); err != nil {
 		return exit.End{}, r.gone(err, stream, &said)
 	}
 	outputs, err := pumpAll(conn, &d)

@@ -3,7 +3,6 @@
 package remote
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -101,7 +100,7 @@ func sweepSSH(place string) {
 // connect makes the connection that the others share. It stays in the foreground
 // group of the terminal, where it may ask for something.
 func (d *sshDevice) connect(ctx context.Context, args []string) error {
-	var said bytes.Buffer
+	var said Head
 	cmd := exec.CommandContext(ctx, d.ssh, args...)
 	cmd.Stderr = &said
 	cmd.WaitDelay = time.Second // the process that keeps the connection may have the pipe
@@ -145,7 +144,7 @@ func (d *sshDevice) command(ctx context.Context, line string) *exec.Cmd {
 
 func (d *sshDevice) Run(ctx context.Context, c Command) (int, error) {
 	cmd := d.command(ctx, c.Line)
-	var said bytes.Buffer
+	var said Head
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.Stdin, c.Stdout, c.Stderr
 	if c.Stderr == nil {
 		cmd.Stderr = &said
@@ -222,7 +221,7 @@ func (d *sshDevice) Push(ctx context.Context, files []File, dir string, progress
 			return err
 		}
 	}
-	var zip bytes.Buffer
+	var zip Head
 	if _, err := d.Run(ctx, Command{Line: "command -v gzip", Stdout: &zip}); err != nil {
 		return err
 	}
@@ -241,7 +240,7 @@ func (d *sshDevice) Push(ctx context.Context, files []File, dir string, progress
 			}
 			continue
 		}
-		if err := d.pushFile(ctx, f, to, zip.Len() > 0, count); err != nil {
+		if err := d.pushFile(ctx, f, to, len(zip.Bytes()) > 0, count); err != nil {
 			return err
 		}
 	}
@@ -270,7 +269,7 @@ func (d *sshDevice) pushFile(ctx context.Context, f File, to string, zip bool, c
 
 // must runs a command whose failure is one to put files there.
 func (d *sshDevice) must(ctx context.Context, in io.Reader, line string) error {
-	var said bytes.Buffer
+	var said Head
 	status, err := d.Run(ctx, Command{Line: line, Stdin: in, Stderr: &said})
 	if err != nil {
 		return err

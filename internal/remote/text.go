@@ -3,6 +3,7 @@
 package remote
 
 import (
+	"cmp"
 	"compress/gzip"
 	"errors"
 	"io"
@@ -53,3 +54,30 @@ func compress(w *io.PipeWriter, r io.Reader) error {
 	}
 	return err
 }
+
+// headMost is what a Head keeps unless it says something else, in bytes.
+const headMost = 1 << 20
+
+// Head keeps the beginning of what a device says, which may say anything, without end.
+type Head struct {
+	Most int // bytes that are kept; 0: headMost
+	text []byte
+	more bool
+}
+
+// Write takes all and keeps what there is room for.
+func (h *Head) Write(p []byte) (int, error) {
+	room := cmp.Or(h.Most, headMost) - len(h.text)
+	h.more = h.more || len(p) > room
+	h.text = append(h.text, p[:min(len(p), room)]...)
+	return len(p), nil
+}
+
+// Bytes is what was kept.
+func (h *Head) Bytes() []byte { return h.text }
+
+// String is what was kept.
+func (h *Head) String() string { return string(h.text) }
+
+// More tells whether there was more.
+func (h *Head) More() bool { return h.more }

@@ -7,7 +7,6 @@
 package app
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -68,7 +67,7 @@ func (a *App) refuse(format string, args ...any) error {
 
 // shell runs a command there, as root where su gives that.
 func (a *App) shell(ctx context.Context, line string) (out string, status int, err error) {
-	var b bytes.Buffer
+	var b remote.Head
 	status, err = a.ready.Run(ctx, remote.Command{Line: a.ready.Shell(line), Stdout: &b, Stderr: &b})
 	return strings.TrimSpace(b.String()), status, err
 }
@@ -165,7 +164,7 @@ exec %[2]s --no-config --engine preload --name %[4]s %[5]s -- "$@"
 		return a.refuse("no folder for the app's script: %s", lastLine(out))
 	}
 	// By a pipe: the folder may be root's, whom su makes of the shell.
-	var said bytes.Buffer
+	var said remote.Head
 	line := "cat >" + remote.Quote(a.script()) + " && chmod 755 " + remote.Quote(a.script())
 	status, err = a.ready.Run(ctx, remote.Command{Line: a.ready.Shell(line), Stdin: io.Reader(strings.NewReader(text)), Stdout: &said, Stderr: &said})
 	if err == nil && status != 0 {

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,10 +22,13 @@ const filesMost = 256 << 20
 // Fetch brings files of an instance's run directory to the folder that stands for it
 // here; those that it has not are left out. See ondevice.Read.
 func (f *Forwarder) Fetch(ctx context.Context, info *instance.Info, names ...string) error {
-	var out, said bytes.Buffer
+	out, said := remote.Head{Most: filesMost}, remote.Head{}
 	args := append([]string{"device", "read", info.Name}, names...)
-	if err := f.run(ctx, remote.Command{Line: f.ready.Command(args...), Stdout: &bounded{&out, filesMost}, Stderr: &said}, &said); err != nil {
+	if err := f.run(ctx, remote.Command{Line: f.ready.Command(args...), Stdout: &out, Stderr: &said}, &said); err != nil {
 		return err
+	}
+	if out.More() {
+		return f.broken(fmt.Errorf("files of instance %q: more than the %d MB that are taken", info.Name, filesMost>>20))
 	}
 	var all map[string][]byte
 	if err := json.Unmarshal(out.Bytes(), &all); err != nil {
@@ -45,12 +47,12 @@ func (f *Forwarder) Fetch(ctx context.Context, info *instance.Info, names ...str
 
 // Keep has the instance's run directory hold this as its file of counters.
 func (f *Forwarder) Keep(ctx context.Context, info *instance.Info, data []byte) error {
-	var said bytes.Buffer
+	var said remote.Head
 	return f.run(ctx, remote.Command{Line: f.ready.Command("device", "keep", info.Name), Stdin: bytes.NewReader(data), Stderr: &said}, &said)
 }
 
 // run runs a command of the device's lklrun, whose words are the error if it fails.
-func (f *Forwarder) run(ctx context.Context, c remote.Command, said *bytes.Buffer) error {
+func (f *Forwarder) run(ctx context.Context, c remote.Command, said *remote.Head) error {
 	status, err := f.ready.Run(ctx, c)
 	if err != nil {
 		return f.broken(err)
@@ -61,17 +63,4 @@ func (f *Forwarder) run(ctx context.Context, c remote.Command, said *bytes.Buffe
 		return fmt.Errorf("%s: lklrun there ended with status %d: %s", f.name, status, w.line())
 	}
 	return nil
-}
-
-// bounded is a buffer that takes no more than it may.
-type bounded struct {
-	*bytes.Buffer
-	most int
-}
-
-func (b *bounded) Write(p []byte) (int, error) {
-	if b.Len()+len(p) > b.most {
-		return 0, errors.New("more than is taken")
-	}
-	return b.Buffer.Write(p)
 }

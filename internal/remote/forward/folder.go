@@ -40,8 +40,11 @@ func NewFolder() (*Folder, error) {
 	f := &Folder{Path: path}
 	if len(path) > folderMost {
 		err = fmt.Errorf("%s: the paths of sockets in it would be too long: set TMPDIR to a shorter one", path)
-	} else if f.lock, err = os.OpenFile(filepath.Join(path, folderLock), os.O_RDWR|os.O_CREATE, 0o600); err == nil {
-		err = unix.Flock(int(f.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	} else if f.lock, err = os.CreateTemp(path, folderLock); err == nil {
+		// It has its name when it is taken: nobody's sweep is faster.
+		if err = unix.Flock(int(f.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+			err = os.Rename(f.lock.Name(), filepath.Join(path, folderLock))
+		}
 	}
 	if err != nil {
 		f.Close()

@@ -136,15 +136,19 @@ func (f *Forwarder) follow(first chan<- error) {
 			err = f.show(all)
 		}
 		if err != nil {
-			f.fail(err)
-			break
+			f.lose(first, err)
+			return // what the device still says is read by nobody: Close ends it
 		}
 		select {
 		case first <- nil:
 		default:
 		}
 	}
-	err := f.ended(lines.Err())
+	f.lose(first, f.ended(lines.Err()))
+}
+
+// lose notes why the device can no longer be asked, and tells first.
+func (f *Forwarder) lose(first chan<- error, err error) {
 	f.fail(err)
 	select {
 	case first <- f.Err():

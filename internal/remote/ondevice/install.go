@@ -145,6 +145,9 @@ func running(base string) map[string]bool {
 // Remove takes the place away from the device, when nothing but this process runs
 // from it.
 func (p Place) Remove() error {
+	if !isBundle(filepath.Base(p.Bundle)) {
+		return fmt.Errorf("%s is no bundle's folder: this is for lklrun cleanup --device", p.Bundle)
+	}
 	exes := 0
 	all, _ := filepath.Glob("/proc/[0-9]*/exe")
 	for _, exe := range all {
