@@ -202,7 +202,7 @@ const appProcess = "/system/bin/app_process64"
 // knows its loader and its C library, and the flags.
 func (a *App) plan(ctx context.Context, flags []string) error {
 	args := append([]string{"--no-config", "--dry-run", "--engine", "preload"}, flags...)
-	var said bytes.Buffer
+	var said remote.Head
 	status, err := a.ready.Run(ctx, remote.Command{Line: a.ready.Command(append(args, "--", appProcess)...), Stderr: &said})
 	if err == nil && status != 0 {
 		err = a.refuse("no app can run under lklrun there: %s", strings.TrimPrefix(lastLine(said.String()), "lklrun: "))
