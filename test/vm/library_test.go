@@ -28,7 +28,7 @@ func testLibrary(t *testing.T, m *vm.Machine) {
 	m.Put(t, "/root/lkl", built, ".")
 	m.Put(t, "/root/lkl", filepath.Join(root, "third_party", "lkl", "tests"), "run.sh")
 	// What a test says of time is about machines; this one is emulated.
-	r := m.Sh(t, 5*time.Minute, "cd /root/lkl && LKL_TEST_SLOW=20 sh run.sh . . "+library)
+	r := m.Sh(t, 12*time.Minute, "cd /root/lkl && LKL_TEST_SLOW=20 sh run.sh . . "+library)
 	for _, line := range strings.Split(r.Stdout, "\n") {
 		if strings.HasPrefix(line, "not ok") || strings.Contains(line, "# SKIP") || strings.HasPrefix(line, "# pass") {
 			t.Log(line)
