@@ -103,6 +103,10 @@ const spareTime = 10 * time.Minute
 // tidy takes away other bundles than keep, and cut-off beginnings of such, that
 // nobody uses. What cannot be taken away stays.
 func tidy(base, keep string) {
+	base, err := filepath.EvalSymlinks(base) // as the kernel names it
+	if err != nil {
+		return
+	}
 	entries, err := os.ReadDir(base)
 	if err != nil {
 		return
@@ -111,7 +115,7 @@ func tidy(base, keep string) {
 	for _, e := range entries {
 		name := e.Name()
 		info, err := e.Info()
-		if err != nil || !e.IsDir() || name == keep || !isBundle(name) || used[name] || time.Since(info.ModTime()) < spareTime {
+		if err != nil || !e.IsDir() || name == keep || !isBundle(name) || used[name] > 0 || time.Since(info.ModTime()) < spareTime {
 			continue
 		}
 		_ = os.RemoveAll(filepath.Join(base, name))
@@ -125,18 +129,25 @@ func isBundle(name string) bool {
 	return len(hash) == 12 && strings.Trim(hash, "0123456789abcdef") == ""
 }
 
-// running lists the folders below base that programs run from.
-func running(base string) map[string]bool {
-	used := map[string]bool{}
-	exes, _ := filepath.Glob("/proc/[0-9]*/exe")
-	for _, exe := range exes {
-		path, err := os.Readlink(exe)
+// running counts, by the folders below base, the processes that run from one or have a
+// library of it: with the engine preload, that of a stack that came along.
+func running(base string) map[string]int {
+	used := map[string]int{}
+	all, _ := filepath.Glob("/proc/[0-9]*/maps")
+	for _, maps := range all {
+		text, err := os.ReadFile(maps)
 		if err != nil {
 			continue // gone, or not ours: then it does not run from here
 		}
-		if rest, ok := strings.CutPrefix(path, base+"/"); ok {
-			name, _, _ := strings.Cut(rest, "/")
-			used[name] = true
+		its := map[string]bool{}
+		for line := range strings.Lines(string(text)) { // proc_pid_maps(5)
+			if _, path, ok := strings.Cut(line, " "+base+"/"); ok {
+				name, _, _ := strings.Cut(path, "/")
+				its[name] = true
+			}
+		}
+		for name := range its {
+			used[name]++
 		}
 	}
 	return used
@@ -148,15 +159,12 @@ func (p Place) Remove() error {
 	if !isBundle(filepath.Base(p.Bundle)) {
 		return fmt.Errorf("%s is no bundle's folder: this is for lklrun cleanup --device", p.Bundle)
 	}
-	exes := 0
-	all, _ := filepath.Glob("/proc/[0-9]*/exe")
-	for _, exe := range all {
-		if path, err := os.Readlink(exe); err == nil && strings.HasPrefix(path, p.Base+"/") {
-			exes++
+	used := running(p.Base)
+	used[filepath.Base(p.Bundle)]-- // this process
+	for name, n := range used {
+		if n > 0 {
+			return fmt.Errorf("%s: %d programs run from %s in it, so it was left alone", p.Base, n, name)
 		}
-	}
-	if exes > 1 {
-		return fmt.Errorf("%s: %d programs run from it, so it was left alone", p.Base, exes-1)
 	}
 	for _, name := range []string{"run", "tmp"} {
 		if err := os.RemoveAll(filepath.Join(p.Base, name)); err != nil {

@@ -7,10 +7,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // write writes a bundle of one file, whose content the manifest has as said.
@@ -70,6 +73,7 @@ func TestTidy(t *testing.T) {
 	old := time.Now().Add(-2 * spareTime)
 	for name, age := range map[string]time.Time{
 		"aaaaaaaaaaaa": old, "bbbbbbbbbbbb": time.Now(), "cccccccccccc.HALF": old, "dddddddddddd": old, "run": old, "tmp": old, "notabundle12": old,
+		"eeeeeeeeeeee": old, "ffffffffffff": old,
 	} {
 		dir := filepath.Join(base, name)
 		write(t, dir, "x", "x")
@@ -77,9 +81,55 @@ func TestTidy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	tidy(base, "dddddddddddd")
+	// One has a program that runs, another a library that is in use.
+	program := exec.Command(filepath.Join(base, "eeeeeeeeeeee", "sleep"), "60")
+	if out, err := exec.Command("sh", "-c", "cp $(command -v sleep) "+program.Path).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := os.Chtimes(filepath.Dir(program.Path), old, old); err != nil {
+		t.Fatal(err)
+	}
+	if err := program.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = program.Process.Kill(), program.Wait() }()
+	lib, err := os.Open(filepath.Join(base, "ffffffffffff", "lklrun"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lib.Close()
+	mapped, err := unix.Mmap(int(lib.Fd()), 0, 1, unix.PROT_READ, unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(mapped) }()
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(base, link); err != nil {
+		t.Fatal(err)
+	}
+	tidy(link, "dddddddddddd")
 	left, err := filepath.Glob(base + "/*")
-	if got := strings.ReplaceAll(strings.Join(left, " "), base+"/", ""); err != nil || got != "bbbbbbbbbbbb dddddddddddd notabundle12 run tmp" {
+	if got := strings.ReplaceAll(strings.Join(left, " "), base+"/", ""); err != nil || got != "bbbbbbbbbbbb dddddddddddd eeeeeeeeeeee ffffffffffff notabundle12 run tmp" {
 		t.Errorf("left: %s", got)
+	}
+}
+
+// Nothing is taken away where lklrun is not in a bundle, or something runs.
+func TestRemove(t *testing.T) {
+	base := t.TempDir()
+	for _, name := range []string{"run", "tmp", "dddddddddddd"} {
+		write(t, filepath.Join(base, name), "x", "x")
+	}
+	if err := (Place{Base: base, Bundle: filepath.Join(base, "bin")}).Remove(); err == nil || !strings.Contains(err.Error(), "no bundle's folder") {
+		t.Errorf("%v", err)
+	}
+	if left, err := filepath.Glob(base + "/*"); err != nil || len(left) != 3 {
+		t.Errorf("left: %v", left)
+	}
+	if err := (Place{Base: base, Bundle: filepath.Join(base, "dddddddddddd")}).Remove(); err != nil {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(base); !os.IsNotExist(err) {
+		t.Errorf("%v", err)
 	}
 }
