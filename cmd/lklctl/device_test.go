@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -132,4 +133,19 @@ func TestDeviceExtcap(t *testing.T) {
 		t.Errorf("with one device gone: %+v", r)
 	}
 	refused(t, 125, []string{"extcap", "--extcap-interface", "lklrun-web-lo@adb:one", "--extcap-dlts"}, "adb:one: the device is gone")
+}
+
+// A device that says nothing any more is gone: a verb that waits ends soon.
+func TestDeviceSilent(t *testing.T) {
+	instanceOf(t, "web")
+	d := devices(t)["adb:one"]
+	ended := make(chan result, 1)
+	go func() { ended <- lklctl(t, "--device", "adb:one", "wait") }()
+	testutil.WaitFor(t, "the list and a connection", time.Minute, func() bool { return d.Started() == 2 })
+	d.Hang()
+	began := time.Now()
+	r := <-ended
+	if took := time.Since(began); r.status != 125 || !strings.Contains(r.errors, "adb:one: the device is gone: nothing was heard of it for 8s") || took > 30*time.Second {
+		t.Errorf("after %v: %+v", took, r)
+	}
 }

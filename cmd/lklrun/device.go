@@ -38,9 +38,10 @@ func deviceCommand() *cobra.Command {
 	add("run", "serve a session over the standard descriptors", noArgs, func(cmd *cobra.Command, _ []string) error {
 		return ondevice.Run(cmd.Context(), os.Stdin, os.Stdout)
 	})
+	with := 0
 	add("connect [NAME]", "join the standard descriptors to an instance's control socket", cobra.MaximumNArgs(1), func(_ *cobra.Command, args []string) error {
-		return ondevice.Connect(append(args, "")[0], os.Stdin, os.Stdout)
-	})
+		return ondevice.Connect(append(args, "")[0], with, os.Stdin, os.Stdout)
+	}).Flags().IntVar(&with, "with", 0, "until the process of this id is gone")
 	follow := false
 	add("list", "list the instances as a line of JSON", noArgs, func(*cobra.Command, []string) error {
 		if follow {

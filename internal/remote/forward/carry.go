@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -64,7 +65,10 @@ func (f *Forwarder) carry(c *net.UnixConn, name string) {
 	ctx, cancel := context.WithCancel(f.ctx)
 	defer cancel()
 	var said words
-	s, err := f.ready.Launch(ctx, &said, "device", "connect", name)
+	f.mu.Lock()
+	with := f.pid
+	f.mu.Unlock()
+	s, err := f.ready.Launch(ctx, &said, "device", "connect", "--with", strconv.Itoa(with), name)
 	if err != nil {
 		f.lost(err)
 		return

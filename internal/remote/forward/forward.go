@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/remote"
+	"github.com/lklrun/lklrun/internal/remote/ondevice"
 )
 
 const (
@@ -45,6 +47,7 @@ type Forwarder struct {
 
 	mu  sync.Mutex
 	err error
+	pid int                   // of the device's process that lists
 	all map[string]*forwarded // by name
 }
 
@@ -104,6 +107,7 @@ func (f *Forwarder) begin(ctx context.Context) error {
 	}
 	first := make(chan error, 1)
 	f.busy.Go(func() { f.follow(first) })
+	f.busy.Go(f.beat)
 	limit := time.NewTimer(listLimit)
 	defer limit.Stop()
 	select {
@@ -113,6 +117,22 @@ func (f *Forwarder) begin(ctx context.Context) error {
 		return f.broken(fmt.Errorf("it does not say within %v what runs there", listLimit))
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+}
+
+// beat lets the device know that this desk is there.
+func (f *Forwarder) beat() {
+	tick := time.NewTicker(ondevice.FollowBeat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if _, err := io.WriteString(f.list, "\n"); err != nil {
+				return // follow hears of it too
+			}
+		case <-f.ctx.Done():
+			return
+		}
 	}
 }
 
@@ -129,11 +149,17 @@ func (f *Forwarder) broken(err error) error {
 func (f *Forwarder) follow(first chan<- error) {
 	lines := bufio.NewScanner(f.list)
 	lines.Buffer(nil, listMost)
+	silence := time.AfterFunc(listLimit, func() {
+		f.fail(fmt.Errorf("the device is gone: nothing was heard of it for %v", ondevice.FollowSilence))
+		f.list.Close()
+	})
+	defer silence.Stop()
 	for lines.Scan() {
-		var all []instance.Info
-		err := json.Unmarshal(lines.Bytes(), &all)
+		silence.Reset(ondevice.FollowSilence)
+		var now ondevice.Followed
+		err := json.Unmarshal(lines.Bytes(), &now)
 		if err == nil {
-			err = f.show(all)
+			err = f.show(now)
 		}
 		if err != nil {
 			f.lose(first, err)
@@ -179,20 +205,22 @@ func (f *Forwarder) fail(err error) {
 	if f.err == nil && f.ctx.Err() == nil {
 		f.err = f.broken(err)
 	}
+	f.cancel()
 	for name := range f.all {
 		f.vanish(name)
 	}
 }
 
 // show makes the folder hold these instances.
-func (f *Forwarder) show(all []instance.Info) error {
+func (f *Forwarder) show(now ondevice.Followed) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.pid = now.PID
 	if f.ctx.Err() != nil {
 		return nil
 	}
 	there := map[string]bool{}
-	for _, info := range all {
+	for _, info := range now.Instances {
 		there[info.Name] = true
 		info.Device = f.name
 		dir, err := instance.Appear(f.root, info)

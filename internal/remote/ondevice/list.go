@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"os"
 	"time"
 
 	"github.com/lklrun/lklrun/internal/instance"
@@ -13,6 +14,13 @@ import (
 
 // followEvery is how often Follow looks: here that costs next to nothing.
 const followEvery = 250 * time.Millisecond
+
+// The desk of a list that is followed says something every FollowBeat, as the device
+// does, and each side takes the other's silence for its end.
+const (
+	FollowBeat    = 2 * time.Second
+	FollowSilence = 8 * time.Second
+)
 
 // List writes the instances of this user as one line of JSON.
 func List(out io.Writer) error {
@@ -23,30 +31,56 @@ func List(out io.Writer) error {
 	return err
 }
 
-// Follow is List, and again whenever there is something else to tell, until in ends.
+// Followed is a line of Follow's.
+type Followed struct {
+	PID       int             `json:"pid"`       // of the process that follows
+	Instances []instance.Info `json:"instances"` // those that there are
+}
+
+// Follow writes the instances of this user, a Followed a line, whenever they are
+// others, and every FollowBeat in any case. It ends when in does, or when nothing came
+// from there for FollowSilence: then the desk is gone.
 func Follow(in io.Reader, out io.Writer) error {
-	ended := make(chan struct{})
+	heard := make(chan error, 1)
 	go func() {
-		_, _ = io.Copy(io.Discard, in)
-		close(ended)
+		b := make([]byte, 64)
+		for {
+			_, err := in.Read(b)
+			heard <- err
+			if err != nil {
+				return
+			}
+		}
 	}()
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
+	silence := time.NewTimer(FollowSilence)
+	defer silence.Stop()
 	var told []byte
+	var last time.Time
 	for {
-		line, err := list()
+		all, err := instance.Place{}.List()
 		if err != nil {
 			return err
 		}
-		if !bytes.Equal(line, told) {
-			if _, err := out.Write(line); err != nil {
+		line, err := json.Marshal(Followed{os.Getpid(), all})
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(line, told) || time.Since(last) >= FollowBeat {
+			if _, err := out.Write(append(line, '\n')); err != nil {
 				return err
 			}
-			told = line
+			told, last = line, time.Now()
 		}
 		select {
 		case <-tick.C:
-		case <-ended:
+		case err := <-heard:
+			if err != nil {
+				return nil
+			}
+			silence.Reset(FollowSilence)
+		case <-silence.C:
 			return nil
 		}
 	}

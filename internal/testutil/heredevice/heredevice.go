@@ -124,6 +124,15 @@ func (d *Device) Cut() {
 	}
 }
 
+// Hang stops all that runs, without a word, as a wire does that is cut.
+func (d *Device) Hang() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for s := range d.streams {
+		_ = s.cmd.Process.Signal(syscall.SIGSTOP)
+	}
+}
+
 // Close ends what runs.
 func (d *Device) Close() error {
 	d.mu.Lock()
