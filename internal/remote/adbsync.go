@@ -16,6 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// arriveLimit bounds the wait for the answer to a file: the server and sockets may
+// have some megabytes of it still to bring to a device behind a slow way.
+const arriveLimit = time.Minute
+
 // Push sends files by adb's sync service (SYNC.TXT), over one connection. adbd makes
 // the folders between. What a file is refused for comes at its end.
 func (d *adbDevice) Push(ctx context.Context, files []File, dir string, progress func(int64)) error {
@@ -116,7 +120,7 @@ func (p *adbPush) send(spec string, content io.Reader) (refused string, err erro
 	if err := p.to.SendTime(time.Now()); err != nil {
 		return "", err
 	}
-	_ = p.s.SetDeadline(time.Now().Add(adbLimit)) // likewise
+	_ = p.s.SetDeadline(time.Now().Add(arriveLimit)) // likewise
 	if err := p.w.Flush(); err != nil {
 		return "", err
 	}
