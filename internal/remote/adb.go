@@ -108,7 +108,8 @@ func (s *adbSocket) ask(request string) error {
 	if err := s.SendMessage([]byte(request)); err != nil {
 		return err
 	}
-	_, err := s.ReadStatus(request)
+	name, _, _ := strings.Cut(request, ":") // a command is long
+	_, err := s.ReadStatus(name)
 	return err
 }
 
@@ -299,6 +300,8 @@ func (d *adbDevice) failed(ctx context.Context, err error) error {
 		return usable(d.target, adbEntry{d.serial, "offline"})
 	case strings.Contains(said, "not found"):
 		return broken(d.Name(), "the device is gone: was it unplugged?")
+	case strings.HasPrefix(said, "NetworkError"), strings.HasPrefix(said, "ConnectionResetError"):
+		return broken(d.Name(), "the device does not answer: is it still plugged in?")
 	}
 	return broken(d.Name(), "the way to the device: %s", said)
 }

@@ -43,10 +43,10 @@ for b in "$@"; do
   [ -z "$own" ] || [ ! -L "$b" ] || continue
   mkdir -p "$b" 2>/dev/null || continue
   if [ -O "$b" ] || { [ "$u" = 0 ] && [ -z "$own" ]; }; then
-    rm -f "$b/.try"
-    if (echo "#!$s"; echo "exit 0") 2>/dev/null >"$b/.try" && chmod 700 "$b/.try" && "$b/.try" 2>/dev/null; then ok=1; else ok=; fi
-    [ -s "$b/.try" ] || [ -n "$ok" ] || full=1
-    rm -f "$b/.try"
+    rm -f "$b/.try.$$"
+    if (echo "#!$s"; echo "exit 0") 2>/dev/null >"$b/.try.$$" && chmod 700 "$b/.try.$$" && "$b/.try.$$" 2>/dev/null; then ok=1; else ok=; fi
+    [ -s "$b/.try.$$" ] || [ -n "$ok" ] || full=1
+    rm -f "$b/.try.$$"
     if [ -n "$ok" ] || [ -n "$full" ]; then
       echo "base=$b"
       [ -n "$old" ] || echo "made=1"

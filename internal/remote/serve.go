@@ -101,6 +101,9 @@ func (r *Ready) serve(ctx context.Context, d Desk, verb ...string) (exit.End, er
 			outputs()
 			return exit.End{Status: e.Status, Signal: syscall.Signal(e.Signal)}, nil
 		case err := <-over:
+			if errors.Is(err, session.ErrSilence) || ctx.Err() != nil {
+				closeSoon(stream) // what it is read by may wait for ever
+			}
 			// The last frames may be there still.
 			for f := range conn.Frames() {
 				if f.Kind == session.Exit {

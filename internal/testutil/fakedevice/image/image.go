@@ -37,16 +37,16 @@ var Env = []string{"PATH=/system/bin", "ANDROID_ROOT=/system", "ANDROID_DATA=/da
 type Image struct {
 	At       string            // an empty folder to build it in; the namespace's
 	Busybox  string            // the program, static, of the device's architecture
-	Tree     string            // a folder of unpacked packages, at /data/local/tmp/debian; "": none
+	Packages string            // a folder of unpacked packages, to be at Tree; "": none
 	Su       string            // "magisk" (su -c), "aosp" (su 0), "": there is none
 	Props    map[string]string // what getprop says
 	Programs map[string]string // further scripts in /system/bin
 	Storage  int64             // bytes of /data; 0: 512 MB
 }
 
-// Tree's place. Programs there find their loader and libraries because /lib and
-// /usr, of which no phone has any, are links to it.
-const treePath = "/data/local/tmp/debian"
+// Tree is where Image.Packages is. Programs there find their loader and libraries because /lib,
+// /lib64 and /usr, of which no phone has any, are links to it.
+const Tree = "/data/local/tmp/debian"
 
 const properties = "/dev/__properties__"
 
@@ -233,20 +233,23 @@ func (im Image) data() error {
 	if err := own(im.path("/data/local/tmp"), 0o771, Shell, Shell); err != nil {
 		return err
 	}
-	if im.Tree == "" {
+	if im.Packages == "" {
 		return nil
 	}
-	if err := os.Mkdir(im.path(treePath), 0o755); err != nil {
+	if err := os.Mkdir(im.path(Tree), 0o755); err != nil {
 		return err
 	}
-	if err := unix.Mount(im.Tree, im.path(treePath), "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("mounting %s: %w", im.Tree, err)
+	if err := unix.Mount(im.Packages, im.path(Tree), "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mounting %s: %w", im.Packages, err)
 	}
-	if err := unix.Mount("", im.path(treePath), "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
-		return fmt.Errorf("mounting %s read-only: %w", im.Tree, err)
+	if err := unix.Mount("", im.path(Tree), "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		return fmt.Errorf("mounting %s read-only: %w", im.Packages, err)
 	}
-	for _, dir := range []string{"/lib", "/usr"} {
-		if err := os.Symlink(treePath+dir, im.path(dir)); err != nil {
+	for _, dir := range []string{"/lib", "/lib64", "/usr"} {
+		if _, err := os.Stat(im.Packages + dir); err != nil {
+			continue // no architecture has all
+		}
+		if err := os.Symlink(Tree+dir, im.path(dir)); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/internal/testutil/fakedevice"
+)
+
+// The tests of --device: phones of internal/testutil/fakedevice behind the real adb
+// server, with the bundles that `make cross` makes.
+
+// deviceLimit is for what is pushed first, and for phones that are emulated.
+const deviceLimit = 2 * time.Minute
+
+// Programs of the phone's packages, which are linked dynamically.
+const (
+	phoneSh  = fakedevice.Tree + "/bin/dash"
+	phoneBin = fakedevice.Tree + "/bin/"
+)
+
+// desk is the machine that has the adb server, with lklrun and lklctl as a user has
+// them there.
+type desk struct {
+	t   *testing.T
+	adb *fakedevice.ADB
+}
+
+func newDesk(t *testing.T) *desk {
+	t.Helper()
+	testutil.Need(t, "adb", "ip", testutil.Bin("lklrun"), testutil.Bin("lklctl"))
+	return &desk{t: t, adb: fakedevice.NewADB(t)}
+}
+
+// in is the desk for a subtest.
+func (d *desk) in(t *testing.T) *desk { return &desk{t: t, adb: d.adb} }
+
+// run is a command line of lklrun's; flags end with "--".
+func (d *desk) run(device string, args ...string) *exec.Cmd {
+	return d.program("lklrun", append([]string{"--device", device}, args...)...)
+}
+
+func (d *desk) program(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(testutil.Bin(name), args...)
+	cmd.Env = d.adb.Env()
+	return cmd
+}
+
+// ctl runs a verb of lklctl's, which must end well.
+func (d *desk) ctl(device string, args ...string) string {
+	d.t.Helper()
+	return testutil.OK(d.t, deviceLimit, d.program("lklctl", append([]string{"--device", device}, args...)...))
+}
+
+// wifi gives a phone a network beside the cable: wlan0, with a web server behind it.
+func wifi(t *testing.T, p *fakedevice.Phone) {
+	t.Helper()
+	server := testutil.NewNetns(t, "server")
+	testutil.Veth(t, p.Net, "wlan0", server, "s0")
+	p.Net.Addr(t, "wlan0", "10.81.0.2/24")
+	server.Addr(t, "s0", "10.81.0.1/24")
+	dir := testutil.Dir(t)
+	testutil.WriteFile(t, dir+"/hello", "hello\n")
+	testutil.Random(t, dir+"/large", 20<<20)
+	server.Nginx(t, testutil.Nginx{Root: dir, MPTCP: true})
+}
+
+const phoneURL = "http://10.81.0.1"
+
+// pristine is what there is on a phone that a run may leave behind: processes,
+// mounts, devices, rules, files but for the bundle.
+func pristine(t *testing.T, p *fakedevice.Phone) string {
+	t.Helper()
+	var b strings.Builder
+	for _, q := range p.Processes() {
+		fmt.Fprintln(&b, "process", q)
+	}
+	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mounts", p.Pid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Write(mounts)
+	for _, args := range [][]string{{"ip", "-br", "link"}, {"ip", "rule"}, {"ip", "route", "show", "table", "all"}, {"nft", "list", "ruleset"},
+		{"cat", "/proc/sys/net/ipv4/ip_local_reserved_ports"}} {
+		fmt.Fprintln(&b, strings.Join(args, " "))
+		for line := range strings.Lines(p.Net.Run(t, args...)) {
+			// Not the cable, which may be cut, nor what the kernel adds to a device a while
+			// after it is up.
+			if !strings.Contains(line, "adb0") && !strings.Contains(line, "fe80:") && !strings.Contains(line, "ff00:") {
+				b.WriteString(line)
+			}
+		}
+	}
+	base := p.Path("/data/local/tmp/lklrun")
+	for _, dir := range []string{base, base + "/run", base + "/tmp"} {
+		names, _ := filepath.Glob(dir + "/*") // a constant pattern
+		for _, n := range names {
+			fmt.Fprintln(&b, "file", strings.TrimPrefix(n, base))
+		}
+	}
+	return b.String()
+}
+
+// settles wants a phone to be as it was, within what the watchdog has for that.
+func settles(t *testing.T, p *fakedevice.Phone, before string) {
+	t.Helper()
+	began, now := time.Now(), ""
+	if !testutil.Within(10*time.Second, func() bool { now = pristine(t, p); return now == before }) {
+		t.Fatalf("the phone, %v later (-: is gone, +: is new):\n%s", time.Since(began), cmp.Diff(before, now))
+	}
+	t.Logf("clean after %v", time.Since(began).Round(10*time.Millisecond))
+}
+
+// refusal wants a refusal: one line that has the words, a status, nothing on
+// standard output.
+func refusal(t *testing.T, r testutil.Result, status int, words ...string) {
+	t.Helper()
+	if r.Status != status || r.Stdout != "" || strings.Count(r.Stderr, "\n") != 1 {
+		t.Errorf("%v, want status %d and one line", r, status)
+	}
+	for _, w := range words {
+		if !strings.Contains(r.Stderr, w) {
+			t.Errorf("%q: want %q in it", r.Stderr, w)
+		}
+	}
+}
