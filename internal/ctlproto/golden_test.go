@@ -317,3 +317,19 @@ func TestSyscallRefusals(t *testing.T) {
 		}
 	}
 }
+
+// A stack host of an earlier version says nothing of its architecture.
+func TestHelloWithoutArch(t *testing.T) {
+	b := HelloReply{Stack: "mptcp", Release: "6.12"}.Append(nil)
+	b = b[:len(b)-1]
+	le.PutUint32(b[20:], uint32(len(b)-helloReplySize))
+	var m HelloReply
+	if err := m.Unmarshal(b); err != nil || m.Release != "6.12" || m.Arch != "" {
+		t.Errorf("%+v, %v", m, err)
+	}
+	b = b[:len(b)-1]
+	le.PutUint32(b[20:], uint32(len(b)-helloReplySize))
+	if err := m.Unmarshal(b); err == nil {
+		t.Errorf("cut short: %+v", m)
+	}
+}

@@ -72,7 +72,8 @@ func (m *HelloReply) Unmarshal(b []byte) error {
 	stack, rest, ok := bytes.Cut(b[helloReplySize:], []byte{0})
 	release, rest, ok2 := bytes.Cut(rest, []byte{0})
 	arch, tail, ok3 := bytes.Cut(rest, []byte{0})
-	if !ok || !ok2 || !ok3 || len(tail) != 0 {
+	// A stack host of before there were others has no third.
+	if !ok || !ok2 || !ok3 && len(rest) != 0 || len(tail) != 0 {
 		return fmt.Errorf("%w: hello reply does not hold three terminated strings", ErrMalformed)
 	}
 	*m = HelloReply{
