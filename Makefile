@@ -68,10 +68,15 @@ stack-arm64: packages ## the stack library for arm64, with a cross compiler
 stack-arm: packages ## the stack library for arm (ARMv7, hard float)
 	+@$(CROSS_STACK)
 
-# What --device puts on a device, see .ci/bundle. -R: 16 KiB are a page there, perhaps.
-# lklrun has a fixed address: Go makes position-independent programs for a loader, or
-# with a C linker and its threads, with which runs that were killed were not cleaned up.
+# What --device puts on a device, see .ci/bundle. lklrun can be loaded anywhere and needs
+# nothing of a device's only when it is linked by a C linker, with musl's start.
 ARCHS ?= amd64 arm64 arm
+CC_amd64 := gcc
+CC_arm64 := aarch64-linux-gnu-gcc
+CC_arm := arm-linux-gnueabihf-gcc
+GOBUILD_DEVICE = CGO_ENABLED=1 GOARCH=$* GOARM=7 CC='$(CC_$*) -specs=$(OUT)/sysroot-$*/musl.specs' \
+	$(GO) build -trimpath -buildvcs=false -buildmode=pie -tags device,netgo,osusergo,nopcap \
+	-ldflags='-s -w -linkmode external -extldflags "-static-pie -Wl,-z,noexecstack,-z,max-page-size=16384"'
 
 .PHONY: cross
 cross: $(ARCHS:%=cross-%) ## bundles for devices, bin/bundles/lklrun-ARCH.tar.gz: ARCHS=arm64
@@ -80,7 +85,7 @@ cross: $(ARCHS:%=cross-%) ## bundles for devices, bin/bundles/lklrun-ARCH.tar.gz
 $(ARCHS:%=cross-%): cross-%: stack-%
 	@.ci/sysroot $* $(OUT)/sysroot-$*
 	+@$(MAKE) -s --no-print-directory -C csrc ARCH=$* -j$(JOBS) all
-	@GOARCH=$* GOARM=7 $(GOBUILD) -tags device -ldflags='-s -w -R 0x10000' -o $(OUT)/parts-$*/ ./cmd/lklrun
+	@$(GOBUILD_DEVICE) -o $(OUT)/parts-$*/ ./cmd/lklrun
 	@GOARCH=$* packaging/licences -tags device ./cmd/lklrun > $(OUT)/parts-$*/licences.txt
 	@.ci/bundle $* $(OUT)/parts-$* $(OUT)/stack-$*/liblkl.so $(OUT)/cross/$* $(BIN)/bundles
 

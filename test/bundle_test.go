@@ -134,8 +134,7 @@ func TestBundles(t *testing.T) {
 
 // checkSegments looks at what the kernel or a loader maps.
 func checkSegments(t *testing.T, name string, f *elf.File, library bool) {
-	// lklrun is static at a fixed address, see the Makefile; the kernel itself loads it.
-	if f.Type != elf.ET_DYN && (name != "lklrun" || f.Type != elf.ET_EXEC) {
+	if f.Type != elf.ET_DYN {
 		t.Errorf("%s: %v: is not position-independent", name, f.Type)
 	}
 	stack := false
