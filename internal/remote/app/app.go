@@ -20,6 +20,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/remote"
+	"github.com/lklrun/lklrun/internal/remote/ondevice"
 )
 
 const (
@@ -135,7 +136,7 @@ func (a *App) set(ctx context.Context, value string) error {
 }
 
 // folder has the scripts, beside the bundles.
-func (a *App) folder() string { return path.Join(a.ready.Facts.Base, "app") }
+func (a *App) folder() string { return path.Join(a.ready.Facts.Base, ondevice.AppFolder) }
 
 // script is the path of the app's: short, whatever its name is.
 func (a *App) script() string {

@@ -112,6 +112,7 @@ func tidy(base, keep string) {
 		return
 	}
 	used := running(base)
+	forApps(base, used)
 	for _, e := range entries {
 		name := e.Name()
 		info, err := e.Info()
@@ -151,6 +152,26 @@ func running(base string) map[string]int {
 		}
 	}
 	return used
+}
+
+// AppFolder has the scripts that start apps, beside the bundles.
+const AppFolder = "app"
+
+// forApps adds the bundles from which such scripts start apps, which are in use also
+// while the app does not run: without its bundle it would start on the host's stack.
+func forApps(base string, used map[string]int) {
+	all, _ := filepath.Glob(filepath.Join(base, AppFolder, "*"))
+	for _, script := range all {
+		text, err := os.ReadFile(script)
+		if err != nil {
+			continue // it was taken away
+		}
+		for _, word := range strings.Split(string(text), "/") {
+			if isBundle(word) {
+				used[word]++
+			}
+		}
+	}
 }
 
 // Remove takes the place away from the device, when nothing but this process runs

@@ -73,7 +73,7 @@ func TestTidy(t *testing.T) {
 	old := time.Now().Add(-2 * spareTime)
 	for name, age := range map[string]time.Time{
 		"aaaaaaaaaaaa": old, "bbbbbbbbbbbb": time.Now(), "cccccccccccc.HALF": old, "dddddddddddd": old, "run": old, "tmp": old, "notabundle12": old,
-		"eeeeeeeeeeee": old, "ffffffffffff": old,
+		"eeeeeeeeeeee": old, "ffffffffffff": old, "012345678901": old,
 	} {
 		dir := filepath.Join(base, name)
 		write(t, dir, "x", "x")
@@ -81,7 +81,8 @@ func TestTidy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// One has a program that runs, another a library that is in use.
+	// One has a program that runs, another a library that is in use, and one starts an app.
+	write(t, filepath.Join(base, AppFolder), "exec "+base+"/012345678901/lklrun -- \"$@\"\n", "")
 	program := exec.Command(filepath.Join(base, "eeeeeeeeeeee", "sleep"), "60")
 	if out, err := exec.Command("sh", "-c", "cp $(command -v sleep) "+program.Path).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -109,7 +110,7 @@ func TestTidy(t *testing.T) {
 	}
 	tidy(link, "dddddddddddd")
 	left, err := filepath.Glob(base + "/*")
-	if got := strings.ReplaceAll(strings.Join(left, " "), base+"/", ""); err != nil || got != "bbbbbbbbbbbb dddddddddddd eeeeeeeeeeee ffffffffffff notabundle12 run tmp" {
+	if got := strings.ReplaceAll(strings.Join(left, " "), base+"/", ""); err != nil || got != "012345678901 app bbbbbbbbbbbb dddddddddddd eeeeeeeeeeee ffffffffffff notabundle12 run tmp" {
 		t.Errorf("left: %s", got)
 	}
 }
