@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -82,10 +83,15 @@ func (b *farBox) ends(t *testing.T, user string) {
 	t.Logf("nothing left after %v", time.Since(began).Round(time.Millisecond))
 }
 
-// runs waits until a command with this word runs there.
+// runs waits until a command with this word runs there, and not only those that start
+// it have it in their command lines: a run that is killed while it is made leaves its folder.
 func (b *farBox) runs(t *testing.T, word string) {
 	t.Helper()
-	testutil.WaitFor(t, "the command "+word, sshLimit, func() bool { return len(b.has(word)) > 0 })
+	testutil.WaitFor(t, "the command "+word, sshLimit, func() bool {
+		return slices.ContainsFunc(b.has(word), func(p string) bool {
+			return !strings.Contains(p, "lklrun") && !strings.Contains(p, "lklhost")
+		})
+	})
 }
 
 func TestSSHRun(t *testing.T) {
