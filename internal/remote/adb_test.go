@@ -115,6 +115,30 @@ func TestADB(t *testing.T) {
 			t.Errorf("end: %d, %v", status, err)
 		}
 	})
+	t.Run("begun", func(t *testing.T) {
+		exists := func(ctx context.Context, dir string) bool {
+			status, err := d.Run(ctx, Command{Line: "[ -d " + Quote(dir) + " ]"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return status == 0
+		}
+		r := &Ready{Device: d}
+		for name, end := range map[string]func(done, cut func()){
+			"done": func(done, _ func()) { done() },
+			"cut":  func(_, cut func()) { cut() },
+		} {
+			dir := "/data/local/tmp/begun '" + name
+			way, cut := context.WithCancel(ctx)
+			done, err := r.begin(way, dir, "700")
+			if err != nil || !exists(ctx, dir) {
+				t.Fatalf("%s: %v", name, err)
+			}
+			end(done, cut)
+			testutil.WaitFor(t, name+": no folder", 5*time.Second, func() bool { return !exists(ctx, dir) })
+			cut()
+		}
+	})
 	t.Run("cancelled", func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(ctx)
 		why := errors.New("enough")

@@ -20,6 +20,9 @@ import (
 // directories and logs.
 const spare = 1 << 20
 
+// forgetLimit bounds taking something away again.
+const forgetLimit = 5 * time.Second
+
 // Prepare looks whether the device can do what is wanted and puts the bundle there
 // unless it is there. What it refuses it refuses before anything is left there.
 func Prepare(ctx context.Context, d Device, o Options) (_ *Ready, err error) {
@@ -79,7 +82,7 @@ func triedBases(android bool) string {
 }
 
 // put puts the bundle on the device, whole or not at all.
-func (r *Ready) put(ctx context.Context, b *bundle, o Options) (err error) {
+func (r *Ready) put(ctx context.Context, b *bundle, o Options) error {
 	if free := r.Facts.Free; free >= 0 && free < b.size+spare {
 		return r.full(b, free)
 	}
@@ -96,18 +99,15 @@ func (r *Ready) put(ctx context.Context, b *bundle, o Options) (err error) {
 		progress = func(done int64) { o.Progress(r.Name(), done, total) }
 	}
 	from := r.Dir + "." + rand.Text()[:8]
-	defer func() {
-		if err != nil {
-			r.forget(ctx, "rm -rf "+Quote(from))
-		}
-	}()
 	mode := "755"
 	if !isAndroid(r) && r.Facts.UID != 0 {
 		mode = "700"
 	}
-	if err := r.said(ctx, "mkdir "+Quote(from)+" && chmod "+mode+" "+Quote(from)); err != nil {
+	done, err := r.begin(ctx, from, mode)
+	if err != nil {
 		return err
 	}
+	defer done()
 	if err := r.Push(ctx, files, from, progress); err != nil {
 		if strings.Contains(err.Error(), "No space left") {
 			return r.full(b, -1)
@@ -146,7 +146,7 @@ func (r *Ready) said(ctx context.Context, line string) error {
 
 // forget takes something away again, also when the run was given up.
 func (r *Ready) forget(ctx context.Context, line string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forgetLimit)
 	defer cancel()
 	_, _ = r.Run(ctx, Command{Line: line}) // the next run takes it away
 }
@@ -160,16 +160,43 @@ func (r *Ready) PutFolder(ctx context.Context, id string, files []File) error {
 		return err
 	}
 	from := to + "." + rand.Text()[:8]
-	if err = r.said(ctx, "mkdir "+Quote(from)); err == nil {
-		err = r.Push(ctx, files, from, nil)
+	done, err := r.begin(ctx, from, "755")
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = r.said(ctx, fmt.Sprintf("chmod 755 %s && mv %[1]s %s", Quote(from), Quote(to)))
+	defer done()
+	if err := r.Push(ctx, files, from, nil); err != nil {
+		return err
 	}
+	return r.said(ctx, fmt.Sprintf("mv %s %s", Quote(from), Quote(to)))
+}
+
+// begin makes the folder that something is put into before it gets its name. It goes
+// when done is called and it still has this name, and as well when the way to the device
+// ends: a shell there waits for either.
+func (r *Ready) begin(ctx context.Context, from, mode string) (done func(), err error) {
+	if err := r.said(ctx, "mkdir "+Quote(from)+" && chmod "+mode+" "+Quote(from)); err != nil {
+		return nil, err
+	}
+	shell, err := r.Start(ctx, "trap '' HUP; cat >/dev/null; rm -rf "+Quote(from), io.Discard)
 	if err != nil {
 		r.forget(ctx, "rm -rf "+Quote(from))
+		return nil, err
 	}
-	return err
+	return func() {
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			if shell.CloseWrite() == nil {
+				_, _ = shell.Wait()
+			}
+		}()
+		select {
+		case <-gone:
+		case <-time.After(forgetLimit):
+		}
+		shell.Close()
+	}, nil
 }
 
 // MakeFolder makes a folder there, for the launcher alone to write to.
