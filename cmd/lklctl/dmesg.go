@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -133,7 +132,7 @@ func (c *ctl) logLine(r klog.Record) error {
 		enc.SetEscapeHTML(false)
 		return enc.Encode(r)
 	}
-	text := strings.Map(printable, r.Text)
+	text := cli.Plain(r.Text)
 	switch {
 	case r.Level <= 3:
 		text = c.paint.Red(text)
@@ -145,12 +144,4 @@ func (c *ctl) logLine(r klog.Record) error {
 	}
 	_, err := io.WriteString(c.stdout, text+"\n")
 	return err
-}
-
-// printable keeps control characters of a message from a terminal.
-func printable(r rune) rune {
-	if r < ' ' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-		return '?'
-	}
-	return r
 }
