@@ -103,7 +103,9 @@ func TestView(t *testing.T) {
 		{"cat /proc/net/tcp", ":1F90 00000000:0000 0A"},
 		{"cat /proc/net/snmp", "\nTcp: "},
 		{"cat /proc/net/netstat", "MPTcpExt: "},
-		{"cat /proc/net/unix", "@of the target"}, // AF_UNIX is the host's
+		{"cat /proc/net/unix", "@of the target"},  // AF_UNIX is the host's
+		{"busybox cat /proc/net/dev", "eth0:"},    // by sendfile() where it can
+		{"wc -c </sys/class/net/eth0/mtu", "5\n"}, // whatever size it shows
 		{"netstat -tlnp", "/python3"},
 		{"netstat -tanp | grep ESTABLISHED | grep -vc python3; true", "0\n"},
 		{"ss -tlnpH", `users:(("python3",pid=`},

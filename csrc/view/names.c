@@ -119,7 +119,8 @@ int node_attr(const struct node *n, struct fuse_attr *attr)
 		return -ENOENT;
 	memset(attr, 0, sizeof(*attr));
 	attr->ino = st.st_ino;
-	attr->size = S_ISLNK(st.st_mode) ? (uint64_t)st.st_size : 0;
+	attr->size = S_ISLNK(st.st_mode) ? (uint64_t)st.st_size :
+		     S_ISREG(st.st_mode) ? VIEW_FILE_SIZE : 0;
 	attr->atime = (uint64_t)st.st_atim.tv_sec;
 	attr->mtime = (uint64_t)st.st_mtim.tv_sec;
 	attr->ctime = (uint64_t)st.st_ctim.tv_sec;

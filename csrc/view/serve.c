@@ -262,8 +262,10 @@ static void request(const struct fuse_in_header *h)
 		opened(h, arg);
 		break;
 	case FUSE_READ:
-		transfer(h, file_read(handle, out, r->size < room ? r->size :
-				      room, r->offset));
+		/* Not for a page of a cache: those have no owner. */
+		transfer(h, !(r->read_flags & FUSE_READ_LOCKOWNER) ? -EINVAL :
+			 file_read(handle, out, r->size < room ? r->size : room,
+				   r->offset));
 		break;
 	case FUSE_READDIR:
 		transfer(h, dir_read(handle, out, r->size < room ? r->size :

@@ -41,6 +41,13 @@ struct handle {
 	size_t len;
 };
 
+/*
+ * The size that files show, as sysfs has it. With 0 the host kernel would take a
+ * sendfile() from one for done before it asks for anything (filemap_splice_read());
+ * so it asks, and is refused, and programs such as busybox's cat read instead.
+ */
+#define VIEW_FILE_SIZE	4096
+
 /* names.c */
 struct node *node_of(uint64_t id);
 int node_lookup(uint64_t dir, const char *name, struct fuse_entry_out *out);
