@@ -26,13 +26,18 @@ import (
 type phoneRun struct {
 	*desk
 	phone *fakedevice.Phone
-	dev   string // what --device takes
-	clean string // pristine, once the bundle is there
+	dev   string   // what --device takes
+	flags []string // for an interface of the phone's that a run leaves to undo; emulated phones have none
+	clean string   // pristine, once the bundle is there
 }
 
 func (p *phoneRun) on(args ...string) testutil.Result {
 	p.t.Helper()
-	return noted(testutil.Run(p.t, deviceLimit, p.run(p.dev, append([]string{"-q"}, args...)...)))
+	run := testutil.Start(p.t, p.run(p.dev, append([]string{"-q"}, args...)...))
+	if !testutil.Within(deviceLimit, func() bool { return !run.Running() }) {
+		p.t.Logf("on the phone: %q", p.phone.Processes())
+	}
+	return noted(run.Wait(time.Second))
 }
 
 // noted takes away what lklrun says of every run on such phones: Android has no
@@ -52,7 +57,7 @@ func noted(r testutil.Result) testutil.Result {
 // TestDevice: a phone of this machine's kind, with root, on which lklrun has all
 // that it has here.
 func TestDevice(t *testing.T) {
-	onPhone(t, fakedevice.Options{Arch: "amd64", Debian: true}, "supervise")
+	onPhone(t, fakedevice.Options{Arch: "amd64", Debian: true}, "supervise", "--if", "raw:wlan0")
 }
 
 // TestDeviceARM64: an emulated arm64 phone. qemu's emulation of programs has no
@@ -61,12 +66,12 @@ func TestDeviceARM64(t *testing.T) {
 	onPhone(t, fakedevice.Options{Debian: true}, "preload")
 }
 
-func onPhone(t *testing.T, o fakedevice.Options, engine string) {
+func onPhone(t *testing.T, o fakedevice.Options, engine string, flags ...string) {
 	d := newDesk(t)
 	phone := fakedevice.New(t, o)
 	wifi(t, phone)
 	d.adb.Connect(phone, "device")
-	p := &phoneRun{desk: d, phone: phone, dev: "adb:" + phone.Serial}
+	p := &phoneRun{desk: d, phone: phone, dev: "adb:" + phone.Serial, flags: flags}
 	sub := func(name string, f func(*phoneRun)) {
 		t.Run(name, func(t *testing.T) {
 			q := *p
@@ -250,7 +255,7 @@ func (p *phoneRun) terminal() {
 // verbs: lklctl shows the run on the phone as it does one here.
 func (p *phoneRun) verbs() {
 	const name = "far"
-	run := testutil.Start(p.t, p.run(p.dev, "--name", name, "--", "/usr/bin/curl", "-sS", "-o", "/dev/null", "--limit-rate", "100K", phoneURL+"/large"))
+	run := testutil.Start(p.t, p.run(p.dev, "--name", name, "--", "/usr/bin/curl", "-sS", "-o", "/dev/null", "--limit-rate", "500K", phoneURL+"/large"))
 	p.running(name, run)
 	var out string
 	if !testutil.Within(limit, func() bool {
@@ -282,8 +287,12 @@ func (p *phoneRun) verbs() {
 // long starts a command that goes on.
 func (p *phoneRun) long() *testutil.Proc {
 	p.t.Helper()
-	run := testutil.Start(p.t, p.run(p.dev, "-q", "--", phoneSh, "-c", "trap '' HUP; echo ready; while :; do sleep 1; done"))
+	args := append([]string{"-q"}, p.flags...)
+	run := testutil.Start(p.t, p.run(p.dev, append(args, "--", phoneSh, "-c", "trap '' HUP; echo ready; while :; do sleep 1; done")...))
 	testutil.WaitFor(p.t, "the command", deviceLimit, func() bool { out, _ := run.Output(); return out != "" || !run.Running() })
+	if now := pristine(p.t, p.phone); p.flags != nil && !strings.Contains(now, "table netdev lklrun") {
+		p.t.Errorf("no rules of the run's on the phone:\n%s", now)
+	}
 	return run
 }
 
