@@ -14,13 +14,14 @@ import (
 )
 
 // conformance is what of the suites of test/conformance this machine gets through in
-// half a minute each time: CPython's own tests, of modules or classes.
+// half a minute each time: CPython's own tests, of modules or classes. Not
+// test_socket.NetworkConnectionAttributesTest: its clean-up closes the client's socket
+// when the server is done, while the client may still be asking it for its name.
 const conformance = "test.test_select test.test_poll test.test_epoll " +
 	"test.test_socket.GeneralModuleTests test.test_socket.BasicTCPTest test.test_socket.BasicTCPTest2 test.test_socket.BasicUDPTest " +
 	"test.test_socket.TCPCloserTest test.test_socket.NonBlockingTCPTests test.test_socket.TCPTimeoutTest test.test_socket.UDPTimeoutTest " +
 	"test.test_socket.RecvmsgTCPTest test.test_socket.RecvmsgIntoTCPTest test.test_socket.RecvmsgUDPTest test.test_socket.RecvmsgIntoUDPTest " +
-	"test.test_socket.SendmsgUDPTest test.test_socket.RecvmsgRFC3542AncillaryUDP6Test test.test_socket.NetworkConnectionAttributesTest " +
-	"test.test_socket.CreateServerTest"
+	"test.test_socket.SendmsgUDPTest test.test_socket.RecvmsgRFC3542AncillaryUDP6Test test.test_socket.CreateServerTest"
 
 // tooSlow are those of them that say how fast a machine is.
 var tooSlow = map[string]string{
