@@ -178,7 +178,14 @@ func (r *Ready) begin(ctx context.Context, from, mode string) (done func(), err 
 	if err := r.said(ctx, "mkdir "+Quote(from)+" && chmod "+mode+" "+Quote(from)); err != nil {
 		return nil, err
 	}
-	shell, err := r.Start(ctx, "trap '' HUP; cat >/dev/null; rm -rf "+Quote(from), io.Discard)
+	const ready = "begun\n" // then SIGHUP, by which adbd tells of its end, is nothing to it any more
+	shell, err := r.Start(ctx, "trap '' HUP; echo begun; cat >/dev/null; rm -rf "+Quote(from), io.Discard)
+	if err == nil {
+		if _, err = io.ReadFull(shell, make([]byte, len(ready))); err != nil {
+			shell.Close()
+			err = broken(r.Name(), "its shell has not begun: %w", err)
+		}
+	}
 	if err != nil {
 		r.forget(ctx, "rm -rf "+Quote(from))
 		return nil, err
