@@ -15,23 +15,29 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
+// emulated returns the arm64 bundle's folder, and one with arm64 programs of Debian's,
+// which qemu-user runs.
+func emulated(t *testing.T) (bundle, root string) {
+	t.Helper()
+	testutil.Need(t, "qemu-aarch64-static", "python3")
+	bundle = filepath.Join(testutil.Root(), "build", "cross", "arm64")
+	if _, err := os.Stat(filepath.Join(bundle, "liblklpreload.so")); err != nil {
+		t.Fatalf("%v: make cross", err)
+	}
+	root = filepath.Join(testutil.Root(), "build", "root-arm64")
+	for _, args := range [][]string{{".ci/binfmt"}, {".ci/fetch-debs", "--deps", "arm64", root, "libc6", "musl", "curl"}} {
+		if out, err := exec.Command(filepath.Join(testutil.Root(), args[0]), args[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", args, err, out)
+		}
+	}
+	return bundle, root
+}
+
 // The arm64 bundle as it is, with an arm64 curl, by qemu-user: the stack loaded into
 // curl, the user-mode gateway, statuses. There is no seccomp there, so the empty
 // network namespace is all that is beneath the library; nobody has to ask for the engine.
 func TestEmulatedARM64(t *testing.T) {
-	testutil.Need(t, "qemu-aarch64-static", "python3")
-	bundle := filepath.Join(testutil.Root(), "build", "cross", "arm64")
-	if _, err := os.Stat(filepath.Join(bundle, "liblklpreload.so")); err != nil {
-		t.Fatalf("%v: make cross", err)
-	}
-	root := filepath.Join(testutil.Root(), "build", "root-arm64")
-	for _, args := range [][]string{{".ci/binfmt"}, {".ci/fetch-debs", "--deps", "arm64", root, "libc6", "musl", "curl"}} {
-		cmd := exec.Command(filepath.Join(testutil.Root(), args[0]), args[1:]...)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v: %s", args, err, out)
-		}
-	}
-
+	bundle, root := emulated(t)
 	n := testutil.NewNetns(t, "arm64")
 	n.Addr(t, "lo", "10.99.0.1/32")
 	dir := t.TempDir()

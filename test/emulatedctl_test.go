@@ -5,7 +5,6 @@ package test
 import (
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,17 +16,7 @@ import (
 // An amd64 lklctl asks a stack of arm64: call numbers, flags of open and layouts are
 // that one's. The run is the arm64 bundle's, by qemu-user.
 func TestEmulatedControl(t *testing.T) {
-	testutil.Need(t, "qemu-aarch64-static", "python3")
-	bundle := filepath.Join(testutil.Root(), "build", "cross", "arm64")
-	if _, err := os.Stat(filepath.Join(bundle, "liblklpreload.so")); err != nil {
-		t.Fatalf("%v: make cross", err)
-	}
-	root := filepath.Join(testutil.Root(), "build", "root-arm64")
-	for _, args := range [][]string{{".ci/binfmt"}, {".ci/fetch-debs", "--deps", "arm64", root, "libc6", "musl", "curl"}} {
-		if out, err := exec.Command(filepath.Join(testutil.Root(), args[0]), args[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v: %s", args, err, out)
-		}
-	}
+	bundle, root := emulated(t)
 	n := testutil.NewNetns(t, "arm64ctl")
 	n.Addr(t, "lo", "10.99.0.1/32")
 	dir := t.TempDir()

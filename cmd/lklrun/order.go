@@ -29,14 +29,14 @@ import (
 // order is a run as a device's lklrun is told it. All sources of its configuration
 // are read here; what they say goes along as flags, and as a file what has none.
 type order struct {
-	flags   []string
-	config  string   // a configuration file's text
-	command []string // the program and its arguments
-	root    string   // what of it takes root
-	stack   []remote.File
-	stackID string // the folder's name on the device
-	library string // in that folder; empty: the folder is meant
-	stays   bool
+	flags     []string
+	config    string   // a configuration file's text
+	command   []string // the program and its arguments
+	root      string   // what of it takes root
+	stack     []remote.File
+	stackID   string // the folder's name on the device
+	stackFile string // in that folder; empty: the folder is meant
+	stays     bool
 	captures
 }
 
@@ -121,17 +121,17 @@ func (o *order) takeStack(name string) error {
 		o.stack = append(o.stack, remote.File{Name: as, Mode: 0o755, Size: n, Open: func() (io.ReadCloser, error) { return os.Open(name) }})
 		return err
 	}
-	o.library = filepath.Base(s.LibraryPath())
-	if err := add(s.LibraryPath(), o.library); err != nil {
+	o.stackFile = filepath.Base(s.LibraryPath())
+	if err := add(s.LibraryPath(), o.stackFile); err != nil {
 		return err
 	}
 	err = add(filepath.Join(s.Dir, stack.ManifestFile), stack.ManifestFile)
 	if st, serr := os.Stat(name); serr == nil && st.IsDir() {
-		o.library = ""
+		o.stackFile = ""
 	} else if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	if o.library != "" { // the library as such
+	if o.stackFile != "" { // the library as such
 		o.stack = o.stack[:1]
 		err = nil
 	}
@@ -162,7 +162,7 @@ func (o *order) put(ctx context.Context, r *remote.Ready) error {
 func (o *order) start(r *remote.Ready) session.StartMessage {
 	args := append(append([]string{}, o.flags...), o.captures.flags()...)
 	if o.stackID != "" {
-		args = append(args, "--stack="+path.Join(r.Facts.Base, o.stackID, o.library))
+		args = append(args, "--stack="+path.Join(r.Facts.Base, o.stackID, o.stackFile))
 	}
 	args = append(append(args, "--"), o.command...)
 	return session.StartMessage{Args: args, Config: o.config, Stay: o.stays}

@@ -129,18 +129,17 @@ func TestCredit(t *testing.T) {
 	if _, err := io.ReadFull(device.Reader(Stdin), buf); err != nil {
 		t.Fatal(err)
 	}
+	// It fills the window and stops.
 	deadline := time.Now().Add(limit)
-	for { // it fills the window and stops
-		device.mu.Lock()
-		n := len(device.chans[Stdin].queue)
-		device.mu.Unlock()
-		if n == Window-len(buf) {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d bytes wait to be read", n)
-		}
-		time.Sleep(time.Millisecond)
+	defer time.AfterFunc(limit, device.cond.Broadcast).Stop()
+	device.mu.Lock()
+	for len(device.chans[Stdin].queue) != Window-len(buf) && time.Now().Before(deadline) {
+		device.cond.Wait()
+	}
+	n := len(device.chans[Stdin].queue)
+	device.mu.Unlock()
+	if n != Window-len(buf) {
+		t.Fatalf("%d bytes wait to be read", n)
 	}
 	cut()
 	if err := wait(t, "the end", done); err == nil {
