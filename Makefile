@@ -201,7 +201,7 @@ bench: build ## all variants beside the host, in turns, five minutes: tables, bu
 
 .PHONY: bench-full
 bench-full: build ## every scenario, three quarters of an hour; writes docs/benchmarks.md
-	@$(GO) run ./bench -form full -out $(OUT)/bench/full -docs docs $(BENCHFLAGS)
+	@$(GO) run ./bench -form full -profile missed -out $(OUT)/bench/full -docs docs $(BENCHFLAGS)
 
 .PHONY: bench-compare
 bench-compare: build ## a quick run beside the recorded ratios: what fell by more than 15 %

@@ -71,6 +71,8 @@ type options struct {
 	record  string
 	render  string
 	with    string
+
+	profileOf string
 }
 
 func parse(args []string) (*options, error) {
@@ -88,6 +90,7 @@ func parse(args []string) (*options, error) {
 	f.StringVar(&o.record, "record", "", "write the ratios to `FILE`, for -compare")
 	f.StringVar(&o.render, "render", "", "measure nothing: take the run of `FILE`, a run.json")
 	f.StringVar(&o.with, "with", "", "add the scenarios of `FILE`, a run.json of the same code, machine and form")
+	f.StringVar(&o.profileOf, "profile", "", "take a turn under perf of both sides of the targets, `missed` ones or all; stacks go to profiles/ of -out")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			f.SetOutput(os.Stdout)
@@ -105,6 +108,9 @@ func parse(args []string) (*options, error) {
 	}
 	if *rounds < 0 || *length < 0 || *length > 0 && *length < 50*time.Millisecond || *length > 10*time.Second {
 		return nil, usageError{errors.New("-rounds, -length: expected at least one round, and 50 ms to 10 s")}
+	}
+	if o.profileOf != "" && o.profileOf != profileMissed && o.profileOf != profileAll {
+		return nil, usageError{fmt.Errorf("-profile %q: expected missed or all", o.profileOf)}
 	}
 	if *rounds > 0 {
 		o.form.Rounds = *rounds

@@ -74,6 +74,9 @@ func measure(ctx context.Context, root string, o *options, chosen []scenario.Sce
 			return nil, err
 		}
 		set.Info.Seconds[s.Name] = time.Since(began).Round(time.Second / 10).Seconds()
+		if o.profileOf != "" {
+			o.profiles(ctx, l, s, set, say)
+		}
 	}
 	progress("")
 	return set, nil

@@ -54,6 +54,10 @@ func (n *Node) add(stack []Frame, count int) {
 // Kernel is the file of the host's kernel.
 const Kernel = "kernel"
 
+// Nobody is who has no number where perf ran: a CPU that is idle, and all that is
+// outside of its namespace of process numbers, whose names perf mixes up.
+const Nobody = "swapper"
+
 // Read reads what `perf script` prints: for each sample a line that begins with
 // the program's name, lines of an address, a symbol and a file in brackets, the
 // innermost first, and an empty one. The first frames are the programs.
@@ -78,10 +82,7 @@ func Read(r io.Reader) (*Node, error) {
 			flush()
 		case line[0] != ' ' && line[0] != '\t':
 			flush()
-			comm = strings.TrimSpace(line)
-			if i := strings.IndexFunc(line, func(c rune) bool { return c == ' ' || c == '\t' }); i > 0 {
-				comm = line[:i]
-			}
+			comm = program(strings.Fields(line))
 		case comm != "":
 			if f, ok := frame(line); ok {
 				stack = append(stack, f)
@@ -90,6 +91,14 @@ func Read(r io.Reader) (*Node, error) {
 	}
 	flush()
 	return root, in.Err()
+}
+
+// program takes a program's name from "NAME TID TIME: …".
+func program(words []string) string {
+	if at := slices.IndexFunc(words, func(w string) bool { return strings.HasSuffix(w, ":") }); at > 1 && words[at-1] == "0" {
+		return Nobody
+	}
+	return words[0]
 }
 
 // frame reads "  ADDRESS SYMBOL+0xOFFSET (FILE)"; nothing is known of some.

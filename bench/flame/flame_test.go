@@ -60,6 +60,18 @@ func TestFold(t *testing.T) {
 	}
 }
 
+// TestNobody: whoever is outside has whatever name perf saw last.
+func TestNobody(t *testing.T) {
+	n, err := Read(strings.NewReader("cc1     0  2697.1:    1001001 cpu-clock: \n\tffffffff821f5127 do_idle+0xd7 ([kernel.kallsyms])\n\n" +
+		"a b    12  2697.1:    1001001 cpu-clock: \n\t1 f+0x1 (/bin/x)\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := n.Children(); len(c) != 2 || c[0].Name != "a" || c[1].Name != Nobody {
+		t.Errorf("%+v", c)
+	}
+}
+
 func TestFoldedErrors(t *testing.T) {
 	for _, s := range []string{"alone", "a;b x"} {
 		if _, err := ReadFolded(strings.NewReader(s)); err == nil {

@@ -46,6 +46,7 @@ type Lab struct {
 	Form Form
 
 	cpu      *Account
+	perf     *Perf // that records now, or nil
 	cleanups []func()
 	mu       sync.Mutex
 	natives  map[string]string
@@ -150,6 +151,9 @@ func (l *Lab) command(ctx context.Context, argv []string) *exec.Cmd {
 	if l.cpu != nil {
 		cmd.ExtraFiles = []*os.File{l.cpu.file}
 	}
+	if l.perf != nil {
+		cmd.Env = append(os.Environ(), windowEnv+"=1")
+	}
 	return cmd
 }
 
@@ -191,6 +195,11 @@ func (l *Lab) Sample(ctx context.Context, argv ...string) (table.Sample, error) 
 	s, err := ParseSample(out)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", strings.Join(argv, " "), err)
+	}
+	if begin, ok := s[windowBegin]; ok {
+		l.Window(begin, s[windowEnd])
+		delete(s, windowBegin)
+		delete(s, windowEnd)
 	}
 	return s, nil
 }

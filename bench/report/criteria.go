@@ -26,6 +26,7 @@ type Demand struct {
 type Result struct {
 	Placement, Verdict string
 	Figure             float64
+	target             table.Target // of this placement
 }
 
 // Demands judges the targets, those that differ by their placement together.
@@ -40,7 +41,7 @@ func Demands(s *table.Set, targets []table.Target) []Demand {
 			at = len(ds)
 			ds = append(ds, Demand{Target: t})
 		}
-		ds[at].Results = append(ds[at].Results, Result{t.Of.Placement, verdict, figure})
+		ds[at].Results = append(ds[at].Results, Result{t.Of.Placement, verdict, figure, t})
 	}
 	slices.SortStableFunc(ds, func(a, b Demand) int { return strings.Compare(a.Target.Criterion, b.Target.Criterion) })
 	return ds
@@ -49,12 +50,21 @@ func Demands(s *table.Set, targets []table.Target) []Demand {
 // Missed says in which placements a demand is missed.
 func (d Demand) Missed() []string {
 	var ps []string
-	for _, r := range d.Results {
-		if r.Verdict == table.Missed {
-			ps = append(ps, r.Placement)
-		}
+	for _, t := range d.misses() {
+		ps = append(ps, t.Of.Placement)
 	}
 	return ps
+}
+
+// misses are the demand's targets that are missed.
+func (d Demand) misses() []table.Target {
+	var ts []table.Target
+	for _, r := range d.Results {
+		if r.Verdict == table.Missed {
+			ts = append(ts, r.target)
+		}
+	}
+	return ts
 }
 
 // Reason is what is written of it, "" when nothing is.

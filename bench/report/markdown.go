@@ -41,7 +41,7 @@ func Markdown(w io.Writer, s *table.Set, sections []Section, reasons string) err
 	b.WriteString("\n## What is demanded\n\n")
 	markdownTable(&b, criteria(ds, func(c string) string { return "**" + c + " missed**" }))
 	b.WriteString("\nBold: missed; ?: not measured in this run. Placements that nothing is demanded of are empty; the first column also holds what has no placement.\n")
-	missed(&b, ds, reasons)
+	missed(&b, s, ds, reasons)
 	if len(s.Notes) > 0 {
 		b.WriteString("\n## What could not be measured\n\n")
 		for _, n := range s.Notes {
@@ -63,8 +63,8 @@ func Markdown(w io.Writer, s *table.Set, sections []Section, reasons string) err
 	return err
 }
 
-func missed(b *strings.Builder, ds []Demand, reasons string) {
-	first := true
+func missed(b *strings.Builder, s *table.Set, ds []Demand, reasons string) {
+	first, shown := true, map[string]string{}
 	for _, d := range ds {
 		places := d.Missed()
 		if len(places) == 0 {
@@ -72,6 +72,9 @@ func missed(b *strings.Builder, ds []Demand, reasons string) {
 		}
 		if first {
 			b.WriteString("\n## What is missed, and why\n")
+			if len(s.Profiles) > 0 {
+				b.WriteString("\n" + aboutProfiles)
+			}
 			first = false
 		}
 		where := strings.Trim(strings.Join(places, ", "), ", ")
@@ -83,6 +86,14 @@ func missed(b *strings.Builder, ds []Demand, reasons string) {
 			reason = "No reason has been written of it yet."
 		}
 		fmt.Fprintf(b, "\n**%s, %s, %s**%s: %s\n", d.Target.Criterion, d.Target.What, d.Target.Bound(), where, reason)
+		ps, above := profilesOf(s, d, shown)
+		if len(above) > 0 {
+			fmt.Fprintf(b, "\nProfile: see %s.\n", strings.Join(above, "; "))
+		}
+		if len(ps) > 0 {
+			b.WriteByte('\n')
+			markdownTable(b, profileTable(ps))
+		}
 	}
 }
 

@@ -66,6 +66,33 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
+// TestProfiles: both sides of a miss side by side, once, and small rows together.
+func TestProfiles(t *testing.T) {
+	s := example()
+	for i, v := range []string{"host", "library"} {
+		s.Profiles = append(s.Profiles, table.Profile{Key: key("one-cpu", v), Unit: "cpu-s/GB", Sample: table.Sample{"Gbit/s": 10, "cpu-s/GB": 0.2}, Idle: 0.25,
+			Parts: []table.Part{{Name: "copy", Value: 0.15 + float64(i)}, {Name: "small", Value: 0.001}, {Name: "other", Value: 0.049}}})
+	}
+	s.Profiles[1].Parts = append([]table.Part{{Name: "first", Value: 0.1}}, s.Profiles[1].Parts...)
+	again := targets()
+	for i := range again {
+		again[i].What = "again"
+	}
+	var b bytes.Buffer
+	if err := Markdown(&b, s, []Section{{Name: "bulk", Targets: append(targets(), again...)}}, ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"| CPU time, ms/GB | one-cpu host | one-cpu library |\n| --- | ---: | ---: |\n| first |  | 100 |\n| copy | 150 | 1150 |\n| other | 50 | 50 |\n| **all** | **200** | **1300** |\n" +
+			"| nothing to do | 25 % | 25 % |\n| Gbit/s | 10.0 | 10.0 |\n",
+		"\nProfile: see 1, library, send.\n",
+	} {
+		if strings.Count(b.String(), want) != 1 {
+			t.Errorf("%q is not there once:\n%s", want, b.String())
+		}
+	}
+}
+
 func TestReasons(t *testing.T) {
 	if !strings.HasPrefix(Reasons, "# ") {
 		t.Errorf("reasons.md begins with %.20q", Reasons)

@@ -156,12 +156,13 @@ func loadApp(ctx context.Context, l *lab.Lab, r lab.Run, a app) (table.Sample, e
 		return nil, fmt.Errorf("%w; %v", err, server.Lines())
 	}
 	ms := max(1000, int(l.Form.Length.Milliseconds()))
-	cpu, began := l.CPU(), time.Now()
+	cpu, began := l.CPU(), lab.Now()
 	out, err := l.Output(ctx, l.In(r.Wire.Server, r.Placement, true, a.client(addr, ms)...)...)
 	if err != nil {
 		return nil, err
 	}
-	took, used := time.Since(began).Seconds(), l.CPU()-cpu
+	took, used := lab.Now()-began, l.CPU()-cpu
+	l.Window(began, began+took)
 	rate, err := a.read(out)
 	if err != nil {
 		return nil, err

@@ -165,11 +165,7 @@ func takeFlame(ctx context.Context, l *lab.Lab, w *lab.Wire, v lab.Variant, dir 
 	if err != nil {
 		return nil, err
 	}
-	out, err := l.Output(ctx, "perf", "script", "-i", data, "--no-inline", "-F", "comm,tid,time,event,ip,sym,symoff,dso")
-	if err != nil {
-		return nil, err
-	}
-	root, err := flame.Read(strings.NewReader(out))
+	root, err := l.PerfScript(ctx, data)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,8 @@ type file struct {
 	Info  Info      `json:"info"`
 	Notes []string  `json:"notes,omitempty"`
 	Rows  []fileRow `json:"rows"`
+
+	Profiles []Profile `json:"profiles,omitempty"`
 }
 
 type fileRow struct {
@@ -29,7 +31,7 @@ const Base = "host"
 
 // WriteJSON writes the set.
 func (s *Set) WriteJSON(w io.Writer) error {
-	f := file{Info: s.Info, Notes: s.Notes, Rows: []fileRow{}}
+	f := file{Info: s.Info, Notes: s.Notes, Rows: []fileRow{}, Profiles: s.Profiles}
 	for _, r := range s.rows {
 		fr := fileRow{Row: *r, Medians: Sample{}, Quartiles: map[string][2]float64{}, ToHost: Sample{}}
 		for _, u := range s.Units(r.Key) {
@@ -54,7 +56,7 @@ func ReadJSON(r io.Reader) (*Set, error) {
 		return nil, fmt.Errorf("a run's JSON: %w", err)
 	}
 	s := New()
-	s.Info, s.Notes = f.Info, f.Notes
+	s.Info, s.Notes, s.Profiles = f.Info, f.Notes, f.Profiles
 	for _, row := range f.Rows {
 		for _, v := range row.Samples {
 			s.Add(row.Key, v)

@@ -66,7 +66,7 @@ func (s Sample) units() []string {
 		us = append(us, u)
 	}
 	sort.Slice(us, func(i, j int) bool {
-		ci, cj := strings.HasPrefix(us[i], "cpu-"), strings.HasPrefix(us[j], "cpu-")
+		ci, cj := isCPU(us[i]), isCPU(us[j])
 		if ci != cj {
 			return cj
 		}
@@ -96,8 +96,10 @@ type Set struct {
 	Notes []string // what could not be measured, and why
 	// Failed is what went wrong, of the notes.
 	Failed []string
-	rows   []*Row
-	index  map[string]*Row
+	// Profiles are those that were taken, a turn each.
+	Profiles []Profile
+	rows     []*Row
+	index    map[string]*Row
 }
 
 // Info is what a run says of itself.
@@ -153,10 +155,11 @@ func (s *Set) Join(other *Set) error {
 		}
 	}
 	for name, seconds := range b.Seconds {
-		s.Info.Seconds[name] = seconds
+		s.Info.Seconds[name] += seconds // of what is no scenario both may have
 	}
 	s.Info.Date = min(a.Date, b.Date)
 	s.Notes = append(s.Notes, other.Notes...)
+	s.Profiles = append(s.Profiles, other.Profiles...)
 	return nil
 }
 
@@ -182,6 +185,11 @@ func (s *Set) Turns(scenario string) int {
 
 // Units are those that any sample of a key has.
 func (s *Set) Units(k Key) []string {
+	return s.any(k).units()
+}
+
+// any is a sample with the units that any of a key's has, without values.
+func (s *Set) any(k Key) Sample {
 	all := Sample{}
 	if r := s.index[k.String()]; r != nil {
 		for _, v := range r.Samples {
@@ -190,7 +198,13 @@ func (s *Set) Units(k Key) []string {
 			}
 		}
 	}
-	return all.units()
+	return all
+}
+
+// HasCPU says whether CPU time was measured of a key.
+func (s *Set) HasCPU(k Key) bool {
+	_, ok := CPUUnit(s.any(k))
+	return ok
 }
 
 // Values are a key's in one unit, in the order they were measured.

@@ -25,6 +25,7 @@ func example() *Set {
 		s.Add(key("send", "library"), Sample{"Gbit/s": v, "cpu-s/GB": 1.5})
 	}
 	s.Add(key("recv", "library"), Sample{"Gbit/s": 5})
+	s.Profiles = []Profile{{Key: key("send", "library"), Sample: Sample{"cpu-s/GB": 1.5}, Unit: "cpu-s/GB", Parts: []Part{{"copy", 1}, {"other", 0.5}}, Idle: 0.25, Count: 100}}
 	return s
 }
 
@@ -88,6 +89,24 @@ func TestJSON(t *testing.T) {
 	}
 	if _, err := ReadJSON(strings.NewReader("{")); err == nil {
 		t.Error("half a file was read")
+	}
+}
+
+func TestProfile(t *testing.T) {
+	s := example()
+	p := s.Profile(key("send", "library"))
+	if p == nil || p.Part("copy") != 1 || p.Part("none") != 0 || s.Profile(key("send", "host")) != nil {
+		t.Errorf("%+v", p)
+	}
+	if !s.HasCPU(key("send", "host")) || s.HasCPU(key("recv", "library")) {
+		t.Error("CPU time is where there is none, or the other way round")
+	}
+	other := example()
+	other.Info = s.Info
+	joined := New()
+	joined.Info = s.Info
+	if err := joined.Join(other); err != nil || joined.Profile(key("send", "library")) == nil {
+		t.Errorf("joined without its profile (%v)", err)
 	}
 }
 

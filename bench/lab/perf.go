@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/bench/flame"
+)
+
+// profileHertz is how often a CPU is looked at: a prime number, so that it does
+// not keep step with what happens a hundred or a thousand times a second.
+const profileHertz = 1999
+
+// ErrNoPerf says why nothing can be profiled.
+var ErrNoPerf = errors.New("perf is not installed")
+
+// windowEnv has whoever is measured say, by CLOCK_MONOTONIC, from when to when
+// its CPU time counts (native/bench.h), in these units.
+const (
+	windowEnv   = "LKLRUN_BENCH_WINDOW"
+	windowBegin = "begin-s"
+	windowEnd   = "end-s"
+)
+
+// A Perf is a recording of what all CPUs do.
+type Perf struct {
+	l          *Lab
+	dir        string
+	proc       *Proc
+	begin, end float64 // of what is measured, seconds of CLOCK_MONOTONIC
+}
+
+// Perf begins to record what all CPUs do, with call graphs; Close it. Its limits
+// are those of perf(1)'s event cpu-clock: what runs with interrupts off is found
+// where it allows them again, and stacks of code without frame pointers end early.
+func (l *Lab) Perf(ctx context.Context) (*Perf, error) {
+	if _, err := exec.LookPath("perf"); err != nil {
+		return nil, ErrNoPerf
+	}
+	dir, err := os.MkdirTemp("", "lklrun-bench-perf")
+	if err != nil {
+		return nil, err
+	}
+	p := &Perf{l: l, dir: dir}
+	if err := p.start(ctx); err != nil {
+		p.Close()
+		return nil, err
+	}
+	l.perf = p
+	return p, nil
+}
+
+// start returns when perf has answered, which it does when it records.
+func (p *Perf) start(ctx context.Context) error {
+	var ends [2]*os.File
+	for i, name := range []string{"ctl", "ack"} {
+		if err := unix.Mkfifo(p.path(name), 0o600); err != nil {
+			return err
+		}
+		f, err := os.OpenFile(p.path(name), os.O_RDWR|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		ends[i] = f
+	}
+	var err error
+	// -N, -B: nothing is left in a home directory, and nothing is read at the end.
+	if p.proc, err = p.l.Start(ctx, "perf", "record", "-q", "-N", "-B", "-e", "cpu-clock", "-F", strconv.Itoa(profileHertz), "-a", "-g", "-k", "CLOCK_MONOTONIC",
+		"-o", p.path("data"), "--control", "fifo:"+p.path("ctl")+","+p.path("ack")); err != nil {
+		return err
+	}
+	if _, err := ends[0].WriteString("ping\n"); err != nil {
+		return err
+	}
+	answered := make(chan error, 1)
+	go func() {
+		_ = ends[1].SetReadDeadline(time.Now().Add(SetupLimit)) // a fifo has deadlines
+		_, err := io.ReadFull(ends[1], make([]byte, len("ack\n")))
+		answered <- err
+	}()
+	select {
+	case err = <-answered:
+	case <-p.proc.Done():
+		err = errors.New("it ended")
+	}
+	if err != nil {
+		return fmt.Errorf("perf record: %w: %s", err, strings.Join(p.proc.Lines(), " "))
+	}
+	return nil
+}
+
+func (p *Perf) path(name string) string { return filepath.Join(p.dir, name) }
+
+// Window tells a recording, if there is one, from when to when something was
+// measured, in seconds of CLOCK_MONOTONIC. Of several the whole counts.
+func (l *Lab) Window(begin, end float64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p := l.perf; p != nil {
+		if p.end == 0 || begin < p.begin {
+			p.begin = begin
+		}
+		p.end = max(p.end, end)
+	}
+}
+
+// Now is CLOCK_MONOTONIC in seconds.
+func Now() float64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail: the clock is there
+	return float64(ts.Sec) + float64(ts.Nsec)/1e9
+}
+
+// Stacks ends the recording, and returns what it has of the time that was measured.
+func (p *Perf) Stacks(ctx context.Context) (*flame.Node, error) {
+	p.stop()
+	if p.end <= p.begin {
+		return nil, errors.New("it was not said what time counts")
+	}
+	at := func(s float64) string { return strconv.FormatFloat(s, 'f', 6, 64) }
+	return p.l.PerfScript(ctx, p.path("data"), "--time", at(p.begin)+","+at(p.end))
+}
+
+// Full is how many samples there would be of CPUs that are never idle.
+func (p *Perf) Full() float64 { return (p.end - p.begin) * profileHertz * float64(runtime.NumCPU()) }
+
+func (p *Perf) stop() {
+	p.l.perf = nil
+	if p.proc != nil {
+		p.proc.Stop()
+	}
+}
+
+// Close ends the recording and removes it.
+func (p *Perf) Close() {
+	p.stop()
+	_ = os.RemoveAll(p.dir) // under /tmp, and ours
+}
+
+// PerfScript reads the stacks of what perf has recorded.
+func (l *Lab) PerfScript(ctx context.Context, data string, args ...string) (*flame.Node, error) {
+	out, err := l.Output(ctx, append([]string{"perf", "script", "-i", data, "--no-inline", "-F", "comm,tid,time,event,ip,sym,symoff,dso"}, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	return flame.Read(strings.NewReader(out))
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package profile condenses what perf(1) saw of one measurement to a few rows:
+// for what its CPU time was spent. It touches nothing.
+package profile
+
+import (
+	"fmt"
+
+	"github.com/lklrun/lklrun/bench/flame"
+	"github.com/lklrun/lklrun/bench/table"
+)
+
+// Of condenses the stacks of one turn, of which full is how many samples CPUs
+// that are busy all the time would have given. The rows are parts of the turn's
+// own CPU time.
+func Of(k table.Key, s table.Sample, root *flame.Node, full float64) (*table.Profile, error) {
+	unit, ok := table.CPUUnit(s)
+	if !ok {
+		return nil, fmt.Errorf("the turn does not say its CPU time")
+	}
+	counts := map[string]int{}
+	count(root, nil, counts)
+	outside := counts[rowOutside]
+	busy := root.Count - counts[rowIdle] - outside
+	if busy <= 0 {
+		return nil, fmt.Errorf("perf has no sample of it")
+	}
+	p := &table.Profile{Key: k, Sample: s, Unit: unit, Count: busy}
+	for _, r := range rows {
+		if n := counts[r]; n > 0 {
+			p.Parts = append(p.Parts, table.Part{Name: r, Value: s[unit] * float64(n) / float64(busy)})
+		}
+	}
+	if full > 0 {
+		// Samples of the idle are not counted: a CPU that sleeps deeply gives fewer.
+		p.Idle = max(0, 1-float64(busy+outside)/full)
+	}
+	return p, nil
+}
+
+// count adds what ends in a node and beneath it to its row.
+func count(n *flame.Node, stack []flame.Frame, counts map[string]int) {
+	own := n.Count
+	for _, c := range n.Children() {
+		own -= c.Count
+		count(c, append(stack, c.Frame), counts)
+	}
+	if own > 0 && len(stack) > 0 {
+		counts[row(stack)] += own
+	}
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/lklrun/lklrun/bench/table"
+)
+
+// aboutProfiles stands above the first of them.
+const aboutProfiles = "Beneath a miss stands where the CPU time went, in a turn more under `perf record -e cpu-clock` of both CPUs, of the variant and of what it is compared with: " +
+	"milliseconds of all processes for each GB, or µs for each round trip or connection. A sample belongs to the innermost function that names a row: what a write to a tap " +
+	"runs of the host's receive path counts there. What is below 2 % in all columns is in `other`. `nothing to do` is the part of both CPUs' time that nobody used; the lines beneath it are the turn's own figures, " +
+	"which differ from the medians above as turns do.\n"
+
+// minor is the part of a column beneath which a row is not worth a line.
+const minor = 0.02
+
+const otherRow = "other"
+
+// scale is how a unit of CPU time is shown in a profile.
+func scale(unit string) (shown string, factor float64) {
+	if unit == "cpu-s/GB" {
+		return "ms/GB", 1e3
+	}
+	return strings.TrimPrefix(unit, "cpu-"), 1
+}
+
+// A columned profile is one with the head of its column.
+type columned struct {
+	head string
+	*table.Profile
+}
+
+// profilesOf are those of a demand where it is missed, each pair side by side,
+// without those that are in shown already.
+func profilesOf(s *table.Set, d Demand, shown map[string]string) (ps []columned, above []string) {
+	for _, t := range d.misses() {
+		pair := []table.Key{t.Base, t.Of}
+		name := t.Of.String() + " " + t.Base.String()
+		if at, ok := shown[name]; ok {
+			if !slices.Contains(above, at) {
+				above = append(above, at)
+			}
+			continue
+		}
+		for _, k := range pair {
+			if p := s.Profile(k); p != nil {
+				ps = append(ps, columned{column(t, k), p})
+				shown[name] = d.Target.Criterion + ", " + d.Target.What
+			}
+		}
+	}
+	return ps, above
+}
+
+// column names a key's column: its placement and variant, or what else tells the
+// two sides of a target apart.
+func column(t table.Target, k table.Key) string {
+	words := []string{k.Placement, k.Variant}
+	if t.Of.Variant == t.Base.Variant {
+		words = append(words, k.Params.String())
+	}
+	return strings.Join(words, " ")
+}
+
+// profileTable sets profiles side by side; all have the unit of the first.
+func profileTable(ps []columned) Table {
+	unit, factor := scale(ps[0].Unit)
+	t := Table{Head: []string{"CPU time, " + unit}}
+	sums := make([]float64, len(ps))
+	for i, p := range ps {
+		t.Head = append(t.Head, p.head)
+		for _, part := range p.Parts {
+			sums[i] += part.Value
+		}
+	}
+	rest := make([]float64, len(ps))
+	for _, name := range partNames(ps) {
+		row, big := []string{name}, false
+		values := make([]float64, len(ps))
+		for i, p := range ps {
+			values[i] = p.Part(name)
+			big = big || values[i] >= minor*sums[i]
+			row = append(row, short(values[i]*factor))
+		}
+		if big && name != otherRow {
+			t.Rows = append(t.Rows, row)
+			continue
+		}
+		for i, v := range values {
+			rest[i] += v
+		}
+	}
+	lines := []struct {
+		name  string
+		value func(i int) string
+	}{
+		{otherRow, func(i int) string { return short(rest[i] * factor) }},
+		{"**all**", func(i int) string { return "**" + short(sums[i]*factor) + "**" }},
+		{"nothing to do", func(i int) string { return fmt.Sprintf("%.0f %%", 100*ps[i].Idle) }},
+	}
+	for _, u := range []string{"Gbit/s", "µs", "1/s", "µs-p99"} {
+		if _, ok := ps[0].Sample[u]; ok {
+			lines = append(lines, struct {
+				name  string
+				value func(i int) string
+			}{u, func(i int) string { return table.Number(ps[i].Sample[u]) }})
+		}
+	}
+	for _, l := range lines {
+		row := []string{l.name}
+		for i := range ps {
+			row = append(row, l.value(i))
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// partNames are those of all profiles, in the order in which they come.
+func partNames(ps []columned) []string {
+	var names []string
+	for _, p := range ps {
+		at := 0
+		for _, part := range p.Parts {
+			if i := slices.Index(names, part.Name); i >= 0 {
+				at = i + 1
+				continue
+			}
+			names = slices.Insert(names, at, part.Name)
+			at++
+		}
+	}
+	return names
+}
+
+// short is a part's time, as exact as samples are.
+func short(v float64) string {
+	switch {
+	case v == 0:
+		return ""
+	case v < 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.0f", v)
+}
