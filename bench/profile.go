@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -121,7 +122,7 @@ func (o *options) profile(ctx context.Context, l *lab.Lab, m scenario.Measure) (
 	if err := o.keepStacks(m.Key, root); err != nil {
 		return nil, err
 	}
-	return profile.Of(m.Key, sample, root, perf.Full())
+	return profile.Of(m.Key, sample, root, perf.Full(), runtime.NumCPU())
 }
 
 // keepStacks leaves the stacks beside the run's other files.

@@ -62,16 +62,26 @@ const Nobody = "swapper"
 // the program's name, lines of an address, a symbol and a file in brackets, the
 // innermost first, and an empty one. The first frames are the programs.
 func Read(r io.Reader) (*Node, error) {
+	return readBy(r, func(f Frame) Frame { return Frame{Name: f.Name} })
+}
+
+// ReadThreads reads the same; the first frames are the threads: the program's
+// name, and as its file the thread's number.
+func ReadThreads(r io.Reader) (*Node, error) {
+	return readBy(r, func(f Frame) Frame { return f })
+}
+
+func readBy(r io.Reader, first func(Frame) Frame) (*Node, error) {
 	root := &Node{Frame: Frame{Name: "all"}}
-	var comm string
+	var program Frame
 	var stack []Frame
 	flush := func() {
-		if comm != "" {
-			stack = append(stack, Frame{Name: comm})
+		if program.Name != "" {
+			stack = append(stack, first(program))
 			slices.Reverse(stack)
 			root.add(stack, 1)
 		}
-		comm, stack = "", nil
+		program, stack = Frame{}, nil
 	}
 	in := bufio.NewScanner(r)
 	in.Buffer(nil, 1<<20)
@@ -82,8 +92,8 @@ func Read(r io.Reader) (*Node, error) {
 			flush()
 		case line[0] != ' ' && line[0] != '\t':
 			flush()
-			comm = program(strings.Fields(line))
-		case comm != "":
+			program = thread(strings.Fields(line))
+		case program.Name != "":
 			if f, ok := frame(line); ok {
 				stack = append(stack, f)
 			}
@@ -93,12 +103,16 @@ func Read(r io.Reader) (*Node, error) {
 	return root, in.Err()
 }
 
-// program takes a program's name from "NAME TID TIME: …".
-func program(words []string) string {
-	if at := slices.IndexFunc(words, func(w string) bool { return strings.HasSuffix(w, ":") }); at > 1 && words[at-1] == "0" {
-		return Nobody
+// thread takes a program's name and a thread's number from "NAME TID TIME: …".
+func thread(words []string) Frame {
+	at := slices.IndexFunc(words, func(w string) bool { return strings.HasSuffix(w, ":") })
+	switch {
+	case at < 2: // no number
+		return Frame{Name: words[0]}
+	case words[at-1] == "0":
+		return Frame{Name: Nobody, File: "0"}
 	}
-	return words[0]
+	return Frame{Name: words[0], File: words[at-1]}
 }
 
 // frame reads "  ADDRESS SYMBOL+0xOFFSET (FILE)"; nothing is known of some.

@@ -62,12 +62,12 @@ func TestFold(t *testing.T) {
 
 // TestNobody: whoever is outside has whatever name perf saw last.
 func TestNobody(t *testing.T) {
-	n, err := Read(strings.NewReader("cc1     0  2697.1:    1001001 cpu-clock: \n\tffffffff821f5127 do_idle+0xd7 ([kernel.kallsyms])\n\n" +
+	n, err := ReadThreads(strings.NewReader("cc1     0  2697.1:    1001001 cpu-clock: \n\tffffffff821f5127 do_idle+0xd7 ([kernel.kallsyms])\n\n" +
 		"a b    12  2697.1:    1001001 cpu-clock: \n\t1 f+0x1 (/bin/x)\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := n.Children(); len(c) != 2 || c[0].Name != "a" || c[1].Name != Nobody {
+	if c := n.Children(); len(c) != 2 || c[0].Frame != (Frame{"a", "12"}) || c[1].Frame != (Frame{Nobody, "0"}) {
 		t.Errorf("%+v", c)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -125,18 +124,19 @@ func Now() float64 {
 	return float64(ts.Sec) + float64(ts.Nsec)/1e9
 }
 
-// Stacks ends the recording, and returns what it has of the time that was measured.
+// Stacks ends the recording, and returns what it has of the time that was
+// measured, by threads.
 func (p *Perf) Stacks(ctx context.Context) (*flame.Node, error) {
 	p.stop()
 	if p.end <= p.begin {
 		return nil, errors.New("it was not said what time counts")
 	}
 	at := func(s float64) string { return strconv.FormatFloat(s, 'f', 6, 64) }
-	return p.l.PerfScript(ctx, p.path("data"), "--time", at(p.begin)+","+at(p.end))
+	return p.l.PerfScript(ctx, p.path("data"), flame.ReadThreads, "--time", at(p.begin)+","+at(p.end))
 }
 
-// Full is how many samples there would be of CPUs that are never idle.
-func (p *Perf) Full() float64 { return (p.end - p.begin) * profileHertz * float64(runtime.NumCPU()) }
+// Full is how many samples a CPU gives that is never idle.
+func (p *Perf) Full() float64 { return (p.end - p.begin) * profileHertz }
 
 func (p *Perf) stop() {
 	p.l.perf = nil
@@ -151,11 +151,11 @@ func (p *Perf) Close() {
 	_ = os.RemoveAll(p.dir) // under /tmp, and ours
 }
 
-// PerfScript reads the stacks of what perf has recorded.
-func (l *Lab) PerfScript(ctx context.Context, data string, args ...string) (*flame.Node, error) {
+// PerfScript reads the stacks of what perf has recorded, as read does it.
+func (l *Lab) PerfScript(ctx context.Context, data string, read func(io.Reader) (*flame.Node, error), args ...string) (*flame.Node, error) {
 	out, err := l.Output(ctx, append([]string{"perf", "script", "-i", data, "--no-inline", "-F", "comm,tid,time,event,ip,sym,symoff,dso"}, args...)...)
 	if err != nil {
 		return nil, err
 	}
-	return flame.Read(strings.NewReader(out))
+	return read(strings.NewReader(out))
 }

@@ -11,10 +11,9 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// Of condenses the stacks of one turn, of which full is how many samples CPUs
-// that are busy all the time would have given. The rows are parts of the turn's
-// own CPU time.
-func Of(k table.Key, s table.Sample, root *flame.Node, full float64) (*table.Profile, error) {
+// Of condenses the stacks of one turn, by threads; full is how many samples a CPU
+// gives that is busy all the time. The rows are parts of the turn's own CPU time.
+func Of(k table.Key, s table.Sample, root *flame.Node, full float64, cpus int) (*table.Profile, error) {
 	unit, ok := table.CPUUnit(s)
 	if !ok {
 		return nil, fmt.Errorf("the turn does not say its CPU time")
@@ -34,9 +33,21 @@ func Of(k table.Key, s table.Sample, root *flame.Node, full float64) (*table.Pro
 	}
 	if full > 0 {
 		// Samples of the idle are not counted: a CPU that sleeps deeply gives fewer.
-		p.Idle = max(0, 1-float64(busy+outside)/full)
+		p.Idle = max(0, 1-float64(busy+outside)/(full*float64(cpus)))
+		p.Busiest, p.Busy = busiest(root)
+		p.Busy /= full
 	}
 	return p, nil
+}
+
+// busiest is the thread with the most samples, and how many.
+func busiest(root *flame.Node) (program string, samples float64) {
+	for _, thread := range root.Children() {
+		if n := float64(thread.Count); n > samples && thread.Name != flame.Nobody {
+			program, samples = thread.Name, n
+		}
+	}
+	return program, samples
 }
 
 // count adds what ends in a node and beneath it to its row.

@@ -71,11 +71,11 @@ ksoftirqd/1     0  2697.134876:     500250 cpu-clock:
 `
 
 func TestOf(t *testing.T) {
-	root, err := flame.Read(strings.NewReader(script))
+	root, err := flame.ReadThreads(strings.NewReader(script))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := Of(table.Key{Variant: "library"}, table.Sample{"Gbit/s": 8, "cpu-s/GB": 1.1}, root, 24)
+	p, err := Of(table.Key{Variant: "library"}, table.Sample{"Gbit/s": 8, "cpu-s/GB": 1.1}, root, 12, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,20 +94,23 @@ func TestOf(t *testing.T) {
 	if math.Abs(p.Idle-0.5) > 1e-9 {
 		t.Errorf("idle %v, expected half of 24 samples", p.Idle)
 	}
+	if p.Busiest != "lklbench" || math.Abs(p.Busy-5.0/12) > 1e-9 {
+		t.Errorf("busiest %s, %v of a CPU, expected lklbench with 5 samples of 12", p.Busiest, p.Busy)
+	}
 	if !slices.IsSortedFunc(p.Parts, func(a, b table.Part) int { return slices.Index(rows, a.Name) - slices.Index(rows, b.Name) }) {
 		t.Errorf("order: %v", p.Parts)
 	}
 }
 
 func TestOfNothing(t *testing.T) {
-	root, err := flame.Read(strings.NewReader(script))
+	root, err := flame.ReadThreads(strings.NewReader(script))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Of(table.Key{}, table.Sample{"Gbit/s": 8}, root, 24); err == nil {
+	if _, err := Of(table.Key{}, table.Sample{"Gbit/s": 8}, root, 12, 2); err == nil {
 		t.Error("no CPU time, and no error")
 	}
-	if _, err := Of(table.Key{}, table.Sample{"cpu-s/GB": 1}, &flame.Node{}, 24); err == nil {
+	if _, err := Of(table.Key{}, table.Sample{"cpu-s/GB": 1}, &flame.Node{}, 12, 2); err == nil {
 		t.Error("no samples, and no error")
 	}
 }

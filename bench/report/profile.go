@@ -13,7 +13,7 @@ import (
 // aboutProfiles stands above the first of them.
 const aboutProfiles = "Beneath a miss stands where the CPU time went, in a turn more under `perf record -e cpu-clock` of both CPUs, of the variant and of what it is compared with: " +
 	"milliseconds of all processes for each GB, or µs for each round trip or connection. A sample belongs to the innermost function that names a row: what a write to a tap " +
-	"runs of the host's receive path counts there. What is below 2 % in all columns is in `other`. `nothing to do` is the part of both CPUs' time that nobody used; the lines beneath it are the turn's own figures, " +
+	"runs of the host's receive path counts there. What is below 2 % in all columns is in `other`. `nothing to do` is the part of both CPUs' time that nobody used, `busiest thread` the part of one CPU's that it used; the lines beneath are the turn's own figures, " +
 	"which differ from the medians above as turns do.\n"
 
 // minor is the part of a column beneath which a row is not worth a line.
@@ -102,6 +102,7 @@ func profileTable(ps []columned) Table {
 		{otherRow, func(i int) string { return short(rest[i] * factor) }},
 		{"**all**", func(i int) string { return "**" + short(sums[i]*factor) + "**" }},
 		{"nothing to do", func(i int) string { return fmt.Sprintf("%.0f %%", 100*ps[i].Idle) }},
+		{"busiest thread", func(i int) string { return fmt.Sprintf("%.0f %% %s", 100*ps[i].Busy, ps[i].Busiest) }},
 	}
 	for _, u := range []string{"Gbit/s", "µs", "1/s", "µs-p99"} {
 		if _, ok := ps[0].Sample[u]; ok {

@@ -70,7 +70,7 @@ func TestMarkdown(t *testing.T) {
 func TestProfiles(t *testing.T) {
 	s := example()
 	for i, v := range []string{"host", "library"} {
-		s.Profiles = append(s.Profiles, table.Profile{Key: key("one-cpu", v), Unit: "cpu-s/GB", Sample: table.Sample{"Gbit/s": 10, "cpu-s/GB": 0.2}, Idle: 0.25,
+		s.Profiles = append(s.Profiles, table.Profile{Key: key("one-cpu", v), Unit: "cpu-s/GB", Sample: table.Sample{"Gbit/s": 10, "cpu-s/GB": 0.2}, Idle: 0.25, Busiest: "prog", Busy: 0.9,
 			Parts: []table.Part{{Name: "copy", Value: 0.15 + float64(i)}, {Name: "small", Value: 0.001}, {Name: "other", Value: 0.049}}})
 	}
 	s.Profiles[1].Parts = append([]table.Part{{Name: "first", Value: 0.1}}, s.Profiles[1].Parts...)
@@ -84,7 +84,7 @@ func TestProfiles(t *testing.T) {
 	}
 	for _, want := range []string{
 		"| CPU time, ms/GB | one-cpu host | one-cpu library |\n| --- | ---: | ---: |\n| first |  | 100 |\n| copy | 150 | 1150 |\n| other | 50 | 50 |\n| **all** | **200** | **1300** |\n" +
-			"| nothing to do | 25 % | 25 % |\n| Gbit/s | 10.0 | 10.0 |\n",
+			"| nothing to do | 25 % | 25 % |\n| busiest thread | 90 % prog | 90 % prog |\n| Gbit/s | 10.0 | 10.0 |\n",
 		"\nProfile: see 1, library, send.\n",
 	} {
 		if strings.Count(b.String(), want) != 1 {

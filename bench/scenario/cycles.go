@@ -165,7 +165,7 @@ func takeFlame(ctx context.Context, l *lab.Lab, w *lab.Wire, v lab.Variant, dir 
 	if err != nil {
 		return nil, err
 	}
-	root, err := l.PerfScript(ctx, data)
+	root, err := l.PerfScript(ctx, data, flame.Read)
 	if err != nil {
 		return nil, err
 	}

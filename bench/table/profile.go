@@ -15,6 +15,9 @@ type Profile struct {
 	Parts  []Part  `json:"parts"`  // what it is made of
 	Idle   float64 `json:"idle"`   // the part of all CPUs' time in which they had nothing to do
 	Count  int     `json:"count"`  // of perf's samples
+
+	Busiest string  `json:"busiest"` // the program of the thread that used most
+	Busy    float64 `json:"busy"`    // the part of a CPU's time that this thread used
 }
 
 // A Part is one of the things that CPU time was spent on.
