@@ -92,11 +92,13 @@ $(ARCHS:%=cross-%): cross-%: stack-%
 HZ ?= 100
 
 .PHONY: stack-hz
-stack-hz: packages ## the stack bbr with another tick than 1000 a second, to compare: HZ=100 or 250
-	+@LKL_HZ=$(HZ) $(MAKE) --no-print-directory -C third_party/lkl OUT=$(STACK)-hz-$(HZ) $(if $(LINUX_SOURCE),LINUX_SOURCE=$(LINUX_SOURCE)) -j$(JOBS)
-	@mkdir -p $(BIN)/stacks/hz-$(HZ)
-	@sed 's/"name": "bbr"/"name": "hz-$(HZ)"/' stacks/bbr/stack.json > $(BIN)/stacks/hz-$(HZ)/stack.json
-	@ln -sfn ../../../build/stack-hz-$(HZ)/liblkl.so $(BIN)/stacks/hz-$(HZ)/liblkl.so
+stack-hz: stack-hz-$(HZ) ## the stack bbr with another tick than 1000 a second, to compare: HZ=100 or 250
+
+stack-hz-%: packages
+	+@LKL_HZ=$* $(MAKE) --no-print-directory -C third_party/lkl OUT=$(OUT)/$@ $(if $(LINUX_SOURCE),LINUX_SOURCE=$(LINUX_SOURCE)) -j$(JOBS)
+	@mkdir -p $(BIN)/stacks/hz-$*
+	@sed -e 's/"name": "bbr"/"name": "hz-$*"/' -e 's/paced by fq"/paced by fq; HZ=$*"/' stacks/bbr/stack.json > $(BIN)/stacks/hz-$*/stack.json
+	@ln -sfn ../../../build/$@/liblkl.so $(BIN)/stacks/hz-$*/liblkl.so
 
 # LKL as it was in 2017, from npm's copy: never part of a build or of the tests.
 .PHONY: lkl-4.9
@@ -200,7 +202,7 @@ bench: build ## all variants beside the host, in turns, five minutes: tables, bu
 	@$(GO) run ./bench $(BENCHFLAGS)
 
 .PHONY: bench-full
-bench-full: build ## every scenario, three quarters of an hour; writes docs/benchmarks.md
+bench-full: build stack-hz-100 stack-hz-250 ## every scenario, three quarters of an hour; writes docs/benchmarks.md
 	@$(GO) run ./bench -form full -profile missed -out $(OUT)/bench/full -docs docs $(BENCHFLAGS)
 
 .PHONY: bench-compare

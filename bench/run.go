@@ -106,13 +106,17 @@ func one(ctx context.Context, l *lab.Lab, s scenario.Scenario, set *table.Set, s
 		}
 	}()
 	skipped := map[int]bool{}
-	for round := range l.Form.Rounds {
+	rounds := 0
+	for _, m := range measures {
+		rounds = max(rounds, m.Turns(l.Form.Rounds))
+	}
+	for round := range rounds {
 		for i, m := range measures {
 			m.Key.Scenario = s.Name
-			if skipped[i] || round > 0 && (m.Once || m.Rounds > 0 && round >= m.Rounds) {
+			if skipped[i] || round >= m.Turns(l.Form.Rounds) {
 				continue
 			}
-			say("round %d of %d, %d of %d", round+1, l.Form.Rounds, i+1, len(measures))
+			say("round %d of %d, %d of %d", round+1, rounds, i+1, len(measures))
 			v, err := m.Take(ctx)
 			switch {
 			case ctx.Err() != nil:

@@ -20,7 +20,7 @@ func init() {
 		About: "The lossy path of the last table, BBR and CUBIC, with one thing at a time changed in the library; mean from the fourth to the eighth second, once each. `as it is`: HZ=1000, high-resolution timers, " +
 			"the host's clock in nanoseconds, fq, 512 MB of memory, buffers of up to 100 MB. `highres=off` and `nohz=off` are parameters of the boot. " +
 			"The seed's `sched_clock()` of one step a tick has no counterpart: TCP of 6.12 asks the clocksource, and this kernel has none but the host's clock. " +
-			"HZ is a matter of the build: `make stack-hz HZ=100` makes another library, which is measured where it is there.",
+			"HZ is a matter of the build: `make bench-full` builds the libraries for it, `make stack-hz HZ=100` one of them.",
 		Budget:  Budget{Full: 150 * time.Second},
 		Build:   buildKnobs,
 		Figures: knobFigures,

@@ -39,6 +39,19 @@ type Measure struct {
 	Take   func(context.Context) (table.Sample, error)
 	Once   bool // takes minutes: in the first round only
 	Rounds int  // fewer than the form's; 0: the form's
+	Times  int  // so many times the form's rounds; 0: once
+}
+
+// Turns is in how many rounds it is measured, of a form with so many.
+func (m Measure) Turns(rounds int) int {
+	if m.Once {
+		return 1
+	}
+	rounds *= max(m.Times, 1)
+	if m.Rounds > 0 {
+		rounds = min(rounds, m.Rounds)
+	}
+	return rounds
 }
 
 // ErrSkip is wrapped by an error of a Take or a Build that says why something
