@@ -4,6 +4,7 @@
  */
 #include "netdev.h"
 #include "host_call.h"
+#include "uring.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -331,6 +332,7 @@ void netdevs_halt(void)
 {
 	int id;
 
+	uring_stop();
 	for (id = 0; id < LKL_NET_MAX; id++) {
 		if (!devs[id])
 			continue;
@@ -445,6 +447,18 @@ long lklh_net_write(int id, const struct lkl_iov *iov, int cnt,
 		n = host_call(SYS_writev, nd->fd, (long)iov, cnt, 0, 0, 0);
 	while (n == -EINTR);
 	return n;
+}
+
+void lklh_net_write_burst(int id, struct lkl_net_out *out, int n)
+{
+	struct lkl_netdev *nd = devs[id];
+	int i = 0;
+
+	if (n > 1 && !nd->packet.type)
+		i = uring_write(nd->fd, out, n);
+	for (; i < n; i++)
+		out[i].ret = (int)lklh_net_write(id, out[i].iov, out[i].cnt,
+						 out[i].proto);
 }
 
 unsigned int lklh_net_poll(int id)

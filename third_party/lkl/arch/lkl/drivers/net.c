@@ -4,7 +4,8 @@
  *
  * Theory of operation
  *
- * One write is one frame out, one read is one frame in, both non-blocking and
+ * One write is one frame out (frames that come as a list are written with one call,
+ * burst.c), one read is one frame in, both non-blocking and
  * both straight between the descriptor and the memory of the packet: pages are
  * addresses of the process. Frames come in under NAPI until the descriptor is
  * empty; the host library says when it has something again (LKL_NETEV_RX), or
@@ -56,6 +57,7 @@
  * @held: the carrier was set off by netlink
  * @vnet: room for the header before the frame, 0, 10 or 12 bytes
  * @rx: where the next frames go
+ * @burst: frames that wait for the last of their list
  */
 struct lkl_net {
 	struct net_device *dev;
@@ -66,6 +68,7 @@ struct lkl_net {
 	bool held;
 	unsigned int vnet;
 	struct lkl_rx rx;
+	struct lkl_burst burst;
 };
 
 static struct lkl_net *lkl_nets[LKL_NET_MAX];
@@ -133,6 +136,62 @@ static netdev_tx_t xmit_in_pieces(struct sk_buff *skb, struct net_device *dev)
 	return NETDEV_TX_OK;
 }
 
+static void sent(struct lkl_net *nd, unsigned int len)
+{
+	lkl_net_sent++;
+	dev_sw_netstats_tx_add(nd->dev, 1, len);
+}
+
+/* A frame could not be written. */
+static void failed(struct lkl_net *nd, long ret)
+{
+	switch (ret) {
+	case -EIO:
+	case -EBADFD:
+	case -EBADF:
+	case -EPIPE:
+	case -ENOTCONN:
+	case -ECONNREFUSED:
+	case -ECONNRESET:
+	case -ENODEV:
+	case -ENXIO:
+	case -ENETDOWN:
+		set_carrier(nd, false);
+		break;
+	case -EAGAIN:
+	case -EMSGSIZE:
+	case -ENOBUFS:	/* a queue of the host's is full */
+		DEV_STATS_INC(nd->dev, tx_dropped);
+		return;
+	}
+	DEV_STATS_INC(nd->dev, tx_errors);
+}
+
+/* Writes the frames that were kept. They are accepted: what has no room is lost. */
+static void send_burst(struct lkl_net *nd)
+{
+	struct lkl_burst *b = &nd->burst;
+	int i, ret, n = b->n;
+
+	if (likely(!n))
+		return;
+	b->n = 0;
+	lklh_net_write_burst(nd->id, b->out, n);
+	for (i = 0; i < n; i++) {
+		ret = b->out[i].ret;
+		if (likely(ret > 0)) {
+			sent(nd, b->frame[i].skb->len);
+			dev_consume_skb_any(b->frame[i].skb);
+			continue;
+		}
+		failed(nd, ret);
+		if (ret == -EAGAIN)
+			netif_stop_queue(nd->dev);	/* LKL_NETEV_TX will come */
+		if (ret != -EINPROGRESS)
+			dev_kfree_skb_any(b->frame[i].skb);
+	}
+}
+
 static netdev_tx_t net_xmit(struct sk_buff *skb, struct net_device *dev)
 {
 	struct lkl_net *nd = netdev_priv(dev);
@@ -167,39 +226,32 @@ static netdev_tx_t net_xmit(struct sk_buff *skb, struct net_device *dev)
 	}
 
 	skb_tx_timestamp(skb);
+	if (lkl_burst_add(&nd->burst, skb, iov, n, proto)) {
+		if (!netdev_xmit_more() || nd->burst.n == LKL_NET_BURST)
+			send_burst(nd);
+		return NETDEV_TX_OK;
+	}
+	send_burst(nd);
 	ret = lklh_net_write(nd->id, iov, n, proto);
 	if (likely(ret > 0)) {
-		lkl_net_sent++;
-		dev_sw_netstats_tx_add(dev, 1, len);
+		sent(nd, len);
 		dev_consume_skb_any(skb);
 		return NETDEV_TX_OK;
 	}
-	switch (ret) {
-	case -EAGAIN:
+	if (ret == -EAGAIN) {
 		/* LKL_NETEV_TX will come */
 		netif_stop_queue(dev);
 		return NETDEV_TX_BUSY;
-	case -EIO:
-	case -EBADFD:
-	case -EBADF:
-	case -EPIPE:
-	case -ENOTCONN:
-	case -ECONNREFUSED:
-	case -ECONNRESET:
-	case -ENODEV:
-	case -ENXIO:
-	case -ENETDOWN:
-		set_carrier(nd, false);
-		break;
-	case -EMSGSIZE:
-	case -ENOBUFS:	/* a queue of the host's is full, or its memory in crumbs */
-		if (skb_is_gso(skb) && len > GSO_LEGACY_MAX_SIZE)
-			return xmit_in_pieces(skb, dev);
-		DEV_STATS_INC(dev, tx_dropped);
-		dev_kfree_skb_any(skb);
-		return NETDEV_TX_OK;
 	}
+	/* of the host's memory only crumbs are left, or a queue is full */
+	if ((ret == -EMSGSIZE || ret == -ENOBUFS) && skb_is_gso(skb) &&
+	    len > GSO_LEGACY_MAX_SIZE)
+		return xmit_in_pieces(skb, dev);
+	failed(nd, ret);
+	dev_kfree_skb_any(skb);
+	return NETDEV_TX_OK;
 drop:
+	send_burst(nd);
 	DEV_STATS_INC(dev, tx_errors);
 	dev_kfree_skb_any(skb);
 	return NETDEV_TX_OK;

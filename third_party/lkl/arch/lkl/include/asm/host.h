@@ -196,6 +196,25 @@ long lklh_net_read(int id, const struct lkl_iov *iov, int cnt,
 		   struct lkl_net_meta *meta);
 long lklh_net_write(int id, const struct lkl_iov *iov, int cnt,
 		    unsigned short proto);
+
+/**
+ * struct lkl_net_out - one frame of several
+ * @iov: where it lies
+ * @cnt: of @iov
+ * @proto: the packet's Ethernet type
+ * @ret: as lklh_net_write(); -EINPROGRESS: its memory is not to be used any more
+ */
+struct lkl_net_out {
+	const struct lkl_iov *iov;
+	int cnt;
+	unsigned short proto;
+	int ret;
+};
+
+/* Writes up to LKL_NET_BURST frames in order, the others also when one fails. */
+void lklh_net_write_burst(int id, struct lkl_net_out *out, int n);
+#define LKL_NET_BURST	48
+
 /* Takes the LKL_NETEV_* bits of device @id */
 unsigned int lklh_net_events(int id);
 /* Device @id has more frames but no budget: an event for the next turn */

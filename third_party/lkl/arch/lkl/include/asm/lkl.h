@@ -4,6 +4,7 @@
 #define _ASM_LKL_LKL_H
 
 #include <linux/compiler.h>
+#include <linux/virtio_net.h>
 #include <asm/host.h>
 
 struct napi_struct;
@@ -43,6 +44,27 @@ int lkl_rx_room(struct lkl_rx *rx, struct lkl_iov *iov);
 struct sk_buff *lkl_rx_packet(struct lkl_rx *rx, struct napi_struct *napi,
 			      unsigned int len, unsigned int link);
 void lkl_rx_free(struct lkl_rx *rx);
+
+#define LKL_BURST_IOVS	4	/* header of virtio, linear part, two fragments */
+
+/**
+ * struct lkl_burst - frames that are written together
+ * @n: how many there are
+ * @out: as the host library wants them
+ * @frame: what @out refers to: the packet, its header of virtio, where it lies
+ */
+struct lkl_burst {
+	int n;
+	struct lkl_net_out out[LKL_NET_BURST];
+	struct {
+		struct sk_buff *skb;
+		struct virtio_net_hdr_v1 hdr;
+		struct lkl_iov iov[LKL_BURST_IOVS];
+	} frame[LKL_NET_BURST];
+};
+
+bool lkl_burst_add(struct lkl_burst *b, struct sk_buff *skb,
+		   const struct lkl_iov *iov, int cnt, int proto);
 void lkl_paging_init(void);
 
 #endif

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Several frames to a descriptor with one entry into the host's kernel.
+ *
+ * Theory of operation
+ *
+ * A write to a tap runs the host's receive path and wakes who waits for the frame,
+ * and the host gives him the processor when the write returns. Of a burst of frames
+ * that makes a switch for each; where one io_uring_enter() writes them all, it is
+ * one for the burst. Each write is told not to wait (RWF_NOWAIT), so all have been
+ * done, in order, when the call returns: nothing is ever under way between two calls.
+ *
+ * The ring is made when it is first wanted. Whichever thread owns the kernel's CPU
+ * uses it, so it is bound to none. The descriptor to write to is not registered: a
+ * ring is torn down some time after its process, and would keep a tap busy until then.
+ *
+ * Where the host has no io_uring, or forbids it, the caller writes frame by frame.
+ * The engine preload is such a host: under it io_uring is forbidden to the process.
+ */
+#include "uring.h"
+#include "host_call.h"
+
+#include <errno.h>
+#include <linux/io_uring.h>
+#include <linux/time_types.h>
+#include <unistd.h>
+
+#ifndef RWF_NOWAIT
+#define RWF_NOWAIT	8
+#endif
+
+#define ENTRIES		64
+#define LATE_S		5	/* for writes that the host does not do at once */
+
+static enum { UNTRIED, READY, REFUSED } state;
+static int ring = -1;
+
+/* What is mapped: head, tail and mask of both queues, and their entries */
+static struct {
+	char *queues;
+	unsigned long queues_len, sqes_len;
+	unsigned int *sq_head, *sq_tail, *cq_head, *cq_tail;
+	unsigned int sq_mask, cq_mask;
+	struct io_uring_sqe *sqe;
+	struct io_uring_cqe *cqe;
+} m;
+
+/* Not mmap(), see host_pages(). */
+static void *map(unsigned long len, unsigned long offset)
+{
+#ifdef SYS_mmap2
+	const long nr = SYS_mmap2;
+
+	offset >>= 12;
+#else
+	const long nr = SYS_mmap;
+#endif
+	long p = host_call(nr, 0, len, PROT_READ | PROT_WRITE,
+			   MAP_SHARED | MAP_POPULATE, ring, offset);
+
+	return p < 0 && p > -4096 ? NULL : (void *)p;
+}
+
+static void unmap(void *p, unsigned long len)
+{
+	if (p)
+		host_call(SYS_munmap, (long)p, len, 0, 0, 0, 0);
+}
+
+/**
+ * uring_stop - give back what there is; the next frames may make it again
+ */
+void uring_stop(void)
+{
+	unmap(m.queues, m.queues_len);
+	unmap(m.sqe, m.sqes_len);
+	m.queues = NULL;
+	m.sqe = NULL;
+	if (ring >= 0)
+		close(ring);
+	ring = -1;
+	state = UNTRIED;
+}
+
+static void refuse(void)
+{
+	uring_stop();
+	state = REFUSED;
+}
+
+static void start(void)
+{
+	struct io_uring_params p = { .flags = 0 };
+	unsigned int *array, i;
+
+	/* By the C library: the engine preload is to see it, and refuse it. */
+	ring = (int)syscall(SYS_io_uring_setup, ENTRIES, &p);
+	if (ring < 0 || !(p.features & IORING_FEAT_SINGLE_MMAP) ||
+	    !(p.features & IORING_FEAT_EXT_ARG)) {
+		refuse();
+		return;
+	}
+	m.queues_len = p.sq_off.array + p.sq_entries * sizeof(*array);
+	if (m.queues_len < p.cq_off.cqes + p.cq_entries * sizeof(*m.cqe))
+		m.queues_len = p.cq_off.cqes + p.cq_entries * sizeof(*m.cqe);
+	m.sqes_len = p.sq_entries * sizeof(*m.sqe);
+	m.queues = map(m.queues_len, IORING_OFF_SQ_RING);
+	m.sqe = map(m.sqes_len, IORING_OFF_SQES);
+	if (!m.queues || !m.sqe) {
+		refuse();
+		return;
+	}
+	m.sq_head = (void *)(m.queues + p.sq_off.head);
+	m.sq_tail = (void *)(m.queues + p.sq_off.tail);
+	m.cq_head = (void *)(m.queues + p.cq_off.head);
+	m.cq_tail = (void *)(m.queues + p.cq_off.tail);
+	m.sq_mask = *(unsigned int *)(m.queues + p.sq_off.ring_mask);
+	m.cq_mask = *(unsigned int *)(m.queues + p.cq_off.ring_mask);
+	m.cqe = (void *)(m.queues + p.cq_off.cqes);
+	array = (void *)(m.queues + p.sq_off.array);
+	for (i = 0; i < p.sq_entries; i++)
+		array[i] = i;
+	state = READY;
+}
+
+/* Takes the results that are there; how many */
+static int reap(struct lkl_net_out *out)
+{
+	unsigned int head = *m.cq_head, n = 0;
+	unsigned int tail = __atomic_load_n(m.cq_tail, __ATOMIC_ACQUIRE);
+
+	for (; head != tail; head++, n++) {
+		const struct io_uring_cqe *c = &m.cqe[head & m.cq_mask];
+
+		out[c->user_data].ret = c->res;
+	}
+	__atomic_store_n(m.cq_head, head, __ATOMIC_RELEASE);
+	return n;
+}
+
+/* @left writes are not done: the host must have put them off. */
+static void wait_for(struct lkl_net_out *out, int left)
+{
+	struct __kernel_timespec ts = { .tv_sec = LATE_S };
+	struct io_uring_getevents_arg arg = { .ts = (unsigned long)&ts };
+	long ret;
+
+	do {
+		ret = host_call(SYS_io_uring_enter, ring, 0, left,
+				IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG,
+				(long)&arg, sizeof(arg));
+		left -= reap(out);
+	} while (left > 0 && (ret >= 0 || ret == -EINTR));
+	refuse();
+}
+
+/**
+ * uring_write - write frames, in order
+ * @fd: the descriptor, which does not block
+ * @out: the frames, whose result is set; -EINPROGRESS: the host has not done with its
+ *	memory, and nobody knows when
+ * @n: how many, at most LKL_NET_BURST
+ *
+ * How many have a result. The others are to be written in another way.
+ */
+int uring_write(int fd, struct lkl_net_out *out, int n)
+{
+	unsigned int tail;
+	int i, done, got;
+	long ret;
+
+	if (state == UNTRIED)
+		start();
+	if (state != READY)
+		return 0;
+	tail = *m.sq_tail;
+	for (i = 0; i < n; i++) {
+		m.sqe[(tail + i) & m.sq_mask] = (struct io_uring_sqe){
+			.opcode = IORING_OP_WRITEV,
+			.fd = fd,
+			.addr = (unsigned long)out[i].iov,
+			.len = out[i].cnt,
+			.rw_flags = RWF_NOWAIT,
+			.user_data = i,
+		};
+		out[i].ret = -EINPROGRESS;
+	}
+	__atomic_store_n(m.sq_tail, tail + n, __ATOMIC_RELEASE);
+	ret = host_call(SYS_io_uring_enter, ring, n, 0, 0, 0, 0);
+	/* It stops at one that it cannot begin: the rest is not to be found there. */
+	done = (int)(__atomic_load_n(m.sq_head, __ATOMIC_ACQUIRE) - tail);
+	__atomic_store_n(m.sq_tail, tail + done, __ATOMIC_RELEASE);
+	got = reap(out);
+	if (unlikely(got < done))
+		wait_for(out, done - got);
+	if (unlikely(ret == -EBADF || ret == -EOPNOTSUPP)) {
+		/* It is not our ring any more: the program closes what it finds. */
+		ring = -1;
+		refuse();
+	}
+	/* A host that cannot tell whether a write would wait; nothing was written. */
+	if (unlikely(done && out[0].ret == -EOPNOTSUPP)) {
+		refuse();
+		return 0;
+	}
+	return done;
+}

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Several frames to a descriptor with one entry into the host's kernel. */
+#ifndef LKL_URING_H
+#define LKL_URING_H
+
+#include "internal.h"
+
+int uring_write(int fd, struct lkl_net_out *out, int n);
+void uring_stop(void);
+
+#endif
