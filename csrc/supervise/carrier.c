@@ -29,9 +29,10 @@
  * listening carrier is thrown away like a token, and numbers are random, so that
  * nobody can take a name before us.
  *
- * Closing a connected carrier shows as EPOLLHUP at our end. That of a listening,
- * datagram or unconnected one shows nowhere; carrier_gone() finds out by trying
- * to bind its name.
+ * Closing a connected carrier shows as EPOLLHUP at our end, and so does shutting
+ * it both ways. That of a listening, datagram or unconnected one shows nowhere.
+ * carrier_gone() finds out by trying to bind its name: our own end of a pair,
+ * which has none, else a socket made for that.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -181,6 +182,14 @@ int carrier_pair(int type, uint32_t id, int sv[2])
 	return 0;
 }
 
+/** carrier_watch - @fd is our end of a stream's carrier, for the loop */
+int carrier_watch(struct conn *conn, int fd)
+{
+	conn->csrc.fd = fd;
+	conn->csrc.fn = tcp_carrier_event;
+	return loop_add(&conn->csrc, CARRIER_EVENTS);
+}
+
 /**
  * carrier_roomy - let a burst of datagrams from @fd, ours, wait in a carrier
  *
@@ -234,8 +243,12 @@ bool carrier_gone(struct conn *conn)
 	struct sockaddr_un un;
 	socklen_t len = carrier_name(&un, kind, conn->id);
 
-	if (conn->gone)		/* the name may be the spare's now */
+	if (conn->gone)		/* the name may be the spare's now, or ours */
 		return true;
+	if (conn->accepted && conn->csrc.fd >= 0) {
+		conn->gone = !bind(conn->csrc.fd, (struct sockaddr *)&un, len);
+		return conn->gone;
+	}
 	if (*fd < 0)
 		*fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (*fd >= 0 && is_file(kind))	/* a file outlives its socket */
@@ -356,9 +369,7 @@ int carrier_meet(struct conn *conn, int dup)
 			break;
 		close(fd);
 	}
-	conn->csrc.fd = fd;
-	conn->csrc.fn = tcp_carrier_event;
-	return loop_add(&conn->csrc, CARRIER_EVENTS);
+	return carrier_watch(conn, fd);
 }
 
 /**

@@ -42,14 +42,22 @@ static struct timer sweep_timer = TIMER_INIT(sweep_timer, sweep_due);
 static uint32_t last_id;
 static unsigned int n_reachable[KIND_NETLINK + 1];
 
-/** conn_find - by number; NULL when there is none */
-struct conn *conn_find(uint32_t id)
+/** lookup - by number; NULL when nobody has it */
+static struct conn *lookup(uint32_t id)
 {
 	struct conn *conn = hash[id % CONN_HASH];
 
 	while (conn && conn->id != id)
 		conn = conn->hash_next;
 	return conn;
+}
+
+/** conn_find - by number; NULL when there is none */
+struct conn *conn_find(uint32_t id)
+{
+	struct conn *conn = lookup(id);
+
+	return conn && conn->begun ? conn : NULL;
 }
 
 /** number - give it a number that is free, and put it into the table */
@@ -61,32 +69,38 @@ static void number(struct conn *conn)
 		    getrandom(&last_id, sizeof(last_id), GRND_NONBLOCK) < 0)
 			last_id++;
 		conn->id = ++last_id;
-	} while (!conn->id || conn_find(conn->id));
+	} while (!conn->id || lookup(conn->id));
 	conn->hash_next = hash[conn->id % CONN_HASH];
 	hash[conn->id % CONN_HASH] = conn;
 }
 
-/**
- * conn_new - a connection for the socket @sfd of the stack
- * @c: the call that makes it
- *
- * NULL without memory; @sfd is then still the caller's.
- */
-struct conn *conn_new(struct call *c, enum conn_kind kind, int sfd, int domain,
-		      int type, int proto)
+/** conn_make - one that has a number, and is nobody's; NULL without memory */
+struct conn *conn_make(void)
 {
 	struct conn *conn = calloc(1, sizeof(*conn));
 
 	if (!conn)
 		return NULL;
 	number(conn);
+	conn->sfd = -1;
+	conn->csrc.fd = -1;
+	conn->tfd = -1;
+	return conn;
+}
+
+/**
+ * conn_begin - it is for the socket @sfd of the stack
+ * @c: the call that makes it
+ */
+void conn_begin(struct conn *conn, struct call *c, enum conn_kind kind, int sfd,
+		int domain, int type, int proto)
+{
+	conn->begun = true;
 	conn->kind = kind;
 	conn->sfd = sfd;
 	conn->domain = domain;
 	conn->type = type;
 	conn->proto = proto;
-	conn->csrc.fd = -1;
-	conn->tfd = -1;
 	conn->pid = c->pid;
 	conn->maker = task_tgid(c->task);
 	account_begin(conn, task_account(c->task));
@@ -97,6 +111,16 @@ struct conn *conn_new(struct call *c, enum conn_kind kind, int sfd, int domain,
 	list_init(&conn->probe);
 	list_add_tail(&conn->link, &conns);
 	conn_stats.open++;
+}
+
+/** conn_new - both; NULL without memory, @sfd is then still the caller's */
+struct conn *conn_new(struct call *c, enum conn_kind kind, int sfd, int domain,
+		      int type, int proto)
+{
+	struct conn *conn = conn_make();
+
+	if (conn)
+		conn_begin(conn, c, kind, sfd, domain, type, proto);
 	return conn;
 }
 
@@ -108,6 +132,13 @@ static void unhash(struct conn *conn)
 	while (*pp != conn)
 		pp = &(*pp)->hash_next;
 	*pp = conn->hash_next;
+}
+
+/** conn_unmake - forget one that was made and not begun; its carrier is closed */
+void conn_unmake(struct conn *conn)
+{
+	unhash(conn);
+	loop_free_later(conn);
 }
 
 /** conn_renumber - a new number, for a new carrier; returns it */
@@ -142,6 +173,7 @@ int conn_watch(struct conn *conn, uint32_t events)
 void conn_free(struct conn *conn)
 {
 	struct linger linger = { 0 };
+	bool buried;
 
 	if (conn->dead)
 		return;
@@ -156,6 +188,7 @@ void conn_free(struct conn *conn)
 	list_del(&conn->late);
 	while (conn->tokens)
 		close(conn->token_fd[--conn->tokens]);
+	buried = conn->gone && ahead_bury(conn);
 	carrier_drop(conn);
 	carrier_forget(conn);
 	conn->ssrc.fn = NULL;
@@ -183,7 +216,8 @@ void conn_free(struct conn *conn)
 	free(conn->to_target.buf);
 	free(conn->last);
 	conn_stats.open--;
-	loop_free_later(conn);
+	if (!buried)
+		loop_free_later(conn);
 }
 
 /** conn_stack_ino - inode number of the socket in the stack, 0: unknown */
@@ -295,6 +329,7 @@ void conn_stop(void)
 
 	list_for_each_safe(pos, tmp, &conns)
 		conn_free(container_of(pos, struct conn, link));
+	ahead_stop();
 	timer_cancel(&sweep_timer);
 	carrier_stop();
 }

@@ -62,6 +62,7 @@ struct chunk {
  *	how often that was put off
  * @hash_next: the next one with the same hash of @id
  * @id: number, in the carrier's name
+ * @begun: it is somebody's: see ahead.c
  * @kind, @state: see above
  * @sfd: the stack's socket
  * @domain, @type, @proto: as the target asked
@@ -125,6 +126,7 @@ struct conn {
 	unsigned int late_looks;
 	struct conn *hash_next;
 	uint32_t id;
+	bool begun;
 	enum conn_kind kind;
 	enum conn_state state;
 	int sfd;
@@ -182,6 +184,10 @@ struct conn {
 
 extern struct list conns;
 
+struct conn *conn_make(void);
+void conn_begin(struct conn *conn, struct call *c, enum conn_kind kind, int sfd,
+		int domain, int type, int proto);
+void conn_unmake(struct conn *conn);
 struct conn *conn_new(struct call *c, enum conn_kind kind, int sfd, int domain,
 		      int type, int proto);
 struct conn *conn_find(uint32_t id);
@@ -204,6 +210,7 @@ bool carrier_parse(const struct sockaddr_un *un, socklen_t len, char *kind,
 		   uint32_t *id);
 int carrier_make(int type, uint32_t id);
 int carrier_pair(int type, uint32_t id, int sv[2]);
+int carrier_watch(struct conn *conn, int fd);
 void carrier_roomy(int fd);
 int carrier_identify(int fd, uint32_t *id);
 bool carrier_gone(struct conn *conn);
@@ -217,6 +224,11 @@ void carrier_uncork(struct conn *conn);
 void carrier_drop(struct conn *conn);
 int carrier_borrow(struct conn *conn);
 uint64_t fd_ino(int fd);
+
+/* ahead.c */
+struct conn *ahead_take(int flags, int *fd);
+bool ahead_bury(struct conn *conn);
+void ahead_stop(void);
 
 /* ends.c */
 bool ends_pass(struct conn *conn);

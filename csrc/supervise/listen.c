@@ -125,19 +125,60 @@ static void accepted_drop(const struct conn *lis, int sfd)
 }
 
 /**
+ * accepted - the connection and its carrier
+ * @sfd: of the stack; the caller's still when this fails
+ * @fd: the target's end of the carrier
+ *
+ * Returns 0 or a negative errno.
+ */
+static int accepted(struct call *c, int sfd, int flags, struct conn **made,
+		    int *fd)
+{
+	struct conn *lis = c->conn, *conn = ahead_take(flags, fd);
+	int sv[2], ret;
+
+	if (conn) {
+		conn_begin(conn, c, KIND_STREAM, sfd, lis->domain, lis->type,
+			   lis->proto);
+	} else {
+		conn = conn_new(c, KIND_STREAM, sfd, lis->domain, lis->type,
+				lis->proto);
+		if (!conn)
+			return -ENOMEM;
+		ret = carrier_pair(SOCK_STREAM | (flags & SOCK_NONBLOCK),
+				   conn->id, sv);
+		if (ret) {
+			conn->sfd = -1;
+			conn_free(conn);
+			return ret;
+		}
+		conn->carrier_ino = fd_ino(sv[1]);
+		carrier_watch(conn, sv[0]);
+		*fd = sv[1];
+	}
+	sock_inherit(conn, lis);
+	conn->accepted = true;
+	conn->mptcp_asked = lis->mptcp_asked;
+	conn->tcp_by_option = lis->tcp_by_option;
+	conn->state = CONN_OPEN;
+	*made = conn;
+	return 0;
+}
+
+/**
  * hand_over - an accepted connection to the caller of accept
  * @sfd: of the stack
  * @ss: the peer
  *
- * When the caller is gone, or has no room for another descriptor, the connection
- * goes back to where the next accept looks first.
+ * When the caller is gone, or there is no room for another descriptor, the
+ * connection goes back to where the next accept looks first.
  */
 static int64_t hand_over(struct call *c, int sfd, struct sockaddr_storage *ss,
 			 socklen_t len)
 {
 	int flags = c->nr == SYS_accept4 ? (int)c->args[3] : 0;
 	struct conn *lis = c->conn, *conn;
-	int sv[2], ret;
+	int fd, ret;
 
 	if (c->args[1]) {
 		ret = (int)addr_write(c, c->args[1], c->args[2], ss, len);
@@ -148,29 +189,11 @@ static int64_t hand_over(struct call *c, int sfd, struct sockaddr_storage *ss,
 			return ret;
 		}
 	}
-	conn = conn_new(c, KIND_STREAM, sfd, lis->domain, lis->type,
-			lis->proto);
-	if (!conn) {
-		accepted_drop(lis, sfd);
-		return -ENOMEM;
-	}
-	sock_inherit(conn, lis);
-	conn->accepted = true;
-	conn->mptcp_asked = lis->mptcp_asked;
-	conn->tcp_by_option = lis->tcp_by_option;
-	ret = carrier_pair(SOCK_STREAM | (flags & SOCK_NONBLOCK), conn->id, sv);
-	if (ret) {
-		conn->sfd = -1;
-		conn_free(conn);
+	ret = accepted(c, sfd, flags, &conn, &fd);
+	if (ret)
 		goto stash;
-	}
-	conn->carrier_ino = fd_ino(sv[1]);
-	conn->csrc.fd = sv[0];
-	conn->csrc.fn = tcp_carrier_event;
-	conn->state = CONN_OPEN;
-	loop_add(&conn->csrc, CARRIER_EVENTS);
-	ret = call_addfd_send(c, sv[1], flags & SOCK_CLOEXEC);
-	close(sv[1]);
+	ret = call_addfd_send(c, fd, flags & SOCK_CLOEXEC);
+	close(fd);
 	if (ret < 0) {
 		conn->sfd = -1;
 		conn_free(conn);
