@@ -23,8 +23,8 @@ import (
 // not keep step with what happens a hundred or a thousand times a second.
 const profileHertz = 1999
 
-// ErrNoPerf says why nothing can be profiled.
-var ErrNoPerf = errors.New("perf is not installed")
+// ErrNoPerf is wrapped by an error that will be that of the next profile, too.
+var ErrNoPerf = errors.New("perf does not record here")
 
 // windowEnv has whoever is measured say, by CLOCK_MONOTONIC, from when to when
 // its CPU time counts (native/bench.h), in these units.
@@ -47,7 +47,7 @@ type Perf struct {
 // where it allows them again, and stacks of code without frame pointers end early.
 func (l *Lab) Perf(ctx context.Context) (*Perf, error) {
 	if _, err := exec.LookPath("perf"); err != nil {
-		return nil, ErrNoPerf
+		return nil, fmt.Errorf("%w: %w", ErrNoPerf, err)
 	}
 	dir, err := os.MkdirTemp("", "lklrun-bench-perf")
 	if err != nil {
@@ -94,10 +94,10 @@ func (p *Perf) start(ctx context.Context) error {
 	select {
 	case err = <-answered:
 	case <-p.proc.Done():
-		err = errors.New("it ended")
+		err = ErrNoPerf
 	}
 	if err != nil {
-		return fmt.Errorf("perf record: %w: %s", err, strings.Join(p.proc.Lines(), " "))
+		return fmt.Errorf("%w: %s", err, strings.Join(p.proc.Lines(), " "))
 	}
 	return nil
 }
