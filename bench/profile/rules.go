@@ -65,7 +65,7 @@ var (
 		rowWake: "try_to_wake_up __wake_up __wake_up_sync_key __wake_up_common wake_up_q sock_def_readable sock_def_write_space sk_stream_write_space unix_write_space " +
 			"ep_poll_callback complete swake_up_locked futex_wake __schedule schedule schedule_idle finish_task_switch sched_ttwu_pending __x64_sys_sched_yield smp_call_function_single_async " +
 			"sysvec_call_function_single sysvec_reschedule_ipi asm_sysvec_call_function_single asm_sysvec_reschedule_ipi exit_to_user_mode_loop",
-		rowTapWrite: "tun_get_user tun_chr_write_iter tun_sendmsg",
+		rowTapWrite: "tun_get_user tun_chr_write_iter tun_sendmsg __do_sys_io_uring_enter __x64_sys_io_uring_enter io_submit_sqes io_issue_sqe io_write",
 		rowTapRead:  "tun_do_read tun_chr_read_iter tun_recvmsg",
 		rowHostReceive: "net_rx_action __napi_poll process_backlog netif_receive_skb __netif_receive_skb netif_receive_skb_list_internal napi_gro_receive napi_gro_frags " +
 			"enqueue_to_backlog tcp_v4_rcv tcp_v6_rcv __release_sock",
@@ -93,7 +93,7 @@ const stackFile = "liblkl.so"
 // is called for, if that says anything.
 var (
 	stackRules = rules{
-		rowTapWrite: "lklh_net_write", rowTapRead: "lklh_net_read", rowChecksum: "do_csum csum_partial",
+		rowTapWrite: "lklh_net_write lklh_net_write_burst", rowTapRead: "lklh_net_read", rowChecksum: "do_csum csum_partial",
 		rowWait: "events_look events_try_lead events_lead events_glance leader_sleep spin look ask", rowStack: "",
 	}
 	libcRules = rules{
