@@ -4,8 +4,7 @@
  * on and off on the same persistent tap, whole data both ways, large frames,
  * and a tap that is set down, comes up, and is deleted.
  */
-#include "nl.h"
-#include "peer.h"
+#include "ontap.h"
 
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -15,74 +14,7 @@
 #include <net/if.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
-#include <linux/seccomp.h>
 #include <linux/sockios.h>
-
-#define DEV	"lt0"
-#define HOST	"10.73.0.1"
-#define OURS	"10.73.0.2"
-#define BURST_PORT	7373
-#define BURST_SIZE	400	/* of a datagram in a burst */
-
-#ifndef UDP_SEGMENT
-#define UDP_SEGMENT	103
-#endif
-
-static int attach(int offload, int *id_out)
-{
-	struct lkl_netdev *nd = lkl_netdev_tap_create(DEV, offload);
-	int id, ifindex;
-
-	if (!nd)
-		return -errno;
-	id = lkl_netdev_add(nd, NULL);
-	ifindex = lkl_netdev_get_ifindex(id);
-	if (ifindex < 0)
-		return ifindex;
-	lkl_if_set_ipv4(ifindex, inet_addr(OURS), 24);
-	lkl_if_up(ifindex);
-	if (id_out)
-		*id_out = id;
-	return ifindex;
-}
-
-/* Whether this process has an io_uring */
-static int has_ring(void)
-{
-	char path[32], to[64];
-	int fd;
-
-	for (fd = 0; fd < 64; fd++) {
-		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-		ssize_t n = readlink(path, to, sizeof(to) - 1);
-
-		if (n > 0 && (to[n] = 0, strstr(to, "[io_uring]")))
-			return 1;
-	}
-	return 0;
-}
-
-/* Runs fn in a process with a kernel of its own, attached with @offload */
-static int with_kernel(int offload, int (*fn)(int ifindex, int id), const char *cmd)
-{
-	int status, ifindex, id = -1;
-	pid_t pid = fork_tied();
-
-	if (!pid) {
-		alarm(slow(60));
-		boot(cmd);
-		lkl_mount_fs("proc");
-		ifindex = attach(offload, &id);
-		if (ifindex < 0) {
-			printf("# attach: %s\n", lkl_strerror(ifindex));
-			_exit(9);
-		}
-		status = fn(ifindex, id);
-		_exit(lkl_sys_halt() ? 8 : has_ring() ? 7 : status);
-	}
-	waitpid(pid, &status, 0);
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
 
 static int host_takes_big(void)
 {
@@ -176,17 +108,6 @@ static int sizes(int ifindex, int id)
 	}
 	sh("ip link set " DEV " mtu 1500");
 	return 0;
-}
-
-static int wait_carrier(int want)
-{
-	uint64_t t = now_ns();
-
-	while (carrier() != want && now_ns() - t < 4e9) {
-		echo(10);
-		sched_yield();
-	}
-	return carrier() == want;
 }
 
 static int down_up(int ifindex, int id)
@@ -318,153 +239,6 @@ static int hot_add(int ifindex, int id)
 	return 0;
 }
 
-static int burst_sockets(int *host, long *ours)
-{
-	struct sockaddr_in sa = addr4(HOST, BURST_PORT);
-	int room = 8 << 20, size = BURST_SIZE;
-
-	*host = socket(AF_INET, SOCK_DGRAM, 0);
-	setsockopt(*host, SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof(room));
-	*ours = L3(socket, AF_INET, SOCK_DGRAM, 0);
-	L5(setsockopt, *ours, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room));
-	if (bind(*host, (struct sockaddr *)&sa, sizeof(sa)) || !echo(1) ||
-	    L5(setsockopt, *ours, IPPROTO_UDP, UDP_SEGMENT, &size, sizeof(size)))
-		return 1;
-	return L3(connect, *ours, &sa, sizeof(sa)) ? 1 : 0;
-}
-
-/* One call for @n datagrams, which the stack parts; they bear numbers from @seq on. */
-static int send_burst(long s, unsigned int seq, int n)
-{
-	static unsigned char buf[128 * BURST_SIZE];
-	int i;
-
-	for (i = 0; i < n; i++) {
-		memset(buf + i * BURST_SIZE, (int)(seq + i), BURST_SIZE);
-		memcpy(buf + i * BURST_SIZE, &(unsigned int){ seq + i }, 4);
-	}
-	return L6(sendto, s, buf, (long)n * BURST_SIZE, 0, 0, 0) == (long)n * BURST_SIZE;
-}
-
-/* The next datagram's number, which must be whole; -1: none in @ms, -2: not whole */
-static long next_of_burst(int s, int ms)
-{
-	struct pollfd p = { .fd = s, .events = POLLIN };
-	unsigned char buf[BURST_SIZE + 1];
-	unsigned int seq;
-	int i;
-
-	if (poll(&p, 1, ms) <= 0)
-		return -1;
-	if (recv(s, buf, sizeof(buf), 0) != BURST_SIZE)
-		return -2;
-	memcpy(&seq, buf, 4);
-	for (i = 4; i < BURST_SIZE; i++)
-		if (buf[i] != (unsigned char)seq)
-			return -2;
-	return seq;
-}
-
-static int ordered_bursts(void)
-{
-	unsigned int seq = 0, want = 0;
-	int host, round, n;
-	long ours;
-
-	if (burst_sockets(&host, &ours))
-		return 1;
-	for (round = 0; round < 300; round++) {
-		n = 1 + round * 7 % 120;
-		if (!send_burst(ours, seq, n))
-			return 2;
-		for (seq += n; want < seq; want++) {
-			long got = next_of_burst(host, slow(4000));
-
-			if (got != want) {
-				printf("# %ld instead of %u\n", got, want);
-				return 3;
-			}
-		}
-	}
-	close(host);
-	return 0;
-}
-
-/* Datagrams that come as a list leave in order, with a ring if the host gives one. */
-static int bursts(int ifindex, int id)
-{
-	unsigned char params[120] = { 0 };
-	int fd = syscall(SYS_io_uring_setup, 1, params), ret;
-
-	(void)ifindex;
-	(void)id;
-	if (fd >= 0)
-		close(fd);
-	ret = ordered_bursts();
-	return ret ? ret : has_ring() == (fd >= 0) ? 0 : 4;
-}
-
-/* The same where a filter forbids io_uring, as that of a container does */
-static int bursts_refused(int ifindex, int id)
-{
-	struct sock_filter no[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog prog = { .len = 4, .filter = no };
-
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
-	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
-		return 9;
-	return bursts(ifindex, id);
-}
-
-/* A tap that is set down while bursts leave: some are lost, the others in order. */
-static int bursts_down(int ifindex, int id)
-{
-	unsigned int seq = 0;
-	long ours, got, last = -1;
-	int host, i, status;
-	uint64_t t;
-	pid_t pid;
-
-	(void)ifindex;
-	(void)id;
-	if (burst_sockets(&host, &ours))
-		return 1;
-	pid = fork_tied();
-	if (!pid) {
-		for (i = 0; i < 20; i++)
-			sh("ip link set " DEV " down && ip link set " DEV " up");
-		_exit(0);
-	}
-	t = now_ns();
-	while (!waitpid(pid, &status, WNOHANG) && now_ns() - t < slow(30) * 1e9) {
-		send_burst(ours, seq, 100);
-		seq += 100;
-		while ((got = next_of_burst(host, 0)) != -1) {
-			if (got <= last)
-				return 2;
-			last = got;
-		}
-	}
-	if (!wait_carrier(1))
-		return 3;
-	for (i = 0; i < 100 && last != (long)seq - 1; i++) {
-		send_burst(ours, seq, 100);
-		seq += 100;
-		while ((got = next_of_burst(host, 100)) != -1) {
-			if (got <= last)
-				return 4;
-			last = got;
-		}
-	}
-	printf("# %u sent\n", seq);
-	return last == (long)seq - 1 ? 0 : 5;
-}
-
 int main(void)
 {
 	pid_t pids[2];
@@ -504,16 +278,6 @@ int main(void)
 	ok(ret == 0, "devices come and go: %d", ret);
 	ret = with_kernel(LKL_OFFLOAD_ALL, down_up, "mem=64M loglevel=0");
 	ok(ret == 0, "tap set down and up: %d", ret);
-	for (i = 0; i < 3; i++) {
-		static const int with[] = { 0, LKL_OFFLOAD_CSUM, LKL_OFFLOAD_ALL };
-
-		ret = with_kernel(with[i], bursts, "mem=64M loglevel=0");
-		ok(ret == 0, "bursts in order, offload %#x: %d", with[i], ret);
-	}
-	ret = with_kernel(0, bursts_refused, "mem=64M loglevel=0");
-	ok(ret == 0, "bursts in order where io_uring is forbidden: %d", ret);
-	ret = with_kernel(0, bursts_down, "mem=64M loglevel=0");
-	ok(ret == 0, "a tap set down and up while bursts leave: %d", ret);
 	ret = with_kernel(LKL_OFFLOAD_ALL, deleted, "mem=64M loglevel=0");
 	ok(ret == 0, "tap deleted: %d", ret);
 
