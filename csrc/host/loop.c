@@ -42,6 +42,7 @@
 
 #define LOOP_EVENTS	64
 #define SHORT_WAIT_NS	500000		/* a wait below this means traffic */
+#define LOAD_WINDOW_NS	2000000
 
 struct loop_stats loop_stats;
 
@@ -185,21 +186,50 @@ static int wait_ns(struct epoll_event *ev, int64_t ns)
 			  ns < INT_MAX ? (int)ns : INT_MAX);
 }
 
-/**
- * wait_events - fetch events, for at most @ns
- * @ev: room for LOOP_EVENTS
- * @ns: 0: only ask; TIMER_NEVER: for ever
- */
-static int wait_events(struct epoll_event *ev, int64_t ns)
+/** processors - how many this thread may run on */
+static int processors(void)
 {
-	static bool busy;
-	uint64_t start, waited;
+	cpu_set_t set;
+
+	return sched_getaffinity(0, sizeof(set), &set) ? 1 : CPU_COUNT(&set);
+}
+
+/**
+ * load_account - tell the stack when the loop has no time to spare any more
+ * @now: ns
+ * @idle: ns of the time since the last call that the loop waited
+ *
+ * Saturated is who idles for less than half of LOAD_WINDOW_NS, until he does
+ * for more than four fifths: the stack takes work away from a saturated loop.
+ */
+static void load_account(uint64_t now, uint64_t idle)
+{
+	static uint64_t since, idled;
+	static bool saturated;
+
+	idled += idle;
+	if (now - since < LOAD_WINDOW_NS)
+		return;
+	if (idled * 2 < now - since)
+		saturated = saturated || processors() > 1;
+	else if (idled * 5 > (now - since) * 4)
+		saturated = false;
+	since = now;
+	idled = 0;
+	st_load(saturated);
+}
+
+/**
+ * look_then_sleep - fetch events, for at most @ns
+ * @start: the time now
+ */
+static int look_then_sleep(struct epoll_event *ev, int64_t ns, uint64_t start)
+{
+	static bool traffic;
+	uint64_t waited;
 	int n;
 
-	if (ns == 0)
-		return epoll_wait(epfd, ev, LOOP_EVENTS, 0);
-	start = now_ns();
-	if (busy && spin_ns) {
+	if (traffic && spin_ns) {
 		uint64_t end = start + spin_ns;
 
 		if ((uint64_t)ns < spin_ns)
@@ -222,7 +252,26 @@ static int wait_events(struct epoll_event *ev, int64_t ns)
 	loop_stats.sleeps++;
 	n = wait_ns(ev, ns);
 	waited = now_ns() - start;
-	busy = n > 0 && waited < SHORT_WAIT_NS;
+	traffic = n > 0 && waited < SHORT_WAIT_NS;
+	return n;
+}
+
+/**
+ * wait_events - fetch events, for at most @ns
+ * @ev: room for LOOP_EVENTS
+ * @ns: 0: only ask; TIMER_NEVER: for ever
+ */
+static int wait_events(struct epoll_event *ev, int64_t ns)
+{
+	uint64_t start, now;
+	int n;
+
+	if (ns == 0)
+		return epoll_wait(epfd, ev, LOOP_EVENTS, 0);
+	start = now_ns();
+	n = look_then_sleep(ev, ns, start);
+	now = now_ns();
+	load_account(now, now - start);
 	return n;
 }
 

@@ -205,6 +205,13 @@ void stack_event(uint64_t data, uint32_t events)
 		stack->event(data, events);
 }
 
+/** st_load - see struct stack_ops */
+void st_load(bool saturated)
+{
+	if (alive && stack->load)
+		stack->load(saturated);
+}
+
 /** st_refs - where received bytes lie, see struct stack_ops */
 int st_refs(int fd, struct iovec *iov, int max, size_t len)
 {

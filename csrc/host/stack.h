@@ -47,6 +47,7 @@ struct stack_src {
  * @refs: where the bytes lie that a receive on the stream @fd would return next,
  *	@len at most, in @max pieces; they stay there until the next call of the
  *	stack. How many pieces, or a negative errno when it cannot tell. May be NULL
+ * @load: tells that the loop has no time to spare, or has; may be NULL
  * @link_add: a device on @fd, which the stack owns from then on; id or -errno
  * @link_del: remove a device
  * @ifindex: of a device, 0 before boot
@@ -62,6 +63,7 @@ struct stack_ops {
 	int (*watch)(int epfd);
 	bool (*asked)(void);
 	int (*refs)(int fd, struct iovec *iov, int max, size_t len);
+	void (*load)(bool saturated);
 	int (*link_add)(int fd, uint32_t kind, uint32_t flags,
 			const uint8_t mac[6], uint16_t mtu);
 	int (*link_del)(int id);
@@ -102,6 +104,7 @@ void stack_dead(void);
 const char *stack_release(void);
 void stack_set_release(const char *release);
 
+void st_load(bool saturated);
 int st_refs(int fd, struct iovec *iov, int max, size_t len);
 int st_watch(int fd, struct stack_src *src, uint32_t events);
 int st_rewatch(int fd, struct stack_src *src, uint32_t events);

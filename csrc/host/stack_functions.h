@@ -14,6 +14,7 @@
 	X(loop_step) \
 	X(loop_watch) \
 	X(loop_refs) \
+	X(loop_load) \
 	X(loop_blocked) \
 	X(netdev_fd_create) \
 	X(netdev_add) \

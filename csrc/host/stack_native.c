@@ -5,7 +5,8 @@
  *
  * Theory of operation
  *
- * The library makes no thread of its own: its devices' descriptors are in the
+ * The library makes no thread of its own, but one that writes frames while the loop is
+ * saturated, and calls nothing of ours: its devices' descriptors are in the
  * loop's epoll, events go back to it with lkl_loop_event(), and it runs inside
  * lkl_loop_step() and inside calls. Its readiness shows in a flag that a
  * wait-queue hook on the stack's epoll sets.
@@ -62,6 +63,7 @@ static struct {
 	long long (*loop_step)(void);
 	int (*loop_watch)(int epfd, int *flag);
 	int (*loop_refs)(int fd, struct iovec *iov, int max, unsigned long len);
+	void (*loop_load)(int saturated);
 	unsigned long (*loop_blocked)(void);
 	struct lkl_netdev *(*netdev_fd_create)(int fd, int flags);
 	int (*netdev_add)(struct lkl_netdev *nd, struct lkl_netdev_args *args);
@@ -202,6 +204,12 @@ static int native_refs(int fd, struct iovec *iov, int max, size_t len)
 	return lkl.loop_refs(fd, iov, max, len);
 }
 
+/** native_load - another thread may write frames */
+static void native_load(bool saturated)
+{
+	lkl.loop_load(saturated);
+}
+
 /** netdev_flags - the library's of a kind of link and its flags */
 static int netdev_flags(uint32_t kind, uint32_t flags)
 {
@@ -311,6 +319,7 @@ const struct stack_ops stack_native_ops = {
 	.watch = native_watch,
 	.asked = native_asked,
 	.refs = native_refs,
+	.load = native_load,
 	.link_add = native_link_add,
 	.link_del = native_link_del,
 	.ifindex = native_ifindex,

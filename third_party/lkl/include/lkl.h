@@ -261,6 +261,12 @@ struct iovec;
  */
 int lkl_loop_refs(int fd, struct iovec *iov, int max, unsigned long len);
 
+/**
+ * lkl_loop_load - say whether the loop has time to spare
+ * @saturated: it has not: another thread may write its frames to taps
+ */
+void lkl_loop_load(int saturated);
+
 /** lkl_loop_blocked - how many system calls had to wait inside the kernel */
 unsigned long lkl_loop_blocked(void);
 

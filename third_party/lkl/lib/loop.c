@@ -3,6 +3,7 @@
  * Loop mode: the caller's one thread drives the kernel.
  */
 #include "internal.h"
+#include "writer.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -10,6 +11,7 @@
 #include <time.h>
 
 #define REFS_TRIES	4
+#define LENT_NS		1000000	/* until what another thread writes is asked after */
 
 int loop_epfd = -1;
 uint64_t loop_tag;
@@ -46,6 +48,8 @@ API long long lkl_loop_step(void)
 	if (unlikely(lkl_dead))
 		return -EIO;
 	if (netdevs_more())
+		return 0;
+	if (writer_rest())
 		return 0;
 	d = events_deadline();
 	if (!d)
@@ -162,10 +166,13 @@ int events_wait_loop(unsigned long long until)
 	unsigned long long d = events_deadline(), t = lklh_mono();
 	struct timespec ts, *tsp = &ts;
 
-	if (lkl_irq_pending)
+	if (lkl_irq_pending || writer_rest())
 		return 0;
 	if (!d || d > until)
 		d = until;
+	/* its bell is not heard here */
+	if (writer_waited_for() && d > t + LENT_NS)
+		d = t + LENT_NS;
 	if (d == ~0ULL) {
 		tsp = NULL;
 	} else {

@@ -5,6 +5,7 @@
 #include "netdev.h"
 #include "host_call.h"
 #include "uring.h"
+#include "writer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,6 +22,9 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#define LEGACY_FRAME	(65536 + 64)	/* with the headers before its IP packet */
+#define CRUMBS		1000
+
 /**
  * struct lkl_netdev - a device
  * @fd: its descriptor
@@ -29,6 +33,7 @@
  * @packet: what it is if it is a packet socket
  * @flags: LKL_NET_*
  * @events: LKL_NETEV_*, not yet taken by the kernel
+ * @crumbs: frames above 64 KiB that are not to be queued: the host has refused one
  * @down: an error or hang-up was seen; not polled level-triggered any more
  * @mac: hardware address
  */
@@ -40,6 +45,7 @@ struct lkl_netdev {
 	unsigned int flags;
 	unsigned int events;
 	int down;
+	int crumbs;
 	unsigned char mac[6];
 };
 
@@ -297,6 +303,7 @@ API void lkl_netdev_remove(int id)
 	if (booted) {
 		event_forget(nd->fd);
 		kernel_call(do_remove, nd);
+		writer_drain();
 	}
 	devs[id] = NULL;
 	nd->id = -1;
@@ -333,6 +340,7 @@ void netdevs_halt(void)
 	int id;
 
 	uring_stop();
+	writer_stop();
 	for (id = 0; id < LKL_NET_MAX; id++) {
 		if (!devs[id])
 			continue;
@@ -432,6 +440,8 @@ long lklh_net_read(int id, const struct lkl_iov *iov, int cnt,
 	do
 		n = host_call(SYS_readv, nd->fd, (long)iov, cnt, 0, 0, 0);
 	while (n == -EINTR);
+	if (loop_mode && n > 0)
+		writer_count(n);
 	return n;
 }
 
@@ -459,6 +469,39 @@ void lklh_net_write_burst(int id, struct lkl_net_out *out, int n)
 	for (; i < n; i++)
 		out[i].ret = (int)lklh_net_write(id, out[i].iov, out[i].cnt,
 						 out[i].proto);
+}
+
+int lklh_net_queue(int id, const struct lkl_iov *iov, int cnt, void *frame)
+{
+	struct lkl_netdev *nd = devs[id];
+	unsigned int len = 0;
+	int i, ret = LKL_NETQ_NO;
+
+	/* A packet socket's errors are for who writes. */
+	if (!nd->tap || !loop_mode)
+		return LKL_NETQ_NO;
+	for (i = 0; i < cnt; i++)
+		len += iov[i].len;
+	if (writer_wanted()) {
+		if (unlikely(nd->crumbs && len > LEGACY_FRAME)) {
+			nd->crumbs--;
+			writer_drain();
+		} else {
+			ret = writer_put(id, nd->fd, iov, cnt, len, frame);
+		}
+	}
+	if (ret != LKL_NETQ_FULL)
+		writer_count(len);
+	return ret;
+}
+
+int lklh_net_written(int *id, void **frame, int *ret)
+{
+	int got = writer_take(id, frame, ret);
+
+	if (unlikely(got && (*ret == -ENOBUFS || *ret == -EMSGSIZE) && devs[*id]))
+		devs[*id]->crumbs = CRUMBS;
+	return got;
 }
 
 unsigned int lklh_net_poll(int id)

@@ -9,7 +9,8 @@
  * both straight between the descriptor and the memory of the packet: pages are
  * addresses of the process. Frames come in under NAPI until the descriptor is
  * empty; the host library says when it has something again (LKL_NETEV_RX), or
- * room again (LKL_NETEV_TX).
+ * room again (LKL_NETEV_TX). Where the host library has another thread write
+ * (lib/writer.c) a frame may be its for a while: lklh_net_written() gives it back.
  *
  * Incoming frames are of unknown size, up to 64 KiB: rx.c has the memory for them.
  *
@@ -74,6 +75,7 @@ struct lkl_net {
 static struct lkl_net *lkl_nets[LKL_NET_MAX];
 unsigned int lkl_net_sent;
 static int rx_budget;	/* bytes left of RX_BURST */
+static bool ring_full;	/* LKL_NETQ_FULL was said */
 
 static void set_carrier(struct lkl_net *nd, bool on)
 {
@@ -192,6 +194,8 @@ static void send_burst(struct lkl_net *nd)
 	}
 }
 
+static void reap(void);
+
 static netdev_tx_t net_xmit(struct sk_buff *skb, struct net_device *dev)
 {
 	struct lkl_net *nd = netdev_priv(dev);
@@ -201,6 +205,7 @@ static netdev_tx_t net_xmit(struct sk_buff *skb, struct net_device *dev)
 	int i, n = 0, proto = 0;
 	long ret;
 
+	reap();
 	if (nd->flags & LKL_NET_RAWIP) {
 		proto = skb_headlen(skb) ? lkl_rawip_protocol(skb->data) : 0;
 		if (!proto)
@@ -226,6 +231,19 @@ static netdev_tx_t net_xmit(struct sk_buff *skb, struct net_device *dev)
 	}
 
 	skb_tx_timestamp(skb);
+	switch (nd->burst.n ? LKL_NETQ_NO : lklh_net_queue(nd->id, iov, n, skb)) {
+	case LKL_NETQ_KEPT:
+		sent(nd, len);
+		return NETDEV_TX_OK;
+	case LKL_NETQ_COPIED:
+		sent(nd, len);
+		dev_consume_skb_any(skb);
+		return NETDEV_TX_OK;
+	case LKL_NETQ_FULL:
+		ring_full = true;
+		netif_stop_queue(dev);
+		return NETDEV_TX_BUSY;
+	}
 	if (lkl_burst_add(&nd->burst, skb, iov, n, proto)) {
 		if (!netdev_xmit_more() || nd->burst.n == LKL_NET_BURST)
 			send_burst(nd);
@@ -255,6 +273,32 @@ drop:
 	DEV_STATS_INC(dev, tx_errors);
 	dev_kfree_skb_any(skb);
 	return NETDEV_TX_OK;
+}
+
+/* Takes back what another thread has written. */
+static void reap(void)
+{
+	void *frame;
+	int id, ret;
+
+	while (lklh_net_written(&id, &frame, &ret)) {
+		if (ret <= 0 && lkl_nets[id])
+			failed(lkl_nets[id], ret);
+		if (!frame)
+			continue;
+		if (ret > 0)
+			dev_consume_skb_any(frame);
+		else
+			dev_kfree_skb_any(frame);
+	}
+	if (likely(!ring_full))
+		return;
+	ring_full = false;
+	for (id = 0; id < LKL_NET_MAX; id++)
+		if (lkl_nets[id] && netif_running(lkl_nets[id]->dev) &&
+		    netif_carrier_ok(lkl_nets[id]->dev) &&
+		    netif_queue_stopped(lkl_nets[id]->dev))
+			netif_wake_queue(lkl_nets[id]->dev);
 }
 
 /* The frame's link layer, and what its descriptor told. 0: to be dropped */
@@ -375,6 +419,7 @@ void lkl_net_interrupt(void)
 	int i;
 
 	rx_budget = RX_BURST;
+	reap();
 	for (i = 0; i < LKL_NET_MAX; i++) {
 		nd = lkl_nets[i];
 		if (!nd)

@@ -215,12 +215,29 @@ struct lkl_net_out {
 void lklh_net_write_burst(int id, struct lkl_net_out *out, int n);
 #define LKL_NET_BURST	48
 
+/*
+ * Has another thread write the frame: LKL_NETQ_NO: the caller is to; _COPIED: its
+ * memory is free; _KEPT: it is once lklh_net_written() returns @frame, but for the
+ * header of virtio, the first of @iov, which is copied; _FULL: there is no room,
+ * LKL_IRQ_NET will come when there is.
+ */
+int lklh_net_queue(int id, const struct lkl_iov *iov, int cnt, void *frame);
+/*
+ * The next frame that was kept, or that could not be written (@ret: a negative
+ * errno; @frame: NULL when it was copied). 0: none
+ */
+int lklh_net_written(int *id, void **frame, int *ret);
 /* Takes the LKL_NETEV_* bits of device @id */
 unsigned int lklh_net_events(int id);
 /* Device @id has more frames but no budget: an event for the next turn */
 void lklh_net_more(int id);
 /* What holds for device @id at this moment: see again whether it is up. */
 unsigned int lklh_net_poll(int id);
+
+#define LKL_NETQ_NO	0
+#define LKL_NETQ_COPIED	1
+#define LKL_NETQ_KEPT	2
+#define LKL_NETQ_FULL	3
 
 #define LKL_NET_MAX	64
 

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Between the devices (netdev.c) and the thread that writes for them. */
+#ifndef LKL_WRITER_H
+#define LKL_WRITER_H
+
+#include "internal.h"
+
+void writer_count(unsigned int len);
+int writer_wanted(void);
+int writer_put(int id, int fd, const struct lkl_iov *iov, int cnt,
+	       unsigned int len, void *frame);
+int writer_take(int *id, void **frame, int *ret);
+int writer_rest(void);
+int writer_waited_for(void);
+void writer_drain(void);
+void writer_stop(void);
+
+#endif
