@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The thread that writes to taps for a loop without time to spare: what it is given
+ * arrives whole and in order, what it was lent comes back, and it ends.
+ */
+#include "onloop.h"
+
+#include <dirent.h>
+
+static int entries(const char *dir)
+{
+	DIR *d = opendir(dir);
+	int n = 0;
+
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+/* The only thread beside ours, 0 if there is none */
+static int writer_tid(void)
+{
+	DIR *d = opendir("/proc/self/task");
+	struct dirent *e;
+	int tid = 0;
+
+	while ((e = readdir(d)))
+		if (e->d_name[0] != '.' && atoi(e->d_name) != getpid())
+			tid = atoi(e->d_name);
+	closedir(d);
+	return tid;
+}
+
+/* Its processor time in ns; clock_getcpuclockid(3) makes such a clock for a process */
+static uint64_t writer_ns(void)
+{
+	int tid = writer_tid();
+	struct timespec ts;
+
+	if (!tid || clock_gettime((clockid_t)((~(unsigned int)tid << 3) | 6), &ts))
+		return 0;
+	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
+}
+
+/* Datagrams until the thread is about them; 0: it never is */
+static int busy_writer(long s, unsigned int *seq)
+{
+	uint64_t begin = now_ns(), was;
+	int i;
+
+	do {
+		was = writer_ns();
+		for (i = 0; i < 50; i++)
+			if (!datagram_send(s, (*seq)++, ALL))
+				return 0;
+		turn(0);
+		if (was && writer_ns() - was > MS / 100)
+			return 1;
+	} while (now_ns() - begin < slow(8e9));
+	return 0;
+}
+
+/*
+ * 200 MB, and for so long that frames have gone both ways. Those by the thread and
+ * those by the loop show in the thread's time.
+ */
+static int stream(void)
+{
+	uint64_t t = now_ns(), at = 0, then = 0, ns, slept;
+	int by_thread = 0, by_loop = 0, tries;
+	long s = stream_open();
+
+	if (s < 0)
+		return 1;
+	while (at < 200 << 20 || now_ns() - t < 2000 * MS) {
+		uint64_t part = now_ns();
+
+		while (now_ns() - part < 10 * MS)
+			if (stream_send(s, &at, 65536))
+				return 2;
+		ns = writer_ns();
+		if (ns - then > MS)
+			by_thread++;
+		else if (ns - then < MS / 100)
+			by_loop++;
+		then = ns;
+	}
+	printf("# %llu MB; 10 ms by the thread %d times, by the loop %d times\n",
+	       (unsigned long long)at >> 20, by_thread, by_loop);
+	if (stream_close(s, at))
+		return 3;
+	if (!by_thread || !by_loop)
+		return 4;
+	/* Now it has nothing to do. */
+	for (tries = 0, slept = 0; tries < 10 && !slept; tries++) {
+		ns = writer_ns();
+		turns(100);
+		slept = writer_ns() - ns < MS;
+	}
+	return slept ? 0 : 5;
+}
+
+/*
+ * All arrive, and none has to wait for something that comes by chance: nothing comes
+ * back. The thread has more to do than it can, so its ring is often full.
+ */
+static int datagrams_all(enum kind kind, unsigned int in_flight)
+{
+	uint64_t t = now_ns();
+	unsigned int seq = 0;
+	pid_t pid;
+	long s = datagrams_open(&pid, kind, SOCK_NONBLOCK);
+
+	if (s < 0)
+		return 1;
+	longest_wait = 0;
+	while (now_ns() - t < 1500 * MS || seq < 5000) {
+		if (!datagram_send(s, seq++, kind))
+			return 2;
+		if (seq % 8 == 0)
+			turn(0);
+		if (!arrived(seq, in_flight))
+			return 3;
+	}
+	if (!arrived(seq, 0))
+		return 4;
+	printf("# %u in %llu ms, the longest wait was %llu ms\n", seq,
+	       (unsigned long long)((now_ns() - t) / MS),
+	       (unsigned long long)(longest_wait / MS));
+	if (far_verdict(pid))
+		return 5;
+	if (longest_wait > slow(500e6))
+		return 6;
+	return !writer_tid() ? 7 : given_back(s) ? 0 : 8;
+}
+
+static int datagrams(void)
+{
+	return datagrams_all(ALL, 300);
+}
+
+static int small_datagrams(void)
+{
+	return datagrams_all(COPIED, 2000);
+}
+
+/* Calls that wait for the memory that the thread has: not for long, in one of 3 seconds */
+static int blocking(void)
+{
+	unsigned int seq = 0, tries;
+	unsigned long n, prompt = 0;
+	int room = 8192;
+	pid_t pid;
+	long s = datagrams_open(&pid, LENT, 0);
+
+	if (s < 0 || L5(setsockopt, s, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room)))
+		return 1;
+	for (tries = 0; tries < 3 && !prompt; tries++) {
+		uint64_t t = now_ns();
+
+		n = lkl_loop_blocked();
+		longest_wait = 0;
+		while (now_ns() - t < slow(1e9))
+			if (!datagram_send(s, seq++, LENT))
+				return 2;
+		n = lkl_loop_blocked() - n;
+		printf("# %lu calls waited, the longest %llu ms\n", n,
+		       (unsigned long long)(longest_wait / MS));
+		if (longest_wait < slow(50e6))
+			prompt = n;
+		if (!arrived(seq, 0))
+			return 3;
+	}
+	if (!prompt)
+		return 4;
+	return far_verdict(pid) ? 5 : given_back(s) ? 0 : 6;
+}
+
+/* What a stream and a datagram socket take at once, until the carrier is so */
+static int load_until(int on, long s, uint64_t *at, long u, unsigned int *seq)
+{
+	static unsigned char buf[LARGE_MAX];
+	uint64_t begin = now_ns();
+	int i, k;
+	long n;
+
+	do {
+		for (i = 0; i < 20; i++) {
+			make(buf, 8192, *at);
+			n = L3(write, s, buf, 8192);
+			*at += n > 0 ? n : 0;
+			n = size_of(*seq, ALL);
+			memcpy(buf, seq, 4);
+			for (k = 4; k < n; k++)
+				buf[k] = *seq + k;
+			*seq += L3(write, u, buf, n) == n;
+			turn(0);
+		}
+		if (carrier() == on)
+			return 1;
+	} while (now_ns() - begin < slow(5e9));
+	return 0;
+}
+
+/* The tap is set down and up under load. */
+static int down(void)
+{
+	pid_t pid;
+	long s = stream_open(), u = datagrams_open(&pid, ALL, SOCK_NONBLOCK);
+	unsigned int seq = 0, had;
+	uint64_t at = 0;
+	int i;
+
+	if (s < 0 || u < 0 || stream_send(s, &at, 1 << 20))
+		return 1;
+	for (i = 0; i < 5; i++) {
+		if (!busy_writer(u, &seq))
+			return 9;
+		sh("ip link set " DEV " down");
+		if (!load_until(0, s, &at, u, &seq))
+			return 2;
+		sh("ip link set " DEV " up");
+		if (!load_until(1, s, &at, u, &seq))
+			return 3;
+	}
+	printf("# %u datagrams, %llu MB\n", seq, (unsigned long long)at >> 20);
+	if (stream_send(s, &at, 20 << 20) || stream_close(s, at))
+		return 4;
+	if (!given_back(u))
+		return 5;
+	turns(50);
+	had = far->got;
+	for (i = 0; i < 1000; i++)
+		if (!datagram_send(u, seq++, ALL) || !arrived(had + i + 1, 200))
+			return 6;
+	if (!arrived(had + i, 0) || !given_back(u))
+		return 7;
+	return far_verdict(pid) ? 8 : 0;
+}
+
+/* The device goes under load, and comes back, with all that was lent. */
+static int removed(void)
+{
+	unsigned int seq = 0, had = 0;
+	uint64_t t, longest = 0;
+	pid_t pid;
+	long s = datagrams_open(&pid, ALL, SOCK_NONBLOCK);
+	int i, k;
+
+	if (s < 0)
+		return 1;
+	for (i = 0; i < 20; i++) {
+		if (!busy_writer(s, &seq))
+			return 3;
+		for (k = 0; k < 300 + 37 * i; k++)
+			if (!datagram_send(s, seq++, ALL))
+				return 2;
+		t = now_ns();
+		lkl_netdev_remove(dev_id);
+		t = now_ns() - t;
+		longest = t > longest ? t : longest;
+		lkl_netdev_free(dev);
+		if (!given_back(s))
+			return 4;
+		if (attach_dev(LKL_OFFLOAD_ALL))
+			return 5;
+		if (far->got == had)
+			return 6;
+		had = far->got;
+	}
+	printf("# the longest removal took %llu ms\n", (unsigned long long)(longest / MS));
+	return far_verdict(pid) ? 7 : longest < slow(3e9) ? 0 : 8;
+}
+
+/* Halt under load: it ends, and takes the thread and the descriptors along. */
+static int halted(void)
+{
+	unsigned int seq = 0, i;
+	uint64_t t;
+	pid_t pid;
+	long s = datagrams_open(&pid, ALL, SOCK_NONBLOCK);
+	int fds;
+
+	if (s < 0)
+		return 1;
+	if (!busy_writer(s, &seq))
+		return 2;
+	for (i = 0; i < 300; i++)
+		if (!datagram_send(s, seq++, ALL))
+			return 3;
+	fds = entries("/proc/self/fd");
+	t = now_ns();
+	if (lkl_sys_halt())
+		return 4;
+	t = now_ns() - t;
+	/* the tap, and what the thread rings */
+	if (writer_tid() || entries("/proc/self/fd") != fds - 2)
+		return 5;
+	printf("# halt took %llu ms\n", (unsigned long long)(t / MS));
+	return far_verdict(pid) ? 6 : t < slow(3e9) ? 0 : 7;
+}
+
+/* fork() while the thread writes: the child has no stack, the parent goes on. */
+static int forks(void)
+{
+	uint64_t at = 0;
+	long s = stream_open();
+	int i, status;
+	pid_t pid;
+
+	if (s < 0)
+		return 1;
+	for (i = 0; i < 30; i++) {
+		uint64_t begin = now_ns(), was;
+
+		do {
+			was = writer_ns();
+			if (stream_send(s, &at, 1 << 20))
+				return 2;
+			if (now_ns() - begin > slow(8e9))
+				return 3;
+		} while (!was || writer_ns() - was < MS / 100);
+		pid = fork_tied();
+		if (!pid)
+			_exit(lkl_loop_step() == -EIO && !writer_tid() ? 0 : 1);
+		if (stream_send(s, &at, 1 << 20))
+			return 4;
+		waitpid(pid, &status, 0);
+		if (status)
+			return 5;
+	}
+	return stream_close(s, at) ? 6 : 0;
+}
+
+static const struct {
+	int (*fn)(void);
+	int offload, one_cpu;
+	const char *what;
+} cases[] = {
+	{ stream, LKL_OFFLOAD_ALL, 0, "200 MB in large frames, then it sleeps" },
+	{ stream, 0, 0, "200 MB in small frames, then it sleeps" },
+	{ stream, LKL_OFFLOAD_ALL, 1, "200 MB on one processor, then it sleeps" },
+	{ datagrams, LKL_OFFLOAD_ALL, 0, "datagrams of all sizes" },
+	{ small_datagrams, LKL_OFFLOAD_ALL, 0, "small datagrams" },
+	{ datagrams, LKL_OFFLOAD_ALL, 1, "datagrams of all sizes on one processor" },
+	{ small_datagrams, 0, 1, "small datagrams on one processor" },
+	{ blocking, LKL_OFFLOAD_ALL, 0, "calls that wait for lent memory" },
+	{ down, LKL_OFFLOAD_ALL, 0, "the tap set down and up" },
+	{ removed, LKL_OFFLOAD_ALL, 0, "the device removed and added" },
+	{ halted, LKL_OFFLOAD_ALL, 0, "halt" },
+	{ forks, LKL_OFFLOAD_ALL, 0, "fork" },
+};
+
+int main(void)
+{
+	unsigned int i;
+	pid_t pids[2];
+	int ret;
+
+	start(200);
+	peer_ip = HOST;
+	far = mmap(NULL, sizeof(*far), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+		   -1, 0);
+	if (far == MAP_FAILED || own_netns() ||
+	    sh("ip tuntap add " DEV " mode tap vnet_hdr && "
+	       "ip addr add " HOST "/24 dev " DEV " && ip link set " DEV " up")) {
+		ok(0, "a namespace with a tap (needs root)");
+		return finish();
+	}
+	host_server(pids);
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		ret = with_loop(cases[i].offload, cases[i].fn, cases[i].one_cpu);
+		ok(ret == 0, "%s: %d", cases[i].what, ret);
+	}
+	for (i = 0; i < 2; i++) {
+		kill(pids[i], SIGKILL);
+		waitpid(pids[i], NULL, 0);
+	}
+	return finish();
+}
