@@ -207,6 +207,8 @@ static void load_account(uint64_t now, uint64_t idle)
 	static uint64_t since, idled;
 	static bool saturated;
 
+	if (!since)
+		since = now;
 	idled += idle;
 	if (now - since < LOAD_WINDOW_NS)
 		return;
@@ -266,9 +268,11 @@ static int wait_events(struct epoll_event *ev, int64_t ns)
 	uint64_t start, now;
 	int n;
 
-	if (ns == 0)
-		return epoll_wait(epfd, ev, LOOP_EVENTS, 0);
 	start = now_ns();
+	if (ns == 0) {
+		load_account(start, 0);
+		return epoll_wait(epfd, ev, LOOP_EVENTS, 0);
+	}
 	n = look_then_sleep(ev, ns, start);
 	now = now_ns();
 	load_account(now, now - start);

@@ -3,6 +3,7 @@
  * Boot, system calls, halt.
  */
 #include "internal.h"
+#include "writer.h"
 #include "host_call.h"
 
 #include <errno.h>
@@ -364,6 +365,11 @@ static void wait_for_others(void)
 			sched_yield();
 }
 
+static void settle(void *t)
+{
+	cpu_run(t);
+}
+
 API long lkl_sys_halt(void)
 {
 	struct thread *t;
@@ -379,6 +385,8 @@ API long lkl_sys_halt(void)
 			return -ENOMEM;
 		if (t->busy != IN_USER)
 			return -EDEADLK;
+		/* datagrams that a full ring held up */
+		writer_settle(settle, t);
 		ret = cpu_enter(t);
 		if (!ret) {
 			ret = lklk_halt(&t->k);

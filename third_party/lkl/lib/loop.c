@@ -165,13 +165,16 @@ int events_wait_loop(unsigned long long until)
 	int ids[LKL_NET_MAX], i, n, ret;
 	unsigned long long d = events_deadline(), t = lklh_mono();
 	struct timespec ts, *tsp = &ts;
+	int theirs;
 
-	if (lkl_irq_pending || writer_rest())
+	writer_rest();
+	theirs = writer_waited_for();
+	if (__atomic_load_n(&lkl_irq_pending, __ATOMIC_SEQ_CST))
 		return 0;
 	if (!d || d > until)
 		d = until;
 	/* its bell is not heard here */
-	if (writer_waited_for() && d > t + LENT_NS)
+	if (theirs && d > t + LENT_NS)
 		d = t + LENT_NS;
 	if (d == ~0ULL) {
 		tsp = NULL;

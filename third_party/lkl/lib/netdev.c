@@ -293,6 +293,17 @@ static long do_remove(void *arg)
 	return 0;
 }
 
+static long do_nothing(void *arg __attribute__((unused)))
+{
+	return 0;
+}
+
+/* On its way into the kernel a call has interrupts handled. */
+static void settle(void *arg)
+{
+	kernel_call(do_nothing, arg);
+}
+
 API void lkl_netdev_remove(int id)
 {
 	struct lkl_netdev *nd;
@@ -303,7 +314,8 @@ API void lkl_netdev_remove(int id)
 	if (booted) {
 		event_forget(nd->fd);
 		kernel_call(do_remove, nd);
-		writer_drain();
+		/* What is still its must not be taken for another's. */
+		writer_settle(settle, NULL);
 	}
 	devs[id] = NULL;
 	nd->id = -1;
@@ -482,13 +494,11 @@ int lklh_net_queue(int id, const struct lkl_iov *iov, int cnt, void *frame)
 		return LKL_NETQ_NO;
 	for (i = 0; i < cnt; i++)
 		len += iov[i].len;
-	if (writer_wanted()) {
-		if (unlikely(nd->crumbs && len > LEGACY_FRAME)) {
-			nd->crumbs--;
-			writer_drain();
-		} else {
-			ret = writer_put(id, nd->fd, iov, cnt, len, frame);
-		}
+	if (unlikely(nd->crumbs && len > LEGACY_FRAME)) {
+		nd->crumbs--;
+		writer_drain();
+	} else {
+		ret = writer_put(id, nd->fd, iov, cnt, len, frame);
 	}
 	if (ret != LKL_NETQ_FULL)
 		writer_count(len);

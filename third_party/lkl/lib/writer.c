@@ -11,8 +11,8 @@
  *
  * Frames go through a ring, in order. Small ones are copied into it and are done
  * with; of large ones the memory is lent, and the kernel gets them back by
- * lklh_net_written(). As long as there is something in the ring all frames go
- * that way, so none overtakes another.
+ * lklh_net_written(). The other way begins when the ring is empty, so none overtakes
+ * another.
  *
  * The user of the loop says when it is saturated (lkl_loop_load()). Whether the
  * thread helps then depends on who else wants the processors, which nobody tells.
@@ -42,10 +42,10 @@
 #include <unistd.h>
 
 #define SLOTS		256	/* a power of two */
-#define IOVS		20	/* a header, the linear part, MAX_SKB_FRAGS */
-#define SMALL		(IOVS * sizeof(struct lkl_iov))
+#define SMALL		(LKL_NETQ_IOVS * sizeof(struct lkl_iov))
 #define STACK_SIZE	(64 << 10)
 #define ROOM_MS		100	/* longest wait for room in a descriptor */
+#define SETTLE_MAX	100
 
 #define TRIAL_NS	60000000ULL
 #define KEEP_MIN	(2 * TRIAL_NS)
@@ -75,7 +75,7 @@ struct slot {
 	void *frame;
 	unsigned char hdr[16];
 	union {
-		struct lkl_iov iov[IOVS];
+		struct lkl_iov iov[LKL_NETQ_IOVS];
 		unsigned char bytes[SMALL];
 	};
 };
@@ -96,6 +96,7 @@ static int evfd = -1;
 static pthread_t thread;
 static enum { STOPPED, RUNS, FAILED } state;
 static int stop;
+static int hurry;	/* somebody waits for all: no waiting for room */
 static int tid;		/* the thread's, once it has one */
 
 /*
@@ -131,7 +132,9 @@ static int write_out(const struct slot *s)
 			      (long)(s->cnt ? s->iov : &one), s->cnt ? s->cnt : 1,
 			      0, 0, 0);
 	} while (n == -EINTR ||
-		 (n == -EAGAIN && --tries && poll(&p, 1, ROOM_MS) > 0));
+		 (n == -EAGAIN && --tries &&
+		  !__atomic_load_n(&hurry, __ATOMIC_RELAXED) &&
+		  poll(&p, 1, ROOM_MS) > 0));
 	return (int)n;
 }
 
@@ -161,6 +164,8 @@ static void wait_for_frames(void)
 
 static void *writer(void *unused)
 {
+	int ret;
+
 	(void)unused;
 	__atomic_store_n(&tid, (int)host_call(SYS_gettid, 0, 0, 0, 0, 0, 0),
 			 __ATOMIC_RELEASE);
@@ -168,11 +173,12 @@ static void *writer(void *unused)
 		while (tail != __atomic_load_n(&head, __ATOMIC_ACQUIRE)) {
 			struct slot *s = &slots[tail % SLOTS];
 
-			s->ret = write_out(s);
+			ret = s->ret = write_out(s);
 			__atomic_store_n(&tail, tail + 1, __ATOMIC_SEQ_CST);
-			if (__atomic_load_n(&ring_armed, __ATOMIC_SEQ_CST) &&
-			    (int)(tail - ring_at) >= 0 &&
-			    __atomic_exchange_n(&ring_armed, 0, __ATOMIC_SEQ_CST))
+			if (ret <= 0 ||
+			    (__atomic_load_n(&ring_armed, __ATOMIC_SEQ_CST) &&
+			     (int)(tail - ring_at) >= 0 &&
+			     __atomic_exchange_n(&ring_armed, 0, __ATOMIC_SEQ_CST)))
 				ring_bell();
 		}
 		wait_for_frames();
@@ -264,19 +270,15 @@ void writer_count(unsigned int len)
 	way.count += len + FRAME_COST;
 }
 
-/**
- * writer_wanted - whether the next frame is for the thread
- */
-int writer_wanted(void)
+/* Whether the next frame is for the thread. */
+static int wanted(void)
 {
-	if (way.busy && state != FAILED) {
-		way_look(lklh_mono());
-		if (way.on && state == STOPPED)
-			state = start() ? FAILED : RUNS;
-		if (way.on && state == RUNS)
-			return 1;
-	}
-	return head != __atomic_load_n(&tail, __ATOMIC_ACQUIRE);
+	if (!way.busy || state == FAILED)
+		return 0;
+	way_look(lklh_mono());
+	if (way.on && state == STOPPED)
+		state = start() ? FAILED : RUNS;
+	return way.on && state == RUNS;
 }
 
 /* Where the loop is the thread is not. */
@@ -306,6 +308,8 @@ static void place(void)
 /* Rings once @at frames are written; 0: they are. */
 static int arm(unsigned int at)
 {
+	if ((int)(__atomic_load_n(&tail, __ATOMIC_ACQUIRE) - at) >= 0)
+		return 0;
 	if (!ring_armed || (int)(at - ring_at) < 0) {
 		__atomic_store_n(&ring_armed, 0, __ATOMIC_SEQ_CST);
 		ring_at = at;
@@ -318,11 +322,12 @@ static int arm(unsigned int at)
 }
 
 /**
- * writer_put - give the thread a frame
+ * writer_put - give the thread a frame, if it is to have it
  * @len: bytes of all of @iov
  * @frame: what lklh_net_written() shall return when the memory is free again
  *
- * LKL_NETQ_COPIED, LKL_NETQ_KEPT, or LKL_NETQ_FULL: LKL_IRQ_NET will come.
+ * LKL_NETQ_COPIED; LKL_NETQ_KEPT; LKL_NETQ_NO: it goes the other way; LKL_NETQ_FULL:
+ * not now, LKL_IRQ_NET will come.
  */
 int writer_put(int id, int fd, const struct lkl_iov *iov, int cnt,
 	       unsigned int len, void *frame)
@@ -331,12 +336,16 @@ int writer_put(int id, int fd, const struct lkl_iov *iov, int cnt,
 	unsigned int n = 0;
 	int i;
 
-	place();
+	if (!wanted()) {
+		/* Not before those that went this way. */
+		return arm(head) ? LKL_NETQ_FULL : LKL_NETQ_NO;
+	}
 	if (head - reaped == SLOTS) {
 		if (!arm(reaped + SLOTS / 2))
 			lklh_irq_raise(LKL_IRQ_NET);
 		return LKL_NETQ_FULL;
 	}
+	place();
 	s->id = id;
 	s->fd = fd;
 	s->len = len;
@@ -406,18 +415,35 @@ int writer_rest(void)
  */
 int writer_waited_for(void)
 {
-	return lent || ring_armed;
+	return head != reaped;
 }
 
 /**
  * writer_drain - wait until all is written
- *
- * It ends: no write waits longer than ROOM_MS.
  */
 void writer_drain(void)
 {
+	__atomic_store_n(&hurry, 1, __ATOMIC_RELAXED);
 	while (head != __atomic_load_n(&tail, __ATOMIC_ACQUIRE))
 		sched_yield();
+	__atomic_store_n(&hurry, 0, __ATOMIC_RELAXED);
+}
+
+/**
+ * writer_settle - wait until all is written and taken back, and what waited behind it too
+ * @take: has the kernel handle LKL_IRQ_NET
+ */
+void writer_settle(void (*take)(void *arg), void *arg)
+{
+	int i, busy = way.busy;
+
+	way.busy = 0;
+	for (i = 0; i < SETTLE_MAX && (head != reaped || ring_armed); i++) {
+		writer_drain();
+		lklh_irq_raise(LKL_IRQ_NET);
+		take(arg);
+	}
+	way.busy = busy;
 }
 
 /**

@@ -202,9 +202,10 @@ static netdev_tx_t net_xmit(struct sk_buff *skb, struct net_device *dev)
 	struct virtio_net_hdr_v1 hdr;
 	struct lkl_iov iov[MAX_SKB_FRAGS + 2];
 	unsigned int len = skb->len;
-	int i, n = 0, proto = 0;
+	int i, queued, n = 0, proto = 0;
 	long ret;
 
+	BUILD_BUG_ON(ARRAY_SIZE(iov) > LKL_NETQ_IOVS);
 	reap();
 	if (nd->flags & LKL_NET_RAWIP) {
 		proto = skb_headlen(skb) ? lkl_rawip_protocol(skb->data) : 0;
@@ -230,8 +231,14 @@ static netdev_tx_t net_xmit(struct sk_buff *skb, struct net_device *dev)
 		iov[n++].len = skb_frag_size(frag);
 	}
 
+	queued = nd->burst.n ? LKL_NETQ_NO : lklh_net_queue(nd->id, iov, n, skb);
+	if (queued == LKL_NETQ_FULL) {
+		ring_full = true;
+		netif_stop_queue(dev);
+		return NETDEV_TX_BUSY;
+	}
 	skb_tx_timestamp(skb);
-	switch (nd->burst.n ? LKL_NETQ_NO : lklh_net_queue(nd->id, iov, n, skb)) {
+	switch (queued) {
 	case LKL_NETQ_KEPT:
 		sent(nd, len);
 		return NETDEV_TX_OK;
@@ -239,10 +246,6 @@ static netdev_tx_t net_xmit(struct sk_buff *skb, struct net_device *dev)
 		sent(nd, len);
 		dev_consume_skb_any(skb);
 		return NETDEV_TX_OK;
-	case LKL_NETQ_FULL:
-		ring_full = true;
-		netif_stop_queue(dev);
-		return NETDEV_TX_BUSY;
 	}
 	if (lkl_burst_add(&nd->burst, skb, iov, n, proto)) {
 		if (!netdev_xmit_more() || nd->burst.n == LKL_NET_BURST)
@@ -291,8 +294,13 @@ static void reap(void)
 		else
 			dev_kfree_skb_any(frame);
 	}
-	if (likely(!ring_full))
-		return;
+}
+
+/* The ring has room again, or is empty: LKL_NETQ_FULL is over. */
+static void wake_queues(void)
+{
+	int id;
+
 	ring_full = false;
 	for (id = 0; id < LKL_NET_MAX; id++)
 		if (lkl_nets[id] && netif_running(lkl_nets[id]->dev) &&
@@ -420,6 +428,8 @@ void lkl_net_interrupt(void)
 
 	rx_budget = RX_BURST;
 	reap();
+	if (unlikely(ring_full))
+		wake_queues();
 	for (i = 0; i < LKL_NET_MAX; i++) {
 		nd = lkl_nets[i];
 		if (!nd)

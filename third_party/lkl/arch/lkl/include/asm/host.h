@@ -238,6 +238,7 @@ unsigned int lklh_net_poll(int id);
 #define LKL_NETQ_COPIED	1
 #define LKL_NETQ_KEPT	2
 #define LKL_NETQ_FULL	3
+#define LKL_NETQ_IOVS	20	/* at most, of one frame */
 
 #define LKL_NET_MAX	64
 
