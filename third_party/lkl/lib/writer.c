@@ -39,6 +39,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #define SLOTS		256	/* a power of two */
@@ -167,6 +168,7 @@ static void *writer(void *unused)
 	int ret;
 
 	(void)unused;
+	host_call(SYS_prctl, PR_SET_NAME, (long)"lkl-writer", 0, 0, 0, 0);
 	__atomic_store_n(&tid, (int)host_call(SYS_gettid, 0, 0, 0, 0, 0, 0),
 			 __ATOMIC_RELEASE);
 	while (!__atomic_load_n(&stop, __ATOMIC_SEQ_CST)) {
