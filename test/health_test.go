@@ -51,7 +51,7 @@ func observe(t *testing.T, dir string) *patient {
 // A health is what a stack host holds at one moment.
 type health struct {
 	open    int // connections of the engine
-	files   int // descriptors, without the cached names of remote peers
+	files   int // descriptors, without the cached names of remote peers and what the stack's library makes once
 	sockets int // in the stack, "sockets: used" of /proc/net/sockstat
 	orphans int // TCP connections that nobody holds and that have not ended yet
 	freeKB  int // of the stack's memory
@@ -87,13 +87,31 @@ func (p *patient) health() health {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	h.files = len(fds) - peers
+	h.files = len(fds) - peers - p.once(fds)
 	h.sockets = p.number(ctx, "/proc/net/sockstat", "sockets:", "used")
 	h.orphans = p.number(ctx, "/proc/net/sockstat", "TCP:", "orphan")
 	h.freeKB = p.number(ctx, "/proc/meminfo", "MemAvailable:", "")
 	h.slabKB = p.number(ctx, "/proc/meminfo", "SUnreclaim:", "")
 	h.heapKB = p.heap()
 	return h
+}
+
+// once counts what the stack's library makes when it is first wanted, and keeps: a
+// ring for bursts of frames, and what the thread that writes frames rings.
+func (p *patient) once(fds []os.DirEntry) int {
+	n := 0
+	for _, fd := range fds {
+		if link, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", p.pid, fd.Name())); link == "anon_inode:[io_uring]" {
+			n = 1
+		}
+	}
+	names, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", p.pid))
+	for _, name := range names {
+		if text, _ := os.ReadFile(name); string(text) == "lkl-writer\n" {
+			n++
+		}
+	}
+	return n
 }
 
 // number reads one number of a file of the stack: on the line that begins with
