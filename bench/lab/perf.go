@@ -58,7 +58,9 @@ func (l *Lab) Perf(ctx context.Context) (*Perf, error) {
 		p.Close()
 		return nil, err
 	}
+	l.mu.Lock()
 	l.perf = p
+	l.mu.Unlock()
 	return p, nil
 }
 
@@ -139,7 +141,9 @@ func (p *Perf) Stacks(ctx context.Context) (*flame.Node, error) {
 func (p *Perf) Full() float64 { return (p.end - p.begin) * profileHertz }
 
 func (p *Perf) stop() {
+	p.l.mu.Lock()
 	p.l.perf = nil
+	p.l.mu.Unlock()
 	if p.proc != nil {
 		p.proc.Stop()
 	}

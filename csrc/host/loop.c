@@ -4,8 +4,8 @@
  *
  * Theory of operation
  *
- * One thread, run to completion (supervise/ahead.c has one that only makes and
- * closes sockets for it). A turn: wait on the host epoll until the
+ * One thread, run to completion (two that make only host calls help it: see
+ * supervise/ahead.c, and lib/writer.c of the stack). A turn: wait on the host epoll until the
  * stack's next timer, let the stack catch up with the clock, handle the host's
  * events (seccomp notifications, carriers, control connections, timers), let
  * the stack run until it is idle and hand out its events, then what was put on

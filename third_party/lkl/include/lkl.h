@@ -11,7 +11,8 @@
  * the credentials of pid 1 (root). A thread that calls needs 64 KiB of stack.
  *
  * Loop mode (lkl_loop_init()): one thread drives everything, the library makes
- * no thread, timer or event descriptor of its own.
+ * no thread, timer or event descriptor of its own, but for a thread that writes
+ * frames, and what it rings, once lkl_loop_load() has said that it may.
  *
  * A system call made from a signal handler that interrupted the same thread
  * inside the library says -EDEADLK. After fork() the child gets -ENODEV from

@@ -422,6 +422,8 @@ int writer_waited_for(void)
 
 /**
  * writer_drain - wait until all is written
+ *
+ * It ends: there are SLOTS frames at most, and none waits for room meanwhile.
  */
 void writer_drain(void)
 {
