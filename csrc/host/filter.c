@@ -34,6 +34,7 @@
 #include <unistd.h>
 
 #include "host.h"
+#include "lane.h"
 #include "notify.h"
 
 #define MAX_INSNS	128
@@ -187,9 +188,19 @@ static void emit_dumpable(void)
 	emit_ret(SECCOMP_RET_ALLOW);
 }
 
+/** emit_lane - ioctl(): a carrier's own SIOCOUTQ, for who knows to ask (lane.h) */
+static void emit_lane(void)
+{
+	emit_load(ARG_HI(1));
+	emit(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)LANE_MAGIC, 0, 3);
+	emit_load(ARG_LO(1));
+	emit_if(SIOCOUTQ, SECCOMP_RET_ALLOW);
+}
+
 /** build - write the program */
 static void build(void)
 {
+	unsigned int jump;
 	size_t i;
 
 	emit_arch(SECCOMP_RET_USER_NOTIF);
@@ -214,13 +225,17 @@ static void build(void)
 
 	/* ioctl(): the socket range, <linux/sockios.h>, that of wireless
 	 * devices, <linux/wireless.h>, and SIOCOUTQ. */
-	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 6);
+	jump = len;
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 0);
+	if (host.lane)
+		emit_lane();
 	emit_load(ARG_LO(1));
 	emit(BPF_JMP | BPF_JEQ | BPF_K, SIOCOUTQ, 3, 0);
 	emit(BPF_ALU | BPF_AND | BPF_K, 0xffffff00, 0, 0);
 	emit(BPF_JMP | BPF_JEQ | BPF_K, 0x8b00, 1, 0);
 	emit(BPF_JMP | BPF_JEQ | BPF_K, 0x8900, 0, 1);
 	emit_ret(SECCOMP_RET_USER_NOTIF);
+	prog[jump].jf = (uint8_t)(len - jump - 1);
 	emit_ret(SECCOMP_RET_ALLOW);
 }
 

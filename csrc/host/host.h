@@ -21,6 +21,7 @@
  * @stack_path: --stack
  * @abi: --abi
  * @preload: --preload, the library to load into the target; NULL: supervise
+ * @lane: --lane, the library to load into the target for lanes (lane.h); NULL: none
  * @ctl_fd: --ctl-fd, the launcher's control connection
  * @lock_fd: --lock-fd, held open for its lock, -1: none
  * @cleanup_fd: --cleanup-fd, -1: none
@@ -43,6 +44,7 @@ struct lklhost {
 	const char *stack_path;
 	const char *abi;
 	const char *preload;
+	const char *lane;
 	int ctl_fd;
 	int lock_fd;
 	int cleanup_fd;
@@ -77,6 +79,12 @@ void log_console(const char *text, size_t len);
 size_t log_ring(char *buf, size_t len);
 void warn_user(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void note_user(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* What separates names in LD_PRELOAD, ld.so(8). */
+#define PRELOAD_SEPARATORS	": \t\n"
+
+/* child.c */
+int child_load(const char *libraries);
 
 /* target.c */
 int target_fork(char **argv, char *err, size_t errlen);

@@ -49,6 +49,7 @@ struct loop_stats loop_stats;
 static int epfd = -1;
 static bool quit;
 static uint64_t spin_ns;
+static bool (*look)(bool sleeps);
 static struct list works = LIST_INIT(works);
 static struct list running = LIST_INIT(running);	/* works of this turn */
 
@@ -155,6 +156,16 @@ void loop_set_spin(uint32_t us)
 	spin_ns = (uint64_t)us * 1000;
 }
 
+/**
+ * loop_set_look - have memory looked at that others write to without a word
+ * @fn: called once a turn and while polling; with @sleeps true before the loop
+ *	sleeps. It returns true when it has put something on the ready list. NULL: none
+ */
+void loop_set_look(bool (*fn)(bool sleeps))
+{
+	look = fn;
+}
+
 /** loop_quit - return from loop_run() at the end of this turn */
 void loop_quit(void)
 {
@@ -239,7 +250,7 @@ static int look_then_sleep(struct epoll_event *ev, int64_t ns, uint64_t start)
 		do {
 			n = epoll_wait(epfd, ev, LOOP_EVENTS, 0);
 			loop_stats.spins++;
-			if (n)
+			if (n || (look && look(false)))
 				return n;
 			sched_yield();
 			waited = now_ns();
@@ -251,6 +262,8 @@ static int look_then_sleep(struct epoll_event *ev, int64_t ns, uint64_t start)
 		}
 		start = waited;
 	}
+	if (look && look(true))
+		return 0;
 	loop_stats.sleeps++;
 	n = wait_ns(ev, ns);
 	waited = now_ns() - start;
@@ -299,6 +312,8 @@ static void loop_turn(void)
 	t = timers_next();
 	if (t < ns)
 		ns = t;
+	if (look)
+		look(false);
 	if (!list_empty(&works) || quit)
 		ns = 0;
 	graves_empty();

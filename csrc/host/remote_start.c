@@ -30,9 +30,6 @@ static uint64_t log_seen;
 /* What control requests ask of any back end; the calls go another way. */
 static const struct stack_ops remote_ops = { .abi = CTL_ABI_NATIVE };
 
-/* What separates names in LD_PRELOAD, ld.so(8) */
-#define SEPARATORS	": \t\n"
-
 /**
  * preloaded - what LD_PRELOAD has to name: the library, and the stack's
  *
@@ -43,7 +40,7 @@ static const struct stack_ops remote_ops = { .abi = CTL_ABI_NATIVE };
  */
 static void preloaded(char text[LINK_PRELOAD])
 {
-	bool both = !strpbrk(host.stack_path, SEPARATORS);
+	bool both = !strpbrk(host.stack_path, PRELOAD_SEPARATORS);
 
 	snprintf(text, LINK_PRELOAD, "%s%s%s", host.preload, both ? ":" : "",
 		 both ? host.stack_path : "");
@@ -62,7 +59,7 @@ int remote_init(char *err, size_t errlen)
 	    strlen(host.preload) >= LINK_PATH)
 		goto fail;
 	ret = -EINVAL;
-	if (strpbrk(host.preload, SEPARATORS))
+	if (strpbrk(host.preload, PRELOAD_SEPARATORS))
 		goto fail;
 	memfd = memfd_create("lklrun-preload", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	/* Sealed, for the target must not be able to cut off what we read. */
@@ -94,24 +91,15 @@ fail:
 	return ret;
 }
 
-/**
- * remote_child - in the child, before exec: what makes the loader load us
- *
- * A library that the caller wants preloaded stays, behind ours.
- */
+/** remote_child - in the child, before exec: what makes the loader load us */
 int remote_child(void)
 {
-	char text[64], *preload;
-	const char *old = getenv("LD_PRELOAD");
+	char text[64];
 
 	if (fcntl(theirs, F_SETFD, 0) || fcntl(memfd, F_SETFD, 0))
 		return -errno;
 	snprintf(text, sizeof(text), "%d:%d", theirs, memfd);
-	if (asprintf(&preload, "%s%s%s", shared->preload, old ? ":" : "",
-		     old ? old : "") < 0)
-		return -ENOMEM;
-	return setenv(LINK_ENV, text, 1) || setenv("LD_PRELOAD", preload, 1) ?
-	       -errno : 0;
+	return setenv(LINK_ENV, text, 1) ? -errno : child_load(shared->preload);
 }
 
 /**

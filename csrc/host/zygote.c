@@ -42,6 +42,7 @@
 #include "ctl_proto.h"
 #include "fd_pass.h"
 #include "helper.h"
+#include "host.h"
 #include "zygote.h"
 
 #define SOCK			3	/* where our socket is, above the standard ones */
@@ -131,6 +132,8 @@ static void program(uint32_t id, const int *fds)
 		if (dup2(fds[i], i) < 0)
 			_exit(EXIT_OWN);
 	environ = envp;		/* execvp(3) looks for PATH there */
+	if (host.lane)
+		(void)child_load(host.lane);
 	execvp(argv[0], argv);
 	ret = errno;
 	say(id, ZYGOTE_COMMAND, -ret);

@@ -65,7 +65,9 @@ static void finish_reset(struct conn *conn)
  */
 bool ends_pass(struct conn *conn)
 {
-	if (conn->c_eof && !conn->to_stack.len && !conn->s_shut) {
+	bool unsent = conn->to_stack.len || lane_unsent(conn);
+
+	if (conn->c_eof && !unsent && !conn->s_shut) {
 		/* When it is closed, close() sends the FIN or the reset. */
 		if (conn->hup && (conn->reset_out || carrier_gone(conn))) {
 			conn_free(conn);
@@ -76,7 +78,7 @@ bool ends_pass(struct conn *conn)
 			st_shutdown(conn->sfd, SHUT_WR);
 	}
 	/* What the stack does not take now is not waited for. */
-	if (conn->abortive && conn->hup && (conn->to_stack.len || !conn->c_in) &&
+	if (conn->abortive && conn->hup && (unsent || !conn->c_in) &&
 	    carrier_gone(conn)) {
 		conn_free(conn);
 		return false;
@@ -92,7 +94,7 @@ bool ends_pass(struct conn *conn)
 		held_wake(&conn->held);
 		return false;
 	}
-	if (conn->s_end && !conn->to_target.len) {
+	if (conn->s_end && !conn->to_target.len && !lane_on_offer(conn)) {
 		if (conn->s_broken) {
 			finish_reset(conn);
 			return false;

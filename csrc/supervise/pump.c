@@ -35,7 +35,7 @@
 #define REFS		256
 
 /** chunk_keep - @len bytes wait for the destination */
-static int chunk_keep(struct chunk *ch, const char *data, size_t len)
+int chunk_keep(struct chunk *ch, const char *data, size_t len)
 {
 	ch->buf = malloc(len);
 	if (!ch->buf)
@@ -74,7 +74,7 @@ static void want_out(struct conn *conn, bool want)
 }
 
 /** stack_error - the stack refuses to send: what it received still counts */
-static void stack_error(struct conn *conn, int err)
+void stack_error(struct conn *conn, int err)
 {
 	if (err != EPIPE && !conn->so_error)
 		conn->so_error = err;
@@ -82,18 +82,23 @@ static void stack_error(struct conn *conn, int err)
 	conn->s_in = true;
 	conn->s_err = true;
 	chunk_drop(&conn->to_stack);
+	lane_tx_off(conn);
 }
 
 /**
- * stack_put - send to the stack; bytes taken, or a negative errno
+ * stack_putv - send to the stack; bytes taken, or a negative errno
+ * @len: bytes in @iov
  *
  * When the target's end of the stream is next, the last bytes wait for it, so
  * that both go in one packet: see ends_pass().
  */
-static long stack_put(struct conn *conn, const char *buf, size_t len)
+long stack_putv(struct conn *conn, struct iovec *iov, int cnt, size_t len)
 {
 	int flags = MSG_DONTWAIT | MSG_NOSIGNAL | (conn->c_eof ? MSG_MORE : 0);
-	long n = st_sendto(conn->sfd, buf, len, flags, NULL, 0);
+	struct msghdr mh = { .msg_iov = iov, .msg_iovlen = (size_t)cnt };
+	long n = cnt == 1 ? st_sendto(conn->sfd, iov->iov_base, len, flags,
+				      NULL, 0) :
+			    st_sendmsg(conn->sfd, &mh, flags);
 
 	if (n == -EINPROGRESS)	/* TCP_FASTOPEN_CONNECT, without a cookie */
 		n = -EAGAIN;
@@ -104,14 +109,23 @@ static long stack_put(struct conn *conn, const char *buf, size_t len)
 	return n;
 }
 
+/** stack_put - the same of one piece */
+static long stack_put(struct conn *conn, char *buf, size_t len)
+{
+	struct iovec iov = { buf, len };
+
+	return stack_putv(conn, &iov, 1, len);
+}
+
 /**
  * carrier_read - what the target wrote into shared_buf
+ * @room: no more of it
  *
  * Returns bytes, 0 for nothing now or nothing ever; sets c_in, c_eof.
  */
-static size_t carrier_read(struct conn *conn)
+static size_t carrier_read(struct conn *conn, int room)
 {
-	ssize_t n = recv(conn->csrc.fd, shared_buf, SHARED_SIZE, MSG_DONTWAIT);
+	ssize_t n = recv(conn->csrc.fd, shared_buf, (size_t)room, MSG_DONTWAIT);
 
 	if (n > 0) {
 		if (n < SHARED_SIZE && !conn->c_pri) {
@@ -131,10 +145,22 @@ static size_t carrier_read(struct conn *conn)
 	return 0;
 }
 
+/** carrier_room - how much to read there: 0: nothing now; -EAGAIN: look at the lane */
+static int carrier_room(struct conn *conn)
+{
+	int room = SHARED_SIZE;
+
+	if (conn->lane)
+		room = lane_carrier_room(conn, room);
+	if (!room)
+		conn->c_in = false;
+	return room;
+}
+
 /** push_stack - target to stack; true: there is more to do */
 static bool push_stack(struct conn *conn)
 {
-	int round;
+	int round, room;
 
 	for (round = 0; round < ROUNDS; round++) {
 		struct chunk *ch = &conn->to_stack;
@@ -153,13 +179,25 @@ static bool push_stack(struct conn *conn)
 				chunk_sent(ch, (size_t)sent);
 			continue;
 		}
-		if (!conn->c_in)
+		sent = conn->lane ? lane_to_stack(conn) : 0;
+		if (sent < 0 && sent != -EAGAIN)
+			stack_error(conn, (int)-sent);
+		if (sent < 0)
 			return false;
+		if (sent)
+			continue;
+		room = conn->c_in ? carrier_room(conn) : 0;
+		if (!room)
+			return false;
+		if (room < 0)
+			continue;
 		if (conn->c_pri)
 			urgent_out(conn);
-		n = carrier_read(conn);
-		if (!n)
-			return false;
+		n = carrier_read(conn, room);
+		if (conn->c_eof)
+			lane_tx_off(conn);
+		if (!n)	/* what came before the end may be in the lane */
+			return lane_unsent(conn) > 0;
 		sent = stack_put(conn, shared_buf, n);
 		if (sent < 0 && sent != -EAGAIN) {
 			stack_error(conn, (int)-sent);
@@ -234,27 +272,23 @@ static long stamped_read(struct conn *conn)
 	return n;
 }
 
-/** stack_gave - @n bytes, of SHARED_SIZE that it could have given */
-static void stack_gave(struct conn *conn, size_t n)
+/** stack_gave - @n bytes, of @room that it could have given */
+static void stack_gave(struct conn *conn, size_t n, size_t room)
 {
 	conn->s_many = n >= MANY;
-	if (n < SHARED_SIZE && !conn->s_rdhup && !conn->s_err && !conn->s_urgent)
+	if (n < room && !conn->s_rdhup && !conn->s_err && !conn->s_urgent)
 		conn->s_in = false;
 }
 
 /**
- * stack_read - what the peer sent into shared_buf
+ * stack_said - a receive of at most @room bytes returned @n
  *
  * Returns bytes, 0 for nothing now or nothing ever; sets s_in, s_eof, s_broken.
  */
-static size_t stack_read(struct conn *conn)
+static size_t stack_said(struct conn *conn, long n, size_t room)
 {
-	long n = conn->stamps_wanted ? stamped_read(conn) :
-		 st_recvfrom(conn->sfd, shared_buf, SHARED_SIZE, MSG_DONTWAIT,
-			     NULL, NULL);
-
 	if (n > 0) {
-		stack_gave(conn, (size_t)n);
+		stack_gave(conn, (size_t)n, room);
 		return (size_t)n;
 	}
 	conn->s_in = false;
@@ -265,6 +299,16 @@ static size_t stack_read(struct conn *conn)
 	if (n != -EAGAIN)
 		conn->s_end = true;
 	return 0;
+}
+
+/** stack_read - what the peer sent into shared_buf; bytes, as stack_said() */
+static size_t stack_read(struct conn *conn)
+{
+	long n = conn->stamps_wanted ? stamped_read(conn) :
+		 st_recvfrom(conn->sfd, shared_buf, SHARED_SIZE, MSG_DONTWAIT,
+			     NULL, NULL);
+
+	return stack_said(conn, n, SHARED_SIZE);
 }
 
 /**
@@ -294,8 +338,59 @@ static ssize_t pass_refs(struct conn *conn)
 		return put;
 	st_recvfrom(conn->sfd, NULL, put, MSG_DONTWAIT | MSG_TRUNC, NULL, NULL);
 	if ((size_t)put == len)
-		stack_gave(conn, n == REFS ? SHARED_SIZE : len);
+		stack_gave(conn, n == REFS ? SHARED_SIZE : len, SHARED_SIZE);
 	return put;
+}
+
+/** flush - what waits for the carrier, which takes data; false: it is closed */
+static bool flush(struct conn *conn)
+{
+	struct chunk *ch = &conn->to_target;
+	ssize_t put = carrier_put(conn, ch->buf + ch->off, ch->len);
+
+	if (put > 0)
+		chunk_sent(ch, (size_t)put);
+	else if (put != -EAGAIN)
+		conn->c_deaf = true;
+	return !conn->c_deaf;
+}
+
+/** pump_flush - give to the target at once what waits for it */
+void pump_flush(struct conn *conn)
+{
+	while (conn->to_target.len && conn->c_out && flush(conn))
+		;
+}
+
+/**
+ * pass_lane - stack to target by the lane
+ *
+ * Returns 1: something is on offer, or has ended; 0: it is not for the lane; -1: it
+ * is not to go on now.
+ */
+static int pass_lane(struct conn *conn)
+{
+	int room = lane_batch_room(conn), ret;
+	size_t n;
+
+	if (!room)
+		return 0;
+	if (room < 0) {
+		conn->c_out = false;
+		want_out(conn, true);
+		return -1;
+	}
+	n = stack_said(conn, lane_receive(conn, room), (size_t)room);
+	if (!n)
+		return -1;
+	ret = lane_offer(conn, n);
+	if (ret == -EAGAIN) {
+		conn->c_out = false;
+		want_out(conn, true);
+	} else if (ret) {
+		conn->c_deaf = true;
+	}
+	return 1;
 }
 
 /** push_target - stack to target; true: there is more to do */
@@ -310,22 +405,28 @@ static bool push_target(struct conn *conn)
 
 		if (conn->c_deaf)
 			return false;
+		if (conn->s_pri)
+			lane_back(conn);	/* in its place, as all bytes */
+		if (lane_on_offer(conn))
+			return false;
 		if (ch->len) {
 			if (conn->s_pri)
 				urgent_in(conn);
 			if (!conn->c_out)
 				return false;
-			put = carrier_put(conn, ch->buf + ch->off, ch->len);
-			if (put > 0)
-				chunk_sent(ch, (size_t)put);
-			else if (put != -EAGAIN)
-				conn->c_deaf = true;
+			flush(conn);
 			continue;
 		}
 		if (conn->s_pri && urgent_in(conn))
 			continue;
 		if (!conn->c_out)
 			return false;	/* pass_refs() has left it in the stack */
+		put = conn->lane && conn->s_in && !conn->s_end ?
+		      pass_lane(conn) : 0;
+		if (put < 0)
+			return false;
+		if (put)
+			continue;
 		if (conn->c_want_out)
 			want_out(conn, false);
 		if (!conn->s_in || conn->s_end)
@@ -356,23 +457,31 @@ static bool push_target(struct conn *conn)
 void pump(struct work *w)
 {
 	struct conn *conn = container_of(w, struct conn, work);
-	bool more;
+	bool more, unread;
 
 	if (conn->state != CONN_OPEN || conn->csrc.fd < 0)
 		return;
+	if (conn->lane)
+		lane_begin(conn);
 	more = push_target(conn);
 	more |= push_stack(conn);
+	if (conn->lane && lane_bad(conn)) {
+		conn->reset_out = true;
+		conn_free(conn);
+		return;
+	}
 	if (!ends_pass(conn))
 		return;
 	if (!list_empty(&conn->held))
 		held_wake(&conn->held);
-	if (conn->s_broken && (conn->to_target.len || !conn->c_out) &&
-	    !conn->c_hung_up)
+	unread = conn->to_target.len || lane_on_offer(conn);
+	if (conn->s_broken && (unread || !conn->c_out) && !conn->c_hung_up)
 		ends_hang_up(conn);
 	/* A full carrier says when it has room; asking again would be in vain. */
-	if (more || (conn->s_broken && conn->s_in && !conn->to_target.len &&
-		     conn->c_out))
+	if (more || (conn->s_broken && conn->s_in && !unread && conn->c_out))
 		work_queue(w);
+	if (conn->lane)
+		lane_wait(conn);
 }
 
 /** pump_open - the connection is there, both sides take data */
@@ -425,5 +534,5 @@ size_t pump_unsent(const struct conn *conn)
 
 	if (conn->csrc.fd >= 0 && !conn->corked)
 		ioctl(conn->csrc.fd, FIONREAD, &n);
-	return conn->to_stack.len + (n > 0 ? (size_t)n : 0);
+	return conn->to_stack.len + lane_unsent(conn) + (n > 0 ? (size_t)n : 0);
 }
