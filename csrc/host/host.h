@@ -85,6 +85,7 @@ void note_user(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* child.c */
 int child_load(const char *libraries);
+void child_lane(void);
 
 /* target.c */
 int target_fork(char **argv, char *err, size_t errlen);
