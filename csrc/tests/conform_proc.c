@@ -273,7 +273,9 @@ static void stormy(int family, int flags)
 	say("accept", a < 0 ? -1 : 0);
 	say("recv", until(recv(a, big, 5, MSG_WAITALL), hit));
 	for (i = 0; i < 3 << 20; i += (int)n) {
-		n = until(send(a, big, (size_t)((3 << 20) - i), 0), hit);
+		size_t left = (size_t)((3 << 20) - i);
+
+		n = until(send(a, big, left < sizeof(big) ? left : sizeof(big), 0), hit);
 		if (n < 0)
 			break;
 	}
