@@ -162,6 +162,7 @@ kernel() {
 	k="$k KBUILD_BUILD_USER=lkl KBUILD_BUILD_HOST=lkl KBUILD_BUILD_VERSION=1"
 	# kbuild's flags of one object: what of the kernel needs mending
 	k="$k CFLAGS_subflow.o=--include=$work/tree/arch/lkl/fixes/mptcp_subflow.inc"
+	k="$k CFLAGS_pm_kernel.o=--include=$work/tree/arch/lkl/fixes/mptcp_pm_kernel.inc"
 	if ! cmp -s "$here/arch/lkl/configs/lkl_defconfig" "$work/obj/.defconfig" ||
 	   ! cmp -s "$here/arch/lkl/Kconfig" "$work/obj/.kconfig"; then
 		$k lkl_defconfig 2>&1 | grep -v erofs/Kconfig || :
