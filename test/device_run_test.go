@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -86,6 +87,7 @@ func onPhone(t *testing.T, o fakedevice.Options, engine string, flags ...string)
 	testutil.WaitFor(t, "the end of the first runs", limit, func() bool { return len(phone.Processes()) == 0 })
 	p.clean = pristine(t, phone)
 	sub("engine", func(p *phoneRun) { p.engine(engine) })
+	sub("lane", func(p *phoneRun) { p.lane(engine) })
 	sub("status", (*phoneRun).statuses)
 	sub("input", (*phoneRun).input)
 	sub("interrupt", (*phoneRun).interrupt)
@@ -155,6 +157,33 @@ func (p *phoneRun) engine(want string) {
 	run.Signal(unix.SIGTERM)
 	if r := run.Wait(deviceLimit); r.Signal != unix.SIGTERM {
 		p.t.Errorf("ended by SIGTERM: %v", r)
+	}
+	settles(p.t, p.phone, p.clean)
+}
+
+// lane: the bundle has the library for --lane, where the engine can use it.
+func (p *phoneRun) lane(engine string) {
+	if engine != "supervise" {
+		if r := p.on("--lane", "--", phoneBin+"true"); r.Status != 2 || !strings.Contains(r.Stderr, "--lane: with the engine "+engine) {
+			p.t.Errorf("--lane: %v", r)
+		}
+		settles(p.t, p.phone, p.clean)
+		return
+	}
+	run := testutil.Start(p.t, p.run(p.dev, "-q", "--name", "lane", "--lane", "--", "/usr/bin/curl", "-sS", "-o", "/dev/null", "-w", "%{size_download}", "--limit-rate", "5M", phoneURL+"/large"))
+	testutil.WaitFor(p.t, "shared memory in use", deviceLimit, func() bool {
+		if !run.Running() {
+			return true
+		}
+		out, err := p.program("lklctl", "--device", p.dev, "counters", "-n", "lane", "-o", "json").Output()
+		return err == nil && parseJSON[numbers](p.t, string(out))["engine.lane.received"] > 1<<20
+	})
+	if !run.Running() {
+		p.t.Errorf("it ended without: %v", run.Wait(limit))
+		return
+	}
+	if r := noted(run.Wait(deviceLimit)); r.Status != 0 || r.Stdout != fmt.Sprint(20<<20) || r.Stderr != "" {
+		p.t.Errorf("curl under --lane: %v", r)
 	}
 	settles(p.t, p.phone, p.clean)
 }

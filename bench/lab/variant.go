@@ -18,13 +18,15 @@ import (
 type Variant = string
 
 // The variants: the host's kernel, the library in the measuring process, the two
-// engines of lklrun, and the old library that this one takes after.
+// engines of lklrun, the second with --lane as well, and the old library that this one
+// takes after.
 const (
 	Host      Variant = "host"
 	HostMPTCP Variant = "host+mptcp"
 	Library   Variant = "library"
 	Preload   Variant = "preload"
 	Supervise Variant = "supervise"
+	Lane      Variant = "supervise+lane"
 	LKL49     Variant = "lkl-4.9"
 )
 
@@ -144,8 +146,9 @@ func (l *Lab) Program(r Run, argv ...string) []string {
 	switch r.Variant {
 	case HostMPTCP:
 		line = append(line, "mptcpize", "run")
-	case Supervise, Preload:
-		line = append(line, l.Bin("lklrun"), "--engine", r.Variant, "--stack", orVanilla(r.Stack))
+	case Supervise, Lane, Preload:
+		line = append(append(line, l.Bin("lklrun")), r.engine()...)
+		line = append(line, "--stack", orVanilla(r.Stack))
 		line = append(line, r.Flags...)
 		for i := range r.paths() {
 			line = append(line, "--if", r.Wire.ifSpec(i))
@@ -153,6 +156,14 @@ func (l *Lab) Program(r Run, argv ...string) []string {
 		line = append(line, "--")
 	}
 	return l.In(r.netns(), r.Placement, false, append(line, argv...)...)
+}
+
+// engine are lklrun's flags for a variant.
+func (r Run) engine() []string {
+	if r.Variant == Lane {
+		return []string{"--engine", Supervise, "--lane"}
+	}
+	return []string{"--engine", r.Variant}
 }
 
 func orVanilla(stack string) string {

@@ -79,8 +79,15 @@ static inline int library_option(struct library *l, const char *name, const char
  */
 static inline long host_call(long nr, long *p)
 {
-	long ret = syscall(nr, p[0], p[1], p[2], p[3], p[4], p[5]);
+	long ret;
 
+	/* By the names that programs have for them: a library may stand before these. */
+	if (nr == SYS_read)
+		ret = read((int)p[0], (void *)p[1], (size_t)p[2]);
+	else if (nr == SYS_write)
+		ret = write((int)p[0], (void *)p[1], (size_t)p[2]);
+	else
+		ret = syscall(nr, p[0], p[1], p[2], p[3], p[4], p[5]);
 	return ret < 0 ? -errno : ret;
 }
 

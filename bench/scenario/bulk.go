@@ -21,7 +21,7 @@ func init() {
 			"no feature of virtio on the tap). `host` goes over veth, the others over a tap. CPU time is that of client, server, lklrun and lklhost together, " +
 			"from the first byte to the last. With `cc=cubic` both ends have CUBIC, which is like for like; with `cc=default` each kernel has its own choice: the stack's " +
 			"is CUBIC, the host's may be BBR, which paces itself.",
-		Budget: Budget{Quick: 55 * time.Second, Full: 540 * time.Second},
+		Budget: Budget{Quick: 55 * time.Second, Full: 590 * time.Second},
 		Build:  buildBulk, Targets: bulkTargets(), Figures: bulkFigures,
 	})
 }
@@ -78,7 +78,7 @@ func buildBulk(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 		if err := w.Serve(ctx, row.placement); err != nil {
 			return nil, err
 		}
-		for _, v := range l.Variants(lab.Host, lab.Library, lab.Preload, lab.Supervise, lab.LKL49) {
+		for _, v := range l.Variants(lab.Host, lab.Library, lab.Preload, lab.Supervise, lab.Lane, lab.LKL49) {
 			if v == lab.LKL49 && row.offloads == "off" && !l.Form.Full {
 				continue // it stands still too often, and nothing is demanded there
 			}
@@ -116,6 +116,8 @@ func bulkTargets() []table.Target {
 		{"2", "preload, receive", "recv", "on", lab.Preload, lab.Library, "Gbit/s", 0.95, 0},
 		{"2", "supervise, send", "send", "on", lab.Supervise, lab.Host, "Gbit/s", 1.2, 0},
 		{"2", "supervise, receive", "recv", "on", lab.Supervise, lab.Host, "Gbit/s", 0.8, 0},
+		{"2", "supervise with --lane, send", "send", "on", lab.Lane, lab.Host, "Gbit/s", 1.2, 0},
+		{"2", "supervise with --lane, receive", "recv", "on", lab.Lane, lab.Host, "Gbit/s", 0.8, 0},
 	} {
 		for _, cc := range []string{lab.CC, lab.DefaultCC} {
 			for _, p := range lab.Placements {
@@ -142,7 +144,7 @@ func bulkFigures(s *table.Set) []report.Plot {
 				b.Groups = append(b.Groups, dir+" "+p)
 			}
 		}
-		for _, v := range []string{lab.Host, lab.Library, lab.Preload, lab.Supervise, lab.LKL49} {
+		for _, v := range []string{lab.Host, lab.Library, lab.Preload, lab.Supervise, lab.Lane, lab.LKL49} {
 			series := report.Series{Name: v}
 			for _, p := range lab.Placements {
 				for _, dir := range []string{"send", "recv"} {

@@ -70,7 +70,7 @@ func (f *wordsFlag) Type() string {
 var shorthands = map[string]string{"verbose": "v", "quiet": "q"}
 
 // explained are the settings that the help has a section for.
-var explained = []string{"interfaces", "host_net", "publish", "rst_guard", "engine", "require", "detach", "capture"}
+var explained = []string{"interfaces", "host_net", "publish", "rst_guard", "engine", "lane", "require", "detach", "capture"}
 
 // add gives a flag set the flags of all settings; above is added to the help of
 // those that are explained.

@@ -146,6 +146,11 @@ ENGINES
               one dynamic program; what that starts has no network. "lklrun
               doctor COMMAND" tells which commands can have it
 
+  --lane is for programs that move much under supervise: a library is loaded
+  into them, by LD_PRELOAD, that carries their large reads and writes in memory
+  which they share with the process beside them. A program that cannot load it,
+  a static one for instance, runs as without.
+
 DAEMONS
   The run ends with the command's first process, which takes all others with it.
   With --wait-all it ends with the last of them, and has the first one's status:
@@ -296,8 +301,12 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return &cli.UsageError{Err: err}
 	}
+	lane, err := launch.FindLane(host, p.Lane)
+	if err != nil {
+		return &cli.UsageError{Err: err}
+	}
 	opts := launch.Options{
-		HostPath: host, PreloadPath: library,
+		HostPath: host, PreloadPath: library, LanePath: lane,
 		Log:    logger(run.Verbose),
 		Tell:   func(line string) { cli.Note(os.Stderr, self, "%s", cli.OneLine(line)) },
 		Quiet:  run.Quiet,

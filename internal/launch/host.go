@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -26,6 +27,10 @@ import (
 const (
 	hostProgram    = "lklhost"
 	preloadLibrary = "liblklpreload.so"
+	laneLibrary    = "liblkllane.so"
+
+	// What parts names in LD_PRELOAD, ld.so(8).
+	preloadSeparators = ": \t\n"
 )
 
 // FindHost returns the path of lklhost, which lies beside this program.
@@ -50,6 +55,22 @@ func FindPreload(hostPath, engine string) (string, error) {
 	path := filepath.Join(filepath.Dir(hostPath), preloadLibrary)
 	if err := unix.Access(path, unix.R_OK); err != nil {
 		return "", fmt.Errorf("--engine %s: %s: %w; build it with `make build`", engine, path, err)
+	}
+	return path, nil
+}
+
+// FindLane returns the path of the library that programs share memory with lklhost
+// by, which lies beside lklhost; "" for a run without it.
+func FindLane(hostPath string, wanted bool) (string, error) {
+	if !wanted {
+		return "", nil
+	}
+	path := filepath.Join(filepath.Dir(hostPath), laneLibrary)
+	if strings.ContainsAny(path, preloadSeparators) {
+		return "", fmt.Errorf("--lane: %q: LD_PRELOAD cannot name a file with blanks or colons in its path; install lklrun elsewhere, or leave it out", path)
+	}
+	if err := unix.Access(path, unix.R_OK); err != nil {
+		return "", fmt.Errorf("--lane: %s: %w; build it with `make build`, or leave it out", path, err)
 	}
 	return path, nil
 }
@@ -90,7 +111,7 @@ func startHost(ctx context.Context, opts Options, p *plan.Plan, dir *instance.Di
 	h := &host{exited: make(chan struct{}), connected: make(chan struct{})}
 	h.cmd = &exec.Cmd{
 		Path: opts.HostPath,
-		Args: hostArgs(p, dir, ours, opts.PreloadPath),
+		Args: hostArgs(p, dir, ours, opts),
 		// The target's own, untouched.
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	}
@@ -117,7 +138,7 @@ func startHost(ctx context.Context, opts Options, p *plan.Plan, dir *instance.Di
 // hostArgs is lklhost's command line. Of its three descriptors the first is the
 // control connection, the second what undoes our work if we die, the third the
 // run directory's lock, held for as long as lklhost lives.
-func hostArgs(p *plan.Plan, dir *instance.Dir, fds []*os.File, preload string) []string {
+func hostArgs(p *plan.Plan, dir *instance.Dir, fds []*os.File, opts Options) []string {
 	args := []string{hostProgram, "--run", dir.Path, "--name", dir.Name, "--abi", p.Stack.ABI}
 	for i, option := range []string{"--ctl-fd", "--cleanup-fd", "--lock-fd"} {
 		args = append(args, option, strconv.Itoa(int(fds[i].Fd())))
@@ -135,8 +156,11 @@ func hostArgs(p *plan.Plan, dir *instance.Dir, fds []*os.File, preload string) [
 	if p.User != nil {
 		args = append(args, "--user", p.User.Spec())
 	}
-	if preload != "" {
-		args = append(args, "--preload", preload)
+	if opts.PreloadPath != "" {
+		args = append(args, "--preload", opts.PreloadPath)
+	}
+	if opts.LanePath != "" {
+		args = append(args, "--lane", opts.LanePath)
 	}
 	return append(append(args, "--"), p.Command...)
 }
