@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -170,19 +169,18 @@ func (p *phoneRun) lane(engine string) {
 		settles(p.t, p.phone, p.clean)
 		return
 	}
-	run := testutil.Start(p.t, p.run(p.dev, "-q", "--name", "lane", "--lane", "--", "/usr/bin/curl", "-sS", "-o", "/dev/null", "-w", "%{size_download}", "--limit-rate", "5M", phoneURL+"/large"))
-	testutil.WaitFor(p.t, "shared memory in use", deviceLimit, func() bool {
-		if !run.Running() {
-			return true
-		}
+	run := testutil.Start(p.t, p.run(p.dev, "-q", "--name", "lane", "--lane", "--", phoneSh, "-c",
+		"while /usr/bin/curl -sS -o /dev/null "+phoneURL+"/large; do :; done"))
+	used := testutil.Within(deviceLimit, func() bool {
 		out, err := p.program("lklctl", "--device", p.dev, "counters", "-n", "lane", "-o", "json").Output()
-		return err == nil && parseJSON[numbers](p.t, string(out))["engine.lane.received"] > 1<<20
+		return !run.Running() || err == nil && parseJSON[numbers](p.t, string(out))["engine.lane.received"] > 10<<20
 	})
-	if !run.Running() {
-		p.t.Errorf("it ended without: %v", run.Wait(limit))
-		return
+	if !used || !run.Running() {
+		out, errs := run.Output()
+		p.t.Errorf("no shared memory in use: %s%s", out, errs)
 	}
-	if r := noted(run.Wait(deviceLimit)); r.Status != 0 || r.Stdout != fmt.Sprint(20<<20) || r.Stderr != "" {
+	run.Signal(unix.SIGTERM)
+	if r := noted(run.Wait(deviceLimit)); r.Signal != unix.SIGTERM || r.Stderr != "" {
 		p.t.Errorf("curl under --lane: %v", r)
 	}
 	settles(p.t, p.phone, p.clean)
