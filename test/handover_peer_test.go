@@ -21,11 +21,12 @@ import (
 type movePeer struct {
 	port  string
 	moved atomic.Int64 // bytes so far
+	more  atomic.Bool  // sends more than its size: a fifth is still to come when this ends
 	done  chan struct{}
 
 	// Of the first connection that moved something, once done is closed.
 	sum   string
-	worst time.Duration // without progress
+	worst time.Duration // the longest that it took for a megabyte
 	err   error
 }
 
@@ -91,7 +92,9 @@ func (m *movePeer) send(c net.Conn, sum hash.Hash, size int64) error {
 			return err
 		}
 		m.moved.Add(n)
-		left -= n
+		if left > size/5 || !m.more.Load() {
+			left -= n
+		}
 	}
 	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
 		return err
@@ -101,15 +104,18 @@ func (m *movePeer) send(c net.Conn, sum hash.Hash, size int64) error {
 }
 
 func (m *movePeer) take(c net.Conn, sum hash.Hash) error {
+	const mark = 1 << 20 // what trickles is no progress
 	buf := make([]byte, 1<<18)
-	last := time.Now()
+	last, fresh := time.Now(), 0
 	for {
 		if err := c.SetReadDeadline(time.Now().Add(handoverLimit)); err != nil {
 			return err
 		}
 		n, err := c.Read(buf)
 		now := time.Now()
-		m.worst, last = max(m.worst, now.Sub(last)), now
+		if fresh += n; fresh >= mark || err != nil {
+			m.worst, last, fresh = max(m.worst, now.Sub(last)), now, 0
+		}
 		sum.Write(buf[:n])
 		m.moved.Add(int64(n))
 		if errors.Is(err, io.EOF) {
@@ -122,7 +128,7 @@ func (m *movePeer) take(c net.Conn, sum hash.Hash) error {
 }
 
 // wait waits for the end of the transfer and tells its checksum, and the longest
-// time in which it took nothing.
+// time that it took for a megabyte.
 func (m *movePeer) wait(limit time.Duration) (sum string, worst time.Duration, err error) {
 	select {
 	case <-m.done:

@@ -20,8 +20,10 @@ import (
 // else besides.
 const handoverLimit = 2 * time.Minute
 
-// stallLimit is for the test only: what is measured is a tenth of it.
-const stallLimit = 5 * time.Second
+// stallLimit is for the test only: what is measured is a quarter of it on a busy
+// machine. A path that has gone silent and is not left lets 32 KiB through in 200 ms,
+// a megabyte in some 6 s.
+const stallLimit = 4 * time.Second
 
 // handoverRate is what each path carries.
 const handoverRate = "100mbit"
@@ -212,7 +214,8 @@ func handoverSize(t *testing.T) int64 {
 	return int64(setting(t, "HANDOVER_MB", 80)) << 20
 }
 
-// ended checks what became of a transfer and returns its longest stall.
+// ended checks what became of a transfer and returns its longest stall: what the
+// server took for a megabyte, or how long the target went without a byte.
 func (p *pathSite) ended(target *testutil.Proc, peer *movePeer, what string, size int64) time.Duration {
 	p.Helper()
 	p.runsOut(target)
@@ -229,8 +232,8 @@ func (p *pathSite) ended(target *testutil.Proc, peer *movePeer, what string, siz
 	if err != nil {
 		p.Fatalf("the server: %v\n%s", err, r.Stderr)
 	}
-	if f[0] != fmt.Sprint(size) || f[1] != sum {
-		p.Errorf("the target had %s bytes, %s; the server %d, %s", f[0], f[1], size, sum)
+	if moved := peer.moved.Load(); f[0] != fmt.Sprint(moved) || moved < size || f[1] != sum {
+		p.Errorf("the target had %s bytes, %s; the server %d of %d, %s", f[0], f[1], moved, size, sum)
 	}
 	if what == "put" { // who receives knows
 		return worst
@@ -265,6 +268,8 @@ func TestHandover(t *testing.T) {
 
 func handover(p *pathSite, engine, what string, c cut, size int64) {
 	peer := p.serveMoves(size)
+	// How soon the server's kernel tries a path again is its own: it sends until then.
+	peer.more.Store(true)
 	target := p.run(engine, "", "/usr/bin/python3", "-c", handoverAsks, p.addr, peer.port, what, fmt.Sprint(size))
 	p.until("a fifth of it", target, func() bool { return peer.moved.Load() > size/5 })
 	c.away(p, 0)
@@ -279,6 +284,7 @@ func handover(p *pathSite, engine, what string, c cut, size int64) {
 		}
 	}
 	c.away(p, 1)
+	peer.more.Store(false)
 	stall := p.ended(target, peer, what, size)
 	p.Logf("%d MB, both paths cut in turn: the longest time without progress was %v", size>>20, stall.Round(time.Millisecond))
 	if stall > stallLimit {
