@@ -30,7 +30,8 @@
  * a while, though the byte is gone, lklhost takes back and writes to the carrier; so
  * it does when asked for (LANE_BACK), and for calls that it answers itself.
  *
- * All positions are counts of bytes that wrap at 2^32; sizes are powers of two.
+ * All positions are counts of bytes, from anywhere, that wrap at 2^32; sizes are
+ * powers of two.
  * Whatever the program writes here, lklhost only loses this connection by it.
  */
 #ifndef LKLHOST_LANE_H
@@ -74,7 +75,8 @@
  * @rx_off: first byte of the batch that is not taken
  * @rx_len: its bytes in the ring, from the ring's beginning
  * @rx_want: how many bytes a reader can do with at a time, 0: it does not read so.
- *	With the bell a batch is no larger.
+ *	With the bell a batch is no larger. lklhost clears it when a batch was not taken
+ *	in time; who still reads so says it again with the next read.
  * @rx_waits: lklhost has more, and sleeps: who takes the last asks for it (LANE_KICK)
  * @rx_enter, @rx_leave: how often readers began and ended a native read; theirs alone:
  *	who was alone while it waited has read the bell itself

@@ -178,6 +178,9 @@ static int make(struct conn *conn)
 	le->tx = (char *)p + LANE_TX_AT;
 	le->rx = (char *)p + LANE_RX_AT;
 	le->fd = fd;
+	/* The positions wrap soon, so that whoever does not know it is found soon. */
+	le->tail = 0u - LANE_TX_SIZE;
+	le->page->tx_head = le->page->tx_tail = le->tail;
 	le->page->tx_bell = LANE_NO_BELL;
 	le->page->tx_idle = 1;
 	le->idle = true;

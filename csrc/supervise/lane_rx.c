@@ -23,8 +23,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "host.h"
 #include "lane_end.h"
+#include "pump.h"
 
 #define MS		1000000ull
 #define DRAIN_NS	(2 * MS)
@@ -231,8 +231,11 @@ static bool batch_time(struct lane_end *le, uint64_t now)
 	case LANE_NONE:
 		return false;
 	case LANE_OFFERED:
-		return !((age >= UNTOUCHED_NS && carrier_empty(le)) ||
-			 age >= UNREAD_NS) || !take_back(le, now);
+		if ((age < UNTOUCHED_NS || !carrier_empty(le)) &&
+		    age < UNREAD_NS)
+			return true;
+		STORE(le->page->rx_want, 0);	/* who still reads so says it again */
+		return !take_back(le, now);
 	case LANE_TAKING:
 		if (age < DEAD_NS || !taker_dead(le))
 			return true;

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 
 #include "lane_end.h"
+#include "pump.h"
 
 #define SEND_MAX	(256u << 10)	/* at a time, so that others have their turn */
 

@@ -66,12 +66,9 @@ static void streams(const char *name, bool lane_a, bool lane_b, uint32_t want)
 	pair(&a, &b);
 	if ((lane_a && !lane_open(&a)) || (lane_b && !lane_open(&b)))
 		return;
-	if (lane_a)
-		STORE(a.l->rx_want, want);
-	if (lane_b)
-		STORE(b.l->rx_want, want);
 	a_in = a;
 	b_in = b;
+	a_in.want = b_in.want = want;
 	j[0] = (struct job){ &a, MUCH, false };
 	j[1] = (struct job){ &b_in, MUCH, false };
 	j[2] = (struct job){ &b, MUCH, false };

@@ -18,12 +18,14 @@
  * @fd: the socket
  * @l: its lane, NULL: none
  * @in, @out: bytes of the stream so far
+ * @want: how much it can do with in a read, 0: it reads natively
  * @by_lane: of these, those that went through a ring
  */
 struct end {
 	int fd;
 	struct lane *l;
 	uint64_t in, out, by_lane;
+	uint32_t want;
 };
 
 /* lanes_client.c */

@@ -233,8 +233,11 @@ size_t ring_take(struct end *e, char *buf, size_t n)
 long get(struct end *e, char *buf, size_t n)
 {
 	struct pollfd p = { .fd = e->fd, .events = POLLIN };
-	size_t got = e->l ? ring_take(e, buf, n) : 0;
+	size_t got;
 
+	if (e->l && e->want && n >= LANE_MIN)
+		STORE(e->l->rx_want, e->want);
+	got = e->l ? ring_take(e, buf, n) : 0;
 	if (got)
 		return (long)got;
 	if (poll(&p, 1, LIMIT_MS) != 1) {
@@ -306,8 +309,8 @@ bool batch(struct end *a, struct end *b, size_t n)
 	static char buf[200000];
 	int i, k;
 
-	STORE(b->l->rx_want, LANE_RX_SIZE + 1);
 	for (i = 0; i < 100; i++) {
+		STORE(b->l->rx_want, LANE_RX_SIZE + 1);
 		fill(a->out, buf, n);
 		if (write(a->fd, buf, n) != (ssize_t)n)
 			break;

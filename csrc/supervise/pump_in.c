@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The pump from the stack to the target; see pump.c.
+ *
+ * Where much comes in at a time, it is offered by the lane, for a reader who knows of
+ * that, else sent from where it lies in the stack, and what the carrier does not
+ * take stays there.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "conn.h"
+#include "pump.h"
+
+#define MANY		(SHARED_SIZE / 8)	/* bytes worth a list of where they lie */
+#define REFS		256
+
+/** want_out - have the loop report when the carrier takes data again */
+static void want_out(struct conn *conn, bool want)
+{
+	if (conn->c_want_out == want)
+		return;
+	conn->c_want_out = want;
+	loop_mod(&conn->csrc, CARRIER_EVENTS | (want ? EPOLLOUT : 0));
+}
+
+/**
+ * carrier_putv - give to the target
+ * @len: bytes in @iov
+ *
+ * Returns bytes taken, or a negative errno.
+ */
+static ssize_t carrier_putv(struct conn *conn, struct iovec *iov, int cnt,
+			    size_t len)
+{
+	struct msghdr mh = { .msg_iov = iov, .msg_iovlen = (size_t)cnt };
+	ssize_t n = sendmsg(conn->csrc.fd, &mh, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+	if (n < 0)
+		n = -errno;
+	if (n < (ssize_t)len)
+		conn->c_out = false;
+	if (n == -EAGAIN || (n >= 0 && n < (ssize_t)len))
+		want_out(conn, true);
+	if (n > 0)
+		conn->bytes_in += (uint64_t)n;
+	return n;
+}
+
+/** carrier_put - the same of one piece */
+static ssize_t carrier_put(struct conn *conn, char *buf, size_t len)
+{
+	struct iovec iov = { buf, len };
+
+	return carrier_putv(conn, &iov, 1, len);
+}
+
+/** stamped_read - the same as a plain read, keeping the time stamps */
+static long stamped_read(struct conn *conn)
+{
+	struct iovec iov = { shared_buf, SHARED_SIZE };
+	union {
+		struct cmsghdr align;
+		char buf[STAMPS_MAX];
+	} ctl;
+	struct msghdr mh = {
+		.msg_iov = &iov, .msg_iovlen = 1,
+		.msg_control = ctl.buf, .msg_controllen = sizeof(ctl.buf),
+	};
+	long n = st_recvmsg(conn->sfd, &mh, MSG_DONTWAIT);
+	struct cmsghdr *cm;
+
+	if (n <= 0)
+		return n;
+	conn->stamps_len = 0;
+	for (cm = CMSG_FIRSTHDR(&mh); cm; cm = CMSG_NXTHDR(&mh, cm)) {
+		size_t len = CMSG_ALIGN(cm->cmsg_len);
+
+		if (cm->cmsg_level != SOL_SOCKET)
+			continue;
+		memcpy(conn->stamps + conn->stamps_len, cm, len);
+		conn->stamps_len += len;
+	}
+	return n;
+}
+
+/** stack_gave - @n bytes, of @room that it could have given */
+static void stack_gave(struct conn *conn, size_t n, size_t room)
+{
+	conn->s_many = n >= MANY;
+	if (n < room && !conn->s_rdhup && !conn->s_err && !conn->s_urgent)
+		conn->s_in = false;
+}
+
+/**
+ * stack_said - a receive of at most @room bytes returned @n
+ *
+ * Returns bytes, 0 for nothing now or nothing ever; sets s_in, s_eof, s_broken.
+ */
+static size_t stack_said(struct conn *conn, long n, size_t room)
+{
+	if (n > 0) {
+		stack_gave(conn, (size_t)n, room);
+		return (size_t)n;
+	}
+	conn->s_in = false;
+	if (n == 0)
+		conn->s_eof = true;
+	else if (n != -EAGAIN)
+		stack_error(conn, (int)-n);
+	if (n != -EAGAIN)
+		conn->s_end = true;
+	return 0;
+}
+
+/** stack_read - what the peer sent into shared_buf; bytes, as stack_said() */
+static size_t stack_read(struct conn *conn)
+{
+	long n = conn->stamps_wanted ? stamped_read(conn) :
+		 st_recvfrom(conn->sfd, shared_buf, SHARED_SIZE, MSG_DONTWAIT,
+			     NULL, NULL);
+
+	return stack_said(conn, n, SHARED_SIZE);
+}
+
+/**
+ * pass_refs - stack to target without a copy here
+ *
+ * Returns bytes taken, 0 when there is nothing to pass on in this way, or a
+ * negative errno of the carrier's.
+ */
+static ssize_t pass_refs(struct conn *conn)
+{
+	struct iovec iov[REFS];
+	size_t len = 0;
+	ssize_t put;
+	int i, n;
+
+	if (!conn->s_many || conn->stamps_wanted || conn->s_urgent)
+		return 0;
+	n = st_refs(conn->sfd, iov, REFS, SHARED_SIZE);
+	for (i = 0; i < n; i++)
+		len += iov[i].iov_len;
+	if (!len) {
+		conn->s_many = false;
+		return 0;
+	}
+	put = carrier_putv(conn, iov, n, len);
+	if (put <= 0)
+		return put;
+	st_recvfrom(conn->sfd, NULL, put, MSG_DONTWAIT | MSG_TRUNC, NULL, NULL);
+	if ((size_t)put == len)
+		stack_gave(conn, n == REFS ? SHARED_SIZE : len, SHARED_SIZE);
+	return put;
+}
+
+/** flush - what waits for the carrier, which takes data; false: it is closed */
+static bool flush(struct conn *conn)
+{
+	struct chunk *ch = &conn->to_target;
+	ssize_t put = carrier_put(conn, ch->buf + ch->off, ch->len);
+
+	if (put > 0)
+		chunk_sent(ch, (size_t)put);
+	else if (put != -EAGAIN)
+		conn->c_deaf = true;
+	return !conn->c_deaf;
+}
+
+/** pump_flush - give to the target at once what waits for it */
+void pump_flush(struct conn *conn)
+{
+	while (conn->to_target.len && conn->c_out && flush(conn))
+		;
+}
+
+/**
+ * pass_lane - stack to target by the lane
+ *
+ * Returns 1: something is on offer, or has ended; 0: it is not for the lane; -1: it
+ * is not to go on now.
+ */
+static int pass_lane(struct conn *conn)
+{
+	int room = lane_batch_room(conn), ret;
+	size_t n;
+
+	if (!room)
+		return 0;
+	if (room < 0) {
+		conn->c_out = false;
+		want_out(conn, true);
+		return -1;
+	}
+	n = stack_said(conn, lane_receive(conn, room), (size_t)room);
+	if (!n)
+		return -1;
+	ret = lane_offer(conn, n);
+	if (ret == -EAGAIN) {
+		conn->c_out = false;
+		want_out(conn, true);
+	} else if (ret) {
+		conn->c_deaf = true;
+	}
+	return 1;
+}
+
+/** push_target - stack to target; true: there is more to do */
+bool push_target(struct conn *conn)
+{
+	int round;
+
+	for (round = 0; round < ROUNDS; round++) {
+		struct chunk *ch = &conn->to_target;
+		ssize_t put;
+		size_t n;
+
+		if (conn->c_deaf)
+			return false;
+		if (conn->s_pri)
+			lane_back(conn);	/* in its place, as all bytes */
+		if (lane_on_offer(conn))
+			return false;
+		if (ch->len) {
+			if (conn->s_pri)
+				urgent_in(conn);
+			if (!conn->c_out)
+				return false;
+			flush(conn);
+			continue;
+		}
+		if (conn->s_pri && urgent_in(conn))
+			continue;
+		if (!conn->c_out)
+			return false;	/* pass_refs() has left it in the stack */
+		put = conn->lane && conn->s_in && !conn->s_end ?
+		      pass_lane(conn) : 0;
+		if (put < 0)
+			return false;
+		if (put)
+			continue;
+		if (conn->c_want_out)
+			want_out(conn, false);
+		if (!conn->s_in || conn->s_end)
+			return false;
+		put = pass_refs(conn);
+		if (put < 0 && put != -EAGAIN)
+			conn->c_deaf = true;
+		if (put)
+			continue;
+		n = stack_read(conn);
+		if (!n)
+			return false;
+		put = carrier_put(conn, shared_buf, n);
+		if (put < 0 && put != -EAGAIN) {
+			conn->c_deaf = true;
+			return false;
+		}
+		if (put < 0)
+			put = 0;
+		if ((size_t)put < n &&
+		    chunk_keep(ch, shared_buf + put, n - (size_t)put))
+			stack_error(conn, ENOMEM);
+	}
+	return true;
+}
