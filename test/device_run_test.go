@@ -170,10 +170,10 @@ func (p *phoneRun) lane(engine string) {
 		return
 	}
 	run := testutil.Start(p.t, p.run(p.dev, "-q", "--name", "lane", "--lane", "--", phoneSh, "-c",
-		"while /usr/bin/curl -sS -o /dev/null "+phoneURL+"/large; do :; done"))
+		"exec /usr/bin/curl -sS -H Expect: -T - http://"+phoneSink+" </dev/zero"))
 	used := testutil.Within(deviceLimit, func() bool {
 		out, err := p.program("lklctl", "--device", p.dev, "counters", "-n", "lane", "-o", "json").Output()
-		return !run.Running() || err == nil && parseJSON[numbers](p.t, string(out))["engine.lane.received"] > 10<<20
+		return !run.Running() || err == nil && parseJSON[numbers](p.t, string(out))["engine.lane.sent"] > 10<<20
 	})
 	if !used || !run.Running() {
 		out, errs := run.Output()

@@ -4,6 +4,7 @@ package test
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -62,7 +63,8 @@ func (d *desk) ctl(device string, args ...string) string {
 	return testutil.OK(d.t, deviceLimit, d.program("lklctl", append([]string{"--device", device}, args...)...))
 }
 
-// wifi gives a phone a network beside the cable: wlan0, with a web server behind it.
+// wifi gives a phone a network beside the cable: wlan0, with a web server behind it, and
+// one that takes whatever is sent and answers nothing.
 func wifi(t *testing.T, p *fakedevice.Phone) {
 	t.Helper()
 	server := testutil.NewNetns(t, "server")
@@ -73,9 +75,25 @@ func wifi(t *testing.T, p *fakedevice.Phone) {
 	testutil.WriteFile(t, dir+"/hello", "hello\n")
 	testutil.Random(t, dir+"/large", 20<<20)
 	server.Nginx(t, testutil.Nginx{Root: dir, MPTCP: true})
+	sink := server.Listen(t, ":9000")
+	go func() {
+		for {
+			c, err := sink.Accept()
+			if err != nil {
+				return // the test is over
+			}
+			go func() {
+				_, _ = io.Copy(io.Discard, c) // until it goes
+				_ = c.Close()
+			}()
+		}
+	}()
 }
 
-const phoneURL = "http://10.81.0.1"
+const (
+	phoneURL  = "http://10.81.0.1"
+	phoneSink = "10.81.0.1:9000"
+)
 
 // pristine is what there is on a phone that a run may leave behind: processes,
 // mounts, devices, rules, files but for the bundle.
