@@ -18,18 +18,11 @@
 
 /* The next definitions of the same names: the C library's, or another library's. */
 static struct {
-	ssize_t (*read)(int, void *, size_t);
-	ssize_t (*readv)(int, const struct iovec *, int);
-	ssize_t (*recv)(int, void *, size_t, int);
-	ssize_t (*recvfrom)(int, void *, size_t, int, struct sockaddr *, socklen_t *);
 	ssize_t (*write)(int, const void *, size_t);
 	ssize_t (*writev)(int, const struct iovec *, int);
 	ssize_t (*send)(int, const void *, size_t, int);
 	ssize_t (*sendto)(int, const void *, size_t, int, const struct sockaddr *, socklen_t);
 	int (*shutdown)(int, int);
-	ssize_t (*read_chk)(int, void *, size_t, size_t);
-	ssize_t (*recv_chk)(int, void *, size_t, size_t, int);
-	ssize_t (*recvfrom_chk)(int, void *, size_t, size_t, int, struct sockaddr *, socklen_t *);
 } next;
 
 #define FIND(member, name)	(*(void **)&next.member = dlsym(RTLD_NEXT, name))
@@ -37,24 +30,17 @@ static struct {
 /** find_next - before main(); earlier when a library's initializer calls us */
 static __attribute__((constructor)) void find_next(void)
 {
-	FIND(readv, "readv");
-	FIND(recv, "recv");
-	FIND(recvfrom, "recvfrom");
-	FIND(write, "write");
 	FIND(writev, "writev");
 	FIND(send, "send");
 	FIND(sendto, "sendto");
 	FIND(shutdown, "shutdown");
-	FIND(read_chk, "__read_chk");
-	FIND(recv_chk, "__recv_chk");
-	FIND(recvfrom_chk, "__recvfrom_chk");
-	FIND(read, "read");
+	FIND(write, "write");
 }
 
 /** ready - the functions of @next may be called */
 static inline void ready(void)
 {
-	if (unlikely(!next.read))
+	if (unlikely(!next.write))
 		find_next();
 }
 
@@ -64,14 +50,6 @@ ssize_t op_native(const struct op *op)
 	char *buf = op->iov->iov_base;
 
 	switch (op->call) {
-	case OP_READ:
-		return next.read(op->fd, buf, op->len);
-	case OP_READV:
-		return next.readv(op->fd, op->iov, op->cnt);
-	case OP_RECV:
-		return next.recv(op->fd, buf, op->len, op->flags);
-	case OP_RECVFROM:
-		return next.recvfrom(op->fd, buf, op->len, op->flags, NULL, NULL);
 	case OP_WRITE:
 		return next.write(op->fd, buf, op->len);
 	case OP_WRITEV:
@@ -121,15 +99,7 @@ ssize_t op_rest(const struct op *op, size_t off, size_t max)
 	return done;
 }
 
-/** reads - whether a read of @len bytes is a matter for the lanes */
-static inline bool reads(size_t len)
-{
-	ready();
-	return unlikely(len >= LANE_MIN || __atomic_load_n(&lanes_read, __ATOMIC_RELAXED)) &&
-	       len <= SSIZE_MAX;
-}
-
-/** writes - the same of a write */
+/** writes - whether a write of @len bytes is a matter for the lanes */
 static inline bool writes(size_t len)
 {
 	ready();
@@ -137,14 +107,13 @@ static inline bool writes(size_t len)
 }
 
 /** one - a call with one piece of memory */
-static inline ssize_t one(ssize_t (*way)(const struct op *op), int call, int fd,
-			  const void *buf, size_t len, int flags)
+static ssize_t one(int call, int fd, const void *buf, size_t len, int flags)
 {
 	struct iovec iov = { (void *)(uintptr_t)buf, len };
 	struct op op = { .call = call, .fd = fd, .flags = flags, .iov = &iov,
 			 .cnt = 1, .len = len };
 
-	return way(&op);
+	return lane_write(&op);
 }
 
 /** total - bytes in a list, SIZE_MAX where the kernel is to say what is wrong with it */
@@ -163,67 +132,9 @@ static size_t total(const struct iovec *iov, int cnt)
 	return len;
 }
 
-EXPORT ssize_t read(int fd, void *buf, size_t len)
-{
-	return reads(len) ? one(lane_read, OP_READ, fd, buf, len, 0) :
-			    next.read(fd, buf, len);
-}
-
-EXPORT ssize_t __read(int fd, void *buf, size_t len) __attribute__((alias("read")));
-
-EXPORT ssize_t readv(int fd, const struct iovec *iov, int cnt)
-{
-	struct op op = { .call = OP_READV, .fd = fd, .iov = iov, .cnt = cnt };
-
-	op.len = total(iov, cnt);
-	return reads(op.len) ? lane_read(&op) : next.readv(fd, iov, cnt);
-}
-
-EXPORT ssize_t recv(int fd, void *buf, size_t len, int flags)
-{
-	return reads(len) ? one(lane_read, OP_RECV, fd, buf, len, flags) :
-			    next.recv(fd, buf, len, flags);
-}
-
-EXPORT ssize_t recvfrom(int fd, void *buf, size_t len, int flags,
-			struct sockaddr *addr, socklen_t *addrlen)
-{
-	return !addr && reads(len) ?
-	       one(lane_read, OP_RECVFROM, fd, buf, len, flags) :
-	       (ready(), next.recvfrom(fd, buf, len, flags, addr, addrlen));
-}
-
-/* As the C library's fortified headers call them; what is too long it ends there. */
-ssize_t __read_chk(int fd, void *buf, size_t len, size_t size);
-ssize_t __recv_chk(int fd, void *buf, size_t len, size_t size, int flags);
-ssize_t __recvfrom_chk(int fd, void *buf, size_t len, size_t size, int flags,
-		       struct sockaddr *addr, socklen_t *addrlen);
-
-EXPORT ssize_t __read_chk(int fd, void *buf, size_t len, size_t size)
-{
-	ready();
-	return len <= size ? read(fd, buf, len) : next.read_chk(fd, buf, len, size);
-}
-
-EXPORT ssize_t __recv_chk(int fd, void *buf, size_t len, size_t size, int flags)
-{
-	ready();
-	return len <= size ? recv(fd, buf, len, flags) :
-			     next.recv_chk(fd, buf, len, size, flags);
-}
-
-EXPORT ssize_t __recvfrom_chk(int fd, void *buf, size_t len, size_t size, int flags,
-			      struct sockaddr *addr, socklen_t *addrlen)
-{
-	ready();
-	return len <= size ? recvfrom(fd, buf, len, flags, addr, addrlen) :
-			     next.recvfrom_chk(fd, buf, len, size, flags, addr,
-					       addrlen);
-}
-
 EXPORT ssize_t write(int fd, const void *buf, size_t len)
 {
-	return writes(len) ? one(lane_write, OP_WRITE, fd, buf, len, 0) :
+	return writes(len) ? one(OP_WRITE, fd, buf, len, 0) :
 			     next.write(fd, buf, len);
 }
 
@@ -239,7 +150,7 @@ EXPORT ssize_t writev(int fd, const struct iovec *iov, int cnt)
 
 EXPORT ssize_t send(int fd, const void *buf, size_t len, int flags)
 {
-	return writes(len) ? one(lane_write, OP_SEND, fd, buf, len, flags) :
+	return writes(len) ? one(OP_SEND, fd, buf, len, flags) :
 			     next.send(fd, buf, len, flags);
 }
 
@@ -249,7 +160,7 @@ EXPORT ssize_t sendto(int fd, const void *buf, size_t len, int flags,
 		      const struct sockaddr *addr, socklen_t addrlen)
 {
 	return !addr && writes(len) ?
-	       one(lane_write, OP_SENDTO, fd, buf, len, flags) :
+	       one(OP_SENDTO, fd, buf, len, flags) :
 	       (ready(), next.sendto(fd, buf, len, flags, addr, addrlen));
 }
 

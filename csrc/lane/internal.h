@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Between the files of the library that puts large reads and writes of a program
- * into memory shared with lklhost. See ../include/lane.h for the rules of order.
+ * Between the files of the library that puts large writes of a program into memory
+ * shared with lklhost. See ../include/lane.h for the rules of order.
  *
  * Theory of operation
  *
- * The library stands in front of the C library's read, write and their kind
- * (calls.c). What is small, and whatever is no large read or write of a carrier
- * with a lane, goes on to the next definition, which is a cancellation point and
+ * The library stands in front of the C library's write and its kind
+ * (calls.c). What is small, and whatever is no large write to a carrier with a lane, goes on to the next definition, which is a cancellation point and
  * sets errno as ever; so does the rest of what the ring does not take. So all
  * errors come from the carrier, and the library itself has none to report: its own
  * calls are raw ones, which do not touch errno.
@@ -60,12 +59,11 @@ static inline void cpu_relax(void)
 /**
  * struct op - a call of the program's
  * @call: which
- * @flags: of send and recv
+ * @flags: of send
  * @iov: where the bytes are, @cnt of them, @len bytes in all
  */
 struct op {
 	enum {
-		OP_READ, OP_READV, OP_RECV, OP_RECVFROM,
 		OP_WRITE, OP_WRITEV, OP_SEND, OP_SENDTO,
 	} call;
 	int fd;
@@ -77,7 +75,7 @@ struct op {
 
 /* States of an entry. */
 #define E_FREE	0
-#define E_SEEN	1	/* large reads or writes are counted */
+#define E_SEEN	1	/* large writes are counted */
 #define E_BUSY	2	/* somebody changes it */
 #define E_LANE	3	/* it has a lane */
 #define E_NEVER	4	/* it will have none */
@@ -86,10 +84,9 @@ struct op {
  * struct entry - what is known of a socket
  * @ino: its inode number
  * @state: E_*
- * @seen: large reads and writes so far
+ * @seen: large writes so far
  * @users: threads that use @lane now
  * @vain: times in succession that looking for room was in vain
- * @reading: large reads were made of it
  */
 struct entry {
 	uint64_t ino;
@@ -97,7 +94,6 @@ struct entry {
 	uint32_t seen;
 	uint32_t users;
 	uint32_t vain;
-	bool reading;
 	struct lane *lane;
 } __attribute__((aligned(64)));
 
@@ -107,7 +103,6 @@ ssize_t op_rest(const struct op *op, size_t off, size_t max) HIDDEN;
 
 /* table.c */
 extern uint32_t lanes HIDDEN;		/* entries with a lane */
-extern uint32_t lanes_read HIDDEN;	/* that were ever read from */
 extern uint32_t bell_weight HIDDEN;	/* what SIOCOUTQ says of one byte, 0: not known */
 extern bool many_cpus HIDDEN;		/* this process may run on several */
 uint64_t sock_ino(int fd) HIDDEN;
@@ -117,16 +112,13 @@ void lane_note(int fd, uint64_t ino) HIDDEN;
 
 /* tools.c */
 int carrier_left(int fd) HIDDEN;
-int carrier_has(int fd) HIDDEN;
 uint64_t now_ns(void) HIDDEN;
 void signals_off(uint64_t *old) HIDDEN;
 void signals_on(const uint64_t *old) HIDDEN;
 void op_gather(const struct op *op, size_t off, char *to, size_t n) HIDDEN;
-void op_scatter(const struct op *op, size_t off, const char *from, size_t n) HIDDEN;
 void lane_kick(int fd) HIDDEN;
 
-/* rx.c, tx.c */
-ssize_t lane_read(const struct op *op) HIDDEN;
+/* tx.c */
 ssize_t lane_write(const struct op *op) HIDDEN;
 
 #endif

@@ -28,7 +28,7 @@
 #define ASK_AT	2	/* large operations before lklhost is asked */
 #define ASK_AGAIN 16	/* and before it is asked again, where it was too early */
 
-uint32_t lanes, lanes_read, bell_weight;
+uint32_t lanes, bell_weight;
 bool many_cpus;
 static struct entry table[SETS][WAYS];
 static uint32_t next_victim;
@@ -93,8 +93,6 @@ static void sweep(void)
 		}
 		RAW(munmap, e->lane, LANE_SIZE);
 		__atomic_fetch_sub(&lanes, 1, __ATOMIC_RELAXED);
-		if (e->reading)
-			__atomic_fetch_sub(&lanes_read, 1, __ATOMIC_RELAXED);
 		e->lane = NULL;
 		store(&e->ino, 0);
 		store(&e->state, E_FREE);
@@ -108,7 +106,6 @@ static bool claim(struct entry *e, uint32_t state, uint64_t ino)
 		return false;
 	e->seen = 0;
 	e->vain = 0;
-	e->reading = false;
 	store(&e->ino, ino);
 	return true;
 }
@@ -185,7 +182,7 @@ static uint32_t attach(struct entry *e, int fd)
 	return E_LANE;
 }
 
-/** lane_note - a large read or write of a socket that has no lane */
+/** lane_note - a large write to a socket that has no lane */
 void lane_note(int fd, uint64_t ino)
 {
 	struct entry *e = entry_for(ino);

@@ -22,15 +22,6 @@ int carrier_left(int fd)
 	return ret ? -1 : n;
 }
 
-/** carrier_has - bytes that can be read */
-int carrier_has(int fd)
-{
-	int n = 0;
-	long ret = RAW(ioctl, fd, FIONREAD, &n);
-
-	return ret ? -1 : n;
-}
-
 /** lane_kick - have lklhost look at once */
 void lane_kick(int fd)
 {
@@ -74,7 +65,7 @@ void signals_on(const uint64_t *old)
  *
  * A long one is "rep movsb" in some C libraries, which some processors do a
  * twentieth as fast where the target lies a few bytes after the source within a
- * page (third_party/lkl/lib/copy.c). What follows a bell lies so, mostly.
+ * page (third_party/lkl/lib/copy.c).
  */
 static void copy(char *to, const char *from, size_t n)
 {
@@ -103,26 +94,6 @@ void op_gather(const struct op *op, size_t off, char *to, size_t n)
 		part = v->iov_len - off < n ? v->iov_len - off : n;
 		copy(to, (const char *)v->iov_base + off, part);
 		to += part;
-		n -= part;
-		off = 0;
-	}
-}
-
-/** op_scatter - @n bytes to the @off'th place on, of what is read */
-void op_scatter(const struct op *op, size_t off, const char *from, size_t n)
-{
-	const struct iovec *v = op->iov;
-
-	for (; n; v++) {
-		size_t part;
-
-		if (off >= v->iov_len) {
-			off -= v->iov_len;
-			continue;
-		}
-		part = v->iov_len - off < n ? v->iov_len - off : n;
-		copy((char *)v->iov_base + off, from, part);
-		from += part;
 		n -= part;
 		off = 0;
 	}

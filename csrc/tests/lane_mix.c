@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Streams by all ways to read and write, in sizes of one byte to a megabyte, every byte
- * checked: for the library that takes large ones through shared memory (lane/).
+ * checked: for the library that puts large writes into shared memory (lane/).
  *
  * It prints the same lines on any sockets. LANE_MIX in the environment names those parts
  * that are to run. Beside it lies lane_rest, which it executes.

@@ -5,7 +5,7 @@
     test_lanelib.py LIBRARY MIX PROGRAM...
 
 Each PROGRAM, and MIX, prints under lklhost with --lane what it prints on the host's own
-sockets. By MIX the memory was used, both ways. LKL names the stack's library.
+sockets. By MIX the memory was used. LKL names the stack's library.
 """
 import functools
 import os
@@ -56,9 +56,9 @@ def used(mptcp):
         for a, b in zip(want.splitlines(), out.splitlines()):
             if a != b:
                 print("# want", a, "\n# got ", b)
-    sent, received = (int(stats["lane." + s]) for s in ("sent", "received"))
+    sent = int(stats["lane.sent"])
     # About half of what is written there is large, and made by the C library's calls.
-    ok(sent > 100 << 20 and received > 10 << 20, "%s: %d bytes sent and %d received through lanes" % (name, sent, received))
+    ok(sent > 100 << 20, "%s: %d bytes sent through lanes" % (name, sent))
     ok(h.host_status == 0, "%s: lklhost ends with status 0" % name)
     warnings = [e[3] for e in h.ctl.events if e[0] == drive.EV_WARN]
     ok(not warnings, "%s: no warnings %s" % (name, warnings))
