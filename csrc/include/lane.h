@@ -1,37 +1,32 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The lane: bytes of a stream in memory that a program and lklhost share.
+ * The lane: what a program sends, in memory that it shares with lklhost.
  *
  * Theory of operation
  *
  * The carrier, a unix socket, stays what the program has: it says when there is
  * something to read or room to write, it blocks, it ends. A library in the program
- * (lane/) puts large writes into a ring and takes large reads out of one, which
- * saves the carrier's copies and its packets. Who does not use the library, or not
- * always - a child without it, a program that makes system calls itself - reads and
- * writes the carrier as ever, in the right order, because of the rules below. A
- * lane is about a socket, not a descriptor: it is found by the carrier's inode.
+ * (lane/) puts large writes into a ring, which saves the carrier's copies and its
+ * packets. Who does not use the library, or not always - a child without it, a
+ * program that makes system calls itself - writes to the carrier as ever, in the right
+ * order, because of the rules below. A lane is about a socket, not a descriptor: it
+ * is found by the carrier's inode.
  *
  * From the program to the stack. A writer may put bytes into the ring only while
  * nothing that was written before is left in the carrier: SIOCOUTQ says 0, or what
- * one byte makes it say while a bell is out. A bell is one byte of the stream, written to the
- * carrier to wake lklhost, in between of the bytes that are in the ring: @tx_bell
- * says where. So lklhost takes the ring up to the bell, the bell, the rest of the
+ * one byte makes it say while a bell is out. A bell is one byte of the stream, written
+ * to the carrier to wake lklhost, in between of the bytes that are in the ring:
+ * @tx_bell says where. So lklhost takes the ring up to the bell, the bell, the rest of the
  * ring, and only then what else is in the carrier; and of that only what was there
  * before it found the ring empty (FIONREAD, then look, then read so many).
  * When the ring is full, the writer writes to the carrier, which blocks or says
  * EAGAIN as it should; lklhost leaves it there until the ring is empty.
  *
- * From the stack to the program. lklhost offers a batch: a byte in the carrier, the
- * others in the ring, and nothing in the carrier until all of them are taken. A reader
- * may take from the ring only when the byte has been read: the carrier is empty
- * though the bell was rung (@rx_rung), or it was the reader itself that read
- * it (the batch was on offer before it read). What is not taken by anybody for
- * a while, though the byte is gone, lklhost takes back and writes to the carrier; so
- * it does when asked for (LANE_BACK), and for calls that it answers itself.
+ * From the stack to the program all bytes go by the carrier: a second ring was tried,
+ * and saved nothing there, for that way has as many copies.
  *
- * All positions are counts of bytes, from anywhere, that wrap at 2^32; sizes are
- * powers of two.
+ * All positions are counts of bytes, from anywhere, that wrap at 2^32; the ring's
+ * size is a power of two.
  * Whatever the program writes here, lklhost only loses this connection by it.
  */
 #ifndef LKLHOST_LANE_H
@@ -40,17 +35,11 @@
 #include <stdint.h>
 
 #define LANE_TX_SIZE	(512u << 10)
-#define LANE_RX_SIZE	(256u << 10)
-/* Reads and writes of fewer bytes go by the carrier. */
+/* Writes of fewer bytes go by the carrier. */
 #define LANE_MIN	(16u << 10)
 
 /* What @tx_bell is while there is none. */
 #define LANE_NO_BELL	(~UINT64_C(0))
-
-/* States of the batch. */
-#define LANE_NONE	0	/* none */
-#define LANE_OFFERED	1	/* it waits to be taken */
-#define LANE_TAKING	2	/* somebody copies, see @rx_taker */
 
 /**
  * struct lane - the first page of the shared memory
@@ -67,19 +56,6 @@
  * @tx_idle: lklhost has found the ring empty and looks no more: the next writer
  *	sets it to 0 and rings; who finds it set when all is in the ring already asks for
  *	a look (LANE_KICK). lklhost sets it, then looks once more.
- *
- * @rx_state: see above; changed by compare-and-swap
- * @rx_taker: the thread that takes, lklhost's own process id when it takes back
- * @rx_seq: number of the batch, set before @rx_state
- * @rx_rung: the @rx_seq whose bell is in the carrier, or was
- * @rx_off: first byte of the batch that is not taken
- * @rx_len: its bytes in the ring, from the ring's beginning
- * @rx_want: how many bytes a reader can do with at a time, 0: it does not read so.
- *	With the bell a batch is no larger. lklhost clears it when a batch was not taken
- *	in time; who still reads so says it again with the next read.
- * @rx_waits: lklhost has more, and sleeps: who takes the last asks for it (LANE_KICK)
- * @rx_enter, @rx_leave: how often readers began and ended a native read; theirs alone:
- *	who was alone while it waited has read the bell itself
  */
 struct lane {
 	uint32_t gone;
@@ -90,23 +66,11 @@ struct lane {
 	uint64_t tx_bell;
 	uint32_t tx_tail __attribute__((aligned(64)));
 	uint32_t tx_idle;
-
-	uint32_t rx_state __attribute__((aligned(64)));
-	uint32_t rx_taker;
-	uint32_t rx_off;
-	uint32_t rx_want;
-	uint32_t rx_seq __attribute__((aligned(64)));
-	uint32_t rx_rung;
-	uint32_t rx_len;
-	uint32_t rx_waits;
-	uint32_t rx_enter __attribute__((aligned(64)));
-	uint32_t rx_leave;
 };
 
-/* Where the rings are, from the beginning of the shared memory. */
+/* Where the ring is, from the beginning of the shared memory. */
 #define LANE_TX_AT	4096u
-#define LANE_RX_AT	(LANE_TX_AT + LANE_TX_SIZE)
-#define LANE_SIZE	(LANE_RX_AT + LANE_RX_SIZE)
+#define LANE_SIZE	(LANE_TX_AT + LANE_TX_SIZE)
 
 /*
  * Calls on the carrier: ioctl(fd, LANE_CALL(nr), 0). The upper half of the second
@@ -115,8 +79,7 @@ struct lane {
 #define LANE_MAGIC	UINT64_C(0x6c616e65)
 #define LANE_CALL(nr)	(LANE_MAGIC << 32 | (nr))
 #define LANE_ATTACH	0x89e9u	/* a descriptor of the shared memory, or -errno */
-#define LANE_KICK	0x89eau	/* the batch is taken, or the ring wants a look */
-#define LANE_BACK	0x89ebu	/* take back what is on offer */
+#define LANE_KICK	0x89eau	/* the ring wants a look */
 /* And the carrier's own SIOCOUTQ, which the filter lets through in this form. */
 
 #endif

@@ -104,7 +104,7 @@ struct chunk {
  * @told: a connect has said that an earlier one failed
  * @notes: options set on it, newest first; @n_notes of them
  * @to_stack, @to_target: what the destination has not taken yet
- * @lane: the memory that the carrier's bytes may go through, NULL: none
+ * @lane: the memory that what the target sends may go through, NULL: none
  * @bytes_in, @bytes_out: received and sent by the target
  * @carrier_ino: inode of the target's end
  * @stack_ino, @ino_fd: inode in the stack, once asked for, of that descriptor
@@ -115,7 +115,6 @@ struct chunk {
  * @peer: with whom it is connected; AF_UNSPEC: nobody
  * @accepted: it was; @mptcp_asked: it should have been MPTCP; @tcp_by_option: and
  *	became TCP for an option
- * @low_water: it has set SO_RCVLOWAT, which a lane's bell alone would not satisfy
  * @inq_wanted: it wants TCP_INQ, the number of bytes left to read
  */
 struct conn {
@@ -142,7 +141,7 @@ struct conn {
 	bool native_err;
 	bool hup, gone, watched, reset_out, linger, abortive, dead;
 	bool natively_connected;
-	bool inq_wanted, low_water;
+	bool inq_wanted;
 	bool reachable;
 	int stamps_wanted;
 	char stamps[STAMPS_MAX];
@@ -264,7 +263,7 @@ int64_t stream_send_try(struct call *c, struct held *h);
 int stream_dup(struct call *c);
 int64_t stream_broken(const struct call *c, int flags);
 
-/* lane.c, lane_tx.c, lane_rx.c */
+/* lane.c, lane_tx.c */
 int64_t lane_call(struct call *c);
 void lane_begin(struct conn *conn);
 void lane_wait(struct conn *conn);
@@ -275,11 +274,6 @@ int lane_to_stack(struct conn *conn);
 int lane_carrier_room(struct conn *conn, int room);
 size_t lane_unsent(const struct conn *conn);
 void lane_tx_off(struct conn *conn);
-bool lane_on_offer(const struct conn *conn);
-int lane_batch_room(struct conn *conn);
-long lane_receive(struct conn *conn, int room);
-int lane_offer(struct conn *conn, size_t n);
-void lane_back(struct conn *conn);
 
 /* fastopen.c */
 int64_t fastopen_send(struct call *c);
@@ -369,13 +363,12 @@ extern char shared_buf[SHARED_SIZE] __attribute__((aligned(4096)));
 /**
  * struct conn_stats - counters of the data plane
  *
- * Of lanes: made, bytes received and sent through their rings, batches offered,
- * and how many of these were taken back.
+ * Of lanes: made, and bytes sent through their rings.
  */
 struct conn_stats {
 	uint64_t made, refused, open, accepted, connected, resets, fallbacks, bytes_in,
 		 bytes_out, dgrams_in, dgrams_out, dgrams_dropped, swept, lanes,
-		 lane_in, lane_out, lane_batches, lane_back;
+		 lane_out;
 };
 
 extern struct conn_stats conn_stats;

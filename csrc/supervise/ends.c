@@ -94,7 +94,7 @@ bool ends_pass(struct conn *conn)
 		held_wake(&conn->held);
 		return false;
 	}
-	if (conn->s_end && !conn->to_target.len && !lane_on_offer(conn)) {
+	if (conn->s_end && !conn->to_target.len) {
 		if (conn->s_broken) {
 			finish_reset(conn);
 			return false;

@@ -13,16 +13,14 @@
  * in the shared page that it looks no more (lane_look()). From then on a bell in the
  * carrier, or LANE_KICK, says that there is something to do.
  *
- * What comes from the program is in lane_tx.c, what goes there in lane_rx.c.
+ * How the bytes go is in lane_tx.c.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "host.h"
@@ -31,47 +29,10 @@
 #define LANES_MAX	256
 #define LOOKS		100
 #define CARRIER_SIZE	32768	/* SO_SNDBUF: a writer who finds the ring full waits soon */
-#define CLOCK_NS	1000000ull
 
 static struct list lanes = LIST_INIT(lanes);
 static struct list waiting = LIST_INIT(waiting);
-static struct list timed = LIST_INIT(timed);
 static unsigned int n_lanes;
-static void clock_due(struct timer *t);
-static struct timer clock_timer = TIMER_INIT(clock_timer, clock_due);
-
-/** lane_watch_time - lane_rx_time() is called for it from now on */
-void lane_watch_time(struct lane_end *le)
-{
-	if (list_empty(&le->clock))
-		list_add_tail(&le->clock, &timed);
-	if (list_empty(&clock_timer.link))
-		timer_arm(&clock_timer, now_ns() + CLOCK_NS);
-}
-
-/** clock_due - look at those that something may take too long on */
-static void clock_due(struct timer *t)
-{
-	uint64_t now = now_ns();
-	struct list *pos, *tmp;
-
-	list_for_each_safe(pos, tmp, &timed) {
-		struct lane_end *le = container_of(pos, struct lane_end, clock);
-
-		if (lane_rx_time(le, now))
-			continue;
-		list_del(&le->clock);
-		work_queue(&le->conn->work);
-	}
-	if (!list_empty(&timed))
-		timer_arm(t, now + CLOCK_NS);
-}
-
-/** work - whether the pump has something to do */
-static bool work(const struct lane_end *le)
-{
-	return lane_tx_work(le) || lane_rx_work(le);
-}
 
 /**
  * lane_look - look at the lanes that wait
@@ -88,13 +49,12 @@ static bool lane_look(bool sleeps)
 		struct lane_end *le = container_of(pos, struct lane_end, wait);
 		bool rests = false;
 
-		if (!work(le)) {
+		if (!lane_tx_work(le)) {
 			if (!sleeps && ++le->looks < LOOKS)
 				continue;
 			lane_tx_rest(le);
-			lane_rx_rest(le);
 			FENCE();
-			rests = !work(le);
+			rests = !lane_tx_work(le);
 		}
 		list_del(&le->wait);
 		if (rests)
@@ -109,7 +69,6 @@ static bool lane_look(bool sleeps)
 void lane_begin(struct conn *conn)
 {
 	lane_tx_wake(conn->lane);
-	lane_rx_wake(conn->lane);
 }
 
 /** lane_wait - the pump has done what there was to do: the loop shall look */
@@ -176,7 +135,6 @@ static int make(struct conn *conn)
 	le->conn = conn;
 	le->page = p;
 	le->tx = (char *)p + LANE_TX_AT;
-	le->rx = (char *)p + LANE_RX_AT;
 	le->fd = fd;
 	/* The positions wrap soon, so that whoever does not know it is found soon. */
 	le->tail = 0u - LANE_TX_SIZE;
@@ -185,7 +143,6 @@ static int make(struct conn *conn)
 	le->page->tx_idle = 1;
 	le->idle = true;
 	list_init(&le->wait);
-	list_init(&le->clock);
 	list_add_tail(&le->all, &lanes);
 	if (!n_lanes++)
 		loop_set_look(lane_look);
@@ -202,14 +159,12 @@ void lane_drop(struct conn *conn)
 	if (!le)
 		return;
 	conn->lane = NULL;
-	lane_rx_drop(le);
 	STORE(le->page->tx_off, 1);
 	STORE(le->page->gone, 1);
 	munmap(le->page, LANE_SIZE);
 	close(le->fd);
 	list_del(&le->all);
 	list_del(&le->wait);
-	list_del(&le->clock);
 	if (!--n_lanes)
 		loop_set_look(NULL);
 	free(le);
@@ -227,21 +182,6 @@ void lane_look_all(void)
 		work_queue(&container_of(pos, struct lane_end, all)->conn->work);
 }
 
-/**
- * same_pids - whether the caller's numbers of threads mean to us what they mean to it
- *
- * By its number we know whether a reader is dead.
- */
-static bool same_pids(const struct call *c)
-{
-	struct stat ours, theirs;
-	char path[64];
-
-	snprintf(path, sizeof(path), "/proc/%d/ns/pid", c->pid);
-	return !stat("/proc/self/ns/pid", &ours) && !stat(path, &theirs) &&
-	       ours.st_ino == theirs.st_ino && ours.st_dev == theirs.st_dev;
-}
-
 /** attach - LANE_ATTACH: a descriptor of the memory; made the first time */
 static int64_t attach(struct call *c)
 {
@@ -250,7 +190,7 @@ static int64_t attach(struct call *c)
 
 	if (conn->state == CONN_NEW || conn->state == CONN_CONNECTING)
 		return -EAGAIN;
-	if (conn->state != CONN_OPEN || conn->csrc.fd < 0 || !same_pids(c))
+	if (conn->state != CONN_OPEN || conn->csrc.fd < 0)
 		return -EOPNOTSUPP;
 	if (!conn->lane) {
 		ret = make(conn);
@@ -283,9 +223,6 @@ int64_t lane_call(struct call *c)
 		return attach(c);
 	case LANE_KICK:
 		work_queue(&c->conn->work);
-		return 0;
-	case LANE_BACK:
-		lane_back(c->conn);
 		return 0;
 	}
 	return -ENOTTY;

@@ -200,7 +200,7 @@ static bool push_stack(struct conn *conn)
 void pump(struct work *w)
 {
 	struct conn *conn = container_of(w, struct conn, work);
-	bool more, unread;
+	bool more;
 
 	if (conn->state != CONN_OPEN || conn->csrc.fd < 0)
 		return;
@@ -217,11 +217,12 @@ void pump(struct work *w)
 		return;
 	if (!list_empty(&conn->held))
 		held_wake(&conn->held);
-	unread = conn->to_target.len || lane_on_offer(conn);
-	if (conn->s_broken && (unread || !conn->c_out) && !conn->c_hung_up)
+	if (conn->s_broken && (conn->to_target.len || !conn->c_out) &&
+	    !conn->c_hung_up)
 		ends_hang_up(conn);
 	/* A full carrier says when it has room; asking again would be in vain. */
-	if (more || (conn->s_broken && conn->s_in && !unread && conn->c_out))
+	if (more || (conn->s_broken && conn->s_in && !conn->to_target.len &&
+		     conn->c_out))
 		work_queue(w);
 	if (conn->lane)
 		lane_wait(conn);

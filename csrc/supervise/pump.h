@@ -19,6 +19,5 @@ void stack_error(struct conn *conn, int err);
 
 /* pump_in.c */
 bool push_target(struct conn *conn);
-void pump_flush(struct conn *conn);
 
 #endif

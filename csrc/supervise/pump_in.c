@@ -2,9 +2,8 @@
 /*
  * The pump from the stack to the target; see pump.c.
  *
- * Where much comes in at a time, it is offered by the lane, for a reader who knows of
- * that, else sent from where it lies in the stack, and what the carrier does not
- * take stays there.
+ * Where much comes in at a time, it is sent from where it lies in the stack, and
+ * what the carrier does not take stays there.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -87,23 +86,27 @@ static long stamped_read(struct conn *conn)
 	return n;
 }
 
-/** stack_gave - @n bytes, of @room that it could have given */
-static void stack_gave(struct conn *conn, size_t n, size_t room)
+/** stack_gave - @n bytes, of SHARED_SIZE that it could have given */
+static void stack_gave(struct conn *conn, size_t n)
 {
 	conn->s_many = n >= MANY;
-	if (n < room && !conn->s_rdhup && !conn->s_err && !conn->s_urgent)
+	if (n < SHARED_SIZE && !conn->s_rdhup && !conn->s_err && !conn->s_urgent)
 		conn->s_in = false;
 }
 
 /**
- * stack_said - a receive of at most @room bytes returned @n
+ * stack_read - what the peer sent into shared_buf
  *
  * Returns bytes, 0 for nothing now or nothing ever; sets s_in, s_eof, s_broken.
  */
-static size_t stack_said(struct conn *conn, long n, size_t room)
+static size_t stack_read(struct conn *conn)
 {
+	long n = conn->stamps_wanted ? stamped_read(conn) :
+		 st_recvfrom(conn->sfd, shared_buf, SHARED_SIZE, MSG_DONTWAIT,
+			     NULL, NULL);
+
 	if (n > 0) {
-		stack_gave(conn, (size_t)n, room);
+		stack_gave(conn, (size_t)n);
 		return (size_t)n;
 	}
 	conn->s_in = false;
@@ -114,16 +117,6 @@ static size_t stack_said(struct conn *conn, long n, size_t room)
 	if (n != -EAGAIN)
 		conn->s_end = true;
 	return 0;
-}
-
-/** stack_read - what the peer sent into shared_buf; bytes, as stack_said() */
-static size_t stack_read(struct conn *conn)
-{
-	long n = conn->stamps_wanted ? stamped_read(conn) :
-		 st_recvfrom(conn->sfd, shared_buf, SHARED_SIZE, MSG_DONTWAIT,
-			     NULL, NULL);
-
-	return stack_said(conn, n, SHARED_SIZE);
 }
 
 /**
@@ -153,59 +146,8 @@ static ssize_t pass_refs(struct conn *conn)
 		return put;
 	st_recvfrom(conn->sfd, NULL, put, MSG_DONTWAIT | MSG_TRUNC, NULL, NULL);
 	if ((size_t)put == len)
-		stack_gave(conn, n == REFS ? SHARED_SIZE : len, SHARED_SIZE);
+		stack_gave(conn, n == REFS ? SHARED_SIZE : len);
 	return put;
-}
-
-/** flush - what waits for the carrier, which takes data; false: it is closed */
-static bool flush(struct conn *conn)
-{
-	struct chunk *ch = &conn->to_target;
-	ssize_t put = carrier_put(conn, ch->buf + ch->off, ch->len);
-
-	if (put > 0)
-		chunk_sent(ch, (size_t)put);
-	else if (put != -EAGAIN)
-		conn->c_deaf = true;
-	return !conn->c_deaf;
-}
-
-/** pump_flush - give to the target at once what waits for it */
-void pump_flush(struct conn *conn)
-{
-	while (conn->to_target.len && conn->c_out && flush(conn))
-		;
-}
-
-/**
- * pass_lane - stack to target by the lane
- *
- * Returns 1: something is on offer, or has ended; 0: it is not for the lane; -1: it
- * is not to go on now.
- */
-static int pass_lane(struct conn *conn)
-{
-	int room = lane_batch_room(conn), ret;
-	size_t n;
-
-	if (!room)
-		return 0;
-	if (room < 0) {
-		conn->c_out = false;
-		want_out(conn, true);
-		return -1;
-	}
-	n = stack_said(conn, lane_receive(conn, room), (size_t)room);
-	if (!n)
-		return -1;
-	ret = lane_offer(conn, n);
-	if (ret == -EAGAIN) {
-		conn->c_out = false;
-		want_out(conn, true);
-	} else if (ret) {
-		conn->c_deaf = true;
-	}
-	return 1;
 }
 
 /** push_target - stack to target; true: there is more to do */
@@ -220,28 +162,22 @@ bool push_target(struct conn *conn)
 
 		if (conn->c_deaf)
 			return false;
-		if (conn->s_pri)
-			lane_back(conn);	/* in its place, as all bytes */
-		if (lane_on_offer(conn))
-			return false;
 		if (ch->len) {
 			if (conn->s_pri)
 				urgent_in(conn);
 			if (!conn->c_out)
 				return false;
-			flush(conn);
+			put = carrier_put(conn, ch->buf + ch->off, ch->len);
+			if (put > 0)
+				chunk_sent(ch, (size_t)put);
+			else if (put != -EAGAIN)
+				conn->c_deaf = true;
 			continue;
 		}
 		if (conn->s_pri && urgent_in(conn))
 			continue;
 		if (!conn->c_out)
 			return false;	/* pass_refs() has left it in the stack */
-		put = conn->lane && conn->s_in && !conn->s_end ?
-		      pass_lane(conn) : 0;
-		if (put < 0)
-			return false;
-		if (put)
-			continue;
 		if (conn->c_want_out)
 			want_out(conn, false);
 		if (!conn->s_in || conn->s_end)

@@ -400,10 +400,6 @@ int64_t sock_setsockopt(struct call *c)
 		note_wanted(conn, level, name);
 	if (level != SOL_SOCKET)
 		return 0;
-	if (name == SO_RCVLOWAT && len >= (int)sizeof(int)) {
-		conn->low_water = *(const int *)shared_buf > 1;
-		lane_back(conn);
-	}
 	if (native_too(name))
 		setsockopt(c->dup, SOL_SOCKET, name, shared_buf, (socklen_t)len);
 	if ((name == SO_SNDBUF || name == SO_RCVBUF) &&

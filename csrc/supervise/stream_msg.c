@@ -207,7 +207,6 @@ int64_t tcp_recv(struct call *c)
 	struct user_msg um;
 	int64_t ret;
 
-	lane_back(c->conn);
 	ret = msg_get(c, &um);
 	if (ret)
 		return ret;
@@ -372,7 +371,6 @@ int64_t tcp_recvmmsg(struct call *c)
 {
 	if (c->conn->state == CONN_NEW || c->conn->state == CONN_LISTENING)
 		return -ENOTCONN;
-	lane_back(c->conn);
 	return several(c, SO_RCVTIMEO, recvmmsg_try);
 }
 

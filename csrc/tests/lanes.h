@@ -18,14 +18,12 @@
  * @fd: the socket
  * @l: its lane, NULL: none
  * @in, @out: bytes of the stream so far
- * @want: how much it can do with in a read, 0: it reads natively
- * @by_lane: of these, those that went through a ring
+ * @by_lane: of the latter, those that went through the ring
  */
 struct end {
 	int fd;
 	struct lane *l;
 	uint64_t in, out, by_lane;
-	uint32_t want;
 };
 
 /* lanes_client.c */
@@ -34,14 +32,10 @@ void shut(struct end *a, struct end *b);
 int attach(int fd);
 bool lane_open(struct end *e);
 void lane_close(struct end *e);
-int left_in(int fd);
 int outq(int fd);
 size_t ring_put(struct end *e, const char *buf, size_t n);
 bool ring_lock(struct lane *l);
 void ring_publish(struct lane *l, const char *buf, size_t n);
-size_t ring_take(struct end *e, char *buf, size_t n);
-bool offered(struct end *e);
-bool batch(struct end *a, struct end *b, size_t n);
 long get(struct end *e, char *buf, size_t n);
 void fill(uint64_t at, char *buf, size_t n);
 bool check(uint64_t at, const char *buf, size_t n);

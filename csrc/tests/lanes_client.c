@@ -104,14 +104,6 @@ void lane_close(struct end *e)
 	e->l = NULL;
 }
 
-/** left_in - bytes to read in the carrier */
-int left_in(int fd)
-{
-	int n = 0;
-
-	return ioctl(fd, FIONREAD, &n) ? -1 : n;
-}
-
 /** outq - what is written and not read by lklhost */
 int outq(int fd)
 {
@@ -194,52 +186,11 @@ static size_t wait_put(struct end *e, const char *buf, size_t n)
 	return done;
 }
 
-/** offered - whether a batch may be taken: its bell is read */
-bool offered(struct end *e)
-{
-	struct lane *l = e->l;
-
-	return LOAD(l->rx_state) == LANE_OFFERED &&
-	       LOAD(l->rx_rung) == LOAD(l->rx_seq) && !left_in(e->fd);
-}
-
-/** ring_take - take from the batch; 0: there is none */
-size_t ring_take(struct end *e, char *buf, size_t n)
-{
-	struct lane *l = e->l;
-	uint32_t was = LANE_OFFERED, off, rest;
-
-	if (!offered(e) ||
-	    !__atomic_compare_exchange_n(&l->rx_state, &was, LANE_TAKING, false,
-					 __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
-		return 0;
-	STORE(l->rx_taker, (uint32_t)syscall(SYS_gettid));
-	off = LOAD(l->rx_off);
-	rest = LOAD(l->rx_len) - off;
-	if (rest > n)
-		rest = (uint32_t)n;
-	memcpy(buf, (char *)l + LANE_RX_AT + off, rest);
-	STORE(l->rx_off, off + rest);
-	was = off + rest == LOAD(l->rx_len) ? LANE_NONE : LANE_OFFERED;
-	STORE(l->rx_state, was);
-	FENCE();
-	if (was == LANE_NONE && LOAD(l->rx_waits))
-		syscall(SYS_ioctl, e->fd, LANE_CALL(LANE_KICK), 0);
-	e->by_lane += rest;
-	return rest;
-}
-
-/** get - read @n bytes at most, from wherever they are */
+/** get - read @n bytes at most; a limited wait */
 long get(struct end *e, char *buf, size_t n)
 {
 	struct pollfd p = { .fd = e->fd, .events = POLLIN };
-	size_t got;
 
-	if (e->l && e->want && n >= LANE_MIN)
-		STORE(e->l->rx_want, e->want);
-	got = e->l ? ring_take(e, buf, n) : 0;
-	if (got)
-		return (long)got;
 	if (poll(&p, 1, LIMIT_MS) != 1) {
 		errno = ETIMEDOUT;
 		return -1;
@@ -297,31 +248,4 @@ bool receive_all(struct end *e, size_t n)
 		n -= (size_t)got;
 	}
 	return true;
-}
-
-/**
- * batch - have @b, who has a lane, be offered some of the @n bytes that @a writes
- *
- * Where they come in small pieces, and too few at first, the carrier has them.
- */
-bool batch(struct end *a, struct end *b, size_t n)
-{
-	static char buf[200000];
-	int i, k;
-
-	for (i = 0; i < 100; i++) {
-		STORE(b->l->rx_want, LANE_RX_SIZE + 1);
-		fill(a->out, buf, n);
-		if (write(a->fd, buf, n) != (ssize_t)n)
-			break;
-		a->out += n;
-		for (k = 0; k < 100; k++) {
-			if (LOAD(b->l->rx_state) == LANE_OFFERED)
-				return true;
-			poll(NULL, 0, 1);
-		}
-		if (!receive_all(b, n))
-			break;
-	}
-	return ok(false, "a batch is on offer: %m");
 }
