@@ -146,10 +146,10 @@ ENGINES
               one dynamic program; what that starts has no network. "lklrun
               doctor COMMAND" tells which commands can have it
 
-  --lane is for programs that move much under supervise: a library is loaded
-  into them, by LD_PRELOAD, that carries their large reads and writes in memory
-  which they share with the process beside them. A program that cannot load it,
-  a static one for instance, runs as without.
+  --lane is for programs that send much under supervise: a library is loaded
+  into them, by LD_PRELOAD, that carries their large writes in memory which they
+  share with the process beside them. A program that cannot load it, a static
+  one for instance, runs as without.
 
 DAEMONS
   The run ends with the command's first process, which takes all others with it.

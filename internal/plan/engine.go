@@ -75,9 +75,8 @@ func ChooseEngine(want string, s *stack.Stack, p *program.Program) (string, erro
 	return config.EnginePreload, nil
 }
 
-// checkLane says why there is no memory to be shared with lklhost: for a connection
-// takes 3/4 MiB of addresses, and is asked for by numbers of 64 bits
-// (csrc/include/lane.h).
+// checkLane says why there is no memory to be shared with lklhost: what asks for it are
+// numbers of 64 bits (csrc/include/lane.h).
 func checkLane(engine, arch string) error {
 	switch {
 	case engine == config.EnginePreload:

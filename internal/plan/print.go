@@ -25,7 +25,7 @@ func (p *Plan) Write(w io.Writer) error {
 		line("engine", "%s", p.Engine)
 	}
 	if p.Lane {
-		line("lane", "large reads and writes by shared memory")
+		line("lane", "large writes by shared memory")
 	}
 	if p.User != nil {
 		line("user", "%s", p.User)

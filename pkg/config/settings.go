@@ -110,7 +110,7 @@ var settings = []Setting{
 		add:  func(r *Run, w string) (err error) { r.Engine, err = ParseEngine(w); return err }},
 	{Key: "spin", Flag: "spin", Kind: Number, Form: "USEC", Most: MaxSpin, Default: strconv.Itoa(DefaultSpin), Help: "microseconds to look for packets before sleeping",
 		add: addNumber(func(r *Run) *int { return &r.Spin }, 0, MaxSpin, "microseconds")},
-	{Key: "lane", Flag: "lane", Kind: Switch, Help: "large reads and writes of the program by shared memory",
+	{Key: "lane", Flag: "lane", Kind: Switch, Help: "large writes of the program by shared memory",
 		add: addSwitch(func(r *Run) *bool { return &r.Lane })},
 	{Key: "require", Flag: "require", Choices: []string{RequireStack, RequireMPTCP},
 		Help: "what the program must have used",
