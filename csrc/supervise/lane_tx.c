@@ -105,11 +105,15 @@ int lane_to_stack(struct conn *conn)
 	int cnt = 0;
 	long sent;
 
-	if (n > LANE_TX_SIZE)
+	if (le->bad || n > LANE_TX_SIZE) {
 		le->bad = true;
+		return -EAGAIN;
+	}
+	n = fetch_bell(le, bell, n);
+	if (le->have_bell && le->bell_at - le->tail > n)
+		le->bad = true;	/* what was before the bell is taken back */
 	if (le->bad)
 		return -EAGAIN;
-	n = fetch_bell(le, bell, n);
 	if (!n && !le->have_bell)
 		return 0;
 	if (!conn->s_out)

@@ -191,7 +191,7 @@ static void killed(bool alone)
 }
 
 /** hostile - the page says what cannot be */
-static void hostile(const char *name, void (*spoil)(struct end *e))
+static void hostile(const char *name, void (*spoil)(struct end *e, struct end *peer))
 {
 	struct end a, b, c, d;
 	int i;
@@ -199,7 +199,7 @@ static void hostile(const char *name, void (*spoil)(struct end *e))
 	pair(&a, &b);
 	if (!lane_open(&a))
 		return;
-	spoil(&a);
+	spoil(&a, &b);
 	syscall(SYS_ioctl, a.fd, LANE_CALL(LANE_KICK), 0);
 	for (i = 0; i < LIMIT_MS && send(b.fd, "x", 1, MSG_NOSIGNAL) == 1; i++)
 		poll(NULL, 0, 1);
@@ -212,14 +212,46 @@ static void hostile(const char *name, void (*spoil)(struct end *e))
 	shut(&c, &d);
 }
 
-static void spoil_head(struct end *e)
+static void spoil_head(struct end *e, struct end *peer)
 {
+	(void)peer;
 	STORE(e->l->tx_head, e->l->tx_tail + LANE_TX_SIZE + 1);
 }
 
-static void spoil_bell(struct end *e)
+static void spoil_bell(struct end *e, struct end *peer)
 {
+	(void)peer;
 	STORE(e->l->tx_bell, (uint64_t)e->l->tx_head + 1);
+}
+
+/** spoil_back - what was before a bell is taken back, which then has no place */
+static void spoil_back(struct end *e, struct end *peer)
+{
+	int i, left = 1;
+
+	/* The peer reads nothing: the stack takes no more, and the ring fills up. No bell
+	 * of before is held: we ask for a look instead. */
+	for (i = 0; i < 100; i++) {
+		while (LANE_TX_SIZE - (e->l->tx_head - LOAD(e->l->tx_tail)) >= 50000) {
+			ring_publish(e->l, big, 50000);
+			syscall(SYS_ioctl, e->fd, LANE_CALL(LANE_KICK), 0);
+			i = 0;
+		}
+		poll(NULL, 0, 1);
+	}
+	STORE(e->l->tx_bell, (uint64_t)LOAD(e->l->tx_head));
+	send(e->fd, "", 1, MSG_NOSIGNAL);
+	for (i = 0; i < LIMIT_MS && left; i++) {
+		left = outq(e->fd);
+		poll(NULL, 0, 1);
+	}
+	ok(!left, "the bell is read while the stack takes nothing");
+	STORE(e->l->tx_head, LOAD(e->l->tx_tail));
+	for (i = 0; i < LIMIT_MS && !LOAD(e->l->gone); i++) {
+		while (recv(peer->fd, big, sizeof(big), MSG_DONTWAIT) > 0)
+			;
+		poll(NULL, 0, 1);
+	}
 }
 
 static bool stop;
@@ -378,6 +410,7 @@ int main(int argc, char **argv)
 	killed(false);
 	hostile("tx_head", spoil_head);
 	hostile("tx_bell", spoil_bell);
+	hostile("tx_head behind a bell", spoil_back);
 	disorder();
 	execed(argv[0]);
 	many();
