@@ -5,11 +5,12 @@
  *
  * Theory of operation
  *
- * The library stands in front of the C library's write and its kind
- * (calls.c). What is small, and whatever is no large write to a carrier with a lane, goes on to the next definition, which is a cancellation point and
- * sets errno as ever; so does the rest of what the ring does not take. So all
- * errors come from the carrier, and the library itself has none to report: its own
- * calls are raw ones, which do not touch errno.
+ * The library stands in front of the C library's write and its kind (calls.c).
+ * What is small, and whatever is no large write to a carrier with a lane, goes on
+ * to the next definition, which is a cancellation point and sets errno as ever; so
+ * does the rest of what the ring does not take. So all errors come from the
+ * carrier, and the library itself has none to report: its own calls are raw ones,
+ * which do not touch errno.
  *
  * Everything may be called in a signal handler: nothing is allocated but pages,
  * nobody waits for a lock. The memory is shared by fork, as the socket is.
