@@ -25,7 +25,8 @@ type SSHD struct {
 // An SSHServer is a machine to log in to by ssh: OpenSSH's server, with keys of its
 // own, in a process and a mount namespace of its own. So it has its own /home, /run,
 // /tmp and /dev/shm, all empty, its own accounts, and whatever it started ends with
-// it. The rest of the file system is the machine's: what is installed can be run there.
+// it. The rest of the file system is the machine's: what is installed can be run there,
+// and what was built in this repository, wherever that is.
 type SSHServer struct {
 	*Proc
 	Net    *Netns
@@ -40,9 +41,11 @@ const (
 )
 
 // sshdStart furnishes the namespaces; $1 is the folder of the server's files, which
-// go to /run/sshd-test, for /tmp is hidden in a moment. sshd wants /run/sshd.
+// go to /run/sshd-test, for /tmp is hidden in a moment. sshd wants /run/sshd. So may be
+// the folder $4, which the repository is in: it is put back where it was.
 const sshdStart = `
 mount -n --make-rprivate /
+mount -n --rbind "$4" /mnt
 mount -n -t proc proc /proc
 mount -n -t tmpfs -o mode=755 tmpfs /run
 mkdir /run/sshd
@@ -57,6 +60,12 @@ chown "$3:$3" /home/user
 mount -n -t tmpfs -o mode=1777 tmpfs /tmp
 mount -n -t tmpfs -o mode=1777 tmpfs /dev/shm
 cd /
+if [ -e "$4" ]; then
+	umount -n -l /mnt
+else
+	mkdir -p "$4"
+	mount -n --move /mnt "$4"
+fi
 exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin /usr/sbin/sshd -D -e -f /run/sshd-test/config
 `
 
@@ -102,7 +111,7 @@ PidFile none
 	for name, text := range files {
 		WriteFile(t, filepath.Join(dir, name), text)
 	}
-	cmd := c.Net.Command("sh", "-euc", sshdStart, "sshd", dir, c.Home, fmt.Sprint(OrdinaryUID))
+	cmd := c.Net.Command("sh", "-euc", sshdStart, "sshd", dir, c.Home, fmt.Sprint(OrdinaryUID), Root())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC}
 	s.Proc = Start(t, cmd)
 	WaitFor(t, "the ssh server on "+s.Addr, 20*time.Second, func() bool {

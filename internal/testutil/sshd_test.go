@@ -27,13 +27,17 @@ func TestSSHD(t *testing.T) {
 		if got := s.Target("root"); got != "ssh:root@10.72.1.2:2222" {
 			t.Errorf("target: %s", got)
 		}
+		repo := "" // what of it is seen in /tmp
+		if below, ok := strings.CutPrefix(testutil.Root(), "/tmp/"); ok {
+			repo = strings.SplitN(below, "/", 2)[0] + "\n"
+		}
 		for user, id := range map[string]int{testutil.SSHRoot: 0, testutil.SSHUser: testutil.OrdinaryUID} {
 			login := func(line string) testutil.Result {
 				t.Helper()
 				return testutil.Run(t, limit, s.Client.Command(testutil.Host, "-p", "2222", user+"@10.72.1.2", line))
 			}
 			r := login("id -u; pwd; ls -A ~ /tmp /dev/shm; ip -o -4 addr show scope global; echo lost >&2; exit 7")
-			want := fmt.Sprintf("%d\n/home/%s\n/dev/shm:\n\n/home/%s:\n\n/tmp:\n", id, user, user)
+			want := fmt.Sprintf("%d\n/home/%s\n/dev/shm:\n\n/home/%s:\n\n/tmp:\n%s", id, user, user, repo)
 			if r.Status != 7 || !strings.HasPrefix(r.Stdout, want) || !strings.Contains(r.Stdout, "10.72.1.2/24") || r.Stderr != "lost\n" {
 				t.Errorf("%s: %v", user, r)
 			}
