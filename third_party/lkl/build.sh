@@ -155,14 +155,32 @@ overlay() {
 	done
 }
 
+# What of the kernel needs mending: arch/lkl/fixes/list, without its comments.
+fixes() {
+	grep -v '^#' "$here/arch/lkl/fixes/list"
+}
+
+# A fix fits the function that it was written for: kbuild would say nothing of a file
+# that is not there, and the fix might do harm to another function.
+check_fixes() {
+	fixes | while read -r fix file function sum; do
+		[ -f "$src/$file" ] ||
+			die "$src has no $file, which arch/lkl/fixes/$fix mends: expected Linux 6.12.117 or a later 6.12.y"
+		is=$(sed -n "/^[a-z].*\<$function(/,/^}/p" "$src/$file" | sha256sum | cut -c1-16)
+		[ "$is" = "$sum" ] ||
+			die "$function() in $src/$file is not the one that arch/lkl/fixes/$fix mends: see whether it still needs it, and put $is into arch/lkl/fixes/list"
+	done
+}
+
 kernel() {
 	mkdir -p "$work/obj"
 	k="make -s -C $work/tree O=$work/obj ARCH=lkl CC=$cc"
 	k="$k CROSS_COMPILE=$cross"
 	k="$k KBUILD_BUILD_USER=lkl KBUILD_BUILD_HOST=lkl KBUILD_BUILD_VERSION=1"
-	# kbuild's flags of one object: what of the kernel needs mending
-	k="$k CFLAGS_subflow.o=--include=$work/tree/arch/lkl/fixes/mptcp_subflow.inc"
-	k="$k CFLAGS_pm_kernel.o=--include=$work/tree/arch/lkl/fixes/mptcp_pm_kernel.inc"
+	# kbuild's flags of one object
+	k="$k $(fixes | while read -r fix file _; do
+		echo "CFLAGS_$(basename "$file" .c).o=--include=$work/tree/arch/lkl/fixes/$fix"
+	done | tr '\n' ' ')"
 	if ! cmp -s "$here/arch/lkl/configs/lkl_defconfig" "$work/obj/.defconfig" ||
 	   ! cmp -s "$here/arch/lkl/Kconfig" "$work/obj/.kconfig"; then
 		$k lkl_defconfig 2>&1 | grep -v erofs/Kconfig || :
@@ -251,6 +269,7 @@ if [ ! -f "$cache/$hash/liblkl.a" ]; then
 	if [ ! -f "$cache/$hash/liblkl.a" ]; then
 		work=$cache/build-$id-$name
 		tmp=$cache/tmp-$name
+		check_fixes
 		rm -rf "$tmp"
 		mkdir -p "$tmp" "$work"
 		overlay
