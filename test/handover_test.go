@@ -294,6 +294,33 @@ func handover(p *pathSite, engine, what string, c cut, size int64) {
 	}
 }
 
+// A path that goes and is back in a moment is used again. What waits on the other one
+// holds up the word that it went, but not its return.
+func TestHandoverBlink(t *testing.T) {
+	t.Parallel()
+	const size = 160 << 20
+	p := newPathSite(t)
+	p.host.Run(t, "tc", "qdisc", "replace", "dev", "v1", "root", "tbf", "rate", handoverRate, "burst", "256kb", "latency", "500ms")
+	peer := p.serveMoves(size)
+	target := p.run("supervise", "", "/usr/bin/python3", "-c", handoverAsks, p.addr, peer.port, "put", fmt.Sprint(size))
+	log := func(what string, n int) func() bool {
+		return func() bool {
+			_, errs := target.Output()
+			return strings.Count(errs, what) == n
+		}
+	}
+	for n := 1; n <= 3; n++ {
+		p.until("a long queue", target, func() bool { return peer.moved.Load() > int64(n)*size/5 })
+		cutDown.away(p, 0)
+		p.until("the endpoint gone", target, log("mptcp endpoint del id 1", n))
+		cutDown.restore(p, 0)
+		p.until("it is back", target, log("eth0 carries again: MPTCP connections use it", n))
+		before := p.carried(0)
+		p.until("the path in use again", target, func() bool { return p.carried(0) > before+2<<20 })
+	}
+	p.ended(target, peer, "put", size)
+}
+
 // Without any path for a while a connection stands still, and goes on afterwards.
 func TestHandoverNoPath(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@
 package paths
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -24,9 +25,16 @@ import (
 // connections that have this path alone, such as those whose peers take no more
 // subflows: they outlast a cut as TCP does, and could not come back. The others
 // have MPTCP's own timers then.
+//
+// One that went comes back after Settle at the earliest, if there is another path. The
+// peer is told of both by the same number: that it went, by REMOVE_ADDR (RFC 8684,
+// 3.4.2) behind what waits on the other path, that it is there by MP_JOIN on its own,
+// idle one. If the first comes last, the peer ends the new subflow, and no kernel
+// tries again.
 func (m *Memory) reconcile(state *State, links []link, now time.Time) (add, del []Change, notes []string) {
 	if m.endpoints == nil {
 		m.endpoints = map[netip.Addr]*endpoint{}
+		m.left = map[netip.Addr]time.Time{}
 	}
 	byAddr := map[netip.Addr]stacknet.Endpoint{}
 	used := map[int]bool{}
@@ -37,6 +45,8 @@ func (m *Memory) reconcile(state *State, links []link, now time.Time) (add, del 
 		used[e.ID] = true
 	}
 	carrying := m.observe(byAddr, links, now)
+	maps.DeleteFunc(m.left, func(_ netip.Addr, at time.Time) bool { return now.Sub(at) >= Settle })
+	m.held = 0
 
 	room := maxEndpoints - len(state.Endpoints)
 	present := map[netip.Addr]bool{}
@@ -67,6 +77,8 @@ func (m *Memory) reconcile(state *State, links []link, now time.Time) (add, del 
 			case there && have.Flags&stacknet.EndpointImplicit == 0:
 				// Ours, or made by somebody who knows better.
 			case !l.carries || e != nil && e.dropped:
+			case carrying != "" && !m.left[a].IsZero():
+				m.held = min(cmp.Or(m.held, Settle), Settle-now.Sub(m.left[a]))
 			case room <= 0:
 				if e = m.remember(a, l.Endpoint, used); !e.told {
 					e.told = true
@@ -101,6 +113,9 @@ func (m *Memory) reconcile(state *State, links []link, now time.Time) (add, del 
 			notes = append(notes, fmt.Sprintf("%s is gone: MPTCP connections leave it", a))
 		}
 		delete(m.endpoints, a)
+	}
+	for _, c := range del {
+		m.left[c.DelEndpoint.Addr] = now
 	}
 	return add, del, notes
 }

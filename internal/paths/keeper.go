@@ -136,8 +136,8 @@ func (k *Keeper) sync() (again time.Duration, err error) {
 }
 
 // reconcile makes the paths what they shall be, and tells when to look again, if
-// at all: there is a new endpoint, which is to settle, or one that stays for
-// connections which may have got another path.
+// at all: there is a new endpoint, which is to settle, one that may not come back
+// yet, or one that stays for connections which may have got another path.
 func (k *Keeper) reconcile() (again time.Duration, err error) {
 	n, err := k.Netlink()
 	if err != nil {
@@ -165,6 +165,7 @@ func (k *Keeper) reconcile() (again time.Duration, err error) {
 		texts = append(texts, c.String())
 	}
 	// What the stack does not show when it was made is not to be had.
+	again = k.memory.held
 	if len(state.Alone) > 0 {
 		again = Settle / 4
 	}
@@ -183,7 +184,7 @@ func (k *Keeper) reconcile() (again time.Duration, err error) {
 			err = cmp.Or(err, fmt.Errorf("%s: %w", texts[i], e))
 		}
 		if changes[i].AddEndpoint != nil {
-			again = cmp.Or(again, Settle)
+			again = cmp.Or(again, Settle) // which is the longest of all
 		}
 		if gone := changes[i].DelEndpoint; gone != nil {
 			left = append(left, gone.Addr)

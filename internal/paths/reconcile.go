@@ -28,8 +28,8 @@ const maxEndpoints = 8
 // maxID is the highest number an endpoint can have; 0 is the first subflow's.
 const maxID = 255
 
-// Settle is how long a new endpoint has to get its subflows. Until then it takes
-// nobody's place.
+// Settle is how long a new endpoint has to get its subflows, until when it takes
+// nobody's place, and how long peers have to hear that one has gone.
 const Settle = time.Second
 
 // priority is where the rules stand: before main's 32766.
@@ -125,8 +125,10 @@ func endpointText(e *stacknet.Endpoint) string {
 // ready to use.
 type Memory struct {
 	endpoints map[netip.Addr]*endpoint
-	silent    map[int]bool // interfaces that did not carry when last looked at
-	oneTable  bool         // it has been told that there is but one
+	left      map[netip.Addr]time.Time // when endpoints of ours were taken away, for Settle
+	held      time.Duration            // until the next that may not come back yet may; 0: none waits
+	silent    map[int]bool             // interfaces that did not carry when last looked at
+	oneTable  bool                     // it has been told that there is but one
 }
 
 // endpoint is one of ours.

@@ -287,3 +287,44 @@ func TestReconcile(t *testing.T) {
 		})
 	}
 }
+
+// An endpoint that went comes back when peers have heard so, and not before. Where
+// there is no other path nobody could tell them, and it comes back at once.
+func TestReconcileQuickReturn(t *testing.T) {
+	t.Parallel()
+	for _, others := range []bool{true, false} {
+		w := &world{now: time.Unix(1e9, 0)}
+		w.link(2, up, paths.Want{Table: 100, Endpoint: stacknet.EndpointSubflow})
+		w.addr(2, "10.1.0.2/24", 0)
+		w.link(3, up, paths.Want{Table: 101, Endpoint: stacknet.EndpointSubflow})
+		w.addr(3, "10.2.0.2/24", 0)
+		w.scene("start", func() {})
+		step := func(after time.Duration) (texts []string) {
+			w.now = w.now.Add(after)
+			changes, _ := paths.Reconcile(&w.state, w.wants, &w.mem, w.now)
+			for _, c := range changes {
+				w.apply(c)
+				if c.AddEndpoint != nil || c.DelEndpoint != nil {
+					texts = append(texts, c.String())
+				}
+			}
+			return texts
+		}
+		w.carrier(2, false)
+		if diff := cmp.Diff([]string{"mptcp endpoint del id 1 (10.1.0.2)"}, step(time.Millisecond)); diff != "" {
+			t.Fatal(diff)
+		}
+		w.carrier(2, true)
+		w.carrier(3, others)
+		if others {
+			for _, after := range []time.Duration{0, paths.Settle / 2, paths.Settle/2 - 1} {
+				if diff := cmp.Diff([]string(nil), step(after)); diff != "" {
+					t.Errorf("too early: %s", diff)
+				}
+			}
+		}
+		if diff := cmp.Diff([]string{"mptcp endpoint add 10.1.0.2 id 1 subflow dev 2"}, step(1)); diff != "" {
+			t.Errorf("another path: %v: %s", others, diff)
+		}
+	}
+}
