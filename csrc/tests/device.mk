@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 #
-# Tests of the preload library on another processor: `make ARCH=arm64 check-preload`
+# Tests of the libraries for programs on another processor: `make ARCH=arm64 check-preload`
 # runs the programs of PRELOADED with qemu-user, linked with glibc and with musl, each
 # against what the same program says on this machine's own kernel. So what qemu-user
 # gets wrong is no matter, and nothing is left out.
@@ -20,6 +20,9 @@ DEVICE_CFLAGS := -Iinclude -Itests -O2 -g -std=gnu11 $(WARN)
 ON_GLIBC := preload_only conform conform_dgram preload_mix preload_names
 # Without preload_only: it looks at programs that it starts, which are glibc's.
 ON_MUSL := conform conform_dgram preload_mix preload_names
+LANE := lane_mix lane_rest
+
+$(D)/lane_mix $(M)/lane_mix: tests/lane_bytes.h tests/rnd.h
 
 $(D)/%: tests/%.c tests/conform.h
 	@mkdir -p $(@D)
@@ -41,9 +44,12 @@ root:
 check-preload: export LKL := $(DEVICE_LKL)
 check-preload: export QEMU_LD_PREFIX := $(abspath $(ROOT))
 check-preload: root
-	$(MAKE) --no-print-directory $(OUT)/liblklpreload.so
-	$(MAKE) --no-print-directory ARCH= OUT=../bin OBJ=../build/csrc $(ON_GLIBC:%=../build/csrc/tests/%)
-	$(MAKE) --no-print-directory $(ON_GLIBC:%=$(D)/%) $(ON_MUSL:%=$(M)/%)
-	python3 -B tests/test_imports.py $(ROOT) $(abspath $(OUT)/liblklpreload.so) $(DEVICE_LKL)
+	$(MAKE) --no-print-directory $(OUT)/liblklpreload.so $(OUT)/liblkllane.so
+	$(MAKE) --no-print-directory ARCH= OUT=../bin OBJ=../build/csrc $(addprefix ../build/csrc/tests/,$(ON_GLIBC) $(LANE))
+	$(MAKE) --no-print-directory $(addprefix $(D)/,$(ON_GLIBC) $(LANE)) $(addprefix $(M)/,$(ON_MUSL) $(LANE))
+	python3 -B tests/test_imports.py $(ROOT) $(abspath $(OUT)/liblklpreload.so) $(abspath $(OUT)/liblkllane.so) $(DEVICE_LKL)
 	REFERENCE=../build/csrc/tests python3 -B tests/test_preload.py $(abspath $(OUT)/liblklpreload.so) $(ON_GLIBC:%=$(D)/%)
 	REFERENCE=../build/csrc/tests python3 -B tests/test_preload.py $(abspath $(OUT)/liblklpreload.so) "" $(ON_MUSL:%=$(M)/%)
+	for mix in $(D)/lane_mix $(M)/lane_mix; do \
+		REFERENCE=../build/csrc/tests python3 -B tests/test_lanelib.py $(abspath $(OUT)/liblkllane.so) $$mix || exit; \
+	done

@@ -6,6 +6,10 @@
 
 Each PROGRAM, and MIX, prints under lklhost with --lane what it prints on the host's own
 sockets. By MIX the memory was used. LKL names the stack's library.
+
+With REFERENCE, the folder of MIX as built for this machine, LIBRARY and MIX are another
+processor's, run by qemu-user. That does not know the ioctl() by which lklhost would give
+the memory: what runs is the library's start, its table of descriptors and its question.
 """
 import functools
 import os
@@ -66,13 +70,22 @@ def used(mptcp):
 
 @functools.cache
 def natively():
-    return subprocess.run([mix], stdout=subprocess.PIPE, timeout=MIX_LIMIT, check=True, text=True).stdout
+    program = os.path.join(os.environ.get("REFERENCE", os.path.dirname(mix)), "lane_mix")
+    return subprocess.run([program], stdout=subprocess.PIPE, timeout=MIX_LIMIT, check=True, text=True).stdout
 
 
 def outside():
     """where nobody listens it does nothing"""
     r = subprocess.run([mix], stdout=subprocess.PIPE, timeout=MIX_LIMIT, text=True, env=dict(os.environ, LD_PRELOAD=lane))
     ok(r.returncode == 0 and r.stdout == natively(), "lane_mix outside a run, preloaded: as without")
+
+
+def asks():
+    """LANE_ATTACH of include/lane.h, as qemu-user shows what the program calls"""
+    r = subprocess.run([mix], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=MIX_LIMIT, text=True, errors="replace",
+                       env=dict(os.environ, LANE_MIX="block", LD_PRELOAD=lane, QEMU_STRACE="1"))
+    asked = r.stderr.count("0x89e9,")
+    ok(r.returncode == 0 and asked > 0, "lane_mix: the library asks for a lane %d times, which qemu-user does not pass on" % asked)
 
 
 def named(name, fn, *args):
@@ -83,8 +96,10 @@ def named(name, fn, *args):
 
 
 if __name__ == "__main__":
-    lib = os.environ["LKL"]
     lane, mix = (os.path.abspath(a) for a in sys.argv[1:3])
+    if "REFERENCE" in os.environ:
+        run([named("outside", outside), named("asks", asks)])
+    lib = os.environ["LKL"]
     test_conform.alone()
     run([named("outside", outside)] +
         [named("%s, with a lane" % os.path.basename(p), conforms, p) for p in sys.argv[3:]] +
