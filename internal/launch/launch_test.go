@@ -319,3 +319,24 @@ func TestKillDescendants(t *testing.T) {
 		t.Errorf("the spared child: %v", err)
 	}
 }
+
+// Many sockets make looks rare, and a stack that does not answer is not given up.
+func TestNextLook(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		n          int
+		took, want time.Duration
+	}{
+		{0, 0, time.Second},
+		{1, 3 * time.Millisecond, 4 * time.Second},
+		{1, 120 * time.Millisecond, 24 * time.Second},
+		{2, 20 * time.Millisecond, 10 * time.Second},
+		{3, 10 * time.Millisecond, lookEvery},
+		{9, 300 * time.Millisecond, time.Minute},
+		{9, lookLimit, lookMost},
+	} {
+		if got := nextLook(c.n, c.took); got != c.want {
+			t.Errorf("look %d, after one of %v: in %v, want %v", c.n, c.took, got, c.want)
+		}
+	}
+}

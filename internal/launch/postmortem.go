@@ -25,6 +25,12 @@ const (
 	// third of a thousandth of a core at most.
 	lookEvery = 30 * time.Second
 	lookLimit = 5 * time.Second
+
+	// lookShare is how many times as long as a look took there is none after it, for
+	// lookMost at most. With 10,500 connections on one busy processor one took 0.12 s
+	// of it, half of that in the stack, which does nothing else meanwhile.
+	lookShare = 200
+	lookMost  = 5 * time.Minute
 )
 
 // firstLooks are when, after the start, the first looks are taken: many panics
@@ -56,20 +62,28 @@ func (l *looker) Start(ctx context.Context) error {
 	l.done = make(chan struct{})
 	go func() {
 		defer close(l.done)
+		var took time.Duration
 		for n := 0; ; n++ {
-			after := lookEvery
-			if n < len(firstLooks) {
-				after = firstLooks[n]
-			}
 			select {
-			case <-time.After(after):
+			case <-time.After(nextLook(n, took)):
+				began := time.Now()
 				l.take(ctx)
+				took = time.Since(began)
 			case <-ctx.Done():
 				return
 			}
 		}
 	}()
 	return nil
+}
+
+// nextLook is how long to wait for look n, from 0, when the one before took so long.
+func nextLook(n int, took time.Duration) time.Duration {
+	after := lookEvery
+	if n < len(firstLooks) {
+		after = firstLooks[n]
+	}
+	return max(after, min(lookShare*took, lookMost))
 }
 
 // Stop ends it.
