@@ -211,7 +211,10 @@ func inside(ctx context.Context, args []string) error {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // to end the scenario; after WaitDelay it is killed
 	cmd.WaitDelay = 20 * time.Second
+	threads, stop := context.WithCancel(ctx)
+	go lab.TapThreads(threads, group)
 	err = cmd.Run()
+	stop()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		err = insideError{exit}
 	}

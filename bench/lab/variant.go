@@ -57,6 +57,9 @@ func (l *Lab) In(netns string, p Placement, peer bool, argv ...string) []string 
 	case p == OneCPU || p == TwoCPUs:
 		line = append(line, "taskset", "-c", "0")
 	}
+	if !peer {
+		line = append(line, "env", placeEnv+"="+p)
+	}
 	return append(line, argv...)
 }
 

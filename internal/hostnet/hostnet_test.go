@@ -21,7 +21,7 @@ func drop(Undo) error { return nil }
 func TestTapCreated(t *testing.T) {
 	testutil.Need(t)
 	var undo Undo
-	tap, err := OpenTap("lt0", 4000, false, func(u Undo) error {
+	tap, err := OpenTap("lt0", TapOptions{MTU: 4000}, func(u Undo) error {
 		if _, err := net.InterfaceByName("lt0"); err == nil {
 			t.Error("the device was there before its undo was written")
 		}
@@ -43,7 +43,7 @@ func TestTapCreated(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("check of a tap in use: %+v, %v; want %s", st, err, want)
 	}
-	if _, err := OpenTap("lt0", 0, false, drop); err == nil || err.Error() != want {
+	if _, err := OpenTap("lt0", TapOptions{}, drop); err == nil || err.Error() != want {
 		t.Errorf("second attach: %v", err)
 	}
 
@@ -78,7 +78,7 @@ func TestUndoUnknown(t *testing.T) {
 
 func TestTapVanishes(t *testing.T) {
 	testutil.Need(t)
-	tap, err := OpenTap("lt1", 0, false, drop)
+	tap, err := OpenTap("lt1", TapOptions{}, drop)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,14 +92,14 @@ func TestTapVanishes(t *testing.T) {
 func TestTapQueues(t *testing.T) {
 	testutil.Need(t)
 	undos := func(Undo) error { t.Error("an undo for a device that others may have"); return nil }
-	first, err := OpenTap("lt7", 4000, true, undos)
+	first, err := OpenTap("lt7", TapOptions{MTU: 4000, Queue: true}, undos)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := CheckTap("lt7", true); err != nil {
 		t.Error(err)
 	}
-	second, err := OpenTap("lt7", 1400, true, undos)
+	second, err := OpenTap("lt7", TapOptions{MTU: 1400, Queue: true}, undos)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestTapQueues(t *testing.T) {
 	if err != nil || ifi.MTU != 4000 || !first.Created || second.Created || first.Ifindex != ifi.Index || second.Ifindex != ifi.Index {
 		t.Errorf("%+v, %+v of %+v, %v", first, second, ifi, err)
 	}
-	if _, err := OpenTap("lt7", 0, false, undos); err == nil || !strings.Contains(err.Error(), "add multiqueue") {
+	if _, err := OpenTap("lt7", TapOptions{}, undos); err == nil || !strings.Contains(err.Error(), "add multiqueue") {
 		t.Errorf("alone: %v", err)
 	}
 	first.File.Close()
@@ -119,7 +119,7 @@ func TestTapQueues(t *testing.T) {
 		t.Error("lt7 outlived its queues")
 	}
 	testutil.Host.Tap(t, "lt8")
-	if _, err := OpenTap("lt8", 0, true, undos); err == nil || !strings.Contains(err.Error(), "made without multi_queue") {
+	if _, err := OpenTap("lt8", TapOptions{Queue: true}, undos); err == nil || !strings.Contains(err.Error(), "made without multi_queue") {
 		t.Errorf("a tap without queues: %v", err)
 	}
 }
@@ -131,7 +131,7 @@ func TestTapPersistent(t *testing.T) {
 		if st, err := CheckTap("lt2", false); err != nil || !st.Exists || !st.Up {
 			t.Errorf("%+v, %v", st, err)
 		}
-		tap, err := OpenTap("lt2", 9000, false, func(Undo) error { t.Error("an undo for a tap that was there"); return nil })
+		tap, err := OpenTap("lt2", TapOptions{MTU: 9000}, func(Undo) error { t.Error("an undo for a tap that was there"); return nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +153,7 @@ func TestTapRefused(t *testing.T) {
 	if _, err := CheckTap("lt3", false); err == nil || !strings.Contains(err.Error(), "bridge device") {
 		t.Errorf("check of a bridge: %v", err)
 	}
-	if _, err := OpenTap("lt3", 0, false, drop); err == nil || !strings.Contains(err.Error(), "another kind") {
+	if _, err := OpenTap("lt3", TapOptions{}, drop); err == nil || !strings.Contains(err.Error(), "another kind") {
 		t.Errorf("attach to a bridge: %v", err)
 	}
 	if _, err := CheckTap("lo", false); err == nil || !strings.Contains(err.Error(), "lo is no tap but another kind of device") {
@@ -164,7 +164,7 @@ func TestTapRefused(t *testing.T) {
 	if _, err := CheckTap("lt4", false); err == nil || !strings.Contains(err.Error(), "tun device") {
 		t.Errorf("check of a tun: %v", err)
 	}
-	if _, err := OpenTap("lt5", 0, false, func(Undo) error { return unix.ENOSPC }); err == nil {
+	if _, err := OpenTap("lt5", TapOptions{}, func(Undo) error { return unix.ENOSPC }); err == nil {
 		t.Error("a tap was made though its undo could not be written")
 	}
 	if _, err := net.InterfaceByName("lt5"); err == nil {
@@ -236,7 +236,7 @@ func TestFD(t *testing.T) {
 
 func TestFDTap(t *testing.T) {
 	testutil.Need(t)
-	tap, err := OpenTap("lt6", 0, false, drop)
+	tap, err := OpenTap("lt6", TapOptions{}, drop)
 	if err != nil {
 		t.Fatal(err)
 	}

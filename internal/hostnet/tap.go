@@ -30,6 +30,14 @@ type Tap struct {
 	Created bool // by us: it vanishes with its last descriptor
 	Queue   bool // one of its queues: others may have some, too
 	Up      bool // the host's side was up when we came, or we set it up
+	VnetHdr bool // a virtio_net_hdr of VnetHdrLen bytes is before each frame
+}
+
+// TapOptions say what is wanted of a tap.
+type TapOptions struct {
+	MTU   int  // of a device that we create, in bytes; 0: its default
+	Queue bool // only one of its queues: others may have some, too
+	Plain bool // nothing is left to the device: no checksum, no segmentation
 }
 
 // TapState is what is known of a tap without opening it.
@@ -153,21 +161,31 @@ func openTun() (int, error) {
 }
 
 // OpenTap attaches to the tap called name, or creates it when it is absent. A
-// device we create is set up with mtu (0: its default), and journal gets its
-// undo before it exists; one that was there is left as it is. With queue it
-// attaches to one of the device's queues, and nothing undoes the device: it is
-// there as long as anybody has a queue of it.
-func OpenTap(name string, mtu int, queue bool, journal func(Undo) error) (*Tap, error) {
+// device we create is set up with its MTU, and journal gets its undo before it
+// exists; one that was there is left as it is, but for the thread of a plain one,
+// which has an undo, too (threaded.go). Of one of several queues nothing undoes the
+// device: it is there as long as anybody has a queue of it.
+func OpenTap(name string, o TapOptions, journal func(Undo) error) (*Tap, error) {
 	st, err := LookTap(name)
 	if err != nil {
 		return nil, err
 	}
-	fd, err := openTun()
+	t := &Tap{Name: name, Created: !st.Exists, Queue: o.Queue, Up: st.Up}
+	// The queues of a device are all alike, and others have some.
+	t.VnetHdr = !o.Plain || o.Queue
+	if t.Created && !t.Queue {
+		// Choosing the index ourselves makes the device known before it is
+		// there. Indices the kernel gives out are small.
+		t.Ifindex = 1<<24 + rand.IntN(1<<24)
+		if err := journal(Undo{Op: OpDeleteLink, Name: t.Name, Ifindex: t.Ifindex, Netns: netnsID()}); err != nil {
+			return nil, err
+		}
+	}
+	fd, err := t.attach(journal)
 	if err != nil {
 		return nil, err
 	}
-	t := &Tap{Name: name, Created: !st.Exists, Queue: queue, Up: st.Up}
-	if err := t.attach(fd, mtu, journal); err != nil {
+	if err := t.setUp(fd, o.MTU); err != nil {
 		unix.Close(fd)
 		return nil, err
 	}
@@ -175,23 +193,41 @@ func OpenTap(name string, mtu int, queue bool, journal func(Undo) error) (*Tap, 
 	return t, nil
 }
 
-func (t *Tap) attach(fd, mtu int, journal func(Undo) error) error {
+// attach opens the device, with a thread of the host's where that is worth it and
+// can be had.
+func (t *Tap) attach(journal func(Undo) error) (fd int, err error) {
+	if !t.VnetHdr {
+		fd, err := t.attachThreaded(journal)
+		if !errors.Is(err, errNoThread) {
+			return fd, err
+		}
+	}
+	return t.attachAs(0)
+}
+
+// attachAs attaches with further flags of TUNSETIFF.
+func (t *Tap) attachAs(flags uint16) (fd int, err error) {
+	if fd, err = openTun(); err != nil {
+		return -1, err
+	}
 	if t.Created && !t.Queue {
-		// Choosing the index ourselves makes the device known before it is
-		// there. Indices the kernel gives out are small.
-		t.Ifindex = 1<<24 + rand.IntN(1<<24)
 		if err := unix.IoctlSetPointerInt(fd, unix.TUNSETIFINDEX, t.Ifindex); err != nil {
-			return fmt.Errorf("tap %s: choosing its index: %w", t.Name, err)
-		}
-		if err := journal(Undo{Op: OpDeleteLink, Name: t.Name, Ifindex: t.Ifindex, Netns: netnsID()}); err != nil {
-			return err
+			unix.Close(fd)
+			return -1, fmt.Errorf("tap %s: choosing its index: %w", t.Name, err)
 		}
 	}
-	if err := t.setIff(fd); err != nil {
-		return err
+	if err := t.setIff(fd, flags); err != nil {
+		unix.Close(fd)
+		return -1, err
 	}
-	if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, VnetHdrLen); err != nil {
-		return fmt.Errorf("tap %s: setting the size of its packet head: %w", t.Name, err)
+	return fd, nil
+}
+
+func (t *Tap) setUp(fd, mtu int) error {
+	if t.VnetHdr {
+		if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, VnetHdrLen); err != nil {
+			return fmt.Errorf("tap %s: setting the size of its packet head: %w", t.Name, err)
+		}
 	}
 	if t.Ifindex == 0 {
 		ifi, err := net.InterfaceByName(t.Name)
@@ -215,12 +251,15 @@ func (t *Tap) attach(fd, mtu int, journal func(Undo) error) error {
 	return nil
 }
 
-func (t *Tap) setIff(fd int) error {
+func (t *Tap) setIff(fd int, flags uint16) error {
 	req, err := unix.NewIfreq(t.Name)
 	if err != nil {
 		return fmt.Errorf("tap %s: %w", t.Name, err)
 	}
-	flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+	flags |= unix.IFF_TAP | unix.IFF_NO_PI
+	if t.VnetHdr {
+		flags |= unix.IFF_VNET_HDR
+	}
 	if t.Queue {
 		flags |= unix.IFF_MULTI_QUEUE
 	}

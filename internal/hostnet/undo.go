@@ -36,6 +36,7 @@ var operations = map[string]operation{
 	OpGuard:        {"remove the firewall rules of", undoGuard},
 	OpBridge:       {"take out of its bridge", undoBridge},
 	OpNAT:          {"end the way out of", undoNAT},
+	OpThreaded:     {"set back `threaded` of", undoThreaded},
 }
 
 // String says what the undo does.

@@ -13,7 +13,7 @@ import (
 // of its end.
 func TestWatchDevice(t *testing.T) {
 	testutil.Need(t)
-	tap, err := OpenTap("lw0", 0, false, drop)
+	tap, err := OpenTap("lw0", TapOptions{}, drop)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func (k *link) offload(l *plan.Link) error {
 	switch {
 	case l.Offload == "":
 		return nil
-	case l.Offload == "off" || isMask && strings.Trim(mask, "0") == "":
+	case noOffload(l):
 		k.flags &^= ctlproto.CTL_LINKF_OFFLOAD | ctlproto.CTL_LINKF_BIG
 		return nil
 	case k.flags&ctlproto.CTL_LINKF_VNET_HDR == 0:
@@ -65,6 +65,12 @@ func (k *link) offload(l *plan.Link) error {
 	k.flags |= (uint32(n)&0x7fff | mergedBuffers) << ctlproto.CTL_LINKF_FEATURES_SHIFT
 	k.flags &^= ctlproto.CTL_LINKF_BIG // virtio has no bit for it
 	return nil
+}
+
+// noOffload says whether nothing is to be left to the device.
+func noOffload(l *plan.Link) bool {
+	mask, isMask := strings.CutPrefix(l.Offload, "0x")
+	return l.Offload == "off" || isMask && strings.Trim(mask, "0") == ""
 }
 
 // mergedBuffers is the bit of VIRTIO_NET_F_MRG_RXBUF, include/uapi/linux/virtio_net.h.
@@ -118,11 +124,11 @@ func (r *run) openPasst(ctx context.Context, l *plan.Link) (link, error) {
 }
 
 func openTap(ctx context.Context, l *plan.Link, journal func(hostnet.Undo) error) (link, error) {
-	mtu := 0
+	o := hostnet.TapOptions{Queue: l.Queue, Plain: noOffload(l)}
 	if l.Create {
-		mtu = l.MTU
+		o.MTU = l.MTU
 	}
-	tap, err := hostnet.OpenTap(l.Device, mtu, l.Queue, journal)
+	tap, err := hostnet.OpenTap(l.Device, o, journal)
 	if err != nil {
 		return link{}, err
 	}
@@ -141,8 +147,8 @@ func openTap(ctx context.Context, l *plan.Link, journal func(hostnet.Undo) error
 		return link{}, err
 	}
 	// What the host passes on to another device it would have to cut up itself.
-	flags := headed(true)
-	if !member && !l.NAT {
+	flags := headed(tap.VnetHdr)
+	if !member && !l.NAT && tap.VnetHdr {
 		flags |= ctlproto.CTL_LINKF_BIG
 	}
 	return link{file: tap.File, kind: ctlproto.CTL_LINK_TAP, flags: flags, ifindex: tap.Ifindex}, nil

@@ -174,6 +174,10 @@ struct lkl_netdev *lkl_netdev_fd_create(int fd, int flags);
  * @ifname: the host's name for it
  * @offload: LKL_OFFLOAD_* bits
  *
+ * With no offload a thread of the host's reads the tap, where it has that (Linux 5.12)
+ * and CAP_SYS_ADMIN allows it; a persistent tap keeps its attribute `threaded`, which
+ * means something for who attaches with IFF_NAPI alone.
+ *
  * LKL_OFFLOAD_HOST_BIG, with LKL_OFFLOAD_HOST_TSO4 and on a tap or tun of Linux
  * 6.6 or later, makes TCP over IPv4 send up to 256 KiB at once ("BIG TCP"). For
  * connections that end on the host itself: where it forwards them to a device that

@@ -80,13 +80,11 @@ static int set_tap_offload(struct lkl_netdev *nd)
 	unsigned int off = 0;
 	int len = LKL_VNET_HDR_LEN;
 
-	if (!(nd->flags & LKL_NET_VNET))
-		return 0;
 	if (nd->flags & LKL_NET_RXCSUM)
 		off |= TUN_F_CSUM;
 	if (nd->flags & LKL_NET_GRO)
 		off |= TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
-	if (ioctl(nd->fd, TUNSETVNETHDRSZ, &len) < 0 ||
+	if ((nd->flags & LKL_NET_VNET && ioctl(nd->fd, TUNSETVNETHDRSZ, &len) < 0) ||
 	    ioctl(nd->fd, TUNSETOFFLOAD, off) < 0)
 		return -errno;
 	return 0;
@@ -181,30 +179,22 @@ API struct lkl_netdev *lkl_netdev_fd_create(int fd, int flags)
 
 API struct lkl_netdev *lkl_netdev_tap_create(const char *ifname, int offload)
 {
+	unsigned int flags = offload_flags(offload);
 	struct lkl_netdev *nd;
-	struct ifreq ifr;
-	int fd, err;
+	int fd, vnet, err;
 
 	if (strlen(ifname) >= IFNAMSIZ) {
 		errno = ENAMETOOLONG;
 		return NULL;
 	}
-	fd = open("/dev/net/tun", O_RDWR | O_CLOEXEC);
-	if (fd < 0)
+	fd = tap_open(ifname, flags != 0, &vnet);
+	if (fd < 0) {
+		errno = -fd;
 		return NULL;
-	memset(&ifr, 0, sizeof(ifr));
-	strcpy(ifr.ifr_name, ifname);
-	ifr.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
-	if (ioctl(fd, TUNSETIFF, &ifr) < 0) {
-		/* a tap made with several queues wants to hear it */
-		ifr.ifr_flags |= IFF_MULTI_QUEUE;
-		if (errno != EINVAL || ioctl(fd, TUNSETIFF, &ifr) < 0)
-			goto fail;
 	}
-	nd = create(fd, 1, LKL_NET_VNET | offload_flags(offload), NULL);
+	nd = create(fd, 1, flags | (vnet ? LKL_NET_VNET : 0), NULL);
 	if (nd)
 		return nd;
-fail:
 	err = errno;
 	close(fd);
 	errno = err;
@@ -449,12 +439,25 @@ long lklh_net_read(int id, const struct lkl_iov *iov, int cnt,
 	if (nd->packet.type)
 		return packet_read(nd->fd, &nd->packet, iov, cnt,
 				   nd->flags & LKL_NET_RAWIP, meta);
+	/* Where one buffer has room for it: the host does without the vector. */
 	do
-		n = host_call(SYS_readv, nd->fd, (long)iov, cnt, 0, 0, 0);
+		n = cnt == 1 ? host_call(SYS_read, nd->fd, (long)iov->base, iov->len, 0, 0, 0) :
+			       host_call(SYS_readv, nd->fd, (long)iov, cnt, 0, 0, 0);
 	while (n == -EINTR);
 	if (loop_mode && n > 0)
 		writer_count(n);
 	return n;
+}
+
+/* A tap is quiet about room unless it has been asked since there was none. */
+static void ask_for_room(struct lkl_netdev *nd)
+{
+	struct pollfd p = { .fd = nd->fd, .events = POLLOUT };
+
+	if (!nd->tap || poll(&p, 1, 0) <= 0 || !(p.revents & POLLOUT))
+		return;
+	__atomic_fetch_or(&nd->events, LKL_NETEV_TX, __ATOMIC_SEQ_CST);
+	events_more();
 }
 
 long lklh_net_write(int id, const struct lkl_iov *iov, int cnt,
@@ -466,8 +469,11 @@ long lklh_net_write(int id, const struct lkl_iov *iov, int cnt,
 	if (nd->packet.type)
 		return packet_write(nd->fd, &nd->packet, iov, cnt, proto);
 	do
-		n = host_call(SYS_writev, nd->fd, (long)iov, cnt, 0, 0, 0);
+		n = cnt == 1 ? host_call(SYS_write, nd->fd, (long)iov->base, iov->len, 0, 0, 0) :
+			       host_call(SYS_writev, nd->fd, (long)iov, cnt, 0, 0, 0);
 	while (n == -EINTR);
+	if (unlikely(n == -EAGAIN))
+		ask_for_room(nd);
 	return n;
 }
 
@@ -476,8 +482,11 @@ void lklh_net_write_burst(int id, struct lkl_net_out *out, int n)
 	struct lkl_netdev *nd = devs[id];
 	int i = 0;
 
-	if (n > 1 && !nd->packet.type)
+	if (n > 1 && !nd->packet.type) {
 		i = uring_write(nd->fd, out, n);
+		if (i && unlikely(out[i - 1].ret == -EAGAIN))
+			ask_for_room(nd);
+	}
 	for (; i < n; i++)
 		out[i].ret = (int)lklh_net_write(id, out[i].iov, out[i].cnt,
 						 out[i].proto);

@@ -17,6 +17,8 @@ struct packet_socket {
 	int vnet;
 };
 
+int tap_open(const char *name, int offloads, int *vnet);
+
 int packet_probe(int fd, struct packet_socket *ps);
 long packet_read(int fd, const struct packet_socket *ps,
 		 const struct lkl_iov *iov, int cnt, int rawip,

@@ -175,11 +175,14 @@ int uring_write(int fd, struct lkl_net_out *out, int n)
 		return 0;
 	tail = *m.sq_tail;
 	for (i = 0; i < n; i++) {
+		const struct lkl_iov *iov = out[i].iov;
+		int one = out[i].cnt == 1;	/* the host does without the vector */
+
 		m.sqe[(tail + i) & m.sq_mask] = (struct io_uring_sqe){
-			.opcode = IORING_OP_WRITEV,
+			.opcode = one ? IORING_OP_WRITE : IORING_OP_WRITEV,
 			.fd = fd,
-			.addr = (unsigned long)out[i].iov,
-			.len = out[i].cnt,
+			.addr = (unsigned long)(one ? iov->base : iov),
+			.len = one ? iov->len : (unsigned int)out[i].cnt,
 			.rw_flags = RWF_NOWAIT,
 			.user_data = i,
 		};

@@ -6,6 +6,8 @@
  */
 #include "ontap.h"
 
+#include <limits.h>
+#include <linux/if_tun.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/utsname.h>
@@ -239,6 +241,72 @@ static int hot_add(int ifindex, int id)
 	return 0;
 }
 
+/* The descriptor that the library has of the tap */
+static int tap_fd(struct ifreq *ifr)
+{
+	char path[32], to[64];
+	ssize_t n;
+	int fd;
+
+	for (fd = 3; fd < 64; fd++) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+		n = readlink(path, to, sizeof(to) - 1);
+		if (n > 0 && (to[n] = 0, !strcmp(to, "/dev/net/tun")) &&
+		    !ioctl(fd, TUNGETIFF, ifr))
+			return fd;
+	}
+	return -1;
+}
+
+/*
+ * Without offloads a thread of the host's reads the tap, from a queue that has a limit:
+ * who sends more than it reads waits, and loses nothing for good.
+ */
+static int threaded(int ifindex, int id)
+{
+	struct sockaddr_in sa = addr4(HOST, 9);
+	static const char data[1400];
+	struct ifreq ifr = { .ifr_flags = 0 };
+	int fd = tap_fd(&ifr), room = 0;
+	uint64_t t;
+	long s;
+
+	(void)ifindex;
+	(void)id;
+	if (fd < 0 || !(ifr.ifr_flags & IFF_NAPI) || ifr.ifr_flags & IFF_VNET_HDR)
+		return 1;
+	if (sh("unshare -m sh -c 'mount -t sysfs none /sys && "
+	       "grep -qx 1 /sys/class/net/" DEV "/threaded'"))
+		return 2;
+	if (ioctl(fd, TUNGETSNDBUF, &room) || room == INT_MAX)
+		return 3;
+	if (send_mb(100) != 100)
+		return 4;
+	/* A small one, which is met again and again */
+	room = 64 << 10;
+	if (ioctl(fd, TUNSETSNDBUF, &room))
+		return 5;
+	s = L3(socket, AF_INET, SOCK_DGRAM, 0);
+	for (t = now_ns(); now_ns() - t < 1e9;)
+		L6(sendto, s, data, sizeof(data), 0, &sa, sizeof(sa));
+	return send_mb(10) == 10 && recv_mb(10) == 10 ? 0 : 6;
+}
+
+/* A peer whose packets are larger than ours */
+static int larger_peer(int ifindex, int id)
+{
+	int i, ret = 0;
+
+	(void)ifindex;
+	(void)id;
+	if (!echo(1400) || sh("ip link set " DEV " mtu 30000"))
+		return 1;
+	for (i = 0; i < 20 && !ret; i++)
+		ret = echo(25000) ? 0 : 2;
+	sh("ip link set " DEV " mtu 1500");
+	return ret;
+}
+
 int main(void)
 {
 	pid_t pids[2];
@@ -270,6 +338,12 @@ int main(void)
 		ok(ret == 3, "no frames above 64 KiB to a host before Linux 6.6: %d", ret);
 	ret = with_kernel(LKL_OFFLOAD_ALL, sizes, "mem=64M loglevel=0");
 	ok(ret == 0, "datagrams of all sizes, MTU 1500 and 65535: %d", ret);
+	ret = with_kernel(0, sizes, "mem=64M loglevel=0");
+	ok(ret == 0, "the same without offload: %d", ret);
+	ret = with_kernel(0, larger_peer, "mem=64M loglevel=0");
+	ok(ret == 0, "packets above the MTU: %d", ret);
+	ret = with_kernel(0, threaded, "mem=64M loglevel=0");
+	ok(ret == 0, "without offload a thread of the host's reads: %d", ret);
 	ret = with_kernel(LKL_OFFLOAD_ALL, switches, "mem=64M loglevel=0");
 	ok(ret == 0, "offload switched off piece by piece: %d", ret);
 	ret = with_kernel(LKL_OFFLOAD_ALL, stats, "mem=64M loglevel=0");

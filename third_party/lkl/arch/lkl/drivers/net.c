@@ -57,6 +57,7 @@
  * @flags: LKL_NET_*
  * @held: the carrier was set off by netlink
  * @vnet: room for the header before the frame, 0, 10 or 12 bytes
+ * @wide: frames above the MTU come
  * @rx: where the next frames go
  * @burst: frames that wait for the last of their list
  */
@@ -68,6 +69,7 @@ struct lkl_net {
 	unsigned int flags;
 	bool held;
 	unsigned int vnet;
+	bool wide;
 	struct lkl_rx rx;
 	struct lkl_burst burst;
 };
@@ -338,6 +340,7 @@ static int receive(struct lkl_net *nd)
 	struct virtio_net_hdr_v1 hdr;
 	struct lkl_iov iov[LKL_RX_CHUNKS + 1];
 	struct sk_buff *skb;
+	bool narrow;
 	int n = 0;
 	long ret;
 
@@ -349,6 +352,11 @@ static int receive(struct lkl_net *nd)
 	if (ret < 0)
 		return ret;
 	n += ret;
+	/* Without a header frames are packets: one buffer is what the host reads into best. */
+	narrow = !nd->vnet && !nd->wide &&
+		 iov[0].len >= dev->mtu + ETH_HLEN + 2 * VLAN_HLEN + 1;
+	if (narrow)
+		n = 1;
 
 	ret = lklh_net_read(nd->id, iov, n, &meta);
 	if (ret == -EAGAIN)
@@ -356,11 +364,18 @@ static int receive(struct lkl_net *nd)
 	if (ret == -ENOMSG)
 		return 1;
 	if (ret == -EBADMSG) {
+		nd->wide = true;	/* a packet socket says so of what is cut off */
 		DEV_STATS_INC(dev, rx_frame_errors);
 		return 1;
 	}
 	if (ret <= 0)
 		return ret ? ret : -EPIPE;
+	if (unlikely(narrow && ret > dev->mtu + ETH_HLEN + 2 * VLAN_HLEN))
+		nd->wide = true;	/* the peer has another MTU */
+	if (unlikely(narrow && ret >= (long)iov[0].len)) {
+		DEV_STATS_INC(dev, rx_over_errors);
+		return 1;		/* cut off; the next one will not be */
+	}
 	ret -= nd->vnet;
 	if (unlikely(ret < (nd->flags & LKL_NET_RAWIP ? (int)sizeof(struct iphdr) :
 			    ETH_HLEN))) {
