@@ -27,6 +27,7 @@ type movePeer struct {
 	// Of the first connection that moved something, once done is closed.
 	sum   string
 	worst time.Duration // the longest that it took for a megabyte
+	wrong string        // the first bytes taken that handoverAsks did not put there
 	err   error
 }
 
@@ -117,12 +118,23 @@ func (m *movePeer) take(c net.Conn, sum hash.Hash) error {
 			m.worst, last, fresh = max(m.worst, now.Sub(last)), now, 0
 		}
 		sum.Write(buf[:n])
+		m.compare(m.moved.Load(), buf[:n])
 		m.moved.Add(int64(n))
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
 			return err
+		}
+	}
+}
+
+// compare looks whether b is what handoverAsks puts at a place: words that count up,
+// so that what is wrong says where it comes from.
+func (m *movePeer) compare(at int64, b []byte) {
+	for i := 0; i < len(b) && m.wrong == ""; i++ {
+		if pos := at + int64(i); b[i] != byte(pos/8>>(8*(pos%8))) {
+			m.wrong = fmt.Sprintf("from byte %#x on, in a read of %d bytes at %#x: % x", pos, len(b), at, b[i:min(len(b), i+48)])
 		}
 	}
 }

@@ -29,9 +29,10 @@ const stallLimit = 4 * time.Second
 const handoverRate = "100mbit"
 
 // handoverAsks is the target: it fetches or sends, and says how many bytes there
-// were, their checksum, and the longest time without any.
+// were, their checksum, and the longest time without any. What it sends are words
+// of 64 bits that count up (movePeer.compare).
 const handoverAsks = `
-import hashlib, os, socket, sys, time
+import array, hashlib, socket, sys, time
 address, port, what, size = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 s = socket.create_connection((address, port), 600)
 h, n, worst = hashlib.sha256(), 0, 0
@@ -45,7 +46,7 @@ while what == "get":
     n += len(b)
     h.update(b)
 while what == "put" and n < size:
-    b = os.urandom(min(1 << 18, size - n))
+    b = array.array("Q", range(n // 8, (n + min(1 << 18, size - n)) // 8)).tobytes()
     s.sendall(b)
     n += len(b)
     h.update(b)
@@ -232,8 +233,8 @@ func (p *pathSite) ended(target *testutil.Proc, peer *movePeer, what string, siz
 	if err != nil {
 		p.Fatalf("the server: %v\n%s", err, r.Stderr)
 	}
-	if moved := peer.moved.Load(); f[0] != fmt.Sprint(moved) || moved < size || f[1] != sum {
-		p.Errorf("the target had %s bytes, %s; the server %d of %d, %s", f[0], f[1], moved, size, sum)
+	if moved := peer.moved.Load(); f[0] != fmt.Sprint(moved) || moved < size || f[1] != sum || peer.wrong != "" {
+		p.Errorf("the target had %s bytes, %s; the server %d of %d, %s; %s", f[0], f[1], moved, size, sum, peer.wrong)
 	}
 	if what == "put" { // who receives knows
 		return worst
