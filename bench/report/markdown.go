@@ -30,6 +30,9 @@ func Markdown(w io.Writer, s *table.Set, sections []Section, reasons string) err
 	i := s.Info
 	b.WriteString("# Benchmarks\n\nWritten by `make bench-full`, but for the reasons (bench/report/reasons.md): change the scenario, not this page.\n\n")
 	fmt.Fprintf(&b, "Measured on %s with %d CPUs and %s of memory, %s, %s, commit %s, %s, form %s.\n", orUnknown(i.CPU), i.CPUs, orUnknown(i.Memory), orUnknown(i.System), orUnknown(i.Kernel), orUnknown(i.Commit), day(i.Date), i.Form)
+	if len(i.Commits) > 0 {
+		b.WriteString("Scenarios that say so are of an earlier run of this machine's.\n")
+	}
 	fmt.Fprintf(&b, "CPU time is from %s. All variants of a scenario were measured in turns; medians, in brackets the ratio to the host's, bars in pictures from quartile to quartile.\n\n", orUnknown(i.CPUTime))
 	b.WriteString("`host` is the program on the host's kernel, `host+mptcp` on its MPTCP, `library` liblkl.so in the measuring process, `preload` and `supervise` the unmodified program under lklrun's engines, " +
 		"`supervise+lane` the latter with --lane, which a user may choose and which is off by default, " +
@@ -106,6 +109,9 @@ func section(b *strings.Builder, s *table.Set, sec Section) {
 	fmt.Fprintf(b, "%s", sec.About)
 	if n := s.Turns(sec.Name); n > 1 {
 		fmt.Fprintf(b, " Up to %d turns.", n)
+	}
+	if c := s.Info.Commits[sec.Name]; c != "" {
+		fmt.Fprintf(b, " Measured before, at commit %s.", c)
 	}
 	b.WriteByte('\n')
 	if len(s.Keys(sec.Name)) == 0 {

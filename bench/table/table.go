@@ -5,6 +5,7 @@
 package table
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sort"
@@ -107,8 +108,9 @@ type Info struct {
 	Date    string             `json:"date"` // RFC 3339, when it began
 	Form    string             `json:"form"`
 	Commit  string             `json:"commit"`
-	Kernel  string             `json:"kernel"` // the host's
-	Stack   string             `json:"stack"`  // the library's
+	Commits map[string]string  `json:"commits,omitempty"` // of scenarios that were measured at another (Join)
+	Kernel  string             `json:"kernel"`            // the host's
+	Stack   string             `json:"stack"`             // the library's
 	System  string             `json:"system"`
 	CPU     string             `json:"cpu"`
 	CPUs    int                `json:"cpus"`
@@ -133,33 +135,58 @@ func (s *Set) Add(k Key, v Sample) {
 	r.Samples = append(r.Samples, v)
 }
 
-// Join adds what another run of the same code on the same machine has measured,
-// whole scenarios only: turns of two runs do not stand beside each other.
+// Join adds what another run on the same machine has measured, whole scenarios
+// only: turns of two runs do not stand beside each other. What a run of another
+// commit has measured is taken where this one has not measured the scenario, and
+// Info.Commits says so.
 func (s *Set) Join(other *Set) error {
 	a, b := s.Info, other.Info
 	for _, f := range []struct{ what, here, there string }{
-		{"commit", a.Commit, b.Commit}, {"kernel", a.Kernel, b.Kernel}, {"processor", a.CPU, b.CPU}, {"form", a.Form, b.Form},
+		{"kernel", a.Kernel, b.Kernel}, {"processor", a.CPU, b.CPU}, {"form", a.Form, b.Form},
 	} {
 		if f.here != f.there {
 			return fmt.Errorf("another run: its %s is %s, here it is %s", f.what, f.there, f.here)
 		}
 	}
+	same, have := a.Commit == b.Commit, map[string]bool{}
 	for name := range b.Seconds {
-		if len(s.Keys(name)) > 0 {
+		have[name] = len(s.Keys(name)) > 0
+		if have[name] && same {
 			return fmt.Errorf("another run, which has measured %s too", name)
 		}
 	}
 	for _, r := range other.rows {
+		if have[r.Key.Scenario] {
+			continue
+		}
 		for _, v := range r.Samples {
 			s.Add(r.Key, v)
 		}
+		if commit := cmp.Or(b.Commits[r.Key.Scenario], b.Commit); commit != a.Commit {
+			if s.Info.Commits == nil {
+				s.Info.Commits = map[string]string{}
+			}
+			s.Info.Commits[r.Key.Scenario] = commit
+		}
 	}
 	for name, seconds := range b.Seconds {
-		s.Info.Seconds[name] += seconds // of what is no scenario both may have
+		if !have[name] {
+			s.Info.Seconds[name] += seconds // of what is no scenario both may have
+		}
 	}
-	s.Info.Date = min(a.Date, b.Date)
-	s.Notes = append(s.Notes, other.Notes...)
-	s.Profiles = append(s.Profiles, other.Profiles...)
+	if same {
+		s.Info.Date = min(a.Date, b.Date)
+	}
+	for _, n := range other.Notes {
+		if scenario, _, _ := strings.Cut(strings.TrimPrefix(n, "profile of "), "/"); !have[scenario] {
+			s.Notes = append(s.Notes, n)
+		}
+	}
+	for _, p := range other.Profiles {
+		if !have[p.Key.Scenario] {
+			s.Profiles = append(s.Profiles, p)
+		}
+	}
 	return nil
 }
 

@@ -174,9 +174,25 @@ func TestJoin(t *testing.T) {
 	if err := s.Join(run("2", "bulk")); err != nil || len(s.Keys("bulk")) != 1 || s.Info.Seconds["bulk"] != 3 || s.Info.Seconds["rr"] != 3 {
 		t.Errorf("joined: %v, %+v, %v", s.Keys(""), s.Info, err)
 	}
-	for what, other := range map[string]*Set{"other code": run("1", "apps"), "the same scenario": run("2", "rr")} {
-		if err := s.Join(other); err == nil || len(s.Keys("")) != 2 {
-			t.Errorf("%s: %v, %v", what, s.Keys(""), err)
-		}
+	if err := s.Join(run("2", "rr")); err == nil || len(s.Keys("")) != 2 {
+		t.Errorf("the same scenario: %v, %v", s.Keys(""), err)
+	}
+	kernel := run("2", "apps")
+	kernel.Info.Kernel = "another"
+	if err := s.Join(kernel); err == nil || len(s.Keys("")) != 2 {
+		t.Errorf("another kernel: %v, %v", s.Keys(""), err)
+	}
+	// Of another commit what is not there yet, and it says so.
+	older := run("1", "rr")
+	older.Add(Key{Scenario: "apps", What: "x", Variant: "host"}, Sample{"ns": 9})
+	older.Info.Seconds["apps"] = 4
+	older.Notes = []string{"rr/x: old", "profile of apps/x: new"}
+	older.Profiles = []Profile{{Key: Key{Scenario: "rr"}}, {Key: Key{Scenario: "apps"}}}
+	if err := s.Join(older); err != nil || s.Info.Seconds["rr"] != 3 || s.Info.Seconds["apps"] != 4 || s.Turns("rr") != 1 || s.Turns("apps") != 1 ||
+		s.Info.Date != "2026-01-02" || len(s.Notes) != 1 || len(s.Profiles) != 1 {
+		t.Errorf("joined: %v, %+v, %v, %v", s.Keys(""), s.Info, s.Notes, err)
+	}
+	if c := s.Info.Commits; len(c) != 1 || c["apps"] != "1" {
+		t.Errorf("commits: %v", c)
 	}
 }
