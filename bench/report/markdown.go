@@ -31,7 +31,7 @@ func Markdown(w io.Writer, s *table.Set, sections []Section, reasons string) err
 	b.WriteString("# Benchmarks\n\nWritten by `make bench-full`, but for the reasons (bench/report/reasons.md): change the scenario, not this page.\n\n")
 	fmt.Fprintf(&b, "Measured on %s with %d CPUs and %s of memory, %s, %s, commit %s, %s, form %s.\n", orUnknown(i.CPU), i.CPUs, orUnknown(i.Memory), orUnknown(i.System), orUnknown(i.Kernel), orUnknown(i.Commit), day(i.Date), i.Form)
 	if len(i.Commits) > 0 {
-		b.WriteString("Scenarios that say so are of an earlier run of this machine's.\n")
+		b.WriteString("Scenarios that say so are of an earlier run on this machine.\n")
 	}
 	fmt.Fprintf(&b, "CPU time is from %s. All variants of a scenario were measured in turns; medians, in brackets the ratio to the host's, bars in pictures from quartile to quartile.\n\n", orUnknown(i.CPUTime))
 	b.WriteString("`host` is the program on the host's kernel, `host+mptcp` on its MPTCP, `library` liblkl.so in the measuring process, `preload` and `supervise` the unmodified program under lklrun's engines, " +
