@@ -140,7 +140,7 @@ var whyStages = []whyStage{
 	{
 		name:   "options stripped on the second path",
 		before: func(p *pathSite) { p.strips(1, "") },
-		code:   "join-option-stripped", iface: "eth1", text: []string{"without MP_JOIN", "strips"}, remedy: "mptcp endpoint",
+		code:   "join-option-stripped", iface: "eth1", text: []string{"without MP_JOIN", "strips"}, remedy: "tried again",
 	},
 	{
 		name:   "join filtered",
@@ -150,7 +150,7 @@ var whyStages = []whyStage{
 	{
 		name:   "join rejected",
 		before: func(p *pathSite) { p.filters(1, "reject with tcp reset") },
-		code:   "join-refused", iface: "eth1", text: []string{"refused", "reset"}, remedy: "mptcp endpoint",
+		code:   "join-refused", iface: "eth1", text: []string{"refused", "reset"}, remedy: "tried again",
 	},
 	{
 		name:   "peer's limit",

@@ -52,6 +52,20 @@ func TestNotable(t *testing.T) {
 	}
 }
 
+// Of two kinds that are wanted nothing else comes.
+func TestOnly(t *testing.T) {
+	vm, err := bpf.NewVM(only([]Kind{SubEstablished, SubClosed}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for command := range kinds {
+		n, err := vm.Run(append(make([]byte, 16), message(t, command, refused)...))
+		if want := command == 10 || command == 11; err != nil || n > 0 != want {
+			t.Errorf("command %d: %d, %v; want %v", command, n, err, want)
+		}
+	}
+}
+
 // It keeps what is newest, tells what was asked for, and says that there is more.
 func TestHistoryBounded(t *testing.T) {
 	h := &History{}

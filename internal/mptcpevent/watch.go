@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
 	"github.com/mdlayher/netlink"
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/stackconn"
@@ -50,6 +52,32 @@ func Open(ctx context.Context, conn *stackconn.Conn) (*Watcher, error) {
 		return nil, err
 	}
 	return &Watcher{nl}, nil
+}
+
+// Only has the stack keep all events but those of kinds to itself: what nobody
+// wants costs nothing then.
+func (w *Watcher) Only(kinds ...Kind) error {
+	program, err := bpf.Assemble(only(kinds))
+	if err != nil {
+		return err
+	}
+	return w.nl.SetBPF(program)
+}
+
+// only lets events of kinds through: the command is behind struct nlmsghdr (16
+// bytes).
+func only(wanted []Kind) []bpf.Instruction {
+	program := []bpf.Instruction{bpf.LoadAbsolute{Off: 16, Size: 1}}
+	var commands []uint8
+	for command, kind := range kinds {
+		if slices.Contains(wanted, kind) {
+			commands = append(commands, command)
+		}
+	}
+	for n, command := range commands {
+		program = append(program, bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(command), SkipTrue: uint8(len(commands) - n)})
+	}
+	return append(program, bpf.RetConstant{Val: 0}, bpf.RetConstant{Val: 1 << 16})
 }
 
 // Close ends it.

@@ -5,7 +5,9 @@ package paths
 import (
 	"context"
 	"net/netip"
+	"slices"
 
+	"github.com/lklrun/lklrun/internal/mptcpevent"
 	"github.com/lklrun/lklrun/internal/sockdiag"
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
@@ -13,37 +15,38 @@ import (
 // alone counts the connections that have no subflow but from one of addrs, by
 // address.
 func alone(ctx context.Context, conn *stackconn.Conn, addrs map[netip.Addr]bool) (map[netip.Addr]int, error) {
+	conns, err := connections(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	count := map[netip.Addr]int{}
+	for _, locals := range conns {
+		if !slices.ContainsFunc(locals, func(a netip.Addr) bool { return !addrs[a] }) {
+			count[locals[len(locals)-1]]++
+		}
+	}
+	return count, nil
+}
+
+// connections are the MPTCP connections to other machines, by token, with the
+// addresses their subflows have here.
+func connections(ctx context.Context, conn *stackconn.Conn) (map[mptcpevent.Token][]netip.Addr, error) {
 	all, err := sockdiag.List(ctx, conn, sockdiag.TCP)
 	if err != nil {
 		return nil, err
 	}
-	type at struct {
-		addr  netip.Addr // one of addrs; zero: none yet
-		other bool       // there is a subflow from elsewhere
-	}
-	conns := map[uint64]at{} // by token
+	conns := map[mptcpevent.Token][]netip.Addr{}
 	for _, s := range all {
 		// No endpoint means anything to a connection that has fallen back to TCP.
 		const real = sockdiag.FlagCapableRemote | sockdiag.FlagJoinLocal | sockdiag.FlagJoinRemote
 		f := s.Subflow
-		if f == nil || !f.Token.Known || f.Flags&real == 0 || s.State != sockdiag.Established {
+		if f == nil || !f.Token.Known || f.Flags&real == 0 || s.State != sockdiag.Established || s.Remote.Addr().Unmap().IsLoopback() {
 			continue
 		}
-		c := conns[f.Token.N]
-		if a := s.Local.Addr().Unmap(); addrs[a] {
-			c.addr = a
-		} else {
-			c.other = true
-		}
-		conns[f.Token.N] = c
+		token := mptcpevent.Token(f.Token.N)
+		conns[token] = append(conns[token], s.Local.Addr().Unmap())
 	}
-	count := map[netip.Addr]int{}
-	for _, c := range conns {
-		if c.addr.IsValid() && !c.other {
-			count[c.addr]++
-		}
-	}
-	return count, nil
+	return conns, nil
 }
 
 // cutOff are the addresses of the endpoints on links that do not carry.

@@ -41,6 +41,7 @@ type Keeper struct {
 	netlink *stacknet.Netlink
 	memory  Memory
 	last    []string // the changes made last
+	joins   joins
 
 	mu      sync.Mutex
 	known   []Want // of the last look
@@ -51,6 +52,7 @@ type Keeper struct {
 // its interfaces shall have. Until Start has returned it ends with ctx.
 func New(ctx context.Context, conn *stackconn.Conn, wants func() []Want, log *slog.Logger) *Keeper {
 	k := &Keeper{conn: conn, wants: wants, log: log, wake: make(chan struct{}, 1), looking: make(chan struct{}, 1)}
+	k.joins.wake = make(chan struct{}, 1)
 	k.ctx, k.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	k.starting = context.AfterFunc(ctx, k.cancel)
 	return k
@@ -78,8 +80,9 @@ func (k *Keeper) Start() error {
 		k.cancel()
 		return err
 	}
-	k.ended.Go(k.listen)
+	k.ended.Go(func() { k.persist("listening to the stack's rtnetlink", k.hear) })
 	k.ended.Go(k.keep)
+	k.ended.Go(k.rejoin)
 	return nil
 }
 
@@ -195,6 +198,7 @@ func (k *Keeper) reconcile() (again time.Duration, err error) {
 			k.log.Debug("ending subflows that lead nowhere", "error", err)
 		}
 	}
+	k.joins.lookSoon(time.Now())
 	k.Changed() // by this, too
 	return again, err
 }

@@ -15,17 +15,17 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// listenAgain is how soon a lost connection to rtnetlink is made again.
+// listenAgain is how soon a lost connection to the stack's netlink is made again.
 const listenAgain = time.Second
 
-// listen hears of what changes in the stack, until the Keeper's end.
-func (k *Keeper) listen() {
+// persist calls listen anew when its connection is lost, until the Keeper's end.
+func (k *Keeper) persist(what string, listen func() error) {
 	for {
-		err := k.hear()
+		err := listen()
 		if k.ctx.Err() != nil || errors.Is(err, stackconn.ErrClosed) {
 			return
 		}
-		k.log.Debug("listening to the stack's rtnetlink", "error", err)
+		k.log.Debug(what, "error", err)
 		select {
 		case <-time.After(listenAgain):
 		case <-k.ctx.Done():
@@ -34,6 +34,7 @@ func (k *Keeper) listen() {
 	}
 }
 
+// hear hears of what changes in the stack.
 func (k *Keeper) hear() error {
 	c, err := k.conn.Netlink(k.ctx, unix.NETLINK_ROUTE,
 		unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)

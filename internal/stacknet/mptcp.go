@@ -45,6 +45,12 @@ const (
 	pmAddrIfIdx  = 7
 )
 
+// JoinFile takes orders to try an endpoint again on one connection
+// (third_party/lkl/arch/lkl/drivers/proc_mptcp_join.c, which says what the errors
+// mean). A foreign library has none: there is no way then that would not close
+// the subflows of other connections.
+const JoinFile = "/proc/net/mptcp_join"
+
 // ErrNoPathManager is wrapped when a stack is without MPTCP.
 var ErrNoPathManager = errors.New("this stack has no MPTCP path manager (generic netlink family mptcp_pm)")
 

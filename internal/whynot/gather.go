@@ -57,6 +57,8 @@ func Gather(ctx context.Context, conn *stackconn.Conn, conns []sockdiag.Connecti
 	}
 	pm, err := stacknet.GetSysctl(ctx, conn, "net.mptcp.pm_type")
 	s.Userspace = err == nil && strings.TrimSpace(pm) == "1" // old stacks have no such setting, and no other manager
+	_, err = conn.ReadFile(ctx, stacknet.JoinFile)
+	s.Again = err == nil
 	if s.Counters, err = counted(ctx, conn); err != nil {
 		return nil, err
 	}

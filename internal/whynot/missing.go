@@ -142,10 +142,19 @@ func routeOf(e *stacknet.Endpoint, to netip.Addr) Route {
 
 func (s *Stack) unrouted(r Reason, e *stacknet.Endpoint, to netip.Addr) Reason {
 	return r.because(NoRoute, fmt.Sprintf("no route leads from %v to %v by %s", e.Addr.Unmap(), to, r.Iface),
-		"give it a gateway (gw= of --if, or lklctl ip route add %v via GATEWAY dev %s metric 1000), then the endpoint anew: %s", to, r.Iface, s.anew(e, r.Iface))
+		"give it a gateway (gw= of --if, or lklctl ip route add %v via GATEWAY dev %s metric 1000); then: %s", to, r.Iface, s.retry(e, r.Iface))
 }
 
-// anew is how a join is tried again: the kernel tries each endpoint once.
+// retry says who has a join tried again: the kernel tries each endpoint once.
+func (s *Stack) retry(e *stacknet.Endpoint, dev string) string {
+	if s.Again {
+		return "lklrun has it tried again, within half a minute"
+	}
+	return s.anew(e, dev)
+}
+
+// anew is how an endpoint is tried again on all connections, which ends the
+// subflows that leave from there.
 func (s *Stack) anew(e *stacknet.Endpoint, dev string) string {
 	flags := "subflow"
 	if e.Flags&stacknet.EndpointBackup != 0 {

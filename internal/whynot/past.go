@@ -100,7 +100,7 @@ func established(c *sockdiag.Connection) bool {
 
 // ended says why the last subflow, or attempt to make one, has ended.
 func (s *Stack) ended(r Reason, e *stacknet.Endpoint, w was, peer netip.Addr) Reason {
-	to, retry := w.end.Remote, s.anew(e, r.Iface)
+	to, retry := w.end.Remote, s.retry(e, r.Iface)
 	words := w.end.ResetWords()
 	if words != "" {
 		words = " (" + words + ")"

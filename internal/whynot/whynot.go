@@ -94,6 +94,7 @@ type Stack struct {
 	Links     []Link
 	Endpoints []stacknet.Endpoint
 	Userspace bool             // net.mptcp.pm_type is 1
+	Again     bool             // a join that fails is tried again (stacknet.JoinFile)
 	Counters  map[string]int64 // of MPTcpExt, by their names without that
 	Past      *mptcpevent.Past // nil: nobody has listened
 	Listens   map[uint16]bool  // ports of listening sockets

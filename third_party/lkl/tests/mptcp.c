@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* MPTCP: over loopback with /proc/net/mptcp, and over two taps to the host. */
+/*
+ * MPTCP: over loopback with /proc/net/mptcp, and over two taps to the host, with
+ * /proc/net/mptcp_join. What that mends is tried by test/rejoin_test.go.
+ */
 #include "nl.h"
 
 #include <poll.h>
@@ -151,6 +154,30 @@ static int add_tap(const char *name, const char *ip)
 	return ifindex;
 }
 
+/* What /proc/net/mptcp_join says to an order. */
+static long join(const char *format, unsigned int token)
+{
+	char order[64];
+	int n = snprintf(order, sizeof(order), format, token);
+	long fd = L4(openat, AT_FDCWD, "/proc/net/mptcp_join", O_WRONLY, 0), ret;
+
+	if (fd < 0)
+		return fd;
+	ret = L3(write, fd, order, n);
+	L1(close, fd);
+	return ret;
+}
+
+/* The connection of @token has a subflow from endpoint 1, and 2 is none. */
+static void joins(unsigned int token)
+{
+	ok(join("%x 1\n", token) == -EEXIST, "a join that is there is not made again");
+	ok(join("%x 2", token) == -ENETUNREACH, "nothing comes of an endpoint that is none");
+	ok(join("%x 1", token + 1) == -ENOENT, "nor of a connection that is none");
+	ok(join("%x", token) == -EINVAL && join("%x 0", token) == -EINVAL &&
+	   join("%x 1 backup", token) == -EINVAL, "an order that is none");
+}
+
 static void two_taps(void)
 {
 	static unsigned char buf[100000];
@@ -192,6 +219,8 @@ static void two_taps(void)
 			subflows = l[0].ns;
 	}
 	ok(subflows >= 2, "%u subflows", subflows);
+	if (parse(l, 4) == 1)
+		joins(l[0].loc);
 	L2(shutdown, c, SHUT_WR);
 	for (t = now_ns(), n = 0; n != 8 && now_ns() - t < slow(20e9);)
 		n = L3(read, c, &got, 8);

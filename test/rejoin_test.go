@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// rejoinLimit is how soon a path is used that can be used again. It is tried after
+// some 1, 2, 4 ... s; the tests make a path possible after two or three tries.
+const rejoinLimit = 12 * time.Second
+
+// rejoinAsks makes a connection at once, and another for each line that comes.
+const rejoinAsks = `
+import socket, sys
+all = []
+with open(sys.argv[3]) as lines:
+    while True:
+        all.append(socket.create_connection((sys.argv[1], int(sys.argv[2])), 30))
+        all[-1].sendall(b"w")
+        if not lines.readline(): break
+`
+
+// A rejoinSite is a pathSite with a target whose connections wait.
+type rejoinSite struct {
+	*pathSite
+	target *testutil.Proc
+	port   string   // of the server
+	lines  *os.File // a line makes another connection
+}
+
+func (p *pathSite) runWaiting(engine string) *rejoinSite {
+	p.Helper()
+	fifo := filepath.Join(testutil.Dir(p), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		p.Fatal(err)
+	}
+	f, err := os.OpenFile(fifo, os.O_RDWR, 0)
+	if err != nil {
+		p.Fatal(err)
+	}
+	p.Cleanup(func() { _ = f.Close() })
+	r := &rejoinSite{pathSite: p, port: p.serveMoves(1).port, lines: f}
+	r.target = p.run(engine, "", "/usr/bin/python3", "-uc", rejoinAsks, p.addr, r.port, fifo)
+	return r
+}
+
+// connect has the target make another connection.
+func (r *rejoinSite) connect() {
+	r.Helper()
+	if _, err := r.lines.WriteString("\n"); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// end ends the run.
+func (r *rejoinSite) end() {
+	r.Helper()
+	lklctl(r.T, "stop", "-n", r.name)
+	r.target.Wait(limit)
+}
+
+// subflows are the addresses and ports that the server's subflows come from.
+func (r *rejoinSite) subflows(from string) (peers []string) {
+	r.Helper()
+	for _, line := range lines(r.server.Run(r.T, "ss", "-tnH", "state", "established", "( sport = :"+r.port+" )")) {
+		f := strings.Fields(line)
+		if peer := strings.NewReplacer("[", "", "]", "", "::ffff:", "").Replace(f[len(f)-1]); strings.HasPrefix(peer, from) {
+			peers = append(peers, peer)
+		}
+	}
+	return peers
+}
+
+// comes waits for that many subflows from an address.
+func (r *rejoinSite) comes(what, from string, n int) {
+	r.Helper()
+	r.until(what, r.target, func() bool { return len(r.subflows(from)) == n })
+}
+
+// soon is comes with rejoinLimit.
+func (r *rejoinSite) soon(what, from string, n int) {
+	r.Helper()
+	since := time.Now()
+	r.comes(what, from, n)
+	r.Logf("%s: %v", what, time.Since(since).Round(time.Millisecond))
+	if took := time.Since(since); took > rejoinLimit {
+		r.Errorf("%s: %v", what, took)
+	}
+}
+
+// tries waits until an address has been tried again that many times.
+func (r *rejoinSite) tries(addr string, n int) {
+	r.Helper()
+	r.until("another try", r.target, func() bool {
+		_, errs := r.target.Output()
+		return strings.Count(errs, "MPTCP connections try "+addr+" again") >= n
+	})
+}
+
+// A join that the peer refuses is tried again, on the connection that lacks it, and
+// nothing happens to another one that has its subflow on the same path.
+func TestRejoinRefused(t *testing.T) {
+	for _, engine := range []string{"supervise", "preload"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			r := newPathSite(t).runWaiting(engine)
+			r.comes("both paths of the first connection", "10.74.2.2:", 1)
+			first := r.subflows("10.74.2.2:")
+			r.server.Run(t, "nft", `add table inet refuse
+				add chain inet refuse in { type filter hook input priority 0; }
+				add rule inet refuse in iifname "s1" tcp flags & (syn|ack) == syn reject with tcp reset`)
+			r.connect()
+			r.comes("the second connection", "10.74.1.2:", 2)
+			r.tries("10.74.2.2", 2)
+			if now := r.subflows("10.74.2.2:"); !slices.Equal(now, first) {
+				t.Errorf("on the path that refuses: %v, want %v", now, first)
+			}
+			r.server.Run(t, "nft", "delete", "table", "inet", "refuse")
+			r.soon("the path is used once it can be", "10.74.2.2:", 2)
+			if now := r.subflows("10.74.2.2:"); !slices.Contains(now, first[0]) {
+				t.Errorf("the first connection had its subflow from %s, and there are %v", first[0], now)
+			}
+			r.end()
+		})
+	}
+}
+
+// A neighbour who is silent as a connection begins to use a path.
+func TestRejoinSilent(t *testing.T) {
+	t.Parallel()
+	r := newPathSite(t).runWaiting("supervise")
+	r.comes("both paths of the first connection", "10.74.2.2:", 1)
+	first := r.subflows("10.74.2.2:")
+	cutSilent.away(r.pathSite, 1)
+	r.inStack("ip", "neigh", "flush", "dev", "eth1")
+	r.connect()
+	r.comes("the second connection", "10.74.1.2:", 2)
+	r.tries("10.74.2.2", 1)
+	cutSilent.restore(r.pathSite, 1)
+	r.soon("the path is used once it can be", "10.74.2.2:", 2)
+	if now := r.subflows("10.74.2.2:"); !slices.Contains(now, first[0]) {
+		t.Errorf("the first connection had its subflow from %s, and there are %v", first[0], now)
+	}
+	r.end()
+}
+
+// What the peer resets is made again: the second subflow, and the first, whose
+// address has another number in the connection than its endpoint has.
+func TestRejoinReset(t *testing.T) {
+	for _, engine := range []string{"supervise", "preload"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			r := newPathSite(t).runWaiting(engine)
+			r.connect()
+			r.comes("two connections", "10.74.1.2:", 2)
+			r.comes("both with two paths", "10.74.2.2:", 2)
+			for _, from := range []string{"10.74.2.2:", "10.74.1.2:"} {
+				before := r.subflows("10.74.")
+				victim := r.subflows(from)[0]
+				r.server.Run(t, "ss", "-K", "-tn", "dst", victim)
+				r.until("the end of a subflow", r.target, func() bool { return !slices.Contains(r.subflows(from), victim) })
+				r.soon(victim+" is replaced", from, 2)
+				now := r.subflows("10.74.")
+				for _, s := range before {
+					if s != victim && !slices.Contains(now, s) {
+						t.Errorf("%s was reset, and %s has gone: %v", victim, s, now)
+					}
+				}
+			}
+			r.end()
+		})
+	}
+}
+
+// A route that comes later than its interface's address.
+func TestRejoinRoute(t *testing.T) {
+	t.Parallel()
+	p := newSixes(t)
+	p.ifs[1] = strings.TrimSuffix(p.ifs[1], ",gw6=fd74:2::1")
+	r := p.runWaiting("supervise")
+	r.comes("a connection by one path", "fd74:1::2:", 1)
+	r.until("the second interface has an endpoint", r.target, func() bool {
+		return strings.Contains(r.inStack("ip", "mptcp", "endpoint"), "fd74:2::2")
+	})
+	if now := r.subflows("fd74:2::2:"); len(now) > 0 {
+		t.Errorf("without a route: %v", now)
+	}
+	r.inStack("ip", "-6", "route", "add", "default", "via", "fd74:2::1", "dev", "eth1", "metric", "2000")
+	r.soon("the path is used once it has a route", "fd74:2::2:", 1)
+	r.end()
+}
