@@ -48,6 +48,7 @@ struct loop_stats loop_stats;
 
 static int epfd = -1;
 static bool quit;
+static bool rush;
 static uint64_t spin_ns;
 static bool (*look)(bool sleeps);
 static struct list works = LIST_INIT(works);
@@ -197,6 +198,16 @@ static int wait_ns(struct epoll_event *ev, int64_t ns)
 			  ns < INT_MAX ? (int)ns : INT_MAX);
 }
 
+/**
+ * loop_set_rush - say whether many short connections come
+ * @on: they do. To write a frame is then to wake somebody, so that it gains to have
+ *	another thread do it, and the stack need not try whether it does
+ */
+void loop_set_rush(bool on)
+{
+	rush = on;
+}
+
 /** processors - how many this thread may run on */
 static int processors(void)
 {
@@ -212,6 +223,7 @@ static int processors(void)
  *
  * Saturated is who idles for less than half of LOAD_WINDOW_NS, until he does
  * for more than four fifths: the stack takes work away from a saturated loop.
+ * In a rush he is until its end: with the work taken away he idles in some windows.
  */
 static void load_account(uint64_t now, uint64_t idle)
 {
@@ -225,11 +237,11 @@ static void load_account(uint64_t now, uint64_t idle)
 		return;
 	if (idled * 2 < now - since)
 		saturated = saturated || processors() > 1;
-	else if (idled * 5 > (now - since) * 4)
+	else if (!rush && idled * 5 > (now - since) * 4)
 		saturated = false;
 	since = now;
 	idled = 0;
-	st_load(saturated);
+	st_load(!saturated ? ST_LOAD_EASY : rush ? ST_LOAD_RUSH : ST_LOAD_FULL);
 }
 
 /**

@@ -206,10 +206,10 @@ void stack_event(uint64_t data, uint32_t events)
 }
 
 /** st_load - see struct stack_ops */
-void st_load(bool saturated)
+void st_load(enum st_load load)
 {
 	if (alive && stack->load)
-		stack->load(saturated);
+		stack->load(load);
 }
 
 /** st_refs - where received bytes lie, see struct stack_ops */

@@ -35,6 +35,14 @@ struct stack_src {
 };
 
 /**
+ * enum st_load - what the loop says of itself
+ * @ST_LOAD_EASY: it has time to spare
+ * @ST_LOAD_FULL: it has not
+ * @ST_LOAD_RUSH: nor has it, and what it does is for many short connections
+ */
+enum st_load { ST_LOAD_EASY, ST_LOAD_FULL, ST_LOAD_RUSH };
+
+/**
  * struct stack_ops - a back end
  * @abi: CTL_ABI_*
  * @boot: start the kernel, @mem bytes (0: default), extra command line
@@ -47,7 +55,7 @@ struct stack_src {
  * @refs: where the bytes lie that a receive on the stream @fd would return next,
  *	@len at most, in @max pieces; they stay there until the next call of the
  *	stack. How many pieces, or a negative errno when it cannot tell. May be NULL
- * @load: tells that the loop has no time to spare, or has; may be NULL
+ * @load: tells whether the loop has time to spare; may be NULL
  * @link_add: a device on @fd, which the stack owns from then on; id or -errno
  * @link_del: remove a device
  * @ifindex: of a device, 0 before boot
@@ -63,7 +71,7 @@ struct stack_ops {
 	int (*watch)(int epfd);
 	bool (*asked)(void);
 	int (*refs)(int fd, struct iovec *iov, int max, size_t len);
-	void (*load)(bool saturated);
+	void (*load)(enum st_load load);
 	int (*link_add)(int fd, uint32_t kind, uint32_t flags,
 			const uint8_t mac[6], uint16_t mtu);
 	int (*link_del)(int id);
@@ -104,7 +112,7 @@ void stack_dead(void);
 const char *stack_release(void);
 void stack_set_release(const char *release);
 
-void st_load(bool saturated);
+void st_load(enum st_load load);
 int st_refs(int fd, struct iovec *iov, int max, size_t len);
 int st_watch(int fd, struct stack_src *src, uint32_t events);
 int st_rewatch(int fd, struct stack_src *src, uint32_t events);

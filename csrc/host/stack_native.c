@@ -44,6 +44,9 @@ struct lkl_host_operations {
 #define LKL_NETDEV_OFFLOAD	2
 #define LKL_NETDEV_RAWIP	4
 #define LKL_NETDEV_BIG		8
+#define LKL_LOAD_EASY		0
+#define LKL_LOAD_FULL		1
+#define LKL_LOAD_RUSH		2
 
 struct lkl_netdev;
 
@@ -63,7 +66,7 @@ static struct {
 	long long (*loop_step)(void);
 	int (*loop_watch)(int epfd, int *flag);
 	int (*loop_refs)(int fd, struct iovec *iov, int max, unsigned long len);
-	void (*loop_load)(int saturated);
+	void (*loop_load)(int load);
 	unsigned long (*loop_blocked)(void);
 	struct lkl_netdev *(*netdev_fd_create)(int fd, int flags);
 	int (*netdev_add)(struct lkl_netdev *nd, struct lkl_netdev_args *args);
@@ -205,9 +208,10 @@ static int native_refs(int fd, struct iovec *iov, int max, size_t len)
 }
 
 /** native_load - another thread may write frames */
-static void native_load(bool saturated)
+static void native_load(enum st_load load)
 {
-	lkl.loop_load(saturated);
+	lkl.loop_load(load == ST_LOAD_RUSH ? LKL_LOAD_RUSH :
+		      load == ST_LOAD_FULL ? LKL_LOAD_FULL : LKL_LOAD_EASY);
 }
 
 /** netdev_flags - the library's of a kind of link and its flags */

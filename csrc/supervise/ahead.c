@@ -17,6 +17,8 @@
  * A descriptor is closed behind only when the target has closed its end: nobody
  * sees when. Until it is closed the epoll may report it, so its struct conn stays.
  *
+ * The loop is told of a rush too: the stack has its frames written by a thread then.
+ *
  * Two periods after the rush nothing of this is left but the thread, asleep.
  */
 #define _GNU_SOURCE
@@ -80,6 +82,14 @@ static bool rush;
 
 static void period_over(struct timer *t);
 static struct timer period = TIMER_INIT(period, period_over);
+
+/** set_rush - as @on says, for the loop as well */
+static void set_rush(bool on)
+{
+	if (on != rush)
+		loop_set_rush(on);
+	rush = on;
+}
 
 /** make_one - the carrier of @r->conn; @r->fd is -1 when it cannot be made */
 static void make_one(struct ready *r)
@@ -205,7 +215,7 @@ static void period_over(struct timer *t)
 {
 	bool back = take_back();
 
-	rush = taken >= RUSH;
+	set_rush(taken >= RUSH);
 	taken = 0;
 	if (back) {
 		if (!rush)
@@ -232,7 +242,7 @@ struct conn *ahead_take(int flags, int *fd)
 	if (!taken++ && list_empty(&period.link))
 		timer_arm(&period, now_ns() + PERIOD_NS);
 	if (taken >= RUSH)
-		rush = true;
+		set_rush(true);
 	if (!rush || !start())
 		return NULL;
 	if (n_ready <= READY - BATCH && take_back() && n_ready <= READY - BATCH)
@@ -269,7 +279,7 @@ void ahead_stop(void)
 	unsigned int i;
 
 	timer_cancel(&period);
-	rush = false;
+	set_rush(false);
 	if (state != THREAD_RUNS)
 		return;
 	while (!take_back())

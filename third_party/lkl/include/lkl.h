@@ -266,11 +266,16 @@ struct iovec;
  */
 int lkl_loop_refs(int fd, struct iovec *iov, int max, unsigned long len);
 
+/* For lkl_loop_load() */
+#define LKL_LOAD_EASY	0	/* the loop has time to spare */
+#define LKL_LOAD_FULL	1	/* it has not: another thread may write its frames to taps */
+#define LKL_LOAD_RUSH	2	/* nor has it, and it is known that the thread helps */
+
 /**
  * lkl_loop_load - say whether the loop has time to spare
- * @saturated: it has not: another thread may write its frames to taps
+ * @load: LKL_LOAD_*
  */
-void lkl_loop_load(int saturated);
+void lkl_loop_load(int load);
 
 /** lkl_loop_blocked - how many system calls had to wait inside the kernel */
 unsigned long lkl_loop_blocked(void);

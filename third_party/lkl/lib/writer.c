@@ -15,8 +15,8 @@
  * another.
  *
  * The user of the loop says when it is saturated (lkl_loop_load()). Whether the
- * thread helps then depends on who else wants the processors, which nobody tells.
- * So it is tried: from time to time frames go the other way for a TRIAL, of which
+ * thread helps then depends on who else wants the processors. Where the user knows
+ * (LKL_LOAD_RUSH), it does; where nobody tells, it is tried: from time to time frames go the other way for a TRIAL, of which
  * the first half is not counted, and stay there if more goes in and out so. The
  * times between are longer each time that a trial was in vain.
  *
@@ -102,7 +102,7 @@ static int tid;		/* the thread's, once it has one */
 
 /*
  * The ways that frames go; only the loop's thread looks at it.
- * @busy: the loop is saturated
+ * @load: what the loop's user said last, LKL_LOAD_*
  * @on: by the thread
  * @trial: as a trial
  * @since: when this way was chosen, later when its counting began
@@ -112,7 +112,7 @@ static int tid;		/* the thread's, once it has one */
  * @keep: how long this way is kept
  */
 static struct {
-	int busy, on, trial, counts;
+	int load, on, trial, counts;
 	unsigned long long since, count, rate, keep;
 } way = { .keep = KEEP_MIN };
 
@@ -217,11 +217,11 @@ static void way_begin(unsigned long long now)
 	way.counts = 0;
 }
 
-API void lkl_loop_load(int saturated)
+API void lkl_loop_load(int load)
 {
-	if (saturated == way.busy)
+	if (load == way.load)
 		return;
-	way.busy = saturated;
+	way.load = load;
 	/* A trial that was broken off says nothing. */
 	if (way.trial) {
 		way.trial = 0;
@@ -275,12 +275,15 @@ void writer_count(unsigned int len)
 /* Whether the next frame is for the thread. */
 static int wanted(void)
 {
-	if (!way.busy || state == FAILED)
+	if (way.load == LKL_LOAD_EASY || state == FAILED)
 		return 0;
-	way_look(lklh_mono());
-	if (way.on && state == STOPPED)
+	if (way.load == LKL_LOAD_FULL)
+		way_look(lklh_mono());
+	if (way.load != LKL_LOAD_RUSH && !way.on)
+		return 0;
+	if (state == STOPPED)
 		state = start() ? FAILED : RUNS;
-	return way.on && state == RUNS;
+	return state == RUNS;
 }
 
 /* Where the loop is the thread is not. */
@@ -439,15 +442,15 @@ void writer_drain(void)
  */
 void writer_settle(void (*take)(void *arg), void *arg)
 {
-	int i, busy = way.busy;
+	int i, load = way.load;
 
-	way.busy = 0;
+	way.load = LKL_LOAD_EASY;
 	for (i = 0; i < SETTLE_MAX && (head != reaped || ring_armed); i++) {
 		writer_drain();
 		lklh_irq_raise(LKL_IRQ_NET);
 		take(arg);
 	}
-	way.busy = busy;
+	way.load = load;
 }
 
 /**

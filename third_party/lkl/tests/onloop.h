@@ -98,7 +98,7 @@ static inline int with_loop(int offload, int (*fn)(void), int one_cpu)
 			printf("# attach: %s\n", lkl_strerror(ret));
 			_exit(53);
 		}
-		lkl_loop_load(1);
+		lkl_loop_load(LKL_LOAD_FULL);
 		_exit(fn());
 	}
 	waitpid(pid, &status, 0);

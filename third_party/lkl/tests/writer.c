@@ -109,6 +109,44 @@ static int stream(void)
 	return slept ? 0 : 5;
 }
 
+/* Parts of 100 ms in which the thread writes, of ten; negative: no stream */
+static int parts_by_thread(long s, uint64_t *at)
+{
+	int i, by_thread = 0;
+
+	for (i = 0; i < 10; i++) {
+		uint64_t part = now_ns(), was = writer_ns();
+
+		while (now_ns() - part < 100 * MS)
+			if (stream_send(s, at, 65536))
+				return -1;
+		by_thread += writer_ns() - was > MS / 10;
+	}
+	return by_thread;
+}
+
+/* In a rush all frames are the thread's, from the first on; before and after it none. */
+static int rush(void)
+{
+	uint64_t at = 0;
+	long s = stream_open();
+	int before, then, after;
+
+	if (s < 0)
+		return 1;
+	lkl_loop_load(LKL_LOAD_EASY);
+	before = parts_by_thread(s, &at);
+	lkl_loop_load(LKL_LOAD_RUSH);
+	then = parts_by_thread(s, &at);
+	lkl_loop_load(LKL_LOAD_EASY);
+	after = parts_by_thread(s, &at);
+	printf("# %llu MB; parts by the thread: %d, %d, %d\n",
+	       (unsigned long long)at >> 20, before, then, after);
+	if (before || then != 10 || after > 1)
+		return 2;
+	return stream_close(s, at) ? 3 : 0;
+}
+
 /*
  * All arrive, and none has to wait for something that comes by chance: nothing comes
  * back. The thread has more to do than it can, so its ring is often full.
@@ -351,6 +389,7 @@ static const struct {
 } cases[] = {
 	{ stream, LKL_OFFLOAD_ALL, 0, "200 MB in large frames, then it sleeps" },
 	{ stream, 0, 0, "200 MB in small frames, then it sleeps" },
+	{ rush, LKL_OFFLOAD_ALL, 0, "in a rush the thread writes, and at no other time" },
 	{ stream, LKL_OFFLOAD_ALL, 1, "200 MB on one processor, then it sleeps" },
 	{ datagrams, LKL_OFFLOAD_ALL, 0, "datagrams of all sizes" },
 	{ small_datagrams, LKL_OFFLOAD_ALL, 0, "small datagrams" },
