@@ -15,7 +15,9 @@
 #define CTL_FDS		4		/* received and not yet claimed */
 #define CTL_OUT_FDS	CTL_ASKS_MAX	/* on their way out */
 #define CTL_OUT_HIGH	(1 << 20)	/* no more requests are read above */
+#define CTL_OUT_EVENTS	(512 << 10)	/* above, events that may be lost are */
 #define CTL_OUT_MAX	(8 << 20)	/* above, the client is dropped */
+#define CTL_FLUSH_MS	1000		/* at the end, for one that reads nothing */
 #define CTL_WAITERS	256		/* waiting calls of one client */
 #define CTL_STACK_FDS	4096		/* stack descriptors of one client */
 
@@ -28,6 +30,7 @@
  * @greeted: HELLO was answered
  * @closing: close once the output is sent
  * @mask, @events_id: subscribed events and the id they carry
+ * @lost: events that were not queued for it since it was last told
  * @in, @in_off, @in_len, @in_room: received bytes from @in_off on wait for the
  *	rest of their frame, or for their turn
  * @out, @out_off, @out_len: bytes to send
@@ -44,7 +47,7 @@ struct client {
 	struct list link;
 	struct work work;
 	bool launcher, greeted, closing, dead, want_out;
-	uint32_t mask, events_id;
+	uint32_t mask, events_id, lost;
 	uint8_t *in;
 	size_t in_off, in_len, in_room;
 	uint8_t *out;
@@ -67,6 +70,9 @@ struct client {
 
 bool ctl_out_send(struct client *cl);
 void ctl_out_free(struct client *cl);
+void ctl_out_event(struct client *cl, const struct ctl_event *ev,
+		   const char *text);
+void ctl_out_flush(struct client *cl, uint64_t *end, uint64_t last);
 void ctl_interest(struct client *cl);
 void ctl_frame(struct client *cl, const struct ctl_hdr *hdr, const void *a,
 	       size_t alen, const void *b, size_t blen);

@@ -6,6 +6,8 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -14,6 +16,9 @@
 
 #include "ctl.h"
 #include "host.h"
+
+/* As many as the target likes; the others are few, and what the run's end hangs on. */
+#define EV_LOSABLE	(CTL_EV_PROC | CTL_EV_SOCKET)
 
 /** send_once - what goes up to the next descriptor, with the one that is due */
 static ssize_t send_once(struct client *cl)
@@ -181,4 +186,59 @@ void ctl_frame_fd(struct client *cl, const struct ctl_hdr *hdr, const void *a,
 	cl->out_fds[cl->n_out_fds].at = cl->out_sent + cl->out_len - cl->out_off;
 	cl->out_fds[cl->n_out_fds++].fd = fd;
 	ctl_frame(cl, hdr, a, alen, b, blen);
+}
+
+/** event_frame - queue an event for @cl */
+static void event_frame(struct client *cl, const struct ctl_event *ev,
+			const char *text)
+{
+	struct ctl_hdr h = { .type = CTL_EVENT, .id = cl->events_id };
+
+	ctl_frame(cl, &h, ev, sizeof(*ev), text, strlen(text));
+}
+
+/**
+ * ctl_out_event - queue an event, unless it may be lost and too much is queued
+ * @text: its text
+ *
+ * How many were lost is told before the next that is not.
+ */
+void ctl_out_event(struct client *cl, const struct ctl_event *ev,
+		   const char *text)
+{
+	struct ctl_event warn = { .kind = CTL_EV_WARN, .time_ns = ev->time_ns };
+	char words[96];
+
+	if ((ev->kind & EV_LOSABLE) &&
+	    cl->out_len - cl->out_off >= CTL_OUT_EVENTS) {
+		cl->lost++;
+		return;
+	}
+	if (cl->lost) {
+		snprintf(words, sizeof(words),
+			 "%u events were lost here: they came faster than they were read",
+			 cl->lost);
+		cl->lost = 0;
+		event_frame(cl, &warn, words);
+	}
+	event_frame(cl, ev, text);
+}
+
+/**
+ * ctl_out_flush - send what is queued for @cl
+ * @end: not later, but CTL_FLUSH_MS after each time that somebody took some
+ * @last: not later at all
+ */
+void ctl_out_flush(struct client *cl, uint64_t *end, uint64_t last)
+{
+	struct pollfd p = { .fd = cl->src.fd, .events = POLLOUT };
+
+	while (cl->out_off < cl->out_len) {
+		uint64_t now = now_ns(), until = *end < last ? *end : last;
+
+		if (poll(&p, 1, now < until ? (int)((until - now) / 1000000) :
+			 0) <= 0 || !ctl_out_send(cl))
+			return;
+		*end = now_ns() + CTL_FLUSH_MS * 1000000ull;
+	}
 }

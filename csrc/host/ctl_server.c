@@ -15,7 +15,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +30,7 @@
 
 #define READ_CHUNK	65536
 #define FRAMES_A_TURN	32
-#define FLUSH_MS	1000
+#define FLUSH_MAX_MS	10000
 
 static struct source listener = { .fd = -1 };
 static struct list clients = LIST_INIT(clients);
@@ -105,21 +104,23 @@ unsigned int ctl_wants(uint32_t kind)
 	return n;
 }
 
-/** ctl_event - push an event to those who subscribed */
+/**
+ * ctl_event - push an event to those who subscribed
+ *
+ * A client that reads slowly loses events of sockets and processes, not its
+ * connection: the launcher's end would be the run's.
+ */
 void ctl_event(uint32_t kind, uint32_t pid, int64_t arg, const char *text)
 {
 	struct ctl_event ev = { .kind = kind, .pid = pid, .arg = arg,
 				.time_ns = now_ns() };
-	struct ctl_hdr h = { .type = CTL_EVENT };
 	struct list *pos, *tmp;
 
 	list_for_each_safe(pos, tmp, &clients) {
 		struct client *cl = container_of(pos, struct client, link);
 
-		if (!(cl->mask & kind))
-			continue;
-		h.id = cl->events_id;
-		ctl_frame(cl, &h, &ev, sizeof(ev), text, strlen(text));
+		if (cl->mask & kind)
+			ctl_out_event(cl, &ev, text);
 	}
 }
 
@@ -413,22 +414,16 @@ int ctl_init(int launcher_fd)
 /** ctl_close_all - say what is left to say, within a limit, and close */
 void ctl_close_all(void)
 {
-	uint64_t end = now_ns() + FLUSH_MS * 1000000ull;
+	uint64_t now = now_ns(), end = now + CTL_FLUSH_MS * 1000000ull;
+	uint64_t last = now + FLUSH_MAX_MS * 1000000ull;
 	struct list *pos, *tmp;
 
 	list_for_each_safe(pos, tmp, &clients) {
 		struct client *cl = container_of(pos, struct client, link);
-		struct pollfd p = { .fd = cl->src.fd, .events = POLLOUT };
-		bool ok = !cl->closing;
 
 		cl->launcher = false;
-		while (ok && cl->out_off < cl->out_len) {
-			uint64_t now = now_ns();
-
-			ok = now < end &&
-			     poll(&p, 1, (int)((end - now) / 1000000)) > 0 &&
-			     ctl_out_send(cl);
-		}
+		if (!cl->closing)
+			ctl_out_flush(cl, &end, last);
 		client_free(cl);
 	}
 	if (listener.fd >= 0) {

@@ -254,7 +254,7 @@ class Host:
         """taps: "NAME,ADDRESS/LEN[,GATEWAY]"; frames: (descriptor, "ADDRESS/LEN" ...)"""
         c = self.ctl
         self.info = c.hello()
-        c.ask(EVENTS, struct.pack("<I", 0x2f))
+        c.ask(EVENTS, struct.pack("<I", EV_EXIT | EV_PANIC | EV_WARN))
         devs = []
         for t in taps:
             f = t.split(",")

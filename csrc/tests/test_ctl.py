@@ -16,6 +16,7 @@ from drive import IN, OUT, INOUT, IN_BUF, USED, Host, Refused
 from tap import ok, run, same
 
 SLEEP = ["sleep", "100"]
+MANY = 60000
 
 
 def status_of(call, *args, **kw):
@@ -361,6 +362,30 @@ def silent_waits(h):
     ok(b"loop.turns" in h.ctl.ask(drive.STATS), "others are served")
 
 
+def slow_launcher():
+    """many events for a launcher that lets them lie, then reads slowly: the run goes on, and its end is told"""
+    h = Host(["/usr/bin/python3", "-c", "import os, socket\nfor i in range(%d): socket.socket().close()\nos._exit(7)" % MANY])
+    h.start()
+    h.ctl.ask(drive.EVENTS, struct.pack("<I", drive.EV_EXIT | drive.EV_WARN | drive.EV_SOCKET))
+    c = h.attach()
+    c.hello()
+    c.ask(drive.EVENTS, struct.pack("<I", drive.EV_EXIT))
+    same(c.next_event(drive.EV_EXIT)[2] >> 8, 7, "the target has run to its end")
+    left = b""
+    while data := h.ctl.sock.recv(32768):   # for more than the second after which lklhost would give up
+        left += data
+        time.sleep(.08)
+    h.ctl.buf = left
+    while len(h.ctl.buf) >= 16:
+        h.ctl.step()
+    kinds = [e[0] for e in h.ctl.events]
+    lost = sum(int(e[3].split()[0]) for e in h.ctl.events if e[0] == drive.EV_WARN)
+    seen = kinds.count(drive.EV_SOCKET)
+    ok(lost and seen > 10000 and seen + lost <= MANY, "%d events came, %d were lost, and it says so" % (seen, lost))
+    same((kinds[-1], h.ctl.events[-1][2] >> 8), (drive.EV_EXIT, 7), "the end is told last")
+    same(gone(h), 0, "lklhost ends with 0")
+
+
 def fuzz():
     broken_frames(Host(SLEEP))
 
@@ -508,4 +533,4 @@ def start_errors():
 if __name__ == "__main__":
     os.chdir(os.environ.get("TMPDIR", "/tmp"))
     sys.path.insert(0, drive.HERE)
-    run([hello, frames, calls, execs, slow_client, fuzz, ends, shut_doors, start_errors])
+    run([hello, frames, calls, execs, slow_client, slow_launcher, fuzz, ends, shut_doors, start_errors])

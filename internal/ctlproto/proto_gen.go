@@ -39,7 +39,7 @@ const (
 	CTL_STATE_ENDING   = 3 // the target is gone, sent data drains
 	CTL_STATE_PANICKED = 4 // the kernel is dead: only HELLO, LOG, STATS, STOP
 
-	// Event kinds, bits of the mask in CTL_EVENTS.
+	// Event kinds, bits of the mask in CTL_EVENTS. Of PROC and SOCKET a slow reader loses some, and a WARN says how many.
 	CTL_EV_EXIT   = 0x01  // the target itself ended; arg = wait status, text = MPTcpExt, STATS then
 	CTL_EV_PANIC  = 0x02  // the kernel panicked; text = its message
 	CTL_EV_PROC   = 0x04  // a process of the target's came or went; arg: 1 came, 0 went
