@@ -15,16 +15,22 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// batch is requests to rtnetlink that are sent together: one system call in the
-// stack carries them all, and only those that fail are answered, and the last.
+// batch is requests to rtnetlink, or to another netlink, that are sent together: one
+// system call in the stack carries them all, and only those that fail are answered,
+// and the last.
 type batch struct {
-	data []byte
-	ends []int // of the messages, in data
+	family int // NETLINK_*; zero: NETLINK_ROUTE
+	data   []byte
+	ends   []int // of the messages, in data
 }
 
 const (
 	// batchBuffer is what a netlink socket shall hold, of requests or answers.
 	batchBuffer = 4 << 20
+
+	// batchFew is how many requests need no such buffer: the smallest that a socket
+	// has by default (208 KiB) holds as many answers.
+	batchFew = 64
 
 	// batchMost bounds the bytes of one send, well below one frame of the control
 	// connection.
@@ -37,13 +43,13 @@ func (b *batch) add(typ netlink.HeaderType, flags netlink.HeaderFlags, head []by
 	if err != nil {
 		return err
 	}
-	m := netlink.Message{
-		Header: netlink.Header{
-			Length: uint32(unix.SizeofNlMsghdr + len(head) + len(attrs)), Type: typ, Flags: netlink.Request | flags,
-			Sequence: uint32(len(b.ends) + 1),
-		},
-		Data: append(head, attrs...),
-	}
+	return b.append(netlink.Message{Header: netlink.Header{Type: typ, Flags: netlink.Request | flags}, Data: append(head, attrs...)})
+}
+
+// append is add of a message without length and number.
+func (b *batch) append(m netlink.Message) error {
+	m.Header.Length = uint32(unix.SizeofNlMsghdr + len(m.Data))
+	m.Header.Sequence = uint32(len(b.ends) + 1)
 	raw, err := m.MarshalBinary()
 	if err != nil {
 		return err
@@ -57,18 +63,23 @@ func (b *batch) add(typ netlink.HeaderType, flags netlink.HeaderFlags, head []by
 // failed, by number. err says that not all were tried, or that more failed than
 // the stack could tell.
 func (b *batch) send(ctx context.Context, c *stackconn.Conn) (errs map[int]error, err error) {
-	s, err := c.Socket(ctx, unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE)
+	s, err := c.Socket(ctx, unix.AF_NETLINK, unix.SOCK_RAW, b.family)
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
-	for _, option := range []int{unix.SO_SNDBUFFORCE, unix.SO_RCVBUFFORCE} {
-		if err := s.SetsockoptInt(ctx, unix.SOL_SOCKET, option, batchBuffer); err != nil {
-			return nil, err
+	if len(b.ends) > batchFew {
+		for _, option := range []int{unix.SO_SNDBUFFORCE, unix.SO_RCVBUFFORCE} {
+			if err := s.SetsockoptInt(ctx, unix.SOL_SOCKET, option, batchBuffer); err != nil {
+				return nil, err
+			}
 		}
 	}
 	// An answer is to quote the head of what it answers, not all of it.
 	if err := s.SetsockoptInt(ctx, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1); err != nil {
+		return nil, err
+	}
+	if err := s.SetsockoptInt(ctx, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1); err != nil && !errors.Is(err, unix.ENOPROTOOPT) {
 		return nil, err
 	}
 	errs = map[int]error{}
@@ -113,7 +124,7 @@ func (b *batch) part(ctx context.Context, s *stackconn.Socket, start, first, nex
 			}
 			number := int(binary.NativeEndian.Uint32(msg[8:])) - 1
 			if no := int32(binary.NativeEndian.Uint32(msg[unix.SizeofNlMsghdr:])); no != 0 {
-				errs[number] = syscall.Errno(-no)
+				errs[number] = refusal(syscall.Errno(-no), msg[:size])
 			}
 			if number == next-1 {
 				return nil
@@ -121,4 +132,28 @@ func (b *batch) part(ctx context.Context, s *stackconn.Socket, start, first, nex
 			msg = msg[min((size+3)&^3, len(msg)):]
 		}
 	}
+}
+
+// refusal is an error with the words that the stack has put behind it, if any: of
+// struct nlmsgerr the head of the request is quoted (NLM_F_CAPPED), and then come
+// attributes (NLM_F_ACK_TLVS), include/uapi/linux/netlink.h.
+func refusal(no syscall.Errno, answer []byte) error {
+	const (
+		capped, tlvs = 0x100, 0x200
+		behind       = unix.SizeofNlMsghdr + 4 + unix.SizeofNlMsghdr
+		attrMessage  = 1 // NLMSGERR_ATTR_MSG
+	)
+	if flags := binary.NativeEndian.Uint16(answer[6:]); flags&capped == 0 || flags&tlvs == 0 || len(answer) < behind {
+		return no
+	}
+	ad, err := netlink.NewAttributeDecoder(answer[behind:])
+	if err != nil {
+		return no
+	}
+	for ad.Next() {
+		if ad.Type() == attrMessage {
+			return fmt.Errorf("%s: %w", ad.String(), no)
+		}
+	}
+	return no
 }

@@ -102,15 +102,19 @@ func (n *Netlink) Do(all ...Request) []error {
 	return errs
 }
 
-// together sends requests as one message, of which the last alone is answered
-// if all goes well. If not, each is made again, to see which one it is: all of
-// them may be made twice.
+// together makes requests to one door by one system call in the stack. Each is
+// made once: one that was carried out would be refused the second time, and who
+// hears that would take what is there for somebody else's.
 func (n *Netlink) together(all []Request, errs []error) {
-	if len(all) > 1 && n.atOnce(all) == nil {
-		return
+	if len(all) == 1 {
+		errs[0] = n.one(all[0])
+	} else if err := n.atOnce(all, errs); err != nil {
+		for i := range errs {
+			errs[i] = err
+		}
 	}
 	for i, q := range all {
-		if errs[i] = n.one(q); errors.Is(errs[i], q.never) && q.never != 0 {
+		if q.never != 0 && errors.Is(errs[i], q.never) {
 			errs[i] = nil
 		}
 	}
@@ -139,32 +143,29 @@ func (n *Netlink) one(q Request) error {
 	return said(err)
 }
 
-func (n *Netlink) atOnce(all []Request) error {
-	var c *netlink.Conn
-	msgs := make([]netlink.Message, len(all))
+// atOnce says what came of each in errs, or that this is not known.
+func (n *Netlink) atOnce(all []Request, errs []error) error {
+	b := new(batch)
+	if all[0].pm {
+		b.family = unix.NETLINK_GENERIC
+	}
+	var sent []int // by their numbers in b
 	for i, q := range all {
-		var err error
-		if c, msgs[i], err = n.door(q); err != nil {
+		if errs[i] = q.err; q.err != nil {
+			continue
+		}
+		_, m, err := n.door(q)
+		if err == nil {
+			err = b.append(m)
+		}
+		if err != nil {
 			return err
 		}
+		sent = append(sent, i)
 	}
-	msgs[len(msgs)-1].Header.Flags |= netlink.Acknowledge
-	_, err := c.SendMessages(msgs)
-	if err == nil {
-		_, err = c.Receive()
-	}
-	if err == nil {
-		return nil
-	}
-	// More answers may be under way: start anew.
-	c.Close()
-	if all[0].pm {
-		n.g = nil
-		return err
-	}
-	r, again := openRoute(n.ctx, n.c)
-	if again == nil {
-		n.r = r
+	failed, err := b.send(n.ctx, n.c)
+	for number, err := range failed {
+		errs[sent[number]] = err
 	}
 	return err
 }
