@@ -212,7 +212,11 @@ func inside(ctx context.Context, args []string) error {
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // to end the scenario; after WaitDelay it is killed
 	cmd.WaitDelay = 20 * time.Second
 	threads, stop := context.WithCancel(ctx)
-	go lab.TapThreads(threads, group)
+	go func() {
+		if err := lab.TapThreads(threads, group); err != nil {
+			fmt.Fprintln(os.Stderr, "bench: the host's threads that read taps are not in the account:", err)
+		}
+	}()
 	err = cmd.Run()
 	stop()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {

@@ -5,11 +5,11 @@ package lab
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,20 +24,20 @@ const tapThread = "napi/tap"
 // into the account until ctx ends, each as soon as it is there, and pins it as the
 // placement says: to the one CPU, or to the peer's, whose work it does. They are
 // no children of the benchmarks' and not in their process namespace, so this runs
-// outside.
-func TapThreads(ctx context.Context, group string) {
+// outside. It sleeps until something has begun, which is rare while something is
+// measured: to look every few milliseconds took a percent of a CPU and more. The
+// error says that no thread is taken.
+func TapThreads(ctx context.Context, group string) error {
+	news, err := hearForks()
+	if err != nil {
+		return fmt.Errorf("hearing of new threads: %w", err)
+	}
+	defer news.close()
 	seen := map[string]bool{}
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for news.next(ctx) {
 		all, err := os.ReadFile("/proc/2/task/2/children") // kthreadd's
 		if err != nil {
-			return
+			return err
 		}
 		now := map[string]bool{}
 		for _, pid := range strings.Fields(string(all)) {
@@ -51,6 +51,7 @@ func TapThreads(ctx context.Context, group string) {
 		}
 		seen = now
 	}
+	return nil
 }
 
 // takeThread does what TapThreads says; a thread may end at any moment.

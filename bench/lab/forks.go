@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// The kernel's process events connector, include/uapi/linux/cn_proc.h and
+// connector.h: struct nlmsghdr, struct cn_msg of 20 bytes, struct proc_event, which
+// begins with what has happened.
+const (
+	procEvents = 1 // CN_IDX_PROC, CN_VAL_PROC, and the multicast group
+	listen     = 1 // PROC_CN_MCAST_LISTEN
+	forked     = 1 // PROC_EVENT_FORK
+	headers    = unix.SizeofNlMsghdr + 20
+)
+
+// forks hears of new processes and threads, also those of the kernel itself.
+type forks struct{ nl *netlink.Conn }
+
+// hearForks begins to listen. It takes root's rights in the machine's first process
+// namespace.
+func hearForks() (*forks, error) {
+	nl, err := netlink.Dial(unix.NETLINK_CONNECTOR, &netlink.Config{Groups: procEvents})
+	if err != nil {
+		return nil, err
+	}
+	f := &forks{nl}
+	program, err := bpf.Assemble([]bpf.Instruction{
+		bpf.LoadAbsolute{Off: headers, Size: 4}, // as if it were big endian
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, forked)), SkipFalse: 1},
+		bpf.RetConstant{Val: 1 << 16},
+		bpf.RetConstant{Val: 0},
+	})
+	if err == nil {
+		err = nl.SetBPF(program)
+	}
+	if err == nil {
+		order := binary.NativeEndian.AppendUint32(nil, procEvents)
+		order = binary.NativeEndian.AppendUint32(order, procEvents)
+		order = append(order, make([]byte, 8)...) // no sequence
+		order = binary.NativeEndian.AppendUint16(order, 4)
+		order = binary.NativeEndian.AppendUint16(order, 0)
+		order = binary.NativeEndian.AppendUint32(order, listen)
+		_, err = nl.Send(netlink.Message{Header: netlink.Header{Type: netlink.Done}, Data: order})
+	}
+	if err != nil {
+		f.close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *forks) close() { _ = f.nl.Close() } // nothing is lost
+
+// next waits for at least one, and until none has come for a moment: a thread of the
+// kernel's has its name then. False: ctx is done, or nothing is heard any more.
+func (f *forks) next(ctx context.Context) bool {
+	defer context.AfterFunc(ctx, f.close)()
+	if err := f.nl.SetReadDeadline(time.Time{}); err != nil {
+		return false
+	}
+	if _, err := f.nl.Receive(); err != nil && !errors.Is(err, unix.ENOBUFS) {
+		return false
+	}
+	const moment, most = 5 * time.Millisecond, 50 * time.Millisecond
+	for end := time.Now().Add(most); time.Now().Before(end); {
+		if err := f.nl.SetReadDeadline(time.Now().Add(moment)); err != nil {
+			return false
+		}
+		if _, err := f.nl.Receive(); errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		} else if err != nil && !errors.Is(err, unix.ENOBUFS) {
+			return false
+		}
+	}
+	return ctx.Err() == nil
+}
