@@ -22,16 +22,17 @@ ON_GLIBC := preload_only conform conform_dgram preload_mix preload_names
 ON_MUSL := conform conform_dgram preload_mix preload_names
 LANE := lane_mix lane_rest
 
-$(D)/lane_mix $(M)/lane_mix: tests/lane_bytes.h tests/rnd.h
+$(D)/lane_mix $(M)/lane_mix: $(LANE_MIX) tests/lane_bytes.h tests/lane_stream.h tests/rnd.h
+$(D)/lane_mix $(M)/lane_mix: SOURCES := $(LANE_MIX)
 
 $(D)/%: tests/%.c tests/conform.h
 	@mkdir -p $(@D)
-	$(CROSS)gcc $(DEVICE_CFLAGS) -o $@ $< -lpthread
+	$(CROSS)gcc $(DEVICE_CFLAGS) -o $@ $(or $(SOURCES),$<) -lpthread
 
 # Debian's musl has no shared library to link with where its headers are.
 $(M)/%: tests/%.c tests/conform.h tests/musl_gaps.h
 	@mkdir -p $(@D)
-	$(CC) $(DEVICE_CFLAGS) $(if $(filter arm64,$(ARCH)),-mno-outline-atomics) -fPIE -include tests/musl_gaps.h -c -o $@.o $<
+	$(CC) $(DEVICE_CFLAGS) $(if $(filter arm64,$(ARCH)),-mno-outline-atomics) -fPIE -include tests/musl_gaps.h -r -o $@.o $(or $(SOURCES),$<)
 	$(CROSS)gcc -nostdlib -pie -Wl,-dynamic-linker,/lib/ld-musl-$(MUSL_$(ARCH)).so.1 -o $@ \
 		$(MUSL_DIR)/Scrt1.o $(MUSL_DIR)/crti.o $@.o $(ROOT)/lib/ld-musl-$(MUSL_$(ARCH)).so.1 -lgcc $(MUSL_DIR)/crtn.o
 

@@ -79,7 +79,7 @@ static void sort_out(int fd, uint64_t count[WRITERS])
 			_exit(1);
 		}
 		for (i = 0; i < n; i++) {
-			int who = buf[i] < 0;
+			int who = (unsigned char)buf[i] >> 7;
 
 			if (buf[i] != ours(who, count[who])) {
 				printf("writer %d: not its byte at %llu\n", who, (unsigned long long)count[who]);
