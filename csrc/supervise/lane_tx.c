@@ -38,18 +38,21 @@ static int carrier_bytes(const struct lane_end *le)
  * fetch_bell - read the bell's byte, if it is there
  *
  * Returns how many bytes of the @n in the ring may be sent: none behind a bell
- * that has not come. It is taken off the page first: see there.
+ * that has not come, or that waits for another's place: a writer may ring again while
+ * the stack takes nothing. It is taken off the page first: see there.
  */
 static uint32_t fetch_bell(struct lane_end *le, uint64_t bell, uint32_t n)
 {
 	uint32_t at = (uint32_t)bell;
 
-	if (bell == LANE_NO_BELL || le->have_bell)
+	if (bell == LANE_NO_BELL)
 		return n;
 	if (at - le->tail > n) {
 		le->bad = true;
 		return 0;
 	}
+	if (le->have_bell)
+		return at - le->tail;
 	if (!carrier_bytes(le))
 		return le->conn->c_rdhup ? n : at - le->tail;
 	STORE(le->page->tx_bell, LANE_NO_BELL);
@@ -99,12 +102,19 @@ static void gone(struct lane_end *le, size_t n)
 int lane_to_stack(struct conn *conn)
 {
 	struct lane_end *le = conn->lane;
-	uint64_t bell = LOAD(le->page->tx_bell);
 	uint32_t n = LOAD(le->page->tx_head) - le->tail, before;
+	uint64_t bell = LOAD(le->page->tx_bell);
 	struct iovec iov[5];
 	int cnt = 0;
 	long sent;
 
+	/*
+	 * In this order: what the ring held before there was no bell is before any bell.
+	 * The other way round bytes behind a bell rung in between would be sent before it.
+	 * Where there is one the ring reaches as far, at least.
+	 */
+	if (bell != LANE_NO_BELL)
+		n = LOAD(le->page->tx_head) - le->tail;
 	if (le->bad || n > LANE_TX_SIZE) {
 		le->bad = true;
 		return -EAGAIN;

@@ -144,9 +144,18 @@ static ssize_t pass_refs(struct conn *conn)
 	put = carrier_putv(conn, iov, n, len);
 	if (put <= 0)
 		return put;
-	st_recvfrom(conn->sfd, NULL, put, MSG_DONTWAIT | MSG_TRUNC, NULL, NULL);
-	if ((size_t)put == len)
+	/*
+	 * All of it lies there in order, so all of it goes. An urgent mark that has come
+	 * in the meantime would stop it, and the rest would be passed on once more: rather
+	 * no connection than wrong bytes.
+	 */
+	if (st_recvfrom(conn->sfd, NULL, put, MSG_DONTWAIT | MSG_TRUNC, NULL,
+			NULL) != put) {
+		stack_error(conn, ECONNRESET);
+		conn->s_end = true;
+	} else if ((size_t)put == len) {
 		stack_gave(conn, n == REFS ? SHARED_SIZE : len);
+	}
 	return put;
 }
 
