@@ -130,7 +130,9 @@ func (m *movePeer) take(c net.Conn, sum hash.Hash) error {
 }
 
 // compare looks whether b is what handoverAsks puts at a place: words that count up,
-// so that what is wrong says where it comes from.
+// so that what is wrong says where it comes from. One packet, from where a reader has got
+// to, with bytes from further on is the peer's kernel: Linux 6.18 misplaces what comes by
+// a subflow whose join it has not finished (third_party/lkl/arch/lkl/fixes/mptcp_protocol.inc).
 func (m *movePeer) compare(at int64, b []byte) {
 	for i := 0; i < len(b) && m.wrong == ""; i++ {
 		if pos := at + int64(i); b[i] != byte(pos/8>>(8*(pos%8))) {
