@@ -25,7 +25,8 @@ func TestProgThousand(t *testing.T) {
 }
 
 // python3 asyncio on both sides: streams, datagrams, TLS, and half-closed
-// connections by the hundred.
+// connections by the hundred. All of them begin at once: with a backlog of fewer, the
+// kernel's SYN cookies end some by a reset (docs/limits.md), on any stack.
 func TestProgAsyncio(t *testing.T) {
 	s := newSite(t)
 	cert := certificate(t)
@@ -50,7 +51,7 @@ async def main():
     tls.load_cert_chain(%q, %q)
     await asyncio.start_server(line, None, 7001, ssl=tls)
     await asyncio.get_running_loop().create_datagram_endpoint(Upper, ("0.0.0.0", 7002))
-    await (await asyncio.start_server(digest, None, 7000)).serve_forever()
+    await (await asyncio.start_server(digest, None, 7000, backlog=256)).serve_forever()
 asyncio.run(main())`, cert+"/cert.pem", cert+"/key.pem")
 		},
 		client: func(c *client) {
