@@ -15,8 +15,9 @@
  * another.
  *
  * The user of the loop says when it is saturated (lkl_loop_load()). Whether the
- * thread helps then depends on who else wants the processors. Where the user knows
- * (LKL_LOAD_RUSH), it does; where nobody tells, it is tried: from time to time frames go the other way for a TRIAL, of which
+ * thread helps then depends on who else wants the processors. It does where frames
+ * are large, for most of such a write is the copy, and where the user knows
+ * (LKL_LOAD_RUSH). Otherwise nobody tells, and it is tried: from time to time frames go the other way for a TRIAL, of which
  * the first half is not counted, and stay there if more goes in and out so. The
  * times between are longer each time that a trial was in vain.
  *
@@ -55,6 +56,10 @@
 #define REGAIN		16	/* to be kept one of so many */
 #define PLACE_NS	1000000	/* between two changes of place */
 #define FRAME_COST	2048	/* a frame weighs as much as so many bytes more */
+
+#define LARGE		16384	/* bytes; mean of the last MEAN_OF frames or so */
+#define LARGE_NO_MORE	4096
+#define MEAN_OF		64
 
 #define RING_ID		0xffff	/* in the loop's events, where others have a device */
 
@@ -103,6 +108,8 @@ static int tid;		/* the thread's, once it has one */
 /*
  * The ways that frames go; only the loop's thread looks at it.
  * @load: what the loop's user said last, LKL_LOAD_*
+ * @sum: bytes of the last MEAN_OF frames that went out, about
+ * @large: they are large
  * @on: by the thread
  * @trial: as a trial
  * @since: when this way was chosen, later when its counting began
@@ -112,7 +119,8 @@ static int tid;		/* the thread's, once it has one */
  * @keep: how long this way is kept
  */
 static struct {
-	int load, on, trial, counts;
+	int load, large, on, trial, counts;
+	unsigned int sum;
 	unsigned long long since, count, rate, keep;
 } way = { .keep = KEEP_MIN };
 
@@ -217,17 +225,32 @@ static void way_begin(unsigned long long now)
 	way.counts = 0;
 }
 
-API void lkl_loop_load(int load)
+/* A trial that was broken off says nothing. */
+static void way_again(void)
 {
-	if (load == way.load)
-		return;
-	way.load = load;
-	/* A trial that was broken off says nothing. */
 	if (way.trial) {
 		way.trial = 0;
 		way.on = !way.on;
 	}
 	way_begin(lklh_mono());
+}
+
+API void lkl_loop_load(int load)
+{
+	if (load == way.load)
+		return;
+	way.load = load;
+	way_again();
+}
+
+/* A frame of @len bytes is to go out. */
+static void way_size(unsigned int len)
+{
+	way.sum += len - way.sum / MEAN_OF;
+	if (way.large ? way.sum / MEAN_OF >= LARGE_NO_MORE : way.sum / MEAN_OF < LARGE)
+		return;
+	way.large = !way.large;
+	way_again();
 }
 
 /* This way's time may be over. */
@@ -272,15 +295,17 @@ void writer_count(unsigned int len)
 	way.count += len + FRAME_COST;
 }
 
-/* Whether the next frame is for the thread. */
-static int wanted(void)
+/* Whether the next frame, of @len bytes, is for the thread. */
+static int wanted(unsigned int len)
 {
 	if (way.load == LKL_LOAD_EASY || state == FAILED)
 		return 0;
-	if (way.load == LKL_LOAD_FULL)
+	way_size(len);
+	if (way.load != LKL_LOAD_RUSH && !way.large) {
 		way_look(lklh_mono());
-	if (way.load != LKL_LOAD_RUSH && !way.on)
-		return 0;
+		if (!way.on)
+			return 0;
+	}
 	if (state == STOPPED)
 		state = start() ? FAILED : RUNS;
 	return state == RUNS;
@@ -341,7 +366,7 @@ int writer_put(int id, int fd, const struct lkl_iov *iov, int cnt,
 	unsigned int n = 0;
 	int i;
 
-	if (!wanted()) {
+	if (!wanted(len)) {
 		/* Not before those that went this way. */
 		return arm(head) ? LKL_NETQ_FULL : LKL_NETQ_NO;
 	}
