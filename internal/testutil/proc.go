@@ -94,7 +94,8 @@ func (p *Proc) Output() (stdout, stderr string) { return p.out.String(), p.err.S
 func (p *Proc) Signal(s syscall.Signal) {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
-		p.t.Fatalf("sending %v to %s: %v", s, p.cmd.Args[0], err)
+		out, errs := p.Output()
+		p.t.Fatalf("sending %v to %s: %v\nstdout: %s\nstderr: %s", s, strings.Join(p.cmd.Args, " "), err, out, errs)
 	}
 }
 
