@@ -51,8 +51,13 @@
  * @tx_head: bytes ever put into the ring (writer)
  * @tx_tail: bytes ever taken (lklhost)
  * @tx_bell: LANE_NO_BELL, or @tx_head as it was when a bell was rung. The writer
- *	sets it, before it writes the byte; lklhost clears it when the byte is there, and
- *	then reads it: so what comes next in the carrier is never taken for the bell.
+ *	sets it, before it writes the byte; lklhost clears it when a byte is there, and
+ *	then reads that. A writer asks first what is in the carrier (SIOCOUTQ) and looks
+ *	here then: if it is still set, nothing had been read when it asked, so the one
+ *	write that was left is the bell. A byte that another writer has put in front of
+ *	the bell at that moment is read in its place and goes to its place; the bell's own
+ *	is one of the carrier's then, and as @tx_bell is clear nothing goes into the ring
+ *	before it is read. Either way all bytes go on, each writer's in order.
  * @tx_idle: lklhost has found the ring empty and looks no more: the next writer
  *	sets it to 0 and rings; who finds it set when all is in the ring already asks for
  *	a look (LANE_KICK). lklhost sets it, then looks once more.

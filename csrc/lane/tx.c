@@ -94,9 +94,13 @@ static size_t put(struct lane *l, const struct op *op, size_t off, enum why *why
 	if (load(&l->tx_off) || load(&l->gone) ||
 	    !swap(&l->tx_lock, 0, (uint32_t)RAW(gettid)))
 		return 0;
-	/* In this order: see struct lane, tx_bell. */
-	bell = load(&l->tx_bell);
+	/*
+	 * In this order: see struct lane, tx_bell. The other way round the bell could be
+	 * read in between, and what weighs as much be a short write that came after it.
+	 */
 	carrier = carrier_left(op->fd);
+	fence();
+	bell = load(&l->tx_bell);
 	*why = BUSY;
 	if (carrier && (bell == LANE_NO_BELL ||
 			(uint32_t)carrier != load(&bell_weight)))
