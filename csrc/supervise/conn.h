@@ -253,7 +253,7 @@ void tcp_carrier_event(struct source *src, uint32_t events);
 void pump(struct work *w);
 void pump_open(struct conn *conn);
 size_t pump_unsent(const struct conn *conn);
-void urgent_out(struct conn *conn);
+bool urgent_out(struct conn *conn);
 bool urgent_in(struct conn *conn);
 int64_t tcp_recv(struct call *c);
 int64_t tcp_send(struct call *c);

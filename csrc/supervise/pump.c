@@ -175,8 +175,9 @@ static bool push_stack(struct conn *conn)
 			return false;
 		if (room < 0)
 			continue;
-		if (conn->c_pri)
-			urgent_out(conn);
+		/* Without that byte there is less to read than we were told. */
+		if (conn->c_pri && urgent_out(conn))
+			continue;
 		n = carrier_read(conn, room);
 		if (conn->c_eof)
 			lane_tx_off(conn);

@@ -10,23 +10,25 @@
 #include "conn.h"
 
 /**
- * urgent_out - the target has sent a byte with MSG_OOB
+ * urgent_out - the target has sent a byte with MSG_OOB; true: it was passed on
  *
  * With SO_OOBINLINE the byte stays in its place, and reading stops before it; so
  * when we are at the mark it alone is sent, urgent too.
  */
-void urgent_out(struct conn *conn)
+bool urgent_out(struct conn *conn)
 {
 	int one = 1, mark = 0;
 	char byte;
 
 	setsockopt(conn->csrc.fd, SOL_SOCKET, SO_OOBINLINE, &one, sizeof(one));
 	if (ioctl(conn->csrc.fd, SIOCATMARK, &mark) || !mark)
-		return;
+		return false;
 	conn->c_pri = false;
-	if (recv(conn->csrc.fd, &byte, 1, MSG_DONTWAIT) == 1)
-		st_sendto(conn->sfd, &byte, 1,
-			  MSG_OOB | MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+	if (recv(conn->csrc.fd, &byte, 1, MSG_DONTWAIT) != 1)
+		return false;
+	st_sendto(conn->sfd, &byte, 1,
+		  MSG_OOB | MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+	return true;
 }
 
 /**
