@@ -238,7 +238,7 @@ func (r *running) has(port int) bool {
 // held is what the stack host holds for the program.
 type held struct {
 	sockets int64 // of the stack
-	files   int   // descriptors of its own
+	files   int   // descriptors of its own, without those of the program's living threads
 }
 
 func (r *running) held() held {
@@ -260,16 +260,27 @@ func (r *running) held() held {
 			h.sockets = x.Value
 		}
 	}
-	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", c.Hello().HostPID))
+	proc := fmt.Sprintf("/proc/%d/", c.Hello().HostPID)
+	files, err := os.ReadDir(proc + "fd")
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	h.files = len(files)
+	for _, f := range files {
+		// What is closed meanwhile says nothing, and is nothing.
+		name, err := os.Readlink(proc + "fd/" + f.Name())
+		if err != nil {
+			continue
+		}
+		info, _ := os.ReadFile(proc + "fdinfo/" + f.Name())
+		if !strings.Contains(name, "pidfd") || strings.Contains(string(info), "\nPid:\t-1\n") {
+			h.files++
+		}
+	}
 	return h
 }
 
-// fewFiles is how many descriptors the stack host may keep for use again: one
-// for each process that made a socket call, and some unbound sockets.
+// fewFiles is how many descriptors the stack host may keep for use again: some
+// unbound sockets, a pipe, and one for each process that has just ended.
 const fewFiles = 12
 
 // keepsNothing checks that after use the stack host comes to hold as much as

@@ -208,8 +208,8 @@ void loop_set_rush(bool on)
 	rush = on;
 }
 
-/** processors - how many this thread may run on */
-static int processors(void)
+/** loop_processors - how many this thread may run on */
+int loop_processors(void)
 {
 	cpu_set_t set;
 
@@ -236,7 +236,7 @@ static void load_account(uint64_t now, uint64_t idle)
 	if (now - since < LOAD_WINDOW_NS)
 		return;
 	if (idled * 2 < now - since)
-		saturated = saturated || processors() > 1;
+		saturated = saturated || loop_processors() > 1;
 	else if (!rush && idled * 5 > (now - since) * 4)
 		saturated = false;
 	since = now;

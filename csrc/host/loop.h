@@ -73,6 +73,7 @@ uint64_t now_ns(void);
 void loop_set_spin(uint32_t us);
 void loop_set_look(bool (*fn)(bool sleeps));
 void loop_set_rush(bool on);
+int loop_processors(void);
 void loop_quit(void);
 void loop_run(void);
 void loop_panic(void) __attribute__((noreturn));

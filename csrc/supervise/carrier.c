@@ -48,6 +48,7 @@
 
 #include "conn.h"
 #include "host.h"
+#include "lent.h"
 
 #define PREFIX		"lklrun"
 #define PREFIX_LEN	6
@@ -56,7 +57,6 @@
 /* Leading zero byte, prefix, instance, letter, number. */
 #define NAME_LEN	(1 + PREFIX_LEN + INST_LEN + 1 + ID_LEN)
 #define MEETING_BACKLOG	1024
-#define DGRAM_ROOM	(1 << 20)
 
 static int meeting = -1;	/* where connect() meets us */
 /* Unbound sockets, by type, to try names with. */
@@ -191,15 +191,14 @@ int carrier_watch(struct conn *conn, int fd)
 }
 
 /**
- * carrier_roomy - let a burst of datagrams from @fd, ours, wait in a carrier
+ * carrier_roomy - let @size bytes from @fd, our end, wait in a carrier
  *
- * The stack's socket, which counts what the target has not read, holds as much
- * as the target asked for; but it is emptied into the carrier first.
+ * Of datagrams a burst: the stack's socket, which counts what the target has not
+ * read, holds as much as the target asked for, but it is emptied into the carrier
+ * first.
  */
-void carrier_roomy(int fd)
+void carrier_roomy(int fd, int size)
 {
-	int size = DGRAM_ROOM;
-
 	if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size)))
 		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 }
@@ -398,6 +397,7 @@ void carrier_drop(struct conn *conn)
 	int fd = conn->csrc.fd;
 
 	lane_drop(conn);
+	lent_drop(conn);
 	if (fd < 0)
 		return;
 	loop_forget(&conn->csrc);

@@ -35,6 +35,7 @@ enum conn_state {
 };
 
 struct lane_end;
+struct lent;
 struct opt_note;
 struct origin;
 
@@ -105,6 +106,7 @@ struct chunk {
  * @notes: options set on it, newest first; @n_notes of them
  * @to_stack, @to_target: what the destination has not taken yet
  * @lane: the memory that what the target sends may go through, NULL: none
+ * @lent: what lies in the carrier and in the stack, NULL: nothing did
  * @bytes_in, @bytes_out: received and sent by the target
  * @carrier_ino: inode of the target's end
  * @stack_ino, @ino_fd: inode in the stack, once asked for, of that descriptor
@@ -167,6 +169,7 @@ struct conn {
 	unsigned int n_notes;
 	struct chunk to_stack, to_target;
 	struct lane_end *lane;
+	struct lent *lent;
 	uint64_t bytes_in, bytes_out;
 	struct account *acct;
 	struct sockaddr_in6 peer;
@@ -207,6 +210,8 @@ void conn_sweep_soon(void);
 void conn_stop(void);
 uint64_t conn_stack_ino(struct conn *conn);
 
+#define DGRAM_ROOM	(1 << 20)	/* bytes that wait in a datagram carrier */
+
 /* carrier.c */
 socklen_t carrier_name(struct sockaddr_un *un, char kind, uint32_t id);
 bool carrier_parse(const struct sockaddr_un *un, socklen_t len, char *kind,
@@ -214,7 +219,7 @@ bool carrier_parse(const struct sockaddr_un *un, socklen_t len, char *kind,
 int carrier_make(int type, uint32_t id);
 int carrier_pair(int type, uint32_t id, int sv[2]);
 int carrier_watch(struct conn *conn, int fd);
-void carrier_roomy(int fd);
+void carrier_roomy(int fd, int size);
 int carrier_identify(int fd, uint32_t *id);
 bool carrier_gone(struct conn *conn);
 int carrier_token(void);
@@ -363,12 +368,13 @@ extern char shared_buf[SHARED_SIZE] __attribute__((aligned(4096)));
 /**
  * struct conn_stats - counters of the data plane
  *
- * Of lanes: made, and bytes sent through their rings.
+ * Of lanes: made, and bytes sent through their rings. @lent: bytes received that were
+ * lent to carriers.
  */
 struct conn_stats {
 	uint64_t made, refused, open, accepted, connected, resets, fallbacks, bytes_in,
 		 bytes_out, dgrams_in, dgrams_out, dgrams_dropped, swept, lanes,
-		 lane_out;
+		 lane_out, lent;
 };
 
 extern struct conn_stats conn_stats;

@@ -69,7 +69,7 @@ int dgram_our_end(struct conn *conn)
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
-	carrier_roomy(fd);
+	carrier_roomy(fd, DGRAM_ROOM);
 	if (bind(fd, (struct sockaddr *)&un,
 		 carrier_name(&un, NAME_DGRAM, conn->id)) ||
 	    connect(fd, (struct sockaddr *)&un,

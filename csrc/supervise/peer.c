@@ -125,7 +125,7 @@ static struct peer *peer_new(void)
 	p->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (p->fd < 0)
 		return NULL;
-	carrier_roomy(p->fd);
+	carrier_roomy(p->fd, DGRAM_ROOM);
 	if (bind(p->fd, (struct sockaddr *)&un,
 		 carrier_name(&un, NAME_PEER, used))) {
 		close(p->fd);

@@ -2,8 +2,8 @@
 /*
  * The pump from the stack to the target; see pump.c.
  *
- * Where much comes in at a time, it is sent from where it lies in the stack, and
- * what the carrier does not take stays there.
+ * Where much comes in at a time, it is lent to the carrier (lent.c), or sent from
+ * where it lies in the stack; what the carrier does not take stays there.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 
 #include "conn.h"
+#include "lent.h"
 #include "pump.h"
 
 #define MANY		(SHARED_SIZE / 8)	/* bytes worth a list of where they lie */
@@ -24,6 +25,17 @@ static void want_out(struct conn *conn, bool want)
 		return;
 	conn->c_want_out = want;
 	loop_mod(&conn->csrc, CARRIER_EVENTS | (want ? EPOLLOUT : 0));
+}
+
+/** carrier_took - @n of @len bytes, or an error */
+static void carrier_took(struct conn *conn, ssize_t n, size_t len)
+{
+	if (n < (ssize_t)len)
+		conn->c_out = false;
+	if (n == -EAGAIN || (n >= 0 && n < (ssize_t)len))
+		want_out(conn, true);
+	if (n > 0)
+		conn->bytes_in += (uint64_t)n;
 }
 
 /**
@@ -40,12 +52,7 @@ static ssize_t carrier_putv(struct conn *conn, struct iovec *iov, int cnt,
 
 	if (n < 0)
 		n = -errno;
-	if (n < (ssize_t)len)
-		conn->c_out = false;
-	if (n == -EAGAIN || (n >= 0 && n < (ssize_t)len))
-		want_out(conn, true);
-	if (n > 0)
-		conn->bytes_in += (uint64_t)n;
+	carrier_took(conn, n, len);
 	return n;
 }
 
@@ -120,7 +127,7 @@ static size_t stack_read(struct conn *conn)
 }
 
 /**
- * pass_refs - stack to target without a copy here
+ * pass_refs - stack to target without a copy within the stack
  *
  * Returns bytes taken, 0 when there is nothing to pass on in this way, or a
  * negative errno of the carrier's.
@@ -128,20 +135,27 @@ static size_t stack_read(struct conn *conn)
 static ssize_t pass_refs(struct conn *conn)
 {
 	struct iovec iov[REFS];
+	bool more = true;
 	size_t len = 0;
 	ssize_t put;
 	int i, n;
 
 	if (!conn->s_many || conn->stamps_wanted || conn->s_urgent)
 		return 0;
-	n = st_refs(conn->sfd, iov, REFS, SHARED_SIZE);
-	for (i = 0; i < n; i++)
-		len += iov[i].iov_len;
-	if (!len) {
-		conn->s_many = false;
-		return 0;
+	put = lent_put(conn, &len);
+	if (put) {
+		carrier_took(conn, put, len);
+	} else {
+		n = st_refs(conn->sfd, iov, REFS, SHARED_SIZE);
+		for (i = 0; i < n; i++)
+			len += iov[i].iov_len;
+		if (!len) {
+			conn->s_many = false;
+			return 0;
+		}
+		more = n == REFS;
+		put = carrier_putv(conn, iov, n, len);
 	}
-	put = carrier_putv(conn, iov, n, len);
 	if (put <= 0)
 		return put;
 	/*
@@ -154,7 +168,7 @@ static ssize_t pass_refs(struct conn *conn)
 		stack_error(conn, ECONNRESET);
 		conn->s_end = true;
 	} else if ((size_t)put == len) {
-		stack_gave(conn, n == REFS ? SHARED_SIZE : len);
+		stack_gave(conn, more ? SHARED_SIZE : len);
 	}
 	return put;
 }
