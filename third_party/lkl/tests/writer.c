@@ -6,6 +6,9 @@
 #include "onloop.h"
 
 #include <dirent.h>
+#include <linux/filter.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
 
 static int entries(const char *dir)
 {
@@ -158,6 +161,55 @@ static int rush(void)
 	return stream_close(s, at) ? 3 : 0;
 }
 
+/* What the device has sent; its line of /proc/net/dev, where that is the tenth number */
+static unsigned long long tx_packets(void)
+{
+	unsigned long long v[10] = { 0 };
+	char buf[4096], *p;
+
+	if (lread_file("/proc/net/dev", buf, sizeof(buf)) < 0)
+		return 0;
+	p = strstr(buf, "eth0:");
+	if (p)
+		sscanf(p + 5, "%llu %llu %llu %llu %llu %llu %llu %llu %llu %llu", v, v + 1,
+		       v + 2, v + 3, v + 4, v + 5, v + 6, v + 7, v + 8, v + 9);
+	return v[9];
+}
+
+/* A packet socket that counts what goes out by every device */
+static long watch_open(void)
+{
+	struct sock_filter outgoing[] = {
+		BPF_STMT(BPF_LD | BPF_B | BPF_ABS, SKF_AD_OFF + SKF_AD_PKTTYPE),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PACKET_OUTGOING, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, 1),
+		BPF_STMT(BPF_RET | BPF_K, 0),
+	};
+	struct sock_fprog f = { 4, outgoing };
+	long s = L3(socket, AF_PACKET, SOCK_RAW, 0);
+	struct sockaddr_ll sll = { .sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL) };
+
+	if (s < 0 || L5(setsockopt, s, SOL_SOCKET, SO_ATTACH_FILTER, &f, sizeof(f)) ||
+	    L3(bind, s, &sll, sizeof(sll)))
+		return -1;
+	return s;
+}
+
+/* 1: since it was opened as many went out as the device has counted, @before before */
+static int watch_agrees(long s, unsigned long long before)
+{
+	struct tpacket_stats st = { 0 };
+	unsigned int len = sizeof(st);
+	unsigned long long now;
+
+	L5(getsockopt, s, SOL_PACKET, PACKET_STATISTICS, &st, &len);
+	L1(close, s);
+	now = tx_packets();
+	if (st.tp_packets != now - before)
+		printf("# %u frames were seen, %llu were sent\n", st.tp_packets, now - before);
+	return st.tp_packets == now - before;
+}
+
 /*
  * All arrive, and none has to wait for something that comes by chance: nothing comes
  * back. The thread has more to do than it can, so its ring is often full.
@@ -165,12 +217,14 @@ static int rush(void)
 static int datagrams_all(enum kind kind, unsigned int in_flight)
 {
 	uint64_t t = now_ns();
+	unsigned long long before;
 	unsigned int seq = 0;
 	pid_t pid;
-	long s = datagrams_open(&pid, kind, SOCK_NONBLOCK);
+	long s = datagrams_open(&pid, kind, SOCK_NONBLOCK), seen = watch_open();
 
-	if (s < 0)
+	if (s < 0 || seen < 0)
 		return 1;
+	before = tx_packets();
 	longest_wait = 0;
 	while (now_ns() - t < 1500 * MS || seq < 5000) {
 		if (!datagram_send(s, seq++, kind))
@@ -189,6 +243,8 @@ static int datagrams_all(enum kind kind, unsigned int in_flight)
 		return 5;
 	if (longest_wait > slow(500e6))
 		return 6;
+	if (!watch_agrees(seen, before))
+		return 9;
 	return !writer_tid() ? 7 : given_back(s) ? 0 : 8;
 }
 

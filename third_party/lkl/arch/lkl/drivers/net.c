@@ -12,6 +12,9 @@
  * room again (LKL_NETEV_TX). Where the host library has another thread write
  * (lib/writer.c) a frame may be its for a while: lklh_net_written() gives it back.
  *
+ * A frame for which there is no room is kept until there is. Given back to the queue
+ * (NETDEV_TX_BUSY) it would come again, and packet sockets would see it twice.
+ *
  * Incoming frames are of unknown size, up to 64 KiB: rx.c has the memory for them.
  *
  * Carrier is off while the descriptor gives errors or has hung up. A tap that the
@@ -60,6 +63,8 @@
  * @wide: frames above the MTU come
  * @rx: where the next frames go
  * @burst: frames that wait for the last of their list
+ * @late: the frame for which there was no room; the queue is stopped
+ * @late_stamp: its time is still to be told
  */
 struct lkl_net {
 	struct net_device *dev;
@@ -72,6 +77,8 @@ struct lkl_net {
 	bool wide;
 	struct lkl_rx rx;
 	struct lkl_burst burst;
+	struct sk_buff *late;
+	bool late_stamp;
 };
 
 static struct lkl_net *lkl_nets[LKL_NET_MAX];
@@ -79,15 +86,34 @@ unsigned int lkl_net_sent;
 static int rx_budget;	/* bytes left of RX_BURST */
 static bool ring_full;	/* LKL_NETQ_FULL was said */
 
+/* There may be room: the frame that is late goes first, by NAPI. */
+static void wake_queue(struct lkl_net *nd)
+{
+	if (nd->late)
+		napi_schedule(&nd->napi);
+	else if (netif_queue_stopped(nd->dev))
+		netif_wake_queue(nd->dev);
+}
+
+static void drop_late(struct lkl_net *nd)
+{
+	if (nd->late) {
+		DEV_STATS_INC(nd->dev, tx_dropped);
+		dev_kfree_skb_any(nd->late);
+		nd->late = NULL;
+	}
+}
+
 static void set_carrier(struct lkl_net *nd, bool on)
 {
 	if (on == netif_carrier_ok(nd->dev))
 		return;
 	if (on) {
 		netif_carrier_on(nd->dev);
-		netif_wake_queue(nd->dev);
+		wake_queue(nd);
 	} else {
 		netif_carrier_off(nd->dev);
+		drop_late(nd);
 		if (netif_running(nd->dev))
 			schedule_delayed_work(&nd->check, CHECK_PERIOD);
 	}
@@ -116,28 +142,25 @@ static void check_work(struct work_struct *work)
 		schedule_delayed_work(&nd->check, CHECK_PERIOD);
 }
 
-static netdev_tx_t net_xmit(struct sk_buff *skb, struct net_device *dev);
+static void xmit(struct lkl_net *nd, struct sk_buff *skb, bool stamp);
 
 /* The host has no room for a frame so large: in packets. */
-static netdev_tx_t xmit_in_pieces(struct sk_buff *skb, struct net_device *dev)
+static void xmit_in_pieces(struct lkl_net *nd, struct sk_buff *skb)
 {
+	struct net_device *dev = nd->dev;
 	struct sk_buff *segs, *next;
 
 	segs = skb_gso_segment(skb, dev->features & ~NETIF_F_GSO_MASK);
 	if (IS_ERR_OR_NULL(segs)) {
 		DEV_STATS_INC(dev, tx_errors);
 		dev_kfree_skb_any(skb);
-		return NETDEV_TX_OK;
+		return;
 	}
 	consume_skb(skb);
 	skb_list_walk_safe(segs, skb, next) {
 		skb_mark_not_on_list(skb);
-		if (net_xmit(skb, dev) == NETDEV_TX_BUSY) {
-			DEV_STATS_INC(dev, tx_dropped);
-			dev_kfree_skb_any(skb);
-		}
+		xmit(nd, skb, false);
 	}
-	return NETDEV_TX_OK;
 }
 
 static void sent(struct lkl_net *nd, unsigned int len)
@@ -196,11 +219,25 @@ static void send_burst(struct lkl_net *nd)
 	}
 }
 
+/* There is room for one, which is all that the stack sends to a stopped queue. */
+static void too_late(struct lkl_net *nd, struct sk_buff *skb, bool stamp)
+{
+	netif_stop_queue(nd->dev);
+	if (nd->late) {		/* a piece of a frame that was too large */
+		DEV_STATS_INC(nd->dev, tx_dropped);
+		dev_kfree_skb_any(skb);
+	} else {
+		nd->late = skb;
+		nd->late_stamp = stamp;
+	}
+}
+
 static void reap(void);
 
-static netdev_tx_t net_xmit(struct sk_buff *skb, struct net_device *dev)
+/* @stamp: its time is to be told */
+static void xmit(struct lkl_net *nd, struct sk_buff *skb, bool stamp)
 {
-	struct lkl_net *nd = netdev_priv(dev);
+	struct net_device *dev = nd->dev;
 	struct virtio_net_hdr_v1 hdr;
 	struct lkl_iov iov[MAX_SKB_FRAGS + 2];
 	unsigned int len = skb->len;
@@ -236,48 +273,70 @@ static netdev_tx_t net_xmit(struct sk_buff *skb, struct net_device *dev)
 	queued = nd->burst.n ? LKL_NETQ_NO : lklh_net_queue(nd->id, iov, n, skb);
 	if (queued == LKL_NETQ_FULL) {
 		ring_full = true;
-		netif_stop_queue(dev);
-		return NETDEV_TX_BUSY;
+		too_late(nd, skb, stamp);
+		return;
 	}
-	skb_tx_timestamp(skb);
+	if (stamp)
+		skb_tx_timestamp(skb);
 	switch (queued) {
 	case LKL_NETQ_KEPT:
 		sent(nd, len);
-		return NETDEV_TX_OK;
+		return;
 	case LKL_NETQ_COPIED:
 		sent(nd, len);
 		dev_consume_skb_any(skb);
-		return NETDEV_TX_OK;
+		return;
 	}
 	if (lkl_burst_add(&nd->burst, skb, iov, n, proto)) {
 		if (!netdev_xmit_more() || nd->burst.n == LKL_NET_BURST)
 			send_burst(nd);
-		return NETDEV_TX_OK;
+		return;
 	}
 	send_burst(nd);
 	ret = lklh_net_write(nd->id, iov, n, proto);
 	if (likely(ret > 0)) {
 		sent(nd, len);
 		dev_consume_skb_any(skb);
-		return NETDEV_TX_OK;
+		return;
 	}
 	if (ret == -EAGAIN) {
-		/* LKL_NETEV_TX will come */
-		netif_stop_queue(dev);
-		return NETDEV_TX_BUSY;
+		too_late(nd, skb, false);	/* LKL_NETEV_TX will come */
+		return;
 	}
 	/* of the host's memory only crumbs are left, or a queue is full */
 	if ((ret == -EMSGSIZE || ret == -ENOBUFS) && skb_is_gso(skb) &&
-	    len > GSO_LEGACY_MAX_SIZE)
-		return xmit_in_pieces(skb, dev);
+	    len > GSO_LEGACY_MAX_SIZE) {
+		xmit_in_pieces(nd, skb);
+		return;
+	}
 	failed(nd, ret);
 	dev_kfree_skb_any(skb);
-	return NETDEV_TX_OK;
+	return;
 drop:
 	send_burst(nd);
 	DEV_STATS_INC(dev, tx_errors);
 	dev_kfree_skb_any(skb);
+}
+
+static netdev_tx_t net_xmit(struct sk_buff *skb, struct net_device *dev)
+{
+	xmit(netdev_priv(dev), skb, true);
 	return NETDEV_TX_OK;
+}
+
+/* The frame that was late, once more */
+static void send_late(struct lkl_net *nd)
+{
+	struct sk_buff *skb = nd->late;
+
+	if (likely(!skb))
+		return;
+	nd->late = NULL;
+	netif_start_queue(nd->dev);
+	xmit(nd, skb, nd->late_stamp);
+	send_burst(nd);		/* nothing follows in its list */
+	if (!netif_queue_stopped(nd->dev))
+		netif_schedule_queue(netdev_get_tx_queue(nd->dev, 0));
 }
 
 /* Takes back what another thread has written. */
@@ -306,9 +365,8 @@ static void wake_queues(void)
 	ring_full = false;
 	for (id = 0; id < LKL_NET_MAX; id++)
 		if (lkl_nets[id] && netif_running(lkl_nets[id]->dev) &&
-		    netif_carrier_ok(lkl_nets[id]->dev) &&
-		    netif_queue_stopped(lkl_nets[id]->dev))
-			netif_wake_queue(lkl_nets[id]->dev);
+		    netif_carrier_ok(lkl_nets[id]->dev))
+			wake_queue(lkl_nets[id]);
 }
 
 /* The frame's link layer, and what its descriptor told. 0: to be dropped */
@@ -411,6 +469,7 @@ static int net_poll(struct napi_struct *napi, int budget)
 	struct lkl_net *nd = container_of(napi, struct lkl_net, napi);
 	int done = 0, ret = 0;
 
+	send_late(nd);
 	while (done < budget) {
 		if (rx_budget <= 0) {
 			lklh_net_more(nd->id);
@@ -460,8 +519,8 @@ void lkl_net_interrupt(void)
 			try_carrier(nd);
 			continue;
 		}
-		if ((ev & LKL_NETEV_TX) && netif_queue_stopped(nd->dev))
-			netif_wake_queue(nd->dev);
+		if (ev & LKL_NETEV_TX)
+			wake_queue(nd);
 		if (ev & LKL_NETEV_RX)
 			napi_schedule_irqoff(&nd->napi);
 	}
@@ -491,6 +550,7 @@ static int net_stop(struct net_device *dev)
 	netif_stop_queue(dev);
 	napi_disable(&nd->napi);
 	cancel_delayed_work_sync(&nd->check);
+	drop_late(nd);
 	lkl_rx_free(&nd->rx);
 	return 0;
 }
