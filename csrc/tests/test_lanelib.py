@@ -77,7 +77,8 @@ def natively():
 def outside():
     """where nobody listens it does nothing"""
     r = subprocess.run([mix], stdout=subprocess.PIPE, timeout=MIX_LIMIT, text=True, env=dict(os.environ, LD_PRELOAD=lane))
-    ok(r.returncode == 0 and r.stdout == natively(), "lane_mix outside a run, preloaded: as without")
+    if not ok(r.returncode == 0 and r.stdout == natively(), "lane_mix outside a run, preloaded: as without"):
+        print("# status %d\n# %s" % (r.returncode, r.stdout.replace("\n", "\n# ")))
 
 
 def asks():
