@@ -55,14 +55,15 @@ func (r *runner) detach(args []string) error {
 		Stderr:      os.Stderr,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
+	// What ends a start ends that one; then it says so. Caught before it is there, or a
+	// signal in between would end us alone.
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM)
 	err = launch.HandingOver([]*os.File{write}, cmd.Start)
 	write.Close()
 	if err != nil {
 		return fmt.Errorf("starting lklrun in the background: %w", err)
 	}
-	// What ends a start ends that one; then it says so.
-	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM)
 	go func() {
 		for s := range signals {
 			_ = cmd.Process.Signal(s) // gone: then the pipe has ended

@@ -84,12 +84,14 @@ func (d *far) run(ctx context.Context, r *runner, args []string) (done bool, err
 			r.end, err = exit.End{Signal: sig.Signal}, nil
 		}
 	}()
-	ctx, stop := interruptible(ctx)
-	defer stop()
+	// Signals are not caught before it is known that there is a device: a run here
+	// hears of them by itself, and by then they would be lost.
 	targets, err := d.targets(ctx)
 	if err != nil || len(targets) == 0 {
 		return err != nil, err
 	}
+	ctx, stop := interruptible(ctx)
+	defer stop()
 	order, err := r.order(args)
 	if err != nil {
 		return true, &cli.UsageError{Err: err}
@@ -114,10 +116,10 @@ func (d *far) run(ctx context.Context, r *runner, args []string) (done bool, err
 			}
 		}
 	}()
+	stop() // from now on signals are for the command
 	if ctx.Err() != nil {
 		return true, context.Cause(ctx)
 	}
-	stop() // from now on signals are for the command
 	if len(places) == 1 {
 		if places[0].err != nil {
 			return true, places[0].err
@@ -153,23 +155,24 @@ func (p *place) open(ctx context.Context, o *order, show func(string, int64, int
 }
 
 // interruptible is a context that a signal of ending ends, with that as its cause.
+// Once what it returns has been called, the context has ended by whatever signal came
+// before, and signals are no longer caught.
 func interruptible(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM)
-	over := make(chan struct{})
-	go func() {
-		select {
-		case s := <-signals:
+	var heard sync.WaitGroup
+	heard.Go(func() {
+		if s, ok := <-signals; ok {
 			cancel(&launch.SignalError{Signal: s.(unix.Signal)})
-		case <-over:
 		}
-	}()
+	})
 	var once sync.Once
 	return ctx, func() {
 		once.Do(func() {
-			signal.Stop(signals)
-			close(over)
+			signal.Stop(signals) // nothing is sent there any more
+			close(signals)
+			heard.Wait()
 		})
 	}
 }

@@ -27,12 +27,12 @@ const verbLimit = time.Minute
 // other, and says whether it names any. Of several the first error is returned, the
 // others are told.
 func (d *far) each(ctx context.Context, do func(context.Context, *remote.Ready) error) (done bool, err error) {
-	ctx, stop := interruptible(ctx)
-	defer stop()
 	targets, err := d.targets(ctx)
 	if err != nil || len(targets) == 0 {
 		return err != nil, err
 	}
+	ctx, stop := interruptible(ctx)
+	defer stop()
 	var first error
 	for _, t := range targets {
 		if err := on(ctx, t, do); err != nil {
