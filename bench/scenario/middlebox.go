@@ -227,10 +227,12 @@ type window struct {
 // send runs a transfer and returns the mean of each window, and its CPU time.
 func (f *farPath) send(ctx context.Context, r farRun, windows ...window) (table.Sample, error) {
 	argv := f.command(r)
+	began := lab.Now()
 	out, err := f.lab.Output(ctx, argv...)
 	if err != nil {
 		return nil, err
 	}
+	f.lab.Window(began, lab.Now())
 	sample, err := means(out, r.seconds, windows)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", strings.Join(argv, " "), err)

@@ -33,7 +33,7 @@ func init() {
 		About: "Bulk transfer on one CPU with some of the offloads: checksums of what is sent or received, segmentation of what is sent (TSO), segments that arrive in one piece " +
 			"(large receive: TSO of the peer on a tap, GRO on the veth). The stack is given a tap with these features of virtio only, the client's end of the veth is set with `ethtool -K`; " +
 			"the host's other end keeps all it has.",
-		Budget: Budget{Full: 70 * time.Second},
+		Budget: Budget{Full: 120 * time.Second},
 		Build:  buildOffloads,
 	})
 }
