@@ -36,14 +36,7 @@ func (p *pathSite) serveMoves(size int64) *movePeer {
 	p.Helper()
 	m := &movePeer{done: make(chan struct{})}
 	var l net.Listener
-	p.server.Do(p, func() (err error) {
-		var lc net.ListenConfig
-		lc.SetMultipathTCP(true)
-		l, err = lc.Listen(context.Background(), "tcp", ":0")
-		return err
-	})
-	p.Cleanup(func() { _ = l.Close() }) // nothing is lost at the end
-	m.port = l.Addr().String()[strings.LastIndex(l.Addr().String(), ":")+1:]
+	l, m.port = p.listen()
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -54,6 +47,19 @@ func (p *pathSite) serveMoves(size int64) *movePeer {
 		}
 	}()
 	return m
+}
+
+// listen has the server wait for connections of MPTCP at a port.
+func (p *pathSite) listen() (l net.Listener, port string) {
+	p.Helper()
+	p.server.Do(p, func() (err error) {
+		var lc net.ListenConfig
+		lc.SetMultipathTCP(true)
+		l, err = lc.Listen(context.Background(), "tcp", ":0")
+		return err
+	})
+	p.Cleanup(func() { _ = l.Close() }) // nothing is lost at the end
+	return l, l.Addr().String()[strings.LastIndex(l.Addr().String(), ":")+1:]
 }
 
 // serve does what the first byte says: "g", send; "p", take; else nothing.
