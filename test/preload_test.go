@@ -400,6 +400,21 @@ print(s.makefile("rb").read().endswith(b"hello\n"))`, serverAddr, serverURL)))
 	}
 	r = testutil.Run(t, limit, s.loaded("sh", "-c", "exec curl -s "+serverURL+"/hello"))
 	oneLine(t, r, max(r.Status, 1), "executed another one.*--engine supervise")
+	// Of a server's children only the first one tells.
+	r = testutil.Run(t, limit, s.loaded("/usr/bin/python3", "-c", fmt.Sprintf(`
+import errno, os, socket
+s = socket.create_connection((%q, 80), 10)
+for call in (lambda: s.recv(1), lambda: s.send(b"x"), socket.socket):
+    pid = os.fork()
+    if pid == 0:
+        try: call()
+        except OSError as e: os._exit(e.errno)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == errno.ENETDOWN << 8
+s.sendall(b"GET /hello HTTP/1.0\r\n\r\n")
+assert s.makefile("rb").read().endswith(b"hello\n")
+raise SystemExit(3)`, serverAddr)))
+	oneLine(t, r, 3, "a child after fork.*--engine supervise")
 	before.Same()
 }
 

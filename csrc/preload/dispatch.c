@@ -95,7 +95,7 @@ static const struct {
 	{ SYS_memfd_create, CLASS_LOOK, native },
 };
 
-/** warn_line - a line for the user */
+/** warn_line - a line for the user; a child has no link to say it by */
 void warn_line(const char *fmt, ...)
 {
 	char line[256];
@@ -107,7 +107,7 @@ void warn_line(const char *fmt, ...)
 	va_end(ap);
 	if (n < 0)
 		return;
-	if (tell) {
+	if (tell && *alive) {
 		tell(line);
 		return;
 	}

@@ -22,6 +22,9 @@ int owner_pid;
 /* On a page that fork() leaves empty in the child */
 volatile int *alive;
 
+/* Shared by all children: a server may fork for each connection. */
+static int *child_said;
+
 static void (*exit_fn)(int status);
 static int exiting;
 
@@ -77,6 +80,11 @@ int proc_init(void)
 	    (madvise(p, 4096, MADV_WIPEONFORK) && errno != EINVAL))
 		return -errno;
 	alive = p;
+	p = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+		 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		return -errno;
+	child_said = p;
 	if (at_fork())
 		return -ENOMEM;
 	*alive = 1;
@@ -87,12 +95,9 @@ int proc_init(void)
 /** refuse_child - no stack in a child after fork(): said once */
 static long refuse_child(void)
 {
-	static bool said;
-
-	if (!said)
+	if (!__atomic_exchange_n(child_said, 1, __ATOMIC_RELAXED))
 		warn_line("process %ld: a child after fork() has no network stack with --engine preload; use --engine supervise",
 			  RAW0(getpid));
-	said = true;
 	return -ENETDOWN;
 }
 
