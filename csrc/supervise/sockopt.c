@@ -358,6 +358,23 @@ static bool no_matter(const struct conn *conn, int level, int name, int len)
 	       (level == IPPROTO_TCP && name == TCP_QUICKACK);
 }
 
+/**
+ * no_change - whether an option that MPTCP lacks is set to what we say it is
+ *
+ * Who copies a listener's options to its connections (Erlang) asks first, and we
+ * answer for TCP (fallback_get): what we say then, we take.
+ */
+static bool no_change(const struct conn *conn, int level, int name,
+		      const void *value, int len, int64_t ret)
+{
+	socklen_t size = sizeof(int);
+	int now;
+
+	return conn->state != CONN_NEW && value && len == (int)sizeof(now) &&
+	       !fallback_get(conn, level, name, &now, &size, ret) &&
+	       size == sizeof(now) && !memcmp(&now, value, sizeof(now));
+}
+
 /** sock_setsockopt - setsockopt(2) */
 int64_t sock_setsockopt(struct call *c)
 {
@@ -389,7 +406,8 @@ int64_t sock_setsockopt(struct call *c)
 		return ret;
 	ret = st_setsockopt(conn->sfd, level, name, value, len);
 	if ((ret == -EOPNOTSUPP || ret == -ENOPROTOOPT) &&
-	    no_matter(conn, level, name, len))
+	    (no_matter(conn, level, name, len) ||
+	     no_change(conn, level, name, value, len, ret)))
 		ret = 0;
 	if (ret)
 		ret = fallback_to_tcp(c, level, name, value, len, ret);
