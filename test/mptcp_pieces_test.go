@@ -17,7 +17,7 @@ import socket, struct, sys, threading
 all = []
 for _ in range(int(sys.argv[3])):
     s = socket.socket()
-    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2304)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     s.connect((sys.argv[1], int(sys.argv[2])))
     s.sendall(b"w")
     all.append(s)

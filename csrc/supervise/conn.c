@@ -325,13 +325,22 @@ static void sweep_due(struct timer *t)
 		timer_arm(t, now_ns() + SWEEP_MS * MS);
 }
 
-/** conn_stop - free all; the target is gone */
+/**
+ * conn_stop - free all; the target is gone
+ *
+ * What is here now was not drained, and the stack ends before it could be: the FIN of
+ * close() would wait behind it for ever, or be taken for the end of something whole.
+ */
 void conn_stop(void)
 {
 	struct list *pos, *tmp;
 
-	list_for_each_safe(pos, tmp, &conns)
-		conn_free(container_of(pos, struct conn, link));
+	list_for_each_safe(pos, tmp, &conns) {
+		struct conn *conn = container_of(pos, struct conn, link);
+
+		conn->reset_out = true;
+		conn_free(conn);
+	}
 	ahead_stop();
 	timer_cancel(&sweep_timer);
 	carrier_stop();

@@ -84,7 +84,7 @@ struct chunk {
  * @hup: the target's end is closed or shut both ways
  * @gone: it was found closed, see carrier_gone()
  * @watched: @sfd is in the stack's epoll
- * @reset_out: the target closed it with unread data: the peer gets a reset
+ * @reset_out: the peer gets a reset: the target closed it with unread data, or the run ends too soon
  * @linger: SO_LINGER is set, with which close() would wait
  * @abortive: it is set to 0: closing resets the connection
  * @dead: freed, but memory stays until the end of the turn
