@@ -4,6 +4,7 @@ package test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/internal/stacknet"
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
@@ -237,7 +239,21 @@ func TestViewLoad(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return requests, len(fds)
+		for _, fd := range fds {
+			text := make([]byte, 256)
+			n, err := c.Syscall(ctx, stackconn.Call{Nr: unix.SYS_READLINKAT, Args: []any{
+				unix.AT_FDCWD, stackconn.CString("/proc/self/fd/" + fd.Name), stackconn.Out(text), len(text),
+			}})
+			if err != nil && !errors.Is(err, unix.ENOENT) { // that of the list itself
+				t.Fatal(err)
+			}
+			// lklrun opens sockets and that one file of its own when it likes.
+			link := string(text[:n])
+			if err == nil && !strings.HasPrefix(link, "socket:") && !strings.Contains(link, filepath.Base(stacknet.JoinFile)) {
+				files++
+			}
+		}
+		return requests, files
 	}
 	const whole = `
 import os, sys
