@@ -3,6 +3,8 @@
 package test
 
 import (
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,17 +14,18 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// reader is a server that takes what one client sends: 64 kB each pause; it says
+// reader is a server that takes what one client sends: 64 kB each pause, in seconds; it says
 // "end", how much it had, and its hash. It listens with a small buffer, so that
-// data wait with their sender.
+// data wait with their sender. With a pause too long to end it reads from SIGUSR1 on.
 const reader = `
-import hashlib, socket, sys, time
+import hashlib, signal, socket, sys, time
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 pause = float(sys.argv[2])
 l = socket.socket(); l.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
 l.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 l.bind((sys.argv[1], 7000)); l.listen(); print("ready", flush=True)
 c, _ = l.accept(); print("accepted", flush=True)
-if pause > 1000: time.sleep(pause)
+if pause > 1000: signal.sigwait([signal.SIGUSR1]); pause = 0
 n, h = 0, hashlib.sha256()
 while True:
     try: d = c.recv(65536)
@@ -38,7 +41,7 @@ c = socket.create_connection((sys.argv[1], 7000), 20)
 c.settimeout(1.5)
 h, n, block = hashlib.sha256(), 0, os.urandom(65536)
 try:
-    while n < 3 << 19:
+    while n < int(sys.argv[2]):
         k = c.send(block); n += k; h.update(block[:k])
 except TimeoutError: pass
 print(n, h.hexdigest(), flush=True)
@@ -48,8 +51,13 @@ os._exit(6)`
 // time; but not for ever, and not against the user's will.
 func TestLinger(t *testing.T) {
 	s := newSite(t)
-	for _, stack := range []string{"mptcp", "vanilla"} {
-		t.Run(stack, func(t *testing.T) {
+	for _, flags := range [][]string{
+		{"--stack", "mptcp"},
+		{"--stack", "vanilla"},
+		{"--stack", "mptcp", "--engine", "preload"},
+		{"--stack", "vanilla", "--engine", "preload"},
+	} {
+		t.Run(strings.Join(flags, " "), func(t *testing.T) {
 			s := s.in(t)
 			serve := func(pause string) *testutil.Proc {
 				p := testutil.Start(t, s.server.Command("/usr/bin/python3", "-c", reader, serverAddr, pause))
@@ -57,15 +65,16 @@ func TestLinger(t *testing.T) {
 				return p
 			}
 			// ended is a run whose target has ended.
-			ended := func() (*testutil.Proc, string) {
-				p := testutil.Start(t, lklrun("-q", "--stack", stack, "--name", s.name(), "--if", s.tapIf(), "--", "/usr/bin/python3", "-c", sender, serverAddr))
+			ended := func(size int) (*testutil.Proc, string) {
+				p := testutil.Start(t, lklrun(slices.Concat([]string{"-q", "--name", s.name(), "--if", s.tapIf()}, flags,
+					[]string{"--", "/usr/bin/python3", "-c", sender, serverAddr, strconv.Itoa(size)})...))
 				testutil.WaitFor(t, "the sender's end", limit, func() bool { out, _ := p.Output(); return strings.HasSuffix(out, "\n") || !p.Running() })
 				out, _ := p.Output()
 				return p, strings.TrimSpace(out)
 			}
 			t.Run("slow reader", func(t *testing.T) {
-				server := serve("0.5")
-				p, sent := ended()
+				server := serve("0.8")
+				p, sent := ended(1 << 20)
 				began := time.Now()
 				r := p.Wait(3 * limit)
 				took := time.Since(began)
@@ -76,23 +85,25 @@ func TestLinger(t *testing.T) {
 				if sent == "" || !strings.Contains(out, "end "+sent) {
 					t.Errorf("sent %s, and the server says %s", sent, out)
 				}
-				if took < 3*time.Second {
+				if took < 2*time.Second {
 					t.Errorf("all was delivered after %v: no slow reader", took)
 				}
 				t.Logf("%s bytes, lklrun ended %v after the sender", strings.Fields(sent)[0], took.Round(time.Millisecond))
 			})
-			t.Run("stopped reader", func(t *testing.T) {
-				server := serve("100000")
-				p, _ := ended()
-				if r := p.Wait(limit); r.Status != 6 || len(lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, "not all taken by its peers") {
-					t.Errorf("lklrun: %v", r)
-				}
-				server.Signal(unix.SIGKILL)
-				server.Wait(limit)
-			})
+			// The smaller ends in the stack, which has it all by the sender's end.
+			for _, size := range []int{192 << 10, 1536 << 10} {
+				t.Run("stopped reader, "+strconv.Itoa(size), func(t *testing.T) {
+					server := serve("100000")
+					p, _ := ended(size)
+					if r := p.Wait(limit); r.Status != 6 || len(lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, "not all taken by its peers") {
+						t.Errorf("lklrun: %v", r)
+					}
+					hearsReset(t, server)
+				})
+			}
 			t.Run("killed reader", func(t *testing.T) {
 				server := serve("100000")
-				p, _ := ended()
+				p, _ := ended(1536 << 10)
 				server.Signal(unix.SIGKILL)
 				if r := p.Wait(limit); r.Status != 6 {
 					t.Errorf("lklrun: %v", r)
@@ -100,8 +111,8 @@ func TestLinger(t *testing.T) {
 				server.Wait(limit)
 			})
 			t.Run("interrupted", func(t *testing.T) {
-				server := serve("2") // for half a minute
-				p, _ := ended()
+				server := serve("100000")
+				p, _ := ended(1536 << 10)
 				began := time.Now()
 				// The first may still be for the sender, which is about to end.
 				testutil.WaitFor(t, "lklrun's end", limit, func() bool {
@@ -113,9 +124,17 @@ func TestLinger(t *testing.T) {
 				if r := p.Wait(limit); r.Status != 6 || r.Stderr != "" || time.Since(began) > 10*time.Second {
 					t.Errorf("lklrun, %v after SIGINT: %v", time.Since(began), r)
 				}
-				server.Signal(unix.SIGKILL)
-				server.Wait(limit)
+				hearsReset(t, server)
 			})
 		})
+	}
+}
+
+// hearsReset checks that a reader who was to have more is not left waiting for it.
+func hearsReset(t *testing.T, reader *testutil.Proc) {
+	t.Helper()
+	reader.Signal(unix.SIGUSR1)
+	if out := reader.Wait(limit).Stdout; !strings.Contains(out, "Connection reset by peer\nend ") {
+		t.Errorf("after the run the server says %s", out)
 	}
 }

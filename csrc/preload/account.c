@@ -16,6 +16,8 @@
 #include "proc_text.h"
 
 #define TEXT_SIZE	(256UL << 10)
+#define DRAIN_NS	3000000000LL	/* without progress; as lklhost */
+#define DRAIN_MAX_NS	60000000000LL
 
 /** in_stack - a call in the stack, by whatever thread asks: the control server's too */
 static long in_stack5(long nr, long a, long b, long c, long d, long e)
@@ -161,15 +163,14 @@ bool engine_has_stack_fd(int fd)
 }
 
 /** orphans - sockets of the stack that still have something to deliver */
-static unsigned int orphans(const char *path)
+static unsigned int orphans(const char *path, uint64_t *queued)
 {
 	char *text = text_get(path);
-	uint64_t queued = 0;
 	unsigned int n;
 
 	if (!text)
 		return 0;
-	n = text_orphans(text, &queued);
+	n = text_orphans(text, queued);
 	text_put(text);
 	return n;
 }
@@ -198,11 +199,12 @@ static void let_go(void)
 	}
 }
 
-bool preload_drain(unsigned int limit_ms)
+bool preload_drain(void)
 {
 	struct timespec wait = { .tv_nsec = 1000000 };
-	int64_t end = mono_ns() + limit_ms * 1000000LL;
-	bool done;
+	int64_t begin = mono_ns(), moved = begin, now;
+	uint64_t mark, last = 0;
+	unsigned int n;
 
 	if (!preload_alive() || !owner_pid)
 		return true;
@@ -211,14 +213,31 @@ bool preload_drain(unsigned int limit_ms)
 	enter();
 	let_go();
 	for (;;) {
-		done = !orphans("/proc/net/tcp") && !orphans("/proc/net/tcp6");
-		if (done || mono_ns() >= end)
+		mark = 0;
+		n = orphans("/proc/net/tcp", &mark) + orphans("/proc/net/tcp6", &mark);
+		now = mono_ns();
+		mark += n;
+		if (mark != last) {
+			last = mark;
+			moved = now;
+		}
+		if (!n || end_is_wanted() || now >= moved + DRAIN_NS || now >= begin + DRAIN_MAX_NS)
 			break;
+		end_goes_on();
 		RAW2(nanosleep, &wait, 0);
 		if (wait.tv_nsec < 16000000)
 			wait.tv_nsec *= 2;
 	}
 	leave();
 	me.own--;
-	return done;
+	if (n && !end_is_wanted())
+		warn_line("what the command sent last was not all taken by its peers: given up %lld s after its end",
+			  (long long)((now - begin) / 1000000000));
+	return !n;
+}
+
+void preload_halt(void)
+{
+	if (preload_alive() && owner_pid)
+		lkl.halt();
 }

@@ -32,6 +32,7 @@ int preload_bind(void *lib, struct preload_stack *st, char *err, size_t errlen)
 		{ "lkl_host_watch", &st->host_watch },
 		{ "lkl_epoll_watch", &st->watch },
 		{ "lkl_set_spin", &st->spin },
+		{ "lkl_sys_halt", &st->halt },
 	};
 	size_t i;
 

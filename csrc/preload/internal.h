@@ -217,11 +217,14 @@ int signal_init(void) HIDDEN;
 long call_sigaction(long nr, const long *a) HIDDEN;
 int signal_run(void) HIDDEN;
 void signal_kill(int sig) HIDDEN;
+void signal_own_ending(void (*fn)(int sig)) HIDDEN;
 void signal_own(int sig, void (*fn)(int sig)) HIDDEN;
 
 /* proc.c */
 int proc_init(void) HIDDEN;
 void proc_ends(int status, int sig) HIDDEN;
+void end_goes_on(void) HIDDEN;
+bool end_is_wanted(void) HIDDEN;
 long call_exit(long nr, const long *a) HIDDEN;
 long child_call(long nr, const long *a) HIDDEN;
 long call_nosys(long nr, const long *a) HIDDEN;

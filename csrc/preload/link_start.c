@@ -34,8 +34,7 @@
 #include "link.h"
 
 #define EXIT_OWN	127
-#define DRAIN_MS	3000	/* as lklhost waits for a target's last data */
-#define FAREWELL_MS	2000	/* and for lklrun */
+#define FAREWELL_MS	2000	/* as lklhost waits for lklrun */
 
 struct link_shared *link_shared;
 struct preload_stack link_calls;
@@ -96,14 +95,17 @@ static void farewell(void)
 /** at_exit - send what is left, account for all of it, let lklrun take leave */
 static void at_exit(int status)
 {
+	bool drained;
 	size_t n;
 
 	(void)status;
-	preload_drain(DRAIN_MS);
+	drained = preload_drain();
 	n = engine_account(link_shared->account, LINK_ACCOUNT);
 	__atomic_store_n(&link_shared->account_len, (uint32_t)n,
 			 __ATOMIC_RELEASE);
 	farewell();
+	if (!drained)
+		preload_halt();
 }
 
 /** warned - a line for the user */

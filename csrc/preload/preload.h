@@ -37,6 +37,7 @@
  * @host_watch: lkl_host_watch
  * @watch: lkl_epoll_watch
  * @spin: lkl_set_spin
+ * @halt: lkl_sys_halt
  */
 struct preload_stack {
 	long (*syscall)(long no, long *params);
@@ -45,6 +46,7 @@ struct preload_stack {
 	int (*host_watch)(int fd, void *(*fn)(void *arg), void *arg);
 	int (*watch)(int epfd, void (*fn)(void *arg), void *arg);
 	void (*spin)(unsigned int usec);
+	long (*halt)(void);
 };
 
 /* preload_bind - take the functions of a library loaded with dlopen(), and copy
@@ -80,8 +82,11 @@ void preload_warn(void (*fn)(const char *line));
 void preload_at_exit(void (*fn)(int status));
 
 /* preload_drain - close every socket and wait until what was sent is with the
- * peers, at most @limit_ms; whether it is */
-bool preload_drain(unsigned int limit_ms);
+ * peers, as long as they take it; whether it is, else the user is told */
+bool preload_drain(void);
+
+/* preload_halt - the last call: the kernel ends, and resets what is not drained */
+void preload_halt(void);
 
 /* preload_alive - whether this process has the kernel: not a child after fork */
 bool preload_alive(void);

@@ -15,8 +15,8 @@
 
 #include "internal.h"
 
-#define EXIT_LIMIT_S	60
-#define END_LIMIT_S	6	/* more than preload_drain() is given */
+#define EXIT_LIMIT_S	80	/* more than preload_drain() takes */
+#define END_LIMIT_S	6	/* for each step of it */
 
 int owner_pid;
 /* On a page that fork() leaves empty in the child */
@@ -165,6 +165,30 @@ static void give_up(int sig)
 	RAW1(exit_group, end_status);
 }
 
+static volatile int wanted;
+
+/** want_end - who is asked to end while he does leaves the rest, and the second time all */
+static void want_end(int sig)
+{
+	if (wanted)
+		give_up(sig);
+	wanted = 1;
+}
+
+/** end_is_wanted - whether the wait for what was sent shall end */
+bool end_is_wanted(void)
+{
+	return wanted;
+}
+
+/** end_goes_on - the stack answers: the limit is for what comes next */
+void end_goes_on(void)
+{
+	const struct itimerval it = { .it_value.tv_sec = END_LIMIT_S };
+
+	RAW3(setitimer, ITIMER_REAL, &it, 0);
+}
+
 /**
  * limit_end - whatever becomes of the stack, the process ends
  *
@@ -172,12 +196,12 @@ static void give_up(int sig)
  */
 static void limit_end(void)
 {
-	const struct itimerval it = { .it_value.tv_sec = END_LIMIT_S };
 	uint64_t mask = 1UL << (SIGALRM - 1);
 
 	signal_own(SIGALRM, give_up);
 	RAW4(rt_sigprocmask, SIG_UNBLOCK, &mask, 0, sizeof(mask));
-	RAW3(setitimer, ITIMER_REAL, &it, 0);
+	signal_own_ending(want_end);
+	end_goes_on();
 }
 
 /**
@@ -202,8 +226,8 @@ void proc_ends(int status, int sig)
 	limit_end();
 	if (exit_fn)
 		exit_fn(sig ? sig : status);
-	else
-		preload_drain(3000);
+	else if (!preload_drain())
+		preload_halt();
 }
 
 /** call_exit - exit_group(2) */

@@ -14,7 +14,7 @@
  *
  * A signal that would end the program, because nobody handles it, is ours too,
  * as far as people use such to end programs: what was sent gets out, then it
- * does what it does. A second one finds nothing of ours any more.
+ * does what it does. A second one ends the wait for that.
  *
  * SIGSEGV and SIGBUS stay ours for good. Inside they are the library's, which
  * makes EFAULT of them; in preload_copy() they are ours; else the program's.
@@ -125,7 +125,7 @@ static void die_of(int sig, const siginfo_t *si)
 {
 	struct action dfl = { .handler = SIG_DFL };
 
-	sigaction_raw(sig, &dfl, NULL);	/* a second one ends it at once */
+	sigaction_raw(sig, &dfl, NULL);
 	if (FATAL & BIT(sig))
 		proc_ends(0, sig);
 	if (si->si_code <= 0 || (FATAL & BIT(sig)))	/* it will not come again */
@@ -286,6 +286,23 @@ void signal_own(int sig, void (*fn)(int sig))
 			    .restorer = restorer };
 
 	sigaction_raw(sig, &k, NULL);
+}
+
+/** signal_own_ending - the same for those that people end programs with, unless ignored */
+void signal_own_ending(void (*fn)(int sig))
+{
+	static const int ending[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM };
+	uint64_t mask = 0;
+	struct action now;
+	size_t i;
+
+	for (i = 0; i < sizeof(ending) / sizeof(ending[0]); i++) {
+		if (sigaction_raw(ending[i], NULL, &now) || now.handler == SIG_IGN)
+			continue;
+		signal_own(ending[i], fn);
+		mask |= BIT(ending[i]);
+	}
+	RAW4(rt_sigprocmask, SIG_UNBLOCK, &mask, 0, sizeof(mask));
 }
 
 /** signal_init - take over what is there; the library has booted */
