@@ -191,9 +191,25 @@ func (p *patient) recovers(before health, wait time.Duration) health {
 		return ours && (stack || p.forgiving)
 	})
 	if !ok {
-		p.t.Errorf("the stack host does not come back to what it was within %v:\nbefore: %v\nafter:  %v\nsockets in the stack:\n%s", wait, before, h, p.sockets())
+		p.t.Errorf("the stack host does not come back to what it was within %v:\nbefore: %v\nafter:  %v\nsockets in the stack:\n%s\ndescriptors:\n%s", wait, before, h, p.sockets(), p.descriptors())
 	}
 	return h
+}
+
+// descriptors tells what there are.
+func (p *patient) descriptors() string {
+	p.t.Helper()
+	dir := fmt.Sprintf("/proc/%d/fd/", p.pid)
+	fds, err := os.ReadDir(dir)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, fd := range fds {
+		link, _ := os.Readlink(dir + fd.Name()) // it may be gone
+		fmt.Fprintf(&b, "%s -> %s\n", fd.Name(), link)
+	}
+	return b.String()
 }
 
 // sockets tells what sockets there are, known by sock_diag or counted only.
