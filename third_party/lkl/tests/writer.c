@@ -54,7 +54,7 @@ static uint64_t writer_ns(void)
 	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
 }
 
-/* Datagrams until the thread is about them; 0: it never is */
+/* Datagrams until the thread is about them; 0: it never is, -1: one cannot be sent */
 static int busy_writer(long s, unsigned int *seq)
 {
 	uint64_t begin = now_ns(), was;
@@ -64,7 +64,7 @@ static int busy_writer(long s, unsigned int *seq)
 		was = writer_ns();
 		for (i = 0; i < 50; i++)
 			if (!datagram_send(s, (*seq)++, ALL))
-				return 0;
+				return -1;
 		turn(0);
 		if (was && writer_ns() - was > MS / 100)
 			return 1;
@@ -332,7 +332,7 @@ static int down(void)
 	if (s < 0 || u < 0 || stream_send(s, &at, 1 << 20))
 		return 1;
 	for (i = 0; i < 5; i++) {
-		if (!busy_writer(u, &seq))
+		if (busy_writer(u, &seq) <= 0)
 			return 9;
 		sh("ip link set " DEV " down");
 		if (!load_until(0, s, &at, u, &seq))
@@ -368,7 +368,7 @@ static int removed(void)
 	if (s < 0)
 		return 1;
 	for (i = 0; i < 20; i++) {
-		if (!busy_writer(s, &seq))
+		if (busy_writer(s, &seq) <= 0)
 			return 3;
 		for (k = 0; k < 300 + 37 * i; k++)
 			if (!datagram_send(s, seq++, ALL))
@@ -397,12 +397,13 @@ static int halted(void)
 	uint64_t t, took;
 	pid_t pid;
 	long s = datagrams_open(&pid, ALL, SOCK_NONBLOCK);
-	int fds;
+	int fds, busy;
 
 	if (s < 0)
 		return 1;
-	if (!busy_writer(s, &seq))
-		return 2;
+	busy = busy_writer(s, &seq);
+	if (busy <= 0)
+		return busy ? 8 : 2;
 	for (i = 0; i < 300; i++)
 		if (!datagram_send(s, seq++, ALL))
 			return 3;
