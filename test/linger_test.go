@@ -3,6 +3,7 @@
 package test
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,7 +51,8 @@ os._exit(6)`
 // What a program sent before it ended is delivered, also to one who takes his
 // time; but not for ever, and not against the user's will.
 func TestLinger(t *testing.T) {
-	s := newSite(t)
+	t.Parallel()
+	testutil.Need(t, "ip", "/usr/bin/python3", testutil.Bin("lklrun"), testutil.Bin("lklhost"))
 	for _, flags := range [][]string{
 		{"--stack", "mptcp"},
 		{"--stack", "vanilla"},
@@ -58,16 +60,22 @@ func TestLinger(t *testing.T) {
 		{"--stack", "vanilla", "--engine", "preload"},
 	} {
 		t.Run(strings.Join(flags, " "), func(t *testing.T) {
-			s := s.in(t)
+			t.Parallel()
+			host, server := testutil.NewNetns(t, "linger"), testutil.NewNetns(t, "reader")
+			testutil.Veth(t, host, "v0", server, "s0")
+			host.Tap(t, "tap0")
+			host.Bridge(t, "br0", "v0", "tap0")
+			server.Addr(t, "s0", serverAddr+"/24")
 			serve := func(pause string) *testutil.Proc {
-				p := testutil.Start(t, s.server.Command("/usr/bin/python3", "-c", reader, serverAddr, pause))
+				p := testutil.Start(t, server.Command("/usr/bin/python3", "-c", reader, serverAddr, pause))
 				testutil.WaitFor(t, "the server", limit, func() bool { out, _ := p.Output(); return out == "ready\n" })
 				return p
 			}
 			// ended is a run whose target has ended.
 			ended := func(size int) (*testutil.Proc, string) {
-				p := testutil.Start(t, lklrun(slices.Concat([]string{"-q", "--name", s.name(), "--if", s.tapIf()}, flags,
-					[]string{"--", "/usr/bin/python3", "-c", sender, serverAddr, strconv.Itoa(size)})...))
+				p := testutil.Start(t, host.Command(slices.Concat([]string{
+					testutil.Bin("lklrun"), "-q", "--name", fmt.Sprintf("t%d", runCount.Add(1)), "--if", "tap:tap0,ip=" + stackAddr + "/24",
+				}, flags, []string{"--", "/usr/bin/python3", "-c", sender, serverAddr, strconv.Itoa(size)})...))
 				testutil.WaitFor(t, "the sender's end", limit, func() bool { out, _ := p.Output(); return strings.HasSuffix(out, "\n") || !p.Running() })
 				out, _ := p.Output()
 				return p, strings.TrimSpace(out)
