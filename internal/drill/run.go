@@ -174,6 +174,9 @@ func For(ctx context.Context, conn *stackconn.Conn, s Step, d time.Duration) err
 		return err
 	}
 	if err := p.Do(s); err != nil {
+		if ctx.Err() != nil {
+			err = nil // done in the middle of the step is done all the same
+		}
 		return errors.Join(err, restore(ctx, conn, before))
 	}
 	t := time.NewTimer(d)
