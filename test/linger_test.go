@@ -66,13 +66,13 @@ func TestLinger(t *testing.T) {
 			host.Tap(t, "tap0")
 			host.Bridge(t, "br0", "v0", "tap0")
 			server.Addr(t, "s0", serverAddr+"/24")
-			serve := func(pause string) *testutil.Proc {
+			serve := func(t *testing.T, pause string) *testutil.Proc {
 				p := testutil.Start(t, server.Command("/usr/bin/python3", "-c", reader, serverAddr, pause))
 				testutil.WaitFor(t, "the server", limit, func() bool { out, _ := p.Output(); return out == "ready\n" })
 				return p
 			}
 			// ended is a run whose target has ended.
-			ended := func(size int) (*testutil.Proc, string) {
+			ended := func(t *testing.T, size int) (*testutil.Proc, string) {
 				p := testutil.Start(t, host.Command(slices.Concat([]string{
 					testutil.Bin("lklrun"), "-q", "--name", fmt.Sprintf("t%d", runCount.Add(1)), "--if", "tap:tap0,ip=" + stackAddr + "/24",
 				}, flags, []string{"--", "/usr/bin/python3", "-c", sender, serverAddr, strconv.Itoa(size)})...))
@@ -81,8 +81,8 @@ func TestLinger(t *testing.T) {
 				return p, strings.TrimSpace(out)
 			}
 			t.Run("slow reader", func(t *testing.T) {
-				server := serve("0.8")
-				p, sent := ended(1 << 20)
+				server := serve(t, "0.8")
+				p, sent := ended(t, 1<<20)
 				began := time.Now()
 				r := p.Wait(3 * limit)
 				took := time.Since(began)
@@ -101,8 +101,8 @@ func TestLinger(t *testing.T) {
 			// The smaller ends in the stack, which has it all by the sender's end.
 			for _, size := range []int{192 << 10, 1536 << 10} {
 				t.Run("stopped reader, "+strconv.Itoa(size), func(t *testing.T) {
-					server := serve("100000")
-					p, _ := ended(size)
+					server := serve(t, "100000")
+					p, _ := ended(t, size)
 					if r := p.Wait(limit); r.Status != 6 || len(lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, "not all taken by its peers") {
 						t.Errorf("lklrun: %v", r)
 					}
@@ -110,8 +110,8 @@ func TestLinger(t *testing.T) {
 				})
 			}
 			t.Run("killed reader", func(t *testing.T) {
-				server := serve("100000")
-				p, _ := ended(1536 << 10)
+				server := serve(t, "100000")
+				p, _ := ended(t, 1536<<10)
 				server.Signal(unix.SIGKILL)
 				if r := p.Wait(limit); r.Status != 6 {
 					t.Errorf("lklrun: %v", r)
@@ -119,13 +119,16 @@ func TestLinger(t *testing.T) {
 				server.Wait(limit)
 			})
 			t.Run("interrupted", func(t *testing.T) {
-				server := serve("100000")
-				p, _ := ended(1536 << 10)
+				server := serve(t, "100000")
+				p, _ := ended(t, 1536<<10)
 				began := time.Now()
-				// The first may still be for the sender, which is about to end.
+				// The first may still be for the sender, which is about to end. Who loses
+				// patience while the end is under way does not lose the reset.
 				testutil.WaitFor(t, "lklrun's end", limit, func() bool {
-					if p.Running() {
-						_ = unix.Kill(p.Pid(), unix.SIGINT) // it may have ended just now
+					for range 20 {
+						if p.Running() {
+							_ = unix.Kill(p.Pid(), unix.SIGINT) // it may have ended just now
+						}
 					}
 					return !p.Running()
 				})

@@ -167,11 +167,15 @@ static void give_up(int sig)
 
 static volatile int wanted;
 
-/** want_end - who is asked to end while he does leaves the rest, and the second time all */
+/**
+ * want_end - who is asked to end while he does leaves the rest
+ *
+ * And no more when asked again: those who were to have it are still to hear so, and
+ * what comes now takes END_LIMIT_S at most.
+ */
 static void want_end(int sig)
 {
-	if (wanted)
-		give_up(sig);
+	(void)sig;
 	wanted = 1;
 }
 
