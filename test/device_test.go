@@ -73,7 +73,11 @@ func wifi(t *testing.T, p *fakedevice.Phone) {
 	server.Addr(t, "s0", "10.81.0.1/24")
 	dir := testutil.Dir(t)
 	testutil.WriteFile(t, dir+"/hello", "hello\n")
-	testutil.Random(t, dir+"/large", 20<<20)
+	// More than a slow download takes while a test lasts.
+	testutil.WriteFile(t, dir+"/large", "")
+	if err := os.Truncate(dir+"/large", 200<<20); err != nil {
+		t.Fatal(err)
+	}
 	server.Nginx(t, testutil.Nginx{Root: dir, MPTCP: true})
 	sink := server.Listen(t, ":9000")
 	go func() {
