@@ -16,6 +16,7 @@ import (
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/plan"
 	"github.com/lklrun/lklrun/internal/stacknet"
+	"github.com/lklrun/lklrun/pkg/config"
 )
 
 // leaser keeps a link supplied with addresses from its network.
@@ -226,19 +227,26 @@ func (s *leaser) late() string {
 // heedRouters makes a device of the stack heed the routers of its network, or
 // not, before it is up. Nobody who wrote its addresses down expects others there,
 // nor a route that a neighbour announces.
-func (r *run) heedRouters(ctx context.Context, device string, heed, addresses bool) error {
+func (r *run) heedRouters(ctx context.Context, device string, l *plan.Link, heed bool) error {
 	if err := stacknet.MountFilesystems(ctx, r.conn); err != nil {
 		return err
 	}
 	ra := map[string]string{"accept_ra": "0", "autoconf": "0"}
-	if heed {
+	switch {
+	case heed:
 		// 2: also for one who has switched forwarding on. The delay, up to a second
 		// before each search for another host with the address, is for machines
 		// that all boot at once.
 		ra = map[string]string{"accept_ra": "2", "autoconf": "0", "use_tempaddr": "0", "addr_gen_mode": "0", "router_solicitation_delay": "0"}
-		if addresses {
+		if l.SLAAC {
 			ra["autoconf"] = "1"
 		}
+	case l.Type != config.TypeRaw:
+		// Its link-local address is made of an Ethernet address of its own, which no
+		// other has unless it has the IP addresses too. It would be looked for for a
+		// second or two, and what watches addresses, a browser for instance, gives up
+		// what it began before this one came.
+		ra["accept_dad"] = "0"
 	}
 	for key, value := range ra {
 		var missing *stacknet.SysctlError
@@ -259,9 +267,9 @@ func (r *run) heedRoutersOf(ctx context.Context, l *plan.Link, configured bool) 
 	heed := l.SLAAC || l.DHCP6
 	switch {
 	case !configured:
-		return r.heedRouters(ctx, l.Name, heed && l.VLAN == 0, l.SLAAC)
+		return r.heedRouters(ctx, l.Name, l, heed && l.VLAN == 0)
 	case l.VLAN != 0:
-		return r.heedRouters(ctx, stackDevice(l), heed, l.SLAAC)
+		return r.heedRouters(ctx, stackDevice(l), l, heed)
 	}
 	return nil
 }
