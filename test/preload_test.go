@@ -353,7 +353,10 @@ func TestPreloadRefused(t *testing.T) {
 	i386 := make([]byte, 52) // Elf32_Ehdr: class 32, little-endian, ET_EXEC, EM_386
 	copy(i386, "\x7fELF\x01\x01\x01")
 	i386[16], i386[18] = 2, 3
-	for name, content := range map[string][]byte{"i386": i386, "script": []byte("#!" + probePath + "\n")} {
+	for name, content := range map[string][]byte{
+		"i386": i386, "script": []byte("#!" + probePath + "\n"),
+		"envscript": []byte("#!/usr/bin/env " + probePath + "\n"), "envnone": []byte("#!/usr/bin/env no-such-command\n"),
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -368,6 +371,8 @@ func TestPreloadRefused(t *testing.T) {
 	}{
 		{"static program.*--engine supervise", 2, []string{"--", probePath}},
 		{"probe is a static program.*--engine supervise", 2, []string{"--", dir + "/script"}},
+		{"probe is a static program.*--engine supervise", 2, []string{"--", dir + "/envscript"}},
+		{"no-such-command: command not found", 127, []string{"--", dir + "/envnone"}},
 		{"suid gains privileges.*--engine supervise", 2, []string{"--", dir + "/suid"}},
 		{"32-bit", 126, []string{"--", dir + "/i386"}},
 		{"not found", 127, []string{"--", "no-such-command"}},
@@ -387,6 +392,11 @@ func TestPreloadRefused(t *testing.T) {
 func TestPreloadOneProcess(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{})
+	script := testutil.Dir(t) + "/script"
+	testutil.WriteFile(t, script, `#!/usr/bin/env -S /usr/bin/python3 -u
+import sys, urllib.request
+print(sys.argv[1:], sys.argv[0] == `+strconv.Quote(script)+`, urllib.request.urlopen("`+serverURL+`/hello", timeout=10).read())`)
+	testutil.Host.Run(t, "chmod", "755", script)
 	before := testutil.Take(t, s.server)
 	r := testutil.Run(t, limit, s.loaded("/usr/bin/python3", "-c", fmt.Sprintf(`
 import socket, subprocess
@@ -400,6 +410,10 @@ print(s.makefile("rb").read().endswith(b"hello\n"))`, serverAddr, serverURL)))
 	}
 	r = testutil.Run(t, limit, s.loaded("sh", "-c", "exec curl -s "+serverURL+"/hello"))
 	oneLine(t, r, max(r.Status, 1), "executed another one.*--engine supervise")
+	// What env executes for a script has it.
+	if r := testutil.Run(t, limit, s.loaded(script, "a b", "")); r.Status != 0 || r.Stdout != "['a b', ''] True b'hello\\n'\n" || r.Stderr != "" {
+		t.Errorf("a script for env: %v", r)
+	}
 	// Of a server's children only the first one tells.
 	r = testutil.Run(t, limit, s.loaded("/usr/bin/python3", "-c", fmt.Sprintf(`
 import errno, os, socket

@@ -113,8 +113,12 @@ func (r *Report) engines(q Question) {
 	}
 	choice(config.EngineSupervise, "this host has seccomp user notification, by which dynamic and static programs are served alike", q.CheckNotification())
 	_, err := q.FindPreload()
+	p := r.Program
+	if err == nil && p != nil {
+		_, p, err = program.ThroughEnv([]string{p.Path}, p)
+	}
 	if err == nil {
-		err = plan.CheckPreload(q.Stack, r.Program)
+		err = plan.CheckPreload(q.Stack, p)
 	}
 	choice(config.EnginePreload, "the kernel can be loaded into a dynamic program; what that starts has no network", err)
 }

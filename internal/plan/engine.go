@@ -24,9 +24,21 @@ func (f *Facts) lookEngine(run config.Run, s *stack.Stack) error {
 	if err := CheckSetUID(p, f.User); err != nil {
 		return err
 	}
+	// The kernel is in one process until that executes another program, as env
+	// does that many a script names; so it is loaded into what env executes.
+	command, p, envErr := program.ThroughEnv(run.Command, p)
+	if envErr != nil {
+		p = nil
+	}
 	f.Engine, err = ChooseEngine(run.Engine, s, p)
 	if err != nil {
 		return err
+	}
+	if f.Engine == config.EnginePreload {
+		if envErr != nil {
+			return envErr
+		}
+		f.Command = command
 	}
 	if f.Engine == config.EnginePreload && len(run.HostNets) > 0 {
 		return fmt.Errorf("--host-net %s: the engine %s has no way to the host's stack; use --engine %s", run.HostNets[0], f.Engine, config.EngineSupervise)

@@ -25,6 +25,7 @@ import (
 
 // Facts are what a plan needs to know of the host.
 type Facts struct {
+	Command        []string // that is executed in place of the run's; nil: that one
 	Engine         string   // that carries the sockets, of config's
 	EngineNotes    []string // what shall be told of that choice
 	RunRoot        string

@@ -135,6 +135,9 @@ func Make(run config.Run, s *stack.Stack, facts Facts) (*Plan, error) {
 		// In preload, the kernel ends with the process it is in.
 		WaitAll: run.WaitAll || run.Detach && facts.Engine != config.EnginePreload,
 	}
+	if facts.Command != nil {
+		p.Command = facts.Command
+	}
 	p.Notes = slices.Concat(run.Notes, facts.EngineNotes)
 	if run.Mem != 0 {
 		p.Stack.Mem = run.Mem

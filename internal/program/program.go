@@ -59,6 +59,7 @@ type Program struct {
 
 	// What runs a program that is no ELF, and a foreign one.
 	Interpreter *Program `json:"interpreter,omitempty"`
+	argument    string   // that a script gives it
 
 	SetUID       bool `json:"set_uid,omitempty"`
 	SetGID       bool `json:"set_gid,omitempty"`
@@ -170,6 +171,8 @@ func look(path string, deeper int) (*Program, error) {
 		if len(words) == 0 {
 			return p, unix.ENOEXEC
 		}
+		_, rest, _ := strings.Cut(line, words[0])
+		p.argument = strings.Trim(rest, " \t\x00")
 		return p, next(words[0], "interpreter")
 	case strings.HasPrefix(string(head), "\x7fELF"):
 		p.Format = FormatELF

@@ -6,6 +6,7 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -228,4 +229,57 @@ func FuzzELF(f *testing.F) {
 			t.Errorf("%q: %+v", data, p)
 		}
 	})
+}
+
+func TestThroughEnv(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir+":/usr/bin:/bin")
+	script := func(name, line string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!"+line+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	env := "/usr/bin/env "
+	for i, tt := range []struct{ line, want string }{
+		{env + "sh", "sh SCRIPT a"},
+		{"  /usr/bin/env \t sh  ", "sh SCRIPT a"},
+		{env + "-S sh -eu", "sh -eu SCRIPT a"},
+		{env + "-Ssh", "sh SCRIPT a"},
+		{env + dir + "/inner", "sh " + dir + "/inner SCRIPT a"},
+		// What env would do otherwise, or refuse, it does.
+		{env + "sh -e", ""},
+		{env + "-i sh", ""},
+		{env + "-S -i sh", ""},
+		{env + "-S A=b sh", ""},
+		{env + "-S sh -c 'a b'", ""},
+		{env + "-S sh $A", ""},
+		{env + "", ""},
+		{"/bin/sh -e", ""},
+	} {
+		name := fmt.Sprintf("script%d", i)
+		script("inner", env+"sh")
+		script(name, tt.line)
+		for command, path := range map[string]string{name: dir + "/" + name, dir + "/../" + filepath.Base(dir) + "/" + name: dir + "/../" + filepath.Base(dir) + "/" + name} {
+			p := wants(t, command, 0)
+			got, _, err := ThroughEnv([]string{command, "a"}, p)
+			want := strings.ReplaceAll(tt.want, "SCRIPT", path)
+			if tt.want == "" {
+				want = command + " a"
+			}
+			if err != nil || strings.Join(got, " ") != want {
+				t.Errorf("%s: %q, %v; want %s", tt.line, got, err, want)
+			}
+		}
+	}
+	script("none", env+"no-such-command")
+	_, _, err := ThroughEnv([]string{"none"}, wants(t, "none", 0))
+	if e := (*Error)(nil); !errors.As(err, &e) || e.Status != StatusNotFound {
+		t.Errorf("env finds nothing: %v", err)
+	}
+	// A script for itself is not followed for ever.
+	script("loop", env+"loop")
+	if _, _, err := ThroughEnv([]string{"loop"}, wants(t, "loop", 0)); err != nil {
+		t.Errorf("loop: %v", err)
+	}
 }
