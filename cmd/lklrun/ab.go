@@ -81,7 +81,7 @@ func abCommand() *cobra.Command {
 	f.BoolVar(&a.show, "show", false, "let the command's output be seen")
 	f.StringVar(&a.plot, "plot", "", "write the times as boxes to `FILE`.svg or .png")
 	f.VarP(&a.output, "output", "o", "form of the comparison: a table, or JSON with each run")
-	a.add(f, "")
+	a.add(f)
 	stack := f.Lookup("stack")
 	stack.Value, stack.DefValue, stack.Usage = &stackList{&a.stacks}, "", "a stack that is a variant; repeatable"
 	cobra.CheckErr(cmd.RegisterFlagCompletionFunc("stack", completeStack))

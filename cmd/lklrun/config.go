@@ -60,7 +60,7 @@ from one source alone. Nothing is run and nothing is changed.`,
 	f.BoolVar(&v.schema, "schema", false, "print the JSON Schema of configuration files")
 	f.StringVar(&v.check, "check", "", "say what is wrong with a `FILE`; silent when nothing is")
 	f.VarP(&v.output, "output", "o", "form of what --explain prints")
-	v.add(f, "")
+	v.add(f)
 	return cmd
 }
 

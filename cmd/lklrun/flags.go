@@ -69,21 +69,14 @@ func (f *wordsFlag) Type() string {
 // shorthands are the flags that have one letter too.
 var shorthands = map[string]string{"verbose": "v", "quiet": "q"}
 
-// explained are the settings that the help has a section for.
-var explained = []string{"interfaces", "host_net", "publish", "rst_guard", "engine", "lane", "require", "detach", "capture"}
-
-// add gives a flag set the flags of all settings; above is added to the help of
-// those that are explained.
-func (s *sources) add(f *pflag.FlagSet, above string) {
+// add gives a flag set the flags of all settings.
+func (s *sources) add(f *pflag.FlagSet) {
 	s.words = map[string][]string{}
 	for _, setting := range config.Settings() {
 		if setting.Flag == "" {
 			continue
 		}
 		help := setting.Help
-		if slices.Contains(explained, setting.Key) {
-			help += above
-		}
 		if setting.List() {
 			help += "; repeatable"
 		}
@@ -92,8 +85,8 @@ func (s *sources) add(f *pflag.FlagSet, above string) {
 			flag.NoOptDefVal = "true"
 		}
 	}
-	f.StringVar(&s.file, "config", "", "read the configuration `FILE`, instead of the user's own")
-	f.BoolVar(&s.noFile, "no-config", false, "read no configuration file")
+	f.StringVar(&s.file, "config", "", "read this configuration `FILE` instead of the user's")
+	f.BoolVar(&s.noFile, "no-config", false, "do not read a configuration file")
 }
 
 // load reads the configuration from all its sources.

@@ -35,6 +35,43 @@ func TestHelpWidth(t *testing.T) {
 	}
 }
 
+// The first help fits a screen, and each topic a terminal.
+func TestHelpTopics(t *testing.T) {
+	root := (&runner{}).command()
+	root.AddCommand(verbs()...)
+	root.SetHelpCommand(helpCommand(root))
+	help := func(args ...string) string {
+		var b strings.Builder
+		root.SetOut(&b)
+		root.SetArgs(args)
+		if err := root.Execute(); err != nil {
+			t.Fatalf("%q: %v", args, err)
+		}
+		return b.String()
+	}
+	if n := strings.Count(help("-h"), "\n"); n > 40 {
+		t.Errorf("-h has %d lines; want 40 at most", n)
+	}
+	for _, name := range topicNames() {
+		text := help("help", name)
+		if len(text) < 100 {
+			t.Errorf("help %s: %q", name, text)
+		}
+		for line := range strings.Lines(text) {
+			if n := len(strings.TrimRight(line, "\n")); n > 80 {
+				t.Errorf("help %s has a line of %d columns: %s", name, n, line)
+			}
+		}
+	}
+	if text := help("help", "doctor"); !strings.Contains(text, "lklrun doctor [FLAG]") {
+		t.Errorf("help doctor: %s", text)
+	}
+	root.SetArgs([]string{"help", "nothing"})
+	if err := root.Execute(); err == nil || !strings.Contains(err.Error(), "interfaces") || status(err) != cli.ExitUsage {
+		t.Errorf("help nothing: %v", err)
+	}
+}
+
 func TestStatus(t *testing.T) {
 	for want, err := range map[int]error{
 		cli.ExitUsage:   cli.Usagef("wrong"),

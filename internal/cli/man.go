@@ -5,22 +5,24 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 )
 
-// ManCommand is the verb that writes the manual pages of a program, one for each
-// command, as `make man` calls it.
-func ManCommand(root *cobra.Command) *cobra.Command {
+// ManCommand is the verb that writes the manual pages of a program, as `make man`
+// calls it: section 1 has one for each command, section 7 one for each topic.
+func ManCommand(root *cobra.Command, topics ...Topic) *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIR",
 		Short:  "write the manual pages into a folder",
-		Long:   "man writes a manual page for the program and for each verb, section 1.",
+		Long:   "man writes a manual page for the program, each verb and each help topic.",
 		Hidden: true,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -39,41 +41,68 @@ func ManCommand(root *cobra.Command) *cobra.Command {
 			if err := doc.GenManTree(root, header, args[0]); err != nil {
 				return fmt.Errorf("writing manual pages: %w", err)
 			}
+			for _, t := range topics {
+				if err := writeTopic(args[0], root.Name(), t); err != nil {
+					return fmt.Errorf("writing manual pages: %w", err)
+				}
+			}
 			return nil
 		},
 	}
 }
 
-// markdown turns the texts of a command and those below it into what the page
-// writer reads: a line in capitals is a heading, an indented list stays one.
-func markdown(cmd *cobra.Command) {
-	var b strings.Builder
-	for paragraph := range strings.SplitSeq(cmd.Long, "\n\n") {
-		head, rest, _ := strings.Cut(paragraph, "\n")
-		if isHeading(head) {
-			fmt.Fprintf(&b, "# %s\n\n", head)
-			paragraph = rest
-		}
-		for line := range strings.Lines(paragraph) {
-			text := strings.TrimLeft(line, " ")
-			switch {
-			case text == line || strings.Contains(text, "  "):
-			default: // an indented sentence
-				line = text
-			}
-			if strings.HasPrefix(line, "  ") {
-				line = "    " + line
-			}
-			b.WriteString(line)
-		}
-		b.WriteString("\n\n")
+// writeTopic writes the page of a topic, PROGRAM-TOPIC(7).
+func writeTopic(dir, program string, t Topic) error {
+	cmd := &cobra.Command{Use: program + "-" + t.Name, Short: t.Short, Long: t.Text, DisableAutoGenTag: true}
+	markdown(cmd)
+	f, err := os.Create(filepath.Join(dir, cmd.Name()+".7"))
+	if err != nil {
+		return err
 	}
-	cmd.Long = strings.TrimSpace(b.String())
+	defer f.Close()
+	var page bytes.Buffer
+	if err := doc.GenMan(cmd, &doc.GenManHeader{Section: "7", Source: program, Manual: "Help topics"}, &page); err != nil {
+		return err
+	}
+	if _, err := f.Write(withoutSynopsis(page.Bytes())); err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// withoutSynopsis leaves out the section that a topic has no use for.
+func withoutSynopsis(page []byte) []byte {
+	before, rest, found := bytes.Cut(page, []byte(".SH SYNOPSIS\n"))
+	_, after, found2 := bytes.Cut(rest, []byte(".SH DESCRIPTION\n"))
+	if !found || !found2 {
+		return page
+	}
+	return slices.Concat(before, []byte(".SH DESCRIPTION\n"), after)
+}
+
+// markdown turns the texts of a command and those below it into what the page
+// writer reads. Indented lines become a block that keeps its lines, or a list
+// would be refilled into a paragraph.
+func markdown(cmd *cobra.Command) {
+	cmd.Long = fenced(cmd.Long)
 	for _, below := range cmd.Commands() {
 		markdown(below)
 	}
 }
 
-func isHeading(line string) bool {
-	return line != "" && strings.IndexFunc(line, func(r rune) bool { return !unicode.IsUpper(r) && r != ' ' }) < 0
+func fenced(text string) string {
+	var b strings.Builder
+	inside := false
+	for line := range strings.Lines(strings.TrimRight(text, "\n") + "\n") {
+		indented := strings.HasPrefix(line, " ")
+		if indented != inside && line != "\n" {
+			b.WriteString("```\n")
+			inside = indented
+		}
+		b.WriteString(line)
+	}
+	if inside {
+		b.WriteString("```\n")
+	}
+	return strings.TrimSpace(b.String())
 }

@@ -121,13 +121,13 @@ type interfaceType struct {
 
 // interfaceTypes in the order in which they are listed.
 var interfaceTypes = []interfaceType{
-	{TypeUser, "", "", "the gateway: whatever the host reaches, by IPv4 and IPv6; on its network 192.168.127.254 is the host's own 127.0.0.1"},
-	{TypePasst, "", "", "the same by the program passt, where that is installed"},
-	{TypeTap, "device", "NAME", "the host's tap device NAME, made if it is absent and removed again"},
-	{TypeMacvtap, "device", "DEV", "a macvtap on the host's device DEV, with an Ethernet address of its own; or an existing one's /dev/tapN"},
-	{TypeRaw, "device", "DEV", "the frames of the host's Ethernet device DEV; without an address its own is shared with the host"},
-	{TypeRawIP, "device", "DEV", "the IP packets of the host's device DEV, also one without Ethernet, such as rmnet0, ppp0 or a tun"},
-	{TypeFD, "fd", "N", "descriptor N, inherited: a SOCK_DGRAM or SOCK_SEQPACKET socket that carries a frame a message, a tap or tun, or a packet socket"},
+	{TypeUser, "", "", "a user-mode gateway to everything the host reaches (default). 192.168.127.254 is the host's 127.0.0.1"},
+	{TypePasst, "", "", "the same through the program passt"},
+	{TypeTap, "device", "NAME", "the tap device NAME of the host, created if needed and then removed at the end"},
+	{TypeMacvtap, "device", "DEV", "a macvtap on the host's device DEV, with its own Ethernet address; or an existing /dev/tapN"},
+	{TypeRaw, "device", "DEV", "a packet socket on the host's Ethernet device DEV; without ip=, it shares the host's address"},
+	{TypeRawIP, "device", "DEV", "as raw, for a device without Ethernet, such as rmnet0, ppp0 or a tun"},
+	{TypeFD, "fd", "N", "an inherited descriptor: a SOCK_DGRAM or SOCK_SEQPACKET socket with one frame per message, a tap, a tun or a packet socket"},
 }
 
 // spec is TYPE or TYPE:ARG.

@@ -40,19 +40,19 @@ var ethernetTypes = []string{TypePasst, TypeTap, TypeMacvtap, TypeRaw, TypeFD}
 
 // interfaceKeys are the keys in the order in which they are written and listed.
 var interfaceKeys = []key{
-	{name: "ip", help: "an IPv4 address of the interface, with the length of its network's prefix", form: "ADDRESS/PREFIX", list: true,
+	{name: "ip", help: "an IPv4 address and the prefix length of its network", form: "ADDRESS/PREFIX", list: true,
 		set: func(i *Interface, v string) error { return addPrefix(&i.IP, v, false) },
 		get: func(i *Interface) []string { return texts(i.IP) }},
-	{name: "ip6", help: "an IPv6 address, likewise", form: "ADDRESS/PREFIX", list: true,
+	{name: "ip6", help: "an IPv6 address and the prefix length of its network", form: "ADDRESS/PREFIX", list: true,
 		set: func(i *Interface, v string) error { return addPrefix(&i.IP6, v, true) },
 		get: func(i *Interface) []string { return texts(i.IP6) }},
 	{name: "gw", help: "the default gateway", form: "ADDRESS",
 		set: func(i *Interface, v string) error { return setGateway(&i.GW, v, false) },
 		get: func(i *Interface) []string { return address(i.GW) }},
-	{name: "gw6", help: "the default gateway of IPv6", form: "ADDRESS",
+	{name: "gw6", help: "the default gateway for IPv6", form: "ADDRESS",
 		set: func(i *Interface, v string) error { return setGateway(&i.GW6, v, true) },
 		get: func(i *Interface) []string { return address(i.GW6) }},
-	{name: "mac", help: "the Ethernet address; else one that is the same in each run", form: "xx:xx:xx:xx:xx:xx", types: append([]string{TypeUser}, ethernetTypes...), why: ethernet,
+	{name: "mac", help: "the Ethernet address (default: the same in each run)", form: "xx:xx:xx:xx:xx:xx", types: append([]string{TypeUser}, ethernetTypes...), why: ethernet,
 		set: func(i *Interface, v string) (err error) { i.MAC, err = parseMAC(v); return err },
 		get: func(i *Interface) []string {
 			if i.MAC.IsZero() {
@@ -60,11 +60,11 @@ var interfaceKeys = []key{
 			}
 			return []string{i.MAC.String()}
 		}},
-	{name: "mtu", help: "the largest packet, in bytes; else 1500, with user 65520", form: "BYTES", least: MinMTU, most: MaxMTU, set: number(mtuOf, MinMTU, MaxMTU), get: getNumber(mtuOf)},
-	{name: "dhcp", help: "IPv4 address, routes and name servers from the network's DHCP server", form: "on|off", flag: true, types: ethernetTypes, why: ethernet, set: onOff(dhcpOf), get: getOn(dhcpOf)},
-	{name: "dhcp6", help: "IPv6 address and name servers from the network's DHCPv6 server", form: "on|off", flag: true, types: ethernetTypes, why: ethernet, set: onOff(dhcp6Of), get: getOn(dhcp6Of)},
-	{name: "slaac", help: "IPv6 addresses and routes as the network's routers announce them", form: "on|off", flag: true, types: append([]string{TypeRawIP}, ethernetTypes...), why: notUser, set: onOff(slaacOf), get: getOn(slaacOf)},
-	{name: "dns", help: "a name server that this interface leads to", form: "ADDRESS", list: true,
+	{name: "mtu", help: "the MTU in bytes (default 1500; user: 65520)", form: "BYTES", least: MinMTU, most: MaxMTU, set: number(mtuOf, MinMTU, MaxMTU), get: getNumber(mtuOf)},
+	{name: "dhcp", help: "get the IPv4 address, routes and name servers by DHCP", form: "on|off", flag: true, types: ethernetTypes, why: ethernet, set: onOff(dhcpOf), get: getOn(dhcpOf)},
+	{name: "dhcp6", help: "get the IPv6 address and name servers by DHCPv6", form: "on|off", flag: true, types: ethernetTypes, why: ethernet, set: onOff(dhcp6Of), get: getOn(dhcp6Of)},
+	{name: "slaac", help: "get IPv6 addresses and routes from router advertisements", form: "on|off", flag: true, types: append([]string{TypeRawIP}, ethernetTypes...), why: notUser, set: onOff(slaacOf), get: getOn(slaacOf)},
+	{name: "dns", help: "a name server reached through this interface", form: "ADDRESS", list: true,
 		set: func(i *Interface, v string) error {
 			a, err := ParseDNS(v)
 			if err == nil && slices.Contains(i.DNS, a) {
@@ -74,26 +74,26 @@ var interfaceKeys = []key{
 			return err
 		},
 		get: func(i *Interface) []string { return texts(i.DNS) }},
-	{name: "group", help: "number of the group of devices that it is in", form: "NUMBER", least: 1, most: 1<<31 - 1, set: number(groupOf, 1, 1<<31-1), get: getNumber(groupOf)},
-	{name: "qdisc", help: "kind of its queueing discipline, such as fq; else net.core.default_qdisc", form: "KIND", set: setQdisc, get: func(i *Interface) []string { return word(i.Qdisc) }},
-	{name: "offload", help: "checksums and segmentation left to the device, all that it can, none, or those of virtio's in the mask; else on", form: "on|off|0xMASK", types: []string{TypeTap, TypeMacvtap, TypeRaw, TypeRawIP, TypeFD}, why: noOffload,
+	{name: "group", help: "the device group number, as in \"ip link set group\"", form: "NUMBER", least: 1, most: 1<<31 - 1, set: number(groupOf, 1, 1<<31-1), get: getNumber(groupOf)},
+	{name: "qdisc", help: "the queueing discipline, such as fq (default: net.core.default_qdisc)", form: "KIND", set: setQdisc, get: func(i *Interface) []string { return word(i.Qdisc) }},
+	{name: "offload", help: "checksum and segmentation offloads: all that the device has (on, the default), none, or the virtio features in the mask", form: "on|off|0xMASK", types: []string{TypeTap, TypeMacvtap, TypeRaw, TypeRawIP, TypeFD}, why: noOffload,
 		set: setOffload, get: func(i *Interface) []string { return word(i.Offload) }},
-	{name: "backup", help: "MPTCP uses it while no other interface is left", form: "on|off", flag: true, set: onOff(backupOf), get: getOn(backupOf)},
-	{name: "signal", help: "MPTCP announces its address to the peer", form: "on|off", flag: true, set: onOff(signalOf), get: getOn(signalOf)},
-	{name: "fullmesh", help: "MPTCP makes a subflow from it to each address of the peer", form: "on|off", flag: true, set: onOff(fullmeshOf), get: getOn(fullmeshOf)},
-	{name: "table", help: "number of its own routing table; else 100 and the interface's number", form: "NUMBER", least: 1, most: 1<<31 - 1, set: setTable, get: getNumber(tableOf)},
-	{name: "vlan", help: "ID of the VLAN: ethN.ID carries what the interface would", form: "ID", types: []string{TypeTap, TypeMacvtap, TypeRaw, TypeFD},
+	{name: "backup", help: "MPTCP sends here only if no other interface works", form: "on|off", flag: true, set: onOff(backupOf), get: getOn(backupOf)},
+	{name: "signal", help: "MPTCP announces this address, and the peer connects to it", form: "on|off", flag: true, set: onOff(signalOf), get: getOn(signalOf)},
+	{name: "fullmesh", help: "MPTCP opens a subflow to each address of the peer", form: "on|off", flag: true, set: onOff(fullmeshOf), get: getOn(fullmeshOf)},
+	{name: "table", help: "the number of its routing table (default: 100 + N for ethN)", form: "NUMBER", least: 1, most: 1<<31 - 1, set: setTable, get: getNumber(tableOf)},
+	{name: "vlan", help: "VLAN ID; addresses and routes are configured on ethN.ID", form: "ID", types: []string{TypeTap, TypeMacvtap, TypeRaw, TypeFD},
 		why:   "is for tap, macvtap, raw and fd: on the others nobody is in a VLAN",
 		least: 1, most: 4094, set: number(vlanOf, 1, 4094), get: getNumber(vlanOf)},
-	{name: "bridge", help: "the host's bridge to put the tap in", form: "BRIDGE", types: []string{TypeTap}, why: "is for tap alone",
+	{name: "bridge", help: "a bridge of the host to attach the tap to", form: "BRIDGE", types: []string{TypeTap}, why: "works with tap only",
 		set: func(i *Interface, v string) error { i.Bridge = v; return checkDevice(v) },
 		get: func(i *Interface) []string { return word(i.Bridge) }},
-	{name: "nat", help: "the host forwards for the tap, behind its own addresses", form: "on|off", flag: true, types: []string{TypeTap}, why: "is for tap alone", set: onOff(natOf), get: getOn(natOf)},
-	{name: "multiqueue", help: "the tap is shared with other runs at the same ip and mac, which the host spreads connections over", form: "on|off", flag: true, types: []string{TypeTap}, why: "is for tap alone",
+	{name: "nat", help: "the host forwards and masquerades for the tap; gives the interface its address", form: "on|off", flag: true, types: []string{TypeTap}, why: "works with tap only", set: onOff(natOf), get: getOn(natOf)},
+	{name: "multiqueue", help: "share the tap with other runs that have the same ip and mac; the host spreads connections over them", form: "on|off", flag: true, types: []string{TypeTap}, why: "works with tap only",
 		set: onOff(multiqueueOf), get: getOn(multiqueueOf)},
-	{name: "mode", help: "how the macvtap shares its device; else bridge", form: "bridge|private|vepa|passthru", types: []string{TypeMacvtap}, why: "is for macvtap alone",
+	{name: "mode", help: "macvtap mode (default bridge)", form: "bridge|private|vepa|passthru", types: []string{TypeMacvtap}, why: "works with macvtap only",
 		set: setMode, get: func(i *Interface) []string { return word(i.Mode) }},
-	{name: "neigh", help: "a neighbour whose Ethernet address is known beforehand", form: "IP|MAC", list: true, types: ethernetTypes, why: ethernet,
+	{name: "neigh", help: "a permanent neighbour entry", form: "IP|MAC", list: true, types: ethernetTypes, why: ethernet,
 		set: func(i *Interface, v string) error {
 			n, err := ParseNeighbour(v)
 			if err == nil && slices.ContainsFunc(i.Neigh, func(o Neighbour) bool { return o.IP == n.IP }) {
