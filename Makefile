@@ -16,10 +16,12 @@ OUT   := $(CURDIR)/build
 STACK := $(OUT)/stack
 BIN   := $(CURDIR)/bin
 GO    ?= go
-# No VCS stamp: a build must not differ between a clone and an archive.
-GOBUILD := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false
+# The commit, for --version; an archive has none.
+RELEASE := $(shell git describe --tags --match 'v[0-9]*' --always --dirty 2>/dev/null)
+GOFLAGS_RELEASE := -trimpath -buildvcs=false $(if $(RELEASE),-ldflags '-X github.com/lklrun/lklrun/internal/cli.Release=$(RELEASE)')
+GOBUILD := CGO_ENABLED=0 $(GO) build $(GOFLAGS_RELEASE)
 # With libpcap's filter compiler, and without libc's resolver and user database.
-GOBUILD_PCAP := CGO_ENABLED=1 $(GO) build -trimpath -buildvcs=false -tags netgo,osusergo
+GOBUILD_PCAP := CGO_ENABLED=1 $(GO) build $(GOFLAGS_RELEASE) -tags netgo,osusergo
 
 GOLANGCI_LINT  := v2.15.0
 GOTESTSUM      := v1.13.0

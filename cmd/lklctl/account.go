@@ -18,7 +18,7 @@ import (
 func (c *ctl) accountCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "account",
-		Short: "show which process used which stack, for what",
+		Short: "show which processes used which stack",
 		Long: `account shows what each process of an instance has used so far, and those that
 have ended: sockets on the stack, on the host's (lklrun --host-net) and refused
 ones; bytes received and sent on the stack; connections, and why those that

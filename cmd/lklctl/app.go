@@ -27,7 +27,7 @@ type appDone struct {
 func (c *ctl) appCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "app run PACKAGE [FLAG]... | app unset PACKAGE",
-		Short: "have an Android app run under lklrun",
+		Short: "run an Android app under lklrun",
 		Long: `app run has Android start the app of a package under lklrun: now, and each
 time until app unset. It sets the property wrap.PACKAGE there, which names a
 script that has lklrun start the app's process with --engine preload, stops the

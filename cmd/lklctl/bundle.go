@@ -30,7 +30,7 @@ func (c *ctl) bundleCommand() *cobra.Command {
 	var to string
 	cmd := &cobra.Command{
 		Use:   "bundle [--to FILE.tar.gz]",
-		Short: "gather what tells why a stack does what it does",
+		Short: "collect diagnostics of a stack into one file",
 		Long: `bundle writes one file with the kernel's log, the run as it was planned, its
 journal, sockets, counters, settings, routes and the account of the processes,
 and with "lklrun --capture ring" the last packets. README.txt in it says what

@@ -19,7 +19,7 @@ import (
 func (c *ctl) catCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cat PATH...",
-		Short: "print files of the stack",
+		Short: "print files of a stack, such as /proc/net/snmp",
 		Long: `cat prints files as they are in the stack's own name space: /proc and /sys there
 are the stack's, not the host's. With -o json it prints an array of path and
 content.`,

@@ -30,7 +30,7 @@ func (c *ctl) dmesgCommand() *cobra.Command {
 	var least, console string
 	cmd := &cobra.Command{
 		Use:   "dmesg [-w] [-l LEVEL] | --console-level LEVEL",
-		Short: "show the log of the stack's kernel",
+		Short: "show the kernel log of a stack",
 		Long: `dmesg shows what the stack's kernel has logged, the oldest first, with the time
 of this machine, reckoned from the stack's uptime. Of a kernel that has panicked
 it shows the lines that lklhost has kept, which have no times.

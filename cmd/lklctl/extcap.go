@@ -40,7 +40,7 @@ func (c *ctl) extcapCommand() *cobra.Command {
 	var o extcapOptions
 	cmd := &cobra.Command{
 		Use:   "extcap --install [DIR]",
-		Short: "let Wireshark capture on the stacks",
+		Short: "let Wireshark capture on stacks",
 		Long: `extcap makes every instance and each of its interfaces one of Wireshark's, and
 of tshark's: --install writes a script "lklrun" into Wireshark's folder for
 external captures, which "tshark -G folders" names, or into DIR.

@@ -24,7 +24,7 @@ import (
 func (c *ctl) guardCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "guard",
-		Short: "show what keeps the host from an address it shares with the stack",
+		Short: "show the rules that protect a shared address",
 		Long: `guard shows which ports of the host's addresses the stack has (interfaces of the
 types raw and rawip), the rules in the host's firewall that drop what is sent
 there before the host's kernel answers it with a reset, what they have dropped,

@@ -21,7 +21,7 @@ import (
 func (c *ctl) leaseCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lease [renew|release IF]",
-		Short: "show, renew or release what the network gave the interfaces",
+		Short: "show, renew or release DHCP leases",
 		Long: `lease shows the addresses that interfaces got by DHCP, DHCPv6 and router
 advertisements (lklrun --if ...,dhcp,dhcp6,slaac): what their clients are at,
 the server, when the lease is renewed and when it ends, routes and name servers.

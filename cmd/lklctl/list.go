@@ -17,7 +17,7 @@ import (
 func (c *ctl) listCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "list the instances, and what is left of ended ones",
+		Short: "list instances and leftovers of ended ones",
 		Long: `list shows the instances of this user: name, pid of the target, stack, kernel,
 how long it runs, interfaces, command. One that has ended without tidying up is
 shown as "leftover": lklrun cleanup removes it.`,

@@ -38,7 +38,7 @@ func (c *ctl) netstatCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "netstat [-latuwMx046piemsHO] [-f FAMILY] [--timers] [--watch] [FILTER]",
 		Aliases: []string{"ss"},
-		Short:   "list the stack's sockets with the processes they belong to",
+		Short:   "list sockets with their processes",
 		Long: `netstat lists the sockets of the stack: kind, state, queues, addresses, process.
 
 The flags are those of ss(8), but for --timers, which is its -o; without any it

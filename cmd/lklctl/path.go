@@ -34,7 +34,7 @@ func (c *ctl) pathCommand() *cobra.Command {
 	var d drilling
 	cmd := &cobra.Command{
 		Use:   "path [IF [STEP]...]",
-		Short: "make a path worse: cut it, or give it delay, loss or a rate",
+		Short: "cut a path, or add delay, loss or a rate limit",
 		Long: `path shows, or changes, what is done to the packets of the stack's interfaces.
 Each direction of an interface has it of its own; without --direction a step is
 for both, so that delay 40ms makes a round trip 80 ms longer. A step changes

@@ -57,22 +57,9 @@ func (c *ctl) rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "lklctl [-n NAME] [-o table|json] VERB",
 		Short: "look into the stacks that lklrun runs",
-		Long: `lklctl looks into the stacks that lklrun runs: their sockets, MPTCP connections,
-counters, settings, packets. Everything it shows comes from the stack itself. It
-also changes them while they run, and runs further programs on them.
-
-With one instance running no -n is needed. With --device, or LKLRUN_DEVICE, it
-looks at what runs on another machine.
-
-Exit status: 0 when it was found or done, 1 when nothing is there or it could
-not be done, 2 when the command line was not understood, 3 when no such instance
-runs; 125 when the way to a device failed. exec has the program's.`,
-		Example: `  lklctl list                            # what runs
-  lklctl mptcp                           # MPTCP connections and their subflows
-  lklctl sysctl -w net.ipv4.tcp_congestion_control=bbr
-  lklctl -n web netstat -ti              # TCP, with all that the stack knows
-  lklctl capture -w trace.pcapng tcp port 80
-  lklctl exec -- ss -tin                 # any program, on the same stack`,
+		Long: `lklctl looks into the stacks that lklrun runs and changes them while they run.
+With several instances running, -n names one; "lklctl list" lists them.`,
+		Version:       cli.Version(program),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		// -n and -o may stand before the verb, and each verb has them too:
@@ -89,6 +76,7 @@ runs; 125 when the way to a device failed. exec has the program's.`,
 	root.SetOut(c.stdout)
 	root.SetErr(c.stderr)
 	c.flags(root.Flags(), true)
+	root.Flags().Bool("version", false, "print the version")
 	for _, g := range []struct {
 		title string
 		verbs []*cobra.Command
@@ -130,21 +118,58 @@ runs; 125 when the way to a device failed. exec has the program's.`,
 			root.AddCommand(v)
 		}
 	}
-	root.AddCommand(cli.ManCommand(root))
+	root.AddCommand(cli.ManCommand(root, topics...))
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetUsageTemplate(usage(root.UsageTemplate()))
 	c.prepare(root)
+	// The first help must fit a screen.
+	root.SetHelpTemplate(firstHelp)
 	root.InitDefaultCompletionCmd("")
+	root.SetHelpCommand(cli.HelpCommand(root, topics))
 	root.InitDefaultHelpCmd()
 	for _, cmd := range root.Commands() {
-		switch cmd.Name() {
-		case "completion":
+		if cmd.Name() == "completion" {
 			cmd.Short = "print a completion script for a shell"
-		case "help":
-			cmd.Short = "explain a verb"
 		}
 	}
 	return root
 }
+
+// topics are the pages of `lklctl help TOPIC`.
+var topics = []cli.Topic{
+	{Name: "exit-status", Short: "what each exit status means", Text: `  0      found or done
+  1      nothing is there, or it could not be done
+  2      the command line is wrong; nothing was done
+  3      no such instance runs
+  125    the connection to the device failed
+
+lklctl exec exits with the status of its program; lklctl wait with that of the
+run.
+`},
+	{Name: "examples", Short: "the most used command lines", Text: `  lklctl list                            # what runs
+  lklctl mptcp                           # MPTCP connections and their subflows
+  lklctl sysctl -w net.ipv4.tcp_congestion_control=bbr
+  lklctl -n web netstat -ti              # TCP sockets of the run "web"
+  lklctl capture -w trace.pcapng tcp port 80
+  lklctl exec -- ss -tin                 # any program, on the same stack
+  lklctl --device adb mptcp              # a stack that runs on a phone
+`},
+}
+
+// firstHelp is the help of lklctl itself; verbs have cobra's.
+var firstHelp = `{{if .HasParent}}{{with (or .Long .Short)}}{{. | trimTrailingWhitespaces}}
+
+{{end}}{{.UsageString}}{{else}}{{.Long}}
+
+Usage: {{.UseLine}}
+
+{{$cmds := .Commands}}{{range $g := .Groups}}{{.Title}}{{range $cmds}}{{if eq .GroupID $g.ID}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}
+{{end}}Flags:
+{{.LocalFlags.FlagUsagesWrapped 80 | trimTrailingWhitespaces}}
+
+"lklctl help VERB" explains a verb. Topics: examples, exit-status.
+{{end}}`
 
 // helpColumns is the width of the help.
 const helpColumns = 80
@@ -192,7 +217,7 @@ func (c *ctl) flags(f *pflag.FlagSet, short bool) {
 	}
 	f.StringVarP(&c.name, "name", n, c.name, "the instance `NAME`; not needed when only one runs")
 	f.VarP(&c.output, "output", "o", "print a table or JSON")
-	f.StringVar(&c.device, "device", c.device, "ask the `DEVICE`: adb, adb:SERIAL, ssh:[USER@]HOST[:PORT], all, or several with commas")
+	f.StringVar(&c.device, "device", c.device, "use this `DEVICE`, such as adb or ssh:HOST")
 	f.Lookup("device").DefValue = "" // the variable's is no default of ours
 }
 

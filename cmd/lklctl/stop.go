@@ -25,7 +25,7 @@ func (c *ctl) stopCommand() *cobra.Command {
 	var grace, limit time.Duration
 	cmd := &cobra.Command{
 		Use:   "stop [-s SIGNAL] [--grace TIME] [--limit TIME]",
-		Short: "end an instance: the program, then its stack",
+		Short: "end an instance: first the program, then its stack",
 		Long: `stop sends a signal to every process of the instance, SIGKILL to those that are
 still there after the grace time, and returns when the instance is gone with all
 it had set up on the host: exit status 0 says that it is. lklrun ends with the

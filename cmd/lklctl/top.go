@@ -32,7 +32,7 @@ func (c *ctl) topCommand() *cobra.Command {
 	o := topOptions{every: watching{time.Second}}
 	cmd := &cobra.Command{
 		Use:   "top [-d SECONDS] [-b [-c N]] [--ascii]",
-		Short: "watch instances, interfaces, connections and subflows live",
+		Short: "watch interfaces, connections and subflows live",
 		Long: `top shows the instances that run, and of one of them the interfaces and the
 connections with their subflows: what each carries in bits a second, now and in
 the last seconds as a graph, round-trip times, congestion windows, segments sent

@@ -157,7 +157,17 @@ func TestHelpWidth(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, args := range []string{"", "--help", "list --help", "netstat --help", "kill --help", "mptcp --help", "sysctl --help", "counters --help", "cat --help", "exec --help", "link --help", "link add --help", "link del --help", "link set --help", "addr --help", "addr add --help",
+	for _, args := range []string{"", "--help"} {
+		if text := ok(t, strings.Fields(args)...); strings.Count(text, "\n") > 40 || !strings.Contains(text, "examples") {
+			t.Errorf("lklctl %s is longer than a screen, or names no examples:\n%s", args, text)
+		}
+	}
+	for _, topic := range topics {
+		if text := ok(t, "help", topic.Name); text != topic.Text {
+			t.Errorf("help %s: %s", topic.Name, text)
+		}
+	}
+	for _, args := range []string{"list --help", "netstat --help", "kill --help", "mptcp --help", "sysctl --help", "counters --help", "cat --help", "exec --help", "link --help", "link add --help", "link del --help", "link set --help", "addr --help", "addr add --help",
 		"mptcp endpoint --help", "mptcp endpoint add --help", "mptcp endpoint change --help", "mptcp limits --help", "stop --help"} {
 		text := ok(t, strings.Fields(args)...)
 		if !strings.Contains(text, "Examples:") || !strings.Contains(text, "--name") {

@@ -19,7 +19,7 @@ import (
 func (c *ctl) waitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait",
-		Short: "wait for an instance's end",
+		Short: "wait until an instance ends",
 		Long: `wait returns when an instance has ended, with its program's exit status; a
 signal that ended the program ends lklctl too, save SIGKILL, which is 137. 125
 says that the stack ended otherwise.`,

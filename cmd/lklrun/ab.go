@@ -61,7 +61,7 @@ func abCommand() *cobra.Command {
 	a := &comparer{output: cli.OutputTable}
 	cmd := &cobra.Command{
 		Use:     "ab --stack A --stack B [FLAG]... -- COMMAND [ARG]...",
-		Short:   "compare a command on two stacks, in turns",
+		Short:   "compare a command on two stacks",
 		Long:    abHelp,
 		Example: abExamples,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -20,7 +20,7 @@ func cleanupCommand() *cobra.Command {
 	var devices far
 	cmd := &cobra.Command{
 		Use:   "cleanup",
-		Short: "undo what killed runs have left",
+		Short: "undo the leftovers of killed runs",
 		Long: `Undo what runs left that could not do so themselves, because lklrun and its
 stack host were killed at once. Runs in progress are named and left alone; for
 one whose lklrun is gone its end is awaited, for 5 seconds at most.`,

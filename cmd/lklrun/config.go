@@ -26,7 +26,7 @@ func configCommand() *cobra.Command {
 	v := &configVerb{output: cli.OutputTable}
 	cmd := &cobra.Command{
 		Use:   "config [FLAG]... [--] [COMMAND [ARG]...]",
-		Short: "show the settings of a run, and where each comes from",
+		Short: "show the settings of a run and their origin",
 		Long: `With --explain, and without any other flag of its own, config lists the settings
 that lklrun would have with the same flags, and where each comes from. The
 stronger replaces the weaker:
@@ -147,7 +147,7 @@ func profilesCommand() *cobra.Command {
 	var src config.Sources
 	cmd := &cobra.Command{
 		Use:   "profiles [FLAG]... [NAME]...",
-		Short: "list the profiles there are, and what they set",
+		Short: "list profiles and what they set",
 		Long: `List the sets of settings that --profile takes. Some are built in; further ones
 are files NAME.json in ` + config.SystemFolder + `/profiles and in
 $XDG_CONFIG_HOME/lklrun/profiles, and the "profiles" of the configuration file.

@@ -13,5 +13,5 @@ import (
 // deskVerbs are those that nobody needs on a device, and that bring much along:
 // pictures, manual pages.
 func deskVerbs(root *cobra.Command) []*cobra.Command {
-	return []*cobra.Command{abCommand(), cli.ManCommand(root, manualTopics()...)}
+	return []*cobra.Command{abCommand(), cli.ManCommand(root, topics...)}
 }

@@ -25,7 +25,7 @@ func doctorCommand() *cobra.Command {
 	var devices far
 	cmd := &cobra.Command{
 		Use:   "doctor [FLAG]... [COMMAND [ARG]...]",
-		Short: "say whether a command can be run, and why",
+		Short: "check whether a command can run here, and why",
 		Long: `Say what this host offers to lklrun, and what becomes of COMMAND: the program it
 is, which engines could carry its sockets and which --engine auto takes, or what
 stands in the way.

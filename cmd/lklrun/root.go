@@ -41,7 +41,7 @@ func execute(args []string) exit.End {
 	cmd := r.command()
 	cmd.AddCommand(verbs()...)
 	cmd.AddCommand(deskVerbs(cmd)...)
-	cmd.SetHelpCommand(helpCommand(cmd))
+	cmd.SetHelpCommand(cli.HelpCommand(cmd, allTopics(cmd)))
 	cmd.InitDefaultHelpCmd()
 	cmd.InitDefaultCompletionCmd(args...)
 	for _, c := range cmd.Commands() {
@@ -266,7 +266,7 @@ VERBS{{range .Commands}}{{if .IsAvailableCommand}}
   {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}
 
 TOPICS           (lklrun help TOPIC)
-`+topicList()+`{{else if .HasAvailableLocalFlags}}
+  flags`+strings.TrimPrefix(cli.TopicList(topics), " ")+`{{else if .HasAvailableLocalFlags}}
 
 FLAGS
 {{.LocalFlags.FlagUsagesWrapped 80 | trimTrailingWhitespaces}}{{end}}{{if .HasExample}}

@@ -39,7 +39,7 @@ func TestHelpWidth(t *testing.T) {
 func TestHelpTopics(t *testing.T) {
 	root := (&runner{}).command()
 	root.AddCommand(verbs()...)
-	root.SetHelpCommand(helpCommand(root))
+	root.SetHelpCommand(cli.HelpCommand(root, allTopics(root)))
 	help := func(args ...string) string {
 		var b strings.Builder
 		root.SetOut(&b)
@@ -52,7 +52,8 @@ func TestHelpTopics(t *testing.T) {
 	if n := strings.Count(help("-h"), "\n"); n > 40 {
 		t.Errorf("-h has %d lines; want 40 at most", n)
 	}
-	for _, name := range topicNames() {
+	for _, topic := range allTopics(root) {
+		name := topic.Name
 		text := help("help", name)
 		if len(text) < 100 {
 			t.Errorf("help %s: %q", name, text)

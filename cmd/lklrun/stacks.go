@@ -27,7 +27,7 @@ func stacksCommand() *cobra.Command {
 	output := cli.OutputTable
 	cmd := &cobra.Command{
 		Use:   "stacks",
-		Short: "list the stacks there are",
+		Short: "list stacks",
 		Long: `List the stacks that --stack takes, and whether their libraries can be loaded.
 They are looked for in the directories of $` + stack.EnvPath + `, then in
 stacks/ beside lklrun.`,

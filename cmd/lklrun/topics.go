@@ -3,24 +3,15 @@
 package main
 
 import (
-	"fmt"
-	"io"
-	"slices"
-	"strings"
-
 	"github.com/spf13/cobra"
 
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// flagsTopic lists the flags; its text is made from them.
-const flagsTopic = "flags"
-
 // topics are the pages of `lklrun help TOPIC`, in the order of the list. Each is
 // a manual page too, lklrun-NAME(7).
 var topics = []cli.Topic{
-	{Name: flagsTopic, Short: "every flag of a run"},
 	{Name: "interfaces", Short: "types and keys of --if", Text: interfacesTopic + config.InterfaceHelp() + interfacesRest},
 	{Name: "servers", Short: "let others reach the program: --publish, --listen", Text: serversTopic},
 	{Name: "shared-addresses", Short: "use the host's own address: raw, rawip, --rst-guard", Text: sharedTopic},
@@ -210,77 +201,8 @@ lklrun ends by the same signal, except SIGKILL, which becomes 137. Otherwise:
   lklrun --require mptcp --if tap:tap0,ip=192.0.2.2/24 -- curl http://192.0.2.1/
 `
 
-// helpCommand is `lklrun help [TOPIC|VERB]`.
-func helpCommand(root *cobra.Command) *cobra.Command {
-	return &cobra.Command{
-		Use:                   "help [TOPIC|VERB]",
-		Short:                 "explain a topic or a verb",
-		DisableFlagsInUseLine: true,
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			return append(topicNames(), verbNames(root)...), cobra.ShellCompDirectiveNoFileComp
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case len(args) == 0:
-				return root.Help()
-			case len(args) > 1:
-				return cli.Usagef("help: takes one topic, not %q", strings.Join(args, " "))
-			}
-			return explainTopic(cmd.OutOrStdout(), root, args[0])
-		},
-	}
-}
-
-// manualTopics are those with a manual page of their own; the flags are on the
-// program's.
-func manualTopics() []cli.Topic { return topics[1:] }
-
-// explainTopic writes the page of a topic, or the help of a verb.
-func explainTopic(w io.Writer, root *cobra.Command, name string) error {
-	if name == flagsTopic {
-		fmt.Fprint(w, root.LocalFlags().FlagUsagesWrapped(80))
-		return nil
-	}
-	if n := slices.IndexFunc(topics, func(t cli.Topic) bool { return t.Name == name }); n >= 0 {
-		fmt.Fprint(w, topics[n].Text)
-		return nil
-	}
-	for _, c := range root.Commands() {
-		if c.Name() == name {
-			return c.Help()
-		}
-	}
-	return cli.Usagef("help: no topic %q; there are %s", name, strings.Join(topicNames(), ", "))
-}
-
-func topicNames() []string {
-	var names []string
-	for _, t := range topics {
-		names = append(names, t.Name)
-	}
-	return names
-}
-
-func verbNames(root *cobra.Command) []string {
-	var names []string
-	for _, c := range root.Commands() {
-		if c.IsAvailableCommand() {
-			names = append(names, c.Name())
-		}
-	}
-	return names
-}
-
-// topicList is the list of topics for the help, in lines of 80 columns.
-func topicList() string {
-	var b strings.Builder
-	line := " "
-	for _, name := range topicNames() {
-		if len(line)+1+len(name) > 78 {
-			b.WriteString(line + "\n")
-			line = " "
-		}
-		line += " " + name
-	}
-	return b.String() + line
+// allTopics are the topics and, first, the list of flags.
+func allTopics(root *cobra.Command) []cli.Topic {
+	flags := cli.Topic{Name: "flags", Short: "every flag of a run", Text: root.LocalFlags().FlagUsagesWrapped(80)}
+	return append([]cli.Topic{flags}, topics...)
 }

@@ -8,15 +8,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/ctlproto"
 	"github.com/lklrun/lklrun/internal/gateway"
 )
 
-// release is set by the linker: -X main.release=1.2.3.
-var release = "development build"
-
 func version() string {
-	v := fmt.Sprintf("lklrun %s, control protocol %d", release, ctlproto.CTL_VERSION)
+	v := cli.Version(self)
 	if !gateway.Available {
 		v += ", without the user-mode gateway"
 	}

@@ -2,9 +2,85 @@
 
 package cli
 
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
 // Topic is a page of a program's help that belongs to no verb.
 type Topic struct {
 	Name  string // in lower case, with dashes
 	Short string // for lists and the page's NAME section
 	Text  string // at most 80 columns wide
+}
+
+// HelpCommand is `PROGRAM help [TOPIC|VERB]`.
+func HelpCommand(root *cobra.Command, topics []Topic) *cobra.Command {
+	return &cobra.Command{
+		Use:                   "help [TOPIC|VERB]",
+		Short:                 "explain a topic or a verb",
+		DisableFlagsInUseLine: true,
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return append(topicNames(topics), verbNames(root)...), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 0:
+				return root.Help()
+			case len(args) > 1:
+				return Usagef("help: takes one topic or verb, not %q", strings.Join(args, " "))
+			}
+			return explain(cmd.OutOrStdout(), root, topics, args[0])
+		},
+	}
+}
+
+// explain writes the page of a topic, or the help of a verb.
+func explain(w io.Writer, root *cobra.Command, topics []Topic, name string) error {
+	if n := slices.IndexFunc(topics, func(t Topic) bool { return t.Name == name }); n >= 0 {
+		fmt.Fprint(w, topics[n].Text)
+		return nil
+	}
+	for _, c := range root.Commands() {
+		if c.Name() == name {
+			return c.Help()
+		}
+	}
+	return Usagef("help: no topic %q; there are %s", name, strings.Join(topicNames(topics), ", "))
+}
+
+func topicNames(topics []Topic) []string {
+	var names []string
+	for _, t := range topics {
+		names = append(names, t.Name)
+	}
+	return names
+}
+
+func verbNames(root *cobra.Command) []string {
+	var names []string
+	for _, c := range root.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	return names
+}
+
+// TopicList lists the topics by name, in lines of at most 80 columns.
+func TopicList(topics []Topic) string {
+	var b strings.Builder
+	line := " "
+	for _, name := range topicNames(topics) {
+		if len(line)+1+len(name) > 80 {
+			b.WriteString(line + "\n")
+			line = " "
+		}
+		line += " " + name
+	}
+	return b.String() + line
 }
