@@ -26,20 +26,20 @@ GOBUILD_PCAP := CGO_ENABLED=1 $(GO) build $(GOFLAGS_RELEASE) -tags netgo,osuserg
 GOLANGCI_LINT  := v2.15.0
 GOTESTSUM      := v1.13.0
 NFPM           := v2.43.0
-PACKAGES_STAMP := $(OUT)/.packages
 
 .PHONY: help
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# Nothing to ask dpkg again as long as the list did not change.
-$(PACKAGES_STAMP): .ci/packages .ci/install-packages
+# Each list has a stamp: dpkg is not asked again as long as the list stays the same.
+PACKAGES := $(OUT)/.packages
+$(PACKAGES)-build $(PACKAGES)-demo $(PACKAGES)-test: $(PACKAGES)-%: .ci/packages/% .ci/install-packages
 	@mkdir -p $(OUT)
-	@.ci/install-packages
+	@.ci/install-packages $*
 	@touch $@
 
 .PHONY: packages
-packages: $(PACKAGES_STAMP) ## install the Debian packages that are missing (root), or name them
+packages: $(PACKAGES)-build $(PACKAGES)-demo $(PACKAGES)-test ## install the Debian packages for everything (root), or name them
 
 .PHONY: build
 build: stack host go ## everything, into bin/
@@ -47,7 +47,7 @@ build: stack host go ## everything, into bin/
 # The stack library keeps its own record of what is up to date; each stack in
 # stacks/ is its manifest beside that library.
 .PHONY: stack
-stack: packages ## the Linux stack library and bin/stacks/
+stack: $(PACKAGES)-build ## the Linux stack library and bin/stacks/
 	+@test ! -f third_party/lkl/Makefile || $(MAKE) --no-print-directory -C third_party/lkl OUT=$(STACK) $(if $(LINUX_SOURCE),LINUX_SOURCE=$(LINUX_SOURCE)) -j$(JOBS)
 	@for m in $(wildcard stacks/*/stack.json); do \
 		d=$(BIN)/stacks/$$(basename $$(dirname $$m)); \
@@ -59,15 +59,15 @@ stack: packages ## the Linux stack library and bin/stacks/
 CROSS_STACK = $(MAKE) --no-print-directory -C third_party/lkl LKL_ARCH=$(@:stack-%=%) OUT=$(OUT)/$@ $(if $(LINUX_SOURCE),LINUX_SOURCE=$(LINUX_SOURCE)) -j$(JOBS)
 
 .PHONY: stack-amd64
-stack-amd64: packages ## the stack library to be linked in, build/stack-amd64/liblkl.a
+stack-amd64: $(PACKAGES)-build $(PACKAGES)-test ## the stack library to be linked in, build/stack-amd64/liblkl.a
 	+@$(CROSS_STACK)
 
 .PHONY: stack-arm64
-stack-arm64: packages ## the stack library for arm64, with a cross compiler
+stack-arm64: $(PACKAGES)-build $(PACKAGES)-test ## the stack library for arm64, with a cross compiler
 	+@$(CROSS_STACK)
 
 .PHONY: stack-arm
-stack-arm: packages ## the stack library for arm (ARMv7, hard float)
+stack-arm: $(PACKAGES)-build $(PACKAGES)-test ## the stack library for arm (ARMv7, hard float)
 	+@$(CROSS_STACK)
 
 # What --device puts on a device, see .ci/bundle. lklrun can be loaded anywhere and needs
@@ -96,7 +96,7 @@ HZ ?= 100
 .PHONY: stack-hz
 stack-hz: stack-hz-$(HZ) ## the stack bbr with another tick than 1000 a second, to compare: HZ=100 or 250
 
-stack-hz-%: packages
+stack-hz-%: $(PACKAGES)-build
 	+@LKL_HZ=$* $(MAKE) --no-print-directory -C third_party/lkl OUT=$(OUT)/$@ $(if $(LINUX_SOURCE),LINUX_SOURCE=$(LINUX_SOURCE)) -j$(JOBS)
 	@mkdir -p $(BIN)/stacks/hz-$*
 	@sed -e 's/"name": "bbr"/"name": "hz-$*"/' -e 's/paced by fq"/paced by fq; HZ=$*"/' stacks/bbr/stack.json > $(BIN)/stacks/hz-$*/stack.json
@@ -104,19 +104,19 @@ stack-hz-%: packages
 
 # LKL as it was in 2017, from npm's copy: never part of a build or of the tests.
 .PHONY: lkl-4.9
-lkl-4.9: packages ## LKL of Linux 4.9 as a stack, to compare: fetched from npm, built, not kept here
+lkl-4.9: $(PACKAGES)-build ## LKL of Linux 4.9 as a stack, to compare: fetched from npm, built, not kept here
 	+@$(MAKE) --no-print-directory -C third_party/lkl-4.9 OUT=$(STACK)-4.9 BIN=$(BIN) -j$(JOBS)
 
 .PHONY: check-lkl-4.9
-check-lkl-4.9: build lkl-4.9 ## programs on that stack, and what lklctl says of it
+check-lkl-4.9: packages build lkl-4.9 ## programs on that stack, and what lklctl says of it
 	@$(GO) test -tags lkl49 ./test -run '^TestOldLKL' -count=1 -v -timeout 10m
 
 .PHONY: host
-host: packages
+host: $(PACKAGES)-build
 	+@test ! -f csrc/Makefile || $(MAKE) -s --no-print-directory -C csrc OUT=$(BIN) SAN= -j$(JOBS) all targets
 
 .PHONY: go
-go:
+go: $(PACKAGES)-build
 	@mkdir -p $(BIN)
 	@$(GOBUILD) -o $(BIN)/ ./cmd/lklrun
 	@$(GOBUILD_PCAP) -o $(BIN)/ ./cmd/lklctl
@@ -132,15 +132,20 @@ deb-test: deb
 	@.ci/fetch-debs --deps arm64 $(OUT)/deb-test/arm64 libpcap0.8 curl dash coreutils
 
 .PHONY: demo
-demo: build ## 200 MB over two links at once, with curl as it is
+demo: $(PACKAGES)-demo build ## 200 MB over two links at once, with curl as it is
 	@test/demo.sh
 
 .PHONY: test
-test: build cross $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) $(OUT)/tools/.gotestsum-$(GOTESTSUM) ## every test and lint; results in build/results
+test: packages build cross $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) $(OUT)/tools/.gotestsum-$(GOTESTSUM) ## every test and lint; results in build/results
 	@.ci/test
 
+.PHONY: check
+check: $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) ## the quick tests: lint and unit tests in Go, no build of the kernel
+	@$(OUT)/tools/golangci-lint run ./...
+	@$(GO) test $$($(GO) list ./... | grep -Ev '/(test|bench)(/|$$)')
+
 .PHONY: pictures
-pictures: build browser ## the pictures of the documentation, of a run of a minute
+pictures: packages build browser ## the pictures of the documentation, of a run of a minute
 	@PICTURES=$(CURDIR)/docs/pictures CI=true $(GO) test ./test -run '^Test(Top|Web)$$' -count=1 -timeout 10m
 
 # What drives a browser for the test of lklctl web: outside the source tree, for
@@ -161,50 +166,50 @@ SEED ?= $(shell date +%s)
 SAN_BIN := $(if $(SAN),$(OUT)/san)
 
 .PHONY: san
-san: build
+san: packages build
 	+@$(MAKE) -s --no-print-directory -C csrc SAN=1 OUT=$(SAN_BIN) -j$(JOBS) $(SAN_BIN)/lklhost
 	@cp $(BIN)/lklrun $(BIN)/lklctl $(SAN_BIN)/
 	@ln -sfn $(BIN)/stacks $(SAN_BIN)/stacks
 
 .PHONY: fuzz
-fuzz: build $(if $(SAN),san) ## a target that makes random calls: DURATION=60 SEED=N SAN=1
+fuzz: packages build $(if $(SAN),san) ## a target that makes random calls: DURATION=60 SEED=N SAN=1
 	@FUZZ_SECONDS=$(DURATION) FUZZ_SEED=$(SEED) LKLRUN_BIN=$(SAN_BIN) \
 		$(GO) test ./test -run '^TestFuzz$$' -count=1 -v -timeout 1h
 
 .PHONY: soak
-soak: build $(if $(SAN),san) ## connections of every kind, every byte checked: SOAK=600 SEED=N SAN=1
+soak: packages build $(if $(SAN),san) ## connections of every kind, every byte checked: SOAK=600 SEED=N SAN=1
 	@SOAK_SECONDS=$(SOAK) SOAK_SEED=$(SEED) LKLRUN_BIN=$(SAN_BIN) \
 		nice $(GO) test ./test -run '^TestSoak$$' -count=1 -v -timeout 24h
 
 .PHONY: drivers
-drivers: build ## every kind of interface for a minute, all at once: DURATION=60
+drivers: packages build ## every kind of interface for a minute, all at once: DURATION=60
 	@DRIVER_SECONDS=$(DURATION) $(GO) test ./test -run '^TestDrivers$$' -count=1 -v -parallel 32 -timeout 1h
 
 LEASE ?= 60
 
 .PHONY: leases
-leases: build ## transfers while a DHCP lease is renewed, and while it moves to another network: LEASE=60 seconds
+leases: packages build ## transfers while a DHCP lease is renewed, and while it moves to another network: LEASE=60 seconds
 	@LEASE_SECONDS=$(LEASE) $(GO) test ./test -run '^TestLease.*InTransfer$$' -count=1 -v -timeout 1h
 
 .PHONY: attach
-attach: build ## ten clients watch and capture at once, others misbehave: DURATION=600
+attach: packages build ## ten clients watch and capture at once, others misbehave: DURATION=600
 	@ATTACH_SECONDS=$(DURATION) $(GO) test ./test -run '^TestAttach$$' -count=1 -v -timeout 2h
 
 .PHONY: capture
-capture: build ## what a capture costs a transfer at 5 Gbit/s, and one at full speed: DURATION=60 seconds of each
+capture: packages build ## what a capture costs a transfer at 5 Gbit/s, and one at full speed: DURATION=60 seconds of each
 	@CAPTURE_SECONDS=$(DURATION) $(GO) test -tags measure ./test -run '^TestCaptureSpeed$$' -count=1 -v -timeout 1h
 
 .PHONY: handover
-handover: build ## 500 MB by two paths that are cut in turn, in both directions
+handover: packages build ## 500 MB by two paths that are cut in turn, in both directions
 	@HANDOVER_MB=500 $(GO) test ./test -run '^TestHandover' -count=1 -v -timeout 1h
 
 # BENCHFLAGS: -only REGEXP, -rounds N and more, see go run ./bench -help.
 .PHONY: bench
-bench: build ## all variants beside the host, in turns, five minutes: tables, build/bench/
+bench: packages build ## all variants beside the host, in turns, five minutes: tables, build/bench/
 	@$(GO) run ./bench $(BENCHFLAGS)
 
 .PHONY: bench-full
-bench-full: build stack-hz-100 stack-hz-250 ## every scenario, three quarters of an hour; writes docs/benchmarks.md
+bench-full: packages build stack-hz-100 stack-hz-250 ## every scenario, three quarters of an hour; writes docs/benchmarks.md
 	@$(GO) run ./bench -form full -profile missed -out $(OUT)/bench/full -docs docs $(BENCHFLAGS)
 
 .PHONY: bench-compare
@@ -212,12 +217,12 @@ bench-compare: build ## a quick run beside the recorded ratios: what fell by mor
 	@$(GO) run ./bench -compare bench/recorded.json $(BENCHFLAGS)
 
 .PHONY: conformance
-conformance: build ## other people's tests, natively and on the stacks; writes docs/conformance.md
+conformance: packages build ## other people's tests, natively and on the stacks; writes docs/conformance.md
 	@.ci/install-packages libpython3.11-testsuite cmake dpkg-dev
 	@$(GO) run ./test/conformance -out docs/conformance.md $(CONFORMANCEFLAGS)
 
 .PHONY: lint
-lint: packages $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) ## gofmt, vet, staticcheck and more; cppcheck; generated files
+lint: $(PACKAGES)-build $(PACKAGES)-test $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) ## gofmt, vet, staticcheck and more; cppcheck; generated files
 	@.ci/lint
 
 # A program beside go.mod, not in it: its two hundred modules are not ours.
