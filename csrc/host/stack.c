@@ -212,19 +212,6 @@ void st_load(enum st_load load)
 		stack->load(load);
 }
 
-/** st_lend - the same, of bytes that stay there, see struct stack_ops */
-int st_lend(int fd, struct iovec *iov, int max, size_t len)
-{
-	return alive && stack->lend ? stack->lend(fd, iov, max, len) : -EOPNOTSUPP;
-}
-
-/** st_return - @n pieces that were lent; more than none only where some were */
-void st_return(const struct iovec *iov, int n)
-{
-	if (alive && n > 0)
-		stack->give_back(iov, n);
-}
-
 /** st_refs - where received bytes lie, see struct stack_ops */
 int st_refs(int fd, struct iovec *iov, int max, size_t len)
 {

@@ -55,9 +55,6 @@ enum st_load { ST_LOAD_EASY, ST_LOAD_FULL, ST_LOAD_RUSH };
  * @refs: where the bytes lie that a receive on the stream @fd would return next,
  *	@len at most, in @max pieces; they stay there until the next call of the
  *	stack. How many pieces, or a negative errno when it cannot tell. May be NULL
- * @lend: the same of bytes that stay until each piece is given back, if it has any
- *	such; may be NULL
- * @give_back: pieces that were lent; NULL if @lend is
  * @load: tells whether the loop has time to spare; may be NULL
  * @link_add: a device on @fd, which the stack owns from then on; id or -errno
  * @link_del: remove a device
@@ -74,8 +71,6 @@ struct stack_ops {
 	int (*watch)(int epfd);
 	bool (*asked)(void);
 	int (*refs)(int fd, struct iovec *iov, int max, size_t len);
-	int (*lend)(int fd, struct iovec *iov, int max, size_t len);
-	void (*give_back)(const struct iovec *iov, int n);
 	void (*load)(enum st_load load);
 	int (*link_add)(int fd, uint32_t kind, uint32_t flags,
 			const uint8_t mac[6], uint16_t mtu);
@@ -119,8 +114,6 @@ void stack_set_release(const char *release);
 
 void st_load(enum st_load load);
 int st_refs(int fd, struct iovec *iov, int max, size_t len);
-int st_lend(int fd, struct iovec *iov, int max, size_t len);
-void st_return(const struct iovec *iov, int n);
 int st_watch(int fd, struct stack_src *src, uint32_t events);
 int st_rewatch(int fd, struct stack_src *src, uint32_t events);
 void st_unwatch(int fd, struct stack_src *src);

@@ -14,8 +14,6 @@
 	X(loop_step) \
 	X(loop_watch) \
 	X(loop_refs) \
-	X(loop_lend) \
-	X(loop_return) \
 	X(loop_load) \
 	X(loop_blocked) \
 	X(netdev_fd_create) \

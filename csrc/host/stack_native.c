@@ -66,8 +66,6 @@ static struct {
 	long long (*loop_step)(void);
 	int (*loop_watch)(int epfd, int *flag);
 	int (*loop_refs)(int fd, struct iovec *iov, int max, unsigned long len);
-	int (*loop_lend)(int fd, struct iovec *iov, int max, unsigned long len);
-	void (*loop_return)(const struct iovec *iov, int n);
 	void (*loop_load)(int load);
 	unsigned long (*loop_blocked)(void);
 	struct lkl_netdev *(*netdev_fd_create)(int fd, int flags);
@@ -209,18 +207,6 @@ static int native_refs(int fd, struct iovec *iov, int max, size_t len)
 	return lkl.loop_refs(fd, iov, max, len);
 }
 
-/** native_lend - the same, to be given back */
-static int native_lend(int fd, struct iovec *iov, int max, size_t len)
-{
-	return lkl.loop_lend(fd, iov, max, len);
-}
-
-/** native_give_back - what was lent */
-static void native_give_back(const struct iovec *iov, int n)
-{
-	lkl.loop_return(iov, n);
-}
-
 /** native_load - another thread may write frames */
 static void native_load(enum st_load load)
 {
@@ -337,8 +323,6 @@ const struct stack_ops stack_native_ops = {
 	.watch = native_watch,
 	.asked = native_asked,
 	.refs = native_refs,
-	.lend = native_lend,
-	.give_back = native_give_back,
 	.load = native_load,
 	.link_add = native_link_add,
 	.link_del = native_link_del,

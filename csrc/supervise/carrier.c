@@ -48,7 +48,6 @@
 
 #include "conn.h"
 #include "host.h"
-#include "lent.h"
 
 #define PREFIX		"lklrun"
 #define PREFIX_LEN	6
@@ -397,7 +396,6 @@ void carrier_drop(struct conn *conn)
 	int fd = conn->csrc.fd;
 
 	lane_drop(conn);
-	lent_drop(conn);
 	if (fd < 0)
 		return;
 	loop_forget(&conn->csrc);

@@ -23,7 +23,6 @@
 #include "conn.h"
 #include "ctl_proto.h"
 #include "host.h"
-#include "lent.h"
 #include "loop.h"
 
 #define CONN_HASH	4096
@@ -190,7 +189,6 @@ void conn_free(struct conn *conn)
 	while (conn->tokens)
 		close(conn->token_fd[--conn->tokens]);
 	lane_drop(conn);
-	lent_drop(conn);
 	buried = conn->gone && ahead_bury(conn);
 	carrier_drop(conn);
 	carrier_forget(conn);

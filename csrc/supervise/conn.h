@@ -35,7 +35,6 @@ enum conn_state {
 };
 
 struct lane_end;
-struct lent;
 struct opt_note;
 struct origin;
 
@@ -106,7 +105,6 @@ struct chunk {
  * @notes: options set on it, newest first; @n_notes of them
  * @to_stack, @to_target: what the destination has not taken yet
  * @lane: the memory that what the target sends may go through, NULL: none
- * @lent: what lies in the carrier and in the stack, NULL: nothing did
  * @bytes_in, @bytes_out: received and sent by the target
  * @carrier_ino: inode of the target's end
  * @stack_ino, @ino_fd: inode in the stack, once asked for, of that descriptor
@@ -169,7 +167,6 @@ struct conn {
 	unsigned int n_notes;
 	struct chunk to_stack, to_target;
 	struct lane_end *lane;
-	struct lent *lent;
 	uint64_t bytes_in, bytes_out;
 	struct account *acct;
 	struct sockaddr_in6 peer;
@@ -368,13 +365,12 @@ extern char shared_buf[SHARED_SIZE] __attribute__((aligned(4096)));
 /**
  * struct conn_stats - counters of the data plane
  *
- * Of lanes: made, and bytes sent through their rings. @lent: bytes received that were
- * lent to carriers.
+ * Of lanes: made, and bytes sent through their rings.
  */
 struct conn_stats {
 	uint64_t made, refused, open, accepted, connected, resets, fallbacks, bytes_in,
 		 bytes_out, dgrams_in, dgrams_out, dgrams_dropped, swept, lanes,
-		 lane_out, lent;
+		 lane_out;
 };
 
 extern struct conn_stats conn_stats;

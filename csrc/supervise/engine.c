@@ -11,7 +11,6 @@
 #include "conn.h"
 #include "ctl_proto.h"
 #include "host.h"
-#include "lent.h"
 #include "mirror.h"
 #include "peer.h"
 #include "proc_text.h"
@@ -19,7 +18,6 @@
 /** engine_init - names and tables */
 int engine_init(void)
 {
-	lent_init();
 	return carrier_init();
 }
 
@@ -105,7 +103,7 @@ size_t engine_stats(char *buf, size_t len)
 		     "sockets.connected %llu\nsockets.accepted %llu\nsockets.resets %llu\n"
 		     "sockets.swept %llu\nsockets.fallback %llu\nbytes.received %llu\nbytes.sent %llu\n"
 		     "datagrams.received %llu\ndatagrams.sent %llu\ndatagrams.dropped %llu\n"
-		     "bytes.lent %llu\nlane.made %llu\nlane.sent %llu\n"
+		     "lane.made %llu\nlane.sent %llu\n"
 		     "packets.sockets %llu\npackets.shown %llu\npackets.sent %llu\npackets.lost %llu\n",
 		     (unsigned long long)loop_stats.turns,
 		     (unsigned long long)loop_stats.sleeps,
@@ -126,7 +124,6 @@ size_t engine_stats(char *buf, size_t len)
 		     (unsigned long long)s->dgrams_in,
 		     (unsigned long long)s->dgrams_out,
 		     (unsigned long long)s->dgrams_dropped,
-		     (unsigned long long)s->lent,
 		     (unsigned long long)s->lanes,
 		     (unsigned long long)s->lane_out,
 		     (unsigned long long)mirror_stats.sockets,

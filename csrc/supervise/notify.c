@@ -27,7 +27,6 @@
 
 #include "conn.h"
 #include "host.h"
-#include "lent.h"
 #include "loop.h"
 #include "notify.h"
 
@@ -208,7 +207,7 @@ static int64_t find_conn(struct call *c)
 		return -EPERM;
 	}
 	if (carrier_identify(c->dup, &id))
-		return lent_passes(c) ? -ENOMEM : CALL_NATIVE;
+		return CALL_NATIVE;
 	c->conn = conn_find(id);
 	if (!c->conn)
 		return -ENOTCONN;	/* outlived the stack's side */
@@ -320,11 +319,6 @@ static int64_t dispatch(struct call *c, uint32_t arch)
 		return refuse_setns(c);
 	case SYS_ioctl:
 		return sock_ioctl(c);
-	case SYS_splice:	/* its pages outlive its read: lent.c */
-		ret = find_conn(c);
-		if (ret == -EPERM || (!ret && c->conn->kind == KIND_STREAM))
-			lent_stop();
-		return CALL_NATIVE;
 	}
 	ret = find_conn(c);
 	if (hostnet_any()) {
@@ -361,7 +355,7 @@ static void notified(struct source *src, uint32_t events)
 		c.args[4] = c.args[5] = 0;
 	}
 #endif
-	if (exec_is_zygote(c.pid) || (c.nr == SYS_splice && lent_stopped())) {
+	if (exec_is_zygote(c.pid)) {
 		call_answer(&c, CALL_NATIVE);
 		return;
 	}

@@ -2,8 +2,10 @@
 /*
  * The pump from the stack to the target; see pump.c.
  *
- * Where much comes in at a time, it is lent to the carrier (lent.c), or sent from
- * where it lies in the stack; what the carrier does not take stays there.
+ * Where much comes in at a time, it is sent from where it lies in the stack, and
+ * what the carrier does not take stays there. The host copies it into the carrier:
+ * no page of the stack is ever shared with the target, which could keep it (splice,
+ * sendfile, a pipe, another process) after the stack has used it again.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -12,7 +14,6 @@
 #include <sys/socket.h>
 
 #include "conn.h"
-#include "lent.h"
 #include "pump.h"
 
 #define MANY		(SHARED_SIZE / 8)	/* bytes worth a list of where they lie */
@@ -135,27 +136,20 @@ static size_t stack_read(struct conn *conn)
 static ssize_t pass_refs(struct conn *conn)
 {
 	struct iovec iov[REFS];
-	bool more = true;
 	size_t len = 0;
 	ssize_t put;
 	int i, n;
 
 	if (!conn->s_many || conn->stamps_wanted || conn->s_urgent)
 		return 0;
-	put = lent_put(conn, &len);
-	if (put) {
-		carrier_took(conn, put, len);
-	} else {
-		n = st_refs(conn->sfd, iov, REFS, SHARED_SIZE);
-		for (i = 0; i < n; i++)
-			len += iov[i].iov_len;
-		if (!len) {
-			conn->s_many = false;
-			return 0;
-		}
-		more = n == REFS;
-		put = carrier_putv(conn, iov, n, len);
+	n = st_refs(conn->sfd, iov, REFS, SHARED_SIZE);
+	for (i = 0; i < n; i++)
+		len += iov[i].iov_len;
+	if (!len) {
+		conn->s_many = false;
+		return 0;
 	}
+	put = carrier_putv(conn, iov, n, len);
 	if (put <= 0)
 		return put;
 	/*
@@ -168,7 +162,7 @@ static ssize_t pass_refs(struct conn *conn)
 		stack_error(conn, ECONNRESET);
 		conn->s_end = true;
 	} else if ((size_t)put == len) {
-		stack_gave(conn, more ? SHARED_SIZE : len);
+		stack_gave(conn, n == REFS ? SHARED_SIZE : len);
 	}
 	return put;
 }

@@ -266,22 +266,6 @@ struct iovec;
  */
 int lkl_loop_refs(int fd, struct iovec *iov, int max, unsigned long len);
 
-/**
- * lkl_loop_lend - the same, of bytes that stay where they are until they are
- * given back
- *
- * They do so even when they are received meanwhile, or the socket is closed. Only
- * what lies in pages is listed, which small packets do not: 0 pieces may mean
- * that lkl_loop_refs() would have some. Each goes to lkl_loop_return() once.
- */
-int lkl_loop_lend(int fd, struct iovec *iov, int max, unsigned long len);
-
-/**
- * lkl_loop_return - nobody reads these @n pieces any more
- * @iov: as lkl_loop_lend() gave them; the lengths do not matter
- */
-void lkl_loop_return(const struct iovec *iov, int n);
-
 /* For lkl_loop_load() */
 #define LKL_LOAD_EASY	0	/* the loop has time to spare */
 #define LKL_LOAD_FULL	1	/* it has not: another thread may write its frames to taps */

@@ -78,7 +78,7 @@ API int lkl_loop_watch(int epfd, int *flag)
 }
 
 struct refs_args {
-	int fd, max, lend;
+	int fd, max;
 	struct lkl_iov *iov;
 	unsigned long len;
 };
@@ -87,12 +87,12 @@ static long do_refs(void *arg)
 {
 	struct refs_args *a = arg;
 
-	return lklk_refs(a->fd, a->iov, a->max, a->len, a->lend);
+	return lklk_refs(a->fd, a->iov, a->max, a->len);
 }
 
 API int lkl_loop_refs(int fd, struct iovec *iov, int max, unsigned long len)
 {
-	struct refs_args a = { fd, max, 0, (struct lkl_iov *)iov, len };
+	struct refs_args a = { fd, max, (struct lkl_iov *)iov, len };
 	int i, ret;
 
 	if (!loop_mode)
@@ -106,29 +106,6 @@ API int lkl_loop_refs(int fd, struct iovec *iov, int max, unsigned long len)
 			return ret;
 	}
 	return -EOPNOTSUPP;
-}
-
-API int lkl_loop_lend(int fd, struct iovec *iov, int max, unsigned long len)
-{
-	struct refs_args a = { fd, max, 1, (struct lkl_iov *)iov, len };
-
-	return loop_mode ? kernel_call(do_refs, &a) : -EINVAL;
-}
-
-static long do_return(void *arg)
-{
-	struct refs_args *a = arg;
-
-	lklk_returned(a->iov, a->max);
-	return 0;
-}
-
-API void lkl_loop_return(const struct iovec *iov, int n)
-{
-	struct refs_args a = { .max = n, .iov = (struct lkl_iov *)iov };
-
-	if (loop_mode && n > 0)
-		kernel_call(do_return, &a);
 }
 
 /* In threaded mode the flag is the first member of this. */

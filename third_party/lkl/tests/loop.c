@@ -102,53 +102,8 @@ static long refs(long s, unsigned long at)
 	return L6(recvfrom, s, 0, len, MSG_TRUNC, 0, 0) == len ? len : -5;
 }
 
-#define KEPT	96	/* pieces */
-
-/* What was lent and is not given back yet */
-static struct {
-	struct iovec iov;
-	unsigned long at;
-} kept[KEPT];
-static unsigned int kept_first, kept_n;
-static unsigned long lent;	/* bytes in all */
-
-/* Gives back the oldest pieces until there are @most; 1: all were as they came */
-static int give_back(unsigned int most)
-{
-	for (; kept_n > most; kept_n--) {
-		struct iovec *iov = &kept[kept_first].iov;
-
-		pattern(want, iov->iov_len, kept[kept_first].at);
-		if (memcmp(iov->iov_base, want, iov->iov_len))
-			return 0;
-		lkl_loop_return(iov, 1);
-		kept_first = (kept_first + 1) % KEPT;
-	}
-	return 1;
-}
-
-/* As refs(), but what lies there is looked at again long after it was taken. */
-static long lend(long s, unsigned long at)
-{
-	struct iovec iov[16];
-	long i, n = lkl_loop_lend(s, iov, 16, sizeof(want)), len = 0, taken;
-
-	if (n <= 0)
-		return refs(s, at);
-	if (!give_back(KEPT - n))
-		return -6;
-	for (i = 0; i < n; i++) {
-		kept[(kept_first + kept_n) % KEPT].iov = iov[i];
-		kept[(kept_first + kept_n++) % KEPT].at = at + len;
-		len += iov[i].iov_len;
-	}
-	lent += len;
-	taken = len > 1000 ? len - at % 1000 : len;
-	return L6(recvfrom, s, 0, taken, MSG_TRUNC, 0, 0) == taken ? taken : -5;
-}
-
 /* What a receiver does with it */
-enum how { SEND, READ, REFS, LEND };
+enum how { SEND, READ, REFS };
 
 /* Moves TOTAL bytes over a non-blocking socket; the number that were right */
 static long transfer(long s, enum how how, unsigned long blocked)
@@ -164,8 +119,8 @@ static long transfer(long s, enum how how, unsigned long blocked)
 		if (how == SEND) {
 			pattern(buf, n, at);
 			n = L3(write, s, buf, n);
-		} else if (how == REFS || how == LEND) {
-			n = how == LEND ? lend(s, at) : refs(s, at);
+		} else if (how == REFS) {
+			n = refs(s, at);
 			if (n == 0 || (n < 0 && n != -EAGAIN))
 				break;
 		} else {
@@ -247,14 +202,6 @@ static void pair(int flags, enum how how, int proto, const char *what)
 		fflush(stdout);
 		L1(close, s);
 		turn(0);
-		/* The socket is gone, these are not. */
-		if (!give_back(0))
-			a = -7;
-		if (how == LEND)
-			printf("# %lu bytes were lent\n", lent);
-		fflush(stdout);
-		if (how == LEND && lent < TOTAL / 20)
-			a = -8;
 		_exit(a == TOTAL && lkl_sys_halt() == 0 ? 0 : 1);
 	}
 	close(sv[0]);
@@ -285,10 +232,6 @@ int main(void)
 	     "offload, seen where it lies");
 	pair(LKL_NETDEV_VNET_HDR | LKL_NETDEV_OFFLOAD, REFS, IPPROTO_MPTCP,
 	     "MPTCP, seen where it lies");
-	pair(0, LEND, 0, "plain frames, lent");
-	pair(LKL_NETDEV_VNET_HDR | LKL_NETDEV_OFFLOAD, LEND, 0, "offload, lent");
-	pair(LKL_NETDEV_VNET_HDR | LKL_NETDEV_OFFLOAD, LEND, IPPROTO_MPTCP,
-	     "MPTCP, lent");
 
 	socketpair(AF_UNIX, SOCK_DGRAM, 0, sv);
 	loop_boot(sv[0], 0, "10.70.0.9");

@@ -18,21 +18,12 @@
  * struct refs - the list that is made
  * @iov: what there is so far, @n of @max
  * @left: bytes still wanted
- * @lend: of pages only, with a reference for each piece
  */
 struct refs {
 	struct lkl_iov *iov;
 	int n, max;
 	size_t left;
-	bool lend;
 };
-
-/* Whether a piece that begins at @base shares the reference of the one before. */
-static bool same_page(const struct refs *r, const void *base)
-{
-	return !r->lend || virt_to_head_page(r->iov[r->n - 1].base) ==
-			   virt_to_head_page(base);
-}
 
 /* A piece of memory. false: no more */
 static bool add(struct refs *r, void *base, size_t len)
@@ -42,13 +33,11 @@ static bool add(struct refs *r, void *base, size_t len)
 	len = min(len, r->left);
 	if (!len)
 		return r->left;
-	if (last && last->base + last->len == base && same_page(r, base)) {
+	if (last && last->base + last->len == base) {
 		last->len += len;
 	} else {
 		if (r->n == r->max)
 			return false;
-		if (r->lend)
-			get_page(virt_to_head_page(base));
 		r->iov[r->n].base = base;
 		r->iov[r->n++].len = len;
 	}
@@ -64,7 +53,7 @@ static bool add_skb(struct refs *r, const struct sk_buff *skb,
 	struct sk_buff *part;
 	int i;
 
-	if (offset < len && (r->lend || !add(r, skb->data + offset, len - offset)))
+	if (offset < len && !add(r, skb->data + offset, len - offset))
 		return false;
 	offset -= min(offset, len);
 	for (i = 0; i < skb_shinfo(skb)->nr_frags; i++) {
@@ -139,15 +128,13 @@ static int mptcp_refs(struct sock *sk, struct refs *r)
  * lklk_refs - where the bytes lie that a receive on @fd would return next
  * @iov: room for @max pieces
  * @len: no more bytes than that
- * @lend: list what is in pages only, and hold these: lklk_returned()
  *
  * How many pieces, 0 when there is nothing, or a negative errno: -EOPNOTSUPP
  * where an ordinary receive has to be used.
  */
-long lklk_refs(int fd, struct lkl_iov *iov, int max, unsigned long len,
-	       int lend)
+long lklk_refs(int fd, struct lkl_iov *iov, int max, unsigned long len)
 {
-	struct refs r = { .iov = iov, .max = max, .left = len, .lend = lend };
+	struct refs r = { .iov = iov, .max = max, .left = len };
 	struct socket *sock;
 	struct sock *sk;
 	int ret;
@@ -165,13 +152,4 @@ long lklk_refs(int fd, struct lkl_iov *iov, int max, unsigned long len,
 	release_sock(sk);
 	sockfd_put(sock);
 	return ret ? ret : r.n;
-}
-
-/**
- * lklk_returned - nobody reads the pieces any more that were lent
- */
-void lklk_returned(const struct lkl_iov *iov, int n)
-{
-	while (n--)
-		put_page(virt_to_head_page(iov[n].base));
 }

@@ -180,9 +180,7 @@ struct lkl_net_meta {
 #define LKL_CSUM_UNFINISHED	2
 
 /* Where the next bytes of a stream socket lie: drivers/refs.c */
-long lklk_refs(int fd, struct lkl_iov *iov, int max, unsigned long len,
-	       int lend);
-void lklk_returned(const struct lkl_iov *iov, int n);
+long lklk_refs(int fd, struct lkl_iov *iov, int max, unsigned long len);
 
 /* Adds and removes in the context of the calling task */
 int lklk_net_add(int id, const unsigned char *mac, unsigned int flags);
