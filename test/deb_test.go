@@ -207,7 +207,7 @@ func testDebianArm64(t *testing.T) {
 		!regexp.MustCompile(`Depends: libpcap0\.8, libc6 \(>= 2\.[0-9]+\)`).MatchString(got) {
 		t.Errorf("the package says of itself:\n%s", got)
 	}
-	for _, name := range []string{"lklrun", "lklctl", "lklhost", "liblklpreload.so", "liblkllane.so", "stacks/mptcp/liblkl.so", "stacks/bbr/liblkl.so", "stacks/vanilla/liblkl.so"} {
+	for _, name := range []string{"lklrun", "lklctl", "lklhost", "liblklpreload.so", "stacks/mptcp/liblkl.so", "stacks/bbr/liblkl.so", "stacks/vanilla/liblkl.so"} {
 		f, err := elf.Open(filepath.Join(d.root, "usr/lib/lklrun", name))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)

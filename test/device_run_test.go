@@ -86,7 +86,6 @@ func onPhone(t *testing.T, o fakedevice.Options, engine string, flags ...string)
 	testutil.WaitFor(t, "the end of the first runs", limit, func() bool { return len(phone.Processes()) == 0 })
 	p.clean = pristine(t, phone)
 	sub("engine", func(p *phoneRun) { p.engine(engine) })
-	sub("lane", func(p *phoneRun) { p.lane(engine) })
 	sub("status", (*phoneRun).statuses)
 	sub("input", (*phoneRun).input)
 	sub("interrupt", (*phoneRun).interrupt)
@@ -156,32 +155,6 @@ func (p *phoneRun) engine(want string) {
 	run.Signal(unix.SIGTERM)
 	if r := run.Wait(deviceLimit); r.Signal != unix.SIGTERM {
 		p.t.Errorf("ended by SIGTERM: %v", r)
-	}
-	settles(p.t, p.phone, p.clean)
-}
-
-// lane: the bundle has the library for --lane, where the engine can use it.
-func (p *phoneRun) lane(engine string) {
-	if engine != "supervise" {
-		if r := p.on("--lane", "--", phoneBin+"true"); r.Status != 2 || !strings.Contains(r.Stderr, "--lane: with the engine "+engine) {
-			p.t.Errorf("--lane: %v", r)
-		}
-		settles(p.t, p.phone, p.clean)
-		return
-	}
-	run := testutil.Start(p.t, p.run(p.dev, "-q", "--name", "lane", "--lane", "--", phoneSh, "-c",
-		"exec /usr/bin/curl -sS -H Expect: -T - http://"+phoneSink+" </dev/zero"))
-	used := testutil.Within(deviceLimit, func() bool {
-		out, err := p.program("lklctl", "--device", p.dev, "counters", "-n", "lane", "-o", "json").Output()
-		return !run.Running() || err == nil && parseJSON[numbers](p.t, string(out))["engine.lane.sent"] > 10<<20
-	})
-	if !used || !run.Running() {
-		out, errs := run.Output()
-		p.t.Errorf("no shared memory in use: %s%s", out, errs)
-	}
-	run.Signal(unix.SIGTERM)
-	if r := noted(run.Wait(deviceLimit)); r.Signal != unix.SIGTERM || r.Stderr != "" {
-		p.t.Errorf("curl under --lane: %v", r)
 	}
 	settles(p.t, p.phone, p.clean)
 }

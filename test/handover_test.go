@@ -278,11 +278,6 @@ func handover(p *pathSite, engine, what string, c cut, size int64) {
 	before := p.carried(0)
 	c.restore(p, 0)
 	p.until("the first path in use again", target, func() bool { return p.carried(0) > before+1<<20 })
-	if laned() && what == "put" {
-		if n := (&running{t: p.T, name: p.name}).counter("engine.lane.sent"); n < size/6 {
-			p.Errorf("%d of %d bytes went by the lane", n, size)
-		}
-	}
 	c.away(p, 1)
 	peer.more.Store(false)
 	stall := p.ended(target, peer, what, size)

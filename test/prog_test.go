@@ -88,9 +88,6 @@ func (s *site) pair(p pair) {
 			t.Run("client on "+stack, func(t *testing.T) { s.in(t).clientOn(stack, p) })
 		}
 	}
-	if laned() {
-		return // with the kernel inside there is nothing to share
-	}
 	if p.inside&asServer != 0 {
 		t.Run("server with mptcp inside", func(t *testing.T) { s.in(t).serverOn(inside("mptcp"), p) })
 	}

@@ -42,7 +42,7 @@ var legend = []struct {
 	{"the host's kernel", func(f string) bool { return f == Kernel }, 210},
 	{"the stack (liblkl.so)", func(f string) bool { return strings.HasPrefix(f, "liblkl.so") }, 130},
 	{"lklhost, lklrun, what they preload", func(f string) bool {
-		return strings.HasPrefix(f, "lkl") && f != "lklbench" || strings.HasPrefix(f, "liblklpreload") || strings.HasPrefix(f, "liblkllane")
+		return strings.HasPrefix(f, "lkl") && f != "lklbench" || strings.HasPrefix(f, "liblklpreload")
 	}, 30},
 	{"the program and its libraries", func(string) bool { return true }, 55},
 }

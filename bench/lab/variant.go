@@ -18,15 +18,13 @@ import (
 type Variant = string
 
 // The variants: the host's kernel, the library in the measuring process, the two
-// engines of lklrun, the second with --lane as well, and the old library that this one
-// takes after.
+// engines of lklrun, and the old library that this one takes after.
 const (
 	Host      Variant = "host"
 	HostMPTCP Variant = "host+mptcp"
 	Library   Variant = "library"
 	Preload   Variant = "preload"
 	Supervise Variant = "supervise"
-	Lane      Variant = "supervise+lane"
 	LKL49     Variant = "lkl-4.9"
 )
 
@@ -149,7 +147,7 @@ func (l *Lab) Program(r Run, argv ...string) []string {
 	switch r.Variant {
 	case HostMPTCP:
 		line = append(line, "mptcpize", "run")
-	case Supervise, Lane, Preload:
+	case Supervise, Preload:
 		line = append(append(line, l.Bin("lklrun")), r.engine()...)
 		line = append(line, "--stack", orVanilla(r.Stack))
 		line = append(line, r.Flags...)
@@ -163,9 +161,6 @@ func (l *Lab) Program(r Run, argv ...string) []string {
 
 // engine are lklrun's flags for a variant.
 func (r Run) engine() []string {
-	if r.Variant == Lane {
-		return []string{"--engine", Supervise, "--lane"}
-	}
 	return []string{"--engine", r.Variant}
 }
 

@@ -106,7 +106,6 @@ var files = map[string]map[string]string{
 	stackFile:          stackRules.index(),
 	"libc.so.6":        libcRules.index(),
 	"liblklpreload.so": {"": rowEngine},
-	"liblkllane.so":    {"": rowEngine},
 	"lklhost":          {"": rowEngine},
 	"[vdso]":           {"": rowClock},
 }

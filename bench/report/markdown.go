@@ -35,7 +35,6 @@ func Markdown(w io.Writer, s *table.Set, sections []Section, reasons string) err
 	}
 	fmt.Fprintf(&b, "CPU time is from %s. All variants of a scenario were measured in turns; medians, in brackets the ratio to the host's, bars in pictures from quartile to quartile.\n\n", orUnknown(i.CPUTime))
 	b.WriteString("`host` is the program on the host's kernel, `host+mptcp` on its MPTCP, `library` liblkl.so in the measuring process, `preload` and `supervise` the unmodified program under lklrun's engines, " +
-		"`supervise+lane` the latter with --lane, which a user may choose and which is off by default, " +
 		"`lkl-4.9` the old library. `unpinned` is where the scheduler will, `one-cpu` all on CPU 0, `two-cpus` the measured side on CPU 0 and its peer on CPU 1.\n")
 	var targets []table.Target
 	for _, sec := range sections {

@@ -26,13 +26,12 @@ const (
 // more are what others get, in turns.
 var (
 	colours = map[string]color.Color{
-		"host":           color.Gray{Y: 0x70},
-		"host+mptcp":     color.Gray{Y: 0xb0},
-		"library":        color.RGBA{R: 0x1f, G: 0x77, B: 0xb4, A: 0xff},
-		"preload":        color.RGBA{R: 0x2c, G: 0xa0, B: 0x2c, A: 0xff},
-		"supervise":      color.RGBA{R: 0xff, G: 0x7f, B: 0x0e, A: 0xff},
-		"supervise+lane": color.RGBA{R: 0xd6, G: 0x27, B: 0x28, A: 0xff},
-		"lkl-4.9":        color.RGBA{R: 0x8c, G: 0x56, B: 0x4b, A: 0xff},
+		"host":       color.Gray{Y: 0x70},
+		"host+mptcp": color.Gray{Y: 0xb0},
+		"library":    color.RGBA{R: 0x1f, G: 0x77, B: 0xb4, A: 0xff},
+		"preload":    color.RGBA{R: 0x2c, G: 0xa0, B: 0x2c, A: 0xff},
+		"supervise":  color.RGBA{R: 0xff, G: 0x7f, B: 0x0e, A: 0xff},
+		"lkl-4.9":    color.RGBA{R: 0x8c, G: 0x56, B: 0x4b, A: 0xff},
 	}
 	more = []color.Color{
 		color.RGBA{R: 0x1f, G: 0x77, B: 0xb4, A: 0xff}, color.RGBA{R: 0xd6, G: 0x27, B: 0x28, A: 0xff}, color.RGBA{R: 0x2c, G: 0xa0, B: 0x2c, A: 0xff},

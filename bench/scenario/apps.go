@@ -32,7 +32,7 @@ const (
 	appsEcho   = "1,000 busy connections"
 )
 
-var appsVariants = []string{lab.Host, lab.Supervise, lab.Lane, lab.Preload}
+var appsVariants = []string{lab.Host, lab.Supervise, lab.Preload}
 
 func init() {
 	register(Scenario{
@@ -93,9 +93,6 @@ func buildApps(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 		}
 		for _, a := range list {
 			for _, v := range appsVariants {
-				if v == lab.Lane && p != lab.Unpinned {
-					continue // nothing is demanded there
-				}
 				r := lab.Run{Variant: v, Placement: p, Wire: w, Flags: []string{"--quiet"}}
 				ms = append(ms, Measure{Key: appsKey(a.what, p, v), Take: func(ctx context.Context) (table.Sample, error) {
 					return loadApp(ctx, l, r, a)
@@ -193,10 +190,8 @@ func appsTargets() []table.Target {
 	}{
 		{appsNginx, 0.55}, {appsMany, 0.85}, {appsSingle, 0.85}, {appsEcho, 0.6},
 	} {
-		for _, side := range []struct{ v, name string }{{lab.Supervise, "supervise"}, {lab.Lane, "supervise with --lane"}} {
-			ts = append(ts, table.Target{Criterion: "2", What: side.name + ": " + t.what + ", unpinned", Unit: "1/s", AtLeast: t.atLeast,
-				Of: appsKey(t.what, lab.Unpinned, side.v), Base: appsKey(t.what, lab.Unpinned, lab.Host)})
-		}
+		ts = append(ts, table.Target{Criterion: "2", What: "supervise: " + t.what + ", unpinned", Unit: "1/s", AtLeast: t.atLeast,
+			Of: appsKey(t.what, lab.Unpinned, lab.Supervise), Base: appsKey(t.what, lab.Unpinned, lab.Host)})
 	}
 	return ts
 }

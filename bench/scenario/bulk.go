@@ -78,12 +78,9 @@ func buildBulk(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 		if err := w.Serve(ctx, row.placement); err != nil {
 			return nil, err
 		}
-		for _, v := range l.Variants(lab.Host, lab.Library, lab.Preload, lab.Supervise, lab.Lane, lab.LKL49) {
+		for _, v := range l.Variants(lab.Host, lab.Library, lab.Preload, lab.Supervise, lab.LKL49) {
 			if v == lab.LKL49 && row.offloads == "off" && !l.Form.Full {
 				continue // it stands still too often, and nothing is demanded there
-			}
-			if v == lab.Lane && row.dir == "recv" {
-				continue // it is for what is sent
 			}
 			r := lab.Run{Variant: v, Placement: row.placement, Wire: w, Options: []string{"--cc", row.cc}}
 			m := sampled(l, bulkKey(row.dir, row.offloads, row.cc, row.placement, v), l.Lklbench(r, row.dir, l.Milliseconds()))
@@ -119,7 +116,6 @@ func bulkTargets() []table.Target {
 		{"2", "preload, receive", "recv", "on", lab.Preload, lab.Library, "Gbit/s", 0.95, 0},
 		{"2", "supervise, send", "send", "on", lab.Supervise, lab.Host, "Gbit/s", 1.2, 0},
 		{"2", "supervise, receive", "recv", "on", lab.Supervise, lab.Host, "Gbit/s", 0.8, 0},
-		{"2", "supervise with --lane, send", "send", "on", lab.Lane, lab.Host, "Gbit/s", 1.2, 0},
 	} {
 		for _, cc := range []string{lab.CC, lab.DefaultCC} {
 			for _, p := range lab.Placements {
@@ -146,7 +142,7 @@ func bulkFigures(s *table.Set) []report.Plot {
 				b.Groups = append(b.Groups, dir+" "+p)
 			}
 		}
-		for _, v := range []string{lab.Host, lab.Library, lab.Preload, lab.Supervise, lab.Lane, lab.LKL49} {
+		for _, v := range []string{lab.Host, lab.Library, lab.Preload, lab.Supervise, lab.LKL49} {
 			series := report.Series{Name: v}
 			for _, p := range lab.Placements {
 				for _, dir := range []string{"send", "recv"} {

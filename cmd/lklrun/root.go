@@ -189,12 +189,8 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return &cli.UsageError{Err: err}
 	}
-	lane, err := launch.FindLane(host, p.Lane)
-	if err != nil {
-		return &cli.UsageError{Err: err}
-	}
 	opts := launch.Options{
-		HostPath: host, PreloadPath: library, LanePath: lane,
+		HostPath: host, PreloadPath: library,
 		Log:    logger(run.Verbose),
 		Tell:   func(line string) { cli.Note(os.Stderr, self, "%s", cli.OneLine(line)) },
 		Quiet:  run.Quiet,

@@ -71,18 +71,6 @@ int child_load(const char *libraries)
 	return ret;
 }
 
-/**
- * child_lane - before exec: have the program share memory with us, if this run does
- *
- * Only where the program's user can read the library: everything works without it,
- * slower, but the loader would say on stderr that it cannot.
- */
-void child_lane(void)
-{
-	if (host.lane && !access(host.lane, R_OK))
-		(void)child_load(host.lane);
-}
-
 /** run_command - become the command, or say why not; never returns */
 __attribute__((noreturn))
 static void run_command(int sync, char **argv)
@@ -205,6 +193,5 @@ void child_main(int sync, int zygote, pid_t parent, char **argv)
 		mounts_make(sync, resolv, VIEW_HOSTS);
 	become_user(sync, parent);
 	zygote_fork(zygote);
-	child_lane();
 	run_command(sync, argv);
 }

@@ -34,7 +34,6 @@
 #include <unistd.h>
 
 #include "host.h"
-#include "lane.h"
 #include "notify.h"
 
 #define MAX_INSNS	128
@@ -188,15 +187,6 @@ static void emit_dumpable(void)
 	emit_ret(SECCOMP_RET_ALLOW);
 }
 
-/** emit_lane - ioctl(): a carrier's own SIOCOUTQ, for who knows to ask (lane.h) */
-static void emit_lane(void)
-{
-	emit_load(ARG_HI(1));
-	emit(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)LANE_MAGIC, 0, 3);
-	emit_load(ARG_LO(1));
-	emit_if(SIOCOUTQ, SECCOMP_RET_ALLOW);
-}
-
 /** build - write the program */
 static void build(void)
 {
@@ -227,8 +217,6 @@ static void build(void)
 	 * devices, <linux/wireless.h>, and SIOCOUTQ. */
 	jump = len;
 	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 0);
-	if (host.lane)
-		emit_lane();
 	emit_load(ARG_LO(1));
 	emit(BPF_JMP | BPF_JEQ | BPF_K, SIOCOUTQ, 3, 0);
 	emit(BPF_ALU | BPF_AND | BPF_K, 0xffffff00, 0, 0);

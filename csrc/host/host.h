@@ -21,7 +21,6 @@
  * @stack_path: --stack
  * @abi: --abi
  * @preload: --preload, the library to load into the target; NULL: supervise
- * @lane: --lane, the library to load into the target for lanes (lane.h); NULL: none
  * @ctl_fd: --ctl-fd, the launcher's control connection
  * @lock_fd: --lock-fd, held open for its lock, -1: none
  * @cleanup_fd: --cleanup-fd, -1: none
@@ -44,7 +43,6 @@ struct lklhost {
 	const char *stack_path;
 	const char *abi;
 	const char *preload;
-	const char *lane;
 	int ctl_fd;
 	int lock_fd;
 	int cleanup_fd;
@@ -85,7 +83,6 @@ void note_user(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* child.c */
 int child_load(const char *libraries);
-void child_lane(void);
 
 /* target.c */
 int target_fork(char **argv, char *err, size_t errlen);

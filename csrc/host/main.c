@@ -3,7 +3,7 @@
  * lklhost: the stack host.
  *
  *	lklhost --run DIR --name NAME --stack LIB [--abi auto|native|new|old|host]
- *		[--preload LIB | --lane LIB] [--ctl-fd N] [--lock-fd N] [--cleanup-fd N]
+ *		[--preload LIB] [--ctl-fd N] [--lock-fd N] [--cleanup-fd N]
  *		[--no-userns] [--host-net ADDRESS/BITS[,PORT]]...
  *		[--user UID:GID[:GROUP,GROUP...]]
  *		-- CMD [ARG...]
@@ -14,8 +14,6 @@
  * namespace; fork the target (it waits); load the stack; control server; loop. What
  * follows (devices, boot, configuration, GO) comes over the control connection,
  * --ctl-fd.
- *
- * With --lane LIB is loaded into the target as well, to share memory with us (lane.h).
  *
  * With --preload the target executes its program at once, with LIB loaded into
  * it, which loads the stack there and waits before main() (remote.c).
@@ -85,7 +83,6 @@ static const struct option options[] = {
 	{ "no-userns", no_argument, NULL, 'u' },
 	{ "host-net", required_argument, NULL, 'h' },
 	{ "preload", required_argument, NULL, 'p' },
-	{ "lane", required_argument, NULL, 'L' },
 	{ "user", required_argument, NULL, 'U' },
 	{ "version", no_argument, NULL, 'v' },
 	{ 0 },
@@ -126,20 +123,6 @@ static bool abi_known(const char *abi)
 	return false;
 }
 
-/** check_lane - whether a program could have what --lane names */
-static void check_lane(void)
-{
-	if (sizeof(long) < 8)
-		fatal("--lane: not on a 32-bit machine");
-	if (host.preload)
-		fatal("--lane: not with --preload: there the stack is in the program itself");
-	if (strpbrk(host.lane, PRELOAD_SEPARATORS))
-		fatal("--lane %s: a name with blanks or colons cannot be preloaded; install lklrun elsewhere",
-		      host.lane);
-	if (access(host.lane, R_OK))
-		fatal("--lane %s: %s", host.lane, strerror(errno));
-}
-
 /** parse - the command line into struct lklhost; the target's argv */
 static char **parse(int argc, char **argv)
 {
@@ -172,9 +155,6 @@ static char **parse(int argc, char **argv)
 			break;
 		case 'p':
 			host.preload = optarg;
-			break;
-		case 'L':
-			host.lane = optarg;
 			break;
 		case 'u':
 			host.no_userns = true;
@@ -210,8 +190,6 @@ static char **parse(int argc, char **argv)
 	    strcmp(host.abi, "native"))
 		fatal("--preload: not with --abi %s: a program loads a stack of our own only",
 		      host.abi);
-	if (host.lane)
-		check_lane();
 	if (optind >= argc)
 		fatal("no command: give one after --");
 	return argv + optind;

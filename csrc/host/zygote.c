@@ -132,7 +132,6 @@ static void program(uint32_t id, const int *fds)
 		if (dup2(fds[i], i) < 0)
 			_exit(EXIT_OWN);
 	environ = envp;		/* execvp(3) looks for PATH there */
-	child_lane();
 	execvp(argv[0], argv);
 	ret = errno;
 	say(id, ZYGOTE_COMMAND, -ret);

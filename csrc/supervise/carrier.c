@@ -395,7 +395,6 @@ void carrier_drop(struct conn *conn)
 {
 	int fd = conn->csrc.fd;
 
-	lane_drop(conn);
 	if (fd < 0)
 		return;
 	loop_forget(&conn->csrc);

@@ -188,7 +188,6 @@ void conn_free(struct conn *conn)
 	list_del(&conn->late);
 	while (conn->tokens)
 		close(conn->token_fd[--conn->tokens]);
-	lane_drop(conn);
 	buried = conn->gone && ahead_bury(conn);
 	carrier_drop(conn);
 	carrier_forget(conn);

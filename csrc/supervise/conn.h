@@ -34,7 +34,6 @@ enum conn_state {
 	CONN_DONE,	/* no data any more; the target still holds the carrier */
 };
 
-struct lane_end;
 struct opt_note;
 struct origin;
 
@@ -104,7 +103,6 @@ struct chunk {
  * @told: a connect has said that an earlier one failed
  * @notes: options set on it, newest first; @n_notes of them
  * @to_stack, @to_target: what the destination has not taken yet
- * @lane: the memory that what the target sends may go through, NULL: none
  * @bytes_in, @bytes_out: received and sent by the target
  * @carrier_ino: inode of the target's end
  * @stack_ino, @ino_fd: inode in the stack, once asked for, of that descriptor
@@ -166,7 +164,6 @@ struct conn {
 	struct opt_note *notes;
 	unsigned int n_notes;
 	struct chunk to_stack, to_target;
-	struct lane_end *lane;
 	uint64_t bytes_in, bytes_out;
 	struct account *acct;
 	struct sockaddr_in6 peer;
@@ -265,18 +262,6 @@ int64_t stream_send_try(struct call *c, struct held *h);
 int stream_dup(struct call *c);
 int64_t stream_broken(const struct call *c, int flags);
 
-/* lane.c, lane_tx.c */
-int64_t lane_call(struct call *c);
-void lane_begin(struct conn *conn);
-void lane_wait(struct conn *conn);
-bool lane_bad(const struct conn *conn);
-void lane_drop(struct conn *conn);
-void lane_look_all(void);
-int lane_to_stack(struct conn *conn);
-int lane_carrier_room(struct conn *conn, int room);
-size_t lane_unsent(const struct conn *conn);
-void lane_tx_off(struct conn *conn);
-
 /* fastopen.c */
 int64_t fastopen_send(struct call *c);
 
@@ -362,15 +347,10 @@ void owners_translate(const struct conn *conn, char *buf, size_t len);
 #define SHARED_SIZE	(256 * 1024)
 extern char shared_buf[SHARED_SIZE] __attribute__((aligned(4096)));
 
-/**
- * struct conn_stats - counters of the data plane
- *
- * Of lanes: made, and bytes sent through their rings.
- */
+/* Counters of the data plane. */
 struct conn_stats {
 	uint64_t made, refused, open, accepted, connected, resets, fallbacks, bytes_in,
-		 bytes_out, dgrams_in, dgrams_out, dgrams_dropped, swept, lanes,
-		 lane_out;
+		 bytes_out, dgrams_in, dgrams_out, dgrams_dropped, swept;
 };
 
 extern struct conn_stats conn_stats;

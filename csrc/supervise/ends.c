@@ -65,7 +65,7 @@ static void finish_reset(struct conn *conn)
  */
 bool ends_pass(struct conn *conn)
 {
-	bool unsent = conn->to_stack.len || lane_unsent(conn);
+	bool unsent = conn->to_stack.len;
 
 	if (conn->c_eof && !unsent && !conn->s_shut) {
 		/* When it is closed, close() sends the FIN or the reset. */

@@ -103,7 +103,6 @@ size_t engine_stats(char *buf, size_t len)
 		     "sockets.connected %llu\nsockets.accepted %llu\nsockets.resets %llu\n"
 		     "sockets.swept %llu\nsockets.fallback %llu\nbytes.received %llu\nbytes.sent %llu\n"
 		     "datagrams.received %llu\ndatagrams.sent %llu\ndatagrams.dropped %llu\n"
-		     "lane.made %llu\nlane.sent %llu\n"
 		     "packets.sockets %llu\npackets.shown %llu\npackets.sent %llu\npackets.lost %llu\n",
 		     (unsigned long long)loop_stats.turns,
 		     (unsigned long long)loop_stats.sleeps,
@@ -124,8 +123,6 @@ size_t engine_stats(char *buf, size_t len)
 		     (unsigned long long)s->dgrams_in,
 		     (unsigned long long)s->dgrams_out,
 		     (unsigned long long)s->dgrams_dropped,
-		     (unsigned long long)s->lanes,
-		     (unsigned long long)s->lane_out,
 		     (unsigned long long)mirror_stats.sockets,
 		     (unsigned long long)mirror_stats.shown,
 		     (unsigned long long)mirror_stats.sent,

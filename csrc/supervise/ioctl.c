@@ -24,7 +24,6 @@
 
 #include "conn.h"
 #include "host.h"
-#include "lane.h"
 
 #define CONF_MAX	(512 * sizeof(struct ifreq))
 #define DATA_MAX	(64 * 1024)	/* behind a pointer */
@@ -295,8 +294,6 @@ int64_t sock_ioctl(struct call *c)
 	int domain;
 	size_t i;
 
-	if (host.lane && c->args[1] >> 32 == LANE_MAGIC)
-		return lane_call(c);
 	if (is_native(cmd))
 		return CALL_NATIVE;
 	sfd = asked_at(c, cmd, &domain);

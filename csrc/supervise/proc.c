@@ -232,7 +232,6 @@ static void task_ended(struct source *src, uint32_t events)
 	(void)events;
 	task_drop(container_of(src, struct task, src));
 	conn_sweep_soon();	/* what it held may be closed now */
-	lane_look_all();
 }
 
 /** comm_copy - the name field of a status file, terminated */

@@ -66,23 +66,18 @@ void stack_error(struct conn *conn, int err)
 	conn->s_in = true;
 	conn->s_err = true;
 	chunk_drop(&conn->to_stack);
-	lane_tx_off(conn);
 }
 
 /**
- * stack_putv - send to the stack; bytes taken, or a negative errno
- * @len: bytes in @iov
+ * stack_put - send to the stack; bytes taken, or a negative errno
  *
  * When the target's end of the stream is next, the last bytes wait for it, so
  * that both go in one packet: see ends_pass().
  */
-long stack_putv(struct conn *conn, struct iovec *iov, int cnt, size_t len)
+static long stack_put(struct conn *conn, const char *buf, size_t len)
 {
 	int flags = MSG_DONTWAIT | MSG_NOSIGNAL | (conn->c_eof ? MSG_MORE : 0);
-	struct msghdr mh = { .msg_iov = iov, .msg_iovlen = (size_t)cnt };
-	long n = cnt == 1 ? st_sendto(conn->sfd, iov->iov_base, len, flags,
-				      NULL, 0) :
-			    st_sendmsg(conn->sfd, &mh, flags);
+	long n = st_sendto(conn->sfd, buf, len, flags, NULL, 0);
 
 	if (n == -EINPROGRESS)	/* TCP_FASTOPEN_CONNECT, without a cookie */
 		n = -EAGAIN;
@@ -93,23 +88,14 @@ long stack_putv(struct conn *conn, struct iovec *iov, int cnt, size_t len)
 	return n;
 }
 
-/** stack_put - the same of one piece */
-static long stack_put(struct conn *conn, char *buf, size_t len)
-{
-	struct iovec iov = { buf, len };
-
-	return stack_putv(conn, &iov, 1, len);
-}
-
 /**
  * carrier_read - what the target wrote into shared_buf
- * @room: no more of it
  *
  * Returns bytes, 0 for nothing now or nothing ever; sets c_in, c_eof.
  */
-static size_t carrier_read(struct conn *conn, int room)
+static size_t carrier_read(struct conn *conn)
 {
-	ssize_t n = recv(conn->csrc.fd, shared_buf, (size_t)room, MSG_DONTWAIT);
+	ssize_t n = recv(conn->csrc.fd, shared_buf, SHARED_SIZE, MSG_DONTWAIT);
 
 	if (n > 0) {
 		if (n < SHARED_SIZE && !conn->c_pri) {
@@ -129,22 +115,10 @@ static size_t carrier_read(struct conn *conn, int room)
 	return 0;
 }
 
-/** carrier_room - how much to read there: 0: nothing now; -EAGAIN: look at the lane */
-static int carrier_room(struct conn *conn)
-{
-	int room = SHARED_SIZE;
-
-	if (conn->lane)
-		room = lane_carrier_room(conn, room);
-	if (!room)
-		conn->c_in = false;
-	return room;
-}
-
 /** push_stack - target to stack; true: there is more to do */
 static bool push_stack(struct conn *conn)
 {
-	int round, room;
+	int round;
 
 	for (round = 0; round < ROUNDS; round++) {
 		struct chunk *ch = &conn->to_stack;
@@ -163,26 +137,14 @@ static bool push_stack(struct conn *conn)
 				chunk_sent(ch, (size_t)sent);
 			continue;
 		}
-		sent = conn->lane ? lane_to_stack(conn) : 0;
-		if (sent < 0 && sent != -EAGAIN)
-			stack_error(conn, (int)-sent);
-		if (sent < 0)
+		if (!conn->c_in)
 			return false;
-		if (sent)
-			continue;
-		room = conn->c_in ? carrier_room(conn) : 0;
-		if (!room)
-			return false;
-		if (room < 0)
-			continue;
 		/* Without that byte there is less to read than we were told. */
 		if (conn->c_pri && urgent_out(conn))
 			continue;
-		n = carrier_read(conn, room);
-		if (conn->c_eof)
-			lane_tx_off(conn);
-		if (!n)	/* what came before the end may be in the lane */
-			return lane_unsent(conn) > 0;
+		n = carrier_read(conn);
+		if (!n)
+			return false;
 		sent = stack_put(conn, shared_buf, n);
 		if (sent < 0 && sent != -EAGAIN) {
 			stack_error(conn, (int)-sent);
@@ -205,15 +167,8 @@ void pump(struct work *w)
 
 	if (conn->state != CONN_OPEN || conn->csrc.fd < 0)
 		return;
-	if (conn->lane)
-		lane_begin(conn);
 	more = push_target(conn);
 	more |= push_stack(conn);
-	if (conn->lane && lane_bad(conn)) {
-		conn->reset_out = true;
-		conn_free(conn);
-		return;
-	}
 	if (!ends_pass(conn))
 		return;
 	if (!list_empty(&conn->held))
@@ -225,8 +180,6 @@ void pump(struct work *w)
 	if (more || (conn->s_broken && conn->s_in && !conn->to_target.len &&
 		     conn->c_out))
 		work_queue(w);
-	if (conn->lane)
-		lane_wait(conn);
 }
 
 /** pump_open - the connection is there, both sides take data */
@@ -279,5 +232,5 @@ size_t pump_unsent(const struct conn *conn)
 
 	if (conn->csrc.fd >= 0 && !conn->corked)
 		ioctl(conn->csrc.fd, FIONREAD, &n);
-	return conn->to_stack.len + lane_unsent(conn) + (n > 0 ? (size_t)n : 0);
+	return conn->to_stack.len + (n > 0 ? (size_t)n : 0);
 }

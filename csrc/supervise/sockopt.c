@@ -285,8 +285,6 @@ static void buffers(struct call *c, int name, int size)
 		return;
 	if (name == SO_SNDBUF && conn->corked) {
 		conn->cork_sndbuf = size;
-	} else if (name == SO_SNDBUF && conn->lane) {
-		;	/* small it stays */
 	} else if (name == SO_SNDBUF) {
 		setsockopt(c->dup, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 	} else {

@@ -20,19 +20,15 @@ DEVICE_CFLAGS := -Iinclude -Itests -O2 -g -std=gnu11 $(WARN)
 ON_GLIBC := preload_only conform conform_dgram preload_mix preload_names
 # Without preload_only: it looks at programs that it starts, which are glibc's.
 ON_MUSL := conform conform_dgram preload_mix preload_names
-LANE := lane_mix lane_rest
-
-$(D)/lane_mix $(M)/lane_mix: $(LANE_MIX) tests/lane_bytes.h tests/lane_stream.h tests/rnd.h
-$(D)/lane_mix $(M)/lane_mix: SOURCES := $(LANE_MIX)
 
 $(D)/%: tests/%.c tests/conform.h
 	@mkdir -p $(@D)
-	$(CROSS)gcc $(DEVICE_CFLAGS) -o $@ $(or $(SOURCES),$<) -lpthread
+	$(CROSS)gcc $(DEVICE_CFLAGS) -o $@ $< -lpthread
 
 # Debian's musl has no shared library to link with where its headers are.
 $(M)/%: tests/%.c tests/conform.h tests/musl_gaps.h
 	@mkdir -p $(@D)
-	$(CC) $(DEVICE_CFLAGS) $(if $(filter arm64,$(ARCH)),-mno-outline-atomics) -fPIE -include tests/musl_gaps.h -r -o $@.o $(or $(SOURCES),$<)
+	$(CC) $(DEVICE_CFLAGS) $(if $(filter arm64,$(ARCH)),-mno-outline-atomics) -fPIE -include tests/musl_gaps.h -r -o $@.o $<
 	$(CROSS)gcc -nostdlib -pie -Wl,-dynamic-linker,/lib/ld-musl-$(MUSL_$(ARCH)).so.1 -o $@ \
 		$(MUSL_DIR)/Scrt1.o $(MUSL_DIR)/crti.o $@.o $(ROOT)/lib/ld-musl-$(MUSL_$(ARCH)).so.1 -lgcc $(MUSL_DIR)/crtn.o
 
@@ -45,12 +41,9 @@ root:
 check-preload: export LKL := $(DEVICE_LKL)
 check-preload: export QEMU_LD_PREFIX := $(abspath $(ROOT))
 check-preload: root
-	$(MAKE) --no-print-directory $(OUT)/liblklpreload.so $(OUT)/liblkllane.so
-	$(MAKE) --no-print-directory ARCH= OUT=../bin OBJ=../build/csrc $(addprefix ../build/csrc/tests/,$(ON_GLIBC) $(LANE))
-	$(MAKE) --no-print-directory $(addprefix $(D)/,$(ON_GLIBC) $(LANE)) $(addprefix $(M)/,$(ON_MUSL) $(LANE))
-	python3 -B tests/test_imports.py $(ROOT) $(abspath $(OUT)/liblklpreload.so) $(abspath $(OUT)/liblkllane.so) $(DEVICE_LKL)
+	$(MAKE) --no-print-directory $(OUT)/liblklpreload.so
+	$(MAKE) --no-print-directory ARCH= OUT=../bin OBJ=../build/csrc $(addprefix ../build/csrc/tests/,$(ON_GLIBC))
+	$(MAKE) --no-print-directory $(addprefix $(D)/,$(ON_GLIBC)) $(addprefix $(M)/,$(ON_MUSL))
+	python3 -B tests/test_imports.py $(ROOT) $(abspath $(OUT)/liblklpreload.so) $(DEVICE_LKL)
 	REFERENCE=../build/csrc/tests python3 -B tests/test_preload.py $(abspath $(OUT)/liblklpreload.so) $(ON_GLIBC:%=$(D)/%)
 	REFERENCE=../build/csrc/tests python3 -B tests/test_preload.py $(abspath $(OUT)/liblklpreload.so) "" $(ON_MUSL:%=$(M)/%)
-	for mix in $(D)/lane_mix $(M)/lane_mix; do \
-		REFERENCE=../build/csrc/tests python3 -B tests/test_lanelib.py $(abspath $(OUT)/liblkllane.so) $$mix || exit; \
-	done

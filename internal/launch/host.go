@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -27,10 +26,6 @@ import (
 const (
 	hostProgram    = "lklhost"
 	preloadLibrary = "liblklpreload.so"
-	laneLibrary    = "liblkllane.so"
-
-	// What parts names in LD_PRELOAD, ld.so(8).
-	preloadSeparators = ": \t\n"
 )
 
 // FindHost returns the path of lklhost, which lies beside this program.
@@ -55,22 +50,6 @@ func FindPreload(hostPath, engine string) (string, error) {
 	path := filepath.Join(filepath.Dir(hostPath), preloadLibrary)
 	if err := unix.Access(path, unix.R_OK); err != nil {
 		return "", fmt.Errorf("--engine %s: %s: %w; build it with `make build`", engine, path, err)
-	}
-	return path, nil
-}
-
-// FindLane returns the path of the library that programs share memory with lklhost
-// by, which lies beside lklhost; "" for a run without it.
-func FindLane(hostPath string, wanted bool) (string, error) {
-	if !wanted {
-		return "", nil
-	}
-	path := filepath.Join(filepath.Dir(hostPath), laneLibrary)
-	if strings.ContainsAny(path, preloadSeparators) {
-		return "", fmt.Errorf("--lane: %q: LD_PRELOAD cannot name a file with blanks or colons in its path; install lklrun elsewhere, or leave it out", path)
-	}
-	if err := unix.Access(path, unix.R_OK); err != nil {
-		return "", fmt.Errorf("--lane: %s: %w; build it with `make build`, or leave it out", path, err)
 	}
 	return path, nil
 }
@@ -158,9 +137,6 @@ func hostArgs(p *plan.Plan, dir *instance.Dir, fds []*os.File, opts Options) []s
 	}
 	if opts.PreloadPath != "" {
 		args = append(args, "--preload", opts.PreloadPath)
-	}
-	if opts.LanePath != "" {
-		args = append(args, "--lane", opts.LanePath)
 	}
 	return append(append(args, "--"), p.Command...)
 }

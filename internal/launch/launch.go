@@ -51,7 +51,6 @@ const (
 type Options struct {
 	HostPath    string       // lklhost, from FindHost
 	PreloadPath string       // the library of that engine, from FindPreload
-	LanePath    string       // the library for shared memory, from FindLane
 	Log         *slog.Logger // steps and their times
 	Tell        func(string) // a line for the user
 	Quiet       bool         // leave out the plan's notes

@@ -49,11 +49,6 @@ func (f *Facts) lookEngine(run config.Run, s *stack.Stack) error {
 	if f.Engine == config.EnginePreload && run.WaitAll {
 		return fmt.Errorf("--wait-all: with the engine %s the kernel ends with the command's first process; use --engine %s", f.Engine, config.EngineSupervise)
 	}
-	if run.Lane {
-		if err := checkLane(f.Engine, runtime.GOARCH); err != nil {
-			return fmt.Errorf("--lane: %w", err)
-		}
-	}
 	if run.Engine == config.EngineAuto && f.Engine == config.EnginePreload {
 		f.EngineNotes = append(f.EngineNotes, "the kernel is loaded into the command, for this host lacks what else it takes (lklrun doctor): programs that the command starts have no network")
 	}
@@ -85,18 +80,6 @@ func ChooseEngine(want string, s *stack.Stack, p *program.Program) (string, erro
 		return "", fmt.Errorf("%w; nor is there the engine %s: %w", err, config.EnginePreload, no)
 	}
 	return config.EnginePreload, nil
-}
-
-// checkLane says why there is no memory to be shared with lklhost: what asks for it are
-// numbers of 64 bits (csrc/include/lane.h).
-func checkLane(engine, arch string) error {
-	switch {
-	case engine == config.EnginePreload:
-		return fmt.Errorf("with the engine %s the stack is in the program itself; leave it out, or use --engine %s", engine, config.EngineSupervise)
-	case arch == "arm":
-		return errors.New("there is none for arm (32 bits); leave it out")
-	}
-	return nil
 }
 
 // CheckPreload says why the kernel cannot be loaded into a program (nil: any), or

@@ -77,7 +77,6 @@ type Plan struct {
 	Require   string           `json:"require,omitempty"` // of config's
 	Engine    string           `json:"engine"`            // config.EngineSupervise or EnginePreload
 	Spin      int              `json:"spin_us"`
-	Lane      bool             `json:"lane,omitempty"` // lklhost has the command load the library of lklrun's --lane
 	Links     []Link           `json:"links"`
 	Sysctls   []config.Sysctl  `json:"sysctls,omitempty"`
 	HostNets  []config.HostNet `json:"host_net,omitempty"`
@@ -121,7 +120,6 @@ func Make(run config.Run, s *stack.Stack, facts Facts) (*Plan, error) {
 		HostNets:  run.HostNets,
 		Engine:    facts.Engine,
 		Spin:      run.Spin,
-		Lane:      run.Lane,
 		Delay:     run.Delay,
 		Mount:     run.Mount,
 		Dump:      run.Dump,
@@ -193,8 +191,6 @@ func onHost(run config.Run) error {
 		return fmt.Errorf("mount %s: %s, whose files are the host's", run.Mount[0], is)
 	case len(run.Dump) > 0:
 		return fmt.Errorf("dump %s: %s, whose files are the host's", run.Dump[0], is)
-	case run.Lane:
-		return fmt.Errorf("--lane: %s, which is there to be compared with; leave it out, or choose another --stack", is)
 	case run.Cmdline != "":
 		return fmt.Errorf("--cmdline: %s, which runs already", is)
 	case run.Mem != 0:

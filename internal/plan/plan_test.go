@@ -72,7 +72,6 @@ func TestGolden(t *testing.T) {
 		"host-net": {config.Run{Command: []string{"psql"}, HostNets: []config.HostNet{{Prefix: netip.MustParsePrefix("127.0.0.1/32"), Port: 5432}, {Prefix: netip.MustParsePrefix("fd00::/8")}}}, bbr, facts},
 		"detach":   {config.Run{Command: []string{"redis-server"}, Detach: true}, bbr, facts},
 		"preload":  {config.Run{Command: []string{"redis-server"}, Interfaces: ifs(t, "tap:tap0,ip=10.0.0.2/24")}, mptcp, loaded},
-		"lane":     {config.Run{Command: []string{"nginx"}, Lane: true, Interfaces: ifs(t, "tap:tap0,ip=10.0.0.2/24")}, mptcp, facts},
 		"raw":      {config.Run{Command: []string{"true"}, Interfaces: ifs(t, "raw:eno1", "raw:wlo1,ip=10.0.9.2/24,gw=10.0.9.1,mtu=1400", "rawip:tun0")}, mptcp, devices},
 		"host":     {config.Run{Command: []string{"iperf3", "-c", "server"}}, host, facts},
 	} {
@@ -161,7 +160,6 @@ func TestRefused(t *testing.T) {
 		"--mem: the stack is the host's own kernel":                 {Command: []string{"true"}, Mem: 1 << 30},
 		"--host-net 10.0.0.0/8: the stack is the host's own kernel": {Command: []string{"true"}, HostNets: []config.HostNet{{Prefix: netip.MustParsePrefix("10.0.0.0/8")}}},
 		"--dns 192.0.2.1: the stack is the host's own kernel":       {Command: []string{"true"}, DNS: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
-		"--lane: the stack is the host's own kernel":                {Command: []string{"true"}, Lane: true},
 	} {
 		if _, err := Make(run, host, facts); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%+v: %v; want %s", run, err, want)
@@ -175,20 +173,6 @@ func TestRefused(t *testing.T) {
 	many := config.Run{Command: []string{"true"}, Interfaces: ifs(t, "user", "user", "user", "user", "user", "user", "user", "user", "user")}
 	if _, err := Make(many, bbr, facts); err == nil || !strings.Contains(err.Error(), "at most 8") {
 		t.Errorf("nine interfaces: %v", err)
-	}
-}
-
-func TestNoLane(t *testing.T) {
-	for _, tc := range []struct{ engine, arch, want string }{
-		{config.EngineSupervise, "amd64", ""},
-		{config.EngineSupervise, "arm64", ""},
-		{config.EngineSupervise, "arm", "there is none for arm"},
-		{config.EnginePreload, "amd64", "with the engine preload the stack is in the program itself; leave it out, or use --engine supervise"},
-	} {
-		err := checkLane(tc.engine, tc.arch)
-		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
-			t.Errorf("%s on %s: %v, want %q", tc.engine, tc.arch, err, tc.want)
-		}
 	}
 }
 

@@ -24,9 +24,6 @@ func (p *Plan) Write(w io.Writer) error {
 	if p.Engine == config.EnginePreload {
 		line("engine", "%s", p.Engine)
 	}
-	if p.Lane {
-		line("lane", "large writes by shared memory")
-	}
 	if p.User != nil {
 		line("user", "%s", p.User)
 	}

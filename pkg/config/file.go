@@ -51,6 +51,9 @@ func ParseFile(name string, text []byte) (*File, error) {
 // readSetting takes one member of a file or of a profile.
 func (l *Layer) readSetting(m member, profile bool) error {
 	s := findSetting(m.name)
+	if why := removed[m.name]; why != "" {
+		return m.errorf("no longer a setting: %s; remove it", why)
+	}
 	if s == nil {
 		return m.errorf("unknown key; known are %s", strings.Join(settingKeys(profile), ", "))
 	}

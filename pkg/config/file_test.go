@@ -30,7 +30,7 @@ const full = `// comments,
   ],
   "sysctl": {"net.ipv4.tcp_ecn": 1, "net.ipv4.tcp_rmem": "4096 1 2"},
   "dns": "192.0.2.1", "host_net": ["10.0.0.0/8"], "iface": "wlan0,rmnet0", "publish": "8080:80", "listen": [80, 443], "port_range": "1024",
-  "rst_guard": "nft", "engine": "supervise", "spin": 0, "lane": true, "require": "stack",
+  "rst_guard": "nft", "engine": "supervise", "spin": 0, "require": "stack",
   "detach": true, "log": "/tmp/x", "wait_all": true, "verbose": true, "quiet": false,
   "capture": "a.pcapng,snap=128", "delay": 1, "mount": ["debugfs"], "dump": "/proc/net/snmp", "command": ["true", "x y"],
   "profiles": {"mine": {"summary": "s", "mem": 67108864, "sysctl": ["-net.ipv4.tcp_sack=0"]}},
@@ -195,6 +195,16 @@ func TestLoad(t *testing.T) {
 	}
 	if _, err := Load(Sources{File: dir}); err == nil || !strings.Contains(err.Error(), "is a folder") {
 		t.Error(err)
+	}
+}
+
+// A setting of earlier versions says what became of it, in a profile too.
+func TestRemovedSetting(t *testing.T) {
+	for _, text := range []string{`{"lane": true}`, `{"profiles": {"p": {"lane": false}}}`} {
+		_, err := ParseFile("f.json", []byte(text))
+		if err == nil || !strings.Contains(err.Error(), "lane: no longer a setting: lklrun shares no memory with the program any more; remove it") {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }
 

@@ -34,7 +34,6 @@ type Run struct {
 	Mem        uint64       `json:"mem,omitempty"`     // of the stack, in bytes; 0: the stack's default
 	Engine     string       `json:"engine,omitempty"`  // EngineAuto, EngineSupervise or EnginePreload
 	Spin       int          `json:"spin_us"`           // microseconds, see DefaultSpin
-	Lane       bool         `json:"lane,omitempty"`    // large writes by shared memory, EngineSupervise
 	Require    string       `json:"require,omitempty"` // RequireStack, RequireMPTCP or nothing
 	Interfaces []Interface  `json:"interfaces,omitempty"`
 	Ifaces     []string     `json:"iface,omitempty"` // devices of the host's; a plan makes interfaces of them

@@ -72,6 +72,11 @@ const (
 // has one.
 const NoProfile = "none"
 
+// removed are settings of earlier versions, and why they are gone.
+var removed = map[string]string{
+	"lane": "lklrun shares no memory with the program any more",
+}
+
 // settings in the order in which they are listed.
 var settings = []Setting{
 	{Key: "stack", Flag: "stack", Form: "NAME", Default: DefaultStack, Help: "the stack: a name or the path of a folder",
@@ -110,8 +115,6 @@ var settings = []Setting{
 		add:  func(r *Run, w string) (err error) { r.Engine, err = ParseEngine(w); return err }},
 	{Key: "spin", Flag: "spin", Kind: Number, Form: "USEC", Most: MaxSpin, Default: strconv.Itoa(DefaultSpin), Help: "poll for packets this many microseconds before sleeping",
 		add: addNumber(func(r *Run) *int { return &r.Spin }, 0, MaxSpin, "microseconds")},
-	{Key: "lane", Flag: "lane", Kind: Switch, Help: "large writes of the program by shared memory",
-		add: addSwitch(func(r *Run) *bool { return &r.Lane })},
 	{Key: "require", Flag: "require", Choices: []string{RequireStack, RequireMPTCP},
 		Help: "exit with 123 unless the program used this",
 		add:  func(r *Run, w string) (err error) { r.Require, err = ParseRequire(w); return err }},
