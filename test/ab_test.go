@@ -76,7 +76,7 @@ func TestAB(t *testing.T) {
 		{[]string{"--stack", "mptcp", "--stack", "none-such", "--", "true"}, 2, `no stack "none-such"`},
 		{[]string{"--stack", "mptcp", "--stack", "mptcp", "--", "true"}, 2, "given twice"},
 		{[]string{"--stack", "mptcp", "--stack", "host", "--detach", "--", "true"}, 2, "--detach: cannot be here"},
-		{[]string{"--stack", "mptcp", "--stack", "host", "--plot", "x.gif", "--", "true"}, 2, ".svg or .png"},
+		{[]string{"--stack", "mptcp", "--stack", "host", "--plot", "x.gif", "--", "true"}, 2, "ends in .svg"},
 		{[]string{"--stack", "mptcp", "--stack", "host", "-n", "0", "--", "true"}, 2, "expected 1 to"},
 	} {
 		r := testutil.Run(t, 2*limit, lklrun(append([]string{"ab"}, c.args...)...))

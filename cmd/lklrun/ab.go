@@ -79,7 +79,7 @@ func abCommand() *cobra.Command {
 	f.UintVar(&a.warmups, "warmups", 1, "runs of each before those, which do not count")
 	f.StringArrayVar(&a.variants, "variant", nil, "`'NAME: FLAGS'`: one more variant, with these flags; repeatable")
 	f.BoolVar(&a.show, "show", false, "let the command's output be seen")
-	f.StringVar(&a.plot, "plot", "", "write the times as boxes to `FILE`.svg or .png")
+	f.StringVar(&a.plot, "plot", "", "write the times as boxes to `FILE`.svg")
 	f.VarP(&a.output, "output", "o", "form of the comparison: a table, or JSON with each run")
 	a.add(f)
 	stack := f.Lookup("stack")

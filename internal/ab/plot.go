@@ -3,23 +3,27 @@
 package ab
 
 import (
+	"bytes"
 	"fmt"
+	"html"
+	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
 )
 
-// plotForms are the endings of files that Plot knows.
-var plotForms = []string{".svg", ".png"}
+// The picture's measures, in pixels.
+const (
+	plotHeight = 320 // of the axis
+	plotColumn = 140 // of a variant
+	plotMargin = 60  // around
+	plotBox    = 40  // width of a box
+	plotTicks  = 4   // lines above zero
+)
 
 // CheckPlot says whether a plot can go to a file of that name.
 func CheckPlot(path string) error {
-	if !slices.Contains(plotForms, strings.ToLower(filepath.Ext(path))) {
-		return fmt.Errorf("%q: expected a file that ends in %s", path, strings.Join(plotForms, " or "))
+	if !strings.EqualFold(filepath.Ext(path), ".svg") {
+		return fmt.Errorf("%q: expected a file that ends in .svg", path)
 	}
 	return nil
 }
@@ -27,37 +31,60 @@ func CheckPlot(path string) error {
 // Plot writes the times of all variants as boxes, from quartile to quartile with
 // the median in between, and each run as a point beside its box.
 func (c *Comparison) Plot(path string) error {
-	p := plot.New()
-	p.Title.Text = strings.Join(c.Command, " ")
-	if r := []rune(p.Title.Text); len(r) > 60 {
-		p.Title.Text = string(r[:59]) + "…"
-	}
-	p.Y.Label.Text, p.Y.Min = "seconds", 0
-	var names []string
-	for i := range c.Variants {
-		names = append(names, c.Variants[i].Name)
-		m := c.Variants[i].metric("time_s")
-		if m == nil { // no run of it went well
-			continue
-		}
-		box, err := plotter.NewBoxPlot(vg.Points(40), float64(i), plotter.Values(m.values))
-		if err != nil {
-			return err
-		}
-		points := make(plotter.XYs, len(m.values))
-		for k, v := range m.values {
-			points[k] = plotter.XY{X: float64(i) + 0.25, Y: v}
-		}
-		runs, err := plotter.NewScatter(points)
-		if err != nil {
-			return err
-		}
-		runs.Radius = vg.Points(2)
-		p.Add(box, runs)
-	}
-	p.NominalX(names...)
-	if err := p.Save(vg.Length(len(names)+1)*1.5*vg.Inch, 4*vg.Inch, path); err != nil {
+	if err := os.WriteFile(path, c.svg(), 0o666); err != nil {
 		return fmt.Errorf("writing the plot: %w", err)
 	}
 	return nil
+}
+
+// svg draws the picture.
+func (c *Comparison) svg() []byte {
+	most := 0.0
+	for i := range c.Variants {
+		if m := c.Variants[i].metric("time_s"); m != nil {
+			most = max(most, m.Max)
+		}
+	}
+	y := func(seconds float64) float64 {
+		return plotMargin + plotHeight*(1-seconds/max(most, 1e-9))
+	}
+	width := 2*plotMargin + plotColumn*len(c.Variants)
+	var b bytes.Buffer
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">`+"\n", width, plotHeight+2*plotMargin)
+	fmt.Fprintln(&b, `<rect width="100%" height="100%" fill="white"/>`)
+	fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle" font-size="14">%s</text>`+"\n", width/2, plotMargin/2, html.EscapeString(c.title()))
+	for i := range plotTicks + 1 {
+		at := most * float64(i) / plotTicks
+		fmt.Fprintf(&b, `<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="#ddd"/>`, plotMargin, width-plotMargin, y(at), y(at))
+		fmt.Fprintf(&b, `<text x="%d" y="%.1f" text-anchor="end">%.3g s</text>`+"\n", plotMargin-6, y(at)+4, at)
+	}
+	for i := range c.Variants {
+		x := float64(plotMargin) + plotColumn*(float64(i)+0.5)
+		fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", x, plotMargin+plotHeight+20, html.EscapeString(c.Variants[i].Name))
+		if m := c.Variants[i].metric("time_s"); m != nil { // else no run of it succeeded
+			drawBox(&b, m, x, y)
+		}
+	}
+	fmt.Fprintln(&b, `</svg>`)
+	return b.Bytes()
+}
+
+// drawBox draws a variant's box, its whiskers and its runs around x.
+func drawBox(b *bytes.Buffer, m *Metric, x float64, y func(float64) float64) {
+	fmt.Fprintf(b, `<line x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f" stroke="black"/>`, x, x, y(m.Min), y(m.Max))
+	fmt.Fprintf(b, `<rect x="%.1f" y="%.1f" width="%d" height="%.1f" fill="#9ecae1" stroke="black"/>`, x-plotBox/2, y(m.High), plotBox, y(m.Low)-y(m.High))
+	fmt.Fprintf(b, `<line x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f" stroke="black" stroke-width="2"/>`, x-plotBox/2, x+plotBox/2, y(m.Median), y(m.Median))
+	for _, v := range m.values {
+		fmt.Fprintf(b, `<circle cx="%.1f" cy="%.1f" r="2"/>`, x+plotBox*0.75, y(v))
+	}
+	b.WriteByte('\n')
+}
+
+// title is the command, cut to fit.
+func (c *Comparison) title() string {
+	r := []rune(strings.Join(c.Command, " "))
+	if len(r) > 60 {
+		return string(r[:59]) + "…"
+	}
+	return string(r)
 }
