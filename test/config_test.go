@@ -164,7 +164,7 @@ func TestConfigurationSources(t *testing.T) {
 	oneLine(t, testutil.Run(t, limit, wrong), 2, `^lklrun: LKLRUN_IF: --if "fd:99"`)
 	wrong = lklrun("--", "true")
 	wrong.Env = append(os.Environ(), "LKLRUN_CONFIG=/no/such.json")
-	oneLine(t, testutil.Run(t, limit, wrong), 2, `^lklrun: LKLRUN_CONFIG: open /no/such.json: no such file or directory`)
+	oneLine(t, testutil.Run(t, limit, wrong), 2, `^lklrun: LKLRUN_CONFIG: /no/such.json: no such file or directory`)
 	// One that the stack refuses.
 	oneLine(t, testutil.Run(t, limit, lklrun("-q", "--config", configFile(t, "s.json", "{\n\"sysctl\": {\"net.ipv4.nosuch\": 1}}"), "--", "true")), 2, `s.json:2: sysctl net.ipv4.nosuch=1: the stack has no such setting`)
 }

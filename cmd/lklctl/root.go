@@ -17,6 +17,7 @@ import (
 	"github.com/lklrun/lklrun/internal/exit"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/remote/forward"
+	"github.com/lklrun/lklrun/internal/suggest"
 )
 
 const program = "lklctl"
@@ -65,11 +66,11 @@ With several instances running, -n names one; "lklctl list" lists them.`,
 		// -n and -o may stand before the verb, and each verb has them too:
 		// netstat's own -n could not be if they were persistent flags.
 		TraverseChildren: true,
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil
 			}
-			return cli.Usagef("unknown verb %q: see %s --help", args[0], program)
+			return cli.Usagef("unknown verb %q; %s", args[0], suggest.Or(args[0], verbs(cmd), "see "+program+" --help"))
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -171,6 +172,17 @@ Usage: {{.UseLine}}
 "lklctl help VERB" explains a verb. Topics: examples, exit-status.
 {{end}}`
 
+// verbs are the names of the commands below one.
+func verbs(cmd *cobra.Command) []string {
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	return names
+}
+
 // helpColumns is the width of the help.
 const helpColumns = 80
 
@@ -206,7 +218,11 @@ func (c *ctl) prepare(cmd *cobra.Command) {
 
 // flagError makes an error about flags ours: one line with the remedy.
 func flagError(cmd *cobra.Command, err error) error {
-	return cli.Usagef("%s: see %s --help", strings.TrimSuffix(cli.OneLine(cli.FlagError(err).Error()), "."), cmd.CommandPath())
+	text := strings.TrimSuffix(cli.OneLine(cli.FlagError(cmd.Flags(), err).Error()), ".")
+	if strings.HasSuffix(text, "?") { // it has a remedy
+		return cli.Usagef("%s", text)
+	}
+	return cli.Usagef("%s: see %s --help", text, cmd.CommandPath())
 }
 
 // flags adds -n and -o; a verb that wants -n for something else has only --name.

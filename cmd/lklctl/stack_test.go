@@ -307,7 +307,7 @@ func TestSysctl(t *testing.T) {
 	ok(t, "sysctl", "-w", "net.ipv4.route.flush=1") // can only be written
 	refused(t, 1, []string{"sysctl", "net.ipv4.no_such"}, "net.ipv4.no_such", "no such setting")
 	refused(t, 1, []string{"sysctl", "-w", "net.ipv4.no_such=1"}, "net.ipv4.no_such=1", "no such setting")
-	refused(t, 1, []string{"sysctl", "-w", ttl + "=256"}, ttl+"=256", "invalid argument")
+	refused(t, 1, []string{"sysctl", "-w", ttl + "=256"}, ttl+"=256", "it takes 1 to 255")
 	refused(t, 1, []string{"sysctl", "-w", "net.ipv4.tcp_congestion_control=none"}, "refused the value")
 	refused(t, 2, []string{"sysctl", "-a", "[x"}, "glob")
 	// One that is no setting at all: nothing is written.

@@ -202,7 +202,7 @@ func readKeys(ctx context.Context, conn *stackconn.Conn, keys []string, keep fun
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return nil, sysctl.Explain(ctx, conn, err)
 		}
 		file, err := stacknet.SysctlPath(key)
 		if err != nil {

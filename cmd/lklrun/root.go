@@ -149,12 +149,24 @@ func (r *runner) command() *cobra.Command {
 	f.BoolP("help", "h", false, "print a short help")
 	f.Bool("version", false, "print the version")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return cli.Usagef("%w; %s --help shows the flags", cli.FlagError(err), cmd.CommandPath())
+		err = cli.FlagError(cmd.Flags(), err)
+		return cli.Usagef("%w%s", err, flagHelp(cmd, err))
 	})
 	cmd.SetUsageTemplate(usageTemplate)
 	cmd.SetVersionTemplate("{{.Version}}\n")
 	completeFlags(cmd)
 	return cmd
+}
+
+// flagHelp says where a command's flags are listed, unless the error has a remedy.
+func flagHelp(cmd *cobra.Command, err error) string {
+	switch {
+	case strings.HasSuffix(err.Error(), "?"):
+		return ""
+	case cmd.HasParent():
+		return "; see " + cmd.CommandPath() + " --help"
+	}
+	return "; see lklrun help flags"
 }
 
 func (r *runner) run(ctx context.Context, args []string) error {

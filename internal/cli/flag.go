@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"github.com/spf13/pflag"
+
+	"github.com/lklrun/lklrun/internal/suggest"
 )
 
 // expected says what the kinds of flags are that the flag package parses itself;
@@ -20,10 +22,18 @@ var expected = map[string]string{
 }
 
 // FlagError says of a flag's value what it should be, instead of which parser
-// refused it; other errors come back as they are.
-func FlagError(err error) error {
+// refused it, and of an unknown flag which one is near; other errors come back as they are.
+func FlagError(flags *pflag.FlagSet, err error) error {
 	var invalid *pflag.InvalidValueError
-	if !errors.As(err, &invalid) {
+	var unknown *pflag.NotExistError
+	switch {
+	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "":
+		name := "--" + unknown.GetSpecifiedName()
+		if w := suggest.Word(name, flagNames(flags)); w != "" {
+			return fmt.Errorf("unknown flag: %s; did you mean %s?", name, w)
+		}
+		return err
+	case !errors.As(err, &invalid):
 		return err
 	}
 	want, ok := expected[invalid.GetFlag().Value.Type()]
@@ -31,4 +41,14 @@ func FlagError(err error) error {
 		return err
 	}
 	return fmt.Errorf("--%s %q; expected %s", invalid.GetFlag().Name, invalid.GetValue(), want)
+}
+
+func flagNames(flags *pflag.FlagSet) []string {
+	var names []string
+	flags.VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, "--"+f.Name)
+		}
+	})
+	return names
 }

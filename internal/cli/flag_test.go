@@ -27,9 +27,10 @@ func TestFlagError(t *testing.T) {
 		"-v=perhaps":                  `--verbose "perhaps"; expected true or false`,
 		"--output=xml":                `invalid argument "xml" for "--output" flag: want table or json`,
 		"--none":                      "unknown flag: --none",
+		"--spni":                      "unknown flag: --spni; did you mean --spin?",
 	} {
-		if err := f.Parse([]string{word}); err == nil || FlagError(err).Error() != want {
-			t.Errorf("%s: %v, want %s", word, FlagError(err), want)
+		if err := f.Parse([]string{word}); err == nil || FlagError(f, err).Error() != want {
+			t.Errorf("%s: %v, want %s", word, FlagError(f, err), want)
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/internal/suggest"
 )
 
 // Topic is a page of a program's help that belongs to no verb.
@@ -50,7 +52,7 @@ func explain(w io.Writer, root *cobra.Command, topics []Topic, name string) erro
 			return c.Help()
 		}
 	}
-	return Usagef("help: no topic %q; there are %s", name, strings.Join(topicNames(topics), ", "))
+	return Usagef("help: no topic %q; %s", name, suggest.Or(name, append(topicNames(topics), verbNames(root)...), "there are "+strings.Join(topicNames(topics), ", ")))
 }
 
 func topicNames(topics []Topic) []string {

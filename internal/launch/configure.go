@@ -14,6 +14,7 @@ import (
 	"github.com/lklrun/lklrun/internal/plan"
 	"github.com/lklrun/lklrun/internal/stackconn"
 	"github.com/lklrun/lklrun/internal/stacknet"
+	"github.com/lklrun/lklrun/internal/sysctl"
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
@@ -76,7 +77,7 @@ func (r *run) configure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.refusal(n.Configure(ctx, cfg)); err != nil {
+	if err := r.refusal(ctx, n.Configure(ctx, cfg)); err != nil {
 		return err
 	}
 	for _, l := range r.live.all() {
@@ -107,13 +108,13 @@ func stackLink(l *plan.Link) stacknet.Link {
 }
 
 // refusal says of what the stack refused which --if asked for it.
-func (r *run) refusal(err error) error {
+func (r *run) refusal(ctx context.Context, err error) error {
 	var (
 		setting *stacknet.SysctlError
 		link    *stacknet.LinkError
 	)
 	if errors.As(err, &setting) {
-		return refused(err)
+		return refused(sysctl.Explain(ctx, r.conn, err))
 	}
 	if errors.As(err, &link) {
 		for _, l := range r.live.all() {

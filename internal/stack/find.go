@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
+
+	"github.com/lklrun/lklrun/internal/suggest"
 )
 
 // EnvPath names directories of stacks that are searched first, separated by
@@ -74,7 +76,7 @@ func notFound(arg string, dirs []string) error {
 	if len(names) == 0 {
 		return fmt.Errorf("no stack %q, nor any other %s%s", arg, where, hint)
 	}
-	return fmt.Errorf("no stack %q; there is %s %s%s", arg, strings.Join(names, ", "), where, hint)
+	return fmt.Errorf("no stack %q; %s%s", arg, suggest.Or(arg, names, "there are "+strings.Join(names, ", ")+" "+where), hint)
 }
 
 // fromPath reads a stack's folder, or makes a plain stack of a library.

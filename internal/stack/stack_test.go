@@ -67,7 +67,7 @@ func TestFind(t *testing.T) {
 		t.Errorf("y: %+v, %v", s, err)
 	}
 	_, err = Find("z", dirs)
-	if err == nil || !strings.Contains(err.Error(), `no stack "z"; there is x, y (looked in `+a) {
+	if err == nil || !strings.Contains(err.Error(), `no stack "z"; there are x, y (looked in `+a) {
 		t.Errorf("z: %v", err)
 	}
 	if _, err = Find("lkl-4.9", dirs); err == nil || !strings.Contains(err.Error(), "`make lkl-4.9`") {

@@ -18,10 +18,11 @@ const SysctlRoot = "/proc/sys/"
 
 // SysctlError says that a setting could not be read or written.
 type SysctlError struct {
-	Key   string
-	Value string // of a write
-	Write bool
-	Err   error // what the stack said
+	Key     string
+	Value   string // of a write
+	Write   bool
+	Err     error  // what the stack said
+	Instead string // what was probably meant, or what the setting takes; "" if unknown
 }
 
 // Error names the setting, the value, and what is wrong.
@@ -31,26 +32,36 @@ func (e *SysctlError) Error() string {
 		what = fmt.Sprintf("sysctl %s=%s", e.Key, e.Value)
 	}
 	switch {
-	case e.missing():
-		return what + ": the stack has no such setting"
+	case e.Missing():
+		return what + ": the stack has no such setting" + tail(e.Instead)
 	case e.Write && (errors.Is(e.Err, syscall.EACCES) || errors.Is(e.Err, syscall.EPERM)):
 		return fmt.Sprintf("%s: the setting cannot be written: %v", what, cause(e.Err))
+	case e.Write && e.Instead != "":
+		return fmt.Sprintf("%s: the stack refused the value; %s", what, e.Instead)
 	case e.Write:
 		return fmt.Sprintf("%s: the stack refused the value: %v", what, cause(e.Err))
 	}
 	return fmt.Sprintf("%s: %v", what, cause(e.Err))
 }
 
-// missing says whether there is no such file. Opening a directory for writing
+// Missing says whether there is no such file. Opening a directory for writing
 // is EISDIR, as is reading it; looking below a file is ENOTDIR. A value may be
 // refused with ENOENT too (an unknown congestion control), but by the write.
-func (e *SysctlError) missing() bool {
+func (e *SysctlError) Missing() bool {
 	var p *fs.PathError
 	if errors.Is(e.Err, syscall.EISDIR) {
 		return true
 	}
 	return errors.As(e.Err, &p) && p.Op == stackconn.OpOpen &&
 		(errors.Is(p.Err, syscall.ENOENT) || errors.Is(p.Err, syscall.ENOTDIR))
+}
+
+// tail is the end of a message.
+func tail(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "; " + text
 }
 
 // Unwrap returns what the stack said.

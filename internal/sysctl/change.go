@@ -125,7 +125,7 @@ func (c *Change) look(ctx context.Context, conn *stackconn.Conn) error {
 	}
 	f, err := conn.Open(ctx, path, unix.O_WRONLY)
 	if err != nil {
-		return &stacknet.SysctlError{Key: c.Key, Value: c.Asked, Write: true, Err: err}
+		return Explain(ctx, conn, &stacknet.SysctlError{Key: c.Key, Value: c.Asked, Write: true, Err: err})
 	}
 	f.Close()
 	c.Old, err = readable(ctx, conn, c.Key)
@@ -210,7 +210,7 @@ func Apply(ctx context.Context, c *stackconn.Conn, changes []Change) error {
 		case ch.ignore && ctx.Err() == nil:
 			ch.Error, ch.err = err.Error(), err
 		default:
-			return undo(ctx, c, changes[:written], ch.failed(explain(ctx, c, ch, err)))
+			return undo(ctx, c, changes[:written], ch.failed(Explain(ctx, c, err)))
 		}
 	}
 	return nil

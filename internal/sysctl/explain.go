@@ -5,13 +5,13 @@ package sysctl
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path"
 	"strings"
 	"syscall"
 
 	"github.com/lklrun/lklrun/internal/stackconn"
 	"github.com/lklrun/lklrun/internal/stacknet"
+	"github.com/lklrun/lklrun/internal/suggest"
 )
 
 // choices are the settings that tell what another one takes.
@@ -62,23 +62,52 @@ func Takes(ctx context.Context, c *stackconn.Conn, key string) string {
 	return ""
 }
 
-// explain adds to a refusal what the error number means of a setting, and what
-// values it takes.
-func explain(ctx context.Context, c *stackconn.Conn, ch *Change, err error) error {
-	takes := Takes(ctx, c, ch.Key)
-	means := ""
+// Explain adds to the stack's refusal of a setting what was probably meant, or what
+// values the setting takes. Other errors come back as they are.
+func Explain(ctx context.Context, c *stackconn.Conn, err error) error {
+	var e *stacknet.SysctlError
+	if errors.As(err, &e) {
+		if e.Missing() {
+			e.Instead = nearest(ctx, c, e.Key)
+		} else if e.Write {
+			e.Instead = means(Takes(ctx, c, e.Key), e.Err)
+		}
+	}
+	return err
+}
+
+// means says what the error number of a refused value means.
+func means(takes string, err error) string {
 	switch {
 	case takes != "":
-		means = "it takes " + takes
+		return "it takes " + takes
 	case errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.ERANGE):
-		means = "not in its form, or out of its range"
+		return "not in its form, or out of its range"
 	case errors.Is(err, syscall.ENOENT):
-		means = "the stack has nothing of that name"
+		return "the stack has nothing of that name"
 	case errors.Is(err, syscall.EBUSY):
-		means = "it cannot be changed while it is in use"
+		return "it cannot be changed while it is in use"
 	}
-	if means == "" {
-		return err
+	return ""
+}
+
+// nearest is the setting beside a missing one whose name is nearest.
+func nearest(ctx context.Context, c *stackconn.Conn, key string) string {
+	file, err := stacknet.SysctlPath(key)
+	if err != nil {
+		return ""
 	}
-	return fmt.Errorf("%w (%s)", err, means)
+	dir, name := path.Split(file)
+	entries, err := c.ReadDir(ctx, dir)
+	if err != nil {
+		return ""
+	}
+	var names []string
+	for _, d := range entries {
+		names = append(names, d.Name)
+	}
+	if w := suggest.Word(name, names); w != "" {
+		return "did you mean " + stacknet.SysctlKey(dir+w) + "?"
+	}
+	return ""
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/lklrun/lklrun/internal/suggest"
 )
 
 // File is what a configuration file says.
@@ -55,7 +57,7 @@ func (l *Layer) readSetting(m member, profile bool) error {
 		return m.errorf("no longer a setting: %s; remove it", why)
 	}
 	if s == nil {
-		return m.errorf("unknown key; known are %s", strings.Join(settingKeys(profile), ", "))
+		return m.errorf("unknown key; %s", suggest.Or(m.name, settingKeys(profile), "known are "+strings.Join(settingKeys(profile), ", ")))
 	}
 	if profile && s.run {
 		return m.errorf("is a run's own, not a profile's; leave it out")
@@ -203,7 +205,7 @@ func (n node) interfaceWord() (string, error) {
 		}
 		k := findKey(m.name)
 		if k == nil {
-			return "", m.errorf("unknown key; known are %s, %s", strings.Join(targetKeys, ", "), keyNames())
+			return "", m.errorf("unknown key; %s", suggest.Or(m.name, keyNames(), "known are "+strings.Join(append(slices.Clone(targetKeys), keyNames()...), ", ")))
 		}
 		at[k.name] = m.node
 		if err := m.setKey(&i, k); err != nil {
@@ -242,7 +244,7 @@ func (n node) interfaceTarget(members []member) (Interface, error) {
 	}
 	t := findType(name)
 	if t == nil {
-		return i, typ.errorf("%q: unknown interface type; expected one of %s", name, strings.Join(interfaceTypeNames(), ", "))
+		return i, typ.errorf("%q: unknown interface type; %s", name, suggest.Or(name, interfaceTypeNames(), "expected one of "+strings.Join(interfaceTypeNames(), ", ")))
 	}
 	spec, at := name, *typ
 	for _, other := range targetKeys[1:] {

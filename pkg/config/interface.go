@@ -21,6 +21,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/lklrun/lklrun/internal/suggest"
 )
 
 // Types of an interface.
@@ -224,7 +226,7 @@ func parseInterface(spec string) (Interface, error) {
 		k := findKey(name)
 		switch {
 		case k == nil:
-			return i, fmt.Errorf("%q: unknown key; known are %s", name, keyNames())
+			return i, fmt.Errorf("%q: unknown key; %s", name, suggest.Or(name, keyNames(), "known are "+strings.Join(keyNames(), ", ")))
 		case seen[name] && !k.list:
 			return i, fmt.Errorf("%s: given twice", name)
 		case k.flag && !given:
@@ -275,7 +277,7 @@ func (i *Interface) setTarget(s string) error {
 	case "":
 		return errors.New("no interface type; expected " + interfaceForms())
 	default:
-		return fmt.Errorf("%q: unknown interface type; expected %s", typ, interfaceForms())
+		return fmt.Errorf("%q: unknown interface type; %s", typ, suggest.Or(typ, interfaceTypeNames(), "expected "+interfaceForms()))
 	}
 	return nil
 }

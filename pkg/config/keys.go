@@ -130,12 +130,12 @@ func findKey(name string) *key {
 // takes tells whether a type of interface has the key.
 func (k *key) takes(typ string) bool { return len(k.types) == 0 || slices.Contains(k.types, typ) }
 
-func keyNames() string {
+func keyNames() []string {
 	names := make([]string, len(interfaceKeys))
 	for n, k := range interfaceKeys {
 		names[n] = k.name
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 func number(field func(*Interface) *int, least, most int) func(*Interface, string) error {

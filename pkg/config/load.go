@@ -119,6 +119,9 @@ func (s *Sources) hijackFile() (place, error) {
 // readText reads a file of at most maxFile bytes.
 func readText(name string) ([]byte, error) {
 	f, err := os.Open(name)
+	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
+		return nil, fmt.Errorf("%s: %w", name, pe.Err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/lklrun/lklrun/internal/suggest"
 )
 
 // Profile is a named set of settings.
@@ -124,7 +126,7 @@ func (p Profiles) find(w Word) (*Profile, error) {
 	if one, ok := p[w.Text]; ok {
 		return one, nil
 	}
-	return nil, w.From.Wrap(fmt.Errorf("%q: there is no such profile; there are %s", w.Text, strings.Join(p.Names(), ", ")))
+	return nil, w.From.Wrap(fmt.Errorf("%q: there is no such profile; %s", w.Text, suggest.Or(w.Text, p.Names(), "there are "+strings.Join(p.Names(), ", "))))
 }
 
 // Names lists the profiles.

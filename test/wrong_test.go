@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+var update = flag.Bool("update", false, "write testdata/wrong.txt anew")
+
+// Each wrong input gets one line that names the thing and, where there is one, the
+// remedy. testdata/wrong.txt has the command lines and what each prints: "$" before
+// those of root, "%" before those of an ordinary user.
+func TestOneLine(t *testing.T) {
+	newSite(t)
+	for _, name := range []string{"one", "two"} { // which of them is meant?
+		testutil.Start(t, lklrun("-q", "--name", name, "--", "sleep", "1000"))
+		testutil.WaitFor(t, "the instance "+name, limit, func() bool {
+			return testutil.Run(t, limit, exec.Command(testutil.Bin("lklctl"), "-n", name, "sysctl", "net.ipv4.ip_forward")).Status == 0
+		})
+	}
+	bin, dir := testutil.PublicBin(t), testutil.Dir(t)
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join("testdata", "wrong.txt")
+	old, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	n := 0
+	for _, line := range lines(string(old)) {
+		if prompt, command, ok := strings.Cut(line, " "); ok && (prompt == "$" || prompt == "%") {
+			n++
+			answer := wrong(t, prompt == "%", bin, dir, command)
+			if count := strings.Count(answer, "\n"); count != 2 {
+				t.Errorf("%s: %d lines instead of one and the status:\n%s", command, count, answer)
+			}
+			fmt.Fprintf(&got, "%s\n%s\n", line, answer)
+		}
+	}
+	if n < 40 {
+		t.Errorf("%d wrong inputs; want 40 at least", n)
+	}
+	if *update {
+		if err := os.WriteFile(path, []byte(got.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if got.String() != string(old) {
+		t.Errorf("%s is not what lklrun says (-update writes it); now:\n%s", path, got.String())
+	}
+}
+
+// wrong runs a command line and returns its output and status, without the paths
+// of this machine.
+func wrong(t *testing.T, user bool, bin, dir, command string) string {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", "PATH="+bin+":$PATH; exec 2>&1; "+command)
+	if user {
+		cmd = testutil.AsUser(cmd, "")
+	}
+	cmd.Dir = dir
+	r := testutil.Run(t, limit, cmd)
+	text := regexp.MustCompile(`\(pid \d+\)`).ReplaceAllString(r.Stdout+r.Stderr, "(pid N)")
+	text = strings.NewReplacer(bin, "BIN", dir, "DIR").Replace(text)
+	return fmt.Sprintf("%s[%d]\n", text, status(r))
+}
