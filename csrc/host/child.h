@@ -20,6 +20,7 @@ enum child_step {
 	STEP_COVER,
 	STEP_RESOLV,
 	STEP_HIDE,
+	STEP_COVERS,	/* value: pid of the process that keeps them, or a negative errno */
 	STEP_USER,	/* value: a negative errno, as below */
 	STEP_LIBRARY,
 	STEP_EXEC,

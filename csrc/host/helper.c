@@ -17,7 +17,7 @@
 
 #include "helper.h"
 
-#define HELPERS_MAX	2
+#define HELPERS_MAX	3
 
 static pid_t helpers[HELPERS_MAX];
 static unsigned int n_helpers;
@@ -102,6 +102,13 @@ pid_t helper_fork(const char *name, const int *fds, unsigned int n)
 		return ret;
 	helpers[n_helpers++] = pid;
 	return pid;
+}
+
+/** helper_add - a child of ours that somebody else has cloned is one, too */
+void helper_add(pid_t pid)
+{
+	if (n_helpers < HELPERS_MAX)
+		helpers[n_helpers++] = pid;
 }
 
 /** helper_is - whether that child of ours is one of them */

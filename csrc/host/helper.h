@@ -10,6 +10,7 @@
 #define HELPER_FDS	3	/* the first one's number in a helper */
 
 pid_t helper_fork(const char *name, const int *fds, unsigned int n);
+void helper_add(pid_t pid);
 bool helper_is(pid_t pid);
 bool helper_close_from(unsigned int first);
 

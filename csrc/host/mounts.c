@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The target's own mounts: /etc/resolv.conf, no resolver daemon, and the stack's
- * files where the host's network namespace would show.
+ * The target's own mounts: the stack's files where the host's network namespace
+ * would show. Name services, resolv.conf and the run directories are in covers.c.
  *
  * Theory of operation
  *
@@ -34,7 +34,7 @@
 #include <unistd.h>
 
 #include "child.h"
-#include "host.h"
+#include "covers.h"
 #include "mounts.h"
 
 #define VIEW		"/proc/sys/net"
@@ -47,12 +47,6 @@
 #ifndef MOVE_MOUNT_F_EMPTY_PATH
 #define MOVE_MOUNT_F_EMPTY_PATH	4
 #endif
-
-/* Where name lookups would leave by, past the stack: they are covered. */
-static const char *const daemons[] = {
-	"/run/nscd/socket", "/var/run/nscd/socket",
-	"/run/systemd/resolve/io.systemd.Resolve",
-};
 
 static const struct {
 	const char *from, *to;
@@ -106,13 +100,17 @@ static int empty_mount(void)
 	return 0;
 }
 
-/** place - show @from at @to; 0 also when there is nothing to cover */
-static int place(const char *from, const char *to)
+/**
+ * mounts_place - show a file or folder at @to; 0 also when there is nothing to cover
+ * @dir, @from: as openat(2) takes them; with an empty @from @dir itself
+ */
+int mounts_place(int dir, const char *from, const char *to)
 {
 	int tree, ret = 0;
 
-	tree = (int)syscall(SYS_open_tree, AT_FDCWD, from, OPEN_TREE_CLONE |
-			    O_CLOEXEC | AT_SYMLINK_NOFOLLOW);
+	tree = (int)syscall(SYS_open_tree, dir, from, OPEN_TREE_CLONE |
+			    O_CLOEXEC | AT_SYMLINK_NOFOLLOW |
+			    (*from ? 0 : AT_EMPTY_PATH));
 	if (tree < 0)
 		return -errno;
 	if (syscall(SYS_move_mount, tree, "", AT_FDCWD, to,
@@ -121,7 +119,6 @@ static int place(const char *from, const char *to)
 	close(tree);
 	return ret;
 }
-
 
 /** no_more_flush - see view/serve.c; the file does not matter */
 static void no_more_flush(void)
@@ -160,7 +157,7 @@ static void cover(int sync, int fd)
 		return;
 	}
 	for (i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-		ret = place(places[i].from, places[i].to);
+		ret = mounts_place(AT_FDCWD, places[i].from, places[i].to);
 		if (ret)
 			child_report(sync, STEP_COVER, ret);
 	}
@@ -175,8 +172,6 @@ static void cover(int sync, int fd)
  */
 void mounts_make(int sync, const char *resolv, int fuse)
 {
-	size_t i;
-
 	if (unshare(CLONE_NEWNS) ||
 	    mount("", "/", NULL, MS_SLAVE | MS_REC, NULL)) {
 		child_report(sync, STEP_MOUNTS, -errno);
@@ -184,12 +179,5 @@ void mounts_make(int sync, const char *resolv, int fuse)
 	}
 	if (fuse != VIEW_HOSTS)
 		cover(sync, fuse);
-	if (!*resolv)
-		return;
-	if (mount(resolv, "/etc/resolv.conf", NULL, MS_BIND, NULL))
-		child_report(sync, STEP_RESOLV, -errno);
-	for (i = 0; i < sizeof(daemons) / sizeof(daemons[0]); i++)
-		if (!access(daemons[i], F_OK) &&
-		    mount("/dev/null", daemons[i], NULL, MS_BIND, NULL))
-			child_report(sync, STEP_HIDE, -errno);
+	covers_make(sync, resolv);
 }

@@ -7,6 +7,7 @@
 #define VIEW_HOSTS	-1000	/* leave what the host has */
 #define VIEW_EMPTY	-1001	/* there shall be nothing */
 
+int mounts_place(int dir, const char *from, const char *to);
 void mounts_make(int sync, const char *resolv, int fuse);
 
 #endif

@@ -39,6 +39,7 @@
 
 #include "child.h"
 #include "ctl_proto.h"
+#include "helper.h"
 #include "host.h"
 #include "loop.h"
 #include "remote.h"
@@ -240,8 +241,15 @@ static void child_reported(struct source *src, uint32_t events)
 			  strerror(-r.value));
 		break;
 	case STEP_HIDE:
-		warn_user("a resolver daemon of the host's cannot be hidden from the command, which may look up names by it: %s",
+		warn_user("a name service of the host or the run directory cannot be hidden from the command, which may look up names by it: %s",
 			  strerror(-r.value));
+		break;
+	case STEP_COVERS:
+		if (r.value > 0)
+			helper_add(r.value);
+		else
+			warn_user("watching the host's name services: %s: those that are restarted during the run are not hidden from the command",
+				  strerror(-r.value));
 		break;
 	default:
 		target.not_executed = true;

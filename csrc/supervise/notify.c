@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "conn.h"
+#include "covers.h"
 #include "host.h"
 #include "loop.h"
 #include "notify.h"
@@ -305,6 +306,19 @@ static int64_t by_conn(struct call *c)
 	return CALL_NATIVE;
 }
 
+/** name_service - whether connect(2) goes to one of the host's name services */
+static bool name_service(const struct call *c)
+{
+	union {
+		struct sockaddr_storage ss;
+		struct sockaddr_un un;
+		char text[sizeof(struct sockaddr_storage) + 1];
+	} addr = { .text = "" };
+
+	return addr_read(c, c->args[1], c->args[2], &addr.ss) > 0 &&
+	       addr.ss.ss_family == AF_UNIX && covers_refuse(addr.un.sun_path);
+}
+
 /** dispatch - one call to its handler */
 static int64_t dispatch(struct call *c, uint32_t arch)
 {
@@ -321,6 +335,8 @@ static int64_t dispatch(struct call *c, uint32_t arch)
 		return sock_ioctl(c);
 	}
 	ret = find_conn(c);
+	if (ret == CALL_NATIVE && c->nr == SYS_connect && name_service(c))
+		return -ENOENT;
 	if (hostnet_any()) {
 		ret = hostnet_call(c, ret);
 		if (ret != CALL_GO_ON)

@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Covers: mounts in the target's mount namespace that hide the host's name
+ * services and the run directories, and that show the run's resolv.conf.
+ *
+ * Theory of operation
+ *
+ * A program that asks nscd, systemd-resolved or avahi for a name has it looked up
+ * by the host's stack, so the folders with their sockets are covered by empty file
+ * systems. Folders are covered rather than sockets: a socket that a daemon makes
+ * later does not show.
+ *
+ * A mount does not stay for ever. When any process in any mount namespace unlinks,
+ * removes or replaces the file or folder below a mount, the kernel detaches the
+ * mount (__detach_mounts(), fs/namespace.c), and a folder that is renamed takes its
+ * mount along. systemd removes a RuntimeDirectory= when the service stops, and most
+ * programs replace /etc/resolv.conf by rename(2). No mount below /run or /etc is
+ * safe from that, so a process in the target's mount namespace, which has the rights
+ * that the target had before its exec, watches the folders above by inotify(7) and
+ * covers again what has appeared.
+ *
+ *	lklhost -- target	(fork)
+ *	   `------ covers	(clone with CLONE_PARENT, by the target; ends with lklhost)
+ *
+ * Between the moment a folder appears and the moment it is covered some
+ * microseconds pass. With the engine supervise connect(2) to a name in one of the
+ * folders is refused as well (covers_refuse()), so that no connection slips through.
+ *
+ * D-Bus stays the host's, see docs/limits.md.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "child.h"
+#include "covers.h"
+#include "helper.h"
+#include "host.h"
+#include "mounts.h"
+
+#define RESOLV_CONF	"/etc/resolv.conf"
+#define RESOLVED	"systemd/resolve"
+#define MARKER		".inside"	/* instance.InsideFile */
+#define FLAGS		(MS_NOSUID | MS_NODEV | MS_NOEXEC)
+#define WATCHED		(IN_CREATE | IN_MOVED_TO | IN_ONLYDIR)
+#define DEVS_MAX	64	/* of the latest covers */
+#define EXIT_OWN	125
+
+static const char *const bases[] = { "/run", "/var/run" };
+
+/* In each of the bases; all have sockets that resolve names. */
+static const char *const folders[] = {
+	"nscd", "avahi-daemon", RESOLVED, "systemd/userdb", "systemd/machine",
+};
+
+/* Also resolv.conf(5), for programs that read systemd-resolved's own. */
+static const char *const resolved_files[] = { "resolv.conf", "stub-resolv.conf" };
+
+static struct {
+	int resolv;		/* O_PATH: what stands for /etc/resolv.conf, or -1 */
+	struct stat resolv_st;
+	char runs[PATH_MAX];	/* the folder with the run directories */
+	int watch;		/* inotify, or /proc/self/mountinfo */
+	bool by_inotify;
+	dev_t devs[DEVS_MAX];	/* of the covers */
+	unsigned int n_devs;
+} covers = { .resolv = -1, .watch = -1 };
+
+/** is_ours - whether a cover is what a path leads to */
+static bool is_ours(const struct stat *st)
+{
+	unsigned int i;
+
+	for (i = 0; i < DEVS_MAX && i < covers.n_devs; i++)
+		if (covers.devs[i] == st->st_dev)
+			return true;
+	return false;
+}
+
+/** remember - the file system that was mounted on @path */
+static void remember(const char *path)
+{
+	struct stat st;
+
+	if (!stat(path, &st))
+		covers.devs[covers.n_devs++ % DEVS_MAX] = st.st_dev;
+}
+
+/** empty - mount an empty file system on a folder; it is still writable */
+static int empty(const char *path, const char *options)
+{
+	if (mount("lklrun", path, "tmpfs", FLAGS, options))
+		return -errno;
+	remember(path);
+	return 0;
+}
+
+/** seal - nobody changes what is in a cover */
+static int seal(const char *path)
+{
+	return mount("", path, NULL,
+		     MS_REMOUNT | MS_BIND | MS_RDONLY | FLAGS, NULL) ? -errno : 0;
+}
+
+/**
+ * show_resolv - the run's resolv.conf at @path, which exists
+ *
+ * A symbolic link is covered itself, not what it leads to: one folder less to be
+ * watched. That takes the calls of Linux 5.2.
+ */
+static int show_resolv(const char *path)
+{
+	char fd[32];
+	int ret = mounts_place(covers.resolv, "", path);
+
+	if (ret != -ENOSYS)
+		return ret;
+	snprintf(fd, sizeof(fd), "/proc/self/fd/%d", covers.resolv);
+	return mount(fd, path, NULL, MS_BIND, NULL) ? -errno : 0;
+}
+
+/** fill_resolved - the files of systemd-resolved's folder that programs read */
+static int fill_resolved(const char *folder)
+{
+	char path[PATH_MAX + 32];
+	int ret = 0;
+	size_t i;
+
+	for (i = 0; i < sizeof(resolved_files) / sizeof(resolved_files[0]) && !ret; i++) {
+		snprintf(path, sizeof(path), "%s/%s", folder, resolved_files[i]);
+		ret = mknod(path, S_IFREG | 0444, 0) ? -errno : show_resolv(path);
+	}
+	return ret;
+}
+
+/** cover_folder - 0 also when there is none, or it is covered already */
+static int cover_folder(const char *path, bool resolved)
+{
+	struct stat st;
+	int ret;
+
+	if (stat(path, &st) || !S_ISDIR(st.st_mode) || is_ours(&st))
+		return 0;
+	ret = empty(path, "mode=555,size=64k");
+	if (!ret && resolved && covers.resolv >= 0)
+		ret = fill_resolved(path);
+	return ret ? ret : seal(path);
+}
+
+/** mark - leave word for lklctl of where it is */
+static int mark(const char *folder)
+{
+	char path[PATH_MAX + sizeof(MARKER)];
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/" MARKER, folder);
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
+	if (fd < 0)
+		return -errno;
+	n = write(fd, host.name, strlen(host.name));
+	close(fd);
+	return n < 0 ? -EIO : 0;
+}
+
+/**
+ * cover_runs - hide ctl.sock and the journals of this run and of the user's others
+ *
+ * It is writable, so that an lklrun in there comes as far as to say why it does not
+ * run inside another.
+ */
+static int cover_runs(void)
+{
+	struct stat st;
+	int ret;
+
+	if (!*covers.runs || stat(covers.runs, &st) || is_ours(&st))
+		return 0;
+	ret = empty(covers.runs, "mode=700,size=1m");
+	return ret ? ret : mark(covers.runs);
+}
+
+/** cover_resolv - 0, or a negative errno: the host's is what the target sees */
+static int cover_resolv(void)
+{
+	struct stat st;
+
+	if (covers.resolv < 0)
+		return 0;
+	if (lstat(RESOLV_CONF, &st))
+		return -errno;
+	if (st.st_dev == covers.resolv_st.st_dev &&
+	    st.st_ino == covers.resolv_st.st_ino)
+		return 0;
+	return show_resolv(RESOLV_CONF);
+}
+
+/** watch_above - hear of what appears in the folders that lead to @path */
+static void watch_above(const char *path)
+{
+	char above[PATH_MAX];
+	char *p;
+
+	snprintf(above, sizeof(above), "%s", path);
+	while (covers.by_inotify && (p = strrchr(above, '/')) && p != above) {
+		*p = '\0';
+		/* ENOENT: the one above tells when it appears. */
+		(void)inotify_add_watch(covers.watch, above, WATCHED);
+		if (!strcmp(above, bases[0]) || !strcmp(above, bases[1]))
+			break;
+	}
+}
+
+/**
+ * cover_all - cover what is there, and watch for what is not
+ * @resolv: 0, or a negative errno: the host's resolv.conf is seen
+ * @hide: left alone, or a negative errno: something else of the host's is
+ */
+static void cover_all(int *resolv, int *hide)
+{
+	char path[PATH_MAX];
+	size_t i, j;
+	int ret;
+
+	for (i = 0; i < sizeof(bases) / sizeof(bases[0]); i++)
+		for (j = 0; j < sizeof(folders) / sizeof(folders[0]); j++) {
+			snprintf(path, sizeof(path), "%s/%s", bases[i],
+				 folders[j]);
+			watch_above(path);
+			ret = cover_folder(path, !strcmp(folders[j], RESOLVED));
+			if (ret)
+				*hide = ret;
+		}
+	watch_above(RESOLV_CONF);
+	*resolv = cover_resolv();
+	/* That folder stays, for a run directory is in it. */
+	ret = cover_runs();
+	if (ret)
+		*hide = ret;
+}
+
+/**
+ * covers_refuse - whether a socket's name is one of a name service
+ *
+ * For connect(2) of programs that mean no harm; one that takes a detour meets the
+ * covers.
+ */
+bool covers_refuse(const char *socket)
+{
+	size_t i, j, len;
+
+	if (!strcmp(host.abi, "host"))	/* its names are the host's */
+		return false;
+	for (i = 0; i < sizeof(bases) / sizeof(bases[0]); i++) {
+		len = strlen(bases[i]);
+		if (strncmp(socket, bases[i], len) || socket[len] != '/')
+			continue;
+		for (j = 0; j < sizeof(folders) / sizeof(folders[0]); j++) {
+			size_t n = strlen(folders[j]);
+
+			if (!strncmp(socket + len + 1, folders[j], n) &&
+			    socket[len + 1 + n] == '/')
+				return true;
+		}
+	}
+	return false;
+}
+
+/** runs_alone - whether there is nothing but run directories in a folder */
+static bool runs_alone(const char *folder)
+{
+	char path[PATH_MAX + NAME_MAX + 8];
+	DIR *dir = opendir(folder);
+	struct dirent *e;
+	bool alone = dir;
+
+	while (alone && (e = readdir(dir))) {
+		snprintf(path, sizeof(path), "%s/%s/lock", folder, e->d_name);
+		alone = e->d_name[0] == '.' || !access(path, F_OK);
+	}
+	if (dir)
+		closedir(dir);
+	return alone;
+}
+
+/** find_runs - the folder to hide: that of all runs, or where it has more, our own */
+static void find_runs(void)
+{
+	char *p;
+
+	if (!realpath(host.run_dir, covers.runs)) {
+		covers.runs[0] = '\0';
+		return;
+	}
+	p = strrchr(covers.runs, '/');
+	*p = '\0';
+	if (p == covers.runs || !runs_alone(covers.runs))
+		*p = '/';
+}
+
+/** open_watch - inotify, or, where all of the user's are taken, what covers come off */
+static void open_watch(void)
+{
+	covers.watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	covers.by_inotify = covers.watch >= 0;
+	if (!covers.by_inotify)
+		covers.watch = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
+	if (covers.watch < 0)
+		covers.watch = -errno;
+}
+
+/** keep_fds - the two of ours, and nothing of the target's; false: it cannot be done */
+static bool keep_fds(void)
+{
+	int null = open("/dev/null", O_RDWR), resolv = -1, watch, i;
+
+	watch = fcntl(covers.watch, F_DUPFD_CLOEXEC, HELPER_FDS + 2);
+	if (covers.resolv >= 0)
+		resolv = fcntl(covers.resolv, F_DUPFD_CLOEXEC, HELPER_FDS + 2);
+	for (i = 0; i < HELPER_FDS; i++)
+		if (dup2(null, i) < 0)
+			return false;
+	if (watch < 0 || dup3(watch, HELPER_FDS, O_CLOEXEC) < 0 ||
+	    (resolv >= 0 && dup3(resolv, HELPER_FDS + 1, O_CLOEXEC) < 0))
+		return false;
+	covers.watch = HELPER_FDS;
+	covers.resolv = resolv >= 0 ? HELPER_FDS + 1 : -1;
+	return helper_close_from(HELPER_FDS + (resolv >= 0 ? 2 : 1)) && !chdir("/");
+}
+
+/** keep_covered - what the process does until lklhost ends; never returns */
+__attribute__((noreturn))
+static void keep_covered(pid_t parent)
+{
+	struct pollfd p = { .events = POLLIN };
+	char events[4096];
+	sigset_t all;
+	int ignored;
+
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, NULL);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	prctl(PR_SET_NAME, "lklhost-covers");
+	if (getppid() != parent || !keep_fds())
+		_exit(EXIT_OWN);
+	p.fd = covers.watch;
+	if (!covers.by_inotify)
+		p.events = POLLPRI;
+	for (;;) {
+		if (poll(&p, 1, -1) <= 0)
+			continue;
+		while (covers.by_inotify &&
+		       read(covers.watch, events, sizeof(events)) > 0)
+			;
+		cover_all(&ignored, &ignored);
+	}
+}
+
+/** start - the process that keeps all covered; its pid, or a negative errno */
+static int start(void)
+{
+	pid_t parent = getppid(), pid;
+
+	if (covers.watch < 0)
+		return covers.watch;
+	pid = (pid_t)syscall(SYS_clone, CLONE_PARENT | SIGCHLD, 0, 0, 0, 0);
+	if (!pid)
+		keep_covered(parent);
+	return pid < 0 ? -errno : pid;
+}
+
+/**
+ * covers_make - cover, by the target in its mount namespace, and have it stay so
+ * @sync: where to report
+ * @resolv: to be shown as /etc/resolv.conf; empty: leave it
+ */
+void covers_make(int sync, const char *resolv)
+{
+	int failed_resolv = 0, hide = 0, pid;
+
+	find_runs();
+	open_watch();
+	if (*resolv) {
+		covers.resolv = open(resolv, O_PATH | O_CLOEXEC);
+		if (covers.resolv < 0 || fstat(covers.resolv, &covers.resolv_st))
+			child_report(sync, STEP_RESOLV, -errno);
+	}
+	cover_all(&failed_resolv, &hide);
+	if (failed_resolv)
+		child_report(sync, STEP_RESOLV, failed_resolv);
+	if (hide)
+		child_report(sync, STEP_HIDE, hide);
+	pid = start();
+	child_report(sync, STEP_COVERS, pid);
+	if (covers.watch >= 0)
+		close(covers.watch);
+	if (covers.resolv >= 0)
+		close(covers.resolv);
+}
