@@ -81,6 +81,7 @@ void ctl_frame_fd(struct client *cl, const struct ctl_hdr *hdr, const void *a,
 void ctl_reply(struct client *cl, const struct ctl_hdr *req, int32_t status,
 	       const void *body, size_t len);
 int ctl_claim_fd(struct client *cl);
+bool ctl_peer_allowed(int sock);
 struct client *ctl_launcher(void);
 
 int ctl_request(struct client *cl, const struct ctl_hdr *hdr,

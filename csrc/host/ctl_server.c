@@ -4,8 +4,8 @@
  *
  * Theory of operation
  *
- * Clients are the launcher, on descriptor 3, and whoever connects to ctl.sock
- * and is root or us. Input is collected until a frame is complete and then
+ * Clients are the launcher, on descriptor 3, and processes that connect to ctl.sock
+ * and that ctl_peer.c admits. Input is collected until a frame is complete and then
  * handed to ctl_request(). Output is in ctl_out.c. A client that does not read
  * its replies is not read from either (CTL_OUT_HIGH).
  *
@@ -356,23 +356,6 @@ static int client_add(int fd, bool launcher)
 	return 0;
 }
 
-/**
- * peer_allowed - root, or ourselves
- *
- * In a user namespace of our own every foreign uid, root's too, is shown as the
- * overflow uid. The run directory's mode 0700 has kept all but root away.
- */
-static bool peer_allowed(int fd)
-{
-	struct ucred cred;
-	socklen_t len = sizeof(cred);
-
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len))
-		return false;
-	return cred.uid == 0 || cred.uid == geteuid() ||
-	       (host.in_userns && cred.uid == 65534);
-}
-
 /** accept_client - somebody connected to ctl.sock */
 static void accept_client(struct source *src, uint32_t events)
 {
@@ -381,7 +364,7 @@ static void accept_client(struct source *src, uint32_t events)
 	(void)events;
 	if (fd < 0)
 		return;
-	if (n_clients >= CTL_CLIENTS || !peer_allowed(fd)) {
+	if (n_clients >= CTL_CLIENTS || !ctl_peer_allowed(fd)) {
 		close(fd);
 		return;
 	}

@@ -35,6 +35,11 @@ const (
 	CountersFile = "counters.json" // what `lklctl counters -d` showed last
 )
 
+// InsideFile is in the folder of the run directories as a program on a stack sees it:
+// an empty one, where this file holds the name of the program's instance
+// (csrc/host/covers.c).
+const InsideFile = ".inside"
+
 // MaxName is the longest name of an instance.
 const MaxName = 32
 

@@ -45,6 +45,9 @@ func (p Place) where() string {
 }
 
 func list(root string) ([]Info, error) {
+	if name, err := os.ReadFile(filepath.Join(root, InsideFile)); err == nil {
+		return nil, fmt.Errorf("this program runs on the stack of %q and may not control it; run lklctl outside", name)
+	}
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

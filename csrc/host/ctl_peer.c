@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Who may connect to ctl.sock: root and our own user, but no program that runs on a
+ * stack.
+ *
+ * Theory of operation
+ *
+ * The target has the uid that the run directory admits, and by the control socket it
+ * could give itself what lklrun was not told to give: a link to the host's loopback,
+ * say. It is told apart by its ancestors. lklhost is a child subreaper, so that each
+ * process of the target descends from lklhost whatever its parents do. A program on
+ * another run's stack descends from another lklhost, which is the same executable.
+ *
+ * The pid of a peer could be that of another process by the time we look. A pidfd
+ * made of the socket (SO_PEERPIDFD, Linux 6.5) names the one that connected; before,
+ * a pidfd that is opened first and still alive at the end shows at least that it did
+ * not change meanwhile. A peer that has ended is refused.
+ *
+ * A process outside that connects and passes its socket to the target helps it on
+ * purpose, and is not kept from it.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "ctl.h"
+#include "host.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD	77
+#endif
+#define OVERFLOW_ID	65534
+#define ANCESTORS_MAX	4096
+#define RETRIES		8
+
+/** number - the number after @key in a file of /proc, or -1 */
+static long number(const char *path, const char *key)
+{
+	FILE *f = fopen(path, "re");
+	char line[256];
+	long n = -1;
+
+	if (!f)
+		return -1;
+	while (n < 0 && fgets(line, sizeof(line), f))
+		if (!strncmp(line, key, strlen(key)))
+			sscanf(line + strlen(key), "%ld", &n);
+	fclose(f);
+	return n;
+}
+
+/**
+ * parent_of - 0: it has none that we can see; -1: there is no such process
+ *
+ * With the mount option hidepid= of /proc, processes of other users do not show there.
+ * They are not the target's, whose uid is ours unless we are root and see all.
+ */
+static pid_t parent_of(pid_t pid)
+{
+	char path[64];
+	pid_t parent;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", pid);
+	parent = (pid_t)number(path, "PPid:");
+	return parent < 0 && kill(pid, 0) && errno == EPERM ? 0 : parent;
+}
+
+/** is_lklhost - whether a process is this one, or another of the same executable */
+static bool is_lklhost(pid_t pid)
+{
+	struct stat us, them;
+	char path[64];
+
+	if (pid == getpid())
+		return true;
+	snprintf(path, sizeof(path), "/proc/%d/exe", pid);
+	return !stat("/proc/self/exe", &us) && !stat(path, &them) &&
+	       us.st_dev == them.st_dev && us.st_ino == them.st_ino;
+}
+
+/**
+ * walk - up to an lklhost, or to the end
+ *
+ * Returns 1 below an lklhost, 0 not below, -1 if a process ended in between. A
+ * parent's number cannot have been another's while its child still named it.
+ */
+static int walk(pid_t pid)
+{
+	pid_t parent, grand;
+	int n;
+
+	parent = parent_of(pid);
+	for (n = 0; n < ANCESTORS_MAX && parent > 0; n++) {
+		bool found = is_lklhost(parent);
+
+		grand = parent_of(parent);
+		if (grand < 0 || parent_of(pid) != parent)
+			return -1;
+		if (found)
+			return 1;
+		pid = parent;
+		parent = grand;
+	}
+	return n == ANCESTORS_MAX ? 1 : parent;
+}
+
+/** peer_pidfd - a descriptor for the process that connected, or a negative errno */
+static int peer_pidfd(int sock, pid_t pid)
+{
+	socklen_t len = sizeof(int);
+	int fd;
+
+	if (!getsockopt(sock, SOL_SOCKET, SO_PEERPIDFD, &fd, &len))
+		return fd;
+	if (errno != ENOPROTOOPT)
+		return -errno;
+	fd = (int)syscall(SYS_pidfd_open, pid, 0);
+	return fd < 0 ? -errno : fd;
+}
+
+/** on_a_stack - whether the peer runs on a stack, or cannot be judged */
+static bool on_a_stack(int sock, pid_t pid)
+{
+	struct pollfd p = { .events = POLLIN };
+	int i, below = -1;
+
+	if (!pid)	/* of a PID namespace above ours, as no child of ours is */
+		return false;
+	p.fd = peer_pidfd(sock, pid);
+	if (p.fd == -ENOSYS)	/* qemu-user, and kernels before Linux 5.3 */
+		p.fd = -1;
+	else if (p.fd < 0)
+		return true;
+	for (i = 0; i < RETRIES && below < 0; i++)
+		below = walk(pid);
+	if (p.fd >= 0) {
+		if (poll(&p, 1, 0))	/* it has ended */
+			below = -1;
+		close(p.fd);
+	}
+	return below != 0;
+}
+
+/**
+ * ctl_peer_allowed - whether somebody who has connected to ctl.sock may stay
+ *
+ * In a user namespace of our own every foreign uid, root's too, is shown as the
+ * overflow uid. The run directory's mode 0700 has kept all but root away.
+ */
+bool ctl_peer_allowed(int sock)
+{
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+	char text[160];
+
+	if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len) ||
+	    (cred.uid != 0 && cred.uid != geteuid() &&
+	     !(host.in_userns && cred.uid == OVERFLOW_ID)))
+		return false;
+	if (!on_a_stack(sock, cred.pid))
+		return true;
+	log_line("process %d, which runs on a stack, may not use the control socket",
+		 cred.pid);
+	snprintf(text, sizeof(text),
+		 "a program that runs on a stack of lklrun may not control %s; run lklctl outside",
+		 host.name);
+	(void)ctl_fatal(sock, text);
+	return false;
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// rawControl connects to a control socket as few programs would, from a child that
+// has lost its parent too, and says what comes back: the greeting's reply is type
+// 0x8001 or so, a refusal is an event and the end.
+const rawControl = `
+import os, socket, struct, sys
+def hello(connect):
+    s = socket.socket(socket.AF_UNIX); s.settimeout(10)
+    try:
+        connect(s)
+        s.sendall(struct.pack("<IHHIiII", 24, 1, 0, 7, 0, 2, 0)[:24])
+        data = b""
+        while True:
+            more = s.recv(65536)
+            if not more: break
+            data += more
+            if len(data) >= 8 and struct.unpack_from("<H", data, 4)[0] & 0x8000: return "ANSWERED"
+        return "refused"
+    except OSError as e: return "refused"
+def there(dir, name):
+    def connect(s):
+        os.chdir(dir); s.connect(name)
+    return connect
+def orphan(connect):
+    r, w = os.pipe()
+    if not os.fork():
+        if os.fork(): os._exit(0)
+        while os.getppid() == 0: pass
+        os.setsid(); os.write(w, hello(connect).encode()); os._exit(0)
+    os.close(w)
+    os.wait()
+    return os.read(r, 100).decode()
+run, name = sys.argv[1], sys.argv[2]
+paths = [run]
+for pid in [p for p in os.listdir("/proc") if p.isdigit()]:
+    try: comm = open(f"/proc/{pid}/comm").read()
+    except OSError: continue
+    if comm.startswith("lkl"): paths += [f"/proc/{pid}/root{run}", f"/proc/{pid}/cwd"]
+tries = [there(p, "ctl.sock") for p in paths] + [there(f"/proc/self/fd/3/{name}", "ctl.sock"), lambda s: s.connect(f"/proc/self/fd/3/{name}/ctl.sock"), lambda s: s.connect(run + "/ctl.sock")]
+print([f(c) for c in tries for f in (hello, orphan)].count("ANSWERED"), len(tries) > 4)
+`
+
+// runs opens the folder of the run directories, which it makes if there is none.
+func runs(t *testing.T, dir string) *os.File {
+	t.Helper()
+	must(t, os.MkdirAll(dir, 0o700))
+	if strings.HasPrefix(dir, "/tmp") {
+		must(t, os.Chown(dir, testutil.OrdinaryUID, testutil.OrdinaryUID))
+	}
+	f, err := os.Open(dir)
+	must(t, err)
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// A program on a stack controls neither its own run nor another: not by lklctl, nor
+// by the socket, by whatever way it finds that.
+func TestFinding06TargetControl(t *testing.T) {
+	s := newSite(t)
+	bin := testutil.PublicBin(t)
+	root := func(name string, args ...string) *exec.Cmd { return exec.Command(bin+"/"+name, args...) }
+	user := func(name string, args ...string) *exec.Cmd { return testutil.AsUser(root(name, args...), "") }
+	for _, who := range []struct {
+		name, dir string
+		command   func(name string, args ...string) *exec.Cmd
+		flags     []string
+	}{
+		{"root", "/run/lklrun", root, nil},
+		{"user", fmt.Sprintf("/tmp/lklrun-%d", testutil.OrdinaryUID), user, nil},
+		{"--user", "/run/lklrun", root, []string{"--user", "nobody"}},
+		{"preload", fmt.Sprintf("/tmp/lklrun-%d", testutil.OrdinaryUID), user, []string{"--engine", "preload"}},
+	} {
+		t.Run(who.name, func(t *testing.T) {
+			name := s.name()
+			program := testutil.Dir(t) + "/raw.py"
+			must(t, os.WriteFile(program, []byte(rawControl), 0o644))
+			script := fmt.Sprintf(`%[1]s/lklctl -n %[2]s link add user; echo $?; %[1]s/lklctl list; echo $?
+				exec /usr/bin/python3 %[3]s %[4]s/%[2]s %[2]s`, bin, name, program, who.dir)
+			args := append([]string{"-q", "--name", name, "--if", "user"}, who.flags...)
+			cmd := who.command("lklrun", append(args, "--", "sh", "-c", script)...)
+			cmd.ExtraFiles = []*os.File{runs(t, who.dir)}
+			r := testutil.Run(t, limit, cmd)
+			if r.Status != 0 || r.Stdout != "1\n1\n0 True\n" && r.Stdout != "3\n1\n0 True\n" {
+				t.Errorf("%v", r)
+			}
+			if who.name != "--user" && strings.Count(r.Stderr, "may not control it; run lklctl outside") != 2 {
+				t.Errorf("lklctl does not say why: %v", r)
+			}
+			// Outside all is as it was.
+			k := s.in(t).talkBy(func(args ...string) *exec.Cmd { return who.command("lklrun", append([]string{"-q"}, args...)...) }, who.flags...)
+			k.say("1")
+			if got := testutil.OK(t, limit, who.command("lklctl", "-n", k.name, "addr")); !strings.Contains(got, "127.0.0.1") {
+				t.Errorf("lklctl outside: %s", got)
+			}
+			k.end()
+		})
+	}
+}
