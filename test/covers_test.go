@@ -97,7 +97,9 @@ func (s *site) covers(lklrun func(args ...string) *exec.Cmd, engine string) {
 	nscd := &nameService{t: t, path: "/run/nscd/socket"}
 	must(t, os.MkdirAll("/run/nscd", 0o755))
 	nscd.listen(nscd.path)
-	t.Cleanup(func() { must(t, os.RemoveAll("/run/nscd"), os.RemoveAll("/run/systemd"), os.RemoveAll("/run/avahi-daemon")) })
+	t.Cleanup(func() {
+		must(t, os.RemoveAll("/run/nscd"), os.RemoveAll("/run/systemd"), os.RemoveAll("/run/avahi-daemon"))
+	})
 	// A socket of root's is not an ordinary user's to open.
 	flags := []string{"-q", "--engine", engine, "--if", "user", "--dns", serverAddr}
 	if engine == "supervise" && strings.HasSuffix(t.Name(), "root/supervise") {

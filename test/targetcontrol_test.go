@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
@@ -107,5 +109,34 @@ func TestFinding06TargetControl(t *testing.T) {
 			}
 			k.end()
 		})
+	}
+}
+
+// The descriptor of an interface is lklrun's alone: the program has neither that of
+// the command line nor any other that leads to the wire.
+func TestFinding11InterfaceDescriptor(t *testing.T) {
+	newSite(t)
+	for _, engine := range []string{"supervise", "preload"} {
+		for _, flags := range [][]string{nil, {"--wait-all"}} {
+			if flags != nil && engine == "preload" {
+				continue
+			}
+			p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+			must(t, err)
+			theirs, ours := os.NewFile(uintptr(p[0]), "link"), os.NewFile(uintptr(p[1]), "far end")
+			null, err := os.Open(os.DevNull)
+			must(t, err)
+			args := append([]string{"-q", "--engine", engine, "--if", "fd:4,ip=10.98.0.2/24"}, flags...)
+			cmd := lklrun(append(args, "--", "/usr/bin/python3", "-c", `import os
+print([os.readlink(f) for f in ("/proc/self/fd/3", "/proc/self/fd/4") if os.path.lexists(f)])`)...)
+			cmd.ExtraFiles = []*os.File{null, theirs}
+			r := testutil.Run(t, limit, cmd)
+			if r.Status != 0 || r.Stderr != "" || r.Stdout != "['/dev/null']\n" {
+				t.Errorf("--engine %s %v: %v", engine, flags, r)
+			}
+			theirs.Close()
+			ours.Close()
+			null.Close()
+		}
 	}
 }

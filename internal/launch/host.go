@@ -97,7 +97,7 @@ func startHost(ctx context.Context, opts Options, p *plan.Plan, dir *instance.Di
 	if p.User != nil {
 		h.cmd.Env = p.User.Environ(os.Environ())
 	}
-	keepFromTarget(log)
+	keepFromTarget(p.Links, log)
 	err = HandingOver(ours, h.cmd.Start)
 	if err != nil {
 		sock.Close()
@@ -154,11 +154,16 @@ func HandingOver(files []*os.File, start func() error) error {
 	return start()
 }
 
-// keepFromTarget closes, for the programs we start, sockets of the host's network
-// that whoever started us left open: by them the target could use the host's
-// stack without saying so. Standard input, output and error are handed over on
+// keepFromTarget closes, for the programs that lklrun starts, the descriptors of --if
+// fd:N, and sockets of the host's network that lklrun inherited: with these the target
+// could send past its stack. Standard input, output and error are handed over on
 // purpose.
-func keepFromTarget(log *slog.Logger) {
+func keepFromTarget(links []plan.Link, log *slog.Logger) {
+	for i := range links {
+		if links[i].Type == config.TypeFD {
+			unix.CloseOnExec(links[i].FD)
+		}
+	}
 	fds, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		return
