@@ -53,6 +53,25 @@ func TestPreloadPrograms(t *testing.T) {
 	}
 }
 
+// A program that somebody starts with the library and without lklrun does not use the
+// host's network instead: it ends, with a line. A run whose command has other libraries
+// to preload, and whose command starts children, is not disturbed.
+func TestPreloadWithoutLklrun(t *testing.T) {
+	s := newSite(t)
+	l := testutil.Host.Listen(t, "127.0.0.1:0")
+	for _, variable := range []string{"", "LKLRUN_PRELOAD_LINK=", "LKLRUN_PRELOAD_LINK=7:8"} {
+		cmd := exec.Command("curl", "-sS", "http://"+l.Addr().String()+"/")
+		cmd.Env = append(os.Environ(), "LD_PRELOAD="+testutil.Bin("liblklpreload.so"), variable)
+		oneLine(t, testutil.Run(t, limit, cmd), 127, `^lklrun: curl was started with liblklpreload.so but without lklrun, and would use the host's network; use lklrun --engine preload -- curl$`)
+	}
+	r := testutil.Run(t, limit, lklrun(append(s.preload("-q", "--if", "user", "--"), "/usr/bin/python3", "-c", `import os, subprocess
+print(subprocess.run(["sh", "-c", "echo child $LD_PRELOAD; exec env true"]).returncode, flush=True)
+os.execvp("echo", ["echo", "exec"])`)...))
+	if r.Status != 0 || r.Stdout != "child\n0\nexec\n" {
+		t.Errorf("children of a run: %v", r)
+	}
+}
+
 // However long whoever waits looks for packets before it sleeps, they come.
 func TestSpin(t *testing.T) {
 	s := newSite(t)

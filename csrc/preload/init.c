@@ -19,6 +19,7 @@
 #include "internal.h"
 
 bool use_mptcp;
+bool preload_selftested;
 
 int preload_bind(void *lib, struct preload_stack *st, char *err, size_t errlen)
 {
@@ -115,7 +116,7 @@ __attribute__((noreturn)) static void die(const char *what, const char *why)
 /** selftest - see the top */
 __attribute__((constructor)) static void selftest(void)
 {
-	const char *path = getenv("LKLRUN_PRELOAD_SELFTEST");
+	const char *path = getenv(PRELOAD_SELFTEST);
 	int (*init)(void *ops), (*boot)(const char *fmt, ...), (*up)(int ifindex);
 	struct preload_stack st;
 	char err[256] = "";
@@ -124,6 +125,7 @@ __attribute__((constructor)) static void selftest(void)
 
 	if (!path)
 		return;
+	preload_selftested = true;
 	if (preload_prepare(err, sizeof(err)))
 		die("patching", err);
 	preload_own(true);
@@ -146,7 +148,7 @@ __attribute__((constructor)) static void selftest(void)
 	ret = preload_install();
 	if (ret)
 		die("installing", strerror(-ret));
-	unsetenv("LKLRUN_PRELOAD_SELFTEST");
+	unsetenv(PRELOAD_SELFTEST);
 	unsetenv("LKLRUN_PRELOAD_MPTCP");
 	unsetenv("LD_PRELOAD");
 }

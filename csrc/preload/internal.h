@@ -120,6 +120,8 @@ extern HIDDEN struct counts counts;
 
 extern HIDDEN struct preload_stack lkl;
 extern HIDDEN bool use_mptcp;
+extern HIDDEN bool preload_selftested;	/* the library booted the stack by itself */
+#define PRELOAD_SELFTEST	"LKLRUN_PRELOAD_SELFTEST"
 extern HIDDEN unsigned char *preload_kind;
 extern HIDDEN unsigned char preload_class[ENTRY_CALLS];
 extern HIDDEN struct entry *entries;

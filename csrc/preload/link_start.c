@@ -16,8 +16,8 @@
  * The environment that main() sees is the caller's: LD_PRELOAD is as it was, and
  * so no program that this one executes loads us.
  *
- * A process that was started otherwise, with LD_PRELOAD but without LINK_ENV, is
- * left alone.
+ * A process that somebody starts with LD_PRELOAD and without lklrun would use the
+ * host's network, against what its user expects. It ends with a line that says so.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -26,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -125,6 +126,19 @@ static int prepare(char *err, size_t errlen)
 	return link_stack_open(link_shared->stack, err, errlen);
 }
 
+/** alone - nobody has left us anything: end, unless it is a test; see init.c */
+static void alone(void)
+{
+	char name[16] = "";
+
+	if (preload_selftested || getenv(PRELOAD_SELFTEST))
+		return;
+	RAW2(prctl, PR_GET_NAME, name);
+	dprintf(STDERR_FILENO, "lklrun: %s was started with liblklpreload.so but without lklrun, and would use the host's network; use lklrun --engine preload -- %s\n",
+		name, name);
+	_exit(EXIT_OWN);
+}
+
 /** start - see the top of this file */
 __attribute__((constructor))
 static void start(void)
@@ -133,8 +147,10 @@ static void start(void)
 	char err[512] = "";
 	int sock, memfd, ret;
 
-	if (!env || sscanf(env, "%d:%d", &sock, &memfd) != 2 || !map(memfd))
+	if (!env || sscanf(env, "%d:%d", &sock, &memfd) != 2 || !map(memfd)) {
+		alone();
 		return;
+	}
 	restore_env();
 	ret = prepare(err, sizeof(err));
 	if (!ret) {
