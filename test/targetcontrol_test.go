@@ -140,3 +140,43 @@ print([os.readlink(f) for f in ("/proc/self/fd/3", "/proc/self/fd/4") if os.path
 		}
 	}
 }
+
+// zygotePid kills the zygote, takes its number for a program of its own, and says
+// whose network that has.
+const zygotePid = `
+import os, signal, socket, sys, time
+if os.fork(): os._exit(0) # the first process ends: the rest of the tree is looked at
+os.setsid()
+def stat(pid): return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()
+def until(f):
+    end = time.monotonic() + 20
+    while not f():
+        if time.monotonic() > end: print("too late", flush=True); os._exit(1)
+        time.sleep(0.01)
+until(lambda: os.getppid() != 1 and open(f"/proc/{os.getppid()}/comm").read() == "lklhost\n")
+host = os.getppid()
+zygote = [int(p) for p in open(f"/proc/{host}/task/{host}/children").read().split() if open(f"/proc/{p}/comm").read() == "lklhost\n"]
+assert len(zygote) == 1, zygote
+os.kill(zygote[0], signal.SIGKILL)
+until(lambda: not os.path.exists(f"/proc/{zygote[0]}"))
+for i in range(1000):
+    open("/proc/sys/kernel/ns_last_pid", "w").write(str(zygote[0] - 1))
+    if not (pid := os.fork()):
+        if os.getpid() != zygote[0]: os._exit(2)
+        try: print("connected", socket.create_connection((sys.argv[1], 80), 10).getpeername(), flush=True)
+        except OSError as e: print(e, flush=True)
+        os._exit(0)
+    if os.waitpid(pid, 0)[1] == 0: break
+print("end", flush=True)
+`
+
+// The pid of a zygote that has ended means nothing: a program that gets it later has its
+// calls answered as any other's.
+func TestFinding17ZygotePid(t *testing.T) {
+	s := newSite(t)
+	s.web(testutil.Nginx{})
+	r := testutil.Run(t, 2*limit, lklrun("-q", "--wait-all", "--if", s.tapIf(), "--", "/usr/bin/python3", "-c", zygotePid, serverAddr))
+	if r.Status != 0 || r.Stdout != fmt.Sprintf("connected ('%s', 80)\nend\n", serverAddr) {
+		t.Errorf("%v", r)
+	}
+}

@@ -152,13 +152,27 @@ static void started(struct exec *x, pid_t pid)
 	}
 }
 
+/**
+ * learn - the zygote's pid is known
+ *
+ * Unless it has been reaped: the number may be that of a program by now, whose calls
+ * must not pass for the zygote's (exec_is_zygote()).
+ */
+static void learn(pid_t pid)
+{
+	siginfo_t info;
+
+	if (!waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT))
+		zygote.pid = pid;
+}
+
 /** reported - one report of the zygote's or a program's */
 static void reported(const struct zygote_report *r)
 {
 	struct list *pos, *tmp;
 
 	if (r->what == ZYGOTE_READY)
-		zygote.pid = r->value;
+		learn(r->value);
 	list_for_each_safe(pos, tmp, &execs) {
 		struct exec *x = container_of(pos, struct exec, link);
 
@@ -225,7 +239,7 @@ pid_t exec_idle_zygote(void)
 		return 0;
 	if (!zygote.pid && recv(zygote.src.fd, &r, sizeof(r), MSG_DONTWAIT) ==
 			   (ssize_t)sizeof(r))
-		zygote.pid = r.value;
+		learn(r.value);
 	return zygote.pid;
 }
 
@@ -425,6 +439,8 @@ void exec_reaped(pid_t pid, int status)
 	struct list *pos, *tmp;
 
 	reports();	/* its start was told before its end */
+	if (pid == zygote.pid)
+		zygote.pid = 0;
 	list_for_each_safe(pos, tmp, &execs) {
 		struct exec *x = container_of(pos, struct exec, link);
 
