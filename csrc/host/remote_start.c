@@ -103,24 +103,16 @@ int remote_child(void)
 }
 
 /**
- * remote_ready - wait for the library's first word
- * @err: one line on failure; empty when the target ended before it
+ * ready_read - @len bytes of the library's first word, by @end
  *
- * The one wait of this file: nobody is served yet, and it ends with the target,
- * with lklrun, and by its limit.
+ * The one wait of this file: nobody is served yet, and it ends with the target, with
+ * lklrun, and by its limit. The target can make it last as long, and no longer.
  */
-int remote_ready(char *err, size_t errlen)
+static int ready_read(void *buf, size_t len, uint64_t end)
 {
-	uint64_t end = now_ns() + READY_MS * MS;
-	struct ctl_hdr h = { 0 };
 	size_t got = 0;
 
-	close(theirs);
-	close(memfd);
-	theirs = -1;
-	memfd = -1;
-	*err = '\0';
-	while (got < sizeof(h)) {
+	while (got < len) {
 		struct pollfd p[] = {
 			{ .fd = sock, .events = POLLIN },
 			{ .fd = host.ctl_fd },
@@ -129,30 +121,65 @@ int remote_ready(char *err, size_t errlen)
 		ssize_t n;
 
 		if (now >= end ||
-		    poll(p, 2, (int)((end - now + MS - 1) / MS)) == 0) {
-			snprintf(err, errlen, "the program did not load %s within %d s: use --engine supervise",
-				 host.preload, READY_MS / 1000);
+		    poll(p, 2, (int)((end - now + MS - 1) / MS)) == 0)
 			return -ETIMEDOUT;
-		}
 		if (p[1].revents)
 			return -EPIPE;
 		if (!p[0].revents)
 			continue;
-		n = recv(sock, (char *)&h + got, sizeof(h) - got,
-			 MSG_DONTWAIT);
+		n = recv(sock, (char *)buf + got, len - got, MSG_DONTWAIT);
 		if (n < 0 && (errno == EINTR || errno == EAGAIN))
 			continue;
 		if (n <= 0)
 			return -ESRCH;
 		got += (size_t)n;
 	}
-	if (h.type == LINK_READY && !h.status)
+	return 0;
+}
+
+/** ready_text - why the library cannot start, as it says itself */
+static int ready_text(const struct ctl_hdr *h, char *err, size_t errlen,
+		      uint64_t end)
+{
+	size_t len = h->len - sizeof(*h);
+	int ret = -ENOEXEC;
+
+	if (len > errlen - 1)
+		len = errlen - 1;
+	if (h->type == LINK_READY && h->len > sizeof(*h))
+		ret = ready_read(err, len, end);
+	if (!ret)
+		err[len] = '\0';
+	return ret;
+}
+
+/**
+ * remote_ready - wait for the library's first word
+ * @err: one line on failure; empty when the target ended before it
+ */
+int remote_ready(char *err, size_t errlen)
+{
+	uint64_t end = now_ns() + READY_MS * MS;
+	struct ctl_hdr h = { 0 };
+	int ret;
+
+	close(theirs);
+	close(memfd);
+	theirs = -1;
+	memfd = -1;
+	*err = '\0';
+	ret = ready_read(&h, sizeof(h), end);
+	if (!ret && h.type == LINK_READY && !h.status)
 		return 0;
-	if (h.type != LINK_READY || h.len <= sizeof(h) ||
-	    recv(sock, err, h.len - sizeof(h) < errlen - 1 ?
-		 h.len - sizeof(h) : errlen - 1, MSG_WAITALL) <= 0)
+	if (ret == -ETIMEDOUT)
+		snprintf(err, errlen, "the program did not load %s within %d s: use --engine supervise",
+			 host.preload, READY_MS / 1000);
+	if (ret)
+		return ret;
+	ret = ready_text(&h, err, errlen, end);
+	if (ret)
 		snprintf(err, errlen, "the preloaded library says nonsense: it is of another version");
-	return -ENOEXEC;
+	return ret == -EPIPE ? ret : -ENOEXEC;
 }
 
 /** remote_sock - our end of the link */

@@ -140,10 +140,35 @@ def ends():
     same(h.wait(), 7 << 8, "an exit at once is heard, after GO was answered")
 
 
+# Stands for the library: says that it cannot start, and keeps the reason to itself.
+HALF = """
+import os, struct, sys, time
+fd = int(os.environ["LKLRUN_PRELOAD_LINK"].split(":")[0])
+os.write(fd, struct.pack("<IHHIi", 16 + 400, 0x4001, 0, 0, -1))
+print("said", flush=True)
+time.sleep(1000)
+"""
+
+
+def finding17_half():
+    """a target that says half of its first word does not keep lklhost past lklrun's end"""
+    with open("/proc/self/maps") as f:
+        other = [x.split()[-1] for x in f if "libc.so" in x or "ld-musl" in x][0]
+    r, w = os.pipe()
+    os.set_inheritable(w, True)
+    h = Host([sys.executable, "-c", "import os\nos.dup2(%d, 1)\n" % w + HALF], abi="native", lib=os.environ["LKL"],
+             extra=["--preload", other])
+    os.close(w)
+    same(os.read(r, 5), b"said\n", "the target says half of its first word")
+    h.ctl.sock.close()
+    ok(within(20, lambda: os.waitpid(h.pid, os.WNOHANG)[0] == h.pid), "lklhost ends with lklrun's connection")
+    os.close(r)
+
+
 def fuzz():
     broken_frames(host())
 
 
 if __name__ == "__main__":
     preload = os.path.abspath(sys.argv[1])
-    run([order, waiting, stopped, ends, fuzz])
+    run([order, waiting, stopped, ends, finding17_half, fuzz])
