@@ -408,3 +408,43 @@ func TestExecUnprivileged(t *testing.T) {
 	p.Wait(limit)
 	before.Settles(limit)
 }
+
+// The kernel log that a program sees is its stack's, and never the host's.
+func TestExecDmesg(t *testing.T) {
+	s := newSite(t)
+	testutil.Need(t, "dmesg")
+	var u unix.Utsname
+	must(t, unix.Uname(&u))
+	host := unix.ByteSliceToString(u.Release[:])
+	bin := testutil.PublicBin(t)
+	root := func(name string, args ...string) *exec.Cmd { return exec.Command(bin+"/"+name, args...) }
+	for _, who := range []struct {
+		name    string
+		command func(name string, args ...string) *exec.Cmd
+		flags   []string
+	}{
+		{"root", root, nil},
+		{"user", func(name string, args ...string) *exec.Cmd { return testutil.AsUser(root(name, args...), "") }, nil},
+		{"--user", root, []string{"--user", "nobody"}},
+		{"vanilla", root, []string{"--stack", "vanilla"}},
+	} {
+		k := s.talkBy(func(args ...string) *exec.Cmd { return who.command("lklrun", append([]string{"-q", "--if", "user"}, args...)...) }, who.flags...)
+		k.say("1")
+		for _, args := range [][]string{{"dmesg"}, {"dmesg", "-S"}} {
+			got := testutil.OK(t, limit, who.command("lklctl", append([]string{"-n", k.name, "exec", "--"}, args...)...))
+			if !strings.Contains(got, "Linux version ") || !strings.Contains(got, "-lkl") || strings.Contains(got, host) {
+				t.Errorf("%s: %s shows %.300s", who.name, args, got)
+			}
+		}
+		for _, file := range []string{"/dev/kmsg", "/proc/kmsg"} {
+			if got := k.say(`open(%q, "rb", 0).read(100)`, file); !strings.HasPrefix(got, "OSError [Errno 6]") && !strings.HasPrefix(got, "PermissionError") {
+				t.Errorf("%s: %s: %s", who.name, file, got)
+			}
+		}
+		k.end()
+	}
+	r := testutil.Run(t, limit, lklrun("-q", "--engine", "preload", "--if", "user", "--", "dmesg"))
+	if r.Status != 1 || r.Stdout != "" || !strings.Contains(r.Stderr, "Operation not permitted") {
+		t.Errorf("--engine preload: %v", r)
+	}
+}

@@ -55,6 +55,7 @@
 #define RESOLV_CONF	"/etc/resolv.conf"
 #define RESOLVED	"systemd/resolve"
 #define MARKER		".inside"	/* instance.InsideFile */
+#define NOTHING		".nothing"
 #define FLAGS		(MS_NOSUID | MS_NODEV | MS_NOEXEC)
 #define WATCHED		(IN_CREATE | IN_MOVED_TO | IN_ONLYDIR)
 #define DEVS_MAX	64	/* of the latest covers */
@@ -192,6 +193,30 @@ static int cover_runs(void)
 		return 0;
 	ret = empty(covers.runs, "mode=700,size=1m");
 	return ret ? ret : mark(covers.runs);
+}
+
+/**
+ * cover_logs - the host's kernel log is not the stack's
+ *
+ * A socket is mounted over them: open(2) says ENXIO, for root too.
+ */
+static int cover_logs(void)
+{
+	static const char *const logs[] = { "/dev/kmsg", "/proc/kmsg" };
+	char path[PATH_MAX + sizeof(NOTHING)];
+	int ret = 0;
+	size_t i;
+
+	if (!strcmp(host.abi, "host") || !*covers.runs)
+		return 0;
+	snprintf(path, sizeof(path), "%s/" NOTHING, covers.runs);
+	if (mknod(path, S_IFSOCK, 0))
+		return -errno;
+	for (i = 0; i < sizeof(logs) / sizeof(logs[0]) && !ret; i++)
+		if (!access(logs[i], F_OK))
+			ret = mounts_place(AT_FDCWD, path, logs[i]);
+	unlink(path);
+	return ret == -ENOSYS ? 0 : ret;
 }
 
 /** cover_resolv - 0, or a negative errno: the host's is what the target sees */
@@ -400,6 +425,8 @@ void covers_make(int sync, const char *resolv)
 			child_report(sync, STEP_RESOLV, -errno);
 	}
 	cover_all(&failed_resolv, &hide);
+	if (!hide)
+		hide = cover_logs();
 	if (failed_resolv)
 		child_report(sync, STEP_RESOLV, failed_resolv);
 	if (hide)

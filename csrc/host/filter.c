@@ -47,6 +47,7 @@ static const uint32_t always[] = {
 	SYS_connect, SYS_bind, SYS_listen, SYS_accept, SYS_accept4,
 	SYS_getsockname, SYS_getpeername, SYS_getsockopt, SYS_setsockopt,
 	SYS_sendmsg, SYS_recvmsg, SYS_sendmmsg, SYS_recvmmsg, SYS_setns,
+	SYS_syslog,
 #ifdef __arm__
 	SYS_recvmmsg_time64, SYS_recv,
 #endif
@@ -262,6 +263,7 @@ int filter_install_plain(void)
 	emit_arch(host.private_netns ? SECCOMP_RET_ALLOW :
 				       SECCOMP_RET_KILL_PROCESS);
 	emit_never();
+	emit_if(SYS_syslog, SECCOMP_RET_ERRNO | EPERM);	/* the host's log */
 	emit_no_network();
 	emit_ret(SECCOMP_RET_ALLOW);
 	fprog.len = (unsigned short)len;

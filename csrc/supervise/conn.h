@@ -262,6 +262,9 @@ int64_t stream_send_try(struct call *c, struct held *h);
 int stream_dup(struct call *c);
 int64_t stream_broken(const struct call *c, int flags);
 
+/* klog.c */
+int64_t klog_call(const struct call *c);
+
 /* fastopen.c */
 int64_t fastopen_send(struct call *c);
 

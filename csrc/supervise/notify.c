@@ -331,6 +331,8 @@ static int64_t dispatch(struct call *c, uint32_t arch)
 		return sock_socket(c);
 	case SYS_setns:
 		return refuse_setns(c);
+	case SYS_syslog:
+		return klog_call(c);
 	case SYS_ioctl:
 		return sock_ioctl(c);
 	}
