@@ -33,6 +33,9 @@ func (c *ctl) choose() (*instance.Info, error) {
 	if errors.Is(err, instance.ErrNone) {
 		return nil, &cli.StatusError{Err: err, Status: cli.ExitNoInstance}
 	}
+	if errors.As(err, new(*instance.PlaceError)) {
+		return nil, &cli.UsageError{Err: err}
+	}
 	// Several and no -n is a matter of the command line.
 	if all, lerr := c.place.List(); lerr == nil && running(all) > 1 {
 		return nil, &cli.UsageError{Err: err}

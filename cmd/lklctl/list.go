@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,6 +28,9 @@ shown as "leftover": lklrun cleanup removes it.`,
 			all := []instance.Info{} // [] in JSON, not null
 			for _, place := range append(c.places, c.place)[:max(len(c.places), 1)] {
 				some, err := place.List()
+				if errors.As(err, new(*instance.PlaceError)) {
+					return &cli.UsageError{Err: err}
+				}
 				if err != nil {
 					return err
 				}

@@ -23,7 +23,11 @@ func cleanupCommand() *cobra.Command {
 		Short: "undo the leftovers of killed runs",
 		Long: `Undo what runs left that could not do so themselves, because lklrun and its
 stack host were killed at once. Runs in progress are named and left alone; for
-one whose lklrun is gone its end is awaited, for 5 seconds at most.`,
+one whose lklrun is gone its end is awaited, for 5 seconds at most.
+
+A run is cleaned up in the network namespace that it changed. Elsewhere cleanup
+changes nothing, and says where to call it. What cannot be undone stays
+recorded, for the next call.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dir != "" {
@@ -57,6 +61,9 @@ func cleanupDir(cmd *cobra.Command, dir string) error {
 	}
 	if !instance.IsRunDir(dir) {
 		return cli.Usagef("--dir %q: no run directory; those lie in %s", dir, instance.Root())
+	}
+	if err := instance.CheckOwn(dir); err != nil {
+		return cli.Usagef("--dir %q: %w", dir, err)
 	}
 	err := launch.Cleanup(cmd.Context(), dir)
 	var running *instance.RunningError

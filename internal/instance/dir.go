@@ -83,8 +83,7 @@ func CreateAny(base string) (*Dir, error) {
 }
 
 // makeRoot makes the directory above the run directories; the last run takes it
-// away again. In /tmp anybody may have been there first, so it must be ours
-// alone.
+// away again.
 func makeRoot(path string, uid int) error {
 	err := os.Mkdir(path, 0o700)
 	if err == nil {
@@ -93,21 +92,11 @@ func makeRoot(path string, uid int) error {
 	if !errors.Is(err, fs.ErrExist) {
 		return runDirError(path, err)
 	}
-	var st unix.Stat_t
-	err = unix.Lstat(path, &st)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	err = checkRoot(path, uid)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil // gone again: the caller will see
-	case err != nil:
-		return runDirError(path, err)
-	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
-		return fmt.Errorf("run directory %s: not a directory; remove it or set XDG_RUNTIME_DIR", path)
-	case int(st.Uid) != uid:
-		return fmt.Errorf("run directory %s belongs to uid %d; set XDG_RUNTIME_DIR to a directory of your own", path, st.Uid)
-	case st.Mode&0o022 != 0:
-		return fmt.Errorf("run directory %s can be written by others; chmod 700 %s", path, path)
 	}
-	return nil
+	return err
 }
 
 // runDirError turns what the file system says into a line with its remedy.
@@ -361,7 +350,7 @@ func (d *Dir) Reset() error {
 // everybody's sight under a name that no instance has: whoever wants the old
 // name now makes a directory of his own.
 func (d *Dir) Remove() error {
-	defer d.release()
+	defer d.Release()
 	root := filepath.Dir(d.Path)
 	away, err := os.MkdirTemp(root, "."+d.Name+".*")
 	if err != nil { // a full disk: then the name has to do
@@ -400,7 +389,8 @@ func sweep(root string) error {
 	return errors.Join(errs...)
 }
 
-func (d *Dir) release() {
+// Release gives the lock back and leaves the directory.
+func (d *Dir) Release() {
 	if d.lock != nil {
 		d.lock.Close()
 		d.lock = nil

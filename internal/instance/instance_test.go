@@ -206,7 +206,7 @@ func TestLockInherited(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	d.release()
+	d.Release()
 	if _, err := create(base, "x"); err == nil {
 		t.Error("the lock was free though a child holds it")
 	}

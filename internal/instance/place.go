@@ -22,7 +22,7 @@ type Place struct {
 }
 
 // List returns the instances of a place, sorted by name; also leftovers. A folder
-// that does not exist holds none.
+// that does not exist holds none, and one that others can change is a *PlaceError.
 func (p Place) List() ([]Info, error) { return list(p.root()) }
 
 // Open finds a running instance: the one of that name, or with an empty name the
@@ -47,6 +47,12 @@ func (p Place) where() string {
 func list(root string) ([]Info, error) {
 	if name, err := os.ReadFile(filepath.Join(root, InsideFile)); err == nil {
 		return nil, fmt.Errorf("this program runs on the stack of %q and may not control it; run lklctl outside", name)
+	}
+	switch err := checkRoot(root, os.Geteuid()); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, &PlaceError{err}
 	}
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -62,14 +62,19 @@ type Conn struct {
 	done    chan struct{}
 }
 
-// Dial connects to the control socket at path.
+// Dial connects to the control socket at path, which this user or root must serve.
 func Dial(ctx context.Context, path string) (*Conn, error) {
 	var d net.Dialer
 	nc, err := d.DialContext(ctx, "unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the stack host: %w", err)
 	}
-	return New(ctx, nc.(*net.UnixConn))
+	c := nc.(*net.UnixConn)
+	if err := CheckPeer(c); err != nil {
+		c.Close()
+		return nil, fmt.Errorf("connecting to the stack host: %w", err)
+	}
+	return New(ctx, c)
 }
 
 // RefusedError is why a stack host ended instead of answering the greeting, in

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
 // Connect joins in and out to the control socket of the instance called name, or of
@@ -28,6 +29,9 @@ func Connect(name string, with int, in io.Reader, out io.Writer) error {
 		return fmt.Errorf("instance %q: %w", info.Name, err)
 	}
 	defer c.Close()
+	if err := stackconn.CheckPeer(c); err != nil {
+		return fmt.Errorf("instance %q: %w", info.Name, err)
+	}
 	go func() {
 		// The end of what the desk says is the end of the connection: lklhost forgets
 		// what was asked, as it does when a client here is gone.

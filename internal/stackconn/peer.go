@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stackconn
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// CheckPeer says why who serves a control socket is not to be trusted with what a
+// program of this user's says and gets: it is another user's. The kernel tells who
+// called listen(), in the terms of this process's user namespace.
+func CheckPeer(c *net.UnixConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *unix.Ucred
+	var cerr error
+	err = raw.Control(func(fd uintptr) { cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err := errors.Join(err, cerr); err != nil {
+		return fmt.Errorf("asking who serves %s: %w", c.RemoteAddr(), err)
+	}
+	if int(cred.Uid) != os.Geteuid() && cred.Uid != 0 {
+		return fmt.Errorf("%s is served by uid %d, neither this user nor root; remove it", c.RemoteAddr(), cred.Uid)
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// otherUID is a user who has nothing to do with testutil.OrdinaryUID.
+const otherUID = testutil.OrdinaryUID + 1
+
+// trap serves a control socket as another user does, who makes the run directory
+// "web" in root appear to be in use: it prints what a client says. The folder's
+// owner is not changed.
+const trap = `
+import fcntl, os, socket, sys
+root, uid = sys.argv[1], int(sys.argv[2])
+os.makedirs(root + "/web", exist_ok=True)
+lock = open(root + "/web/lock", "w"); fcntl.lockf(lock, fcntl.LOCK_EX)
+open(root + "/web/state.json", "w").write('{"name":"web","stack":"mptcp"}')
+s = socket.socket(socket.AF_UNIX); s.bind(root + "/web/ctl.sock")
+os.chmod(root + "/web/ctl.sock", 0o666)
+os.setresuid(uid, uid, uid)
+s.listen()  # the credentials that a client sees are those of this moment
+print("ready", flush=True)
+while True:
+    c, _ = s.accept()
+    said = c.recv(4096)
+    if said: print("somebody says", said, flush=True)
+`
+
+func (s *site) trap(root string, uid int) *testutil.Proc {
+	s.t.Helper()
+	p := testutil.Start(s.t, exec.Command("/usr/bin/python3", "-c", trap, root, fmt.Sprint(uid)))
+	testutil.WaitFor(s.t, "the trap", limit, func() bool { out, _ := p.Output(); return strings.HasPrefix(out, "ready\n") })
+	return p
+}
+
+// A user's lklctl and lklrun take part in nothing that another user has put in the
+// place of the run directory, and tell nobody but the user's own stack host, or
+// root's, what a program is to do.
+func TestFinding05RunDirectory(t *testing.T) {
+	s := newSite(t)
+	bin := testutil.PublicBin(t)
+	root := fmt.Sprintf("/tmp/lklrun-%d", testutil.OrdinaryUID)
+	chown := func(path string, uid int) {
+		t.Helper()
+		if err := os.Chown(path, uid, uid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(t *testing.T, p *testutil.Proc, status int, why string, program string, args ...string) {
+		t.Helper()
+		r := testutil.Run(t, limit, testutil.AsUser(exec.Command(filepath.Join(bin, program), args...), ""))
+		if said := lines(r.Stderr); r.Status != status || r.Stdout != "" || len(said) != 1 || !regexp.MustCompile("^"+program+": .*"+why).MatchString(said[0]) {
+			t.Errorf("%s %v: want status %d and one line with %q: %v", program, args, status, why, r)
+		}
+		if out, _ := p.Output(); out != "ready\n" {
+			t.Errorf("%s %v: %s", program, args, out)
+		}
+	}
+	all := func(t *testing.T, p *testutil.Proc, why string) {
+		t.Helper()
+		refused(t, p, 2, why, "lklctl", "list")
+		refused(t, p, 2, why, "lklctl", "netstat")
+		refused(t, p, 2, why, "lklctl", "exec", "--", "env")
+		refused(t, p, 2, why, "lklrun", "--", "true")
+	}
+	remove := func(t *testing.T) {
+		t.Helper()
+		t.Cleanup(func() { _ = os.RemoveAll(root) }) // on a tmpfs that ends with the tests
+	}
+	t.Run("another user's", func(t *testing.T) {
+		remove(t)
+		p := s.in(t).trap(root, otherUID)
+		chown(root, otherUID)
+		all(t, p, fmt.Sprintf("%s belongs to uid %d; set XDG_RUNTIME_DIR", root, otherUID))
+	})
+	t.Run("a link", func(t *testing.T) {
+		remove(t)
+		dir := testutil.Dir(t)
+		p := s.in(t).trap(dir, otherUID)
+		chown(dir, testutil.OrdinaryUID)
+		if err := os.Symlink(dir, root); err != nil {
+			t.Fatal(err)
+		}
+		all(t, p, root+": not a directory; remove it or set XDG_RUNTIME_DIR")
+	})
+	t.Run("open to others", func(t *testing.T) {
+		remove(t)
+		p := s.in(t).trap(root, otherUID)
+		chown(root, testutil.OrdinaryUID)
+		if err := os.Chmod(root, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		all(t, p, root+" can be written by others; chmod 700")
+	})
+	t.Run("another user's socket", func(t *testing.T) {
+		remove(t)
+		p := s.in(t).trap(root, otherUID)
+		chown(root, testutil.OrdinaryUID)
+		chown(root+"/web", testutil.OrdinaryUID)
+		for _, file := range []string{"lock", "state.json"} {
+			chown(filepath.Join(root, "web", file), testutil.OrdinaryUID)
+		}
+		why := fmt.Sprintf("ctl.sock is served by uid %d, neither this user nor root", otherUID)
+		refused(t, p, 1, why, "lklctl", "netstat")
+		refused(t, p, 125, why, "lklctl", "exec", "--", "env")
+	})
+	t.Run("root's socket, the user's own", func(t *testing.T) {
+		for _, uid := range []int{0, testutil.OrdinaryUID} {
+			remove(t)
+			p := s.in(t).trap(root, uid)
+			chown(root, testutil.OrdinaryUID)
+			chown(root+"/web", testutil.OrdinaryUID)
+			chown(root+"/web/lock", testutil.OrdinaryUID)
+			c := testutil.Start(t, testutil.AsUser(exec.Command(bin+"/lklctl", "netstat"), ""))
+			testutil.WaitFor(t, "a client", limit, func() bool { out, _ := p.Output(); return strings.Contains(out, "somebody says") })
+			c.Signal(unix.SIGINT)
+			c.Wait(limit)
+			_ = os.RemoveAll(root) // as above
+		}
+	})
+}

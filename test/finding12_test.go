@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// A journal that another user wrote is not carried out.
+func TestFinding12ForeignJournal(t *testing.T) {
+	w := newWire(t)
+	w.here.Tap(t, "prey")
+	var ifi *net.Interface
+	var netns string
+	w.here.Do(t, func() (err error) {
+		if netns, err = os.Readlink("/proc/thread-self/ns/net"); err != nil {
+			return err
+		}
+		ifi, err = net.InterfaceByName("prey")
+		return err
+	})
+	journal := fmt.Sprintf(`{"op":"delete-link","name":"prey","ifindex":%d,"netns":"%s"}`+"\n", ifi.Index, netns)
+	was := w.state()
+	cleanup := func(dir string) *exec.Cmd {
+		return w.here.Command(testutil.Bin("lklrun"), "cleanup", "--dir", dir)
+	}
+	// fill makes a run directory below base, and lets change make it worse.
+	fill := func(t *testing.T, base string, uid int) string {
+		t.Helper()
+		dir := filepath.Join(base, "web")
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range map[string]string{"lock": "", "journal": journal} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			testutil.Host.Run(t, "chown", fmt.Sprint(uid), filepath.Join(dir, name))
+		}
+		testutil.Host.Run(t, "chown", fmt.Sprint(uid), dir)
+		return dir
+	}
+	for name, make := range map[string]func(t *testing.T) (dir, why string){
+		"another user's": func(t *testing.T) (string, string) {
+			dir := fill(t, testutil.Dir(t), otherUID)
+			return dir, fmt.Sprintf("%s belongs to uid %d; run `lklrun cleanup` as that user", dir, otherUID)
+		},
+		"another user's journal": func(t *testing.T) (string, string) {
+			dir := fill(t, testutil.Dir(t), 0)
+			testutil.Host.Run(t, "chown", fmt.Sprint(otherUID), dir+"/journal")
+			return dir, fmt.Sprintf("%s/journal belongs to uid %d", dir, otherUID)
+		},
+		"a link to it": func(t *testing.T) (string, string) {
+			base := testutil.Dir(t)
+			dir := fill(t, base, 0)
+			testutil.Host.Run(t, "mv", dir+"/journal", base+"/journal")
+			testutil.Host.Run(t, "ln", "-s", base+"/journal", dir+"/journal")
+			return dir, "/journal is a symbolic link|no run directory"
+		},
+		"in another user's": func(t *testing.T) (string, string) {
+			base := testutil.Dir(t)
+			dir := fill(t, base, 0)
+			testutil.Host.Run(t, "chown", fmt.Sprint(otherUID), base)
+			return dir, fmt.Sprintf("%s belongs to uid %d, who could exchange what is in it", base, otherUID)
+		},
+		"in one that is everybody's": func(t *testing.T) (string, string) {
+			base := testutil.Dir(t)
+			dir := fill(t, base, 0)
+			testutil.Host.Run(t, "chmod", "777", base)
+			return dir, base + " can be written by others"
+		},
+		"by a link of another user's": func(t *testing.T) (string, string) {
+			base := testutil.Dir(t)
+			dir := fill(t, filepath.Join(base, "below"), otherUID)
+			testutil.Host.Run(t, "ln", "-s", dir, base+"/link")
+			return base + "/link", "belongs to uid"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, why := make(t)
+			oneLine(t, testutil.Run(t, limit, cleanup(dir)), 2, why)
+			if _, err := os.Lstat(dir + "/journal"); err != nil {
+				t.Error(err)
+			}
+			if now := w.state(); now != was {
+				t.Errorf("the host was\n%s\nand is\n%s", was, now)
+			}
+		})
+	}
+	t.Run("one's own", func(t *testing.T) {
+		dir := fill(t, testutil.Dir(t), 0)
+		testutil.OK(t, limit, cleanup(dir))
+		if now := w.state(); now == was || strings.Contains(now, "prey") {
+			t.Errorf("the device is still there: %s", now)
+		}
+		if _, err := os.Lstat(dir); err == nil {
+			t.Error("the directory is still there")
+		}
+	})
+}
