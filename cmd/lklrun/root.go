@@ -74,7 +74,7 @@ func status(err error) int {
 		return command.Status
 	case errors.As(err, &far):
 		return far.Status()
-	case errors.As(err, &usage), errors.As(err, &running), errors.As(err, &place), launch.Mendable(err):
+	case errors.As(err, &usage), errors.As(err, &running), errors.As(err, &place), errors.As(err, new(*launch.ElsewhereError)), launch.Mendable(err):
 		return cli.ExitUsage
 	case errors.As(err, new(errRun)):
 		return exitOwn

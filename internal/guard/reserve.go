@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,13 +17,6 @@ import (
 const (
 	reservedFile = "/proc/sys/net/ipv4/ip_local_reserved_ports"
 	localFile    = "/proc/sys/net/ipv4/ip_local_port_range"
-
-	// lockName is the abstract unix socket that whoever changes the reserved
-	// ports has bound meanwhile: such names belong to a network namespace, as
-	// the ports do, and end with their process.
-	lockName  = "@lklrun/reserved-ports"
-	lockLimit = 10 * time.Second
-	lockPause = 5 * time.Millisecond
 )
 
 // Wish is what a run needs of ports.
@@ -45,7 +37,7 @@ type Reservation struct {
 // reserves them on the host. taken lists those that other runs have written
 // down; journal writes down ours, for Release, before anything is changed.
 func Reserve(ctx context.Context, w Wish, taken func() ([]string, error), journal func(ports string) error) (Reservation, error) {
-	unlock, err := lockPorts(ctx)
+	unlock, err := Lock(ctx)
 	if err != nil {
 		return Reservation{}, err
 	}
@@ -100,7 +92,7 @@ func Release(ctx context.Context, ports string) error {
 	if err != nil {
 		return err
 	}
-	unlock, err := lockPorts(ctx)
+	unlock, err := Lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -115,49 +107,6 @@ func Release(ctx context.Context, ports string) error {
 		return nil
 	}
 	return writeReserved(reserved)
-}
-
-// lockPorts keeps all others in this network namespace from changing the
-// reserved ports until unlock.
-func lockPorts(ctx context.Context) (unlock func(), err error) {
-	unlock, err = Lock(ctx, lockName)
-	if err != nil {
-		return nil, fmt.Errorf("locking the host's reserved ports: %w", err)
-	}
-	return unlock, nil
-}
-
-// Lock waits for the abstract unix socket called name, and has it until unlock:
-// nobody else in this network namespace does what it stands for meanwhile.
-func Lock(ctx context.Context, name string) (unlock func(), err error) {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	limit := time.NewTimer(lockLimit)
-	defer limit.Stop()
-	again := time.NewTicker(lockPause)
-	defer again.Stop()
-	for {
-		err := unix.Bind(fd, &unix.SockaddrUnix{Name: name})
-		if err == nil {
-			return func() { unix.Close(fd) }, nil
-		}
-		if !errors.Is(err, unix.EADDRINUSE) {
-			unix.Close(fd)
-			return nil, err
-		}
-		select {
-		case <-again.C:
-			continue
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-		case <-limit.C:
-			err = fmt.Errorf("another process has the abstract socket %s for longer than %v", name, lockLimit)
-		}
-		unix.Close(fd)
-		return nil, err
-	}
 }
 
 // readReserved reads the host's reserved ports. The file gives all of them to

@@ -22,14 +22,10 @@ import (
 // of the host's forwarding.
 const OpNAT = "nat"
 
-const (
-	natLock = "@lklrun/nat"
-
-	// natAlias begins the alias (IFLA_IFALIAS) of each tap with a way out; what
-	// was changed of the host's forwarding follows. Whoever comes next inherits
-	// that, and whoever goes last restores it.
-	natAlias = "lklrun nat "
-)
+// natAlias begins the alias (IFLA_IFALIAS) of each tap with a way out; what
+// was changed of the host's forwarding follows. Whoever comes next inherits
+// that, and whoever goes last restores it.
+const natAlias = "lklrun nat "
 
 // CheckNAT says why a tap that is made cannot have a way out.
 func CheckNAT(ctx context.Context) error {
@@ -48,7 +44,7 @@ func CheckNAT(ctx context.Context) error {
 // NAT gives the tap addresses on the host's side and the stack behind it, in
 // their networks, a way out. journal gets its undo first.
 func (t *Tap) NAT(ctx context.Context, addrs []netip.Prefix, journal func(Undo) error) error {
-	unlock, err := guard.Lock(ctx, natLock)
+	unlock, err := guard.Lock(ctx)
 	if err != nil {
 		return fmt.Errorf("nat of %s: %w", t.Name, err)
 	}
@@ -95,7 +91,7 @@ func undoNAT(ctx context.Context, u Undo) error {
 	if err != nil {
 		return err
 	}
-	unlock, err := guard.Lock(ctx, natLock)
+	unlock, err := guard.Lock(ctx)
 	if err != nil {
 		return err
 	}

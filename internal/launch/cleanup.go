@@ -38,6 +38,8 @@ func CleanupAll(ctx context.Context) (Cleaned, error) {
 		switch {
 		case errors.As(err, &running):
 			c.Running = append(c.Running, *running)
+		case errors.As(err, new(*ElsewhereError)):
+			errs = append(errs, err)
 		case err != nil:
 			errs = append(errs, fmt.Errorf("instance %q: %w", i.Name, err))
 		default:

@@ -159,7 +159,7 @@ func (r *run) undosOfOthers(op string) ([]hostnet.Undo, error) {
 		}
 		for _, u := range some {
 			if u.Op == op && u.Here() {
-				undos = append(undos, u)
+				undos = append(undos, u.Undo)
 			}
 		}
 	}

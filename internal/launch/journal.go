@@ -8,10 +8,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,12 +26,20 @@ import (
 // undoLimit bounds one undo: the next ones are worth trying too.
 const undoLimit = 5 * time.Second
 
-// journal is the file of undos. A line stands in it, synced, before the step
-// that it undoes begins.
+// journal is the file of undos. A record stands in it, synced, before the step
+// that it undoes begins, and leaves it when the step has been undone.
 type journal struct {
 	mu   sync.Mutex
 	dir  *instance.Dir
 	file *os.File
+}
+
+// record is a line of the journal: an undo, and which network namespace it is
+// for beyond the inode number, which another namespace may have later.
+type record struct {
+	hostnet.Undo
+	Boot   string `json:"boot,omitempty"`   // of the kernel that was changed
+	Cookie uint64 `json:"cookie,omitempty"` // of its network namespace; 0: not known
 }
 
 func openJournal(dir *instance.Dir) (*journal, error) {
@@ -52,18 +62,19 @@ func openAppend(path string) (*os.File, error) {
 func (j *journal) add(u hostnet.Undo) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return appendUndos(j.file, u)
+	return appendRecords(j.file, record{u, hostnet.Boot(), hostnet.NetnsCookie()})
 }
 
-// appendUndos writes undos to the end of f, and returns when they are safe there.
-func appendUndos(f *os.File, undos ...hostnet.Undo) error {
+// appendRecords writes records to the end of f, and returns when they are safe
+// there. Each starts a line of its own, whatever an earlier write left cut off.
+func appendRecords(f *os.File, records ...record) error {
 	var lines []byte
-	for _, u := range undos {
-		line, err := json.Marshal(u)
+	for _, r := range records {
+		line, err := json.Marshal(r)
 		if err != nil {
 			return err
 		}
-		lines = append(append(lines, line...), '\n')
+		lines = append(append(append(lines, '\n'), line...), '\n')
 	}
 	if _, err := f.Write(lines); err != nil {
 		return fmt.Errorf("writing the journal in %s: %w", filepath.Dir(f.Name()), cause(err))
@@ -75,37 +86,46 @@ func appendUndos(f *os.File, undos ...hostnet.Undo) error {
 	return nil
 }
 
-// remove takes an undo out that has been carried out before the run's end. The
-// journal is replaced as a whole, so that whoever reads it finds it complete.
+// remove takes an undo out that has been carried out before the run's end.
 func (j *journal) remove(u hostnet.Undo) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	undos, err := readJournal(j.dir)
+	records, err := readJournal(j.dir)
 	if err != nil {
 		return err
 	}
-	at := slices.Index(undos, u)
+	at := slices.IndexFunc(records, func(r record) bool { return r.Undo == u })
 	if at < 0 {
 		return nil
 	}
-	next := j.dir.File(instance.JournalFile + ".new")
-	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("replacing the journal: %w", err)
-	}
-	f, err := openAppend(next)
+	f, err := replaceJournal(j.dir, slices.Delete(records, at, at+1))
 	if err != nil {
 		return err
-	}
-	if err = appendUndos(f, slices.Delete(undos, at, at+1)...); err == nil {
-		err = os.Rename(next, j.dir.File(instance.JournalFile))
-	}
-	if err != nil {
-		f.Close()
-		return fmt.Errorf("replacing the journal: %w", err)
 	}
 	j.file.Close()
 	j.file = f
 	return nil
+}
+
+// replaceJournal writes the journal anew. Readers find the old one or the new
+// one, whole.
+func replaceJournal(dir *instance.Dir, records []record) (*os.File, error) {
+	next := dir.File(instance.JournalFile + ".new")
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("replacing the journal: %w", err)
+	}
+	f, err := openAppend(next)
+	if err != nil {
+		return nil, err
+	}
+	if err = appendRecords(f, records...); err == nil {
+		err = os.Rename(next, dir.File(instance.JournalFile))
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("replacing the journal: %w", err)
+	}
+	return f, nil
 }
 
 func (j *journal) close() { j.file.Close() }
@@ -119,51 +139,116 @@ func cause(err error) error {
 	return err
 }
 
-// readJournal returns the undos of a run directory in the order written. A last
-// line without its end was being written when the writer died: the step it
-// belongs to never began.
-func readJournal(dir *instance.Dir) ([]hostnet.Undo, error) {
-	data, err := os.ReadFile(dir.File(instance.JournalFile))
+// readJournal returns the records of a run directory in the order written.
+func readJournal(dir *instance.Dir) ([]record, error) {
+	f, err := os.OpenFile(dir.File(instance.JournalFile), os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the journal: %w", err)
 	}
+	defer f.Close()
+	data, err := io.ReadAll(f)
+	if err != nil {
+		return nil, fmt.Errorf("reading the journal: %w", err)
+	}
 	return parseJournal(data)
 }
 
-func parseJournal(data []byte) ([]hostnet.Undo, error) {
-	var undos []hostnet.Undo
-	for n := 1; ; n++ {
-		line, rest, ended := bytes.Cut(data, []byte("\n"))
-		if !ended {
-			return undos, nil
+// parseJournal reads records. A line that is cut off belongs to a step that never
+// began. What is no record, and not cut off either, is an error; the other lines
+// are returned nevertheless.
+func parseJournal(data []byte) ([]record, error) {
+	var records []record
+	var errs []error
+	n := 0
+	for line := range bytes.Lines(data) {
+		n++
+		line = bytes.TrimSpace(line)
+		var r record
+		var cut *json.SyntaxError
+		err := json.Unmarshal(line, &r)
+		switch {
+		case len(line) == 0, errors.As(err, &cut) && cut.Error() == cutOff:
+		case err != nil:
+			errs = append(errs, fmt.Errorf("reading the journal: line %d: %w", n, err))
+		case !r.gone():
+			records = append(records, r)
 		}
-		var u hostnet.Undo
-		if err := json.Unmarshal(line, &u); err != nil {
-			return undos, fmt.Errorf("reading the journal: line %d: %w", n, err)
-		}
-		undos = append(undos, u)
-		data = rest
 	}
+	return records, errors.Join(errs...)
+}
+
+// cutOff is what encoding/json says of a beginning.
+const cutOff = "unexpected end of JSON input"
+
+// gone tells whether the network namespace that was changed is known to exist no
+// longer: the kernel was started anew, or another one has its inode number now.
+func (r *record) gone() bool {
+	if r.Boot != "" && r.Boot != hostnet.Boot() {
+		return true
+	}
+	cookie := hostnet.NetnsCookie()
+	return r.Here() && r.Cookie != 0 && cookie != 0 && r.Cookie != cookie
+}
+
+// ElsewhereError says that undos can only be carried out in another network
+// namespace.
+type ElsewhereError struct{ Name, Netns, Dir string }
+
+// Error says how to get there.
+func (e *ElsewhereError) Error() string {
+	text := fmt.Sprintf("run %s changed network namespace %s; run this as root in it", e.Name, e.Netns)
+	if way := hostnet.WayInto(e.Netns); len(way) > 0 {
+		return text + ", e.g. " + strings.Join(way, " ") + " lklrun cleanup"
+	}
+	return text + ", or, if it is gone (no process and no name here leads to it), remove " + e.Dir
 }
 
 // replay carries out what the journal says, last step first. It goes on after
-// an undo that did not work.
+// an undo that failed, but leaves alone what was done to the same device before.
+// The journal keeps what has not been undone.
 func replay(ctx context.Context, dir *instance.Dir) error {
-	undos, err := readJournal(dir)
-	errs := []error{err}
-	for _, u := range slices.Backward(undos) {
-		one, cancel := context.WithTimeout(ctx, undoLimit)
-		errs = append(errs, u.Apply(one))
-		cancel()
+	records, err := readJournal(dir)
+	for _, r := range records {
+		if !r.Here() {
+			return &ElsewhereError{dir.Name, r.Netns, dir.Path}
+		}
 	}
-	return errors.Join(errs...)
+	errs := []error{err}
+	failed := map[int]bool{} // devices
+	var left []record
+	for _, r := range slices.Backward(records) {
+		err := errLater
+		if r.Ifindex == 0 || !failed[r.Ifindex] {
+			one, cancel := context.WithTimeout(ctx, undoLimit)
+			err = r.Apply(one)
+			cancel()
+			errs = append(errs, err)
+		}
+		if err != nil {
+			failed[r.Ifindex] = true
+			left = append(left, r)
+		}
+	}
+	if err = errors.Join(errs...); err == nil {
+		return nil
+	}
+	if slices.Reverse(left); errs[0] == nil {
+		if f, rerr := replaceJournal(dir, left); rerr == nil { // else all are tried again, which does no harm
+			f.Close()
+		}
+	}
+	return fmt.Errorf("%w; `lklrun cleanup` tries again (the record is %s)", err, dir.File(instance.JournalFile))
 }
 
+// errLater stands for an undo that waits for another one.
+var errLater = errors.New("not tried")
+
 // Cleanup undoes what the run with the directory at path left, and removes the
-// directory. The error is an *instance.RunningError when it is in use.
+// directory if all of that succeeded. The error is an *instance.RunningError when
+// it is in use, and an *ElsewhereError when this is the wrong place.
 func Cleanup(ctx context.Context, path string) error {
 	d, err := instance.Take(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -176,5 +261,15 @@ func Cleanup(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(replay(ctx, d), d.Remove())
+	return finish(ctx, d)
+}
+
+// finish replays the journal and removes the directory, which stays as long as
+// something is left to undo.
+func finish(ctx context.Context, d *instance.Dir) error {
+	if err := replay(ctx, d); err != nil {
+		d.Release()
+		return err
+	}
+	return d.Remove()
 }

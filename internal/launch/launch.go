@@ -206,7 +206,10 @@ func (r *run) makeDir(ctx context.Context) error {
 	}
 	if r.dir.Leftover {
 		if err := replay(ctx, r.dir); err != nil {
-			return fmt.Errorf("cleaning up what an earlier run called %q left: %w", r.dir.Name, err)
+			r.dir.Release() // and it stays: it is the other run's
+			name := r.dir.Name
+			r.dir = nil
+			return &RefusedError{fmt.Errorf("an earlier run called %q is not cleaned up: %w; or choose another --name", name, err)}
 		}
 		if err := r.dir.Reset(); err != nil {
 			return err
@@ -351,7 +354,7 @@ func (r *run) teardown(ctx context.Context) error {
 		r.journal.close()
 	}
 	if r.dir != nil {
-		errs = append(errs, replay(context.WithoutCancel(ctx), r.dir), r.dir.Remove())
+		errs = append(errs, finish(context.WithoutCancel(ctx), r.dir))
 	}
 	r.log.Debug("all is undone", "took", time.Since(began).Round(time.Microsecond))
 	return errors.Join(errs...)

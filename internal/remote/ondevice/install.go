@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/instance"
 )
 
 // ManifestFile is the bundle's manifest beside its files.
@@ -186,6 +188,9 @@ func (p Place) Remove() error {
 		if n > 0 {
 			return fmt.Errorf("%s: %d programs run from %s in it, so it was left alone", p.Base, n, name)
 		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(p.Base, "run", "*", instance.JournalFile)); len(left) > 0 { // a constant pattern
+		return fmt.Errorf("%s: what a run changed on this device is not undone, so it was left alone: run `lklrun cleanup` on it", filepath.Dir(left[0]))
 	}
 	for _, name := range []string{"run", "tmp"} {
 		if err := os.RemoveAll(filepath.Join(p.Base, name)); err != nil {
