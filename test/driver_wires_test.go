@@ -79,15 +79,17 @@ func layBridged(w *wire) {
 	w.said = "eth0 carries nothing any more: tap tap0 is gone from the host"
 }
 
-// layNAT: a tap with a network of its own, which the host forwards. far has a
-// route to it, so that it can ask the stack; others see the host's address.
+// layNAT: a tap with a network of its own, which the host forwards. Others see
+// the host's address, and at it they reach what the administrator redirects.
 func layNAT(w *wire) {
 	w.here.Addr(w, "v0", hereAddr+"/24", hereAddr6+"/64")
 	w.here.Run(w, "ip", "-6", "route", "add", "default", "via", farAddr6)
-	w.far.Run(w, "ip", "route", "add", "10.91.0.0/24", "via", hereAddr)
-	w.far.Run(w, "ip", "-6", "route", "add", "fd91::/64", "via", hereAddr6)
+	w.here.Run(w, "nft", fmt.Sprintf(`add table inet admin
+add chain inet admin incoming { type nat hook prerouting priority dstnat; }
+add rule inet admin incoming ip daddr %[1]s meta l4proto { tcp, udp } th dport %[3]d dnat ip to 10.91.0.10
+add rule inet admin incoming ip6 daddr %[2]s meta l4proto { tcp, udp } th dport %[3]d dnat ip6 to fd91::10`, hereAddr, hereAddr6, guestPort))
 	w.flag = "tap:new0,nat,ip=10.91.0.10/24,ip6=fd91::10/64"
-	w.near, w.guests = "10.91.0.1", []string{"10.91.0.10", "fd91::10"}
+	w.near, w.guests = "10.91.0.1", []string{hereAddr, hereAddr6}
 	w.remove = func() { w.here.Run(w, "ip", "link", "del", "new0") }
 	w.said, w.made = "eth0 carries nothing any more: tap new0 is gone from the host", true
 }

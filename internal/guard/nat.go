@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -18,20 +19,30 @@ import (
 )
 
 // NAT is what the host's firewall does for a tap whose stack goes out behind the
-// host's own addresses: it masquerades, and lets through what another's chain for
-// forwarded packets would drop.
+// host's own addresses: it masquerades, lets through what another's chain for
+// forwarded packets would drop, and drops what nobody forwarded before.
 type NAT struct {
 	Tap  string
 	Nets []netip.Prefix // the stack's networks
+
+	// The host forwards these families for such taps only.
+	Only4, Only6 bool
+	Open         []int // devices from which it forwarded IPv4 before, by index
 }
 
-// tag marks all rules of one tap's.
-func (n *NAT) tag() string { return "lklrun-nat-" + n.Tap }
+// NATGroup is the device group (`ip link show group`) of all such taps.
+const NATGroup = 0x6c6b6c
+
+// tag marks all rules of one tap's, and is the name of its table.
+func (n *NAT) tag() string { return natTag + n.Tap }
+
+const natTag = "lklrun-nat-"
 
 // The chains that iptables has for it.
 var (
 	iptablesForward = iptables{table: "filter", chain: "FORWARD"}
 	iptablesNAT     = iptables{table: "nat", chain: "POSTROUTING"}
+	iptablesFence   = iptables{table: "mangle", chain: "FORWARD"} // comes before FORWARD
 )
 
 // CheckNAT says why the host can masquerade by neither nftables nor iptables.
@@ -49,11 +60,10 @@ func CheckNAT(ctx context.Context) error {
 // Apply makes the rules.
 func (n *NAT) Apply(ctx context.Context) error {
 	if err := (nft{}).available(ctx); err != nil {
-		err = n.iptablesMasquerade(ctx)
-		if err != nil {
+		if err := n.iptablesTables(ctx); err != nil {
 			return err
 		}
-	} else if err := n.nftMasquerade(ctx); err != nil {
+	} else if err := n.nftTable(ctx); err != nil {
 		return err
 	} else if err := n.nftForward(ctx); err != nil {
 		return err
@@ -67,7 +77,7 @@ func (n *NAT) Remove(ctx context.Context) error {
 	if (nft{}).available(ctx) == nil {
 		errs = append(errs, n.nftRemove(ctx))
 	} else {
-		errs = append(errs, iptablesNAT.drop(ctx, n.tag()))
+		errs = append(errs, iptablesNAT.drop(ctx, n.tag()), iptablesFence.drop(ctx, n.tag()))
 	}
 	return errors.Join(errs...)
 }
@@ -76,8 +86,8 @@ func (n *NAT) table() *nftables.Table {
 	return &nftables.Table{Name: n.tag(), Family: nftables.TableFamilyINet}
 }
 
-// nftMasquerade gives the tap a table of its own.
-func (n *NAT) nftMasquerade(ctx context.Context) error {
+// nftTable gives the tap a table of its own.
+func (n *NAT) nftTable(ctx context.Context) error {
 	c, err := nft{}.open(ctx)
 	if err != nil {
 		return err
@@ -89,8 +99,15 @@ func (n *NAT) nftMasquerade(ctx context.Context) error {
 		Name: "postrouting", Table: t, Type: nftables.ChainTypeNAT,
 		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,
 	})
-	for _, net := range n.Nets {
-		c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: masquerade(net, n.Tap), UserData: n.comment()})
+	for _, prefix := range n.Nets {
+		c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: masquerade(prefix, n.Tap), UserData: n.comment()})
+	}
+	fence := c.AddChain(&nftables.Chain{
+		Name: "forward", Table: t, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter,
+	})
+	for _, e := range n.fence() {
+		c.AddRule(&nftables.Rule{Table: t, Chain: fence, Exprs: e, UserData: n.comment()})
 	}
 	if err := c.Flush(); err != nil {
 		return fmt.Errorf("making nft rules: %w", err)
@@ -102,14 +119,14 @@ func (n *NAT) comment() []byte {
 	return userdata.AppendString(nil, userdata.TypeComment, n.tag())
 }
 
-// masquerade is what comes from net and leaves by another device than tap.
-func masquerade(net netip.Prefix, tap string) []expr.Any {
+// masquerade is what comes from a network and leaves by another device than tap.
+func masquerade(from netip.Prefix, tap string) []expr.Any {
 	family, offset, size := byte(unix.NFPROTO_IPV4), uint32(12), uint32(4) // struct iphdr, saddr
-	if net.Addr().Is6() {
+	if from.Addr().Is6() {
 		family, offset, size = unix.NFPROTO_IPV6, 8, 16 // struct ipv6hdr
 	}
 	mask := make([]byte, size)
-	for bit := range net.Bits() {
+	for bit := range from.Bits() {
 		mask[bit/8] |= 0x80 >> (bit % 8)
 	}
 	return []expr.Any{
@@ -117,10 +134,58 @@ func masquerade(net netip.Prefix, tap string) []expr.Any {
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{family}},
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size},
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: size, Mask: mask, Xor: make([]byte, size)},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: net.Masked().Addr().AsSlice()},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: from.Masked().Addr().AsSlice()},
 		&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: ifname(tap)},
 		&expr.Masq{},
+	}
+}
+
+// fence are the packets that are not forwarded: those to the stack that belong to
+// no connection of its own and that nobody has redirected there (DNAT), and those
+// that have nothing to do with such taps, where the host forwards for them only.
+func (n *NAT) fence() [][]expr.Any {
+	drop := &expr.Verdict{Kind: expr.VerdictDrop}
+	all := [][]expr.Any{{
+		&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: ifname(n.Tap)},
+		&expr.Ct{Key: expr.CtKeySTATE, Register: 1}, hasBits(expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED),
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: make([]byte, 4)},
+		&expr.Ct{Key: expr.CtKeySTATUS, Register: 1}, hasBits(ipsDstNAT),
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: make([]byte, 4)},
+		drop,
+	}}
+	if n.Only4 {
+		e := others(unix.NFPROTO_IPV4)
+		for _, index := range n.Open {
+			e = append(e, &expr.Meta{Key: expr.MetaKeyIIF, Register: 1},
+				&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(uint32(index))})
+		}
+		all = append(all, append(e, drop))
+	}
+	if n.Only6 {
+		all = append(all, append(others(unix.NFPROTO_IPV6), drop))
+	}
+	return all
+}
+
+// ipsDstNAT is IPS_DST_NAT, linux/netfilter/nf_conntrack_common.h.
+const ipsDstNAT = 1 << 5
+
+func hasBits(mask uint32) *expr.Bitwise {
+	return &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(mask), Xor: make([]byte, 4)}
+}
+
+// others matches packets that neither come from such a tap nor go to one.
+func others(family byte) []expr.Any {
+	group := binaryutil.NativeEndian.PutUint32(NATGroup)
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{family}},
+		&expr.Meta{Key: expr.MetaKeyIIFGROUP, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: group},
+		&expr.Meta{Key: expr.MetaKeyOIFGROUP, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: group},
 	}
 }
 
@@ -159,6 +224,9 @@ func forwardChains(c *nftables.Conn) ([]*nftables.Chain, error) {
 		}
 		switch ch.Table.Family {
 		case nftables.TableFamilyINet:
+			if strings.HasPrefix(ch.Table.Name, natTag) {
+				return true
+			}
 		case nftables.TableFamilyIPv4, nftables.TableFamilyIPv6:
 			if ch.Name == strings.ToUpper(ch.Name) {
 				return true
@@ -184,19 +252,30 @@ func fromTap(tap string) []expr.Any {
 
 // toTap is what answers the stack.
 func toTap(tap string) []expr.Any {
-	state := binaryutil.NativeEndian.PutUint32(expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED)
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: ifname(tap)},
 		&expr.Ct{Key: expr.CtKeySTATE, Register: 1},
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: state, Xor: make([]byte, 4)},
+		hasBits(expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED),
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)},
 		&expr.Verdict{Kind: expr.VerdictAccept},
 	}
 }
 
-// nftRemove deletes the tap's table, and its rules in others' chains.
+// nftRemove deletes the tap's table, and its rules in others' chains. All of that
+// is one transaction: if somebody has deleted one of these meanwhile, it is done
+// again.
 func (n *NAT) nftRemove(ctx context.Context) error {
+	var err error
+	for range dropTries {
+		if err = n.nftRemoveOnce(ctx); !errors.Is(err, unix.ENOENT) {
+			break
+		}
+	}
+	return err
+}
+
+func (n *NAT) nftRemoveOnce(ctx context.Context) error {
 	c, err := nft{}.open(ctx)
 	if err != nil {
 		return err
@@ -227,17 +306,51 @@ func (n *NAT) nftRemove(ctx context.Context) error {
 			}
 		}
 	}
-	if err := c.Flush(); err != nil && !errors.Is(err, unix.ENOENT) { // somebody was faster
+	if err := c.Flush(); err != nil {
 		return fmt.Errorf("removing nft rules: %w", err)
 	}
 	return nil
 }
 
-// iptablesMasquerade is for hosts without nftables.
-func (n *NAT) iptablesMasquerade(ctx context.Context) error {
-	return n.iptables(ctx, iptablesNAT, func(net netip.Prefix) [][]string {
-		return [][]string{{"-s", net.Masked().String(), "!", "-o", n.Tap, "-j", "MASQUERADE"}}
-	})
+// iptablesTables is for hosts without nftables.
+func (n *NAT) iptablesTables(ctx context.Context) error {
+	for _, six := range []bool{false, true} {
+		var masquerade [][]string
+		for _, prefix := range n.Nets {
+			if prefix.Addr().Is6() == six {
+				masquerade = append(masquerade, []string{"-s", prefix.Masked().String(), "!", "-o", n.Tap, "-j", "MASQUERADE"})
+			}
+		}
+		if masquerade == nil && !(six && n.Only6) {
+			continue
+		}
+		p, err := findTool(ctx, six)
+		if err != nil {
+			return err
+		}
+		if err := iptablesNAT.replace(ctx, p, n.tag(), n.tagged(iptablesNAT, masquerade)); err != nil {
+			return err
+		}
+		if err := iptablesFence.replace(ctx, p, n.tag(), n.tagged(iptablesFence, n.fenceRules(six))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fenceRules are those of fence, the last one first.
+func (n *NAT) fenceRules(six bool) [][]string {
+	var all [][]string
+	if six && n.Only6 || !six && n.Only4 {
+		group := fmt.Sprintf("%#x", NATGroup)
+		all = append(all, []string{"-m", "devgroup", "!", "--src-group", group, "!", "--dst-group", group, "-j", "DROP"})
+		for _, index := range n.Open {
+			if dev, err := net.InterfaceByIndex(index); err == nil && !six {
+				all = append(all, []string{"-i", dev.Name, "-j", "ACCEPT"})
+			}
+		}
+	}
+	return append(all, []string{"-o", n.Tap, "-m", "conntrack", "!", "--ctstate", "RELATED,ESTABLISHED,DNAT", "-j", "DROP"})
 }
 
 // iptablesAccept lets the stack's packets through iptables' FORWARD, where that
@@ -263,19 +376,6 @@ func (n *NAT) iptablesAccept(ctx context.Context) error {
 			{"-o", n.Tap, "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED", "-j", "ACCEPT"},
 		}))
 		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (n *NAT) iptables(ctx context.Context, t iptables, rules func(netip.Prefix) [][]string) error {
-	for _, net := range n.Nets {
-		p, err := findTool(ctx, net.Addr().Is6())
-		if err != nil {
-			return err
-		}
-		if err := t.replace(ctx, p, n.tag(), n.tagged(t, rules(net))); err != nil {
 			return err
 		}
 	}

@@ -42,8 +42,9 @@ func CheckNAT(ctx context.Context) error {
 }
 
 // NAT gives the tap addresses on the host's side and the stack behind it, in
-// their networks, a way out. journal gets its undo first.
-func (t *Tap) NAT(ctx context.Context, addrs []netip.Prefix, journal func(Undo) error) error {
+// their networks, a way out. earlier lists the undos of other runs, of killed
+// ones too; journal gets this one's first.
+func (t *Tap) NAT(ctx context.Context, addrs []netip.Prefix, earlier func() ([]Undo, error), journal func(Undo) error) error {
 	unlock, err := guard.Lock(ctx)
 	if err != nil {
 		return fmt.Errorf("nat of %s: %w", t.Name, err)
@@ -61,14 +62,28 @@ func (t *Tap) NAT(ctx context.Context, addrs []netip.Prefix, journal func(Undo) 
 	if err != nil {
 		return err
 	}
+	undos, err := earlier()
+	if err != nil {
+		return err
+	}
+	for _, u := range undos {
+		o, err := parseForwarding(u.New)
+		if err != nil {
+			return err
+		}
+		others = append(others, o)
+	}
 	for _, o := range others {
 		f.inherit(o)
 	}
 	if err := journal(Undo{Op: OpNAT, Name: t.Name, Ifindex: t.Ifindex, Netns: netnsID(), New: f.String()}); err != nil {
 		return err
 	}
-	alias := func(ae *netlink.AttributeEncoder) { ae.Bytes(unix.IFLA_IFALIAS, []byte(natAlias+f.String())) }
-	if err := setLink(ctx, t.Ifindex, 0, 0, alias); err != nil {
+	mark := func(ae *netlink.AttributeEncoder) {
+		ae.Bytes(unix.IFLA_IFALIAS, []byte(natAlias+f.String()))
+		ae.Uint32(unix.IFLA_GROUP, guard.NATGroup)
+	}
+	if err := setLink(ctx, t.Ifindex, 0, 0, mark); err != nil {
 		return fmt.Errorf("marking %s: %w", t.Name, err)
 	}
 	for _, a := range addrs {
@@ -76,11 +91,12 @@ func (t *Tap) NAT(ctx context.Context, addrs []netip.Prefix, journal func(Undo) 
 			return fmt.Errorf("giving %s the address %v: %w", t.Name, a, err)
 		}
 	}
-	if err := f.enable(); err != nil {
+	// The rules first: nothing is forwarded that they do not see.
+	g := guard.NAT{Tap: t.Name, Nets: addrs, Only4: f.Four, Only6: f.Six, Open: f.On4}
+	if err := g.Apply(ctx); err != nil {
 		return fmt.Errorf("nat of %s: %w", t.Name, err)
 	}
-	g := guard.NAT{Tap: t.Name, Nets: addrs}
-	if err := g.Apply(ctx); err != nil {
+	if err := f.enable(); err != nil {
 		return fmt.Errorf("nat of %s: %w", t.Name, err)
 	}
 	return nil
@@ -101,12 +117,14 @@ func undoNAT(ctx context.Context, u Undo) error {
 	if ifi, err := net.InterfaceByName(u.Name); err == nil && ifi.Index != u.Ifindex {
 		return nil
 	}
-	errs := []error{g.Remove(ctx)}
 	others, err := otherNATs(ctx, u.Ifindex)
 	if err == nil && len(others) == 0 {
 		err = f.restore()
 	}
-	return errors.Join(append(errs, err)...)
+	if err != nil {
+		return err // as long as the host forwards, the rules stay
+	}
+	return g.Remove(ctx)
 }
 
 // otherNATs reads what other taps with a way out say.

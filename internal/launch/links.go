@@ -84,7 +84,7 @@ func (r *run) openLink(ctx context.Context, l *plan.Link, journal func(hostnet.U
 	case config.TypeUser:
 		return r.openGateway(ctx, l)
 	case config.TypeTap:
-		return openTap(ctx, l, journal)
+		return r.openTap(ctx, l, journal)
 	case config.TypePasst:
 		return r.openPasst(ctx, l)
 	case config.TypeMacvtap:
@@ -123,7 +123,7 @@ func (r *run) openPasst(ctx context.Context, l *plan.Link) (link, error) {
 	return k, nil
 }
 
-func openTap(ctx context.Context, l *plan.Link, journal func(hostnet.Undo) error) (link, error) {
+func (r *run) openTap(ctx context.Context, l *plan.Link, journal func(hostnet.Undo) error) (link, error) {
 	o := hostnet.TapOptions{Queue: l.Queue, Plain: noOffload(l)}
 	if l.Create {
 		o.MTU = l.MTU
@@ -136,7 +136,7 @@ func openTap(ctx context.Context, l *plan.Link, journal func(hostnet.Undo) error
 		err = tap.Bridge(ctx, l.Bridge, journal)
 	}
 	if l.NAT && err == nil {
-		err = tap.NAT(ctx, l.HostAddrs, journal)
+		err = tap.NAT(ctx, l.HostAddrs, func() ([]hostnet.Undo, error) { return r.undosOfOthers(hostnet.OpNAT) }, journal)
 	}
 	member := false
 	if err == nil {
