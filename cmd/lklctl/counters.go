@@ -29,6 +29,8 @@ type counting struct {
 	around bool
 	exec   bool
 	listen string
+	public bool
+	token  string // a file with one
 
 	last counters.Reading // with --watch: of the round before
 }
@@ -56,13 +58,15 @@ on standard error what changed meanwhile, and ends as the command did. It runs
 what stands behind --, or, without one, all arguments. With -o json the
 report is on standard output, and the command's output on standard error.
 
--o prom writes Prometheus' text format, and --listen serves it at /metrics for
-all instances that run, until Ctrl-C; a port alone is on the loopback address.`,
+-o prom writes Prometheus' text format, and --listen serves it for all instances
+that run, until Ctrl-C. The address that it prints has a token in it, without
+which nothing is served. The token is a new one each time, unless --token-file
+names a file that has one.`,
 		Example: `  lklctl counters
   lklctl counters MPTcp
   lklctl counters -d=10 'eth*'
   lklctl counters Retrans --around -- curl -s -o /dev/null http://server/file
-  lklctl counters --listen 9100
+  lklctl counters --listen 9100 --token-file ~/.lklrun-token
   lklctl counters explain TcpExtTCPLossProbes`,
 		ValidArgsFunction: c.complete(counterNames),
 		RunE:              n.run,
@@ -75,7 +79,8 @@ all instances that run, until Ctrl-C; a port alone is on the loopback address.`,
 	f.Lookup("differences").NoOptDefVal = sinceLast
 	f.BoolVar(&n.around, "around", false, "run a command and show what changed meanwhile")
 	f.BoolVar(&n.exec, "exec", false, "with --around: run it on the stack")
-	f.StringVar(&n.listen, "listen", "", "serve Prometheus at `ADDRESS:PORT` for all instances")
+	listenFlags(f, &n.listen, "", &n.public)
+	f.StringVar(&n.token, "token-file", "", "with --listen: the `FILE` has the token of the address, 16 characters or more")
 	n.watch.flag(f)
 	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]cobra.Completion{"table", "json", "prom"}, cobra.ShellCompDirectiveNoFileComp)))
 	document(cmd, map[string]counters.Value{})
@@ -122,6 +127,8 @@ func (n *counting) words(cmd *cobra.Command, args []string) (patterns, command [
 		return usage("--exec belongs to --around")
 	case n.around && (watch || n.since.given || n.listen != ""), watch && n.since.every > 0, n.listen != "" && (watch || n.since.given):
 		return usage("--around, --watch, -d=SECONDS and --listen: choose one")
+	case n.listen == "" && (n.public || n.token != ""):
+		return usage("--public and --token-file belong to --listen")
 	case n.listen != "" && (len(args) > 0 || n.name != ""):
 		return usage("--listen serves all counters of all instances")
 	case cli.OutputProm == n.output && (watch || n.since.given || n.around):

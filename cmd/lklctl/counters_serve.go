@@ -4,17 +4,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/counters"
+	"github.com/lklrun/lklrun/internal/httpserve"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
@@ -23,39 +19,25 @@ import (
 const (
 	scrapesMax  = 4 // at once; others are told to come again
 	scrapeLimit = 8 * time.Second
-	headLimit   = 5 * time.Second
-	headMax     = 8 << 10
 )
 
-// listenAddress completes a port, which is the loopback address's.
-func listenAddress(text string) (string, error) {
-	host, port := "", text
-	var err error
-	if strings.Contains(text, ":") {
-		host, port, err = net.SplitHostPort(text)
-	}
-	if err == nil {
-		_, err = strconv.ParseUint(port, 10, 16)
-	}
-	if err != nil {
-		return "", cli.Usagef("--listen %q: expected ADDRESS:PORT, or a port of the loopback address", text)
-	}
-	if host == "" {
-		host = "127.0.0.1"
-	}
-	return net.JoinHostPort(host, port), nil
-}
-
-// serve serves /metrics until ctx ends.
+// serve serves metrics until ctx ends.
 func (n *counting) serve(ctx context.Context) error {
-	addr, err := listenAddress(n.listen)
+	s := httpserve.New("lklctl counters", 2*scrapeLimit)
+	if n.token != "" {
+		if err := s.TakeToken(n.token); err != nil {
+			return cli.Usagef("--token-file: %w", err)
+		}
+	}
+	l, err := n.ctl.listen(ctx, n.listen, n.public)
 	if err != nil {
 		return err
 	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
-	if err != nil {
-		return cli.Usagef("--listen: %v", err)
-	}
+	fmt.Fprintln(n.stdout, s.URL(l)+"metrics")
+	return s.Serve(ctx, l, n.metrics())
+}
+
+func (n *counting) metrics() http.Handler {
 	busy := make(chan struct{}, scrapesMax)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
@@ -68,20 +50,7 @@ func (n *counting) serve(ctx context.Context) error {
 		}
 		n.scrape(w, r)
 	})
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "lklctl counters: /metrics\n") // gone: fine
-	})
-	server := &http.Server{
-		Handler: mux, ReadHeaderTimeout: headLimit, ReadTimeout: headLimit, WriteTimeout: 2 * scrapeLimit, IdleTimeout: time.Minute, MaxHeaderBytes: headMax,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-	}
-	fmt.Fprintf(n.stdout, "http://%s/metrics\n", l.Addr())
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // it has no state to lose
-	defer stop()
-	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("--listen %s: %w", addr, err)
-	}
-	return nil
+	return mux
 }
 
 // scrape writes the counters of all instances. One that does not answer is left

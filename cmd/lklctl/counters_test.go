@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -165,6 +166,75 @@ func TestCounterListen(t *testing.T) {
 	})
 	if got.status != 0 || got.errors != "" {
 		t.Errorf("stopped: %+v", got)
+	}
+}
+
+// The counters are served by the rules of web: to those who know the token, at an
+// address that nobody else's name leads to, and to other machines only if that is
+// said.
+func TestFinding13Listen(t *testing.T) {
+	instanceOf(t, "web")
+	testutil.Host.Run(t, "ip", "link", "set", "lo", "up")
+	if r := lklctl(t, "counters", "--listen", "0.0.0.0:0"); r.status != 2 || !strings.Contains(r.errors, "other machines reach that address, and what they are sent is not encrypted; add --public") {
+		t.Errorf("an address that others reach: %+v", r)
+	}
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("0123456789-abcdef\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(url, host string) (int, string) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = host
+		answer, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		body, err := io.ReadAll(answer.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.StatusCode, string(body)
+	}
+	for _, c := range []struct {
+		args           []string
+		token, warning string
+	}{
+		{[]string{"--listen", "0"}, "", ""},
+		{[]string{"--listen", "127.0.0.1:0", "--token-file", file}, "0123456789-abcdef", ""},
+		{[]string{"--listen", "0.0.0.0:0", "--public"}, "", "warning: other machines are served"},
+	} {
+		got := watched(t, append([]string{"counters"}, c.args...), func(r *bufio.Reader) {
+			url := strings.TrimSpace(line(t, r))
+			parts := strings.Split(url, "/") // http: // address / token / metrics
+			if len(parts) != 5 || parts[4] != "metrics" || len(parts[3]) < 16 || c.token != "" && parts[3] != c.token {
+				t.Fatalf("it is served at %s", url)
+			}
+			base := strings.Join(parts[:3], "/")
+			for _, q := range []struct {
+				url, host string
+				status    int
+				body      string
+			}{
+				{url, parts[2], 200, "# HELP"},
+				{url, "localhost", 200, "# HELP"},
+				{url, "evil.example", 403, "lklctl counters: ask for it by its address"},
+				{base + "/metrics", parts[2], 403, "lklctl counters: open the address that it printed"},
+				{base + "/", parts[2], 403, "lklctl counters: open the address that it printed"},
+				{base + "/0123456789-abcdeg/metrics", parts[2], 403, "lklctl counters: open the address that it printed"},
+			} {
+				if status, body := ask(q.url, q.host); status != q.status || !strings.HasPrefix(body, q.body) {
+					t.Errorf("%s of %s: %d, %.60q", q.url, q.host, status, body)
+				}
+			}
+		})
+		if got.status != 0 || !strings.Contains(got.errors, c.warning) || c.warning == "" && got.errors != "" {
+			t.Errorf("stopped: %+v", got)
+		}
 	}
 }
 

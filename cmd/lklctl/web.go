@@ -10,8 +10,10 @@ import (
 	"net/url"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/httpserve"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stackconn"
 	"github.com/lklrun/lklrun/internal/web"
@@ -43,38 +45,41 @@ what the page shows, and can change nothing.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.web(cmd.Context(), listen, public) },
 	}
 	c.flags(cmd.Flags(), true)
-	cmd.Flags().StringVar(&listen, "listen", web.Loopback, "a `PORT` of 127.0.0.1, or ADDRESS:PORT; port 0: any that is free")
-	cmd.Flags().BoolVar(&public, "public", false, "--listen may name an address that other machines reach")
+	listenFlags(cmd.Flags(), &listen, httpserve.Loopback, &public)
 	document(cmd, webRow{})
 	return cmd
 }
 
 func (c *ctl) web(ctx context.Context, listen string, public bool) error {
-	at, err := web.ParseListen(listen)
-	if err != nil {
-		return cli.Usagef("--listen %q: %w", listen, err)
-	}
-	if !at.Addr().IsLoopback() {
-		if !public {
-			return cli.Usagef("--listen %s: other machines reach that address, and what they are sent is not encrypted; add --public if that is meant", at)
-		}
-		cli.Note(c.stderr, program, "warning: the page is served to other machines, without encryption: whoever sees the address on its way can open it")
-	}
 	if c.name != "" {
 		if _, err := c.choose(); err != nil {
 			return err
 		}
 	}
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", at.String())
+	l, err := c.listen(ctx, listen, public)
 	if err != nil {
-		return fmt.Errorf("--listen %s: %w", at, errors.Unwrap(err))
+		return err
 	}
 	s := web.New(c.place.List, c.byName)
 	if err := c.announce(s.URL(l)); err != nil {
 		return errors.Join(err, l.Close())
 	}
 	return s.Serve(ctx, l)
+}
+
+// listen listens as --listen and --public say.
+func (c *ctl) listen(ctx context.Context, at string, public bool) (net.Listener, error) {
+	l, err := httpserve.Listener(ctx, "--listen", at, public)
+	if err == nil && httpserve.IsPublic(l) {
+		cli.Note(c.stderr, program, "warning: other machines are served, without encryption: whoever sees the address on its way can open it")
+	}
+	return l, err
+}
+
+// listenFlags are those of verbs that serve other programs.
+func listenFlags(f *pflag.FlagSet, listen *string, by string, public *bool) {
+	f.StringVar(listen, "listen", by, "serve at a `PORT` of 127.0.0.1, or at ADDRESS:PORT; port 0: any that is free")
+	f.BoolVar(public, "public", false, "--listen may name an address that other machines reach")
 }
 
 // announce prints the page's address.

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lklrun/lklrun/internal/httpserve"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/live"
 	"github.com/lklrun/lklrun/internal/testutil"
@@ -50,7 +51,7 @@ func newStage(t *testing.T) *stage {
 		return counter{s}, nil
 	}
 	s.server.every, s.server.hubs.every = 20*time.Millisecond, 20*time.Millisecond
-	l, err := net.Listen("tcp", Loopback)
+	l, err := net.Listen("tcp", httpserve.Loopback)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,17 +231,5 @@ func TestManyStreams(t *testing.T) {
 	}
 	if got := get(); got != http.StatusServiceUnavailable {
 		t.Errorf("one too many: %d", got)
-	}
-}
-
-func TestParseListen(t *testing.T) {
-	for text, want := range map[string]string{
-		"8080": "127.0.0.1:8080", "0": "127.0.0.1:0", "[::1]:80": "[::1]:80", "0.0.0.0:9": "0.0.0.0:9",
-		"": "", "x": "", "127.0.0.1": "", "65536": "", "localhost:80": "", ":80": "",
-	} {
-		at, err := ParseListen(text)
-		if err != nil && want != "" || err == nil && at.String() != want {
-			t.Errorf("%q: %v, %v; want %q", text, at, err, want)
-		}
 	}
 }

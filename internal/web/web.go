@@ -3,23 +3,22 @@
 // Package web serves the live view as a page: the instances of this user, the
 // numbers of one of them each second, and the packets of a connection.
 //
-// Who may look is a matter of the address: it has a token in its path, and what
-// does not begin with that is refused. A cookie would not do, for a browser sends
-// it to every port of a host (RFC 6265, section 8.5), and on loopback other users have ports too.
-// Nothing that can be asked changes anything in a stack.
+// internal/httpserve says who may look. Nothing that can be asked changes anything
+// in a stack.
 package web
 
 import (
 	"context"
-	"crypto/rand"
 	"embed"
 	"encoding/json"
 	"io/fs"
+	"net"
 	"net/http"
 	"time"
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/lklrun/lklrun/internal/httpserve"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/pkg/capture"
 )
@@ -32,7 +31,6 @@ var page embed.FS
 
 // Bounds of what clients can take.
 const (
-	maxConns   = 64               // connections at once; further ones wait
 	maxStreams = 16               // event streams at once; further ones are refused
 	askLimit   = 10 * time.Second // for one snapshot
 	writeLimit = 10 * time.Second // for one event to be taken
@@ -41,9 +39,9 @@ const (
 
 // Server is the page and its data. Make it with New.
 type Server struct {
+	*httpserve.Server
 	list  func() ([]instance.Info, error)
 	every time.Duration // from one snapshot to the next, and from one look at the instances
-	token string
 	files http.Handler
 	hubs  *hubs
 	views views
@@ -60,9 +58,9 @@ func New(list func() ([]instance.Info, error), attach Attach) *Server {
 		panic(err) // the folder is in the program
 	}
 	return &Server{
+		Server:  httpserve.New("lklctl web", writeLimit),
 		list:    list,
 		every:   time.Second,
-		token:   rand.Text(), // 130 bits, crypto/rand
 		files:   http.FileServerFS(files),
 		hubs:    newHubs(attach.open, time.Second),
 		capture: attach.capture,
@@ -70,18 +68,24 @@ func New(list func() ([]instance.Info, error), attach Attach) *Server {
 	}
 }
 
-// Path is the path of the page, with the token.
-func (s *Server) Path() string { return "/" + s.token + "/" }
+// Serve answers on l until ctx is done; then it returns nil, with nothing left
+// that runs.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	defer s.hubs.close()
+	return s.Server.Serve(ctx, l, s.pages())
+}
 
 // Handler answers requests, those without the token too.
-func (s *Server) Handler() http.Handler {
+func (s *Server) Handler() http.Handler { return s.Guard(s.pages()) }
+
+func (s *Server) pages() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/instances", s.instances)
 	mux.HandleFunc("GET /api/events", s.events)
 	mux.HandleFunc("GET /api/packets", s.packets)
 	mux.HandleFunc("GET /api/packets.pcapng", s.download)
 	mux.Handle("GET /", s.files)
-	return s.guard(mux)
+	return mux
 }
 
 // Instance is an instance that runs, as the page lists it.

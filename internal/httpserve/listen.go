@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package web
+package httpserve
 
 import (
 	"context"
@@ -15,10 +15,11 @@ import (
 	"time"
 
 	"golang.org/x/net/netutil"
+
+	"github.com/lklrun/lklrun/internal/cli"
 )
 
-// Loopback is where a page is served when nothing else is said: a port that the
-// kernel chooses.
+// Loopback is where to listen by default: a port that the kernel chooses.
 const Loopback = "127.0.0.1:0"
 
 // ParseListen reads where to listen: a PORT of 127.0.0.1, or ADDRESS:PORT.
@@ -33,7 +34,27 @@ func ParseListen(text string) (netip.AddrPort, error) {
 	return at, nil
 }
 
-// URL is the address of the page on a listener. One that listens on every
+// Listener listens at text, which flag gave. An address that other machines reach
+// takes public.
+func Listener(ctx context.Context, flag, text string, public bool) (net.Listener, error) {
+	at, err := ParseListen(text)
+	if err != nil {
+		return nil, cli.Usagef("%s %q: %w", flag, text, err)
+	}
+	if !at.Addr().IsLoopback() && !public {
+		return nil, cli.Usagef("%s %s: other machines reach that address, and what they are sent is not encrypted; add --public if that is meant", flag, at)
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.String())
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", flag, at, errors.Unwrap(err))
+	}
+	return l, nil
+}
+
+// IsPublic tells whether other machines reach a listener.
+func IsPublic(l net.Listener) bool { return !l.Addr().(*net.TCPAddr).IP.IsLoopback() }
+
+// URL is the address of what is served on a listener. One that listens on every
 // address is named by loopback's.
 func (s *Server) URL(l net.Listener) string {
 	at := l.Addr().(*net.TCPAddr).AddrPort()
@@ -45,10 +66,9 @@ func (s *Server) URL(l net.Listener) string {
 
 // Serve answers on l until ctx is done; then it returns nil, with nothing left
 // that runs.
-func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	defer s.hubs.close()
+func (s *Server) Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	server := &http.Server{
-		Handler:           s.Handler(),
+		Handler:           s.Guard(h),
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
@@ -59,7 +79,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	go func() { done <- server.Serve(netutil.LimitListener(l, maxConns)) }()
 	select {
 	case err := <-done:
-		return fmt.Errorf("serving the page: %w", err)
+		return fmt.Errorf("serving %s: %w", l.Addr(), err)
 	case <-ctx.Done():
 	}
 	// Streams end by ctx, which is their requests'; what else is under way has a
@@ -70,7 +90,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		_ = server.Close() // the same, with less patience
 	}
 	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serving the page: %w", err)
+		return fmt.Errorf("serving %s: %w", l.Addr(), err)
 	}
 	return nil
 }
