@@ -11,7 +11,9 @@ import (
 // LKL's hijack library has its configuration in a file lkl-hijack.json, all of
 // whose values are strings, and in variables LKL_HIJACK_*, for one interface.
 
-// hijackKeys are the keys of the file, besides interfaces, and their variables.
+// hijackKeys are the keys of the file, besides interfaces, and their variables. A
+// key that is there twice has the variable of programs that are linked with LKL,
+// which is the weaker one.
 var hijackKeys = []struct{ key, variable string }{
 	{"gateway", "LKL_HIJACK_NET_GATEWAY"},
 	{"gateway6", "LKL_HIJACK_NET_GATEWAY6"},
@@ -23,6 +25,8 @@ var hijackKeys = []struct{ key, variable string }{
 	{"mount", "LKL_HIJACK_MOUNT"},
 	{"dump", "LKL_HIJACK_DUMP"},
 	{"delay_main", "LKL_HIJACK_DELAY_MAIN"},
+	{"sysctl", "LKL_SYSCTL"},
+	{"boot_cmdline", "LKL_BOOT_CMDLINE"},
 }
 
 // hijackInterfaceKeys are those of an interface. A key that is there twice has
@@ -154,7 +158,7 @@ func HijackEnvironment(environ []string) (Layer, error) {
 		return Word{v, Origin{Kind: FromLKL, Where: variable}}, v != ""
 	}
 	top, one := hijackPart{words: map[string]Word{}}, hijackPart{words: map[string]Word{}}
-	for _, k := range hijackKeys {
+	for _, k := range slices.Backward(hijackKeys) {
 		if w, ok := word(k.variable); ok {
 			top.words[k.key] = w
 		}

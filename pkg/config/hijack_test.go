@@ -124,3 +124,21 @@ func TestHijackEnvironment(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Programs that are linked with LKL read two variables of their own, which hold
+// here unless the hijack library's say something else.
+func TestHijackLinked(t *testing.T) {
+	for _, c := range []struct{ environ, want []string }{
+		{[]string{"LKL_SYSCTL=net.ipv4.tcp_wmem=4096 87380 100000000;net.ipv4.tcp_ecn=1", "LKL_BOOT_CMDLINE=mem=1G"},
+			[]string{"sysctl net.ipv4.tcp_wmem = 4096 87380 100000000", "sysctl net.ipv4.tcp_ecn = 1", "mem = 1G"}},
+		{[]string{"LKL_SYSCTL=net.ipv4.tcp_ecn=1", "LKL_HIJACK_SYSCTL=net.ipv4.tcp_ecn=2"}, []string{"sysctl net.ipv4.tcp_ecn = 2"}},
+	} {
+		l, err := HijackEnvironment(c.environ)
+		if diff := cmp.Diff(c.want, words(l)); diff != "" || err != nil {
+			t.Error(diff, err)
+		}
+	}
+	if _, err := HijackEnvironment([]string{"LKL_SYSCTL=nonsense"}); err == nil || !strings.HasPrefix(err.Error(), "LKL_SYSCTL: ") {
+		t.Error(err)
+	}
+}

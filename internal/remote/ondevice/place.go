@@ -40,7 +40,7 @@ func (p Place) Program() string { return filepath.Join(p.Bundle, "lklrun") }
 func (p Place) SetUp() error {
 	for _, e := range os.Environ() {
 		name, _, _ := strings.Cut(e, "=")
-		if strings.HasPrefix(name, "LKL_HIJACK_") || strings.HasPrefix(name, "LKLRUN_") && name != instance.EnvRoot {
+		if strings.HasPrefix(name, "LKL_") || strings.HasPrefix(name, "LKLRUN_") && name != instance.EnvRoot {
 			if err := os.Unsetenv(name); err != nil {
 				return err
 			}
