@@ -182,6 +182,12 @@ soak: packages build $(if $(SAN),san) ## connections of every kind, every byte c
 	@SOAK_SECONDS=$(SOAK) SOAK_SEED=$(SEED) LKLRUN_BIN=$(SAN_BIN) \
 		nice $(GO) test ./test -run '^TestSoak$$' -count=1 -v -timeout 24h
 
+KILLS ?= 200
+
+.PHONY: kills
+kills: build ## SIGKILL of random processes of runs at random moments, and what is left: KILLS=200 SEED=N
+	@KILLS=$(KILLS) KILLS_SEED=$(SEED) nice $(GO) test ./test -run '^TestKillRandom$$' -count=1 -v -timeout 3h
+
 .PHONY: drivers
 drivers: packages build ## every kind of interface for a minute, all at once: DURATION=60
 	@DRIVER_SECONDS=$(DURATION) $(GO) test ./test -run '^TestDrivers$$' -count=1 -v -parallel 32 -timeout 1h

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -106,6 +107,24 @@ print("held", flush=True); time.sleep(1000)`
 		}
 		f.Close()
 		w.cleanUp(was, dir)
+	})
+	t.Run("the program's children", func(t *testing.T) {
+		w := newWire(t)
+		layNAT(w)
+		was := w.state()
+		d := w.start("supervise", w.flag)
+		child, err := strconv.Atoi(d.say(`__import__("subprocess").Popen(["setsid", "sleep", "1000"]).pid`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, pid := range d.killAll() {
+			testutil.WaitFor(t, "the end of the killed", limit, func() bool { return !testutil.Alive(pid) })
+		}
+		if !testutil.Alive(child) {
+			t.Fatal("the child has ended by itself")
+		}
+		w.cleanUp(was, filepath.Join("/run/lklrun", d.name))
+		testutil.WaitFor(t, "the end of the child", limit, func() bool { return !testutil.Alive(child) })
 	})
 	t.Run("a line that is cut off", func(t *testing.T) {
 		w, was, dir := killedNAT(t)

@@ -39,10 +39,9 @@ func (r rights) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// withRights runs a test for each of them and each engine. The tests' /dev/net/tun
-// is for everybody, as udev has it.
-func withRights(t *testing.T, test func(t *testing.T, r rights, bin, engine string)) {
-	testutil.Need(t, "setpriv")
+// tunForAll makes the tests' /dev/net/tun one for everybody, as udev has it.
+func tunForAll(t *testing.T) {
+	t.Helper()
 	node := filepath.Join(testutil.Dir(t), "tun")
 	if err := unix.Mknod(node, unix.S_IFCHR, int(unix.Mkdev(10, 200))); err != nil {
 		t.Fatal(err)
@@ -58,6 +57,12 @@ func withRights(t *testing.T, test func(t *testing.T, r rights, bin, engine stri
 			t.Error(err)
 		}
 	})
+}
+
+// withRights runs a test for each of them and each engine.
+func withRights(t *testing.T, test func(t *testing.T, r rights, bin, engine string)) {
+	testutil.Need(t, "setpriv")
+	tunForAll(t)
 	bin := testutil.PublicBin(t)
 	for _, r := range allRights {
 		for _, engine := range r.engines {

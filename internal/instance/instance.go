@@ -31,6 +31,7 @@ const (
 	ResolvFile  = "resolv.conf"
 	LogFile     = "log"
 	OutputFile  = "output" // of a run in the background
+	TreeFile    = "tree.json"
 
 	CountersFile = "counters.json" // what `lklctl counters -d` showed last
 )

@@ -46,6 +46,9 @@ func (r *run) redirect() error {
 
 // started tells, once, that the target runs.
 func (r *run) started() {
+	if err := writeTree(r.dir, r.state.TargetPID); err != nil {
+		r.log.Debug("writing down the program's processes", "error", err)
+	}
 	if r.opts.Started != nil {
 		r.opts.Started(r.dir.Name)
 		r.opts.Started = nil

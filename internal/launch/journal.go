@@ -206,15 +206,23 @@ func (e *ElsewhereError) Error() string {
 	return text + ", or, if it is gone (no process and no name here leads to it), remove " + e.Dir
 }
 
+// checkPlace says where undos have to be carried out, unless it is here.
+func checkPlace(dir *instance.Dir, records []record) error {
+	for _, r := range records {
+		if !r.Here() {
+			return &ElsewhereError{dir.Name, r.Netns, dir.Path}
+		}
+	}
+	return nil
+}
+
 // replay carries out what the journal says, last step first. It goes on after
 // an undo that failed, but leaves alone what was done to the same device before.
 // The journal keeps what has not been undone.
 func replay(ctx context.Context, dir *instance.Dir) error {
 	records, err := readJournal(dir)
-	for _, r := range records {
-		if !r.Here() {
-			return &ElsewhereError{dir.Name, r.Netns, dir.Path}
-		}
+	if err := checkPlace(dir, records); err != nil {
+		return err
 	}
 	errs := []error{err}
 	failed := map[int]bool{} // devices
@@ -246,8 +254,8 @@ func replay(ctx context.Context, dir *instance.Dir) error {
 // errLater stands for an undo that waits for another one.
 var errLater = errors.New("not tried")
 
-// Cleanup undoes what the run with the directory at path left, and removes the
-// directory if all of that succeeded. The error is an *instance.RunningError when
+// Cleanup ends the processes that the run with the directory at path left, undoes
+// what it left on the host, and removes the directory if all of that succeeded. The error is an *instance.RunningError when
 // it is in use, and an *ElsewhereError when this is the wrong place.
 func Cleanup(ctx context.Context, path string) error {
 	d, err := instance.Take(path)
@@ -261,13 +269,25 @@ func Cleanup(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	return finish(ctx, d)
+	return finish(d, func() error { return takeOver(ctx, d) })
 }
 
-// finish replays the journal and removes the directory, which stays as long as
-// something is left to undo.
-func finish(ctx context.Context, d *instance.Dir) error {
-	if err := replay(ctx, d); err != nil {
+// takeOver ends the processes of a killed run and undoes what it did.
+func takeOver(ctx context.Context, d *instance.Dir) error {
+	records, _ := readJournal(d) // an error comes again
+	if err := checkPlace(d, records); err != nil {
+		return err
+	}
+	if err := killTree(d); err != nil {
+		return err
+	}
+	return replay(ctx, d)
+}
+
+// finish removes the directory once all is undone: it stays as long as something
+// is left of that.
+func finish(d *instance.Dir, undo func() error) error {
+	if err := undo(); err != nil {
 		d.Release()
 		return err
 	}

@@ -205,7 +205,7 @@ func (r *run) makeDir(ctx context.Context) error {
 		return err
 	}
 	if r.dir.Leftover {
-		if err := replay(ctx, r.dir); err != nil {
+		if err := takeOver(ctx, r.dir); err != nil {
 			r.dir.Release() // and it stays: it is the other run's
 			name := r.dir.Name
 			r.dir = nil
@@ -354,7 +354,7 @@ func (r *run) teardown(ctx context.Context) error {
 		r.journal.close()
 	}
 	if r.dir != nil {
-		errs = append(errs, finish(context.WithoutCancel(ctx), r.dir))
+		errs = append(errs, finish(r.dir, func() error { return replay(context.WithoutCancel(ctx), r.dir) }))
 	}
 	r.log.Debug("all is undone", "took", time.Since(began).Round(time.Microsecond))
 	return errors.Join(errs...)
