@@ -30,6 +30,12 @@ type captureSite struct {
 
 func newCaptureSite(t *testing.T, engine string, args ...string) *captureSite {
 	t.Helper()
+	return newCaptureSiteWith(t, engine, nil, args...)
+}
+
+// newCaptureSiteWith is newCaptureSite with more flags of lklrun.
+func newCaptureSiteWith(t *testing.T, engine string, flags []string, args ...string) *captureSite {
+	t.Helper()
 	testutil.Need(t, "ip", "iperf3", "tshark", "capinfos", "tcpdump", "ethtool", testutil.Bin("lklrun"), testutil.Bin("lklctl"), testutil.Bin("lklhost"))
 	s := &captureSite{
 		T: t, host: testutil.NewNetns(t, "captured"), server: testutil.NewNetns(t, "server"),
@@ -41,8 +47,8 @@ func newCaptureSite(t *testing.T, engine string, args ...string) *captureSite {
 	s.server.Addr(t, "s0", "10.77.1.1/24")
 	s.server.Iperf3(t)
 	cmd := append([]string{
-		testutil.Bin("lklrun"), "--name", s.name, "--engine", engine, "--stack", "vanilla", "--if", "tap:tap0,ip=10.77.1.2/24", "--",
-	}, args...)
+		testutil.Bin("lklrun"), "--name", s.name, "--engine", engine, "--stack", "vanilla", "--if", "tap:tap0,ip=10.77.1.2/24",
+	}, slices.Concat(flags, []string{"--"}, args)...)
 	s.target = testutil.Start(t, s.host.Command(cmd...))
 	testutil.WaitFor(t, "the instance", limit, func() bool {
 		runs := []string{"exec", "--", "true"}
@@ -67,15 +73,18 @@ func (s *captureSite) moves(bytes string) {
 }
 
 // frames is how many frames eth0 has had, by its own counters.
-func (s *captureSite) frames() (n uint64) {
+func (s *captureSite) frames() uint64 {
 	s.Helper()
-	for _, way := range []string{"rx_packets", "tx_packets"} {
-		text := testutil.OK(s, limit, s.ctl("cat", "/sys/class/net/eth0/statistics/"+way))
-		k, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64)
-		if err != nil {
-			s.Fatal(err)
-		}
-		n += k
+	return s.count("rx_packets") + s.count("tx_packets")
+}
+
+// count is one of eth0's own counters.
+func (s *captureSite) count(name string) uint64 {
+	s.Helper()
+	text := testutil.OK(s, limit, s.ctl("cat", "/sys/class/net/eth0/statistics/"+name))
+	n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64)
+	if err != nil {
+		s.Fatal(err)
 	}
 	return n
 }

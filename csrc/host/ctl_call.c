@@ -216,11 +216,12 @@ static int64_t make(struct client *cl, struct request *rq, const uint8_t **room)
 
 	if (!base)
 		return -ENOMEM;
-	base -= rq->size;
+	base -= rq->size + rq->counted;
 	*room = base;
 	request_fill(rq, base);
 	never_blocking(rq);
 	ret = rq->call.nr == SYS_close ? close_fd((int)a[0]) :
+	      rq->counted ? request_receive(rq, base) :
 	      st_call(rq->call.nr, (long)a[0], (long)a[1], (long)a[2],
 		      (long)a[3], (long)a[4], (long)a[5]);
 	if (rq->call.nr == SYS_close && !ret)

@@ -3,13 +3,19 @@
  * CTL_SYSCALL: from the frame's body to a call with its buffers, and from that to
  * the reply.
  */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 
 #include "ctl_request.h"
+#include "stack.h"
 
 #define DATA_MAX	(CTL_FRAME_MAX - 4096)
+#define REPLY_MAX	(CTL_FRAME_MAX - sizeof(struct ctl_hdr) - \
+			 sizeof(struct ctl_syscall_rep))
 
 /** request_free - with its bytes */
 void request_free(struct request *rq)
@@ -46,10 +52,40 @@ static int buf_check(const struct request *rq, uint32_t i)
 		return -EINVAL;
 	if (!used)
 		return b->offset + sizeof(uintptr_t) > to->len ? -EINVAL : 0;
-	if (b->len || (uint32_t)b->offset + 4 > to->len ||
+	if (b->len || rq->call.nr != SYS_recvmmsg || (uint32_t)b->offset + 4 > to->len ||
 	    !(to->flags & CTL_BUF_OUT) || counted(rq, b->place) ||
 	    (rq->buf[i - 1].b.flags & CTL_BUF_INOUT) != CTL_BUF_OUT)
 		return -EINVAL;
+	return 0;
+}
+
+/**
+ * room_plan - where the buffers lie, and how much room those that are counted have
+ *
+ * Returns -E2BIG when the reply has no room for one of these.
+ */
+static int room_plan(struct request *rq)
+{
+	size_t out = 0, largest = 0;
+	uint32_t i;
+
+	for (i = 0; i < rq->call.nbuf; i++) {
+		const struct ctl_buf *b = &rq->buf[i].b;
+
+		rq->buf[i].at = rq->size;
+		if (counted(rq, i)) {
+			largest = b->len > largest ? b->len : largest;
+			continue;
+		}
+		rq->size += aligned(b->len);
+		if (b->flags & CTL_BUF_OUT)
+			out += b->len;
+	}
+	if (rq->size > 2 * (size_t)DATA_MAX ||
+	    (largest && out + aligned(largest) > REPLY_MAX))
+		return -E2BIG;
+	if (largest)
+		rq->counted = (REPLY_MAX - out) & ~(size_t)15;
 	return 0;
 }
 
@@ -89,16 +125,14 @@ int request_parse(const struct ctl_hdr *h, const uint8_t *body, size_t len,
 		ret = -E2BIG;
 		if (b->len > DATA_MAX)
 			goto fail;
-		rq->buf[i].at = rq->size;
-		rq->size += aligned(b->len);
 		if (b->flags & CTL_BUF_IN)
 			in += b->len;
 	}
 	ret = -EBADMSG;
 	if (in != len)
 		goto fail;
-	ret = -E2BIG;
-	if (rq->size > 2 * (size_t)DATA_MAX)
+	ret = room_plan(rq);
+	if (ret)
 		goto fail;
 	for (i = 0; i < call.nbuf; i++) {
 		ret = buf_check(rq, i);
@@ -118,6 +152,27 @@ fail:
 	return ret;
 }
 
+/** address_put - have the call find buffer @i */
+static void address_put(struct request *rq, uint32_t i, uint8_t *base)
+{
+	const struct ctl_buf *b = &rq->buf[i].b;
+	uintptr_t addr = (uintptr_t)(base + rq->buf[i].at);
+
+	if (b->flags & CTL_BUF_IN_BUF)
+		memcpy(base + rq->buf[b->place].at + b->offset, &addr,
+		       sizeof(addr));
+	else
+		rq->args[b->place] = addr;
+}
+
+/** count_clear - nothing was received yet, whatever the client says */
+static void count_clear(const struct request *rq, uint32_t i, uint8_t *base)
+{
+	const struct ctl_buf *b = &rq->buf[i].b;
+
+	memset(base + rq->buf[b->place].at + b->offset, 0, sizeof(uint32_t));
+}
+
 /**
  * request_fill - the buffers as the call shall find them, and their addresses
  * @base: where they are
@@ -130,21 +185,18 @@ void request_fill(struct request *rq, uint8_t *base)
 	for (i = 0; i < rq->call.nbuf; i++) {
 		const struct ctl_buf *b = &rq->buf[i].b;
 		uint8_t *mem = base + rq->buf[i].at;
-		uintptr_t addr = (uintptr_t)mem;
 
-		if (b->flags == CTL_BUF_USED)
+		if (b->flags == CTL_BUF_USED) {
+			count_clear(rq, i, base);
 			continue;
+		}
 		if (b->flags & CTL_BUF_IN) {
 			memcpy(mem, in, b->len);
 			in += b->len;
 		} else if (!counted(rq, i)) {
 			memset(mem, 0, b->len);
 		}
-		if (b->flags & CTL_BUF_IN_BUF)
-			memcpy(base + rq->buf[b->place].at + b->offset, &addr,
-			       sizeof(addr));
-		else
-			rq->args[b->place] = addr;
+		address_put(rq, i, base);
 	}
 }
 
@@ -161,6 +213,41 @@ static size_t used(const struct request *rq, uint32_t i, const uint8_t *base)
 	b = &rq->buf[i + 1].b;
 	memcpy(&n, base + rq->buf[b->place].at + b->offset, sizeof(n));
 	return n < rq->buf[i].b.len ? n : rq->buf[i].b.len;
+}
+
+/**
+ * request_receive - recvmmsg, with buffers that are counted
+ * @base: where the buffers are
+ *
+ * What such a buffer may take is far more than what most messages do. So each
+ * message is received behind the bytes of the one before it, and they end when the
+ * reply may have no room for another.
+ *
+ * Returns how many there are, or a negative errno.
+ */
+int64_t request_receive(struct request *rq, uint8_t *base)
+{
+	const size_t end = rq->size + rq->counted;
+	size_t at = rq->size;
+	int64_t n = 0, ret = 0;
+	uint32_t i;
+
+	for (i = 0; i < rq->call.nbuf && (uint64_t)n < rq->args[2]; i++) {
+		if (!counted(rq, i))
+			continue;
+		if (rq->buf[i].b.len > end - at)
+			break;
+		rq->buf[i].at = at;
+		address_put(rq, i, base);
+		ret = ST(SYS_recvmmsg, rq->args[0],
+			 rq->args[1] + (uint64_t)n * sizeof(struct mmsghdr), 1,
+			 rq->args[3], 0, 0);
+		if (ret <= 0)
+			break;
+		n++;
+		at += used(rq, i, base);
+	}
+	return n ? n : ret;
 }
 
 /**

@@ -5,11 +5,11 @@
 
 #include "ctl.h"
 
-#define REQUEST_ROOM	(2 * (size_t)CTL_FRAME_MAX)	/* of all buffers of a call */
+#define REQUEST_ROOM	(3 * (size_t)CTL_FRAME_MAX)	/* of all buffers of a call */
 
 /**
  * struct request_buf - a buffer, or how much of the one before it was used
- * @at: where it lies in the room
+ * @at: where it lies in the room; of one that is counted, once it was received
  */
 struct request_buf {
 	struct ctl_buf b;
@@ -18,14 +18,15 @@ struct request_buf {
 
 /**
  * struct request - a call with its buffers
- * @size: the room that all of them take
+ * @size: the room that all of them take, but for those that are counted
+ * @counted: the room behind it for these; 0: there are none
  * @in: the bytes that came with it, those of IN and INOUT buffers in order
  */
 struct request {
 	struct ctl_hdr hdr;
 	struct ctl_syscall call;
 	uint64_t args[6];
-	size_t size;
+	size_t size, counted;
 	uint8_t *in;
 	struct request_buf buf[];
 };
@@ -33,6 +34,7 @@ struct request {
 int request_parse(const struct ctl_hdr *h, const uint8_t *body, size_t len,
 		  struct request **out);
 void request_fill(struct request *rq, uint8_t *base);
+int64_t request_receive(struct request *rq, uint8_t *base);
 void request_reply(struct client *cl, struct request *rq, int64_t ret,
 		   const uint8_t *base);
 void request_free(struct request *rq);

@@ -172,10 +172,14 @@ struct ctl_go {
  *
  * Descriptors that calls on a connection opened are closed with it.
  *
- * A ctl_buf with CTL_BUF_USED alone, and len 0, is no buffer: after the call the
+ * A ctl_buf with CTL_BUF_USED alone, and len 0, is no buffer: after a recvmmsg the
  * uint32_t at byte `offset` of the OUT or INOUT buffer `place` (which comes before
  * it) says how many bytes of the OUT buffer right before it count, as msg_len in a
- * struct mmsghdr does. Only these are in the reply; they do not come zeroed.
+ * struct mmsghdr does. Only these are in the reply; they do not come zeroed. Each
+ * message has at most one such buffer, and they stand in the order of the messages.
+ * The call returns early, as one whose socket is empty does, when the rest of the
+ * reply has no room for the next buffer in full. So the sum of their lengths has no
+ * limit.
  *
  * Reply: struct ctl_syscall_rep, then the bytes of OUT and INOUT buffers in
  * order, each in full save for CTL_BUF_USED, unless the call failed: then nothing

@@ -180,17 +180,38 @@ def calls():
             ([(0, OUT, 0, 8), (1, OUT, 0, 8), (2, USED, 0, 0)], "a count in a later buffer"),
             ([(0, IN, 0, b"12345678"), (1, OUT, 0, 8), (0, USED, 0, 0)], "a count that is not in the reply"),
             ([(0, OUT, 0, 8), (1, OUT, 0, 8), (0, USED, 0, 0), (2, OUT, 0, 8), (1, USED, 0, 0)], "a count that is cut itself")):
-        same(status_of(call, "getppid", [], bufs), -22, what + ": EINVAL")
+        same(status_of(call, "recvmmsg", [fd, 0, 1, 0, 0], bufs), -22, what + ": EINVAL")
+    same(status_of(call, "getppid", [], [(0, OUT, 0, 8), (1, OUT, 0, 8), (0, USED, 0, 0)]), -22, "a count in a call that is no recvmmsg: EINVAL")
     # recvmmsg: two messages that wait, room for three; only what came is in the reply
     for text in (b"one", b"three"):
         call("sendto", [fd, 0, len(text), 0, 0, 16], [(1, IN, 0, text), (4, IN, 0, me)])
-    head = b"".join(struct.pack("<QIIQQQQIIII", 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) for _ in range(3))
-    mmsg = [(1, INOUT, 0, head)] + [(0, IN | IN_BUF, 64 * i + 16, struct.pack("<QQ", 0, 1000)) for i in range(3)]
-    for i in range(3):
-        mmsg += [(1 + i, OUT | IN_BUF, 0, 1000), (0, USED, 64 * i + 56, 0)]
-    ret, out = call("recvmmsg", [fd, 0, 3, 0, 0], mmsg)
+    def messages(n, room):
+        head = struct.pack("<QIIQQQQIIII", 0, 0, 0, 0, 1, 0, 0, 0, 0, 77, 0) * n
+        bufs = [(1, INOUT, 0, head)] + [(0, IN | IN_BUF, 64 * i + 16, struct.pack("<QQ", 0, room)) for i in range(n)]
+        for i in range(n):
+            bufs += [(1 + i, OUT | IN_BUF, 0, room), (0, USED, 64 * i + 56, 0)]
+        return bufs
+    ret, out = call("recvmmsg", [fd, 0, 3, 0, 0], messages(3, 1000))
     same((ret, out[192:]), (2, b"onethree"), "recvmmsg: of buffers that are counted only what was used comes back")
     same([struct.unpack_from("<I", out, 64 * i + 56)[0] for i in range(3)], [3, 5, 0], "and how much that is")
+    # Room for 127 of the largest packets is more than a reply's: small ones all come,
+    # of large ones as many as fit, and the rest stays for the next call.
+    same(call("setsockopt", [fd, 1, 33, 0, 4], [(3, IN, 0, struct.pack("<I", 4 << 20))])[0], 0, "SO_RCVBUFFORCE")
+    for n in (127, 40):
+        text = [bytes([i]) * (60000 if n == 40 else 10 + i) for i in range(n)]
+        sent = [call("sendto", [fd, 0, len(t), 0, 0, 16], [(1, IN, 0, t), (4, IN, 0, me)])[0] for t in text]
+        same(sent, [len(t) for t in text], "%d datagrams are sent" % n)
+        got, calls = b"", 0
+        while len(got) < len(b"".join(text)):
+            ret, out = call("recvmmsg", [fd, 0, 127, 0, 0], messages(127, 262144))
+            ok(ret > 0, "recvmmsg: messages")
+            calls += 1
+            got += out[127 * 64:]
+        ok(got == b"".join(text), "%d messages come whole and in order" % n)
+        same((calls, ret) if n == 127 else calls > 2, (1, 127) if n == 127 else True, "in as many calls as it takes")
+    same(call("recvmmsg", [fd, 0, 127, 0, 0], messages(127, 262144))[0], -11, "and then there are none")
+    same(call("recvmmsg", [fd, 0, 1, 0, 0], messages(1, 0x10f000))[0], -11, "a reply has room for one of a megabyte")
+    same(status_of(call, "recvmmsg", [fd, 0, 1, 0, 0], messages(1, 0x10f000) + [(5, OUT, 0, 0x2000)]), -7, "but not for that and more: E2BIG")
     n = count_fds(h.pid)
     for _ in range(20):
         call("socket", [2, 1, 0])

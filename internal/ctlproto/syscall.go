@@ -88,10 +88,14 @@ func (m *Syscall) Unmarshal(b []byte) error {
 		if err := d.check(i, s.Bufs); err != nil {
 			return err
 		}
-		if total += uint64(d.Len); total > CTL_FRAME_MAX {
-			return fmt.Errorf("%w: call with more than %d bytes of buffers", ErrMalformed, CTL_FRAME_MAX)
+		if d.Flags == CTL_BUF_USED {
+			total -= uint64(s.Bufs[i-1].Len) // the reply has no more of these than it has room for
 		}
+		total += uint64(d.Len)
 		s.Bufs = append(s.Bufs, d)
+	}
+	if total > CTL_FRAME_MAX {
+		return fmt.Errorf("%w: call with more than %d bytes of buffers", ErrMalformed, CTL_FRAME_MAX)
 	}
 	for i := range s.Bufs {
 		d := &s.Bufs[i]

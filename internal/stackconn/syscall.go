@@ -18,12 +18,14 @@ import (
 // Buffer is memory that an argument of a call points to.
 type Buffer struct {
 	// Data is sent with In and InOut, and is where the outcome of Out and
-	// InOut is written: its length is the length of the memory.
+	// InOut is written: its length is the length of the memory. Of Received it
+	// is the outcome itself.
 	Data []byte
 
 	flags  uint8
 	ptrs   []pointer
-	counts *pointer // of an Out buffer: where the call says how much of it counts
+	size   int      // of Received: the length of the memory
+	counts *pointer // of Received: where the call says how much of it counts
 }
 
 // pointer is the address of a buffer inside another.
@@ -49,21 +51,40 @@ func (b *Buffer) Point(offset int, to *Buffer) *Buffer {
 	return b
 }
 
-// Counted says that the uint32 at offset of in, an Out or InOut buffer of the same
-// call, tells after the call how much of b counts, as msg_len of a struct mmsghdr
-// does: only that much is brought back, and of b.Data only that much changes. b is
-// an Out buffer. It returns b.
-func (b *Buffer) Counted(in *Buffer, offset int) *Buffer {
-	b.counts = &pointer{offset, in}
-	return b
+// Received is memory for one message of a recvmmsg, of size bytes, of which the
+// uint32 at offset of in, an Out or InOut buffer of the same call, tells how much
+// counts, as msg_len of a struct mmsghdr does. Only that much is brought back, and
+// is Data after the call: a part of the reply, which is the caller's. The buffers
+// stand in the order of the messages. The call returns fewer messages than there
+// are when the reply may have no room for another.
+func Received(size int, in *Buffer, offset int) *Buffer {
+	return &Buffer{flags: ctlproto.CTL_BUF_OUT, size: size, counts: &pointer{offset, in}}
 }
 
-// used is how many bytes of b are in the reply, once what counts them was filled.
-func (b *Buffer) used() int {
-	if b.counts == nil {
-		return len(b.Data)
+// length is that of the memory.
+func (b *Buffer) length() int {
+	if b.counts != nil {
+		return b.size
 	}
-	return min(int(binary.LittleEndian.Uint32(b.counts.to.Data[b.counts.offset:])), len(b.Data))
+	return len(b.Data)
+}
+
+// take fills b with its part of a reply and returns the rest; false: there is too
+// little of it.
+func (b *Buffer) take(reply []byte) ([]byte, bool) {
+	n := b.length()
+	if b.counts != nil {
+		n = min(int(binary.LittleEndian.Uint32(b.counts.to.Data[b.counts.offset:])), n)
+	}
+	if n > len(reply) {
+		return nil, false
+	}
+	if b.counts != nil {
+		b.Data = reply[:n:n]
+	} else {
+		copy(b.Data, reply[:n])
+	}
+	return reply[n:], true
 }
 
 // CString is a terminated string that the call reads.
@@ -93,6 +114,25 @@ type Call struct {
 // When the context ends first, the call is cancelled and the context's error
 // returned, unless the call went through meanwhile.
 func (c *Conn) Syscall(ctx context.Context, call Call) (int64, error) {
+	p, err := c.Start(ctx, call)
+	if err != nil {
+		return 0, err
+	}
+	return p.Result(ctx)
+}
+
+// Pending is a call that was sent; Result must be called once.
+type Pending struct {
+	c      *Conn
+	id     uint32
+	answer <-chan ctlproto.Frame
+	outs   []*Buffer
+	limit  time.Duration
+}
+
+// Start sends a call and does not wait for its outcome. The calls of a connection
+// are made in the order in which they were started.
+func (c *Conn) Start(ctx context.Context, call Call) (*Pending, error) {
 	m := ctlproto.Syscall{Nr: call.Nr}
 	if call.Wait != 0 && call.Timeout > 0 {
 		m.WaitEvents, m.TimeoutMS = call.Wait, milliseconds(call.Timeout)
@@ -102,30 +142,35 @@ func (c *Conn) Syscall(ctx context.Context, call Call) (int64, error) {
 		m.Nr, err = translate(m.Nr, &m.Args, runtime.GOARCH, to)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("system call %d: %w", call.Nr, err)
+		return nil, fmt.Errorf("system call %d: %w", call.Nr, err)
 	}
 	body, err := m.Append(nil)
 	if err != nil {
-		return 0, fmt.Errorf("system call %d: %w", call.Nr, err)
+		return nil, fmt.Errorf("system call %d: %w", call.Nr, err)
 	}
-	ctx, cancel := limited(ctx, call.Timeout+answerLimit)
-	defer cancel()
 	id, answer, err := c.send(ctx, ctlproto.CTL_SYSCALL, body, nil)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
+	return &Pending{c, id, answer, outs, call.Timeout + answerLimit}, nil
+}
+
+// Result waits for the outcome of a call, which is what Syscall says.
+func (p *Pending) Result(ctx context.Context) (int64, error) {
+	ctx, cancel := limited(ctx, p.limit)
+	defer cancel()
 	select {
-	case f := <-answer:
-		return result(f, outs)
-	case <-c.done:
+	case f := <-p.answer:
+		return result(f, p.outs)
+	case <-p.c.done:
 		select {
-		case f := <-answer:
-			return result(f, outs)
+		case f := <-p.answer:
+			return result(f, p.outs)
 		default:
-			return 0, gone(c.Err())
+			return 0, gone(p.c.Err())
 		}
 	case <-ctx.Done():
-		return c.cancel(id, answer, outs, context.Cause(ctx))
+		return p.c.cancel(p.id, p.answer, p.outs, context.Cause(ctx))
 	}
 }
 
@@ -207,7 +252,7 @@ type layout struct {
 }
 
 func (l *layout) add(p placed) error {
-	d := ctlproto.Buf{Flags: p.b.flags | p.nested, Len: uint32(len(p.b.Data))}
+	d := ctlproto.Buf{Flags: p.b.flags | p.nested, Len: uint32(p.b.length())}
 	if p.b.flags&ctlproto.CTL_BUF_IN != 0 {
 		d.Data = p.b.Data
 	}
@@ -267,12 +312,10 @@ func result(f ctlproto.Frame, outs []*Buffer) (int64, error) {
 	}
 	rest := r.Out
 	for _, b := range outs {
-		n := b.used()
-		if n > len(rest) {
+		var ok bool
+		if rest, ok = b.take(rest); !ok {
 			return 0, fmt.Errorf("%w: %d bytes of buffers, want more", ctlproto.ErrMalformed, len(r.Out))
 		}
-		copy(b.Data, rest[:n])
-		rest = rest[n:]
 	}
 	if len(rest) != 0 {
 		return 0, fmt.Errorf("%w: %d bytes of buffers, %d of them not asked for", ctlproto.ErrMalformed, len(r.Out), len(rest))

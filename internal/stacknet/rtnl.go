@@ -81,8 +81,6 @@ type LinkState struct {
 	Oper  uint8  // IF_OPER_*, RFC 2863
 	Kind  string // of a virtual device: dummy, vlan, ...; empty: none has a name
 	Stats *LinkStats
-
-	GSOMax int // bytes of a packet that TCP hands it, to be cut up there; 0: not told
 }
 
 // LinkStats is what an interface has counted: struct rtnl_link_stats64,
@@ -162,8 +160,6 @@ func linkStates(msgs []netlink.Message) ([]LinkState, error) {
 				l.MTU = int(ad.Uint32())
 			case unix.IFLA_GROUP:
 				l.Group = int(ad.Uint32())
-			case unix.IFLA_GSO_MAX_SIZE, unix.IFLA_GSO_IPV4_MAX_SIZE:
-				l.GSOMax = max(l.GSOMax, int(ad.Uint32()))
 			case unix.IFLA_OPERSTATE:
 				l.Oper = ad.Uint8()
 			case unix.IFLA_STATS64:

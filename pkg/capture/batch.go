@@ -22,13 +22,6 @@ const (
 	// head, and per packet an iovec, its data and how much of it counts, the
 	// control messages and the address.
 	drainBatch = (ctlproto.CTL_SYSCALL_BUFS - 1) / 5
-
-	// usual is the longest packet of most devices: 64 KiB of TCP that the device will
-	// cut up, the link layer's header, and a little.
-	usual = 1<<16 + 64
-
-	// replyRoom is what the packets of a call may take together.
-	replyRoom = ctlproto.CTL_FRAME_MAX - 0x10000
 )
 
 const (
@@ -42,21 +35,20 @@ const (
 type batch struct {
 	layout
 	keep             int // bytes kept of a packet
+	call             *stackconn.Pending
 	msgs             *stackconn.Buffer
 	data, ctrl, name []*stackconn.Buffer
 }
 
-// newBatch makes one for up to n packets of an interface, or as many as a reply has
-// room for.
-func newBatch(l layout, i *Interface, n int) *batch {
-	b := &batch{layout: l, keep: min(i.Snaplen, max(usual, i.Largest+64))}
-	n = max(min(n, replyRoom/(b.keep+b.size+controlSize+nameSize)), 1)
+// newBatch makes one for up to n packets, of each of which snaplen bytes are kept.
+func newBatch(l layout, snaplen, n int) *batch {
+	b := &batch{layout: l, keep: snaplen}
 	b.msgs = stackconn.InOut(make([]byte, n*b.size))
 	for i := range n {
 		at := i * b.size
 		iov := make([]byte, 2*b.word) // struct iovec
 		b.put(iov[b.word:], b.keep)
-		b.data = append(b.data, stackconn.Out(make([]byte, b.keep)).Counted(b.msgs, at+b.count))
+		b.data = append(b.data, stackconn.Received(b.keep, b.msgs, at+b.count))
 		b.msgs.Point(at+b.iov, stackconn.In(iov).Point(0, b.data[i]))
 	}
 	for i := range n {
@@ -67,8 +59,8 @@ func newBatch(l layout, i *Interface, n int) *batch {
 	return b
 }
 
-// receive fills it, and returns how many packets there are.
-func (b *batch) receive(ctx context.Context, conn *stackconn.Conn, fd int, call stackconn.Call) (int, error) {
+// start has the stack fill it; received waits until it has.
+func (b *batch) start(ctx context.Context, conn *stackconn.Conn, fd int, call stackconn.Call) (err error) {
 	clear(b.msgs.Data)
 	for i := range b.data {
 		m := b.msgs.Data[i*b.size:]
@@ -78,7 +70,13 @@ func (b *batch) receive(ctx context.Context, conn *stackconn.Conn, fd int, call 
 	}
 	call.Nr = unix.SYS_RECVMMSG
 	call.Args = []any{fd, b.msgs, len(b.data), unix.MSG_DONTWAIT, nil}
-	n, err := conn.Syscall(ctx, call)
+	b.call, err = conn.Start(ctx, call)
+	return err
+}
+
+// received returns how many packets there are.
+func (b *batch) received(ctx context.Context) (int, error) {
+	n, err := b.call.Result(ctx)
 	if err == nil && n > int64(len(b.data)) {
 		err = fmt.Errorf("the stack tells of %d packets, was asked for %d", n, len(b.data))
 	}
@@ -88,16 +86,13 @@ func (b *batch) receive(ctx context.Context, conn *stackconn.Conn, fd int, call 
 	return int(n), err
 }
 
-// packets reads the first n messages. The bytes of a packet are copies.
+// packets reads the first n messages. The bytes of a packet are copies: the rest of
+// a reply is more than those of its packets where few of them came.
 func (b *batch) packets(n int, lt LinkType) ([]Packet, error) {
 	if n == 0 {
 		return nil, nil
 	}
-	total := 0
-	for i := range n {
-		total += b.length(i) + vlanTag
-	}
-	slab := make([]byte, 0, total)
+	slab := make([]byte, 0, b.bytes(n)+n*vlanTag)
 	packets := make([]Packet, n)
 	for i := range n {
 		p := &packets[i]
@@ -105,7 +100,7 @@ func (b *batch) packets(n int, lt LinkType) ([]Packet, error) {
 		if err != nil {
 			return nil, err
 		}
-		data := b.data[i].Data[:b.length(i)]
+		data := b.data[i].Data
 		start := len(slab)
 		if aux.tagged() && lt == LinkTypeEthernet && len(data) >= macAddrs {
 			slab = append(slab, data[:macAddrs]...)
@@ -121,9 +116,12 @@ func (b *batch) packets(n int, lt LinkType) ([]Packet, error) {
 	return packets, nil
 }
 
-// length is how many bytes of a packet came.
-func (b *batch) length(i int) int {
-	return min(int(binary.NativeEndian.Uint32(b.msgs.Data[i*b.size+b.count:])), b.keep)
+// bytes is how many of n packets came.
+func (b *batch) bytes(n int) (total int) {
+	for i := range n {
+		total += len(b.data[i].Data)
+	}
+	return total
 }
 
 const (
@@ -151,7 +149,7 @@ func (a aux) tagged() bool { return a.status&tpVLANValid != 0 }
 // tell reads the control messages of a packet: its time, its length, its tag.
 func (b *batch) tell(i int, p *Packet) (a aux, err error) {
 	rest := b.ctrl[i].Data[:b.get(b.msgs.Data[i*b.size+b.controlLen:], controlSize)]
-	p.Length = b.length(i)
+	p.Length = len(b.data[i].Data)
 	for len(rest) >= b.cmsg {
 		n := b.get(rest, controlSize+1)
 		level, typ := int(binary.NativeEndian.Uint32(rest[b.word:])), int(binary.NativeEndian.Uint32(rest[b.word+4:]))

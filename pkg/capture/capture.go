@@ -28,7 +28,6 @@ type Interface struct {
 	Speed       uint64   // bit/s; 0: not known
 	LinkType    LinkType // Ethernet, or Raw for a device without link layer
 	Snaplen     int      // bytes of each packet that are kept
-	Largest     int      // bytes of TCP that the stack gives the device at once; 0: not known, 64 KiB
 	Filter      string   // in libpcap's language; empty: all packets
 	Loopback    bool     // each packet is seen twice there; the one that arrives counts
 	OS          string   // what runs the interface: Linux 6.12.0; empty: not known

@@ -278,9 +278,9 @@ func FuzzBatch(f *testing.F) {
 	f.Add(binary.NativeEndian.AppendUint64(make([]byte, 40), 80), append(aux, make([]byte, 40)...), uint8(2))
 	f.Fuzz(func(t *testing.T, head, ctrl []byte, n uint8) {
 		for _, word := range []int{8, 4} {
-			b := newBatch(layoutFor(word, unix.SO_TIMESTAMPNS), &Interface{Snaplen: 64}, 2)
+			b := newBatch(layoutFor(word, unix.SO_TIMESTAMPNS), 64, 2)
 			copy(b.msgs.Data, head)
-			binary.NativeEndian.PutUint32(b.msgs.Data[b.count:], uint32(n))
+			b.data[0].Data = head[:min(len(head), int(n), 64)]
 			for i := range b.ctrl {
 				copy(b.ctrl[i].Data, ctrl)
 				copy(b.name[i].Data, head)

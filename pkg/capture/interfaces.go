@@ -33,7 +33,7 @@ func Interfaces(ctx context.Context, conn *stackconn.Conn) ([]Interface, error) 
 	for _, l := range stacknet.Sorted(links) {
 		i := Interface{
 			Index: l.Index, Name: l.Name, Loopback: l.Flags&unix.IFF_LOOPBACK != 0,
-			LinkType: linkType(l.Type), Snaplen: MaxSnaplen, Largest: l.GSOMax, OS: "Linux " + conn.Hello().Release,
+			LinkType: linkType(l.Type), Snaplen: MaxSnaplen, OS: "Linux " + conn.Hello().Release,
 		}
 		if i.LinkType == LinkTypeEthernet && !i.Loopback {
 			i.MAC = l.MAC

@@ -43,9 +43,7 @@ func (r *Ring) Interface(m *Member) error {
 func (r *Ring) Packets(packets []Packet) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i := range packets {
-		r.bytes += packetCost + len(packets[i].Data)
-	}
+	r.bytes += held(packets)
 	r.batches = append(r.batches, packets)
 	for r.bytes > r.size {
 		first := r.batches[0]

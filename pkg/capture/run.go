@@ -48,6 +48,7 @@ func (s *Session) Run(ctx context.Context, h Handler) error {
 				} else {
 					o.add(n.packets)
 				}
+				s.ahead.handled(n.packets)
 			case ended:
 				s.active--
 				err = n.err
@@ -170,6 +171,7 @@ func (s *Session) readOn(ctx context.Context, m *Member) error {
 		for i := range packets {
 			packets[i].Interface = m.Number
 		}
+		s.ahead.add(packets)
 		s.news <- read{m, packets}
 	}
 }

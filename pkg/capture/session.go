@@ -31,7 +31,7 @@ type Take struct {
 	Snaplen   int      // bytes; 0: MaxSnaplen
 	Filter    string   // in libpcap's language
 	Direction Direction
-	Buffer    int  // bytes in the stack for each interface; 0: DefaultBuffer
+	Buffer    int  // bytes in the stack for each interface; 0 or DefaultBuffer: as in Options
 	Annotate  bool // say of packets whose they are: Packet.Owner and Comment
 }
 
@@ -46,6 +46,7 @@ const maxSources = 200
 type Session struct {
 	take   Take
 	news   chan any // added, read or ended
+	ahead  *ahead
 	stacks []*stack
 
 	mu      sync.Mutex
@@ -86,9 +87,13 @@ type (
 	ended struct{ err error } // a goroutine; nil: as it should
 )
 
-// batchesAhead is how many batches may lie between the stack and a slow handler;
-// then packets stay in the stack, and at last are dropped there.
-const batchesAhead = 16
+// batchesAhead and bytesAhead are how many batches, and bytes of packets, may lie
+// between the stacks and a slow handler, such as a disk that writes back; then
+// packets stay in the stack, and at last are dropped there.
+const (
+	batchesAhead = 4096
+	bytesAhead   = 64 << 20
+)
 
 // NewSession checks what is to be captured; a filter that libpcap refuses is a
 // *FilterError.
@@ -96,7 +101,7 @@ func NewSession(take Take) (*Session, error) {
 	if take.Snaplen <= 0 || take.Snaplen > MaxSnaplen {
 		take.Snaplen = MaxSnaplen
 	}
-	return &Session{take: take, news: make(chan any, batchesAhead)}, nil
+	return &Session{take: take, news: make(chan any, batchesAhead), ahead: newAhead(bytesAhead)}, nil
 }
 
 // Add opens a packet socket on each of the chosen interfaces of a stack; their

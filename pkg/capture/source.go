@@ -18,14 +18,15 @@ import (
 )
 
 // DefaultBuffer is the socket's buffer in the stack, in bytes, when Options says
-// nothing. A packet takes its kept bytes and about 800 more.
-const DefaultBuffer = 8 << 20
+// nothing; less where that is more than an eighth of the stack's memory. A packet
+// takes its kept bytes and about 800 more.
+const DefaultBuffer = 32 << 20
 
 // Options say what a Source takes.
 type Options struct {
 	Interface Interface // Index, LinkType, Snaplen and Filter count
 	Direction Direction // In or Out alone; Unknown: both
-	Buffer    int       // bytes; 0: DefaultBuffer
+	Buffer    int       // bytes; 0 or DefaultBuffer: what DefaultBuffer says
 }
 
 // Source is a packet socket in a stack, on one interface. Read is for one
@@ -36,10 +37,12 @@ type Source struct {
 	opt   Options
 	after *bpf.VM // a filter that cannot run in the stack; nil: none
 
-	wait, drain *batch // of few messages that may be waited for, and of many
-	hurry       bool   // more than a few came last time
-	stopped     bool
-	stats       counted
+	wait    []*batch // one of few messages, that may be waited for
+	drain   []*batch // of many messages each
+	hurry   bool     // more than a few came last time
+	more    bool     // so much came that there is more already
+	stopped bool
+	stats   counted
 }
 
 // Open opens a packet socket on an interface. Packets from then on are in it.
@@ -48,11 +51,14 @@ func Open(ctx context.Context, conn *stackconn.Conn, opt Options) (*Source, erro
 	if i.Snaplen <= 0 || i.Snaplen > MaxSnaplen {
 		i.Snaplen = MaxSnaplen
 	}
-	if opt.Buffer <= 0 {
-		opt.Buffer = DefaultBuffer
+	if opt.Buffer <= 0 || opt.Buffer == DefaultBuffer {
+		opt.Buffer = defaultBuffer(ctx, conn)
 	}
 	l := layoutOf(conn)
-	s := &Source{conn: conn, opt: opt, wait: newBatch(l, i, waitBatch), drain: newBatch(l, i, drainBatch)}
+	s := &Source{conn: conn, opt: opt, wait: []*batch{newBatch(l, i.Snaplen, waitBatch)}}
+	for range drainCalls {
+		s.drain = append(s.drain, newBatch(l, i.Snaplen, drainBatch))
+	}
 	prog, err := s.program()
 	if err != nil {
 		return nil, err
@@ -69,6 +75,18 @@ func Open(ctx context.Context, conn *stackconn.Conn, opt Options) (*Source, erro
 		return nil, fmt.Errorf("capturing on %s: %w", i.Name, err)
 	}
 	return s, nil
+}
+
+// defaultBuffer is DefaultBuffer, or what a stack with little memory can spare.
+func defaultBuffer(ctx context.Context, conn *stackconn.Conn) int {
+	var total int // in KiB; of a stack that does not tell, 0
+	if text, err := conn.ReadFile(ctx, "/proc/meminfo"); err == nil {
+		_, _ = fmt.Sscanf(string(text), "MemTotal: %d kB", &total)
+	}
+	if total == 0 {
+		return DefaultBuffer
+	}
+	return min(DefaultBuffer, total<<10/8)
 }
 
 // program is what runs in the stack; what cannot run there is in s.after.
@@ -131,6 +149,14 @@ func (s *Source) Interface() Interface { return s.opt.Interface }
 // fetch costs the stack's thread the same, whether it brings one or a hundred.
 const gather = 4 * time.Millisecond
 
+// drainCalls is how many calls fetch packets at once: on a busy machine an answer
+// takes milliseconds, in which more packets come than one call brings.
+const drainCalls = 4
+
+// largeFetch is how many bytes of packets are so many that the next ones are not
+// left to gather.
+const largeFetch = 512 << 10
+
 // waitLimit is how long one call waits in the stack; it is made again.
 const waitLimit = time.Minute
 
@@ -140,25 +166,15 @@ const waitLimit = time.Minute
 // packet is lost: Read can be called again.
 func (s *Source) Read(ctx context.Context) ([]Packet, error) {
 	for {
-		if s.hurry && !s.stopped {
+		if s.hurry && !s.more && !s.stopped {
 			select {
 			case <-time.After(gather):
 			case <-ctx.Done(): // fetches what there is all the same, later
 				return nil, context.Cause(ctx)
 			}
 		}
-		b := s.wait
-		call := stackconn.Call{Wait: unix.EPOLLIN, Timeout: waitLimit}
-		if s.hurry || s.stopped {
-			b, call = s.drain, stackconn.Call{}
-		}
-		n, err := b.receive(ctx, s.conn, s.sock.FD(), call)
-		// What fills a batch has more behind it.
-		s.hurry = n >= waitBatch/2
-		packets, perr := s.packets(b, n)
+		packets, err := s.fetch(ctx)
 		switch {
-		case perr != nil:
-			return nil, perr
 		case len(packets) > 0:
 			return packets, nil
 		case err == nil:
@@ -173,6 +189,42 @@ func (s *Source) Read(ctx context.Context) ([]Packet, error) {
 			}
 		}
 	}
+}
+
+// fetch gets what packets there are; where few came last time, it waits for the
+// first. A call that fails beside others that bring packets fails again the next time.
+func (s *Source) fetch(ctx context.Context) (all []Packet, err error) {
+	batches, call := s.wait, stackconn.Call{Wait: unix.EPOLLIN, Timeout: waitLimit}
+	if s.hurry || s.stopped {
+		batches, call = s.drain, stackconn.Call{}
+	}
+	started := 0
+	for _, b := range batches {
+		if err = b.start(ctx, s.conn, s.sock.FD(), call); err != nil {
+			break
+		}
+		started++
+	}
+	var malformed error
+	count, bytes := 0, 0
+	for _, b := range batches[:started] {
+		n, rerr := b.received(ctx)
+		if err == nil || errors.Is(err, syscall.EAGAIN) {
+			err = rerr
+		}
+		packets, perr := s.packets(b, n)
+		if perr != nil {
+			malformed = perr
+		}
+		all = append(all, packets...)
+		count, bytes = count+n, bytes+b.bytes(n)
+	}
+	s.hurry = count >= waitBatch/2
+	s.more = count >= drainBatch || bytes >= largeFetch
+	if malformed != nil {
+		return nil, malformed
+	}
+	return all, err
 }
 
 // packets are those of a batch that the filter takes.

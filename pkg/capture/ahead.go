@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capture
+
+import "sync"
+
+// ahead bounds the bytes of the packets that were read and not handled yet.
+type ahead struct {
+	mu    sync.Mutex
+	fewer sync.Cond // than before
+	most  int
+	held  int
+}
+
+func newAhead(most int) *ahead {
+	a := &ahead{most: most}
+	a.fewer.L = &a.mu
+	return a
+}
+
+// add waits until there is room for packets. A batch that is larger than the bound
+// goes alone.
+func (a *ahead) add(packets []Packet) {
+	n := held(packets)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for a.held > 0 && a.held+n > a.most {
+		a.fewer.Wait()
+	}
+	a.held += n
+}
+
+// handled makes room again.
+func (a *ahead) handled(packets []Packet) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.held -= held(packets)
+	a.fewer.Broadcast()
+}
+
+// held is what packets take in memory.
+func held(packets []Packet) (n int) {
+	for i := range packets {
+		n += packetCost + len(packets[i].Data)
+	}
+	return n
+}
