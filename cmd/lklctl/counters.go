@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/lklrun/lklrun/internal/ask"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/counters"
 	"github.com/lklrun/lklrun/internal/instance"
@@ -43,7 +44,8 @@ func (c *ctl) countersCommand() *cobra.Command {
 		Long: `counters shows what the stack counts, under the names that nstat(8) uses:
 protocols (TcpActiveOpens, MPTcpExtMPJoinSynTx, ...), sockets (sockstat.TCP_tw),
 the receiving side (softnet0.dropped), each interface (eth0.rx_bytes), each
-queueing discipline by where it hangs (eth0.qdisc.root.drops), and the engine
+queueing discipline by where it hangs (eth0.qdisc.root.drops), how often limits
+of the user-mode gateway were met (eth0.gateway.udp_evicted), and the engine
 that carries the program's sockets.
 
 Counters that are zero are left out of tables unless -z or a pattern is given;
@@ -146,7 +148,7 @@ func (n *counting) words(cmd *cobra.Command, args []string) (patterns, command [
 
 // now shows the counters as they are.
 func (n *counting) now(ctx context.Context, info *instance.Info, conn *stackconn.Conn, patterns []string) error {
-	all, err := counters.Read(ctx, conn)
+	all, err := readCounters(ctx, conn)
 	if err != nil {
 		return err
 	}
@@ -251,8 +253,26 @@ func (n *counting) round(ctx context.Context, info *instance.Info, conn *stackco
 
 func readNow(ctx context.Context, conn *stackconn.Conn) (counters.Set, time.Time, error) {
 	at := time.Now()
-	set, err := counters.Read(ctx, conn)
+	set, err := readCounters(ctx, conn)
 	return set, at, err
+}
+
+// gatewayLimit bounds the wait for what lklrun counts.
+const gatewayLimit = time.Second
+
+// readCounters reads the stack's counters, and lklrun's of user-mode gateways if it
+// answers: one that was stopped, or is ending, has none.
+func readCounters(ctx context.Context, conn *stackconn.Conn) (counters.Set, error) {
+	all, err := counters.Read(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, gatewayLimit)
+	defer cancel()
+	if counts, err := ask.Do(ctx, conn, ask.Gateways, struct{}{}, nil); err == nil {
+		all = append(all, counters.Gateways(counts)...)
+	}
+	return all, nil
 }
 
 func reading(ctx context.Context, conn *stackconn.Conn) (counters.Reading, error) {
@@ -278,7 +298,7 @@ func perSecond(rate *float64) string {
 
 // counterNames completes patterns with the names of what the stack counts.
 func counterNames(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, _ string) []string {
-	all, err := counters.Read(ctx, conn)
+	all, err := readCounters(ctx, conn)
 	if err != nil {
 		return nil
 	}

@@ -104,5 +104,5 @@ func readOf(ctx context.Context, info *instance.Info) (counters.Set, error) {
 		return nil, err
 	}
 	defer conn.Close()
-	return counters.Read(ctx, conn)
+	return readCounters(ctx, conn)
 }

@@ -11,6 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/lklrun/lklrun/internal/stackconn"
@@ -141,6 +143,17 @@ func engine(stats []stackconn.Stat) Set {
 	return all
 }
 
+// Gateways are the counters of user-mode gateways, which lklrun has: by interface.
+func Gateways(counts map[string]map[string]uint64) Set {
+	var all Set
+	for _, link := range slices.Sorted(maps.Keys(counts)) {
+		for _, name := range slices.Sorted(maps.Keys(counts[link])) {
+			all = append(all, based(link+".gateway."+name, "gateway."+name, unsigned(counts[link][name]), Label{"interface", link}))
+		}
+	}
+	return all
+}
+
 // named makes a counter whose name says all.
 func named(name string, v Value, labels ...Label) Counter {
 	base := BaseOf(name)
@@ -175,6 +188,10 @@ func BaseOf(name string) string {
 	case strings.HasPrefix(name, "engine."), strings.HasPrefix(name, "sockstat."),
 		strings.HasPrefix(name, "softnet."), strings.HasPrefix(name, "qdisc."), strings.HasPrefix(name, "interface."):
 		return name
+	case strings.HasPrefix(name, "gateway."):
+		return name
+	case strings.Contains(name, ".gateway."):
+		return name[strings.Index(name, ".gateway.")+1:]
 	case strings.Contains(name, ".qdisc."):
 		return "qdisc" + name[strings.LastIndexByte(name, '.'):]
 	case strings.HasPrefix(name, "softnet") && strings.Contains(name, "."):

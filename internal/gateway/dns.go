@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -144,6 +145,8 @@ func serverFailure(query []byte) []byte {
 // answer serves the queries from one of the stack's ports.
 func (g *Gateway) answer(ctx context.Context, in *gonet.UDPConn) {
 	defer in.Close()
+	a := newAssociation(g, udpPairs, func() { in.Close() })
+	defer a.table.remove(&a.entry)
 	b := make([]byte, maxDatagram)
 	for ctx.Err() == nil {
 		if err := in.SetReadDeadline(time.Now().Add(idleLimit)); err != nil {
@@ -156,9 +159,18 @@ func (g *Gateway) answer(ctx context.Context, in *gonet.UDPConn) {
 		if n < dnsHeader || b[2]&0x80 != 0 { // no query
 			continue
 		}
+		a.touch()
 		query := append([]byte(nil), b[:n]...)
-		go func() {
-			_, _ = in.Write(g.dns.exchange(ctx, query)) // lost, as on a wire
-		}()
+		go g.resolve(ctx, in, query)
 	}
+}
+
+// resolve answers a query. One that gives way to others has failed.
+func (g *Gateway) resolve(ctx context.Context, to io.Writer, query []byte) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	e := &entry{g: g, end: cancel}
+	tables()[queries].add(e)
+	defer tables()[queries].remove(e)
+	_, _ = to.Write(g.dns.exchange(ctx, query)) // lost, as on a wire
 }

@@ -66,7 +66,7 @@ func client(t testing.TB, cfg Config) *testutil.Netns {
 // closable is client, and what ends the stack's side and then the gateway.
 func closable(t testing.TB, cfg Config) (*testutil.Netns, func()) {
 	t.Helper()
-	g, end, err := Start(context.Background(), cfg, slog.New(slog.DiscardHandler))
+	g, end, err := Start(context.Background(), cfg, slog.New(slog.DiscardHandler), func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}

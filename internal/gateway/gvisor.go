@@ -13,6 +13,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -30,10 +31,6 @@ const Available = true
 
 const (
 	nic = 1
-
-	// maxConnecting bounds the connections that wait for the host's connect().
-	// A SYN beyond it is dropped, and comes again.
-	maxConnecting = 1024
 
 	// connectLimit is as long as Linux tries by default (tcp_syn_retries, 6).
 	connectLimit = 127 * time.Second
@@ -53,7 +50,9 @@ const (
 type Gateway struct {
 	cfg    Config
 	log    *slog.Logger
-	cancel context.CancelFunc // of everything it does for the stack
+	warn   func(string)
+	counts [kinds]atomic.Uint64 // how often its limits were met
+	cancel context.CancelFunc   // of everything it does for the stack
 	link   *link
 	stack  *stack.Stack
 	dns    *resolver
@@ -67,8 +66,8 @@ type Gateway struct {
 }
 
 // Start runs a gateway until Close, and returns the stack's end of its link: a
-// socket with a frame a message.
-func Start(ctx context.Context, cfg Config, log *slog.Logger) (*Gateway, *os.File, error) {
+// socket with a frame a message. What the user should know goes to warn, a line each.
+func Start(ctx context.Context, cfg Config, log *slog.Logger, warn func(string)) (*Gateway, *os.File, error) {
 	doors, err := open(cfg.Publish)
 	if err != nil {
 		return nil, nil, &PublishError{err}
@@ -81,7 +80,7 @@ func Start(ctx context.Context, cfg Config, log *slog.Logger) (*Gateway, *os.Fil
 		return nil, nil, fmt.Errorf("starting the user-mode gateway: %w", err)
 	}
 	g := &Gateway{
-		cfg: cfg, log: log, relays: map[*relay]struct{}{}, doors: doors,
+		cfg: cfg, log: log, warn: warn, relays: map[*relay]struct{}{}, doors: doors,
 		link: newLink(conn, cfg), dns: newResolver(resolvConf),
 	}
 	ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -122,7 +121,9 @@ func (g *Gateway) route(ctx context.Context) error {
 			return fmt.Errorf("setting a TCP option: %v", err)
 		}
 	}
-	connections := tcp.NewForwarder(s, 0, maxConnecting, func(r *tcp.ForwarderRequest) { g.connect(ctx, r) })
+	// Beyond this a SYN is dropped, and comes again: those that gave way still count
+	// until the host has given them up.
+	connections := tcp.NewForwarder(s, 0, 2*tables()[connecting].most, func(r *tcp.ForwarderRequest) { g.connect(ctx, r) })
 	datagrams := udp.NewForwarder(s, func(r *udp.ForwarderRequest) { g.associate(ctx, r) })
 	s.SetTransportProtocolHandler(tcp.ProtocolNumber, connections.HandlePacket)
 	s.SetTransportProtocolHandler(udp.ProtocolNumber, datagrams.HandlePacket)
@@ -189,6 +190,12 @@ func (g *Gateway) destination(addr tcpip.Address, port uint16) string {
 		a = netip.IPv6Loopback()
 	}
 	return net.JoinHostPort(a.String(), strconv.Itoa(int(port)))
+}
+
+// peer is the address of the host that stands for one of the stack's.
+func peer(addr tcpip.Address) netip.Addr {
+	a, _ := netip.AddrFromSlice(addr.AsSlice())
+	return a
 }
 
 // isDNS tells whether addr:port is the gateway's own name server.

@@ -17,9 +17,12 @@ const Available = false
 type Gateway struct{}
 
 // Start says that the gateway was left out.
-func Start(context.Context, Config, *slog.Logger) (*Gateway, *os.File, error) {
+func Start(context.Context, Config, *slog.Logger, func(string)) (*Gateway, *os.File, error) {
 	return nil, nil, ErrLeftOut
 }
+
+// Counts are none.
+func (*Gateway) Counts() map[string]uint64 { return nil }
 
 // Close does nothing.
 func (*Gateway) Close() {}

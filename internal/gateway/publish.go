@@ -20,10 +20,6 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
-// maxSenders bounds the senders of datagrams to one port that are remembered;
-// those of one beyond it are lost.
-const maxSenders = 4096
-
 // acceptPause is between two tries to accept when there are no descriptors.
 const acceptPause = 50 * time.Millisecond
 
@@ -92,6 +88,9 @@ func (g *Gateway) way(from netip.Addr, port uint16) (local, remote tcpip.FullAdd
 func (g *Gateway) dialStack(ctx context.Context, from netip.Addr, port uint16) (*relay, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectLimit)
 	defer cancel()
+	e := &entry{g: g, peer: from, end: cancel}
+	tables()[entering].add(e)
+	defer tables()[entering].remove(e)
 	local, remote, protocol := g.way(from, port)
 	var wq waiter.Queue
 	ep, terr := g.stack.NewEndpoint(tcp.ProtocolNumber, protocol, &wq)
@@ -120,9 +119,9 @@ func (g *Gateway) dialStack(ctx context.Context, from netip.Addr, port uint16) (
 	return &relay{stack: gonet.NewTCPConn(&wq, ep), endpoint: ep}, nil
 }
 
-// senders are the pairs of ports by which datagrams from outside reach one port
+// knownSenders are the pairs of ports by which datagrams from outside reach one port
 // of the stack's.
-type senders struct {
+type knownSenders struct {
 	mu  sync.Mutex
 	all map[netip.AddrPort]*sender
 }
@@ -130,14 +129,14 @@ type senders struct {
 // sender is one of them. What comes back goes out as its first datagram came in,
 // from the same address of the host's.
 type sender struct {
-	association
+	*association
 	conn net.Conn // to the stack
 }
 
 // forward carries datagrams from outside into the stack.
 func (g *Gateway) forward(ctx context.Context, d *door) {
 	enablePacketInfo(d.udp)
-	s := senders{all: map[netip.AddrPort]*sender{}}
+	s := knownSenders{all: map[netip.AddrPort]*sender{}}
 	b, oob := make([]byte, maxDatagram), make([]byte, 128)
 	for {
 		n, oobn, _, from, err := d.udp.ReadMsgUDPAddrPort(b, oob)
@@ -157,14 +156,11 @@ func (g *Gateway) forward(ctx context.Context, d *door) {
 	}
 }
 
-func (s *senders) find(from netip.AddrPort, make func() (*sender, error)) (*sender, error) {
+func (s *knownSenders) find(from netip.AddrPort, make func() (*sender, error)) (*sender, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p := s.all[from]; p != nil {
 		return p, nil
-	}
-	if len(s.all) >= maxSenders {
-		return nil, fmt.Errorf("more than %d senders", maxSenders)
 	}
 	p, err := make()
 	if err == nil {
@@ -173,20 +169,19 @@ func (s *senders) find(from netip.AddrPort, make func() (*sender, error)) (*send
 	return p, err
 }
 
-func (s *senders) forget(from netip.AddrPort) {
+func (s *knownSenders) forget(from netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.all, from)
 }
 
-func (g *Gateway) newSender(ctx context.Context, d *door, s *senders, from netip.AddrPort, way []byte) (*sender, error) {
+func (g *Gateway) newSender(ctx context.Context, d *door, s *knownSenders, from netip.AddrPort, way []byte) (*sender, error) {
 	local, remote, protocol := g.way(from.Addr().Unmap(), d.port)
 	conn, err := gonet.DialUDP(g.stack, &local, &remote, protocol)
 	if err != nil {
 		return nil, err
 	}
-	p := &sender{conn: conn}
-	p.touch()
+	p := &sender{newAssociation(g, senders, func() { conn.Close() }), conn}
 	go func() {
 		defer s.forget(from)
 		p.carry(ctx, &answer{d.udp, from, way}, conn)

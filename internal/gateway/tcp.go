@@ -11,6 +11,7 @@ import (
 	"net"
 	"sync"
 
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
@@ -26,17 +27,26 @@ type relay struct {
 	stack    *gonet.TCPConn
 	endpoint tcpip.Endpoint // of stack
 	host     *net.TCPConn
+	entry
 }
 
 // connect takes a connection of the stack's: first the host connects, then the
 // stack's SYN is answered, so that the stack sees the outcome of both.
 func (g *Gateway) connect(ctx context.Context, req *tcp.ForwarderRequest) {
 	id := req.ID()
+	if tables()[carried].full() {
+		g.limited(carried)
+		req.Complete(true)
+		return
+	}
 	conn, err := g.dial(ctx, id)
 	if err != nil {
 		g.log.Debug("gateway: connecting", "error", err)
+		if errors.Is(err, unix.EMFILE) {
+			g.limited(carried)
+		}
 		// No answer at all where the host had none either.
-		req.Complete(!isTimeout(err))
+		req.Complete(!isTimeout(err) && !errors.Is(err, context.Canceled))
 		return
 	}
 	var wq waiter.Queue
@@ -73,6 +83,9 @@ func (g *Gateway) relay(r *relay) {
 func (g *Gateway) dial(ctx context.Context, id stack.TransportEndpointID) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectLimit)
 	defer cancel()
+	e := &entry{g: g, peer: peer(id.LocalAddress), end: cancel}
+	tables()[connecting].add(e)
+	defer tables()[connecting].remove(e)
 	if g.isDNS(id.LocalAddress, id.LocalPort) {
 		return g.dns.dialTCP(ctx)
 	}
@@ -87,9 +100,14 @@ func isTimeout(err error) bool {
 }
 
 func (g *Gateway) add(r *relay) bool {
+	r.g = g
+	if !tables()[carried].tryAdd(&r.entry) {
+		return false
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closing {
+		tables()[carried].remove(&r.entry)
 		return false
 	}
 	g.carried++
@@ -102,6 +120,7 @@ func (g *Gateway) remove(r *relay) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.relays, r)
+	tables()[carried].remove(&r.entry)
 }
 
 // send carries what the stack sends to the host, to the end of either.

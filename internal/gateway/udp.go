@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -57,6 +56,7 @@ func (g *Gateway) associate(ctx context.Context, req *udp.ForwarderRequest) {
 		go g.answer(ctx, in)
 		return
 	}
+	tables()[udpPairs].makeRoom()
 	out, err := net.Dial("udp", g.destination(id.LocalAddress, id.LocalPort))
 	if err != nil {
 		g.log.Debug("gateway: sending a datagram", "error", err)
@@ -64,20 +64,31 @@ func (g *Gateway) associate(ctx context.Context, req *udp.ForwarderRequest) {
 		return
 	}
 	roomy(out)
-	a := &association{}
-	a.touch()
+	a := newAssociation(g, udpPairs, func() {
+		out.Close()
+		in.Close()
+	})
 	go a.carry(ctx, out, in)
 	go a.carry(ctx, in, out)
 }
 
 // association is a pair of ports, alive while either direction is used.
-type association struct{ last atomic.Int64 }
+type association struct {
+	entry
+	table *table
+}
 
-func (a *association) touch() { a.last.Store(time.Now().UnixNano()) }
+// newAssociation makes a pair of ports that end ends.
+func newAssociation(g *Gateway, k kind, end func()) *association {
+	a := &association{entry: entry{g: g, end: end}, table: tables()[k]}
+	a.table.add(&a.entry)
+	return a
+}
 
 // carry copies datagrams until the pair was idle for long, and closes both: the
 // other direction ends by that.
 func (a *association) carry(ctx context.Context, to, from net.Conn) {
+	defer a.table.remove(&a.entry)
 	defer to.Close()
 	defer from.Close()
 	b := make([]byte, maxDatagram)

@@ -5,6 +5,7 @@ package launch
 import (
 	"context"
 	"errors"
+	"os"
 
 	"github.com/lklrun/lklrun/internal/ask"
 )
@@ -19,6 +20,7 @@ func (r *run) startAsking() {
 	ask.Handle(&r.asked, ask.Packets, r.askPackets)
 	ask.Handle(&r.asked, ask.Holders, r.askHolders)
 	ask.Handle(&r.asked, ask.Usage, r.askUsage)
+	ask.Handle(&r.asked, ask.Gateways, r.askGateways)
 	ctx, cancel := context.WithCancelCause(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -29,4 +31,15 @@ func (r *run) startAsking() {
 		cancel(errors.New("the run is ending"))
 		<-done
 	}
+}
+
+// askGateways answers `lklctl counters`.
+func (r *run) askGateways(context.Context, struct{}, *os.File) (map[string]map[string]uint64, error) {
+	counts := map[string]map[string]uint64{}
+	for _, l := range r.live.all() {
+		if l.host.counts != nil {
+			counts[l.Name] = l.host.counts()
+		}
+	}
+	return counts, nil
 }

@@ -30,6 +30,8 @@ type link struct {
 	close   func()   // of what serves it in this process; nil: nothing does
 	ifindex int      // of the host's device; 0: there is none
 
+	counts func() map[string]uint64 // of a gateway; nil: it is none
+
 	watch *hostnet.Watch // of its end; nil: that of the device, if there is one
 	gone  func() string  // what to say then; nil: that the device is gone
 }
@@ -98,7 +100,7 @@ func (r *run) openLink(ctx context.Context, l *plan.Link, journal func(hostnet.U
 }
 
 func (r *run) openGateway(ctx context.Context, l *plan.Link) (link, error) {
-	g, file, err := gateway.Start(ctx, *l.Gateway, r.log)
+	g, file, err := gateway.Start(ctx, *l.Gateway, r.log, func(words string) { r.opts.Tell(l.Name + ": " + words) })
 	var taken *gateway.PublishError
 	if errors.As(err, &taken) { // since the plan was made
 		return link{}, &RefusedError{err}
@@ -106,7 +108,7 @@ func (r *run) openGateway(ctx context.Context, l *plan.Link) (link, error) {
 	if err != nil {
 		return link{}, err
 	}
-	return link{file: file, kind: ctlproto.CTL_LINK_FRAME, close: func() { g.Close() }}, nil
+	return link{file: file, kind: ctlproto.CTL_LINK_FRAME, close: func() { g.Close() }, counts: g.Counts}, nil
 }
 
 func (r *run) openPasst(ctx context.Context, l *plan.Link) (link, error) {

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !nogateway
+
+package gateway
+
+import (
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// kind is something of which a process has only so many at once.
+type kind int
+
+const (
+	udpPairs   kind = iota // pairs of UDP ports
+	connecting             // connections that wait for the host's connect()
+	carried                // connections that are established
+	queries                // DNS queries that wait for an answer
+	entering               // connections to published ports that wait for the stack
+	senders                // senders of datagrams to published ports
+	kinds
+)
+
+// reserved are the descriptors left to the rest of lklrun, and to sockets that are
+// still being closed.
+const reserved = 256
+
+// of each kind: its counter, how many there are at most, the part of the descriptors
+// that it gets, and what is said when there are more.
+var about = [kinds]struct {
+	counter string
+	most    int
+	part    int // 1/part of the descriptors; 0: it takes none, or what is left
+	words   string
+}{
+	udpPairs:   {"udp_evicted", 4096, 4, "more than %d pairs of UDP ports at once: the least recently used are forgotten"},
+	connecting: {"connecting_evicted", 1024, 16, "more than %d connections wait for an answer: the oldest to the destination that has most of them are dropped and start again with their next SYN"},
+	carried:    {"connections_refused", 1 << 16, 0, "more than %d connections at once: further ones are refused"},
+	queries:    {"queries_evicted", 256, 16, "more than %d DNS queries wait for an answer: the oldest fail"},
+	entering:   {"publish_evicted", 1024, 8, "more than %d connections to published ports wait for the stack: the oldest of the address that has most of them are reset"},
+	senders:    {"publish_udp_evicted", 4096, 0, "more than %d senders of datagrams to published ports: the least recently heard are forgotten"},
+}
+
+// tables are what all gateways of this process have under way: they share its
+// descriptors.
+var tables = sync.OnceValue(func() [kinds]*table {
+	files := unix.Rlimit{Cur: 1024}
+	// The runtime has raised the soft limit to the hard one, and gives children
+	// the old one back (os, since Go 1.19).
+	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &files)
+	var all [kinds]*table
+	for k, n := range limits(int(min(files.Cur, 1<<20))) {
+		all[k] = newTable(kind(k), n)
+	}
+	return all
+})
+
+// limits are how many there may be of each kind with so many descriptors.
+func limits(files int) (n [kinds]int) {
+	files = max(files-reserved, files/2)
+	left := files
+	for k, a := range about {
+		n[k] = a.most
+		if a.part > 0 {
+			n[k] = max(min(a.most, files/a.part), 1)
+			left -= n[k]
+		}
+	}
+	left -= n[connecting] // those that gave way, until the host has closed them
+	n[carried] = max(min(left, n[carried]), 1)
+	return n
+}
+
+// table holds what is under way of one kind.
+type table struct {
+	kind kind
+	most int
+
+	mu  sync.Mutex
+	all map[*entry]struct{}
+	per map[netip.Addr]int // how many, by entry.peer
+}
+
+func newTable(k kind, most int) *table {
+	return &table{kind: k, most: most, all: map[*entry]struct{}{}, per: map[netip.Addr]int{}}
+}
+
+// entry is one of them.
+type entry struct {
+	g    *Gateway
+	peer netip.Addr // whose share it counts for; none: nobody has one
+	end  func()     // makes it give way; does not wait for anything
+	last atomic.Int64
+}
+
+func (e *entry) touch() { e.last.Store(time.Now().UnixNano()) }
+
+// add takes one up. Where there are too many, another gives way.
+func (t *table) add(e *entry) {
+	e.touch()
+	t.makeRoom()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.put(e)
+}
+
+// tryAdd takes one up unless there are too many.
+func (t *table) tryAdd(e *entry) bool {
+	t.mu.Lock()
+	full := len(t.all) >= t.most
+	if !full {
+		t.put(e)
+	}
+	t.mu.Unlock()
+	if full {
+		e.g.limited(t.kind)
+	}
+	return !full
+}
+
+// full says whether there is no room.
+func (t *table) full() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.all) >= t.most
+}
+
+// makeRoom has entries give way until there is room for one more.
+func (t *table) makeRoom() {
+	for {
+		t.mu.Lock()
+		if len(t.all) < t.most {
+			t.mu.Unlock()
+			return
+		}
+		e := t.victim()
+		t.drop(e)
+		t.mu.Unlock()
+		e.g.limited(t.kind)
+		e.end()
+	}
+}
+
+// remove takes one out that has ended.
+func (t *table) remove(e *entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, ok := t.all[e]; ok {
+		t.drop(e)
+	}
+}
+
+func (t *table) put(e *entry) {
+	t.all[e] = struct{}{}
+	t.per[e.peer]++
+}
+
+func (t *table) drop(e *entry) {
+	delete(t.all, e)
+	if t.per[e.peer]--; t.per[e.peer] == 0 {
+		delete(t.per, e.peer)
+	}
+}
+
+// victim is the one that was used least recently among those of the peer that has
+// most of them: a silent host does not take the place of others.
+func (t *table) victim() (v *entry) {
+	most, peer := 0, netip.Addr{}
+	for p, n := range t.per {
+		if n > most {
+			most, peer = n, p
+		}
+	}
+	for e := range t.all {
+		if e.peer == peer && (v == nil || e.last.Load() < v.last.Load()) {
+			v = e
+		}
+	}
+	return v
+}
+
+// limited counts that a limit was met, and says so once.
+func (g *Gateway) limited(k kind) {
+	if g.counts[k].Add(1) > 1 {
+		return
+	}
+	t := tables()[k]
+	words := "the user-mode gateway has " + fmt.Sprintf(about[k].words, t.most)
+	if about[k].part > 0 && t.most < about[k].most || k == carried && t.most < about[k].most {
+		words += "; a higher limit on open files (ulimit -Hn) allows more"
+	}
+	go g.warn(words) // to a terminal that may take nothing
+}
+
+// Counts are how often each of the gateway's limits was met.
+func (g *Gateway) Counts() map[string]uint64 {
+	all := map[string]uint64{}
+	for k, a := range about {
+		all[a.counter] = g.counts[k].Load()
+	}
+	return all
+}
