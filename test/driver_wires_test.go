@@ -30,7 +30,7 @@ func layTap(w *wire) {
 // layUser: the gateway, which reaches far as the host does.
 func layUser(w *wire) {
 	w.here.Addr(w, "v0", hereAddr+"/24", hereAddr6+"/64")
-	w.here.Run(w, "ip", "-6", "route", "add", "default", "via", farAddr6) // else it gives no IPv6
+	w.here.Run(w, "ip", "-6", "route", "add", "default", "via", farAddr6)
 	w.flag, w.mtu, w.fixed = "user", 65520, true
 	w.pinged, w.near = []string{"192.168.127.1", "fd6c:6b6c:7275:6e00::1"}, "192.168.127.1"
 	w.guests = []string{hereAddr, hereAddr6}

@@ -125,8 +125,8 @@ func (g *Gateway) route(ctx context.Context) error {
 	// until the host has given them up.
 	connections := tcp.NewForwarder(s, 0, 2*tables()[connecting].most, func(r *tcp.ForwarderRequest) { g.connect(ctx, r) })
 	datagrams := udp.NewForwarder(s, func(r *udp.ForwarderRequest) { g.associate(ctx, r) })
-	s.SetTransportProtocolHandler(tcp.ProtocolNumber, connections.HandlePacket)
-	s.SetTransportProtocolHandler(udp.ProtocolNumber, datagrams.HandlePacket)
+	s.SetTransportProtocolHandler(tcp.ProtocolNumber, g.unlessUnreachable(connections.HandlePacket))
+	s.SetTransportProtocolHandler(udp.ProtocolNumber, g.unlessUnreachable(datagrams.HandlePacket))
 	if err := s.CreateNIC(nic, g.link); err != nil {
 		return fmt.Errorf("making its interface: %v", err)
 	}
@@ -182,17 +182,22 @@ func (c *Config) own(a netip.Addr) bool {
 
 // destination is the host's address for what the stack calls addr:port.
 func (g *Gateway) destination(addr tcpip.Address, port uint16) string {
-	a, _ := netip.AddrFromSlice(addr.AsSlice())
-	switch a {
-	case g.cfg.Host:
-		a = netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	case g.cfg.Host6:
-		a = netip.IPv6Loopback()
-	}
-	return net.JoinHostPort(a.String(), strconv.Itoa(int(port)))
+	return net.JoinHostPort(g.onHost(addr).String(), strconv.Itoa(int(port)))
 }
 
-// peer is the address of the host that stands for one of the stack's.
+// onHost is the host's address for what the stack calls addr.
+func (g *Gateway) onHost(addr tcpip.Address) netip.Addr {
+	switch a := peer(addr); a {
+	case g.cfg.Host:
+		return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	case g.cfg.Host6:
+		return netip.IPv6Loopback()
+	default:
+		return a
+	}
+}
+
+// peer is what the stack calls addr.
 func peer(addr tcpip.Address) netip.Addr {
 	a, _ := netip.AddrFromSlice(addr.AsSlice())
 	return a

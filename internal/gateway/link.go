@@ -27,6 +27,7 @@ type link struct {
 	conn net.Conn
 	cfg  Config
 	mtu  atomic.Uint32
+	from atomic.Pointer[tcpip.LinkAddress] // of the last frame: the stack's address
 
 	mu         sync.Mutex
 	dispatcher stack.NetworkDispatcher
@@ -65,6 +66,9 @@ func (l *link) deliver(frame []byte) {
 	if dst := eth.DestinationAddress(); dst != mac && !header.IsMulticastEthernetAddress(dst) {
 		return
 	}
+	if src := eth.SourceAddress(); src != l.stackMAC() {
+		l.from.Store(&src)
+	}
 	if l.echoElsewhere(eth.Type(), frame[header.EthernetMinimumSize:]) {
 		return
 	}
@@ -81,6 +85,14 @@ func (l *link) deliver(frame []byte) {
 	// frame has crossed no wire.
 	d.DeliverNetworkPacket(eth.Type(), pkt)
 	pkt.DecRef()
+}
+
+// stackMAC is the stack's Ethernet address, once it has sent a frame.
+func (l *link) stackMAC() tcpip.LinkAddress {
+	if a := l.from.Load(); a != nil {
+		return *a
+	}
+	return ""
 }
 
 // echoElsewhere tells whether packet is a ping of anybody but the gateway. The

@@ -106,7 +106,10 @@ func (a *association) carry(ctx context.Context, to, from net.Conn) {
 			return
 		}
 		a.touch()
-		// A datagram that cannot be sent is lost, as on a wire.
-		_, _ = to.Write(b[:n])
+		_, err = to.Write(b[:n])
+		if errors.Is(err, unix.ENETUNREACH) {
+			return // the host's route is gone: the next datagram is answered, or finds another
+		}
+		// Any other datagram that cannot be sent is lost, as on a wire.
 	}
 }

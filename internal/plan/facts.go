@@ -34,6 +34,7 @@ type Facts struct {
 	ResolvUpstream string // of systemd-resolved
 	Addrs          []netip.Prefix
 	IPv6           bool                        // the host has a way out by IPv6
+	Kernel6        bool                        // the host's kernel has IPv6, now with a route or not
 	Taps           map[string]hostnet.TapState // those that the run names
 	User           *runas.User                 // whom the target runs as; nil: ours
 	Macvtaps       map[string]hostnet.MacvtapState
@@ -149,7 +150,7 @@ func (f *Facts) lookInterfaces(ifs []config.Interface, s *stack.Stack) error {
 	if !gateway.Available {
 		return gateway.ErrLeftOut
 	}
-	f.IPv6 = routeIPv6()
+	f.Kernel6 = kernelIPv6()
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
 		return nil // only a warning depends on them
@@ -175,6 +176,16 @@ func routeIPv6() bool {
 		return false
 	}
 	c.Close()
+	return true
+}
+
+// kernelIPv6 tells whether the host's kernel has IPv6.
+func kernelIPv6() bool {
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	unix.Close(fd)
 	return true
 }
 

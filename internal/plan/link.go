@@ -91,7 +91,7 @@ func (p *Plan) link(n int, i config.Interface, facts Facts) (Link, error) {
 	}
 	switch i.Type {
 	case config.TypeUser:
-		if err := l.user(p.gateways(), i, facts.IPv6); err != nil {
+		if err := l.user(p.gateways(), i, facts.Kernel6); err != nil {
 			return l, err
 		}
 		p.noteUser(&l, facts)

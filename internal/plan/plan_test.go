@@ -53,7 +53,7 @@ func TestGolden(t *testing.T) {
 	resolved := facts
 	resolved.ResolvUpstream = "nameserver 192.0.2.54\n"
 	same := facts
-	same.IPv6 = true
+	same.IPv6, same.Kernel6 = true, true
 	same.Addrs = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/8"), netip.MustParsePrefix("192.168.127.9/24")}
 	loaded := resolved
 	loaded.Engine, loaded.EngineNotes = config.EnginePreload, []string{"a note on that choice"}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !nogateway
+
+package gateway
+
+import (
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/checksum"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+)
+
+// The stack always has a default route to the gateway, so the host's routes, as they
+// are at that moment, decide about each flow. Where the host has none, the gateway
+// answers as a router does: connect(2) in the stack says ENETUNREACH at once, and a
+// program that has an IPv4 address, too, takes that.
+
+// quoteMax is how much of a packet an ICMP error may quote: what fits into the least
+// MTU of IPv6 (RFC 4443, 2.4) or 576 bytes (RFC 1812, 4.3.2.3).
+const (
+	quoteMax4 = 576 - header.IPv4MinimumSize - header.ICMPv4MinimumSize
+	quoteMax6 = header.IPv6MinimumMTU - header.IPv6MinimumSize - header.ICMPv6DstUnreachableMinimumSize
+)
+
+// packetHandler handles a packet for which there is no endpoint.
+type packetHandler = func(stack.TransportEndpointID, *stack.PacketBuffer) bool
+
+// unlessUnreachable answers packets for which the host has no route, and leaves the
+// others to next.
+func (g *Gateway) unlessUnreachable(next packetHandler) packetHandler {
+	return func(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
+		to := g.onHost(id.LocalAddress)
+		// Of multicast and its kind nobody tells by ICMP (RFC 1122, 3.2.2).
+		if !to.IsGlobalUnicast() || !begins(pkt) || g.isDNS(id.LocalAddress, id.LocalPort) || routed(to) {
+			return next(id, pkt)
+		}
+		g.log.Debug("gateway: the host has no route", "to", to)
+		if err := g.link.unreachable(pkt); err != nil {
+			g.log.Debug("gateway: saying so", "error", err)
+		}
+		return true
+	}
+}
+
+// begins tells whether a packet begins something: a SYN, or any datagram.
+func begins(pkt *stack.PacketBuffer) bool {
+	if pkt.TransportProtocolNumber != header.TCPProtocolNumber {
+		return true
+	}
+	flags := header.TCP(pkt.TransportHeader().Slice()).Flags()
+	return flags&(header.TCPFlagSyn|header.TCPFlagAck|header.TCPFlagRst) == header.TCPFlagSyn
+}
+
+// routed tells whether the host has a route to an address, and an address of its own
+// to use there: connecting a datagram socket looks for both, and sends nothing. The
+// router waits meanwhile, so there is no more to it than three system calls.
+func routed(to netip.Addr) bool {
+	const discard = 9
+	family, sa := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: discard, Addr: to.As16()})
+	if to.Is4() {
+		family, sa = unix.AF_INET, &unix.SockaddrInet4{Port: discard, Addr: to.As4()}
+	}
+	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		err = unix.Connect(fd, sa)
+		unix.Close(fd)
+	}
+	switch err {
+	case unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EADDRNOTAVAIL, unix.EAFNOSUPPORT:
+		return false
+	}
+	return true
+}
+
+// unreachable answers a packet of the stack's with an ICMP error of the gateway's.
+func (l *link) unreachable(pkt *stack.PacketBuffer) error {
+	packet := pkt.ToView().AsSlice()
+	var answer []byte
+	if pkt.NetworkProtocolNumber == header.IPv6ProtocolNumber {
+		answer = unreachable6(l.cfg.Gateway6, packet)
+	} else {
+		answer = unreachable4(l.cfg.Gateway, packet)
+	}
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	f := append(l.frame[:0], l.stackMAC()...)
+	f = append(f, mac...)
+	f = append(f, byte(pkt.NetworkProtocolNumber>>8), byte(pkt.NetworkProtocolNumber))
+	_, err := l.conn.Write(append(f, answer...))
+	return err
+}
+
+// unreachable6 is "no route to destination" (RFC 4443, 3.1) in answer to packet.
+func unreachable6(from netip.Addr, packet []byte) []byte {
+	quote := packet[:min(len(packet), quoteMax6)]
+	const head = header.IPv6MinimumSize + header.ICMPv6DstUnreachableMinimumSize
+	b := make([]byte, head, head+len(quote))
+	src, dst := tcpip.AddrFromSlice(from.AsSlice()), header.IPv6(packet).SourceAddress()
+	header.IPv6(b).Encode(&header.IPv6Fields{
+		PayloadLength:     uint16(header.ICMPv6DstUnreachableMinimumSize + len(quote)),
+		TransportProtocol: header.ICMPv6ProtocolNumber, HopLimit: 64, SrcAddr: src, DstAddr: dst,
+	})
+	icmp := header.ICMPv6(b[header.IPv6MinimumSize:])
+	icmp.SetType(header.ICMPv6DstUnreachable)
+	icmp.SetCode(header.ICMPv6NetworkUnreachable)
+	icmp.SetChecksum(header.ICMPv6Checksum(header.ICMPv6ChecksumParams{
+		Header: icmp, Src: src, Dst: dst, PayloadCsum: checksum.Checksum(quote, 0), PayloadLen: len(quote),
+	}))
+	return append(b, quote...)
+}
+
+// unreachable4 is "net unreachable" (RFC 792) in answer to packet.
+func unreachable4(from netip.Addr, packet []byte) []byte {
+	quote := packet[:min(len(packet), quoteMax4)]
+	const head = header.IPv4MinimumSize + header.ICMPv4MinimumSize
+	b := make([]byte, head, head+len(quote))
+	ip := header.IPv4(b)
+	ip.Encode(&header.IPv4Fields{
+		TotalLength: uint16(head + len(quote)), TTL: 64, Protocol: uint8(header.ICMPv4ProtocolNumber),
+		SrcAddr: tcpip.AddrFromSlice(from.AsSlice()), DstAddr: header.IPv4(packet).SourceAddress(),
+	})
+	ip.SetChecksum(^ip.CalculateChecksum())
+	icmp := header.ICMPv4(b[header.IPv4MinimumSize:])
+	icmp.SetType(header.ICMPv4DstUnreachable)
+	icmp.SetCode(header.ICMPv4NetUnreachable)
+	icmp.SetChecksum(header.ICMPv4Checksum(icmp, checksum.Checksum(quote, 0)))
+	return append(b, quote...)
+}
