@@ -7,7 +7,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 
@@ -87,30 +89,68 @@ long call_sendfile(long nr, const long *a)
 	return done;
 }
 
-/** from_stack - splice() from a socket to a pipe */
+/** unread - nobody reads that pipe */
+static long unread(void)
+{
+	RAW3(tgkill, RAW0(getpid), RAW0(gettid), SIGPIPE);
+	return -EPIPE;
+}
+
+/**
+ * pipe_room - bytes that a pipe takes for certain; waits for some unless @nonblock
+ *
+ * One that can be written to has room for a page at least, an empty one for all.
+ */
+static long pipe_room(int out, long nonblock)
+{
+	struct pollfd p = { .fd = out, .events = POLLOUT };
+	long flags = RAW3(fcntl, out, F_GETFL, 0);
+	long size = RAW3(fcntl, out, F_GETPIPE_SZ, 0);
+	int filled = 1;
+
+	if (flags < 0 || size < 0)
+		return flags < 0 ? flags : -EINVAL;	/* it is no pipe */
+	if (poll_host(&p, 1) <= 0) {
+		if (nonblock || (flags & O_NONBLOCK))
+			return -EAGAIN;
+		if (RAW5(ppoll, &p, 1, NULL, NULL, 8) < 0)
+			return -EINTR;
+	}
+	if (p.revents & POLLERR)
+		return unread();
+	return !RAW3(ioctl, out, FIONREAD, &filled) && !filled ? size : (long)PIPE_CHUNK;
+}
+
+/**
+ * from_stack - splice() from a socket to a pipe
+ *
+ * What is received is out of the socket, for another thread may receive there as well,
+ * so no more is than the pipe takes.
+ */
 static long from_stack(int in, int out, long len, long flags, char *buf)
 {
-	long n, put;
-	int peek = MSG_PEEK | (flags & SPLICE_F_NONBLOCK ? MSG_DONTWAIT : 0);
+	long n, put, done = 0, room = pipe_room(out, flags & SPLICE_F_NONBLOCK);
 
-	n = stack_wait(SYS_recvfrom, (long[6]){ entries[in].sfd, (long)buf, len, peek },
+	if (room < 0)
+		return room;
+	n = stack_wait(SYS_recvfrom,
+		       (long[6]){ entries[in].sfd, (long)buf, len < room ? len : room,
+				  flags & SPLICE_F_NONBLOCK ? MSG_DONTWAIT : 0 },
 		       !sock_of(in)->timeo);
-	if (n <= 0)
-		return n;
-	if (flags & SPLICE_F_NONBLOCK) {
+	while (done < n) {
 		struct pollfd p = { .fd = out, .events = POLLOUT };
 
-		if (poll_host(&p, 1) <= 0)
-			return -EAGAIN;
-		if (n > (long)PIPE_CHUNK)
-			n = PIPE_CHUNK;	/* PIPE_BUF: taken whole */
+		put = RAW3(write, out, buf + done, n - done);
+		if (put == -EAGAIN)	/* another thread wrote there */
+			RAW5(ppoll, &p, 1, NULL, NULL, 8);
+		else if (put < 0 && put != -EINTR)
+			return done ? done : put;
+		else if (put > 0)
+			done += put;
 	}
-	put = RAW3(write, out, buf, n);
-	if (put <= 0)
-		return put;
-	stack_wait(SYS_recvfrom, (long[6]){ entries[in].sfd, (long)buf, put, 0 }, true);
-	COUNT_BYTES(sock_of(in), in, put);
-	return put;
+	if (n > 0)
+		COUNT_BYTES(sock_of(in), in, n);
+	return n;
 }
 
 /** to_stack - splice() from a pipe to a socket */
@@ -143,25 +183,47 @@ static long to_stack(int in, int out, long len, long flags, char *buf)
 	return n < 0 ? n : done;
 }
 
+/** between - splice() with a socket of the stack at one end, which may not be one any more */
+static long between(long nr, const long *a, char *buf)
+{
+	int in = (int)a[0], out = (int)a[2];
+	long len = a[4] < (long)CHUNK ? a[4] : (long)CHUNK, ret;
+	unsigned int was;
+
+	do {
+		was = __atomic_load_n(&dups, __ATOMIC_ACQUIRE);
+		if (is_sock(in))
+			ret = from_stack(in, out, len, a[5], buf);
+		else if (is_sock(out))
+			ret = to_stack(in, out, len, a[5], buf);
+		else
+			ret = native(nr, a);
+	} while (exchanged(ret, was));
+	return ret;
+}
+
 /** call_splice - splice(2) */
 long call_splice(long nr, const long *a)
 {
 	int in = (int)a[0], out = (int)a[2];
-	long len = a[4] < (long)CHUNK ? a[4] : (long)CHUNK, ret;
+	unsigned int was = __atomic_load_n(&dups, __ATOMIC_ACQUIRE);
+	long ret;
 	char *buf;
 
-	if (likely(!is_sock(in) && !is_sock(out)))
-		return native(nr, a);
+	if (likely(!is_sock(in) && !is_sock(out))) {
+		ret = native(nr, a);
+		if (likely(!exchanged(ret, was)))
+			return ret;
+	}
 	if ((is_sock(in) && a[1]) || (is_sock(out) && a[3]))
 		return -ESPIPE;
-	if (len <= 0 || (is_sock(in) && is_sock(out)))
-		return len ? -EINVAL : 0;
+	if (a[4] <= 0 || (is_sock(in) && is_sock(out)))
+		return a[4] ? -EINVAL : 0;
 	COUNT(calls, 1);
 	buf = pages(CHUNK);
 	if (!buf)
 		return -ENOMEM;
-	ret = is_sock(in) ? from_stack(in, out, len, a[5], buf) :
-			    to_stack(in, out, len, a[5], buf);
+	ret = between(nr, a, buf);
 	chunk_put(buf);
 	return ret;
 }

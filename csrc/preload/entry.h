@@ -20,6 +20,7 @@
 #define KIND_EPOLL	2	/* an epoll of the host with one of the stack behind it */
 #define KIND_OWN	4	/* the library's: the program may not close it */
 #define KIND_EPFD	8	/* an epoll of the host */
+#define KIND_PARKED	16	/* the host's, where a socket was: dup.c */
 #define KIND_MASK	(KIND_SOCK | KIND_EPOLL)
 
 #endif

@@ -68,7 +68,7 @@ extern HIDDEN __thread struct inside me __attribute__((tls_model("initial-exec")
 
 /**
  * struct entry - what stands beside a descriptor of the host
- * @sfd: the stack's descriptor
+ * @sfd: the stack's descriptor; with KIND_PARKED one that is kept for a socket to come
  * @sock: index of its struct sock, or with KIND_EPOLL of its struct shadow
  */
 struct entry {
@@ -163,13 +163,18 @@ void unlock(void) HIDDEN;
 int table_give(int fd, int sfd, int domain, int type, int proto) HIDDEN;
 int table_reserve(int type_flags) HIDDEN;
 void table_set(int fd, int sfd, int sock, unsigned char kind) HIDDEN;
+int table_forget(int fd) HIDDEN;
 int sock_alloc(int domain, int type, int proto) HIDDEN;
 void sock_put(int i) HIDDEN;
 long call_close(long nr, const long *a) HIDDEN;
 long call_close_range(long nr, const long *a) HIDDEN;
+
+/* dup.c */
 long call_dup(long nr, const long *a) HIDDEN;
 long call_dup2(long nr, const long *a) HIDDEN;
 long dup_to(int fd, long newfd) HIDDEN;
+bool exchanged(long ret, unsigned int was) HIDDEN;
+extern HIDDEN unsigned int dups;
 
 /* own.c */
 long own_call(long nr, const long *a) HIDDEN;

@@ -13,12 +13,20 @@
 
 #include "internal.h"
 
-/** pass - the same call in the stack */
-static inline long pass(long nr, const long *a, const struct sock *s)
+/** pass - the same call in the stack, on a descriptor that is still one of its sockets */
+static inline long pass(long nr, const long *a)
 {
-	return stack_wait(nr,
-			  (long[6]){ entries[(unsigned int)a[0]].sfd, a[1], a[2], a[3], a[4], a[5] },
-			  !s->timeo);
+	unsigned int was;
+	long ret;
+
+	do {
+		was = __atomic_load_n(&dups, __ATOMIC_ACQUIRE);
+		ret = unlikely(!is_sock(a[0])) ? native(nr, a) :
+		      stack_wait(nr,
+				 (long[6]){ entries[(unsigned int)a[0]].sfd, a[1], a[2], a[3], a[4], a[5] },
+				 !sock_of(a[0])->timeo);
+	} while (exchanged(ret, was));
+	return ret;
 }
 
 /** call_pass - a call whose first argument is a descriptor */
@@ -27,7 +35,7 @@ long call_pass(long nr, const long *a)
 	if (!is_sock(a[0]))
 		return native(nr, a);
 	COUNT(calls, 1);
-	return pass(nr, a, sock_of(a[0]));
+	return pass(nr, a);
 }
 
 /** call_read - read(2) and its kin */
@@ -40,7 +48,7 @@ long call_read(long nr, const long *a)
 		return native(nr, a);
 	COUNT(calls, 1);
 	s = sock_of(a[0]);
-	ret = pass(nr, a, s);
+	ret = pass(nr, a);
 	if (ret > 0) {
 		if (s->type == SOCK_STREAM)
 			COUNT_BYTES(s, in, ret);
@@ -66,7 +74,7 @@ static inline long put(long nr, const long *a, long flags)
 	long ret;
 
 	COUNT(calls, 1);
-	ret = pass(nr, a, s);
+	ret = pass(nr, a);
 	if (likely(ret > 0)) {
 		if (s->type == SOCK_STREAM)
 			COUNT_BYTES(s, out, ret);

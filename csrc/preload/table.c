@@ -12,7 +12,8 @@
  *
  * preload_kind[] is read without a lock, everything is changed under one.
  * Entries are taken away before the host's descriptor is closed, and made after
- * it was opened, so nobody finds an entry that belongs to another file.
+ * it was opened, so nobody finds an entry that belongs to another file. dup2()
+ * exchanges a file for another at once, and keeps its own order (dup.c).
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -94,6 +95,8 @@ void sock_put(int i)
 /** table_set - put an entry beside a descriptor. Locked. */
 void table_set(int fd, int sfd, int sock, unsigned char kind)
 {
+	if (unlikely((preload_kind[fd] & KIND_PARKED) && entries[fd].sfd != sfd))
+		STACK(close, entries[fd].sfd, 0, 0, 0, 0, 0);
 	entries[fd] = (struct entry){ .sfd = sfd, .sock = sock };
 	if (fd > max_fd)
 		max_fd = fd;
@@ -150,8 +153,8 @@ int table_give(int fd, int sfd, int domain, int type, int proto)
 	return i;
 }
 
-/** forget - take away what stands beside @fd; the stack's descriptor, or -1. Locked. */
-static int forget(int fd)
+/** table_forget - take away what stands beside @fd; the stack's descriptor, or -1. Locked. */
+int table_forget(int fd)
 {
 	unsigned char kind = preload_kind[fd];
 	int sfd = -1;
@@ -163,6 +166,8 @@ static int forget(int fd)
 		sock_put(entries[fd].sock);
 	} else if (kind & KIND_EPOLL) {
 		sfd = shadow_put(entries[fd].sock);
+	} else if (kind & KIND_PARKED) {
+		sfd = entries[fd].sfd;
 	}
 	__atomic_store_n(&preload_kind[fd], 0, __ATOMIC_RELEASE);
 	return sfd;
@@ -178,7 +183,7 @@ long call_close(long nr, const long *a)
 	if (kind_of(fd) & KIND_OWN)
 		return -EBADF;
 	lock();
-	sfd = forget(fd);
+	sfd = table_forget(fd);
 	unlock();
 	/* With SO_LINGER it may take its time. */
 	if (sfd >= 0)
@@ -211,82 +216,10 @@ long call_close_range(long nr, const long *a)
 			continue;
 		}
 		lock();
-		sfd = forget(fd);
+		sfd = table_forget(fd);
 		unlock();
 		if (sfd >= 0)
 			stack_wait(SYS_close, (long[6]){ sfd }, false);
 	}
 	return first <= last ? RAW3(close_range, first, last, 0) : 0;
-}
-
-/**
- * dup_to - @newfd has become a duplicate of @fd on the host: here too
- *
- * Returns @newfd, or a negative errno with it closed. What was beside it before
- * has been taken away.
- */
-long dup_to(int fd, long newfd)
-{
-	long sfd;
-
-	if (newfd < 0)
-		return newfd;
-	if (newfd >= ENTRY_FDS) {
-		RAW1(close, newfd);
-		return -EMFILE;
-	}
-	if (kind_of(fd) & KIND_EPOLL) {
-		lock();
-		shadow_get(entries[fd].sock);
-		table_set((int)newfd, entries[fd].sfd, entries[fd].sock,
-			  KIND_EPOLL);
-		unlock();
-		return newfd;
-	}
-	sfd = STACK(fcntl, entries[fd].sfd, F_DUPFD_CLOEXEC, 3, 0, 0, 0);
-	if (sfd < 0) {
-		RAW1(close, newfd);
-		return sfd;
-	}
-	lock();
-	socks[entries[fd].sock].refs++;
-	table_set((int)newfd, (int)sfd, entries[fd].sock, KIND_SOCK);
-	unlock();
-	return newfd;
-}
-
-/** call_dup - dup(2) */
-long call_dup(long nr, const long *a)
-{
-	long ret = native(nr, a);
-
-	if (ret < 0 || likely(!(kind_of(a[0]) & KIND_MASK)) || borrowed())
-		return ret;
-	return dup_to((int)a[0], ret);
-}
-
-/** call_dup2 - dup2(2) and dup3(2) */
-long call_dup2(long nr, const long *a)
-{
-	int fd = (int)a[0], newfd = (int)a[1], sfd = -1;
-	unsigned char from = kind_of(fd), to = kind_of(newfd);
-	long ret;
-
-	if (likely(!from && !to) || fd == newfd || borrowed())
-		return native(nr, a);
-	if (to & KIND_OWN)
-		return -EBADF;
-	/* Whether it is open, before anything is closed. */
-	ret = RAW2(fcntl, fd, F_GETFD);
-	if (ret < 0)
-		return ret;
-	if (to) {
-		lock();
-		sfd = forget(newfd);
-		unlock();
-		if (sfd >= 0)
-			stack_wait(SYS_close, (long[6]){ sfd }, false);
-	}
-	ret = native(nr, a);
-	return from & KIND_MASK ? dup_to(fd, ret) : ret;
 }
