@@ -19,6 +19,7 @@
 /* Not in every libc; include/uapi/asm-generic/socket.h, linux/if_packet.h. */
 #define OPT_RCVTIMEO_NEW	66
 #define OPT_SNDTIMEO_NEW	67
+#define OPT_ZEROCOPY		60
 #define OPT_ATTACH_BPF		50
 #define OPT_REUSEPORT_EBPF	52
 #define OPT_PACKET_RX_RING	5
@@ -232,6 +233,9 @@ long call_getsockopt(long nr, const long *a)
 /** refused - an option that holds what is not the stack's: -errno, or 0 */
 static long refused(long level, long name)
 {
+	/* Nobody could say that the pages are not used any more. */
+	if (level == SOL_SOCKET && name == OPT_ZEROCOPY)
+		return -EOPNOTSUPP;
 	/* Programs of the host's bpf(2) */
 	if (level == SOL_SOCKET &&
 	    (name == OPT_ATTACH_BPF || name == OPT_REUSEPORT_EBPF))
