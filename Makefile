@@ -180,7 +180,7 @@ fuzz: packages build $(if $(SAN),san) ## a target that makes random calls: DURAT
 .PHONY: soak
 soak: packages build $(if $(SAN),san) ## connections of every kind, every byte checked: SOAK=600 SEED=N SAN=1
 	@SOAK_SECONDS=$(SOAK) SOAK_SEED=$(SEED) LKLRUN_BIN=$(SAN_BIN) \
-		nice $(GO) test ./test -run '^TestSoak$$' -count=1 -v -timeout 24h
+		nice $(GO) test ./test -run '^TestSoak(Bytes)?$$' -count=1 -v -timeout 24h
 
 KILLS ?= 200
 

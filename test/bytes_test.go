@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/lklrun/lklrun/internal/testutil"
+)
+
+// exchanges is how often a race is run that is lost once in three times or so.
+const exchanges = 12
+
+// Received bytes that a program keeps by reference, in a pipe, a socket or another
+// process, stay what they are while others come in. Each byte is checked by its
+// connection and its place (csrc/tests/bytes).
+func TestFinding01WrongBytes(t *testing.T) {
+	s := newSite(t)
+	program := built(t, "bytes")
+	for _, r := range [][2]string{{"supervise", "mptcp"}, {"supervise", "vanilla"}, {"preload", "mptcp"}, {"preload", "vanilla"}} {
+		flags := []string{"-q", "--engine", r[0], "--stack", r[1], "--"}
+		t.Run(r[0]+"/"+r[1], func(t *testing.T) {
+			for _, way := range []string{"sendfile", "splice", "tee", "relay", "vmsplice", "exchange"} {
+				t.Run(way, func(t *testing.T) {
+					times := 1
+					if way == "exchange" {
+						times = exchanges
+					}
+					for range times {
+						says(t, way+": right\n", append(flags, program, way)...)
+					}
+				})
+			}
+			if r[0] == "supervise" { // the kernel inside gives no descriptor of its own away
+				t.Run("given", func(t *testing.T) { outside(t, flags, program, "given") })
+				t.Run("taken", func(t *testing.T) { outside(t, flags, program, "taken") })
+			}
+		})
+	}
+	t.Run("busybox", func(t *testing.T) { s.in(t).piped() })
+	t.Run("zerocopy", func(t *testing.T) { zerocopy(t, program, "supervise") })
+}
+
+// SO_ZEROCOPY is refused, so nobody waits for completions, and MSG_ZEROCOPY copies.
+func TestPreloadZerocopy(t *testing.T) {
+	newSite(t)
+	zerocopy(t, built(t, "bytes"), "preload")
+}
+
+func zerocopy(t *testing.T, program, engine string) {
+	for stack, receive := range map[string]string{"mptcp": "EOPNOTSUPP", "vanilla": "ENOPROTOOPT"} {
+		if engine == "supervise" {
+			receive = "ENOPROTOOPT"
+		}
+		want := "SO_ZEROCOPY, TCP: EOPNOTSUPP\nSO_ZEROCOPY, UDP: EOPNOTSUPP\n" +
+			"TCP_ZEROCOPY_RECEIVE: " + receive + "\nMSG_ZEROCOPY: 2097152 bytes right\nerror queue: EAGAIN\n"
+		says(t, want, "-q", "--engine", engine, "--stack", stack, "--", program, "zerocopy")
+	}
+}
+
+// says runs a target that must end well and say just that.
+func says(t *testing.T, want string, args ...string) {
+	t.Helper()
+	if r := testutil.Run(t, 2*limit, lklrun(args...)); r.Status != 0 || r.Stdout != want || r.Stderr != "" {
+		t.Errorf("%q: %v", args, r)
+	}
+}
+
+// outside has a process that is not in the run move bytes of a connection of the
+// run's into a pipe of its own.
+func outside(t *testing.T, flags []string, program, how string) {
+	path := filepath.Join(testutil.Dir(t), "outside")
+	other := testutil.Start(t, testutil.Host.Command(program, "outside", path))
+	testutil.WaitFor(t, "the process outside", limit, func() bool {
+		_, err := os.Stat(path)
+		return err == nil
+	})
+	says(t, how+": right\n", append(flags, program, how, path)...)
+	if r := other.Wait(limit); r.Status != 0 || r.Stdout != "outside: right\n" {
+		t.Errorf("outside: %v", r)
+	}
+}
+
+// piped has a shell read its connection by busybox, which puts it into a pipe by
+// sendfile().
+func (s *site) piped() {
+	t := s.t
+	testutil.Need(t, "bash", "busybox", "sha256sum")
+	path := filepath.Join(testutil.Dir(t), "file")
+	testutil.Random(t, path, 64<<20)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := s.server.Listen(t, ":7000")
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return // the test is over
+			}
+			go func(c net.Conn) {
+				defer c.Close()
+				c.Write(data) //nolint:errcheck // the sum tells
+			}(c)
+		}
+	}()
+	want := fmt.Sprintf("%x  -\n", sha256.Sum256(data))
+	for range 3 {
+		says(t, want, "-q", "--if", s.tapIf(), "--", "bash", "-c", "exec 3</dev/tcp/"+serverAddr+"/7000; busybox cat <&3 | sha256sum")
+	}
+}
