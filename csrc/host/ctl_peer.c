@@ -21,6 +21,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -31,6 +32,7 @@
 #include <unistd.h>
 
 #include "ctl.h"
+#include "helper.h"
 #include "host.h"
 
 #ifndef SO_PEERPIDFD
@@ -59,8 +61,9 @@ static long number(const char *path, const char *key)
 /**
  * parent_of - 0: it has none that we can see; -1: there is no such process
  *
- * With the mount option hidepid= of /proc, processes of other users do not show there.
- * They are not the target's, whose uid is ours unless we are root and see all.
+ * With the mount option hidepid= of /proc, processes do not show there that we could
+ * not trace. They are not the target's if they are another user's, whom it cannot become
+ * unless we are root and see all; nor if we may trace all that is in our user namespace.
  */
 static pid_t parent_of(pid_t pid)
 {
@@ -69,7 +72,11 @@ static pid_t parent_of(pid_t pid)
 
 	snprintf(path, sizeof(path), "/proc/%d/status", pid);
 	parent = (pid_t)number(path, "PPid:");
-	return parent < 0 && kill(pid, 0) && errno == EPERM ? 0 : parent;
+	if (parent >= 0)
+		return parent;
+	if (kill(pid, 0))
+		return errno == EPERM ? 0 : -1;
+	return host.in_userns && caps_have(CAP_SYS_PTRACE) ? 0 : -1;
 }
 
 /** is_lklhost - whether a process is this one, or another of the same executable */
