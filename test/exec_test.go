@@ -428,7 +428,9 @@ func TestExecDmesg(t *testing.T) {
 		{"--user", root, []string{"--user", "nobody"}},
 		{"vanilla", root, []string{"--stack", "vanilla"}},
 	} {
-		k := s.talkBy(func(args ...string) *exec.Cmd { return who.command("lklrun", append([]string{"-q", "--if", "user"}, args...)...) }, who.flags...)
+		k := s.talkBy(func(args ...string) *exec.Cmd {
+			return who.command("lklrun", append([]string{"-q", "--if", "user"}, args...)...)
+		}, who.flags...)
 		k.say("1")
 		for _, args := range [][]string{{"dmesg"}, {"dmesg", "-S"}} {
 			got := testutil.OK(t, limit, who.command("lklctl", append([]string{"-n", k.name, "exec", "--"}, args...)...))

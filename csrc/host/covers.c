@@ -58,7 +58,10 @@
 #define NOTHING		".nothing"
 #define FLAGS		(MS_NOSUID | MS_NODEV | MS_NOEXEC)
 #define WATCHED		(IN_CREATE | IN_MOVED_TO | IN_ONLYDIR)
-#define DEVS_MAX	64	/* of the latest covers */
+
+/* The sticky bit tells covers from folders of the host's, which do not have these modes. */
+#define MODE_EMPTY	01555
+#define MODE_RUNS	01700
 #define EXIT_OWN	125
 
 static const char *const bases[] = { "/run", "/var/run" };
@@ -77,42 +80,45 @@ static struct {
 	char runs[PATH_MAX];	/* the folder with the run directories */
 	int watch;		/* inotify, or /proc/self/mountinfo */
 	bool by_inotify;
-	dev_t devs[DEVS_MAX];	/* of the covers */
-	unsigned int n_devs;
 } covers = { .resolv = -1, .watch = -1 };
 
-/** is_ours - whether a cover is what a path leads to */
+/** is_ours - whether a folder is a cover */
 static bool is_ours(const struct stat *st)
 {
-	unsigned int i;
-
-	for (i = 0; i < DEVS_MAX && i < covers.n_devs; i++)
-		if (covers.devs[i] == st->st_dev)
-			return true;
-	return false;
+	return st->st_mode == (S_IFDIR | MODE_EMPTY) ||
+	       st->st_mode == (S_IFDIR | MODE_RUNS);
 }
 
-/** remember - the file system that was mounted on @path */
-static void remember(const char *path)
+/**
+ * empty - mount an empty file system on a folder; it is still writable
+ *
+ * Returns a descriptor of it, or a negative errno. What follows is done by that, for
+ * @path may be another folder by then: ESTALE, and inotify tells of it.
+ */
+static int empty(const char *path, mode_t mode, const char *size)
 {
+	char options[64];
 	struct stat st;
+	int fd;
 
-	if (!stat(path, &st))
-		covers.devs[covers.n_devs++ % DEVS_MAX] = st.st_dev;
-}
-
-/** empty - mount an empty file system on a folder; it is still writable */
-static int empty(const char *path, const char *options)
-{
+	snprintf(options, sizeof(options), "mode=%o,size=%s", mode, size);
 	if (mount("lklrun", path, "tmpfs", FLAGS, options))
 		return -errno;
-	remember(path);
-	return 0;
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	if (!fstat(fd, &st) && is_ours(&st))
+		return fd;
+	close(fd);
+	return -ESTALE;
 }
 
 /** seal - nobody changes what is in a cover */
-static int seal(const char *path)
+static int seal(int folder)
 {
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", folder);
 	return mount("", path, NULL,
 		     MS_REMOUNT | MS_BIND | MS_RDONLY | FLAGS, NULL) ? -errno : 0;
 }
@@ -121,28 +127,28 @@ static int seal(const char *path)
  * show_resolv - the run's resolv.conf at @path, which exists
  *
  * A symbolic link is covered itself, not what it leads to: one folder less to be
- * watched. That takes the calls of Linux 5.2.
+ * watched. That takes the calls of Linux 5.2, which some containers forbid.
  */
 static int show_resolv(const char *path)
 {
 	char fd[32];
-	int ret = mounts_place(covers.resolv, "", path);
 
-	if (ret != -ENOSYS)
-		return ret;
+	if (!mounts_place(covers.resolv, "", path))
+		return 0;
 	snprintf(fd, sizeof(fd), "/proc/self/fd/%d", covers.resolv);
 	return mount(fd, path, NULL, MS_BIND, NULL) ? -errno : 0;
 }
 
 /** fill_resolved - the files of systemd-resolved's folder that programs read */
-static int fill_resolved(const char *folder)
+static int fill_resolved(int folder)
 {
-	char path[PATH_MAX + 32];
+	char path[64];
 	int ret = 0;
 	size_t i;
 
 	for (i = 0; i < sizeof(resolved_files) / sizeof(resolved_files[0]) && !ret; i++) {
-		snprintf(path, sizeof(path), "%s/%s", folder, resolved_files[i]);
+		snprintf(path, sizeof(path), "/proc/self/fd/%d/%s", folder,
+			 resolved_files[i]);
 		ret = mknod(path, S_IFREG | 0444, 0) ? -errno : show_resolv(path);
 	}
 	return ret;
@@ -152,25 +158,28 @@ static int fill_resolved(const char *folder)
 static int cover_folder(const char *path, bool resolved)
 {
 	struct stat st;
-	int ret;
+	int fd, ret = 0;
 
 	if (stat(path, &st) || !S_ISDIR(st.st_mode) || is_ours(&st))
 		return 0;
-	ret = empty(path, "mode=555,size=64k");
-	if (!ret && resolved && covers.resolv >= 0)
-		ret = fill_resolved(path);
-	return ret ? ret : seal(path);
+	fd = empty(path, MODE_EMPTY, "64k");
+	if (fd < 0)
+		return fd;
+	if (resolved && covers.resolv >= 0)
+		ret = fill_resolved(fd);
+	if (!ret)
+		ret = seal(fd);
+	close(fd);
+	return ret;
 }
 
 /** mark - leave word for lklctl of where it is */
-static int mark(const char *folder)
+static int mark(int folder)
 {
-	char path[PATH_MAX + sizeof(MARKER)];
+	int fd = openat(folder, MARKER, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+			0444);
 	ssize_t n;
-	int fd;
 
-	snprintf(path, sizeof(path), "%s/" MARKER, folder);
-	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
 	if (fd < 0)
 		return -errno;
 	n = write(fd, host.name, strlen(host.name));
@@ -187,12 +196,16 @@ static int mark(const char *folder)
 static int cover_runs(void)
 {
 	struct stat st;
-	int ret;
+	int fd, ret;
 
 	if (!*covers.runs || stat(covers.runs, &st) || is_ours(&st))
 		return 0;
-	ret = empty(covers.runs, "mode=700,size=1m");
-	return ret ? ret : mark(covers.runs);
+	fd = empty(covers.runs, MODE_RUNS, "1m");
+	if (fd < 0)
+		return fd;
+	ret = mark(fd);
+	close(fd);
+	return ret;
 }
 
 /**
@@ -213,10 +226,11 @@ static int cover_logs(void)
 	if (mknod(path, S_IFSOCK, 0))
 		return -errno;
 	for (i = 0; i < sizeof(logs) / sizeof(logs[0]) && !ret; i++)
-		if (!access(logs[i], F_OK))
-			ret = mounts_place(AT_FDCWD, path, logs[i]);
+		if (!access(logs[i], F_OK) &&
+		    mount(path, logs[i], NULL, MS_BIND, NULL))
+			ret = -errno;
 	unlink(path);
-	return ret == -ENOSYS ? 0 : ret;
+	return ret;
 }
 
 /** cover_resolv - 0, or a negative errno: the host's is what the target sees */
