@@ -161,9 +161,11 @@ static ssize_t pass_refs(struct conn *conn)
 			NULL) != put) {
 		stack_error(conn, ECONNRESET);
 		conn->s_end = true;
-	} else if ((size_t)put == len) {
-		stack_gave(conn, n == REFS ? SHARED_SIZE : len);
 	}
+	/*
+	 * There may be more, of which nothing tells: what MPTCP had no room for waits at
+	 * the subflows, and is moved only when some is taken. So s_in stays.
+	 */
 	return put;
 }
 
