@@ -48,6 +48,7 @@
 
 #include "conn.h"
 #include "host.h"
+#include "pump.h"
 
 #define PREFIX		"lklrun"
 #define PREFIX_LEN	6
@@ -395,6 +396,7 @@ void carrier_drop(struct conn *conn)
 {
 	int fd = conn->csrc.fd;
 
+	pump_in_drop(conn);
 	if (fd < 0)
 		return;
 	loop_forget(&conn->csrc);

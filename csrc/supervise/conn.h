@@ -113,6 +113,7 @@ struct chunk {
  * @peer: with whom it is connected; AF_UNSPEC: nobody
  * @accepted: it was; @mptcp_asked: it should have been MPTCP; @tcp_by_option: and
  *	became TCP for an option
+ * @roomy: its carrier holds more than others: see pump_in.c
  * @inq_wanted: it wants TCP_INQ, the number of bytes left to read
  */
 struct conn {
@@ -139,7 +140,7 @@ struct conn {
 	bool native_err;
 	bool hup, gone, watched, reset_out, linger, abortive, dead;
 	bool natively_connected;
-	bool inq_wanted;
+	bool inq_wanted, roomy;
 	bool reachable;
 	int stamps_wanted;
 	char stamps[STAMPS_MAX];

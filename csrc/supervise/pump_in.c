@@ -19,6 +19,16 @@
 #define MANY		(SHARED_SIZE / 8)	/* bytes worth a list of where they lie */
 #define REFS		256
 
+/*
+ * What the carrier of a stream holds that brings much, where the target may run on
+ * another processor than we: more than it reads while we wake up. (The host doubles
+ * it.) On one processor it would only be more than the cache holds.
+ */
+#define ROOMY		(1 << 20)
+#define ROOMY_MAX	16		/* carriers */
+
+static unsigned int roomy;
+
 /** want_out - have the loop report when the carrier takes data again */
 static void want_out(struct conn *conn, bool want)
 {
@@ -127,6 +137,23 @@ static size_t stack_read(struct conn *conn)
 	return 0;
 }
 
+/** make_room - in the carrier of a stream that brings much */
+static void make_room(struct conn *conn)
+{
+	if (conn->roomy || conn->rcvbuf || roomy == ROOMY_MAX || loop_processors() < 2)
+		return;
+	conn->roomy = true;
+	roomy++;
+	carrier_roomy(conn->csrc.fd, ROOMY);
+}
+
+/** pump_in_drop - our end of the carrier is closed */
+void pump_in_drop(struct conn *conn)
+{
+	roomy -= conn->roomy;
+	conn->roomy = false;
+}
+
 /**
  * pass_refs - stack to target without a copy within the stack
  *
@@ -149,6 +176,7 @@ static ssize_t pass_refs(struct conn *conn)
 		conn->s_many = false;
 		return 0;
 	}
+	make_room(conn);
 	put = carrier_putv(conn, iov, n, len);
 	if (put <= 0)
 		return put;
