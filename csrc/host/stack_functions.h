@@ -16,6 +16,7 @@
 	X(loop_refs) \
 	X(loop_load) \
 	X(loop_blocked) \
+	X(netdev_prepare) \
 	X(netdev_fd_create) \
 	X(netdev_add) \
 	X(netdev_remove) \

@@ -68,6 +68,7 @@ static struct {
 	int (*loop_refs)(int fd, struct iovec *iov, int max, unsigned long len);
 	void (*loop_load)(int load);
 	unsigned long (*loop_blocked)(void);
+	void (*netdev_prepare)(void);
 	struct lkl_netdev *(*netdev_fd_create)(int fd, int flags);
 	int (*netdev_add)(struct lkl_netdev *nd, struct lkl_netdev_args *args);
 	void (*netdev_remove)(int id);
@@ -116,6 +117,7 @@ int stack_native_bind(void *lib, char *err, size_t errlen)
 		memcpy(want[i].to, &p, sizeof(p));
 	}
 	stack = &stack_native_ops;
+	lkl.netdev_prepare();	/* it cannot be made later, isolation.c */
 	return 0;
 }
 

@@ -192,6 +192,14 @@ struct lkl_netdev *lkl_netdev_tap_create(const char *ifname, int offload);
  */
 int lkl_netdev_add(struct lkl_netdev *nd, struct lkl_netdev_args *args);
 
+/**
+ * lkl_netdev_prepare - take from the host now what devices may want of it later
+ *
+ * For a process that is about to give up the right to: without this, a burst of
+ * frames is then written frame by frame.
+ */
+void lkl_netdev_prepare(void);
+
 /** lkl_netdev_remove - take the device out of the kernel */
 void lkl_netdev_remove(int id);
 

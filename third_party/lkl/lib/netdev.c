@@ -320,6 +320,11 @@ API void lkl_netdev_free(struct lkl_netdev *nd)
 	free(nd);
 }
 
+API void lkl_netdev_prepare(void)
+{
+	uring_prepare();
+}
+
 static long do_ifindex(void *arg)
 {
 	return lklk_net_ifindex(*(int *)arg);

@@ -10,7 +10,9 @@
  * one for the burst. Each write is told not to wait (RWF_NOWAIT), so all have been
  * done, in order, when the call returns: nothing is ever under way between two calls.
  *
- * The ring is made when it is first wanted. Whichever thread owns the kernel's CPU
+ * The ring is made when it is first wanted, or before by lkl_netdev_prepare(). It can
+ * write and nothing else (IORING_REGISTER_RESTRICTIONS), so that it is no way around
+ * a seccomp filter of the process. Whichever thread owns the kernel's CPU
  * uses it, so it is bound to none. The descriptor to write to is not registered: a
  * ring is torn down some time after its process, and would keep a tap busy until then.
  *
@@ -88,15 +90,31 @@ static void refuse(void)
 	state = REFUSED;
 }
 
+/* What the ring may do from now on; it was made disabled. */
+static int restrict_ring(void)
+{
+	struct io_uring_restriction r[] = {
+		{ .opcode = IORING_RESTRICTION_SQE_OP, .sqe_op = IORING_OP_WRITE },
+		{ .opcode = IORING_RESTRICTION_SQE_OP, .sqe_op = IORING_OP_WRITEV },
+		{ .opcode = IORING_RESTRICTION_SQE_FLAGS_ALLOWED },
+	};
+
+	return syscall(SYS_io_uring_register, ring,
+		       IORING_REGISTER_RESTRICTIONS, r,
+		       sizeof(r) / sizeof(r[0])) ||
+	       syscall(SYS_io_uring_register, ring,
+		       IORING_REGISTER_ENABLE_RINGS, NULL, 0);
+}
+
 static void start(void)
 {
-	struct io_uring_params p = { .flags = 0 };
+	struct io_uring_params p = { .flags = IORING_SETUP_R_DISABLED };
 	unsigned int *array, i;
 
 	/* By the C library: the engine preload is to see it, and refuse it. */
 	ring = (int)syscall(SYS_io_uring_setup, ENTRIES, &p);
 	if (ring < 0 || !(p.features & IORING_FEAT_SINGLE_MMAP) ||
-	    !(p.features & IORING_FEAT_EXT_ARG)) {
+	    !(p.features & IORING_FEAT_EXT_ARG) || restrict_ring()) {
 		refuse();
 		return;
 	}
@@ -121,6 +139,15 @@ static void start(void)
 	for (i = 0; i < p.sq_entries; i++)
 		array[i] = i;
 	state = READY;
+}
+
+/**
+ * uring_prepare - make the ring now, if the host has such
+ */
+void uring_prepare(void)
+{
+	if (state == UNTRIED)
+		start();
 }
 
 /* Takes the results that are there; how many */

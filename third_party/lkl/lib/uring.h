@@ -6,6 +6,7 @@
 #include "internal.h"
 
 int uring_write(int fd, struct lkl_net_out *out, int n);
+void uring_prepare(void);
 void uring_stop(void);
 
 #endif
