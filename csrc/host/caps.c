@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include <linux/capability.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -52,4 +53,22 @@ void caps_drop(uint64_t caps)
 		data[i].inheritable &= keep;
 	}
 	syscall(SYS_capset, &hdr, data);
+}
+
+/** bounding_drop - no exec gives any but @keep back; needs CAP_SETPCAP */
+static void bounding_drop(uint64_t keep)
+{
+	int cap;
+
+	for (cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
+		if (!(keep >> cap & 1))
+			prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
+}
+
+/** caps_limit - have none but @keep, now and after an exec */
+void caps_limit(uint64_t keep)
+{
+	bounding_drop(keep);
+	caps_drop(~keep);
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 }

@@ -17,7 +17,7 @@
 
 #include "helper.h"
 
-#define HELPERS_MAX	3
+#define HELPERS_MAX	4
 
 static pid_t helpers[HELPERS_MAX];
 static unsigned int n_helpers;

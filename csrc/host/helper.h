@@ -21,5 +21,6 @@ bool keeper_cleanup(void);
 /* caps.c: capabilities(7), by number, or of bits by number */
 bool caps_have(int cap);
 void caps_drop(uint64_t caps);
+void caps_limit(uint64_t keep);
 
 #endif

@@ -44,6 +44,7 @@
 #include "home.h"
 #include "host.h"
 #include "loop.h"
+#include "mirror.h"
 #include "remote.h"
 #include "stack.h"
 #include "user.h"
@@ -235,6 +236,12 @@ int main(int argc, char **argv)
 	if (host.preload && host.shared_netns)
 		fatal("making a private network namespace: %s: the engine preload needs one: run as root, allow user namespaces (sysctl user.max_user_namespaces), or use --engine supervise",
 		      strerror(host.shared_netns));
+	if (!host.preload && host.private_netns) {
+		ret = maker_start();
+		if (ret)
+			fatal("starting a helper for packet sockets: %s",
+			      strerror(-ret));
+	}
 	if (host.preload && remote_init(err, sizeof(err)))
 		fatal("%s", err);
 	if (!host.preload && strcmp(host.abi, "host"))

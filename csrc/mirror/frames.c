@@ -30,7 +30,6 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <linux/filter.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
 #include <linux/virtio_net.h>
@@ -51,7 +50,6 @@
 #define HEAD		((int)sizeof(struct virtio_net_hdr) + 2 * ETH_ALEN)
 #define FRAMES		64		/* in one go */
 #define QUEUE_BYTES	(4 << 20)	/* that wait for us on each side */
-#define OUR_MARK	0x6c6b6c72	/* "lklr" */
 #define MARK_AT		20		/* in the IP header; the least place allowed */
 
 struct frame {
@@ -71,36 +69,12 @@ static struct stack_src stack_src;
 static struct work work;
 static int sfd = -1;
 
-/** options - of each of the three sockets */
-static const struct {
-	int level, name, value;
-} options[] = {
+const struct mirror_option mirror_options[MIRROR_OPTIONS] = {
 	{ SOL_PACKET, PACKET_VNET_HDR, 1 },
 	{ SOL_PACKET, PACKET_AUXDATA, 1 },
 	{ SOL_SOCKET, SO_RCVBUFFORCE, QUEUE_BYTES },
 	{ SOL_SOCKET, SO_SNDBUFFORCE, QUEUE_BYTES },
 };
-
-/** host_socket - one in the namespace we are in; it hears nothing yet */
-static int host_socket(void)
-{
-	int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	size_t i;
-
-	if (fd < 0)
-		return -errno;
-	/* The buffers are best effort: as big as allowed. */
-	for (i = 0; i < sizeof(options) / sizeof(options[0]); i++)
-		if (setsockopt(fd, options[i].level, options[i].name,
-			       &options[i].value, sizeof(int)) &&
-		    options[i].level == SOL_PACKET) {
-			int ret = -errno;
-
-			close(fd);
-			return ret;
-		}
-	return fd;
-}
 
 /** hear - have @src hear device @ifindex, 0: all */
 static int hear(struct source *src, int ifindex)
@@ -125,40 +99,17 @@ static void deaf(struct source *src)
 	close(fd);
 }
 
-/** frames_open - the socket at the near ends */
-int frames_open(void)
+/** frames_open - the sockets at the near and at the far ends; takes them over */
+int frames_open(int near_fd, int far_fd)
 {
-	near.fd = host_socket();
+	int ret;
+
+	near.fd = near_fd;
 	near.fn = from_near;
-	return near.fd < 0 ? near.fd : hear(&near, 0);
-}
-
-/** frames_open_far - the one at the far ends, from within */
-int frames_open_far(void)
-{
-	/* What goes out is skipped, since not all that does is heard
-	 * (PACKET_QDISC_BYPASS); all comes in. */
-	struct sock_filter others[] = {
-		BPF_STMT(BPF_LD | BPF_B | BPF_ABS, SKF_AD_OFF + SKF_AD_PKTTYPE),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PACKET_OUTGOING, 3, 0),
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, SKF_AD_OFF + SKF_AD_MARK),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, OUR_MARK, 1, 0),
-		BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
-		BPF_STMT(BPF_RET | BPF_K, 0),
-	};
-	struct sock_fprog prog = { .len = 6, .filter = others };
-	const int our_mark = OUR_MARK;
-
-	far.fd = host_socket();
+	far.fd = far_fd;
 	far.fn = from_far;
-	if (far.fd < 0)
-		return far.fd;
-	if (setsockopt(far.fd, SOL_SOCKET, SO_ATTACH_FILTER, &prog,
-		       sizeof(prog)) ||
-	    setsockopt(far.fd, SOL_SOCKET, SO_MARK, &our_mark,
-		       sizeof(our_mark)))
-		return -errno;
-	return hear(&far, MIRROR_LO);
+	ret = hear(&near, 0);
+	return ret ? ret : hear(&far, MIRROR_LO);
 }
 
 /** frames_start - hear the stack */
@@ -178,9 +129,10 @@ int frames_start(void)
 	work_init(&work, pull);
 	stack_src.fn = stack_has;
 	ret = 0;
-	for (i = 0; i < sizeof(options) / sizeof(options[0]) && !ret; i++)
-		ret = st_setsockopt(sfd, options[i].level, options[i].name,
-				    &options[i].value, sizeof(int));
+	for (i = 0; i < MIRROR_OPTIONS && !ret; i++)
+		ret = st_setsockopt(sfd, mirror_options[i].level,
+				    mirror_options[i].name,
+				    &mirror_options[i].value, sizeof(int));
 	if (!ret)
 		ret = st_bind(sfd, &ll, sizeof(ll));
 	if (!ret)

@@ -19,15 +19,14 @@
  * descriptor; it needs no right for it, as it needs none for the stack's other
  * sockets.
  *
- * All is made when the first packet socket is, and ready when socket() returns.
+ * All is made when the first packet socket is, and ready when socket() returns; a
+ * process that keeps the rights for it makes it (maker.c).
  * Frames are copied (frames.c) while there is one: the namespace's own table of
  * packet sockets tells when the last has been closed. Devices (links.c)
  * follow the stack's while frames are copied.
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -47,62 +46,26 @@ static void look(struct timer *t);
 static struct timer look_timer = TIMER_INIT(look_timer, look);
 
 /*
- * @home: our own namespace; @ns: the mirror's; @table: its /proc/net/packet;
- * @failed: it could not be made, and is not tried again
+ * @table: the namespace's /proc/net/packet; @failed: it could not be made, and is
+ * not tried again
  */
 static struct {
-	int home, ns, table;
+	int table;
 	int failed;
-} mirror = { .home = -1, .ns = -1, .table = -1 };
+} mirror = { .table = -1 };
 
 static struct rtnl news = { .fd = -1 };
 static struct stack_src news_src;
 
-/** leave - back into our own namespace, where all that is made later belongs */
-static void leave(void)
-{
-	if (setns(mirror.home, CLONE_NEWNET)) {
-		log_line("leaving the mirror's namespace: %s", strerror(errno));
-		abort();
-	}
-}
-
-/** furnish - the mirror's namespace, from within */
-static int furnish(void)
-{
-	int ret;
-
-	mirror.ns = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
-	if (mirror.ns < 0)
-		return -errno;
-	mirror.table = open("/proc/thread-self/net/packet",
-			    O_RDONLY | O_CLOEXEC);
-	if (mirror.table < 0)
-		return -errno;
-	ret = netns_no_ipv6();
-	if (!ret)
-		ret = links_open_far();
-	return ret ? ret : frames_open_far();
-}
-
 /** make - the namespace and what is needed to work with it */
 static int make(void)
 {
-	int ret;
+	int fds[MIRROR_FDS], ret = maker_make(fds);
 
-	mirror.home = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
-	if (mirror.home < 0)
-		return -errno;
-	ret = netns_no_ipv6();
-	if (!ret)
-		ret = frames_open();
 	if (ret)
 		return ret;
-	if (unshare(CLONE_NEWNET))
-		return -errno;
-	ret = furnish();
-	leave();
-	return ret ? ret : links_open(mirror.ns);
+	mirror.table = fds[MIRROR_TABLE];
+	return frames_open(fds[MIRROR_NEAR_SOCKET], fds[MIRROR_FAR_SOCKET]);
 }
 
 /** unmake - all of it */
@@ -112,11 +75,7 @@ static void unmake(void)
 	frames_close();
 	if (mirror.table >= 0)
 		close(mirror.table);
-	if (mirror.ns >= 0)
-		close(mirror.ns);
-	if (mirror.home >= 0)
-		close(mirror.home);
-	mirror.table = mirror.ns = mirror.home = -1;
+	mirror.table = -1;
 }
 
 /** off - copy nothing any more */
@@ -191,7 +150,7 @@ static int ready(void)
 		return -EAFNOSUPPORT;
 	if (mirror.failed)
 		return mirror.failed;
-	if (mirror.ns < 0) {
+	if (mirror.table < 0) {
 		int ret = make();
 
 		if (ret) {
@@ -214,21 +173,18 @@ static int ready(void)
  */
 int mirror_socket(int type, int proto, int flags)
 {
-	bool inside = stack->abi != CTL_ABI_HOST;
-	int fd, ret = inside ? ready() : 0;
+	int fd, ret;
 
-	if (ret)
-		return ret;
-	if (inside && setns(mirror.ns, CLONE_NEWNET))
-		return -errno;
-	fd = socket(AF_PACKET, type | SOCK_CLOEXEC | (flags & SOCK_NONBLOCK),
-		    proto);
-	ret = -errno;
-	if (inside)
-		leave();
-	if (fd < 0)
-		return ret;
-	mirror_stats.sockets++;
+	if (stack->abi == CTL_ABI_HOST) {
+		fd = socket(AF_PACKET, type | SOCK_CLOEXEC |
+			    (flags & SOCK_NONBLOCK), proto);
+		fd = fd < 0 ? -errno : fd;
+	} else {
+		ret = ready();
+		fd = ret ? ret : maker_socket(type, proto, flags);
+	}
+	if (fd >= 0)
+		mirror_stats.sockets++;
 	return fd;
 }
 

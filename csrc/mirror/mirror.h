@@ -3,6 +3,7 @@
 #ifndef LKLHOST_MIRROR_H
 #define LKLHOST_MIRROR_H
 
+#include <linux/if.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <stdbool.h>
@@ -16,6 +17,37 @@
  * may come with devices of their own (sit0, ...), which have small ones.
  */
 #define MIRROR_NEAR	(1 << 16)
+
+#define MIRROR_MAC_LEN	6
+
+/**
+ * struct link - a device of the stack, and its mirror
+ * @ifindex: its number; 0: none here
+ * @name, @mac, @mtu, @up: as the stack says
+ */
+struct link {
+	int ifindex;
+	char name[IFNAMSIZ];
+	uint8_t mac[MIRROR_MAC_LEN];
+	uint32_t mtu;
+	bool up;
+};
+
+/* What lklhost gets of the mirror: a socket at each side, and a table. */
+enum mirror_fd {
+	MIRROR_NEAR_SOCKET,
+	MIRROR_FAR_SOCKET,
+	MIRROR_TABLE,	/* /proc/net/packet of the mirror's namespace */
+	MIRROR_FDS
+};
+
+/* Options of the sockets that carry frames: in the stack, near and far. */
+struct mirror_option {
+	int level, name, value;
+};
+
+#define MIRROR_OPTIONS	4
+extern const struct mirror_option mirror_options[MIRROR_OPTIONS];
 
 /**
  * struct mirror_stats - counters
@@ -54,6 +86,14 @@ struct rtnl_msg {
 	char attrs[512];
 };
 
+/* maker.c */
+int maker_start(void);
+int maker_make(int fds[MIRROR_FDS]);
+int maker_pair(const struct link *l);
+int maker_change(const struct link *was, const struct link *l);
+void maker_remove(const struct link *l);
+int maker_socket(int type, int proto, int flags);
+
 /* rtnl.c */
 int rtnl_open(struct rtnl *r, bool in_stack, uint32_t groups);
 void rtnl_close(struct rtnl *r);
@@ -69,15 +109,12 @@ int rtnl_dump_links(const struct rtnl *r,
 void rtnl_drain(const struct rtnl *r);
 
 /* links.c */
-int links_open(int ns);
-int links_open_far(void);
 int links_sync(void);
 bool links_has(int ifindex);
 void links_close(void);
 
 /* frames.c */
-int frames_open(void);
-int frames_open_far(void);
+int frames_open(int near_fd, int far_fd);
 int frames_start(void);
 void frames_stop(void);
 void frames_close(void);

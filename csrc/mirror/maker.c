@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The maker: a process that makes the mirror's namespace, devices and sockets.
+ *
+ * Theory of operation
+ *
+ * These take capabilities in the network namespaces on both sides, which lklhost
+ * gives up before it reads a byte from the network (isolation.c). The maker is
+ * forked before that, in lklhost's network namespace, and moves into the mirror's
+ * when the first packet socket is wanted. It answers one request at a time. A
+ * request describes a device or a socket; the maker builds the netlink messages
+ * itself, so that lklhost can change nothing but the mirror.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/if_addr.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <linux/veth.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "fd_pass.h"
+#include "helper.h"
+#include "host.h"
+#include "mirror.h"
+
+#define OUR_MARK	0x6c6b6c72	/* "lklr" */
+#define MAKE_RIGHTS	(1ull << CAP_SYS_ADMIN)
+#define RIGHTS		(1ull << CAP_NET_ADMIN | 1ull << CAP_NET_RAW)
+
+enum what { MAKE, PAIR, CHANGE, REMOVE, SOCKET };
+
+struct request {
+	int32_t what;
+	int32_t type, proto, flags;	/* of a socket */
+	struct link was, link;
+};
+
+static struct rtnl near = { .fd = -1 }, far = { .fd = -1 };
+static int far_ns = -1;
+static int ours = -1;
+
+/** identity - name, address and MTU into a request */
+static void identity(struct rtnl_msg *m, const struct link *l)
+{
+	rtnl_attr(m, IFLA_IFNAME, l->name, strlen(l->name) + 1);
+	if (l->ifindex != MIRROR_LO)
+		rtnl_attr(m, IFLA_ADDRESS, l->mac, sizeof(l->mac));
+	rtnl_attr(m, IFLA_MTU, &l->mtu, sizeof(l->mtu));
+}
+
+/** set_up - set a link up or down */
+static int set_up(const struct rtnl *r, int ifindex, bool up)
+{
+	struct rtnl_msg m;
+
+	rtnl_link(&m, RTM_NEWLINK, 0, ifindex);
+	m.link.ifi_change = IFF_UP;
+	m.link.ifi_flags = up ? IFF_UP : 0;
+	return rtnl_talk(r, &m);
+}
+
+/** remove_pair - of @ifindex; both ends go */
+static int remove_pair(int ifindex)
+{
+	struct rtnl_msg m;
+
+	if (ifindex == MIRROR_LO)
+		return 0;
+	rtnl_link(&m, RTM_DELLINK, 0, MIRROR_NEAR + ifindex);
+	return rtnl_talk(&near, &m);
+}
+
+/** request_pair - the message that makes a pair */
+static int request_pair(const struct link *l)
+{
+	struct ifinfomsg peer = { .ifi_index = l->ifindex };
+	struct rtattr *info, *data, *other;
+	char name[IFNAMSIZ];
+	struct rtnl_msg m;
+
+	snprintf(name, sizeof(name), "near%d", l->ifindex);
+	rtnl_link(&m, RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL,
+		  MIRROR_NEAR + l->ifindex);
+	rtnl_attr(&m, IFLA_IFNAME, name, strlen(name) + 1);
+	rtnl_attr(&m, IFLA_MTU, &l->mtu, sizeof(l->mtu));
+	info = rtnl_nest(&m, IFLA_LINKINFO, NULL, 0);
+	rtnl_attr(&m, IFLA_INFO_KIND, "veth", sizeof("veth"));
+	data = rtnl_nest(&m, IFLA_INFO_DATA, NULL, 0);
+	other = rtnl_nest(&m, VETH_INFO_PEER, &peer, sizeof(peer));
+	identity(&m, l);
+	rtnl_attr(&m, IFLA_NET_NS_FD, &far_ns, sizeof(far_ns));
+	rtnl_nest_end(&m, other);
+	rtnl_nest_end(&m, data);
+	rtnl_nest_end(&m, info);
+	return rtnl_talk(&near, &m);
+}
+
+/** make_pair - for @l */
+static int make_pair(const struct link *l)
+{
+	int ret = request_pair(l);
+
+	if (ret)
+		return ret;
+	ret = set_up(&near, MIRROR_NEAR + l->ifindex, true);
+	if (!ret && l->up)
+		ret = set_up(&far, l->ifindex, true);
+	if (ret)
+		(void)remove_pair(l->ifindex);
+	return ret;
+}
+
+/** lo_silent - the far loopback device has no address: nobody answers there */
+static int lo_silent(void)
+{
+	const struct {
+		struct in_addr addr;
+	} local = { { htonl(INADDR_LOOPBACK) } };
+	struct rtnl_msg m;
+	int ret;
+
+	rtnl_link(&m, RTM_DELADDR, 0, 0);
+	m.hdr.nlmsg_len = NLMSG_LENGTH(sizeof(m.addr));
+	m.addr = (struct ifaddrmsg){ .ifa_family = AF_INET, .ifa_prefixlen = 8,
+				     .ifa_index = MIRROR_LO };
+	rtnl_attr(&m, IFA_LOCAL, &local, sizeof(local));
+	ret = rtnl_talk(&far, &m);
+	return ret == -EADDRNOTAVAIL ? 0 : ret;
+}
+
+/** change - what stands for @was becomes as @l */
+static int change(const struct link *was, const struct link *l)
+{
+	struct rtnl_msg m;
+	int ret = 0;
+
+	if (l->ifindex != MIRROR_LO) {
+		rtnl_link(&m, RTM_NEWLINK, 0, MIRROR_NEAR + l->ifindex);
+		rtnl_attr(&m, IFLA_MTU, &l->mtu, sizeof(l->mtu));
+		ret = rtnl_talk(&near, &m);
+	}
+	/* Before Linux 6.2 one that is up keeps its name. */
+	if (!ret && strcmp(was->name, l->name))
+		ret = set_up(&far, l->ifindex, false);
+	if (ret)
+		return ret;
+	rtnl_link(&m, RTM_NEWLINK, 0, l->ifindex);
+	identity(&m, l);
+	ret = rtnl_talk(&far, &m);
+	if (!ret)
+		ret = set_up(&far, l->ifindex, l->up);
+	if (!ret && l->ifindex == MIRROR_LO)
+		ret = lo_silent();
+	return ret;
+}
+
+/** packet_socket - one of ours in this namespace; it receives nothing yet */
+static int packet_socket(void)
+{
+	int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	size_t i;
+
+	if (fd < 0)
+		return -errno;
+	/* The buffers are best effort: as big as allowed. */
+	for (i = 0; i < MIRROR_OPTIONS; i++)
+		if (setsockopt(fd, mirror_options[i].level,
+			       mirror_options[i].name, &mirror_options[i].value,
+			       sizeof(int)) &&
+		    mirror_options[i].level == SOL_PACKET) {
+			int ret = -errno;
+
+			close(fd);
+			return ret;
+		}
+	return fd;
+}
+
+/** far_socket - the one at the far ends */
+static int far_socket(void)
+{
+	/* What goes out is skipped, since not all that does is heard
+	 * (PACKET_QDISC_BYPASS); all comes in. */
+	struct sock_filter others[] = {
+		BPF_STMT(BPF_LD | BPF_B | BPF_ABS, SKF_AD_OFF + SKF_AD_PKTTYPE),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PACKET_OUTGOING, 3, 0),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, SKF_AD_OFF + SKF_AD_MARK),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, OUR_MARK, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
+		BPF_STMT(BPF_RET | BPF_K, 0),
+	};
+	struct sock_fprog prog = { .len = 6, .filter = others };
+	const int our_mark = OUR_MARK;
+	int fd = packet_socket();
+
+	if (fd < 0)
+		return fd;
+	if (setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &prog, sizeof(prog)) ||
+	    setsockopt(fd, SOL_SOCKET, SO_MARK, &our_mark, sizeof(our_mark))) {
+		int ret = -errno;
+
+		close(fd);
+		return ret;
+	}
+	return fd;
+}
+
+/** furnish - the mirror's namespace, from within; @fds: its socket and table */
+static int furnish(int *fds)
+{
+	int ret;
+
+	far_ns = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+	if (far_ns < 0)
+		return -errno;
+	ret = netns_no_ipv6();
+	if (!ret)
+		ret = rtnl_open(&far, false, 0);
+	if (ret)
+		return ret;
+	fds[0] = far_socket();
+	if (fds[0] < 0)
+		return fds[0];
+	fds[1] = open("/proc/self/net/packet", O_RDONLY | O_CLOEXEC);
+	return fds[1] < 0 ? -errno : 0;
+}
+
+/** make - the namespace, and what lklhost gets of it: enum mirror_fd */
+static int make(int *fds)
+{
+	int ret = netns_no_ipv6();
+
+	if (!ret)
+		ret = rtnl_open(&near, false, 0);
+	if (ret)
+		return ret;
+	fds[MIRROR_NEAR_SOCKET] = packet_socket();
+	if (fds[MIRROR_NEAR_SOCKET] < 0)
+		return fds[MIRROR_NEAR_SOCKET];
+	if (unshare(CLONE_NEWNET))
+		return -errno;
+	ret = furnish(fds + MIRROR_FAR_SOCKET);
+	caps_limit(RIGHTS);
+	return ret;
+}
+
+/** target_socket - a packet socket for the target */
+static int target_socket(const struct request *r)
+{
+	int fd = socket(AF_PACKET, r->type | SOCK_CLOEXEC |
+			(r->flags & SOCK_NONBLOCK), r->proto);
+
+	return fd < 0 ? -errno : fd;
+}
+
+/** carry_out - a request; @n: how many descriptors @fds has for the answer */
+static int carry_out(struct request *r, int *fds, unsigned int *n)
+{
+	int ret;
+
+	r->was.name[IFNAMSIZ - 1] = r->link.name[IFNAMSIZ - 1] = '\0';
+	switch (r->what) {
+	case MAKE:
+		ret = far_ns < 0 ? make(fds) : -EEXIST;
+		*n = ret ? 0 : MIRROR_FDS;
+		return ret;
+	case SOCKET:
+		fds[0] = far_ns < 0 ? -ENONET : target_socket(r);
+		*n = fds[0] >= 0;
+		return *n ? 0 : fds[0];
+	case PAIR:
+		return make_pair(&r->link);
+	case CHANGE:
+		return change(&r->was, &r->link);
+	case REMOVE:
+		return remove_pair(r->link.ifindex);
+	}
+	return -EINVAL;
+}
+
+/** serve - what happens in the maker; never returns */
+__attribute__((noreturn))
+static void serve(int sock)
+{
+	int fds[FD_PASS_MAX];
+	struct request r;
+	unsigned int n;
+	int32_t ret;
+
+	caps_limit(MAKE_RIGHTS | RIGHTS);
+	while (fd_pass_recv(sock, &r, sizeof(r), fds, &n) ==
+	       (ssize_t)sizeof(r)) {
+		while (n)	/* none are asked for */
+			close(fds[--n]);
+		ret = carry_out(&r, fds, &n);
+		if (fd_pass_send(sock, &ret, sizeof(ret), fds, n, 0) < 0)
+			break;
+		while (n)
+			close(fds[--n]);
+	}
+	_exit(0);	/* lklhost is gone */
+}
+
+/** maker_start - fork the maker, in the network namespace of the near ends */
+int maker_start(void)
+{
+	pid_t pid;
+	int sv[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv))
+		return -errno;
+	pid = helper_fork("lklhost-maker", &sv[1], 1);
+	if (!pid)
+		serve(HELPER_FDS);
+	close(sv[1]);
+	ours = sv[0];
+	return pid < 0 ? pid : 0;
+}
+
+/**
+ * ask - have the maker carry out a request
+ * @fds: room for FD_PASS_MAX
+ *
+ * The wait is as long as the host's kernel takes for it. Returns how many
+ * descriptors came, or a negative errno.
+ */
+static int ask(const struct request *r, int *fds)
+{
+	unsigned int n = 0;
+	int32_t ret;
+
+	if (ours < 0 || fd_pass_send(ours, r, sizeof(*r), NULL, 0, 0) < 0 ||
+	    fd_pass_recv(ours, &ret, sizeof(ret), fds, &n) !=
+	    (ssize_t)sizeof(ret))
+		return -ESRCH;
+	return ret ? ret : (int)n;
+}
+
+/** maker_make - the mirror's namespace; @fds: enum mirror_fd */
+int maker_make(int fds[MIRROR_FDS])
+{
+	const struct request r = { .what = MAKE };
+	int got[FD_PASS_MAX], ret = ask(&r, got);
+
+	if (ret < 0)
+		return ret;
+	if (ret != MIRROR_FDS)
+		return -EPROTO;
+	memcpy(fds, got, MIRROR_FDS * sizeof(*fds));
+	return 0;
+}
+
+/** device - a request that is about a device */
+static int device(enum what what, const struct link *was, const struct link *l)
+{
+	struct request r = { .what = what, .link = *l };
+	int fds[FD_PASS_MAX];
+
+	if (was)
+		r.was = *was;
+	return ask(&r, fds);
+}
+
+/** maker_pair - make the mirror of a device of the stack */
+int maker_pair(const struct link *l)
+{
+	return device(PAIR, NULL, l);
+}
+
+/** maker_change - what stands for @was becomes as @l */
+int maker_change(const struct link *was, const struct link *l)
+{
+	return device(CHANGE, was, l);
+}
+
+/** maker_remove - the mirror of a device; that it is gone is all we want */
+void maker_remove(const struct link *l)
+{
+	(void)device(REMOVE, NULL, l);
+}
+
+/** maker_socket - a packet socket for the target; a descriptor, or an errno */
+int maker_socket(int type, int proto, int flags)
+{
+	const struct request r = { .what = SOCKET, .type = type,
+				   .proto = proto, .flags = flags };
+	int fds[FD_PASS_MAX], ret = ask(&r, fds);
+
+	return ret == 1 ? fds[0] : ret < 0 ? ret : -EPROTO;
+}
