@@ -22,9 +22,8 @@
  * @abi: --abi
  * @preload: --preload, the library to load into the target; NULL: supervise
  * @ctl_fd: --ctl-fd, the launcher's control connection
- * @lock_fd: --lock-fd, held open for its lock, -1: none
- * @cleanup_fd: --cleanup-fd, -1: none
- * @home_netns: descriptor of the network namespace we were started in
+ * @lock_fd: --lock-fd, -1: none, or the keeper has it
+ * @cleanup_fd: --cleanup-fd, the same
  * @no_userns: --no-userns
  * @in_userns: we moved into a user namespace of our own
  * @private_netns: we are in an empty network namespace
@@ -46,7 +45,6 @@ struct lklhost {
 	int ctl_fd;
 	int lock_fd;
 	int cleanup_fd;
-	int home_netns;
 	bool no_userns;
 	bool in_userns;
 	bool private_netns;
@@ -67,7 +65,6 @@ void host_stop(int sig, uint32_t grace_ms);
 void host_target_ended(pid_t pid, int status);
 void host_launcher_gone(void);
 void host_farewell_done(void);
-__attribute__((noreturn)) void host_cleanup_exec(void);
 
 /* log.c */
 int log_open(const char *dir);

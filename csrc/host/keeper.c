@@ -4,12 +4,15 @@
  *
  * Theory of operation
  *
- * Somebody with CAP_NET_ADMIN, and without the right to make namespaces, can have
- * lklrun set up devices and rules on the host. lklhost then moves into a user
- * namespace, or stays, and has no rights on the host any more. So has the target.
- * What is to be undone there when lklrun was killed is undone by a process that
- * was forked before, and only then: it waits for a word, and becomes `lklrun
- * cleanup`. It ends with lklhost.
+ * When lklrun was killed, lklhost has what lklrun changed on the host undone by
+ * `lklrun cleanup`. lklhost itself cannot run it: it gives up its rights, the host's
+ * mounts and execve(2) before it reads a byte from the network (isolation.c). The
+ * keeper is forked before that. It keeps the rights, the mounts and the network
+ * namespace of lklrun, and does one thing: it waits for one byte and becomes
+ * `lklrun cleanup`. It reads nothing else, and ends with lklhost.
+ *
+ * The keeper also holds the lock of the run directory, which says that the run
+ * is alive, and hands it on to `lklrun cleanup`.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -46,18 +49,27 @@ static void keep(void)
 	_exit(0);
 }
 
+/** hand_over - close what only the keeper needs */
+static void hand_over(int theirs)
+{
+	close(theirs);
+	close(host.cleanup_fd);
+	close(host.lock_fd);
+	host.cleanup_fd = host.lock_fd = -1;
+}
+
 /**
- * keeper_start - fork it where it is needed, and let go of its rights
+ * keeper_start - fork the keeper, if there is something to clean up
  *
- * 0, also where it is not needed, or a negative errno.
+ * lklhost then gives up the rights that lklrun may have had on the host's network
+ * alone. Returns 0 or a negative errno.
  */
 int keeper_start(void)
 {
 	int sv[2], fds[3];
 	pid_t pid;
 
-	if (host.cleanup_fd < 0 || host.lock_fd < 0 ||
-	    !caps_have(CAP_NET_ADMIN) || caps_have(CAP_SYS_ADMIN))
+	if (host.cleanup_fd < 0 || host.lock_fd < 0)
 		return 0;
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv))
 		return -errno;
@@ -67,15 +79,16 @@ int keeper_start(void)
 	pid = helper_fork("lklhost-keeper", fds, 3);
 	if (!pid)
 		keep();
-	close(sv[1]);
+	hand_over(sv[1]);
 	ours = sv[0];
 	if (pid < 0)
 		return pid;
-	caps_drop(RIGHTS);
+	if (!caps_have(CAP_SYS_ADMIN))	/* else they are needed for namespaces */
+		caps_drop(RIGHTS);
 	return 0;
 }
 
-/** keeper_cleanup - have the host cleaned up; false: that is for us to do */
+/** keeper_cleanup - have the host cleaned up; false: there is no keeper */
 bool keeper_cleanup(void)
 {
 	return ours >= 0 && send(ours, "", 1, MSG_NOSIGNAL) == 1;

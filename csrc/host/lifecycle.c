@@ -6,7 +6,7 @@
  *
  *	the target ended	(with CTL_GOF_TREE: all of its tree) EXIT event, kill what is left, drain, halt, quit
  *	STOP, SIGTERM		signal the tree, SIGKILL after grace; then as above
- *	the launcher is gone	kill the tree, halt, exec `lklrun cleanup`
+ *	the launcher is gone	kill the tree, halt, have the keeper become `lklrun cleanup`
  *	panic			PANIC event, kill the tree; then answer HELLO, LOG,
  *				STATS until STOP or the launcher is gone
  *
@@ -197,30 +197,6 @@ void host_panicked(void)
 	engine_stop();
 }
 
-/** host_cleanup_exec - have the keeper become, or become `lklrun cleanup`, where we were started */
-void host_cleanup_exec(void)
-{
-	char *argv[] = { (char *)"lklrun", (char *)"cleanup", (char *)"--dir",
-			 (char *)host.run_dir, NULL };
-	char path[32];
-	sigset_t none;
-
-	if (keeper_cleanup())
-		_exit(HOST_EXIT_OK);
-	if (host.home_netns >= 0)	/* refused in a user namespace: fine */
-		(void)setns(host.home_netns, CLONE_NEWNET);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	signal(SIGPIPE, SIG_DFL);
-	signal(SIGTSTP, SIG_DFL);
-	if (host.cleanup_fd >= 0) {
-		snprintf(path, sizeof(path), "/proc/self/fd/%d", host.cleanup_fd);
-		execv(path, argv);
-		log_line("executing lklrun cleanup: %s", strerror(errno));
-	}
-	_exit(HOST_EXIT_OK);
-}
-
 /** host_launcher_gone - end-of-file on descriptor 3 */
 void host_launcher_gone(void)
 {
@@ -234,5 +210,7 @@ void host_launcher_gone(void)
 		stack->halt();
 	}
 	ctl_close_all();
-	host_cleanup_exec();
+	if (!keeper_cleanup())
+		log_line("there is no keeper: `lklrun cleanup` undoes what is left on the host");
+	_exit(HOST_EXIT_OK);
 }

@@ -50,7 +50,7 @@
 #include "user.h"
 
 struct lklhost host = { .ctl_fd = 3, .lock_fd = -1, .cleanup_fd = -1,
-			.home_netns = -1, .abi = "auto" };
+			.abi = "auto" };
 
 /** fatal - one line, and the end; the target, if any, dies with us */
 __attribute__((noreturn, format(printf, 1, 2)))

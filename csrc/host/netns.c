@@ -137,7 +137,6 @@ int netns_private(void)
 	bool tried = false;
 	int ret;
 
-	host.home_netns = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
 	if (!strcmp(host.abi, "host"))
 		return 0;
 	ret = netns_enter(false);

@@ -25,7 +25,7 @@
 #include "stack.h"
 
 struct lklhost host = { .ctl_fd = -1, .lock_fd = -1, .cleanup_fd = -1,
-			.home_netns = -1, .abi = "native" };
+			.abi = "native" };
 struct loop_stats loop_stats;
 const struct stack_ops stack_host_ops;
 

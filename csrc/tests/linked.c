@@ -20,7 +20,7 @@
 #include "tap.h"
 
 struct lklhost host = { .ctl_fd = -1, .lock_fd = -1, .cleanup_fd = -1,
-			.home_netns = -1, .abi = "auto" };
+			.abi = "auto" };
 
 #define FAR	((uint64_t)5 << 30)	/* beyond 32 bits */
 
