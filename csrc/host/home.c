@@ -86,7 +86,7 @@ int home_start(void)
 	pid = helper_fork("lklhost-home", &sv[1], 1);
 	if (!pid) {
 		/* Sockets such as the target could make itself. */
-		if (user_become())
+		if (user_change())
 			_exit(0);
 		caps_drop(~0ull);
 		serve(HELPER_FDS);

@@ -27,6 +27,7 @@
  * @no_userns: --no-userns
  * @in_userns: we moved into a user namespace of our own
  * @private_netns: we are in an empty network namespace
+ * @shared_user_ns: --user without a user namespace for the target, for this errno
  * @shared_netns: no network namespace could be made, for this errno: we and the
  *	target stay in that of the host
  * @state: CTL_STATE_*
@@ -49,6 +50,7 @@ struct lklhost {
 	bool in_userns;
 	bool private_netns;
 	int shared_netns;
+	int shared_user_ns;
 	uint32_t state;
 	uint64_t start_ns;
 	bool mptcp;
@@ -105,6 +107,7 @@ void exec_panicked(void);
 int netns_private(void);
 int netns_enter(bool userns);
 int netns_no_ipv6(void);
+int write_file(const char *path, const char *text);
 
 /* view/serve.c */
 void view_open(void);

@@ -34,8 +34,8 @@
 
 #define OVERFLOW_ID	65534	/* who has no id in a user namespace */
 
-/** file_write - write a string to a file that exists */
-static int file_write(const char *path, const char *text)
+/** write_file - write a string, in one call, to a file that exists */
+int write_file(const char *path, const char *text)
 {
 	int fd = open(path, O_WRONLY | O_CLOEXEC);
 	int ret = 0;
@@ -54,15 +54,15 @@ static int map_ids(uid_t uid, gid_t gid)
 	char text[64];
 	int ret;
 
-	ret = file_write("/proc/self/setgroups", "deny");
+	ret = write_file("/proc/self/setgroups", "deny");
 	if (ret && ret != -ENOENT)
 		return ret;
 	snprintf(text, sizeof(text), "%u %u 1\n", uid, uid);
-	ret = file_write("/proc/self/uid_map", text);
+	ret = write_file("/proc/self/uid_map", text);
 	if (ret)
 		return ret;
 	snprintf(text, sizeof(text), "%u %u 1\n", gid, gid);
-	return file_write("/proc/self/gid_map", text);
+	return write_file("/proc/self/gid_map", text);
 }
 
 /**
@@ -100,7 +100,7 @@ int netns_no_ipv6(void)
 	size_t i;
 
 	for (i = 0; i < sizeof(conf) / sizeof(conf[0]) && !ret; i++)
-		ret = file_write(conf[i], "1");
+		ret = write_file(conf[i], "1");
 	return ret == -ENOENT ? 0 : ret;
 }
 
@@ -155,6 +155,6 @@ int netns_private(void)
 	host.private_netns = true;
 	/* Best effort: outside the first user namespace it cannot be set, and
 	 * datagrams beyond ten then wait in the stack. */
-	file_write("/proc/sys/net/unix/max_dgram_qlen", "2048");
+	write_file("/proc/sys/net/unix/max_dgram_qlen", "2048");
 	return 0;
 }

@@ -2,22 +2,40 @@
 /*
  * --user UID:GID[:GROUP,GROUP...]: who the target runs as.
  *
+ * Theory of operation
+ *
  * lklhost stays who it is. The target changes when its namespaces, filter and
  * mounts are made, which takes root's rights, and before the zygote comes from it,
  * so that programs of `lklctl exec` are the user's as well. It has no capability
  * from then on, and by no_new_privs it gets none.
+ *
+ * The target also gets a user namespace of its own, in which every id stands for
+ * itself. It sees all that it would see without one, but the host's kernel denies it
+ * ptrace(2), pidfd_getfd(2) and process_vm_readv(2) on the user's other processes on
+ * the host, which are in another user namespace: so it cannot take a socket of theirs.
+ *
+ * The namespace's owner is lklhost's user, root. Its owner has every capability in
+ * it (user_namespaces(7)), so lklhost can serve the target without a capability.
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <limits.h>
+#include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/fsuid.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "helper.h"
+#include "host.h"
 #include "user.h"
+
+#define MAP_LINE	36	/* bytes: three numbers of 32 bits */
+#define MAP_MAX		4096	/* of a map, user_namespaces(7) */
 
 static struct {
 	bool any;
@@ -60,8 +78,8 @@ bool user_set(const char *text)
 	return true;
 }
 
-/** user_become - change this process; 0, also without --user, or a negative errno */
-int user_become(void)
+/** user_change - this process becomes the user; 0, also without --user, or an errno */
+int user_change(void)
 {
 	if (!user.any)
 		return 0;
@@ -74,21 +92,132 @@ int user_become(void)
 	return 0;
 }
 
-/** user_rehearse - whether it will work: a child tries */
-int user_rehearse(void)
+/**
+ * map_same - for @pid, map every id that there is here to itself
+ * @file: "uid_map" or "gid_map"
+ */
+static int map_same(pid_t pid, const char *file)
+{
+	char path[64], text[MAP_MAX];
+	unsigned int first, count;
+	size_t at = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/self/%s", file);
+	f = fopen(path, "re");
+	if (!f)
+		return -errno;
+	while (at + MAP_LINE < sizeof(text) &&
+	       fscanf(f, "%u %*u %u", &first, &count) == 2)
+		at += (size_t)sprintf(text + at, "%u %u %u\n", first, first,
+				      count);
+	fclose(f);
+	snprintf(path, sizeof(path), "/proc/%d/%s", pid, file);
+	return at ? write_file(path, text) : -EINVAL;
+}
+
+/** mapper - what happens in the child that maps its parent's ids; never returns */
+__attribute__((noreturn))
+static void mapper(pid_t parent, int made)
+{
+	char word;
+	int ret;
+
+	if (read(made, &word, 1) != 1)
+		_exit(EPERM);
+	ret = map_same(parent, "gid_map");
+	if (!ret)
+		ret = map_same(parent, "uid_map");
+	_exit(-ret);
+}
+
+/** exited - wait for a child: 0, or the negative errno that is its status */
+static int exited(pid_t pid)
 {
 	int status;
-	pid_t pid;
 
-	if (!user.any)
-		return 0;
-	pid = fork();
-	if (!pid)
-		_exit(-user_become());
-	if (pid < 0)
-		return -errno;
 	while (waitpid(pid, &status, 0) != pid)
 		if (errno != EINTR)
 			return -errno;
 	return WIFEXITED(status) ? -WEXITSTATUS(status) : -EPERM;
+}
+
+/**
+ * own_namespace - move into a user namespace in which every id stands for itself
+ *
+ * The map takes rights in the namespace that was left, so a child stays there.
+ */
+static int own_namespace(void)
+{
+	pid_t pid, parent = getpid();
+	int made[2], ret = 0;
+
+	if (pipe2(made, O_CLOEXEC))
+		return -errno;
+	pid = fork();
+	if (!pid) {
+		close(made[1]);
+		mapper(parent, made[0]);
+	}
+	close(made[0]);
+	if (pid < 0 || unshare(CLONE_NEWUSER) || write(made[1], "", 1) != 1)
+		ret = -errno;
+	close(made[1]);
+	if (pid > 0) {
+		int mapped = exited(pid);
+
+		ret = ret ? ret : mapped;
+	}
+	return ret;
+}
+
+/** user_has_namespace - whether the target has a user namespace of its own */
+bool user_has_namespace(void)
+{
+	return user.any && !host.shared_user_ns;
+}
+
+/** user_become - as user_change(), for the target: in a user namespace of its own */
+int user_become(void)
+{
+	int ret = user_has_namespace() ? own_namespace() : 0;
+
+	return ret ? ret : user_change();
+}
+
+/** rehearse - whether @become works: a child tries */
+static int rehearse(int (*become)(void))
+{
+	pid_t pid = fork();
+
+	if (!pid)
+		_exit(-become());
+	return pid < 0 ? -errno : exited(pid);
+}
+
+/** user_rehearse - whether it will work, and whether with a user namespace */
+int user_rehearse(void)
+{
+	int ret;
+
+	if (!user.any)
+		return 0;
+	ret = rehearse(user_become);
+	if (!ret)
+		return 0;
+	host.shared_user_ns = -ret;
+	return rehearse(user_change);
+}
+
+/**
+ * user_file_ids - have lklhost's own accesses to files be the user's
+ *
+ * Files of /proc/PID are the target's user's, and lklhost has no right to pass over
+ * the modes of files any more. Needs CAP_SETUID and CAP_SETGID.
+ */
+void user_file_ids(void)
+{
+	setfsgid(user.gid);
+	setfsuid(user.uid);
+	prctl(PR_SET_DUMPABLE, 1);	/* which setfsuid() took away */
 }

@@ -6,7 +6,10 @@
 #include <stdbool.h>
 
 bool user_set(const char *text);
-int user_become(void);
 int user_rehearse(void);
+int user_change(void);
+int user_become(void);
+bool user_has_namespace(void);
+void user_file_ids(void);
 
 #endif
