@@ -79,7 +79,27 @@ static pid_t parent_of(pid_t pid)
 	return host.in_userns && caps_have(CAP_SYS_PTRACE) ? 0 : -1;
 }
 
-/** is_lklhost - whether a process is this one, or another of the same executable */
+/** is_named - whether a process has our program's name, which everybody may read */
+static bool is_named(pid_t pid)
+{
+	char path[64], name[17] = "";
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+	f = fopen(path, "re");
+	if (f && !fgets(name, sizeof(name), f))
+		name[0] = '\0';
+	if (f)
+		fclose(f);
+	return !strcmp(name, "lklhost\n");
+}
+
+/**
+ * is_lklhost - whether a process is this one, or another of the same executable
+ *
+ * Which executable it is, lklhost may not know of a process that is in another user
+ * namespace or has capabilities. It goes by the name then.
+ */
 static bool is_lklhost(pid_t pid)
 {
 	struct stat us, them;
@@ -88,8 +108,10 @@ static bool is_lklhost(pid_t pid)
 	if (pid == getpid())
 		return true;
 	snprintf(path, sizeof(path), "/proc/%d/exe", pid);
-	return !stat("/proc/self/exe", &us) && !stat(path, &them) &&
-	       us.st_dev == them.st_dev && us.st_ino == them.st_ino;
+	if (stat(path, &them))
+		return is_named(pid);
+	return !stat("/proc/self/exe", &us) && us.st_dev == them.st_dev &&
+	       us.st_ino == them.st_ino;
 }
 
 /**

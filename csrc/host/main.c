@@ -11,9 +11,9 @@
  * Theory of operation
  *
  * Order of start: parse; fork the helpers (helper.c); move into a private network
- * namespace; fork the target (it waits); load the stack; control server; loop. What
- * follows (devices, boot, configuration, GO) comes over the control connection,
- * --ctl-fd.
+ * namespace; fork the target (it waits); load the stack; control server; give up
+ * what is not needed any more (isolation.c); loop. What follows (devices, boot,
+ * configuration, GO) comes over the control connection, --ctl-fd.
  *
  * With --preload the target executes its program at once, with LIB loaded into
  * it, which loads the stack there and waits before main() (remote.c).
@@ -43,6 +43,7 @@
 #include "helper.h"
 #include "home.h"
 #include "host.h"
+#include "isolation.h"
 #include "loop.h"
 #include "mirror.h"
 #include "remote.h"
@@ -248,6 +249,7 @@ int main(int argc, char **argv)
 		view_open();
 	if (target_fork(command, err, sizeof(err)))
 		fatal("%s", err);
+	isolate_descriptors();
 	ret = loop_init();
 	log_take_stdio();	/* the target has its own */
 	if (!host.preload &&
@@ -264,6 +266,7 @@ int main(int argc, char **argv)
 	ret = ctl_init(host.ctl_fd);
 	if (ret)
 		fatal("making %s/ctl.sock: %s", host.run_dir, strerror(-ret));
+	isolate();
 	loop_run();
 	ctl_close_all();
 	return HOST_EXIT_OK;

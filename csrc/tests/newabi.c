@@ -36,11 +36,16 @@ struct ops lkl_host_ops;
 
 static void *real;
 
+/** load - with this one: later lklhost sees no files of the host's */
+__attribute__((constructor))
+static void load(void)
+{
+	real = dlopen(getenv("LKL_REAL"), RTLD_NOW | RTLD_LOCAL);
+}
+
 /** sym - a function of the real library */
 static void *sym(const char *name)
 {
-	if (!real)
-		real = dlopen(getenv("LKL_REAL"), RTLD_NOW | RTLD_LOCAL);
 	return real ? dlsym(real, name) : NULL;
 }
 

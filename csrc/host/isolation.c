@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Isolation: what lklhost gives up before it reads a byte from the network.
+ *
+ * Theory of operation
+ *
+ * lklhost parses packets in a whole kernel. Whoever takes it over by a packet shall
+ * find little to take. isolate() is called once, when all is set up: the helpers and
+ * the target are forked, the library is loaded, ctl.sock exists. No device has been
+ * handed over and the kernel has not booted. Four things go, in this order:
+ *
+ * Mounts. lklhost moves into a mount namespace whose root is an empty, read-only
+ * file system with /proc alone. As root it mounts a /proc that shows processes and
+ * nothing else (subset=pid, Linux 5.8). Where it may not, it keeps the host's /proc
+ * with /proc/sys covered. Descriptors that are meant for the target are closed
+ * before: one may be a directory, whose ".." leads out of a root.
+ *
+ * File ids. With --user, lklhost accesses files as that user from then on: files of
+ * /proc/PID of the target belong to it.
+ *
+ * Capabilities, from all sets (bounding, permitted, effective, inheritable, ambient):
+ *
+ *	run by root			CAP_SYS_PTRACE, CAP_KILL, CAP_DAC_OVERRIDE
+ *	run by root, engine preload	CAP_KILL
+ *	run by root with --user		none
+ *	by an ordinary user		CAP_SYS_PTRACE, in lklhost's user namespace only
+ *	... engine preload		none
+ *
+ * CAP_SYS_PTRACE is for the memory and the descriptors of targets that have
+ * capabilities, changed their user or are not dumpable. CAP_KILL and CAP_DAC_OVERRIDE
+ * are for targets that changed their user: to end them, and to open their
+ * /proc/PID/mem and /proc/PID/fd. Under preload nobody looks into the target. With
+ * --user, lklhost owns the target's user namespace (user.c), which is enough. A
+ * lklhost without CAP_SYS_PTRACE keeps all that it has: it may look into the target
+ * only as long as it has every capability that the target has (ptrace(2)).
+ *
+ * System calls. A seccomp filter, with no_new_privs, kills lklhost on calls that
+ * start programs or processes, change namespaces, mounts, ids or the host's kernel,
+ * or trace other processes. It refuses calls that change files' names and owners,
+ * new rings of io_uring, and sockets of all families but AF_UNIX. No part of lklhost makes them from here
+ * on: `lklrun cleanup` is run by the keeper (keeper.c), packet sockets are made by
+ * the maker (mirror/maker.c), sockets of --host-net by the helper at home (home.c).
+ * The filter lists what is denied: a library of somebody else's may use all the
+ * rest. Calls that are newer than this list say ENOSYS.
+ *
+ * What cannot be done is logged, and the run goes on: a container may have neither
+ * the right to mount nor a seccomp of its own.
+ *
+ * With the back end "host" nothing of this is done. lklhost parses no packets then,
+ * and makes what calls lklctl asks for on the host.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "helper.h"
+#include "host.h"
+#include "isolation.h"
+#include "notify.h"
+#include "user.h"
+
+#define MOUNT_FLAGS	(MS_NOSUID | MS_NODEV | MS_NOEXEC)
+#define NEWEST_CALL	462		/* mseal(2), Linux 6.10 */
+#define X32_BIT		0x40000000u
+#define ARM_OWN		0x0f0000u	/* calls that only arm has */
+#define MAX_INSNS	256
+#ifdef __SANITIZE_ADDRESS__	/* whose reports need files, and a process that traces */
+#define SANITIZED	true
+#else
+#define SANITIZED	false
+#endif
+#define ARG(n)		(offsetof(struct seccomp_data, args) + 8 * (n))
+
+/* Nothing in lklhost makes these calls: whoever does has taken it over. */
+static const uint32_t killed[] = {
+	SYS_execve, SYS_execveat, SYS_ptrace, SYS_setns,
+	SYS_mount, SYS_umount2, SYS_pivot_root, SYS_chroot,
+	SYS_bpf, SYS_perf_event_open, SYS_userfaultfd,
+	SYS_init_module, SYS_finit_module, SYS_delete_module,
+	SYS_kexec_load, SYS_reboot, SYS_swapon, SYS_swapoff, SYS_acct,
+	SYS_add_key, SYS_request_key, SYS_keyctl,
+	SYS_name_to_handle_at, SYS_open_by_handle_at, SYS_fanotify_init,
+	SYS_setuid, SYS_setgid, SYS_setreuid, SYS_setregid, SYS_setresuid,
+	SYS_setresgid, SYS_setgroups, SYS_setfsuid, SYS_setfsgid, SYS_capset,
+	SYS_adjtimex, SYS_sethostname, SYS_setdomainname, SYS_syslog,
+	SYS_quotactl, SYS_kcmp, SYS_personality,
+#ifdef SYS_settimeofday
+	SYS_settimeofday,
+#endif
+#ifdef SYS_clock_settime
+	SYS_clock_settime,
+#endif
+#ifdef SYS_clock_settime64
+	SYS_clock_settime64,
+#endif
+#ifdef SYS_setuid32
+	SYS_setuid32, SYS_setgid32, SYS_setreuid32, SYS_setregid32,
+	SYS_setresuid32, SYS_setresgid32, SYS_setgroups32, SYS_setfsuid32,
+	SYS_setfsgid32,
+#endif
+#ifdef SYS_fork
+	SYS_fork, SYS_vfork,
+#endif
+#ifdef SYS_kexec_file_load
+	SYS_kexec_file_load,
+#endif
+#ifdef SYS_iopl
+	SYS_iopl, SYS_ioperm, SYS_modify_ldt,
+#endif
+#ifdef SYS_open_tree
+	SYS_open_tree, SYS_move_mount, SYS_fsopen, SYS_fsconfig, SYS_fsmount,
+	SYS_fspick,
+#endif
+#ifdef SYS_mount_setattr
+	SYS_mount_setattr,
+#endif
+#ifdef SYS_pidfd_send_signal
+	SYS_pidfd_send_signal, SYS_io_uring_register,
+#endif
+#ifdef SYS_process_madvise
+	SYS_process_madvise,
+#endif
+};
+
+/*
+ * These it has no need to make. The stack's library has its ring of io_uring, which
+ * can write and nothing else; another one could make sockets of any kind.
+ */
+static const uint32_t refused[] = {
+	SYS_io_uring_setup,
+	SYS_mknodat, SYS_linkat, SYS_symlinkat, SYS_renameat, SYS_renameat2,
+	SYS_fchownat, SYS_fchown, SYS_fchmodat, SYS_fchmod,
+	SYS_setxattr, SYS_lsetxattr, SYS_fsetxattr,
+#ifdef SYS_mknod
+	SYS_mknod, SYS_link, SYS_symlink, SYS_rename, SYS_chown, SYS_lchown,
+	SYS_chmod,
+#endif
+};
+
+static struct sock_filter prog[MAX_INSNS];
+static unsigned int len;
+
+/** emit - append an instruction */
+static void emit(uint16_t code, uint32_t k, uint8_t jt, uint8_t jf)
+{
+	prog[len++] = (struct sock_filter){ code, jt, jf, k };
+}
+
+/** emit_each - @action for each of @n calls, whose number is loaded */
+static void emit_each(const uint32_t *calls, size_t n, uint32_t action)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		emit(BPF_JMP | BPF_JEQ | BPF_K, calls[i], 0, 1);
+		emit(BPF_RET | BPF_K, action, 0, 0);
+	}
+}
+
+/** emit_unless - @action for call @nr, unless argument 0 passes the test @op @k */
+static void emit_unless(uint32_t nr, uint16_t op, uint32_t k, uint32_t action)
+{
+	emit(BPF_JMP | BPF_JEQ | BPF_K, nr, 0, 4);
+	emit(BPF_LD | BPF_W | BPF_ABS, ARG(0), 0, 0);
+	emit(BPF_JMP | op | BPF_K, k, 0, 1);
+	emit(BPF_RET | BPF_K, SECCOMP_RET_ALLOW, 0, 0);
+	emit(BPF_RET | BPF_K, action, 0, 0);
+}
+
+/** emit_numbers - the beginning: no foreign calls, and none that are newer */
+static void emit_numbers(void)
+{
+	emit(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch), 0, 0);
+	emit(BPF_JMP | BPF_JEQ | BPF_K, NOTIFY_ARCH, 1, 0);
+	emit(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS, 0, 0);
+	emit(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr), 0, 0);
+#ifdef __arm__
+	emit(BPF_JMP | BPF_JGE | BPF_K, ARM_OWN, 0, 1);
+	emit(BPF_RET | BPF_K, SECCOMP_RET_ALLOW, 0, 0);
+#endif
+#ifdef __x86_64__
+	emit(BPF_JMP | BPF_JGE | BPF_K, X32_BIT, 0, 1);
+	emit(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS, 0, 0);
+#endif
+	emit(BPF_JMP | BPF_JGT | BPF_K, NEWEST_CALL, 0, 1);
+	emit(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS, 0, 0);
+}
+
+/** build - write the program */
+static void build(void)
+{
+	len = 0;
+	emit_numbers();
+	emit_each(killed, sizeof(killed) / sizeof(killed[0]),
+		  SECCOMP_RET_KILL_PROCESS);
+	emit_each(refused, sizeof(refused) / sizeof(refused[0]),
+		  SECCOMP_RET_ERRNO | EPERM);
+#ifdef SYS_clone3	/* its flags are in memory; C libraries then use clone() */
+	emit_each((const uint32_t[]){ SYS_clone3 }, 1,
+		  SECCOMP_RET_ERRNO | ENOSYS);
+#endif
+	emit_unless(SYS_clone, BPF_JSET, CLONE_THREAD, SECCOMP_RET_KILL_PROCESS);
+	emit_unless(SYS_unshare, BPF_JEQ, CLONE_FILES, SECCOMP_RET_KILL_PROCESS);
+	emit_unless(SYS_socket, BPF_JEQ, AF_UNIX,
+		    SECCOMP_RET_ERRNO | EAFNOSUPPORT);
+	emit(BPF_RET | BPF_K, SECCOMP_RET_ALLOW, 0, 0);
+}
+
+/** calls_limit - install the filter, for every thread; needs no_new_privs */
+static int calls_limit(void)
+{
+	struct sock_fprog fprog = { .filter = prog };
+	long ret;
+
+	build();
+	fprog.len = (unsigned short)len;
+	/* SPEC_ALLOW: before Linux 5.16 a filter slows every branch down else. */
+	ret = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
+		      SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_SPEC_ALLOW,
+		      &fprog);
+	return ret < 0 ? -errno : ret ? -EBUSY : 0;
+}
+
+/** proc_mount - "proc" in the directory we are in */
+static int proc_mount(void)
+{
+	if (mkdir("proc", 0555))
+		return -errno;
+	if (!mount("proc", "proc", "proc", MOUNT_FLAGS, "subset=pid"))
+		return 0;
+	/* The pid namespace is another's, or the kernel is old. In a user namespace
+	 * what is mounted below comes along. */
+	if (mount("/proc", "proc", NULL, MS_BIND | MS_REC, NULL) ||
+	    mount("lklrun", "proc/sys", "tmpfs", MOUNT_FLAGS | MS_RDONLY,
+		  "mode=555,size=4k"))
+		return -errno;
+	return 0;
+}
+
+/** root_change - the directory we are in, a mount, becomes the root */
+static int root_change(void)
+{
+	if (syscall(SYS_pivot_root, ".", ".") || umount2(".", MNT_DETACH))
+		return -errno;
+	return chdir("/") || mount("", "/", NULL, MS_REMOUNT | MS_BIND |
+				   MS_RDONLY | MOUNT_FLAGS, NULL) ? -errno : 0;
+}
+
+/**
+ * mounts_leave - out of the host's mounts
+ *
+ * The run directory is where the new root is mounted: it is there, and nobody else's.
+ * Files in it are open or, where there is no network namespace, needed (carrier.c).
+ */
+static int mounts_leave(void)
+{
+	int ret;
+
+	if (host.shared_netns)
+		return -host.shared_netns;
+	if (unshare(CLONE_NEWNS) ||
+	    mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+	    mount("lklrun", host.run_dir, "tmpfs", MOUNT_FLAGS,
+		  "mode=555,size=4k") || chdir(host.run_dir))
+		return -errno;
+	ret = proc_mount();
+	if (!ret)
+		ret = root_change();
+	if (ret) {
+		(void)!chdir("/");
+		umount2(host.run_dir, MNT_DETACH);
+	}
+	return ret;
+}
+
+/** caps_kept - see the top */
+static uint64_t caps_kept(void)
+{
+	const uint64_t ptrace = 1ull << CAP_SYS_PTRACE;
+	const uint64_t other_users = 1ull << CAP_KILL;
+
+	if (user_has_namespace())
+		return 0;
+	if (host.preload)
+		return host.in_userns || geteuid() ? 0 : other_users;
+	if (!caps_have(CAP_SYS_PTRACE))
+		return ~0ull;
+	if (host.in_userns)
+		return ptrace;
+	return ptrace | other_users | 1ull << CAP_DAC_OVERRIDE;
+}
+
+/** done - say what could not be done */
+static void done(const char *what, int ret)
+{
+	if (ret)
+		log_line("isolation: %s: %s", what, strerror(-ret));
+}
+
+/**
+ * isolate_descriptors - close what was left open for the target, which has it by now
+ *
+ * lklhost's own are close-on-exec. Called before a library is loaded, whose may not be.
+ */
+void isolate_descriptors(void)
+{
+	struct dirent *e;
+	DIR *dir = opendir("/proc/self/fd");
+
+	while (dir && (e = readdir(dir))) {
+		int fd = atoi(e->d_name);	/* 0 for "." and ".." */
+
+		if (fd > STDERR_FILENO && !(fcntl(fd, F_GETFD) & FD_CLOEXEC))
+			close(fd);
+	}
+	if (dir)
+		closedir(dir);
+}
+
+/** isolate - give up what is not needed any more */
+void isolate(void)
+{
+	if (!strcmp(host.abi, "host"))
+		return;
+	if (!SANITIZED)
+		done("lklhost keeps the host's mounts", mounts_leave());
+	if (user_has_namespace())
+		user_file_ids();
+	caps_limit(caps_kept());
+	if (!SANITIZED)
+		done("lklhost has no seccomp filter", calls_limit());
+}
