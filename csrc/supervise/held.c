@@ -133,6 +133,7 @@ static void held_retry(struct held *h)
 {
 	int64_t ret = h->retry(&h->call, h);
 
+	mem_close();
 	if (h->call.dup >= 0) {
 		close(h->call.dup);
 		h->call.dup = -1;

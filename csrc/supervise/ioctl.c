@@ -171,18 +171,17 @@ static int64_t ioctl_name(struct call *c, int sfd, unsigned int cmd)
 static int64_t ioctl_data(struct call *c, int sfd, unsigned int cmd)
 {
 	char *data = shared_buf, *was = shared_buf + DATA_MAX;
-	struct iovec l = { data, DATA_MAX }, r = { NULL, DATA_MAX };
+	struct iovec r = { NULL, DATA_MAX };
 	struct ifreq ifr;
 	size_t from = 0, to;
-	ssize_t len;
-	int64_t ret;
+	int64_t ret, len;
 
 	_Static_assert(SHARED_SIZE >= 2 * DATA_MAX, "room for both copies");
 	ret = mem_read(c, c->args[2], &ifr, sizeof(ifr));
 	if (ret)
 		return ret;
 	r.iov_base = ifr.ifr_data;
-	len = process_vm_readv(c->pid, &l, 1, &r, 1, 0);
+	len = mem_readv(c, &r, 1, data, DATA_MAX);
 	if (len <= 0)
 		return -EFAULT;
 	memset(data + len, 0, (size_t)(DATA_MAX - len));

@@ -123,34 +123,22 @@ static size_t slice(const struct user_msg *um, size_t off, size_t len,
 int64_t msg_get_data(const struct call *c, const struct user_msg *um,
 		     size_t off, void *buf, size_t len)
 {
-	struct iovec remote[MSG_IOV_MAX], local = { buf, len };
-	size_t cnt = slice(um, off, len, remote);
+	struct iovec from[MSG_IOV_MAX];
+	size_t cnt = slice(um, off, len, from);
+	int64_t n = cnt ? mem_readv(c, from, cnt, buf, len) : (int64_t)len;
 
-	if (!cnt)
-		return 0;
-	if (process_vm_readv(c->pid, &local, 1, remote, cnt, 0) != (ssize_t)len)
-		return -EFAULT;
-	return 0;
+	return n < 0 ? n : n == (int64_t)len ? 0 : -EFAULT;
 }
 
 /** msg_put_data - @len bytes into the message, cut to its room */
 int64_t msg_put_data(const struct call *c, const struct user_msg *um,
 		     const void *buf, size_t len)
 {
-	struct iovec remote[MSG_IOV_MAX];
-	struct iovec local = { (void *)(uintptr_t)buf, len };
-	size_t cnt;
+	struct iovec to[MSG_IOV_MAX];
 
 	if (len > um->total)
 		len = um->total;
-	local.iov_len = len;
-	cnt = slice(um, 0, len, remote);
-	if (!cnt)
-		return 0;
-	if (process_vm_writev(c->pid, &local, 1, remote, cnt, 0) !=
-	    (ssize_t)len)
-		return -EFAULT;
-	return 0;
+	return mem_writev(c, to, slice(um, 0, len, to), buf, len);
 }
 
 /**

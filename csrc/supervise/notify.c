@@ -22,7 +22,6 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "conn.h"
@@ -107,51 +106,6 @@ int call_addfd_replace(struct call *c, int fd, int newfd, bool cloexec)
 
 	return ioctl(listener.fd, SECCOMP_IOCTL_NOTIF_ADDFD, &add) < 0 ?
 	       -errno : 0;
-}
-
-/** mem_read - copy from the caller's memory; -EFAULT unless all of it */
-int64_t mem_read(const struct call *c, uint64_t addr, void *buf, size_t len)
-{
-	struct iovec l = { buf, len }, r = { (void *)(uintptr_t)addr, len };
-	ssize_t n;
-
-	if (!len)
-		return 0;
-	n = process_vm_readv(c->pid, &l, 1, &r, 1, 0);
-	if (n < 0)
-		return errno == ESRCH ? -ESRCH : -EFAULT;
-	return n == (ssize_t)len ? 0 : -EFAULT;
-}
-
-/** mem_write - copy to the caller's memory; -EFAULT unless all of it */
-int64_t mem_write(const struct call *c, uint64_t addr, const void *buf,
-		  size_t len)
-{
-	struct iovec l = { (void *)(uintptr_t)buf, len };
-	struct iovec r = { (void *)(uintptr_t)addr, len };
-	ssize_t n;
-
-	if (!len)
-		return 0;
-	n = process_vm_writev(c->pid, &l, 1, &r, 1, 0);
-	if (n < 0)
-		return errno == ESRCH ? -ESRCH : -EFAULT;
-	return n == (ssize_t)len ? 0 : -EFAULT;
-}
-
-/** mem_write2 - copy to two places at once */
-int64_t mem_write2(const struct call *c, uint64_t addr, const void *buf,
-		   size_t len, uint64_t addr2, const void *buf2, size_t len2)
-{
-	struct iovec l[2] = { { (void *)(uintptr_t)buf, len },
-			      { (void *)(uintptr_t)buf2, len2 } };
-	struct iovec r[2] = { { (void *)(uintptr_t)addr, len },
-			      { (void *)(uintptr_t)addr2, len2 } };
-	ssize_t n = process_vm_writev(c->pid, l, 2, r, 2, 0);
-
-	if (n < 0)
-		return errno == ESRCH ? -ESRCH : -EFAULT;
-	return n == (ssize_t)(len + len2) ? 0 : -EFAULT;
 }
 
 /**
@@ -243,7 +197,7 @@ static int64_t refuse_foreign(struct call *c)
 {
 	warn_user("%s (pid %d): programs of a foreign architecture are not supported, killed",
 		  task_comm(c->task), c->pid);
-	kill(c->pid, SIGKILL);
+	task_signal(c, SIGKILL);
 	return -ENOSYS;
 }
 
@@ -377,8 +331,9 @@ static void notified(struct source *src, uint32_t events)
 		call_answer(&c, CALL_NATIVE);
 		return;
 	}
-	c.task = task_get(c.pid);
+	c.task = task_of(&c);
 	ret = c.task ? dispatch(&c, req.data.arch) : -ENOMEM;
+	mem_close();
 	if (c.dup >= 0)
 		close(c.dup);
 	if (ret != CALL_HELD && ret != CALL_ANSWERED)
@@ -400,6 +355,7 @@ int notify_init(int fd)
 void notify_stop(void)
 {
 	held_stop();
+	mem_close();
 	if (listener.fd >= 0)
 		loop_del(&listener);
 }

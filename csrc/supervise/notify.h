@@ -31,6 +31,7 @@
 #define ERESTARTSYS	512
 
 struct conn;
+struct iovec;
 struct account;
 struct task;
 
@@ -102,16 +103,21 @@ void held_stop(void);
 void held_task_gone(const struct task *t);
 uint64_t hold_deadline(const struct call *c, int optname);
 
-/* Memory of the target. */
+/* target_mem.c */
 int64_t mem_read(const struct call *c, uint64_t addr, void *buf, size_t len);
-int64_t mem_write2(const struct call *c, uint64_t addr, const void *buf,
-		   size_t len, uint64_t addr2, const void *buf2, size_t len2);
+int64_t mem_readv(const struct call *c, const struct iovec *from, size_t n,
+		  void *buf, size_t len);
 int64_t mem_write(const struct call *c, uint64_t addr, const void *buf,
 		  size_t len);
+int64_t mem_writev(const struct call *c, const struct iovec *to, size_t n,
+		   const void *buf, size_t len);
+void mem_close(void);
 
 /* proc.c */
 struct task *task_get(pid_t tid);
-int task_getfd(struct task *t, int fd);
+struct task *task_of(const struct call *c);
+void task_signal(const struct call *c, int sig);
+int task_getfd(const struct task *t, int fd);
 void task_count_socket(struct task *t, bool given);
 void task_count_hosted(struct task *t);
 struct account *task_account(const struct task *t);

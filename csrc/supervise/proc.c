@@ -47,6 +47,7 @@ struct task {
 	struct source src;
 	struct task *next;
 	pid_t tid;
+	bool by_thread;		/* the pidfd is the thread's, not the process's */
 	struct proc *proc;
 };
 
@@ -252,6 +253,7 @@ static struct task *task_new(pid_t tid)
 	char buf[4096], comm[16];
 	struct task *t;
 	const char *p;
+	bool by_thread;
 	pid_t tgid;
 	int fd;
 
@@ -260,6 +262,7 @@ static struct task *task_new(pid_t tid)
 	p = field(buf, "Tgid");
 	tgid = p ? atoi(p) : tid;
 	fd = (int)syscall(SYS_pidfd_open, tid, PIDFD_THREAD);
+	by_thread = fd >= 0;
 	if (fd < 0 && errno == EINVAL)	/* the process has the same descriptors */
 		fd = (int)syscall(SYS_pidfd_open, tgid, 0);
 	if (fd < 0)
@@ -272,6 +275,7 @@ static struct task *task_new(pid_t tid)
 	if (!t->proc)
 		goto no_memory;
 	t->tid = tid;
+	t->by_thread = by_thread;
 	t->src.fn = task_ended;
 	t->src.fd = fd;
 	loop_add(&t->src, EPOLLIN);
@@ -285,50 +289,85 @@ no_memory:
 	return NULL;
 }
 
-/** task_get - the thread @tid; NULL when it cannot be watched */
-struct task *task_get(pid_t tid)
+/** task_find - the thread @tid as it was known last, or NULL */
+static struct task *task_find(pid_t tid)
 {
 	struct task *t = task_hash[(uint32_t)tid % TASK_HASH];
 
 	while (t && t->tid != tid)
 		t = t->next;
+	return t;
+}
+
+/**
+ * task_get - the thread @tid; NULL when it cannot be watched
+ *
+ * Whose the number is now, nobody knows: what is done with the thread must not
+ * depend on it. See task_of().
+ */
+struct task *task_get(pid_t tid)
+{
+	struct task *t = task_find(tid);
+
 	return t ? t : task_new(tid);
 }
 
 /**
- * task_reopen - the thread id was given anew
+ * task_same - whether @t is still the one that has its number
  *
- * Its new owner takes the place of the old one, whose end is not yet handled.
+ * Without PIDFD_THREAD the pidfd tells of the process only.
  */
-static int task_reopen(struct task *t)
+static bool task_same(const struct task *t)
 {
-	struct task *fresh = task_new(t->tid);
-	struct source src = t->src;
-	struct proc *p = t->proc;
-
-	if (!fresh)
-		return -ESRCH;
-	epoll_ctl(loop_epfd(), EPOLL_CTL_DEL, src.fd, NULL);
-	t->src.fd = fresh->src.fd;
-	t->proc = fresh->proc;
-	fresh->src.fd = src.fd;
-	fresh->proc = p;
-	loop_mod(&t->src, EPOLLIN);
-	task_drop(fresh);	/* closes the old pidfd */
-	return 0;
+	if (syscall(SYS_pidfd_send_signal, t->src.fd, 0, NULL, 0) &&
+	    errno == ESRCH)
+		return false;
+	return t->by_thread || t->tid == t->proc->tgid ||
+	       !syscall(SYS_tgkill, t->proc->tgid, t->tid, 0) || errno != ESRCH;
 }
 
 /**
- * task_getfd - duplicate a descriptor of the thread
+ * task_of - the thread that made a call; NULL when it is gone
  *
- * A pidfd says ESRCH when its thread has ended; the id may have a new owner.
+ * The number may have been another thread's, whose end is not handled yet. A new
+ * pidfd is known to be the caller's when the call still waits after it was opened.
  */
-int task_getfd(struct task *t, int fd)
+struct task *task_of(const struct call *c)
+{
+	struct task *t = task_find(c->pid);
+
+	if (t && task_same(t))
+		return t;
+	if (t)
+		task_drop(t);
+	t = task_new(c->pid);
+	if (t && !call_valid(c)) {
+		task_drop(t);
+		t = NULL;
+	}
+	return t;
+}
+
+/**
+ * task_signal - send a signal to the thread that made a call
+ *
+ * Without PIDFD_THREAD by its numbers, right after it was seen to wait.
+ */
+void task_signal(const struct call *c, int sig)
+{
+	const struct task *t = c->task;
+
+	if (t->by_thread)
+		syscall(SYS_pidfd_send_signal, t->src.fd, sig, NULL, 0);
+	else if (call_valid(c))
+		syscall(SYS_tgkill, t->proc->tgid, t->tid, sig);
+}
+
+/** task_getfd - duplicate a descriptor of the thread; -ESRCH: it has ended */
+int task_getfd(const struct task *t, int fd)
 {
 	int ret = (int)syscall(SYS_pidfd_getfd, t->src.fd, fd, 0);
 
-	if (ret < 0 && errno == ESRCH && !task_reopen(t))
-		ret = (int)syscall(SYS_pidfd_getfd, t->src.fd, fd, 0);
 	return ret < 0 ? -errno : ret;
 }
 

@@ -53,7 +53,8 @@ int64_t addr_write(const struct call *c, uint64_t addr, uint64_t lenp,
 		return -EINVAL;
 	if (room > full)
 		room = full;
-	return mem_write2(c, addr, ss, (size_t)room, lenp, &full, sizeof(full));
+	ret = mem_write(c, addr, ss, (size_t)room);
+	return ret ? ret : mem_write(c, lenp, &full, sizeof(full));
 }
 
 /** give - put a fresh carrier into the caller */

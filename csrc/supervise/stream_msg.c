@@ -64,7 +64,7 @@ static int left(struct call *c)
 int64_t stream_broken(const struct call *c, int flags)
 {
 	if (!(flags & MSG_NOSIGNAL))
-		syscall(SYS_tkill, c->pid, SIGPIPE);
+		task_signal(c, SIGPIPE);
 	return -EPIPE;
 }
 

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The caller's memory.
+ *
+ * Theory of operation
+ *
+ * A caller can be killed at any moment, even while one of these functions waits
+ * for a page of its memory, and its number may then be another process's. So no
+ * number decides whose memory is changed:
+ *
+ *	read	process_vm_readv(2) by number, then the question whether the call
+ *		still waits. If not, the data may be anybody's, and are dropped.
+ *	write	/proc/TID/mem is opened, then the same question is asked. If the
+ *		call still waits, the file is the caller's memory and stays that,
+ *		whoever has the number later (seccomp_unotify(2)).
+ *
+ * One file serves all writes of a call: a thread that waits in a call cannot get
+ * another memory. The file costs some microseconds a call, and it also takes what
+ * is meant for private pages that the caller itself may only read.
+ *
+ * In a user namespace of its own lklhost has no right to any process outside it
+ * (ptrace(2)). A write by number can hit nobody but the run's own processes there,
+ * and one that is not dumpable has no file that we might open. So there the
+ * question is asked first, and the write goes by number. So it does where the file
+ * may not be opened: lklhost is an ordinary user's then, and the process not dumpable.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "host.h"
+#include "notify.h"
+
+/* The file of the call that wrote last. */
+static struct {
+	uint64_t id;
+	int fd;
+} mem = { .fd = -1 };
+
+/** mem_close - let go of the last caller's memory */
+void mem_close(void)
+{
+	if (mem.fd >= 0)
+		close(mem.fd);
+	mem.fd = -1;
+}
+
+/** mem_open - the caller's memory as a file, or a negative errno */
+static int mem_open(const struct call *c)
+{
+	char path[32];
+	int fd;
+
+	if (mem.fd >= 0 && mem.id == c->id)
+		return mem.fd;
+	mem_close();
+	snprintf(path, sizeof(path), "/proc/%d/mem", c->pid);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOENT ? -ESRCH : -errno;
+	if (!call_valid(c)) {
+		close(fd);
+		return -ESRCH;
+	}
+	mem.id = c->id;
+	mem.fd = fd;
+	return fd;
+}
+
+/** mem_readv - up to @len bytes from pieces of the caller's memory; how many */
+int64_t mem_readv(const struct call *c, const struct iovec *from, size_t n,
+		  void *buf, size_t len)
+{
+	struct iovec to = { buf, len };
+	ssize_t ret = process_vm_readv(c->pid, &to, 1, from, n, 0);
+
+	if (!call_valid(c))
+		return -ESRCH;
+	return ret < 0 ? -EFAULT : ret;
+}
+
+/** mem_read - copy from the caller's memory; -EFAULT unless all of it */
+int64_t mem_read(const struct call *c, uint64_t addr, void *buf, size_t len)
+{
+	struct iovec from = { (void *)(uintptr_t)addr, len };
+	int64_t n = len ? mem_readv(c, &from, 1, buf, len) : 0;
+
+	return n < 0 ? n : n == (int64_t)len ? 0 : -EFAULT;
+}
+
+/** by_number - write where the file is not for us, or not needed */
+static int64_t by_number(const struct call *c, uint64_t addr, const void *buf,
+			 size_t len)
+{
+	struct iovec from = { (void *)(uintptr_t)buf, len };
+	struct iovec to = { (void *)(uintptr_t)addr, len };
+
+	if (!call_valid(c))
+		return -ESRCH;
+	return process_vm_writev(c->pid, &from, 1, &to, 1, 0) == (ssize_t)len ?
+	       0 : -EFAULT;
+}
+
+/** mem_write - copy to the caller's memory; -EFAULT unless all of it */
+int64_t mem_write(const struct call *c, uint64_t addr, const void *buf,
+		  size_t len)
+{
+	int fd;
+
+	if (!len)
+		return 0;
+	fd = host.in_userns ? -EACCES : mem_open(c);
+	if (fd == -EACCES)
+		return by_number(c, addr, buf, len);
+	if (fd < 0)
+		return fd == -ESRCH ? fd : -EFAULT;
+	return pwrite(fd, buf, len, (off_t)addr) == (ssize_t)len ? 0 : -EFAULT;
+}
+
+/** mem_writev - @len bytes into pieces of the caller's memory, which have room */
+int64_t mem_writev(const struct call *c, const struct iovec *to, size_t n,
+		   const void *buf, size_t len)
+{
+	const char *p = buf;
+	int64_t ret = 0;
+	size_t i;
+
+	for (i = 0; i < n && len && !ret; i++) {
+		size_t part = to[i].iov_len < len ? to[i].iov_len : len;
+
+		ret = mem_write(c, (uint64_t)(uintptr_t)to[i].iov_base, p, part);
+		p += part;
+		len -= part;
+	}
+	return ret;
+}
