@@ -72,3 +72,34 @@ void caps_limit(uint64_t keep)
 	caps_drop(~keep);
 	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 }
+
+/** effective - change which are effective to @caps; which were */
+static uint64_t effective(uint64_t caps)
+{
+	struct __user_cap_header_struct hdr;
+	struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3];
+	uint64_t had = 0;
+	int i;
+
+	if (!caps_get(&hdr, data))
+		return 0;
+	for (i = 0; i < _LINUX_CAPABILITY_U32S_3; i++) {
+		had |= (uint64_t)data[i].effective << 32 * i;
+		data[i].effective = (uint32_t)(caps >> 32 * i);
+	}
+	if (had != caps)
+		syscall(SYS_capset, &hdr, data);
+	return had;
+}
+
+/** caps_suspend - have none for a moment; what to give to caps_resume() */
+uint64_t caps_suspend(void)
+{
+	return effective(0);
+}
+
+/** caps_resume - have those again that caps_suspend() returned */
+void caps_resume(uint64_t had)
+{
+	effective(had);
+}

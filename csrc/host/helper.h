@@ -22,5 +22,7 @@ bool keeper_cleanup(void);
 bool caps_have(int cap);
 void caps_drop(uint64_t caps);
 void caps_limit(uint64_t keep);
+uint64_t caps_suspend(void);
+void caps_resume(uint64_t had);
 
 #endif

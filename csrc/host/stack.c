@@ -137,6 +137,45 @@ long st_call(long nr, long a, long b, long c, long d, long e, long f)
 	return stack->call(nr, args);
 }
 
+long (*st_beside)(long nr, const long args[6]);
+
+/** st_is_host - whether a descriptor is a socket of the host's, see beside.c */
+bool st_is_host(long fd)
+{
+	return fd >= ST_HOST && fd - ST_HOST < ST_HOST;
+}
+
+/** st_fd_call - st_call() on a descriptor of the engine's, wherever it is */
+long st_fd_call(long nr, long a, long b, long c, long d, long e, long f)
+{
+	const long args[6] = { a - ST_HOST, b, c, d, e, f };
+
+	return st_is_host(a) ? st_beside(nr, args) : st_call(nr, a, b, c, d, e, f);
+}
+
+/** epoll_change - epoll_ctl(2) of the epoll that is for @fd */
+static int epoll_change(int op, int fd, struct epoll_event *ev)
+{
+	const long args[6] = { 0, op, fd - ST_HOST, (long)ev };
+
+	if (st_is_host(fd))
+		return (int)st_beside(SYS_epoll_ctl, args);
+	return (int)ST(SYS_epoll_ctl, sepfd, op, fd, ev, 0, 0);
+}
+
+/** ask - poll(2) of one descriptor, without waiting; what it says */
+static short ask(int fd, short events)
+{
+	struct pollfd p = { .fd = fd, .events = events };
+	struct timespec zero = { 0 };
+
+	if (st_is_host(fd)) {
+		p.fd = (int)(fd - ST_HOST);
+		return poll(&p, 1, 0) > 0 ? p.revents : 0;
+	}
+	return ST(SYS_ppoll, &p, 1, &zero, 0, 8, 0) > 0 ? p.revents : 0;
+}
+
 /** events_fetch - hand out the events of the stack's epoll; how many */
 static int events_fetch(void)
 {
@@ -215,7 +254,8 @@ void st_load(enum st_load load)
 /** st_refs - where received bytes lie, see struct stack_ops */
 int st_refs(int fd, struct iovec *iov, int max, size_t len)
 {
-	return alive && stack->refs ? stack->refs(fd, iov, max, len) : -EOPNOTSUPP;
+	return alive && stack->refs && !st_is_host(fd) ?
+	       stack->refs(fd, iov, max, len) : -EOPNOTSUPP;
 }
 
 /** st_watch - add @fd of the stack to its epoll */
@@ -223,7 +263,7 @@ int st_watch(int fd, struct stack_src *src, uint32_t events)
 {
 	struct epoll_event ev = { .events = events | EPOLLET, .data.ptr = src };
 
-	return (int)ST(SYS_epoll_ctl, sepfd, EPOLL_CTL_ADD, fd, &ev, 0, 0);
+	return epoll_change(EPOLL_CTL_ADD, fd, &ev);
 }
 
 /** st_rewatch - change the events; what is ready now is reported again */
@@ -231,7 +271,7 @@ int st_rewatch(int fd, struct stack_src *src, uint32_t events)
 {
 	struct epoll_event ev = { .events = events | EPOLLET, .data.ptr = src };
 
-	return (int)ST(SYS_epoll_ctl, sepfd, EPOLL_CTL_MOD, fd, &ev, 0, 0);
+	return epoll_change(EPOLL_CTL_MOD, fd, &ev);
 }
 
 /** st_unwatch - take @fd out of the stack's epoll */
@@ -241,26 +281,19 @@ void st_unwatch(int fd, struct stack_src *src)
 
 	src->fn = NULL;
 	if (fd >= 0)
-		ST(SYS_epoll_ctl, sepfd, EPOLL_CTL_DEL, fd, &ev, 0, 0);
+		epoll_change(EPOLL_CTL_DEL, fd, &ev);
 }
 
 /** st_readable - whether @fd of the stack has something to read or accept */
 bool st_readable(int fd)
 {
-	struct pollfd p = { .fd = fd, .events = POLLIN };
-	struct timespec zero = { 0 };
-
-	return ST(SYS_ppoll, &p, 1, &zero, 0, 8, 0) > 0;
+	return ask(fd, POLLIN);
 }
 
 /** st_failed - whether @fd of the stack has an error, or a queue of them */
 bool st_failed(int fd)
 {
-	struct pollfd p = { .fd = fd };
-	struct timespec zero = { 0 };
-
-	return ST(SYS_ppoll, &p, 1, &zero, 0, 8, 0) > 0 &&
-	       (p.revents & POLLERR);
+	return ask(fd, 0) & POLLERR;
 }
 
 /**

@@ -125,27 +125,41 @@ long st_pread(int fd, void *buf, size_t len, uint64_t at);
 long st_pwrite(int fd, const void *buf, size_t len, uint64_t at);
 
 long st_call(long nr, long a, long b, long c, long d, long e, long f);
+long st_fd_call(long nr, long a, long b, long c, long d, long e, long f);
+
+/*
+ * Added to the number of a descriptor that is lklhost's own, a socket of the host's
+ * network (beside.c). What clients ask for by number never comes to st_fd_call().
+ */
+#define ST_HOST		0x40000000L
+extern long (*st_beside)(long nr, const long args[6]);
+bool st_is_host(long fd);
+int beside_start(void);
 
 #define ST(nr, a, b, c, d, e, f) \
 	st_call((nr), (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), \
 		(long)(f))
 
+#define ST_FD(nr, fd, b, c, d, e, f) \
+	st_fd_call((nr), (long)(fd), (long)(b), (long)(c), (long)(d), \
+		   (long)(e), (long)(f))
+
 /* The calls the engine makes, by name. */
 #define st_socket(d, t, p)	ST(SYS_socket, d, t, p, 0, 0, 0)
-#define st_close(fd)		ST(SYS_close, fd, 0, 0, 0, 0, 0)
-#define st_bind(fd, a, l)	ST(SYS_bind, fd, a, l, 0, 0, 0)
-#define st_connect(fd, a, l)	ST(SYS_connect, fd, a, l, 0, 0, 0)
-#define st_listen(fd, n)	ST(SYS_listen, fd, n, 0, 0, 0, 0)
-#define st_accept4(fd, a, l, f)	ST(SYS_accept4, fd, a, l, f, 0, 0)
-#define st_shutdown(fd, how)	ST(SYS_shutdown, fd, how, 0, 0, 0, 0)
-#define st_getsockname(fd, a, l) ST(SYS_getsockname, fd, a, l, 0, 0, 0)
-#define st_getpeername(fd, a, l) ST(SYS_getpeername, fd, a, l, 0, 0, 0)
-#define st_getsockopt(fd, l, o, v, n) ST(SYS_getsockopt, fd, l, o, v, n, 0)
-#define st_setsockopt(fd, l, o, v, n) ST(SYS_setsockopt, fd, l, o, v, n, 0)
-#define st_sendto(fd, b, n, f, a, l) ST(SYS_sendto, fd, b, n, f, a, l)
-#define st_recvfrom(fd, b, n, f, a, l) ST(SYS_recvfrom, fd, b, n, f, a, l)
-#define st_sendmsg(fd, m, f)	ST(SYS_sendmsg, fd, m, f, 0, 0, 0)
-#define st_recvmsg(fd, m, f)	ST(SYS_recvmsg, fd, m, f, 0, 0, 0)
-#define st_ioctl(fd, c, a)	ST(SYS_ioctl, fd, c, a, 0, 0, 0)
+#define st_close(fd)		ST_FD(SYS_close, fd, 0, 0, 0, 0, 0)
+#define st_bind(fd, a, l)	ST_FD(SYS_bind, fd, a, l, 0, 0, 0)
+#define st_connect(fd, a, l)	ST_FD(SYS_connect, fd, a, l, 0, 0, 0)
+#define st_listen(fd, n)	ST_FD(SYS_listen, fd, n, 0, 0, 0, 0)
+#define st_accept4(fd, a, l, f)	ST_FD(SYS_accept4, fd, a, l, f, 0, 0)
+#define st_shutdown(fd, how)	ST_FD(SYS_shutdown, fd, how, 0, 0, 0, 0)
+#define st_getsockname(fd, a, l) ST_FD(SYS_getsockname, fd, a, l, 0, 0, 0)
+#define st_getpeername(fd, a, l) ST_FD(SYS_getpeername, fd, a, l, 0, 0, 0)
+#define st_getsockopt(fd, l, o, v, n) ST_FD(SYS_getsockopt, fd, l, o, v, n, 0)
+#define st_setsockopt(fd, l, o, v, n) ST_FD(SYS_setsockopt, fd, l, o, v, n, 0)
+#define st_sendto(fd, b, n, f, a, l) ST_FD(SYS_sendto, fd, b, n, f, a, l)
+#define st_recvfrom(fd, b, n, f, a, l) ST_FD(SYS_recvfrom, fd, b, n, f, a, l)
+#define st_sendmsg(fd, m, f)	ST_FD(SYS_sendmsg, fd, m, f, 0, 0, 0)
+#define st_recvmsg(fd, m, f)	ST_FD(SYS_recvmsg, fd, m, f, 0, 0, 0)
+#define st_ioctl(fd, c, a)	ST_FD(SYS_ioctl, fd, c, a, 0, 0, 0)
 
 #endif

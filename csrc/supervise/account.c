@@ -72,7 +72,7 @@ static void fold(struct conn *conn)
 	struct account *a = conn->acct;
 	enum account_kind kind;
 
-	if (!a || conn->sfd < 0)
+	if (!a || conn->sfd < 0 || conn->hosted)
 		return;
 	kind = kind_of(conn);
 	if (kind != conn->told_kind) {

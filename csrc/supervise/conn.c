@@ -207,8 +207,10 @@ void conn_free(struct conn *conn)
 		st_setsockopt(conn->sfd, SOL_SOCKET, SO_LINGER, &linger,
 			      sizeof(linger));
 	}
-	conn_stats.bytes_in += conn->bytes_in;
-	conn_stats.bytes_out += conn->bytes_out;
+	if (!conn->hosted) {
+		conn_stats.bytes_in += conn->bytes_in;
+		conn_stats.bytes_out += conn->bytes_out;
+	}
 	if (conn->sfd >= 0 && !leaver_take(conn))
 		st_close(conn->sfd);
 	conn_event(conn, "close");
@@ -225,7 +227,7 @@ uint64_t conn_stack_ino(struct conn *conn)
 {
 	struct stat st;
 
-	if (conn->sfd < 0)
+	if (conn->sfd < 0 || conn->hosted)
 		return 0;
 	if (conn->stack_ino && conn->ino_fd == conn->sfd)
 		return conn->stack_ino;

@@ -100,6 +100,7 @@ struct chunk {
  * @maker, @comm: the process that made it, and its name then
  * @is_mptcp: @sfd is MPTCP though the target asked for TCP
  * @was_open: data may have flowed
+ * @hosted: @sfd is a socket of the host's network, see hostnet.c
  * @told: a connect has said that an earlier one failed
  * @notes: options set on it, newest first; @n_notes of them
  * @to_stack, @to_target: what the destination has not taken yet
@@ -160,7 +161,7 @@ struct conn {
 	char comm[16];
 	uint64_t carrier_ino, stack_ino;
 	int ino_fd;
-	bool is_mptcp, was_open, told;
+	bool is_mptcp, was_open, told, hosted;
 	struct origin *last;
 	struct opt_note *notes;
 	unsigned int n_notes;
@@ -285,15 +286,10 @@ int64_t fallback_to_tcp(struct call *c, int level, int name, const void *value,
 int64_t fallback_reconnect(struct call *c);
 int64_t fallback_get(const struct conn *conn, int level, int name, void *value,
 		     socklen_t *len, int64_t ret);
-void fallback_replay_host(const struct conn *conn, int fd);
+void fallback_replay(const struct conn *conn);
 
 /* copies.c */
 int copies_replace(struct call *c, int fd, uint64_t ino);
-
-/* hostnet.c */
-bool hostnet_any(void);
-int64_t hostnet_call(struct call *c, int64_t found);
-size_t hostnet_stats(char *buf, size_t len);
 
 /* dgram.c, dgram_msg.c */
 int dgram_start(struct conn *conn);
@@ -328,8 +324,7 @@ bool neigh_pending(void);
 
 /* sock.c, sockopt.c, ioctl.c */
 int64_t sock_socket(struct call *c);
-int sock_make(struct call *c, int domain, int type, int proto, int flags,
-	      struct conn **made);
+long stack_socket(int domain, int type, int proto, bool *is_mptcp);
 int64_t sock_bind(struct call *c);
 int64_t sock_name(struct call *c, bool peer);
 int64_t sock_getsockopt(struct call *c);

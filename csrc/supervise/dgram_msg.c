@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "conn.h"
+#include "hostnet.h"
 #include "msg.h"
 #include "peer.h"
 
@@ -53,6 +54,9 @@ static int64_t send_one(struct call *c, const struct user_msg *um)
 			return ret;
 		mh.msg_name = &ss;
 		mh.msg_namelen = (socklen_t)ret;
+		ret = hostnet_send(c, &ss, ret);
+		if (ret)
+			return ret;
 	}
 	ret = mem_read(c, um->control, ctl.buf, um->controllen);
 	if (!ret)
@@ -62,6 +66,8 @@ static int64_t send_one(struct call *c, const struct user_msg *um)
 	if (um->controllen) {
 		mh.msg_control = ctl.buf;
 		mh.msg_controllen = um->controllen;
+		if (conn->hosted && !hostnet_control(conn, &mh))
+			return -EPERM;
 	}
 	ret = -dgram_take_error(conn, c->dup);
 	dgram_look_again(conn, c->dup);

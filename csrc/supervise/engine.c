@@ -11,6 +11,7 @@
 #include "conn.h"
 #include "ctl_proto.h"
 #include "host.h"
+#include "hostnet.h"
 #include "mirror.h"
 #include "peer.h"
 #include "proc_text.h"
@@ -92,6 +93,8 @@ size_t engine_stats(char *buf, size_t len)
 	list_for_each(pos, &conns) {
 		struct conn *conn = container_of(pos, struct conn, link);
 
+		if (conn->hosted)
+			continue;
 		in += conn->bytes_in;
 		out += conn->bytes_out;
 	}
@@ -169,7 +172,7 @@ size_t engine_owners(void *buf, size_t len)
 		o[n].carrier_ino = conn->carrier_ino;
 		o[n].pid = (uint32_t)conn->maker;
 		o[n].conn = conn->id;
-		o[n].stack_fd = conn->sfd;
+		o[n].stack_fd = conn->hosted ? -1 : conn->sfd;
 		memcpy(o[n].comm, conn->comm, sizeof(o[n].comm));
 		n++;
 	}

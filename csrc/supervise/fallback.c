@@ -33,6 +33,7 @@
 
 #include "conn.h"
 #include "host.h"
+#include "hostnet.h"
 
 #define NOTES_MAX	64
 #define VALUE_MAX	256
@@ -84,27 +85,19 @@ void fallback_forget(struct conn *conn)
 }
 
 /** replay - set the noted options, the oldest first */
-static void replay(const struct opt_note *o, int sfd)
+static void replay(const struct conn *conn, const struct opt_note *o, int sfd)
 {
 	if (!o)
 		return;
-	replay(o->next, sfd);
-	st_setsockopt(sfd, o->level, o->name, o->value, o->len);
+	replay(conn, o->next, sfd);
+	if (hostnet_option(conn, o->level, o->name))
+		st_setsockopt(sfd, o->level, o->name, o->value, o->len);
 }
 
-/** replay_host - the same on a socket of the host's */
-static void replay_host(const struct opt_note *o, int fd)
+/** fallback_replay - set the options noted on the socket that is there now */
+void fallback_replay(const struct conn *conn)
 {
-	if (!o)
-		return;
-	replay_host(o->next, fd);
-	setsockopt(fd, o->level, o->name, o->value, (socklen_t)o->len);
-}
-
-/** fallback_replay_host - set the options noted on a socket of the host's */
-void fallback_replay_host(const struct conn *conn, int fd)
-{
-	replay_host(conn->notes, fd);
+	replay(conn, conn->notes, conn->sfd);
 }
 
 /** is_bound - whether the socket has an address; it comes back in @ss */
@@ -138,7 +131,7 @@ int64_t fallback_to_tcp(struct call *c, int level, int name, const void *value,
 			SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
 	if (sfd < 0)
 		return ret;
-	replay(conn->notes, (int)sfd);
+	replay(conn, conn->notes, (int)sfd);
 	if (st_setsockopt(sfd, level, name, value, len)) {
 		st_close(sfd);
 		return ret;

@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 
 #include "conn.h"
+#include "hostnet.h"
 #include "msg.h"
 
 /** fastopen_retry - the connect of a held caller: send the rest */
@@ -62,6 +63,9 @@ int64_t fastopen_send(struct call *c)
 		return -EISCONN;
 	if (!len)
 		return -EINVAL;
+	ret = hostnet_send(c, &ss, len);
+	if (ret)
+		return ret;
 	conn_sweep_few(KIND_STREAM);
 	n = um.total < SHARED_SIZE ? um.total : SHARED_SIZE;
 	ret = msg_get_data(c, &um, 0, shared_buf, n);

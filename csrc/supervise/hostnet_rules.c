@@ -151,6 +151,13 @@ void hostnet_count(struct task *t, const struct sockaddr_storage *ss)
 	places[i].n++;
 }
 
+/** hostnet_uncount - it has come back to the stack */
+void hostnet_uncount(struct task *t)
+{
+	n_hosted--;
+	task_count_back(t);
+}
+
 /** hostnet_stats - counters: how many sockets, and where they went */
 size_t hostnet_stats(char *buf, size_t len)
 {

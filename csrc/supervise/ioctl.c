@@ -258,7 +258,9 @@ static int64_t asked_at(struct call *c, unsigned int cmd, int *domain)
 		if (!c->conn)
 			return -ENOTCONN;
 		*domain = c->conn->domain;
-		return c->conn->sfd;
+		/* Devices are the stack's, whoever has the socket. */
+		return c->conn->hosted && cmd != SIOCATMARK ?
+		       control_fd(*domain) : c->conn->sfd;
 	}
 	if (getsockopt(c->dup, SOL_SOCKET, SO_DOMAIN, domain, &len))
 		return CALL_NATIVE;

@@ -20,6 +20,7 @@
 
 #include "conn.h"
 #include "host.h"
+#include "hostnet.h"
 
 #define TOKENS		4	/* elements of conn->token_fd */
 #define CARRIER_BACKLOG	16
@@ -83,6 +84,9 @@ int64_t tcp_listen(struct call *c)
 	struct conn *conn = c->conn;
 	long ret;
 
+	ret = hostnet_serve(c);
+	if (ret)
+		return ret;
 	ret = st_listen(conn->sfd, (int)c->args[1]);
 	if (ret == -EADDRINUSE) {
 		conn_sweep();

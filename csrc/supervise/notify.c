@@ -27,6 +27,7 @@
 #include "conn.h"
 #include "covers.h"
 #include "host.h"
+#include "hostnet.h"
 #include "loop.h"
 #include "notify.h"
 
@@ -205,7 +206,7 @@ static int64_t refuse_foreign(struct call *c)
 static int64_t by_conn(struct call *c)
 {
 	struct sockaddr_storage ss;
-	int64_t len;
+	int64_t len, ret;
 
 	if (c->conn->kind != KIND_STREAM) {
 		dgram_flush(c->conn);
@@ -217,6 +218,9 @@ static int64_t by_conn(struct call *c)
 		len = addr_read(c, c->args[1], c->args[2], &ss);
 		if (len < 0)
 			return len;
+		ret = hostnet_connect(c, &ss, len);
+		if (ret)
+			return ret;
 		if (c->conn->kind == KIND_STREAM)
 			return tcp_connect(c, &ss, (socklen_t)len);
 		return dgram_connect(c, &ss, (socklen_t)len);
@@ -293,12 +297,6 @@ static int64_t dispatch(struct call *c, uint32_t arch)
 	ret = find_conn(c);
 	if (ret == CALL_NATIVE && c->nr == SYS_connect && name_service(c))
 		return -ENOENT;
-	if (hostnet_any()) {
-		ret = hostnet_call(c, ret);
-		if (ret != CALL_GO_ON)
-			return ret;
-		ret = 0;
-	}
 	return ret ? ret : by_conn(c);
 }
 

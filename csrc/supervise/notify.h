@@ -25,7 +25,6 @@
 #define CALL_NATIVE	(INT64_MIN)	/* the host kernel shall carry it out */
 #define CALL_HELD	(INT64_MIN + 1)	/* answered later */
 #define CALL_ANSWERED	(INT64_MIN + 2)	/* answered already */
-#define CALL_GO_ON	(INT64_MIN + 3)	/* none of this handler's (hostnet.c) */
 
 /* include/linux/errno.h: restart or EINTR, as the signal's handler says. */
 #define ERESTARTSYS	512
@@ -120,6 +119,7 @@ void task_signal(const struct call *c, int sig);
 int task_getfd(const struct task *t, int fd);
 void task_count_socket(struct task *t, bool given);
 void task_count_hosted(struct task *t);
+void task_count_back(struct task *t);
 struct account *task_account(const struct task *t);
 void task_refresh(struct task *t);
 const char *task_comm(const struct task *t);

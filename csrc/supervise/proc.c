@@ -389,6 +389,15 @@ void task_count_hosted(struct task *t)
 	conn_stats.made--;
 }
 
+/** task_count_back - one that had gone to the host's is the stack's again */
+void task_count_back(struct task *t)
+{
+	if (t->proc->acct.hosted)
+		t->proc->acct.hosted--;
+	t->proc->acct.given++;
+	conn_stats.made++;
+}
+
 /** task_account - its process's */
 struct account *task_account(const struct task *t)
 {

@@ -11,6 +11,7 @@
 
 #include "conn.h"
 #include "host.h"
+#include "hostnet.h"
 #include "mirror.h"
 
 #define TYPE_MASK	0xf		/* SOCK_TYPE_MASK, include/linux/net.h */
@@ -85,11 +86,12 @@ static int64_t refuse(struct call *c, int domain, int type, int proto,
 }
 
 /** stack_socket - make it in the stack, MPTCP for TCP when so decided */
-static long stack_socket(int domain, int type, int proto, bool *is_mptcp)
+long stack_socket(int domain, int type, int proto, bool *is_mptcp)
 {
 	int flags = SOCK_NONBLOCK | SOCK_CLOEXEC;
 	long fd;
 
+	*is_mptcp = false;
 	if (host.mptcp && type == SOCK_STREAM &&
 	    (proto == 0 || proto == IPPROTO_TCP)) {
 		fd = st_socket(domain, type | flags, IPPROTO_MPTCP);
@@ -109,12 +111,12 @@ static long stack_socket(int domain, int type, int proto, bool *is_mptcp)
  *
  * Returns the carrier, which is not yet the caller's, or a negative errno.
  */
-int sock_make(struct call *c, int domain, int type, int proto, int flags,
-	      struct conn **made)
+static int sock_make(struct call *c, int domain, int type, int proto, int flags,
+		     struct conn **made)
 {
 	enum conn_kind kind = type == SOCK_STREAM ? KIND_STREAM : KIND_DGRAM;
-	bool is_mptcp = false;
 	struct conn *conn;
+	bool is_mptcp;
 	long sfd;
 	int fd;
 
@@ -161,7 +163,7 @@ int sock_make(struct call *c, int domain, int type, int proto, int flags,
 static int64_t socket_inet(struct call *c, int domain, int type, int proto,
 			   int flags)
 {
-	struct conn *conn;
+	struct conn *conn = NULL;
 	int fd = sock_make(c, domain, type, proto, flags, &conn);
 
 	return fd < 0 ? fd : give(c, conn, fd, flags & SOCK_CLOEXEC);
@@ -251,10 +253,13 @@ int64_t sock_bind(struct call *c)
 {
 	struct sockaddr_storage ss;
 	int64_t len = addr_read(c, c->args[1], c->args[2], &ss);
-	long ret;
+	int64_t ret;
 
 	if (len < 0)
 		return len;
+	ret = hostnet_serve(c);
+	if (ret)
+		return ret;
 	ret = st_bind(c->conn->sfd, &ss, len);
 	if (ret == -EADDRINUSE) {
 		/* It may be held by a socket whose carrier is closed. */

@@ -21,6 +21,7 @@
 #include <sys/time.h>
 
 #include "conn.h"
+#include "hostnet.h"
 #include "host.h"
 
 #define OPT_MAX		65536	/* of shared_buf */
@@ -385,6 +386,8 @@ int64_t sock_setsockopt(struct call *c)
 	if (len < 0)
 		return -EINVAL;
 	ret = opt_refused(level, name, true);
+	if (!ret && !hostnet_option(conn, level, name))
+		ret = -EPERM;
 	if (ret)
 		return ret;
 	if (level == IPPROTO_TCP && name == TCP_REPAIR)

@@ -36,7 +36,7 @@ int64_t tcp_attach(struct conn *conn, int dup)
 
 	if (ret)
 		return ret;
-	conn_stats.connected++;
+	conn_stats.connected += !conn->hosted;
 	conn_event(conn, "connect");
 	pump_open(conn);
 	return 0;
@@ -187,7 +187,7 @@ static void connected(struct conn *conn)
 		conn->state = CONN_OPEN;
 		if (conn->csrc.fd >= 0) {
 			carrier_uncork(conn);
-			conn_stats.connected++;
+			conn_stats.connected += !conn->hosted;
 			conn_event(conn, "connect");
 			pump_open(conn);
 		} else {
