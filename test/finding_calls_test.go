@@ -5,10 +5,14 @@ package test
 import (
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/testutil"
 )
@@ -91,5 +95,80 @@ func TestFinding03HostNet(t *testing.T) {
 				t.Errorf("%d times the host's network took the program elsewhere", n)
 			}
 		})
+	}
+}
+
+// sendsSockets waits at path for the program in the run, and sends it descriptors.
+func sendsSockets(t *testing.T, path string) {
+	t.Helper()
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() }) // once
+	inet, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _, _ = unix.Close(inet), r.Close(), w.Close() }) // once
+	pipe := int(r.Fd())
+	go func() {
+		c, err := l.AcceptUnix()
+		if err != nil {
+			return // closed: the test is over
+		}
+		defer c.Close()
+		for _, m := range []struct {
+			text string
+			fds  []int
+		}{
+			{"three", []int{pipe, inet, pipe}},
+			{"one", []int{pipe}},
+			{"a", []int{pipe}},
+			{"b", []int{inet}},
+			{"c", []int{pipe}},
+			{fmt.Sprint(os.Getpid()), nil},
+		} {
+			var rights []byte
+			if m.fds != nil {
+				rights = unix.UnixRights(m.fds...)
+			}
+			if _, _, err := c.WriteMsgUnix([]byte(m.text), rights, nil); err != nil {
+				return // the program says what it lacks
+			}
+		}
+		_, _ = c.Read(make([]byte, 1)) // until it ends
+	}()
+}
+
+// A socket of the host's network that somebody sends into the run, or that a program
+// takes out of a process outside, is refused, and the run's account says so.
+func TestFinding08HostSocket(t *testing.T) {
+	s := newSite(t)
+	path := filepath.Join(testutil.Dir(t), "sender")
+	sendsSockets(t, path)
+	script := filepath.Join(testutil.Root(), "test", "testdata", "finding08.py")
+	r := testutil.Run(t, limit, lklrun("--name", s.name(), "--if", s.tapIf(), "-v", "--require", "stack", "--",
+		"sh", "-c", fmt.Sprintf("%s dial %s:1; exec /usr/bin/python3 %s %s", probePath, serverAddr, script, path)))
+	const want = "three pipe,pipe 8\none pipe 0\nseveral a pipe 0\nseveral b  8\nseveral c pipe 0\n" +
+		"taking: Operation not permitted\nown child: pipe\n"
+	if !strings.HasSuffix(r.Stdout, want) {
+		t.Errorf("%v\nwant %q", r, want)
+	}
+	for _, line := range []string{
+		"a socket of the host's network, received from another process, is refused",
+		"--require stack: ",
+		"was refused 63 sockets of the host's network that came from elsewhere",
+	} {
+		if n := strings.Count(r.Stderr, line); n != 1 {
+			t.Errorf("%q: %d times in\n%s", line, n, r.Stderr)
+		}
+	}
+	if r.Status != 123 {
+		t.Errorf("status %d, want 123", r.Status)
 	}
 }

@@ -57,7 +57,7 @@ func writeAccount(w io.Writer, a *account.Account) error {
 }
 
 func accountTable(a *account.Account) *cli.Table {
-	t := cli.NewTable(">PID", "COMMAND", ">STACK", ">HOST", ">REFUSED", ">RECV", ">SENT", "CONNECTIONS").Narrow()
+	t := cli.NewTable(">PID", "COMMAND", ">STACK", ">HOST", ">REFUSED", ">FOREIGN", ">RECV", ">SENT", "CONNECTIONS").Narrow()
 	for n := range a.Processes {
 		p := &a.Processes[n]
 		pid := fmt.Sprint(p.PID)
@@ -66,7 +66,7 @@ func accountTable(a *account.Account) *cli.Table {
 		} else if p.Ended {
 			pid = "ended " + pid
 		}
-		t.Row(pid, p.Command, fmt.Sprint(p.Stack), fmt.Sprint(p.Host), fmt.Sprint(p.Refused),
+		t.Row(pid, p.Command, fmt.Sprint(p.Stack), fmt.Sprint(p.Host), fmt.Sprint(p.Refused), fmt.Sprint(p.Foreign),
 			cli.Scaled(float64(p.Received), "B"), cli.Scaled(float64(p.Sent), "B"), p.Connections())
 		for _, name := range p.PeerNames(3) {
 			t.Below("  with " + name + "\n")

@@ -30,6 +30,7 @@
 #include "ctl.h"
 #include "fd_pass.h"
 #include "host.h"
+#include "stray.h"
 #include "zygote.h"
 
 #define EXECS_MAX	256
@@ -331,9 +332,13 @@ static int memfd(const uint8_t *data, size_t len)
 static int hand_over(uint32_t id, const int *fds)
 {
 	struct zygote_request req = { .id = id };
-	ssize_t n = fd_pass_send(zygote.src.fd, &req, sizeof(req), fds,
-				 ZYGOTE_FDS, MSG_DONTWAIT);
+	ssize_t n;
+	int i;
 
+	for (i = 0; i < 3; i++)
+		stray_allow(fds[i]);
+	n = fd_pass_send(zygote.src.fd, &req, sizeof(req), fds, ZYGOTE_FDS,
+			 MSG_DONTWAIT);
 	return n == -EPIPE || n == -ECONNRESET ? -ESRCH : n < 0 ? (int)n : 0;
 }
 

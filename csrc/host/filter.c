@@ -47,7 +47,7 @@ static const uint32_t always[] = {
 	SYS_connect, SYS_bind, SYS_listen, SYS_accept, SYS_accept4,
 	SYS_getsockname, SYS_getpeername, SYS_getsockopt, SYS_setsockopt,
 	SYS_sendmsg, SYS_recvmsg, SYS_sendmmsg, SYS_recvmmsg, SYS_setns,
-	SYS_syslog,
+	SYS_syslog, SYS_pidfd_getfd,
 #ifdef __arm__
 	SYS_recvmmsg_time64, SYS_recv,
 #endif

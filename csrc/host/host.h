@@ -127,6 +127,7 @@ bool hostnet_any(void);
 /* tree.c */
 size_t tree_list(pid_t *pids, size_t max);
 bool tree_empty(void);
+bool tree_has(pid_t pid);
 void tree_signal(int sig);
 bool tree_kill(uint32_t limit_ms);
 

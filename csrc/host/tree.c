@@ -75,6 +75,36 @@ size_t tree_list(pid_t *pids, size_t max)
 	}
 }
 
+/** parent_of - of a process; 0: there is no such process */
+static pid_t parent_of(pid_t pid)
+{
+	char path[48], line[128];
+	int parent = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", pid);
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "PPid: %d", &parent) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return parent;
+}
+
+/** tree_has - whether that process is one of the tree */
+bool tree_has(pid_t pid)
+{
+	int depth;
+
+	for (depth = 0; depth < TREE_MAX && pid > 1 && !helper_is(pid); depth++) {
+		pid = parent_of(pid);
+		if (pid == getpid())
+			return true;
+	}
+	return false;
+}
+
 /** tree_empty - whether nobody of the target's is left, the zygote aside */
 bool tree_empty(void)
 {

@@ -38,6 +38,7 @@ struct account_peer {
  * struct account - of one process
  * @refs: connections that point here
  * @given: sockets of the stack, @refused: that it has not, @hosted: of the host's
+ * @strays: sockets of the host's that came from elsewhere, and were refused
  * @in, @out: bytes received and sent
  * @kinds: connections, by enum account_kind
  * @peers: those with most bytes, about; @n_peers of them
@@ -45,7 +46,7 @@ struct account_peer {
  */
 struct account {
 	unsigned int refs;
-	uint64_t given, refused, hosted;
+	uint64_t given, refused, hosted, strays;
 	uint64_t in, out;
 	uint64_t kinds[ACCOUNT_KINDS];
 	unsigned int n_peers;

@@ -63,6 +63,7 @@ void account_add(struct account *to, const struct account *a)
 	to->given += a->given;
 	to->refused += a->refused;
 	to->hosted += a->hosted;
+	to->strays += a->strays;
 	to->in += a->in;
 	to->out += a->out;
 	for (i = 0; i < ACCOUNT_KINDS; i++)
@@ -113,13 +114,14 @@ size_t account_print(const struct account *a, const char *prefix, char *buf,
 {
 	const struct { const char *name; uint64_t value; } plain[] = {
 		{ "stack", a->given }, { "refused", a->refused },
-		{ "host", a->hosted }, { "received", a->in }, { "sent", a->out },
+		{ "host", a->hosted },
+		{ "foreign", a->strays }, { "received", a->in }, { "sent", a->out },
 	};
 	char name[96];
 	size_t at = 0, i;
 	bool ok = true;
 
-	if (!a->given && !a->refused && !a->hosted)
+	if (!a->given && !a->refused && !a->hosted && !a->strays)
 		return 0;
 	for (i = 0; i < sizeof(plain) / sizeof(plain[0]) && ok; i++)
 		if (plain[i].value || i == 0)

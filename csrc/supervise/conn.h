@@ -349,7 +349,7 @@ extern char shared_buf[SHARED_SIZE] __attribute__((aligned(4096)));
 /* Counters of the data plane. */
 struct conn_stats {
 	uint64_t made, refused, open, accepted, connected, resets, fallbacks, bytes_in,
-		 bytes_out, dgrams_in, dgrams_out, dgrams_dropped, swept;
+		 strays, bytes_out, dgrams_in, dgrams_out, dgrams_dropped, swept;
 };
 
 extern struct conn_stats conn_stats;

@@ -26,7 +26,6 @@
 #include "peer.h"
 
 #define CTL_MAX		4096
-#define VLEN_MAX	1024		/* UIO_MAXIOV, include/uapi/linux/uio.h */
 #define FLAGS_PASSED	(MSG_DONTROUTE | MSG_CONFIRM | MSG_MORE | MSG_OOB)
 
 union control {
@@ -169,7 +168,7 @@ static int64_t take_one(struct call *c, const struct user_msg *um, int uflags)
 	out = mh.msg_flags & (MSG_CTRUNC | MSG_ERRQUEUE | MSG_OOB);
 	if ((uint64_t)n > um->total)
 		out |= MSG_TRUNC;
-	ret = msg_put_data(c, um, shared_buf, (size_t)n);
+	ret = msg_put_data(c, um, 0, shared_buf, (size_t)n);
 	if (!ret)
 		ret = msg_put_result(c, um, &ss, mh.msg_namelen, ctl.buf,
 				     mh.msg_controllen, out);
@@ -294,29 +293,6 @@ int64_t dgram_recvmsg(struct call *c)
 	return dgram_recvfrom(c);
 }
 
-/** mmsg_addr - address of element @i of the caller's struct mmsghdr array */
-static uint64_t mmsg_addr(const struct call *c, uint64_t i)
-{
-	return c->args[1] + i * sizeof(struct mmsghdr);
-}
-
-/** mmsg_put_len - msg_len of element @i */
-static int64_t mmsg_put_len(const struct call *c, uint64_t i, int64_t n)
-{
-	uint32_t len = (uint32_t)n;
-
-	return mem_write(c, mmsg_addr(c, i) + offsetof(struct mmsghdr, msg_len),
-			 &len, sizeof(len));
-}
-
-/** mmsg_len - how many the caller wants */
-static uint64_t mmsg_len(const struct call *c)
-{
-	uint32_t n = (uint32_t)c->args[2];
-
-	return n > VLEN_MAX ? VLEN_MAX : n;
-}
-
 /** sendmmsg_from - elements from @i on; CALL_HELD when the first would block */
 static int64_t sendmmsg_from(struct call *c, uint64_t i)
 {
@@ -391,23 +367,9 @@ static int64_t recvmmsg_retry(struct call *c, struct held *h)
 		return ret;
 	h->done = (uint64_t)ret;
 	if (h->done < mmsg_len(c) && !((int)c->args[3] & MSG_WAITFORONE)) {
-		h->timeout_ret = ret;
+		h->timeout_ret = h->partial = ret;
 		return CALL_HELD;
 	}
-	return ret;
-}
-
-/** timeout_read - recvmmsg()'s, whose seconds have as many bits as the call says */
-static int64_t timeout_read(const struct call *c, int64_t ts[2])
-{
-	long words[2];
-	int64_t ret;
-
-	if (c->nr != SYS_recvmmsg)
-		return mem_read(c, c->args[4], ts, 2 * sizeof(ts[0]));
-	ret = mem_read(c, c->args[4], words, sizeof(words));
-	ts[0] = words[0];
-	ts[1] = words[1];
 	return ret;
 }
 
@@ -415,19 +377,12 @@ static int64_t timeout_read(const struct call *c, int64_t ts[2])
 int64_t dgram_recvmmsg(struct call *c)
 {
 	int flags = (int)c->args[3];
-	uint64_t deadline = hold_deadline(c, SO_RCVTIMEO);
-	int64_t ts[2], ret;
+	uint64_t deadline;
+	int64_t ret = mmsg_deadline(c, &deadline);
 	struct held *h;
 
-	if (c->args[4]) {
-		ret = timeout_read(c, ts);
-		if (ret)
-			return ret;
-		if (ts[0] < 0 || ts[1] < 0 || ts[1] > 999999999)
-			return -EINVAL;
-		deadline = now_ns() + (uint64_t)ts[0] * 1000000000ull +
-			   (uint64_t)ts[1];
-	}
+	if (ret)
+		return ret;
 	ret = recvmmsg_from(c, 0);
 	if (ret != CALL_HELD && (ret < 0 || (uint64_t)ret == mmsg_len(c) ||
 				 (flags & MSG_WAITFORONE)))
@@ -439,5 +394,6 @@ int64_t dgram_recvmmsg(struct call *c)
 	if (!h)
 		return -ENOMEM;
 	h->done = ret == CALL_HELD ? 0 : (uint64_t)ret;
+	h->partial = (int64_t)h->done;
 	return CALL_HELD;
 }

@@ -15,10 +15,15 @@
 #include "mirror.h"
 #include "peer.h"
 #include "proc_text.h"
+#include "stray.h"
 
 /** engine_init - names and tables */
 int engine_init(void)
 {
+	int i;
+
+	for (i = 0; i < 3; i++)		/* the target's, too */
+		stray_allow(i);
 	return carrier_init();
 }
 
@@ -102,7 +107,7 @@ size_t engine_stats(char *buf, size_t len)
 		     "loop.turns %llu\nloop.sleeps %llu\nloop.spins %llu\nloop.steps %llu\n"
 		     "calls.notified %llu\ncalls.native %llu\ncalls.held %llu\n"
 		     "calls.interrupted %llu\ncalls.gone %llu\n"
-		     "sockets.stack %llu\nsockets.refused %llu\nsockets.open %llu\nsockets.peers %u\n"
+		     "sockets.stack %llu\nsockets.refused %llu\nsockets.foreign %llu\nsockets.open %llu\nsockets.peers %u\n"
 		     "sockets.connected %llu\nsockets.accepted %llu\nsockets.resets %llu\n"
 		     "sockets.swept %llu\nsockets.fallback %llu\nbytes.received %llu\nbytes.sent %llu\n"
 		     "datagrams.received %llu\ndatagrams.sent %llu\ndatagrams.dropped %llu\n"
@@ -117,6 +122,7 @@ size_t engine_stats(char *buf, size_t len)
 		     (unsigned long long)notify_stats.interrupted,
 		     (unsigned long long)notify_stats.gone,
 		     (unsigned long long)s->made, (unsigned long long)s->refused,
+		     (unsigned long long)s->strays,
 		     (unsigned long long)s->open, peers_count(),
 		     (unsigned long long)s->connected,
 		     (unsigned long long)s->accepted,

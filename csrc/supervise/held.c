@@ -97,10 +97,18 @@ static void held_end(struct held *h, int64_t ret)
 {
 	list_del(&h->link);
 	list_del(&h->all);
+	if (h->end)
+		h->end(h);
 	if (ret != CALL_ANSWERED)
 		call_answer(&h->call, ret);
 	free(h->data);
 	free(h);
+}
+
+/** held_cancel - it was not to be held; the caller of this answers */
+void held_cancel(struct held *h)
+{
+	held_end(h, CALL_ANSWERED);
 }
 
 /** held_quit - a signal or the end of its time: answer with @ret */
@@ -193,7 +201,8 @@ static void held_signal(struct held *h)
 	}
 	if (sig == SIGNAL_OWN || (sig == SIGNAL_MAYBE && h->seen)) {
 		notify_stats.interrupted++;
-		held_quit(h, sig == SIGNAL_OWN ? -ERESTARTSYS : -EINTR);
+		held_quit(h, h->partial ? h->partial :
+			  sig == SIGNAL_OWN ? -ERESTARTSYS : -EINTR);
 		return;
 	}
 	h->seen = sig == SIGNAL_MAYBE;

@@ -12,6 +12,8 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
+#include "conn.h"
+#include "host.h"
 #include "msg.h"
 
 /**
@@ -130,15 +132,15 @@ int64_t msg_get_data(const struct call *c, const struct user_msg *um,
 	return n < 0 ? n : n == (int64_t)len ? 0 : -EFAULT;
 }
 
-/** msg_put_data - @len bytes into the message, cut to its room */
+/** msg_put_data - @len bytes into the message from @off on, cut to its room */
 int64_t msg_put_data(const struct call *c, const struct user_msg *um,
-		     const void *buf, size_t len)
+		     size_t off, const void *buf, size_t len)
 {
 	struct iovec to[MSG_IOV_MAX];
 
-	if (len > um->total)
-		len = um->total;
-	return mem_writev(c, to, slice(um, 0, len, to), buf, len);
+	if (len > um->total - off)
+		len = um->total - off;
+	return mem_writev(c, to, slice(um, off, len, to), buf, len);
 }
 
 /**
@@ -224,4 +226,61 @@ size_t msg_cut_control(char *out, size_t room, const char *ctl, size_t len,
 		at += space < room - at ? space : room - at;
 	}
 	return at;
+}
+
+/** mmsg_addr - address of element @i of the caller's struct mmsghdr array */
+uint64_t mmsg_addr(const struct call *c, uint64_t i)
+{
+	return c->args[1] + i * sizeof(struct mmsghdr);
+}
+
+/** mmsg_put_len - msg_len of element @i */
+int64_t mmsg_put_len(const struct call *c, uint64_t i, int64_t n)
+{
+	uint32_t len = (uint32_t)n;
+
+	return mem_write(c, mmsg_addr(c, i) + offsetof(struct mmsghdr, msg_len),
+			 &len, sizeof(len));
+}
+
+/** mmsg_len - how many the caller wants */
+uint64_t mmsg_len(const struct call *c)
+{
+	uint32_t n = (uint32_t)c->args[2];
+
+	return n > MSG_IOV_MAX ? MSG_IOV_MAX : n;
+}
+
+/** timeout_read - recvmmsg()'s, whose seconds have as many bits as the call says */
+static int64_t timeout_read(const struct call *c, int64_t ts[2])
+{
+	long words[2];
+	int64_t ret;
+
+	if (c->nr != SYS_recvmmsg)
+		return mem_read(c, c->args[4], ts, 2 * sizeof(ts[0]));
+	ret = mem_read(c, c->args[4], words, sizeof(words));
+	ts[0] = words[0];
+	ts[1] = words[1];
+	return ret;
+}
+
+/**
+ * mmsg_deadline - when a recvmmsg() that waits gives up
+ * @deadline: 0: never
+ */
+int64_t mmsg_deadline(const struct call *c, uint64_t *deadline)
+{
+	int64_t ts[2], ret;
+
+	*deadline = hold_deadline(c, SO_RCVTIMEO);
+	if (!c->args[4])
+		return 0;
+	ret = timeout_read(c, ts);
+	if (ret)
+		return ret;
+	if (ts[0] < 0 || ts[1] < 0 || ts[1] > 999999999)
+		return -EINVAL;
+	*deadline = now_ns() + (uint64_t)ts[0] * 1000000000ull + (uint64_t)ts[1];
+	return 0;
 }

@@ -40,10 +40,14 @@ int64_t msg_get_hdr(const struct call *c, uint64_t addr, struct user_msg *um);
 int64_t msg_get_data(const struct call *c, const struct user_msg *um,
 		     size_t off, void *buf, size_t len);
 int64_t msg_put_data(const struct call *c, const struct user_msg *um,
-		     const void *buf, size_t len);
+		     size_t off, const void *buf, size_t len);
 int64_t msg_put_result(const struct call *c, const struct user_msg *um,
 		       const void *name, uint32_t namelen, const void *control,
 		       size_t controllen, int flags);
+uint64_t mmsg_addr(const struct call *c, uint64_t i);
+int64_t mmsg_put_len(const struct call *c, uint64_t i, int64_t n);
+uint64_t mmsg_len(const struct call *c);
+int64_t mmsg_deadline(const struct call *c, uint64_t *deadline);
 size_t msg_cut_control(char *out, size_t room, const char *ctl, size_t len,
 		       int *flags);
 

@@ -30,6 +30,7 @@
 #include "hostnet.h"
 #include "loop.h"
 #include "notify.h"
+#include "stray.h"
 
 #ifndef SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP	/* Linux 6.6 */
 #define SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP	(1UL << 0)
@@ -80,6 +81,19 @@ int call_addfd_send(struct call *c, int fd, bool cloexec)
 	struct seccomp_notif_addfd add = {
 		.id = c->id,
 		.flags = SECCOMP_ADDFD_FLAG_SEND,
+		.srcfd = (uint32_t)fd,
+		.newfd_flags = cloexec ? O_CLOEXEC : 0,
+	};
+	int ret = ioctl(listener.fd, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
+
+	return ret < 0 ? -errno : ret;
+}
+
+/** call_addfd - put a descriptor into the caller; its number or a negative errno */
+int call_addfd(const struct call *c, int fd, bool cloexec)
+{
+	struct seccomp_notif_addfd add = {
+		.id = c->id,
 		.srcfd = (uint32_t)fd,
 		.newfd_flags = cloexec ? O_CLOEXEC : 0,
 	};
@@ -147,6 +161,27 @@ static void out_of_reach(const struct call *c, int err)
 		  task_comm(c->task), told, strerror(err));
 }
 
+/** no_carrier - a call on a descriptor that stands for no socket of the stack */
+static int64_t no_carrier(struct call *c)
+{
+	int domain = stray_domain(c->dup);
+
+	if (stray_is(c->dup, domain)) {
+		stray_refused(c);
+		return -EPERM;
+	}
+	switch (c->nr) {
+#ifdef __arm__
+	case SYS_recvmmsg_time64:
+#endif
+	case SYS_recvmmsg:
+	case SYS_recvmsg:
+		if (domain == AF_UNIX)
+			return received_call(c);
+	}
+	return CALL_NATIVE;
+}
+
 /** find_conn - the connection that the caller's descriptor is carrier of */
 static int64_t find_conn(struct call *c)
 {
@@ -163,7 +198,7 @@ static int64_t find_conn(struct call *c)
 		return -EPERM;
 	}
 	if (carrier_identify(c->dup, &id))
-		return CALL_NATIVE;
+		return no_carrier(c);
 	c->conn = conn_find(id);
 	if (!c->conn)
 		return -ENOTCONN;	/* outlived the stack's side */
@@ -291,13 +326,15 @@ static int64_t dispatch(struct call *c, uint32_t arch)
 		return refuse_setns(c);
 	case SYS_syslog:
 		return klog_call(c);
+	case SYS_pidfd_getfd:
+		return stray_getfd(c);
 	case SYS_ioctl:
 		return sock_ioctl(c);
 	}
 	ret = find_conn(c);
 	if (ret == CALL_NATIVE && c->nr == SYS_connect && name_service(c))
 		return -ENOENT;
-	return ret ? ret : by_conn(c);
+	return c->conn && !ret ? by_conn(c) : ret;
 }
 
 /** notified - the target made a call */

@@ -65,8 +65,10 @@ struct call {
  * @since: when it began
  * @look: asked now and then whether to go on waiting (CALL_HELD); may be NULL
  * @quit: told that the call ends for another reason than @retry; may be NULL
+ * @end: told that the call ends, however; may be NULL
+ * @partial: what a signal's coming leaves as the answer, 0: an error
  * @seen: a signal that may be for it was pending at the last look
- * @done: for the retry function
+ * @done, @extra: for the retry function
  * @data: for the retry function, freed with the call
  */
 struct held {
@@ -76,17 +78,21 @@ struct held {
 	int64_t (*retry)(struct call *c, struct held *h);
 	int64_t (*look)(struct call *c);
 	void (*quit)(struct call *c);
+	void (*end)(struct held *h);
 	uint64_t deadline;
 	int64_t timeout_ret;
 	uint64_t since;
+	int64_t partial;
 	bool seen;
 	uint64_t done;
+	uintptr_t extra;
 	void *data;
 };
 
 int notify_init(int fd);
 void notify_stop(void);
 bool call_valid(const struct call *c);
+int call_addfd(const struct call *c, int fd, bool cloexec);
 int call_addfd_send(struct call *c, int fd, bool cloexec);
 int call_addfd_replace(struct call *c, int fd, int newfd, bool cloexec);
 void call_answer(const struct call *c, int64_t ret);
@@ -96,6 +102,7 @@ bool call_nonblocking(const struct call *c);
 struct held *call_hold(struct call *c, struct list *on,
 		       int64_t (*retry)(struct call *, struct held *),
 		       uint64_t deadline, int64_t timeout_ret);
+void held_cancel(struct held *h);
 void held_wake(struct list *on);
 void held_fail(struct list *on, int64_t ret);
 void held_stop(void);

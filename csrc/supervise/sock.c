@@ -13,6 +13,7 @@
 #include "host.h"
 #include "hostnet.h"
 #include "mirror.h"
+#include "stray.h"
 
 #define TYPE_MASK	0xf		/* SOCK_TYPE_MASK, include/linux/net.h */
 
@@ -215,6 +216,7 @@ static int64_t socket_packet(struct call *c, int type, int proto, int flags)
 
 	if (fd < 0)
 		return refuse(c, AF_PACKET, type, proto, fd);
+	stray_allow(fd);
 	ret = call_addfd_send(c, fd, flags & SOCK_CLOEXEC);
 	close(fd);
 	if (ret < 0)

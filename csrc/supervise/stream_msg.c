@@ -195,7 +195,7 @@ static int64_t recv_try(struct call *c, struct held *h)
 	if (n < 0)
 		return errno == EAGAIN ? CALL_HELD : -errno;
 	ret = (flags & MSG_TRUNC) ? 0 :
-	      msg_put_data(c, &um, shared_buf, (size_t)n);
+	      msg_put_data(c, &um, 0, shared_buf, (size_t)n);
 	if (!ret)
 		ret = put_rest(c, &um);
 	return ret ? ret : n;

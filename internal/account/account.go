@@ -30,6 +30,7 @@ type Process struct {
 	Stack    int64  `json:"sockets_stack"`   // made in the stack
 	Host     int64  `json:"sockets_host"`    // made on the host, by --host-net
 	Refused  int64  `json:"sockets_refused"` // of kinds that the stack has not
+	Foreign  int64  `json:"sockets_foreign"` // of the host's network, from processes outside the run; refused
 	Received int64  `json:"bytes_received"`  // by its sockets of the stack
 	Sent     int64  `json:"bytes_sent"`      // by its sockets of the stack
 
@@ -125,7 +126,7 @@ func (p *Process) set(field string, value int64) {
 		return
 	}
 	to := map[string]*int64{
-		"stack": &p.Stack, "host": &p.Host, "refused": &p.Refused, "received": &p.Received, "sent": &p.Sent,
+		"stack": &p.Stack, "host": &p.Host, "refused": &p.Refused, "foreign": &p.Foreign, "received": &p.Received, "sent": &p.Sent,
 		"mptcp": &p.MPTCP, "tcp": &p.TCP,
 		"fallback-peer": &p.FallbackPeer, "fallback-later": &p.FallbackLater, "fallback-option": &p.FallbackOption,
 	}[field]

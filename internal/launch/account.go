@@ -78,12 +78,15 @@ func (a *account) lines() []string {
 		if p.Refused > 0 {
 			lines = append(lines, who+" was refused "+count(p.Refused, "socket")+" that the stack has not")
 		}
+		if p.Foreign > 0 {
+			lines = append(lines, who+" was refused "+count(p.Foreign, "socket")+" of the host's network that came from elsewhere")
+		}
 	}
 	for _, h := range all.Hosted {
 		lines = append(lines, fmt.Sprintf("%s went to %s by the host's stack (--host-net)", count(h.Sockets, "socket"), h.Addr))
 	}
 	v := a.value
-	if v["sockets.stack"] == 0 && v["sockets.refused"] == 0 && v["sockets.host"] == 0 {
+	if v["sockets.stack"] == 0 && v["sockets.refused"] == 0 && v["sockets.foreign"] == 0 && v["sockets.host"] == 0 {
 		return append(lines, "nothing used the stack")
 	}
 	lines = append(lines, fmt.Sprintf("in all %s, %d bytes received, %d sent; %d datagrams received, %d sent",
@@ -134,6 +137,8 @@ func (a *account) unmet(require string) string {
 		return ""
 	case a == nil:
 		return "the stack host gave no account"
+	case a.value["sockets.foreign"] > 0:
+		return count(a.value["sockets.foreign"], "socket") + " of the host's network came from outside the run, and were refused"
 	case a.value["sockets.stack"] == 0 && a.value["sockets.host"] > 0:
 		return "no socket came from the stack, " + count(a.value["sockets.host"], "socket") + " from the host's, as --host-net says"
 	case a.value["sockets.stack"] == 0:
