@@ -172,3 +172,42 @@ func TestFinding08HostSocket(t *testing.T) {
 		t.Errorf("status %d, want 123", r.Status)
 	}
 }
+
+// Memory that does not come, from a file system or a userfaultfd, stops neither
+// other programs of the run nor lklctl.
+func TestFinding14StalledPage(t *testing.T) {
+	s := newSite(t)
+	port := echoTCP(t, s.server, serverAddr+":0")
+	script := filepath.Join(testutil.Root(), "test", "testdata", "finding14.py")
+	for _, how := range []string{"fuse", "userfaultfd"} {
+		t.Run(how, func(t *testing.T) {
+			where := "-"
+			if how == "fuse" {
+				where = testutil.NewStallFS(t).Dir
+			}
+			name := s.name()
+			cmd := lklrun("--name", name, "--if", s.tapIf(), "--", "/usr/bin/python3", script, how, where, serverAddr, fmt.Sprint(port))
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := testutil.Start(t, cmd)
+			testutil.WaitFor(t, "the stalled call", limit, func() bool { out, _ := p.Output(); return out != "" || !p.Running() })
+			for _, verb := range [][]string{{"list"}, {"netstat", "--name", name}} {
+				lklctl(t, verb...)
+			}
+			testutil.WaitFor(t, "the transfer", limit, func() bool { out, _ := p.Output(); return strings.Count(out, "\n") == 2 || !p.Running() })
+			if how == "fuse" { // lklhost's thread ends with the read alone, as any does
+				_, _ = os.Stat(filepath.Join(where, "release")) // by the name
+			}
+			_ = in.Close() // it is not needed any more
+			r := p.Wait(limit)
+			if r.Status != 0 || r.Stdout != "asking\ntransferred, the other killed\n" {
+				t.Errorf("%v", r)
+			}
+			if want := "a page of its memory, which the stack needs, did not come"; strings.Count(r.Stderr, want) != 1 {
+				t.Errorf("not once %q in\n%s", want, r.Stderr)
+			}
+		})
+	}
+}

@@ -21,6 +21,7 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -30,6 +31,7 @@
 #include "hostnet.h"
 #include "loop.h"
 #include "notify.h"
+#include "stall.h"
 #include "stray.h"
 
 #ifndef SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP	/* Linux 6.6 */
@@ -207,6 +209,18 @@ static int64_t find_conn(struct call *c)
 	return 0;
 }
 
+/** is_namespace - whether it is a namespace's file, without asking a file system */
+static bool is_namespace(int fd)
+{
+	struct statx ours, theirs;
+
+	return !syscall(SYS_statx, AT_FDCWD, "/proc/self/ns/net", 0, 0, &ours) &&
+	       !syscall(SYS_statx, fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, 0,
+			&theirs) &&
+	       ours.stx_dev_major == theirs.stx_dev_major &&
+	       ours.stx_dev_minor == theirs.stx_dev_minor;
+}
+
 /** refuse_setns - a network namespace of somebody else's is not entered */
 static int64_t refuse_setns(struct call *c)
 {
@@ -217,7 +231,7 @@ static int64_t refuse_setns(struct call *c)
 		return CALL_NATIVE;
 	/* NS_GET_NSTYPE, ioctl_ns(2); on a pidfd it fails, and then the
 	 * caller's own flags say. */
-	type = ioctl(c->dup, 0xb703);
+	type = is_namespace(c->dup) ? ioctl(c->dup, 0xb703) : 0;
 	if (type == CLONE_NEWNET || (c->args[1] & CLONE_NEWNET)) {
 		if (!told)
 			warn_user("%s (pid %d): entering a network namespace is refused: a program has one stack; start another lklrun for another",
@@ -369,8 +383,10 @@ static void notified(struct source *src, uint32_t events)
 	c.task = task_of(&c);
 	ret = c.task ? dispatch(&c, req.data.arch) : -ENOMEM;
 	mem_close();
-	if (c.dup >= 0)
+	if (c.dup >= 0 && c.conn)
 		close(c.dup);
+	else if (c.dup >= 0)
+		stall_close(c.dup);
 	if (ret != CALL_HELD && ret != CALL_ANSWERED)
 		call_answer(&c, ret);
 }

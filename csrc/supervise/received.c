@@ -32,6 +32,7 @@
 #include "conn.h"
 #include "host.h"
 #include "msg.h"
+#include "stall.h"
 #include "stray.h"
 
 #ifndef SCM_PIDFD			/* Linux 6.5 */
@@ -166,7 +167,7 @@ static void rights(struct call *c, struct cmsghdr *cm, int uflags, int *flags)
 			if (!full)
 				fds[kept++] = nr;
 		}
-		close(fd);
+		stall_close(fd);
 	}
 	if (full)
 		*flags |= MSG_CTRUNC;

@@ -33,6 +33,7 @@
 
 #include "host.h"
 #include "notify.h"
+#include "stall.h"
 
 /* The file of the call that wrote last. */
 static struct {
@@ -75,8 +76,12 @@ int64_t mem_readv(const struct call *c, const struct iovec *from, size_t n,
 		  void *buf, size_t len)
 {
 	struct iovec to = { buf, len };
-	ssize_t ret = process_vm_readv(c->pid, &to, 1, from, n, 0);
+	int64_t ret;
 
+	if (stall_none(c, from, n, len))
+		ret = process_vm_readv(c->pid, &to, 1, from, n, 0);
+	else
+		ret = stall_read(c, from, n, buf, len);
 	if (!call_valid(c))
 		return -ESRCH;
 	return ret < 0 ? -EFAULT : ret;
@@ -92,32 +97,36 @@ int64_t mem_read(const struct call *c, uint64_t addr, void *buf, size_t len)
 }
 
 /** by_number - write where the file is not for us, or not needed */
-static int64_t by_number(const struct call *c, uint64_t addr, const void *buf,
-			 size_t len)
+static int64_t by_number(const struct call *c, const struct iovec *to,
+			 const void *buf)
 {
-	struct iovec from = { (void *)(uintptr_t)buf, len };
-	struct iovec to = { (void *)(uintptr_t)addr, len };
+	struct iovec from = { (void *)(uintptr_t)buf, to->iov_len };
 
 	if (!call_valid(c))
 		return -ESRCH;
-	return process_vm_writev(c->pid, &from, 1, &to, 1, 0) == (ssize_t)len ?
-	       0 : -EFAULT;
+	return process_vm_writev(c->pid, &from, 1, to, 1, 0);
 }
 
 /** mem_write - copy to the caller's memory; -EFAULT unless all of it */
 int64_t mem_write(const struct call *c, uint64_t addr, const void *buf,
 		  size_t len)
 {
+	struct iovec to = { (void *)(uintptr_t)addr, len };
+	int64_t n;
 	int fd;
 
 	if (!len)
 		return 0;
 	fd = host.in_userns ? -EACCES : mem_open(c);
-	if (fd == -EACCES)
-		return by_number(c, addr, buf, len);
-	if (fd < 0)
+	if (fd < 0 && fd != -EACCES)
 		return fd == -ESRCH ? fd : -EFAULT;
-	return pwrite(fd, buf, len, (off_t)addr) == (ssize_t)len ? 0 : -EFAULT;
+	if (!stall_none(c, &to, 1, len))
+		n = stall_write(c, fd, &to, buf);
+	else if (fd < 0)
+		n = by_number(c, &to, buf);
+	else
+		n = pwrite(fd, buf, len, (off_t)addr);
+	return n == -ESRCH ? n : n == (int64_t)len ? 0 : -EFAULT;
 }
 
 /** mem_writev - @len bytes into pieces of the caller's memory, which have room */

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What may take any time, done by threads; see stall.c. */
+#ifndef LKLHOST_STALL_H
+#define LKLHOST_STALL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct call;
+struct iovec;
+
+bool stall_none(const struct call *c, const struct iovec *iov, size_t n, size_t len);
+int64_t stall_read(const struct call *c, const struct iovec *from, size_t n,
+		   void *buf, size_t len);
+int64_t stall_write(const struct call *c, int fd, const struct iovec *to,
+		    const void *buf);
+void stall_close(int fd);
+
+#endif

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The target of TestFinding14StalledPage: a process whose memory does not come, and
+one that goes on.
+
+Arguments: fuse and a file system that stalls (testutil.StallFS), or userfaultfd
+and a file to make once the page is wanted; an address and port with an echo.
+"""
+
+import ctypes
+import fcntl
+import os
+import signal
+import socket
+import struct
+import sys
+
+how, where, server, port = sys.argv[1:]
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+libc.getsockname.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+READ_WRITE, PRIVATE, ANONYMOUS = 3, 2, 0x20
+
+
+def stalled():
+    if how == "fuse":
+        return libc.mmap(None, 4096, READ_WRITE, PRIVATE, os.open(where + "/page", os.O_RDONLY), 0)
+    fd = libc.syscall(323, 0)
+    if fd < 0:
+        sys.exit("userfaultfd: " + os.strerror(ctypes.get_errno()))
+    page = libc.mmap(None, 4096, READ_WRITE, PRIVATE | ANONYMOUS, -1, 0)
+    fcntl.ioctl(fd, 0xC018AA3F, bytearray(struct.pack("QQQ", 0xAA, 0, 0)))
+    fcntl.ioctl(fd, 0xC020AA00, bytearray(struct.pack("QQQQ", page, 4096, 1, 0)))
+    return page
+
+
+open_connection = socket.create_connection((server, int(port)))
+child = os.fork()
+if not child:
+    s = socket.socket()
+    page = stalled()
+    buf = ctypes.create_string_buffer(128)
+    print("asking", flush=True)
+    libc.getsockname(s.fileno(), buf, page)
+    os._exit(0)
+open_connection.settimeout(20)
+for _ in range(2000):
+    open_connection.sendall(b"x" * 1000)
+    n = 0
+    while n < 1000:
+        n += len(open_connection.recv(1000))
+_, status = os.waitpid(child, 0)
+print("transferred, the other", "killed" if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL else status, flush=True)
+sys.stdin.read()
