@@ -237,16 +237,16 @@ static int64_t make(struct client *cl, struct request *rq, const uint8_t **room)
 	return ret;
 }
 
-/** waiter_end - forget it */
+/** waiter_end - forget it; the stack comes last, for it may panic */
 static void waiter_end(struct waiter *w)
 {
 	list_del(&w->link);
 	w->cl->n_waiters--;
 	timer_cancel(&w->timer);
-	st_unwatch(w->fd, &w->ssrc);
-	st_close(w->fd);
 	request_free(w->rq);
 	loop_free_later(w);
+	st_unwatch(w->fd, &w->ssrc);
+	st_close(w->fd);
 }
 
 /** waiter_fail - an error is what the call said */

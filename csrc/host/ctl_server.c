@@ -37,19 +37,15 @@ static struct list clients = LIST_INIT(clients);
 static unsigned int n_clients;
 static char sock_path[108];
 
-/** client_free - close a connection and all that was opened through it */
-static void client_free(struct client *cl)
+/* The client whose calls end: the kernel may panic meanwhile, see ctl_panicked(). */
+static struct client *leaving;
+
+/** client_close - close a connection that has nothing in the stack any more */
+static void client_close(struct client *cl)
 {
 	bool launcher = cl->launcher;
 	int fd = cl->src.fd;
 
-	if (cl->dead)
-		return;
-	cl->dead = true;
-	list_del(&cl->link);
-	n_clients--;
-	work_cancel(&cl->work);
-	ctl_calls_end(cl);
 	exec_client_gone(cl);
 	remote_client_gone(cl);
 	ask_client_gone(cl);
@@ -63,6 +59,21 @@ static void client_free(struct client *cl)
 	loop_free_later(cl);
 	if (launcher)
 		host_launcher_gone();
+}
+
+/** client_free - close a connection and all that was opened through it */
+static void client_free(struct client *cl)
+{
+	if (cl->dead)
+		return;
+	cl->dead = true;
+	list_del(&cl->link);
+	n_clients--;
+	work_cancel(&cl->work);
+	leaving = cl;
+	ctl_calls_end(cl);
+	leaving = NULL;
+	client_close(cl);
 }
 
 /** ctl_claim_fd - the oldest descriptor the client sent, or -EBADF */
@@ -198,10 +209,12 @@ static bool frames(struct client *cl)
  * ctl_panicked - the kernel is dead: nobody shall wait for it
  *
  * The request during which it happened, and all calls that wait, are answered;
- * what has been received and not yet handled is handled now.
+ * what has been received and not yet handled is handled now. If it happened while
+ * a client was being closed, that is completed: its end may be the run's.
  */
 void ctl_panicked(void)
 {
+	struct client *gone = leaving;
 	struct list *pos, *tmp;
 
 	if (current)
@@ -214,6 +227,11 @@ void ctl_panicked(void)
 		work_queue(&cl->work);
 	}
 	ask_panicked();
+	leaving = NULL;
+	if (!gone)
+		return;
+	ctl_calls_panic(gone);
+	client_close(gone);
 }
 
 /** fds_take - descriptors that came with a message */
