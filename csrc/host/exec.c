@@ -172,6 +172,9 @@ static void reported(const struct zygote_report *r)
 {
 	struct list *pos, *tmp;
 
+	/* Below are numbers by which kill(2) and waitpid(2) mean many. */
+	if (r->what <= ZYGOTE_STARTED && r->value <= 1)
+		return;
 	if (r->what == ZYGOTE_READY)
 		learn(r->value);
 	list_for_each_safe(pos, tmp, &execs) {
