@@ -113,7 +113,8 @@ static size_t slice(const struct user_msg *um, size_t off, size_t len,
 		have -= off;
 		if (have > len)
 			have = len;
-		out[n].iov_base = (char *)um->iov[i].iov_base + off;
+		/* An address of the target's: not one to count on from here. */
+		out[n].iov_base = (void *)((uintptr_t)um->iov[i].iov_base + off);
 		out[n++].iov_len = have;
 		len -= have;
 		off = 0;

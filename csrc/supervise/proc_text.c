@@ -42,6 +42,13 @@ unsigned int text_orphans(char *text, uint64_t *queued)
 	return n;
 }
 
+/** next_line - the line behind @line's, NULL: it is the last */
+static char *next_line(char *line)
+{
+	line = strchr(line, '\n');
+	return line ? line + 1 : NULL;
+}
+
 /**
  * text_group - a group of counters as "NAME value\n", with nstat(8)'s names
  * @text: /proc/net/netstat, with a line of names and a line of values of each group
@@ -52,15 +59,13 @@ size_t text_group(char *text, const char *name, char *buf, size_t len)
 	char *names, *values, *n, *v, *nsave, *vsave;
 	size_t at = 0, head = strlen(name);
 
-	for (names = text; names; names = strchr(names, '\n')) {
-		names += names != text;
+	for (names = text; names; names = next_line(names))
 		if (!strncmp(names, name, head) && names[head] == ':')
 			break;
-	}
-	values = names ? strchr(names, '\n') : NULL;
+	values = names ? next_line(names) : NULL;
 	if (!values)
 		return 0;
-	*values++ = '\0';
+	values[-1] = '\0';
 	values[strcspn(values, "\n")] = '\0';
 	n = strtok_r(names + head + 1, " ", &nsave);
 	v = strtok_r(values, " ", &vsave);	/* the group's name once more */
