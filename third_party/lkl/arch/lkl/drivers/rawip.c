@@ -72,7 +72,8 @@ int lkl_rawip_protocol(const void *packet)
  * lkl_rawip_headers - length of a packet's headers
  * @len: of the packet, more than any headers have
  *
- * All of them for TCP, more or less otherwise.
+ * All of them for TCP, more or less otherwise; never less than an IPv4 header, for
+ * the first byte says which protocol it is.
  */
 unsigned int lkl_rawip_headers(const void *packet, unsigned int len)
 {
@@ -81,7 +82,7 @@ unsigned int lkl_rawip_headers(const void *packet, unsigned int len)
 	unsigned int n, proto;
 
 	if (lkl_rawip_protocol(packet) == ETH_P_IP) {
-		n = ip->ihl * 4;
+		n = max_t(unsigned int, ip->ihl * 4, sizeof(*ip));
 		proto = ip->protocol;
 	} else {
 		n = sizeof(*ip6);
