@@ -372,10 +372,10 @@ static ssize_t read_some(void *buf, size_t len)
 	unsigned int n;
 	ssize_t ret = fd_pass_recv(sock, buf, len, fds, &n);
 
-	if (n) {
+	while (n) {	/* one is what a frame has; more are not kept */
 		if (in_fd >= 0)
 			close(in_fd);
-		in_fd = fds[0];
+		in_fd = fds[--n];
 	}
 	return ret;
 }
