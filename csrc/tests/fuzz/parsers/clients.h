@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Control clients of a fuzzer: what ctl.c and link_host.c share. */
+#ifndef FUZZ_CLIENTS_H
+#define FUZZ_CLIENTS_H
+
+#include "fuzz.h"
+
+void clients_start(void);
+void clients_step(struct input *in, uint8_t step);
+void clients_end(void);
+int clients_add(int fd, bool launcher);
+void clients_dropped(void);
+
+/* exec.c with a fuzzer in the zygote's place */
+void zygote_start(void);
+void zygote_says(struct input *in);
+void zygote_end(void);
+
+#endif

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Fuzzes the control server: frames of up to four clients, of which the first is
+ * lklrun, and what happens meanwhile in the stack and in the zygote.
+ */
+#include "clients.h"
+#include "ctl.h"
+#include "host.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+	struct input in = { data, data + len };
+	static bool started;
+	unsigned int n;
+
+	if (!started)
+		fuzz_loop_start();
+	started = true;
+	fake_start(&in);
+	host.state = get8(&in) % 4;
+	clients_start();
+	for (n = 0; left(&in) && n < 200; n++) {
+		clients_step(&in, get8(&in));
+		fuzz_turn();
+	}
+	fake_end();
+	clients_end();
+	fuzz_settle();
+	return 0;
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Fuzzes lklhost's end of the link to a preloaded library: the program has the
+ * other end, and the memory that both map, and may write there what it likes.
+ */
+#include "../../../host/remote.c"
+
+#include "../../../host/remote_start.c"
+
+#include "clients.h"
+
+static int program = -1;	/* the library's end */
+
+/** first_word - LINK_READY, or what else the library begins with */
+static void first_word(struct input *in)
+{
+	struct ctl_hdr h = { .len = sizeof(h), .type = LINK_READY };
+	uint8_t how = get8(in), text[64];
+
+	if (how & 1)		/* else it is well */
+		fill(in, &h, sizeof(h));
+	send(program, &h, how & 2 ? how >> 4 : sizeof(h), MSG_NOSIGNAL);
+	if (!(how & 3))
+		return;
+	/* Nobody waits for more. */
+	fill(in, text, sizeof(text));
+	send(program, text, how >> 2, MSG_NOSIGNAL);
+	shutdown(program, SHUT_WR);
+}
+
+/** link_begin - what lklhost does before its loop; false: no library came */
+static bool link_begin(struct input *in)
+{
+	char err[512];
+
+	if (remote_init(err, sizeof(err)))
+		return false;
+	program = dup(theirs);
+	first_word(in);
+	memset(err, 'x', sizeof(err));
+	if (remote_ready(err, sizeof(err))) {
+		/* It is told to the user. */
+		if (strnlen(err, sizeof(err)) == sizeof(err))
+			abort();
+		return false;
+	}
+	return !remote_watch();
+}
+
+/** link_over - as before remote_init() */
+static void link_over(void)
+{
+	lost(-ESHUTDOWN);
+	timer_cancel(&lost_timer);
+	free(remote.in);
+	memset(&remote, 0, sizeof(remote));
+	remote.src.fd = -1;
+	if (sock >= 0 && fcntl(sock, F_GETFD) >= 0)
+		close(sock);
+	sock = -1;
+	if (shared)
+		munmap(shared, sizeof(*shared));
+	shared = NULL;
+	log_seen = 0;
+	if (program >= 0)
+		close(program);
+	program = -1;
+}
+
+/** answer_frame - a reply, or a word of its own */
+static void answer_frame(struct input *in)
+{
+	uint8_t frame[sizeof(struct ctl_hdr) + 4096];
+	struct ctl_hdr h = { .type = get8(in) };
+	size_t got;
+	const uint8_t *body;
+
+	h.type |= h.type & 0x40 ? 0x4000 : CTL_REPLY;
+	h.type &= (uint16_t)~0x40;
+	h.id = get8(in);
+	h.status = -(int32_t)get8(in);
+	body = next_bytes(in, get16(in) % 4096, &got);
+	h.len = (uint32_t)(sizeof(h) + got);
+	memcpy(frame, &h, sizeof(h));
+	memcpy(frame + sizeof(h), body, got);
+	send(program, frame, h.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/** raw - any bytes */
+static void raw(struct input *in)
+{
+	size_t got;
+	const uint8_t *bytes = next_bytes(in, get8(in), &got);
+
+	send(program, bytes, got, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/** scribble - write to the memory that both map */
+static void scribble(struct input *in)
+{
+	size_t at;
+
+	switch (get8(in) % 4) {
+	case 0:
+		shared->ring_end = get8(in) & 1 ? get32(in) :
+				   shared->ring_end + get16(in);
+		break;
+	case 1:
+		shared->account_len = get32(in);
+		break;
+	case 2:
+		at = get32(in);
+		fill(in, shared->ring + at % (LINK_RING - 64), 64);
+		break;
+	case 3:
+		at = get32(in);
+		fill(in, (char *)shared + at % (sizeof(*shared) - 64), 64);
+		break;
+	}
+}
+
+/** program_step - one thing that the program does */
+static void program_step(struct input *in, uint8_t step)
+{
+	static char buf[65536], account[4096];
+
+	switch (step & 7) {
+	case 0:
+		answer_frame(in);
+		break;
+	case 1:
+		raw(in);
+		break;
+	case 2:
+		scribble(in);
+		break;
+	case 3:
+		recv(program, buf, sizeof(buf), MSG_DONTWAIT);
+		break;
+	case 4:
+		shutdown(program, SHUT_WR);
+		break;
+	case 5:
+		remote_account(account, step & 8 ? 100 : sizeof(account));
+		break;
+	case 6:
+		remote_ended((step & 8) << 5);
+		break;
+	}
+}
+
+/** steps - of the program and of clients, by turns as the input says */
+static void steps(struct input *in)
+{
+	unsigned int n;
+
+	for (n = 0; left(in) && n < 200; n++) {
+		uint8_t step = get8(in);
+
+		if (step & 0x80)
+			program_step(in, step);
+		else
+			clients_step(in, step);
+		fuzz_turn();
+	}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+	struct input in = { data, data + len };
+	static bool started;
+
+	if (!started)
+		fuzz_loop_start();
+	started = true;
+	host.preload = "liblklpreload.so";
+	host.state = CTL_STATE_NEW;
+	if (link_begin(&in)) {
+		clients_start();
+		steps(&in);
+		clients_end();
+	}
+	link_over();
+	fuzz_settle();
+	return 0;
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Fuzzes the preloaded library's end of the link: the frames of lklhost, for
+ * several clients, with descriptors, and calls that wait in the stack.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+#include "fuzz.h"
+
+static int fuzz_wait(void);
+static int fuzz_thread(pthread_t *t, const pthread_attr_t *a,
+		       void *(*fn)(void *arg), void *arg);
+static ssize_t fuzz_sendmsg(int fd, const struct msghdr *mh, int flags);
+
+#define pthread_cond_wait(cond, lock) fuzz_wait()
+#define pthread_create fuzz_thread
+#define pthread_join(thread, ret) ((void)(thread))
+#define sendmsg fuzz_sendmsg
+#include "../../../preload/link_serve.c"
+#undef sendmsg
+
+#define BODY	16384
+
+struct loop_stats loop_stats;
+
+static int theirs = -1;			/* lklhost's end */
+static uint8_t send_part = 255;		/* bytes that a message takes at most */
+
+/** fuzz_wait - the program's thread goes on at once */
+static int fuzz_wait(void)
+{
+	going.state = TAKEN;
+	return 0;
+}
+
+/** fuzz_thread - here and now */
+static int fuzz_thread(pthread_t *t, const pthread_attr_t *a,
+		       void *(*fn)(void *arg), void *arg)
+{
+	(void)a;
+	*t = pthread_self();
+	fn(arg);
+	return 0;
+}
+
+/** fuzz_sendmsg - takes all, or a part */
+static ssize_t fuzz_sendmsg(int fd, const struct msghdr *mh, int flags)
+{
+	static volatile uint8_t seen;
+	size_t n = 0, i, j;
+
+	(void)fd;
+	(void)flags;
+	for (i = 0; i < mh->msg_iovlen; i++)
+		for (j = 0; j < mh->msg_iov[i].iov_len; j++, n++) {
+			if (n == send_part && send_part < 255)
+				return (ssize_t)n;
+			seen = ((uint8_t *)mh->msg_iov[i].iov_base)[j];
+		}
+	(void)seen;
+	return (ssize_t)n;
+}
+
+/* What the rest of the library would do. */
+void preload_own(bool on) { (void)on; }
+bool preload_alive(void) { return true; }
+void preload_mptcp(bool on) { (void)on; }
+void preload_spin(unsigned int usec) { (void)usec; }
+void link_stack_wake(int fd) { (void)fd; }
+void log_line(const char *fmt, ...) { (void)fmt; }
+void host_panicked(void) { abort(); }
+void loop_panic(void) { abort(); }
+bool engine_has_stack_fd(int fd) { return fd == 99; }
+
+int stack_load(const char *path, const char *abi, char *err, size_t errlen)
+{
+	(void)path;
+	(void)abi;
+	snprintf(err, errlen, "no library");
+	return -ENOENT;
+}
+
+const struct stack_ops stack_host_ops;
+
+/** engine_stats - of that length at most */
+size_t engine_stats(char *buf, size_t len)
+{
+	memset(buf, 'x', len);
+	return len / 256;
+}
+
+/** engine_owners - the same */
+size_t engine_owners(void *buf, size_t len)
+{
+	memset(buf, 0, len);
+	return len / 4096;
+}
+
+/** tell - bytes of lklhost's, with descriptors */
+static void tell(const void *buf, size_t len, unsigned int n)
+{
+	int fds[FD_PASS_MAX] = { 0 };
+
+	fd_pass_send(theirs, buf, len, fds, n % (FD_PASS_MAX + 1), MSG_DONTWAIT);
+}
+
+/** tell_frame - a frame, and what the library makes of it */
+static void tell_frame(struct input *input)
+{
+	static uint8_t buf[sizeof(struct ctl_hdr) + BODY];
+	struct ctl_hdr h = { .type = get8(input), .flags = get8(input) % 4 };
+	uint8_t files = get8(input);
+	size_t got;
+	const uint8_t *body;
+
+	if (h.type & 0x40)
+		h.type = LINK_GONE;
+	h.id = get8(input);
+	body = next_bytes(input, get16(input) % BODY, &got);
+	h.len = (uint32_t)(sizeof(h) + got);
+	memcpy(buf, &h, sizeof(h));
+	memcpy(buf + sizeof(h), body, got);
+	tell(buf, h.len, files > 250 ? files : 0);
+	frame();
+}
+
+/** step - one thing that happens */
+static void step(struct input *input, uint8_t what)
+{
+	switch (what & 3) {
+	case 0:
+		tell_frame(input);
+		break;
+	case 1:
+		fake_ready(get8(input));
+		break;
+	case 2:
+		fuzz_clock_add(get16(input));
+		break;
+	case 3:
+		send_part = get8(input) | 1;
+		break;
+	}
+	if (stack_alive())
+		stack_turn();
+	timers_run();
+	graves_empty();
+}
+
+/** rest - what is left of an input is raw bytes, then the link ends */
+static void rest(struct input *input)
+{
+	size_t got;
+	const uint8_t *bytes = next_bytes(input, left(input), &got);
+
+	tell(bytes, got < 4096 ? got : 4096, 0);
+	close(theirs);
+	while (frame())
+		graves_empty();
+}
+
+/** link_over - forget all clients */
+static void link_over(void)
+{
+	close(sock);
+	if (in_fd >= 0)
+		close(in_fd);
+	in_fd = -1;
+	fake_end();
+	while (!list_empty(&clients))
+		client_free(container_of(clients.next, struct client, link));
+	graves_end();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+	struct input input = { data, data + len };
+	unsigned int n;
+	int sv[2];
+
+	if (!in)
+		in = malloc(CTL_FRAME_MAX);
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv))
+		abort();
+	sock = sv[0];
+	theirs = sv[1];
+	send_part = 255;
+	going.state = BEFORE_GO;
+	host.state = get8(&input) % 3;
+	fake_start(&input);
+	for (n = 0; left(&input) && n < 100; n++) {
+		uint8_t what = get8(&input);
+
+		if (what == 255)
+			break;
+		step(&input, what);
+	}
+	rest(&input);
+	link_over();
+	return 0;
+}

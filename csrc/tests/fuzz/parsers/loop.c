@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * lklhost's loop for a fuzzer: it never sleeps.
+ */
+#include "../../../host/loop.c"
+
+#include "fuzz.h"
+
+/** again - there is work in each turn */
+static void again(struct work *w)
+{
+	work_queue(w);
+}
+
+/* A loop with work to do does not sleep. */
+static struct work busy = { LIST_INIT(busy.link), again };
+
+/** fuzz_loop_start - once a process */
+void fuzz_loop_start(void)
+{
+	loop_init();
+	work_queue(&busy);
+}
+
+/** fuzz_turn - one turn of the loop */
+void fuzz_turn(void)
+{
+	panic_armed = true;
+	if (sigsetjmp(panic_env, 1))
+		host_panicked();
+	else
+		loop_turn();
+	panic_armed = false;
+}
+
+/** fuzz_settle - what is left to do after an input, and nothing remains */
+void fuzz_settle(void)
+{
+	int i;
+
+	for (i = 0; i < 4; i++)
+		fuzz_turn();
+	graves_end();
+	quit = false;
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Fuzzes what is read out of the stack's /proc/net: names of devices and
+ * counters are the target's to choose there.
+ */
+#include <stdlib.h>
+
+#include "fuzz.h"
+#include "proc_text.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+	struct input in = { data, data + len };
+	bool group = get8(&in) & 1;
+	size_t room = get8(&in), text_len = left(&in);
+	char *text = malloc(text_len + 1), *buf = malloc(room + 1);
+	uint64_t queued = 0;
+
+	fill(&in, text, text_len);
+	text[text_len] = '\0';
+	if (!group)
+		text_orphans(text, &queued);
+	else if (text_group(text, "TcpExt", buf, room) > room)
+		abort();
+	free(text);
+	free(buf);
+	return 0;
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The control server for a fuzzer: clients come by socketpair(), and the end of
+ * lklrun's connection, or a CTL_STOP, does not end the process.
+ */
+#include "../../../host/ctl_server.c"
+
+#include "clients.h"
+
+void __wrap_host_launcher_gone(void);
+void __wrap_host_stop(int sig, uint32_t grace_ms);
+void __wrap_tree_signal(int sig);
+int __wrap_engine_start(int notify_fd);
+int __wrap_target_release(const char *resolv, uint32_t resolv_len);
+pid_t __wrap_target_pid(void);
+
+/** __wrap_host_launcher_gone - the run would end */
+void __wrap_host_launcher_gone(void)
+{
+}
+
+/** __wrap_host_stop - the target would get a signal */
+void __wrap_host_stop(int sig, uint32_t grace_ms)
+{
+	(void)sig;
+	(void)grace_ms;
+}
+
+/** __wrap_tree_signal - there is no target */
+void __wrap_tree_signal(int sig)
+{
+	(void)sig;
+}
+
+/** __wrap_engine_start - nor a seccomp listener */
+int __wrap_engine_start(int notify_fd)
+{
+	(void)notify_fd;
+	return 0;
+}
+
+/** __wrap_target_release - CTL_GO's path has the length that it says */
+int __wrap_target_release(const char *resolv, uint32_t resolv_len)
+{
+	return memchr(resolv, '!', resolv_len) ? -EINVAL : 0;
+}
+
+/** __wrap_target_pid - of a target that is always there */
+pid_t __wrap_target_pid(void)
+{
+	return 4000000;	/* PID_MAX_LIMIT is 4194304 */
+}
+
+/** clients_add - a connection whose other end the fuzzer has */
+int clients_add(int fd, bool launcher)
+{
+	return client_add(fd, launcher);
+}
+
+/** clients_dropped - close those that are left */
+void clients_dropped(void)
+{
+	while (!list_empty(&clients))
+		client_free(container_of(clients.next, struct client, link));
+}

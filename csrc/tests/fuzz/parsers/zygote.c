@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * exec.c with a fuzzer at the other end of the zygote's socket. Nobody gets a
+ * signal; a signal for all processes, or for our own group, is a bug.
+ */
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdlib.h>
+
+#include "clients.h"
+
+/** fuzz_kill - instead of kill(2) */
+static int fuzz_kill(int pid, int sig)
+{
+	(void)sig;
+	if (pid == -1 || pid == 0 || pid == 1)
+		abort();
+	return 0;
+}
+
+#define kill fuzz_kill
+#include "../../../host/exec.c"
+
+static int theirs = -1;
+
+/** zygote_start - a run in which `lklctl exec` works */
+void zygote_start(void)
+{
+	theirs = dup(exec_init());
+	exec_forked();
+}
+
+/** zygote_says - a report, or the end */
+void zygote_says(struct input *in)
+{
+	struct zygote_report r;
+	uint8_t len = get8(in);
+
+	if (theirs < 0)
+		return;
+	fill(in, &r, sizeof(r));
+	r.id &= 15;
+	if (len == 255) {
+		close(theirs);
+		theirs = -1;
+		return;
+	}
+	send(theirs, &r, len < sizeof(r) ? len : sizeof(r),
+	     MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (len & 1)
+		exec_reaped(r.value, 0);
+}
+
+/** zygote_end - as before */
+void zygote_end(void)
+{
+	exec_run_ended();
+	if (zygote.watched)
+		loop_del(&zygote.src);
+	else if (zygote.src.fd >= 0)
+		close(zygote.src.fd);
+	close(theirs);
+	theirs = -1;
+	zygote.src.fd = -1;
+	zygote.pid = 0;
+	zygote.watched = false;
+	zygote.last_id = 0;
+}
