@@ -58,3 +58,26 @@ proc.x.y.stack 1
 		t.Error(s)
 	}
 }
+
+// With the engine preload the account is a text of the target's, which may write
+// anything there: each counter is counted once or not at all.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("proc.12.a b.c.stack 3\nproc.12.a b.c.peer tcp 192.0.2.1:80 7\nhosted.[::1]:5432 1\n"))
+	f.Add([]byte("ended.1.x.peer others 5\nproc.-1..stack 9223372036854775807\nproc.1.x 1\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		stats, err := stackconn.ParseStats(text)
+		if err != nil {
+			return
+		}
+		a := Parse(stats)
+		counted := len(a.Hosted)
+		for n := range a.Processes {
+			counted += len(a.Processes[n].Peers)
+			a.Processes[n].Connections()
+			a.Processes[n].PeerNames(3)
+		}
+		if counted > len(stats) || len(a.Processes) > len(stats) {
+			t.Errorf("%d counters were read as %+v", len(stats), a)
+		}
+	})
+}

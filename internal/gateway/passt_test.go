@@ -71,3 +71,24 @@ func TestPasstFrames(t *testing.T) {
 		t.Errorf("the reason told: %s", why)
 	}
 }
+
+// Frames of a stream come out as they went in, whatever lies between them; nothing is
+// made of a length above what a frame may have.
+func FuzzPasstFrames(f *testing.F) {
+	f.Add([]byte{0, 0, 0, 2, 1, 2, 0, 0, 0, 0, 0, 0, 0, 1, 3})
+	f.Add([]byte{0, 0, 0, 9, 1})
+	f.Add([]byte{255, 255, 255, 255, 1})
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		r := bytes.NewReader(stream)
+		for {
+			b, err := nextFrame(r)
+			if err != nil {
+				return
+			}
+			at := len(stream) - r.Len()
+			if len(b) == 0 || len(b) > maxFrame || !bytes.Equal(b, stream[at-len(b):at]) {
+				t.Fatalf("%x: frame %x", stream, b)
+			}
+		}
+	})
+}

@@ -80,18 +80,24 @@ func look(ctx context.Context, d Device, android bool) (*probe, error) {
 	if err != nil {
 		return nil, err
 	}
+	p := parseProbe(out.String())
+	if status != 0 || p.Machine == "" || p.UID < 0 {
+		return nil, mendable(d.Name(), "its shell does not do what is asked (status %d)%s", status, after(": ", lastLine(said.String())))
+	}
+	return p, nil
+}
+
+// parseProbe reads what the script printed on a machine that is not to be trusted.
+func parseProbe(out string) *probe {
 	p := &probe{Facts: Facts{UID: -1, Free: -1}}
-	for line := range strings.Lines(out.String()) {
+	for line := range strings.Lines(out) {
 		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
 		if ok && value != "" {
 			p.take(name, value)
 		}
 	}
-	if status != 0 || p.Machine == "" || p.UID < 0 {
-		return nil, mendable(d.Name(), "its shell does not do what is asked (status %d)%s", status, after(": ", lastLine(said.String())))
-	}
 	p.Arch = archOf(p.Machine)
-	return p, nil
+	return p
 }
 
 func (p *probe) take(name, value string) {

@@ -42,3 +42,18 @@ func TestProbeBases(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 }
+
+// A device may answer the probe with anything.
+func FuzzProbe(f *testing.F) {
+	f.Add("machine=aarch64\nkernel=6.1.0\nuid=0\ndf=/dev/x 100 50 50 50% /data\nbase=/data/local/tmp\nbundle=0123\n")
+	f.Add("uid=\nmachine\n=x\ndf=99999999999999999999 1%\nuid=-5")
+	f.Fuzz(func(t *testing.T, out string) {
+		p := parseProbe(out)
+		if p.Arch != "" && !strings.Contains(out, p.Machine) || len(p.bundles) > strings.Count(out, "bundle=") {
+			t.Errorf("%q was read as %+v", out, p)
+		}
+		if p.Free < -1 {
+			t.Errorf("%q: %d bytes free", out, p.Free)
+		}
+	})
+}
