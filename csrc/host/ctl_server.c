@@ -173,8 +173,9 @@ static bool frames(struct client *cl)
 		const uint8_t *frame = cl->in + cl->in_off;
 		struct ctl_hdr h;
 
-		if (n == FRAMES_A_TURN ||
-		    cl->out_len - cl->out_off >= CTL_OUT_HIGH) {
+		if (cl->out_len - cl->out_off >= CTL_OUT_HIGH)
+			break;	/* client_event() goes on once some is sent */
+		if (n == FRAMES_A_TURN) {
 			work_queue(&cl->work);
 			break;
 		}
@@ -319,7 +320,9 @@ static void client_event(struct source *src, uint32_t events)
 			client_free(cl);
 		return;
 	}
-	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+	/* No more than there is already, while that waits for its turn. */
+	if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) &&
+	    list_empty(&cl->work.link))
 		got = receive(cl);
 	if (got < 0) {
 		client_free(cl);
