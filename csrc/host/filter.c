@@ -17,7 +17,10 @@
  * Doors that are shut here: io_uring makes sockets without a system call, so
  * its calls say ENOSYS, as on a kernel without it. The x32 calls say ENOSYS
  * too. A call of a foreign architecture (i386) is notified, to be refused with
- * a message: its numbers mean something else.
+ * a message: its numbers mean something else. request_key(2) with information for
+ * a program that finds the key has the kernel start that program in the host's
+ * namespaces, where it asks the host's name servers. TIOCSTI types into the
+ * terminal from which lklrun was started, whose shell may be another user's.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -26,6 +29,7 @@
 #include <linux/netlink.h>
 #include <linux/seccomp.h>
 #include <linux/sockios.h>
+#include <sched.h>
 #include <stddef.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
@@ -38,6 +42,7 @@
 
 #define MAX_INSNS	128
 #define X32_BIT		0x40000000u
+#define WIRELESS_LAST	0x8bff	/* SIOCIWLAST, linux/wireless.h */
 
 #define ARG_LO(n)	(offsetof(struct seccomp_data, args) + 8 * (n))
 #define ARG_HI(n)	(ARG_LO(n) + 4)		/* little-endian */
@@ -117,6 +122,27 @@ static void emit_arch(uint32_t other)
 #endif
 }
 
+/** emit_key - request_key(): EPERM when its third argument is not NULL */
+static void emit_key(void)
+{
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_request_key, 0, 6);
+	emit_load(ARG_LO(2));
+	emit(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 3);
+	emit_load(ARG_HI(2));
+	emit(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 1);
+	emit_ret(SECCOMP_RET_ALLOW);
+	emit_ret(SECCOMP_RET_ERRNO | EPERM);
+}
+
+/** emit_terminal - ioctl(): TIOCSTI says EIO, as where dev.tty.legacy_tiocsti is 0 */
+static void emit_terminal(void)
+{
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 4);
+	emit_load(ARG_LO(1));
+	emit_if(TIOCSTI, SECCOMP_RET_ERRNO | EIO);
+	emit_load(offsetof(struct seccomp_data, nr));
+}
+
 /** emit_never - calls that nobody has */
 static void emit_never(void)
 {
@@ -124,6 +150,59 @@ static void emit_never(void)
 
 	for (i = 0; i < sizeof(never) / sizeof(never[0]); i++)
 		emit_if(never[i], SECCOMP_RET_ERRNO | ENOSYS);
+	emit_key();
+	emit_terminal();
+}
+
+/**
+ * emit_spaces - no way into the host's network namespace, nor to a descriptor of
+ * another process, which may be a socket of the host's
+ *
+ * setns() without a type goes to whatever the descriptor is at that moment.
+ */
+static void emit_spaces(void)
+{
+	emit_if(SYS_pidfd_getfd, SECCOMP_RET_ERRNO | EPERM);
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_setns, 0, 5);
+	emit_load(ARG_LO(1));
+	emit(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0);
+	emit(BPF_JMP | BPF_JSET | BPF_K, CLONE_NEWNET, 0, 1);
+	emit_ret(SECCOMP_RET_ERRNO | EPERM);
+	emit_ret(SECCOMP_RET_ALLOW);
+}
+
+/**
+ * emit_interfaces - ioctl(): interfaces of the namespace that a socket was made in
+ *
+ * A socket of the host's that was inherited or received would show and change the
+ * host's. The stack's own packet sockets ask for two things.
+ */
+static void emit_interfaces(void)
+{
+	unsigned int jump = len;
+
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 0);
+	emit_load(ARG_LO(1));
+	emit_if(SIOCGIFNAME, SECCOMP_RET_ALLOW);
+	emit_if(SIOCGIFFLAGS, SECCOMP_RET_ALLOW);
+	emit(BPF_JMP | BPF_JGE | BPF_K, SIOCADDRT, 0, 2);
+	emit(BPF_JMP | BPF_JGE | BPF_K, SIOCPROTOPRIVATE, 1, 0);
+	emit_ret(SECCOMP_RET_ERRNO | ENETDOWN);
+	emit(BPF_JMP | BPF_JGE | BPF_K, SIOCDEVPRIVATE, 0, 2);
+	emit(BPF_JMP | BPF_JGT | BPF_K, WIRELESS_LAST, 1, 0);
+	emit_ret(SECCOMP_RET_ERRNO | ENETDOWN);
+	emit_ret(SECCOMP_RET_ALLOW);
+	prog[jump].jf = (uint8_t)(len - jump - 1);
+}
+
+/** emit_socketpair - TIPC's would be a socket of the network; no other family has pairs */
+static void emit_socketpair(void)
+{
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_socketpair, 0, 4);
+	emit_load(ARG_LO(0));
+	emit(BPF_JMP | BPF_JEQ | BPF_K, AF_TIPC, 0, 1);
+	emit_ret(SECCOMP_RET_ERRNO | EAFNOSUPPORT);
+	emit_ret(SECCOMP_RET_ALLOW);
 }
 
 /**
@@ -203,14 +282,7 @@ static void build(void)
 	if (host.shared_netns)
 		emit_dumpable();
 
-	/* socketpair(): TIPC's would be a socket of the network, and of no other
-	 * family with pairs is there one. */
-	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_socketpair, 0, 4);
-	emit_load(ARG_LO(0));
-	emit(BPF_JMP | BPF_JEQ | BPF_K, AF_TIPC, 0, 1);
-	emit_ret(SECCOMP_RET_ERRNO | EAFNOSUPPORT);
-	emit_ret(SECCOMP_RET_ALLOW);
-
+	emit_socketpair();
 	emit_if_addr(SYS_sendto, MSG_FASTOPEN);
 	emit_if_addr(SYS_recvfrom, MSG_ERRQUEUE | MSG_TRUNC);
 
@@ -253,17 +325,20 @@ int filter_install(void)
  * filter_install_plain - with a kernel inside the process: nobody is asked
  *
  * What the library does not catch, and what children do that have no kernel,
- * gets no socket of the host's. A foreign architecture's calls are left to the
- * empty network namespace, where there is one.
+ * gets no socket of the host's. A foreign architecture's calls end the process, as
+ * with the other engine: families that know of no namespaces (AF_VSOCK) would be
+ * there for them, and io_uring.
  */
 int filter_install_plain(void)
 {
 	struct sock_fprog fprog = { .filter = prog };
 
-	emit_arch(host.private_netns ? SECCOMP_RET_ALLOW :
-				       SECCOMP_RET_KILL_PROCESS);
+	emit_arch(SECCOMP_RET_KILL_PROCESS);
 	emit_never();
 	emit_if(SYS_syslog, SECCOMP_RET_ERRNO | EPERM);	/* the host's log */
+	emit_spaces();
+	emit_interfaces();
+	emit_socketpair();
 	emit_no_network();
 	emit_ret(SECCOMP_RET_ALLOW);
 	fprog.len = (unsigned short)len;
