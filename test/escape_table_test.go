@@ -215,9 +215,9 @@ var escapeSections = []escapeSection{
 		{"receive-unix-ioctl", "receive a unix socket made on the host, and ask it for devices", "stack", 0},
 		{"receive-unix-bare-ioctl", "the same by a bare system call", "stack; preload ENETDOWN", 0},
 		{"send-socket", "send a socket out: is it one of the host's network?", "own; preload EOPNOTSUPP", 0},
-		{"inherit-link", "the descriptor of --if fd:N", "EBADF; preload reached|EBADF|withheld", 11},
-		{"inherit-inet", "a connection that lklrun has inherited", "EBADF; preload EBADF|withheld", 0},
-		{"inherit-unix-ioctl", "an inherited unix socket: ask it for the host's devices", "stack|EBADF; preload stack|EBADF|withheld", 0},
+		{"inherit-link", "the descriptor of --if fd:N", "EBADF|withheld", 11},
+		{"inherit-inet", "a connection that lklrun has inherited", "EBADF|withheld", 0},
+		{"inherit-unix-ioctl", "an inherited unix socket: ask it for the host's devices", "stack|EBADF|withheld", 0},
 	}},
 	{"Services and control", []escapeAttempt{
 		{"nscd", "the host's nscd, restarted during the run", "ENOENT|ECONNREFUSED", 4},

@@ -386,8 +386,8 @@ func (e *escapee) attempt(names []string) map[string]string {
 	}
 	r := p.Wait(2 * limit)
 	e.link.Close()
-	if r.Status != 0 {
-		t.Errorf("the run: %v", r)
+	if status(r) != 0 {
+		t.Fatalf("the run: %v", r)
 	}
 	return outcomes(r.Stdout)
 }

@@ -175,12 +175,14 @@ static const char *sent(const struct attempt *at)
 static const char *inherited(const struct attempt *at)
 {
 	socklen_t len = sizeof(int);
-	int domain = -1, wanted = at->b == 'i' ? AF_INET : AF_UNIX;
+	int domain = -1, type = -1;
 
 	if (RAW(SYS_getsockopt, at->a, SOL_SOCKET, SO_DOMAIN, &domain, &len) < 0 &&
 	    errno == EBADF)
 		return failure(errno);
-	if (domain != wanted)
+	RAW(SYS_getsockopt, at->a, SOL_SOCKET, SO_TYPE, &type, &len);
+	if (domain != (at->b == 'i' ? AF_INET : AF_UNIX) ||
+	    (at->b == 'l' && type != SOCK_SEQPACKET))
 		return "withheld";	/* the number is another descriptor's */
 	return use((int)at->a, (char)at->b, at->name);
 }
