@@ -495,6 +495,57 @@ func TestEscape(t *testing.T) {
 	}
 }
 
+// Where no namespace can be made, the filter alone keeps the target off the host's
+// network: in these outcomes it differs from a run with one.
+var withoutNamespaces = map[string]string{
+	"packet-raw": "EAFNOSUPPORT", "packet-dgram": "EAFNOSUPPORT", "bare-packet": "EAFNOSUPPORT",
+	"netlink-usersock": "EPROTONOSUPPORT", "netlink-others": "EPROTONOSUPPORT",
+	"unix-abstract": "reached", "unshare-user-net": "ENOSPC", "clone3-namespaces": "ENOSPC",
+	"setns-new-user": "ENOSPC", "inet-ping": "EACCES",
+}
+
+// So it does: no socket, system call or namespace leads out.
+func TestEscapeWithoutNamespaces(t *testing.T) {
+	testutil.Need(t, "setpriv")
+	e := newEscapee(t, "user", "supervise")
+	if err := os.Remove("/run/nscd/socket"); err != nil { // setpriv would ask there
+		t.Fatal(err)
+	}
+	var names []string
+	var tried []escapeAttempt
+	for _, s := range escapeSections {
+		for _, a := range s.attempts {
+			ours := s.title == "Sockets" || s.title == "System calls" && !strings.HasPrefix(a.name, "exec-") ||
+				strings.HasPrefix(a.name, "setns-") || strings.HasPrefix(a.name, "unshare-") || a.name == "clone3-namespaces"
+			if ours && a.name != "setns-mounts" {
+				names, tried = append(names, a.name), append(tried, a)
+			}
+		}
+	}
+	args := []string{"-c", `echo 0 >/proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all --inh-caps=-all --reuid=1 --regid=1 --clear-groups "$@"`,
+		"sh", e.bin + "/lklrun", "-q", "--name", e.name, "--if", "fd:3,ip=10.99.0.2/24,ip6=fd99::2/64", "--", e.program("escape")}
+	cmd := exec.Command("sh", append(args, names...)...)
+	cmd.Env = append(os.Environ(), e.env...)
+	cmd.SysProcAttr = inUserNamespace()
+	cmd.ExtraFiles = e.inherited()
+	defer e.link.Close()
+	got := outcomes(testutil.OK(t, limit, cmd))
+	for _, a := range tried {
+		want := a.expected("user", "supervise")
+		if other, ok := withoutNamespaces[a.name]; ok {
+			want = []string{other}
+		}
+		if g := got[a.name]; g != "absent" && !slices.Contains(want, g) {
+			t.Errorf("%s: %q, want %s", a.name, g, strings.Join(want, " or "))
+		}
+	}
+	for _, h := range e.silent() {
+		if !strings.Contains(h, "unix-") && !strings.Contains(h, ": a connection") {
+			t.Errorf("the host heard: %s", h)
+		}
+	}
+}
+
 // The witness hears what comes from a process that is not in a run, so that its
 // silence means something.
 func TestEscapeWitness(t *testing.T) {
