@@ -501,7 +501,8 @@ var withoutNamespaces = map[string]string{
 	"packet-raw": "EAFNOSUPPORT", "packet-dgram": "EAFNOSUPPORT", "bare-packet": "EAFNOSUPPORT",
 	"netlink-usersock": "EPROTONOSUPPORT", "netlink-others": "EPROTONOSUPPORT",
 	"unix-abstract": "reached", "unshare-user-net": "ENOSPC", "clone3-namespaces": "ENOSPC",
-	"setns-new-user": "ENOSPC", "inet-ping": "EACCES",
+	"setns-new-user":     "ENOSPC",
+	"pidfd-getfd-zygote": "EPERM|reached", // it is in the run, as the target is
 }
 
 // So it does: no socket, system call or namespace leads out.
@@ -516,8 +517,9 @@ func TestEscapeWithoutNamespaces(t *testing.T) {
 	for _, s := range escapeSections {
 		for _, a := range s.attempts {
 			ours := s.title == "Sockets" || s.title == "System calls" && !strings.HasPrefix(a.name, "exec-") ||
+				s.title == "Processes" && !strings.HasSuffix(a.name, "-outside") ||
 				strings.HasPrefix(a.name, "setns-") || strings.HasPrefix(a.name, "unshare-") || a.name == "clone3-namespaces"
-			if ours && a.name != "setns-mounts" {
+			if ours && a.name != "setns-mounts" && a.name != "proc-fd-open" {
 				names, tried = append(names, a.name), append(tried, a)
 			}
 		}
@@ -533,7 +535,7 @@ func TestEscapeWithoutNamespaces(t *testing.T) {
 	for _, a := range tried {
 		want := a.expected("user", "supervise")
 		if other, ok := withoutNamespaces[a.name]; ok {
-			want = []string{other}
+			want = strings.Split(other, "|")
 		}
 		if g := got[a.name]; g != "absent" && !slices.Contains(want, g) {
 			t.Errorf("%s: %q, want %s", a.name, g, strings.Join(want, " or "))

@@ -73,6 +73,20 @@ bool helper_close_from(unsigned int first)
 }
 
 /**
+ * helper_out_of_reach - keep this process's memory and descriptors from the target
+ *
+ * Where there is no user namespace the target has our user, and our rights or more.
+ * The host's kernel then lets it trace us and take sockets of the host's network out
+ * of us, unless we are not dumpable (ptrace(2)).
+ */
+void helper_out_of_reach(void)
+{
+#ifndef __SANITIZE_ADDRESS__	/* which looks for leaks by ptrace(2) */
+	prctl(PR_SET_DUMPABLE, 0);
+#endif
+}
+
+/**
  * helper_fork - as fork(2)
  * @name: of the helper
  * @fds: all that it keeps, where they are HELPER_FDS, HELPER_FDS + 1 ...
@@ -92,6 +106,7 @@ pid_t helper_fork(const char *name, const int *fds, unsigned int n)
 	pid = fork();
 	if (!pid) {
 		prctl(PR_SET_NAME, name);
+		helper_out_of_reach();
 		if (!settle(fds, n) || getppid() != parent)
 			_exit(0);
 		return 0;

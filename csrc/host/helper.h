@@ -9,6 +9,7 @@
 
 #define HELPER_FDS	3	/* the first one's number in a helper */
 
+void helper_out_of_reach(void);
 pid_t helper_fork(const char *name, const int *fds, unsigned int n);
 void helper_add(pid_t pid);
 bool helper_is(pid_t pid);

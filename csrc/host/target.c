@@ -191,6 +191,8 @@ int target_fork(char **argv, char *err, size_t errlen)
 			     take_listener(err, errlen);
 	if (ret)
 		kill(target.pid, SIGKILL);
+	/* Not before: the target would be out of our reach until its exec. */
+	helper_out_of_reach();
 	return ret;
 }
 

@@ -98,6 +98,7 @@ func startHost(ctx context.Context, opts Options, p *plan.Plan, dir *instance.Di
 		h.cmd.Env = p.User.Environ(os.Environ())
 	}
 	keepFromTarget(p.Links, log)
+	outOfReach()
 	err = HandingOver(ours, h.cmd.Start)
 	if err != nil {
 		sock.Close()
@@ -222,6 +223,13 @@ func (h *host) ready(ctx context.Context) error {
 		}
 	}
 	return h.err
+}
+
+// outOfReach keeps lklrun's memory and descriptors, among them sockets of the host's
+// network, from the command: where there is no user namespace both have the same
+// user and rights, and the kernel permits ptrace(2) unless a process is not dumpable.
+func outOfReach() {
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // fails for no value but others
 }
 
 // end says how lklhost ended; valid once exited is closed.
