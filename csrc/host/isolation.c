@@ -95,7 +95,7 @@ static const uint32_t killed[] = {
 	SYS_add_key, SYS_request_key, SYS_keyctl,
 	SYS_name_to_handle_at, SYS_open_by_handle_at, SYS_fanotify_init,
 	SYS_setuid, SYS_setgid, SYS_setreuid, SYS_setregid, SYS_setresuid,
-	SYS_setresgid, SYS_setgroups, SYS_setfsuid, SYS_setfsgid, SYS_capset,
+	SYS_setresgid, SYS_setgroups, SYS_setfsuid, SYS_setfsgid,
 	SYS_adjtimex, SYS_sethostname, SYS_setdomainname, SYS_syslog,
 	SYS_quotactl, SYS_kcmp, SYS_personality,
 #ifdef SYS_settimeofday
@@ -128,8 +128,8 @@ static const uint32_t killed[] = {
 #ifdef SYS_mount_setattr
 	SYS_mount_setattr,
 #endif
-#ifdef SYS_pidfd_send_signal
-	SYS_pidfd_send_signal, SYS_io_uring_register,
+#ifdef SYS_io_uring_register
+	SYS_io_uring_register,
 #endif
 #ifdef SYS_process_madvise
 	SYS_process_madvise,
