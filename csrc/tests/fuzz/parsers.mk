@@ -26,7 +26,8 @@ $(P)/link_program: $(addprefix $(P)/,link_program.o fake.o clock.o) $(LINK_PROGR
 $(P)/view: $(P)/view.o $(LOOP) $(call host_but,$(LOOP_INCLUDES) view/serve)
 $(P)/frames: $(P)/frames.o $(LOOP) $(call host_but,$(LOOP_INCLUDES) mirror/frames)
 $(P)/frames: LDFLAGS += -Wl,--wrap=links_has
-$(P)/messages: $(P)/messages.o $(LOOP) $(call host_but,$(LOOP_INCLUDES))
+$(P)/messages: $(P)/messages.o $(LOOP) \
+	$(call host_but,$(LOOP_INCLUDES) supervise/target_mem)
 $(P)/proc_text: $(P)/proc_text.o $(OBJ)/supervise/proc_text.o
 $(P)/packet: $(P)/packet.o
 $(P)/packet.o: CPPFLAGS += -I$(LKL_SRC)/include -I$(LKL_SRC)/lib

@@ -21,8 +21,8 @@
 #define FDS	100	/* the first descriptor */
 
 struct lklhost host = { .ctl_fd = -1, .lock_fd = -1, .cleanup_fd = -1,
-			.home_netns = -1, .abi = "native",
-			.stack_path = "liblkl.so", .run_dir = "." };
+			.abi = "native", .stack_path = "liblkl.so",
+			.run_dir = "." };
 
 long (*fake_more)(long nr, const long *args);
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Fuzzes messages in the target's memory, which is our own here: struct msghdr,
- * vectors and ancillary data of sendmsg() and its like.
+ * Fuzzes messages in the target's memory: struct msghdr, vectors and ancillary data
+ * of sendmsg() and its like. That memory is a part of ours, the arena; these
+ * functions stand for supervise/target_mem.c.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -15,9 +15,82 @@
 #include "msg.h"
 
 #define ARENA	8192
-#define GUARD	(8ull << 30)	/* what a length of 32 bits reaches, and more */
 
 static uint8_t *arena;
+
+/** in_arena - as process_vm_readv(2) has it: all of a piece is there, or EFAULT */
+static bool in_arena(uint64_t addr, size_t len)
+{
+	uint64_t at = addr - (uint64_t)(uintptr_t)arena;
+
+	return at <= ARENA && len <= ARENA - at;
+}
+
+/** mem_read - see notify.h */
+int64_t mem_read(const struct call *c, uint64_t addr, void *buf, size_t len)
+{
+	(void)c;
+	if (!len)
+		return 0;
+	if (!in_arena(addr, len))
+		return -EFAULT;
+	memcpy(buf, (void *)(uintptr_t)addr, len);
+	return 0;
+}
+
+/** mem_write - see notify.h */
+int64_t mem_write(const struct call *c, uint64_t addr, const void *buf,
+		  size_t len)
+{
+	(void)c;
+	if (!len)
+		return 0;
+	if (!in_arena(addr, len))
+		return -EFAULT;
+	memcpy((void *)(uintptr_t)addr, buf, len);
+	return 0;
+}
+
+/** mem_readv - see notify.h; the pieces have @len bytes at least */
+int64_t mem_readv(const struct call *c, const struct iovec *from, size_t n,
+		  void *buf, size_t len)
+{
+	char *to = buf;
+	int64_t ret = 0;
+	size_t i;
+
+	for (i = 0; i < n && len && !ret; i++) {
+		size_t part = from[i].iov_len < len ? from[i].iov_len : len;
+
+		ret = mem_read(c, (uintptr_t)from[i].iov_base, to, part);
+		to += part;
+		len -= part;
+	}
+	return ret ? ret : len ? -EFAULT : 0;
+}
+
+/** mem_writev - see notify.h */
+int64_t mem_writev(const struct call *c, const struct iovec *to, size_t n,
+		   const void *buf, size_t len)
+{
+	const char *from = buf;
+	int64_t ret = 0;
+	size_t i;
+
+	for (i = 0; i < n && len && !ret; i++) {
+		size_t part = to[i].iov_len < len ? to[i].iov_len : len;
+
+		ret = mem_write(c, (uintptr_t)to[i].iov_base, from, part);
+		from += part;
+		len -= part;
+	}
+	return ret;
+}
+
+/** mem_close - nothing is open */
+void mem_close(void)
+{
+}
 
 /** address - of the target's: mostly in the arena */
 static uint64_t address(struct input *in)
@@ -113,19 +186,9 @@ static void message(struct input *in)
 		len = 0;
 	buf = calloc(1, len + !len);
 	msg_get_data(&c, &um, off, buf, len);
-	msg_put_data(&c, &um, buf, len);
+	msg_put_data(&c, &um, off, buf, len);
 	free(buf);
 	result(in, &c, &um);
-}
-
-/** arena_make - with memory behind it that nobody can write to */
-static void arena_make(void)
-{
-	arena = mmap(NULL, GUARD, PROT_NONE,
-		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (arena == MAP_FAILED ||
-	    mprotect(arena, ARENA, PROT_READ | PROT_WRITE))
-		abort();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
@@ -133,14 +196,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	struct input in = { data, data + len };
 	unsigned int n;
 
-	if (!arena)
-		arena_make();
-	memset(arena, 0, ARENA);
+	arena = calloc(1, ARENA);
 	for (n = 0; left(&in) && n < 64; n++) {
 		if (get8(&in) & 1)
 			words(&in);
 		else
 			message(&in);
 	}
+	free(arena);
 	return 0;
 }
