@@ -135,7 +135,6 @@ func processTree(t *testing.T, lklrun int) map[int]string {
 type victim struct {
 	*testutil.Proc
 	seen map[int]string // its processes
-	plan string         // what becomes of it, for a message
 }
 
 // drill is one round of the random kills.
