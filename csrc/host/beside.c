@@ -52,12 +52,15 @@ static bool needs_rights(long nr)
 	       nr == SYS_sendmsg;
 }
 
-/** beside_call - a call on descriptor @a[0], or of epoll on @a[2] */
+/** beside_call - a call on descriptor @a[0], of epoll on @a[2], or what poll says now */
 static long beside_call(long nr, const long a[6])
 {
+	struct pollfd p = { .fd = (int)a[0], .events = (short)a[1] };
 	uint64_t had = 0;
 	long ret;
 
+	if (nr == SYS_ppoll)
+		return poll(&p, 1, 0) > 0 ? p.revents : 0;
 	if (nr == SYS_epoll_ctl)
 		ret = epoll_ctl(ready.fd, (int)a[1], (int)a[2], (void *)a[3]);
 	else {

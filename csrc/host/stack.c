@@ -169,10 +169,10 @@ static short ask(int fd, short events)
 	struct pollfd p = { .fd = fd, .events = events };
 	struct timespec zero = { 0 };
 
-	if (st_is_host(fd)) {
-		p.fd = (int)(fd - ST_HOST);
-		return poll(&p, 1, 0) > 0 ? p.revents : 0;
-	}
+	const long args[6] = { fd - ST_HOST, events };
+
+	if (st_is_host(fd))
+		return (short)st_beside(SYS_ppoll, args);
 	return ST(SYS_ppoll, &p, 1, &zero, 0, 8, 0) > 0 ? p.revents : 0;
 }
 
