@@ -112,6 +112,35 @@ func TestFinding06TargetControl(t *testing.T) {
 	}
 }
 
+// Where /proc hides processes (hidepid=), an ordinary user controls his runs from outside
+// all the same, and their programs do not.
+func TestControlHidepid(t *testing.T) {
+	s := newSite(t)
+	bin := testutil.PublicBin(t)
+	must(t, unix.Mount("proc", "/proc", "proc", 0, "hidepid=2"))
+	t.Cleanup(func() { must(t, unix.Unmount("/proc", unix.MNT_DETACH)) })
+	user := func(name string, args ...string) *exec.Cmd {
+		return testutil.AsUser(exec.Command(bin+"/"+name, args...), "")
+	}
+	k := s.talkBy(func(args ...string) *exec.Cmd {
+		cmd := user("lklrun", append([]string{"-q", "--if", "user"}, args...)...)
+		cmd.ExtraFiles = []*os.File{runs(t, fmt.Sprintf("/tmp/lklrun-%d", testutil.OrdinaryUID))}
+		return cmd
+	})
+	k.say("1")
+	if got := testutil.OK(t, limit, user("lklctl", "-n", k.name, "addr")); !strings.Contains(got, "127.0.0.1") {
+		t.Errorf("lklctl outside: %s", got)
+	}
+	k.say(`keep.__setitem__("s", socket.socket(socket.AF_UNIX))`)
+	if got := k.say(`keep["s"].connect("/proc/self/fd/3/%s/ctl.sock")`, k.name); got != "None" {
+		t.Errorf("the target connects: %s", got)
+	}
+	if got := k.say(`keep["s"].recv(4096)[-200:]`); !strings.Contains(got, "run lklctl outside") {
+		t.Errorf("the target hears %s", got)
+	}
+	k.end()
+}
+
 // The descriptor of an interface is lklrun's alone: the program has neither that of
 // the command line nor any other that leads to the wire.
 func TestFinding11InterfaceDescriptor(t *testing.T) {
