@@ -177,6 +177,7 @@ import os, signal, socket, sys, time
 if os.fork(): os._exit(0) # the first process ends: the rest of the tree is looked at
 os.setsid()
 def stat(pid): return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()
+def mounts(pid): return os.readlink(f"/proc/{pid}/ns/mnt")
 def until(f):
     end = time.monotonic() + 20
     while not f():
@@ -184,7 +185,7 @@ def until(f):
         time.sleep(0.01)
 until(lambda: os.getppid() != 1 and open(f"/proc/{os.getppid()}/comm").read() == "lklhost\n")
 host = os.getppid()
-zygote = [int(p) for p in open(f"/proc/{host}/task/{host}/children").read().split() if open(f"/proc/{p}/comm").read() == "lklhost\n"]
+zygote = [int(p) for p in open(f"/proc/{host}/task/{host}/children").read().split() if open(f"/proc/{p}/comm").read() == "lklhost\n" and mounts(p) == mounts("self")]
 assert len(zygote) == 1, zygote
 os.kill(zygote[0], signal.SIGKILL)
 until(lambda: not os.path.exists(f"/proc/{zygote[0]}"))
