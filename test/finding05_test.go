@@ -75,6 +75,7 @@ func TestFinding05RunDirectory(t *testing.T) {
 		refused(t, p, 2, why, "lklctl", "netstat")
 		refused(t, p, 2, why, "lklctl", "exec", "--", "env")
 		refused(t, p, 2, why, "lklrun", "--", "true")
+		refused(t, p, 2, why, "lklrun", "cleanup")
 	}
 	remove := func(t *testing.T) {
 		t.Helper()
