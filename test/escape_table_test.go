@@ -4,8 +4,10 @@ package test
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -364,3 +366,44 @@ func TestEscapeTables(t *testing.T) {
 		t.Errorf("%d attempts", attempts)
 	}
 }
+
+// Each test that docs/security.md names is there.
+func TestSecurityNames(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "docs", "security.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := map[string]bool{}
+	err = filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && slices.Contains([]string{"build", "bin", ".git", "csrc", "third_party"}, d.Name()):
+			return filepath.SkipDir
+		case !strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		source, err := os.ReadFile(path)
+		for _, m := range testFunc.FindAllStringSubmatch(string(source), -1) {
+			there[m[1]] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := testName.FindAllStringSubmatch(string(text), -1)
+	if len(names) < 17 {
+		t.Errorf("%d names", len(names))
+	}
+	for _, m := range names {
+		if !there[m[1]] {
+			t.Errorf("there is no %s", m[1])
+		}
+	}
+}
+
+var (
+	testFunc = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	testName = regexp.MustCompile("`(Test\\w+)`")
+)

@@ -18,7 +18,7 @@
 
 #include "escape.h"
 
-#define TRIES	1000
+#define TRIES	400
 
 /** loopback - an address of the host's loopback */
 static struct sockaddr_in loopback(const char *port)
