@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
@@ -105,4 +107,25 @@ func TestFinding12ForeignJournal(t *testing.T) {
 			t.Error("the directory is still there")
 		}
 	})
+}
+
+// lklhost cleans up for a killed lklrun wherever the run directory is: it has the
+// run's lock, which names the directory well enough.
+func TestFinding12OwnRun(t *testing.T) {
+	w := newWire(t)
+	layNAT(w)
+	was := w.state()
+	base := testutil.Dir(t)
+	if err := os.Chown(base, otherUID, otherUID); err != nil {
+		t.Fatal(err)
+	}
+	w.as = []string{"env", "LKLRUN_RUN_DIR=" + base + "/run", testutil.Bin("lklrun")}
+	d := w.start("supervise", w.flag)
+	d.ping()
+	d.proc.Signal(unix.SIGKILL)
+	d.proc.Wait(limit)
+	if !testutil.Within(limit, func() bool { return w.state() == was }) {
+		w.same(was)
+	}
+	testutil.WaitFor(t, "the end of the run directory", limit, func() bool { _, err := os.Lstat(base + "/run"); return err != nil })
 }
