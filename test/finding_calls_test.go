@@ -179,7 +179,7 @@ func TestFinding14StalledPage(t *testing.T) {
 	s := newSite(t)
 	port := echoTCP(t, s.server, serverAddr+":0")
 	script := filepath.Join(testutil.Root(), "test", "testdata", "finding14.py")
-	for _, how := range []string{"fuse", "userfaultfd"} {
+	for _, how := range []string{"fuse", "userfaultfd", "later"} {
 		t.Run(how, func(t *testing.T) {
 			where := "-"
 			if how == "fuse" {

@@ -13,6 +13,7 @@
 #define HOST_EXIT_OK	0
 #define HOST_EXIT_USAGE	2	/* could not start; one line says why */
 #define HOST_EXIT_PANIC	3	/* panic with nobody left to tell */
+#define HOST_EXIT_STALLED 4	/* a target's memory does not come; one line says so */
 
 /**
  * struct lklhost - the one instance

@@ -12,8 +12,8 @@
  * thread and waits, LIMIT_MS at most. If the page has not come, the process is
  * killed with one line, and the thread is left to its fate with buffers of its
  * own. After that the limit is SHORT_MS, so that a program cannot stop the stack
- * by many processes. What remains is a page that goes away between the look and
- * the access.
+ * by many processes. A page that goes away between the look and the access is the
+ * watchdog's affair (watchdog.c).
  *
  * Closing a file may wait for a file system, too: duplicates of what is no socket
  * are closed by a thread, and nobody waits.

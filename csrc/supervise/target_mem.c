@@ -34,6 +34,7 @@
 #include "host.h"
 #include "notify.h"
 #include "stall.h"
+#include "watchdog.h"
 
 /* The file of the call that wrote last. */
 static struct {
@@ -78,10 +79,13 @@ int64_t mem_readv(const struct call *c, const struct iovec *from, size_t n,
 	struct iovec to = { buf, len };
 	int64_t ret;
 
-	if (stall_none(c, from, n, len))
+	if (stall_none(c, from, n, len)) {
+		watchdog_enter(c);
 		ret = process_vm_readv(c->pid, &to, 1, from, n, 0);
-	else
+		watchdog_leave();
+	} else {
 		ret = stall_read(c, from, n, buf, len);
+	}
 	if (!call_valid(c))
 		return -ESRCH;
 	return ret < 0 ? -EFAULT : ret;
@@ -101,10 +105,14 @@ static int64_t by_number(const struct call *c, const struct iovec *to,
 			 const void *buf)
 {
 	struct iovec from = { (void *)(uintptr_t)buf, to->iov_len };
+	ssize_t n;
 
 	if (!call_valid(c))
 		return -ESRCH;
-	return process_vm_writev(c->pid, &from, 1, to, 1, 0);
+	watchdog_enter(c);
+	n = process_vm_writev(c->pid, &from, 1, to, 1, 0);
+	watchdog_leave();
+	return n;
 }
 
 /** mem_write - copy to the caller's memory; -EFAULT unless all of it */
@@ -120,12 +128,15 @@ int64_t mem_write(const struct call *c, uint64_t addr, const void *buf,
 	fd = host.in_userns ? -EACCES : mem_open(c);
 	if (fd < 0 && fd != -EACCES)
 		return fd == -ESRCH ? fd : -EFAULT;
-	if (!stall_none(c, &to, 1, len))
+	if (!stall_none(c, &to, 1, len)) {
 		n = stall_write(c, fd, &to, buf);
-	else if (fd < 0)
+	} else if (fd < 0) {
 		n = by_number(c, &to, buf);
-	else
+	} else {
+		watchdog_enter(c);
 		n = pwrite(fd, buf, len, (off_t)addr);
+		watchdog_leave();
+	}
 	return n == -ESRCH ? n : n == (int64_t)len ? 0 : -EFAULT;
 }
 

@@ -2,8 +2,9 @@
 """The target of TestFinding14StalledPage: a process whose memory does not come, and
 one that goes on.
 
-Arguments: fuse and a file system that stalls (testutil.StallFS), or userfaultfd
-and a file to make once the page is wanted; an address and port with an echo.
+Arguments: fuse and a file system that stalls (testutil.StallFS), or userfaultfd, or
+later: userfaultfd for a page that lklhost has touched before; an address and port
+with an echo.
 """
 
 import ctypes
@@ -22,15 +23,24 @@ libc.getsockname.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 READ_WRITE, PRIVATE, ANONYMOUS = 3, 2, 0x20
 
 
-def stalled():
+def watched(fd, page):
+    fcntl.ioctl(fd, 0xC018AA3F, bytearray(struct.pack("QQQ", 0xAA, 0, 0)))
+    fcntl.ioctl(fd, 0xC020AA00, bytearray(struct.pack("QQQQ", page, 4096, 1, 0)))
+
+
+def stalled(s):
     if how == "fuse":
         return libc.mmap(None, 4096, READ_WRITE, PRIVATE, os.open(where + "/page", os.O_RDONLY), 0)
     fd = libc.syscall(323, 0)
     if fd < 0:
         sys.exit("userfaultfd: " + os.strerror(ctypes.get_errno()))
     page = libc.mmap(None, 4096, READ_WRITE, PRIVATE | ANONYMOUS, -1, 0)
-    fcntl.ioctl(fd, 0xC018AA3F, bytearray(struct.pack("QQQ", 0xAA, 0, 0)))
-    fcntl.ioctl(fd, 0xC020AA00, bytearray(struct.pack("QQQQ", page, 4096, 1, 0)))
+    if how == "later":
+        ctypes.memmove(page, struct.pack("I", 128), 4)
+        if libc.getsockname(s.fileno(), ctypes.create_string_buffer(128), page):
+            sys.exit("getsockname: " + os.strerror(ctypes.get_errno()))
+        libc.madvise(ctypes.c_void_p(page), ctypes.c_size_t(4096), 4)  # MADV_DONTNEED
+    watched(fd, page)
     return page
 
 
@@ -38,7 +48,7 @@ open_connection = socket.create_connection((server, int(port)))
 child = os.fork()
 if not child:
     s = socket.socket()
-    page = stalled()
+    page = stalled(s)
     buf = ctypes.create_string_buffer(128)
     print("asking", flush=True)
     libc.getsockname(s.fileno(), buf, page)

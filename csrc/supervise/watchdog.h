@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Bounds the loop's accesses to a target's memory; see watchdog.c. */
+#ifndef LKLHOST_WATCHDOG_H
+#define LKLHOST_WATCHDOG_H
+
+struct call;
+
+void watchdog_enter(const struct call *c);
+void watchdog_leave(void);
+
+#endif
