@@ -233,7 +233,7 @@ func testDebianArm64(t *testing.T) {
 // manuals asks man for the pages of the programs and of their verbs.
 func (d *debian) manuals() {
 	d.t.Helper()
-	for page, want := range map[string]string{"lklrun": "lklrun", "lklctl": "lklctl", "lklctl-mptcp": "subflow", "lklrun-doctor": "doctor"} {
+	for page, want := range map[string]string{"lklrun": "lklrun", "lklctl": "lklctl", "lklctl-mptcp": "subflow", "7 lklrun-interfaces": "macvtap:DEV", "lklrun-doctor": "doctor"} {
 		if got := d.run("user", "man -P cat "+page); !strings.Contains(got, want) || !strings.Contains(got, "NAME") {
 			d.t.Errorf("man %s: %.200s", page, got)
 		}
@@ -252,7 +252,7 @@ func (d *debian) completions() {
 		{fmt.Sprintf(bash, "lklrun", "lklrun doc"), "doctor"},
 		{fmt.Sprintf(bash, "lklctl", "lklctl sysc"), "sysctl"},
 		{`fish -c 'complete -C "lklrun doc"; complete -C "lklctl sysc"'
-		rm -r .config/fish .local/share/fish; rmdir .config .local/share .local`, "doctor\tsay "},
+		rm -r .config/fish .local/share/fish; rmdir .config .local/share .local`, "doctor\tcheck "},
 		{`zsh -c 'autoload -Uz compinit; compinit -D; print $_comps[lklrun]; autoload +X _lklrun; print loaded'`, "_lklrun\nloaded"},
 		{`zsh -c 'autoload -Uz compinit; compinit -D; print $_comps[lklctl]; autoload +X _lklctl; print loaded'`, "_lklctl\nloaded"},
 	} {

@@ -249,6 +249,8 @@ static void child_reported(struct source *src, uint32_t events)
 	case STEP_COVERS:
 		if (r.value > 0)
 			helper_add(r.value);
+		else if (r.value == -EINVAL)	/* qemu-user has no CLONE_PARENT */
+			log_line("the host's name services are not watched: emulated");
 		else
 			warn_user("watching the host's name services: %s: those that are restarted during the run are not hidden from the command",
 				  strerror(-r.value));
