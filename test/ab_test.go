@@ -13,7 +13,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// A comparison is made by real runs: what they carried is what was fetched.
+// TestAB checks a comparison of real runs: the reported bytes are the bytes that were
+// fetched.
 func TestAB(t *testing.T) {
 	s := newSite(t)
 	const size = 300000
@@ -86,7 +87,8 @@ func TestAB(t *testing.T) {
 	}
 }
 
-// Ctrl-C ends the run that is under way, and shows those that were.
+// TestABInterrupted checks that Ctrl-C ends the current run and prints the results of
+// the earlier ones.
 func TestABInterrupted(t *testing.T) {
 	t.Parallel()
 	testutil.Need(t, testutil.Bin("lklrun"), testutil.Bin("lklhost"))
@@ -94,7 +96,7 @@ func TestABInterrupted(t *testing.T) {
 	p := testutil.Start(t, lklrun("ab", "-n", "5", "--warmups", "0", "-o", "json", "--stack", "vanilla", "--stack", "mptcp", "--",
 		"sh", "-c", `echo >> "$0"; test $(wc -l < "$0") -lt 3 || exec sleep 600`, count))
 	testutil.WaitFor(t, "the third run", limit, func() bool {
-		data, _ := os.ReadFile(count) // none yet: empty
+		data, _ := os.ReadFile(count) // empty before the first run
 		return strings.Count(string(data), "\n") == 3
 	})
 	p.Signal(syscall.SIGINT)

@@ -12,7 +12,7 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// accountOf asks lklctl for an instance's account.
+// accountOf returns the account of an instance, as lklctl reports it.
 func accountOf(t *testing.T, name string) *account.Account {
 	t.Helper()
 	var a account.Account
@@ -23,8 +23,8 @@ func accountOf(t *testing.T, name string) *account.Account {
 	return &a
 }
 
-// The account says what each process had of which stack: sockets, bytes, peers,
-// and what became of MPTCP.
+// TestAccount checks that the account lists what each process used on which stack:
+// sockets, bytes, peers and the outcome of MPTCP.
 func TestAccount(t *testing.T) {
 	s := newSite(t)
 	testutil.Need(t, "mptcpize")
@@ -80,7 +80,8 @@ func TestAccount(t *testing.T) {
 	}
 }
 
-// A server's peers are told by their addresses; MPTCP and plain TCP apart.
+// TestAccountServer checks that the account of a server lists its peers by address and
+// separates MPTCP from plain TCP.
 func TestAccountServer(t *testing.T) {
 	s := newSite(t)
 	testutil.Need(t, "mptcpize")
@@ -106,8 +107,8 @@ func TestAccountServer(t *testing.T) {
 	k.end()
 }
 
-// Short-lived processes are told one by one as far as they are few, and in sum
-// beyond that.
+// TestAccountMany checks that the account lists a few short-lived processes one by one,
+// and further ones as a sum.
 func TestAccountMany(t *testing.T) {
 	s := newSite(t)
 	s.server.EchoUDP(t, serverAddr+":7")

@@ -26,8 +26,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// printed counts the lines that a client prints, which may be documents; it keeps
-// none of them.
+// printed counts the lines that a client prints, some of which are JSON documents. It
+// does not keep them.
 type printed struct {
 	json  bool
 	lines atomic.Int64
@@ -61,15 +61,15 @@ func (p *printed) wrong() string {
 	return p.bad
 }
 
-// A watcher is a client of an instance that goes on until Ctrl-C.
+// A watcher is a client of an instance that runs until Ctrl-C.
 type watcher struct {
 	args []string
 	out  *printed
 	proc *testutil.Proc
 }
 
-// watches starts verbs on the instance; those with a + before print a document a
-// line.
+// watches starts verbs on the instance. Verbs with a leading + print one JSON document
+// per line.
 func (b *busy) watches(verbs ...string) []*watcher {
 	b.Helper()
 	var all []*watcher
@@ -84,7 +84,7 @@ func (b *busy) watches(verbs ...string) []*watcher {
 	return all
 }
 
-// web reads the live page's events until the end of ctx.
+// web reads the live page's events until ctx is done.
 func (b *busy) web(ctx context.Context, seen *atomic.Int64) *testutil.Proc {
 	b.Helper()
 	p := testutil.Start(b, exec.Command(testutil.Bin("lklctl"), "web", "--listen", "0", "-o", "json", "--name", b.name))
@@ -117,7 +117,7 @@ func (b *busy) web(ctx context.Context, seen *atomic.Int64) *testutil.Proc {
 		for r := bufio.NewReader(answer.Body); ; {
 			line, err := r.ReadString('\n')
 			if err != nil {
-				return // the end of the test
+				return // the test has ended
 			}
 			if strings.HasPrefix(line, "data:") {
 				seen.Add(1)
@@ -130,18 +130,18 @@ func (b *busy) web(ctx context.Context, seen *atomic.Int64) *testutil.Proc {
 // socket is the instance's control socket.
 func (b *busy) socket() string { return filepath.Join("/run/lklrun", b.name, "ctl.sock") }
 
-// frame is one of a type with an identifier.
+// frame returns a frame of the given type, with an identifier.
 func frame(typ uint16, id uint32, body []byte) []byte {
 	return (&babbler{Rand: rand.New(rand.NewPCG(uint64(id), 0))}).frame(typ, body)
 }
 
-// hello is the greeting of a client of some version.
+// hello returns the greeting of a client of the given version.
 func hello(version uint32) []byte {
 	m := ctlproto.HelloRequest{Magic: ctlproto.CTL_MAGIC, Version: version}
 	return frame(ctlproto.CTL_HELLO, 1, m.Append(nil))
 }
 
-// greeted connects to the control socket as a client of some version.
+// greeted connects to the control socket as a client of the given version.
 func (b *busy) greeted(version uint32) (net.Conn, error) {
 	c, err := net.Dial("unix", b.socket())
 	if err != nil {
@@ -154,14 +154,15 @@ func (b *busy) greeted(version uint32) (net.Conn, error) {
 	return c, nil
 }
 
-// deaf asks and asks and never reads, until the socket takes no more; it stays.
+// deaf sends requests and never reads an answer, until the socket accepts no more. The
+// connection stays open.
 func (b *busy) deaf() {
 	b.Helper()
 	c, err := b.greeted(1)
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = c.Close() }) // it may have been dropped
+	b.Cleanup(func() { _ = c.Close() }) // lklhost may have dropped it
 	asks := frame(ctlproto.CTL_EVENTS, 2, ctlproto.Events{Mask: ctlproto.CTL_EV_PROC | ctlproto.CTL_EV_SOCKET}.Append(nil))
 	for range 1000 {
 		asks = append(asks, frame(ctlproto.CTL_STATS, 3, nil)...)
@@ -172,17 +173,17 @@ func (b *busy) deaf() {
 	go func() {
 		for total := 0; total < 64<<20; total += len(asks) {
 			if _, err := c.Write(asks); err != nil {
-				return // it does not take more, as it should not
+				return // lklhost reads no more, as intended
 			}
 		}
 	}()
 }
 
-// mischief connects again and again, until ctx is done: it dies within a frame,
-// talks rubbish, or is of no version that there is.
+// mischief connects again and again until ctx is done. Its connections end within a
+// frame, send nonsense, or announce a version that does not exist.
 func (b *busy) mischief(ctx context.Context, seen *atomic.Int64) error {
 	rnd := &babbler{Rand: rand.New(rand.NewPCG(7, 7))}
-	pace := time.NewTicker(5 * time.Millisecond) // it is not what is to be busy
+	pace := time.NewTicker(5 * time.Millisecond) // this client should not be the busy one
 	defer pace.Stop()
 	for n := 0; ; n++ {
 		select {
@@ -201,7 +202,7 @@ func (b *busy) mischief(ctx context.Context, seen *atomic.Int64) error {
 		stats := frame(ctlproto.CTL_STATS, 2, nil)
 		switch n % 3 {
 		case 0:
-			_, _ = c.Write(stats[:1+rnd.IntN(len(stats)-1)]) // dropped meanwhile: as good
+			_, _ = c.Write(stats[:1+rnd.IntN(len(stats)-1)]) // an error is fine: lklhost may have dropped the connection
 		case 1:
 			p := rnd.bytes(200)
 			p[3] |= 0x80 // longer than any frame
@@ -210,7 +211,7 @@ func (b *busy) mischief(ctx context.Context, seen *atomic.Int64) error {
 			if err := c.SetReadDeadline(time.Now().Add(limit)); err != nil {
 				return err
 			}
-			if _, err := io.Copy(io.Discard, c); err != nil { // refused, and then its end
+			if _, err := io.Copy(io.Discard, c); err != nil { // an error message, then the end of the connection
 				return fmt.Errorf("of a wrong version: %w", err)
 			}
 		}
@@ -221,13 +222,13 @@ func (b *busy) mischief(ctx context.Context, seen *atomic.Int64) error {
 	}
 }
 
-// stranger is a client of another user, who finds the socket shut, and behind
-// that lklhost.
+// stranger is a client of another user. The run directory denies it access to the
+// socket; with access to the socket, lklhost refuses it.
 func (b *busy) stranger() {
 	b.Helper()
 	says := func(want string) {
 		b.Helper()
-		// It gets past the folders by a descriptor that it had as root.
+		// It passes the directories with a descriptor that it opened as root.
 		r := testutil.Run(b, limit, exec.Command("/usr/bin/python3", "-c", `
 import os, socket, sys
 fd = os.open(sys.argv[1], os.O_PATH)
@@ -253,8 +254,8 @@ except (ConnectionResetError, BrokenPipeError): print("shut")`,
 	testutil.Host.Run(b, "chmod", "600", b.socket())
 }
 
-// Ten clients watch and capture, others misbehave, and nothing of it changes what
-// the programs do. ATTACH_SECONDS=600 is the long form.
+// TestAttach checks that ten clients that watch and capture, and others that misbehave,
+// do not change what the programs do. ATTACH_SECONDS=600 selects the long form.
 func TestAttach(t *testing.T) {
 	t.Parallel()
 	seconds := setting(t, "ATTACH_SECONDS", 5)
@@ -272,7 +273,7 @@ func TestAttach(t *testing.T) {
 	misled := make(chan error, 1)
 	go func() { misled <- b.mischief(ctx, &mischiefs) }()
 
-	over := time.NewTimer(time.Duration(seconds) * time.Second) // not a wait for anything: it is what is tested
+	over := time.NewTimer(time.Duration(seconds) * time.Second) // the duration under test, not a wait for an event
 	defer over.Stop()
 	const size = 2 << 20
 	transfers := 0
@@ -288,7 +289,7 @@ func TestAttach(t *testing.T) {
 		}
 	}
 	for _, w := range watchers {
-		if w.args[0] == "capture" && w.args[len(w.args)-1] != "80" { // to a file
+		if w.args[0] == "capture" && w.args[len(w.args)-1] != "80" { // it writes to a file
 			continue
 		}
 		b.until(strings.Join(w.args, " "), b.target, func() bool { return w.out.lines.Load() >= 3 || !w.proc.Running() })

@@ -17,14 +17,14 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// The smallest form of a scenario runs: nothing is said of how fast anything is,
-// only that all variants were measured, that what is written can be read, and
-// that nothing is left.
+// TestBench runs the smallest form of a scenario. It makes no statement about speed. It
+// checks that all variants were measured, that the results can be read, and that
+// nothing is left behind.
 func TestBench(t *testing.T) {
 	newSite(t)
 	testutil.Need(t, "gcc", "unshare", "taskset", "ethtool")
 	before := testutil.Take(t)
-	// A folder that is not looked at, as what the benchmarks build is not.
+	// The folder is ignored by git, like everything that the benchmarks build.
 	dir := filepath.Join(testutil.Root(), "build", "test", "benched")
 	t.Cleanup(func() {
 		if err := os.RemoveAll(dir); err != nil {

@@ -24,13 +24,14 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// A bundle is at most this long, in bytes.
+// maxBundle is the maximum size of a bundle in bytes.
 const maxBundle = 12_100_000
 
-// bundleArchs are those that make cross makes bundles for, and their machines.
+// bundleArchs are the architectures for which `make cross` builds bundles, with their
+// ELF machines.
 var bundleArchs = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "arm": elf.EM_ARM}
 
-// readBundle reads both files of a bundle: what the manifest says is so.
+// readBundle reads both files of a bundle and checks them against the manifest.
 func readBundle(t *testing.T, arch string) map[string][]byte {
 	t.Helper()
 	base := filepath.Join(testutil.Root(), "bin", "bundles", "lklrun-"+arch)
@@ -98,8 +99,8 @@ func readBundle(t *testing.T, arch string) map[string][]byte {
 	return files
 }
 
-// Nothing in a bundle needs anything of the device's, and nothing is as Android or a
-// kernel with pages of 16 KiB refuses it.
+// TestBundles checks that no file of a bundle depends on files of the device. No file
+// has properties that Android, or a kernel with pages of 16 KiB, refuses.
 func TestBundles(t *testing.T) {
 	for arch, machine := range bundleArchs {
 		t.Run(arch, func(t *testing.T) {
@@ -132,7 +133,7 @@ func TestBundles(t *testing.T) {
 	}
 }
 
-// checkSegments looks at what the kernel or a loader maps.
+// checkSegments checks the segments that the kernel or a loader maps.
 func checkSegments(t *testing.T, name string, f *elf.File, library bool) {
 	if f.Type != elf.ET_DYN {
 		t.Errorf("%s: %v: is not position-independent", name, f.Type)
@@ -163,7 +164,8 @@ func checkSegments(t *testing.T, name string, f *elf.File, library bool) {
 	if err != nil {
 		t.Errorf("%s: %v", name, err)
 	}
-	// The C library of a program that loads it is there; arm64's and arm's does not even have its name.
+	// The C library is already loaded by the program. The libraries for arm64 and arm
+	// do not even name it.
 	if len(needed) != 0 && !(library && f.Machine == elf.EM_X86_64 && slices.Equal(needed, []string{"libc.so.6"})) {
 		t.Errorf("%s: needs %q", name, needed)
 	}
@@ -181,8 +183,8 @@ func checkSegments(t *testing.T, name string, f *elf.File, library bool) {
 	}
 }
 
-// A bare root has a bundle in /data/b, a shell with busybox's tools, /proc and /dev, and
-// nothing else: no /tmp, no /run, no /etc, no libraries.
+// bareRoot returns a root directory that contains only a bundle in /data/b, a shell
+// with busybox's tools, /proc and /dev. It has no /tmp, /run, /etc or libraries.
 func bareRoot(t *testing.T, arch string) string {
 	t.Helper()
 	testutil.Need(t, "unshare", "pivot_root")
@@ -206,7 +208,7 @@ func bareRoot(t *testing.T, arch string) string {
 	return root
 }
 
-// inBareRoot is a command line of a shell there, with these variables and no other but PATH.
+// inBareRoot is a shell command line in that root, with these variables and PATH only.
 func inBareRoot(root, line string, env ...string) *exec.Cmd {
 	cmd := exec.Command("unshare", "-m", "--propagation", "private", "sh", "-euc",
 		`mount -n --bind "$1" "$1"; cd "$1"; mount -n -t proc proc proc; mount -n --rbind /dev dev; pivot_root . .; umount -l .; exec sh -euc "$2"`, "sh", root, line)
@@ -221,7 +223,7 @@ func TestBundleInEmptyRoot(t *testing.T) {
 	const runDir = "LKLRUN_RUN_DIR=/data/run"
 	before := testutil.Take(t)
 	defer before.Same()
-	// The gateway of the stack is lklrun itself, and it is lklrun of the bundle.
+	// The gateway of the stack is lklrun itself, from the bundle.
 	r := testutil.Run(t, limit, inBareRoot(root, "exec /data/b/lklrun -- wget -qO- "+serverURL+"/hello", runDir))
 	if r.Status != 0 || r.Stdout != "hello\n" {
 		t.Fatalf("wget: %v", r)
@@ -230,7 +232,8 @@ func TestBundleInEmptyRoot(t *testing.T) {
 	if r.Status != 3 || !strings.Contains(r.Stdout, "eth0:") {
 		t.Fatalf("exit status and interfaces: %v", r)
 	}
-	// Another library than the one that is linked in is not what would run.
+	// lklrun must refuse a library that differs from the linked one, because it would
+	// not run that library.
 	lib, err := os.ReadFile(filepath.Join(root, "data/b/stacks/mptcp/liblkl.so"))
 	if err != nil {
 		t.Fatal(err)
@@ -255,7 +258,7 @@ func TestBundleInEmptyRoot(t *testing.T) {
 	if err := os.Remove(other); err != nil {
 		t.Error(err)
 	}
-	// Where run directories cannot be, one line says so.
+	// If there is no place for run directories, lklrun says so in one line.
 	r = testutil.Run(t, limit, inBareRoot(root, "exec /data/b/lklrun -- id", "LKLRUN_RUN_DIR=/nowhere/run"))
 	if r.Status != 2 || r.Stdout != "" || len(lines(r.Stderr)) != 1 {
 		t.Fatalf("no place for run directories: %v", r)

@@ -10,8 +10,9 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// What a server answers at once is there in full when the program comes to read
-// it: nothing between them has less room than a socket of the host's could have.
+// TestBurst checks that a burst of answers from a server arrives completely, even if
+// the program reads it later. No buffer on the way may be smaller than that of a host
+// socket.
 func TestBurst(t *testing.T) {
 	const datagrams, size = 300, 1200
 	newSite(t)
@@ -28,7 +29,7 @@ func TestBurst(t *testing.T) {
 				return
 			}
 			for range datagrams {
-				_, _ = server.WriteTo(b, from) // the count tells
+				_, _ = server.WriteTo(b, from) // errors show in the count
 			}
 		}
 	}()

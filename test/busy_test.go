@@ -11,34 +11,35 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// busyRate is what each path of a busy instance carries: enough to be always at
-// work, little enough for many tests beside it.
+// busyRate is the rate of each path of a busy instance. It keeps the instance busy all
+// the time, and leaves room for many tests beside it.
 const busyRate = "20mbit"
 
 // busySize is more than any test transfers.
 const busySize = 1 << 40
 
-// A busy instance has on one stack, behind two paths, a web server and a database
-// with clients that ask them again and again and others that are silent, an
-// endless MPTCP transfer by both paths, and sockets of other kinds. It goes on
-// until end:
+// A busy instance has two paths and runs these programs on one stack until end: a web
+// server and a database, each with clients that send requests continuously and clients
+// that are silent; an endless MPTCP transfer over both paths; and sockets of other
+// kinds.
 //
 //	stack                                     server
 //	eth0 10.74.1.2 fd74:1::2 ─ tap0 ─ br0 ─ v0 ─── s0 10.74.1.1 fd74:1::1
 //	eth1 10.74.2.2 fd74:2::2 ─ tap1 ─ br1 ─ v1 ─── s1 10.74.2.1 fd74:2::1
 //
-// With the engine preload, which has one program, that is the web server, from
-// which the transfer comes; what is not a client's is missing.
+// The engine preload has a single program: the web server, which also sends the
+// transfer. Everything that needs a client on the stack is missing there.
 type busy struct {
 	*pathSite
 	engine  string
-	port    string // of the transfer: the server's, with preload the stack's
+	port    string // of the transfer: on the server; with preload, on the stack
 	target  *testutil.Proc
 	clients []*testutil.Proc
 }
 
-// busyVisits is a client of the web server and, with an address for it, of the
-// database: connections that ask and ones that are silent, by IPv4 and IPv6.
+// busyVisits is a client of the web server and, if it is given an address for it, of
+// the database. Some of its connections send requests, others are silent; they use IPv4
+// and IPv6.
 const busyVisits = `
 import itertools, socket, sys, time
 web, redis = sys.argv[1], sys.argv[2]
@@ -63,7 +64,7 @@ for a in itertools.cycle(asks):
     time.sleep(0.01)
 `
 
-// busyFetches is the client of the transfer: beside it, it has other sockets.
+// busyFetches is the client of the transfer. It also opens other sockets.
 const busyFetches = `
 import socket, sys
 port = int(sys.argv[1])
@@ -77,7 +78,7 @@ s.sendall(b"g")
 while s.recv(1 << 18): pass
 `
 
-// newBusy starts one; it returns when all of it is at work.
+// newBusy starts a busy instance and returns when all of its programs are at work.
 func newBusy(t *testing.T, engine string) *busy {
 	t.Helper()
 	testutil.Need(t, "nginx", "redis-server", "mptcpize", "curl")
@@ -114,7 +115,7 @@ func newBusy(t *testing.T, engine string) *busy {
 	return b
 }
 
-// wireSix lays one of the two wires, slowed to busyRate.
+// wireSix sets up one of the two wires, limited to busyRate.
 func (b *busy) wireSix(n int) {
 	b.Helper()
 	b.wire(n, fmt.Sprintf(",ip=10.74.%d.2/24,ip6=fd74:%[1]d::2/64,gw=10.74.%[1]d.1", n+1))
@@ -124,7 +125,7 @@ func (b *busy) wireSix(n int) {
 	}
 }
 
-// sparse makes a file that has no end for a test, and no blocks.
+// sparse creates a file that is larger than any test needs and occupies no blocks.
 func (b *busy) sparse(path string) {
 	b.Helper()
 	file(b.T, path, "")
@@ -137,13 +138,13 @@ func (b *busy) listens(port int) bool {
 	return (&running{t: b.T, name: b.name}).has(port)
 }
 
-// ctl runs a verb of lklctl on the instance, which must end well.
+// ctl runs a verb of lklctl on the instance, which must succeed.
 func (b *busy) ctl(args ...string) string {
 	b.Helper()
 	return lklctl(b.T, append([]string{"--name", b.name}, args...)...)
 }
 
-// end checks that everything is still served and ends it.
+// end checks that all services still work and ends the instance.
 func (b *busy) end() {
 	b.Helper()
 	for _, c := range b.clients {
@@ -159,7 +160,8 @@ func (b *busy) end() {
 	b.target.Wait(limit)
 }
 
-// What other tests look at is there, with either engine.
+// TestBusy checks, for each engine, that the instance has everything that other tests
+// look at.
 func TestBusy(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {

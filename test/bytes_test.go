@@ -13,12 +13,13 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// exchanges is how often a race is run that is lost once in three times or so.
+// exchanges is the number of attempts at a race that shows its error about once in
+// three attempts.
 const exchanges = 12
 
-// Received bytes that a program keeps by reference, in a pipe, a socket or another
-// process, stay what they are while others come in. Each byte is checked by its
-// connection and its place (csrc/tests/bytes).
+// TestFinding01WrongBytes checks that received bytes do not change while a program
+// keeps them by reference, in a pipe, a socket or another process, and further bytes
+// arrive. csrc/tests/bytes checks each byte by its connection and position.
 func TestFinding01WrongBytes(t *testing.T) {
 	s := newSite(t)
 	program := built(t, "bytes")
@@ -36,7 +37,7 @@ func TestFinding01WrongBytes(t *testing.T) {
 					}
 				})
 			}
-			if r[0] == "supervise" { // the kernel inside gives no descriptor of its own away
+			if r[0] == "supervise" { // preload does not give descriptors of its own away
 				t.Run("given", func(t *testing.T) { outside(t, flags, program, "given") })
 				t.Run("taken", func(t *testing.T) { outside(t, flags, program, "taken") })
 			}
@@ -46,7 +47,8 @@ func TestFinding01WrongBytes(t *testing.T) {
 	t.Run("zerocopy", func(t *testing.T) { zerocopy(t, program, "supervise") })
 }
 
-// SO_ZEROCOPY is refused, so nobody waits for completions, and MSG_ZEROCOPY copies.
+// TestPreloadZerocopy checks that SO_ZEROCOPY is refused, so that no program waits for
+// completions, and that MSG_ZEROCOPY copies.
 func TestPreloadZerocopy(t *testing.T) {
 	newSite(t)
 	zerocopy(t, built(t, "bytes"), "preload")
@@ -63,7 +65,7 @@ func zerocopy(t *testing.T, program, engine string) {
 	}
 }
 
-// says runs a target that must end well and say just that.
+// says runs a target that must succeed and print exactly want.
 func says(t *testing.T, want string, args ...string) {
 	t.Helper()
 	if r := testutil.Run(t, 2*limit, lklrun(args...)); r.Status != 0 || r.Stdout != want || r.Stderr != "" {
@@ -71,8 +73,8 @@ func says(t *testing.T, want string, args ...string) {
 	}
 }
 
-// outside has a process that is not in the run move bytes of a connection of the
-// run's into a pipe of its own.
+// outside makes a process outside the run move bytes of one of the run's connections
+// into a pipe of its own.
 func outside(t *testing.T, flags []string, program, how string) {
 	path := filepath.Join(testutil.Dir(t), "outside")
 	other := testutil.Start(t, testutil.Host.Command(program, "outside", path))
@@ -86,7 +88,7 @@ func outside(t *testing.T, flags []string, program, how string) {
 	}
 }
 
-// piped has a shell read its connection by busybox, which puts it into a pipe by
+// piped makes a shell read its connection by busybox, which moves it into a pipe with
 // sendfile().
 func (s *site) piped() {
 	t := s.t
@@ -102,11 +104,11 @@ func (s *site) piped() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
-				return // the test is over
+				return // the test has ended
 			}
 			go func(c net.Conn) {
 				defer c.Close()
-				c.Write(data) //nolint:errcheck // the sum tells
+				c.Write(data) //nolint:errcheck // errors show in the checksum
 			}(c)
 		}
 	}()

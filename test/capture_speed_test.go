@@ -18,12 +18,13 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// captureRounds is how often each way is measured, in turns.
+// captureRounds is the number of measurements of each variant, in turns.
 const captureRounds = 3
 
-// What a capture with a snap length of 128 bytes costs a transfer, at 5 Gbit/s and
-// as fast as it goes: `make capture` measures for DURATION seconds in all of each
-// way, and fails when one at 5 Gbit/s is slowed by more than 10 %.
+// TestCaptureSpeed measures the cost of a capture with a snap length of 128 bytes, for
+// a transfer at 5 Gbit/s and for one at full speed. `make capture` measures each
+// variant for DURATION seconds in total. It fails if the capture slows a transfer at 5
+// Gbit/s by more than 10 %.
 func TestCaptureSpeed(t *testing.T) {
 	seconds := setting(t, "CAPTURE_SECONDS", 60)
 	for _, engine := range []string{"supervise", "preload"} {
@@ -54,8 +55,8 @@ func median(all []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// captureSpeed is the rate of one transfer in bit/s, with or without a capture, and
-// the processor time of the process that has the stack, in seconds for 10^9 bytes.
+// captureSpeed returns the rate of one transfer in bit/s, with or without a capture,
+// and the CPU time of the process with the stack, in seconds per 10^9 bytes.
 func captureSpeed(t *testing.T, engine, rate string, seconds int, with bool) (speed, cpu float64) {
 	t.Helper()
 	s := newCaptureSite(t, engine, "iperf3", "-J", "-c", "10.77.1.1", "-t", fmt.Sprint(seconds), "-b", rate)
@@ -99,8 +100,8 @@ func captureSpeed(t *testing.T, engine, rate string, seconds int, with bool) (sp
 	return sent.Rate, used / (sent.Bytes / 1e9)
 }
 
-// cpuSeconds is the processor time that a process has used: fields 14 and 15 of
-// /proc/PID/stat, in hundredths of a second.
+// cpuSeconds returns the CPU time of a process: fields 14 and 15 of /proc/PID/stat, in
+// hundredths of a second.
 func cpuSeconds(pid int) (float64, bool) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))

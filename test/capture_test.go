@@ -33,7 +33,7 @@ func newCaptureSite(t *testing.T, engine string, args ...string) *captureSite {
 	return newCaptureSiteWith(t, engine, nil, args...)
 }
 
-// newCaptureSiteWith is newCaptureSite with more flags of lklrun.
+// newCaptureSiteWith is newCaptureSite with further flags for lklrun.
 func newCaptureSiteWith(t *testing.T, engine string, flags []string, args ...string) *captureSite {
 	t.Helper()
 	testutil.Need(t, "ip", "iperf3", "tshark", "capinfos", "tcpdump", "ethtool", testutil.Bin("lklrun"), testutil.Bin("lklctl"), testutil.Bin("lklhost"))
@@ -66,19 +66,19 @@ func (s *captureSite) ctl(args ...string) *exec.Cmd {
 	return exec.Command(testutil.Bin("lklctl"), append([]string{"--name", s.name}, args...)...)
 }
 
-// moves has the stack send so many bytes to the server.
+// moves makes the stack send this many bytes to the server.
 func (s *captureSite) moves(bytes string) {
 	s.Helper()
 	testutil.OK(s, limit, s.ctl("exec", "--", "iperf3", "-c", "10.77.1.1", "-n", bytes))
 }
 
-// frames is how many frames eth0 has had, by its own counters.
+// frames returns the number of frames that eth0 has counted.
 func (s *captureSite) frames() uint64 {
 	s.Helper()
 	return s.count("rx_packets") + s.count("tx_packets")
 }
 
-// count is one of eth0's own counters.
+// count returns one of eth0's own counters.
 func (s *captureSite) count(name string) uint64 {
 	s.Helper()
 	text := testutil.OK(s, limit, s.ctl("cat", "/sys/class/net/eth0/statistics/"+name))
@@ -89,13 +89,13 @@ func (s *captureSite) count(name string) uint64 {
 	return n
 }
 
-// sockets is how many packet sockets the stack has.
+// sockets returns the number of packet sockets in the stack.
 func (s *captureSite) sockets() int {
 	s.Helper()
 	return len(lines(testutil.OK(s, limit, s.ctl("cat", "/proc/net/packet")))) - 1
 }
 
-// captures starts a capture; its packets are kept when it returns.
+// captures starts a capture. When it returns, packets are being captured.
 func (s *captureSite) captures(args ...string) *testutil.Proc {
 	s.Helper()
 	p := testutil.Start(s, s.ctl(append([]string{"capture"}, args...)...))
@@ -123,7 +123,7 @@ func (s *captureSite) ends(p *testutil.Proc) (captured, received, dropped uint64
 	return captured, received, dropped
 }
 
-// tshark reads a file, without a word of its own about it.
+// tshark reads a file. It must not print messages of its own.
 func (s *captureSite) tshark(file string, args ...string) []string {
 	s.Helper()
 	r := testutil.Run(s, limit, exec.Command("tshark", append([]string{"-n", "-r", file}, args...)...))
@@ -134,10 +134,10 @@ func (s *captureSite) tshark(file string, args ...string) []string {
 	return lines(r.Stdout)
 }
 
-// What is captured and what is counted as dropped are together what the interface
-// has counted, for a reader that keeps up and for one that is stopped meanwhile and
-// loses most of it; neither makes the transfer fail. A reader that is killed leaves
-// nothing in the stack.
+// TestCaptureCounts checks that the captured and the dropped packets together equal the
+// interface's own count. It does so for a reader that keeps up, and for one that is
+// stopped for a while and loses most packets. Neither may make the transfer fail. A
+// reader that is killed leaves nothing in the stack.
 func TestCaptureCounts(t *testing.T) {
 	t.Parallel()
 	s := newCaptureSite(t, "supervise", "sleep", "1000")
@@ -190,7 +190,8 @@ func TestCaptureCounts(t *testing.T) {
 	testutil.WaitFor(t, "the end of a killed capture's sockets", limit, func() bool { return s.sockets() == 0 })
 }
 
-// The unmodified tcpdump on the same stack sees the same packets.
+// TestCaptureAsTcpdump checks that the unmodified tcpdump on the same stack sees the
+// same packets.
 func TestCaptureAsTcpdump(t *testing.T) {
 	t.Parallel()
 	s := newCaptureSite(t, "supervise", "sleep", "1000")
@@ -204,7 +205,8 @@ func TestCaptureAsTcpdump(t *testing.T) {
 		t.Errorf("%d captured, %d received, %d dropped", captured, received, dropped)
 	}
 	fields := []string{"-T", "fields", "-e", "ip.src", "-e", "tcp.srcport", "-e", "tcp.dstport", "-e", "tcp.seq_raw", "-e", "tcp.ack_raw", "-e", "tcp.len", "-e", "tcp.flags"}
-	// Both have all, if not in one order: what tcpdump sees comes over a mirror.
+	// Both see all packets, but perhaps in a different order: tcpdump gets them by a
+	// mirror.
 	want := slices.Sorted(slices.Values(s.tshark(ours, fields...)))
 	testutil.WaitFor(t, "tcpdump's packets", limit, func() bool {
 		_, err := exec.Command("tshark", "-r", theirs, "-c", fmt.Sprint(len(want)), "-w", "/dev/null").CombinedOutput()
@@ -225,8 +227,8 @@ func TestCaptureAsTcpdump(t *testing.T) {
 	}
 }
 
-// Packets are captured out of a kernel inside the program, also in the classic
-// format and for all interfaces; files are divided as tcpdump divides them.
+// TestCapturePreload captures packets of a kernel inside the program, also in the
+// classic format and for all interfaces. Files are split as tcpdump splits them.
 func TestCapturePreload(t *testing.T) {
 	t.Parallel()
 	s := newCaptureSite(t, "preload", "iperf3", "-c", "10.77.1.1", "-t", "1000", "-b", "200M")
@@ -257,8 +259,9 @@ func TestCapturePreload(t *testing.T) {
 	}
 }
 
-// A capture of all interfaces takes in those that come, and goes on without those
-// that go; it ends with the instance, and its file is whole. So it is after SIGTERM.
+// TestCaptureEnds checks that a capture of all interfaces includes interfaces that are
+// added, and continues when an interface is removed. It ends with the instance, or on
+// SIGTERM, and its file is complete in both cases.
 func TestCaptureEnds(t *testing.T) {
 	t.Parallel()
 	s := newCaptureSite(t, "supervise", "sleep", "1000")
@@ -276,7 +279,7 @@ func TestCaptureEnds(t *testing.T) {
 		return strings.Contains(string(out), "Name = late0")
 	}
 	testutil.WaitFor(t, "the new interface in the file", limit, known)
-	// A neighbour that is there for sure, so that nothing is waited for.
+	// A static neighbour entry, so that no packet waits for resolution.
 	inside("ip", "neigh", "add", "10.78.1.1", "lladdr", "02:00:00:00:00:01", "dev", "late0")
 	_ = testutil.Run(t, limit, s.ctl("exec", "--", "ping", "-c", "1", "-W", "1", "10.78.1.1"))
 	testutil.WaitFor(t, "a packet on it", limit, func() bool {
@@ -301,7 +304,8 @@ func TestCaptureEnds(t *testing.T) {
 	}
 }
 
-// What is typed wrong is told before anything is opened.
+// TestCaptureRefusals checks that wrong arguments are reported before anything is
+// opened.
 func TestCaptureRefusals(t *testing.T) {
 	t.Parallel()
 	s := newCaptureSite(t, "supervise", "sleep", "1000")
@@ -336,7 +340,7 @@ func TestCaptureRefusals(t *testing.T) {
 			t.Errorf("%q: a file was made", args)
 		}
 	}
-	// A full disk is one line; what was written before it is a valid file.
+	// A full disk is reported in one line, and the file is valid up to that point.
 	r := testutil.Run(t, limit, exec.Command("sh", "-c", fmt.Sprintf(`%s --name %s exec -- ping -c 400 -i 0.01 -q 127.0.0.1 >/dev/null & %[1]s --name %[2]s capture -U -i lo -w /dev/full; s=$?; wait; exit $s`, testutil.Bin("lklctl"), s.name)))
 	if r.Status != 1 || !strings.Contains(r.Stderr, "no space left on device") {
 		t.Errorf("a full disk: %v", r)

@@ -14,8 +14,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// sendsBursts sends as many datagrams of 1,448 bytes to an address as each line of
-// its input says.
+// sendsBursts reads numbers, one per line, and sends that many datagrams of 1,448 bytes
+// to an address.
 const sendsBursts = `
 import socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -26,22 +26,22 @@ for line in sys.stdin:
 `
 
 const (
-	// keptBurst is how many packets come at once, those of 0.1 s at 1 Gbit/s. The
-	// capture's buffer in the stack has room for all of them, so that none is
-	// dropped however late its reader is on a busy machine.
+	// keptBurst is the number of packets in a burst: those of 0.1 s at 1 Gbit/s. The
+	// capture's buffer in the stack has room for all of them, so none is dropped even
+	// if the reader is late on a busy machine.
 	keptBurst  = 8000
 	keptBursts = 6
 
-	// keptSize is the least that a packet takes in a file.
+	// keptSize is the minimum size of a packet in a file.
 	keptSize = 1448 + 42 + 32
 
-	// keptOthers is more than the packets of other kinds that are received.
+	// keptOthers is more than the number of other packets that are received.
 	keptOthers = 100
 )
 
-// TestCaptureKeepsAll: a capture with default options drops no packet of a stream of
-// full-size packets, in neither direction, and cuts none of those that are larger
-// than any on a wire.
+// TestCaptureKeepsAll checks that a capture with default options drops no packet of a
+// stream of full-size packets, in either direction. It must not truncate packets that
+// are larger than any on a wire.
 func TestCaptureKeepsAll(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"out", "in"} {
@@ -90,8 +90,8 @@ func TestCaptureKeepsAll(t *testing.T) {
 	})
 }
 
-// keepsBursts has a sender send its bursts, each when the file has the packets of
-// the one before.
+// keepsBursts makes a sender send its bursts, each when the file contains the packets
+// of the previous one.
 func (s *captureSite) keepsBursts(sender *exec.Cmd, trace string, in bool) {
 	s.Helper()
 	stdin, err := sender.StdinPipe()
@@ -107,14 +107,14 @@ func (s *captureSite) keepsBursts(sender *exec.Cmd, trace string, in bool) {
 		})
 		kept := testutil.Within(limit, func() bool {
 			want := uint64(keptBurst * (i + 1))
-			if in { // the tap's queue drops what the stack is too late for
+			if in { // the tap's queue drops packets if the stack is late
 				want = max(s.count("rx_packets"), keptOthers) - keptOthers
 			}
 			st, err := os.Stat(trace)
 			return err == nil && uint64(st.Size()) >= want*keptSize
 		})
 		if !kept {
-			break // the counts say what is missing
+			break // the counts show what is missing
 		}
 	}
 	stdin.Close()

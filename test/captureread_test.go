@@ -14,9 +14,9 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// TestTsharkReads: tshark reads every kind of file, and finds in it what it should
-// have: interfaces with and without Ethernet, and the loopback; directions;
-// comments; MPTCP's options; DHCP from before the program began.
+// TestTsharkReads checks that tshark reads every kind of file and finds the expected
+// content: interfaces with and without Ethernet, and the loopback; directions;
+// comments; MPTCP's options; DHCP from before the start of the program.
 func TestTsharkReads(t *testing.T) {
 	t.Parallel()
 	p := newPhone(t)
@@ -41,8 +41,9 @@ func TestTsharkReads(t *testing.T) {
 		args[1] = filepath.Join(dir, args[1])
 		lklctl(t, append([]string{"capture", "-n", p.name}, args...)...)
 	}
-	// The stack is asked whose packets are in pauses of many times what it took
-	// last, which on a busy machine is long; as text comments stand in the file.
+	// The stack is asked for the owners of packets at intervals of many times the
+	// duration of the last query, which is long on a busy machine. Comments are stored
+	// as text in the file.
 	owner := ", mptcp token " + token + " id "
 	testutil.WaitFor(t, "packets that are known to be the connection's", handoverLimit, func() bool {
 		text, err := os.ReadFile(dir + "/run.pcapng")
@@ -90,8 +91,8 @@ func TestTsharkReads(t *testing.T) {
 	has("ring", "frame.cap_len", ",60,")
 }
 
-// TestCaptureTwo: one file has the packets of two instances, each with interfaces
-// that say whose they are.
+// TestCaptureTwo checks a file with the packets of two instances. The names of its
+// interfaces identify the instance.
 func TestCaptureTwo(t *testing.T) {
 	s := newSite(t)
 	testutil.Need(t, "tshark")
@@ -116,7 +117,7 @@ func TestCaptureTwo(t *testing.T) {
 		if r := p.Wait(limit); r.Status != 0 || !strings.Contains(r.Stderr, " packets captured, ") {
 			t.Errorf("%q: %v", which, r)
 		}
-		shown(t, false, trace, "frame.number") // whole
+		shown(t, false, trace, "frame.number") // the file is complete
 		if err := os.Remove(trace); err != nil {
 			t.Fatal(err)
 		}

@@ -18,9 +18,9 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// shown is what tshark reads of a capture: of each packet the values of fields,
-// several of one field with commas between them. A file that ends in the middle of
-// a block is an error unless it is still being written.
+// shown returns what tshark reads from a capture: for each packet the values of fields.
+// Several values of one field are separated by commas. A file that ends in the middle
+// of a block is an error unless it is still being written.
 func shown(t *testing.T, growing bool, file string, fields ...string) [][]string {
 	t.Helper()
 	testutil.Need(t, "tshark")
@@ -42,9 +42,9 @@ func shown(t *testing.T, growing bool, file string, fields ...string) [][]string
 	return rows
 }
 
-// asksUntil is a client that asks a web server again and again on one connection,
-// until a file appears. nginx closes a connection after 1000 requests: the pause is
-// for more time than a test may take.
+// asksUntil is a client that sends requests to a web server on one connection until a
+// file appears. nginx closes a connection after 1000 requests; with the pauses in
+// between, these last longer than a test may take.
 const asksUntil = `
 import os, socket, sys, time
 c = socket.create_connection((sys.argv[1], 80), 60)
@@ -57,8 +57,8 @@ while not os.path.exists(sys.argv[2]):
 c.close()
 `
 
-// TestCaptureRun: with --capture a file has all packets, from those before the
-// configuration to the last ones, and says whose they are.
+// TestCaptureRun checks that --capture writes all packets to a file, from those before
+// the configuration to the last ones, and identifies their owners.
 func TestCaptureRun(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{"supervise", "preload"} {
@@ -72,7 +72,7 @@ func TestCaptureRun(t *testing.T) {
 			target := testutil.Start(t, p.host.Command(testutil.Bin("lklrun"), "--name", p.name, "--engine", engine, "--capture", trace,
 				"--if", p.ifs[0], "--if", p.ifs[1], "--", "/usr/bin/python3", "-c", asksUntil, p.addr, end))
 			token := ""
-			// Which path carries so little is MPTCP's to say.
+			// MPTCP decides which path carries so little data.
 			testutil.WaitFor(t, "packets that are known to be the program's", 4*limit, func() bool {
 				if token == "" {
 					token = tokenIn(p)
@@ -91,7 +91,7 @@ func TestCaptureRun(t *testing.T) {
 	}
 }
 
-// captured checks a file that a run has written.
+// captured checks the file of a finished run.
 func captured(t *testing.T, trace string) {
 	t.Helper()
 	rows := shown(t, false, trace, "frame.interface_name", "frame.packet_flags_direction", "icmpv6.type", "arp.opcode", "tcp.flags", "tcp.options.mptcp.subtype", "tcp.srcport")
@@ -112,11 +112,11 @@ func captured(t *testing.T, trace string) {
 		t.Errorf("packets %d, %d, %d and %d are not in the order of their times", early, arp, syn, join)
 	}
 	find("SYN-ACK of the server's", func(f []string) bool { return f[1] == in && flags(f[4])&0x12 == 0x12 })
-	// The run does not wait for the peer's.
+	// The run does not wait for the peer's FIN.
 	find("FIN of ours", func(f []string) bool { return f[1] == out && flags(f[4])&1 != 0 })
 }
 
-// tokenIn is the token of the stack's only MPTCP connection, in lklctl's words.
+// tokenIn returns the token of the stack's only MPTCP connection, as lklctl prints it.
 func tokenIn(p *pathSite) string {
 	r := testutil.Run(p, limit, p.host.Command(testutil.Bin("lklctl"), "-n", p.name, "mptcp", "-o", "json"))
 	var all []struct {
@@ -130,7 +130,7 @@ func tokenIn(p *pathSite) string {
 	return fmt.Sprintf("%08x", all[0].MPTCP.Token)
 }
 
-// targetOf is the process id of the run's target.
+// targetOf returns the process id of the run's target.
 func targetOf(p *pathSite) int {
 	var all []struct {
 		Name   string `json:"name"`
@@ -148,8 +148,9 @@ func targetOf(p *pathSite) int {
 	return -1
 }
 
-// TestCaptureRunEnds: whoever is killed, the file can be read; a disk that is full
-// or takes nothing holds up nobody, and the command's status is the run's.
+// TestCaptureRunEnds checks that the file can be read whichever process is killed. A
+// full disk, or one that blocks writes, delays no process, and the run returns the
+// command's status.
 func TestCaptureRunEnds(t *testing.T) {
 	s := newSite(t)
 	testutil.Need(t, "mkfifo")
@@ -210,7 +211,7 @@ func TestCaptureRunEnds(t *testing.T) {
 	})
 }
 
-// pidOf is one of an instance's process ids; 0: there is none.
+// pidOf returns one of an instance's process ids, or 0 if there is none.
 func pidOf(t *testing.T, name, key string) int {
 	t.Helper()
 	var all []map[string]any

@@ -14,7 +14,7 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// configFile writes a configuration of the test's own.
+// configFile writes a configuration file for one test.
 func configFile(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(testutil.Dir(t), name)
@@ -24,8 +24,8 @@ func configFile(t *testing.T, name, text string) string {
 	return path
 }
 
-// Each broken configuration gets one line that names the place and the remedy,
-// status 2, and nothing is done.
+// TestBrokenConfigurations checks that lklrun reports each broken configuration in one
+// line with the place and the remedy. It ends with status 2 and does nothing else.
 func TestBrokenConfigurations(t *testing.T) {
 	testutil.Need(t, testutil.Bin("lklrun"))
 	path := configFile(t, "c.json", "{}")
@@ -100,8 +100,8 @@ func TestBrokenConfigurations(t *testing.T) {
 	before.Same()
 }
 
-// The sources of a configuration in a run: a file, variables, flags, and what
-// explains them.
+// TestConfigurationSources checks the sources of a configuration in a run: a file,
+// variables, flags, and the commands that explain them.
 func TestConfigurationSources(t *testing.T) {
 	testutil.Need(t, testutil.Bin("lklrun"))
 	path := configFile(t, "c.json", `{
@@ -156,7 +156,7 @@ func TestConfigurationSources(t *testing.T) {
 	pipe = lklrun("--config", "/dev/stdin", "--", "true")
 	pipe.Stdin = strings.NewReader(`{"detach": true}`)
 	oneLine(t, testutil.Run(t, limit, pipe), 2, `--config /dev/stdin: can be read but once`)
-	// A wrong value of a variable, and one that only the plan finds wrong.
+	// A wrong value of a variable, and a value that only the plan can refuse.
 	wrong := lklrun("--", "true")
 	wrong.Env = append(os.Environ(), "LKLRUN_MEM=x")
 	oneLine(t, testutil.Run(t, limit, wrong), 2, `^lklrun: LKLRUN_MEM: "x"; expected a size`)
@@ -166,11 +166,11 @@ func TestConfigurationSources(t *testing.T) {
 	wrong = lklrun("--", "true")
 	wrong.Env = append(os.Environ(), "LKLRUN_CONFIG=/no/such.json")
 	oneLine(t, testutil.Run(t, limit, wrong), 2, `^lklrun: LKLRUN_CONFIG: /no/such.json: no such file or directory`)
-	// One that the stack refuses.
+	// A value that the stack refuses.
 	oneLine(t, testutil.Run(t, limit, lklrun("-q", "--config", configFile(t, "s.json", "{\n\"sysctl\": {\"net.ipv4.nosuch\": 1}}"), "--", "true")), 2, `s.json:2: sysctl net.ipv4.nosuch=1: the stack has no such setting`)
 }
 
-// Every setting of a built-in profile is the stack's in a run.
+// TestProfiles checks that the stack of a run has every setting of a built-in profile.
 func TestProfiles(t *testing.T) {
 	testutil.Need(t, testutil.Bin("lklrun"))
 	var profiles []struct {
@@ -198,7 +198,7 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-// LKL's own configuration, key by key, in a running stack.
+// TestLKLKeys checks each key of LKL's own configuration in a running stack.
 func TestLKLKeys(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{})
@@ -296,8 +296,9 @@ func TestLKLKeys(t *testing.T) {
 	})
 }
 
-// The example of the 2017 talk on stacks in phones runs unchanged on a macvtap
-// made for it: what it asks for is so, and what has no meaning here is said once.
+// TestLKLExample runs the example of the 2017 talk on stacks in phones, unchanged, on a
+// macvtap made for it. Its settings take effect, and lklrun reports each setting that
+// has no meaning here once.
 func TestLKLExample(t *testing.T) {
 	testutil.Need(t, "ip", "curl", "nginx", testutil.Bin("lklrun"))
 	phone, carrier := testutil.NewNetns(t, "phone"), testutil.NewNetns(t, "carrier")
@@ -323,7 +324,7 @@ func TestLKLExample(t *testing.T) {
 		}
 	}
 	before.Same()
-	// The other engine has one process on the stack.
+	// The engine preload has one process on the stack.
 	p := testutil.Run(t, limit, phone.Command(testutil.Bin("lklrun"), "--engine", "preload", "--require", "mptcp", "--config", path, "--", "curl", "-sS", "http://192.0.2.1/hello"))
 	if p.Status != 0 || p.Stdout != "hello\n" {
 		t.Errorf("preload: %v", p)
@@ -338,14 +339,15 @@ func TestLKLExample(t *testing.T) {
 				t.Errorf("want %q once: %s", want, said)
 			}
 		}
-		if len(lines(said)) > 4 { // the host's name servers may be out of reach
+		if len(lines(said)) > 4 { // the host's name servers may be unreachable
 			t.Errorf("%d lines: %s", len(lines(said)), said)
 		}
 	}
 	before.Same()
 }
 
-// What lists settings and profiles fits a terminal of 80 columns.
+// TestConfigTablesAreNarrow checks that the lists of settings and profiles fit a
+// terminal of 80 columns.
 func TestConfigTablesAreNarrow(t *testing.T) {
 	testutil.Need(t, testutil.Bin("lklrun"))
 	for _, args := range [][]string{{"profiles"}, {"profiles", "mobile"}, {"config", "--explain", "--profile", "mobile", "--if", "tap:t0"}} {

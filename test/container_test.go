@@ -19,12 +19,11 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// profileFile is the seccomp profile that podman and its relatives give a
-// container by default.
+// profileFile is the default seccomp profile of podman and its relatives.
 const profileFile = "/usr/share/containers/seccomp.json"
 
-// A profile is what it says, in containers-common's form; fields of runtime-spec
-// have that one's names.
+// A profile is a seccomp profile in the form of containers-common. Fields that
+// runtime-spec also has use its names.
 type profile struct {
 	DefaultAction   string `json:"defaultAction"`
 	DefaultErrnoRet *uint  `json:"defaultErrnoRet"`
@@ -40,8 +39,8 @@ type profile struct {
 	} `json:"syscalls"`
 }
 
-// spec is the profile for an x86-64 container without capabilities, without the
-// calls named.
+// spec converts the profile for an x86-64 container without capabilities and without
+// the named calls.
 func (p *profile) spec(without ...string) map[string]any {
 	var calls []map[string]any
 	for _, s := range p.Syscalls {
@@ -69,8 +68,8 @@ func (p *profile) spec(without ...string) map[string]any {
 	return spec
 }
 
-// A bundle is an OCI bundle whose programs are the machine's own, read only, and
-// which has lklrun in /lklrun. It shares the tests' network.
+// A bundle is an OCI bundle that uses the machine's own programs, read only, and has
+// lklrun in /lklrun. It shares the tests' network.
 type bundle struct {
 	t       *testing.T
 	dir     string
@@ -102,9 +101,9 @@ func newBundle(t *testing.T) *bundle {
 	return b
 }
 
-// command is a container that runs args as uid, without capabilities and without
-// some of the calls that the default profile allows. crun wants to see cgroups of
-// the second version only, so it sees none of the machine's.
+// command is a container that runs args as uid, without capabilities and without some
+// of the calls that the default profile allows. crun requires cgroups of version 2, so
+// the container sees none of the machine's cgroups.
 func (b *bundle) command(uid int, without []string, args ...string) *exec.Cmd {
 	b.t.Helper()
 	mount := func(kind, source, on string, options ...string) map[string]any {
@@ -147,19 +146,21 @@ func (b *bundle) command(uid int, without []string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// calls that profiles older than containers-common's reserve to CAP_SYS_ADMIN.
+// namespaceCalls are the calls that profiles older than containers-common's reserve for
+// CAP_SYS_ADMIN.
 var namespaceCalls = []string{"unshare", "setns", "mount", "umount", "umount2", "fsopen", "fsmount", "fsconfig", "fspick", "move_mount", "open_tree"}
 
 const noNamespace = "no network namespace can be made here"
 
-// In a container of default make, without a capability, a run works: in a network
-// namespace where one can be made, else with the filter alone, as a line says.
+// TestContainer checks that a run works in a container with default settings and
+// without capabilities. It uses a network namespace if the container can create one.
+// Otherwise it uses the filter alone, and prints a line about it.
 func TestContainer(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{})
 	s.server.EchoUDP(t, serverAddr+":7")
 	b := newBundle(t)
-	// A server of the container's own network, which the target must not see.
+	// A server in the container's own network, which the target must not reach.
 	port := testutil.Host.Listen(t, "127.0.0.1:0").Addr().(*net.TCPAddr).Port
 	work := fmt.Sprintf(`
 import errno, os, socket, subprocess
@@ -191,7 +192,7 @@ b'' True 1
 		name    string
 		uid     int
 		without []string
-		alone   bool // the filter
+		alone   bool // without a namespace, only the filter
 	}{
 		{"root without capabilities", 0, nil, true},
 		{"an ordinary user", 1000, nil, false},
@@ -201,7 +202,7 @@ b'' True 1
 			b := *b
 			b.t = t
 			want := want
-			if !tt.alone { // what is of no use in an empty namespace is not refused
+			if !tt.alone { // calls that are harmless in an empty namespace are not refused
 				want = strings.Replace(want, "EPROTONOSUPPORT", "None", 1)
 				want = strings.Replace(want, "EAFNOSUPPORT", "None", 1) // packet sockets
 			}
@@ -217,7 +218,8 @@ b'' True 1
 	}
 }
 
-// What a container's profile forbids and a run cannot do without is named.
+// TestContainerForbids checks that lklrun names a call that it needs and the
+// container's profile forbids.
 func TestContainerForbids(t *testing.T) {
 	newSite(t)
 	b := newBundle(t)
@@ -229,8 +231,8 @@ func TestContainerForbids(t *testing.T) {
 	}
 }
 
-// Without a network namespace of their own the names of a run's sockets can be
-// seen by others on the host. Nobody gets a message into them by that.
+// TestNamesOfOthers checks a run without a network namespace of its own. Other users on
+// the host can see the names of its sockets, but cannot send messages to them.
 func TestNamesOfOthers(t *testing.T) {
 	s := newSite(t)
 	testutil.Need(t, "setpriv")
@@ -265,7 +267,7 @@ print(u.recv(99), who == c.getsockname(), select.select([u, l], [], [], 0)[0])`)
 		tried++
 		name := f[7]
 		for _, kind := range []int{unix.SOCK_DGRAM, unix.SOCK_STREAM} {
-			// As somebody else, who may not enter the run directory.
+			// As another user, who may not enter the run directory.
 			script := `import os, socket, sys
 os.setgroups([]); os.setgid(2); os.setuid(2)
 s = socket.socket(socket.AF_UNIX, int(sys.argv[1]))
@@ -286,7 +288,7 @@ except OSError as e: print(e)`
 	}
 }
 
-// inUserNamespace is how root starts what shall be root of a user namespace only.
+// inUserNamespace starts a process of root as root of a new user namespace only.
 func inUserNamespace() *syscall.SysProcAttr {
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 65536}}
 	return &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids, GidMappingsEnableSetgroups: true}

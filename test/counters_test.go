@@ -16,10 +16,10 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// numbers are counters by their names in lklctl.
+// numbers are counters by their lklctl names.
 type numbers map[string]int64
 
-// counters asks lklctl.
+// counters returns the counters that lklctl prints.
 func (b *busy) counters() numbers {
 	b.Helper()
 	return parseJSON[numbers](b.T, b.ctl("counters", "-o", "json"))
@@ -33,14 +33,14 @@ func parseJSON[V any](t *testing.T, text string) (v V) {
 	return v
 }
 
-// nstat says what nstat(8) -asz -j says.
+// nstat returns what nstat(8) -asz -j prints.
 func (b *busy) nstat() numbers {
 	b.Helper()
 	return parseJSON[map[string]numbers](b.T, b.ctl("exec", "--", "nstat", "-asz", "-j"))["kernel"]
 }
 
-// ipLink says what ip(8) says of interfaces, under the names of struct
-// rtnl_link_stats64, which -s -s shows all of.
+// ipLink returns what ip(8) prints about interfaces, by the names in struct
+// rtnl_link_stats64. -s -s shows all of them.
 func (b *busy) ipLink() numbers {
 	b.Helper()
 	type half map[string]int64
@@ -63,7 +63,7 @@ func (b *busy) ipLink() numbers {
 	return all
 }
 
-// tcQdisc says what tc(8) says of qdiscs; with some of fq's own.
+// tcQdisc returns what tc(8) prints about qdiscs, including some counters of fq.
 func (b *busy) tcQdisc() numbers {
 	b.Helper()
 	all := numbers{}
@@ -72,7 +72,7 @@ func (b *busy) tcQdisc() numbers {
 		if q["root"] == true {
 			place = "root"
 		}
-		own := map[string]string{"inactive": "inactive_flows", "gc": "gc_flows"} // fq's
+		own := map[string]string{"inactive": "inactive_flows", "gc": "gc_flows"} // only fq has these
 		for _, field := range []string{"bytes", "packets", "drops", "overlimits", "requeues", "backlog", "qlen", "flows", "inactive", "gc"} {
 			if n, ok := q[field].(float64); ok {
 				all[fmt.Sprintf("%s.qdisc.%s.%s", q["dev"], place, cmp.Or(own[field], field))] = int64(n)
@@ -82,7 +82,8 @@ func (b *busy) tcQdisc() numbers {
 	return all
 }
 
-// netTools says what net-tools' netstat(8) -s says, where its words are ours.
+// netTools returns what netstat(8) -s of net-tools prints, for the counters that have
+// the same names.
 func (b *busy) netTools() numbers {
 	b.Helper()
 	names := map[string]string{
@@ -101,9 +102,9 @@ func (b *busy) netTools() numbers {
 	return all
 }
 
-// Each counter lies, when another tool asks the same stack, between what lklctl
-// says before and after; gauges are compared when they stood still, which they did
-// not each time that they are what they were.
+// TestCountersAgree checks that each counter in another tool's output lies between the
+// values that lklctl prints before and after. Gauges are compared only if lklctl's two
+// values are equal; even then a gauge may have changed in between.
 func TestCountersAgree(t *testing.T) {
 	t.Parallel()
 	testutil.Need(t, "nstat", "netstat", "tc", "ip")
@@ -124,7 +125,7 @@ func TestCountersAgree(t *testing.T) {
 	b.end()
 }
 
-// agree compares what a tool says with what lklctl says before and after, and
+// agree compares the output of a tool with lklctl's values before and after, and
 // returns the gauges that differ.
 func (b *busy) agree(tool string, say func() numbers, least int) (gauges []string) {
 	b.Helper()
@@ -143,7 +144,7 @@ func (b *busy) agree(tool string, say func() numbers, least int) (gauges []strin
 				continue
 			}
 			b.Errorf("%s has %s, lklctl counters has not", tool, name)
-		case low > high: // a gauge in motion
+		case low > high: // a gauge that is changing
 		case isGauge(name) && low != high:
 		case low <= n && n <= high:
 		case isGauge(name):
@@ -159,7 +160,7 @@ func (b *busy) agree(tool string, say func() numbers, least int) (gauges []strin
 	return gauges
 }
 
-// nstatAlone are counters that nstat(8) makes out of others.
+// nstatAlone reports whether nstat(8) computes this counter from others.
 func nstatAlone(name string) bool { return strings.HasPrefix(name, "IcmpMsg") }
 
 func isGauge(name string) bool {
@@ -167,8 +168,8 @@ func isGauge(name string) bool {
 	return ok && e.Kind == counters.Gauge
 }
 
-// Every counter of a running stack is explained, with either engine, and shown by
-// each form of output.
+// TestCountersExplained checks, with each engine, that every counter of a running stack
+// has an explanation and appears in each output format.
 func TestCountersExplained(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {

@@ -18,8 +18,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// A nameService stands for a daemon of the host that resolves names: it counts who
-// asks, and answers nobody.
+// A nameService is a stand-in for a host daemon that resolves names. It counts its
+// clients and answers none.
 type nameService struct {
 	t     *testing.T
 	path  string
@@ -58,7 +58,7 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-// ownEtc gives the tests an /etc that they may change.
+// ownEtc gives the tests a private /etc that they may change.
 func ownEtc(t *testing.T) {
 	t.Helper()
 	etc := filepath.Join(testutil.Dir(t), "etc")
@@ -67,8 +67,8 @@ func ownEtc(t *testing.T) {
 	t.Cleanup(func() { must(t, unix.Unmount("/etc", 0)) })
 }
 
-// The host's name services and resolv.conf stay covered whatever their daemons do:
-// those that are restarted, replaced, or appear when the program runs already.
+// TestFinding04Covers checks that the host's name services and resolv.conf stay covered
+// when their daemons are restarted, replaced, or start while the program is running.
 func TestFinding04Covers(t *testing.T) {
 	s := newSite(t)
 	bin := testutil.PublicBin(t)
@@ -91,7 +91,7 @@ func TestFinding04Covers(t *testing.T) {
 	}
 }
 
-// covers is the test for one user and engine.
+// covers runs the test for one user and engine.
 func (s *site) covers(lklrun func(args ...string) *exec.Cmd, engine string) {
 	t := s.t
 	nscd := &nameService{t: t, path: "/run/nscd/socket"}
@@ -100,7 +100,7 @@ func (s *site) covers(lklrun func(args ...string) *exec.Cmd, engine string) {
 	t.Cleanup(func() {
 		must(t, os.RemoveAll("/run/nscd"), os.RemoveAll("/run/systemd"), os.RemoveAll("/run/avahi-daemon"))
 	})
-	// A socket of root's is not an ordinary user's to open.
+	// An ordinary user cannot open a socket of root.
 	flags := []string{"-q", "--engine", engine, "--if", "user", "--dns", serverAddr}
 	if engine == "supervise" && strings.HasSuffix(t.Name(), "root/supervise") {
 		flags = []string{"-q", "--engine", engine, "--if", s.tapIf(), "--dns", serverAddr}
@@ -152,7 +152,7 @@ func (s *site) covers(lklrun func(args ...string) *exec.Cmd, engine string) {
 			nscd.listen(nscd.path)
 		}},
 		{"a hundred in a row", func() {
-			for range 100 { // some come while a cover is being made
+			for range 100 { // some appear while a cover is being made
 				must(t, os.RemoveAll("/run/nscd"), os.Mkdir("/run/nscd", 0o755))
 			}
 			nscd.listen(nscd.path)

@@ -17,14 +17,14 @@ import (
 	"github.com/lklrun/lklrun/internal/ctlproto"
 )
 
-// A babbler speaks to a control socket at random.
+// A babbler sends random data to a control socket.
 type babbler struct {
 	*rand.Rand
 	path string
 	sent int
 }
 
-// bytes is n random ones, half of them zero.
+// bytes returns n random bytes, half of them zero.
 func (b *babbler) bytes(n int) []byte {
 	p := make([]byte, n)
 	for i := range p {
@@ -35,7 +35,8 @@ func (b *babbler) bytes(n int) []byte {
 	return p
 }
 
-// number is mostly small, sometimes at an edge, sometimes anything.
+// number returns a number that is mostly small, sometimes an edge case, and sometimes
+// arbitrary.
 func (b *babbler) number() uint64 {
 	edges := []uint64{1 << 31, 1<<31 - 1, 1<<32 - 1, 1 << 32, 1<<63 - 1, 1<<64 - 1, ctlproto.CTL_FRAME_MAX, 1 << 12, 1 << 16}
 	switch b.IntN(4) {
@@ -47,18 +48,18 @@ func (b *babbler) number() uint64 {
 	return b.Uint64N(40)
 }
 
-// frame has the head that its body asks for.
+// frame returns a frame with the header that its body requires.
 func (b *babbler) frame(typ uint16, body []byte) []byte {
 	p := binary.LittleEndian.AppendUint32(nil, uint32(ctlproto.CTL_HDR_SIZE+len(body)))
 	p = binary.LittleEndian.AppendUint16(p, typ)
 	p = binary.LittleEndian.AppendUint16(p, 0)
-	p = binary.LittleEndian.AppendUint32(p, b.Uint32N(8)) // ids meet again
+	p = binary.LittleEndian.AppendUint32(p, b.Uint32N(8)) // small, so that ids repeat
 	p = binary.LittleEndian.AppendUint32(p, 0)
 	return append(p, body...)
 }
 
-// syscall is a call in the stack with random buffers. File systems stay where
-// they are: the stack shall be of use afterwards.
+// syscall returns a call in the stack with random buffers. It never mounts or unmounts
+// file systems, because the stack must stay usable.
 func (b *babbler) syscall() []byte {
 	nr := b.Uint32N(460)
 	if nr == unix.SYS_MOUNT || nr == unix.SYS_UMOUNT2 {
@@ -76,7 +77,7 @@ func (b *babbler) syscall() []byte {
 	for range 6 {
 		v := b.number()
 		if os.Getenv("LKLRUN_BIN") != "" {
-			v &= 0xfff // the sanitizers take a pointer that leads nowhere for their own affair
+			v &= 0xfff // the sanitizers report a pointer to nowhere as an error of their own
 		}
 		p = le.AppendUint64(p, v)
 	}
@@ -100,7 +101,7 @@ func (b *babbler) syscall() []byte {
 	return append(p, data...)
 }
 
-// body fits its type, or nearly.
+// body returns a body that fits its type, or almost.
 func (b *babbler) body(typ uint16) []byte {
 	sizes := map[uint16]int{
 		ctlproto.CTL_HELLO: 8, ctlproto.CTL_LINK_ADD: 16, ctlproto.CTL_LINK_DEL: 4, ctlproto.CTL_BOOT: 16, ctlproto.CTL_GO: 16,
@@ -118,14 +119,15 @@ func (b *babbler) body(typ uint16) []byte {
 	if typ == ctlproto.CTL_EVENTS && n == 4 {
 		p[1], p[2], p[3] = 0, 0, 0
 	}
-	if typ == ctlproto.CTL_ASK && n > 8 && b.IntN(4) > 0 { // one that lklrun gets
+	if typ == ctlproto.CTL_ASK && n > 8 && b.IntN(4) > 0 { // a query that goes to lklrun
 		copy(p, []byte{0, 0, 0, 0, byte(b.IntN(2)), 0, 0, 0})
 		copy(p[8:], `{"verb":"end"}`)
 	}
 	return p
 }
 
-// talk is one connection: a greeting, mostly, frames, and an end anywhere.
+// talk makes one connection: usually a greeting, then frames, and an end at a random
+// point.
 func (b *babbler) talk() error {
 	c, err := net.Dial("unix", b.path)
 	if err != nil {
@@ -135,7 +137,7 @@ func (b *babbler) talk() error {
 	if err := c.SetDeadline(time.Now().Add(limit)); err != nil {
 		return err
 	}
-	go func() { // answers are read, by some
+	go func() { // some clients read the answers
 		if b.sent%4 == 0 {
 			return
 		}
@@ -149,7 +151,7 @@ func (b *babbler) talk() error {
 	if b.IntN(10) > 0 {
 		m := ctlproto.HelloRequest{Magic: ctlproto.CTL_MAGIC, Version: 1}
 		if _, err := c.Write(b.frame(ctlproto.CTL_HELLO, m.Append(nil))); err != nil {
-			return nil // it may end the connection whenever it likes
+			return nil // lklhost may end the connection at any time
 		}
 	}
 	for range b.IntN(60) {
@@ -157,7 +159,7 @@ func (b *babbler) talk() error {
 		if b.IntN(2) == 0 {
 			typ = ctlproto.CTL_SYSCALL
 		}
-		if typ == ctlproto.CTL_STOP { // which would do as it is told
+		if typ == ctlproto.CTL_STOP { // a valid stop would end the instance
 			typ = 0x8000 | uint16(b.Uint32())
 		}
 		p := b.frame(typ, b.body(typ))
@@ -182,7 +184,7 @@ func (b *babbler) talk() error {
 	return nil
 }
 
-// withFiles sends descriptors along: those of a link, or any.
+// withFiles sends descriptors along: those of a link, or arbitrary ones.
 func (b *babbler) withFiles(c *net.UnixConn, p []byte) error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -198,14 +200,14 @@ func (b *babbler) withFiles(c *net.UnixConn, p []byte) error {
 	return errors.Join(err, unix.Close(pair[0]), unix.Close(pair[1]))
 }
 
-// A control client that talks nonsense is answered or dropped; others are served
-// as before, and nothing is held for it.
+// TestControlNonsense checks that a control client that sends nonsense is answered or
+// dropped. Others are served as before, and no resources stay allocated for it.
 func TestControlNonsense(t *testing.T) {
 	h := newHunt(t, false, "--stack", "mptcp")
 	h.works()
 	seed := uint64(setting(t, "FUZZ_SEED", 1))
 	t.Logf("seed %d", seed)
-	t.Cleanup(func() { // what it said last, should it have died
+	t.Cleanup(func() { // the last messages, in case it has died
 		if log, err := os.ReadFile(filepath.Join("/run/lklrun", h.name, "log")); t.Failed() && err == nil {
 			t.Logf("the log ends: %s", log[max(0, len(log)-4000):])
 		}
@@ -224,10 +226,10 @@ func TestControlNonsense(t *testing.T) {
 			break
 		}
 		if conns%50 == 0 {
-			h.health() // another client, in between
+			h.health() // another client in between
 		}
 	}
-	before.files += 3 * 64 // links that were added stay
+	before.files += 3 * 64 // links that were added remain
 	before.sockets += 64
 	t.Logf("before: %v\nafter:  %v", before, h.recovers(before, limit))
 	h.works()

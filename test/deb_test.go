@@ -19,19 +19,19 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// aptLimit is for apt and dpkg, which sync what they write, and under qemu-user
-// take ten times as long.
+// aptLimit is the limit for apt and dpkg. They sync what they write, and take ten times
+// as long under qemu-user.
 const aptLimit = 8 * time.Minute
 
-// A debian is a Debian 12 of an architecture: files of its own, this machine's
-// network and devices.
+// A debian is a Debian 12 system of some architecture, with its own files and this
+// machine's network and devices.
 type debian struct {
 	t     *testing.T
 	root  string
-	enter []string // the command that runs another one there
+	enter []string // the command that runs another command in it
 }
 
-// newDebian makes an empty one, in memory.
+// newDebian creates an empty system in memory.
 func newDebian(t *testing.T) *debian {
 	t.Helper()
 	testutil.Need(t, "unshare", "pivot_root")
@@ -39,7 +39,7 @@ func newDebian(t *testing.T) *debian {
 	if err := os.Mkdir(d.root, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// Not chroot(8), after which nobody can make a user namespace.
+	// Not chroot(8): after it, no process can create a user namespace.
 	d.enter = []string{"unshare", "-m", "--propagation", "private", "sh", "-euc", `cd "$1"; pivot_root . .; umount -l .; shift; exec "$@"`, "sh", d.root}
 	d.mount("tmpfs", "", 0)
 	t.Cleanup(func() {
@@ -50,8 +50,8 @@ func newDebian(t *testing.T) *debian {
 	return d
 }
 
-// fill puts what `make deb-test` has fetched there, by a command whose last argument
-// it is.
+// fill unpacks what `make deb-test` has fetched. The archive is the last argument of
+// the command.
 func (d *debian) fill(name string, command ...string) {
 	d.t.Helper()
 	from := filepath.Join(testutil.Root(), "build", "deb-test", name)
@@ -79,7 +79,7 @@ func (d *debian) mount(what, on string, flags uintptr) {
 	}
 }
 
-// command is a command line of a shell there, as root or as another user.
+// command is a shell command line in the system, as root or as another user.
 func (d *debian) command(user, line string) *exec.Cmd {
 	args := slices.Clone(d.enter)
 	if user != "root" {
@@ -94,14 +94,14 @@ func (d *debian) command(user, line string) *exec.Cmd {
 	return cmd
 }
 
-// run runs a command line that must end with 0, and returns what it wrote.
+// run runs a command line that must succeed, and returns its output.
 func (d *debian) run(user, line string) string {
 	d.t.Helper()
 	return testutil.OK(d.t, aptLimit, d.command(user, line))
 }
 
-// files lists all there is but what apt and dpkg keep for themselves, the caches
-// that dpkg's triggers fill, and devices and processes.
+// files lists all files except those that apt and dpkg keep for themselves, the caches
+// that dpkg's triggers fill, devices and processes.
 func (d *debian) files() []string {
 	d.t.Helper()
 	var all []string
@@ -111,7 +111,7 @@ func (d *debian) files() []string {
 		case "/proc", "/sys", "/dev", "/var/cache", "/var/log", "/var/lib/apt":
 			return filepath.SkipDir
 		}
-		// What dpkg knows of a package is there; its status file and locks come and go.
+		// dpkg's records of packages count; its status file and locks change.
 		if filepath.Dir(rel) != "/var/lib/dpkg" {
 			all = append(all, rel)
 		}
@@ -124,7 +124,7 @@ func (d *debian) files() []string {
 	return all
 }
 
-// deb is a package that `make deb` has made.
+// deb returns the path of a package that `make deb` has built.
 func (d *debian) deb(name, arch string) string {
 	d.t.Helper()
 	found, err := filepath.Glob(filepath.Join(testutil.Root(), "build", "deb", name+"_*_"+arch+".deb"))
@@ -134,16 +134,16 @@ func (d *debian) deb(name, arch string) string {
 	return found[0]
 }
 
-// put copies a package into the system and returns its path there.
+// put copies a package into the system and returns its path in it.
 func (d *debian) put(deb string) string {
 	d.t.Helper()
 	testutil.Host.Run(d.t, "install", "-m", "644", deb, filepath.Join(d.root, "tmp"))
 	return "/tmp/" + filepath.Base(deb)
 }
 
-// The package, installed by apt on a clean Debian 12, gives programs that work for
-// root and for anybody, manual pages that man finds and completions that the
-// shells load; purged, nothing of it is left.
+// TestDebian installs the package by apt on a clean Debian 12. Its programs must work
+// for root and for other users, man must find its manual pages, and the shells must
+// load its completions. After a purge, nothing of it may be left.
 func TestDebian(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{})
@@ -155,7 +155,7 @@ func TestDebian(t *testing.T) {
 		debs := d.put(d.deb("lklrun", "amd64")) + " " + d.put(d.deb("lklrun-bundles", "all"))
 		d.run("root", "useradd -m user; apt-get -qy install --no-install-recommends curl man-db bash-completion zsh fish")
 		clean := d.files()
-		// What others recommend (of libpcap, dbus) is not there without a network.
+		// Recommended packages (of libpcap, dbus) are not available without a network.
 		d.run("root", "apt-get -qy install --no-install-recommends "+debs)
 
 		for _, user := range []string{"root", "user"} {
@@ -165,7 +165,8 @@ func TestDebian(t *testing.T) {
 					t.Errorf("%s as %s: %v", line, user, r)
 				}
 			}
-			// By the stack's own account: the connection was its, and MPTCP ends at the gateway.
+			// According to the stack's account, the connection used the stack, and
+			// MPTCP ended at the gateway.
 			line := "lklrun -q --require mptcp -- curl -sS -m 20 " + serverURL + "/hello"
 			if r := testutil.Run(t, limit, d.command(user, line)); r.Status != 123 {
 				t.Errorf("%s as %s, through the gateway, where MPTCP ends: %v", line, user, r)
@@ -193,12 +194,12 @@ func TestDebian(t *testing.T) {
 	before.Same()
 }
 
-// The package for arm64, unpacked beside Debian's own packages of that architecture:
-// all its programs and libraries are for it, and run by qemu-user.
+// testDebianArm64 unpacks the package for arm64 beside Debian's own arm64 packages. All
+// its programs and libraries must be for arm64, and run by qemu-user.
 func testDebianArm64(t *testing.T) {
 	testutil.Need(t, "dpkg-deb", "cp")
 	d := newDebian(t)
-	d.enter = []string{"chroot", d.root} // an emulated umount(8) is not up to the other way
+	d.enter = []string{"chroot", d.root} // the emulated umount(8) cannot do what pivot_root needs
 	d.fill("arm64", "sh", "-c", `cp -a "$0/." .`)
 	deb := d.deb("lklrun", "arm64")
 	testutil.Host.Run(t, "dpkg-deb", "-x", deb, d.root)
@@ -230,7 +231,7 @@ func testDebianArm64(t *testing.T) {
 	}
 }
 
-// manuals asks man for the pages of the programs and of their verbs.
+// manuals looks up the manual pages of the programs and of their verbs.
 func (d *debian) manuals() {
 	d.t.Helper()
 	for page, want := range map[string]string{"lklrun": "lklrun", "lklctl": "lklctl", "lklctl-mptcp": "subflow", "7 lklrun-interfaces": "macvtap:DEV", "lklrun-doctor": "doctor"} {
@@ -240,11 +241,11 @@ func (d *debian) manuals() {
 	}
 }
 
-// completions asks each shell for what it completes after a few letters, or, of
-// zsh, which needs a terminal for that, whether it knows whom to ask.
+// completions asks each shell for the completions of a few letters. zsh needs a
+// terminal for that, so the test asks it only which function completes the command.
 func (d *debian) completions() {
 	d.t.Helper()
-	// As bash does at the first tab after the name, and at the second.
+	// As bash does at the first and the second tab after the name.
 	const bash = `bash -c '. /usr/share/bash-completion/bash_completion
 		_completion_loader "$0"; COMP_WORDS=("$@"); COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}; COMP_CWORD=$(($# - 1)); COMP_TYPE=9
 		f=$(complete -p "$0" | sed "s/.*-F \([^ ]*\).*/\1/"); $f "$0" "${COMP_WORDS[COMP_CWORD]}" "" >/dev/null 2>&1; printf "%%s\n" "${COMPREPLY[@]}"' %s %s`

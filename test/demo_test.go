@@ -19,12 +19,12 @@ import (
 func demo(env ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(testutil.Root(), "test", "demo.sh"))
 	cmd.Env = append(cmd.Environ(), env...)
-	// A group of its own, as a terminal's foreground job is one.
+	// A process group of its own, like a foreground job of a terminal.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd
 }
 
-// The demo keeps every promise, which it checks itself.
+// TestDemo runs the demo, which checks its own promises.
 func TestDemo(t *testing.T) {
 	newSite(t)
 	before := testutil.Take(t)
@@ -36,7 +36,7 @@ func TestDemo(t *testing.T) {
 	before.Same()
 }
 
-// The wires alone, with the host kernel's own MPTCP as the client.
+// TestDemoWires runs the wires alone, with the host kernel's own MPTCP as the client.
 func TestDemoWires(t *testing.T) {
 	testutil.Need(t, "ip", "tc", "nginx", "mptcpize", "curl", "nstat", "nft")
 	before := testutil.Take(t)
@@ -46,7 +46,7 @@ func TestDemoWires(t *testing.T) {
 	before.Same()
 }
 
-// Ctrl-C leaves nothing, whenever it comes.
+// TestDemoInterrupted checks that Ctrl-C leaves nothing behind, at any time.
 func TestDemoInterrupted(t *testing.T) {
 	newSite(t)
 	before := testutil.Take(t)

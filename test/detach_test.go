@@ -15,8 +15,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// daemonNginx writes the configuration of an nginx that forks away, and returns
-// its command line, and what removes its files.
+// daemonNginx writes the configuration of an nginx that daemonizes. It returns the
+// command line and a function that removes its files.
 func (s *site) daemonNginx() (args []string, tidy func()) {
 	s.t.Helper()
 	dir := testutil.Dir(s.t)
@@ -36,20 +36,20 @@ func (s *site) daemonNginx() (args []string, tidy func()) {
 	}
 }
 
-// fetch has the server's side get a page of the stack's.
+// fetch makes the server's side fetch a page from the stack.
 func (s *site) fetch() string {
 	s.t.Helper()
 	return s.server.Run(s.t, "curl", "-s", "--retry", "50", "--retry-connrefused", "--retry-delay", "1", "http://"+stackAddr+"/hello")
 }
 
-// A daemon that forks away runs in the background until it is told to end: the
-// name is printed, and what lklctl does works.
+// TestDetach checks that a daemon that forks runs in the background until it is told to
+// stop. lklrun prints the name, and lklctl works on it.
 func TestDetach(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)
 	name := s.name()
 	nginx, tidy := s.daemonNginx()
-	// A pipe that somebody in the background still held would not end.
+	// The test would wait for a pipe that a background process still holds open.
 	r := testutil.Run(t, limit, lklrun(append([]string{"--detach", "--name", name, "--if", s.tapIf(), "--"}, nginx...)...))
 	if r.Status != 0 || r.Stdout != name+"\n" || r.Stderr != "" {
 		t.Fatalf("%v", r)
@@ -63,17 +63,17 @@ func TestDetach(t *testing.T) {
 	if out := testutil.OK(t, limit, exec.Command(testutil.Bin("lklctl"), "exec", "-n", name, "--", "curl", "-sS", "http://127.0.0.1/hello")); out != "hello\n" {
 		t.Errorf("lklctl exec: %q", out)
 	}
-	// The first process has ended long since, with 0; that is the run's status.
+	// The first process has ended with 0 long ago, which is the run's status.
 	wait := testutil.Start(t, exec.Command(testutil.Bin("lklctl"), "wait", "-n", name))
 	lklctl(t, "stop", "-n", name)
-	if w := wait.Wait(limit); w.Status != 0 && !strings.Contains(w.Stderr, name) { // stopped before it asked
+	if w := wait.Wait(limit); w.Status != 0 && !strings.Contains(w.Stderr, name) { // it may have stopped before wait asked
 		t.Errorf("lklctl wait: %v", w)
 	}
 	tidy()
 	before.Same()
 }
 
-// lklctl wait ends as the program does.
+// TestDetachWait checks that lklctl wait ends with the program's status.
 func TestDetachWait(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)
@@ -90,7 +90,7 @@ func TestDetachWait(t *testing.T) {
 			t.Fatalf("%v", r)
 		}
 		wait := testutil.Start(t, exec.Command(testutil.Bin("lklctl"), "wait", "-n", name))
-		watchers := regexp.MustCompile(`control\.watchers +2\n`) // lklrun is one
+		watchers := regexp.MustCompile(`control\.watchers +2\n`) // lklrun is one of them
 		testutil.WaitFor(t, "lklctl wait's subscription", limit, func() bool {
 			return watchers.MatchString(lklctl(t, "-n", name, "counters", "control.watchers"))
 		})
@@ -111,7 +111,8 @@ func TestDetachWait(t *testing.T) {
 	before.Same()
 }
 
-// What keeps a command from running is said at the terminal, and nothing stays.
+// TestDetachFails checks that an error that prevents the command from running is
+// reported at the terminal, and that nothing remains.
 func TestDetachFails(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)
@@ -125,7 +126,7 @@ func TestDetachFails(t *testing.T) {
 			t.Errorf("%q: %v, want %d", args, r, want)
 		}
 	}
-	// What only the stack can tell.
+	// An error that only the stack can detect.
 	r := testutil.Run(t, limit, lklrun("--detach", "--if", s.tapIf(), "--sysctl", "net.no.such=1", "--", "true"))
 	if r.Status != 2 || len(lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, "net.no.such") {
 		t.Errorf("a sysctl that is not there: %v", r)
@@ -136,8 +137,9 @@ func TestDetachFails(t *testing.T) {
 	before.Same()
 }
 
-// Without --wait-all the run ends with its first process, and takes the daemon
-// with it; with it the daemon stays, and what ends lklrun ends the daemon.
+// TestWaitAll checks that without --wait-all, the run ends with its first process and
+// ends the daemon. With --wait-all the daemon continues, and ends when lklrun is told
+// to end.
 func TestWaitAll(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)
@@ -160,7 +162,8 @@ func TestWaitAll(t *testing.T) {
 		tidy()
 		before.Settles(limit)
 	}
-	// The last one ends it too, and the first one's status is the run's.
+	// With --wait-all, the run ends with its last process and returns the status of the
+	// first one.
 	r := testutil.Run(t, limit, lklrun("--wait-all", "--name", s.name(), "--if", s.tapIf(), "--", "sh", "-c", "(exec 2>/dev/null; setsid sh -c 'while kill -0 '$$'; do :; done; echo last') & exit 5"))
 	if r.Status != 5 || r.Stdout != "last\n" {
 		t.Errorf("a last process: %v", r)
@@ -168,7 +171,8 @@ func TestWaitAll(t *testing.T) {
 	before.Same()
 }
 
-// lklrun killed in the background: nothing is left, as with one in the foreground.
+// TestDetachKilled checks that nothing is left after lklrun is killed in the
+// background, as in the foreground.
 func TestDetachKilled(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)

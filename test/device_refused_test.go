@@ -11,8 +11,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil/fakedevice"
 )
 
-// TestDeviceRefused: what the user can mend is one line and status 2, and nothing
-// is left on the phone.
+// TestDeviceRefused checks that errors that the user can fix give one line and status
+// 2, and leave nothing on the phone.
 func TestDeviceRefused(t *testing.T) {
 	d := newDesk(t)
 	refused := func(t *testing.T, device string, args []string, words ...string) {
@@ -75,7 +75,7 @@ func TestDeviceRefused(t *testing.T) {
 	})
 }
 
-// TestDevices: one command on two phones at once.
+// TestDevices runs one command on two phones at once.
 func TestDevices(t *testing.T) {
 	d := newDesk(t)
 	var phones []*fakedevice.Phone

@@ -22,13 +22,13 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil/fakedevice"
 )
 
-// phoneRun is a phone that programs are run on.
+// phoneRun is a phone on which programs are run.
 type phoneRun struct {
 	*desk
 	phone *fakedevice.Phone
 	dev   string   // what --device takes
-	flags []string // for an interface of the phone's that a run leaves to undo; emulated phones have none
-	clean string   // pristine, once the bundle is there
+	flags []string // for an interface of the phone whose changes a run must undo; none for emulated phones
+	clean string   // what pristine returned once the bundle was installed
 }
 
 func (p *phoneRun) on(args ...string) testutil.Result {
@@ -40,8 +40,8 @@ func (p *phoneRun) on(args ...string) testutil.Result {
 	return noted(run.Wait(time.Second))
 }
 
-// noted takes away what lklrun says of every run on such phones: Android has no
-// /etc/resolv.conf and a read-only root, qemu's emulation does not mount FUSE.
+// noted removes the lines that lklrun prints for every run on such phones: Android has
+// no /etc/resolv.conf and a read-only root, and qemu's emulation does not mount FUSE.
 func noted(r testutil.Result) testutil.Result {
 	var rest strings.Builder
 	for line := range strings.Lines(r.Stderr) {
@@ -54,14 +54,14 @@ func noted(r testutil.Result) testutil.Result {
 	return r
 }
 
-// TestDevice: a phone of this machine's kind, with root, on which lklrun has all
-// that it has here.
+// TestDevice tests a rooted phone of this machine's architecture, on which lklrun has
+// all its features.
 func TestDevice(t *testing.T) {
 	onPhone(t, fakedevice.Options{Arch: "amd64", Debian: true}, "supervise", "--if", "raw:wlan0")
 }
 
-// TestDeviceARM64: an emulated arm64 phone. qemu's emulation of programs has no
-// seccomp notification, so the kernel is in the program's own process.
+// TestDeviceARM64 tests an emulated arm64 phone. qemu-user has no seccomp notification,
+// so the kernel runs in the program's own process.
 func TestDeviceARM64(t *testing.T) {
 	onPhone(t, fakedevice.Options{Debian: true}, "preload")
 }
@@ -95,7 +95,8 @@ func onPhone(t *testing.T, o fakedevice.Options, engine string, flags ...string)
 	sub("gone", (*phoneRun).gone)
 }
 
-// pushedOnce: the first run brings the bundle, the second nothing.
+// pushedOnce checks that the first run copies the bundle and the second run copies
+// nothing.
 func (p *phoneRun) pushedOnce() {
 	sent := func() int {
 		n, err := strconv.Atoi(strings.TrimSpace(testutil.Host.Run(p.t, "cat", "/sys/class/net/"+p.phone.Wire+"/statistics/tx_bytes")))
@@ -107,7 +108,8 @@ func (p *phoneRun) pushedOnce() {
 	var cost [2]int
 	for n := range cost {
 		before := sent()
-		// The adb server is not asked for "the only device": there may be others.
+		// lklrun must not ask the adb server for "the only device", because there may
+		// be others.
 		r := p.on("--", "/usr/bin/curl", "-sS", phoneURL+"/hello")
 		if r.Status != 0 || r.Stdout != "hello\n" || r.Stderr != "" {
 			p.t.Fatalf("curl: %v", r)
@@ -124,7 +126,7 @@ func (p *phoneRun) pushedOnce() {
 	}
 }
 
-// running waits until a run is seen from here, as lklctl list tells of it.
+// running waits until lklctl list on the desk shows the run.
 func (p *phoneRun) running(name string, run *testutil.Proc) (info instance.Info) {
 	p.t.Helper()
 	seen := func() bool {
@@ -146,7 +148,8 @@ func (p *phoneRun) running(name string, run *testutil.Proc) (info instance.Info)
 	return info
 }
 
-// engine: the program was on the stack, in the way that the phone allows.
+// engine checks that the program ran on the stack, with the engine that the phone
+// allows.
 func (p *phoneRun) engine(want string) {
 	run := testutil.Start(p.t, p.run(p.dev, "--name", "engine", "--", phoneBin+"sleep", "600"))
 	if got := p.running("engine", run); got.Engine != want {
@@ -159,7 +162,7 @@ func (p *phoneRun) engine(want string) {
 	settles(p.t, p.phone, p.clean)
 }
 
-// statuses: exit statuses and streams are as if local.
+// statuses checks that exit statuses and streams are as in a local run.
 func (p *phoneRun) statuses() {
 	if r := p.on("--", phoneSh, "-c", "echo out; echo err >&2; exit 3"); r.Status != 3 || r.Stdout != "out\n" || r.Stderr != "err\n" {
 		p.t.Errorf("two streams: %v", r)
@@ -176,7 +179,7 @@ func (p *phoneRun) statuses() {
 	settles(p.t, p.phone, p.clean)
 }
 
-// input: 100 MB go through, none of it lost or changed.
+// input checks that 100 MB of input arrive complete and unchanged.
 func (p *phoneRun) input() {
 	path := filepath.Join(testutil.Dir(p.t), "large")
 	testutil.Random(p.t, path, 100<<20)
@@ -200,7 +203,7 @@ func (p *phoneRun) input() {
 	if want := sha256.Sum256(data); !bytes.Equal(h.Sum(nil), want[:]) {
 		p.t.Error("other bytes came back")
 	}
-	// What the command does not read is not taken: the input is where it was.
+	// Input that the command does not read stays in the file: the offset does not move.
 	if _, err := in.Seek(0, 0); err != nil {
 		p.t.Fatal(err)
 	}
@@ -215,7 +218,8 @@ func (p *phoneRun) input() {
 	settles(p.t, p.phone, p.clean)
 }
 
-// interrupt: a signal for lklrun is one for the command, and its end is lklrun's.
+// interrupt checks that a signal to lklrun reaches the command, and that lklrun ends
+// with the command.
 func (p *phoneRun) interrupt() {
 	const trap = `trap 'echo heard; exit 5' INT; echo ready; while :; do sleep 0.1; done`
 	run := testutil.Start(p.t, p.run(p.dev, "-q", "--", phoneSh, "-c", trap))
@@ -233,8 +237,8 @@ func (p *phoneRun) interrupt() {
 	settles(p.t, p.phone, p.clean)
 }
 
-// terminal: a command on the desk's terminal has one there, of its size, and its
-// keys.
+// terminal checks that a command started on the desk's terminal has a terminal on the
+// phone, with its size and its keys.
 func (p *phoneRun) terminal() {
 	const script = `stty size; trap 'stty size; echo resized' WINCH; trap 'echo interrupted; exit 6' INT; echo ready; while :; do sleep 0.1; done`
 	term := newTerminal(p.t, 100, 30, p.run(p.dev, "-q", "--", phoneSh, "-c", "PATH="+phoneBin+"; "+script))
@@ -252,7 +256,7 @@ func (p *phoneRun) terminal() {
 	settles(p.t, p.phone, p.clean)
 }
 
-// verbs: lklctl shows the run on the phone as it does one here.
+// verbs checks that lklctl shows the run on the phone like a local one.
 func (p *phoneRun) verbs() {
 	const name = "far"
 	run := testutil.Start(p.t, p.run(p.dev, "--name", name, "--", "/usr/bin/curl", "-sS", "-o", "/dev/null", "--limit-rate", "500K", phoneURL+"/large"))
@@ -276,7 +280,7 @@ func (p *phoneRun) verbs() {
 	}
 	path := filepath.Join(testutil.Dir(p.t), "far.pcapng")
 	p.ctl(p.dev, "capture", "--name", name, "-w", path, "-c", "10")
-	if out := testutil.OK(p.t, limit, testutil.Host.Command("tshark", "-r", path, "-T", "fields", "-e", "ip.addr")); strings.Count(out, "10.81.0.1") < 5 { // the rest is ARP
+	if out := testutil.OK(p.t, limit, testutil.Host.Command("tshark", "-r", path, "-T", "fields", "-e", "ip.addr")); strings.Count(out, "10.81.0.1") < 5 { // the others are ARP
 		p.t.Errorf("capture:\n%s", out)
 	}
 	run.Signal(unix.SIGTERM)
@@ -284,7 +288,7 @@ func (p *phoneRun) verbs() {
 	settles(p.t, p.phone, p.clean)
 }
 
-// long starts a command that goes on.
+// long starts a command that does not end by itself.
 func (p *phoneRun) long() *testutil.Proc {
 	p.t.Helper()
 	args := append([]string{"-q"}, p.flags...)
@@ -296,7 +300,8 @@ func (p *phoneRun) long() *testutil.Proc {
 	return run
 }
 
-// unplugged: neither side hears of it; both end by themselves.
+// unplugged cuts the connection without notice to either side; both must end on their
+// own.
 func (p *phoneRun) unplugged() {
 	run := p.long()
 	p.phone.Unplug()
@@ -309,8 +314,8 @@ func (p *phoneRun) unplugged() {
 	p.adb.Connect(p.phone, "device")
 }
 
-// gone: the adb server says that the device is gone, and the phone's adbd that the
-// desk is; or lklrun here is killed.
+// gone ends the connection with notice: the adb server reports that the device is gone,
+// and the phone's adbd that the desk is gone. It also kills the local lklrun.
 func (p *phoneRun) gone() {
 	run := p.long()
 	p.adb.Disconnect(p.phone)

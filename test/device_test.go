@@ -18,20 +18,20 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil/fakedevice"
 )
 
-// The tests of --device: phones of internal/testutil/fakedevice behind the real adb
-// server, with the bundles that `make cross` makes.
+// The tests of --device use phones of internal/testutil/fakedevice behind the real adb
+// server, with the bundles that `make cross` builds.
 
-// deviceLimit is for what is pushed first, and for phones that are emulated.
+// deviceLimit allows for the first copy of the bundle and for emulated phones.
 const deviceLimit = 2 * time.Minute
 
-// Programs of the phone's packages, which are linked dynamically.
+// Dynamically linked programs on the phone.
 const (
 	phoneSh  = fakedevice.Tree + "/bin/dash"
 	phoneBin = fakedevice.Tree + "/bin/"
 )
 
-// desk is the machine that has the adb server, with lklrun and lklctl as a user has
-// them there.
+// desk is the machine with the adb server. It has lklrun and lklctl as a user has them
+// there.
 type desk struct {
 	t   *testing.T
 	adb *fakedevice.ADB
@@ -43,10 +43,10 @@ func newDesk(t *testing.T) *desk {
 	return &desk{t: t, adb: fakedevice.NewADB(t)}
 }
 
-// in is the desk for a subtest.
+// in returns the desk for a subtest.
 func (d *desk) in(t *testing.T) *desk { return &desk{t: t, adb: d.adb} }
 
-// run is a command line of lklrun's; flags end with "--".
+// run is a command line of lklrun; its flags end with "--".
 func (d *desk) run(device string, args ...string) *exec.Cmd {
 	return d.program("lklrun", append([]string{"--device", device}, args...)...)
 }
@@ -57,14 +57,14 @@ func (d *desk) program(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// ctl runs a verb of lklctl's, which must end well.
+// ctl runs a verb of lklctl, which must succeed.
 func (d *desk) ctl(device string, args ...string) string {
 	d.t.Helper()
 	return testutil.OK(d.t, deviceLimit, d.program("lklctl", append([]string{"--device", device}, args...)...))
 }
 
-// wifi gives a phone a network beside the cable: wlan0, with a web server behind it, and
-// one that takes whatever is sent and answers nothing.
+// wifi gives a phone a network beside the cable: wlan0, with a web server behind it,
+// and a server that accepts data and never answers.
 func wifi(t *testing.T, p *fakedevice.Phone) {
 	t.Helper()
 	server := testutil.NewNetns(t, "server")
@@ -73,7 +73,7 @@ func wifi(t *testing.T, p *fakedevice.Phone) {
 	server.Addr(t, "s0", "10.81.0.1/24")
 	dir := testutil.Dir(t)
 	testutil.WriteFile(t, dir+"/hello", "hello\n")
-	// More than a slow download takes while a test lasts.
+	// More than a slow download transfers during a test.
 	testutil.WriteFile(t, dir+"/large", "")
 	if err := os.Truncate(dir+"/large", 200<<20); err != nil {
 		t.Fatal(err)
@@ -84,10 +84,10 @@ func wifi(t *testing.T, p *fakedevice.Phone) {
 		for {
 			c, err := sink.Accept()
 			if err != nil {
-				return // the test is over
+				return // the test has ended
 			}
 			go func() {
-				_, _ = io.Copy(io.Discard, c) // until it goes
+				_, _ = io.Copy(io.Discard, c) // until the client disconnects
 				_ = c.Close()
 			}()
 		}
@@ -99,8 +99,8 @@ const (
 	phoneSink = "10.81.0.1:9000"
 )
 
-// pristine is what there is on a phone that a run may leave behind: processes,
-// mounts, devices, rules, files but for the bundle.
+// pristine lists everything on a phone that a run might leave behind: processes,
+// mounts, devices, rules, and files except the bundle.
 func pristine(t *testing.T, p *fakedevice.Phone) string {
 	t.Helper()
 	var b strings.Builder
@@ -116,8 +116,8 @@ func pristine(t *testing.T, p *fakedevice.Phone) string {
 		{"cat", "/proc/sys/net/ipv4/ip_local_reserved_ports"}} {
 		fmt.Fprintln(&b, strings.Join(args, " "))
 		for line := range strings.Lines(p.Net.Run(t, args...)) {
-			// Not the cable, which may be cut, nor what the kernel adds to a device a while
-			// after it is up.
+			// Not the cable, which may be cut, nor addresses and routes that the kernel
+			// adds to a device some time after it is up.
 			if !strings.Contains(line, "adb0") && !strings.Contains(line, "fe80:") && !strings.Contains(line, "ff00:") {
 				b.WriteString(line)
 			}
@@ -133,7 +133,8 @@ func pristine(t *testing.T, p *fakedevice.Phone) string {
 	return b.String()
 }
 
-// settles wants a phone to be as it was, within what the watchdog has for that.
+// settles checks that a phone returns to its former state within the time that the
+// watchdog allows.
 func settles(t *testing.T, p *fakedevice.Phone, before string) {
 	t.Helper()
 	began, now := time.Now(), ""
@@ -143,7 +144,7 @@ func settles(t *testing.T, p *fakedevice.Phone, before string) {
 	t.Logf("clean after %v", time.Since(began).Round(10*time.Millisecond))
 }
 
-// refusal wants a refusal: one line that has the words, a status, nothing on
+// refusal checks a refusal: one line that contains the words, the status, and no
 // standard output.
 func refusal(t *testing.T, r testutil.Result, status int, words ...string) {
 	t.Helper()

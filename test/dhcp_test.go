@@ -13,9 +13,9 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// An interface with dhcp has what the server gave before the command begins, in
-// both engines, and gives it back at the end. Without a server the run does not
-// begin, and says what to do; with an address on another interface it does.
+// TestDHCP checks, in both engines, that an interface with dhcp has its lease before
+// the command begins, and releases it at the end. Without a server, the run does not
+// begin and suggests a remedy. With an address on another interface, it begins.
 func TestDHCP(t *testing.T) {
 	s := newSite(t)
 	testutil.Host.Tap(t, "tap1")
@@ -58,8 +58,8 @@ func TestDHCP(t *testing.T) {
 	before.Same()
 }
 
-// lklctl lease shows what there is, renews it, gives it back and gets it again;
-// the name servers follow in the file that the command has open.
+// TestLeaseVerb checks that lklctl lease shows a lease, renews it, releases it and
+// acquires it again. The name servers change in the file that the command has open.
 func TestLeaseVerb(t *testing.T) {
 	s := newSite(t)
 	serve := func(dns string) *testutil.Proc {
@@ -125,7 +125,7 @@ func TestLeaseVerb(t *testing.T) {
 	}
 }
 
-// lease is what lklctl lease -o json says of one.
+// lease is one lease in the output of lklctl lease -o json.
 type lease struct {
 	Link, Proto, State string
 	Lease              *struct {
@@ -135,7 +135,8 @@ type lease struct {
 	}
 }
 
-// Routers are heeded where an interface says so and nowhere else, in both engines.
+// TestRouters checks, in both engines, that router advertisements take effect only on
+// interfaces that request them.
 func TestRouters(t *testing.T) {
 	s := newSite(t)
 	s.server.DnsmasqDHCP(t, "s0", "--enable-ra", "--dhcp-range=fd73::100,fd73::1ff,slaac,64,600", "--dhcp-option=option6:dns-server,[fd73::53]", "--dhcp-option=option6:domain-search,ra.example")
@@ -171,7 +172,8 @@ func TestRouters(t *testing.T) {
 			t.Errorf("%s: dhcp6: %v", engine, r)
 		}
 	}
-	// Whoever has an address of his own hears an advertisement, too, and keeps to it.
+	// An interface with a configured address receives advertisements, too, and must
+	// ignore them.
 	k := s.talk("--if", s.tapIf())
 	k.say("1")
 	const heard = `[l for l in open("/proc/net/snmp6") if l.startswith("Icmp6InRouterAdvertisements")][0].split()[1]`
@@ -191,8 +193,8 @@ func TestRouters(t *testing.T) {
 	before.Same()
 }
 
-// An interface that is added while the program runs gets its address, too, and
-// gives it back when it is taken away.
+// TestLeaseOfAddedLink checks that an interface that is added while the program runs
+// gets its address, and releases it when it is removed.
 func TestLeaseOfAddedLink(t *testing.T) {
 	s := newSite(t)
 	server := s.server.DnsmasqDHCP(t, "s0", "--dhcp-range=10.73.0.100,10.73.0.200,255.255.255.0,600", "--dhcp-option=option:dns-server,10.73.0.1")
@@ -227,8 +229,8 @@ func TestLeaseOfAddedLink(t *testing.T) {
 	k.end()
 }
 
-// A device that is unplugged and plugged in elsewhere: the interface gets an
-// address of the network that it is in then, while the program runs.
+// TestLeaseElsewhere checks a device that is unplugged and then connected to another
+// network. The interface gets an address of the new network while the program runs.
 func TestLeaseElsewhere(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{})
@@ -263,8 +265,8 @@ func TestLeaseElsewhere(t *testing.T) {
 	k.end()
 }
 
-// The other types of interface get addresses in the same way, and so does a VLAN,
-// whose server is dnsmasq on another run's stack.
+// TestDHCPTypes checks that the other types of interface get addresses in the same way,
+// and so does a VLAN, whose server is dnsmasq on another run's stack.
 func TestDHCPTypes(t *testing.T) {
 	s := newSite(t)
 	testutil.Veth(t, testutil.Host, "w0", s.server, "s1")

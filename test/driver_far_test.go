@@ -12,30 +12,30 @@ import (
 	"time"
 )
 
-// What the far end of a wire does in the driver suite.
+// The far end of a wire in the driver suite.
 
-// A flow is what one end of a connection sends: size bytes, or for some time at
-// a rate.
+// A flow is the data that one end of a connection sends: size bytes, or data at a given
+// rate for some time.
 type flow struct {
 	size, seconds, rate int
 	half                chan struct{} // closed when half of a rate's bytes are sent; may be nil
 }
 
-// sums are the checksums of what one end sent and received.
+// sums are the checksums of the data that one end sent and received.
 type sums struct {
 	sent, received string
 	err            error
 }
 
-// farLimit bounds a transfer, on a machine that does much else.
+// farLimit bounds a transfer on a machine with much other work.
 const farLimit = 4 * limit
 
 func (f flow) limit() time.Time {
 	return time.Now().Add(farLimit + time.Duration(f.seconds)*time.Second)
 }
 
-// serveFar takes one connection at addr in far; it returns the port, and what
-// waits for the checksums.
+// serveFar accepts one connection at addr in far. It returns the port and a function
+// that waits for the checksums.
 func (w *wire) serveFar(addr string, f flow) (int, func() sums) {
 	w.Helper()
 	l := w.far.Listen(w.T, net.JoinHostPort(w.farName(addr), "0")).(*net.TCPListener)
@@ -56,17 +56,18 @@ func (w *wire) serveFar(addr string, f flow) (int, func() sums) {
 	return l.Addr().(*net.TCPAddr).Port, func() sums { return <-got }
 }
 
-// farName is far's own name for what the stack calls addr.
+// farName returns far's own name for the address that the stack calls addr.
 func (w *wire) farName(addr string) string {
 	for _, own := range []string{farAddr, farAddr6} {
 		if own == addr {
 			return addr
 		}
 	}
-	return "" // some address of far's that another wire has
+	return "" // an address of far on another wire
 }
 
-// dialFar connects from far to addr; it returns what waits for the checksums.
+// dialFar connects from far to addr. It returns a function that waits for the
+// checksums.
 func (w *wire) dialFar(addr string, port int, f flow) func() sums {
 	got := make(chan sums, 1)
 	go func() {
@@ -84,7 +85,7 @@ func (w *wire) dialFar(addr string, port int, f flow) func() sums {
 	return func() sums { return <-got }
 }
 
-// askFar sends datagrams from far to an echo at addr until one comes back.
+// askFar sends datagrams from far to an echo server at addr until one comes back.
 func (w *wire) askFar(addr string, port int) error {
 	var c net.Conn
 	if err := w.far.Enter(func() (err error) {
@@ -98,7 +99,7 @@ func (w *wire) askFar(addr string, port int) error {
 	var err error
 	for range 30 {
 		if _, err = c.Write([]byte("a datagram")); err != nil {
-			continue // refused, the one before
+			continue // the previous datagram was refused
 		}
 		if err = c.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
 			return err
@@ -111,7 +112,7 @@ func (w *wire) askFar(addr string, port int) error {
 	return fmt.Errorf("no answer: %w", err)
 }
 
-// transfer sends, and receives to the end at the same time.
+// transfer sends and, at the same time, receives until the end of the stream.
 func (f flow) transfer(c net.Conn) sums {
 	defer c.Close()
 	if err := c.SetDeadline(f.limit()); err != nil {
@@ -146,7 +147,7 @@ func (f flow) send(w io.Writer, c *net.TCPConn) error {
 			close(f.half)
 			f.half = nil
 		}
-		if f.rate > 0 { // a rate, not a wait for something
+		if f.rate > 0 { // this paces the data; it does not wait for an event
 			time.Sleep(time.Until(began.Add(time.Duration(done) * time.Second / time.Duration(f.rate))))
 		}
 	}

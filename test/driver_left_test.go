@@ -13,8 +13,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// What lklrun has made on the host is gone when it is killed in the midst of it,
-// and so when lklhost is.
+// TestDriverKilled checks that everything that lklrun has made on the host is removed
+// when lklrun is killed in the middle of a run, or lklhost is.
 func TestDriverKilled(t *testing.T) {
 	for name, lay := range map[string]func(*wire){
 		"macvtap":                 layMacvtap,
@@ -43,7 +43,8 @@ func TestDriverKilled(t *testing.T) {
 	}
 }
 
-// Devices that cannot be used so: one line, and nothing is done.
+// TestDriverRefused checks devices that cannot be used: lklrun prints one line and
+// changes nothing.
 func TestDriverRefused(t *testing.T) {
 	w := newWire(t)
 	w.here.Bridge(t, "br0")
@@ -98,8 +99,9 @@ func TestDriverRefused(t *testing.T) {
 	w.same(was)
 }
 
-// Firewalls that drop what is forwarded let the stacks' packets through, and are
-// afterwards what they were. The last of two runs turns forwarding off.
+// TestNATFirewalls checks that firewalls that drop forwarded packets let the stacks'
+// packets through, and are unchanged afterwards. The last of two runs turns forwarding
+// off.
 func TestNATFirewalls(t *testing.T) {
 	for name, wall := range map[string][]string{
 		"nft":      {"nft", "add table inet wall\nadd chain inet wall forwarded { type filter hook forward priority 0; policy drop; }\nadd rule inet wall forwarded ip daddr 10.99.0.0/16 accept"},
@@ -120,7 +122,7 @@ func TestNATFirewalls(t *testing.T) {
 			if got := w.here.Run(t, "sysctl", "-n", "net.ipv6.conf.v0.accept_ra"); got != "2\n" {
 				t.Errorf("a router that no longer hears of its own: accept_ra is %s", got)
 			}
-			// Who is asked sees the host.
+			// The server sees the host's address.
 			if got := first.say("name(%q, %d)", farAddr, w.tells(farAddr)); !strings.HasPrefix(got, hereAddr+":") {
 				t.Errorf("far sees %s", got)
 			}
@@ -140,17 +142,17 @@ func ends(d *driven) {
 	}
 }
 
-// tells takes one connection at addr in far, and tells whose it is.
+// tells accepts one connection at addr in far and sends the peer its own address.
 func (w *wire) tells(addr string) int {
 	w.Helper()
 	l := w.far.Listen(w, net.JoinHostPort(addr, "0"))
 	go func() {
 		c, err := l.Accept()
 		if err != nil {
-			return // the test is over
+			return // the test has ended
 		}
 		defer c.Close()
-		_, _ = io.WriteString(c, c.RemoteAddr().String()) // else the other end says so
+		_, _ = io.WriteString(c, c.RemoteAddr().String()) // on an error, the other end reports it
 	}()
 	return l.Addr().(*net.TCPAddr).Port
 }

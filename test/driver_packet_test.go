@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The drivers on packet sockets and tuns.
+// Drivers for packet sockets and tuns.
 
 func init() {
 	drivers = append(drivers,
@@ -20,8 +20,8 @@ func init() {
 	)
 }
 
-// layRaw: a packet socket on an Ethernet device, with an Ethernet address and IP
-// addresses of its own.
+// layRaw sets up a packet socket on an Ethernet device, with Ethernet and IP addresses
+// of its own.
 func layRaw(w *wire) {
 	w.here.Run(w, "ip", "link", "add", "r0", "type", "veth", "peer", "name", "r1")
 	for _, dev := range []string{"r0", "r1"} {
@@ -33,8 +33,8 @@ func layRaw(w *wire) {
 	w.said = "eth0 carries nothing any more: device r0 is gone from the host"
 }
 
-// layRawIP: a packet socket on a tun. By IPv6 no network is on the link, all is
-// reached by the default route.
+// layRawIP sets up a packet socket on a tun. For IPv6, no network is on the link; the
+// default route covers all destinations.
 func layRawIP(w *wire) {
 	w.tuns()
 	w.flag = "rawip:t0,ip=" + guestAddr + "/24,ip6=" + guestAddr6 + "/128"
@@ -42,8 +42,8 @@ func layRawIP(w *wire) {
 	w.said = "eth0 carries nothing any more: device t0 is gone from the host"
 }
 
-// layCookedFD: an inherited packet socket, of the type for devices that have
-// room for a header of their own. This one has not, and it is as good.
+// layCookedFD sets up an inherited packet socket, of the type for devices that have a
+// link-layer header. This device has none, and the socket works all the same.
 func layCookedFD(w *wire) {
 	layRawIP(w)
 	var fd int
@@ -55,7 +55,7 @@ func layCookedFD(w *wire) {
 		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
 		}
-		const all = unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8 // in the network's order
+		const all = unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8 // in network byte order
 		return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all & 0xffff, Ifindex: ifi.Index})
 	})
 	w.files = []*os.File{os.NewFile(uintptr(fd), "packet")}
@@ -63,8 +63,7 @@ func layCookedFD(w *wire) {
 	w.flag, w.fixed = "fd:3"+guestKeys, true
 }
 
-// tuns lays a tun here, t0, whose user's side the test carries on to another one,
-// of far's.
+// tuns creates a tun here, t0. The test forwards its packets to another tun in far.
 func (w *wire) tuns() {
 	here := openTun(w.T, w.here, "t0", unix.IFF_TUN|unix.IFF_NO_PI)
 	far := openTun(w.T, w.far, "t1", unix.IFF_TUN|unix.IFF_NO_PI)
@@ -73,7 +72,7 @@ func (w *wire) tuns() {
 	w.Cleanup(carryFrames(here, far))
 }
 
-// layTunFD: an inherited tun, which is a device of far's.
+// layTunFD sets up an inherited tun, which is a device in far.
 func layTunFD(w *wire) {
 	tun := openTun(w.T, w.far, "t1", unix.IFF_TUN|unix.IFF_NO_PI|unix.IFF_VNET_HDR)
 	w.route("t1")
@@ -82,7 +81,7 @@ func layTunFD(w *wire) {
 	w.flag = "fd:3" + guestKeys
 }
 
-// route has far reach the guest by a device without link layer.
+// route makes far reach the guest over a device without link layer.
 func (w *wire) route(dev string) {
 	up := func() {
 		for _, args := range [][]string{

@@ -17,11 +17,12 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// The driver suite: the same things are asked of each kind of interface, under
-// each engine. DRIVER_SECONDS is how long the traffic of each lasts, 2 by
-// default; `make drivers` takes a minute.
+// The driver suite runs the same checks on each kind of interface, under each engine.
+// DRIVER_SECONDS is the duration of the traffic on each, 2 by default; `make drivers`
+// uses a minute.
 
-// The addresses of a wire, the same in each: every wire has namespaces of its own.
+// The addresses of a wire. All wires use the same ones, because each has namespaces of
+// its own.
 const (
 	farAddr, farAddr6     = "10.90.0.1", "fd90::1"
 	hereAddr, hereAddr6   = "10.90.0.2", "fd90::2"
@@ -32,28 +33,28 @@ const (
 // A wire is the network around one stack:
 //
 //	here: v0 ─── s0 ─ wan 10.90.0.1 :far
-//	  └── lklrun, with what the driver puts between v0 and the stack
+//	  └── lklrun, with the driver's devices between v0 and the stack
 //
-// lay, of a driver, fills it in.
+// The lay function of a driver fills it in.
 type wire struct {
 	*testing.T
 	here, far *testutil.Netns
-	as        []string // what begins lklrun's command line; empty: it is ours
+	as        []string // prefix of lklrun's command line; empty: runs as this process
 
-	last   string     // instance name that was given last
+	last   string     // the last instance name
 	flag   string     // --if, without offload
 	more   []string   // further flags of lklrun
-	files  []*os.File // it inherits, from 3 on
-	guests []string   // addresses at which far reaches what the stack serves; ports as they are
-	fars   []string   // far's addresses, as the stack calls them; none: the default
-	near   string     // one that the stack reaches without a router
-	pinged []string   // addresses that answer a ping; none: fars
+	files  []*os.File // inherited descriptors, from 3 on
+	guests []string   // addresses at which far reaches the stack's servers; ports are unchanged
+	fars   []string   // far's addresses as seen by the stack; none: the default
+	near   string     // an address that the stack reaches without a router
+	pinged []string   // addresses that answer pings; none: fars
 	mtu    int        // 0: 1500
-	fixed  bool       // it has no offloads to turn off
-	made   bool       // the device is there in the run only
-	remove func()     // takes the device away under us; nil: it cannot be
-	said   string     // what lklrun says then
-	cut    func()     // what keeps frames from passing; nil: far's end of the wire is down
+	fixed  bool       // there are no offloads to turn off
+	made   bool       // the device exists only during the run
+	remove func()     // removes the device during a run; nil: impossible
+	said   string     // lklrun's message for that
+	cut    func()     // stops frames; nil: sets far's end of the wire down
 	mend   func()
 }
 
@@ -64,7 +65,7 @@ type driver struct {
 	lay   func(w *wire)
 }
 
-// drivers are all that the suite is about.
+// drivers are all kinds of interface that the suite tests.
 var drivers = []driver{
 	{"tap", nil, layTap},
 	{"user", nil, layUser},
@@ -76,8 +77,8 @@ var drivers = []driver{
 	{"macvtap, one that exists", nil, layOldMacvtap},
 }
 
-// steps are what is asked of each, in this order: the last ones leave less
-// behind than they found.
+// driverSteps are the checks of each driver, in this order. The last ones leave less
+// behind than they find.
 var driverSteps = []struct {
 	name string
 	do   func(d *driven)
@@ -92,7 +93,7 @@ var driverSteps = []struct {
 	{"device deleted", (*driven).deleted},
 }
 
-// A driven is a stack on a wire, with a program that does what it is told.
+// A driven is a stack on a wire, with a program that carries out commands.
 type driven struct {
 	*wire
 	*talker
@@ -101,7 +102,7 @@ type driven struct {
 func TestDrivers(t *testing.T) {
 	testutil.Need(t, "ip", "ping", "/usr/bin/python3", testutil.Bin("lklrun"), testutil.Bin("lklhost"))
 	before := testutil.Take(t)
-	t.Cleanup(func() { before.Settles(limit) }) // of all the parallel ones
+	t.Cleanup(func() { before.Settles(limit) }) // of all parallel subtests
 	for _, d := range drivers {
 		for _, engine := range []string{"supervise", "preload"} {
 			t.Run(d.name+", "+engine, func(t *testing.T) {
@@ -115,7 +116,7 @@ func TestDrivers(t *testing.T) {
 					w.same(was)
 				}
 				w.all(engine)
-				if w.remove == nil || w.made { // else a device is gone
+				if w.remove == nil || w.made { // otherwise a device is missing
 					w.same(was)
 				}
 			})
@@ -123,7 +124,7 @@ func TestDrivers(t *testing.T) {
 	}
 }
 
-// all does all steps in one run.
+// all runs all steps in one run.
 func (w *wire) all(engine string) {
 	d := w.start(engine, w.flag)
 	for _, s := range driverSteps {
@@ -138,7 +139,7 @@ func (w *wire) all(engine string) {
 	d.ends()
 }
 
-// plain is a run without offloads.
+// plain checks a run without offloads.
 func (w *wire) plain(engine string) {
 	d := w.start(engine, w.flag+",offload=off")
 	d.ping()
@@ -148,7 +149,7 @@ func (w *wire) plain(engine string) {
 	d.ends()
 }
 
-// start starts the program that does what it is told.
+// start starts the program that carries out commands.
 func (w *wire) start(engine, flag string) *driven {
 	w.Helper()
 	script := filepath.Join(testutil.Root(), "test", "testdata", "driver.py")
@@ -172,14 +173,14 @@ func (w *wire) run(engine, flag string, command ...string) *exec.Cmd {
 	return cmd
 }
 
-// in is the wire for a subtest.
+// in returns the wire for a subtest.
 func (w *wire) in(t *testing.T) *wire {
 	sub := *w
 	sub.T = t
 	return &sub
 }
 
-// ends lets the program end, which must leave nothing.
+// ends lets the program end and checks that nothing is left.
 func (d *driven) ends() {
 	d.T().Helper()
 	if r := d.end(); r.Status != 0 {
@@ -193,10 +194,10 @@ func (d *driven) ends() {
 	}
 }
 
-// T is the test, which both parts of a driven have.
+// T returns the test; both embedded parts of a driven have it.
 func (d *driven) T() *testing.T { return d.wire.T }
 
-// is has the program evaluate an expression, which must come to want.
+// is makes the program evaluate an expression, whose value must be want.
 func (d *driven) is(want, format string, args ...any) {
 	d.T().Helper()
 	if got := d.say(format, args...); got != want {
@@ -207,7 +208,7 @@ func (d *driven) is(want, format string, args ...any) {
 func newWire(t *testing.T) *wire {
 	w := &wire{T: t, here: testutil.NewNetns(t, "here"), far: testutil.NewNetns(t, "far")}
 	testutil.Veth(t, w.here, "v0", w.far, "s0")
-	// The addresses are the bridge's, so that they stay when s0 goes down.
+	// The addresses are on the bridge, so that they remain when s0 goes down.
 	w.far.Bridge(t, "wan", "s0")
 	w.far.Addr(t, "wan", farAddr+"/24", farAddr6+"/64")
 	w.far.EchoUDP(t, fmt.Sprintf("%s:%d", farAddr, echoPort))
@@ -219,7 +220,7 @@ func newWire(t *testing.T) *wire {
 	return w
 }
 
-// same checks that a run has left nothing changed.
+// same checks that a run has not changed the namespace of lklrun.
 func (w *wire) same(was string) {
 	w.Helper()
 	if now := w.state(); now != was {
@@ -227,11 +228,11 @@ func (w *wire) same(was string) {
 	}
 }
 
-// state is what a run could leave changed in the namespace of lklrun.
+// state returns what a run could change in the namespace of lklrun.
 func (w *wire) state() string {
 	w.Helper()
 	var all []string
-	// ip complains of other tests' namespaces that go while it looks.
+	// ip complains about other tests' namespaces that disappear while it runs.
 	for _, line := range strings.Split(w.here.Run(w.T, "sh", "-c", "ip -br link 2>/dev/null"), "\n") {
 		if f := strings.Fields(line); len(f) > 0 {
 			all = append(all, f[0])
@@ -257,12 +258,11 @@ func (d *driven) ping() {
 	}
 }
 
-// tcpSize is the data of each direction of a connection, enough for windows and
-// aggregates to grow.
+// tcpSize is the amount of data in each direction of a connection. It is enough for
+// windows and aggregates to grow.
 const tcpSize = 4 << 20
 
-// both checks what the two ends of a connection say of what they sent and
-// received.
+// both compares the checksums of the two ends of a connection.
 func (d *driven) both(ours string, far sums) {
 	d.T().Helper()
 	if far.err != nil {
@@ -279,7 +279,7 @@ func (d *driven) tcpOut() {
 	}
 }
 
-// guestPort is what the stack serves.
+// guestPort is the port of the stack's server.
 const guestPort = 8080
 
 func (d *driven) tcpIn() {
@@ -300,7 +300,7 @@ func pyBool(b bool) string {
 
 func (d *driven) udp() {
 	for _, a := range d.fars {
-		for _, size := range []int{1, 1200, 8000} { // the last one in fragments, where the MTU is 1500
+		for _, size := range []int{1, 1200, 8000} { // the last one is fragmented with an MTU of 1500
 			d.is("echoed", "udp(%q, %d, %d)", a, echoPort, size)
 		}
 	}
@@ -312,8 +312,8 @@ func (d *driven) udp() {
 	}
 }
 
-// path checks the MTU: what fills it arrives, what is one byte larger may not
-// leave uncut.
+// path checks the MTU: a packet that fills it arrives, and a packet of one byte more
+// must not leave unfragmented.
 func (d *driven) path() {
 	mtu := d.mtu
 	if mtu == 0 {
@@ -331,11 +331,11 @@ func (d *driven) path() {
 	}
 }
 
-// trafficRate is in bytes a second and direction.
+// trafficRate is in bytes per second and direction.
 const trafficRate = 1 << 20
 
-// traffic goes both ways for a while, and the wire is cut in the midst of it:
-// the connection survives.
+// traffic sends in both directions for a while. The wire is cut in the middle, and the
+// connection must survive.
 func (d *driven) traffic() {
 	seconds := 2
 	if n, err := strconv.Atoi(os.Getenv("DRIVER_SECONDS")); err == nil {
@@ -347,10 +347,10 @@ func (d *driven) traffic() {
 	cutting.Go(func() {
 		select {
 		case <-half:
-		case <-time.After(farLimit): // it has failed: its end says how
+		case <-time.After(farLimit): // it has failed; its end reports the reason
 		}
 		d.cut()
-		time.Sleep(200 * time.Millisecond) // long enough for something to be lost
+		time.Sleep(200 * time.Millisecond) // long enough to lose packets
 		d.mend()
 	})
 	ours := d.say("connect(%q, %d, 0, %d, %d)", d.fars[0], port, trafficRate, seconds)
@@ -368,8 +368,8 @@ func (d *driven) downUp() {
 	d.is("answered", "ping(%q)", d.near)
 }
 
-// deleted takes the device away under the stack: lklrun says so in one line, and
-// the program hears it.
+// deleted removes the device during the run. lklrun must report it in one line, and the
+// program must see the error.
 func (d *driven) deleted() {
 	if d.remove == nil {
 		return

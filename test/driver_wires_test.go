@@ -13,12 +13,12 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// What each driver lies between the stack and v0.
+// The devices that each driver puts between the stack and v0.
 
-// guestKeys are the keys that give an interface its addresses on the wire.
+// guestKeys are the keys that configure an interface's addresses on the wire.
 const guestKeys = ",ip=" + guestAddr + "/24,ip6=" + guestAddr6 + "/64"
 
-// layTap: a tap that exists, bridged to the wire.
+// layTap sets up an existing tap, bridged to the wire.
 func layTap(w *wire) {
 	w.here.Tap(w, "tap0")
 	w.here.Bridge(w, "br0", "v0", "tap0")
@@ -27,7 +27,7 @@ func layTap(w *wire) {
 	w.said = "eth0 carries nothing any more: tap tap0 is gone from the host"
 }
 
-// layUser: the gateway, which reaches far as the host does.
+// layUser sets up the gateway, which reaches far as the host does.
 func layUser(w *wire) {
 	w.here.Addr(w, "v0", hereAddr+"/24", hereAddr6+"/64")
 	w.here.Run(w, "ip", "-6", "route", "add", "default", "via", farAddr6)
@@ -41,7 +41,7 @@ func layUser(w *wire) {
 	}
 }
 
-// laySocket: an inherited socket, whose other end the test bridges to the wire.
+// laySocket sets up an inherited socket, whose other end the test bridges to the wire.
 func laySocket(w *wire) {
 	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -58,7 +58,7 @@ func laySocket(w *wire) {
 	w.remove, w.said = stop, "the other end of descriptor 3 is closed"
 }
 
-// layTapFD: an inherited tap, with the heads that offloads need.
+// layTapFD sets up an inherited tap, with the virtio-net headers that offloads need.
 func layTapFD(w *wire) {
 	tap := openTun(w.T, w.here, "tap0", unix.IFF_TAP|unix.IFF_NO_PI|unix.IFF_VNET_HDR)
 	w.here.Run(w, "ip", "link", "set", "tap0", "up")
@@ -70,7 +70,7 @@ func layTapFD(w *wire) {
 	w.said = "eth0 carries nothing any more: tap tap0 is gone from the host"
 }
 
-// layBridged: a tap that is there, in no bridge.
+// layBridged sets up an existing tap that is in no bridge.
 func layBridged(w *wire) {
 	w.here.Tap(w, "tap0")
 	w.here.Bridge(w, "br0", "v0")
@@ -79,8 +79,9 @@ func layBridged(w *wire) {
 	w.said = "eth0 carries nothing any more: tap tap0 is gone from the host"
 }
 
-// layNAT: a tap with a network of its own, which the host forwards. Others see
-// the host's address, and at it they reach what the administrator redirects.
+// layNAT sets up a tap with a network of its own, for which the host forwards. Others
+// see the host's address, and reach the services that the administrator redirects from
+// it.
 func layNAT(w *wire) {
 	w.here.Addr(w, "v0", hereAddr+"/24", hereAddr6+"/64")
 	w.here.Run(w, "ip", "-6", "route", "add", "default", "via", farAddr6)
@@ -94,7 +95,7 @@ add rule inet admin incoming ip6 daddr %[2]s meta l4proto { tcp, udp } th dport 
 	w.said, w.made = "eth0 carries nothing any more: tap new0 is gone from the host", true
 }
 
-// layMacvtap: one that lklrun makes on the wire's device.
+// layMacvtap sets up a macvtap that lklrun creates on the wire's device.
 func layMacvtap(w *wire) {
 	w.flag = "macvtap:v0" + guestKeys
 	w.remove = func() {
@@ -103,7 +104,8 @@ func layMacvtap(w *wire) {
 	w.said, w.made = "eth0 carries nothing any more: macvtap lkl", true
 }
 
-// layOldMacvtap: one that is there, with an index that no other namespace has.
+// layOldMacvtap sets up an existing macvtap, with an index that is unused in all other
+// namespaces.
 func layOldMacvtap(w *wire) {
 	index := 1<<25 + rand.IntN(1<<25)
 	w.here.Run(w, "ip", "link", "add", "mv0", "index", fmt.Sprint(index), "link", "v0", "type", "macvtap", "mode", "bridge")
@@ -114,7 +116,7 @@ func layOldMacvtap(w *wire) {
 	w.said = "eth0 carries nothing any more: macvtap mv0 is gone from the host"
 }
 
-// openTun opens a tun or tap device of a namespace, which it makes.
+// openTun creates a tun or tap device in a namespace and opens it.
 func openTun(t *testing.T, n *testutil.Netns, name string, flags uint16) *os.File {
 	t.Helper()
 	var fd int
@@ -135,8 +137,8 @@ func openTun(t *testing.T, n *testutil.Netns, name string, flags uint16) *os.Fil
 	return os.NewFile(uintptr(fd), name)
 }
 
-// carryFrames copies packets between two descriptors that keep them apart, until
-// either ends or stop is called, which closes both.
+// carryFrames copies packets between two descriptors that preserve packet boundaries,
+// until one of them ends or stop is called. Both are closed then.
 func carryFrames(a, b *os.File) (stop func()) {
 	one := func(to, from *os.File, done chan<- struct{}) {
 		defer close(done)
@@ -146,7 +148,7 @@ func carryFrames(a, b *os.File) (stop func()) {
 			if err != nil || n == 0 {
 				return
 			}
-			_, _ = to.Write(frame[:n]) // lost, as on a wire
+			_, _ = to.Write(frame[:n]) // errors count as loss, as on a wire
 		}
 	}
 	there, back := make(chan struct{}), make(chan struct{})
