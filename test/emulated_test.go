@@ -15,8 +15,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// emulated returns the arm64 bundle's folder, and one with arm64 programs of Debian's,
-// which qemu-user runs.
+// emulated returns the directory of the arm64 bundle, and one with Debian's arm64
+// programs, which qemu-user runs.
 func emulated(t *testing.T) (bundle, root string) {
 	t.Helper()
 	testutil.Need(t, "qemu-aarch64-static", "python3")
@@ -33,9 +33,10 @@ func emulated(t *testing.T) (bundle, root string) {
 	return bundle, root
 }
 
-// The arm64 bundle as it is, with an arm64 curl, by qemu-user: the stack loaded into
-// curl, the user-mode gateway, statuses. There is no seccomp there, so the empty
-// network namespace is all that is beneath the library; nobody has to ask for the engine.
+// TestEmulatedARM64 runs the arm64 bundle unmodified by qemu-user, with an arm64 curl:
+// the stack inside curl, the user-mode gateway and exit statuses. qemu-user has no
+// seccomp, so only the empty network namespace protects what the library misses. lklrun
+// must choose the engine by itself.
 func TestEmulatedARM64(t *testing.T) {
 	bundle, root := emulated(t)
 	n := testutil.NewNetns(t, "arm64")

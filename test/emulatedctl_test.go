@@ -13,8 +13,9 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// An amd64 lklctl asks a stack of arm64: call numbers, flags of open and layouts are
-// that one's. The run is the arm64 bundle's, by qemu-user.
+// TestEmulatedControl checks that an amd64 lklctl can query an arm64 stack, and uses
+// the stack's call numbers, open flags and layouts. The run uses the arm64 bundle and
+// qemu-user.
 func TestEmulatedControl(t *testing.T) {
 	bundle, root := emulated(t)
 	n := testutil.NewNetns(t, "arm64ctl")

@@ -21,8 +21,8 @@ func until(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// Endpoints and limits are shown as they are, and what is changed holds for a
-// connection that is open.
+// TestEndpointLive checks that endpoints and limits are shown correctly, and that
+// changes apply to a connection that is already open.
 func TestEndpointLive(t *testing.T) {
 	s := newSite(t)
 	testutil.Start(t, s.server.Command("/usr/bin/python3", "-c", `
@@ -42,7 +42,7 @@ while True: c.sendall(c.recv(100))`))
 		return strings.Contains(s.server.Run(t, "ss", "-Hnlt"), ":7000")
 	})
 	k.connect("c", serverAddr, 7000)
-	// Both sides have heard of each other that MPTCP works: subflows may join.
+	// Each side now knows that the other supports MPTCP, so subflows may join.
 	if got := k.say(`keep["c"].sendall(b"x") or keep["c"].recv(1)`); got != "b'x'" {
 		t.Fatalf("the echo: %s", got)
 	}
@@ -87,7 +87,7 @@ while True: c.sendall(c.recv(100))`))
 		t.Errorf("at first: %s, want %s", got, want)
 	}
 	const more = "10.73.0.11"
-	// The address makes an endpoint of itself: here it shall be a backup.
+	// The address creates an endpoint by itself; this test needs a backup endpoint.
 	do("addr", "add", more+"/24", "eth0")
 	until(t, "the new address is an endpoint", func() bool { return strings.Contains(endpoints(), more+" dev eth0 port 0 subflow") })
 	until(t, "the connection has a subflow from it", func() bool {

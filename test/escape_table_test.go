@@ -15,16 +15,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// An escapeAttempt is one attempt to get out of a run: csrc/tests/escape makes it,
-// TestEscape expects its outcome, and docs/security.md has it in a table.
+// An escapeAttempt is one attempt to escape from a run. csrc/tests/escape makes it,
+// TestEscape checks its outcome, and docs/security.md lists it in a table.
 type escapeAttempt struct {
-	name  string // as `escape list` says it
+	name  string // as printed by `escape list`
 	tries string
 	// The outcomes: the common one, then exceptions, separated by semicolons. An
-	// exception begins with whom it is about: an engine, a user, or both. Several
-	// outcomes that are all right are separated by "|".
+	// exception begins with the cases it is about: an engine, a user, or both.
+	// Alternative correct outcomes are separated by "|".
 	want    string
-	finding int // of the security review that it belongs to; 0: none
+	finding int // the finding of the security review that it belongs to; 0: none
 }
 
 // An escapeSection is a heading of docs/security.md and the attempts below it.
@@ -36,13 +36,13 @@ type escapeSection struct {
 var escapeWho = []string{"root", "user", "as-user"}
 var escapeEngines = []string{"supervise", "preload"}
 
-// Outcomes that come up often: an address that the stack has no route to, and a
-// call that a preloaded library does not see, or that a child of its program makes.
+// Common outcomes: an address that the stack has no route to, and a call that the
+// preload library does not see or that a child of its program makes.
 const (
 	noRoute = "ENETUNREACH"
 	noStack = "ENETUNREACH; preload ENETDOWN"
 	noKind  = "EAFNOSUPPORT"
-	// Root's target may look into every process of the host's.
+	// A target of root may look into every process of the host.
 	ofRoot  = "EPERM; root reached"
 	fileOf  = "EACCES; root reached"
 	ownRoot = "; root own"
@@ -242,8 +242,8 @@ var escapeSections = []escapeSection{
 	}},
 }
 
-// The attempts that another user makes on the host, against the run of an ordinary
-// user; the want is for that one case.
+// escapeOtherUser are the attempts that another user of the host makes against the run
+// of an ordinary user. want is the outcome of this one case.
 var escapeOtherUser = escapeSection{"Another user", []escapeAttempt{
 	{"control-socket", "the control socket of somebody else's run", "EACCES", 5},
 	{"run-directory", "look into the run directory", "EACCES", 0},
@@ -262,7 +262,8 @@ var escapeOtherUser = escapeSection{"Another user", []escapeAttempt{
 	{"prlimit-lklhost", "read lklhost's limits", "EPERM", 0},
 }}
 
-// The attempts against a run with --host-net, which only supervise has.
+// escapeHostNet are the attempts against a run with --host-net, which only supervise
+// supports.
 var escapeHostNet = escapeSection{"Chosen destinations", []escapeAttempt{
 	{"hostnet-unspecified", "send to an address without a family", "tried", 3},
 	{"hostnet-second-message", "the second message of sendmmsg() to another port", "tried", 3},
@@ -271,13 +272,13 @@ var escapeHostNet = escapeSection{"Chosen destinations", []escapeAttempt{
 	{"hostnet-race-tcp", "exchange the address during connect() of a TCP socket", "tried", 3},
 }}
 
-// selects tells whether an exception's words all name this case.
+// selects reports whether all words of an exception match this case.
 func selects(words []string, who, engine string) bool {
 	return !slices.ContainsFunc(words, func(w string) bool { return w != who && w != engine })
 }
 
-// expected is the outcomes that are right in a case: those of the exception with
-// the most words.
+// expected returns the correct outcomes of a case. The matching exception with the most
+// words decides.
 func (a escapeAttempt) expected(who, engine string) []string {
 	best, outcome := -1, ""
 	for _, part := range strings.Split(a.want, ";") {
@@ -290,7 +291,7 @@ func (a escapeAttempt) expected(who, engine string) []string {
 	return strings.Split(outcome, "|")
 }
 
-// cell is what the table says of an engine: one outcome, or one for each user.
+// cell returns the table cell for an engine: one outcome, or one for each user.
 func (a escapeAttempt) cell(engine string) string {
 	word := func(who string) string { return strings.Join(a.expected(who, engine), " or ") }
 	if word("root") == word("user") && word("user") == word("as-user") {
@@ -307,7 +308,7 @@ func (a escapeAttempt) cell(engine string) string {
 	return strings.Join(parts, "; ")
 }
 
-// tried is what the attempt tries, with the finding it belongs to.
+// tried describes the attempt, with the finding it belongs to.
 func (a escapeAttempt) tried() string {
 	if a.finding == 0 {
 		return a.tries
@@ -315,7 +316,7 @@ func (a escapeAttempt) tried() string {
 	return fmt.Sprintf("%s ([finding %d](#findings))", a.tries, a.finding)
 }
 
-// escapeTables is the generated part of docs/security.md.
+// escapeTables returns the generated part of docs/security.md.
 func escapeTables() string {
 	var b strings.Builder
 	for _, s := range escapeSections {
@@ -335,7 +336,8 @@ func escapeTables() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// docs/security.md has the tables that TestEscape goes by; -update writes them.
+// TestEscapeTables checks that docs/security.md has the tables that TestEscape uses;
+// -update writes them.
 func TestEscapeTables(t *testing.T) {
 	const begin, end = "<!-- escape tables: begin -->\n", "<!-- escape tables: end -->\n"
 	path := filepath.Join("..", "docs", "security.md")
@@ -367,7 +369,7 @@ func TestEscapeTables(t *testing.T) {
 	}
 }
 
-// Each test that docs/security.md names is there.
+// TestSecurityNames checks that each test named in docs/security.md exists.
 func TestSecurityNames(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "docs", "security.md"))
 	if err != nil {

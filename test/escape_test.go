@@ -25,7 +25,7 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// What the attempts are to reach, see csrc/tests/escape.
+// The goals of the attempts, see csrc/tests/escape.
 const (
 	escapeMark     = "lklrun-escape"
 	escapeAbstract = "lklrun-escape-abstract"
@@ -34,11 +34,11 @@ const (
 	etherTypeTest  = 0x88b5
 )
 
-// A witness is the host's side: listeners and a look at every packet. Nothing of
-// a target may come there.
+// A witness is the host's side: listeners and a sniffer. It must not receive anything
+// from a target.
 type witness struct {
 	mu        sync.Mutex
-	heard     []string // what came, each with the attempt's name in it
+	heard     []string // the received data, each with the name of the attempt in it
 	accepted  int      // connections to tcp
 	tcp, udp  int      // ports
 	listeners []io.Closer
@@ -50,7 +50,7 @@ func (w *witness) hear(format string, args ...any) {
 	w.heard = append(w.heard, fmt.Sprintf(format, args...))
 }
 
-// accept hears what is said on the connections to a listener.
+// accept records what arrives on the connections to a listener.
 func (w *witness) accept(l net.Listener, what string, connected func()) {
 	w.listeners = append(w.listeners, l)
 	go func() {
@@ -70,7 +70,7 @@ func (w *witness) accept(l net.Listener, what string, connected func()) {
 	}()
 }
 
-// unixListener listens at a path that everybody may use.
+// unixListener listens at a path that every user may connect to.
 func (w *witness) unixListener(t *testing.T, path, what string) net.Listener {
 	t.Helper()
 	l, err := net.Listen("unix", path)
@@ -86,8 +86,8 @@ func (w *witness) unixListener(t *testing.T, path, what string) net.Listener {
 	return l
 }
 
-// sniff hears every packet of the host's that a target may have sent: those with
-// the mark, and on the wire all but what IPv6 says by itself.
+// sniff records every packet of the host that a target may have sent: packets with the
+// mark, and all packets on the wire except those that IPv6 sends by itself.
 func (w *witness) sniff(t *testing.T, wire string) {
 	t.Helper()
 	dev, err := net.InterfaceByName(wire)
@@ -124,16 +124,16 @@ func (w *witness) sniff(t *testing.T, wire string) {
 	}()
 }
 
-// ipv6Chatter tells the neighbour discovery and group membership of a device that
-// nobody uses.
+// ipv6Chatter reports whether a frame is neighbour discovery or group membership of an
+// idle device.
 func ipv6Chatter(frame []byte) bool {
 	return len(frame) > 20 && frame[12] == 0x86 && frame[13] == 0xdd && (frame[20] == unix.IPPROTO_ICMPV6 || frame[20] == 0)
 }
 
 func htons(v uint16) uint16 { return v<<8 | v>>8 }
 
-// daemons are where name services listen on a host; those in late come, or come
-// back, when the target runs already.
+// daemons are the sockets of name services on a host. Those in late appear, or
+// reappear, when the target is already running.
 var (
 	daemons = []string{"/run/nscd/socket", "/run/systemd/resolve/io.systemd.Resolve", "/run/avahi-daemon/socket",
 		"/run/systemd/userdb/io.systemd.Multiplexer", "/run/dbus/system_bus_socket"}
@@ -151,13 +151,13 @@ func (w *witness) daemon(t *testing.T, path string) {
 	w.unixListener(t, path, path)
 }
 
-// An escapee is a run from which is to be escaped, and what is around it.
+// An escapee is a run whose target tries to escape, with its surroundings.
 type escapee struct {
 	t           *testing.T
 	who, engine string
 	bin, dir    string
 	name        string
-	root        string // the folder of the run directories
+	root        string // the parent of the run directories
 	witness     *witness
 	outside     *testutil.Proc
 	tellOutside io.WriteCloser
@@ -165,12 +165,13 @@ type escapee struct {
 	env         []string
 }
 
-// uid is the target's.
+// uid returns the target's user.
 func (e *escapee) uid() int {
 	return map[string]int{"root": 0, "user": testutil.OrdinaryUID, "as-user": nobody}[e.who]
 }
 
-// by makes cmd run as the one who starts lklrun, with what the attempts have to know.
+// by prepares cmd to run as the user who starts lklrun, with the variables that the
+// attempts need.
 func (e *escapee) by(cmd *exec.Cmd) *exec.Cmd {
 	if e.who == "user" {
 		testutil.AsUser(cmd, "")
@@ -181,7 +182,7 @@ func (e *escapee) by(cmd *exec.Cmd) *exec.Cmd {
 	return cmd
 }
 
-// newEscapee lays the wire, starts the witness, the accomplice and another run.
+// newEscapee sets up the wire and starts the witness, the accomplice and another run.
 func newEscapee(t *testing.T, who, engine string) *escapee {
 	t.Helper()
 	testutil.Need(t, "ip", "setcap", testutil.Bin("lklrun"), testutil.Bin("lklctl"), testutil.Bin("lklhost"))
@@ -251,10 +252,10 @@ func (e *escapee) watch(server *testutil.Netns) {
 	w.sniff(t, "v0")
 	t.Cleanup(func() {
 		for _, l := range w.listeners {
-			_ = l.Close() // some a second time
+			_ = l.Close() // some are closed already
 		}
 		for _, path := range append(daemons, lateDaemons...) {
-			_ = os.Remove(path) // some a second time
+			_ = os.Remove(path) // some are removed already
 		}
 	})
 	e.env = []string{
@@ -269,10 +270,11 @@ func (e *escapee) watch(server *testutil.Netns) {
 	}
 }
 
-// program is the path of a copy of the attempts' program.
+// program returns the path of a copy of the attempts' program.
 func (e *escapee) program(name string) string { return filepath.Join(e.dir, name) }
 
-// copies makes those: with rights by their files, too.
+// copies creates the copies of the program, including copies that gain rights from
+// their file.
 func (e *escapee) copies() {
 	built := filepath.Join(testutil.Root(), "build", "csrc", "tests")
 	for name, from := range map[string]string{"escape": "escape", "static": "escape-static", "setuid": "escape-static", "filecap": "escape-static"} {
@@ -314,8 +316,8 @@ func (e *escapee) accomplice() {
 	})
 }
 
-// inherited are descriptors from 3 on that lklrun is started with: its interface,
-// a connection to the witness, a unix socket of the host's.
+// inherited returns the descriptors, from 3 on, that lklrun is started with: its
+// interface, a connection to the witness, and a unix socket of the host.
 func (e *escapee) inherited() []*os.File {
 	t := e.t
 	t.Helper()
@@ -352,7 +354,7 @@ func (e *escapee) inherited() []*os.File {
 	return []*os.File{os.NewFile(uintptr(pair[1]), "frames"), inet, os.NewFile(uintptr(local), "unix")}
 }
 
-// attempt runs the named attempts in a run, and returns their outcomes.
+// attempt makes the named attempts in a run, and returns their outcomes.
 func (e *escapee) attempt(names []string) map[string]string {
 	t := e.t
 	t.Helper()
@@ -392,7 +394,7 @@ func (e *escapee) attempt(names []string) map[string]string {
 	return outcomes(r.Stdout)
 }
 
-// outcomes reads lines of "NAME OUTCOME".
+// outcomes parses lines of the form "NAME OUTCOME".
 func outcomes(text string) map[string]string {
 	all := map[string]string{}
 	for _, line := range lines(text) {
@@ -403,7 +405,7 @@ func outcomes(text string) map[string]string {
 	return all
 }
 
-// silent has the accomplice end, and returns what the witness heard.
+// silent ends the accomplice and returns what the witness recorded.
 func (e *escapee) silent() []string {
 	e.t.Helper()
 	_ = e.tellOutside.Close() // it may have been killed
@@ -413,15 +415,15 @@ func (e *escapee) silent() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	heard := slices.Clone(w.heard)
-	// One of the accomplice's is the inherited one's.
+	// One of the connections is the one that lklrun has inherited.
 	if want := fmt.Sprintf("memory intact, %d connections", w.accepted-1); last[len(last)-1] != want {
 		heard = append(heard, fmt.Sprintf("the accomplice: %s, the witness: %s", last[len(last)-1], want))
 	}
 	return heard
 }
 
-// excused are the words by which the witness may hear of attempts that are let
-// through, as the table says.
+// excused returns the words by which the witness may notice an attempt that the table
+// allows.
 func (e *escapee) excused(name string) []string {
 	words := []string{escapeMark + " " + name + "\n", escapeMark + " " + name + "\"", escapeMark + " " + name}
 	return append(words, map[string][]string{
@@ -434,7 +436,7 @@ func (e *escapee) excused(name string) []string {
 	}[name]...)
 }
 
-// judge compares outcomes with the table, and what the witness heard with it.
+// judge compares the outcomes and the witness's record with the table.
 func (e *escapee) judge(t *testing.T, got map[string]string) {
 	var excused []string
 	for _, s := range escapeSections {
@@ -444,7 +446,7 @@ func (e *escapee) judge(t *testing.T, got map[string]string) {
 				excused = append(excused, e.excused(a.name)...)
 			}
 			t.Run(a.name, func(t *testing.T) {
-				// What the kernel lacks cannot be got at.
+				// A feature that the kernel lacks cannot be used.
 				if g := got[a.name]; g != "absent" && !slices.Contains(want, g) {
 					t.Errorf("%s: %q, want %s", a.tries, g, strings.Join(want, " or "))
 				}
@@ -464,15 +466,15 @@ func (e *escapee) judge(t *testing.T, got map[string]string) {
 	}
 }
 
-// listed are the names of the attempts on a run that is like any other.
+// listed returns the names of the attempts on an ordinary run.
 func (e *escapee) listed() []string {
 	e.t.Helper()
 	names := lines(testutil.OK(e.t, limit, exec.Command(e.program("escape"), "list")))
 	return slices.DeleteFunc(names, func(n string) bool { return n == "kill-lklhost" || strings.HasPrefix(n, "hostnet-") })
 }
 
-// From inside a run neither the host's network nor somebody else's things can be
-// reached, but for what docs/security.md says.
+// TestEscape checks that a run gives no access to the host's network or to other users'
+// resources, except as docs/security.md says.
 func TestEscape(t *testing.T) {
 	for _, who := range escapeWho {
 		for _, engine := range escapeEngines {
@@ -495,21 +497,22 @@ func TestEscape(t *testing.T) {
 	}
 }
 
-// Where no namespace can be made, the filter alone keeps the target off the host's
-// network: in these outcomes it differs from a run with one.
+// withoutNamespaces are the outcomes that differ if no namespace can be created and the
+// filter alone keeps the target away from the host's network.
 var withoutNamespaces = map[string]string{
 	"packet-raw": "EAFNOSUPPORT", "packet-dgram": "EAFNOSUPPORT", "bare-packet": "EAFNOSUPPORT",
 	"netlink-usersock": "EPROTONOSUPPORT", "netlink-others": "EPROTONOSUPPORT",
 	"unix-abstract": "reached", "unshare-user-net": "ENOSPC", "clone3-namespaces": "ENOSPC",
 	"setns-new-user":     "ENOSPC",
-	"pidfd-getfd-zygote": "EPERM|reached", // it is in the run, as the target is
+	"pidfd-getfd-zygote": "EPERM|reached", // the zygote is in the run, like the target
 }
 
-// So it does: no socket, system call or namespace leads out.
+// TestEscapeWithoutNamespaces checks that no socket, system call or namespace leads out
+// of a run that has only the filter.
 func TestEscapeWithoutNamespaces(t *testing.T) {
 	testutil.Need(t, "setpriv")
 	e := newEscapee(t, "user", "supervise")
-	if err := os.Remove("/run/nscd/socket"); err != nil { // setpriv would ask there
+	if err := os.Remove("/run/nscd/socket"); err != nil { // setpriv would connect to it
 		t.Fatal(err)
 	}
 	var names []string
@@ -548,8 +551,8 @@ func TestEscapeWithoutNamespaces(t *testing.T) {
 	}
 }
 
-// The witness hears what comes from a process that is not in a run, so that its
-// silence means something.
+// TestEscapeWitness checks that the witness notices a process that is not in a run.
+// Without this, its silence would mean nothing.
 func TestEscapeWitness(t *testing.T) {
 	e := newEscapee(t, "user", "supervise")
 	e.inherited()
@@ -580,7 +583,8 @@ func TestEscapeWitness(t *testing.T) {
 	}
 }
 
-// Of the host's ports a target with --host-net reaches the chosen one only.
+// TestEscapeHostNet checks that a target with --host-net reaches only the chosen port
+// of the host.
 func TestEscapeHostNet(t *testing.T) {
 	for _, who := range escapeWho {
 		t.Run(who, func(t *testing.T) {
@@ -597,7 +601,7 @@ func TestEscapeHostNet(t *testing.T) {
 				}
 			}()
 			port := l.Addr().(*net.TCPAddr).Port
-			// Without a socket there errors would come back and end the attempts.
+			// Without a socket there, errors would come back and end the attempts.
 			sink, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
 			if err != nil {
 				t.Fatal(err)
@@ -627,8 +631,8 @@ func TestEscapeHostNet(t *testing.T) {
 	}
 }
 
-// A target that kills its supervisor ends with it, and so does a daemon that it
-// has made: nobody goes on with another network.
+// TestEscapeKill checks that a target that kills its supervisor ends with it, and so
+// does a daemon that it has started. No process continues with another network.
 func TestEscapeKill(t *testing.T) {
 	for _, who := range []string{"root", "user"} {
 		for _, engine := range escapeEngines {
@@ -657,7 +661,7 @@ func TestEscapeKill(t *testing.T) {
 	}
 }
 
-// processes are those that execute a copy of the attempts' program.
+// processes returns the processes that execute a copy of the attempts' program.
 func (e *escapee) processes() []string {
 	exes, err := filepath.Glob("/proc/[0-9]*/exe")
 	if err != nil {
@@ -669,11 +673,11 @@ func (e *escapee) processes() []string {
 	})
 }
 
-// Another user of the machine gets at nothing of a run.
+// TestEscapeOtherUser checks that another user of the machine cannot access a run.
 func TestEscapeOtherUser(t *testing.T) {
 	e := newEscapee(t, "user", "supervise")
 	e.inherited()
-	// The run to get at is "other", which an ordinary user has.
+	// The run under attack is "other", which belongs to an ordinary user.
 	run := filepath.Join(e.root, "other")
 	var list []struct {
 		Name   string `json:"name"`

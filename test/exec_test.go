@@ -27,7 +27,7 @@ func (k *talker) inside(args ...string) *exec.Cmd {
 	return exec.Command(testutil.Bin("lklctl"), append([]string{"exec", "-n", k.name, "--"}, args...)...)
 }
 
-// starts starts a program that says "ready" once it runs.
+// starts starts a program that prints "ready" when it runs.
 func (k *talker) starts(args ...string) *testutil.Proc {
 	k.t.Helper()
 	p := testutil.Start(k.t, k.inside(args...))
@@ -38,7 +38,7 @@ func (k *talker) starts(args ...string) *testutil.Proc {
 	return p
 }
 
-// oneLineOf checks that a program said one line on standard error, lklctl's.
+// oneLineOf checks that a program printed one line on standard error, from lklctl.
 func oneLineOf(t *testing.T, r testutil.Result, names ...string) {
 	t.Helper()
 	said := lines(r.Stderr)
@@ -52,8 +52,8 @@ func oneLineOf(t *testing.T, r testutil.Result, names ...string) {
 	}
 }
 
-// Programs by exec are on the instance's stack: its addresses, its sockets, its
-// resolv.conf; what is the caller's is the caller's.
+// TestExec checks that programs of `lklctl exec` use the instance's stack, with its
+// addresses, sockets and resolv.conf. Everything else is inherited from the caller.
 func TestExec(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{})
@@ -85,7 +85,7 @@ func TestExec(t *testing.T) {
 		t.Errorf("resolv.conf by exec: %q", got)
 	}
 
-	// The two talk to each other through the stack's loopback.
+	// The two programs talk to each other over the stack's loopback.
 	talk := `import socket; s = socket.create_connection(("127.0.0.1", 8080), 10); s.sendall(b"over lo"); print("ready", flush=True); input()`
 	cmd := k.inside("/usr/bin/python3", "-c", talk)
 	in, err := cmd.StdinPipe()
@@ -97,7 +97,7 @@ func TestExec(t *testing.T) {
 		t.Errorf("the target hears %s", got)
 	}
 	testutil.WaitFor(t, "the program", limit, func() bool { out, _ := p.Output(); return out != "" })
-	// Its sockets are its own in netstat.
+	// netstat attributes its sockets to it.
 	var sockets []struct {
 		Remote string `json:"remote"`
 		Pid    int    `json:"pid"`
@@ -133,7 +133,7 @@ func TestExec(t *testing.T) {
 	before.Same()
 }
 
-// The account of the run has the programs by exec too.
+// TestExecAccount checks that the run's account includes programs of `lklctl exec`.
 func TestExecAccount(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{})
@@ -146,7 +146,8 @@ func TestExecAccount(t *testing.T) {
 	}
 }
 
-// Statuses are the program's own, as of lklrun.
+// TestExecStatus checks that `lklctl exec` returns the program's own status, as lklrun
+// does.
 func TestExecStatus(t *testing.T) {
 	s := newSite(t)
 	k := s.talk("--if", s.tapIf())
@@ -182,7 +183,8 @@ func TestExecStatus(t *testing.T) {
 	k.end()
 }
 
-// Signals reach the program; those of a terminal its whole group.
+// TestExecSignals checks that signals reach the program, and that signals of a terminal
+// reach its whole process group.
 func TestExecSignals(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)
@@ -199,12 +201,12 @@ raise SystemExit(40 + %d)`, sig, sig, sig))
 			t.Errorf("%v: %v", sig, r)
 		}
 	}
-	p := k.starts("sh", "-c", "echo ready; exec sleep 1000") // exec: dash misses what comes just before it forks
+	p := k.starts("sh", "-c", "echo ready; exec sleep 1000") // exec, because dash misses a signal that arrives just before it forks
 	p.Signal(unix.SIGINT)
 	if r := p.Wait(limit); r.Signal != unix.SIGINT {
 		t.Errorf("Ctrl-C of a shell that became sleep: %v", r)
 	}
-	// Ctrl-Z stops both, and both go on.
+	// Ctrl-Z stops both, and both continue.
 	cmd := k.inside("sh", "-c", "echo ready $$; read x; exit 9")
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -235,7 +237,7 @@ raise SystemExit(40 + %d)`, sig, sig, sig))
 	before.Same()
 }
 
-// state is the state of a process in one letter, proc_pid_stat(5).
+// state returns the state of a process as one letter, see proc_pid_stat(5).
 func state(pid int) string {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -245,7 +247,8 @@ func state(pid int) string {
 	return rest[:1]
 }
 
-// No instance, two of them, one that has ended.
+// TestExecWhere checks `lklctl exec` with no instance, with two instances, and with one
+// that has ended.
 func TestExecWhere(t *testing.T) {
 	s := newSite(t)
 	run := func(args ...string) testutil.Result {
@@ -282,7 +285,8 @@ func TestExecWhere(t *testing.T) {
 	b.end()
 }
 
-// Whatever ends the run ends the programs by exec, and lklctl with one line.
+// TestExecEnds checks that the end of a run ends its programs of `lklctl exec`,
+// whatever the cause, and that lklctl reports it in one line.
 func TestExecEnds(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)
@@ -307,7 +311,7 @@ func TestExecEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			_ = c.WriteFile(ctx, "/proc/sysrq-trigger", []byte("c")) // no answer comes
+			_ = c.WriteFile(ctx, "/proc/sysrq-trigger", []byte("c")) // no answer arrives
 		}, 125, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -326,7 +330,8 @@ func TestExecEnds(t *testing.T) {
 	}
 }
 
-// lklctl killed: its program is told, then killed; the run goes on.
+// TestExecClientKilled kills lklctl: its program gets a signal, then SIGKILL, and the
+// run continues.
 func TestExecClientKilled(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)
@@ -335,7 +340,7 @@ func TestExecClientKilled(t *testing.T) {
 	during := testutil.Take(t, s.server)
 	for _, program := range []string{
 		"echo ready; exec sleep 1000",
-		"trap '' TERM HUP; echo ready; exec sleep 1000", // SIGKILL then, after five seconds
+		"trap '' TERM HUP; echo ready; exec sleep 1000", // it gets SIGKILL after five seconds
 	} {
 		p := k.starts("sh", "-c", program)
 		if err := unix.Kill(p.Pid(), unix.SIGKILL); err != nil {
@@ -350,7 +355,7 @@ func TestExecClientKilled(t *testing.T) {
 	before.Same()
 }
 
-// Many at once, and none is left.
+// TestExecMany starts many programs at once and checks that none is left.
 func TestExecMany(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)
@@ -369,7 +374,8 @@ func TestExecMany(t *testing.T) {
 	before.Same()
 }
 
-// The target has no child that it did not make: a shell's wait ends.
+// TestExecNoChildOfTheTarget checks that the target gets no children that it did not
+// create, so that `wait` in a shell returns.
 func TestExecNoChildOfTheTarget(t *testing.T) {
 	s := newSite(t)
 	k := s.talk("--if", s.tapIf())
@@ -383,7 +389,8 @@ func TestExecNoChildOfTheTarget(t *testing.T) {
 	k.end()
 }
 
-// Without root too, and root may use a user's instance, with that user's rights.
+// TestExecUnprivileged checks `lklctl exec` without root. Root may also use a user's
+// instance, with that user's rights.
 func TestExecUnprivileged(t *testing.T) {
 	newSite(t)
 	bin, run := testutil.PublicBin(t), testutil.Dir(t)
@@ -409,7 +416,8 @@ func TestExecUnprivileged(t *testing.T) {
 	before.Settles(limit)
 }
 
-// The kernel log that a program sees is its stack's, and never the host's.
+// TestExecDmesg checks that a program sees the kernel log of its stack, and never the
+// host's.
 func TestExecDmesg(t *testing.T) {
 	s := newSite(t)
 	testutil.Need(t, "dmesg")

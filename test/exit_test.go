@@ -19,7 +19,7 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// Every exit status is the target's own.
+// TestExitStatus checks that every exit status is the target's own.
 func TestExitStatus(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)
@@ -44,7 +44,8 @@ func TestExitStatus(t *testing.T) {
 	before.Same()
 }
 
-// What env(1) says of commands that cannot be executed, and a line why.
+// TestCannotExecute checks that commands that cannot be executed give the statuses of
+// env(1), and a line with the reason.
 func TestCannotExecute(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)
@@ -60,7 +61,8 @@ func TestCannotExecute(t *testing.T) {
 	before.Same()
 }
 
-// A target that a signal ends: a shell sees 128 + the signal.
+// TestKilledBySignal checks that if a signal ends the target, a shell sees 128 + the
+// signal.
 func TestKilledBySignal(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)
@@ -74,7 +76,8 @@ func TestKilledBySignal(t *testing.T) {
 	before.Same()
 }
 
-// Signals sent to lklrun reach the target, which decides what to do.
+// TestSignalsPassOn checks that signals to lklrun reach the target, which decides how
+// to react.
 func TestSignalsPassOn(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)
@@ -116,8 +119,8 @@ func pty(t *testing.T) (master, slave *os.File) {
 	return master, slave
 }
 
-// interrupted runs a command as a terminal's foreground job, types Ctrl-C once
-// it has said "ready", and returns its end and what the terminal showed.
+// interrupted runs a command as a terminal's foreground job and types Ctrl-C when it
+// has printed "ready". It returns the command's result and the terminal's output.
 func interrupted(t *testing.T, cmd *exec.Cmd) (testutil.Result, string) {
 	t.Helper()
 	master, slave := pty(t)
@@ -139,7 +142,7 @@ func interrupted(t *testing.T, cmd *exec.Cmd) (testutil.Result, string) {
 			mu.Lock()
 			shown.Write(buf[:n])
 			mu.Unlock()
-			if err != nil { // EIO: nobody has the other side open any more
+			if err != nil { // EIO: the other side is closed
 				return
 			}
 		}
@@ -157,13 +160,14 @@ func interrupted(t *testing.T, cmd *exec.Cmd) (testutil.Result, string) {
 	return r, said()
 }
 
-// Ctrl-C on a real terminal does what it does without lklrun.
+// TestCtrlC checks that Ctrl-C on a real terminal has the same effect as without
+// lklrun.
 func TestCtrlC(t *testing.T) {
 	s := newSite(t)
 	for _, text := range []string{
 		`echo ready; exec sleep 60`,
-		// "ready" comes from the child: a shell that is still about to fork when
-		// the signal comes waits for the child before it runs its trap.
+		// The child prints "ready". If the shell were about to fork when the signal
+		// arrives, it would wait for the child before it runs its trap.
 		`trap "echo trapped; exit 9" INT; sh -c "echo ready; exec sleep 60"; echo not reached`,
 		`trap "" INT; echo ready; sleep 1; echo survived`,
 		`exec /usr/bin/python3 -uc '
@@ -188,7 +192,7 @@ except KeyboardInterrupt:
 	}
 }
 
-// The terminal is the target's: it is a terminal, and the job control's.
+// TestTerminal checks that the target has the terminal, including job control.
 func TestTerminal(t *testing.T) {
 	s := newSite(t)
 	const text = `test -t 0 && test -t 1 && test -t 2 && stty size >/dev/null && test "$(ps -o tpgid= -p $$)" -gt 0 && echo tty; echo ready; read x || exit 3`
@@ -199,8 +203,8 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// Ctrl-Z stops the whole job and fg continues it, as a shell's job control
-// expects: the parent sees WIFSTOPPED.
+// TestStopAndContinue checks that Ctrl-Z stops the whole job and fg continues it, as a
+// shell's job control expects. The parent sees WIFSTOPPED.
 func TestStopAndContinue(t *testing.T) {
 	s := newSite(t)
 	master, slave := pty(t)
@@ -211,7 +215,7 @@ func TestStopAndContinue(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _, _ = cmd.Process.Wait() }) // ended already
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _, _ = cmd.Process.Wait() }) // may have ended already
 	_ = slave.Close()
 	var shown strings.Builder
 	expect := func(text string) {
@@ -229,9 +233,8 @@ func TestStopAndContinue(t *testing.T) {
 		}
 	}
 	expect("ready")
-	// A session leader that is orphaned ignores SIGTSTP, so stop as a shell's
-	// `kill -STOP` does: lklrun alone is stopped, the target goes on, and
-	// nothing is lost.
+	// An orphaned session leader ignores SIGTSTP, so use a plain SIGSTOP, like `kill
+	// -STOP`: it stops only lklrun, the target continues, and nothing is lost.
 	if err := cmd.Process.Signal(unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -251,8 +254,8 @@ func TestStopAndContinue(t *testing.T) {
 	}
 }
 
-// Standard input that closes early and output nobody reads are the target's
-// own affair.
+// TestPipes checks standard input that closes early, and output that no process reads.
+// Both work as without lklrun.
 func TestPipes(t *testing.T) {
 	s := newSite(t)
 	const text = "yes; echo $? >&2"
@@ -272,7 +275,7 @@ func TestPipes(t *testing.T) {
 	if got.Status != want.Status || got.Stderr != want.Stderr {
 		t.Errorf("a pipe that nobody reads, under lklrun: %v\nwithout: %v", got, want)
 	}
-	// An end of file comes through, and what is not read stays in the pipe.
+	// An end of file reaches the target, and unread input stays in the pipe.
 	head := s.onTap("sh", "-c", "read a; echo $a")
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -293,8 +296,8 @@ func TestPipes(t *testing.T) {
 	}
 }
 
-// foreground starts a command as a terminal's foreground job; said is what the
-// terminal has shown so far.
+// foreground starts a command as a terminal's foreground job; said returns the
+// terminal's output so far.
 func foreground(t *testing.T, cmd *exec.Cmd) (p *testutil.Proc, master *os.File, said func() string) {
 	t.Helper()
 	master, slave := pty(t)
@@ -313,7 +316,7 @@ func foreground(t *testing.T, cmd *exec.Cmd) (p *testutil.Proc, master *os.File,
 			mu.Lock()
 			shown.Write(buf[:n])
 			mu.Unlock()
-			if err != nil { // nobody has the other side open any more
+			if err != nil { // the other side is closed
 				return
 			}
 		}
@@ -321,8 +324,8 @@ func foreground(t *testing.T, cmd *exec.Cmd) (p *testutil.Proc, master *os.File,
 	return p, master, func() string { mu.Lock(); defer mu.Unlock(); return shown.String() }
 }
 
-// SIGINT and SIGQUIT to lklrun alone reach a target in the foreground too, once;
-// those of the terminal reach it once as well.
+// TestInterruptAlone checks that SIGINT and SIGQUIT to lklrun alone reach a target in
+// the foreground once. Those of the terminal also reach it once.
 func TestInterruptAlone(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)
@@ -348,7 +351,7 @@ sys.exit(42)`))
 			t.Fatal(err)
 		}
 		see("got 2")
-		// One that is pending swallows the next.
+		// A pending signal would absorb the next one.
 		testutil.WaitFor(t, "lklrun's taking the terminal's signal", limit, func() bool {
 			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid()))
 			return err == nil && strings.Contains(string(text), "\nShdPnd:\t0000000000000000\n")
@@ -363,7 +366,8 @@ sys.exit(42)`))
 	before.Same()
 }
 
-// A shell's job control: Ctrl-Z stops lklrun and its target, fg goes on with both.
+// TestJobControl checks a shell's job control: Ctrl-Z stops lklrun and its target, fg
+// continues both.
 func TestJobControl(t *testing.T) {
 	s := newSite(t)
 	cmd := exec.Command("bash", "--norc", "--noprofile", "-i")
@@ -417,7 +421,8 @@ func readFile(t *testing.T, path string) string {
 	return string(text)
 }
 
-// One supervisor of system calls is all that a tree of processes may have.
+// TestInsideItself checks that lklrun refuses to run inside itself: a process tree can
+// have only one supervisor of system calls.
 func TestInsideItself(t *testing.T) {
 	s := newSite(t)
 	r := testutil.Run(t, limit, s.onTap(testutil.Bin("lklrun"), "-q", "--name", s.name(), "--engine", "supervise", "--", "true"))

@@ -27,12 +27,12 @@ while True:
     time.sleep(0.02)
 `
 
-// TestExtcap: tshark itself lists the stacks, captures on them, and hears of a
-// filter that is wrong.
+// TestExtcap checks that tshark lists the stacks, captures on them, and reports a wrong
+// filter.
 func TestExtcap(t *testing.T) {
 	s := newSite(t)
 	testutil.Need(t, "tshark", "mount")
-	// tshark knows one folder alone. The tests have a mount namespace of their own.
+	// tshark uses only one directory. The tests have a mount namespace of their own.
 	folder, err := extcap.Folder(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestExtcap(t *testing.T) {
 			t.Errorf("%q, want %q", out, want)
 		}
 	})
-	// Which comes first, and how many of it, is not said.
+	// The order and the number of packets vary.
 	reads := func(t *testing.T, iface, filter, field string, wants ...string) {
 		t.Helper()
 		p := testutil.Start(t, tshark("-l", "-n", "-i", iface, "-f", filter, "-T", "fields", "-e", field))
@@ -94,7 +94,8 @@ func TestExtcap(t *testing.T) {
 		if r.Status == 0 || !strings.Contains(r.Stderr, `lklctl: filter "tcp prot 80": `) {
 			t.Error(r)
 		}
-		// What Wireshark asks while one types: words mean that it is wrong.
+		// Wireshark asks this while the user types; output means that the filter is
+		// wrong.
 		for filter, wrong := range map[string]bool{"tcp port 80": false, "tcp prot 80": true, "": false} {
 			out := lklctl(t, "extcap", "--extcap-interface", "lklrun-"+names[0], "--extcap-capture-filter", filter)
 			if (out != "") != wrong {
@@ -108,7 +109,7 @@ func TestExtcap(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := testutil.Start(t, exec.Command(testutil.Bin("lklctl"), "extcap", "--capture", "--extcap-interface", "lklrun-"+names[0]+"-eth0", "--extcap-capture-filter", "port 9", "--fifo", pipe))
-		testutil.OK(t, limit, exec.Command("head", "-c", "28", pipe)) // the section header, and no packet ever
+		testutil.OK(t, limit, exec.Command("head", "-c", "28", pipe)) // the section header, before any packet
 		if r := p.Wait(limit); r.Status != 0 || r.Stderr != "" {
 			t.Error(r)
 		}

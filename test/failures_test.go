@@ -20,8 +20,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// oneLine checks what a refused run says: one line, lklrun's, that names the
-// thing; and nothing on standard output.
+// oneLine checks the output of a refused run: one line from lklrun that names the
+// problem, and nothing on standard output.
 func oneLine(t *testing.T, r testutil.Result, status int, names string) {
 	t.Helper()
 	if r.Status != status {
@@ -36,7 +36,8 @@ func oneLine(t *testing.T, r testutil.Result, status int, names string) {
 	}
 }
 
-// Wrong input: one line that names it and status 2, before anything is done.
+// TestWrongInput checks that wrong input gives one line that names it and status 2,
+// before anything is done.
 func TestWrongInput(t *testing.T) {
 	s := newSite(t)
 	notAStack := testutil.Dir(t)
@@ -78,8 +79,8 @@ func TestWrongInput(t *testing.T) {
 	}
 }
 
-// What only the stack can refuse is found out once it runs: the target is not
-// released, and all is undone.
+// TestRefusedByTheStack checks values that only the stack can refuse, once it runs. The
+// target is not released, and everything is undone.
 func TestRefusedByTheStack(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)
@@ -87,7 +88,7 @@ func TestRefusedByTheStack(t *testing.T) {
 		`no_such_thing=1: the stack has no such setting`: {"--sysctl", "net.ipv4.no_such_thing=1"},
 		`tcp_congestion_control=steam.*refused`:          {"--sysctl", "net.ipv4.tcp_congestion_control=steam"},
 		`kernel.osrelease=1.*cannot be written`:          {"--sysctl", "kernel.osrelease=1"},
-		// Its gateway is the stack itself.
+		// Its gateway is the stack's own address.
 		`tap:new0 \(eth1\).*fd73::10: .*[Gg]ateway`: {"--if", "tap:new0,ip6=fd73::11/64,gw6=" + stackAddr6},
 	} {
 		args = append([]string{"--if", s.tapIf()}, append(args, "--", "echo", "released")...)
@@ -96,7 +97,7 @@ func TestRefusedByTheStack(t *testing.T) {
 	}
 }
 
-// A library that is none, or not for this machine.
+// TestBrokenLibrary checks a file that is not a library, or is for another machine.
 func TestBrokenLibrary(t *testing.T) {
 	s := newSite(t)
 	dir := testutil.Dir(t)
@@ -114,7 +115,7 @@ func TestBrokenLibrary(t *testing.T) {
 	r := testutil.Run(t, limit, lklrun("--stack", dir, "--", "true"))
 	oneLine(t, r, 2, "liblkl.so")
 	inv.Same()
-	// A library that is one, but no stack.
+	// A library that is not a stack.
 	libc := strings.Fields(testutil.Host.Run(t, "sh", "-c", "ldd /usr/bin/curl | grep libz.so"))[2]
 	testutil.Host.Run(t, "cp", libc, library)
 	inv = before()
@@ -123,7 +124,8 @@ func TestBrokenLibrary(t *testing.T) {
 	inv.Same()
 }
 
-// Two runs with one name: the second is refused, the first goes on.
+// TestOneName starts two runs with one name: the second is refused, the first
+// continues.
 func TestOneName(t *testing.T) {
 	s := newSite(t)
 	k := s.talk("--if", s.tapIf())
@@ -137,7 +139,7 @@ func TestOneName(t *testing.T) {
 	k.end()
 }
 
-// A tap that another run has open, and a device that is no tap.
+// TestTapInUse checks a tap that another run has open, and a device that is not a tap.
 func TestTapInUse(t *testing.T) {
 	s := newSite(t)
 	k := s.talk("--if", s.tapIf())
@@ -151,7 +153,7 @@ func TestTapInUse(t *testing.T) {
 	k.end()
 }
 
-// A tap without the right to make one.
+// TestTapWithoutRoot checks a tap that the user may not create.
 func TestTapWithoutRoot(t *testing.T) {
 	newSite(t)
 	bin := testutil.PublicBin(t)
@@ -161,8 +163,8 @@ func TestTapWithoutRoot(t *testing.T) {
 	before.Same()
 }
 
-// A tap that was not there is made, and gone afterwards; one that was there
-// stays (newSite's, in every other test).
+// TestTapCreated checks that a tap that lklrun creates is removed afterwards. An
+// existing one stays, as newSite's does in every other test.
 func TestTapCreated(t *testing.T) {
 	newSite(t)
 	before := testutil.Take(t)
@@ -173,7 +175,7 @@ func TestTapCreated(t *testing.T) {
 	before.Same()
 }
 
-// --dry-run prints what would be done and does none of it.
+// TestDryRun checks that --dry-run prints the plan and changes nothing.
 func TestDryRun(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)
@@ -184,13 +186,13 @@ func TestDryRun(t *testing.T) {
 	before.Same()
 }
 
-// processOf finds the one process with this command name.
+// processOf returns the process id that lklctl list prints under key.
 func processOf(t *testing.T, k *talker, key string) int {
 	t.Helper()
 	return processIn(t, lklctl(t, "-o", "json", "list"), k, key)
 }
 
-// processIn finds it in what lklctl list says.
+// processIn finds it in the output of lklctl list.
 func processIn(t *testing.T, text string, k *talker, key string) int {
 	t.Helper()
 	var list []map[string]any
@@ -208,8 +210,8 @@ func processIn(t *testing.T, text string, k *talker, key string) int {
 	return 0
 }
 
-// Whichever process is killed, the others end and tidy up: within seconds there
-// is no device, namespace, process, rule or file left.
+// TestKilled kills each process of a run in turn. The others end and clean up: within
+// seconds, no device, namespace, process, rule or file is left.
 func TestKilled(t *testing.T) {
 	for _, tt := range []struct {
 		who   string
@@ -238,8 +240,8 @@ func TestKilled(t *testing.T) {
 			s := newSite(t)
 			s.web(testutil.Nginx{})
 			before := testutil.Take(t, s.server)
-			// tap0 is ours and stays; new0 is made by the run. The target has a
-			// child, and one that left its session.
+			// tap0 exists before the run and stays; the run creates new0. The target
+			// has a child, and a descendant in another session.
 			k := s.talk("--if", s.tapIf(), "--if", "tap:new0,ip=10.75.0.1/24")
 			k.say(`__import__("subprocess").Popen(["sleep", "1000"]).pid`)
 			k.say(`__import__("subprocess").Popen(["setsid", "sh", "-c", "sleep 1000 & sleep 1000"]).pid`)
@@ -249,7 +251,7 @@ func TestKilled(t *testing.T) {
 			}
 			tt.check(t, k.proc.Wait(limit))
 			if tt.who == "pid" {
-				before.Settles(limit) // lklhost tidies up, and nobody waits for it
+				before.Settles(limit) // lklhost cleans up, and no process waits for it
 			} else {
 				before.Same()
 			}
@@ -257,8 +259,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// An lklhost that is stopped answers nobody: who wants the run to end is not kept
-// waiting, whatever the target waits for.
+// TestStoppedHost checks a stopped lklhost, which answers no requests. The user can
+// still end the run without delay, whatever the target is waiting for.
 func TestStoppedHost(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)
@@ -273,11 +275,11 @@ func TestStoppedHost(t *testing.T) {
 	before.Same()
 }
 
-// killAll kills lklrun, lklhost and the target, and returns who they were.
+// killAll kills lklrun, lklhost and the target, and returns their process ids.
 func (k *talker) killAll() []int {
 	k.t.Helper()
 	pids := []int{processOf(k.t, k, "pid"), processOf(k.t, k, "host_pid"), processOf(k.t, k, "target_pid")}
-	for _, pid := range pids { // stopped first, so that none sees another's end
+	for _, pid := range pids { // stop them first, so that none sees the end of another
 		testutil.Pause(k.t, pid, limit)
 	}
 	for _, pid := range pids {
@@ -289,21 +291,22 @@ func (k *talker) killAll() []int {
 	return pids
 }
 
-// All three at once: nobody is left to tidy up, so `lklrun cleanup` does.
+// TestCleanupVerb kills all three at once. No process is left to clean up, so `lklrun
+// cleanup` does.
 func TestCleanupVerb(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)
 	k := s.talk("--if", "tap:new0,ip=10.75.0.1/24")
 	k.say("1")
-	k.killAll() // lklhost may be ending still, with the lock
+	k.killAll() // lklhost may still be ending, and hold the lock
 	if got := testutil.OK(t, limit, lklrun("cleanup")); got != k.name+": cleaned up\n" {
 		t.Errorf("cleanup says %q", got)
 	}
 	before.Settles(limit)
-	testutil.OK(t, limit, lklrun("cleanup")) // nothing to do is well done
+	testutil.OK(t, limit, lklrun("cleanup")) // with nothing to do, it succeeds
 }
 
-// cleanup leaves what is in use alone.
+// TestCleanupSparesTheLiving checks that cleanup does not touch resources in use.
 func TestCleanupSparesTheLiving(t *testing.T) {
 	s := newSite(t)
 	k := s.talk("--if", "tap:new0,ip=10.75.0.1/24")
@@ -319,7 +322,8 @@ func TestCleanupSparesTheLiving(t *testing.T) {
 	k.end()
 }
 
-// A kernel panic in the stack ends the run with one line that quotes it.
+// TestPanic checks that a kernel panic in the stack ends the run with one line that
+// quotes it.
 func TestPanic(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{})
@@ -347,12 +351,14 @@ func crash(t *testing.T, k *talker) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	// Sysrq-trigger's c, Documentation/admin-guide/sysrq.rst: a crash on purpose.
-	// The kernel that is asked is the stack, so no answer comes.
+	// Command c of sysrq-trigger crashes the kernel on purpose, see
+	// Documentation/admin-guide/sysrq.rst. That kernel is the stack, so no answer
+	// arrives.
 	_ = c.WriteFile(ctx, "/proc/sysrq-trigger", []byte("c"))
 }
 
-// A runtime directory of the user's that is of no use: one line, nothing is done.
+// TestRuntimeDir checks a runtime directory that cannot be used: lklrun prints one line
+// and does nothing.
 func TestRuntimeDir(t *testing.T) {
 	newSite(t)
 	bin, dir := testutil.PublicBin(t), testutil.Dir(t)
@@ -364,7 +370,7 @@ func TestRuntimeDir(t *testing.T) {
 	before.Same()
 }
 
-// A full disk under the run directory.
+// TestFullDisk checks a full disk under the run directory.
 func TestFullDisk(t *testing.T) {
 	s := newSite(t)
 	for _, tt := range []struct {
@@ -391,7 +397,7 @@ func TestFullDisk(t *testing.T) {
 		before := testutil.Take(t, s.server)
 		k := s.in(t).talk("--if", "tap:new0,ip=10.75.0.1/24")
 		k.say("1")
-		_ = exec.Command("cp", "/dev/zero", "/run/lklrun/full").Run() // ends when it is full
+		_ = exec.Command("cp", "/dev/zero", "/run/lklrun/full").Run() // ends when the disk is full
 		lklctl(t, "-n", k.name, "sysctl", "-w", "net.ipv4.ip_default_ttl=63")
 		if r := k.end(); r.Status != 0 {
 			t.Errorf("the target's own end: %v", r)
@@ -403,7 +409,7 @@ func TestFullDisk(t *testing.T) {
 	})
 }
 
-// mount puts a small file system there for the length of the test.
+// mount mounts a small file system at dir for the duration of the test.
 func mount(t *testing.T, dir, size string) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -412,15 +418,16 @@ func mount(t *testing.T, dir, size string) {
 	testutil.Host.Run(t, "mount", "-n", "-t", "tmpfs", "-o", "size="+size+",mode=755", "small", dir)
 	t.Cleanup(func() {
 		testutil.Host.Run(t, "umount", "-n", dir)
-		_ = os.Remove(dir) // not empty: it was there before
+		_ = os.Remove(dir) // fails if it existed before and has content
 	})
 }
 
-// spread returns at another moment of a start for each i: the moment is the point
-// here, not a wait.
+// spread returns after a delay that depends on i, to hit different moments of a start.
+// The delay is the purpose; it does not wait for an event.
 func spread(i int) { time.Sleep(time.Duration(i) * 3 * time.Millisecond) }
 
-// Ctrl-C or SIGTERM in the middle of the start: whatever was done is undone.
+// TestInterruptedStart checks that Ctrl-C or SIGTERM in the middle of the start undoes
+// everything done so far.
 func TestInterruptedStart(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)
@@ -439,8 +446,8 @@ func TestInterruptedStart(t *testing.T) {
 	}
 }
 
-// As before, with SIGKILL: then lklhost, if there is one already, or the next
-// `lklrun cleanup` undoes it.
+// TestKilledStart does the same with SIGKILL. lklhost undoes the changes if it already
+// runs, otherwise the next `lklrun cleanup`.
 func TestKilledStart(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)
@@ -458,8 +465,8 @@ func TestKilledStart(t *testing.T) {
 	}
 }
 
-// A leftover of a killed run does not stand in the way of the next one with
-// its name.
+// TestNameReused checks that leftovers of a killed run do not prevent a new run with
+// the same name.
 func TestNameReused(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)
@@ -480,8 +487,8 @@ func TestNameReused(t *testing.T) {
 	before.Same()
 }
 
-// Run without a network of its own making nothing is left either: many short
-// runs at once, each with a name that lklrun chose.
+// TestManyRuns checks that many short parallel runs, each with a name that lklrun
+// chose, leave nothing behind.
 func TestManyRuns(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)

@@ -16,12 +16,12 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// otherUID is a user who has nothing to do with testutil.OrdinaryUID.
+// otherUID is a user unrelated to testutil.OrdinaryUID.
 const otherUID = testutil.OrdinaryUID + 1
 
-// trap serves a control socket as another user does, who makes the run directory
-// "web" in root appear to be in use: it prints what a client says. The folder's
-// owner is not changed.
+// trap serves a control socket of another user, who makes the run directory "web" in
+// root appear to be in use. It prints what a client sends. The directory keeps its
+// owner.
 const trap = `
 import fcntl, os, socket, sys
 root, uid = sys.argv[1], int(sys.argv[2])
@@ -46,9 +46,9 @@ func (s *site) trap(root string, uid int) *testutil.Proc {
 	return p
 }
 
-// A user's lklctl and lklrun take part in nothing that another user has put in the
-// place of the run directory, and tell nobody but the user's own stack host, or
-// root's, what a program is to do.
+// TestFinding05RunDirectory checks that a user's lklctl and lklrun do not use anything
+// that another user has put in the place of the run directory. They send commands only
+// to the user's own lklhost, or to root's.
 func TestFinding05RunDirectory(t *testing.T) {
 	s := newSite(t)
 	bin := testutil.PublicBin(t)
@@ -79,7 +79,7 @@ func TestFinding05RunDirectory(t *testing.T) {
 	}
 	remove := func(t *testing.T) {
 		t.Helper()
-		t.Cleanup(func() { _ = os.RemoveAll(root) }) // on a tmpfs that ends with the tests
+		t.Cleanup(func() { _ = os.RemoveAll(root) }) // on a tmpfs that is discarded after the tests
 	}
 	t.Run("another user's", func(t *testing.T) {
 		remove(t)
@@ -129,7 +129,7 @@ func TestFinding05RunDirectory(t *testing.T) {
 			testutil.WaitFor(t, "a client", limit, func() bool { out, _ := p.Output(); return strings.Contains(out, "somebody says") })
 			c.Signal(unix.SIGINT)
 			c.Wait(limit)
-			_ = os.RemoveAll(root) // as above
+			_ = os.RemoveAll(root) // see above
 		}
 	})
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// killedNAT starts a run whose tap has a way out, and kills all of it. It returns
-// the host's state before the run, and its run directory.
+// killedNAT starts a run whose tap has a way out, and kills all of its processes. It
+// returns the host's state before the run, and the run directory.
 func killedNAT(t *testing.T) (w *wire, was, dir string) {
 	t.Helper()
 	w = newWire(t)
@@ -34,8 +34,8 @@ func killedNAT(t *testing.T) (w *wire, was, dir string) {
 	return w, was, filepath.Join("/run/lklrun", d.name)
 }
 
-// cleanUp runs `lklrun cleanup` in the run's network namespace, which must leave
-// the host as it was.
+// cleanUp runs `lklrun cleanup` in the run's network namespace and checks that the host
+// is as it was.
 func (w *wire) cleanUp(was, dir string) {
 	w.Helper()
 	testutil.OK(w, limit, w.here.Command(testutil.Bin("lklrun"), "cleanup"))
@@ -45,9 +45,9 @@ func (w *wire) cleanUp(was, dir string) {
 	}
 }
 
-// The record of what is to be undone lives until all of it is undone: neither
-// `lklrun cleanup` in another network namespace, nor a new run of the same name,
-// nor a lock that is held lets go of it.
+// TestFinding07UndoRecord checks that the record of the undos stays until all of them
+// are done. `lklrun cleanup` in another network namespace, a new run of the same name,
+// and a held lock must not remove it.
 func TestFinding07UndoRecord(t *testing.T) {
 	t.Run("another network namespace", func(t *testing.T) {
 		w, was, dir := killedNAT(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// A crossing is a wire whose host has a second network, and routes from one to the
-// other by it:
+// A crossing is a wire whose host has a second network, with routes between the two
+// networks over the host:
 //
 //	far 10.90.0.1 ─── v0 :here: o0 10.92.0.2 ─── o1 10.92.0.1 :other
 //	                       new0 10.91.0.10, the stack
@@ -42,7 +42,7 @@ func newCrossing(t *testing.T) *crossing {
 			for {
 				conn, err := l.Accept()
 				if err != nil {
-					return // the test is over
+					return // the test has ended
 				}
 				conn.Close()
 			}
@@ -51,8 +51,8 @@ func newCrossing(t *testing.T) *crossing {
 	return c
 }
 
-// reaches tells whether somebody in a namespace gets a connection. No answer
-// within a second is none: on these wires one takes a millisecond.
+// reaches reports whether a client in a namespace gets a connection. It waits one
+// second for an answer, which takes a millisecond on these wires.
 func (c *crossing) reaches(from *testutil.Netns, addr, port string) bool {
 	err := from.Enter(func() error {
 		conn, err := net.DialTimeout("tcp", net.JoinHostPort(addr, port), time.Second)
@@ -66,14 +66,14 @@ func (c *crossing) reaches(from *testutil.Netns, addr, port string) bool {
 
 func (c *crossing) want(want bool, what string, from *testutil.Netns, addr, port string) {
 	c.Helper()
-	// A machine that does much else may take longer once.
+	// On a busy machine, one attempt may take longer.
 	if got := c.reaches(from, addr, port) || want && testutil.Within(limit, func() bool { return c.reaches(from, addr, port) }); got != want {
 		c.Errorf("%s (%s port %s): reached %v, want %v", what, addr, port, got, want)
 	}
 }
 
-// A tap with nat is a way out, and neither one in nor one across the host: for
-// others it forwards as much as it did without the run.
+// TestFinding09WayOut checks that a tap with nat is a way out, but not a way in or
+// across the host. For others, the host forwards exactly as without the run.
 func TestFinding09WayOut(t *testing.T) {
 	for name, forwards := range map[string]string{"a host": "", "a router": "all", "a device forwarded": "v0"} {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestFinding09WayOut(t *testing.T) {
 			switch forwards {
 			case "all":
 				c.here.Run(t, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
-			case "v0": // the way back comes in by o0
+			case "v0": // the return path enters by o0
 				c.here.Run(t, "sysctl", "-qw", "net.ipv4.conf.v0.forwarding=1", "net.ipv4.conf.o0.forwarding=1")
 			}
 			was := c.state()

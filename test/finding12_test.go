@@ -16,7 +16,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// A journal that another user wrote is not carried out.
+// TestFinding12ForeignJournal checks that cleanup does not carry out a journal that
+// another user wrote.
 func TestFinding12ForeignJournal(t *testing.T) {
 	w := newWire(t)
 	w.here.Tap(t, "prey")
@@ -34,7 +35,7 @@ func TestFinding12ForeignJournal(t *testing.T) {
 	cleanup := func(dir string) *exec.Cmd {
 		return w.here.Command(testutil.Bin("lklrun"), "cleanup", "--dir", dir)
 	}
-	// fill makes a run directory below base, and lets change make it worse.
+	// fill creates a run directory below base and lets change tamper with it.
 	fill := func(t *testing.T, base string, uid int) string {
 		t.Helper()
 		dir := filepath.Join(base, "web")
@@ -109,8 +110,9 @@ func TestFinding12ForeignJournal(t *testing.T) {
 	})
 }
 
-// lklhost cleans up for a killed lklrun wherever the run directory is: it has the
-// run's lock, which names the directory well enough.
+// TestFinding12OwnRun checks that lklhost cleans up for a killed lklrun wherever the
+// run directory is. It holds the run's lock, which proves that the directory is the
+// right one.
 func TestFinding12OwnRun(t *testing.T) {
 	w := newWire(t)
 	layNAT(w)

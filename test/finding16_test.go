@@ -11,8 +11,9 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// `make san` without arguments builds every program, each with a sanitizer or the race
-// detector, below build/ and nowhere else. The release checklist builds them.
+// TestFinding16SanitizersCoverAllPrograms checks that `make san` without arguments
+// builds every program, each with a sanitizer or the race detector, and only below
+// build/. The release checklist builds them.
 func TestFinding16SanitizersCoverAllPrograms(t *testing.T) {
 	testutil.Need(t, "make")
 	cmd := exec.Command("make", "-n", "san")

@@ -17,8 +17,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// The process that gets the number of one killed in the middle of a call keeps its
-// memory as it is.
+// TestFinding02ForeignMemory checks a process that gets the number of one that was
+// killed in the middle of a call. Its memory must not change.
 func TestFinding02ForeignMemory(t *testing.T) {
 	s := newSite(t)
 	fs := testutil.NewStallFS(t)
@@ -29,7 +29,7 @@ func TestFinding02ForeignMemory(t *testing.T) {
 	}
 }
 
-// buildC compiles one of testdata's programs.
+// buildC compiles a program of testdata.
 func buildC(t *testing.T, name string) string {
 	t.Helper()
 	testutil.Need(t, "gcc")
@@ -41,8 +41,8 @@ func buildC(t *testing.T, name string) string {
 	return program
 }
 
-// visits counts what comes to an address of the host's, by UDP and TCP; it returns
-// the port.
+// visits counts the clients that reach an address of the host, by UDP and TCP. It
+// returns the port.
 func visits(t *testing.T, address string, n *atomic.Int64) int {
 	t.Helper()
 	l := testutil.Host.Listen(t, address+":0")
@@ -52,30 +52,30 @@ func visits(t *testing.T, address string, n *atomic.Int64) int {
 		udp, err = net.ListenPacket("udp", fmt.Sprintf("%s:%d", address, port))
 		return err
 	})
-	t.Cleanup(func() { _ = udp.Close() }) // once
+	t.Cleanup(func() { _ = udp.Close() }) // closed once
 	go func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
-				return // closed: the test is over
+				return // closed: the test has ended
 			}
 			n.Add(1)
-			_ = c.Close() // no more is wanted of it
+			_ = c.Close() // the connection is only counted
 		}
 	}()
 	go func() {
 		for buf := make([]byte, 100); ; n.Add(1) {
 			if _, _, err := udp.ReadFrom(buf); err != nil {
-				return // as above
+				return // see above
 			}
 		}
 	}()
 	return port
 }
 
-// A socket that goes to a destination of --host-net cannot be made to go to
-// another one: not by a second message, not by a family that says nothing, and not
-// by an address that changes while the call is under way.
+// TestFinding03HostNet checks that a socket with a destination of --host-net cannot
+// reach another destination. It tries a second message, a family that means nothing,
+// and an address that changes during the call.
 func TestFinding03HostNet(t *testing.T) {
 	s := newSite(t)
 	program := buildC(t, "finding03")
@@ -105,7 +105,7 @@ func sendsSockets(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() }) // once
+	t.Cleanup(func() { _ = l.Close() }) // closed once
 	inet, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -114,12 +114,12 @@ func sendsSockets(t *testing.T, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _, _, _ = unix.Close(inet), r.Close(), w.Close() }) // once
+	t.Cleanup(func() { _, _, _ = unix.Close(inet), r.Close(), w.Close() }) // closed once
 	pipe := int(r.Fd())
 	go func() {
 		c, err := l.AcceptUnix()
 		if err != nil {
-			return // closed: the test is over
+			return // closed: the test has ended
 		}
 		defer c.Close()
 		for _, m := range []struct {
@@ -138,15 +138,16 @@ func sendsSockets(t *testing.T, path string) {
 				rights = unix.UnixRights(m.fds...)
 			}
 			if _, _, err := c.WriteMsgUnix([]byte(m.text), rights, nil); err != nil {
-				return // the program says what it lacks
+				return // the program reports what is missing
 			}
 		}
-		_, _ = c.Read(make([]byte, 1)) // until it ends
+		_, _ = c.Read(make([]byte, 1)) // until the program ends
 	}()
 }
 
-// A socket of the host's network that somebody sends into the run, or that a program
-// takes out of a process outside, is refused, and the run's account says so.
+// TestFinding08HostSocket checks that a socket of the host's network is refused if
+// another process sends it into the run, or if a program copies it from a process
+// outside. The run's account reports it.
 func TestFinding08HostSocket(t *testing.T) {
 	s := newSite(t)
 	path := filepath.Join(testutil.Dir(t), "sender")
@@ -173,8 +174,8 @@ func TestFinding08HostSocket(t *testing.T) {
 	}
 }
 
-// Memory that does not come, from a file system or a userfaultfd, stops neither
-// other programs of the run nor lklctl.
+// TestFinding14StalledPage checks that memory that is not delivered, by a file system
+// or a userfaultfd, stops neither other programs of the run nor lklctl.
 func TestFinding14StalledPage(t *testing.T) {
 	s := newSite(t)
 	port := echoTCP(t, s.server, serverAddr+":0")
@@ -197,10 +198,10 @@ func TestFinding14StalledPage(t *testing.T) {
 				lklctl(t, verb...)
 			}
 			testutil.WaitFor(t, "the transfer", limit, func() bool { out, _ := p.Output(); return strings.Count(out, "\n") == 2 || !p.Running() })
-			if how == "fuse" { // lklhost's thread ends with the read alone, as any does
-				_, _ = os.Stat(filepath.Join(where, "release")) // by the name
+			if how == "fuse" { // lklhost's thread ends only when the read ends, like any thread
+				_, _ = os.Stat(filepath.Join(where, "release")) // this name releases the read
 			}
-			_ = in.Close() // it is not needed any more
+			_ = in.Close() // no longer needed
 			r := p.Wait(limit)
 			if r.Status != 0 || r.Stdout != "asking\ntransferred, the other killed\n" {
 				t.Errorf("%v", r)

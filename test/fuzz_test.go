@@ -16,8 +16,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// works is a program that uses the stack in an ordinary way and ends with 0 when
-// all was as it should be.
+// works is a program that uses the stack in an ordinary way and ends with 0 if
+// everything worked.
 const works = `
 import os, socket, threading
 for host in "127.0.0.1", "::1":
@@ -44,16 +44,16 @@ for host in "127.0.0.1", "::1":
 assert socket.if_indextoname(1) # a long hunt gives lo other names
 `
 
-// A hunt is a run whose target waits while others are started beside it.
+// A hunt is a run whose target waits while other programs are started beside it.
 type hunt struct {
 	*patient
 	user bool
 	bin  string
-	env  string // XDG_RUNTIME_DIR, of an ordinary user
+	env  string // XDG_RUNTIME_DIR of an ordinary user
 	run  *testutil.Proc
 }
 
-// newHunt starts an instance, of root's or of an ordinary user's.
+// newHunt starts an instance as root or as an ordinary user.
 func newHunt(t *testing.T, user bool, flags ...string) *hunt {
 	t.Helper()
 	testutil.Need(t, "/usr/bin/python3", testutil.Bin("lklrun"), testutil.Bin("lklctl"), testutil.Bin("lklhost"))
@@ -65,7 +65,7 @@ func newHunt(t *testing.T, user bool, flags ...string) *hunt {
 		dir = filepath.Join(h.env, "lklrun")
 	}
 	name := fmt.Sprintf("t%d", runCount.Add(1))
-	// How long TCP minds a closed connection whose peer does not answer.
+	// Limits how long TCP keeps a closed connection whose peer does not answer.
 	args := append([]string{"--name", name, "--sysctl", "net.ipv4.tcp_fin_timeout=1", "--sysctl", "net.ipv4.tcp_orphan_retries=1"}, flags...)
 	h.run = testutil.Start(t, h.command("lklrun", append(args, "--", "sleep", "100000")...))
 	h.patient = observe(t, filepath.Join(dir, name))
@@ -86,12 +86,12 @@ func (h *hunt) command(program string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// inside is a command line of `lklctl exec` there.
+// inside is a command line of `lklctl exec` in the instance.
 func (h *hunt) inside(args ...string) *exec.Cmd {
 	return h.command("lklctl", append([]string{"exec", "-n", h.name, "--"}, args...)...)
 }
 
-// works sees to it that the stack serves a new program.
+// works checks that the stack serves a new program.
 func (h *hunt) works() {
 	h.t.Helper()
 	if r := testutil.Run(h.t, limit, h.inside("/usr/bin/python3", "-c", works)); r.Status != 0 || r.Signal != 0 {
@@ -99,7 +99,7 @@ func (h *hunt) works() {
 	}
 }
 
-// end ends the instance; its end must be in order.
+// end ends the instance, which must end without an error.
 func (h *hunt) end() {
 	h.t.Helper()
 	testutil.OK(h.t, limit, h.command("lklctl", "stop", "-n", h.name))
@@ -108,7 +108,7 @@ func (h *hunt) end() {
 	}
 }
 
-// setting is a number from the environment, for runs that are longer.
+// setting returns a number from the environment, for longer runs.
 func setting(t *testing.T, name string, usual int) int {
 	t.Helper()
 	text := os.Getenv(name)
@@ -122,8 +122,9 @@ func setting(t *testing.T, name string, usual int) int {
 	return n
 }
 
-// A target that makes every socket call with random arguments gets an answer to
-// each; the stack host survives, serves others, and holds nothing in the end.
+// TestFuzz starts a target that makes every socket call with random arguments. Each
+// call must return. lklhost must survive, serve others, and release everything in the
+// end.
 func TestFuzz(t *testing.T) {
 	seconds, seed := setting(t, "FUZZ_SECONDS", 4), setting(t, "FUZZ_SEED", 1)
 	for _, tt := range []struct {
@@ -141,7 +142,7 @@ func TestFuzz(t *testing.T) {
 			hunt := func(seed, seconds int) {
 				t.Helper()
 				cmd := h.inside(fuzz, fmt.Sprint(seed), fmt.Sprint(seconds))
-				cmd.Dir = testutil.Dir(t) // where nothing is
+				cmd.Dir = testutil.Dir(t) // an empty directory
 				r := testutil.Run(t, time.Duration(seconds)*time.Second+3*limit, cmd)
 				t.Logf("%v", r)
 				if r.Status != 0 || r.Signal != 0 {
@@ -149,11 +150,11 @@ func TestFuzz(t *testing.T) {
 				}
 			}
 			h.works()
-			hunt(seed+1, 3) // what is made once and kept; on a busy machine that takes its time
+			hunt(seed+1, 3) // creates what is made once and kept; slow on a busy machine
 			before := h.settled()
 			hunt(seed, seconds)
-			// MPTCP minds a closed connection for a minute, TCP_TIMEWAIT_LEN in
-			// net/mptcp/protocol.c: in a short run nobody waits for that.
+			// MPTCP keeps a closed connection for a minute (TCP_TIMEWAIT_LEN in
+			// net/mptcp/protocol.c). Short runs do not wait for that.
 			h.forgiving = tt.name[:5] == "MPTCP" && os.Getenv("FUZZ_SECONDS") == ""
 			after := h.recovers(before, 4*limit)
 			t.Logf("before: %v\nafter:  %v", before, after)
@@ -163,7 +164,8 @@ func TestFuzz(t *testing.T) {
 	}
 }
 
-// built is a program of csrc/tests, where the ordinary user can execute it.
+// built returns a program of csrc/tests, at a path where the ordinary user can execute
+// it.
 func built(t *testing.T, name string) string {
 	t.Helper()
 	from := filepath.Join(testutil.Root(), "build", "csrc", "tests", name)

@@ -13,7 +13,7 @@ import (
 )
 
 // sendsOnce sends a datagram to an address and waits for the answer. Without
-// IPV6_RECVERR Linux tells a program nothing of a router that has no route.
+// IPV6_RECVERR, Linux does not report a router without a route to the program.
 const sendsOnce = `
 import socket, sys
 s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
@@ -27,9 +27,9 @@ except OSError as e:
     print(e.strerror)
 `
 
-// TestGatewayIPv6Connected: behind the user-mode gateway there is IPv6 where the
-// host has only a connected network of it, no default route. When the host loses its
-// address connecting fails at once, and when it has one again it works again.
+// TestGatewayIPv6Connected checks that the user-mode gateway offers IPv6 if the host
+// has only a connected IPv6 network and no default route. When the host loses its
+// address, connecting fails at once. When it has one again, connecting works again.
 func TestGatewayIPv6Connected(t *testing.T) {
 	t.Parallel()
 	testutil.Need(t, "ip", "nginx", "curl", "/usr/bin/python3")
@@ -56,7 +56,7 @@ func TestGatewayIPv6Connected(t *testing.T) {
 		if r.Status != 7 || r.Took > 10*time.Second {
 			t.Errorf("%s: %v after %v", when, r, r.Took)
 		}
-		// That is how the engine supervise tells of an error (docs/limits.md).
+		// The engine supervise reports errors this way (docs/limits.md).
 		if r := exec1("/usr/bin/python3", "-c", sendsOnce, server); r.Stdout != "Connection reset by peer\n" {
 			t.Errorf("%s, a datagram: %v", when, r)
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// floodsUDP makes 20,000 pairs of UDP ports with one socket, the first of which it
-// uses again and again; then it asks the servers of UDP and TCP.
+// floodsUDP creates 20,000 pairs of UDP ports with one socket, and keeps using the
+// first pair. Then it sends requests to the servers of UDP and TCP.
 const floodsUDP = `
 import socket, sys
 host = sys.argv[1]
@@ -44,7 +44,7 @@ sys.stdin.read()
 `
 
 // floodsTCP begins 1,100 connections to a host that never answers, then one to a
-// server, and says how long that took.
+// server, and prints how long the last one took.
 const floodsTCP = `
 import socket, sys, time
 silent = []
@@ -60,9 +60,9 @@ print("connected %.3f" % (time.monotonic() - begin), flush=True)
 sys.stdin.read()
 `
 
-// TestFinding10GatewayLimits: a program that takes all pairs of UDP ports, or all
-// connections in the making, leaves others their place; one line says so, and a
-// counter.
+// TestFinding10GatewayLimits checks a program that uses up all pairs of UDP ports, or
+// all pending connections. Others must still be served. One line and a counter report
+// it.
 func TestFinding10GatewayLimits(t *testing.T) {
 	t.Parallel()
 	testutil.Need(t, "ip", "nginx", "prlimit", "/usr/bin/python3")
@@ -77,7 +77,7 @@ func TestFinding10GatewayLimits(t *testing.T) {
 			host.Run(t, "ip", "link", "set", "lo", "up")
 			testutil.Veth(t, host, "v0", testutil.NewNetns(t, "silent"), "s0")
 			host.Addr(t, "v0", server+"/24")
-			// Nobody has that Ethernet address: what is sent there is dropped.
+			// This Ethernet address does not exist, so packets to it are dropped.
 			host.Run(t, "ip", "neigh", "add", silent, "lladdr", "02:00:00:00:00:02", "dev", "v0")
 			dir := testutil.Dir(t)
 			file(t, dir+"/hello", "hello\n")
@@ -114,7 +114,7 @@ func TestFinding10GatewayLimits(t *testing.T) {
 	}
 }
 
-// gatewayCount is one of the counters of a run.
+// gatewayCount returns one of the gateway counters of a run.
 func gatewayCount(t *testing.T, name, counter string) int {
 	t.Helper()
 	var all map[string]int

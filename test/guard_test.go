@@ -28,7 +28,7 @@ const (
 	peerAddr, peerAddr6     = "10.91.0.1", "fd91::1"
 )
 
-// A share is a host, whose addresses the stack shall have too, and a peer:
+// A share is a host whose addresses the stack shares, and a peer:
 //
 //	here: v0 10.91.0.2 ─── v1 10.91.0.1 :peer	raw:v0
 //	here: t0 10.91.0.2 ─── t1 10.91.0.1 :peer	rawip:t0, two tuns
@@ -36,7 +36,7 @@ type share struct {
 	*testing.T
 	here, peer *testutil.Netns
 	flag       string
-	as         []string // what begins lklrun's command line; empty: it is ours
+	as         []string // prefix of lklrun's command line; empty: runs as this process
 }
 
 func newShare(t *testing.T, typ string) *share {
@@ -56,15 +56,15 @@ func newShare(t *testing.T, typ string) *share {
 	}
 	s.here.Addr(t, here, sharedAddr+"/24", sharedAddr6+"/64")
 	s.peer.Addr(t, peer, peerAddr+"/24", peerAddr6+"/64")
-	// What the administrator has.
+	// The administrator's own settings and rules.
 	s.here.Run(t, "sysctl", "-qw", "net.ipv4.ip_local_reserved_ports=2000,50000-50100", "net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0")
 	s.here.Run(t, "nft", "add table inet admin; add chain inet admin in { type filter hook input priority 0; }; add rule inet admin in tcp dport 9999 counter drop")
 	s.here.Run(t, "iptables", "-A", "INPUT", "-p", "tcp", "--dport", "9998", "-j", "DROP")
 	return s
 }
 
-// rules is what the host's firewall has, without what counts by itself, and the
-// reserved ports.
+// rules returns the host's firewall rules without their counters, and the reserved
+// ports.
 func (s *share) rules() string {
 	s.Helper()
 	text := s.here.Run(s, "sh", "-ec", "cat /proc/sys/net/ipv4/ip_local_reserved_ports; for c in 'nft list ruleset' iptables-save ip6tables-save iptables-legacy-save ip6tables-legacy-save; do $c; done")
@@ -72,7 +72,7 @@ func (s *share) rules() string {
 	return regexp.MustCompile(`\[\d+:\d+\]|packets \d+ bytes \d+`).ReplaceAllString(text, "")
 }
 
-// args is a command line of lklrun here.
+// args is a command line of lklrun on the host.
 func (s *share) args(args ...string) []string {
 	return append([]string{testutil.Bin("lklrun")}, args...)
 }
@@ -91,7 +91,7 @@ func (s *share) run(flags ...string) *talker {
 	return startTalker(s.T, name, s.here.Command(args...))
 }
 
-// serve echoes what comes by TCP at an address of a namespace's.
+// serve echoes TCP data at an address in a namespace.
 func (s *share) serve(n *testutil.Netns, address string) {
 	s.Helper()
 	l := n.Listen(s, address)
@@ -103,13 +103,13 @@ func (s *share) serve(n *testutil.Netns, address string) {
 			}
 			go func() {
 				defer c.Close()
-				_, _ = io.Copy(c, c) // the other side tells
+				_, _ = io.Copy(c, c) // errors show on the other side
 			}()
 		}
 	}()
 }
 
-// echoes opens connections from a namespace and uses them all.
+// echoes opens connections from a namespace and uses all of them.
 func (s *share) echoes(n *testutil.Netns, address string, count int) {
 	s.Helper()
 	err := n.Enter(func() error {
@@ -145,7 +145,7 @@ func (s *share) echoes(n *testutil.Netns, address string, count int) {
 	}
 }
 
-// refuses says that the host answers at a port where nobody is.
+// refuses checks that the host answers at a port without a listener.
 func (s *share) refuses() {
 	s.Helper()
 	for _, address := range []string{sharedAddr + ":9", "[" + sharedAddr6 + "]:9"} {
@@ -162,7 +162,7 @@ func (s *share) refuses() {
 	}
 }
 
-// resets counts those that the host has sent.
+// resets returns the number of resets that the host has sent.
 func (s *share) resets() int {
 	s.Helper()
 	lines := strings.Split(s.here.Run(s, "grep", "^Tcp:", "/proc/net/snmp"), "\n")
@@ -189,9 +189,9 @@ func (k *talker) guard() guard.Status {
 	return st
 }
 
-// Stack and host have the same address, and neither notices the other: a thousand
-// connections of the stack's and its server see no reset, nor does the host lose
-// one that it owes.
+// TestSharedAddress checks that stack and host can use the same address independently.
+// A thousand connections of the stack, and its server, see no reset. The host still
+// sends the resets that it should send.
 func TestSharedAddress(t *testing.T) {
 	before := testutil.Take(t)
 	t.Cleanup(func() { before.Settles(limit) })
@@ -236,7 +236,8 @@ func TestSharedAddress(t *testing.T) {
 				t.Errorf("the host has sent %d resets for two closed ports", now-resets)
 			}
 
-			// From a port of the host's nothing leaves; a port of its own it may choose.
+			// Nothing leaves from a port of the host. The program may choose a port of
+			// its own.
 			st := k.guard()
 			for _, addr := range []string{peerAddr, peerAddr6} {
 				for _, b := range []struct {
@@ -261,11 +262,11 @@ func TestSharedAddress(t *testing.T) {
 			if got := k.say("crowd(%q, 7, 1)", peerAddr); !strings.Contains(got, fmt.Sprintf("ports %d", st.Ports.First/10000)) {
 				t.Errorf("%s of %v", got, st.Ports)
 			}
-			// A connection that ends in the moment without rules may meet a reset.
+			// A connection that ends while the rules are missing may be reset.
 			if got := k.say("quiet()"); got != "[]" {
 				t.Errorf("connections that do not end: %s", got)
 			}
-			s.here.Run(t, "nft", "flush", "ruleset") // of iptables too
+			s.here.Run(t, "nft", "flush", "ruleset") // includes the rules of iptables
 			testutil.WaitFor(t, "the rules come back", limit, func() bool { return k.guard().Restored == 1 })
 			resets = s.resets()
 			if got := k.say("crowd(%q, 7, 100)", peerAddr); !strings.HasPrefix(got, "'100, ") {
@@ -287,7 +288,8 @@ func TestSharedAddress(t *testing.T) {
 	}
 }
 
-// Without the guard, and it alone, the host does what it is for.
+// TestSharedUnguarded checks that the host sends resets without the guard, and that
+// only the guard prevents them.
 func TestSharedUnguarded(t *testing.T) {
 	s := newShare(t, "raw")
 	was := s.rules()
@@ -309,7 +311,7 @@ func TestSharedUnguarded(t *testing.T) {
 	}
 }
 
-// Runs on one address have ports apart from each other.
+// TestSharedByTwo checks that two runs on one address use different ports.
 func TestSharedByTwo(t *testing.T) {
 	s := newShare(t, "raw")
 	was := s.rules()
@@ -336,8 +338,8 @@ func TestSharedByTwo(t *testing.T) {
 	}
 }
 
-// A range that is used up serves again within seconds, not after the minute that
-// a connection's port waits.
+// TestSharedUsedUp checks that a used-up port range is available again within seconds,
+// not after the minute for which a port of a closed connection waits.
 func TestSharedUsedUp(t *testing.T) {
 	s := newShare(t, "raw")
 	s.serve(s.peer, ":7")
@@ -356,7 +358,8 @@ func TestSharedUsedUp(t *testing.T) {
 	k.end()
 }
 
-// An address is shared while the program runs, and no longer; a second time, too.
+// TestSharedLive checks that an address is shared exactly as long as the interface
+// exists, also a second time.
 func TestSharedLive(t *testing.T) {
 	s := newShare(t, "raw")
 	was := s.rules()
@@ -391,7 +394,7 @@ func TestSharedLive(t *testing.T) {
 		if st := k.guard(); len(st.Links) != 0 {
 			t.Errorf("%+v", st)
 		}
-		// The ports stay the run's: the stack still draws from them.
+		// The ports remain reserved for the run, because the stack still uses them.
 		now := s.rules()
 		if strings.Contains(now, "lklrun") || reserved != "" && now != reserved {
 			t.Errorf("the rules are\n%s", now)
@@ -404,7 +407,8 @@ func TestSharedLive(t *testing.T) {
 	}
 }
 
-// A start that is broken off, by Ctrl-C to all or by SIGKILL, leaves nothing.
+// TestSharedInterrupted checks that an interrupted start, by Ctrl-C to all or by
+// SIGKILL, leaves nothing behind.
 func TestSharedInterrupted(t *testing.T) {
 	s := newShare(t, "raw")
 	was := s.rules()
@@ -429,8 +433,8 @@ func TestSharedInterrupted(t *testing.T) {
 	}
 }
 
-// What cannot be is refused before anything is done, and --rst-guard print does
-// nothing at all.
+// TestSharedRefused checks that impossible settings are refused before anything is
+// done, and that --rst-guard print changes nothing.
 func TestSharedRefused(t *testing.T) {
 	s := newShare(t, "raw")
 	was := s.rules()
@@ -443,7 +447,7 @@ func TestSharedRefused(t *testing.T) {
 		{[]string{"--port-range", "20-2000"}, "--port-range 20-2000: a program of the host's has port 22"},
 		{[]string{"--port-range", "5"}, `--port-range "5": 5 ports; from 16 to 32768 are possible`},
 		{[]string{"--sysctl", "net.ipv4.ip_local_port_range=1000 2000"}, "--port-range"},
-		{[]string{"--sysctl", "net.ipv4.no_such=1"}, "net.ipv4.no_such"}, // only the stack can tell
+		{[]string{"--sysctl", "net.ipv4.no_such=1"}, "net.ipv4.no_such"}, // only the stack can detect it
 	} {
 		r := testutil.Run(t, limit, s.here.Command(s.args(append(append([]string{"--if", s.flag}, c.args...), "--", "true")...)...))
 		oneLine(t, r, 2, regexp.QuoteMeta(c.said))
@@ -467,8 +471,8 @@ func TestSharedRefused(t *testing.T) {
 	}
 }
 
-// Whoever is killed, the rules and the reserved ports are as before afterwards,
-// byte for byte.
+// TestSharedKilled checks that the rules and the reserved ports are unchanged, byte for
+// byte, whichever process is killed.
 func TestSharedKilled(t *testing.T) {
 	for _, backend := range []string{"nft", "iptables"} {
 		for _, who := range []string{"pid", "host_pid", "target_pid", "all, then cleanup", "all, then the next run"} {

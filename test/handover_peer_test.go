@@ -16,22 +16,24 @@ import (
 	"time"
 )
 
-// A movePeer is a server that speaks MPTCP: it sends a connection what it asks
-// for, or takes what that sends.
+// A movePeer is a server that speaks MPTCP. It sends the data that a connection
+// requests, or receives the connection's data.
 type movePeer struct {
 	port  string
 	moved atomic.Int64 // bytes so far
-	more  atomic.Bool  // sends more than its size: a fifth is still to come when this ends
+	more  atomic.Bool  // sends more than its size; a fifth remains when this becomes false
 	done  chan struct{}
 
-	// Of the first connection that moved something, once done is closed.
+	// The results of the first connection that transferred data, valid once done is
+	// closed.
 	sum   string
-	worst time.Duration // the longest that it took for a megabyte
-	wrong string        // the first bytes taken that handoverAsks did not put there
+	worst time.Duration // the longest time for a megabyte
+	wrong string        // the first received bytes that differ from those of handoverAsks
 	err   error
 }
 
-// serveMoves starts it at the server; it sends size bytes to who wants them.
+// serveMoves starts it on the server. It sends size bytes to a client that requests
+// them.
 func (p *pathSite) serveMoves(size int64) *movePeer {
 	p.Helper()
 	m := &movePeer{done: make(chan struct{})}
@@ -41,7 +43,7 @@ func (p *pathSite) serveMoves(size int64) *movePeer {
 		for {
 			c, err := l.Accept()
 			if err != nil {
-				return // the test is over
+				return // the test has ended
 			}
 			go m.serve(c, size)
 		}
@@ -49,7 +51,7 @@ func (p *pathSite) serveMoves(size int64) *movePeer {
 	return m
 }
 
-// listen has the server wait for connections of MPTCP at a port.
+// listen makes the server listen for MPTCP connections on a port.
 func (p *pathSite) listen() (l net.Listener, port string) {
 	p.Helper()
 	p.server.Do(p, func() (err error) {
@@ -58,11 +60,11 @@ func (p *pathSite) listen() (l net.Listener, port string) {
 		l, err = lc.Listen(context.Background(), "tcp", ":0")
 		return err
 	})
-	p.Cleanup(func() { _ = l.Close() }) // nothing is lost at the end
+	p.Cleanup(func() { _ = l.Close() }) // errors do not matter at the end
 	return l, l.Addr().String()[strings.LastIndex(l.Addr().String(), ":")+1:]
 }
 
-// serve does what the first byte says: "g", send; "p", take; else nothing.
+// serve does what the first byte requests: "g", send; "p", receive; otherwise nothing.
 func (m *movePeer) serve(c net.Conn, size int64) {
 	defer c.Close()
 	what := make([]byte, 1)
@@ -76,7 +78,7 @@ func (m *movePeer) serve(c net.Conn, size int64) {
 	case 'p':
 		m.err = m.take(c, sum)
 	default:
-		_, _ = io.Copy(io.Discard, c) // until it goes
+		_, _ = io.Copy(io.Discard, c) // until the client disconnects
 		return
 	}
 	m.sum = fmt.Sprintf("%x", sum.Sum(nil))
@@ -106,12 +108,12 @@ func (m *movePeer) send(c net.Conn, sum hash.Hash, size int64) error {
 	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
 		return err
 	}
-	_, err := io.Copy(io.Discard, c) // its end
+	_, err := io.Copy(io.Discard, c) // until the end of the stream
 	return err
 }
 
 func (m *movePeer) take(c net.Conn, sum hash.Hash) error {
-	const mark = 1 << 20 // what trickles is no progress
+	const mark = 1 << 20 // smaller amounts do not count as progress
 	buf := make([]byte, 1<<18)
 	last, fresh := time.Now(), 0
 	for {
@@ -135,10 +137,11 @@ func (m *movePeer) take(c net.Conn, sum hash.Hash) error {
 	}
 }
 
-// compare looks whether b is what handoverAsks puts at a place: words that count up,
-// so that what is wrong says where it comes from. One packet, from where a reader has got
-// to, with bytes from further on is the peer's kernel: Linux 6.18 misplaces what comes by
-// a subflow whose join it has not finished (third_party/lkl/arch/lkl/fixes/mptcp_protocol.inc).
+// compare checks that b is what handoverAsks sends at this position: words that count
+// up, so that wrong bytes show where they come from. A single packet at the reader's
+// position with bytes from further on is an error of the peer's kernel: Linux 6.18
+// misplaces data of a subflow whose join is not finished
+// (third_party/lkl/arch/lkl/fixes/mptcp_protocol.inc).
 func (m *movePeer) compare(at int64, b []byte) {
 	for i := 0; i < len(b) && m.wrong == ""; i++ {
 		if pos := at + int64(i); b[i] != byte(pos/8>>(8*(pos%8))) {
@@ -147,8 +150,8 @@ func (m *movePeer) compare(at int64, b []byte) {
 	}
 }
 
-// wait waits for the end of the transfer and tells its checksum, and the longest
-// time that it took for a megabyte.
+// wait waits for the end of the transfer and returns its checksum, and the longest time
+// for a megabyte.
 func (m *movePeer) wait(limit time.Duration) (sum string, worst time.Duration, err error) {
 	select {
 	case <-m.done:

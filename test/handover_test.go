@@ -16,21 +16,20 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// handoverLimit bounds one transfer with its cuts, on a machine that does much
-// else besides.
+// handoverLimit bounds one transfer with its cuts, on a machine with much other work.
 const handoverLimit = 2 * time.Minute
 
-// stallLimit is for the test only: what is measured is a quarter of it on a busy
-// machine. A path that has gone silent and is not left lets 32 KiB through in 200 ms,
-// a megabyte in some 6 s.
+// stallLimit is only a limit for the test; a measured stall is a quarter of it on a
+// busy machine. A silent path that is still used carries 32 KiB in 200 ms, a megabyte
+// in about 6 s.
 const stallLimit = 4 * time.Second
 
-// handoverRate is what each path carries.
+// handoverRate is the rate of each path.
 const handoverRate = "100mbit"
 
-// handoverAsks is the target: it fetches or sends, and says how many bytes there
-// were, their checksum, and the longest time without any. What it sends are words
-// of 64 bits that count up (movePeer.compare).
+// handoverAsks is the target. It fetches or sends, and prints the number of bytes,
+// their checksum, and the longest time without any. It sends 64-bit words that count up
+// (movePeer.compare).
 const handoverAsks = `
 import array, hashlib, socket, sys, time
 address, port, what, size = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
@@ -64,8 +63,8 @@ type pathSite struct {
 	*testing.T
 	host, server *testutil.Netns
 	name         string
-	ifs          [2]string // the interfaces, as --if has them
-	devs         [2]string // the host's devices that they hang on
+	ifs          [2]string // the interfaces, as in --if
+	devs         [2]string // the host's devices that they use
 	addr         string    // of the server, on the first path
 }
 
@@ -77,8 +76,8 @@ func newPathSite(t *testing.T) *pathSite {
 	return p
 }
 
-// newPhone is a pathSite whose first path is a network with a DHCP server, as
-// wireless ones are, and the second a device without link layer, as a modem is:
+// newPhone is a pathSite whose first path is a network with a DHCP server, like Wi-Fi,
+// and whose second path is a device without link layer, like a modem:
 //
 //	tap0 ─ br0 ─ v0 ─── s0 10.74.1.1
 //	tun0 ────────────── s1 10.74.2.1
@@ -98,7 +97,7 @@ func newPhone(t *testing.T) *pathSite {
 	return p
 }
 
-// newSixes is a pathSite of IPv6, by macvtaps on the wires themselves.
+// newSixes is a pathSite with IPv6, over macvtaps on the wires themselves.
 func newSixes(t *testing.T) *pathSite {
 	t.Helper()
 	p := newPeers(t)
@@ -114,7 +113,7 @@ func newSixes(t *testing.T) *pathSite {
 	return p
 }
 
-// wire lays a tap to the server.
+// wire sets up a tap to the server.
 func (p *pathSite) wire(n int, keys string) {
 	p.Helper()
 	v, s, tap := fmt.Sprint("v", n), fmt.Sprint("s", n), fmt.Sprint("tap", n)
@@ -136,8 +135,7 @@ func newPeers(t *testing.T) *pathSite {
 	return p
 }
 
-// run starts a target on both paths; options are added to the specification of
-// eth1.
+// run starts a target on both paths; options are added to the specification of eth1.
 func (p *pathSite) run(engine, options string, args ...string) *testutil.Proc {
 	p.Helper()
 	cmd := append([]string{
@@ -159,14 +157,14 @@ type cut struct {
 	away, restore func(p *pathSite, path int)
 }
 
-// The host's device goes down: the stack can be told.
+// cutDown sets the host's device down, which the stack can be told.
 var cutDown = cut{
 	"down",
 	func(p *pathSite, n int) { p.host.Run(p, "ip", "link", "set", p.devs[n], "down") },
 	func(p *pathSite, n int) { p.host.Run(p, "ip", "link", "set", p.devs[n], "up") },
 }
 
-// Something further on forwards nothing more: nobody can tell.
+// cutSilent makes a later hop stop forwarding, which no side can be told.
 var cutSilent = cut{
 	"silent",
 	func(p *pathSite, n int) { p.host.Run(p, "ip", "link", "set", fmt.Sprint("v", n), "nomaster") },
@@ -175,8 +173,8 @@ var cutSilent = cut{
 	},
 }
 
-// carried is how many bytes have crossed a path, as the server's device counts
-// them.
+// carried returns the number of bytes that have crossed a path, by the counters of the
+// server's device.
 func (p *pathSite) carried(path int) int64 {
 	p.Helper()
 	var devs []struct {
@@ -210,13 +208,13 @@ func (p *pathSite) runsOut(target *testutil.Proc) {
 	}
 }
 
-// handoverSize is how much the transfers move: HANDOVER_MB=500 is the long form.
+// handoverSize is the size of the transfers; HANDOVER_MB=500 selects the long form.
 func handoverSize(t *testing.T) int64 {
 	return int64(setting(t, "HANDOVER_MB", 80)) << 20
 }
 
-// ended checks what became of a transfer and returns its longest stall: what the
-// server took for a megabyte, or how long the target went without a byte.
+// ended checks the outcome of a transfer and returns its longest stall: the server's
+// longest time for a megabyte, or the target's longest time without a byte.
 func (p *pathSite) ended(target *testutil.Proc, peer *movePeer, what string, size int64) time.Duration {
 	p.Helper()
 	p.runsOut(target)
@@ -236,14 +234,14 @@ func (p *pathSite) ended(target *testutil.Proc, peer *movePeer, what string, siz
 	if moved := peer.moved.Load(); f[0] != fmt.Sprint(moved) || moved < size || f[1] != sum || peer.wrong != "" {
 		p.Errorf("the target had %s bytes, %s; the server %d of %d, %s; %s", f[0], f[1], moved, size, sum, peer.wrong)
 	}
-	if what == "put" { // who receives knows
+	if what == "put" { // the receiver knows
 		return worst
 	}
 	return time.Duration(stall * float64(time.Second))
 }
 
-// Two paths, one is cut in the middle of a transfer, restored, then the other is
-// cut: the transfer completes, and hardly pauses.
+// TestHandover cuts one of two paths in the middle of a transfer, restores it, then
+// cuts the other. The transfer must complete, with short pauses only.
 func TestHandover(t *testing.T) {
 	size := handoverSize(t)
 	for _, c := range []struct {
@@ -252,7 +250,7 @@ func TestHandover(t *testing.T) {
 	}{
 		{"supervise", "get", "taps", cutDown},
 		{"supervise", "put", "taps", cutDown},
-		{"supervise", "get", "taps", cutSilent}, // nothing of this is the engine's
+		{"supervise", "get", "taps", cutSilent}, // the engine makes no difference here
 		{"supervise", "put", "taps", cutSilent},
 		{"supervise", "get", "phone", cutDown},
 		{"preload", "get", "sixes", cutDown},
@@ -269,7 +267,8 @@ func TestHandover(t *testing.T) {
 
 func handover(p *pathSite, engine, what string, c cut, size int64) {
 	peer := p.serveMoves(size)
-	// How soon the server's kernel tries a path again is its own: it sends until then.
+	// The server's kernel decides when it tries a path again, so the server sends until
+	// then.
 	peer.more.Store(true)
 	target := p.run(engine, "", "/usr/bin/python3", "-c", handoverAsks, p.addr, peer.port, what, fmt.Sprint(size))
 	p.until("a fifth of it", target, func() bool { return peer.moved.Load() > size/5 })
@@ -290,8 +289,9 @@ func handover(p *pathSite, engine, what string, c cut, size int64) {
 	}
 }
 
-// A path that goes and is back in a moment is used again. What waits on the other one
-// holds up the word that it went, but not its return.
+// TestHandoverBlink checks that a path that disappears and returns at once is used
+// again. Data that waits on the other path delays the announcement of its removal, but
+// not that of its return.
 func TestHandoverBlink(t *testing.T) {
 	t.Parallel()
 	const size = 160 << 20
@@ -317,7 +317,8 @@ func TestHandoverBlink(t *testing.T) {
 	p.ended(target, peer, "put", size)
 }
 
-// Without any path for a while a connection stands still, and goes on afterwards.
+// TestHandoverNoPath checks that a connection without any path pauses, and continues
+// when a path returns.
 func TestHandoverNoPath(t *testing.T) {
 	t.Parallel()
 	outage := 2 * time.Second
@@ -332,7 +333,7 @@ func TestHandoverNoPath(t *testing.T) {
 	for n := range 2 {
 		cutDown.away(p, n)
 	}
-	over := time.NewTimer(outage) // not a wait for anything: it is what is tested
+	over := time.NewTimer(outage) // the outage under test, not a wait for an event
 	<-over.C
 	for n := range 2 {
 		cutDown.restore(p, 1-n)
@@ -344,8 +345,8 @@ func TestHandoverNoPath(t *testing.T) {
 	}
 }
 
-// A connection that has no other path, because its peer takes no more subflows,
-// outlasts the cut of the one it has.
+// TestHandoverAlone checks a connection that has no other path, because its peer
+// accepts no more subflows. It must survive a cut of its only path.
 func TestHandoverAlone(t *testing.T) {
 	t.Parallel()
 	const size = 20 << 20
@@ -367,7 +368,7 @@ func TestHandoverAlone(t *testing.T) {
 	}
 }
 
-// A backup carries nothing as long as the other path does.
+// TestHandoverBackup checks that a backup carries no data while the other path works.
 func TestHandoverBackup(t *testing.T) {
 	t.Parallel()
 	const size = 40 << 20
@@ -405,7 +406,7 @@ func TestHandoverBackup(t *testing.T) {
 	t.Logf("after the cut: %d bytes and %d; the longest time without progress was %v", p.carried(0), p.carried(1), stall.Round(time.Millisecond))
 }
 
-// What the peer sees of the other flags.
+// TestHandoverFlags checks what the peer sees of the other flags.
 func TestHandoverFlags(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -413,8 +414,8 @@ func TestHandoverFlags(t *testing.T) {
 		subflows int
 	}{
 		{"", 2},
-		{",fullmesh", 3}, // eth1 to the peer's second address as well
-		{",signal", 1},   // announced, which the peer's kernel does not use here
+		{",fullmesh", 3}, // eth1 also connects to the peer's second address
+		{",signal", 1},   // announced; the peer's kernel does not use the announcement here
 	} {
 		p := newPathSite(t)
 		p.server.Run(t, "ip", "mptcp", "limits", "set", "subflows", "8", "add_addr_accepted", "0")
@@ -447,8 +448,8 @@ time.sleep(600)`, peer.port)
 	}
 }
 
-// An address that a program in the stack adds is a path as any other, and new
-// connections leave by what carries.
+// TestHandoverByHand checks that an address added by a program in the stack becomes a
+// full path, and that new connections use a path that works.
 func TestHandoverByHand(t *testing.T) {
 	t.Parallel()
 	p := newPathSite(t)

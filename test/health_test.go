@@ -19,14 +19,14 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// A patient is a stack host under observation.
+// A patient is an lklhost under observation.
 type patient struct {
 	t    *testing.T
 	ctl  *stackconn.Conn
 	pid  int
 	name string
 
-	forgiving bool // what closed connections hold inside the stack does not count
+	forgiving bool // ignore what closed connections hold inside the stack
 }
 
 // observe attaches to the instance whose run directory is dir.
@@ -48,15 +48,15 @@ func observe(t *testing.T, dir string) *patient {
 	return p
 }
 
-// A health is what a stack host holds at one moment.
+// A health is what an lklhost holds at one moment.
 type health struct {
 	open    int // connections of the engine
-	files   int // descriptors, without the cached names of remote peers and what the stack's library makes once
+	files   int // descriptors, except cached names of remote peers and those that the stack's library creates once
 	sockets int // in the stack, "sockets: used" of /proc/net/sockstat
-	orphans int // TCP connections that nobody holds and that have not ended yet
+	orphans int // TCP connections without an owner that have not ended yet
 	freeKB  int // of the stack's memory
-	slabKB  int // of it, that the kernel cannot take back
-	heapKB  int // resident in lklhost, without the stack's memory
+	slabKB  int // of it, memory that the kernel cannot reclaim
+	heapKB  int // resident in lklhost, except the stack's memory
 }
 
 func (h health) String() string {
@@ -64,7 +64,7 @@ func (h health) String() string {
 		h.open, h.files, h.sockets, h.orphans, h.freeKB, h.slabKB, h.heapKB)
 }
 
-// health asks. It fails the test when the stack host does not answer.
+// health queries lklhost. The test fails if lklhost does not answer.
 func (p *patient) health() health {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -96,8 +96,8 @@ func (p *patient) health() health {
 	return h
 }
 
-// once counts what the stack's library makes when it is first wanted, and keeps: a
-// ring for bursts of frames, and what the thread that writes frames rings.
+// once counts the descriptors that the stack's library creates on first use and keeps:
+// a ring for bursts of frames, and the event descriptor of the writer thread.
 func (p *patient) once(fds []os.DirEntry) int {
 	n := 0
 	for _, fd := range fds {
@@ -114,8 +114,8 @@ func (p *patient) once(fds []os.DirEntry) int {
 	return n
 }
 
-// number reads one number of a file of the stack: on the line that begins with
-// head, the one behind key.
+// number reads a number from a file of the stack: the one after key, on the line that
+// begins with head.
 func (p *patient) number(ctx context.Context, path, head, key string) int {
 	p.t.Helper()
 	text, err := p.ctl.ReadFile(ctx, path)
@@ -141,8 +141,8 @@ func (p *patient) number(ctx context.Context, path, head, key string) int {
 	return 0
 }
 
-// heap sums up what is resident of anonymous memory, all but the one mapping
-// that is the stack's own memory, the largest.
+// heap returns the resident anonymous memory, except the largest mapping, which is the
+// stack's own memory.
 func (p *patient) heap() int {
 	p.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", p.pid))
@@ -173,16 +173,16 @@ func (p *patient) heap() int {
 	return sum - arena
 }
 
-// recovers waits until what the stack host holds is back where it was before,
-// within bounds: nothing open, no descriptor more, and of memory what its
-// allocators keep.
+// recovers waits until lklhost holds as much as before, within limits: no open
+// connection, no additional descriptor, and only as much more memory as its allocators
+// keep.
 func (p *patient) recovers(before health, wait time.Duration) health {
 	p.t.Helper()
 	const arenaKB, slabKB, heapKB = 6 << 10, 4 << 10, 8 << 10
 	var h health
 	ok := testutil.Within(wait, func() bool {
 		h = p.health()
-		// The sanitizers keep what was freed for a while.
+		// The sanitizers keep freed memory for a while.
 		if os.Getenv("LKLRUN_BIN") != "" {
 			h.heapKB = before.heapKB
 		}
@@ -196,7 +196,7 @@ func (p *patient) recovers(before health, wait time.Duration) health {
 	return h
 }
 
-// descriptors tells what there are.
+// descriptors lists the open descriptors.
 func (p *patient) descriptors() string {
 	p.t.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd/", p.pid)
@@ -206,13 +206,13 @@ func (p *patient) descriptors() string {
 	}
 	var b strings.Builder
 	for _, fd := range fds {
-		link, _ := os.Readlink(dir + fd.Name()) // it may be gone
+		link, _ := os.Readlink(dir + fd.Name()) // it may be closed by now
 		fmt.Fprintf(&b, "%s -> %s\n", fd.Name(), link)
 	}
 	return b.String()
 }
 
-// sockets tells what sockets there are, known by sock_diag or counted only.
+// sockets lists the sockets: those that sock_diag reports, and the counts of others.
 func (p *patient) sockets() string {
 	var b strings.Builder
 	for _, args := range [][]string{{"netstat", "-a", "-t", "-M", "-u", "-w", "-x", "-0"}, {"cat", "/proc/net/protocols"}} {
@@ -226,7 +226,7 @@ func (p *patient) sockets() string {
 	return b.String()
 }
 
-// settled is the health once nothing is on its way any more.
+// settled returns the health when nothing is in progress.
 func (p *patient) settled() health {
 	var h health
 	testutil.Within(limit, func() bool {

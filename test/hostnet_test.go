@@ -17,7 +17,7 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// echoTCP sends back what it gets, until the end of the test; it returns its port.
+// echoTCP echoes TCP data until the end of the test. It returns its port.
 func echoTCP(t *testing.T, n *testutil.Netns, address string) int {
 	t.Helper()
 	l := n.Listen(t, address)
@@ -25,19 +25,19 @@ func echoTCP(t *testing.T, n *testutil.Netns, address string) int {
 		for {
 			c, err := l.Accept()
 			if err != nil {
-				return // closed: the test is over
+				return // closed: the test has ended
 			}
 			go func() {
 				defer c.Close()
-				_, _ = io.Copy(c, c) // its end is the client's affair
+				_, _ = io.Copy(c, c) // errors are the client's concern
 			}()
 		}
 	}()
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// Destinations of --host-net are reached by the host's stack, all others by the
-// run's own.
+// TestHostNet checks that destinations of --host-net are reached over the host's stack,
+// and all others over the run's own.
 func TestHostNet(t *testing.T) {
 	s := newSite(t)
 	port := echoTCP(t, testutil.Host, "127.0.0.1:0")
@@ -71,8 +71,8 @@ func TestHostNet(t *testing.T) {
 	before.Same()
 }
 
-// All that a program had may have been on the host: that is no violation, and
-// not the stack either.
+// TestHostNetRequire checks a program whose connections all used the host: this does
+// not violate --require, and does not count as use of the stack either.
 func TestHostNetRequire(t *testing.T) {
 	s := newSite(t)
 	port := echoTCP(t, testutil.Host, "127.0.0.1:0")
@@ -89,8 +89,8 @@ func TestHostNetRequire(t *testing.T) {
 	}
 }
 
-// An ordinary user has no way back into the host's network namespace, but a
-// helper there. Nothing is left of that when everything is killed.
+// TestHostNetUser checks an ordinary user, for whom only a helper can reach the host's
+// network namespace. Nothing of the helper is left when all processes are killed.
 func TestHostNetUser(t *testing.T) {
 	s := newSite(t)
 	port := echoTCP(t, testutil.Host, "127.0.0.1:0")
@@ -116,7 +116,8 @@ while len(sys.argv) > 1: time.sleep(1)`, port)}
 	before.Settles(limit)
 }
 
-// What cannot be a destination is said in one line, and nothing is done.
+// TestHostNetUsage checks that an impossible destination is reported in one line, and
+// nothing is done.
 func TestHostNetUsage(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)

@@ -11,8 +11,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// inject has a process that waits in a system call make another one instead, and
-// returns its result, or the signal that the process was killed by.
+// inject makes a process that waits in a system call make another call instead. It
+// returns the result, or the signal that killed the process.
 func inject(t *testing.T, pid int, nr uint64, args ...uint64) (int64, unix.Signal) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -28,7 +28,7 @@ func inject(t *testing.T, pid int, nr uint64, args ...uint64) (int64, unix.Signa
 		}
 	}
 	var was, regs unix.PtraceRegs
-	waits := func() bool { // in a call, not on its way to one
+	waits := func() bool { // inside a call, not about to make one
 		stop(unix.PtraceAttach(pid))
 		if err := unix.PtraceGetRegs(pid, &was); err != nil {
 			t.Fatal(err)
@@ -46,7 +46,7 @@ func inject(t *testing.T, pid int, nr uint64, args ...uint64) (int64, unix.Signa
 		t.Fatalf("process %d never waits in a call", pid)
 	}
 	regs = was
-	regs.Rip -= 2 // the syscall instruction
+	regs.Rip -= 2 // back to the syscall instruction
 	regs.Rax, regs.Orig_rax = nr, ^uint64(0)
 	for i, r := range []*uint64{&regs.Rdi, &regs.Rsi, &regs.Rdx} {
 		if i < len(args) {
@@ -72,8 +72,9 @@ func inject(t *testing.T, pid int, nr uint64, args ...uint64) (int64, unix.Signa
 	return int64(regs.Rax), 0
 }
 
-// A taken-over lklhost can start no program and no process, and make no socket of the
-// network: the host's kernel kills it, and what lklrun did to the host is undone.
+// TestFinding15Filter checks that an attacker in lklhost cannot start a program or a
+// process, and cannot create a network socket. The host's kernel kills lklhost, and
+// lklrun's changes to the host are undone.
 func TestFinding15Filter(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {

@@ -17,12 +17,12 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// isolated are the ways to run lklrun and the capabilities that lklhost has left in
-// each of them (csrc/host/isolation.c).
+// isolated are the ways to run lklrun, with the capabilities that lklhost keeps in each
+// of them (csrc/host/isolation.c).
 var isolated = []struct {
 	who, engine string
 	flags       []string
-	user        bool // an ordinary user runs it
+	user        bool // run by an ordinary user
 	caps        uint64
 }{
 	{"root", "supervise", nil, false, capPtrace | capKill | capDACOverride},
@@ -40,7 +40,7 @@ const (
 	capPtrace      = 1 << 19
 )
 
-// statusFields are the lines of /proc/PID/status that isolated is about.
+// statusFields returns the lines of /proc/PID/status that isolated is about.
 func statusFields(t *testing.T, pid int) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -54,7 +54,8 @@ func statusFields(t *testing.T, pid int) map[string]string {
 	return fields
 }
 
-// noHostFiles checks that a process reaches no file of the host's but through /proc.
+// noHostFiles checks that a process can access no file of the host except through
+// /proc.
 func noHostFiles(t *testing.T, pid int, root bool) {
 	t.Helper()
 	proc := fmt.Sprintf("/proc/%d/", pid)
@@ -91,8 +92,9 @@ func noHostFiles(t *testing.T, pid int, root bool) {
 	}
 }
 
-// lklhost has given up all but what it needs when the target runs, and so have the
-// processes beside it; a directory that was open for the target is not open in it.
+// TestFinding15Privileges checks that lklhost and its helpers have dropped all
+// privileges that they do not need while the target runs. A directory that was open for
+// the target is not open in lklhost.
 func TestFinding15Privileges(t *testing.T) {
 	bin := testutil.PublicBin(t)
 	for _, tt := range isolated {
@@ -134,8 +136,8 @@ func TestFinding15Privileges(t *testing.T) {
 	}
 }
 
-// reach is a program that tries to reach into another process, whose descriptor 0 is
-// a socket, in each way there is, and prints what worked.
+// reach is a program that tries every way to access another process, whose descriptor 0
+// is a socket, and prints what worked.
 const reach = `
 import ctypes, os, socket, sys
 c = ctypes.CDLL(None, use_errno=True)
@@ -152,8 +154,8 @@ except OSError: pass
 if c.ptrace(16, pid, 0, 0) == 0: worked.append("ptrace")
 print(*worked)`
 
-// traceable is a program that lets every process of its user trace it, where that is
-// forbidden by default (PR_SET_PTRACER, Documentation/admin-guide/LSM/Yama.rst).
+// traceable is a program that lets every process of its user trace it, on hosts that
+// forbid this by default (PR_SET_PTRACER, Documentation/admin-guide/LSM/Yama.rst).
 const traceable = `
 import ctypes, time
 c = ctypes.CDLL(None)
@@ -162,7 +164,8 @@ b = ctypes.create_string_buffer(4)
 print(ctypes.addressof(b), flush=True)
 time.sleep(1000)`
 
-// With --user the target cannot reach into other processes of its user on the host.
+// TestFinding15UserNamespace checks that with --user, the target cannot access other
+// processes of its user on the host.
 func TestFinding15UserNamespace(t *testing.T) {
 	testutil.Need(t, "setpriv", "/usr/bin/python3")
 	bin := testutil.PublicBin(t)
@@ -203,7 +206,7 @@ func TestFinding15UserNamespace(t *testing.T) {
 				if got := attack(exec.Command(bin+"/lklctl", append([]string{"-n", k.name, "exec"}, args...)...)); got != "" {
 					t.Errorf("a program of lklctl exec can do %q to it", got)
 				}
-				// Owners of files are still who they are.
+				// File owners are unchanged.
 				if got := k.say(`(lambda o: [o.stat(f).st_uid for f in ("/etc/passwd", "/proc/self/status")])(__import__("os"))`); got != "[0, 65534]" {
 					t.Errorf("owners of files: %s", got)
 				}
@@ -215,8 +218,8 @@ func TestFinding15UserNamespace(t *testing.T) {
 	}
 }
 
-// Where no user namespace can be made, --user works without one, and a line says what
-// the target can do then.
+// TestFinding15NoUserNamespace checks --user on a host where no user namespace can be
+// created. It works without one, and a line says what the target can do then.
 func TestFinding15NoUserNamespace(t *testing.T) {
 	s := newSite(t)
 	bin := testutil.PublicBin(t)

@@ -21,24 +21,24 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// A ground is a host on which runs are killed, again and again.
+// A ground is a host on which runs are killed repeatedly.
 type ground struct {
 	name    string
 	host    *testutil.Netns
-	nets    []*testutil.Netns // it and its neighbours
-	flags   [][]string        // of one run; a second set is for a run beside it
-	variety [][]string        // further flags, of which one is chosen
-	echo    string            // an address that the target talks to at port 7
-	preload bool              // the engine can be had
-	was     string            // its state
+	nets    []*testutil.Netns // its namespace and the neighbours'
+	flags   [][]string        // of one run; a second set is for a parallel run
+	variety [][]string        // further flags, one set of which is chosen
+	echo    string            // the target talks to port 7 of this address
+	preload bool              // the engine preload is available
+	was     string            // its state at the start
 }
 
-// grounds are all kinds of runs that change the host, or have processes of their
+// grounds returns all kinds of runs that change the host, or have processes of their
 // own there.
 func grounds(t *testing.T) []*ground {
 	nat := newWire(t)
 	layNAT(nat)
-	// One device forwards by itself, and one takes router advertisements.
+	// One device already forwards, and one accepts router advertisements.
 	nat.here.Run(t, "sysctl", "-qw", "net.ipv4.conf.v0.forwarding=1", "net.ipv6.conf.v0.accept_ra=1")
 	nat.here.Run(t, "nft", "add table inet wall; add chain inet wall forwarded { type filter hook forward priority 0; policy drop; }")
 	raw, rawip := newShare(t, "raw"), newShare(t, "rawip")
@@ -61,7 +61,7 @@ func grounds(t *testing.T) []*ground {
 	}
 }
 
-// state is all of the host's network that a run could leave changed.
+// state returns everything in the host's network that a run could leave changed.
 func (g *ground) state(t *testing.T) string {
 	t.Helper()
 	text := g.host.Run(t, "sh", "-ec", `ip -d -o link; ip -o addr; ip rule; ip -6 rule; ip -4 route show table all; ip -6 route show table all
@@ -71,13 +71,13 @@ for c in 'nft list ruleset' iptables-save ip6tables-save iptables-legacy-save ip
 	return regexp.MustCompile(`\[\d+:\d+\]|packets \d+ bytes \d+`).ReplaceAllString(text, "")
 }
 
-// settle waits until addresses can be used, and keeps the state.
+// settle waits until addresses are usable, and records the state.
 func (g *ground) settle(t *testing.T) {
 	t.Helper()
 	testutil.WaitFor(t, "the addresses of "+g.name, limit, func() bool { g.was = g.state(t); return !strings.Contains(g.was, "tentative") })
 }
 
-// differences are the lines of two states that are in one alone.
+// differences returns the lines that only one of two states has.
 func differences(was, now string) string {
 	a, b := strings.Split(was, "\n"), strings.Split(now, "\n")
 	var diff []string
@@ -97,7 +97,8 @@ func differences(was, now string) string {
 // roles are the processes of a run that are killed.
 var roles = []string{"lklrun", "lklhost", "target", "zygote", "keeper", "home"}
 
-// processTree finds a run's processes below lklrun, by role; "": of no role.
+// processTree returns the processes of a run below lklrun with their roles; "" means no
+// role.
 func processTree(t *testing.T, lklrun int) map[int]string {
 	t.Helper()
 	all, err := procstat.List(procstat.Root)
@@ -112,14 +113,14 @@ func processTree(t *testing.T, lklrun int) map[int]string {
 			if _, known := found[pid]; known || !ok {
 				continue
 			}
-			comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // gone: of no role
+			comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)) // if it has ended: no role
 			grown = true
 			switch name := strings.TrimSpace(string(comm)); {
 			case parent == "lklrun" && name == "lklhost":
 				found[pid] = "lklhost"
 			case parent != "lklhost":
 				found[pid] = ""
-			case name == "lklhost": // or the target before it begins
+			case name == "lklhost": // or the target before its exec
 				found[pid] = "zygote"
 			case strings.HasPrefix(name, "lklhost-"):
 				found[pid] = strings.TrimPrefix(name, "lklhost-")
@@ -142,7 +143,7 @@ type drill struct {
 	*testing.T
 	*ground
 	rand *rand.Rand
-	as   func(args ...string) []string // makes a command line one of the user's
+	as   func(args ...string) []string // makes a command line run as the user
 	bin  string
 	said []string
 }
@@ -151,7 +152,8 @@ func (d *drill) tell(format string, args ...any) {
 	d.said = append(d.said, fmt.Sprintf(format, args...))
 }
 
-// pause lets a part of limit pass: the moment is the point here, not a wait.
+// pause waits for a random part of limit, to hit a random moment. It does not wait for
+// an event.
 func (d *drill) pause(limit time.Duration) time.Duration {
 	some := time.Duration(d.rand.Int64N(int64(limit)))
 	time.Sleep(some)
@@ -202,20 +204,20 @@ func (d *drill) strike(v *victim) {
 	for _, role := range set {
 		for pid, r := range v.seen {
 			if r == role {
-				_ = unix.Kill(pid, unix.SIGKILL) // ended already
+				_ = unix.Kill(pid, unix.SIGKILL) // may have ended already
 			}
 		}
 	}
-	if d.rand.IntN(3) == 0 { // those who tidy up as well
+	if d.rand.IntN(3) == 0 { // include the processes that clean up
 		d.tell("and all that is left %v later", d.pause(40*time.Millisecond))
 		d.look(v)
 		for pid := range v.seen {
-			_ = unix.Kill(pid, unix.SIGKILL) // as above
+			_ = unix.Kill(pid, unix.SIGKILL) // see above
 		}
 	}
 }
 
-// look adds those to a run's processes that have come since.
+// look adds new processes of a run to the known ones.
 func (d *drill) look(v *victim) {
 	for pid := range v.seen {
 		if !testutil.Alive(pid) {
@@ -229,11 +231,12 @@ func (d *drill) look(v *victim) {
 	}
 }
 
-// over ends what still runs and waits for the end of all but the target's children.
+// over ends what is still running and waits for the end of all processes except the
+// target's children.
 func (d *drill) over(v *victim) {
 	d.pause(100 * time.Millisecond)
 	d.look(v)
-	_ = unix.Kill(v.Pid(), unix.SIGTERM) // ended already
+	_ = unix.Kill(v.Pid(), unix.SIGTERM) // may have ended already
 	v.Wait(3 * limit)
 	d.gone(v, func(role string) bool { return role != "" })
 }
@@ -242,13 +245,13 @@ func (d *drill) over(v *victim) {
 func (d *drill) gone(v *victim, which func(role string) bool) {
 	for pid, role := range v.seen {
 		if which(role) && !testutil.Within(limit, func() bool { return !testutil.Alive(pid) }) {
-			cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // gone: empty
+			cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // empty if it has ended
 			d.Fatalf("process %d (%s) does not end: %q\n%s", pid, role, cmdline, strings.Join(d.said, "; "))
 		}
 	}
 }
 
-// round kills one or two runs and has `lklrun cleanup` tidy up.
+// round kills one or two runs and lets `lklrun cleanup` clean up.
 func (d *drill) round(n int, script string) {
 	before := testutil.Take(d, d.nets...)
 	runs := []*victim{d.begin(d.flags[0], fmt.Sprintf("k%d", n), script)}
@@ -293,10 +296,10 @@ func (d *drill) round(n int, script string) {
 	}
 }
 
-// Whichever processes of a run are killed, and whenever, what they leave is either
-// nothing or recorded: `lklrun cleanup` in the right network namespace makes the
-// host what it was, byte for byte. KILLS is how many rounds there are, KILLS_FIRST
-// the number of the first one, KILLS_SEED where the random numbers begin.
+// TestKillRandom kills random processes of runs at random moments. What they leave must
+// be either nothing or recorded: `lklrun cleanup` in the right network namespace
+// restores the host, byte for byte. KILLS is the number of rounds, KILLS_FIRST the
+// number of the first one, and KILLS_SEED the seed of the random numbers.
 func TestKillRandom(t *testing.T) {
 	testutil.Need(t, "ip", "nft", "iptables", "setpriv", "/usr/bin/python3", testutil.Bin("lklrun"), testutil.Bin("lklhost"))
 	number := func(variable string, otherwise uint64) uint64 {
@@ -319,7 +322,7 @@ func TestKillRandom(t *testing.T) {
 		g.settle(t)
 	}
 	for n := first; n < first+rounds; n++ {
-		// Each round by itself: it can be had again by its number.
+		// Each round has its own seed, so that its number reproduces it.
 		random := rand.New(rand.NewPCG(seed, uint64(n)))
 		g := all[(n+int(seed%uint64(len(all))))%len(all)]
 		who, as := "root", func(args ...string) []string { return args }

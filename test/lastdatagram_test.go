@@ -10,8 +10,9 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// A datagram is not lost because its sender ends at once, before the stack has
-// it and before ARP or neighbour discovery has an answer.
+// TestLastDatagram checks that a datagram is not lost if its sender ends at once,
+// before the stack has the datagram and before ARP or neighbour discovery has an
+// answer.
 func TestLastDatagram(t *testing.T) {
 	s := newSite(t)
 	testutil.Need(t, "socat", "nc")

@@ -19,8 +19,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// leaseLength is how long a test's leases are: so many seconds, or the minute that
-// LEASE_SECONDS asks for; and at what rate the transfer goes beside them.
+// leaseLength returns the duration of a test's leases, either short seconds or the
+// minute that LEASE_SECONDS requests, and the rate of the parallel transfer.
 func leaseLength(t *testing.T, short int) (seconds int, rate string, perSecond int) {
 	t.Helper()
 	if n, err := strconv.Atoi(os.Getenv("LEASE_SECONDS")); err == nil {
@@ -30,7 +30,7 @@ func leaseLength(t *testing.T, short int) (seconds int, rate string, perSecond i
 }
 
 // roaming is a host with two taps, each on a wire of its own to the server, which
-// serves 10.70.0.1 by both:
+// serves 10.70.0.1 over both:
 //
 //	host: br0 ─┬─ v0 ─ server: s0 10.73.0.1   tap0: an address by DHCP
 //	           └─ tap0
@@ -68,7 +68,7 @@ func newRoaming(t *testing.T, rate string, size int) *roaming {
 	return s
 }
 
-// leased is what eth0 of a run has, or nothing.
+// leased returns the lease of eth0 of a run, or nil.
 func leased(t *testing.T, name string) *lease {
 	t.Helper()
 	var all []lease
@@ -91,7 +91,8 @@ func (s *roaming) fetch(name string, flags ...string) *testutil.Proc {
 	return testutil.Start(s.t, lklrun(append(args, "--", "sh", "-c", "curl -sS --max-time 900 "+roamingURL+" | sha256sum")...))
 }
 
-// A lease is renewed while a transfer runs, which does not notice.
+// TestLeaseRenewedInTransfer checks that a lease is renewed during a transfer, without
+// an effect on the transfer.
 func TestLeaseRenewedInTransfer(t *testing.T) {
 	seconds, rate, perSecond := leaseLength(t, 6)
 	s := newRoaming(t, rate, seconds*perSecond*2)
@@ -118,7 +119,7 @@ func TestLeaseRenewedInTransfer(t *testing.T) {
 		}
 		pause(t, time.Duration(seconds)*time.Second/20)
 	}
-	r := p.Wait(limit) // it has ended
+	r := p.Wait(limit) // the run has ended
 	if r.Status != 0 || !strings.HasPrefix(r.Stdout, s.sum) || r.Stderr != "" {
 		t.Errorf("the transfer: %v, want %s", r, s.sum)
 	}
@@ -128,19 +129,19 @@ func TestLeaseRenewedInTransfer(t *testing.T) {
 	t.Logf("a lease of %d s was renewed %d times in a transfer of %v", seconds, renewed, time.Since(began).Round(time.Second))
 }
 
-// pause lets d pass: what is waited for has no sign of its own.
+// pause waits for d, because the expected state has no event of its own.
 func pause(t *testing.T, d time.Duration) {
 	t.Helper()
 	end := time.Now().Add(d)
 	testutil.Within(2*d, func() bool { return time.Now().After(end) })
 }
 
-// The server moves the client to another network in the middle of a transfer by
-// MPTCP: the old address goes, and its endpoint and subflow; those of the new
-// address come; the connection goes on.
+// TestLeaseMovesInTransfer checks that the server can move the client to another
+// network in the middle of an MPTCP transfer. The old address disappears with its
+// endpoint and subflow, those of the new address appear, and the connection continues.
 func TestLeaseMovesInTransfer(t *testing.T) {
 	seconds, rate, perSecond := leaseLength(t, 3)
-	s := newRoaming(t, rate, seconds*perSecond*4) // by both paths half of that
+	s := newRoaming(t, rate, seconds*perSecond*4) // both paths together need half of that
 	s.web(testutil.Nginx{MPTCP: true})
 	options := []string{"opt subnet 255.255.255.0", "opt router 10.73.0.1"}
 	old := s.server.Udhcpd(t, "s0", "10.73.0.50", "10.73.0.60", seconds, options...)

@@ -15,9 +15,10 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// reader is a server that takes what one client sends: 64 kB each pause, in seconds; it says
-// "end", how much it had, and its hash. It listens with a small buffer, so that
-// data wait with their sender. With a pause too long to end it reads from SIGUSR1 on.
+// reader is a server that receives data from one client: 64 kB, then a pause, given in
+// seconds. It prints "end", the number of bytes, and their hash. Its receive buffer is
+// small, so that data waits at the sender. With an endless pause, it reads from SIGUSR1
+// on.
 const reader = `
 import hashlib, signal, socket, sys, time
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
@@ -35,7 +36,7 @@ while True:
     n += len(d); h.update(d); time.sleep(pause)
 print("end", n, h.hexdigest(), flush=True)`
 
-// sender sends what the stack takes, and ends.
+// sender sends as much as the stack accepts, and ends.
 const sender = `
 import hashlib, os, socket, sys
 c = socket.create_connection((sys.argv[1], 7000), 20)
@@ -48,8 +49,8 @@ except TimeoutError: pass
 print(n, h.hexdigest(), flush=True)
 os._exit(6)`
 
-// What a program sent before it ended is delivered, also to one who takes his
-// time; but not for ever, and not against the user's will.
+// TestLinger checks that data that a program sent before it ended is delivered, even to
+// a slow reader. But this has a time limit, and the user can interrupt it.
 func TestLinger(t *testing.T) {
 	t.Parallel()
 	testutil.Need(t, "ip", "/usr/bin/python3", testutil.Bin("lklrun"), testutil.Bin("lklhost"))
@@ -71,7 +72,7 @@ func TestLinger(t *testing.T) {
 				testutil.WaitFor(t, "the server", limit, func() bool { out, _ := p.Output(); return out == "ready\n" })
 				return p
 			}
-			// ended is a run whose target has ended.
+			// ended starts a run and returns when its target has ended.
 			ended := func(t *testing.T, size int) (*testutil.Proc, string) {
 				p := testutil.Start(t, host.Command(slices.Concat([]string{
 					testutil.Bin("lklrun"), "-q", "--name", fmt.Sprintf("t%d", runCount.Add(1)), "--if", "tap:tap0,ip=" + stackAddr + "/24",
@@ -98,7 +99,7 @@ func TestLinger(t *testing.T) {
 				}
 				t.Logf("%s bytes, lklrun ended %v after the sender", strings.Fields(sent)[0], took.Round(time.Millisecond))
 			})
-			// The smaller ends in the stack, which has it all by the sender's end.
+			// The smaller amount is completely in the stack when the sender ends.
 			for _, size := range []int{192 << 10, 1536 << 10} {
 				t.Run("stopped reader, "+strconv.Itoa(size), func(t *testing.T) {
 					server := serve(t, "100000")
@@ -122,8 +123,9 @@ func TestLinger(t *testing.T) {
 				server := serve(t, "100000")
 				p, _ := ended(t, 1536<<10)
 				began := time.Now()
-				// The first may still be for the sender, which is about to end. Who loses
-				// patience while the end is under way does not lose the reset.
+				// The first SIGINT may still be for the sender, which is about to end.
+				// Impatient users who send more during the end still get the reset
+				// sent.
 				testutil.WaitFor(t, "lklrun's end", limit, func() bool {
 					for range 20 {
 						if p.Running() {
@@ -141,7 +143,8 @@ func TestLinger(t *testing.T) {
 	}
 }
 
-// hearsReset checks that a reader who was to have more is not left waiting for it.
+// hearsReset checks that a reader that expects more data gets a reset and does not wait
+// for ever.
 func hearsReset(t *testing.T, reader *testutil.Proc) {
 	t.Helper()
 	reader.Signal(unix.SIGUSR1)

@@ -18,14 +18,14 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// shownLink is an interface as `lklctl link -o json` has it.
+// shownLink is an interface in the output of `lklctl link -o json`.
 type shownLink struct {
 	Name, Is, State, Address string
 	MTU, Group               int
 	Addresses                []string
 }
 
-// links are the stack's, by name.
+// links returns the stack's interfaces, by name.
 func (k *talker) links() map[string]shownLink {
 	k.t.Helper()
 	var all []shownLink
@@ -39,7 +39,7 @@ func (k *talker) links() map[string]shownLink {
 	return by
 }
 
-// refused runs a verb that has to end with a status and one line that has want.
+// refused runs a verb that must end with the status and one line that contains want.
 func (k *talker) refused(status int, want string, args ...string) {
 	k.t.Helper()
 	r := testutil.Run(k.t, limit, exec.Command(testutil.Bin("lklctl"), append([]string{"-n", k.name}, args...)...))
@@ -54,8 +54,9 @@ func onHost(t *testing.T, dev string) bool {
 	return err == nil
 }
 
-// Interfaces of every kind come and go while a program runs and transfers; what
-// is made for them on the host goes with them; an error leaves nothing.
+// TestLinkLive adds and removes interfaces of every kind while a program runs and
+// transfers data. What is created for them on the host goes with them, and an error
+// leaves nothing.
 func TestLinkLive(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) { newSite(t).linkLive(engine) })
@@ -70,7 +71,7 @@ func (s *site) linkLive(engine string) {
 	k := s.talk("--engine", engine, "--if", "user")
 	run := filepath.Join("/run/lklrun", k.name)
 
-	// Something goes on all the while, over eth0.
+	// A transfer runs all the time, over eth0.
 	k.say(`keep.update(pool=__import__("concurrent.futures").futures.ThreadPoolExecutor(1), h=__import__("hashlib"), t=__import__("time"), u=__import__("urllib.request").request)`)
 	k.say(`keep.__setitem__("sum", lambda r: (lambda h: [h.update(b) or keep["t"].sleep(.0005) for b in iter(lambda: r.read(32768), b"")] and h.hexdigest())(keep["h"].sha256()))`)
 	k.say(`keep.__setitem__("f", keep["pool"].submit(lambda: keep["sum"](keep["u"].urlopen("%s/file"))))`, serverURL)
@@ -84,7 +85,7 @@ func (s *site) linkLive(engine string) {
 		return k.say(`socket.create_connection((%q, 80), 10, (%q, 0)).getsockname()[0]`, serverAddr, addr)
 	}
 
-	// A tap that is there, and one that is made.
+	// An existing tap, and one that is created.
 	if got := add("tap:tap0,group=7,mtu=1400,ip=" + stackAddr + "/24"); got != "eth1" {
 		t.Fatalf("the new interface is %q", got)
 	}
@@ -105,7 +106,7 @@ func (s *site) linkLive(engine string) {
 		t.Errorf("the journal: %q, %v", journal, err)
 	}
 
-	// A descriptor of lklctl's.
+	// A descriptor of lklctl.
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -118,11 +119,11 @@ func (s *site) linkLive(engine string) {
 	}
 	theirs.Close()
 	k.say(`socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("10.98.0.1", 9))`)
-	hears(t, ours, "\x0a\x62\x00\x01") // it is asked for
+	hears(t, ours, "\x0a\x62\x00\x01") // an ARP request for it
 	s.linkErrors(k)
 	ours.Close()
 
-	// They go, in any order; a number that is free is given again.
+	// They are removed in a different order, and a free number is used again.
 	lklctl(t, "-n", k.name, "link", "del", "eth1")
 	lklctl(t, "-n", k.name, "link", "del", "eth2")
 	if l := k.links(); len(l) != 3 || onHost(t, "new9") || !onHost(t, "tap0") {
@@ -174,7 +175,7 @@ func hears(t *testing.T, far *os.File, text string) {
 	t.Errorf("no frame with %q", text)
 }
 
-// linkErrors asks for what cannot be, beside eth0 to eth3.
+// linkErrors requests impossible interfaces, beside eth0 to eth3.
 func (s *site) linkErrors(k *talker) {
 	t := s.t
 	links := k.links()
@@ -204,7 +205,7 @@ func (s *site) linkErrors(k *talker) {
 		t.Errorf("state.json after errors: %s, %v\nbefore: %s", after, err, state)
 	}
 	host.Same()
-	// As many as there may be, and one more.
+	// The maximum number of interfaces, and one more.
 	for n := range 4 {
 		lklctl(t, "-n", k.name, "link", "add", fmt.Sprintf("tap:more%d,ip=10.97.%d.2/24", n, n))
 	}
@@ -215,8 +216,8 @@ func (s *site) linkErrors(k *talker) {
 	host.Same()
 }
 
-// What an interface needs on the host, a device, rules, a bridge's member, comes
-// and goes with it.
+// TestLinkKinds checks that the host resources of an interface (a device, rules,
+// membership in a bridge) are created and removed with it.
 func TestLinkKinds(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {
@@ -234,7 +235,7 @@ func TestLinkKinds(t *testing.T) {
 				{"tap:new8,bridge=br0,ip=10.73.0.21/24", "10.73.0.21", serverAddr},
 				{"tap:new7,nat,ip=10.75.0.2/24", "10.75.0.2", serverAddr},
 				{"user,ip=10.76.0.2/24", "10.76.0.2", serverAddr},
-				{"raw:w0", "10.74.0.9", "10.74.0.1"}, // the host's own: the ports reserved for it stay so until the end
+				{"raw:w0", "10.74.0.9", "10.74.0.1"}, // shares the host's address: its reserved ports stay reserved until the end
 			} {
 				host := testutil.Take(t, s.server)
 				if got := strings.TrimSpace(lklctl(t, "-n", k.name, "link", "add", tc.spec)); got != "eth1" {
@@ -256,7 +257,8 @@ func TestLinkKinds(t *testing.T) {
 	}
 }
 
-// What was made for an interface that came later goes, too, when lklrun is killed.
+// TestLinkKilled checks that the host resources of an interface that was added later
+// are also removed when lklrun is killed.
 func TestLinkKilled(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {
@@ -273,7 +275,8 @@ func TestLinkKilled(t *testing.T) {
 	}
 }
 
-// The host's own kernel as the stack is not ours to change.
+// TestLinkHostStack checks that lklctl refuses to change the host's own kernel, if that
+// is the stack.
 func TestLinkHostStack(t *testing.T) {
 	s := newSite(t)
 	k := s.talk("--stack", "host")
@@ -290,13 +293,14 @@ func TestLinkHostStack(t *testing.T) {
 		k.refused(2, "not changed from here: use "+tool, strings.Fields(args)...)
 	}
 	r := testutil.Run(t, limit, exec.Command(testutil.Bin("lklctl"), "-n", k.name, "-o", "json", "guard"))
-	if r.Status != 1 || !strings.Contains(r.Stdout, `"mode": ""`) { // nothing that is shared
+	if r.Status != 1 || !strings.Contains(r.Stdout, `"mode": ""`) { // nothing is shared
 		t.Errorf("guard: %v", r)
 	}
 	k.end()
 }
 
-// `link set` and `addr` change what runs, of one interface or of a group.
+// TestLinkSet checks that `link set` and `addr` change a running stack, for one
+// interface or for a group.
 func TestLinkSet(t *testing.T) {
 	s := newSite(t)
 	k := s.talk("--if", s.tapIf()+",group=3", "--if", "user")
@@ -347,12 +351,12 @@ func TestLinkSet(t *testing.T) {
 	k.end()
 }
 
-// An lklhost that is stopped while an interface goes keeps nobody waiting who
-// wants the run to end.
+// TestLinkDelStopped checks an lklhost that is stopped while an interface is being
+// removed. The user can still end the run without delay.
 func TestLinkDelStopped(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)
-	// The kernel is in the target, and stands still with it.
+	// The kernel is in the target, and stops with it.
 	k := s.talk("-v", "--engine", "preload", "--if", s.tapIf(), "--if", "tap:new0,ip=10.75.0.1/24")
 	k.say("1")
 	testutil.Pause(t, processOf(t, k, "target_pid"), limit)

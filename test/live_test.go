@@ -14,8 +14,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// A talker is a python3 under lklrun that executes lines from its standard
-// input: tests make it open connections when they want them.
+// A talker is a python3 under lklrun that executes lines from its standard input, so
+// that tests can open connections at chosen moments.
 type talker struct {
 	t    *testing.T
 	name string
@@ -24,13 +24,13 @@ type talker struct {
 	out  *bufio.Reader
 }
 
-// talk starts a talker; flags come before its own name.
+// talk starts a talker; flags precede its own name.
 func (s *site) talk(flags ...string) *talker {
 	s.t.Helper()
 	return s.talkBy(lklrun, flags...)
 }
 
-// talkBy does so by a command line of lklrun for a user of its own.
+// talkBy does the same with a command line of lklrun for another user.
 func (s *site) talkBy(lklrun func(args ...string) *exec.Cmd, flags ...string) *talker {
 	s.t.Helper()
 	name := s.name()
@@ -60,12 +60,12 @@ func startTalker(t *testing.T, name string, cmd *exec.Cmd) *talker {
 	k.proc = testutil.Start(t, cmd)
 	go func() {
 		testutil.Within(10*limit, func() bool { return !k.proc.Running() })
-		_ = w.CloseWithError(io.ErrUnexpectedEOF) // whoever still waits for an answer
+		_ = w.CloseWithError(io.ErrUnexpectedEOF) // ends a wait for an answer
 	}()
 	return k
 }
 
-// say evaluates a python expression in the target.
+// say evaluates a Python expression in the target.
 func (k *talker) say(format string, args ...any) string {
 	k.t.Helper()
 	if _, err := fmt.Fprintf(k.in, format+"\n", args...); err != nil {
@@ -97,7 +97,8 @@ func (k *talker) end() testutil.Result {
 	return k.proc.Wait(limit)
 }
 
-// A sysctl written to a running stack holds for the next connection.
+// TestSysctlLive checks that a sysctl written to a running stack applies to the next
+// connection.
 func TestSysctlLive(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{})
@@ -106,7 +107,7 @@ func TestSysctlLive(t *testing.T) {
 	if cc := k.connect("first", serverAddr, 80); cc != "cubic" {
 		t.Errorf("the first connection has %s, want cubic", cc)
 	}
-	lklctl(t, "sysctl", "-w", "net.ipv4.tcp_congestion_control=bbr") // one instance: no -n
+	lklctl(t, "sysctl", "-w", "net.ipv4.tcp_congestion_control=bbr") // with a single instance, -n is not needed
 	if got := lklctl(t, "-n", k.name, "sysctl", "net.ipv4.tcp_congestion_control"); strings.TrimSpace(got) != "net.ipv4.tcp_congestion_control = bbr" {
 		t.Errorf("sysctl reads back %q", got)
 	}
@@ -122,7 +123,7 @@ func TestSysctlLive(t *testing.T) {
 	before.Same()
 }
 
-// --sysctl holds from the first connection on.
+// TestSysctlAtStart checks that --sysctl applies from the first connection on.
 func TestSysctlAtStart(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{})
@@ -133,7 +134,7 @@ func TestSysctlAtStart(t *testing.T) {
 	k.end()
 }
 
-// netstat speaks of the very sockets that the stack's /proc/net/tcp lists.
+// TestNetstat checks that netstat shows the same sockets as the stack's /proc/net/tcp.
 func TestNetstat(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{})
@@ -182,8 +183,8 @@ func TestNetstat(t *testing.T) {
 	k.end()
 }
 
-// procNetTCP reads the addresses of /proc/net/tcp (proc_net_tcp.rst: four
-// bytes in the host's order, in hexadecimal, then the port).
+// procNetTCP reads the addresses of /proc/net/tcp (proc_net_tcp.rst: four bytes in the
+// host's order, in hexadecimal, then the port).
 func procNetTCP(t *testing.T, text string) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
@@ -208,7 +209,7 @@ func procNetTCP(t *testing.T, text string) map[string]bool {
 	return all
 }
 
-// /proc/net/mptcp and lklctl mptcp list the live connection.
+// TestMPTCPLive checks that /proc/net/mptcp and lklctl mptcp list the live connection.
 func TestMPTCPLive(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{MPTCP: true})
@@ -219,7 +220,7 @@ func TestMPTCPLive(t *testing.T) {
 		t.Errorf("before any connection /proc/net/mptcp holds %q", rows)
 	}
 	k.connect("c", serverAddr, 80)
-	// 10.73.0.1:80 as proc_net_tcp.rst writes it
+	// 10.73.0.1:80, in the format of proc_net_tcp.rst.
 	rows := lines(lklctl(t, "cat", "/proc/net/mptcp"))
 	if len(rows) != 2 || !strings.Contains(rows[1], "0100490A:0050") || !strings.Contains(rows[1], "0A00490A:") {
 		t.Errorf("/proc/net/mptcp does not list the connection: %q", rows)
@@ -244,7 +245,7 @@ func TestMPTCPLive(t *testing.T) {
 	k.end()
 }
 
-// list, counters, stop; and lklctl's own errors.
+// TestLklctl checks list, counters, stop, and lklctl's own errors.
 func TestLklctl(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{})
@@ -257,8 +258,8 @@ func TestLklctl(t *testing.T) {
 		}
 		return r.Stderr
 	}
-	failing("netstat")                 // nothing runs
-	failing("-n", "nobody", "netstat") // nor under that name
+	failing("netstat")                 // nothing is running
+	failing("-n", "nobody", "netstat") // no instance has this name
 	failing("no-such-verb")            // wrong usage
 
 	k := s.talk("--stack", "vanilla", "--if", s.tapIf())
@@ -289,7 +290,8 @@ func TestLklctl(t *testing.T) {
 	before.Same()
 }
 
-// An output that takes nothing is named, not the stack.
+// TestFullOutput checks that lklctl reports an output that accepts no data, and does
+// not blame the stack.
 func TestFullOutput(t *testing.T) {
 	s := newSite(t)
 	k := s.talk("--if", s.tapIf())

@@ -21,8 +21,9 @@ func (s *site) old(args ...string) *exec.Cmd {
 	return lklrun(append([]string{"--stack", "lkl-4.9", "--name", s.name()}, args...)...)
 }
 
-// A library with LKL's older interface runs programs as ours does: transfers both
-// ways, several at once, a server, IPv6, two interfaces, the gateway.
+// TestOldLKL checks that a library with LKL's older interface runs programs as ours
+// does: transfers in both directions, several at once, a server, IPv6, two interfaces,
+// the gateway.
 func TestOldLKL(t *testing.T) {
 	s := newSite(t)
 	big := make([]byte, 20<<20)
@@ -75,7 +76,8 @@ func TestOldLKL(t *testing.T) {
 	before.Same()
 }
 
-// What the old kernel has not is said in so many words, and what it has is shown.
+// TestOldLKLTools checks that the tools report which features the old kernel lacks, and
+// show those that it has.
 func TestOldLKLTools(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{})

@@ -19,7 +19,7 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil/fakedevice"
 )
 
-// limit is how long one run may take; what takes longer hangs.
+// limit is the limit for one run. A run that takes longer hangs.
 const limit = 30 * time.Second
 
 // probePath is the static Go program ./probe.
@@ -27,8 +27,8 @@ var probePath string
 
 func TestMain(m *testing.M) {
 	testutil.Main(m, func(root string) error {
-		// Out here, for inside there is neither the network nor, when it lies
-		// under /tmp, the go command's cache.
+		// Build here: inside the namespace, there is no network, and, if it lies under
+		// /tmp, no cache of the go command.
 		for name, dir := range map[string]string{"probe": "./test/probe", "bench": "./bench"} {
 			cmd := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(root, "build", "test", name), dir)
 			cmd.Dir = root
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 			}
 		}
 		if os.Geteuid() != 0 {
-			return nil // no phones: they take namespaces
+			return nil // no phones: they need namespaces
 		}
 		return fakedevice.Build(root, "amd64", "arm64", "386")
 	})
@@ -80,7 +80,7 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// in is the site for a subtest.
+// in returns the site for a subtest.
 func (s *site) in(t *testing.T) *site {
 	sub := *s
 	sub.t = t
@@ -94,7 +94,7 @@ func (s *site) web(c testutil.Nginx) {
 	s.server.Nginx(s.t, c)
 }
 
-// tapIf is the interface specification of the site's tap.
+// tapIf returns the interface specification of the site's tap.
 func (s *site) tapIf() string {
 	return fmt.Sprintf("tap:tap0,ip=%s/24,ip6=%s/64", stackAddr, stackAddr6)
 }
@@ -111,13 +111,13 @@ func (s *site) onTap(args ...string) *exec.Cmd {
 	return lklrun(append([]string{"--name", s.name(), "--if", s.tapIf(), "--"}, args...)...)
 }
 
-// name is a fresh instance name.
+// name returns a fresh instance name.
 func (s *site) name() string {
 	return fmt.Sprintf("t%d", runCount.Add(1))
 }
 
-// lklctl runs a verb, which must end well or find nothing for its document, and
-// returns what it says.
+// lklctl runs a verb, which must succeed or find nothing for its document, and returns
+// its output.
 func lklctl(t *testing.T, args ...string) string {
 	t.Helper()
 	r := testutil.Run(t, limit, exec.Command(testutil.Bin("lklctl"), args...))
@@ -128,7 +128,7 @@ func lklctl(t *testing.T, args ...string) string {
 	return r.Stdout
 }
 
-// lines splits a text into its lines that are not empty.
+// lines splits a text into its non-empty lines.
 func lines(text string) []string {
 	var all []string
 	for _, l := range strings.Split(text, "\n") {
@@ -139,7 +139,7 @@ func lines(text string) []string {
 	return all
 }
 
-// status is what a shell calls $?.
+// status returns $? of a shell.
 func status(r testutil.Result) int {
 	if r.Signal != 0 {
 		return 128 + int(r.Signal)

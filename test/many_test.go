@@ -13,8 +13,9 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// Thousands of connections in one target, whose limit of descriptors is its own;
-// and a stack whose memory is used up, which refuses sockets and goes on.
+// TestManySockets opens thousands of connections in one target, which is bound only by
+// its own limit of descriptors. It also checks that a stack without free memory refuses
+// sockets and continues.
 func TestManySockets(t *testing.T) {
 	s := newSite(t)
 	var files unix.Rlimit

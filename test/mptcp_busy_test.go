@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// busyConn is what lklctl mptcp -o json says of a connection, of what ss says too.
+// busyConn has the fields of a connection in lklctl mptcp -o json that ss also shows.
 type busyConn struct {
 	Local, Remote, State string
 	Info                 struct {
@@ -77,7 +77,7 @@ func (b *busy) ss(kind string) map[string]string {
 	return all
 }
 
-// said is the number behind a name in a line of ss: 0 without that.
+// said returns the number after a name in a line of ss, or 0 without that name.
 func said(t *testing.T, line, name string, base int) uint64 {
 	t.Helper()
 	m := regexp.MustCompile(`(?:^|\s)` + name + `:([0-9a-f]+)`).FindStringSubmatch(line)
@@ -97,8 +97,9 @@ var ssFlags = map[string]string{
 	"fully-established": "e", "connected": "c", "mapped": "v",
 }
 
-// lklctl mptcp, its endpoints and limits say what ss and ip mptcp say in the same
-// stack: numbers that grow lie between two looks of ours.
+// TestBusyMPTCP checks that lklctl mptcp, its endpoints and its limits agree with ss
+// and ip mptcp in the same stack. Growing numbers must lie between two of lklctl's
+// values.
 func TestBusyMPTCP(t *testing.T) {
 	t.Parallel()
 	b := newBusy(t, "supervise")
@@ -142,7 +143,7 @@ func TestBusyMPTCP(t *testing.T) {
 	b.end()
 }
 
-// same compares what ss says under a name with ours before and after it.
+// same compares a value of ss with lklctl's values before and after it.
 func (b *busy) same(line, name string, base int, from, to uint64) {
 	b.Helper()
 	if n := said(b.T, line, name, base); n < from || n > to {
@@ -171,7 +172,7 @@ func (b *busy) sameSubflow(all map[string]string, x, y busySubflow) {
 	for _, flag := range strings.Split(x.Subflow.Flags, ",") {
 		letters += ssFlags[flag]
 	}
-	// Whether data are mapped at the moment changes all the time.
+	// This flag says whether data is mapped at the moment, and changes all the time.
 	m := regexp.MustCompile(`flags:(\w+)`).FindStringSubmatch(line)
 	if m == nil || strings.TrimSuffix(m[1], "v") != strings.TrimSuffix(letters, "v") {
 		b.Errorf("flags %s (%s), ss: %v", x.Subflow.Flags, letters, m)

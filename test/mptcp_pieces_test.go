@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// takePieces reads numbers of eight bytes that count up from 0, by several connections
-// at once, and says how many it had of each.
+// takePieces reads eight-byte numbers that count up from 0, on several connections at
+// once, and prints how many it received on each.
 const takePieces = `
 import socket, struct, sys, threading
 all = []
@@ -28,10 +28,10 @@ def take(s):
 for s in all: threading.Thread(target=take, args=(s,)).start()
 `
 
-// Small pieces go by two paths in turn, as nothing is acknowledged yet. Those that come
-// by the quicker one fill the connection's memory, and wait for those before them. When
-// these are there the reader gets them: a limit to memory does not hold back what it
-// waits for. Without that three connections of four stand still.
+// TestMPTCPPieces sends small pieces over two paths alternately, because nothing is
+// acknowledged yet. Those on the faster path fill the connection's memory and wait for
+// earlier ones. When these arrive, the reader must get them: a memory limit must not
+// hold back the data that it waits for. Otherwise, three of four connections stall.
 func TestMPTCPPieces(t *testing.T) {
 	t.Parallel()
 	const conns, pieces = 4, 400
@@ -48,10 +48,10 @@ func TestMPTCPPieces(t *testing.T) {
 		if err := c.SetDeadline(time.Now().Add(handoverLimit)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Read(make([]byte, 1)); err != nil { // unread, it would be a reset at the end
+		if _, err := c.Read(make([]byte, 1)); err != nil { // unread data would cause a reset at the end
 			t.Fatal(err)
 		}
-		all = append(all, c.(*net.TCPConn)) // TCP_NODELAY is Go's default: a piece is a packet
+		all = append(all, c.(*net.TCPConn)) // Go sets TCP_NODELAY by default, so a piece is a packet
 	}
 	p.until("two subflows each", target, func() bool { return p.onWire("eth0") == conns && p.onWire("eth1") == conns })
 	p.path("eth0", "delay", "300ms", "--direction", "in")

@@ -15,7 +15,7 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// monitored is an event in the form of a monitor.
+// monitored is an event in the format of a monitor.
 type monitored struct {
 	Event, Token, Local, Remote, Iface, Process string
 	PID, Ifindex                                int
@@ -33,7 +33,7 @@ func (m monitored) String() string {
 	return fmt.Sprintf("%s %s %s %s %s %s", m.Event, m.Token, m.Local, m.Remote, id(m.LocalID), id(m.RemoteID))
 }
 
-// ipMonitored reads a line of ip mptcp monitor.
+// ipMonitored parses a line of ip mptcp monitor.
 func ipMonitored(line string) string {
 	head, rest, _ := strings.Cut(strings.TrimPrefix(line, "["), "]")
 	v := map[string]string{"remid": "-", "locid": "-"}
@@ -53,7 +53,8 @@ func ipMonitored(line string) string {
 	return fmt.Sprintf("%s %s %s %s %s %s", strings.TrimSpace(head), v["token"], end("saddr", "sport"), end("daddr", "dport"), v["locid"], v["remid"])
 }
 
-// The monitor tells what ip mptcp monitor tells, and whose it is.
+// TestMPTCPMonitor checks that the monitor reports the same events as ip mptcp monitor,
+// with their owners.
 func TestMPTCPMonitor(t *testing.T) {
 	t.Parallel()
 	p := newPathSite(t)
@@ -69,8 +70,8 @@ func TestMPTCPMonitor(t *testing.T) {
 		})
 		monitors = append(monitors, m)
 	}
-	// ip does not say when it listens; the stack does: sockets of generic netlink
-	// that are in a group.
+	// ip does not say when it listens, but the stack does: it counts sockets of generic
+	// netlink that are in a group.
 	listening := func() int {
 		all := regexp.MustCompile(`(?m)^\S+ 16 +\d+ +(\S+)`).FindAllStringSubmatch(lklctl(t, "-n", p.name, "cat", "/proc/net/netlink"), -1)
 		return len(slices.DeleteFunc(all, func(m []string) bool { return strings.Trim(m[1], "0") == "" }))

@@ -11,13 +11,13 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// Two runs with a queue each of one tap, at one address: the host's connections
-// are spread over both, each stays where it began, and the device is there until
-// the last of them has ended.
+// TestMultiqueue starts two runs that each have a queue of one tap, at one address. The
+// host's connections are spread over both, and each stays on its queue. The device
+// exists until the last run has ended.
 func TestMultiqueue(t *testing.T) {
 	s := newSite(t)
 	const spec = "tap:mq0,ip=10.76.0.2/24,mac=02:00:00:00:76:02,multiqueue"
-	// Says its name on each line that comes, as long as the connection lasts.
+	// Prints its name for each line received, as long as the connection lasts.
 	const server = `
 import socket, sys, threading
 l = socket.create_server(("", 8000), backlog=128)
@@ -55,7 +55,7 @@ print(who.count("one"), who.count("two"))`
 		t.Errorf("64 connections: %s", out)
 	}
 	r := testutil.Run(t, limit, lklrun("--name", s.name(), "--if", "tap:mq0,ip=10.76.0.2/24", "--", "true"))
-	// Its carrier, which says that it is in use, shows a second late.
+	// Its carrier shows that it is in use, one second late.
 	if r.Status == 0 || !strings.Contains(r.Stderr, "in use") && !strings.Contains(r.Stderr, "add multiqueue") {
 		t.Errorf("without multiqueue: %v", r)
 	}

@@ -34,7 +34,8 @@ func tcpdump(t *testing.T, cmd *exec.Cmd) *capture {
 	return c
 }
 
-// until waits for as many lines as matter and returns all there are at its end.
+// until waits for as many relevant lines as given and returns all lines printed until
+// the end.
 func (c *capture) until(n int) []string {
 	c.t.Helper()
 	ok := testutil.Within(limit, func() bool {
@@ -62,13 +63,14 @@ func wants(t *testing.T, got []string, want ...string) {
 	}
 }
 
-// sniffers is how many packet sockets the stack itself has.
+// sniffers returns the number of packet sockets in the stack itself.
 func (k *talker) sniffers() int {
 	return len(lines(lklctl(k.t, "-n", k.name, "cat", "/proc/net/packet"))) - 1
 }
 
-// tcpdump as it is sees the packets of the stack, once each and with the right
-// direction, on a device, on the loopback device and on all of them.
+// TestTcpdump checks that the unmodified tcpdump sees the packets of the stack, once
+// each and with the right direction, on a device, on the loopback device and on all of
+// them.
 func TestTcpdump(t *testing.T) {
 	testutil.Need(t, "tcpdump", "ping")
 	s := newSite(t)
@@ -97,7 +99,7 @@ func TestTcpdump(t *testing.T) {
 	wants(t, c.until(4), "eth0 +Out "+out+request, "eth0 +In +"+back+reply,
 		"lo +In +IP 127.0.0.1 > 127.0.0.1:"+request, "lo +In +IP 127.0.0.1 > 127.0.0.1:"+reply)
 
-	// Checksums are there, whoever computes them; two listen at once.
+	// Checksums are valid, whichever side computes them. Two capture at once.
 	c = tcpdump(t, k.inside("tcpdump", "-lntv", "-i", "lo", "tcp"))
 	c2 := tcpdump(t, k.inside("tcpdump", "-lnt", "-i", "lo", "tcp"))
 	if got := k.say(`socket.socket().connect_ex(("127.0.0.1", 9))`); got != "111" {
@@ -113,8 +115,8 @@ func TestTcpdump(t *testing.T) {
 	before.Same()
 }
 
-// The devices that packet sockets see are the stack's, also those that come,
-// change and go meanwhile; and no other tool sees anything of how that is done.
+// TestPacketDevices checks that packet sockets see the stack's devices, also those that
+// are added, changed and removed meanwhile. Other tools see nothing of the mechanism.
 func TestPacketDevices(t *testing.T) {
 	testutil.Need(t, "tcpdump", "ping")
 	s := newSite(t)
@@ -128,7 +130,7 @@ func TestPacketDevices(t *testing.T) {
 	ip("link", "add", "name", "d0", "type", "dummy")
 	ip("link", "set", "d0", "mtu", "2000", "up")
 	ip("addr", "add", "10.75.0.1/24", "dev", "d0")
-	lost := k.inside("ping", "-n", "-c", "1", "-W", "1", "-s", "1900", "10.75.0.2") // a dummy device answers nothing
+	lost := k.inside("ping", "-n", "-c", "1", "-W", "1", "-s", "1900", "10.75.0.2") // a dummy device does not answer
 	if r := testutil.Run(t, limit, lost); r.Status != 1 {
 		t.Errorf("ping over a dummy device: %v", r)
 	}
@@ -155,7 +157,7 @@ func TestPacketDevices(t *testing.T) {
 	if got := index("d1"); !strings.HasPrefix(got, "OSError") {
 		t.Errorf("a device that is gone still is: %s", got)
 	}
-	// Tagged frames keep their tags, and what others sent goes nowhere.
+	// Tagged frames keep their tags, and frames from outside are not forwarded.
 	ip("link", "add", "link", "eth0", "name", "eth0.5", "type", "vlan", "id", "5")
 	ip("addr", "add", "10.82.0.1/24", "dev", "eth0.5")
 	ip("link", "set", "eth0.5", "up")
@@ -181,9 +183,9 @@ s.send(b"\xff" * 6 + me + bytes.fromhex("81000005080600010800060400" "01") + me 
 	k.end()
 }
 
-// What programs send by packet sockets leaves by the stack's device, once, and
-// what answers comes back to them: arping, and a DHCP client that gets its
-// stack's address from a server on the wire.
+// TestPacketsSent checks that packets from packet sockets leave by the stack's device,
+// once, and that answers reach the program: for arping, and for a DHCP client that gets
+// the stack's address from a server on the wire.
 func TestPacketsSent(t *testing.T) {
 	testutil.Need(t, "tcpdump", "arping", "udhcpc", "dnsmasq")
 	s := newSite(t)
@@ -199,14 +201,15 @@ func TestPacketsSent(t *testing.T) {
 	}
 	wants(t, c.until(2), "ARP, Request who-has "+serverAddr+" .*tell "+stackAddr, "ARP, Reply "+serverAddr)
 
-	// Over lo too: the program talks to a UDP socket of its own, by hand.
+	// The same over lo: the program sends a hand-made packet to a UDP socket of its
+	// own.
 	lklctl(t, "-n", k.name, "sysctl", "-w", "net.ipv4.conf.lo.route_localnet=1", "net.ipv4.conf.lo.accept_local=1")
 	k.say(`keep.__setitem__("u", socket.socket(type=socket.SOCK_DGRAM))`)
 	k.say(`keep["u"].bind(("127.0.0.1", 7000))`)
 	k.say(`keep.__setitem__("p", socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))`)
-	frame := strings.Repeat("00", 12) + "0800" + // from nobody to nobody, IP
-		"45000020000000004011" + "7ccb" + "7f0000017f000001" + // 32 bytes, UDP, 127.0.0.1 both
-		"00011b58000c0000" + "62796861" // to port 7000, 12 bytes, without a checksum
+	frame := strings.Repeat("00", 12) + "0800" + // zero addresses, IP
+		"45000020000000004011" + "7ccb" + "7f0000017f000001" + // 32 bytes, UDP, both addresses 127.0.0.1
+		"00011b58000c0000" + "62796861" // to port 7000, 12 bytes, no checksum
 	k.say(`keep["p"].sendto(bytes.fromhex(%q), ("lo", 0x800))`, frame)
 	if got := k.say(`keep["u"].settimeout(20) or keep["u"].recv(100)`); got != "b'byha'" {
 		t.Errorf("a datagram made by hand: %s", got)
@@ -238,7 +241,7 @@ func TestPacketsSent(t *testing.T) {
 	before.Same()
 }
 
-// An ordinary user captures on his own stack.
+// TestTcpdumpUnprivileged checks that an ordinary user can capture on their own stack.
 func TestTcpdumpUnprivileged(t *testing.T) {
 	testutil.Need(t, "tcpdump")
 	newSite(t)

@@ -13,9 +13,10 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// What the driver suite does not ask of packet sockets.
+// Properties of packet sockets that the driver suite does not check.
 
-// CAP_NET_RAW is all that raw takes. Without it one line says so.
+// TestRawRight checks that raw requires only CAP_NET_RAW. Without it, lklrun prints one
+// line.
 func TestRawRight(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{})
@@ -37,7 +38,8 @@ func TestRawRight(t *testing.T) {
 	before.Same()
 }
 
-// What cannot be is told in one line, and nothing happens.
+// TestPacketRefused checks that impossible settings are reported in one line, and
+// nothing happens.
 func TestPacketRefused(t *testing.T) {
 	s := newSite(t)
 	for spec, want := range map[string]string{
@@ -53,8 +55,8 @@ func TestPacketRefused(t *testing.T) {
 	}
 }
 
-// The host's device goes down and comes up again: the stack's loses its carrier
-// and has it again, lklhost and the program go on.
+// TestPacketDeviceDown sets the host's device down and up again. The stack's device
+// loses its carrier and gets it back; lklhost and the program continue.
 func TestPacketDeviceDown(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {
@@ -77,8 +79,8 @@ func TestPacketDeviceDown(t *testing.T) {
 	}
 }
 
-// On a device without link layer, too, addresses come from the network's router,
-// as a cellular network gives IPv6.
+// TestRawIPSLAAC checks that a device without link layer also gets addresses from the
+// network's router, which is how a cellular network assigns IPv6.
 func TestRawIPSLAAC(t *testing.T) {
 	testutil.Need(t, "ip", "dnsmasq", "/usr/bin/python3", testutil.Bin("lklrun"), testutil.Bin("lklhost"))
 	w := newWire(t)
@@ -96,7 +98,7 @@ func TestRawIPSLAAC(t *testing.T) {
 	before.Settles(limit)
 }
 
-// A radio appears while the program runs, and goes again.
+// TestPacketLive adds a modem while the program runs, and removes it again.
 func TestPacketLive(t *testing.T) {
 	testutil.Need(t, "ip", "/usr/bin/python3", testutil.Bin("lklrun"), testutil.Bin("lklctl"), testutil.Bin("lklhost"))
 	for _, engine := range []string{"supervise", "preload"} {

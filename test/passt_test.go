@@ -14,9 +14,9 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// The program passt in the place of the gateway, under each engine. It is not in
-// the driver suite because Debian 12's loses the end of a connection whose two
-// sides close at the same time.
+// TestPasst runs passt in place of the gateway, under each engine. It is not in the
+// driver suite, because Debian 12's passt loses the end of a connection whose two sides
+// close at the same time.
 func TestPasst(t *testing.T) {
 	testutil.Need(t, "passt", "curl", "nginx", "/usr/bin/python3")
 	w := newWire(t)
@@ -48,8 +48,8 @@ func TestPasst(t *testing.T) {
 			testutil.WaitFor(t, "the server", limit, func() bool { out, _ := server.Output(); return strings.Contains(out, "Serving") })
 			for _, a := range []string{hereAddr, "[" + hereAddr6 + "]"} {
 				url := fmt.Sprintf("http://%s:%d/file", a, guestPort)
-				// passt asks once, and the stack answers when it knows that its
-				// IPv6 address is nobody else's.
+				// passt asks once. The stack answers when it knows that its IPv6
+				// address is unique.
 				got := ""
 				if !testutil.Within(limit, func() bool {
 					got = testutil.OK(t, limit, w.far.Command("sh", "-c", "curl -sf -m 3 "+url+" | sha256sum"))
@@ -79,16 +79,17 @@ func TestPasst(t *testing.T) {
 	w.same(was)
 }
 
-// layPasst: a host with a way out, without which passt does nothing.
+// layPasst sets up a host with a way out, without which passt does nothing.
 func layPasst(w *wire) {
 	w.here.Addr(w, "v0", hereAddr+"/24", hereAddr6+"/64")
 	w.here.Run(w, "ip", "route", "add", "default", "via", farAddr)
 	w.here.Run(w, "ip", "-6", "route", "add", "default", "via", farAddr6)
-	w.here.Run(w, "sysctl", "-qw", "net.ipv4.ping_group_range=0 2147483647") // else it has no pings
+	w.here.Run(w, "sysctl", "-qw", "net.ipv4.ping_group_range=0 2147483647") // otherwise it cannot ping
 	w.flag = "passt"
 }
 
-// Without the program, and ports as it cannot have them: one line.
+// TestPasstRefused checks that a missing passt, and ports that it cannot have, are
+// reported in one line.
 func TestPasstRefused(t *testing.T) {
 	w := newWire(t)
 	for _, tt := range []struct {
