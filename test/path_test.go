@@ -27,7 +27,7 @@ s.sendall(b"g")
 while s.recv(1 << 18): pass
 `
 
-// fetches starts it on a stack, with two subflows.
+// fetches starts the target on a stack and waits for two subflows.
 func (p *pathSite) fetches(stack, engine string) *testutil.Proc {
 	p.Helper()
 	peer := p.serveMoves(1 << 40)
@@ -40,13 +40,13 @@ func (p *pathSite) fetches(stack, engine string) *testutil.Proc {
 	return target
 }
 
-// path makes a step, or shows them.
+// path applies a step of `lklctl path`, or shows the steps in effect.
 func (p *pathSite) path(args ...string) string {
 	p.Helper()
 	return lklctl(p.T, append([]string{"path", "-n", p.name}, args...)...)
 }
 
-// onWire is how many subflows there are on an interface.
+// onWire returns the number of subflows on an interface.
 func (p *pathSite) onWire(iface string) (n int) {
 	p.Helper()
 	var conns []struct {
@@ -66,8 +66,8 @@ func (p *pathSite) onWire(iface string) (n int) {
 	return n
 }
 
-// A drill does what it says, shows it, and leaves nothing: the interface's own
-// queueing discipline is the same byte for byte.
+// TestPath checks that a drill takes effect, is shown, and leaves nothing behind. The
+// interface's own queueing discipline must be the same afterwards, byte for byte.
 func TestPath(t *testing.T) {
 	t.Parallel()
 	p := newPathSite(t)
@@ -85,7 +85,7 @@ func TestPath(t *testing.T) {
 	if n := strings.Count(tc, "delay 40ms loss 0.5% rate 20Mbit"); n != 2 || !strings.Contains(tc, "qdisc fq 9: dev eth1 root") {
 		t.Errorf("tc(8) sees %d of them\n%s", n, tc)
 	}
-	p.path("eth1", "loss", "0", "rate", "0") // the delay stays
+	p.path("eth1", "loss", "0", "rate", "0") // the delay remains
 	if ms := p.ping("eth1"); ms < 80 {
 		t.Errorf("with 40 ms each way a ping takes %v ms", ms)
 	}
@@ -109,7 +109,8 @@ func TestPath(t *testing.T) {
 	target.Wait(limit)
 }
 
-// With the cable pulled MPTCP leaves the path, and takes it again afterwards.
+// TestPathDown checks that MPTCP leaves a path whose cable is pulled, and uses it again
+// afterwards.
 func TestPathDown(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {
@@ -135,7 +136,7 @@ func TestPathDown(t *testing.T) {
 	}
 }
 
-// badSteps are refused in one line, and nothing is done.
+// badSteps checks steps that are refused in one line, and change nothing.
 func (p *pathSite) badSteps(before string) {
 	p.Helper()
 	for _, args := range [][]string{
@@ -152,7 +153,8 @@ func (p *pathSite) badSteps(before string) {
 	}
 }
 
-// pings asks the server by an interface, five times: queues on the way may be full.
+// pings pings the server over an interface, five times, because queues on the path may
+// be full.
 func (p *pathSite) pings(iface string, wait int) (string, error) {
 	p.Helper()
 	to := fmt.Sprintf("10.74.%d.1", 1+strings.Index("eth0 eth1", iface)/5)
@@ -160,12 +162,12 @@ func (p *pathSite) pings(iface string, wait int) (string, error) {
 	return string(out), err
 }
 
-// pingWait is how many seconds an answer that is to come may take.
+// pingWait is the timeout for an expected answer, in seconds.
 const pingWait = 20
 
 var pingTime = regexp.MustCompile(`time=([0-9.]+) ms`)
 
-// ping is how many milliseconds an answer takes at least.
+// ping returns the shortest time of an answer in milliseconds.
 func (p *pathSite) ping(iface string) float64 {
 	p.Helper()
 	out, err := p.pings(iface, pingWait)
@@ -184,7 +186,7 @@ func (p *pathSite) ping(iface string) float64 {
 	return least
 }
 
-// A rate is not exceeded.
+// TestPathRate checks that a rate is not exceeded.
 func TestPathRate(t *testing.T) {
 	t.Parallel()
 	p := newPathSite(t)
@@ -201,14 +203,14 @@ func TestPathRate(t *testing.T) {
 	p.inStack("/usr/bin/python3", "-c", handoverAsks, p.addr, peer.port, "get", fmt.Sprint(size))
 	took := time.Since(began)
 	t.Logf("a megabyte over two paths of 2 Mbit/s in %v", took)
-	if took < 1500*time.Millisecond { // 2.1 s, less what queues had room for
+	if took < 1500*time.Millisecond { // 2.1 s, minus the data that the queues can hold
 		t.Error("that is too fast")
 	}
 	lklctl(t, "stop", "-n", p.name)
 	target.Wait(limit)
 }
 
-// A device without link layer has paths as any other.
+// TestPathRawIP checks that drills work on a device without link layer.
 func TestPathRawIP(t *testing.T) {
 	t.Parallel()
 	p := newPhone(t)
@@ -229,7 +231,8 @@ func TestPathRawIP(t *testing.T) {
 	target.Wait(limit)
 }
 
-// What is put back by itself is so after Ctrl-C, too.
+// TestPathFor checks that a step with a limited time is undone at its end, and also
+// after Ctrl-C.
 func TestPathFor(t *testing.T) {
 	t.Parallel()
 	p := newPathSite(t)
@@ -252,7 +255,8 @@ func TestPathFor(t *testing.T) {
 	target.Wait(limit)
 }
 
-// A script makes its steps, and tells what became of each subflow; Ctrl-C ends it.
+// TestPathScript checks that a script makes its steps, reports what happened to each
+// subflow, and ends on Ctrl-C.
 func TestPathScript(t *testing.T) {
 	t.Parallel()
 	p := newPathSite(t)
@@ -265,7 +269,7 @@ func TestPathScript(t *testing.T) {
 	script := testutil.Start(t, exec.Command(testutil.Bin("lklctl"), "path", "-n", p.name, "-o", "json", "--script", file))
 	p.until("the second step", target, func() bool { return strings.Contains(p.path("eth0"), "delay 10ms") })
 	p.until("the subflow's end", target, func() bool { return p.onWire("eth1") == 0 })
-	settled := time.NewTimer(500 * time.Millisecond) // some looks more
+	settled := time.NewTimer(500 * time.Millisecond) // enough for a few more samples
 	<-settled.C
 	script.Signal(syscall.SIGINT)
 	r := script.Wait(limit)
@@ -313,7 +317,7 @@ func TestPathScript(t *testing.T) {
 	if c.Proto != "mptcp" || c.Received == 0 || !strings.HasPrefix(c.Process, "python3") {
 		t.Errorf("%+v", c)
 	}
-	carried := 0.0 // in the first second, by whichever
+	carried := 0.0 // in the first second, over either path
 	for _, s := range c.Subflows {
 		if len(s.Phases) != 3 {
 			t.Fatalf("%s: %+v", s.If, s.Phases)
@@ -333,7 +337,7 @@ func TestPathScript(t *testing.T) {
 	}
 	p.until("a subflow by eth1 again", target, func() bool { return p.onWire("eth1") == 1 })
 
-	// As a table, within 80 columns.
+	// As a table, at most 80 columns wide.
 	cmd := exec.Command(testutil.Bin("lklctl"), "path", "-n", p.name, "--script", "-")
 	cmd.Stdin = strings.NewReader("100ms eth1 loss 1%\n1s end\n")
 	text := testutil.OK(t, limit, cmd)

@@ -12,14 +12,14 @@ import (
 	"github.com/hinshun/vt10x"
 )
 
-// Cells of a picture, in pixels, and vt10x's attributes (its state.go).
+// The size of a picture's cells in pixels, and vt10x's attributes (see its state.go).
 const (
 	cellWidth, cellHeight = 9, 18
 	attrReverse, attrBold = 1, 4
 )
 
-// svg draws the screen: text as text, a graph's blocks as rectangles, which look
-// the same with every font.
+// svg draws the screen. It draws text as text, and the blocks of a graph as rectangles,
+// which look the same with every font.
 func (term *terminal) svg() string {
 	term.mu.Lock()
 	defer term.mu.Unlock()
@@ -32,7 +32,7 @@ func (term *terminal) svg() string {
 		for x := 0; x < columns; {
 			g := term.vt.Cell(x, y)
 			if level := strings.IndexRune("▁▂▃▄▅▆▇█", g.Char); level >= 0 {
-				h := float64(level/3+1) * cellHeight / 8 // three bytes a character
+				h := float64(level/3+1) * cellHeight / 8 // three bytes per character
 				fmt.Fprintf(&b, `<rect x="%d" y="%.2f" width="%d" height="%.2f" fill="#5fafd7"/>`+"\n", (x+1)*cellWidth, float64((y+1)*cellHeight)+cellHeight/2-h, cellWidth, h)
 				x++
 				continue
@@ -44,8 +44,8 @@ func (term *terminal) svg() string {
 	return b.String()
 }
 
-// text writes what begins at a cell and looks alike, a word or several; it returns
-// how many cells that are.
+// text writes the run of cells from x on that have the same attributes: one word or
+// several. It returns the number of cells.
 func text(b *strings.Builder, vt vt10x.View, x, y, columns int) int {
 	first := vt.Cell(x, y)
 	var run strings.Builder
@@ -74,13 +74,13 @@ func text(b *strings.Builder, vt vt10x.View, x, y, columns int) int {
 		fill, weight = "#ffffff", ` font-weight="bold"`
 	}
 	fmt.Fprintf(b, `<text x="%d" y="%d" fill="%s"%s textLength="%d" xml:space="preserve">`, (x+lead+1)*cellWidth, (y+1)*cellHeight+4, fill, weight, len([]rune(words))*cellWidth)
-	_ = xml.EscapeText(b, []byte(words)) // a strings.Builder takes all
+	_ = xml.EscapeText(b, []byte(words)) // a strings.Builder returns no errors
 	b.WriteString("</text>\n")
 	return n
 }
 
-// picture checks that the screen can be drawn, and keeps the drawing where
-// pictures are wanted.
+// picture checks that the screen can be drawn, and saves the drawing if pictures are
+// requested.
 func (term *terminal) picture(t *testing.T, name string) {
 	t.Helper()
 	drawn := term.svg()

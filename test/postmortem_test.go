@@ -13,7 +13,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// parts unpacks a bundle into dir with the machine's tar(1): names without the folder.
+// parts unpacks a bundle into dir with the machine's tar(1). The names are without the
+// directory.
 func parts(t *testing.T, path, dir string) map[string]string {
 	t.Helper()
 	testutil.OK(t, limit, exec.Command("tar", "-xzf", path, "-C", dir, "--strip-components=1"))
@@ -35,8 +36,9 @@ func parts(t *testing.T, path, dir string) map[string]string {
 	return all
 }
 
-// A panic leaves a bundle, and one line says where; with either engine. What was
-// open at the last look before is in it, and no secret of the command line.
+// TestPanicBundle checks, with each engine, that a panic leaves a bundle, and that one
+// line says where. The bundle contains the connections that were open when lklrun last
+// saved the state, and no secret of the command line.
 func TestPanicBundle(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {
@@ -55,8 +57,9 @@ func TestPanicBundle(t *testing.T) {
 				return strings.Count(said, "a look at the stack")
 			}
 			was := looked()
-			testutil.WaitFor(t, "a look at the stack", limit, func() bool { return looked() > was+1 }) // the first may have been under way
-			// What is in this bundle is in the ring: it will be in the other.
+			testutil.WaitFor(t, "a look at the stack", limit, func() bool { return looked() > was+1 }) // the first may have been in progress
+			// The packets of this bundle come from the ring, so they will be in the
+			// other one, too.
 			testutil.WaitFor(t, "the last packets in lklctl bundle", limit, func() bool {
 				dir := testutil.Dir(t)
 				lklctl(t, "-n", k.name, "bundle", "--to", filepath.Join(dir, "b.tar.gz"))
@@ -83,7 +86,7 @@ func TestPanicBundle(t *testing.T) {
 				"account.json": {"sockets_stack"},
 				"engine.txt":   {"sockets.stack "},
 			}
-			if engine == "preload" { // they went with the program
+			if engine == "preload" { // the packets in the ring are lost with the program
 				delete(wants, "account.json")
 				delete(wants, "engine.txt")
 				wants["README.txt"] = append(wants["README.txt"], "account.json, engine.txt: ")
@@ -116,7 +119,7 @@ func TestPanicBundle(t *testing.T) {
 	}
 }
 
-// hasLast says whether tshark finds the SYN, the question and the answer of the
+// hasLast reports whether tshark finds the SYN, the request and the answer of the
 // talker's connection in a file.
 func hasLast(t *testing.T, file string) bool {
 	t.Helper()
@@ -129,8 +132,8 @@ func hasLast(t *testing.T, file string) bool {
 	return syn && asked && answered
 }
 
-// A place that cannot be written is no obstacle: the panic is told, and why
-// there is no bundle.
+// TestPanicNoBundle checks a directory that cannot be written. The panic is still
+// reported, with the reason why there is no bundle.
 func TestPanicNoBundle(t *testing.T) {
 	s := newSite(t)
 	t.Setenv("XDG_STATE_HOME", "/dev/null")
@@ -145,7 +148,7 @@ func TestPanicNoBundle(t *testing.T) {
 	before.Same()
 }
 
-// A bundle of an instance that runs, and its kernel's log.
+// TestBundle checks the bundle of a running instance, and the log of its kernel.
 func TestBundle(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// withoutNotification runs a command on a host without seccomp user notification:
-// under a filter that answers as a kernel without it does, seccomp(2).
+// withoutNotification runs a command on a host without seccomp user notification. It
+// installs a filter that answers seccomp(2) as a kernel without it does.
 const withoutNotification = `
 import ctypes, os, struct, sys
 ALLOW, ERRNO = 0x7fff0000, 0x00050000
@@ -33,8 +33,9 @@ if libc.syscall(317, 1, 0, prog):
 os.execvp(sys.argv[1], sys.argv[1:])
 `
 
-// Where the host offers no user notification, auto loads the kernel into what can
-// have it, and says what that means; doctor says the same.
+// TestPreloadAuto checks a host without user notification. There, --engine auto loads
+// the kernel into programs that support it and explains the consequences; doctor says
+// the same.
 func TestPreloadAuto(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{})

@@ -20,7 +20,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// preload is the beginning of a command line with the kernel inside the program.
+// preload returns the beginning of a command line that runs the kernel inside the
+// program.
 func (s *site) preload(flags ...string) []string {
 	return append([]string{"--name", s.name(), "--engine", "preload"}, flags...)
 }
@@ -30,7 +31,8 @@ func (s *site) loaded(args ...string) *exec.Cmd {
 	return lklrun(append(s.preload("--if", s.tapIf(), "--"), args...)...)
 }
 
-// Everyday programs that one process does all of, by the gateway and by a tap.
+// TestPreloadPrograms runs everyday programs that consist of one process, over the
+// gateway and over a tap.
 func TestPreloadPrograms(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{})
@@ -39,7 +41,7 @@ func TestPreloadPrograms(t *testing.T) {
 	for _, kind := range []struct{ name, spec string }{{"user", "user"}, {"tap", s.tapIf()}} {
 		for _, p := range s.programs() {
 			if p.args[0] == probePath || p.args[0] == "sh" {
-				continue // static, or a shell that starts others
+				continue // it is static, or a shell that starts other programs
 			}
 			t.Run(kind.name+"/"+p.name, func(t *testing.T) {
 				before := testutil.Take(t, s.server)
@@ -53,9 +55,9 @@ func TestPreloadPrograms(t *testing.T) {
 	}
 }
 
-// A program that somebody starts with the library and without lklrun does not use the
-// host's network instead: it ends, with a line. A run whose command has other libraries
-// to preload, and whose command starts children, is not disturbed.
+// TestPreloadWithoutLklrun starts a program with the library but without lklrun. It
+// must end with a message instead of using the host's network. A run whose command
+// preloads other libraries, and whose command starts children, must not be affected.
 func TestPreloadWithoutLklrun(t *testing.T) {
 	s := newSite(t)
 	l := testutil.Host.Listen(t, "127.0.0.1:0")
@@ -72,7 +74,7 @@ os.execvp("echo", ["echo", "exec"])`)...))
 	}
 }
 
-// However long whoever waits looks for packets before it sleeps, they come.
+// TestSpin checks that packets arrive whatever the polling time before a sleep is.
 func TestSpin(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{})
@@ -87,7 +89,8 @@ func TestSpin(t *testing.T) {
 	oneLine(t, testutil.Run(t, limit, lklrun("--spin", "-1", "--", "true")), 2, "--spin \"-1\"; expected microseconds")
 }
 
-// A big file keeps its checksum, and MPTCP carries it; the account says so.
+// TestPreloadMPTCP checks that a large file keeps its checksum, that MPTCP carries it,
+// and that the account says so.
 func TestPreloadMPTCP(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{MPTCP: true})
@@ -129,7 +132,7 @@ socket.socket()
 try: socket.socket(socket.AF_BLUETOOTH)
 except OSError as e: assert e.errno == 97, e
 socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15) # NETLINK_KOBJECT_UEVENT`}},
-		// Nobody listens there: an attempt is no connection.
+		// No server listens there, and a failed attempt is not a connection.
 		{"mptcp", "there was no MPTCP connection", []string{"/usr/bin/python3", "-c", "import socket; socket.socket().connect_ex(('" + serverAddr + "', 82))"}},
 		{"mptcp", "MPTCP fell back to TCP (MPCapableFallbackSYNACK 1)", []string{"curl", "-sSo", "/dev/null", serverURL + ":81/hello"}},
 	} {
@@ -142,7 +145,7 @@ socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15) # NETLINK_KOBJECT_UEVENT`}
 	before.Same()
 }
 
-// Servers of one process, asked by the host's own clients.
+// TestPreloadServers runs servers of one process, with the host's own clients.
 func TestPreloadServers(t *testing.T) {
 	s := newSite(t)
 	testutil.Need(t, "iperf3")
@@ -160,7 +163,7 @@ func TestPreloadServers(t *testing.T) {
 				t.Fatalf("fetch %d by %s: %s, want %s", i, host, got, want)
 			}
 		}
-		p.Signal(unix.SIGQUIT) // nginx: end gracefully
+		p.Signal(unix.SIGQUIT) // nginx: graceful shutdown
 		if r := p.Wait(limit); r.Status != 0 {
 			t.Errorf("nginx: %v", r)
 		}
@@ -210,8 +213,8 @@ asyncio.run(main())`))
 				said = string(out)
 				return err == nil
 			})
-			// A sender that has sent all says the end of the test, and not that of
-			// what is on the way.
+			// iperf3 ends the test when the sender has sent everything, not when the
+			// receiver has received it.
 			if received(t, said) < 5e6 {
 				t.Errorf("the server, %v: %s", direction, said)
 			}
@@ -222,7 +225,7 @@ asyncio.run(main())`))
 	before.Settles(limit)
 }
 
-// received is the number of bytes that arrived, from what iperf3 -J says.
+// received returns the number of bytes that arrived, from the output of iperf3 -J.
 func received(t *testing.T, text string) float64 {
 	t.Helper()
 	var said struct {
@@ -238,7 +241,7 @@ func received(t *testing.T, text string) float64 {
 	return said.End.Received.Bytes
 }
 
-// What lklctl shows and changes is the kernel inside the program.
+// TestPreloadLive checks that lklctl shows and changes the kernel inside the program.
 func TestPreloadLive(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{MPTCP: true})
@@ -281,7 +284,7 @@ func TestPreloadLive(t *testing.T) {
 	if shown := lklctl(t, "counters"); !strings.Contains(shown, "TcpActiveOpens") || !strings.Contains(shown, "engine.sockets.stack") {
 		t.Errorf("counters lack the stack's or the engine's:\n%s", shown)
 	}
-	k.say(`keep["a"].close()`) // in the account all the same
+	k.say(`keep["a"].close()`) // it is still in the account
 	var account struct {
 		Processes []struct {
 			PID   int    `json:"pid"`
@@ -315,7 +318,7 @@ func TestPreloadLive(t *testing.T) {
 	before.Same()
 }
 
-// Exit statuses, signals and Ctrl-C are the target's own.
+// TestPreloadExit checks that exit statuses, signals and Ctrl-C are the target's own.
 func TestPreloadExit(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)
@@ -347,8 +350,8 @@ except KeyboardInterrupt:
 	before.Same()
 }
 
-// The target keeps its environment, also a library that it wants preloaded, and
-// does not hand ours on.
+// TestPreloadTransparency checks that the target keeps its environment, including a
+// library that it preloads, and does not pass our library on.
 func TestPreloadTransparency(t *testing.T) {
 	s := newSite(t)
 	const text = `cat; pwd; echo "$MARK"; echo err >&2; env | grep -E '^(LKL|LD_)'; umask; ulimit -n; ps -o ni= -p $$`
@@ -365,7 +368,8 @@ func TestPreloadTransparency(t *testing.T) {
 	}
 }
 
-// What cannot be preloaded is refused before anything is done, with the remedy.
+// TestPreloadRefused checks that programs that cannot be preloaded are refused before
+// anything is done, with the remedy.
 func TestPreloadRefused(t *testing.T) {
 	s := newSite(t)
 	dir := testutil.Dir(t)
@@ -406,8 +410,8 @@ func TestPreloadRefused(t *testing.T) {
 	}
 }
 
-// One process has the stack: what it starts, and what it becomes by exec, has no
-// network, and is told.
+// TestPreloadOneProcess checks that only one process has the stack. Programs that it
+// starts, or becomes by exec, have no network, and a message says so.
 func TestPreloadOneProcess(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{})
@@ -429,11 +433,11 @@ print(s.makefile("rb").read().endswith(b"hello\n"))`, serverAddr, serverURL)))
 	}
 	r = testutil.Run(t, limit, s.loaded("sh", "-c", "exec curl -s "+serverURL+"/hello"))
 	oneLine(t, r, max(r.Status, 1), "executed another one.*--engine supervise")
-	// What env executes for a script has it.
+	// A program that env executes for a script has the network.
 	if r := testutil.Run(t, limit, s.loaded(script, "a b", "")); r.Status != 0 || r.Stdout != "['a b', ''] True b'hello\\n'\n" || r.Stderr != "" {
 		t.Errorf("a script for env: %v", r)
 	}
-	// Of a server's children only the first one tells.
+	// Only the first child of a server prints the message.
 	r = testutil.Run(t, limit, s.loaded("/usr/bin/python3", "-c", fmt.Sprintf(`
 import errno, os, socket
 s = socket.create_connection((%q, 80), 10)
@@ -451,7 +455,8 @@ raise SystemExit(3)`, serverAddr)))
 	before.Same()
 }
 
-// Whichever process is killed, the others end and nothing is left.
+// TestPreloadKilled kills each process in turn. The others must end and leave nothing
+// behind.
 func TestPreloadKilled(t *testing.T) {
 	for who, want := range map[string]int{"pid": 137, "host_pid": 125, "target_pid": 137} {
 		t.Run(who, func(t *testing.T) {
@@ -476,7 +481,8 @@ func TestPreloadKilled(t *testing.T) {
 	}
 }
 
-// A kernel panic ends the run with one line that quotes it.
+// TestPreloadPanic checks that a kernel panic ends the run with one line that quotes
+// it.
 func TestPreloadPanic(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)
@@ -494,7 +500,7 @@ func TestPreloadPanic(t *testing.T) {
 	before.Same()
 }
 
-// SIGTERM and SIGKILL in the middle of the start.
+// TestPreloadInterruptedStart sends SIGTERM and SIGKILL in the middle of the start.
 func TestPreloadInterruptedStart(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)
@@ -517,7 +523,7 @@ func TestPreloadInterruptedStart(t *testing.T) {
 	}
 }
 
-// For an ordinary user.
+// TestPreloadOrdinaryUser runs the engine as an ordinary user.
 func TestPreloadOrdinaryUser(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{})

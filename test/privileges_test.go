@@ -13,8 +13,9 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// Programs that give up privileges, a file system, or being looked at (nginx's
-// workers, ssh-agent) keep their sockets and get new ones.
+// TestPrivileges checks programs that give up privileges or their file system, or make
+// themselves undumpable, like nginx's workers and ssh-agent. They must keep their
+// sockets and get new ones.
 func TestPrivileges(t *testing.T) {
 	s := newSite(t)
 	testutil.Need(t, "setpriv")
@@ -54,8 +55,8 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
-// A program that gains privileges by its file is refused where it would run
-// without them, and runs with them as root's.
+// TestSetUserID checks a program that gains privileges from its file. It is refused for
+// an ordinary user, because it would run without them, and runs with them for root.
 func TestSetUserID(t *testing.T) {
 	s := newSite(t)
 	bin, dir := testutil.PublicBin(t), testutil.Dir(t)
@@ -79,7 +80,8 @@ func TestSetUserID(t *testing.T) {
 			t.Errorf("%s as an ordinary user: %v", name, r)
 		}
 	}
-	// The group is of no consequence, nor is a privilege the user has anyway.
+	// A set-group-ID bit does not matter, nor does a privilege that the user has
+	// anyway.
 	for _, name := range []string{"group", "own"} {
 		if r := testutil.Run(t, limit, testutil.AsUser(run(name, "-u"), "")); r.Status != 0 || r.Stdout != fmt.Sprintln(testutil.OrdinaryUID) {
 			t.Errorf("%s as an ordinary user: %v", name, r)
@@ -91,8 +93,8 @@ func TestSetUserID(t *testing.T) {
 	before.Same()
 }
 
-// A program that cannot be read cannot be served for an ordinary user; a line
-// says so.
+// TestUnreadable checks that a program file without read permission cannot be served
+// for an ordinary user, and that a line says so.
 func TestUnreadable(t *testing.T) {
 	s := newSite(t)
 	bin, dir := testutil.PublicBin(t), testutil.Dir(t)

@@ -12,7 +12,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// browserPage fetches a large file and fifty small ones at once, and says what came.
+// browserPage fetches a large file and fifty small ones at once, and shows what it
+// received.
 const browserPage = `<body><script>
 async function bytes(name) { return (await fetch(name, {cache: "no-store"})).arrayBuffer(); }
 async function all() {
@@ -24,9 +25,10 @@ async function all() {
 all().catch(e => document.body.textContent = e);
 </script>`
 
-// A browser: processes of several kinds, each in namespaces and behind a filter of
-// its own, and HTTP/2 with TLS. It also watches the addresses, and gives up what it
-// loads when one comes: the stack has all of its by then.
+// TestProgBrowser runs a browser: processes of several kinds, each in namespaces and
+// behind a filter of its own, and HTTP/2 with TLS. A browser also watches the
+// addresses, and aborts its downloads when a new one appears, so the stack must have
+// all of its addresses by then.
 func TestProgBrowser(t *testing.T) {
 	testutil.Need(t, "/usr/bin/chromium")
 	s := newSite(t)

@@ -9,7 +9,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// mosquitto: a retained message, and a subscriber that hears what is published.
+// TestProgMosquitto checks a retained message, and a subscriber that receives what is
+// published.
 func TestProgMosquitto(t *testing.T) {
 	s := newSite(t)
 	s.pair(pair{
@@ -33,8 +34,8 @@ func TestProgMosquitto(t *testing.T) {
 	})
 }
 
-// Datagrams larger than the MTU, and over IPv6 and its link-local addresses, to
-// and from a server that is on the stack, or not.
+// TestProgDatagrams sends datagrams larger than the MTU, also over IPv6 and its
+// link-local addresses. The server is on the stack or on the host.
 func TestProgDatagrams(t *testing.T) {
 	s := newSite(t)
 	s.pair(pair{
@@ -77,7 +78,8 @@ print("ok")`, c.addr, six)...)
 	})
 }
 
-// TCP over IPv6 link-local addresses, which mean something with an interface only.
+// TestProgLinkLocal checks TCP over IPv6 link-local addresses, which are valid only
+// together with an interface.
 func TestProgLinkLocal(t *testing.T) {
 	s := newSite(t)
 	linkLocal := func(text string) string {

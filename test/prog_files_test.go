@@ -13,7 +13,7 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// repository makes a bare git repository with some history in dir/r.git.
+// repository creates a bare git repository with some history in dir/r.git.
 func repository(t *testing.T, dir string) {
 	t.Helper()
 	testutil.Random(t, dir+"/random", 3<<20)
@@ -28,7 +28,7 @@ func shell(format string, args ...any) *exec.Cmd {
 	return exec.Command("sh", "-c", fmt.Sprintf(format, args...))
 }
 
-// gitClient clones by url, and pushes where it may.
+// gitClient clones from url, and pushes if it may.
 func gitClient(c *client, url string) {
 	c.sh(`export HOME=%s; git clone -q %s %s/clone && git -C %[3]s/clone fsck --full`, c.dir, url, c.tmp)
 	want := testutil.OK(c, limit, shell(`HOME=%s git -C %[1]s/r.git rev-parse HEAD`, c.dir))
@@ -44,8 +44,8 @@ func gitClient(c *client, url string) {
 	}
 }
 
-// git clones and pushes by its own protocol; git daemon gives each connection to
-// a program as its standard input and output.
+// TestProgGitDaemon clones and pushes by git's own protocol. git daemon passes each
+// connection to a program as its standard input and output.
 func TestProgGitDaemon(t *testing.T) {
 	s := newSite(t)
 	s.pair(pair{
@@ -59,7 +59,8 @@ func TestProgGitDaemon(t *testing.T) {
 	})
 }
 
-// git clones and pushes by HTTP, from git http-backend behind a static Go server.
+// TestProgGitHTTP clones and pushes by HTTP, from git http-backend behind a static Go
+// server.
 func TestProgGitHTTP(t *testing.T) {
 	s := newSite(t)
 	s.pair(pair{
@@ -74,7 +75,7 @@ func TestProgGitHTTP(t *testing.T) {
 	})
 }
 
-// tree makes some files of many sizes.
+// tree creates files of many sizes.
 func tree(t *testing.T, dir string) {
 	t.Helper()
 	for i := range 40 {
@@ -86,13 +87,14 @@ func tree(t *testing.T, dir string) {
 	}
 }
 
-// same checks that two folders hold the same.
+// same checks that two directories have the same content.
 func (c *client) same(a, b string) {
 	c.Helper()
 	testutil.OK(c, limit, exec.Command("diff", "-r", a, b))
 }
 
-// rsync's daemon, which forks for each client; down, up, and what changed.
+// TestProgRsync runs rsync's daemon, which forks for each client: download, upload, and
+// an update of changed files.
 func TestProgRsync(t *testing.T) {
 	s := newSite(t)
 	s.pair(pair{
@@ -113,11 +115,11 @@ func TestProgRsync(t *testing.T) {
 	})
 }
 
-// OpenSSH with its separated privileges and re-executions: commands, a terminal,
-// sftp, a forwarded port.
+// TestProgSSH runs OpenSSH with privilege separation and re-execution: commands, a
+// terminal, sftp, a forwarded port.
 func TestProgSSH(t *testing.T) {
 	s := newSite(t)
-	if err := os.MkdirAll("/run/sshd", 0o755); err != nil { // of the test's own /run; sshd insists
+	if err := os.MkdirAll("/run/sshd", 0o755); err != nil { // in the test's own /run; sshd requires it
 		t.Fatal(err)
 	}
 	s.pair(pair{
@@ -146,7 +148,7 @@ func TestProgSSH(t *testing.T) {
 			if got := c.ok(ssh("-tt", "root@"+c.addr, "tty; stty size")...); !strings.HasPrefix(got, "/dev/pts/") {
 				c.Errorf("a terminal: %q", got)
 			}
-			// Both ways at once through one connection.
+			// Both directions at once over one connection.
 			testutil.Random(c, c.tmp+"/file", 10<<20)
 			got := c.sh("%s <%s/file | sha256sum", strings.Join(ssh("-o", "Compression=no", "root@"+c.addr, "cat"), " "), c.tmp)
 			if !strings.HasPrefix(got, sum(c.T, c.tmp+"/file")) {
@@ -154,7 +156,7 @@ func TestProgSSH(t *testing.T) {
 			}
 			c.ok(append(append([]string{"scp", "-qr", "-P", "2222"}, options...), "root@"+c.addr+":"+c.dir+"/tree", c.tmp+"/got")...)
 			c.same(c.dir+"/tree", c.tmp+"/got")
-			// A port of the client's, forwarded to the server's own port: ssh within ssh.
+			// A port of the client, forwarded to the server's own port: ssh within ssh.
 			got = c.sh(`%s -fNL 2223:127.0.0.1:2222 -o ExitOnForwardFailure=yes -o ControlMaster=yes -o ControlPath=%s/ctl root@%s &&
 				ssh -p 2223 %[4]s root@127.0.0.1 echo within; ssh -o ControlPath=%[2]s/ctl -O exit root@%[3]s 2>/dev/null`,
 				strings.Join(ssh(), " "), c.tmp, c.addr, strings.Join(options, " "))

@@ -13,8 +13,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// A thousand connections at once, all of them open and talking, between static
-// Go programs.
+// TestProgThousand opens a thousand connections between static Go programs, all at once
+// and all with traffic.
 func TestProgThousand(t *testing.T) {
 	s := newSite(t)
 	s.pair(pair{
@@ -24,9 +24,10 @@ func TestProgThousand(t *testing.T) {
 	})
 }
 
-// python3 asyncio on both sides: streams, datagrams, TLS, and half-closed
-// connections by the hundred. All of them begin at once: with a backlog of fewer, the
-// kernel's SYN cookies end some by a reset (docs/limits.md), on any stack.
+// TestProgAsyncio runs python3 asyncio on both sides: streams, datagrams, TLS, and
+// hundreds of half-closed connections. All of them begin at once. With a smaller
+// backlog, the kernel's SYN cookies end some of them with a reset, on any stack
+// (docs/limits.md).
 func TestProgAsyncio(t *testing.T) {
 	s := newSite(t)
 	cert := certificate(t)
@@ -88,7 +89,8 @@ asyncio.run(asyncio.wait_for(main(), 25))`, c.addr, cert+"/cert.pem")...)
 	})
 }
 
-// node: an HTTP server with keep-alive and its fetch, net sockets both ways, dgram.
+// TestProgNode runs node: an HTTP server with keep-alive and node's fetch, net sockets
+// in both directions, dgram.
 func TestProgNode(t *testing.T) {
 	s := newSite(t)
 	dir := testutil.Dir(t)
@@ -142,7 +144,8 @@ const ask = () => new Promise(ok => {
 	})
 }
 
-// Java: classic sockets, a selector, the JDK's HTTP server and HttpClient.
+// TestProgJava runs Java: classic sockets, a selector, the JDK's HTTP server and
+// HttpClient.
 func TestProgJava(t *testing.T) {
 	s := newSite(t)
 	testutil.Need(t, "java", "javac")
@@ -163,8 +166,8 @@ func TestProgJava(t *testing.T) {
 	})
 }
 
-// A server that is killed and started again at once takes the port again, with
-// connections of the one before still there.
+// TestProgRestart checks that a server that is killed and restarted at once gets its
+// port again while connections of its predecessor still exist.
 func TestProgRestart(t *testing.T) {
 	s := newSite(t)
 	testutil.Need(t, "socat", "nc")
@@ -179,7 +182,7 @@ func TestProgRestart(t *testing.T) {
 					out, err := shell("echo %d | socat -t5 - TCP:%s:7000", i, stackAddr).Output()
 					return err == nil && string(out) == fmt.Sprintln(i)
 				})
-				// One that stays, served by a child.
+				// A connection that stays open, served by a child.
 				stays := testutil.Start(t, exec.Command("nc", "-v", "-d", stackAddr, "7000"))
 				testutil.WaitFor(t, "a connection that stays", limit, func() bool { _, errs := stays.Output(); return errs != "" })
 				testutil.WaitFor(t, "the next server", limit, func() bool { return read(t, dir+"/pid") != last })

@@ -13,7 +13,7 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// iperf3 both ways, with eight streams, and by UDP.
+// TestProgIperf3 runs iperf3 in both directions, with eight streams, and by UDP.
 func TestProgIperf3(t *testing.T) {
 	s := newSite(t)
 	s.pair(pair{
@@ -23,8 +23,8 @@ func TestProgIperf3(t *testing.T) {
 		server: func(string) []string { return []string{"iperf3", "-s"} },
 		client: func(c *client) {
 			for _, flags := range []string{"-n 200M", "-R -n 200M", "-P 8 -n 200M", "-R -P 8 -n 200M", "-u -b 50M -n 5M -l 1200", "-u -R -b 50M -n 5M -l 1200"} {
-				// Between two clients iperf3 closes its listener, and who comes just then
-				// is refused or reset, on any stack.
+				// Between two clients, iperf3 closes its listener. A client that
+				// arrives at that moment is refused or reset, on any stack.
 				var got string
 				testutil.WaitFor(c, "iperf3's server", 2*limit, func() bool {
 					got = testutil.Run(c, limit, c.in("sh", "-c", fmt.Sprintf("iperf3 -J -c %s %s", c.addr, flags))).Stdout
@@ -44,8 +44,8 @@ func TestProgIperf3(t *testing.T) {
 				if strings.Contains(flags, "-u") {
 					e.Sent.Bytes, e.Got.Bytes = e.Sum.Bytes, e.Sum.Bytes*(1-e.Sum.LostPackets/(5<<20/1200))
 				}
-				// The last report does not count what is on its way then: up to
-				// tcp_rmem's 6 MiB a connection.
+				// The last report does not count the data in flight: up to tcp_rmem's 6
+				// MiB per connection.
 				if e.Sent.Bytes < 5<<20 || e.Got.Bytes < 0.5*e.Sent.Bytes {
 					c.Fatalf("iperf3 %s: sent %.0f, received %.0f bytes: %s", flags, e.Sent.Bytes, e.Got.Bytes, got)
 				}
@@ -54,8 +54,8 @@ func TestProgIperf3(t *testing.T) {
 	})
 }
 
-// A server that closes its listener while clients come and listens again, as
-// iperf3 does after each, has its port each time.
+// TestProgListenAgain checks a server that closes its listener while clients connect
+// and listens again, as iperf3 does after each client. It must get its port each time.
 func TestProgListenAgain(t *testing.T) {
 	s := newSite(t)
 	for _, stack := range []string{"mptcp", "vanilla"} {
@@ -84,12 +84,13 @@ while True:
 	}
 }
 
-// retries is what dig says when it asks once more.
+// retries matches what dig prints when it repeats a query.
 var retries = regexp.MustCompile(`(?m)^;; communications error.*\n`)
 
-// Erlang copies to each connection what its listener says of options, IP_RECVTTL
-// among them, which MPTCP lacks: setting one to what it is said to be is no error,
-// and the connection stays MPTCP. Anything else is one, as on any kernel.
+// TestOptionsOfListener checks options that a program copies from a listener to its
+// connections, as Erlang does. IP_RECVTTL is among them, which MPTCP lacks. Setting an
+// option to the value that getsockopt returns is not an error, and the connection stays
+// MPTCP. Any other value is an error, as on any kernel.
 func TestOptionsOfListener(t *testing.T) {
 	s := newSite(t)
 	r := testutil.Run(t, limit, s.onTap("/usr/bin/python3", "-c", `
@@ -114,19 +115,19 @@ for family, addr in (socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"):
 	}
 }
 
-// dnsmasq as a name server by UDP and TCP, and dig as its client.
+// TestProgDNS runs dnsmasq as a name server by UDP and TCP, and dig as its client.
 func TestProgDNS(t *testing.T) {
 	s := newSite(t)
 	s.pair(pair{
 		needs: []string{"dnsmasq", "dig"},
 		port:  53,
-		files: 500, // one for each of the ports that dig asked from
+		files: 500, // one for each port from which dig sent a query
 		server: func(dir string) []string {
 			conf := "no-resolv\nno-hosts\nuser=root\n"
 			for i := range 200 {
 				conf += fmt.Sprintf("host-record=h%d.test,192.0.2.%d\n", i, i)
 			}
-			for i := range 8 { // too much for a datagram
+			for i := range 8 { // too large for a datagram
 				conf += fmt.Sprintf("txt-record=big.test,%d%s\n", i, strings.Repeat("x", 200))
 			}
 			return []string{"dnsmasq", "--keep-in-foreground", "--conf-file=" + file(t, dir+"/conf", conf), "--pid-file=", "--log-facility=-"}
@@ -151,8 +152,8 @@ func TestProgDNS(t *testing.T) {
 			}
 			f := file(c.T, c.tmp+"/names", names)
 			for _, how := range []string{"+notcp", "+tcp"} {
-				// With TCP dnsmasq has a child for each query, and SIGCHLD's handler has
-				// no SA_RESTART: see docs/limits.md. Clients ask again.
+				// For TCP, dnsmasq has a child for each query, and its SIGCHLD handler
+				// has no SA_RESTART (see docs/limits.md). Clients repeat the query.
 				if got := retries.ReplaceAllString(c.ok(dig(how, "-f", f)...), ""); got != want {
 					c.Errorf("200 names %s: %s", how, got)
 				}
@@ -161,7 +162,7 @@ func TestProgDNS(t *testing.T) {
 	})
 }
 
-// socat's address types, each against itself.
+// TestProgSocat runs each of socat's address types against itself.
 func TestProgSocat(t *testing.T) {
 	s := newSite(t)
 	cert := certificate(t)
@@ -191,7 +192,7 @@ func TestProgSocat(t *testing.T) {
 				},
 				client: func(c *client) {
 					to := strings.ReplaceAll(fmt.Sprintf(tt.client, c.addr), "CERT", cert)
-					size := 100000 // less than fills all buffers: socat is one process for both directions
+					size := 100000 // less than fills all buffers, because one socat process serves both directions
 					if tt.udp || strings.Contains(tt.server, "pty") {
 						size = 1000
 					}
@@ -204,7 +205,7 @@ func TestProgSocat(t *testing.T) {
 	}
 }
 
-// openssl s_server and s_client, by TCP and by UDP.
+// TestProgOpenSSL runs openssl s_server and s_client, by TCP and by UDP.
 func TestProgOpenSSL(t *testing.T) {
 	s := newSite(t)
 	cert := certificate(t)
@@ -225,8 +226,8 @@ func TestProgOpenSSL(t *testing.T) {
 	})
 }
 
-// netcat: the end of the input reaches the other side while the answer is still
-// to come.
+// TestProgHalfClose checks that the end of netcat's input reaches the other side before
+// the answer is sent.
 func TestProgHalfClose(t *testing.T) {
 	s := newSite(t)
 	s.pair(pair{

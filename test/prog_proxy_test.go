@@ -14,9 +14,9 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// haproxy between clients on the host and a server on the other side of the
-// wire: it splices, polls its server, and hands its listeners to its successor
-// over a unix socket when it reloads, under load, without a failed request.
+// TestProgHaproxy runs haproxy between clients on the host and a server on the other
+// side of the wire. It splices, checks its server's health, and, on a reload under
+// load, passes its listeners to its successor over a unix socket. No request may fail.
 func TestProgHaproxy(t *testing.T) {
 	s := newSite(t)
 	testutil.Need(t, "haproxy", "wrk")
@@ -67,7 +67,7 @@ listen http
 			if said := load.Wait(limit); said.Status != 0 || strings.Contains(said.Stdout, "errors") || strings.Contains(said.Stdout, "Non-2xx") || reloads < 2 {
 				t.Errorf("%d reloads: %v", reloads, said)
 			}
-			// TCP_QUICKACK, which haproxy sets for its checks, costs no MPTCP.
+			// haproxy sets TCP_QUICKACK for its checks, which must not disable MPTCP.
 			if _, errs := r.proc.Output(); strings.Contains(errs, "MPTCP has no option 12 ") {
 				t.Errorf("haproxy said: %s", errs)
 			}
@@ -77,8 +77,8 @@ listen http
 	}
 }
 
-// inetd starts programs with a connection, a listener or a datagram socket as
-// their standard input.
+// TestProgInetd checks that inetd starts programs whose standard input is a connection,
+// a listener or a datagram socket.
 func TestProgInetd(t *testing.T) {
 	s := newSite(t)
 	s.pair(pair{
@@ -138,8 +138,8 @@ print("ok")`, c.addr)...)
 	})
 }
 
-// FTP opens connections in both directions: passive ones, and active ones from
-// the server's port 20.
+// TestProgFTP checks FTP, which opens connections in both directions: passive ones, and
+// active ones from the server's port 20.
 func TestProgFTP(t *testing.T) {
 	s := newSite(t)
 	s.pair(pair{

@@ -16,7 +16,8 @@ func python(format string, args ...any) []string {
 	return []string{"/usr/bin/python3", "-c", fmt.Sprintf(format, args...)}
 }
 
-// redis-server with 200 pipelining clients at once, a big value, and a subscriber.
+// TestProgRedis runs redis-server with 200 pipelining clients at once, a large value,
+// and a subscriber.
 func TestProgRedis(t *testing.T) {
 	s := newSite(t)
 	s.pair(pair{
@@ -28,7 +29,7 @@ func TestProgRedis(t *testing.T) {
 		},
 		client: func(c *client) {
 			said := c.ok("redis-benchmark", "-h", c.addr, "-c", "200", "-P", "16", "-n", "40000", "-t", "set,get,lrange_100", "--csv")
-			if n := len(lines(said)); n != 5 { // a head, lpush for lrange
+			if n := len(lines(said)); n != 5 { // a header, and lpush for lrange
 				c.Errorf("redis-benchmark: %s", said)
 			}
 			testutil.Random(c, c.tmp+"/value", 4<<20)
@@ -36,7 +37,7 @@ func TestProgRedis(t *testing.T) {
 			if !strings.HasPrefix(got, sum(c.T, c.tmp+"/value")) {
 				c.Errorf("a value of 4 MiB came back as %s", got)
 			}
-			// A subscriber on one connection hears a publisher on another.
+			// A subscriber on one connection receives from a publisher on another.
 			c.sh(`redis-cli -h %s subscribe news >%s/heard & p=$!
 				until [ "$(redis-cli -h %[1]s publish news the-news)" -gt 0 ]; do :; done
 				until grep -q the-news %[2]s/heard; do :; done
@@ -45,7 +46,7 @@ func TestProgRedis(t *testing.T) {
 	})
 }
 
-// memcached with four threads, TCP and UDP.
+// TestProgMemcached runs memcached with four threads, by TCP and UDP.
 func TestProgMemcached(t *testing.T) {
 	s := newSite(t)
 	s.pair(pair{
@@ -88,7 +89,8 @@ print(f"{stored} stored, {right} right, {u.recv(1500)[8:].decode().strip()} over
 	})
 }
 
-// PostgreSQL: a process for each connection, without root's rights.
+// TestProgPostgres runs PostgreSQL, which has a process for each connection and runs
+// without root's rights.
 func TestProgPostgres(t *testing.T) {
 	s := newSite(t)
 	const bin = "/usr/lib/postgresql/15/bin/"

@@ -18,21 +18,21 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// A pair is a server program and what its clients do with it. (*site).pair runs
-// it in every role that the two can have.
+// A pair is a server program and the work of its clients. (*site).pair runs both in
+// every role.
 type pair struct {
-	needs  []string // programs
+	needs  []string // required programs
 	port   int
 	udp    bool
 	server func(dir string) []string // listens on every address; its files are in dir
 	client func(c *client)
-	heavy  bool // each role on one of the stacks only
-	inside role // in which it is one process, which can have the kernel inside
+	heavy  bool // run each role on one of the stacks only
+	inside role // roles in which it is one process, which can have the kernel inside
 	once   bool // the server serves one client and ends
-	files  int  // descriptors that the stack host may keep for use again beyond fewFiles
+	files  int  // descriptors that lklhost may keep for reuse, in addition to fewFiles
 }
 
-// A role is a program's in a pair.
+// A role is the role of a program in a pair.
 type role int
 
 const (
@@ -40,32 +40,33 @@ const (
 	asClient
 )
 
-// inside is a stack, for onStack, whose kernel is in the program itself.
+// inside returns a stack name for onStack; the kernel of that stack is in the program
+// itself.
 func inside(stack string) string { return stack + "+preload" }
 
-// A client is where the clients of a pair are, and whom they talk to.
+// A client describes where the clients of a pair run, and which server they use.
 type client struct {
 	*testing.T
-	addr string // the server's
-	dir  string // of the server's files
-	tmp  string // for the client's own
+	addr string // the server's address
+	dir  string // the server's files
+	tmp  string // the client's own files
 	host bool   // on the host's stack
 	in   func(args ...string) *exec.Cmd
 }
 
-// ok runs a client that must end well, and returns what it says.
+// ok runs a client that must succeed, and returns its output.
 func (c *client) ok(args ...string) string {
 	c.Helper()
 	return testutil.OK(c, limit, c.in(args...))
 }
 
-// sh is ok for a shell's command line.
+// sh is ok for a shell command line.
 func (c *client) sh(format string, args ...any) string {
 	c.Helper()
 	return c.ok("sh", "-c", fmt.Sprintf(format, args...))
 }
 
-// says runs a client that must end well and say just that.
+// says runs a client that must succeed and print exactly want.
 func (c *client) says(want string, args ...string) {
 	c.Helper()
 	if got := c.ok(args...); got != want {
@@ -73,9 +74,9 @@ func (c *client) says(want string, args ...string) {
 	}
 }
 
-// pair runs a pair in its roles, on each stack: the server on the stack, asked
-// by the host and then, by lklctl exec, through the stack's own lo; the client
-// on the stack, which asks a server on the other side of the wire.
+// pair runs a pair in its roles, on each stack. As server, it runs on the stack with
+// clients on the host and then, by lklctl exec, on the stack's own lo. As client, it
+// runs on the stack, with a server on the other side of the wire.
 func (s *site) pair(p pair) {
 	t := s.t
 	t.Helper()
@@ -101,7 +102,7 @@ func (s *site) serverOn(stack string, p pair) {
 	before := testutil.Take(t, s.server)
 	for _, where := range []string{"host", "lo"} {
 		if where == "lo" && (p.once || strings.Contains(stack, "+")) {
-			break // its end is the end of lklctl exec's program, which a kernel inside does not have
+			break // needs lklctl exec, which a kernel inside the program does not support, and a second client
 		}
 		dir, tmp := testutil.Dir(t), testutil.Dir(t)
 		r := s.serves(stack, p, dir)
@@ -160,13 +161,13 @@ func (s *site) clientOn(stack string, p pair) {
 		server.Signal(unix.SIGTERM)
 		testutil.Within(limit, func() bool { return !server.Running() })
 	}
-	for _, pid := range strings.Fields(testutil.Host.Run(t, "ip", "netns", "pids", s.server.Name)) { // its children as well
-		_ = exec.Command("kill", "-9", pid).Run() // ended already
+	for _, pid := range strings.Fields(testutil.Host.Run(t, "ip", "netns", "pids", s.server.Name)) { // including its children
+		_ = exec.Command("kill", "-9", pid).Run() // may have ended already
 	}
 }
 
-// onStack runs a target on the tap by a stack, which may be inside, with a name of
-// its own.
+// onStack runs a target on the tap, with a name of its own. The stack may be inside the
+// target.
 func (s *site) onStack(stack string, args ...string) *exec.Cmd {
 	stack, engine, ok := strings.Cut(stack, "+")
 	if !ok {
@@ -190,23 +191,23 @@ func (s *site) serves(stack string, p pair, dir string) *running {
 	return r
 }
 
-// starts starts a program on the tap by a stack.
+// starts starts a program on the tap, with the given stack.
 func (s *site) starts(stack string, args ...string) *running {
 	s.t.Helper()
 	cmd := s.onStack(stack, args...)
 	return &running{t: s.t, name: cmd.Args[2], proc: testutil.Start(s.t, cmd)}
 }
 
-// listens waits until the stack has a socket on port that can be talked to. It
-// asks the stack: a connection to see would be the only one some servers take.
+// listens waits until the stack has a listening socket on port. It asks the stack
+// instead of connecting, because some servers accept only one connection.
 func (r *running) listens(port int) {
 	r.t.Helper()
 	up := testutil.Within(limit, func() bool { return !r.proc.Running() || r.has(port) })
 	if out, errs := r.proc.Output(); !up || !r.proc.Running() {
 		r.t.Fatalf("port %d is not served:\n%s%s", port, out, errs)
 	}
-	// The bridge hears of the tap's carrier a little later, and what comes before
-	// is lost: a datagram for ever.
+	// The bridge learns of the tap's carrier a little later, and drops earlier packets;
+	// a datagram would be lost for good.
 	testutil.WaitFor(r.t, "the bridge to forward", limit, func() bool {
 		return strings.TrimSpace(read(r.t, "/sys/class/net/tap0/brport/state")) == "3" // BR_STATE_FORWARDING
 	})
@@ -215,7 +216,7 @@ func (r *running) listens(port int) {
 func (r *running) has(port int) bool {
 	out, err := exec.Command(testutil.Bin("lklctl"), "-n", r.name, "-o", "json", "netstat").Output()
 	if err != nil {
-		return false // not there yet
+		return false // the instance does not exist yet
 	}
 	var sockets []struct {
 		State string `json:"state"`
@@ -232,10 +233,10 @@ func (r *running) has(port int) bool {
 	return false
 }
 
-// held is what the stack host holds for the program.
+// held is what lklhost holds for the program.
 type held struct {
-	sockets int64 // of the stack
-	files   int   // descriptors of its own, without those of the program's living threads
+	sockets int64 // in the stack
+	files   int   // own descriptors, except those for the program's living threads
 }
 
 func (r *running) held() held {
@@ -263,7 +264,7 @@ func (r *running) held() held {
 		r.t.Fatal(err)
 	}
 	for _, f := range files {
-		// What is closed meanwhile says nothing, and is nothing.
+		// A descriptor that has been closed meanwhile does not count.
 		name, err := os.Readlink(proc + "fd/" + f.Name())
 		if err != nil {
 			continue
@@ -276,12 +277,12 @@ func (r *running) held() held {
 	return h
 }
 
-// fewFiles is how many descriptors the stack host may keep for use again: some
-// unbound sockets, a pipe, and one for each process that has just ended.
+// fewFiles is the number of descriptors that lklhost may keep for reuse: some unbound
+// sockets, a pipe, and one for each process that has just ended.
 const fewFiles = 12
 
-// keepsNothing checks that after use the stack host comes to hold as much as
-// before: use makes far more than fewFiles connections where it can.
+// keepsNothing checks that lklhost holds no more after use than before. use makes far
+// more than fewFiles connections if it can.
 func (r *running) keepsNothing(files int, use func()) {
 	r.t.Helper()
 	before := r.held()
@@ -304,7 +305,7 @@ func file(t *testing.T, path, text string) string {
 	return path
 }
 
-// read returns a file's text.
+// read returns the text of a file.
 func read(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)

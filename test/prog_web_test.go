@@ -14,8 +14,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// webServer is nginx with four workers, that serves hello and file, takes what
-// is put to /up/, and speaks TLS and HTTP/2 on port 443.
+// webServer is nginx with four workers. It serves hello and file, accepts uploads to
+// /up/, and speaks TLS and HTTP/2 on port 443.
 func webServer(t *testing.T) func(dir string) []string {
 	cert := certificate(t)
 	return func(dir string) []string {
@@ -49,8 +49,8 @@ http {
 	}
 }
 
-// certificate makes a certificate for every address a server can have here:
-// cert.pem and key.pem in the folder it returns.
+// certificate creates a certificate for all addresses of the tests' servers. It returns
+// the directory of cert.pem and key.pem.
 func certificate(t *testing.T) string {
 	t.Helper()
 	testutil.Need(t, "openssl")
@@ -61,13 +61,14 @@ func certificate(t *testing.T) string {
 	return dir
 }
 
-// sum is the SHA-256 of a file.
+// sum returns the SHA-256 of a file.
 func sum(t *testing.T, path string) string {
 	t.Helper()
 	return strings.Fields(testutil.OK(t, limit, exec.Command("sha256sum", path)))[0]
 }
 
-// nginx with four workers; curl with each version of HTTP and TLS, wget, aria2.
+// TestProgWeb runs nginx with four workers; curl with each version of HTTP and TLS,
+// wget, aria2.
 func TestProgWeb(t *testing.T) {
 	s := newSite(t)
 	s.pair(pair{
@@ -115,8 +116,8 @@ func TestProgWeb(t *testing.T) {
 	})
 }
 
-// nginx takes a new configuration again and again while it is asked as hard as
-// wrk can, and no request fails.
+// TestProgNginxReload reloads nginx again and again while wrk sends requests as fast as
+// it can. No request may fail.
 func TestProgNginxReload(t *testing.T) {
 	s := newSite(t)
 	testutil.Need(t, "wrk")
@@ -127,8 +128,9 @@ func TestProgNginxReload(t *testing.T) {
 			r := s.in(t).starts(stack, server(dir)...)
 			r.listens(80)
 			r.keepsNothing(0, func() {
-				// Each request on a connection of its own: those that idle nginx closes on
-				// reload, and a request may then come too late, on any stack.
+				// Each request has a connection of its own. nginx closes idle
+				// connections on reload, and a request could arrive too late, on any
+				// stack.
 				load := testutil.Start(t, exec.Command("wrk", "-t2", "-c50", "-d2s", "-H", "Connection: close", "http://"+stackAddr+"/small"))
 				reloads := 0
 				for load.Running() {
@@ -149,7 +151,7 @@ func TestProgNginxReload(t *testing.T) {
 	}
 }
 
-// workers are the process ids of the workers of nginx that do not shut down.
+// workers returns the process ids of nginx's workers that are not shutting down.
 func workers(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}

@@ -12,7 +12,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// nghttpd with two threads: thousands of streams over few connections.
+// TestProgHTTP2 runs nghttpd with two threads: thousands of streams over few
+// connections.
 func TestProgHTTP2(t *testing.T) {
 	s := newSite(t)
 	cert := certificate(t)
@@ -39,8 +40,8 @@ func TestProgHTTP2(t *testing.T) {
 	})
 }
 
-// php-fpm behind nginx, by a unix socket and by TCP over lo, whose processes are
-// replaced after some requests, and which fetches from its own nginx.
+// TestProgPHP runs php-fpm behind nginx, by a unix socket and by TCP over lo. Its
+// processes are replaced after some requests, and fetch from their own nginx.
 func TestProgPHP(t *testing.T) {
 	s := newSite(t)
 	const fpm = "/usr/sbin/php-fpm8.2"
@@ -65,7 +66,7 @@ http {
 	server { listen 80; root %[1]s;
 `, dir)+fmt.Sprintf(location, "unix", dir, "unix:"+dir+"/sock")+fmt.Sprintf(location, "tcp", dir, "127.0.0.1:9000")+"}}\n")
 			testutil.Host.Run(t, "cp", "/etc/nginx/fastcgi_params", dir)
-			// nginx is the first process: with it the run ends.
+			// nginx is the first process, so the run ends with it.
 			return []string{"sh", "-c", fmt.Sprintf(`%[2]s -R -F -y %[1]s/fpm >/dev/null 2>&1 &
 				until [ -s %[1]s/fpm.pid ]; do sleep 0.01; done
 				exec nginx -e %[1]s/error.log -c %[1]s/nginx`, dir, fpm)}
@@ -88,8 +89,8 @@ http {
 	})
 }
 
-// systemd-socket-activate listens, and the program that a client calls for has
-// its sockets: a listener, a connection, a datagram socket.
+// TestProgActivated checks systemd-socket-activate: it listens and starts a program for
+// a client. The program gets the sockets: a listener, a connection, a datagram socket.
 func TestProgActivated(t *testing.T) {
 	s := newSite(t)
 	s.pair(pair{
@@ -154,7 +155,8 @@ print(n, "of a listener,", m, "datagrams")`, c.addr)...)
 	})
 }
 
-// gunicorn: workers that share a listener, all of them replaced during requests.
+// TestProgGunicorn runs gunicorn, whose workers share a listener and are all replaced
+// during the requests.
 func TestProgGunicorn(t *testing.T) {
 	s := newSite(t)
 	s.pair(pair{
@@ -191,7 +193,8 @@ def app(env, start):
 	})
 }
 
-// puma with two processes of four threads; Net::HTTP with keep-alive.
+// TestProgRuby runs puma with two processes of four threads, and Net::HTTP with
+// keep-alive.
 func TestProgRuby(t *testing.T) {
 	s := newSite(t)
 	dir := testutil.Dir(t)
@@ -228,7 +231,8 @@ puts all.sum(&:value)
 	})
 }
 
-// MariaDB: a thread for each connection, results of some megabytes.
+// TestProgMariaDB runs MariaDB: a thread for each connection, results of some
+// megabytes.
 func TestProgMariaDB(t *testing.T) {
 	s := newSite(t)
 	const bin = "/usr/sbin/mariadbd"

@@ -15,8 +15,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// An ordinary user needs no set-up: no flag, no root, no runtime directory; and
-// is told in one line that TCP ends at the gateway.
+// TestOrdinaryUser checks that an ordinary user needs no set-up: no flag, no root, no
+// runtime directory. One line says that TCP ends at the gateway.
 func TestOrdinaryUser(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{})
@@ -39,7 +39,7 @@ func TestOrdinaryUser(t *testing.T) {
 	}
 }
 
-// A program that each way of reaching the network must serve.
+// A program is a command that must work over each kind of interface.
 type program struct {
 	name string
 	args []string
@@ -87,7 +87,7 @@ except ConnectionRefusedError: print("refused")`, serverAddr)), "refused\n"},
 	}
 }
 
-// Everyday programs, by the gateway and by a tap.
+// TestPrograms runs everyday programs, over the gateway and over a tap.
 func TestPrograms(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{})
@@ -107,7 +107,7 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// Each stack runs the same curl.
+// TestStacks runs the same curl on each stack.
 func TestStacks(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{})
@@ -126,7 +126,7 @@ print(s.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").
 	}
 }
 
-// A big file keeps its checksum, by IPv4 and IPv6.
+// TestChecksum checks that a large file keeps its checksum, over IPv4 and IPv6.
 func TestChecksum(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{MPTCP: true})
@@ -140,8 +140,8 @@ func TestChecksum(t *testing.T) {
 	}
 }
 
-// Servers in the stack: nginx with two workers, and a static Go server, both
-// asked by the host's own curl over IPv4 and IPv6.
+// TestServers runs servers on the stack: nginx with two workers, and a static Go
+// server. The host's own curl fetches from them over IPv4 and IPv6.
 func TestServers(t *testing.T) {
 	s := newSite(t)
 	testutil.Random(t, s.dir+"/file", 5<<20)
@@ -200,7 +200,7 @@ func answers(t *testing.T, p *testutil.Proc, url string) {
 	}
 }
 
-// UDP served from the stack, and IPv6 from it.
+// TestIPv6AndUDPServer checks a UDP server on the stack, and IPv6 from the stack.
 func TestIPv6AndUDPServer(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{})
@@ -232,11 +232,12 @@ while True:
 	}
 }
 
-// Nothing goes past the stack: what only the host can reach cannot be reached,
-// neither by TCP, nor UDP, nor by programs that no library could intercept.
+// TestNoBypass checks that no connection bypasses the stack: servers that only the host
+// can reach are unreachable, by TCP, by UDP, and from programs that no library could
+// intercept.
 func TestNoBypass(t *testing.T) {
 	s := newSite(t)
-	// A second network that the host has and the stack has not.
+	// A second network, which the host has and the stack does not have.
 	hidden := testutil.NewNetns(t, "hidden")
 	testutil.Veth(t, testutil.Host, "h0", hidden, "h1")
 	testutil.Host.Addr(t, "h0", "10.74.0.2/24")
@@ -253,7 +254,7 @@ func TestNoBypass(t *testing.T) {
 		{"timeout", "3", probePath, "udp", "10.74.0.1:7", "x"},
 		{"timeout", "3", "/usr/bin/python3", "-c", "import socket; socket.create_connection(('10.74.0.1', 80))"},
 	}
-	for _, args := range reach[:2] { // the peers are there: the host reaches them
+	for _, args := range reach[:2] { // the servers exist: the host reaches them
 		if r := testutil.Run(t, limit, exec.Command(args[0], args[1:]...)); r.Status != 0 {
 			t.Fatalf("the host itself: %v", r)
 		}
@@ -263,7 +264,7 @@ func TestNoBypass(t *testing.T) {
 			t.Errorf("%s reached the host's network: %v", strings.Join(args, " "), r)
 		}
 	}
-	// The devices a target sees are not the host's.
+	// The target does not see the host's devices.
 	r := testutil.Run(t, limit, s.onTap("cat", "/proc/net/dev"))
 	for _, dev := range []string{" br0:", " h0:", " v0:"} {
 		if strings.Contains(r.Stdout, dev) {
@@ -272,7 +273,8 @@ func TestNoBypass(t *testing.T) {
 	}
 }
 
-// The target keeps its standard streams, folder, environment and descriptors.
+// TestTransparency checks that the target keeps its standard streams, directory,
+// environment and descriptors.
 func TestTransparency(t *testing.T) {
 	s := newSite(t)
 	dir, err := filepath.EvalSymlinks(testutil.Dir(t))
@@ -290,7 +292,8 @@ func TestTransparency(t *testing.T) {
 		t.Errorf("under lklrun: %v\nwithout: %v", got, want)
 	}
 
-	// The target has the descriptors it would have without us, and none of ours.
+	// The target has the descriptors that it would have without lklrun, and none of
+	// lklrun's.
 	numbers := []string{"sh", "-c", "ls /proc/self/fd | tr '\\n' ' '"}
 	wantFDs := testutil.OK(t, limit, exec.Command(numbers[0], numbers[1:]...))
 	if gotFDs := testutil.OK(t, limit, s.onTap(numbers...)); gotFDs != wantFDs {
@@ -298,7 +301,7 @@ func TestTransparency(t *testing.T) {
 	}
 }
 
-// Many connections at once and one after the other.
+// TestManyConnections makes many connections, at once and one after the other.
 func TestManyConnections(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{Workers: 2})
@@ -322,8 +325,8 @@ asyncio.run(main())`, serverAddr)))
 	}
 }
 
-// Hundreds of connections in the same moment, over and over: none may be left
-// waiting. (A lost event shows here in some runs, not in each.)
+// TestConnectionsAtOnce makes hundreds of connections at the same moment, repeatedly.
+// None may hang. (A lost event shows here in some runs, not in every run.)
 func TestConnectionsAtOnce(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{Workers: 2})

@@ -14,11 +14,11 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// rejoinLimit is how soon a path is used that can be used again. It is tried after
-// some 1, 2, 4 ... s; the tests make a path possible after two or three tries.
+// rejoinLimit is the time within which a usable path must be used. lklrun retries after
+// about 1, 2, 4 ... s; the tests make a path usable after two or three attempts.
 const rejoinLimit = 12 * time.Second
 
-// rejoinAsks makes a connection at once, and another for each line that comes.
+// rejoinAsks opens a connection at once, and another for each line of input.
 const rejoinAsks = `
 import socket, sys
 all = []
@@ -33,8 +33,8 @@ with open(sys.argv[3]) as lines:
 type rejoinSite struct {
 	*pathSite
 	target *testutil.Proc
-	port   string   // of the server
-	lines  *os.File // a line makes another connection
+	port   string   // the server's
+	lines  *os.File // each line opens another connection
 }
 
 func (p *pathSite) runWaiting(engine string) *rejoinSite {
@@ -53,7 +53,7 @@ func (p *pathSite) runWaiting(engine string) *rejoinSite {
 	return r
 }
 
-// connect has the target make another connection.
+// connect makes the target open another connection.
 func (r *rejoinSite) connect() {
 	r.Helper()
 	if _, err := r.lines.WriteString("\n"); err != nil {
@@ -68,7 +68,7 @@ func (r *rejoinSite) end() {
 	r.target.Wait(limit)
 }
 
-// subflows are the addresses and ports that the server's subflows come from.
+// subflows returns the remote addresses and ports of the server's subflows.
 func (r *rejoinSite) subflows(from string) (peers []string) {
 	r.Helper()
 	for _, line := range lines(r.server.Run(r.T, "ss", "-tnH", "state", "established", "( sport = :"+r.port+" )")) {
@@ -97,7 +97,7 @@ func (r *rejoinSite) soon(what, from string, n int) {
 	}
 }
 
-// tries waits until an address has been tried again that many times.
+// tries waits until a join from an address has been retried that many times.
 func (r *rejoinSite) tries(addr string, n int) {
 	r.Helper()
 	r.until("another try", r.target, func() bool {
@@ -106,8 +106,9 @@ func (r *rejoinSite) tries(addr string, n int) {
 	})
 }
 
-// A join that the peer refuses is tried again, on the connection that lacks it, and
-// nothing happens to another one that has its subflow on the same path.
+// TestRejoinRefused checks that a join that the peer refuses is retried on the
+// connection that lacks it. Another connection, with a subflow on the same path, must
+// not change.
 func TestRejoinRefused(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {
@@ -134,7 +135,8 @@ func TestRejoinRefused(t *testing.T) {
 	}
 }
 
-// A neighbour who is silent as a connection begins to use a path.
+// TestRejoinSilent checks a neighbour that does not answer when a connection begins to
+// use a path.
 func TestRejoinSilent(t *testing.T) {
 	t.Parallel()
 	r := newPathSite(t).runWaiting("supervise")
@@ -153,8 +155,9 @@ func TestRejoinSilent(t *testing.T) {
 	r.end()
 }
 
-// What the peer resets is made again: the second subflow, and the first, whose
-// address has another number in the connection than its endpoint has.
+// TestRejoinReset checks that a subflow that the peer resets is created again. It
+// resets the second subflow, and the first one, whose address has a different id in the
+// connection than its endpoint.
 func TestRejoinReset(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {
@@ -181,7 +184,7 @@ func TestRejoinReset(t *testing.T) {
 	}
 }
 
-// A route that comes later than its interface's address.
+// TestRejoinRoute checks a route that is added after its interface's address.
 func TestRejoinRoute(t *testing.T) {
 	t.Parallel()
 	p := newSixes(t)

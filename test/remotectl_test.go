@@ -20,14 +20,15 @@ import (
 // remoteLimit bounds one call over ssh.
 const remoteLimit = 60 * time.Second
 
-// A farRun is a run on a machine that ssh reaches, with the desk's commands for it.
+// A farRun is a run on a machine that is reached by ssh, with the desk's commands for
+// it.
 type farRun struct {
 	t      *testing.T
 	s      *testutil.SSHServer
 	target string
 }
 
-// desk is one of the desk's commands; lines before "--device" are the verb's place.
+// desk runs one of the desk's commands. The verb and its arguments precede "--device".
 func (f *farRun) desk(name string, args ...string) testutil.Result {
 	f.t.Helper()
 	cmd := exec.Command(testutil.Bin(name), args...)
@@ -44,7 +45,7 @@ func (f *farRun) ok(name string, args ...string) string {
 	return r.Stdout
 }
 
-// there is lklctl run on that machine itself, as the same user.
+// there runs lklctl on that machine itself, as the same user.
 func (f *farRun) there(args ...string) testutil.Result {
 	f.t.Helper()
 	return testutil.Run(f.t, remoteLimit, exec.Command("nsenter", append([]string{"-t", f.pid(), "-m", "-p", "-n", "--", testutil.Bin("lklctl")}, args...)...))
@@ -54,7 +55,7 @@ func (f *farRun) pid() string {
 	return strings.TrimSpace(strings.Split(f.s.Path(""), "/")[2])
 }
 
-// server is a run there whose program listens, and has a connection to itself.
+// server is a program of the run. It listens, and has a connection to itself.
 const server = `import socket, time
 s = socket.socket(); s.bind(("127.0.0.1", 80)); s.listen()
 c = socket.create_connection(("127.0.0.1", 80)); a, _ = s.accept()
@@ -75,11 +76,12 @@ func newFarRun(t *testing.T) *farRun {
 	return f
 }
 
-// unsteady are the numbers that are others a moment later, and the blanks that follow
-// from their widths.
+// unsteady matches numbers that change from moment to moment, and the blanks that
+// depend on their widths.
 var unsteady = regexp.MustCompile(`[0-9][0-9.:]*(ms|us|s|%)?| +|-`)
 
-// Every verb says of a run on another machine what lklctl says there.
+// TestRemoteControl checks that every verb prints the same about a run on another
+// machine as lklctl does there.
 func TestRemoteControl(t *testing.T) {
 	f := newFarRun(t)
 	for _, args := range [][]string{
@@ -110,7 +112,7 @@ func TestRemoteControl(t *testing.T) {
 	if r := f.desk("lklctl", "link", "add", "fd:9"); r.Status != 2 || !strings.Contains(r.Stderr, "descriptor of this machine") {
 		t.Errorf("link add fd: %+v", r)
 	}
-	// What was shown last is kept with the run.
+	// The values that were shown last are kept with the run.
 	f.ok("lklctl", "counters", "-d")
 	if r := f.desk("lklctl", "counters", "-d", "-o", "json"); r.Status > 1 || !json.Valid([]byte(r.Stdout)) {
 		t.Errorf("counters -d: %+v", r)
@@ -148,7 +150,7 @@ func TestRemoteFiles(t *testing.T) {
 			t.Errorf("no %s in the bundle:\n%s", want, parts)
 		}
 	}
-	// A capture into a file here, of packets there.
+	// A capture of packets on the other machine into a file on the desk.
 	trace := filepath.Join(dir, "trace.pcapng")
 	capture := exec.Command(testutil.Bin("lklctl"), "capture", "-w", trace, "-c", "3")
 	capture.Env = append(f.s.Client.Env(), "LKLRUN_DEVICE="+f.target)
@@ -162,7 +164,7 @@ func TestRemoteFiles(t *testing.T) {
 	}
 }
 
-// The verbs end as the run and the machine do.
+// TestRemoteEnds checks that the verbs end with the run, and with the machine.
 func TestRemoteEnds(t *testing.T) {
 	f := newFarRun(t)
 	if r := f.desk("lklctl", "-n", "web", "stop", "-s", "KILL"); r.Status != 0 {

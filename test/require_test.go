@@ -11,15 +11,16 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// --require turns the account of a run into its exit status: 123 where the
-// program ended with 0 but was not, or not all of it, where it should have been.
+// TestRequire checks that --require turns the account of a run into its exit status:
+// 123 if the program ended with 0, but not all of its traffic used the required
+// network.
 func TestRequire(t *testing.T) {
 	s := newSite(t)
 	testutil.Need(t, "mptcpize")
 	s.web(testutil.Nginx{MPTCP: true})
 	s.web(testutil.Nginx{Port: 81})
 	const mptcp, plain = "curl -sSo /dev/null " + serverURL + "/hello", "curl -sSo /dev/null " + serverURL + ":81/hello"
-	// Blocking sockets, where curl's are not.
+	// Blocking sockets; curl's are not.
 	python := func(port int) string {
 		return fmt.Sprintf(`/usr/bin/python3 -c 'import socket; s = socket.create_connection(("%s", %d)); s.sendall(b"GET / HTTP/1.0\r\n\r\n"); s.recv(9)'`, serverAddr, port)
 	}
@@ -42,7 +43,7 @@ func TestRequire(t *testing.T) {
 		{"mptcp", python(81), 123, "MPTCP fell back to TCP (MPCapableFallbackSYNACK 1)"},
 		{"mptcp", mptcp + "; " + plain, 123, "MPTCP fell back to TCP (MPCapableFallbackSYNACK 1)"},
 		{"mptcp", plain + "; exit 7", 7, ""},
-		// Nobody listens there: an attempt is no connection.
+		// No server listens there, and a failed attempt is not a connection.
 		{"mptcp", "curl -s " + serverURL + ":82; true", 123, "there was no MPTCP connection"},
 		{"mptcp", "curl -s " + serverURL + ":82; " + mptcp, 0, ""},
 	} {
@@ -57,7 +58,7 @@ func TestRequire(t *testing.T) {
 	}
 }
 
-// The same for a server: what it accepts counts.
+// TestRequireServer does the same for a server, whose accepted connections count.
 func TestRequireServer(t *testing.T) {
 	s := newSite(t)
 	testutil.Need(t, "mptcpize")

@@ -17,8 +17,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// rights are somebody who has CAP_NET_ADMIN and CAP_NET_RAW and nothing else, and
-// the engines he can have.
+// rights describe a caller that has CAP_NET_ADMIN and CAP_NET_RAW and nothing else, and
+// the engines that it can use.
 type rights struct {
 	who     string
 	setpriv []string
@@ -31,7 +31,7 @@ var allRights = []rights{
 	{"root", []string{"--inh-caps=-all", "--bounding-set=-all,+net_admin,+net_raw"}, []string{"supervise"}},
 }
 
-// command is a command line of that somebody's.
+// command is a command line of that caller.
 func (r rights) command(args ...string) *exec.Cmd {
 	cmd := exec.Command("setpriv", append(r.setpriv, args...)...)
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=/nonexistent", "LANG=C.UTF-8"}
@@ -39,7 +39,7 @@ func (r rights) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// tunForAll makes the tests' /dev/net/tun one for everybody, as udev has it.
+// tunForAll makes the tests' /dev/net/tun accessible to every user, as udev does.
 func tunForAll(t *testing.T) {
 	t.Helper()
 	node := filepath.Join(testutil.Dir(t), "tun")
@@ -59,7 +59,7 @@ func tunForAll(t *testing.T) {
 	})
 }
 
-// withRights runs a test for each of them and each engine.
+// withRights runs a test for each caller and each engine.
 func withRights(t *testing.T, test func(t *testing.T, r rights, bin, engine string)) {
 	testutil.Need(t, "setpriv")
 	tunForAll(t)
@@ -71,7 +71,8 @@ func withRights(t *testing.T, test func(t *testing.T, r rights, bin, engine stri
 	}
 }
 
-// public copies a file to where everybody can read it, and returns the copy's path.
+// public copies a file to a place where every user can read it, and returns the path of
+// the copy.
 func public(t *testing.T, file string) string {
 	t.Helper()
 	copied := filepath.Join(testutil.Dir(t), filepath.Base(file))
@@ -79,12 +80,12 @@ func public(t *testing.T, file string) string {
 	return copied
 }
 
-// noRights is what a process that holds no capability says of itself in
-// /proc/PID/status.
+// noRights matches /proc/PID/status of a process without capabilities.
 var noRights = regexp.MustCompile(`(?s)CapInh:\t0+\nCapPrm:\t0+\nCapEff:\t0+\n.*CapAmb:\t0+\n.*NoNewPrivs:\t1\n`)
 
-// Two capabilities are enough to make a tap and to take it away again, whichever
-// process is killed; the target holds neither, and can do nothing with what it has.
+// TestTwoCapabilities checks that two capabilities are enough to create a tap and to
+// remove it, whichever process is killed. The target holds neither, and cannot use the
+// tap's rights.
 func TestTwoCapabilities(t *testing.T) {
 	withRights(t, func(t *testing.T, r rights, bin, engine string) {
 		s := newSite(t)
@@ -114,11 +115,13 @@ func TestTwoCapabilities(t *testing.T) {
 				t.Errorf("the rights of a program of lklctl exec:\n%s", got)
 			}
 		}
-		// TUNSETIFF for a tap of its own; SIOCSIFFLAGS on a descriptor of the host's is the same right.
+		// TUNSETIFF for another tap. SIOCSIFFLAGS on a descriptor of the host would
+		// need the same right.
 		if got := k.say(`__import__("fcntl").ioctl(open("/dev/net/tun", "r+b", 0), 0x400454ca, __import__("struct").pack("16sH22x", b"own0", 2))`); !strings.HasPrefix(got, "PermissionError") {
 			t.Errorf("the target makes a tap: %s", got)
 		}
-		// Root may not make a user namespace without CAP_SETFCAP: two lines say what that means.
+		// Root cannot create a user namespace without CAP_SETFCAP; two lines explain
+		// the consequences.
 		if res := k.end(); res.Status != 0 || len(lines(res.Stderr)) != map[string]int{"user": 0, "root": 2}[r.who] {
 			t.Errorf("the run: %v", res)
 		}
@@ -134,9 +137,9 @@ func TestTwoCapabilities(t *testing.T) {
 	})
 }
 
-// Every kind of interface that changes the host, or takes more of it than a user
-// may have, can be had with the two capabilities, and what it changes is taken
-// back by whichever process is left.
+// TestTwoCapabilitiesDrivers checks that the two capabilities are enough for every kind
+// of interface that changes the host, or that requires more than a user's rights.
+// Whichever process is killed, the changes are undone.
 func TestTwoCapabilitiesDrivers(t *testing.T) {
 	withRights(t, func(t *testing.T, r rights, bin, engine string) {
 		for _, d := range drivers {
@@ -171,8 +174,9 @@ func TestTwoCapabilitiesDrivers(t *testing.T) {
 	})
 }
 
-// So are they for an address that the host has as well: ports are reserved and
-// rules made on the host, and taken back.
+// TestTwoCapabilitiesGuard checks that they are also enough for an address that the
+// stack shares with the host: ports are reserved and rules created on the host, and
+// removed again.
 func TestTwoCapabilitiesGuard(t *testing.T) {
 	withRights(t, func(t *testing.T, r rights, bin, engine string) {
 		for typ, guard := range map[string]string{"raw": "nft", "rawip": "iptables"} {

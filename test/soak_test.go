@@ -10,8 +10,9 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// Forking servers, clients that come to every end, signals at 1 kHz: every byte
-// is right, nobody is stuck, and the stack host holds nothing in the end.
+// TestSoak runs forking servers, and clients that end connections in every way, with
+// signals at 1 kHz. Every byte must be right, no process may hang, and lklhost must
+// hold nothing in the end.
 func TestSoak(t *testing.T) {
 	seconds, seed := setting(t, "SOAK_SECONDS", 16), setting(t, "SOAK_SEED", 1)
 	for _, stack := range []string{"mptcp", "vanilla"} {
@@ -27,7 +28,7 @@ func TestSoak(t *testing.T) {
 				}
 			}
 			h.works()
-			run(seed+1, 1) // what is made once and kept
+			run(seed+1, 1) // creates what is made once and kept
 			before := h.settled()
 			run(seed, seconds/2)
 			after := h.recovers(before, 4*limit)
@@ -38,10 +39,11 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// Threads that keep received bytes in pipes and sockets, by sendfile, splice and tee
-// and from descriptors that others exchange meanwhile: every byte is right. The
-// buffers are small enough for the stack's memory: MPTCP drops what has no room there,
-// and its timer then takes a minute to send it again.
+// TestSoakBytes runs threads that keep received bytes in pipes and sockets, with
+// sendfile, splice and tee, also from descriptors that other threads exchange
+// meanwhile. Every byte must be right. The buffers are small enough for the stack's
+// memory: MPTCP drops data for which there is no memory, and retransmits it only after
+// a minute.
 func TestSoakBytes(t *testing.T) {
 	seconds, seed := setting(t, "SOAK_SECONDS", 6), setting(t, "SOAK_SEED", 1)
 	newSite(t)

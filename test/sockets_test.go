@@ -14,28 +14,29 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// ssFilters are expressions that ss and lklctl must understand as the same; PORT is
-// a client's. "not autobound" is none of them: ss has two conditions for autobound,
-// the kernel's and its own, and negates each. Nor are raw sockets, whose state the
-// kernel does not look at (net/ipv4/raw_diag.c).
+// ssFilters are expressions that ss and lklctl must understand in the same way; PORT is
+// a client's. "not autobound" is missing: ss has two conditions for autobound, the
+// kernel's and its own, and negates each. Raw sockets are missing, too, because the
+// kernel ignores their state (net/ipv4/raw_diag.c).
 var ssFilters = []string{
 	"", "state established", "state listening", "state connected", "state big", "exclude established", "state unconnected", "state bucket",
 	"sport = :80", "sport = :http", "sport == :6379", "sport eq 0x50", "dport = :PORT", "dport != :PORT", "sport > :80", "sport >= :80", "sport lt :6379", "sport le :6379", "sport gt :80",
 	"src 10.74.1.2", "src 10.74/16", "src 10.74.0.0/255.255.0.0", "dst 10.74.1.1:PORT", "dst [fd74:1::1]", "dst fd74::/16", "src inet6:[fd74:1::2]:80", "src *:80", "src :80",
-	"sport = :80 or sport = :6379 and dst 10.74.1.1", // from left to right
+	"sport = :80 or sport = :6379 and dst 10.74.1.1", // evaluated from left to right
 	"dst 10.74.1.1 and sport = :6379 or sport = :80",
-	"( sport = :80 or sport = :6379 ) and not dst 10.74.1.1", "! sport = :80 dst 10.74.1.1", "! ( sport = :80 || sport = :6379 ) && state", // the last is wrong
+	"( sport = :80 or sport = :6379 ) and not dst 10.74.1.1", "! sport = :80 dst 10.74.1.1", "! ( sport = :80 || sport = :6379 ) && state", // the last one is wrong
 	"not dport = :PORT sport = :80", "dev eth1", "dev != eth1 and state", "fwmark = 0", "fwmark != 0x1/0xff", "autobound",
 	"state established ( dport >= :1024 and sport < :1024 )", "state closed state listening sport = :80",
 }
 
-// Filters select what the unmodified ss selects on the same stack.
+// TestSSFilters checks that filters select the same sockets as the unmodified ss does
+// on the same stack.
 func TestSSFilters(t *testing.T) {
 	t.Parallel()
 	b := newBusy(t, "supervise")
 	port := b.clientPort("sport = :80")
 	for _, filter := range ssFilters {
-		if strings.HasSuffix(filter, " state") { // ss says usage, we what is wrong
+		if strings.HasSuffix(filter, " state") { // ss prints its usage, lklctl names the error
 			r := testutil.Run(t, limit, exec.Command(testutil.Bin("lklctl"), "-n", b.name, "netstat", filter))
 			if r.Status != 2 || !strings.Contains(r.Stderr, `"state": expected before all conditions`) {
 				t.Errorf("%s: %v", filter, r)
@@ -74,7 +75,7 @@ func keys[V any](m map[string]V) func(func(string) bool) {
 	}
 }
 
-// clientPort is the port of a client that is connected to where filter says.
+// clientPort returns the port of a client connected to a server that matches filter.
 func (b *busy) clientPort(filter string) string {
 	b.Helper()
 	for _, s := range b.ours("-t4", "state", "established", filter) {
@@ -88,8 +89,8 @@ func (b *busy) clientPort(filter string) string {
 	return ""
 }
 
-// A connection that is killed is gone on both sides, and no other one is; without
-// a match the status is 1, and without a filter nothing is done.
+// TestKill checks that a killed connection disappears on both sides, and no other one
+// does. Without a match the status is 1, and without a filter nothing is done.
 func TestKill(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {
@@ -105,7 +106,7 @@ func TestKill(t *testing.T) {
 				t.Errorf("nothing matches: %v", r)
 			}
 			port := b.clientPort("sport = :80")
-			subflows := func() (n int) { // which nobody kills yet
+			subflows := func() (n int) { // none of them is killed yet
 				for _, s := range b.ours("-t", "state", "established") {
 					if s.at("subflow") != nil {
 						n++
@@ -132,7 +133,7 @@ func TestKill(t *testing.T) {
 				t.Error("the listening sockets are gone, too")
 			}
 
-			// Of the transfer the subflows.
+			// For the transfer, these are its subflows.
 			transfer := "sport = :" + b.port
 			if engine != "preload" {
 				transfer = "dport = :" + b.port
@@ -145,7 +146,7 @@ func TestKill(t *testing.T) {
 			if err := json.Unmarshal([]byte(r.Stdout), &ended); err != nil || r.Status != 0 || len(ended) < 2 || ended[0].Proto != "tcp" {
 				t.Errorf("of MPTCP: %v: %v", err, r)
 			}
-			if engine == "preload" { // others have left, and end by themselves
+			if engine == "preload" { // the other programs have left, and end by themselves
 				return
 			}
 			if left := b.ours("-t", "state", "established", transfer); len(left) != 0 {
@@ -155,8 +156,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// With the kernel inside the program, where no other program can be, both sides of
-// the wire and the stack's files say the same.
+// TestSSPreload checks the kernel inside the program, where no other program can run.
+// Both sides of the wire and the stack's files must show the same sockets.
 func TestSSPreload(t *testing.T) {
 	t.Parallel()
 	b := newBusy(t, "preload")
@@ -164,7 +165,7 @@ func TestSSPreload(t *testing.T) {
 	theirs := func() map[string]ssLine {
 		all := map[string]ssLine{}
 		for _, line := range lines(b.server.Run(t, "ss", "-tinmpeaOHo", "state", "established")) {
-			s, err := parseSS("tcp ESTAB " + line) // which ss leaves out when it is given one
+			s, err := parseSS("tcp ESTAB " + line) // ss omits the state if a filter names it
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -180,7 +181,7 @@ func TestSSPreload(t *testing.T) {
 		return all
 	}
 	before, far, after := ours(), theirs(), ours()
-	if len(before) < 4 { // two by the web's clients, two subflows
+	if len(before) < 4 { // two for the web's clients, two subflows
 		t.Fatalf("%d connections: %s", len(before), b.ctl("netstat"))
 	}
 	for ends, x := range before {
@@ -190,7 +191,7 @@ func TestSSPreload(t *testing.T) {
 			continue
 		}
 		number := func(name string) uint64 {
-			n, _ := strconv.ParseUint(f[name], 10, 64) // left out: 0
+			n, _ := strconv.ParseUint(f[name], 10, 64) // omitted: 0
 			return n
 		}
 		for _, c := range []struct {

@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// ssLine is a socket as the unmodified ss prints it with -tuwMinpmeaOHo: the
-// words of its line by their names.
+// ssLine is a socket as the unmodified ss prints it with -tuwMinpmeaOHo: the words of
+// its line by their names.
 type ssLine map[string]string
 
-// parseSS parses a line of ss. Words whose values come behind a blank are
-// "send", "pacing_rate" and "delivery_rate".
+// parseSS parses a line of ss. The values of "send", "pacing_rate" and "delivery_rate"
+// follow after a blank.
 func parseSS(line string) (ssLine, error) {
 	f := strings.Fields(line)
 	if len(f) < 6 {
@@ -57,25 +57,25 @@ func parseSS(line string) (ssLine, error) {
 	return s, nil
 }
 
-// A how says in which way a field of a socket that is in use may change.
+// A how is the way in which a field of an active socket may change.
 type how int
 
 const (
-	static how = iota // never
-	grows             // is never less than before
-	clock             // grows while no packet comes or goes
+	static how = iota // never changes
+	grows             // never decreases
+	clock             // increases while no packet is sent or received
 	moves             // changes with each packet
 )
 
-// A ssField is a word of ss and where our JSON has it.
+// A ssField is a word of ss, and its place in our JSON.
 type ssField struct {
 	path  string // in the JSON; "+": a factor follows
 	scale float64
 	how   how
-	zero  float64 // what ss means by leaving it out
+	zero  float64 // the value if ss omits the word
 }
 
-// ssNumbers are the words that are numbers.
+// ssNumbers are the words with numbers.
 var ssNumbers = map[string]ssField{
 	"recvq": {"recv_q", 1, moves, 0}, "sendq": {"send_q", 1, moves, 0},
 	"uid": {"uid", 1, static, 0}, "backoff": {"tcp_info.backoff", 1, moves, 0},
@@ -104,13 +104,13 @@ var ssNumbers = map[string]ssField{
 	"add_addr_accepted": {"mptcp_info.add_addr_accepted", 1, static, 0},
 }
 
-// ssWords are the words that are texts: what our JSON must have for them.
+// ssWords are the words with texts, and checks of our JSON for each.
 var ssWords = map[string]func(s ourSocket, value string) bool{
 	"netid": func(s ourSocket, v string) bool {
 		return s.text("proto") == v || v == "udp" && s.text("proto") == "raw"
 	},
 	"state": func(s ourSocket, v string) bool { return s.text("state") == v },
-	"local": func(s ourSocket, v string) bool { // a device of its own behind a %
+	"local": func(s ourSocket, v string) bool { // for a bound device, "%" and its name follow
 		addr, dev, bound := strings.Cut(v, "%")
 		if bound {
 			name, port, _ := strings.Cut(dev, ":")
@@ -150,11 +150,12 @@ var ssWords = map[string]func(s ourSocket, value string) bool{
 	"timer":      sameTimer,
 }
 
-// ssNotOurs are words that say nothing of their own: the inode is the descriptor's,
-// "send" is made of others, and the rest moves with each packet.
+// ssNotOurs are words without information of their own: the inode belongs to the
+// descriptor, "send" is computed from other words, and the rest changes with each
+// packet.
 var ssNotOurs = map[string]bool{"ino": true, "send": true, "seq": true, "sfseq": true, "ssnoff": true, "maplen": true, "write_seq": true, "snd_una": true, "rcv_nxt": true}
 
-// flagLetters are ss's for the flags of a subflow.
+// flagLetters returns ss's letters for the flags of a subflow.
 func flagLetters(names string) string {
 	letters := map[string]string{
 		"capable-remote": "M", "capable-local": "m", "join-remote": "J", "join-local": "j", "backup-remote": "B", "backup-local": "b",
@@ -174,18 +175,19 @@ func orZero(s string) string {
 	return s
 }
 
-// sameAddr compares ADDRESS:PORT; ss writes * for any address of both families.
+// sameAddr compares ADDRESS:PORT; ss prints * for the unspecified address of both
+// families.
 func sameAddr(ours, theirs string) bool {
 	return ours == theirs || theirs == "*:*" && ours == "[::]:*" || strings.HasPrefix(theirs, "*:") && "[::]"+theirs[1:] == ours
 }
 
-// sameTimer compares (NAME,TIME,RETRANSMITS), but for the time.
+// sameTimer compares (NAME,TIME,RETRANSMITS), except for the time.
 func sameTimer(s ourSocket, v string) bool {
 	f := strings.Split(strings.Trim(v, "()"), ",")
 	return len(f) == 3 && s.text("timer.name") == f[0] && s.text("timer.retransmits") == f[2]
 }
 
-// ourSocket is a socket of lklctl's JSON.
+// ourSocket is a socket in lklctl's JSON.
 type ourSocket map[string]any
 
 func (s ourSocket) at(path string) any {
@@ -216,7 +218,7 @@ func (s ourSocket) number(path string) uint64 {
 	return n
 }
 
-// value is a field in ss's unit; ok is false when we do not know it.
+// value returns a field in ss's unit; ok is false if it is unknown.
 func (s ourSocket) value(f ssField) (v float64, ok bool) {
 	n, isNumber := s.at(f.path).(json.Number)
 	if !isNumber {
@@ -230,7 +232,7 @@ func (s ourSocket) option(name string) bool {
 	return strings.Contains(","+s.text("tcp_info.options")+",", ","+name+",")
 }
 
-// users is the processes as ss -p writes them.
+// users returns the processes in the format of ss -p.
 func (s ourSocket) users() string {
 	var all []string
 	procs, _ := s.at("processes").([]any)
@@ -244,8 +246,8 @@ func (s ourSocket) users() string {
 	return "(" + strings.Join(all, ",") + ")"
 }
 
-// nearly says whether ss, which prints six digits and whole milliseconds of some,
-// means the same number.
+// nearly reports whether ss means the same number; it prints six digits, and for some
+// values whole milliseconds.
 func nearly(a, b float64, name string) bool {
 	slack := 1e-5 * math.Max(math.Abs(a), math.Abs(b))
 	if name == "busy" || name == "rwnd_limited" || name == "sndbuf_limited" {

@@ -15,7 +15,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// ours are the sockets of a busy instance as lklctl has them, by kind and cookie.
+// ours returns the sockets of a busy instance as lklctl prints them, by kind and
+// cookie.
 func (b *busy) ours(args ...string) map[string]ourSocket {
 	b.Helper()
 	var list []map[string]any
@@ -31,7 +32,7 @@ func (b *busy) ours(args ...string) map[string]ourSocket {
 	return all
 }
 
-// theirs are the same as ss has them; it is asked for all details.
+// theirs returns the same sockets as ss prints them, with all details.
 func (b *busy) theirs(flags string, filter ...string) map[string]ssLine {
 	b.Helper()
 	all := map[string]ssLine{}
@@ -49,8 +50,8 @@ func (b *busy) theirs(flags string, filter ...string) map[string]ssLine {
 	return all
 }
 
-// still says that no packet came or went between two looks at a socket, and the
-// program did not read or write.
+// still reports whether no packet was sent or received between two samples of a socket,
+// and the program did not read or write.
 func still(before, after ourSocket) bool {
 	for _, path := range []string{
 		"recv_q", "send_q", "tcp_info.segs_in", "tcp_info.segs_out", "timer.name",
@@ -63,13 +64,13 @@ func still(before, after ourSocket) bool {
 	return true
 }
 
-// contradictions are the words of ss that say something else than what we said
-// just before and just after.
+// contradictions returns the words of ss that contradict lklctl's samples just before
+// and just after.
 func contradictions(before, after ourSocket, ss ssLine) (all []string) {
 	calm := still(before, after)
 	for name, value := range ss {
 		if same, ok := ssWords[name]; ok {
-			// What comes and goes with packets.
+			// These change with packets.
 			moving := name == "timer" || name == "app_limited" || name == "flags"
 			if (calm || !moving) && !same(before, value) && !same(after, value) {
 				all = append(all, fmt.Sprintf("%s:%s", name, value))
@@ -84,7 +85,7 @@ func contradictions(before, after ourSocket, ss ssLine) (all []string) {
 		theirs := f.zero
 		text, said := ss[name]
 		if group, _, ok := strings.Cut(f.path, "."); !said && ok && (before.at(group) == nil || ss["state"] == "LISTEN") {
-			continue // not of this kind
+			continue // of another kind
 		}
 		if said {
 			var err error
@@ -115,9 +116,10 @@ func contradictions(before, after ourSocket, ss ssLine) (all []string) {
 	return all
 }
 
-// Each field of each socket of a busy instance is as the unmodified ss has it: what
-// never changes always, what grows between our looks before and after, all of it
-// once for each socket in a moment without packets.
+// TestSS checks that each field of each socket of a busy instance agrees with the
+// unmodified ss. Constant fields must always agree. Growing ones must lie between
+// lklctl's samples before and after. All fields must agree once for each socket, at a
+// moment without packets.
 func TestSS(t *testing.T) {
 	t.Parallel()
 	b := newBusy(t, "supervise")
@@ -154,11 +156,11 @@ func TestSS(t *testing.T) {
 	}
 	t.Logf("%d sockets were still while all was busy", len(agreed))
 
-	// Whoever receives stops reading, whose window closes then, and who asks stops
-	// asking: the sockets come to rest.
+	// Receivers stop reading, so their windows close, and clients stop sending
+	// requests: the sockets come to rest.
 	pause := []int{b.clients[0].Pid()}
 	for _, s := range b.ours("-M", "state", "established") {
-		procs, _ := s.at("processes").([]any) // nobody's: none
+		procs, _ := s.at("processes").([]any) // no owner: no entries
 		for _, p := range procs {
 			pause = append(pause, int(ourSocket(p.(map[string]any)).number("pid")))
 		}
@@ -191,7 +193,7 @@ func (b *busy) compareNetstat() {
 			state = ""
 		}
 		if i := slices.IndexFunc(f, func(w string) bool { return strings.Contains(w, "/") }); i >= 0 {
-			who = f[i] // a title behind it may have blanks
+			who = f[i] // a process title may contain blanks
 		}
 		pid, _, _ := strings.Cut(who, "/")
 		theirs = append(theirs, strings.Join([]string{f[0], f[3], f[4], state, pid}, " "))
@@ -225,7 +227,7 @@ func (b *busy) compareProc() {
 				theirs = append(theirs, strings.Join([]string{port, peer, f[3], f[7], f[9]}, " "))
 			}
 		}
-		// The order of the numbers, and the names, are those of include/net/tcp_states.h.
+		// The numbers and the names are those of include/net/tcp_states.h.
 		states := map[string]int{"ESTAB": 1, "UNCONN": 7, "LISTEN": 10}
 		var ours []string
 		out := b.ctl("netstat", "-o", "json", kind.flags)

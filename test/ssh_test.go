@@ -18,10 +18,10 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// The tests of --device with a machine behind a real ssh server: this one's kernel,
-// with folders, accounts and processes of its own.
+// The tests of --device with a machine behind a real ssh server. It has this machine's
+// kernel, and directories, accounts and processes of its own.
 
-// sshLimit is for runs that put the bundle there first.
+// sshLimit allows for runs that first copy the bundle.
 const sshLimit = 2 * time.Minute
 
 // farBox is such a machine, behind a wire that can be cut.
@@ -44,14 +44,14 @@ func newFarBox(t *testing.T, c testutil.SSHD) *farBox {
 	return &farBox{t, testutil.NewSSHD(t, c)}
 }
 
-// lklrun is a command line of lklrun's for an account there.
+// lklrun is a command line of lklrun for an account on that machine.
 func (b *farBox) lklrun(user string, args ...string) *exec.Cmd {
 	cmd := lklrun(append([]string{"--device", b.Target(user)}, args...)...)
 	cmd.Env = b.Client.Env()
 	return cmd
 }
 
-// has tells which of the machine's processes have a word in their command lines.
+// has returns the machine's processes whose command lines contain a word.
 func (b *farBox) has(word string) []string {
 	var all []string
 	lines, _ := filepath.Glob(b.Path("/proc") + "/[0-9]*/cmdline") // a constant pattern
@@ -64,7 +64,8 @@ func (b *farBox) has(word string) []string {
 	return all
 }
 
-// ends wants nothing of a run to be left there, within what the watchdog has for it.
+// ends checks that nothing of a run is left on the machine, within the time that the
+// watchdog allows.
 func (b *farBox) ends(t *testing.T, user string) {
 	t.Helper()
 	began := time.Now()
@@ -83,8 +84,9 @@ func (b *farBox) ends(t *testing.T, user string) {
 	t.Logf("nothing left after %v", time.Since(began).Round(time.Millisecond))
 }
 
-// runs waits until a command with this word runs there, and not only those that start
-// it have it in their command lines: a run that is killed while it is made leaves its folder.
+// runs waits until a command with this word runs on the machine. The processes that
+// start it, whose command lines also contain the word, are not enough: a run that is
+// killed during its start leaves its directory.
 func (b *farBox) runs(t *testing.T, word string) {
 	t.Helper()
 	testutil.WaitFor(t, "the command "+word, sshLimit, func() bool {
@@ -107,7 +109,8 @@ func TestSSHRun(t *testing.T) {
 	t.Run("cut", func(t *testing.T) { sshCut(t, b) })
 }
 
-// What a command reads, writes, and how it ends is as if it ran here.
+// sshOutcomes checks that input, output and exit status are as if the command ran
+// locally.
 func sshOutcomes(t *testing.T, b *farBox, user string) {
 	cmd := b.lklrun(user, "-q", "--", "sh", "-c", `read -r line; printf '%s|%s\n' "$line" "$1"; echo apart >&2; exit 3`, "sh", `a 'b' "c" $d \`)
 	cmd.Stdin = strings.NewReader("the input\n")
@@ -115,7 +118,7 @@ func sshOutcomes(t *testing.T, b *farBox, user string) {
 	if want := "the input|a 'b' \"c\" $d \\\n"; r.Status != 3 || r.Stdout != want || r.Stderr != "apart\n" {
 		t.Errorf("%v, want %q", r, want)
 	}
-	// Input that nobody reads and output that nobody reads end nothing and hold up nothing.
+	// Unread input and unread output neither end the run nor block it.
 	cmd = b.lklrun(user, "-q", "--", "true")
 	cmd.Stdin, _ = os.Open("/dev/zero")
 	if r := testutil.Run(t, limit, cmd); r.Status != 0 || r.Stderr != "" {
@@ -142,7 +145,7 @@ func sshOutcomes(t *testing.T, b *farBox, user string) {
 	b.ends(t, user)
 }
 
-// Files, variables and profiles are those of the desk.
+// sshSettings checks that files, variables and profiles of the desk apply.
 func sshSettings(t *testing.T, b *farBox) {
 	file := filepath.Join(testutil.Dir(t), "lab.json")
 	testutil.WriteFile(t, file, `{"sysctl": {"net.ipv4.tcp_ecn": 1}, "profiles": {"lab": {"sysctl": {"net.ipv4.ip_default_ttl": 77}}}, "delay": 1000}`)
@@ -175,8 +178,8 @@ func sshSettings(t *testing.T, b *farBox) {
 	}
 }
 
-// Several at once: lines behind names, the input for all, a table, and the first
-// status that is not 0.
+// sshBoth checks several devices at once: lines with the device's name, the input for
+// all, a table, and the first status that is not 0.
 func sshBoth(t *testing.T, b *farBox) {
 	user, root := b.Target(testutil.SSHUser), b.Target(testutil.SSHRoot)
 	cmd := lklrun("--device", user+","+root, "-q", "--", "sh", "-c", "cat; [ $(id -u) != 0 ] || exit 5")
@@ -191,7 +194,7 @@ func sshBoth(t *testing.T, b *farBox) {
 	if r.Status != 5 || strings.Count(r.Stdout, "\n") != 4 || !strings.HasPrefix(r.Stderr, "DEVICE ") || strings.Count(r.Stderr, "\n") != 3 {
 		t.Errorf("%v", r)
 	}
-	// One that is not there holds up nobody.
+	// An unreachable device does not delay the others.
 	cmd = lklrun("--device", "ssh:root@10.84.0.2:9,"+root, "-q", "--", "true")
 	cmd.Env = b.Client.Env()
 	if r := testutil.Run(t, limit, cmd); r.Status != 2 || !strings.Contains(r.Stderr, "Connection refused") || !strings.Contains(r.Stderr, root+"  ") {
@@ -199,8 +202,8 @@ func sshBoth(t *testing.T, b *farBox) {
 	}
 }
 
-// A run that stays outlives the connection, keeps cleanup from taking anything away,
-// and can be stopped.
+// sshStay checks a run with --stay. It outlives the connection, prevents cleanup from
+// removing anything, and can be stopped.
 func sshStay(t *testing.T, b *farBox) {
 	r := testutil.Run(t, limit, b.lklrun(testutil.SSHRoot, "-q", "--stay", "--name", "stays", "--", "sleep", "4712"))
 	if r.Status != 0 || r.Stdout != "stays\n" || r.Stderr != "" {
@@ -228,8 +231,8 @@ func sshStay(t *testing.T, b *farBox) {
 	}
 }
 
-// A command has a terminal where lklrun has one, which is in raw mode meanwhile; but
-// not that of a shell that has lklrun in the background.
+// sshTerminal checks that a command has a terminal if lklrun has one, which is in raw
+// mode meanwhile. A background job of a shell must not use the shell's terminal.
 func sshTerminal(t *testing.T, b *farBox) {
 	testutil.Need(t, "script", "stty", "pkill")
 	const look = `until grep -qs up out; do sleep 0.1; done; stty -a </dev/tty; pkill -TERM -f "^sleep 4715"`
@@ -250,7 +253,7 @@ func sshTerminal(t *testing.T, b *farBox) {
 	}
 }
 
-// Whatever is killed, the rest ends.
+// sshKilled kills each process in turn; the others must end.
 func sshKilled(t *testing.T, b *farBox) {
 	for name, kill := range map[string]func(desk int) int{
 		"the desk's lklrun":  func(desk int) int { return desk },
@@ -270,8 +273,8 @@ func sshKilled(t *testing.T, b *farBox) {
 	}
 }
 
-// pid finds the only process there whose command line has the words, as it is called
-// here.
+// pid returns the process id, on this machine, of the only process there whose command
+// line contains the words.
 func (b *farBox) pid(t *testing.T, words string) int {
 	t.Helper()
 	for _, p := range strings.Fields(testutil.Host.Run(t, "pgrep", "-f", words)) {
@@ -287,7 +290,7 @@ func (b *farBox) pid(t *testing.T, words string) int {
 	return 0
 }
 
-// The wire is cut: a line here, and nothing left there.
+// sshCut cuts the wire: one line here, and nothing left on the machine.
 func sshCut(t *testing.T, b *farBox) {
 	p := testutil.Start(t, b.lklrun(testutil.SSHUser, "-q", "--", "sleep", "4714"))
 	b.runs(t, "sleep 4714")
@@ -301,7 +304,8 @@ func sshCut(t *testing.T, b *farBox) {
 	t.Logf("%v after %v: %s", r.Status, time.Since(began).Round(time.Millisecond), r.Stderr)
 }
 
-// What cannot be is said in one line, and leaves nothing there.
+// TestSSHRefused checks that impossible requests are reported in one line, and leave
+// nothing on the machine.
 func TestSSHRefused(t *testing.T) {
 	b := newFarBox(t, testutil.SSHD{Home: "size=4m,noexec"})
 	stranger := testutil.NewSSHClient(t)

@@ -11,8 +11,9 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// What third_party/lkl mends in the kernel it mends in one that it knows, or says which
-// is not: a fix for a file that is not there would be left out without a word.
+// TestStackSourceDoesNotFit checks that third_party/lkl refuses a kernel source that
+// its fixes do not fit, and names the file. Otherwise a fix for a missing file would be
+// omitted silently.
 func TestStackSourceDoesNotFit(t *testing.T) {
 	t.Parallel()
 	testutil.Need(t, "make", "gcc")

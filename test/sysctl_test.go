@@ -10,8 +10,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// netSettings are the lines "KEY = VALUE" of net.*, which with lklctl exec are the
-// stack's, by their keys.
+// netSettings parses lines "KEY = VALUE" of net.*, which are the stack's under lklctl
+// exec.
 func netSettings(text string) map[string]string {
 	all := map[string]string{}
 	for _, line := range lines(text) {
@@ -22,16 +22,15 @@ func netSettings(text string) map[string]string {
 	return all
 }
 
-// sysctlHides says whether sysctl(8) -a leaves a setting out: the deprecated ones,
-// in seconds and jiffies, which procps has a list of (DeprecatedList in
-// src/sysctl.c).
+// sysctlHides reports whether sysctl(8) -a omits a setting: the deprecated ones, in
+// seconds and jiffies, which procps lists in DeprecatedList (src/sysctl.c).
 func sysctlHides(key string) bool {
 	return slices.Contains([]string{"base_reachable_time", "retrans_time"}, key[strings.LastIndex(key, ".")+1:])
 }
 
-// Each setting of net.* is, when sysctl(8) asks the same stack, as lklctl sysctl
-// said just before or just after, and neither has one that the other has not; so it
-// is with an interface whose name has a dot.
+// TestSysctlAgrees checks that sysctl(8), on the same stack, prints each setting of
+// net.* with the value that lklctl sysctl prints just before or just after. Both must
+// have the same settings, also for an interface whose name contains a dot.
 func TestSysctlAgrees(t *testing.T) {
 	t.Parallel()
 	testutil.Need(t, "sysctl")

@@ -14,9 +14,9 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// rawControl connects to a control socket as few programs would, from a child that
-// has lost its parent too, and says what comes back: the greeting's reply is type
-// 0x8001 or so, a refusal is an event and the end.
+// rawControl connects to a control socket in an unusual way, from a child that has also
+// lost its parent, and prints the answer. The reply to a greeting has type 0x8001 or
+// similar; a refusal is an event and the end of the connection.
 const rawControl = `
 import os, socket, struct, sys
 def hello(connect):
@@ -55,7 +55,7 @@ tries = [there(p, "ctl.sock") for p in paths] + [there(f"/proc/self/fd/3/{name}"
 print([f(c) for c in tries for f in (hello, orphan)].count("ANSWERED"), len(tries) > 4)
 `
 
-// runs opens the folder of the run directories, which it makes if there is none.
+// runs opens the parent of the run directories, and creates it if it does not exist.
 func runs(t *testing.T, dir string) *os.File {
 	t.Helper()
 	must(t, os.MkdirAll(dir, 0o700))
@@ -68,8 +68,8 @@ func runs(t *testing.T, dir string) *os.File {
 	return f
 }
 
-// A program on a stack controls neither its own run nor another: not by lklctl, nor
-// by the socket, by whatever way it finds that.
+// TestFinding06TargetControl checks that a program on a stack controls neither its own
+// run nor another one. It tries lklctl, and the socket by every path.
 func TestFinding06TargetControl(t *testing.T) {
 	s := newSite(t)
 	bin := testutil.PublicBin(t)
@@ -101,7 +101,7 @@ func TestFinding06TargetControl(t *testing.T) {
 			if who.name != "--user" && strings.Count(r.Stderr, "may not control it; run lklctl outside") != 2 {
 				t.Errorf("lklctl does not say why: %v", r)
 			}
-			// Outside all is as it was.
+			// From outside, control works as before.
 			k := s.in(t).talkBy(func(args ...string) *exec.Cmd { return who.command("lklrun", append([]string{"-q"}, args...)...) }, who.flags...)
 			k.say("1")
 			if got := testutil.OK(t, limit, who.command("lklctl", "-n", k.name, "addr")); !strings.Contains(got, "127.0.0.1") {
@@ -112,8 +112,8 @@ func TestFinding06TargetControl(t *testing.T) {
 	}
 }
 
-// Where /proc hides processes (hidepid=), an ordinary user controls his runs from outside
-// all the same, and their programs do not.
+// TestControlHidepid checks a host whose /proc hides processes (hidepid=). An ordinary
+// user can still control own runs from outside, and their programs cannot.
 func TestControlHidepid(t *testing.T) {
 	s := newSite(t)
 	bin := testutil.PublicBin(t)
@@ -141,8 +141,9 @@ func TestControlHidepid(t *testing.T) {
 	k.end()
 }
 
-// The descriptor of an interface is lklrun's alone: the program has neither that of
-// the command line nor any other that leads to the wire.
+// TestFinding11InterfaceDescriptor checks that only lklrun has the descriptor of an
+// interface. The program has neither the one of the command line nor any other that
+// leads to the wire.
 func TestFinding11InterfaceDescriptor(t *testing.T) {
 	newSite(t)
 	for _, engine := range []string{"supervise", "preload"} {
@@ -170,8 +171,8 @@ print([os.readlink(f) for f in ("/proc/self/fd/3", "/proc/self/fd/4") if os.path
 	}
 }
 
-// zygotePid kills the zygote, takes its number for a program of its own, and says
-// whose network that has.
+// zygotePid kills the zygote, takes its process id for a program of its own, and prints
+// which network that program has.
 const zygotePid = `
 import os, signal, socket, sys, time
 if os.fork(): os._exit(0) # the first process ends: the rest of the tree is looked at
@@ -200,8 +201,8 @@ for i in range(1000):
 print("end", flush=True)
 `
 
-// The pid of a zygote that has ended means nothing: a program that gets it later has its
-// calls answered as any other's.
+// TestFinding17ZygotePid checks that the process id of a dead zygote has no special
+// rights. If a program gets it later, lklhost handles its calls like any others.
 func TestFinding17ZygotePid(t *testing.T) {
 	s := newSite(t)
 	s.web(testutil.Nginx{})

@@ -17,21 +17,21 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// A terminal runs a program on a pseudo terminal, and knows what it shows.
+// A terminal runs a program on a pseudo terminal, and keeps track of the screen.
 type terminal struct {
 	t      *testing.T
 	master *os.File
-	slave  *os.File // open, so that its settings can be read when the program has ended
+	slave  *os.File // stays open, so that its settings can be read when the program has ended
 	before unix.Termios
 	proc   *testutil.Proc
 
 	mu   sync.Mutex
 	vt   vt10x.Terminal
-	rest []byte // the beginning of a sequence whose end is yet to come
+	rest []byte // the beginning of an incomplete sequence
 	raw  strings.Builder
 }
 
-// newTerminal starts cmd on a terminal of a size.
+// newTerminal starts cmd on a terminal of the given size.
 func newTerminal(t *testing.T, columns, rows int, cmd *exec.Cmd) *terminal {
 	t.Helper()
 	master, slave := pty(t)
@@ -59,8 +59,8 @@ func newTerminal(t *testing.T, columns, rows int, cmd *exec.Cmd) *terminal {
 	return term
 }
 
-// sequence is an escape sequence from its beginning, ECMA-48, 5.4; private is one
-// that vt10x takes for another (CSI > and its like: keyboards of other terminals).
+// sequence matches an escape sequence (ECMA-48, 5.4). private matches those that vt10x
+// misinterprets (CSI > and similar: keyboards of other terminals).
 var (
 	sequence = regexp.MustCompile(`^\x1b(\[[0-?]*[ -/]*[@-~]|[^\[])`)
 	private  = regexp.MustCompile(`\x1b\[[<=>][0-?]*[ -/]*[@-~]`)
@@ -76,24 +76,24 @@ func (term *terminal) show(b []byte) {
 		term.rest = append([]byte{}, b[i:]...)
 		b = b[:i]
 	}
-	_, _ = term.vt.Write(private.ReplaceAll(b, nil)) // it takes anything
+	_, _ = term.vt.Write(private.ReplaceAll(b, nil)) // it returns no errors
 }
 
-// screen is what is shown, line by line.
+// screen returns the content of the screen, line by line.
 func (term *terminal) screen() string {
 	term.mu.Lock()
 	defer term.mu.Unlock()
 	return term.vt.String()
 }
 
-// sent is all the bytes that came.
+// sent returns all bytes that the program wrote.
 func (term *terminal) sent() string {
 	term.mu.Lock()
 	defer term.mu.Unlock()
 	return term.raw.String()
 }
 
-// until waits for the screen to be so.
+// until waits until the screen fulfils a condition.
 func (term *terminal) until(what string, is func(screen string) bool) {
 	term.t.Helper()
 	if !testutil.Within(limit, func() bool { return is(term.screen()) || !term.proc.Running() && !is(term.screen()) }) || !is(term.screen()) {
@@ -114,7 +114,7 @@ func (term *terminal) has(texts ...string) {
 	})
 }
 
-// press types.
+// press types keys.
 func (term *terminal) press(keys string) {
 	term.t.Helper()
 	if _, err := term.master.WriteString(keys); err != nil {
@@ -130,7 +130,7 @@ func (term *terminal) setSize(columns, rows int) {
 	}
 }
 
-// resize gives the terminal another size, of which the program is told.
+// resize changes the size of the terminal, which notifies the program.
 func (term *terminal) resize(columns, rows int) {
 	term.t.Helper()
 	term.mu.Lock()
@@ -139,8 +139,8 @@ func (term *terminal) resize(columns, rows int) {
 	term.setSize(columns, rows)
 }
 
-// restored waits for the program's end with a status and checks that the terminal
-// is as it was.
+// restored waits until the program ends with a status, and checks that the terminal is
+// as before.
 func (term *terminal) restored(status int) {
 	term.t.Helper()
 	if r := term.proc.Wait(limit); r.Status != status {
@@ -153,7 +153,7 @@ func (term *terminal) restored(status int) {
 	if *settings != term.before {
 		term.t.Errorf("the terminal's settings were %+v, are %+v", term.before, *settings)
 	}
-	const left, shown = "\x1b[?1049l", "\x1b[?25h" // xterm: the alternate screen; the cursor
+	const left, shown = "\x1b[?1049l", "\x1b[?25h" // xterm: leave the alternate screen; show the cursor
 	if !testutil.Within(limit, func() bool { return strings.Contains(term.sent(), left) }) {
 		term.t.Error("the other screen was not given back")
 	}

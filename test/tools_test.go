@@ -16,12 +16,12 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// A toolbox is a stack that network tools are run on, one after the other.
+// A toolbox is a stack on which network tools run, one after the other.
 type toolbox struct {
 	*talker
 	site *site
 	mac  string // of the stack's eth0
-	dir  string // for what tools write
+	dir  string // for the tools' files
 }
 
 // newToolbox starts a stack on the site's tap.
@@ -36,7 +36,7 @@ func newToolbox(t *testing.T, flags ...string) *toolbox {
 	return b
 }
 
-// run runs a tool, which must end well, and returns what it says.
+// run runs a tool, which must succeed, and returns its output.
 func (b *toolbox) run(args ...string) string {
 	b.t.Helper()
 	cmd := b.inside(args...)
@@ -44,7 +44,8 @@ func (b *toolbox) run(args ...string) string {
 	return testutil.OK(b.t, limit, cmd)
 }
 
-// has checks that a tool says all of this, and nothing of the host's devices.
+// has checks that the output of a tool contains all of want, and nothing of the host's
+// devices.
 func (b *toolbox) has(t *testing.T, said string, want ...string) {
 	t.Helper()
 	for _, w := range want {
@@ -60,7 +61,7 @@ func (b *toolbox) has(t *testing.T, said string, want ...string) {
 	}
 }
 
-// counter is one of the stack's counters, as the stack itself has it.
+// counter returns one of the stack's counters, as the stack itself reports it.
 func (b *toolbox) counter(name string) int {
 	b.t.Helper()
 	text := lklctl(b.t, "-n", b.name, "counters", name)
@@ -68,12 +69,12 @@ func (b *toolbox) counter(name string) int {
 	if m == nil {
 		b.t.Fatalf("no counter %s: %s", name, text)
 	}
-	n, _ := strconv.Atoi(m[1]) // digits
+	n, _ := strconv.Atoi(m[1]) // m[1] contains digits only
 	return n
 }
 
-// The network tools as they are speak of the stack: its addresses, its sockets,
-// its counters; nothing of the host's shows.
+// TestTools checks that the unmodified network tools show the stack: its addresses, its
+// sockets, its counters. They must show nothing of the host.
 func TestTools(t *testing.T) {
 	b := newToolbox(t)
 	b.site.web(testutil.Nginx{})
@@ -106,7 +107,7 @@ func TestTools(t *testing.T) {
 		{"arp -n", []string{`^` + server + ` +ether `}},
 		{"ping -n -c 3 -i 0.01 " + serverAddr, []string{`3 received, 0% packet loss`}},
 		{"ping -n -c 1 " + serverAddr6, []string{`1 received, 0% packet loss`}},
-		{"ping -n -c 1 " + stackAddr, []string{`1 received, 0% packet loss`}}, // nobody else has it
+		{"ping -n -c 1 " + stackAddr, []string{`1 received, 0% packet loss`}}, // the address is unique
 		{"ping -n -c 1 ::1", []string{`1 received, 0% packet loss`}},
 	} {
 		t.Run(c.line, func(t *testing.T) { b.has(t, b.run(strings.Fields(c.line)...), c.want...) })
@@ -133,7 +134,7 @@ func TestTools(t *testing.T) {
 	})
 	t.Run("ip mptcp monitor", func(t *testing.T) {
 		p := testutil.Start(t, b.inside("ip", "mptcp", "monitor"))
-		testutil.WaitFor(t, "ip mptcp monitor", limit, func() bool { // it does not say when it listens
+		testutil.WaitFor(t, "ip mptcp monitor", limit, func() bool { // it does not print when it starts to listen
 			b.connect("m", serverAddr, 80)
 			out, _ := p.Output()
 			return regexp.MustCompile(`\[ +\w+\] token=`).MatchString(out)
@@ -166,7 +167,7 @@ func TestTools(t *testing.T) {
 	b.end()
 }
 
-// What the tools change is changed in the stack, and there alone.
+// TestToolsChange checks that the tools' changes apply to the stack, and only there.
 func TestToolsChange(t *testing.T) {
 	b := newToolbox(t, "--stack", "vanilla")
 	b.site.web(testutil.Nginx{})
@@ -219,7 +220,7 @@ func TestToolsChange(t *testing.T) {
 		b.run("ip", "link", "set", "v1", "master", "bridge0")
 		b.has(t, b.run("bridge", "link"), `v1@v2: .* master bridge0`)
 		private := `__import__("fcntl").ioctl(socket.socket(socket.AF_%s), 0x89f0, b"bridge0".ljust(16, bytes(1)) + bytes(24))`
-		for _, family := range []string{"UNIX", "INET"} { // what it points to may point to more
+		for _, family := range []string{"UNIX", "INET"} { // its argument points to memory that may contain further pointers
 			if got := b.say(private, family); got != "OSError [Errno 25] Inappropriate ioctl for device" {
 				t.Errorf("a bridge's private request on AF_%s: %s", family, got)
 			}
@@ -261,7 +262,7 @@ func TestToolsChange(t *testing.T) {
 	}
 	t.Run("iptables-restore", func(t *testing.T) {
 		text := "*filter\n"
-		for i := range 1000 { // more than other socket options have room for
+		for i := range 1000 { // larger than other socket options may be
 			text += fmt.Sprintf("-A INPUT -s 10.%d.%d.0/24 -j DROP\n", 100+i>>8, i&255)
 		}
 		cmd := b.inside("iptables-legacy-restore")
@@ -296,7 +297,7 @@ func TestToolsChange(t *testing.T) {
 	t.Run("ip monitor", func(t *testing.T) {
 		p := testutil.Start(t, b.inside("ip", "monitor", "address"))
 		n := 0
-		testutil.WaitFor(t, "ip monitor", limit, func() bool { // it does not say when it listens
+		testutil.WaitFor(t, "ip monitor", limit, func() bool { // it does not print when it starts to listen
 			n++
 			b.run("ip", "addr", "add", fmt.Sprintf("10.79.%d.1/32", n%250), "dev", "lo")
 			out, _ := p.Output()
@@ -308,8 +309,8 @@ func TestToolsChange(t *testing.T) {
 	b.end()
 }
 
-// traceroute in its ways, and tracepath, see the routers on a path by the errors
-// that these send.
+// TestTraceroute checks that traceroute, with several methods, and tracepath see the
+// routers on a path by the errors that these send.
 func TestTraceroute(t *testing.T) {
 	testutil.Need(t, "traceroute", "tracepath")
 	s := newSite(t)
@@ -319,7 +320,7 @@ func TestTraceroute(t *testing.T) {
 	far.Addr(t, "f1", "10.81.0.2/24")
 	far.Run(t, "ip", "route", "add", "default", "via", "10.81.0.1")
 	s.server.Run(t, "sysctl", "-qw", "net.ipv4.ip_forward=1")
-	for _, n := range []*testutil.Netns{s.server, far} { // else they answer one in a second
+	for _, n := range []*testutil.Netns{s.server, far} { // otherwise they answer once per second
 		n.Run(t, "sysctl", "-qw", "net.ipv4.icmp_ratelimit=0")
 	}
 	k := s.talk("-q", "--stack", "vanilla", "--if", s.tapIf()+",gw="+serverAddr)

@@ -17,8 +17,7 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// topOn starts lklctl top on a terminal; variables come before those that are
-// there.
+// topOn starts lklctl top on a terminal; variables precede the inherited ones.
 func topOn(t *testing.T, variables []string, args ...string) *terminal {
 	t.Helper()
 	cmd := exec.Command(testutil.Bin("lklctl"), append([]string{"top"}, args...)...)
@@ -26,7 +25,8 @@ func topOn(t *testing.T, variables []string, args ...string) *terminal {
 	return newTerminal(t, 80, 24, cmd)
 }
 
-// top on a terminal of 80x24, with a transfer by two paths and clients of servers.
+// TestTop runs top on a terminal of 80x24, with a transfer over two paths and clients
+// of servers.
 func TestTop(t *testing.T) {
 	t.Parallel()
 	b := newBusy(t, "supervise")
@@ -78,7 +78,7 @@ func TestTop(t *testing.T) {
 		return strings.Contains(s, "filter: redis") && strings.Contains(s, "redis-ser") && !strings.Contains(s, "python3 10")
 	})
 
-	// The answer to the question decides.
+	// The answer to the confirmation decides.
 	redis := func() int { return strings.Count(b.ctl("netstat", "-t", "-H"), ":6379") }
 	top.press("k")
 	top.has("End redis-server", "? y/n")
@@ -100,7 +100,7 @@ func TestTop(t *testing.T) {
 	top.press("+")
 	top.has("every 0.1 s")
 
-	// It ends with what it shows, and shows that.
+	// When the instance ends, top says so and ends.
 	b.ctl("stop")
 	b.target.Wait(limit)
 	top.has("has ended")
@@ -108,8 +108,8 @@ func TestTop(t *testing.T) {
 	top.restored(0)
 }
 
-// However it ends, the terminal is as it was; and what a terminal cannot show is
-// not sent there.
+// TestTopEnds checks that the terminal is restored however top ends, and that top sends
+// nothing that the terminal cannot show.
 func TestTopEnds(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*terminal){
@@ -149,7 +149,8 @@ func TestTopEnds(t *testing.T) {
 	}
 }
 
-// As text and as JSON, with the kernel inside the program.
+// TestTopBatch checks the output as text and as JSON, with the kernel inside the
+// program.
 func TestTopBatch(t *testing.T) {
 	t.Parallel()
 	b := newBusy(t, "preload")
@@ -180,9 +181,9 @@ func TestTopBatch(t *testing.T) {
 	}
 }
 
-// Ten instances, of which one is stopped, one ends, one's kernel dies and one has
-// its kernel in the program: the others are shown as ever. Alone, because it shows
-// all there are.
+// TestTopTroubled runs ten instances. One is stopped, one ends, the kernel of one
+// panics and one has its kernel inside the program; top must show the others as usual.
+// It runs alone, because top shows all instances.
 func TestTopTroubled(t *testing.T) {
 	const many = 10
 	const stopped, ending, dying, inside = 1, 2, 3, 4
@@ -211,7 +212,7 @@ func TestTopTroubled(t *testing.T) {
 		}
 		return ""
 	}
-	// choose goes to an instance by Tab and waits for its line.
+	// choose selects an instance with Tab and waits for its line.
 	choose := func(i int, line string) {
 		t.Helper()
 		for range 3 * many {
@@ -253,7 +254,8 @@ func TestTopTroubled(t *testing.T) {
 	}
 }
 
-// hostPID is lklhost's pid of an instance whose program runs; 0: none yet.
+// hostPID returns lklhost's pid of an instance whose program runs, or 0 if there is
+// none yet.
 func hostPID(name string) int {
 	out, err := exec.Command(testutil.Bin("lklctl"), "list", "-o", "json").Output()
 	var all []struct {

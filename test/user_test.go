@@ -19,10 +19,11 @@ import (
 // nobody is a user that every Debian has.
 const nobody = 65534
 
-// With --user the target is that user's, with his groups and his home, holds no
-// capability, and is served as any other; so are programs of lklctl exec.
+// TestUser checks that with --user, the target runs as that user, with the user's
+// groups and home directory and without capabilities. It must be served like any other
+// target; so must programs of lklctl exec.
 func TestUser(t *testing.T) {
-	bin := testutil.PublicBin(t) // he loads the library himself
+	bin := testutil.PublicBin(t) // that user loads the library
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {
 			s := newSite(t)
@@ -55,7 +56,7 @@ func TestUser(t *testing.T) {
 			}
 			before.Same()
 
-			// Who changes rights loses what ties him to his parent.
+			// A process that changes its user loses its parent-death signal.
 			k = s.talkBy(lklrun, "--if", s.tapIf())
 			k.say("1")
 			pid, host, target := processOf(t, k, "pid"), processOf(t, k, "host_pid"), processOf(t, k, "target_pid")
@@ -71,7 +72,8 @@ func TestUser(t *testing.T) {
 	}
 }
 
-// What --host-net leaves to the host's stack is that user's there as well.
+// TestUserHostNet checks that connections of --host-net also belong to that user on the
+// host.
 func TestUserHostNet(t *testing.T) {
 	s := newSite(t)
 	l := testutil.Host.Listen(t, "127.0.0.1:0")
@@ -84,7 +86,8 @@ func TestUserHostNet(t *testing.T) {
 	k.end()
 }
 
-// In the background it is the same, and a user without a name has a number.
+// TestUserDetached checks --user in the background, and a user that has a number but no
+// name.
 func TestUserDetached(t *testing.T) {
 	s := newSite(t)
 	name, log := s.name(), filepath.Join(s.dir, "log")
@@ -92,7 +95,7 @@ func TestUserDetached(t *testing.T) {
 	testutil.OK(t, limit, lklrun("-q", "--name", name, "--detach", "--log", log, "--user", "4321:1234", "--", "sh", "-c", "id; echo $HOME $USER; sleep 1000"))
 	var said []byte
 	testutil.WaitFor(t, "what the program says", limit, func() bool {
-		said, _ = os.ReadFile(log) // looked at below
+		said, _ = os.ReadFile(log) // checked below
 		return strings.Count(string(said), "\n") == 2
 	})
 	if string(said) != "uid=4321 gid=1234 groups=1234\n/ 4321\n" {
@@ -105,7 +108,7 @@ func TestUserDetached(t *testing.T) {
 	before.Settles(limit)
 }
 
-// What --user cannot do is told in one line.
+// TestUserRefused checks that --user reports in one line what it cannot do.
 func TestUserRefused(t *testing.T) {
 	s := newSite(t)
 	testutil.Need(t, "setpriv")
@@ -137,7 +140,7 @@ func TestUserRefused(t *testing.T) {
 	}
 	oneLine(t, testutil.Run(t, limit, root(private+"/lklrun", "-q", "--engine", "preload", "--user", "nobody", "--", "/usr/bin/id")), 2, "the command's user cannot read the stack")
 	before.Same()
-	// Oneself is nobody else.
+	// The caller may name the own user.
 	if got := testutil.OK(t, limit, user(bin+"/lklrun", "-q", "--user", mine, "--", "id", "-u")); got != fmt.Sprintln(testutil.OrdinaryUID) {
 		t.Errorf("an ordinary user as himself: %s", got)
 	}

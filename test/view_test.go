@@ -32,13 +32,13 @@ func (k *talker) dial(ctx context.Context) *stackconn.Conn {
 	return c
 }
 
-// run runs a program by exec, which must end well, and returns what it says.
+// run runs a program by exec, which must succeed, and returns its output.
 func (k *talker) run(args ...string) string {
 	k.t.Helper()
 	return testutil.OK(k.t, limit, k.inside(args...))
 }
 
-// ours reads a file of the host's own.
+// ours reads a file of the host.
 func ours(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -48,14 +48,14 @@ func ours(t *testing.T, path string) string {
 	return string(text)
 }
 
-// device makes what stands at a path another device for the rest of the test.
+// device replaces the file at a path by another device for the rest of the test.
 func device(t *testing.T, path string, mode uint32, major, minor uint32) {
 	t.Helper()
 	node := filepath.Join(testutil.Dir(t), "node")
 	if err := unix.Mknod(node, unix.S_IFCHR|mode, int(unix.Mkdev(major, minor))); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(node, os.FileMode(mode)); err != nil { // mknod heeds the umask
+	if err := os.Chmod(node, os.FileMode(mode)); err != nil { // mknod applies the umask
 		t.Fatal(err)
 	}
 	if err := unix.Mount(node, path, "", unix.MS_BIND, ""); err != nil {
@@ -68,7 +68,7 @@ func device(t *testing.T, path string, mode uint32, major, minor uint32) {
 	})
 }
 
-// What tools read in /proc/net and /sys/class/net is the stack's.
+// TestView checks that tools read the stack's files in /proc/net and /sys/class/net.
 func TestView(t *testing.T) {
 	s := newSite(t)
 	testutil.Need(t, "netstat", "ifconfig", "nstat")
@@ -79,7 +79,7 @@ func TestView(t *testing.T) {
 	k.say(`keep.__setitem__("a", keep["l"].accept()[0])`)
 	k.say(`keep.__setitem__("u", socket.socket(socket.AF_UNIX)) or keep["u"].bind("\0of the target")`)
 
-	noInode := func(table string) string { // it is the host's, as in /proc/PID/fd
+	noInode := func(table string) string { // the inode is the host's, as in /proc/PID/fd
 		var b strings.Builder
 		for _, line := range lines(table) {
 			if f := strings.Fields(line); len(f) > 9 && strings.Trim(f[9], "0123456789") == "" {
@@ -91,7 +91,7 @@ func TestView(t *testing.T) {
 	}
 	for _, name := range []string{"tcp", "tcp6", "udp", "route", "if_inet6", "ipv6_route", "sockstat", "sockstat6", "mptcp", "protocols"} {
 		var got, want string
-		// Counters of use and timers of addresses go on between the two.
+		// Use counters and address timers change between the two reads.
 		if !testutil.Within(limit, func() bool {
 			got, want = k.run("cat", "/proc/net/"+name), lklctl(t, "-n", k.name, "cat", "/proc/net/"+name)
 			return noInode(got) == noInode(want)
@@ -106,8 +106,8 @@ func TestView(t *testing.T) {
 		{"cat /proc/net/snmp", "\nTcp: "},
 		{"cat /proc/net/netstat", "MPTcpExt: "},
 		{"cat /proc/net/unix", "@of the target"},  // AF_UNIX is the host's
-		{"busybox cat /proc/net/dev", "eth0:"},    // by sendfile() where it can
-		{"wc -c </sys/class/net/eth0/mtu", "5\n"}, // whatever size it shows
+		{"busybox cat /proc/net/dev", "eth0:"},    // uses sendfile() if it can
+		{"wc -c </sys/class/net/eth0/mtu", "5\n"}, // whatever size the file claims to have
 		{"netstat -tlnp", "/python3"},
 		{"netstat -tanp | grep ESTABLISHED | grep -vc python3; true", "0\n"},
 		{"ss -tlnpH", `users:(("python3",pid=`},
@@ -139,12 +139,12 @@ func TestView(t *testing.T) {
 			t.Errorf("%s is not as it was", path)
 		}
 	}
-	// The list of interfaces, as Java asks for its length: struct ifconf, without a
-	// buffer, and whatever else was in memory.
+	// Java asks for the length of the list of interfaces: struct ifconf without a
+	// buffer, its fields not initialized.
 	if got := k.say(`__import__("struct").unpack("iiP", __import__("fcntl").ioctl(keep["l"], 0x8912, __import__("struct").pack("iiP", -1, -1, 0)))[0] // 40`); got != "2" {
 		t.Errorf("SIOCGIFCONF: %s interfaces, want 2", got)
 	}
-	// The target itself, too.
+	// The target itself sees them, too.
 	if got := k.say(`"eth0" in open("/proc/net/dev").read()`); got != "True" {
 		t.Errorf("the target's /proc/net/dev has eth0: %s", got)
 	}
@@ -154,7 +154,8 @@ func TestView(t *testing.T) {
 	before.Same()
 }
 
-// What the target writes to /proc/sys/net is set in the stack, and nowhere else.
+// TestViewSysctl checks that writes of the target to /proc/sys/net change the stack,
+// and nothing else.
 func TestViewSysctl(t *testing.T) {
 	const key = "net.ipv4.tcp_congestion_control"
 	const path = "/proc/sys/net/ipv4/tcp_congestion_control"
@@ -199,7 +200,7 @@ func TestViewSysctl(t *testing.T) {
 		{"chmod 777 " + path, "not permitted"},
 		{"mkdir /proc/sys/net/new", "not permitted"},
 		{"rm " + path, "not permitted"},
-		// Another user's rights are another user's: the stack is root's.
+		// Another user has no rights there: the stack belongs to root.
 		{"setpriv --reuid 54321 --clear-groups sysctl -w " + key + "=reno", "ermission denied"},
 	} {
 		r := testutil.Run(t, limit, k.inside("sh", "-c", tt.command))
@@ -216,8 +217,9 @@ func TestViewSysctl(t *testing.T) {
 	k.end()
 }
 
-// Many opens, many readers and long files: each reads a whole one, nothing stays
-// open in the stack, and what is no file of the stack costs it nothing.
+// TestViewLoad checks many opens, many readers and long files. Each reader gets a
+// complete file, no file stays open in the stack, and files that are not the stack's
+// cause no requests to it.
 func TestViewLoad(t *testing.T) {
 	s := newSite(t)
 	k := s.talk("--stack", "vanilla", "--if", s.tapIf())
@@ -244,10 +246,10 @@ func TestViewLoad(t *testing.T) {
 			n, err := c.Syscall(ctx, stackconn.Call{Nr: unix.SYS_READLINKAT, Args: []any{
 				unix.AT_FDCWD, stackconn.CString("/proc/self/fd/" + fd.Name), stackconn.Out(text), len(text),
 			}})
-			if err != nil && !errors.Is(err, unix.ENOENT) { // that of the list itself
+			if err != nil && !errors.Is(err, unix.ENOENT) { // the descriptor of the directory itself
 				t.Fatal(err)
 			}
-			// lklrun opens sockets and that one file of its own when it likes.
+			// lklrun may open sockets and this file of its own at any time.
 			link := string(text[:n])
 			if err == nil && !strings.HasPrefix(link, "socket:") && !strings.Contains(link, filepath.Base(stacknet.JoinFile)) {
 				files++
@@ -277,7 +279,7 @@ for i in range(8):
         except BaseException as e: print(e, file=sys.stderr); os._exit(1)
         os._exit(0)
 sys.exit(max(os.wait()[1] for i in range(8)))`)
-	// Killed at any point of it.
+	// Kill readers at any point.
 	k.run("sh", "-c", `for i in 1 2 3 4 5 6 7 8 9 10; do timeout -s KILL 0.0$i find /proc/net/ /proc/sys/net /sys/class/net/ -type f -exec cat {} + >/dev/null 2>&1; done; true`)
 	testutil.WaitFor(t, "the files of the killed", limit, func() bool { _, now := count(); return now == files })
 	requests, _ = count()
@@ -289,8 +291,8 @@ sys.exit(max(os.wait()[1] for i in range(8)))`)
 	k.end()
 }
 
-// An ordinary user has the view where /dev/fuse may be opened, and the stack is
-// his own.
+// TestViewUser checks that an ordinary user has the view if /dev/fuse may be opened, on
+// the user's own stack.
 func TestViewUser(t *testing.T) {
 	newSite(t)
 	bin := testutil.PublicBin(t)
@@ -311,12 +313,12 @@ func TestViewUser(t *testing.T) {
 	before.Same()
 }
 
-// Without /dev/fuse there is nothing, rather than the host's: reading and writing
-// fail, -v says why, and the run goes on.
+// TestViewMissing checks that without /dev/fuse, the files are missing instead of being
+// the host's. Reading and writing fail, -v says why, and the run continues.
 func TestViewMissing(t *testing.T) {
 	s := newSite(t)
 	bin := testutil.PublicBin(t)
-	device(t, "/dev/fuse", 0o600, 1, 3) // null
+	device(t, "/dev/fuse", 0o600, 1, 3) // the null device
 	before := testutil.Take(t, s.server)
 	const script = `sysctl -w net.ipv4.tcp_congestion_control=reno; cat /proc/net/tcp; cat /sys/class/net/lo/mtu
 		echo 1 >/proc/sys/net/new; ls /sys/class/net/; ls /proc/net/; ip -4 -br addr show eth0`
@@ -337,7 +339,8 @@ func TestViewMissing(t *testing.T) {
 	before.Same()
 }
 
-// Whatever ends the run ends who reads the stack's files.
+// TestViewEnds checks that readers of the stack's files end with the run, whatever ends
+// the run.
 func TestViewEnds(t *testing.T) {
 	s := newSite(t)
 	before := testutil.Take(t, s.server)
@@ -359,12 +362,12 @@ func TestViewEnds(t *testing.T) {
 		{"panic", func(k *talker) {
 			ctx, cancel := context.WithTimeout(context.Background(), limit)
 			defer cancel()
-			_ = k.dial(ctx).WriteFile(ctx, "/proc/sysrq-trigger", []byte("c")) // no answer comes
+			_ = k.dial(ctx).WriteFile(ctx, "/proc/sysrq-trigger", []byte("c")) // no answer arrives
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k := s.in(t).talk("--if", s.tapIf())
-			// Four that read without an end, one of them with a file held open.
+			// Four endless readers, one of which keeps a file open.
 			k.say(`keep.__setitem__("p", [__import__("subprocess").Popen(["sh", "-c", "exec 3</proc/net/tcp; while :; do cat /proc/net/tcp /proc/sys/net/ipv4/tcp_rmem; ls -lR /sys/class/net/; done >/dev/null 2>&1"]).pid for i in range(4)])`)
 			k.say(`[open("/proc/net/dev").read() for i in range(100)] and 0`)
 			tt.end(k)
@@ -374,7 +377,8 @@ func TestViewEnds(t *testing.T) {
 	}
 }
 
-// A device that appears and goes is seen to; its folder is not remembered.
+// TestViewDevices checks that a device that is added and removed appears and
+// disappears; its directory is not cached.
 func TestViewDevices(t *testing.T) {
 	s := newSite(t)
 	k := s.talk("--stack", "vanilla", "--if", s.tapIf())

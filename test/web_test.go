@@ -18,10 +18,10 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// browserLimit bounds all that a browser is shown: each of its waits has 30 s.
+// browserLimit bounds a whole browser script; each of its waits takes up to 30 s.
 const browserLimit = 4 * time.Minute
 
-// webPage starts lklctl web at the host and returns its process and the page.
+// webPage starts lklctl web on the host and returns its process and the page.
 func (p *pathSite) webPage(args ...string) (*testutil.Proc, string) {
 	p.Helper()
 	web := testutil.Start(p, p.host.Command(append([]string{testutil.Bin("lklctl"), "-n", p.name, "-o", "json", "web"}, args...)...))
@@ -36,8 +36,8 @@ func (p *pathSite) webPage(args ...string) (*testutil.Proc, string) {
 	return web, said.URL
 }
 
-// browse starts a script of test/web with a browser at the host, which asks for
-// what do carries out.
+// browse starts a script of test/web with a browser on the host. The script requests
+// actions, which do carries out.
 func (p *pathSite) browse(do func(what string), script string, args ...string) {
 	p.Helper()
 	modules := filepath.Join(testutil.Root(), "build", "web", "node_modules")
@@ -65,7 +65,7 @@ func (p *pathSite) browse(do func(what string), script string, args ...string) {
 		}
 		do(asked()[0])
 		if _, err := fmt.Fprintln(answers, "done"); err != nil {
-			break // it has ended, and says why
+			break // it has ended, and reports why
 		}
 	}
 	r := node.Wait(limit)
@@ -75,8 +75,8 @@ func (p *pathSite) browse(do func(what string), script string, args ...string) {
 	}
 }
 
-// pictures is the folder for what the documentation shows: `make pictures` names
-// it, else nobody wants to keep them.
+// pictures returns the directory for the documentation's pictures. `make pictures` sets
+// it; otherwise no pictures are kept.
 func pictures(t *testing.T) string {
 	t.Helper()
 	if dir := os.Getenv("PICTURES"); dir != "" {
@@ -85,8 +85,8 @@ func pictures(t *testing.T) string {
 	return testutil.Dir(t)
 }
 
-// stageForBrowser makes what a browser is shown: a busy instance, or for a picture a transfer
-// alone that fills both paths.
+// stageForBrowser prepares what the browser shows: a busy instance, or, for a picture,
+// only a transfer that fills both paths.
 func stageForBrowser(t *testing.T) (p *pathSite, end func()) {
 	t.Helper()
 	if os.Getenv("PICTURES") == "" {
@@ -101,8 +101,8 @@ func stageForBrowser(t *testing.T) (p *pathSite, end func()) {
 	}
 }
 
-// A browser shows both paths of a transfer, that one is cut and comes back, and
-// the instance's end.
+// TestWeb checks that a browser shows both paths of a transfer, that one is cut and
+// returns, and the end of the instance.
 func TestWeb(t *testing.T) {
 	t.Parallel()
 	testutil.Need(t, "tshark")
@@ -143,7 +143,7 @@ func TestWeb(t *testing.T) {
 	next.Wait(limit)
 }
 
-// streams waits until a stream of a page has said all that is wanted.
+// streams waits until a stream of a page has sent all the patterns.
 func streams(t *testing.T, from *testutil.Netns, url string, patterns ...string) {
 	t.Helper()
 	curl := testutil.Start(t, from.Command("curl", "-sN", url))
@@ -158,8 +158,8 @@ func streams(t *testing.T, from *testutil.Netns, url string, patterns ...string)
 	curl.Wait(limit)
 }
 
-// What a page is told of a stack inside its program is what lklctl says: its
-// subflows, what carries none and why, and its packets.
+// TestWebPreload checks that the page of a stack inside its program shows the same as
+// lklctl: the subflows, those that carry nothing and why, and the packets.
 func TestWebPreload(t *testing.T) {
 	t.Parallel()
 	b := newBusy(t, "preload")
@@ -196,7 +196,8 @@ func TestWebPreload(t *testing.T) {
 	b.end()
 }
 
-// Another user sees nothing of a run, and what is typed wrong has a remedy.
+// TestWebRefuses checks that another user sees nothing of a run, and that wrong
+// arguments are reported with a remedy.
 func TestWebRefuses(t *testing.T) {
 	t.Parallel()
 	testutil.Need(t, "curl", testutil.Bin("lklctl"))

@@ -15,7 +15,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// serveEcho sends what it gets back, at a port of the server, with MPTCP or not.
+// serveEcho sends back what it receives, on a port of the server, with or without
+// MPTCP.
 func (p *pathSite) serveEcho(mptcp bool) (port string) {
 	p.Helper()
 	var l net.Listener
@@ -25,16 +26,16 @@ func (p *pathSite) serveEcho(mptcp bool) (port string) {
 		l, err = lc.Listen(context.Background(), "tcp4", ":0")
 		return err
 	})
-	p.Cleanup(func() { _ = l.Close() }) // nothing is lost at the end
+	p.Cleanup(func() { _ = l.Close() }) // errors do not matter at the end
 	go func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
-				return // the test is over
+				return // the test has ended
 			}
 			go func() {
 				defer c.Close()
-				_, _ = io.Copy(c, c) // until it goes
+				_, _ = io.Copy(c, c) // until the client disconnects
 			}()
 		}
 	}()
@@ -48,8 +49,8 @@ func (p *pathSite) talk(flags ...string) *talker {
 	return startTalker(p.T, p.name, p.host.Command(append(args, "--", "/usr/bin/python3", "-uc", talks)...))
 }
 
-// exchange opens a connection to the server's first address, or makes a byte go
-// both ways on the one that is open: then subflows may join.
+// exchange opens a connection to the server's first address, or sends a byte in both
+// directions on the open one. After that, subflows may join.
 func (p *pathSite) exchange(k *talker, port string) {
 	p.Helper()
 	k.say("1")
@@ -61,7 +62,7 @@ func (p *pathSite) exchange(k *talker, port string) {
 	}
 }
 
-// mptcpShown is what lklctl mptcp says of the one connection.
+// mptcpShown is the output of lklctl mptcp for the only connection.
 type mptcpShown struct {
 	Fallback bool
 	Subflows []struct {
@@ -82,7 +83,7 @@ func (p *pathSite) shown() (c mptcpShown) {
 	return all[0]
 }
 
-// over are the interfaces of established subflows.
+// over returns the interfaces of established subflows.
 func (c mptcpShown) over() (ifs []string) {
 	for _, s := range c.Subflows {
 		if s.State == "ESTAB" {
@@ -103,8 +104,8 @@ type whyStage struct {
 	after   func(p *pathSite, k *talker) // once the connection has both subflows
 	code    string                       // the reason; "": there is none
 	iface   string
-	text    []string // parts of its words
-	remedy  string   // a part of it
+	text    []string // parts of the message
+	remedy  string   // part of the remedy
 }
 
 var whyStages = []whyStage{
@@ -113,7 +114,8 @@ var whyStages = []whyStage{
 		name: "no route",
 		before: func(p *pathSite) {
 			p.ifs[1] = strings.TrimSuffix(p.ifs[1], ",gw=10.74.2.1")
-			// Linux answers for all its addresses on all wires: as a router it does not.
+			// Linux answers ARP requests for all its addresses on all wires; a router
+			// does not.
 			p.server.Run(p, "sysctl", "-qw", "net.ipv4.conf.all.arp_ignore=1")
 		},
 		code: "no-route", iface: "eth1", text: []string{"from 10.74.2.2 to 10.74.1.1"}, remedy: "via GATEWAY dev eth1",
@@ -184,7 +186,7 @@ var whyStages = []whyStage{
 	},
 }
 
-// withPreload are those again with the kernel inside the program.
+// withPreload returns the same stages with the kernel inside the program.
 func withPreload(names ...string) (all []whyStage) {
 	for _, s := range whyStages {
 		if slices.Contains(names, s.name) {
@@ -196,26 +198,26 @@ func withPreload(names ...string) (all []whyStage) {
 	return all
 }
 
-// strips has a middlebox on a path: what passes loses MPTCP's options.
+// strips sets up a middlebox on a path, which removes MPTCP's options from packets.
 func (p *pathSite) strips(path int, match string) {
 	p.Helper()
 	p.table(path, "prerouting", "-150", match+" reset tcp option mptcp")
 }
 
-// filters has a firewall at the server treat SYNs with MP_JOIN of a path.
+// filters sets up a firewall at the server for SYNs with MP_JOIN on a path.
 func (p *pathSite) filters(path int, verdict string) {
 	p.Helper()
 	p.table(path, "input", "0", "tcp flags & (syn | ack) == syn "+verdict)
 }
 
-// table makes a rule for what comes to the server by a path.
+// table creates a rule for packets to the server on a path.
 func (p *pathSite) table(path int, hook, priority, rule string) {
 	p.Helper()
 	p.server.Run(p, "nft", fmt.Sprintf("table ip stage { chain c { type filter hook %s priority %s; iifname s%d meta l4proto tcp %s; }; }", hook, priority, path, rule))
 }
 
-// Each staged failure gives its reason, and only that; a healthy connection has
-// none.
+// TestWhyNot checks that each staged failure is reported with its reason and no other.
+// A healthy connection has no reason.
 func TestWhyNot(t *testing.T) {
 	testutil.Need(t, "nft")
 	for _, s := range append(withPreload("healthy", "join rejected", "endpoint deleted"), whyStages...) {
@@ -274,7 +276,8 @@ func (p *pathSite) explains(s whyStage) {
 	}
 }
 
-// A server's peer is the one to join: it must know of the address, and want it.
+// TestWhyNotServer checks the server's side: only the peer can join, so it must know
+// the address, and decide to use it.
 func TestWhyNotServer(t *testing.T) {
 	t.Parallel()
 	p := newPathSite(t)
@@ -290,7 +293,7 @@ func TestWhyNotServer(t *testing.T) {
 		c, err = d.DialContext(ctx, "tcp4", "10.74.1.2:7000")
 		return err
 	})
-	t.Cleanup(func() { _ = c.Close() }) // nothing is lost at the end
+	t.Cleanup(func() { _ = c.Close() }) // errors do not matter at the end
 	k.say(`keep.__setitem__("c", keep["l"].accept()[0])`)
 	echo := func() {
 		t.Helper()

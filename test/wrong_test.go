@@ -17,12 +17,12 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/wrong.txt anew")
 
-// Each wrong input gets one line that names the thing and, where there is one, the
-// remedy. testdata/wrong.txt has the command lines and what each prints: "$" before
-// those of root, "%" before those of an ordinary user.
+// TestOneLine checks that each wrong input gives one line that names the problem and,
+// if there is one, the remedy. testdata/wrong.txt has the command lines and their
+// output: "$" marks those of root, "%" those of an ordinary user.
 func TestOneLine(t *testing.T) {
 	newSite(t)
-	for _, name := range []string{"one", "two"} { // which of them is meant?
+	for _, name := range []string{"one", "two"} { // with two instances, lklctl must ask which one is meant
 		testutil.Start(t, lklrun("-q", "--name", name, "--", "sleep", "1000"))
 		testutil.WaitFor(t, "the instance "+name, limit, func() bool {
 			return testutil.Run(t, limit, exec.Command(testutil.Bin("lklctl"), "-n", name, "sysctl", "net.ipv4.ip_forward")).Status == 0
@@ -61,8 +61,8 @@ func TestOneLine(t *testing.T) {
 	}
 }
 
-// wrong runs a command line and returns its output and status, without the paths
-// of this machine.
+// wrong runs a command line and returns its output and status, without the paths of
+// this machine.
 func wrong(t *testing.T, user bool, bin, dir, command string) string {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", "PATH="+bin+":$PATH; exec 2>&1; "+command)
