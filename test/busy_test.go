@@ -18,10 +18,14 @@ const busyRate = "20mbit"
 // busySize is more than any test transfers.
 const busySize = 1 << 40
 
-// A busy instance has two paths and runs these programs on one stack until end: a web
-// server and a database, each with clients that send requests continuously and clients
-// that are silent; an endless MPTCP transfer over both paths; and sockets of other
-// kinds.
+// A busy instance has two paths and one stack. On this stack, it runs until end:
+//
+//   - a web server and a database, each with clients that send requests continuously
+//     and clients that are silent
+//   - an endless MPTCP transfer over both paths
+//   - sockets of other kinds
+//
+// The wires are:
 //
 //	stack                                     server
 //	eth0 10.74.1.2 fd74:1::2 ─ tap0 ─ br0 ─ v0 ─── s0 10.74.1.1 fd74:1::1

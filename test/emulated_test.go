@@ -33,7 +33,7 @@ func emulated(t *testing.T) (bundle, root string) {
 	return bundle, root
 }
 
-// TestEmulatedARM64 runs the arm64 bundle unmodified by qemu-user, with an arm64 curl:
+// TestEmulatedARM64 runs the unmodified arm64 bundle with qemu-user and an arm64 curl:
 // the stack inside curl, the user-mode gateway and exit statuses. qemu-user has no
 // seccomp, so only the empty network namespace protects what the library misses. lklrun
 // must choose the engine by itself.

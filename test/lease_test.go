@@ -19,8 +19,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// leaseLength returns the duration of a test's leases, either short seconds or the
-// minute that LEASE_SECONDS requests, and the rate of the parallel transfer.
+// leaseLength returns the duration of a test's leases in seconds, and the rate of the
+// parallel transfer. LEASE_SECONDS selects a longer duration than short, such as a minute.
 func leaseLength(t *testing.T, short int) (seconds int, rate string, perSecond int) {
 	t.Helper()
 	if n, err := strconv.Atoi(os.Getenv("LEASE_SECONDS")); err == nil {

@@ -28,7 +28,7 @@ type farRun struct {
 	target string
 }
 
-// desk runs one of the desk's commands. The verb and its arguments precede "--device".
+// desk runs one of the desk's commands for the run's machine.
 func (f *farRun) desk(name string, args ...string) testutil.Result {
 	f.t.Helper()
 	cmd := exec.Command(testutil.Bin(name), args...)

@@ -100,7 +100,7 @@ func TestTop(t *testing.T) {
 	top.press("+")
 	top.has("every 0.1 s")
 
-	// When the instance ends, top says so and ends.
+	// When the instance ends, top says so.
 	b.ctl("stop")
 	b.target.Wait(limit)
 	top.has("has ended")
