@@ -14,15 +14,15 @@ import (
 	"strings"
 )
 
-// curlSuite is curl's own tests of HTTP, with its own servers: all of them,
-// and curl as often as there are tests, in one run on the stack.
+// curlSuite is curl's own tests of HTTP, with its own servers. They all run in one run
+// on the stack, each with a curl of its own.
 type curlSuite struct {
 	source, build string // their folders "tests"
 }
 
 const (
 	curlPackage = "curl"
-	curlLast    = 300 // the tests 1 to 300, those with the keyword HTTP
+	curlLast    = 300 // the tests 1 to 300 that have the keyword HTTP
 )
 
 // curlTargets are curl and the servers and helpers of its tests.
@@ -48,7 +48,7 @@ func (s *curlSuite) prepare(ctx context.Context, o options) error {
 
 var curlKeywords = regexp.MustCompile(`(?s)<keywords>(.*?)</keywords>`)
 
-// tests are their numbers, as a file for each says what it is about.
+// tests returns the tests' numbers, taken from the names of their files.
 func (s *curlSuite) tests(context.Context) ([]string, error) {
 	var names []string
 	for n := 1; n <= curlLast; n++ {
@@ -70,7 +70,7 @@ func (s *curlSuite) tests(context.Context) ([]string, error) {
 	return names, nil
 }
 
-// cannot: the servers are processes of their own.
+// cannot refuses preload, because the servers are processes of their own.
 func (*curlSuite) cannot(engine string) string {
 	if engine == preload {
 		return "forks"
@@ -87,7 +87,7 @@ func (s *curlSuite) run(ctx context.Context, m mode, done []string) (results, bo
 	if len(todo) == 0 {
 		return results{}, true, nil
 	}
-	// No valgrind, on after failures, one line a test.
+	// Without valgrind, continue after failures, one line per test.
 	args := append([]string{"perl", filepath.Join(s.source, "runtests.pl"), "-n", "-a", "-am"}, todo...)
 	var out bytes.Buffer
 	status, err := m.start(ctx, m.suite/2, s.build, &out, []string{"srcdir=" + s.source}, m.wrap(args...)...)
@@ -104,8 +104,9 @@ var (
 	curlFailed = regexp.MustCompile(`(?m)^TESTFAIL: These test cases failed: ([0-9 ]+)$`)
 )
 
-// curlResults reads what runtests.pl says of the tests it was given, and whether
-// it got to their end. Of a test that is skipped, or under which it hung, it says nothing.
+// curlResults parses the output of runtests.pl for the given tests. It also reports
+// whether the run was complete. runtests.pl prints nothing about a test that was
+// skipped or that hung.
 func curlResults(out []byte, tests []string, status int) (results, bool) {
 	got := results{}
 	for _, l := range curlLine.FindAllSubmatch(out, -1) {
@@ -116,7 +117,7 @@ func curlResults(out []byte, tests []string, status int) (results, bool) {
 			got[name] = fail
 		}
 	}
-	last := -1 // that it said something of
+	last := -1 // the last test with output
 	for i, name := range tests {
 		if _, ok := got[name]; ok {
 			last = i

@@ -13,15 +13,15 @@ import (
 	"strings"
 )
 
-// sourceLists names where Debian keeps the source packages of a release. apt
-// checks what it gets against the distribution's keys.
+// sourceLists names Debian's repositories of source packages for a release. apt checks
+// downloads against the distribution's keys.
 const sourceLists = `deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian %[1]s main
 deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian-security %[1]s-security main
 `
 
-// fetchSource downloads and unpacks a source package of the installed Debian
-// release, once. Lists, index and all else of apt's are in the cache folder: the
-// system's own stay as they are.
+// fetchSource downloads and unpacks a source package of the installed Debian release,
+// once. apt's lists, index and other files are in the cache directory; the system's own
+// do not change.
 func fetchSource(ctx context.Context, o options, pkg string) error {
 	if _, err := sourceDir(o, pkg); err == nil {
 		return nil
@@ -41,7 +41,7 @@ func fetchSource(ctx context.Context, o options, pkg string) error {
 		return err
 	}
 	dir := filepath.Join(o.cache, pkg)
-	// What an earlier attempt left.
+	// Leftovers of an earlier attempt.
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
 		return err
 	}
@@ -49,7 +49,8 @@ func fetchSource(ctx context.Context, o options, pkg string) error {
 		"apt-get", "-qq",
 		"-o", "Dir::Etc::SourceList=" + list, "-o", "Dir::Etc::SourceParts=/dev/null",
 		"-o", "Dir::State::Lists=" + filepath.Join(apt, "lists"), "-o", "Dir::Cache=" + apt,
-		// Its own user cannot get here when the repository is in a home directory.
+		// apt's own user cannot enter this directory if the repository is in a home
+		// directory.
 		"-o", "APT::Sandbox::User=root", "-o", "Acquire::http::Timeout=60", "-o", "Acquire::Retries=3",
 	}
 	for _, verb := range [][]string{{"update"}, {"source", pkg}} {
@@ -61,9 +62,9 @@ func fetchSource(ctx context.Context, o options, pkg string) error {
 	return err
 }
 
-// sourceDir is where fetchSource has unpacked the package.
+// sourceDir returns the directory into which fetchSource has unpacked the package.
 func sourceDir(o options, pkg string) (string, error) {
-	// Unpacked last is what the package's maintainer has added.
+	// The files that the package's maintainer has added are unpacked last.
 	found, err := filepath.Glob(filepath.Join(o.cache, pkg, "*", "debian", "control"))
 	if err != nil || len(found) != 1 {
 		return "", fmt.Errorf("%s: no source package there", filepath.Join(o.cache, pkg))
@@ -71,7 +72,7 @@ func sourceDir(o options, pkg string) (string, error) {
 	return filepath.Dir(filepath.Dir(found[0])), nil
 }
 
-// cmakeBuild builds targets of a source package with cmake, in dir, once.
+// cmakeBuild builds targets of a source package in dir with cmake, once.
 func cmakeBuild(ctx context.Context, o options, source, dir string, targets []string, settings ...string) error {
 	stamp := filepath.Join(dir, ".complete")
 	if _, err := os.Stat(stamp); err == nil {
@@ -86,7 +87,7 @@ func cmakeBuild(ctx context.Context, o options, source, dir string, targets []st
 	return os.WriteFile(stamp, nil, 0o644)
 }
 
-// codename is the name of the installed release.
+// codename returns the name of the installed release.
 func codename(file string) (string, error) {
 	f, err := os.Open(file)
 	if err != nil {

@@ -16,11 +16,11 @@ import (
 	"strings"
 )
 
-// goSuite is the tests of a package of Go's standard library, as a static
+// goSuite is the tests of a package of Go's standard library, built as a static
 // program.
 type goSuite struct {
 	pkg    string
-	source string // its folder, where the tests find their files
+	source string // its directory, where the tests find their files
 	binary string
 }
 
@@ -49,8 +49,8 @@ func (*goSuite) cannot(engine string) string {
 	return ""
 }
 
-// run starts the program with everything that is done left out. Subtests go
-// with their test, for only whole tests can be left out.
+// run starts the program without the tests in done. Subtests belong to their test,
+// because only whole tests can be skipped.
 func (s *goSuite) run(ctx context.Context, m mode, done []string) (results, bool, error) {
 	args := []string{s.binary, "-test.v=test2json", fmt.Sprint("-test.timeout=", m.suite/2)}
 	if len(done) > 0 {
@@ -77,11 +77,11 @@ func (s *goSuite) run(ctx context.Context, m mode, done []string) (results, bool
 		return nil, false, err
 	}
 	m.note(failed)
-	// A program that got to its end says 0 or 1; a panic and the time-out say 2.
+	// A complete run exits with 0 or 1; after a panic or a timeout, the status is 2.
 	return got, status == 0 || status == 1, nil
 }
 
-// goResults reads the lines of test2json, and returns also what failing tests said.
+// goResults parses the lines of test2json. It also returns the output of failing tests.
 func goResults(lines []byte, status int) (results, string, error) {
 	got, said := results{}, map[string]*strings.Builder{}
 	timedOut := status == -1
@@ -98,7 +98,7 @@ func goResults(lines []byte, status int) (results, string, error) {
 		}
 		switch e.Action {
 		case "run":
-			got[e.Test] = crash // unless more is said
+			got[e.Test] = crash // unless a later line says otherwise
 			said[e.Test] = &strings.Builder{}
 		case "pass", "fail", "skip":
 			got[e.Test] = outcome(e.Action)

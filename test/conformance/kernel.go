@@ -12,15 +12,15 @@ import (
 	"strings"
 )
 
-// kernelSuite is the programs of tools/testing/selftests/net that need no
-// second host: all their traffic is on loopback.
+// kernelSuite is the programs of tools/testing/selftests/net that need no second host:
+// all their traffic uses loopback.
 type kernelSuite struct {
 	net  string
 	bins map[string]string
 }
 
-// kernelPrograms lists them with their arguments, as the folder's scripts run
-// them. tcp_mmap is started by its own case, since it has two sides.
+// kernelPrograms lists the programs with the arguments that the directory's scripts
+// use. tcp_mmap has two sides and is started separately.
 var kernelPrograms = []string{
 	"bind_timewait",
 	"bind_wildcard",
@@ -94,12 +94,12 @@ func (*kernelSuite) tests(context.Context) ([]string, error) {
 	return names, nil
 }
 
-// testName is a program with its arguments in one word.
+// testName returns a program and its arguments as one word.
 func testName(program string) string {
 	return strings.ReplaceAll(filepath.Base(strings.ReplaceAll(program, "::", "")), " ", "_")
 }
 
-// kselftest's exit status for a test that cannot be run here.
+// ksftSkip is kselftest's exit status for a test that cannot run here.
 const ksftSkip = 4
 
 func (*kernelSuite) cannot(engine string) string {
@@ -137,7 +137,7 @@ func (s *kernelSuite) run(ctx context.Context, m mode, done []string) (results, 
 		default:
 			got[name] = fail
 		}
-		// With a line for each of its cases, those count instead.
+		// If the program prints a line for each of its cases, these count instead.
 		if cases := tap(out.Bytes()); len(cases) > 0 && err == nil {
 			delete(got, name)
 			for c, what := range cases {
@@ -150,7 +150,7 @@ func (s *kernelSuite) run(ctx context.Context, m mode, done []string) (results, 
 
 var tapLine = regexp.MustCompile(`(?m)^(ok|not ok) [0-9]+ (?:- )?([^#\n]*?)\s*(#\s*SKIP.*)?$`)
 
-// tap reads the lines of the Test Anything Protocol.
+// tap parses the Test Anything Protocol.
 func tap(out []byte) results {
 	got := results{}
 	for _, l := range tapLine.FindAllSubmatch(out, -1) {
@@ -169,6 +169,6 @@ func tap(out []byte) results {
 // note appends to the run's log.
 func (m mode) note(text string) {
 	if err := appendFile(m.log, text); err != nil {
-		panic(err) // the log was written to a moment ago
+		panic(err) // the log was writable a moment ago
 	}
 }

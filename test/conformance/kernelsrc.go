@@ -9,10 +9,11 @@ import (
 	"path/filepath"
 )
 
-// The kernel's tests are compiled from the package's tarball, never kept here.
+// The kernel's tests are compiled from the tarball of this package; the repository has
+// no copy.
 const kernelTar = "/usr/src/linux-source-6.12.tar.xz"
 
-// kernelTests extracts tools/testing/selftests/net, once, and returns its folder.
+// kernelTests extracts tools/testing/selftests/net, once, and returns its directory.
 func kernelTests(ctx context.Context, o options) (string, error) {
 	const top = "linux-source-6.12/"
 	dir := filepath.Join(o.cache, "kernel")
@@ -33,13 +34,13 @@ func kernelTests(ctx context.Context, o options) (string, error) {
 	return net, os.WriteFile(stamp, nil, 0o644)
 }
 
-// buildKernelTest compiles one of the programs, and returns its path.
+// buildKernelTest compiles one of the programs and returns its path.
 func buildKernelTest(ctx context.Context, o options, net, source string) (string, error) {
 	out := filepath.Join(o.cache, "kernel", "bin", filepath.Base(source))
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return "", err
 	}
-	// A constant that is newer than the C library's headers, from
+	// A constant that the C library's headers do not have yet, from
 	// include/uapi/linux/net_tstamp.h.
 	_, err := output(ctx, net, nil, "gcc", "-O1", "-w", "-D_GNU_SOURCE=", "-DSOF_TIMESTAMPING_OPT_RX_FILTER=(1<<17)",
 		"-I.", "-I..", "-o", out, source+".c", "-lpthread")

@@ -12,18 +12,17 @@ import (
 	"syscall"
 )
 
-// libuvSuite is the tests of libuv, the event loop of node and others, that are
-// about the network.
+// libuvSuite is the network tests of libuv, the event loop of node and others.
 type libuvSuite struct {
-	// servers: those with servers or clients in processes of their own.
+	// servers selects the tests with servers or clients in separate processes.
 	servers bool
 	binary  string
 }
 
 const libuvPackage = "libuv1"
 
-// libuvWords are what the names of the tests that are about the network begin with.
-// The others are about files, processes, threads, timers, terminals and pipes.
+// libuvWords are the prefixes of the names of network tests. The other tests are about
+// files, processes, threads, timers, terminals and pipes.
 const libuvWords = " callback connect connection delayed emfile getaddrinfo getnameinfo getsockname handle ip ip4 ip6 ipc" +
 	" multiple not poll readable shutdown socket tcp tcp6 udp watcher "
 
@@ -48,7 +47,7 @@ func (s *libuvSuite) prepare(ctx context.Context, o options) error {
 	return cmakeBuild(ctx, o, source, build, []string{"uv_run_tests"}, "-DCMAKE_BUILD_TYPE=Release", "-DLIBUV_BUILD_TESTS=ON")
 }
 
-// libuvEnv lets the tests run as root, and longer than on a machine of their own.
+// libuvEnv lets the tests run as root, and allows for a machine with other work.
 var libuvEnv = []string{"UV_RUN_AS_ROOT=1", "UV_TEST_TIMEOUT_MULTIPLIER=8"}
 
 func (s *libuvSuite) tests(ctx context.Context) ([]string, error) {
@@ -59,8 +58,8 @@ func (s *libuvSuite) tests(ctx context.Context) ([]string, error) {
 	return libuvTests(string(out), s.servers), nil
 }
 
-// libuvTests picks the tests from libuv's list, which says of each what helpers it
-// needs. Those of inter-process communication start them themselves.
+// libuvTests selects tests from libuv's list, which names the helpers that each test
+// needs. Tests of inter-process communication start their helpers themselves.
 func libuvTests(list string, servers bool) []string {
 	var names []string
 	for _, line := range strings.Split(list, "\n") {
@@ -83,7 +82,7 @@ func (s *libuvSuite) cannot(engine string) string {
 	return ""
 }
 
-// libuvSkip is the exit status for a test that cannot be run here.
+// libuvSkip is the exit status for a test that cannot run here.
 const libuvSkip = 7
 
 func (s *libuvSuite) run(ctx context.Context, m mode, done []string) (results, bool, error) {
@@ -95,7 +94,7 @@ func (s *libuvSuite) run(ctx context.Context, m mode, done []string) (results, b
 	for _, name := range without(names, done) {
 		args := []string{s.binary, name}
 		if !s.servers {
-			args = append(args, name) // the part of that name, in this process
+			args = append(args, name) // the part with that name, in this process
 		}
 		var out bytes.Buffer
 		status, err := m.start(ctx, m.test, filepath.Dir(s.binary), &out, libuvEnv, m.wrap(args...)...)
@@ -108,8 +107,8 @@ func (s *libuvSuite) run(ctx context.Context, m mode, done []string) (results, b
 	return got, true, nil
 }
 
-// libuvOutcome tells what became of a test from its exit status, -1 at the limit,
-// and what was said: its runner says 255 of several things.
+// libuvOutcome determines the outcome of a test from its exit status (-1 at the limit)
+// and its output. The runner uses status 255 for several outcomes.
 func libuvOutcome(status int, said []byte) outcome {
 	switch {
 	case status == 0:

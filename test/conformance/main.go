@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command conformance runs test suites that other people wrote, natively and on
-// the stacks, and compares: CPython's, Go's, libuv's, curl's and the kernel's own.
+// Command conformance runs test suites of other projects natively and on the stacks,
+// and compares the results. The suites are CPython's, Go's, libuv's, curl's and the
+// kernel's own.
 //
-// Everything happens in namespaces of its own, which end with it; that needs
-// root. Its table goes to docs/conformance.md (-out).
+// The command works in namespaces of its own, which end with it; this requires root. It
+// writes its table to docs/conformance.md (-out).
 package main
 
 import (
@@ -21,18 +22,18 @@ import (
 	"time"
 )
 
-// enough is the part of what passes natively that shall pass on a stack, by
-// engine.
+// enough is the required percentage, by engine: the tests that must pass on a stack, of
+// those that pass natively.
 var enough = map[string]float64{supervise: 95, preload: 90}
 
-// options are the command line's.
+// options are the options of the command line.
 type options struct {
 	root   string // the repository
 	suites []string
 	stacks []place
 	out    string // file for the table, "" for none
-	bin    string // folder of lklrun
-	cache  string // where sources and built tests are kept
+	bin    string // directory of lklrun
+	cache  string // for sources and built tests
 	test   time.Duration
 	suite  time.Duration
 }
@@ -136,8 +137,8 @@ func words(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// inside runs this program again in namespaces that take everything with them
-// when it ends, however it ends (unshare(1), --kill-child).
+// inside runs this program again in namespaces in which all processes end with it,
+// however it ends (unshare(1), --kill-child).
 func inside(ctx context.Context) error {
 	exe, err := os.Executable()
 	if err != nil {
@@ -149,7 +150,7 @@ func inside(ctx context.Context) error {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil {
 		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-			os.Exit(max(exit.ExitCode(), 1)) // it has said why
+			os.Exit(max(exit.ExitCode(), 1)) // it has printed the reason
 		}
 		return err
 	}

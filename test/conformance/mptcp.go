@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// mptcpSuite is mptcp_connect of tools/testing/selftests/net/mptcp between a
-// stack and the host's own kernel, over a tap; natively, between two namespaces.
+// mptcpSuite is mptcp_connect of tools/testing/selftests/net/mptcp, between a stack and
+// the host's own kernel, over a tap. Natively, it runs between two namespaces.
 type mptcpSuite struct {
 	bin, script, work string
 }
@@ -29,7 +29,7 @@ func (s *mptcpSuite) prepare(ctx context.Context, o options) error {
 	return err
 }
 
-// mptcpVariants are arguments of mptcp_connect, which both sides get.
+// mptcpVariants are arguments of mptcp_connect that both sides get.
 var mptcpVariants = []string{
 	"-m poll",
 	"-m mmap",

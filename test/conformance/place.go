@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// The engines, as lklrun --engine has them.
+// The engines, with the names of lklrun --engine.
 const (
 	supervise = "supervise"
 	preload   = "preload"
 )
 
-// A place is where tests are run: on a stack, by an engine.
+// A place is where tests run: on a stack, with an engine.
 type place struct {
 	stack, engine string // stack: or native
 }
 
-// String is the place as it is given and shown: the engine only when it is
-// another than supervise.
+// String returns the place in the form that the command line accepts. It omits the
+// engine supervise.
 func (p place) String() string {
 	if p.engine == preload {
 		return p.stack + "+" + p.engine
@@ -27,7 +27,7 @@ func (p place) String() string {
 	return p.stack
 }
 
-// places reads a list of them.
+// places parses a list of places.
 func places(list string) ([]place, error) {
 	var all []place
 	for _, w := range words(list) {

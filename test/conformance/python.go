@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// pythonSuite is some of CPython's own tests, from the package
+// pythonSuite is a selection of CPython's own tests, from the package
 // libpython3.11-testsuite.
 type pythonSuite struct {
 	label   string
@@ -21,7 +21,7 @@ type pythonSuite struct {
 	work    string
 }
 
-// The distribution's interpreter, whatever else is in PATH.
+// The distribution's interpreter, regardless of PATH.
 const python = "/usr/bin/python3"
 
 func (s *pythonSuite) name() string { return s.label }
@@ -65,7 +65,7 @@ func (s *pythonSuite) run(ctx context.Context, m mode, done []string) (results, 
 		word, test, _ := strings.Cut(line, " ")
 		switch word {
 		case "start":
-			got[test] = crash // unless more is said
+			got[test] = crash // unless a later line says otherwise
 			if status == 3 || status == -1 {
 				got[test] = hang
 			}

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// An outcome is what became of one test.
+// An outcome is the result of one test.
 type outcome string
 
 const (
@@ -18,7 +18,7 @@ const (
 	fail  outcome = "fail"
 	skip  outcome = "skip"
 	hang  outcome = "hang"  // it did not end within its limit
-	crash outcome = "crash" // its process ended under it
+	crash outcome = "crash" // its process ended before the test
 )
 
 // results are the outcomes of a suite's tests by name.
@@ -37,7 +37,7 @@ func (r results) count(want ...outcome) int {
 	return n
 }
 
-// native is the mode of the control: no stack.
+// native is the mode of the control runs, without a stack.
 const native = "native"
 
 // An exclusion says that a test does not count, and why.
@@ -45,8 +45,8 @@ type exclusion struct {
 	suite, mode, test, reason string // mode: as place.String(), or * for nowhere at all
 }
 
-// readExclusions reads lines of "SUITE MODE TEST REASON"; all but the last are
-// shell patterns.
+// readExclusions parses lines of the form "SUITE MODE TEST REASON". All fields except
+// the last are shell patterns.
 func readExclusions(file string) ([]exclusion, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -74,8 +74,8 @@ func readExclusions(file string) ([]exclusion, error) {
 	return all, lines.Err()
 }
 
-// matches reports whether the exclusion is about the test in the mode. Test
-// names may have slashes, which are letters like any other here.
+// matches reports whether the exclusion applies to the test in the mode. Slashes in
+// test names have no special meaning.
 func (e exclusion) matches(suite, mode, test string) bool {
 	ok, _ := path.Match(e.suite, suite) // the pattern was checked
 	if !ok {

@@ -18,41 +18,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A suite is somebody's tests.
+// A suite is a test suite of another project.
 type suite interface {
 	name() string
 	// prepare builds what the suite needs, once.
 	prepare(ctx context.Context, o options) error
-	// tests lists those that can be named before a run; nil when none can.
+	// tests lists the tests whose names are known before a run, or nil if none are.
 	tests(ctx context.Context) ([]string, error)
-	// cannot says why the suite makes no sense with an engine; "" when it does.
+	// cannot says why the suite cannot run with an engine, or "" if it can.
 	cannot(engine string) string
-	// run runs all tests but those in done. It returns what it got to, and
-	// whether that was all: a test that hangs or crashes ends the run.
+	// run runs all tests except those in done. It returns the results, and whether they
+	// are complete: a test that hangs or crashes ends the run.
 	run(ctx context.Context, m mode, done []string) (results, bool, error)
 }
 
-// without are those of the names that are not among the others.
+// without returns the names that are not among the others.
 func without(names, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(others, name) })
 }
 
-// A fetcher is a suite that gets its source from the network, once, before there
-// are namespaces without one.
+// A fetcher is a suite that downloads its source, once, before the namespaces without a
+// network are created.
 type fetcher interface {
 	fetch(ctx context.Context, o options) error
 }
 
-// A mode is how programs are run: natively, or on a stack by an engine.
+// A mode is a way to run programs: natively, or on a stack with an engine.
 type mode struct {
 	place
-	bin   string // folder of lklrun
-	log   string // where a run's output goes
+	bin   string // directory of lklrun
+	log   string // output of the run
 	test  time.Duration
 	suite time.Duration
 }
 
-// wrap is the command line of args in this mode.
+// wrap returns the command line of args in this mode.
 func (m mode) wrap(args ...string) []string {
 	if m.stack == native {
 		return args
@@ -60,18 +60,18 @@ func (m mode) wrap(args ...string) []string {
 	return append(append(m.lklrun(), "--"), args...)
 }
 
-// lklrun is how a program is started on the stack.
+// lklrun returns the command line that starts a program on the stack.
 func (m mode) lklrun() []string {
 	return []string{filepath.Join(m.bin, "lklrun"), "-q", "--engine", m.engine, "--stack", m.stack}
 }
 
-// setUp gives a run its own /proc, /run and a loopback interface that is up.
-// The shell stays first of the process namespace: to the first process signals
-// are not what they are to others.
+// setUp gives a run its own /proc, /run and loopback interface, which it sets up. The
+// shell remains the first process of the process namespace, because signals have other
+// effects on the first process.
 const setUp = `mount -t proc proc /proc && mount -t tmpfs tmpfs /run && ip link set lo up || exit 125; "$@"; exit $?`
 
-// start runs args in new namespaces, in dir, all output into m.log, until it
-// ends or limit is over. It returns the exit status, or errLimit.
+// start runs args in new namespaces, in dir, until the command ends or the limit is
+// over. All output goes to m.log. It returns the exit status, or errLimit.
 func (m mode) start(ctx context.Context, limit time.Duration, dir string, stdout io.Writer, env []string, args ...string) (int, error) {
 	log, err := os.OpenFile(m.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -84,7 +84,7 @@ func (m mode) start(ctx context.Context, limit time.Duration, dir string, stdout
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	fmt.Fprintf(log, "\n$ %q\n", args)
-	// Killed, the first process takes the namespace's others with it.
+	// If the first process is killed, all others in the namespace end with it.
 	cmd := exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", setUp, "run"}, args...)...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), env...)
@@ -111,7 +111,7 @@ func (m mode) start(ctx context.Context, limit time.Duration, dir string, stdout
 
 var errLimit = errors.New("the time limit is over")
 
-// runner carries the suites through the modes.
+// runner runs the suites in all modes.
 type runner struct {
 	o        options
 	excluded []exclusion
@@ -129,12 +129,12 @@ type row struct {
 type column struct {
 	place
 	results
-	cannot   string   // why it was not run at all
-	excluded int      // not run there
-	bad      []string // pass natively, not there
+	cannot   string   // why it did not run at all
+	excluded int      // tests that did not run there
+	bad      []string // tests that pass natively but not there
 }
 
-// maxStarts bounds how often a suite is started anew after a hang or a crash.
+// maxStarts is the maximum number of restarts of a suite after hangs or crashes.
 const maxStarts = 20
 
 // row runs a suite natively and on every stack.
@@ -176,8 +176,8 @@ func (r *runner) row(ctx context.Context, s suite) (row, error) {
 	return out, nil
 }
 
-// mode runs a suite in one mode: again and again without what was run already,
-// until nothing hangs or crashes.
+// mode runs a suite in one mode. It restarts the suite without the finished tests until
+// no test hangs or crashes.
 func (r *runner) mode(ctx context.Context, s suite, where place, names []string) (results, int, error) {
 	stack := where.String()
 	m := mode{
@@ -204,7 +204,7 @@ func (r *runner) mode(ctx context.Context, s suite, where place, names []string)
 		}
 		for name, what := range got {
 			if isExcluded(r.excluded, s.name(), stack, name) {
-				left++ // known by its name only now
+				left++ // its name was not known before
 				done = append(done, name)
 				continue
 			}
@@ -220,7 +220,7 @@ func (r *runner) mode(ctx context.Context, s suite, where place, names []string)
 	return all, left, nil
 }
 
-// output runs a command that prepares something, and returns what it says.
+// output runs a preparatory command and returns its output.
 func output(ctx context.Context, dir string, env []string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// allSuites are in the order of the table.
+// allSuites has the order of the table.
 var allSuites = []suite{
 	&pythonSuite{label: "python-socket", modules: []string{"test.test_socket"}},
 	&pythonSuite{label: "python-select", modules: []string{"test.test_select", "test.test_selectors", "test.test_poll", "test.test_epoll"}},
@@ -24,7 +24,8 @@ var allSuites = []suite{
 	&kernelSuite{},
 }
 
-// asyncioModules are those with sockets, pipes or processes in them.
+// asyncioModules returns the test modules of asyncio that use sockets, pipes or
+// processes.
 func asyncioModules() []string {
 	var all []string
 	for _, m := range strings.Fields("base_events buffered_proto events selector_events sendfile server " +
@@ -42,7 +43,7 @@ func suiteNames() []string {
 	return names
 }
 
-// choose returns the suites the command line asks for.
+// choose returns the suites that the command line selects.
 func choose(o options) ([]suite, error) {
 	if len(o.suites) == 0 {
 		return allSuites, nil

@@ -11,9 +11,8 @@ import (
 	"syscall"
 )
 
-// passed returns how many of the tests that pass natively pass on the stack, and
-// how many pass natively. What is excluded for this stack alone counts as not
-// passed.
+// passed returns how many of the tests that pass natively also pass on the stack, and
+// how many pass natively. Tests excluded for this stack only count as not passed.
 func (r row) passed(c column) (int, int) {
 	n, of := 0, 0
 	for name, what := range r.native {
@@ -28,7 +27,7 @@ func (r row) passed(c column) (int, int) {
 	return n, of
 }
 
-// percent is the part of it, for people.
+// percent returns n as a percentage of of.
 func percent(n, of int) float64 {
 	if of == 0 {
 		return 0
@@ -36,7 +35,7 @@ func percent(n, of int) float64 {
 	return 100 * float64(n) / float64(of)
 }
 
-// print shows the row as it becomes known.
+// print prints the row as soon as its results are known.
 func (r row) print(w io.Writer) {
 	for _, c := range r.stacks {
 		if c.cannot != "" {
@@ -51,7 +50,7 @@ func (r row) print(w io.Writer) {
 	}
 }
 
-// verdict says what is wrong with the row, or nothing.
+// verdict describes what is wrong with the row, or returns "".
 func (r row) verdict() string {
 	for _, c := range r.stacks {
 		if c.cannot != "" {
@@ -122,7 +121,7 @@ func writeTable(o options, rows []row, excluded []exclusion) error {
 	return os.WriteFile(o.out, []byte(b.String()), 0o644)
 }
 
-// concerns reports whether one of the rows is of the exclusion's suite.
+// concerns reports whether the exclusion's suite is among the rows.
 func concerns(e exclusion, rows []row) bool {
 	for _, r := range rows {
 		if ok, _ := path.Match(e.suite, r.suite); ok { // the pattern was checked
@@ -132,7 +131,7 @@ func concerns(e exclusion, rows []row) bool {
 	return false
 }
 
-// release is the host kernel's, without what distributors append.
+// release returns the release of the host kernel, without distributors' suffixes.
 func release() string {
 	var u syscall.Utsname
 	if syscall.Uname(&u) != nil {

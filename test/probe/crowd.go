@@ -30,13 +30,13 @@ func echo(addr string) error {
 		}
 		go func() {
 			defer c.Close()
-			_, _ = io.Copy(c, c) // an error ends the connection, which the peer sees
+			_, _ = io.Copy(c, c) // an error ends the connection, and the peer sees it
 		}()
 	}
 }
 
-// crowd opens n connections to an echo server, and when all are open sends over
-// each at the same time, and checks what comes back.
+// crowd opens n connections to an echo server. When all are open, it sends data over
+// all of them at the same time and checks the echo.
 func crowd(ctx context.Context, addr, number string) error {
 	n, err := strconv.Atoi(number)
 	if err != nil {
@@ -77,7 +77,7 @@ func crowd(ctx context.Context, addr, number string) error {
 	return each(func(i int) error { return conns[i].Close() })
 }
 
-// talk sends up to 16 KiB and expects the same.
+// talk sends up to 16 KiB and expects the same data back.
 func talk(c net.Conn) error {
 	if err := c.SetDeadline(time.Now().Add(limit)); err != nil {
 		return err
@@ -96,7 +96,7 @@ func talk(c net.Conn) error {
 	return nil
 }
 
-// serveCGI serves by a CGI program, one process a request.
+// serveCGI serves requests with a CGI program, one process per request.
 func serveCGI(addr, program, root string) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command probe is a static Go program for the end-to-end tests: a client, a
-// server and a resolver that no preloaded library could reach.
+// Command probe is a static Go program for the end-to-end tests: a client, a server and
+// a resolver that a preloaded library cannot intercept.
 package main
 
 import (

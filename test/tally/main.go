@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command tally reads a directory of test results, TAP (*.tap) and `go test
-// -json` (*.json), prints what failed and ends with "N passed, N failed".
-// A skipped test counts as passed, unless CI is set in the environment: there
-// a machine that lacks what a test needs is a failure.
+// Command tally reads a directory of test results, TAP (*.tap) and `go test -json`
+// (*.json). It prints the failures and ends with "N passed, N failed". A skipped test
+// counts as passed. If CI is set in the environment, it counts as a failure, because
+// the CI machine must have everything that the tests need.
 package main
 
 import (
@@ -29,13 +29,13 @@ func main() {
 	os.Exit(run(flag.Arg(0), *quiet, os.Getenv("CI") != "", os.Stdout, os.Stderr))
 }
 
-// counts is what one or more result files say.
+// counts are the results of one or more files.
 type counts struct {
 	passed   int
 	failures []failure
 }
 
-// failure is one test that did not hold, with the end of its output.
+// failure is one failed test, with the end of its output.
 type failure struct {
 	name   string
 	output []string
@@ -55,7 +55,7 @@ func run(dir string, quiet, strict bool, stdout, stderr io.Writer) int {
 			f, err := os.Open(name)
 			if err == nil {
 				err = read(strings.TrimSuffix(filepath.Base(name), ext), f, strict, &total)
-				_ = f.Close() // only read from
+				_ = f.Close() // it was only read
 			}
 			if err != nil {
 				total.failures = append(total.failures, failure{name: name, output: []string{err.Error()}})
@@ -86,9 +86,9 @@ var (
 	tapPlan = regexp.MustCompile(`^1\.\.(\d+)`)
 )
 
-// readTAP counts the results of a TAP stream, which may be several streams one
-// after the other (one for each test program). A plan that promised more tests
-// than came is a failure: the program died on the way.
+// readTAP counts the results of a TAP stream, which may consist of several streams (one
+// for each test program). If a plan has more tests than results, this is a failure: the
+// program died.
 func readTAP(suite string, r io.Reader, strict bool, c *counts) error {
 	planned, seen := 0, 0
 	sc := bufio.NewScanner(r)
@@ -137,9 +137,9 @@ type event struct {
 	Output     string
 }
 
-// readGo counts tests and subtests; a package that failed without a failing
-// test (it did not build, it panicked, it ran out of time) counts as one. What
-// ran twice counts as it ended the second time.
+// readGo counts tests and subtests. A package that failed without a failing test (build
+// error, panic, timeout) counts as one failure. For a test that ran twice, the second
+// result counts.
 func readGo(suite string, r io.Reader, strict bool, c *counts) error {
 	output := map[string][]string{}
 	ends := map[string]event{}
@@ -176,17 +176,17 @@ func readGo(suite string, r io.Reader, strict bool, c *counts) error {
 	if events == 0 {
 		return fmt.Errorf("%s: no test event in it", suite)
 	}
-	// A package's end comes behind those of its tests.
+	// The end of a package follows those of its tests.
 	failedIn := map[string]bool{}
 	for _, key := range order {
 		e := ends[key]
 		root, _, _ := strings.Cut(e.Test, "/")
 		if e.Action == "fail" && ends[strings.TrimSuffix(e.Package+" "+root, " ")].Action == "pass" {
-			continue // a subtest that the second time did not come to
+			continue // a subtest that did not run the second time
 		}
 		switch {
 		case e.Action == "fail" && e.Test == "" && failedIn[e.Package]:
-			// said already, test by test
+			// already reported, test by test
 		case e.Action == "fail", e.Action == "skip" && e.Test != "" && strict:
 			failedIn[e.Package] = true
 			c.failures = append(c.failures, failure{name: key, output: last(output[key], 40)})
@@ -197,7 +197,7 @@ func readGo(suite string, r io.Reader, strict bool, c *counts) error {
 	return nil
 }
 
-// interesting leaves out the lines that only frame the others.
+// interesting filters out the lines that only frame the others.
 func interesting(line string) bool {
 	for _, prefix := range []string{"=== RUN", "=== PAUSE", "=== CONT", "=== NAME", "--- ", "PASS", "FAIL", "ok  \t"} {
 		if strings.HasPrefix(strings.TrimLeft(line, " "), prefix) {

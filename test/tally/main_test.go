@@ -16,7 +16,7 @@ func TestRun(t *testing.T) {
 		files  map[string]string
 		strict bool
 		want   string // the closing line
-		says   string // what else is to be read
+		says   string // further expected output
 		status int
 	}{
 		{

@@ -13,27 +13,29 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil/vm"
 )
 
-// conformance is what of the suites of test/conformance this machine gets through in
-// half a minute each time: CPython's own tests, of modules or classes. Not
-// test_socket.NetworkConnectionAttributesTest: its clean-up closes the client's socket
-// when the server is done, while the client may still be asking it for its name.
+// conformance is the part of test/conformance's suites that this machine completes in
+// about half a minute: CPython's own tests, by module or class. It excludes
+// test_socket.NetworkConnectionAttributesTest, whose clean-up closes the client's
+// socket when the server is done. The client may still be asking the socket for its
+// name then.
 const conformance = "test.test_select test.test_poll test.test_epoll " +
 	"test.test_socket.GeneralModuleTests test.test_socket.BasicTCPTest test.test_socket.BasicTCPTest2 test.test_socket.BasicUDPTest " +
 	"test.test_socket.TCPCloserTest test.test_socket.NonBlockingTCPTests test.test_socket.TCPTimeoutTest test.test_socket.UDPTimeoutTest " +
 	"test.test_socket.RecvmsgTCPTest test.test_socket.RecvmsgIntoTCPTest test.test_socket.RecvmsgUDPTest test.test_socket.RecvmsgIntoUDPTest " +
 	"test.test_socket.SendmsgUDPTest test.test_socket.RecvmsgRFC3542AncillaryUDP6Test test.test_socket.CreateServerTest"
 
-// tooSlow are those of them that say how fast a machine is.
+// tooSlow are the tests among them that measure the speed of the machine.
 var tooSlow = map[string]string{
 	"test.test_epoll.TestEPoll.test_control_and_wait": "an answer within 10 ms",
 }
 
-// conformanceRun is the command that runs it; what became of each test goes to a file,
-// a line each. It is Python itself that lklrun is to start: the engine preload is in
-// the program it starts, not in what that executes.
+// conformanceRun is the command that runs them. It writes the result of each test to a
+// line of a file. lklrun must start Python itself, because the engine preload is only
+// in the program that lklrun starts, not in programs that this program executes.
 const conformanceRun = "python3 -W ignore /root/conformance/runner.py /tmp/report 60 " + conformance
 
-// Whatever passes on the machine's own sockets passes on the stack.
+// testConformance checks that every test that passes on the machine's own sockets also
+// passes on the stack.
 func testConformance(t *testing.T, m *vm.Machine, native map[string]string, engine string) {
 	args := append([]string{"--engine", engine, "--stack", "vanilla", "--"}, strings.Fields(conformanceRun)...)
 	r := testutil.Run(t, 6*time.Minute, device(m, args...))
@@ -59,7 +61,7 @@ func testConformance(t *testing.T, m *vm.Machine, native map[string]string, engi
 	}
 }
 
-// natively runs the tests in an empty network namespace of the machine's.
+// natively runs the tests in an empty network namespace of the machine.
 func natively(t *testing.T, m *vm.Machine) map[string]string {
 	t.Helper()
 	m.Put(t, "/root/conformance", filepath.Join(testutil.Root(), "test", "conformance", "python"), "runner.py")
@@ -71,7 +73,7 @@ func natively(t *testing.T, m *vm.Machine) map[string]string {
 	return got
 }
 
-// report reads the file, and takes it away.
+// report reads the file and removes it.
 func report(t *testing.T, m *vm.Machine) map[string]string {
 	t.Helper()
 	got := map[string]string{}
@@ -79,7 +81,7 @@ func report(t *testing.T, m *vm.Machine) map[string]string {
 		word, test, _ := strings.Cut(line, " ")
 		switch word {
 		case "start":
-			got[test] = "crash or hang" // unless more is said
+			got[test] = "crash or hang" // unless a later line says otherwise
 		case "pass", "fail", "skip":
 			got[test] = word
 		}

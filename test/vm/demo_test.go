@@ -13,8 +13,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil/vm"
 )
 
-// The demo's wires (test/demo.sh) and its server, on the machine. Its links are
-// slower, for the machine is; $1 is their rate.
+// demoWires sets up the demo's wires (test/demo.sh) and its server on the machine. The
+// links are slower than in the demo, because the machine is; $1 is their rate.
 const demoWires = `
 set -eu
 ip netns add server
@@ -45,7 +45,7 @@ ip netns exec server mptcpize run nginx -e /srv/demo/error.log -c /srv/demo/conf
 sha256sum </srv/demo/file
 `
 
-// The wires and the server again taken away.
+// demoEnd removes the wires and the server.
 const demoEnd = `
 kill $(cat /srv/demo/pid)
 n=0
@@ -55,15 +55,15 @@ for i in 0 1; do ip link del br$i; ip link del tap$i; ip link del v$i 2>/dev/nul
 rm -r /srv/demo /tmp/got
 `
 
-// demoSaw is what the server's kernel has counted: its MPTCP connections and joined
-// subflows, and the bytes it sent by either path.
+// demoSaw prints the counts of the server's kernel: its MPTCP connections, its joined
+// subflows, and the bytes sent over each path.
 const demoSaw = `
 ip netns exec server nstat -asz MPTcpExtMPCapableACKRX MPTcpExtMPJoinAckRx | awk '/^MPTcp/ { print $2 }'
 ip netns exec server cat /sys/class/net/s0/statistics/tx_bytes /sys/class/net/s1/statistics/tx_bytes
 sha256sum </tmp/got
 `
 
-// demoLeft is what a run could leave on the machine.
+// demoLeft prints what a run could leave behind on the machine.
 const demoLeft = `
 ps -e -o comm= | grep lkl
 ls -A /run/lklrun 2>/dev/null
@@ -72,8 +72,9 @@ nft list ruleset
 awk '{ print $2 }' /proc/mounts
 :`
 
-// The demo from the desk, on the machine: a curl as it is fetches a file by two paths
-// at once from a server whose kernel speaks MPTCP, on the phone's side of the cable.
+// testDemo runs the demo from the desk on the machine. An unmodified curl fetches a
+// file over two paths at once. Its server, whose kernel speaks MPTCP, is on the phone's
+// side of the cable.
 func testDemo(t *testing.T, m *vm.Machine, engine string) {
 	const size = 8000000
 	defer m.Sh(t, limit, demoEnd)
@@ -103,13 +104,13 @@ func testDemo(t *testing.T, m *vm.Machine, engine string) {
 	if saw[4] != strings.Fields(want)[0] {
 		t.Error("the file that was fetched is not the one that was served")
 	}
-	// What is undone last may be under way when the status is here.
+	// The last changes may still be undone when the status arrives.
 	if !testutil.Within(10*time.Second, func() bool { return m.Do(t, limit, demoLeft) == before }) {
 		t.Errorf("left on the machine; before:\n%safter:\n%s", before, m.Do(t, limit, demoLeft))
 	}
 }
 
-// device is `lklrun --device` for the machine.
+// device is the command line `lklrun --device` for the machine.
 func device(m *vm.Machine, args ...string) *exec.Cmd {
 	cmd := exec.Command(testutil.Bin("lklrun"), append([]string{"--device", m.Target()}, args...)...)
 	cmd.Env = m.Client.Env()

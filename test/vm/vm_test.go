@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vm holds the tests that want a whole arm64 machine: see internal/testutil/vm.
+// Package vm contains the tests that need a whole arm64 machine: see
+// internal/testutil/vm.
 package vm
 
 import (
@@ -16,7 +17,7 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil/vm"
 )
 
-// limit is how long a command on the machine may take: it is some thirty times slower
+// limit is the limit for one command on the machine, which is about thirty times slower
 // than this one.
 const limit = time.Minute
 
@@ -29,8 +30,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// build makes the library's own tests for arm64, unless there is no library: then
-// the test that wants them says so.
+// build builds the library's own tests for arm64. If there is no library, it does
+// nothing; the test that needs it reports this.
 func build(root string) error {
 	lib := filepath.Join(root, "build", "stack-arm64")
 	if _, err := os.Stat(filepath.Join(lib, "liblkl.so")); err != nil {
@@ -44,7 +45,7 @@ func build(root string) error {
 	return nil
 }
 
-// One machine for all.
+// TestARM64 runs all tests on one machine.
 func TestARM64(t *testing.T) {
 	for _, f := range []string{testutil.Bin("lklrun"), testutil.Bin("bundles/lklrun-arm64.tar.gz"), filepath.Join(testutil.Root(), libraryTests, "boot")} {
 		if _, err := os.Stat(f); err != nil {
@@ -65,7 +66,7 @@ func TestARM64(t *testing.T) {
 	t.Run("library", func(t *testing.T) { testLibrary(t, m) })
 }
 
-// It is what the other tests take it for.
+// testMachine checks that the machine has the properties that the other tests expect.
 func testMachine(t *testing.T, m *vm.Machine) {
 	got := m.Do(t, limit, "uname -mr; cat /proc/sys/kernel/seccomp/actions_avail /proc/sys/net/mptcp/enabled; ls /dev/net/tun /dev/fuse; cat /proc/version")
 	for _, want := range []string{"aarch64", "user_notif", "/dev/net/tun", "/dev/fuse", " Debian "} {
