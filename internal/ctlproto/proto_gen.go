@@ -9,68 +9,67 @@ const (
 	CTL_VERSION   = 1
 	CTL_MAGIC     = 0x524c4b4c // "LKLR"
 	CTL_HDR_SIZE  = 16
-	CTL_FRAME_MAX = 0x110000 // 1 MiB of payload and its head
+	CTL_FRAME_MAX = 0x110000 // 1 MiB of payload and headers
 
 	// Frame types. A reply has the type of its request | CTL_REPLY.
 	CTL_REPLY       = 0x8000
-	CTL_HELLO       = 1 // versions, who and what runs
+	CTL_HELLO       = 1 // versions, pids, state
 	CTL_LINK_ADD    = 2 // one descriptor in SCM_RIGHTS
 	CTL_LINK_DEL    = 3
 	CTL_BOOT        = 4  // start the kernel
 	CTL_GO          = 5  // release the target
 	CTL_SYSCALL     = 6  // a system call made in the stack
-	CTL_CANCEL      = 7  // give up a waiting CTL_SYSCALL
+	CTL_CANCEL      = 7  // cancel a waiting CTL_SYSCALL
 	CTL_STATS       = 8  // engine and pump counters
-	CTL_OWNERS      = 9  // whose socket is this
+	CTL_OWNERS      = 9  // owners of the stack's sockets
 	CTL_EVENTS      = 10 // subscribe
-	CTL_EVENT       = 11 // pushed, never answered; id of CTL_EVENTS
+	CTL_EVENT       = 11 // pushed, no reply; id of CTL_EVENTS
 	CTL_STOP        = 12 // end the target, then the stack
 	CTL_LOG         = 13 // the last kernel log lines
-	CTL_EXEC        = 14 // another program; three descriptors in SCM_RIGHTS
-	CTL_EXEC_SIGNAL = 15 // a signal for it
-	CTL_ASK         = 16 // a question for lklrun; with CTL_ASKF_FD a descriptor in SCM_RIGHTS
-	CTL_ASKED       = 17 // pushed to lklrun, likewise; id 0
-	CTL_ANSWER      = 18 // lklrun's, to CTL_ASKED
+	CTL_EXEC        = 14 // run another program; three descriptors in SCM_RIGHTS
+	CTL_EXEC_SIGNAL = 15 // send it a signal
+	CTL_ASK         = 16 // a request to lklrun; with CTL_ASKF_FD a descriptor in SCM_RIGHTS
+	CTL_ASKED       = 17 // the same, pushed to lklrun; id 0
+	CTL_ANSWER      = 18 // lklrun's answer to CTL_ASKED
 
-	// What the stack host is doing; in HELLO.
+	// State of lklhost, reported in HELLO.
 	CTL_STATE_NEW      = 0 // before CTL_BOOT: LINK_ADD, BOOT
-	CTL_STATE_BOOTED   = 1 // SYSCALL works, the target still waits
+	CTL_STATE_BOOTED   = 1 // SYSCALL works, the target waits
 	CTL_STATE_RUNNING  = 2 // the target was released
-	CTL_STATE_ENDING   = 3 // the target is gone, sent data drains
+	CTL_STATE_ENDING   = 3 // target has ended, sent data drains
 	CTL_STATE_PANICKED = 4 // the kernel is dead: only HELLO, LOG, STATS, STOP
 
-	// Event kinds, bits of the mask in CTL_EVENTS. Of PROC and SOCKET a slow reader loses some, and a WARN says how many.
-	CTL_EV_EXIT   = 0x01  // the target itself ended; arg = wait status, text = MPTcpExt, STATS then
+	CTL_EV_EXIT   = 0x01  // the target itself ended; arg = wait status, text = MPTcpExt, then STATS
 	CTL_EV_PANIC  = 0x02  // the kernel panicked; text = its message
-	CTL_EV_PROC   = 0x04  // a process of the target's came or went; arg: 1 came, 0 went
+	CTL_EV_PROC   = 0x04  // a process of the target started or ended; arg: 1 started, 0 ended
 	CTL_EV_SOCKET = 0x08  // arg = connection number; text = what happened
-	CTL_EV_WARN   = 0x20  // a line for the user
-	CTL_EV_NOTE   = 0x40  // a line for a user who wants to know more
+	CTL_EV_WARN   = 0x20  // a line for the user; also reports how many events were lost
+	CTL_EV_NOTE   = 0x40  // an additional line for verbose output
 	CTL_EV_START  = 0x80  // the target executes its program (engine supervise)
-	CTL_EV_SIGNAL = 0x100 // a terminal's, or for our process group; arg: SIGINT, SIGQUIT
+	CTL_EV_SIGNAL = 0x100 // from a terminal or to our process group; arg: SIGINT, SIGQUIT
 
 	// hello.abi
-	CTL_ABI_NATIVE  = 1 // our library: host's call numbers, loop mode
+	CTL_ABI_NATIVE  = 1 // our library: the host's call numbers, loop mode
 	CTL_ABI_LKL_NEW = 2 // lkl_init() + lkl_start_kernel(fmt): generic call numbers
 	CTL_ABI_LKL_OLD = 3 // lkl_start_kernel(ops, mem, fmt)
-	CTL_ABI_HOST    = 4 // the host kernel itself, no library
+	CTL_ABI_HOST    = 4 // the host kernel, no library
 
-	// CTL_LINK_ADD, before CTL_BOOT or after it; the device becomes ethN in order.
+	// CTL_LINK_ADD, before or after CTL_BOOT; devices become ethN in this order.
 	CTL_LINK_TAP             = 1   // a tap descriptor, TUNSETIFF done, IFF_NO_PI
-	CTL_LINK_FRAME           = 2   // SOCK_DGRAM or SOCK_SEQPACKET, a frame per message
-	CTL_LINK_PACKET          = 3   // a packet socket (AF_PACKET, SOCK_RAW) bound to a device, a frame per message
-	CTL_LINK_COOKED          = 4   // a packet socket on a device without link layer, SOCK_DGRAM or SOCK_RAW: an IP packet per message
+	CTL_LINK_FRAME           = 2   // SOCK_DGRAM or SOCK_SEQPACKET, one frame per message
+	CTL_LINK_PACKET          = 3   // a packet socket (AF_PACKET, SOCK_RAW) bound to a device, one frame per message
+	CTL_LINK_COOKED          = 4   // a packet socket on a device without link layer, SOCK_DGRAM or SOCK_RAW: one IP packet per message
 	CTL_LINK_TUN             = 5   // a tun descriptor, TUNSETIFF done, IFF_NO_PI
-	CTL_LINKF_VNET_HDR       = 0x1 // struct virtio_net_hdr_mrg_rxbuf (12 bytes; a packet socket: as it was given) before each frame
+	CTL_LINKF_VNET_HDR       = 0x1 // struct virtio_net_hdr_mrg_rxbuf (12 bytes; packet socket: the size set on it) before each frame
 	CTL_LINKF_OFFLOAD        = 0x2 // TSO and checksum offload both ways
-	CTL_LINKF_RAWIP          = 0x4 // no link layer: an IP packet per message; COOKED and TUN never have one
-	CTL_LINKF_BIG            = 0x8 // the host takes TSO frames above 64 KiB, and connections end there: a tap without bridge and NAT
-	CTL_LINKF_FEATURES_SHIFT = 16  // above: bits of virtio-net features that OFFLOAD is limited to; none: all
+	CTL_LINKF_RAWIP          = 0x4 // no link layer: one IP packet per message; always the case for COOKED and TUN
+	CTL_LINKF_BIG            = 0x8 // the host takes TSO frames above 64 KiB and terminates connections: a tap without bridge and NAT
+	CTL_LINKF_FEATURES_SHIFT = 16  // higher bits: the virtio-net features that OFFLOAD is limited to; none: all
 
 	// CTL_GO; the reply's body is a uint32_t, the target's pid
 	CTL_GOF_MPTCP   = 0x1 // TCP stream sockets become MPTCP
-	CTL_GOF_TREE    = 0x2 // CTL_EV_EXIT when all of the target's tree have ended, not itself alone
-	CTL_GOF_ASK_END = 0x4 // after CTL_EV_EXIT, ask lklrun too, and wait for its answer
+	CTL_GOF_TREE    = 0x2 // send CTL_EV_EXIT when the target's whole tree has ended, not only the target
+	CTL_GOF_ASK_END = 0x4 // after CTL_EV_EXIT, also ask lklrun and wait for its answer
 
 	CTL_BUF_IN       = 0x1
 	CTL_BUF_OUT      = 0x2
@@ -79,16 +78,16 @@ const (
 	CTL_BUF_USED     = 0x8
 	CTL_SYSCALL_BUFS = 640 // entries: a recvmmsg of 127 messages has 1 + 5 each
 
-	CTL_EXEC_RAN       = 0 // wait_status is its own
-	CTL_EXEC_CWD       = 1 // the working directory could not be entered
-	CTL_EXEC_COMMAND   = 2 // it could not be executed: status 126 or 127
-	CTL_EXEC_RUN_ENDED = 3 // it was killed because the run ended
+	CTL_EXEC_RAN       = 0 // wait_status is that of the program
+	CTL_EXEC_CWD       = 1 // cannot enter the working directory
+	CTL_EXEC_COMMAND   = 2 // cannot execute the command: status 126 or 127
+	CTL_EXEC_RUN_ENDED = 3 // killed because the run ended
 
-	// CTL_EXEC_SIGNAL; the reply is empty, -ENOENT when the program has ended
-	CTL_EXECF_GROUP = 0x1 // for its process group
+	// CTL_EXEC_SIGNAL; the reply is empty, -ENOENT if the program has ended
+	CTL_EXECF_GROUP = 0x1 // send it to the process group
 
 	CTL_ASKF_FD  = 0x1
-	CTL_ASKF_END = 0x2 // in CTL_ASKED alone
+	CTL_ASKF_END = 0x2 // only in CTL_ASKED
 	CTL_ASKS_MAX = 32
 	CTL_ASK_MAX  = 0x10000
 )
