@@ -1,32 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Frames between the stack and the mirror.
+ * Copy frames between the stack and the mirror.
  *
  * Theory of operation
  *
- * One packet socket in the stack hears and speaks on all its devices; one in
- * the namespace of the near ends and one in that of the far ends do the same
- * for the mirror. All three put struct virtio_net_hdr before each frame, so that
- * big frames and unfinished checksums stay what they are.
+ * Three packet sockets send and receive frames on all devices: one in the
+ * stack, one in the namespace of the near ends and one in that of the far ends.
+ * All three put a struct virtio_net_hdr before each frame, which preserves GSO
+ * frames and partial checksums.
  *
- *	the stack received	sent at the near end: comes in at the far one
- *	the stack sent		sent at the far end: other packet sockets there see it go out
- *	sent over lo		sent over the far lo, which shows it both ways, as lo does
- *	came out at the near	end: the target sent it, so the stack shall, unless it
- *				is one that we sent at the far end ourselves
- *	the target's over lo	comes in at the far lo: the stack's lo gets it
+ * - Received by the stack: we send it at the near end, and it arrives at the
+ *   far end.
+ * - Sent by the stack: we send it at the far end, where other packet sockets
+ *   see it as outgoing.
+ * - Sent over the stack's lo: we send it over the far lo, which shows it in
+ *   both directions, as lo does.
+ * - Arrived at a near end: the target sent it. We send it in the stack, unless
+ *   it is a frame that we sent at the far end ourselves.
+ * - Arrived at the far lo: the target sent it. We send it over the stack's lo.
  *
- * A packet socket does not hear what was sent through itself, which keeps
- * frames from going round. What we send over the far lo comes back with our mark
- * (SO_MARK). What we send at another far end comes back at the near one:
- * nothing but the state of the checksum travels with a frame through veth, so
- * ours say that theirs is unfinished at a place where no protocol has one. Bytes
- * are not touched by that, as veth leaves checksums to the receiver.
+ * A packet socket does not receive the frames sent through itself, which
+ * prevents loops. The frames that we send over the far lo come back with our
+ * mark (SO_MARK). The frames that we send at another far end come back at the
+ * near end. veth preserves nothing of a frame but its bytes and its checksum
+ * state. We therefore mark our frames as having a partial checksum at an offset
+ * that no protocol uses. This does not change any bytes, as veth leaves
+ * checksums to the receiver.
  *
- * The kernel keeps the VLAN tag of a frame that comes in beside it, and so does a
- * packet socket; it is put back before the frame goes on.
+ * The kernel stores the VLAN tag of a received frame outside the frame, and so
+ * does a packet socket. We insert it again before we forward the frame.
  *
- * Nothing here waits for room: what is refused is lost, and counted.
+ * Nothing here waits for buffer space: a frame that cannot be sent is dropped
+ * and counted.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -48,9 +53,9 @@
 
 #define VLAN_HLEN	4
 #define HEAD		((int)sizeof(struct virtio_net_hdr) + 2 * ETH_ALEN)
-#define FRAMES		64		/* in one go */
-#define QUEUE_BYTES	(4 << 20)	/* that wait for us on each side */
-#define MARK_AT		20		/* in the IP header; the least place allowed */
+#define FRAMES		64		/* per call */
+#define QUEUE_BYTES	(4 << 20)	/* socket buffers on each side */
+#define MARK_AT		20		/* in the IP header; lowest valid offset */
 
 struct frame {
 	struct virtio_net_hdr vnet;
@@ -76,7 +81,7 @@ const struct mirror_option mirror_options[MIRROR_OPTIONS] = {
 	{ SOL_SOCKET, SO_SNDBUFFORCE, QUEUE_BYTES },
 };
 
-/** hear - have @src hear device @ifindex, 0: all */
+/** hear - bind @src to device @ifindex (0: all) and add it to the loop */
 static int hear(struct source *src, int ifindex)
 {
 	struct sockaddr_ll ll = { .sll_family = AF_PACKET,
@@ -88,7 +93,7 @@ static int hear(struct source *src, int ifindex)
 	return loop_add(src, EPOLLIN);
 }
 
-/** deaf - close what hear() was for */
+/** deaf - undo hear() and close the socket */
 static void deaf(struct source *src)
 {
 	int fd = src->fd;
@@ -99,7 +104,7 @@ static void deaf(struct source *src)
 	close(fd);
 }
 
-/** frames_open - the sockets at the near and at the far ends; takes them over */
+/** frames_open - take over the sockets at the near and at the far ends */
 int frames_open(int near_fd, int far_fd)
 {
 	int ret;
@@ -112,7 +117,7 @@ int frames_open(int near_fd, int far_fd)
 	return ret ? ret : hear(&far, MIRROR_LO);
 }
 
-/** frames_start - hear the stack */
+/** frames_start - start to receive the stack's frames */
 int frames_start(void)
 {
 	struct sockaddr_ll ll = { .sll_family = AF_PACKET,
@@ -142,7 +147,7 @@ int frames_start(void)
 	return (int)ret;
 }
 
-/** frames_stop - hear the stack no more */
+/** frames_stop - stop receiving the stack's frames */
 void frames_stop(void)
 {
 	if (sfd < 0)
@@ -153,7 +158,7 @@ void frames_stop(void)
 	sfd = -1;
 }
 
-/** frames_close - all of it */
+/** frames_close - close all sockets */
 void frames_close(void)
 {
 	frames_stop();
@@ -161,13 +166,13 @@ void frames_close(void)
 	deaf(&far);
 }
 
-/** frames_stack_fd - the stack's socket; -1: none */
+/** frames_stack_fd - the stack's socket; -1 if there is none */
 int frames_stack_fd(void)
 {
 	return sfd;
 }
 
-/** complete - finish the checksum of a frame that is not to be cut up */
+/** complete - compute the checksum of a frame that is not GSO */
 static void complete(struct frame *f, size_t len)
 {
 	size_t start = f->vnet.csum_start;
@@ -185,14 +190,14 @@ static void complete(struct frame *f, size_t len)
 	sum = (sum >> 16) + (sum & 0xffff);
 	sum += sum >> 16;
 	sum = ~sum & 0xffff;
-	/* A UDP checksum of 0 would say that there is none. */
+	/* A UDP checksum of 0 would mean that there is none. */
 	if (!sum)
 		sum = 0xffff;
 	f->data[at] = (uint8_t)(sum >> 8);
 	f->data[at + 1] = (uint8_t)sum;
 }
 
-/** mark - say that this frame, sent at the far end, is ours */
+/** mark - mark a frame sent at the far end as ours */
 static void mark(struct frame *f)
 {
 	if (f->vnet.gso_type != VIRTIO_NET_HDR_GSO_NONE)
@@ -206,8 +211,8 @@ static void mark(struct frame *f)
 /**
  * is_marked - whether a frame at the near end is ours
  *
- * Big ones with a checksum to be made are ours too: who sends such by hand is
- * not known to exist, and the stack's own are very many.
+ * GSO frames with a partial checksum also count as ours: no program is known to
+ * send these by hand, and the stack sends very many.
  */
 static bool is_marked(const struct frame *f)
 {
@@ -216,7 +221,9 @@ static bool is_marked(const struct frame *f)
 		(f->vnet.csum_start == MARK_AT && !f->vnet.csum_offset));
 }
 
-/** vlan_tag - the tag that was taken out of the frame, in host order; 0: none */
+/**
+ * vlan_tag - the VLAN tag stored outside the frame, in host order; 0 if none
+ */
 static uint32_t vlan_tag(const struct msghdr *mh)
 {
 	struct cmsghdr *cm = CMSG_FIRSTHDR(mh);
@@ -234,17 +241,17 @@ static uint32_t vlan_tag(const struct msghdr *mh)
 }
 
 /**
- * receive - the next frame, in shared_buf
- * @src: NULL for the stack's
- * @ll: where it is from
- * @len: its length with its head
+ * receive - read the next frame into shared_buf
+ * @src: NULL for the stack's socket
+ * @ll: source of the frame
+ * @len: its length including the headers
  *
- * Returns NULL when there is none.
+ * Returns NULL if there is none.
  */
 static struct frame *receive(const struct source *src, struct sockaddr_ll *ll,
 			     size_t *len)
 {
-	/* Room for a tag behind the addresses. */
+	/* Leave room for a tag after the addresses. */
 	struct iovec iov[2] = {
 		{ shared_buf, HEAD },
 		{ shared_buf + HEAD + VLAN_HLEN, SHARED_SIZE - HEAD - VLAN_HLEN },
@@ -282,7 +289,7 @@ static struct frame *receive(const struct source *src, struct sockaddr_ll *ll,
 	return f;
 }
 
-/** show - a frame of the stack to the target's packet sockets */
+/** show - pass a frame of the stack to the target's packet sockets */
 static void show(struct frame *f, size_t len, const struct sockaddr_ll *from)
 {
 	struct sockaddr_ll ll = { .sll_family = AF_PACKET,
@@ -310,7 +317,7 @@ static void show(struct frame *f, size_t len, const struct sockaddr_ll *from)
 		mirror_stats.shown++;
 }
 
-/** pull - from the stack to the mirror */
+/** pull - copy frames from the stack to the mirror */
 static void pull(struct work *w)
 {
 	struct sockaddr_ll ll;
@@ -328,7 +335,7 @@ static void pull(struct work *w)
 	work_queue(w);
 }
 
-/** stack_has - frames for us */
+/** stack_has - the stack's socket is readable */
 static void stack_has(struct stack_src *src, uint32_t events)
 {
 	(void)src;
@@ -336,7 +343,7 @@ static void stack_has(struct stack_src *src, uint32_t events)
 	pull(&work);
 }
 
-/** push - a frame of the target's to device @ifindex of the stack */
+/** push - pass a frame of the target to device @ifindex of the stack */
 static void push(const struct frame *f, size_t len, int ifindex, __be16 proto)
 {
 	struct sockaddr_ll ll = { .sll_family = AF_PACKET,
@@ -352,7 +359,7 @@ static void push(const struct frame *f, size_t len, int ifindex, __be16 proto)
 		mirror_stats.sent++;
 }
 
-/** take - what came to @src, @base higher than the stack counts its devices */
+/** take - forward the frames of @src; @base: offset of its device numbers */
 static void take(struct source *src, int base)
 {
 	struct sockaddr_ll ll;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The devices of the mirror: one veth pair for every Ethernet device of the
- * stack, made, changed and removed as those are.
+ * stack, which is created, changed and removed together with it.
  *
- * The far end has the stack's device's name, number, address, MTU and state;
- * the near end is up, always. The loopback device is the far namespace's own.
- * Devices of other kinds (tunnels without a link layer) have no mirror.
+ * The far end has the name, number, address, MTU and state of the stack's
+ * device. The near end is always up. The loopback device is that of the far
+ * namespace. Devices of other kinds (tunnels without a link layer) have no
+ * mirror.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -28,7 +29,7 @@ struct table {
 
 static struct table now, wanted;
 
-/** find - a link by its number, or NULL */
+/** find - find a link by its number, or return NULL */
 static struct link *find(struct table *t, int ifindex)
 {
 	size_t i;
@@ -45,14 +46,14 @@ bool links_has(int ifindex)
 	return find(&now, ifindex) != NULL;
 }
 
-/** same - whether two descriptions of a device agree */
+/** same - whether two links have the same attributes */
 static bool same(const struct link *a, const struct link *b)
 {
 	return !strcmp(a->name, b->name) && !memcmp(a->mac, b->mac, MAC_LEN) &&
 	       a->mtu == b->mtu && a->up == b->up;
 }
 
-/** want - note a link of the stack */
+/** want - record a link of the stack */
 static void want(const struct ifinfomsg *info,
 		 struct rtattr *attrs[IFLA_MAX + 1])
 {
@@ -73,13 +74,13 @@ static void want(const struct ifinfomsg *info,
 	wanted.n++;
 }
 
-/** forget - link @i of the mirror is gone */
+/** forget - remove link @i of the mirror from the table */
 static void forget(size_t i)
 {
 	now.link[i] = now.link[--now.n];
 }
 
-/** say - that a device has no mirror; once as long as nothing else fails */
+/** say - log that a device has no mirror, once per device and error */
 static void say(const struct link *l, int err)
 {
 	static int last_ifindex, last_err;
@@ -93,10 +94,10 @@ static void say(const struct link *l, int err)
 }
 
 /**
- * links_sync - make the mirror's devices what the stack's are
+ * links_sync - make the mirror's devices match those of the stack
  *
- * Two devices may have swapped names: what cannot be changed is made anew, when
- * all the rest is done.
+ * Two devices may have swapped names. If a link cannot be changed, it is
+ * therefore removed, and created again after all others.
  */
 int links_sync(void)
 {
@@ -138,7 +139,7 @@ int links_sync(void)
 	return 0;
 }
 
-/** links_close - the mirror's namespace ends, and its devices with it */
+/** links_close - forget all links; the devices end with their namespace */
 void links_close(void)
 {
 	now.n = 0;

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The maker: a process that makes the mirror's namespace, devices and sockets.
+ * The maker: a process that creates the mirror's namespace, devices and
+ * sockets.
  *
  * Theory of operation
  *
- * These take capabilities in the network namespaces on both sides, which lklhost
- * gives up before it reads a byte from the network (isolation.c). The maker is
- * forked before that, in lklhost's network namespace, and moves into the mirror's
- * when the first packet socket is wanted. It answers one request at a time. A
- * request describes a device or a socket; the maker builds the netlink messages
- * itself, so that lklhost can change nothing but the mirror.
+ * Creating these requires capabilities in the network namespaces on both sides.
+ * lklhost gives up these capabilities before it reads a byte from the network
+ * (isolation.c). The maker is therefore forked earlier, in lklhost's network
+ * namespace. It moves into the mirror's when the target asks for the first
+ * packet socket. It answers one request at a time. A request describes a device
+ * or a socket; the maker builds the netlink messages itself, so that lklhost
+ * can change nothing but the mirror.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -40,7 +42,7 @@ enum what { MAKE, PAIR, CHANGE, REMOVE, SOCKET };
 
 struct request {
 	int32_t what;
-	int32_t type, proto, flags;	/* of a socket */
+	int32_t type, proto, flags;	/* for SOCKET */
 	struct link was, link;
 };
 
@@ -48,7 +50,7 @@ static struct rtnl near = { .fd = -1 }, far = { .fd = -1 };
 static int far_ns = -1;
 static int ours = -1;
 
-/** identity - name, address and MTU into a request */
+/** identity - append name, address and MTU to a request */
 static void identity(struct rtnl_msg *m, const struct link *l)
 {
 	rtnl_attr(m, IFLA_IFNAME, l->name, strlen(l->name) + 1);
@@ -68,7 +70,7 @@ static int set_up(const struct rtnl *r, int ifindex, bool up)
 	return rtnl_talk(r, &m);
 }
 
-/** remove_pair - of @ifindex; both ends go */
+/** remove_pair - remove both ends of the pair of @ifindex */
 static int remove_pair(int ifindex)
 {
 	struct rtnl_msg m;
@@ -79,7 +81,7 @@ static int remove_pair(int ifindex)
 	return rtnl_talk(&near, &m);
 }
 
-/** request_pair - the message that makes a pair */
+/** request_pair - send the message that creates a pair */
 static int request_pair(const struct link *l)
 {
 	struct ifinfomsg peer = { .ifi_index = l->ifindex };
@@ -104,7 +106,7 @@ static int request_pair(const struct link *l)
 	return rtnl_talk(&near, &m);
 }
 
-/** make_pair - for @l */
+/** make_pair - create the pair for @l and set it up */
 static int make_pair(const struct link *l)
 {
 	int ret = request_pair(l);
@@ -119,7 +121,9 @@ static int make_pair(const struct link *l)
 	return ret;
 }
 
-/** lo_silent - the far loopback device has no address: nobody answers there */
+/**
+ * lo_silent - remove the far loopback device's address: nothing answers there
+ */
 static int lo_silent(void)
 {
 	const struct {
@@ -137,7 +141,7 @@ static int lo_silent(void)
 	return ret == -EADDRNOTAVAIL ? 0 : ret;
 }
 
-/** change - what stands for @was becomes as @l */
+/** change - change the mirror of @was to the attributes of @l */
 static int change(const struct link *was, const struct link *l)
 {
 	struct rtnl_msg m;
@@ -148,7 +152,7 @@ static int change(const struct link *was, const struct link *l)
 		rtnl_attr(&m, IFLA_MTU, &l->mtu, sizeof(l->mtu));
 		ret = rtnl_talk(&near, &m);
 	}
-	/* Before Linux 6.2 one that is up keeps its name. */
+	/* Before Linux 6.2, a device that is up cannot be renamed. */
 	if (!ret && strcmp(was->name, l->name))
 		ret = set_up(&far, l->ifindex, false);
 	if (ret)
@@ -163,7 +167,9 @@ static int change(const struct link *was, const struct link *l)
 	return ret;
 }
 
-/** packet_socket - one of ours in this namespace; it receives nothing yet */
+/**
+ * packet_socket - a packet socket in this namespace that receives nothing yet
+ */
 static int packet_socket(void)
 {
 	int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -171,7 +177,7 @@ static int packet_socket(void)
 
 	if (fd < 0)
 		return -errno;
-	/* The buffers are best effort: as big as allowed. */
+	/* Buffer sizes are best effort: as large as the host allows. */
 	for (i = 0; i < MIRROR_OPTIONS; i++)
 		if (setsockopt(fd, mirror_options[i].level,
 			       mirror_options[i].name, &mirror_options[i].value,
@@ -185,11 +191,13 @@ static int packet_socket(void)
 	return fd;
 }
 
-/** far_socket - the one at the far ends */
+/** far_socket - the socket at the far ends */
 static int far_socket(void)
 {
-	/* What goes out is skipped, since not all that does is heard
-	 * (PACKET_QDISC_BYPASS); all comes in. */
+	/*
+	 * Skip outgoing frames, since not all of these are seen
+	 * (PACKET_QDISC_BYPASS); all incoming ones are.
+	 */
 	struct sock_filter others[] = {
 		BPF_STMT(BPF_LD | BPF_B | BPF_ABS, SKF_AD_OFF + SKF_AD_PKTTYPE),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PACKET_OUTGOING, 3, 0),
@@ -214,7 +222,7 @@ static int far_socket(void)
 	return fd;
 }
 
-/** furnish - the mirror's namespace, from within; @fds: its socket and table */
+/** furnish - set up the mirror's namespace; @fds: its socket and table */
 static int furnish(int *fds)
 {
 	int ret;
@@ -234,7 +242,7 @@ static int furnish(int *fds)
 	return fds[1] < 0 ? -errno : 0;
 }
 
-/** make - the namespace, and what lklhost gets of it: enum mirror_fd */
+/** make - create the namespace; @fds: for lklhost, see enum mirror_fd */
 static int make(int *fds)
 {
 	int ret = netns_no_ipv6();
@@ -253,7 +261,7 @@ static int make(int *fds)
 	return ret;
 }
 
-/** target_socket - a packet socket for the target */
+/** target_socket - create a packet socket for the target */
 static int target_socket(const struct request *r)
 {
 	int fd = socket(AF_PACKET, r->type | SOCK_CLOEXEC |
@@ -262,7 +270,7 @@ static int target_socket(const struct request *r)
 	return fd < 0 ? -errno : fd;
 }
 
-/** carry_out - a request; @n: how many descriptors @fds has for the answer */
+/** carry_out - carry out a request; @n: number of descriptors set in @fds */
 static int carry_out(struct request *r, int *fds, unsigned int *n)
 {
 	int ret;
@@ -287,7 +295,7 @@ static int carry_out(struct request *r, int *fds, unsigned int *n)
 	return -EINVAL;
 }
 
-/** serve - what happens in the maker; never returns */
+/** serve - main loop of the maker; never returns */
 __attribute__((noreturn))
 static void serve(int sock)
 {
@@ -299,7 +307,7 @@ static void serve(int sock)
 	caps_limit(MAKE_RIGHTS | RIGHTS);
 	while (fd_pass_recv(sock, &r, sizeof(r), fds, &n) ==
 	       (ssize_t)sizeof(r)) {
-		while (n)	/* none are asked for */
+		while (n)	/* requests carry none */
 			close(fds[--n]);
 		ret = carry_out(&r, fds, &n);
 		if (fd_pass_send(sock, &ret, sizeof(ret), fds, n, 0) < 0)
@@ -327,11 +335,11 @@ int maker_start(void)
 }
 
 /**
- * ask - have the maker carry out a request
+ * ask - send a request to the maker and wait for its answer
  * @fds: room for FD_PASS_MAX
  *
- * The wait is as long as the host's kernel takes for it. Returns how many
- * descriptors came, or a negative errno.
+ * The wait takes as long as the host's kernel needs for the request. Returns
+ * the number of descriptors received, or a negative errno.
  */
 static int ask(const struct request *r, int *fds)
 {
@@ -345,7 +353,7 @@ static int ask(const struct request *r, int *fds)
 	return ret ? ret : (int)n;
 }
 
-/** maker_make - the mirror's namespace; @fds: enum mirror_fd */
+/** maker_make - create the mirror's namespace; @fds: see enum mirror_fd */
 int maker_make(int fds[MIRROR_FDS])
 {
 	const struct request r = { .what = MAKE };
@@ -359,7 +367,7 @@ int maker_make(int fds[MIRROR_FDS])
 	return 0;
 }
 
-/** device - a request that is about a device */
+/** device - send a request about a device */
 static int device(enum what what, const struct link *was, const struct link *l)
 {
 	struct request r = { .what = what, .link = *l };
@@ -370,25 +378,25 @@ static int device(enum what what, const struct link *was, const struct link *l)
 	return ask(&r, fds);
 }
 
-/** maker_pair - make the mirror of a device of the stack */
+/** maker_pair - create the mirror of a device of the stack */
 int maker_pair(const struct link *l)
 {
 	return device(PAIR, NULL, l);
 }
 
-/** maker_change - what stands for @was becomes as @l */
+/** maker_change - change the mirror of @was to the attributes of @l */
 int maker_change(const struct link *was, const struct link *l)
 {
 	return device(CHANGE, was, l);
 }
 
-/** maker_remove - the mirror of a device; that it is gone is all we want */
+/** maker_remove - remove the mirror of a device; ignores errors */
 void maker_remove(const struct link *l)
 {
 	(void)device(REMOVE, NULL, l);
 }
 
-/** maker_socket - a packet socket for the target; a descriptor, or an errno */
+/** maker_socket - a packet socket for the target; a descriptor or an errno */
 int maker_socket(int type, int proto, int flags)
 {
 	const struct request r = { .what = SOCKET, .type = type,

@@ -1,29 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Packet sockets: the target has real ones, of the host's kernel, on devices
+ * Packet sockets: the target gets real ones of the host's kernel, on devices
  * that mirror those of the stack.
  *
  * Theory of operation
  *
- * Programs that capture packets map rings of memory, attach filters and build
- * fanout groups; only a kernel's own packet socket has all of that. So the
- * target's are made in a namespace of their own, whose devices look like the
- * stack's and carry copies of their frames:
+ * Programs that capture packets map memory rings, attach filters and build
+ * fanout groups. Only a kernel's own packet socket supports all of these. We
+ * therefore create the target's packet sockets in a separate namespace, whose
+ * devices look like the stack's and carry copies of their frames:
  *
  *	our namespace		the mirror's namespace
  *	near2  <--- veth --->	eth0	name, number, MAC, MTU, state as in the stack
  *				lo
  *
- * Nobody is in that namespace, its devices have no addresses and there is no
- * IPv6: frames go to packet sockets and nowhere else. The target is handed the
- * descriptor; it needs no right for it, as it needs none for the stack's other
+ * No process runs in that namespace, its devices have no addresses and it has
+ * no IPv6: frames reach packet sockets and nothing else. The target receives
+ * the descriptor. It needs no capability for it, just as for the stack's other
  * sockets.
  *
- * All is made when the first packet socket is, and ready when socket() returns; a
- * process that keeps the rights for it makes it (maker.c).
- * Frames are copied (frames.c) while there is one: the namespace's own table of
- * packet sockets tells when the last has been closed. Devices (links.c)
- * follow the stack's while frames are copied.
+ * Everything is created with the first packet socket and is ready when socket()
+ * returns. A helper process that keeps the required capabilities creates it
+ * (maker.c).
+ *
+ * Frames are copied (frames.c) while the target has a packet socket: the
+ * namespace's own table of packet sockets shows when the last one is closed.
+ * Devices (links.c) follow the stack's while frames are copied.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -39,15 +41,15 @@
 #include "mirror.h"
 #include "stack.h"
 
-#define LOOK_NS		1000000000ull	/* how often the table is read */
-#define OUR_SOCKETS	1		/* in it */
+#define LOOK_NS		1000000000ull	/* interval of reading the table */
+#define OUR_SOCKETS	1		/* entries of ours in the table */
 
 static void look(struct timer *t);
 static struct timer look_timer = TIMER_INIT(look_timer, look);
 
 /*
- * @table: the namespace's /proc/net/packet; @failed: it could not be made, and is
- * not tried again
+ * @table: /proc/net/packet of the namespace; @failed: the error of the attempt
+ *	to create it, which is not repeated
  */
 static struct {
 	int table;
@@ -57,7 +59,7 @@ static struct {
 static struct rtnl news = { .fd = -1 };
 static struct stack_src news_src;
 
-/** make - the namespace and what is needed to work with it */
+/** make - create the namespace and open our descriptors in it */
 static int make(void)
 {
 	int fds[MIRROR_FDS], ret = maker_make(fds);
@@ -68,7 +70,7 @@ static int make(void)
 	return frames_open(fds[MIRROR_NEAR_SOCKET], fds[MIRROR_FAR_SOCKET]);
 }
 
-/** unmake - all of it */
+/** unmake - undo make() */
 static void unmake(void)
 {
 	links_close();
@@ -78,7 +80,7 @@ static void unmake(void)
 	mirror.table = -1;
 }
 
-/** off - copy nothing any more */
+/** off - stop copying frames */
 static void off(void)
 {
 	timer_cancel(&look_timer);
@@ -95,7 +97,7 @@ static bool in_use(void)
 	char buf[4096];
 	ssize_t n, i;
 	off_t at = 0;
-	int rows = -1;	/* the first line is a head */
+	int rows = -1;	/* do not count the header line */
 
 	while ((n = pread(mirror.table, buf, sizeof(buf), at)) > 0) {
 		for (i = 0; i < n; i++)
@@ -105,7 +107,7 @@ static bool in_use(void)
 	return n < 0 || rows > OUR_SOCKETS;
 }
 
-/** look - whether anybody still listens */
+/** look - stop copying when the target's last packet socket is closed */
 static void look(struct timer *t)
 {
 	if (in_use())
@@ -114,7 +116,7 @@ static void look(struct timer *t)
 		off();
 }
 
-/** links_changed - the stack's devices did */
+/** links_changed - the stack reports a change of its devices */
 static void links_changed(struct stack_src *src, uint32_t events)
 {
 	(void)src;
@@ -123,7 +125,7 @@ static void links_changed(struct stack_src *src, uint32_t events)
 	(void)links_sync();
 }
 
-/** on - have the mirror as the stack is, and frames copied */
+/** on - synchronise the devices with the stack and copy frames */
 static int on(void)
 {
 	int ret = frames_start();
@@ -143,7 +145,7 @@ static int on(void)
 	return ret;
 }
 
-/** ready - the mirror as it must be when a packet socket is made */
+/** ready - prepare the mirror for a new packet socket */
 static int ready(void)
 {
 	if (!host.private_netns)
@@ -168,8 +170,8 @@ static int ready(void)
  * mirror_socket - socket(AF_PACKET, ...)
  * @flags: SOCK_NONBLOCK, SOCK_CLOEXEC
  *
- * Returns a descriptor of ours for the target, or a negative errno. With the
- * host's stack it is a packet socket on the host's devices.
+ * Returns a descriptor that lklhost passes to the target, or a negative errno.
+ * With the host's stack it is a packet socket on the host's devices.
  */
 int mirror_socket(int type, int proto, int flags)
 {
@@ -188,13 +190,13 @@ int mirror_socket(int type, int proto, int flags)
 	return fd;
 }
 
-/** mirror_has_stack_fd - whether @fd of the stack is the mirror's */
+/** mirror_has_stack_fd - whether @fd of the stack belongs to the mirror */
 bool mirror_has_stack_fd(int fd)
 {
 	return fd >= 0 && (fd == news.fd || fd == frames_stack_fd());
 }
 
-/** mirror_stop - the run ends */
+/** mirror_stop - stop the mirror at the end of the run */
 void mirror_stop(void)
 {
 	off();

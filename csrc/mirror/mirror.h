@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Packet sockets: what the parts of the mirror know of each other. */
+/* Packet sockets: declarations shared by the parts of the mirror. */
 #ifndef LKLHOST_MIRROR_H
 #define LKLHOST_MIRROR_H
 
@@ -13,8 +13,9 @@
 #define MIRROR_LO	1	/* LOOPBACK_IFINDEX, include/net/flow.h */
 
 /*
- * The near end of a device has the number of the device and this. Namespaces
- * may come with devices of their own (sit0, ...), which have small ones.
+ * The ifindex of a near end is MIRROR_NEAR plus the ifindex of the device.
+ * Namespaces may contain devices of their own (sit0, ...), which have small
+ * numbers.
  */
 #define MIRROR_NEAR	(1 << 16)
 
@@ -22,8 +23,8 @@
 
 /**
  * struct link - a device of the stack, and its mirror
- * @ifindex: its number; 0: none here
- * @name, @mac, @mtu, @up: as the stack says
+ * @ifindex: its number; 0: none
+ * @name, @mac, @mtu, @up: as in the stack
  */
 struct link {
 	int ifindex;
@@ -33,7 +34,7 @@ struct link {
 	bool up;
 };
 
-/* What lklhost gets of the mirror: a socket at each side, and a table. */
+/* Descriptors that the maker returns: a socket on each side, and a table. */
 enum mirror_fd {
 	MIRROR_NEAR_SOCKET,
 	MIRROR_FAR_SOCKET,
@@ -41,7 +42,9 @@ enum mirror_fd {
 	MIRROR_FDS
 };
 
-/* Options of the sockets that carry frames: in the stack, near and far. */
+/*
+ * Options of the packet sockets that carry frames: in the stack, near and far.
+ */
 struct mirror_option {
 	int level, name, value;
 };
@@ -51,10 +54,10 @@ extern const struct mirror_option mirror_options[MIRROR_OPTIONS];
 
 /**
  * struct mirror_stats - counters
- * @sockets: made for the target
- * @shown: frames of the stack shown to them
- * @sent: frames of theirs that the stack took to send
- * @lost: frames that were refused on the way
+ * @sockets: sockets created for the target
+ * @shown: frames of the stack passed to these sockets
+ * @sent: frames from these sockets that the stack accepted for sending
+ * @lost: dropped frames
  */
 struct mirror_stats {
 	uint64_t sockets, shown, sent, lost;
@@ -64,8 +67,8 @@ extern struct mirror_stats mirror_stats;
 
 /**
  * struct rtnl - an rtnetlink socket
- * @fd: -1: none
- * @in_stack: @fd is the stack's
+ * @fd: -1 if closed
+ * @in_stack: @fd is a descriptor of the stack
  */
 struct rtnl {
 	int fd;
@@ -73,9 +76,9 @@ struct rtnl {
 };
 
 /**
- * struct rtnl_msg - a request in the making
- * @hdr: its head; @link and @addr, what follows, by type
- * @attrs: attributes, as far as @hdr's length
+ * struct rtnl_msg - a request under construction
+ * @hdr: its header; @link or @addr follows, depending on the type
+ * @attrs: attributes; the length in @hdr includes them
  */
 struct rtnl_msg {
 	struct nlmsghdr hdr;

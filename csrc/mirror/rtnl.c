@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * As much rtnetlink as the mirror needs, spoken with the host's kernel and with
- * the stack alike: requests that are acknowledged, and the dump of all links.
+ * The part of rtnetlink that the mirror needs, for both the host's kernel and
+ * the stack: requests with acknowledgement, and the dump of all links.
  *
  * Both kernels answer within the call, so nothing here waits.
  */
@@ -18,8 +18,8 @@
 #define NL_FLAGS	(SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK)
 
 /**
- * rtnl_open - a socket for requests
- * @groups: RTMGRP_* to hear of
+ * rtnl_open - open a socket for requests
+ * @groups: RTMGRP_* to subscribe to
  */
 int rtnl_open(struct rtnl *r, bool in_stack, uint32_t groups)
 {
@@ -44,7 +44,7 @@ int rtnl_open(struct rtnl *r, bool in_stack, uint32_t groups)
 	return ret;
 }
 
-/** rtnl_close - also one that is closed already */
+/** rtnl_close - close the socket; does nothing if it is closed already */
 void rtnl_close(struct rtnl *r)
 {
 	if (r->fd < 0)
@@ -66,7 +66,9 @@ void rtnl_link(struct rtnl_msg *m, uint16_t type, uint16_t flags, int ifindex)
 	m->link.ifi_index = ifindex;
 }
 
-/** rtnl_attr - append an attribute; there is room for what the mirror says */
+/**
+ * rtnl_attr - append an attribute; rtnl_msg has room for all the mirror sends
+ */
 void rtnl_attr(struct rtnl_msg *m, uint16_t type, const void *data, size_t len)
 {
 	(void)rtnl_nest(m, type, data, len);
@@ -74,7 +76,7 @@ void rtnl_attr(struct rtnl_msg *m, uint16_t type, const void *data, size_t len)
 
 /**
  * rtnl_nest - begin an attribute that contains others
- * @head: what comes before them, @len bytes
+ * @head: data of @len bytes to put before them
  */
 struct rtattr *rtnl_nest(struct rtnl_msg *m, uint16_t type, const void *head,
 			 size_t len)
@@ -89,13 +91,13 @@ struct rtattr *rtnl_nest(struct rtnl_msg *m, uint16_t type, const void *head,
 	return a;
 }
 
-/** rtnl_nest_end - all that came after @nest lies in it */
+/** rtnl_nest_end - end @nest: it contains all attributes appended since */
 void rtnl_nest_end(struct rtnl_msg *m, struct rtattr *nest)
 {
 	nest->rta_len = (uint16_t)((char *)m + m->hdr.nlmsg_len - (char *)nest);
 }
 
-/** rtnl_send - a request on its way */
+/** rtnl_send - send a request */
 static int rtnl_send(const struct rtnl *r, const struct rtnl_msg *m)
 {
 	long n;
@@ -107,7 +109,7 @@ static int rtnl_send(const struct rtnl *r, const struct rtnl_msg *m)
 	return n < 0 ? -errno : (int)n;
 }
 
-/** rtnl_recv - the next part of an answer, in shared_buf */
+/** rtnl_recv - read the next part of an answer into shared_buf */
 static int rtnl_recv(const struct rtnl *r)
 {
 	long n;
@@ -119,7 +121,7 @@ static int rtnl_recv(const struct rtnl *r)
 	return n < 0 ? -errno : (int)n;
 }
 
-/** rtnl_talk - a request and its acknowledgement */
+/** rtnl_talk - send a request and wait for its acknowledgement */
 int rtnl_talk(const struct rtnl *r, struct rtnl_msg *m)
 {
 	int n;
@@ -138,7 +140,7 @@ int rtnl_talk(const struct rtnl *r, struct rtnl_msg *m)
 	return n;
 }
 
-/** link_parse - the attributes of a link, by number */
+/** link_parse - index the attributes of a link by type */
 static void link_parse(struct nlmsghdr *h, struct rtattr *attrs[IFLA_MAX + 1])
 {
 	int len = (int)IFLA_PAYLOAD(h);
@@ -150,7 +152,7 @@ static void link_parse(struct nlmsghdr *h, struct rtattr *attrs[IFLA_MAX + 1])
 			attrs[a->rta_type] = a;
 }
 
-/** rtnl_dump_links - every link there is, to @each */
+/** rtnl_dump_links - call @each for every link */
 int rtnl_dump_links(const struct rtnl *r,
 		    void (*each)(const struct ifinfomsg *info,
 				 struct rtattr *attrs[IFLA_MAX + 1]))
@@ -160,7 +162,7 @@ int rtnl_dump_links(const struct rtnl *r,
 	int n;
 
 	rtnl_link(&m, RTM_GETLINK, NLM_F_DUMP, 0);
-	m.hdr.nlmsg_seq = 1;	/* news have 0 */
+	m.hdr.nlmsg_seq = 1;	/* notifications have 0 */
 	n = rtnl_send(r, &m);
 	while (n >= 0) {
 		struct nlmsghdr *h = (struct nlmsghdr *)shared_buf;
@@ -183,7 +185,7 @@ int rtnl_dump_links(const struct rtnl *r,
 	return n;
 }
 
-/** rtnl_drain - forget what has come */
+/** rtnl_drain - discard all pending notifications */
 void rtnl_drain(const struct rtnl *r)
 {
 	int n;
