@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Open files and folders of the view: each has a descriptor in the stack, so that
- * what is read piece by piece is one whole.
+ * Open files and folders of the view. Each has its own descriptor in the stack,
+ * so that a file read in pieces is consistent.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -15,9 +15,9 @@
 #include "stack.h"
 #include "view.h"
 
-#define ENTRIES		8192	/* bytes of a folder, fetched at once */
+#define ENTRIES		8192	/* bytes of directory entries read at once */
 
-/* What getdents64(2) gives. */
+/* An entry as returned by getdents64(2). */
 struct entry {
 	uint64_t ino;
 	int64_t next;
@@ -28,7 +28,7 @@ struct entry {
 
 static struct list handles = LIST_INIT(handles);
 
-/** handle_make - for a descriptor of the stack, which it takes over */
+/** handle_make - create a handle that owns a descriptor of the stack */
 static int handle_make(long fd, struct handle **out)
 {
 	struct handle *h = calloc(1, sizeof(*h));
@@ -44,7 +44,7 @@ static int handle_make(long fd, struct handle **out)
 	return 0;
 }
 
-/** handle_close - and its descriptor */
+/** handle_close - free a handle and close its descriptor */
 void handle_close(struct handle *h)
 {
 	if (h->fd >= 0)
@@ -54,7 +54,7 @@ void handle_close(struct handle *h)
 	free(h);
 }
 
-/** handles_close - all that are left */
+/** handles_close - close all handles */
 void handles_close(void)
 {
 	while (!list_empty(&handles))
@@ -63,7 +63,7 @@ void handles_close(void)
 
 /**
  * file_open - open a file
- * @flags: of open(2); only how it is accessed counts
+ * @flags: of open(2); only the access mode counts
  */
 int file_open(const struct node *n, uint32_t flags, struct handle **out)
 {
@@ -77,7 +77,7 @@ int file_open(const struct node *n, uint32_t flags, struct handle **out)
 	return ret;
 }
 
-/** dir_open - open a folder; one that the stack has not is empty */
+/** dir_open - open a folder; it is empty if the stack has no such folder */
 int dir_open(const struct node *n, struct handle **out)
 {
 	long fd = ST(SYS_openat, AT_FDCWD, n->path,
@@ -92,7 +92,7 @@ int dir_open(const struct node *n, struct handle **out)
 	return ret;
 }
 
-/** piece - of a table, which is read anew from its begin on */
+/** piece - read a part of a table; reading from offset 0 refreshes it */
 static long piece(struct handle *h, char *buf, size_t len, uint64_t at)
 {
 	long ret;
@@ -113,7 +113,7 @@ static long piece(struct handle *h, char *buf, size_t len, uint64_t at)
 	return (long)len;
 }
 
-/** file_read - at most @len bytes from @at on */
+/** file_read - read at most @len bytes at offset @at */
 long file_read(struct handle *h, char *buf, size_t len, uint64_t at)
 {
 	if (h->table)
@@ -121,13 +121,13 @@ long file_read(struct handle *h, char *buf, size_t len, uint64_t at)
 	return st_pread(h->fd, buf, len, at);
 }
 
-/** file_write - as pwrite(2) */
+/** file_write - pwrite(2) */
 long file_write(struct handle *h, const char *buf, size_t len, uint64_t at)
 {
 	return st_pwrite(h->fd, buf, len, at);
 }
 
-/** put - one entry for the host's kernel; the bytes it takes, 0: no room */
+/** put - write one fuse_dirent; returns its size, 0 if there is no room */
 static size_t put(const struct handle *h, const struct entry *e, char *buf,
 		  size_t len)
 {
@@ -147,10 +147,10 @@ static size_t put(const struct handle *h, const struct entry *e, char *buf,
 }
 
 /**
- * dir_read - entries of a folder
- * @at: 0, or where an entry said that the next one is
+ * dir_read - read entries of a folder
+ * @at: 0, or the offset of the next entry that an entry reported
  *
- * Returns how many bytes of struct fuse_dirent there are; 0: the end.
+ * Returns the size of the struct fuse_dirent entries in bytes; 0 at the end.
  */
 long dir_read(struct handle *h, char *buf, size_t len, uint64_t at)
 {
@@ -178,7 +178,7 @@ long dir_read(struct handle *h, char *buf, size_t len, uint64_t at)
 				put(h, e, buf + used, len - used);
 
 			if (!other && !put_len) {
-				h->at = -1;	/* it has run ahead */
+				h->at = -1;	/* it is further ahead */
 				return used ? (long)used : -EINVAL;
 			}
 			used += put_len;

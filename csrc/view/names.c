@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Names of the view: what the host's kernel may look up, and what it is in the
- * stack.
+ * Names of the view: which names the host's kernel may look up, and to which
+ * paths of the stack these belong.
  *
  * Theory of operation
  *
- * One file system serves several places. Its root is the stack's /proc/sys/net;
- * the other places are folders of the root that are looked up by name but not
- * listed (specials[]), and the target's mounts show them where they belong
- * (mounts.c). A node is no more than a path of the stack; nothing is remembered of
- * what is there, since devices and settings come and go. Only the places stay.
+ * One file system serves several places. Its root is the stack's /proc/sys/net.
+ * The other places are hidden folders of the root (specials[]), which can be
+ * looked up but are not listed. The target's mounts show them in their usual
+ * places (mounts.c). A node is only a path in the stack. Its contents are not
+ * cached, since devices and settings come and go. Only the places themselves
+ * are permanent.
  *
- * Links of /sys/class/net lead into the folders of devices. Wherever those are in
- * the stack (a library of somebody else's may have them on a bus of its own), the
- * view has them where the host has those of virtual devices: links there are
- * folders ("/." is appended to a path).
+ * Links in /sys/class/net lead to the folders of devices. The stack may have
+ * these folders anywhere (a foreign library may have them on a bus of its own).
+ * The view shows them where the host shows virtual devices: links there appear
+ * as folders ("/." is appended to a path).
  *
- * AF_UNIX sockets are the host's, hence /proc/net/unix is too.
+ * AF_UNIX sockets belong to the host, so /proc/net/unix is the host's too.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -55,20 +56,20 @@ static struct {
 
 static void *nodes;
 
-/** by_path - order of nodes */
+/** by_path - compare two nodes by path */
 static int by_path(const void *a, const void *b)
 {
 	return strcmp(((const struct node *)a)->path,
 		      ((const struct node *)b)->path);
 }
 
-/** node_of - the node that the host's kernel calls @id */
+/** node_of - the node with the id @id of the host's kernel */
 struct node *node_of(uint64_t id)
 {
 	return id == FUSE_ROOT_ID ? &root.node : (struct node *)(uintptr_t)id;
 }
 
-/** is_place - a folder, or a link to one, that is there whatever the stack has */
+/** is_place - whether a folder, or a link to one, exists in every stack */
 static bool is_place(const struct node *n)
 {
 	size_t i;
@@ -81,24 +82,25 @@ static bool is_place(const struct node *n)
 	return false;
 }
 
-/** node_folds - whether links in this folder are folders */
+/** node_folds - whether links in this folder appear as folders */
 bool node_folds(const struct node *n)
 {
 	return !strcmp(n->path, DEVICES);
 }
 
-/** node_valid - for how many seconds the host's kernel may keep what it heard */
+/** node_valid - seconds for which the host's kernel may cache a node */
 uint64_t node_valid(const struct node *n)
 {
 	return is_place(n) ? 3600 : 0;
 }
 
 /**
- * node_attr - what stat(2) shall show
+ * node_attr - the attributes that stat(2) shows
  *
- * Files are the run's owner's: whoever it is may do in the stack what root may
- * elsewhere. Sizes are 0, also in /sys: a mapping of a file has no page then, and
- * the engine, which reads the target's memory, can never wait for itself.
+ * Files belong to the owner of the run, who may do in the stack what root may
+ * do elsewhere. Sizes are 0, also in /sys: a mapping of a file then has no
+ * page. The engine, which reads the target's memory, can therefore never wait
+ * for itself.
  */
 int node_attr(const struct node *n, struct fuse_attr *attr)
 {
@@ -136,9 +138,9 @@ int node_attr(const struct node *n, struct fuse_attr *attr)
 }
 
 /**
- * child - a node for a name, which is not in the tree yet
+ * child - create a node for a name; it is not in the tree yet
  *
- * NULL: there is no memory, or the path is too long (errno).
+ * Returns NULL with errno if there is no memory or the path is too long.
  */
 static struct node *child(const struct node *dir, const char *name)
 {
@@ -168,7 +170,7 @@ static struct node *child(const struct node *dir, const char *name)
 	return n;
 }
 
-/** node_lookup - a name in a folder */
+/** node_lookup - look up a name in a folder */
 int node_lookup(uint64_t dir, const char *name, struct fuse_entry_out *out)
 {
 	struct node *n = child(node_of(dir), name), **found;
@@ -193,7 +195,7 @@ int node_lookup(uint64_t dir, const char *name, struct fuse_entry_out *out)
 	return 0;
 }
 
-/** node_forget - the host's kernel gives @n of its lookups back */
+/** node_forget - drop @n lookups of the host's kernel */
 void node_forget(uint64_t id, uint64_t n)
 {
 	struct node *node = node_of(id);
@@ -207,7 +209,7 @@ void node_forget(uint64_t id, uint64_t n)
 	free(node);
 }
 
-/** node_readlink - a link's text, not terminated: its length, or an errno */
+/** node_readlink - a link's text, not terminated; its length or an errno */
 long node_readlink(const struct node *n, char *buf, size_t len)
 {
 	const char *name = n->path + sizeof(CLASS);
@@ -218,7 +220,7 @@ long node_readlink(const struct node *n, char *buf, size_t len)
 	ret = ST(SYS_readlinkat, AT_FDCWD, n->path, buf, len, 0, 0);
 	if (ret <= 0)
 		return ret;
-	/* A device, and a device's "subsystem". */
+	/* The link of a device, and the link "subsystem" of a device. */
 	if (!strncmp(n->path, CLASS "/", sizeof(CLASS)) && !strchr(name, '/'))
 		return snprintf(buf, len, "../../devices/virtual/net/%s", name);
 	name = strrchr(n->path, '/');

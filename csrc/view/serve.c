@@ -1,33 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The stack's own view in files: /proc/net, /proc/sys/net and /sys/class/net of
- * the target are the stack's.
+ * The stack's files: the target sees /proc/net, /proc/sys/net and
+ * /sys/class/net of the stack.
  *
  * Theory of operation
  *
- * lklhost serves a file system through /dev/fuse (include/uapi/linux/fuse.h). It
- * opens the device before the target is forked; the target mounts it in its own
- * namespace (mounts.c) and closes its copy, so that the mount is dead the moment
- * lklhost is: whoever waits for an answer then gets ENOTCONN.
+ * lklhost serves a file system through /dev/fuse (include/uapi/linux/fuse.h).
+ * It opens the device before it forks the target. The target mounts it in its
+ * own namespace (mounts.c) and closes its copy of the descriptor. If lklhost
+ * dies, the mount therefore fails at once: processes that wait for an answer
+ * get ENOTCONN.
  *
- * Each request is a call or two in the stack, made and answered at once: none is
- * ever left unanswered, for the host's kernel lets nobody be killed who waits for
- * an answer to a request that has been fetched. This process must never look at a
- * file of the view itself, nor wait for somebody who does:
+ * Each request is one or two calls in the stack, made and answered at once. No
+ * request remains unanswered: the host's kernel does not let a process be
+ * killed while it waits for an answer to a request that has been fetched. This
+ * process must never access a file of the view itself, nor wait for a process
+ * that does:
  *
- *  - It is not in the target's mount namespace.
- *  - Closing a duplicate of a target's descriptor must ask nothing: there is no
- *    FLUSH (FOPEN_NOFLUSH; before Linux 5.16 a first one is provoked by the target
- *    before its exec, and answered with ENOSYS, which ends them).
- *  - Mapped files have no pages, see node_attr().
- *  - The view ends before the target's tree is killed, and waited for.
+ * - It is not in the target's mount namespace.
+ * - Closing a duplicate of a target's descriptor must send no request: there is
+ *   no FLUSH. From Linux 5.16, FOPEN_NOFLUSH ensures this. On older kernels,
+ *   the target provokes a first FLUSH before its exec; the answer ENOSYS
+ *   disables further ones.
+ * - Mapped files have no pages, see node_attr().
+ * - The view ends before lklhost kills the target's tree and waits for it.
  *
- * Who maps a file that he has just written to, which has a page then, and hands
- * that to a socket's call halts his own stack: until the host's kernel breaks the
- * connection, after REQUEST_S seconds (Linux 6.14), or lklhost is killed.
+ * One case remains. A program that writes to a file of the view and maps it
+ * (which then has a page), and passes this memory to a socket call, blocks its
+ * own stack. This lasts until the host's kernel breaks the connection after
+ * REQUEST_S seconds (Linux 6.14), or until lklhost is killed.
  *
- * Rights: the host's kernel judges by the modes ("default_permissions"), then the
- * stack as if root had asked.
+ * Permissions: the host's kernel checks the modes ("default_permissions"); the
+ * stack then treats the request as one from root.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -45,7 +49,7 @@
 
 #define BURST		32	/* requests in one turn of the loop */
 #define REQUEST_S	20
-#define HEAD_MAX	4096	/* of a request, before what is written */
+#define HEAD_MAX	4096	/* of a request, without the data of a write */
 
 #ifndef FOPEN_NOFLUSH		/* 7.35 */
 #define FOPEN_NOFLUSH	(1 << 5)
@@ -55,7 +59,7 @@
 #endif
 #define INIT_TIMEOUT2	(1u << 10)	/* FUSE_REQUEST_TIMEOUT, 7.43: bit 42 */
 
-/* What follows map_alignment in struct fuse_init_out of protocol 7.43. */
+/* The fields after map_alignment in struct fuse_init_out of protocol 7.43. */
 struct init_ext {
 	uint32_t flags2;
 	uint32_t max_stack_depth;
@@ -70,9 +74,9 @@ static _Alignas(8) char in[HEAD_MAX + VIEW_DATA_MAX];
 static _Alignas(8) char out[VIEW_DATA_MAX];
 
 /**
- * view_open - open /dev/fuse, before the target is forked
+ * view_open - open /dev/fuse before the target is forked
  *
- * The mount must be made in the user namespace in which it was opened.
+ * The mount must be made in the user namespace in which the device was opened.
  */
 void view_open(void)
 {
@@ -81,17 +85,13 @@ void view_open(void)
 		dev_error = -errno;
 }
 
-/**
- * view_fd - the descriptor the target mounts
- *
- * A negative errno says why there is none.
- */
+/** view_fd - the descriptor that the target mounts, or a negative errno */
 int view_fd(void)
 {
 	return dev.fd >= 0 ? dev.fd : dev_error;
 }
 
-/** view_stop - end it; whoever waits for an answer gets ENOTCONN */
+/** view_stop - end the view; waiting processes get ENOTCONN */
 void view_stop(void)
 {
 	int fd = dev.fd;
@@ -103,7 +103,7 @@ void view_stop(void)
 	handles_close();
 }
 
-/** reply - the answer to a request; @len bytes of @data, unless @error */
+/** reply - answer a request with @error, or with @len bytes of @data */
 static void reply(const struct fuse_in_header *h, int error, const void *data,
 		  size_t len)
 {
@@ -111,16 +111,16 @@ static void reply(const struct fuse_in_header *h, int error, const void *data,
 	struct iovec iov[2] = { { &oh, sizeof(oh) },
 				{ (void *)(uintptr_t)data, len } };
 
-	/* Not what the kernel would not believe. */
+	/* The kernel rejects other values. */
 	oh.error = error < -511 || error > 0 ? -EIO : error;
 	oh.len = (uint32_t)(sizeof(oh) + (error ? 0 : len));
-	/* ENOENT: nobody waits for it any more. */
+	/* ENOENT: the request was aborted. */
 	if (writev(dev.fd, iov, error ? 1 : 2) < 0 && errno != ENOENT)
 		log_line("answering a request of the view (%u): %s", h->opcode,
 			 strerror(errno));
 }
 
-/** init - agree on the protocol */
+/** init - negotiate the protocol */
 static void init(const struct fuse_in_header *h, const struct fuse_init_in *req)
 {
 	struct fuse_init_out rep = { .major = FUSE_KERNEL_VERSION,
@@ -134,7 +134,7 @@ static void init(const struct fuse_in_header *h, const struct fuse_init_in *req)
 	rep.max_readahead = req->max_readahead;
 	rep.flags = req->flags & (FUSE_ATOMIC_O_TRUNC | FUSE_BIG_WRITES |
 				  FUSE_PARALLEL_DIROPS);
-	/* flags2 follows flags in 7.36, where older ones have nothing to read. */
+	/* flags2 follows flags since 7.36; older kernels do not send it. */
 	if ((req->flags & FUSE_INIT_EXT) &&
 	    h->len >= sizeof(*h) + 5 * sizeof(uint32_t)) {
 		memcpy(&flags2, (const char *)req + 4 * sizeof(uint32_t),
@@ -150,7 +150,7 @@ static void init(const struct fuse_in_header *h, const struct fuse_init_in *req)
 	      sizeof(rep));
 }
 
-/** attributes - GETATTR and SETATTR */
+/** attributes - answer GETATTR and SETATTR */
 static void attributes(const struct fuse_in_header *h)
 {
 	const struct node *n = node_of(h->nodeid);
@@ -160,7 +160,7 @@ static void attributes(const struct fuse_in_header *h)
 	reply(h, ret, &rep, sizeof(rep));
 }
 
-/** setattr - nothing can be changed; truncating what has no length succeeds */
+/** setattr - allow no change; truncating a file without length succeeds */
 static void setattr(const struct fuse_in_header *h,
 		    const struct fuse_setattr_in *req)
 {
@@ -170,7 +170,7 @@ static void setattr(const struct fuse_in_header *h,
 		attributes(h);
 }
 
-/** opened - OPEN and OPENDIR */
+/** opened - answer OPEN and OPENDIR */
 static void opened(const struct fuse_in_header *h,
 		   const struct fuse_open_in *req)
 {
@@ -189,13 +189,13 @@ static void opened(const struct fuse_in_header *h,
 	reply(h, ret, &rep, sizeof(rep));
 }
 
-/** transfer - READ, READDIR and READLINK: a length, or an errno */
+/** transfer - answer READ, READDIR and READLINK; @ret: a length or an errno */
 static void transfer(const struct fuse_in_header *h, long ret)
 {
 	reply(h, ret < 0 ? (int)ret : 0, out, ret < 0 ? 0 : (size_t)ret);
 }
 
-/** written - WRITE */
+/** written - answer WRITE */
 static void written(const struct fuse_in_header *h,
 		    const struct fuse_write_in *req)
 {
@@ -210,7 +210,7 @@ static void written(const struct fuse_in_header *h,
 	reply(h, ret < 0 ? (int)ret : 0, &rep, sizeof(rep));
 }
 
-/** forget_all - BATCH_FORGET */
+/** forget_all - handle BATCH_FORGET */
 static void forget_all(const struct fuse_batch_forget_in *req)
 {
 	const struct fuse_forget_one *one = (const void *)(req + 1);
@@ -220,7 +220,7 @@ static void forget_all(const struct fuse_batch_forget_in *req)
 		node_forget(one[i].nodeid, one[i].nlookup);
 }
 
-/** request - carry one out; the bytes are the host kernel's own */
+/** request - carry out a request of the host's kernel, which is trusted */
 static void request(const struct fuse_in_header *h)
 {
 	const void *arg = h + 1;
@@ -262,7 +262,9 @@ static void request(const struct fuse_in_header *h)
 		opened(h, arg);
 		break;
 	case FUSE_READ:
-		/* Not for a page of a cache: those have no owner. */
+		/*
+		 * Refuse reads into the page cache, which have no lock owner.
+		 */
 		transfer(h, !(r->read_flags & FUSE_READ_LOCKOWNER) ? -EINVAL :
 			 file_read(handle, out, r->size < room ? r->size : room,
 				   r->offset));
@@ -296,14 +298,14 @@ static void request(const struct fuse_in_header *h)
 	case FUSE_RENAME2:
 		reply(h, -EPERM, NULL, 0);
 		break;
-	case FUSE_INTERRUPT:	/* of a request that was answered meanwhile */
+	case FUSE_INTERRUPT:	/* for a request that is answered already */
 		break;
 	default:
 		reply(h, -ENOSYS, NULL, 0);
 	}
 }
 
-/** requests - the device has some */
+/** requests - read and carry out pending requests */
 static void requests(struct source *src, uint32_t events)
 {
 	int i;
@@ -316,7 +318,7 @@ static void requests(struct source *src, uint32_t events)
 			request((const void *)in);
 			continue;
 		}
-		/* ENODEV: it is mounted nowhere any more. */
+		/* ENODEV: the file system is no longer mounted. */
 		if (n >= 0 || (errno != EAGAIN && errno != EINTR &&
 			       errno != ENOENT))
 			view_stop();
@@ -326,8 +328,8 @@ static void requests(struct source *src, uint32_t events)
 }
 
 /**
- * view_mounted - the target has tried to mount it
- * @error: 0, or a negative errno
+ * view_mounted - the target has tried to mount the view
+ * @error: 0 or a negative errno
  */
 void view_mounted(int error)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Tables of sockets, /proc/net/tcp and its like: read whole, with the inodes that
- * the sockets have in /proc/PID/fd (supervise/owners.c).
+ * Socket tables, /proc/net/tcp and the like. They are read whole, and show the
+ * inodes that the sockets have in /proc/PID/fd (supervise/owners.c).
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -15,10 +15,10 @@
 #include "view.h"
 
 #define FOLDER		"/proc/net/./"
-#define INODE		9	/* its column, from 0, in each of them */
-#define GROWS		20	/* digits that an inode may have more */
+#define INODE		9	/* column of the inode in each table, from 0 */
+#define GROWS		20	/* additional digits that an inode may need */
 
-/** table_is - whether @path is a table of sockets */
+/** table_is - whether @path is a socket table */
 bool table_is(const char *path)
 {
 	static const char *const names[] = {
@@ -35,7 +35,7 @@ bool table_is(const char *path)
 	return false;
 }
 
-/** slurp - all there is to read; the length, or a negative errno */
+/** slurp - read a whole file; its length or a negative errno */
 static long slurp(int fd, char **out)
 {
 	size_t len = 0, room = 0;
@@ -63,7 +63,7 @@ static long slurp(int fd, char **out)
 	return (long)len;
 }
 
-/** column - where column @n of a line begins; @end without it */
+/** column - where column @n of a line begins; @end if there is none */
 static const char *column(const char *p, const char *end, unsigned int n)
 {
 	for (;;) {
@@ -76,7 +76,7 @@ static const char *column(const char *p, const char *end, unsigned int n)
 	}
 }
 
-/** translate - one line, its end included; the bytes written */
+/** translate - copy one line including its end; the bytes written */
 static size_t translate(char *to, const char *line, const char *end)
 {
 	const char *at = column(line, end, INODE);
@@ -88,7 +88,7 @@ static size_t translate(char *to, const char *line, const char *end)
 		ino = 10 * ino + (uint64_t)(*p - '0');
 	n = (size_t)(at - line);
 	memcpy(to, line, n);
-	if (p > at)	/* not the line of names */
+	if (p > at)	/* not the header line */
 		n += (size_t)sprintf(to + n, "%" PRIu64,
 				     engine_carrier_ino(ino));
 	memcpy(to + n, p, (size_t)(end - p));
@@ -96,10 +96,10 @@ static size_t translate(char *to, const char *line, const char *end)
 }
 
 /**
- * table_read - the whole table, as it is now
- * @out: to be freed
+ * table_read - read the whole table as it is now
+ * @out: the caller frees it
  *
- * Returns its length, or a negative errno.
+ * Returns its length or a negative errno.
  */
 long table_read(int fd, char **out)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The stack's files in the target's /proc and /sys: what the parts share. */
+/* The stack's files in the target's /proc and /sys: shared declarations. */
 #ifndef LKLHOST_VIEW_H
 #define LKLHOST_VIEW_H
 
@@ -14,9 +14,9 @@
 
 /**
  * struct node - a name that the host's kernel has looked up
- * @lookups: how often, less what it has forgotten
- * @text: of a symbolic link that is the view's own, else NULL
- * @path: in the stack
+ * @lookups: number of lookups, minus those it has forgotten
+ * @text: text of a symbolic link of the view itself, else NULL
+ * @path: path in the stack
  */
 struct node {
 	uint64_t lookups;
@@ -25,12 +25,13 @@ struct node {
 };
 
 /**
- * struct handle - a file or folder that is open
- * @link: in the list of all
- * @fd: in the stack; -1: a folder that the stack has not, and which is empty
- * @at: where the stack's descriptor of a folder stands, -1: unknown
- * @fold: links in this folder are folders
- * @table: it is a table of sockets: @text, @len as it was when its begin was read
+ * struct handle - an open file or folder
+ * @link: in the list of all handles
+ * @fd: descriptor in the stack; -1: a folder that the stack does not have,
+ *	which is empty
+ * @at: position of the stack's descriptor of a folder; -1: unknown
+ * @fold: links in this folder appear as folders
+ * @table: a socket table; @text and @len were set when its beginning was read
  */
 struct handle {
 	struct list link;
@@ -42,9 +43,10 @@ struct handle {
 };
 
 /*
- * The size that files show, as sysfs has it. With 0 the host kernel would take a
- * sendfile() from one for done before it asks for anything (filemap_splice_read());
- * so it asks, and is refused, and programs such as busybox's cat read instead.
+ * The size that files show, as in sysfs. With size 0, the host's kernel would
+ * treat a sendfile() from such a file as complete without any request
+ * (filemap_splice_read()). With this size it sends a request, which fails, and
+ * programs such as busybox's cat use read() instead.
  */
 #define VIEW_FILE_SIZE	4096
 
