@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Questions to lklrun: handed on to it, and its answers to whoever asked. What
- * they are about is none of our affair (ctl_proto.h, CTL_ASK).
+ * Forward requests of clients to lklrun, and its answers back. lklhost does not
+ * interpret their text (ctl_proto.h, CTL_ASK).
  *
- * A question stays in the table until it is answered, also when its asker has
- * gone: so there are never more than CTL_ASKS_MAX at lklrun.
+ * A request stays in the table until lklrun answers it, even if its client has
+ * gone: lklrun never has more than CTL_ASKS_MAX to answer.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -15,10 +15,10 @@
 #include "host.h"
 
 /**
- * struct ask - a question that lklrun has not answered
- * @serial: its number, 0: this place is free
- * @cl: who asked; NULL: nobody who would still hear
- * @req: the head of his request
+ * struct ask - a request that lklrun has not answered yet
+ * @serial: its number, 0: this entry is free
+ * @cl: the client; NULL: it has disconnected, or lklhost itself asks
+ * @req: the header of its request
  */
 static struct ask {
 	uint32_t serial;
@@ -27,9 +27,9 @@ static struct ask {
 } asks[CTL_ASKS_MAX];
 
 static uint32_t last_serial;
-static uint32_t end_serial;	/* of our own question, while it is not answered */
+static uint32_t end_serial;	/* of our own request, until it is answered */
 
-/** place - where the question with that serial is; 0: a free place; or NULL */
+/** place - find the request with @serial, or a free entry (0), or NULL */
 static struct ask *place(uint32_t serial)
 {
 	for (size_t i = 0; i < CTL_ASKS_MAX; i++)
@@ -39,10 +39,10 @@ static struct ask *place(uint32_t serial)
 }
 
 /**
- * hand_on - give lklrun a question
- * @cl, @req: who asked, and the head of his request; both NULL: we do
+ * hand_on - send lklrun a request
+ * @cl, @req: the client and its request header; NULL if lklhost itself asks
  *
- * Returns its serial, or 0 when there is no room.
+ * Returns its serial, or 0 if the table is full.
  */
 static uint32_t hand_on(struct client *launcher, struct client *cl,
 			const struct ctl_hdr *req, const void *text, size_t len,
@@ -127,7 +127,7 @@ int ask_answer(struct client *cl, const struct ctl_hdr *h, const uint8_t *body,
 	return 0;
 }
 
-/** answer_all - nobody will answer any more, for the reason @status */
+/** answer_all - fail all requests with @status */
 static void answer_all(int status)
 {
 	for (size_t i = 0; i < CTL_ASKS_MAX; i++) {
@@ -140,7 +140,7 @@ static void answer_all(int status)
 	end_serial = 0;
 }
 
-/** ask_client_gone - forget who asked; without lklrun, answer all who did */
+/** ask_client_gone - forget a client; if it is lklrun, fail all requests */
 void ask_client_gone(struct client *cl)
 {
 	for (size_t i = 0; i < CTL_ASKS_MAX; i++)
@@ -150,7 +150,7 @@ void ask_client_gone(struct client *cl)
 		answer_all(-ENOTCONN);
 }
 
-/** ask_panicked - lklrun ends a run whose kernel is dead */
+/** ask_panicked - fail all requests: lklrun ends a run whose kernel is dead */
 void ask_panicked(void)
 {
 	answer_all(-EIO);
@@ -165,7 +165,7 @@ void ask_end(void)
 		end_serial = hand_on(launcher, NULL, NULL, NULL, 0, -1);
 }
 
-/** ask_end_pending - whether lklrun has still to answer that */
+/** ask_end_pending - whether lklrun has not answered ask_end() yet */
 bool ask_end_pending(void)
 {
 	return end_serial;

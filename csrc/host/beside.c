@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Sockets of the host's network among those of the stack.
+ * Sockets of the host's network next to those of the stack.
  *
  * Theory of operation
  *
- * A connection whose destination --host-net has chosen goes by a socket of the
- * host's (home.c), which stays here: the target has a carrier, as for any other
- * connection, and so no call of its own by which the socket could reach another
- * destination. The engine knows such a socket by its descriptor with ST_HOST
- * added, and the calls that it makes by name (stack.h) come here then.
+ * A connection to a destination that --host-net names uses a socket of the host
+ * (home.c). This socket stays in lklhost. The target has only a carrier, as for
+ * any other connection, so it cannot use the socket to reach another
+ * destination. The engine addresses such a socket by its descriptor plus
+ * ST_HOST; the calls that the engine makes by name (stack.h) then come here.
  *
- * The rights of the calls are nobody's: what an option or a request needs a
- * capability for is the target's wish, and none of lklhost's own.
+ * The calls run without capabilities. If an option or a request needs one, the
+ * target asks for it, not lklhost.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -25,12 +25,12 @@
 #include "loop.h"
 #include "stack.h"
 
-#define EVENTS	64	/* fetched at once */
+#define EVENTS	64	/* fetched per call */
 
 static void beside_ready(struct source *src, uint32_t events);
 static struct source ready = { .fn = beside_ready, .fd = -1 };
 
-/** beside_ready - hand out events, as events_fetch() does for the stack's */
+/** beside_ready - dispatch events, as events_fetch() does for the stack */
 static void beside_ready(struct source *src, uint32_t events)
 {
 	struct epoll_event ev[EVENTS];
@@ -45,14 +45,14 @@ static void beside_ready(struct source *src, uint32_t events)
 	}
 }
 
-/** needs_rights - whether a call can ask for more than a socket's own matters */
+/** needs_rights - whether a call can affect more than its own socket */
 static bool needs_rights(long nr)
 {
 	return nr == SYS_setsockopt || nr == SYS_getsockopt || nr == SYS_ioctl ||
 	       nr == SYS_sendmsg;
 }
 
-/** beside_call - a call on descriptor @a[0], of epoll on @a[2], or what poll says now */
+/** beside_call - a call on descriptor @a[0]; epoll_ctl on @a[2]; or poll */
 static long beside_call(long nr, const long a[6])
 {
 	struct pollfd p = { .fd = (int)a[0], .events = (short)a[1] };
@@ -73,7 +73,7 @@ static long beside_call(long nr, const long a[6])
 	return ret == -1 ? -errno : ret;
 }
 
-/** beside_start - once, before the first socket */
+/** beside_start - set up; called once, before the first socket */
 int beside_start(void)
 {
 	ready.fd = epoll_create1(EPOLL_CLOEXEC);

@@ -10,7 +10,7 @@
 
 #include "helper.h"
 
-/** caps_get - all of our own */
+/** caps_get - get our own capabilities */
 static bool caps_get(struct __user_cap_header_struct *hdr,
 		     struct __user_cap_data_struct *data)
 {
@@ -31,11 +31,10 @@ bool caps_have(int cap)
 }
 
 /**
- * caps_drop - have them no more, nor hand them on
+ * caps_drop - drop capabilities, and do not pass them on
  *
- * The kernel takes the ambient ones away with those that are permitted. User 0
- * gets what is in the bounding set back with the next exec, unless it has
- * no_new_privs.
+ * Dropping permitted capabilities also drops the ambient ones. With the next
+ * exec, user 0 regains those in the bounding set, unless it has no_new_privs.
  */
 void caps_drop(uint64_t caps)
 {
@@ -55,7 +54,7 @@ void caps_drop(uint64_t caps)
 	syscall(SYS_capset, &hdr, data);
 }
 
-/** bounding_drop - no exec gives any but @keep back; needs CAP_SETPCAP */
+/** bounding_drop - let no exec regain any but @keep; needs CAP_SETPCAP */
 static void bounding_drop(uint64_t keep)
 {
 	int cap;
@@ -65,7 +64,7 @@ static void bounding_drop(uint64_t keep)
 			prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
 }
 
-/** caps_limit - have none but @keep, now and after an exec */
+/** caps_limit - drop all but @keep, also after an exec */
 void caps_limit(uint64_t keep)
 {
 	bounding_drop(keep);
@@ -73,7 +72,7 @@ void caps_limit(uint64_t keep)
 	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 }
 
-/** effective - change which are effective to @caps; which were */
+/** effective - make @caps the effective ones; returns the previous ones */
 static uint64_t effective(uint64_t caps)
 {
 	struct __user_cap_header_struct hdr;
@@ -92,13 +91,13 @@ static uint64_t effective(uint64_t caps)
 	return had;
 }
 
-/** caps_suspend - have none for a moment; what to give to caps_resume() */
+/** caps_suspend - disable all for a moment; returns those for caps_resume() */
 uint64_t caps_suspend(void)
 {
 	return effective(0);
 }
 
-/** caps_resume - have those again that caps_suspend() returned */
+/** caps_resume - enable those again that caps_suspend() returned */
 void caps_resume(uint64_t had)
 {
 	effective(had);

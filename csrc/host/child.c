@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The target from its fork to its exec: namespaces, filter, mounts, user; see target.c.
+ * The target from its fork to its exec: namespaces, filter, mounts, user; see
+ * target.c.
  *
- * The child counts on its end of the socket closing when lklhost dies: it then
- * ends too, as it does by PR_SET_PDEATHSIG.
+ * If lklhost dies, the child's end of the socket closes, and the child ends
+ * too, as it does by PR_SET_PDEATHSIG.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -26,7 +27,7 @@
 #define EXIT_NOT_EXECUTABLE	126
 #define EXIT_NOT_FOUND		127
 
-/** child_report - tell lklhost */
+/** child_report - report a step to lklhost */
 void child_report(int fd, enum child_step step, int value)
 {
 	struct child_report r = { .step = (int32_t)step, .value = value };
@@ -35,7 +36,7 @@ void child_report(int fd, enum child_step step, int value)
 		_exit(EXIT_NOT_FOUND);
 }
 
-/** child_read - exactly @len bytes, or false */
+/** child_read - read exactly @len bytes; false if that fails */
 bool child_read(int fd, void *buf, size_t len)
 {
 	size_t got = 0;
@@ -53,9 +54,9 @@ bool child_read(int fd, void *buf, size_t len)
 }
 
 /**
- * child_load - before exec: have the loader load @libraries into the program
+ * child_load - make the loader load @libraries into the program after exec
  *
- * A library that the caller wants preloaded stays, behind ours.
+ * A library that the caller wants to preload stays, after ours.
  */
 int child_load(const char *libraries)
 {
@@ -71,7 +72,7 @@ int child_load(const char *libraries)
 	return ret;
 }
 
-/** run_command - become the command, or say why not; never returns */
+/** run_command - execute the command, or report the error; never returns */
 __attribute__((noreturn))
 static void run_command(int sync, char **argv)
 {
@@ -84,7 +85,7 @@ static void run_command(int sync, char **argv)
 	      EXIT_NOT_EXECUTABLE);
 }
 
-/** die_with - @parent, as nobody else's child; what changes rights undoes it, prctl(2) */
+/** die_with - end with @parent; a change of rights undoes this, see prctl(2) */
 static void die_with(pid_t parent)
 {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -92,7 +93,7 @@ static void die_with(pid_t parent)
 		_exit(EXIT_NOT_FOUND);
 }
 
-/** become_user - and nothing of what was set up so far is lost */
+/** become_user - become --user, and keep all that was set up so far */
 static void become_user(int sync, pid_t parent)
 {
 	int ret = user_become();
@@ -105,10 +106,10 @@ static void become_user(int sync, pid_t parent)
 }
 
 /**
- * filter_preloaded - the filter beneath a preloaded library
+ * filter_preloaded - install the filter below a preloaded library
  *
- * A kernel without such filters (ENOSYS, EINVAL; qemu-user too) leaves the network
- * namespace, which is empty, and is said.
+ * If the kernel has no such filters (ENOSYS, EINVAL; also qemu-user), the run
+ * relies on the empty network namespace, and the child reports it.
  */
 static int filter_preloaded(int sync)
 {
@@ -120,7 +121,7 @@ static int filter_preloaded(int sync)
 	return 0;
 }
 
-/** child_preload - with the kernel inside the command; never returns */
+/** child_preload - run the command with the kernel inside; never returns */
 __attribute__((noreturn))
 static void child_preload(int sync, pid_t parent, char **argv)
 {
@@ -147,9 +148,9 @@ static void child_preload(int sync, pid_t parent, char **argv)
 }
 
 /**
- * child_main - what happens in the child; never returns
+ * child_main - main function of the child; never returns
  * @sync: our end of the socket
- * @zygote: the zygote's end of its own
+ * @zygote: the zygote's end of its own socket
  * @parent: pid of lklhost
  * @argv: the command
  */
@@ -173,7 +174,7 @@ void child_main(int sync, int zygote, pid_t parent, char **argv)
 	die_with(parent);
 	if (userns || host.in_userns || host.shared_netns)
 		prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-	if (host.shared_netns)	/* where they are rights on the host */
+	if (host.shared_netns)	/* these are rights on the host there */
 		caps_drop(1ull << CAP_NET_ADMIN | 1ull << CAP_NET_RAW);
 	if (host.preload)
 		child_preload(sync, parent, argv);

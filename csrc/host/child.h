@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the target does between its fork and its exec, and says of it. */
+/* The target between its fork and its exec, and its reports to lklhost. */
 #ifndef LKLHOST_CHILD_H
 #define LKLHOST_CHILD_H
 
@@ -8,20 +8,20 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define RESOLV_MAX	4096	/* of the path that GO names */
+#define RESOLV_MAX	4096	/* longest path that GO may name */
 
-/* What the child reports, in this order. */
+/* The steps that the child reports, in this order. */
 enum child_step {
 	STEP_NETNS,
 	STEP_FILTER,	/* value: the listener's descriptor */
-	STEP_UNFILTERED, /* with a preloaded library: there is no filter, for this errno */
+	STEP_UNFILTERED, /* with a preloaded library: errno that prevents the filter */
 	STEP_MOUNTS,
-	STEP_VIEW,	/* value: 0, it is mounted, or a negative errno */
+	STEP_VIEW,	/* value: 0 if mounted, or a negative errno */
 	STEP_COVER,
 	STEP_RESOLV,
 	STEP_HIDE,
-	STEP_COVERS,	/* value: pid of the process that keeps them, or a negative errno */
-	STEP_USER,	/* value: a negative errno, as below */
+	STEP_COVERS,	/* value: pid of the covers process, or a negative errno */
+	STEP_USER,	/* value: a negative errno */
 	STEP_LIBRARY,
 	STEP_EXEC,
 };

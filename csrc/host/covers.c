@@ -5,28 +5,28 @@
  *
  * Theory of operation
  *
- * A program that asks nscd, systemd-resolved or avahi for a name has it looked up
- * by the host's stack, so the folders with their sockets are covered by empty file
- * systems. Folders are covered rather than sockets: a socket that a daemon makes
- * later does not show.
+ * If a program asks nscd, systemd-resolved or avahi for a name, that daemon
+ * resolves it over the host's stack. Empty file systems therefore cover the
+ * folders with their sockets. The folders are covered, not the sockets: a
+ * socket that a daemon creates later then stays hidden as well.
  *
- * A mount does not stay for ever. When any process in any mount namespace unlinks,
- * removes or replaces the file or folder below a mount, the kernel detaches the
- * mount (__detach_mounts(), fs/namespace.c), and a folder that is renamed takes its
- * mount along. systemd removes a RuntimeDirectory= when the service stops, and most
- * programs replace /etc/resolv.conf by rename(2). No mount below /run or /etc is
- * safe from that, so a process in the target's mount namespace, which has the rights
- * that the target had before its exec, watches the folders above by inotify(7) and
- * covers again what has appeared.
+ * A mount can disappear. If any process in any mount namespace unlinks, removes
+ * or replaces the file or folder below a mount, the kernel detaches the mount
+ * (__detach_mounts(), fs/namespace.c). A folder that is renamed takes its mount
+ * along. systemd removes a RuntimeDirectory= when the service stops, and most
+ * programs replace /etc/resolv.conf by rename(2). No mount below /run or /etc
+ * is safe from this. A process in the target's mount namespace therefore
+ * watches the parent folders by inotify(7) and covers what appears again. It
+ * has the rights that the target had before its exec.
  *
  *	lklhost -- target	(fork)
  *	   `------ covers	(clone with CLONE_PARENT, by the target; ends with lklhost)
  *
- * Between the moment a folder appears and the moment it is covered some
- * microseconds pass. With the engine supervise connect(2) to a name in one of the
- * folders is refused as well (covers_refuse()), so that no connection slips through.
+ * A new folder is visible for some microseconds before it is covered. With the
+ * engine supervise, connect(2) to a name in one of the folders is therefore
+ * refused as well (covers_refuse()), so that no connection slips through.
  *
- * D-Bus stays the host's, see docs/limits.md.
+ * D-Bus remains that of the host, see docs/limits.md.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -59,23 +59,26 @@
 #define FLAGS		(MS_NOSUID | MS_NODEV | MS_NOEXEC)
 #define WATCHED		(IN_CREATE | IN_MOVED_TO | IN_ONLYDIR)
 
-/* The sticky bit tells covers from folders of the host's, which do not have these modes. */
+/*
+ * The sticky bit distinguishes covers from folders of the host, which do not
+ * have these modes.
+ */
 #define MODE_EMPTY	01555
 #define MODE_RUNS	01700
 #define EXIT_OWN	125
 
 static const char *const bases[] = { "/run", "/var/run" };
 
-/* In each of the bases; all have sockets that resolve names. */
+/* In each of the bases; all contain sockets that resolve names. */
 static const char *const folders[] = {
 	"nscd", "avahi-daemon", RESOLVED, "systemd/userdb", "systemd/machine",
 };
 
-/* Also resolv.conf(5), for programs that read systemd-resolved's own. */
+/* Also resolv.conf(5), for programs that read the files of systemd-resolved. */
 static const char *const resolved_files[] = { "resolv.conf", "stub-resolv.conf" };
 
 static struct {
-	int resolv;		/* O_PATH: what stands for /etc/resolv.conf, or -1 */
+	int resolv;		/* O_PATH: replaces /etc/resolv.conf, or -1 */
 	struct stat resolv_st;
 	char runs[PATH_MAX];	/* the folder with the run directories */
 	int watch;		/* inotify, or /proc/self/mountinfo */
@@ -92,8 +95,9 @@ static bool is_ours(const struct stat *st)
 /**
  * empty - mount an empty file system on a folder; it is still writable
  *
- * Returns a descriptor of it, or a negative errno. What follows is done by that, for
- * @path may be another folder by then: ESTALE, and inotify tells of it.
+ * Returns a descriptor of it, or a negative errno. The caller uses the
+ * descriptor, since @path may be another folder by then. If it already is, the
+ * result is ESTALE, and inotify reports the new folder.
  */
 static int empty(const char *path, mode_t mode, const char *size)
 {
@@ -113,7 +117,7 @@ static int empty(const char *path, mode_t mode, const char *size)
 	return -ESTALE;
 }
 
-/** seal - nobody changes what is in a cover */
+/** seal - make a cover read-only */
 static int seal(int folder)
 {
 	char path[32];
@@ -124,10 +128,10 @@ static int seal(int folder)
 }
 
 /**
- * show_resolv - the run's resolv.conf at @path, which exists
+ * show_resolv - mount the run's resolv.conf at @path, which exists
  *
- * A symbolic link is covered itself, not what it leads to: one folder less to be
- * watched. That takes the calls of Linux 5.2, which some containers forbid.
+ * A symbolic link is covered itself, not its target: this saves watching one
+ * more folder. It needs the calls of Linux 5.2, which some containers forbid.
  */
 static int show_resolv(const char *path)
 {
@@ -139,7 +143,7 @@ static int show_resolv(const char *path)
 	return mount(fd, path, NULL, MS_BIND, NULL) ? -errno : 0;
 }
 
-/** fill_resolved - the files of systemd-resolved's folder that programs read */
+/** fill_resolved - the files in systemd-resolved's folder that programs read */
 static int fill_resolved(int folder)
 {
 	char path[64];
@@ -154,7 +158,7 @@ static int fill_resolved(int folder)
 	return ret;
 }
 
-/** cover_folder - 0 also when there is none, or it is covered already */
+/** cover_folder - cover a folder; 0 also if it is missing or already covered */
 static int cover_folder(const char *path, bool resolved)
 {
 	struct stat st;
@@ -173,7 +177,7 @@ static int cover_folder(const char *path, bool resolved)
 	return ret;
 }
 
-/** mark - leave word for lklctl of where it is */
+/** mark - leave the name of the run, for an lklctl inside it */
 static int mark(int folder)
 {
 	int fd = openat(folder, MARKER, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
@@ -188,10 +192,10 @@ static int mark(int folder)
 }
 
 /**
- * cover_runs - hide ctl.sock and the journals of this run and of the user's others
+ * cover_runs - hide ctl.sock and the journals of this and the user's other runs
  *
- * It is writable, so that an lklrun in there comes as far as to say why it does not
- * run inside another.
+ * The cover is writable, so that an lklrun inside gets far enough to report
+ * that it does not run inside another.
  */
 static int cover_runs(void)
 {
@@ -209,9 +213,9 @@ static int cover_runs(void)
 }
 
 /**
- * cover_logs - the host's kernel log is not the stack's
+ * cover_logs - hide the host's kernel log, which is not the stack's
  *
- * A socket is mounted over them: open(2) says ENXIO, for root too.
+ * A socket is mounted over each log: open(2) fails with ENXIO, for root too.
  */
 static int cover_logs(void)
 {
@@ -233,7 +237,7 @@ static int cover_logs(void)
 	return ret;
 }
 
-/** cover_resolv - 0, or a negative errno: the host's is what the target sees */
+/** cover_resolv - mount resolv.conf; on error the target sees the host's */
 static int cover_resolv(void)
 {
 	struct stat st;
@@ -248,7 +252,7 @@ static int cover_resolv(void)
 	return show_resolv(RESOLV_CONF);
 }
 
-/** watch_above - hear of what appears in the folders that lead to @path */
+/** watch_above - watch the parent folders of @path for new entries */
 static void watch_above(const char *path)
 {
 	char above[PATH_MAX];
@@ -257,7 +261,7 @@ static void watch_above(const char *path)
 	snprintf(above, sizeof(above), "%s", path);
 	while (covers.by_inotify && (p = strrchr(above, '/')) && p != above) {
 		*p = '\0';
-		/* ENOENT: the one above tells when it appears. */
+		/* ENOENT: the watch of its parent reports when it appears. */
 		(void)inotify_add_watch(covers.watch, above, WATCHED);
 		if (!strcmp(above, bases[0]) || !strcmp(above, bases[1]))
 			break;
@@ -265,9 +269,9 @@ static void watch_above(const char *path)
 }
 
 /**
- * cover_all - cover what is there, and watch for what is not
- * @resolv: 0, or a negative errno: the host's resolv.conf is seen
- * @hide: left alone, or a negative errno: something else of the host's is
+ * cover_all - cover what exists, and watch for the rest
+ * @resolv: set to 0, or to a negative errno: the host's resolv.conf is visible
+ * @hide: set to a negative errno if something else of the host's is visible
  */
 static void cover_all(int *resolv, int *hide)
 {
@@ -286,23 +290,23 @@ static void cover_all(int *resolv, int *hide)
 		}
 	watch_above(RESOLV_CONF);
 	*resolv = cover_resolv();
-	/* That folder stays, for a run directory is in it. */
+	/* This folder is permanent, as a run directory is in it. */
 	ret = cover_runs();
 	if (ret)
 		*hide = ret;
 }
 
 /**
- * covers_refuse - whether a socket's name is one of a name service
+ * covers_refuse - whether the name of a socket is that of a name service
  *
- * For connect(2) of programs that mean no harm; one that takes a detour meets the
- * covers.
+ * This is for connect(2) of ordinary programs. A program that bypasses it finds
+ * the covers.
  */
 bool covers_refuse(const char *socket)
 {
 	size_t i, j, len;
 
-	if (!strcmp(host.abi, "host"))	/* its names are the host's */
+	if (!strcmp(host.abi, "host"))	/* its name services are the host's */
 		return false;
 	for (i = 0; i < sizeof(bases) / sizeof(bases[0]); i++) {
 		len = strlen(bases[i]);
@@ -319,7 +323,7 @@ bool covers_refuse(const char *socket)
 	return false;
 }
 
-/** runs_alone - whether there is nothing but run directories in a folder */
+/** runs_alone - whether a folder contains only run directories */
 static bool runs_alone(const char *folder)
 {
 	char path[PATH_MAX + NAME_MAX + 8];
@@ -336,7 +340,12 @@ static bool runs_alone(const char *folder)
 	return alone;
 }
 
-/** find_runs - the folder to hide: that of all runs, or where it has more, our own */
+/**
+ * find_runs - find the folder to hide
+ *
+ * This is the folder of all runs, or only our own if that folder has other
+ * content.
+ */
 static void find_runs(void)
 {
 	char *p;
@@ -351,7 +360,11 @@ static void find_runs(void)
 		*p = '/';
 }
 
-/** open_watch - inotify, or, where all of the user's are taken, what covers come off */
+/**
+ * open_watch - open inotify, or mountinfo if the user's instances are used up
+ *
+ * mountinfo only shows that a cover has disappeared.
+ */
 static void open_watch(void)
 {
 	covers.watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
@@ -362,7 +375,9 @@ static void open_watch(void)
 		covers.watch = -errno;
 }
 
-/** keep_fds - the two of ours, and nothing of the target's; false: it cannot be done */
+/**
+ * keep_fds - keep our two descriptors and none of the target's; false on error
+ */
 static bool keep_fds(void)
 {
 	int null = open("/dev/null", O_RDWR), resolv = -1, watch, i;
@@ -381,7 +396,7 @@ static bool keep_fds(void)
 	return helper_close_from(HELPER_FDS + (resolv >= 0 ? 2 : 1)) && !chdir("/");
 }
 
-/** keep_covered - what the process does until lklhost ends; never returns */
+/** keep_covered - main loop of the covers process; never returns */
 __attribute__((noreturn))
 static void keep_covered(pid_t parent)
 {
@@ -409,7 +424,7 @@ static void keep_covered(pid_t parent)
 	}
 }
 
-/** start - the process that keeps all covered; its pid, or a negative errno */
+/** start - start the covers process; its pid or a negative errno */
 static int start(void)
 {
 	pid_t parent = getppid(), pid;
@@ -423,9 +438,9 @@ static int start(void)
 }
 
 /**
- * covers_make - cover, by the target in its mount namespace, and have it stay so
- * @sync: where to report
- * @resolv: to be shown as /etc/resolv.conf; empty: leave it
+ * covers_make - in the target's mount namespace: cover, and keep it covered
+ * @sync: descriptor for reports
+ * @resolv: file to show as /etc/resolv.conf; empty: leave it
  */
 void covers_make(int sync, const char *resolv)
 {

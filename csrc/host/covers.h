@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What of the host's the target must not see, and stays covered. */
+/* Hide files of the host from the target, and keep them hidden. */
 #ifndef LKLHOST_COVERS_H
 #define LKLHOST_COVERS_H
 

@@ -11,36 +11,36 @@
 #include "list.h"
 #include "loop.h"
 
-#define CTL_CLIENTS	64		/* more are closed at once */
-#define CTL_FDS		4		/* received and not yet claimed */
-#define CTL_OUT_FDS	CTL_ASKS_MAX	/* on their way out */
-#define CTL_OUT_HIGH	(1 << 20)	/* no more requests are read above */
-#define CTL_OUT_EVENTS	(512 << 10)	/* above, events that may be lost are */
+#define CTL_CLIENTS	64		/* others are closed at once */
+#define CTL_FDS		4		/* received and not claimed yet */
+#define CTL_OUT_FDS	CTL_ASKS_MAX	/* queued for sending */
+#define CTL_OUT_HIGH	(1 << 20)	/* above, no more requests are read */
+#define CTL_OUT_EVENTS	(512 << 10)	/* above, losable events are dropped */
 #define CTL_OUT_MAX	(8 << 20)	/* above, the client is dropped */
-#define CTL_FLUSH_MS	1000		/* at the end, for one that reads nothing */
+#define CTL_FLUSH_MS	1000		/* at the end, for a client that does not read */
 #define CTL_WAITERS	256		/* waiting calls of one client */
 #define CTL_STACK_FDS	4096		/* stack descriptors of one client */
 
 /**
  * struct client - a control connection
  * @src: its descriptor in the loop
- * @link: in the list of all
- * @work: to go on with frames that were left because output was full
- * @launcher: descriptor 3; its end is ours
+ * @link: in the list of all clients
+ * @work: processes frames that were left because the output was full
+ * @launcher: descriptor 3; lklhost ends if it closes
  * @greeted: HELLO was answered
  * @closing: close once the output is sent
- * @mask, @events_id: subscribed events and the id they carry
- * @lost: events that were not queued for it since it was last told
- * @in, @in_off, @in_len, @in_room: received bytes from @in_off on wait for the
- *	rest of their frame, or for their turn
+ * @mask, @events_id: subscribed events and their id
+ * @lost: events dropped since the last report of lost events
+ * @in, @in_off, @in_len, @in_room: input buffer; bytes from @in_off on wait for
+ *	the rest of their frame, or for their turn
  * @out, @out_off, @out_len: bytes to send
- * @out_sent: bytes sent since the beginning
- * @out_fds, @n_out_fds: descriptors that go out with byte number at
+ * @out_sent: bytes sent since the connection began
+ * @out_fds, @n_out_fds: descriptors to send; each goes with byte number at
  * @fds, @n_fds: received in SCM_RIGHTS
- * @stack_fds, @n_stack_fds: descriptors of the stack its calls opened
- * @waiters, @n_waiters: calls that wait
+ * @stack_fds, @n_stack_fds: descriptors of the stack that its calls opened
+ * @waiters, @n_waiters: waiting calls
  * @remote, @n_remote: its number on the link to a preloaded library, 0: none;
- *	requests that went there and are not answered
+ *	number of requests sent there and not answered yet
  */
 struct client {
 	struct source src;

@@ -4,15 +4,16 @@
  *
  * Theory of operation
  *
- * The request's buffers are laid out in one room, the same for all calls, with
- * addresses where the request says; the call is made there, and the reply is
- * written from there. One that says EAGAIN and may wait becomes a struct waiter:
- * the descriptor is duplicated in the stack, so that it can be in the stack's
- * epoll beside whoever else watches it, and the call is made again at each event
- * until it says something else, its time is over, or it is cancelled.
+ * The buffers of a request are placed in one memory area, which all calls
+ * share, and their addresses go where the request says. The call runs on this
+ * area, and the reply is written from it. If a call returns EAGAIN and may
+ * wait, it becomes a struct waiter. Its descriptor is duplicated in the stack,
+ * so that the stack's epoll can watch it in addition to other watchers. The
+ * call is repeated at each event until it returns something other than EAGAIN,
+ * times out or is cancelled.
  *
- * What is allowed is in ctl_calls.c. Descriptors that calls open are made
- * non-blocking, remembered, and closed with the connection.
+ * ctl_calls.c lists the permitted calls. Descriptors that calls open are made
+ * non-blocking, recorded, and closed with the connection.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -30,9 +31,9 @@
 #include "stack.h"
 
 /**
- * struct waiter - a call that said EAGAIN
+ * struct waiter - a call that returned EAGAIN
  * @ssrc: @fd in the stack's epoll
- * @fd: duplicate of the descriptor it waits for
+ * @fd: duplicate of the descriptor that it waits for
  */
 struct waiter {
 	struct stack_src ssrc;
@@ -43,16 +44,16 @@ struct waiter {
 	int fd;
 };
 
-/* The one being made, which a panic leaves behind. */
+/* The call in progress, which a panic must free. */
 static struct request *making;
 
 /**
- * room_end - where the buffers of a call lie while it is made
+ * room_end - the memory area for the buffers of a call
  *
- * They end before a page that is not there: a call that writes more than its
- * client gave it room for says EFAULT, and changes nothing of ours.
+ * An inaccessible page follows the area: a call that writes more than its
+ * client gave it room for fails with EFAULT and does not change our memory.
  *
- * Returns the end of it, or NULL without memory.
+ * Returns the end of the area, or NULL without memory.
  */
 static uint8_t *room_end(void)
 {
@@ -74,7 +75,7 @@ static uint8_t *room_end(void)
 	return end;
 }
 
-/** owns - whether the client's calls opened that descriptor */
+/** owns - whether calls of the client opened this descriptor */
 static bool owns(const struct client *cl, int fd)
 {
 	size_t i;
@@ -85,7 +86,7 @@ static bool owns(const struct client *cl, int fd)
 	return false;
 }
 
-/** own - remember a descriptor; false without memory */
+/** own - record a descriptor; false without memory */
 static bool own(struct client *cl, int fd)
 {
 	if (cl->n_stack_fds == cl->stack_fds_room) {
@@ -101,7 +102,7 @@ static bool own(struct client *cl, int fd)
 	return true;
 }
 
-/** disown - it was closed */
+/** disown - forget a closed descriptor */
 static void disown(struct client *cl, int fd)
 {
 	size_t i;
@@ -113,7 +114,7 @@ static void disown(struct client *cl, int fd)
 		}
 }
 
-/** would_block - whether the call waits, whatever flags the descriptor has */
+/** would_block - whether the call waits even on a non-blocking descriptor */
 static bool would_block(const struct request *rq)
 {
 	switch (rq->call.nr) {
@@ -128,7 +129,7 @@ static bool would_block(const struct request *rq)
 	return false;
 }
 
-/** close_fd - close, without waiting for a peer: SO_LINGER would */
+/** close_fd - close without waiting for the peer, as SO_LINGER would */
 static long close_fd(int fd)
 {
 	struct linger l = { 0 };
@@ -142,7 +143,7 @@ static long close_fd(int fd)
 	return st_close(fd);
 }
 
-/** permitted - 0, or why the call is refused */
+/** permitted - 0, or the errno that refuses the call */
 static int permitted(const struct client *cl, const struct request *rq)
 {
 	int flags = ctl_call_flags(rq->call.nr);
@@ -155,14 +156,16 @@ static int permitted(const struct client *cl, const struct request *rq)
 	if (!(flags & (CALL_FD | CALL_AT)) ||
 	    ((flags & CALL_AT) && fd == AT_FDCWD) || owns(cl, fd))
 		return 0;
-	/* Sockets of the target may be looked at and tuned, not closed; all other
-	 * descriptors are other clients' or our own. */
+	/*
+	 * Clients may inspect and tune the target's sockets, but not close
+	 * them. All other descriptors belong to other clients or to lklhost.
+	 */
 	if (engine_has_stack_fd(fd))
 		return rq->call.nr == SYS_close ? -EPERM : 0;
 	return -EBADF;
 }
 
-/** never_blocking - descriptors that are opened here do not block */
+/** never_blocking - make the descriptors opened here non-blocking */
 static void never_blocking(struct request *rq)
 {
 	switch (rq->call.nr) {
@@ -204,8 +207,8 @@ static void never_blocking(struct request *rq)
 }
 
 /**
- * make - the call itself, and its effect on what the client holds
- * @room: where its buffers are then, until the next call is made
+ * make - make the call, and record the descriptors it opens or closes
+ * @room: its buffers, valid until the next call
  */
 static int64_t make(struct client *cl, struct request *rq, const uint8_t **room)
 {
@@ -237,7 +240,7 @@ static int64_t make(struct client *cl, struct request *rq, const uint8_t **room)
 	return ret;
 }
 
-/** waiter_end - forget it; the stack comes last, for it may panic */
+/** waiter_end - free a waiter; calls the stack last, as it may panic */
 static void waiter_end(struct waiter *w)
 {
 	list_del(&w->link);
@@ -249,14 +252,14 @@ static void waiter_end(struct waiter *w)
 	st_close(w->fd);
 }
 
-/** waiter_fail - an error is what the call said */
+/** waiter_fail - reply with an error and free the waiter */
 static void waiter_fail(struct waiter *w, int64_t ret)
 {
 	request_reply(w->cl, w->rq, ret, NULL);
 	waiter_end(w);
 }
 
-/** waiter_ready - the stack reports on the descriptor */
+/** waiter_ready - the stack reports an event of the descriptor */
 static void waiter_ready(struct stack_src *src, uint32_t events)
 {
 	struct waiter *w = container_of(src, struct waiter, ssrc);
@@ -271,7 +274,7 @@ static void waiter_ready(struct stack_src *src, uint32_t events)
 	waiter_end(w);
 }
 
-/** waiter_late - its time is over */
+/** waiter_late - the call has timed out */
 static void waiter_late(struct timer *t)
 {
 	waiter_fail(container_of(t, struct waiter, timer), -EAGAIN);
@@ -345,7 +348,7 @@ int ctl_call(struct client *cl, const struct ctl_hdr *h, const uint8_t *body,
 	return 0;
 }
 
-/** ctl_call_cancel - CTL_CANCEL; -ENOENT when nothing of that id waits */
+/** ctl_call_cancel - CTL_CANCEL; -ENOENT if no call with this id waits */
 int ctl_call_cancel(struct client *cl, uint32_t id)
 {
 	struct list *pos;
@@ -361,7 +364,7 @@ int ctl_call_cancel(struct client *cl, uint32_t id)
 	return -ENOENT;
 }
 
-/** ctl_calls_panic - the kernel is dead: calls that wait say EIO */
+/** ctl_calls_panic - the kernel is dead: waiting calls return EIO */
 void ctl_calls_panic(struct client *cl)
 {
 	while (!list_empty(&cl->waiters))
@@ -373,7 +376,9 @@ void ctl_calls_panic(struct client *cl)
 	making = NULL;
 }
 
-/** ctl_calls_end - the connection is closed: nothing waits, nothing is open */
+/**
+ * ctl_calls_end - the connection closes: end its calls, close its descriptors
+ */
 void ctl_calls_end(struct client *cl)
 {
 	while (!list_empty(&cl->waiters))

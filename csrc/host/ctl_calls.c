@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Which system calls a control client may make in the stack.
+ * The system calls that a control client may make in the stack.
  *
- * Sockets, files, mounts and questions. Not: what changes the one task all
- * calls share (credentials, namespaces, working directory), what makes or ends
- * processes or memory, and what waits without a descriptor.
+ * Permitted are calls on sockets and files, mounts and queries. Not permitted
+ * are calls that
+ *
+ * - change the one task that all calls share (credentials, namespaces, working
+ *   directory);
+ * - create or end processes, or change memory;
+ * - wait without a descriptor.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -64,7 +68,7 @@ static const struct entry entries[] = {
 	{ SYS_sethostname, 0 },
 };
 
-/** ctl_call_flags - CALL_* of a call, or -EPERM when it may not be made */
+/** ctl_call_flags - CALL_* of a call, or -EPERM if it is not permitted */
 int ctl_call_flags(uint32_t nr)
 {
 	size_t i;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The control server: what goes out. Frames are queued and sent as far as the
- * socket takes them; the loop never waits for a client, and one that does not
- * read is dropped (CTL_OUT_MAX).
+ * The control server: output. Frames are queued and sent as far as the socket
+ * accepts them. The loop never waits for a client; a client that does not read
+ * is dropped (CTL_OUT_MAX).
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -17,10 +17,15 @@
 #include "ctl.h"
 #include "host.h"
 
-/* As many as the target likes; the others are few, and what the run's end hangs on. */
+/*
+ * The target can cause any number of these. All other events are few, and the
+ * end of the run depends on them.
+ */
 #define EV_LOSABLE	(CTL_EV_PROC | CTL_EV_SOCKET)
 
-/** send_once - what goes up to the next descriptor, with the one that is due */
+/**
+ * send_once - send bytes up to the next descriptor, with the one that is due
+ */
 static ssize_t send_once(struct client *cl)
 {
 	union {
@@ -58,7 +63,7 @@ static ssize_t send_once(struct client *cl)
 	return n;
 }
 
-/** ctl_out_send - send what the socket takes; false: the client is gone */
+/** ctl_out_send - send what the socket accepts; false if the client is gone */
 bool ctl_out_send(struct client *cl)
 {
 	while (cl->out_off < cl->out_len) {
@@ -76,7 +81,7 @@ bool ctl_out_send(struct client *cl)
 	return true;
 }
 
-/** ctl_out_free - what will not be sent any more */
+/** ctl_out_free - drop the output that is not sent yet */
 void ctl_out_free(struct client *cl)
 {
 	while (cl->n_out_fds)
@@ -108,7 +113,7 @@ static bool out_room(struct client *cl, size_t len)
 	return true;
 }
 
-/** ctl_interest - what the loop shall report of this client */
+/** ctl_interest - set the events that the loop reports for this client */
 void ctl_interest(struct client *cl)
 {
 	size_t pending = cl->out_len - cl->out_off;
@@ -123,10 +128,10 @@ void ctl_interest(struct client *cl)
 }
 
 /**
- * ctl_frame - queue a frame and send what goes
+ * ctl_frame - queue a frame and send as much as possible
  *
- * The client is closed later, in a turn of its own, when something is wrong:
- * whoever called this may still hold it.
+ * On an error, the client is closed later, in its own turn of the loop: the
+ * caller may still use it.
  */
 void ctl_frame(struct client *cl, const struct ctl_hdr *hdr,
 	       const void *a, size_t alen, const void *b, size_t blen)
@@ -173,8 +178,8 @@ void ctl_reply(struct client *cl, const struct ctl_hdr *req, int32_t status,
 }
 
 /**
- * ctl_frame_fd - a frame with a descriptor beside its first byte
- * @fd: is closed, sent or not
+ * ctl_frame_fd - queue a frame with a descriptor attached to its first byte
+ * @fd: is always closed
  */
 void ctl_frame_fd(struct client *cl, const struct ctl_hdr *hdr, const void *a,
 		  size_t alen, const void *b, size_t blen, int fd)
@@ -198,10 +203,10 @@ static void event_frame(struct client *cl, const struct ctl_event *ev,
 }
 
 /**
- * ctl_out_event - queue an event, unless it may be lost and too much is queued
+ * ctl_out_event - queue an event, unless it may be lost and the queue is long
  * @text: its text
  *
- * How many were lost is told before the next that is not.
+ * The next event that is queued is preceded by a report of the number lost.
  */
 void ctl_out_event(struct client *cl, const struct ctl_event *ev,
 		   const char *text)
@@ -225,9 +230,9 @@ void ctl_out_event(struct client *cl, const struct ctl_event *ev,
 }
 
 /**
- * ctl_out_flush - send what is queued for @cl
- * @end: not later, but CTL_FLUSH_MS after each time that somebody took some
- * @last: not later at all
+ * ctl_out_flush - send the queued output of @cl
+ * @end: deadline, extended to CTL_FLUSH_MS after each successful send
+ * @last: final deadline
  */
 void ctl_out_flush(struct client *cl, uint64_t *end, uint64_t last)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* CTL_SYSCALL on its way from a frame's body to a call, and back. */
+/* CTL_SYSCALL: conversion between frames and calls. */
 #ifndef LKLHOST_CTL_REQUEST_H
 #define LKLHOST_CTL_REQUEST_H
 
 #include "ctl.h"
 
-#define REQUEST_ROOM	(3 * (size_t)CTL_FRAME_MAX)	/* of all buffers of a call */
+#define REQUEST_ROOM	(3 * (size_t)CTL_FRAME_MAX)	/* for all buffers of a call */
 
 /**
- * struct request_buf - a buffer, or how much of the one before it was used
- * @at: where it lies in the room; of one that is counted, once it was received
+ * struct request_buf - a buffer, or the used length of the buffer before it
+ * @at: its offset; for a counted buffer, set once it was received
  */
 struct request_buf {
 	struct ctl_buf b;
@@ -18,9 +18,9 @@ struct request_buf {
 
 /**
  * struct request - a call with its buffers
- * @size: the room that all of them take, but for those that are counted
- * @counted: the room behind it for these; 0: there are none
- * @in: the bytes that came with it, those of IN and INOUT buffers in order
+ * @size: total size of all buffers except the counted ones
+ * @counted: space after these for the counted buffers; 0: there are none
+ * @in: received bytes of the IN and INOUT buffers, in order
  */
 struct request {
 	struct ctl_hdr hdr;

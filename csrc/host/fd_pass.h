@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Messages with descriptors beside them (SCM_RIGHTS, unix(7)). */
+/* Messages that carry descriptors (SCM_RIGHTS, unix(7)). */
 #ifndef LKLHOST_FD_PASS_H
 #define LKLHOST_FD_PASS_H
 

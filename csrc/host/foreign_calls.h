@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Calls of a stack library with asm-generic's numbers and layouts. */
+/* Calls of a stack library with the numbers and layouts of asm-generic. */
 #ifndef LKLHOST_FOREIGN_CALLS_H
 #define LKLHOST_FOREIGN_CALLS_H
 
-/* include/uapi/asm-generic/unistd.h; those stack_foreign.c makes itself. */
+/*
+ * include/uapi/asm-generic/unistd.h; the calls that stack_foreign.c itself
+ * makes.
+ */
 #define GENERIC_eventfd2	19
 #define GENERIC_epoll_create1	20
 #define GENERIC_epoll_ctl	21

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Devices of a library with the interface of upstream LKL. */
+/* Devices of a library with upstream LKL's interface. */
 #ifndef LKLHOST_FOREIGN_NETDEV_H
 #define LKLHOST_FOREIGN_NETDEV_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-struct netdev_args {	/* its head, tools/lkl/include/lkl.h */
+struct netdev_args {	/* its first members, tools/lkl/include/lkl.h */
 	void *mac;
 	unsigned int offload;
 };
@@ -15,7 +15,7 @@ struct netdev_args {	/* its head, tools/lkl/include/lkl.h */
 struct foreign_netdev {
 	void *(*fd)(int fd);
 	int (*add)(void *nd, struct netdev_args *args);
-	void (*remove)(int id);		/* NULL: it has none */
+	void (*remove)(int id);		/* NULL: not available */
 	int (*get_ifindex)(int id);
 	bool old;			/* the old interface */
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Processes beside lklhost, forked before it gives up rights and namespaces. */
+/* Helper processes, forked before lklhost gives up rights and namespaces. */
 #ifndef LKLHOST_HELPER_H
 #define LKLHOST_HELPER_H
 
@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define HELPER_FDS	3	/* the first one's number in a helper */
+#define HELPER_FDS	3	/* number of the first in a helper */
 
 void helper_out_of_reach(void);
 pid_t helper_fork(const char *name, const int *fds, unsigned int n);
@@ -19,7 +19,7 @@ bool helper_close_from(unsigned int first);
 int keeper_start(void);
 bool keeper_cleanup(void);
 
-/* caps.c: capabilities(7), by number, or of bits by number */
+/* caps.c: capabilities(7), by number or as a bit mask of numbers */
 bool caps_have(int cap);
 void caps_drop(uint64_t caps);
 void caps_limit(uint64_t keep);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the parts of lklhost know of each other. */
+/* Declarations shared by the parts of lklhost. */
 #ifndef LKLHOST_HOST_H
 #define LKLHOST_HOST_H
 
@@ -9,14 +9,14 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Exit status of lklhost itself; the target's travels in CTL_EV_EXIT. */
+/* Exit status of lklhost itself; that of the target is in CTL_EV_EXIT. */
 #define HOST_EXIT_OK	0
-#define HOST_EXIT_USAGE	2	/* could not start; one line says why */
-#define HOST_EXIT_PANIC	3	/* panic with nobody left to tell */
-#define HOST_EXIT_STALLED 4	/* a target's memory does not come; one line says so */
+#define HOST_EXIT_USAGE	2	/* could not start; an error line was printed */
+#define HOST_EXIT_PANIC	3	/* panic without a client to report it to */
+#define HOST_EXIT_STALLED 4	/* memory of a target hangs; a line says so */
 
 /**
- * struct lklhost - the one instance
+ * struct lklhost - the state of this process
  * @run_dir: --run
  * @name: --name
  * @stack_path: --stack
@@ -24,18 +24,19 @@
  * @preload: --preload, the library to load into the target; NULL: supervise
  * @ctl_fd: --ctl-fd, the launcher's control connection
  * @lock_fd: --lock-fd, -1: none, or the keeper has it
- * @cleanup_fd: --cleanup-fd, the same
+ * @cleanup_fd: --cleanup-fd, -1: none, or the keeper has it
  * @no_userns: --no-userns
- * @in_userns: we moved into a user namespace of our own
- * @private_netns: we are in an empty network namespace
- * @shared_user_ns: --user without a user namespace for the target, for this errno
- * @shared_netns: no network namespace could be made, for this errno: we and the
+ * @in_userns: lklhost moved into its own user namespace
+ * @private_netns: lklhost is in an empty network namespace
+ * @shared_user_ns: errno that prevented a user namespace for the target of
+ *	--user
+ * @shared_netns: errno that prevented a network namespace: lklhost and the
  *	target stay in that of the host
  * @state: CTL_STATE_*
  * @start_ns: CLOCK_MONOTONIC at start
- * @mptcp: TCP stream sockets become MPTCP
- * @wait_tree: the run lasts until all of the target's tree have ended
- * @ask_end: lklrun wants to know of the target's end while the stack runs
+ * @mptcp: TCP stream sockets become MPTCP sockets
+ * @wait_tree: the run lasts until the target's whole tree has ended
+ * @ask_end: report the target's end to lklrun while the stack still runs
  * @instance: random, part of every carrier's name
  */
 struct lklhost {
@@ -78,7 +79,7 @@ size_t log_ring(char *buf, size_t len);
 void warn_user(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void note_user(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* What separates names in LD_PRELOAD, ld.so(8). */
+/* Separators of names in LD_PRELOAD, ld.so(8). */
 #define PRELOAD_SEPARATORS	": \t\n"
 
 /* child.c */

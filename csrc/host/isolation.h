@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What lklhost gives up before it reads a byte from the network. */
+/* Drop rights before lklhost reads a byte from the network. */
 #ifndef LKLHOST_ISOLATION_H
 #define LKLHOST_ISOLATION_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* A circular doubly linked list whose links live in the objects. */
+/* A circular doubly linked list with the links embedded in the objects. */
 #ifndef LKLHOST_LIST_H
 #define LKLHOST_LIST_H
 
@@ -23,14 +23,14 @@ struct list {
 #define list_for_each(pos, head) \
 	for ((pos) = (head)->next; (pos) != (head); (pos) = (pos)->next)
 
-/** list_init - make @l an empty list, or a link that is in none */
+/** list_init - make @l an empty list, or an unlinked element */
 static inline void list_init(struct list *l)
 {
 	l->next = l;
 	l->prev = l;
 }
 
-/** list_empty - whether @l is empty, or a link in no list */
+/** list_empty - whether @l is an empty list, or an unlinked element */
 static inline bool list_empty(const struct list *l)
 {
 	return l->next == l;
@@ -45,7 +45,7 @@ static inline void list_add_tail(struct list *l, struct list *head)
 	head->prev = l;
 }
 
-/** list_del - take @l out; harmless when it is in no list */
+/** list_del - unlink @l; does nothing if it is in no list */
 static inline void list_del(struct list *l)
 {
 	l->prev->next = l->next;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The loop: host descriptors, the stack, timers, all in one thread. */
+/* The event loop: host descriptors, the stack and timers in one thread. */
 #ifndef LKLHOST_LOOP_H
 #define LKLHOST_LOOP_H
 
@@ -9,9 +9,9 @@
 #include "list.h"
 
 /**
- * struct source - a host descriptor the loop watches
- * @fn: called with the epoll events; NULL once removed, so that events already
- *	fetched find nobody
+ * struct source - a host descriptor that the loop watches
+ * @fn: called with the epoll events; NULL after removal, so that events already
+ *	fetched are ignored
  * @fd: the descriptor
  */
 struct source {
@@ -20,9 +20,9 @@ struct source {
 };
 
 /**
- * struct work - something to go on with in the next turn
+ * struct work - a function to call in the next turn of the loop
  * @link: in the ready list
- * @fn: called once per queueing
+ * @fn: called once each time the work is queued
  */
 struct work {
 	struct list link;
@@ -30,10 +30,10 @@ struct work {
 };
 
 /**
- * struct timer - a call at a time
- * @link: in the timer list when armed
+ * struct timer - a function to call at a given time
+ * @link: in the timer list while armed
  * @at: CLOCK_MONOTONIC nanoseconds
- * @fn: called once, disarmed before
+ * @fn: called once, after the timer is disarmed
  */
 struct timer {
 	struct list link;
@@ -43,10 +43,10 @@ struct timer {
 
 #define TIMER_INIT(name, func) { LIST_INIT((name).link), 0, func }
 
-/* No timer, as a time from now. */
+/* As a relative time: no timer. */
 #define TIMER_NEVER	INT64_MAX
 
-/* Tag in epoll data of descriptors that are the stack library's own. */
+/* Tag in the epoll data of the stack library's own descriptors. */
 #define LOOP_STACK_TAG	0x8000000000000000ull
 
 int loop_init(void);
@@ -79,10 +79,10 @@ void loop_run(void);
 void loop_panic(void) __attribute__((noreturn));
 
 /**
- * struct loop_stats - what the loop did
- * @turns: times round
- * @sleeps: of these, with a wait
- * @spins: polls without a wait while spinning
+ * struct loop_stats - counters of the loop
+ * @turns: turns of the loop
+ * @sleeps: turns that slept
+ * @spins: non-blocking polls while spinning
  * @steps: runs of the stack
  */
 struct loop_stats {

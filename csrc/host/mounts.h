@@ -3,9 +3,9 @@
 #ifndef LKLHOST_MOUNTS_H
 #define LKLHOST_MOUNTS_H
 
-/* For mounts_make(), in place of a descriptor of /dev/fuse. */
-#define VIEW_HOSTS	-1000	/* leave what the host has */
-#define VIEW_EMPTY	-1001	/* there shall be nothing */
+/* Values for mounts_make() instead of a descriptor of /dev/fuse. */
+#define VIEW_HOSTS	-1000	/* show the host's files */
+#define VIEW_EMPTY	-1001	/* show nothing */
 
 int mounts_place(int dir, const char *from, const char *to);
 void mounts_make(int sync, const char *resolv, int fuse);

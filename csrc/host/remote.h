@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The kernel in the target's process (engine "preload"), as lklhost sees it. */
+/*
+ * The kernel in the target's process (engine "preload"), from lklhost's side.
+ */
 #ifndef LKLHOST_REMOTE_H
 #define LKLHOST_REMOTE_H
 

@@ -6,15 +6,16 @@
  *
  * Three back ends fill struct stack_ops: stack_native.c (our library, driven by
  * the loop), stack_foreign.c (a library with upstream LKL's interface) and
- * stack_host.c (the host kernel itself). Above this line nobody knows which
- * one it is. Call numbers and layouts are the host architecture's own.
+ * stack_host.c (the host kernel itself). The rest of lklhost does not depend on
+ * the back end in use. Call numbers and layouts are those of the host
+ * architecture.
  *
- * Every descriptor the engine makes in the stack is non-blocking, and no call
- * made here may block: the loop has one thread.
+ * Every descriptor that the engine creates in the stack is non-blocking. No
+ * call made here may block, since the loop has only one thread.
  *
  * Readiness comes from one epoll inside the stack. st_watch() adds descriptors
- * to it, edge-triggered; the loop fetches its events with a timeout of 0 and
- * only when the back end says that there may be some.
+ * to it, edge-triggered. The loop fetches its events with a timeout of 0, and
+ * only if the back end says that there may be some.
  */
 #ifndef LKLHOST_STACK_H
 #define LKLHOST_STACK_H
@@ -27,40 +28,45 @@
 #include <sys/uio.h>
 
 /**
- * struct stack_src - somebody who waits for a descriptor of the stack
- * @fn: called with epoll events; NULL once removed
+ * struct stack_src - the handler of a descriptor of the stack
+ * @fn: called with epoll events; NULL after removal
  */
 struct stack_src {
 	void (*fn)(struct stack_src *src, uint32_t events);
 };
 
 /**
- * enum st_load - what the loop says of itself
- * @ST_LOAD_EASY: it has time to spare
- * @ST_LOAD_FULL: it has not
- * @ST_LOAD_RUSH: nor has it, and what it does is for many short connections
+ * enum st_load - load of the loop
+ * @ST_LOAD_EASY: the loop has idle time
+ * @ST_LOAD_FULL: the loop has no idle time
+ * @ST_LOAD_RUSH: the same, and it serves many short connections
  */
 enum st_load { ST_LOAD_EASY, ST_LOAD_FULL, ST_LOAD_RUSH };
 
 /**
  * struct stack_ops - a back end
  * @abi: CTL_ABI_*
- * @boot: start the kernel, @mem bytes (0: default), extra command line
- * @call: a system call; >= 0 or a negative errno
- * @step: run the kernel until idle; ns to its next timer, 0: more to do at
- *	once, -1: nothing to wait for, below -1: a negative errno, it is dead
- * @event: an event on one of the library's own descriptors in the loop's epoll
- * @watch: tell the back end the stack epoll it shall report on
- * @asked: whether the stack epoll may have events (clears the flag)
- * @refs: where the bytes lie that a receive on the stream @fd would return next,
- *	@len at most, in @max pieces; they stay there until the next call of the
- *	stack. How many pieces, or a negative errno when it cannot tell. May be NULL
- * @load: tells whether the loop has time to spare; may be NULL
- * @link_add: a device on @fd, which the stack owns from then on; id or -errno
+ * @boot: start the kernel with @mem bytes (0: default) and an additional
+ *	command line
+ * @call: make a system call; returns >= 0 or a negative errno
+ * @step: run the kernel until idle; returns ns to its next timer, 0: more to do
+ *	at once, -1: nothing to wait for, below -1: a negative errno, the kernel
+ *	is dead
+ * @event: handle an event of one of the library's own descriptors in the loop's
+ *	epoll
+ * @watch: set the stack's epoll whose readiness the back end reports
+ * @asked: whether the stack's epoll may have events (clears the flag)
+ * @refs: find the bytes that a receive on the stream @fd would return next,
+ *	@len at most, in @max pieces. They stay there until the next call in the
+ *	stack. Returns the number of pieces, or a negative errno if it cannot
+ *	tell. May be NULL
+ * @load: set the load of the loop; may be NULL
+ * @link_add: add a device on @fd, which the stack then owns; returns its id or
+ *	-errno
  * @link_del: remove a device
- * @ifindex: of a device, 0 before boot
+ * @ifindex: ifindex of a device, 0 before boot
  * @halt: shut the kernel down
- * @stats: counters of the back end's own, "name value\n"; may be NULL
+ * @stats: counters of the back end itself, "name value\n"; may be NULL
  */
 struct stack_ops {
 	uint32_t abi;
@@ -92,11 +98,12 @@ int stack_foreign_bind(void *lib, bool old, char *err, size_t errlen);
 void *stack_symbol(void *lib, const char *name, char *err, size_t errlen);
 
 /*
- * Where the library comes from: stack_dl.c loads it; in builds for other machines
- * stack_linked.c has it. One of them is linked.
+ * Access to the library: stack_dl.c loads it; builds for other machines have it
+ * linked in (stack_linked.c). Exactly one of the two files is linked.
  *
- * stack_lib_open() gives a handle of the library at @path, NULL with one line for the
- * user in @err; stack_lib_find() one of its functions, NULL where it has none.
+ * stack_lib_open() returns a handle of the library at @path, or NULL with one
+ * line for the user in @err. stack_lib_find() returns one of its functions, or
+ * NULL if it has none of this name.
  */
 void *stack_lib_open(const char *path, char *err, size_t errlen);
 void *stack_lib_find(void *lib, const char *name);
@@ -128,8 +135,8 @@ long st_call(long nr, long a, long b, long c, long d, long e, long f);
 long st_fd_call(long nr, long a, long b, long c, long d, long e, long f);
 
 /*
- * Added to the number of a descriptor that is lklhost's own, a socket of the host's
- * network (beside.c). What clients ask for by number never comes to st_fd_call().
+ * Added to the number of a descriptor of lklhost itself, a socket of the host's
+ * network (beside.c). Descriptors given by clients never reach st_fd_call().
  */
 #define ST_HOST		0x40000000L
 extern long (*st_beside)(long nr, const long args[6]);
@@ -144,7 +151,7 @@ int beside_start(void);
 	st_fd_call((nr), (long)(fd), (long)(b), (long)(c), (long)(d), \
 		   (long)(e), (long)(f))
 
-/* The calls the engine makes, by name. */
+/* Calls that the engine makes, by name. */
 #define st_socket(d, t, p)	ST(SYS_socket, d, t, p, 0, 0, 0)
 #define st_close(fd)		ST_FD(SYS_close, fd, 0, 0, 0, 0, 0)
 #define st_bind(fd, a, l)	ST_FD(SYS_bind, fd, a, l, 0, 0, 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The functions of our own stack library that lklhost calls, without "lkl_". */
+/* Functions of our own stack library that lklhost calls, without "lkl_". */
 #ifndef LKLHOST_STACK_FUNCTIONS_H
 #define LKLHOST_STACK_FUNCTIONS_H
 

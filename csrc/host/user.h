@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* --user: who the target runs as. */
+/* --user: the user that the target runs as. */
 #ifndef LKLHOST_USER_H
 #define LKLHOST_USER_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What lklhost and the zygote say to each other, each message one packet. */
+/* Messages between lklhost and the zygote, one packet each. */
 #ifndef LKLHOST_ZYGOTE_H
 #define LKLHOST_ZYGOTE_H
 
@@ -15,9 +15,9 @@ struct zygote_request {
 enum zygote_what {
 	ZYGOTE_READY,	/* value: the zygote's pid; id 0 */
 	ZYGOTE_STARTED,	/* value: the program's pid; before anything can fail */
-	ZYGOTE_FORK,	/* it could not be forked; value: a negative errno */
-	ZYGOTE_CWD,	/* its working directory: a negative errno */
-	ZYGOTE_COMMAND,	/* it could not be executed: a negative errno */
+	ZYGOTE_FORK,	/* cannot fork; value: a negative errno */
+	ZYGOTE_CWD,	/* cannot enter its directory: a negative errno */
+	ZYGOTE_COMMAND,	/* cannot execute it: a negative errno */
 };
 
 /* zygote and its children to lklhost */
