@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Who may connect to ctl.sock: root and our own user, but no program that runs on a
- * stack.
+ * Access to ctl.sock: for root and our own user, but not for programs that run
+ * on a stack.
  *
  * Theory of operation
  *
- * The target has the uid that the run directory admits, and by the control socket it
- * could give itself what lklrun was not told to give: a link to the host's loopback,
- * say. It is told apart by its ancestors. lklhost is a child subreaper, so that each
- * process of the target descends from lklhost whatever its parents do. A program on
- * another run's stack descends from another lklhost, which is the same executable.
+ * The target has the uid that the run directory admits. Through the control
+ * socket it could get more than lklrun was told to give it, for example a link
+ * to the host's loopback. lklhost recognises it by its ancestors: lklhost is a
+ * child subreaper, so each process of the target descends from lklhost, even if
+ * its parents end. A program on the stack of another run descends from another
+ * lklhost, which is the same executable.
  *
- * The pid of a peer could be that of another process by the time we look. A pidfd
- * made of the socket (SO_PEERPIDFD, Linux 6.5) names the one that connected; before,
- * a pidfd that is opened first and still alive at the end shows at least that it did
- * not change meanwhile. A peer that has ended is refused.
+ * The pid of a peer may belong to another process by the time lklhost looks. A
+ * pidfd from the socket (SO_PEERPIDFD, Linux 6.5) identifies the process that
+ * connected. On older kernels, lklhost opens a pidfd first; if that process is
+ * still alive at the end, the pid has at least not changed meanwhile. A peer
+ * that has ended is refused.
  *
- * A process outside that connects and passes its socket to the target helps it on
- * purpose, and is not kept from it.
+ * A process outside that connects and passes its socket to the target does so
+ * on purpose; lklhost does not prevent it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -59,11 +61,13 @@ static long number(const char *path, const char *key)
 }
 
 /**
- * parent_of - 0: it has none that we can see; -1: there is no such process
+ * parent_of - the parent's pid; 0: none that we can see; -1: no such process
  *
- * With the mount option hidepid= of /proc, processes do not show there that we could
- * not trace. They are not the target's if they are another user's, whom it cannot become
- * unless we are root and see all; nor if we may trace all that is in our user namespace.
+ * With the mount option hidepid= of /proc, processes that we cannot trace are
+ * hidden. Such a process does not belong to the target in two cases. Either it
+ * belongs to another user: the target cannot become that user unless we are
+ * root, and root sees all processes. Or we may trace everything in our user
+ * namespace.
  */
 static pid_t parent_of(pid_t pid)
 {
@@ -79,7 +83,7 @@ static pid_t parent_of(pid_t pid)
 	return host.in_userns && caps_have(CAP_SYS_PTRACE) ? 0 : -1;
 }
 
-/** is_named - whether a process has our program's name, which everybody may read */
+/** is_named - whether a process has our program's name, which all may read */
 static bool is_named(pid_t pid)
 {
 	char path[64], name[17] = "";
@@ -95,10 +99,10 @@ static bool is_named(pid_t pid)
 }
 
 /**
- * is_lklhost - whether a process is this one, or another of the same executable
+ * is_lklhost - whether a process is this one, or one of the same executable
  *
- * Which executable it is, lklhost may not know of a process that is in another user
- * namespace or has capabilities. It goes by the name then.
+ * lklhost may not be allowed to read the executable of a process that is in
+ * another user namespace or has capabilities. It then compares the name.
  */
 static bool is_lklhost(pid_t pid)
 {
@@ -115,10 +119,11 @@ static bool is_lklhost(pid_t pid)
 }
 
 /**
- * walk - up to an lklhost, or to the end
+ * walk - walk up the ancestors to an lklhost or to the end
  *
- * Returns 1 below an lklhost, 0 not below, -1 if a process ended in between. A
- * parent's number cannot have been another's while its child still named it.
+ * Returns 1 if @pid is below an lklhost, 0 if not, -1 if a process ended
+ * meanwhile. As long as a child names its parent, that pid cannot have been
+ * reused.
  */
 static int walk(pid_t pid)
 {
@@ -140,7 +145,7 @@ static int walk(pid_t pid)
 	return n == ANCESTORS_MAX ? 1 : parent;
 }
 
-/** peer_pidfd - a descriptor for the process that connected, or a negative errno */
+/** peer_pidfd - a pidfd of the process that connected, or a negative errno */
 static int peer_pidfd(int sock, pid_t pid)
 {
 	socklen_t len = sizeof(int);
@@ -154,13 +159,13 @@ static int peer_pidfd(int sock, pid_t pid)
 	return fd < 0 ? -errno : fd;
 }
 
-/** on_a_stack - whether the peer runs on a stack, or cannot be judged */
+/** on_a_stack - whether the peer runs on a stack, or this is unknown */
 static bool on_a_stack(int sock, pid_t pid)
 {
 	struct pollfd p = { .events = POLLIN };
 	int i, below = -1;
 
-	if (!pid)	/* of a PID namespace above ours, as no child of ours is */
+	if (!pid)	/* in a parent PID namespace, where no child of ours is */
 		return false;
 	p.fd = peer_pidfd(sock, pid);
 	if (p.fd == -ENOSYS)	/* qemu-user, and kernels before Linux 5.3 */
@@ -178,10 +183,11 @@ static bool on_a_stack(int sock, pid_t pid)
 }
 
 /**
- * ctl_peer_allowed - whether somebody who has connected to ctl.sock may stay
+ * ctl_peer_allowed - whether a process that connected to ctl.sock may stay
  *
- * In a user namespace of our own every foreign uid, root's too, is shown as the
- * overflow uid. The run directory's mode 0700 has kept all but root away.
+ * In our own user namespace, every foreign uid, including root, appears as the
+ * overflow uid. The run directory's mode 0700 has already excluded all but
+ * root.
  */
 bool ctl_peer_allowed(int sock)
 {

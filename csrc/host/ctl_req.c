@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * The control server: requests. See ctl_proto.h for what each means.
- */
+/* The control server: requests. ctl_proto.h describes each. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +13,7 @@
 #include "stack.h"
 
 #define TEXT_MAX	(256 * 1024)
-#define STATS_OWN	64	/* room for the control server's own line */
+#define STATS_OWN	64	/* for the control server's own line */
 #define CMDLINE_MAX	4096
 #define EV_ALL		(CTL_EV_EXIT | CTL_EV_PANIC | CTL_EV_PROC | \
 			 CTL_EV_SOCKET | CTL_EV_WARN | CTL_EV_NOTE | \
@@ -29,7 +27,7 @@
 #define ARCH	"arm"
 #endif
 
-/** hello - versions, who and what runs */
+/** hello - report versions, pids and state */
 static int hello(struct client *cl, const struct ctl_hdr *h, const uint8_t *body)
 {
 	struct ctl_hello_req req;
@@ -63,7 +61,7 @@ static int hello(struct client *cl, const struct ctl_hdr *h, const uint8_t *body
 	return 0;
 }
 
-/** link_add - a device on the descriptor that came with the frame */
+/** link_add - add a device on the descriptor that came with the frame */
 static int link_add(struct client *cl, const struct ctl_hdr *h,
 		    const uint8_t *body)
 {
@@ -171,7 +169,7 @@ static int go(struct client *cl, const struct ctl_hdr *h, const uint8_t *body,
 	return 0;
 }
 
-/** text - STATS and LOG */
+/** text - answer STATS and LOG */
 static int text(struct client *cl, const struct ctl_hdr *h)
 {
 	char *buf = malloc(TEXT_MAX);
@@ -194,7 +192,7 @@ static int text(struct client *cl, const struct ctl_hdr *h)
 	return 0;
 }
 
-/** owners - whose socket is which */
+/** owners - answer OWNERS */
 static int owners(struct client *cl, const struct ctl_hdr *h)
 {
 	size_t room = CTL_FRAME_MAX - sizeof(*h);
@@ -224,7 +222,7 @@ static int stop(struct client *cl, const struct ctl_hdr *h, const uint8_t *body)
 	return 0;
 }
 
-/** events - subscribe; a second time changes the mask */
+/** events - subscribe; a later call replaces the mask */
 static int events(struct client *cl, const struct ctl_hdr *h,
 		  const uint8_t *body)
 {
@@ -241,7 +239,7 @@ static int events(struct client *cl, const struct ctl_hdr *h,
 	return 0;
 }
 
-/** cancel - give up a waiting call */
+/** cancel - cancel a waiting call */
 static int cancel(struct client *cl, const struct ctl_hdr *h,
 		  const uint8_t *body)
 {
@@ -253,9 +251,9 @@ static int cancel(struct client *cl, const struct ctl_hdr *h,
 }
 
 /**
- * length_ok - whether the body has the length its type asks for
+ * length_ok - whether the body has a valid length for its type
  *
- * Unknown types have any length.
+ * Unknown types may have any length.
  */
 static bool length_ok(uint16_t type, size_t len)
 {
@@ -294,7 +292,7 @@ static bool length_ok(uint16_t type, size_t len)
 	return true;
 }
 
-/** dead_allows - requests a panicked kernel's host still answers */
+/** dead_allows - whether a request is answered after a panic */
 static bool dead_allows(uint16_t type)
 {
 	return type == CTL_HELLO || type == CTL_LOG || type == CTL_STATS ||
@@ -302,10 +300,10 @@ static bool dead_allows(uint16_t type)
 }
 
 /**
- * ctl_request - one request
+ * ctl_request - handle one request
  * @body: @len bytes
  *
- * Returns a negative errno when the connection shall end.
+ * Returns a negative errno if the connection must be closed.
  */
 int ctl_request(struct client *cl, const struct ctl_hdr *h, const uint8_t *body,
 		size_t len)
@@ -349,7 +347,7 @@ int ctl_request(struct client *cl, const struct ctl_hdr *h, const uint8_t *body,
 	case CTL_STOP:
 		return stop(cl, h, body);
 	case CTL_EXEC:
-		if (host.preload)	/* its kernel is one process's own */
+		if (host.preload)	/* its kernel serves one process */
 			break;
 		return exec_request(cl, h, body, len);
 	case CTL_EXEC_SIGNAL:

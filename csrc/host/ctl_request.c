@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * CTL_SYSCALL: from the frame's body to a call with its buffers, and from that to
- * the reply.
+ * CTL_SYSCALL: convert the body of a frame to a call with its buffers, and the
+ * result to a reply.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -17,26 +17,26 @@
 #define REPLY_MAX	(CTL_FRAME_MAX - sizeof(struct ctl_hdr) - \
 			 sizeof(struct ctl_syscall_rep))
 
-/** request_free - with its bytes */
+/** request_free - free a request */
 void request_free(struct request *rq)
 {
 	free(rq->in);
 	free(rq);
 }
 
-/** aligned - the room that a buffer takes */
+/** aligned - the space that a buffer takes */
 static size_t aligned(uint32_t len)
 {
 	return (len + 15) & ~(size_t)15;
 }
 
-/** counted - whether the entry behind says how much of a buffer was used */
+/** counted - whether the next entry gives the used length of buffer @i */
 static bool counted(const struct request *rq, uint32_t i)
 {
 	return i + 1 < rq->call.nbuf && rq->buf[i + 1].b.flags == CTL_BUF_USED;
 }
 
-/** buf_check - what the header demands of entry @i */
+/** buf_check - check entry @i as ctl_proto.h requires */
 static int buf_check(const struct request *rq, uint32_t i)
 {
 	const struct ctl_buf *b = &rq->buf[i].b;
@@ -60,9 +60,9 @@ static int buf_check(const struct request *rq, uint32_t i)
 }
 
 /**
- * room_plan - where the buffers lie, and how much room those that are counted have
+ * room_plan - place the buffers, and compute the space for the counted ones
  *
- * Returns -E2BIG when the reply has no room for one of these.
+ * Returns -E2BIG if the reply has no space for one of these.
  */
 static int room_plan(struct request *rq)
 {
@@ -90,9 +90,10 @@ static int room_plan(struct request *rq)
 }
 
 /**
- * request_parse - a frame's body into a request
+ * request_parse - convert the body of a frame to a request
  *
- * -EBADMSG: a length is broken; -EINVAL, -E2BIG, -ENOMEM: cannot be carried out.
+ * Returns -EBADMSG for an invalid length; -EINVAL, -E2BIG or -ENOMEM if the
+ * request cannot be carried out.
  */
 int request_parse(const struct ctl_hdr *h, const uint8_t *body, size_t len,
 		  struct request **out)
@@ -152,7 +153,7 @@ fail:
 	return ret;
 }
 
-/** address_put - have the call find buffer @i */
+/** address_put - put the address of buffer @i where the call expects it */
 static void address_put(struct request *rq, uint32_t i, uint8_t *base)
 {
 	const struct ctl_buf *b = &rq->buf[i].b;
@@ -165,7 +166,7 @@ static void address_put(struct request *rq, uint32_t i, uint8_t *base)
 		rq->args[b->place] = addr;
 }
 
-/** count_clear - nothing was received yet, whatever the client says */
+/** count_clear - reset a used length, whatever the client sent */
 static void count_clear(const struct request *rq, uint32_t i, uint8_t *base)
 {
 	const struct ctl_buf *b = &rq->buf[i].b;
@@ -174,8 +175,8 @@ static void count_clear(const struct request *rq, uint32_t i, uint8_t *base)
 }
 
 /**
- * request_fill - the buffers as the call shall find them, and their addresses
- * @base: where they are
+ * request_fill - fill the buffers and put their addresses
+ * @base: start of the buffers
  */
 void request_fill(struct request *rq, uint8_t *base)
 {
@@ -216,14 +217,14 @@ static size_t used(const struct request *rq, uint32_t i, const uint8_t *base)
 }
 
 /**
- * request_receive - recvmmsg, with buffers that are counted
- * @base: where the buffers are
+ * request_receive - recvmmsg with counted buffers
+ * @base: start of the buffers
  *
- * What such a buffer may take is far more than what most messages do. So each
- * message is received behind the bytes of the one before it, and they end when the
- * reply may have no room for another.
+ * These buffers may be far larger than most messages. Each message is therefore
+ * received right after the bytes of the previous one. Reception stops when the
+ * reply may have no space for another message.
  *
- * Returns how many there are, or a negative errno.
+ * Returns the number of messages, or a negative errno.
  */
 int64_t request_receive(struct request *rq, uint8_t *base)
 {
@@ -251,8 +252,8 @@ int64_t request_receive(struct request *rq, uint8_t *base)
 }
 
 /**
- * request_reply - the result, and the buffers that came back
- * @base: where they are; NULL when @ret is an error
+ * request_reply - send the result and the output buffers
+ * @base: start of the buffers; NULL if @ret is an error
  */
 void request_reply(struct client *cl, struct request *rq, int64_t ret,
 		   const uint8_t *base)

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The control server: connections, and frames that come in.
+ * The control server: connections and incoming frames.
  *
  * Theory of operation
  *
- * Clients are the launcher, on descriptor 3, and processes that connect to ctl.sock
- * and that ctl_peer.c admits. Input is collected until a frame is complete and then
- * handed to ctl_request(). Output is in ctl_out.c. A client that does not read
- * its replies is not read from either (CTL_OUT_HIGH).
+ * The clients are the launcher, on descriptor 3, and the processes that connect
+ * to ctl.sock and that ctl_peer.c admits. Input is collected until a frame is
+ * complete and then passed to ctl_request(). Output is in ctl_out.c. lklhost
+ * does not read from a client that does not read its replies (CTL_OUT_HIGH).
  *
- * A frame that breaks a length is answered with -EBADMSG, and the connection
- * ends. The launcher's end of file ends the run.
+ * A frame of invalid length is answered with -EBADMSG, and the connection is
+ * closed. The run ends when the launcher closes its connection.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -37,10 +37,13 @@ static struct list clients = LIST_INIT(clients);
 static unsigned int n_clients;
 static char sock_path[108];
 
-/* The client whose calls end: the kernel may panic meanwhile, see ctl_panicked(). */
+/*
+ * The client whose calls are ending; the kernel may panic meanwhile, see
+ * ctl_panicked().
+ */
 static struct client *leaving;
 
-/** client_close - close a connection that has nothing in the stack any more */
+/** client_close - close a connection that has nothing left in the stack */
 static void client_close(struct client *cl)
 {
 	bool launcher = cl->launcher;
@@ -61,7 +64,7 @@ static void client_close(struct client *cl)
 		host_launcher_gone();
 }
 
-/** client_free - close a connection and all that was opened through it */
+/** client_free - close a connection and everything opened through it */
 static void client_free(struct client *cl)
 {
 	if (cl->dead)
@@ -76,7 +79,7 @@ static void client_free(struct client *cl)
 	client_close(cl);
 }
 
-/** ctl_claim_fd - the oldest descriptor the client sent, or -EBADF */
+/** ctl_claim_fd - take the oldest descriptor that the client sent, or -EBADF */
 int ctl_claim_fd(struct client *cl)
 {
 	int fd;
@@ -89,7 +92,7 @@ int ctl_claim_fd(struct client *cl)
 	return fd;
 }
 
-/** ctl_launcher - lklrun's connection; NULL: it is over */
+/** ctl_launcher - lklrun's connection; NULL if it is closed */
 struct client *ctl_launcher(void)
 {
 	struct list *pos;
@@ -103,7 +106,7 @@ struct client *ctl_launcher(void)
 	return NULL;
 }
 
-/** ctl_wants - how many subscribed to that kind of event */
+/** ctl_wants - how many clients subscribed to this kind of event */
 unsigned int ctl_wants(uint32_t kind)
 {
 	unsigned int n = 0;
@@ -116,10 +119,10 @@ unsigned int ctl_wants(uint32_t kind)
 }
 
 /**
- * ctl_event - push an event to those who subscribed
+ * ctl_event - send an event to its subscribers
  *
- * A client that reads slowly loses events of sockets and processes, not its
- * connection: the launcher's end would be the run's.
+ * A slow client loses events of sockets and processes, not its connection:
+ * closing the launcher's connection would end the run.
  */
 void ctl_event(uint32_t kind, uint32_t pid, int64_t arg, const char *text)
 {
@@ -136,10 +139,10 @@ void ctl_event(uint32_t kind, uint32_t pid, int64_t arg, const char *text)
 }
 
 /**
- * ctl_fatal - a last word before there are clients
- * @fd: the launcher's
+ * ctl_fatal - report a fatal error before there are clients
+ * @fd: the launcher's connection
  *
- * Returns a negative errno when nobody heard it.
+ * Returns a negative errno if the launcher does not receive it.
  */
 int ctl_fatal(int fd, const char *text)
 {
@@ -160,11 +163,11 @@ int ctl_fatal(int fd, const char *text)
 	return 0;
 }
 
-/* The request that is being handled, for ctl_panicked(). */
+/* The request in progress, for ctl_panicked(). */
 static struct client *current;
 static struct ctl_hdr current_hdr;
 
-/** frames - handle complete frames; false: the client is to be closed */
+/** frames - handle complete frames; false: close the client */
 static bool frames(struct client *cl)
 {
 	int n;
@@ -174,7 +177,7 @@ static bool frames(struct client *cl)
 		struct ctl_hdr h;
 
 		if (cl->out_len - cl->out_off >= CTL_OUT_HIGH)
-			break;	/* client_event() goes on once some is sent */
+			break;	/* client_event() continues after output */
 		if (n == FRAMES_A_TURN) {
 			work_queue(&cl->work);
 			break;
@@ -207,11 +210,12 @@ static bool frames(struct client *cl)
 }
 
 /**
- * ctl_panicked - the kernel is dead: nobody shall wait for it
+ * ctl_panicked - the kernel is dead: leave no client waiting for it
  *
- * The request during which it happened, and all calls that wait, are answered;
- * what has been received and not yet handled is handled now. If it happened while
- * a client was being closed, that is completed: its end may be the run's.
+ * This answers the request during which the kernel panicked, and all waiting
+ * calls. Frames received but not handled yet are handled in the next turn. If
+ * the panic happened while a client was being closed, this completes the close,
+ * which may end the run.
  */
 void ctl_panicked(void)
 {
@@ -235,7 +239,7 @@ void ctl_panicked(void)
 	client_close(gone);
 }
 
-/** fds_take - descriptors that came with a message */
+/** fds_take - take the descriptors that came with a message */
 static void fds_take(struct client *cl, struct msghdr *mh)
 {
 	struct cmsghdr *cm;
@@ -259,7 +263,7 @@ static void fds_take(struct client *cl, struct msghdr *mh)
 	}
 }
 
-/** receive - read once; 1: something, 0: nothing now, -1: the end */
+/** receive - read once; 1: data, 0: nothing now, -1: end of file or error */
 static int receive(struct client *cl)
 {
 	union {
@@ -293,7 +297,7 @@ static int receive(struct client *cl)
 	return 1;
 }
 
-/** client_end - close now, or once the output is out */
+/** client_end - close now, or after the remaining output is sent */
 static void client_end(struct client *cl)
 {
 	cl->closing = true;
@@ -303,7 +307,7 @@ static void client_end(struct client *cl)
 		ctl_interest(cl);
 }
 
-/** client_event - a client sent something, reads again, or is gone */
+/** client_event - handle input, output or the end of a client */
 static void client_event(struct source *src, uint32_t events)
 {
 	struct client *cl = container_of(src, struct client, src);
@@ -320,7 +324,7 @@ static void client_event(struct source *src, uint32_t events)
 			client_free(cl);
 		return;
 	}
-	/* No more than there is already, while that waits for its turn. */
+	/* Read no more while earlier frames wait for their turn. */
 	if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) &&
 	    list_empty(&cl->work.link))
 		got = receive(cl);
@@ -336,7 +340,7 @@ static void client_event(struct source *src, uint32_t events)
 		ctl_interest(cl);
 }
 
-/** client_work - frames that were left over, or a client to be dropped */
+/** client_work - handle frames that were left, or drop a client */
 static void client_work(struct work *w)
 {
 	struct client *cl = container_of(w, struct client, work);
@@ -351,7 +355,7 @@ static void client_work(struct work *w)
 		ctl_interest(cl);
 }
 
-/** client_add - a new connection; takes @fd over */
+/** client_add - add a connection; takes @fd over */
 static int client_add(int fd, bool launcher)
 {
 	struct client *cl = calloc(1, sizeof(*cl));
@@ -377,7 +381,7 @@ static int client_add(int fd, bool launcher)
 	return 0;
 }
 
-/** accept_client - somebody connected to ctl.sock */
+/** accept_client - accept a connection to ctl.sock */
 static void accept_client(struct source *src, uint32_t events)
 {
 	int fd = accept4(src->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -392,7 +396,7 @@ static void accept_client(struct source *src, uint32_t events)
 	client_add(fd, false);
 }
 
-/** ctl_init - listen on DIR/ctl.sock and take the launcher's connection */
+/** ctl_init - listen on DIR/ctl.sock and add the launcher's connection */
 int ctl_init(int launcher_fd)
 {
 	struct sockaddr_un un = { .sun_family = AF_UNIX };
@@ -415,7 +419,7 @@ int ctl_init(int launcher_fd)
 	return ret ? ret : client_add(launcher_fd, true);
 }
 
-/** ctl_close_all - say what is left to say, within a limit, and close */
+/** ctl_close_all - flush the output, within a time limit, and close */
 void ctl_close_all(void)
 {
 	uint64_t now = now_ns(), end = now + CTL_FLUSH_MS * 1000000ull;

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * CTL_EXEC: further programs on the stack that runs.
+ * CTL_EXEC: run further programs on the running stack.
  *
  * Theory of operation
  *
- * A request goes on to the zygote (zygote.c): descriptors as they came, the rest
- * in a memfd, for a packet could not hold it. The program that the zygote starts
- * is a child of this process, which hears of its start before it can end, and
- * whose wait status is the reply.
+ * lklhost forwards a request to the zygote (zygote.c): the descriptors as they
+ * came, the rest in a memfd, as it may be too large for a packet. The program
+ * that the zygote starts is a child of lklhost. lklhost always learns of its
+ * start before its end. The wait status is the reply.
  *
  *	client gone	SIGHUP, SIGTERM, SIGCONT to its group; SIGKILL after GRACE_MS
- *	the run ends	it dies with the target's tree; the reply says why
- *	panic		the same, the reply is -EIO
+ *	the run ends	it dies with the target's tree; the reply gives the reason
+ *	panic		the same; the reply is -EIO
  *
- * The zygote's socket is not looked at before the first request, so that a run
- * without one pays for no turn of the loop.
+ * The loop does not watch the zygote's socket before the first request. A run
+ * without requests therefore needs no additional turn of the loop.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -39,12 +39,12 @@
 
 /**
  * struct exec - a program
- * @cl: whose it is; NULL once that client is gone
- * @hdr: of the request
- * @id: between us and the zygote
+ * @cl: its client; NULL once that client is gone
+ * @hdr: header of the request
+ * @id: its number between lklhost and the zygote
  * @pid: 0 until it is known
- * @pending, @pending_group: signals to be sent then
- * @how, @error: what became of the start, CTL_EXEC_*
+ * @pending, @pending_group: signals to send once @pid is known
+ * @how, @error: result of the start, CTL_EXEC_*
  */
 struct exec {
 	struct list link;
@@ -69,11 +69,7 @@ static struct {
 static struct list execs = LIST_INIT(execs);
 static unsigned int n_execs;
 
-/**
- * exec_init - the pair, before the target is forked
- *
- * Returns the target's end, or a negative errno.
- */
+/** exec_init - create the socket pair, before the target is forked */
 int exec_init(void)
 {
 	int sv[2];
@@ -85,7 +81,7 @@ int exec_init(void)
 	return sv[1];
 }
 
-/** exec_forked - the target has its end */
+/** exec_forked - close the target's end in lklhost */
 void exec_forked(void)
 {
 	close(zygote.theirs);
@@ -101,7 +97,7 @@ static void exec_free(struct exec *x)
 	free(x);
 }
 
-/** finish - answer, and forget it */
+/** finish - reply and forget the program */
 static void finish(struct exec *x, int32_t error, int status)
 {
 	struct ctl_exec_rep rep = { .wait_status = status, .error = x->error,
@@ -113,7 +109,7 @@ static void finish(struct exec *x, int32_t error, int status)
 	exec_free(x);
 }
 
-/** finish_all - answer those that are left; @started: also who runs */
+/** finish_all - reply to the remaining requests; @started: also running ones */
 static void finish_all(int32_t error, bool started)
 {
 	struct list *pos, *tmp;
@@ -129,7 +125,7 @@ static void finish_all(int32_t error, bool started)
 	}
 }
 
-/** send_signal - to the program, or to its group */
+/** send_signal - send a signal to the program or to its process group */
 static void send_signal(struct exec *x, int sig, bool group)
 {
 	if (!x->pid) {
@@ -139,7 +135,7 @@ static void send_signal(struct exec *x, int sig, bool group)
 	kill(group ? -x->pid : x->pid, sig);
 }
 
-/** started - the pid is known: signals that came before */
+/** started - the pid is known: send pending signals */
 static void started(struct exec *x, pid_t pid)
 {
 	int sig;
@@ -154,10 +150,10 @@ static void started(struct exec *x, pid_t pid)
 }
 
 /**
- * learn - the zygote's pid is known
+ * learn - record the zygote's pid
  *
- * Unless it has been reaped: the number may be that of a program by now, whose calls
- * must not pass for the zygote's (exec_is_zygote()).
+ * If the zygote has been reaped, its number may already be that of a program,
+ * whose calls must not pass as the zygote's (exec_is_zygote()).
  */
 static void learn(pid_t pid)
 {
@@ -167,12 +163,12 @@ static void learn(pid_t pid)
 		zygote.pid = pid;
 }
 
-/** reported - one report of the zygote's or a program's */
+/** reported - handle one report of the zygote or of a program */
 static void reported(const struct zygote_report *r)
 {
 	struct list *pos, *tmp;
 
-	/* Below are numbers by which kill(2) and waitpid(2) mean many. */
+	/* Reject numbers that kill(2) and waitpid(2) take for groups. */
 	if (r->what <= ZYGOTE_STARTED && r->value <= 1)
 		return;
 	if (r->what == ZYGOTE_READY)
@@ -200,7 +196,7 @@ static void reported(const struct zygote_report *r)
 	}
 }
 
-/** reports - take all that is there */
+/** reports - handle all pending reports */
 static void reports(void)
 {
 	struct zygote_report r;
@@ -221,7 +217,7 @@ static void reports(void)
 	finish_all(-ESRCH, false);
 }
 
-/** zygote_event - the loop's call */
+/** zygote_event - event of the zygote's socket */
 static void zygote_event(struct source *src, uint32_t events)
 {
 	(void)src;
@@ -230,10 +226,10 @@ static void zygote_event(struct source *src, uint32_t events)
 }
 
 /**
- * exec_idle_zygote - the zygote's pid, if it was never asked for anything
+ * exec_idle_zygote - the zygote's pid, if it never got a request
  *
- * It has no children then, and will have none once it was killed. 0: there is no
- * such process.
+ * It then has no children, and gets none after it is killed. Returns 0 if there
+ * is no such process.
  */
 pid_t exec_idle_zygote(void)
 {
@@ -248,10 +244,10 @@ pid_t exec_idle_zygote(void)
 }
 
 /**
- * exec_reap - the zygote, if it is dead already
+ * exec_reap - reap the zygote if it is dead already
  *
- * It was killed a while ago. Whoever waited for it here would wait for the CPU;
- * lklrun ends what is left of us.
+ * It was killed a while ago. Waiting for it here would mean waiting for the
+ * CPU; lklrun cleans up the rest.
  */
 void exec_reap(void)
 {
@@ -261,7 +257,7 @@ void exec_reap(void)
 		waitpid(pid, NULL, WNOHANG);
 }
 
-/** exec_zygote - the zygote's pid, 0: it is not known */
+/** exec_zygote - the zygote's pid; 0 if unknown */
 pid_t exec_zygote(void)
 {
 	pid_t pid = exec_idle_zygote();
@@ -271,7 +267,7 @@ pid_t exec_zygote(void)
 	return zygote.pid;
 }
 
-/** exec_is_zygote - whether a notified call is the zygote's: it is no program */
+/** exec_is_zygote - whether a notified call comes from the zygote itself */
 bool exec_is_zygote(pid_t pid)
 {
 	if (zygote.watched && !zygote.pid)
@@ -279,7 +275,7 @@ bool exec_is_zygote(pid_t pid)
 	return zygote.pid && pid == zygote.pid;
 }
 
-/** watch - begin to look at the zygote's socket */
+/** watch - start to watch the zygote's socket */
 static int watch(void)
 {
 	int ret;
@@ -294,7 +290,7 @@ static int watch(void)
 	return ret;
 }
 
-/** body_ok - whether all strings are there that the head promises */
+/** body_ok - whether the body contains all strings that its header announces */
 static bool body_ok(const uint8_t *body, size_t len)
 {
 	const uint8_t *p = body + sizeof(struct ctl_exec), *end = body + len;
@@ -309,7 +305,7 @@ static bool body_ok(const uint8_t *body, size_t len)
 	return strings == (uint64_t)req.argc + req.envc + 1 && !end[-1];
 }
 
-/** memfd - a file in memory that holds @len bytes; or a negative errno */
+/** memfd - a memory file with @len bytes of @data; or a negative errno */
 static int memfd(const uint8_t *data, size_t len)
 {
 	int fd = memfd_create("lklrun-exec", MFD_CLOEXEC);
@@ -331,7 +327,7 @@ static int memfd(const uint8_t *data, size_t len)
 	return fd;
 }
 
-/** hand_over - send a request on to the zygote */
+/** hand_over - forward a request to the zygote */
 static int hand_over(uint32_t id, const int *fds)
 {
 	struct zygote_request req = { .id = id };
@@ -345,13 +341,13 @@ static int hand_over(uint32_t id, const int *fds)
 	return n == -EPIPE || n == -ECONNRESET ? -ESRCH : n < 0 ? (int)n : 0;
 }
 
-/** grace_over - it did not heed the end of its client */
+/** grace_over - kill a program that did not end with its client */
 static void grace_over(struct timer *t)
 {
 	send_signal(container_of(t, struct exec, grace), SIGKILL, true);
 }
 
-/** start - all that can fail */
+/** start - watch the zygote, record a program and forward the request */
 static int start(struct client *cl, const struct ctl_hdr *h, const int *fds)
 {
 	struct exec *x;
@@ -441,12 +437,12 @@ int exec_signal(struct client *cl, const struct ctl_hdr *h, const uint8_t *body)
 	return 0;
 }
 
-/** exec_reaped - a child has ended: perhaps one of the programs */
+/** exec_reaped - a child has ended, which may be one of the programs */
 void exec_reaped(pid_t pid, int status)
 {
 	struct list *pos, *tmp;
 
-	reports();	/* its start was told before its end */
+	reports();	/* its start is reported before its end */
 	if (pid == zygote.pid)
 		zygote.pid = 0;
 	list_for_each_safe(pos, tmp, &execs) {
@@ -459,7 +455,7 @@ void exec_reaped(pid_t pid, int status)
 	}
 }
 
-/** exec_client_gone - nobody waits for its programs any more: end them */
+/** exec_client_gone - end the programs of a client that disconnected */
 void exec_client_gone(struct client *cl)
 {
 	struct list *pos;
@@ -477,13 +473,13 @@ void exec_client_gone(struct client *cl)
 	}
 }
 
-/** exec_run_ended - the whole tree was killed */
+/** exec_run_ended - the whole tree was killed: reply to all */
 void exec_run_ended(void)
 {
 	finish_all(0, true);
 }
 
-/** exec_panicked - the kernel is dead, and so are they, in a moment */
+/** exec_panicked - the kernel is dead, and the programs soon: reply to all */
 void exec_panicked(void)
 {
 	finish_all(-EIO, true);

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * Messages with descriptors beside them (SCM_RIGHTS, unix(7)).
- */
+/* Messages that carry descriptors (SCM_RIGHTS, unix(7)). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdint.h>
@@ -19,7 +17,7 @@ union control {
 /**
  * fd_pass_send - sendmsg(2) with the @n descriptors @fds
  *
- * Returns what it returns, or a negative errno.
+ * Returns the result of sendmsg(2) or a negative errno.
  */
 ssize_t fd_pass_send(int sock, const void *buf, size_t len, const int *fds,
 		     unsigned int n, int flags)
@@ -45,11 +43,11 @@ ssize_t fd_pass_send(int sock, const void *buf, size_t len, const int *fds,
 }
 
 /**
- * fd_pass_recv - recvmsg(2); the descriptors that came are close-on-exec
+ * fd_pass_recv - recvmsg(2); the received descriptors are close-on-exec
  * @fds: room for FD_PASS_MAX
- * @n: how many came
+ * @n: number of descriptors received
  *
- * Returns what it returns, or a negative errno, never -EINTR.
+ * Returns the result of recvmsg(2) or a negative errno, never -EINTR.
  */
 ssize_t fd_pass_recv(int sock, void *buf, size_t len, int *fds,
 		     unsigned int *n)

@@ -1,26 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The seccomp filter: which of the target's calls come to the supervisor.
+ * The seccomp filter: it decides which of the target's calls go to the
+ * supervisor.
  *
  * Theory of operation
  *
- * Few calls are notified, because a notified call costs some microseconds and
- * because what runs natively on real descriptors behaves natively: read, write,
- * poll, epoll, close, dup, fork, shutdown and fcntl never come here. close, dup
- * and fork must not: a signal that arrives before the supervisor has received
- * the call makes it fail with EINTR.
+ * Only few calls are notified, for two reasons: a notified call costs some
+ * microseconds, and calls that run natively on real descriptors behave
+ * natively. read, write, poll, epoll, close, dup, fork, shutdown and fcntl are
+ * never notified. close, dup and fork must not be: if a signal arrives before
+ * the supervisor has received the call, the call fails with EINTR.
  *
- * The filter is inherited by fork and exec and cannot be taken off, so that a
- * socket of the Internet families never comes from the host, whatever network
- * namespace its maker is in.
+ * fork and exec inherit the filter, and it cannot be removed. A socket of the
+ * Internet families therefore never comes from the host, in any network
+ * namespace.
  *
- * Doors that are shut here: io_uring makes sockets without a system call, so
- * its calls say ENOSYS, as on a kernel without it. The x32 calls say ENOSYS
- * too. A call of a foreign architecture (i386) is notified, to be refused with
- * a message: its numbers mean something else. request_key(2) with information for
- * a program that finds the key has the kernel start that program in the host's
- * namespaces, where it asks the host's name servers. TIOCSTI types into the
- * terminal from which lklrun was started, whose shell may be another user's.
+ * The filter also closes these ways around the stack:
+ *
+ * - io_uring creates sockets without a system call. Its calls fail with ENOSYS,
+ *   as on a kernel without it.
+ * - x32 calls fail with ENOSYS too.
+ * - Calls of a foreign architecture (i386) are notified and refused with a
+ *   message: their numbers have other meanings.
+ * - request_key(2) with callout information makes the kernel start a program in
+ *   the host's namespaces, which asks the host's name servers.
+ * - TIOCSTI types into the terminal from which lklrun was started, whose shell
+ *   may belong to another user.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -47,7 +52,7 @@
 #define ARG_LO(n)	(offsetof(struct seccomp_data, args) + 8 * (n))
 #define ARG_HI(n)	(ARG_LO(n) + 4)		/* little-endian */
 
-/* Notified whatever the arguments. */
+/* Notified with any arguments. */
 static const uint32_t always[] = {
 	SYS_connect, SYS_bind, SYS_listen, SYS_accept, SYS_accept4,
 	SYS_getsockname, SYS_getpeername, SYS_getsockopt, SYS_setsockopt,
@@ -58,7 +63,7 @@ static const uint32_t always[] = {
 #endif
 };
 
-/* As on a kernel that does not have them. */
+/* Fail as on a kernel without them. */
 static const uint32_t never[] = {
 	SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register,
 };
@@ -84,7 +89,7 @@ static void emit_ret(uint32_t action)
 	emit(BPF_RET | BPF_K, action, 0, 0);
 }
 
-/** emit_if_nr - when the accumulator is @k return @action, else go on */
+/** emit_if_nr - return @action if the accumulator is @k */
 static void emit_if(uint32_t k, uint32_t action)
 {
 	emit(BPF_JMP | BPF_JEQ | BPF_K, k, 0, 1);
@@ -92,8 +97,9 @@ static void emit_if(uint32_t k, uint32_t action)
 }
 
 /**
- * emit_if_addr - notify @nr when its fifth argument, an address, is not NULL, or
- * its fourth has one of @flags
+ * emit_if_addr - notify @nr if it has an address (fifth argument)
+ *
+ * Also notify it if its fourth argument has one of @flags.
  */
 static void emit_if_addr(uint32_t nr, uint32_t flags)
 {
@@ -108,7 +114,7 @@ static void emit_if_addr(uint32_t nr, uint32_t flags)
 	emit_ret(SECCOMP_RET_USER_NOTIF);
 }
 
-/** emit_arch - the beginning: @other for calls of a foreign architecture */
+/** emit_arch - check the architecture: @other for calls of a foreign one */
 static void emit_arch(uint32_t other)
 {
 	len = 0;
@@ -122,7 +128,7 @@ static void emit_arch(uint32_t other)
 #endif
 }
 
-/** emit_key - request_key(): EPERM when its third argument is not NULL */
+/** emit_key - request_key(): EPERM if its third argument is not NULL */
 static void emit_key(void)
 {
 	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_request_key, 0, 6);
@@ -134,7 +140,7 @@ static void emit_key(void)
 	emit_ret(SECCOMP_RET_ERRNO | EPERM);
 }
 
-/** emit_terminal - ioctl(): TIOCSTI says EIO, as where dev.tty.legacy_tiocsti is 0 */
+/** emit_terminal - TIOCSTI fails with EIO, as with dev.tty.legacy_tiocsti=0 */
 static void emit_terminal(void)
 {
 	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 4);
@@ -143,7 +149,7 @@ static void emit_terminal(void)
 	emit_load(offsetof(struct seccomp_data, nr));
 }
 
-/** emit_never - calls that nobody has */
+/** emit_never - calls that are refused in every run */
 static void emit_never(void)
 {
 	size_t i;
@@ -155,10 +161,10 @@ static void emit_never(void)
 }
 
 /**
- * emit_spaces - no way into the host's network namespace, nor to a descriptor of
- * another process, which may be a socket of the host's
+ * emit_spaces - block the host's network namespace and foreign descriptors
  *
- * setns() without a type goes to whatever the descriptor is at that moment.
+ * A descriptor of another process may be a socket of the host. setns() without
+ * a type enters whatever namespace the descriptor refers to at that moment.
  */
 static void emit_spaces(void)
 {
@@ -172,10 +178,11 @@ static void emit_spaces(void)
 }
 
 /**
- * emit_interfaces - ioctl(): interfaces of the namespace that a socket was made in
+ * emit_interfaces - ioctl(): block interfaces of the socket's own namespace
  *
- * A socket of the host's that was inherited or received would show and change the
- * host's. The stack's own packet sockets ask for two things.
+ * An inherited or received socket of the host would show and change the host's
+ * interfaces. Two requests are allowed, which the stack's own packet sockets
+ * need.
  */
 static void emit_interfaces(void)
 {
@@ -195,7 +202,7 @@ static void emit_interfaces(void)
 	prog[jump].jf = (uint8_t)(len - jump - 1);
 }
 
-/** emit_socketpair - TIPC's would be a socket of the network; no other family has pairs */
+/** emit_socketpair - refuse TIPC, the only network family that has pairs */
 static void emit_socketpair(void)
 {
 	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_socketpair, 0, 4);
@@ -206,9 +213,11 @@ static void emit_socketpair(void)
 }
 
 /**
- * emit_no_network - socket() where there is no stack to ask: ENETDOWN for what a
- * stack would have, EAFNOSUPPORT for what it would not; netlink that is not about
- * the network is the host's
+ * emit_no_network - socket() without a stack
+ *
+ * Families that a stack would have fail with ENETDOWN, others with
+ * EAFNOSUPPORT. Netlink protocols that do not concern the network are the
+ * host's.
  */
 static void emit_no_network(void)
 {
@@ -237,7 +246,7 @@ static void emit_no_network(void)
 	prog[jump].jf = (uint8_t)(len - jump - 1);
 }
 
-/** emit_socket - socket(): the local families are the host's, else @other */
+/** emit_socket - socket(): local families are the host's, others get @other */
 static void emit_socket(uint32_t other)
 {
 	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 5);
@@ -249,12 +258,13 @@ static void emit_socket(uint32_t other)
 }
 
 /**
- * emit_dumpable - prctl(PR_SET_DUMPABLE, 0) says 0 and does nothing
+ * emit_dumpable - prctl(PR_SET_DUMPABLE, 0) returns 0 and does nothing
  *
- * Who is not dumpable is out of reach of a supervisor without CAP_SYS_PTRACE over
- * it (ptrace(2)), which it has in a user namespace of its own and nowhere else. A
- * program that asks for it wants to be safe from others of its user, and is as
- * safe as the supervisor, which is not.
+ * A process that is not dumpable is out of reach of a supervisor without
+ * CAP_SYS_PTRACE over it (ptrace(2)). The supervisor has this capability only
+ * in its own user namespace. A program sets this flag to be safe from other
+ * processes of its user. It remains as safe as the supervisor, which is
+ * dumpable.
  */
 static void emit_dumpable(void)
 {
@@ -267,7 +277,7 @@ static void emit_dumpable(void)
 	emit_ret(SECCOMP_RET_ALLOW);
 }
 
-/** build - write the program */
+/** build - generate the filter */
 static void build(void)
 {
 	unsigned int jump;
@@ -286,8 +296,10 @@ static void build(void)
 	emit_if_addr(SYS_sendto, MSG_FASTOPEN);
 	emit_if_addr(SYS_recvfrom, MSG_ERRQUEUE | MSG_TRUNC);
 
-	/* ioctl(): the socket range, <linux/sockios.h>, that of wireless
-	 * devices, <linux/wireless.h>, and SIOCOUTQ. */
+	/*
+	 * ioctl(): the range of sockets, <linux/sockios.h>, that of wireless
+	 * devices, <linux/wireless.h>, and SIOCOUTQ.
+	 */
 	jump = len;
 	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 0);
 	emit_load(ARG_LO(1));
@@ -301,7 +313,7 @@ static void build(void)
 }
 
 /**
- * filter_install - for this process and all that come from it
+ * filter_install - install the filter for this process and its descendants
  *
  * Returns the listener, close-on-exec, or a negative errno. Needs CAP_SYS_ADMIN
  * in the user namespace or no_new_privs.
@@ -322,12 +334,12 @@ int filter_install(void)
 }
 
 /**
- * filter_install_plain - with a kernel inside the process: nobody is asked
+ * filter_install_plain - the filter without notification, for engine preload
  *
- * What the library does not catch, and what children do that have no kernel,
- * gets no socket of the host's. A foreign architecture's calls end the process, as
- * with the other engine: families that know of no namespaces (AF_VSOCK) would be
- * there for them, and io_uring.
+ * Calls that the library does not catch, and calls of children without a
+ * kernel, get no socket of the host. Calls of a foreign architecture end the
+ * process, as with the other engine: otherwise these calls could use io_uring
+ * and families that ignore namespaces (AF_VSOCK).
  */
 int filter_install_plain(void)
 {

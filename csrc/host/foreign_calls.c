@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The host's call numbers to asm-generic's, for libraries with upstream LKL's
- * interface.
+ * Translate the host's call numbers to those of asm-generic, for libraries with
+ * upstream LKL's interface.
  *
  * Theory of operation
  *
- * On x86-64 numbers differ, the older calls have no counterpart and become their
- * *at() successors, and struct stat has another layout. On arm64 the host's
- * table is the generic one. Only what the engine makes and what control clients
- * may make (ctl_calls.c) is known here; the rest is ENOSYS.
+ * On x86-64 the numbers differ, older calls have no counterpart and are
+ * replaced by their *at() successors, and struct stat has another layout. On
+ * arm64 the host's table is the generic one. Only the calls of the engine and
+ * those that control clients may make (ctl_calls.c) are translated; all others
+ * fail with ENOSYS.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -70,7 +71,7 @@ struct generic_stat {
 	unsigned int unused[2];
 };
 
-/** stat_call - fstat and its relatives, with the layout changed */
+/** stat_call - fstat and similar calls, with the layout converted */
 static long stat_call(long nr, const long a[6], foreign_raw raw)
 {
 	struct generic_stat g;
@@ -84,7 +85,7 @@ static long stat_call(long nr, const long a[6], foreign_raw raw)
 		st = (struct stat *)a[1];
 		break;
 	case SYS_newfstatat:
-		/* Linux 4.9 knows AT_EMPTY_PATH, but fstat is surer. */
+		/* Linux 4.9 has AT_EMPTY_PATH, but fstat is more reliable. */
 		if ((a[3] & AT_EMPTY_PATH) && !*(const char *)a[1])
 			ret = raw(G_FSTAT, a[0], (long)&g, 0, 0, 0, 0);
 		else
@@ -119,8 +120,8 @@ static long stat_call(long nr, const long a[6], foreign_raw raw)
 }
 
 /**
- * foreign_translate - make a call that has the host's number
- * @raw: makes one with a generic number
+ * foreign_translate - make a call given by the host's number
+ * @raw: makes a call given by the generic number
  */
 long foreign_translate(long nr, const long a[6], foreign_raw raw)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Devices of a library with the interface of upstream LKL. */
+/* Devices of a library with upstream LKL's interface. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 #define PACKET_VNET_HDR_SZ	24
 #endif
 
-/* Heads of struct lkl_netdev, tools/lkl/include/lkl_host.h. */
+/* First members of struct lkl_netdev, tools/lkl/include/lkl_host.h. */
 struct netdev_old {
 	void *ops;
 	uint8_t has_vnet_hdr;	/* a bit-field of one bit */
@@ -34,7 +34,7 @@ struct netdev_new {
 /* Numbers of virtio-net features, include/uapi/linux/virtio_net.h. */
 #define OFFLOADS	(1u << 0 | 1u << 1 | 1u << 7 | 1u << 11)
 
-/** tap_setup - what the library would do with a tap it opens itself */
+/** tap_setup - set up a tap as the library does when it opens one itself */
 static int tap_setup(int fd, uint32_t flags)
 {
 	int len = VNET_HDR_LEN;
@@ -57,7 +57,9 @@ static bool packet_head(int fd)
 	       val == VNET_HDR_LEN;
 }
 
-/** foreign_netdev_check - 0, or -EOPNOTSUPP: such a library has no such devices */
+/**
+ * foreign_netdev_check - 0, or -EOPNOTSUPP if the library has no such device
+ */
 int foreign_netdev_check(int fd, uint32_t kind, uint32_t flags)
 {
 	if (kind == CTL_LINK_COOKED || kind == CTL_LINK_TUN ||
@@ -70,9 +72,10 @@ int foreign_netdev_check(int fd, uint32_t kind, uint32_t flags)
 }
 
 /**
- * foreign_netdev_add - a device on @fd, of a library that is initialized
+ * foreign_netdev_add - add a device on @fd to an initialized library
  *
- * Its number, and @fd is closed; or a negative errno, and it is not.
+ * Returns its number and closes @fd; or returns a negative errno and leaves @fd
+ * open.
  */
 int foreign_netdev_add(const struct foreign_netdev *lib, int fd, uint32_t kind,
 		       uint32_t flags, const uint8_t mac[6])
