@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Processes beside lklhost, which stay where it was started.
+ * Helper processes of lklhost, which stay in the namespaces in which it was
+ * started.
  *
- * None of them is of the target's tree, and none keeps anything of the target's
- * open. What is signalled to the terminal's foreground is not meant for them.
+ * None of them belongs to the target's tree, and none keeps a descriptor of the
+ * target open. They block the signals that the terminal sends to its foreground
+ * processes.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -22,7 +24,7 @@
 static pid_t helpers[HELPERS_MAX];
 static unsigned int n_helpers;
 
-/** settle - keep the descriptors @fds, as HELPER_FDS and on, and no others */
+/** settle - keep only the descriptors @fds, from HELPER_FDS on */
 static bool settle(const int *fds, unsigned int n)
 {
 	int null = open("/dev/null", O_RDWR), high[4];
@@ -30,7 +32,7 @@ static bool settle(const int *fds, unsigned int n)
 
 	if (null < 0 || n > sizeof(high) / sizeof(high[0]))
 		return false;
-	/* First out of each other's way. */
+	/* Move them away first, as their numbers may overlap. */
 	for (i = 0; i < n; i++) {
 		high[i] = fcntl(fds[i], F_DUPFD, HELPER_FDS + (int)n);
 		if (high[i] < 0)
@@ -46,9 +48,9 @@ static bool settle(const int *fds, unsigned int n)
 }
 
 /**
- * helper_close_from - close @first and all above it
+ * helper_close_from - close @first and all descriptors above it
  *
- * Without close_range(), before Linux 5.9, what /proc says is open.
+ * Without close_range(), before Linux 5.9, it closes those listed in /proc.
  */
 bool helper_close_from(unsigned int first)
 {
@@ -73,11 +75,11 @@ bool helper_close_from(unsigned int first)
 }
 
 /**
- * helper_out_of_reach - keep this process's memory and descriptors from the target
+ * helper_out_of_reach - keep our memory and descriptors from the target
  *
- * Where there is no user namespace the target has our user, and our rights or more.
- * The host's kernel then lets it trace us and take sockets of the host's network out
- * of us, unless we are not dumpable (ptrace(2)).
+ * Without a user namespace, the target has our user and our rights, or more.
+ * The host's kernel then lets it trace this process and take sockets of the
+ * host's network from it, unless this process is not dumpable (ptrace(2)).
  */
 void helper_out_of_reach(void)
 {
@@ -87,11 +89,11 @@ void helper_out_of_reach(void)
 }
 
 /**
- * helper_fork - as fork(2)
- * @name: of the helper
- * @fds: all that it keeps, where they are HELPER_FDS, HELPER_FDS + 1 ...
+ * helper_fork - fork(2) a helper
+ * @name: name of the helper
+ * @fds: the descriptors that it keeps, as HELPER_FDS, HELPER_FDS + 1 ...
  *
- * The pid, or a negative errno; 0 in the helper.
+ * Returns the pid or a negative errno; 0 in the helper.
  */
 pid_t helper_fork(const char *name, const int *fds, unsigned int n)
 {
@@ -119,14 +121,14 @@ pid_t helper_fork(const char *name, const int *fds, unsigned int n)
 	return pid;
 }
 
-/** helper_add - a child of ours that somebody else has cloned is one, too */
+/** helper_add - record a helper that another process cloned as our child */
 void helper_add(pid_t pid)
 {
 	if (n_helpers < HELPERS_MAX)
 		helpers[n_helpers++] = pid;
 }
 
-/** helper_is - whether that child of ours is one of them */
+/** helper_is - whether a child of ours is a helper */
 bool helper_is(pid_t pid)
 {
 	unsigned int i;

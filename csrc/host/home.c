@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The helper at home: a process that stays in the network namespace lklhost was
- * started in, and makes sockets there for destinations of --host-net.
+ * The helper at home: a process that stays in the network namespace in which
+ * lklhost was started. It creates sockets there for destinations of --host-net.
  *
  * Theory of operation
  *
- * lklhost itself has left that namespace, in most cases together with the right
- * to return. The helper is forked before, and only when --host-net was given. It
- * answers one request at a time, with a socket in SCM_RIGHTS.
+ * lklhost itself has left that namespace, in most cases without the right to
+ * return. The helper is forked before that, and only if --host-net was given.
+ * It answers one request at a time, with a socket in SCM_RIGHTS.
  *
- * The answer is waited for, HOME_MS at most: the helper does nothing else.
+ * lklhost waits for the answer, HOME_MS at most: the helper does nothing else.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -28,7 +28,7 @@
 
 struct home_msg {
 	int32_t domain, type, proto;
-	int32_t ret;		/* of the answer: 0 or a negative errno */
+	int32_t ret;		/* only in the answer: 0 or a negative errno */
 };
 
 static int ours = -1;
@@ -41,7 +41,9 @@ static int put(int sock, const struct home_msg *m, int fd)
 	return n == (ssize_t)sizeof(*m) ? 0 : n < 0 ? (int)n : -EPIPE;
 }
 
-/** get - receive one; 0 or a negative errno; @fd: that came with it, or -1 */
+/**
+ * get - receive a message; 0 or a negative errno; @fd: its descriptor, or -1
+ */
 static int get(int sock, struct home_msg *m, int *fd)
 {
 	int fds[FD_PASS_MAX];
@@ -55,7 +57,7 @@ static int get(int sock, struct home_msg *m, int *fd)
 	return 0;
 }
 
-/** serve - what happens in the helper; never returns */
+/** serve - main loop of the helper; never returns */
 __attribute__((noreturn))
 static void serve(int sock)
 {
@@ -85,7 +87,7 @@ int home_start(void)
 		return -errno;
 	pid = helper_fork("lklhost-home", &sv[1], 1);
 	if (!pid) {
-		/* Sockets such as the target could make itself. */
+		/* Create only sockets that the target could create itself. */
 		if (user_change())
 			_exit(0);
 		caps_drop(~0ull);
@@ -113,7 +115,7 @@ int home_socket(int domain, int type, int proto)
 	if (ret < 0) {
 		log_line("the helper in the host's network namespace: %s",
 			 strerror(-ret));
-		close(ours);	/* an answer that comes late is nobody's */
+		close(ours);	/* so that no late answer is read */
 		ours = -1;
 		return -ENETUNREACH;
 	}

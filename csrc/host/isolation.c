@@ -4,21 +4,24 @@
  *
  * Theory of operation
  *
- * lklhost parses packets in a whole kernel. Whoever takes it over by a packet shall
- * find little to take. isolate() is called once, when all is set up: the helpers and
- * the target are forked, the library is loaded, ctl.sock exists. No device has been
- * handed over and the kernel has not booted. Four things go, in this order:
+ * lklhost parses packets in a whole kernel. An attacker who takes it over by a
+ * packet must find little of use. isolate() is called once, after all is set
+ * up: the helpers and the target are forked, the library is loaded, ctl.sock
+ * exists. No device has been added yet and the kernel has not booted. isolate()
+ * gives up four things, in this order:
  *
- * Mounts. lklhost moves into a mount namespace whose root is an empty, read-only
- * file system with /proc alone. As root it mounts a /proc that shows processes and
- * nothing else (subset=pid, Linux 5.8). Where it may not, it keeps the host's /proc
- * with /proc/sys covered. Descriptors that are meant for the target are closed
- * before: one may be a directory, whose ".." leads out of a root.
+ * Mounts. lklhost moves into a mount namespace whose root is an empty,
+ * read-only file system that contains only /proc. As root it mounts a /proc
+ * that shows only processes (subset=pid, Linux 5.8). If that is not permitted,
+ * it keeps the host's /proc with /proc/sys covered. Descriptors meant for the
+ * target are closed before that: one may be a directory whose ".." leads out of
+ * the root.
  *
- * File ids. With --user, lklhost accesses files as that user from then on: files of
- * /proc/PID of the target belong to it.
+ * File ids. With --user, lklhost from then on accesses files as that user, who
+ * owns the files in /proc/PID of the target.
  *
- * Capabilities, from all sets (bounding, permitted, effective, inheritable, ambient):
+ * Capabilities. lklhost drops all but these from all sets (bounding, permitted,
+ * effective, inheritable, ambient):
  *
  *	run by root			CAP_SYS_PTRACE, CAP_KILL, CAP_DAC_OVERRIDE
  *	run by root, engine preload	CAP_KILL
@@ -26,28 +29,30 @@
  *	by an ordinary user		CAP_SYS_PTRACE, in lklhost's user namespace only
  *	... engine preload		none
  *
- * CAP_SYS_PTRACE is for the memory and the descriptors of targets that have
- * capabilities, changed their user or are not dumpable. CAP_KILL and CAP_DAC_OVERRIDE
- * are for targets that changed their user: to end them, and to open their
- * /proc/PID/mem and /proc/PID/fd. Under preload nobody looks into the target. With
- * --user, lklhost owns the target's user namespace (user.c), which is enough. A
- * lklhost without CAP_SYS_PTRACE keeps all that it has: it may look into the target
- * only as long as it has every capability that the target has (ptrace(2)).
+ * CAP_SYS_PTRACE gives access to the memory and the descriptors of targets that
+ * have capabilities, changed their user or are not dumpable. CAP_KILL and
+ * CAP_DAC_OVERRIDE are for targets that changed their user: to end them, and to
+ * open their /proc/PID/mem and /proc/PID/fd. With the engine preload, lklhost
+ * does not access the target. With --user, lklhost owns the target's user
+ * namespace (user.c), which is enough. A lklhost without CAP_SYS_PTRACE keeps
+ * all its capabilities: it can access the target only while it has every
+ * capability that the target has (ptrace(2)).
  *
- * System calls. A seccomp filter, with no_new_privs, kills lklhost on calls that
- * start programs or processes, change namespaces, mounts, ids or the host's kernel,
- * or trace other processes. It refuses calls that change files' names and owners,
- * new rings of io_uring, and sockets of all families but AF_UNIX. No part of lklhost makes them from here
- * on: `lklrun cleanup` is run by the keeper (keeper.c), packet sockets are made by
- * the maker (mirror/maker.c), sockets of --host-net by the helper at home (home.c).
- * The filter lists what is denied: a library of somebody else's may use all the
- * rest. Calls that are newer than this list say ENOSYS.
+ * System calls. A seccomp filter, with no_new_privs, kills lklhost on calls
+ * that start programs or processes, change namespaces, mounts, ids or the
+ * host's kernel, or trace other processes. It refuses calls that change names
+ * and owners of files, new io_uring rings, and sockets of all families but
+ * AF_UNIX. No part of lklhost needs these calls from here on: the keeper
+ * (keeper.c) runs `lklrun cleanup`, the maker (mirror/maker.c) creates packet
+ * sockets, and the helper at home (home.c) creates sockets for --host-net. The
+ * filter lists the denied calls, so that a foreign library may use all others.
+ * Calls newer than this list fail with ENOSYS.
  *
- * What cannot be done is logged, and the run goes on: a container may have neither
- * the right to mount nor a seccomp of its own.
+ * If a step fails, lklhost logs it and the run continues: in a container it may
+ * neither be allowed to mount nor to install a seccomp filter.
  *
- * With the back end "host" nothing of this is done. lklhost parses no packets then,
- * and makes what calls lklctl asks for on the host.
+ * With the back end "host", isolate() does nothing: lklhost then parses no
+ * packets, and makes on the host the calls that lklctl requests.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -76,16 +81,16 @@
 #define MOUNT_FLAGS	(MS_NOSUID | MS_NODEV | MS_NOEXEC)
 #define NEWEST_CALL	462		/* mseal(2), Linux 6.10 */
 #define X32_BIT		0x40000000u
-#define ARM_OWN		0x0f0000u	/* calls that only arm has */
+#define ARM_OWN		0x0f0000u	/* calls specific to arm */
 #define MAX_INSNS	256
-#ifdef __SANITIZE_ADDRESS__	/* whose reports need files, and a process that traces */
+#ifdef __SANITIZE_ADDRESS__	/* its reports need files and a tracing process */
 #define SANITIZED	true
 #else
 #define SANITIZED	false
 #endif
 #define ARG(n)		(offsetof(struct seccomp_data, args) + 8 * (n))
 
-/* Nothing in lklhost makes these calls: whoever does has taken it over. */
+/* lklhost never makes these calls; if one occurs, it has been taken over. */
 static const uint32_t killed[] = {
 	SYS_execve, SYS_execveat, SYS_ptrace, SYS_setns,
 	SYS_mount, SYS_umount2, SYS_pivot_root, SYS_chroot,
@@ -137,8 +142,8 @@ static const uint32_t killed[] = {
 };
 
 /*
- * These it has no need to make. The stack's library has its ring of io_uring, which
- * can write and nothing else; another one could make sockets of any kind.
+ * lklhost does not need these calls. The stack's library has its own io_uring,
+ * which can only write; another one could create sockets of any kind.
  */
 static const uint32_t refused[] = {
 	SYS_io_uring_setup,
@@ -160,7 +165,7 @@ static void emit(uint16_t code, uint32_t k, uint8_t jt, uint8_t jf)
 	prog[len++] = (struct sock_filter){ code, jt, jf, k };
 }
 
-/** emit_each - @action for each of @n calls, whose number is loaded */
+/** emit_each - @action for each of @n calls; the number is loaded */
 static void emit_each(const uint32_t *calls, size_t n, uint32_t action)
 {
 	size_t i;
@@ -171,7 +176,9 @@ static void emit_each(const uint32_t *calls, size_t n, uint32_t action)
 	}
 }
 
-/** emit_unless - @action for call @nr, unless argument 0 passes the test @op @k */
+/**
+ * emit_unless - @action for call @nr, unless argument 0 passes the test @op @k
+ */
 static void emit_unless(uint32_t nr, uint16_t op, uint32_t k, uint32_t action)
 {
 	emit(BPF_JMP | BPF_JEQ | BPF_K, nr, 0, 4);
@@ -181,7 +188,7 @@ static void emit_unless(uint32_t nr, uint16_t op, uint32_t k, uint32_t action)
 	emit(BPF_RET | BPF_K, action, 0, 0);
 }
 
-/** emit_numbers - the beginning: no foreign calls, and none that are newer */
+/** emit_numbers - deny calls of other architectures and calls too new */
 static void emit_numbers(void)
 {
 	emit(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch), 0, 0);
@@ -200,7 +207,7 @@ static void emit_numbers(void)
 	emit(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS, 0, 0);
 }
 
-/** build - write the program */
+/** build - generate the filter */
 static void build(void)
 {
 	len = 0;
@@ -209,7 +216,7 @@ static void build(void)
 		  SECCOMP_RET_KILL_PROCESS);
 	emit_each(refused, sizeof(refused) / sizeof(refused[0]),
 		  SECCOMP_RET_ERRNO | EPERM);
-#ifdef SYS_clone3	/* its flags are in memory; C libraries then use clone() */
+#ifdef SYS_clone3	/* flags in memory; C libraries fall back to clone() */
 	emit_each((const uint32_t[]){ SYS_clone3 }, 1,
 		  SECCOMP_RET_ERRNO | ENOSYS);
 #endif
@@ -220,7 +227,7 @@ static void build(void)
 	emit(BPF_RET | BPF_K, SECCOMP_RET_ALLOW, 0, 0);
 }
 
-/** calls_limit - install the filter, for every thread; needs no_new_privs */
+/** calls_limit - install the filter for all threads; needs no_new_privs */
 static int calls_limit(void)
 {
 	struct sock_fprog fprog = { .filter = prog };
@@ -228,22 +235,27 @@ static int calls_limit(void)
 
 	build();
 	fprog.len = (unsigned short)len;
-	/* SPEC_ALLOW: before Linux 5.16 a filter slows every branch down else. */
+	/*
+	 * SPEC_ALLOW: otherwise a filter slows down every branch before Linux
+	 * 5.16.
+	 */
 	ret = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
 		      SECCOMP_FILTER_FLAG_TSYNC | SECCOMP_FILTER_FLAG_SPEC_ALLOW,
 		      &fprog);
 	return ret < 0 ? -errno : ret ? -EBUSY : 0;
 }
 
-/** proc_mount - "proc" in the directory we are in */
+/** proc_mount - mount "proc" in the current directory */
 static int proc_mount(void)
 {
 	if (mkdir("proc", 0555))
 		return -errno;
 	if (!mount("proc", "proc", "proc", MOUNT_FLAGS, "subset=pid"))
 		return 0;
-	/* The pid namespace is another's, or the kernel is old. In a user namespace
-	 * what is mounted below comes along. */
+	/*
+	 * The PID namespace belongs to another user namespace, or the kernel is
+	 * old. In a user namespace, submounts must come along.
+	 */
 	if (mount("/proc", "proc", NULL, MS_BIND | MS_REC, NULL) ||
 	    mount("lklrun", "proc/sys", "tmpfs", MOUNT_FLAGS | MS_RDONLY,
 		  "mode=555,size=4k"))
@@ -251,7 +263,7 @@ static int proc_mount(void)
 	return 0;
 }
 
-/** root_change - the directory we are in, a mount, becomes the root */
+/** root_change - make the current directory, a mount, the root */
 static int root_change(void)
 {
 	if (syscall(SYS_pivot_root, ".", ".") || umount2(".", MNT_DETACH))
@@ -261,10 +273,11 @@ static int root_change(void)
 }
 
 /**
- * mounts_leave - out of the host's mounts
+ * mounts_leave - leave the host's mounts
  *
- * The run directory is where the new root is mounted: it is there, and nobody else's.
- * Files in it are open or, where there is no network namespace, needed (carrier.c).
+ * The new root is mounted on the run directory, which exists and belongs to
+ * this run alone. Its files are open already, or, without a network namespace,
+ * still needed (carrier.c).
  */
 static int mounts_leave(void)
 {
@@ -287,7 +300,7 @@ static int mounts_leave(void)
 	return ret;
 }
 
-/** caps_kept - see the top */
+/** caps_kept - the capabilities to keep, see the top of this file */
 static uint64_t caps_kept(void)
 {
 	const uint64_t ptrace = 1ull << CAP_SYS_PTRACE;
@@ -304,7 +317,7 @@ static uint64_t caps_kept(void)
 	return ptrace | other_users | 1ull << CAP_DAC_OVERRIDE;
 }
 
-/** done - say what could not be done */
+/** done - log a step that failed */
 static void done(const char *what, int ret)
 {
 	if (ret)
@@ -312,9 +325,10 @@ static void done(const char *what, int ret)
 }
 
 /**
- * isolate_descriptors - close what was left open for the target, which has it by now
+ * isolate_descriptors - close the descriptors meant for the target
  *
- * lklhost's own are close-on-exec. Called before a library is loaded, whose may not be.
+ * The target has them by now. lklhost's own are close-on-exec. This runs before
+ * the library is loaded, as those of a library may not be close-on-exec.
  */
 void isolate_descriptors(void)
 {
@@ -331,7 +345,7 @@ void isolate_descriptors(void)
 		closedir(dir);
 }
 
-/** isolate - give up what is not needed any more */
+/** isolate - give up everything that is not needed any more */
 void isolate(void)
 {
 	if (!strcmp(host.abi, "host"))

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The keeper: what is left of lklrun's rights when lklrun is gone.
+ * The keeper: it keeps lklrun's rights after lklrun is gone.
  *
  * Theory of operation
  *
- * When lklrun was killed, lklhost has what lklrun changed on the host undone by
- * `lklrun cleanup`. lklhost itself cannot run it: it gives up its rights, the host's
- * mounts and execve(2) before it reads a byte from the network (isolation.c). The
- * keeper is forked before that. It keeps the rights, the mounts and the network
- * namespace of lklrun, and does one thing: it waits for one byte and becomes
- * `lklrun cleanup`. It reads nothing else, and ends with lklhost.
+ * If lklrun is killed, lklhost has `lklrun cleanup` undo the changes that
+ * lklrun made on the host. lklhost cannot run it itself: it gives up its
+ * rights, the host's mounts and execve(2) before it reads a byte from the
+ * network (isolation.c). The keeper is forked before that. It keeps the rights,
+ * the mounts and the network namespace of lklrun, and has one task: it waits
+ * for one byte and becomes `lklrun cleanup`. It reads nothing else, and ends
+ * with lklhost.
  *
- * The keeper also holds the lock of the run directory, which says that the run
- * is alive, and hands it on to `lklrun cleanup`.
+ * The keeper also holds the lock of the run directory, which shows that the run
+ * is alive, and passes it on to `lklrun cleanup`.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -30,7 +31,7 @@
 
 static int ours = -1;
 
-/** keep - what happens in the keeper; its descriptors: socket, program, lock */
+/** keep - main function of the keeper; descriptors: socket, program, lock */
 __attribute__((noreturn))
 static void keep(void)
 {
@@ -40,16 +41,16 @@ static void keep(void)
 	sigset_t none;
 
 	if (read(HELPER_FDS, &word, 1) != 1)
-		_exit(0);	/* lklhost is gone: lklrun does it */
+		_exit(0);	/* lklhost is gone: lklrun cleans up */
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", HELPER_FDS + 1);
-	fcntl(HELPER_FDS + 2, F_SETFD, 0);	/* the run directory stays ours */
+	fcntl(HELPER_FDS + 2, F_SETFD, 0);	/* keep the lock held */
 	execv(path, argv);
 	_exit(0);
 }
 
-/** hand_over - close what only the keeper needs */
+/** hand_over - close the descriptors that only the keeper needs */
 static void hand_over(int theirs)
 {
 	close(theirs);
@@ -61,8 +62,8 @@ static void hand_over(int theirs)
 /**
  * keeper_start - fork the keeper, if there is something to clean up
  *
- * lklhost then gives up the rights that lklrun may have had on the host's network
- * alone. Returns 0 or a negative errno.
+ * lklhost then drops the capabilities for the host's network, unless it needs
+ * them for namespaces. Returns 0 or a negative errno.
  */
 int keeper_start(void)
 {
@@ -83,12 +84,12 @@ int keeper_start(void)
 	ours = sv[0];
 	if (pid < 0)
 		return pid;
-	if (!caps_have(CAP_SYS_ADMIN))	/* else they are needed for namespaces */
+	if (!caps_have(CAP_SYS_ADMIN))	/* otherwise needed for namespaces */
 		caps_drop(RIGHTS);
 	return 0;
 }
 
-/** keeper_cleanup - have the host cleaned up; false: there is no keeper */
+/** keeper_cleanup - start the cleanup; false if there is no keeper */
 bool keeper_cleanup(void)
 {
 	return ours >= 0 && send(ours, "", 1, MSG_NOSIGNAL) == 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What a loop does later: timers, and memory that events of this turn may still
- * name.
+ * Deferred actions of a loop: timers, and memory that events of the current
+ * turn may still refer to.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "loop.h"
 
 static struct list timers = LIST_INIT(timers);
-static struct list due = LIST_INIT(due);	/* timers of this turn */
+static struct list due = LIST_INIT(due);	/* timers due in this turn */
 static void **grave;
 static size_t graves, grave_room;
 
@@ -23,7 +23,7 @@ uint64_t now_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
 }
 
-/** loop_free_later - free @p when no event of this turn can name it any more */
+/** loop_free_later - free @p at the end of this turn of the loop */
 void loop_free_later(void *p)
 {
 	if (graves == grave_room) {
@@ -45,7 +45,7 @@ void graves_empty(void)
 		free(grave[--graves]);
 }
 
-/** graves_end - and forget the room for it */
+/** graves_end - also free the list itself */
 void graves_end(void)
 {
 	graves_empty();
@@ -62,7 +62,7 @@ void timer_init(struct timer *t, void (*fn)(struct timer *t))
 	t->at = 0;
 }
 
-/** timer_arm - call @t at the time @at, instead of any earlier wish */
+/** timer_arm - call @t at the time @at; replaces an earlier time */
 void timer_arm(struct timer *t, uint64_t at)
 {
 	t->at = at;
@@ -77,10 +77,11 @@ void timer_cancel(struct timer *t)
 }
 
 /**
- * timers_run - call those that are due; whether there were any
+ * timers_run - call the timers that are due; whether there were any
  *
- * There are a handful of timers, so a list does. One that is called may cancel any
- * other or put it off: hence each is taken off a list of its own, one by one.
+ * There are only a few timers, so a list is enough. A timer may cancel or
+ * postpone any other. Due timers are therefore moved to a second list and taken
+ * off it one by one.
  */
 bool timers_run(void)
 {
@@ -111,7 +112,7 @@ bool timers_run(void)
 	return ran;
 }
 
-/** timers_next - nanoseconds to the next one */
+/** timers_next - nanoseconds to the next timer */
 int64_t timers_next(void)
 {
 	int64_t next = TIMER_NEVER;

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The run's end, from each of its causes to one order of steps.
+ * The end of the run: its causes and the order of steps.
  *
  * Theory of operation
  *
- *	the target ended	(with CTL_GOF_TREE: all of its tree) EXIT event, kill what is left, drain, halt, quit
+ *	the target ended	(with CTL_GOF_TREE: its whole tree) EXIT event, kill the rest, drain, halt, quit
  *	STOP, SIGTERM		signal the tree, SIGKILL after grace; then as above
  *	the launcher is gone	kill the tree, halt, have the keeper become `lklrun cleanup`
  *	panic			PANIC event, kill the tree; then answer HELLO, LOG,
  *				STATS until STOP or the launcher is gone
  *
- * Draining: what the target wrote before it ended still has to reach the peer,
- * as it would with a kernel that outlives the process. The loop goes on until
- * nothing is left, DRAIN_MS have passed in which the peers took nothing, or
- * DRAIN_MAX_MS in all; and until lklrun has taken leave of the network, if it
- * wants to, within FAREWELL_MS. STOP and SIGTERM end that.
+ * Draining: the data that the target wrote before it ended must still reach the
+ * peer, as with a kernel that outlives the process. The loop continues until
+ *
+ * - no sent data is left, or
+ * - the peers accept nothing for DRAIN_MS, or
+ * - DRAIN_MAX_MS have passed.
+ *
+ * It also waits until lklrun has signed off from the network, if lklrun asked
+ * for this, for FAREWELL_MS at most. STOP and SIGTERM end the draining.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -36,7 +40,7 @@
 #define DRAIN_MS	3000	/* without progress */
 #define DRAIN_MAX_MS	60000
 #define DRAIN_POLL_MS	5
-#define DRAIN_SLOW_MS	50	/* when it takes long */
+#define DRAIN_SLOW_MS	50	/* interval if it takes long */
 #define FAREWELL_MS	2000
 #define KILL_MS		5000
 #define MS		1000000ull
@@ -47,7 +51,7 @@ static struct timer grace_timer = TIMER_INIT(grace_timer, grace_over);
 static struct timer drain_timer = TIMER_INIT(drain_timer, drain_poll);
 static uint64_t drain_start, drain_end, drain_mark;
 
-/** halt_and_quit - the last steps */
+/** halt_and_quit - stop engine and stack, and leave the loop */
 static void halt_and_quit(void)
 {
 	engine_stop();
@@ -59,7 +63,7 @@ static void halt_and_quit(void)
 	loop_quit();
 }
 
-/** drain_poll - whether all that was sent has left */
+/** drain_poll - whether all sent data has left */
 static void drain_poll(struct timer *t)
 {
 	uint64_t now = now_ns(), mark, pause = DRAIN_POLL_MS;
@@ -87,13 +91,13 @@ static void drain_poll(struct timer *t)
 	timer_arm(t, now + pause * MS);
 }
 
-/** ending - nobody of the tree shall be left; then drain */
+/** ending - kill the rest of the tree, then drain */
 static void ending(void)
 {
 	if (host.state == CTL_STATE_ENDING)
 		return;
 	timer_cancel(&grace_timer);
-	view_stop();	/* nobody shall wait for us while we wait for them */
+	view_stop();	/* no process may wait for us while we wait for it */
 	if (!tree_kill(KILL_MS))
 		log_line("processes of the target are still there after SIGKILL");
 	exec_run_ended();
@@ -107,7 +111,7 @@ static void ending(void)
 	timer_arm(&drain_timer, 0);
 }
 
-/** host_farewell_done - lklrun needs the stack no more */
+/** host_farewell_done - lklrun does not need the stack any more */
 void host_farewell_done(void)
 {
 	if (host.preload)
@@ -117,13 +121,13 @@ void host_farewell_done(void)
 }
 
 /**
- * host_target_ended - the target itself is gone
- * @pid: what it was
+ * host_target_ended - the target itself has ended
+ * @pid: its pid
  * @status: as from waitpid(2)
  */
 void host_target_ended(pid_t pid, int status)
 {
-	/* Told with the end: soon nobody will be here to be asked. */
+	/* Sent with the event: soon there is no process left to query. */
 	static char account[64 << 10];
 
 	if (host.preload)
@@ -134,7 +138,7 @@ void host_target_ended(pid_t pid, int status)
 	ending();
 }
 
-/** grace_over - SIGKILL for those that did not heed the signal */
+/** grace_over - kill the processes that did not end on the signal */
 static void grace_over(struct timer *t)
 {
 	(void)t;
@@ -143,8 +147,8 @@ static void grace_over(struct timer *t)
 
 /**
  * host_stop - end the target, then the stack
- * @sig: for every process of it
- * @grace_ms: SIGKILL after that
+ * @sig: signal for each of its processes
+ * @grace_ms: time until SIGKILL
  */
 void host_stop(int sig, uint32_t grace_ms)
 {
@@ -155,13 +159,16 @@ void host_stop(int sig, uint32_t grace_ms)
 		halt_and_quit();
 		return;
 	}
-	/* Before GO it stands in our own code and knows no manners. */
+	/*
+	 * Before GO, the target is our own code, which does not react to
+	 * signals.
+	 */
 	tree_signal(host.state < CTL_STATE_RUNNING ? SIGKILL : sig);
 	tree_signal(SIGCONT);
 	timer_arm(&grace_timer, now_ns() + grace_ms * MS);
 }
 
-/** last_line - the last line with text in @buf */
+/** last_line - the line of the panic, or the last line with text, in @buf */
 static const char *last_line(char *buf, size_t len)
 {
 	char *p;
@@ -193,11 +200,11 @@ void host_panicked(void)
 	view_stop();
 	exec_panicked();
 	ctl_panicked();
-	tree_signal(SIGKILL);	/* before its calls fail, which says nothing */
+	tree_signal(SIGKILL);	/* before its calls fail, which would mislead */
 	engine_stop();
 }
 
-/** host_launcher_gone - end-of-file on descriptor 3 */
+/** host_launcher_gone - the launcher's connection was closed */
 void host_launcher_gone(void)
 {
 	log_line("lklrun is gone, ending");

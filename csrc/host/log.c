@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The log: the run directory's file, a ring of the kernel's last lines for
+ * The log: the file in the run directory, a ring of the kernel's last lines for
  * CTL_LOG, and lines for the user.
  *
- * Standard output and error are the target's, so nothing is ever printed here.
+ * Standard output and error belong to the target, so nothing is printed here.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,9 +18,9 @@
 #include "loop.h"
 
 #define RING_SIZE	(64 * 1024)
-#define FILE_MAX	(16 * 1024 * 1024)	/* then the file gets no more */
+#define FILE_MAX	(16 * 1024 * 1024)	/* then the file stops growing */
 
-#define TEXT_SIZE	1024			/* of a line */
+#define TEXT_SIZE	1024			/* maximum length of a line */
 
 #define WARN_BURST	20
 #define WARN_NS		2000000000ull
@@ -30,7 +30,7 @@ static size_t log_written;
 static char ring[RING_SIZE];
 static size_t ring_end;		/* bytes ever written */
 
-/** log_open - append to DIR/log; a full disk later on is no error */
+/** log_open - append to DIR/log; ignores a disk that becomes full later */
 int log_open(const char *dir)
 {
 	char path[512];
@@ -42,7 +42,7 @@ int log_open(const char *dir)
 }
 
 /**
- * log_take_stdio - what a library prints goes to the log as well
+ * log_take_stdio - redirect the output of libraries to the log
  *
  * Standard input, output and error belong to the target, which has copies.
  */
@@ -58,17 +58,17 @@ void log_take_stdio(void)
 	dup2(log_fd, STDERR_FILENO);
 }
 
-/** file_put - append to the file, silently less when it cannot be */
+/** file_put - append to the file; ignores errors */
 static void file_put(const char *text, size_t len)
 {
 	if (log_fd < 0 || log_written > FILE_MAX)
 		return;
 	log_written += len;
 	if (write(log_fd, text, len) < 0)
-		log_written += 4096;	/* a full disk is not asked for ever */
+		log_written += 4096;	/* limits retries on a full disk */
 }
 
-/** log_console - kernel output: to the ring and the file */
+/** log_console - add kernel output to the ring and the file */
 void log_console(const char *text, size_t len)
 {
 	size_t i;
@@ -79,10 +79,10 @@ void log_console(const char *text, size_t len)
 }
 
 /**
- * log_ring - the last lines of the kernel
+ * log_ring - copy the last lines of the kernel
  * @buf: room for @len
  *
- * Returns bytes written. The first, cut line is left out.
+ * Returns the number of bytes written. A first, incomplete line is left out.
  */
 size_t log_ring(char *buf, size_t len)
 {
@@ -107,7 +107,7 @@ size_t log_ring(char *buf, size_t len)
 	return have;
 }
 
-/** line_put - format a line, and put it with a time stamp into the file */
+/** line_put - format a line, and append it to the file with a timestamp */
 static void line_put(char text[TEXT_SIZE], const char *fmt, va_list ap)
 {
 	char line[TEXT_SIZE + 176];
@@ -137,14 +137,15 @@ void log_line(const char *fmt, ...)
 }
 
 /**
- * warn_allowed - whether the user shall have one more line
+ * warn_allowed - rate limit for lines to the user
  *
- * The target can provoke as many as it likes, and whoever prints them may be
- * slow: WARN_BURST at once, then one each WARN_NS. The log has them all.
+ * The target can cause any number of lines, and the client that prints them may
+ * be slow. The limit is WARN_BURST lines at once, then one every WARN_NS. The
+ * log contains all lines.
  */
 static bool warn_allowed(void)
 {
-	static uint64_t full_at;	/* when the whole burst is there again */
+	static uint64_t full_at;	/* when the whole burst is free again */
 	uint64_t now = now_ns();
 
 	if (full_at < now)
@@ -180,7 +181,9 @@ void warn_user(const char *fmt, ...)
 	ctl_event(CTL_EV_WARN, 0, 0, text);
 }
 
-/** note_user - as warn_user(), for a user who wants to know more */
+/**
+ * note_user - an additional line for verbose output: CTL_EV_NOTE and the file
+ */
 void note_user(const char *fmt, ...)
 {
 	char text[TEXT_SIZE];

@@ -1,27 +1,35 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The loop.
+ * The event loop.
  *
  * Theory of operation
  *
- * One thread, run to completion (two that make only host calls help it: see
- * supervise/ahead.c, and lib/writer.c of the stack). A turn: wait on the host epoll until the
- * stack's next timer, let the stack catch up with the clock, handle the host's
- * events (seccomp notifications, carriers, control connections, timers), let
- * the stack run until it is idle and hand out its events, then what was put on
- * the ready list. Nothing that is called from here may block.
+ * The loop is one thread that runs each event to completion. Two threads that
+ * make only host calls help it, see supervise/ahead.c and lib/writer.c of the
+ * stack. One turn:
  *
- * Waiting: waking a halted virtual CPU costs tens of microseconds, so when
- * traffic flows (the last wait was short) the loop polls for a while before it
- * sleeps. While it polls it yields, so that a target on the same CPU runs.
+ * 1. Wait on the host epoll, until the stack's next timer at most.
+ * 2. Let the stack catch up with the clock.
+ * 3. Handle the host's events: seccomp notifications, carriers, control
+ *    connections, timers.
+ * 4. Run the stack until it is idle, and dispatch its events.
+ * 5. Run the work on the ready list.
  *
- * Removing: events of one epoll_pwait2() may name a source that an earlier one
- * of them removed. loop_del() clears its fn, and memory goes back only at the
- * end of the turn (loop_free_later()).
+ * No function called from here may block.
  *
- * A panic of the stack jumps back here out of whatever called the library
- * (loop_panic()); from then on nobody enters it again. What is half done then
- * must not lie on the stack of this thread: lists have static heads.
+ * Waiting: waking a halted virtual CPU costs tens of microseconds. While
+ * traffic flows (the last wait was short), the loop therefore polls for a while
+ * before it sleeps. It yields while it polls, so that a target on the same CPU
+ * runs.
+ *
+ * Removing: an event of one epoll_pwait2() may refer to a source that an
+ * earlier event removed. loop_del() therefore clears its fn, and memory is
+ * freed only at the end of the turn (loop_free_later()).
+ *
+ * A panic of the stack jumps back here from whatever function called the
+ * library (loop_panic()). From then on the library is never entered again.
+ * State of an operation in progress must not be on the stack of this thread, so
+ * lists have static heads.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -41,7 +49,7 @@
 #include "stack.h"
 
 #define LOOP_EVENTS	64
-#define SHORT_WAIT_NS	500000		/* a wait below this means traffic */
+#define SHORT_WAIT_NS	500000		/* a shorter wait indicates traffic */
 #define LOAD_WINDOW_NS	2000000
 
 struct loop_stats loop_stats;
@@ -52,15 +60,15 @@ static bool rush;
 static uint64_t spin_ns;
 static bool (*look)(bool sleeps);
 static struct list works = LIST_INIT(works);
-static struct list running = LIST_INIT(running);	/* works of this turn */
+static struct list running = LIST_INIT(running);	/* work of this turn */
 
-/** loop_init - make the epoll */
+/** loop_init - create the epoll */
 int loop_init(void)
 {
 	epfd = epoll_create1(EPOLL_CLOEXEC);
 	if (epfd < 0)
 		return -errno;
-	/* 50 us of slack, the default, is as much as a round trip. */
+	/* The default of 50 us is as long as a round trip. */
 	prctl(PR_SET_TIMERSLACK, 1);
 	return 0;
 }
@@ -83,7 +91,7 @@ int loop_add(struct source *src, uint32_t events)
 	return epoll_ctl(epfd, EPOLL_CTL_ADD, src->fd, &ev) ? -errno : 0;
 }
 
-/** loop_mod - change the events of @src (also re-arms an edge) */
+/** loop_mod - change the events of @src; also re-arms an edge */
 int loop_mod(struct source *src, uint32_t events)
 {
 	struct epoll_event ev = { .events = events, .data.ptr = src };
@@ -101,9 +109,9 @@ void loop_del(struct source *src)
 }
 
 /**
- * loop_forget - as loop_del(), but for a descriptor that is closed right now
+ * loop_forget - like loop_del(), for a descriptor about to be closed
  *
- * Closing takes it out of the epoll, given that there is no duplicate of it.
+ * Closing removes it from the epoll, provided that it has no duplicate.
  */
 void loop_forget(struct source *src)
 {
@@ -118,20 +126,24 @@ void work_init(struct work *w, void (*fn)(struct work *w))
 	w->fn = fn;
 }
 
-/** work_queue - run @w in the next turn, once however often queued */
+/** work_queue - run @w once in the next turn, however often it is queued */
 void work_queue(struct work *w)
 {
 	if (list_empty(&w->link))
 		list_add_tail(&w->link, &works);
 }
 
-/** work_cancel - take @w back */
+/** work_cancel - remove @w from the ready list */
 void work_cancel(struct work *w)
 {
 	list_del(&w->link);
 }
 
-/** works_run - run what is queued now; what it queues waits for the next turn; whether there was any */
+/**
+ * works_run - run the queued work; whether there was any
+ *
+ * Work queued meanwhile waits for the next turn.
+ */
 static bool works_run(void)
 {
 	if (list_empty(&works))
@@ -158,9 +170,9 @@ void loop_set_spin(uint32_t us)
 }
 
 /**
- * loop_set_look - have memory looked at that others write to without a word
- * @fn: called once a turn and while polling; with @sleeps true before the loop
- *	sleeps. It returns true when it has put something on the ready list. NULL: none
+ * loop_set_look - check memory that other processes write to unannounced
+ * @fn: called once a turn and while polling, and with @sleeps true before the
+ *	loop sleeps. It returns true if it has queued work. NULL: none
  */
 void loop_set_look(bool (*fn)(bool sleeps))
 {
@@ -174,14 +186,14 @@ void loop_quit(void)
 }
 
 /**
- * wait_ns - epoll_pwait2(2), which some C libraries do not have
+ * wait_ns - epoll_pwait2(2), which some C libraries lack
  *
- * Before Linux 5.11 in whole milliseconds, rounded up: what is not due yet would
- * only be asked for again.
+ * Before Linux 5.11 it waits whole milliseconds, rounded up: rounding down
+ * would only repeat the wait for a timer that is not due yet.
  */
 static int wait_ns(struct epoll_event *ev, int64_t ns)
 {
-	/* the kernel's struct, 64 bits wide on 32-bit machines too */
+	/* The kernel's struct has 64-bit fields on 32-bit machines too. */
 	int64_t ts[2] = { ns / 1000000000, ns % 1000000000 };
 	static bool missing;
 	int n;
@@ -199,16 +211,17 @@ static int wait_ns(struct epoll_event *ev, int64_t ns)
 }
 
 /**
- * loop_set_rush - say whether many short connections come
- * @on: they do. To write a frame is then to wake somebody, so that it gains to have
- *	another thread do it, and the stack need not try whether it does
+ * loop_set_rush - report whether many short connections arrive
+ * @on: they do. Writing a frame then often wakes another process, so it pays to
+ *	let another thread write it, and the stack need not measure whether it
+ *	does
  */
 void loop_set_rush(bool on)
 {
 	rush = on;
 }
 
-/** loop_processors - how many this thread may run on */
+/** loop_processors - number of CPUs that this thread may use */
 int loop_processors(void)
 {
 	cpu_set_t set;
@@ -217,13 +230,15 @@ int loop_processors(void)
 }
 
 /**
- * load_account - tell the stack when the loop has no time to spare any more
+ * load_account - tell the stack when the loop is saturated
  * @now: ns
- * @idle: ns of the time since the last call that the loop waited
+ * @idle: ns that the loop waited since the last call
  *
- * Saturated is who idles for less than half of LOAD_WINDOW_NS, until he does
- * for more than four fifths: the stack takes work away from a saturated loop.
- * In a rush he is until its end: with the work taken away he idles in some windows.
+ * The loop becomes saturated when it idles for less than half of
+ * LOAD_WINDOW_NS. It stays saturated until it idles for more than four fifths:
+ * the stack moves work away from a saturated loop, so it then idles more. In a
+ * rush it stays saturated until the rush ends, since without that work it idles
+ * in some windows.
  */
 static void load_account(uint64_t now, uint64_t idle)
 {
@@ -246,7 +261,7 @@ static void load_account(uint64_t now, uint64_t idle)
 
 /**
  * look_then_sleep - fetch events, for at most @ns
- * @start: the time now
+ * @start: current time
  */
 static int look_then_sleep(struct epoll_event *ev, int64_t ns, uint64_t start)
 {
@@ -286,7 +301,7 @@ static int look_then_sleep(struct epoll_event *ev, int64_t ns, uint64_t start)
 /**
  * wait_events - fetch events, for at most @ns
  * @ev: room for LOOP_EVENTS
- * @ns: 0: only ask; TIMER_NEVER: for ever
+ * @ns: 0: do not wait; TIMER_NEVER: no timeout
  */
 static int wait_events(struct epoll_event *ev, int64_t ns)
 {
@@ -304,7 +319,7 @@ static int wait_events(struct epoll_event *ev, int64_t ns)
 	return n;
 }
 
-/** loop_turn - once round */
+/** loop_turn - one turn of the loop */
 static void loop_turn(void)
 {
 	struct epoll_event ev[LOOP_EVENTS];
@@ -316,7 +331,9 @@ static void loop_turn(void)
 	ns = stack_turn();
 	called = works_run();
 	called |= timers_run();
-	/* Their calls may have armed timers in the stack, or made sockets ready. */
+	/*
+	 * These calls may have armed timers in the stack or made sockets ready.
+	 */
 	if (called)
 		ns = stack_turn();
 	if (ns < 0)
@@ -345,7 +362,7 @@ static void loop_turn(void)
 static sigjmp_buf panic_env;
 static bool panic_armed;
 
-/** loop_panic - leave the library for good; called from its panic callback */
+/** loop_panic - leave the library permanently; called on its panic */
 void loop_panic(void)
 {
 	if (panic_armed)
@@ -353,7 +370,7 @@ void loop_panic(void)
 	_exit(HOST_EXIT_PANIC);
 }
 
-/** loop_run - until loop_quit() */
+/** loop_run - run until loop_quit() */
 void loop_run(void)
 {
 	if (sigsetjmp(panic_env, 1))

@@ -10,20 +10,30 @@
  *
  * Theory of operation
  *
- * Order of start: parse; fork the helpers (helper.c); move into a private network
- * namespace; fork the target (it waits); load the stack; control server; give up
- * what is not needed any more (isolation.c); loop. What follows (devices, boot,
- * configuration, GO) comes over the control connection, --ctl-fd.
+ * lklhost starts in this order:
+ *
+ * 1. Parse the command line.
+ * 2. Fork the helpers (helper.c).
+ * 3. Move into a private network namespace.
+ * 4. Fork the target, which waits.
+ * 5. Load the stack.
+ * 6. Start the control server.
+ * 7. Give up everything that is not needed any more (isolation.c).
+ * 8. Run the loop.
+ *
+ * All further steps (devices, boot, configuration, GO) are requests on the
+ * control connection, --ctl-fd.
  *
  * With --preload the target executes its program at once, with LIB loaded into
- * it, which loads the stack there and waits before main() (remote.c).
+ * it. LIB loads the stack there and waits before main() (remote.c).
  *
- * The descriptors named by the options are ours; whatever else is open was
- * handed to the target by whoever started lklrun, and reaches it.
+ * The descriptors named by the options belong to lklhost. All other open
+ * descriptors were passed for the target by the process that started lklrun;
+ * the target inherits them.
  *
- * What goes wrong before the loop runs is one line: a CTL_EV_WARN frame with
- * id 0 on --ctl-fd (on standard error when there is none), and exit status
- * 2. Nothing is half done then: the target never ran.
+ * An error before the loop runs is reported in one line: a CTL_EV_WARN frame
+ * with id 0 on --ctl-fd (or standard error, if there is none). The exit status
+ * is 2, and the target has not run.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -53,7 +63,7 @@
 struct lklhost host = { .ctl_fd = 3, .lock_fd = -1, .cleanup_fd = -1,
 			.abi = "auto" };
 
-/** fatal - one line, and the end; the target, if any, dies with us */
+/** fatal - report an error and exit; a target that exists is killed */
 __attribute__((noreturn, format(printf, 1, 2)))
 static void fatal(const char *fmt, ...)
 {
@@ -90,7 +100,7 @@ static const struct option options[] = {
 	{ 0 },
 };
 
-/** parse_fd - a descriptor number that is open, or -1 */
+/** parse_fd - the number of an open descriptor, or -1 */
 static int parse_fd(const char *text)
 {
 	char *end;
@@ -101,7 +111,7 @@ static int parse_fd(const char *text)
 	return (int)n;
 }
 
-/** own_fd - a descriptor of ours, which the target does not get */
+/** own_fd - a descriptor of lklhost, which the target does not inherit */
 static int own_fd(const char *option, const char *text)
 {
 	int fd = parse_fd(text);
@@ -112,7 +122,7 @@ static int own_fd(const char *option, const char *text)
 	return fd;
 }
 
-/** abi_known - whether @abi is one of ours */
+/** abi_known - whether @abi is a valid value of --abi */
 static bool abi_known(const char *abi)
 {
 	static const char *const known[] = { "auto", "native", "new", "old",
@@ -125,7 +135,7 @@ static bool abi_known(const char *abi)
 	return false;
 }
 
-/** parse - the command line into struct lklhost; the target's argv */
+/** parse - parse the command line into struct lklhost; the target's argv */
 static char **parse(int argc, char **argv)
 {
 	struct stat st;

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The target's own mounts: the stack's files where the host's network namespace
- * would show. Name services, resolv.conf and the run directories are in covers.c.
+ * The target's own mounts: they show the stack's files in place of those of the
+ * host's network namespace. covers.c handles name services, resolv.conf and the
+ * run directories.
  *
  * Theory of operation
  *
- * All this is done by the target itself, before its exec, in a mount namespace of
- * its own, with the rights it has there.
+ * The target itself makes these mounts before its exec, in its own mount
+ * namespace and with the rights it has there.
  *
- * The view (view/serve.c) is one file system. Mounted over /proc/sys/net it hides
- * the other places in folders and a link that are not listed:
+ * The view (view/serve.c) is one file system, mounted over /proc/sys/net. Its
+ * folders and one link that are not listed contain the other places:
  *
  *	/proc/sys/net/.class	over /sys/class/net
  *	/proc/sys/net/.devices	over /sys/devices/virtual/net, where links of it lead
  *	/proc/sys/net/.link	over /proc/net, a link itself ("self/net")
  *	/proc/sys/net/.net	where .link leads
  *
- * A link can be mounted over a link with the calls of Linux 5.2 alone. Where
- * /dev/fuse cannot be used, a file system with the same names and nothing in them
- * stands there, read-only: what would be the host's is not there, rather than wrong.
+ * Only the calls of Linux 5.2 can mount a link over a link. If /dev/fuse is
+ * unavailable, a read-only file system with the same names and no content is
+ * mounted instead: the host's files are then missing rather than wrong.
  *
- * /proc/PID/net cannot be covered: who has which PID is known when it is too late.
+ * /proc/PID/net cannot be covered: the PIDs are not known in time.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -40,7 +41,7 @@
 #define VIEW		"/proc/sys/net"
 #define MOUNT_FLAGS	(MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
-/* include/uapi/linux/mount.h, which does not go together with sys/mount.h */
+/* include/uapi/linux/mount.h, which conflicts with sys/mount.h */
 #ifndef OPEN_TREE_CLONE
 #define OPEN_TREE_CLONE	1
 #endif
@@ -56,7 +57,7 @@ static const struct {
 	{ VIEW "/.link", "/proc/net" },
 };
 
-/** view_mount - the stack's files; 0, or a negative errno */
+/** view_mount - mount the stack's files; 0 or a negative errno */
 static int view_mount(int fd)
 {
 	char opts[160];
@@ -69,12 +70,14 @@ static int view_mount(int fd)
 		 fd, geteuid(), getegid());
 	ret = mount("lklrun", VIEW, "fuse.lklrun", MOUNT_FLAGS, opts) ?
 	      -errno : 0;
-	/* From here on lklhost alone holds it, and its end is the view's. */
+	/*
+	 * Now only lklhost has it open, so the view ends together with lklhost.
+	 */
 	close(fd);
 	return ret;
 }
 
-/** empty_mount - nothing, in their place */
+/** empty_mount - mount empty folders in their place */
 static int empty_mount(void)
 {
 	static const char *const dirs[] = { ".net", ".class", ".devices" };
@@ -101,8 +104,8 @@ static int empty_mount(void)
 }
 
 /**
- * mounts_place - show a file or folder at @to; 0 also when there is nothing to cover
- * @dir, @from: as openat(2) takes them; with an empty @from @dir itself
+ * mounts_place - show a file or folder at @to; 0 also if @to does not exist
+ * @dir, @from: as for openat(2); with an empty @from, @dir itself
  */
 int mounts_place(int dir, const char *from, const char *to)
 {
@@ -120,7 +123,7 @@ int mounts_place(int dir, const char *from, const char *to)
 	return ret;
 }
 
-/** no_more_flush - see view/serve.c; the file does not matter */
+/** no_more_flush - see view/serve.c; any file will do */
 static void no_more_flush(void)
 {
 	int fd = open(VIEW "/core/somaxconn", O_RDONLY | O_CLOEXEC);
@@ -130,8 +133,8 @@ static void no_more_flush(void)
 }
 
 /**
- * cover - the files of the host's network namespace
- * @fd: as mounts_make()'s
+ * cover - cover the files of the host's network namespace
+ * @fd: as in mounts_make()
  */
 static void cover(int sync, int fd)
 {
@@ -139,13 +142,13 @@ static void cover(int sync, int fd)
 	size_t i;
 	int ret;
 
-	if (stat(VIEW, &st))	/* no /proc: then there is nothing to see */
+	if (stat(VIEW, &st))	/* no /proc: nothing to cover */
 		return;
 	ret = view_mount(fd);
 	if (fd != VIEW_EMPTY)
 		child_report(sync, STEP_VIEW, ret);
 	if (!ret && stat(VIEW "/.net", &st)) {
-		ret = -errno;	/* lklhost does not serve it */
+		ret = -errno;	/* lklhost does not serve the view */
 		umount2(VIEW, MNT_DETACH);
 	}
 	if (ret)
@@ -164,11 +167,11 @@ static void cover(int sync, int fd)
 }
 
 /**
- * mounts_make - the target's mounts, by the target
- * @sync: where to report
- * @resolv: to be shown as /etc/resolv.conf; empty: leave it
- * @fuse: /dev/fuse, opened by lklhost; a negative errno: why it is not; or
- *	VIEW_HOSTS, VIEW_EMPTY
+ * mounts_make - make the target's mounts; called by the target
+ * @sync: descriptor for reports
+ * @resolv: file to show as /etc/resolv.conf; empty: leave it
+ * @fuse: /dev/fuse, opened by lklhost; a negative errno if it is unavailable;
+ *	or VIEW_HOSTS, VIEW_EMPTY
  */
 void mounts_make(int sync, const char *resolv, int fuse)
 {

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Namespaces: an empty network namespace, and a user namespace where the right
- * to make one is missing.
+ * Namespaces: an empty network namespace, and a user namespace if the right to
+ * create one is missing.
  *
  * Theory of operation
  *
- * lklhost moves into an empty network namespace before it makes any carrier:
- * abstract unix names are per network namespace, so nobody outside can reach or
- * take them, and lklhost itself can reach no network. With the back end "host"
- * it stays, since its calls are to be the host's.
+ * lklhost moves into an empty network namespace before it creates any carrier.
+ * Abstract unix names are per network namespace, so no outside process can use
+ * or occupy them, and lklhost itself can reach no network. With the back end
+ * "host" it stays, since its calls must be the host's.
  *
- * In a container without privilege there may be no right to make one. Then both
- * stay where they are, with the filter (filter.c) between the target and the
- * network, and names that others cannot use (carrier.c).
+ * An unprivileged container may have no right to create one. lklhost and the
+ * target then stay where they are. The filter (filter.c) separates the target
+ * from the network, and carriers have names that others cannot use (carrier.c).
  *
  * A user namespace maps our own uid and gid to themselves, so that the target
- * sees who it is. Files of other owners look like nobody's, and set-uid
- * programs of others run without their privilege; that is the price of not
- * being root.
+ * sees its real ids. Files of other owners appear to belong to nobody, and
+ * set-uid programs of others run without their privilege; this is the price of
+ * not being root.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -32,9 +32,9 @@
 #include "ctl_proto.h"
 #include "host.h"
 
-#define OVERFLOW_ID	65534	/* who has no id in a user namespace */
+#define OVERFLOW_ID	65534	/* shown for ids without a mapping */
 
-/** write_file - write a string, in one call, to a file that exists */
+/** write_file - write a string to an existing file, in one call */
 int write_file(const char *path, const char *text)
 {
 	int fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -67,7 +67,7 @@ static int map_ids(uid_t uid, gid_t gid)
 
 /**
  * netns_enter - move this process into an empty network namespace
- * @userns: make a user namespace of our own with it
+ * @userns: also create a user namespace
  */
 int netns_enter(bool userns)
 {
@@ -80,15 +80,16 @@ int netns_enter(bool userns)
 	if (!userns)
 		return 0;
 	ret = map_ids(uid, gid);
-	/* pidfd_getfd() and process_vm_readv() ask for it, see ptrace(2). */
+	/* pidfd_getfd() and process_vm_readv() require this, see ptrace(2). */
 	prctl(PR_SET_DUMPABLE, 1);
 	return ret;
 }
 
 /**
- * netns_no_ipv6 - no IPv6 on devices that come into this namespace
+ * netns_no_ipv6 - disable IPv6 on devices that appear in this namespace
  *
- * It would speak by itself: neighbours, routers and group members are looked for.
+ * IPv6 would send packets by itself, to find neighbours, routers and group
+ * members.
  */
 int netns_no_ipv6(void)
 {
@@ -105,11 +106,11 @@ int netns_no_ipv6(void)
 }
 
 /**
- * rehearse - try in a child whether a user namespace can be made, with its map
+ * rehearse - try in a child to create a user namespace with its mapping
  *
- * A namespace without a map would leave us without an id, and there is no way
- * back. That happens to the user 0 of a container without CAP_SETFCAP, who may
- * not map his own id (verify_root_map(), kernel/user_namespace.c).
+ * A namespace without a mapping would leave us without an id, and there is no
+ * way back. This happens to user 0 of a container without CAP_SETFCAP, who may
+ * not map its own id (verify_root_map(), kernel/user_namespace.c).
  */
 static int rehearse(void)
 {
@@ -125,12 +126,13 @@ static int rehearse(void)
 }
 
 /**
- * netns_private - lklhost's own move, before any carrier is made
+ * netns_private - move lklhost into its namespaces, before any carrier exists
  *
- * Where no network namespace can be made the seccomp filter alone keeps the
+ * If no network namespace can be created, only the seccomp filter keeps the
  * target off the host's network; the user is told.
  *
- * Returns a negative errno where we made a user namespace, and cannot go on in it.
+ * Returns a negative errno if we created a user namespace but cannot continue
+ * in it.
  */
 int netns_private(void)
 {
@@ -153,8 +155,10 @@ int netns_private(void)
 		return tried && geteuid() == OVERFLOW_ID ? ret : 0;
 	}
 	host.private_netns = true;
-	/* Best effort: outside the first user namespace it cannot be set, and
-	 * datagrams beyond ten then wait in the stack. */
+	/*
+	 * Best effort: this cannot be set outside the initial user namespace;
+	 * more than ten datagrams then wait in the stack.
+	 */
 	write_file("/proc/sys/net/unix/max_dgram_qlen", "2048");
 	return 0;
 }

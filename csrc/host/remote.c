@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The kernel in the target's own process, engine "preload": requests of control
- * clients go on to the library there. See preload_link.h.
+ * The kernel in the target's own process, engine "preload": forwards requests
+ * of control clients to the library there. See preload_link.h.
  *
  * Theory of operation
  *
  * A request that the kernel must answer becomes a struct pending and a frame in
- * the queue; its reply finds the client again, if that is still there. Nothing
+ * the queue. Its reply goes to the client, if that is still connected. Nothing
  * here waits for the target, which may be stopped or stuck.
  *
- * The link ends with the target, or when the target executes another program:
- * the kernel is gone then, and whoever waits is told.
+ * The link closes when the target ends or executes another program. The kernel
+ * is then gone, and all waiting clients get an error.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -28,18 +28,18 @@
 #include "remote.h"
 #include "stack.h"
 
-#define LOST_MS		1000		/* from the link's end to the target's */
-#define PENDING_MAX	1024		/* of one client */
+#define LOST_MS		1000		/* from end of the link to the target's */
+#define PENDING_MAX	1024		/* for one client */
 #define QUEUE_MAX	(8u << 20)
 #define READS_A_TURN	32
 #define READ_CHUNK	65536
 #define MS		1000000ull
 
 /**
- * struct pending - a request without an answer
- * @cl: whose it is; NULL once that client is gone
- * @hdr: of the request
- * @id: on the link
+ * struct pending - a request that is not answered yet
+ * @cl: its client; NULL once that client is gone
+ * @hdr: header of the request
+ * @id: its number on the link
  */
 struct pending {
 	struct list link;
@@ -49,8 +49,8 @@ struct pending {
 };
 
 /**
- * struct queued - a frame on its way to the library
- * @fd: to go with it, or -1
+ * struct queued - a frame to be sent to the library
+ * @fd: descriptor to send with it, or -1
  */
 struct queued {
 	struct list link;
@@ -75,7 +75,7 @@ static struct list pendings = LIST_INIT(pendings);
 static struct list queue = LIST_INIT(queue);
 static struct timer lost_timer = TIMER_INIT(lost_timer, lost_late);
 
-/** answer - the reply to a request, and forget it */
+/** answer - reply to a request and forget it */
 static void answer(struct pending *p, int32_t status, const void *body,
 		   size_t len)
 {
@@ -87,7 +87,7 @@ static void answer(struct pending *p, int32_t status, const void *body,
 	free(p);
 }
 
-/** queued_free - forget a frame */
+/** queued_free - remove a frame from the queue */
 static void queued_free(struct queued *q)
 {
 	list_del(&q->link);
@@ -97,7 +97,7 @@ static void queued_free(struct queued *q)
 	free(q);
 }
 
-/** left_behind - the kernel is gone, and the program is not: say so once */
+/** left_behind - report once that the program runs without its kernel */
 static void left_behind(void)
 {
 	static bool said;
@@ -108,7 +108,7 @@ static void left_behind(void)
 	warn_user("the program has executed another one, and left its stack behind: what runs now has no network; use --engine supervise");
 }
 
-/** lost_late - the link has ended, and the target has not */
+/** lost_late - the link has closed, but the target still runs */
 static void lost_late(struct timer *t)
 {
 	(void)t;
@@ -116,7 +116,7 @@ static void lost_late(struct timer *t)
 		left_behind();
 }
 
-/** lost - no more answers will come */
+/** lost - the link is closed: fail all requests */
 static void lost(int32_t status)
 {
 	struct list *pos, *tmp;
@@ -135,21 +135,24 @@ static void lost(int32_t status)
 		       0);
 }
 
-/** flush - send what the link takes */
+/** flush - send as much as the link accepts */
 static void flush(void)
 {
 	bool want;
 
 	while (!list_empty(&queue)) {
 		struct queued *q = container_of(queue.next, struct queued, link);
-		/* A part of a frame, with its descriptor at the beginning. */
+		/*
+		 * This may be part of a frame; its descriptor goes with the
+		 * first part.
+		 */
 		ssize_t n = fd_pass_send(remote.src.fd, q->data + q->off,
 					 q->len - q->off, &q->fd, q->fd >= 0,
 					 MSG_DONTWAIT);
 
 		if (n == -EINTR)
 			continue;
-		if (n < 0)	/* an end of the link shows when it is read */
+		if (n < 0)	/* reading detects a closed link */
 			break;
 		if (q->fd >= 0)
 			close(q->fd);
@@ -189,7 +192,7 @@ static int put(uint16_t type, uint16_t client, uint32_t id, const void *body,
 	return 0;
 }
 
-/** replied - an answer of the library's */
+/** replied - handle a reply of the library */
 static void replied(const struct ctl_hdr *h, const uint8_t *body, size_t len)
 {
 	struct pending *p = NULL;
@@ -219,7 +222,7 @@ static void replied(const struct ctl_hdr *h, const uint8_t *body, size_t len)
 	answer(p, h->status, body, len);
 }
 
-/** heard - a frame of the library's */
+/** heard - handle a frame of the library */
 static void heard(const struct ctl_hdr *h, const uint8_t *body, size_t len)
 {
 	remote_log();
@@ -237,7 +240,7 @@ static void heard(const struct ctl_hdr *h, const uint8_t *body, size_t len)
 	}
 }
 
-/** frames - those that are complete; false: the link is broken */
+/** frames - handle complete frames; false if the link is broken */
 static bool frames(void)
 {
 	size_t at = 0;
@@ -258,7 +261,7 @@ static bool frames(void)
 	return true;
 }
 
-/** receive - read once; 1: something, 0: nothing now, -1: the end */
+/** receive - read once; 1: data, 0: nothing now, -1: end of file or error */
 static int receive(void)
 {
 	ssize_t n;
@@ -279,7 +282,7 @@ static int receive(void)
 	return n ? 1 : -1;
 }
 
-/** take_all - what the target said last */
+/** take_all - read everything that the target has sent before it ended */
 static void take_all(void)
 {
 	int got = 1;
@@ -291,7 +294,7 @@ static void take_all(void)
 	}
 }
 
-/** link_event - the link can be read or written, or is gone */
+/** link_event - the link is readable or writable, or was closed */
 static void link_event(struct source *src, uint32_t events)
 {
 	int i, got = 1;
@@ -325,7 +328,7 @@ bool remote_takes(uint16_t type)
 	       type == CTL_CANCEL || type == CTL_STATS || type == CTL_OWNERS;
 }
 
-/** state_allows - 0, or why a request comes too early or too late */
+/** state_allows - 0, or the errno of a request that is too early or too late */
 static int state_allows(uint16_t type)
 {
 	if (remote.src.fd < 0)
@@ -344,7 +347,7 @@ static int state_allows(uint16_t type)
 	return 0;
 }
 
-/** cancelled - the link's id of the call that a CTL_CANCEL names, or 0 */
+/** cancelled - the number on the link of the call to cancel, or 0 */
 static uint32_t cancelled(const struct client *cl, const uint8_t *body)
 {
 	struct ctl_cancel req;
@@ -361,7 +364,7 @@ static uint32_t cancelled(const struct client *cl, const uint8_t *body)
 	return 0;
 }
 
-/** forward - all that can fail; takes @fd over */
+/** forward - check and queue a request; takes @fd over */
 static int forward(struct client *cl, const struct ctl_hdr *h,
 		   const uint8_t *body, size_t len, int fd)
 {
@@ -407,9 +410,9 @@ static int forward(struct client *cl, const struct ctl_hdr *h,
 }
 
 /**
- * remote_request - pass a request on; it is answered when the library answers
+ * remote_request - forward a request; the library's answer is the reply
  *
- * Returns a negative errno when the connection shall end.
+ * Returns a negative errno if the connection must be closed.
  */
 int remote_request(struct client *cl, const struct ctl_hdr *h,
 		   const uint8_t *body, size_t len)
@@ -424,22 +427,25 @@ int remote_request(struct client *cl, const struct ctl_hdr *h,
 		}
 	}
 	if (!cl->remote) {
-		/* 65,535 connections later a number may come again; lklrun's,
-		 * the one that lives so long, is the first. */
+		/*
+		 * A number may be reused after 65,535 connections. Number 1,
+		 * that of lklrun, is never reused, as this connection stays
+		 * open.
+		 */
 		remote.last_client = remote.last_client == UINT16_MAX ?
 				     2 : remote.last_client + 1;
 		cl->remote = remote.last_client;
 	}
 	ret = forward(cl, h, body, len, fd);
 	if (ret == -ESHUTDOWN && h->type == CTL_STATS)
-		ret = 0;	/* as little as is known */
+		ret = 0;	/* reply without counters */
 	else if (!ret)
 		return 0;
 	ctl_reply(cl, h, ret, NULL, 0);
 	return 0;
 }
 
-/** remote_client_gone - nobody waits for its answers any more */
+/** remote_client_gone - forget the requests of a client that disconnected */
 void remote_client_gone(struct client *cl)
 {
 	struct list *pos;
@@ -460,8 +466,8 @@ void remote_client_gone(struct client *cl)
  * remote_ended - the target has ended
  * @status: as from waitpid(2)
  *
- * One that exits gives an account, unless it is another program by then. If that
- * has failed, this may be why.
+ * A target that exits leaves an account, unless it has executed another
+ * program. If it failed without an account, this may be the reason.
  */
 void remote_ended(int status)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The kernel in the target's own process: how it gets there, and what it leaves
- * behind. See preload_link.h; requests are in remote.c.
+ * The kernel in the target's own process: how it is loaded, and the data it
+ * leaves. See preload_link.h; requests are in remote.c.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -19,24 +19,25 @@
 #include "remote.h"
 #include "stack.h"
 
-#define READY_MS	30000		/* from exec to the library's first word */
+#define READY_MS	30000		/* from exec to the first frame */
 #define MS		1000000ull
 
-/* Our end of the link, the target's, and what both map. */
+/* Our end of the link, the target's end, and the shared memory. */
 static int sock = -1, theirs = -1, memfd = -1;
 static struct link_shared *shared;
 static uint64_t log_seen;
 
-/* What control requests ask of any back end; the calls go another way. */
+/* Used where control requests need a back end; calls are forwarded instead. */
 static const struct stack_ops remote_ops = { .abi = CTL_ABI_NATIVE };
 
 /**
- * preloaded - what LD_PRELOAD has to name: the library, and the stack's
+ * preloaded - value for LD_PRELOAD: our library and the stack library
  *
- * The library loads the stack itself. But musl and bionic give what dlopen() loads no
- * place in the memory that each thread has from its start, which the stack wants
- * (tls_model("initial-exec")), and bionic does not look into the program's C library
- * for it; for what is loaded with the program both do.
+ * Our library loads the stack itself. However, musl and bionic give a library
+ * loaded by dlopen() no static TLS, which the stack needs
+ * (tls_model("initial-exec")). bionic also does not resolve its symbols in the
+ * program's C library. Both do so for libraries that are loaded with the
+ * program.
  */
 static void preloaded(char text[LINK_PRELOAD])
 {
@@ -47,7 +48,7 @@ static void preloaded(char text[LINK_PRELOAD])
 }
 
 /**
- * remote_init - the link, before the target is forked
+ * remote_init - create the link, before the target is forked
  * @err: one line for the user on failure
  */
 int remote_init(char *err, size_t errlen)
@@ -62,7 +63,9 @@ int remote_init(char *err, size_t errlen)
 	if (strpbrk(host.preload, PRELOAD_SEPARATORS))
 		goto fail;
 	memfd = memfd_create("lklrun-preload", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	/* Sealed, for the target must not be able to cut off what we read. */
+	/*
+	 * Sealed, so that the target cannot truncate the memory that we read.
+	 */
 	if (memfd < 0 ||
 	    ftruncate(memfd, sizeof(struct link_shared)) ||
 	    fcntl(memfd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) ||
@@ -91,7 +94,9 @@ fail:
 	return ret;
 }
 
-/** remote_child - in the child, before exec: what makes the loader load us */
+/**
+ * remote_child - in the child, before exec: make the loader load our library
+ */
 int remote_child(void)
 {
 	char text[64];
@@ -103,10 +108,11 @@ int remote_child(void)
 }
 
 /**
- * ready_read - @len bytes of the library's first word, by @end
+ * ready_read - read @len bytes of the library's first frame, until @end
  *
- * The one wait of this file: nobody is served yet, and it ends with the target, with
- * lklrun, and by its limit. The target can make it last as long, and no longer.
+ * This is the only blocking wait in this file. It happens before any client is
+ * served, and ends with the target, with lklrun or at its limit. The target can
+ * delay it up to this limit.
  */
 static int ready_read(void *buf, size_t len, uint64_t end)
 {
@@ -137,7 +143,7 @@ static int ready_read(void *buf, size_t len, uint64_t end)
 	return 0;
 }
 
-/** ready_text - why the library cannot start, as it says itself */
+/** ready_text - read the library's own error text */
 static int ready_text(const struct ctl_hdr *h, char *err, size_t errlen,
 		      uint64_t end)
 {
@@ -154,8 +160,8 @@ static int ready_text(const struct ctl_hdr *h, char *err, size_t errlen,
 }
 
 /**
- * remote_ready - wait for the library's first word
- * @err: one line on failure; empty when the target ended before it
+ * remote_ready - wait for the library's first frame
+ * @err: one line on failure; empty if the target ended before
  */
 int remote_ready(char *err, size_t errlen)
 {
@@ -188,7 +194,7 @@ int remote_sock(void)
 	return sock;
 }
 
-/** remote_log - take over what the kernel has printed */
+/** remote_log - copy the new kernel output to the log */
 void remote_log(void)
 {
 	const struct link_shared *s = shared;
@@ -215,22 +221,23 @@ bool remote_accounted(void)
 	return __atomic_load_n(&shared->account_len, __ATOMIC_ACQUIRE) != 0;
 }
 
-/** remote_ask_end - whether lklrun wants to know of the program's end before it */
+/** remote_ask_end - set whether lklrun wants to know of the end in advance */
 void remote_ask_end(bool wanted)
 {
 	__atomic_store_n(&shared->ask_end, wanted, __ATOMIC_RELEASE);
 }
 
-/** remote_farewell - lklrun needs the kernel no more */
+/** remote_farewell - lklrun does not need the kernel any more */
 void remote_farewell(void)
 {
 	__atomic_store_n(&shared->farewell, 1, __ATOMIC_RELEASE);
 }
 
 /**
- * remote_account - what the library wrote as the process ended
+ * remote_account - the account that the library wrote when the process ended
  *
- * Nothing, when it was killed. The target could have written anything there.
+ * Empty if the process was killed. The target could have written anything
+ * there.
  */
 size_t remote_account(char *buf, size_t len)
 {
