@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The stack, as the rest of the program sees it: which back end, calls, the
- * epoll inside it. See stack.h for the theory of operation.
+ * The interface of the stack to the rest of lklhost: the back end, calls, and
+ * the epoll in the stack. See stack.h for the theory of operation.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -26,22 +26,22 @@
 #include "stack.h"
 
 #define TURN_MAX	64	/* runs of the stack in one turn of the loop */
-#define EVENTS		64	/* fetched at once from the stack's epoll */
+#define EVENTS		64	/* fetched from the stack's epoll per call */
 
 const struct stack_ops *stack;
 
 static bool alive;
 static int sepfd = -1;
 /*
- * The last fetch was full. What was left behind makes no new wake-up on the
- * stack's epoll, so nobody else will say that it is there.
+ * The last fetch was full. The remaining events cause no new wake-up on the
+ * stack's epoll, so they must be fetched without one.
  */
 static bool events_left;
 static struct utsname uts;
 
 /**
  * stack_open - choose and load a back end
- * @path: of the library
+ * @path: path of the library
  * @abi: auto, native, new, old or host
  * @err: one line for the user on failure
  */
@@ -54,7 +54,7 @@ int stack_open(const char *path, const char *abi, char *err, size_t errlen)
 	return stack_load(path, abi, err, errlen);
 }
 
-/** stack_alive - booted, and neither halted nor dead */
+/** stack_alive - whether the stack is booted, and neither halted nor dead */
 bool stack_alive(void)
 {
 	return alive;
@@ -72,13 +72,13 @@ const char *stack_release(void)
 	return uts.release;
 }
 
-/** stack_set_release - of a kernel that another process runs */
+/** stack_set_release - set the release of a kernel in another process */
 void stack_set_release(const char *release)
 {
 	snprintf(uts.release, sizeof(uts.release), "%s", release);
 }
 
-/** mount_fs - the kernel's own file systems, where everybody expects them */
+/** mount_fs - mount a file system of the kernel in its usual place */
 static void mount_fs(const char *type, const char *path)
 {
 	long ret = ST(SYS_mkdirat, -100, path, 0555, 0, 0, 0);
@@ -92,13 +92,15 @@ static void mount_fs(const char *type, const char *path)
 }
 
 /**
- * stack_boot - start the kernel, mount its file systems, make the epoll inside it
+ * stack_boot - start the kernel, mount its file systems, create its epoll
  * @mem: bytes, 0: default
  * @cmdline: added to the kernel's command line
  */
 int stack_boot(uint64_t mem, const char *cmdline)
 {
-	/* fs.nr_open's default, fs/file.c; the host's own limit is what it is */
+	/*
+	 * default of fs.nr_open, fs/file.c; the host's own limit is not changed
+	 */
 	struct rlimit64 files = { 1 << 20, 1 << 20 };
 	int ret;
 
@@ -106,7 +108,7 @@ int stack_boot(uint64_t mem, const char *cmdline)
 	if (ret)
 		return ret;
 	alive = true;
-	/* One process stands for all of the target's: it needs their sum. */
+	/* One process has the descriptors of all processes of the target. */
 	if (stack->abi != CTL_ABI_HOST)
 		ST(SYS_prlimit64, 0, RLIMIT_NOFILE, &files, 0, 0, 0);
 	ret = (int)ST(SYS_uname, &uts, 0, 0, 0, 0, 0);
@@ -126,7 +128,7 @@ int stack_boot(uint64_t mem, const char *cmdline)
 /**
  * st_call - a system call in the stack
  *
- * Returns what it returned: >= 0 or a negative errno; -EIO once it is dead.
+ * Returns its result: >= 0 or a negative errno; -EIO if the stack is dead.
  */
 long st_call(long nr, long a, long b, long c, long d, long e, long f)
 {
@@ -139,13 +141,13 @@ long st_call(long nr, long a, long b, long c, long d, long e, long f)
 
 long (*st_beside)(long nr, const long args[6]);
 
-/** st_is_host - whether a descriptor is a socket of the host's, see beside.c */
+/** st_is_host - whether a descriptor is a socket of the host, see beside.c */
 bool st_is_host(long fd)
 {
 	return fd >= ST_HOST && fd - ST_HOST < ST_HOST;
 }
 
-/** st_fd_call - st_call() on a descriptor of the engine's, wherever it is */
+/** st_fd_call - st_call() on a descriptor of the stack or of the host */
 long st_fd_call(long nr, long a, long b, long c, long d, long e, long f)
 {
 	const long args[6] = { a - ST_HOST, b, c, d, e, f };
@@ -153,7 +155,7 @@ long st_fd_call(long nr, long a, long b, long c, long d, long e, long f)
 	return st_is_host(a) ? st_beside(nr, args) : st_call(nr, a, b, c, d, e, f);
 }
 
-/** epoll_change - epoll_ctl(2) of the epoll that is for @fd */
+/** epoll_change - epoll_ctl(2) on the epoll responsible for @fd */
 static int epoll_change(int op, int fd, struct epoll_event *ev)
 {
 	const long args[6] = { 0, op, fd - ST_HOST, (long)ev };
@@ -163,7 +165,7 @@ static int epoll_change(int op, int fd, struct epoll_event *ev)
 	return (int)ST(SYS_epoll_ctl, sepfd, op, fd, ev, 0, 0);
 }
 
-/** ask - poll(2) of one descriptor, without waiting; what it says */
+/** ask - poll(2) one descriptor without waiting; returns its events */
 static short ask(int fd, short events)
 {
 	struct pollfd p = { .fd = fd, .events = events };
@@ -176,7 +178,7 @@ static short ask(int fd, short events)
 	return ST(SYS_ppoll, &p, 1, &zero, 0, 8, 0) > 0 ? p.revents : 0;
 }
 
-/** events_fetch - hand out the events of the stack's epoll; how many */
+/** events_fetch - dispatch the events of the stack's epoll; returns how many */
 static int events_fetch(void)
 {
 	struct epoll_event ev[EVENTS];
@@ -194,10 +196,10 @@ static int events_fetch(void)
 }
 
 /**
- * stack_turn - run the stack until it is idle and hand out its events
+ * stack_turn - run the stack until it is idle and dispatch its events
  *
- * Returns nanoseconds until its next timer, 0 when there is more to do than
- * one turn of the loop should take, -1 for no timer.
+ * Returns the nanoseconds until its next timer, -1 if there is none, or 0 if
+ * there is more to do than fits into one turn of the loop.
  */
 int64_t stack_turn(void)
 {
@@ -226,10 +228,10 @@ int64_t stack_turn(void)
 }
 
 /**
- * stack_catch_up - let the kernel see the time before the first call of a turn
+ * stack_catch_up - update the kernel's time before the first call of a turn
  *
- * Otherwise its jiffies are as old as the sleep, and timers set by that call
- * fire early.
+ * Otherwise its jiffies are as old as the loop's sleep, and timers set by that
+ * call expire early.
  */
 void stack_catch_up(void)
 {
@@ -237,7 +239,7 @@ void stack_catch_up(void)
 		host_panicked();
 }
 
-/** stack_event - an event on a descriptor of the library's own */
+/** stack_event - an event on a descriptor of the library itself */
 void stack_event(uint64_t data, uint32_t events)
 {
 	if (alive)
@@ -251,7 +253,7 @@ void st_load(enum st_load load)
 		stack->load(load);
 }
 
-/** st_refs - where received bytes lie, see struct stack_ops */
+/** st_refs - find received bytes, see struct stack_ops */
 int st_refs(int fd, struct iovec *iov, int max, size_t len)
 {
 	return alive && stack->refs && !st_is_host(fd) ?
@@ -266,7 +268,7 @@ int st_watch(int fd, struct stack_src *src, uint32_t events)
 	return epoll_change(EPOLL_CTL_ADD, fd, &ev);
 }
 
-/** st_rewatch - change the events; what is ready now is reported again */
+/** st_rewatch - change the events; also reports those that are ready now */
 int st_rewatch(int fd, struct stack_src *src, uint32_t events)
 {
 	struct epoll_event ev = { .events = events | EPOLLET, .data.ptr = src };
@@ -274,7 +276,7 @@ int st_rewatch(int fd, struct stack_src *src, uint32_t events)
 	return epoll_change(EPOLL_CTL_MOD, fd, &ev);
 }
 
-/** st_unwatch - take @fd out of the stack's epoll */
+/** st_unwatch - remove @fd from the stack's epoll */
 void st_unwatch(int fd, struct stack_src *src)
 {
 	struct epoll_event ev = { 0 };
@@ -284,13 +286,13 @@ void st_unwatch(int fd, struct stack_src *src)
 		epoll_change(EPOLL_CTL_DEL, fd, &ev);
 }
 
-/** st_readable - whether @fd of the stack has something to read or accept */
+/** st_readable - whether @fd of the stack has data or a connection to accept */
 bool st_readable(int fd)
 {
 	return ask(fd, POLLIN);
 }
 
-/** st_failed - whether @fd of the stack has an error, or a queue of them */
+/** st_failed - whether @fd of the stack has an error or an error queue */
 bool st_failed(int fd)
 {
 	return ask(fd, 0) & POLLERR;
@@ -298,7 +300,7 @@ bool st_failed(int fd)
 
 /**
  * st_read_file - read a file of the stack
- * @buf: terminated, cut at @len - 1 bytes
+ * @buf: NUL-terminated, truncated to @len - 1 bytes
  *
  * Returns the length or a negative errno.
  */
@@ -325,8 +327,8 @@ int st_read_file(const char *path, char *buf, size_t len)
 /**
  * st_stat - fstatat(2); 0 or a negative errno
  *
- * Where the kernel's struct stat is not the C library's, on machines of 32 bits,
- * by statx(2).
+ * On 32-bit machines, the kernel's struct stat differs from the C library's;
+ * statx(2) is used there.
  */
 int st_stat(int dirfd, const char *path, int flags, struct stat *st)
 {
@@ -353,7 +355,10 @@ int st_stat(int dirfd, const char *path, int flags, struct stat *st)
 #endif
 }
 
-/* A position has 64 bits: on arm two registers, of which the first has an even number. */
+/*
+ * A file offset has 64 bits: on arm it takes two registers, the first with an
+ * even number.
+ */
 #ifdef __arm__
 #define POSITION(at)	0, (uint32_t)(at), (uint32_t)((at) >> 32)
 #else

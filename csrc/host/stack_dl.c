@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Stack libraries by the C library's loader. */
+/* Load stack libraries with the C library's loader. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Back end "foreign": a library with the interface of upstream LKL.
+ * Back end "foreign": a library with upstream LKL's interface.
  *
  * Theory of operation
  *
- * Such a library runs its kernel in threads of its own, so nothing needs to be
- * driven from here; but its readiness shows nowhere. A helper thread therefore
- * waits inside the stack, on an outer epoll that holds the stack's epoll
- * (edge-triggered, so that it takes no event away), and rings an eventfd of the
- * host's. At the end an eventfd of the stack's wakes it.
+ * Such a library runs its kernel in its own threads, so the loop need not drive
+ * it. But it does not report readiness. A helper thread therefore waits inside
+ * the stack, on an outer epoll that contains the stack's epoll, and then writes
+ * to an eventfd of the host. The outer epoll is edge-triggered and thus
+ * consumes no event. At the end, an eventfd in the stack wakes the helper.
  *
- * Call numbers are asm-generic's; foreign_calls.c translates. How struct
- * epoll_event is packed depends on how the library was built, and is tried.
+ * Call numbers are those of asm-generic; foreign_calls.c translates them. The
+ * packing of struct epoll_event depends on how the library was built, and is
+ * detected.
  *
- * Old interface: lkl_start_kernel(ops, mem, fmt...), devices only before boot.
- * New: lkl_init(ops), lkl_start_kernel(fmt...). Both export the ready-made
- * lkl_host_ops, of which print and panic are replaced.
+ * The old interface has lkl_start_kernel(ops, mem, fmt...), and devices only
+ * before boot. The new one has lkl_init(ops) and lkl_start_kernel(fmt...). Both
+ * export lkl_host_ops; lklhost replaces print and panic in it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -38,7 +39,7 @@
 #define MEM_DEFAULT	(64ul << 20)
 #define HALT_S		3
 
-/* The head of struct lkl_host_operations, alike in both interfaces. */
+/* First members of struct lkl_host_operations, the same in both interfaces. */
 struct foreign_ops {
 	const char *virtio_devices;
 	void (*print)(const char *str, int len);
@@ -67,7 +68,7 @@ static pthread_t main_thread;
 static struct source bell = { .fd = -1 };
 static bool panicked;
 
-/** foreign_print - a piece of the kernel's log, from any thread */
+/** foreign_print - a part of the kernel's log; called from any thread */
 static void foreign_print(const char *str, int len)
 {
 	log_console(str, (size_t)len);
@@ -76,7 +77,7 @@ static void foreign_print(const char *str, int len)
 /**
  * foreign_panic - the kernel is dead
  *
- * In a thread of the library's own: the loop is told and the thread stands.
+ * In a thread of the library, this notifies the loop and stops the thread.
  */
 static void foreign_panic(void)
 {
@@ -91,7 +92,7 @@ static void foreign_panic(void)
 		pause();
 }
 
-/** raw - a call with a number of asm-generic's */
+/** raw - a call with a number of asm-generic */
 static long raw(long nr, long a, long b, long c, long d, long e, long f)
 {
 	long params[6] = { a, b, c, d, e, f };
@@ -99,7 +100,7 @@ static long raw(long nr, long a, long b, long c, long d, long e, long f)
 	return lkl.syscall(nr, params);
 }
 
-/** help - the helper thread */
+/** help - main function of the helper thread */
 static void *help(void *arg)
 {
 	char ev[16];
@@ -117,7 +118,7 @@ static void *help(void *arg)
 	return NULL;
 }
 
-/** rung - the stack has events, or is dead */
+/** rung - the stack has events or is dead */
 static void rung(struct source *src, uint32_t events)
 {
 	uint64_t n;
@@ -131,7 +132,7 @@ static void rung(struct source *src, uint32_t events)
 		asked = true;
 }
 
-/** stack_foreign_bind - find the functions */
+/** stack_foreign_bind - look up the functions */
 int stack_foreign_bind(void *lib, bool old, char *err, size_t errlen)
 {
 	const struct {
@@ -175,7 +176,7 @@ int stack_foreign_bind(void *lib, bool old, char *err, size_t errlen)
 	return 0;
 }
 
-/** bell_make - the host's side of the helper */
+/** bell_make - create the eventfd that the helper writes to */
 static int bell_make(void)
 {
 	bell.fn = rung;
@@ -185,7 +186,7 @@ static int bell_make(void)
 	return loop_add(&bell, EPOLLIN);
 }
 
-/** foreign_init - once, before devices or boot */
+/** foreign_init - called once, before the first device or the boot */
 static int foreign_init(void)
 {
 	static bool done;
@@ -219,9 +220,10 @@ static int foreign_boot(uint64_t mem, const char *cmdline)
 }
 
 /**
- * packing - try how the library lays out struct epoll_event
+ * packing - detect the library's layout of struct epoll_event
  *
- * Both layouts are given as one buffer in turn; the data that come back tell.
+ * One buffer is valid in both layouts; the returned data reveal which one is
+ * used.
  */
 static int packing(void)
 {
@@ -239,7 +241,7 @@ static int packing(void)
 	n = raw(GENERIC_epoll_ctl, ep, EPOLL_CTL_ADD, fd, (long)ev, 0, 0);
 	if (!n)
 		n = raw(GENERIC_epoll_pwait, ep, (long)out, 1, 0, 0, 8);
-	/* Unpacked, the kernel took and gave bytes 8 to 15. */
+	/* If unpacked, the kernel reads and writes bytes 8 to 15. */
 	packed = n == 1 && !memcmp(out + 4, &mark, sizeof(mark));
 	raw(GENERIC_close, fd, 0, 0, 0, 0, 0);
 	raw(GENERIC_close, ep, 0, 0, 0, 0, 0);
@@ -273,7 +275,7 @@ static int foreign_watch(int epfd)
 	return -pthread_create(&helper, NULL, help, NULL);
 }
 
-/** epoll_call - the calls with a struct epoll_event, where it is not packed */
+/** epoll_call - calls with a struct epoll_event that is not packed */
 static long epoll_call(long nr, const long a[6])
 {
 	char tmp[64 * 16];
@@ -296,7 +298,7 @@ static long epoll_call(long nr, const long a[6])
 	return n;
 }
 
-/** foreign_call - a call with the host's number */
+/** foreign_call - make a call given by the host's number */
 static long foreign_call(long nr, const long args[6])
 {
 	static bool tried;
@@ -313,20 +315,20 @@ static long foreign_call(long nr, const long args[6])
 	return foreign_translate(nr, args, raw);
 }
 
-/** foreign_step - the library runs by itself */
+/** foreign_step - nothing to do: the library has its own threads */
 static int64_t foreign_step(void)
 {
 	return -1;
 }
 
-/** foreign_event - devices are the library's own affair */
+/** foreign_event - nothing to do: the library handles its devices */
 static void foreign_event(uint64_t data, uint32_t events)
 {
 	(void)data;
 	(void)events;
 }
 
-/** foreign_asked - whether the helper rang */
+/** foreign_asked - whether the helper has reported events */
 static bool foreign_asked(void)
 {
 	bool was = asked;
@@ -335,7 +337,7 @@ static bool foreign_asked(void)
 	return was;
 }
 
-/** foreign_link_add - a device on @fd */
+/** foreign_link_add - add a device on @fd */
 static int foreign_link_add(int fd, uint32_t kind, uint32_t flags,
 			    const uint8_t mac[6], uint16_t mtu)
 {
@@ -359,13 +361,13 @@ static int foreign_link_del(int id)
 	return 0;
 }
 
-/** foreign_ifindex - of a device, 0 before boot */
+/** foreign_ifindex - ifindex of a device, 0 before boot */
 static int foreign_ifindex(int id)
 {
 	return booted ? lkl.netdev.get_ifindex(id) : 0;
 }
 
-/** halt - in a thread, since it may hang */
+/** halt - halt the kernel; a thread, since it may hang */
 static void *halt(void *arg)
 {
 	uint64_t one = 1;
@@ -379,7 +381,7 @@ static void *halt(void *arg)
 	return NULL;
 }
 
-/** foreign_halt - shut down, within a limit */
+/** foreign_halt - shut down, within a time limit */
 static void foreign_halt(void)
 {
 	struct timespec end;

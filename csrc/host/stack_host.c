@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Back end "host": the host kernel itself in the same plumbing.
+ * Back end "host": the host kernel itself behind the same interface.
  *
  * Theory of operation
  *
- * Calls are the host's own, made in the network namespace lklhost was started
- * in. It shows what the plumbing alone costs, and it is the yardstick in every
- * comparison. Since stack descriptors and lklhost's own share one table here,
- * the control server lets clients use only those their calls opened.
+ * Calls are the host's own, made in the network namespace in which lklhost was
+ * started. This shows the cost of lklhost without a stack, and is the baseline
+ * of every comparison. Stack descriptors and lklhost's own share one table
+ * here, so the control server lets clients use only those that their calls
+ * opened.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -20,7 +21,7 @@
 
 static bool flag;
 
-/** epoll_ready - the stack epoll, which is a host epoll, became ready */
+/** epoll_ready - the stack's epoll, a host epoll here, has events */
 static void epoll_ready(struct source *src, uint32_t events)
 {
 	(void)src;
@@ -46,27 +47,27 @@ static long host_call(long nr, const long a[6])
 	return ret == -1 ? -errno : ret;
 }
 
-/** host_step - the host runs by itself */
+/** host_step - nothing to do: the host runs by itself */
 static int64_t host_step(void)
 {
 	return -1;
 }
 
-/** host_event - there are no devices of the library's */
+/** host_event - never called: there is no library */
 static void host_event(uint64_t data, uint32_t events)
 {
 	(void)data;
 	(void)events;
 }
 
-/** host_watch - nest the stack epoll in the loop's */
+/** host_watch - add the stack's epoll to the loop's */
 static int host_watch(int epfd)
 {
 	epoll_src.fd = epfd;
 	return loop_add(&epoll_src, EPOLLIN | EPOLLET);
 }
 
-/** host_asked - whether the nested epoll reported */
+/** host_asked - whether the nested epoll has reported events */
 static bool host_asked(void)
 {
 	bool was = flag;
@@ -75,7 +76,7 @@ static bool host_asked(void)
 	return was;
 }
 
-/** host_link_add - devices are the host's own affair */
+/** host_link_add - not supported: the host's devices are used */
 static int host_link_add(int fd, uint32_t kind, uint32_t flags,
 			 const uint8_t mac[6], uint16_t mtu)
 {
@@ -101,7 +102,7 @@ static int host_ifindex(int id)
 	return 0;
 }
 
-/** host_halt - the host goes on */
+/** host_halt - nothing to do */
 static void host_halt(void)
 {
 }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The one stack library of an lklhost that is linked statically, for machines
- * whose C library is unknown: it is linked in, and nothing can be loaded.
+ * The stack library of a statically linked lklhost. Such a build is for
+ * machines with an unknown C library: it contains one stack library and cannot
+ * load another.
  *
  * Theory of operation
  *
- * --stack names a file in this build, too, which the engine preload loads into
- * programs. Whether the stack that is linked in is the same one is told by the build
- * id of that file (ld(1), --build-id), which was known when this was compiled.
+ * In this build, too, --stack names a file, which the engine preload loads into
+ * programs. The build id of that file (ld(1), --build-id) must match that of
+ * the stack linked in, which is known at compile time.
  */
 #include <elf.h>
 #include <errno.h>
@@ -37,7 +38,7 @@ static const struct {
 	void (*fn)(void);
 } functions[] = { STACK_FUNCTIONS(ENTRY) };
 
-/** hex_is - whether @len bytes are @text */
+/** hex_is - whether @len bytes have the hexadecimal form @text */
 static bool hex_is(const uint8_t *bytes, size_t len, const char *text)
 {
 	char digits[3];
@@ -53,7 +54,7 @@ static bool hex_is(const uint8_t *bytes, size_t len, const char *text)
 	return true;
 }
 
-/** notes_have_id - whether one of the notes at @p is our build id, elf(5) */
+/** notes_have_id - whether one of the notes at @p has our build id, elf(5) */
 static bool notes_have_id(const uint8_t *p, size_t len)
 {
 	while (len >= sizeof(ElfW(Nhdr))) {
@@ -76,7 +77,7 @@ static bool notes_have_id(const uint8_t *p, size_t len)
 	return false;
 }
 
-/** is_ours - whether the file of @size bytes at @p is the library linked in */
+/** is_ours - whether the file of @size bytes at @p is the linked library */
 static bool is_ours(const uint8_t *p, size_t size)
 {
 	ElfW(Ehdr) eh;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Load a stack library and find out which interface it has.
+ * Load a stack library and detect its interface.
  *
  * Theory of operation
  *
- * All have lkl_start_kernel(). Ours alone has the loop mode; upstream's newer
- * interface has lkl_init() beside it, the older one has not.
+ * All libraries have lkl_start_kernel(). Only ours has the loop mode.
+ * Upstream's newer interface also has lkl_init(), the older one does not.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -17,8 +17,8 @@
 #include "stack.h"
 
 /**
- * stack_symbol - a function of the library
- * @err: names it when it is missing; NULL: the caller can do without
+ * stack_symbol - look up a function of the library
+ * @err: set if it is missing; NULL: the function is optional
  */
 void *stack_symbol(void *lib, const char *name, char *err, size_t errlen)
 {
@@ -32,7 +32,7 @@ void *stack_symbol(void *lib, const char *name, char *err, size_t errlen)
 
 /**
  * stack_load - load the library and choose its back end
- * @path: file
+ * @path: path of the file
  * @abi: auto, native, new or old
  * @err: one line for the user on failure
  */

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Back end "native": our own library, third_party/lkl, in loop mode; in a
- * process that has no loop (preload) in threaded mode.
+ * Back end "native": our own library, third_party/lkl, in loop mode. In a
+ * process without a loop (preload) it runs in threaded mode.
  *
  * Theory of operation
  *
- * The library makes no thread of its own, but one that writes frames while the loop is
- * saturated, and calls nothing of ours: its devices' descriptors are in the
- * loop's epoll, events go back to it with lkl_loop_event(), and it runs inside
- * lkl_loop_step() and inside calls. Its readiness shows in a flag that a
- * wait-queue hook on the stack's epoll sets.
+ * The library creates only one thread, which writes frames while the loop is
+ * saturated; it does not call our code. The descriptors of its devices are in
+ * the loop's epoll, and lkl_loop_event() passes their events to it. It runs
+ * inside lkl_loop_step() and inside calls. A wait-queue hook on the stack's
+ * epoll sets a flag that shows its readiness.
  *
- * The kernel's log goes to the ring and the run directory. When it panics, the
- * callback leaves the library for good (loop_panic()).
+ * The kernel's log goes to the ring and the run directory. On a panic, the
+ * callback leaves the library permanently (loop_panic()).
  *
- * The library's functions are found by name only: which one is loaded is known at
- * run time, and it may be upstream's.
+ * The library's functions are looked up by name: which library is loaded is
+ * known only at run time, and it may be upstream's.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -85,7 +85,7 @@ static struct {
 static int flag;
 static bool booted;
 
-/** native_print - a piece of the kernel's log */
+/** native_print - a part of the kernel's log */
 static void native_print(const char *str, int len)
 {
 	log_console(str, (size_t)len);
@@ -96,7 +96,7 @@ static struct lkl_host_operations ops = {
 	.panic = loop_panic,
 };
 
-/** stack_native_bind - find the functions and choose the loop mode */
+/** stack_native_bind - look up the functions and choose the loop mode */
 int stack_native_bind(void *lib, char *err, size_t errlen)
 {
 	const struct {
@@ -117,11 +117,11 @@ int stack_native_bind(void *lib, char *err, size_t errlen)
 		memcpy(want[i].to, &p, sizeof(p));
 	}
 	stack = &stack_native_ops;
-	lkl.netdev_prepare();	/* it cannot be made later, isolation.c */
+	lkl.netdev_prepare();	/* not possible later, see isolation.c */
 	return 0;
 }
 
-/** native_prepare - before the first device or the boot, once */
+/** native_prepare - called once, before the first device or the boot */
 static int native_prepare(void)
 {
 	static bool done;
@@ -130,13 +130,13 @@ static int native_prepare(void)
 	if (done)
 		return 0;
 	ret = lkl.init(&ops);
-	if (!ret && loop_epfd() >= 0)	/* else in threaded mode */
+	if (!ret && loop_epfd() >= 0)	/* otherwise threaded mode */
 		ret = lkl.loop_init(loop_epfd(), LOOP_STACK_TAG);
 	done = !ret;
 	return ret;
 }
 
-/** native_mtu - what LINK_ADD asked for */
+/** native_mtu - set the MTU that LINK_ADD requested */
 static void native_mtu(int id)
 {
 	int ifindex = lkl.netdev_get_ifindex(id);
@@ -170,7 +170,9 @@ static int native_boot(uint64_t mem, const char *cmdline)
 	return 0;
 }
 
-/** native_call - a system call; the library changes its own copy only */
+/**
+ * native_call - a system call; the library changes only its own copy of @args
+ */
 static long native_call(long nr, const long args[6])
 {
 	return lkl.syscall(nr, (long *)(uintptr_t)args);
@@ -182,13 +184,13 @@ static int64_t native_step(void)
 	return lkl.loop_step();
 }
 
-/** native_event - a device of the library's */
+/** native_event - an event of a device of the library */
 static void native_event(uint64_t data, uint32_t events)
 {
 	lkl.loop_event(data, events);
 }
 
-/** native_watch - have the flag set */
+/** native_watch - make the library set the flag */
 static int native_watch(int epfd)
 {
 	return lkl.loop_watch(epfd, &flag);
@@ -203,20 +205,20 @@ static bool native_asked(void)
 	return was;
 }
 
-/** native_refs - where received bytes lie */
+/** native_refs - find received bytes */
 static int native_refs(int fd, struct iovec *iov, int max, size_t len)
 {
 	return lkl.loop_refs(fd, iov, max, len);
 }
 
-/** native_load - another thread may write frames */
+/** native_load - report the load, so that another thread may write frames */
 static void native_load(enum st_load load)
 {
 	lkl.loop_load(load == ST_LOAD_RUSH ? LKL_LOAD_RUSH :
 		      load == ST_LOAD_FULL ? LKL_LOAD_FULL : LKL_LOAD_EASY);
 }
 
-/** netdev_flags - the library's of a kind of link and its flags */
+/** netdev_flags - the library's flags for a kind of link and its flags */
 static int netdev_flags(uint32_t kind, uint32_t flags)
 {
 	int f = 0;
@@ -234,9 +236,9 @@ static int netdev_flags(uint32_t kind, uint32_t flags)
 }
 
 /**
- * native_link_add - a device, before or after boot
+ * native_link_add - add a device, before or after boot
  *
- * The library tells a tap, a packet socket and another socket by themselves.
+ * The library itself distinguishes a tap, a packet socket and another socket.
  */
 static int native_link_add(int fd, uint32_t kind, uint32_t flags,
 			   const uint8_t mac[6], uint16_t mtu)
@@ -291,13 +293,13 @@ static int native_link_del(int id)
 	return 0;
 }
 
-/** native_ifindex - of a device */
+/** native_ifindex - ifindex of a device */
 static int native_ifindex(int id)
 {
 	return lkl.netdev_get_ifindex(id);
 }
 
-/** native_halt - shut down; descriptors of devices are closed with it */
+/** native_halt - shut down; this closes the descriptors of devices */
 static void native_halt(void)
 {
 	long ret = lkl.sys_halt();
@@ -307,7 +309,7 @@ static void native_halt(void)
 	lkl.cleanup();
 }
 
-/** native_stats - of the loop mode */
+/** native_stats - counters of the loop mode */
 static size_t native_stats(char *buf, size_t len)
 {
 	int n = snprintf(buf, len, "stack.blocked %lu\n",

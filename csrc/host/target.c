@@ -4,22 +4,22 @@
  *
  * Theory of operation
  *
- * It is forked first of all, while this process is still small and has changed
- * neither signals nor limits, and then stands still:
+ * It is forked early, while lklhost is still small and has changed neither
+ * signals nor limits, and then waits:
  *
  *	child						lklhost
  *	die with the parent, empty network namespace
- *	install the filter, say its descriptor  --->	pidfd_getfd() it
+ *	install the filter, report its descriptor --->	pidfd_getfd() it
  *						<---	"taken"
  *	close it, wait				<---	GO, path of resolv.conf
  *	mounts, user, fork the zygote, exec errno --->	CTL_EV_WARN
  *
- * Both directions use read and write, which the filter leaves alone; the
- * listener cannot be passed in a message because sendmsg is notified already.
+ * Both directions use read and write, which the filter does not touch. The
+ * listener cannot be passed in a message, because sendmsg is already notified.
  *
- * With a preloaded library nobody is notified of calls, and the kernel that GO
- * waits for is booted in the program itself: mounts and exec come first, and the
- * library waits for GO (remote.c). What the child does is in child.c.
+ * With a preloaded library no calls are notified, and GO waits for the kernel
+ * that boots in the program itself. Mounts and exec therefore come first, and
+ * the library waits for GO (remote.c). child.c contains the child's side.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -55,7 +55,7 @@ static struct {
 	struct source sig_src;
 } target = { .sync = -1, .notify_fd = -1 };
 
-/** prepare_failed - the line for a step that failed before the command ran */
+/** prepare_failed - error text of a step that failed before the command ran */
 static void prepare_failed(const struct child_report *r, char *err,
 			   size_t errlen)
 {
@@ -74,7 +74,7 @@ static void prepare_failed(const struct child_report *r, char *err,
 	snprintf(err, errlen, step, strerror(-r->value));
 }
 
-/** wait_preload - until the library in the target says that it is there */
+/** wait_preload - wait until the library in the target is ready */
 static int wait_preload(char *err, size_t errlen)
 {
 	struct child_report r;
@@ -90,7 +90,7 @@ static int wait_preload(char *err, size_t errlen)
 			prepare_failed(&r, err, errlen);
 			return r.value;
 		}
-	/* Its end of the link is closed, so it ends, or does not want us. */
+	/* Its end of the link is closed: it is ending, or did not load us. */
 	kill(target.pid, SIGKILL);
 	if (waitpid(target.pid, &status, 0) != target.pid)
 		return ret;
@@ -103,13 +103,13 @@ static int wait_preload(char *err, size_t errlen)
 	return ret;
 }
 
-/* What is behind an EPERM or ENOSYS of a call that every kernel has. */
+/* The reason of an EPERM or ENOSYS of a call that every kernel has. */
 #define CALL_FORBIDDEN(name) \
 	(errno != EPERM && errno != ENOSYS ? "" : \
 	 ": the container's seccomp profile, or a security module, forbids " name \
 	 "(2); allow it there, or run with CAP_SYS_PTRACE")
 
-/** take_listener - wait for the filter, and fetch its descriptor */
+/** take_listener - wait for the filter and fetch its descriptor */
 static int take_listener(char *err, size_t errlen)
 {
 	uint64_t start;
@@ -191,7 +191,7 @@ int target_fork(char **argv, char *err, size_t errlen)
 			     take_listener(err, errlen);
 	if (ret)
 		kill(target.pid, SIGKILL);
-	/* Not before: the target would be out of our reach until its exec. */
+	/* Not earlier: until its exec, we could not access the target. */
 	helper_out_of_reach();
 	return ret;
 }
@@ -202,13 +202,13 @@ int target_notify_fd(void)
 	return target.notify_fd;
 }
 
-/** target_pid - 0 once it has ended */
+/** target_pid - pid of the target, 0 once it has ended */
 pid_t target_pid(void)
 {
 	return target.ended ? 0 : target.pid;
 }
 
-/** child_reported - something happened between GO and exec */
+/** child_reported - a report of the child between GO and exec */
 static void child_reported(struct source *src, uint32_t events)
 {
 	struct child_report r;
@@ -262,10 +262,11 @@ static void child_reported(struct source *src, uint32_t events)
 }
 
 /**
- * target_lingers - whether it has ended, and others of its tree have not
+ * target_lingers - whether the target has ended, but others of its tree have
+ * not
  *
- * Only when the run lasts as long as they do: a daemon's first process is its
- * shortest-lived.
+ * Only if the run lasts as long as its tree: of a daemon, the first process
+ * ends first.
  */
 bool target_lingers(void)
 {
@@ -273,9 +274,9 @@ bool target_lingers(void)
 }
 
 /**
- * children_ended - reap; the target's end, or that of its tree, is the run's
+ * children_ended - reap children, and end the run with the target or its tree
  *
- * Whoever loses its parent becomes our child, so the last one's end is told here.
+ * Orphans become our children, so the end of the last one is reported here.
  */
 static void children_ended(void)
 {
@@ -288,7 +289,7 @@ static void children_ended(void)
 			continue;
 		}
 		target.ended = true;
-		while (target.sync >= 0)	/* what it said last */
+		while (target.sync >= 0)	/* its last reports */
 			child_reported(&target.sync_src, 0);
 		target.status = status;
 		target.lingers = host.wait_tree;
@@ -318,11 +319,11 @@ static void signalled(struct source *src, uint32_t events)
 }
 
 /**
- * target_watch - have the loop watch the target
+ * target_watch - make the loop watch the target
  *
- * Signals of the terminal are the target's business and are ignored here. That
- * one came is told: lklrun cannot tell a terminal's from one that somebody sent to
- * it alone, and we are in the same process group.
+ * Signals of the terminal are for the target and are ignored here, but
+ * reported. lklrun cannot distinguish a signal of the terminal from one that
+ * was sent only to lklrun; lklhost can, as it is in the same process group.
  */
 int target_watch(void)
 {
@@ -359,9 +360,9 @@ int target_watch(void)
 }
 
 /**
- * target_release - let it run
- * @resolv: path that shall stand for /etc/resolv.conf
- * @resolv_len: 0: leave it
+ * target_release - let the target run
+ * @resolv: path of the file to show as /etc/resolv.conf
+ * @resolv_len: 0: leave /etc/resolv.conf
  */
 int target_release(const char *resolv, uint32_t resolv_len)
 {
@@ -380,7 +381,7 @@ int target_release(const char *resolv, uint32_t resolv_len)
 	return 0;
 }
 
-/** target_finish - forget the listener: calls of whoever is left say ENOSYS */
+/** target_finish - close the listener: remaining calls fail with ENOSYS */
 void target_finish(void)
 {
 	if (target.notify_fd >= 0)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The target's tree: every process that descends from this one.
+ * The target's tree: all descendants of lklhost.
  *
- * lklhost is a child subreaper, so whoever loses his parent becomes its child
- * and stays in the tree (prctl(2)). The tree is read from
+ * lklhost is a child subreaper: a process that loses its parent becomes a child
+ * of lklhost and thus stays in the tree (prctl(2)). The tree is read from
  * /proc/PID/task/TID/children (needs CONFIG_PROC_CHILDREN).
  */
 #define _GNU_SOURCE
@@ -38,14 +38,14 @@ static size_t children_of(const char *path, pid_t *pids, size_t n, size_t max)
 	if (!f)
 		return n;
 	while (n < max && fscanf(f, "%d", &pid) == 1)
-		if (!helper_is(pid))	/* ends with us, and is not the target's */
+		if (!helper_is(pid))	/* ends with us, not the target's */
 			pids[n++] = pid;
 	fclose(f);
 	return n;
 }
 
 /**
- * tree_list - pids of all descendants
+ * tree_list - list the pids of all descendants
  * @pids: room for @max
  */
 size_t tree_list(pid_t *pids, size_t max)
@@ -75,7 +75,7 @@ size_t tree_list(pid_t *pids, size_t max)
 	}
 }
 
-/** parent_of - of a process; 0: there is no such process */
+/** parent_of - parent of a process; 0 if there is no such process */
 static pid_t parent_of(pid_t pid)
 {
 	char path[48], line[128];
@@ -92,7 +92,7 @@ static pid_t parent_of(pid_t pid)
 	return parent;
 }
 
-/** tree_has - whether that process is one of the tree */
+/** tree_has - whether a process belongs to the tree */
 bool tree_has(pid_t pid)
 {
 	int depth;
@@ -105,7 +105,7 @@ bool tree_has(pid_t pid)
 	return false;
 }
 
-/** tree_empty - whether nobody of the target's is left, the zygote aside */
+/** tree_empty - whether no process is left, except the zygote */
 bool tree_empty(void)
 {
 	pid_t pids[2];
@@ -114,7 +114,7 @@ bool tree_empty(void)
 	return !n || (n == 1 && pids[0] == exec_zygote());
 }
 
-/** tree_signal - send @sig to every descendant */
+/** tree_signal - send @sig to all descendants */
 void tree_signal(int sig)
 {
 	static pid_t pids[TREE_MAX];
@@ -125,12 +125,12 @@ void tree_signal(int sig)
 }
 
 /**
- * tree_kill - kill until nobody is left
- * @limit_ms: give up after
+ * tree_kill - kill until no process is left
+ * @limit_ms: give up after this time
  *
- * Returns true when nobody is left. A process that forks while the tree is
+ * Returns true if no process is left. A process that forks while the tree is
  * read is found in a later round. An idle zygote is not waited for: it dies by
- * itself, while the stack ends.
+ * itself while the stack ends.
  */
 bool tree_kill(uint32_t limit_ms)
 {
@@ -150,7 +150,7 @@ bool tree_kill(uint32_t limit_ms)
 			;
 		if (now_ns() >= end)
 			return false;
-		/* The dying need the CPU; the limit is above. */
+		/* Dying processes need the CPU; the limit is above. */
 		nanosleep(&pause, NULL);
 	}
 }

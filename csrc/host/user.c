@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * --user UID:GID[:GROUP,GROUP...]: who the target runs as.
+ * --user UID:GID[:GROUP,GROUP...]: the user that the target runs as.
  *
  * Theory of operation
  *
- * lklhost stays who it is. The target changes when its namespaces, filter and
- * mounts are made, which takes root's rights, and before the zygote comes from it,
- * so that programs of `lklctl exec` are the user's as well. It has no capability
- * from then on, and by no_new_privs it gets none.
+ * lklhost keeps its own user. The target changes its user after its namespaces,
+ * filter and mounts are made, which needs root's rights. It does so before it
+ * forks the zygote, so that programs of `lklctl exec` run as this user as well.
+ * From then on it has no capability, and no_new_privs prevents it from gaining
+ * any.
  *
- * The target also gets a user namespace of its own, in which every id stands for
- * itself. It sees all that it would see without one, but the host's kernel denies it
- * ptrace(2), pidfd_getfd(2) and process_vm_readv(2) on the user's other processes on
- * the host, which are in another user namespace: so it cannot take a socket of theirs.
+ * The target also gets its own user namespace, in which every id maps to
+ * itself. It sees the same ids as without one. But the host's kernel denies it
+ * ptrace(2), pidfd_getfd(2) and process_vm_readv(2) on the user's other
+ * processes on the host, which are in another user namespace: it cannot take a
+ * socket from them.
  *
- * The namespace's owner is lklhost's user, root. Its owner has every capability in
- * it (user_namespaces(7)), so lklhost can serve the target without a capability.
+ * The owner of the namespace is lklhost's user, root. The owner has every
+ * capability in it (user_namespaces(7)), so lklhost can serve the target
+ * without a capability.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -35,7 +38,7 @@
 #include "user.h"
 
 #define MAP_LINE	36	/* bytes: three numbers of 32 bits */
-#define MAP_MAX		4096	/* of a map, user_namespaces(7) */
+#define MAP_MAX		4096	/* bytes of a map, user_namespaces(7) */
 
 static struct {
 	bool any;
@@ -45,7 +48,7 @@ static struct {
 	gid_t groups[NGROUPS_MAX];
 } user;
 
-/** id - a number at *@p, which is moved behind it; false: there is none */
+/** id - parse a number at *@p and advance *@p; false if there is none */
 static bool id(const char **p, unsigned int *value)
 {
 	unsigned long n;
@@ -56,10 +59,10 @@ static bool id(const char **p, unsigned int *value)
 	n = strtoul(*p, &end, 10);
 	*p = end;
 	*value = (unsigned int)n;
-	return n < UINT_MAX;	/* -1 would change nothing, setresuid(2) */
+	return n < UINT_MAX;	/* -1 means no change, setresuid(2) */
 }
 
-/** user_set - take the option's value; false: it cannot be read */
+/** user_set - parse the option's value; false if it is invalid */
 bool user_set(const char *text)
 {
 	const char *p = text;
@@ -78,7 +81,7 @@ bool user_set(const char *text)
 	return true;
 }
 
-/** user_change - this process becomes the user; 0, also without --user, or an errno */
+/** user_change - become the user; 0, also without --user, or an errno */
 int user_change(void)
 {
 	if (!user.any)
@@ -88,12 +91,12 @@ int user_change(void)
 	    setresuid(user.uid, user.uid, user.uid) ||
 	    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		return -errno;
-	caps_drop(~0ull);	/* user 0 keeps them else */
+	caps_drop(~0ull);	/* otherwise user 0 keeps them */
 	return 0;
 }
 
 /**
- * map_same - for @pid, map every id that there is here to itself
+ * map_same - for @pid, map every id that exists here to itself
  * @file: "uid_map" or "gid_map"
  */
 static int map_same(pid_t pid, const char *file)
@@ -116,7 +119,9 @@ static int map_same(pid_t pid, const char *file)
 	return at ? write_file(path, text) : -EINVAL;
 }
 
-/** mapper - what happens in the child that maps its parent's ids; never returns */
+/**
+ * mapper - main function of the child that maps its parent's ids; never returns
+ */
 __attribute__((noreturn))
 static void mapper(pid_t parent, int made)
 {
@@ -131,7 +136,7 @@ static void mapper(pid_t parent, int made)
 	_exit(-ret);
 }
 
-/** exited - wait for a child: 0, or the negative errno that is its status */
+/** exited - wait for a child; 0 or the negative errno in its exit status */
 static int exited(pid_t pid)
 {
 	int status;
@@ -143,9 +148,9 @@ static int exited(pid_t pid)
 }
 
 /**
- * own_namespace - move into a user namespace in which every id stands for itself
+ * own_namespace - move into a user namespace in which every id maps to itself
  *
- * The map takes rights in the namespace that was left, so a child stays there.
+ * Writing the map needs rights in the old namespace, so a child stays there.
  */
 static int own_namespace(void)
 {
@@ -171,13 +176,13 @@ static int own_namespace(void)
 	return ret;
 }
 
-/** user_has_namespace - whether the target has a user namespace of its own */
+/** user_has_namespace - whether the target has its own user namespace */
 bool user_has_namespace(void)
 {
 	return user.any && !host.shared_user_ns;
 }
 
-/** user_become - as user_change(), for the target: in a user namespace of its own */
+/** user_become - user_change() for the target, in its own user namespace */
 int user_become(void)
 {
 	int ret = user_has_namespace() ? own_namespace() : 0;
@@ -185,7 +190,7 @@ int user_become(void)
 	return ret ? ret : user_change();
 }
 
-/** rehearse - whether @become works: a child tries */
+/** rehearse - try in a child whether @become works */
 static int rehearse(int (*become)(void))
 {
 	pid_t pid = fork();
@@ -195,7 +200,7 @@ static int rehearse(int (*become)(void))
 	return pid < 0 ? -errno : exited(pid);
 }
 
-/** user_rehearse - whether it will work, and whether with a user namespace */
+/** user_rehearse - whether --user works, and whether with a user namespace */
 int user_rehearse(void)
 {
 	int ret;
@@ -210,14 +215,14 @@ int user_rehearse(void)
 }
 
 /**
- * user_file_ids - have lklhost's own accesses to files be the user's
+ * user_file_ids - make lklhost access files as the user
  *
- * Files of /proc/PID are the target's user's, and lklhost has no right to pass over
- * the modes of files any more. Needs CAP_SETUID and CAP_SETGID.
+ * The user owns the target's files in /proc/PID, and lklhost no longer has the
+ * capability to override file modes. Needs CAP_SETUID and CAP_SETGID.
  */
 void user_file_ids(void)
 {
 	setfsgid(user.gid);
 	setfsuid(user.uid);
-	prctl(PR_SET_DUMPABLE, 1);	/* which setfsuid() took away */
+	prctl(PR_SET_DUMPABLE, 1);	/* reset by setfsuid() */
 }

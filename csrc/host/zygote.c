@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The zygote: a process that stands where the target stood before its exec, and
- * starts further programs there.
+ * The zygote: a process in the state of the target before its exec, which
+ * starts further programs in this state.
  *
  * Theory of operation
  *
- * A seccomp filter cannot be put on from outside, only inherited, and so it is
- * with the namespaces of a process without privilege. The target therefore
- * forks the zygote when both are in place and its mounts are made:
+ * A process cannot get a seccomp filter from outside, only by inheritance.
+ * Without privilege, the same is true of namespaces. The target therefore forks
+ * the zygote when both are in place and its mounts are made:
  *
  *	lklhost ── target		(fork)
  *	   ├────── zygote		(clone with CLONE_PARENT, by the target)
  *	   └────── program		(clone with CLONE_PARENT, by the zygote)
  *
- * CLONE_PARENT keeps children that it knows nothing of from the target, and
- * gives lklhost the wait status of each program. Nothing of the target's is
- * kept open here: its pipes end when it closes them.
+ * With CLONE_PARENT, the target gets no children that it does not know, and
+ * lklhost gets the wait status of each program. The zygote keeps none of the
+ * target's descriptors open, so that pipes end when the target closes them.
  *
- * All that the zygote does while nobody asks is poll(2), which the filter leaves
- * alone. recvmsg(2) is notified, and comes only once there is a request.
+ * Without requests, the zygote only calls poll(2), which the filter does not
+ * touch. recvmsg(2) is notified; the zygote calls it only when there is a
+ * request.
  *
- * A program is led out of the session it was born in: it shall not get what is
- * typed at the target's terminal, and a signal reaches it and its children as
- * one process group.
+ * A program runs in a session of its own. It thus does not get the input of the
+ * target's terminal, and a signal reaches it and its children as one process
+ * group.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -45,7 +46,7 @@
 #include "host.h"
 #include "zygote.h"
 
-#define SOCK			3	/* where our socket is, above the standard ones */
+#define SOCK			3	/* our socket, after the standard ones */
 #define EXIT_OWN		125	/* as env(1) */
 #define EXIT_NOT_EXECUTABLE	126
 #define EXIT_NOT_FOUND		127
@@ -53,7 +54,9 @@
 static sigset_t target_mask;
 static pid_t host_pid;
 
-/** say - tell lklhost; the socket takes it whole or not at all */
+/**
+ * say - report to lklhost; the socket takes a report as a whole or not at all
+ */
 static void say(uint32_t id, enum zygote_what what, int32_t value)
 {
 	struct zygote_report r = { .id = id, .what = (int32_t)what,
@@ -63,13 +66,13 @@ static void say(uint32_t id, enum zygote_what what, int32_t value)
 		_exit(EXIT_OWN);
 }
 
-/** fork_sibling - fork a child of lklhost's */
+/** fork_sibling - fork a child of lklhost */
 static pid_t fork_sibling(void)
 {
 	return (pid_t)syscall(SYS_clone, CLONE_PARENT | SIGCHLD, 0, 0, 0, 0);
 }
 
-/** die_with_host - as the target does */
+/** die_with_host - end when lklhost ends, as the target does */
 static void die_with_host(void)
 {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -78,8 +81,8 @@ static void die_with_host(void)
 }
 
 /**
- * vector - a NULL-terminated array of @n strings that lie one behind another
- * @p: moved behind them
+ * vector - a NULL-terminated array of @n consecutive strings
+ * @p: advanced past the strings
  */
 static char **vector(char **p, uint32_t n)
 {
@@ -94,8 +97,8 @@ static char **vector(char **p, uint32_t n)
 }
 
 /**
- * program - what happens in the new process; never returns
- * @fds: its standard descriptors, and the request: struct ctl_exec with its
+ * program - main function of the new process; never returns
+ * @fds: its standard descriptors, and the request: a struct ctl_exec with its
  *	strings, which lklhost has checked
  */
 __attribute__((noreturn))
@@ -131,7 +134,7 @@ static void program(uint32_t id, const int *fds)
 	for (i = 0; i < 3; i++)
 		if (dup2(fds[i], i) < 0)
 			_exit(EXIT_OWN);
-	environ = envp;		/* execvp(3) looks for PATH there */
+	environ = envp;		/* where execvp(3) looks for PATH */
 	execvp(argv[0], argv);
 	ret = errno;
 	say(id, ZYGOTE_COMMAND, -ret);
@@ -140,11 +143,11 @@ static void program(uint32_t id, const int *fds)
 }
 
 /**
- * receive - one request
+ * receive - receive one request
  * @fds: room for FD_PASS_MAX, its descriptors, close-on-exec
  *
- * Returns false when lklhost is gone, or its supervisor: then nobody shall be
- * started here any more.
+ * Returns false if lklhost or its supervisor is gone: no more programs must be
+ * started then.
  */
 static bool receive(struct zygote_request *req, int *fds)
 {
@@ -154,7 +157,7 @@ static bool receive(struct zygote_request *req, int *fds)
 	       (ssize_t)sizeof(*req) && n == ZYGOTE_FDS;
 }
 
-/** serve - one request; false: the end */
+/** serve - handle one request; false to end */
 static bool serve(void)
 {
 	struct zygote_request req;
@@ -173,7 +176,7 @@ static bool serve(void)
 	return true;
 }
 
-/** settle - let go of what is the target's; false: it cannot be done */
+/** settle - close the target's descriptors; false on error */
 static bool settle(int sock)
 {
 	int null, i;
@@ -191,11 +194,12 @@ static bool settle(int sock)
 }
 
 /**
- * zygote_fork - called by the target, before its exec
+ * zygote_fork - fork the zygote; called by the target before its exec
  * @sock: our end of the SOCK_SEQPACKET pair
  *
- * Without a zygote the target runs all the same, and CTL_EXEC says so. The target
- * tells its pid, so that lklhost can know it before the target has ended.
+ * Without a zygote the target still runs, and CTL_EXEC reports the error. The
+ * target reports the zygote's pid, so that lklhost can know it before the
+ * target has ended.
  */
 void zygote_fork(int sock)
 {
@@ -211,7 +215,7 @@ void zygote_fork(int sock)
 			close(sock);
 		return;
 	}
-	/* Meant for the target, not for us; a program gets the target's mask. */
+	/* Signals are for the target only; a program gets the target's mask. */
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, &target_mask);
 	die_with_host();
