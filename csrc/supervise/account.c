@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The account of a process: what its connections carried, with whom, and whether
- * by MPTCP.
+ * The account of a process: the bytes and peers of its connections, and whether
+ * they used MPTCP.
  *
  * Theory of operation
  *
- * A connection belongs to the process that made or accepted it, whoever has it
- * later. What it carried is added to that one's account when it ends, and up to
- * date whenever somebody asks. Of peers only those with most bytes are kept: a
- * new one takes the place of the least when it has more.
+ * A connection belongs to the process that created or accepted it, even if
+ * another process uses it later. Its bytes are added to that account when it
+ * ends, and whenever the accounts are read. Only the peers with the most bytes
+ * are kept: a new peer replaces the smallest one if it has more.
  */
 #define _GNU_SOURCE
 #include <linux/mptcp.h>
@@ -21,7 +21,7 @@
 #define SOL_MPTCP	284
 #endif
 
-/** account_begin - a connection of that account's process */
+/** account_begin - assign a connection to an account */
 void account_begin(struct conn *conn, struct account *a)
 {
 	conn->acct = a;
@@ -29,9 +29,10 @@ void account_begin(struct conn *conn, struct account *a)
 }
 
 /**
- * account_peer - it is connected: note with whom
+ * account_peer - record the peer of a connected socket
  *
- * All that connect to a server have ports of their own, which say nothing.
+ * The ports of peers that connect to a server are arbitrary and are not
+ * recorded.
  */
 void account_peer(struct conn *conn)
 {
@@ -40,10 +41,10 @@ void account_peer(struct conn *conn)
 	if (st_getpeername(conn->sfd, &conn->peer, &len))
 		conn->peer.sin6_family = AF_UNSPEC;
 	else if (conn->accepted)
-		conn->peer.sin6_port = 0;	/* struct sockaddr_in has it there too */
+		conn->peer.sin6_port = 0;	/* same offset in struct sockaddr_in */
 }
 
-/** kind_of - what has become of it so far */
+/** kind_of - the outcome of a connection so far */
 static enum account_kind kind_of(const struct conn *conn)
 {
 	struct mptcp_info info = { 0 };
@@ -64,7 +65,7 @@ static enum account_kind kind_of(const struct conn *conn)
 	       ACCOUNT_LATER : ACCOUNT_PEER;
 }
 
-/** fold - bring the account up to date with the connection */
+/** fold - update the account with the state of the connection */
 static void fold(struct conn *conn)
 {
 	uint64_t in = conn->bytes_in - conn->told_in;
@@ -89,7 +90,7 @@ static void fold(struct conn *conn)
 	conn->told_out = conn->bytes_out;
 }
 
-/** account_end - it is about to be closed */
+/** account_end - update the account of a connection about to be closed */
 void account_end(struct conn *conn)
 {
 	if (!conn->acct)
@@ -99,7 +100,7 @@ void account_end(struct conn *conn)
 	conn->acct = NULL;
 }
 
-/** account_fold_all - bring all accounts up to date */
+/** account_fold_all - update all accounts */
 void account_fold_all(void)
 {
 	struct list *pos;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What each process of the target had of which stack. */
+/* Per-process accounts of the use of the stack. */
 #ifndef LKLHOST_ACCOUNT_H
 #define LKLHOST_ACCOUNT_H
 
@@ -12,20 +12,20 @@
 
 struct conn;
 
-/* What became of a connection, and so of MPTCP. */
+/* Outcome of a connection with regard to MPTCP. */
 enum account_kind {
-	ACCOUNT_NONE,		/* no stream, or never open */
-	ACCOUNT_TCP,		/* MPTCP was not asked for */
+	ACCOUNT_NONE,		/* not a stream, or never opened */
+	ACCOUNT_TCP,		/* MPTCP was not requested */
 	ACCOUNT_MPTCP,
-	ACCOUNT_OPTION,		/* TCP for an option that MPTCP has not */
-	ACCOUNT_PEER,		/* TCP, as the peer answered without MPTCP */
-	ACCOUNT_LATER,		/* agreed on, and given up on the way */
+	ACCOUNT_OPTION,		/* TCP because of an option that MPTCP lacks */
+	ACCOUNT_PEER,		/* TCP: the peer answered without MPTCP */
+	ACCOUNT_LATER,		/* negotiated, then fallen back to TCP */
 	ACCOUNT_KINDS
 };
 
 /**
- * struct account_peer - with whom, and how many bytes both ways
- * @addr: its address and port; port 0 for one that connected to us
+ * struct account_peer - a peer, and the bytes in both directions
+ * @addr: its address and port; port 0 for a peer that connected to us
  * @proto: "tcp" or "udp"
  */
 struct account_peer {
@@ -35,14 +35,16 @@ struct account_peer {
 };
 
 /**
- * struct account - of one process
- * @refs: connections that point here
- * @given: sockets of the stack, @refused: that it has not, @hosted: of the host's
- * @strays: sockets of the host's that came from elsewhere, and were refused
+ * struct account - the account of one process
+ * @refs: connections that use this account
+ * @given: sockets of the stack
+ * @refused: sockets that the stack does not have
+ * @hosted: sockets of the host
+ * @strays: sockets of the host that came from elsewhere and were refused
  * @in, @out: bytes received and sent
  * @kinds: connections, by enum account_kind
- * @peers: those with most bytes, about; @n_peers of them
- * @others: bytes with others
+ * @peers: approximately those with the most bytes; @n_peers of them
+ * @others: bytes of all other peers
  */
 struct account {
 	unsigned int refs;

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * The account of a process as numbers and as text, whichever engine keeps it.
- */
+/* The account of a process as numbers and as text, for both engines. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +12,7 @@ static const char *const kind_names[ACCOUNT_KINDS] = {
 	[ACCOUNT_LATER] = "fallback-later",
 };
 
-/** same_addr - whether two addresses are one */
+/** same_addr - whether two addresses are equal */
 static bool same_addr(const struct sockaddr_in6 *a, const struct sockaddr_in6 *b)
 {
 	if (a->sin6_family != b->sin6_family || a->sin6_port != b->sin6_port)
@@ -25,7 +23,7 @@ static bool same_addr(const struct sockaddr_in6 *a, const struct sockaddr_in6 *b
 	return !memcmp(&a->sin6_addr, &b->sin6_addr, 16);
 }
 
-/** account_bytes - @bytes more with a peer */
+/** account_bytes - add @bytes to a peer */
 void account_bytes(struct account *a, const struct sockaddr_in6 *addr,
 		   const char *proto, uint64_t bytes)
 {
@@ -55,7 +53,7 @@ void account_bytes(struct account *a, const struct sockaddr_in6 *addr,
 	least->bytes = bytes;
 }
 
-/** account_add - @a's process is not told of by itself any more */
+/** account_add - add @a to @to, when its process is no longer listed itself */
 void account_add(struct account *to, const struct account *a)
 {
 	unsigned int i;
@@ -74,7 +72,7 @@ void account_add(struct account *to, const struct account *a)
 	to->others += a->others;
 }
 
-/** line - "PREFIX.NAME VALUE\n"; false: no room */
+/** line - write "PREFIX.NAME VALUE\n"; false if there is no room */
 static bool line(char *buf, size_t len, size_t *at, const char *prefix,
 		 const char *name, uint64_t value)
 {
@@ -87,7 +85,7 @@ static bool line(char *buf, size_t len, size_t *at, const char *prefix,
 	return true;
 }
 
-/** peer_name - "peer PROTO ADDRESS:PORT", the port only where there is one */
+/** peer_name - "peer PROTO ADDRESS:PORT"; no port if it is 0 */
 static void peer_name(const struct account_peer *p, char *name, size_t len)
 {
 	const struct sockaddr_in *in = (const struct sockaddr_in *)&p->addr;
@@ -104,10 +102,10 @@ static void peer_name(const struct account_peer *p, char *name, size_t len)
 }
 
 /**
- * account_print - its lines, those that are not 0
- * @prefix: whose they are
+ * account_print - write the lines that are not 0
+ * @prefix: identifies the process
  *
- * Returns their length; 0 without room for all, or where there is nothing.
+ * Returns their length; 0 if there is no room for all, or nothing to write.
  */
 size_t account_print(const struct account *a, const char *prefix, char *buf,
 		     size_t len)

@@ -1,25 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Carriers of accepted connections, made ahead and closed behind by a thread.
+ * A helper thread pre-creates the carriers of accepted connections and closes
+ * finished ones.
  *
  * Theory of operation
  *
- * A pair of sockets with a name, its inode number and its place in the loop's
- * epoll cost about 11 us, closing what is left of it 4 us: a tenth of what a
- * connection costs that lives for one request. While at least RUSH connections
- * are accepted in a PERIOD a thread does both, on another CPU where there is one.
+ * A named socket pair, its inode number and its place in the loop's epoll cost
+ * about 11 us; closing the rest of it costs 4 us. This is a tenth of the cost
+ * of a connection that carries one request. If at least RUSH connections are
+ * accepted in a PERIOD, a thread does both, on another CPU if there is one.
  *
- * It makes host calls on what is in the one batch, and touches nothing else. The
- * loop fills the batch and gives it away; it sees that it has it back, and never
- * waits for that: what is not there it makes and closes itself. A connection made
- * ahead has a number and a carrier, and is nobody's: conn_find() does not know it.
+ * The thread makes host calls on the contents of one batch, and accesses
+ * nothing else. The loop fills the batch and passes it to the thread. It polls
+ * for its return and never waits for it: carriers that are missing it creates
+ * and closes itself. A pre-created connection has a number and a carrier, but
+ * belongs to no process: conn_find() does not find it.
  *
- * A descriptor is closed behind only when the target has closed its end: nobody
- * sees when. Until it is closed the epoll may report it, so its struct conn stays.
+ * The thread closes a descriptor only after the target has closed its end, so
+ * no process notices when. Until it is closed the epoll may report it, so its
+ * struct conn remains.
  *
- * The loop is told of a rush too: the stack has its frames written by a thread then.
+ * The loop is also told of a rush: the stack then lets a thread write its
+ * frames.
  *
- * Two periods after the rush nothing of this is left but the thread, asleep.
+ * Two periods after the rush, only the sleeping thread remains.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -34,18 +38,18 @@
 #include "conn.h"
 #include "host.h"
 
-#define BATCH		32			/* carriers made at a time */
+#define BATCH		32			/* carriers created at a time */
 #define READY		(2 * BATCH)
-#define LEFT		(4 * BATCH)		/* closed behind, as long as there is room */
+#define LEFT		(4 * BATCH)		/* left to the thread, if there is room */
 #define CLOSES		(LEFT + 2 * READY)
 #define RUSH		16			/* connections in a period */
 #define PERIOD_NS	50000000ull
 
 /**
- * struct ready - a connection that is nobody's yet
- * @conn: with its end of the carrier, watched
+ * struct ready - a connection that belongs to no process yet
+ * @conn: has its end of the carrier, watched
  * @fd: the target's end
- * @flags: SOCK_NONBLOCK: as that is
+ * @flags: SOCK_NONBLOCK if @fd is non-blocking
  */
 struct ready {
 	struct conn *conn;
@@ -53,7 +57,7 @@ struct ready {
 };
 
 /**
- * struct left - what is to be closed
+ * struct left - a descriptor to close
  * @conn: freed when @fd is closed, NULL: none
  */
 struct left {
@@ -61,7 +65,7 @@ struct left {
 	int fd;
 };
 
-/* The thread's between the time it is given and the time it is back. */
+/* Owned by the thread from being given until it is taken back. */
 static struct {
 	struct ready make[BATCH];
 	struct left close[CLOSES];
@@ -83,7 +87,7 @@ static bool rush;
 static void period_over(struct timer *t);
 static struct timer period = TIMER_INIT(period, period_over);
 
-/** set_rush - as @on says, for the loop as well */
+/** set_rush - set whether there is a rush, also for the loop */
 static void set_rush(bool on)
 {
 	if (on != rush)
@@ -91,7 +95,7 @@ static void set_rush(bool on)
 	rush = on;
 }
 
-/** make_one - the carrier of @r->conn; @r->fd is -1 when it cannot be made */
+/** make_one - create the carrier of @r->conn; @r->fd is -1 on error */
 static void make_one(struct ready *r)
 {
 	int sv[2];
@@ -108,7 +112,7 @@ static void make_one(struct ready *r)
 	r->fd = sv[1];
 }
 
-/** worker - the thread */
+/** worker - main function of the thread */
 static void *worker(void *arg)
 {
 	unsigned int i;
@@ -127,7 +131,7 @@ static void *worker(void *arg)
 	}
 }
 
-/** start - the thread, once; signals are the loop's */
+/** start - start the thread once; signals go to the loop */
 static bool start(void)
 {
 	sigset_t all, old;
@@ -145,7 +149,7 @@ static bool start(void)
 	return state == THREAD_RUNS;
 }
 
-/** take_back - what the thread has done, when it has; false: it is still at it */
+/** take_back - take the batch back; false if the thread is not done yet */
 static bool take_back(void)
 {
 	unsigned int i;
@@ -165,7 +169,9 @@ static bool take_back(void)
 	return true;
 }
 
-/** give - what is to be closed, and while there is a rush what is to be made */
+/**
+ * give - pass a batch: descriptors to close, and in a rush carriers to create
+ */
 static void give(void)
 {
 	unsigned int i;
@@ -189,13 +195,13 @@ static void give(void)
 	sem_post(&work);
 }
 
-/** leave - to be closed by the thread */
+/** leave - leave a descriptor for the thread to close */
 static void leave(struct conn *conn, int fd)
 {
 	left[n_left++] = (struct left){ conn, fd };
 }
 
-/** unmake_ready - nobody will take them */
+/** unmake_ready - close the pre-created carriers */
 static void unmake_ready(void)
 {
 	while (n_ready) {
@@ -203,14 +209,14 @@ static void unmake_ready(void)
 		int fd = r->conn->csrc.fd;
 
 		loop_forget(&r->conn->csrc);
-		/* In this order nothing is reported of it any more. */
+		/* In this order no more events are reported. */
 		leave(NULL, fd);
 		leave(NULL, r->fd);
 		conn_unmake(r->conn);
 	}
 }
 
-/** period_over - is there still a rush? */
+/** period_over - check whether the rush continues */
 static void period_over(struct timer *t)
 {
 	bool back = take_back();
@@ -228,11 +234,11 @@ static void period_over(struct timer *t)
 }
 
 /**
- * ahead_take - a connection with a carrier, for conn_begin()
+ * ahead_take - take a connection with a carrier, for conn_begin()
  * @flags: SOCK_NONBLOCK for the target's end
  * @fd: that end
  *
- * NULL when there is none.
+ * Returns NULL if there is none.
  */
 struct conn *ahead_take(int flags, int *fd)
 {
@@ -257,10 +263,10 @@ struct conn *ahead_take(int flags, int *fd)
 }
 
 /**
- * ahead_bury - close @conn's end of a carrier that the target has closed, and
- * free @conn, some time
+ * ahead_bury - close our end of a carrier and free @conn, at some later time
  *
- * Returns false when that is the caller's to do.
+ * The target must have closed its end. Returns false if the caller must close
+ * and free it itself.
  */
 bool ahead_bury(struct conn *conn)
 {
@@ -273,7 +279,7 @@ bool ahead_bury(struct conn *conn)
 	return true;
 }
 
-/** ahead_stop - no more connections: end the thread, close and free all */
+/** ahead_stop - end the thread, close and free everything */
 void ahead_stop(void)
 {
 	unsigned int i;
@@ -283,7 +289,7 @@ void ahead_stop(void)
 	if (state != THREAD_RUNS)
 		return;
 	while (!take_back())
-		sched_yield();	/* a few dozen host calls, none of which waits */
+		sched_yield();	/* a few dozen host calls, none blocks */
 	batch.stop = true;
 	sem_post(&work);
 	pthread_join(thread, NULL);

@@ -1,38 +1,44 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The carrier: the descriptor the target holds in place of a socket.
+ * The carrier: the descriptor that the target holds in place of a socket.
  *
  * Theory of operation
  *
- * A carrier is an AF_UNIX socket bound to an abstract name that encodes this
- * instance and the connection's number. It is one open file description for
- * life, so poll, epoll, dup, fork, exec and SCM_RIGHTS are the kernel's own
- * affair, and whoever holds it, its name tells which connection it is.
+ * A carrier is an AF_UNIX socket bound to an abstract name, which encodes this
+ * instance and the connection's number. It remains the same open file
+ * description for its whole life. The kernel itself therefore handles poll,
+ * epoll, dup, fork, exec and SCM_RIGHTS. Its name identifies the connection in
+ * whichever process it is.
  *
  *	socket()	an unconnected stream socket
  *	connect()	that very socket is connected to our meeting point
  *	listen()	that very socket listens
  *	accept()	a connected pair, its far end bound to a name
  *
- * Cork: for a non-blocking connect the socket is connected at once, but the
- * direction to us is filled first, so that poll does not say writable before
- * the peer has answered. A small SO_SNDBUF makes the filler a few bytes; it is
- * set back when the filler is taken out, since a bigger one would undo the cork.
+ * Cork: for a non-blocking connect, the socket is connected at once, but the
+ * direction to us is filled first. poll thus does not report it writable before
+ * the peer has answered. A small SO_SNDBUF limits the filler to a few bytes. It
+ * is restored only when the filler is removed, since a larger one would undo
+ * the cork.
  *
- * Reset: when our end is closed while it holds unread bytes, the target reads
- * what it has, then gets ECONNRESET, then end-of-file, as with TCP.
+ * Reset: if our end is closed while it holds unread bytes, the target reads the
+ * data it has, then gets ECONNRESET, then end-of-file, as with TCP.
  *
- * Where lklhost could make no network namespace of its own (host.shared_netns),
- * others see its abstract names and could send to them. Names that must not be
- * sent to, those of datagram carriers and the meeting point, are then files in
- * the run directory, which nobody else may enter; what a stranger connects to a
- * listening carrier is thrown away like a token, and numbers are random, so that
- * nobody can take a name before us.
+ * If lklhost could not create its own network namespace (host.shared_netns),
+ * other processes see its abstract names and could send to them. Three measures
+ * prevent this:
  *
- * Closing a connected carrier shows as EPOLLHUP at our end, and so does shutting
- * it both ways. That of a listening, datagram or unconnected one shows nowhere.
- * carrier_gone() finds out by trying to bind its name: our own end of a pair,
- * which has none, else a socket made for that.
+ * - Names that must not be sent to, those of datagram carriers and of the
+ *   meeting point, are files in the run directory, which no other user may
+ *   enter.
+ * - A foreign connection to a listening carrier is discarded like a token.
+ * - Numbers are random, so that no other process can occupy a name before us.
+ *
+ * Closing a connected carrier causes EPOLLHUP at our end, and so does shutting
+ * it down in both directions. Closing a listening, datagram or unconnected one
+ * causes no event. carrier_gone() detects it by trying to bind its name. It
+ * binds our own end of a pair, which has no name, or else a socket created for
+ * this purpose.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -58,10 +64,10 @@
 #define NAME_LEN	(1 + PREFIX_LEN + INST_LEN + 1 + ID_LEN)
 #define MEETING_BACKLOG	1024
 
-static int meeting = -1;	/* where connect() meets us */
-/* Unbound sockets, by type, to try names with. */
+static int meeting = -1;	/* where connect() connects to us */
+/* Unbound sockets, by type, for trying names. */
 static int probe[SOCK_SEQPACKET + 1];
-static int spare = -1;		/* one that was used up */
+static int spare = -1;		/* a probe that has been used */
 static char prefix[1 + PREFIX_LEN + INST_LEN + 1];
 
 /**
@@ -102,7 +108,7 @@ socklen_t carrier_name(struct sockaddr_un *un, char kind, uint32_t id)
 /**
  * carrier_parse - the reverse of carrier_name()
  *
- * Returns false for a name that is not this instance's.
+ * Returns false if the name does not belong to this instance.
  */
 bool carrier_parse(const struct sockaddr_un *un, socklen_t len, char *kind,
 		   uint32_t *id)
@@ -161,8 +167,8 @@ int carrier_make(int type, uint32_t id)
 }
 
 /**
- * carrier_pair - a connected carrier
- * @type: of the socket, with SOCK_NONBLOCK as the target wants it
+ * carrier_pair - create a connected carrier
+ * @type: type of the socket, with SOCK_NONBLOCK if the target wants it
  * @sv: 0 is our end, 1 the target's
  */
 int carrier_pair(int type, uint32_t id, int sv[2])
@@ -182,7 +188,7 @@ int carrier_pair(int type, uint32_t id, int sv[2])
 	return 0;
 }
 
-/** carrier_watch - @fd is our end of a stream's carrier, for the loop */
+/** carrier_watch - make the loop watch @fd, our end of a stream's carrier */
 int carrier_watch(struct conn *conn, int fd)
 {
 	conn->csrc.fd = fd;
@@ -191,11 +197,10 @@ int carrier_watch(struct conn *conn, int fd)
 }
 
 /**
- * carrier_roomy - let @size bytes from @fd, our end, wait in a carrier
+ * carrier_roomy - set how many bytes from @fd, our end, a carrier holds
  *
- * Of datagrams a burst: the stack's socket, which counts what the target has not
- * read, holds as much as the target asked for, but it is emptied into the carrier
- * first.
+ * For datagrams, @size must hold a burst. The stack's socket holds as much as
+ * the target requested, but is emptied into the carrier first.
  */
 void carrier_roomy(int fd, int size)
 {
@@ -203,7 +208,7 @@ void carrier_roomy(int fd, int size)
 		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 }
 
-/** carrier_identify - the number of the connection that @fd is carrier of */
+/** carrier_identify - the number of the connection whose carrier is @fd */
 int carrier_identify(int fd, uint32_t *id)
 {
 	struct sockaddr_un un;
@@ -233,7 +238,7 @@ static int carrier_type(const struct conn *conn)
 /**
  * carrier_gone - whether the target has closed its last copy
  *
- * Each socket type has abstract names of its own.
+ * Abstract names are separate for each socket type.
  */
 bool carrier_gone(struct conn *conn)
 {
@@ -242,7 +247,7 @@ bool carrier_gone(struct conn *conn)
 	struct sockaddr_un un;
 	socklen_t len = carrier_name(&un, kind, conn->id);
 
-	if (conn->gone)		/* the name may be the spare's now, or ours */
+	if (conn->gone)		/* the spare or our end may have the name */
 		return true;
 	if (conn->accepted && conn->csrc.fd >= 0) {
 		conn->gone = !bind(conn->csrc.fd, (struct sockaddr *)&un, len);
@@ -255,7 +260,7 @@ bool carrier_gone(struct conn *conn)
 		       errno == ECONNREFUSED;
 	if (*fd < 0 || bind(*fd, (struct sockaddr *)&un, len))
 		return false;
-	/* It has that name now, and serves for nothing but a token. */
+	/* It has this name now, and is of no use except as a token. */
 	if (type == SOCK_STREAM && spare < 0)
 		spare = *fd;
 	else
@@ -265,7 +270,7 @@ bool carrier_gone(struct conn *conn)
 	return true;
 }
 
-/** carrier_token - a stream socket to connect to a listening carrier with */
+/** carrier_token - a stream socket for connecting to a listening carrier */
 int carrier_token(void)
 {
 	int fd = spare;
@@ -277,7 +282,7 @@ int carrier_token(void)
 	return fd;
 }
 
-/** carrier_forget - the name of a connection is not needed any more */
+/** carrier_forget - remove the name of a connection */
 void carrier_forget(const struct conn *conn)
 {
 	struct sockaddr_un un;
@@ -296,7 +301,7 @@ uint64_t fd_ino(int fd)
 	return fstat(fd, &st) ? 0 : (uint64_t)st.st_ino;
 }
 
-/** carrier_init - the meeting point; names of this instance */
+/** carrier_init - set up the meeting point and the names of this instance */
 int carrier_init(void)
 {
 	struct sockaddr_un un;
@@ -321,7 +326,7 @@ int carrier_init(void)
 	return 0;
 }
 
-/** carrier_stop - the reverse */
+/** carrier_stop - undo carrier_init() */
 void carrier_stop(void)
 {
 	size_t i;
@@ -341,10 +346,10 @@ void carrier_stop(void)
 
 /**
  * carrier_meet - connect the target's carrier to us
- * @dup: of the carrier
+ * @dup: duplicate of the carrier
  *
- * Sets conn->csrc.fd, watched by the loop. Should somebody else have connected
- * to the meeting point, his connection is closed and the next one taken.
+ * Sets conn->csrc.fd, watched by the loop. If another process has connected to
+ * the meeting point, this closes that connection and takes the next one.
  */
 int carrier_meet(struct conn *conn, int dup)
 {
@@ -372,8 +377,8 @@ int carrier_meet(struct conn *conn, int dup)
 }
 
 /**
- * carrier_cork - make the target's end unwritable for the time being
- * @dup: of the target's end, just connected
+ * carrier_cork - make the target's end unwritable for now
+ * @dup: duplicate of the target's end, just connected
  */
 int carrier_cork(struct conn *conn, int dup)
 {
@@ -387,7 +392,7 @@ int carrier_cork(struct conn *conn, int dup)
 	setsockopt(dup, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 	while ((n = send(dup, filler, 1, MSG_DONTWAIT | MSG_NOSIGNAL)) > 0)
 		conn->corked += (unsigned int)n;
-	conn->cork_sndbuf = old / 2;	/* it is doubled when set, socket(7) */
+	conn->cork_sndbuf = old / 2;	/* the kernel doubles it, socket(7) */
 	return errno == EAGAIN ? 0 : -errno;
 }
 
@@ -403,7 +408,7 @@ void carrier_drop(struct conn *conn)
 	close(fd);
 }
 
-/** borrow - duplicate @fd of @pid when it is @conn's carrier */
+/** borrow - duplicate @fd of @pid if it is @conn's carrier */
 static int borrow(const struct conn *conn, pid_t pid, int fd)
 {
 	struct task *t = task_get(pid);
@@ -419,11 +424,12 @@ static int borrow(const struct conn *conn, pid_t pid, int fd)
 }
 
 /**
- * carrier_borrow - a duplicate of the target's end, for a moment
+ * carrier_borrow - a temporary duplicate of the target's end
  *
- * For what cannot be done from our end. It is looked for where it was seen last,
- * then under the same number in every process of the tree (an accepted
- * connection handed down by fork). A negative errno when not found.
+ * This is for operations that are impossible from our end. It looks where the
+ * carrier was last seen, then at the same number in every process of the tree
+ * (an accepted connection may have been passed on by fork). Returns a negative
+ * errno if it is not found.
  */
 int carrier_borrow(struct conn *conn)
 {
@@ -443,7 +449,7 @@ int carrier_borrow(struct conn *conn)
 	return -ENOENT;
 }
 
-/** carrier_uncork - the peer has answered: the target may write */
+/** carrier_uncork - let the target write: the peer has answered */
 void carrier_uncork(struct conn *conn)
 {
 	char buf[4096];

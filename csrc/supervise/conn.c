@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The table of connections: making, finding, sweeping, freeing.
+ * The table of connections: create, find, sweep and free.
  *
  * Theory of operation
  *
  * A connection lives from socket() or accept() until the target has closed the
- * last copy of its carrier and everything it had written is with the stack. For
- * connected streams EPOLLHUP tells that; the rest lie in the probe list, and
- * conn_sweep() tries their names: when a process ends, before EADDRINUSE is
- * reported, and every SWEEP_MS.
+ * last copy of its carrier and the stack has all data written to it. For
+ * connected streams, EPOLLHUP reports the close. All others are in the probe
+ * list, and conn_sweep() tries their names: when a process ends, before
+ * EADDRINUSE is reported, and every SWEEP_MS.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -42,7 +42,7 @@ static struct timer sweep_timer = TIMER_INIT(sweep_timer, sweep_due);
 static uint32_t last_id;
 static unsigned int n_reachable[KIND_NETLINK + 1];
 
-/** lookup - by number; NULL when nobody has it */
+/** lookup - find a connection by number; NULL if the number is free */
 static struct conn *lookup(uint32_t id)
 {
 	struct conn *conn = hash[id % CONN_HASH];
@@ -52,7 +52,7 @@ static struct conn *lookup(uint32_t id)
 	return conn;
 }
 
-/** conn_find - by number; NULL when there is none */
+/** conn_find - find a connection of a process by number, or NULL */
 struct conn *conn_find(uint32_t id)
 {
 	struct conn *conn = lookup(id);
@@ -60,11 +60,13 @@ struct conn *conn_find(uint32_t id)
 	return conn && conn->begun ? conn : NULL;
 }
 
-/** number - give it a number that is free, and put it into the table */
+/** number - assign a free number and add it to the table */
 static void number(struct conn *conn)
 {
 	do {
-		/* Where names are seen, nobody shall know the next one. */
+		/*
+		 * If others can see names, the next one must be unpredictable.
+		 */
 		if (host.shared_netns &&
 		    getrandom(&last_id, sizeof(last_id), GRND_NONBLOCK) < 0)
 			last_id++;
@@ -74,7 +76,7 @@ static void number(struct conn *conn)
 	hash[conn->id % CONN_HASH] = conn;
 }
 
-/** conn_make - one that has a number, and is nobody's; NULL without memory */
+/** conn_make - create a connection with only a number; NULL without memory */
 struct conn *conn_make(void)
 {
 	struct conn *conn = calloc(1, sizeof(*conn));
@@ -89,8 +91,8 @@ struct conn *conn_make(void)
 }
 
 /**
- * conn_begin - it is for the socket @sfd of the stack
- * @c: the call that makes it
+ * conn_begin - use the connection for the socket @sfd of the stack
+ * @c: the call that creates it
  */
 void conn_begin(struct conn *conn, struct call *c, enum conn_kind kind, int sfd,
 		int domain, int type, int proto)
@@ -113,7 +115,11 @@ void conn_begin(struct conn *conn, struct call *c, enum conn_kind kind, int sfd,
 	conn_stats.open++;
 }
 
-/** conn_new - both; NULL without memory, @sfd is then still the caller's */
+/**
+ * conn_new - conn_make() and conn_begin()
+ *
+ * Returns NULL without memory; the caller then still owns @sfd.
+ */
 struct conn *conn_new(struct call *c, enum conn_kind kind, int sfd, int domain,
 		      int type, int proto)
 {
@@ -124,7 +130,7 @@ struct conn *conn_new(struct call *c, enum conn_kind kind, int sfd, int domain,
 	return conn;
 }
 
-/** unhash - take it out of the table of numbers */
+/** unhash - remove a connection from the table of numbers */
 static void unhash(struct conn *conn)
 {
 	struct conn **pp = &hash[conn->id % CONN_HASH];
@@ -134,14 +140,14 @@ static void unhash(struct conn *conn)
 	*pp = conn->hash_next;
 }
 
-/** conn_unmake - forget one that was made and not begun; its carrier is closed */
+/** conn_unmake - free a connection that was not begun; its carrier is closed */
 void conn_unmake(struct conn *conn)
 {
 	unhash(conn);
 	loop_free_later(conn);
 }
 
-/** conn_renumber - a new number, for a new carrier; returns it */
+/** conn_renumber - assign and return a new number, for a new carrier */
 uint32_t conn_renumber(struct conn *conn)
 {
 	unhash(conn);
@@ -149,14 +155,14 @@ uint32_t conn_renumber(struct conn *conn)
 	return conn->id;
 }
 
-/** conn_event - tell those who listen for CTL_EV_SOCKET */
+/** conn_event - send CTL_EV_SOCKET to its subscribers */
 void conn_event(const struct conn *conn, const char *what)
 {
 	if (ctl_wants(CTL_EV_SOCKET))
 		ctl_event(CTL_EV_SOCKET, (uint32_t)conn->maker, conn->id, what);
 }
 
-/** conn_watch - have the stack's epoll report on the socket */
+/** conn_watch - make the stack's epoll report events of the socket */
 int conn_watch(struct conn *conn, uint32_t events)
 {
 	int ret;
@@ -169,7 +175,7 @@ int conn_watch(struct conn *conn, uint32_t events)
 	return ret;
 }
 
-/** conn_free - close what is ours and forget it */
+/** conn_free - close our descriptors and free the connection */
 void conn_free(struct conn *conn)
 {
 	struct linger linger = { 0 };
@@ -192,7 +198,7 @@ void conn_free(struct conn *conn)
 	carrier_drop(conn);
 	carrier_forget(conn);
 	conn->ssrc.fn = NULL;
-	/* With SO_LINGER close() would wait, even on a non-blocking socket. */
+	/* With SO_LINGER, close() would wait even on a non-blocking socket. */
 	if (conn->linger) {
 		st_setsockopt(conn->sfd, SOL_SOCKET, SO_LINGER, &linger,
 			      sizeof(linger));
@@ -222,7 +228,7 @@ void conn_free(struct conn *conn)
 		loop_free_later(conn);
 }
 
-/** conn_stack_ino - inode number of the socket in the stack, 0: unknown */
+/** conn_stack_ino - inode number of the socket in the stack, 0 if unknown */
 uint64_t conn_stack_ino(struct conn *conn)
 {
 	struct stat st;
@@ -239,7 +245,7 @@ uint64_t conn_stack_ino(struct conn *conn)
 	return conn->stack_ino;
 }
 
-/** conn_probe_add - no event will tell of its closing */
+/** conn_probe_add - probe a connection whose closing causes no event */
 void conn_probe_add(struct conn *conn)
 {
 	if (list_empty(&conn->probe))
@@ -248,7 +254,7 @@ void conn_probe_add(struct conn *conn)
 		timer_arm(&sweep_timer, now_ns() + SWEEP_MS * MS);
 }
 
-/** conn_probe_del - an event will */
+/** conn_probe_del - stop probing: its closing now causes an event */
 void conn_probe_del(struct conn *conn)
 {
 	if (list_empty(&conn->probe))
@@ -259,7 +265,7 @@ void conn_probe_del(struct conn *conn)
 	conn->reachable = false;
 }
 
-/** conn_reachable - others may send to it: it listens, or is bound */
+/** conn_reachable - mark it as listening or bound: others may send to it */
 void conn_reachable(struct conn *conn)
 {
 	if (list_empty(&conn->probe) || conn->reachable)
@@ -268,7 +274,7 @@ void conn_reachable(struct conn *conn)
 	n_reachable[conn->kind]++;
 }
 
-/** sweep - free those whose carrier is closed: all, or the reachable of a kind */
+/** sweep - free those with a closed carrier: all, or the reachable of a kind */
 static void sweep(bool all, enum conn_kind kind)
 {
 	struct list *pos, *tmp;
@@ -288,10 +294,10 @@ static void sweep(bool all, enum conn_kind kind)
 }
 
 /**
- * conn_sweep_few - before a connect: nobody shall reach a socket whose carrier
- * the target has just closed
+ * conn_sweep_few - sweep before a connect, if that is cheap
  *
- * Only where it costs little; else the next sweep does it.
+ * A connect must not reach a socket whose carrier the target has just closed.
+ * If there are many, the next regular sweep finds them.
  */
 void conn_sweep_few(enum conn_kind kind)
 {
@@ -299,13 +305,13 @@ void conn_sweep_few(enum conn_kind kind)
 		sweep(false, kind);
 }
 
-/** conn_sweep - free those whose carrier is closed */
+/** conn_sweep - free the connections with a closed carrier */
 void conn_sweep(void)
 {
 	sweep(true, KIND_STREAM);
 }
 
-/** conn_sweep_soon - a process has ended, it may have held carriers */
+/** conn_sweep_soon - sweep soon: a process that may have held carriers ended */
 void conn_sweep_soon(void)
 {
 	uint64_t at = now_ns() + SWEEP_SOON_MS * MS;
@@ -316,7 +322,7 @@ void conn_sweep_soon(void)
 		timer_arm(&sweep_timer, at);
 }
 
-/** sweep_due - the slow sweep */
+/** sweep_due - the regular sweep */
 static void sweep_due(struct timer *t)
 {
 	conn_sweep();
@@ -325,10 +331,11 @@ static void sweep_due(struct timer *t)
 }
 
 /**
- * conn_stop - free all; the target is gone
+ * conn_stop - free all connections; the target is gone
  *
- * What is here now was not drained, and the stack ends before it could be: the FIN of
- * close() would wait behind it for ever, or be taken for the end of something whole.
+ * Their data was not drained, and the stack ends before it could be. The FIN of
+ * a close() would wait behind this data forever, or make the truncated data
+ * look complete. The connections are therefore reset.
  */
 void conn_stop(void)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Connections: a socket of the stack and the carrier that stands for it in the
+ * Connections: a socket of the stack, and the carrier that represents it in the
  * target.
  */
 #ifndef LKLHOST_CONN_H
@@ -27,21 +27,21 @@ enum conn_kind {
 
 /* State of a stream; the others stay in CONN_NEW. */
 enum conn_state {
-	CONN_NEW,	/* no peer: connect, bind and listen are legal */
+	CONN_NEW,	/* no peer; connect, bind and listen are valid */
 	CONN_CONNECTING,/* SYN sent; the carrier may be corked */
-	CONN_OPEN,	/* data flows */
+	CONN_OPEN,	/* data is transferred */
 	CONN_LISTENING,	/* the carrier listens too */
-	CONN_DONE,	/* no data any more; the target still holds the carrier */
+	CONN_DONE,	/* no more data; the target still has the carrier */
 };
 
 struct opt_note;
 struct origin;
 
 /**
- * struct chunk - bytes on their way that the destination did not take
- * @buf: malloc'ed while there are some
+ * struct chunk - bytes that the destination has not accepted yet
+ * @buf: allocated while there are any
  * @off: first byte
- * @len: how many
+ * @len: number of bytes
  */
 struct chunk {
 	char *buf;
@@ -54,68 +54,80 @@ struct chunk {
  * struct conn - a connection
  * @csrc: our end of the carrier in the loop; fd -1: none
  * @ssrc: @sfd in the stack's epoll
- * @work: to go on pumping
- * @link: in the table of all
- * @probe: in the list of those whose closing no event tells
+ * @work: continues pumping
+ * @link: in the table of all connections
+ * @probe: in the list of those whose closing causes no event
  * @held: calls that wait for this connection
- * @late: in the list of those whose carrier gets its error later; @late_looks:
- *	how often that was put off
+ * @late: in the list of those whose carrier gets its error later
+ * @late_looks: how often that was postponed
  * @hash_next: the next one with the same hash of @id
- * @id: number, in the carrier's name
- * @begun: it is somebody's: see ahead.c
+ * @id: number, part of the carrier's name
+ * @begun: it belongs to a process, see ahead.c
  * @kind, @state: see above
  * @sfd: the stack's socket
- * @domain, @type, @proto: as the target asked
- * @c_in, @c_out, @s_in, @s_out: that side has data, takes data, as far as known
- * @s_many: the stack gave much with the last read
- * @c_eof: the target sends no more; @s_eof: the peer sends no more
- * @c_shut: we told the target that; @s_shut: we told the stack that
+ * @domain, @type, @proto: as requested by the target
+ * @c_in, @c_out, @s_in, @s_out: the carrier (c) or the stack (s) is known to
+ *	have data (in) or to accept data (out)
+ * @s_many: the last read from the stack returned much data
+ * @c_eof: the target sends no more
+ * @s_eof: the peer sends no more
+ * @c_shut: we passed @s_eof to the target
+ * @s_shut: we passed @c_eof to the stack
  * @c_rdhup, @s_rdhup: the end of that stream was announced: read up to it
  * @c_err: the carrier reports an error: closed with unread data
- * @c_deaf: the target takes no more data
- * @c_hung_up: our end takes no more, since the stack's has broken
- * @s_err: the stack announced an error, @s_broken: and said it
- * @s_end: nothing more comes from the stack
- * @c_want_out: the loop reports when the carrier takes data
- * @native_err: the carrier has an error, which stands for @so_error or, with
- *	datagrams, for what is in the stack's error queue
- * @hup: the target's end is closed or shut both ways
- * @gone: it was found closed, see carrier_gone()
+ * @c_deaf: the target accepts no more data
+ * @c_hung_up: our end accepts no more data, since the stack's connection is
+ *	broken
+ * @s_err: the stack announced an error
+ * @s_broken: the stack reported that error
+ * @s_end: the stack delivers no more data
+ * @c_want_out: the loop reports when the carrier accepts data
+ * @native_err: the carrier has an error, which represents @so_error or, for
+ *	datagrams, the stack's error queue
+ * @hup: the target's end is closed or shut down in both directions
+ * @gone: found closed, see carrier_gone()
  * @watched: @sfd is in the stack's epoll
- * @reset_out: the peer gets a reset: the target closed it with unread data, or the run ends too soon
- * @linger: SO_LINGER is set, with which close() would wait
- * @abortive: it is set to 0: closing resets the connection
- * @dead: freed, but memory stays until the end of the turn
+ * @reset_out: reset the connection: the target closed it with unread data, or
+ *	the run ends too soon
+ * @linger: SO_LINGER is set, so that close() would wait
+ * @abortive: SO_LINGER is set to 0, so that closing resets the connection
+ * @dead: freed, but the memory stays until the end of the turn
  * @natively_connected: the datagram carrier is connected to our end
- * @last: origin of all that lies in such a carrier and came from our end
+ * @last: origin of all datagrams that our end sent to such a carrier
  * @corked: bytes of filler in the carrier, 0: none
- * @cork_sndbuf: SO_SNDBUF of the target's end when it is uncorked
- * @rcvbuf: SO_RCVBUF as the target set it, 0: not
- * @c_pri, @s_pri: that side has urgent data; @s_urgent: the stack had some
- * @so_error: what SO_ERROR shall say once
- * @tokens: entries in the listening carrier's queue, @token_fd their ends
- * @stashed: a connection whose accept() was gone waits: @stash_fd, @stash_addr
+ * @cork_sndbuf: SO_SNDBUF to set on the target's end when it is uncorked
+ * @rcvbuf: SO_RCVBUF as set by the target, 0: not set
+ * @c_pri, @s_pri: the carrier or the stack has urgent data
+ * @s_urgent: the stack had urgent data
+ * @so_error: error that SO_ERROR must report once
+ * @tokens: entries in the listening carrier's queue; @token_fd: their ends
+ * @stashed: a connection whose accept() was interrupted waits in @stash_fd,
+ *	with its address in @stash_addr
  * @stash_len: length of @stash_addr
- * @pid, @tfd: where the carrier was seen last
- * @maker, @comm: the process that made it, and its name then
- * @is_mptcp: @sfd is MPTCP though the target asked for TCP
- * @was_open: data may have flowed
+ * @pid, @tfd: process and descriptor in which the carrier was last seen
+ * @maker, @comm: the process that created it, and its name at that time
+ * @is_mptcp: @sfd is an MPTCP socket although the target requested TCP
+ * @was_open: data may have been transferred
  * @hosted: @sfd is a socket of the host's network, see hostnet.c
- * @told: a connect has said that an earlier one failed
+ * @told: a connect has reported that an earlier one failed
  * @notes: options set on it, newest first; @n_notes of them
- * @to_stack, @to_target: what the destination has not taken yet
+ * @to_stack, @to_target: bytes that the destination has not accepted yet
  * @bytes_in, @bytes_out: received and sent by the target
  * @carrier_ino: inode of the target's end
- * @stack_ino, @ino_fd: inode in the stack, once asked for, of that descriptor
- * @stamps_wanted: the target has asked for time stamps with a stream's data by
- *	this option; @stamps, ancillary data of @stamps_len bytes, are the latest
- * @reachable: it listens, or is a bound datagram socket, and lies in @probe
- * @acct: of its maker; told so far: @told_in and @told_out of the bytes, @told_kind
- * @peer: with whom it is connected; AF_UNSPEC: nobody
- * @accepted: it was; @mptcp_asked: it should have been MPTCP; @tcp_by_option: and
- *	became TCP for an option
- * @roomy: its carrier holds more than others: see pump_in.c
- * @inq_wanted: it wants TCP_INQ, the number of bytes left to read
+ * @stack_ino, @ino_fd: cached inode in the stack, and the descriptor it belongs
+ *	to
+ * @stamps_wanted: the option by which the target requested timestamps with a
+ *	stream's data
+ * @stamps, @stamps_len: the latest of these, as ancillary data, and its length
+ * @reachable: it listens or is a bound datagram socket, and is in @probe
+ * @acct: account of its creator; already added to it: @told_in and @told_out
+ *	bytes, @told_kind
+ * @peer: the peer's address; AF_UNSPEC: none
+ * @accepted: it comes from accept()
+ * @mptcp_asked: it should have become MPTCP
+ * @tcp_by_option: it became TCP because of an option
+ * @roomy: its carrier holds more than others, see pump_in.c
+ * @inq_wanted: the target wants TCP_INQ, the number of bytes left to read
  */
 struct conn {
 	struct source csrc;
@@ -174,15 +186,15 @@ struct conn {
 	bool accepted, mptcp_asked, tcp_by_option;
 };
 
-/* What the loop reports of a stream's carrier, EPOLLOUT when wanted. */
+/* Events that the loop reports of a stream's carrier; EPOLLOUT on demand. */
 #define CARRIER_EVENTS	(EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLET)
 
-/* Letters in carrier names: which end a name belongs to. */
+/* Letters in carrier names: the end that a name belongs to. */
 #define NAME_TARGET	't'	/* the target's end */
-#define NAME_INBOX	'i'	/* that of a datagram carrier */
+#define NAME_INBOX	'i'	/* the target's end of a datagram carrier */
 #define NAME_DGRAM	'd'	/* our end of a datagram carrier */
 #define NAME_PEER	'p'	/* a remote datagram peer */
-#define NAME_MEETING	'm'	/* where streams meet us */
+#define NAME_MEETING	'm'	/* where streams connect to us */
 
 extern struct list conns;
 
@@ -206,7 +218,7 @@ void conn_sweep_soon(void);
 void conn_stop(void);
 uint64_t conn_stack_ino(struct conn *conn);
 
-#define DGRAM_ROOM	(1 << 20)	/* bytes that wait in a datagram carrier */
+#define DGRAM_ROOM	(1 << 20)	/* bytes that a datagram carrier holds */
 
 /* carrier.c */
 socklen_t carrier_name(struct sockaddr_un *un, char kind, uint32_t id);
@@ -342,11 +354,11 @@ int64_t addr_write(const struct call *c, uint64_t addr, uint64_t lenp,
 /* owners.c */
 void owners_translate(const struct conn *conn, char *buf, size_t len);
 
-/* One buffer for everything that is read and written on within a call. */
+/* A buffer for all data that is read and forwarded within one call. */
 #define SHARED_SIZE	(256 * 1024)
 extern char shared_buf[SHARED_SIZE] __attribute__((aligned(4096)));
 
-/* Counters of the data plane. */
+/* Counters of connections and their data. */
 struct conn_stats {
 	uint64_t made, refused, open, accepted, connected, resets, fallbacks, bytes_in,
 		 strays, bytes_out, dgrams_in, dgrams_out, dgrams_dropped, swept;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Another socket in the place of one the target has: under its number, under all
- * others by which the calling process has it, and in the epolls of that process.
+ * Replace a socket of the target by another: under its number, under all other
+ * numbers in the calling process, and in the epolls of that process.
  *
  * Theory of operation
  *
- * An epoll knows what it watches by the open file and by the number it had when
- * it was added, so a new file must be added under the number that the target has
- * it under. Among our own numbers that one may be taken, which is why a thread
- * does it that has a table of descriptors of its own for this moment.
+ * An epoll identifies a watched file by the open file and by its number when it
+ * was added. A new file must therefore be added under the number that the
+ * target uses. That number may be in use among our own descriptors. A thread
+ * that temporarily has its own descriptor table therefore adds it.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -26,10 +26,10 @@
 #include "conn.h"
 #include "host.h"
 
-#define COPIES_MAX	64	/* descriptors of one socket that are replaced */
-#define WATCHES_MAX	64	/* epoll entries that are renewed */
+#define COPIES_MAX	64	/* replaced descriptors of one socket */
+#define WATCHES_MAX	64	/* renewed epoll entries */
 
-/** struct copies - descriptors of one socket in one process, and its epolls */
+/** struct copies - the descriptors of a socket in a process, and its epolls */
 struct copies {
 	unsigned int n, n_watches;
 	int num[COPIES_MAX];
@@ -43,8 +43,8 @@ struct copies {
 /**
  * struct renewal - an entry for an epoll
  * @ep: the epoll
- * @fd: what it shall watch
- * @num: under which number
+ * @fd: the file to watch
+ * @num: the number to add it under
  * @ret: 0 or a negative errno
  */
 struct renewal {
@@ -52,7 +52,7 @@ struct renewal {
 	struct epoll_event ev;
 };
 
-/** watches - entries of an epoll that are for the socket with inode @ino */
+/** watches - collect an epoll's entries for the socket with inode @ino */
 static void watches(const struct call *c, int ep, uint64_t ino,
 		    struct copies *all)
 {
@@ -78,7 +78,7 @@ static void watches(const struct call *c, int ep, uint64_t ino,
 		fclose(f);
 }
 
-/** look - find the descriptors of the caller that are the socket @ino */
+/** look - collect the caller's descriptors of the socket with inode @ino */
 static void look(const struct call *c, uint64_t ino, struct copies *all)
 {
 	char path[64], want[64], text[64];
@@ -122,7 +122,7 @@ static bool is_cloexec(const struct call *c, int fd)
 	return !p || sscanf(p, "flags: %o", &flags) != 1 || (flags & O_CLOEXEC);
 }
 
-/** renew - in a thread of its own */
+/** renew - add an entry; runs in a thread of its own */
 static void *renew(void *arg)
 {
 	struct renewal *r = arg;
@@ -137,13 +137,16 @@ static void *renew(void *arg)
 	if ((fd != r->num && dup2(fd, r->num) < 0) ||
 	    epoll_ctl(ep, EPOLL_CTL_ADD, r->num, &r->ev))
 		r->ret = -errno;
-	/* Now, not some time after whoever joins us has gone on: what is replaced
-	 * is open in our table too, and would stay in its epolls as long. */
+	/*
+	 * Close now, not some time after the joining thread has continued: the
+	 * replaced socket is open in our table too, and would stay in the
+	 * epolls until then.
+	 */
 	syscall(SYS_close_range, 0, ~0u, 0);
 	return NULL;
 }
 
-/** renew_entry - have an epoll of the target's watch @fd */
+/** renew_entry - make an epoll of the target watch @fd */
 static int renew_entry(struct renewal *r)
 {
 	pthread_t t;
@@ -156,8 +159,8 @@ static int renew_entry(struct renewal *r)
 }
 
 /**
- * copies_replace - put @fd in the place of a socket of the caller's
- * @ino: inode of what it replaces
+ * copies_replace - put @fd in place of a socket of the caller
+ * @ino: inode of the socket that it replaces
  *
  * Returns 0 or a negative errno.
  */

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Datagrams: UDP, ICMP and raw sockets; and, on the same paths, netlink.
+ * Datagrams: UDP, ICMP and raw sockets; and netlink, on the same code paths.
  *
  * Theory of operation
  *
  * The target holds a datagram carrier. Sending with an address is notified and
- * made in the stack at once. What the stack receives is sent to the carrier
- * from a socket whose name stands for the origin (peer.c), so that read and poll
- * are the kernel's own and recvfrom finds the address by the name.
+ * done in the stack at once. Datagrams that the stack receives are sent to the
+ * carrier from a socket whose name represents their origin (peer.c). read and
+ * poll are thus the kernel's own, and recvfrom finds the address by that name.
  *
- * A connected socket's carrier is connected to our end, from which its datagrams
- * come and to which its plain send() goes. There is one name for all of them, so
- * only datagrams of one origin are in such a carrier at a time: it changes mostly
- * with the ancillary data, for which most programs do not ask.
+ * The carrier of a connected socket is connected to our end. Its datagrams come
+ * from there, and a plain send() of the target goes there. All of these share
+ * one name, so such a carrier holds only datagrams of one origin at a time. The
+ * origin mostly changes with the ancillary data, which most programs do not
+ * request.
  *
- * A carrier whose queue is full refuses: the datagram waits in a chunk, and
- * nothing more is taken from the stack, which drops as it would drop for a slow
- * reader. Our end, connected to the carrier, reports EPOLLOUT when there is room
- * again; a timer helps where it was a peer's socket that was full.
+ * If the queue of a carrier is full, the datagram waits in a chunk, and no more
+ * are taken from the stack, which then drops datagrams as for any slow reader.
+ * Our end, connected to the carrier, reports EPOLLOUT when there is room again.
+ * If a peer's socket was full instead, a timer triggers the retry.
  *
- * A netlink carrier is a connected SOCK_SEQPACKET pair. What is in it at any time
- * has one origin: the kernel, and the group that a message is for.
+ * A netlink carrier is a connected SOCK_SEQPACKET pair. Its contents have one
+ * origin at a time: the kernel, and the group that a message is for.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -37,14 +38,14 @@
 #include "host.h"
 #include "peer.h"
 
-#define DGRAMS		64	/* in one go */
-#define QUEUE_MAX	2048	/* in a carrier's queue, netns_private() */
+#define DGRAMS		64	/* per call */
+#define QUEUE_MAX	2048	/* queue length of a carrier, netns_private() */
 #define RETRY_NS	1000000ull
 
 static void retry_due(struct timer *t);
 static struct timer retry_timer = TIMER_INIT(retry_timer, retry_due);
 
-/** retry_due - carriers that were full */
+/** retry_due - retry carriers that were full */
 static void retry_due(struct timer *t)
 {
 	struct list *pos, *tmp;
@@ -58,7 +59,7 @@ static void retry_due(struct timer *t)
 	}
 }
 
-/** dgram_our_end - make, once, the socket that the carrier talks to */
+/** dgram_our_end - create our end of the carrier, once */
 int dgram_our_end(struct conn *conn)
 {
 	struct sockaddr_un un;
@@ -84,9 +85,9 @@ int dgram_our_end(struct conn *conn)
 }
 
 /**
- * set_origin - what comes from our end is from @o now
+ * set_origin - make @o the origin of datagrams from our end
  *
- * -EAGAIN: the target has not yet read what is from elsewhere.
+ * Returns -EAGAIN while the target has not read those of another origin.
  */
 static int set_origin(struct conn *conn, const struct origin *o)
 {
@@ -104,7 +105,7 @@ static int set_origin(struct conn *conn, const struct origin *o)
 	return 0;
 }
 
-/** carrier_send - one message to the target; 0 or a negative errno */
+/** carrier_send - send one message to the target; 0 or a negative errno */
 static int carrier_send(struct conn *conn, const char *buf, size_t len,
 			const struct origin *o)
 {
@@ -129,7 +130,7 @@ static int carrier_send(struct conn *conn, const char *buf, size_t len,
 	return n < 0 ? -errno : 0;
 }
 
-/** keep - the carrier is full: @buf waits, its origin before it */
+/** keep - keep @buf, after its origin, because the carrier is full */
 static void keep(struct conn *conn, const char *buf, size_t len,
 		 const struct origin *o)
 {
@@ -148,9 +149,10 @@ static void keep(struct conn *conn, const char *buf, size_t len,
 }
 
 /**
- * put - one message to the target, or keep it
+ * put - send one message to the target, or keep it
  *
- * Returns false when nothing more should be taken: full, or @conn is gone.
+ * Returns false if no more should be taken: the carrier is full, or @conn is
+ * gone.
  */
 static bool put(struct conn *conn, const char *buf, size_t len,
 		const struct origin *o)
@@ -176,14 +178,14 @@ static bool put(struct conn *conn, const char *buf, size_t len,
 	return true;
 }
 
-/** dgram_put_back - what was taken out of the carrier goes in again */
+/** dgram_put_back - put a message back into the carrier */
 int dgram_put_back(struct conn *conn, const char *buf, size_t len,
 		   const struct origin *o)
 {
 	return carrier_send(conn, buf, len, o);
 }
 
-/** put_kept - try the one that waits; false: it still does */
+/** put_kept - retry the kept message; false if it is still kept */
 static bool put_kept(struct conn *conn)
 {
 	char *buf = conn->to_target.buf;
@@ -199,7 +201,7 @@ static bool put_kept(struct conn *conn)
 	return ok;
 }
 
-/** dgram_kick - the target has made room: the one that waits comes first */
+/** dgram_kick - the target has made room: send the kept message first */
 void dgram_kick(struct conn *conn)
 {
 	if (conn->to_target.len && put_kept(conn))
@@ -207,11 +209,11 @@ void dgram_kick(struct conn *conn)
 }
 
 /**
- * room - how big a buffer to receive the next message with
+ * room - buffer size for receiving the next message
  *
- * A netlink dump comes in messages as big as the biggest buffer that was ever
- * offered (max_recvmsg_len, net/netlink/af_netlink.c), and many programs have
- * room for a page only: so no more is offered than the message needs.
+ * A netlink dump comes in messages as large as the largest buffer ever offered
+ * (max_recvmsg_len, net/netlink/af_netlink.c). Many programs only have room for
+ * a page, so the buffer must not exceed the size of the message.
  */
 static size_t room(struct conn *conn)
 {
@@ -224,7 +226,9 @@ static size_t room(struct conn *conn)
 	return n < 0 ? 0 : n > SHARED_SIZE ? SHARED_SIZE : (size_t)n;
 }
 
-/** pull - from the stack to the carrier; true: there may be more */
+/**
+ * pull - move messages from the stack to the carrier; true if there may be more
+ */
 static bool pull(struct conn *conn)
 {
 	union {
@@ -266,7 +270,7 @@ static bool pull(struct conn *conn)
 	return conn->s_in;
 }
 
-/** forward - one message of a plain send(); false: it waits */
+/** forward - send a message of a plain send(); false if it must wait */
 static bool forward(struct conn *conn, const char *buf, size_t len)
 {
 	long n = st_sendto(conn->sfd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL,
@@ -283,7 +287,10 @@ static bool forward(struct conn *conn, const char *buf, size_t len)
 		}
 	}
 	if (n < 0 && conn->kind == KIND_DGRAM) {
-		/* It may be an earlier datagram's error, which is said once. */
+		/*
+		 * It may be the error of an earlier datagram, which is reported
+		 * once.
+		 */
 		err = (int)-n;
 		n = st_sendto(conn->sfd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL,
 			      NULL, 0);
@@ -299,7 +306,7 @@ static bool forward(struct conn *conn, const char *buf, size_t len)
 	return true;
 }
 
-/** push - what the target sent natively; true: there may be more */
+/** push - forward messages the target sent natively; true: there may be more */
 static bool push(struct conn *conn)
 {
 	int i;
@@ -331,9 +338,9 @@ static bool push(struct conn *conn)
 }
 
 /**
- * dgram_flush - what the target has sent natively goes before what it does now
+ * dgram_flush - forward natively sent messages before the current call
  *
- * An option such as IP_TTL is for the datagrams that follow it.
+ * An option such as IP_TTL applies to the datagrams that follow it.
  */
 void dgram_flush(struct conn *conn)
 {
@@ -342,12 +349,12 @@ void dgram_flush(struct conn *conn)
 	if (conn->csrc.fd < 0)
 		return;
 	conn->c_in = true;
-	/* As many as were queued; others of the target's may go on sending. */
+	/* No more than were queued, since other processes may keep sending. */
 	for (i = 0; i < QUEUE_MAX / DGRAMS && !conn->dead && push(conn); i++)
 		;
 }
 
-/** dgram_gone - the target has closed it: what it has sent still goes out */
+/** dgram_gone - free a closed connection; its sent messages still go out */
 void dgram_gone(struct conn *conn)
 {
 	dgram_flush(conn);
@@ -356,7 +363,7 @@ void dgram_gone(struct conn *conn)
 	conn_free(conn);
 }
 
-/** dgram_pump - both directions */
+/** dgram_pump - move messages in both directions */
 static void dgram_pump(struct work *w)
 {
 	struct conn *conn = container_of(w, struct conn, work);
@@ -383,7 +390,7 @@ static void dgram_pump(struct work *w)
 		work_queue(w);
 }
 
-/** dgram_stack_event - the stack reports on the socket */
+/** dgram_stack_event - an event of the stack's socket */
 static void dgram_stack_event(struct stack_src *src, uint32_t events)
 {
 	struct conn *conn = container_of(src, struct conn, ssrc);
@@ -398,13 +405,13 @@ static void dgram_stack_event(struct stack_src *src, uint32_t events)
 			st_rewatch(conn->sfd, &conn->ssrc, EPOLLIN);
 	}
 	dgram_pump(&conn->work);
-	/* No call has said it: it is in the queue of errors. */
+	/* No call has reported the error: it is in the error queue. */
 	if ((events & EPOLLERR) && !conn->dead && !conn->so_error &&
 	    !conn->native_err && st_failed(conn->sfd))
 		dgram_raise(conn, -1);
 }
 
-/** dgram_carrier_event - the target sent, or took something */
+/** dgram_carrier_event - the target has sent or read a message */
 static void dgram_carrier_event(struct source *src, uint32_t events)
 {
 	struct conn *conn = container_of(src, struct conn, csrc);
@@ -416,7 +423,7 @@ static void dgram_carrier_event(struct source *src, uint32_t events)
 	dgram_pump(&conn->work);
 }
 
-/** dgram_start - a fresh socket */
+/** dgram_start - start a new socket */
 int dgram_start(struct conn *conn)
 {
 	conn->work.fn = dgram_pump;
@@ -425,7 +432,7 @@ int dgram_start(struct conn *conn)
 	return conn_watch(conn, EPOLLIN);
 }
 
-/** netlink_start - a fresh netlink socket; @cfd, our end, is taken over */
+/** netlink_start - start a new netlink socket; takes @cfd, our end, over */
 int netlink_start(struct conn *conn, int cfd)
 {
 	int ret = dgram_start(conn);
@@ -436,7 +443,7 @@ int netlink_start(struct conn *conn, int cfd)
 	return loop_add(&conn->csrc, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
 }
 
-/** dgram_want_out - have the stack report when it can send again */
+/** dgram_want_out - make the stack report when it can send again */
 void dgram_want_out(struct conn *conn)
 {
 	st_rewatch(conn->sfd, &conn->ssrc, EPOLLIN | EPOLLOUT);

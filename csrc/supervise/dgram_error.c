@@ -1,23 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Datagrams: errors that belong to no call, and what a carrier cannot say.
+ * Datagrams: errors that belong to no call, and other state that a carrier
+ * lacks.
  *
  * Theory of operation
  *
- * ICMP errors, and those of a datagram that a plain send() left to us, are kept
- * in so_error: held and later calls that come here say them. The target's poll
- * and its plain calls are woken by giving the carrier an error of its own: when
- * our end disconnects while it holds unread data, the kernel sets ECONNRESET on
- * the other (net/unix/af_unix.c, unix_dgram_disconnected()), the only error it
- * has to give. A plain send() says it too, and means another datagram's error; so a
- * socket with IP_RECVERR, whose user expects errors in a queue and no such word
- * from send(), gets it only when the target waits in a poll or a read, or
- * has not for some milliseconds. Where the carrier is not connected to our end, it is for this
- * moment, provided that it is empty: to disconnect empties it.
+ * ICMP errors, and errors of a datagram from a plain send(), are stored in
+ * so_error. Held and later notified calls return them.
  *
- * The same error stands for the stack's queue of errors (IP_RECVERR, transmit
- * time stamps), which has no poll bit but EPOLLERR. As long as there is something
- * in it, every call that clears the carrier's error is followed by another.
+ * To wake the target's poll and its plain calls, we give the carrier an error
+ * of its own: if our end disconnects while it holds unread data, the kernel
+ * sets ECONNRESET on the other end (net/unix/af_unix.c,
+ * unix_dgram_disconnected()). This is the only error it can set. If the carrier
+ * is not connected to our end, we connect it for this moment. This requires
+ * that it is empty, since disconnecting empties it.
+ *
+ * A plain send() reports this error too, although it belongs to another
+ * datagram. With IP_RECVERR, the program expects errors in a queue and not from
+ * send(). Such a socket therefore gets the error only if the target waits in a
+ * poll or a read, or has not waited for some milliseconds.
+ *
+ * The same error represents the stack's error queue (IP_RECVERR, transmit
+ * timestamps), whose only poll bit is EPOLLERR. While the queue is not empty,
+ * every call that clears the carrier's error is followed by another error.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -53,8 +58,9 @@ static const struct sockaddr nobody = { .sa_family = AF_UNSPEC };
 /**
  * dgram_sndbuf - SO_SNDBUF of the target's end
  *
- * A plain send() of more than the protocol can carry says EMSGSIZE, as it should
- * (to the byte; sizes are even, which leaves one that is lost).
+ * It makes a plain send() larger than the protocol allows fail with EMSGSIZE.
+ * This is exact to the byte, except that values are even: one size that is too
+ * large is accepted and lost.
  */
 int dgram_sndbuf(int domain)
 {
@@ -63,7 +69,7 @@ int dgram_sndbuf(int domain)
 	return (max + UNIX_OVERHEAD + 1) / 2;	/* doubled when set, socket(7) */
 }
 
-/** flush - what the target has sent goes first, since it would be lost */
+/** flush - forward what the target has sent, which would be lost otherwise */
 static void flush(const struct conn *conn)
 {
 	int i;
@@ -79,7 +85,7 @@ static void flush(const struct conn *conn)
 	}
 }
 
-/** is_empty - whether the target has nothing to read there */
+/** is_empty - whether the target has nothing to read on the carrier */
 static bool is_empty(int dup)
 {
 	struct pollfd p = { .fd = dup, .events = POLLIN };
@@ -87,7 +93,7 @@ static bool is_empty(int dup)
 	return poll(&p, 1, 0) == 0;
 }
 
-/** strike - the trick itself; both ends are connected to each other */
+/** strike - set the error on the carrier; both ends are connected */
 static bool strike(const struct conn *conn, int dup)
 {
 	struct sockaddr_un un;
@@ -100,7 +106,7 @@ static bool strike(const struct conn *conn, int dup)
 	return true;
 }
 
-/** has_queue - whether errors are to be queued, IP_RECVERR */
+/** has_queue - whether errors are queued, IP_RECVERR */
 static bool has_queue(const struct conn *conn)
 {
 	bool v6 = conn->domain == AF_INET6;
@@ -111,7 +117,7 @@ static bool has_queue(const struct conn *conn)
 			      v6 ? IPV6_RECVERR : IP_RECVERR, &on, &len) && on;
 }
 
-/** target_waits - whether who used it last sleeps until something happens */
+/** target_waits - whether the thread that last used it sleeps in a wait */
 static bool target_waits(const struct conn *conn)
 {
 	static const int calls[] = {
@@ -144,7 +150,7 @@ static bool target_waits(const struct conn *conn)
 	return false;
 }
 
-/** late_due - those that were put off */
+/** late_due - raise the postponed errors */
 static void late_due(struct timer *t)
 {
 	struct list *pos, *tmp;
@@ -160,7 +166,7 @@ static void late_due(struct timer *t)
 		timer_arm(t, now_ns() + LATE_NS);
 }
 
-/** put_off - whether the error has to wait, which is then seen to */
+/** put_off - postpone an error if it must wait; returns whether it does */
 static bool put_off(struct conn *conn)
 {
 	if (!list_empty(&conn->late))
@@ -177,7 +183,7 @@ static bool put_off(struct conn *conn)
 	return true;
 }
 
-/** dgram_raise - give the carrier an error; @dup: of it, or -1 */
+/** dgram_raise - set an error on the carrier; @dup: a duplicate of it, or -1 */
 void dgram_raise(struct conn *conn, int dup)
 {
 	struct sockaddr_un un;
@@ -215,9 +221,9 @@ void dgram_failed(struct conn *conn, int err)
 }
 
 /**
- * dgram_take_error - the error for a call on @dup; 0 for none
+ * dgram_take_error - the error for a call on @dup; 0 if there is none
  *
- * The carrier has no error any more, dgram_look_again() has to follow.
+ * This clears the carrier's error; dgram_look_again() must follow.
  */
 int dgram_take_error(struct conn *conn, int dup)
 {
@@ -228,11 +234,11 @@ int dgram_take_error(struct conn *conn, int dup)
 		return 0;
 	conn->so_error = 0;
 	getsockopt(dup, SOL_SOCKET, SO_ERROR, &native, &len);
-	/* A plain call may have said, and cleared, it already. */
+	/* A plain call may already have reported and cleared it. */
 	return conn->native_err && !native ? 0 : err;
 }
 
-/** dgram_look_again - poll shall say if there is more in the stack's queue */
+/** dgram_look_again - set the error again if the stack's queue is not empty */
 void dgram_look_again(struct conn *conn, int dup)
 {
 	if (!conn->native_err || conn->so_error)
@@ -242,7 +248,7 @@ void dgram_look_again(struct conn *conn, int dup)
 		dgram_raise(conn, dup);
 }
 
-/** dgram_queue_read - something was read from the stack's queue of errors */
+/** dgram_queue_read - the target has read from the stack's error queue */
 void dgram_queue_read(struct conn *conn, int dup)
 {
 	int native;
@@ -255,7 +261,7 @@ void dgram_queue_read(struct conn *conn, int dup)
 	dgram_look_again(conn, dup);
 }
 
-/* A datagram that was taken out of the carrier for a while. */
+/* A datagram temporarily taken out of the carrier. */
 struct unread {
 	struct list link;
 	struct origin origin;
@@ -263,7 +269,7 @@ struct unread {
 	char data[];
 };
 
-/** take_out - the next one in the carrier, or NULL */
+/** take_out - take the next datagram out of the carrier, or NULL */
 static struct unread *take_out(struct conn *conn, int dup)
 {
 	struct sockaddr_un un;
@@ -291,9 +297,9 @@ static struct unread *take_out(struct conn *conn, int dup)
 }
 
 /**
- * dgram_disconnect - the target's socket has no peer any more
+ * dgram_disconnect - disconnect the target's socket from its peer
  *
- * What it has not read yet would be lost with the connection.
+ * Disconnecting the carrier would lose unread datagrams, so these are put back.
  */
 int dgram_disconnect(struct conn *conn, int dup)
 {

@@ -4,10 +4,10 @@
  *
  * Theory of operation
  *
- * Sending copies the message out of the target and makes the call in the stack.
- * Receiving looks into the carrier first, which holds the older ones, then into
- * the stack. Both are tried again from held calls; the functions that do the
- * work return CALL_HELD for "would block".
+ * Sending copies the message from the target and makes the call in the stack.
+ * Receiving reads the carrier first, which holds the older messages, then the
+ * stack. Held calls retry both; the functions that do the work return CALL_HELD
+ * for "would block".
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -33,7 +33,7 @@ union control {
 	char buf[CTL_MAX];
 };
 
-/** send_one - one message; CALL_HELD when the stack has no room */
+/** send_one - send one message; CALL_HELD if the stack has no room */
 static int64_t send_one(struct call *c, const struct user_msg *um)
 {
 	struct conn *conn = c->conn;
@@ -83,7 +83,7 @@ static int64_t send_one(struct call *c, const struct user_msg *um)
 	return ret;
 }
 
-/** from_carrier - the oldest message that lies in the carrier */
+/** from_carrier - the oldest message in the carrier */
 static ssize_t from_carrier(struct call *c, int flags, struct origin *o)
 {
 	struct conn *conn = c->conn;
@@ -117,7 +117,7 @@ static ssize_t from_carrier(struct call *c, int flags, struct origin *o)
 	return n;
 }
 
-/** take_one - one message into the caller; CALL_HELD when there is none */
+/** take_one - copy one message to the caller; CALL_HELD if there is none */
 static int64_t take_one(struct call *c, const struct user_msg *um, int uflags)
 {
 	struct conn *conn = c->conn;
@@ -179,10 +179,10 @@ static int64_t take_one(struct call *c, const struct user_msg *um, int uflags)
 }
 
 /**
- * recv_one - an error, or one message, into the caller
- * @um: where
+ * recv_one - return an error, or copy one message to the caller
+ * @um: destination
  *
- * CALL_HELD when there is neither.
+ * Returns CALL_HELD if there is neither.
  */
 static int64_t recv_one(struct call *c, const struct user_msg *um, int flags)
 {
@@ -210,7 +210,7 @@ static int64_t again_dup(struct call *c)
 	return 0;
 }
 
-/** hold_send - the stack has no room: wait, unless the caller will not */
+/** hold_send - wait for room in the stack, unless the call is non-blocking */
 static int64_t hold_send(struct call *c, int flags,
 			 int64_t (*retry)(struct call *, struct held *))
 {
@@ -223,7 +223,7 @@ static int64_t hold_send(struct call *c, int flags,
 	return CALL_HELD;
 }
 
-/** hold_recv - there is nothing: wait, unless the caller will not */
+/** hold_recv - wait for a message, unless the call is non-blocking */
 static int64_t hold_recv(struct call *c, int flags,
 			 int64_t (*retry)(struct call *, struct held *))
 {
@@ -235,7 +235,7 @@ static int64_t hold_recv(struct call *c, int flags,
 	return CALL_HELD;
 }
 
-/** send_retry - sendto or sendmsg */
+/** send_retry - retry sendto or sendmsg */
 static int64_t send_retry(struct call *c, struct held *h)
 {
 	struct user_msg um;
@@ -264,7 +264,7 @@ int64_t dgram_sendmsg(struct call *c)
 	return dgram_sendto(c);
 }
 
-/** recv_retry - recvfrom or recvmsg */
+/** recv_retry - retry recvfrom or recvmsg */
 static int64_t recv_retry(struct call *c, struct held *h)
 {
 	struct user_msg um;
@@ -293,7 +293,7 @@ int64_t dgram_recvmsg(struct call *c)
 	return dgram_recvfrom(c);
 }
 
-/** sendmmsg_from - elements from @i on; CALL_HELD when the first would block */
+/** sendmmsg_from - send elements from @i on; CALL_HELD if the first blocks */
 static int64_t sendmmsg_from(struct call *c, uint64_t i)
 {
 	uint64_t n = mmsg_len(c);
@@ -313,7 +313,7 @@ static int64_t sendmmsg_from(struct call *c, uint64_t i)
 	return (int64_t)n;
 }
 
-/** sendmmsg_retry - held because the first would block */
+/** sendmmsg_retry - retry a sendmmsg whose first element would block */
 static int64_t sendmmsg_retry(struct call *c, struct held *h)
 {
 	int64_t ret = again_dup(c);
@@ -332,10 +332,10 @@ int64_t dgram_sendmmsg(struct call *c)
 }
 
 /**
- * recvmmsg_from - as many as there are, from element @i on
+ * recvmmsg_from - receive available messages, from element @i on
  *
- * Returns how many elements are filled; CALL_HELD when none is; a negative errno
- * only for the very first.
+ * Returns how many elements are filled; CALL_HELD if none is; a negative errno
+ * only for the first element.
  */
 static int64_t recvmmsg_from(struct call *c, uint64_t i)
 {
@@ -356,7 +356,7 @@ static int64_t recvmmsg_from(struct call *c, uint64_t i)
 	return (int64_t)n;
 }
 
-/** recvmmsg_retry - held until all are filled, or one with MSG_WAITFORONE */
+/** recvmmsg_retry - wait until all are filled, or one with MSG_WAITFORONE */
 static int64_t recvmmsg_retry(struct call *c, struct held *h)
 {
 	int64_t ret = again_dup(c);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Chosen destinations: what the engine asks, and hostnet.c of hostnet_rules.c. */
+/* Destinations of --host-net: interface of hostnet.c and hostnet_rules.c. */
 #ifndef LKLHOST_HOSTNET_H
 #define LKLHOST_HOSTNET_H
 

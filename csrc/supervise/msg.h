@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Messages in the target's memory: what sendto and sendmsg have in common. */
+/* Messages in the target's memory: common code of sendto and sendmsg. */
 #ifndef LKLHOST_MSG_H
 #define LKLHOST_MSG_H
 
@@ -7,20 +7,21 @@
 
 #include "notify.h"
 
-#define MSG_IOV_MAX	1024	/* UIO_MAXIOV; beyond, EMSGSIZE */
+#define MSG_IOV_MAX	1024	/* UIO_MAXIOV; more fails with EMSGSIZE */
 
 /**
  * struct user_msg - a message as the caller described it
  * @name: address of the name, 0: none
- * @namelen: its length (sending) or room (receiving); for recvfrom unknown, 0
- * @namelenp: where the length goes after receiving
+ * @namelen: its length (sending) or the space for it (receiving); for recvfrom
+ *	unknown, 0
+ * @namelenp: where to store the length after receiving
  * @control: address of the ancillary data
- * @controllen: length or room
+ * @controllen: its length, or the space for it
  * @hdr: address of the struct msghdr, 0 for sendto and recvfrom
- * @flags: of the call
- * @iov: where the data are, addresses in the caller
- * @iovcnt: how many
- * @total: bytes in all
+ * @flags: flags of the call
+ * @iov: the data, as addresses in the caller
+ * @iovcnt: number of entries in @iov
+ * @total: bytes in all entries
  */
 struct user_msg {
 	uint64_t name;

@@ -21,12 +21,14 @@
 #error "no seccomp filter for this architecture"
 #endif
 
-/* Results of a handler that are no result of a system call. */
-#define CALL_NATIVE	(INT64_MIN)	/* the host kernel shall carry it out */
+/* Results of a handler that are not results of a system call. */
+#define CALL_NATIVE	(INT64_MIN)	/* let the host kernel carry it out */
 #define CALL_HELD	(INT64_MIN + 1)	/* answered later */
 #define CALL_ANSWERED	(INT64_MIN + 2)	/* answered already */
 
-/* include/linux/errno.h: restart or EINTR, as the signal's handler says. */
+/*
+ * include/linux/errno.h: restart or EINTR, depending on the signal's handler.
+ */
 #define ERESTARTSYS	512
 
 struct conn;
@@ -36,13 +38,13 @@ struct task;
 
 /**
  * struct call - a notified system call
- * @id: the notification's
- * @pid: the calling thread's
+ * @id: id of the notification
+ * @pid: the calling thread
  * @nr: its number
  * @args: its arguments
- * @task: of the calling thread
- * @conn: the connection its descriptor belongs to, where it has one
- * @dup: duplicate of that descriptor, only while the handler runs; -1
+ * @task: task of the calling thread
+ * @conn: the connection that its descriptor belongs to, if any
+ * @dup: duplicate of that descriptor while the handler runs, else -1
  */
 struct call {
 	uint64_t id;
@@ -59,15 +61,16 @@ struct call {
  * @link: in its connection's list
  * @all: in the list of all held calls
  * @call: the call; dup is -1
- * @retry: try again; CALL_HELD to go on waiting
+ * @retry: tries again; returns CALL_HELD to keep waiting
  * @deadline: CLOCK_MONOTONIC ns, 0: none
  * @timeout_ret: answer at the deadline
- * @since: when it began
- * @look: asked now and then whether to go on waiting (CALL_HELD); may be NULL
- * @quit: told that the call ends for another reason than @retry; may be NULL
- * @end: told that the call ends, however; may be NULL
- * @partial: what a signal's coming leaves as the answer, 0: an error
- * @seen: a signal that may be for it was pending at the last look
+ * @since: start of the wait
+ * @look: called from time to time; returns CALL_HELD to keep waiting; may be
+ *	NULL
+ * @quit: called if the call ends for another reason than @retry; may be NULL
+ * @end: called when the call ends for any reason; may be NULL
+ * @partial: answer if a signal arrives, 0: an error
+ * @seen: at the last check, a signal was pending that may be for it
  * @done, @extra: for the retry function
  * @data: for the retry function, freed with the call
  */
@@ -140,9 +143,9 @@ enum { SIGNAL_NONE, SIGNAL_OWN, SIGNAL_MAYBE };
 /**
  * struct notify_stats - counters of the engine
  * @calls: notifications received
- * @native: answered with "carry it out"
- * @held: held for a while
- * @interrupted: held calls ended by a signal
+ * @native: calls that the host kernel carried out
+ * @held: calls that waited
+ * @interrupted: held calls that a signal ended
  * @gone: callers that were gone when answered
  */
 struct notify_stats {

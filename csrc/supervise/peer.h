@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Names that remote datagram peers have on carriers. */
+/* Names of remote datagram peers on carriers. */
 #ifndef LKLHOST_PEER_H
 #define LKLHOST_PEER_H
 
@@ -12,9 +12,9 @@
 #define PEER_CTL_MAX	320
 
 /**
- * struct origin - where a datagram came from
+ * struct origin - the source of a datagram
  * @namelen, @name: the sender's address
- * @ctllen, @ctl: ancillary data that came with it; the rest of @ctl is not set
+ * @ctllen, @ctl: its ancillary data; the rest of @ctl is not set
  */
 struct origin {
 	uint32_t namelen;

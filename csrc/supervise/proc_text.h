@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the stack's files below /proc/net say. */
+/* Parsers of the stack's files in /proc/net. */
 #ifndef LKLHOST_PROC_TEXT_H
 #define LKLHOST_PROC_TEXT_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the two directions of the pump have in common. */
+/* Shared declarations of both directions of the pump. */
 #ifndef LKLHOST_PUMP_H
 #define LKLHOST_PUMP_H
 
@@ -8,7 +8,7 @@
 
 #include "conn.h"
 
-#define ROUNDS		4	/* of a direction, before others have their turn */
+#define ROUNDS		4	/* of a direction, before others get a turn */
 
 /* pump.c */
 int chunk_keep(struct chunk *ch, const char *data, size_t len);

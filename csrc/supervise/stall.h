@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What may take any time, done by threads; see stall.c. */
+/* Operations that may take any time, carried out by threads; see stall.c. */
 #ifndef LKLHOST_STALL_H
 #define LKLHOST_STALL_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Sockets of a network other than the stack's; see stray.c. */
+/* Sockets of another network than the stack's; see stray.c. */
 #ifndef LKLHOST_STRAY_H
 #define LKLHOST_STRAY_H
 
@@ -14,7 +14,9 @@ int stray_domain(int fd);
 void stray_refused(const struct call *c);
 int64_t stray_getfd(struct call *c);
 
-/* received.c: recvmsg(2) and recvmmsg(2) on a unix socket that is no carrier */
+/*
+ * received.c: recvmsg(2) and recvmmsg(2) on a unix socket that is not a carrier
+ */
 int64_t received_call(struct call *c);
 
 #endif
