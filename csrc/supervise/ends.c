@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * How a stream ends: what each side learns of the other's end.
+ * The end of a stream: passing the end of each side to the other.
  *
  * Theory of operation
  *
@@ -13,9 +13,9 @@
  *	end-of-file			shutdown(SHUT_WR), after the chunk
  *	an error			closed with an unread byte: ECONNRESET
  *
- * Once both directions are shut the carrier reports EPOLLHUP as if it were
- * closed; its name tells whether it is. If not, the connection stays as
- * CONN_DONE for the questions the target may still have.
+ * After both directions are shut down, the carrier reports EPOLLHUP as if it
+ * were closed; its name tells whether it is. If not, the connection remains in
+ * the state CONN_DONE for further calls of the target.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -27,11 +27,11 @@
 #include "host.h"
 
 /**
- * finish_reset - everything before the error is with the target, now the error
+ * finish_reset - pass the error on, after all data before it
  *
- * The unread byte is either something the target sent and we have not read, or
- * one put there through a borrowed duplicate of its end. After the target's own
- * SHUT_WR neither works, and it sees end-of-file.
+ * This needs an unread byte: either one that the target sent and we have not
+ * read, or one written through a borrowed duplicate of its end. After the
+ * target's own SHUT_WR neither exists, and the target sees end-of-file.
  */
 static void finish_reset(struct conn *conn)
 {
@@ -59,16 +59,16 @@ static void finish_reset(struct conn *conn)
 }
 
 /**
- * ends_pass - pass the ends of the streams on
+ * ends_pass - pass the ends of both streams on
  *
- * Returns false when @conn is freed or done.
+ * Returns false if @conn is freed or done.
  */
 bool ends_pass(struct conn *conn)
 {
 	bool unsent = conn->to_stack.len;
 
 	if (conn->c_eof && !unsent && !conn->s_shut) {
-		/* When it is closed, close() sends the FIN or the reset. */
+		/* If it is closed, close() sends the FIN or the reset. */
 		if (conn->hup && (conn->reset_out || carrier_gone(conn))) {
 			conn_free(conn);
 			return false;
@@ -77,7 +77,7 @@ bool ends_pass(struct conn *conn)
 		if (!conn->s_broken)
 			st_shutdown(conn->sfd, SHUT_WR);
 	}
-	/* What the stack does not take now is not waited for. */
+	/* Do not wait for the stack to accept the rest. */
 	if (conn->abortive && conn->hup && (unsent || !conn->c_in) &&
 	    carrier_gone(conn)) {
 		conn_free(conn);
@@ -111,7 +111,7 @@ bool ends_pass(struct conn *conn)
 	return true;
 }
 
-/** discard - what the target wrote and nobody wants any more */
+/** discard - drop the data of the target that is not needed any more */
 static void discard(struct conn *conn)
 {
 	while (recv(conn->csrc.fd, shared_buf, SHARED_SIZE, MSG_DONTWAIT) > 0)
@@ -119,12 +119,13 @@ static void discard(struct conn *conn)
 }
 
 /**
- * ends_hang_up - the peer has reset, but the target has not read what came before
+ * ends_hang_up - the peer has reset before the target has read all data
  *
- * Its writes shall fail meanwhile, and those that wait shall end, instead of
- * filling a carrier that nobody empties. One byte stays there unread, which later
- * makes its read say ECONNRESET; a small SO_SNDBUF until then keeps the target,
- * which may be writing right now, from adding so much that its poll would wait.
+ * Until then, the target's writes must fail, and waiting writes must end,
+ * instead of filling a carrier that is never emptied. One byte remains unread
+ * in it, which later makes the target's read fail with ECONNRESET. Until that
+ * byte is written, a small SO_SNDBUF limits what the target, which may be
+ * writing right now, can add. Its poll thus does not wait.
  */
 void ends_hang_up(struct conn *conn)
 {
@@ -142,7 +143,7 @@ void ends_hang_up(struct conn *conn)
 	discard(conn);
 	send(dup, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 	shutdown(conn->csrc.fd, SHUT_RD);
-	old /= 2;		/* it is doubled when set, socket(7) */
+	old /= 2;		/* doubled when set, socket(7) */
 	setsockopt(dup, SOL_SOCKET, SO_SNDBUF, &old, sizeof(old));
 	close(dup);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The supervise engine as the rest of lklhost sees it: start, drain, stop, and
- * what it tells about itself.
+ * The interface of the supervise engine to the rest of lklhost: start, drain,
+ * stop and statistics.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -17,23 +17,23 @@
 #include "proc_text.h"
 #include "stray.h"
 
-/** engine_init - names and tables */
+/** engine_init - set up names and tables */
 int engine_init(void)
 {
 	int i;
 
-	for (i = 0; i < 3; i++)		/* the target's, too */
+	for (i = 0; i < 3; i++)		/* the target has these, too */
 		stray_allow(i);
 	return carrier_init();
 }
 
-/** engine_start - take the target's notifications */
+/** engine_start - receive the target's notifications */
 int engine_start(int notify_fd)
 {
 	return notify_init(notify_fd);
 }
 
-/** orphans - sockets of the stack that still have something to deliver; see text_orphans() */
+/** orphans - sockets of the stack with data to deliver; see text_orphans() */
 static unsigned int orphans(const char *path, uint64_t *queued)
 {
 	if (st_read_file(path, shared_buf, SHARED_SIZE) <= 0)
@@ -42,8 +42,8 @@ static unsigned int orphans(const char *path, uint64_t *queued)
 }
 
 /**
- * engine_drain - whether everything the target sent is with its peers
- * @mark: a number that changes as long as something gets there
+ * engine_drain - whether everything that the target sent has reached its peers
+ * @mark: changes while there is progress
  */
 bool engine_drain(uint64_t *mark)
 {
@@ -55,7 +55,7 @@ bool engine_drain(uint64_t *mark)
 	leavers_stop();
 	*mark = 0;
 	if (stack->abi == CTL_ABI_HOST)
-		return list_empty(&conns);	/* it outlives us */
+		return list_empty(&conns);	/* which outlives us */
 	list_for_each(pos, &conns)
 		out += container_of(pos, struct conn, link)->bytes_out;
 	n = orphans("/proc/net/tcp", &queued);
@@ -64,7 +64,7 @@ bool engine_drain(uint64_t *mark)
 	return list_empty(&conns) && !n && !neigh_pending();
 }
 
-/** engine_stop - no more notifications, no more connections */
+/** engine_stop - end notifications and connections */
 void engine_stop(void)
 {
 	notify_stop();
@@ -76,7 +76,7 @@ void engine_stop(void)
 	tasks_stop();
 }
 
-/** engine_has_stack_fd - whether @fd of the stack is one of ours */
+/** engine_has_stack_fd - whether @fd of the stack belongs to the engine */
 bool engine_has_stack_fd(int fd)
 {
 	struct list *pos;
@@ -146,10 +146,10 @@ size_t engine_stats(char *buf, size_t len)
 }
 
 /**
- * engine_account - what is told with the target's end: what became of MPTCP in
- * the stack, and our own counters
+ * engine_account - the account sent when the target ends
  *
- * The list of processes comes last, for it may be longer than @len.
+ * It contains the stack's MPTCP counters and our own. The list of processes
+ * comes last, as it may be longer than @len.
  */
 size_t engine_account(char *buf, size_t len)
 {
@@ -161,7 +161,7 @@ size_t engine_account(char *buf, size_t len)
 	return n + engine_stats(buf + n, len - n);
 }
 
-/** engine_owners - struct ctl_owner of each connection; bytes written */
+/** engine_owners - a struct ctl_owner for each connection; bytes written */
 size_t engine_owners(void *buf, size_t len)
 {
 	struct ctl_owner *o = buf;

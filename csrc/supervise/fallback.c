@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Second chances of a stream socket: plain TCP where MPTCP lacks an option, and
- * another connect after one that failed.
+ * Stream sockets: fallback to plain TCP if MPTCP lacks an option, and another
+ * connect after a failed one.
  *
  * Theory of operation
  *
- * A target that asked for TCP and was given MPTCP may set options that MPTCP
- * sockets do not have (net/mptcp/sockopt.c). As long as the socket has no peer it
- * is replaced by a TCP socket, provided that this one takes the option: it gets
- * the options set so far, which are noted for the purpose, and the same address.
- * One line says so, since the target's connection will then be no MPTCP.
+ * A target that requested TCP and got MPTCP may set options that MPTCP sockets
+ * lack (net/mptcp/sockopt.c). While the socket has no peer, it is replaced by a
+ * TCP socket, provided that this one accepts the option. The TCP socket gets
+ * the same address and the options set so far, which are recorded for this
+ * purpose. One line tells the user, since the connection will then not use
+ * MPTCP.
  *
- * A non-blocking connect that failed leaves a carrier that was connected and
- * cannot be again, while TCP can; and TCP can be disconnected, by connect() to
- * AF_UNSPEC. The target gets a fresh carrier in place of the old one, under the
- * numbers and in the epolls where it has it (copies.c). It is known by a new
- * name, so what other processes have of the old one are orphans.
+ * After a failed non-blocking connect, the carrier was connected and cannot be
+ * connected again, while TCP can. TCP can also be disconnected, by connect() to
+ * AF_UNSPEC. The target therefore gets a new carrier in place of the old one,
+ * under all its numbers and in its epolls (copies.c). The new carrier has a new
+ * name, so copies of the old one in other processes are orphans.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -40,7 +41,7 @@
 
 /**
  * struct opt_note - an option that was set
- * @next: the one set before
+ * @next: the option set before it
  */
 struct opt_note {
 	struct opt_note *next;
@@ -49,7 +50,7 @@ struct opt_note {
 	char value[];
 };
 
-/** fallback_note - an option was set on a socket that may have to be replaced */
+/** fallback_note - record an option of a socket that may have to be replaced */
 void fallback_note(struct conn *conn, int level, int name, const void *value,
 		   int len)
 {
@@ -72,7 +73,7 @@ void fallback_note(struct conn *conn, int level, int name, const void *value,
 	conn->n_notes++;
 }
 
-/** fallback_forget - the socket stays what it is */
+/** fallback_forget - drop the recorded options */
 void fallback_forget(struct conn *conn)
 {
 	while (conn->notes) {
@@ -84,7 +85,7 @@ void fallback_forget(struct conn *conn)
 	conn->n_notes = 0;
 }
 
-/** replay - set the noted options, the oldest first */
+/** replay - set the recorded options, oldest first */
 static void replay(const struct conn *conn, const struct opt_note *o, int sfd)
 {
 	if (!o)
@@ -94,13 +95,13 @@ static void replay(const struct conn *conn, const struct opt_note *o, int sfd)
 		st_setsockopt(sfd, o->level, o->name, o->value, o->len);
 }
 
-/** fallback_replay - set the options noted on the socket that is there now */
+/** fallback_replay - set the recorded options on the current socket */
 void fallback_replay(const struct conn *conn)
 {
 	replay(conn, conn->notes, conn->sfd);
 }
 
-/** is_bound - whether the socket has an address; it comes back in @ss */
+/** is_bound - whether the socket has an address; stored in @ss */
 static bool is_bound(const struct conn *conn, struct sockaddr_storage *ss,
 		     socklen_t *len)
 {
@@ -112,9 +113,9 @@ static bool is_bound(const struct conn *conn, struct sockaddr_storage *ss,
 
 /**
  * fallback_to_tcp - MPTCP refused an option: try with TCP
- * @ret: what MPTCP said
+ * @ret: result of MPTCP
  *
- * Returns 0 when the socket is TCP now and has the option, else @ret.
+ * Returns 0 if the socket is now TCP and has the option, else @ret.
  */
 int64_t fallback_to_tcp(struct call *c, int level, int name, const void *value,
 			int len, int64_t ret)
@@ -158,7 +159,7 @@ int64_t fallback_to_tcp(struct call *c, int level, int name, const void *value,
 	return 0;
 }
 
-/** path_fact - what the first subflow knows of its path; 0: unknown */
+/** path_fact - a value of the first subflow's path; 0 if unknown */
 static int path_fact(const struct conn *conn, int level, int name)
 {
 	struct tcp_info ti = { 0 };
@@ -176,11 +177,11 @@ static int path_fact(const struct conn *conn, int level, int name)
 }
 
 /**
- * fallback_get - MPTCP does not know an option that is asked for
- * @ret: what it said
+ * fallback_get - get an option that MPTCP does not know
+ * @ret: result of MPTCP
  *
- * Setting one it does not know makes the socket TCP, so the value is that of a
- * fresh TCP socket, unless it is about the path.
+ * Setting such an option makes the socket TCP. The value is therefore that of a
+ * new TCP socket, unless it concerns the path.
  */
 int64_t fallback_get(const struct conn *conn, int level, int name, void *value,
 		     socklen_t *len, int64_t ret)
@@ -209,7 +210,7 @@ int64_t fallback_get(const struct conn *conn, int level, int name, void *value,
 	return ret;
 }
 
-/** copy_opts - what was set on the old carrier and is of use on the new one */
+/** copy_opts - copy the options of the old carrier that the new one needs */
 static void copy_opts(int from, int to)
 {
 	static const int names[] = { SO_RCVTIMEO, SO_SNDTIMEO };
@@ -224,7 +225,7 @@ static void copy_opts(int from, int to)
 	}
 }
 
-/** forget - what a stream was until now */
+/** forget - reset the state of a stream */
 static void forget(struct conn *conn)
 {
 	carrier_drop(conn);
@@ -252,10 +253,10 @@ static void forget(struct conn *conn)
 }
 
 /**
- * fallback_reconnect - the caller connects again, or to nobody
+ * fallback_reconnect - prepare another connect, or a disconnect
  *
- * Returns 0 with @c->dup and the connection's carrier fresh and its state
- * CONN_NEW, or a negative errno.
+ * Returns 0 with a new carrier in @c->dup and the state CONN_NEW, or a negative
+ * errno.
  */
 int64_t fallback_reconnect(struct call *c)
 {

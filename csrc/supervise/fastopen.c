@@ -4,11 +4,11 @@
  *
  * Theory of operation
  *
- * The stack gets the data with the call. It says how many of them go with the SYN,
- * or EINPROGRESS when none do, for lack of a cookie; either way a connect is under
- * way, which goes on as any other (tcp.c). A caller who waits is held until the
- * rest has been taken. TCP_FASTOPEN_CONNECT needs nothing here: a connect that
- * ends at once is followed by data, with which the stack sends its SYN.
+ * The stack gets the data with the call. It returns how many bytes go with the
+ * SYN, or EINPROGRESS if none do, for lack of a cookie. In both cases a connect
+ * is in progress, which continues like any other (tcp.c). A blocking caller is
+ * held until the rest is sent. TCP_FASTOPEN_CONNECT needs no code here: its
+ * connect ends at once, and the stack sends the SYN with the data that follow.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,7 +18,7 @@
 #include "hostnet.h"
 #include "msg.h"
 
-/** fastopen_retry - the connect of a held caller: send the rest */
+/** fastopen_retry - a held caller: send the rest when connected */
 static int64_t fastopen_retry(struct call *c, struct held *h)
 {
 	struct conn *conn = c->conn;

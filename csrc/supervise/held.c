@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Held calls: those that wait, as they would in the host's kernel.
+ * Held calls: calls that wait, as they would in the host's kernel.
  *
  * Theory of operation
  *
- * A call that would block lies as a struct held in its connection's list and is
- * tried again when something happens there.
+ * A call that would block is stored as a struct held in its connection's list,
+ * and retried at each event of the connection.
  *
- * Signals: with WAIT_KILLABLE_RECV a received call heeds only fatal signals,
- * so that no answer is lost on its way. Held calls are therefore looked at from
- * time to time: when a signal with a handler (or one that stops) is pending for
- * the caller, the answer is -ERESTARTSYS, out of which the kernel makes EINTR or
- * a transparent restart, as with any call of its own. It does so only when the
- * signal is delivered to that very thread; where that is not sure, the answer is
- * EINTR, and only after the signal has been left pending for a while.
+ * Signals: with WAIT_KILLABLE_RECV, only fatal signals interrupt a received
+ * call, so that no answer is lost. Held calls are therefore checked from time
+ * to time. If a signal with a handler (or one that stops) is pending for the
+ * caller, the answer is -ERESTARTSYS. The kernel turns it into EINTR or a
+ * transparent restart, as for its own calls. It does so only if that very
+ * thread receives the signal. If this is uncertain, the answer is EINTR, and
+ * only after the signal has been pending for a while.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -26,9 +26,9 @@
 #include "notify.h"
 
 #define MS		1000000ull
-#define SIGNAL_POLL_NS	(10 * MS)	/* held for less than a second */
+#define SIGNAL_POLL_NS	(10 * MS)	/* for calls held less than a second */
 #define SIGNAL_SLOW_NS	(50 * MS)
-#define SIGNAL_COST_NS	400000		/* 25 times what a look at one costs */
+#define SIGNAL_COST_NS	400000		/* 25 times the cost of a check */
 
 static struct list all_held = LIST_INIT(all_held);
 static void held_look(struct timer *t);
@@ -36,8 +36,8 @@ static struct timer held_timer = TIMER_INIT(held_timer, held_look);
 static uint64_t signals_due;
 
 /**
- * hold_deadline - when a blocking call on @c->dup gives up
- * @optname: SO_RCVTIMEO or SO_SNDTIMEO; both are kept on the carrier too
+ * hold_deadline - the deadline of a blocking call on @c->dup
+ * @optname: SO_RCVTIMEO or SO_SNDTIMEO; the carrier has both, too
  *
  * Returns 0 for never.
  */
@@ -55,12 +55,12 @@ uint64_t hold_deadline(const struct call *c, int optname)
 
 /**
  * call_hold - let the call wait
- * @on: list of what it waits for
+ * @on: list of calls that wait for the same event
  * @retry: called by held_wake(@on)
  * @deadline: 0: none
- * @timeout_ret: the answer then
+ * @timeout_ret: the answer at the deadline
  *
- * Returns NULL without memory: the caller of this answers -ENOMEM.
+ * Returns NULL without memory: the caller then answers -ENOMEM.
  */
 struct held *call_hold(struct call *c, struct list *on,
 		       int64_t (*retry)(struct call *, struct held *),
@@ -92,7 +92,7 @@ struct held *call_hold(struct call *c, struct list *on,
 	return h;
 }
 
-/** held_end - answer and forget */
+/** held_end - answer and free */
 static void held_end(struct held *h, int64_t ret)
 {
 	list_del(&h->link);
@@ -105,13 +105,13 @@ static void held_end(struct held *h, int64_t ret)
 	free(h);
 }
 
-/** held_cancel - it was not to be held; the caller of this answers */
+/** held_cancel - free without an answer; the caller of this answers */
 void held_cancel(struct held *h)
 {
 	held_end(h, CALL_ANSWERED);
 }
 
-/** held_quit - a signal or the end of its time: answer with @ret */
+/** held_quit - end a wait by a signal or timeout: answer with @ret */
 static void held_quit(struct held *h, int64_t ret)
 {
 	if (h->quit)
@@ -121,7 +121,7 @@ static void held_quit(struct held *h, int64_t ret)
 	held_end(h, ret);
 }
 
-/** held_glance - whether something else than an event has ended the wait */
+/** held_glance - whether something other than an event has ended the wait */
 static bool held_glance(struct held *h)
 {
 	int64_t ret = h->look ? h->look(&h->call) : CALL_HELD;
@@ -136,7 +136,7 @@ static bool held_glance(struct held *h)
 	return true;
 }
 
-/** held_retry - try @h once more */
+/** held_retry - retry @h */
 static void held_retry(struct held *h)
 {
 	int64_t ret = h->retry(&h->call, h);
@@ -151,9 +151,9 @@ static void held_retry(struct held *h)
 }
 
 /**
- * held_wake - something happened: try those that wait for it, in order
+ * held_wake - retry the calls that wait for an event, in order
  *
- * A retry may add to the list; what it adds comes behind and is not tried now.
+ * A retry may append calls to the list, which are not retried now.
  */
 void held_wake(struct list *on)
 {
@@ -170,7 +170,7 @@ void held_wake(struct list *on)
 	}
 }
 
-/** held_task_gone - a thread has ended: nobody hears its calls' answers */
+/** held_task_gone - a thread has ended: free its calls */
 void held_task_gone(const struct task *t)
 {
 	struct list *pos, *tmp;
@@ -183,20 +183,20 @@ void held_task_gone(const struct task *t)
 	}
 }
 
-/** held_fail - answer all that wait with @ret */
+/** held_fail - answer all calls of a list with @ret */
 void held_fail(struct list *on, int64_t ret)
 {
 	while (!list_empty(on))
 		held_end(container_of(on->next, struct held, link), ret);
 }
 
-/** held_signal - end @h when a signal waits for its caller */
+/** held_signal - end @h if a signal is pending for its caller */
 static void held_signal(struct held *h)
 {
 	int sig = task_signal_waits(h->call.pid);
 
 	if (sig < 0 || !call_valid(&h->call)) {
-		held_end(h, -EINTR);	/* gone; nobody hears it */
+		held_end(h, -EINTR);	/* the caller is gone */
 		return;
 	}
 	if (sig == SIGNAL_OWN || (sig == SIGNAL_MAYBE && h->seen)) {
@@ -209,11 +209,11 @@ static void held_signal(struct held *h)
 }
 
 /**
- * held_signals - look at all held calls, and decide when to look again
- * @now: time
+ * held_signals - check all held calls, and set the time of the next check
+ * @now: current time
  *
- * Soon while there are young ones, but so that it costs a few per cent of the
- * CPU at most however many there are.
+ * The interval is short while there are recent calls. It grows with their
+ * number, so that the checks cost a few per cent of the CPU at most.
  */
 static void held_signals(uint64_t now)
 {
@@ -234,7 +234,7 @@ static void held_signals(uint64_t now)
 	signals_due = now + pause;
 }
 
-/** held_look - deadlines and signals of held calls */
+/** held_look - check deadlines and signals of held calls */
 static void held_look(struct timer *t)
 {
 	uint64_t now = now_ns(), next;
@@ -255,7 +255,7 @@ static void held_look(struct timer *t)
 		timer_arm(t, next);
 }
 
-/** held_stop - answer all of them: no more notifications are */
+/** held_stop - answer all held calls: notifications end */
 void held_stop(void)
 {
 	struct list *pos, *tmp;

@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Chosen destinations (--host-net): what the target reaches by the host's stack.
+ * Destinations of --host-net, which the target reaches through the host's
+ * stack.
  *
  * Theory of operation
  *
- * Every socket begins as the stack's. When it is connected to a chosen
- * destination, or is a datagram socket without a name of its own that sends its
- * first message to one, a socket of the host's network (home.c) takes the place
- * of the stack's, behind the same carrier; the options set before come along. It
- * is lklhost's alone (host/beside.c). So all that the target can do with it is
- * done here, with an address that was copied before it was looked at.
+ * Every socket first belongs to the stack. A socket of the host's network
+ * (home.c) replaces it, behind the same carrier, in two cases: it is connected
+ * to a chosen destination, or it is a datagram socket without a local name that
+ * sends its first message to one. The options set before are set on the new
+ * socket. Only lklhost has this socket (host/beside.c). All operations of the
+ * target on it therefore pass through here, with an address that is copied
+ * before it is checked.
  *
- * A socket of the host's reaches chosen destinations and no others. Connected to
- * another one, or bound, or made to listen, it becomes the stack's again as long
- * as it has no peer: getaddrinfo(3) connects one socket to one address after the
- * other. By what an address does not say, source routes, nothing is sent.
+ * A socket of the host reaches only chosen destinations. If it is connected to
+ * another one, bound, or made to listen, it becomes a socket of the stack
+ * again, as long as it has no peer: getaddrinfo(3) connects one socket to one
+ * address after the other. Source routes, which an address does not show, are
+ * refused.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -35,9 +38,9 @@
 #define OPT_RTHDR		57
 
 /**
- * hostnet_option - whether an option, or ancillary data, may go to the socket
+ * hostnet_option - whether the socket may have an option or ancillary data
  *
- * Not one that names places a packet goes to on its way.
+ * Options that name intermediate hops of a packet are refused.
  */
 bool hostnet_option(const struct conn *conn, int level, int name)
 {
@@ -51,7 +54,7 @@ bool hostnet_option(const struct conn *conn, int level, int name)
 	return true;
 }
 
-/** hostnet_control - the same of all ancillary data of a message */
+/** hostnet_control - hostnet_option() for all ancillary data of a message */
 bool hostnet_control(const struct conn *conn, struct msghdr *mh)
 {
 	struct cmsghdr *cm;
@@ -62,7 +65,7 @@ bool hostnet_control(const struct conn *conn, struct msghdr *mh)
 	return true;
 }
 
-/** replace - @fd takes the place of the connection's socket in the stack */
+/** replace - replace the connection's socket by @fd */
 static int replace(struct conn *conn, long fd, bool hosted)
 {
 	void (*fn)(struct stack_src *src, uint32_t events) = conn->ssrc.fn;
@@ -76,12 +79,12 @@ static int replace(struct conn *conn, long fd, bool hosted)
 	conn->watched = false;
 	conn->ssrc.fn = fn;
 	conn->s_in = conn->s_out = false;
-	conn->told |= !conn->so_error;	/* of the other network's failure */
+	conn->told |= !conn->so_error;	/* of a failure on the other network */
 	fallback_replay(conn);
 	return watched && conn->kind != KIND_STREAM ? conn_watch(conn, EPOLLIN) : 0;
 }
 
-/** leave - a socket of the host's for this connection */
+/** leave - use a socket of the host for this connection */
 static int leave(struct call *c, const struct sockaddr_storage *ss)
 {
 	struct conn *conn = c->conn;
@@ -99,7 +102,7 @@ static int leave(struct call *c, const struct sockaddr_storage *ss)
 	return replace(conn, fd + ST_HOST, true);
 }
 
-/** come_back - a socket of the stack's again */
+/** come_back - use a socket of the stack again */
 static int come_back(struct call *c)
 {
 	struct conn *conn = c->conn;
@@ -113,7 +116,7 @@ static int come_back(struct call *c)
 	return replace(conn, fd, false);
 }
 
-/** has_peer - whether it is, or was, somebody's connection */
+/** has_peer - whether it is, or was, connected */
 static bool has_peer(const struct conn *conn)
 {
 	struct sockaddr_storage ss;
@@ -126,7 +129,7 @@ static bool has_peer(const struct conn *conn)
 }
 
 /**
- * hostnet_connect - a connect of a carrier to @ss
+ * hostnet_connect - choose the socket for a connect of a carrier to @ss
  *
  * Returns 0 with the right socket behind the carrier, or the call's result.
  */
@@ -142,14 +145,14 @@ int64_t hostnet_connect(struct call *c, const struct sockaddr_storage *ss,
 	if (conn->kind != KIND_STREAM || !has_peer(conn))
 		return chosen ? leave(c, ss) : come_back(c);
 	if (!conn->hosted)
-		return 0;	/* the stack has something to say */
+		return 0;	/* the stack gives the answer */
 	return conn->state == CONN_CONNECTING ? -EALREADY : -EISCONN;
 }
 
 /**
- * hostnet_send - a datagram to @ss, or a connect by MSG_FASTOPEN
+ * hostnet_send - choose the socket for a datagram to @ss, or for MSG_FASTOPEN
  *
- * Returns 0 or a negative errno, as hostnet_connect().
+ * Returns 0 or a negative errno, like hostnet_connect().
  */
 int64_t hostnet_send(struct call *c, const struct sockaddr_storage *ss,
 		     int64_t len)
@@ -164,16 +167,16 @@ int64_t hostnet_send(struct call *c, const struct sockaddr_storage *ss,
 		return 0;
 	if (conn->kind == KIND_STREAM)
 		return -EOPNOTSUPP;
-	if (conn->hosted)	/* AF_UNSPEC, too, is a destination here */
+	if (conn->hosted)	/* AF_UNSPEC is a destination here, too */
 		return chosen ? 0 : -ENETUNREACH;
-	/* It has a name, and so perhaps others who know it, in the stack. */
+	/* It has a name in the stack, which others may know. */
 	if (!st_getsockname(conn->sfd, &name, &namelen) &&
 	    ((struct sockaddr_in *)&name)->sin_port)
 		return -ENETUNREACH;
 	return leave(c, ss);
 }
 
-/** hostnet_serve - bind or listen: that is done in the stack; 0 or an errno */
+/** hostnet_serve - use the stack for bind or listen; 0 or an errno */
 int64_t hostnet_serve(struct call *c)
 {
 	if (!c->conn->hosted)

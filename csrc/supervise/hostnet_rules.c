@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * Which destinations are chosen (--host-net), and how many sockets went where.
- */
+/* The rules of --host-net, and counters of the sockets to each destination. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -15,9 +13,9 @@
 #include "hostnet.h"
 
 #define RULES_MAX	64
-#define PLACES_MAX	64	/* destinations that are counted by name */
+#define PLACES_MAX	64	/* destinations counted individually */
 
-/** struct rule - a destination that is chosen; port 0: all */
+/** struct rule - a chosen destination; port 0: all ports */
 struct rule {
 	int family;
 	uint8_t addr[16];
@@ -25,7 +23,7 @@ struct rule {
 	uint16_t port;
 };
 
-/** struct place - where sockets went */
+/** struct place - a destination of sockets */
 struct place {
 	int family;
 	uint8_t addr[16];
@@ -40,7 +38,7 @@ static unsigned int n_places;
 static uint64_t n_hosted, n_elsewhere;
 
 /**
- * hostnet_add - one more rule
+ * hostnet_add - add a rule
  * @text: ADDRESS/BITS or ADDRESS/BITS,PORT
  */
 int hostnet_add(const char *text)
@@ -65,7 +63,7 @@ int hostnet_add(const char *text)
 	return 0;
 }
 
-/** hostnet_any - whether destinations are chosen at all */
+/** hostnet_any - whether there are any rules */
 bool hostnet_any(void)
 {
 	return n_rules;
@@ -74,7 +72,7 @@ bool hostnet_any(void)
 /**
  * dissect - family, address and port of a socket address
  *
- * An IPv4 address in an IPv6 one counts as what it is.
+ * An IPv4-mapped IPv6 address counts as IPv4.
  */
 static bool dissect(const struct sockaddr_storage *ss, int64_t len,
 		    struct place *p)
@@ -103,7 +101,7 @@ static bool dissect(const struct sockaddr_storage *ss, int64_t len,
 	return false;
 }
 
-/** within - whether the first @bits bits are alike */
+/** within - whether the first @bits bits are equal */
 static bool within(const uint8_t *a, const uint8_t *b, unsigned int bits)
 {
 	unsigned int bytes = bits / 8, rest = bits % 8;
@@ -112,7 +110,7 @@ static bool within(const uint8_t *a, const uint8_t *b, unsigned int bits)
 	       (!rest || !((a[bytes] ^ b[bytes]) >> (8 - rest)));
 }
 
-/** hostnet_chosen - whether the destination is left to the host's stack */
+/** hostnet_chosen - whether the host's stack serves this destination */
 bool hostnet_chosen(const struct sockaddr_storage *ss, int64_t len)
 {
 	struct place p;
@@ -128,7 +126,7 @@ bool hostnet_chosen(const struct sockaddr_storage *ss, int64_t len)
 	return false;
 }
 
-/** hostnet_count - for the account: a socket of @t went there */
+/** hostnet_count - count a socket of @t for its destination */
 void hostnet_count(struct task *t, const struct sockaddr_storage *ss)
 {
 	struct place p;
@@ -151,14 +149,14 @@ void hostnet_count(struct task *t, const struct sockaddr_storage *ss)
 	places[i].n++;
 }
 
-/** hostnet_uncount - it has come back to the stack */
+/** hostnet_uncount - a socket has returned to the stack */
 void hostnet_uncount(struct task *t)
 {
 	n_hosted--;
 	task_count_back(t);
 }
 
-/** hostnet_stats - counters: how many sockets, and where they went */
+/** hostnet_stats - counters of sockets, in total and per destination */
 size_t hostnet_stats(char *buf, size_t len)
 {
 	char addr[INET6_ADDRSTRLEN];

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * ioctl() of the socket range: interfaces, their addresses, routes, neighbours,
- * as ifconfig, route, arp and ethtool ask for them, from the stack.
+ * ioctl() of the socket range: interfaces, their addresses, routes and
+ * neighbours, as ifconfig, route, arp and ethtool request them, from the stack.
  *
- * The C library and many tools ask on a unix socket or a packet socket, so
- * sockets that are no carrier are answered through one of our own in the stack.
- * What a request points to is copied there and back; one that is not listed
- * here is refused: those private to a kind of device may have pointers anywhere,
- * which the stack would take for ours.
+ * The C library and many tools use a unix socket or a packet socket for this.
+ * Requests on sockets that are not carriers are therefore answered through a
+ * socket of our own in the stack. The data that a request points to are copied
+ * there and back. A request that is not listed here is refused: those private
+ * to a kind of device may have pointers anywhere, which the stack would treat
+ * as ours.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -26,16 +27,16 @@
 #include "host.h"
 
 #define CONF_MAX	(512 * sizeof(struct ifreq))
-#define DATA_MAX	(64 * 1024)	/* behind a pointer */
+#define DATA_MAX	(64 * 1024)	/* at the address of a pointer */
 
-/* Of wireless devices, which the stack has not; include/uapi/linux/wireless.h. */
+/* Wireless devices, which the stack lacks; include/uapi/linux/wireless.h. */
 #define SIOCIWFIRST	0x8b00
 
-/* What the argument points to. */
+/* Type of the data that the argument points to. */
 enum shape {
 	FLAT,		/* a structure without pointers */
 	NAME,		/* the name of a device */
-	DATA,		/* a struct ifreq whose ifr_data points to more */
+	DATA,		/* a struct ifreq whose ifr_data is a pointer */
 	ROUTE,		/* a struct rtentry, or in6_rtmsg on an IPv6 socket */
 	CONF,		/* a struct ifconf */
 };
@@ -92,7 +93,7 @@ static const struct {
 
 static int control[2] = { -1, -1 };
 
-/** control_fd - a socket in the stack that belongs to nobody */
+/** control_fd - a socket in the stack of our own */
 static int control_fd(int domain)
 {
 	int *fd = &control[domain == AF_INET6];
@@ -112,7 +113,10 @@ static int64_t ioctl_conf(struct call *c, int sfd)
 	ret = mem_read(c, c->args[2], &user, sizeof(user));
 	if (ret)
 		return ret;
-	/* Who only asks for the length need not have set it: net/core/dev_ioctl.c */
+	/*
+	 * A caller that only asks for the length need not set it:
+	 * net/core/dev_ioctl.c
+	 */
 	if (!user.ifc_buf)
 		user.ifc_len = 0;
 	if (user.ifc_len < 0)
@@ -133,7 +137,7 @@ static int64_t ioctl_conf(struct call *c, int sfd)
 	return mem_write(c, c->args[2], &user, sizeof(user));
 }
 
-/** ioctl_flat - a structure there and back */
+/** ioctl_flat - copy a structure there and back */
 static int64_t ioctl_flat(struct call *c, int sfd, unsigned int cmd,
 			  size_t size)
 {
@@ -147,7 +151,7 @@ static int64_t ioctl_flat(struct call *c, int sfd, unsigned int cmd,
 	return mem_write(c, c->args[2], shared_buf, size);
 }
 
-/** ioctl_name - a string there */
+/** ioctl_name - copy a string there */
 static int64_t ioctl_name(struct call *c, int sfd, unsigned int cmd)
 {
 	char name[IFNAMSIZ] = "";
@@ -163,10 +167,10 @@ static int64_t ioctl_name(struct call *c, int sfd, unsigned int cmd)
 }
 
 /**
- * ioctl_data - a structure behind a pointer, there and back
+ * ioctl_data - copy the data at a pointer there and back
  *
- * How long it is depends on its contents in ways that only the stack knows. So
- * it gets a copy of whatever the caller has there, and what it has changed goes back.
+ * Only the stack can tell the length from the contents. It therefore gets a
+ * copy of everything readable there, and its changes are copied back.
  */
 static int64_t ioctl_data(struct call *c, int sfd, unsigned int cmd)
 {
@@ -188,7 +192,9 @@ static int64_t ioctl_data(struct call *c, int sfd, unsigned int cmd)
 	memcpy(was, data, DATA_MAX);
 	ifr.ifr_data = data;
 	ret = st_ioctl(sfd, cmd, &ifr);
-	/* Some say more than the error in there, as ETHTOOL_GLINKSETTINGS. */
+	/*
+	 * Some requests return data even on errors, as ETHTOOL_GLINKSETTINGS.
+	 */
 	for (to = DATA_MAX; to > 0 && data[to - 1] == was[to - 1]; to--)
 		;
 	while (from < to && data[from] == was[from])
@@ -199,7 +205,7 @@ static int64_t ioctl_data(struct call *c, int sfd, unsigned int cmd)
 	return ret;
 }
 
-/** ioctl_route - what route(8) adds and removes */
+/** ioctl_route - add or remove a route of route(8) */
 static int64_t ioctl_route(struct call *c, int sfd, unsigned int cmd,
 			   int domain)
 {
@@ -213,7 +219,7 @@ static int64_t ioctl_route(struct call *c, int sfd, unsigned int cmd,
 	ret = mem_read(c, c->args[2], &rt, sizeof(rt));
 	if (ret || !rt.rt_dev)
 		return ret ? ret : st_ioctl(sfd, cmd, &rt);
-	/* One byte after the other: it may end at the end of a page. */
+	/* Byte by byte: it may end at the end of a page. */
 	for (i = 0; i < sizeof(dev) - 1 && !ret; i++) {
 		ret = mem_read(c, (uint64_t)(uintptr_t)rt.rt_dev + i, dev + i,
 			       1);
@@ -224,7 +230,7 @@ static int64_t ioctl_route(struct call *c, int sfd, unsigned int cmd,
 	return ret ? ret : st_ioctl(sfd, cmd, &rt);
 }
 
-/** is_native - whether the request is about the descriptor, not the network */
+/** is_native - whether the request concerns the descriptor, not the network */
 static bool is_native(unsigned int cmd)
 {
 	switch (cmd) {
@@ -241,10 +247,10 @@ static bool is_native(unsigned int cmd)
 }
 
 /**
- * asked_at - which socket of the stack answers
+ * asked_at - the socket of the stack that answers
  * @domain: its family
  *
- * CALL_NATIVE: none, it is not about the stack.
+ * Returns CALL_NATIVE if the request does not concern the stack.
  */
 static int64_t asked_at(struct call *c, unsigned int cmd, int *domain)
 {
@@ -258,13 +264,16 @@ static int64_t asked_at(struct call *c, unsigned int cmd, int *domain)
 		if (!c->conn)
 			return -ENOTCONN;
 		*domain = c->conn->domain;
-		/* Devices are the stack's, whoever has the socket. */
+		/*
+		 * Devices are those of the stack, whichever network has the
+		 * socket.
+		 */
 		return c->conn->hosted && cmd != SIOCATMARK ?
 		       control_fd(*domain) : c->conn->sfd;
 	}
 	if (getsockopt(c->dup, SOL_SOCKET, SO_DOMAIN, domain, &len))
 		return CALL_NATIVE;
-	/* A packet socket's number of a device is the mirror's (mirror/). */
+	/* The mirror (mirror/) gives packet sockets their device numbers. */
 	if (*domain != AF_UNIX &&
 	    (*domain != AF_PACKET || cmd == SIOCGIFINDEX || cmd == SIOCGIFNAME))
 		return CALL_NATIVE;
@@ -272,7 +281,9 @@ static int64_t asked_at(struct call *c, unsigned int cmd, int *domain)
 	return control_fd(AF_INET);
 }
 
-/** ioctl_unsent - bytes not acknowledged, or not sent: what we have counts */
+/**
+ * ioctl_unsent - bytes not acknowledged or not sent, including those we hold
+ */
 static int64_t ioctl_unsent(struct call *c, unsigned int cmd)
 {
 	struct conn *conn = c->conn;
@@ -287,7 +298,11 @@ static int64_t ioctl_unsent(struct call *c, unsigned int cmd)
 	return mem_write(c, c->args[2], &value, sizeof(value));
 }
 
-/** sock_ioctl - ioctl(2), requests 0x89xx, 0x8bxx and SIOCOUTQ, which terminals have */
+/**
+ * sock_ioctl - ioctl(2)
+ *
+ * These are requests 0x89xx, 0x8bxx and SIOCOUTQ, which terminals have, too.
+ */
 int64_t sock_ioctl(struct call *c)
 {
 	unsigned int cmd = (unsigned int)c->args[1];
@@ -308,7 +323,7 @@ int64_t sock_ioctl(struct call *c)
 		if (requests[i].cmd == cmd)
 			break;
 	if (i == sizeof(requests) / sizeof(requests[0])) {
-		/* A unix socket's own (SIOCUNIXFILE). */
+		/* A request of unix sockets (SIOCUNIXFILE). */
 		if (cmd >= SIOCPROTOPRIVATE && cmd < SIOCDEVPRIVATE && !c->conn)
 			return CALL_NATIVE;
 		return cmd >= SIOCPROTOPRIVATE && cmd < SIOCIWFIRST ?

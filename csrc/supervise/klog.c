@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * syslog(2): the log that a program reads is the stack's, not the host's.
+ * syslog(2): the target reads the log of the stack, not of the host.
  *
- * dmesg(1) reads /dev/kmsg where it can; that and /proc/kmsg are covered (covers.c).
+ * dmesg(1) prefers /dev/kmsg; that file and /proc/kmsg are covered (covers.c).
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -23,7 +23,7 @@
 
 #define READ_MAX	(1 << 20)
 
-/** read_log - what the stack has printed, or with ACTION_READ_CLEAR what is new */
+/** read_log - read the stack's log, or with ACTION_READ_CLEAR what is new */
 static int64_t read_log(const struct call *c, int action)
 {
 	int len = (int)c->args[2];
@@ -47,8 +47,8 @@ static int64_t read_log(const struct call *c, int action)
 /**
  * klog_call - syslog(2)
  *
- * An action that waits, or that sets what the stack prints to its console, which is
- * the run's log, is refused.
+ * Refused are actions that wait, and those that change what the stack prints to
+ * its console, which is the log of the run.
  */
 int64_t klog_call(const struct call *c)
 {

@@ -4,13 +4,15 @@
  *
  * Theory of operation
  *
- * TCP answers data for a socket that is closed with a reset, and the peer, be it
- * blocked in a write, knows at once. An MPTCP socket takes them until its buffer
- * is full, and resets after a minute (mptcp_should_close(), net/mptcp/protocol.c).
- * A target that asked for TCP shall see TCP: so such a socket is shut and kept
- * here, until its peer ends as well, and is reset when there are data instead.
+ * TCP answers data for a closed socket with a RST, and the peer, even if it is
+ * blocked in a write, knows at once. An MPTCP socket accepts data until its
+ * buffer is full, and resets after a minute (mptcp_should_close(),
+ * net/mptcp/protocol.c). A target that requested TCP must see the behaviour of
+ * TCP. Such a socket is therefore shut down and kept here until its peer ends
+ * as well; if data arrive instead, it is reset.
  *
- * They wait as long as TCP would, LEAVE_MS; at the end of the run nobody waits.
+ * The sockets wait as long as with TCP, LEAVE_MS; the end of the run does not
+ * wait for them.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -23,13 +25,13 @@
 #include "ctl_proto.h"
 #include "host.h"
 
-#define LEAVE_MS	60000		/* net.ipv4.tcp_fin_timeout's default */
+#define LEAVE_MS	60000		/* as net.ipv4.tcp_fin_timeout */
 #define MS		1000000ull
 
 /**
  * struct leaver - a closed socket
  * @ssrc: @sfd in the stack's epoll
- * @until: when it is closed in any case
+ * @until: time at which it is closed in any case
  */
 struct leaver {
 	struct stack_src ssrc;
@@ -39,10 +41,10 @@ struct leaver {
 };
 
 static void late(struct timer *t);
-static struct list leavers = LIST_INIT(leavers);	/* the oldest first */
+static struct list leavers = LIST_INIT(leavers);	/* oldest first */
 static struct timer late_timer = TIMER_INIT(late_timer, late);
 
-/** gone - close it; @reset: the peer shall hear that nobody reads */
+/** gone - close it; @reset: with a RST */
 static void gone(struct leaver *l, bool reset)
 {
 	const struct linger abort = { .l_onoff = 1 };
@@ -56,7 +58,7 @@ static void gone(struct leaver *l, bool reset)
 	loop_free_later(l);
 }
 
-/** heard - data, or the end, from the peer */
+/** heard - the peer has sent data or its end */
 static void heard(struct stack_src *src, uint32_t events)
 {
 	struct leaver *l = container_of(src, struct leaver, ssrc);
@@ -69,7 +71,7 @@ static void heard(struct stack_src *src, uint32_t events)
 		gone(l, n > 0);
 }
 
-/** late - the time of the oldest is over */
+/** late - the oldest sockets have timed out */
 static void late(struct timer *t)
 {
 	uint64_t now = now_ns();
@@ -87,9 +89,9 @@ static void late(struct timer *t)
 }
 
 /**
- * leaver_take - @conn is freed: see to its socket, if that is needed
+ * leaver_take - take over the socket of @conn, which is freed, if necessary
  *
- * Returns true when the socket is taken over.
+ * Returns true if the socket is taken over.
  */
 bool leaver_take(const struct conn *conn)
 {
@@ -123,7 +125,7 @@ bool leaver_take(const struct conn *conn)
 	return true;
 }
 
-/** leavers_stop - the run ends: the stack shall end them as it does */
+/** leavers_stop - the run ends: close all without a RST */
 void leavers_stop(void)
 {
 	while (!list_empty(&leavers))

@@ -6,10 +6,10 @@
  *
  * The carrier listens as well, so that poll and epoll on it are the kernel's
  * own. Pending connections stay in the stack's accept queue. A token, an empty
- * connection to the carrier, makes it readable as long as there are some; every
- * arrival adds one (up to TOKENS), so that edge-triggered pollers hear of each.
- * accept() takes from the stack and hands over a connected pair; when the stack
- * has no more, the tokens are taken out.
+ * connection to the carrier, makes it readable while there are any. Every
+ * arrival adds a token (up to TOKENS), so that edge-triggered pollers notice
+ * each. accept() takes a connection from the stack and passes a connected pair.
+ * When the stack has no more connections, the tokens are removed.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -22,7 +22,7 @@
 #include "host.h"
 #include "hostnet.h"
 
-#define TOKENS		4	/* elements of conn->token_fd */
+#define TOKENS		4	/* size of conn->token_fd */
 #define CARRIER_BACKLOG	16
 
 /** token_add - make the listening carrier readable */
@@ -36,7 +36,7 @@ static void token_add(struct conn *conn)
 	fd = carrier_token();
 	if (fd < 0)
 		return;
-	/* There is room for TOKENS, so this does not wait. */
+	/* There is room for TOKENS, so this does not block. */
 	if (connect(fd, (struct sockaddr *)&un,
 		    carrier_name(&un, NAME_TARGET, conn->id))) {
 		if (errno != ECONNREFUSED) {
@@ -44,7 +44,7 @@ static void token_add(struct conn *conn)
 			return;
 		}
 		close(fd);
-		if (carrier_gone(conn))	/* not freed here: a held call is at it */
+		if (carrier_gone(conn))	/* not freed here: a held call uses it */
 			conn_sweep_soon();
 		else
 			st_shutdown(conn->sfd, SHUT_RDWR);
@@ -58,7 +58,9 @@ static void tokens_remove(struct conn *conn, int dup)
 {
 	struct pollfd p = { .fd = dup, .events = POLLIN };
 
-	/* Strangers' go too, where there can be any (see carrier.c). */
+	/*
+	 * Also remove foreign connections, if there can be any (see carrier.c).
+	 */
 	while ((conn->tokens || host.shared_netns) && poll(&p, 1, 0) > 0) {
 		int fd = accept4(dup, NULL, NULL, SOCK_CLOEXEC);
 
@@ -70,7 +72,7 @@ static void tokens_remove(struct conn *conn, int dup)
 	}
 }
 
-/** listen_arrived - the listener has connections */
+/** listen_arrived - the listener has pending connections */
 void listen_arrived(struct conn *conn)
 {
 	held_wake(&conn->held);
@@ -103,12 +105,12 @@ int64_t tcp_listen(struct call *c)
 }
 
 /**
- * closed_already - see whether the target has closed a fresh connection
+ * closed_already - check whether the target has closed a new connection
  *
- * The target goes on as soon as it has the descriptor, while a copy is still
- * ours. When it closes its own in that time, the event comes with our copy's
- * end, after those of ends that it closed later: and the one that closes first
- * is the one that has TIME_WAIT.
+ * The target continues as soon as it has the descriptor, while we still have a
+ * copy. If it closes its own in this time, the event comes only when our copy
+ * is closed, after those of ends that it closed later. The order matters: the
+ * end that closes first gets TIME_WAIT.
  */
 static void closed_already(struct conn *conn)
 {
@@ -118,19 +120,23 @@ static void closed_already(struct conn *conn)
 		tcp_carrier_event(&conn->csrc, (uint32_t)p.revents);
 }
 
-/** accepted_drop - close a socket that nobody gets, without waiting for its peer */
+/**
+ * accepted_drop - close an unused accepted socket without waiting
+ *
+ * With SO_LINGER, closing would wait for the peer.
+ */
 static void accepted_drop(const struct conn *lis, int sfd)
 {
 	static const struct linger none;
 
-	if (lis->linger)	/* which it has inherited */
+	if (lis->linger)	/* it has inherited this */
 		st_setsockopt(sfd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
 	st_close(sfd);
 }
 
 /**
- * accepted - the connection and its carrier
- * @sfd: of the stack; the caller's still when this fails
+ * accepted - create the connection and its carrier
+ * @sfd: socket of the stack; on error the caller still owns it
  * @fd: the target's end of the carrier
  *
  * Returns 0 or a negative errno.
@@ -170,12 +176,12 @@ static int accepted(struct call *c, int sfd, int flags, struct conn **made,
 }
 
 /**
- * hand_over - an accepted connection to the caller of accept
- * @sfd: of the stack
- * @ss: the peer
+ * hand_over - pass an accepted connection to the caller of accept
+ * @sfd: socket of the stack
+ * @ss: address of the peer
  *
- * When the caller is gone, or there is no room for another descriptor, the
- * connection goes back to where the next accept looks first.
+ * If the caller is gone or has no free descriptor, the connection is stashed,
+ * where the next accept looks first.
  */
 static int64_t hand_over(struct call *c, int sfd, struct sockaddr_storage *ss,
 			 socklen_t len)
@@ -189,7 +195,7 @@ static int64_t hand_over(struct call *c, int sfd, struct sockaddr_storage *ss,
 		if (ret == -ESRCH)
 			goto stash;
 		if (ret) {
-			accepted_drop(lis, sfd);	/* as the kernel does */
+			accepted_drop(lis, sfd);	/* like the kernel */
 			return ret;
 		}
 	}
@@ -224,9 +230,10 @@ stash:
 }
 
 /**
- * settle_tokens - a connection was taken: was it the last?
+ * settle_tokens - a connection was taken: remove the tokens if it was the last
  *
- * Before the caller goes on: he may poll at once, and block in another accept.
+ * This happens before the caller continues: it may poll at once, and block in
+ * another accept.
  */
 static void settle_tokens(struct call *c)
 {
@@ -241,7 +248,7 @@ static void settle_tokens(struct call *c)
 	tokens_remove(lis, c->dup);
 }
 
-/** accept_try - take a connection from the stack; -EAGAIN when there is none */
+/** accept_try - take a connection from the stack; -EAGAIN if there is none */
 static int64_t accept_try(struct call *c)
 {
 	struct conn *lis = c->conn;
@@ -267,7 +274,8 @@ static int64_t accept_try(struct call *c)
 /**
  * is_shut - whether the target has ended its listener by shutdown(2)
  *
- * That is not notified; the stack's socket follows as soon as we see it.
+ * shutdown(2) is not notified; the stack's socket is shut down as soon as we
+ * see it.
  */
 static bool is_shut(struct conn *conn, int dup)
 {
@@ -279,7 +287,7 @@ static bool is_shut(struct conn *conn, int dup)
 	return true;
 }
 
-/** accept_look - a held accept: another thread may have shut the listener */
+/** accept_look - check whether another thread has shut down the listener */
 static int64_t accept_look(struct call *c)
 {
 	uint32_t id;
@@ -290,7 +298,7 @@ static int64_t accept_look(struct call *c)
 	return is_shut(c->conn, c->dup) ? -EINVAL : CALL_HELD;
 }
 
-/** accept_retry - a held accept */
+/** accept_retry - retry a held accept */
 static int64_t accept_retry(struct call *c, struct held *h)
 {
 	int64_t ret;

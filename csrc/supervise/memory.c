@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The stack's memory, of which there is as much as --mem says.
+ * The stack's memory, whose size is set by --mem.
  *
  * Theory of operation
  *
- * Nothing in the stack can be killed to make room, so that a kernel whose memory
- * is used up only looks for some, at length, with each packet. Therefore sockets
- * are refused before: as long as those that are there could still send and
- * receive something, each a page at least.
+ * Nothing in the stack can be killed to free memory. A kernel without free
+ * memory therefore searches for some at length with each packet. New sockets
+ * are refused before that: the existing ones must still be able to send and
+ * receive, with at least a page each.
  */
 #define _GNU_SOURCE
 #include <string.h>
@@ -18,14 +18,15 @@
 #include "ctl_proto.h"
 #include "host.h"
 
-#define RESERVE		(3u << 20)	/* the kernel's own */
-#define SOCKET_NEEDS	4096		/* of data on its way */
+#define RESERVE		(3u << 20)	/* for the kernel itself */
+#define SOCKET_NEEDS	4096		/* for data in transit */
 #define LOOK_EVERY	16		/* sockets */
 
 /**
- * memory_short - whether the stack has no room for another socket
+ * memory_short - whether the stack has no memory for another socket
  *
- * Looked at seldom, as long as there is some: a few sockets do not matter.
+ * While there is enough, this checks only sometimes: a few sockets do not
+ * matter.
  */
 bool memory_short(void)
 {

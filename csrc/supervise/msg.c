@@ -2,8 +2,8 @@
 /*
  * Messages in the target's memory.
  *
- * struct msghdr and struct iovec are those of the host architecture: foreign
- * ones are refused by the filter.
+ * struct msghdr and struct iovec are those of the host architecture: the filter
+ * refuses calls of other architectures.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -17,11 +17,11 @@
 #include "msg.h"
 
 /**
- * struct kernel_msghdr - struct msghdr as the kernel has it
+ * struct kernel_msghdr - the kernel's struct msghdr
  *
- * struct user_msghdr of include/linux/socket.h. The C libraries' are not all like
- * it: musl's has an int and padding where this has a size_t, and what is in the
- * padding of one that goes to the target would be part of a length there.
+ * This is struct user_msghdr of include/linux/socket.h. Those of C libraries
+ * may differ: musl's has an int and padding in place of a size_t. In a message
+ * for the target, the padding would become part of a length.
  */
 struct kernel_msghdr {
 	void *msg_name;
@@ -35,8 +35,8 @@ struct kernel_msghdr {
 
 /**
  * msg_get_hdr - read a struct msghdr and its vector
- * @addr: in the caller
- * @um: flags are left alone
+ * @addr: address in the caller
+ * @um: its flags are not changed
  */
 int64_t msg_get_hdr(const struct call *c, uint64_t addr, struct user_msg *um)
 {
@@ -71,7 +71,7 @@ int64_t msg_get_hdr(const struct call *c, uint64_t addr, struct user_msg *um)
 	return 0;
 }
 
-/** msg_get - the message of a sendto, recvfrom, sendmsg or recvmsg */
+/** msg_get - the message of sendto, recvfrom, sendmsg or recvmsg */
 int64_t msg_get(const struct call *c, struct user_msg *um)
 {
 	if (c->nr == SYS_sendmsg || c->nr == SYS_recvmsg) {
@@ -93,7 +93,7 @@ int64_t msg_get(const struct call *c, struct user_msg *um)
 }
 
 /**
- * slice - the part of a vector from byte @off on, @len bytes
+ * slice - @len bytes of a vector, from byte @off on
  * @out: room for MSG_IOV_MAX
  *
  * Returns the number of elements.
@@ -113,7 +113,10 @@ static size_t slice(const struct user_msg *um, size_t off, size_t len,
 		have -= off;
 		if (have > len)
 			have = len;
-		/* An address of the target's: not one to count on from here. */
+		/*
+		 * An address in the target: compute with integers, not
+		 * pointers.
+		 */
 		out[n].iov_base = (void *)((uintptr_t)um->iov[i].iov_base + off);
 		out[n++].iov_len = have;
 		len -= have;
@@ -122,7 +125,7 @@ static size_t slice(const struct user_msg *um, size_t off, size_t len,
 	return n;
 }
 
-/** msg_get_data - bytes of the message, from @off on */
+/** msg_get_data - read bytes of the message, from @off on */
 int64_t msg_get_data(const struct call *c, const struct user_msg *um,
 		     size_t off, void *buf, size_t len)
 {
@@ -133,7 +136,7 @@ int64_t msg_get_data(const struct call *c, const struct user_msg *um,
 	return n < 0 ? n : n == (int64_t)len ? 0 : -EFAULT;
 }
 
-/** msg_put_data - @len bytes into the message from @off on, cut to its room */
+/** msg_put_data - write @len bytes from @off on, truncated to the message */
 int64_t msg_put_data(const struct call *c, const struct user_msg *um,
 		     size_t off, const void *buf, size_t len)
 {
@@ -145,9 +148,9 @@ int64_t msg_put_data(const struct call *c, const struct user_msg *um,
 }
 
 /**
- * msg_put_result - what receiving says beside the data
- * @name: the sender, @namelen 0: none
- * @control: ancillary data, at most the caller's room
+ * msg_put_result - write the results of receiving except the data
+ * @name: the sender's address, @namelen 0: none
+ * @control: ancillary data, no more than fits
  * @flags: MSG_TRUNC and the like
  */
 int64_t msg_put_result(const struct call *c, const struct user_msg *um,
@@ -186,7 +189,7 @@ int64_t msg_put_result(const struct call *c, const struct user_msg *um,
 		return ret;
 	mh.msg_controllen = controllen;
 	mh.msg_flags = (unsigned int)flags;
-	/* Neighbours in the structure, so one copy. */
+	/* Adjacent in the structure, so one copy. */
 	return mem_write(c, um->hdr + offsetof(struct kernel_msghdr, msg_controllen),
 			 &mh.msg_controllen,
 			 offsetof(struct kernel_msghdr, msg_flags) + sizeof(int) -
@@ -194,13 +197,13 @@ int64_t msg_put_result(const struct call *c, const struct user_msg *um,
 }
 
 /**
- * msg_cut_control - ancillary data, cut to the caller's room
+ * msg_cut_control - truncate ancillary data to the caller's buffer
  * @out: room for @room bytes
- * @ctl: @len bytes of them
- * @flags: MSG_CTRUNC is added when not all fits
+ * @ctl: @len bytes of ancillary data
+ * @flags: MSG_CTRUNC is added if not all fits
  *
- * As put_cmsg(), net/core/scm.c: of what does not fit as much as there is room
- * for, unless that is less than a header. Returns the bytes in @out.
+ * Like put_cmsg(), net/core/scm.c, it truncates an element that does not fit,
+ * unless there is no room for its header. Returns the bytes in @out.
  */
 size_t msg_cut_control(char *out, size_t room, const char *ctl, size_t len,
 		       int *flags)
@@ -235,7 +238,7 @@ uint64_t mmsg_addr(const struct call *c, uint64_t i)
 	return c->args[1] + i * sizeof(struct mmsghdr);
 }
 
-/** mmsg_put_len - msg_len of element @i */
+/** mmsg_put_len - write msg_len of element @i */
 int64_t mmsg_put_len(const struct call *c, uint64_t i, int64_t n)
 {
 	uint32_t len = (uint32_t)n;
@@ -244,7 +247,7 @@ int64_t mmsg_put_len(const struct call *c, uint64_t i, int64_t n)
 			 &len, sizeof(len));
 }
 
-/** mmsg_len - how many the caller wants */
+/** mmsg_len - how many messages the caller wants */
 uint64_t mmsg_len(const struct call *c)
 {
 	uint32_t n = (uint32_t)c->args[2];
@@ -252,7 +255,7 @@ uint64_t mmsg_len(const struct call *c)
 	return n > MSG_IOV_MAX ? MSG_IOV_MAX : n;
 }
 
-/** timeout_read - recvmmsg()'s, whose seconds have as many bits as the call says */
+/** timeout_read - timeout of recvmmsg(); its word size depends on the call */
 static int64_t timeout_read(const struct call *c, int64_t ts[2])
 {
 	long words[2];
@@ -267,7 +270,7 @@ static int64_t timeout_read(const struct call *c, int64_t ts[2])
 }
 
 /**
- * mmsg_deadline - when a recvmmsg() that waits gives up
+ * mmsg_deadline - the deadline of a blocking recvmmsg()
  * @deadline: 0: never
  */
 int64_t mmsg_deadline(const struct call *c, uint64_t *deadline)

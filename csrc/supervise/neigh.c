@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * At the end of a run: datagrams that wait for the answer of a neighbour.
+ * End of a run: datagrams that wait for a neighbour's answer.
  *
  * Theory of operation
  *
- * A program may send its only datagram and end, before ARP or neighbour
- * discovery has an answer. The host's stack would still send it then; ours is
- * about to halt, so it waits as long as an entry is incomplete, which is what
- * an entry with waiting packets is. A neighbour that is there answers in less
- * than NEIGH_MS, which leaves room for asking a second time after one second;
- * one that is not is not worth more.
+ * A program may send its only datagram and end before ARP or neighbour
+ * discovery has an answer. The host's stack would still send the datagram. Our
+ * stack is about to halt, so it waits while an entry is incomplete, which is
+ * the state of an entry with waiting packets. An existing neighbour answers in
+ * less than NEIGH_MS, which allows for a second request after one second.
+ * Waiting longer for a missing one is not worthwhile.
  */
 #define _GNU_SOURCE
 #include <linux/neighbour.h>
@@ -24,7 +24,7 @@
 #define NEIGH_MS	1200
 #define MS		1000000ull
 
-/** incomplete - whether one of the messages in shared_buf is such an entry */
+/** incomplete - whether a message in shared_buf is an incomplete entry */
 static bool incomplete(size_t len, bool *done)
 {
 	const struct nlmsghdr *nh = (const struct nlmsghdr *)shared_buf;
@@ -68,7 +68,7 @@ static bool neigh_asked(void)
 	return found;
 }
 
-/** neigh_pending - whether datagrams may still leave when we wait a little */
+/** neigh_pending - whether a short wait may let more datagrams leave */
 bool neigh_pending(void)
 {
 	static uint64_t since;

@@ -5,9 +5,9 @@
  * Theory of operation
  *
  * A notified call of the target waits in the host kernel until it is answered
- * here: with a result, with a descriptor put into the caller (ADDFD_SEND), or
- * with "carry it out" (CALL_NATIVE), which is what calls on descriptors that
- * are no carrier get. A call that would block is held (held.c).
+ * here. The answer is a result, a descriptor added to the caller (ADDFD_SEND),
+ * or "carry it out" (CALL_NATIVE). The last is for calls on descriptors that
+ * are not carriers. A call that would block is held (held.c).
  *
  * SYNC_WAKE_UP tells the scheduler that we sleep right after the answer.
  */
@@ -73,10 +73,10 @@ void call_answer(const struct call *c, int64_t ret)
 
 /**
  * call_addfd_send - answer with a descriptor
- * @fd: ours, stays open
+ * @fd: our descriptor, stays open
  *
  * Returns its number in the caller, or a negative errno: the caller is gone or
- * has no room, and the call is not answered.
+ * has no free descriptor, and the call is not answered.
  */
 int call_addfd_send(struct call *c, int fd, bool cloexec)
 {
@@ -91,7 +91,9 @@ int call_addfd_send(struct call *c, int fd, bool cloexec)
 	return ret < 0 ? -errno : ret;
 }
 
-/** call_addfd - put a descriptor into the caller; its number or a negative errno */
+/**
+ * call_addfd - add a descriptor to the caller; its number or a negative errno
+ */
 int call_addfd(const struct call *c, int fd, bool cloexec)
 {
 	struct seccomp_notif_addfd add = {
@@ -105,11 +107,11 @@ int call_addfd(const struct call *c, int fd, bool cloexec)
 }
 
 /**
- * call_addfd_replace - put a descriptor over one the caller has
- * @fd: ours, stays open
+ * call_addfd_replace - replace a descriptor of the caller
+ * @fd: our descriptor, stays open
  * @newfd: its number in the caller
  *
- * The call is not answered by this.
+ * This does not answer the call.
  */
 int call_addfd_replace(struct call *c, int fd, int newfd, bool cloexec)
 {
@@ -126,11 +128,11 @@ int call_addfd_replace(struct call *c, int fd, int newfd, bool cloexec)
 }
 
 /**
- * call_dup - a duplicate of the caller's descriptor @fd in @c->dup
+ * call_dup - duplicate the caller's descriptor @fd into @c->dup
  *
- * It is closed when the handler returns: while we hold it, no event tells that
- * the target has closed its own. It shares the target's O_NONBLOCK, so nothing
- * may be done on it that could block.
+ * It is closed when the handler returns: while we hold it, no event reports
+ * that the target has closed its own. It shares the target's O_NONBLOCK, so no
+ * operation that could block is allowed on it.
  */
 int call_dup(struct call *c, int fd)
 {
@@ -147,10 +149,10 @@ bool call_nonblocking(const struct call *c)
 }
 
 /**
- * out_of_reach - tell, once a process, that it cannot be served
+ * out_of_reach - report, once per process, that it cannot be served
  *
- * ptrace(2): a program that may be executed but not read is not dumpable for
- * anybody but root.
+ * ptrace(2): a program that may be executed but not read is dumpable only for
+ * root.
  */
 static void out_of_reach(const struct call *c, int err)
 {
@@ -163,7 +165,7 @@ static void out_of_reach(const struct call *c, int err)
 		  task_comm(c->task), told, strerror(err));
 }
 
-/** no_carrier - a call on a descriptor that stands for no socket of the stack */
+/** no_carrier - a call on a descriptor that is not a carrier */
 static int64_t no_carrier(struct call *c)
 {
 	int domain = stray_domain(c->dup);
@@ -184,7 +186,7 @@ static int64_t no_carrier(struct call *c)
 	return CALL_NATIVE;
 }
 
-/** find_conn - the connection that the caller's descriptor is carrier of */
+/** find_conn - find the connection whose carrier is the caller's descriptor */
 static int64_t find_conn(struct call *c)
 {
 	uint32_t id;
@@ -192,9 +194,9 @@ static int64_t find_conn(struct call *c)
 	int ret = call_dup(c, (int)c->args[0]);
 
 	if (ret == -EBADF)
-		return CALL_NATIVE;	/* the kernel's to say */
+		return CALL_NATIVE;	/* the kernel returns the error */
 	if (ret == -ESRCH)
-		return -ESRCH;		/* killed in between; nobody hears it */
+		return -ESRCH;		/* killed meanwhile, no answer needed */
 	if (ret) {
 		out_of_reach(c, -ret);
 		return -EPERM;
@@ -203,17 +205,17 @@ static int64_t find_conn(struct call *c)
 		return no_carrier(c);
 	c->conn = conn_find(id);
 	if (!c->conn)
-		return -ENOTCONN;	/* outlived the stack's side */
+		return -ENOTCONN;	/* it outlived the stack's side */
 	c->conn->pid = c->pid;
 	c->conn->tfd = (int)c->args[0];
 	return 0;
 }
 
 /**
- * refuse_setns - a network namespace of somebody else's is not entered
+ * refuse_setns - refuse to enter a foreign network namespace
  *
- * Nor whatever a descriptor leads to, without a type: another thread could
- * exchange the descriptor before the host's kernel looks at it.
+ * A descriptor without a type is refused as well: another thread could exchange
+ * the descriptor before the host's kernel uses it.
  */
 static int64_t refuse_setns(const struct call *c)
 {
@@ -229,7 +231,7 @@ static int64_t refuse_setns(const struct call *c)
 	return -EPERM;
 }
 
-/** refuse_foreign - a program for another architecture */
+/** refuse_foreign - kill a program of another architecture */
 static int64_t refuse_foreign(struct call *c)
 {
 	warn_user("%s (pid %d): programs of a foreign architecture are not supported, killed",
@@ -238,7 +240,7 @@ static int64_t refuse_foreign(struct call *c)
 	return -ENOSYS;
 }
 
-/** by_conn - calls on a carrier */
+/** by_conn - dispatch a call on a carrier */
 static int64_t by_conn(struct call *c)
 {
 	struct sockaddr_storage ss;
@@ -300,7 +302,7 @@ static int64_t by_conn(struct call *c)
 	return CALL_NATIVE;
 }
 
-/** name_service - whether connect(2) goes to one of the host's name services */
+/** name_service - whether connect(2) goes to a name service of the host */
 static bool name_service(const struct call *c)
 {
 	union {
@@ -313,7 +315,7 @@ static bool name_service(const struct call *c)
 	       addr.ss.ss_family == AF_UNIX && covers_refuse(addr.un.sun_path);
 }
 
-/** dispatch - one call to its handler */
+/** dispatch - pass a call to its handler */
 static int64_t dispatch(struct call *c, uint32_t arch)
 {
 	int64_t ret;
@@ -338,7 +340,7 @@ static int64_t dispatch(struct call *c, uint32_t arch)
 	return c->conn && !ret ? by_conn(c) : ret;
 }
 
-/** notified - the target made a call */
+/** notified - receive and handle a notification */
 static void notified(struct source *src, uint32_t events)
 {
 	struct seccomp_notif req;
@@ -378,10 +380,10 @@ static void notified(struct source *src, uint32_t events)
 		call_answer(&c, ret);
 }
 
-/** notify_init - take the listener into the loop */
+/** notify_init - add the listener to the loop */
 int notify_init(int fd)
 {
-	/* Linux 6.6; without it everything works, slower. */
+	/* Linux 6.6; optional, improves speed. */
 	(void)ioctl(fd, SECCOMP_IOCTL_NOTIF_SET_FLAGS,
 		    SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
 	listener.fn = notified;
@@ -389,7 +391,7 @@ int notify_init(int fd)
 	return loop_add(&listener, EPOLLIN);
 }
 
-/** notify_stop - answer nothing any more */
+/** notify_stop - answer held calls and stop listening */
 void notify_stop(void)
 {
 	held_stop();

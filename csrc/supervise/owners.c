@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Whose socket: inodes of the stack's sockets, and of the carriers that stand for
- * them in /proc/PID/fd.
+ * Owners of sockets: inodes of the stack's sockets, and of their carriers in
+ * /proc/PID/fd.
  *
  * Theory of operation
  *
- * Programs that tell which process a socket belongs to (ss -p, netstat -p, lsof)
- * look for its inode among the descriptors of all processes. Those are the
- * host's, so what the target reads of the stack's tables, by sock_diag or as a
- * file, gets the carrier's inode instead of the stack's. A socket that is nobody's
- * has 0, as on any Linux: a number of the stack's might be another socket's here.
+ * Programs that show the process of a socket (ss -p, netstat -p, lsof) search
+ * its inode among the descriptors of all processes. These descriptors are the
+ * host's. When the target reads a table of the stack, by sock_diag or as a
+ * file, inodes of the stack are therefore replaced by those of the carriers. A
+ * socket without a process has 0, as on any Linux: an inode of the stack could
+ * be that of another socket on the host.
  *
- * Tables are long, so the pairs are sorted once in a turn of the loop.
+ * Tables are long, so the pairs are sorted once per turn of the loop.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -36,7 +37,7 @@ static struct {
 	uint64_t turn, made, open;
 } known;
 
-/** by_stack - order of pairs */
+/** by_stack - compare two pairs by inode in the stack */
 static int by_stack(const void *a, const void *b)
 {
 	uint64_t x = ((const struct pair *)a)->stack;
@@ -45,7 +46,7 @@ static int by_stack(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/** learn - all pairs there are now; false without memory */
+/** learn - collect all current pairs; false without memory */
 static bool learn(void)
 {
 	struct list *pos;
@@ -83,7 +84,7 @@ static bool learn(void)
 	return true;
 }
 
-/** engine_carrier_ino - the inode of the target's end, 0: it has none */
+/** engine_carrier_ino - the inode of the target's end, 0 if there is none */
 uint64_t engine_carrier_ino(uint64_t stack_ino)
 {
 	struct pair key = { .stack = stack_ino }, *p;
@@ -95,8 +96,8 @@ uint64_t engine_carrier_ino(uint64_t stack_ino)
 }
 
 /**
- * owners_translate - a message from the stack to the target
- * @conn: a netlink socket
+ * owners_translate - translate inodes in a message from the stack
+ * @conn: the target's netlink socket
  */
 void owners_translate(const struct conn *conn, char *buf, size_t len)
 {
@@ -121,7 +122,7 @@ void owners_translate(const struct conn *conn, char *buf, size_t len)
 			continue;
 		ino = engine_carrier_ino(m.idiag_inode);
 		if (!ino && stack->abi == CTL_ABI_HOST)
-			continue;	/* others' sockets are the host's, too */
+			continue;	/* may be another host process's */
 		m.idiag_inode = (uint32_t)ino;
 		memcpy(buf + at + NLMSG_HDRLEN, &m, sizeof(m));
 	}

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Remote datagram peers, as unix sockets whose names stand for their addresses.
+ * Remote datagram peers: unix sockets whose names represent their addresses.
  *
  * Theory of operation
  *
  * A datagram for the target is sent to its carrier from a socket that is bound
- * to a name, and the name's number leads to the origin: the sender's address
- * and what ancillary data came with it (IP_PKTINFO, TTL, TOS ...). So the
- * target's own queue keeps both together, however it reads. Origins are cached;
- * an entry may be given to another origin only when nothing sent from its socket
- * is unread (SIOCOUTQ).
+ * to a name. The number in the name identifies the origin: the sender's address
+ * and the ancillary data (IP_PKTINFO, TTL, TOS ...). The target's own queue
+ * thus keeps both together, however it reads. Origins are cached. An entry may
+ * be reused for another origin only when all datagrams sent from its socket are
+ * read (SIOCOUTQ).
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -36,12 +36,12 @@ struct peer {
 	int fd;
 };
 
-static struct peer *peers;	/* PEERS of them; the number is the name's */
+static struct peer *peers;	/* PEERS of them, by number in the name */
 static uint32_t used;
 static struct peer *table[PEER_HASH];
 static struct list lru = LIST_INIT(lru);
 
-/** level_kept - ancillary data that the target may have asked for */
+/** level_kept - whether the target may have requested this ancillary data */
 static int level_kept(int level)
 {
 	return level == IPPROTO_IP || level == IPPROTO_IPV6 ||
@@ -50,9 +50,9 @@ static int level_kept(int level)
 }
 
 /**
- * origin_set - from what recvmsg said
+ * origin_set - set an origin from the result of recvmsg
  *
- * Time stamps differ in every datagram, each of which then takes an entry.
+ * Timestamps differ in every datagram, so each of these takes an entry.
  */
 void origin_set(struct origin *o, const struct msghdr *mh)
 {
@@ -71,19 +71,19 @@ void origin_set(struct origin *o, const struct msghdr *mh)
 		    o->ctllen + len > PEER_CTL_MAX)
 			continue;
 		memset(o->ctl + o->ctllen + len - sizeof(size_t), 0,
-		       sizeof(size_t));		/* what alignment adds */
+		       sizeof(size_t));		/* alignment padding */
 		memcpy(o->ctl + o->ctllen, cm, cm->cmsg_len);
 		o->ctllen += (uint32_t)len;
 	}
 }
 
-/** origin_size - bytes of it that count */
+/** origin_size - size of the fields that are set */
 size_t origin_size(const struct origin *o)
 {
 	return offsetof(struct origin, ctl) + o->ctllen;
 }
 
-/** origin_same - whether both say the same */
+/** origin_same - whether two origins are equal */
 bool origin_same(const struct origin *a, const struct origin *b)
 {
 	return a->ctllen == b->ctllen && !memcmp(a, b, origin_size(a));
@@ -101,7 +101,7 @@ static uint32_t origin_hash(const struct origin *o)
 	return h;
 }
 
-/** unhash - take a peer out of the table */
+/** unhash - remove a peer from the table */
 static void unhash(struct peer *p)
 {
 	struct peer **pp = &table[p->hash % PEER_HASH];
@@ -111,7 +111,7 @@ static void unhash(struct peer *p)
 	*pp = p->next;
 }
 
-/** peer_new - a fresh entry with a socket, or NULL */
+/** peer_new - a new entry with a socket, or NULL */
 static struct peer *peer_new(void)
 {
 	struct sockaddr_un un;
@@ -136,7 +136,7 @@ static struct peer *peer_new(void)
 	return p;
 }
 
-/** peer_evict - the entry that was not used for longest and is read up */
+/** peer_evict - take the least recently used entry without unread datagrams */
 static struct peer *peer_evict(void)
 {
 	struct list *pos = lru.next;
@@ -155,7 +155,7 @@ static struct peer *peer_evict(void)
 	return NULL;
 }
 
-/** peer_socket - the socket to send datagrams of origin @o from; -ENOBUFS */
+/** peer_socket - the socket that sends datagrams of origin @o; or -ENOBUFS */
 int peer_socket(const struct origin *o)
 {
 	uint32_t h = origin_hash(o);
@@ -179,19 +179,19 @@ int peer_socket(const struct origin *o)
 	return p->fd;
 }
 
-/** peer_origin - what the number in a name stands for, or NULL */
+/** peer_origin - the origin of the number in a name, or NULL */
 const struct origin *peer_origin(uint32_t id)
 {
 	return id < used ? &peers[id].origin : NULL;
 }
 
-/** peers_count - how many sockets stand for peers */
+/** peers_count - number of sockets for peers */
 unsigned int peers_count(void)
 {
 	return used;
 }
 
-/** peers_stop - close all */
+/** peers_stop - close all sockets */
 void peers_stop(void)
 {
 	while (used)

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Processes and threads of the target, as far as they made a notified call.
+ * Processes and threads of the target that have made a notified call.
  *
  * Theory of operation
  *
- * A thread (struct task) is known by its tid and has a pidfd, through which its
- * descriptors are duplicated (pidfd_getfd(2)). The pidfd is watched: readable
- * means that the thread has ended. A process (struct proc) lives as long as one
- * of its tasks and carries the account: how many sockets were given to the
- * stack, how many were refused. When it ends the account goes into the list of
- * the dead, so that the end of the run can still tell.
+ * A thread (struct task) is identified by its tid and has a pidfd, through
+ * which its descriptors are duplicated (pidfd_getfd(2)). The loop watches the
+ * pidfd, which becomes readable when the thread ends. A process (struct proc)
+ * exists as long as one of its tasks and has the account: how many sockets the
+ * stack provided, how many were refused. When the process ends, its account
+ * moves to the list of the dead, so that it is still available at the end of
+ * the run.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -33,7 +34,7 @@
 #endif
 
 #define TASK_HASH	1024
-#define DEAD_MAX	256		/* accounts of ended processes kept */
+#define DEAD_MAX	256		/* kept accounts of ended processes */
 
 struct proc {
 	struct list link;
@@ -47,7 +48,7 @@ struct task {
 	struct source src;
 	struct task *next;
 	pid_t tid;
-	bool by_thread;		/* the pidfd is the thread's, not the process's */
+	bool by_thread;		/* a pidfd of the thread, not of the process */
 	struct proc *proc;
 };
 
@@ -57,7 +58,7 @@ static struct list dead = LIST_INIT(dead);
 static unsigned int n_dead;
 static struct account forgotten;
 
-/** status_read - /proc/TID/status into @buf, terminated */
+/** status_read - read /proc/TID/status into @buf, terminated */
 static int status_read(pid_t tid, char *buf, size_t len)
 {
 	char path[64];
@@ -94,7 +95,7 @@ static const char *field(const char *buf, const char *name)
 	return NULL;
 }
 
-/** mask - a signal set of a status file */
+/** mask - parse a signal set of a status file */
 static uint64_t mask(const char *buf, const char *name)
 {
 	const char *p = field(buf, name);
@@ -103,9 +104,11 @@ static uint64_t mask(const char *buf, const char *name)
 }
 
 /**
- * waiting - signals of a status file that end a call: they have a handler or
- * stop, and are not blocked
+ * waiting - pending signals that end a call
+ *
  * @set: SigPnd, the thread's own, or ShdPnd, the process's
+ *
+ * These signals have a handler or stop the process, and are not blocked.
  */
 static uint64_t waiting(const char *buf, const char *set)
 {
@@ -117,14 +120,14 @@ static uint64_t waiting(const char *buf, const char *set)
 }
 
 /**
- * task_signal_waits - whether a thread should return to user space
+ * task_signal_waits - whether a signal should return a thread to user space
  *
- * A signal for the process as a whole is given to its leader unless the leader
- * blocks it (complete_signal(), kernel/signal.c); another thread may then have
- * been chosen, which is not visible from outside.
+ * A signal for the whole process goes to its leader, unless the leader blocks
+ * it (complete_signal(), kernel/signal.c). Another thread may then have been
+ * chosen, which is not visible from outside.
  *
- * SIGNAL_NONE, SIGNAL_OWN: surely for this thread, SIGNAL_MAYBE, or a negative
- * errno: there is no such thread.
+ * Returns SIGNAL_NONE, SIGNAL_OWN if the signal is surely for this thread,
+ * SIGNAL_MAYBE, or a negative errno if there is no such thread.
  */
 int task_signal_waits(pid_t tid)
 {
@@ -153,9 +156,10 @@ int task_signal_waits(pid_t tid)
 }
 
 /**
- * forget_oldest - keep the list of the dead short
+ * forget_oldest - limit the length of the list of the dead
  *
- * An account to which connections point, which others have now, stays.
+ * An account that is still used by connections, which other processes have now,
+ * is kept.
  */
 static void forget_oldest(void)
 {
@@ -175,7 +179,7 @@ static void forget_oldest(void)
 	}
 }
 
-/** proc_put - one task less */
+/** proc_put - remove a task from its process */
 static void proc_put(struct proc *p)
 {
 	if (--p->tasks)
@@ -187,7 +191,7 @@ static void proc_put(struct proc *p)
 	forget_oldest();
 }
 
-/** proc_get - the process @tgid, made when unknown */
+/** proc_get - the process @tgid, created if unknown */
 static struct proc *proc_get(pid_t tgid, const char *comm)
 {
 	struct list *pos;
@@ -227,15 +231,15 @@ static void task_drop(struct task *t)
 	loop_free_later(t);
 }
 
-/** task_ended - the pidfd became readable */
+/** task_ended - the pidfd is readable */
 static void task_ended(struct source *src, uint32_t events)
 {
 	(void)events;
 	task_drop(container_of(src, struct task, src));
-	conn_sweep_soon();	/* what it held may be closed now */
+	conn_sweep_soon();	/* its descriptors may be closed now */
 }
 
-/** comm_copy - the name field of a status file, terminated */
+/** comm_copy - copy the name in a status file, terminated */
 static void comm_copy(char comm[16], const char *status)
 {
 	const char *p = field(status, "Name");
@@ -247,7 +251,7 @@ static void comm_copy(char comm[16], const char *status)
 	memcpy(comm, p ? p : "", n);
 }
 
-/** task_new - get to know a thread */
+/** task_new - create the entry of a thread */
 static struct task *task_new(pid_t tid)
 {
 	char buf[4096], comm[16];
@@ -289,7 +293,7 @@ no_memory:
 	return NULL;
 }
 
-/** task_find - the thread @tid as it was known last, or NULL */
+/** task_find - the entry of thread @tid, which may be outdated, or NULL */
 static struct task *task_find(pid_t tid)
 {
 	struct task *t = task_hash[(uint32_t)tid % TASK_HASH];
@@ -300,10 +304,10 @@ static struct task *task_find(pid_t tid)
 }
 
 /**
- * task_get - the thread @tid; NULL when it cannot be watched
+ * task_get - the entry of thread @tid; NULL if it cannot be watched
  *
- * Whose the number is now, nobody knows: what is done with the thread must not
- * depend on it. See task_of().
+ * The number may belong to another thread by now, so no decision may depend on
+ * its identity. See task_of().
  */
 struct task *task_get(pid_t tid)
 {
@@ -313,9 +317,9 @@ struct task *task_get(pid_t tid)
 }
 
 /**
- * task_same - whether @t is still the one that has its number
+ * task_same - whether @t still is the thread with its number
  *
- * Without PIDFD_THREAD the pidfd tells of the process only.
+ * Without PIDFD_THREAD, the pidfd identifies only the process.
  */
 static bool task_same(const struct task *t)
 {
@@ -327,10 +331,11 @@ static bool task_same(const struct task *t)
 }
 
 /**
- * task_of - the thread that made a call; NULL when it is gone
+ * task_of - the thread that made a call; NULL if it is gone
  *
- * The number may have been another thread's, whose end is not handled yet. A new
- * pidfd is known to be the caller's when the call still waits after it was opened.
+ * The number may have belonged to another thread whose end is not handled yet.
+ * If the call still waits after a new pidfd is opened, the pidfd is the
+ * caller's.
  */
 struct task *task_of(const struct call *c)
 {
@@ -351,7 +356,8 @@ struct task *task_of(const struct call *c)
 /**
  * task_signal - send a signal to the thread that made a call
  *
- * Without PIDFD_THREAD by its numbers, right after it was seen to wait.
+ * Without PIDFD_THREAD, the signal goes to its numbers, right after the thread
+ * was seen to wait.
  */
 void task_signal(const struct call *c, int sig)
 {
@@ -363,7 +369,7 @@ void task_signal(const struct call *c, int sig)
 		syscall(SYS_tgkill, t->proc->tgid, t->tid, sig);
 }
 
-/** task_getfd - duplicate a descriptor of the thread; -ESRCH: it has ended */
+/** task_getfd - duplicate a descriptor of the thread; -ESRCH if it has ended */
 int task_getfd(const struct task *t, int fd)
 {
 	int ret = (int)syscall(SYS_pidfd_getfd, t->src.fd, fd, 0);
@@ -371,7 +377,7 @@ int task_getfd(const struct task *t, int fd)
 	return ret < 0 ? -errno : ret;
 }
 
-/** task_count_socket - for the account: a socket given to the stack, or refused */
+/** task_count_socket - count a socket provided by the stack, or refused */
 void task_count_socket(struct task *t, bool given)
 {
 	if (given)
@@ -380,7 +386,7 @@ void task_count_socket(struct task *t, bool given)
 		t->proc->acct.refused++;
 }
 
-/** task_count_hosted - one that was given to the stack went to the host's */
+/** task_count_hosted - a socket of the stack was replaced by one of the host */
 void task_count_hosted(struct task *t)
 {
 	if (t->proc->acct.given)
@@ -389,7 +395,7 @@ void task_count_hosted(struct task *t)
 	conn_stats.made--;
 }
 
-/** task_count_back - one that had gone to the host's is the stack's again */
+/** task_count_back - a socket of the host was replaced by one of the stack */
 void task_count_back(struct task *t)
 {
 	if (t->proc->acct.hosted)
@@ -398,28 +404,28 @@ void task_count_back(struct task *t)
 	conn_stats.made++;
 }
 
-/** task_account - its process's */
+/** task_account - the account of its process */
 struct account *task_account(const struct task *t)
 {
 	return &t->proc->acct;
 }
 
-/** task_comm - name of its process when it was first seen */
+/** task_comm - name of its process, see task_refresh() */
 const char *task_comm(const struct task *t)
 {
 	return t->proc->comm;
 }
 
-/** task_tgid - its process */
+/** task_tgid - pid of its process */
 pid_t task_tgid(const struct task *t)
 {
 	return t->proc->tgid;
 }
 
 /**
- * task_refresh - after exec the process has another name
+ * task_refresh - update the name of the process, which changes with exec
  *
- * Called when it makes a socket, which is when the name matters.
+ * This is called when the process creates a socket: the name matters then.
  */
 void task_refresh(struct task *t)
 {
@@ -437,12 +443,12 @@ void task_refresh(struct task *t)
 		return;
 	comm[n - 1] = '\0';	/* the newline */
 	for (p = comm; *p; p++)
-		if ((unsigned char)*p < ' ')	/* one would end a line of the account */
+		if ((unsigned char)*p < ' ')	/* a newline would break the account */
 			*p = '?';
 	memcpy(t->proc->comm, comm, sizeof(comm));
 }
 
-/** list_stats - lines for the processes of a list */
+/** list_stats - write the accounts of a list of processes */
 static size_t list_stats(struct list *l, const char *prefix, char *buf,
 			 size_t len)
 {
@@ -461,8 +467,10 @@ static size_t list_stats(struct list *l, const char *prefix, char *buf,
 }
 
 /**
- * tasks_stats - the account of every process, living ("proc") and ended, and of
- * those that ended longer ago in one
+ * tasks_stats - write the accounts of all processes
+ *
+ * These are the running ones ("proc") and the ended ones. Those that ended
+ * longer ago share one account.
  */
 size_t tasks_stats(char *buf, size_t len)
 {
@@ -475,7 +483,7 @@ size_t tasks_stats(char *buf, size_t len)
 	return n + list_stats(&dead, "ended", buf + n, len - n);
 }
 
-/** tasks_stop - forget all threads */
+/** tasks_stop - free all threads */
 void tasks_stop(void)
 {
 	size_t i;

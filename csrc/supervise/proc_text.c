@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What the stack's files below /proc/net say, whichever engine has read them.
- * The text is cut up on the way.
+ * Parse the stack's files in /proc/net, for both engines. This modifies the
+ * text.
  */
 #include <stdio.h>
 #include <string.h>
@@ -9,12 +9,12 @@
 #include "proc_text.h"
 
 /**
- * text_orphans - sockets that still have something to deliver
+ * text_orphans - count sockets that still have data to deliver
  * @text: /proc/net/tcp or tcp6
  *
- * Those nobody holds show inode 0; the state, in hexadecimal as in
- * include/net/tcp_states.h, says whether data or a FIN may be on their way. What
- * all of them have in their queues, in bytes, is added to @queued.
+ * Sockets without an owner show inode 0. The state, in hexadecimal as in
+ * include/net/tcp_states.h, tells whether data or a FIN may be in transit. The
+ * bytes in the queues of all sockets are added to @queued.
  */
 unsigned int text_orphans(char *text, uint64_t *queued)
 {
@@ -42,7 +42,7 @@ unsigned int text_orphans(char *text, uint64_t *queued)
 	return n;
 }
 
-/** next_line - the line behind @line's, NULL: it is the last */
+/** next_line - the next line, NULL if @line is in the last one */
 static char *next_line(char *line)
 {
 	line = strchr(line, '\n');
@@ -50,9 +50,10 @@ static char *next_line(char *line)
 }
 
 /**
- * text_group - a group of counters as "NAME value\n", with nstat(8)'s names
- * @text: /proc/net/netstat, with a line of names and a line of values of each group
- * @name: of the group
+ * text_group - write a group of counters as "NAME value\n", as nstat(8) does
+ * @text: /proc/net/netstat, which has a line of names and a line of values for
+ *	each group
+ * @name: name of the group
  */
 size_t text_group(char *text, const char *name, char *buf, size_t len)
 {
@@ -68,7 +69,7 @@ size_t text_group(char *text, const char *name, char *buf, size_t len)
 	values[-1] = '\0';
 	values[strcspn(values, "\n")] = '\0';
 	n = strtok_r(names + head + 1, " ", &nsave);
-	v = strtok_r(values, " ", &vsave);	/* the group's name once more */
+	v = strtok_r(values, " ", &vsave);	/* skips the group's name */
 	while (n && v && (v = strtok_r(NULL, " ", &vsave))) {
 		int ret = snprintf(buf + at, len - at, "%s%s %s\n", name, n, v);
 

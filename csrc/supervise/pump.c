@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The pump: bytes between a carrier and a stream socket of the stack.
+ * The pump: it moves bytes between a carrier and a stream socket of the stack.
  *
  * Theory of operation
  *
- * Both sides report edges, kept as c_in, c_out, s_in, s_out. A direction goes on
- * while its source has data and its destination takes them, at most ROUNDS
- * times; then the connection joins the ready list, so that none starves the
- * others. A read that comes back short has emptied the source: the flag is
- * cleared without asking for EAGAIN, unless the end of the stream was announced
- * or urgent data are there, before which reading stops.
- * What the destination does not take lies in a chunk, and nothing is read from
- * the source until it is gone.
+ * Both sides report edges, stored in c_in, c_out, s_in and s_out. A direction
+ * continues while its source has data and its destination accepts them, at most
+ * ROUNDS times. Then the connection joins the ready list, so that it does not
+ * starve the others. A short read has emptied the source: the flag is cleared
+ * without waiting for EAGAIN. There are two exceptions: the end of the stream
+ * was announced, or there are urgent data, before which a read stops. Data that
+ * the destination does not accept are kept in a chunk, and nothing is read from
+ * the source until the chunk is sent.
  *
- * This file has the direction to the stack, pump_in.c the other. What the end of
- * one side means for the other is in ends.c.
+ * This file contains the direction to the stack, pump_in.c the other. ends.c
+ * passes the end of one side to the other.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -27,7 +27,7 @@
 #include "conn.h"
 #include "pump.h"
 
-/** chunk_keep - @len bytes wait for the destination */
+/** chunk_keep - keep @len bytes for the destination */
 int chunk_keep(struct chunk *ch, const char *data, size_t len)
 {
 	ch->buf = malloc(len);
@@ -39,7 +39,7 @@ int chunk_keep(struct chunk *ch, const char *data, size_t len)
 	return 0;
 }
 
-/** chunk_sent - @n bytes of it are gone */
+/** chunk_sent - remove @n bytes that were sent */
 void chunk_sent(struct chunk *ch, size_t n)
 {
 	ch->off += n;
@@ -50,14 +50,14 @@ void chunk_sent(struct chunk *ch, size_t n)
 	ch->buf = NULL;
 }
 
-/** chunk_drop - forget it */
+/** chunk_drop - drop the kept bytes */
 static void chunk_drop(struct chunk *ch)
 {
 	if (ch->len)
 		chunk_sent(ch, ch->len);
 }
 
-/** stack_error - the stack refuses to send: what it received still counts */
+/** stack_error - sending to the stack failed; its received data still count */
 void stack_error(struct conn *conn, int err)
 {
 	if (err != EPIPE && !conn->so_error)
@@ -69,9 +69,9 @@ void stack_error(struct conn *conn, int err)
 }
 
 /**
- * stack_put - send to the stack; bytes taken, or a negative errno
+ * stack_put - send to the stack; bytes accepted, or a negative errno
  *
- * When the target's end of the stream is next, the last bytes wait for it, so
+ * If the end of the target's stream follows, the last bytes wait for it, so
  * that both go in one packet: see ends_pass().
  */
 static long stack_put(struct conn *conn, const char *buf, size_t len)
@@ -79,7 +79,7 @@ static long stack_put(struct conn *conn, const char *buf, size_t len)
 	int flags = MSG_DONTWAIT | MSG_NOSIGNAL | (conn->c_eof ? MSG_MORE : 0);
 	long n = st_sendto(conn->sfd, buf, len, flags, NULL, 0);
 
-	if (n == -EINPROGRESS)	/* TCP_FASTOPEN_CONNECT, without a cookie */
+	if (n == -EINPROGRESS)	/* TCP_FASTOPEN_CONNECT without a cookie */
 		n = -EAGAIN;
 	if (n < (long)len)
 		conn->s_out = false;
@@ -89,9 +89,10 @@ static long stack_put(struct conn *conn, const char *buf, size_t len)
 }
 
 /**
- * carrier_read - what the target wrote into shared_buf
+ * carrier_read - read data of the target into shared_buf
  *
- * Returns bytes, 0 for nothing now or nothing ever; sets c_in, c_eof.
+ * Returns the bytes read; 0 if there is nothing now, or the end. Sets c_in,
+ * c_eof.
  */
 static size_t carrier_read(struct conn *conn)
 {
@@ -99,7 +100,7 @@ static size_t carrier_read(struct conn *conn)
 
 	if (n > 0) {
 		if (n < SHARED_SIZE && !conn->c_pri) {
-			/* After the announced end nothing can follow. */
+			/* Nothing can follow the announced end. */
 			conn->c_eof = conn->c_rdhup && !conn->c_err;
 			conn->c_in = conn->c_err;
 		}
@@ -115,7 +116,7 @@ static size_t carrier_read(struct conn *conn)
 	return 0;
 }
 
-/** push_stack - target to stack; true: there is more to do */
+/** push_stack - move data to the stack; true if there is more to do */
 static bool push_stack(struct conn *conn)
 {
 	int round;
@@ -139,7 +140,9 @@ static bool push_stack(struct conn *conn)
 		}
 		if (!conn->c_in)
 			return false;
-		/* Without that byte there is less to read than we were told. */
+		/*
+		 * Without this byte there is less to read than was announced.
+		 */
 		if (conn->c_pri && urgent_out(conn))
 			continue;
 		n = carrier_read(conn);
@@ -159,7 +162,7 @@ static bool push_stack(struct conn *conn)
 	return true;
 }
 
-/** pump - both directions of one connection */
+/** pump - move data of a connection in both directions */
 void pump(struct work *w)
 {
 	struct conn *conn = container_of(w, struct conn, work);
@@ -176,13 +179,13 @@ void pump(struct work *w)
 	if (conn->s_broken && (conn->to_target.len || !conn->c_out) &&
 	    !conn->c_hung_up)
 		ends_hang_up(conn);
-	/* A full carrier says when it has room; asking again would be in vain. */
+	/* A full carrier reports when it has room; do not poll it. */
 	if (more || (conn->s_broken && conn->s_in && !conn->to_target.len &&
 		     conn->c_out))
 		work_queue(w);
 }
 
-/** pump_open - the connection is there, both sides take data */
+/** pump_open - the connection is established, both sides accept data */
 void pump_open(struct conn *conn)
 {
 	conn->state = CONN_OPEN;
@@ -194,11 +197,11 @@ void pump_open(struct conn *conn)
 			   sizeof(conn->rcvbuf));
 	conn->c_out = true;
 	conn->s_out = true;
-	conn_probe_del(conn);	/* EPOLLHUP tells from now on */
+	conn_probe_del(conn);	/* EPOLLHUP reports its closing from now on */
 	work_queue(&conn->work);
 }
 
-/** tcp_carrier_event - the target did something with its end */
+/** tcp_carrier_event - an event of our end of a stream's carrier */
 void tcp_carrier_event(struct source *src, uint32_t events)
 {
 	struct conn *conn = container_of(src, struct conn, csrc);
@@ -225,7 +228,7 @@ void tcp_carrier_event(struct source *src, uint32_t events)
 	pump(&conn->work);
 }
 
-/** pump_unsent - bytes the target has sent that are not with the stack yet */
+/** pump_unsent - bytes sent by the target that the stack does not have yet */
 size_t pump_unsent(const struct conn *conn)
 {
 	int n = 0;

@@ -2,10 +2,11 @@
 /*
  * The pump from the stack to the target; see pump.c.
  *
- * Where much comes in at a time, it is sent from where it lies in the stack, and
- * what the carrier does not take stays there. The host copies it into the carrier:
- * no page of the stack is ever shared with the target, which could keep it (splice,
- * sendfile, a pipe, another process) after the stack has used it again.
+ * If much data comes in at a time, it is sent directly from the stack's memory.
+ * Data that the carrier does not accept remain there. The host copies the data
+ * into the carrier: no page of the stack is ever shared with the target, which
+ * could keep it (splice, sendfile, a pipe, another process) after the stack has
+ * reused it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -16,20 +17,20 @@
 #include "conn.h"
 #include "pump.h"
 
-#define MANY		(SHARED_SIZE / 8)	/* bytes worth a list of where they lie */
+#define MANY		(SHARED_SIZE / 8)	/* bytes that justify using references */
 #define REFS		256
 
 /*
- * What the carrier of a stream holds that brings much, where the target may run on
- * another processor than we: more than it reads while we wake up. (The host doubles
- * it.) On one processor it would only be more than the cache holds.
+ * Bytes that the carrier of a busy stream holds, if the target may run on
+ * another CPU: more than it reads while we wake up. (The host doubles it.) With
+ * a single CPU, this would only exceed the cache.
  */
 #define ROOMY		(1 << 20)
 #define ROOMY_MAX	16		/* carriers */
 
 static unsigned int roomy;
 
-/** want_out - have the loop report when the carrier takes data again */
+/** want_out - set whether the loop reports that the carrier accepts data */
 static void want_out(struct conn *conn, bool want)
 {
 	if (conn->c_want_out == want)
@@ -38,7 +39,7 @@ static void want_out(struct conn *conn, bool want)
 	loop_mod(&conn->csrc, CARRIER_EVENTS | (want ? EPOLLOUT : 0));
 }
 
-/** carrier_took - @n of @len bytes, or an error */
+/** carrier_took - the carrier accepted @n of @len bytes, or an error */
 static void carrier_took(struct conn *conn, ssize_t n, size_t len)
 {
 	if (n < (ssize_t)len)
@@ -50,10 +51,10 @@ static void carrier_took(struct conn *conn, ssize_t n, size_t len)
 }
 
 /**
- * carrier_putv - give to the target
+ * carrier_putv - send to the target
  * @len: bytes in @iov
  *
- * Returns bytes taken, or a negative errno.
+ * Returns the bytes accepted, or a negative errno.
  */
 static ssize_t carrier_putv(struct conn *conn, struct iovec *iov, int cnt,
 			    size_t len)
@@ -67,7 +68,7 @@ static ssize_t carrier_putv(struct conn *conn, struct iovec *iov, int cnt,
 	return n;
 }
 
-/** carrier_put - the same of one piece */
+/** carrier_put - carrier_putv() for a single buffer */
 static ssize_t carrier_put(struct conn *conn, char *buf, size_t len)
 {
 	struct iovec iov = { buf, len };
@@ -75,7 +76,7 @@ static ssize_t carrier_put(struct conn *conn, char *buf, size_t len)
 	return carrier_putv(conn, &iov, 1, len);
 }
 
-/** stamped_read - the same as a plain read, keeping the time stamps */
+/** stamped_read - read data and store the timestamps */
 static long stamped_read(struct conn *conn)
 {
 	struct iovec iov = { shared_buf, SHARED_SIZE };
@@ -104,7 +105,7 @@ static long stamped_read(struct conn *conn)
 	return n;
 }
 
-/** stack_gave - @n bytes, of SHARED_SIZE that it could have given */
+/** stack_gave - the stack returned @n of at most SHARED_SIZE bytes */
 static void stack_gave(struct conn *conn, size_t n)
 {
 	conn->s_many = n >= MANY;
@@ -113,9 +114,10 @@ static void stack_gave(struct conn *conn, size_t n)
 }
 
 /**
- * stack_read - what the peer sent into shared_buf
+ * stack_read - read data of the peer into shared_buf
  *
- * Returns bytes, 0 for nothing now or nothing ever; sets s_in, s_eof, s_broken.
+ * Returns the bytes read; 0 if there is nothing now, or the end. Sets s_in,
+ * s_eof, s_broken.
  */
 static size_t stack_read(struct conn *conn)
 {
@@ -137,7 +139,7 @@ static size_t stack_read(struct conn *conn)
 	return 0;
 }
 
-/** make_room - in the carrier of a stream that brings much */
+/** make_room - enlarge the carrier of a busy stream */
 static void make_room(struct conn *conn)
 {
 	if (conn->roomy || conn->rcvbuf || roomy == ROOMY_MAX || loop_processors() < 2)
@@ -155,10 +157,10 @@ void pump_in_drop(struct conn *conn)
 }
 
 /**
- * pass_refs - stack to target without a copy within the stack
+ * pass_refs - move data to the target without a copy within the stack
  *
- * Returns bytes taken, 0 when there is nothing to pass on in this way, or a
- * negative errno of the carrier's.
+ * Returns the bytes accepted, 0 if there is nothing to move in this way, or a
+ * negative errno of the carrier.
  */
 static ssize_t pass_refs(struct conn *conn)
 {
@@ -181,9 +183,9 @@ static ssize_t pass_refs(struct conn *conn)
 	if (put <= 0)
 		return put;
 	/*
-	 * All of it lies there in order, so all of it goes. An urgent mark that has come
-	 * in the meantime would stop it, and the rest would be passed on once more: rather
-	 * no connection than wrong bytes.
+	 * All these bytes are there in order, so the stack drops all of them.
+	 * An urgent mark received meanwhile would stop it, and the rest would
+	 * be sent twice: a broken connection is better than wrong data.
 	 */
 	if (st_recvfrom(conn->sfd, NULL, put, MSG_DONTWAIT | MSG_TRUNC, NULL,
 			NULL) != put) {
@@ -191,13 +193,14 @@ static ssize_t pass_refs(struct conn *conn)
 		conn->s_end = true;
 	}
 	/*
-	 * There may be more, of which nothing tells: what MPTCP had no room for waits at
-	 * the subflows, and is moved only when some is taken. So s_in stays.
+	 * There may be more data without an event: data for which MPTCP had no
+	 * room wait at the subflows, and move only when some is read. So s_in
+	 * remains set.
 	 */
 	return put;
 }
 
-/** push_target - stack to target; true: there is more to do */
+/** push_target - move data to the target; true if there is more to do */
 bool push_target(struct conn *conn)
 {
 	int round;
@@ -224,7 +227,7 @@ bool push_target(struct conn *conn)
 		if (conn->s_pri && urgent_in(conn))
 			continue;
 		if (!conn->c_out)
-			return false;	/* pass_refs() has left it in the stack */
+			return false;	/* pass_refs() left it in the stack */
 		if (conn->c_want_out)
 			want_out(conn, false);
 		if (!conn->s_in || conn->s_end)

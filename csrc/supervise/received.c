@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * recvmsg() and recvmmsg() on unix sockets of the target's own.
+ * recvmsg() and recvmmsg() on unix sockets of the target itself.
  *
  * Theory of operation
  *
- * A message may bring descriptors, and among them a socket of the host's network
- * from a process outside the run. So the message is received here, on a duplicate
- * of the caller's descriptor. Descriptors are put into the caller, stray sockets
- * are not: the caller sees what it would see without room for them, fewer
- * descriptors and MSG_CTRUNC.
+ * A message may contain descriptors, and among them a socket of the host's
+ * network, sent by a process outside the run. lklhost therefore receives the
+ * message, on a duplicate of the caller's descriptor. It passes the descriptors
+ * to the caller, except for stray sockets. The caller then sees the same as
+ * without room for them: fewer descriptors and MSG_CTRUNC.
  *
- * Nothing waits here. A caller that does is held, and its socket is watched, by a
- * duplicate that the call keeps as the host's kernel would.
+ * Nothing here blocks. A blocking caller is held. The loop watches a duplicate
+ * of its socket, which the call keeps open, as the host's kernel would.
  *
- * Which process sent a message, SCM_CREDENTIALS says in the numbers of the
- * receiver's namespaces: they are translated where those are not lklhost's.
+ * SCM_CREDENTIALS contains the sender's ids as numbers in the namespaces of the
+ * receiver. They are translated if those are not the namespaces of lklhost.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -38,11 +38,11 @@
 #ifndef SCM_PIDFD			/* Linux 6.5 */
 #define SCM_PIDFD	4
 #endif
-#define CTL_MAX		8192		/* more than all kinds of it need */
-#define BIG_MAX		(64u << 20)	/* no datagram is as long */
+#define CTL_MAX		8192		/* more than all kinds of data need */
+#define BIG_MAX		(64u << 20)	/* longer than any datagram */
 #define OVERFLOW_ID	65534
 
-/** struct control - ancillary data, as received or as the caller gets it */
+/** struct control - ancillary data, as received or as passed to the caller */
 struct control {
 	union {
 		struct cmsghdr align;
@@ -53,15 +53,15 @@ struct control {
 
 /**
  * struct waiter - a socket that a held call waits for
- * @src: a duplicate of the caller's
- * @held: that call alone
+ * @src: a duplicate of the caller's socket
+ * @held: only that call
  */
 struct waiter {
 	struct source src;
 	struct list held;
 };
 
-/** map_id - a user or group of ours in the caller's user namespace */
+/** map_id - translate a uid or gid to the caller's user namespace */
 static uint32_t map_id(const struct call *c, const char *file, uint32_t id)
 {
 	unsigned int in, out, n;
@@ -80,7 +80,7 @@ static uint32_t map_id(const struct call *c, const char *file, uint32_t id)
 	return OVERFLOW_ID;
 }
 
-/** numbers - the numbers a process has in its pid namespaces, ours first; how many */
+/** numbers - pids of a process in its PID namespaces, ours first; how many */
 static int numbers(pid_t pid, int *nr, int max)
 {
 	char path[48], line[256], *p;
@@ -102,7 +102,7 @@ static int numbers(pid_t pid, int *nr, int max)
 	return n;
 }
 
-/** map_pid - the number that process @pid has for the caller, 0: none */
+/** map_pid - the pid of process @pid for the caller, 0 if it has none */
 static pid_t map_pid(const struct call *c, pid_t pid)
 {
 	int own[32], other[32], depth = numbers(c->pid, own, 32);
@@ -111,7 +111,7 @@ static pid_t map_pid(const struct call *c, pid_t pid)
 	       other[depth - 1] : 0;
 }
 
-/** same_ns - whether the caller is in our namespace of a kind */
+/** same_ns - whether the caller shares our namespace of a kind */
 static bool same_ns(const struct call *c, const char *kind)
 {
 	struct stat ours, theirs;
@@ -124,7 +124,7 @@ static bool same_ns(const struct call *c, const char *kind)
 	return stat(path, &theirs) || ours.st_ino == theirs.st_ino;
 }
 
-/** credentials - put the sender's into the caller's numbers */
+/** credentials - translate the sender's ids for the caller */
 static void credentials(const struct call *c, struct cmsghdr *cm)
 {
 	struct ucred u;
@@ -139,15 +139,15 @@ static void credentials(const struct call *c, struct cmsghdr *cm)
 	memcpy(CMSG_DATA(cm), &u, sizeof(u));
 }
 
-/** give - put a descriptor into the caller; its number or a negative errno */
+/** give - add a descriptor to the caller; its number or a negative errno */
 static int give(struct call *c, int fd, int flags)
 {
 	return call_addfd(c, fd, flags & MSG_CMSG_CLOEXEC);
 }
 
 /**
- * rights - descriptors that came: into the caller, but for stray ones
- * @flags: MSG_CTRUNC is added when not all got there
+ * rights - pass the received descriptors to the caller, except stray ones
+ * @flags: MSG_CTRUNC is added if some were not passed
  */
 static void rights(struct call *c, struct cmsghdr *cm, int uflags, int *flags)
 {
@@ -174,7 +174,7 @@ static void rights(struct call *c, struct cmsghdr *cm, int uflags, int *flags)
 	cm->cmsg_len = CMSG_LEN(kept * sizeof(int));
 }
 
-/** pidfd - the sender's, which came into our table */
+/** pidfd - pass the sender's pidfd, which we received */
 static void pidfd(struct call *c, struct cmsghdr *cm, int uflags)
 {
 	int fd;
@@ -188,7 +188,7 @@ static void pidfd(struct call *c, struct cmsghdr *cm, int uflags)
 	}
 }
 
-/** convert - the ancillary data of @mh as the caller shall have them */
+/** convert - convert the ancillary data of @mh for the caller */
 static void convert(struct call *c, struct msghdr *mh, int uflags, size_t room,
 		    struct control *out)
 {
@@ -199,7 +199,7 @@ static void convert(struct call *c, struct msghdr *mh, int uflags, size_t room,
 		bool whole = cm->cmsg_level == SOL_SOCKET;
 		size_t space;
 
-		next = CMSG_NXTHDR(mh, cm);	/* by the length it came with */
+		next = CMSG_NXTHDR(mh, cm);	/* uses the original length */
 		if (whole && cm->cmsg_type == SCM_RIGHTS) {
 			rights(c, cm, uflags, &mh->msg_flags);
 			if (cm->cmsg_len == CMSG_LEN(0))
@@ -218,11 +218,11 @@ static void convert(struct call *c, struct msghdr *mh, int uflags, size_t room,
 }
 
 /**
- * take - one message into the caller, its data behind @done bytes
- * @um: where
- * @fds: told whether descriptors came
+ * take - receive one message for the caller; its data go after @done bytes
+ * @um: destination
+ * @fds: set if descriptors came
  *
- * CALL_HELD when there is none.
+ * Returns CALL_HELD if there is none.
  */
 static int64_t take(struct call *c, const struct user_msg *um, int uflags,
 		    size_t done, bool *fds)
@@ -271,7 +271,7 @@ static int64_t take(struct call *c, const struct user_msg *um, int uflags,
 	return ret ? ret : n;
 }
 
-/** waiter_end - the held call has its answer */
+/** waiter_end - the held call was answered */
 static void waiter_end(struct held *h)
 {
 	struct waiter *w = (struct waiter *)(uintptr_t)h->extra;
@@ -282,14 +282,14 @@ static void waiter_end(struct held *h)
 	loop_free_later(w);
 }
 
-/** waiter_ready - something came, or the peer is gone */
+/** waiter_ready - a message has arrived, or the peer is gone */
 static void waiter_ready(struct source *src, uint32_t events)
 {
 	(void)events;
 	held_wake(&container_of(src, struct waiter, src)->held);
 }
 
-/** hold - let the call wait for its socket; @c->dup is taken over */
+/** hold - let the call wait for its socket; takes @c->dup over */
 static int64_t hold(struct call *c, uint64_t deadline, uint64_t done,
 		    int64_t (*retry)(struct call *, struct held *))
 {
@@ -316,7 +316,7 @@ static int64_t hold(struct call *c, uint64_t deadline, uint64_t done,
 	return CALL_HELD;
 }
 
-/** wanted - whether a caller who waits does so for more than @n bytes */
+/** wanted - whether a blocking caller waits for more than @n bytes */
 static bool wanted(const struct call *c, const struct user_msg *um, size_t n)
 {
 	int type = 0, low = 1;
@@ -332,9 +332,9 @@ static bool wanted(const struct call *c, const struct user_msg *um, size_t n)
 
 /**
  * one - recvmsg(2), as far as possible now
- * @done: bytes that the caller has already; more of them afterwards
+ * @done: bytes that the caller has already; updated
  *
- * CALL_HELD: the caller would wait.
+ * Returns CALL_HELD if the caller would block.
  */
 static int64_t one(struct call *c, uint64_t *done)
 {
@@ -355,7 +355,7 @@ static int64_t one(struct call *c, uint64_t *done)
 	return CALL_HELD;
 }
 
-/** one_retry - a held recvmsg */
+/** one_retry - retry a held recvmsg */
 static int64_t one_retry(struct call *c, struct held *h)
 {
 	int64_t ret;
@@ -405,7 +405,7 @@ static int64_t several(struct call *c, uint64_t *i)
 	return (int64_t)n;
 }
 
-/** several_retry - a held recvmmsg */
+/** several_retry - retry a held recvmmsg */
 static int64_t several_retry(struct call *c, struct held *h)
 {
 	int64_t ret;
@@ -435,7 +435,7 @@ static int64_t received_mmsg(struct call *c)
 	return hold(c, deadline, i, several_retry);
 }
 
-/** received_call - recvmsg or recvmmsg on a unix socket, @c->dup */
+/** received_call - recvmsg or recvmmsg on the unix socket @c->dup */
 int64_t received_call(struct call *c)
 {
 	return c->nr == SYS_recvmsg ? received_msg(c) : received_mmsg(c);
