@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * socket(), bind() and names: the calls that are alike for all kinds.
- */
+/* socket(), bind() and names: the calls that are the same for all kinds. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/netlink.h>
@@ -18,10 +16,10 @@
 #define TYPE_MASK	0xf		/* SOCK_TYPE_MASK, include/linux/net.h */
 
 /**
- * addr_read - a socket address out of the caller's memory
- * @len: as the caller gave it
+ * addr_read - read a socket address from the caller's memory
+ * @len: length that the caller gave
  *
- * Returns its length or a negative errno, as move_addr_to_kernel() would.
+ * Returns its length or a negative errno, like move_addr_to_kernel().
  */
 int64_t addr_read(const struct call *c, uint64_t addr, uint64_t len,
 		  struct sockaddr_storage *ss)
@@ -37,10 +35,11 @@ int64_t addr_read(const struct call *c, uint64_t addr, uint64_t len,
 }
 
 /**
- * addr_write - a socket address into the caller's memory
- * @lenp: where the caller's int is: room before, length after
+ * addr_write - write a socket address to the caller's memory
+ * @lenp: address of the caller's int: space before, length after
  *
- * As move_addr_to_user(): cut to the room, the length in full.
+ * Like move_addr_to_user(), it truncates the address but returns the full
+ * length.
  */
 int64_t addr_write(const struct call *c, uint64_t addr, uint64_t lenp,
 		   const void *ss, socklen_t len)
@@ -59,7 +58,7 @@ int64_t addr_write(const struct call *c, uint64_t addr, uint64_t lenp,
 	return ret ? ret : mem_write(c, lenp, &full, sizeof(full));
 }
 
-/** give - put a fresh carrier into the caller */
+/** give - pass a new carrier to the caller */
 static int64_t give(struct call *c, struct conn *conn, int fd, bool cloexec)
 {
 	int ret;
@@ -75,7 +74,7 @@ static int64_t give(struct call *c, struct conn *conn, int fd, bool cloexec)
 	return CALL_ANSWERED;
 }
 
-/** refuse - count and report a socket the stack does not offer */
+/** refuse - count and log a socket that the stack does not provide */
 static int64_t refuse(struct call *c, int domain, int type, int proto,
 		      int64_t err)
 {
@@ -86,7 +85,9 @@ static int64_t refuse(struct call *c, int domain, int type, int proto,
 	return err;
 }
 
-/** stack_socket - make it in the stack, MPTCP for TCP when so decided */
+/**
+ * stack_socket - create it in the stack, as MPTCP instead of TCP if requested
+ */
 long stack_socket(int domain, int type, int proto, bool *is_mptcp)
 {
 	int flags = SOCK_NONBLOCK | SOCK_CLOEXEC;
@@ -97,8 +98,10 @@ long stack_socket(int domain, int type, int proto, bool *is_mptcp)
 	    (proto == 0 || proto == IPPROTO_TCP)) {
 		fd = st_socket(domain, type | flags, IPPROTO_MPTCP);
 		*is_mptcp = fd >= 0;
-		/* A stack without MPTCP, or with it switched off; an old one
-		 * does not know the number (EINVAL). */
+		/*
+		 * The stack has no MPTCP, or it is disabled; an old stack does
+		 * not know the number (EINVAL).
+		 */
 		if (fd >= 0 || (fd != -EPROTONOSUPPORT && fd != -ENOPROTOOPT &&
 				fd != -EINVAL))
 			return fd;
@@ -107,10 +110,10 @@ long stack_socket(int domain, int type, int proto, bool *is_mptcp)
 }
 
 /**
- * sock_make - a socket of the stack, and its carrier
+ * sock_make - create a socket of the stack and its carrier
  * @made: the connection
  *
- * Returns the carrier, which is not yet the caller's, or a negative errno.
+ * Returns the carrier, which the caller does not have yet, or a negative errno.
  */
 static int sock_make(struct call *c, int domain, int type, int proto, int flags,
 		     struct conn **made)
@@ -170,7 +173,7 @@ static int64_t socket_inet(struct call *c, int domain, int type, int proto,
 	return fd < 0 ? fd : give(c, conn, fd, flags & SOCK_CLOEXEC);
 }
 
-/** socket_netlink - the families that speak of the network */
+/** socket_netlink - the netlink protocols that concern the network */
 static int64_t socket_netlink(struct call *c, int type, int proto, int flags)
 {
 	int domain = AF_NETLINK, sv[2], ret;
@@ -179,8 +182,10 @@ static int64_t socket_netlink(struct call *c, int type, int proto, int flags)
 
 	if (type != SOCK_RAW && type != SOCK_DGRAM)
 		return -ESOCKTNOSUPPORT;
-	/* The rest (audit, uevent, ...) is about the host, of which an empty
-	 * network namespace shows nothing. */
+	/*
+	 * The others (audit, uevent, ...) concern the host, of which an empty
+	 * network namespace shows nothing.
+	 */
 	if (proto != NETLINK_ROUTE && proto != NETLINK_SOCK_DIAG &&
 	    proto != NETLINK_GENERIC && proto != NETLINK_NETFILTER &&
 	    proto != NETLINK_XFRM)
@@ -209,7 +214,7 @@ static int64_t socket_netlink(struct call *c, int type, int proto, int flags)
 	return give(c, conn, sv[1], flags & SOCK_CLOEXEC);
 }
 
-/** socket_packet - AF_PACKET: a real one, see mirror/mirror.c */
+/** socket_packet - AF_PACKET: a real packet socket, see mirror/mirror.c */
 static int64_t socket_packet(struct call *c, int type, int proto, int flags)
 {
 	int fd = mirror_socket(type, proto, flags), ret;
@@ -264,7 +269,9 @@ int64_t sock_bind(struct call *c)
 		return ret;
 	ret = st_bind(c->conn->sfd, &ss, len);
 	if (ret == -EADDRINUSE) {
-		/* It may be held by a socket whose carrier is closed. */
+		/*
+		 * A socket whose carrier is closed may still have the address.
+		 */
 		conn_sweep();
 		ret = st_bind(c->conn->sfd, &ss, len);
 	}

@@ -4,12 +4,15 @@
  *
  * Theory of operation
  *
- * Options are the stack's. Exceptions: SO_ERROR first says what the pump learnt;
- * SO_PROTOCOL says what the target asked for, though TCP may be MPTCP below;
- * time-outs, SO_RCVLOWAT and SO_PEEK_OFF go to the carrier too, where the
- * target's read and write wait. Options that hold pointers or descriptors of the caller, or would
- * hand the data path to the socket (TLS, zero copy), are refused the way a
- * kernel without them does, so that programs fall back.
+ * Options belong to the stack's socket, with these exceptions:
+ *
+ * - SO_ERROR first reports errors that the pump has recorded.
+ * - SO_PROTOCOL returns what the target requested, even if TCP is MPTCP below.
+ * - Timeouts, SO_RCVLOWAT and SO_PEEK_OFF are also set on the carrier, where
+ *   the target's read and write wait.
+ * - Options that contain pointers or descriptors of the caller, or would hand
+ *   the data path to the socket (TLS, zero copy), are refused. The error is
+ *   that of a kernel without them, so that programs fall back.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -24,10 +27,12 @@
 #include "hostnet.h"
 #include "host.h"
 
-#define OPT_MAX		65536	/* of shared_buf */
+#define OPT_MAX		65536	/* within shared_buf */
 #define FILTER_MAX	4096	/* BPF_MAXINSNS */
 
-/* Not in every libc; include/uapi/asm-generic/socket.h, linux/tcp.h. */
+/*
+ * Missing in some C libraries; include/uapi/asm-generic/socket.h, linux/tcp.h.
+ */
 #define OPT_RCVTIMEO_OLD	20
 #define OPT_SNDTIMEO_OLD	21
 #define OPT_TIMESTAMP_OLD	29
@@ -47,14 +52,16 @@
 #define OPT_TCP_INQ		36
 #define OPT_SOL_MPTCP		284
 #define OPT_MPTCP_FULL_INFO	4
-#define FULL_INFO_MAX		512	/* more than its parts have */
+#define FULL_INFO_MAX		512	/* more than its parts need */
 #define FULL_INFO_FLOWS		32
-/* Tables of arptables and ebtables come with pointers; linux/netfilter_arp/
- * arp_tables.h, linux/netfilter_bridge/ebtables.h */
+/*
+ * Tables of arptables and ebtables contain pointers;
+ * linux/netfilter_arp/arp_tables.h, linux/netfilter_bridge/ebtables.h
+ */
 #define OPT_ARPT_FIRST		96
 #define OPT_EBT_LAST		131
 
-/** opt_refused - an error for an option that cannot be passed on, or 0 */
+/** opt_refused - the error for an option that cannot be passed on, or 0 */
 static int64_t opt_refused(int level, int name, bool set)
 {
 	if (level == SOL_SOCKET && set) {
@@ -79,9 +86,9 @@ static int64_t opt_refused(int level, int name, bool set)
 }
 
 /**
- * refuse_repair - TCP_REPAIR would give the caller queues that are half ours
+ * refuse_repair - refuse TCP_REPAIR, whose queues are partly ours
  *
- * What lies in the carrier has no sequence number yet.
+ * Data in the carrier have no sequence number yet.
  */
 static int64_t refuse_repair(const struct call *c)
 {
@@ -90,7 +97,7 @@ static int64_t refuse_repair(const struct call *c)
 	return -EPERM;
 }
 
-/** add_unsent - TCP_INFO: what has not reached the stack is not sent */
+/** add_unsent - TCP_INFO: count data that the stack does not have as unsent */
 static void add_unsent(const struct conn *conn, socklen_t len)
 {
 	struct tcp_info *ti = (struct tcp_info *)shared_buf;
@@ -100,7 +107,7 @@ static void add_unsent(const struct conn *conn, socklen_t len)
 		ti->tcpi_notsent_bytes += (uint32_t)pump_unsent(conn);
 }
 
-/** error_get - SO_ERROR, which reading clears */
+/** error_get - read and clear SO_ERROR */
 static int error_get(struct call *c)
 {
 	struct conn *conn = c->conn;
@@ -119,14 +126,14 @@ static int error_get(struct call *c)
 		err = conn->so_error;
 		conn->so_error = 0;
 		getsockopt(c->dup, SOL_SOCKET, SO_ERROR, &native, &len);
-		/* A read or write may have said, and cleared, it already. */
+		/* A read or write may already have reported and cleared it. */
 		return conn->native_err && !native ? 0 : err;
 	}
 	st_getsockopt(conn->sfd, SOL_SOCKET, SO_ERROR, &err, &len);
 	return err;
 }
 
-/** put_int - an int as the value of an option */
+/** put_int - write an int as the value of an option */
 static int64_t put_int(struct call *c, int value, int room)
 {
 	int len = room < (int)sizeof(value) ? room : (int)sizeof(value);
@@ -138,8 +145,8 @@ static int64_t put_int(struct call *c, int value, int room)
 /**
  * full_info - getsockopt(SOL_MPTCP, MPTCP_FULL_INFO)
  *
- * struct mptcp_full_info, include/uapi/linux/mptcp.h, has two pointers to
- * arrays in it. The stack gets room in shared_buf for them instead.
+ * struct mptcp_full_info, include/uapi/linux/mptcp.h, contains two pointers to
+ * arrays. For the stack, they point into shared_buf.
  */
 static int64_t full_info(struct call *c, int room)
 {
@@ -226,7 +233,7 @@ int64_t sock_getsockopt(struct call *c)
 	if (level == OPT_SOL_MPTCP && name == OPT_MPTCP_FULL_INFO)
 		return full_info(c, room);
 	if (level == SOL_SOCKET && name == SO_PEEK_OFF)
-		return CALL_NATIVE;	/* it moves with what is read there */
+		return CALL_NATIVE;	/* reads of the carrier change it */
 	/* Some options read their buffer. */
 	ret = mem_read(c, c->args[3], shared_buf, (size_t)room);
 	if (ret)
@@ -250,7 +257,7 @@ int64_t sock_getsockopt(struct call *c)
 	return ret;
 }
 
-/** set_filter - a classic BPF program, which lies behind a pointer */
+/** set_filter - set a classic BPF program, given by a pointer */
 static int64_t set_filter(struct call *c, int name)
 {
 	struct sock_fprog fp;
@@ -272,11 +279,11 @@ static int64_t set_filter(struct call *c, int name)
 }
 
 /**
- * buffers - a stream whose target limits what is on its way
+ * buffers - apply buffer sizes of a stream to its carrier
  *
- * What lies in the carrier counts for the target like what lies in the stack;
- * with the usual sizes it hardly matters. How much we may put into the carrier
- * is our end's SO_SNDBUF.
+ * For the target, data in the carrier count like data in the stack; with the
+ * usual sizes this hardly matters. Our end's SO_SNDBUF limits how much we may
+ * put into the carrier.
  */
 static void buffers(struct call *c, int name, int size)
 {
@@ -296,7 +303,7 @@ static void buffers(struct call *c, int name, int size)
 	}
 }
 
-/** native_too - whether the carrier shall have the option as well */
+/** native_too - whether the option is also set on the carrier */
 static bool native_too(int name)
 {
 	switch (name) {
@@ -312,7 +319,7 @@ static bool native_too(int name)
 	return false;
 }
 
-/** note_wanted - ancillary data of a stream, which stream_msg.c makes */
+/** note_wanted - record ancillary data that stream_msg.c must provide */
 static void note_wanted(struct conn *conn, int level, int name)
 {
 	if (conn->kind != KIND_STREAM)
@@ -332,7 +339,7 @@ static void note_wanted(struct conn *conn, int level, int name)
 	}
 }
 
-/** sock_inherit - what an accepted connection has from its listener */
+/** sock_inherit - copy the state that a connection has from its listener */
 void sock_inherit(struct conn *conn, const struct conn *lis)
 {
 	conn->stamps_wanted = lis->stamps_wanted;
@@ -343,10 +350,10 @@ void sock_inherit(struct conn *conn, const struct conn *lis)
 }
 
 /**
- * no_matter - whether an option that MPTCP lacks has nothing to act on there
+ * no_matter - whether an option that MPTCP lacks would have no effect
  *
- * Without urgent data every byte is in line, and TCP_QUICKACK is a hint that TCP
- * may forget at once (tcp(7)): neither is worth an error or plain TCP.
+ * Without urgent data, every byte is inline. TCP_QUICKACK is a hint that TCP
+ * may forget at once (tcp(7)). Neither justifies an error or plain TCP.
  */
 static bool no_matter(const struct conn *conn, int level, int name, int len)
 {
@@ -358,10 +365,11 @@ static bool no_matter(const struct conn *conn, int level, int name, int len)
 }
 
 /**
- * no_change - whether an option that MPTCP lacks is set to what we say it is
+ * no_change - whether an option that MPTCP lacks is set to its current value
  *
- * Who copies a listener's options to its connections (Erlang) asks first, and we
- * answer for TCP (fallback_get): what we say then, we take.
+ * Erlang, for example, copies a listener's options to its connections: it gets
+ * them first, and we answer with those of TCP (fallback_get). We therefore
+ * accept these values.
  */
 static bool no_change(const struct conn *conn, int level, int name,
 		      const void *value, int len, int64_t ret)
@@ -399,7 +407,7 @@ int64_t sock_setsockopt(struct call *c)
 		return tables_set(c);
 	if (level == SOL_SOCKET && name == SO_PEEK_OFF &&
 	    conn->kind == KIND_STREAM)
-		return CALL_NATIVE;	/* what is peeked at lies in the carrier */
+		return CALL_NATIVE;	/* peeking reads from the carrier */
 	if (len > OPT_MAX)
 		return -ENOBUFS;
 	ret = c->args[3] ? mem_read(c, c->args[3], shared_buf, (size_t)len) : 0;

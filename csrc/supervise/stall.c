@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What may take any time, done by threads: pages that are not there, and files
- * that are closed.
+ * Operations that may take any time, carried out by threads: access to pages
+ * that are not in memory, and closing files.
  *
  * Theory of operation
  *
- * A page of the target's that is not in memory may come from a file system that
- * does not answer, or from a userfaultfd whose owner does not. So the loop itself
- * touches only pages that are there, as /proc/TID/pagemap says. It remembers some
- * that it has touched, and does not ask about them again. Others it leaves to a
- * thread and waits, LIMIT_MS at most. If the page has not come, the process is
- * killed with one line, and the thread is left to its fate with buffers of its
- * own. After that the limit is SHORT_MS, so that a program cannot stop the stack
- * by many processes. A page that goes away between the look and the access is the
- * watchdog's affair (watchdog.c).
+ * A page of the target that is not in memory may depend on a file system or the
+ * owner of a userfaultfd, which may not answer. The loop itself therefore
+ * accesses only pages that are present, according to /proc/TID/pagemap. It
+ * remembers some pages that it has accessed and does not check these again. It
+ * leaves other pages to a thread and waits, LIMIT_MS at most. If the page has
+ * not come by then, the process is killed and one line tells the user. The
+ * thread is abandoned with its own buffers. After that the limit is SHORT_MS,
+ * so that a program cannot block the stack with many processes. The watchdog
+ * (watchdog.c) handles pages that disappear between the check and the access.
  *
- * Closing a file may wait for a file system, too: duplicates of what is no socket
- * are closed by a thread, and nobody waits.
+ * Closing a file may wait for a file system, too. A thread therefore closes
+ * duplicates of files that are not sockets, and the loop does not wait for it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -37,7 +37,7 @@
 
 #define LIMIT_MS	1000
 #define SHORT_MS	50
-#define THREADS_MAX	64	/* so many may be stuck */
+#define THREADS_MAX	64	/* all of them may be stuck */
 #define SEEN		1024	/* pages that are remembered */
 #define ENTRIES		64	/* of a pagemap, read at once */
 #define PRESENT		(1ull << 63)	/* Documentation/admin-guide/mm/pagemap.rst */
@@ -46,12 +46,12 @@
 enum what { READ, WRITE, WRITE_BY_NUMBER, CLOSE };
 
 /**
- * struct job - one for a thread
- * @fd: to write to, or to close
- * @pid: whose memory
- * @iov: pieces of it, @n of them
- * @buf: of the job's own, @len bytes
- * @left: nobody waits: who finishes it frees it
+ * struct job - a job for a thread
+ * @fd: descriptor to write to, or to close
+ * @pid: process whose memory is accessed
+ * @iov: @n pieces of that memory
+ * @buf: buffer of the job itself, @len bytes
+ * @left: the loop no longer waits: the thread frees the job
  */
 struct job {
 	struct job *next;
@@ -77,7 +77,7 @@ static struct {
 	uintptr_t page;
 } seen[SEEN];
 
-/** job_free - and what is its own */
+/** job_free - free a job and its resources */
 static void job_free(struct job *j)
 {
 	if (j->fd >= 0)
@@ -87,7 +87,7 @@ static void job_free(struct job *j)
 	free(j);
 }
 
-/** carry_out - in a thread */
+/** carry_out - run a job in a thread */
 static int64_t carry_out(const struct job *j)
 {
 	struct iovec own = { j->buf, j->len };
@@ -104,13 +104,13 @@ static int64_t carry_out(const struct job *j)
 		n = pwrite(j->fd, j->buf, j->len,
 			   (off_t)(uintptr_t)j->iov->iov_base);
 		break;
-	case CLOSE:		/* by job_free() */
+	case CLOSE:		/* done by job_free() */
 		break;
 	}
 	return n < 0 ? -EFAULT : n;
 }
 
-/** work - a thread: one job after the other */
+/** work - main function of a thread: run one job after the other */
 static void *work(void *arg)
 {
 	(void)arg;
@@ -127,7 +127,7 @@ static void *work(void *arg)
 		first = j->next;
 		if (!first)
 			last = &first;
-		if (j->left && j->what != CLOSE) {	/* given up before */
+		if (j->left && j->what != CLOSE) {	/* given up already */
 			job_free(j);
 			continue;
 		}
@@ -147,7 +147,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/** start - one more thread, which no signal is for */
+/** start - start another thread, with all signals blocked */
 static void start(void)
 {
 	pthread_condattr_t attr;
@@ -169,7 +169,7 @@ static void start(void)
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
-/** submit - have a thread do it; with the lock held */
+/** submit - queue a job for a thread; the lock is held */
 static void submit(struct job *j)
 {
 	j->next = NULL;
@@ -180,7 +180,7 @@ static void submit(struct job *j)
 	pthread_cond_signal(&more);
 }
 
-/** stuck - the process whose page does not come is killed */
+/** stuck - kill the process whose page does not come */
 static void stuck(const struct call *c)
 {
 	warn_user("%s (pid %d): killed: a page of its memory, which the stack needs, did not come within %u ms; a file system or a userfaultfd behind it does not answer",
@@ -189,7 +189,7 @@ static void stuck(const struct call *c)
 	limit_ms = SHORT_MS;
 }
 
-/** await - the job's result, or -EFAULT when it takes too long */
+/** await - wait for the result of a job; -EFAULT if it takes too long */
 static int64_t await(const struct call *c, struct job *j)
 {
 	int64_t ret = -EFAULT;
@@ -214,7 +214,7 @@ static int64_t await(const struct call *c, struct job *j)
 	return ret;
 }
 
-/** make - a job with a copy of the pieces and a buffer */
+/** make - create a job with a copy of the pieces and a buffer */
 static struct job *make(const struct call *c, enum what what,
 			const struct iovec *iov, size_t n, size_t len)
 {
@@ -237,20 +237,20 @@ static struct job *make(const struct call *c, enum what what,
 	return j;
 }
 
-/** slot - where a page is remembered */
+/** slot - index of a remembered page */
 static size_t slot(const struct task *t, uintptr_t page)
 {
 	return (page ^ (uintptr_t)t >> 6) % SEEN;
 }
 
-/** remember - a page that is there */
+/** remember - remember a page that is present */
 static void remember(const struct task *t, uintptr_t page)
 {
 	seen[slot(t, page)].t = t;
 	seen[slot(t, page)].page = page;
 }
 
-/** page_size - of the host */
+/** page_size - page size of the host */
 static uintptr_t page_size(void)
 {
 	static uintptr_t size;
@@ -260,7 +260,7 @@ static uintptr_t page_size(void)
 	return size;
 }
 
-/** came - the pages of the first piece have come */
+/** came - remember pages of a piece that are present now */
 static void came(const struct call *c, const struct iovec *iov)
 {
 	uintptr_t at = (uintptr_t)iov->iov_base, size = page_size();
@@ -271,7 +271,7 @@ static void came(const struct call *c, const struct iovec *iov)
 	}
 }
 
-/** stall_read - process_vm_readv(2) by a thread */
+/** stall_read - process_vm_readv(2) in a thread */
 int64_t stall_read(const struct call *c, const struct iovec *from, size_t n,
 		   void *buf, size_t len)
 {
@@ -287,7 +287,7 @@ int64_t stall_read(const struct call *c, const struct iovec *from, size_t n,
 	return ret;
 }
 
-/** stall_write - to the caller's memory @fd, or by number, by a thread */
+/** stall_write - write to the caller's memory @fd, or by pid, in a thread */
 int64_t stall_write(const struct call *c, int fd, const struct iovec *to,
 		    const void *buf)
 {
@@ -308,7 +308,7 @@ int64_t stall_write(const struct call *c, int fd, const struct iovec *to,
 	return ret;
 }
 
-/** stall_close - close a duplicate of a descriptor of the target's */
+/** stall_close - close a duplicate of a descriptor of the target */
 void stall_close(int fd)
 {
 	socklen_t len = sizeof(int);
@@ -332,7 +332,7 @@ void stall_close(int fd)
 	pthread_mutex_unlock(&lock);
 }
 
-/** present - whether @n pages from @page on are there; they are remembered */
+/** present - whether @n pages from @page on are present; remembers them */
 static bool present(const struct call *c, int fd, uintptr_t page, size_t n)
 {
 	uint64_t e[ENTRIES];
@@ -349,7 +349,7 @@ static bool present(const struct call *c, int fd, uintptr_t page, size_t n)
 	return true;
 }
 
-/** known - whether @n pages from @page on were there before */
+/** known - whether @n pages from @page on are remembered */
 static bool known(const struct call *c, uintptr_t page, size_t n)
 {
 	size_t i;
@@ -361,7 +361,7 @@ static bool known(const struct call *c, uintptr_t page, size_t n)
 	return true;
 }
 
-/** piece_there - one piece of memory */
+/** piece_there - whether a piece of memory is present */
 static bool piece_there(const struct call *c, int *fd, uintptr_t at, size_t len)
 {
 	uintptr_t page, end, size = page_size();
@@ -383,7 +383,7 @@ static bool piece_there(const struct call *c, int *fd, uintptr_t at, size_t len)
 	return true;
 }
 
-/** stall_none - whether the first @len bytes of pieces of memory are there */
+/** stall_none - whether the first @len bytes of the pieces are present */
 bool stall_none(const struct call *c, const struct iovec *iov, size_t n, size_t len)
 {
 	bool there = true;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Sockets of a network other than the stack's.
+ * Sockets of another network than the stack's.
  *
  * Theory of operation
  *
- * The target makes none: its sockets are carriers. But it may be sent one by a
- * process outside the run, or take one out of such a process. A stray socket does
- * not get in (received.c, stray_getfd()), and is refused where it is found. Known
- * are those that lklhost or its user has given the target: packet sockets, and
- * sockets that are a program's standard streams.
+ * The target cannot create such sockets: its sockets are carriers. But a
+ * process outside the run may send it one, or it may take one from such a
+ * process. Such a stray socket is not let in (received.c, stray_getfd()), and
+ * calls on it are refused. Not stray are the sockets that lklhost or its user
+ * has given to the target: packet sockets, and sockets that are standard
+ * streams of a program.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -22,10 +23,10 @@
 #include "host.h"
 #include "stray.h"
 
-static uint64_t *known;		/* inodes */
+static uint64_t *known;		/* inodes of allowed sockets */
 static size_t n_known;
 
-/** option - an option of a socket that is a number, or -1 */
+/** option - the value of an integer option of a socket, or -1 */
 static int option(int fd, int name)
 {
 	socklen_t len = sizeof(int);
@@ -34,7 +35,7 @@ static int option(int fd, int name)
 	return getsockopt(fd, SOL_SOCKET, name, &value, &len) ? -1 : value;
 }
 
-/** of_network - whether a socket of that family reaches a network, or tells of one */
+/** of_network - whether sockets of this family access a network or its state */
 static bool of_network(int fd, int domain)
 {
 	switch (domain) {
@@ -55,7 +56,7 @@ static bool of_network(int fd, int domain)
 	return true;
 }
 
-/** stray_allow - the target has @fd, if it is such a socket, by right */
+/** stray_allow - allow the target to have @fd */
 void stray_allow(int fd)
 {
 	int domain = option(fd, SO_DOMAIN);
@@ -91,7 +92,7 @@ int stray_domain(int fd)
 	return option(fd, SO_DOMAIN);
 }
 
-/** stray_refused - count one, and tell of the first of a process */
+/** stray_refused - count a stray socket; report the first of each process */
 void stray_refused(const struct call *c)
 {
 	conn_stats.strays++;
@@ -101,7 +102,9 @@ void stray_refused(const struct call *c)
 		  task_comm(c->task), task_tgid(c->task));
 }
 
-/** pidfd_pid - the process of a pidfd; 0: it is none, or the process has ended */
+/**
+ * pidfd_pid - the process of a pidfd; 0 if it is none, or the process has ended
+ */
 static pid_t pidfd_pid(int fd)
 {
 	char path[48], line[128];
@@ -121,10 +124,10 @@ static pid_t pidfd_pid(int fd)
 /**
  * stray_getfd - pidfd_getfd(2)
  *
- * Processes of this run have no stray sockets, so what the host's kernel permits
- * there is permitted. A program that may take a descriptor out of another process
- * may also have it do anything, by ptrace(2): no more is needed than that it does
- * not use a socket of the host's unawares.
+ * Processes of this run have no stray sockets, so the host's kernel may decide
+ * about these. A program that may take a descriptor from another process may
+ * also make that process do anything, by ptrace(2). It is therefore enough that
+ * it does not use a socket of the host unknowingly.
  */
 int64_t stray_getfd(struct call *c)
 {

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Streams: the calls with addresses and message headers.
+ * Streams: calls with addresses and message headers.
  *
  * Theory of operation
  *
- * read, write, send and recv never come here. sendmsg and recvmsg do, because
- * the filter cannot see whether their header has a name; without one the kernel
- * carries them out. With one, a unix socket would say something else than TCP,
- * which ignores a name when sending and gives length 0 when receiving; and it
- * knows nothing of time stamps and TCP_INQ, should the target have asked. So does
- * recv with MSG_TRUNC, by which TCP throws data away, and MSG_ERRQUEUE.
+ * read, write, send and recv are not notified. sendmsg and recvmsg are, because
+ * the filter cannot see whether their header has a name. If it has none, the
+ * kernel carries them out. With a name, a unix socket would behave differently
+ * from TCP, which ignores the name when sending and returns length 0 when
+ * receiving. A unix socket also lacks timestamps and TCP_INQ, which the target
+ * may have requested. The same applies to recv with MSG_TRUNC, with which TCP
+ * discards data, and with MSG_ERRQUEUE.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -34,7 +35,7 @@
 #define WAITALL_MAX	32768
 #define CMSG_TCP_INQ	36	/* TCP_CM_INQ, include/uapi/linux/tcp.h */
 
-/** stream_dup - make @c->dup valid again in a retry */
+/** stream_dup - make @c->dup valid in a retry */
 int stream_dup(struct call *c)
 {
 	uint32_t id;
@@ -48,7 +49,7 @@ int stream_dup(struct call *c)
 	return 0;
 }
 
-/** left - bytes the caller has still to read, as tcp_inq_hint() counts them */
+/** left - bytes left to read for the caller, counted like tcp_inq_hint() */
 static int left(struct call *c)
 {
 	struct conn *conn = c->conn;
@@ -60,7 +61,7 @@ static int left(struct call *c)
 	return !here && conn->s_eof ? 1 : here;
 }
 
-/** stream_broken - EPIPE, with its signal unless the caller does not want it */
+/** stream_broken - return EPIPE, with SIGPIPE unless MSG_NOSIGNAL is set */
 int64_t stream_broken(const struct call *c, int flags)
 {
 	if (!(flags & MSG_NOSIGNAL))
@@ -69,15 +70,17 @@ int64_t stream_broken(const struct call *c, int flags)
 }
 
 /**
- * stamp_now - a time stamp for data that came before the target asked for one
+ * stamp_now - a timestamp for data received before the target requested it
  *
- * The kernel takes the current time in that case, too (net/socket.c,
- * __sock_recv_timestamp()). SO_TIMESTAMPING has none then.
+ * The kernel uses the current time in this case, too (net/socket.c,
+ * __sock_recv_timestamp()). With SO_TIMESTAMPING it has none.
  */
 static void stamp_now(struct conn *conn)
 {
-	/* struct timeval and struct timespec are two words in their old form, two
-	 * times 64 bits in the new one. */
+	/*
+	 * The old struct timeval and struct timespec have two words, the new
+	 * ones two times 64 bits.
+	 */
 	long old[2];
 	int64_t new[2];
 	bool is_new = conn->stamps_wanted == OPT_TIMESTAMP_NEW ||
@@ -109,7 +112,7 @@ static void stamp_now(struct conn *conn)
 	conn->stamps_len = CMSG_SPACE(len);
 }
 
-/** stream_control - the ancillary data that the target has asked for */
+/** stream_control - the ancillary data that the target has requested */
 static size_t stream_control(struct call *c, char *out, size_t room, int *flags)
 {
 	struct conn *conn = c->conn;
@@ -140,7 +143,7 @@ static size_t stream_control(struct call *c, char *out, size_t room, int *flags)
 	return msg_cut_control(out, room, ctl.buf, len, flags);
 }
 
-/** put_rest - what receiving says beside the data: no name, ancillary data */
+/** put_rest - results of receiving except the data: no name, ancillary data */
 static int64_t put_rest(struct call *c, const struct user_msg *um)
 {
 	char ctl[STAMPS_MAX + CMSG_SPACE(sizeof(int))];
@@ -157,9 +160,9 @@ static int64_t put_rest(struct call *c, const struct user_msg *um)
 }
 
 /**
- * too_few - MSG_WAITALL, and not all is there
+ * too_few - whether MSG_WAITALL is set and data are missing
  *
- * Only for what is sure to find room in the carrier.
+ * This only applies to sizes that surely fit into the carrier.
  */
 static bool too_few(const struct call *c, size_t want, int flags)
 {
@@ -173,7 +176,7 @@ static bool too_few(const struct call *c, size_t want, int flags)
 	       (size_t)n < want;
 }
 
-/** recv_try - receive as far as possible now */
+/** recv_try - receive as much as possible now */
 static int64_t recv_try(struct call *c, struct held *h)
 {
 	int flags = (int)c->args[c->nr == SYS_recvfrom ? 3 : 2];
@@ -229,7 +232,7 @@ int64_t tcp_recv(struct call *c)
 	return CALL_HELD;
 }
 
-/** stream_send_try - send as far as possible now */
+/** stream_send_try - send as much as possible now */
 int64_t stream_send_try(struct call *c, struct held *h)
 {
 	struct user_msg um;
@@ -279,7 +282,7 @@ int64_t tcp_send(struct call *c)
 		return fastopen_send(c);
 	if (c->conn->state == CONN_NEW || c->conn->state == CONN_LISTENING)
 		return stream_broken(c, um.flags);
-	/* A unix socket would take descriptors along, TCP does not. */
+	/* A unix socket would also send descriptors, TCP does not. */
 	if ((!um.name || !um.namelen) && !um.controllen)
 		return CALL_NATIVE;
 	ret = stream_send_try(c, NULL);
@@ -293,7 +296,7 @@ int64_t tcp_send(struct call *c)
 	return CALL_HELD;
 }
 
-/** element - one message of a sendmmsg or recvmmsg, as a call of its own */
+/** element - a message of a sendmmsg or recvmmsg as a separate call */
 static struct call element(const struct call *c, uint64_t i, int nr)
 {
 	struct call one = *c;
@@ -304,7 +307,7 @@ static struct call element(const struct call *c, uint64_t i, int nr)
 	return one;
 }
 
-/** each - the messages that can be sent or received now */
+/** each - send or receive messages as far as possible now */
 static int64_t each(struct call *c, int nr,
 		    int64_t (*try)(struct call *, struct held *))
 {
@@ -348,9 +351,9 @@ static int64_t sendmmsg_try(struct call *c, struct held *h)
 }
 
 /**
- * several - try, and hold a caller who waits
+ * several - try, and hold a blocking caller
  *
- * Who waits does so for the first message only.
+ * Such a caller blocks only for the first message.
  */
 static int64_t several(struct call *c, int opt,
 		       int64_t (*try)(struct call *, struct held *))

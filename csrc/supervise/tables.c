@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The tables of iptables and ip6tables, which are read and replaced as a whole
- * by socket options: bigger than others, and with a pointer inside.
+ * The tables of iptables and ip6tables. Socket options read and replace a whole
+ * table; these options are larger than others and contain a pointer.
  *
- * include/uapi/linux/netfilter_ipv4/ip_tables.h; that of IPv6 has the same
- * numbers and the same layout of what is read here.
+ * include/uapi/linux/netfilter_ipv4/ip_tables.h; IPv6 has the same numbers and
+ * the same layout of the fields used here.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -17,14 +17,14 @@
 
 #define TABLE_MAX	(4 << 20)	/* bytes, some 25,000 rules */
 
-/** tables_option - whether the option is one of theirs, to be handled here */
+/** tables_option - whether this file handles the option */
 bool tables_option(int level, int name)
 {
 	return (level == IPPROTO_IP || level == IPPROTO_IPV6) &&
 	       (name == IPT_SO_SET_REPLACE || name == IPT_SO_SET_ADD_COUNTERS);
 }
 
-/** copy_in - @len bytes of the caller's, or NULL with the reason in @ret */
+/** copy_in - copy @len bytes of the caller, or return NULL and set @ret */
 static void *copy_in(const struct call *c, uint64_t addr, size_t len,
 		     int64_t *ret)
 {
@@ -43,7 +43,7 @@ static void *copy_in(const struct call *c, uint64_t addr, size_t len,
 	return NULL;
 }
 
-/** replace - a new table; the counters of the old one go to the caller */
+/** replace - set a new table; the caller gets the counters of the old one */
 static int64_t replace(const struct call *c, int level, void *value, int len)
 {
 	struct ipt_replace *r = value;
@@ -86,7 +86,7 @@ int64_t tables_set(const struct call *c)
 	return ret;
 }
 
-/** tables_get - getsockopt(2) with room for @len bytes */
+/** tables_get - getsockopt(2) with a buffer of @len bytes */
 int64_t tables_get(const struct call *c, int len)
 {
 	socklen_t got = (socklen_t)len;

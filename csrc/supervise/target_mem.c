@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The caller's memory.
+ * Access to the caller's memory.
  *
  * Theory of operation
  *
  * A caller can be killed at any moment, even while one of these functions waits
- * for a page of its memory, and its number may then be another process's. So no
- * number decides whose memory is changed:
+ * for a page of its memory. Its pid may then belong to another process. The pid
+ * alone therefore never decides whose memory is changed:
  *
- *	read	process_vm_readv(2) by number, then the question whether the call
- *		still waits. If not, the data may be anybody's, and are dropped.
- *	write	/proc/TID/mem is opened, then the same question is asked. If the
- *		call still waits, the file is the caller's memory and stays that,
- *		whoever has the number later (seccomp_unotify(2)).
+ *	read	process_vm_readv(2) by pid, then a check whether the call still
+ *		waits. If not, the data may be of another process, and are dropped.
+ *	write	/proc/TID/mem is opened, then the same check is made. If the call
+ *		still waits, the file is the caller's memory and remains that, even
+ *		if the pid is reused later (seccomp_unotify(2)).
  *
- * One file serves all writes of a call: a thread that waits in a call cannot get
- * another memory. The file costs some microseconds a call, and it also takes what
- * is meant for private pages that the caller itself may only read.
+ * One file serves all writes of a call: a thread that waits in a call cannot
+ * get another memory. The file costs some microseconds per call. Writing
+ * through it also succeeds on private pages that the caller itself may only
+ * read.
  *
- * In a user namespace of its own lklhost has no right to any process outside it
- * (ptrace(2)). A write by number can hit nobody but the run's own processes there,
- * and one that is not dumpable has no file that we might open. So there the
- * question is asked first, and the write goes by number. So it does where the file
- * may not be opened: lklhost is an ordinary user's then, and the process not dumpable.
+ * In its own user namespace, lklhost has no rights over any process outside it
+ * (ptrace(2)). A write by pid can therefore only reach processes of the run,
+ * and lklhost cannot open the file of a process that is not dumpable. In this
+ * case, the check comes first, and the write uses the pid. The same is done if
+ * the file cannot be opened: lklhost then belongs to an ordinary user, and the
+ * process is not dumpable.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -42,7 +44,7 @@ static struct {
 	int fd;
 } mem = { .fd = -1 };
 
-/** mem_close - let go of the last caller's memory */
+/** mem_close - close the last caller's memory */
 void mem_close(void)
 {
 	if (mem.fd >= 0)
@@ -50,7 +52,7 @@ void mem_close(void)
 	mem.fd = -1;
 }
 
-/** mem_open - the caller's memory as a file, or a negative errno */
+/** mem_open - open the caller's memory as a file, or a negative errno */
 static int mem_open(const struct call *c)
 {
 	char path[32];
@@ -72,7 +74,9 @@ static int mem_open(const struct call *c)
 	return fd;
 }
 
-/** mem_readv - up to @len bytes from pieces of the caller's memory; how many */
+/**
+ * mem_readv - read up to @len bytes of the caller's memory; returns how many
+ */
 int64_t mem_readv(const struct call *c, const struct iovec *from, size_t n,
 		  void *buf, size_t len)
 {
@@ -91,7 +95,7 @@ int64_t mem_readv(const struct call *c, const struct iovec *from, size_t n,
 	return ret < 0 ? -EFAULT : ret;
 }
 
-/** mem_read - copy from the caller's memory; -EFAULT unless all of it */
+/** mem_read - copy from the caller's memory; -EFAULT unless complete */
 int64_t mem_read(const struct call *c, uint64_t addr, void *buf, size_t len)
 {
 	struct iovec from = { (void *)(uintptr_t)addr, len };
@@ -100,7 +104,7 @@ int64_t mem_read(const struct call *c, uint64_t addr, void *buf, size_t len)
 	return n < 0 ? n : n == (int64_t)len ? 0 : -EFAULT;
 }
 
-/** by_number - write where the file is not for us, or not needed */
+/** by_number - write by pid, if the file is not accessible or not needed */
 static int64_t by_number(const struct call *c, const struct iovec *to,
 			 const void *buf)
 {
@@ -115,7 +119,7 @@ static int64_t by_number(const struct call *c, const struct iovec *to,
 	return n;
 }
 
-/** mem_write - copy to the caller's memory; -EFAULT unless all of it */
+/** mem_write - copy to the caller's memory; -EFAULT unless complete */
 int64_t mem_write(const struct call *c, uint64_t addr, const void *buf,
 		  size_t len)
 {
@@ -140,7 +144,7 @@ int64_t mem_write(const struct call *c, uint64_t addr, const void *buf,
 	return n == -ESRCH ? n : n == (int64_t)len ? 0 : -EFAULT;
 }
 
-/** mem_writev - @len bytes into pieces of the caller's memory, which have room */
+/** mem_writev - write @len bytes to pieces of the caller's memory, which fit */
 int64_t mem_writev(const struct call *c, const struct iovec *to, size_t n,
 		   const void *buf, size_t len)
 {

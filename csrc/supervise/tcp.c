@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Streams: connect, and what the stack reports; listen and accept are in listen.c.
+ * Streams: connect, and events of the stack; listen.c contains listen and
+ * accept.
  *
  * Theory of operation
  *
- * connect(): the stack's socket is non-blocking. When the answer is not there
- * at once, a blocking caller is held; for a non-blocking one the carrier is
- * connected and corked (carrier.c). When the stack says that it is connected,
- * the cork comes out and held callers are answered; when it failed, our end is
- * closed with the filler unread, and SO_ERROR says why.
+ * connect(): the stack's socket is non-blocking. If the answer does not come at
+ * once, a blocking caller is held. For a non-blocking one, the carrier is
+ * connected and corked (carrier.c). When the stack reports success, the cork is
+ * removed and held callers are answered. On failure, our end is closed with the
+ * filler unread, and SO_ERROR returns the reason.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -22,14 +23,14 @@
 
 #define STREAM_EVENTS	(EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLRDHUP)
 
-/** tcp_watch - have the stack report on the socket */
+/** tcp_watch - make the stack report events of the socket */
 int tcp_watch(struct conn *conn)
 {
 	conn->ssrc.fn = tcp_stack_event;
 	return conn_watch(conn, STREAM_EVENTS);
 }
 
-/** tcp_attach - connect the caller's carrier to us: data may flow */
+/** tcp_attach - connect the caller's carrier to us, so that data can flow */
 int64_t tcp_attach(struct conn *conn, int dup)
 {
 	int ret = carrier_meet(conn, dup);
@@ -42,7 +43,7 @@ int64_t tcp_attach(struct conn *conn, int dup)
 	return 0;
 }
 
-/** connect_retry - a held connect */
+/** connect_retry - retry a held connect */
 static int64_t connect_retry(struct call *c, struct held *h)
 {
 	struct conn *conn = c->conn;
@@ -67,7 +68,7 @@ static int64_t connect_retry(struct call *c, struct held *h)
 	}
 }
 
-/** cork - the answer is not there yet, and the target shall see that */
+/** cork - make the carrier look unconnected until the answer comes */
 static int cork(struct conn *conn, int dup)
 {
 	int ret;
@@ -79,9 +80,9 @@ static int cork(struct conn *conn, int dup)
 }
 
 /**
- * connect_quit - a held caller gives up, while the connect goes on
+ * connect_quit - a held caller gives up, while the connect continues
  *
- * A fresh carrier would look connected to poll.
+ * Without a cork, a new carrier would look connected to poll.
  */
 static void connect_quit(struct call *c)
 {
@@ -94,10 +95,10 @@ static void connect_quit(struct call *c)
 }
 
 /**
- * tcp_wait - the stack's answer to a connect is not there yet
- * @retry: for a caller who waits
- * @done: for it
- * @ret: for one who does not, or not any longer
+ * tcp_wait - wait for the stack's answer to a connect
+ * @retry: called for a blocking caller
+ * @done: argument of @retry
+ * @ret: result for a non-blocking caller, or on timeout
  */
 int64_t tcp_wait(struct call *c, bool now,
 		 int64_t (*retry)(struct call *, struct held *), uint64_t done,
@@ -146,9 +147,11 @@ int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
 	case CONN_DONE:
 		if (conn->was_open)
 			return st_connect(conn->sfd, ss, len);
-		/* The call after a failure says how it failed, and ends the
-		 * attempt; the next begins another (__inet_stream_connect(),
-		 * net/ipv4/af_inet.c). */
+		/*
+		 * The call after a failure returns the error and ends the
+		 * attempt; the next one starts another
+		 * (__inet_stream_connect(), net/ipv4/af_inet.c).
+		 */
 		conn->so_error = 0;
 		if (!conn->told) {
 			conn->told = true;
@@ -176,7 +179,7 @@ int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
 	return tcp_wait(c, false, connect_retry, 0, -EINPROGRESS);
 }
 
-/** connected - the stack has an answer for a connect */
+/** connected - the stack has answered a connect */
 static void connected(struct conn *conn)
 {
 	int err = 0;
@@ -191,7 +194,9 @@ static void connected(struct conn *conn)
 			conn_event(conn, "connect");
 			pump_open(conn);
 		} else {
-			/* A blocking connect: the stack shall see it end. */
+			/*
+			 * A blocking connect: tell the stack that it has ended.
+			 */
 			struct sockaddr sa = { .sa_family =
 				(sa_family_t)conn->domain };
 
@@ -206,8 +211,10 @@ static void connected(struct conn *conn)
 		carrier_drop(conn);	/* with the filler unread */
 		conn->native_err = true;
 	} else {
-		/* The carrier was never used: the target may try again, so
-		 * the stack's socket shall forget this attempt. */
+		/*
+		 * The carrier was never used and the target may try again, so
+		 * the stack's socket must forget this attempt.
+		 */
 		static const struct sockaddr none = { .sa_family = AF_UNSPEC };
 
 		st_connect(conn->sfd, &none, sizeof(none));
@@ -216,7 +223,7 @@ static void connected(struct conn *conn)
 	held_wake(&conn->held);
 }
 
-/** tcp_stack_event - the stack reports on a stream's socket */
+/** tcp_stack_event - an event of a stream's socket in the stack */
 void tcp_stack_event(struct stack_src *src, uint32_t events)
 {
 	struct conn *conn = container_of(src, struct conn, ssrc);

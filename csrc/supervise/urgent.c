@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * Urgent data of TCP, one byte at a time, between a carrier and the stack.
- */
+/* Urgent data of TCP, one byte at a time, between a carrier and the stack. */
 #define _GNU_SOURCE
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
@@ -10,10 +8,10 @@
 #include "conn.h"
 
 /**
- * urgent_out - the target has sent a byte with MSG_OOB; true: it was passed on
+ * urgent_out - the target has sent a byte with MSG_OOB; true if passed on
  *
- * With SO_OOBINLINE the byte stays in its place, and reading stops before it; so
- * when we are at the mark it alone is sent, urgent too.
+ * With SO_OOBINLINE the byte remains in its place, and reading stops before it.
+ * At the mark, only this byte is sent, as urgent data too.
  */
 bool urgent_out(struct conn *conn)
 {
@@ -32,12 +30,13 @@ bool urgent_out(struct conn *conn)
 }
 
 /**
- * urgent_in - the peer has sent an urgent byte; true: it was passed on
+ * urgent_in - the peer has sent an urgent byte; true if passed on
  *
  * Its place in the stream is kept: reading from the stack stops before it, and
- * it goes on when that point is reached, or at once when the target is slow, since
- * urgent it is. With SO_OOBINLINE, which the carrier has as well, it is one of the
- * bytes (MSG_OOB says EINVAL), and can be taken in its place only.
+ * it is sent when that point is reached. If the target is slow, it is sent at
+ * once, as it is urgent. With SO_OOBINLINE, which is also set on the carrier,
+ * it is part of the data (MSG_OOB returns EINVAL) and can only be read in its
+ * place.
  */
 bool urgent_in(struct conn *conn)
 {

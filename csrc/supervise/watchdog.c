@@ -4,19 +4,20 @@
  *
  * Theory of operation
  *
- * The loop touches only pages that are there (stall.c). A target can take one away
- * between the look and the access, or after an earlier one, and have a userfaultfd
- * or a file system in its place that does not answer. The loop then sleeps in the
- * host's kernel, and with it the stack of all.
+ * The loop accesses only pages that are present (stall.c). A target can remove
+ * a page between the check and the access, or after an earlier access. In its
+ * place it can put a userfaultfd or a file system that does not answer. The
+ * loop then sleeps in the host's kernel, and the stack stops for all processes.
  *
- * A thread notices that. After KILL_MS it kills the process: its userfaultfd is
- * closed then, and the loop goes on. If something outside the process holds the
- * page back, nothing brings the loop back, and after END_MS the run ends with one
- * line.
+ * A thread detects this. After KILL_MS it kills the process, which closes its
+ * userfaultfd, and the loop continues. If something outside the process holds
+ * the page back, the loop cannot continue. After END_MS the run then ends with
+ * an error line.
  *
- * state says who may act: the loop takes it from IDLE to BUSY and back, the thread
- * from BUSY to ACTING and back, so that the call it looks at stays where it is.
- * The thread sleeps for good while the loop touches no memory.
+ * The variable state controls who may act. The loop changes it from IDLE to
+ * BUSY and back, the thread from BUSY to ACTING and back. The call that the
+ * thread examines thus remains valid. The thread sleeps permanently while the
+ * loop accesses no memory.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -46,9 +47,11 @@ static bool asleep, started;
 static int state;
 static uint64_t since, accesses;
 static const struct call *now;
-static char victim[256];	/* for the loop to tell */
+static char victim[256];	/* reported by the loop */
 
-/** act - on an access that lasts; whether its process has been killed */
+/**
+ * act - act on an access that takes too long; whether the process was killed
+ */
 static bool act(bool killed)
 {
 	uint64_t ms = (now_ns() - since) / 1000000;
@@ -67,7 +70,7 @@ static bool act(bool killed)
 	_exit(HOST_EXIT_STALLED);
 }
 
-/** look - whether the loop is in an access, and for how long */
+/** look - if the loop is in an access, check its duration */
 static bool look(bool killed)
 {
 	int busy = BUSY;
@@ -80,7 +83,7 @@ static bool look(bool killed)
 	return killed;
 }
 
-/** rest - until the loop touches memory again */
+/** rest - sleep until the loop accesses memory again */
 static void rest(void)
 {
 	pthread_mutex_lock(&lock);
@@ -92,7 +95,7 @@ static void rest(void)
 	pthread_mutex_unlock(&lock);
 }
 
-/** watch - the thread */
+/** watch - main function of the thread */
 static void *watch(void *arg)
 {
 	const struct timespec tick = { 0, TICK_MS * 1000000L };
@@ -116,7 +119,7 @@ static void *watch(void *arg)
 	return NULL;
 }
 
-/** start - the thread, which no signal is for */
+/** start - start the thread, with all signals blocked */
 static void start(void)
 {
 	sigset_t all, old;
@@ -130,7 +133,7 @@ static void start(void)
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
-/** watchdog_enter - the loop is about to touch the caller's memory */
+/** watchdog_enter - the loop is about to access the caller's memory */
 void watchdog_enter(const struct call *c)
 {
 	if (!started)
@@ -147,7 +150,7 @@ void watchdog_enter(const struct call *c)
 	pthread_mutex_unlock(&lock);
 }
 
-/** watchdog_leave - it has */
+/** watchdog_leave - the loop has finished the access */
 void watchdog_leave(void)
 {
 	int busy = BUSY;
@@ -155,7 +158,7 @@ void watchdog_leave(void)
 	while (!__atomic_compare_exchange_n(&state, &busy, IDLE, false,
 					    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
 		busy = BUSY;
-		sched_yield();	/* the thread is acting: a moment */
+		sched_yield();	/* the thread acts for a moment */
 	}
 	if (*victim)
 		warn_user("%s", victim);

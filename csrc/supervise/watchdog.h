@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Bounds the loop's accesses to a target's memory; see watchdog.c. */
+/* Time limit for the loop's accesses to a target's memory; see watchdog.c. */
 #ifndef LKLHOST_WATCHDOG_H
 #define LKLHOST_WATCHDOG_H
 
