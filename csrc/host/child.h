@@ -14,13 +14,13 @@
 enum child_step {
 	STEP_NETNS,
 	STEP_FILTER,	/* value: the listener's descriptor */
-	STEP_UNFILTERED, /* with a preloaded library: errno that prevents the filter */
+	STEP_UNFILTERED, /* preloaded: errno that prevents the filter */
 	STEP_MOUNTS,
 	STEP_VIEW,	/* value: 0 if mounted, or a negative errno */
 	STEP_COVER,
 	STEP_RESOLV,
 	STEP_HIDE,
-	STEP_COVERS,	/* value: pid of the covers process, or a negative errno */
+	STEP_COVERS,	/* value: pid of the covers process, or errno */
 	STEP_USER,	/* value: a negative errno */
 	STEP_LIBRARY,
 	STEP_EXEC,

@@ -20,7 +20,8 @@
  * has the rights that the target had before its exec.
  *
  *	lklhost -- target	(fork)
- *	   `------ covers	(clone with CLONE_PARENT, by the target; ends with lklhost)
+ *	   `------ covers	(clone with CLONE_PARENT, by the target;
+ *				ends with lklhost)
  *
  * A new folder is visible for some microseconds before it is covered. With the
  * engine supervise, connect(2) to a name in one of the folders is therefore

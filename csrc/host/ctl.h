@@ -17,7 +17,8 @@
 #define CTL_OUT_HIGH	(1 << 20)	/* above, no more requests are read */
 #define CTL_OUT_EVENTS	(512 << 10)	/* above, losable events are dropped */
 #define CTL_OUT_MAX	(8 << 20)	/* above, the client is dropped */
-#define CTL_FLUSH_MS	1000		/* at the end, for a client that does not read */
+/* at the end, for a client that does not read */
+#define CTL_FLUSH_MS	1000
 #define CTL_WAITERS	256		/* waiting calls of one client */
 #define CTL_STACK_FDS	4096		/* stack descriptors of one client */
 
@@ -106,9 +107,9 @@ int ctl_call_cancel(struct client *cl, uint32_t id);
 void ctl_calls_end(struct client *cl);
 void ctl_calls_panic(struct client *cl);
 
-#define CALL_FD		0x1	/* the first argument is a descriptor */
+#define CALL_FD		0x1	/* argument 0 is a descriptor */
 #define CALL_OPENS	0x2	/* the result is a descriptor */
-#define CALL_AT		0x4	/* the first argument is a directory or AT_FDCWD */
+#define CALL_AT		0x4	/* argument 0 is a directory or AT_FDCWD */
 
 int ctl_call_flags(uint32_t nr);
 

@@ -7,8 +7,8 @@
  *
  * The target has the uid that the run directory admits. Through the control
  * socket it could get more than lklrun was told to give it, for example a link
- * to the host's loopback. lklhost recognises it by its ancestors: lklhost is a
- * child subreaper, so each process of the target descends from lklhost, even if
+ * to the host's loopback. lklhost recognises it by its ancestors. As lklhost is
+ * a child subreaper, each process of the target descends from lklhost, even if
  * its parents end. A program on the stack of another run descends from another
  * lklhost, which is the same executable.
  *
@@ -165,7 +165,7 @@ static bool on_a_stack(int sock, pid_t pid)
 	struct pollfd p = { .events = POLLIN };
 	int i, below = -1;
 
-	if (!pid)	/* in a parent PID namespace, where no child of ours is */
+	if (!pid)	/* in a parent PID namespace: no child of ours */
 		return false;
 	p.fd = peer_pidfd(sock, pid);
 	if (p.fd == -ENOSYS)	/* qemu-user, and kernels before Linux 5.3 */

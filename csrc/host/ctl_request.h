@@ -5,7 +5,8 @@
 
 #include "ctl.h"
 
-#define REQUEST_ROOM	(3 * (size_t)CTL_FRAME_MAX)	/* for all buffers of a call */
+/* Space for all buffers of a call. */
+#define REQUEST_ROOM	(3 * (size_t)CTL_FRAME_MAX)
 
 /**
  * struct request_buf - a buffer, or the used length of the buffer before it

@@ -9,8 +9,9 @@
  * that the zygote starts is a child of lklhost. lklhost always learns of its
  * start before its end. The wait status is the reply.
  *
- *	client gone	SIGHUP, SIGTERM, SIGCONT to its group; SIGKILL after GRACE_MS
- *	the run ends	it dies with the target's tree; the reply gives the reason
+ *	client gone	SIGHUP, SIGTERM, SIGCONT to its group;
+ *			SIGKILL after GRACE_MS
+ *	the run ends	it dies with the target's tree; the reply says so
  *	panic		the same; the reply is -EIO
  *
  * The loop does not watch the zygote's socket before the first request. A run

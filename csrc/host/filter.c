@@ -5,11 +5,12 @@
  *
  * Theory of operation
  *
- * Only few calls are notified, for two reasons: a notified call costs some
- * microseconds, and calls that run natively on real descriptors behave
- * natively. read, write, poll, epoll, close, dup, fork, shutdown and fcntl are
- * never notified. close, dup and fork must not be: if a signal arrives before
- * the supervisor has received the call, the call fails with EINTR.
+ * Only few calls are notified, for two reasons. A notified call costs some
+ * microseconds. And calls that run natively on real descriptors behave
+ * natively. The calls read, write, poll, epoll, close, dup, fork, shutdown and
+ * fcntl are never notified. close, dup and fork must not be: if a signal
+ * arrives before the supervisor has received the call, the call fails with
+ * EINTR.
  *
  * fork and exec inherit the filter, and it cannot be removed. A socket of the
  * Internet families therefore never comes from the host, in any network

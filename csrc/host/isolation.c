@@ -23,11 +23,11 @@
  * Capabilities. lklhost drops all but these from all sets (bounding, permitted,
  * effective, inheritable, ambient):
  *
- *	run by root			CAP_SYS_PTRACE, CAP_KILL, CAP_DAC_OVERRIDE
- *	run by root, engine preload	CAP_KILL
- *	run by root with --user		none
- *	by an ordinary user		CAP_SYS_PTRACE, in lklhost's user namespace only
- *	... engine preload		none
+ *	run by root		CAP_SYS_PTRACE, CAP_KILL, CAP_DAC_OVERRIDE
+ *	... engine preload	CAP_KILL
+ *	... with --user		none
+ *	run by another user	CAP_SYS_PTRACE, in lklhost's user namespace only
+ *	... engine preload	none
  *
  * CAP_SYS_PTRACE gives access to the memory and the descriptors of targets that
  * have capabilities, changed their user or are not dumpable. CAP_KILL and
@@ -42,7 +42,7 @@
  * that start programs or processes, change namespaces, mounts, ids or the
  * host's kernel, or trace other processes. It refuses calls that change names
  * and owners of files, new io_uring rings, and sockets of all families but
- * AF_UNIX. No part of lklhost needs these calls from here on: the keeper
+ * AF_UNIX. No part of lklhost needs these calls from here on. The keeper
  * (keeper.c) runs `lklrun cleanup`, the maker (mirror/maker.c) creates packet
  * sockets, and the helper at home (home.c) creates sockets for --host-net. The
  * filter lists the denied calls, so that a foreign library may use all others.
@@ -83,7 +83,7 @@
 #define X32_BIT		0x40000000u
 #define ARM_OWN		0x0f0000u	/* calls specific to arm */
 #define MAX_INSNS	256
-#ifdef __SANITIZE_ADDRESS__	/* its reports need files and a tracing process */
+#ifdef __SANITIZE_ADDRESS__	/* reports need files and tracing */
 #define SANITIZED	true
 #else
 #define SANITIZED	false

@@ -5,7 +5,7 @@
  * Theory of operation
  *
  * If lklrun is killed, lklhost has `lklrun cleanup` undo the changes that
- * lklrun made on the host. lklhost cannot run it itself: it gives up its
+ * lklrun made on the host. But lklhost cannot run it itself: it gives up its
  * rights, the host's mounts and execve(2) before it reads a byte from the
  * network (isolation.c). The keeper is forked before that. It keeps the rights,
  * the mounts and the network namespace of lklrun, and has one task: it waits

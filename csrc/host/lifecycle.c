@@ -4,11 +4,14 @@
  *
  * Theory of operation
  *
- *	the target ended	(with CTL_GOF_TREE: its whole tree) EXIT event, kill the rest, drain, halt, quit
- *	STOP, SIGTERM		signal the tree, SIGKILL after grace; then as above
- *	the launcher is gone	kill the tree, halt, have the keeper become `lklrun cleanup`
- *	panic			PANIC event, kill the tree; then answer HELLO, LOG,
- *				STATS until STOP or the launcher is gone
+ *	the target ended	(with CTL_GOF_TREE: its whole tree) EXIT event,
+ *				kill the rest, drain, halt, quit
+ *	STOP, SIGTERM		signal the tree, SIGKILL after grace; then as
+ *				above
+ *	the launcher is gone	kill the tree, halt, have the keeper become
+ *				`lklrun cleanup`
+ *	panic			PANIC event, kill the tree; then answer HELLO,
+ *				LOG, STATS until STOP or the launcher is gone
  *
  * Draining: the data that the target wrote before it ended must still reach the
  * peer, as with a kernel that outlives the process. The loop continues until

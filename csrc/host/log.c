@@ -18,7 +18,7 @@
 #include "loop.h"
 
 #define RING_SIZE	(64 * 1024)
-#define FILE_MAX	(16 * 1024 * 1024)	/* then the file stops growing */
+#define FILE_MAX	(16 * 1024 * 1024)	/* the file grows no more */
 
 #define TEXT_SIZE	1024			/* maximum length of a line */
 

@@ -2,8 +2,9 @@
 /*
  * lklhost: the stack host.
  *
- *	lklhost --run DIR --name NAME --stack LIB [--abi auto|native|new|old|host]
- *		[--preload LIB] [--ctl-fd N] [--lock-fd N] [--cleanup-fd N]
+ *	lklhost --run DIR --name NAME --stack LIB
+ *		[--abi auto|native|new|old|host] [--preload LIB]
+ *		[--ctl-fd N] [--lock-fd N] [--cleanup-fd N]
  *		[--no-userns] [--host-net ADDRESS/BITS[,PORT]]...
  *		[--user UID:GID[:GROUP,GROUP...]]
  *		-- CMD [ARG...]

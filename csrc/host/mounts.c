@@ -13,7 +13,8 @@
  * folders and one link that are not listed contain the other places:
  *
  *	/proc/sys/net/.class	over /sys/class/net
- *	/proc/sys/net/.devices	over /sys/devices/virtual/net, where links of it lead
+ *	/proc/sys/net/.devices	over /sys/devices/virtual/net, where the
+ *				links in .class lead
  *	/proc/sys/net/.link	over /proc/net, a link itself ("self/net")
  *	/proc/sys/net/.net	where .link leads
  *

@@ -28,7 +28,8 @@
 #include "remote.h"
 #include "stack.h"
 
-#define LOST_MS		1000		/* from end of the link to the target's */
+/* From the end of the link to that of the target. */
+#define LOST_MS		1000
 #define PENDING_MAX	1024		/* for one client */
 #define QUEUE_MAX	(8u << 20)
 #define READS_A_TURN	32

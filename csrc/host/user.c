@@ -13,8 +13,8 @@
  * The target also gets its own user namespace, in which every id maps to
  * itself. It sees the same ids as without one. But the host's kernel denies it
  * ptrace(2), pidfd_getfd(2) and process_vm_readv(2) on the user's other
- * processes on the host, which are in another user namespace: it cannot take a
- * socket from them.
+ * processes on the host, which are in another user namespace. It thus cannot
+ * take a socket from them.
  *
  * The owner of the namespace is lklhost's user, root. The owner has every
  * capability in it (user_namespaces(7)), so lklhost can serve the target

@@ -46,7 +46,7 @@
 #include "host.h"
 #include "zygote.h"
 
-#define SOCK			3	/* our socket, after the standard ones */
+#define SOCK			3	/* our socket */
 #define EXIT_OWN		125	/* as env(1) */
 #define EXIT_NOT_EXECUTABLE	126
 #define EXIT_NOT_FOUND		127

@@ -5,7 +5,8 @@
 
 #include <stdint.h>
 
-#define ZYGOTE_FDS	4	/* at most FD_PASS_MAX: standard input, output, error; the request */
+/* Standard input, output, error and the request; at most FD_PASS_MAX. */
+#define ZYGOTE_FDS	4
 
 /* lklhost to zygote, with ZYGOTE_FDS descriptors in SCM_RIGHTS. */
 struct zygote_request {

@@ -34,7 +34,7 @@
 #define CTL_VERSION		1
 #define CTL_MAGIC		0x524c4b4c	/* "LKLR" */
 #define CTL_HDR_SIZE		16
-#define CTL_FRAME_MAX		0x110000	/* 1 MiB of payload and headers */
+#define CTL_FRAME_MAX		0x110000	/* 1 MiB and headers */
 
 /* Frame types. A reply has the type of its request | CTL_REPLY. */
 #define CTL_REPLY		0x8000
@@ -93,7 +93,7 @@ struct ctl_hello_req {
 struct ctl_hello_rep {
 	uint32_t version;	/* version in use: min of both, never 0 */
 	uint32_t state;
-	uint32_t host_pid;	/* 0: on another machine, whose processes the client cannot see */
+	uint32_t host_pid;	/* 0: on another machine */
 	uint32_t target_pid;	/* 0: not started yet, or ended */
 	uint32_t abi;
 	uint32_t strings_len;	/* bytes that follow: stack '\0' release '\0' architecture '\0' */

@@ -21,8 +21,9 @@
  *
  * The memfd holds everything that lklhost needs after the target's death: the
  * kernel's log, and the account that the library writes when the process ends.
- * lklhost also sets two flags there: that lklrun wants to know of the end while
- * the kernel still runs (CTL_GOF_ASK_END), and then that lklrun has signed off.
+ * In addition, lklhost sets two flags there. The first says that lklrun wants
+ * to know of the end while the kernel still runs (CTL_GOF_ASK_END), the second
+ * that lklrun has signed off.
  */
 #ifndef LKLRUN_PRELOAD_LINK_H
 #define LKLRUN_PRELOAD_LINK_H
@@ -35,7 +36,7 @@
 /* Frame types in addition to those of ctl_proto.h. */
 #define LINK_READY	0x4001	/* to lklhost: status 0 or an error text */
 #define LINK_GONE	0x4002	/* to the library: client hdr.flags is gone */
-#define LINK_PANIC	0x4003	/* to lklhost: the kernel panicked, see the log */
+#define LINK_PANIC	0x4003	/* to lklhost: kernel panic, see the log */
 #define LINK_WARN	0x4004	/* to lklhost: a line for the user */
 #define LINK_ENDING	0x4005	/* to lklhost: the program is about to end */
 

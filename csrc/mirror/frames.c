@@ -55,7 +55,7 @@
 #define HEAD		((int)sizeof(struct virtio_net_hdr) + 2 * ETH_ALEN)
 #define FRAMES		64		/* per call */
 #define QUEUE_BYTES	(4 << 20)	/* socket buffers on each side */
-#define MARK_AT		20		/* in the IP header; lowest valid offset */
+#define MARK_AT		20		/* in the IP header; the minimum */
 
 struct frame {
 	struct virtio_net_hdr vnet;

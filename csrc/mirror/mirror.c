@@ -11,7 +11,8 @@
  * devices look like the stack's and carry copies of their frames:
  *
  *	our namespace		the mirror's namespace
- *	near2  <--- veth --->	eth0	name, number, MAC, MTU, state as in the stack
+ *	near2  <--- veth --->	eth0	name, number, MAC, MTU and state
+ *					as in the stack
  *				lo
  *
  * No process runs in that namespace, its devices have no addresses and it has

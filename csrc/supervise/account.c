@@ -41,7 +41,8 @@ void account_peer(struct conn *conn)
 	if (st_getpeername(conn->sfd, &conn->peer, &len))
 		conn->peer.sin6_family = AF_UNSPEC;
 	else if (conn->accepted)
-		conn->peer.sin6_port = 0;	/* same offset in struct sockaddr_in */
+		/* The port is at the same offset in struct sockaddr_in. */
+		conn->peer.sin6_port = 0;
 }
 
 /** kind_of - the outcome of a connection so far */

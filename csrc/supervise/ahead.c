@@ -40,7 +40,7 @@
 
 #define BATCH		32			/* carriers created at a time */
 #define READY		(2 * BATCH)
-#define LEFT		(4 * BATCH)		/* left to the thread, if there is room */
+#define LEFT		(4 * BATCH)		/* for the thread to close */
 #define CLOSES		(LEFT + 2 * READY)
 #define RUSH		16			/* connections in a period */
 #define PERIOD_NS	50000000ull

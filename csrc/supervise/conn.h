@@ -218,7 +218,7 @@ void conn_sweep_soon(void);
 void conn_stop(void);
 uint64_t conn_stack_ino(struct conn *conn);
 
-#define DGRAM_ROOM	(1 << 20)	/* bytes that a datagram carrier holds */
+#define DGRAM_ROOM	(1 << 20)	/* bytes in a datagram carrier */
 
 /* carrier.c */
 socklen_t carrier_name(struct sockaddr_un *un, char kind, uint32_t id);

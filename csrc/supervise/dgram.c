@@ -16,9 +16,9 @@
  * request.
  *
  * If the queue of a carrier is full, the datagram waits in a chunk, and no more
- * are taken from the stack, which then drops datagrams as for any slow reader.
- * Our end, connected to the carrier, reports EPOLLOUT when there is room again.
- * If a peer's socket was full instead, a timer triggers the retry.
+ * are taken from the stack. The stack then drops datagrams as for any slow
+ * reader. Our end, connected to the carrier, reports EPOLLOUT when there is
+ * room again. If a peer's socket was full instead, a timer triggers the retry.
  *
  * A netlink carrier is a connected SOCK_SEQPACKET pair. Its contents have one
  * origin at a time: the kernel, and the group that a message is for.

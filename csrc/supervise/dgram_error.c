@@ -9,7 +9,7 @@
  * so_error. Held and later notified calls return them.
  *
  * To wake the target's poll and its plain calls, we give the carrier an error
- * of its own: if our end disconnects while it holds unread data, the kernel
+ * of its own. If our end disconnects while it holds unread data, the kernel
  * sets ECONNRESET on the other end (net/unix/af_unix.c,
  * unix_dgram_disconnected()). This is the only error it can set. If the carrier
  * is not connected to our end, we connect it for this moment. This requires

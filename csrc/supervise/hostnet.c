@@ -6,18 +6,18 @@
  * Theory of operation
  *
  * Every socket first belongs to the stack. A socket of the host's network
- * (home.c) replaces it, behind the same carrier, in two cases: it is connected
- * to a chosen destination, or it is a datagram socket without a local name that
- * sends its first message to one. The options set before are set on the new
- * socket. Only lklhost has this socket (host/beside.c). All operations of the
- * target on it therefore pass through here, with an address that is copied
+ * (home.c) replaces it, behind the same carrier, when it is connected to a
+ * chosen destination. The same happens if a datagram socket without a local
+ * name sends its first message to one. The options set before are set on the
+ * new socket. Only lklhost has this socket (host/beside.c). All operations of
+ * the target on it therefore pass through here, with an address that is copied
  * before it is checked.
  *
  * A socket of the host reaches only chosen destinations. If it is connected to
  * another one, bound, or made to listen, it becomes a socket of the stack
- * again, as long as it has no peer: getaddrinfo(3) connects one socket to one
- * address after the other. Source routes, which an address does not show, are
- * refused.
+ * again, as long as it has no peer. This is for getaddrinfo(3), which connects
+ * one socket to one address after the other. Source routes, which an address
+ * does not show, are refused.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -44,7 +44,7 @@ static void token_add(struct conn *conn)
 			return;
 		}
 		close(fd);
-		if (carrier_gone(conn))	/* not freed here: a held call uses it */
+		if (carrier_gone(conn))	/* not freed: a held call uses it */
 			conn_sweep_soon();
 		else
 			st_shutdown(conn->sfd, SHUT_RDWR);

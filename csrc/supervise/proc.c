@@ -267,7 +267,7 @@ static struct task *task_new(pid_t tid)
 	tgid = p ? atoi(p) : tid;
 	fd = (int)syscall(SYS_pidfd_open, tid, PIDFD_THREAD);
 	by_thread = fd >= 0;
-	if (fd < 0 && errno == EINVAL)	/* the process has the same descriptors */
+	if (fd < 0 && errno == EINVAL)	/* use the process's descriptors */
 		fd = (int)syscall(SYS_pidfd_open, tgid, 0);
 	if (fd < 0)
 		return NULL;
@@ -443,7 +443,8 @@ void task_refresh(struct task *t)
 		return;
 	comm[n - 1] = '\0';	/* the newline */
 	for (p = comm; *p; p++)
-		if ((unsigned char)*p < ' ')	/* a newline would break the account */
+		/* A newline would end a line of the account. */
+		if ((unsigned char)*p < ' ')
 			*p = '?';
 	memcpy(t->proc->comm, comm, sizeof(comm));
 }

@@ -4,9 +4,9 @@
  *
  * If much data comes in at a time, it is sent directly from the stack's memory.
  * Data that the carrier does not accept remain there. The host copies the data
- * into the carrier: no page of the stack is ever shared with the target, which
- * could keep it (splice, sendfile, a pipe, another process) after the stack has
- * reused it.
+ * into the carrier, so no page of the stack is ever shared with the target. The
+ * target could keep such a page (splice, sendfile, a pipe, another process)
+ * after the stack has reused it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -17,7 +17,8 @@
 #include "conn.h"
 #include "pump.h"
 
-#define MANY		(SHARED_SIZE / 8)	/* bytes that justify using references */
+/* Bytes that justify the use of references. */
+#define MANY		(SHARED_SIZE / 8)
 #define REFS		256
 
 /*

@@ -9,10 +9,11 @@
  * alone therefore never decides whose memory is changed:
  *
  *	read	process_vm_readv(2) by pid, then a check whether the call still
- *		waits. If not, the data may be of another process, and are dropped.
- *	write	/proc/TID/mem is opened, then the same check is made. If the call
- *		still waits, the file is the caller's memory and remains that, even
- *		if the pid is reused later (seccomp_unotify(2)).
+ *		waits. If not, the data may be of another process, and are
+ *		dropped.
+ *	write	/proc/TID/mem is opened, then the same check is made. If the
+ *		call still waits, the file is the caller's memory and remains
+ *		that, even if the pid is reused later (seccomp_unotify(2)).
  *
  * One file serves all writes of a call: a thread that waits in a call cannot
  * get another memory. The file costs some microseconds per call. Writing

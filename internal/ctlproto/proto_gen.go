@@ -9,7 +9,7 @@ const (
 	CTL_VERSION   = 1
 	CTL_MAGIC     = 0x524c4b4c // "LKLR"
 	CTL_HDR_SIZE  = 16
-	CTL_FRAME_MAX = 0x110000 // 1 MiB of payload and headers
+	CTL_FRAME_MAX = 0x110000 // 1 MiB and headers
 
 	// Frame types. A reply has the type of its request | CTL_REPLY.
 	CTL_REPLY       = 0x8000
