@@ -17,7 +17,7 @@
 #define CTL_OUT_HIGH	(1 << 20)	/* above, no more requests are read */
 #define CTL_OUT_EVENTS	(512 << 10)	/* above, losable events are dropped */
 #define CTL_OUT_MAX	(8 << 20)	/* above, the client is dropped */
-/* at the end, for a client that does not read */
+/* Wait at the end for a client that does not read. */
 #define CTL_FLUSH_MS	1000
 #define CTL_WAITERS	256		/* waiting calls of one client */
 #define CTL_STACK_FDS	4096		/* stack descriptors of one client */

@@ -90,7 +90,7 @@ static void emit_ret(uint32_t action)
 	emit(BPF_RET | BPF_K, action, 0, 0);
 }
 
-/** emit_if_nr - return @action if the accumulator is @k */
+/** emit_if - return @action if the accumulator is @k */
 static void emit_if(uint32_t k, uint32_t action)
 {
 	emit(BPF_JMP | BPF_JEQ | BPF_K, k, 0, 1);

@@ -11,10 +11,11 @@
  * accepted in a PERIOD, a thread does both, on another CPU if there is one.
  *
  * The thread makes host calls on the contents of one batch, and accesses
- * nothing else. The loop fills the batch and passes it to the thread. It polls
- * for its return and never waits for it: carriers that are missing it creates
- * and closes itself. A pre-created connection has a number and a carrier, but
- * belongs to no process: conn_find() does not find it.
+ * nothing else. The loop fills the batch and passes it to the thread. It checks
+ * whether the batch is back, and never waits for that: if no carrier is ready,
+ * the loop creates and closes carriers itself. A pre-created connection has a
+ * number and a carrier, but belongs to no process: conn_find() does not find
+ * it.
  *
  * The thread closes a descriptor only after the target has closed its end, so
  * no process notices when. Until it is closed the epoll may report it, so its

@@ -7,8 +7,8 @@
  * A carrier is an AF_UNIX socket bound to an abstract name, which encodes this
  * instance and the connection's number. It remains the same open file
  * description for its whole life. The kernel itself therefore handles poll,
- * epoll, dup, fork, exec and SCM_RIGHTS. Its name identifies the connection in
- * whichever process it is.
+ * epoll, dup, fork, exec and SCM_RIGHTS. Its name identifies the connection,
+ * whichever process has it.
  *
  *	socket()	an unconnected stream socket
  *	connect()	that very socket is connected to our meeting point
