@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,12 +37,13 @@ func observe(t *testing.T, dir string) *patient {
 	testutil.WaitFor(t, "attaching to "+dir, limit, func() bool {
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		defer cancel()
-		c, err := stackconn.Dial(ctx, filepath.Join(dir, "ctl.sock"))
+		// Not stackconn.Dial: the instance may be another user's.
+		sock, err := net.Dial("unix", filepath.Join(dir, "ctl.sock"))
 		if err != nil {
 			return false
 		}
-		p.ctl = c
-		return true
+		p.ctl, err = stackconn.New(ctx, sock.(*net.UnixConn))
+		return err == nil
 	})
 	t.Cleanup(func() { _ = p.ctl.Close() })
 	p.pid = int(p.ctl.Hello().HostPID)
