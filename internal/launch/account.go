@@ -13,19 +13,20 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// ExitUnmet is lklrun's exit status when its target ended with 0, but not all of
-// it on the stack as --require wants it.
+// ExitUnmet is lklrun's exit status if the target ended with status 0 but did
+// not use the stack as --require demands.
 const ExitUnmet = 123
 
-// account is what the stack host told with the target's end: MPTCP's counters of
-// the stack under nstat(8)'s names, and the engine's (csrc/supervise/engine.c,
-// proc.c).
+// account holds the counters that lklhost reports at the target's end: the
+// stack's MPTCP counters under their nstat(8) names, and the engine's counters
+// (csrc/supervise/engine.c, proc.c).
 type account struct {
 	stats []stackconn.Stat
 	value map[string]int64
 }
 
-// newAccount reads the text of the event; nil: there is none.
+// newAccount parses the text of the event. It returns nil if the text has no
+// counters.
 func newAccount(text string) (*account, error) {
 	stats, err := stackconn.ParseStats([]byte(text))
 	if err != nil || len(stats) == 0 {
@@ -33,7 +34,8 @@ func newAccount(text string) (*account, error) {
 	}
 	a := &account{stats, map[string]int64{}}
 	for _, s := range stats {
-		// The first of a name: those of processes, which choose theirs, come last.
+		// Keep the first value of each name. Names that processes
+		// choose come last and must not replace others.
 		if _, known := a.value[s.Name]; !known {
 			a.value[s.Name] = s.Value
 		}
@@ -41,7 +43,7 @@ func newAccount(text string) (*account, error) {
 	return a, nil
 }
 
-// keep takes the account that came with the target's end, and logs it.
+// keep stores and logs the account that arrived with the target's end.
 func (r *run) keep(text string) {
 	a, err := newAccount(text)
 	if err != nil {
@@ -58,8 +60,8 @@ func (r *run) keep(text string) {
 	}
 }
 
-// lines tells the account: a line a process that made sockets, one for all the
-// data, and one for MPTCP.
+// lines formats the account: one line for each process that made sockets, one
+// for the total data, and one for MPTCP.
 func (a *account) lines() []string {
 	var lines []string
 	all := proof.Parse(a.stats)
@@ -98,7 +100,8 @@ func (a *account) lines() []string {
 	return lines
 }
 
-// carried tells what a process's sockets carried, with whom and how.
+// carried describes the data that a process's sockets carried, their peers and
+// protocols.
 func carried(p *proof.Process) string {
 	var parts []string
 	if p.Received > 0 || p.Sent > 0 {
@@ -116,21 +119,22 @@ func carried(p *proof.Process) string {
 	return ": " + strings.Join(parts, "; ")
 }
 
-// mptcp is how many connections MPTCP was agreed on for, made and accepted.
+// mptcp returns the number of connections that negotiated MPTCP, outgoing and
+// incoming.
 func (a *account) mptcp() int64 {
 	return a.value["MPTcpExtMPCapableSYNACKRX"] + a.value["MPTcpExtMPCapableACKRX"]
 }
 
-// fallbacks are the counters of connections that became plain TCP, before MPTCP
-// was agreed on or after (net/mptcp/mib.h).
+// fallbacks lists the counters of connections that fell back to plain TCP,
+// during the MPTCP handshake or later (net/mptcp/mib.h).
 var fallbacks = []string{
 	"MPCapableFallbackACK", "MPCapableFallbackSYNACK", "MPCapableSYNTXDrop", "MPCapableSYNTXDisabled",
 	"MPFallbackTokenInit", "MPCapableDataFallback", "MD5SigFallback", "DssFallback",
 	"SimultConnectFallback", "DSSCorruptionFallback", "InfiniteMapTx", "InfiniteMapRx",
 }
 
-// unmet says what is missing of a requirement, config.RequireStack or
-// config.RequireMPTCP; "" when nothing is.
+// unmet explains why a requirement (config.RequireStack or config.RequireMPTCP)
+// is not met. It returns "" if it is met.
 func (a *account) unmet(require string) string {
 	switch {
 	case require == "":
@@ -167,7 +171,7 @@ func (a *account) unmet(require string) string {
 	return ""
 }
 
-// count writes a number of things.
+// count formats a number together with the thing counted.
 func count(n int64, thing string) string {
 	if n == 1 {
 		return "1 " + thing

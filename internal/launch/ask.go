@@ -10,8 +10,8 @@ import (
 	"github.com/lklrun/lklrun/internal/ask"
 )
 
-// startAsking begins to answer questions: now that the target runs. What was
-// asked before has waited.
+// startAsking starts to answer questions of lklctl, now that the target runs.
+// Earlier questions have waited.
 func (r *run) startAsking() {
 	r.asked.End = r.stopServing
 	ask.Handle(&r.asked, ask.Lease, r.askLease)

@@ -13,18 +13,22 @@ import (
 )
 
 const (
-	// heldMost bounds the answer about holders, and processMost those told of one
-	// socket: an answer must fit into a frame.
+	// heldMost bounds the size of the answer about holders, and processMost
+	// the number of processes listed for one socket: the answer must fit
+	// into one frame.
 	heldMost    = ctlproto.CTL_ASK_MAX / 2
 	processMost = 64
-	fdMost      = 64 // descriptors of a process
-	// processSize is about what a process takes as JSON, and a descriptor of its.
+	fdMost      = 64 // maximum number of descriptors listed for a process
+	// processSize and fdSize estimate the JSON size of a process and of one
+	// descriptor.
 	processSize, fdSize = 64, 8
-	// usedMost is how many processes are told of with their CPU time.
+	// usedMost is the maximum number of processes in the answer about CPU
+	// time.
 	usedMost = 500
 )
 
-// askHolders answers whose the sockets are that stand for the stack's.
+// askHolders lists the processes that hold the carrier sockets of the stack's
+// sockets.
 func (r *run) askHolders(_ context.Context, of ask.Carriers, _ *os.File) (ask.Held, error) {
 	all := sockdiag.Holding(r.state.HostPID)
 	held := ask.Held{Processes: [][]sockdiag.Process{}}
@@ -46,7 +50,7 @@ func (r *run) askHolders(_ context.Context, of ask.Carriers, _ *os.File) (ask.He
 	return held, nil
 }
 
-// askUsage answers what lklhost and the processes below it have used of the CPU.
+// askUsage returns the CPU time used by lklhost and its descendants.
 func (r *run) askUsage(context.Context, struct{}, *os.File) (ask.Used, error) {
 	all, err := procstat.List(procstat.Root)
 	if err != nil {

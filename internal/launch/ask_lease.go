@@ -46,7 +46,8 @@ func (r *run) askLease(ctx context.Context, args ask.LeaseArgs, _ *os.File) ([]d
 	return c.Statuses(), nil
 }
 
-// noLease says which interfaces have what can be renewed.
+// noLease explains that an interface has no lease, and lists those that have
+// one.
 func noLease(all []*leaser) string {
 	if len(all) == 0 {
 		return "no interface of this run gets its addresses from the network (--if ...,dhcp)"

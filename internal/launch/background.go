@@ -15,12 +15,12 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// stopGrace is how long processes that are left of a target may take to end when
-// lklrun is told to.
+// stopGrace is how long the target's remaining processes may take to end after
+// lklrun is told to stop.
 const stopGrace = 5 * time.Second
 
-// redirect gives this process, and so the target, standard streams that belong
-// to no terminal.
+// redirect replaces the standard streams of this process, which the target
+// inherits, by streams that belong to no terminal.
 func (r *run) redirect() error {
 	out := r.opts.Output
 	if out == nil {
@@ -44,7 +44,7 @@ func (r *run) redirect() error {
 	return nil
 }
 
-// started tells, once, that the target runs.
+// started reports, once, that the target runs.
 func (r *run) started() {
 	if err := writeTree(r.dir, r.state.TargetPID); err != nil {
 		r.log.Debug("writing down the program's processes", "error", err)
@@ -55,16 +55,17 @@ func (r *run) started() {
 	}
 }
 
-// released says so where no event will: in the engine preload the target's
-// program is there before its kernel.
+// released reports the start under the engine preload. There the target's
+// program starts before its kernel, so no event reports it.
 func (r *run) released() {
 	if r.plan.Engine == config.EnginePreload {
 		r.started()
 	}
 }
 
-// stopRest ends what is left of the run when its first process has ended: others,
-// or the wait for its last data to arrive. A signal to nobody would end nothing.
+// stopRest ends the rest of the run after its first process has ended: other
+// processes, or the wait for sent data to drain. The first process is gone, so
+// a signal to it would have no effect.
 func (r *run) stopRest(sig syscall.Signal) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()

@@ -22,31 +22,31 @@ import (
 
 const (
 	// farewellLimit bounds the wait for the last segments of the target's
-	// connections, for a capture to have them: half of what lklhost grants
-	// (FAREWELL_MS, csrc/host/lifecycle.c).
+	// connections, so that a capture includes them. It is half of the time
+	// that lklhost grants (FAREWELL_MS, csrc/host/lifecycle.c).
 	farewellLimit = time.Second
 
-	// writeLimit bounds the wait for a file at the end of the run.
+	// writeLimit bounds the wait for a capture file at the end of the run.
 	writeLimit = 5 * time.Second
 )
 
-// recording takes the stack's packets, from before the stack is configured until it
-// has ended, for a file or for a ring in memory. It has a connection of its own, so
-// that nobody waits for a slow disk: what the file does not take in time is dropped
-// in the stack, and counted.
+// recording writes the stack's packets to a file or to a ring in memory. It
+// starts before the stack is configured and ends with the stack. It has its own
+// connection to lklhost, so that a slow disk delays nothing else: the stack
+// drops and counts the packets that the file cannot take in time.
 type recording struct {
 	said config.Capture
 	plan *plan.Plan
 	conn *stackconn.Conn
-	file *captureFile  // nil: it is a ring
-	ring *capture.Ring // nil: it is a file
+	file *captureFile  // nil if the target is a ring
+	ring *capture.Ring // nil if the target is a file
 	stop context.CancelFunc
 	done chan struct{} // closed when the session has ended and err is set
 	err  error
 	all  []*capture.Member
 }
 
-// startCaptures opens the files and begins to capture.
+// startCaptures opens the files and starts the captures.
 func (r *run) startCaptures(ctx context.Context) error {
 	for _, c := range r.plan.Captures {
 		rec, err := r.record(ctx, c)
@@ -83,20 +83,21 @@ func (r *run) record(ctx context.Context, c config.Capture) (*recording, error) 
 		rec.close()
 		return nil, err
 	}
-	// Not ctx: that is the start's.
+	// ctx ends with the start; the capture lasts for the whole run.
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	rec.stop = stop
 	go func() {
 		defer close(rec.done)
 		rec.err = session.Run(running, rec)
-		if rec.err != nil && !errors.Is(rec.err, capture.ErrDied) { // a panic is told, and ends the command
+		if rec.err != nil && !errors.Is(rec.err, capture.ErrDied) { // a panic is reported elsewhere and ends the command
 			r.opts.Tell(fmt.Sprintf("--capture %s ends here, and the command goes on: %v", c.File, cause(rec.err)))
 		}
 	}()
 	return rec, nil
 }
 
-// Interface completes what is known of an interface: it is not configured yet.
+// Interface adds the configuration from the plan: the stack has not configured
+// the interface yet.
 func (rec *recording) Interface(m *capture.Member) error {
 	at := slices.IndexFunc(rec.plan.Links, func(l plan.Link) bool { return l.Name == m.Name })
 	if at >= 0 {
@@ -115,7 +116,7 @@ func (rec *recording) Interface(m *capture.Member) error {
 	return rec.file.Interface(m)
 }
 
-// Packets hands packets on.
+// Packets passes packets on to the ring or the file.
 func (rec *recording) Packets(packets []capture.Packet) error {
 	if rec.ring != nil {
 		return rec.ring.Packets(packets)
@@ -123,10 +124,10 @@ func (rec *recording) Packets(packets []capture.Packet) error {
 	return rec.file.Packets(packets)
 }
 
-// farewell ends the captures when the target has ended and its peers have what it
-// sent, while the stack can still be asked what it dropped. Where that takes
-// longer they end with the stack.
-// Nobody waits for a ring's, which end with the command.
+// farewell ends the captures to files once the target has ended and its peers
+// have received all its data. The stack can still report its drops then. If
+// this takes too long, the captures end with the stack. A capture to a ring
+// needs no wait, because it ends with the command.
 func (r *run) farewell() {
 	files := slices.DeleteFunc(slices.Clone(r.captures), func(rec *recording) bool { return rec.ring != nil })
 	if len(files) == 0 || r.conn == nil || r.deaf {
@@ -149,7 +150,7 @@ func (r *run) farewell() {
 	}
 }
 
-// over waits for the end of the session and says whether it has come.
+// over waits for the end of the session and reports whether it has ended.
 func (rec *recording) over(ctx context.Context) bool {
 	select {
 	case <-rec.done:
@@ -164,15 +165,15 @@ func (rec *recording) over(ctx context.Context) bool {
 	}
 }
 
-// Of TCP's states those in which something is still to be sent, or an answer to
-// come (include/net/tcp_states.h).
+// These TCP states have nothing left to send and expect no answer
+// (include/net/tcp_states.h).
 const (
 	stateFinWait2 = sockdiag.State(5)
 	stateListen   = sockdiag.Listen
 )
 
-// quiet says whether no connection of the stack has anything left to send. A stack
-// that cannot be asked has nothing, either.
+// quiet reports whether no connection of the stack has data left to send. It
+// returns true if the stack does not answer.
 func (r *run) quiet(ctx context.Context) bool {
 	sockets, err := sockdiag.List(ctx, r.conn, sockdiag.TCP)
 	if err != nil {
@@ -187,8 +188,8 @@ func (r *run) quiet(ctx context.Context) bool {
 	})
 }
 
-// endCaptures waits for the files, after the stack has ended, and tells what they
-// lack.
+// endCaptures waits for the files after the stack has ended, and reports
+// missing packets.
 func (r *run) endCaptures() {
 	ctx, cancel := context.WithTimeout(context.Background(), writeLimit)
 	defer cancel()
@@ -197,15 +198,15 @@ func (r *run) endCaptures() {
 		rec.conn.Close()
 		if rec.over(ctx) {
 			r.finish(rec)
-		} else { // its goroutine has the file, which is left as it is
+		} else { // its goroutine still uses the file, so leave it as it is
 			r.opts.Tell(fmt.Sprintf("--capture %s: the disk takes nothing more: the file lacks what came last", rec.said.File))
 		}
 	}
 	r.captures = nil
 }
 
-// finish closes what a recording has whose session has ended. What went wrong with a
-// file was told when it did: it is no failure of the run.
+// finish closes a recording whose session has ended. File errors have already
+// been reported; they do not fail the run.
 func (r *run) finish(rec *recording) {
 	defer rec.close()
 	if rec.ring != nil {
@@ -217,7 +218,7 @@ func (r *run) finish(rec *recording) {
 	packets, _ := rec.file.files.Written()
 	var dropped uint64
 	for _, m := range rec.all {
-		dropped += m.Stats(context.Background()).Dropped // it has ended: nothing is asked
+		dropped += m.Stats(context.Background()).Dropped // the session has ended, so this does not query the stack
 	}
 	r.log.Debug("captured", "file", rec.said.File, "packets", packets, "dropped", dropped)
 	if dropped > 0 {
@@ -225,7 +226,7 @@ func (r *run) finish(rec *recording) {
 	}
 }
 
-// close lets go of what the recording has.
+// close releases the connection and the file.
 func (rec *recording) close() {
 	if rec.conn != nil {
 		rec.conn.Close()

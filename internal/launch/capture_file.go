@@ -11,15 +11,15 @@ import (
 
 // captureFile is the file of a recording. It implements capture.Handler.
 type captureFile struct {
-	path   string // full, for who reads of it elsewhere
+	path   string // absolute, so that it is valid in other directories
 	file   *os.File
-	files  *capture.Files // nil: begin has not been called
+	files  *capture.Files // nil until begin is called
 	handed int64          // bytes written to the file
-	whole  int64          // bytes of whole blocks
+	whole  int64          // bytes in complete blocks
 }
 
-// createCapture makes the file. As that of any file that a command writes its mode is
-// the umask's to say.
+// createCapture creates the file. The umask determines its mode, as for any
+// file that a command writes.
 func createCapture(path string) (*captureFile, error) {
 	file, err := os.Create(path)
 	if err != nil {
@@ -32,29 +32,29 @@ func createCapture(path string) (*captureFile, error) {
 	return f, nil
 }
 
-// begin writes its head. A batch is on the disk before the next one is asked for:
-// whatever becomes of this process, the file can be read.
+// begin writes the file header. Each batch is written before the next one is
+// requested, so the file stays readable if this process dies.
 func (f *captureFile) begin() (err error) {
 	f.files, err = capture.NewFiles(capture.FileOptions{Path: "-", Out: f, Application: "lklrun --capture", PerBatch: true})
 	return err
 }
 
-// Write counts what goes into the file.
+// Write writes to the file and counts the bytes.
 func (f *captureFile) Write(p []byte) (int, error) {
 	n, err := f.file.Write(p)
 	f.handed += int64(n)
 	return n, err
 }
 
-// Interface takes an interface into the file.
+// Interface adds an interface to the file.
 func (f *captureFile) Interface(m *capture.Member) error { return f.kept(f.files.Interface(m)) }
 
-// Packets writes packets.
+// Packets writes packets to the file.
 func (f *captureFile) Packets(packets []capture.Packet) error {
 	return f.kept(f.files.Packets(packets))
 }
 
-// kept notes that the file is whole as it is.
+// kept records that the file now ends with a complete block.
 func (f *captureFile) kept(err error) error {
 	if err == nil {
 		f.whole = f.handed
@@ -62,15 +62,16 @@ func (f *captureFile) kept(err error) error {
 	return err
 }
 
-// finish ends the file, which has what it should so far, or else what it took.
+// finish completes the file if good is set. Otherwise, or if that fails, it
+// truncates the file to its complete blocks.
 func (f *captureFile) finish(good bool) error {
 	var err error
 	if good {
 		err = f.files.Close()
 	}
 	if !good || err != nil {
-		// Half a block at its end would be an error to whoever reads it.
-		_ = f.file.Truncate(f.whole) // a pipe has no length
+		// Readers reject a file that ends with an incomplete block.
+		_ = f.file.Truncate(f.whole) // fails for a pipe, which has no length
 	}
 	return err
 }

@@ -12,13 +12,14 @@ import (
 	"github.com/lklrun/lklrun/internal/bundle"
 )
 
-// ringLimit bounds the wait for the last packets of a kernel that has died.
+// ringLimit bounds the wait for the last packets of a kernel that has panicked.
 const ringLimit = 2 * time.Second
 
-// ringApplication is who has written the packets of a ring.
+// ringApplication is the application name in the file of a ring's packets.
 const ringApplication = "lklrun --capture ring"
 
-// askPackets writes the packets of the ring to the file that came with the question.
+// askPackets writes the packets of the ring to the file that was passed with
+// the question.
 func (r *run) askPackets(ctx context.Context, _ struct{}, file *os.File) (kept ask.PacketsKept, err error) {
 	for _, rec := range r.captures {
 		if rec.file != nil {
@@ -29,7 +30,8 @@ func (r *run) askPackets(ctx context.Context, _ struct{}, file *os.File) (kept a
 		if file == nil {
 			return kept, ask.Usagef("packets: no file came with the question")
 		}
-		// A pipe would make the run's end wait for who reads it.
+		// A write to a pipe could block on its reader and delay the end
+		// of the run.
 		if st, err := file.Stat(); err != nil || !st.Mode().IsRegular() {
 			return kept, ask.Usagef("packets: what came with the question is no regular file")
 		}
@@ -40,7 +42,8 @@ func (r *run) askPackets(ctx context.Context, _ struct{}, file *os.File) (kept a
 	return kept, nil
 }
 
-// addPackets adds the last packets before a panic, and says where others are.
+// addPackets adds the last packets before a panic to the bundle, and the paths
+// of the other capture files.
 func (r *run) addPackets(ctx context.Context, b *bundle.Bundle) {
 	var kept ask.PacketsKept
 	var text bytes.Buffer
@@ -49,8 +52,8 @@ func (r *run) addPackets(ctx context.Context, b *bundle.Bundle) {
 			kept.Files = append(kept.Files, rec.file.path)
 			continue
 		}
-		// What the stack has told is on its way to the ring; the end of the session,
-		// which the dead kernel brings, is behind it.
+		// The last packets are still on their way to the ring. The
+		// session ends after them, because the kernel is dead.
 		ctx, cancel := context.WithTimeout(ctx, ringLimit)
 		rec.over(ctx)
 		kept.Ring = true

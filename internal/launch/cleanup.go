@@ -15,22 +15,22 @@ import (
 	"github.com/lklrun/lklrun/internal/instance"
 )
 
-// endingLimit bounds the wait for runs whose lklrun is gone: what is left of
-// them is ending, and holds the lock until then.
+// endingLimit bounds the wait for runs whose lklrun has died. Their remaining
+// processes are ending and hold the lock until then.
 const endingLimit = 5 * time.Second
 
-// Cleaned is what CleanupAll found.
+// Cleaned is the result of CleanupAll.
 type Cleaned struct {
-	Done    []string                // the names of leftovers that are gone now
-	Running []instance.RunningError // what was left alone
+	Done    []string                // names of the leftovers that were removed
+	Running []instance.RunningError // runs that were left alone
 }
 
-// CleanupAll cleans up every leftover of this user.
+// CleanupAll cleans up all leftovers of this user.
 func CleanupAll(ctx context.Context) (Cleaned, error) {
 	all, err := instance.Place{}.List()
 	var c Cleaned
 	if errors.As(err, new(*instance.PlaceError)) {
-		return c, err // it is not ours
+		return c, err // the directory is not ours
 	}
 	errs := []error{err}
 	ending, cancel := context.WithTimeout(ctx, endingLimit)
@@ -53,8 +53,8 @@ func CleanupAll(ctx context.Context) (Cleaned, error) {
 	return c, errors.Join(errs...)
 }
 
-// cleanupEnding is Cleanup that waits, until ending is over, for a run whose
-// lklrun is gone.
+// cleanupEnding is like Cleanup, but if the run's lklrun has died, it waits for
+// the run's remaining processes until ending is done.
 func cleanupEnding(ctx, ending context.Context, dir string) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -72,16 +72,16 @@ func cleanupEnding(ctx, ending context.Context, dir string) error {
 	}
 }
 
-// alive tells whether a process is there and not merely unreaped.
+// alive reports whether a process exists and is not a zombie.
 func alive(pid int) bool {
 	if errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
 		return false
 	}
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return true // not ours to look at
+		return true // we may not look at it
 	}
-	// The name before the state may have parentheses of its own.
+	// The process name before the state can contain parentheses.
 	_, state, _ := strings.Cut(string(stat[max(0, strings.LastIndex(string(stat), ")")):]), " ")
 	return !strings.HasPrefix(state, "Z") && !strings.HasPrefix(state, "X")
 }

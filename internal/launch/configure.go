@@ -18,35 +18,35 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// RefusedError says that the stack refused what it was asked for: a setting it
-// does not have, a value or an address that cannot be.
+// RefusedError reports that the stack refused a request: it lacks a setting, or
+// a value or an address is not possible.
 type RefusedError struct{ Err error }
 
-// Error names what was asked for, and what the stack said.
+// Error describes the request and the stack's answer.
 func (e *RefusedError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the error inside.
+// Unwrap returns the underlying error.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// Mendable says of an error of a run or of one more link whether the user can mend
-// it: exit status 2.
+// Mendable reports whether the user can fix the cause of an error of a run or
+// of an added link. Such an error leads to exit status 2.
 func Mendable(err error) bool {
 	var (
 		no       *RefusedError
 		inUse    *hostnet.InUseError
-		hostSaid *stackconn.RefusedError // a library that is no stack, no namespaces
+		hostSaid *stackconn.RefusedError // for example, the library is not a stack, or there are no namespaces
 	)
 	return errors.As(err, &no) || errors.As(err, &inUse) || errors.As(err, &hostSaid)
 }
 
-// wrongInput are the errors by which a kernel says that it was asked for what
-// cannot be, as against one that fails.
+// wrongInput lists the errors by which a kernel rejects an impossible request,
+// as opposed to its own failures.
 var wrongInput = []error{
 	unix.EINVAL, unix.ERANGE, unix.EDOM, unix.ENOENT, unix.ENOTDIR, unix.EISDIR, unix.EACCES, unix.EPERM,
 	unix.EEXIST, unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EADDRNOTAVAIL, unix.EOPNOTSUPP, unix.ENODEV,
 }
 
-// refused makes err a *RefusedError where it is one.
+// refused wraps err in a *RefusedError if it is one of wrongInput.
 func refused(err error) error {
 	if slices.ContainsFunc(wrongInput, func(no error) bool { return errors.Is(err, no) }) {
 		return &RefusedError{err}
@@ -54,8 +54,8 @@ func refused(err error) error {
 	return err
 }
 
-// configure brings the stack to what the plan says, through the control
-// connection, and starts what goes on beside it.
+// configure applies the plan to the stack through the control connection, and
+// starts the run's services.
 func (r *run) configure(ctx context.Context) error {
 	cfg := stacknet.Config{Without: func(why error) {
 		r.plan.Notes = append(r.plan.Notes, why.Error()+"; left out")
@@ -91,7 +91,7 @@ func (r *run) configure(ctx context.Context) error {
 	return r.serve(ctx)
 }
 
-// stackLink is what a link shall be in the stack.
+// stackLink returns the configuration of a link inside the stack.
 func stackLink(l *plan.Link) stacknet.Link {
 	link := stacknet.Link{
 		Name: l.Name, MTU: l.MTU, Addrs: l.Addrs, GW4: l.GW4, GW6: l.GW6, Direct: l.RawIP,
@@ -107,7 +107,8 @@ func stackLink(l *plan.Link) stacknet.Link {
 	return link
 }
 
-// refusal says of what the stack refused which --if asked for it.
+// refusal adds to the stack's refusal the name of the setting or the --if
+// option that it is about.
 func (r *run) refusal(ctx context.Context, err error) error {
 	var (
 		setting *stacknet.SysctlError
@@ -118,7 +119,7 @@ func (r *run) refusal(ctx context.Context, err error) error {
 	}
 	if errors.As(err, &link) {
 		for _, l := range r.live.all() {
-			// What the gateway has is lklrun's own choice.
+			// lklrun itself chose the configuration of a gateway.
 			if l.Name == link.Link && l.Type != config.TypeUser {
 				return refused(fmt.Errorf("--if %s:%s (%s): %w", l.Type, l.Host(), l.Name, link.Err))
 			}

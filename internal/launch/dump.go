@@ -14,8 +14,8 @@ import (
 // dumpLimit bounds the reading of all files at the target's end.
 const dumpLimit = 2 * time.Second
 
-// mount mounts the file systems that the plan wants in the stack, each at its
-// type's name; what is there stays.
+// mount mounts the file systems of the plan in the stack, each at a directory
+// named after its type. Existing mounts stay.
 func (r *run) mount(ctx context.Context) error {
 	for _, fs := range r.plan.Mount {
 		path := "/" + fs
@@ -31,7 +31,7 @@ func (r *run) mount(ctx context.Context) error {
 	return nil
 }
 
-// delay waits as long as the plan wants before the target starts.
+// delay waits for the plan's delay before the target starts.
 func (r *run) delay(ctx context.Context) error {
 	if r.plan.Delay == 0 {
 		return nil
@@ -44,7 +44,7 @@ func (r *run) delay(ctx context.Context) error {
 	}
 }
 
-// dump prints files of the stack when the target has ended.
+// dump prints files of the stack after the target has ended.
 type dump struct{ r *run }
 
 func dumps(r *run) service {
@@ -54,10 +54,10 @@ func dumps(r *run) service {
 	return &dump{r}
 }
 
-// Start does nothing: whether a file is there is known at the end.
+// Start does nothing: only at the end is it known whether a file exists.
 func (d *dump) Start(context.Context) error { return nil }
 
-// Stop prints them.
+// Stop prints the files.
 func (d *dump) Stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), dumpLimit)
 	defer cancel()

@@ -11,10 +11,11 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// goneWatch tells when the host's end of a link has gone, and sets the link down
-// in the stack, so that the program hears ENETUNREACH instead of nothing. As
-// long as it is there the link has carrier in the stack when it has it on the
-// host: of most devices the stack would hear it late or never.
+// goneWatch follows the host's end of a link. When the host's end disappears,
+// it sets the link down in the stack, so that the program gets ENETUNREACH
+// instead of no answer. Until then it copies the carrier state of the host's
+// device to the link. For most devices the stack would notice a change late or
+// never.
 type goneWatch struct {
 	r      *run
 	link   *liveLink
@@ -29,7 +30,7 @@ func watches(r *run, l *liveLink) service {
 	return &goneWatch{r: r, link: l}
 }
 
-// Start begins to watch.
+// Start starts the watch.
 func (g *goneWatch) Start(ctx context.Context) error {
 	k := &g.link.host
 	if k.watch == nil {
@@ -65,13 +66,14 @@ func (g *goneWatch) wait(ctx context.Context) {
 	if err != nil {
 		g.r.log.Debug("setting a link down that is gone", "error", err)
 	}
-	// A stack that is gone took its end of the link along: that is told elsewhere.
+	// If the stack is gone, its end of the link is gone too. That is
+	// reported elsewhere.
 	if err == nil || errors.Is(err, context.DeadlineExceeded) {
 		g.r.opts.Tell(fmt.Sprintf("%s carries nothing any more: %s", g.link.Name, g.link.host.gone()))
 	}
 }
 
-// carries tells the stack that its link carries, or does not any more.
+// carries tells the stack whether its link has carrier.
 func (g *goneWatch) carries(ctx context.Context, on bool) {
 	word := "off"
 	if on {
@@ -80,7 +82,7 @@ func (g *goneWatch) carries(ctx context.Context, on bool) {
 	g.r.log.Debug(fmt.Sprintf("%s: the host's carrier is %s", g.link.Name, word))
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	// First of all the connections leave it.
+	// Move the connections to other links first.
 	if g.link.cut.Store(!on); !on {
 		g.r.paths.Changed()
 	}

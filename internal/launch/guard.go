@@ -24,20 +24,21 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// unguardLimit bounds the change of rules when a link goes.
+// unguardLimit bounds the change of rules when a link is removed.
 const unguardLimit = 10 * time.Second
 
-// sharing is what a run has on account of addresses that are the host's, too.
+// sharing is the state of a run that shares addresses with the host.
 type sharing struct {
 	mu      sync.Mutex
-	guard   *guard.Guard // nil: it shares none yet
+	guard   *guard.Guard // nil: the run shares no address yet
 	ports   guard.Ports
 	links   []guard.Link
 	serving bool // the stack runs
 }
 
-// share reserves the run's ports, once; more are addresses that are not in the
-// plan. Of those it tells whether the host has servers there itself.
+// share reserves the run's ports, once. The addresses more are not in the plan.
+// If the ports are already reserved, share checks the run's server ports at
+// these addresses, which no server of the host may use.
 func (r *run) share(ctx context.Context, more ...netip.Addr) error {
 	s := &r.sharing
 	s.mu.Lock()
@@ -78,7 +79,7 @@ func (r *run) share(ctx context.Context, more ...netip.Addr) error {
 	return nil
 }
 
-// wish is what a run needs of the host's ports.
+// wish returns the ports that a run needs from the host.
 func wish(p *plan.Plan) guard.Wish {
 	w := guard.Wish{First: p.PortRange.First, Last: p.PortRange.Last, Size: p.PortRange.Len(), Listen: p.ListenPorts()}
 	for i := range p.Links {
@@ -87,7 +88,7 @@ func wish(p *plan.Plan) guard.Wish {
 	return w
 }
 
-// wished makes what the user can mend an error that says so.
+// wished turns an error that the user can fix into a *RefusedError.
 func wished(err error) error {
 	var w *guard.WishError
 	if errors.As(err, &w) {
@@ -96,8 +97,8 @@ func wished(err error) error {
 	return err
 }
 
-// guardLink keeps what is sent to a link's shared addresses from the host, once
-// its packet socket hears it. The run's ports are reserved.
+// guardLink hides packets for a link's shared addresses from the host, once the
+// link's packet socket receives them. The run's ports must be reserved.
 func (r *run) guardLink(ctx context.Context, l *plan.Link) (end func(), err error) {
 	s, shared := &r.sharing, guard.Link{Device: l.Device, Addrs: l.Shared}
 	if err := s.guard.Add(ctx, shared); err != nil {
@@ -110,7 +111,7 @@ func (r *run) guardLink(ctx context.Context, l *plan.Link) (end func(), err erro
 	return func() {
 		ctx, cancel := context.WithTimeout(context.Background(), unguardLimit)
 		defer cancel()
-		if err := s.guard.Delete(ctx, shared); err != nil { // the journal has them, too
+		if err := s.guard.Delete(ctx, shared); err != nil { // if it fails, the journal still has the rules
 			r.log.Debug("taking rules away", "error", err)
 		}
 		s.mu.Lock()
@@ -122,9 +123,9 @@ func (r *run) guardLink(ctx context.Context, l *plan.Link) (end func(), err erro
 	}, nil
 }
 
-// refuseInside has the stack refuse the ports that are the host's at the shared
-// addresses. A kernel without nftables sends from them, and gets no answer.
-// sharing.mu is held.
+// refuseInside makes the stack refuse to use the host's ports at the shared
+// addresses. A stack kernel without nftables sends from them, but gets no
+// answer. The caller holds sharing.mu.
 func (r *run) refuseInside(ctx context.Context) {
 	if !r.sharing.serving {
 		return
@@ -134,8 +135,8 @@ func (r *run) refuseInside(ctx context.Context) {
 	}
 }
 
-// undosOfOthers lists what other runs of this user have written down, those that
-// were killed among them, about this network namespace.
+// undosOfOthers lists the undos in this network namespace that other runs of
+// this user, including killed ones, have in their journals.
 func (r *run) undosOfOthers(op string) ([]hostnet.Undo, error) {
 	all, err := instance.Place{}.List()
 	if err != nil {
@@ -148,7 +149,7 @@ func (r *run) undosOfOthers(op string) ([]hostnet.Undo, error) {
 		}
 		data, err := os.ReadFile(filepath.Join(i.Dir, instance.JournalFile))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // ended meanwhile
+			continue // it has ended in the meantime
 		}
 		if err != nil {
 			return nil, fmt.Errorf("reading the journal of %q: %w", i.Name, cause(err))
@@ -179,17 +180,19 @@ func (r *run) rulesOfOthers() ([]guard.Rules, error) {
 	undos, err := r.undosOfOthers(hostnet.OpGuard)
 	var all []guard.Rules
 	for _, u := range undos {
-		if rules, err := u.Rules(); err == nil { // else another version's
+		if rules, err := u.Rules(); err == nil { // else the rules are of another version
 			all = append(all, rules)
 		}
 	}
 	return all, err
 }
 
-// guardService gives the stack its ports and looks after the rules while it runs.
+// guardService sets the stack's port range and watches the rules while the
+// stack runs.
 type guardService struct{ r *run }
 
-// Start begins with what there is; the first shared address may come later.
+// Start applies the present state. A run may get its first shared address
+// later.
 func (g *guardService) Start(ctx context.Context) error {
 	s := &g.r.sharing
 	s.mu.Lock()
@@ -213,7 +216,7 @@ func (g *guardService) Start(ctx context.Context) error {
 	return g.r.serveSharing(ctx)
 }
 
-// Stop leaves the rules: what the stack still sends has answers.
+// Stop leaves the rules in place: the stack still sends, and gets answers.
 func (g *guardService) Stop() {
 	s := &g.r.sharing
 	s.mu.Lock()
@@ -224,12 +227,14 @@ func (g *guardService) Stop() {
 	}
 }
 
-// serveSharing does what the stack must be there for. sharing.mu is held.
+// serveSharing performs the steps that need a running stack. The caller holds
+// sharing.mu.
 func (r *run) serveSharing(ctx context.Context) error {
 	p := r.sharing.ports
 	settings := []config.Sysctl{{Name: "net.ipv4.ip_local_port_range", Value: fmt.Sprintf("%d %d", p.First, p.Last)}}
-	// A port that waits for a minute after its connection's end would be missed.
-	// With time stamps another one may have it after a second (RFC 6191).
+	// With few ports, one in TIME-WAIT for a minute would be missed. With
+	// TCP timestamps, a new connection may use it after one second (RFC
+	// 6191).
 	reuse := config.Sysctl{Name: "net.ipv4.tcp_tw_reuse", Value: "1"}
 	if !slices.ContainsFunc(r.plan.Sysctls, func(s config.Sysctl) bool { return s.Name == reuse.Name }) {
 		settings = append(settings, reuse)
@@ -243,7 +248,7 @@ func (r *run) serveSharing(ctx context.Context) error {
 	return r.sharing.guard.Start(ctx)
 }
 
-// PrintGuard writes the rules that a plan's run would make on the host.
+// PrintGuard writes the rules that a run of the plan would create on the host.
 func PrintGuard(ctx context.Context, w io.Writer, p *plan.Plan) error {
 	set := guard.Set{Name: p.Name}
 	if set.Name == "" {
@@ -259,7 +264,7 @@ func PrintGuard(ctx context.Context, w io.Writer, p *plan.Plan) error {
 		return err
 	}
 	method, err := guard.Choose(ctx, p.RSTGuard)
-	if err != nil { // nobody's right is needed to see them
+	if err != nil { // showing the rules needs no privilege
 		method = guard.NFTIngress
 	}
 	if set.Ports, err = guard.Preview(ctx, wish(p)); err != nil {

@@ -12,21 +12,21 @@ import (
 	"github.com/lklrun/lklrun/internal/mptcpevent"
 )
 
-// historyService remembers what became of MPTCP subflows, so that `lklctl mptcp`
-// can tell why one is missing.
+// historyService records the events of MPTCP subflows, so that `lklctl mptcp`
+// can explain why one is missing.
 type historyService struct {
 	r *run
-	h *mptcpevent.History // nil: the stack tells nothing
+	h *mptcpevent.History // nil: the stack reports no events
 }
 
 func histories(r *run) service {
-	if r.conn.Hello().ABI == ctlproto.CTL_ABI_HOST { // its connections are others' too
+	if r.conn.Hello().ABI == ctlproto.CTL_ABI_HOST { // the host's connections include those of others
 		return nil
 	}
 	return &historyService{r: r}
 }
 
-// Start begins to listen. A stack that tells of no events runs as well.
+// Start subscribes to the events. A stack without such events runs as well.
 func (s *historyService) Start(ctx context.Context) error {
 	h, err := mptcpevent.Record(ctx, s.r.conn)
 	if err != nil {
@@ -47,7 +47,7 @@ func (s *historyService) past(_ context.Context, tokens []mptcpevent.Token, _ *o
 	return s.h.Of(tokens), nil
 }
 
-// Stop ends it.
+// Stop ends the recording.
 func (s *historyService) Stop() {
 	if s.h != nil {
 		s.h.Stop()

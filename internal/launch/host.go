@@ -28,7 +28,8 @@ const (
 	preloadLibrary = "liblklpreload.so"
 )
 
-// FindHost returns the path of lklhost, which lies beside this program.
+// FindHost returns the path of lklhost, which is in the directory of this
+// program.
 func FindHost() (string, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -41,8 +42,9 @@ func FindHost() (string, error) {
 	return path, nil
 }
 
-// FindPreload returns the path of the library that the engine preload loads into
-// the program, which lies beside lklhost; "" for another engine.
+// FindPreload returns the path of the library that the engine preload loads
+// into the program. The library is in the directory of lklhost. For another
+// engine, FindPreload returns "".
 func FindPreload(hostPath, engine string) (string, error) {
 	if engine != config.EnginePreload {
 		return "", nil
@@ -54,7 +56,7 @@ func FindPreload(hostPath, engine string) (string, error) {
 	return path, nil
 }
 
-// host is the running lklhost.
+// host is a running lklhost.
 type host struct {
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when it has ended and cmd.ProcessState is set
@@ -64,12 +66,13 @@ type host struct {
 	err       error
 }
 
-// startHost starts lklhost, which forks the target at once; the greeting goes on
-// beside whatever the caller does next.
+// startHost starts lklhost, which forks the target at once. The greeting
+// continues in the background.
 func startHost(ctx context.Context, opts Options, p *plan.Plan, dir *instance.Dir, log *slog.Logger) (*host, error) {
-	// Whoever loses its parent below us becomes our child: nobody escapes.
-	// EINVAL: there is no such thing (qemu-user). Orphans of a killed lklhost then end by
-	// PR_SET_PDEATHSIG and the end of their control sockets, where they do.
+	// Orphaned descendants become our children, so none of them escapes.
+	// EINVAL means that the kernel has no subreapers (qemu-user). Then
+	// PR_SET_PDEATHSIG and the end of their control sockets end most
+	// orphans of a killed lklhost.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
 		return nil, fmt.Errorf("becoming the reaper of orphans: %w", err)
 	}
@@ -91,7 +94,7 @@ func startHost(ctx context.Context, opts Options, p *plan.Plan, dir *instance.Di
 	h.cmd = &exec.Cmd{
 		Path: opts.HostPath,
 		Args: hostArgs(p, dir, ours, opts),
-		// The target's own, untouched.
+		// These are the target's streams, unchanged.
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	}
 	if p.User != nil {
@@ -106,7 +109,7 @@ func startHost(ctx context.Context, opts Options, p *plan.Plan, dir *instance.Di
 	}
 	go func() {
 		defer close(h.exited)
-		_ = h.cmd.Wait() // the state tells all
+		_ = h.cmd.Wait() // the process state has the result
 	}()
 	go func() {
 		defer close(h.connected)
@@ -115,9 +118,9 @@ func startHost(ctx context.Context, opts Options, p *plan.Plan, dir *instance.Di
 	return h, nil
 }
 
-// hostArgs is lklhost's command line. Of its three descriptors the first is the
-// control connection, the second what undoes our work if we die, the third the
-// run directory's lock, held for as long as lklhost lives.
+// hostArgs returns lklhost's command line. The first descriptor is the control
+// connection. The second runs the cleanup if lklrun dies. The third is the lock
+// of the run directory, held as long as lklhost lives.
 func hostArgs(p *plan.Plan, dir *instance.Dir, fds []*os.File, opts Options) []string {
 	args := []string{hostProgram, "--run", dir.Path, "--name", dir.Name, "--abi", p.Stack.ABI}
 	for i, option := range []string{"--ctl-fd", "--cleanup-fd", "--lock-fd"} {
@@ -142,9 +145,9 @@ func hostArgs(p *plan.Plan, dir *instance.Dir, fds []*os.File, opts Options) []s
 	return append(append(args, "--"), p.Command...)
 }
 
-// HandingOver calls start with files open over execve(2) under the numbers they
-// have here. os/exec would put them at 3, 4 and 5, which may be descriptors that
-// the user has for the target, as `cat <(command)` has.
+// HandingOver calls start while files stay open across execve(2) under their
+// present numbers. os/exec would renumber them to 3, 4 and 5, which may be the
+// target's own descriptors, as in `cat <(command)`.
 func HandingOver(files []*os.File, start func() error) error {
 	for _, f := range files {
 		if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFD, 0); err != nil {
@@ -155,10 +158,9 @@ func HandingOver(files []*os.File, start func() error) error {
 	return start()
 }
 
-// keepFromTarget closes, for the programs that lklrun starts, the descriptors of --if
-// fd:N, and sockets of the host's network that lklrun inherited: with these the target
-// could send past its stack. Standard input, output and error are handed over on
-// purpose.
+// keepFromTarget sets close-on-exec on the descriptors of --if fd:N and on
+// inherited sockets of the host's network. With these, the target could send
+// past its stack. Standard input, output and error are passed on deliberately.
 func keepFromTarget(links []plan.Link, log *slog.Logger) {
 	for i := range links {
 		if links[i].Type == config.TypeFD {
@@ -186,7 +188,8 @@ func keepFromTarget(links []plan.Link, log *slog.Logger) {
 	}
 }
 
-// controlPair makes the control connection: ours, and the descriptor for lklhost.
+// controlPair creates the control connection. It returns our end and the
+// descriptor for lklhost.
 func controlPair() (*net.UnixConn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -202,7 +205,7 @@ func controlPair() (*net.UnixConn, *os.File, error) {
 	return conn.(*net.UnixConn), theirs, nil
 }
 
-// ready waits for the greeting's outcome.
+// ready waits for the result of the greeting.
 func (h *host) ready(ctx context.Context) error {
 	select {
 	case <-h.connected:
@@ -225,14 +228,14 @@ func (h *host) ready(ctx context.Context) error {
 	return h.err
 }
 
-// outOfReach keeps lklrun's memory and descriptors, among them sockets of the host's
-// network, from the command: where there is no user namespace both have the same
-// user and rights, and the kernel permits ptrace(2) unless a process is not dumpable.
+// outOfReach protects lklrun's memory and descriptors, including sockets of the
+// host's network, from the command. Without a user namespace both have the same
+// user and rights, and the kernel permits ptrace(2) on every dumpable process.
 func outOfReach() {
-	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // fails for no value but others
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // cannot fail with this value
 }
 
-// end says how lklhost ended; valid once exited is closed.
+// end describes how lklhost ended. It is valid once exited is closed.
 func (h *host) end() string {
 	ws, ok := h.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	switch {
@@ -244,9 +247,9 @@ func (h *host) end() string {
 	return "ended"
 }
 
-// kill ends lklhost at once and waits for it.
+// kill kills lklhost and waits for its end.
 func (h *host) kill() error {
-	_ = h.cmd.Process.Kill() // gone already: fine
+	_ = h.cmd.Process.Kill() // fails only if it has ended already
 	select {
 	case <-h.exited:
 		return nil

@@ -18,8 +18,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// lklrun runs a command on the stack "host": the real lklrun and lklhost, with
-// the host's kernel in the library's place.
+// lklrun runs a command on the stack "host", with the real lklrun and lklhost,
+// and the host's kernel instead of a library.
 func lklrun(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	testutil.Need(t, testutil.Bin("lklrun"), testutil.Bin("lklhost"))
@@ -47,8 +47,8 @@ func TestHostStatus(t *testing.T) {
 	before.Same()
 }
 
-// A descriptor that was handed over reaches the target under its number, also
-// where os/exec would put ours; a socket of the host's network does not.
+// The target gets a passed descriptor under its number, even if os/exec would
+// use that number for ours. It does not get sockets of the host's network.
 func TestDescriptors(t *testing.T) {
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -82,7 +82,8 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
-// started runs a family of processes and returns once the run's state is known.
+// started starts a run with several processes, and returns once its state is
+// known.
 func started(t *testing.T) (*testutil.Proc, instance.State) {
 	t.Helper()
 	p := testutil.Start(t, lklrun(t, "--name", "family", "--", "sh", "-c", "sleep 1000 & setsid sleep 1001 & echo ready; sleep 1002"))

@@ -23,23 +23,23 @@ import (
 	"github.com/lklrun/lklrun/internal/instance"
 )
 
-// undoLimit bounds one undo: the next ones are worth trying too.
+// undoLimit bounds one undo, so that the following ones are tried too.
 const undoLimit = 5 * time.Second
 
-// journal is the file of undos. A record stands in it, synced, before the step
-// that it undoes begins, and leaves it when the step has been undone.
+// journal is the file of undos. A record is written and synced before the step
+// that it undoes begins. It is removed when the step has been undone.
 type journal struct {
 	mu   sync.Mutex
 	dir  *instance.Dir
 	file *os.File
 }
 
-// record is a line of the journal: an undo, and which network namespace it is
-// for beyond the inode number, which another namespace may have later.
+// record is a line of the journal. It holds an undo and identifies its network
+// namespace, beyond the inode number, which another namespace can reuse.
 type record struct {
 	hostnet.Undo
-	Boot   string `json:"boot,omitempty"`   // of the kernel that was changed
-	Cookie uint64 `json:"cookie,omitempty"` // of its network namespace; 0: not known
+	Boot   string `json:"boot,omitempty"`   // boot ID of the kernel that was changed
+	Cookie uint64 `json:"cookie,omitempty"` // cookie of its network namespace; 0: not known
 }
 
 func openJournal(dir *instance.Dir) (*journal, error) {
@@ -65,8 +65,8 @@ func (j *journal) add(u hostnet.Undo) error {
 	return appendRecords(j.file, record{u, hostnet.Boot(), hostnet.NetnsCookie()})
 }
 
-// appendRecords writes records to the end of f, and returns when they are safe
-// there. Each starts a line of its own, whatever an earlier write left cut off.
+// appendRecords appends records to f and returns when they are on disk. It
+// begins a new line each time, in case an earlier write was cut off.
 func appendRecords(f *os.File, records ...record) error {
 	var lines []byte
 	for _, r := range records {
@@ -79,14 +79,14 @@ func appendRecords(f *os.File, records ...record) error {
 	if _, err := f.Write(lines); err != nil {
 		return fmt.Errorf("writing the journal in %s: %w", filepath.Dir(f.Name()), cause(err))
 	}
-	// A file system that cannot sync (EINVAL) has nothing to sync.
+	// EINVAL: this file system has nothing to sync.
 	if err := f.Sync(); err != nil && !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("syncing the journal in %s: %w", filepath.Dir(f.Name()), cause(err))
 	}
 	return nil
 }
 
-// remove takes an undo out that has been carried out before the run's end.
+// remove deletes an undo that was carried out before the end of the run.
 func (j *journal) remove(u hostnet.Undo) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -107,8 +107,8 @@ func (j *journal) remove(u hostnet.Undo) error {
 	return nil
 }
 
-// replaceJournal writes the journal anew. Readers find the old one or the new
-// one, whole.
+// replaceJournal rewrites the journal. Readers see either the old or the new
+// file, never a part.
 func replaceJournal(dir *instance.Dir, records []record) (*os.File, error) {
 	next := dir.File(instance.JournalFile + ".new")
 	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -130,7 +130,7 @@ func replaceJournal(dir *instance.Dir, records []record) (*os.File, error) {
 
 func (j *journal) close() { j.file.Close() }
 
-// cause strips operation and path from a file's error.
+// cause strips the operation and path from a file error.
 func cause(err error) error {
 	var errno unix.Errno
 	if errors.As(err, &errno) {
@@ -156,9 +156,9 @@ func readJournal(dir *instance.Dir) ([]record, error) {
 	return parseJournal(data)
 }
 
-// parseJournal reads records. A line that is cut off belongs to a step that never
-// began. What is no record, and not cut off either, is an error; the other lines
-// are returned nevertheless.
+// parseJournal parses records. It skips a line that is cut off, because the
+// step of that line never began. Any other invalid line is an error; the valid
+// records are returned nevertheless.
 func parseJournal(data []byte) ([]record, error) {
 	var records []record
 	var errs []error
@@ -180,11 +180,12 @@ func parseJournal(data []byte) ([]record, error) {
 	return records, errors.Join(errs...)
 }
 
-// cutOff is what encoding/json says of a beginning.
+// cutOff is the error text of encoding/json for incomplete input.
 const cutOff = "unexpected end of JSON input"
 
-// gone tells whether the network namespace that was changed is known to exist no
-// longer: the kernel was started anew, or another one has its inode number now.
+// gone reports whether the changed network namespace is known to exist no
+// longer: the machine has rebooted, or another namespace now has its inode
+// number.
 func (r *record) gone() bool {
 	if r.Boot != "" && r.Boot != hostnet.Boot() {
 		return true
@@ -193,11 +194,11 @@ func (r *record) gone() bool {
 	return r.Here() && r.Cookie != 0 && cookie != 0 && r.Cookie != cookie
 }
 
-// ElsewhereError says that undos can only be carried out in another network
+// ElsewhereError reports that undos must be carried out in another network
 // namespace.
 type ElsewhereError struct{ Name, Netns, Dir string }
 
-// Error says how to get there.
+// Error describes how to enter that namespace.
 func (e *ElsewhereError) Error() string {
 	text := fmt.Sprintf("run %s changed network namespace %s; run this as root in it", e.Name, e.Netns)
 	if way := hostnet.WayInto(e.Netns); len(way) > 0 {
@@ -206,7 +207,8 @@ func (e *ElsewhereError) Error() string {
 	return text + ", or, if it is gone (no process and no name here leads to it), remove " + e.Dir
 }
 
-// checkPlace says where undos have to be carried out, unless it is here.
+// checkPlace returns an error if undos must be carried out in another network
+// namespace.
 func checkPlace(dir *instance.Dir, records []record) error {
 	for _, r := range records {
 		if !r.Here() {
@@ -216,16 +218,16 @@ func checkPlace(dir *instance.Dir, records []record) error {
 	return nil
 }
 
-// replay carries out what the journal says, last step first. It goes on after
-// an undo that failed, but leaves alone what was done to the same device before.
-// The journal keeps what has not been undone.
+// replay carries out the undos of the journal, last step first. If one fails,
+// replay continues, but skips earlier steps on the same device. The journal
+// keeps the undos that were not carried out.
 func replay(ctx context.Context, dir *instance.Dir) error {
 	records, err := readJournal(dir)
 	if err := checkPlace(dir, records); err != nil {
 		return err
 	}
 	errs := []error{err}
-	failed := map[int]bool{} // devices
+	failed := map[int]bool{} // by interface index
 	var left []record
 	for _, r := range slices.Backward(records) {
 		err := errLater
@@ -244,23 +246,25 @@ func replay(ctx context.Context, dir *instance.Dir) error {
 		return nil
 	}
 	if slices.Reverse(left); errs[0] == nil {
-		if f, rerr := replaceJournal(dir, left); rerr == nil { // else all are tried again, which does no harm
+		if f, rerr := replaceJournal(dir, left); rerr == nil { // on an error the next cleanup repeats all undos, which is harmless
 			f.Close()
 		}
 	}
 	return fmt.Errorf("%w; `lklrun cleanup` tries again (the record is %s)", err, dir.File(instance.JournalFile))
 }
 
-// errLater stands for an undo that waits for another one.
+// errLater marks an undo that depends on a failed one.
 var errLater = errors.New("not tried")
 
-// Cleanup ends the processes that the run with the directory at path left, undoes
-// what it left on the host, and removes the directory if all of that succeeded. The error is an *instance.RunningError when
-// it is in use, and an *ElsewhereError when this is the wrong place.
+// Cleanup ends the remaining processes of the run whose directory is path,
+// undoes its changes to the host, and, if all that succeeds, removes the
+// directory. It returns an *instance.RunningError if the directory is in use,
+// and an *ElsewhereError in the wrong network namespace.
 func Cleanup(ctx context.Context, path string) error {
 	d, err := instance.Take(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		// Died between making the directory and its lock: it is empty.
+		// lklrun died between creating the directory and its lock, so
+		// it is empty.
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("removing %s: %w", path, cause(err))
 		}
@@ -272,9 +276,9 @@ func Cleanup(ctx context.Context, path string) error {
 	return finish(d, func() error { return takeOver(ctx, d) })
 }
 
-// takeOver ends the processes of a killed run and undoes what it did.
+// takeOver ends the processes of a killed run and undoes its changes.
 func takeOver(ctx context.Context, d *instance.Dir) error {
-	records, _ := readJournal(d) // an error comes again
+	records, _ := readJournal(d) // replay returns the error again
 	if err := checkPlace(d, records); err != nil {
 		return err
 	}
@@ -284,8 +288,7 @@ func takeOver(ctx context.Context, d *instance.Dir) error {
 	return replay(ctx, d)
 }
 
-// finish removes the directory once all is undone: it stays as long as something
-// is left of that.
+// finish removes the directory if undo succeeds, and keeps it otherwise.
 func finish(d *instance.Dir, undo func() error) error {
 	if err := undo(); err != nil {
 		d.Release()

@@ -14,8 +14,9 @@ import (
 	"github.com/lklrun/lklrun/internal/instance"
 )
 
-// What is undone before the run's end leaves the journal, once for each time it
-// was written; what is not in it is no error.
+// An undo that was carried out before the run's end is removed from the
+// journal, once for each time it was written. Removing a missing one is no
+// error.
 func TestJournalRemove(t *testing.T) {
 	dir := &instance.Dir{Path: t.TempDir()}
 	j, err := openJournal(dir)
@@ -55,7 +56,7 @@ func undosIn(dir *instance.Dir) ([]hostnet.Undo, error) {
 	return undos, err
 }
 
-// A write that was cut short spoils its own record, not the next one.
+// A truncated write damages only its own record, not the next one.
 func TestFinding17JournalLine(t *testing.T) {
 	dir := &instance.Dir{Path: t.TempDir()}
 	j, err := openJournal(dir)
@@ -84,7 +85,7 @@ func TestFinding17JournalLine(t *testing.T) {
 	}
 }
 
-// What is no record is no reason to forget the others, nor is it forgotten.
+// An invalid record neither hides the others nor disappears.
 func TestJournalSpoiled(t *testing.T) {
 	records, err := parseJournal([]byte("{\"op\":\"a\"}\nnonsense\n{\"op\":\"b\"}\n"))
 	if len(records) != 2 || records[1].Op != "b" || err == nil || !strings.Contains(err.Error(), "line 2") {
@@ -92,8 +93,8 @@ func TestJournalSpoiled(t *testing.T) {
 	}
 }
 
-// Records of an earlier boot, and of a namespace whose number another one has
-// now, have nothing left to undo.
+// Records of an earlier boot, or of a namespace whose number another one has
+// now, need no undo.
 func TestJournalOfTheGone(t *testing.T) {
 	here, err := os.Readlink("/proc/thread-self/ns/net")
 	if err != nil {

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package launch carries a plan out: it takes the steps in their order, watches
-// the run, and takes everything back in the reverse order, whatever happens.
+// Package launch carries out a plan. It performs the plan's steps in order,
+// watches the run, and undoes everything in reverse order, however the run
+// ends.
 //
 //	plan ─► steps ─► watch ─► end lklhost ─► reap ─► replay journal ─► remove directory
 //	          └── an error or a signal ──┘
 //
-// Each of lklrun and lklhost does the other's part when that dies: an end of the
-// control connection tells. See ARCHITECTURE.md, "From a command line to an exit
-// status".
+// lklrun and lklhost each detect the other's death by the end of the control
+// connection, and then do the other's part of the cleanup. See ARCHITECTURE.md,
+// "From a command line to an exit status".
 package launch
 
 import (
@@ -32,68 +33,68 @@ import (
 )
 
 const (
-	// startLimit bounds everything up to the release of the target.
+	// startLimit bounds the whole start, up to the release of the target.
 	startLimit = 60 * time.Second
 
-	// endLimit bounds what lklhost may take after the target's end: killing
-	// what is left of it (5 s) and letting sent data drain (60 s, or 3 s in which
-	// no peer takes any), in csrc/host.
+	// endLimit bounds the time that lklhost takes after the target's end.
+	// lklhost kills the remaining processes (5 s) and lets sent data drain
+	// (60 s, or 3 s without progress at any peer); see csrc/host.
 	endLimit = 70 * time.Second
 
-	// answerLimit is how long lklhost may leave a greeting unanswered.
+	// answerLimit bounds the wait for lklhost's answer to a greeting.
 	answerLimit = 5 * time.Second
 
-	// stopLimit bounds the wait for lklhost when a start is given up.
+	// stopLimit bounds the wait for lklhost when a start is aborted.
 	stopLimit = 5 * time.Second
 )
 
-// Options are what a run needs beside its plan.
+// Options are the parameters of a run that are not part of its plan.
 type Options struct {
-	HostPath    string       // lklhost, from FindHost
-	PreloadPath string       // the library of that engine, from FindPreload
-	Log         *slog.Logger // steps and their times
-	Tell        func(string) // a line for the user
-	Quiet       bool         // leave out the plan's notes
-	Report      func(Report) // what the run has cost, at its end; may be nil
+	HostPath    string       // path of lklhost, from FindHost
+	PreloadPath string       // path of the engine's library, from FindPreload
+	Log         *slog.Logger // receives the steps and their durations
+	Tell        func(string) // prints a line for the user
+	Quiet       bool         // do not print the plan's notes
+	Report      func(Report) // receives the costs of the run at its end; may be nil
 
-	// In the background the target's input is empty, and its output goes to
-	// Output, or to a file in the run directory.
+	// Background gives the target an empty standard input. Its output goes
+	// to Output or, if that is nil, to a file in the run directory.
 	Background bool
 	Output     *os.File
-	Started    func(name string) // once the target runs; may be nil
+	Started    func(name string) // called once the target runs; may be nil
 }
 
-// run is a run in progress.
+// run is the state of a run in progress.
 type run struct {
 	plan *plan.Plan
 	opts Options
 	log  *slog.Logger
 
-	spared     map[int]bool // children that were there before
+	spared     map[int]bool // children that existed before the run
 	dir        *instance.Dir
 	journal    *journal
 	state      instance.State
-	stating    sync.Mutex // held while state changes, once there are services
+	stating    sync.Mutex // held while state changes, once services are running
 	host       *host
-	conn       *stackconn.Conn // once greeted
+	conn       *stackconn.Conn // set after the greeting
 	events     <-chan ctlproto.Event
 	signals    *signals
 	sharing    sharing
 	live       live
 	leased     leasers
-	asked      ask.Mux  // what lklctl may ask
+	asked      ask.Mux  // the questions that lklctl may ask
 	stopAsking func()   // nil: questions are not answered yet
-	account    *account // once the target has ended
+	account    *account // set after the target's end
 	deaf       bool     // lklhost does not answer
 	captures   []*recording
-	paths      *pathKeeper // once the stack is configured
-	reporter   *reporter   // nil: nobody wants to know
-	looks      *looker     // likewise; nil: the kernel is not ours
+	paths      *pathKeeper // set once the stack is configured
+	reporter   *reporter   // nil: no report is wanted
+	looks      *looker     // nil: not started, or the kernel is the host's
 	post       *bundle.Bundle
 }
 
-// Run carries p out and returns how its target ended. An error means that
-// lklrun itself could not do its part; all is undone then, too.
+// Run carries out p and returns how its target ended. An error means that
+// lklrun itself failed; everything is undone in that case too.
 func Run(ctx context.Context, p *plan.Plan, opts Options) (exit.End, error) {
 	r := &run{plan: p, opts: opts, log: opts.Log}
 	start, cancel := context.WithCancelCause(ctx)
@@ -131,7 +132,7 @@ func Run(ctx context.Context, p *plan.Plan, opts Options) (exit.End, error) {
 	return end, err
 }
 
-// take takes the plan's steps.
+// take performs the plan's steps.
 func (r *run) take(ctx context.Context) error {
 	for _, s := range r.plan.Steps {
 		if ctx.Err() != nil {
@@ -139,7 +140,7 @@ func (r *run) take(ctx context.Context) error {
 		}
 		began := time.Now()
 		if err := r.step(ctx, s); err != nil {
-			if ctx.Err() != nil { // the cause, not its consequence
+			if ctx.Err() != nil { // return the cause, not its consequence
 				return context.Cause(ctx)
 			}
 			return err
@@ -149,8 +150,9 @@ func (r *run) take(ctx context.Context) error {
 	return nil
 }
 
-// better puts a panic in the place of an error that is its consequence: a
-// request that got no answer. lklhost has ended by now, so all it said is here.
+// better replaces an error by the kernel panic that caused it, if there was
+// one. A panic makes pending requests fail. lklhost has ended by now, so all
+// its events have arrived.
 func (r *run) better(err error) error {
 	var sig *SignalError
 	if err == nil || r.events == nil || errors.As(err, &sig) {
@@ -192,8 +194,8 @@ func (r *run) step(ctx context.Context, s plan.Step) error {
 	return fmt.Errorf("unknown step %q", s.Kind)
 }
 
-// makeDir makes the run directory and what belongs in it from the start. A
-// leftover of the same name is cleaned up first.
+// makeDir creates the run directory and its initial content. It first cleans up
+// a leftover of the same name.
 func (r *run) makeDir(ctx context.Context) error {
 	var err error
 	if r.plan.Name == "" {
@@ -206,7 +208,7 @@ func (r *run) makeDir(ctx context.Context) error {
 	}
 	if r.dir.Leftover {
 		if err := takeOver(ctx, r.dir); err != nil {
-			r.dir.Release() // and it stays: it is the other run's
+			r.dir.Release() // do not remove it: it belongs to the other run
 			name := r.dir.Name
 			r.dir = nil
 			return &RefusedError{fmt.Errorf("an earlier run called %q is not cleaned up: %w; or choose another --name", name, err)}
@@ -242,7 +244,7 @@ func (r *run) makeDir(ctx context.Context) error {
 	return r.dir.WriteFile(instance.ResolvFile, []byte(r.plan.Resolv))
 }
 
-// changeState changes what others read of the run.
+// changeState changes the published state of the run.
 func (r *run) changeState(change func(*instance.State)) error {
 	r.stating.Lock()
 	defer r.stating.Unlock()
@@ -259,7 +261,7 @@ func (r *run) startHost(ctx context.Context) error {
 	return nil
 }
 
-// boot hands the links over and starts the kernel.
+// boot hands the links over to lklhost and boots the kernel.
 func (r *run) boot(ctx context.Context) error {
 	if err := r.host.ready(ctx); err != nil {
 		return err
@@ -269,7 +271,8 @@ func (r *run) boot(ctx context.Context) error {
 	r.log.Debug("lklhost answers", "pid", hello.HostPID, "target", hello.TargetPID)
 	r.state.HostPID, r.state.TargetPID = int(hello.HostPID), int(hello.TargetPID)
 	var err error
-	// Not ctx: the events are for the whole run and end with the connection.
+	// ctx ends with the start. The events are for the whole run and end
+	// with the connection.
 	r.events, err = r.conn.Events(context.WithoutCancel(ctx), ctlproto.CTL_EV_EXIT|ctlproto.CTL_EV_PANIC|ctlproto.CTL_EV_WARN|ctlproto.CTL_EV_NOTE|ctlproto.CTL_EV_START|ctlproto.CTL_EV_SIGNAL)
 	if err != nil {
 		return err
@@ -288,8 +291,8 @@ func (r *run) boot(ctx context.Context) error {
 	return nil
 }
 
-// release lets the target run. State is written first: nothing that can fail
-// comes afterwards.
+// release lets the target run. The state is written first, so that nothing can
+// fail after the release.
 func (r *run) release(ctx context.Context) error {
 	if err := r.changeState(func(*instance.State) {}); err != nil {
 		return err
@@ -302,7 +305,7 @@ func (r *run) release(ctx context.Context) error {
 	if err := r.delay(ctx); err != nil {
 		return err
 	}
-	// A handle, not a number: the target may end at any moment from now on.
+	// A handle, not a pid: from now on the target may end at any moment.
 	target, err := os.FindProcess(r.state.TargetPID)
 	if err != nil {
 		return fmt.Errorf("looking for the target: %w", err)
@@ -331,12 +334,11 @@ func (r *run) release(ctx context.Context) error {
 	return nil
 }
 
-// teardown takes everything back; each part happens whatever became of the
-// ones before.
+// teardown undoes everything. Each part is tried, even if earlier parts failed.
 func (r *run) teardown(ctx context.Context) error {
 	began := time.Now()
 	var errs []error
-	if r.deaf { // nor does anybody wait for its answers
+	if r.deaf { // do not wait for its answers either
 		r.conn.Close()
 	}
 	if r.stopAsking != nil {
@@ -360,8 +362,8 @@ func (r *run) teardown(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// endHost ends an lklhost that still runs: kindly, so that it halts its kernel,
-// then by force.
+// endHost ends an lklhost that is still running. It first asks lklhost to stop,
+// so that it halts its kernel, and kills it after a timeout.
 func (r *run) endHost() error {
 	select {
 	case <-r.host.exited:
@@ -369,10 +371,10 @@ func (r *run) endHost() error {
 		if r.host.conn != nil && !r.deaf {
 			r.stopHost()
 		}
-	default: // not even greeted yet
+	default: // no greeting yet
 	}
 	err := r.host.kill()
-	<-r.host.connected // its greeting has failed by now, or does within startLimit
+	<-r.host.connected // the greeting has failed, or fails within startLimit
 	if r.host.conn != nil {
 		r.host.conn.Close()
 	}

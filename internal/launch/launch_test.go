@@ -39,7 +39,7 @@ func TestEndOf(t *testing.T) {
 		7 << 8:   {Status: 7},
 		255 << 8: {Status: 255},
 		2:        {Signal: unix.SIGINT},
-		11 | 128: {Signal: unix.SIGSEGV}, // with a core
+		11 | 128: {Signal: unix.SIGSEGV}, // with a core dump
 		9:        {Status: 137},
 	} {
 		if got := exit.Of(ws); got != want {
@@ -48,7 +48,7 @@ func TestEndOf(t *testing.T) {
 	}
 }
 
-// exitHelper ends a copy of the test binary as End says.
+// exitHelper makes a copy of the test binary end as End says.
 const exitHelper = "LKLRUN_TEST_EXIT_SIGNAL"
 
 func init() {
@@ -58,8 +58,8 @@ func init() {
 	}
 }
 
-// A process that ends by a signal is seen to, whatever the Go runtime does with
-// that signal itself.
+// A process that ends by a signal is reported as such, whatever the Go runtime
+// does with that signal.
 func TestDieBy(t *testing.T) {
 	for _, sig := range []syscall.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGSEGV, unix.SIGPIPE, unix.SIGUSR1, unix.SIGABRT, unix.SIGTERM} {
 		cmd := exec.Command("/proc/self/exe")
@@ -118,7 +118,7 @@ func TestUnmet(t *testing.T) {
 		{one + "MPTcpExtMPCapableSYNACKRX 1\nMPTcpExtInfiniteMapRx 1\n", "", "MPTCP fell back to TCP (InfiniteMapRx 1)"},
 		{"sockets.stack 3\nsockets.accepted 2\nMPTcpExtMPCapableACKRX 2\n", "", ""},
 		{"sockets.stack 3\nsockets.accepted 2\nMPTcpExtMPCapableACKRX 1\n", "", "1 connection by TCP"},
-		// A process may call itself anything.
+		// A process can choose any name.
 		{one + "MPTcpExtMPCapableSYNACKRX 0\nproc.1.\nsockets.connected 0\n", "no account", "no account"},
 		{one + "proc.1.x 1\nsockets.connected 0\n", "", "1 connection by TCP"},
 	} {
@@ -141,14 +141,14 @@ func TestUnmet(t *testing.T) {
 	}
 }
 
-// What the stack refuses is the user's to mend; what breaks is not.
+// The user can fix refusals of the stack, but not its failures.
 func TestRefused(t *testing.T) {
 	setting := func(err error) error { return &stacknet.SysctlError{Key: "a.b", Value: "1", Write: true, Err: err} }
 	for err, want := range map[error]bool{
 		setting(&fs.PathError{Op: stackconn.OpOpen, Err: unix.ENOENT}): true,
 		setting(unix.EINVAL):              true,
 		fmt.Errorf("way: %w", unix.EPERM): true,
-		setting(unix.EIO):                 false, // a dead kernel's answer
+		setting(unix.EIO):                 false, // the answer of a dead kernel
 		setting(unix.ENOMEM):              false,
 		setting(stackconn.ErrClosed):      false,
 		context.DeadlineExceeded:          false,
@@ -209,21 +209,21 @@ func TestJournalFullDisk(t *testing.T) {
 	}
 }
 
-// Whatever is in a journal, a record that is added to it is read.
+// A record added to a journal of any content can be read.
 func FuzzJournal(f *testing.F) {
 	f.Add([]byte("{\"op\":\"delete-link\",\"name\":\"t0\",\"ifindex\":3,\"netns\":\"net:[1]\"}\n{\"op\""))
 	f.Add([]byte("\n"))
 	f.Add([]byte("nonsense"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		records, _ := parseJournal(append(data, "\n{\"op\":\"added\"}\n"...)) // an error is about the rest
+		records, _ := parseJournal(append(data, "\n{\"op\":\"added\"}\n"...)) // an error concerns the other lines
 		if n := len(records); n == 0 || records[n-1].Op != "added" {
 			t.Fatalf("%q: %v", data, records)
 		}
 	})
 }
 
-// Replaying takes back what is still there, is content with what is not, and
-// can be done again.
+// Replay undoes existing changes, ignores those that are gone, and can be
+// repeated.
 func TestReplay(t *testing.T) {
 	testutil.Need(t, "ip")
 	netns, err := os.Readlink("/proc/self/ns/net")
@@ -268,8 +268,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// Whoever lost its parent below us is found and ended; the children that were
-// there before are not.
+// Orphans below us are found and killed. Children that existed before are not.
 func TestKillDescendants(t *testing.T) {
 	testutil.Need(t, "setsid")
 	before := exec.Command("sleep", "1000")
@@ -277,8 +276,8 @@ func TestKillDescendants(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		_ = before.Process.Kill() // running, so it works
-		_ = before.Wait()         // killed
+		_ = before.Process.Kill() // fails only if it has ended
+		_ = before.Wait()         // it was killed
 	}()
 	spared, err := children()
 	if err != nil || !spared[before.Process.Pid] {
@@ -306,9 +305,9 @@ func TestKillDescendants(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil { // its children become ours
 		t.Fatal(err)
 	}
-	_ = cmd.Wait() // killed
+	_ = cmd.Wait() // it was killed
 	below, err := descendants(spared)
-	if err != nil || len(below) < 3 { // a shell may become its last command
+	if err != nil || len(below) < 3 { // a shell may exec its last command
 		t.Errorf("below us: %v, %v; want three sleeps", below, err)
 	}
 	if err := killDescendants(spared); err != nil {
@@ -322,7 +321,8 @@ func TestKillDescendants(t *testing.T) {
 	}
 }
 
-// Many sockets make looks rare, and a stack that does not answer is not given up.
+// Many sockets reduce the sampling rate, and a stack that does not answer is
+// sampled again.
 func TestNextLook(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -19,17 +19,17 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// leaser keeps a link supplied with addresses from its network.
+// leaser gets and renews the addresses of a link from its network.
 type leaser struct {
 	r      *run
 	l      *liveLink
 	client *dhcp.Client
 
-	changed chan struct{} // something did; holds one
+	changed chan struct{} // signals a change; capacity 1
 	stop    func()
 }
 
-// leases is the service of a link that gets addresses from its network.
+// leases returns the service of a link that gets addresses from its network.
 func leases(r *run, l *liveLink) service {
 	if !l.Leases() {
 		return nil
@@ -42,22 +42,23 @@ func leases(r *run, l *liveLink) service {
 		Changed: func() {
 			select {
 			case s.changed <- struct{}{}:
-			default: // somebody is about to look
+			default: // a signal is already pending
 			}
 		},
 	})
 	return s
 }
 
-// stackDevice is the name of the device in the stack that has the link's
+// stackDevice returns the name of the device in the stack that has the link's
 // addresses.
 func stackDevice(l *plan.Link) string {
 	top := stackLink(l)
 	return top.Top()
 }
 
-// leaseName is what servers are told that we are called. The host's own name
-// would take that away from the host, where the server keeps a list of names.
+// leaseName returns the host name that is sent to servers. It differs from the
+// host's own name: a server that registers names would reassign that name to
+// the stack.
 func leaseName(instance string) string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -73,7 +74,7 @@ func leaseName(instance string) string {
 	return strings.Trim(name[:min(len(name), 63)], "-")
 }
 
-// Start begins to look for addresses; awaitLeases waits for them.
+// Start starts to request addresses. awaitLeases waits for them.
 func (s *leaser) Start(ctx context.Context) error {
 	if err := s.client.Start(ctx); err != nil {
 		return err
@@ -98,14 +99,14 @@ func (s *leaser) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop gives the leases back.
+// Stop releases the leases.
 func (s *leaser) Stop() {
 	s.client.Stop()
 	s.stop()
 	s.r.leased.remove(s)
 }
 
-// leasers are the running ones of a run, in their links' order.
+// leasers are the active leasers of a run, in the order of their links.
 type leasers struct {
 	mu  sync.Mutex
 	all []*leaser
@@ -131,7 +132,7 @@ func (k *leasers) list() []*leaser {
 	return slices.Clone(k.all)
 }
 
-// leasesChanged brings to the run's files what the networks gave.
+// leasesChanged updates the run's files with the leases.
 func (r *run) leasesChanged() {
 	r.leased.writing.Lock()
 	defer r.leased.writing.Unlock()
@@ -164,7 +165,7 @@ func (r *run) leasesChanged() {
 	}
 }
 
-// shownLeases are leases as state.json has them.
+// shownLeases converts leases to their form in state.json.
 func shownLeases(all []dhcp.Status) []instance.Lease {
 	var shown []instance.Lease
 	for _, x := range all {
@@ -177,8 +178,8 @@ func shownLeases(all []dhcp.Status) []instance.Lease {
 	return shown
 }
 
-// awaitLeases waits until every link has the addresses that it shall get. When
-// that takes too long, a link that has any address will do for all.
+// awaitLeases waits until every link has its expected addresses. After the
+// timeout, one link with any address is enough.
 func (r *run) awaitLeases(ctx context.Context) error {
 	limit, cancel := context.WithTimeout(ctx, plan.LeaseLimit)
 	defer cancel()
@@ -205,10 +206,11 @@ func (r *run) awaitLeases(ctx context.Context) error {
 		r.opts.Tell(text + "; going on without")
 	}
 	r.leasesChanged()
-	return r.paths.Sync(ctx) // the first connection has all of them
+	return r.paths.Sync(ctx) // so that the first connection can use all paths
 }
 
-// late says what a link has not got in time, and what can be done.
+// late describes the missing addresses of a link after the timeout, and the
+// remedy.
 func (s *leaser) late() string {
 	var whys []string
 	for _, p := range s.client.Missing() {
@@ -224,9 +226,9 @@ func (s *leaser) late() string {
 	return fmt.Sprintf("%s (%s:%s): after %v %s", s.l.Name, s.l.Type, s.l.Host(), plan.LeaseLimit.Round(time.Second), strings.Join(whys, ", and "))
 }
 
-// heedRouters makes a device of the stack heed the routers of its network, or
-// not, before it is up. Nobody who wrote its addresses down expects others there,
-// nor a route that a neighbour announces.
+// heedRouters makes a device of the stack process or ignore router
+// advertisements, before it is up. A user who configured addresses expects no
+// others, and no route that a neighbour announces.
 func (r *run) heedRouters(ctx context.Context, device string, l *plan.Link, heed bool) error {
 	if err := stacknet.MountFilesystems(ctx, r.conn); err != nil {
 		return err
@@ -234,18 +236,20 @@ func (r *run) heedRouters(ctx context.Context, device string, l *plan.Link, heed
 	ra := map[string]string{"accept_ra": "0", "autoconf": "0"}
 	switch {
 	case heed:
-		// 2: also for one who has switched forwarding on. The delay, up to a second
-		// before each search for another host with the address, is for machines
-		// that all boot at once.
+		// accept_ra=2 also works with forwarding enabled. The delay of
+		// up to a second before a solicitation is for machines that all
+		// boot at once.
 		ra = map[string]string{"accept_ra": "2", "autoconf": "0", "use_tempaddr": "0", "addr_gen_mode": "0", "router_solicitation_delay": "0"}
 		if l.SLAAC {
 			ra["autoconf"] = "1"
 		}
 	case l.Type != config.TypeRaw:
-		// Its link-local address is made of an Ethernet address of its own, which no
-		// other has unless it has the IP addresses too. It would be looked for for a
-		// second or two, and what watches addresses, a browser for instance, gives up
-		// what it began before this one came.
+		// Duplicate address detection is unnecessary here: the
+		// link-local address derives from an Ethernet address that no
+		// other host has, unless it also has the same IP addresses. The
+		// check would take a second or two. Programs that watch
+		// addresses, such as browsers, abort what they started before
+		// the address appeared.
 		ra["accept_dad"] = "0"
 	}
 	for key, value := range ra {
@@ -261,8 +265,8 @@ func (r *run) heedRouters(ctx context.Context, device string, l *plan.Link, heed
 	return nil
 }
 
-// heedRoutersOf does so for a link: for its device, or, once that is made, for
-// the one that carries its VLAN.
+// heedRoutersOf calls heedRouters for a link's device or, once it exists, for
+// the device of its VLAN.
 func (r *run) heedRoutersOf(ctx context.Context, l *plan.Link, configured bool) error {
 	heed := l.SLAAC || l.DHCP6
 	switch {

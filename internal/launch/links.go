@@ -21,27 +21,27 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// link is the host's end of an interface: what lklhost gets, and what ends with
-// the interface.
+// link is the host's end of an interface: the descriptor for lklhost, and the
+// resources that are released with the interface.
 type link struct {
 	file    *os.File // closed once lklhost has it
 	kind    uint32   // ctlproto.CTL_LINK_*
 	flags   uint32   // ctlproto.CTL_LINKF_*
-	close   func()   // of what serves it in this process; nil: nothing does
-	ifindex int      // of the host's device; 0: there is none
+	close   func()   // stops the part that runs in this process; nil: none
+	ifindex int      // of the host's device; 0: none
 
-	counts func() map[string]uint64 // of a gateway; nil: it is none
+	counts func() map[string]uint64 // counters of a gateway; nil: not a gateway
 
-	watch *hostnet.Watch // of its end; nil: that of the device, if there is one
-	gone  func() string  // what to say then; nil: that the device is gone
+	watch *hostnet.Watch // reports the end; nil: watch the device, if there is one
+	gone  func() string  // message at the end; nil: the device is gone
 }
 
-// saying is for a link whose end has but one reason.
+// saying returns a fixed message, for a link that can end for only one reason.
 func saying(format string, args ...any) func() string {
 	return func() string { return fmt.Sprintf(format, args...) }
 }
 
-// offload changes what the type's own default is to what l asks for.
+// offload replaces the type's default offload setting by that of l.
 func (k *link) offload(l *plan.Link) error {
 	mask, isMask := strings.CutPrefix(l.Offload, "0x")
 	switch {
@@ -62,25 +62,27 @@ func (k *link) offload(l *plan.Link) error {
 	if err != nil {
 		return fmt.Errorf("offload: %w", err)
 	}
-	// Features above have no meaning for a device of ours, as the one for merged
-	// buffers below has not, which says that there is a mask.
+	// The mask has 15 bits: higher features do not apply to our devices.
+	// The bit for merged buffers does not apply either, so here it marks
+	// that a mask is present.
 	k.flags |= (uint32(n)&0x7fff | mergedBuffers) << ctlproto.CTL_LINKF_FEATURES_SHIFT
-	k.flags &^= ctlproto.CTL_LINKF_BIG // virtio has no bit for it
+	k.flags &^= ctlproto.CTL_LINKF_BIG // virtio has no feature bit for it
 	return nil
 }
 
-// noOffload says whether nothing is to be left to the device.
+// noOffload reports whether the link uses no offload at all.
 func noOffload(l *plan.Link) bool {
 	mask, isMask := strings.CutPrefix(l.Offload, "0x")
 	return l.Offload == "off" || isMask && strings.Trim(mask, "0") == ""
 }
 
-// mergedBuffers is the bit of VIRTIO_NET_F_MRG_RXBUF, include/uapi/linux/virtio_net.h.
+// mergedBuffers is the bit of VIRTIO_NET_F_MRG_RXBUF
+// (include/uapi/linux/virtio_net.h).
 const mergedBuffers = 1 << 15
 
-// openLink makes or opens the host's end of l. journal gets the undo of each
-// change to the host before it is made; of an error nothing is left but what
-// the journal tells.
+// openLink creates or opens the host's end of l. It passes the undo of each
+// change to journal before it makes the change. After an error, only the
+// changes in the journal remain.
 func (r *run) openLink(ctx context.Context, l *plan.Link, journal func(hostnet.Undo) error) (link, error) {
 	switch l.Type {
 	case config.TypeUser:
@@ -102,7 +104,7 @@ func (r *run) openLink(ctx context.Context, l *plan.Link, journal func(hostnet.U
 func (r *run) openGateway(ctx context.Context, l *plan.Link) (link, error) {
 	g, file, err := gateway.Start(ctx, *l.Gateway, r.log, func(words string) { r.opts.Tell(l.Name + ": " + words) })
 	var taken *gateway.PublishError
-	if errors.As(err, &taken) { // since the plan was made
+	if errors.As(err, &taken) { // in use since the plan was made
 		return link{}, &RefusedError{err}
 	}
 	if err != nil {
@@ -148,7 +150,8 @@ func (r *run) openTap(ctx context.Context, l *plan.Link, journal func(hostnet.Un
 		tap.File.Close()
 		return link{}, err
 	}
-	// What the host passes on to another device it would have to cut up itself.
+	// The host would have to segment big packets itself to forward them to
+	// another device.
 	flags := headed(tap.VnetHdr)
 	if !member && !l.NAT && tap.VnetHdr {
 		flags |= ctlproto.CTL_LINKF_BIG
@@ -175,8 +178,9 @@ func (r *run) openMacvtap(ctx context.Context, l *plan.Link, journal func(hostne
 	}, nil
 }
 
-// insteadOfMacvtap is for somebody who may make a macvtap and not open it: a packet
-// socket on the device below carries the same frames, of the same Ethernet address.
+// insteadOfMacvtap is the fallback for a user who may create a macvtap but not
+// open it. A packet socket on the underlying device carries the same frames
+// with the same Ethernet address.
 func (r *run) insteadOfMacvtap(ctx context.Context, l *plan.Link, closed error) (link, error) {
 	if l.Mode != "" && l.Mode != config.ModeBridge || hostnet.CheckPacketRight() != nil {
 		return link{}, &RefusedError{fmt.Errorf("--if %s:%s: %w", l.Type, l.Device, closed)}
@@ -197,7 +201,8 @@ func openFD(l *plan.Link) (link, error) {
 	return onFrames(l, f)
 }
 
-// openPassed is openFD for a descriptor that was not inherited.
+// openPassed is like openFD, for a descriptor that was passed instead of
+// inherited.
 func openPassed(l *plan.Link, file *os.File) (link, error) {
 	f, err := hostnet.OpenPassed(file, l.FD)
 	if err != nil {
@@ -234,7 +239,8 @@ var fdKinds = map[hostnet.FDKind]uint32{
 	hostnet.FDCooked: ctlproto.CTL_LINK_COOKED,
 }
 
-// headed are the flags of a link whose frames have a virtio_net_hdr or not.
+// headed returns the flags of a link whose frames have, or do not have, a
+// virtio_net_hdr.
 func headed(vnetHdr bool) uint32 {
 	if vnetHdr {
 		return ctlproto.CTL_LINKF_VNET_HDR | ctlproto.CTL_LINKF_OFFLOAD
@@ -242,19 +248,20 @@ func headed(vnetHdr bool) uint32 {
 	return 0
 }
 
-// liveLink is an interface of the run, from the opening of its host's end to
-// the end of all that.
+// liveLink is an interface of the run, from the opening of its host's end until
+// all of it is released.
 type liveLink struct {
-	cut        atomic.Bool // the host's end is known not to carry
-	*plan.Link             // Name is the stack's from the moment it has it
+	cut        atomic.Bool // the host's end is known to have no carrier
+	*plan.Link             // Name is the name in the stack, once it has one
 	dev        int         // lklhost's number for it
 	host       link        // the host's end
 	undos      []hostnet.Undo
-	services   []service // of this link alone, running
+	services   []service // running services of this link
 }
 
-// open opens the host's end of l and keeps it; it is not the stack's yet. passed
-// is a descriptor that came for it from elsewhere than whoever started us.
+// open opens the host's end of l and records it. The stack does not have it
+// yet. passed is a descriptor that was passed to lklrun instead of inherited;
+// nil: there is none.
 func (r *run) open(ctx context.Context, l *plan.Link, passed *os.File) (*liveLink, error) {
 	k := &liveLink{Link: l, dev: -1}
 	var err error
@@ -275,16 +282,18 @@ func (r *run) open(ctx context.Context, l *plan.Link, passed *os.File) (*liveLin
 	return k, nil
 }
 
-// attach hands the host's end over. Before boot the stack gives no index yet.
+// attach passes the host's end to lklhost. Before boot, the stack returns no
+// index.
 func (r *run) attach(ctx context.Context, k *liveLink) (ifindex int, err error) {
 	add := ctlproto.LinkAdd{Kind: k.host.kind, Flags: k.host.flags, MAC: k.MAC, MTU: uint16(k.MTU)}
 	k.dev, ifindex, err = r.conn.AddLink(ctx, add, k.host.file)
-	// Ours closes now: lklhost alone holds the device, and no frame wakes us.
+	// Close our copy, so that only lklhost holds the device and no frame
+	// wakes this process.
 	k.host.file.Close()
 	k.host.file = nil
 	if err != nil {
 		k.dev = -1
-		if k.RawIP && errors.Is(err, unix.EOPNOTSUPP) { // nobody knew the library's ABI
+		if k.RawIP && errors.Is(err, unix.EOPNOTSUPP) { // the library's ABI was not known until now
 			return 0, &RefusedError{fmt.Errorf("--if %s:%s: %w", k.Type, k.Host(), r.plan.Stack.NoRawIP())}
 		}
 		return 0, fmt.Errorf("%s: %w", k.Name, err)
@@ -292,7 +301,7 @@ func (r *run) attach(ctx context.Context, k *liveLink) (ifindex int, err error) 
 	return ifindex, nil
 }
 
-// release ends what this process has of the host's end.
+// release releases this process's part of the host's end.
 func (k *liveLink) release() {
 	if k.host.file != nil {
 		k.host.file.Close()
@@ -308,8 +317,8 @@ func (k *liveLink) release() {
 	}
 }
 
-// undo takes back on the host, before the end of the run, what was done for k.
-// What cannot be undone stays in the journal, for the run's end.
+// undo reverts the host changes for k before the end of the run. The journal
+// keeps failed undos for the end of the run.
 func (r *run) undo(ctx context.Context, k *liveLink) error {
 	k.release()
 	var errs []error

@@ -28,7 +28,7 @@ func TestOffload(t *testing.T) {
 		{"0x9983", all, all | 0x9983<<16},
 		{"0x9983", all | ctlproto.CTL_LINKF_BIG, all | 0x9983<<16},
 		{"0x883", vnet, all | 0x8883<<16},
-		{"0x100000883", all, all | 0x8883<<16}, // as seen in LKL's own examples
+		{"0x100000883", all, all | 0x8883<<16}, // as in LKL's own examples
 		{"on", 0, 0},
 		{"0x883", 0, 0},
 	} {

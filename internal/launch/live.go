@@ -8,45 +8,45 @@ import (
 	"sync"
 )
 
-// service is something that lklrun does for a stack while it runs. It is there
-// from the configuration of the stack, before the target is released, until the
+// service is a task that lklrun performs for a running stack. It starts after
+// the stack is configured, before the target is released, and stops after the
 // target has ended. It talks to the stack through run.conn.
 //
-// Start may take its time for what the target must find done; it ends with ctx,
-// which is the start's. Whatever goes on afterwards ends with Stop, which is
-// called once if Start returned nil, also when the connection is over; it does
-// not return before all that has ended, and it has a limit of its own.
+// Start may block on tasks that must be complete before the target runs; its
+// ctx ends with the start. Stop ends all background work. It is called once if
+// Start returned nil, even if the connection has ended. Stop returns when all
+// that work has ended, and has its own timeout.
 type service interface {
 	Start(ctx context.Context) error
 	Stop()
 }
 
-// runServices make the services of a run, in the order in which they start; nil:
-// this run needs none of it.
+// runServices create the services of a run, in start order. A result of nil
+// means that this run does not need the service.
 var runServices = []func(r *run) service{
-	func(r *run) service { return r.paths }, // the first: it follows what the others do
+	func(r *run) service { return r.paths }, // the first, because it follows the others' changes
 	dumps,
 	lookers,
 	histories,
 	func(r *run) service { return &guardService{r} },
 }
 
-// linkServices make the services of one link, when it has been configured; nil:
-// this link needs none of it.
+// linkServices create the services of a configured link. A result of nil means
+// that this link does not need the service.
 var linkServices = []func(r *run, l *liveLink) service{leases, watches}
 
-// live is what may change of a run between the configuration of its stack and
-// its end.
+// live is the part of a run that can change between the stack's configuration
+// and its end.
 type live struct {
-	changing sync.Mutex // held by whoever adds or deletes a link
-	over     bool       // nobody does any more; under changing
+	changing sync.Mutex // held while a link is added or deleted
+	over     bool       // no more links are added or deleted; protected by changing
 
 	mu       sync.Mutex
 	links    []*liveLink
 	services []service
 }
 
-// all returns the links as they are now.
+// all returns the present links.
 func (v *live) all() []*liveLink {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -65,7 +65,7 @@ func (v *live) drop(l *liveLink) {
 	v.links = slices.DeleteFunc(v.links, func(k *liveLink) bool { return k == l })
 }
 
-// serve starts the services of the run and of the links it has.
+// serve starts the services of the run and of its links.
 func (r *run) serve(ctx context.Context) error {
 	for _, made := range runServices {
 		s := made(r)
@@ -86,7 +86,7 @@ func (r *run) serve(ctx context.Context) error {
 		}
 		served = served || len(l.services) > 0
 	}
-	if served { // the first connection has all paths
+	if served { // so that the first connection can use all paths
 		return r.paths.Sync(ctx)
 	}
 	return nil
@@ -107,7 +107,7 @@ func (r *run) serveLink(ctx context.Context, l *liveLink) error {
 	return nil
 }
 
-// stopServices ends the services of a link, the last one first.
+// stopServices stops the services of a link in reverse order.
 func (k *liveLink) stopServices() {
 	for _, s := range slices.Backward(k.services) {
 		s.Stop()
@@ -115,7 +115,7 @@ func (k *liveLink) stopServices() {
 	k.services = nil
 }
 
-// stopServing ends all services: nobody adds or deletes a link any more.
+// stopServing stops all services. From then on no link is added or deleted.
 func (r *run) stopServing() {
 	r.live.changing.Lock()
 	defer r.live.changing.Unlock()

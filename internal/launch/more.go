@@ -19,16 +19,17 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// Links that come and go while the stack runs: `lklctl link add` and `del`.
+// This file adds and removes links while the stack runs: `lklctl link add` and
+// `del`.
 
-// leaveLimit bounds the wait for a stack to give up a link. One that stands still
-// loses it when it goes on.
+// leaveLimit bounds the wait for a stack to give up a link. A stack that is
+// paused loses the link when it continues.
 const leaveLimit = 30 * time.Second
 
-// errEnding says that nothing is changed any more.
+// errEnding reports that the run accepts no more changes.
 var errEnding = errors.New("the run is ending")
 
-// addLink answers ask.AddLink. Of what fails nothing is left.
+// addLink answers ask.AddLink. After an error nothing of the link remains.
 func (r *run) addLink(ctx context.Context, spec ask.LinkSpec, file *os.File) (ask.LinkAdded, error) {
 	var added ask.LinkAdded
 	i, err := config.ParseInterface(spec.Spec)
@@ -62,7 +63,7 @@ func (r *run) addLink(ctx context.Context, spec ask.LinkSpec, file *os.File) (as
 	return ask.LinkAdded{Name: k.Name, Notes: notes}, nil
 }
 
-// planMore looks at the host and plans one more interface.
+// planMore inspects the host and plans an additional interface.
 func (r *run) planMore(i config.Interface, passed *os.File) (plan.Link, []string, error) {
 	facts, err := plan.LookMore(i, passed)
 	if err != nil {
@@ -75,7 +76,7 @@ func (r *run) planMore(i config.Interface, passed *os.File) (plan.Link, []string
 	return r.plan.More(i, have, facts)
 }
 
-// join makes a link, whose host's end is open, one of the stack's.
+// join adds a link with an open host's end to the stack.
 func (r *run) join(ctx context.Context, k *liveLink) error {
 	ifindex, err := r.attach(ctx, k)
 	if !k.RawIP && errors.Is(err, syscall.EOPNOTSUPP) { // LKL's older interface
@@ -92,7 +93,7 @@ func (r *run) join(ctx context.Context, k *liveLink) error {
 	if at < 0 {
 		return fmt.Errorf("%s: the stack has lost it", k.Name)
 	}
-	k.Name = states[at].Name // another device may have the one that was planned
+	k.Name = states[at].Name // the planned name may be taken
 	r.live.put(k)
 	if err := r.heedRoutersOf(ctx, k.Link, false); err != nil {
 		return err
@@ -106,14 +107,14 @@ func (r *run) join(ctx context.Context, k *liveLink) error {
 	if err := r.serveLink(ctx, k); err != nil {
 		return err
 	}
-	return r.paths.Sync(ctx) // what is told of is there
+	return r.paths.Sync(ctx) // so that the paths exist when the link is reported
 }
 
-// leave takes a link out of the stack and back on the host.
+// leave removes a link from the stack and reverts its host changes.
 func (r *run) leave(ctx context.Context, k *liveLink) error {
 	k.stopServices()
 	r.live.drop(k)
-	// What was begun is brought to its end.
+	// A removal that has begun is completed.
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), leaveLimit, fmt.Errorf("the stack does not answer within %v", leaveLimit))
 	defer cancel()
 	var err error
@@ -149,7 +150,7 @@ func (r *run) delLink(ctx context.Context, l ask.LinkName, _ *os.File) (struct{}
 	return struct{}{}, nil
 }
 
-// forget takes a link out of what others read of the run.
+// forget removes a link from the published state of the run.
 func (r *run) forget(k *liveLink) error {
 	return r.changeState(func(s *instance.State) {
 		s.Interfaces = slices.DeleteFunc(s.Interfaces, func(i instance.Interface) bool { return i.Name == k.Name })
@@ -167,7 +168,7 @@ func theseAre(all []*liveLink) string {
 	return "; there are " + strings.Join(names, ", ")
 }
 
-// shown is a link as state.json has it.
+// shown converts a link to its form in state.json.
 func shown(l *plan.Link) instance.Interface {
 	s := instance.Interface{Name: l.Name, Type: l.Type, Host: l.Host()}
 	for _, a := range l.Addrs {
@@ -176,14 +177,14 @@ func shown(l *plan.Link) instance.Interface {
 	return s
 }
 
-// mendable marks an error of which whoever asked is told as of his own: before a
-// run such an error is one of its command line.
+// mendable marks an error as the requester's own mistake. At the start of a
+// run, the same error would be one of the command line.
 func mendable(err error) error {
 	return ask.Usagef("%s", strings.TrimPrefix(err.Error(), "--if "))
 }
 
-// opening is mendable for what fails once the host is changed: by then not all is
-// the user's to mend.
+// opening is like mendable, for errors after the first change to the host. The
+// user can fix only some of these.
 func opening(err error) error {
 	if Mendable(err) {
 		return mendable(err)
@@ -191,7 +192,7 @@ func opening(err error) error {
 	return err
 }
 
-// refusedLink is refusal for one link.
+// refusedLink is like refusal, for one link.
 func refusedLink(l *plan.Link, spec string, err error) error {
 	var link *stacknet.LinkError
 	var no *RefusedError

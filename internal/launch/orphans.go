@@ -17,18 +17,18 @@ import (
 	"github.com/lklrun/lklrun/internal/procstat"
 )
 
-// tree names the processes of a run's program for those who come when lklrun,
-// lklhost and the program have been killed at once: then its children live on.
-// They are in mounts that lklhost has made for the program. Of these the number
-// of the root is unique until the next boot, which no pid is, nor the inode of a
-// namespace.
+// tree identifies the processes of a run's program, for a cleanup after lklrun,
+// lklhost and the program were killed at once. The program's children survive
+// that. They are in mounts that lklhost made for the program. The mount ID of
+// their root is unique until the next boot, unlike a pid or the inode number of
+// a namespace.
 type tree struct {
 	Boot string `json:"boot"`
 	Root uint64 `json:"root"` // statx(2), STATX_MNT_ID_UNIQUE
 }
 
-// rootOf returns the number of the mount that a process has as its root; 0: it
-// cannot be told, as on a kernel before Linux 6.8.
+// rootOf returns the ID of the mount that is a process's root. It returns 0 if
+// that is not available, as on a kernel before Linux 6.8.
 func rootOf(pid int) uint64 {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, fmt.Sprintf("/proc/%d/root", pid), 0, unix.STATX_MNT_ID_UNIQUE, &st)
@@ -38,7 +38,7 @@ func rootOf(pid int) uint64 {
 	return st.Mnt_id
 }
 
-// writeTree writes down what names the program's processes.
+// writeTree records the identity of the program's processes.
 func writeTree(dir *instance.Dir, target int) error {
 	t := tree{Boot: hostnet.Boot(), Root: rootOf(target)}
 	if t.Root == 0 || t.Root == rootOf(os.Getpid()) {
@@ -47,7 +47,7 @@ func writeTree(dir *instance.Dir, target int) error {
 	return dir.WriteJSON(instance.TreeFile, t)
 }
 
-// killTree ends the processes that a killed run has left.
+// killTree kills the remaining processes of a killed run.
 func killTree(dir *instance.Dir) error {
 	data, err := os.ReadFile(dir.File(instance.TreeFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,7 +58,7 @@ func killTree(dir *instance.Dir) error {
 	}
 	var t tree
 	if json.Unmarshal(data, &t) != nil || t.Boot != hostnet.Boot() || t.Root == rootOf(os.Getpid()) {
-		return nil // of no use
+		return nil // not usable
 	}
 	for deadline := time.Now().Add(reapLimit); ; {
 		all, err := procstat.List(procstat.Root)
@@ -83,14 +83,14 @@ func killTree(dir *instance.Dir) error {
 	}
 }
 
-// killMember kills a process that still is the one that was looked at.
+// killMember kills a process if its pid has not been reused.
 func killMember(pid int, root uint64) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return // gone
+		return // it has ended
 	}
 	defer unix.Close(fd)
 	if rootOf(pid) == root {
-		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // gone: fine
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // fails only if it has ended
 	}
 }

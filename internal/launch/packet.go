@@ -14,8 +14,8 @@ import (
 	"github.com/lklrun/lklrun/internal/plan"
 )
 
-// openPacket opens a packet socket on a device of the host, and guards what it
-// shares with it.
+// openPacket opens a packet socket on a device of the host, and guards the
+// shared addresses.
 func (r *run) openPacket(ctx context.Context, l *plan.Link) (link, error) {
 	if len(l.Shared) > 0 {
 		if err := r.share(ctx, l.Shared...); err != nil {
@@ -49,9 +49,10 @@ func (r *run) openPacket(ctx context.Context, l *plan.Link) (link, error) {
 	return k, nil
 }
 
-// packetFilter is what the link's packet socket lets through: with an address
-// that the host has too, what is the stack's of it; with an Ethernet address of
-// its own, what is sent there.
+// packetFilter returns the filter of the link's packet socket. If the link
+// shares addresses with the host, the filter accepts the stack's part of their
+// packets. If it has its own Ethernet address, the filter accepts packets to
+// that address.
 func (r *run) packetFilter(l *plan.Link) ([]bpf.RawInstruction, error) {
 	switch {
 	case len(l.Shared) > 0:

@@ -11,16 +11,16 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// pathKeeper makes the links of the run paths of their own, for as long as it
-// lasts.
+// pathKeeper makes each link of the run a path of its own and keeps these paths
+// up to date.
 type pathKeeper struct{ *paths.Keeper }
 
 func (r *run) keepPaths(ctx context.Context) *pathKeeper {
 	return &pathKeeper{paths.New(ctx, r.conn, r.wantedPaths, r.log)}
 }
 
-// Start does it for what is there so far. It ends with the context that the
-// keeper was made with, which is the start's too.
+// Start creates the paths of the present links. The keeper ends with the
+// context that it was created with, which is that of the start.
 func (k *pathKeeper) Start(context.Context) error {
 	if err := k.Keeper.Start(); err != nil {
 		return fmt.Errorf("making the interfaces paths of their own: %w", err)
@@ -28,7 +28,7 @@ func (k *pathKeeper) Start(context.Context) error {
 	return nil
 }
 
-// wantedPaths is what the links shall have now.
+// wantedPaths returns the paths that the links need now.
 func (r *run) wantedPaths() []paths.Want {
 	var wants []paths.Want
 	for _, l := range r.live.all() {
@@ -44,7 +44,7 @@ func wantedPath(l *plan.Link) paths.Want {
 	if !l.Endpoint {
 		return w
 	}
-	// An address that is announced is for the peer to connect to.
+	// An announced address (signal) is for the peer to connect to.
 	w.Endpoint = stacknet.EndpointSubflow
 	if l.Signal {
 		w.Endpoint = stacknet.EndpointSignal

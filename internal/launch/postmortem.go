@@ -15,29 +15,30 @@ import (
 	"github.com/lklrun/lklrun/internal/instance"
 )
 
-// What is left of a stack whose kernel has panicked: a bundle. The dead kernel
-// tells nothing of its sockets and counters any more, so these are looked at now
-// and then while it lives.
+// After a kernel panic, lklrun writes a bundle for diagnosis. A dead kernel
+// cannot report its sockets and counters, so lklrun samples them at intervals
+// while it runs.
 
 const (
-	// lookEvery is the time between two looks. One costs lklhost 3 ms of processor
-	// time with 2 sockets and 10 ms with 1939 (schedstat of proc(5) over 50 looks): a
-	// third of a thousandth of a core at most.
+	// lookEvery is the interval between two samples. A sample costs lklhost
+	// 3 ms of CPU time with 2 sockets and 10 ms with 1939 (schedstat of
+	// proc(5) over 50 samples): at most a third of a thousandth of a core.
 	lookEvery = 30 * time.Second
 	lookLimit = 5 * time.Second
 
-	// lookShare is how many times as long as a look took there is none after it, for
-	// lookMost at most. With 10,500 connections on one busy processor one took 0.12 s
-	// of it, half of that in the stack, which does nothing else meanwhile.
+	// lookShare spaces out expensive samples: the pause after one lasts
+	// lookShare times as long as it took, but at most lookMost. With 10,500
+	// connections on one busy CPU, a sample took 0.12 s of it. Half of that
+	// was in the stack, which does nothing else meanwhile.
 	lookShare = 200
 	lookMost  = 5 * time.Minute
 )
 
-// firstLooks are when, after the start, the first looks are taken: many panics
-// come early.
+// firstLooks are the delays before each of the first samples. Many panics come
+// early.
 var firstLooks = []time.Duration{time.Second, 4 * time.Second, 10 * time.Second}
 
-// looker is the service that takes them.
+// looker is the service that takes the samples.
 type looker struct {
 	r      *run
 	cancel context.CancelFunc
@@ -47,7 +48,7 @@ type looker struct {
 	last *bundle.Look
 }
 
-// lookers makes it where there is a kernel of the run's own that can panic.
+// lookers returns the service if the run has its own kernel, which can panic.
 func lookers(r *run) service {
 	if r.plan.Stack.Library == "" {
 		return nil
@@ -56,7 +57,7 @@ func lookers(r *run) service {
 	return r.looks
 }
 
-// Start begins to look.
+// Start starts the sampling.
 func (l *looker) Start(ctx context.Context) error {
 	ctx, l.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	l.done = make(chan struct{})
@@ -77,7 +78,8 @@ func (l *looker) Start(ctx context.Context) error {
 	return nil
 }
 
-// nextLook is how long to wait for look n, from 0, when the one before took so long.
+// nextLook returns the delay before sample n, counted from 0. The duration of
+// the previous sample is took.
 func nextLook(n int, took time.Duration) time.Duration {
 	after := lookEvery
 	if n < len(firstLooks) {
@@ -86,13 +88,13 @@ func nextLook(n int, took time.Duration) time.Duration {
 	return max(after, min(lookShare*took, lookMost))
 }
 
-// Stop ends it.
+// Stop ends the sampling.
 func (l *looker) Stop() {
 	l.cancel()
 	<-l.done
 }
 
-// take takes one look; a stack that does not answer keeps the last one.
+// take takes one sample. If the stack does not answer, the last sample stays.
 func (l *looker) take(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
@@ -116,8 +118,8 @@ func (l *looker) get() *bundle.Look {
 	return l.last
 }
 
-// gather makes the bundle of a kernel that has panicked, while lklhost still
-// answers and the run directory is there.
+// gather builds the bundle of a panicked kernel, while lklhost still answers
+// and the run directory exists.
 func (r *run) gather(ctx context.Context, why string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit)
 	defer cancel()
@@ -137,7 +139,7 @@ func (r *run) gather(ctx context.Context, why string) {
 	r.post = b
 }
 
-// gatherLate is gather for a panic that a step of the start ran into.
+// gatherLate is like gather, for a panic that made a step of the start fail.
 func (r *run) gatherLate(ctx context.Context) {
 	if r.post != nil || r.conn == nil || r.dir == nil || r.deaf {
 		return
@@ -149,8 +151,8 @@ func (r *run) gatherLate(ctx context.Context) {
 	}
 }
 
-// keepBundle writes the bundle, when all else is undone: a slow disk holds up
-// nothing. What became of it is told with the panic.
+// keepBundle writes the bundle after everything else is undone, so that a slow
+// disk delays nothing. The result is reported together with the panic.
 func (r *run) keepBundle(err error) {
 	var p *PanicError
 	if r.post == nil || !errors.As(err, &p) {
@@ -163,7 +165,7 @@ func (r *run) keepBundle(err error) {
 	}
 }
 
-// writePlan leaves the plan in the run directory, for bundles.
+// writePlan writes the plan into the run directory, for bundles.
 func (r *run) writePlan() error {
 	shown := *r.plan
 	shown.Command = bundle.Words(shown.Command)

@@ -16,8 +16,8 @@ import (
 	"github.com/lklrun/lklrun/internal/procstat"
 )
 
-// reapLimit bounds the wait for processes that were sent SIGKILL: one may be
-// stuck in the host's kernel.
+// reapLimit bounds the wait for processes after SIGKILL: one may be stuck in
+// the host's kernel.
 const reapLimit = 5 * time.Second
 
 // children lists the children of this process.
@@ -38,8 +38,8 @@ func children() (map[int]bool, error) {
 	return mine, nil
 }
 
-// listedChildren does it without looking at every process of the machine, where
-// the host's kernel lists children by thread (CONFIG_PROC_CHILDREN).
+// listedChildren lists them without a scan of all processes, if the host's
+// kernel lists children by thread (CONFIG_PROC_CHILDREN).
 func listedChildren() (map[int]bool, bool) {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -49,7 +49,7 @@ func listedChildren() (map[int]bool, bool) {
 	for _, task := range tasks {
 		list, err := os.ReadFile("/proc/self/task/" + task.Name() + "/children")
 		if err != nil {
-			return nil, false // also when a thread ended: the slow way then
+			return nil, false // a thread may have ended; use the slow way
 		}
 		for _, f := range strings.Fields(string(list)) {
 			if pid, err := strconv.Atoi(f); err == nil {
@@ -60,15 +60,15 @@ func listedChildren() (map[int]bool, bool) {
 	return mine, true
 }
 
-// killDescendants ends every process below this one except spared children and
-// what is below them (a shell may have had background jobs when it became
-// lklrun by exec). With lklhost gone its orphans are ours.
+// killDescendants kills all descendants of this process, except the spared
+// children and their descendants. A shell may have had background jobs when it
+// became lklrun by exec. Once lklhost is gone, its orphans are our children.
 func killDescendants(spared map[int]bool) error {
 	deadline := time.Now().Add(reapLimit)
 	for {
 		reapZombies(spared)
 		if mine, err := children(); err == nil && !beyond(mine, spared) {
-			return nil // and so nobody is below
+			return nil // no children, so no descendants
 		}
 		below, err := descendants(spared)
 		if err != nil {
@@ -78,7 +78,7 @@ func killDescendants(spared map[int]bool) error {
 			return nil
 		}
 		for _, pid := range below {
-			_ = unix.Kill(pid, unix.SIGKILL) // gone already: fine
+			_ = unix.Kill(pid, unix.SIGKILL) // fails only if it has ended already
 		}
 		if !awaitEnd(below[0], deadline) {
 			return fmt.Errorf("%d processes do not end on SIGKILL: %v", len(below), below)
@@ -86,7 +86,7 @@ func killDescendants(spared map[int]bool) error {
 	}
 }
 
-// beyond tells whether all has somebody who is not in some.
+// beyond reports whether all has a member that is not in some.
 func beyond(all, some map[int]bool) bool {
 	for pid := range all {
 		if !some[pid] {
@@ -96,11 +96,12 @@ func beyond(all, some map[int]bool) bool {
 	return false
 }
 
-// awaitEnd waits for the end of a process, ours or not; false: not in time.
+// awaitEnd waits for the end of a process, which need not be our child. It
+// returns false on a timeout.
 func awaitEnd(pid int, deadline time.Time) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return time.Now().Before(deadline) // gone
+		return time.Now().Before(deadline) // it has ended
 	}
 	defer unix.Close(fd)
 	for {
@@ -119,7 +120,7 @@ func awaitEnd(pid int, deadline time.Time) bool {
 	}
 }
 
-// reapZombies collects children that have ended.
+// reapZombies reaps children that have ended.
 func reapZombies(spared map[int]bool) {
 	if len(spared) == 0 {
 		for {
@@ -132,16 +133,16 @@ func reapZombies(spared map[int]bool) {
 			}
 		}
 	}
-	mine, _ := children() // an error shows in the caller's next look
+	mine, _ := children() // the caller's next scan reports an error
 	for pid := range mine {
 		if !spared[pid] {
-			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // not yet: next time
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // if it has not ended, the next call reaps it
 		}
 	}
 }
 
-// descendants lists the processes below this one that still run, parents before
-// their children: a shell that sees its child killed would still say so.
+// descendants lists the running descendants of this process, parents before
+// children. A shell whose child is killed first would print a message about it.
 func descendants(spared map[int]bool) ([]int, error) {
 	parents, err := procstat.List(procstat.Root)
 	if err != nil {
@@ -152,8 +153,8 @@ func descendants(spared map[int]bool) ([]int, error) {
 	depth := map[int]int{}
 	for pid := range parents {
 		p := pid
-		// A chain cannot be longer than there are processes; pids that were
-		// reused while we looked could make a circle.
+		// A chain cannot be longer than the number of processes. A pid
+		// reused during the scan could form a cycle.
 		for n := range len(parents) {
 			if spared[p] {
 				break

@@ -18,32 +18,33 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// Report is what a run cost, as `lklrun ab` compares it. What is not known is nil.
+// Report holds the costs of a run, as `lklrun ab` compares them. Unknown values
+// are nil.
 type Report struct {
-	Seconds  float64          `json:"seconds"`                  // from the command's release to its end
-	User     *float64         `json:"user_s,omitempty"`         // CPU time of the command and of the stack host, outside the kernel
-	System   *float64         `json:"system_s,omitempty"`       // and inside
-	Stack    *float64         `json:"stack_s,omitempty"`        // of these, the stack host's alone
-	Received *int64           `json:"bytes_received,omitempty"` // by the command, through the stack's sockets
-	Sent     *int64           `json:"bytes_sent,omitempty"`     // likewise
-	Counters map[string]int64 `json:"counters,omitempty"`       // of the stack: by how much each that counts has changed
+	Seconds  float64          `json:"seconds"`                  // time from the command's release to its end
+	User     *float64         `json:"user_s,omitempty"`         // CPU time of the command and of the stack host, in user mode
+	System   *float64         `json:"system_s,omitempty"`       // the same in kernel mode
+	Stack    *float64         `json:"stack_s,omitempty"`        // the stack host's part of both
+	Received *int64           `json:"bytes_received,omitempty"` // bytes received by the command through the stack's sockets
+	Sent     *int64           `json:"bytes_sent,omitempty"`     // bytes sent by the command through these sockets
+	Counters map[string]int64 `json:"counters,omitempty"`       // changes of the stack's counters, except those that are 0
 }
 
-// reporter looks before the target is released, and when it has ended.
+// reporter takes its values before the target is released and after its end.
 type reporter struct {
 	r        *run
 	report   Report
 	counters counters.Reading
 	host     cpuTimes // lklhost's own at the release
-	children cpuTimes // of lklrun at the release
+	children cpuTimes // lklrun's children at the release
 	released time.Time
 
 	mu    sync.Mutex
 	ended time.Time
 }
 
-// startReport begins to look, right before the target's release, if anybody wants
-// to know. It ends as the first of the services.
+// startReport takes the first values right before the target's release, if a
+// report is wanted. The reporter stops before the other services.
 func (r *run) startReport(ctx context.Context) error {
 	if r.opts.Report == nil {
 		return nil
@@ -59,10 +60,10 @@ func (r *run) startReport(ctx context.Context) error {
 	return nil
 }
 
-// reportLimit bounds one look.
+// reportLimit bounds one measurement.
 const reportLimit = 2 * time.Second
 
-// Start looks for the first time.
+// Start takes the first values.
 func (p *reporter) Start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, reportLimit)
 	defer cancel()
@@ -77,7 +78,7 @@ func (p *reporter) Start(ctx context.Context) error {
 	return nil
 }
 
-// end notes when the target had ended: who hears of it first says so.
+// end records the time of the target's end, at its first call.
 func (p *reporter) end() {
 	if p == nil {
 		return
@@ -89,7 +90,7 @@ func (p *reporter) end() {
 	}
 }
 
-// Stop looks again: the target has ended, and the stack goes on for the moment.
+// Stop takes the last values: the target has ended, and the stack still runs.
 func (p *reporter) Stop() {
 	p.end()
 	ctx, cancel := context.WithTimeout(context.Background(), reportLimit)
@@ -111,7 +112,7 @@ func (p *reporter) Stop() {
 	}
 }
 
-// tell hands the report over, once the run is over.
+// tell passes on the report after the end of the run.
 func (p *reporter) tell() {
 	if p == nil {
 		return
@@ -119,8 +120,8 @@ func (p *reporter) tell() {
 	p.mu.Lock()
 	p.report.Seconds = p.ended.Sub(p.released).Seconds()
 	p.mu.Unlock()
-	// lklhost has been waited for, with all that it has waited for; what it had
-	// used by the release was for the start.
+	// lklhost and its reaped descendants have been reaped by now. Their CPU
+	// time before the release belongs to the start.
 	if now := childrenCPU(); now.known && p.children.known && p.host.known {
 		user := max(0, now.user-p.children.user-p.host.user)
 		system := max(0, now.system-p.children.system-p.host.system)
@@ -138,21 +139,23 @@ func (p *reporter) tell() {
 	p.r.opts.Report(p.report)
 }
 
-// cpuTimes are seconds of CPU time.
+// cpuTimes are CPU times in seconds.
 type cpuTimes struct {
 	user, system float64
 	known        bool
 }
 
-// childrenCPU is that of the children that have been waited for, and of theirs.
+// childrenCPU returns the CPU time of the reaped children and of their reaped
+// descendants.
 func childrenCPU() cpuTimes {
 	var u unix.Rusage
 	err := unix.Getrusage(unix.RUSAGE_CHILDREN, &u)
 	return cpuTimes{time.Duration(u.Utime.Nano()).Seconds(), time.Duration(u.Stime.Nano()).Seconds(), err == nil}
 }
 
-// readCPU is a process's own so far: fields 14 and 15 of /proc/PID/stat, in units
-// of 1/100 s (proc_pid_stat(5); USER_HZ is 100 on every architecture of ours).
+// readCPU returns the CPU time of a process so far: fields 14 and 15 of
+// /proc/PID/stat, in units of 1/100 s (proc_pid_stat(5); USER_HZ is 100 on all
+// supported architectures).
 func readCPU(pid int) (t cpuTimes) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -15,41 +15,45 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is done about signals to lklrun itself:
+// lklrun handles signals to itself as follows:
 //
-//   - SIGINT, SIGQUIT and SIGWINCH of a terminal go to its whole foreground
-//     process group, so the target has them already: they are dropped here.
-//     Those that somebody sent to us alone are passed on: when we are not in the
-//     foreground of a terminal, or lklhost did not get them.
+//   - A terminal sends SIGINT, SIGQUIT and SIGWINCH to its whole foreground
+//     process group, so the target gets them too and lklrun drops them. lklrun
+//     passes on those sent to it alone: if it is not in the foreground of a
+//     terminal, or lklhost did not get the signal.
 //   - SIGTERM, SIGHUP, SIGUSR1 and the rest are passed on.
-//   - SIGTSTP, SIGTTIN, SIGTTOU, SIGCONT keep their default action: the group
-//     stops and continues as one job.
-//   - Once the target has gone, what would have ended it ends what is left of the
-//     run: other processes (--wait-all), and the wait for data to arrive.
-//   - Before the target is released, what would end it ends the start.
+//   - SIGTSTP, SIGTTIN, SIGTTOU and SIGCONT keep their default action: the
+//     process group stops and continues as one job.
+//   - After the target's end, a signal that would have ended it ends the rest
+//     of the run: other processes (--wait-all), and the wait for data to
+//     arrive.
+//   - Before the target's release, such a signal aborts the start.
 //
-// Whoever wants the run to end shall not wait for ever for an lklhost that hangs or
-// was stopped: a signal of ending has watch ask whether it still answers.
+// The user must not wait forever for an lklhost that hangs or was stopped.
+// After a terminating signal, watch therefore checks whether lklhost still
+// answers.
 //
 // Handlers, unlike ignored signals, are not inherited over execve(2): the
-// target begins with what we began with. A signal that was ignored when we
-// started (nohup) stays so, for us and for the target.
+// target starts with the dispositions that lklrun started with. A signal that
+// was ignored at the start (nohup) stays ignored, for lklrun and for the
+// target.
 var (
 	ending = []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM}
 	passed = []os.Signal{unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGWINCH, unix.SIGIO, unix.SIGPWR}
 	byTTY  = []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGWINCH}
 )
 
-// sharedLimit bounds the wait for word that lklhost got a terminal's signal too.
+// sharedLimit bounds the wait for the message that lklhost also got a
+// terminal's signal.
 const sharedLimit = 500 * time.Millisecond
 
-// SignalError is why a start was given up.
+// SignalError reports that a signal aborted the start.
 type SignalError struct{ Signal syscall.Signal }
 
 // Error names the signal.
 func (e *SignalError) Error() string { return "interrupted by " + unix.SignalName(e.Signal) }
 
-// heard is a signal, and when it was.
+// heard is a signal and its time of arrival.
 type heard struct {
 	sig syscall.Signal
 	at  time.Time
@@ -59,7 +63,7 @@ type heard struct {
 type signals struct {
 	in    chan os.Signal
 	done  chan struct{}
-	asked chan struct{} // one of ending came
+	asked chan struct{} // a terminating signal arrived
 
 	mu     sync.Mutex
 	target *os.Process // nil: not released yet
@@ -68,8 +72,8 @@ type signals struct {
 	cancel context.CancelCauseFunc
 }
 
-// catchSignals begins to catch them. cancel is called with a *SignalError for
-// one that ends the start.
+// catchSignals starts to catch signals. It calls cancel with a *SignalError for
+// a signal that aborts the start.
 func catchSignals(cancel context.CancelCauseFunc) *signals {
 	s := &signals{in: make(chan os.Signal, 64), done: make(chan struct{}), asked: make(chan struct{}, 1), group: make(chan heard, 8), cancel: cancel}
 	for _, sig := range slices.Concat(ending, passed) {
@@ -77,8 +81,8 @@ func catchSignals(cancel context.CancelCauseFunc) *signals {
 			signal.Notify(s.in, sig)
 		}
 	}
-	// With a handler, a line to a standard error that nobody reads is an error
-	// instead of our end.
+	// With a handler for SIGPIPE, a write to a closed standard error fails
+	// instead of ending this process.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	go s.run()
 	return s
@@ -107,7 +111,7 @@ func (s *signals) handle(sig syscall.Signal) {
 	if slices.Contains(ending, os.Signal(sig)) {
 		select {
 		case s.asked <- struct{}{}:
-		default: // asked already
+		default: // a check is already requested
 		}
 	}
 	if slices.Contains(ending, os.Signal(sig)) && errors.Is(s.target.Signal(syscall.Signal(0)), os.ErrProcessDone) {
@@ -120,19 +124,20 @@ func (s *signals) handle(sig syscall.Signal) {
 		}
 		return
 	}
-	_ = s.target.Signal(sig) // it may have ended just now
+	_ = s.target.Signal(sig) // it may just have ended
 }
 
-// shared hears that lklhost, in our process group, got a signal too.
+// shared records that lklhost, in our process group, got a signal too.
 func (s *signals) shared(sig syscall.Signal) {
 	select {
 	case s.group <- heard{sig, time.Now()}:
-	default: // so many that nobody waits for them
+	default: // too many signals: no caller waits for them all
 	}
 }
 
-// passUnlessShared passes a signal on that came to us alone though we are in the
-// foreground: lklhost would have got a terminal's. In doubt the target gets it.
+// passUnlessShared passes on a signal that came to lklrun alone although it is
+// in the foreground. lklhost would also have got a terminal's signal. If in
+// doubt, the target gets the signal.
 func (s *signals) passUnlessShared(sig syscall.Signal) {
 	limit := time.After(sharedLimit)
 	for {
@@ -144,15 +149,15 @@ func (s *signals) passUnlessShared(sig syscall.Signal) {
 		case <-s.done:
 			return
 		case <-limit:
-			_ = s.target.Signal(sig) // it may have ended just now
+			_ = s.target.Signal(sig) // it may just have ended
 			return
 		}
 	}
 }
 
-// release tells that the target runs: from now on it gets the signals. It fails
-// with a *SignalError when one came before. What the run outlasts the target by,
-// other processes or data on their way, rest ends.
+// release directs signals to the running target from now on. It fails with a
+// *SignalError if a signal arrived before. After the target's end, rest ends
+// the remaining processes or the wait for data.
 func (s *signals) release(ctx context.Context, target *os.Process, rest func(syscall.Signal)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,11 +168,11 @@ func (s *signals) release(ctx context.Context, target *os.Process, rest func(sys
 	return nil
 }
 
-// stop ends the passing on. The handlers stay: until lklrun ends, no signal
-// shall cut its clean-up short.
+// stop ends the forwarding. The handlers stay until lklrun ends, so that no
+// signal interrupts the cleanup.
 func (s *signals) stop() { close(s.done) }
 
-// inForeground tells whether our process group is the foreground one of our
+// inForeground reports whether our process group is the foreground group of our
 // controlling terminal.
 func inForeground() bool {
 	fd, err := unix.Open("/dev/tty", unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NONBLOCK, 0)

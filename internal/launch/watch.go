@@ -15,14 +15,14 @@ import (
 	"github.com/lklrun/lklrun/internal/exit"
 )
 
-// PanicError says that the stack's kernel panicked, in the kernel's own words.
+// PanicError reports a panic of the stack's kernel, with the kernel's message.
 type PanicError struct {
 	Text     string
-	Bundle   string // the file with what is known of it; "": there is none
-	NoBundle string // why not
+	Bundle   string // path of the bundle; "": none
+	NoBundle string // why there is no bundle
 }
 
-// Error quotes the panic, and says where more is.
+// Error quotes the panic and names the bundle.
 func (e *PanicError) Error() string {
 	s := fmt.Sprintf("the stack's kernel panicked, so the command was killed: %s", e.Text)
 	if e.Bundle != "" {
@@ -34,18 +34,18 @@ func (e *PanicError) Error() string {
 	return s
 }
 
-// outcome is what is known of how the run ends.
+// outcome holds what is known about the end of the run.
 type outcome struct {
-	end     *exit.End // the target's
-	problem error     // the stack's
+	end     *exit.End // end of the target
+	problem error     // failure of the stack
 	limit   <-chan time.Time
 }
 
-// by bounds what is still to come.
+// by limits the remaining time to d.
 func (g *outcome) by(d time.Duration) { g.limit = time.After(d) }
 
-// watch follows the run until lklhost has ended, which it does when the target
-// has, and until everything it said is heard.
+// watch follows the run until lklhost has ended and all its events have been
+// received. lklhost ends after the target.
 func (r *run) watch(ctx context.Context) (exit.End, error) {
 	var g outcome
 	events, exited := r.events, r.host.exited
@@ -53,7 +53,7 @@ func (r *run) watch(ctx context.Context) (exit.End, error) {
 	for events != nil || exited != nil {
 		select {
 		case e, ok := <-events:
-			if !ok { // the connection is over; lklhost is about to be
+			if !ok { // the connection has ended; lklhost is about to end
 				if events = nil; g.limit == nil {
 					g.by(stopLimit)
 				}
@@ -61,7 +61,7 @@ func (r *run) watch(ctx context.Context) (exit.End, error) {
 			}
 			r.heard(ctx, e, &g)
 		case <-exited:
-			exited = nil // what it said last may still be on its way
+			exited = nil // its last events may still be on their way
 			g.by(stopLimit)
 		case <-g.limit:
 			return r.late(&g, exited == nil)
@@ -81,7 +81,7 @@ func (r *run) watch(ctx context.Context) (exit.End, error) {
 	return r.verdict(&g)
 }
 
-// ask finds out whether lklhost answers within answerLimit.
+// ask checks whether lklhost answers within answerLimit.
 func (r *run) ask(ctx context.Context) chan bool {
 	answer := make(chan bool, 1)
 	go func() {
@@ -93,7 +93,7 @@ func (r *run) ask(ctx context.Context) chan bool {
 	return answer
 }
 
-// heard takes an event.
+// heard handles an event.
 func (r *run) heard(ctx context.Context, e ctlproto.Event, g *outcome) {
 	switch e.Kind {
 	case ctlproto.CTL_EV_WARN:
@@ -118,7 +118,7 @@ func (r *run) heard(ctx context.Context, e ctlproto.Event, g *outcome) {
 	}
 }
 
-// verdict is the run's end once lklhost has ended.
+// verdict returns the result of the run after lklhost's end.
 func (r *run) verdict(g *outcome) (exit.End, error) {
 	switch {
 	case g.problem != nil:
@@ -129,22 +129,23 @@ func (r *run) verdict(g *outcome) (exit.End, error) {
 	return exit.End{}, fmt.Errorf("the stack host (pid %d) %s, so the command was killed", r.state.HostPID, r.host.end())
 }
 
-// late is the run's end when its time is over; exited tells whether lklhost has
-// ended, and only its connection has not.
+// late returns the result of the run after a timeout. If exited is true,
+// lklhost has ended and only its connection has not.
 func (r *run) late(g *outcome, exited bool) (exit.End, error) {
 	switch {
 	case exited || g.problem != nil:
 		return r.verdict(g)
 	case g.end != nil:
-		// The target's end counts; that the stack hangs is told.
+		// The target's result counts; the user is told that the stack
+		// hangs.
 		r.opts.Tell("the stack host did not end in time and was killed: data the command sent last may be lost")
 		return *g.end, nil
 	}
 	return exit.End{}, errors.New("the stack host closed its connection but goes on, so it and the command were killed")
 }
 
-// stopPanicked lets a panicked stack host go: nobody else will ask it anything
-// in this run.
+// stopPanicked stops lklhost after a panic. Nothing else in this run needs its
+// answers.
 func (r *run) stopPanicked(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, stopLimit)
 	defer cancel()
