@@ -11,8 +11,8 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// checkCaptures has libpcap read the filters: each link type has its own program,
-// but one grammar.
+// checkCaptures lets libpcap parse the filters. Each link type needs its own
+// program, but the grammar is the same for all.
 func checkCaptures(all []config.Capture) error {
 	for _, c := range all {
 		if _, err := capture.Compile(c.Filter, capture.LinkTypeEthernet, config.MaxSnap); err != nil {
@@ -22,7 +22,7 @@ func checkCaptures(all []config.Capture) error {
 	return nil
 }
 
-// captures checks that the interfaces to capture on will be there.
+// captures checks that the interfaces to capture on will exist.
 func (p *Plan) captures() error {
 	var names []string
 	for i := range p.Links {

@@ -12,7 +12,7 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// lookEngine looks at the program, and chooses the engine for it.
+// lookEngine inspects the program and chooses the engine for it.
 func (f *Facts) lookEngine(run config.Run, s *stack.Stack) error {
 	if len(run.Command) == 0 {
 		return nil
@@ -24,8 +24,9 @@ func (f *Facts) lookEngine(run config.Run, s *stack.Stack) error {
 	if err := CheckSetUID(p, f.User); err != nil {
 		return err
 	}
-	// The kernel is in one process until that executes another program, as env
-	// does that many a script names; so it is loaded into what env executes.
+	// The preload engine loads the kernel into one process, and exec ends
+	// it. Many scripts start through env, which execs another program, so
+	// the kernel is loaded into that program.
 	command, p, envErr := program.ThroughEnv(run.Command, p)
 	if envErr != nil {
 		p = nil
@@ -52,16 +53,17 @@ func (f *Facts) lookEngine(run config.Run, s *stack.Stack) error {
 	if run.Engine == config.EngineAuto && f.Engine == config.EnginePreload {
 		f.EngineNotes = append(f.EngineNotes, "the kernel is loaded into the command, for this host lacks what else it takes (lklrun doctor): programs that the command starts have no network")
 	}
-	// Where supervise's filter stands between the target and the host's network,
-	// preload has but an empty network namespace.
+	// preload has no seccomp filter between the target and the host's
+	// network, as supervise has. Only an empty network namespace separates
+	// them.
 	if f.Engine == config.EnginePreload && NeedsUserNamespaces() {
 		return CheckUserNamespaces()
 	}
 	return nil
 }
 
-// ChooseEngine returns the engine for a program: the wanted one, or, for
-// config.EngineAuto, the first that can be had.
+// ChooseEngine returns the engine for a program: the wanted one or, for
+// config.EngineAuto, the first that is available.
 func ChooseEngine(want string, s *stack.Stack, p *program.Program) (string, error) {
 	switch want {
 	case config.EnginePreload:
@@ -82,8 +84,8 @@ func ChooseEngine(want string, s *stack.Stack, p *program.Program) (string, erro
 	return config.EnginePreload, nil
 }
 
-// CheckPreload says why the kernel cannot be loaded into a program (nil: any), or
-// this stack's cannot.
+// CheckPreload explains why the kernel, or this stack's kernel, cannot be
+// loaded into a program. p may be nil, for any program.
 func CheckPreload(s *stack.Stack, p *program.Program) error {
 	if runtime.GOARCH == "arm" {
 		return errors.New("there is none for arm, where system calls cannot be replaced in the C library's code")

@@ -23,27 +23,27 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// Facts are what a plan needs to know of the host.
+// Facts are the properties of the host that a plan needs.
 type Facts struct {
-	Command        []string // that is executed in place of the run's; nil: that one
-	Engine         string   // that carries the sockets, of config's
-	EngineNotes    []string // what shall be told of that choice
+	Command        []string // the command to execute instead of the run's; nil: the run's
+	Engine         string   // the engine for the sockets, one of config's constants
+	EngineNotes    []string // messages to the user about the choice of the engine
 	RunRoot        string
-	Machine        string // names this machine among others
-	Resolv         string // /etc/resolv.conf
-	ResolvUpstream string // of systemd-resolved
+	Machine        string // identifies this machine
+	Resolv         string // content of /etc/resolv.conf
+	ResolvUpstream string // content of systemd-resolved's resolv.conf
 	Addrs          []netip.Prefix
-	IPv6           bool                        // the host has a way out by IPv6
-	Kernel6        bool                        // the host's kernel has IPv6, now with a route or not
-	Taps           map[string]hostnet.TapState // those that the run names
-	User           *runas.User                 // whom the target runs as; nil: ours
+	IPv6           bool                        // the host has an IPv6 default route
+	Kernel6        bool                        // the host's kernel supports IPv6, with or without a route
+	Taps           map[string]hostnet.TapState // the taps that the run names
+	User           *runas.User                 // the user that the target runs as; nil: this process's
 	Macvtaps       map[string]hostnet.MacvtapState
 	Devices        map[string]hostnet.DeviceState
 	FDs            map[int]hostnet.FDKind
-	Bridges        map[string]int    // their MTUs
-	Routed         []netip.Prefix    // networks that the host has routes to, if a run needs to know
-	Sockets        []sockdiag.Socket // of the host's, at the run's servers' ports
-	NoGuard        error             // why no address can be shared with the host
+	Bridges        map[string]int    // the MTUs of bridges by name
+	Routed         []netip.Prefix    // networks that the host has routes to, if the run needs them
+	Sockets        []sockdiag.Socket // the host's sockets at the ports of the run's servers
+	NoGuard        error             // why addresses cannot be shared with the host
 }
 
 func newFacts() Facts {
@@ -53,8 +53,9 @@ func newFacts() Facts {
 	}
 }
 
-// Look gathers the facts for a run. It is the preflight too: what would make
-// the run fail later is an error now, with its remedy, and nothing was touched.
+// Look gathers the facts for a run. It is also the preflight check: it returns
+// an error, with the remedy, for each condition that would make the run fail
+// later. It changes nothing.
 func Look(run config.Run, s *stack.Stack) (Facts, error) {
 	f := newFacts()
 	if err := s.CheckLibrary(); err != nil {
@@ -84,8 +85,8 @@ func Look(run config.Run, s *stack.Stack) (Facts, error) {
 	return f, nil
 }
 
-// LookMore gathers the facts for one more interface of a run that goes on, whose
-// descriptor, for TypeFD, was passed on.
+// LookMore gathers the facts for an additional interface of a run in progress.
+// passed is the descriptor that was passed for TypeFD.
 func LookMore(i config.Interface, passed *os.File) (Facts, error) {
 	f := newFacts()
 	f.lookMachine()
@@ -102,12 +103,12 @@ func LookMore(i config.Interface, passed *os.File) (Facts, error) {
 
 func (f *Facts) lookMachine() {
 	if f.Machine = strings.TrimSpace(readText("/etc/machine-id")); f.Machine == "" {
-		f.Machine, _ = os.Hostname() // none at all is as good
+		f.Machine, _ = os.Hostname() // an empty name works as well
 	}
 }
 
-// lookInterfaces looks at what the interfaces hang on. Without any there is one
-// of type user, unless s is the host's own stack.
+// lookInterfaces inspects the devices below the interfaces. If there are no
+// interfaces, it adds one of type user, unless s is the host's own stack.
 func (f *Facts) lookInterfaces(ifs []config.Interface, s *stack.Stack) error {
 	user := len(ifs) == 0 && s.ABI != stack.ABIHost
 	for _, i := range ifs {
@@ -163,13 +164,14 @@ func (f *Facts) lookInterfaces(ifs []config.Interface, s *stack.Stack) error {
 	return nil
 }
 
-// lookLimit bounds the questions to the host's kernel about one thing.
+// lookLimit bounds the queries to the host's kernel about one subject.
 func lookLimit() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), 10*time.Second)
 }
 
-// routeIPv6 tells whether the host has a route to the IPv6 internet (2000::/3):
-// connecting a datagram socket looks for one, and sends nothing.
+// routeIPv6 reports whether the host has a route to the IPv6 internet
+// (2000::/3). It connects a datagram socket, which looks up a route and sends
+// nothing.
 func routeIPv6() bool {
 	c, err := net.DialUDP("udp6", nil, &net.UDPAddr{IP: net.ParseIP("2000::1"), Port: 9})
 	if err != nil {
@@ -179,7 +181,7 @@ func routeIPv6() bool {
 	return true
 }
 
-// kernelIPv6 tells whether the host's kernel has IPv6.
+// kernelIPv6 reports whether the host's kernel supports IPv6.
 func kernelIPv6() bool {
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -189,8 +191,8 @@ func kernelIPv6() bool {
 	return true
 }
 
-// CheckNotification says what is missing when the host's kernel has no seccomp
-// user notification, or not all of it that the engine uses.
+// CheckNotification returns an error if the host's kernel lacks seccomp user
+// notification, or a part of it that the engine uses.
 func CheckNotification() error {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
@@ -206,8 +208,8 @@ func CheckNotification() error {
 	return nil
 }
 
-// CheckFilter says what is missing when the host's kernel has no seccomp filters at
-// all: the engine preload then does without one beneath it.
+// CheckFilter returns an error if the host's kernel has no seccomp filters at
+// all. The engine preload then runs without one.
 func CheckFilter() error {
 	action := uint32(unix.SECCOMP_RET_ERRNO)
 	if err := seccomp(unix.SECCOMP_GET_ACTION_AVAIL, &action); err != nil {
@@ -216,10 +218,11 @@ func CheckFilter() error {
 	return nil
 }
 
-// fuseDevice is what lklhost serves the stack's files through (csrc/view).
+// fuseDevice is the device through which lklhost serves the stack's files
+// (csrc/view).
 const fuseDevice = "/dev/fuse"
 
-// CheckFuse says why the target cannot see the stack's files: /proc/net,
+// CheckFuse explains why the target cannot see the stack's files: /proc/net,
 // /proc/sys/net and /sys/class/net.
 func CheckFuse() error {
 	fd, err := unix.Open(fuseDevice, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
@@ -242,8 +245,8 @@ func CheckFuse() error {
 	return nil
 }
 
-// olderThan compares a kernel's release; one that has no number is as old as
-// nobody knows.
+// olderThan compares a kernel release with a version. It returns false for a
+// release without a number.
 func olderThan(release string, major, minor int) bool {
 	var a, b int
 	if n, _ := fmt.Sscanf(release, "%d.%d", &a, &b); n != 2 {
@@ -252,13 +255,13 @@ func olderThan(release string, major, minor int) bool {
 	return a < major || a == major && b < minor
 }
 
-// NeedsUserNamespaces tells whether a run needs a user namespace to make the
-// target's network namespace in: whoever lacks CAP_SYS_ADMIN does. The target
-// then has no_new_privs.
+// NeedsUserNamespaces reports whether a run must create the target's network
+// namespace inside a user namespace. Processes without CAP_SYS_ADMIN must. The
+// target then has no_new_privs.
 func NeedsUserNamespaces() bool { return !hostnet.Capable(unix.CAP_SYS_ADMIN) }
 
-// CheckUserNamespaces says which of the host's switches keeps this user from
-// making user namespaces.
+// CheckUserNamespaces names the host's setting that prevents this user from
+// creating user namespaces.
 func CheckUserNamespaces() error { return checkUserNamespaces(readText) }
 
 func checkUserNamespaces(read func(path string) string) error {

@@ -11,10 +11,10 @@ import (
 // LeaseLimit bounds the wait for the first addresses from the network.
 const LeaseLimit = 10 * time.Second
 
-// Leases tells whether the link gets addresses from its network.
+// Leases reports whether the link gets addresses from its network.
 func (l *Link) Leases() bool { return l.DHCP || l.DHCP6 || l.SLAAC }
 
-// IPv6 tells whether the link has, or shall have, addresses of IPv6.
+// IPv6 reports whether the link has or will get IPv6 addresses.
 func (l *Link) IPv6() bool {
 	for _, a := range l.Addrs {
 		if a.Addr().Is6() {
@@ -24,7 +24,7 @@ func (l *Link) IPv6() bool {
 	return l.DHCP6 || l.SLAAC
 }
 
-// protocols names how the link gets addresses.
+// protocols names the protocols that give the link its addresses.
 func (l *Link) protocols() string {
 	var all []string
 	for _, p := range []struct {
@@ -38,7 +38,8 @@ func (l *Link) protocols() string {
 	return strings.Join(all, " and ")
 }
 
-// leaseStep adds the wait for the links' first addresses, where there is one.
+// leaseStep adds a step that waits for the links' first addresses, if any link
+// needs one.
 func (p *Plan) leaseStep(add func(kind Kind, link int, do, undo string)) {
 	var all []string
 	for i := range p.Links {

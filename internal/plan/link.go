@@ -15,11 +15,11 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// Link is one interface of the stack.
+// Link is an interface of the stack.
 type Link struct {
 	Name     string          `json:"name"` // in the stack: eth0
 	Type     string          `json:"type"`
-	Device   string          `json:"device,omitempty"` // of the host
+	Device   string          `json:"device,omitempty"` // on the host
 	FD       int             `json:"fd,omitempty"`
 	Create   bool            `json:"create,omitempty"` // tap, macvtap: it does not exist yet
 	MAC      config.MAC      `json:"mac,omitzero"`
@@ -29,9 +29,9 @@ type Link struct {
 	GW6      netip.Addr      `json:"gw6,omitzero"`
 	Table    int             `json:"table"`
 	Endpoint bool            `json:"endpoint,omitempty"`
-	Gateway  *gateway.Config `json:"-"`                // user
+	Gateway  *gateway.Config `json:"-"`                // of type user or passt
 	RawIP    bool            `json:"raw_ip,omitempty"` // no link layer
-	Shared   []netip.Addr    `json:"shared,omitempty"` // raw, rawip: of Addrs, what is the host's too
+	Shared   []netip.Addr    `json:"shared,omitempty"` // raw, rawip: the members of Addrs that the host has too
 
 	DHCP     bool         `json:"dhcp,omitempty"`
 	DHCP6    bool         `json:"dhcp6,omitempty"`
@@ -40,21 +40,21 @@ type Link struct {
 	Group    int          `json:"group,omitempty"`
 	Qdisc    string       `json:"qdisc,omitempty"`
 	Offload  string       `json:"offload,omitempty"`
-	Backup   bool         `json:"backup,omitempty"` // the endpoint's flags
+	Backup   bool         `json:"backup,omitempty"` // flag of the MPTCP endpoint
 	Signal   bool         `json:"signal,omitempty"`
 	Fullmesh bool         `json:"fullmesh,omitempty"`
 	VLAN     int          `json:"vlan,omitempty"`
 	Bridge   string       `json:"bridge,omitempty"`     // tap
 	NAT      bool         `json:"nat,omitempty"`        // tap
-	Queue    bool         `json:"multiqueue,omitempty"` // tap: others have queues of it, too
+	Queue    bool         `json:"multiqueue,omitempty"` // tap: one of several queues, which other processes can have
 
-	HostAddrs []netip.Prefix `json:"host_addrs,omitempty"` // tap with NAT: of the host's side
+	HostAddrs []netip.Prefix `json:"host_addrs,omitempty"` // tap with NAT: addresses on the host's side
 
 	Mode  string             `json:"mode,omitempty"` // macvtap
 	Neigh []config.Neighbour `json:"neigh,omitempty"`
 }
 
-// Host is what the link hangs on, for people.
+// Host describes the host's end of the link, for messages.
 func (l *Link) Host() string {
 	switch l.Type {
 	case config.TypeFD:
@@ -63,21 +63,22 @@ func (l *Link) Host() string {
 	return l.Device
 }
 
-// firstMetric is the metric of eth0's default routes in the main table; those of
-// eth1 and so on are one higher each, so that the first is used for whatever
-// binds to no address. The first subflow of an MPTCP connection is such a case.
+// firstMetric is the metric of eth0's default routes in the main table. Each
+// following interface gets a metric one higher. A socket that is bound to no
+// address therefore uses eth0; the first subflow of an MPTCP connection is one
+// example.
 const firstMetric = 100
 
-// Metric is the metric of the link's default routes in the main table.
+// Metric returns the metric of the link's default routes in the main table.
 func (l *Link) Metric() int {
 	n := 0
 	if _, err := fmt.Sscanf(l.Name, "eth%d", &n); err != nil {
-		return firstMetric + MaxLinks // named by others
+		return firstMetric + MaxLinks // the link has an unusual name
 	}
 	return firstMetric + n
 }
 
-// link plans the interface ethN beside those that the plan has.
+// link plans the interface ethN, given the plan's other interfaces.
 func (p *Plan) link(n int, i config.Interface, facts Facts) (Link, error) {
 	l := Link{
 		Name: fmt.Sprintf("eth%d", n), Type: i.Type, Device: i.Device, FD: i.FD,
@@ -143,7 +144,7 @@ func (p *Plan) link(n int, i config.Interface, facts Facts) (Link, error) {
 	return l, nil
 }
 
-// gateways is how many networks of gateways the next one has to leave alone.
+// gateways returns the number of the next free gateway network.
 func (p *Plan) gateways() int {
 	taken := func(n int) bool {
 		return slices.ContainsFunc(p.Links, func(l Link) bool {
@@ -157,8 +158,8 @@ func (p *Plan) gateways() int {
 	return n
 }
 
-// beside says what an interface cannot have because another has it: also what
-// the gateway chose, and what came while the stack runs.
+// beside returns an error if the link conflicts with another one. It includes
+// addresses that the gateway chose, and links added at run time.
 func (l *Link) beside(other *Link) error {
 	for _, a := range l.Addrs {
 		if slices.ContainsFunc(other.Addrs, func(p netip.Prefix) bool { return p.Addr() == a.Addr() }) {
@@ -174,8 +175,9 @@ func (l *Link) beside(other *Link) error {
 	return nil
 }
 
-// More plans one more interface for a run that goes on, which has the links have,
-// and returns with it what the user shall be told. facts are those of LookMore.
+// More plans an additional interface for a run in progress with the links have.
+// It returns the interface and notes for the user. The facts come from
+// LookMore.
 func (p *Plan) More(i config.Interface, have []Link, facts Facts) (Link, []string, error) {
 	if p.Stack.ABI == stack.ABIHost {
 		return Link{}, nil, errors.New("the stack is the host's own kernel, with the host's own interfaces")
@@ -185,7 +187,8 @@ func (p *Plan) More(i config.Interface, have []Link, facts Facts) (Link, []strin
 	}
 	n := 0
 	for slices.ContainsFunc(have, func(l Link) bool {
-		// The stack may have given it another name, and it kept its table.
+		// The stack may have renamed the link, which still uses its
+		// table.
 		return l.Name == fmt.Sprintf("eth%d", n) || i.Table == 0 && l.Table == config.FirstTable+n
 	}) {
 		n++
@@ -195,7 +198,8 @@ func (p *Plan) More(i config.Interface, have []Link, facts Facts) (Link, []strin
 	return l, with.Notes, err
 }
 
-// getsAddress tells whether an address comes from elsewhere than the user.
+// getsAddress reports whether the link gets an address from a source other than
+// the user.
 func (l *Link) getsAddress() bool {
 	switch l.Type {
 	case config.TypePasst:
@@ -204,8 +208,9 @@ func (l *Link) getsAddress() bool {
 	return l.DHCP || l.DHCP6 || l.SLAAC || l.NAT
 }
 
-// stableMAC gives an interface the same Ethernet address in each run: neighbours
-// remember for a while who had its IP address. Two machines' are different.
+// stableMAC returns an Ethernet address that is the same in each run, because
+// neighbours cache the address of an IP address for a while. It differs between
+// machines.
 func stableMAC(machine string, i *config.Interface) config.MAC {
 	what := machine + " " + i.Target()
 	for _, p := range slices.Concat(i.IP, i.IP6) {
@@ -217,7 +222,7 @@ func stableMAC(machine string, i *config.Interface) config.MAC {
 	return mac
 }
 
-// user fills in what the user-mode gateway knows of itself.
+// user fills in the configuration that the user-mode gateway determines.
 func (l *Link) user(n int, i config.Interface, ipv6 bool) error {
 	c := gateway.Default(n)
 	if len(i.IP) > 0 {

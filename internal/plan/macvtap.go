@@ -12,8 +12,9 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// macvtap fills in what the host's device decides: one that is made is not
-// larger than the device below, one that exists keeps what it has.
+// macvtap fills in the properties that the host's device determines. The MTU of
+// a new macvtap is at most that of the underlying device. An existing macvtap
+// keeps its properties.
 func (p *Plan) macvtap(l *Link, st hostnet.MacvtapState, machine string) error {
 	l.Create = !st.Exists
 	most := min(st.MTU, config.MaxMTU)
@@ -30,7 +31,7 @@ func (p *Plan) macvtap(l *Link, st hostnet.MacvtapState, machine string) error {
 		p.note("%s is wireless: most access points take frames from its own address only; if %s reaches nobody, use user, or tap with nat", st.Name, l.Name)
 	}
 	if !st.Exists {
-		if l.MAC.IsZero() && len(l.Addrs) == 0 { // there may be two of them on one device
+		if l.MAC.IsZero() && len(l.Addrs) == 0 { // one device may have several macvtaps
 			l.MAC = stableMAC(machine+" "+l.Name, &config.Interface{Type: l.Type, Device: l.Device})
 		}
 		return nil
@@ -45,7 +46,7 @@ func (p *Plan) macvtap(l *Link, st hostnet.MacvtapState, machine string) error {
 	return nil
 }
 
-// macvtapStep says what becomes of it on the host.
+// macvtapStep describes the step for the macvtap on the host and its undo.
 func macvtapStep(l *Link) (do, undo string) {
 	if !l.Create {
 		return fmt.Sprintf("attach to macvtap %s as %s", l.Device, l.Name), "detach"

@@ -10,8 +10,8 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// One more interface gets the first number that is free, and of what the others
-// have nothing.
+// An additional interface gets the first free number and shares nothing with
+// the others.
 func TestMore(t *testing.T) {
 	p, err := Make(config.Run{Command: []string{"true"}, Interfaces: ifs(t, "user", "tap:tap0,ip=10.0.0.2/24", "user")}, mptcp, facts)
 	if err != nil {
@@ -25,7 +25,7 @@ func TestMore(t *testing.T) {
 		return fmt.Sprintf("%s %v table %d metric %d", l.Name, l.Addrs, l.Table, l.Metric()), nil
 	}
 	renamed := append([]Link(nil), p.Links[:2]...)
-	renamed[1].Name = "eth5" // there was an eth1 in the stack
+	renamed[1].Name = "eth5" // the stack already had an eth1
 	for _, tc := range []struct {
 		have []Link
 		spec string

@@ -13,8 +13,8 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// Pick makes interfaces of the host's devices that a run names without a type: raw
-// of one that has Ethernet addresses, rawip of one without link layer.
+// Pick turns the devices that a run names without a type into interfaces: raw
+// for Ethernet devices, rawip for devices without link layer.
 func Pick(run *config.Run) error {
 	for _, name := range run.Ifaces {
 		rawIP, err := hostnet.WantsRawIP(name)
@@ -37,10 +37,11 @@ func Pick(run *config.Run) error {
 	return nil
 }
 
-// packet fills in what an interface of type raw or rawip gets from the host's
-// device: without an address of its own, those of the device and its gateways.
-// An address that is the device's is shared, and so is its Ethernet address
-// then; with any other the interface is a machine of its own on the network.
+// packet fills in the properties that an interface of type raw or rawip takes
+// from the host's device. Without configured addresses, the interface uses
+// those of the device and its gateways. If an address is the device's, the
+// interface shares it, and with it the Ethernet address. With any other
+// address, the interface is a separate machine on the network.
 func (l *Link) packet(i *config.Interface, d hostnet.DeviceState) error {
 	own := !i.MAC.IsZero() || i.DHCP || i.DHCP6 || i.SLAAC
 	if len(l.Addrs) == 0 && !own {
@@ -88,8 +89,8 @@ func (l *Link) packet(i *config.Interface, d hostnet.DeviceState) error {
 	return nil
 }
 
-// CheckRawIP says why the stack can have no device without link layer, as far as
-// that is known: of ABIAuto the library alone knows.
+// CheckRawIP returns an error if the stack is known not to support devices
+// without link layer. For ABIAuto only the library knows.
 func (s *Stack) CheckRawIP() error {
 	switch s.ABI {
 	case stack.ABINative, stack.ABIAuto:
@@ -98,12 +99,14 @@ func (s *Stack) CheckRawIP() error {
 	return s.NoRawIP()
 }
 
-// NoRawIP says that the stack has no devices without link layer.
+// NoRawIP returns an error that the stack does not support devices without link
+// layer.
 func (s *Stack) NoRawIP() error {
 	return fmt.Errorf("stack %s has no devices without link layer; use tap or raw, or a stack of lklrun's own", s.Name)
 }
 
-// packetStep says what opening the device is, and what of it the stack hears.
+// packetStep describes the step that opens the device, and the traffic that the
+// stack gets from it.
 func (l *Link) packetStep() string {
 	text := fmt.Sprintf("open a packet socket on %s as %s", l.Device, l.Name)
 	switch {
@@ -115,7 +118,7 @@ func (l *Link) packetStep() string {
 	return text + ", for Ethernet address " + l.MAC.String()
 }
 
-// describePacket is the interface's first words in a plan.
+// describePacket returns the first words about the interface in a printed plan.
 func (l *Link) describePacket() string {
 	var words []string
 	if l.RawIP {

@@ -10,9 +10,9 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// passt fills in what the program passt gives the interface: the addresses given
-// or a private network's, unless it shall hand out the host's by DHCP and router
-// advertisements.
+// passt fills in the configuration of an interface served by the program passt.
+// Its addresses are the configured ones or those of a private network, unless
+// passt hands out the host's addresses by DHCP and router advertisements.
 func (p *Plan) passt(l *Link, i *config.Interface, ipv6 bool) error {
 	c, err := gateway.PasstConfig(p.gateways(), i, ipv6)
 	if err != nil {
@@ -35,7 +35,7 @@ func (p *Plan) passt(l *Link, i *config.Interface, ipv6 bool) error {
 	return nil
 }
 
-// lookPasst gathers the facts for it.
+// lookPasst gathers the facts for passt.
 func (f *Facts) lookPasst() error {
 	if _, err := gateway.FindPasst(); err != nil {
 		return err

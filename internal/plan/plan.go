@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plan turns what the user said and what the host is like into an
-// ordered Plan. A Plan is pure data: making one touches nothing, and printing it
-// is what --dry-run does. internal/launch carries it out, step by step.
+// Package plan turns the user's configuration and the facts about the host into
+// an ordered Plan. A Plan is pure data: making one changes nothing, and
+// --dry-run prints it. internal/launch carries it out step by step.
 package plan
 
 import (
@@ -20,34 +20,34 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// Limits of a run. MaxLinks is the number of MPTCP endpoints a network
-// namespace takes (MPTCP_PM_ADDR_MAX, net/mptcp/protocol.h).
+// Limits of a run. MaxLinks is the maximum number of MPTCP endpoints in a
+// network namespace (MPTCP_PM_ADDR_MAX, net/mptcp/protocol.h).
 const (
 	MaxLinks     = config.MaxInterfaces
-	mptcpLimit   = 8 // subflows, and addresses accepted from the peer
+	mptcpLimit   = 8 // for subflows, and for addresses accepted from the peer
 	defaultMTU   = 1500
 	resolvHeader = "# by lklrun, for the programs it started\n"
 )
 
-// Stack is the stack that will run.
+// Stack is the stack of the run.
 type Stack struct {
 	Name    string `json:"name"`
 	Kernel  string `json:"kernel,omitempty"`
 	Library string `json:"library,omitempty"` // empty: the host's kernel
 	ABI     string `json:"abi"`
 	Mem     uint64 `json:"mem,omitempty"`
-	Cmdline string `json:"cmdline,omitempty"` // for the kernel, behind lklrun's own
+	Cmdline string `json:"cmdline,omitempty"` // kernel parameters, appended to lklrun's own
 	MPTCP   bool   `json:"mptcp"`
 }
 
-// Kind names what a step does.
+// Kind is the kind of a step.
 type Kind string
 
-// The kinds of steps, in the order in which a run may have them.
+// The kinds of steps, in the order in which a run can have them.
 const (
 	RunDir    Kind = "run-dir"
 	Host      Kind = "host"
-	Guard     Kind = "guard" // of addresses shared with the host: their ports
+	Guard     Kind = "guard" // ports of addresses shared with the host
 	Gateway   Kind = "gateway"
 	Tap       Kind = "tap"
 	FD        Kind = "fd"
@@ -59,50 +59,50 @@ const (
 	Release   Kind = "release"
 )
 
-// Step is one step of a run, and how it is taken back.
+// Step is one step of a run, with its undo.
 type Step struct {
 	Kind Kind   `json:"kind"`
-	Link int    `json:"link,omitempty"` // index of the link it is about
+	Link int    `json:"link,omitempty"` // index of the link that the step is about
 	Do   string `json:"do"`
 	Undo string `json:"undo,omitempty"`
 }
 
-// Plan is a run that can be carried out.
+// Plan is a complete description of a run.
 type Plan struct {
 	Command   []string         `json:"command"`
-	Name      string           `json:"name,omitempty"` // empty: after BaseName
+	Name      string           `json:"name,omitempty"` // empty: derived from BaseName
 	BaseName  string           `json:"base_name"`
 	RunRoot   string           `json:"run_root"`
 	Stack     Stack            `json:"stack"`
-	Require   string           `json:"require,omitempty"` // of config's
+	Require   string           `json:"require,omitempty"` // one of config's constants
 	Engine    string           `json:"engine"`            // config.EngineSupervise or EnginePreload
 	Spin      int              `json:"spin_us"`
 	Links     []Link           `json:"links"`
 	Sysctls   []config.Sysctl  `json:"sysctls,omitempty"`
 	HostNets  []config.HostNet `json:"host_net,omitempty"`
 	Detach    bool             `json:"detach,omitempty"`
-	WaitAll   bool             `json:"wait_all,omitempty"`    // the run ends with the last process
-	Resolv    string           `json:"resolv_conf,omitempty"` // empty: the host's stays
+	WaitAll   bool             `json:"wait_all,omitempty"`    // the run ends with its last process
+	Resolv    string           `json:"resolv_conf,omitempty"` // empty: keep the host's
 	DNSFrom   string           `json:"dns_from,omitempty"`
-	names     resolver         // what Resolv is made of
+	names     resolver         // the sources of Resolv
 	Listen    []int            `json:"listen,omitempty"`
 	Publish   []config.Publish `json:"publish,omitempty"`
 	Captures  []config.Capture `json:"capture,omitempty"`
 	RSTGuard  string           `json:"rst_guard,omitempty"`
 	PortRange config.PortRange `json:"port_range,omitzero"`
-	User      *runas.User      `json:"user,omitempty"`     // the target's; nil: ours
-	Delay     int              `json:"delay_us,omitempty"` // microseconds before the command runs
-	Mount     []string         `json:"mount,omitempty"`    // file systems in the stack
-	Dump      []string         `json:"dump,omitempty"`     // files of the stack, at the end
-	Notes     []string         `json:"notes,omitempty"`    // told once at the start
+	User      *runas.User      `json:"user,omitempty"`     // the target's; nil: this process's
+	Delay     int              `json:"delay_us,omitempty"` // delay before the command starts, in microseconds
+	Mount     []string         `json:"mount,omitempty"`    // file systems to mount in the stack
+	Dump      []string         `json:"dump,omitempty"`     // files of the stack to print at the end
+	Notes     []string         `json:"notes,omitempty"`    // printed once at the start
 	Steps     []Step           `json:"steps"`
 }
 
-// MPTCPLimit is how many subflows, and addresses of the peer, each connection
-// may have: as many as the kernel allows.
+// MPTCPLimit is the maximum number of subflows, and of addresses accepted from
+// the peer, per connection. It is the kernel's own maximum.
 func (p *Plan) MPTCPLimit() int { return mptcpLimit }
 
-// Make plans a run. It looks at nothing but its arguments.
+// Make plans a run. The result depends only on the arguments.
 func Make(run config.Run, s *stack.Stack, facts Facts) (*Plan, error) {
 	if len(run.Command) == 0 {
 		return nil, errors.New("no command to run; expected lklrun [FLAG]... -- COMMAND [ARG]...")
@@ -130,7 +130,7 @@ func Make(run config.Run, s *stack.Stack, facts Facts) (*Plan, error) {
 		PortRange: run.PortRange,
 		User:      facts.User,
 		Detach:    run.Detach,
-		// In preload, the kernel ends with the process it is in.
+		// With preload, the kernel ends with the process that it is in.
 		WaitAll: run.WaitAll || run.Detach && facts.Engine != config.EnginePreload,
 	}
 	if facts.Command != nil {
@@ -166,8 +166,8 @@ func Make(run config.Run, s *stack.Stack, facts Facts) (*Plan, error) {
 	return p, nil
 }
 
-// onHost says what cannot be asked of the host's own kernel: it is not ours to
-// configure.
+// onHost returns an error for options that do not apply to the host's own
+// kernel, because lklrun must not configure it.
 func onHost(run config.Run) error {
 	const is = "the stack is the host's own kernel"
 	switch {
@@ -199,7 +199,7 @@ func onHost(run config.Run) error {
 	return nil
 }
 
-// Sysctls are the kernel settings that a run has: those that follow from its
+// Sysctls returns the kernel settings of a run: those that follow from its
 // memory, the stack's, and the user's.
 func Sysctls(run config.Run, s *stack.Stack) []config.Sysctl {
 	if s.ABI == stack.ABIHost {
@@ -208,14 +208,15 @@ func Sysctls(run config.Run, s *stack.Stack) []config.Sysctl {
 	return lastOfEach(slices.Concat(memSysctls(cmp.Or(run.Mem, s.MemBytes())), s.SortedSysctls(), run.Sysctls))
 }
 
-// memSysctls bounds TCP's buffers by the stack's memory, which is little beside
-// a machine's: Linux derives the limits from that (net/ipv4/tcp.c, tcp_init())
-// for a machine that does much else. All of TCP may have half of it, a socket's
-// direction up to a thirty-second part, as far as a big machine has it.
+// memSysctls limits TCP's buffers according to the stack's memory, which is
+// small compared with a machine's. Linux derives its limits from the memory of
+// a machine that also does other work (net/ipv4/tcp.c, tcp_init()). Here all of
+// TCP may use half of the memory. Each direction of a socket may use up to 1/32
+// of it, but no more than on a big machine.
 func memSysctls(mem uint64) []config.Sysctl {
 	const page = 4096
 	if mem == 0 {
-		return nil // whatever the library has, the kernel knows it better
+		return nil // the library uses its own default, and its kernel knows that
 	}
 	total := mem / 2 / page
 	most := min(max(mem/32, 1<<20), 6<<20)
@@ -226,7 +227,7 @@ func memSysctls(mem uint64) []config.Sysctl {
 	}
 }
 
-// lastOfEach leaves out settings that a later one of the same name replaces.
+// lastOfEach removes settings that a later one of the same name overrides.
 func lastOfEach(all []config.Sysctl) []config.Sysctl {
 	last := map[string]int{}
 	for n, s := range all {
@@ -263,7 +264,7 @@ func (p *Plan) note(format string, args ...any) {
 	p.Notes = append(p.Notes, fmt.Sprintf(format, args...))
 }
 
-// dir is the run directory as far as it is known.
+// dir returns the run directory, as far as it is known.
 func (p *Plan) dir() string {
 	if p.Name == "" {
 		return filepath.Join(p.RunRoot, p.BaseName)
@@ -271,8 +272,8 @@ func (p *Plan) dir() string {
 	return filepath.Join(p.RunRoot, p.Name)
 }
 
-// steps lays down the order. Whatever is made on the host comes before the
-// stack boots, so that each interface is there from the first moment.
+// steps creates the steps in order. Devices of the host are created before the
+// stack boots, so that all interfaces exist from the start.
 func (p *Plan) steps() {
 	add := func(kind Kind, link int, do, undo string) {
 		p.Steps = append(p.Steps, Step{Kind: kind, Link: link, Do: do, Undo: undo})
@@ -329,7 +330,7 @@ func (p *Plan) steps() {
 	add(Release, 0, "release "+cli.Quote(p.Command)+until, "")
 }
 
-// configures lists what the configuration in the stack consists of.
+// configures lists the parts of the configuration inside the stack.
 func (p *Plan) configures() string {
 	parts := []string{"links, addresses and routes"}
 	if p.Stack.MPTCP {

@@ -102,7 +102,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// devices are facts with devices of the host.
+// devices returns facts with devices of the host.
 var devices = func() Facts {
 	prefixes := func(all ...string) (list []netip.Prefix) {
 		for _, s := range all {
@@ -165,7 +165,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%+v: %v; want %s", run, err, want)
 		}
 	}
-	// The second's own network is the first's default one.
+	// The second interface's network is the default network of the first.
 	twice := config.Run{Command: []string{"true"}, Interfaces: ifs(t, "user", "user,ip=192.168.127.2/24")}
 	if _, err := Make(twice, bbr, facts); err == nil || err.Error() != `--if "user,ip=192.168.127.2/24": address 192.168.127.2 is that of eth0 already` {
 		t.Errorf("one address twice: %v", err)
@@ -226,14 +226,15 @@ func FuzzResolv(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// What is written must read as what was meant.
+		// The generated text must parse to the intended servers.
 		if got, want := parseResolv(p.Resolv).servers, reachable(parseResolv(text).servers); len(got) != min(len(want), maxServers) {
 			t.Fatalf("%q became %q", text, p.Resolv)
 		}
 	})
 }
 
-// Name servers come in the order of the interfaces, and leases' in theirs.
+// Name servers are in the order of the interfaces, and those of leases in the
+// order of the leases.
 func TestResolvOrder(t *testing.T) {
 	dns := func(s string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(s)} }
 	p := &Plan{Links: []Link{

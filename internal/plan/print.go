@@ -12,7 +12,8 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// Write prints the plan for people: what the run will have, then the steps.
+// Write prints the plan in readable form: first the properties of the run, then
+// the steps.
 func (p *Plan) Write(w io.Writer) error {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
@@ -158,7 +159,7 @@ func (l *Link) describe() string {
 	return strings.Join(parts, ", ")
 }
 
-// joined lists things for people.
+// joined joins the values to one text.
 func joined[T fmt.Stringer](all []T, between string) string {
 	texts := make([]string, len(all))
 	for n, one := range all {

@@ -10,8 +10,8 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// publish gives the published ports to the first interface that opens ports of
-// the host for the stack.
+// publish assigns the published ports to the first interface that can open host
+// ports for the stack.
 func (p *Plan) publish() error {
 	if len(p.Publish) == 0 {
 		return nil

@@ -10,37 +10,41 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// Limits of the C library: how many name servers it asks (MAXNS, resolv.h), and
-// how many domains it tries (resolv.conf(5)).
+// Limits of the C library: the number of name servers it queries (MAXNS,
+// resolv.h), and the number of domains it tries (resolv.conf(5)).
 const (
 	maxServers = 3
 	maxSearch  = 6
 )
 
-// Names are name servers and search domains that a network gave a link.
+// Names are the name servers and search domains that a link got from its
+// network.
 type Names struct {
 	Link    *Link
 	Servers []netip.Addr
 	Search  []string
 }
 
-// resolver is where the target's name servers come from.
+// resolver holds the sources of the target's name servers.
 type resolver struct {
-	given    []netip.Addr // --dns: these and no others
-	host     []netip.Addr // when nobody else names any
+	given    []netip.Addr // from --dns: only these are used
+	host     []netip.Addr // used if no other source names any
 	hostFrom string
-	rest     []string // of the host's resolv.conf
+	rest     []string // other lines of the host's resolv.conf
 }
 
-// resolv decides which name servers the target has: those given, else those of
-// the interfaces in their order (the key dns, leases, the gateway), else the
-// host's as far as the stack can reach them.
+// resolv chooses the target's name servers. The first of these sources that has
+// any is used:
+//
+//   - the servers given with --dns;
+//   - those of the interfaces in order (the key dns, leases, the gateway);
+//   - those of the host, as far as the stack can reach them.
 func (p *Plan) resolv(given []netip.Addr, facts Facts) {
 	host := parseResolv(facts.Resolv)
 	p.names = resolver{given: given, host: reachable(host.servers), hostFrom: "the host's /etc/resolv.conf", rest: host.rest}
 	if len(p.names.host) == 0 {
-		// systemd-resolved listens on the host's loopback only, and keeps
-		// the servers it asks itself here.
+		// systemd-resolved listens only on the host's loopback. This
+		// file lists the servers that it queries itself.
 		if up := reachable(parseResolv(facts.ResolvUpstream).servers); len(up) > 0 {
 			p.names.host, p.names.hostFrom = up, "the host's /run/systemd/resolve/resolv.conf"
 		}
@@ -59,7 +63,7 @@ func (p *Plan) resolv(given []netip.Addr, facts Facts) {
 	}
 }
 
-// leasing lists the links whose networks may name servers.
+// leasing lists the links whose networks can name servers.
 func (p *Plan) leasing() []string {
 	var all []string
 	for i := range p.Links {
@@ -70,14 +74,14 @@ func (p *Plan) leasing() []string {
 	return all
 }
 
-// ResolvConf is the target's resolv.conf when it has these links, in this order.
+// ResolvConf returns the target's resolv.conf for these links, in this order.
 func (p *Plan) ResolvConf(links []Names) string {
 	text, _, _ := p.compose(links)
 	return text
 }
 
-// compose writes the resolv.conf for links; from says whose servers are in it, and all how
-// many there were.
+// compose builds the resolv.conf for links. from describes the source of its
+// servers, and all is their number before the limit.
 func (p *Plan) compose(links []Names) (text, from string, all int) {
 	servers, from := p.names.given, "--dns"
 	var search []string
@@ -103,7 +107,7 @@ func (p *Plan) compose(links []Names) (text, from string, all int) {
 	return b.String(), from, len(servers)
 }
 
-// ofLinks are the servers and domains of the links in their order.
+// ofLinks returns the servers and domains of the links in order.
 func ofLinks(links []Names) (servers []netip.Addr, search []string, from string) {
 	var sources []string
 	add := func(source string, all ...netip.Addr) {
@@ -132,10 +136,10 @@ func ofLinks(links []Names) (servers []netip.Addr, search []string, from string)
 	return servers, search, strings.Join(sources, " and ")
 }
 
-// resolvConf is what matters of a resolv.conf(5).
+// resolvConf holds the relevant parts of a resolv.conf(5).
 type resolvConf struct {
 	servers []netip.Addr
-	rest    []string // search, domain, options, sortlist: as they were
+	rest    []string // the lines search, domain, options and sortlist, unchanged
 }
 
 func parseResolv(text string) resolvConf {
@@ -157,8 +161,8 @@ func parseResolv(text string) resolvConf {
 	return r
 }
 
-// reachable leaves out what only the host itself reaches: its loopback, and
-// link-local addresses, whose zone names one of its interfaces.
+// reachable removes addresses that only the host itself can reach: its loopback
+// addresses, and link-local addresses, whose zone is one of its interfaces.
 func reachable(all []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool {
 		return a.IsLoopback() || a.Zone() != "" || a.IsUnspecified()

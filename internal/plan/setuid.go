@@ -10,14 +10,15 @@ import (
 	"github.com/lklrun/lklrun/internal/runas"
 )
 
-// CheckSetUID says what is wrong with running a program that shall get another
-// user's rights by its file: whoever is not root installs the filter with
-// no_new_privs, and so does a target that runs as another user, as (nil: ours). It
-// would run without them and fail in ways of its own. A group and capabilities
-// matter less often: ping has them, and needs none on the stack.
+// CheckSetUID returns an error if the program is set-user-ID and this has no
+// effect in the run. The filter needs no_new_privs if the caller is not root,
+// or if the target runs as another user, as (nil: the same user). The program
+// would then run without its rights and fail in unclear ways. Set-group-ID and
+// file capabilities are not checked, because they matter less: ping has
+// capabilities, but needs none on the stack.
 func CheckSetUID(p *program.Program, as *runas.User) error {
 	for p != nil && p.Interpreter != nil {
-		p = p.Interpreter // whose file counts
+		p = p.Interpreter // the file of a script's interpreter counts
 	}
 	if p == nil || !p.SetUID || p.NoSUID {
 		return nil

@@ -12,10 +12,10 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// portRangeSysctl is what lklrun sets itself where an address is shared.
+// portRangeSysctl is set by lklrun itself if an address is shared.
 const portRangeSysctl = "net.ipv4.ip_local_port_range"
 
-// ListenPorts are those of servers at shared addresses.
+// ListenPorts returns the ports of servers at shared addresses.
 func (p *Plan) ListenPorts() []uint16 { return ports(p.Listen) }
 
 func ports(listen []int) []uint16 {
@@ -26,8 +26,8 @@ func ports(listen []int) []uint16 {
 	return all
 }
 
-// lookGuard finds out who has the ports of --listen, and whether rules can be
-// made, if a run may need some.
+// lookGuard finds the holders of the --listen ports, and whether rules can be
+// created, if the run may need them.
 func (f *Facts) lookGuard(run config.Run) (err error) {
 	ctx, cancel := lookLimit()
 	defer cancel()
@@ -43,7 +43,7 @@ func (f *Facts) lookGuard(run config.Run) (err error) {
 	return nil
 }
 
-// shared lists the addresses that are the host's, too.
+// shared lists the addresses that the host has too.
 func (p *Plan) shared() []netip.Addr {
 	var all []netip.Addr
 	for i := range p.Links {
@@ -52,11 +52,11 @@ func (p *Plan) shared() []netip.Addr {
 	return all
 }
 
-// share checks what was asked for on account of shared addresses.
+// share checks the options that concern shared addresses.
 func (p *Plan) share(run config.Run, facts Facts) error {
 	shared := p.shared()
 	if len(shared) == 0 {
-		// Such an interface may be added while the program runs.
+		// An interface with such an address may be added at run time.
 		for _, l := range run.Listen {
 			p.note("--listen %d is of no use as long as no interface has an address of the host's: a server on any other is reached at all its ports", l)
 		}
@@ -73,7 +73,7 @@ func (p *Plan) share(run config.Run, facts Facts) error {
 	return guard.CheckListen(p.ListenPorts(), shared, facts.Sockets)
 }
 
-// guardStep says what is done on the host for shared addresses.
+// guardStep describes the changes on the host for shared addresses.
 func (p *Plan) guardStep(shared []netip.Addr) string {
 	text := fmt.Sprintf("reserve %d ports", p.PortRange.Len())
 	if p.PortRange.First != 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// tap fills in what the host decides of a tap.
+// tap fills in the properties of a tap that the host determines.
 func (p *Plan) tap(l *Link, facts Facts) error {
 	st := facts.Taps[l.Device]
 	l.Create = !st.Exists
@@ -32,8 +32,8 @@ func (p *Plan) tap(l *Link, facts Facts) error {
 	return l.nat(facts)
 }
 
-// nat gives the stack and the host's side of the tap addresses where there are
-// none.
+// nat assigns addresses to the stack and to the host's side of the tap, if they
+// have none.
 func (l *Link) nat(facts Facts) error {
 	four := slices.IndexFunc(l.Addrs, func(a netip.Prefix) bool { return a.Addr().Is4() })
 	if four < 0 {
@@ -68,7 +68,8 @@ func (l *Link) nat(facts Facts) error {
 		if !a.Contains(*f.gw) || a.Addr().Is4() && *f.gw == config.Broadcast(a) {
 			return fmt.Errorf("nat: %s has no room for the host's address beside the stack's", a)
 		}
-		// A narrower one of the host's own would be cut off; a wider one has room for it.
+		// A host route of the same or a longer prefix would be cut off.
+		// A route with a shorter prefix contains the tap's network.
 		if n := slices.IndexFunc(facts.Routed, func(r netip.Prefix) bool { return r.Bits() >= a.Bits() && a.Overlaps(r) }); n >= 0 {
 			return fmt.Errorf("nat: the host has a route to %s already, within the tap's network %s; choose another with %s", facts.Routed[n], a.Masked(), ipKey(a))
 		}
@@ -84,8 +85,8 @@ func ipKey(a netip.Prefix) string {
 	return "ip6="
 }
 
-// freeNetwork is a private network (RFC 1918) that the host has no route to. Taps
-// of different names begin to look in different places.
+// freeNetwork returns a private network (RFC 1918) to which the host has no
+// route. The search starts at a place that depends on the tap's name.
 func freeNetwork(tap string, routed []netip.Prefix) (netip.Prefix, error) {
 	const first, count = 200, 32 << 8 // 10.200.0.0 to 10.231.255.0
 	sum := sha256.Sum256([]byte(tap))
@@ -100,7 +101,7 @@ func freeNetwork(tap string, routed []netip.Prefix) (netip.Prefix, error) {
 	return netip.Prefix{}, errors.New("nat: the host has routes to all of 10.200.0.0 to 10.231.255.255; choose a network with ip=ADDRESS/PREFIX")
 }
 
-// uniqueLocal is a network of RFC 4193 that is nobody else's, by all odds.
+// uniqueLocal returns a network of RFC 4193 that is almost certainly unique.
 func uniqueLocal(machine, tap string) netip.Prefix {
 	sum := sha256.Sum256([]byte("nat " + machine + " " + tap))
 	a := [16]byte{0xfd}
@@ -108,7 +109,7 @@ func uniqueLocal(machine, tap string) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom16(a), 64)
 }
 
-// tapStep says what becomes of it on the host.
+// tapStep describes the step for the tap on the host and its undo.
 func tapStep(l *Link) (do, undo string) {
 	do, undo = fmt.Sprintf("attach to tap %s as %s", l.Device, l.Name), "detach"
 	if l.Queue {

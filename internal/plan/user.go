@@ -12,7 +12,7 @@ import (
 	"github.com/lklrun/lklrun/internal/runas"
 )
 
-// lookUser finds out whom the target shall run as.
+// lookUser determines the user that the target runs as.
 func (f *Facts) lookUser(word string) error {
 	if word == "" {
 		return nil
@@ -30,20 +30,21 @@ func (f *Facts) lookUser(word string) error {
 	return nil
 }
 
-// userRights are the rights to change the user and to serve his programs.
+// userRights are the capabilities needed to change the user and to serve that
+// user's programs.
 var userRights = []struct {
 	capability int
 	name       string
 }{
 	{unix.CAP_SETUID, "CAP_SETUID"},
 	{unix.CAP_SETGID, "CAP_SETGID"},
-	{unix.CAP_SYS_ADMIN, "CAP_SYS_ADMIN"},   // the target's namespaces and mounts are made before
-	{unix.CAP_SYS_PTRACE, "CAP_SYS_PTRACE"}, // his memory and descriptors
+	{unix.CAP_SYS_ADMIN, "CAP_SYS_ADMIN"},   // for the target's namespaces and mounts, which are made before
+	{unix.CAP_SYS_PTRACE, "CAP_SYS_PTRACE"}, // for the target's memory and descriptors
 	{unix.CAP_KILL, "CAP_KILL"},
 }
 
-// checkUser says why this process cannot have a command run as u. Who is u already
-// can, for nothing is to be changed then.
+// checkUser returns an error if this process cannot run a command as u. If u is
+// the present user, nothing needs to change.
 func checkUser(u *runas.User) error {
 	if u.Self() {
 		return nil
