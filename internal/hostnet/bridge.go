@@ -12,11 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpBridge takes a device out of a bridge again. New: the bridge's index.
+// OpBridge removes a device from a bridge. New is the bridge's index.
 const OpBridge = "bridge"
 
-// CheckBridge says why a tap, which exists or not, cannot be put into the bridge
-// called name. It returns the bridge's MTU.
+// CheckBridge returns an error if a tap cannot be added to the bridge called
+// name. The tap need not exist; exists reports that. The result is the bridge's
+// MTU.
 func CheckBridge(ctx context.Context, name, tap string, exists bool) (mtu int, err error) {
 	b, err := lookDevice(ctx, name)
 	if err != nil {
@@ -40,14 +41,15 @@ func CheckBridge(ctx context.Context, name, tap string, exists bool) (mtu int, e
 	return b.MTU, nil
 }
 
-// Member tells whether the tap is a port of a bridge, or of another device that
-// takes what comes in by it.
+// Member reports whether the tap is a port of a bridge, or of another device
+// that receives its frames.
 func (t *Tap) Member(ctx context.Context) (bool, error) {
 	d, err := lookDevice(ctx, t.Name)
 	return d.Master != 0, err
 }
 
-// Bridge puts the tap into a bridge, for the run if it was in none.
+// Bridge adds the tap to a bridge for the duration of the run, unless it is in
+// that bridge already.
 func (t *Tap) Bridge(ctx context.Context, bridge string, journal func(Undo) error) error {
 	b, err := lookDevice(ctx, bridge)
 	if err != nil {
@@ -77,11 +79,11 @@ func setMaster(ctx context.Context, ifindex, master int) error {
 func undoBridge(ctx context.Context, u Undo) error {
 	ifi, err := net.InterfaceByIndex(u.Ifindex)
 	if err != nil || ifi.Name != u.Name {
-		return nil // gone, and out of it by that
+		return nil // it is gone, and so no longer in the bridge
 	}
 	d, err := lookDevice(ctx, u.Name)
 	if err != nil || strconv.Itoa(d.Master) != u.New {
-		return nil // somebody has taken it elsewhere
+		return nil // another process has moved it
 	}
 	return setMaster(ctx, u.Ifindex, 0)
 }

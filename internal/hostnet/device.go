@@ -13,20 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DeviceState is what is known of a network device of the host.
+// DeviceState describes a network device of the host.
 type DeviceState struct {
 	Ifindex int
 	Type    uint16 // unix.ARPHRD_*
 	MTU     int
 	MAC     [6]byte // of an Ethernet device
-	Up      bool    // set up, and with carrier
+	Up      bool    // up and with carrier
 	Addrs   []netip.Prefix
-	Lent    []netip.Prefix // of them, what a stack takes over where none is given
+	Lent    []netip.Prefix // of these, the ones a stack uses if none are configured
 	GW4     netip.Addr     // of its default routes
 	GW6     netip.Addr
 }
 
-// Has tells whether a is one of its addresses.
+// Has reports whether a is an address of the device.
 func (d *DeviceState) Has(a netip.Addr) bool {
 	for _, p := range d.Addrs {
 		if p.Addr() == a {
@@ -36,7 +36,7 @@ func (d *DeviceState) Has(a netip.Addr) bool {
 	return false
 }
 
-// LookDevice looks at the device called name in the current network namespace.
+// LookDevice inspects the device called name in the current network namespace.
 func LookDevice(name string) (DeviceState, error) {
 	ifi, err := net.InterfaceByName(name)
 	if err != nil {
@@ -67,13 +67,12 @@ func LookDevice(name string) (DeviceState, error) {
 	return d, nil
 }
 
-// noLending are the flags of addresses that come and go by themselves, or are
-// not there yet (linux/if_addr.h).
+// noLending are the flags of addresses that are temporary, or not usable yet
+// (linux/if_addr.h).
 const noLending = unix.IFA_F_TEMPORARY | unix.IFA_F_DEPRECATED | unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
 
-// lookAddrs reads the device's addresses; what a point-to-point device has at
-// the other end is not among them. It lends the first of each family that is
-// there for good.
+// lookAddrs reads the device's addresses, without the peer address of a
+// point-to-point device. It lends the first permanent address of each family.
 func (d *DeviceState) lookAddrs() error {
 	lent := map[bool]bool{}
 	return dump(context.Background(), unix.RTM_GETADDR, unix.SizeofIfAddrmsg, func(body []byte, attrs map[uint16][]byte) {
@@ -102,9 +101,9 @@ func (d *DeviceState) lookAddrs() error {
 	})
 }
 
-// lookGateways reads the gateways of the device's default routes: of those in the
-// main table the one that the host prefers, else likewise of those in others, where
-// Android has each network's.
+// lookGateways reads the gateways of the device's default routes. In the main
+// table it takes the route that the host prefers. If there is none, it does the
+// same for other tables, because Android has one table for each network.
 func (d *DeviceState) lookGateways() error {
 	best := map[bool]uint64{}
 	return dump(context.Background(), unix.RTM_GETROUTE, unix.SizeofRtMsg, func(body []byte, attrs map[uint16][]byte) {
@@ -125,7 +124,7 @@ func (d *DeviceState) lookGateways() error {
 			metric = uint64(binary.NativeEndian.Uint32(m))
 		}
 		if body[4] != unix.RT_TABLE_MAIN {
-			metric |= 1 << 32 // behind all of the main table
+			metric |= 1 << 32 // after all routes of the main table
 		}
 		if old, known := best[a.Is6()]; known && old <= metric {
 			return

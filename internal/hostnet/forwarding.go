@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forwarding is what was changed of the host's sysctls so that it forwards
-// packets. Writing the switch for all devices writes each device's own, hence
-// the lists, of indices.
+// forwarding records the changes to the host's sysctls that make it forward
+// packets. A write to the global switch also changes the switch of each device,
+// so the lists keep the indices of the devices that need their value back.
 type forwarding struct {
 	Four, Six bool  // the switch was off
-	On4, On6  []int // devices whose own was on, though
-	RA        []int // devices that took router advertisements as hosts do, which routers do not by default
+	On4, On6  []int // devices whose own switch was on nevertheless
+	RA        []int // devices that accepted router advertisements as a host, which a router by default does not
 }
 
 const (
@@ -34,7 +34,7 @@ func ownRA(dev string) string {
 	return "/proc/sys/net/ipv6/conf/" + dev + "/accept_ra"
 }
 
-// neededForwarding says what is to be changed.
+// neededForwarding returns the changes that are needed.
 func neededForwarding(six bool) (forwarding, error) {
 	var f forwarding
 	devs, err := net.Interfaces()
@@ -61,16 +61,16 @@ func devicesWith(devs []net.Interface, path func(string) string, value string) [
 	return all
 }
 
-// checkForwarding says why forwarding cannot be turned on.
+// checkForwarding returns an error if forwarding cannot be enabled.
 func checkForwarding() error {
-	// access(2) forgets the capabilities of who is not root.
+	// access(2) ignores the capabilities of users other than root.
 	if sysctl(switch4) == "1" || unix.Faccessat(unix.AT_FDCWD, switch4, unix.W_OK, unix.AT_EACCESS) == nil {
 		return nil
 	}
 	return errors.New("net.ipv4.ip_forward is 0 and cannot be changed here (a container's /proc/sys is read-only): `sysctl -w net.ipv4.ip_forward=1` on the host, or use user")
 }
 
-// enable turns forwarding on, as far as it is not.
+// enable enables forwarding, as far as it is off.
 func (f *forwarding) enable() error {
 	var errs []error
 	for _, dev := range names(f.RA) {
@@ -85,7 +85,8 @@ func (f *forwarding) enable() error {
 	return errors.Join(errs...)
 }
 
-// restore takes back what enable did, unless somebody else did meanwhile.
+// restore reverts enable, except for values that another process has changed
+// since.
 func (f *forwarding) restore() error {
 	var errs []error
 	if f.Four && sysctl(switch4) == "1" {
@@ -108,7 +109,7 @@ func (f *forwarding) restore() error {
 	return errors.Join(errs...)
 }
 
-// names are those of the devices that are still there.
+// names returns the names of the devices that still exist.
 func names(indices []int) []string {
 	var all []string
 	for _, n := range indices {
@@ -119,7 +120,7 @@ func names(indices []int) []string {
 	return all
 }
 
-// inherit adds what another run has changed, and has left to us to restore.
+// inherit adds the changes of another run, which this run must now restore.
 func (f *forwarding) inherit(o forwarding) {
 	join := func(a, b []int) []int {
 		all := append(slices.Clone(a), b...)
@@ -130,7 +131,7 @@ func (f *forwarding) inherit(o forwarding) {
 	f.On4, f.On6, f.RA = join(f.On4, o.On4), join(f.On6, o.On6), join(f.RA, o.RA)
 }
 
-// String is short, for there is not much room in a device's alias: 256 bytes.
+// String returns a short form: a device's alias has only 256 bytes.
 func (f *forwarding) String() string {
 	list := func(all []int) string {
 		s := make([]string, len(all))
@@ -165,7 +166,7 @@ func parseForwarding(s string) (forwarding, error) {
 	return f, nil
 }
 
-// sysctl reads a file of /proc/sys; "" where there is none.
+// sysctl reads a file of /proc/sys. It returns "" if there is none.
 func sysctl(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -11,36 +11,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FDKind is what a descriptor is that carries frames or packets.
+// FDKind is the kind of a descriptor that carries frames or packets.
 type FDKind int
 
-// The kinds.
+// The kinds of descriptors.
 const (
-	FDSocket FDKind = iota // a frame a message
+	FDSocket FDKind = iota // one frame per message
 	FDTap
 	FDTun
 	FDPacket // AF_PACKET, Ethernet frames
 	FDCooked // AF_PACKET on a device without link layer
 )
 
-// RawIP tells whether it carries IP packets, without link layer.
+// RawIP reports whether the descriptor carries IP packets, without link layer.
 func (k FDKind) RawIP() bool { return k == FDTun || k == FDCooked }
 
 // Frames is a descriptor that carries Ethernet frames or IP packets.
 type Frames struct {
 	File    *os.File
 	Kind    FDKind
-	VnetHdr bool // each frame has a virtio_net_hdr before it
+	VnetHdr bool // a virtio_net_hdr precedes each frame
 
 	Name    string // of the device
 	Ifindex int    // its index, if it is in the current network namespace
 }
 
-// CheckFD says whether the inherited descriptor n can carry frames, and what it
-// is: a tap or tun attached without IFF_NO_PI's four bytes, a packet socket bound
-// to a device, or another connected datagram or sequential-packet socket.
+// CheckFD checks that the inherited descriptor n can carry frames, and returns
+// its kind. It can be
+//
+//   - a tap or tun that is attached with IFF_NO_PI, that is, without four
+//     extra bytes before each frame;
+//   - a packet socket bound to a device;
+//   - another connected datagram or sequential-packet socket.
 func CheckFD(n int) (FDKind, error) {
-	// What execve(2) left open has not this flag; what this process opened has.
+	// Inherited descriptors do not have this flag. Those that this process
+	// opened have it.
 	if flags, err := unix.FcntlInt(uintptr(n), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC != 0 {
 		return 0, notOpen(n)
 	}
@@ -48,8 +53,8 @@ func CheckFD(n int) (FDKind, error) {
 	return kind, err
 }
 
-// CheckPassed does so for a descriptor that another process, which calls it
-// called, has passed on.
+// CheckPassed is like CheckFD, for a descriptor passed by another process,
+// where its number is called.
 func CheckPassed(file *os.File, called int) (FDKind, error) {
 	var kind FDKind
 	err := control(file, func(fd int) (err error) {
@@ -59,7 +64,7 @@ func CheckPassed(file *os.File, called int) (FDKind, error) {
 	return kind, err
 }
 
-// control calls f with file's descriptor, which is left non-blocking.
+// control calls f with file's descriptor, and leaves it non-blocking.
 func control(file *os.File, f func(fd int) error) error {
 	raw, err := file.SyscallConn()
 	if err != nil {
@@ -115,7 +120,7 @@ func lookFD(n, called int) (kind FDKind, vnetHdr bool, err error) {
 	return FDSocket, false, nil
 }
 
-// lookPacketFD looks at a packet socket.
+// lookPacketFD inspects a packet socket.
 func lookPacketFD(n, called, typ int) (kind FDKind, vnetHdr bool, err error) {
 	sa, err := unix.Getsockname(n)
 	if err != nil {
@@ -136,8 +141,8 @@ func lookPacketFD(n, called, typ int) (kind FDKind, vnetHdr bool, err error) {
 	return 0, false, fmt.Errorf("descriptor %d is a packet socket of type %d on a device of type %d; expected SOCK_RAW on an Ethernet device or SOCK_DGRAM on one without link layer", called, typ, ll.Hatype)
 }
 
-// OpenFD takes over descriptor n: a copy is returned, and n itself no longer
-// reaches the programs that are started.
+// OpenFD takes over descriptor n. It returns a copy, and sets close-on-exec on
+// n, so that child programs do not inherit it.
 func OpenFD(n int) (*Frames, error) {
 	f, err := copyFD(n, n)
 	if err == nil {
@@ -146,8 +151,8 @@ func OpenFD(n int) (*Frames, error) {
 	return f, err
 }
 
-// OpenPassed returns a copy of a descriptor that another process, which calls it
-// called, has passed on.
+// OpenPassed returns a copy of a descriptor passed by another process, where
+// its number is called.
 func OpenPassed(file *os.File, called int) (*Frames, error) {
 	var f *Frames
 	err := control(file, func(fd int) (err error) {
@@ -178,8 +183,8 @@ func copyFD(n, called int) (*Frames, error) {
 	return f, nil
 }
 
-// deviceOf finds the device of a tap's, tun's or packet socket's descriptor,
-// whose index is 0 when it is in another network namespace.
+// deviceOf finds the device of a tap, tun or packet socket. The index is 0 if
+// the device is in another network namespace.
 func deviceOf(fd int, kind FDKind) (name string, ifindex int) {
 	ask := uint(unix.SIOCGSKNS)
 	if kind == FDTap || kind == FDTun {
@@ -190,7 +195,7 @@ func deviceOf(fd int, kind FDKind) (name string, ifindex int) {
 	}
 	ns, err := unix.IoctlRetInt(fd, ask)
 	if err != nil {
-		return name, 0 // before Linux 5.2, or not allowed to look
+		return name, 0 // the kernel is older than Linux 5.2, or denies the query
 	}
 	defer unix.Close(ns)
 	if id, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", ns)); err != nil || id != netnsID() {

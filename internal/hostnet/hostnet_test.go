@@ -47,8 +47,8 @@ func TestTapCreated(t *testing.T) {
 		t.Errorf("second attach: %v", err)
 	}
 
-	// Deleted under its owner's hands, then gone: both are fine, and a
-	// stranger that took the name since is left alone.
+	// It is no error if the device is deleted while open, or already gone.
+	// Another device that has the name by now is left alone.
 	if err := undo.Apply(context.Background()); err != nil {
 		t.Error(err)
 	}
@@ -88,7 +88,7 @@ func TestTapVanishes(t *testing.T) {
 	}
 }
 
-// Who takes a queue shares the device; it is there until the last one goes.
+// A user of one queue shares the device, which exists until its last user ends.
 func TestTapQueues(t *testing.T) {
 	testutil.Need(t)
 	undos := func(Undo) error { t.Error("an undo for a device that others may have"); return nil }
@@ -127,7 +127,7 @@ func TestTapQueues(t *testing.T) {
 func TestTapPersistent(t *testing.T) {
 	testutil.Need(t)
 	testutil.Host.Tap(t, "lt2")
-	for range 2 { // attached, left and attached again
+	for range 2 { // attach, detach and attach again
 		if st, err := CheckTap("lt2", false); err != nil || !st.Exists || !st.Up {
 			t.Errorf("%+v, %v", st, err)
 		}
@@ -181,7 +181,7 @@ func TestFD(t *testing.T) {
 		t.Cleanup(func() { unix.Close(p[0]); unix.Close(p[1]) })
 		return p
 	}
-	inherited := func(fd int) int { // looks as if it were
+	inherited := func(fd int) int { // makes it look inherited
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
 			t.Fatal(err)
 		}

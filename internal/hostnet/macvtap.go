@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// From linux/if_link.h: what the kernel calls a macvtap's modes, and the way in
-// which a device comes to a link-local address.
+// Constants of linux/if_link.h: the modes of a macvtap, and the way in which a
+// device gets its link-local address.
 const (
 	iflaMacvlanMode      = 1 // IFLA_MACVLAN_MODE, in IFLA_INFO_DATA
 	iflaInet6AddrGenMode = 8 // IFLA_INET6_ADDR_GEN_MODE
@@ -27,21 +27,21 @@ const (
 
 var macvlanModes = map[string]uint32{"private": 1, "vepa": 2, "": 4, "bridge": 4, "passthru": 8}
 
-// MacvtapState is what is known of a macvtap, or of the device to make one on,
-// without touching either.
+// MacvtapState describes a macvtap, or the device to create one on, without
+// opening either.
 type MacvtapState struct {
-	Exists   bool   // the device named is a macvtap itself
-	Name     string // of it; of the device below when one is to be made
+	Exists   bool   // the named device is a macvtap
+	Name     string // name of the macvtap, or of the device to create one on
 	Ifindex  int
-	MAC      net.HardwareAddr // the macvtap's own, if it exists
+	MAC      net.HardwareAddr // of the macvtap, if it exists
 	MTU      int
 	Up       bool
 	Wireless bool
 }
 
-// CheckMacvtap looks at what macvtap:DEVICE means: a device to make a macvtap
-// on, the name of a macvtap, or the path of its character device. The error says
-// why none can be had.
+// CheckMacvtap resolves the DEVICE of macvtap:DEVICE: a device to create a
+// macvtap on, the name of a macvtap, or the path of its character device. It
+// returns an error if no macvtap is available.
 func CheckMacvtap(ctx context.Context, name string) (MacvtapState, error) {
 	var st MacvtapState
 	if strings.HasPrefix(name, "/") {
@@ -89,11 +89,11 @@ func masterKind(ctx context.Context, index int) string {
 	if err != nil {
 		return ""
 	}
-	d, _ := lookDevice(ctx, ifi.Name) // gone meanwhile: nothing is known of it
+	d, _ := lookDevice(ctx, ifi.Name) // if the device is gone, nothing is known about it
 	return d.Kind
 }
 
-// tapPath is the character device of the macvtap with that index
+// tapPath returns the character device of the macvtap with that index
 // (drivers/net/macvtap.c).
 func tapPath(ifindex int) string { return fmt.Sprintf("/dev/tap%d", ifindex) }
 
@@ -108,8 +108,8 @@ func canOpen(path string) error {
 	return nil
 }
 
-// openedBy names a process that has path open, as far as its descriptors may be
-// read.
+// openedBy names a process that has path open, among those whose descriptors we
+// may read.
 func openedBy(path string) string {
 	procs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -118,7 +118,7 @@ func openedBy(path string) string {
 	for _, dir := range procs {
 		fds, err := os.ReadDir(dir + "/fd")
 		if err != nil {
-			continue // not ours to read, or ended
+			continue // we may not read it, or it has ended
 		}
 		for _, fd := range fds {
 			if to, err := os.Readlink(dir + "/fd/" + fd.Name()); err == nil && to == path && sameNetns(filepath.Base(dir)) {
@@ -130,8 +130,9 @@ func openedBy(path string) string {
 	return ""
 }
 
-// ClosedError says that a macvtap can be made, and not opened: the file system's
-// rights to its character device are nothing that CAP_NET_ADMIN gives.
+// ClosedError reports that a macvtap can be created but not opened. Opening it
+// needs permission for its character device in the file system, which
+// CAP_NET_ADMIN does not give.
 type ClosedError struct{ Path string }
 
 // Error names the device.
@@ -139,7 +140,7 @@ func (e *ClosedError) Error() string {
 	return fmt.Sprintf("%s may not be opened by uid %d: a rule of udev for macvtaps could change that", e.Path, os.Geteuid())
 }
 
-// NewMacvtap says what a macvtap shall be that is made.
+// NewMacvtap describes a macvtap to create.
 type NewMacvtap struct {
 	MAC  net.HardwareAddr
 	MTU  int
@@ -153,12 +154,14 @@ type Macvtap struct {
 	File    *os.File
 }
 
-// OpenMacvtap opens the macvtap that st found, or makes one on that device as
-// make says: journal gets its undo before it exists.
+// OpenMacvtap opens the macvtap found by st, or creates one on that device as
+// described by make. It passes the undo to journal before it creates the
+// macvtap.
 func OpenMacvtap(ctx context.Context, st MacvtapState, make NewMacvtap, journal func(Undo) error) (*Macvtap, error) {
 	m := &Macvtap{Name: st.Name, Ifindex: st.Ifindex}
 	if !st.Exists {
-		// As for taps: an index of our own choice makes it known beforehand.
+		// As for taps, we choose the index, so that the undo can name
+		// it.
 		m.Ifindex = 1<<24 + rand.IntN(1<<24)
 		m.Name = fmt.Sprintf("lkl%x", m.Ifindex)
 		if err := m.create(ctx, st, make, journal); err != nil {
@@ -216,12 +219,12 @@ func (m *Macvtap) create(ctx context.Context, st MacvtapState, make NewMacvtap, 
 	case err != nil:
 		return err
 	}
-	// The host shall say nothing with the stack's Ethernet address.
+	// The host must not send with the stack's Ethernet address.
 	if err := setLink(ctx, m.Ifindex, 0, 0, noLinkLocal); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) && !errors.Is(err, unix.EOPNOTSUPP) {
 		return fmt.Errorf("keeping the host's IPv6 off it: %w", err)
 	}
-	// The groups that the stack joins are not told to the device below, so it
-	// takes all.
+	// The underlying device does not learn which multicast groups the stack
+	// joins, so the macvtap accepts all.
 	const up = unix.IFF_UP | unix.IFF_ALLMULTI
 	err = setLink(ctx, m.Ifindex, up, up, nil)
 	if errors.Is(err, unix.EADDRINUSE) || errors.Is(err, unix.EBUSY) {
@@ -230,7 +233,8 @@ func (m *Macvtap) create(ctx context.Context, st MacvtapState, make NewMacvtap, 
 	return err
 }
 
-// noLinkLocal keeps IPv6 from giving a device an address when it comes up.
+// noLinkLocal prevents IPv6 from assigning an address to a device when it comes
+// up.
 func noLinkLocal(ae *netlink.AttributeEncoder) {
 	ae.Nested(unix.IFLA_AF_SPEC, func(ae *netlink.AttributeEncoder) error {
 		ae.Nested(unix.AF_INET6, func(ae *netlink.AttributeEncoder) error {

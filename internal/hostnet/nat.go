@@ -18,16 +18,15 @@ import (
 	"github.com/lklrun/lklrun/internal/guard"
 )
 
-// OpNAT ends a tap's way out behind the host's addresses. New: what was changed
-// of the host's forwarding.
+// OpNAT ends the NAT of a tap. New lists the changes to the host's forwarding.
 const OpNAT = "nat"
 
-// natAlias begins the alias (IFLA_IFALIAS) of each tap with a way out; what
-// was changed of the host's forwarding follows. Whoever comes next inherits
-// that, and whoever goes last restores it.
+// natAlias is the prefix of the alias (IFLA_IFALIAS) of each tap with NAT. The
+// changes to the host's forwarding follow it. A new run inherits these changes,
+// and the last one to end restores them.
 const natAlias = "lklrun nat "
 
-// CheckNAT says why a tap that is made cannot have a way out.
+// CheckNAT returns an error if a new tap cannot have NAT.
 func CheckNAT(ctx context.Context) error {
 	if !Capable(unix.CAP_NET_ADMIN) {
 		return errors.New("it takes CAP_NET_ADMIN: run lklrun as root, or use user")
@@ -41,9 +40,10 @@ func CheckNAT(ctx context.Context) error {
 	return nil
 }
 
-// NAT gives the tap addresses on the host's side and the stack behind it, in
-// their networks, a way out. earlier lists the undos of other runs, of killed
-// ones too; journal gets this one's first.
+// NAT gives the host's side of the tap its addresses, and masquerades for the
+// stack in their networks. The function earlier lists the undos of other runs,
+// including killed ones. The function journal gets the undo of this change
+// before it is made.
 func (t *Tap) NAT(ctx context.Context, addrs []netip.Prefix, earlier func() ([]Undo, error), journal func(Undo) error) error {
 	unlock, err := guard.Lock(ctx)
 	if err != nil {
@@ -91,7 +91,8 @@ func (t *Tap) NAT(ctx context.Context, addrs []netip.Prefix, earlier func() ([]U
 			return fmt.Errorf("giving %s the address %v: %w", t.Name, a, err)
 		}
 	}
-	// The rules first: nothing is forwarded that they do not see.
+	// Install the rules before forwarding is enabled, so that no packet
+	// bypasses them.
 	g := guard.NAT{Tap: t.Name, Nets: addrs, Only4: f.Four, Only6: f.Six, Open: f.On4}
 	if err := g.Apply(ctx); err != nil {
 		return fmt.Errorf("nat of %s: %w", t.Name, err)
@@ -113,7 +114,8 @@ func undoNAT(ctx context.Context, u Undo) error {
 	}
 	defer unlock()
 	g := guard.NAT{Tap: u.Name}
-	// One of that name that is another run's by now has made its own rules.
+	// A device of this name that belongs to another run has rules of its
+	// own.
 	if ifi, err := net.InterfaceByName(u.Name); err == nil && ifi.Index != u.Ifindex {
 		return nil
 	}
@@ -122,12 +124,12 @@ func undoNAT(ctx context.Context, u Undo) error {
 		err = f.restore()
 	}
 	if err != nil {
-		return err // as long as the host forwards, the rules stay
+		return err // keep the rules as long as the host forwards
 	}
 	return g.Remove(ctx)
 }
 
-// otherNATs reads what other taps with a way out say.
+// otherNATs reads the changes recorded at other taps with NAT.
 func otherNATs(ctx context.Context, except int) ([]forwarding, error) {
 	var all []forwarding
 	err := dump(ctx, unix.RTM_GETLINK, unix.SizeofIfInfomsg, func(body []byte, attrs map[uint16][]byte) {
@@ -136,7 +138,7 @@ func otherNATs(ctx context.Context, except int) ([]forwarding, error) {
 		}
 		alias := string(bytes.TrimRight(attrs[unix.IFLA_IFALIAS], "\x00"))
 		if text, ours := strings.CutPrefix(alias, natAlias); ours {
-			if f, err := parseForwarding(text); err == nil { // else somebody's joke
+			if f, err := parseForwarding(text); err == nil { // ignore an alias that we did not write
 				all = append(all, f)
 			}
 		}
@@ -147,7 +149,8 @@ func otherNATs(ctx context.Context, except int) ([]forwarding, error) {
 	return all, nil
 }
 
-// addAddress is `ip addr add` (RTM_NEWADDR, struct ifaddrmsg).
+// addAddress is the equivalent of `ip addr add` (RTM_NEWADDR, struct
+// ifaddrmsg).
 func addAddress(ctx context.Context, ifindex int, a netip.Prefix) error {
 	family := byte(unix.AF_INET)
 	if a.Addr().Is6() {
@@ -168,7 +171,8 @@ func addAddress(ctx context.Context, ifindex int, a netip.Prefix) error {
 	return err
 }
 
-// Routed lists the networks that the host has routes to, default ones aside.
+// Routed lists the networks that the host has routes to, without default
+// routes.
 func Routed(ctx context.Context) ([]netip.Prefix, error) {
 	var all []netip.Prefix
 	err := dump(ctx, unix.RTM_GETROUTE, unix.SizeofRtMsg, func(body []byte, attrs map[uint16][]byte) {

@@ -12,14 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Boot names the run of the host's kernel.
+// Boot identifies the boot of the host's kernel.
 var Boot = sync.OnceValue(func() string {
 	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // "": not known
 	return strings.TrimSpace(string(b))
 })
 
-// NetnsCookie is a number that no other network namespace has until the next
-// boot. It is that of this thread's, or 0 on a kernel before Linux 5.14.
+// NetnsCookie returns a number for this thread's network namespace that no
+// other one gets until the next boot. It returns 0 on a kernel before Linux
+// 5.14.
 func NetnsCookie() uint64 {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -33,14 +34,15 @@ func NetnsCookie() uint64 {
 	return cookie
 }
 
-// WayInto is the beginning of a command line that runs a program in a network
-// namespace, as /proc/PID/ns/net reads; nil: nothing here leads to it.
+// WayInto returns the first words of a command line that runs a program in a
+// network namespace. netns has the form of the link /proc/PID/ns/net. The
+// result is nil if no process or name leads to the namespace.
 func WayInto(netns string) []string {
 	inode, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(netns, "net:["), "]"), 10, 64)
 	if err != nil {
 		return nil
 	}
-	names, _ := filepath.Glob("/run/netns/*") // a constant pattern
+	names, _ := filepath.Glob("/run/netns/*") // a constant pattern is always valid
 	for _, name := range names {
 		var st unix.Stat_t
 		var fs unix.Statfs_t

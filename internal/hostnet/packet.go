@@ -11,30 +11,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// packetRoom is what a packet socket may hold of what the stack has not fetched
-// yet, in bytes of the host's memory.
+// packetRoom is the receive buffer of a packet socket, in bytes of the host's
+// memory.
 const packetRoom = 4 << 20
 
-// arphrdRawIP is ARPHRD_RAWIP (linux/if_arp.h), of cellular modems.
+// arphrdRawIP is ARPHRD_RAWIP (linux/if_arp.h), the type of cellular modems.
 const arphrdRawIP = 519
 
 // PacketSocket is an open packet socket on a device of the host.
 type PacketSocket struct {
 	File    *os.File
 	Ifindex int  // of that device
-	VnetHdr bool // each frame has a virtio_net_hdr before it
+	VnetHdr bool // a virtio_net_hdr precedes each frame
 }
 
-// PacketOptions say how a device of the host shall be opened.
+// PacketOptions are the options of OpenPacket.
 type PacketOptions struct {
 	Device      string
-	RawIP       bool // IP packets, of a device without link layer; else Ethernet frames
-	Promiscuous bool // frames to other Ethernet addresses than the device's too
+	RawIP       bool // IP packets of a device without link layer; else Ethernet frames
+	Promiscuous bool // also receive frames to other Ethernet addresses than the device's
 	Filter      []bpf.RawInstruction
 }
 
-// CheckPacket says whether the device called name can carry a stack's frames,
-// or, with rawIP, IP packets, and what to do if not. It opens nothing.
+// CheckPacket checks that the device called name can carry a stack's frames or,
+// with rawIP, IP packets. Its error includes the remedy. It opens nothing.
 func CheckPacket(name string, rawIP bool) (DeviceState, error) {
 	d, err := LookDevice(name)
 	if err != nil {
@@ -53,8 +53,9 @@ func CheckPacket(name string, rawIP bool) (DeviceState, error) {
 	return d, CheckPacketRight()
 }
 
-// WantsRawIP tells whether a stack can share the device called name as one without
-// link layer; else it has Ethernet addresses. The error says that it is neither.
+// WantsRawIP reports whether the device called name has no link layer.
+// Otherwise it has Ethernet addresses. The error says that the device is
+// neither.
 func WantsRawIP(name string) (bool, error) {
 	d, err := LookDevice(name)
 	if err != nil || withoutLinkLayer(d.Type) {
@@ -64,7 +65,8 @@ func WantsRawIP(name string) (bool, error) {
 	return false, err
 }
 
-// CheckPacketRight says why this process can have no packet socket.
+// CheckPacketRight returns an error if this process may not open packet
+// sockets.
 func CheckPacketRight() error {
 	if Capable(unix.CAP_NET_RAW) {
 		return nil
@@ -72,8 +74,8 @@ func CheckPacketRight() error {
 	return fmt.Errorf("packet sockets take CAP_NET_RAW, which uid %d has not: run lklrun as root, `setcap cap_net_raw+ep` its file, or use --if user", os.Geteuid())
 }
 
-// withoutLinkLayer tells whether packets of a device with this ARPHRD_* begin
-// with their IP headers, as packet sockets of type SOCK_DGRAM show them.
+// withoutLinkLayer reports whether packets of a device with this ARPHRD_* type
+// begin with their IP headers, as in packet sockets of type SOCK_DGRAM.
 func withoutLinkLayer(typ uint16) bool {
 	switch typ {
 	case unix.ARPHRD_NONE, arphrdRawIP, // tun, wireguard, modems
@@ -85,13 +87,13 @@ func withoutLinkLayer(typ uint16) bool {
 	return false
 }
 
-// noHead tells whether such a device has no room for a header of its own either,
-// so that a socket of type SOCK_RAW, which alone has a virtio_net_hdr, sends what
-// one of type SOCK_DGRAM does.
+// noHead reports whether such a device also has no header of its own. Then a
+// SOCK_RAW socket sends the same as a SOCK_DGRAM socket. Only SOCK_RAW supports
+// a virtio_net_hdr.
 func noHead(typ uint16) bool { return typ == unix.ARPHRD_NONE || typ == arphrdRawIP }
 
-// OpenPacket opens a packet socket on a device. It changes nothing on the host:
-// what the device does for the socket ends with it.
+// OpenPacket opens a packet socket on a device. It makes no lasting change on
+// the host: changes to the device end with the socket.
 func OpenPacket(o PacketOptions) (*PacketSocket, error) {
 	d, err := CheckPacket(o.Device, o.RawIP)
 	if err != nil {
@@ -101,7 +103,7 @@ func OpenPacket(o PacketOptions) (*PacketSocket, error) {
 	if o.RawIP && !noHead(d.Type) {
 		typ = unix.SOCK_DGRAM
 	}
-	// Protocol 0: it hears nothing before it is bound.
+	// With protocol 0, the socket receives nothing before it is bound.
 	fd, err := unix.Socket(unix.AF_PACKET, typ|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
 		return nil, fmt.Errorf("this process may open no packet socket on %s: run lklrun as root, or use --if user", o.Device)
@@ -119,10 +121,11 @@ func OpenPacket(o PacketOptions) (*PacketSocket, error) {
 
 func bindPacket(fd, ifindex int, o PacketOptions) error {
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, packetRoom) != nil {
-		// without CAP_NET_ADMIN: what the host grants anybody
+		// fails without CAP_NET_ADMIN; the host's default limit applies
+		// then
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, packetRoom)
 	}
-	// Before Linux 4.20 lklhost passes over what the host itself sends.
+	// On kernels before Linux 4.20, lklhost ignores the host's own packets.
 	_ = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
 	if len(o.Filter) > 0 {
 		prog := unix.SockFprog{Len: uint16(len(o.Filter)), Filter: sockFilter(o.Filter)}
@@ -136,21 +139,22 @@ func bindPacket(fd, ifindex int, o PacketOptions) error {
 			return fmt.Errorf("asking for the frames of another Ethernet address: %w", err)
 		}
 	}
-	// All protocols: such sockets hear a packet before the host's own rules do.
+	// A socket bound to all protocols receives a packet before the host's
+	// own rules see it.
 	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_ALL), Ifindex: ifindex}); err != nil {
 		return fmt.Errorf("binding a packet socket: %w", err)
 	}
 	return nil
 }
 
-// setVnetHdr has the socket give and take a virtio_net_hdr before each frame: of
-// VnetHdrLen bytes, on kernels that know but the older form of 10.
+// setVnetHdr enables a virtio_net_hdr before each frame, of VnetHdrLen bytes.
+// Older kernels know only the form of 10 bytes.
 func setVnetHdr(fd int) bool {
 	return unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR_SZ, VnetHdrLen) == nil ||
 		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1) == nil
 }
 
-// OwnFilter lets frames through that are sent to mac or to a group.
+// OwnFilter returns a filter that accepts frames to mac or to a group.
 func OwnFilter(mac [6]byte) ([]bpf.RawInstruction, error) {
 	first := uint32(mac[0])<<24 | uint32(mac[1])<<16 | uint32(mac[2])<<8 | uint32(mac[3])
 	return bpf.Assemble([]bpf.Instruction{
@@ -160,7 +164,7 @@ func OwnFilter(mac [6]byte) ([]bpf.RawInstruction, error) {
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: first, SkipFalse: 3},
 		bpf.LoadAbsolute{Off: 4, Size: 2},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(mac[4])<<8 | uint32(mac[5]), SkipFalse: 1},
-		bpf.RetConstant{Val: 1 << 18}, // bytes: more than any frame has
+		bpf.RetConstant{Val: 1 << 18}, // more bytes than any frame has
 		bpf.RetConstant{Val: 0},
 	})
 }

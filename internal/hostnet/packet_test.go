@@ -16,7 +16,8 @@ import (
 
 const waitLimit = 10 * time.Second
 
-// tun makes a tun device that ends with the test, and returns its user's side.
+// tun creates a tun device that ends with the test, and returns the program's
+// side.
 func tun(t *testing.T, name string) *os.File {
 	t.Helper()
 	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -87,7 +88,7 @@ func TestLookDevice(t *testing.T) {
 		t.Errorf("gateway %v, %v", d.GW4, err)
 	}
 
-	// What the other end of a point-to-point device has is not its own.
+	// The peer address of a point-to-point device is not its own.
 	tun(t, "lp2")
 	testutil.Host.Run(t, "ip", "addr", "add", "198.51.100.1", "peer", "198.51.100.2", "dev", "lp2")
 	if d, err := LookDevice("lp2"); err != nil || d.Type != unix.ARPHRD_NONE || len(d.Lent) != 1 || d.Lent[0].String() != "198.51.100.1/32" {
@@ -102,7 +103,7 @@ func TestCheckPacket(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		rawIP bool
-		want  string // within the error; empty: none
+		want  string // part of the error; empty: no error
 	}{
 		{"lp0", false, ""},
 		{"lp2", true, ""},
@@ -119,8 +120,8 @@ func TestCheckPacket(t *testing.T) {
 	}
 }
 
-// A socket with an Ethernet address of its own hears what is sent there and to
-// groups, and puts the device into promiscuous mode as long as it lives.
+// A socket with its own Ethernet address receives frames to that address and to
+// groups. The device is in promiscuous mode as long as the socket exists.
 func TestOpenPacket(t *testing.T) {
 	testutil.Need(t)
 	veth(t, "lp0", "lp1")
@@ -169,7 +170,7 @@ func TestOpenPacket(t *testing.T) {
 		testutil.WaitFor(t, "a frame", waitLimit, func() bool {
 			size, err := unix.Read(int(p.File.Fd()), b)
 			if err == unix.EAGAIN || err == nil && (b[VnetHdrLen+12] != 0x88 || b[VnetHdrLen+13] != 0xb5) {
-				return false // or one of the host's own
+				return false // or it is one of the host's own
 			}
 			if err != nil || size < VnetHdrLen+15 {
 				t.Fatal(size, err)
@@ -186,7 +187,7 @@ func TestOpenPacket(t *testing.T) {
 		t.Error("lp0 stays promiscuous")
 	}
 
-	// Without link layer, and a device that has room for a header.
+	// A device without link layer, and one that has room for a header.
 	user := tun(t, "lp2")
 	raw, err := OpenPacket(PacketOptions{Device: "lp2", RawIP: true})
 	if err != nil {
@@ -201,7 +202,7 @@ func TestOpenPacket(t *testing.T) {
 	if _, err := unix.SendmsgN(int(raw.File.Fd()), packet, nil, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_IP), Ifindex: raw.Ifindex}, 0); err != nil {
 		t.Fatal(err)
 	}
-	for b := make([]byte, 2048); ; { // IPv6 makes itself heard too
+	for b := make([]byte, 2048); ; { // IPv6 sends packets of its own
 		n, err := unix.Read(int(user.Fd()), b)
 		if err != nil {
 			t.Fatal(err)
@@ -245,7 +246,7 @@ func TestFDPacket(t *testing.T) {
 		{open(unix.SOCK_DGRAM, "lp0"), 0, "is a packet socket of type 2 on a device of type 1; expected"},
 		{open(unix.SOCK_RAW, ""), 0, "is bound to no device"},
 	} {
-		if _, err := unix.FcntlInt(uintptr(tc.fd), unix.F_SETFD, 0); err != nil { // as if it were inherited
+		if _, err := unix.FcntlInt(uintptr(tc.fd), unix.F_SETFD, 0); err != nil { // makes it look inherited
 			t.Fatal(err)
 		}
 		kind, err := CheckFD(tc.fd)

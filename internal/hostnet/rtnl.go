@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rtnlLimit bounds the wait for an answer where nobody set a limit.
+// rtnlLimit is the default timeout for an answer.
 const rtnlLimit = 5 * time.Second
 
-// rtnl makes one request of the host's rtnetlink, in the current network
+// rtnl sends one request to the host's rtnetlink, in the current network
 // namespace.
 func rtnl(ctx context.Context, typ netlink.HeaderType, flags netlink.HeaderFlags, body []byte) ([]netlink.Message, error) {
 	c, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
@@ -34,8 +34,8 @@ func rtnl(ctx context.Context, typ netlink.HeaderType, flags netlink.HeaderFlags
 	return c.Execute(netlink.Message{Header: netlink.Header{Type: typ, Flags: netlink.Request | flags}, Data: body})
 }
 
-// dump asks for all of a kind, and gives each with its attributes. size is that
-// of the struct before these.
+// dump requests all objects of a type and calls each for every one, with its
+// attributes. size is the size of the struct before the attributes.
 func dump(ctx context.Context, typ netlink.HeaderType, size int, each func(body []byte, attrs map[uint16][]byte)) error {
 	msgs, err := rtnl(ctx, typ, netlink.Dump, make([]byte, size))
 	if err != nil {
@@ -58,7 +58,8 @@ func dump(ctx context.Context, typ netlink.HeaderType, size int, each func(body 
 	return nil
 }
 
-// ifinfomsg is struct ifinfomsg (linux/rtnetlink.h) with attributes behind it.
+// ifinfomsg builds a struct ifinfomsg (linux/rtnetlink.h) followed by
+// attributes.
 func ifinfomsg(index int, flags, change uint32, fill func(*netlink.AttributeEncoder)) ([]byte, error) {
 	b := make([]byte, unix.SizeofIfInfomsg)
 	binary.NativeEndian.PutUint32(b[4:], uint32(index))
@@ -83,16 +84,16 @@ func setLink(ctx context.Context, index int, flags, change uint32, fill func(*ne
 	return err
 }
 
-// device is what rtnetlink says of a device of the host.
+// device holds the information of rtnetlink about a device of the host.
 type device struct {
 	net.Interface
 	Kind   string // "macvtap", "tun", "bridge" ...; empty: hardware
-	Master int    // index of the bridge it is in, or whatever has it
+	Master int    // index of its bridge or other master
 	Lower  int    // index of the device below
 	Type   uint16 // ARPHRD_*
 }
 
-// lookDevice looks at the device called name in the current network namespace.
+// lookDevice inspects the device called name in the current network namespace.
 func lookDevice(ctx context.Context, name string) (device, error) {
 	var d device
 	ifi, err := net.InterfaceByName(name)

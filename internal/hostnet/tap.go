@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostnet makes and takes the host's ends of the stack's interfaces:
-// tap devices and frame sockets. Whatever leaves a trace on the host has an
-// Undo that can be carried out by another process.
+// Package hostnet creates and opens the host's ends of the stack's interfaces:
+// tap devices and frame sockets. Each lasting change to the host has an Undo
+// that another process can carry out.
 package hostnet
 
 import (
@@ -17,7 +17,7 @@ import (
 )
 
 // VnetHdrLen is the size of struct virtio_net_hdr_mrg_rxbuf
-// (linux/virtio_net.h), which stands before each frame of a tap.
+// (linux/virtio_net.h), which precedes each frame of a tap.
 const VnetHdrLen = 12
 
 const tunDevice = "/dev/net/tun"
@@ -27,28 +27,28 @@ type Tap struct {
 	Name    string
 	File    *os.File
 	Ifindex int
-	Created bool // by us: it vanishes with its last descriptor
-	Queue   bool // one of its queues: others may have some, too
-	Up      bool // the host's side was up when we came, or we set it up
-	VnetHdr bool // a virtio_net_hdr of VnetHdrLen bytes is before each frame
+	Created bool // created by us: it vanishes with its last descriptor
+	Queue   bool // one queue of several, which other processes can have
+	Up      bool // the host's side was up before, or we set it up
+	VnetHdr bool // a virtio_net_hdr of VnetHdrLen bytes precedes each frame
 }
 
-// TapOptions say what is wanted of a tap.
+// TapOptions are the options for opening a tap.
 type TapOptions struct {
 	MTU   int  // of a device that we create, in bytes; 0: its default
-	Queue bool // only one of its queues: others may have some, too
-	Plain bool // nothing is left to the device: no checksum, no segmentation
+	Queue bool // open one queue of several, which other processes can have
+	Plain bool // no offload: neither checksums nor segmentation
 }
 
-// TapState is what is known of a tap without opening it.
+// TapState describes a tap without opening it.
 type TapState struct {
 	Exists bool
 	Up     bool
-	InUse  bool   // it has carrier: some process has it open, or had it a moment ago
-	Kind   string // of a device that exists but is no tap: "" if it is one
+	InUse  bool   // it has carrier: a process has it open, or had it open a moment ago
+	Kind   string // of an existing device that is not a tap; "": it is a tap
 }
 
-// LookTap looks at the device called name in the current network namespace.
+// LookTap inspects the device called name in the current network namespace.
 func LookTap(name string) (TapState, error) {
 	ifi, err := net.InterfaceByName(name)
 	if err != nil {
@@ -58,8 +58,8 @@ func LookTap(name string) (TapState, error) {
 		}
 		return TapState{}, fmt.Errorf("looking for device %s: %w", name, err)
 	}
-	// A tap has carrier as long as somebody has it open; the flag lags behind
-	// by up to a second (net/core/link_watch.c).
+	// A tap has carrier as long as a process has it open. The flag lags by
+	// up to a second (net/core/link_watch.c).
 	st := TapState{Exists: true, Up: ifi.Flags&net.FlagUp != 0, InUse: ifi.Flags&net.FlagRunning != 0}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -67,11 +67,12 @@ func LookTap(name string) (TapState, error) {
 	}
 	defer unix.Close(fd)
 	info, err := unix.IoctlGetEthtoolDrvinfo(fd, name)
-	if err != nil { // a tap can tell
+	if err != nil { // a tap supports this ioctl
 		st.Kind = "another kind of device"
 		return st, nil
 	}
-	// drivers/net/tun.c: driver "tun" for both kinds, bus_info tells which.
+	// drivers/net/tun.c: the driver is "tun" for both kinds; bus_info
+	// distinguishes them.
 	driver := unix.ByteSliceToString(info.Driver[:])
 	bus := unix.ByteSliceToString(info.Bus_info[:])
 	if driver != "tun" {
@@ -82,8 +83,8 @@ func LookTap(name string) (TapState, error) {
 	return st, nil
 }
 
-// CheckTap says whether the tap called name, or a queue of it, can be had, and
-// what to do if not, without attaching to it.
+// CheckTap checks that the tap called name, or a queue of it, is available,
+// without attaching to it. Its error includes the remedy.
 func CheckTap(name string, queue bool) (TapState, error) {
 	if err := CheckTun(); err != nil {
 		return TapState{}, err
@@ -112,13 +113,13 @@ func noRight(name string) error {
 		name, user, name, os.Geteuid(), name)
 }
 
-// InUseError says that another process has the tap.
+// InUseError reports that another process has the tap open.
 type InUseError struct {
 	Name string
-	Who  string // COMMAND (pid N), or empty: nobody we may look at
+	Who  string // COMMAND (pid N); empty: not among the processes we may inspect
 }
 
-// Error names the tap and who has it.
+// Error names the tap and its holder.
 func (e *InUseError) Error() string {
 	who := e.Who
 	if who == "" {
@@ -127,7 +128,7 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("tap %s is in use by %s", e.Name, who)
 }
 
-// Capable tells whether this process has a capability, unix.CAP_*.
+// Capable reports whether this process has a capability, unix.CAP_*.
 func Capable(capability int) bool {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -137,7 +138,7 @@ func Capable(capability int) bool {
 	return data[capability/32].Effective&(1<<(capability%32)) != 0
 }
 
-// CheckTun says why no tap can be had at all.
+// CheckTun returns an error if no tap can be opened at all.
 func CheckTun() error {
 	fd, err := openTun()
 	if err != nil {
@@ -160,22 +161,24 @@ func openTun() (int, error) {
 	return fd, nil
 }
 
-// OpenTap attaches to the tap called name, or creates it when it is absent. A
-// device we create is set up with its MTU, and journal gets its undo before it
-// exists; one that was there is left as it is, but for the thread of a plain one,
-// which has an undo, too (threaded.go). Of one of several queues nothing undoes the
-// device: it is there as long as anybody has a queue of it.
+// OpenTap attaches to the tap called name, or creates it if it does not exist.
+//
+// A new device gets its MTU and is set up; journal gets its undo before it
+// exists. An existing device is not changed, except that a plain one may get a
+// kernel thread, which has an undo too (threaded.go). A device with several
+// queues has no undo: it exists as long as any process has a queue of it.
 func OpenTap(name string, o TapOptions, journal func(Undo) error) (*Tap, error) {
 	st, err := LookTap(name)
 	if err != nil {
 		return nil, err
 	}
 	t := &Tap{Name: name, Created: !st.Exists, Queue: o.Queue, Up: st.Up}
-	// The queues of a device are all alike, and others have some.
+	// All queues of a device have the same format, and other processes have
+	// some of them.
 	t.VnetHdr = !o.Plain || o.Queue
 	if t.Created && !t.Queue {
-		// Choosing the index ourselves makes the device known before it is
-		// there. Indices the kernel gives out are small.
+		// We choose the index, so that the undo can name the device
+		// before it exists. The kernel itself assigns small indices.
 		t.Ifindex = 1<<24 + rand.IntN(1<<24)
 		if err := journal(Undo{Op: OpDeleteLink, Name: t.Name, Ifindex: t.Ifindex, Netns: netnsID()}); err != nil {
 			return nil, err
@@ -193,8 +196,8 @@ func OpenTap(name string, o TapOptions, journal func(Undo) error) (*Tap, error) 
 	return t, nil
 }
 
-// attach opens the device, with a thread of the host's where that is worth it and
-// can be had.
+// attach opens the device, with a kernel thread on the host if that helps and
+// is available.
 func (t *Tap) attach(journal func(Undo) error) (fd int, err error) {
 	if !t.VnetHdr {
 		fd, err := t.attachThreaded(journal)
@@ -205,7 +208,7 @@ func (t *Tap) attach(journal func(Undo) error) (fd int, err error) {
 	return t.attachAs(0)
 }
 
-// attachAs attaches with further flags of TUNSETIFF.
+// attachAs attaches with additional flags of TUNSETIFF.
 func (t *Tap) attachAs(flags uint16) (fd int, err error) {
 	if fd, err = openTun(); err != nil {
 		return -1, err
@@ -319,9 +322,9 @@ func withIfreq(name string, f func(fd int, req *unix.Ifreq) error) error {
 	return f(fd, req)
 }
 
-// holder names the process that has the tap called name open, as far as its
-// descriptors may be read; "" if none was found. tun.c shows the device in
-// fdinfo as "iff:\tNAME".
+// holder names the process that has the tap called name open, among those whose
+// descriptors we may read. It returns "" if it finds none. tun.c shows the
+// device in fdinfo as "iff:\tNAME".
 func holder(name string) string {
 	procs, err := os.ReadDir("/proc")
 	if err != nil {
@@ -352,14 +355,14 @@ func holder(name string) string {
 
 func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
-// sameNetns leaves out processes that are known to be in another network
-// namespace, whose device may merely have the same name.
+// sameNetns excludes processes known to be in another network namespace, whose
+// device may only have the same name.
 func sameNetns(pid string) bool {
 	other, err := os.Readlink("/proc/" + pid + "/ns/net")
 	return err != nil || other == netnsID()
 }
 
-// netnsID names the network namespace of this thread.
+// netnsID identifies the network namespace of this thread.
 func netnsID() string {
 	id, _ := os.Readlink("/proc/thread-self/ns/net")
 	return id

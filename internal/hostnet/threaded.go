@@ -14,33 +14,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpThreaded gives a tap back what its attribute `threaded` was. Old, New: its text.
+// OpThreaded restores the attribute `threaded` of a tap. Old and New are its
+// values as text.
 const OpThreaded = "threaded"
 
-// errNoThread says that the host does not read a tap with a thread for us.
+// errNoThread reports that no kernel thread of the host can read the tap.
 var errNoThread = errors.New("no thread of the host's for this tap")
 
 const threadOn = "1"
 
-// waitingMax is what may wait for that thread, as memory in bytes: more than TCP has
-// under way. Without a limit one who floods the tap fills the host's memory, and the
-// host (seen with Linux 6.18) gives frames memory that GRO takes over without telling
-// the tap's socket, which then is never freed, nor is its network namespace.
+// waitingMax limits the frames that wait for that thread, as memory in bytes.
+// It is more than TCP has in flight. Without a limit, a program that floods the
+// tap fills the host's memory. On Linux 6.18, GRO can also take over the memory
+// of frames without telling the tap's socket. Then neither the socket nor its
+// network namespace is ever freed.
 const waitingMax = 16 << 20
 
-// attachThreaded attaches with IFF_NAPI and `threaded`: written frames wait in a
-// queue, and a thread of the host's, napi/NAME-N, makes large packets of them
-// (GRO) before it receives them. Frames of 1,514 bytes go through twice as fast
-// so, but without the thread slower than without IFF_NAPI, hence both or neither.
-// A device has the attribute since Linux 5.12, and it can be set only while
-// somebody is attached with IFF_NAPI (net/core/net-sysfs.c, dev_set_threaded).
+// attachThreaded attaches with IFF_NAPI and sets `threaded`. Written frames
+// then wait in a queue, and the kernel thread napi/NAME-N merges them into
+// large packets (GRO) before the host receives them. Throughput for frames of
+// 1,514 bytes doubles. Without the thread, IFF_NAPI is slower than no IFF_NAPI,
+// so the two are used together or not at all. The attribute exists since Linux
+// 5.12. It can be set only while a process is attached with IFF_NAPI
+// (net/core/net-sysfs.c, dev_set_threaded).
 func (t *Tap) attachThreaded(journal func(Undo) error) (int, error) {
 	sys, err := ownSysfs()
 	if err != nil {
 		return -1, errNoThread
 	}
 	defer unix.Close(sys)
-	old := threadOn // of a device that goes with its descriptor there is nothing to undo
+	old := threadOn // a device that vanishes with its descriptor needs no undo
 	if !t.Created {
 		if old, err = readThreaded(sys, t.Name); err != nil {
 			return -1, errNoThread
@@ -71,8 +74,8 @@ func (t *Tap) attachThreaded(journal func(Undo) error) (int, error) {
 	return fd, nil
 }
 
-// undoThreaded attaches to the tap for a moment, for without that it cannot be
-// set. Who has the tap by now keeps it as it is.
+// undoThreaded attaches to the tap briefly, because the attribute cannot be set
+// otherwise. If another process has the tap by now, it stays unchanged.
 func undoThreaded(_ context.Context, u Undo) error {
 	ifi, err := net.InterfaceByIndex(u.Ifindex)
 	if err != nil || ifi.Name != u.Name {
@@ -99,9 +102,10 @@ func undoThreaded(_ context.Context, u Undo) error {
 	return writeThreaded(sys, u.Name, u.Old)
 }
 
-// ownSysfs is a sysfs of this thread's network namespace, mounted nowhere. /sys may
-// be another one's, and read-only. It takes CAP_SYS_ADMIN in the namespace, and who
-// has not got that may not set the attribute either, or hardly: it is root's file.
+// ownSysfs opens a sysfs of this thread's network namespace that is not mounted
+// anywhere. /sys may belong to another namespace and be read-only. This needs
+// CAP_SYS_ADMIN in the namespace. Users without it can hardly set the attribute
+// anyway, because the file belongs to root.
 func ownSysfs() (int, error) {
 	if !Capable(unix.CAP_SYS_ADMIN) {
 		return -1, unix.EPERM

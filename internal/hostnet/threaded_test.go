@@ -22,7 +22,7 @@ func tapFlags(t *testing.T, tap *Tap) uint16 {
 	return req.Uint16()
 }
 
-// threaded is what the attribute says in this network namespace.
+// threaded returns the attribute's value in this network namespace.
 func threaded(t *testing.T, dev string) string {
 	t.Helper()
 	sys, err := ownSysfs()
@@ -88,7 +88,7 @@ func TestTapThreadedUndo(t *testing.T) {
 	if len(undos) != 1 || undos[0].Op != OpThreaded || undos[0].Ifindex != tap.Ifindex || undos[0].Old != "0" {
 		t.Fatalf("undos %v", undos)
 	}
-	// Somebody has it: it is his.
+	// Another process has the device, so it stays unchanged.
 	if err := undos[0].Apply(t.Context()); err != nil || threaded(t, "lt21") != threadOn {
 		t.Errorf("%v, threaded %s", err, threaded(t, "lt21"))
 	}
@@ -98,7 +98,7 @@ func TestTapThreadedUndo(t *testing.T) {
 			t.Errorf("%v, threaded %s", err, threaded(t, "lt21"))
 		}
 	}
-	// Of one that had it there is nothing to undo.
+	// If the attribute was set before, there is nothing to undo.
 	tap = open()
 	tap.File.Close()
 	undos = nil
@@ -133,7 +133,8 @@ func TestTapThreadedNot(t *testing.T) {
 	}
 	tap.File.Close()
 
-	// Who may not set the attribute has a tap without IFF_NAPI, made or found.
+	// A user who may not set the attribute gets a tap without IFF_NAPI,
+	// whether new or existing.
 	testutil.Host.Tap(t, "lt25")
 	onThread(func() {
 		hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -161,7 +162,7 @@ func TestTapThreadedNot(t *testing.T) {
 		}
 	})
 
-	// A /sys that is read-only, or another namespace's, does not matter.
+	// A read-only /sys, or one of another namespace, does not matter.
 	onThread(func() {
 		err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS)
 		if err == nil {

@@ -8,28 +8,28 @@ import (
 	"time"
 )
 
-// Undo takes back one step on the host. It is a line of the journal: another
-// process, long after, must be able to tell from it alone whether what it finds
-// is still the thing that was made.
+// Undo reverts one change to the host. It is a line of the journal. Another
+// process must be able to tell from it alone, possibly much later, whether the
+// object it finds is still the one that was changed.
 type Undo struct {
 	Op      string `json:"op"`
-	Name    string `json:"name"` // of the thing: a device, an instance, a sysctl
+	Name    string `json:"name"` // of the object: a device, an instance, a sysctl
 	Ifindex int    `json:"ifindex,omitempty"`
-	Netns   string `json:"netns"`         // as /proc/PID/ns/net reads
-	Old     string `json:"old,omitempty"` // what was there before
-	New     string `json:"new,omitempty"` // what we made of it
+	Netns   string `json:"netns"`         // target of the link /proc/PID/ns/net
+	Old     string `json:"old,omitempty"` // the value before
+	New     string `json:"new,omitempty"` // the value that we set
 }
 
-// operation is how undos of one kind are carried out. Carrying one out a second
-// time, and when the thing is gone or no longer ours, changes nothing and is no
-// error.
+// operation carries out undos of one kind. It changes nothing and returns no
+// error if the undo was carried out already, or if the object is gone or no
+// longer ours.
 type operation struct {
-	words string // what it does to the thing called Name
+	words string // description of the effect on the object called Name
 	apply func(context.Context, Undo) error
 }
 
-// operations are all that a journal may ask for. Each family of them has a file
-// of its own.
+// operations are all operations that a journal may contain. Each family has its
+// own file.
 var operations = map[string]operation{
 	OpDeleteLink:   {"delete device", undoDeleteLink},
 	OpReservePorts: {"reserve no more ports for", undoReserve},
@@ -39,7 +39,7 @@ var operations = map[string]operation{
 	OpThreaded:     {"set back `threaded` of", undoThreaded},
 }
 
-// String says what the undo does.
+// String describes the undo.
 func (u Undo) String() string {
 	if op, ok := operations[u.Op]; ok {
 		return op.words + " " + u.Name
@@ -50,8 +50,8 @@ func (u Undo) String() string {
 // undoLimit bounds the wait for the kernel's answer to one undo.
 const undoLimit = 5 * time.Second
 
-// Apply carries the undo out. What is undone already, or is no longer the thing
-// that was made, is left alone without an error.
+// Apply carries out the undo. It does nothing if that was done already, or if
+// the object is no longer the one that was changed.
 func (u Undo) Apply(ctx context.Context) error {
 	op, ok := operations[u.Op]
 	if !ok {

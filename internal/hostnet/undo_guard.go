@@ -9,18 +9,18 @@ import (
 	"github.com/lklrun/lklrun/internal/guard"
 )
 
-// Undos of what internal/guard does for addresses shared with the host.
+// Undos of internal/guard's changes for addresses shared with the host.
 const (
-	OpReservePorts = "reserve-ports" // New: the ports, as guard.Reserve tells them
+	OpReservePorts = "reserve-ports" // New: the ports, as guard.Reserve passes them to its journal
 	OpGuard        = "guard"         // New: a guard.Rules, as JSON
 )
 
-// UndoReserve takes ports back out of the host's reserved ones.
+// UndoReserve removes ports from the host's reserved ports.
 func UndoReserve(instance, ports string) Undo {
 	return Undo{Op: OpReservePorts, Name: instance, Netns: netnsID(), New: ports}
 }
 
-// UndoGuard takes rules out of the host's firewall.
+// UndoGuard removes rules from the host's firewall.
 func UndoGuard(r guard.Rules) (Undo, error) {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -39,11 +39,11 @@ func undoGuard(ctx context.Context, u Undo) error {
 	return guard.Remove(ctx, r)
 }
 
-// Rules are those that an undo of OpGuard takes out.
+// Rules returns the rules that an undo of OpGuard removes.
 func (u Undo) Rules() (r guard.Rules, err error) {
 	err = json.Unmarshal([]byte(u.New), &r)
 	return r, err
 }
 
-// Here tells whether an undo is about the network namespace of this thread.
+// Here reports whether an undo applies to the network namespace of this thread.
 func (u Undo) Here() bool { return u.Netns == netnsID() }

@@ -17,7 +17,7 @@ const OpDeleteLink = "delete-link"
 func undoDeleteLink(ctx context.Context, u Undo) error {
 	ifi, err := net.InterfaceByIndex(u.Ifindex)
 	if err != nil || ifi.Name != u.Name {
-		return nil // a tap without owner vanishes by itself
+		return nil // a tap that no process has open vanishes by itself
 	}
 	if err := deleteLink(ctx, u.Ifindex); err != nil && !errors.Is(err, unix.ENODEV) {
 		return err
@@ -25,8 +25,8 @@ func undoDeleteLink(ctx context.Context, u Undo) error {
 	return nil
 }
 
-// deleteLink is `ip link delete` by index: RTM_DELLINK with a struct ifinfomsg
-// (linux/rtnetlink.h).
+// deleteLink is the equivalent of `ip link delete` by index: RTM_DELLINK with a
+// struct ifinfomsg (linux/rtnetlink.h).
 func deleteLink(ctx context.Context, ifindex int) error {
 	body, err := ifinfomsg(ifindex, 0, 0, nil)
 	if err != nil {

@@ -14,22 +14,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Watch waits for the end of the host's end of an interface: of a device that
-// somebody deletes, of a socket that its peer closes. Of a device it tells
-// before that, too, whether it carries anything.
+// Watch waits for the end of the host's end of an interface: a device is
+// deleted, or the peer of a socket closes it. For a device, it also reports
+// changes of the carrier.
 type Watch struct {
-	gone chan struct{} // closed when it is gone
-	news chan bool     // of one: whether it carries, when that has changed
-	done chan struct{} // closed when nobody watches any more
+	gone chan struct{} // closed when the object is gone
+	news chan bool     // capacity 1: the latest carrier state, after a change
+	done chan struct{} // closed when the watch has ended
 	stop func()
 }
 
-// Gone is closed when what is watched is gone.
+// Gone returns a channel that is closed when the watched object is gone.
 func (w *Watch) Gone() <-chan struct{} { return w.gone }
 
-// Carries tells each time when the device has begun to carry, or has ceased to:
-// it is up and has carrier, or not. It is taken for one that carries at first.
-// Of changes that nobody has taken yet the last one is kept.
+// Carries returns a channel that receives each change of the device's state:
+// true if it is up and has carrier, false if not. The initial state is taken as
+// true. If several changes are not received in time, the channel keeps only the
+// last one.
 func (w *Watch) Carries() <-chan bool { return w.news }
 
 // Close ends the watch.
@@ -51,7 +52,7 @@ func WatchDevice(ifindex int) (*Watch, error) {
 	}
 	w := &Watch{gone: make(chan struct{}), news: make(chan bool, 1), done: make(chan struct{}), stop: func() { c.Close() }}
 	carries, err := looksUp(ifindex)
-	if err != nil { // since it was opened
+	if err != nil { // it was deleted after it was opened
 		close(w.gone)
 	} else if !carries {
 		w.news <- false
@@ -62,7 +63,8 @@ func WatchDevice(ifindex int) (*Watch, error) {
 
 const carrying = unix.IFF_UP | unix.IFF_LOWER_UP
 
-// looksUp looks whether the device carries. The error is that it is not there.
+// looksUp reports whether the device is up and has carrier. It returns an error
+// if the device does not exist.
 func looksUp(ifindex int) (bool, error) {
 	if _, err := net.InterfaceByIndex(ifindex); err != nil {
 		return false, err
@@ -83,7 +85,7 @@ func looksUp(ifindex int) (bool, error) {
 	return true, nil
 }
 
-// tell puts what is new in the place of what was.
+// tell replaces an unread state by the new one.
 func (w *Watch) tell(carries bool) {
 	select {
 	case <-w.news:
@@ -96,7 +98,7 @@ func (w *Watch) device(c *netlink.Conn, ifindex int, carries bool) {
 	defer close(w.done)
 	for {
 		msgs, err := c.Receive()
-		lost := errors.Is(err, unix.ENOBUFS) // so many changes that some were not told
+		lost := errors.Is(err, unix.ENOBUFS) // some changes were lost because there were too many
 		if err != nil && !lost {
 			return
 		}
@@ -127,8 +129,8 @@ func (w *Watch) device(c *netlink.Conn, ifindex int, carries bool) {
 	}
 }
 
-// WatchSocket watches the socket fd, of which it makes a copy: the other end of
-// a connected pair is closed. Of datagram sockets the kernel does not tell.
+// WatchSocket watches a copy of the socket fd for the close of the other end of
+// a connected pair. For datagram sockets the kernel does not report that.
 func WatchSocket(fd *os.File) (*Watch, error) {
 	raw, err := fd.SyscallConn()
 	if err != nil {
@@ -150,15 +152,15 @@ func WatchSocket(fd *os.File) (*Watch, error) {
 	w := &Watch{gone: make(chan struct{}), done: make(chan struct{})}
 	w.stop = func() {
 		if _, err := unix.Write(wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
-			panic(err) // an eventfd of our own
+			panic(err) // cannot fail for our own eventfd
 		}
 	}
 	go w.socket(dup, wake)
 	return w, nil
 }
 
-// socket asks for no event but those that need not be asked for, so that frames
-// wake nobody.
+// socket requests no events; the kernel reports errors and hangups anyway. Thus
+// frames wake no process.
 func (w *Watch) socket(fd, wake int) {
 	defer close(w.done)
 	defer unix.Close(fd)

@@ -9,8 +9,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// A watch tells of a device's carrier, at its start and whenever it changes, and
-// of its end.
+// A watch reports a device's carrier at its start and at each change, and the
+// device's end.
 func TestWatchDevice(t *testing.T) {
 	testutil.Need(t)
 	tap, err := OpenTap("lw0", TapOptions{}, drop)
@@ -39,7 +39,7 @@ func TestWatchDevice(t *testing.T) {
 		}
 	}
 	w := begin()
-	testutil.Host.Run(t, "ip", "link", "set", "lw0", "mtu", "1400") // no news
+	testutil.Host.Run(t, "ip", "link", "set", "lw0", "mtu", "1400") // causes no report
 	testutil.Host.Run(t, "ip", "link", "set", "lw0", "down")
 	says(w, false)
 	later := begin()
