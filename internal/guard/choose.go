@@ -13,7 +13,8 @@ import (
 	"github.com/lklrun/lklrun/internal/sockdiag"
 )
 
-// WishError says that a run cannot have the ports it wants: others have them.
+// WishError reports that a run cannot have the ports it wants, because they are
+// in use.
 type WishError struct{ text string }
 
 // Error names the port and the remedy.
@@ -21,8 +22,9 @@ func (e *WishError) Error() string { return e.text }
 
 func wishErrorf(format string, args ...any) error { return &WishError{fmt.Sprintf(format, args...)} }
 
-// choose finds the ports. reserved are the host's reserved ones, others those
-// of other runs, of which some may not be reserved yet, or no longer.
+// choose selects the ports. The set reserved contains the host's reserved
+// ports. The set others contains the ports of other runs, which may not be
+// reserved yet, or no longer.
 func (w *Wish) choose(ctx context.Context, reserved, others *portSet) (Ports, error) {
 	sockets, err := hostSockets(ctx)
 	if err != nil {
@@ -61,7 +63,7 @@ func (w *Wish) choose(ctx context.Context, reserved, others *portSet) (Ports, er
 	return p, nil
 }
 
-// Preview chooses ports as Reserve would, and changes nothing.
+// Preview chooses ports like Reserve, but changes nothing.
 func Preview(ctx context.Context, w Wish) (Ports, error) {
 	reserved, err := readReserved()
 	if err != nil {
@@ -70,13 +72,13 @@ func Preview(ctx context.Context, w Wish) (Ports, error) {
 	return w.choose(ctx, reserved, &portSet{})
 }
 
-// Ports below firstPort are servers' by habit.
+// Servers usually use ports below firstPort.
 const firstPort = 10000
 
-// room finds size ports in a row that are not in the set. Those outside of the
-// host's own range, low to high, come first: from it comes what the host sends
-// for others too, containers behind its address above all, whose ports are
-// neither those of sockets nor reserved.
+// room finds size consecutive ports that are not in the set. It prefers ports
+// outside the host's own range, low to high. The host also takes ports of that
+// range for packets that it sends on behalf of others, such as containers
+// behind its address. Those ports belong to no socket and are not reserved.
 func (s *portSet) room(size, low, high int) (first int, ok bool) {
 	for _, zone := range [][2]int{{max(high+1, firstPort), maxPort}, {firstPort, low - 1}, {max(low, firstPort), min(high, maxPort)}, {1024, maxPort}} {
 		free := 0
@@ -101,8 +103,8 @@ func Sockets(ctx context.Context, listen []uint16) ([]sockdiag.Socket, error) {
 	return slices.DeleteFunc(all, func(s sockdiag.Socket) bool { return !slices.Contains(listen, s.Local.Port()) }), err
 }
 
-// CheckListen says which of the servers' ports at the shared addresses a socket
-// of the host's has.
+// CheckListen returns an error if a socket of the host uses one of the servers'
+// ports at a shared address.
 func CheckListen(listen []uint16, addrs []netip.Addr, sockets []sockdiag.Socket) error {
 	w := Wish{Listen: listen, Addrs: addrs}
 	return w.checkListen(sockets, &portSet{})
@@ -122,8 +124,8 @@ func (w *Wish) checkListen(sockets []sockdiag.Socket, others *portSet) error {
 	return nil
 }
 
-// shares tells whether a socket with this address of its own hears what is sent
-// to a shared one.
+// shares reports whether a socket bound to local receives packets to a shared
+// address.
 func (w *Wish) shares(local netip.Addr) bool {
 	local = local.Unmap().WithZone("")
 	for _, a := range w.Addrs {

@@ -12,12 +12,12 @@ import (
 
 const (
 	etherHead  = 14
-	acceptAll  = 1 << 18 // bytes: more than any packet has
+	acceptAll  = 1 << 18 // more bytes than any packet has
 	arpReply   = 2       // RFC 826
 	maxPktType = unix.PACKET_MULTICAST
 )
 
-// Offsets in the heads of IPv4 (RFC 791) and IPv6 (RFC 8200) packets.
+// Offsets in the IPv4 (RFC 791) and IPv6 (RFC 8200) headers.
 const (
 	ip4Fragment = 6
 	ip4Proto    = 9
@@ -27,33 +27,37 @@ const (
 	ip6Src      = 8
 	ip6Dst      = 24
 	ip6Head     = 40
-	fragHead    = 8 // the IPv6 fragment header's size
+	fragHead    = 8 // size of the IPv6 fragment header
 )
 
-// The messages of ICMP (RFC 792) and ICMPv6 (RFC 4443) that answer what was
-// sent. Echo requests are the host's to answer.
+// The ICMP (RFC 792) and ICMPv6 (RFC 4443) messages that answer sent packets.
+// The host itself answers echo requests.
 var (
 	icmp4Answers = []uint32{0, 3, 11, 12}
 	icmp6Answers = []uint32{1, 2, 3, 4, 129}
 
-	// Of neighbour discovery (RFC 4861) what a host learns from: advertisements
-	// of routers and neighbours, and redirects. Solicitations for the address
-	// are answered by the host, as ARP requests are: one of the two must, and
-	// both have the same Ethernet address.
+	// The neighbour discovery messages (RFC 4861) that a host learns from:
+	// router and neighbour advertisements, and redirects. The host answers
+	// solicitations for the address, like ARP requests. One of the two must
+	// answer, and both have the same Ethernet address.
 	ndAnswers = []uint32{134, 136, 137}
 )
 
-// Filter is what a packet socket of the stack's lets through on a device with
-// shared addresses: what is sent to one of them and the stack's ports, answers
-// of ICMP, ARP and neighbour discovery, and the later fragments of packets,
-// which show no ports. ethernet: packets begin with an Ethernet header
-// (SOCK_RAW), else with that of IP (SOCK_DGRAM).
+// Filter returns the filter of the stack's packet socket on a device with
+// shared addresses. It accepts
+//
+//   - packets to a shared address and a port of the stack;
+//   - answers of ICMP, ARP and neighbour discovery;
+//   - later fragments of packets, which contain no ports.
+//
+// If ethernet is set, packets begin with an Ethernet header (SOCK_RAW),
+// otherwise with an IP header (SOCK_DGRAM).
 func Filter(ethernet bool, addrs []netip.Addr, ports Ports) ([]bpf.RawInstruction, error) {
 	p := &program{labels: map[string]int{}}
 	if ethernet {
 		p.base = etherHead
 	}
-	// To others, or sent by the host itself.
+	// Drop packets to others and packets that the host itself sent.
 	p.add(bpf.LoadExtension{Num: bpf.ExtType})
 	p.when(bpf.JumpGreaterThan, uint32(maxPktType), "drop")
 	p.add(bpf.LoadExtension{Num: bpf.ExtVLANTagPresent})
@@ -71,7 +75,7 @@ func Filter(ethernet bool, addrs []netip.Addr, ports Ports) ([]bpf.RawInstructio
 	p.ip4(addrs)
 	p.ip6(addrs)
 
-	p.label("ports") // of A, the destination port
+	p.label("ports") // of the destination port in A
 	p.when(bpf.JumpLessThan, uint32(ports.First), "listen")
 	p.when(bpf.JumpLessOrEqual, uint32(ports.Last), "accept")
 	p.label("listen")
@@ -168,9 +172,10 @@ func (p *program) ip6(addrs []netip.Addr) {
 	p.to("ports")
 }
 
-// program is a filter in the making, with labels in the place of distances.
+// program is a filter under construction, with labels instead of jump
+// distances.
 type program struct {
-	base   uint32 // where the network header begins
+	base   uint32 // start of the network header
 	ins    []bpf.Instruction
 	gotos  []reference
 	labels map[string]int
@@ -190,14 +195,14 @@ func (p *program) load(off uint32, size int) {
 
 func (p *program) label(name string) { p.labels[name] = len(p.ins) }
 
-// to goes on at a label, which comes later: such programs have no way back.
+// to jumps to a label, which must come later: these programs cannot jump back.
 func (p *program) to(label string) {
 	p.gotos = append(p.gotos, reference{len(p.ins), label})
 	p.add(bpf.Jump{})
 }
 
-// when goes on at a label if A is so: two instructions, since a conditional
-// jump reaches 255 of them only.
+// when jumps to a label if the condition holds for A. It uses two instructions,
+// because a conditional jump reaches only 255 instructions.
 func (p *program) when(cond bpf.JumpTest, value uint32, label string) {
 	p.add(bpf.JumpIf{Cond: cond, Val: value, SkipFalse: 1})
 	p.to(label)

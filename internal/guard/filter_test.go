@@ -25,13 +25,13 @@ var (
 	other6 = netip.MustParseAddr("2001:db8::2")
 )
 
-// packet is an IP packet without checksums, which no filter looks at: the
-// layer above begins with l4, a fragment stands at frag (in units of 8 bytes).
+// packet builds an IP packet without checksums, which filters do not check. Its
+// payload begins with l4. frag is the offset of a fragment in units of 8 bytes.
 func packet(dst netip.Addr, proto byte, frag uint16, l4 []byte) []byte {
 	if dst.Is4() {
 		b := []byte{0x46, 0, 0, 24, 0, 1, 0, 0, 64, proto, 0, 0, 198, 51, 100, 1}
 		binary.BigEndian.PutUint16(b[6:], frag)
-		b = append(append(b, dst.AsSlice()...), 1, 1, 1, 1) // options: a longer header
+		b = append(append(b, dst.AsSlice()...), 1, 1, 1, 1) // options, for a longer header
 		b = append(b, l4...)
 		binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
 		return b
@@ -42,7 +42,8 @@ func packet(dst netip.Addr, proto byte, frag uint16, l4 []byte) []byte {
 	if frag != 0 {
 		b[6] = unix.IPPROTO_FRAGMENT
 		b = append(b, proto, 0, 0, 0, 0, 0, 0, 1)
-		// The offset stands above three bits here; the flag "more" is the lowest.
+		// The offset is above three bits here, of which the lowest is
+		// the flag "more fragments".
 		binary.BigEndian.PutUint16(b[42:], frag<<3|frag>>13&1)
 	}
 	b = append(b, l4...)
@@ -134,7 +135,7 @@ func attach(fd int, filter []bpf.RawInstruction) error {
 	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(ins)), Filter: &ins[0]})
 }
 
-// heard sends all probes and returns what comes through; each ends with its
+// heard sends all probes and returns those that pass. Each probe ends with its
 // number.
 func heard(t *testing.T, fd int, all []probe, send func([]byte) error) map[string]bool {
 	t.Helper()
@@ -143,7 +144,8 @@ func heard(t *testing.T, fd int, all []probe, send func([]byte) error) map[strin
 			t.Fatalf("%s: %v", p.name, err)
 		}
 	}
-	// After the last one, which passes, nothing is on its way any more.
+	// When this last packet, which passes, has arrived, no other is still
+	// in transit.
 	end := append(packet(ours4, unix.IPPROTO_TCP, 0, ports(1, 1234)), 0xff, 0xff)
 	if err := send(end); err != nil {
 		t.Fatal(err)
@@ -176,7 +178,7 @@ func wanted(all []probe) map[string]bool {
 func TestFilterEthernet(t *testing.T) {
 	testutil.Need(t, "ip")
 	a, b := testutil.NewNetns(t, "filter"), testutil.NewNetns(t, "filter")
-	for _, n := range []*testutil.Netns{a, b} { // nothing of their own on the wire
+	for _, n := range []*testutil.Netns{a, b} { // they send nothing of their own
 		n.Run(t, "sysctl", "-qw", "net.ipv6.conf.default.disable_ipv6=1")
 	}
 	testutil.Veth(t, a, "v0", b, "v1")
@@ -227,7 +229,7 @@ func TestFilterEthernet(t *testing.T) {
 		all = append(all, probe{p.name, frame(mac, typ, p.pkt), p.passes})
 	}
 	got := heard(t, fd, all, func(pkt []byte) error {
-		if pkt[0]>>4 == 4 && len(pkt) == 46 && pkt[45] == 0xff { // the end
+		if pkt[0]>>4 == 4 && len(pkt) == 46 && pkt[45] == 0xff { // the last packet
 			pkt = frame(mac, unix.ETH_P_IP, pkt)
 		}
 		_, err := unix.Write(out, pkt)
@@ -270,7 +272,8 @@ func TestFilterCooked(t *testing.T) {
 	}
 }
 
-// A filter for as many servers and addresses as can be fits the kernel's limit.
+// A filter for the maximum number of servers and addresses is within the
+// kernel's limit.
 func TestFilterLong(t *testing.T) {
 	p := Ports{First: 1000, Last: 2000}
 	for n := range 64 {

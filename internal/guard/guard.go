@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package guard lets a stack use an address that is the host's own as well.
+// Package guard lets a stack use an address that the host has too.
 //
-// The two kernels part its ports among themselves: the stack has a range, which
-// is reserved on the host, and the ports of its servers (Ports). Three things keep
-// them apart:
+// The two kernels divide the ports of the address. The stack has a range, which
+// is reserved on the host, and the ports of its servers (Ports). Three
+// mechanisms keep the two apart:
 //
-//	Reserve  the host's kernel hands out none of the range (ip_local_reserved_ports)
-//	Filter   the stack's packet sockets hear nothing but what is the stack's
-//	Open     rules in the host's firewall drop just that before the host's own
-//	         IP and TCP see it, so that they do not answer it with resets
+//	Reserve  the host's kernel assigns no port of the range (ip_local_reserved_ports)
+//	Filter   the stack's packet sockets receive only the stack's packets
+//	Open     rules in the host's firewall drop exactly those packets before the
+//	         host's own IP and TCP see them, so that it does not answer with RSTs
 //
-// Packet sockets bound to ETH_P_ALL hear a frame before the first of those rules
-// (__netif_receive_skb_core(), net/core/dev.c: ptype_all comes before nf_ingress);
-// those bound to one protocol only after it.
+// A packet socket bound to ETH_P_ALL receives a frame before the first of those
+// rules (__netif_receive_skb_core(), net/core/dev.c: ptype_all comes before
+// nf_ingress). One bound to a single protocol receives it after them.
 //
-// Every change to the host is one that Remove and Release can take back knowing
-// nothing but what was written down before (Rules, Ports): after a crash another
-// process does.
+// Remove and Release can undo every change to the host from the written record
+// alone (Rules, Ports). After a crash, another process does this.
 package guard
 
 import (
@@ -28,14 +27,14 @@ import (
 	"strings"
 )
 
-// Ports are those that the stack has of a shared address, of TCP and of UDP.
+// Ports are the stack's TCP and UDP ports of a shared address.
 type Ports struct {
 	First  uint16   `json:"first"` // of the range for connections
 	Last   uint16   `json:"last"`
 	Listen []uint16 `json:"listen,omitempty"` // servers', beside the range
 }
 
-// String writes them as the kernel does its lists of ports.
+// String formats the ports like the kernel's lists of ports.
 func (p Ports) String() string {
 	s := fmt.Sprintf("%d-%d", p.First, p.Last)
 	for _, l := range p.outside() {
@@ -44,7 +43,7 @@ func (p Ports) String() string {
 	return s
 }
 
-// outside returns the servers' ports that do not lie in the range.
+// outside returns the servers' ports outside the range.
 func (p Ports) outside() []uint16 {
 	var all []uint16
 	for _, l := range p.Listen {
@@ -62,7 +61,7 @@ type Link struct {
 	Addrs  []netip.Addr `json:"addrs"`
 }
 
-// String names device and addresses.
+// String names the device and its addresses.
 func (l Link) String() string {
 	var all []string
 	for _, a := range l.Addrs {

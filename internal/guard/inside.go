@@ -17,13 +17,14 @@ import (
 	"github.com/lklrun/lklrun/internal/sockdiag"
 )
 
-// insideTable is the table in the stack.
+// insideTable is the name of the table in the stack.
 const insideTable = "lklrun"
 
-// Inside has the stack refuse what its programs send from a shared address and a
-// port that is the host's there: no answer would come. TCP's connect says
-// EHOSTUNREACH then, with IPv6 EACCES, and a UDP socket's send EPERM. It replaces what an earlier call
-// made. The stack's kernel must have nftables.
+// Inside makes the stack refuse packets that its programs send from a shared
+// address and a port of the host, because no answer would arrive. A TCP connect
+// then fails with EHOSTUNREACH (EACCES with IPv6), and a UDP send fails with
+// EPERM. Each call replaces the rules of an earlier one. The stack's kernel
+// must have nftables.
 func Inside(ctx context.Context, stack sockdiag.Dialer, links []Link, ports Ports) error {
 	batch, err := compile(func(c *nftables.Conn) {
 		t := &nftables.Table{Name: insideTable, Family: nftables.TableFamilyINet}
@@ -59,7 +60,7 @@ func insideRules(links []Link, ports Ports) [][]expr.Any {
 	const reg = 1
 	equal := func(data []byte) expr.Any { return &expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: data} }
 	accept := &expr.Verdict{Kind: expr.VerdictAccept}
-	// What the stack sends to itself does.
+	// Packets that the stack sends to itself do arrive.
 	rules := [][]expr.Any{{&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: reg}, equal(ifname("lo")), accept}}
 	from := func(a netip.Addr, proto byte) []expr.Any {
 		nfproto, off := byte(unix.NFPROTO_IPV4), uint32(ip4Src)
@@ -92,9 +93,8 @@ func insideRules(links []Link, ports Ports) [][]expr.Any {
 	return rules
 }
 
-// compile returns the messages of one transaction. The library has one door only
-// through which they can be had without a socket of the host's, the one for its
-// own tests.
+// compile returns the messages of one transaction. The library offers only one
+// way to get them without a socket of the host: the hook for its own tests.
 func compile(build func(c *nftables.Conn)) ([]netlink.Message, error) {
 	var batch []netlink.Message
 	caught := errors.New("caught")
@@ -109,14 +109,14 @@ func compile(build func(c *nftables.Conn)) ([]netlink.Message, error) {
 	if err := c.Flush(); err != nil && !errors.Is(err, caught) {
 		return nil, err
 	}
-	for i := range batch { // these are another connection's to fill in
+	for i := range batch { // the connection that sends the messages fills these in
 		batch[i].Header.Sequence, batch[i].Header.PID = 0, 0
 	}
 	return batch, nil
 }
 
-// transact sends a transaction and hears what became of it: an acknowledgement of
-// each of its messages, or an error of one.
+// transact sends a transaction and waits for its result: an acknowledgement of
+// each message, or an error for one of them.
 func transact(conn *netlink.Conn, batch []netlink.Message) error {
 	if _, err := conn.SendMessages(batch); err != nil {
 		return err

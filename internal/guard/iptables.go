@@ -13,23 +13,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// iptables makes rules in a chain that the kernel has, by the programs iptables
-// and ip6tables; each bears the tag as its comment.
+// iptables creates rules in a built-in chain with the programs iptables and
+// ip6tables. Each rule has the tag as its comment.
 type iptables struct {
 	table, chain string
-	resets       bool // the host's own, as it sends them; else what comes to it
+	resets       bool // match the RSTs that the host sends; else the packets it receives
 }
 
-// dropTries is how often rules are listed and deleted while others do, too.
+// dropTries is the number of attempts to list and delete rules while other
+// programs change them.
 const dropTries = 3
 
-// rule is the condition of one rule, for its family.
+// rule is the condition of one rule of one family.
 type rule struct {
 	six  bool
 	args []string
 }
 
-// rules are those of the set, without the tag.
+// rules returns the rules of the set, without the tag.
 func (t iptables) rules(s *Set) []rule {
 	var all []rule
 	for _, l := range s.Links {
@@ -57,13 +58,14 @@ func colon(p [2]uint16) string {
 	return fmt.Sprintf("%d:%d", p[0], p[1])
 }
 
-// insert is the command line for one rule.
+// insert returns the command line for one rule.
 func (t iptables) insert(r rule, tag string) []string {
 	return slices.Concat([]string{"-I", t.chain}, r.args, []string{"-m", "comment", "--comment", tag, "-j", "DROP"})
 }
 
 func (t iptables) available(ctx context.Context) error {
-	// Who may not use the one may not use the other, and is told at once.
+	// A user who may not use nftables may not use iptables either. Checking
+	// nftables first gives the error at once.
 	if err := (nft{}).available(ctx); errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("iptables: %w: it takes CAP_NET_ADMIN", unix.EPERM)
 	}
@@ -72,10 +74,10 @@ func (t iptables) available(ctx context.Context) error {
 		return err
 	}
 	if p.nft {
-		return nil // it makes any table
+		return nil // it creates any table
 	}
-	// A table of the old kind that is looked at is made, and stays for as long as
-	// the network namespace does: one that is there is better.
+	// Even listing a legacy table creates it, and it stays until the
+	// network namespace ends. A table that exists is therefore preferred.
 	there := legacyTables(false)
 	if slices.Contains(there, t.table) || t.table == "raw" && !slices.ContainsFunc(there, legacyCandidate) {
 		return nil
@@ -83,18 +85,18 @@ func (t iptables) available(ctx context.Context) error {
 	return fmt.Errorf("iptables: %w: no table %s", errLacking, t.table)
 }
 
-// legacyCandidate tells whether there is a method that uses a table.
+// legacyCandidate reports whether a method uses the table.
 func legacyCandidate(table string) bool {
 	return table == "raw" || table == "mangle" || table == "filter"
 }
 
-// prepare finds out what the first rule makes beside itself: with nftables below,
-// the table and the chain.
+// prepare records the objects that the first rule creates implicitly: with
+// iptables on top of nftables, the table and the chain.
 func (t iptables) prepare(ctx context.Context, r *Rules) error {
 	for _, six := range []bool{false, true} {
 		p, err := findTool(ctx, six)
 		if err != nil || !p.nft {
-			continue // apply says so, if it takes this one
+			continue // apply reports the error if it needs this program
 		}
 		chain, table, err := compatChain(ctx, six, t.table, t.chain)
 		if err != nil {
@@ -139,8 +141,8 @@ func (t iptables) apply(ctx context.Context, s *Set) error {
 	return nil
 }
 
-// replace puts rules in the place of those of one family that bear the tag, in
-// one transaction.
+// replace replaces the rules of one family that have the tag, in one
+// transaction.
 func (t iptables) replace(ctx context.Context, p *tool, tag string, insert [][]string) error {
 	var lines [][]string
 	if there, err := t.there(ctx, p); err != nil {
@@ -160,13 +162,13 @@ func (t iptables) replace(ctx context.Context, p *tool, tag string, insert [][]s
 	return p.restore(ctx, t.table, lines)
 }
 
-// listed is a rule that bears the tag.
+// listed is a rule that has the tag.
 type listed struct {
-	words []string // as iptables -S writes it, without the counters
+	words []string // as printed by iptables -S, without the counters
 	count Count
 }
 
-// list lists the rules of one family that bear the tag.
+// list lists the rules of one family that have the tag.
 func (t iptables) list(ctx context.Context, p *tool, tag string) ([]listed, error) {
 	out, err := p.run(ctx, t.table, "-v", "-S", t.chain)
 	if err != nil {
@@ -178,8 +180,8 @@ func (t iptables) list(ctx context.Context, p *tool, tag string) ([]listed, erro
 func parseRules(out, tag string) []listed {
 	var all []listed
 	for line := range strings.Lines(out) {
-		// Words of our rules have no spaces; those with a dot or a colon are
-		// quoted.
+		// The words of our rules have no spaces. Words with a dot or a
+		// colon are quoted.
 		words := strings.Fields(strings.ReplaceAll(line, `"`, ""))
 		i := slices.Index(words, "--comment")
 		if i < 0 || i+1 >= len(words) || words[i+1] != tag || words[0] != "-A" {
@@ -187,7 +189,7 @@ func parseRules(out, tag string) []listed {
 		}
 		l := listed{words: words}
 		if c := slices.Index(words, "-c"); c >= 0 && c+2 < len(words) {
-			l.count.Packets, _ = strconv.ParseUint(words[c+1], 10, 64) // a number, or nothing we know
+			l.count.Packets, _ = strconv.ParseUint(words[c+1], 10, 64) // 0 if it is not a number
 			l.count.Bytes, _ = strconv.ParseUint(words[c+2], 10, 64)   //
 			l.words = slices.Delete(slices.Clone(words), c, c+3)
 		}
@@ -237,7 +239,7 @@ func (t iptables) drop(ctx context.Context, tag string) error {
 				break
 			}
 			if try < dropTries-1 {
-				err = nil // somebody has taken a rule away in between: look again
+				err = nil // another program has removed a rule in between, so list again
 			}
 		}
 		errs = append(errs, err)
@@ -245,7 +247,7 @@ func (t iptables) drop(ctx context.Context, tag string) error {
 	return errors.Join(errs...)
 }
 
-// there tells whether the chain exists without making it.
+// there reports whether the chain exists, without creating it.
 func (t iptables) there(ctx context.Context, p *tool) (bool, error) {
 	if !p.nft {
 		return slices.Contains(legacyTables(p.six), t.table), nil

@@ -16,20 +16,20 @@ import (
 )
 
 const (
-	// lockFile stands for the network namespace of the thread that opens it.
-	// Its mode is 0600, and for files of /proc/sys/net the kernel treats
-	// CAP_NET_ADMIN in the namespace as root (net_ctl_permissions(),
-	// net/sysctl_net.c). So everybody who can change the namespace can lock it,
-	// and nobody else can. A lock on it leaves no file behind.
+	// lockFile represents the network namespace of the thread that opens
+	// it. Its mode is 0600, and for files of /proc/sys/net the kernel
+	// treats CAP_NET_ADMIN in the namespace as root (net_ctl_permissions(),
+	// net/sysctl_net.c). Thus exactly the users who can change the
+	// namespace can lock it. A lock on it leaves no file behind.
 	lockFile = "/proc/sys/net/ipv4/tcp_fastopen_key"
 
 	lockLimit = 10 * time.Second
 	lockPause = 5 * time.Millisecond
 )
 
-// Lock keeps other runs from changing the settings of this network namespace
-// until unlock. It waits for at most 10 seconds. Two mounts of proc do not share
-// their locks.
+// Lock prevents other runs from changing the settings of this network namespace
+// until unlock. It waits for at most 10 seconds. Locks are not shared between
+// two mounts of proc.
 func Lock(ctx context.Context) (unlock func(), err error) {
 	f, err := openLock()
 	if err != nil {
@@ -59,7 +59,7 @@ func Lock(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// BusyError says that another process has had the lock for too long.
+// BusyError reports that another process has held the lock for too long.
 type BusyError struct{ path string }
 
 // Error names the file.
@@ -67,8 +67,8 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("locking the host's network settings: another process has the lock on %s; `grep FLOCK /proc/locks` shows who", e.path)
 }
 
-// openLock opens what is locked. Users who cannot change the namespace only
-// choose ports among their own runs, and lock the directory of these.
+// openLock opens the file to lock. Users who cannot change the namespace only
+// choose ports among their own runs, so they lock the directory of these runs.
 func openLock() (*os.File, error) {
 	f, err := os.Open(lockFile)
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {

@@ -18,34 +18,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NAT is what the host's firewall does for a tap whose stack goes out behind the
-// host's own addresses: it masquerades, lets through what another's chain for
-// forwarded packets would drop, and drops what nobody forwarded before.
+// NAT holds the firewall rules for a tap whose stack uses the host's addresses
+// for outgoing packets. The rules masquerade its packets, accept those that
+// other forward chains would drop, and drop packets that the host did not
+// forward before.
 type NAT struct {
 	Tap  string
 	Nets []netip.Prefix // the stack's networks
 
-	// The host forwards these families for such taps only.
+	// The host forwards these families only for such taps.
 	Only4, Only6 bool
-	Open         []int // devices from which it forwarded IPv4 before, by index
+	Open         []int // indices of the devices from which it forwarded IPv4 before
 }
 
 // NATGroup is the device group (`ip link show group`) of all such taps.
 const NATGroup = 0x6c6b6c
 
-// tag marks all rules of one tap's, and is the name of its table.
+// tag returns the mark of all rules of a tap, which is also the name of its
+// table.
 func (n *NAT) tag() string { return natTag + n.Tap }
 
 const natTag = "lklrun-nat-"
 
-// The chains that iptables has for it.
+// The chains of iptables that it uses.
 var (
 	iptablesForward = iptables{table: "filter", chain: "FORWARD"}
 	iptablesNAT     = iptables{table: "nat", chain: "POSTROUTING"}
-	iptablesFence   = iptables{table: "mangle", chain: "FORWARD"} // comes before FORWARD
+	iptablesFence   = iptables{table: "mangle", chain: "FORWARD"} // runs before the filter table's FORWARD
 )
 
-// CheckNAT says why the host can masquerade by neither nftables nor iptables.
+// CheckNAT returns an error if the host can masquerade with neither nftables
+// nor iptables.
 func CheckNAT(ctx context.Context) error {
 	err := nft{}.available(ctx)
 	if err == nil {
@@ -57,7 +60,7 @@ func CheckNAT(ctx context.Context) error {
 	return nil
 }
 
-// Apply makes the rules.
+// Apply creates the rules.
 func (n *NAT) Apply(ctx context.Context) error {
 	if err := (nft{}).available(ctx); err != nil {
 		if err := n.iptablesTables(ctx); err != nil {
@@ -71,7 +74,7 @@ func (n *NAT) Apply(ctx context.Context) error {
 	return n.iptablesAccept(ctx)
 }
 
-// Remove takes away all rules for the tap, whoever made them.
+// Remove removes all rules for the tap, whichever run created them.
 func (n *NAT) Remove(ctx context.Context) error {
 	errs := []error{iptablesForward.drop(ctx, n.tag())}
 	if (nft{}).available(ctx) == nil {
@@ -86,7 +89,7 @@ func (n *NAT) table() *nftables.Table {
 	return &nftables.Table{Name: n.tag(), Family: nftables.TableFamilyINet}
 }
 
-// nftTable gives the tap a table of its own.
+// nftTable creates the tap's own table.
 func (n *NAT) nftTable(ctx context.Context) error {
 	c, err := nft{}.open(ctx)
 	if err != nil {
@@ -119,7 +122,8 @@ func (n *NAT) comment() []byte {
 	return userdata.AppendString(nil, userdata.TypeComment, n.tag())
 }
 
-// masquerade is what comes from a network and leaves by another device than tap.
+// masquerade matches packets that come from a network and leave by another
+// device than tap, and masquerades them.
 func masquerade(from netip.Prefix, tap string) []expr.Any {
 	family, offset, size := byte(unix.NFPROTO_IPV4), uint32(12), uint32(4) // struct iphdr, saddr
 	if from.Addr().Is6() {
@@ -141,9 +145,10 @@ func masquerade(from netip.Prefix, tap string) []expr.Any {
 	}
 }
 
-// fence are the packets that are not forwarded: those to the stack that belong to
-// no connection of its own and that nobody has redirected there (DNAT), and those
-// that have nothing to do with such taps, where the host forwards for them only.
+// fence returns the rules that drop packets instead of forwarding them. They
+// drop packets to the stack that belong to none of its connections and were not
+// redirected to it (DNAT). If the host forwards a family only for such taps,
+// they also drop all its packets that involve no such tap.
 func (n *NAT) fence() [][]expr.Any {
 	drop := &expr.Verdict{Kind: expr.VerdictDrop}
 	all := [][]expr.Any{{
@@ -189,8 +194,8 @@ func others(family byte) []expr.Any {
 	}
 }
 
-// nftForward lets the stack's packets through every other chain that might drop
-// what is forwarded; an accept counts for one chain only.
+// nftForward accepts the stack's packets in every other chain that might drop
+// forwarded packets. An accept applies to one chain only.
 func (n *NAT) nftForward(ctx context.Context) error {
 	c, err := nft{}.open(ctx)
 	if err != nil {
@@ -211,8 +216,8 @@ func (n *NAT) nftForward(ctx context.Context) error {
 	return nil
 }
 
-// forwardChains lists the chains of others at the hook for forwarded packets,
-// without those that iptables keeps: it could not read our rules.
+// forwardChains lists the chains of other programs at the forward hook. It
+// omits those of iptables, which could not read our rules.
 func forwardChains(c *nftables.Conn) ([]*nftables.Chain, error) {
 	all, err := c.ListChains()
 	if err != nil {
@@ -250,7 +255,7 @@ func fromTap(tap string) []expr.Any {
 	}
 }
 
-// toTap is what answers the stack.
+// toTap matches the answers to the stack.
 func toTap(tap string) []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1},
@@ -262,9 +267,9 @@ func toTap(tap string) []expr.Any {
 	}
 }
 
-// nftRemove deletes the tap's table, and its rules in others' chains. All of that
-// is one transaction: if somebody has deleted one of these meanwhile, it is done
-// again.
+// nftRemove deletes the tap's table and its rules in other chains, in one
+// transaction. If another program has deleted one of these in the meantime,
+// nftRemove retries.
 func (n *NAT) nftRemove(ctx context.Context) error {
 	var err error
 	for range dropTries {
@@ -312,7 +317,7 @@ func (n *NAT) nftRemoveOnce(ctx context.Context) error {
 	return nil
 }
 
-// iptablesTables is for hosts without nftables.
+// iptablesTables creates the rules on hosts without nftables.
 func (n *NAT) iptablesTables(ctx context.Context) error {
 	for _, six := range []bool{false, true} {
 		var masquerade [][]string
@@ -338,7 +343,7 @@ func (n *NAT) iptablesTables(ctx context.Context) error {
 	return nil
 }
 
-// fenceRules are those of fence, the last one first.
+// fenceRules returns the rules of fence, the last one first.
 func (n *NAT) fenceRules(six bool) [][]string {
 	var all [][]string
 	if six && n.Only6 || !six && n.Only4 {
@@ -353,8 +358,8 @@ func (n *NAT) fenceRules(six bool) [][]string {
 	return append(all, []string{"-o", n.Tap, "-m", "conntrack", "!", "--ctstate", "RELATED,ESTABLISHED,DNAT", "-j", "DROP"})
 }
 
-// iptablesAccept lets the stack's packets through iptables' FORWARD, where that
-// is in use.
+// iptablesAccept accepts the stack's packets in iptables' FORWARD chain, if
+// that is in use.
 func (n *NAT) iptablesAccept(ctx context.Context) error {
 	for _, six := range []bool{false, true} {
 		p, err := findTool(ctx, six)

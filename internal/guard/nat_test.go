@@ -15,7 +15,7 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// A host that has iptables alone keeps others out as well.
+// On a host with only iptables, NAT also rejects connections from outside.
 func TestNATByIPTables(t *testing.T) {
 	p := newPair(t)
 	dir := t.TempDir()
@@ -64,7 +64,7 @@ func TestNATByIPTables(t *testing.T) {
 					got = append(got, strings.TrimSpace(line))
 				}
 			}
-			last := -1 // of FORWARD: what accepts comes before what drops
+			last := -1 // in FORWARD, accepting rules precede dropping ones
 			for _, w := range want {
 				at := slices.IndexFunc(got, func(g string) bool { return sameRule(g, w) })
 				forward := strings.HasPrefix(w, "-A FORWARD")
@@ -78,7 +78,7 @@ func TestNATByIPTables(t *testing.T) {
 		}
 		return nil
 	})
-	p.host.Do(t, func() error { // what Remove does without nftables
+	p.host.Do(t, func() error { // the steps of Remove without nftables
 		for _, table := range []iptables{iptablesNAT, iptablesFence} {
 			if err := table.drop(t.Context(), "lklrun-nat-new0"); err != nil {
 				return err
@@ -91,7 +91,7 @@ func TestNATByIPTables(t *testing.T) {
 	}
 }
 
-// sameRule compares rules whatever the order of their matches.
+// sameRule compares rules independently of the order of their matches.
 func sameRule(a, b string) bool {
 	words := func(s string) map[string]int {
 		all := map[string]int{}

@@ -19,16 +19,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nft makes rules by nf_tables: a table of the run's own, whose name is
-// lklrun-NAME and whose rules bear the tag as their comment. At the ingress hook
-// each device has a chain of its own, at prerouting there is one for all.
+// nft creates rules with nf_tables. Each run has a table named lklrun-NAME,
+// whose rules have the tag as their comment. At the ingress hook each device
+// has its own chain; at prerouting one chain serves all.
 type nft struct{ ingress bool }
 
 const (
 	nftLimit = 5 * time.Second
 
-	// Before whatever else is there: a packet that is the stack's is nobody
-	// else's. -400 is before connections are tracked and before "raw".
+	// Run before all other chains, because a packet of the stack concerns
+	// nothing else on the host. -400 comes before connection tracking and
+	// before "raw".
 	nftPriority = -400
 )
 
@@ -43,7 +44,7 @@ func (n nft) table(name string) *nftables.Table {
 	return &nftables.Table{Name: "lklrun-" + name, Family: n.family()}
 }
 
-// open makes a connection whose every wait ends.
+// open opens a connection whose operations all have a timeout.
 func (n nft) open(ctx context.Context) (*nftables.Conn, error) {
 	limit := time.Now().Add(nftLimit)
 	if d, ok := ctx.Deadline(); ok && d.Before(limit) {
@@ -63,7 +64,7 @@ func (n nft) available(ctx context.Context) error {
 	case errors.Is(err, unix.EPERM):
 		return fmt.Errorf("nftables: %w: it takes CAP_NET_ADMIN", unix.EPERM)
 	}
-	// EPROTONOSUPPORT: no netfilter netlink; EINVAL: it knows no nf_tables.
+	// EPROTONOSUPPORT: no netfilter netlink. EINVAL: no nf_tables.
 	return fmt.Errorf("nftables: %w (%w)", errLacking, err)
 }
 
@@ -72,8 +73,8 @@ func (n nft) prepare(ctx context.Context, r *Rules) error {
 	return err
 }
 
-// owned tells whether the run's table is there. It is an error if one of that
-// name is somebody else's.
+// owned reports whether the run's table exists. It returns an error if a table
+// of that name belongs to something else.
 func (n nft) owned(ctx context.Context, name, tag string) (bool, error) {
 	c, err := n.open(ctx)
 	if err != nil {
@@ -95,10 +96,11 @@ func (n nft) owned(ctx context.Context, name, tag string) (bool, error) {
 			}
 		}
 	}
-	return true, nil // without any rule it is what a flush has left of ours
+	return true, nil // a table without rules is ours, after a flush
 }
 
-// foreignError says that a table has a run's name and is not the run's.
+// foreignError reports that a table has a run's name but does not belong to the
+// run.
 type foreignError struct{ table string }
 
 func (e *foreignError) Error() string {
@@ -117,7 +119,7 @@ func trimNUL(b []byte) []byte {
 	return b
 }
 
-// chainsOf lists the chains of a table; ok tells whether there is such a table.
+// chainsOf lists the chains of a table. ok reports whether the table exists.
 func chainsOf(c *nftables.Conn, t *nftables.Table) (chains []*nftables.Chain, ok bool, err error) {
 	tables, err := c.ListTablesOfFamily(t.Family)
 	if err != nil {
@@ -146,8 +148,8 @@ func (n nft) apply(ctx context.Context, s *Set) error {
 	if err != nil {
 		return err
 	}
-	// One transaction. A table can be deleted when it is there, and is when it
-	// has just been added.
+	// Replace the table in one transaction. Adding the table first ensures
+	// that it exists and can be deleted.
 	c.AddTable(n.table(s.Name))
 	c.DelTable(n.table(s.Name))
 	t := c.AddTable(n.table(s.Name))
@@ -184,7 +186,7 @@ func (n nft) chains(s *Set) []nftChain {
 	}
 	for i, l := range s.Links {
 		if !deviceExists(l.Device) {
-			continue // and no packet comes from it
+			continue // it receives no packets
 		}
 		if n.ingress {
 			all = append(all, nftChain{Chain: nftables.Chain{
@@ -204,7 +206,7 @@ func (n nft) chains(s *Set) []nftChain {
 	return all
 }
 
-// ifname is a device's name as the kernel compares it.
+// ifname returns a device name in the form that the kernel compares.
 func ifname(name string) []byte {
 	b := make([]byte, unix.IFNAMSIZ)
 	copy(b, name)
@@ -216,7 +218,8 @@ func deviceExists(name string) bool {
 	return err == nil
 }
 
-// ranges returns the range and the servers' ports, each as first and last.
+// ranges returns the range and the servers' ports as pairs of first and last
+// port.
 func (p Ports) ranges() [][2]uint16 {
 	all := [][2]uint16{{p.First, p.Last}}
 	for _, l := range p.outside() {
@@ -225,8 +228,9 @@ func (p Ports) ranges() [][2]uint16 {
 	return all
 }
 
-// rule drops what comes for the address and the ports. The expressions are
-// those that nft(8) makes of it, so that it shows it as it would be written.
+// rule returns the rule that drops packets to the address and the ports. It
+// uses the same expressions as nft(8), so that nft lists it in its usual
+// syntax.
 func (n nft) rule(device string, a netip.Addr, proto byte, ports [2]uint16) []expr.Any {
 	const reg = 1
 	equal := func(data []byte) expr.Any { return &expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: data} }

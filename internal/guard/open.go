@@ -16,23 +16,24 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// Config is what a Guard needs to know.
+// Config is the configuration of a Guard.
 type Config struct {
 	Name  string // of the instance
 	Mode  string // config.GuardAuto, GuardNFT, GuardIPTables or GuardOff
 	Ports Ports
 
-	// Others lists the rules that other runs have written down, Journal writes
-	// down this run's before they are made.
+	// Others lists the rules that other runs have recorded. Journal records
+	// this run's rules before they are created.
 	Others  func() ([]Rules, error)
 	Journal func(Rules) error
 
-	Tell func(string) // a line for the user
+	Tell func(string) // prints a line for the user
 	Log  *slog.Logger
 }
 
-// Guard keeps what is the stack's from the host's kernel, on any number of
-// devices that come and go. Its rules outlive it: Remove takes them away.
+// Guard hides the stack's packets from the host's kernel, on any number of
+// devices, which can change at run time. The rules outlive the Guard until
+// Remove removes them.
 type Guard struct {
 	cfg Config
 
@@ -40,20 +41,20 @@ type Guard struct {
 	set      Set
 	method   Method // empty: not chosen yet
 	backend  backend
-	earlier  Count // by rules that are no longer there
-	last     Count // by those that are, when they were looked at last
+	earlier  Count // count of rules that no longer exist
+	last     Count // count of the present rules at the last check
 	restored int
-	failed   bool // the last attempt to put them back has, and was told
+	failed   bool // the last attempt to restore them failed, and was reported
 
 	watching *watching
 }
 
-// New makes a Guard that guards nothing yet.
+// New returns a Guard that guards nothing yet.
 func New(cfg Config) *Guard {
 	return &Guard{cfg: cfg, set: Set{Name: cfg.Name, Ports: cfg.Ports}}
 }
 
-// Methods lists those that a mode allows, best first.
+// Methods lists the methods that a mode allows, best first.
 func Methods(mode string) []Method {
 	byNFT := []Method{NFTIngress, NFTPrerouting}
 	byIPTables := []Method{IPTRaw, IPTMangle, IPTInput, IPTOutput}
@@ -68,7 +69,7 @@ func Methods(mode string) []Method {
 	return slices.Concat(byNFT, byIPTables)
 }
 
-// Choose finds the method that would be tried first, without trying it.
+// Choose returns the method that would be tried first, without trying it.
 func Choose(ctx context.Context, mode string) (Method, error) {
 	var errs []error
 	for _, m := range Methods(mode) {
@@ -81,7 +82,7 @@ func Choose(ctx context.Context, mode string) (Method, error) {
 	return "", noMethod(mode, errs)
 }
 
-// noMethod says that there is no way to guard, and what to do then.
+// noMethod returns the error that no method works, with the remedy.
 func noMethod(mode string, errs []error) error {
 	const otherwise = "choose an address that is not the host's, or take --rst-guard off and have the rules made that --rst-guard print shows"
 	var said []string
@@ -96,7 +97,7 @@ func noMethod(mode string, errs []error) error {
 	return wishErrorf("--rst-guard %s: %s; install nftables or iptables, %s", mode, strings.Join(said, "; "), otherwise)
 }
 
-// Add guards the addresses of one more device.
+// Add guards the addresses of an additional device.
 func (g *Guard) Add(ctx context.Context, l Link) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -111,7 +112,7 @@ func (g *Guard) Add(ctx context.Context, l Link) error {
 	return nil
 }
 
-// Delete no longer guards a device.
+// Delete stops guarding a device.
 func (g *Guard) Delete(ctx context.Context, l Link) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -130,7 +131,7 @@ func (g *Guard) Delete(ctx context.Context, l Link) error {
 	return nil
 }
 
-// change makes the rules those of set.
+// change replaces the present rules by those of set.
 func (g *Guard) change(ctx context.Context, set *Set) error {
 	if g.backend == nil {
 		return g.begin(ctx, set)
@@ -151,7 +152,7 @@ func (g *Guard) change(ctx context.Context, set *Set) error {
 	return err
 }
 
-// begin makes the first rules by the first method that works.
+// begin creates the first rules with the first method that works.
 func (g *Guard) begin(ctx context.Context, set *Set) error {
 	var errs []error
 	for _, m := range Methods(g.cfg.Mode) {
@@ -186,7 +187,7 @@ func (g *Guard) try(ctx context.Context, m Method, set *Set) error {
 	if err != nil {
 		return err
 	}
-	for _, o := range others { // who ends last removes what the first one made
+	for _, o := range others { // the run that ends last removes the objects that the first one made
 		if o.Method == m {
 			r.Made = append(r.Made, o.Made...)
 		}
@@ -202,7 +203,7 @@ func (g *Guard) try(ctx context.Context, m Method, set *Set) error {
 	return nil
 }
 
-// Status is what a guard does.
+// Status is the present state of a Guard.
 type Status struct {
 	Mode     string   `json:"mode"`
 	Method   Method   `json:"method,omitempty"` // empty: it is off
@@ -213,7 +214,7 @@ type Status struct {
 	Restored int      `json:"restored"` // how often rules that were gone were put back
 }
 
-// Status tells what is so now.
+// Status returns the present state.
 func (g *Guard) Status(ctx context.Context) (*Status, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

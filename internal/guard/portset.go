@@ -28,8 +28,8 @@ func (s *portSet) removeAll(other *portSet) {
 	}
 }
 
-// parsePorts reads a list of ports and ranges of them as the kernel writes it
-// (proc_do_large_bitmap(), kernel/sysctl.c): 80,1000-2000.
+// parsePorts parses a list of ports and ranges in the kernel's format
+// (proc_do_large_bitmap(), kernel/sysctl.c), such as 80,1000-2000.
 func parsePorts(list string) (*portSet, error) {
 	s := &portSet{}
 	list = strings.TrimSpace(list)
@@ -56,7 +56,7 @@ func parsePorts(list string) (*portSet, error) {
 	return s, nil
 }
 
-// String writes what parsePorts reads.
+// String formats the set for parsePorts.
 func (s *portSet) String() string {
 	var parts []string
 	for p := 0; p <= maxPort; p++ {
@@ -76,7 +76,7 @@ func (s *portSet) String() string {
 	return strings.Join(parts, ",")
 }
 
-// set returns all of them.
+// set returns the ports as a set.
 func (p Ports) set() *portSet {
 	s := &portSet{}
 	for n := int(p.First); n <= int(p.Last) && n > 0; n++ {

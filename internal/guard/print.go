@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Print writes the rules of a set, as one would make them by hand by this
-// method. It changes nothing.
+// Print writes the rules of a set in the form in which a person would create
+// them with this method. It changes nothing.
 func Print(w io.Writer, m Method, s Set) error {
 	b := backendOf(m)
 	if b == nil {

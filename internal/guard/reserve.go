@@ -19,23 +19,24 @@ const (
 	localFile    = "/proc/sys/net/ipv4/ip_local_port_range"
 )
 
-// Wish is what a run needs of ports.
+// Wish describes the ports that a run needs.
 type Wish struct {
-	First, Last uint16 // this range; 0: one that is free
-	Size        int    // of one that is free
+	First, Last uint16 // the range; 0: choose a free one
+	Size        int    // size of the free range
 	Listen      []uint16
 	Addrs       []netip.Addr // the shared addresses
 }
 
-// Reservation is what the run has got.
+// Reservation is the result of Reserve.
 type Reservation struct {
 	Ports
-	Note string // what the user should know of it; empty: nothing
+	Note string // message for the user; empty: none
 }
 
-// Reserve finds ports that no socket of the host's and no other run has, and
-// reserves them on the host. taken lists those that other runs have written
-// down; journal writes down ours, for Release, before anything is changed.
+// Reserve finds ports that no socket of the host and no other run uses, and
+// reserves them on the host. The function taken lists the ports that other runs
+// have recorded. The function journal records our ports for Release before
+// anything is changed.
 func Reserve(ctx context.Context, w Wish, taken func() ([]string, error), journal func(ports string) error) (Reservation, error) {
 	unlock, err := Lock(ctx)
 	if err != nil {
@@ -63,7 +64,7 @@ func Reserve(ctx context.Context, w Wish, taken func() ([]string, error), journa
 		return Reservation{}, err
 	}
 	ours := ports.set()
-	ours.removeAll(reserved) // what the administrator has reserved stays so
+	ours.removeAll(reserved) // keep the administrator's own reservations
 	if *ours == (portSet{}) {
 		return Reservation{Ports: ports}, nil
 	}
@@ -85,8 +86,8 @@ func Reserve(ctx context.Context, w Wish, taken func() ([]string, error), journa
 	return Reservation{ports, fmt.Sprintf("%v: the host must leave the ports %s alone by itself", err, ports)}, nil
 }
 
-// Release takes ports that Reserve has written down back out of the host's
-// reserved ones.
+// Release removes ports that Reserve has recorded from the host's reserved
+// ports.
 func Release(ctx context.Context, ports string) error {
 	ours, err := parsePorts(ports)
 	if err != nil {
@@ -109,8 +110,8 @@ func Release(ctx context.Context, ports string) error {
 	return writeReserved(reserved)
 }
 
-// readReserved reads the host's reserved ports. The file gives all of them to
-// the first read, and nothing to a second one.
+// readReserved reads the host's reserved ports. The file returns all of them to
+// the first read, and nothing to the next one.
 func readReserved() (*portSet, error) {
 	f, err := os.Open(reservedFile)
 	if err != nil {
@@ -129,8 +130,8 @@ func readReserved() (*portSet, error) {
 	return s, nil
 }
 
-// writeReserved replaces them. What is longer than a page goes in parts, which
-// the kernel joins.
+// writeReserved replaces the host's reserved ports. A list longer than a page
+// is written in parts, which the kernel joins.
 func writeReserved(s *portSet) error {
 	f, err := os.OpenFile(reservedFile, os.O_WRONLY, 0)
 	if err != nil {
@@ -143,11 +144,12 @@ func writeReserved(s *portSet) error {
 	return nil
 }
 
-// localRange is what the host's kernel chooses from for its own programs.
+// localRange returns the range from which the host's kernel assigns ports to
+// its own programs.
 func localRange() (low, high int) {
 	low, high = 32768, 60999 // inet_init_net(), net/ipv4/af_inet.c
 	if b, err := os.ReadFile(localFile); err == nil {
-		_, _ = fmt.Sscan(string(b), &low, &high) // else as above
+		_, _ = fmt.Sscan(string(b), &low, &high) // on an error the defaults stay
 	}
 	return low, high
 }

@@ -40,16 +40,16 @@ func TestPortSet(t *testing.T) {
 	}
 }
 
-// Runs that start at once get ranges apart from each other, from what the
-// administrator has reserved and from the host's sockets; when all have ended
-// the file is as it was.
+// Runs that start at once get ranges that overlap neither each other, nor the
+// administrator's reservations, nor the host's sockets. When all have ended,
+// the file has its old content.
 func TestReserve(t *testing.T) {
 	testutil.Need(t, "ip")
 	n := testutil.NewNetns(t, "reserve")
 	const admin = "2000,61500-61600,62000"
 	n.Run(t, "sysctl", "-qw", "net.ipv4.ip_local_reserved_ports="+admin)
 	n.Do(t, func() error {
-		// Bound and no more: such a socket is in no table of /proc/net.
+		// A socket that is only bound is in no table of /proc/net.
 		bound, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return err
@@ -113,7 +113,7 @@ func TestReserve(t *testing.T) {
 			}
 		}
 		for _, w := range written {
-			for range 2 { // the second time changes nothing
+			for range 2 { // the second call changes nothing
 				if err := Release(t.Context(), w); err != nil {
 					t.Error(err)
 				}
@@ -126,7 +126,8 @@ func TestReserve(t *testing.T) {
 	})
 }
 
-// What does not fit a page, which is the most that the kernel takes at once.
+// A list longer than a page, the maximum of one write to the kernel, also
+// works.
 func TestReserveLong(t *testing.T) {
 	testutil.Need(t, "ip")
 	n := testutil.NewNetns(t, "reserve")
@@ -193,7 +194,7 @@ func TestReserveRefused(t *testing.T) {
 		if after := reservedText(t); after != before {
 			t.Errorf("%q before, %q after", before, after)
 		}
-		w := Wish{Size: 100, Listen: []uint16{8080}, Addrs: shared} // on the loopback alone
+		w := Wish{Size: 100, Listen: []uint16{8080}, Addrs: shared} // only on the loopback
 		if _, err := Reserve(t.Context(), w, none, func(string) error { return nil }); err != nil {
 			t.Error(err)
 		}

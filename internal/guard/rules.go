@@ -9,51 +9,56 @@ import (
 	"io"
 )
 
-// Set is what rules are made for.
+// Set describes the purpose of a set of rules.
 type Set struct {
 	Name  string `json:"name"` // of the instance
 	Ports Ports  `json:"ports"`
 	Links []Link `json:"links"`
 }
 
-// tag marks the rules: no other run has these ports on this host.
+// tag returns the mark of the rules. It is unique, because no other run on this
+// host has these ports.
 func (s *Set) tag() string {
 	return fmt.Sprintf("lklrun-%s:%d-%d", s.Name, s.Ports.First, s.Ports.Last)
 }
 
-// Rules says where the rules of a run are, for those who come afterwards.
+// Rules records the place of a run's rules, for their removal by another
+// process.
 type Rules struct {
 	Method Method `json:"method"`
 	Name   string `json:"name"`
 	Tag    string `json:"tag"`
 
-	// What iptables makes beside the rules in the place where nftables keeps
-	// them, and never removes, and was not there before: each "FAMILY" for a
-	// table, "FAMILY chain" for a chain of one that was there.
+	// Made lists the objects that iptables creates implicitly in nftables,
+	// never removes, and that did not exist before. An entry is "FAMILY"
+	// for a table, or "FAMILY chain" for a chain of an existing table.
 	Made []string `json:"made,omitempty"`
 }
 
-// Method is a way to make rules.
+// Method is a way to create rules.
 type Method string
 
 // The methods, best first.
 const (
-	// NFTIngress drops at the device, before the host's IP (table netdev).
+	// NFTIngress drops packets at the device, before the host's IP (table
+	// netdev).
 	NFTIngress Method = "nft ingress"
-	// NFTPrerouting drops first of all in IP (table inet).
+	// NFTPrerouting drops packets as the first step of IP (table inet).
 	NFTPrerouting Method = "nft prerouting"
-	// IPTRaw drops first of all in IP, before connections are tracked.
+	// IPTRaw drops packets as the first step of IP, before connection
+	// tracking.
 	IPTRaw Method = "iptables raw"
-	// IPTMangle drops before the host routes a packet.
+	// IPTMangle drops packets before the host's routing decision.
 	IPTMangle Method = "iptables mangle"
-	// IPTInput drops what the host has routed to itself.
+	// IPTInput drops packets that the host has routed to itself.
 	IPTInput Method = "iptables input"
-	// IPTOutput lets the host's TCP see all, and drops the resets it sends.
+	// IPTOutput lets the host's TCP see all packets, and drops the RSTs
+	// that it sends.
 	IPTOutput Method = "iptables output"
 )
 
-// Count is what rules have kept from the host, or of the host's resets from the
-// wire (IPTOutput).
+// Count counts the packets that the rules have hidden from the host, or, for
+// IPTOutput, the host's RSTs that they have dropped.
 type Count struct {
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
@@ -64,19 +69,21 @@ func (c *Count) add(d Count) {
 	c.Bytes += d.Bytes
 }
 
-// backend makes rules by one method. All of it works on what the host has now.
+// backend creates rules by one method. Its operations work on the present rules
+// of the host.
 type backend interface {
-	// available says why the method cannot be used here; nil: it may be.
+	// available returns an error if the method cannot be used here.
 	available(ctx context.Context) error
-	// prepare looks at what is there before the first rule.
+	// prepare records the state before the first rule.
 	prepare(ctx context.Context, r *Rules) error
-	// apply puts all rules of the set in the place of those that are there.
+	// apply replaces the existing rules by those of the set.
 	apply(ctx context.Context, s *Set) error
-	// look tells whether all rules of the set are there, and what they counted.
+	// look reports whether all rules of the set exist, and their counters.
 	look(ctx context.Context, s *Set) (complete bool, c Count, err error)
-	// remove takes away whatever bears the tag.
+	// remove removes all rules that have the tag.
 	remove(ctx context.Context, r *Rules) error
-	// print writes how a person would make the rules.
+	// print writes the rules in the form in which a person would create
+	// them.
 	print(w io.Writer, s *Set) error
 }
 
@@ -98,8 +105,8 @@ func backendOf(m Method) backend {
 	return nil
 }
 
-// Remove takes a run's rules away. Those that are gone already, or not the
-// run's, are left alone.
+// Remove removes a run's rules. It ignores rules that are already gone, or that
+// belong to something else.
 func Remove(ctx context.Context, r Rules) error {
 	b := backendOf(r.Method)
 	if b == nil {
@@ -108,5 +115,5 @@ func Remove(ctx context.Context, r Rules) error {
 	return b.remove(ctx, &r)
 }
 
-// errLacking says that the host does not offer a method at all.
+// errLacking reports that the host does not support a method at all.
 var errLacking = errors.New("the host has none")

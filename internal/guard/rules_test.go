@@ -23,7 +23,7 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// pair is a host whose addresses are shared and a peer beside it.
+// pair is a host with shared addresses, and a peer on the same network.
 type pair struct {
 	host, peer *testutil.Netns
 }
@@ -39,23 +39,24 @@ func newPair(t *testing.T) *pair {
 	testutil.Veth(t, p.host, "v0", p.peer, "v1")
 	p.host.Addr(t, "v0", hostIP+"/24", hostIP6+"/64")
 	p.peer.Addr(t, "v1", "192.0.2.2/24", "2001:db8::2/64")
-	// Each error that the host sends counts in this test.
+	// The test counts every error that the host sends, so there must be no
+	// rate limit.
 	p.host.Run(t, "sysctl", "-qw", "net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0")
 	return p
 }
 
-// rules is all that the host's firewall has, without its counters.
+// rules returns the host's firewall rules without counters.
 func (p *pair) rules(t *testing.T) string {
 	t.Helper()
 	var all string
 	for _, cmd := range []string{"nft list ruleset", "iptables-save", "ip6tables-save", "iptables-legacy-save", "ip6tables-legacy-save"} {
 		all += p.host.Run(t, append([]string{"sh", "-c"}, "cat /proc/net/ip_tables_names /proc/net/ip6_tables_names 2>/dev/null; "+cmd)...)
 	}
-	all = regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(all, "") // times
+	all = regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(all, "") // remove comments, which contain times
 	return regexp.MustCompile(`\[\d+:\d+\]|packets \d+ bytes \d+`).ReplaceAllString(all, "")
 }
 
-// connecting starts a connection from the peer and does not wait.
+// connecting starts a connection from the peer without waiting.
 func (p *pair) connecting(t *testing.T, address string) int {
 	t.Helper()
 	a := netip.MustParseAddrPort(address)
@@ -78,7 +79,7 @@ func (p *pair) connecting(t *testing.T, address string) int {
 	return fd
 }
 
-// refused tells what the host answers a connection to a port.
+// dial returns the host's answer to a connection to a port.
 func (p *pair) dial(t *testing.T, network, address string) error {
 	t.Helper()
 	var result error
@@ -103,8 +104,8 @@ func (p *pair) dial(t *testing.T, network, address string) error {
 	return result
 }
 
-// answered tells whether a connection that was begun has got a reset. Whatever
-// the host was sent before this call, it has dealt with.
+// answered reports whether a connection has received a reset. The host has
+// processed all packets sent before this call.
 func (p *pair) answered(t *testing.T, fd int) bool {
 	t.Helper()
 	for _, ip := range []string{hostIP, "[" + hostIP6 + "]"} {
@@ -136,13 +137,13 @@ func (p *pair) guard(t *testing.T, mode string, journal *[]Rules) *Guard {
 
 var shared = Link{Device: "v0", Addrs: []netip.Addr{netip.MustParseAddr(hostIP), netip.MustParseAddr(hostIP6)}}
 
-// Each method keeps what is the stack's from the host, nothing else, and leaves
-// no trace.
+// Each method hides exactly the stack's packets from the host, and leaves
+// nothing behind.
 func TestRules(t *testing.T) {
 	for _, c := range []struct {
 		method Method
-		legacy string // tables of the old kind that are there; empty: the new kind
-		udp    bool   // is kept from the host, too
+		legacy string // existing legacy tables; empty: nftables
+		udp    bool   // UDP is hidden from the host too
 	}{
 		{NFTIngress, "", true}, {NFTPrerouting, "", true},
 		{IPTRaw, "", true}, {IPTMangle, "", true}, {IPTInput, "", true}, {IPTOutput, "", false},
@@ -172,7 +173,7 @@ func TestRules(t *testing.T) {
 				if err := b.apply(ctx, s); err != nil {
 					return err
 				}
-				return b.apply(ctx, s) // in the place of itself
+				return b.apply(ctx, s) // replaces itself
 			})
 			p.look(t, b, s, true)
 			for _, ip := range []string{hostIP, "[" + hostIP6 + "]"} {
@@ -213,8 +214,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// silentUDP sends to a port that is the stack's and to one that is not: the
-// answer to the second comes, and by then one to the first would have.
+// silentUDP sends to a port of the stack and to another one. When the answer to
+// the second arrives, an answer to the first would have arrived too.
 func (p *pair) silentUDP(t *testing.T) {
 	t.Helper()
 	p.peer.Do(t, func() error {
@@ -240,7 +241,7 @@ func (p *pair) silentUDP(t *testing.T) {
 		if _, err := d.Read(make([]byte, 16)); !errors.Is(err, unix.ECONNREFUSED) {
 			t.Errorf("the host's port: %v", err)
 		}
-		if _, err := c.Write([]byte("x")); err != nil { // an error that has come is told now
+		if _, err := c.Write([]byte("x")); err != nil { // reports an error that has arrived
 			t.Errorf("the stack's port: %v", err)
 		}
 		return nil
@@ -260,7 +261,7 @@ func (p *pair) look(t *testing.T, b backend, s *Set, want bool) (c Count) {
 	return c
 }
 
-// asLegacy makes iptables that of the old kind.
+// asLegacy selects the legacy iptables.
 func asLegacy(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"iptables", "ip6tables"} {
@@ -273,7 +274,7 @@ func asLegacy(t *testing.T) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
-// What is printed makes the same rules.
+// The printed commands create the same rules.
 func TestPrint(t *testing.T) {
 	p := newPair(t)
 	s := Set{Name: "t-1", Ports: testPorts, Links: []Link{shared}}
@@ -298,7 +299,7 @@ func TestPrint(t *testing.T) {
 	}
 }
 
-// Packet sockets hear what the best rules drop.
+// Packet sockets receive packets that the best rules drop.
 func TestPacketSocketsFirst(t *testing.T) {
 	p := newPair(t)
 	var journal []Rules
@@ -328,7 +329,7 @@ func TestPacketSocketsFirst(t *testing.T) {
 		return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8, Ifindex: ifi.Index})
 	})
 	defer unix.Close(fd)
-	if err := p.dial(t, "tcp", hostIP+":7"); !errors.Is(err, unix.ECONNREFUSED) { // is not heard
+	if err := p.dial(t, "tcp", hostIP+":7"); !errors.Is(err, unix.ECONNREFUSED) { // the packet socket must not receive this
 		t.Error(err)
 	}
 	p.connecting(t, hostIP+":20100")
@@ -350,8 +351,7 @@ func TestPacketSocketsFirst(t *testing.T) {
 	}
 }
 
-// Rules that somebody flushes come back, are told once, and what they counted is
-// not forgotten.
+// Flushed rules are restored and reported once, and their counts are kept.
 func TestRestored(t *testing.T) {
 	for _, c := range []struct {
 		mode, flush string
@@ -379,7 +379,8 @@ func TestRestored(t *testing.T) {
 				t.Error("nothing was counted")
 			}
 			g.backend = inNetns{backend: g.backend, n: p.host, t: t}
-			// The news are those of the namespace where their socket is made.
+			// The reports come from the namespace in which the
+			// socket is created.
 			p.host.Do(t, func() error { return g.Start(t.Context()) })
 			defer g.Stop()
 			for n := 1; n <= 2; n++ {
@@ -397,7 +398,8 @@ func TestRestored(t *testing.T) {
 			for _, r := range journal {
 				p.host.Do(t, func() error { return Remove(t.Context(), r) })
 			}
-			// A flush of all takes what iptables-nft shows of other tables, too.
+			// A flush of all rules also removes what iptables-nft
+			// shows of other tables.
 			if after := p.rules(t); after != before {
 				t.Error(cmp.Diff(before, after))
 			}
@@ -411,7 +413,7 @@ func (p *pair) status(t *testing.T, g *Guard) (s *Status) {
 	return s
 }
 
-// inNetns makes a backend work in a namespace, from whatever thread it is called.
+// inNetns runs a backend in a namespace, whatever the calling thread.
 type inNetns struct {
 	backend
 	n *testutil.Netns
@@ -428,7 +430,8 @@ func (b inNetns) apply(ctx context.Context, s *Set) (err error) {
 	return err
 }
 
-// Devices come and go; a table that is not the run's is left alone.
+// Devices can be added and removed, and a table that does not belong to the run
+// is not changed.
 func TestLinks(t *testing.T) {
 	p := newPair(t)
 	p.host.Run(t, "ip", "link", "add", "v2", "type", "veth", "peer", "name", "v3")

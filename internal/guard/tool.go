@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// toolLimit bounds one call of iptables; toolWait is how many seconds of that it
-// may wait for others that change the rules.
+// toolLimit bounds one call of iptables. toolWait is the time in seconds that
+// the call may wait for other programs that change the rules.
 const (
 	toolLimit = 10 * time.Second
 	toolWait  = "5"
@@ -29,18 +29,18 @@ const (
 type tool struct {
 	path string
 	six  bool
-	nft  bool // it keeps its rules in nftables
+	nft  bool // it stores its rules in nftables
 }
 
-// findTool finds the program. It is run anew each time: which one the name means
-// is the administrator's to change.
+// findTool finds the program. It runs it again each time, because the
+// administrator can change which program the name refers to.
 func findTool(ctx context.Context, six bool) (*tool, error) {
 	name := "iptables"
 	if six {
 		name = "ip6tables"
 	}
 	path, err := exec.LookPath(name)
-	for _, dir := range []string{"/usr/sbin/", "/sbin/", "/system/bin/"} { // not in every user's PATH
+	for _, dir := range []string{"/usr/sbin/", "/sbin/", "/system/bin/"} { // not in the PATH of every user
 		if err == nil {
 			break
 		}
@@ -62,7 +62,7 @@ func (t *tool) run(ctx context.Context, table string, args ...string) (string, e
 	return t.exec(ctx, t.path, "", slices.Concat([]string{"-w", toolWait, "-t", table}, args)...)
 }
 
-// restore carries out all lines or none.
+// restore applies all lines or none.
 func (t *tool) restore(ctx context.Context, table string, lines [][]string) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%s\n", table)
@@ -80,7 +80,8 @@ func (t *tool) exec(ctx context.Context, path, stdin string, args ...string) (st
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.Stdin = strings.NewReader(stdin)
-	// Ctrl-C is for lklrun, which then needs this program to undo what it did.
+	// Ctrl-C must reach lklrun only, which then needs this program for its
+	// undo.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -95,8 +96,8 @@ func (t *tool) exec(ctx context.Context, path, stdin string, args ...string) (st
 	return "", fmt.Errorf("%s %s: %s", path, strings.Join(args, " "), said)
 }
 
-// legacyTables lists the tables of the old kind that the kernel has in this
-// network namespace.
+// legacyTables lists the legacy tables that the kernel has in this network
+// namespace.
 func legacyTables(six bool) []string {
 	path := "/proc/thread-self/net/ip_tables_names"
 	if six {
@@ -104,13 +105,13 @@ func legacyTables(six bool) []string {
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil // the kernel has none of them
+		return nil // the kernel has none
 	}
 	return strings.Fields(string(b))
 }
 
-// compatChain tells whether nftables has the table and the chain that iptables
-// keeps its rules in.
+// compatChain reports whether nftables has the table and the chain in which
+// iptables stores its rules.
 func compatChain(ctx context.Context, six bool, table, chain string) (chainThere, tableThere bool, err error) {
 	c, err := nft{}.open(ctx)
 	if err != nil {
@@ -131,8 +132,8 @@ func compatTable(six bool, table string) *nftables.Table {
 	return &nftables.Table{Name: table, Family: family}
 }
 
-// removeCompat removes a chain that iptables has made, and its table if that,
-// too, was not there before, unless somebody else uses them by now.
+// removeCompat removes a chain that iptables created, and its table if iptables
+// created that too. It leaves them if another program uses them by now.
 func removeCompat(ctx context.Context, six bool, table, chain string, tableToo bool) error {
 	c, err := nft{}.open(ctx)
 	if err != nil {
@@ -154,7 +155,7 @@ func removeCompat(ctx context.Context, six bool, table, chain string, tableToo b
 	if tableToo && (len(chains) == 0 || len(chains) == 1 && i >= 0) {
 		c.DelTable(t)
 	}
-	// EBUSY: somebody was faster and has put something in.
+	// EBUSY: another program has added a rule in the meantime.
 	if err := c.Flush(); err != nil && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("removing the empty chain %s of table %s: %w", chain, table, err)
 	}

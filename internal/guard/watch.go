@@ -12,29 +12,30 @@ import (
 )
 
 const (
-	// checkEvery is how long rules may be gone before that is noticed: at once
-	// where the kernel tells of changes (nftables, NFNLGRP_NFTABLES).
+	// checkEvery is the longest time until missing rules are noticed. If
+	// the kernel reports changes (nftables, NFNLGRP_NFTABLES), they are
+	// noticed at once.
 	checkEvery = 5 * time.Second
-	// checkRest is the least time between two checks, on a host that changes its
-	// rules all the time.
+	// checkRest is the minimum time between two checks, for a host that
+	// changes its rules all the time.
 	checkRest  = 100 * time.Millisecond
 	checkLimit = 10 * time.Second
 
 	nfnlgrpNFTables = 7 // NFNLGRP_NFTABLES, linux/netfilter/nfnetlink.h
 )
 
-// watching is the guard's goroutines, from Start to Stop.
+// watching is the state of the guard's goroutines, from Start to Stop.
 type watching struct {
 	cancel context.CancelFunc
 	done   chan struct{}
-	news   *netlink.Conn // nil: the kernel does not tell
+	news   *netlink.Conn // nil: the kernel does not report changes
 }
 
-// Start begins to look after the rules.
+// Start starts to watch the rules.
 func (g *Guard) Start(context.Context) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &watching{cancel: cancel, done: make(chan struct{})}
-	// Without news, there is the clock.
+	// Without these reports, the timer still triggers checks.
 	if c, err := (hostNetlink{}).Netlink(ctx, unix.NETLINK_NETFILTER, nfnlgrpNFTables); err == nil {
 		w.news = c
 	}
@@ -44,10 +45,10 @@ func (g *Guard) Start(context.Context) error {
 	go func() {
 		defer close(heard)
 		for w.news != nil {
-			// What was changed is not looked at. ENOBUFS: so much that some of it
-			// is lost.
+			// The content of a report does not matter. ENOBUFS
+			// means that some reports were lost.
 			if _, err := w.news.Receive(); err != nil && !errors.Is(err, unix.ENOBUFS) {
-				return // the end, or there is the clock
+				return // the watch ends, or only the timer remains
 			}
 			select {
 			case changed <- struct{}{}:
@@ -59,14 +60,14 @@ func (g *Guard) Start(context.Context) error {
 		defer close(w.done)
 		g.watch(ctx, changed)
 		if w.news != nil {
-			w.news.Close() // which ends Receive
+			w.news.Close() // this ends Receive
 		}
 		<-heard
 	}()
 	return nil
 }
 
-// Stop ends that, and leaves the rules.
+// Stop ends the watch and leaves the rules in place.
 func (g *Guard) Stop() {
 	if g.watching == nil {
 		return
@@ -106,7 +107,7 @@ func (g *Guard) watch(ctx context.Context, changed <-chan struct{}) {
 	}
 }
 
-// check puts rules back that are gone, and counts. g.mu is held.
+// check restores missing rules and updates the counters. The caller holds g.mu.
 func (g *Guard) check(ctx context.Context) error {
 	if len(g.set.Links) == 0 {
 		return nil
@@ -115,7 +116,7 @@ func (g *Guard) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if counted.Packets < g.last.Packets { // counters were set to 0, or are new
+	if counted.Packets < g.last.Packets { // the counters were reset, or are new
 		g.earlier.add(g.last)
 	}
 	g.last = counted
