@@ -24,25 +24,25 @@ const (
 	dnsHeader  = 12 // RFC 1035, 4.1.1
 	resolvConf = "/etc/resolv.conf"
 
-	// queryLimit bounds the wait for one server's answer; programs ask again
-	// after five seconds.
+	// queryLimit bounds the wait for one server's answer. Programs repeat a
+	// query after five seconds.
 	queryLimit = 2 * time.Second
 )
 
-// resolver passes queries on to the host's name servers as they are, so that
-// answers of every kind come back. The servers may be such as only the host
-// itself can reach (127.0.0.53).
+// resolver forwards queries unchanged to the host's name servers, so that it
+// supports all types of answers. The servers may be reachable only from the
+// host itself (127.0.0.53).
 type resolver struct {
 	path string
 
 	mu      sync.Mutex
-	changed time.Time // of the file, when it was read
+	changed time.Time // modification time of the file when it was read
 	servers []netip.AddrPort
 }
 
 func newResolver(path string) *resolver { return &resolver{path: path} }
 
-// current returns the name servers in the host's resolv.conf of this moment.
+// current returns the name servers in the host's present resolv.conf.
 func (r *resolver) current() []netip.AddrPort {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,7 +57,7 @@ func (r *resolver) current() []netip.AddrPort {
 			r.servers = nameServers(string(text))
 		}
 	}
-	if len(r.servers) == 0 { // resolv.conf(5): then the one on this machine
+	if len(r.servers) == 0 { // the default of resolv.conf(5): the server on this machine
 		r.servers = []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), dnsPort)}
 	}
 	return r.servers
@@ -75,7 +75,7 @@ func nameServers(text string) []netip.AddrPort {
 	return all
 }
 
-// dialTCP connects to the first name server that takes it.
+// dialTCP connects to the first name server that accepts the connection.
 func (r *resolver) dialTCP(ctx context.Context) (net.Conn, error) {
 	var errs []error
 	for _, s := range r.current() {
@@ -89,8 +89,8 @@ func (r *resolver) dialTCP(ctx context.Context) (net.Conn, error) {
 	return nil, errors.Join(errs...)
 }
 
-// exchange asks one server after the other, and returns the first answer that
-// is one; when there is none, an answer that says so.
+// exchange queries the servers in turn and returns the first usable answer. If
+// there is none, it returns an answer that reports a server failure.
 func (r *resolver) exchange(ctx context.Context, query []byte) []byte {
 	answer := serverFailure(query)
 	for _, s := range r.current() {
@@ -126,15 +126,16 @@ func ask(ctx context.Context, server netip.AddrPort, query []byte) ([]byte, erro
 		if err != nil {
 			return nil, err
 		}
-		// Of an earlier query, or no DNS at all: not what was asked for.
+		// Ignore answers to earlier queries, and datagrams that are not
+		// DNS.
 		if n >= dnsHeader && binary.BigEndian.Uint16(b) == binary.BigEndian.Uint16(query) {
 			return b[:n], nil
 		}
 	}
 }
 
-// serverFailure is the query turned into an answer with response code 2
-// (RFC 1035, 4.1.1).
+// serverFailure turns the query into an answer with response code 2 (RFC 1035,
+// 4.1.1).
 func serverFailure(query []byte) []byte {
 	a := append([]byte(nil), query...)
 	a[2] |= 0x80                // QR
@@ -156,7 +157,7 @@ func (g *Gateway) answer(ctx context.Context, in *gonet.UDPConn) {
 		if err != nil {
 			return
 		}
-		if n < dnsHeader || b[2]&0x80 != 0 { // no query
+		if n < dnsHeader || b[2]&0x80 != 0 { // not a query
 			continue
 		}
 		a.touch()
@@ -165,12 +166,12 @@ func (g *Gateway) answer(ctx context.Context, in *gonet.UDPConn) {
 	}
 }
 
-// resolve answers a query. One that gives way to others has failed.
+// resolve answers a query. A query that is evicted in favour of others fails.
 func (g *Gateway) resolve(ctx context.Context, to io.Writer, query []byte) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	e := &entry{g: g, end: cancel}
 	tables()[queries].add(e)
 	defer tables()[queries].remove(e)
-	_, _ = to.Write(g.dns.exchange(ctx, query)) // lost, as on a wire
+	_, _ = to.Write(g.dns.exchange(ctx, query)) // an answer can get lost, as on a wire
 }

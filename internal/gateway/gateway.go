@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gateway is the far end of an interface of type user: a router in
-// this process whose other side are ordinary sockets of the host, so that no
-// right on the host is needed. TCP and UDP end here and are carried on by the
-// host's kernel.
+// Package gateway is the far end of an interface of type user. It is a router
+// inside this process. Its other side consists of ordinary sockets of the host,
+// so it needs no privileges. TCP and UDP end at the gateway, and the host's
+// kernel carries the data on.
 //
-// Its router is gvisor.dev/gvisor's network stack; everything that a machine
-// would ask by DHCP is told to the stack beforehand. The build tag nogateway
-// leaves it out.
+// The router is gvisor.dev/gvisor's network stack. The stack is configured in
+// advance with everything that a machine would request by DHCP. The build tag
+// nogateway leaves the gateway out.
 package gateway
 
 import (
@@ -18,37 +18,38 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// ErrLeftOut says that this lklrun was built without the gateway.
+// ErrLeftOut reports that this lklrun was built without the gateway.
 var ErrLeftOut = errors.New("this lklrun was built without the user-mode gateway; give --if tap:NAME or --if fd:N")
 
-// DefaultMTU is large because nothing of a frame ever reaches a wire: each one
-// costs a message between two processes, whatever its size.
+// DefaultMTU is large because the frames never reach a wire: each frame costs
+// one message between two processes, whatever its size.
 const DefaultMTU = 65520
 
-// Config is the network between the stack and the gateway.
+// Config describes the network between the stack and the gateway.
 type Config struct {
 	Address netip.Prefix // of the stack
 	Gateway netip.Addr   // the router, which is also the name server
-	Host    netip.Addr   // stands for the host's own 127.0.0.1
+	Host    netip.Addr   // represents the host's own 127.0.0.1
 	MTU     int
 
-	// IPv6, where the host has it; else zero. Host6 stands for ::1.
+	// Address6, Gateway6 and Host6 are set if the host has IPv6. Host6
+	// represents ::1.
 	Address6        netip.Prefix
 	Gateway6, Host6 netip.Addr
 
-	Publish []config.Publish // ports of the host that lead to the stack's
+	Publish []config.Publish // ports of the host that lead to the stack's ports
 }
 
-// PublishError says that a port of the host could not be opened.
+// PublishError reports that a port of the host could not be opened.
 type PublishError struct{ Err error }
 
-// Error names the port, and why.
+// Error names the port and the cause.
 func (e *PublishError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the error inside.
+// Unwrap returns the underlying error.
 func (e *PublishError) Unwrap() error { return e.Err }
 
-// Default is the network of the n-th gateway of a run, counted from 0.
+// Default returns the network of the n-th gateway of a run, counted from 0.
 func Default(n int) Config {
 	net := byte(127 + n)
 	return Config{
@@ -59,8 +60,9 @@ func Default(n int) Config {
 	}
 }
 
-// WithIPv6 adds the n-th gateway's IPv6 network: a unique local one (RFC 4193),
-// so that programs prefer IPv4 where a machine has both (RFC 6724, 2.1).
+// WithIPv6 adds the IPv6 network of the n-th gateway. It is a unique local one
+// (RFC 4193), so that programs prefer IPv4 for a machine that has both (RFC
+// 6724, 2.1).
 func (c Config) WithIPv6(n int) Config {
 	host := func(last byte) netip.Addr {
 		return netip.AddrFrom16([16]byte{0xfd, 'l', 'k', 'l', 'r', 'u', 'n', byte(n), 15: last})
@@ -70,8 +72,8 @@ func (c Config) WithIPv6(n int) Config {
 	return c
 }
 
-// Around is the network for a stack with the given address: the gateway is gw,
-// or the first address that is free, and the host the last.
+// Around returns the network for a stack with the given address. The gateway is
+// gw or the first free address, and the host is the last address.
 func Around(address netip.Prefix, gw netip.Addr) (Config, error) {
 	if !address.Addr().Is4() || address.Bits() > 29 {
 		return Config{}, fmt.Errorf("gateway for %s: no room for its addresses; expected an IPv4 address with a prefix length of at most 29", address)

@@ -56,14 +56,15 @@ func TestAround(t *testing.T) {
 	}
 }
 
-// client is the stack's side: here the host's kernel in a namespace of its own,
-// a tap there, and the frames carried between tap and gateway.
+// client is the stack's side. It is the host's kernel in a separate namespace,
+// with a tap, and the frames are copied between tap and gateway.
 func client(t testing.TB, cfg Config) *testutil.Netns {
 	ns, _ := closable(t, cfg)
 	return ns
 }
 
-// closable is client, and what ends the stack's side and then the gateway.
+// closable is like client, and also returns a function that ends the stack's
+// side and then the gateway.
 func closable(t testing.TB, cfg Config) (*testutil.Netns, func()) {
 	t.Helper()
 	g, end, err := Start(context.Background(), cfg, slog.New(slog.DiscardHandler), func(string) {})
@@ -145,12 +146,12 @@ func serve(t testing.TB, address string, data []byte) (port int) {
 		}),
 		ReadHeaderTimeout: 10 * time.Second,
 	}
-	go func() { _ = srv.Serve(l) }() // ends with the listener
+	go func() { _ = srv.Serve(l) }() // it ends with the listener
 	t.Cleanup(func() { srv.Close() })
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// dialer opens its connections in ns, on whatever goroutine it is called.
+// dialer opens its connections in ns, on any goroutine.
 func dialer(t testing.TB, ns *testutil.Netns) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (conn net.Conn, err error) {
 		ns.Do(t, func() error {
@@ -181,7 +182,7 @@ func TestHTTP(t *testing.T) {
 	for _, host := range []string{"10.99.0.1", cfg.Host.String()} {
 		address := "10.99.0.1"
 		if host != address {
-			address = "127.0.0.1" // what the host's alias stands for
+			address = "127.0.0.1" // the host's alias stands for it
 		}
 		url := fmt.Sprintf("http://%s:%d/", host, serve(t, address, data))
 		resp, err := httpClient(t, ns).Get(url)
@@ -228,8 +229,8 @@ func TestIPv6(t *testing.T) {
 	}
 }
 
-// What the stack had sent when it ended reaches the peer, however slow that is
-// to read; an end of file tells that it is all.
+// Data that the stack has sent before its end reaches the peer, even if the
+// peer reads slowly. The end of file shows that the data is complete.
 func TestDrain(t *testing.T) {
 	testutil.Need(t, "ip")
 	cfg := Default(0)
@@ -244,8 +245,9 @@ func TestDrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer peer.Close()
-	// More than the host's two sockets take before anybody reads, so that some
-	// stays behind in the gateway; no more than that acknowledges.
+	// This is more than the host's two sockets accept without a reader, so
+	// some data remains in the gateway. It is no more than the gateway
+	// acknowledges by then.
 	data := make([]byte, 4<<20)
 	rand.Read(data)
 	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
@@ -254,7 +256,7 @@ func TestDrain(t *testing.T) {
 	if _, err := conn.Write(data); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.(*net.TCPConn).SetLinger(10); err != nil { // Close returns when all is acknowledged
+	if err := conn.(*net.TCPConn).SetLinger(10); err != nil { // Close returns when everything is acknowledged
 		t.Fatal(err)
 	}
 	conn.Close()
@@ -273,8 +275,8 @@ func TestDrain(t *testing.T) {
 	<-stopped
 }
 
-// Half a connection may end before the other; a reset on one side is one on the
-// other.
+// Each direction of a connection can end separately, and a reset on one side
+// causes one on the other.
 func TestEnds(t *testing.T) {
 	testutil.Need(t, "ip")
 	cfg := Default(0)
@@ -327,7 +329,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// Many connections at once: none waits for a SYN to come again.
+// Many connections can start at once, without waiting for a SYN to be
+// retransmitted.
 func TestMany(t *testing.T) {
 	testutil.Need(t, "ip")
 	cfg := Default(0)
@@ -354,8 +357,8 @@ func TestMany(t *testing.T) {
 	}
 }
 
-// A port of the stack's is free again as soon as the connection has ended, also
-// when the host's side has ended it first.
+// A port of the stack is free as soon as its connection has ended, even if the
+// host's side closed it first.
 func TestPortAgain(t *testing.T) {
 	testutil.Need(t, "ip")
 	cfg := Default(0)
@@ -367,7 +370,7 @@ func TestPortAgain(t *testing.T) {
 			if err != nil {
 				return
 			}
-			_, _ = io.WriteString(c, "data") // what arrived is looked at below
+			_, _ = io.WriteString(c, "data") // the received data is checked below
 			c.Close()
 		}
 	}()
@@ -378,7 +381,8 @@ func TestPortAgain(t *testing.T) {
 		ns.Do(t, func() error {
 			d := net.Dialer{Timeout: 5 * time.Second, LocalAddr: &net.TCPAddr{Port: 40000}}
 			var c net.Conn
-			// Until the last of the previous one is acknowledged the port is not free.
+			// The port is not free until the last segment of the
+			// previous connection is acknowledged.
 			for end := time.Now().Add(5 * time.Second); ; runtime.Gosched() {
 				c, err = d.Dial("tcp", peer)
 				if !errors.Is(err, unix.EADDRINUSE) || time.Now().After(end) {
@@ -438,7 +442,7 @@ func TestUDP(t *testing.T) {
 	}
 }
 
-// The gateway answers pings of itself, and pretends for nobody else.
+// The gateway answers pings only for its own addresses.
 func TestPing(t *testing.T) {
 	testutil.Need(t, "ip", "ping")
 	cfg := Default(0)
@@ -460,8 +464,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// The gateway's name server answers what the host's resolver does, also when
-// that is on the host's loopback, out of the stack's reach.
+// The gateway's name server gives the same answers as the host's resolver, even
+// if that listens on the host's loopback, which the stack cannot reach.
 func TestDNS(t *testing.T) {
 	testutil.Need(t, "ip", "dnsmasq")
 	conf := filepath.Join(t.TempDir(), "resolv.conf")
@@ -471,14 +475,14 @@ func TestDNS(t *testing.T) {
 	if err := unix.Mount(conf, "/etc/resolv.conf", "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = unix.Unmount("/etc/resolv.conf", 0) }() // in namespaces that end with the test
+	defer func() { _ = unix.Unmount("/etc/resolv.conf", 0) }() // the mount is in a namespace that ends with the test
 	server := exec.Command("dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts",
 		"--listen-address=127.0.0.1", "--bind-interfaces", "--user=root", "--pid-file=",
 		"--host-record=www.lklrun.example,10.99.0.1")
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = server.Process.Kill(); _ = server.Wait() }() // it serves for ever
+	defer func() { _ = server.Process.Kill(); _ = server.Wait() }() // it would run forever
 	testutil.WaitFor(t, "dnsmasq listens", 10*time.Second, func() bool {
 		c, err := net.Dial("tcp", "127.0.0.1:53")
 		if err == nil {
@@ -497,7 +501,7 @@ func TestDNS(t *testing.T) {
 	}
 }
 
-// query asks for the IPv4 address of name.
+// query requests the IPv4 address of name.
 func query(t *testing.T, dial func(context.Context, string, string) (net.Conn, error), network, server, name string) netip.Addr {
 	t.Helper()
 	r := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -512,7 +516,7 @@ func query(t *testing.T, dial func(context.Context, string, string) (net.Conn, e
 	return addrs[0].Unmap()
 }
 
-// As large a frame as is allowed passes, and a link that is busy both ways
+// The largest allowed frame passes, and a link that is busy in both directions
 // loses nothing.
 func BenchmarkDownload(b *testing.B) {
 	testutil.Need(b, "ip")

@@ -26,23 +26,24 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
 )
 
-// Available says that this lklrun has the gateway.
+// Available reports whether this lklrun includes the gateway.
 const Available = true
 
 const (
 	nic = 1
 
-	// connectLimit is as long as Linux tries by default (tcp_syn_retries, 6).
+	// connectLimit is the time for which Linux tries to connect by default
+	// (tcp_syn_retries, 6).
 	connectLimit = 127 * time.Second
 
-	// drainLimit bounds the wait at the end for what the stack has sent and the
-	// host's sockets have not taken yet.
+	// drainLimit bounds the final wait for data that the stack has sent and
+	// the host's sockets have not yet accepted.
 	drainLimit = 3 * time.Second
 
-	// timeWait is as short as it can be: the link neither loses nor reorders, so
-	// no segment of an ended connection is still to come, and a SYN from a port
-	// that waits here would be dropped (the stack, having closed second, gives the
-	// port out anew at once).
+	// timeWait is zero, because the link neither loses nor reorders frames:
+	// no segment of an ended connection can still arrive. With TIME-WAIT,
+	// the gateway would drop a SYN from a port that waits. The stack reuses
+	// the port at once if it closed second.
 	timeWait = 0
 )
 
@@ -51,8 +52,8 @@ type Gateway struct {
 	cfg    Config
 	log    *slog.Logger
 	warn   func(string)
-	counts [kinds]atomic.Uint64 // how often its limits were met
-	cancel context.CancelFunc   // of everything it does for the stack
+	counts [kinds]atomic.Uint64 // how often each limit was reached
+	cancel context.CancelFunc   // cancels all work for the stack
 	link   *link
 	stack  *stack.Stack
 	dns    *resolver
@@ -60,13 +61,14 @@ type Gateway struct {
 
 	mu      sync.Mutex
 	closing bool
-	carried int // connections so far
+	carried int // number of connections so far
 	relays  map[*relay]struct{}
 	sending sync.WaitGroup // relays from the stack to the host
 }
 
-// Start runs a gateway until Close, and returns the stack's end of its link: a
-// socket with a frame a message. What the user should know goes to warn, a line each.
+// Start runs a gateway until Close and returns the stack's end of its link: a
+// socket with one frame per message. warn receives messages for the user, one
+// line each.
 func Start(ctx context.Context, cfg Config, log *slog.Logger, warn func(string)) (*Gateway, *os.File, error) {
 	doors, err := open(cfg.Publish)
 	if err != nil {
@@ -102,7 +104,8 @@ func (g *Gateway) closeDoors() {
 	}
 }
 
-// route makes the router: it takes packets to any address and answers for all.
+// route creates the router, which accepts packets to all addresses and answers
+// for all.
 func (g *Gateway) route(ctx context.Context) error {
 	s := stack.New(stack.Options{
 		NetworkProtocols: []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol, arp.NewProtocol},
@@ -112,8 +115,9 @@ func (g *Gateway) route(ctx context.Context) error {
 	})
 	sack := tcpip.TCPSACKEnabled(true)
 	adapt := tcpip.TCPModerateReceiveBufferOption(true)
-	// The link loses and reorders nothing: what RACK (RFC 8985) takes for a
-	// loss after a few hundred microseconds is a busy machine.
+	// The link neither loses nor reorders frames. RACK (RFC 8985) would
+	// assume a loss after a few hundred microseconds, which only means that
+	// the machine is busy.
 	recovery := tcpip.TCPRecovery(0)
 	wait := tcpip.TCPTimeWaitTimeoutOption(timeWait)
 	for _, o := range []tcpip.SettableTransportProtocolOption{&sack, &adapt, &recovery, &wait} {
@@ -121,8 +125,8 @@ func (g *Gateway) route(ctx context.Context) error {
 			return fmt.Errorf("setting a TCP option: %v", err)
 		}
 	}
-	// Beyond this a SYN is dropped, and comes again: those that gave way still count
-	// until the host has given them up.
+	// Above this limit, SYNs are dropped and later retransmitted. Evicted
+	// connections still count until the host has given them up.
 	connections := tcp.NewForwarder(s, 0, 2*tables()[connecting].most, func(r *tcp.ForwarderRequest) { g.connect(ctx, r) })
 	datagrams := udp.NewForwarder(s, func(r *udp.ForwarderRequest) { g.associate(ctx, r) })
 	s.SetTransportProtocolHandler(tcp.ProtocolNumber, g.unlessUnreachable(connections.HandlePacket))
@@ -155,7 +159,7 @@ func (g *Gateway) route(ctx context.Context) error {
 	return nil
 }
 
-// network is one address family's part of a Config.
+// network is the part of a Config for one address family.
 type network struct {
 	protocol      tcpip.NetworkProtocolNumber
 	address       netip.Prefix
@@ -170,7 +174,7 @@ func (c *Config) networks() []network {
 	return all
 }
 
-// own tells whether a is one of the gateway's addresses.
+// own reports whether a is one of the gateway's addresses.
 func (c *Config) own(a netip.Addr) bool {
 	for _, n := range c.networks() {
 		if a == n.gateway || a == n.host {
@@ -180,12 +184,12 @@ func (c *Config) own(a netip.Addr) bool {
 	return false
 }
 
-// destination is the host's address for what the stack calls addr:port.
+// destination translates addr:port of the stack to the host's address and port.
 func (g *Gateway) destination(addr tcpip.Address, port uint16) string {
 	return net.JoinHostPort(g.onHost(addr).String(), strconv.Itoa(int(port)))
 }
 
-// onHost is the host's address for what the stack calls addr.
+// onHost translates an address of the stack to the host's address.
 func (g *Gateway) onHost(addr tcpip.Address) netip.Addr {
 	switch a := peer(addr); a {
 	case g.cfg.Host:
@@ -197,20 +201,20 @@ func (g *Gateway) onHost(addr tcpip.Address) netip.Addr {
 	}
 }
 
-// peer is what the stack calls addr.
+// peer converts an address of the stack.
 func peer(addr tcpip.Address) netip.Addr {
 	a, _ := netip.AddrFromSlice(addr.AsSlice())
 	return a
 }
 
-// isDNS tells whether addr:port is the gateway's own name server.
+// isDNS reports whether addr:port is the gateway's own name server.
 func (g *Gateway) isDNS(addr tcpip.Address, port uint16) bool {
 	a, _ := netip.AddrFromSlice(addr.AsSlice())
 	return port == dnsPort && (a == g.cfg.Gateway || a == g.cfg.Gateway6)
 }
 
-// Close ends the gateway, once the stack is gone: what it had sent still goes
-// out to the host's sockets, within a limit.
+// Close ends the gateway after the stack has ended. It first passes the data
+// that the stack has sent to the host's sockets, within drainLimit.
 func (g *Gateway) Close() {
 	g.closeDoors()
 	g.link.close()

@@ -10,18 +10,18 @@ import (
 	"os"
 )
 
-// Available says that this lklrun has the gateway.
+// Available reports whether this lklrun includes the gateway.
 const Available = false
 
-// Gateway is a running gateway; there is none in this build.
+// Gateway is a running gateway. This build has none.
 type Gateway struct{}
 
-// Start says that the gateway was left out.
+// Start returns ErrLeftOut.
 func Start(context.Context, Config, *slog.Logger, func(string)) (*Gateway, *os.File, error) {
 	return nil, nil, ErrLeftOut
 }
 
-// Counts are none.
+// Counts returns no counters.
 func (*Gateway) Counts() map[string]uint64 { return nil }
 
 // Close does nothing.

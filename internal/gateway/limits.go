@@ -14,29 +14,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kind is something of which a process has only so many at once.
+// kind is a kind of resource of which a process has a limited number.
 type kind int
 
 const (
 	udpPairs   kind = iota // pairs of UDP ports
 	connecting             // connections that wait for the host's connect()
-	carried                // connections that are established
+	carried                // established connections
 	queries                // DNS queries that wait for an answer
 	entering               // connections to published ports that wait for the stack
 	senders                // senders of datagrams to published ports
 	kinds
 )
 
-// reserved are the descriptors left to the rest of lklrun, and to sockets that are
-// still being closed.
+// reserved is the number of descriptors left for the rest of lklrun, and for
+// sockets that are still being closed.
 const reserved = 256
 
-// of each kind: its counter, how many there are at most, the part of the descriptors
-// that it gets, and what is said when there are more.
+// about lists for each kind its counter, its maximum number, its share of the
+// descriptors, and the message when the maximum is exceeded.
 var about = [kinds]struct {
 	counter string
 	most    int
-	part    int // 1/part of the descriptors; 0: it takes none, or what is left
+	part    int // 1/part of the descriptors; 0: it uses none, or the rest
 	words   string
 }{
 	udpPairs:   {"udp_evicted", 4096, 4, "more than %d pairs of UDP ports at once: the least recently used are forgotten"},
@@ -47,12 +47,12 @@ var about = [kinds]struct {
 	senders:    {"publish_udp_evicted", 4096, 0, "more than %d senders of datagrams to published ports: the least recently heard are forgotten"},
 }
 
-// tables are what all gateways of this process have under way: they share its
-// descriptors.
+// tables holds the active entries of all gateways of this process, because they
+// share its descriptors.
 var tables = sync.OnceValue(func() [kinds]*table {
 	files := unix.Rlimit{Cur: 1024}
-	// The runtime has raised the soft limit to the hard one, and gives children
-	// the old one back (os, since Go 1.19).
+	// The Go runtime has raised the soft limit to the hard limit. It
+	// restores the old limit for child processes (os, since Go 1.19).
 	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &files)
 	var all [kinds]*table
 	for k, n := range limits(int(min(files.Cur, 1<<20))) {
@@ -61,7 +61,7 @@ var tables = sync.OnceValue(func() [kinds]*table {
 	return all
 })
 
-// limits are how many there may be of each kind with so many descriptors.
+// limits returns the maximum of each kind for a number of descriptors.
 func limits(files int) (n [kinds]int) {
 	files = max(files-reserved, files/2)
 	left := files
@@ -72,36 +72,36 @@ func limits(files int) (n [kinds]int) {
 			left -= n[k]
 		}
 	}
-	left -= n[connecting] // those that gave way, until the host has closed them
+	left -= n[connecting] // evicted connections, until the host has closed them
 	n[carried] = max(min(left, n[carried]), 1)
 	return n
 }
 
-// table holds what is under way of one kind.
+// table holds the active entries of one kind.
 type table struct {
 	kind kind
 	most int
 
 	mu  sync.Mutex
 	all map[*entry]struct{}
-	per map[netip.Addr]int // how many, by entry.peer
+	per map[netip.Addr]int // number of entries by entry.peer
 }
 
 func newTable(k kind, most int) *table {
 	return &table{kind: k, most: most, all: map[*entry]struct{}{}, per: map[netip.Addr]int{}}
 }
 
-// entry is one of them.
+// entry is an active entry of a table.
 type entry struct {
 	g    *Gateway
-	peer netip.Addr // whose share it counts for; none: nobody has one
-	end  func()     // makes it give way; does not wait for anything
+	peer netip.Addr // the peer whose share it counts for; invalid: none
+	end  func()     // evicts it, without waiting
 	last atomic.Int64
 }
 
 func (e *entry) touch() { e.last.Store(time.Now().UnixNano()) }
 
-// add takes one up. Where there are too many, another gives way.
+// add adds an entry. If the table is full, it evicts another one.
 func (t *table) add(e *entry) {
 	e.touch()
 	t.makeRoom()
@@ -110,7 +110,7 @@ func (t *table) add(e *entry) {
 	t.put(e)
 }
 
-// tryAdd takes one up unless there are too many.
+// tryAdd adds an entry unless the table is full.
 func (t *table) tryAdd(e *entry) bool {
 	t.mu.Lock()
 	full := len(t.all) >= t.most
@@ -124,14 +124,14 @@ func (t *table) tryAdd(e *entry) bool {
 	return !full
 }
 
-// full says whether there is no room.
+// full reports whether the table is full.
 func (t *table) full() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.all) >= t.most
 }
 
-// makeRoom has entries give way until there is room for one more.
+// makeRoom evicts entries until there is room for one more.
 func (t *table) makeRoom() {
 	for {
 		t.mu.Lock()
@@ -147,7 +147,7 @@ func (t *table) makeRoom() {
 	}
 }
 
-// remove takes one out that has ended.
+// remove removes an entry that has ended.
 func (t *table) remove(e *entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -168,8 +168,8 @@ func (t *table) drop(e *entry) {
 	}
 }
 
-// victim is the one that was used least recently among those of the peer that has
-// most of them: a silent host does not take the place of others.
+// victim returns the least recently used entry of the peer that has the most
+// entries. Thus a silent peer does not take the place of others.
 func (t *table) victim() (v *entry) {
 	most, peer := 0, netip.Addr{}
 	for p, n := range t.per {
@@ -185,7 +185,7 @@ func (t *table) victim() (v *entry) {
 	return v
 }
 
-// limited counts that a limit was met, and says so once.
+// limited counts an eviction or refusal, and warns the user the first time.
 func (g *Gateway) limited(k kind) {
 	if g.counts[k].Add(1) > 1 {
 		return
@@ -195,10 +195,10 @@ func (g *Gateway) limited(k kind) {
 	if about[k].part > 0 && t.most < about[k].most || k == carried && t.most < about[k].most {
 		words += "; a higher limit on open files (ulimit -Hn) allows more"
 	}
-	go g.warn(words) // to a terminal that may take nothing
+	go g.warn(words) // the terminal may block
 }
 
-// Counts are how often each of the gateway's limits was met.
+// Counts returns how often each of the gateway's limits was reached.
 func (g *Gateway) Counts() map[string]uint64 {
 	all := map[string]uint64{}
 	for k, a := range about {

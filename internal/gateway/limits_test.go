@@ -18,11 +18,11 @@ import (
 	"time"
 )
 
-// The shares of all kinds are less than the descriptors that there are.
+// The shares of all kinds together are less than the number of descriptors.
 func TestLimits(t *testing.T) {
 	for _, files := range []int{64, 256, 1024, 4096, 20000, 1 << 20} {
 		n := limits(files)
-		sum := n[connecting] // those that gave way
+		sum := n[connecting] // evicted entries
 		for k, a := range about {
 			if n[k] < 1 || n[k] > a.most {
 				t.Errorf("%d descriptors: %d of %s", files, n[k], a.counter)
@@ -37,8 +37,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// When a table is full, the entry gives way that was used least recently among those
-// of the peer that has most.
+// A full table evicts the least recently used entry of the peer with the most
+// entries.
 func TestTable(t *testing.T) {
 	var mu sync.Mutex
 	var words []string
@@ -60,7 +60,7 @@ func TestTable(t *testing.T) {
 	for i := range 7 {
 		enter(2, i)
 	}
-	first := enter(3, 0) // in the place of the oldest of 2
+	first := enter(3, 0) // it replaces the oldest of 2
 	enter(3, 1)
 	tab.remove(first)
 	tab.remove(first)
@@ -87,8 +87,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// More queries than may wait for a silent name server: the oldest fail at once, and
-// the last ones still get their answer.
+// If more queries than allowed wait for a silent name server, the oldest fail
+// at once, and the last ones still get their answers.
 func TestQueriesGiveWay(t *testing.T) {
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -127,7 +127,7 @@ func TestQueriesGiveWay(t *testing.T) {
 	}
 }
 
-// codes takes answers and passes their response codes on.
+// codes is a writer that passes on the response codes of answers.
 type codes struct{ to chan<- byte }
 
 func (c codes) Write(b []byte) (int, error) {

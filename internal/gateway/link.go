@@ -17,23 +17,23 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// mac is the gateway's own Ethernet address, a locally administered one.
+// mac is the gateway's own, locally administered Ethernet address.
 var mac = tcpip.LinkAddress([]byte{0x02, 'l', 'k', 'l', 0, 1})
 
-// link is the router's network device: frames over a socket that keeps them
-// apart. A full socket makes the router wait, so nothing is ever dropped
-// between the two stacks.
+// link is the router's network device. It transfers frames over a socket that
+// preserves message boundaries. If the socket is full, the router waits, so no
+// frame between the two stacks is dropped.
 type link struct {
 	conn net.Conn
 	cfg  Config
 	mtu  atomic.Uint32
-	from atomic.Pointer[tcpip.LinkAddress] // of the last frame: the stack's address
+	from atomic.Pointer[tcpip.LinkAddress] // source address of the last frame: the stack's address
 
 	mu         sync.Mutex
 	dispatcher stack.NetworkDispatcher
 
 	writing sync.Mutex
-	frame   []byte // being written
+	frame   []byte // the frame being written
 
 	received sync.WaitGroup
 }
@@ -45,7 +45,7 @@ func newLink(conn net.Conn, cfg Config) *link {
 	return l
 }
 
-// receive hands frames to the router until the link is closed.
+// receive passes frames to the router until the link is closed.
 func (l *link) receive() {
 	defer l.received.Done()
 	frame := make([]byte, header.EthernetMinimumSize+1<<16)
@@ -81,13 +81,14 @@ func (l *link) deliver(frame []byte) {
 	pkt := stack.NewPacketBuffer(stack.PacketBufferOptions{
 		Payload: buffer.MakeWithData(frame[header.EthernetMinimumSize:]),
 	})
-	// The sender pads short frames or not; the checksum is trusted, for the
-	// frame has crossed no wire.
+	// Short frames may or may not be padded. Checksums are trusted, because
+	// the frame has crossed no wire.
 	d.DeliverNetworkPacket(eth.Type(), pkt)
 	pkt.DecRef()
 }
 
-// stackMAC is the stack's Ethernet address, once it has sent a frame.
+// stackMAC returns the stack's Ethernet address. It is known after the first
+// frame.
 func (l *link) stackMAC() tcpip.LinkAddress {
 	if a := l.from.Load(); a != nil {
 		return *a
@@ -95,16 +96,17 @@ func (l *link) stackMAC() tcpip.LinkAddress {
 	return ""
 }
 
-// echoElsewhere tells whether packet is a ping of anybody but the gateway. The
-// router would answer it as it answers for all addresses, and say that machines
-// live which it never asked.
+// echoElsewhere reports whether packet is a ping to an address other than the
+// gateway's. The router answers for all addresses, so its answer would claim
+// that a machine it never contacted is alive.
 func (l *link) echoElsewhere(protocol tcpip.NetworkProtocolNumber, packet []byte) bool {
 	switch {
 	case protocol == header.IPv4ProtocolNumber && len(packet) >= header.IPv4MinimumSize:
 		return header.IPv4(packet).TransportProtocol() == header.ICMPv4ProtocolNumber &&
 			!l.cfg.own(netip.AddrFrom4([4]byte(packet[16:20])))
 	case protocol == header.IPv6ProtocolNumber && len(packet) > header.IPv6MinimumSize:
-		// Neighbour discovery, with its multicast addresses, is ICMP too.
+		// Neighbour discovery, with its multicast addresses, also uses
+		// ICMP.
 		return header.IPv6(packet).TransportProtocol() == header.ICMPv6ProtocolNumber &&
 			header.ICMPv6Type(packet[header.IPv6MinimumSize]) == header.ICMPv6EchoRequest &&
 			!l.cfg.own(netip.AddrFrom16([16]byte(packet[24:40])))
@@ -141,7 +143,7 @@ func (l *link) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) {
 	return n, nil
 }
 
-// Attach, and what follows, is what the router asks of a device.
+// Attach and the following methods implement the router's device interface.
 func (l *link) Attach(d stack.NetworkDispatcher) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

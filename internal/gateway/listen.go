@@ -15,9 +15,9 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// door is a port of the host that leads to one of the stack's.
+// door is a port of the host that leads to one of the stack's ports.
 type door struct {
-	port uint16 // the stack's
+	port uint16 // the stack's port
 	tcp  *net.TCPListener
 	udp  *net.UDPConn
 }
@@ -31,7 +31,8 @@ func (d *door) close() {
 	}
 }
 
-// CheckPublish says which of the ports cannot be opened on the host, and why.
+// CheckPublish returns an error if one of the ports cannot be opened on the
+// host.
 func CheckPublish(all []config.Publish) error {
 	doors, err := open(all)
 	for _, d := range doors {
@@ -40,14 +41,14 @@ func CheckPublish(all []config.Publish) error {
 	return err
 }
 
-// open opens all of them, or none.
+// open opens all of the ports, or none.
 func open(all []config.Publish) ([]*door, error) {
 	var doors []*door
 	for _, p := range all {
 		for _, a := range hostAddrs(p) {
 			d, err := openDoor(p, a)
 			if errors.Is(err, unix.EADDRNOTAVAIL) && !p.Addr.IsValid() || errors.Is(err, unix.EAFNOSUPPORT) && a.Is6() {
-				continue // a host without IPv6
+				continue // the host has no IPv6
 			}
 			if err != nil {
 				for _, d := range doors {
@@ -61,8 +62,9 @@ func open(all []config.Publish) ([]*door, error) {
 	return doors, nil
 }
 
-// hostAddrs are where a port is opened: on the host's loopback, unless an
-// address is given. What others shall reach is the user's to say.
+// hostAddrs returns the addresses at which a port is opened: the host's
+// loopback, unless the user gave an address. Only the user decides which ports
+// others can reach.
 func hostAddrs(p config.Publish) []netip.Addr {
 	if p.Addr.IsValid() {
 		return []netip.Addr{p.Addr}
@@ -76,7 +78,7 @@ func openDoor(p config.Publish, a netip.Addr) (*door, error) {
 		family = "6"
 	}
 	at := netip.AddrPortFrom(a, p.HostPort).String()
-	// Whether there is a keep-alive is for the stack to say.
+	// The stack decides about keep-alive.
 	lc := net.ListenConfig{KeepAlive: -1}
 	if !p.UDP {
 		l, err := lc.Listen(context.Background(), "tcp"+family, at)

@@ -10,11 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bufferSize holds some of the largest frames each way. Beyond the host's
-// limits (net.core.wmem_max) it is cut down without an error.
+// bufferSize has room for several of the largest frames in each direction. The
+// host silently reduces it to its limit (net.core.wmem_max).
 const bufferSize = 4 << 20
 
-// pair makes the link: our end as a connection, the other as a descriptor.
+// pair creates the link. It returns our end as a connection, and the other end
+// as a descriptor.
 func pair() (net.Conn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -32,12 +33,12 @@ func pair() (net.Conn, *os.File, error) {
 	return conn, end, nil
 }
 
-// widen gives both ends of a link as much room as the host allows.
+// widen makes the buffers of both ends as large as the host allows.
 func widen(fds [2]int) {
 	for _, fd := range fds {
 		for force, opt := range map[int]int{unix.SO_SNDBUFFORCE: unix.SO_SNDBUF, unix.SO_RCVBUFFORCE: unix.SO_RCVBUF} {
 			if unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, bufferSize) != nil {
-				_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, opt, bufferSize) // smaller is slower, no more
+				_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, opt, bufferSize) // a smaller buffer is only slower
 			}
 		}
 	}

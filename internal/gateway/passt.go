@@ -25,13 +25,14 @@ import (
 )
 
 const (
-	// maxFrame is the largest frame either side may send.
+	// maxFrame is the maximum size of a frame from either side.
 	maxFrame = 1 << 16
 
-	// maxQueued bounds the frames that wait for the stack.
+	// maxQueued is the maximum number of frames that wait for the stack.
 	maxQueued = 1024
 
-	// passtLimit bounds passt's start, and its end when its link has ended.
+	// passtLimit bounds passt's start, and its end after its link has
+	// ended.
 	passtLimit = 10 * time.Second
 	passtPoll  = 2 * time.Millisecond
 )
@@ -45,9 +46,9 @@ func FindPasst() (string, error) {
 	return path, nil
 }
 
-// Passt is a running passt, the program that does what Gateway does, and its
-// link: passt has a stream with the length before each frame, the stack a frame
-// a message.
+// Passt is a running passt and its link. passt is a program that does the same
+// as Gateway. Its side of the link is a stream with a length before each frame.
+// The stack's side has one frame per message.
 type Passt struct {
 	cmd    *exec.Cmd
 	stderr lastLine
@@ -56,11 +57,11 @@ type Passt struct {
 	link   net.Conn    // to the stack
 	frames chan []byte // on their way to the stack
 	copied sync.WaitGroup
-	broken atomic.Pointer[tooLongError] // why we ended it; nil: we did not
+	broken atomic.Pointer[tooLongError] // the reason why we ended it; nil: we did not
 }
 
-// StartPasst runs passt until Close, and returns the stack's end of its link.
-// Without an address in cfg it gives the host's own, by DHCP and router
+// StartPasst runs passt until Close and returns the stack's end of its link. If
+// cfg has no address, passt assigns the host's own by DHCP and router
 // advertisements.
 func StartPasst(ctx context.Context, cfg Config, log *slog.Logger) (*Passt, *os.File, error) {
 	path, err := FindPasst()
@@ -79,11 +80,11 @@ func StartPasst(ctx context.Context, cfg Config, log *slog.Logger) (*Passt, *os.
 	if p.socket, err = net.FileConn(ours); err != nil {
 		return nil, nil, fmt.Errorf("starting passt: %w", err)
 	}
-	// The stream's end ends it, so it cannot outlive us.
+	// passt ends with its stream, so it cannot outlive us.
 	p.cmd = exec.Command(path, passtArgs(cfg)...)
 	p.cmd.ExtraFiles = []*os.File{theirs}
 	p.cmd.Stderr = &p.stderr
-	p.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // Ctrl-C is for lklrun
+	p.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // Ctrl-C must reach lklrun only
 	p.cmd.WaitDelay = time.Second
 	if err := p.cmd.Start(); err != nil {
 		p.socket.Close()
@@ -91,7 +92,7 @@ func StartPasst(ctx context.Context, cfg Config, log *slog.Logger) (*Passt, *os.
 	}
 	go func() {
 		defer close(p.exited)
-		_ = p.cmd.Wait() // what it said is in stderr
+		_ = p.cmd.Wait() // its messages are in stderr
 	}()
 	if err := p.ready(ctx); err != nil {
 		p.end()
@@ -109,7 +110,8 @@ func StartPasst(ctx context.Context, cfg Config, log *slog.Logger) (*Passt, *os.
 	return p, end, nil
 }
 
-// passtArgs is passt's command line; its descriptor 3 is its end of the stream.
+// passtArgs returns passt's command line. Descriptor 3 is passt's end of the
+// stream.
 func passtArgs(cfg Config) []string {
 	args := []string{"--foreground", "--quiet", "--fd", "3", "--mtu", fmt.Sprint(cfg.MTU)}
 	if cfg.Address.IsValid() {
@@ -123,13 +125,13 @@ func passtArgs(cfg Config) []string {
 	return append(args, passtPorts(cfg.Publish)...)
 }
 
-// passtDoor is a port of the host as passt has it: at one address, or at all.
+// passtDoor is a port of the host in passt's form: at one address, or at all.
 type passtDoor struct {
 	udp  bool
 	port uint16
 }
 
-// CheckPasstPublish says which ports passt cannot open as they are given.
+// CheckPasstPublish returns an error if passt cannot open the ports as given.
 func CheckPasstPublish(all []config.Publish) error {
 	seen := map[passtDoor]config.Publish{}
 	for _, p := range all {
@@ -154,16 +156,15 @@ func passtPorts(all []config.Publish) []string {
 		switch ports := fmt.Sprintf("%d:%d", p.HostPort, p.Port); {
 		case other < 0:
 			args = append(args, option, fmt.Sprintf("%s/%s", hostAddrs(p)[0], ports))
-		case other > n: // of the two that stand for all addresses
+		case other > n: // both represent all addresses
 			args = append(args, option, ports)
 		}
 	}
 	return args
 }
 
-// ready waits until passt takes frames: it begins to when it has made all its
-// sockets. What it gets is of a type that nobody knows (IEEE 802, local
-// experiments).
+// ready waits until passt accepts frames, which it does once all its sockets
+// exist. The test frames have an unused type (IEEE 802, local experiments).
 func (p *Passt) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, passtLimit)
 	defer cancel()
@@ -196,7 +197,7 @@ func (p *Passt) ready(ctx context.Context) error {
 	}
 }
 
-// Last is the last thing that passt has said.
+// Last returns passt's last message.
 func (p *Passt) Last() string {
 	if said := p.stderr.String(); said != "" {
 		return said
@@ -204,7 +205,7 @@ func (p *Passt) Last() string {
 	return "it ended without a word"
 }
 
-// toPasst carries the stack's frames.
+// toPasst transfers the stack's frames to passt.
 func (p *Passt) toPasst(log *slog.Logger) {
 	defer p.socket.Close()
 	b := make([]byte, 4+maxFrame)
@@ -221,8 +222,8 @@ func (p *Passt) toPasst(log *slog.Logger) {
 	}
 }
 
-// fromPasst takes what passt sends, at once: passt does not wait, it loses what
-// its socket does not take.
+// fromPasst reads passt's frames at once, because passt does not wait: it drops
+// frames that its socket does not accept.
 func (p *Passt) fromPasst(log *slog.Logger) {
 	defer close(p.frames)
 	r := bufio.NewReaderSize(p.socket, 4*maxFrame)
@@ -240,15 +241,16 @@ func (p *Passt) fromPasst(log *slog.Logger) {
 	}
 }
 
-// tooLongError is a length that no frame has: what follows it cannot be read.
+// tooLongError reports an invalid frame length. The rest of the stream is not
+// readable.
 type tooLongError struct{ length uint32 }
 
 func (e *tooLongError) Error() string {
 	return fmt.Sprintf("passt sent a frame of %d bytes, more than the %d that one may have", e.length, maxFrame)
 }
 
-// nextFrame reads a frame from passt's stream. One of no bytes is left out: to
-// the stack an empty message is the end of the link.
+// nextFrame reads a frame from passt's stream. It skips empty frames, because
+// an empty message tells the stack that the link has ended.
 func nextFrame(r io.Reader) ([]byte, error) {
 	for {
 		var head [4]byte
@@ -266,7 +268,7 @@ func nextFrame(r io.Reader) ([]byte, error) {
 	}
 }
 
-// Gone says why the link has ended.
+// Gone describes why the link has ended.
 func (p *Passt) Gone() string {
 	if long := p.broken.Load(); long != nil {
 		return long.Error()
@@ -274,8 +276,8 @@ func (p *Passt) Gone() string {
 	return "passt has ended"
 }
 
-// toStack carries frames to the stack; when it takes no more the rest is for
-// nobody.
+// toStack transfers frames to the stack. After the stack has stopped reading,
+// it discards the rest.
 func (p *Passt) toStack() {
 	for b := range p.frames {
 		if _, err := p.link.Write(b); err != nil {
@@ -285,7 +287,7 @@ func (p *Passt) toStack() {
 	p.link.Close()
 }
 
-// Close ends passt, once the stack is gone.
+// Close ends passt after the stack has ended.
 func (p *Passt) Close() {
 	p.link.Close()
 	p.end()
@@ -297,7 +299,7 @@ func (p *Passt) end() {
 	select {
 	case <-p.exited:
 	case <-time.After(passtLimit):
-		_ = p.cmd.Process.Kill() // ended at last
+		_ = p.cmd.Process.Kill() // it has ended by now
 		<-p.exited
 	}
 }
@@ -325,8 +327,8 @@ func (l *lastLine) String() string {
 	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
 }
 
-// PasstConfig is the network between the stack and the n-th gateway of a run: the
-// addresses given, or those of Default.
+// PasstConfig returns the network between the stack and the n-th gateway of a
+// run. It uses the given addresses or those of Default.
 func PasstConfig(n int, i *config.Interface, ipv6 bool) (Config, error) {
 	c := Default(n)
 	if len(i.IP) > 0 {
@@ -349,6 +351,6 @@ func PasstConfig(n int, i *config.Interface, ipv6 bool) (Config, error) {
 			}
 		}
 	}
-	c.Host, c.Host6 = c.Gateway, c.Gateway6 // passt knows no other name for it
+	c.Host, c.Host6 = c.Gateway, c.Gateway6 // passt has no other name for it
 	return c, nil
 }

@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a passt sends that is not as it should be: frames of no bytes are not for
-// the stack, to which an empty message is the end, and after a length that
-// cannot be nothing is read.
+// Invalid frames from passt are handled. Empty frames are dropped, because an
+// empty message tells the stack that the link has ended. After an invalid
+// length, nothing more is read.
 func TestPasstFrames(t *testing.T) {
 	socket, passt := net.Pipe()
 	link, end, err := pair()
@@ -37,7 +37,7 @@ func TestPasstFrames(t *testing.T) {
 	defer passt.Close()
 	defer stack.Close()
 	limit := time.Now().Add(20 * time.Second)
-	_ = passt.SetDeadline(limit) // a pipe has them
+	_ = passt.SetDeadline(limit) // pipes support deadlines
 	if err := stack.SetDeadline(limit); err != nil {
 		t.Fatal(err)
 	}
@@ -72,8 +72,8 @@ func TestPasstFrames(t *testing.T) {
 	}
 }
 
-// Frames of a stream come out as they went in, whatever lies between them; nothing is
-// made of a length above what a frame may have.
+// A stream's frames come out unchanged, whatever is between them. No frame has
+// a length above the maximum.
 func FuzzPasstFrames(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 2, 1, 2, 0, 0, 0, 0, 0, 0, 0, 1, 3})
 	f.Add([]byte{0, 0, 0, 9, 1})

@@ -20,7 +20,7 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
-// acceptPause is between two tries to accept when there are no descriptors.
+// acceptPause is the delay before the next accept if no descriptors are left.
 const acceptPause = 50 * time.Millisecond
 
 // publish serves the gateway's doors until they are closed.
@@ -41,7 +41,7 @@ func (g *Gateway) accept(ctx context.Context, d *door) {
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
-		case err != nil: // that one, or for want of descriptors
+		case err != nil: // the connection failed, or no descriptors are left
 			g.log.Debug("gateway: accepting on a published port", "error", err)
 			select {
 			case <-time.After(acceptPause):
@@ -67,7 +67,7 @@ func (g *Gateway) enter(ctx context.Context, d *door, c *net.TCPConn) {
 	g.relay(r)
 }
 
-// way is how somebody outside looks to the stack.
+// way returns the address under which the stack sees an outside peer.
 func (g *Gateway) way(from netip.Addr, port uint16) (local, remote tcpip.FullAddress, protocol tcpip.NetworkProtocolNumber) {
 	n := g.cfg.networks()[0]
 	if from.Is6() && g.cfg.Address6.IsValid() {
@@ -77,14 +77,14 @@ func (g *Gateway) way(from netip.Addr, port uint16) (local, remote tcpip.FullAdd
 	case from.IsLoopback() && from.Is6() == n.host.Is6():
 		from = n.host
 	case from.Is6() != n.host.Is6() || n.address.Contains(from) || from.IsLinkLocalUnicast():
-		from = n.gateway // nobody that the stack could answer
+		from = n.gateway // the stack could not answer the peer's own address
 	}
 	local = tcpip.FullAddress{NIC: nic, Addr: tcpip.AddrFromSlice(from.AsSlice())}
 	remote = tcpip.FullAddress{NIC: nic, Addr: tcpip.AddrFromSlice(n.address.Addr().AsSlice()), Port: port}
 	return local, remote, n.protocol
 }
 
-// dialStack connects to a port of the stack's, as somebody outside.
+// dialStack connects to a port of the stack on behalf of an outside peer.
 func (g *Gateway) dialStack(ctx context.Context, from netip.Addr, port uint16) (*relay, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectLimit)
 	defer cancel()
@@ -119,15 +119,15 @@ func (g *Gateway) dialStack(ctx context.Context, from netip.Addr, port uint16) (
 	return &relay{stack: gonet.NewTCPConn(&wq, ep), endpoint: ep}, nil
 }
 
-// knownSenders are the pairs of ports by which datagrams from outside reach one port
-// of the stack's.
+// knownSenders are the pairs of ports through which datagrams from outside
+// reach one port of the stack.
 type knownSenders struct {
 	mu  sync.Mutex
 	all map[netip.AddrPort]*sender
 }
 
-// sender is one of them. What comes back goes out as its first datagram came in,
-// from the same address of the host's.
+// sender is one of these pairs. Answers leave from the host address at which
+// its first datagram arrived.
 type sender struct {
 	*association
 	conn net.Conn // to the stack
@@ -143,7 +143,7 @@ func (g *Gateway) forward(ctx context.Context, d *door) {
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
-		case err != nil: // of an answer that could not be delivered
+		case err != nil: // an answer could not be delivered
 			continue
 		}
 		p, err := s.find(from, func() (*sender, error) { return g.newSender(ctx, d, &s, from, append([]byte(nil), oob[:oobn]...)) })
@@ -152,7 +152,7 @@ func (g *Gateway) forward(ctx context.Context, d *door) {
 			continue
 		}
 		p.touch()
-		_, _ = p.conn.Write(b[:n]) // lost, as on a wire
+		_, _ = p.conn.Write(b[:n]) // a datagram can get lost, as on a wire
 	}
 }
 
@@ -189,11 +189,11 @@ func (g *Gateway) newSender(ctx context.Context, d *door, s *knownSenders, from 
 	return p, nil
 }
 
-// answer is what goes back to one sender.
+// answer writes answers to one sender.
 type answer struct {
 	*net.UDPConn
 	to  netip.AddrPort
-	way []byte // control message: from which of the host's addresses
+	way []byte // control message with the host's source address
 }
 
 func (a *answer) Write(b []byte) (int, error) {
@@ -201,11 +201,12 @@ func (a *answer) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Close leaves the socket open: it is everybody's.
+// Close does not close the socket, because all senders share it.
 func (a *answer) Close() error { return nil }
 
-// enablePacketInfo has each datagram tell which of the host's addresses it came
-// to. Without it the answer leaves by what the host's routes say.
+// enablePacketInfo makes each datagram report its destination address on the
+// host. Without it, answers leave from the address that the host's routes
+// select.
 func enablePacketInfo(c *net.UDPConn) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -213,6 +214,6 @@ func enablePacketInfo(c *net.UDPConn) {
 	}
 	_ = raw.Control(func(fd uintptr) {
 		_ = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_PKTINFO, 1)
-		_ = unix.SetsockoptInt(int(fd), unix.SOL_IPV6, unix.IPV6_RECVPKTINFO, 1) // one of the two is not there
+		_ = unix.SetsockoptInt(int(fd), unix.SOL_IPV6, unix.IPV6_RECVPKTINFO, 1) // only one of the two families exists
 	})
 }

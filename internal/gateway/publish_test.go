@@ -21,7 +21,7 @@ import (
 
 const publishLimit = 30 * time.Second
 
-// freePorts are ports of the host's loopback that nobody has.
+// freePorts returns unused ports of the host's loopback.
 func freePorts(t *testing.T, n int) []uint16 {
 	t.Helper()
 	var all []uint16
@@ -36,8 +36,8 @@ func freePorts(t *testing.T, n int) []uint16 {
 	return all
 }
 
-// Published ports lead into the stack, by both families, and the stack sees who
-// asks.
+// Published ports lead into the stack, for both families, and the stack sees
+// the client's address.
 func TestPublish(t *testing.T) {
 	testutil.Need(t, "ip")
 	testutil.Host.Run(t, "ip", "link", "add", "pub0", "type", "bridge")
@@ -48,7 +48,7 @@ func TestPublish(t *testing.T) {
 	cfg := Default(0).WithIPv6(0)
 	cfg.Publish = []config.Publish{
 		{HostPort: ports[0], Port: 80},
-		{HostPort: ports[1], Port: 81}, // nobody is there
+		{HostPort: ports[1], Port: 81}, // without a server
 		{HostPort: ports[0], Port: 7, UDP: true, Addr: netip.MustParseAddr("0.0.0.0")},
 		{HostPort: ports[2], Port: 80, Addr: netip.MustParseAddr("10.94.0.2")},
 	}
@@ -85,7 +85,7 @@ func TestPublish(t *testing.T) {
 	if !errors.Is(err, unix.ECONNRESET) && !errors.Is(err, unix.ECONNREFUSED) {
 		t.Errorf("a port where nobody is: %v", err)
 	}
-	for _, at := range []string{"127.0.0.1", "10.94.0.1", "10.94.0.2"} { // the answer comes from there
+	for _, at := range []string{"127.0.0.1", "10.94.0.1", "10.94.0.2"} { // the answer must come from the same address
 		u, err := net.Dial("udp", net.JoinHostPort(at, fmt.Sprint(ports[0])))
 		if err != nil {
 			t.Fatal(err)
@@ -108,7 +108,7 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// serveName tells each client of a TCP port in ns its address.
+// serveName sends each client of a TCP port in ns its own address.
 func serveName(t *testing.T, ns *testutil.Netns, address string) {
 	t.Helper()
 	network := "tcp4"
@@ -127,13 +127,13 @@ func serveName(t *testing.T, ns *testutil.Netns, address string) {
 			if err != nil {
 				return
 			}
-			_, _ = io.WriteString(c, c.RemoteAddr().String()) // else the client says so
+			_, _ = io.WriteString(c, c.RemoteAddr().String()) // on an error the client's check fails
 			c.Close()
 		}
 	}()
 }
 
-// Ports that cannot be opened are named, and none is left open.
+// Ports that cannot be opened are named in the error, and none stays open.
 func TestPublishTaken(t *testing.T) {
 	testutil.Need(t)
 	l := testutil.Host.Listen(t, "127.0.0.1:0")

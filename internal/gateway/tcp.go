@@ -19,19 +19,20 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
-// copyBuffers are for data on its way between the two sides of a connection.
+// copyBuffers holds buffers for data between the two sides of a connection.
 var copyBuffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
 
-// relay is a TCP connection of the stack and the host's that carries it on.
+// relay connects a TCP connection of the stack to its counterpart on the host.
 type relay struct {
 	stack    *gonet.TCPConn
-	endpoint tcpip.Endpoint // of stack
+	endpoint tcpip.Endpoint // endpoint of the stack's side
 	host     *net.TCPConn
 	entry
 }
 
-// connect takes a connection of the stack's: first the host connects, then the
-// stack's SYN is answered, so that the stack sees the outcome of both.
+// connect accepts a connection of the stack. The host connects first, and only
+// then the gateway answers the stack's SYN. Thus the stack sees the result of
+// both.
 func (g *Gateway) connect(ctx context.Context, req *tcp.ForwarderRequest) {
 	id := req.ID()
 	if tables()[carried].full() {
@@ -45,7 +46,7 @@ func (g *Gateway) connect(ctx context.Context, req *tcp.ForwarderRequest) {
 		if errors.Is(err, unix.EMFILE) {
 			g.limited(carried)
 		}
-		// No answer at all where the host had none either.
+		// If the host got no answer, the stack gets none either.
 		req.Complete(!isTimeout(err) && !errors.Is(err, context.Canceled))
 		return
 	}
@@ -54,7 +55,7 @@ func (g *Gateway) connect(ctx context.Context, req *tcp.ForwarderRequest) {
 	req.Complete(false)
 	if terr != nil {
 		g.log.Debug("gateway: accepting", "error", terr)
-		reset(conn.(*net.TCPConn)) // the stack has given it up meanwhile
+		reset(conn.(*net.TCPConn)) // the stack has given up in the meantime
 		return
 	}
 	g.relay(&relay{stack: gonet.NewTCPConn(&wq, ep), endpoint: ep, host: conn.(*net.TCPConn)})
@@ -79,7 +80,7 @@ func (g *Gateway) relay(r *relay) {
 	r.host.Close()
 }
 
-// dial is the host's connection for one of the stack's.
+// dial opens the host's connection for one of the stack's.
 func (g *Gateway) dial(ctx context.Context, id stack.TransportEndpointID) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectLimit)
 	defer cancel()
@@ -89,7 +90,7 @@ func (g *Gateway) dial(ctx context.Context, id stack.TransportEndpointID) (net.C
 	if g.isDNS(id.LocalAddress, id.LocalPort) {
 		return g.dns.dialTCP(ctx)
 	}
-	// No keep-alive of ours: whether there is one is for the stack to say.
+	// The stack decides about keep-alive.
 	d := net.Dialer{KeepAlive: -1}
 	return d.DialContext(ctx, "tcp", g.destination(id.LocalAddress, id.LocalPort))
 }
@@ -123,16 +124,16 @@ func (g *Gateway) remove(r *relay) {
 	tables()[carried].remove(&r.entry)
 }
 
-// send carries what the stack sends to the host, to the end of either.
+// send copies the stack's data to the host until either side ends.
 func (r *relay) send() {
 	if err := carry(r.host, r.stack); err != nil {
 		r.abort()
 		return
 	}
-	_ = r.host.CloseWrite() // fails when the other direction was reset
+	_ = r.host.CloseWrite() // fails if the other direction was reset
 }
 
-// receive carries what the host receives to the stack.
+// receive copies the host's data to the stack.
 func (r *relay) receive() {
 	if err := carry(r.stack, r.host); err != nil {
 		r.abort()
@@ -141,7 +142,8 @@ func (r *relay) receive() {
 	_ = r.stack.CloseWrite()
 }
 
-// carry copies until end-of-file; an error, on either side, is a reset.
+// carry copies until end of file. After an error on either side, it resets the
+// connection.
 func carry(to io.Writer, from io.Reader) error {
 	b := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(b)
@@ -161,8 +163,8 @@ func carry(to io.Writer, from io.Reader) error {
 	}
 }
 
-// abort resets both sides: an end on one that was no orderly one must not look
-// orderly on the other.
+// abort resets both sides, so that a broken connection on one side does not
+// look like an orderly end on the other.
 func (r *relay) abort() {
 	r.endpoint.Abort()
 	reset(r.host)
@@ -170,11 +172,11 @@ func (r *relay) abort() {
 
 // reset closes a connection with RST instead of FIN.
 func reset(conn *net.TCPConn) {
-	_ = conn.SetLinger(0) // fails when it is closed already
+	_ = conn.SetLinger(0) // fails if it is closed already
 	conn.Close()
 }
 
-// lastCall lets send read what the stack sent before it went away, and no more.
+// lastCall lets send read only the data that the stack sent before it ended.
 func (r *relay) lastCall() {
 	_ = r.stack.CloseRead()
 }

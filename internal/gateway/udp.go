@@ -16,18 +16,19 @@ import (
 	"gvisor.dev/gvisor/pkg/waiter"
 )
 
-// idleLimit is how long a pair of UDP ports is remembered without traffic: what
-// RFC 4787, REQ-5, asks of an address translator at least.
+// idleLimit is the time for which an idle pair of UDP ports is kept: the
+// minimum for address translators in RFC 4787, REQ-5.
 const idleLimit = 2 * time.Minute
 
-// maxDatagram is the largest payload of UDP over IPv4.
+// maxDatagram is the largest UDP payload over IPv4.
 const maxDatagram = 65507
 
-// datagramBuffer is what may wait on either side of a pair of ports while other
-// work is done here: a burst that a wire would have spread.
+// datagramBuffer is the buffer size on both sides of a pair of ports. It holds
+// a burst that a wire would have spread out, while this process does other
+// work.
 const datagramBuffer = 4 << 20
 
-// roomy gives a socket of the host's as much room as the host allows us.
+// roomy makes the buffer of a host socket as large as the host allows.
 func roomy(c net.Conn) {
 	raw, err := c.(*net.UDPConn).SyscallConn()
 	if err != nil {
@@ -40,8 +41,8 @@ func roomy(c net.Conn) {
 	})
 }
 
-// associate takes the first datagram of a pair of the stack's ports. It is
-// called in the router's receive path, so it only starts things.
+// associate accepts the first datagram of a pair of the stack's ports. It runs
+// in the router's receive path, so it must not block.
 func (g *Gateway) associate(ctx context.Context, req *udp.ForwarderRequest) {
 	id := req.ID()
 	var wq waiter.Queue
@@ -72,21 +73,22 @@ func (g *Gateway) associate(ctx context.Context, req *udp.ForwarderRequest) {
 	go a.carry(ctx, in, out)
 }
 
-// association is a pair of ports, alive while either direction is used.
+// association is a pair of ports. It stays alive while either direction is
+// used.
 type association struct {
 	entry
 	table *table
 }
 
-// newAssociation makes a pair of ports that end ends.
+// newAssociation returns a pair of ports. The function end closes it.
 func newAssociation(g *Gateway, k kind, end func()) *association {
 	a := &association{entry: entry{g: g, end: end}, table: tables()[k]}
 	a.table.add(&a.entry)
 	return a
 }
 
-// carry copies datagrams until the pair was idle for long, and closes both: the
-// other direction ends by that.
+// carry copies datagrams until the pair is idle for too long, and closes both
+// sides. This also ends the other direction.
 func (a *association) carry(ctx context.Context, to, from net.Conn) {
 	defer a.table.remove(&a.entry)
 	defer to.Close()
@@ -98,17 +100,17 @@ func (a *association) carry(ctx context.Context, to, from net.Conn) {
 		}
 		n, err := from.Read(b)
 		switch {
-		case errors.Is(err, unix.ECONNREFUSED): // of an earlier datagram
+		case errors.Is(err, unix.ECONNREFUSED): // error of an earlier datagram
 			continue
 		case err != nil && isTimeout(err) && time.Since(time.Unix(0, a.last.Load())) < idleLimit:
-			continue // the other direction was used meanwhile
+			continue // the other direction was used in the meantime
 		case err != nil:
 			return
 		}
 		a.touch()
 		_, err = to.Write(b[:n])
 		if errors.Is(err, unix.ENETUNREACH) {
-			return // the host's route is gone: the next datagram is answered, or finds another
+			return // the host has no route now; the next datagram is answered with an error or finds another route
 		}
 		// Any other datagram that cannot be sent is lost, as on a wire.
 	}

@@ -14,27 +14,29 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// The stack always has a default route to the gateway, so the host's routes, as they
-// are at that moment, decide about each flow. Where the host has none, the gateway
-// answers as a router does: connect(2) in the stack says ENETUNREACH at once, and a
-// program that has an IPv4 address, too, takes that.
+// The stack always has a default route to the gateway, so the host's present
+// routes decide about each flow. If the host has no route, the gateway answers
+// as a router does. Then connect(2) in the stack fails with ENETUNREACH at
+// once, and a program that also has an IPv4 address tries that one.
 
-// quoteMax is how much of a packet an ICMP error may quote: what fits into the least
-// MTU of IPv6 (RFC 4443, 2.4) or 576 bytes (RFC 1812, 4.3.2.3).
+// quoteMax4 and quoteMax6 are the maximum size of the packet quoted in an ICMP
+// error. The limits are 576 bytes for IPv4 (RFC 1812, 4.3.2.3) and the minimum
+// MTU of IPv6 (RFC 4443, 2.4).
 const (
 	quoteMax4 = 576 - header.IPv4MinimumSize - header.ICMPv4MinimumSize
 	quoteMax6 = header.IPv6MinimumMTU - header.IPv6MinimumSize - header.ICMPv6DstUnreachableMinimumSize
 )
 
-// packetHandler handles a packet for which there is no endpoint.
+// packetHandler handles a packet that has no endpoint.
 type packetHandler = func(stack.TransportEndpointID, *stack.PacketBuffer) bool
 
-// unlessUnreachable answers packets for which the host has no route, and leaves the
-// others to next.
+// unlessUnreachable answers packets for which the host has no route, and passes
+// the others to next.
 func (g *Gateway) unlessUnreachable(next packetHandler) packetHandler {
 	return func(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
 		to := g.onHost(id.LocalAddress)
-		// Of multicast and its kind nobody tells by ICMP (RFC 1122, 3.2.2).
+		// Packets to multicast and similar addresses get no ICMP error
+		// (RFC 1122, 3.2.2).
 		if !to.IsGlobalUnicast() || !begins(pkt) || g.isDNS(id.LocalAddress, id.LocalPort) || routed(to) {
 			return next(id, pkt)
 		}
@@ -46,7 +48,7 @@ func (g *Gateway) unlessUnreachable(next packetHandler) packetHandler {
 	}
 }
 
-// begins tells whether a packet begins something: a SYN, or any datagram.
+// begins reports whether a packet starts a flow: a SYN, or any datagram.
 func begins(pkt *stack.PacketBuffer) bool {
 	if pkt.TransportProtocolNumber != header.TCPProtocolNumber {
 		return true
@@ -55,9 +57,10 @@ func begins(pkt *stack.PacketBuffer) bool {
 	return flags&(header.TCPFlagSyn|header.TCPFlagAck|header.TCPFlagRst) == header.TCPFlagSyn
 }
 
-// routed tells whether the host has a route to an address, and an address of its own
-// to use there: connecting a datagram socket looks for both, and sends nothing. The
-// router waits meanwhile, so there is no more to it than three system calls.
+// routed reports whether the host has a route to an address, and a source
+// address for it. It connects a datagram socket, which checks both and sends
+// nothing. The router waits in the meantime, so routed makes only three system
+// calls.
 func routed(to netip.Addr) bool {
 	const discard = 9
 	family, sa := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: discard, Addr: to.As16()})
@@ -76,7 +79,8 @@ func routed(to netip.Addr) bool {
 	return true
 }
 
-// unreachable answers a packet of the stack's with an ICMP error of the gateway's.
+// unreachable answers a packet of the stack with an ICMP error from the
+// gateway.
 func (l *link) unreachable(pkt *stack.PacketBuffer) error {
 	packet := pkt.ToView().AsSlice()
 	var answer []byte
@@ -94,7 +98,8 @@ func (l *link) unreachable(pkt *stack.PacketBuffer) error {
 	return err
 }
 
-// unreachable6 is "no route to destination" (RFC 4443, 3.1) in answer to packet.
+// unreachable6 builds the answer "no route to destination" (RFC 4443, 3.1) to
+// packet.
 func unreachable6(from netip.Addr, packet []byte) []byte {
 	quote := packet[:min(len(packet), quoteMax6)]
 	const head = header.IPv6MinimumSize + header.ICMPv6DstUnreachableMinimumSize
@@ -113,7 +118,7 @@ func unreachable6(from netip.Addr, packet []byte) []byte {
 	return append(b, quote...)
 }
 
-// unreachable4 is "net unreachable" (RFC 792) in answer to packet.
+// unreachable4 builds the answer "net unreachable" (RFC 792) to packet.
 func unreachable4(from netip.Addr, packet []byte) []byte {
 	quote := packet[:min(len(packet), quoteMax4)]
 	const head = header.IPv4MinimumSize + header.ICMPv4MinimumSize
