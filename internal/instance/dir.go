@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RunningError says that the name asked for is taken.
+// RunningError reports that the requested name is in use.
 type RunningError struct {
 	Name string
 	PID  int // of its lklrun; 0: not known yet
@@ -30,14 +30,14 @@ func (e *RunningError) Error() string {
 	return fmt.Sprintf("instance %q is running (pid %d): choose another --name", e.Name, e.PID)
 }
 
-// PlaceError says why there can be no run directory where it belongs, and what
-// the user can do about that.
+// PlaceError reports why a run directory cannot be created in its place, with
+// the remedy.
 type PlaceError struct{ Err error }
 
 // Error names the directory and the remedy.
 func (e *PlaceError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the error inside.
+// Unwrap returns the underlying error.
 func (e *PlaceError) Unwrap() error { return e.Err }
 
 // Dir is a run directory whose lock this process holds.
@@ -45,14 +45,14 @@ type Dir struct {
 	Path string
 	Name string
 	lock *os.File
-	// Leftover: the directory was there, from a run that is over, and its
-	// journal has to be replayed before the directory is used or removed.
+	// Leftover is set if the directory remained from an earlier run. Its
+	// journal must be replayed before the directory is used or removed.
 	Leftover bool
 }
 
-// Create makes and locks the run directory of the instance called name. When a
-// leftover of that name lies there it takes that over and says so in Leftover.
-// The error is a *RunningError when the name is in use.
+// Create creates and locks the run directory of the instance called name. If
+// there is a leftover of that name, Create takes it over and sets Leftover. It
+// returns a *RunningError if the name is in use.
 func Create(name string) (*Dir, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
@@ -60,8 +60,8 @@ func Create(name string) (*Dir, error) {
 	return create(Root(), name)
 }
 
-// CreateAny does the same with the first of base, base-2, base-3, ... that is
-// not there.
+// CreateAny is like Create with the first free name of base, base-2, base-3,
+// ...
 func CreateAny(base string) (*Dir, error) {
 	const tries = 10000
 	for n := 1; n <= tries; n++ {
@@ -75,15 +75,15 @@ func CreateAny(base string) (*Dir, error) {
 		d, err := Create(name)
 		var running *RunningError
 		if errors.As(err, &running) {
-			continue // somebody was faster
+			continue // another process was faster
 		}
 		return d, err
 	}
 	return nil, fmt.Errorf("%d instances called %s are running: choose a --name", tries, base)
 }
 
-// makeRoot makes the directory above the run directories; the last run takes it
-// away again.
+// makeRoot creates the directory above the run directories. The last run
+// removes it.
 func makeRoot(path string, uid int) error {
 	err := os.Mkdir(path, 0o700)
 	if err == nil {
@@ -94,12 +94,12 @@ func makeRoot(path string, uid int) error {
 	}
 	err = checkRoot(path, uid)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // gone again: the caller will see
+		return nil // it is gone again; the caller will notice
 	}
 	return err
 }
 
-// runDirError turns what the file system says into a line with its remedy.
+// runDirError adds the remedy to a file system error.
 func runDirError(path string, err error) error {
 	var errno unix.Errno
 	if !errors.As(err, &errno) {
@@ -120,14 +120,14 @@ func runDirError(path string, err error) error {
 	case remedy != "" && os.Geteuid() != 0:
 		remedy += or + " set XDG_RUNTIME_DIR to another directory"
 	case errno == unix.ENOTDIR:
-		remedy = "" // root's is /run
+		remedy = "" // only root can change /run
 	}
 	return fmt.Errorf("run directory %s: %w%s", path, errno, remedy)
 }
 
 func create(base, name string) (*Dir, error) {
 	path := filepath.Join(base, name)
-	// struct sockaddr_un, linux/un.h: 108 bytes with the terminator.
+	// struct sockaddr_un, linux/un.h: 108 bytes including the terminator.
 	if n := len(filepath.Join(path, SocketFile)); n > 107 {
 		return nil, &PlaceError{fmt.Errorf("run directory %s: the path of its control socket would have %d characters; at most 107 are possible, set XDG_RUNTIME_DIR to a shorter one", path, n)}
 	}
@@ -145,7 +145,7 @@ func create(base, name string) (*Dir, error) {
 		}
 		switch {
 		case errors.Is(err, fs.ErrNotExist), !old && errors.Is(err, fs.ErrExist):
-			continue // it went, or came, between the two looks
+			continue // it appeared or vanished between the two checks
 		case errors.Is(err, unix.EAGAIN):
 			info, ierr := inspect(path)
 			if ierr != nil {
@@ -153,7 +153,7 @@ func create(base, name string) (*Dir, error) {
 			}
 			return nil, &RunningError{Name: name, PID: info.PID}
 		case err != nil:
-			_ = os.Remove(base) // if we made it just now; else it stays
+			_ = os.Remove(base) // fails unless we have just created it
 			return nil, &PlaceError{runDirError(path, err)}
 		}
 		return &Dir{Path: path, Name: name, lock: f, Leftover: old}, nil
@@ -161,8 +161,8 @@ func create(base, name string) (*Dir, error) {
 	return nil, fmt.Errorf("run directory %s comes and goes: choose another --name", path)
 }
 
-// placeLocked makes a run directory that is locked from the moment it has its
-// name: fs.ErrExist when another has the name already.
+// placeLocked creates a run directory that is locked before it gets its name.
+// It returns fs.ErrExist if the name is in use.
 func placeLocked(base, name string) (*os.File, error) {
 	tmp, err := os.MkdirTemp(base, "."+name+".*") // mode 0700
 	if err != nil {
@@ -170,22 +170,22 @@ func placeLocked(base, name string) (*os.File, error) {
 	}
 	f, err := lockDir(tmp)
 	if err == nil {
-		// rename(2) replaces a directory only if that is empty, and one that
-		// has a name holds its lock.
+		// rename(2) replaces only an empty directory. A directory with
+		// a final name always contains its lock.
 		if err = unix.Rename(tmp, filepath.Join(base, name)); err == nil {
 			return f, nil
 		}
 		f.Close()
 	}
-	_ = os.RemoveAll(tmp) // `lklrun cleanup` finds it
+	_ = os.RemoveAll(tmp) // if this fails, `lklrun cleanup` finds it
 	if errors.Is(err, unix.ENOTEMPTY) {
 		err = fs.ErrExist
 	}
 	return nil, err
 }
 
-// lockDir opens and takes the lock of the run directory at path. A lock taken
-// on a file that was removed meanwhile is fs.ErrNotExist.
+// lockDir opens and takes the lock of the run directory at path. It returns
+// fs.ErrNotExist if the file was removed before it was locked.
 func lockDir(path string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(path, LockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -211,10 +211,10 @@ func sameFile(f *os.File, path string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// Take locks an existing run directory for its clean-up. The lock may be one
-// that this process inherited with an open descriptor: lklhost hands itself
-// over to `lklrun cleanup` when lklrun has died. A directory in use is a
-// *RunningError.
+// Take locks an existing run directory for its cleanup. This process may have
+// inherited the lock with an open descriptor, because lklhost executes `lklrun
+// cleanup` when lklrun has died. Take returns a *RunningError if the directory
+// is in use.
 func Take(path string) (*Dir, error) {
 	path = filepath.Clean(path)
 	name := filepath.Base(path)
@@ -238,9 +238,9 @@ func Take(path string) (*Dir, error) {
 	return &Dir{Path: path, Name: name, lock: f, Leftover: true}, nil
 }
 
-// inheritedLock finds among this process's descriptors one of the lock file
-// that holds the lock: taking it once more is granted at once, because it
-// belongs to the open file description.
+// inheritedLock searches this process's descriptors for one of the lock file
+// that holds the lock. Such a descriptor can take the lock again at once,
+// because the lock belongs to the open file description.
 func inheritedLock(path string) *os.File {
 	lock := filepath.Join(path, LockFile)
 	fds, err := os.ReadDir("/proc/self/fd")
@@ -268,21 +268,20 @@ func inheritedLock(path string) *os.File {
 	return nil
 }
 
-// LockFD is the descriptor of the held lock, to be inherited by lklhost.
+// LockFD returns the descriptor of the held lock, which lklhost inherits.
 func (d *Dir) LockFD() *os.File { return d.lock }
 
-// File is the path of one of the directory's files.
+// File returns the path of a file in the directory.
 func (d *Dir) File(name string) string { return filepath.Join(d.Path, name) }
 
-// WriteState replaces state.json in one step.
+// WriteState replaces state.json atomically.
 func (d *Dir) WriteState(s *State) error { return d.WriteJSON(StateFile, s) }
 
-// WriteJSON writes a value as JSON to a file of the directory, whole or not at
-// all.
+// WriteJSON writes a value as JSON to a file of the directory, atomically.
 func (d *Dir) WriteJSON(name string, v any) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // commands hold many such characters
+	enc.SetEscapeHTML(false) // commands contain many of these characters
 	enc.SetIndent("", "  ")
 	if err := enc.Encode(v); err != nil {
 		return err
@@ -290,8 +289,8 @@ func (d *Dir) WriteJSON(name string, v any) error {
 	return d.WriteFile(name, b.Bytes())
 }
 
-// WriteFile replaces one of the directory's files in one step, so that a
-// reader sees the old content or the new one.
+// WriteFile replaces a file of the directory atomically: readers see either the
+// old or the new content.
 func (d *Dir) WriteFile(name string, data []byte) error {
 	tmp := d.File(name + ".new")
 	err := os.WriteFile(tmp, data, 0o600)
@@ -309,9 +308,9 @@ func (d *Dir) WriteFile(name string, data []byte) error {
 	return nil
 }
 
-// Rewrite changes what a file holds that somebody has mounted elsewhere: it stays
-// the same file. Who reads it meanwhile finds the new text whole, with empty lines
-// behind it where the old one was longer.
+// Rewrite changes the content of a file that is bind-mounted elsewhere, so it
+// must remain the same file. A concurrent reader sees the whole new text,
+// followed by empty lines if the old text was longer.
 func (d *Dir) Rewrite(name string, data []byte) error {
 	f, err := os.OpenFile(d.File(name), os.O_RDWR, 0)
 	if err != nil {
@@ -346,14 +345,14 @@ func (d *Dir) Reset() error {
 	return nil
 }
 
-// Remove deletes the directory and gives the lock back. It first takes it out of
-// everybody's sight under a name that no instance has: whoever wants the old
-// name now makes a directory of his own.
+// Remove deletes the directory and releases the lock. It first renames the
+// directory to a name that no instance has, so that the old name is free at
+// once.
 func (d *Dir) Remove() error {
 	defer d.Release()
 	root := filepath.Dir(d.Path)
 	away, err := os.MkdirTemp(root, "."+d.Name+".*")
-	if err != nil { // a full disk: then the name has to do
+	if err != nil { // if the disk is full, keep the name
 		away = d.Path
 	} else if err = unix.Rename(d.Path, away); err != nil {
 		_ = os.Remove(away)
@@ -363,17 +362,17 @@ func (d *Dir) Remove() error {
 	if err != nil {
 		return fmt.Errorf("removing run directory: %w", err)
 	}
-	_ = os.Remove(root) // other runs are in it: it stays
+	_ = os.Remove(root) // fails while other runs are in it
 	return nil
 }
 
-// Sweep deletes what runs left that died in the middle of Create or Remove.
+// Sweep deletes the remains of runs that died inside Create or Remove.
 func Sweep() error { return sweep(Root()) }
 
 func sweep(root string) error {
 	entries, err := os.ReadDir(root)
 	if err != nil {
-		return nil // there is nothing
+		return nil // there are no runs
 	}
 	var errs []error
 	for _, e := range entries {
@@ -385,11 +384,11 @@ func sweep(root string) error {
 			errs = append(errs, os.RemoveAll(path))
 		}
 	}
-	_ = os.Remove(root) // runs are in it: it stays
+	_ = os.Remove(root) // fails while runs are in it
 	return errors.Join(errs...)
 }
 
-// Release gives the lock back and leaves the directory.
+// Release releases the lock and leaves the directory in place.
 func (d *Dir) Release() {
 	if d.lock != nil {
 		d.lock.Close()

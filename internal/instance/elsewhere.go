@@ -11,12 +11,12 @@ import (
 	"path/filepath"
 )
 
-// elsewhereFile is what the folder of an instance on another machine has instead of
-// a lock and a state: an Info.
+// elsewhereFile replaces lock and state in the folder of an instance on another
+// machine. It contains an Info.
 const elsewhereFile = "elsewhere.json"
 
-// Appear makes an instance of another machine appear below root, or changes what is
-// told of it, and returns its folder. Whoever looks finds it whole or not at all.
+// Appear creates or updates the folder of an instance on another machine below
+// root, and returns the folder. Readers see it complete or not at all.
 func Appear(root string, info Info) (dir string, err error) {
 	if err := CheckName(info.Name); err != nil {
 		return "", err
@@ -44,7 +44,7 @@ func Appear(root string, info Info) (dir string, err error) {
 	return dir, nil
 }
 
-// Vanish takes away what Appear made.
+// Vanish removes a folder created by Appear.
 func Vanish(root, name string) error {
 	away, err := os.MkdirTemp(root, "."+name+".*")
 	if err != nil {
@@ -54,8 +54,8 @@ func Vanish(root, name string) error {
 	return errors.Join(err, os.RemoveAll(away))
 }
 
-// elsewhere reads what Appear wrote; nil: the folder is a run directory of this
-// machine.
+// elsewhere reads the Info written by Appear. It returns nil if the folder is a
+// run directory of this machine.
 func elsewhere(dir string) (*Info, error) {
 	data, err := os.ReadFile(filepath.Join(dir, elsewhereFile))
 	if errors.Is(err, fs.ErrNotExist) {

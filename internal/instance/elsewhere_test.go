@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// What appears of another machine is listed and opened as what runs here, with the
-// folder it has there, and its files in the folder it has here.
+// An instance on another machine is listed and opened like a local one. It has
+// its directory on that machine, and its files in a local folder.
 func TestAppear(t *testing.T) {
 	p := Place{Device: "adb:1234", Root: t.TempDir()}
 	info := Info{State: State{Name: "web", PID: 7}, Device: p.Device, Dir: "/data/run/web", Running: true}
-	for range 2 { // the second changes what the first made
+	for range 2 { // the second call updates the first one's files
 		info.TargetPID++
 		dir, err := Appear(p.Root, info)
 		if err != nil || dir != filepath.Join(p.Root, "web") {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package instance knows the run directory of a stack: where it lies, what is
-// in it, who holds it and which ones there are. ARCHITECTURE.md, "The run
-// directory", is its description.
+// Package instance manages the run directories of stacks: their places, files
+// and locks, and the list of instances. ARCHITECTURE.md, "The run directory",
+// describes the layout.
 //
-// The directory's lock says everything about its life: it belongs to one open
-// file description (F_OFD_SETLK, fcntl_locking(2)) that lklrun makes and
-// lklhost inherits, so it is held for as long as either of the two lives, and
-// a directory whose lock is free is a leftover.
+// The lock of a directory shows that the run is alive. It belongs to one open
+// file description (F_OFD_SETLK, fcntl_locking(2)), which lklrun creates and
+// lklhost inherits. It is therefore held while either of the two lives. A
+// directory whose lock is free is a leftover.
 package instance
 
 import (
@@ -33,18 +33,18 @@ const (
 	OutputFile  = "output" // of a run in the background
 	TreeFile    = "tree.json"
 
-	CountersFile = "counters.json" // what `lklctl counters -d` showed last
+	CountersFile = "counters.json" // last output of `lklctl counters -d`
 )
 
-// InsideFile is in the folder of the run directories as a program on a stack sees it:
-// an empty one, where this file holds the name of the program's instance
-// (csrc/host/covers.c).
+// InsideFile is in the folder of the run directories as a program on a stack
+// sees it. That folder is otherwise empty; this file contains the name of the
+// program's instance (csrc/host/covers.c).
 const InsideFile = ".inside"
 
-// MaxName is the longest name of an instance.
+// MaxName is the maximum length of an instance name.
 const MaxName = 32
 
-// Interface is one interface of the stack, as state.json shows it.
+// Interface is an interface of the stack in state.json.
 type Interface struct {
 	Name string   `json:"name"`           // in the stack: eth0
 	Type string   `json:"type"`           // user, tap, fd
@@ -54,7 +54,7 @@ type Interface struct {
 	Leases []Lease `json:"leases,omitempty"` // of its network
 }
 
-// Lease is what an interface has of its network, or how far it is with that.
+// Lease is an interface's lease, or the progress towards one.
 type Lease struct {
 	Proto   string    `json:"proto"`            // dhcp, dhcp6, slaac
 	State   string    `json:"state"`            // how far its client is: bound, renewing, selecting, ...
@@ -77,18 +77,18 @@ type State struct {
 	Command    []string    `json:"command"`              // the program and its arguments
 }
 
-// Info is an instance seen from outside: its directory and its last state.
+// Info describes an instance from outside: its directory and its last state.
 type Info struct {
 	State
 	Device  string `json:"device,omitempty"` // the machine it is on, as --device takes it; absent: this one
 	Dir     string `json:"dir"`              // its run directory there
 	Running bool   `json:"running"`          // the lock is held; false: a leftover
 
-	near string // of one elsewhere: the folder that stands for Dir on this machine
+	near string // for another machine: the local folder that represents Dir
 }
 
-// Files is the folder with what can be had of the run directory on this machine: it
-// is there as long as the instance, and no other instance has the same.
+// Files returns the local folder that contains the available parts of the run
+// directory. It exists as long as the instance, and is unique to it.
 func (i *Info) Files() string {
 	if i.near != "" {
 		return i.near
@@ -96,16 +96,17 @@ func (i *Info) Files() string {
 	return i.Dir
 }
 
-// Socket is the path of the control socket.
+// Socket returns the path of the control socket.
 func (i *Info) Socket() string { return filepath.Join(i.Files(), SocketFile) }
 
-// EnvRoot names the directory that holds the run directories, where a machine has
-// none of the usual places; it belongs to one user.
+// EnvRoot is the environment variable for the directory that holds the run
+// directories, on a machine without the usual places. The directory belongs to
+// one user.
 const EnvRoot = "LKLRUN_RUN_DIR"
 
-// Root is the directory that holds the run directories of this user:
-// $LKLRUN_RUN_DIR, else for root /run/lklrun, else $XDG_RUNTIME_DIR/lklrun, else
-// /tmp/lklrun-UID.
+// Root returns the directory of this user's run directories. It is
+// $LKLRUN_RUN_DIR if set, /run/lklrun for root, $XDG_RUNTIME_DIR/lklrun if set,
+// or else /tmp/lklrun-UID.
 func Root() string {
 	return root(os.Geteuid(), os.Getenv)
 }
@@ -123,8 +124,9 @@ func root(uid int, getenv func(string) string) string {
 	return fmt.Sprintf("/tmp/lklrun-%d", uid)
 }
 
-// IsRunDir tells whether the directory at path is one of a run: in this user's
-// place for them, or, in another's, with what a run writes first.
+// IsRunDir reports whether the directory at path is a run directory. It must be
+// in this user's place for them, or, in another place, contain the files that a
+// run writes first.
 func IsRunDir(path string) bool {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -141,7 +143,7 @@ func IsRunDir(path string) bool {
 	return true
 }
 
-// CheckName says what is wrong with name as an instance's name.
+// CheckName returns an error if name is not valid as an instance name.
 func CheckName(name string) error {
 	const want = "expected letters, digits, '-', '_' and '.', a letter or digit first"
 	if name == "" {
@@ -161,14 +163,14 @@ func CheckName(name string) error {
 	return nil
 }
 
-// BaseName makes an instance's name out of a command: the last element of its
-// path, reduced to the characters a name may have.
+// BaseName derives an instance name from a command: the last element of its
+// path, reduced to the valid characters.
 func BaseName(command string) string {
 	var b strings.Builder
 	for _, c := range []byte(filepath.Base(command)) {
 		ok := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
 			b.Len() > 0 && (c == '-' || c == '_' || c == '.')
-		if ok && b.Len() < MaxName-6 { // room for "-99999"
+		if ok && b.Len() < MaxName-6 { // leaves room for "-99999"
 			b.WriteByte(c)
 		}
 	}

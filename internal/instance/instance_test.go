@@ -89,7 +89,8 @@ func TestLife(t *testing.T) {
 		t.Errorf("second create: %v", err)
 	}
 	if _, err = Take(d.Path); err != nil {
-		// Our own descriptor holds the lock: that is the hand-over.
+		// Our own descriptor holds the lock, as in the hand-over from
+		// lklhost.
 		t.Errorf("take with the lock inherited: %v", err)
 	}
 
@@ -129,8 +130,8 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// Runs that come and go under the same names at once neither fail nor leave
-// anything.
+// Runs that start and end concurrently under the same names neither fail nor
+// leave anything behind.
 func TestRace(t *testing.T) {
 	base := filepath.Join(t.TempDir(), "root")
 	var wg sync.WaitGroup
@@ -167,7 +168,7 @@ func TestRace(t *testing.T) {
 	}
 }
 
-// What died in the middle of Remove is swept away, what lives is not.
+// Sweep deletes the remains of an interrupted Remove, and nothing else.
 func TestSweep(t *testing.T) {
 	base := t.TempDir()
 	d, err := create(base, "alive")
@@ -189,8 +190,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// A lock handed down to a child outlives its maker's own descriptor, which is
-// what makes lklhost and lklrun one owner.
+// A lock inherited by a child outlives its creator's own descriptor. This makes
+// lklhost and lklrun one owner.
 func TestLockInherited(t *testing.T) {
 	base := t.TempDir()
 	d, err := create(base, "x")
@@ -262,7 +263,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// What `lklrun cleanup --dir` may delete.
+// IsRunDir decides what `lklrun cleanup --dir` may delete.
 func TestIsRunDir(t *testing.T) {
 	if !IsRunDir(filepath.Join(Root(), "x")) || IsRunDir(Root()) || IsRunDir("/etc") {
 		t.Error("the place does not count")

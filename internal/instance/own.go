@@ -13,14 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openDir opens a directory, or a name in one that is open, and follows no link.
+// openDir opens a directory, or a name inside an open one, without following
+// links.
 func openDir(at int, name string) (int, error) {
 	return unix.Openat(at, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 }
 
-// checkRoot says why the directory at path cannot be the one for this user's run
-// directories: in /tmp anybody may have been there first. A directory that does
-// not exist is fs.ErrNotExist.
+// checkRoot returns an error if the directory at path is not safe for this
+// user's run directories: in /tmp, another user may have created it. It returns
+// fs.ErrNotExist if the directory does not exist.
 func checkRoot(path string, uid int) error {
 	fd, err := openDir(unix.AT_FDCWD, path)
 	switch {
@@ -48,9 +49,10 @@ func checkRoot(path string, uid int) error {
 	return nil
 }
 
-// CheckOwn says why the journal of the run directory at path cannot be trusted:
-// it, or a directory above it, is another user's. A run directory whose lock this
-// process has inherited is the one that its lklrun made.
+// CheckOwn returns an error if the journal of the run directory at path cannot
+// be trusted, because it or a directory above it belongs to another user. If
+// this process has inherited the directory's lock, the directory is the one
+// that its lklrun made.
 func CheckOwn(path string) error {
 	if f := inheritedLock(path); f != nil {
 		return f.Close()
@@ -85,7 +87,8 @@ func CheckOwn(path string) error {
 	return checkMine(at, JournalFile, filepath.Join(down, JournalFile))
 }
 
-// checkAbove says who else could exchange what lies in a directory.
+// checkAbove returns an error if another user could replace files in a
+// directory.
 func checkAbove(fd int, path string) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -100,8 +103,8 @@ func checkAbove(fd int, path string) error {
 	return nil
 }
 
-// checkMine says whose a file of a directory is, or the directory if name is empty.
-// A file that does not exist is nobody's.
+// checkMine returns an error if a file of a directory belongs to another user.
+// An empty name means the directory itself. A missing file is no error.
 func checkMine(at int, name, path string) error {
 	flags := unix.AT_SYMLINK_NOFOLLOW
 	if name == "" {
@@ -124,14 +127,14 @@ func checkMine(at int, name, path string) error {
 	return nil
 }
 
-// isUnmapped tells whether a user is shown for those that a user namespace does
-// not map, of which root is one: in there this process has no rights over the
-// host's network that anybody could misuse.
+// isUnmapped reports whether uid stands for users that a user namespace does
+// not map, including root. In such a namespace, this process has no rights over
+// the host's network that anyone could misuse.
 func isUnmapped(uid uint32) bool {
 	overflow, err := os.ReadFile("/proc/sys/kernel/overflowuid")
 	if err != nil || strings.TrimSpace(string(overflow)) != fmt.Sprint(uid) {
 		return false
 	}
-	uids, err := os.ReadFile("/proc/self/uid_map") // the first namespace maps all of them
+	uids, err := os.ReadFile("/proc/self/uid_map") // the initial namespace maps all users
 	return err == nil && strings.Join(strings.Fields(string(uids)), " ") != "0 0 4294967295"
 }

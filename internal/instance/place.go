@@ -15,18 +15,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Place is where instances are. The zero Place is this machine, and this user.
+// Place is a location of instances. The zero Place is this user on this
+// machine.
 type Place struct {
-	Device string // another machine, as --device takes it
-	Root   string // the folder in which its instances appear here: see Appear
+	Device string // another machine, in the form of --device
+	Root   string // the local folder of its instances; see Appear
 }
 
-// List returns the instances of a place, sorted by name; also leftovers. A folder
-// that does not exist holds none, and one that others can change is a *PlaceError.
+// List returns the instances of a place, sorted by name, including leftovers. A
+// folder that does not exist contains none. If others can change the folder,
+// the error is a *PlaceError.
 func (p Place) List() ([]Info, error) { return list(p.root()) }
 
-// Open finds a running instance: the one of that name, or with an empty name the
-// only one there is.
+// Open finds a running instance by name. An empty name means the only instance.
 func (p Place) Open(name string) (*Info, error) { return open(p.root(), p.where(), name) }
 
 func (p Place) root() string {
@@ -36,7 +37,7 @@ func (p Place) root() string {
 	return Root()
 }
 
-// where says where instances were looked for.
+// where describes the location that was searched.
 func (p Place) where() string {
 	if p.Device != "" {
 		return "on " + p.Device
@@ -68,7 +69,7 @@ func list(root string) ([]Info, error) {
 		}
 		info, err := inspect(filepath.Join(root, e.Name()))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // ended between the two looks
+			continue // it ended between the two checks
 		}
 		if err != nil {
 			return nil, err
@@ -79,8 +80,8 @@ func list(root string) ([]Info, error) {
 	return all, nil
 }
 
-// inspect reads one run directory. A state file that is missing or cut short
-// (lklrun died while starting) leaves only the name known.
+// inspect reads one run directory. If the state file is missing or incomplete,
+// because lklrun died while starting, only the name is known.
 func inspect(dir string) (*Info, error) {
 	if info, err := elsewhere(dir); info != nil || err != nil {
 		return info, err
@@ -100,7 +101,8 @@ func inspect(dir string) (*Info, error) {
 	return info, nil
 }
 
-// lockHeld tells whether somebody holds the lock at path, without touching it.
+// lockHeld reports whether any process holds the lock at path, without taking
+// it.
 func lockHeld(path string) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -114,16 +116,18 @@ func lockHeld(path string) (bool, error) {
 	return lk.Type != unix.F_UNLCK, nil
 }
 
-// takeLock takes the lock that f is open on; unix.EAGAIN: somebody else has it.
-// It does nothing when f's open file description holds it already.
+// takeLock locks the file open as fd. It returns unix.EAGAIN if another process
+// holds the lock. It does nothing if the open file description already holds
+// it.
 func takeLock(fd uintptr) error {
 	return unix.FcntlFlock(fd, unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
 }
 
-// ErrNone is wrapped by Open's error when no instance runs, or none of the name.
+// ErrNone is wrapped by the error of Open if no instance runs, or none of the
+// name.
 var ErrNone = errors.New("no such instance")
 
-// noneError is ErrNone in words that name what was looked for.
+// noneError is an ErrNone with a specific message.
 type noneError struct{ error }
 
 func (noneError) Is(target error) bool { return target == ErrNone }
