@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package doctor says whether a command can be run here, by which engine, and
-// why: what the host offers, and what kind of program it is. It changes nothing.
+// Package doctor examines whether a command can run on this host, with which
+// engine, and why. It checks the host's features and the type of the program.
+// It changes nothing.
 package doctor
 
 import (
@@ -23,56 +24,56 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// State is what a finding means for a run.
+// State is the meaning of a finding for a run.
 type State string
 
 // The states.
 const (
 	OK       State = "ok"
-	Limited  State = "limited" // it runs, but not with everything
-	No       State = "no"      // nothing runs
+	Limited  State = "limited" // runs work, but with limitations
+	No       State = "no"      // no run works
 	Unneeded State = "unneeded"
 )
 
-// Finding is one thing that was looked at.
+// Finding is the result of one check.
 type Finding struct {
 	Subject string `json:"subject"`
 	State   State  `json:"state"`
 	Text    string `json:"text"`
 }
 
-// Choice is what became of one engine.
+// Choice is the result for one engine.
 type Choice struct {
-	Engine string `json:"engine"` // of config's
+	Engine string `json:"engine"` // one of config's constants
 	Runs   bool   `json:"runs"`
 	Why    string `json:"why"`
 }
 
-// Report is everything that was found.
+// Report holds all results.
 type Report struct {
-	Runs    bool             `json:"runs"`             // the command, or any at all
-	Engine  string           `json:"engine,omitempty"` // that would be used; empty: none
-	Why     string           `json:"why"`              // that engine, or none
+	Runs    bool             `json:"runs"`             // the command can run; without a command, any can
+	Engine  string           `json:"engine,omitempty"` // the engine that would be used; empty: none
+	Why     string           `json:"why"`              // the reason for that engine, or for none
 	Engines []Choice         `json:"engines,omitempty"`
 	Host    []Finding        `json:"host"`
 	Command []Finding        `json:"command,omitempty"`
 	Program *program.Program `json:"program,omitempty"`
 }
 
-// Question is what to look at.
+// Question describes what to examine.
 type Question struct {
-	Command string // empty: the host alone
+	Command string // empty: examine only the host
 	Stack   *stack.Stack
-	Stacks  []*stack.Stack // all there are
+	Stacks  []*stack.Stack // all available stacks
 
-	FindHost          func() (string, error)          // where lklhost is
-	FindPreload       func() (string, error)          // and the library of the engine preload
-	CheckNotification func() error                    // whether the host offers what supervise needs
-	CheckFilter       func() error                    // whether the host has seccomp filters at all
-	MakeNamespaces    func(ctx context.Context) error // a user namespace and a network namespace in it
+	FindHost          func() (string, error)          // returns the path of lklhost
+	FindPreload       func() (string, error)          // returns the path of the engine preload's library
+	CheckNotification func() error                    // checks the host features that supervise needs
+	CheckFilter       func() error                    // checks that the host has seccomp filters
+	MakeNamespaces    func(ctx context.Context) error // creates a user namespace and a network namespace in it
 }
 
-// Examine looks.
+// Examine performs all checks.
 func Examine(ctx context.Context, q Question) *Report {
 	r := &Report{}
 	r.host(ctx, q)
@@ -92,7 +93,7 @@ func Examine(ctx context.Context, q Question) *Report {
 		}
 	}
 	r.engines(q)
-	for _, c := range r.Engines { // the first that can be had
+	for _, c := range r.Engines { // choose the first engine that is available
 		if r.Runs = c.Runs; c.Runs {
 			r.Engine, r.Why = c.Engine, c.Why
 			return r
@@ -102,8 +103,8 @@ func Examine(ctx context.Context, q Question) *Report {
 	return r
 }
 
-// engines says of each engine whether it can carry the command's sockets, in the
-// order of preference.
+// engines checks for each engine, in order of preference, whether it can carry
+// the command's sockets.
 func (r *Report) engines(q Question) {
 	choice := func(engine, why string, err error) {
 		if err != nil {
@@ -127,7 +128,7 @@ func (r *Report) host(ctx context.Context, q Question) {
 	add := func(subject string, state State, format string, args ...any) {
 		r.Host = append(r.Host, Finding{subject, state, cli.OneLine(fmt.Sprintf(format, args...))})
 	}
-	// need adds something without which nothing runs.
+	// need adds a check without which no run works.
 	need := func(subject, text string, err error) {
 		if err != nil {
 			add(subject, No, "%v", err)
@@ -205,7 +206,8 @@ func (r *Report) host(ctx context.Context, q Question) {
 	add("host's MPTCP", Unneeded, "not needed: the stack has its own")
 }
 
-// stack adds what became of a stack's library; missing is the state without it.
+// stack adds the result for a stack's library. missing is the state if there is
+// none.
 func (r *Report) stack(s *stack.Stack, missing State) {
 	f := Finding{"stack " + s.Name, OK, s.LibraryPath()}
 	if f.Text == "" {
@@ -217,7 +219,7 @@ func (r *Report) stack(s *stack.Stack, missing State) {
 	r.Host = append(r.Host, f)
 }
 
-// namespaces says why this user cannot have them.
+// namespaces returns an error if this user cannot create them.
 func namespaces(ctx context.Context, try func(context.Context) error) error {
 	err := try(ctx)
 	if err == nil {
@@ -241,7 +243,7 @@ func (r *Report) command(command string) {
 	r.Program = p
 	var cannot *program.Error
 	if errors.As(err, &cannot) {
-		err = cannot.Err // the command is known
+		err = cannot.Err // the command is already named
 	}
 	if p == nil {
 		add("program", No, err.Error())
@@ -273,7 +275,7 @@ func (r *Report) command(command string) {
 	}
 }
 
-// describe says what kind of file a program is.
+// describe returns the type of a program's file.
 func describe(p *program.Program) string {
 	switch p.Format {
 	case program.FormatELF:
@@ -292,9 +294,8 @@ func describe(p *program.Program) string {
 	return "it may be executed but not read, so nothing is known of it"
 }
 
-// privileges lists what executing the program would change about who runs it,
-// and whether the kernel heeds that. What counts is the file that is executed in
-// the end: a script's interpreter.
+// privileges lists the privilege changes of executing the program, and reports
+// whether the kernel applies them. For a script, its interpreter counts.
 func privileges(p *program.Program) (text string, heeded bool) {
 	for {
 		var parts []string

@@ -12,7 +12,7 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// The words are those of amd64.
+// The expected texts are those of amd64.
 func TestPrograms(t *testing.T) {
 	need(t)
 	bin, dir := testutil.PublicBin(t), testutil.Dir(t)
@@ -58,7 +58,7 @@ func TestPrograms(t *testing.T) {
 		if want := "lklrun: " + tt.command + " cannot be run: "; !r.Runs && !strings.HasPrefix(res.Stderr, want) {
 			t.Errorf("%q, want %q...", res.Stderr, want)
 		}
-		// What it says is so.
+		// The doctor's prediction matches a run.
 		cmd := exec.Command(filepath.Join(bin, "lklrun"), "-q", "--", tt.command, "--version")
 		if tt.user {
 			testutil.AsUser(cmd, "")

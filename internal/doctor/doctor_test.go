@@ -33,12 +33,12 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// cgoProgram is a dynamic Go program: its resolver is the C library's.
+// cgoProgram is a dynamic Go program that uses the resolver of the C library.
 func cgoProgram() string { return filepath.Join(testutil.Root(), "build", "test", "probe-cgo") }
 
 const limit = 20 * time.Second
 
-// doctor runs the built lklrun, as root or an ordinary user, and reads its
+// doctor runs the built lklrun, as root or an ordinary user, and parses its
 // report.
 func doctor(t *testing.T, bin string, user bool, args ...string) (Report, testutil.Result) {
 	t.Helper()
@@ -83,7 +83,7 @@ func need(t *testing.T) {
 	testutil.Need(t, testutil.Bin("lklrun"), testutil.Bin("lklhost"), testutil.Bin("stacks/mptcp/liblkl.so"))
 }
 
-// The stack's files need a device that an ordinary user may be kept from.
+// The stack's files need a device to which an ordinary user may have no access.
 func TestFiles(t *testing.T) {
 	need(t)
 	bin, node := testutil.PublicBin(t), filepath.Join(testutil.Dir(t), "null")
@@ -117,7 +117,7 @@ func TestFiles(t *testing.T) {
 	check(true, Limited, "may not be opened by uid 54321: `chmod 666 /dev/fuse`")
 }
 
-// What becomes of a program with the kernel inside it, and that a run agrees.
+// The report about a program with the kernel inside it matches a run.
 func TestPreload(t *testing.T) {
 	need(t)
 	bin, dir := testutil.PublicBin(t), testutil.Dir(t)
@@ -141,7 +141,7 @@ func TestPreload(t *testing.T) {
 		command string
 		user    bool
 		stack   string
-		why     string // "": it can be had
+		why     string // "": it is available
 	}{
 		{"/bin/ls", false, "mptcp", ""},
 		{"ls", true, "vanilla", ""},
@@ -170,8 +170,8 @@ func TestPreload(t *testing.T) {
 	}
 }
 
-// Where the host offers no user notification the kernel goes into the program,
-// if it can.
+// If the host has no user notification, the kernel is loaded into the program
+// if possible.
 func TestNoNotification(t *testing.T) {
 	need(t)
 	here := &stack.Stack{Name: "here", ABI: stack.ABINative, Dir: testutil.Bin("stacks/mptcp"), Library: stack.LibraryFile}
@@ -193,8 +193,9 @@ func TestNoNotification(t *testing.T) {
 	}
 }
 
-// A host that lets ordinary users make no user namespaces: here a user namespace
-// whose own switch is off, and in it a process without capabilities.
+// Here, ordinary users cannot create user namespaces: the test uses a user
+// namespace with its own limit set to 0, and in it a process without
+// capabilities.
 func TestNoUserNamespaces(t *testing.T) {
 	need(t)
 	testutil.Need(t, "setpriv")
@@ -232,7 +233,7 @@ func TestUsage(t *testing.T) {
 			t.Errorf("%q: %v", args, res)
 		}
 	}
-	// The table says the same as the JSON.
+	// The table contains the same as the JSON.
 	table := testutil.OK(t, limit, exec.Command(testutil.Bin("lklrun"), "doctor", "true"))
 	r, _ := doctor(t, testutil.Bin(""), false, "true")
 	for _, f := range append(r.Host, r.Command...) {
@@ -242,7 +243,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// What a stack lacks counts when it is the one that was asked for.
+// A problem of a stack counts only if that stack was selected.
 func TestLibrary(t *testing.T) {
 	here := &stack.Stack{Name: "here", ABI: stack.ABIHost}
 	gone := &stack.Stack{Name: "gone", ABI: stack.ABIAuto, Dir: t.TempDir(), Library: stack.LibraryFile}
