@@ -12,7 +12,8 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// elsewhere says which other interface of the stack has an address; "": none.
+// elsewhere returns the other interface of the stack that has an address; "":
+// none.
 func (c *client) elsewhere(ctx context.Context, a netip.Addr) (string, error) {
 	all, err := stacknet.Addresses(ctx, c.conn)
 	if err != nil {
@@ -26,7 +27,8 @@ func (c *client) elsewhere(ctx context.Context, a netip.Addr) (string, error) {
 	return "", nil
 }
 
-// apply brings the stack from an old lease, nil when there is none, to a new one.
+// apply changes the stack from an old lease, nil if there is none, to a new
+// one.
 func (c *client4) apply(ctx context.Context, old, l *Lease) error {
 	err := stacknet.SetLeased(ctx, c.conn, stacknet.Leased{
 		IfIndex: c.link.IfIndex, Prefix: l.Addr, Preferred: l.left(l.valid), Valid: l.left(l.valid),
@@ -37,7 +39,8 @@ func (c *client4) apply(ctx context.Context, old, l *Lease) error {
 	if err := c.applyMTU(ctx, old, l); err != nil {
 		return err
 	}
-	// Routes on the link first, those of others' gateways among them.
+	// Routes on the link come first, including those to the gateways of
+	// other routes.
 	routes := slices.Clone(l.Routes)
 	slices.SortStableFunc(routes, func(a, b Route) int { return b.Dst.Bits() - a.Dst.Bits() })
 	for _, r := range routes {
@@ -62,7 +65,7 @@ func (c *client4) apply(ctx context.Context, old, l *Lease) error {
 	return errors.Join(errs...)
 }
 
-// applyMTU sets the MTU of the lease, or the interface's own again.
+// applyMTU sets the MTU of the lease, or restores the interface's own.
 func (c *client4) applyMTU(ctx context.Context, old, l *Lease) error {
 	had, mtu := 0, l.MTU
 	if old != nil {
@@ -84,7 +87,7 @@ func (c *client4) route(l *Lease, r Route) stacknet.LeasedRoute {
 	}
 }
 
-// unapply takes a lease out of the stack.
+// unapply removes a lease from the stack.
 func (c *client4) unapply(ctx context.Context, l *Lease) error {
 	var errs []error
 	for _, r := range l.Routes {

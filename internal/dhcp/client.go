@@ -18,22 +18,22 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// Options are what a Client needs beside its interface.
+// Options are the options of a Client besides its interface.
 type Options struct {
-	Hostname string // that servers are told; empty: none
+	Hostname string // sent to servers; empty: none
 	Log      *slog.Logger
-	Tell     func(string) // a line for the user
-	Changed  func()       // Statuses or Resolver say something else now; must not wait
+	Tell     func(string) // prints a line for the user
+	Changed  func()       // called when Statuses or Resolver change; must not block
 }
 
-// tellEvery is how often a line may come: a hostile network shall not fill a
-// terminal.
+// tellEvery is the minimum time between two lines, so that a hostile network
+// cannot flood a terminal.
 const tellEvery = 5 * time.Second
 
 // stopLimit bounds the end of a Client.
 const stopLimit = 5 * time.Second
 
-// Client keeps one interface of a stack supplied with addresses.
+// Client gets and renews the addresses of one interface of a stack.
 type Client struct {
 	link Link
 	conn *stackconn.Conn
@@ -47,26 +47,26 @@ type Client struct {
 
 	mu         sync.Mutex
 	statuses   []Status
-	slaac      map[netip.Addr]netip.Prefix // that the stack made of advertisements, usable
+	slaac      map[netip.Addr]netip.Prefix // usable addresses that the stack derived from advertisements
 	rdnss      []heard
-	forgetting *time.Timer // of rdnss
+	forgetting *time.Timer // for expired entries of rdnss
 	told       time.Time
-	moved      chan struct{} // closed with the next change, and made anew
+	moved      chan struct{} // closed and replaced at each change
 }
 
-// heard is what a router said of name servers.
+// heard holds the name servers announced by a router.
 type heard struct {
 	stacknet.NameServers
-	until time.Time // zero: for ever
+	until time.Time // zero: forever
 }
 
-// New makes a client for an interface; Name, Metric and what is wanted of link
-// are looked at, the rest the stack tells.
+// New returns a client for an interface. It uses the Name, Metric and wanted
+// protocols of link. The rest comes from the stack.
 func New(conn *stackconn.Conn, link Link, opts Options) *Client {
 	return &Client{link: link, conn: conn, opts: opts, slaac: map[netip.Addr]netip.Prefix{}, moved: make(chan struct{})}
 }
 
-// Start begins. What goes on afterwards ends with Stop.
+// Start starts the client. Its background work ends with Stop.
 func (c *Client) Start(ctx context.Context) error {
 	all, err := stacknet.Links(ctx, c.conn)
 	if err != nil {
@@ -88,7 +88,7 @@ func (c *Client) Start(ctx context.Context) error {
 		c.v4 = &client4{client: c.client(ProtoV4), hostname: c.opts.Hostname}
 		c.done.Go(func() { c.v4.run(run) })
 	}
-	if c.link.V6 || c.link.SLAAC && ethernet { // its identifier is made of the address
+	if c.link.V6 || c.link.SLAAC && ethernet { // the identifier derives from the Ethernet address
 		proto := ProtoInfo
 		if c.link.V6 {
 			proto = ProtoV6
@@ -104,8 +104,9 @@ func (c *Client) Start(ctx context.Context) error {
 	return nil
 }
 
-// monitor follows the interface until ctx is done or the stack has ended, and all
-// with it. A program that was stopped with its kernel inside answers again later.
+// monitor follows the interface until ctx is done or the stack has ended, which
+// ends all its work too. If a program was stopped with its kernel inside, the
+// stack answers later.
 func (c *Client) monitor(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := stacknet.Monitor(ctx, c.conn, c.news)
@@ -120,12 +121,12 @@ func (c *Client) monitor(ctx context.Context) {
 	}
 }
 
-// over says whether an error means that there is no stack any more.
+// over reports whether an error means that the stack no longer exists.
 func over(err error) bool {
 	return errors.Is(err, stackconn.ErrClosed) || errors.Is(err, syscall.ESHUTDOWN)
 }
 
-// client makes what both protocols' clients have.
+// client creates the common part of the clients of both protocols.
 func (c *Client) client(proto string) client {
 	return client{
 		link: c.link, conn: c.conn, log: c.opts.Log,
@@ -138,11 +139,11 @@ func (c *Client) client(proto string) client {
 	}
 }
 
-// Stop gives the leases back and ends the client. The addresses stay: what was
-// sent may still have to arrive.
+// Stop releases the leases and ends the client. The addresses stay, because
+// sent data may still have to arrive.
 func (c *Client) Stop() {
 	c.cancel()
-	c.done.Wait() // what runs has limits of its own
+	c.done.Wait() // its work has its own limits
 	c.mu.Lock()
 	if c.forgetting != nil {
 		c.forgetting.Stop()
@@ -160,10 +161,10 @@ func (c *Client) Stop() {
 	both.Wait()
 }
 
-// Renew asks for the leases anew, whatever their times.
+// Renew requests the leases again, whatever their remaining time.
 func (c *Client) Renew() { c.nudge(nudgeRenew) }
 
-// RenewNow does so and waits until they are there, or ctx is done.
+// RenewNow is like Renew, and waits until the leases arrive or ctx is done.
 func (c *Client) RenewNow(ctx context.Context) error {
 	asked := time.Now()
 	c.Renew()
@@ -172,10 +173,10 @@ func (c *Client) RenewNow(ctx context.Context) error {
 	})
 }
 
-// Release gives the leases back and takes their addresses away, until Renew.
+// Release releases the leases and removes their addresses, until Renew.
 func (c *Client) Release() { c.nudge(nudgeRelease) }
 
-// ReleaseNow does so and waits until it is done, or ctx is.
+// ReleaseNow is like Release, and waits until it is complete or ctx is done.
 func (c *Client) ReleaseNow(ctx context.Context) error {
 	c.Release()
 	return c.wait(ctx, func(s Status) bool { return s.Proto == ProtoRA || s.State == StateReleased })
@@ -190,7 +191,7 @@ func (c *Client) nudge(bit int) {
 	}
 }
 
-// tell says a line, unless there was one a moment ago.
+// tell prints a line, unless it printed one a moment ago.
 func (c *Client) tell(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	c.mu.Lock()
@@ -206,7 +207,7 @@ func (c *Client) tell(format string, args ...any) {
 	c.opts.Tell(text)
 }
 
-// status keeps what a client is at.
+// status stores the status of a protocol's client.
 func (c *Client) status(s Status) {
 	c.mu.Lock()
 	i := slices.IndexFunc(c.statuses, func(o Status) bool { return o.Proto == s.Proto })
@@ -222,7 +223,8 @@ func (c *Client) status(s Status) {
 	c.change()
 }
 
-// change tells everybody that something did; c.mu is held, and let go.
+// change signals a change to all waiters. The caller holds c.mu, and change
+// unlocks it.
 func (c *Client) change() {
 	close(c.moved)
 	c.moved = make(chan struct{})
@@ -230,7 +232,7 @@ func (c *Client) change() {
 	c.opts.Changed()
 }
 
-// Statuses are what the interface's clients are at.
+// Statuses returns the status of each of the interface's clients.
 func (c *Client) Statuses() []Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -257,7 +259,7 @@ func (c *Client) Statuses() []Status {
 	return all
 }
 
-// Missing lists the protocols that have not brought an address yet.
+// Missing lists the protocols that have not provided an address yet.
 func (c *Client) Missing() []string {
 	var all []string
 	for _, s := range c.Statuses() {
@@ -271,12 +273,12 @@ func (c *Client) Missing() []string {
 // Wait waits until no protocol is missing, or ctx is done.
 func (c *Client) Wait(ctx context.Context) error { return c.wait(ctx, arrived) }
 
-// arrived says whether a protocol has brought what it can.
+// arrived reports whether a protocol has provided all that it can.
 func arrived(s Status) bool {
 	return s.State == StateBound || s.State == StateRenewing || s.State == StateRebinding || s.Proto == ProtoInfo
 }
 
-// wait waits until all protocols are as they shall be, or ctx is done.
+// wait waits until good holds for all protocols, or ctx is done.
 func (c *Client) wait(ctx context.Context, good func(Status) bool) error {
 	for {
 		c.mu.Lock()
@@ -293,7 +295,7 @@ func (c *Client) wait(ctx context.Context, good func(Status) bool) error {
 	}
 }
 
-// Resolver returns the name servers and search domains that the network gave.
+// Resolver returns the name servers and search domains of the network.
 func (c *Client) Resolver() (servers []netip.Addr, search []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -323,7 +325,7 @@ func (c *Client) Resolver() (servers []netip.Addr, search []string) {
 	return servers, search
 }
 
-// news takes what the monitor tells.
+// news handles a report of the monitor.
 func (c *Client) news(n stacknet.News) {
 	if n.IfIndex != c.link.IfIndex {
 		return

@@ -14,9 +14,9 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// Times of the client's own. RFC 2131, 4.1, names the first two; RFC 5227 would
-// have an address probed for four to nine seconds, which nobody waits for who
-// starts a program.
+// Timers of the client. RFC 2131, 4.1, defines the first two. RFC 5227 requires
+// probing an address for four to nine seconds, which is too long when a program
+// starts.
 const (
 	firstRetry    = 4 * time.Second
 	mostRetry     = 64 * time.Second
@@ -25,40 +25,42 @@ const (
 	rebootTries   = 2
 	probes        = 3
 	probeInterval = 200 * time.Millisecond
-	firstPause    = time.Second // after a conflict, a refusal or a failure; doubled by the next
+	firstPause    = time.Second // after a conflict, a refusal or a failure; doubled each time
 	mostPause     = time.Minute
-	junkMost      = 256 // datagrams that are not for us, while we wait for one that is
+	junkMost      = 256 // unrelated datagrams to skip while waiting for a matching one
 )
 
-// client is what both protocols' clients have.
+// client is the common part of the clients of both protocols.
 type client struct {
 	link   Link
 	conn   *stackconn.Conn
 	log    *slog.Logger
 	host   hooks
 	nudges nudges
-	pause  time.Duration // before the next try
+	pause  time.Duration // before the next attempt
 }
 
-// hooks are how a client tells what becomes of it.
+// hooks are the callbacks of a client.
 type hooks struct {
-	report func(state string, l *Lease) // a state, and the lease it has
+	report func(state string, l *Lease) // receives a state and its lease
 	tell   func(format string, args ...any)
 }
 
-// states is what a protocol's client does, state by state.
+// states is the state machine of a protocol's client.
 type states interface {
-	// restart is where it begins when the interface has a carrier, or none.
+	// restart sets the initial state for an interface with or without
+	// carrier.
 	restart(carrier bool)
-	// report tells the state, where that is of interest.
+	// report reports the state if it is of interest.
 	report()
-	// step does what the state asks for until it is done or ctx is.
+	// step performs the present state's work until it is complete or ctx is
+	// done.
 	step(ctx context.Context)
-	// heed does what a nudge says, between two steps.
+	// heed handles nudges between two steps.
 	heed(ctx context.Context, bits int, carrier bool)
 }
 
-// drive takes s from state to state until ctx is done.
+// drive runs the state machine of s until ctx is done.
 func (c *client) drive(ctx context.Context, s states) {
 	_, carrier := c.nudges.take()
 	s.restart(carrier)
@@ -73,8 +75,9 @@ func (c *client) drive(ctx context.Context, s states) {
 	}
 }
 
-// hear hands datagrams to take until it is content or ctx ends. After a flood of
-// those that are not, nobody listens for the rest of that time.
+// hear passes datagrams to take until take accepts one or ctx ends. After a
+// flood of unrelated datagrams, it ignores all others for the rest of that
+// time.
 func hear[From any](ctx context.Context, receive func(context.Context) ([]byte, From, error), take func([]byte, From) bool) bool {
 	for range junkMost {
 		b, from, err := receive(ctx)
@@ -98,16 +101,16 @@ type client4 struct {
 	hostname string
 
 	state string
-	lease *Lease     // that is set in the stack
-	last  netip.Addr // asked for again
+	lease *Lease     // the lease applied to the stack
+	last  netip.Addr // the address to request again
 }
 
-// run keeps the interface supplied until ctx is done. What is set stays then.
+// run serves the interface until ctx is done. The applied lease stays.
 func (c *client4) run(ctx context.Context) { c.drive(ctx, c) }
 
 func (c *client4) report() { c.host.report(c.state, c.lease) }
 
-// restart is where a client begins whose interface has a carrier, or none.
+// restart sets the initial state for an interface with or without carrier.
 func (c *client4) restart(carrier bool) {
 	switch {
 	case !carrier:
@@ -119,7 +122,7 @@ func (c *client4) restart(carrier bool) {
 	}
 }
 
-// heed does what a nudge says, between two steps.
+// heed handles nudges between two steps.
 func (c *client4) heed(ctx context.Context, bits int, carrier bool) {
 	if bits&nudgeCarrier != 0 && c.state != StateReleased {
 		c.pause = 0
@@ -138,7 +141,7 @@ func (c *client4) heed(ctx context.Context, bits int, carrier bool) {
 	}
 }
 
-// step does what the state asks for until it is done or ctx is.
+// step performs the present state's work until it is complete or ctx is done.
 func (c *client4) step(ctx context.Context) {
 	switch c.state {
 	case StateDown:
@@ -165,7 +168,7 @@ func (c *client4) step(ctx context.Context) {
 
 var broadcastAll = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-// until is the time left to a point of the lease; below zero: it never comes.
+// until returns the time left to a point of the lease; negative: never.
 func (c *client4) until(d time.Duration) time.Duration { return until(c.lease, d) }
 
 func (c *client4) untilExpiry() time.Duration {
@@ -175,7 +178,8 @@ func (c *client4) untilExpiry() time.Duration {
 	return c.until(c.lease.valid)
 }
 
-// sleep waits for d, for ever when it is below zero; false: ctx ended first.
+// sleep waits for d, or forever if d is negative. It returns false if ctx ended
+// first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d < 0 {
 		<-ctx.Done()
@@ -191,7 +195,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// rest waits before the next try, longer each time.
+// rest waits before the next attempt, longer each time.
 func (c *client) rest(ctx context.Context) {
 	if c.pause > 0 && sleep(ctx, jitter(c.pause, c.pause/4)) {
 		c.pause = min(2*c.pause, mostPause)
@@ -201,7 +205,7 @@ func (c *client) rest(ctx context.Context) {
 	}
 }
 
-// jitter is d, give or take spread.
+// jitter returns d, randomised by at most spread in both directions.
 func jitter(d, spread time.Duration) time.Duration {
 	if spread <= 0 {
 		return d
@@ -209,7 +213,7 @@ func jitter(d, spread time.Duration) time.Duration {
 	return d - spread + rand.N(2*spread)
 }
 
-// acquire gets an address from scratch, and sets it.
+// acquire gets a new address and applies it.
 func (c *client4) acquire(ctx context.Context) {
 	c.state = StateSelecting
 	w, err := openPacket(ctx, c.conn, c.link.IfIndex)
@@ -220,7 +224,7 @@ func (c *client4) acquire(ctx context.Context) {
 	defer w.close()
 	offer := c.discover(ctx, w)
 	if offer == nil {
-		return // ctx ended, for it tries as long as that
+		return // ctx has ended, because it tries until then
 	}
 	c.state = StateRequesting
 	c.host.report(c.state, c.lease)
@@ -235,8 +239,8 @@ func (c *client4) acquire(ctx context.Context) {
 	c.settle(ctx, w, lease)
 }
 
-// reboot asks whether the lease still holds on a network that may be another one
-// (RFC 2131, INIT-REBOOT).
+// reboot asks whether the lease is still valid, because the network may be
+// another one (RFC 2131, INIT-REBOOT).
 func (c *client4) reboot(ctx context.Context) {
 	w, err := openPacket(ctx, c.conn, c.link.IfIndex)
 	if err != nil {
@@ -255,15 +259,15 @@ func (c *client4) reboot(ctx context.Context) {
 	case c.until(old.valid) == 0:
 		c.expire(ctx)
 	default:
-		// Nobody answers. The lease is ours until it ends.
+		// No server answers, so the lease stays valid until it ends.
 		c.set(ctx, old)
 	}
 }
 
-// extend renews or rebinds the lease, until so far into it.
+// extend renews or rebinds the lease until the point end of the lease.
 func (c *client4) extend(ctx context.Context, server netip.Addr, end time.Duration, then string) {
 	w, err := openUDP(ctx, c.conn, &c.link, c.lease.Addr.Addr(), server)
-	if errors.Is(err, syscall.EADDRNOTAVAIL) { // somebody took the address away
+	if errors.Is(err, syscall.EADDRNOTAVAIL) { // the address was removed from the stack
 		c.state = StateRebooting
 		return
 	}
@@ -282,11 +286,12 @@ func (c *client4) extend(ctx context.Context, server netip.Addr, end time.Durati
 		case left == 0:
 			c.late(ctx, then)
 			return
-		case left < 0: // somebody asked for it; nothing presses
+		case left < 0: // an explicit request; there is no deadline
 			left = 2 * time.Minute
 		}
-		// RFC 2131, 4.4.5: half of what is left, though no less than a minute.
-		// A lease of less than some minutes would then be asked for but once.
+		// RFC 2131, 4.4.5: wait half of the remaining time, but at
+		// least a minute. With that minimum, a lease of a few minutes
+		// would be requested only once.
 		wait := min(left, max(left/2, min(time.Minute, old.valid/20)))
 		try, cancel := context.WithTimeout(ctx, jitter(wait, wait/10))
 		lease, nak := c.ask(try, w, c.extending(), func(l *Lease) bool {
@@ -304,7 +309,7 @@ func (c *client4) extend(ctx context.Context, server netip.Addr, end time.Durati
 	}
 }
 
-// late goes on when nobody extended the lease in time.
+// late handles a lease that was not extended in time.
 func (c *client4) late(ctx context.Context, then string) {
 	if then == "" {
 		c.expire(ctx)
@@ -313,7 +318,7 @@ func (c *client4) late(ctx context.Context, then string) {
 	c.state = then
 }
 
-// settle takes a lease that was given unless somebody else has its address.
+// settle applies a new lease unless another host has its address.
 func (c *client4) settle(ctx context.Context, w *packetWire, lease *Lease) {
 	taken, err := c.taken(ctx, lease.Addr.Addr())
 	switch {
@@ -333,9 +338,10 @@ func (c *client4) settle(ctx context.Context, w *packetWire, lease *Lease) {
 	}
 }
 
-// set brings the stack to the lease.
+// set applies the lease to the stack.
 func (c *client4) set(ctx context.Context, lease *Lease) {
-	// What was begun is finished, or the stack would have half of a lease.
+	// Complete this even after the end of ctx; otherwise the stack would
+	// have half of a lease.
 	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), applyLimit)
 	defer cancel()
 	if err := c.apply(work, c.lease, lease); err != nil {
@@ -351,7 +357,7 @@ func (c *client4) set(ctx context.Context, lease *Lease) {
 	c.state = StateBound
 }
 
-// lose gives up a lease that is ours no more, and looks for another.
+// lose drops a lease that is no longer valid, and requests another one.
 func (c *client4) lose(ctx context.Context, why string) {
 	c.host.tell("%s: %s is given up: %s", c.link.Name, c.lease.Addr, why)
 	c.drop(ctx)
@@ -370,7 +376,7 @@ func (c *client4) expire(ctx context.Context) {
 	c.state = StateSelecting
 }
 
-// drop takes the lease out of the stack.
+// drop removes the lease from the stack.
 func (c *client4) drop(ctx context.Context) {
 	if c.lease == nil {
 		return
@@ -383,7 +389,7 @@ func (c *client4) drop(ctx context.Context) {
 	c.lease = nil
 }
 
-// failed says what the stack did not do, and waits.
+// failed reports a failure of the stack, and waits.
 func (c *client4) failed(ctx context.Context, what string, err error) {
 	if ctx.Err() != nil || over(err) {
 		return
@@ -397,7 +403,7 @@ func (c *client4) failed(ctx context.Context, what string, err error) {
 	c.rest(ctx)
 }
 
-// release gives the lease back to its server. It does not wait for anything.
+// release returns the lease to its server, without waiting for an answer.
 func (c *client4) release(ctx context.Context) {
 	if c.lease == nil {
 		return
@@ -411,7 +417,7 @@ func (c *client4) release(ctx context.Context) {
 	c.log.Debug("dhcp: released", "link", c.link.Name, "address", c.lease.Addr, "server", c.lease.Server)
 }
 
-// until is what is left until so far into a lease; below zero: for ever.
+// until returns the time left to a point of a lease; negative: forever.
 func until(l *Lease, d time.Duration) time.Duration {
 	if left := l.left(d); left < 1<<62 {
 		return left

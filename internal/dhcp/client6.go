@@ -15,35 +15,35 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// How long what was told of name servers and the like holds, where a server does
-// not say (RFC 8415, 7.6), and the least.
+// Default and minimum lifetime of name servers and similar information, if the
+// server does not specify one (RFC 8415, 7.6).
 const (
 	refreshDefault = 24 * time.Hour
 	refreshLeast   = 10 * time.Minute
 )
 
-// dadLimit bounds the stack's search for another host with the address.
+// dadLimit bounds the stack's duplicate address detection.
 const dadLimit = 5 * time.Second
 
-// client6 is the DHCPv6 client of one interface. With full it gets an address;
-// otherwise it asks a stateless server when a router says that there is one.
+// client6 is the DHCPv6 client of one interface. With full set, it gets an
+// address. Otherwise it queries a stateless server if a router announces one.
 type client6 struct {
 	client
 	full bool
 
 	state string
-	lease *Lease // that is set in the stack
+	lease *Lease // the lease applied to the stack
 
 	mu     sync.Mutex
 	own    netip.Addr // link-local and usable; zero: not yet
 	ra     uint32     // flags of router advertisements
 	trial  netip.Addr // the address that was set last
-	flags  uint32     // its flags; 0: fine
-	trying bool       // the stack looks whether somebody has it
+	flags  uint32     // its flags; 0: usable
+	trying bool       // the stack is checking for duplicates
 	moved  chan struct{}
 }
 
-// heard takes news of the interface.
+// heard handles news about the interface.
 func (c *client6) heard(l *stacknet.LinkNews) {
 	c.nudges.setCarrier(l.Carrier && !l.Gone)
 	if !l.HasRA {
@@ -59,7 +59,7 @@ func (c *client6) heard(l *stacknet.LinkNews) {
 	}
 }
 
-// address takes news of an address of the interface.
+// address handles news about an address of the interface.
 func (c *client6) address(a *stacknet.AddressNews) {
 	addr := a.Prefix.Addr()
 	c.mu.Lock()
@@ -68,7 +68,7 @@ func (c *client6) address(a *stacknet.AddressNews) {
 	switch {
 	case addr == c.trial:
 		if c.flags = a.Flags; a.Gone && c.trying {
-			c.flags = unix.IFA_F_DADFAILED // what has an end is removed then (addrconf_dad_stop())
+			c.flags = unix.IFA_F_DADFAILED // the kernel removes an address with a lifetime then (addrconf_dad_stop())
 		}
 		if c.moved != nil {
 			close(c.moved)
@@ -83,7 +83,7 @@ func (c *client6) address(a *stacknet.AddressNews) {
 	}
 }
 
-// owns says whether an address is that of the lease, or shall be.
+// owns reports whether an address belongs to the lease or is about to.
 func (c *client6) owns(a netip.Addr) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,14 +96,14 @@ func (c *client6) source() netip.Addr {
 	return c.own
 }
 
-// stateless says whether a router wants the rest asked for by DHCPv6.
+// stateless reports whether a router announces stateless DHCPv6.
 func (c *client6) stateless() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ra&(stacknet.RAManaged|stacknet.RAOther) != 0
 }
 
-// run keeps the interface supplied until ctx is done. What is set stays then.
+// run serves the interface until ctx is done. The applied lease stays.
 func (c *client6) run(ctx context.Context) { c.drive(ctx, c) }
 
 func (c *client6) report() {
@@ -176,7 +176,7 @@ func (c *client6) step(ctx context.Context) {
 	}
 }
 
-// talk does what takes a socket.
+// talk performs the steps that need a socket.
 func (c *client6) talk(ctx context.Context) {
 	w, err := openWire6(ctx, c.conn, &c.link, c.source())
 	if err != nil {
@@ -198,7 +198,7 @@ func (c *client6) talk(ctx context.Context) {
 	}
 }
 
-// extend renews or rebinds until so far into the lease.
+// extend renews or rebinds the lease until the point end of the lease.
 func (c *client6) extend(ctx context.Context, w *wire6, typ dhcpv6.MessageType, end time.Duration, then string) {
 	limit := ctx
 	if left := until(c.lease, end); left >= 0 {
@@ -207,7 +207,7 @@ func (c *client6) extend(ctx context.Context, w *wire6, typ dhcpv6.MessageType, 
 		defer cancel()
 	}
 	retry := renewRetry
-	if left := until(c.lease, c.lease.valid); left >= 0 { // a short lease shall be asked for twice at least
+	if left := until(c.lease, c.lease.valid); left >= 0 { // request a short lease at least twice
 		retry.first = min(retry.first, max(left/8, 200*time.Millisecond))
 	}
 	lease, err := c.exchange(limit, w, typ, c.lease, retry)
@@ -224,7 +224,7 @@ func (c *client6) extend(ctx context.Context, w *wire6, typ dhcpv6.MessageType, 
 	}
 }
 
-// set brings the stack to the lease.
+// set applies the lease to the stack.
 func (c *client6) set(ctx context.Context, w *wire6, l *Lease) {
 	old := c.lease
 	work, cancel := context.WithTimeout(context.WithoutCancel(ctx), applyLimit)
@@ -261,14 +261,14 @@ func (c *client6) set(ctx context.Context, w *wire6, l *Lease) {
 	c.lease, c.pause, c.state = l, 0, StateBound
 }
 
-// try says which address is about to be set.
+// try records the address that is about to be set.
 func (c *client6) try(a netip.Addr) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.trial, c.flags, c.trying = a, unix.IFA_F_TENTATIVE, true
 }
 
-// unique waits until the stack knows that nobody else has the address.
+// unique waits until the stack has checked that no other host has the address.
 func (c *client6) unique(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, dadLimit)
 	defer cancel()
@@ -294,7 +294,7 @@ func (c *client6) unique(ctx context.Context) bool {
 		select {
 		case <-moved:
 		case <-ctx.Done():
-			return true // it goes on by itself, and a failure is news
+			return true // the check continues; a failure arrives as news
 		}
 	}
 }
@@ -313,7 +313,7 @@ func (c *client6) expire(ctx context.Context) {
 	c.state = StateSelecting
 }
 
-// drop takes the lease out of the stack.
+// drop removes the lease from the stack.
 func (c *client6) drop(ctx context.Context) {
 	if c.lease == nil {
 		return

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dhcp gets addresses for interfaces of a stack from the network's
-// servers and keeps them: DHCPv4 (RFC 2131), DHCPv6 (RFC 8415), and what router
-// advertisements say, which the stack's kernel itself heeds (RFC 4862).
+// Package dhcp gets and maintains addresses for interfaces of a stack from the
+// network's servers. It supports DHCPv4 (RFC 2131), DHCPv6 (RFC 8415) and
+// router advertisements, which the stack's kernel itself processes (RFC 4862).
 //
 //	Client ─┬─► client4, client6: one for each protocol of an interface, each a
 //	        │   state machine in a goroutine of its own, on sockets of the stack
 //	        └─► stacknet.Monitor: carrier, router advertisements, IPv6 addresses
 //
-// A client sends and receives by calls made in the stack, which wait there; while
-// nothing is due it has no socket. What a server says is looked at before it is
-// heeded (lease4.go, lease6.go): whatever comes, the stack gets a sane address or
-// none.
+// A client sends and receives by blocking calls made in the stack. While
+// nothing is due, it has no socket. It validates the server's messages before
+// it uses them (lease4.go, lease6.go): whatever arrives, the stack gets a sane
+// address or none.
 package dhcp
 
 import (
@@ -20,25 +20,25 @@ import (
 	"time"
 )
 
-// Link is an interface of the stack that shall get its addresses from the network.
+// Link is an interface of the stack that gets its addresses from the network.
 type Link struct {
 	Name    string // in the stack: eth0
 	IfIndex int
 	MAC     net.HardwareAddr
-	MTU     int // at the start; a server cannot raise it
+	MTU     int // initial value; a server cannot raise it
 	Metric  int // of its routes in main
 
 	V4, V6, SLAAC bool
-	IPv6          bool // it has or shall have IPv6 of whatever kind, so that its MTU is 1280 or more
+	IPv6          bool // it has or will get any IPv6 address, so its MTU is at least 1280
 }
 
-// Route is a route that came with a lease.
+// Route is a route from a lease.
 type Route struct {
 	Dst netip.Prefix `json:"dst"`
 	GW  netip.Addr   `json:"gw,omitzero"` // none: on the link
 }
 
-// Lease is what a server gave.
+// Lease is a lease or other information from a server.
 type Lease struct {
 	Addr    netip.Prefix `json:"addr,omitzero"` // none: of a stateless server
 	Server  netip.Addr   `json:"server,omitzero"`
@@ -52,22 +52,22 @@ type Lease struct {
 	Expires time.Time    `json:"expires,omitzero"`
 
 	preferred time.Duration // of an IPv6 address
-	t1, t2    time.Duration // from From
+	t1, t2    time.Duration // counted from From
 	valid     time.Duration // stacknet.Forever: no end
 
-	serverMAC net.HardwareAddr // who sent it, for the release
-	serverID  []byte           // DHCPv6: its DUID
+	serverMAC net.HardwareAddr // the sender, for the release
+	serverID  []byte           // DHCPv6: the server's DUID
 }
 
 // Protocols of a Status.
 const (
 	ProtoV4   = "dhcp"
 	ProtoV6   = "dhcp6"
-	ProtoInfo = "dhcp6-info" // DHCPv6 for all but an address, as the router says
+	ProtoInfo = "dhcp6-info" // DHCPv6 without an address, as the router announces
 	ProtoRA   = "slaac"
 )
 
-// States of a client, as RFC 2131, figure 5, names them, in lower case.
+// States of a client, named as in RFC 2131, figure 5, in lower case.
 const (
 	StateDown       = "no carrier"
 	StateSelecting  = "selecting"
@@ -77,10 +77,10 @@ const (
 	StateRenewing   = "renewing"
 	StateRebinding  = "rebinding"
 	StateReleased   = "released"
-	StateWaiting    = "waiting" // for a router, or before it tries again
+	StateWaiting    = "waiting" // for a router, or before the next attempt
 )
 
-// Status is what one client of one interface is at.
+// Status is the status of one client of one interface.
 type Status struct {
 	Link  string `json:"link"`
 	Proto string `json:"proto"`
@@ -88,7 +88,7 @@ type Status struct {
 	Lease *Lease `json:"lease,omitempty"`
 }
 
-// usable says whether an address may stand for a host that can be spoken to.
+// usable reports whether an address can be that of a single reachable host.
 func usable(a netip.Addr) bool {
 	if !a.IsValid() || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.Is4In6() {
 		return false

@@ -16,16 +16,16 @@ const (
 	protoUDP    = 17
 	ipHeader    = 20
 	udpHeader   = 8
-	maxDatagram = 4096 // what a server may send: more than option 57 asks for
+	maxDatagram = 4096 // maximum datagram of a server: more than option 57 requests
 )
 
 var errNotOurs = errors.New("not a datagram for a DHCP client")
 
-// datagram makes an IPv4 packet with UDP from port 68 to port 67 in it.
+// datagram builds an IPv4 packet that contains UDP from port 68 to port 67.
 func datagram(src, dst netip.Addr, payload []byte) []byte {
 	b := make([]byte, ipHeader+udpHeader, ipHeader+udpHeader+len(payload))
 	size := cap(b)
-	b[0], b[1] = 0x45, 0xc0 // version, header's length; network control, as others' clients
+	b[0], b[1] = 0x45, 0xc0 // version and header length; network control, as in other clients
 	binary.BigEndian.PutUint16(b[2:], uint16(size))
 	b[8], b[9] = 64, protoUDP
 	s, d := src.As4(), dst.As4()
@@ -45,7 +45,8 @@ func datagram(src, dst netip.Addr, payload []byte) []byte {
 	return b
 }
 
-// undatagram returns what an IPv4 packet carries for a DHCP client, and whose it is.
+// undatagram returns the payload of an IPv4 packet for a DHCP client, and its
+// sender.
 func undatagram(b []byte) (payload []byte, from netip.Addr, err error) {
 	if len(b) < ipHeader || b[0]>>4 != 4 {
 		return nil, from, errNotOurs
@@ -64,8 +65,9 @@ func undatagram(b []byte) (payload []byte, from netip.Addr, err error) {
 		return nil, from, errNotOurs
 	}
 	u = u[:n]
-	// A sender on this machine may have left the sum to hardware that is not
-	// there: then it is that of the pseudo header alone.
+	// A sender on this machine may have left the checksum to hardware that
+	// does not exist. Then the field contains only the sum of the pseudo
+	// header.
 	check := binary.BigEndian.Uint16(u[6:])
 	p := pseudoOf(b[12:20], n)
 	if check != 0 && sum(u, p) != 0xffff && check != fold(p) {
@@ -74,14 +76,14 @@ func undatagram(b []byte) (payload []byte, from netip.Addr, err error) {
 	return u[udpHeader:], netip.AddrFrom4([4]byte(b[12:16])), nil
 }
 
-// pseudo is the sum of the pseudo header of the UDP packet in b (RFC 768).
+// pseudo returns the sum of the pseudo header of the UDP packet in b (RFC 768).
 func pseudo(b []byte) uint32 { return pseudoOf(b[12:20], len(b)-ipHeader) }
 
 func pseudoOf(addrs []byte, size int) uint32 {
 	return uint32(sum(addrs, 0)) + protoUDP + uint32(size)
 }
 
-// sum is the ones' complement sum of RFC 1071.
+// sum returns the ones' complement sum of RFC 1071.
 func sum(b []byte, start uint32) uint16 {
 	s := uint64(start)
 	for ; len(b) >= 2; b = b[2:] {
@@ -98,7 +100,8 @@ func sum(b []byte, start uint32) uint16 {
 
 func fold(s uint32) uint16 { return sum(nil, s) }
 
-// arpProbe asks who has an address (RFC 5227); with own set it tells that we do.
+// arpPacket builds an ARP request. It is a probe if sender is not valid, and an
+// announcement if sender is our own address (RFC 5227).
 func arpPacket(mac net.HardwareAddr, sender, target netip.Addr) []byte {
 	b := make([]byte, 28)
 	copy(b, []byte{0, 1, 8, 0, 6, 4, 0, 1}) // Ethernet, IPv4, lengths, request (RFC 826)
@@ -112,8 +115,8 @@ func arpPacket(mac net.HardwareAddr, sender, target netip.Addr) []byte {
 	return b
 }
 
-// arpConflict says whether a packet that was heard while addr is probed means that
-// somebody else has it, or probes it too (RFC 5227, 2.1.1).
+// arpConflict reports whether a packet received during the probe of addr means
+// that another host has the address or probes it too (RFC 5227, 2.1.1).
 func arpConflict(b []byte, own net.HardwareAddr, addr netip.Addr) bool {
 	if len(b) < 28 || [6]byte(b[:6]) != [6]byte{0, 1, 8, 0, 6, 4} || len(own) == 6 && [6]byte(b[8:14]) == [6]byte(own) {
 		return false

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A change makes a hostile answer of a good one.
+// change turns a valid answer into a hostile one.
 type change func(*dhcpv4.DHCPv4)
 
 func opt(code uint8, value ...byte) change {
@@ -29,7 +29,7 @@ func addr(a, b, c, d byte) change {
 	return func(m *dhcpv4.DHCPv4) { m.YourIPAddr = net.IPv4(a, b, c, d) }
 }
 
-// hostile are answers that no client may take.
+// hostile are answers that a client must reject.
 var hostile = map[string]change{
 	"no address":            addr(0, 0, 0, 0),
 	"in network 0":          addr(0, 1, 2, 3),
@@ -58,7 +58,7 @@ var hostile = map[string]change{
 	"a long type":           opt(53, 2, 5, 6, 7),
 }
 
-// harmless are oddities that are left out of a lease that is taken.
+// harmless adds oddities that a client must omit from an otherwise valid lease.
 func harmless(m *dhcpv4.DHCPv4) {
 	for _, c := range []change{
 		opt(26, 0, 68),       // MTU
@@ -67,19 +67,19 @@ func harmless(m *dhcpv4.DHCPv4) {
 		opt(6, 0, 0, 0, 0, 127, 0, 0, 1, 224, 0, 0, 1, 10, 80, 0, 53, 1, 2), // name servers
 		opt(15, []byte("lab\nnameserver 6.6.6.6\x00 evil;x ok.example")...),
 		opt(119, 0xc0, 0x00, 63, 1), // a pointer to itself
-		opt(121, 0, 10, 80, 0, 77, // default, by ourselves
-			32, 10, 80, 0, 77, 10, 80, 0, 1, // ourselves, by the server
+		opt(121, 0, 10, 80, 0, 77, // a default route through our own address
+			32, 10, 80, 0, 77, 10, 80, 0, 1, // our own address, through the server
 			8, 127, 10, 80, 0, 1, // loopback
 			4, 224, 10, 80, 0, 1, // multicast
-			16, 10, 99, 10, 80, 0, 1, // the one that makes sense
-			24, 10, 98), // cut short
+			16, 10, 99, 10, 80, 0, 1, // the only valid one
+			24, 10, 98), // truncated
 	} {
 		c(m)
 	}
 }
 
-// A server that answers each message with every hostile answer, garbage and pieces
-// of good ones before the good one, which alone is heeded.
+// Before the valid answer, the server sends every hostile answer, garbage, and
+// pieces of valid ones. The client uses only the valid answer.
 func TestHostile(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -108,14 +108,14 @@ func TestHostile(t *testing.T) {
 			send(a.ToBytes())
 		}
 		b := good().ToBytes()
-		for size := range bytes.TrimRight(b, "\x00\xff") { // without its end a message is a piece
+		for size := range bytes.TrimRight(b, "\x00\xff") { // a message without its end is a piece
 			if size%17 == 0 {
 				send(b[:size])
 			}
 		}
-		send(bytes.Repeat([]byte{0xff}, 9000)) // more than a frame; in fragments
+		send(bytes.Repeat([]byte{0xff}, 9000)) // more than a frame, sent in fragments
 		broken := bytes.Clone(b)
-		broken[241] = 255 // an option that says it is longer than what there is
+		broken[241] = 255 // an option longer than the message
 		send(broken[:244])
 		odd := good()
 		harmless(odd)
@@ -136,7 +136,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// serve answers what clients send, from a thread in the server's namespace.
+// serve answers clients from a thread in the server's namespace.
 func (n *network) serve(answer func(m *dhcpv4.DHCPv4, send func([]byte))) {
 	n.t.Helper()
 	var pc net.PacketConn
@@ -163,20 +163,20 @@ func (n *network) serve(answer func(m *dhcpv4.DHCPv4, send func([]byte))) {
 		for {
 			k, _, err := pc.ReadFrom(b)
 			if err != nil {
-				return // closed
+				return // the socket is closed
 			}
 			m, err := dhcpv4.FromBytes(b[:k])
 			if err != nil {
 				continue
 			}
 			answer(m, func(p []byte) {
-				_, _ = pc.WriteTo(p, &net.UDPAddr{IP: net.IPv4bcast, Port: 68}) // lost: the client asks again
+				_, _ = pc.WriteTo(p, &net.UDPAddr{IP: net.IPv4bcast, Port: 68}) // if it is lost, the client asks again
 			})
 		}
 	}()
 }
 
-// sane says what of a lease may not be in a stack; "": nothing.
+// sane describes the parts of a lease that must not be in a stack; "": none.
 func sane(l *Lease, link *Link) string {
 	a := l.Addr.Addr()
 	switch {
@@ -274,7 +274,8 @@ func FuzzDatagram(f *testing.F) {
 	})
 }
 
-// Half a gigabit of junk is not listened to, and the next try finds the server.
+// The client ignores half a gigabit of junk, and its next attempt finds the
+// server.
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -304,7 +305,7 @@ func TestFlood(t *testing.T) {
 		opt(54, 10, 80, 0, 1)(a)
 		send(a.ToBytes())
 	})
-	if l := n.bound(n.client()); l.Addr != netip.MustParsePrefix("10.80.0.77/8") { // by its class, for want of a mask
+	if l := n.bound(n.client()); l.Addr != netip.MustParsePrefix("10.80.0.77/8") { // from the address class, because there is no mask
 		t.Errorf("lease: %+v", l)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// six makes the stack's eth0 heed router advertisements; addresses of its own
-// making only with slaac.
+// six makes the stack's eth0 process router advertisements. With slaac, it also
+// derives addresses from them.
 func (n *network) six(slaac bool) func(*Link) {
 	autoconf := "0"
 	if slaac {
@@ -22,8 +22,8 @@ func (n *network) six(slaac bool) func(*Link) {
 	return func(l *Link) { l.V4, l.V6, l.SLAAC, l.IPv6 = false, !slaac, slaac, true }
 }
 
-// dnsmasq's DHCPv6: an address that is ours after the stack has looked whether
-// somebody has it, a router by its advertisement, and the release.
+// With dnsmasq's DHCPv6, the client gets an address after the stack's duplicate
+// address detection, a router from its advertisement, and sends the release.
 func TestLease6(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -45,7 +45,8 @@ func TestLease6(t *testing.T) {
 	n.eventually("the address goes", func() bool { return !n.has(l.Addr.String(), "ip", "-6", "addr") })
 }
 
-// A router's prefix and its name servers; the rest from its stateless server.
+// The client gets a router's prefix and name servers, and the rest from its
+// stateless server.
 func TestSLAAC(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -63,7 +64,7 @@ func TestSLAAC(t *testing.T) {
 	})
 }
 
-// A router's advertisement alone brings name servers too.
+// A router's advertisement alone is enough to get name servers.
 func TestRDNSS(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)

@@ -22,7 +22,7 @@ import (
 
 const wait = 30 * time.Second
 
-// A wire is a stack whose eth0 leads to s0 of a namespace with servers.
+// network is a stack whose eth0 leads to s0 of a namespace with servers.
 type network struct {
 	t      *testing.T
 	stack  *hoststack.Stack
@@ -43,7 +43,7 @@ func newNetwork(t *testing.T) *network {
 	return n
 }
 
-// client starts a client for eth0; change may want more than DHCPv4.
+// client starts a client for eth0. change can enable more than DHCPv4.
 func (n *network) client(change ...func(*Link)) *Client {
 	n.t.Helper()
 	link := Link{Name: "eth0", Metric: 100, V4: true}
@@ -98,7 +98,7 @@ func (n *network) bound(c *Client) *Lease {
 	return lease(c, ProtoV4)
 }
 
-// lease is what a protocol has brought; nil: nothing.
+// lease returns a protocol's lease; nil: none.
 func lease(c *Client, proto string) *Lease {
 	for _, s := range c.Statuses() {
 		if s.Proto == proto {
@@ -108,7 +108,7 @@ func lease(c *Client, proto string) *Lease {
 	return nil
 }
 
-// state is what a protocol's client is at.
+// state returns the state of a protocol's client.
 func state(c *Client, proto string) string {
 	for _, s := range c.Statuses() {
 		if s.Proto == proto {
@@ -128,7 +128,8 @@ func (n *network) eventually(what string, cond func() bool) {
 	testutil.WaitFor(n.t, what, wait, cond)
 }
 
-// What a server gives is what the stack has; the server sees its release.
+// The stack gets exactly the server's lease, and the server receives the
+// release.
 func TestLease(t *testing.T) {
 	for name, serve := range map[string]func(n *network) (log func() string, released string){
 		"udhcpd": func(n *network) (func() string, string) {
@@ -176,7 +177,7 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// seconds is how long the stack itself lets an address stay.
+// seconds returns the remaining lifetime of an address in the stack.
 func (n *network) seconds() int {
 	n.t.Helper()
 	_, rest, found := strings.Cut(n.stack.Run(n.t, "ip", "-4", "addr", "show", "dev", "eth0"), "valid_lft ")
@@ -187,8 +188,8 @@ func (n *network) seconds() int {
 	return s
 }
 
-// A lease is renewed at T1 as long as there is a server, without the address ever
-// being away; then it is rebound in vain, and the address goes with its end.
+// A lease is renewed at T1 as long as the server exists, and the address never
+// disappears. Without a server, rebinding fails, and the address expires.
 func TestRenewAndExpiry(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)

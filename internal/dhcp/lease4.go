@@ -18,20 +18,20 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// Bounds of what a server may say.
+// Limits for values from a server.
 const (
-	minLease   = 2 * time.Second // shorter is no lease but a nuisance
-	minMTU4    = 576             // RFC 791: what every host takes
-	minPrefix  = 8               // the widest network there ever was
+	minLease   = 2 * time.Second // a shorter lease would only cause traffic
+	minMTU4    = 576             // RFC 791: every host accepts this size
+	minPrefix  = 8               // the largest network of the address classes
 	mostRoutes = 32
 	mostDNS    = 6
 	mostSearch = 8
 	infinite   = 1<<32 - 1
 )
 
-// lease4 reads what a server offers or acknowledges. It is an error when that
-// cannot be the address of an interface for a time; whatever else makes no sense
-// is left out.
+// lease4 parses a server's offer or acknowledgement. It returns an error if the
+// message contains no usable address and lease time. It ignores other invalid
+// values.
 func lease4(m *dhcpv4.DHCPv4, link *Link, now time.Time) (*Lease, error) {
 	addr, ok := netip.AddrFromSlice(m.YourIPAddr.To4())
 	if !ok || !usable(addr) {
@@ -56,7 +56,7 @@ func lease4(m *dhcpv4.DHCPv4, link *Link, now time.Time) (*Lease, error) {
 		return nil, err
 	}
 	if b := m.Options.Get(dhcpv4.OptionClasslessStaticRoute); len(b) > 0 {
-		l.Routes = classless(b, l.Addr) // RFC 3442: the router option is not looked at then
+		l.Routes = classless(b, l.Addr) // RFC 3442: this option overrides the router option
 	} else if gw, ok := addr4(m.Options.Get(dhcpv4.OptionRouter)); ok && router(gw, l.Addr) {
 		l.Routes = []Route{{Dst: netip.PrefixFrom(netip.IPv4Unspecified(), 0), GW: gw}}
 	}
@@ -72,7 +72,7 @@ func lease4(m *dhcpv4.DHCPv4, link *Link, now time.Time) (*Lease, error) {
 	return l, nil
 }
 
-// addr4 reads the first address of an option.
+// addr4 returns the first address of an option.
 func addr4(b []byte) (netip.Addr, bool) {
 	if len(b) < 4 {
 		return netip.Addr{}, false
@@ -80,7 +80,7 @@ func addr4(b []byte) (netip.Addr, bool) {
 	return netip.AddrFrom4([4]byte(b[:4])), true
 }
 
-// prefix4 reads a subnet mask; without one the address' class tells.
+// prefix4 parses a subnet mask. Without one, it uses the address class.
 func prefix4(a netip.Addr, mask []byte) (int, error) {
 	if len(mask) == 0 {
 		switch first := a.As4()[0]; {
@@ -105,7 +105,7 @@ func prefix4(a netip.Addr, mask []byte) (int, error) {
 	return bits, nil
 }
 
-// times4 reads the lease's time, T1 and T2 (RFC 2131, 4.4.5).
+// times4 parses the lease time, T1 and T2 (RFC 2131, 4.4.5).
 func (l *Lease) times4(m *dhcpv4.DHCPv4) error {
 	read := func(code dhcpv4.OptionCode) (time.Duration, bool) {
 		b := m.Options.Get(code)
@@ -130,8 +130,8 @@ func (l *Lease) times4(m *dhcpv4.DHCPv4) error {
 	return nil
 }
 
-// times sets when a lease is renewed, rebound, over; T1 and T2 that make no sense
-// get their defaults.
+// times sets the times of renewal, rebinding and expiry. Invalid values of T1
+// and T2 are replaced by the defaults.
 func (l *Lease) times(valid, t1, t2 time.Duration) {
 	l.valid = valid
 	if valid == stacknet.Forever {
@@ -150,7 +150,7 @@ func (l *Lease) times(valid, t1, t2 time.Duration) {
 	l.Renew, l.Rebind, l.Expires = l.From.Add(t1), l.From.Add(t2), l.From.Add(valid)
 }
 
-// left is what remains of a duration that began with the lease.
+// left returns the remaining part of a duration that began with the lease.
 func (l *Lease) left(d time.Duration) time.Duration {
 	if d == stacknet.Forever {
 		return d
@@ -158,7 +158,7 @@ func (l *Lease) left(d time.Duration) time.Duration {
 	return max(d-time.Since(l.From), 0)
 }
 
-// router says whether gw can be a router for own.
+// router reports whether gw can be a router for own.
 func router(gw netip.Addr, own netip.Prefix) bool {
 	if !usable(gw) || gw == own.Addr() {
 		return false
@@ -166,7 +166,7 @@ func router(gw netip.Addr, own netip.Prefix) bool {
 	return own.Bits() >= 31 || gw != config.Broadcast(own) && gw != own.Masked().Addr()
 }
 
-// classless reads RFC 3442's option up to where it makes no sense.
+// classless parses RFC 3442's option up to the first invalid entry.
 func classless(b []byte, own netip.Prefix) []Route {
 	var all []Route
 	for len(b) > 0 && len(all) < mostRoutes {
@@ -188,9 +188,9 @@ func classless(b []byte, own netip.Prefix) []Route {
 		}
 		first := r.Dst.Addr()
 		switch {
-		case bits == 0 && !r.GW.IsValid(): // everything on the link
-		case first.As4()[0] >= 224 || bits >= 8 && !usable(first): // multicast, loopback and what is no network
-		case r.Dst.IsSingleIP() && first == own.Addr(): // ourselves
+		case bits == 0 && !r.GW.IsValid(): // a default route without gateway
+		case first.As4()[0] >= 224 || bits >= 8 && !usable(first): // multicast, loopback and other invalid networks
+		case r.Dst.IsSingleIP() && first == own.Addr(): // our own address
 		case slices.ContainsFunc(all, func(o Route) bool { return o.Dst == r.Dst }):
 		default:
 			all = append(all, r)
@@ -199,7 +199,8 @@ func classless(b []byte, own netip.Prefix) []Route {
 	return all
 }
 
-// sensibleMTU is an MTU that the interface can have; 0: this one it cannot.
+// sensibleMTU returns a valid MTU for the interface, or 0 if mtu is not
+// possible.
 func sensibleMTU(mtu int, link *Link) int {
 	least := minMTU4
 	if link.IPv6 {
@@ -211,7 +212,7 @@ func sensibleMTU(mtu int, link *Link) int {
 	return mtu
 }
 
-// domains reads the search list (RFC 3397), else the domain.
+// domains returns the search list (RFC 3397) or else the domain.
 func domains(m *dhcpv4.DHCPv4) []string {
 	var names []string
 	if b := m.Options.Get(dhcpv4.OptionDNSDomainSearchList); len(b) > 0 && len(b) <= 1024 {
@@ -226,8 +227,8 @@ func domains(m *dhcpv4.DHCPv4) []string {
 	return names
 }
 
-// sensibleDomains leaves out what is no name of a domain: these end up in a file
-// that every program reads.
+// sensibleDomains removes invalid domain names, because the rest goes into a
+// file that every program reads.
 func sensibleDomains(names []string) []string {
 	var good []string
 	for _, n := range names {

@@ -16,12 +16,11 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// errRefused is a server's word that it has no lease for us, or none any more.
+// errRefused reports that a server has no lease for us, or none any more.
 var errRefused = errors.New("refused")
 
-// lease6 reads what a server advertises or replies. It is errRefused when the
-// server says that there is nothing for us, another error when what it says makes
-// no sense.
+// lease6 parses a server's advertisement or reply. It returns errRefused if the
+// server has no lease for us, and another error if the message is invalid.
 func lease6(m *dhcpv6.Message, iaid [4]byte, now time.Time) (*Lease, error) {
 	l, err := info6(m, now)
 	if err != nil {
@@ -46,7 +45,7 @@ func lease6(m *dhcpv6.Message, iaid [4]byte, now time.Time) (*Lease, error) {
 			if !ok || !addr.Is6() || !usable(addr) || addr.IsLinkLocalUnicast() || valid < minLease || preferred > valid {
 				continue
 			}
-			l.Addr = netip.PrefixFrom(addr, 128) // a router says what is on the link
+			l.Addr = netip.PrefixFrom(addr, 128) // the router announces the prefix of the link
 			l.preferred = preferred
 			l.times(valid, cap6(ia.T1, preferred/2), cap6(ia.T2, preferred/10*8))
 			return l, nil
@@ -56,7 +55,7 @@ func lease6(m *dhcpv6.Message, iaid [4]byte, now time.Time) (*Lease, error) {
 	return nil, fmt.Errorf("%w: nothing in the answer is for us", errRefused)
 }
 
-// forever reads a lifetime.
+// forever converts a lifetime.
 func forever(d time.Duration) time.Duration {
 	if d >= infinite*time.Second {
 		return stacknet.Forever
@@ -64,7 +63,8 @@ func forever(d time.Duration) time.Duration {
 	return d
 }
 
-// cap6 is T1 or T2, which the client chooses itself where the server says 0.
+// cap6 returns T1 or T2. The client chooses the value itself if the server
+// sends 0.
 func cap6(t, own time.Duration) time.Duration {
 	if t == 0 {
 		return own
@@ -72,7 +72,7 @@ func cap6(t, own time.Duration) time.Duration {
 	return forever(t)
 }
 
-// info6 reads what even a server says that gives no addresses.
+// info6 parses the information that even a stateless server provides.
 func info6(m *dhcpv6.Message, now time.Time) (*Lease, error) {
 	id := m.Options.ServerID()
 	if id == nil {

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) {
 	hoststack.Main()
-	// They wait for servers' times, not for a processor.
+	// The tests wait for the servers' timers, not for CPU time.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "12"); err != nil {
 		panic(err)

@@ -15,8 +15,8 @@ func in(l *Lease, network string) bool {
 	return l != nil && netip.MustParsePrefix(network).Contains(l.Addr.Addr())
 }
 
-// A server that knows the old network no more refuses the renewal: the old address
-// goes, one of the new network comes.
+// A server that no longer knows the old network refuses the renewal. The old
+// address is removed, and one of the new network is added.
 func TestMove(t *testing.T) {
 	const subnet = "opt subnet 255.255.255.0"
 	for name, serve := range map[string]func(n *network, net string) *testutil.Proc{
@@ -49,12 +49,12 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// An address that somebody has is declined, and the next one taken.
+// An address that another host has is declined, and the next one is taken.
 func TestDecline(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
 	n.server.Addr(t, "s0", "10.80.0.1/24")
-	n.server.Addr(t, "lo", "10.80.0.50/32") // for which s0 answers, and dnsmasq does not know
+	n.server.Addr(t, "lo", "10.80.0.50/32") // s0 answers ARP for it, and dnsmasq does not know it
 	mac := strings.TrimSpace(n.stack.Run(t, "cat", "/sys/class/net/eth0/address"))
 	p := n.server.DnsmasqDHCP(t, "s0", "--dhcp-range=10.80.0.60,10.80.0.70,255.255.255.0,600", "--dhcp-host="+mac+",10.80.0.50")
 	c := n.client()
@@ -70,8 +70,9 @@ func TestDecline(t *testing.T) {
 	}
 }
 
-// A cable that was out: the client asks whether the lease still holds, and goes on
-// where it does; in another network it gets another address.
+// After a cable was unplugged, the client asks whether the lease is still
+// valid, and continues with it if so. In another network it gets another
+// address.
 func TestCarrier(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -96,7 +97,8 @@ func TestCarrier(t *testing.T) {
 	if got := strings.Count(said(), "DHCPDISCOVER"); got != discovers {
 		t.Errorf("it asked from scratch: %d DISCOVERs, before %d", got, discovers)
 	}
-	// Down and up in the stack takes the routes away, which come back.
+	// Setting the device down and up in the stack removes the routes, and
+	// they are restored.
 	n.stack.Run(t, "ip", "link", "set", "eth0", "down")
 	n.eventually("it is seen", func() bool { return state(c, ProtoV4) == StateDown })
 	n.stack.Run(t, "ip", "link", "set", "eth0", "up")
@@ -116,7 +118,8 @@ func TestCarrier(t *testing.T) {
 	}
 }
 
-// DHCPv6: a lease is renewed, moves with its network, and ends without a server.
+// A DHCPv6 lease is renewed, moves with its network, and expires without a
+// server.
 func TestLifetimes6(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
@@ -133,7 +136,7 @@ func TestLifetimes6(t *testing.T) {
 	n.server.Run(t, "ip", "link", "set", "s0", "down")
 	n.eventually("the loss is seen", func() bool { return state(c, ProtoV6) == StateDown })
 	n.server.Run(t, "ip", "link", "set", "s0", "up")
-	n.server.Addr(t, "s0", "fd80::1/64") // which goes with the link
+	n.server.Addr(t, "s0", "fd80::1/64") // it is removed with the link
 	n.eventually("the lease holds", func() bool {
 		return state(c, ProtoV6) == StateBound && n.has(first.Addr.String(), "ip", "-6", "addr")
 	})
@@ -149,12 +152,13 @@ func TestLifetimes6(t *testing.T) {
 	}
 }
 
-// An IPv6 address that a neighbour has is declined, and another one taken.
+// An IPv6 address that a neighbour has is declined, and another one is taken.
 func TestDecline6(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
 	n.server.Addr(t, "s0", "fd80::1/64")
-	// The server answers for fd80::105 without having it, or dnsmasq would not offer it.
+	// The server answers for fd80::105 without having it. Otherwise dnsmasq
+	// would not offer it.
 	for _, kv := range []string{"all.forwarding=1", "s0.proxy_ndp=1"} {
 		n.server.Run(t, "sysctl", "-qw", "net.ipv6.conf."+kv)
 	}

@@ -8,25 +8,25 @@ import (
 	"sync"
 )
 
-// Nudges, bits.
+// Nudges, as bits.
 const (
-	nudgeCarrier = 1 << iota // it came or went
-	nudgeRenew               // somebody wants a fresh lease
-	nudgeRelease             // somebody wants it given back
+	nudgeCarrier = 1 << iota // the carrier has changed
+	nudgeRenew               // a renewal is requested
+	nudgeRelease             // a release is requested
 )
 
-// errNudged is why the context of a phase ended.
+// errNudged is the reason why the context of a phase ended.
 var errNudged = errors.New("something else is to be done first")
 
-// nudges interrupt a client in whatever it waits for.
+// nudges interrupts a waiting client.
 type nudges struct {
 	mu      sync.Mutex
 	pending int
 	carrier bool
-	cancel  context.CancelCauseFunc // of the phase under way
+	cancel  context.CancelCauseFunc // of the present phase
 }
 
-// send adds a nudge; those that are not heeded yet are not counted.
+// send adds a nudge. Pending nudges of the same kind are merged.
 func (n *nudges) send(bit int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -40,7 +40,7 @@ func (n *nudges) nudge(bit int) {
 	}
 }
 
-// setCarrier tells whether there is a carrier.
+// setCarrier reports the state of the carrier.
 func (n *nudges) setCarrier(on bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -50,7 +50,7 @@ func (n *nudges) setCarrier(on bool) {
 	}
 }
 
-// arm gives a phase a context that ends with the next nudge.
+// arm returns a context for a phase that ends at the next nudge.
 func (n *nudges) arm(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	n.mu.Lock()
@@ -62,7 +62,7 @@ func (n *nudges) arm(ctx context.Context) (context.Context, context.CancelFunc) 
 	return ctx, func() { cancel(nil) }
 }
 
-// take returns the nudges since the last time, and whether there is a carrier.
+// take returns the nudges since the last call, and the state of the carrier.
 func (n *nudges) take() (bits int, carrier bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

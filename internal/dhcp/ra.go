@@ -12,10 +12,11 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// mostHeard is how many routers' name servers are kept.
+// mostHeard is the maximum number of routers whose name servers are kept.
 const mostHeard = 8
 
-// address keeps the addresses that the stack made of router advertisements.
+// address stores the addresses that the stack derived from router
+// advertisements.
 func (c *Client) address(a *stacknet.AddressNews) {
 	addr := a.Prefix.Addr()
 	if addr.IsLinkLocalUnicast() {
@@ -45,8 +46,8 @@ func (c *Client) address(a *stacknet.AddressNews) {
 	c.change()
 }
 
-// nameServers keeps what routers say of name servers and search domains. A
-// lifetime of zero takes it back (RFC 8106, 5.1).
+// nameServers stores the name servers and search domains announced by routers.
+// A lifetime of zero withdraws them (RFC 8106, 5.1).
 func (c *Client) nameServers(all []stacknet.NameServers) {
 	c.mu.Lock()
 	before := slices.Clone(c.rdnss)
@@ -68,8 +69,9 @@ func (c *Client) nameServers(all []stacknet.NameServers) {
 	c.forget(before)
 }
 
-// forget leaves out what is no more valid, and tells when what is left is not what
-// was there before; c.mu is held, and let go. It comes again when the next is due.
+// forget removes expired entries, and signals a change if the rest differs from
+// before. It schedules itself for the next expiry. The caller holds c.mu, and
+// forget unlocks it.
 func (c *Client) forget(before []heard) {
 	now := time.Now()
 	var next time.Time

@@ -11,8 +11,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// Name servers of routers are forgotten when their time is over, or a router takes
-// them back; what says nothing new is told to nobody.
+// A router's name servers are removed when they expire or the router withdraws
+// them. An announcement without changes causes no report.
 func TestNameServersEnd(t *testing.T) {
 	changes := make(chan struct{}, 256)
 	c := New(nil, Link{Name: "eth0", SLAAC: true}, Options{Changed: func() { changes <- struct{}{} }})

@@ -15,25 +15,26 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// Limits of what is done without waiting for anybody.
+// Timeouts of operations that do not wait for an answer.
 const (
 	applyLimit   = 10 * time.Second
 	releaseLimit = time.Second
 )
 
-// asked are the options that are wanted: RFC 3442 has the routes first.
+// asked lists the requested options. RFC 3442 requires the routes first.
 var asked = []dhcpv4.OptionCode{
 	dhcpv4.OptionClasslessStaticRoute, dhcpv4.OptionSubnetMask, dhcpv4.OptionRouter, dhcpv4.OptionDomainNameServer,
 	dhcpv4.OptionDomainName, dhcpv4.OptionDNSDomainSearchList, dhcpv4.OptionInterfaceMTU,
 	dhcpv4.OptionIPAddressLeaseTime, dhcpv4.OptionRenewTimeValue, dhcpv4.OptionRebindingTimeValue,
 }
 
-// message makes a message of the client's.
+// message builds a message of the client.
 func (c *client4) message(typ dhcpv4.MessageType, more ...dhcpv4.Modifier) (*dhcpv4.DHCPv4, error) {
 	all := []dhcpv4.Modifier{
 		dhcpv4.WithHwAddr(c.link.MAC),
 		dhcpv4.WithMessageType(typ),
-		// The same in every run: RFC 2132, 9.14, by the Ethernet address.
+		// The identifier is the same in every run: RFC 2132, 9.14, by
+		// the Ethernet address.
 		dhcpv4.WithOption(dhcpv4.OptClientIdentifier(append([]byte{1}, c.link.MAC...))),
 	}
 	if typ == dhcpv4.MessageTypeDiscover || typ == dhcpv4.MessageTypeRequest {
@@ -49,7 +50,7 @@ func withAddr(opt func(net.IP) dhcpv4.Option, a netip.Addr) dhcpv4.Modifier {
 	return dhcpv4.WithOption(opt(a.AsSlice()))
 }
 
-// selecting is the request for what was offered.
+// selecting returns the request for an offer.
 func (c *client4) selecting(offer *Lease) func() (*dhcpv4.DHCPv4, error) {
 	return func() (*dhcpv4.DHCPv4, error) {
 		return c.message(dhcpv4.MessageTypeRequest,
@@ -57,21 +58,22 @@ func (c *client4) selecting(offer *Lease) func() (*dhcpv4.DHCPv4, error) {
 	}
 }
 
-// rebooting is the question whether an earlier lease holds.
+// rebooting returns the request to confirm an earlier lease.
 func (c *client4) rebooting() func() (*dhcpv4.DHCPv4, error) {
 	return func() (*dhcpv4.DHCPv4, error) {
 		return c.message(dhcpv4.MessageTypeRequest, withAddr(dhcpv4.OptRequestedIPAddress, c.lease.Addr.Addr()))
 	}
 }
 
-// extending is the request for more time, of one server or of any.
+// extending returns the request for more time, to one server or to all.
 func (c *client4) extending() func() (*dhcpv4.DHCPv4, error) {
 	return func() (*dhcpv4.DHCPv4, error) {
 		return c.message(dhcpv4.MessageTypeRequest, dhcpv4.WithClientIP(c.lease.Addr.Addr().AsSlice()))
 	}
 }
 
-// discover looks for a server until one offers what can be taken, or ctx ends.
+// discover searches for a server until it gets an acceptable offer, or ctx
+// ends.
 func (c *client4) discover(ctx context.Context, w wire) *Lease {
 	began := time.Now()
 	for n, wait := 0, firstRetry; ctx.Err() == nil; n, wait = n+1, min(2*wait, mostRetry) {
@@ -80,8 +82,8 @@ func (c *client4) discover(ctx context.Context, w wire) *Lease {
 			more = append(more, withAddr(dhcpv4.OptRequestedIPAddress, c.last))
 		}
 		if n%2 == 1 {
-			// Some network between does not deliver to an address that is not
-			// there yet.
+			// Some networks do not deliver packets to an address
+			// that is not configured yet.
 			more = append(more, dhcpv4.WithBroadcast(true))
 		}
 		m, err := c.message(dhcpv4.MessageTypeDiscover, more...)
@@ -98,7 +100,7 @@ func (c *client4) discover(ctx context.Context, w wire) *Lease {
 	return nil
 }
 
-// request makes a request some times; nak: a server refuses.
+// request sends a request several times. nak reports a refusal by a server.
 func (c *client4) request(ctx context.Context, w wire, make func() (*dhcpv4.DHCPv4, error), tries int, ok func(*Lease) bool) (lease *Lease, nak bool) {
 	for wait := firstRetry; tries > 0 && ctx.Err() == nil; tries, wait = tries-1, min(2*wait, mostRetry) {
 		try, cancel := context.WithTimeout(ctx, jitter(wait, retrySpread))
@@ -111,7 +113,7 @@ func (c *client4) request(ctx context.Context, w wire, make func() (*dhcpv4.DHCP
 	return nil, false
 }
 
-// ask makes a request once and waits for the answer until ctx ends.
+// ask sends a request once and waits for the answer until ctx ends.
 func (c *client4) ask(ctx context.Context, w wire, make func() (*dhcpv4.DHCPv4, error), ok func(*Lease) bool) (lease *Lease, nak bool) {
 	m, err := make()
 	if err != nil {
@@ -124,8 +126,9 @@ func withSeconds(since time.Time) dhcpv4.Modifier {
 	return func(m *dhcpv4.DHCPv4) { m.NumSeconds = uint16(min(time.Since(since)/time.Second, 0xffff)) }
 }
 
-// exchange sends a message and returns the first lease in an answer of the wanted
-// type that ok takes. What does not answer m, or makes no sense, is passed over.
+// exchange sends a message and returns the first lease in an answer of the
+// wanted type that ok accepts. It ignores invalid messages and those that do
+// not answer m.
 func (c *client4) exchange(ctx context.Context, w wire, m *dhcpv4.DHCPv4, want dhcpv4.MessageType, ok func(*Lease) bool) (lease *Lease, nak bool) {
 	sent := time.Now()
 	if err := w.send(ctx, m.ToBytes()); err != nil {
@@ -147,7 +150,8 @@ func (c *client4) exchange(ctx context.Context, w wire, m *dhcpv4.DHCPv4, want d
 		if a.MessageType() != want {
 			return false
 		}
-		// The lease begins when it was asked for (RFC 2131, 4.4.5).
+		// The lease begins at the time of the request (RFC 2131,
+		// 4.4.5).
 		l, err := lease4(a, &c.link, sent)
 		if err != nil {
 			c.log.Debug("dhcp: passed over", "link", c.link.Name, "type", a.MessageType(), "reason", err)
@@ -162,7 +166,8 @@ func (c *client4) exchange(ctx context.Context, w wire, m *dhcpv4.DHCPv4, want d
 	return lease, nak
 }
 
-// like is a lease as far as a refusal tells: of that server, for what was asked.
+// like returns the lease as far as it is known from a refusal: the server, and
+// the requested address.
 func (c *client4) like(m *dhcpv4.DHCPv4, server netip.Addr) *Lease {
 	a, _ := addr4(m.Options.Get(dhcpv4.OptionRequestedIPAddress))
 	if !a.IsValid() {
@@ -171,13 +176,13 @@ func (c *client4) like(m *dhcpv4.DHCPv4, server netip.Addr) *Lease {
 	return &Lease{Addr: netip.PrefixFrom(a, 32), Server: server}
 }
 
-// answers says whether a is for m.
+// answers reports whether a is an answer to m.
 func answers(a, m *dhcpv4.DHCPv4) bool {
 	return a.OpCode == dhcpv4.OpcodeBootReply && a.TransactionID == m.TransactionID &&
 		a.HWType == m.HWType && a.ClientHWAddr.String() == m.ClientHWAddr.String()
 }
 
-// decline tells the server that somebody has the address it gave.
+// decline tells the server that another host has the assigned address.
 func (c *client4) decline(ctx context.Context, w wire, l *Lease) {
 	m, err := c.message(dhcpv4.MessageTypeDecline,
 		withAddr(dhcpv4.OptRequestedIPAddress, l.Addr.Addr()), withAddr(dhcpv4.OptServerIdentifier, l.Server))
@@ -189,9 +194,9 @@ func (c *client4) decline(ctx context.Context, w wire, l *Lease) {
 	}
 }
 
-// sendRelease tells the server that its address is free. The packet goes to the
-// Ethernet address that the lease came from: at the end of a run nobody is left
-// to ask a neighbour for his.
+// sendRelease tells the server that the address is free. It sends the packet to
+// the Ethernet address from which the lease came, because at the end of a run
+// ARP is no longer possible.
 func (c *client4) sendRelease(ctx context.Context, l *Lease) error {
 	m, err := c.message(dhcpv4.MessageTypeRelease,
 		dhcpv4.WithClientIP(l.Addr.Addr().AsSlice()), withAddr(dhcpv4.OptServerIdentifier, l.Server))
@@ -210,8 +215,8 @@ func (c *client4) sendRelease(ctx context.Context, l *Lease) error {
 	return w.send(ctx, m.ToBytes())
 }
 
-// taken says who has an address already, "" when nobody does: an interface of the
-// stack's, or a neighbour (RFC 5227).
+// taken returns the holder of an address, "" if it is free: an interface of the
+// stack, or a neighbour (RFC 5227).
 func (c *client4) taken(ctx context.Context, a netip.Addr) (string, error) {
 	if other, err := c.elsewhere(ctx, a); other != "" || err != nil {
 		return other, err
@@ -236,7 +241,7 @@ func (c *client4) taken(ctx context.Context, a netip.Addr) (string, error) {
 	return "", nil
 }
 
-// listenARP listens for as long as one probe may take to be answered.
+// listenARP listens for the time that the answer to one probe may take.
 func (c *client4) listenARP(ctx context.Context, s *stackconn.Socket, a netip.Addr) (string, error) {
 	try, cancel := context.WithTimeout(ctx, jitter(probeInterval, probeInterval/4))
 	defer cancel()
@@ -257,11 +262,11 @@ func (c *client4) listenARP(ctx context.Context, s *stackconn.Socket, a netip.Ad
 	return "", ctx.Err()
 }
 
-// announce tells the neighbours who has the address now.
+// announce tells the neighbours the new holder of the address.
 func (c *client4) announce(ctx context.Context, a netip.Addr) {
 	s, err := c.conn.Socket(ctx, unix.AF_PACKET, unix.SOCK_DGRAM, 0)
 	if err != nil {
-		return // they find out by themselves
+		return // the neighbours learn it on their own
 	}
 	defer s.Close()
 	_, err = s.SendTo(ctx, arpPacket(c.link.MAC, a, a), 0, linkAddr(c.link.IfIndex, unix.ETH_P_ARP, everybody))

@@ -14,8 +14,9 @@ import (
 	"github.com/insomniacslk/dhcp/iana"
 )
 
-// retry6 is how often a message is sent (RFC 8415, 15): first after about that,
-// then each time about twice as long, up to most; times 0: until ctx ends.
+// retry6 controls how a message is repeated (RFC 8415, 15). The first delay is
+// about first. It roughly doubles each time, up to most. times limits the
+// number of messages; 0: until ctx ends.
 type retry6 struct {
 	first, most time.Duration
 	times       int
@@ -30,15 +31,16 @@ var (
 	infoRetry    = retry6{first: time.Second, most: time.Hour}
 )
 
-// iaid names our one address among an interface's: the same in every run.
+// iaid returns the ID of our one address on the interface, which is the same in
+// every run.
 func (c *client6) iaid() [4]byte { return [4]byte(c.link.MAC[2:6]) }
 
-// duid names us, the same in every run (RFC 8415, 11.4).
+// duid returns our DUID, which is the same in every run (RFC 8415, 11.4).
 func (c *client6) duid() dhcpv6.DUID {
 	return &dhcpv6.DUIDLL{HWType: iana.HWTypeEthernet, LinkLayerAddr: c.link.MAC}
 }
 
-// message makes a message of the client's; lease is what it is about, nil: none.
+// message builds a message of the client about lease; nil: about none.
 func (c *client6) message(typ dhcpv6.MessageType, lease *Lease) (*dhcpv6.Message, error) {
 	m, err := dhcpv6.NewMessage()
 	if err != nil {
@@ -72,7 +74,7 @@ func (c *client6) message(typ dhcpv6.MessageType, lease *Lease) (*dhcpv6.Message
 	return m, nil
 }
 
-// exchange sends a message until a server gives a lease in a reply, or refuses.
+// exchange repeats a message until a server replies with a lease or refuses.
 func (c *client6) exchange(ctx context.Context, w *wire6, typ dhcpv6.MessageType, about *Lease, retry retry6) (*Lease, error) {
 	var lease *Lease
 	var refused error
@@ -98,8 +100,8 @@ func (c *client6) exchange(ctx context.Context, w *wire6, typ dhcpv6.MessageType
 	return lease, err
 }
 
-// converse sends a message again and again until take is content with an answer,
-// or late, called when a try's time is over, says that it will do.
+// converse repeats a message until take accepts an answer. When the time of a
+// try is over, it calls late, which can end the exchange.
 func (c *client6) converse(ctx context.Context, w *wire6, typ dhcpv6.MessageType, about *Lease, retry retry6,
 	take func(m *dhcpv6.Message, from netip.Addr, sent time.Time) bool, late func() bool,
 ) error {
@@ -126,7 +128,7 @@ func (c *client6) converse(ctx context.Context, w *wire6, typ dhcpv6.MessageType
 	return context.Cause(ctx)
 }
 
-// listen hands answers to m to take until it is content or ctx ends.
+// listen passes answers to m to take until take accepts one or ctx ends.
 func (c *client6) listen(ctx context.Context, w *wire6, m *dhcpv6.Message, sent time.Time, take func(*dhcpv6.Message, netip.Addr, time.Time) bool) bool {
 	own := c.duid().ToBytes()
 	return hear(ctx, w.receive, func(b []byte, from netip.Addr) bool {
@@ -139,7 +141,7 @@ func (c *client6) listen(ctx context.Context, w *wire6, m *dhcpv6.Message, sent 
 	})
 }
 
-// acquire gets an address from scratch, and sets it.
+// acquire gets a new address and applies it.
 func (c *client6) acquire(ctx context.Context, w *wire6) {
 	offer, lease := c.solicit(ctx, w)
 	if offer != nil {
@@ -160,9 +162,9 @@ func (c *client6) acquire(ctx context.Context, w *wire6) {
 	}
 }
 
-// solicit looks for a server until one advertises an address, or gives one at
-// once (rapid commit). Of those that answer within the first second the one with
-// the highest preference is taken.
+// solicit searches for a server until one advertises an address or assigns one
+// at once (rapid commit). Among the answers within the first second, it chooses
+// the server with the highest preference.
 func (c *client6) solicit(ctx context.Context, w *wire6) (offer, lease *Lease) {
 	best := -1
 	take := func(m *dhcpv6.Message, from netip.Addr, sent time.Time) bool {
@@ -184,7 +186,7 @@ func (c *client6) solicit(ctx context.Context, w *wire6) (offer, lease *Lease) {
 		}
 		return false
 	}
-	_ = c.converse(ctx, w, dhcpv6.MessageTypeSolicit, nil, solicitRetry, take, func() bool { return offer != nil }) // nothing: nobody answered
+	_ = c.converse(ctx, w, dhcpv6.MessageTypeSolicit, nil, solicitRetry, take, func() bool { return offer != nil }) // on an error there was no answer
 	return offer, lease
 }
 
@@ -207,11 +209,11 @@ func (c *client6) confirm(ctx context.Context, w *wire6) {
 	case until(c.lease, c.lease.valid) == 0:
 		c.expire(ctx)
 	default:
-		c.set(ctx, w, c.lease) // a cable that was out has taken it away
+		c.set(ctx, w, c.lease) // an unplugged cable has removed it
 	}
 }
 
-// decline tells the server that somebody has the address it gave.
+// decline tells the server that another host has the assigned address.
 func (c *client6) decline(ctx context.Context, w *wire6, l *Lease, who string) {
 	if m, err := c.message(dhcpv6.MessageTypeDecline, l); err == nil {
 		if err := w.send(ctx, m.ToBytes()); err != nil {
@@ -225,7 +227,7 @@ func (c *client6) decline(ctx context.Context, w *wire6, l *Lease, who string) {
 	}
 }
 
-// inform asks a stateless server.
+// inform queries a stateless server.
 func (c *client6) inform(ctx context.Context, w *wire6) {
 	c.state = StateSelecting
 	_ = c.converse(ctx, w, dhcpv6.MessageTypeInformationRequest, nil, infoRetry, func(m *dhcpv6.Message, from netip.Addr, sent time.Time) bool {
@@ -241,7 +243,7 @@ func (c *client6) inform(ctx context.Context, w *wire6) {
 	}, nil)
 }
 
-// release gives the lease back. It does not wait for anything.
+// release returns the lease, without waiting for an answer.
 func (c *client6) release(ctx context.Context) {
 	if c.lease == nil || !c.full {
 		return

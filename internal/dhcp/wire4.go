@@ -15,13 +15,13 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// wire is how DHCPv4 messages travel.
+// wire transports DHCPv4 messages.
 type wire interface {
 	// send sends a message to a server, or to all.
 	send(ctx context.Context, msg []byte) error
 
-	// receive returns the next datagram for a DHCP client, and who sent it.
-	// Anything else is errNotOurs.
+	// receive returns the next datagram for a DHCP client, and its sender.
+	// For all other datagrams it returns errNotOurs.
 	receive(ctx context.Context) ([]byte, net.HardwareAddr, error)
 
 	close()
@@ -29,8 +29,8 @@ type wire interface {
 
 var everybody = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// packetWire is a packet socket, for as long as there is no address of ours, or
-// none that routes lead from.
+// packetWire is a packet socket. It is used while we have no address, or no
+// route that uses it.
 type packetWire struct {
 	s        *stackconn.Socket
 	ifindex  int
@@ -39,7 +39,8 @@ type packetWire struct {
 }
 
 func openPacket(ctx context.Context, c *stackconn.Conn, ifindex int) (*packetWire, error) {
-	// Without a protocol it hears nothing until its filter is there.
+	// Without a protocol, the socket receives nothing before its filter is
+	// attached.
 	s, err := c.Socket(ctx, unix.AF_PACKET, unix.SOCK_DGRAM, 0)
 	if err != nil {
 		return nil, err
@@ -79,7 +80,7 @@ func (w *packetWire) receive(ctx context.Context) ([]byte, net.HardwareAddr, err
 
 func (w *packetWire) close() { w.s.Close() }
 
-// linkAddr is struct sockaddr_ll, include/uapi/linux/if_packet.h.
+// linkAddr builds a struct sockaddr_ll, include/uapi/linux/if_packet.h.
 func linkAddr(ifindex int, proto uint16, mac net.HardwareAddr) []byte {
 	b := make([]byte, 20)
 	binary.NativeEndian.PutUint16(b, unix.AF_PACKET)
@@ -89,7 +90,7 @@ func linkAddr(ifindex int, proto uint16, mac net.HardwareAddr) []byte {
 	return b
 }
 
-// senderMAC is the Ethernet address in a struct sockaddr_ll; nil: there is none.
+// senderMAC returns the Ethernet address in a struct sockaddr_ll, or nil.
 func senderMAC(b []byte) net.HardwareAddr {
 	if len(b) < 18 || b[11] != 6 {
 		return nil
@@ -97,21 +98,22 @@ func senderMAC(b []byte) net.HardwareAddr {
 	return net.HardwareAddr(append([]byte(nil), b[12:18]...))
 }
 
-// dhcpFilter lets whole UDP packets to a DHCP client through, of what a packet
-// socket of type SOCK_DGRAM sees of IPv4: data of a transfer shall not wake us.
+// dhcpFilter accepts unfragmented UDP packets to a DHCP client, for a packet
+// socket of type SOCK_DGRAM that receives IPv4. Other traffic must not wake
+// this process.
 var dhcpFilter = []bpf.Instruction{
 	bpf.LoadAbsolute{Off: 9, Size: 1}, // protocol
 	bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: protoUDP, SkipTrue: 6},
 	bpf.LoadAbsolute{Off: 6, Size: 2}, // fragments
 	bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: 0x3fff, SkipTrue: 4},
-	bpf.LoadMemShift{Off: 0},          // X = the header's length
+	bpf.LoadMemShift{Off: 0},          // X = length of the header
 	bpf.LoadIndirect{Off: 2, Size: 2}, // destination port
 	bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: clientPort, SkipTrue: 1},
 	bpf.RetConstant{Val: 1 << 16},
 	bpf.RetConstant{Val: 0},
 }
 
-// attach gives a socket in the stack a filter.
+// attach attaches a filter to a socket in the stack.
 func attach(ctx context.Context, s *stackconn.Socket, program []bpf.Instruction) error {
 	raw, err := bpf.Assemble(program)
 	if err != nil {
@@ -120,9 +122,9 @@ func attach(ctx context.Context, s *stackconn.Socket, program []bpf.Instruction)
 	return s.AttachFilter(ctx, raw)
 }
 
-// udpWire sends from our address by a UDP socket, to one server or, by broadcast,
-// to all. It hears by a packet socket: a refusal is broadcast, which a socket
-// that is bound to an address does not get.
+// udpWire sends from our address with a UDP socket, to one server or, by
+// broadcast, to all. It receives with a packet socket, because refusals are
+// broadcast and a socket bound to an address does not get them.
 type udpWire struct {
 	*packetWire
 	s  *stackconn.Socket
@@ -163,7 +165,7 @@ func (w *udpWire) close() {
 	w.packetWire.close()
 }
 
-// inetAddr is struct sockaddr_in.
+// inetAddr builds a struct sockaddr_in.
 func inetAddr(a netip.Addr, port uint16) []byte {
 	b := make([]byte, unix.SizeofSockaddrInet4)
 	binary.NativeEndian.PutUint16(b, unix.AF_INET)

@@ -18,7 +18,7 @@ const (
 	serverPort6 = 547
 )
 
-// allServers is where clients ask (RFC 8415, 7.1).
+// allServers is the multicast address of servers (RFC 8415, 7.1).
 var allServers = netip.MustParseAddr("ff02::1:2")
 
 // wire6 is a UDP socket on the interface's link-local address.
@@ -50,7 +50,7 @@ func (w *wire6) send(ctx context.Context, msg []byte) error {
 	return err
 }
 
-// receive returns the next message and the server that it is from.
+// receive returns the next message and its server.
 func (w *wire6) receive(ctx context.Context) ([]byte, netip.Addr, error) {
 	b := make([]byte, maxDatagram)
 	n, from, err := w.s.RecvFrom(ctx, b, unix.MSG_TRUNC)
@@ -65,7 +65,7 @@ func (w *wire6) receive(ctx context.Context) ([]byte, netip.Addr, error) {
 
 func (w *wire6) close() { w.s.Close() }
 
-// inet6Addr is struct sockaddr_in6.
+// inet6Addr builds a struct sockaddr_in6.
 func inet6Addr(a netip.Addr, port uint16, scope int) []byte {
 	b := make([]byte, unix.SizeofSockaddrInet6)
 	binary.NativeEndian.PutUint16(b, unix.AF_INET6)
