@@ -12,8 +12,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// alone counts the connections that have no subflow but from one of addrs, by
-// address.
+// alone counts, by address, the connections whose subflows all come from addrs.
 func alone(ctx context.Context, conn *stackconn.Conn, addrs map[netip.Addr]bool) (map[netip.Addr]int, error) {
 	conns, err := connections(ctx, conn)
 	if err != nil {
@@ -28,8 +27,8 @@ func alone(ctx context.Context, conn *stackconn.Conn, addrs map[netip.Addr]bool)
 	return count, nil
 }
 
-// connections are the MPTCP connections to other machines, by token, with the
-// addresses their subflows have here.
+// connections returns the MPTCP connections to other machines by token, with
+// the local addresses of their subflows.
 func connections(ctx context.Context, conn *stackconn.Conn) (map[mptcpevent.Token][]netip.Addr, error) {
 	all, err := sockdiag.List(ctx, conn, sockdiag.TCP)
 	if err != nil {
@@ -37,7 +36,8 @@ func connections(ctx context.Context, conn *stackconn.Conn) (map[mptcpevent.Toke
 	}
 	conns := map[mptcpevent.Token][]netip.Addr{}
 	for _, s := range all {
-		// No endpoint means anything to a connection that has fallen back to TCP.
+		// A connection that has fallen back to TCP does not use
+		// endpoints.
 		const real = sockdiag.FlagCapableRemote | sockdiag.FlagJoinLocal | sockdiag.FlagJoinRemote
 		f := s.Subflow
 		if f == nil || !f.Token.Known || f.Flags&real == 0 || s.State != sockdiag.Established || s.Remote.Addr().Unmap().IsLoopback() {
@@ -49,7 +49,7 @@ func connections(ctx context.Context, conn *stackconn.Conn) (map[mptcpevent.Toke
 	return conns, nil
 }
 
-// cutOff are the addresses of the endpoints on links that do not carry.
+// cutOff returns the addresses of the endpoints on links without carrier.
 func (s *State) cutOff(wants []Want) map[netip.Addr]bool {
 	cut := map[netip.Addr]bool{}
 	for _, l := range gather(s, wants) {
@@ -62,10 +62,10 @@ func (s *State) cutOff(wants []Want) map[netip.Addr]bool {
 	return cut
 }
 
-// abandon ends the subflows from addrs that were closed and cannot tell their
-// peer, because nothing leaves from there. Without it they would try to for
-// minutes, and the end of the run would wait for them. What they carried has
-// gone out by others already.
+// abandon ends closed subflows from addrs that cannot reach their peer, because
+// nothing leaves from these addresses. Otherwise they would retry for minutes,
+// and the end of the run would wait for them. Other subflows have already sent
+// their data.
 func abandon(ctx context.Context, conn *stackconn.Conn, addrs []netip.Addr) error {
 	from := map[netip.Addr]bool{}
 	for _, a := range addrs {

@@ -14,23 +14,25 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// reconcile says which endpoints to add and which to take away.
+// reconcile returns the endpoints to add and to delete.
 //
-// An endpoint goes when its link does not carry any more: that closes the
-// subflows over it at once, and what they had not delivered goes out by the
-// others, where TCP would wait for its timers first. It stays while no other link
-// has one: a connection without any subflow would end after
-// net.mptcp.close_timeout. And it stays while another link has just got its own,
-// which has no subflow yet that could tell the peer; and while there are
-// connections that have this path alone, such as those whose peers take no more
-// subflows: they outlast a cut as TCP does, and could not come back. The others
-// have MPTCP's own timers then.
+// An endpoint is deleted when its link no longer carries. This closes its
+// subflows at once, and other subflows resend their undelivered data. TCP would
+// first wait for its timers. There are exceptions:
 //
-// One that went comes back after Settle at the earliest, if there is another path. The
-// peer is told of both by the same number: that it went, by REMOVE_ADDR (RFC 8684,
-// 3.4.2) behind what waits on the other path, that it is there by MP_JOIN on its own,
-// idle one. If the first comes last, the peer ends the new subflow, and no kernel
-// tries again.
+//   - It stays if no other link has an endpoint: a connection without a
+//     subflow would end after net.mptcp.close_timeout.
+//   - It stays while another link's endpoint is new, because no subflow there
+//     can inform the peer yet.
+//   - It stays while connections have only this path, such as those whose
+//     peers accept no more subflows. They survive a cut as TCP does, and could
+//     not come back. The other connections then depend on MPTCP's own timers.
+//
+// A deleted endpoint comes back after Settle at the earliest, if there is
+// another path. The peer learns of both changes by the same address ID.
+// REMOVE_ADDR (RFC 8684, 3.4.2) is queued behind other data on the other path,
+// and MP_JOIN arrives on its own, idle path. If REMOVE_ADDR arrived last, the
+// peer would end the new subflow, and no kernel tries again.
 func (m *Memory) reconcile(state *State, links []link, now time.Time) (add, del []Change, notes []string) {
 	if m.endpoints == nil {
 		m.endpoints = map[netip.Addr]*endpoint{}
@@ -75,7 +77,7 @@ func (m *Memory) reconcile(state *State, links []link, now time.Time) (add, del 
 				e.there = false
 				notes = append(notes, fmt.Sprintf("%s does not carry: MPTCP connections leave it (%s) and go on by %s", l.Name, a, carrying))
 			case there && have.Flags&stacknet.EndpointImplicit == 0:
-				// Ours, or made by somebody who knows better.
+				// Ours, or created deliberately by someone else.
 			case !l.carries || e != nil && e.dropped:
 			case carrying != "" && !m.left[a].IsZero():
 				m.held = min(cmp.Or(m.held, Settle), Settle-now.Sub(m.left[a]))
@@ -87,7 +89,7 @@ func (m *Memory) reconcile(state *State, links []link, now time.Time) (add, del 
 			default:
 				e = m.remember(a, l.Endpoint, used)
 				n := stacknet.Endpoint{ID: e.id, Addr: a, Ifindex: l.index, Flags: e.flags}
-				if there { // it takes the place of the kernel's own, and its number
+				if there { // it replaces the kernel's own endpoint and takes its ID
 					n.ID, e.id = 0, have.ID
 				} else {
 					room--
@@ -120,7 +122,7 @@ func (m *Memory) reconcile(state *State, links []link, now time.Time) (add, del 
 	return add, del, notes
 }
 
-// failed takes in that the stack has refused c.
+// failed records that the stack has refused c.
 func (m *Memory) failed(c Change) {
 	if c.AddEndpoint == nil {
 		return
@@ -130,8 +132,8 @@ func (m *Memory) failed(c Change) {
 	}
 }
 
-// observe takes in what others did to our endpoints, and returns the names of
-// the links that connections use by now: "" for none.
+// observe records changes that others made to our endpoints. It returns the
+// names of the links that connections use now, or "".
 func (m *Memory) observe(byAddr map[netip.Addr]stacknet.Endpoint, links []link, now time.Time) (carrying string) {
 	for a, e := range m.endpoints {
 		have, there := byAddr[a]
@@ -162,8 +164,8 @@ func (m *Memory) observe(byAddr map[netip.Addr]stacknet.Endpoint, links []link, 
 	return strings.Join(names, ", ")
 }
 
-// remember returns what is known of the endpoint of a, which gets a number for
-// as long as its address is there.
+// remember returns the record of the endpoint of a. Its ID is assigned for as
+// long as the address exists.
 func (m *Memory) remember(a netip.Addr, flags uint32, used map[int]bool) *endpoint {
 	e := m.endpoints[a]
 	if e == nil {
@@ -182,7 +184,7 @@ func (m *Memory) remember(a netip.Addr, flags uint32, used map[int]bool) *endpoi
 	return e
 }
 
-// reserved says whether the number belongs to an endpoint that will come back.
+// reserved reports whether the ID belongs to an endpoint that will come back.
 func (m *Memory) reserved(id int) bool {
 	for _, e := range m.endpoints {
 		if e.id == id {

@@ -11,22 +11,22 @@ import (
 	"github.com/lklrun/lklrun/internal/mptcpevent"
 )
 
-// How long until a connection tries an endpoint again: joinFirst, and twice as
-// long each time, up to joinMost, each a quarter more or less. A subflow that has lived for joinLived was no
-// failure.
+// Delays until a connection tries an endpoint again. The first is joinFirst. It
+// doubles with each try up to joinMost, and is randomised by a quarter. A
+// subflow that has lived for joinLived does not count as a failure.
 const (
 	joinFirst = time.Second
 	joinMost  = 24 * time.Second
 	joinLived = 2 * time.Second
 )
 
-// joins are the subflows that connections should have and have not: the kernel
-// tries each endpoint once on each connection. The zero joins is ready to use.
+// joins tracks the subflows that connections should have but lack. The kernel
+// tries each endpoint only once per connection. The zero joins is ready to use.
 type joins struct {
 	mu   sync.Mutex
 	all  map[join]*attempt
-	look time.Time     // when to look for connections that lack one; zero: no need
-	wake chan struct{} // of one: next would tell something else
+	look time.Time     // when to search for connections that lack one; zero: not needed
+	wake chan struct{} // capacity 1: the result of next has changed
 }
 
 // join is a connection and the address of an endpoint.
@@ -35,15 +35,15 @@ type join struct {
 	addr  netip.Addr
 }
 
-// attempt is what is known of a join. It is forgotten when the stack says that
-// there is a subflow, or that there will not be one.
+// attempt is the state of a join. It is deleted when the stack reports that the
+// subflow exists or is impossible.
 type attempt struct {
-	made  int // so many times it was tried again
+	made  int // number of retries
 	at    time.Time
-	lives time.Time // it has had a subflow since; zero: none
+	lives time.Time // start of its present subflow; zero: none
 }
 
-// heard takes in an event: what was closed is to be tried again.
+// heard handles an event: a closed subflow must be tried again.
 func (j *joins) heard(e mptcpevent.Event, now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -67,7 +67,7 @@ func (j *joins) heard(e mptcpevent.Event, now time.Time) {
 	j.tell()
 }
 
-// lacks says that a connection has no subflow from an endpoint.
+// lacks records that a connection has no subflow from an endpoint.
 func (j *joins) lacks(key join, now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -83,7 +83,8 @@ func (j *joins) add(key join, at time.Time) {
 	j.all[key] = &attempt{at: at}
 }
 
-// lookSoon says that more may be possible than before, Settle from now.
+// lookSoon schedules a search after Settle, because more subflows may be
+// possible now.
 func (j *joins) lookSoon(now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -104,7 +105,7 @@ func (j *joins) tell() {
 	}
 }
 
-// next is when there is something to do; zero: nothing.
+// next returns the time of the next action; zero: none.
 func (j *joins) next() time.Time {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -117,8 +118,8 @@ func (j *joins) next() time.Time {
 	return soonest
 }
 
-// toLook says whether it is time to look for connections that lack a subflow,
-// once.
+// toLook reports, once, that it is time to search for connections that lack a
+// subflow.
 func (j *joins) toLook(now time.Time) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -129,7 +130,7 @@ func (j *joins) toLook(now time.Time) bool {
 	return true
 }
 
-// due are those whose time it is.
+// due returns the joins whose time has come.
 func (j *joins) due(now time.Time) (keys []join) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -141,7 +142,7 @@ func (j *joins) due(now time.Time) (keys []join) {
 	return keys
 }
 
-// tried says that a join is under way, or is to be later.
+// tried records that a join is in progress, and schedules the next try.
 func (j *joins) tried(key join, now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -151,7 +152,7 @@ func (j *joins) tried(key join, now time.Time) {
 	}
 }
 
-// postpone puts off what is due, as the stack could not be asked.
+// postpone delays the due actions after a failed query of the stack.
 func (j *joins) postpone(now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -165,14 +166,15 @@ func (j *joins) postpone(now time.Time) {
 	}
 }
 
-// done says that nothing is to be done about a join.
+// done removes a join that needs no more action.
 func (j *joins) done(key join) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	delete(j.all, key)
 }
 
-// later keeps those apart that have failed at once.
+// later randomises a delay, so that joins that failed at once are not all
+// retried at once.
 func later(d time.Duration) time.Duration {
 	return d*3/4 + rand.N(d/2)
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/lklrun/lklrun/internal/mptcpevent"
 )
 
-// A clock that tests of joins move, and the event of a connection's subflow.
+// joinWorld is a clock controlled by tests of joins, and the events of a
+// connection's subflow.
 type joinWorld struct {
 	*testing.T
 	joins
@@ -26,7 +27,7 @@ func (w *joinWorld) event(kind mptcpevent.Kind) {
 	w.heard(mptcpevent.Event{Kind: kind, Token: w.key.token, Local: netip.AddrPortFrom(w.key.addr, 999)}, w.now)
 }
 
-// tries moves on to the next try and returns how long that was.
+// tries advances the clock to the next try and returns the delay.
 func (w *joinWorld) tries() time.Duration {
 	w.Helper()
 	at := w.next()
@@ -52,7 +53,7 @@ func (w *joinWorld) after(took, want time.Duration) {
 	}
 }
 
-// What fails is tried again and again, ever less often; nothing else is tried.
+// Failed subflows are tried again at growing intervals, and no others are.
 func TestJoinsBackOff(t *testing.T) {
 	w := newJoinWorld(t)
 	w.event(mptcpevent.SubEstablished)
@@ -72,8 +73,8 @@ func TestJoinsBackOff(t *testing.T) {
 	}
 }
 
-// A peer who takes a subflow and ends it at once is not asked more often than one who
-// refuses it; a subflow that has lived begins anew.
+// A peer that accepts a subflow and ends it at once is tried no more often than
+// one that refuses it. A subflow that has lived for a while resets the delay.
 func TestJoinsLived(t *testing.T) {
 	for _, lived := range []time.Duration{joinLived - 1, joinLived} {
 		w := newJoinWorld(t)
@@ -92,8 +93,8 @@ func TestJoinsLived(t *testing.T) {
 	}
 }
 
-// A look comes once, Settle after the first reason for it, and at once when events were
-// lost.
+// A search happens once, Settle after its first reason, or at once when events
+// were lost.
 func TestJoinsLook(t *testing.T) {
 	w := newJoinWorld(t)
 	w.lookSoon(w.now)
@@ -112,6 +113,6 @@ func TestJoinsLook(t *testing.T) {
 	w.toLook(w.next())
 	w.lacks(w.key, w.now)
 	w.tries()
-	w.lacks(w.key, w.now) // it is known
+	w.lacks(w.key, w.now) // already known
 	w.after(w.tries(), 2*time.Second)
 }

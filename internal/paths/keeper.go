@@ -18,14 +18,14 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// rest is the least time between two looks at the stack, for changes that come
-// in a flood.
+// rest is the minimum time between two scans of the stack, for a flood of
+// changes.
 const rest = 20 * time.Millisecond
 
 // SyncLimit bounds Sync.
 const SyncLimit = 20 * time.Second
 
-// Keeper keeps the paths of one stack as they shall be.
+// Keeper maintains the paths of one stack.
 type Keeper struct {
 	conn  *stackconn.Conn
 	wants func() []Want
@@ -33,23 +33,24 @@ type Keeper struct {
 
 	ctx      context.Context //nolint:containedctx // of its life, which is not that of any call
 	cancel   context.CancelFunc
-	starting func() bool // ends that the start's context ends it
+	starting func() bool // stops the start's context from ending the Keeper
 	ended    sync.WaitGroup
-	wake     chan struct{} // of one: something has changed
+	wake     chan struct{} // capacity 1: something has changed
 
-	looking chan struct{} // of one: full while the stack is looked at
+	looking chan struct{} // capacity 1: full during a scan of the stack
 	netlink *stacknet.Netlink
 	memory  Memory
-	last    []string // the changes made last
+	last    []string // the last changes made
 	joins   joins
 
 	mu      sync.Mutex
-	known   []Want // of the last look
+	known   []Want // of the last scan
 	indexes []int  // of their interfaces
 }
 
-// New returns a Keeper for the stack behind conn; wants tells at any time what
-// its interfaces shall have. Until Start has returned it ends with ctx.
+// New returns a Keeper for the stack behind conn. wants returns the present
+// wishes for its interfaces. Until Start has returned, the Keeper ends with
+// ctx.
 func New(ctx context.Context, conn *stackconn.Conn, wants func() []Want, log *slog.Logger) *Keeper {
 	k := &Keeper{conn: conn, wants: wants, log: log, wake: make(chan struct{}, 1), looking: make(chan struct{}, 1)}
 	k.joins.wake = make(chan struct{}, 1)
@@ -58,7 +59,7 @@ func New(ctx context.Context, conn *stackconn.Conn, wants func() []Want, log *sl
 	return k
 }
 
-// Netlink is the connection that it uses, for use before Start.
+// Netlink returns the Keeper's connection, for use before Start.
 func (k *Keeper) Netlink() (*stacknet.Netlink, error) {
 	if k.netlink == nil {
 		n, err := stacknet.Open(k.ctx, k.conn)
@@ -70,7 +71,7 @@ func (k *Keeper) Netlink() (*stacknet.Netlink, error) {
 	return k.netlink, nil
 }
 
-// Start makes the paths and keeps them until Stop.
+// Start creates the paths and maintains them until Stop.
 func (k *Keeper) Start() error {
 	_, err := k.sync()
 	if !k.starting() && err == nil {
@@ -86,15 +87,15 @@ func (k *Keeper) Start() error {
 	return nil
 }
 
-// Stop ends that; what the stack has stays as it is.
+// Stop ends the maintenance. The stack keeps its present configuration.
 func (k *Keeper) Stop() {
 	k.cancel()
 	k.ended.Wait()
-	k.looking <- struct{}{} // what Sync waits for no more has ended, too
+	k.looking <- struct{}{} // scans that Sync no longer waits for have also ended
 	<-k.looking
 }
 
-// Changed says that wants would tell something else than before.
+// Changed reports that the result of wants has changed.
 func (k *Keeper) Changed() {
 	select {
 	case k.wake <- struct{}{}:
@@ -102,9 +103,9 @@ func (k *Keeper) Changed() {
 	}
 }
 
-// Sync makes the paths what they shall be now. The error is the first of what
-// the stack refused; the rest is done all the same. It waits no longer than
-// SyncLimit: what the stack has not answered by then goes on without the caller.
+// Sync updates the paths to the present wishes. It returns the first error of
+// the stack, but performs the other changes nevertheless. It waits for at most
+// SyncLimit; later answers are handled in the background.
 func (k *Keeper) Sync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, SyncLimit, fmt.Errorf("making the interfaces' paths: the stack does not answer within %v", SyncLimit))
 	defer cancel()
@@ -127,7 +128,7 @@ func (k *Keeper) Sync(ctx context.Context) error {
 	}
 }
 
-// sync is reconcile in its turn.
+// sync calls reconcile when no other scan is running.
 func (k *Keeper) sync() (again time.Duration, err error) {
 	select {
 	case k.looking <- struct{}{}:
@@ -138,9 +139,12 @@ func (k *Keeper) sync() (again time.Duration, err error) {
 	return k.reconcile()
 }
 
-// reconcile makes the paths what they shall be, and tells when to look again, if
-// at all: there is a new endpoint, which is to settle, one that may not come back
-// yet, or one that stays for connections which may have got another path.
+// reconcile updates the paths and returns when to scan again, or zero. Another
+// scan is needed if
+//
+//   - there is a new endpoint, which needs time to settle;
+//   - a deleted endpoint may not come back yet;
+//   - an endpoint stays for connections that may have found another path.
 func (k *Keeper) reconcile() (again time.Duration, err error) {
 	n, err := k.Netlink()
 	if err != nil {
@@ -167,7 +171,7 @@ func (k *Keeper) reconcile() (again time.Duration, err error) {
 	for _, c := range changes {
 		texts = append(texts, c.String())
 	}
-	// What the stack does not show when it was made is not to be had.
+	// The stack does not report when the endpoint was created.
 	again = k.memory.held
 	if len(state.Alone) > 0 {
 		again = Settle / 4
@@ -187,7 +191,7 @@ func (k *Keeper) reconcile() (again time.Duration, err error) {
 			err = cmp.Or(err, fmt.Errorf("%s: %w", texts[i], e))
 		}
 		if changes[i].AddEndpoint != nil {
-			again = cmp.Or(again, Settle) // which is the longest of all
+			again = cmp.Or(again, Settle) // Settle is the longest of these delays
 		}
 		if gone := changes[i].DelEndpoint; gone != nil {
 			left = append(left, gone.Addr)
@@ -199,11 +203,11 @@ func (k *Keeper) reconcile() (again time.Duration, err error) {
 		}
 	}
 	k.joins.lookSoon(time.Now())
-	k.Changed() // by this, too
+	k.Changed() // this is a change too
 	return again, err
 }
 
-// look reads what Reconcile wants to know.
+// look reads the state that Reconcile needs.
 func look(n *stacknet.Netlink, wants []Want) (*State, error) {
 	var (
 		s         State
@@ -240,7 +244,7 @@ func look(n *stacknet.Netlink, wants []Want) (*State, error) {
 	return &s, nil
 }
 
-// do makes changes and returns what came of each.
+// do makes changes and returns the result of each.
 func do(n *stacknet.Netlink, changes []Change) []error {
 	var all []stacknet.Request
 	errs := make([]error, len(changes))
@@ -249,7 +253,7 @@ func do(n *stacknet.Netlink, changes []Change) []error {
 			all = append(all, c.request())
 			continue
 		}
-		// The first ones: nobody waits for what comes after them.
+		// Refreshes come first. Nothing waits for their answers.
 		ask, err := n.Unanswered(c.Refresh)
 		errs[i] = cmp.Or(err, errors.Join(n.Do(ask...)...))
 	}
@@ -274,9 +278,9 @@ func (c Change) request() stacknet.Request {
 	}
 }
 
-// keep looks at the stack whenever there is reason to.
+// keep scans the stack whenever there is a reason.
 func (k *Keeper) keep() {
-	again := time.NewTimer(Settle) // what Start has added
+	again := time.NewTimer(Settle) // for the endpoints that Start has added
 	defer again.Stop()
 	for {
 		select {

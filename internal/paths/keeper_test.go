@@ -20,7 +20,8 @@ import (
 
 const limit = 20 * time.Second
 
-// kept is a stack of the host's kernel with eth0 and eth1, whose paths are kept.
+// kept is a stack of the host's kernel with eth0 and eth1, whose paths a Keeper
+// maintains.
 type kept struct {
 	*testing.T
 	stack  *hoststack.Stack
@@ -49,7 +50,7 @@ func keep(t *testing.T) *kept {
 	if err := n.Configure(ctx, stacknet.Config{
 		Links: []stacknet.Link{
 			{Name: "eth0", Addrs: []netip.Prefix{prefix("10.1.0.2/24"), prefix("fd01::2/64")}, GW4: addr("10.1.0.1"), GW6: addr("fd01::1"), Metric: 100},
-			{Name: "eth1", Addrs: []netip.Prefix{prefix("10.2.0.2/32")}, GW4: addr("10.9.0.1"), Metric: 101}, // in no network of ours
+			{Name: "eth1", Addrs: []netip.Prefix{prefix("10.2.0.2/32")}, GW4: addr("10.9.0.1"), Metric: 101}, // in none of our networks
 		},
 		MPTCP: &stacknet.MPTCPLimits{Subflows: 5, AddAddrAccepted: 4},
 	}); err != nil {
@@ -68,7 +69,7 @@ func (k *kept) run(command string) string {
 	return k.stack.Run(k, strings.Fields(command)...)
 }
 
-// has checks that each of wants stands once in what a command says.
+// has checks that each of wants appears once in a command's output.
 func (k *kept) has(command string, wants ...string) {
 	k.Helper()
 	text := k.run(command)
@@ -79,7 +80,7 @@ func (k *kept) has(command string, wants ...string) {
 	}
 }
 
-// comes waits until a command says something, or does not any more.
+// comes waits until a command's output contains what, or no longer contains it.
 func (k *kept) comes(yes bool, command, what string) {
 	k.Helper()
 	var text string
@@ -104,7 +105,7 @@ func TestKeeper(t *testing.T) {
 	k.has("ip route get 10.77.0.1 from 10.2.0.2", "via 10.9.0.1 dev eth1 table 102")
 	k.has("ip route get 10.77.0.1", "via 10.1.0.1 dev eth0")
 
-	// By hand, as programs in the stack may do it.
+	// Make changes by hand, as programs in the stack can.
 	k.run("ip addr add 10.7.0.2/24 dev eth1")
 	k.comes(true, "ip mptcp endpoint", "10.7.0.2 id 4 subflow backup dev eth1")
 	k.has("ip rule", "from 10.7.0.2 lookup 102")
@@ -122,15 +123,14 @@ func TestKeeperCarrier(t *testing.T) {
 	k := keep(t)
 	k.run("ip mptcp endpoint add 10.3.0.2 signal")
 	for range 2 {
-		// Not before the other one has settled.
+		// Wait until the other endpoint has settled.
 		k.run("ip link set far0 down")
 		k.comes(false, "ip mptcp endpoint", "dev eth0")
 		k.run("ip link set far0 up")
 		k.comes(true, "ip mptcp endpoint", "fd01::2 id 2 subflow dev eth0")
 		k.has("ip mptcp endpoint", "10.1.0.2 id 1 subflow dev eth0", "10.2.0.2 id 3 subflow backup dev eth1", "10.3.0.2 id 4 signal")
 	}
-	// The last path stays: nothing happens, and then, with the other link's
-	// return, something.
+	// The last path stays: nothing happens until the other link returns.
 	k.run("ip link set far1 down")
 	k.comes(false, "ip mptcp endpoint", "dev eth1")
 	k.run("ip link set far0 down")
@@ -144,12 +144,12 @@ func TestKeeperCarrier(t *testing.T) {
 	k.comes(false, "ip mptcp endpoint", "dev eth0")
 }
 
-// A stack that stands still keeps nobody waiting.
+// A stack that is paused blocks no caller.
 func TestKeeperStopped(t *testing.T) {
 	t.Parallel()
 	k := keep(t)
 	testutil.Pause(t, k.stack.PID, limit)
-	for range 2 { // the second waits for the first, which goes on alone
+	for range 2 { // the second call waits for the first, which continues alone
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		if err := k.keeper.Sync(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a stack that is stopped: %v", err)
@@ -164,7 +164,7 @@ func TestKeeperStopped(t *testing.T) {
 	}
 }
 
-// A link that goes for good, and one that comes.
+// A link disappears for good, and a new one appears.
 func TestKeeperLinks(t *testing.T) {
 	t.Parallel()
 	k := keep(t)
@@ -177,7 +177,8 @@ func TestKeeperLinks(t *testing.T) {
 	k.run("ip addr add 10.6.0.2/24 dev eth1")
 	k.comes(true, "ip mptcp endpoint", "10.6.0.2 id 3 subflow backup dev eth1")
 	k.has("ip route show table 102", "10.6.0.0/24 dev eth1")
-	// Rules of ours come back with the next change; others' are theirs.
+	// Our rules are restored with the next change. Rules of others stay
+	// unchanged.
 	k.run("ip rule add from 10.9.9.9 lookup 77 priority 500")
 	k.run("ip rule del from 10.6.0.2")
 	k.run("ip addr add 10.5.0.2/24 dev eth1")

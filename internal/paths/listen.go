@@ -15,10 +15,12 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// listenAgain is how soon a lost connection to the stack's netlink is made again.
+// listenAgain is the delay before a lost connection to the stack's netlink is
+// reopened.
 const listenAgain = time.Second
 
-// persist calls listen anew when its connection is lost, until the Keeper's end.
+// persist calls listen again whenever its connection is lost, until the Keeper
+// ends.
 func (k *Keeper) persist(what string, listen func() error) {
 	for {
 		err := listen()
@@ -34,7 +36,7 @@ func (k *Keeper) persist(what string, listen func() error) {
 	}
 }
 
-// hear hears of what changes in the stack.
+// hear receives the stack's reports of changes.
 func (k *Keeper) hear() error {
 	c, err := k.conn.Netlink(k.ctx, unix.NETLINK_ROUTE,
 		unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
@@ -42,10 +44,10 @@ func (k *Keeper) hear() error {
 		return err
 	}
 	defer c.Close()
-	k.Changed() // meanwhile, perhaps
+	k.Changed() // there may have been changes in the meantime
 	for {
 		msgs, err := c.Receive()
-		if errors.Is(err, unix.ENOBUFS) { // more has happened than it could keep
+		if errors.Is(err, unix.ENOBUFS) { // some reports were lost
 			k.Changed()
 			continue
 		}
@@ -58,7 +60,7 @@ func (k *Keeper) hear() error {
 	}
 }
 
-// remember keeps what a message must be about to concern us.
+// remember stores the interfaces whose messages concern us.
 func (k *Keeper) remember(wants []Want, s *State) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -68,8 +70,8 @@ func (k *Keeper) remember(wants []Want, s *State) {
 	}
 }
 
-// concerns says whether a message is about an interface of ours. A stack may
-// have thousands of others.
+// concerns reports whether a message is about one of our interfaces. A stack
+// may have thousands of others.
 func (k *Keeper) concerns(m netlink.Message) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -85,19 +87,19 @@ func (k *Keeper) concerns(m netlink.Message) bool {
 		if len(m.Data) < unix.SizeofRtMsg {
 			return true
 		}
-		// Our own come by these too.
+		// These messages include our own changes.
 		return m.Data[5] != stacknet.Protocol && k.leadsOut(m.Data[unix.SizeofRtMsg:])
 	}
 	return false
 }
 
-// isOurs reads an interface's index; k.mu is held.
+// isOurs reads an interface's index. The caller holds k.mu.
 func (k *Keeper) isOurs(index []byte) bool {
 	return slices.Contains(k.indexes, int(binary.NativeEndian.Uint32(index)))
 }
 
-// isNamed looks for the name of an interface among the attributes of a link;
-// k.mu is held.
+// isNamed searches the attributes of a link for the name of an interface. The
+// caller holds k.mu.
 func (k *Keeper) isNamed(attrs []byte) bool {
 	ad, err := netlink.NewAttributeDecoder(attrs)
 	if err != nil {
@@ -112,8 +114,8 @@ func (k *Keeper) isNamed(attrs []byte) bool {
 	return false
 }
 
-// leadsOut looks for the interface among the attributes of a route; k.mu is
-// held.
+// leadsOut searches the attributes of a route for the interface. The caller
+// holds k.mu.
 func (k *Keeper) leadsOut(attrs []byte) bool {
 	ad, err := netlink.NewAttributeDecoder(attrs)
 	if err != nil {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package paths makes each interface of a stack a path of its own: what is sent
-// from an interface's address leaves by that interface, and each address is an
-// MPTCP endpoint as long as its interface carries.
+// Package paths makes each interface of a stack a path of its own. Packets from
+// an interface's address leave by that interface, and each address is an MPTCP
+// endpoint as long as its interface carries.
 //
-// It follows what is there, whoever made it: addresses and routes given with
-// --if, by DHCP, by a router, or by `ip` in the stack. Reconcile compares the
-// stack with what the interfaces shall have and says what to change; a Keeper
-// asks it again whenever the stack tells of a change.
+// The package follows the present configuration, whatever its origin: addresses
+// and routes from --if, DHCP, a router, or `ip` in the stack. Reconcile
+// compares the stack with the wishes for its interfaces and returns the changes
+// to make. A Keeper calls it whenever the stack reports a change.
 package paths
 
 import (
@@ -25,47 +25,48 @@ import (
 // maxEndpoints is the kernel's limit (MPTCP_PM_ADDR_MAX, net/mptcp).
 const maxEndpoints = 8
 
-// maxID is the highest number an endpoint can have; 0 is the first subflow's.
+// maxID is the highest ID of an endpoint; 0 is that of the first subflow.
 const maxID = 255
 
-// Settle is how long a new endpoint has to get its subflows, until when it takes
-// nobody's place, and how long peers have to hear that one has gone.
+// Settle is the time that a new endpoint gets to create its subflows. Until
+// then it replaces no other endpoint. It is also the time for peers to learn
+// that an endpoint is gone.
 const Settle = time.Second
 
-// priority is where the rules stand: before main's 32766.
+// priority is the priority of the rules, before main's 32766.
 const priority = 1000
 
-// Want is an interface as it shall be.
+// Want describes the desired state of an interface.
 type Want struct {
 	Name     string // in the stack
 	Table    int    // its own routing table; 0: none
-	Endpoint uint32 // the flags of its MPTCP endpoints (stacknet.Endpoint*); 0: it has none
-	Cut      bool   // what is behind it is known to be away, whatever its carrier says
+	Endpoint uint32 // the flags of its MPTCP endpoints (stacknet.Endpoint*); 0: no endpoints
+	Cut      bool   // the network behind it is known to be unreachable, whatever its carrier
 }
 
-// State is what there is in a stack.
+// State is the present state of a stack.
 type State struct {
 	Links     []stacknet.LinkState
 	Addrs     []stacknet.Address
 	Routes    []stacknet.Route    // of all tables
-	Rules     []stacknet.Rule     // those that bear stacknet.Protocol
-	Endpoints []stacknet.Endpoint // all
-	OneTable  bool                // it has no policy routing: no table but main's
+	Rules     []stacknet.Rule     // the rules that have stacknet.Protocol
+	Endpoints []stacknet.Endpoint // all endpoints
+	OneTable  bool                // no policy routing: only the table main exists
 
-	// Alone counts the MPTCP connections that have no subflow but from this
-	// address; of addresses on links that do not carry.
+	// Alone counts, for each address on a link without carrier, the MPTCP
+	// connections whose subflows all come from it.
 	Alone map[netip.Addr]int
 }
 
-// Change is one thing to do: one of its fields is set.
+// Change is one change to make. Exactly one of its fields is set.
 type Change struct {
 	SetRoute, DelRoute       *stacknet.Route
 	AddRule, DelRule         *stacknet.Rule
 	AddEndpoint, DelEndpoint *stacknet.Endpoint
-	Refresh                  int // the interface whose neighbours are to be asked anew
+	Refresh                  int // index of the interface whose neighbours must be resolved again
 }
 
-// String says what is done, in the words of ip(8).
+// String describes the change in the words of ip(8).
 func (c Change) String() string {
 	switch {
 	case c.SetRoute != nil:
@@ -121,37 +122,37 @@ func endpointText(e *stacknet.Endpoint) string {
 	return s + fmt.Sprintf(" dev %d", e.Ifindex)
 }
 
-// Memory is what is known from one Reconcile to the next. The zero Memory is
-// ready to use.
+// Memory is the state between calls of Reconcile. The zero Memory is ready to
+// use.
 type Memory struct {
 	endpoints map[netip.Addr]*endpoint
-	left      map[netip.Addr]time.Time // when endpoints of ours were taken away, for Settle
-	held      time.Duration            // until the next that may not come back yet may; 0: none waits
-	silent    map[int]bool             // interfaces that did not carry when last looked at
-	oneTable  bool                     // it has been told that there is but one
+	left      map[netip.Addr]time.Time // when our endpoints were deleted, for Settle
+	held      time.Duration            // time until the next endpoint may come back; 0: none waits
+	silent    map[int]bool             // interfaces that did not carry at the last scan
+	oneTable  bool                     // the user was told that there is only one table
 }
 
-// endpoint is one of ours.
+// endpoint is one of our endpoints.
 type endpoint struct {
-	id      int // it keeps it as long as its address is there
+	id      int // kept as long as its address exists
 	flags   uint32
-	since   time.Time // we added it last; zero: never
-	there   bool      // we added it, and it is to be there
-	dropped bool      // somebody has taken it away: it stays away
-	told    bool      // that there is no room for it
+	since   time.Time // when we last added it; zero: never
+	there   bool      // we added it, and it should exist
+	dropped bool      // someone else deleted it, so it stays deleted
+	told    bool      // the user was told about it
 }
 
-// link is an interface that is wanted and there.
+// link is a wanted interface that exists.
 type link struct {
 	Want
 	index   int
-	carries bool         // it is a path now
-	addrs   []netip.Addr // that programs can use
+	carries bool         // it is a usable path now
+	addrs   []netip.Addr // addresses that programs can use
 }
 
-// Reconcile compares state with what wants asks for and returns the changes, in
-// the order in which they are to be made, and what a user may want to know. It
-// has no effect but on m, which is of the same stack each time.
+// Reconcile compares state with wants. It returns the changes in the order in
+// which they must be made, and notes for the user. It has no side effects
+// except on m, which must always belong to the same stack.
 func Reconcile(state *State, wants []Want, m *Memory, now time.Time) (changes []Change, notes []string) {
 	links := gather(state, wants)
 	changes = append(m.refresh(links), tables(state, links)...)
@@ -160,15 +161,15 @@ func Reconcile(state *State, wants []Want, m *Memory, now time.Time) (changes []
 		m.oneTable = true
 		notes = append(notes, "the stack has no policy routing: what is sent from an interface's address may leave by another")
 	}
-	// First what is new, so that a connection is never without a path that it
-	// might have.
+	// Additions come first, so that a connection is never without an
+	// available path.
 	changes = append(changes, rules(state, links)...)
 	changes = append(changes, add...)
 	return append(changes, del...), notes
 }
 
-// refresh sees to it that nobody waits for neighbours who could not be reached
-// when they were asked.
+// refresh ensures that nothing waits for neighbours that were unreachable when
+// they were last resolved.
 func (m *Memory) refresh(links []link) (changes []Change) {
 	silent := map[int]bool{}
 	for _, l := range links {
@@ -203,8 +204,8 @@ func gather(state *State, wants []Want) []link {
 	return links
 }
 
-// usable says whether a connection could have address a, and is to. Of IPv6
-// there are some that the kernel keeps to itself.
+// usable reports whether connections can and should use address a. The kernel
+// reserves some IPv6 addresses for itself.
 func usable(a stacknet.Address) bool {
 	addr := a.Prefix.Addr()
 	if a.Scope == unix.RT_SCOPE_LINK || a.Scope == unix.RT_SCOPE_NOWHERE || addr.IsLinkLocalUnicast() {
@@ -214,7 +215,7 @@ func usable(a stacknet.Address) bool {
 	return addr.Is4() || a.Flags&not == 0 && a.Flags&unix.IFA_F_TEMPORARY == 0
 }
 
-// place is what a table has one route for.
+// place identifies a route within a table.
 type place struct {
 	table, metric int
 	dst           netip.Prefix
@@ -222,9 +223,9 @@ type place struct {
 
 func placeOf(r *stacknet.Route) place { return place{r.Table, r.Metric, r.Dst} }
 
-// tables makes each link's own table a copy of what main says of the link.
-// Without the networks of its addresses a neighbour would be reached through the
-// gateway.
+// tables makes each link's own table a copy of main's routes for the link.
+// Without the networks of its addresses, packets to a neighbour would go
+// through the gateway.
 func tables(state *State, links []link) []Change {
 	want := map[place]stacknet.Route{}
 	var order []place
@@ -246,7 +247,7 @@ func tables(state *State, links []link) []Change {
 			want[p] = r
 		}
 	}
-	// A gateway can be named once the network it is in is there.
+	// A gateway can be used only after a route to its network exists.
 	slices.SortStableFunc(order, func(a, b place) int { return cmp.Compare(hops(want[a]), hops(want[b])) })
 	have := map[place]stacknet.Route{}
 	var del []Change
@@ -265,13 +266,13 @@ func tables(state *State, links []link) []Change {
 	for _, p := range order {
 		old, ok := have[p]
 		if ok && old.Proto != stacknet.Protocol {
-			continue // somebody has put his own there
+			continue // someone has added a different route there
 		}
 		if r := want[p]; old != r {
 			set = append(set, Change{SetRoute: &r})
 		}
 	}
-	// What leads through a gateway goes before what leads to the gateway.
+	// Routes through a gateway are deleted before the route to the gateway.
 	slices.SortStableFunc(del, func(a, b Change) int { return cmp.Compare(hops(*b.DelRoute), hops(*a.DelRoute)) })
 	return append(set, del...)
 }
@@ -283,14 +284,14 @@ func hops(r stacknet.Route) int {
 	return 0
 }
 
-// preferred says whether a router has called its route a the better one
-// (RFC 4191: 1 is high, 0 medium, 3 low).
+// preferred reports whether a router gave route a the higher preference (RFC
+// 4191: 1 is high, 0 medium, 3 low).
 func preferred(a, b *stacknet.Route) bool {
 	rank := func(p uint8) int8 { return int8(p << 6) }
 	return rank(a.Pref) > rank(b.Pref)
 }
 
-// rules lets what is sent from an address of a link look into the link's table.
+// rules makes packets from an address of a link use the link's table.
 func rules(state *State, links []link) []Change {
 	want := map[stacknet.Rule]bool{}
 	var changes []Change

@@ -20,7 +20,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// A world is a stack that does what it is told, as far as Reconcile can see.
+// world is a stack that applies all changes, as far as Reconcile can see.
 type world struct {
 	state paths.State
 	wants []paths.Want
@@ -31,8 +31,8 @@ type world struct {
 
 const up = unix.IFF_UP | unix.IFF_LOWER_UP
 
-// scene changes the world and writes down what becomes of it, until nothing
-// more is to be done.
+// scene changes the world and records the results until no more changes are
+// needed.
 func (w *world) scene(what string, change func()) {
 	fmt.Fprintf(&w.story, "== %s\n", what)
 	change()
@@ -74,7 +74,7 @@ func (w *world) apply(c paths.Change) {
 	case c.AddEndpoint != nil:
 		e := *c.AddEndpoint
 		s.Endpoints = slices.DeleteFunc(s.Endpoints, func(o stacknet.Endpoint) bool {
-			if o.Addr == e.Addr { // the kernel's own gives way
+			if o.Addr == e.Addr { // it replaces the kernel's own endpoint
 				e.ID = o.ID
 			}
 			return o.Addr == e.Addr
@@ -85,7 +85,7 @@ func (w *world) apply(c paths.Change) {
 	}
 }
 
-// link adds an interface, wanted as wants says but for its name.
+// link adds an interface with the wishes of want, except the name.
 func (w *world) link(index int, flags uint32, want paths.Want) {
 	want.Name = fmt.Sprintf("eth%d", index-2)
 	w.state.Links = append(w.state.Links, stacknet.LinkState{Index: index, Name: want.Name, Flags: flags})
@@ -103,8 +103,8 @@ func (w *world) carrier(index int, on bool) {
 	}
 }
 
-// addr gives an interface an address, with its network's route as the kernel
-// makes it.
+// addr adds an address to an interface, with the route to its network, as the
+// kernel does.
 func (w *world) addr(index int, prefix string, flags uint32) {
 	p := netip.MustParsePrefix(prefix)
 	w.state.Addrs = append(w.state.Addrs, stacknet.Address{IfIndex: index, Prefix: p, Flags: flags})
@@ -138,7 +138,7 @@ func via(dst, gw string, index, metric int) stacknet.Route {
 	return stacknet.Route{Dst: netip.MustParsePrefix(dst), Gateway: netip.MustParseAddr(gw), Ifindex: index, Metric: metric, Proto: unix.RTPROT_STATIC}
 }
 
-// two are two interfaces with an address and a gateway each.
+// two creates two interfaces, each with an address and a gateway.
 func two(w *world) {
 	for n := range 2 {
 		w.link(n+2, up, paths.Want{Table: 100 + n, Endpoint: stacknet.EndpointSubflow})
@@ -159,7 +159,7 @@ func endpointOf(w *world, addr string) *stacknet.Endpoint {
 	return nil
 }
 
-// Each story is in testdata/NAME.txt, word by word.
+// Each story must match testdata/NAME.txt exactly.
 func TestReconcile(t *testing.T) {
 	for name, tell := range map[string]func(w *world){
 		"handover": func(w *world) {
@@ -288,8 +288,8 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
-// An endpoint that went comes back when peers have heard so, and not before. Where
-// there is no other path nobody could tell them, and it comes back at once.
+// A deleted endpoint comes back only after the peers have learned of its end.
+// Without another path the peers cannot learn it, so it comes back at once.
 func TestReconcileQuickReturn(t *testing.T) {
 	t.Parallel()
 	for _, others := range []bool{true, false} {

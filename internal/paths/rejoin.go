@@ -18,7 +18,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// rejoin has connections try their endpoints again, until the Keeper's end.
+// rejoin makes connections try their endpoints again, until the Keeper ends.
 func (k *Keeper) rejoin() {
 	f, err := k.conn.Open(k.ctx, stacknet.JoinFile, unix.O_WRONLY)
 	if err != nil {
@@ -50,7 +50,7 @@ func (k *Keeper) rejoin() {
 	}
 }
 
-// hearJoins hears of subflows that come and go.
+// hearJoins receives events about subflows.
 func (k *Keeper) hearJoins() error {
 	w, err := mptcpevent.Open(k.ctx, k.conn)
 	if err != nil {
@@ -60,11 +60,11 @@ func (k *Keeper) hearJoins() error {
 	if err := w.Only(mptcpevent.SubEstablished, mptcpevent.SubClosed); err != nil {
 		return err
 	}
-	k.joins.lookSoon(time.Now()) // meanwhile, perhaps
+	k.joins.lookSoon(time.Now()) // subflows may have changed in the meantime
 	return w.Run(func(e mptcpevent.Event) { k.joins.heard(e, time.Now()) })
 }
 
-// join has those connections try again whose time it is.
+// join makes the connections whose time has come try again.
 func (k *Keeper) join(f *stackconn.File) error {
 	endpoints, err := k.joinable()
 	if err != nil {
@@ -79,7 +79,7 @@ func (k *Keeper) join(f *stackconn.File) error {
 	count := map[netip.Addr]int{}
 	for _, key := range k.joins.due(time.Now()) {
 		e, ok := endpoints[key.addr]
-		if !ok { // when it is there again, the kernel tries it
+		if !ok { // when the endpoint comes back, the kernel tries it
 			k.joins.done(key)
 			continue
 		}
@@ -107,7 +107,8 @@ func (k *Keeper) join(f *stackconn.File) error {
 	return nil
 }
 
-// joinable are the endpoints from which connections make subflows, by address.
+// joinable returns, by address, the endpoints from which connections create
+// subflows.
 func (k *Keeper) joinable() (map[netip.Addr]stacknet.Endpoint, error) {
 	select {
 	case k.looking <- struct{}{}:
@@ -134,8 +135,8 @@ func (k *Keeper) joinable() (map[netip.Addr]stacknet.Endpoint, error) {
 	return endpoints, nil
 }
 
-// missing looks for connections without a subflow from one of the endpoints: the
-// kernel tells nobody of one that it could not even begin.
+// missing searches for connections without a subflow from one of the endpoints.
+// The kernel sends no event for a subflow that it could not even start.
 func (k *Keeper) missing(endpoints map[netip.Addr]stacknet.Endpoint) error {
 	conns, err := connections(k.ctx, k.conn)
 	if err != nil {
