@@ -19,25 +19,26 @@ import (
 	"github.com/zach-klippenstein/goadb/wire"
 )
 
-// adbLimit bounds an answer of the adb server's, and of a device's to what takes no
-// time. A device whose wire is cut silently is gone for the server after minutes only.
+// adbLimit bounds an answer of the adb server, and quick answers of a device.
+// If the cable of a device fails silently, the server notices only after
+// minutes.
 const adbLimit = 15 * time.Second
 
-// adbSocket is a connection to the adb server. goadb takes no message of more than
-// 255 bytes, as servers of long ago; a shell command is longer, and so is a list of
-// devices.
+// adbSocket is a connection to the adb server. goadb limits messages to 255
+// bytes, as very old servers do. Shell commands and device lists can be longer.
 type adbSocket struct {
 	net.Conn
 	wire.Scanner
 }
 
-// Close closes the connection; a second time it does nothing.
+// Close closes the connection. Further calls do nothing.
 func (s *adbSocket) Close() error {
-	_ = s.Conn.Close() // it was closed before
+	_ = s.Conn.Close() // fails if it was closed before
 	return nil
 }
 
-// SendMessage sends a request: its length in four hexadecimal digits, then itself.
+// SendMessage sends a request: its length in four hexadecimal digits, then its
+// text.
 func (s *adbSocket) SendMessage(msg []byte) error {
 	if len(msg) > 0xffff {
 		return fmt.Errorf("a request of %d bytes, 65535 at most", len(msg))
@@ -46,7 +47,7 @@ func (s *adbSocket) SendMessage(msg []byte) error {
 	return err
 }
 
-// ReadMessage reads an answer, which has the form of a request.
+// ReadMessage reads an answer, which has the same form as a request.
 func (s *adbSocket) ReadMessage() ([]byte, error) {
 	var digits [4]byte
 	if _, err := io.ReadFull(s.Conn, digits[:]); err != nil {
@@ -61,10 +62,10 @@ func (s *adbSocket) ReadMessage() ([]byte, error) {
 	return msg, err
 }
 
-// NewSyncSender is for Push.
+// NewSyncSender is used by Push.
 func (s *adbSocket) NewSyncSender() wire.SyncSender { return wire.NewSyncSender(s.Conn) }
 
-// adbDialer makes goadb's connections such sockets.
+// adbDialer makes goadb use these sockets for its connections.
 type adbDialer struct{}
 
 // Dial connects to the server.
@@ -77,8 +78,8 @@ func (adbDialer) Dial(address string) (*wire.Conn, error) {
 	return wire.NewConn(s, s), nil
 }
 
-// dialADB connects to the adb server that adb(1) would use, and starts it where
-// there is none. The connection ends with the context.
+// dialADB connects to the adb server that adb(1) would use, and starts the
+// server if none runs. The connection ends with the context.
 func dialADB(ctx context.Context, who string) (_ *adbSocket, stop func() bool, err error) {
 	port := 0
 	if text := os.Getenv("ANDROID_ADB_SERVER_PORT"); text != "" {
@@ -97,13 +98,13 @@ func dialADB(ctx context.Context, who string) (_ *adbSocket, stop func() bool, e
 	if err != nil {
 		return nil, nil, mendable(who, "the adb server does not start: %s; try `adb start-server`", adbSaid(err))
 	}
-	s := conn.Sender.(*adbSocket) // of adbDialer
+	s := conn.Sender.(*adbSocket) // from adbDialer
 	return s, context.AfterFunc(ctx, func() { _ = s.Close() }), nil
 }
 
-// ask makes one request of the server's. The answer is what follows OKAY.
+// ask sends one request to the server. The answer follows OKAY.
 func (s *adbSocket) ask(request string) error {
-	_ = s.SetDeadline(time.Now().Add(adbLimit)) // a connection that is closed says so below
+	_ = s.SetDeadline(time.Now().Add(adbLimit)) // if the connection is closed, the next call reports it
 	defer func() { _ = s.SetDeadline(time.Time{}) }()
 	if err := s.SendMessage([]byte(request)); err != nil {
 		return err
@@ -113,7 +114,7 @@ func (s *adbSocket) ask(request string) error {
 	return err
 }
 
-// adbSaid is what the server answered, or the error's own text, in one line.
+// adbSaid returns the server's answer, or the error's own text, in one line.
 func adbSaid(err error) string {
 	said := ""
 	wire.IsAdbServerErrorMatching(err, func(msg string) bool { said = msg; return true })
@@ -123,10 +124,10 @@ func adbSaid(err error) string {
 	return strings.Join(strings.Fields(said), " ")
 }
 
-// adbEntry is a device as the server lists it.
+// adbEntry is a device in the server's list.
 type adbEntry struct{ serial, state string }
 
-// adbEntries asks for the server's list.
+// adbEntries requests the server's list.
 func adbEntries(ctx context.Context, who string) ([]adbEntry, error) {
 	s, stop, err := dialADB(ctx, who)
 	if err != nil {
@@ -149,8 +150,8 @@ func adbEntries(ctx context.Context, who string) ([]adbEntry, error) {
 	return parseEntries(text), nil
 }
 
-// parseEntries reads lines of a serial number, a tab and a state, which may have
-// blanks ("no permissions (…)").
+// parseEntries parses lines of a serial number, a tab and a state. The state
+// may contain blanks ("no permissions (…)").
 func parseEntries(text string) []adbEntry {
 	var all []adbEntry
 	for line := range strings.Lines(text) {
@@ -161,7 +162,7 @@ func parseEntries(text string) []adbEntry {
 	return all
 }
 
-// listADB lists all devices that the server has.
+// listADB lists all devices of the server.
 func listADB(ctx context.Context) ([]Target, error) {
 	entries, err := adbEntries(ctx, KindAll)
 	if err != nil {
@@ -179,8 +180,8 @@ func listADB(ctx context.Context) ([]Target, error) {
 
 const noDevice = "no device: plug one in and allow USB debugging there (`adb devices` lists those that are there)"
 
-// choose finds the device that is meant; an empty serial number is ANDROID_SERIAL's,
-// as with adb(1), or the only one's.
+// choose finds the device that t means. Without a serial number, it is
+// ANDROID_SERIAL's, as with adb(1), or the only device.
 func choose(t Target, entries []adbEntry) (adbEntry, error) {
 	serial := cmp.Or(t.Name, os.Getenv("ANDROID_SERIAL"))
 	i := slices.IndexFunc(entries, func(e adbEntry) bool { return e.serial == serial })
@@ -201,8 +202,8 @@ func choose(t Target, entries []adbEntry) (adbEntry, error) {
 	return entries[0], nil
 }
 
-// usable says what is wrong with a device's state; the states are adb's, `adb help`
-// and ConnectionState in its adb.h.
+// usable returns an error if a device's state does not allow its use. The
+// states are adb's (`adb help` and ConnectionState in its adb.h).
 func usable(t Target, e adbEntry) error {
 	switch e.state {
 	case "device":
@@ -218,7 +219,7 @@ func usable(t Target, e adbEntry) error {
 	return mendable(t.String(), "the device is in the state %q: start Android on it", e.state)
 }
 
-// adbDevice is a device of the adb server's.
+// adbDevice is a device of the adb server.
 type adbDevice struct {
 	target Target
 	serial string
@@ -247,13 +248,14 @@ func openADB(ctx context.Context, t Target) (Device, error) {
 	return d, nil
 }
 
-// Name is the target's.
+// Name returns the target's name.
 func (d *adbDevice) Name() string { return d.target.String() }
 
-// Close has nothing to give back.
+// Close does nothing: there is nothing to release.
 func (d *adbDevice) Close() error { return nil }
 
-// features are what the device's adbd and the server both can do.
+// features returns the features that both the device's adbd and the server
+// support.
 func (d *adbDevice) features(ctx context.Context) ([]string, error) {
 	s, stop, err := dialADB(ctx, d.Name())
 	if err != nil {
@@ -271,7 +273,7 @@ func (d *adbDevice) features(ctx context.Context) ([]string, error) {
 	return strings.Split(string(msg), ","), nil
 }
 
-// service opens a stream to a service of the device's.
+// service opens a stream to a service of the device.
 func (d *adbDevice) service(ctx context.Context, name string) (_ *adbSocket, stop func() bool, err error) {
 	s, stop, err := dialADB(ctx, d.Name())
 	if err != nil {
@@ -287,7 +289,7 @@ func (d *adbDevice) service(ctx context.Context, name string) (_ *adbSocket, sto
 	return s, stop, nil
 }
 
-// failed is the error of the way to the device.
+// failed returns the error for a failed connection to the device.
 func (d *adbDevice) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

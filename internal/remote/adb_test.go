@@ -19,7 +19,7 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil/fakedevice"
 )
 
-// plug starts a server with phones and makes it this process's.
+// plug starts a server with phones and makes this process use it.
 func plug(t *testing.T, state string, phones ...*fakedevice.Phone) *fakedevice.ADB {
 	t.Helper()
 	server := fakedevice.NewADB(t)
@@ -42,7 +42,7 @@ func openTest(t *testing.T, spec string) (Device, error) {
 	}
 	d, err := Open(testContext(t), targets[0])
 	if err == nil {
-		t.Cleanup(func() { _ = d.Close() }) // the way to it ends with its server
+		t.Cleanup(func() { _ = d.Close() }) // the connection ends with its server
 	}
 	return d, err
 }
@@ -53,7 +53,7 @@ func testContext(t *testing.T) context.Context {
 	return ctx
 }
 
-// refused wants one line for the user, and the status it stands for.
+// refused expects a one-line error for the user, and its status.
 func refused(t *testing.T, what string, err error, status int, words ...string) {
 	t.Helper()
 	var e *Error
@@ -97,14 +97,14 @@ func TestADB(t *testing.T) {
 	})
 	t.Run("stream", func(t *testing.T) {
 		data := make([]byte, 20<<20)
-		_, _ = rand.Read(data) // it has no error
+		_, _ = rand.Read(data) // never fails
 		st, err := d.Start(ctx, "cat; exit 7", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer st.Close()
 		go func() {
-			_, _ = st.Write(data) // else the sums differ
+			_, _ = st.Write(data) // after an error the checksums differ
 			_ = st.CloseWrite()
 		}()
 		got, err := io.ReadAll(st)
@@ -211,7 +211,7 @@ func TestADB(t *testing.T) {
 	})
 }
 
-// States of devices that nothing can be run on, and several at once.
+// Devices in unusable states are rejected, as are several devices at once.
 func TestADBStates(t *testing.T) {
 	testutil.Need(t, "adb")
 	good := fakedevice.New(t, fakedevice.Options{Arch: "amd64"})

@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// Packets of the shell protocol: a byte that says what, a little-endian word, and
-// that many bytes (shell_protocol.h of adb).
+// Packets of the shell protocol: one byte for the type, a little-endian 32-bit
+// length, and that many bytes (shell_protocol.h of adb).
 const (
 	shellStdin      = 0
 	shellStdout     = 1
@@ -20,23 +20,22 @@ const (
 	shellCloseStdin = 4
 )
 
-// shellChunk is how much standard input a packet carries. The device's adbd has a
-// buffer of a message of the transport's, 4 KiB at least.
+// shellChunk is the amount of standard input in one packet. The device's adbd
+// has a buffer for one message of the transport, at least 4 KiB.
 const shellChunk = 32 << 10
 
-// shellStream is a command on a device. A reader's pace is the command's: what is
-// not read here is not taken from there.
+// shellStream is a command on a device. Unread output blocks the command.
 type shellStream struct {
 	d      *adbDevice
 	s      *adbSocket
-	ctx    func() error // the cause, when the context is over
+	ctx    func() error // the cause, if the context has ended
 	stop   func() bool
 	stderr io.Writer
 
 	writing sync.Mutex
 
 	reading sync.Mutex
-	left    uint32 // bytes of a packet of standard output that were not read
+	left    uint32 // unread bytes of a packet of standard output
 	ended   bool
 	status  int
 	err     error
@@ -63,9 +62,9 @@ func (d *adbDevice) Run(ctx context.Context, c Command) (int, error) {
 	defer st.Close()
 	go func() {
 		if c.Stdin != nil {
-			_, _ = io.Copy(st, c.Stdin) // a command may end before it has read all
+			_, _ = io.Copy(st, c.Stdin) // a command may end before it has read everything
 		}
-		_ = st.CloseWrite() // likewise
+		_ = st.CloseWrite() // fails in the same case
 	}()
 	out := c.Stdout
 	if out == nil {
@@ -77,7 +76,7 @@ func (d *adbDevice) Run(ctx context.Context, c Command) (int, error) {
 	return st.Wait()
 }
 
-// packet sends one.
+// packet sends one packet.
 func (st *shellStream) packet(kind byte, data []byte) error {
 	st.writing.Lock()
 	defer st.writing.Unlock()
@@ -86,7 +85,7 @@ func (st *shellStream) packet(kind byte, data []byte) error {
 	return err
 }
 
-// Write sends to the command's standard input.
+// Write writes to the command's standard input.
 func (st *shellStream) Write(p []byte) (int, error) {
 	sent := 0
 	for sent < len(p) {
@@ -99,7 +98,7 @@ func (st *shellStream) Write(p []byte) (int, error) {
 	return sent, nil
 }
 
-// CloseWrite is the end of its standard input.
+// CloseWrite closes the command's standard input.
 func (st *shellStream) CloseWrite() error {
 	if err := st.packet(shellCloseStdin, nil); err != nil {
 		return st.gone(err)
@@ -107,7 +106,7 @@ func (st *shellStream) CloseWrite() error {
 	return nil
 }
 
-// Read reads what it writes to its standard output; at its end, io.EOF.
+// Read reads from the command's standard output. At its end it returns io.EOF.
 func (st *shellStream) Read(p []byte) (int, error) {
 	st.reading.Lock()
 	defer st.reading.Unlock()
@@ -131,7 +130,7 @@ func (st *shellStream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// next reads a packet's head, and all of it unless it is standard output.
+// next reads a packet's header, and its content unless that is standard output.
 func (st *shellStream) next() error {
 	var head [5]byte
 	if _, err := io.ReadFull(st.s, head[:]); err != nil {
@@ -158,7 +157,7 @@ func (st *shellStream) next() error {
 	return err
 }
 
-// gone is the error of a connection that ended before the command did.
+// gone returns the error for a connection that ended before the command.
 func (st *shellStream) gone(err error) error {
 	if cause := st.ctx(); cause != nil {
 		return cause
@@ -175,7 +174,7 @@ func (st *shellStream) Wait() (int, error) {
 	return st.status, err
 }
 
-// Close ends the connection; adbd sends the shell SIGHUP then.
+// Close ends the connection. adbd then sends SIGHUP to the shell.
 func (st *shellStream) Close() error {
 	st.stop()
 	return st.s.Close()

@@ -16,12 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// arriveLimit bounds the wait for the answer to a file: the server and sockets may
-// have some megabytes of it still to bring to a device behind a slow way.
+// arriveLimit bounds the wait for the answer to a file. On a slow connection,
+// the server and sockets may still have to transfer some megabytes.
 const arriveLimit = time.Minute
 
-// Push sends files by adb's sync service (SYNC.TXT), over one connection. adbd makes
-// the folders between. What a file is refused for comes at its end.
+// Push uploads files with adb's sync service (SYNC.TXT), over one connection.
+// adbd creates the folders between. If it rejects a file, it reports that at
+// the file's end.
 func (d *adbDevice) Push(ctx context.Context, files []File, dir string, progress func(int64)) error {
 	s, stop, err := d.service(ctx, "sync:")
 	if err != nil {
@@ -41,7 +42,7 @@ func (d *adbDevice) Push(ctx context.Context, files []File, dir string, progress
 	return nil
 }
 
-// adbPush is files on their way.
+// adbPush is an upload of files.
 type adbPush struct {
 	d        *adbDevice
 	s        *adbSocket
@@ -63,7 +64,7 @@ func (p *adbPush) file(ctx context.Context, f File, to string) error {
 		defer from.Close()
 		content, mode = from, unix.S_IFREG|uint32(f.Mode.Perm())
 	}
-	// The mode is decimal: adb's own client writes it so.
+	// The mode is decimal, as in adb's own client.
 	refused, err := p.send(fmt.Sprintf("%s,%d", to, mode), content)
 	switch {
 	case ctx.Err() != nil:
@@ -81,9 +82,9 @@ func (p *adbPush) file(ctx context.Context, f File, to string) error {
 
 var errRead = errors.New("reading")
 
-// send sends one file; refused is the device's reason.
+// send uploads one file. refused is the device's reason to reject it.
 func (p *adbPush) send(spec string, content io.Reader) (refused string, err error) {
-	defer func() { _ = p.s.SetDeadline(time.Time{}) }() // what is broken says so
+	defer func() { _ = p.s.SetDeadline(time.Time{}) }() // if the connection is broken, the next call reports it
 	if err := p.to.SendOctetString("SEND"); err != nil {
 		return "", err
 	}
@@ -94,8 +95,8 @@ func (p *adbPush) send(spec string, content io.Reader) (refused string, err erro
 	for {
 		n, err := io.ReadFull(content, buf)
 		if n > 0 {
-			// A device that takes nothing for so long is not there any more.
-			_ = p.s.SetDeadline(time.Now().Add(adbLimit)) // likewise
+			// A device that accepts no data for so long is gone.
+			_ = p.s.SetDeadline(time.Now().Add(adbLimit)) // if the connection is broken, the next call reports it
 			if err := p.to.SendOctetString("DATA"); err != nil {
 				return "", err
 			}
@@ -120,7 +121,7 @@ func (p *adbPush) send(spec string, content io.Reader) (refused string, err erro
 	if err := p.to.SendTime(time.Now()); err != nil {
 		return "", err
 	}
-	_ = p.s.SetDeadline(time.Now().Add(arriveLimit)) // likewise
+	_ = p.s.SetDeadline(time.Now().Add(arriveLimit)) // if the connection is broken, the next call reports it
 	if err := p.w.Flush(); err != nil {
 		return "", err
 	}
@@ -130,6 +131,6 @@ func (p *adbPush) send(spec string, content io.Reader) (refused string, err erro
 		}
 		return "", err
 	}
-	_, err = p.from.ReadInt32() // OKAY has a length, of nothing
+	_, err = p.from.ReadInt32() // OKAY has a length, which is 0
 	return "", err
 }

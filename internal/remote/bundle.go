@@ -20,24 +20,24 @@ import (
 	"github.com/lklrun/lklrun/internal/remote/ondevice"
 )
 
-// EnvBundles names the folder of the bundles, where they do not lie beside lklrun.
+// EnvBundles names the folder of the bundles, if they are not beside lklrun.
 const EnvBundles = "LKLRUN_BUNDLES"
 
-// maxBundle is the most that an unpacked bundle may have, in bytes.
+// maxBundle is the maximum size of an unpacked bundle, in bytes.
 const maxBundle = 256 << 20
 
-// bundle is all that a device of one architecture needs.
+// bundle contains everything that a device of one architecture needs.
 type bundle struct {
 	ondevice.Manifest
 	archive string // its path
-	size    int64  // of what is put on the device, in bytes
+	size    int64  // size of the files on the device, in bytes
 }
 
-// id is the name of its folder on a device.
+// id returns the name of the bundle's folder on a device.
 func (b *bundle) id() string { return b.Hash[:12] }
 
-// bundleFolder is where bundles lie: in own, where the environment says, or beside
-// this program.
+// bundleFolder returns the folder of the bundles: own, the one that the
+// environment names, or the one beside this program.
 func bundleFolder(own string) (string, error) {
 	if own == "" {
 		own = os.Getenv(EnvBundles)
@@ -52,8 +52,8 @@ func bundleFolder(own string) (string, error) {
 	return filepath.Join(filepath.Dir(exe), "bundles"), nil
 }
 
-// findBundle finds that of an architecture; where it is missing the error says whence
-// it comes.
+// findBundle finds the bundle of an architecture. If there is none, the error
+// says how to get it.
 func findBundle(own, arch string) (*bundle, error) {
 	dir, err := bundleFolder(own)
 	if err != nil {
@@ -76,7 +76,7 @@ func findBundle(own, arch string) (*bundle, error) {
 	return b, nil
 }
 
-// files reads the archive: what is to put on the device, the manifest last.
+// files reads the archive and returns the files to upload, the manifest last.
 func (b *bundle) files() ([]File, error) {
 	text, err := os.ReadFile(b.archive)
 	if err != nil {
@@ -120,7 +120,7 @@ func (b *bundle) files() ([]File, error) {
 	return append(all, Bytes(ondevice.ManifestFile, 0o644, manifest)), nil
 }
 
-// Bytes is a file with this content.
+// Bytes returns a file with this content.
 func Bytes(name string, mode fs.FileMode, data []byte) File {
 	return File{Name: name, Mode: mode, Size: int64(len(data)), Open: func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(data)), nil

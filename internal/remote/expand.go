@@ -4,8 +4,8 @@ package remote
 
 import "context"
 
-// Expand puts the devices of adb in the place of KindAll. The error says that there
-// is none, or what is wrong with one.
+// Expand replaces KindAll by the devices of adb. It returns an error if there
+// is none, or if one cannot be used.
 func Expand(ctx context.Context, targets []Target) ([]Target, error) {
 	var all []Target
 	for _, t := range targets {

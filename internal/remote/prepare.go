@@ -16,15 +16,15 @@ import (
 	"github.com/lklrun/lklrun/internal/cli"
 )
 
-// spare is what shall be free on a device beside the bundle, in bytes: for run
-// directories and logs.
+// spare is the free space needed on a device in addition to the bundle, in
+// bytes, for run directories and logs.
 const spare = 1 << 20
 
-// forgetLimit bounds taking something away again.
+// forgetLimit bounds a cleanup on the device.
 const forgetLimit = 5 * time.Second
 
-// Prepare looks whether the device can do what is wanted and puts the bundle there
-// unless it is there. What it refuses it refuses before anything is left there.
+// Prepare checks that the device supports the run, and uploads the bundle if it
+// is missing. If it refuses the device, it leaves nothing there.
 func Prepare(ctx context.Context, d Device, o Options) (_ *Ready, err error) {
 	p, err := look(ctx, d, isAndroid(d))
 	if err != nil {
@@ -71,7 +71,7 @@ func Prepare(ctx context.Context, d Device, o Options) (_ *Ready, err error) {
 	return r, r.put(ctx, b, o)
 }
 
-// isAndroid tells whether the device is one of adb's.
+// isAndroid reports whether the device is one of adb's.
 func isAndroid(d Device) bool { return !strings.HasPrefix(d.Name(), KindSSH) }
 
 func triedBases(android bool) string {
@@ -81,7 +81,7 @@ func triedBases(android bool) string {
 	return "the login's cache folder, /tmp and /var/tmp"
 }
 
-// put puts the bundle on the device, whole or not at all.
+// put uploads the bundle, completely or not at all.
 func (r *Ready) put(ctx context.Context, b *bundle, o Options) error {
 	if free := r.Facts.Free; free >= 0 && free < b.size+spare {
 		return r.full(b, free)
@@ -127,7 +127,7 @@ func (r *Ready) full(b *bundle, free int64) error {
 	return mendable(r.Name(), "its storage is full: the bundle takes %d MB in %s, of which %d MB are free; free some there", b.size/mega+2, r.Facts.Base, free/mega)
 }
 
-// said runs a command; when it fails, what it said is the error.
+// said runs a command. If the command fails, its output becomes the error.
 func (r *Ready) said(ctx context.Context, line string) error {
 	var out Head
 	status, err := r.Run(ctx, Command{Line: line, Stdout: &out, Stderr: &out})
@@ -144,15 +144,16 @@ func (r *Ready) said(ctx context.Context, line string) error {
 	return mendable(r.Name(), "%s", cli.OneLine(cmp.Or(text, "a command of its shell failed")))
 }
 
-// forget takes something away again, also when the run was given up.
+// forget runs a cleanup command, even if the run was aborted.
 func (r *Ready) forget(ctx context.Context, line string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forgetLimit)
 	defer cancel()
-	_, _ = r.Run(ctx, Command{Line: line}) // the next run takes it away
+	_, _ = r.Run(ctx, Command{Line: line}) // if this fails, the next run cleans up
 }
 
-// PutFolder puts files into the folder called id, beside the bundle, unless it is
-// there. Its name is of the bundles' form, so that it goes when nobody uses it.
+// PutFolder uploads files into the folder called id, beside the bundle, unless
+// it exists. id has the form of a bundle's name, so that the folder is removed
+// when it is no longer used.
 func (r *Ready) PutFolder(ctx context.Context, id string, files []File) error {
 	to := path.Join(r.Facts.Base, id)
 	status, err := r.Run(ctx, Command{Line: "[ -d " + Quote(to) + " ]"})
@@ -171,14 +172,14 @@ func (r *Ready) PutFolder(ctx context.Context, id string, files []File) error {
 	return r.said(ctx, fmt.Sprintf("mv %s %s", Quote(from), Quote(to)))
 }
 
-// begin makes the folder that something is put into before it gets its name. It goes
-// when done is called and it still has this name, and as well when the way to the device
-// ends: a shell there waits for either.
+// begin creates the temporary folder of an upload. A shell on the device
+// deletes it when done is called, unless it was renamed by then, or when the
+// connection drops.
 func (r *Ready) begin(ctx context.Context, from, mode string) (done func(), err error) {
 	if err := r.said(ctx, "mkdir "+Quote(from)+" && chmod "+mode+" "+Quote(from)); err != nil {
 		return nil, err
 	}
-	const ready = "begun\n" // then SIGHUP, by which adbd tells of its end, is nothing to it any more
+	const ready = "begun\n" // from now on the shell ignores SIGHUP, which adbd sends when it ends
 	shell, err := r.Start(ctx, "trap '' HUP; echo begun; cat >/dev/null; rm -rf "+Quote(from), io.Discard)
 	if err == nil {
 		if _, err = io.ReadFull(shell, make([]byte, len(ready))); err != nil {
@@ -206,17 +207,18 @@ func (r *Ready) begin(ctx context.Context, from, mode string) (done func(), err 
 	}, nil
 }
 
-// MakeFolder makes a folder there, for the launcher alone to write to.
+// MakeFolder creates a folder on the device that only the launcher can access.
 func (r *Ready) MakeFolder(ctx context.Context, dir string) error {
 	return r.said(ctx, r.asLauncher("mkdir -m 700 "+Quote(dir)))
 }
 
-// RemoveFolder takes a folder away, if the way still leads there.
+// RemoveFolder removes a folder if the device still answers.
 func (r *Ready) RemoveFolder(ctx context.Context, dir string) {
 	r.forget(ctx, r.asLauncher("rm -rf "+Quote(dir)))
 }
 
-// Fetch writes what is in a file there to w; one that is not there is empty.
+// Fetch writes the content of a file on the device to w. A missing file counts
+// as empty.
 func (r *Ready) Fetch(ctx context.Context, name string, w io.Writer) error {
 	var said Head
 	status, err := r.Run(ctx, Command{Line: r.asLauncher(fmt.Sprintf("[ ! -e %s ] || cat %[1]s", Quote(name))), Stdout: w, Stderr: &said})
@@ -226,7 +228,7 @@ func (r *Ready) Fetch(ctx context.Context, name string, w io.Writer) error {
 	return err
 }
 
-// asLauncher makes a shell command run as the user that the launcher runs as.
+// asLauncher makes a shell command run as the user of the launcher.
 func (r *Ready) asLauncher(line string) string {
 	if r.Facts.Su == "" {
 		return line

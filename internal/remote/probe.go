@@ -10,24 +10,26 @@ import (
 	"time"
 )
 
-// BaseADB is the folder that all lies under on an Android device: the only one that
-// its shell may write programs to.
+// BaseADB is the folder for everything on an Android device. It is the only one
+// to which its shell may write programs.
 const BaseADB = "/data/local/tmp/lklrun"
 
-// probeLimit bounds a look at a device; su may ask its owner first.
+// probeLimit bounds the inspection of a device. su may first ask the device's
+// owner.
 const (
 	probeLimit = 30 * time.Second
 	suLimit    = 10 * time.Second
 )
 
-// Where things can lie on a machine behind ssh, the first that can be written and
-// run from. In /tmp anybody could have made it before: it must be the login's own,
-// root's too, and no link.
+// Candidate folders on a machine behind ssh. The script uses the first one that
+// is writable and allows execution. Because anyone could have created a folder
+// in /tmp before, it must belong to the login, also for root, and must not be a
+// link.
 const basesSSH = `own=1; set -- "${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/lklrun-remote" "/tmp/lklrun-remote-$u" "/var/tmp/lklrun-remote-$u"`
 
-// probeScript finds out what Facts hold, a line NAME=VALUE each, with what the most
-// meagre of shells has. The folder that it tries is made, and must be the login's own;
-// on Android root takes the shell's.
+// probeScript collects the Facts, as one line NAME=VALUE each, with only the
+// features of the most basic shells. It creates the folder that it tries. The
+// folder must belong to the login; on Android, root accepts that of the shell.
 const probeScript = `PATH=$PATH:/bin:/usr/bin:/sbin:/usr/sbin; umask 022
 echo "machine=$(uname -m)"
 echo "kernel=$(uname -r)"
@@ -60,11 +62,11 @@ done
 exit 0
 `
 
-// probe is what the script found.
+// probe is the result of the script.
 type probe struct {
 	Facts
-	bundles []string // the hashes of those that are there
-	made    bool     // the folder was not there before
+	bundles []string // the hashes of the bundles on the device
+	made    bool     // the folder did not exist before
 }
 
 // look runs the script.
@@ -87,7 +89,7 @@ func look(ctx context.Context, d Device, android bool) (*probe, error) {
 	return p, nil
 }
 
-// parseProbe reads what the script printed on a machine that is not to be trusted.
+// parseProbe parses the output of the script, from an untrusted machine.
 func parseProbe(out string) *probe {
 	p := &probe{Facts: Facts{UID: -1, Free: -1}}
 	for line := range strings.Lines(out) {
@@ -127,8 +129,8 @@ func (p *probe) take(name, value string) {
 	}
 }
 
-// freeOf reads df's last line: the column before that of percents is in KiB. -1: it
-// is written in some other way.
+// freeOf parses the last line of df: the column before the percentage is in
+// KiB. It returns -1 if the format is different.
 func freeOf(line string) int64 {
 	fields := strings.Fields(line)
 	for n, f := range fields {
@@ -141,7 +143,8 @@ func freeOf(line string) int64 {
 	return -1
 }
 
-// archOf is the machine of uname(2) as Go calls it; empty: there is no bundle for it.
+// archOf converts the machine of uname(2) to Go's name. It returns "" if there
+// is no bundle for it.
 func archOf(machine string) string {
 	switch {
 	case machine == "x86_64":
@@ -156,8 +159,8 @@ func archOf(machine string) string {
 
 var uidZero = regexp.MustCompile(`\buid=0\b`)
 
-// lookSu finds out how the device's shell becomes root, as Magisk and others have it,
-// or AOSP; empty: not at all.
+// lookSu finds out how the device's shell becomes root: with the su of Magisk
+// and others, or with that of AOSP. It returns "" if neither works.
 func lookSu(ctx context.Context, d Device) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, suLimit)
 	defer cancel()
@@ -168,7 +171,7 @@ func lookSu(ctx context.Context, d Device) (string, error) {
 		case ctx.Err() != nil:
 			return "", context.Cause(ctx)
 		case limited.Err() != nil:
-			return "", nil // it asks somebody who does not answer
+			return "", nil // su asks the owner and gets no answer
 		case err != nil:
 			return "", err
 		case uidZero.Match(out.Bytes()):

@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// In /tmp somebody else may have made the folder, or a link in its place: root does
-// not take it either. On Android root takes what the shell has made.
+// In /tmp, another user may have created the folder, or a link in its place.
+// The probe rejects both, even as root. On Android, root accepts a folder that
+// the shell created.
 func TestProbeBases(t *testing.T) {
 	const nobody = 65534
 	dir := t.TempDir()
@@ -43,7 +44,7 @@ func TestProbeBases(t *testing.T) {
 	}
 }
 
-// A device may answer the probe with anything.
+// A device can answer the probe with any data.
 func FuzzProbe(f *testing.F) {
 	f.Add("machine=aarch64\nkernel=6.1.0\nuid=0\ndf=/dev/x 100 50 50 50% /data\nbase=/data/local/tmp\nbundle=0123\n")
 	f.Add("uid=\nmachine\n=x\ndf=99999999999999999999 1%\nuid=-5")

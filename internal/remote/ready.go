@@ -8,37 +8,37 @@ import (
 	"strings"
 )
 
-// Facts are what was found out about a device.
+// Facts are the properties of a device.
 type Facts struct {
-	Arch    string `json:"arch"`              // as Go calls it: amd64, arm64, arm
+	Arch    string `json:"arch"`              // Go's name: amd64, arm64, arm
 	Machine string `json:"machine"`           // uname -m
 	Kernel  string `json:"kernel"`            // uname -r
-	UID     int    `json:"uid"`               // that the launcher runs as: 0 with su
-	Su      string `json:"su,omitempty"`      // how root is had: "su -c", "su 0"; empty: not by su
+	UID     int    `json:"uid"`               // of the launcher: 0 with su
+	Su      string `json:"su,omitempty"`      // command for root rights: "su -c", "su 0"; empty: no su
 	ABI     string `json:"abi,omitempty"`     // Android: ro.product.cpu.abi
 	SDK     string `json:"sdk,omitempty"`     // Android: ro.build.version.sdk
 	SELinux string `json:"selinux,omitempty"` // Enforcing, Permissive, Disabled
-	Base    string `json:"base"`              // the folder that all lies under
-	Free    int64  `json:"free"`              // bytes free there
+	Base    string `json:"base"`              // the folder for everything
+	Free    int64  `json:"free"`              // free space there, in bytes
 }
 
-// Options of Prepare.
+// Options are the options of Prepare.
 type Options struct {
 	Bundles  string                                 // the folder with the bundles; empty: beside this program
-	Progress func(device string, done, total int64) // while the bundle is put there
-	NeedRoot string                                 // what of the command line takes root there; empty: nothing
-	Only     bool                                   // a bundle that is there already: nothing is put there
+	Progress func(device string, done, total int64) // called during the upload of the bundle
+	NeedRoot string                                 // the part of the command line that needs root; empty: none
+	Only     bool                                   // use only an existing bundle, upload nothing
 }
 
 // Ready is a device that has the bundle.
 type Ready struct {
 	Device
 	Facts Facts
-	Dir   string // the unpacked bundle there
+	Dir   string // the unpacked bundle on the device
 }
 
-// Command makes a shell command of a command line of the device's lklrun, as root
-// where su gives that.
+// Command returns the shell command for a command line of the device's lklrun,
+// as root if su allows it.
 func (r *Ready) Command(args ...string) string {
 	words := []string{Quote(r.Dir + "/lklrun")}
 	for _, a := range args {
@@ -47,7 +47,7 @@ func (r *Ready) Command(args ...string) string {
 	return r.Shell("exec " + strings.Join(words, " "))
 }
 
-// Shell makes a shell command of a command line, as root where su gives that.
+// Shell returns the shell command for a command line, as root if su allows it.
 func (r *Ready) Shell(line string) string {
 	if r.Facts.Su != "" {
 		return asRoot(r.Facts.Su, line)
@@ -60,15 +60,15 @@ func (r *Ready) Launch(ctx context.Context, stderr io.Writer, args ...string) (S
 	return r.Start(ctx, r.Command(args...), stderr)
 }
 
-// asRoot makes a command line that su runs.
+// asRoot returns a command line that runs line with su.
 func asRoot(su, line string) string {
-	if su == "su 0" { // of AOSP: a user, then words
+	if su == "su 0" { // of AOSP: a user, then the words of the command
 		return "exec su 0 sh -c " + Quote(line)
 	}
 	return "exec " + su + " " + Quote(line)
 }
 
-// Quote makes one word of a shell's of any text.
+// Quote quotes a text as one word for the shell.
 func Quote(s string) string {
 	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=:,@%+") == "" {
 		return s

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package remote runs lklrun on another machine: an Android device behind adb, or
-// any Linux machine behind ssh. It is the desk's half: the ways to a device, what is
-// looked at there before anything is done, the bundle that is put there once, and
-// the desk's end of a session. The device's half is internal/remote/ondevice, the
-// frames between the two internal/remote/session.
+// Package remote runs lklrun on another machine: an Android device behind adb,
+// or any Linux machine behind ssh. It is the desk's half: the connections to a
+// device, the checks before anything is changed, the one-time upload of the
+// bundle, and the desk's end of a session. The device's half is
+// internal/remote/ondevice. internal/remote/session defines the frames between
+// the two.
 package remote
 
 import (
@@ -14,22 +15,23 @@ import (
 	"io/fs"
 )
 
-// Error is a line for the user: which device, what is wrong there, and what to do.
+// Error is a message for the user: the device, the problem, and the remedy.
 type Error struct {
-	Device string // as Target.String has it
+	Device string // in the form of Target.String
 	Err    error
-	// Mendable: found out before anything was done, so that the exit status is 2;
-	// else the way to the device failed, which is 125.
+	// Mendable is set if the problem was found before anything was changed,
+	// so that the exit status is 2. Otherwise the connection to the device
+	// failed, and the exit status is 125.
 	Mendable bool
 }
 
-// Error names the device, then what is wrong.
+// Error names the device, then the problem.
 func (e *Error) Error() string { return e.Device + ": " + e.Err.Error() }
 
-// Unwrap returns the error inside.
+// Unwrap returns the underlying error.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Status is the exit status that the error stands for.
+// Status returns the exit status for the error.
 func (e *Error) Status() int {
 	if e.Mendable {
 		return 2
@@ -37,18 +39,18 @@ func (e *Error) Status() int {
 	return 125
 }
 
-// mendable makes an error that the user can mend before anything is done.
+// mendable returns an error that the user can fix, before anything was changed.
 func mendable(device, format string, args ...any) *Error {
 	return &Error{Device: device, Err: fmt.Errorf(format, args...), Mendable: true}
 }
 
-// broken makes an error of the way to the device.
+// broken returns an error of the connection to the device.
 func broken(device, format string, args ...any) *Error {
 	return &Error{Device: device, Err: fmt.Errorf(format, args...)}
 }
 
-// Command is a shell command for a device. Nil readers and writers are none:
-// end-of-file at once, and nowhere.
+// Command is a shell command for a device. A nil reader gives end of file at
+// once; output to a nil writer is discarded.
 type Command struct {
 	Line   string // for the device's sh
 	Stdin  io.Reader
@@ -56,14 +58,14 @@ type Command struct {
 	Stderr io.Writer
 }
 
-// Stream is a command that runs on a device: what is written goes to its standard
-// input, what is read comes from its standard output.
+// Stream is a command that runs on a device. Write writes to its standard
+// input, and Read reads from its standard output.
 type Stream interface {
-	io.ReadWriteCloser // Close ends the command too, as far as the way allows
-	// CloseWrite is the end of its standard input.
+	io.ReadWriteCloser // Close also ends the command, as far as the connection allows
+	// CloseWrite closes the command's standard input.
 	CloseWrite() error
-	// Wait waits for its end, when all that it wrote was read, and returns its exit
-	// status; the error is about the way there.
+	// Wait waits for the command's end after all its output was read, and
+	// returns its exit status. The error is about the connection.
 	Wait() (status int, err error)
 }
 
@@ -72,29 +74,30 @@ type File struct {
 	Name string      // its path below the folder, with slashes
 	Mode fs.FileMode // permissions
 	Size int64       // in bytes
-	Link string      // a symbolic link to this, without content
+	Link string      // target of a symbolic link, which has no content
 	Open func() (io.ReadCloser, error)
 }
 
-// Device is a way to a device. All methods end when their context does. Their
-// errors are *Error.
+// Device is a connection to a device. All methods end when their context does.
+// Their errors are of type *Error.
 type Device interface {
-	// Name is the target's.
+	// Name returns the target's name.
 	Name() string
-	// Run runs a shell command; the error is about the way there, the status is the
-	// command's.
+	// Run runs a shell command and returns its exit status. The error is
+	// about the connection.
 	Run(ctx context.Context, cmd Command) (status int, err error)
-	// Start is Run without waiting; what the command says on its standard error goes
+	// Start is like Run without waiting. The command's standard error goes
 	// to stderr.
 	Start(ctx context.Context, line string, stderr io.Writer) (Stream, error)
-	// Push writes files below a folder that exists, and makes the folders between.
-	// progress hears how many bytes are there by now; it may be nil.
+	// Push writes files below an existing folder, and creates the folders
+	// between. progress receives the number of bytes transferred so far; it
+	// may be nil.
 	Push(ctx context.Context, files []File, dir string, progress func(done int64)) error
-	// Close gives back what the way holds.
+	// Close releases the connection.
 	Close() error
 }
 
-// Open opens the way to a device.
+// Open connects to a device.
 func Open(ctx context.Context, t Target) (Device, error) {
 	switch t.Kind {
 	case KindSSH:

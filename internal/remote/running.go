@@ -9,10 +9,10 @@ import (
 	"os"
 )
 
-// Attached are the devices of an adb server that runs already and that can be used
-// now; none where there is no such server, which is not started.
+// Attached returns the usable devices of a running adb server. It does not
+// start a server; without one, it returns none.
 func Attached(ctx context.Context) []Target {
-	const adbPort = "5037" // adb's own, DEFAULT_ADB_PORT in its adb.h
+	const adbPort = "5037" // adb's default, DEFAULT_ADB_PORT in its adb.h
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", cmp.Or(os.Getenv("ANDROID_ADB_SERVER_PORT"), adbPort)))
 	if err != nil {

@@ -20,29 +20,29 @@ import (
 	"github.com/lklrun/lklrun/internal/remote/session"
 )
 
-// closeLimit bounds the end of a session that is over.
+// closeLimit bounds the close of a session that has ended.
 const closeLimit = 3 * time.Second
 
-// Desk is what the desk has for a command on a device.
+// Desk contains the local ends of a command on a device.
 type Desk struct {
 	Start   session.StartMessage
-	Stdin   io.Reader        // of the command, unless that is the terminal; nil: none
-	Stdout  io.Writer        // likewise
-	Stderr  io.Writer        // likewise
-	Keys    io.Reader        // what is typed at the terminal; nil: nobody types
-	Screen  io.Writer        // what the terminal shows
-	Signals <-chan os.Signal // to be passed on
-	Resized <-chan Size      // the terminal's size, whenever it changes
+	Stdin   io.Reader        // of the command, unless it is the terminal; nil: none
+	Stdout  io.Writer        // as Stdin
+	Stderr  io.Writer        // as Stdin
+	Keys    io.Reader        // input of the terminal; nil: none
+	Screen  io.Writer        // output of the terminal
+	Signals <-chan os.Signal // signals to pass on
+	Resized <-chan Size      // changes of the terminal's size
 }
 
-// Size is a terminal's, in characters.
+// Size is the size of a terminal in characters.
 type Size struct{ Rows, Cols uint16 }
 
-// Serve runs a command on the device as if it were here, and returns how it ended.
-// The error is an *Error about the way there or the device's half.
+// Serve runs a command on the device as if it ran here, and returns its end.
+// The error is an *Error about the connection or the device's half.
 func (r *Ready) Serve(ctx context.Context, d Desk) (exit.End, error) { return r.serve(ctx, d, "run") }
 
-// serve is a session with one of the device's verbs.
+// serve runs a session with one of the device's verbs.
 func (r *Ready) serve(ctx context.Context, d Desk, verb ...string) (exit.End, error) {
 	text, err := json.Marshal(d.Start)
 	if err != nil {
@@ -63,7 +63,7 @@ func (r *Ready) serve(ctx context.Context, d Desk, verb ...string) (exit.End, er
 	go func() {
 		err := conn.Run(ctx)
 		if errors.Is(err, session.ErrSilence) {
-			closeSoon(stream) // nor does the way take what is being sent
+			closeSoon(stream) // a silent connection accepts no more data either
 		}
 		over <- err
 	}()
@@ -80,7 +80,7 @@ func (r *Ready) serve(ctx context.Context, d Desk, verb ...string) (exit.End, er
 		select {
 		case sig := <-d.Signals:
 			if s, ok := sig.(syscall.Signal); ok {
-				_ = conn.Send(session.Signal, binary.BigEndian.AppendUint32(nil, uint32(s))) // gone: over says so
+				_ = conn.Send(session.Signal, binary.BigEndian.AppendUint32(nil, uint32(s))) // if the connection is gone, over reports it
 			}
 		case s := <-d.Resized:
 			_ = conn.Send(session.Size, binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, s.Rows), s.Cols))
@@ -102,9 +102,9 @@ func (r *Ready) serve(ctx context.Context, d Desk, verb ...string) (exit.End, er
 			return exit.End{Status: e.Status, Signal: syscall.Signal(e.Signal)}, nil
 		case err := <-over:
 			if errors.Is(err, session.ErrSilence) || ctx.Err() != nil {
-				closeSoon(stream) // what it is read by may wait for ever
+				closeSoon(stream) // its readers may otherwise block forever
 			}
-			// The last frames may be there still.
+			// Process the last frames, which may still be queued.
 			for f := range conn.Frames() {
 				if f.Kind == session.Exit {
 					var e session.ExitMessage
@@ -119,8 +119,8 @@ func (r *Ready) serve(ctx context.Context, d Desk, verb ...string) (exit.End, er
 	}
 }
 
-// pumpAll brings input and output where they belong. What it returns waits until all
-// output that has come is written.
+// pumpAll starts to copy input and output. The returned function waits until
+// all received output is written.
 func pumpAll(conn *session.Conn, d *Desk) (func(), error) {
 	var wg sync.WaitGroup
 	for ch, w := range map[session.Channel]io.Writer{session.Stdout: d.Stdout, session.Stderr: d.Stderr, session.TTYOut: d.Screen} {
@@ -132,7 +132,8 @@ func pumpAll(conn *session.Conn, d *Desk) (func(), error) {
 		}
 		wg.Go(func() {
 			if _, err := io.Copy(w, conn.Reader(ch)); err != nil && !errors.Is(err, session.ErrEnded) {
-				// As a pipe whose reader is gone: the command meets it at its next write.
+				// As with a pipe without a reader, the next write of
+				// the command fails.
 				_ = conn.Close(ch)
 				_, _ = io.Copy(io.Discard, conn.Reader(ch))
 			}
@@ -140,13 +141,13 @@ func pumpAll(conn *session.Conn, d *Desk) (func(), error) {
 	}
 	for ch, in := range map[session.Channel]io.Reader{session.Stdin: d.Stdin, session.TTYIn: d.Keys} {
 		if in != nil {
-			go func() { _ = conn.Copy(ch, in) }() // it may wait for ever: nobody waits for it
+			go func() { _ = conn.Copy(ch, in) }() // it may block forever, so nothing waits for it
 		}
 	}
 	return wg.Wait, nil
 }
 
-// gone says in a line why a session is over before its command has ended.
+// gone returns an error that explains why a session ended before its command.
 func (r *Ready) gone(err error, stream Stream, said *tail) error {
 	if own := new(Error); errors.As(err, &own) {
 		return own
@@ -160,7 +161,7 @@ func (r *Ready) gone(err error, stream Stream, said *tail) error {
 	if errors.Is(err, session.ErrNoSession) {
 		return broken(r.Name(), "%w: does the shell of the login there print something of its own, or is the bundle of another version of lklrun?", err)
 	}
-	// The command may have said why it ended, or the way.
+	// The command's or the connection's own message may explain the end.
 	waited := make(chan error, 1)
 	status := 0
 	go func() {
@@ -183,17 +184,17 @@ func (r *Ready) gone(err error, stream Stream, said *tail) error {
 	}
 }
 
-// closeSoon ends a stream without waiting for a device that does not answer.
+// closeSoon closes a stream without waiting for a device that does not answer.
 func closeSoon(s Stream) {
 	done := make(chan struct{})
-	go func() { _ = s.Close(); close(done) }() // the session's outcome is known
+	go func() { _ = s.Close(); close(done) }() // the result of the session is already known
 	select {
 	case <-done:
 	case <-time.After(closeLimit):
 	}
 }
 
-// tail keeps the end of what a command says on its standard error.
+// tail keeps the end of a command's standard error.
 type tail struct {
 	mu  sync.Mutex
 	buf []byte

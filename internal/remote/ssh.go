@@ -23,20 +23,20 @@ import (
 )
 
 // sshDevice is a machine that the OpenSSH client reaches, with the user's own
-// configuration, keys and agent. All commands go by one connection, which the
-// client shares (ControlMaster, ssh_config(5)).
+// configuration, keys and agent. All commands share one connection of the
+// client (ControlMaster, ssh_config(5)).
 type sshDevice struct {
 	target Target
 	ssh    string
-	dir    string   // private, for the shared connection's socket
-	args   []string // before the command
+	dir    string   // private folder for the shared connection's socket
+	args   []string // arguments before the command
 }
 
-// sshLimit bounds the way to a machine, and what ends a connection there.
+// sshLimit bounds the connection to a machine, and its end.
 const sshLimit = 10 * time.Second
 
-// openSSH makes the connection. What the client asks for (a password, a new host's
-// key) it asks at the terminal; without one it asks nothing.
+// openSSH connects. The client asks its questions (a password, a new host key)
+// at the terminal. Without a terminal it asks none.
 func openSSH(ctx context.Context, t Target) (Device, error) {
 	destination, port, err := t.address()
 	if err != nil {
@@ -46,7 +46,7 @@ func openSSH(ctx context.Context, t Target) (Device, error) {
 	if err != nil {
 		return nil, mendable(t.String(), "there is no program ssh on this machine; install OpenSSH's client")
 	}
-	// A socket's path has 107 characters at most, and ssh adds 17 of its own.
+	// A socket path has at most 107 characters, and ssh adds 17 of its own.
 	place := cmp.Or(os.Getenv("XDG_RUNTIME_DIR"), os.TempDir())
 	sweepSSH(place)
 	dir, err := os.MkdirTemp(place, sshPrefix)
@@ -54,8 +54,9 @@ func openSSH(ctx context.Context, t Target) (Device, error) {
 		return nil, mendable(t.String(), "a folder for ssh's socket: %w", err)
 	}
 	d := &sshDevice{target: t, ssh: program, dir: dir}
-	// A run's own silence is the session's to notice, within 6 s. This is for what has no
-	// session, such as a bundle on its way: an answer comes behind all that was sent before.
+	// The session detects the silence of a run by itself, within 6 s. These
+	// options are for connections without a session, such as an upload of
+	// the bundle: keep-alive answers wait behind all data sent before.
 	d.args = []string{
 		"-T", "-a", "-x",
 		"-o", "ControlPath=" + filepath.Join(dir, "s"), "-o", "ControlMaster=auto", "-o", "ControlPersist=15",
@@ -82,28 +83,28 @@ func openSSH(ctx context.Context, t Target) (Device, error) {
 	return d, nil
 }
 
-// sshPrefix begins the names of the folders for sockets.
+// sshPrefix is the prefix of the folders for sockets.
 const sshPrefix = "lklrun-ssh-"
 
-// sweepSSH takes away the folders of lklruns that were killed. ssh took the socket away
-// when the connection ended; one that is there still keeps its folder.
+// sweepSSH removes the folders of killed lklruns. ssh removes the socket when
+// its connection ends. A folder with a socket stays.
 func sweepSSH(place string) {
-	const unused = 10 * time.Minute                              // so long may a question of ssh's be unanswered
-	all, _ := filepath.Glob(filepath.Join(place, sshPrefix+"*")) // in a folder with such a pattern they stay
+	const unused = 10 * time.Minute                              // time that a question of ssh may remain unanswered
+	all, _ := filepath.Glob(filepath.Join(place, sshPrefix+"*")) // a folder whose name contains pattern characters is not swept
 	for _, dir := range all {
 		if st, err := os.Lstat(dir); err == nil && st.IsDir() && time.Since(st.ModTime()) > unused {
-			_ = os.Remove(dir) // it is not empty, or not ours: it stays
+			_ = os.Remove(dir) // fails if it is not empty, or not ours
 		}
 	}
 }
 
-// connect makes the connection that the others share. It stays in the foreground
-// group of the terminal, where it may ask for something.
+// connect opens the shared connection. It stays in the foreground process group
+// of the terminal, so that it can ask questions.
 func (d *sshDevice) connect(ctx context.Context, args []string) error {
 	var said Head
 	cmd := exec.CommandContext(ctx, d.ssh, args...)
 	cmd.Stderr = &said
-	cmd.WaitDelay = time.Second // the process that keeps the connection may have the pipe
+	cmd.WaitDelay = time.Second // the background process of the connection may hold the pipe
 	err := cmd.Run()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -122,7 +123,7 @@ func (d *sshDevice) connect(ctx context.Context, args []string) error {
 	return nil
 }
 
-// where is the machine as ssh(1) takes it.
+// where returns the machine in the form of ssh(1).
 func (d *sshDevice) where() string {
 	destination, port, _ := d.target.address()
 	if port != 0 {
@@ -133,10 +134,12 @@ func (d *sshDevice) where() string {
 
 func (d *sshDevice) Name() string { return d.target.String() }
 
-// command is a shell command there. Whatever the login's shell is, sh reads it.
+// command returns a shell command on the machine. sh interprets it, whatever
+// the login's shell is.
 func (d *sshDevice) command(ctx context.Context, line string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, d.ssh, append(append([]string{}, d.args...), "exec sh -c "+Quote(line))...)
-	// A terminal's Ctrl-C is for the command there, and goes by the session.
+	// A terminal's Ctrl-C is for the remote command, and the session
+	// transports it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = 2 * time.Second
 	return cmd
@@ -152,7 +155,8 @@ func (d *sshDevice) Run(ctx context.Context, c Command) (int, error) {
 	return d.ended(ctx, cmd.Run(), said.String())
 }
 
-// ended tells the command's end from the way's: ssh itself ends with 255.
+// ended distinguishes the end of the command from that of the connection: ssh's
+// own errors have status 255.
 func (d *sshDevice) ended(ctx context.Context, err error, said string) (int, error) {
 	var ended *exec.ExitError
 	switch {
@@ -170,7 +174,7 @@ type sshStream struct {
 	io.WriteCloser
 	io.Reader
 	cmd   *exec.Cmd
-	ended func() (int, error) // waits for the command, however often
+	ended func() (int, error) // waits for the command; can be called repeatedly
 }
 
 func (d *sshDevice) Start(ctx context.Context, line string, stderr io.Writer) (Stream, error) {
@@ -196,7 +200,7 @@ func (s *sshStream) Wait() (int, error) { return s.ended() }
 
 func (s *sshStream) Close() error {
 	_ = s.WriteCloser.Close()
-	_ = s.cmd.Process.Kill() // it has ended: then it is as wanted
+	_ = s.cmd.Process.Kill() // if this fails, it has already ended
 	_, err := s.Wait()
 	var exited *exec.ExitError
 	if errors.As(err, &exited) {
@@ -205,8 +209,8 @@ func (s *sshStream) Close() error {
 	return err
 }
 
-// Push sends each file through cat, which every machine has; compressed where gzip
-// is there, for the way may be long.
+// Push uploads each file through cat, which every machine has. It compresses
+// the data if the machine has gzip, for slow connections.
 func (d *sshDevice) Push(ctx context.Context, files []File, dir string, progress func(int64)) error {
 	folders := map[string]bool{dir: true}
 	var prepare []string
@@ -267,7 +271,7 @@ func (d *sshDevice) pushFile(ctx context.Context, f File, to string, zip bool, c
 	return g.Wait()
 }
 
-// must runs a command whose failure is one to put files there.
+// must runs a command of an upload and treats its failure as an error.
 func (d *sshDevice) must(ctx context.Context, in io.Reader, line string) error {
 	var said Head
 	status, err := d.Run(ctx, Command{Line: line, Stdin: in, Stderr: &said})
@@ -288,7 +292,7 @@ func (d *sshDevice) Close() error {
 		args := append([]string{"-O", "exit"}, d.args...)
 		cmd := exec.CommandContext(ctx, d.ssh, args...)
 		cmd.WaitDelay = time.Second
-		_ = cmd.Run() // it has ended, or does so by itself (ControlPersist)
+		_ = cmd.Run() // it has ended, or ends by itself (ControlPersist)
 	}
 	return os.RemoveAll(d.dir)
 }

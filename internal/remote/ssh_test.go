@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Folders that killed runs left go, those in use and those of others stay.
+// Folders of killed runs are removed. Those in use, and those of others, stay.
 func TestSweepSSH(t *testing.T) {
 	place := t.TempDir()
 	old := time.Now().Add(-time.Hour)

@@ -14,7 +14,7 @@ import (
 const (
 	KindADB = "adb" // a device of the adb server
 	KindSSH = "ssh" // a machine that ssh reaches
-	KindAll = "all" // every device of the adb server: Expand lists them
+	KindAll = "all" // all devices of the adb server; see Expand
 )
 
 // Target is a device as the user names it.
@@ -23,7 +23,7 @@ type Target struct {
 	Name string // a serial number (empty: the only device), or [USER@]HOST[:PORT]
 }
 
-// String is the target as --device takes it, which is how outputs name it.
+// String returns the target in the form of --device, which outputs also use.
 func (t Target) String() string {
 	if t.Name == "" {
 		return t.Kind
@@ -31,9 +31,9 @@ func (t Target) String() string {
 	return t.Kind + ":" + t.Name
 }
 
-// Parse reads what stands behind --device: adb, adb:SERIAL, ssh:[USER@]HOST[:PORT],
-// all, or several of them with commas between. The error is one line that names
-// the word and what was expected.
+// Parse parses the value of --device: adb, adb:SERIAL, ssh:[USER@]HOST[:PORT],
+// all, or a comma-separated list of these. The error is one line that names the
+// invalid word and the expected form.
 func Parse(spec string) ([]Target, error) {
 	var all []Target
 	for word := range strings.SplitSeq(spec, ",") {
@@ -70,8 +70,9 @@ func parse(word string) (Target, error) {
 	return t, fmt.Errorf("%q; expected adb, adb:SERIAL, ssh:[USER@]HOST[:PORT], all, or a list of them with commas", word)
 }
 
-// address takes an ssh target apart: [USER@]HOST as ssh(1) takes it, and the port,
-// 0 for what ssh's configuration says. An IPv6 address with a port stands in brackets.
+// address splits an ssh target into [USER@]HOST, as ssh(1) accepts it, and the
+// port. The port is 0 if ssh's configuration decides. An IPv6 address with a
+// port must be in brackets.
 func (t Target) address() (destination string, port int, err error) {
 	user, host, ok := strings.Cut(t.Name, "@")
 	if !ok {
@@ -85,7 +86,7 @@ func (t Target) address() (destination string, port int, err error) {
 		host = host[:n]
 	}
 	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	// A word that begins with a dash would be an option of ssh's.
+	// ssh would take a word that begins with a dash for an option.
 	if host == "" || strings.HasPrefix(host, "-") || strings.HasPrefix(user, "-") || ok && user == "" ||
 		strings.ContainsAny(t.Name, " \t\n\x00'\"`$\\;&|<>()") {
 		return "", 0, errors.New("not a place that ssh could go to; expected [USER@]HOST[:PORT]")

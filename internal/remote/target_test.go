@@ -84,7 +84,7 @@ func TestArch(t *testing.T) {
 func TestFree(t *testing.T) {
 	for line, want := range map[string]int64{
 		"/dev/block/dm-43  111531440 8413156 103118284   8% /data": 103118284 << 10,
-		"                  111531440 8413156 103118284   8% /data": 103118284 << 10, // a long name has a line of its own
+		"                  111531440 8413156 103118284   8% /data": 103118284 << 10, // a long name has its own line
 		"/data                 1.2G    200.0M     1.0G   4096":     -1,
 		"": -1,
 	} {
@@ -94,7 +94,7 @@ func TestFree(t *testing.T) {
 	}
 }
 
-// A shell makes the same words of what Quote wrote.
+// A shell parses the output of Quote to the same words.
 func TestQuote(t *testing.T) {
 	words := []string{"plain", "", "a b", `it's "so" \ $HOME`, "`id`", "a\nb", "~", "*", "#x", "-n", "é", "a;b", "{a,b}", "!x", "\x01"}
 	line := "printf '%s\\0'"
@@ -109,7 +109,7 @@ func TestQuote(t *testing.T) {
 	}
 }
 
-// Only all is expanded, and none other needs an adb server.
+// Only all is expanded, and other targets need no adb server.
 func TestExpand(t *testing.T) {
 	want := []Target{{KindSSH, "box"}, {KindADB, ""}}
 	ctx, cancel := context.WithCancel(t.Context())

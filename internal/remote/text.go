@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// lastLine is the last line of a text that says anything.
+// lastLine returns the last non-empty line of a text.
 func lastLine(s string) string {
 	last := ""
 	for line := range strings.Lines(s) {
@@ -21,7 +21,7 @@ func lastLine(s string) string {
 	return last
 }
 
-// after puts a separator before a text, if there is one.
+// after puts a separator before a text, unless the text is empty.
 func after(sep, s string) string {
 	if s == "" {
 		return ""
@@ -29,7 +29,7 @@ func after(sep, s string) string {
 	return sep + s
 }
 
-// counter tells how much is read.
+// counter reports the number of bytes read.
 type counter struct {
 	r     io.Reader
 	count func(int)
@@ -41,7 +41,7 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// compress writes what r gives to w, compressed, and ends w with it.
+// compress writes the compressed content of r to w, and then closes w.
 func compress(w *io.PipeWriter, r io.Reader) error {
 	z := gzip.NewWriter(w)
 	_, err := io.Copy(z, r)
@@ -50,22 +50,23 @@ func compress(w *io.PipeWriter, r io.Reader) error {
 	}
 	w.CloseWithError(err)
 	if errors.Is(err, io.ErrClosedPipe) {
-		return nil // the other end says why
+		return nil // the other end reports the reason
 	}
 	return err
 }
 
-// headMost is what a Head keeps unless it says something else, in bytes.
+// headMost is the default maximum size of a Head, in bytes.
 const headMost = 1 << 20
 
-// Head keeps the beginning of what a device says, which may say anything, without end.
+// Head keeps the beginning of a device's output, which can be arbitrary and
+// endless.
 type Head struct {
-	Most int // bytes that are kept; 0: headMost
+	Most int // number of bytes to keep; 0: headMost
 	text []byte
 	more bool
 }
 
-// Write takes all and keeps what there is room for.
+// Write accepts everything and keeps the part that fits.
 func (h *Head) Write(p []byte) (int, error) {
 	room := cmp.Or(h.Most, headMost) - len(h.text)
 	h.more = h.more || len(p) > room
@@ -73,11 +74,11 @@ func (h *Head) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Bytes is what was kept.
+// Bytes returns the kept part.
 func (h *Head) Bytes() []byte { return h.text }
 
-// String is what was kept.
+// String returns the kept part.
 func (h *Head) String() string { return string(h.text) }
 
-// More tells whether there was more.
+// More reports whether there was more.
 func (h *Head) More() bool { return h.more }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package app has Android start an app under lklrun: by the property wrap.PACKAGE,
-// whose value the zygote puts before the command line of an app's process
-// (frameworks/base, com.android.internal.os.Zygote and WrapperInit). The value is a
-// script of ours, which has lklrun start that process with --engine preload.
+// Package app makes Android start an app under lklrun. It uses the property
+// wrap.PACKAGE, whose value the zygote prepends to the command line of an app's
+// process (frameworks/base, com.android.internal.os.Zygote and WrapperInit).
+// The value names our script, which makes lklrun start that process with
+// --engine preload.
 package app
 
 import (
@@ -24,22 +25,22 @@ import (
 )
 
 const (
-	// sdkLeast is the first Android whose property names can be as long as a
-	// package's (8.0): before, the zygote cuts them off.
+	// sdkLeast is the first Android SDK with property names long enough for
+	// a package's name (Android 8.0). Earlier zygotes truncate them.
 	sdkLeast = 26
-	// valueMost is the longest value of a property, PROP_VALUE_MAX of
-	// sys/system_properties.h without its end.
+	// valueMost is the maximum length of a property's value: PROP_VALUE_MAX
+	// of sys/system_properties.h without the terminator.
 	valueMost = 91
-	// startLimit is how long an app may take to have a process.
+	// startLimit bounds the time until an app has a process.
 	startLimit = 15 * time.Second
 	startEvery = 250 * time.Millisecond
 )
 
-// packageName is the form of a package's name, which goes into shell commands and
-// into a property's name.
+// packageName matches valid package names. They become part of shell commands
+// and of a property's name.
 var packageName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z][A-Za-z0-9_]*)+$`)
 
-// CheckName says what is wrong with a package's name.
+// CheckName returns an error if a package name is invalid.
 func CheckName(name string) error {
 	if !packageName.MatchString(name) {
 		return fmt.Errorf("%q is no package's name; expected one such as org.example.app", name)
@@ -47,14 +48,14 @@ func CheckName(name string) error {
 	return nil
 }
 
-// An App is an app on a device.
+// App is an app on a device.
 type App struct {
 	ready *remote.Ready
 	name  string        // of its package
 	limit time.Duration // for its start
 }
 
-// New is the app of a package on an Android device; the name must be one.
+// New returns the app of a package on an Android device. It checks the name.
 func New(ready *remote.Ready, name string) (*App, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
@@ -66,15 +67,15 @@ func (a *App) refuse(format string, args ...any) error {
 	return &remote.Error{Device: a.ready.Name(), Err: fmt.Errorf(format, args...), Mendable: true}
 }
 
-// shell runs a command there, as root where su gives that.
+// shell runs a command on the device, as root if su allows it.
 func (a *App) shell(ctx context.Context, line string) (out string, status int, err error) {
 	var b remote.Head
 	status, err = a.ready.Run(ctx, remote.Command{Line: a.ready.Shell(line), Stdout: &b, Stderr: &b})
 	return strings.TrimSpace(b.String()), status, err
 }
 
-// Run has the app start under lklrun with these flags, now and each time until Unset.
-// Of an error nothing is left, but that the app was stopped.
+// Run makes the app start under lklrun with these flags, now and at each start
+// until Unset. An error leaves nothing behind, except that the app was stopped.
 func (a *App) Run(ctx context.Context, flags []string) (err error) {
 	if err := a.check(ctx); err != nil {
 		return err
@@ -91,7 +92,7 @@ func (a *App) Run(ctx context.Context, flags []string) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			_ = a.Unset(context.WithoutCancel(ctx)) // the first error is told
+			_ = a.Unset(context.WithoutCancel(ctx)) // report the first error
 		}
 	}()
 	if _, _, err = a.shell(ctx, "am force-stop "+a.name); err != nil {
@@ -112,7 +113,7 @@ func (a *App) Run(ctx context.Context, flags []string) (err error) {
 	return a.await(ctx)
 }
 
-// Unset has the app start as always from now on; it is stopped.
+// Unset makes the app start normally again, and stops it.
 func (a *App) Unset(ctx context.Context) error {
 	if err := a.set(ctx, ""); err != nil {
 		return err
@@ -123,7 +124,7 @@ func (a *App) Unset(ctx context.Context) error {
 
 func (a *App) property() string { return "wrap." + a.name }
 
-// set sets the property and looks whether that took.
+// set sets the property and checks the result.
 func (a *App) set(ctx context.Context, value string) error {
 	out, _, err := a.shell(ctx, "setprop "+a.property()+" "+remote.Quote(value)+"; getprop "+a.property())
 	if err != nil {
@@ -135,16 +136,18 @@ func (a *App) set(ctx context.Context, value string) error {
 	return nil
 }
 
-// folder has the scripts, beside the bundles.
+// folder returns the folder of the scripts, beside the bundles.
 func (a *App) folder() string { return path.Join(a.ready.Facts.Base, ondevice.AppFolder) }
 
-// script is the path of the app's: short, whatever its name is.
+// script returns the path of the app's script, which is short for names of any
+// length.
 func (a *App) script() string {
 	sum := sha256.Sum256([]byte(a.name))
 	return path.Join(a.folder(), hex.EncodeToString(sum[:4]))
 }
 
-// put writes the script there. An app whose lklrun is gone starts as always.
+// put writes the script to the device. If lklrun is gone, the script starts the
+// app normally.
 func (a *App) put(ctx context.Context, flags []string) error {
 	lklrun := remote.Quote(path.Join(a.ready.Dir, "lklrun"))
 	data := "/data/data/" + a.name
@@ -164,7 +167,8 @@ exec %[2]s --no-config --engine preload --name %[4]s %[5]s -- "$@"
 	if status != 0 {
 		return a.refuse("no folder for the app's script: %s", lastLine(out))
 	}
-	// By a pipe: the folder may be root's, whom su makes of the shell.
+	// Use a pipe: the folder may belong to root, and su gives these rights
+	// only to the shell.
 	var said remote.Head
 	line := "cat >" + remote.Quote(a.script()) + " && chmod 755 " + remote.Quote(a.script())
 	status, err = a.ready.Run(ctx, remote.Command{Line: a.ready.Shell(line), Stdin: io.Reader(strings.NewReader(text)), Stdout: &said, Stderr: &said})
@@ -196,11 +200,11 @@ func (a *App) await(ctx context.Context) error {
 	}
 }
 
-// appProcess is the program that every 64-bit app's process is.
+// appProcess is the program of every 64-bit app's process.
 const appProcess = "/system/bin/app_process64"
 
-// plan has the lklrun there say what it would do with the app's process: whether it
-// knows its loader and its C library, and the flags.
+// plan makes the device's lklrun plan a run of the app's process. This checks
+// that lklrun supports its loader and C library, and the flags.
 func (a *App) plan(ctx context.Context, flags []string) error {
 	args := append([]string{"--no-config", "--dry-run", "--engine", "preload"}, flags...)
 	var said remote.Head
@@ -211,7 +215,7 @@ func (a *App) plan(ctx context.Context, flags []string) error {
 	return err
 }
 
-// check says why the app cannot run under lklrun.
+// check returns an error if the app cannot run under lklrun.
 func (a *App) check(ctx context.Context) error {
 	f := a.ready.Facts
 	if sdk, err := strconv.Atoi(f.SDK); err != nil {

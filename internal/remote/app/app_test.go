@@ -20,8 +20,8 @@ import (
 
 func TestMain(m *testing.M) { testutil.Main(m, nil) }
 
-// dumpsys is the beginning of what `dumpsys package` says of a debuggable app, in the
-// form of PackageManagerService's dump.
+// dumpsys is the beginning of the output of `dumpsys package` for a debuggable
+// app, in the form of PackageManagerService.
 const dumpsys = `Activity Resolver Table:
   Non-Data Actions:
 Packages:
@@ -37,8 +37,8 @@ Packages:
     flags=[ HAS_CODE ]
 `
 
-// phone is a device with programs that note how they are called. More of them, or
-// others, are in programs.
+// phone is a device with programs that record their arguments. programs adds or
+// replaces programs.
 func phone(t *testing.T, facts remote.Facts, programs map[string]string) (ready *remote.Ready, sent func() string, base string) {
 	t.Helper()
 	base = testutil.Dir(t)
@@ -105,7 +105,7 @@ func newApp(t *testing.T, ready *remote.Ready, name string) *App {
 	return a
 }
 
-// Exactly this is done to the device.
+// These are exactly the commands that run on the device.
 func TestRun(t *testing.T) {
 	ready, sent, base := phone(t, good, nil)
 	a := newApp(t, ready, "org.example.app")
@@ -144,7 +144,7 @@ exec BASE/lklrun --no-config --engine preload --name org.example.app --stack bbr
 	}
 }
 
-// What cannot be is said before anything is done, or taken back.
+// Impossible runs are rejected before any change, or undone.
 func TestRefused(t *testing.T) {
 	with := func(change func(*remote.Facts)) remote.Facts {
 		f := good
@@ -156,7 +156,7 @@ func TestRefused(t *testing.T) {
 		programs map[string]string
 		app      string
 		want     string
-		undone   bool // it was begun, and is taken back
+		undone   bool // it was started and is undone
 	}{
 		"no Android":     {facts: with(func(f *remote.Facts) { f.SDK = "" }), want: "it is no Android"},
 		"old":            {facts: with(func(f *remote.Facts) { f.SDK = "25" }), want: "SDK 25"},
@@ -184,7 +184,7 @@ func TestRefused(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 			text := sent()
-			if _, after, asked := strings.Cut(text, "app_process64\n"); asked { // the question changes nothing
+			if _, after, asked := strings.Cut(text, "app_process64\n"); asked { // the query changes nothing
 				text = after
 			}
 			switch {

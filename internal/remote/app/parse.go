@@ -7,11 +7,12 @@ import (
 	"strings"
 )
 
-// about is what `dumpsys package` tells of a package (PackageManagerService).
+// about holds the output of `dumpsys package` for one package
+// (PackageManagerService).
 type about struct {
 	found      bool
 	debuggable bool
-	abi        string // of its native libraries; empty: it has none, the device's first counts
+	abi        string // of its native libraries; empty: none, so the device's first ABI applies
 }
 
 var (
@@ -22,7 +23,8 @@ var (
 func parse(text, name string) about {
 	_, text, found := strings.Cut(text, "Package ["+name+"]")
 	p := about{found: found}
-	// The next package's, an overlay's or the updated system app's, is none of it.
+	// Another package may follow: that of an overlay or of the updated
+	// system app.
 	text, _, _ = strings.Cut(text, "\n  Package [")
 	if m := abiField.FindStringSubmatch(text); m != nil && m[1] != "null" {
 		p.abi = m[1]

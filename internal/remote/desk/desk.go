@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package desk is this process's side of a command that runs on a device.
+// Package desk is the local side of a command that runs on a device.
 package desk
 
 import (
@@ -18,11 +18,12 @@ import (
 	"github.com/lklrun/lklrun/internal/remote/session"
 )
 
-// passedOn are the signals that the command gets where it runs.
+// passedOn lists the signals that are passed on to the command on the device.
 var passedOn = []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM}
 
-// Hear begins to pass signals on. One that was ignored when we began stays so. A stop
-// would be taken for the desk's end on the device, so there is none.
+// Hear starts to catch signals for the command. A signal that was ignored at
+// the start stays ignored. The stop signals of a terminal are ignored: the
+// device would take a stopped desk for a dead one.
 func Hear() chan os.Signal {
 	in := make(chan os.Signal, 64)
 	for _, s := range passedOn {
@@ -31,14 +32,15 @@ func Hear() chan os.Signal {
 		}
 	}
 	signal.Ignore(unix.SIGTSTP, unix.SIGTTOU, unix.SIGTTIN)
-	// With a handler, an output that nobody reads is an error, which the command gets.
+	// With a handler for SIGPIPE, a write to a closed output fails, and the
+	// command gets that error.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	return in
 }
 
-// Run runs a command on a device as if that were here: with this process's standard
-// descriptors, its terminal and its signals. The error is a *remote.Error, or about the
-// terminal.
+// Run runs a command on a device as if it ran here: with this process's
+// standard descriptors, its terminal and its signals. The error is a
+// *remote.Error, or about the terminal.
 func Run(ctx context.Context, r *remote.Ready, start session.StartMessage) (exit.End, error) {
 	desk := remote.Desk{Start: start, Signals: Hear()}
 	std := [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
@@ -63,22 +65,22 @@ func Run(ctx context.Context, r *remote.Ready, start session.StartMessage) (exit
 	return r.Serve(ctx, desk)
 }
 
-// terminal gives the device our terminal: its size, what is typed, and the place for
-// what it shows.
+// terminal connects our terminal to the device: its size, its input and its
+// output.
 func terminal(desk *remote.Desk, std [3]*os.File) (restore func(), err error) {
 	n := slices.Index(desk.Start.OnTTY[:], true)
 	tty := std[n]
 	size := func() remote.Size {
 		cols, rows, err := term.GetSize(int(tty.Fd()))
 		if err != nil {
-			return remote.Size{} // unknown
+			return remote.Size{} // not known
 		}
 		return remote.Size{Rows: uint16(rows), Cols: uint16(cols)}
 	}
 	s := size()
 	desk.Start.Rows, desk.Start.Cols = s.Rows, s.Cols
 	desk.Start.Env = append(desk.Start.Env, "TERM="+os.Getenv("TERM"))
-	desk.Screen = tty // a terminal's descriptor is for both ways
+	desk.Screen = tty // a terminal's descriptor works in both directions
 	for _, n := range []int{2, 1} {
 		if desk.Start.OnTTY[n] {
 			desk.Screen = std[n]
@@ -92,7 +94,8 @@ func terminal(desk *remote.Desk, std [3]*os.File) (restore func(), err error) {
 		}
 	}()
 	desk.Resized = changes
-	// In the background the terminal is another's, with its keys.
+	// In the background, the terminal and its input belong to another
+	// process.
 	if !desk.Start.OnTTY[0] || !foreground(int(os.Stdin.Fd())) {
 		return func() {}, nil
 	}
@@ -104,8 +107,8 @@ func terminal(desk *remote.Desk, std [3]*os.File) (restore func(), err error) {
 	return func() { _ = term.Restore(int(os.Stdin.Fd()), old) }, nil
 }
 
-// foreground tells whether a terminal is this process's to read from: its group is in
-// the foreground, or the terminal knows nothing of groups.
+// foreground reports whether this process may read from a terminal: its process
+// group is in the foreground, or the terminal has no process groups.
 func foreground(fd int) bool {
 	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
 	return err != nil || group == unix.Getpgrp()

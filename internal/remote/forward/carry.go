@@ -17,7 +17,7 @@ import (
 	"github.com/lklrun/lklrun/internal/remote"
 )
 
-// forwarded is an instance that appears here.
+// forwarded is an instance that is shown on this machine.
 type forwarded struct {
 	f    *Forwarder
 	name string
@@ -25,13 +25,13 @@ type forwarded struct {
 	l    *net.UnixListener // nil: a leftover
 }
 
-// listen begins to take connections.
+// listen starts to accept connections.
 func (o *forwarded) listen(path string) error {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return err
 	}
-	l.SetUnlinkOnClose(false) // its folder goes, and one of the same name may have come
+	l.SetUnlinkOnClose(false) // its folder is removed anyway, and a new one of that name may exist
 	o.l = l
 	o.f.busy.Go(func() {
 		for {
@@ -54,7 +54,7 @@ func (o *forwarded) close() {
 	}
 }
 
-// carry carries one connection on to the device, until either side ends it.
+// carry forwards one connection to the device until either side ends it.
 func (f *Forwarder) carry(c *net.UnixConn, name string) {
 	select {
 	case f.room <- struct{}{}:
@@ -82,7 +82,7 @@ func (f *Forwarder) carry(c *net.UnixConn, name string) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = io.Copy(s, c) // whoever is gone, the other direction tells
+		_, _ = io.Copy(s, c) // the other direction reports an error
 		_ = s.CloseWrite()
 	}()
 	err = pass(c, s)
@@ -94,8 +94,8 @@ func (f *Forwarder) carry(c *net.UnixConn, name string) {
 	<-done
 }
 
-// lost notes that the way to the device has failed; what the device itself says of
-// one instance is no reason.
+// lost records that the connection to the device has failed. Errors that the
+// device reports about one instance do not count.
 func (f *Forwarder) lost(err error) {
 	var gone *remote.Error
 	if errors.As(err, &gone) && f.ctx.Err() == nil {
@@ -103,8 +103,8 @@ func (f *Forwarder) lost(err error) {
 	}
 }
 
-// pass copies what the stack host says to a client. In its greeting the stack host's
-// pid is blanked: it is none of this machine.
+// pass copies the stack host's output to a client. It clears the pid in the
+// greeting, because it is not a pid of this machine.
 func pass(to io.Writer, from io.Reader) error {
 	for greeted := false; !greeted; {
 		head := make([]byte, ctlproto.CTL_HDR_SIZE)
@@ -135,7 +135,7 @@ func pass(to io.Writer, from io.Reader) error {
 	return err
 }
 
-// words keeps the beginning of what a command says on its standard error.
+// words keeps the beginning of a command's standard error.
 type words struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -149,7 +149,7 @@ func (w *words) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// line is the last line of it.
+// line returns its last line.
 func (w *words) line() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -16,11 +16,11 @@ import (
 	"github.com/lklrun/lklrun/internal/remote"
 )
 
-// filesMost bounds what is taken of a device's files at once.
+// filesMost limits the size of a device's files in one request.
 const filesMost = 256 << 20
 
-// Fetch brings files of an instance's run directory to the folder that stands for it
-// here; those that it has not are left out. See ondevice.Read.
+// Fetch copies files of an instance's run directory to the local folder that
+// represents it. It omits files that do not exist. See ondevice.Read.
 func (f *Forwarder) Fetch(ctx context.Context, info *instance.Info, names ...string) error {
 	out, said := remote.Head{Most: filesMost}, remote.Head{}
 	args := append([]string{"device", "read", info.Name}, names...)
@@ -45,13 +45,14 @@ func (f *Forwarder) Fetch(ctx context.Context, info *instance.Info, names ...str
 	return nil
 }
 
-// Keep has the instance's run directory hold this as its file of counters.
+// Keep stores data as the file of counters in the instance's run directory.
 func (f *Forwarder) Keep(ctx context.Context, info *instance.Info, data []byte) error {
 	var said remote.Head
 	return f.run(ctx, remote.Command{Line: f.ready.Command("device", "keep", info.Name), Stdin: bytes.NewReader(data), Stderr: &said}, &said)
 }
 
-// run runs a command of the device's lklrun, whose words are the error if it fails.
+// run runs a command of the device's lklrun. If it fails, its message is the
+// error.
 func (f *Forwarder) run(ctx context.Context, c remote.Command, said *remote.Head) error {
 	status, err := f.ready.Run(ctx, c)
 	if err != nil {

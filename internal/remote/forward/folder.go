@@ -14,19 +14,20 @@ import (
 const (
 	folderPrefix = "lklctl-"
 	folderLock   = "lock"
-	// folderMost leaves room behind it for a device's folder, an instance's name and
-	// its socket: struct sockaddr_un has 107 bytes for all (linux/un.h).
+	// folderMost leaves room for a device's folder, an instance's name and
+	// its socket. struct sockaddr_un has 107 bytes for the whole path
+	// (linux/un.h).
 	folderMost = 107 - len("/0123456789/") - 32 - len("/ctl.sock")
 )
 
-// Folder is where the folders of devices are made, this user's alone.
+// Folder contains the folders of devices. Only this user can access it.
 type Folder struct {
 	Path string
 	lock *os.File
 }
 
-// NewFolder makes one where this user's files that end with a login belong, and takes
-// away those that were left by callers who were killed.
+// NewFolder creates a folder in the place for this user's per-login files. It
+// removes the folders of killed processes.
 func NewFolder() (*Folder, error) {
 	base := os.Getenv("XDG_RUNTIME_DIR")
 	if !filepath.IsAbs(base) || unix.Access(base, unix.W_OK) != nil {
@@ -41,7 +42,8 @@ func NewFolder() (*Folder, error) {
 	if len(path) > folderMost {
 		err = fmt.Errorf("%s: the paths of sockets in it would be too long: set TMPDIR to a shorter one", path)
 	} else if f.lock, err = os.CreateTemp(path, folderLock); err == nil {
-		// It has its name when it is taken: nobody's sweep is faster.
+		// The lock is taken before the file gets its name, so that no
+		// sweep can take it first.
 		if err = unix.Flock(int(f.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
 			err = os.Rename(f.lock.Name(), filepath.Join(path, folderLock))
 		}
@@ -53,16 +55,16 @@ func NewFolder() (*Folder, error) {
 	return f, nil
 }
 
-// Close takes the folder away.
+// Close removes the folder.
 func (f *Folder) Close() {
-	_ = os.RemoveAll(f.Path) // the next call's sweep tries again
+	_ = os.RemoveAll(f.Path) // if this fails, the next sweep tries again
 	if f.lock != nil {
 		f.lock.Close()
 	}
 }
 
-// sweep takes away the folders of this user below base whose lock is free. One
-// without a lock is just being made.
+// sweep removes this user's folders below base whose lock is free. A folder
+// without a lock is still being created.
 func sweep(base string) {
 	entries, err := os.ReadDir(base)
 	if err != nil {

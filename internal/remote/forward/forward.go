@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package forward makes the instances of another machine appear on this one: a folder
-// that is this user's alone has for each what a run directory tells of it, and a
-// control socket whose connections are carried on over there by `lklrun device
-// connect`, through the way that leads to the device. No port is opened on either side.
+// Package forward makes the instances of another machine appear on this one. A
+// private folder contains the information of each instance's run directory, and
+// a control socket for each. On the device, `lklrun device connect` forwards
+// the connections of these sockets. They use the existing connection to the
+// device, so no port is opened on either side.
 package forward
 
 import (
@@ -26,13 +27,14 @@ import (
 const (
 	// listLimit bounds the wait for the first list.
 	listLimit = 20 * time.Second
-	// listMost is the longest list that is read: a device is not believed anything.
+	// listMost is the maximum length of a list. The device is not trusted.
 	listMost = 4 << 20
-	// connectionsMost is how many connections are carried at a time; more wait.
+	// connectionsMost is the maximum number of simultaneous connections.
+	// Further ones wait.
 	connectionsMost = 64
 )
 
-// Forwarder is a device whose instances appear here.
+// Forwarder shows the instances of a device on this machine.
 type Forwarder struct {
 	ready *remote.Ready
 	name  string
@@ -43,17 +45,17 @@ type Forwarder struct {
 	list   remote.Stream
 	said   words
 	busy   sync.WaitGroup
-	room   chan struct{} // one for each connection
+	room   chan struct{} // one entry for each connection
 
 	mu  sync.Mutex
 	err error
-	pid int                   // of the device's process that lists
+	pid int                   // of the device's process that lists the instances
 	all map[string]*forwarded // by name
 }
 
-// Open lists the instances of a device and makes them appear in a folder of their
-// own below dir, which is this user's. The device stays its caller's; Close must be
-// called first.
+// Open lists the instances of a device and shows them in a new folder below
+// dir, which belongs to this user. The caller keeps the ownership of the
+// device. Close must be called before the device is closed.
 func Open(ctx context.Context, ready *remote.Ready, dir string) (*Forwarder, error) {
 	root, err := os.MkdirTemp(dir, "") // mode 0700
 	if err != nil {
@@ -68,22 +70,22 @@ func Open(ctx context.Context, ready *remote.Ready, dir string) (*Forwarder, err
 	return f, nil
 }
 
-// Place is where the device's instances are found.
+// Place returns the place of the device's instances.
 func (f *Forwarder) Place() instance.Place {
 	return instance.Place{Device: f.name, Root: f.root}
 }
 
-// Ready is the device.
+// Ready returns the device.
 func (f *Forwarder) Ready() *remote.Ready { return f.ready }
 
-// Err says why the device can no longer be asked; nil: it can.
+// Err returns the reason why the device no longer answers; nil: it does.
 func (f *Forwarder) Err() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.err
 }
 
-// Close ends all connections and takes the folder away.
+// Close ends all connections and removes the folder.
 func (f *Forwarder) Close() {
 	f.cancel()
 	if f.list != nil {
@@ -96,10 +98,11 @@ func (f *Forwarder) Close() {
 	}
 	f.mu.Unlock()
 	f.busy.Wait()
-	_ = os.RemoveAll(f.root) // it goes with the folder that it is in
+	_ = os.RemoveAll(f.root) // if this fails, it is removed with its parent
 }
 
-// begin starts to follow the device's list, and returns when the first is in place.
+// begin starts to follow the device's list, and returns once the first list is
+// processed.
 func (f *Forwarder) begin(ctx context.Context) error {
 	var err error
 	if f.list, err = f.ready.Launch(f.ctx, &f.said, "device", "list", "--follow"); err != nil {
@@ -120,7 +123,7 @@ func (f *Forwarder) begin(ctx context.Context) error {
 	}
 }
 
-// beat lets the device know that this desk is there.
+// beat tells the device at intervals that this desk is alive.
 func (f *Forwarder) beat() {
 	tick := time.NewTicker(ondevice.FollowBeat)
 	defer tick.Stop()
@@ -128,7 +131,7 @@ func (f *Forwarder) beat() {
 		select {
 		case <-tick.C:
 			if _, err := io.WriteString(f.list, "\n"); err != nil {
-				return // follow hears of it too
+				return // follow notices it too
 			}
 		case <-f.ctx.Done():
 			return
@@ -136,7 +139,7 @@ func (f *Forwarder) beat() {
 	}
 }
 
-// broken is an error of the way to the device.
+// broken returns an error of the connection to the device.
 func (f *Forwarder) broken(err error) error {
 	var known *remote.Error
 	if errors.As(err, &known) {
@@ -145,7 +148,8 @@ func (f *Forwarder) broken(err error) error {
 	return &remote.Error{Device: f.name, Err: err}
 }
 
-// follow keeps the folder as the device's list is; first hears of the first.
+// follow updates the folder from the device's list. It sends the result of the
+// first list to first.
 func (f *Forwarder) follow(first chan<- error) {
 	lines := bufio.NewScanner(f.list)
 	lines.Buffer(nil, listMost)
@@ -163,7 +167,7 @@ func (f *Forwarder) follow(first chan<- error) {
 		}
 		if err != nil {
 			f.lose(first, err)
-			return // what the device still says is read by nobody: Close ends it
+			return // Close ends the list, so nothing reads the rest
 		}
 		select {
 		case first <- nil:
@@ -173,7 +177,7 @@ func (f *Forwarder) follow(first chan<- error) {
 	f.lose(first, f.ended(lines.Err()))
 }
 
-// lose notes why the device can no longer be asked, and tells first.
+// lose records why the device no longer answers, and sends that to first.
 func (f *Forwarder) lose(first chan<- error, err error) {
 	f.fail(err)
 	select {
@@ -182,7 +186,7 @@ func (f *Forwarder) lose(first chan<- error, err error) {
 	}
 }
 
-// ended says why there is no further list.
+// ended explains why there are no more lists.
 func (f *Forwarder) ended(err error) error {
 	if err != nil {
 		return f.broken(err)
@@ -197,8 +201,8 @@ func (f *Forwarder) ended(err error) error {
 	return f.broken(fmt.Errorf("its lklrun has ended with status %d", status))
 }
 
-// fail notes the first reason why the device can no longer be asked, and takes its
-// instances away.
+// fail records the first reason why the device no longer answers, and removes
+// its instances.
 func (f *Forwarder) fail(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -211,7 +215,7 @@ func (f *Forwarder) fail(err error) {
 	}
 }
 
-// show makes the folder hold these instances.
+// show updates the folder to these instances.
 func (f *Forwarder) show(now ondevice.Followed) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -253,9 +257,9 @@ func (f *Forwarder) show(now ondevice.Followed) error {
 	return nil
 }
 
-// vanish takes an instance away. Connections to it end when it ends them.
+// vanish removes an instance. Its connections end when the instance ends them.
 func (f *Forwarder) vanish(name string) {
 	f.all[name].close()
 	delete(f.all, name)
-	_ = instance.Vanish(f.root, name) // the folder as a whole goes with Close
+	_ = instance.Vanish(f.root, name) // if this fails, Close removes the whole folder
 }

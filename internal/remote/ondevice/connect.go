@@ -15,10 +15,11 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// Connect joins in and out to the control socket of the instance called name, or of
-// the only one when name is empty, until one of the two sides has nothing more to
-// say, or the process with is gone: that of Follow, which notices that the desk is;
-// 0: there is none. The error wraps instance.ErrNone when there is no such instance.
+// Connect connects in and out to the control socket of the instance called
+// name. An empty name means the only instance. It returns when one side has
+// ended, or when the process with has ended. That process runs Follow, which
+// notices the death of the desk; 0 means none. The error wraps instance.ErrNone
+// if there is no such instance.
 func Connect(name string, with int, in io.Reader, out io.Writer) error {
 	info, err := instance.Place{}.Open(name)
 	if err != nil {
@@ -33,8 +34,9 @@ func Connect(name string, with int, in io.Reader, out io.Writer) error {
 		return fmt.Errorf("instance %q: %w", info.Name, err)
 	}
 	go func() {
-		// The end of what the desk says is the end of the connection: lklhost forgets
-		// what was asked, as it does when a client here is gone.
+		// The end of the desk's input ends the connection. lklhost then
+		// drops the pending questions, as it does when a local client
+		// dies.
 		_, _ = io.Copy(c, in)
 		c.Close()
 	}()
@@ -60,6 +62,6 @@ func Connect(name string, with int, in io.Reader, out io.Writer) error {
 	}
 }
 
-// withEvery is how often Connect looks whether the process it goes with is there:
-// older kernels cannot tell of a process's end.
+// withEvery is the interval at which Connect checks whether the process with
+// still exists. Older kernels cannot report a process's end.
 const withEvery = time.Second

@@ -18,13 +18,14 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// readable are the files of a run directory that the desk may have.
+// readable lists the files of a run directory that the desk may read.
 var readable = []string{instance.PlanFile, instance.JournalFile, instance.ResolvFile, instance.LogFile, instance.CountersFile}
 
-// Read writes files of the run directory of the instance called name as one JSON
-// object of name and content, in base64. What is not there is left out; of a long one
-// it is the end, a byte more than a bundle takes of it. bundle.PacketsFile and
-// bundle.KeptFile are what lklrun has kept of the packets.
+// Read writes files of the run directory of the instance called name as one
+// JSON object that maps names to base64 content. It omits missing files. It
+// truncates long files to their end, with one byte more than a bundle accepts.
+// bundle.PacketsFile and bundle.KeptFile contain the packets that lklrun has
+// kept.
 func Read(ctx context.Context, name string, files []string, out io.Writer) error {
 	info, err := instance.Place{}.Open(name)
 	if err != nil {
@@ -68,7 +69,7 @@ func end(path string, most int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, most))
 }
 
-// packets asks lklrun for the packets it has kept.
+// packets requests the packets that lklrun has kept.
 func packets(ctx context.Context, info *instance.Info, all map[string][]byte) error {
 	conn, err := stackconn.Dial(ctx, info.Socket())
 	if err != nil {
@@ -84,8 +85,8 @@ func packets(ctx context.Context, info *instance.Info, all map[string][]byte) er
 	return err
 }
 
-// Keep has the run directory of the instance called name hold what in brings as its
-// file of counters, whole or not at all.
+// Keep stores the content of in as the file of counters in the run directory of
+// the instance called name, atomically.
 func Keep(name string, in io.Reader) error {
 	info, err := instance.Place{}.Open(name)
 	if err != nil {

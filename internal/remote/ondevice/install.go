@@ -20,12 +20,12 @@ import (
 	"github.com/lklrun/lklrun/internal/instance"
 )
 
-// ManifestFile is the bundle's manifest beside its files.
+// ManifestFile is the name of the bundle's manifest, beside its files.
 const ManifestFile = "bundle.json"
 
-// Manifest is what a bundle consists of: bin/bundles/lklrun-ARCH.json.
+// Manifest lists the content of a bundle: bin/bundles/lklrun-ARCH.json.
 type Manifest struct {
-	Arch  string              `json:"arch"` // as Go calls it
+	Arch  string              `json:"arch"` // Go's name
 	Hash  string              `json:"hash"` // sha256 of the archive, in hexadecimal digits
 	Files []ManifestFileEntry `json:"files"`
 }
@@ -36,18 +36,19 @@ type ManifestFileEntry struct {
 	Size   int64       `json:"size"`           // bytes
 	Mode   fs.FileMode `json:"mode"`           // permissions
 	SHA256 string      `json:"sha256"`         // of its content, in hexadecimal digits
-	Link   string      `json:"link,omitempty"` // a symbolic link to this
+	Link   string      `json:"link,omitempty"` // target of a symbolic link
 }
 
-// Install makes the bundle at from, when it is whole, appear at to, in one step, and
-// takes away bundles beside it that nothing runs from. When to is there already,
-// from is taken away.
+// Install checks the bundle in the folder from and gives it its final path to,
+// in one step. If that path already exists, it removes from. It also removes
+// other bundles that are not in use.
 func Install(from, to string) error {
 	if err := verify(from); err != nil {
 		return err
 	}
 	if err := os.Rename(from, to); err != nil {
-		// Only an empty folder is replaced: somebody else was faster.
+		// rename replaces only an empty folder. On these errors,
+		// another process has installed the bundle first.
 		if !errors.Is(err, fs.ErrExist) && !errors.Is(err, unix.ENOTEMPTY) {
 			return fmt.Errorf("installing the bundle: %w", err)
 		}
@@ -59,7 +60,7 @@ func Install(from, to string) error {
 	return nil
 }
 
-// verify says what is wrong with the files that were put there.
+// verify checks the uploaded files.
 func verify(dir string) error {
 	text, err := os.ReadFile(filepath.Join(dir, ManifestFile))
 	if err != nil {
@@ -72,7 +73,7 @@ func verify(dir string) error {
 	for _, f := range m.Files {
 		path := filepath.Join(dir, filepath.FromSlash(f.Name))
 		if f.Link != "" {
-			continue // what it leads to is looked at
+			continue // its target is checked
 		}
 		sum, err := hashOf(path)
 		if err != nil {
@@ -98,14 +99,14 @@ func hashOf(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// spareTime is how young a folder must be to be left alone by tidy: somebody may be
-// about to run what is in it.
+// spareTime is the age below which tidy leaves a folder alone, because a
+// program in it may be about to start.
 const spareTime = 10 * time.Minute
 
-// tidy takes away other bundles than keep, and cut-off beginnings of such, that
-// nobody uses. What cannot be taken away stays.
+// tidy removes unused bundles other than keep, including partial uploads.
+// Bundles that cannot be removed stay.
 func tidy(base, keep string) {
-	base, err := filepath.EvalSymlinks(base) // as the kernel names it
+	base, err := filepath.EvalSymlinks(base) // the name that the kernel uses
 	if err != nil {
 		return
 	}
@@ -125,22 +126,23 @@ func tidy(base, keep string) {
 	}
 }
 
-// isBundle tells whether a folder's name is a bundle's: twelve hexadecimal digits,
-// and behind a dot, of one that is being put there, more.
+// isBundle reports whether a folder's name is that of a bundle: twelve
+// hexadecimal digits, and, during an upload, a suffix after a dot.
 func isBundle(name string) bool {
 	hash, _, _ := strings.Cut(name, ".")
 	return len(hash) == 12 && strings.Trim(hash, "0123456789abcdef") == ""
 }
 
-// running counts, by the folders below base, the processes that run from one or have a
-// library of it: with the engine preload, that of a stack that came along.
+// running counts, for each folder below base, the processes that run from it or
+// have loaded a library from it. With the engine preload, the library can be
+// that of an uploaded stack.
 func running(base string) map[string]int {
 	used := map[string]int{}
 	all, _ := filepath.Glob("/proc/[0-9]*/maps")
 	for _, maps := range all {
 		text, err := os.ReadFile(maps)
 		if err != nil {
-			continue // gone, or not ours: then it does not run from here
+			continue // it has ended, or is not ours and so does not run from here
 		}
 		its := map[string]bool{}
 		for line := range strings.Lines(string(text)) { // proc_pid_maps(5)
@@ -156,17 +158,18 @@ func running(base string) map[string]int {
 	return used
 }
 
-// AppFolder has the scripts that start apps, beside the bundles.
+// AppFolder is the folder with the scripts that start apps, beside the bundles.
 const AppFolder = "app"
 
-// forApps adds the bundles from which such scripts start apps, which are in use also
-// while the app does not run: without its bundle it would start on the host's stack.
+// forApps adds the bundles that these scripts use. They count as used even
+// while the app does not run: without its bundle, the app would start on the
+// host's stack.
 func forApps(base string, used map[string]int) {
 	all, _ := filepath.Glob(filepath.Join(base, AppFolder, "*"))
 	for _, script := range all {
 		text, err := os.ReadFile(script)
 		if err != nil {
-			continue // it was taken away
+			continue // it was removed
 		}
 		for _, word := range strings.Split(string(text), "/") {
 			if isBundle(word) {
@@ -176,8 +179,7 @@ func forApps(base string, used map[string]int) {
 	}
 }
 
-// Remove takes the place away from the device, when nothing but this process runs
-// from it.
+// Remove removes the place from the device if only this process runs from it.
 func (p Place) Remove() error {
 	if !isBundle(filepath.Base(p.Bundle)) {
 		return fmt.Errorf("%s is no bundle's folder: this is for lklrun cleanup --device", p.Bundle)
@@ -189,7 +191,7 @@ func (p Place) Remove() error {
 			return fmt.Errorf("%s: %d programs run from %s in it, so it was left alone", p.Base, n, name)
 		}
 	}
-	if left, _ := filepath.Glob(filepath.Join(p.Base, "run", "*", instance.JournalFile)); len(left) > 0 { // a constant pattern
+	if left, _ := filepath.Glob(filepath.Join(p.Base, "run", "*", instance.JournalFile)); len(left) > 0 { // a constant pattern is always valid
 		return fmt.Errorf("%s: what a run changed on this device is not undone, so it was left alone: run `lklrun cleanup` on it", filepath.Dir(left[0]))
 	}
 	for _, name := range []string{"run", "tmp"} {
@@ -208,6 +210,6 @@ func (p Place) Remove() error {
 			}
 		}
 	}
-	_ = os.Remove(p.Base) // something that is not ours is in it: it stays
+	_ = os.Remove(p.Base) // fails if it contains other files
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// write writes a bundle of one file, whose content the manifest has as said.
+// write writes a bundle with one file. The manifest describes the content said.
 func write(t *testing.T, dir, content, said string) {
 	t.Helper()
 	sum := sha256.Sum256([]byte(said))
@@ -43,7 +43,8 @@ func content(t *testing.T, dir string) string {
 	return string(text)
 }
 
-// A bundle appears whole or not at all; who comes second changes nothing.
+// A bundle appears completely or not at all. A second installation changes
+// nothing.
 func TestInstall(t *testing.T) {
 	base := t.TempDir()
 	to, from := filepath.Join(base, "0123456789ab"), filepath.Join(base, "0123456789ab.X")
@@ -67,7 +68,8 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// Older bundles go, but for those that are young, in use, or none.
+// Older bundles are removed, except those that are young or in use, and folders
+// that are not bundles.
 func TestTidy(t *testing.T) {
 	base := t.TempDir()
 	old := time.Now().Add(-2 * spareTime)
@@ -81,7 +83,8 @@ func TestTidy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// One has a program that runs, another a library that is in use, and one starts an app.
+	// One bundle runs a program, another has a library in use, and one
+	// starts an app.
 	write(t, filepath.Join(base, AppFolder), "exec "+base+"/012345678901/lklrun -- \"$@\"\n", "")
 	program := exec.Command(filepath.Join(base, "eeeeeeeeeeee", "sleep"), "60")
 	if out, err := exec.Command("sh", "-c", "cp $(command -v sleep) "+program.Path).CombinedOutput(); err != nil {
@@ -115,7 +118,7 @@ func TestTidy(t *testing.T) {
 	}
 }
 
-// Nothing is taken away where lklrun is not in a bundle, or something runs.
+// Remove changes nothing if lklrun is not in a bundle, or if something runs.
 func TestRemove(t *testing.T) {
 	base := t.TempDir()
 	for _, name := range []string{"run", "tmp", "dddddddddddd"} {

@@ -12,11 +12,12 @@ import (
 	"github.com/lklrun/lklrun/internal/instance"
 )
 
-// followEvery is how often Follow looks: here that costs next to nothing.
+// followEvery is the interval at which Follow checks the list. On the device, a
+// check costs next to nothing.
 const followEvery = 250 * time.Millisecond
 
-// The desk of a list that is followed says something every FollowBeat, as the device
-// does, and each side takes the other's silence for its end.
+// While a list is followed, the desk and the device each send something every
+// FollowBeat. Each side takes the other's silence for its end.
 const (
 	FollowBeat    = 2 * time.Second
 	FollowSilence = 8 * time.Second
@@ -31,15 +32,15 @@ func List(out io.Writer) error {
 	return err
 }
 
-// Followed is a line of Follow's.
+// Followed is one line of Follow's output.
 type Followed struct {
-	PID       int             `json:"pid"`       // of the process that follows
-	Instances []instance.Info `json:"instances"` // those that there are
+	PID       int             `json:"pid"`       // of the process that follows the list
+	Instances []instance.Info `json:"instances"` // the present instances
 }
 
-// Follow writes the instances of this user, a Followed a line, whenever they are
-// others, and every FollowBeat in any case. It ends when in does, or when nothing came
-// from there for FollowSilence: then the desk is gone.
+// Follow writes the instances of this user, one Followed per line, at each
+// change and at least every FollowBeat. It ends with in, or when in was silent
+// for FollowSilence, because the desk is gone then.
 func Follow(in io.Reader, out io.Writer) error {
 	heard := make(chan error, 1)
 	go func() {

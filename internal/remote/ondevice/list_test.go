@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A list that is followed says now and then that it is there, and ends by itself when
-// its desk says nothing.
+// A followed list sends regular signs of life, and ends by itself when its desk
+// is silent.
 func TestFollow(t *testing.T) {
 	in, desk := io.Pipe()
 	list, out := io.Pipe()

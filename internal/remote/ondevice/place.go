@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ondevice is the device's half of a run from another machine: what
-// `lklrun device` does there. It needs no home, no /tmp and no folder that can be
-// written but the one that the bundle lies in.
+// Package ondevice is the device's half of a run from another machine: the
+// verbs of `lklrun device`. It needs no home directory, no /tmp, and no
+// writable folder except the bundle's.
 package ondevice
 
 import (
@@ -16,12 +16,13 @@ import (
 	"github.com/lklrun/lklrun/internal/instance"
 )
 
-// Place is where things lie on a device: BASE/HASH is the bundle, BASE/run has the
-// run directories and BASE/tmp temporary files, where the machine has no place of
-// its own for them.
+// Place is the location of the files on a device. BASE/HASH is the bundle. If
+// the machine has no usual place for them, BASE/run contains the run
+// directories and BASE/tmp the temporary files.
 type Place struct{ Base, Bundle string }
 
-// Here is the place of this program; the error says that it is not in a bundle.
+// Here returns the place of this program. It returns an error if the program is
+// not in a bundle.
 func Here() (Place, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -31,12 +32,12 @@ func Here() (Place, error) {
 	return Place{Base: filepath.Dir(dir), Bundle: dir}, nil
 }
 
-// Program is the path of the device's lklrun.
+// Program returns the path of the device's lklrun.
 func (p Place) Program() string { return filepath.Join(p.Bundle, "lklrun") }
 
-// SetUp makes the environment fit for lklrun and what it starts: run directories and
-// temporary files where they can be written, and none of the settings that somebody
-// left in variables here, for the desk says what holds.
+// SetUp prepares the environment for lklrun and its children. It directs run
+// directories and temporary files to writable places. It also removes lklrun's
+// settings from the device's environment, because only those of the desk apply.
 func (p Place) SetUp() error {
 	for _, e := range os.Environ() {
 		name, _, _ := strings.Cut(e, "=")
@@ -69,7 +70,7 @@ func makeDir(dir string) error {
 	return nil
 }
 
-// writable tells whether a folder is there and files can be made in it.
+// writable reports whether a folder exists and files can be created in it.
 func writable(dir string) bool {
 	return unix.Access(dir, unix.W_OK|unix.X_OK) == nil && isDir(dir)
 }

@@ -17,9 +17,9 @@ import (
 // attachLimit bounds the greeting of a stack host.
 const attachLimit = 10 * time.Second
 
-// Program runs a program on the stack of the instance called name, with the standard
-// descriptors of this process, and returns its end. note tells the user what the
-// program cannot.
+// Program runs a program on the stack of the instance called name, with the
+// standard descriptors of this process, and returns its end. note tells the
+// user what does not work for the program.
 func Program(ctx context.Context, name string, args []string, note func(format string, args ...any)) (exit.End, error) {
 	info, err := instance.Place{}.Open(name)
 	if err != nil {

@@ -23,35 +23,37 @@ import (
 	"github.com/lklrun/lklrun/internal/remote/session"
 )
 
-// How long the parts of an end may take. With session.Silence they make less than
-// the ten seconds in which nothing is left of a run whose desk is gone.
+// Time limits for the parts of an end. Together with session.Silence they are
+// below ten seconds. After that time, nothing is left of a run whose desk is
+// gone.
 const (
-	startLimit = 10 * time.Second        // until the desk says what shall run
-	hangupTime = 1500 * time.Millisecond // between SIGHUP and SIGKILL to a run whose desk is gone
-	undoLimit  = 2 * time.Second         // until lklhost has undone what is left of it
+	startLimit = 10 * time.Second        // until the desk says what to run
+	hangupTime = 1500 * time.Millisecond // between SIGHUP and SIGKILL for a run whose desk is gone
+	undoLimit  = 2 * time.Second         // until lklhost has undone the rest
 	restTime   = time.Second             // for the last output of a command that has ended
 )
 
-// runner is one session's end on the device.
+// runner is the device's end of one session.
 type runner struct {
 	conn  *session.Conn
 	start session.StartMessage
 	cmd   *exec.Cmd
 	tty   *os.File // the terminal's master; nil: none
 
-	in    *os.File   // the command's standard input, as long as it is open; nil: none
-	outs  []*os.File // what the command's output is read from
+	in    *os.File   // the command's standard input while it is open; nil: none
+	outs  []*os.File // sources of the command's output
 	pumps sync.WaitGroup
 }
 
-// Run serves one session over in and out, which a command on the desk holds the
-// other ends of. It returns when the command has ended, and what that was has been
-// told, or when the desk is gone and nothing is left of the run.
+// Run serves one session over in and out, whose other ends are at the desk. It
+// returns when the command has ended and its result was sent, or when the desk
+// is gone and nothing of the run remains.
 func Run(ctx context.Context, in io.Reader, out io.Writer) error {
-	// The desk's end, an adb daemon's or sshd's, is as good as its silence.
+	// A signal from the desk's adb daemon or sshd means that the desk is
+	// gone, like its silence.
 	ctx, cancel := signal.NotifyContext(ctx, unix.SIGHUP, unix.SIGTERM, unix.SIGINT, unix.SIGQUIT)
 	defer cancel()
-	// With a handler, unlike a signal that is ignored, the command has it as ever.
+	// A handler, unlike an ignored signal, is not inherited by the command.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	r := &runner{conn: session.New(in, out)}
 	over := make(chan error, 1)
@@ -101,7 +103,7 @@ func Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 }
 
-// heed does what the desk says while the command runs.
+// heed handles the desk's frames while the command runs.
 func (r *runner) heed(f session.Frame) {
 	switch {
 	case f.Kind == session.Signal && len(f.Body) == 4:
@@ -111,11 +113,12 @@ func (r *runner) heed(f session.Frame) {
 	}
 }
 
-// signal passes a signal on. One of a terminal's goes to what is in the foreground
-// of ours, as it would have where the desk is; lklrun passes on any other.
+// signal passes on a signal. A terminal's signal goes to the foreground process
+// group of our terminal, as it would at the desk. lklrun passes on the others.
 func (r *runner) signal(sig syscall.Signal) {
 	if r.tty != nil && (sig == unix.SIGINT || sig == unix.SIGQUIT) {
-		// pty_unix98_ioctl, drivers/tty/pty.c: the signal goes to the foreground group.
+		// pty_unix98_ioctl, drivers/tty/pty.c: the signal goes to the
+		// foreground process group.
 		err := error(unix.EBADF)
 		control(r.tty, func(fd int) { err = unix.IoctlSetInt(fd, unix.TIOCSIG, int(sig)) })
 		if err == nil {
@@ -123,12 +126,12 @@ func (r *runner) signal(sig syscall.Signal) {
 		}
 	}
 	if sig > 0 && sig < 65 {
-		_ = r.cmd.Process.Signal(sig) // it may have ended just now
+		_ = r.cmd.Process.Signal(sig) // it may just have ended
 	}
 }
 
-// launch starts lklrun for the run, as the leader of a session of its own, whose
-// terminal is ours if the desk has one.
+// launch starts lklrun for the run, as a session leader. Its terminal is ours
+// if the desk has one.
 func (r *runner) launch() (clean func(), err error) {
 	place, err := Here()
 	if err != nil {
@@ -159,13 +162,15 @@ func (r *runner) launch() (clean func(), err error) {
 	r.cmd = &exec.Cmd{Path: place.Program(), Args: append([]string{"lklrun"}, args...), Env: append(os.Environ(), r.start.Env...)}
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if !r.start.Stay {
-		// When this process is killed lklrun goes, and lklhost undoes what is left.
+		// If this process is killed, lklrun is killed too, and lklhost
+		// undoes the rest.
 		r.cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	}
 	if err := r.connect(files); err != nil {
 		return clean, err
 	}
-	// Pdeathsig is about the thread that forked: it stays until this process ends.
+	// Pdeathsig depends on the thread that forked, so this thread stays
+	// until the process ends.
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread()
@@ -179,7 +184,7 @@ func (r *runner) launch() (clean func(), err error) {
 	return clean, r.pump()
 }
 
-// handles are the files that a run's start leaves to close.
+// handles are the files to close after a run's start.
 type handles struct {
 	theirs, ours []*os.File
 	remove       string
@@ -264,20 +269,22 @@ func (r *runner) connect(h *handles) error {
 	return nil
 }
 
-// pumpOut brings what is read from f to the desk.
+// pumpOut copies the output in f to the desk.
 func (r *runner) pumpOut(ch session.Channel, f *os.File) {
 	r.pumps.Add(1)
 	go func() {
 		defer r.pumps.Done()
-		// Of a terminal the end is EIO, of a run that has ended a time: an end it is.
-		// When nobody at the desk reads it the command shall meet a broken pipe.
+		// A terminal ends with EIO. The output of an ended run ends
+		// with a timeout. If nothing at the desk reads the output, the
+		// command must get a broken pipe.
 		if err := r.conn.Copy(ch, last{f}); errors.Is(err, io.ErrClosedPipe) && f != r.tty {
 			f.Close()
 		}
 	}()
 }
 
-// pump brings what the desk sends to the command, and the terminal's output back.
+// pump copies the desk's input to the command, and the output of the terminal
+// back.
 func (r *runner) pump() error {
 	if r.in != nil {
 		if err := r.conn.Accept(session.Stdin); err != nil {
@@ -285,8 +292,8 @@ func (r *runner) pump() error {
 		}
 		go func() {
 			defer r.in.Close()
-			_, _ = io.Copy(r.in, r.conn.Reader(session.Stdin)) // the command may read nothing more
-			// What the desk still sends is for nobody.
+			_, _ = io.Copy(r.in, r.conn.Reader(session.Stdin)) // the command may have stopped reading
+			// Discard the rest of the desk's input.
 			_, _ = io.Copy(io.Discard, r.conn.Reader(session.Stdin))
 		}()
 	}
@@ -302,9 +309,9 @@ func (r *runner) pump() error {
 	return nil
 }
 
-// tell tells the desk how the command ended, when what that wrote is on its way. A
-// process that outlives the run may hold the other ends: then a while without
-// anything is the end of it. A desk that is gone meanwhile holds up nothing.
+// tell sends the command's result to the desk, after its output. A process that
+// outlives the run may keep the output open, so a period of silence ends it. If
+// the desk is gone in the meantime, tell does not block.
 func (r *runner) tell(end exit.End, over <-chan error) error {
 	told := make(chan error, 1)
 	go func() {
@@ -322,9 +329,9 @@ func (r *runner) tell(end exit.End, over <-chan error) error {
 	}
 }
 
-// abandon ends a run whose desk is gone: as the end of a terminal does, then by
-// force, upon which lklhost undoes what is left. The descendants that it leaves
-// to us are waited for.
+// abandon ends a run whose desk is gone: first with SIGHUP, as for a closed
+// terminal, then with SIGKILL, after which lklhost undoes the rest. It waits
+// for orphaned descendants.
 func (r *runner) abandon(ended <-chan syscall.WaitStatus) {
 	if r.start.Stay {
 		return
@@ -342,7 +349,7 @@ func (r *runner) abandon(ended <-chan syscall.WaitStatus) {
 	for time.Now().Before(limit) {
 		var ws unix.WaitStatus
 		if _, err := unix.Wait4(-1, &ws, unix.WNOHANG, nil); errors.Is(err, unix.ECHILD) {
-			return // nobody is left
+			return // no processes remain
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTerminal opens a pseudo-terminal (pts(4)). The master is in non-blocking mode,
-// so that a read of it can be given up.
+// openTerminal opens a pseudo-terminal (pts(4)). The master is non-blocking, so
+// that a read can be aborted.
 func openTerminal(rows, cols uint16) (master, slave *os.File, err error) {
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -42,22 +42,22 @@ func openTerminal(rows, cols uint16) (master, slave *os.File, err error) {
 	return master, slave, nil
 }
 
-// setSize tells a terminal how large it is; a size of 0 stays unknown.
+// setSize sets the size of a terminal. A size of 0 remains unknown.
 func setSize(f *os.File, rows, cols uint16) {
 	control(f, func(fd int) { _ = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols}) })
 }
 
-// control does something with a file's descriptor and leaves it as it is: Fd would
-// make it one that blocks.
+// control calls do with a file's descriptor without changing its mode. Fd would
+// make it blocking.
 func control(f *os.File, do func(fd int)) {
 	raw, err := f.SyscallConn()
 	if err == nil {
-		_ = raw.Control(func(fd uintptr) { do(int(fd)) }) // closed: then there is nothing to do
+		_ = raw.Control(func(fd uintptr) { do(int(fd)) }) // fails only if the file is closed
 	}
 }
 
-// last reads from a file with a deadline: at that, what is there is still read, and
-// when nothing is there it is the end.
+// last reads from a file with a deadline. At the deadline it still reads the
+// available data, and then returns the end.
 type last struct{ f *os.File }
 
 func (l last) Read(p []byte) (int, error) {

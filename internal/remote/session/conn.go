@@ -14,26 +14,27 @@ import (
 	"time"
 )
 
-// Times of the heartbeats: each side sends one every Beat, and takes the other for
-// gone when nothing at all has come for Silence.
+// Timing of heartbeats. Each side sends one every Beat. It assumes that the
+// other side is gone when it has received nothing for Silence.
 const (
 	Beat    = 2 * time.Second
 	Silence = 6 * time.Second
 )
 
-// Window is how many bytes of a channel may be under way or unread.
+// Window is the maximum number of unread bytes of a channel, including those in
+// transit.
 const Window = 256 << 10
 
-// ErrSilence says that the other side has said nothing for so long.
+// ErrSilence reports that the other side was silent for too long.
 var ErrSilence = fmt.Errorf("nothing was heard for %v", Silence)
 
-// ErrEnded says that the session is over.
+// ErrEnded reports that the session has ended.
 var ErrEnded = errors.New("the session has ended")
 
 // Conn is one side of a session.
 type Conn struct {
 	r      io.Reader
-	frames chan Frame // what is neither data nor credit
+	frames chan Frame // frames other than data and credit
 
 	writing sync.Mutex
 	w       io.Writer
@@ -41,33 +42,34 @@ type Conn struct {
 
 	mu    sync.Mutex
 	cond  sync.Cond
-	err   error // why it is over
+	err   error // the reason of the end
 	heard time.Time
 	chans [nChannels]channel
 }
 
-// channel is what one side knows of one channel; of each, one half is in use.
+// channel is one side's state of a channel. Each channel uses one half of it.
 type channel struct {
-	// Sending.
+	// For sending.
 	credit int
-	// Receiving.
+	// For receiving.
 	queue []byte
-	given int // credit that was given and not used
-	owed  int // what was read and not given back yet
+	given int // granted credit that is not used yet
+	owed  int // bytes read since credit was last granted
 	ended bool
 }
 
-// New makes one side of a session of a stream each way. Nothing happens before Run.
+// New returns one side of a session on a stream for each direction. Run starts
+// it.
 func New(r io.Reader, w io.Writer) *Conn {
 	c := &Conn{r: bufio.NewReaderSize(r, MaxFrame+headSize), w: w, frames: make(chan Frame, 64)}
 	c.cond.L = &c.mu
 	return c
 }
 
-// Run reads what comes until the stream ends, the other side is silent, or ctx is
-// done, and returns why; io.EOF is an end between two frames. The frames that are
-// neither data nor credit come out of Frames, which is closed in the end. Run
-// returns without waiting for a read that blocks: close the stream.
+// Run reads frames until the stream ends, the other side is silent, or ctx is
+// done. It returns the reason; io.EOF means an end between two frames. Frames
+// other than data and credit are sent to Frames, which is closed at the end.
+// Run does not wait for a blocked read, so the caller must close the stream.
 func (c *Conn) Run(ctx context.Context) error {
 	c.mu.Lock()
 	c.heard = time.Now()
@@ -97,11 +99,11 @@ func (c *Conn) Run(ctx context.Context) error {
 	}
 }
 
-// Frames are the frames that are neither data, credit nor heartbeats, in their
-// order. It is closed when nothing more is read.
+// Frames returns the channel of all frames other than data, credit and
+// heartbeats, in order. It is closed when nothing more is read.
 func (c *Conn) Frames() <-chan Frame { return c.frames }
 
-// beat tells the other side that this one lives.
+// beat sends heartbeats.
 func (c *Conn) beat(ctx context.Context) {
 	tick := time.NewTicker(Beat)
 	defer tick.Stop()
@@ -117,7 +119,7 @@ func (c *Conn) beat(ctx context.Context) {
 	}
 }
 
-// fail ends all that waits.
+// fail ends all waiting calls.
 func (c *Conn) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,8 +146,8 @@ func (c *Conn) readAll() error {
 	}
 }
 
-// take takes what has come. Nothing here waits for anybody but who reads Frames:
-// what a channel may hold is bounded by the credit that was given.
+// take processes a received frame. It blocks only on the reader of Frames: the
+// granted credit limits the data of each channel.
 func (c *Conn) take(f Frame) error {
 	c.mu.Lock()
 	c.heard = time.Now()
@@ -168,7 +170,7 @@ func (c *Conn) take(f Frame) error {
 		select {
 		case c.frames <- f:
 			return nil
-		case <-time.After(Silence): // nobody reads them
+		case <-time.After(Silence): // nothing reads the frames
 			return ErrEnded
 		}
 	}
@@ -198,7 +200,8 @@ func (c *Conn) take(f Frame) error {
 	return nil
 }
 
-// Send sends a frame that is not data. An error means that the way is gone.
+// Send sends a frame that is not data. An error means that the connection is
+// gone.
 func (c *Conn) Send(k Kind, body []byte) error {
 	if len(body) > MaxFrame {
 		return fmt.Errorf("%d bytes are more than a frame of a session can have", len(body))
@@ -222,7 +225,8 @@ func (c *Conn) SendJSON(k Kind, v any) error {
 	return c.Send(k, body)
 }
 
-// Accept gives the other side credit for a channel, once, before Read.
+// Accept grants the other side the first credit for a channel. It is called
+// once, before Read.
 func (c *Conn) Accept(ch Channel) error {
 	c.mu.Lock()
 	c.chans[ch].given = Window
@@ -234,7 +238,7 @@ func (c *Conn) sendCredit(ch Channel, n int) error {
 	return c.Send(Credit, binary.BigEndian.AppendUint32([]byte{byte(ch)}, uint32(n)))
 }
 
-// Read reads what has come on a channel: io.EOF at its end.
+// Read reads data of a channel. It returns io.EOF at the end.
 func (c *Conn) Read(ch Channel, p []byte) (int, error) {
 	c.mu.Lock()
 	s := &c.chans[ch]
@@ -262,15 +266,15 @@ func (c *Conn) Read(ch Channel, p []byte) (int, error) {
 	}
 	c.mu.Unlock()
 	if give > 0 {
-		_ = c.sendCredit(ch, give) // gone: the next Read says so
+		_ = c.sendCredit(ch, give) // if the connection is gone, the next Read reports it
 	}
 	return n, nil
 }
 
-// Room waits until the other side takes bytes on a channel, and returns how many:
-// those that Write takes without waiting. So nothing needs to be read from anywhere
-// before somebody wants it. The error is io.ErrClosedPipe when the other side has
-// closed the channel, because nobody there reads any more.
+// Room waits until the other side accepts data on a channel. It returns the
+// number of bytes that Write can send without blocking. Thus a source is read
+// only when its data is wanted. The error is io.ErrClosedPipe if the other side
+// has closed the channel because nothing reads it any more.
 func (c *Conn) Room(ch Channel) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -284,7 +288,7 @@ func (c *Conn) Room(ch Channel) (int, error) {
 	return s.credit, c.err
 }
 
-// Write sends bytes on a channel as the other side takes them.
+// Write sends bytes on a channel as fast as the other side accepts them.
 func (c *Conn) Write(ch Channel, p []byte) (int, error) {
 	done := 0
 	for done < len(p) {
@@ -317,12 +321,13 @@ func (c *Conn) sendData(ch Channel, p []byte) error {
 	return err
 }
 
-// Close says that nothing more comes on a channel, or, of one that comes from the
-// other side, that nobody reads it any more.
+// Close declares the end of a channel. For a channel from the other side, it
+// declares that nothing reads it any more.
 func (c *Conn) Close(ch Channel) error { return c.Send(End, []byte{byte(ch)}) }
 
-// Copy sends on a channel what r gives, reading no more of it than the other side
-// takes, and then its end. The error is r's, or that of the way.
+// Copy sends the data of r on a channel and then its end. It reads from r only
+// as much as the other side accepts. The error is r's, or that of the
+// connection.
 func (c *Conn) Copy(ch Channel, r io.Reader) error {
 	buf := make([]byte, MaxFrame-1)
 	for {
@@ -348,7 +353,7 @@ func (c *Conn) Copy(ch Channel, r io.Reader) error {
 	}
 }
 
-// Reader is a channel as an io.Reader.
+// Reader returns a channel as an io.Reader.
 func (c *Conn) Reader(ch Channel) io.Reader { return reader{c, ch} }
 
 type reader struct {

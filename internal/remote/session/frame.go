@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package session is what the desk and a device say to each other over one stream
-// of bytes each way while a command runs on the device: frames, with credit for
-// each channel, and heartbeats by which each side notices that the other is gone.
-// Both sides are of the same version: the bundle is found by its hash.
+// Package session implements the protocol between the desk and a device while a
+// command runs on the device. It uses one byte stream in each direction and
+// consists of frames, with credit for each channel. Heartbeats let each side
+// notice that the other is gone. Both sides always have the same version,
+// because the bundle is found by its hash.
 package session
 
 import (
@@ -13,28 +14,28 @@ import (
 	"io"
 )
 
-// ErrNoSession says that what comes is something else.
+// ErrNoSession reports that the received data is not a session.
 var ErrNoSession = errors.New("this is no frame of a session")
 
-// Kind is what a frame is.
+// Kind is the kind of a frame.
 type Kind byte
 
-// Kinds of frames. A frame is its kind, the length of what follows (32 bits, most
-// significant byte first), and that.
+// Kinds of frames. A frame consists of its kind, the length of its body (32
+// bits, most significant byte first), and the body.
 const (
-	Heartbeat Kind = iota + 1 // nothing follows: the sender lives
-	Data                      // the channel, a byte; then bytes of it
-	End                       // the channel: nothing more comes on it, or nobody reads it any more
-	Credit                    // the channel, 32 bits: so many more bytes may be sent on it
+	Heartbeat Kind = iota + 1 // no body: the sender is alive
+	Data                      // the channel (one byte), then its data
+	End                       // the channel: no more data follows, or nothing reads it any more
+	Credit                    // the channel, and a number of additional bytes that may be sent (32 bits)
 	Start                     // to the device: a StartMessage as JSON
-	Signal                    // to the device: a signal's number, 32 bits
+	Signal                    // to the device: a signal number, 32 bits
 	Size                      // to the device: rows and columns of the terminal, 16 bits each
-	_                         // not in use
+	_                         // unused
 	Exit                      // to the desk: an ExitMessage as JSON, the last frame
 	kinds
 )
 
-// MaxFrame is the most that follows the head of a frame, in bytes.
+// MaxFrame is the maximum size of a frame's body, in bytes.
 const MaxFrame = 64 << 10
 
 const headSize = 5
@@ -52,8 +53,9 @@ func AppendFrame(b []byte, f Frame) []byte {
 	return append(b, f.Body...)
 }
 
-// ReadFrame reads one frame; buf is room for its body, at least MaxFrame bytes. The
-// error at the end of the stream is io.EOF, and io.ErrUnexpectedEOF within a frame.
+// ReadFrame reads one frame. buf must have room for its body, at least MaxFrame
+// bytes. The error is io.EOF at the end of the stream, and io.ErrUnexpectedEOF
+// inside a frame.
 func ReadFrame(r io.Reader, buf []byte) (Frame, error) {
 	var head [headSize]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -74,37 +76,37 @@ func ReadFrame(r io.Reader, buf []byte) (Frame, error) {
 	return f, nil
 }
 
-// Channel is one of a session's ways for bytes.
+// Channel is one of a session's data channels.
 type Channel byte
 
-// Channels. A command that has a terminal has the device's end of it by two
-// channels; which of its standard descriptors are that terminal says StartMessage.
+// Channels. The device's end of a command's terminal uses two channels.
+// StartMessage lists the standard descriptors that are this terminal.
 const (
 	Stdin  Channel = iota // to the device
 	Stdout                // to the desk
 	Stderr                // to the desk
-	TTYIn                 // to the device: what is typed
-	TTYOut                // to the desk: what the terminal shows
+	TTYIn                 // to the device: the terminal's input
+	TTYOut                // to the desk: the terminal's output
 	nChannels
 )
 
-// StartMessage says what shall run.
+// StartMessage describes the command to run.
 type StartMessage struct {
-	Args   []string `json:"args"`             // of lklrun
-	Config string   `json:"config,omitempty"` // a configuration file's text, for --config
+	Args   []string `json:"args"`             // arguments of lklrun
+	Config string   `json:"config,omitempty"` // text of a configuration file, for --config
 	Verb   bool     `json:"verb,omitempty"`   // Args begin with a verb, which has no configuration
-	Env    []string `json:"env,omitempty"`    // NAME=VALUE, beside the device's own
-	TTY    bool     `json:"tty,omitempty"`    // there is a terminal, which one of OnTTY is at least
-	OnTTY  [3]bool  `json:"on_tty"`           // which standard descriptors are it
-	None   [3]bool  `json:"none"`             // which are closed at the desk
+	Env    []string `json:"env,omitempty"`    // NAME=VALUE, added to the device's environment
+	TTY    bool     `json:"tty,omitempty"`    // there is a terminal; at least one of OnTTY is set
+	OnTTY  [3]bool  `json:"on_tty"`           // the standard descriptors that are the terminal
+	None   [3]bool  `json:"none"`             // the standard descriptors that are closed at the desk
 	Rows   uint16   `json:"rows,omitempty"`   // of the terminal
 	Cols   uint16   `json:"cols,omitempty"`
 	Stay   bool     `json:"stay,omitempty"` // the run outlives the session
 }
 
-// ExitMessage says how the command ended.
+// ExitMessage describes the end of the command.
 type ExitMessage struct {
-	Status int    `json:"status"`           // exit status, when Signal is 0
-	Signal int    `json:"signal,omitempty"` // that ended it
-	Error  string `json:"error,omitempty"`  // the device's side failed: why
+	Status int    `json:"status"`           // exit status if Signal is 0
+	Signal int    `json:"signal,omitempty"` // the signal that ended the command
+	Error  string `json:"error,omitempty"`  // error of the device's side
 }

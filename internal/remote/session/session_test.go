@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// limit is for what takes no time, on a machine that is busy.
+// limit bounds operations that take no time, on a busy machine.
 const limit = 20 * time.Second
 
-// pair is both sides of a session over a pipe without room of its own.
+// pair returns both sides of a session over an unbuffered pipe.
 func pair(t *testing.T) (desk, device *Conn, cut func(), ends [2]chan error) {
 	t.Helper()
 	a, b := net.Pipe()
@@ -33,7 +33,7 @@ func pair(t *testing.T) (desk, device *Conn, cut func(), ends [2]chan error) {
 	return desk, device, cut, ends
 }
 
-// wait waits for something that another goroutine says.
+// wait waits for a value from another goroutine.
 func wait[T any](t *testing.T, what string, from <-chan T) T {
 	t.Helper()
 	select {
@@ -48,8 +48,8 @@ func wait[T any](t *testing.T, what string, from <-chan T) T {
 	panic("unreachable")
 }
 
-// All bytes arrive, in their order, both ways at once, however slow one who reads is,
-// and other frames pass meanwhile.
+// All bytes arrive in order, in both directions at once, even with slow
+// readers. Other frames pass at the same time.
 func TestTransfer(t *testing.T) {
 	desk, device, _, _ := pair(t)
 	text := make([]byte, 3*Window+4711)
@@ -97,7 +97,7 @@ func TestTransfer(t *testing.T) {
 	wg.Wait()
 }
 
-// counting counts what is read of it.
+// counting counts the bytes read from it.
 type counting struct{ n int }
 
 func (c *counting) Read(p []byte) (int, error) {
@@ -105,14 +105,14 @@ func (c *counting) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Nothing is read from where input comes before the other side takes it, and no more
-// than it takes.
+// Input is read only when the other side accepts it, and only as much as it
+// accepts.
 func TestCredit(t *testing.T) {
 	desk, device, cut, _ := pair(t)
 	in := &counting{}
 	done := make(chan error, 1)
 	go func() { done <- desk.Copy(Stdin, in) }()
-	// A frame that passes meanwhile shows that the session works.
+	// A frame in the meantime shows that the session works.
 	if err := desk.Send(Signal, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestCredit(t *testing.T) {
 	}
 }
 
-// Who reads no more says so, and the sender hears it.
+// A side that stops reading reports that to the sender.
 func TestNobodyReads(t *testing.T) {
 	desk, device, _, _ := pair(t)
 	if err := desk.Accept(Stdout); err != nil {
@@ -169,7 +169,7 @@ func TestNobodyReads(t *testing.T) {
 	}
 }
 
-// A side that says nothing is gone after Silence; one that beats is not.
+// A silent side counts as gone after Silence, unless it sends heartbeats.
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	a, b := net.Pipe()
@@ -196,7 +196,7 @@ func TestHeartbeat(t *testing.T) {
 	}
 }
 
-// A context that is done ends all that waits.
+// The end of a context ends all waiting calls.
 func TestContext(t *testing.T) {
 	a, b := net.Pipe()
 	defer b.Close()
@@ -215,7 +215,7 @@ func TestContext(t *testing.T) {
 	}
 }
 
-// What is no session ends it, with a reason, and takes no memory.
+// Invalid data ends the session with a reason, and without using much memory.
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		bytes []byte
@@ -238,7 +238,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Whatever comes, it is refused or read as it would be written.
+// Any input is either rejected or parsed to a frame that encodes to the same
+// bytes.
 func FuzzFrames(f *testing.F) {
 	f.Add(AppendFrame(AppendFrame(nil, Frame{Data, []byte{1, 2, 3}}), Frame{Credit, []byte{0, 0, 0, 1, 0}}))
 	f.Add([]byte{byte(Exit), 0, 0, 0, 2, '{', '}'})
