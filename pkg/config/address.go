@@ -11,16 +11,17 @@ import (
 	"strings"
 )
 
-// MAC is an Ethernet address; the zero value stands for none given.
+// MAC is an Ethernet address. The zero value means that none is given.
 type MAC [6]byte
 
-// IsZero tells whether no address is given.
+// IsZero reports whether no address is given.
 func (m MAC) IsZero() bool { return m == MAC{} }
 
-// String writes the address as xx:xx:xx:xx:xx:xx.
+// String formats the address as xx:xx:xx:xx:xx:xx.
 func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
 
-// MarshalText writes the address as String does, and none as nothing.
+// MarshalText formats the address like String. The result is empty if none is
+// given.
 func (m MAC) MarshalText() ([]byte, error) {
 	if m.IsZero() {
 		return nil, nil
@@ -28,7 +29,7 @@ func (m MAC) MarshalText() ([]byte, error) {
 	return []byte(m.String()), nil
 }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText parses the output of MarshalText.
 func (m *MAC) UnmarshalText(text []byte) error {
 	if len(bytes.TrimSpace(text)) == 0 {
 		*m = MAC{}
@@ -42,7 +43,7 @@ func (m *MAC) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// parseMAC reads the Ethernet address of one station.
+// parseMAC parses the Ethernet address of a single station.
 func parseMAC(value string) (MAC, error) {
 	a, err := net.ParseMAC(value)
 	if err != nil || len(a) != len(MAC{}) {
@@ -56,8 +57,8 @@ func parseMAC(value string) (MAC, error) {
 }
 
 // checkDevice applies the kernel's rules for the name of a network device
-// (dev_valid_name(), net/core/dev.c), and two more: '%' would be a pattern, and
-// what is not plain ASCII could not be shown.
+// (dev_valid_name(), net/core/dev.c). It also rejects '%', which would be a
+// pattern, and characters other than plain ASCII, which could not be printed.
 func checkDevice(name string) error {
 	switch {
 	case name == "":
@@ -105,13 +106,13 @@ func addPrefix(list *[]netip.Prefix, value string, six bool) error {
 	return nil
 }
 
-// notAHost tells whether a is the network or broadcast address of an IPv4
-// prefix; one of 31 bits has none (RFC 3021).
+// notAHost reports whether a is the network or broadcast address of an IPv4
+// prefix. A prefix of 31 bits has neither (RFC 3021).
 func notAHost(a netip.Addr, p netip.Prefix) bool {
 	return a.Is4() && p.Addr().Is4() && p.Bits() < 31 && (a == p.Masked().Addr() || a == Broadcast(p))
 }
 
-// Broadcast is the last address of an IPv4 prefix.
+// Broadcast returns the last address of an IPv4 prefix.
 func Broadcast(p netip.Prefix) netip.Addr {
 	b := p.Masked().Addr().As4()
 	for bit := p.Bits(); bit < 32; bit++ {

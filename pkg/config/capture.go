@@ -10,19 +10,20 @@ import (
 	"strings"
 )
 
-// Bounds of the snap length, in bytes: the headers of Ethernet, IPv4 and TCP with
-// their options, and tcpdump's own default, for all of a packet.
+// Limits of the snap length, in bytes. The minimum fits the headers of
+// Ethernet, IPv4 and TCP with their options. The maximum is tcpdump's own
+// default, for whole packets.
 const (
 	MinSnap     = 60
 	MaxSnap     = 262144
 	MaxCaptures = 4
 )
 
-// CaptureRing stands in the place of a file for a ring in memory, which keeps the
+// CaptureRing, in place of a file name, selects a ring in memory that keeps the
 // last packets for a bundle.
 const CaptureRing = "ring"
 
-// Of a ring: bounds of its size in bytes, and what it has when nothing is said.
+// The limits and the default of a ring's size, in bytes.
 const (
 	MinRing  = 64 << 10
 	MaxRing  = 64 << 20
@@ -30,21 +31,21 @@ const (
 	RingSnap = 128
 )
 
-// Capture is a file for the packets of a run, from the first one, or a ring for
-// the last ones.
+// Capture describes a file for the packets of a run, starting with the first
+// one, or a ring for the last ones.
 type Capture struct {
 	File       string   // or CaptureRing
-	Size       uint64   // bytes of memory that a ring may take; 0: RingSize
-	Snap       int      // bytes of each packet that are kept; 0: all, in a ring RingSnap
-	Interfaces []string // names in the stack; empty: all that lklrun gives it
+	Size       uint64   // maximum memory of a ring, in bytes; 0: RingSize
+	Snap       int      // bytes to keep of each packet; 0: all, or RingSnap in a ring
+	Interfaces []string // names in the stack; empty: all that lklrun creates
 	Filter     string   // in the language of pcap-filter(7); empty: all packets
 }
 
 const captureForm = "expected FILE[,snap=BYTES][,if=NAME]...[,filter=EXPRESSION], or ring[,size=SIZE]... for a FILE"
 
-// ParseCapture reads FILE[,snap=BYTES][,if=NAME]...[,filter=EXPRESSION], or
-// ring[,size=SIZE] with the same keys. The filter comes last: commas in it are its
-// own.
+// ParseCapture parses FILE[,snap=BYTES][,if=NAME]...[,filter=EXPRESSION], or
+// ring[,size=SIZE] with the same keys. The filter comes last, because it can
+// contain commas.
 func ParseCapture(s string) (Capture, error) {
 	var c Capture
 	rest, filter, filtered := strings.Cut(s, ",filter=")
@@ -81,10 +82,10 @@ func (c *Capture) checkFile() error {
 	return nil
 }
 
-// Ring says whether it is a ring in memory.
+// Ring reports whether the target is a ring in memory.
 func (c *Capture) Ring() bool { return c.File == CaptureRing }
 
-// set takes a KEY=VALUE.
+// set applies one KEY=VALUE.
 func (c *Capture) set(part string) error {
 	name, value, _ := strings.Cut(part, "=")
 	if value == "" && (name == "snap" || name == "if" || name == "size") {
@@ -126,7 +127,7 @@ func (c *Capture) set(part string) error {
 	return nil
 }
 
-// String writes it as ParseCapture reads it.
+// String formats the capture for ParseCapture.
 func (c Capture) String() string {
 	s := c.File
 	if c.Size != 0 {
@@ -144,16 +145,17 @@ func (c Capture) String() string {
 	return s
 }
 
-// MarshalText writes it as ParseCapture reads it.
+// MarshalText formats the capture for ParseCapture.
 func (c Capture) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText parses the output of MarshalText.
 func (c *Capture) UnmarshalText(text []byte) (err error) {
 	*c, err = ParseCapture(string(text))
 	return err
 }
 
-// addCapture takes one more file; two runs of packets in one would be none.
+// addCapture adds a capture. It rejects a second one to the same file, because
+// two packet streams cannot share a file.
 func addCapture(r *Run, word string) error {
 	c, err := ParseCapture(word)
 	if err != nil {

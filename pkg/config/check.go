@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// keyError is what is wrong with an interface, and the key it is about.
+// keyError describes an error of an interface, and names its key.
 type keyError struct {
 	key string
 	err error
@@ -22,7 +22,7 @@ func keyErrorf(key, format string, args ...any) *keyError {
 	return &keyError{key, fmt.Errorf(format, args...)}
 }
 
-// check looks at what only the parts together can get wrong.
+// check finds errors in the combination of keys.
 func (i *Interface) check() *keyError {
 	for n := range interfaceKeys {
 		k := &interfaceKeys[n]
@@ -80,8 +80,9 @@ func (i *Interface) check() *keyError {
 	return nil
 }
 
-// checkGateways looks at each gateway beside the addresses it shall be reached
-// from. Where the host's device lends its address, that is for the plan to do.
+// checkGateways checks each gateway against the addresses from which it must be
+// reachable. If the host's device provides the address, the plan does this
+// check.
 func (i *Interface) checkGateways() *keyError {
 	if i.DHCP && i.GW.IsValid() {
 		return keyErrorf("gw", "the DHCP server says which it is; leave out gw or dhcp")
@@ -90,7 +91,7 @@ func (i *Interface) checkGateways() *keyError {
 		return keyErrorf("gw6", "the routers say which it is; leave out gw6 or slaac")
 	}
 	if i.Type == TypeRawIP {
-		return nil // whoever is at the other end takes all packets
+		return nil // the other end of the link accepts all packets
 	}
 	if i.Type != TypeRaw || len(i.IP) > 0 {
 		if err := checkGateway("gw", i.GW, "ip", i.IP); err != nil {
@@ -135,7 +136,7 @@ func joinPrefixes(ips []netip.Prefix) string {
 	return strings.Join(s, " or ")
 }
 
-// InterfacesError is what two interfaces cannot share.
+// InterfacesError reports a conflict between two interfaces.
 type InterfacesError struct {
 	index int // of the second
 	text  string
@@ -144,7 +145,7 @@ type InterfacesError struct {
 // Error names the second interface.
 func (e *InterfacesError) Error() string { return e.text }
 
-// CheckInterfaces looks for what two interfaces cannot share.
+// CheckInterfaces finds conflicts between interfaces.
 func CheckInterfaces(all []Interface) *InterfacesError {
 	owner := map[string]int{}
 	claim := func(n int, thing string) *InterfacesError {
@@ -189,8 +190,8 @@ func CheckInterfaces(all []Interface) *InterfacesError {
 	return nil
 }
 
-// checkPassthru looks for a macvtap beside one in mode passthru, which has its
-// device alone.
+// checkPassthru finds a macvtap beside one in mode passthru, which needs its
+// device exclusively.
 func checkPassthru(all []Interface) *InterfacesError {
 	first := map[string]int{}
 	for n := range all {
@@ -212,8 +213,9 @@ func checkPassthru(all []Interface) *InterfacesError {
 	return nil
 }
 
-// exclusive tells whether what the interface hangs on carries but one: a device
-// can have many macvtaps, and each user-mode gateway is one of its own.
+// exclusive reports whether the interface's device supports only one interface.
+// In contrast, a device can have many macvtaps, and each user-mode gateway is
+// separate.
 func (i *Interface) exclusive() bool {
 	switch i.Type {
 	case TypeUser, TypePasst:

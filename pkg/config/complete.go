@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// CompleteInterface lists how an interface's specification that begins with word
-// may go on, whole each: its type, then one of the host's devices, then a key.
+// CompleteInterface lists the possible continuations of an interface
+// specification that begins with word, each in full: its type, then one of the
+// host's devices, then a key.
 func CompleteInterface(word string, devices []string) []string {
 	var all []string
 	typ, rest, colon := strings.Cut(word, ":")

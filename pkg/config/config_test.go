@@ -54,7 +54,7 @@ func TestParseInterface(t *testing.T) {
 	}
 }
 
-// Each line is what the user reads after `lklrun: --if `.
+// Each line is the user's error message after `lklrun: --if `.
 func TestParseInterfaceErrors(t *testing.T) {
 	for spec, want := range map[string]string{
 		"":                     `"": no interface type; expected user, passt, tap:NAME, macvtap:DEV, raw:DEV, rawip:DEV or fd:N`,
@@ -209,7 +209,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// What was read can be written, in both spellings, and read again.
+// A parsed interface can be formatted in both forms and parsed again.
 func FuzzParseInterface(f *testing.F) {
 	for _, s := range []string{
 		"user", "tap:t0,ip=10.0.0.2/24,gw=10.0.0.1,mac=02:00:00:00:00:01,mtu=9000",

@@ -14,17 +14,19 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// maxFile bounds a configuration file: nobody writes so much.
+// maxFile limits the size of a configuration file, far above any realistic
+// size.
 const maxFile = 1 << 20
 
-// document is a file of JSON with comments, and what tells places in it.
+// document is a file of JSON with comments, with the information to locate
+// positions in it.
 type document struct {
 	name string
 	text []byte
 	kind string // of the origins
 }
 
-// node is a value in a document, and the path to it.
+// node is a value in a document, with its path.
 type node struct {
 	doc  *document
 	path string
@@ -33,7 +35,7 @@ type node struct {
 
 var parseError = regexp.MustCompile(`^hujson: line (\d+), column (\d+): (?s:(.*))$`)
 
-// parseDocument reads the text; its value is an object.
+// parseDocument parses the text, whose value must be an object.
 func parseDocument(name, kind string, text []byte) (node, error) {
 	d := &document{name: name, text: text, kind: kind}
 	root := node{doc: d}
@@ -49,7 +51,7 @@ func parseDocument(name, kind string, text []byte) (node, error) {
 	v, err := hujson.Parse(text)
 	if err != nil {
 		if m := parseError.FindStringSubmatch(err.Error()); m != nil {
-			// What it quotes may be a line's end.
+			// The quoted character may be the end of a line.
 			what := strings.Trim(strconv.QuoteToGraphic(m[3]), `"`)
 			if strings.HasSuffix(what, "unexpected EOF") {
 				what += "; expected an object of settings, such as {\"stack\": \"mptcp\"}, to its closing brace"
@@ -65,10 +67,10 @@ func parseDocument(name, kind string, text []byte) (node, error) {
 	return root, nil
 }
 
-// maxDepth is how deep values may lie: the parser calls itself for each.
+// maxDepth limits the nesting of values, because the parser is recursive.
 const maxDepth = 32
 
-// tooDeep finds where a text goes deeper than that; -1: nowhere.
+// tooDeep returns the offset where a text exceeds maxDepth, or -1.
 func tooDeep(text []byte) int {
 	depth := 0
 	for i := 0; i < len(text); i++ {
@@ -94,7 +96,7 @@ func tooDeep(text []byte) int {
 	return -1
 }
 
-// at is FILE:LINE of an offset.
+// at formats an offset as FILE:LINE.
 func (d *document) at(offset int) string {
 	return d.name + ":" + strconv.Itoa(1+bytes.Count(d.text[:min(offset, len(d.text))], []byte{'\n'}))
 }
@@ -103,15 +105,15 @@ func (n node) origin() Origin {
 	return Origin{Kind: n.doc.kind, Where: n.doc.at(n.v.StartOffset), Path: n.path}
 }
 
-// errorf says what is wrong at the place.
+// errorf returns an error about this place.
 func (n node) errorf(format string, args ...any) error {
 	return n.origin().Wrap(fmt.Errorf(format, args...))
 }
 
-// expected says what stands there in the place of what.
+// expected returns an error that this value is not of the expected form.
 func (n node) expected(what string) error { return n.errorf("%s; expected %s", n.what(), what) }
 
-// what names the value for an error.
+// what describes the value for an error.
 func (n node) what() string {
 	switch v := n.v.Value.(type) {
 	case *hujson.Object:
@@ -133,7 +135,7 @@ type member struct {
 	node
 }
 
-// members lists an object's members; none is there twice.
+// members lists an object's members, and rejects duplicates.
 func (n node) members(what string) ([]member, error) {
 	o, ok := n.v.Value.(*hujson.Object)
 	if !ok {
@@ -146,7 +148,7 @@ func (n node) members(what string) ([]member, error) {
 		name := m.Name.Value.(hujson.Literal).String()
 		path := name
 		if q := strconv.Quote(name); strings.ContainsAny(name, ".[] ") || len(q) != len(name)+2 || name == "" {
-			path = q // what else it is made of stays on one line
+			path = q // quoted, so that other characters stay on one line
 		}
 		if n.path != "" {
 			path = n.path + "." + path
@@ -162,7 +164,8 @@ func (n node) members(what string) ([]member, error) {
 	return all, nil
 }
 
-// elements lists an array's elements, or the value itself as the only one.
+// elements lists an array's elements. A value that is not an array is its only
+// element.
 func (n node) elements() []node {
 	a, ok := n.v.Value.(*hujson.Array)
 	if !ok {
@@ -175,7 +178,7 @@ func (n node) elements() []node {
 	return all
 }
 
-// text is a string's.
+// text returns the value of a string.
 func (n node) text(what string) (string, error) {
 	if v, ok := n.v.Value.(hujson.Literal); ok && v.Kind() == '"' {
 		if s := v.String(); s != "" {
@@ -186,7 +189,7 @@ func (n node) text(what string) (string, error) {
 	return "", n.expected(what)
 }
 
-// number is a whole one's digits.
+// number returns the digits of an integer.
 func (n node) number(what string) (string, error) {
 	if v, ok := n.v.Value.(hujson.Literal); ok && v.Kind() == '0' {
 		if i, err := strconv.ParseInt(string(v), 10, 64); err == nil {
@@ -196,7 +199,7 @@ func (n node) number(what string) (string, error) {
 	return "", n.expected(what)
 }
 
-// textOrNumber is for what has a unit or none.
+// textOrNumber returns a value with or without a unit.
 func (n node) textOrNumber(what string) (string, error) {
 	if v, ok := n.v.Value.(hujson.Literal); ok && v.Kind() == '0' {
 		return n.number(what)
@@ -204,7 +207,7 @@ func (n node) textOrNumber(what string) (string, error) {
 	return n.text(what)
 }
 
-// onOff is true's or false's word.
+// onOff converts true or false to on or off.
 func (n node) onOff() (string, error) {
 	if v, ok := n.v.Value.(hujson.Literal); ok {
 		switch v.Kind() {
@@ -217,19 +220,19 @@ func (n node) onOff() (string, error) {
 	return "", n.expected("true or false")
 }
 
-// isText tells whether the value is a string.
+// isText reports whether the value is a string.
 func (n node) isText() bool {
 	v, ok := n.v.Value.(hujson.Literal)
 	return ok && v.Kind() == '"'
 }
 
-// isObject tells whether the value is one.
+// isObject reports whether the value is an object.
 func (n node) isObject() bool {
 	_, ok := n.v.Value.(*hujson.Object)
 	return ok
 }
 
-// word puts a value's origin to its text.
+// word returns a Word with the value's origin.
 func (n node) word(text string) Word { return Word{text, n.origin()} }
 
 var errEmptyList = errors.New("an empty list; leave it out or give a value")

@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// otherVariables are LKLRUN_* that are no setting's: where files and programs
-// lie. Those that start with one of ownPrefixes are for lklrun's own programs,
-// tests and measurements.
+// otherVariables lists the LKLRUN_* variables that are not settings: paths of
+// files and programs. Variables with one of ownPrefixes are for lklrun's own
+// programs, tests and measurements.
 var (
 	otherVariables = []string{"LKLRUN_CONFIG", "LKLRUN_STACKS", "LKLRUN_BIN", "LKLRUN_RUN_DIR", "LKLRUN_BUNDLES", "LKLRUN_DEVICE"}
 	ownPrefixes    = []string{"LKLRUN_TEST_", "LKLRUN_PRELOAD_", "LKLRUN_CONFORMANCE_", "LKLRUN_BENCH_"}
 )
 
-// Environment reads the settings' variables, NAME=VALUE each. Several values of
-// one stand with semicolons between them. An empty variable is none; of one that
-// nobody knows there is a note.
+// Environment reads the variables of settings, each as NAME=VALUE. Semicolons
+// separate several values of one setting. Empty variables are ignored. Unknown
+// ones produce a note.
 func Environment(environ []string) Layer {
 	values := variables(environ)
 	var l Layer
@@ -51,8 +51,8 @@ func knownVariable(name string) bool {
 		slices.ContainsFunc(settings, func(s Setting) bool { return s.Variable() == name })
 }
 
-// variables are those of an environment by name; the first of a name holds, as
-// for getenv(3).
+// variables returns the variables of an environment by name. The first one of a
+// name applies, as in getenv(3).
 func variables(environ []string) map[string]string {
 	values := map[string]string{}
 	for _, e := range environ {
@@ -64,7 +64,7 @@ func variables(environ []string) map[string]string {
 	return values
 }
 
-// fields splits at a separator and leaves out what is empty.
+// fields splits at a separator and drops empty fields.
 func fields(s, sep string) []string {
 	var all []string
 	for f := range strings.SplitSeq(s, sep) {

@@ -11,15 +11,16 @@ import (
 	"github.com/lklrun/lklrun/internal/suggest"
 )
 
-// File is what a configuration file says.
+// File is the content of a configuration file.
 type File struct {
 	Layer
-	Profiles Profiles // its own
+	Profiles Profiles // defined in the file
 }
 
-// ParseFile reads a configuration: JSON with comments and trailing commas, or
-// a file of LKL's hijack library, which its keys tell. It is strict: an error
-// names the file, the line, the path in it, and what was expected there.
+// ParseFile parses a configuration: JSON with comments and trailing commas, or
+// a file of LKL's hijack library, which it recognises by its keys. It is
+// strict. An error names the file, the line, the path in the file, and the
+// expected form.
 func ParseFile(name string, text []byte) (*File, error) {
 	root, err := parseDocument(name, FromFile, text)
 	if err != nil {
@@ -50,7 +51,7 @@ func ParseFile(name string, text []byte) (*File, error) {
 	return f, nil
 }
 
-// readSetting takes one member of a file or of a profile.
+// readSetting reads one member of a file or of a profile.
 func (l *Layer) readSetting(m member, profile bool) error {
 	s := findSetting(m.name)
 	if why := removed[m.name]; why != "" {
@@ -66,8 +67,8 @@ func (l *Layer) readSetting(m member, profile bool) error {
 	if err != nil {
 		return err
 	}
-	// What is wrong with a word is told where it stands, be it the value of a
-	// weaker source in the end.
+	// Report an invalid word at its place, even if a stronger source
+	// overrides it in the end.
 	var r Run
 	for _, w := range words {
 		if err := s.add(&r, w.Text); err != nil {
@@ -94,7 +95,7 @@ func settingKeys(profile bool) []string {
 	return append(keys, "profiles")
 }
 
-// words reads a setting's value.
+// words reads the value of a setting.
 func (n node) words(s *Setting) ([]Word, error) {
 	if s.Kind.list() && s.Kind != Sysctls {
 		all := n.elements()
@@ -144,8 +145,8 @@ func (n node) listWord(s *Setting) (string, error) {
 	return n.text(fmt.Sprintf("a string such as %q", s.Example))
 }
 
-// sysctls reads names and values of kernel settings; the array's form takes
-// NAME=VALUE as the command line does.
+// sysctls reads names and values of kernel settings. In an array, each element
+// is NAME=VALUE as on the command line.
 func (n node) sysctls() ([]Word, error) {
 	const want = "an object of names and values, such as {\"net.ipv4.tcp_ecn\": 1}"
 	var words []Word
@@ -183,8 +184,8 @@ func (n node) sysctls() ([]Word, error) {
 	return words, nil
 }
 
-// interfaceWord reads an interface, an object of its keys or a specification as
-// --if takes it, and writes it as a specification.
+// interfaceWord reads an interface, which is an object of keys or a
+// specification in the form of --if. It returns a specification.
 func (n node) interfaceWord() (string, error) {
 	const want = "an object such as {\"type\": \"tap\", \"device\": \"tap0\"}, or a string such as \"tap:tap0\""
 	if !n.isObject() {
@@ -221,10 +222,10 @@ func (n node) interfaceWord() (string, error) {
 	return i.String(), nil
 }
 
-// targetKeys say what an interface hangs on.
+// targetKeys are the keys for the interface's connection to the host.
 var targetKeys = []string{"type", "device", "fd"}
 
-// interfaceTarget reads the keys that stand for TYPE:ARG.
+// interfaceTarget reads the keys that correspond to TYPE:ARG.
 func (n node) interfaceTarget(members []member) (Interface, error) {
 	var i Interface
 	find := func(name string) *member {
@@ -272,7 +273,7 @@ func (n node) interfaceTarget(members []member) (Interface, error) {
 	return i, nil
 }
 
-// setKey gives an interface one of its keys.
+// setKey sets one key of an interface.
 func (n node) setKey(i *Interface, k *key) error {
 	all := []node{n}
 	if k.list {

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// full has every key, in all the forms that the reader takes.
+// full contains every key, in all forms that the reader accepts.
 const full = `// comments,
 {
   /* of both kinds, and trailing commas */
@@ -67,7 +67,7 @@ func TestParseFile(t *testing.T) {
 	}
 }
 
-// layer reads a file's words.
+// layer parses the text of a file.
 func layer(t *testing.T, text string) Layer {
 	t.Helper()
 	f, err := ParseFile("f", []byte(text))
@@ -77,8 +77,8 @@ func layer(t *testing.T, text string) Layer {
 	return f.Layer
 }
 
-// The stronger source replaces the weaker, whole lists too; kernel settings each
-// by itself.
+// A stronger source replaces a weaker one, including whole lists. Each kernel
+// setting is replaced separately.
 func TestPrecedence(t *testing.T) {
 	file := layer(t, `{"stack": "bbr", "mem": "64M", "spin": 1, "interfaces": ["user", "user"],
 		"sysctl": {"net.ipv4.tcp_ecn": 0, "net.ipv4.tcp_sack": 0}}`)
@@ -111,7 +111,8 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// A profile lies beneath the source that names it, and above all weaker ones.
+// A profile is weaker than the source that names it, and stronger than all
+// weaker sources.
 func TestProfilePrecedence(t *testing.T) {
 	f, err := ParseFile("f", []byte(`{"profiles": {"p": {"spin": 7, "mem": "64M", "sysctl": {"net.ipv4.tcp_ecn": 2}}, "q": {"spin": 8}},
 		"profile": "q", "spin": 1, "mem": "128M", "sysctl": {"net.ipv4.tcp_ecn": 1}}`))
@@ -150,7 +151,7 @@ func TestBuiltinProfiles(t *testing.T) {
 	}
 }
 
-// Where files are looked for, and which of them counts.
+// Load searches the right places for files, and uses the right one.
 func TestLoad(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -198,7 +199,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// A setting of earlier versions says what became of it, in a profile too.
+// The error for a removed setting explains the removal, in a profile too.
 func TestRemovedSetting(t *testing.T) {
 	for _, text := range []string{`{"lane": true}`, `{"profiles": {"p": {"lane": false}}}`} {
 		_, err := ParseFile("f.json", []byte(text))
@@ -208,8 +209,8 @@ func TestRemovedSetting(t *testing.T) {
 	}
 }
 
-// Whatever a file holds: an error of one line that names the file, or words that
-// make a run.
+// For any file, the result is a one-line error that names the file, or a valid
+// configuration.
 func FuzzParseFile(f *testing.F) {
 	f.Add(full)
 	f.Add(seed)

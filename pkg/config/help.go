@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// helpWidth is that of a terminal.
+// helpWidth is the width of a terminal.
 const helpWidth = 80
 
-// InterfaceHelp explains the types and the keys of --if, in lines of a
-// terminal's width.
+// InterfaceHelp explains the types and the keys of --if, wrapped for a
+// terminal.
 func InterfaceHelp() string {
 	var b strings.Builder
 	for n := range interfaceTypes {
@@ -40,7 +40,7 @@ func InterfaceHelp() string {
 	return b.String()
 }
 
-// helpColumn is where explanations begin.
+// helpColumn is the column of the explanations.
 const helpColumn = 19
 
 func helpLine(b *strings.Builder, name, help string) {

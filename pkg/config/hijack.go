@@ -8,12 +8,13 @@ import (
 	"strings"
 )
 
-// LKL's hijack library has its configuration in a file lkl-hijack.json, all of
-// whose values are strings, and in variables LKL_HIJACK_*, for one interface.
+// LKL's hijack library reads its configuration from a file lkl-hijack.json, in
+// which all values are strings. For a single interface, it can also read
+// variables LKL_HIJACK_*.
 
-// hijackKeys are the keys of the file, besides interfaces, and their variables. A
-// key that is there twice has the variable of programs that are linked with LKL,
-// which is the weaker one.
+// hijackKeys lists the keys of the file, except interfaces, with their
+// variables. If a key appears twice, one of its variables belongs to programs
+// that are linked with LKL, and is the weaker one.
 var hijackKeys = []struct{ key, variable string }{
 	{"gateway", "LKL_HIJACK_NET_GATEWAY"},
 	{"gateway6", "LKL_HIJACK_NET_GATEWAY6"},
@@ -29,8 +30,8 @@ var hijackKeys = []struct{ key, variable string }{
 	{"boot_cmdline", "LKL_BOOT_CMDLINE"},
 }
 
-// hijackInterfaceKeys are those of an interface. A key that is there twice has
-// an older name of its variable.
+// hijackInterfaceKeys lists the keys of an interface. If a key appears twice,
+// one of the names is an older name of its variable.
 var hijackInterfaceKeys = []struct{ key, variable string }{
 	{"type", "LKL_HIJACK_NET_IFTYPE"},
 	{"param", "LKL_HIJACK_NET_IFPARAMS"},
@@ -50,16 +51,16 @@ var hijackInterfaceKeys = []struct{ key, variable string }{
 
 const (
 	hijackFileVariable = "LKL_HIJACK_CONFIG_FILE"
-	hijackTapVariable  = "LKL_HIJACK_NET_TAP" // an older way to say that type
+	hijackTapVariable  = "LKL_HIJACK_NET_TAP" // an older way to select that type
 )
 
-// hijackPart is what stands in one object of the file, by LKL's keys.
+// hijackPart is the content of one object of the file, by LKL's keys.
 type hijackPart struct {
 	words map[string]Word
 	from  Origin
 }
 
-// isHijack tells LKL's file from lklrun's by what only LKL's has.
+// isHijack distinguishes LKL's file from lklrun's by keys that only LKL has.
 func isHijack(root node) bool {
 	members, err := root.members("")
 	if err != nil {
@@ -67,7 +68,7 @@ func isHijack(root node) bool {
 	}
 	own := []string{"gateway", "gateway6", "nameserver", "debug", "singlecpu", "boot_cmdline", "delay_main"}
 	ownOfInterface := []string{"param", "masklen", "masklen6", "ipv6", "ifgateway", "ifgateway6"}
-	both := 0 // what lklrun's has too, in the form that it has in LKL's
+	both := 0 // keys that lklrun has too, in LKL's form
 	for _, m := range members {
 		if slices.Contains(own, m.name) {
 			return true
@@ -128,7 +129,7 @@ func readHijack(root node) (Layer, error) {
 	return hijackLayer(top, ifs)
 }
 
-// take keeps a member's value, when it is not empty.
+// take stores a member's value unless it is empty.
 func (p *hijackPart) take(m member, want string) error {
 	if m.isText() && m.v.Value.(interface{ String() string }).String() == "" {
 		return nil
@@ -197,7 +198,7 @@ func HijackEnvironment(environ []string) (Layer, error) {
 	return l, err
 }
 
-// knownHijack tells whether a variable of LKL's has a meaning here.
+// knownHijack reports whether lklrun supports one of LKL's variables.
 func knownHijack(name string) bool {
 	for _, k := range slices.Concat(hijackKeys, hijackInterfaceKeys) {
 		if k.variable == name {

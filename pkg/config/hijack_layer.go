@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// hijackLayer says in lklrun's words what LKL's say.
+// hijackLayer translates LKL's configuration to lklrun's settings.
 func hijackLayer(top hijackPart, parts []hijackPart) (Layer, error) {
 	h := hijack{top: top}
 	for _, p := range parts {
@@ -45,7 +45,7 @@ func hijackLayer(top hijackPart, parts []hijackPart) (Layer, error) {
 	return h.l, nil
 }
 
-// hijackVariable is the variable of one of LKL's keys of an interface.
+// hijackVariable returns the variable of one of LKL's interface keys.
 func hijackVariable(key string) string {
 	for _, k := range hijackInterfaceKeys {
 		if k.key == key {
@@ -55,7 +55,7 @@ func hijackVariable(key string) string {
 	return key
 }
 
-// hijackKeyOf is LKL's name of a key of an interface.
+// hijackKeyOf returns LKL's name of an interface key.
 func hijackKeyOf(key string) string {
 	for own, lkl := range map[string]string{"ip6": "ipv6", "gw": "ifgateway", "gw6": "ifgateway6"} {
 		if key == own {
@@ -65,7 +65,7 @@ func hijackKeyOf(key string) string {
 	return key
 }
 
-// hijack is a configuration of LKL's on its way into lklrun's words.
+// hijack is the state of a translation from LKL's configuration.
 type hijack struct {
 	top hijackPart
 	ifs []Interface
@@ -82,7 +82,7 @@ func (h *hijack) note(w Word, key, format string, args ...any) {
 	h.l.Notes = append(h.l.Notes, at+": "+fmt.Sprintf(format, args...))
 }
 
-// hijackTypes are LKL's types of interfaces.
+// hijackTypes maps LKL's interface types to lklrun's.
 var hijackTypes = map[string]string{
 	"tap": TypeTap, "macvtap": TypeMacvtap, "raw": TypeRaw, "raw-ipenc": TypeRawIP,
 }
@@ -111,7 +111,7 @@ func (h *hijack) hijackInterface(p hijackPart) (Interface, error) {
 		ip, given := p.words[a.ip]
 		mask, masked := p.words[a.mask]
 		if given != masked {
-			if p.from.Path == "" { // variables
+			if p.from.Path == "" { // from variables
 				has, lacks := a.ip, a.mask
 				if masked {
 					has, lacks = lacks, has
@@ -140,7 +140,8 @@ func (h *hijack) hijackInterface(p hijackPart) (Interface, error) {
 	return i, h.hijackLists(&i, p)
 }
 
-// hijackLists reads what has a form of its own: neigh, qdisc and offload.
+// hijackLists reads the keys with a form of their own: neigh, qdisc and
+// offload.
 func (h *hijack) hijackLists(i *Interface, p hijackPart) error {
 	if w, ok := p.words["neigh"]; ok {
 		for _, f := range fields(w.Text, ";") {
@@ -174,7 +175,8 @@ func (h *hijack) hijackLists(i *Interface, p hijackPart) error {
 	return nil
 }
 
-// cmdline takes out of the kernel's parameters what lklrun has settings for.
+// cmdline extracts from the kernel's parameters those that are settings of
+// lklrun.
 func (h *hijack) cmdline() error {
 	w, ok := h.top.words["boot_cmdline"]
 	if !ok {
@@ -209,8 +211,9 @@ func (h *hijack) cmdline() error {
 	return w.From.Wrap(addCmdline(&Run{}, c.Text))
 }
 
-// gateways gives the default gateways to the interfaces that reach them. LKL
-// has it in the main table alone; ifgateway in the interface's own.
+// gateways assigns the default gateways to the interfaces that reach them. LKL
+// uses them only in the main table. It uses ifgateway in the interface's own
+// table.
 func (h *hijack) gateways() error {
 	for _, g := range []struct {
 		key string
@@ -249,7 +252,7 @@ func (h *hijack) gateways() error {
 	return nil
 }
 
-// simple takes what stands for one setting, or for none.
+// simple translates the keys that correspond to one setting or to none.
 func (h *hijack) simple() error {
 	number := func(key string) (uint64, Word, error) {
 		w, ok := h.top.words[key]
@@ -313,8 +316,8 @@ func (h *hijack) simple() error {
 	return nil
 }
 
-// sysctls reads NAME=VALUE;NAME=VALUE. LKL goes on when its kernel lacks one,
-// and people write quotes that their shell has left.
+// sysctls reads NAME=VALUE;NAME=VALUE. LKL ignores settings that its kernel
+// lacks. The text can contain quotes that the shell has left.
 func (h *hijack) sysctls() error {
 	w, ok := h.top.words["sysctl"]
 	if !ok {

@@ -16,7 +16,7 @@ import (
 //go:embed testdata/lkl-hijack.json
 var seed string
 
-// words lists a layer's, and its notes.
+// words lists a layer's words and its notes.
 func words(l Layer) []string {
 	c := Config{Words: l.Words}
 	var all []string
@@ -125,8 +125,8 @@ func TestHijackEnvironment(t *testing.T) {
 	}
 }
 
-// Programs that are linked with LKL read two variables of their own, which hold
-// here unless the hijack library's say something else.
+// Programs that are linked with LKL read two variables of their own. These
+// apply unless the hijack library's variables differ.
 func TestHijackLinked(t *testing.T) {
 	for _, c := range []struct{ environ, want []string }{
 		{[]string{"LKL_SYSCTL=net.ipv4.tcp_wmem=4096 87380 100000000;net.ipv4.tcp_ecn=1", "LKL_BOOT_CMDLINE=mem=1G"},

@@ -9,11 +9,12 @@ import (
 	"strings"
 )
 
-// MaxHostNets is how many destinations a run may leave to the host's stack.
+// MaxHostNets is the maximum number of destinations that a run can leave to the
+// host's stack.
 const MaxHostNets = 64
 
-// HostNet is a destination that stays on the host's stack: all addresses of a
-// prefix, on one port or, with 0, on all.
+// HostNet is a destination that uses the host's stack: all addresses of a
+// prefix, on one port, or on all ports if the port is 0.
 type HostNet struct {
 	Prefix netip.Prefix
 	Port   uint16
@@ -21,8 +22,9 @@ type HostNet struct {
 
 const hostNetForm = "expected CIDR[:PORT], such as 10.0.0.0/8, 127.0.0.1:5432 or [::1]:5432"
 
-// ParseHostNet reads CIDR[:PORT]. An address alone is a prefix of all its bits;
-// before a port, one of IPv6 stands in brackets, together with its length or not.
+// ParseHostNet parses CIDR[:PORT]. An address without a length is a prefix of
+// its full length. Before a port, an IPv6 address must be in brackets, with or
+// without its length.
 func ParseHostNet(s string) (HostNet, error) {
 	addr, port := s, ""
 	if rest, ok := strings.CutPrefix(s, "["); ok {
@@ -59,7 +61,8 @@ func ParseHostNet(s string) (HostNet, error) {
 	return h, nil
 }
 
-// parsePrefix reads a prefix, or an address as one of all its bits.
+// parsePrefix parses a prefix. An address without a length is a prefix of its
+// full length.
 func parsePrefix(s string) (netip.Prefix, error) {
 	if strings.Contains(s, "/") {
 		p, err := netip.ParsePrefix(s)
@@ -79,7 +82,7 @@ func parsePrefix(s string) (netip.Prefix, error) {
 	return netip.PrefixFrom(a, a.BitLen()), nil
 }
 
-// String writes it as ParseHostNet reads it.
+// String formats the destination for ParseHostNet.
 func (h HostNet) String() string {
 	s := h.Prefix.String()
 	if h.Prefix.IsSingleIP() {
@@ -94,10 +97,10 @@ func (h HostNet) String() string {
 	return s + ":" + strconv.Itoa(int(h.Port))
 }
 
-// MarshalText writes it as ParseHostNet reads it.
+// MarshalText formats the destination for ParseHostNet.
 func (h HostNet) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText parses the output of MarshalText.
 func (h *HostNet) UnmarshalText(text []byte) (err error) {
 	*h, err = ParseHostNet(string(text))
 	return err

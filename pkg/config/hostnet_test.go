@@ -38,7 +38,7 @@ func TestParseHostNet(t *testing.T) {
 	}
 }
 
-// Each line is what the user reads after `lklrun: --host-net `.
+// Each line is the user's error message after `lklrun: --host-net `.
 func TestParseHostNetErrors(t *testing.T) {
 	const form = "; expected CIDR[:PORT], such as 10.0.0.0/8, 127.0.0.1:5432 or [::1]:5432"
 	for spec, want := range map[string]string{

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config holds what a user can say about a run (interfaces, kernel
-// settings, sizes) as plain data, and reads it from where he says it: a file of
-// JSON with comments, the environment, flags, profiles, and the configuration of
-// LKL's own hijack library.
+// Package config holds the user's configuration of a run (interfaces, kernel
+// settings, sizes) as plain data. It reads this data from a file of JSON with
+// comments, the environment, flags, profiles, and the configuration of LKL's
+// own hijack library.
 //
-// Load lays all sources over each other; its Config has the Run and says of each
-// value where it comes from. ParseFile and Resolve do the same for data from
-// elsewhere, ParseInterface and its like for single words. Errors are one line
-// that names the place and the part at fault, and what was expected there.
+// Load merges all sources. The resulting Config contains the Run and the origin
+// of each value. ParseFile and Resolve do the same for data from elsewhere;
+// ParseInterface and similar functions parse single words. An error is one line
+// that names the place, the invalid part and the expected form.
 //
-// Each fact about a setting stands in one table (settings.go, keys.go), which the
-// readers, the JSON Schema, the help and docs/configuration.md are made of.
+// Each fact about a setting is in one table (settings.go, keys.go). The
+// readers, the JSON Schema, the help and docs/configuration.md are derived from
+// these tables.
 package config
 
 import (
@@ -28,11 +29,11 @@ import (
 // Types of an interface.
 const (
 	TypeUser    = "user"    // the user-mode gateway
-	TypePasst   = "passt"   // the same by the program passt
+	TypePasst   = "passt"   // the same, with the program passt
 	TypeTap     = "tap"     // a tap device of the host
 	TypeMacvtap = "macvtap" // a macvtap on a device of the host
-	TypeRaw     = "raw"     // an Ethernet device of the host, by packet sockets
-	TypeRawIP   = "rawip"   // a device of the host, whole IP packets
+	TypeRaw     = "raw"     // an Ethernet device of the host, through packet sockets
+	TypeRawIP   = "rawip"   // a device of the host, with whole IP packets
 	TypeFD      = "fd"      // an inherited frame socket or tap descriptor
 )
 
@@ -44,26 +45,25 @@ const (
 	ModePassthru = "passthru"
 )
 
-// Limits of an MTU. The lower one is IPv4's (RFC 791), IPv6 wants 1280
-// (RFC 8200); the upper one leaves room for an Ethernet header in a message of
-// 64 KiB.
+// Limits of an MTU. The minimum is IPv4's (RFC 791); IPv6 requires 1280 (RFC
+// 8200). The maximum leaves room for an Ethernet header in a message of 64 KiB.
 const (
 	MinMTU  = 68
 	MinMTU6 = 1280
 	MaxMTU  = 65520
 )
 
-// FirstTable is the routing table of eth0 where none is chosen; eth1 has the
-// next, and so on.
+// FirstTable is the default routing table of eth0. eth1 has the next one, and
+// so on.
 const FirstTable = 100
 
-// Neighbour is an address whose Ethernet address is known beforehand.
+// Neighbour is an address whose Ethernet address is known in advance.
 type Neighbour struct {
 	IP  netip.Addr `json:"ip"`
 	MAC MAC        `json:"mac"`
 }
 
-// ParseNeighbour reads IP|MAC.
+// ParseNeighbour parses IP|MAC.
 func ParseNeighbour(s string) (Neighbour, error) {
 	addr, mac, ok := strings.Cut(s, "|")
 	if !ok {
@@ -77,14 +77,14 @@ func ParseNeighbour(s string) (Neighbour, error) {
 	return Neighbour{IP: a, MAC: m}, err
 }
 
-// String writes it as ParseNeighbour reads it.
+// String formats the neighbour for ParseNeighbour.
 func (n Neighbour) String() string { return n.IP.String() + "|" + n.MAC.String() }
 
-// Interface is one interface of the stack and what it hangs on. It becomes
-// eth0, eth1, ... in the order given.
+// Interface is an interface of the stack and its connection to the host.
+// Interfaces become eth0, eth1, ... in the order given.
 type Interface struct {
 	Type     string         `json:"type"`
-	Device   string         `json:"device,omitempty"` // tap, macvtap, raw, rawip: on the host
+	Device   string         `json:"device,omitempty"` // tap, macvtap, raw, rawip: the host's device
 	FD       int            `json:"fd,omitempty"`     // fd: the descriptor's number
 	IP       []netip.Prefix `json:"ip,omitempty"`
 	IP6      []netip.Prefix `json:"ip6,omitempty"`
@@ -96,32 +96,34 @@ type Interface struct {
 	DHCP6    bool           `json:"dhcp6,omitempty"`
 	SLAAC    bool           `json:"slaac,omitempty"`
 	DNS      []netip.Addr   `json:"dns,omitempty"`
-	Group    int            `json:"group,omitempty"`    // of devices, in the stack
-	Qdisc    string         `json:"qdisc,omitempty"`    // the root's kind; empty: the stack's default
+	Group    int            `json:"group,omitempty"`    // device group in the stack
+	Qdisc    string         `json:"qdisc,omitempty"`    // kind of the root qdisc; empty: the stack's default
 	Offload  string         `json:"offload,omitempty"`  // on, off or 0xMASK; empty: the type's default
-	Backup   bool           `json:"backup,omitempty"`   // the MPTCP endpoint's flags
+	Backup   bool           `json:"backup,omitempty"`   // flags of the MPTCP endpoint
 	Signal   bool           `json:"signal,omitempty"`   //
 	Fullmesh bool           `json:"fullmesh,omitempty"` //
-	Table    int            `json:"table,omitempty"`    // 0: FirstTable and the interface's number
-	VLAN     int            `json:"vlan,omitempty"`     // 0: none, else ethN.VLAN carries it all
+	Table    int            `json:"table,omitempty"`    // 0: FirstTable plus the interface's number
+	VLAN     int            `json:"vlan,omitempty"`     // 0: none; otherwise ethN.VLAN has all addresses and routes
 	Bridge   string         `json:"bridge,omitempty"`   // tap: the host's bridge to join
-	NAT      bool           `json:"nat,omitempty"`      // tap: behind the host's addresses
+	NAT      bool           `json:"nat,omitempty"`      // tap: masquerade behind the host's addresses
 	Mode     string         `json:"mode,omitempty"`     // macvtap; empty: ModeBridge
 	Neigh    []Neighbour    `json:"neigh,omitempty"`
 
-	// tap: a queue of it, beside those of other runs at the same address
+	// Multiqueue makes the run use one queue of a tap. Other runs with the
+	// same address use the other queues.
 	Multiqueue bool `json:"multiqueue,omitempty"`
 }
 
-// interfaceType is one of the types: what stands behind its colon, and what it is.
+// interfaceType describes a type: its argument after the colon, and its
+// purpose.
 type interfaceType struct {
 	name string
-	arg  string // the key for it in a file; "": nothing
+	arg  string // the argument's key in a file; "": no argument
 	form string
 	help string
 }
 
-// interfaceTypes in the order in which they are listed.
+// interfaceTypes lists the types in the order of output.
 var interfaceTypes = []interfaceType{
 	{TypeUser, "", "", "a user-mode gateway to everything the host reaches (default). 192.168.127.254 is the host's 127.0.0.1"},
 	{TypePasst, "", "", "the same through the program passt"},
@@ -132,7 +134,7 @@ var interfaceTypes = []interfaceType{
 	{TypeFD, "fd", "N", "an inherited descriptor: a SOCK_DGRAM or SOCK_SEQPACKET socket with one frame per message, a tap, a tun or a packet socket"},
 }
 
-// spec is TYPE or TYPE:ARG.
+// spec returns TYPE or TYPE:ARG.
 func (t *interfaceType) spec() string {
 	if t.form == "" {
 		return t.name
@@ -156,7 +158,7 @@ func interfaceTypeNames() []string {
 	return names
 }
 
-// interfaceForms lists the types as an error does.
+// interfaceForms lists the types for an error.
 func interfaceForms() string {
 	forms := make([]string, len(interfaceTypes))
 	for n := range interfaceTypes {
@@ -166,7 +168,7 @@ func interfaceForms() string {
 	return strings.Join(forms[:last], ", ") + " or " + forms[last]
 }
 
-// Target is the TYPE:ARG part of the specification.
+// Target returns the TYPE:ARG part of the specification.
 func (i *Interface) Target() string {
 	switch i.Type {
 	case TypeTap, TypeMacvtap, TypeRaw, TypeRawIP:
@@ -177,7 +179,7 @@ func (i *Interface) Target() string {
 	return i.Type
 }
 
-// String writes the specification that ParseInterface reads.
+// String formats the interface as a specification for ParseInterface.
 func (i *Interface) String() string {
 	var b strings.Builder
 	b.WriteString(i.Target())
@@ -193,7 +195,7 @@ func (i *Interface) String() string {
 	return b.String()
 }
 
-// Keys lists the keys that the interface has.
+// Keys lists the keys that are set for the interface.
 func (i *Interface) Keys() []string {
 	var keys []string
 	for n := range interfaceKeys {
@@ -204,8 +206,8 @@ func (i *Interface) Keys() []string {
 	return keys
 }
 
-// ParseInterface reads TYPE[:ARG][,KEY[=VALUE]]... The error names the
-// specification and the part that is wrong.
+// ParseInterface parses TYPE[:ARG][,KEY[=VALUE]]... The error names the
+// specification and the invalid part.
 func ParseInterface(spec string) (Interface, error) {
 	i, err := parseInterface(spec)
 	if err != nil {
@@ -282,7 +284,7 @@ func (i *Interface) setTarget(s string) error {
 	return nil
 }
 
-// macvtapPath tells whether arg is the path of a macvtap's character device.
+// macvtapPath reports whether arg is the path of a macvtap's character device.
 func macvtapPath(arg string) bool {
 	return strings.HasPrefix(arg, "/") && !strings.HasSuffix(arg, "/") &&
 		!strings.ContainsFunc(arg, func(r rune) bool { return r <= ' ' || r > '~' })

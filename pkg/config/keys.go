@@ -10,22 +10,22 @@ import (
 	"strings"
 )
 
-// key is one of the keys of an interface: all that is known of it. The reader of
-// specifications, that of files, the schema, the help and the reference are made
-// of it.
+// key describes one key of an interface. The readers of specifications and
+// files, the schema, the help and the reference are derived from it.
 type key struct {
 	name string
-	form string // of its value
+	form string // form of its value
 	help string
-	list bool // it may be given more than once
-	flag bool // on or off; off is what it is anyway
-	// A number between these two, or no number.
+	list bool // it can be given more than once
+	flag bool // on or off; the default is off
+	// The limits of a number. Both are zero for other values.
 	least, most int
-	// The types that take it, all when there are none, and why others do not.
+	// The types that accept the key; empty: all. why explains to the user
+	// why others do not.
 	types []string
 	why   string
 	set   func(i *Interface, value string) error
-	get   func(i *Interface) []string // as set reads them
+	get   func(i *Interface) []string // returns the values in the form that set reads
 }
 
 const (
@@ -34,11 +34,11 @@ const (
 	noOffload = "is for tap, macvtap, raw, rawip and fd: the others carry whole frames without them"
 )
 
-// ethernetTypes hang on something that has Ethernet addresses, whoever hands out
-// the IP ones.
+// ethernetTypes are the types with Ethernet addresses, whatever the source of
+// their IP addresses.
 var ethernetTypes = []string{TypePasst, TypeTap, TypeMacvtap, TypeRaw, TypeFD}
 
-// interfaceKeys are the keys in the order in which they are written and listed.
+// interfaceKeys lists the keys in the order of output.
 var interfaceKeys = []key{
 	{name: "ip", help: "an IPv4 address and the prefix length of its network", form: "ADDRESS/PREFIX", list: true,
 		set: func(i *Interface, v string) error { return addPrefix(&i.IP, v, false) },
@@ -127,7 +127,7 @@ func findKey(name string) *key {
 	return &interfaceKeys[n]
 }
 
-// takes tells whether a type of interface has the key.
+// takes reports whether an interface type accepts the key.
 func (k *key) takes(typ string) bool { return len(k.types) == 0 || slices.Contains(k.types, typ) }
 
 func keyNames() []string {
@@ -177,8 +177,8 @@ func getOn(field func(*Interface) *bool) func(*Interface) []string {
 	}
 }
 
-// setTable takes the number of a routing table that is not one of the kernel's
-// own (include/uapi/linux/rtnetlink.h).
+// setTable sets the number of a routing table. It rejects the kernel's own
+// tables (include/uapi/linux/rtnetlink.h).
 func setTable(i *Interface, v string) error {
 	n, err := strconv.ParseUint(v, 10, 31)
 	if err != nil || n == 0 {

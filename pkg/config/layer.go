@@ -9,25 +9,25 @@ import (
 	"strings"
 )
 
-// Where a value can come from, from the weakest to the strongest.
+// Sources of a value, from the weakest to the strongest.
 const (
 	FromDefault     = "default"
 	FromLKL         = "lkl"         // LKL's own variables
-	FromFile        = "file"        // a configuration file, LKL's too
+	FromFile        = "file"        // a configuration file, including LKL's
 	FromEnvironment = "environment" // LKLRUN_*
 	FromFlag        = "flag"
-	FromProfile     = "profile" // beneath the source that names it
+	FromProfile     = "profile" // directly below the source that names it
 )
 
-// Origin says where a value comes from.
+// Origin describes the source of a value.
 type Origin struct {
 	Kind    string `json:"kind"`
-	Profile string `json:"profile,omitempty"` // whose value it is
+	Profile string `json:"profile,omitempty"` // the profile that defines it
 	Where   string `json:"where,omitempty"`   // FILE:LINE, VARIABLE or --FLAG
 	Path    string `json:"path,omitempty"`    // in a file: interfaces[1].mtu
 }
 
-// String names it for people.
+// String formats the origin for messages.
 func (o Origin) String() string {
 	if o.Profile != "" {
 		if o.Where == "" {
@@ -41,7 +41,7 @@ func (o Origin) String() string {
 	return o.Where
 }
 
-// Wrap puts the place before what is wrong with a value.
+// Wrap adds the origin to an error about a value.
 func (o Origin) Wrap(err error) error {
 	switch {
 	case err == nil:
@@ -54,19 +54,19 @@ func (o Origin) Wrap(err error) error {
 	return fmt.Errorf("%s: %w", o, err)
 }
 
-// Word is one value as it was written, and where.
+// Word is one value as it was written, with its origin.
 type Word struct {
 	Text string
 	From Origin
 }
 
-// Layer is what one source says: words by the keys of settings.
+// Layer holds the values of one source, by the keys of settings.
 type Layer struct {
 	Words map[string][]Word
-	Notes []string // what has no meaning here
+	Notes []string // about values that have no effect here
 }
 
-// set replaces what the layer says about a setting.
+// set replaces the layer's values of a setting.
 func (l *Layer) set(key string, words ...Word) {
 	if l.Words == nil {
 		l.Words = map[string][]Word{}
@@ -74,7 +74,7 @@ func (l *Layer) set(key string, words ...Word) {
 	l.Words[key] = words
 }
 
-// Set gives a setting its words, which all come from one place.
+// Set sets the values of a setting, which all have the same origin.
 func (l *Layer) Set(key string, from Origin, words ...string) {
 	all := make([]Word, len(words))
 	for n, w := range words {
@@ -83,16 +83,16 @@ func (l *Layer) Set(key string, from Origin, words ...string) {
 	l.set(key, all...)
 }
 
-// Config is a run and where each of its values comes from.
+// Config is a run with the origin of each value.
 type Config struct {
 	Run   Run
 	Words map[string][]Word // by the keys of settings
 }
 
-// Resolve lays the layers over the defaults, the strongest last. A setting has
-// the words of the strongest layer that has it; kernel settings (sysctl) are
-// each a setting of their own. A profile lies right beneath the layer that
-// names it.
+// Resolve merges the layers over the defaults. The strongest layer comes last.
+// A setting gets its value from the strongest layer that contains it. Each
+// kernel setting (sysctl) counts as a separate setting. A profile applies
+// directly below the layer that names it.
 func Resolve(profiles Profiles, layers ...Layer) (*Config, error) {
 	c := &Config{Words: map[string][]Word{}}
 	for n := range settings {
@@ -131,7 +131,8 @@ func (c *Config) lay(l Layer) {
 	c.Run.Notes = append(c.Run.Notes, l.Notes...)
 }
 
-// laySysctls leaves out of the weaker ones those that the stronger replace.
+// laySysctls merges kernel settings: a stronger setting replaces a weaker one
+// of the same name.
 func laySysctls(weak, strong []Word) []Word {
 	replaced := map[string]bool{}
 	for _, w := range strong {
@@ -141,7 +142,7 @@ func laySysctls(weak, strong []Word) []Word {
 	return append(kept, strong...)
 }
 
-// sysctlName is the name in a word, in one spelling.
+// sysctlName returns the name in a word, in a normalised spelling.
 func sysctlName(word string) string {
 	name, _, _ := strings.Cut(word, "=")
 	name = strings.TrimPrefix(strings.TrimSpace(name), "-")
@@ -159,7 +160,7 @@ func sysctlName(word string) string {
 	return name
 }
 
-// read makes the run of the words.
+// read builds the run from the words.
 func (c *Config) read() error {
 	for n := range settings {
 		s := &settings[n]
@@ -179,7 +180,7 @@ func (c *Config) read() error {
 	return c.check()
 }
 
-// check looks at what the settings cannot have together.
+// check finds conflicts between settings.
 func (c *Config) check() error {
 	run := &c.Run
 	if err := CheckInterfaces(run.Interfaces); err != nil {
@@ -196,7 +197,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-// Origin is where a setting's first word comes from.
+// Origin returns the origin of a setting's first value.
 func (c *Config) Origin(key string) Origin {
 	if words := c.Words[key]; len(words) > 0 {
 		return words[0].From

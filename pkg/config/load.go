@@ -13,25 +13,25 @@ import (
 	"strings"
 )
 
-// SystemFolder is where an administrator keeps profiles for everybody.
+// SystemFolder is the folder of the administrator's profiles for all users.
 const SystemFolder = "/etc/lklrun"
 
-// Names below a folder of configuration.
+// Names inside a configuration folder.
 const (
 	fileName       = "config.json"
 	profilesFolder = "profiles"
 )
 
-// Sources are where a configuration comes from.
+// Sources are the sources of a configuration.
 type Sources struct {
 	Flags   Layer
 	Environ []string
-	File    string // instead of the user's own; "": that, or none
-	NoFile  bool   // no configuration file at all
+	File    string // replaces the user's own file; "": use that file, if there is one
+	NoFile  bool   // read no configuration file
 }
 
-// UserFolder is the folder of a user's own configuration, as the XDG base
-// directory specification has it; "": there is none.
+// UserFolder returns the folder of the user's own configuration, according to
+// the XDG base directory specification. It returns "" if there is none.
 func UserFolder(environ []string) string {
 	v := variables(environ)
 	if dir := v["XDG_CONFIG_HOME"]; filepath.IsAbs(dir) {
@@ -43,8 +43,8 @@ func UserFolder(environ []string) string {
 	return ""
 }
 
-// Load reads all sources and lays them over each other: the defaults, LKL's own
-// variables and file, the configuration file, LKLRUN_* and the flags.
+// Load reads and merges all sources: the defaults, LKL's own variables and
+// file, the configuration file, LKLRUN_* and the flags.
 func Load(s Sources) (*Config, error) {
 	own, err := s.read(s.file)
 	if err != nil {
@@ -65,7 +65,8 @@ func Load(s Sources) (*Config, error) {
 	return Resolve(profiles, variables, lkl.Layer, own.Layer, Environment(s.Environ), s.Flags)
 }
 
-// read reads the file that find names, once: it may be a pipe.
+// read reads the file that find returns. It reads it only once, because it may
+// be a pipe.
 func (s *Sources) read(find func() (place, error)) (*File, error) {
 	at, err := find()
 	if err != nil || at.name == "" {
@@ -74,10 +75,10 @@ func (s *Sources) read(find func() (place, error)) (*File, error) {
 	return at.read()
 }
 
-// place is a file to read, and who names it.
+// place is a file to read, and the option or variable that names it.
 type place struct{ name, by string }
 
-// file is the configuration file to read.
+// file returns the configuration file to read.
 func (s *Sources) file() (place, error) {
 	if s.NoFile {
 		return place{}, nil
@@ -101,14 +102,14 @@ func (s *Sources) file() (place, error) {
 	return place{name, "the user's configuration"}, nil
 }
 
-// readable tells whether a folder can be looked at: another user's home cannot,
-// when sudo kept its name.
+// readable reports whether a folder can be accessed. Another user's home
+// cannot, if sudo kept HOME.
 func readable(dir string) bool {
 	_, err := os.ReadDir(dir)
 	return err == nil
 }
 
-// hijackFile is the file that LKL's own variable names.
+// hijackFile returns the file that LKL's own variable names.
 func (s *Sources) hijackFile() (place, error) {
 	if s.NoFile {
 		return place{}, nil
@@ -140,8 +141,9 @@ func (p place) read() (*File, error) {
 	return ParseFile(p.name, text)
 }
 
-// LoadProfiles finds all profiles: those built in, in SystemFolder, in the
-// user's folder and in the configuration file. The last of a name holds.
+// LoadProfiles loads all profiles: the built-in ones, and those of
+// SystemFolder, the user's folder and the configuration file. The last one of a
+// name applies.
 func (s *Sources) LoadProfiles() (Profiles, error) {
 	own, err := s.read(s.file)
 	if err != nil {

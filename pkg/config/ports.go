@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// Limits of what a run may listen on and publish.
+// Limits of the ports that a run listens on and publishes.
 const (
 	MaxListen  = 64
 	MaxPublish = 64
 )
 
-// Publish is a port of the host that leads to one of the stack's.
+// Publish is a port of the host that leads to a port of the stack.
 type Publish struct {
 	Addr     netip.Addr // of the host; invalid: its loopback
 	HostPort uint16
@@ -25,7 +25,7 @@ type Publish struct {
 
 const publishForm = "expected [ADDRESS:]HOSTPORT:PORT[/udp], such as 8080:80 or 127.0.0.1:5353:53/udp"
 
-// ParsePublish reads [ADDRESS:]HOSTPORT:PORT[/udp]; an IPv6 address stands in
+// ParsePublish parses [ADDRESS:]HOSTPORT:PORT[/udp]. An IPv6 address must be in
 // brackets.
 func ParsePublish(s string) (Publish, error) {
 	var p Publish
@@ -77,7 +77,7 @@ func ParsePublish(s string) (Publish, error) {
 	return p, nil
 }
 
-// String writes it as ParsePublish reads it.
+// String formats the port for ParsePublish.
 func (p Publish) String() string {
 	s := strconv.Itoa(int(p.HostPort)) + ":" + strconv.Itoa(int(p.Port))
 	if p.Addr.Is6() {
@@ -91,16 +91,16 @@ func (p Publish) String() string {
 	return s
 }
 
-// MarshalText writes it as ParsePublish reads it.
+// MarshalText formats the port for ParsePublish.
 func (p Publish) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText parses the output of MarshalText.
 func (p *Publish) UnmarshalText(text []byte) (err error) {
 	*p, err = ParsePublish(string(text))
 	return err
 }
 
-// ParsePort reads the number of a port.
+// ParsePort parses a port number.
 func ParsePort(s string) (int, error) {
 	n, err := strconv.ParseUint(s, 10, 16)
 	if err != nil || n == 0 {
@@ -109,15 +109,15 @@ func ParsePort(s string) (int, error) {
 	return int(n), nil
 }
 
-// Limits of the range of ports that connections from a shared address have.
+// Limits of the port range for connections from a shared address.
 const (
 	DefaultPorts = 4096
 	MinPorts     = 16
 	MaxPorts     = 32768
 )
 
-// PortRange is which ports connections from a shared address have: First to
-// Last, or Size of those that are free; the zero value: DefaultPorts of them.
+// PortRange is the range of ports for connections from a shared address: First
+// to Last, or Size free ports. The zero value means DefaultPorts free ports.
 type PortRange struct {
 	First uint16
 	Last  uint16
@@ -126,7 +126,7 @@ type PortRange struct {
 
 const portRangeForm = "expected FIRST-LAST, such as 50000-52047, or a number of ports"
 
-// ParsePortRange reads FIRST-LAST or a number of ports.
+// ParsePortRange parses FIRST-LAST or a number of ports.
 func ParsePortRange(s string) (PortRange, error) {
 	var r PortRange
 	first, last, isRange := strings.Cut(s, "-")
@@ -135,7 +135,7 @@ func ParsePortRange(s string) (PortRange, error) {
 		if err != nil {
 			return r, fmt.Errorf("%q; %s", s, portRangeForm)
 		}
-		if n == 0 { // as a PortRange that is the default
+		if n == 0 { // a PortRange of size 0 would mean the default
 			return r, fmt.Errorf("%q: 0 ports; from %d to %d are possible", s, MinPorts, MaxPorts)
 		}
 		r.Size = n
@@ -153,7 +153,7 @@ func ParsePortRange(s string) (PortRange, error) {
 	return r, nil
 }
 
-// Len is the number of ports.
+// Len returns the number of ports.
 func (r PortRange) Len() int {
 	switch {
 	case r.First != 0:
@@ -164,10 +164,10 @@ func (r PortRange) Len() int {
 	return DefaultPorts
 }
 
-// IsZero tells whether nothing was said.
+// IsZero reports whether no range is configured.
 func (r PortRange) IsZero() bool { return r == PortRange{} }
 
-// String is what ParsePortRange reads.
+// String formats the range for ParsePortRange.
 func (r PortRange) String() string {
 	if r.First != 0 {
 		return fmt.Sprintf("%d-%d", r.First, r.Last)
@@ -175,25 +175,26 @@ func (r PortRange) String() string {
 	return strconv.Itoa(r.Len())
 }
 
-// MarshalText is String.
+// MarshalText formats the range like String.
 func (r PortRange) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText parses the output of MarshalText.
 func (r *PortRange) UnmarshalText(text []byte) (err error) {
 	*r, err = ParsePortRange(string(text))
 	return err
 }
 
-// How resets of the host's TCP are kept from connections that share its address.
+// Ways to prevent RSTs of the host's TCP for connections that share its
+// address.
 const (
-	GuardAuto     = "auto" // by nft or iptables, whichever the host has
+	GuardAuto     = "auto" // nft or iptables, depending on the host
 	GuardNFT      = "nft"
 	GuardIPTables = "iptables"
 	GuardOff      = "off"
-	GuardPrint    = "print" // say what would be done, and do nothing
+	GuardPrint    = "print" // print the changes without making them
 )
 
-// ParseRSTGuard checks the name of a way to guard.
+// ParseRSTGuard checks the name of a guard mode.
 func ParseRSTGuard(s string) (string, error) {
 	switch s {
 	case GuardAuto, GuardNFT, GuardIPTables, GuardOff, GuardPrint:

@@ -3,7 +3,7 @@
 package config
 
 import (
-	_ "embed" // of the profiles that are built in
+	_ "embed" // for the built-in profiles
 	"fmt"
 	"maps"
 	"slices"
@@ -16,7 +16,7 @@ import (
 type Profile struct {
 	Name    string
 	Summary string
-	Where   string // FILE:LINE; "": it is built in
+	Where   string // FILE:LINE; "": built in
 	layer   Layer
 }
 
@@ -26,13 +26,13 @@ func (p *Profile) Values() []Value {
 	return c.Explain()
 }
 
-// Profiles are profiles by name.
+// Profiles maps names to profiles.
 type Profiles map[string]*Profile
 
 //go:embed profiles.json
 var builtin []byte
 
-// BuiltinProfiles are those that every run can have.
+// BuiltinProfiles returns the profiles that are always available.
 func BuiltinProfiles() Profiles {
 	root, err := parseDocument("profiles.json", FromFile, builtin)
 	all := Profiles{}
@@ -40,7 +40,7 @@ func BuiltinProfiles() Profiles {
 		err = all.read(root)
 	}
 	if err != nil {
-		panic(err) // a test reads them
+		panic(err) // a test ensures that they are valid
 	}
 	for _, p := range all {
 		p.Where = ""
@@ -53,7 +53,7 @@ func BuiltinProfiles() Profiles {
 	return all
 }
 
-// ParseProfile reads a file that is one profile.
+// ParseProfile parses a file that contains one profile.
 func ParseProfile(profile, file string, text []byte) (*Profile, error) {
 	if err := checkProfileName(profile); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
@@ -65,7 +65,7 @@ func ParseProfile(profile, file string, text []byte) (*Profile, error) {
 	return readProfile(profile, root)
 }
 
-// read takes an object of profiles.
+// read reads an object of profiles.
 func (p Profiles) read(n node) error {
 	members, err := n.members("an object of profiles")
 	if err != nil {
@@ -118,7 +118,7 @@ func checkProfileName(name string) error {
 	return nil
 }
 
-// find is the profile that a word names; nil stands for none.
+// find returns the profile that a word names; nil: none.
 func (p Profiles) find(w Word) (*Profile, error) {
 	if w.Text == NoProfile {
 		return nil, nil
@@ -129,5 +129,5 @@ func (p Profiles) find(w Word) (*Profile, error) {
 	return nil, w.From.Wrap(fmt.Errorf("%q: there is no such profile; %s", w.Text, suggest.Or(w.Text, p.Names(), "there are "+strings.Join(p.Names(), ", "))))
 }
 
-// Names lists the profiles.
+// Names lists the names of the profiles.
 func (p Profiles) Names() []string { return slices.Sorted(maps.Keys(p)) }

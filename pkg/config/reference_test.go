@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// The tables of docs/configuration.md are made here, from the same tables as all
-// else.
+// The tables of docs/configuration.md are generated here from the tables of the
+// package.
 func TestReferenceIsCurrent(t *testing.T) {
 	const path = "../../docs/configuration.md"
 	b, err := os.ReadFile(path)
@@ -33,7 +33,7 @@ func TestReferenceIsCurrent(t *testing.T) {
 	golden(t, path, []byte(text))
 }
 
-// cell keeps a bar from ending a table's cell.
+// cell escapes bars, which would end a table's cell.
 func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
 
 func code(s string) string {

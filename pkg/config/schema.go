@@ -7,13 +7,13 @@ import (
 	"encoding/json"
 )
 
-// schemaID names the schema's version of JSON Schema.
+// schemaID identifies the version of JSON Schema.
 const schemaID = "https://json-schema.org/draft/2020-12/schema"
 
 type object = map[string]any
 
-// Schema is the JSON Schema of a configuration file. It is made of the tables
-// that the reader has.
+// Schema returns the JSON Schema of a configuration file. It is derived from
+// the same tables as the reader.
 func Schema() []byte {
 	profile := object{"summary": object{"type": "string", "description": "what it is for, for lklrun profiles"}}
 	file := object{"$schema": object{"type": "string", "description": "the address of this schema, for editors"}}
@@ -51,12 +51,12 @@ func Schema() []byte {
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	if err := e.Encode(schema); err != nil {
-		panic(err) // it is maps of strings
+		panic(err) // it contains only maps and strings
 	}
 	return b.Bytes()
 }
 
-// oneOrMore is a value, or an array of such.
+// oneOrMore returns the schema for a value or an array of such values.
 func oneOrMore(v object, most int) []object {
 	array := object{"type": "array", "items": v, "minItems": 1}
 	if most > 0 {

@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write the generated files")
 
-// golden compares what is generated with what is committed.
+// golden compares generated data with a committed file.
 func golden(t *testing.T, path string, got []byte) {
 	t.Helper()
 	if *update {
@@ -35,7 +35,7 @@ func golden(t *testing.T, path string, got []byte) {
 
 func TestSchemaIsCurrent(t *testing.T) { golden(t, "../../docs/config.schema.json", Schema()) }
 
-// The schema is one, and says what the reader says.
+// The schema is valid JSON Schema and matches the reader.
 func TestSchema(t *testing.T) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(Schema()))
 	if err != nil {

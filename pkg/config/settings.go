@@ -19,35 +19,35 @@ const (
 	Size                   // a string such as "64M", or a number of bytes
 	Number                 // a number
 	Switch                 // true or false
-	Texts                  // an array of strings, or one
-	Numbers                // an array of numbers, or one
+	Texts                  // a string or an array of strings
+	Numbers                // a number or an array of numbers
 	Interfaces             // an array of objects or of specifications
-	Sysctls                // an object: names and values
+	Sysctls                // an object of names and values
 )
 
-// list tells whether there may be several words of a kind.
+// list reports whether a setting of this kind can have several values.
 func (k Kind) list() bool { return k >= Texts }
 
-// Setting is one setting of a run: all that is known of it. Files, variables,
-// flags, the schema, the help and the reference are made of it.
+// Setting describes one setting of a run. The readers of files, variables and
+// flags, the schema, the help and the reference are derived from it.
 type Setting struct {
 	Key     string // in a configuration file
-	Flag    string // without the dashes; "": files alone can have it
+	Flag    string // without the dashes; "": only in files
 	Kind    Kind
-	Form    string // of a word, where the help does not say it
+	Form    string // form of a value, if the help does not describe it
 	Help    string
-	Choices []string // all values there are
-	Example string   // of a word in a list
+	Choices []string // all valid values
+	Example string   // of a value in a list
 	Default string   // "": none
 	Least   int      // of a Number
-	Most    int      // of a Number; of several words, how many
+	Most    int      // of a Number; for a list, the maximum number of values
 
-	run bool // of one run, so that no profile can have it
+	run bool // specific to one run, and so not allowed in a profile
 	add func(r *Run, word string) error
 }
 
-// Variable is the name of the setting's environment variable: that of its flag
-// in capitals, behind LKLRUN_.
+// Variable returns the setting's environment variable: LKLRUN_ followed by its
+// flag in capitals.
 func (s *Setting) Variable() string {
 	if s.Flag == "" {
 		return ""
@@ -55,29 +55,29 @@ func (s *Setting) Variable() string {
 	return "LKLRUN_" + strings.ToUpper(strings.ReplaceAll(s.Flag, "-", "_"))
 }
 
-// List tells whether the setting may have several values.
+// List reports whether the setting can have several values.
 func (s *Setting) List() bool { return s.Kind.list() }
 
 // DefaultStack is the stack of a run that names none.
 const DefaultStack = "mptcp"
 
-// Limits of lists and of the delay before the command runs.
+// Limits of lists and of the delay before the command starts.
 const (
-	MaxInterfaces = 8 // as many MPTCP endpoints as a kernel has (MPTCP_PM_ADDR_MAX, net/mptcp/protocol.h)
+	MaxInterfaces = 8 // the maximum number of MPTCP endpoints (MPTCP_PM_ADDR_MAX, net/mptcp/protocol.h)
 	MaxSysctls    = 1024
-	MaxDelay      = 30000000 // microseconds
+	MaxDelay      = 30000000 // in microseconds
 )
 
-// NoProfile is the name that stands for no profile, where a configuration file
-// has one.
+// NoProfile is the name for no profile, to override that of a configuration
+// file.
 const NoProfile = "none"
 
-// removed are settings of earlier versions, and why they are gone.
+// removed lists settings of earlier versions, with the reason of their removal.
 var removed = map[string]string{
 	"lane": "lklrun shares no memory with the program any more",
 }
 
-// settings in the order in which they are listed.
+// settings lists the settings in the order of output.
 var settings = []Setting{
 	{Key: "stack", Flag: "stack", Form: "NAME", Default: DefaultStack, Help: "the stack: a name or the path of a folder",
 		add: func(r *Run, w string) error { r.Stack = w; return nil }},
@@ -140,7 +140,7 @@ var settings = []Setting{
 		add: func(r *Run, w string) error { r.Command = append(r.Command, w); return nil }},
 }
 
-// Settings lists all there are.
+// Settings lists all settings.
 func Settings() []Setting { return slices.Clone(settings) }
 
 func findSetting(key string) *Setting {
@@ -159,7 +159,7 @@ func appended[T any](list *[]T, word string, parse func(string) (T, error)) erro
 	return err
 }
 
-// addIfaces takes names of devices, with commas between.
+// addIfaces adds comma-separated names of devices.
 func addIfaces(r *Run, word string) error {
 	for name := range strings.SplitSeq(word, ",") {
 		if err := checkDevice(name); err != nil {
@@ -178,7 +178,7 @@ func addSysctl(r *Run, word string) error {
 	if err != nil {
 		return err
 	}
-	// The later one holds, in its own place.
+	// A later setting replaces an earlier one and takes its own place.
 	r.Sysctls = append(slices.DeleteFunc(r.Sysctls, func(o Sysctl) bool { return o.Name == s.Name }), s)
 	return nil
 }
@@ -201,7 +201,7 @@ func addSwitch(field func(*Run) *bool) func(*Run, string) error {
 	}
 }
 
-// ParseSwitch reads on or off, and what else people write for them.
+// ParseSwitch parses on or off, and other common words for them.
 func ParseSwitch(s string) (bool, error) {
 	switch s {
 	case "on", "true", "yes", "1":
@@ -212,11 +212,12 @@ func ParseSwitch(s string) (bool, error) {
 	return false, fmt.Errorf("%q; expected on or off", s)
 }
 
-// maxCmdline is what the control protocol carries of a kernel's parameters.
+// maxCmdline is the maximum length of kernel parameters in the control
+// protocol.
 const maxCmdline = 1024
 
-// addCmdline takes the kernel's parameters. The size of the memory is lklrun's
-// own word to the kernel.
+// addCmdline adds kernel parameters. It rejects the memory size, which only
+// lklrun sets.
 func addCmdline(r *Run, word string) error {
 	if len(word) > maxCmdline {
 		return fmt.Errorf("%d characters; at most %d are possible", len(word), maxCmdline)

@@ -11,14 +11,14 @@ import (
 	"strings"
 )
 
-// Sysctl is one setting of the stack: a name with dots and its value.
+// Sysctl is one setting of the stack: a name with dots, and a value.
 type Sysctl struct {
 	Name     string `json:"name"`
 	Value    string `json:"value"`
-	Optional bool   `json:"optional,omitempty"` // a stack that lacks it shall run without
+	Optional bool   `json:"optional,omitempty"` // skip it if the stack lacks it
 }
 
-// String writes it as ParseSysctl reads it.
+// String formats the setting for ParseSysctl.
 func (s Sysctl) String() string {
 	if s.Optional {
 		return "-" + s.Name + "=" + s.Value
@@ -26,9 +26,9 @@ func (s Sysctl) String() string {
 	return s.Name + "=" + s.Value
 }
 
-// ParseSysctl reads NAME=VALUE; behind a dash, as in sysctl.d(5), it is an
-// optional one. The name may be written with dots or slashes,
-// as for sysctl(8); with a slash in it, dots belong to a name's parts.
+// ParseSysctl parses NAME=VALUE. A leading dash marks it as optional, as in
+// sysctl.d(5). The name can use dots or slashes, as in sysctl(8). If it
+// contains slashes, its dots belong to parts of the name.
 func ParseSysctl(s string) (Sysctl, error) {
 	name, value, ok := strings.Cut(s, "=")
 	name, value = strings.TrimSpace(name), strings.TrimSpace(value)
@@ -50,14 +50,14 @@ func ParseSysctl(s string) (Sysctl, error) {
 	return Sysctl{Name: name, Value: value, Optional: optional}, nil
 }
 
-// Limits of the stack's memory: Linux 6.12 as a library boots in 12 MiB, and
-// needs some more to carry anything.
+// Limits of the stack's memory. Linux 6.12 as a library boots in 12 MiB, and
+// needs some more to transfer data.
 const (
 	MinMem = 32 << 20
 	MaxMem = 1 << 40
 )
 
-// ParseMem reads the size of the stack's memory: a number with K, M or G
+// ParseMem parses the size of the stack's memory: a number with K, M or G
 // (powers of 1024).
 func ParseMem(s string) (uint64, error) { return parseSize(s, MinMem, MaxMem) }
 
@@ -79,7 +79,7 @@ func parseSize(s string, least, most uint64) (uint64, error) {
 	return n, nil
 }
 
-// FormatMem writes a size as ParseMem reads it.
+// FormatMem formats a size for ParseMem.
 func FormatMem(n uint64) string {
 	switch {
 	case n != 0 && n%(1<<30) == 0:
@@ -92,7 +92,7 @@ func FormatMem(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// ParseDNS reads the address of a name server.
+// ParseDNS parses the address of a name server.
 func ParseDNS(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	if err != nil || a.IsUnspecified() || a.IsMulticast() {
