@@ -4,10 +4,10 @@ package capture
 
 import "sync"
 
-// ahead bounds the bytes of the packets that were read and not handled yet.
+// ahead limits the bytes of packets that were read and not handled yet.
 type ahead struct {
 	mu    sync.Mutex
-	fewer sync.Cond // than before
+	fewer sync.Cond // signalled when the number shrinks
 	most  int
 	held  int
 }
@@ -18,8 +18,8 @@ func newAhead(most int) *ahead {
 	return a
 }
 
-// add waits until there is room for packets. A batch that is larger than the bound
-// goes alone.
+// add waits until there is room for packets. A batch larger than the limit is
+// handled alone.
 func (a *ahead) add(packets []Packet) {
 	n := held(packets)
 	a.mu.Lock()
@@ -30,7 +30,7 @@ func (a *ahead) add(packets []Packet) {
 	a.held += n
 }
 
-// handled makes room again.
+// handled releases the room of packets.
 func (a *ahead) handled(packets []Packet) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -38,7 +38,7 @@ func (a *ahead) handled(packets []Packet) {
 	a.fewer.Broadcast()
 }
 
-// held is what packets take in memory.
+// held returns the memory that packets use.
 func held(packets []Packet) (n int) {
 	for i := range packets {
 		n += packetCost + len(packets[i].Data)

@@ -18,61 +18,66 @@ import (
 )
 
 const (
-	// lookPause is the least time between two looks at the stack's sockets.
+	// lookPause is the minimum time between two queries of the stack's
+	// sockets.
 	lookPause = 200 * time.Millisecond
 
-	// lookShare bounds what looking costs a stack with many sockets: the pause
-	// is at least so many times as long as the last look took, which on a busy
-	// host is mostly waiting; so no longer than lookMost.
+	// lookShare limits the cost of queries for a stack with many sockets.
+	// The pause is at least lookShare times the duration of the last query.
+	// On a busy host that duration is mostly waiting, so the pause is at
+	// most lookMost.
 	lookShare = 50
 	lookMost  = 5 * time.Second
 
-	// lookAgain is how long what is known is believed while packets arrive.
+	// lookAgain is the time after which a result is refreshed while packets
+	// arrive.
 	lookAgain = 2 * time.Second
 
-	// lookWait is how long packets of an unknown flow are held up for a look.
-	// Meanwhile others wait in the stack's buffer.
+	// lookWait is the maximum delay of packets of an unknown flow for a
+	// query. Meanwhile other packets wait in the stack's buffer.
 	lookWait = 50 * time.Millisecond
 
-	// lookLimit bounds a look, for a stack that does not answer.
+	// lookLimit bounds a query, in case the stack does not answer.
 	lookLimit = 5 * time.Second
 
-	// maxKnown bounds how many ended flows are remembered beside the open ones.
+	// maxKnown is the maximum number of ended flows to remember in addition
+	// to the open ones.
 	maxKnown = 16384
 )
 
-// The states of a connection in the making (include/net/tcp_states.h).
+// The states of a connection that is being established
+// (include/net/tcp_states.h).
 const (
 	synSent = sockdiag.State(unix.BPF_TCP_SYN_SENT)
 	synRecv = sockdiag.State(unix.BPF_TCP_SYN_RECV)
 )
 
-// An Annotator says of packets whose socket they are of, and of which MPTCP
-// connection: Packet.Owner and Packet.Comment. It asks the stack for its sockets
-// (sock_diag, and whose they are) when an unknown flow appears, some times a
-// second at most, beside the capture; a flow that ended before has no owner. It
-// is for one goroutine.
+// Annotator determines the socket and the MPTCP connection of packets, and sets
+// Packet.Owner and Packet.Comment. When an unknown flow appears, it queries the
+// stack's sockets and their processes (sock_diag) in the background, at most a
+// few times a second. A flow that ended before the query has no owner. An
+// Annotator is not safe for concurrent use.
 type Annotator struct {
 	sockets func(context.Context) ([]sockdiag.Socket, error)
-	pause   time.Duration // lookPause, but for tests
+	pause   time.Duration // lookPause, except in tests
 
 	known known
-	look  chan result // the look under way; nil: none
-	next  time.Time   // not before that
-	stale time.Time   // from then on the next packet of a flow causes one
+	look  chan result // the query in progress; nil: none
+	next  time.Time   // no query before that time
+	stale time.Time   // after that time, the next packet starts a query
 }
 
-// known is what the sockets said.
+// known is the result of a query.
 type known struct {
 	flows     map[tuple]*annotation
-	listening map[tuple]*annotation // by local address; remote is none
-	missing   map[tuple]struct{}    // looked for in vain
+	listening map[tuple]*annotation // by local address; remote is not set
+	missing   map[tuple]struct{}    // flows that were not found
 }
 
 type annotation struct {
 	owner   *Owner
 	comment string
-	early   bool // the socket is yet to be connected: more will be known of it
+	early   bool // the socket is not connected yet, so a later query finds more
 }
 
 type result struct {
@@ -81,7 +86,7 @@ type result struct {
 	took  time.Duration
 }
 
-// NewAnnotator makes one for packets of the stack behind conn.
+// NewAnnotator returns an Annotator for packets of the stack behind conn.
 func NewAnnotator(conn *stackconn.Conn) *Annotator {
 	return &Annotator{
 		sockets: func(ctx context.Context) ([]sockdiag.Socket, error) { return ownedSockets(ctx, conn) },
@@ -89,7 +94,7 @@ func NewAnnotator(conn *stackconn.Conn) *Annotator {
 	}
 }
 
-// ownedSockets lists the sockets that may own packets, each with its processes.
+// ownedSockets lists the sockets that can own packets, with their processes.
 func ownedSockets(ctx context.Context, conn *stackconn.Conn) ([]sockdiag.Socket, error) {
 	var all []sockdiag.Socket
 	for _, proto := range []sockdiag.Proto{sockdiag.TCP, sockdiag.UDP, sockdiag.MPTCP} {
@@ -102,8 +107,8 @@ func ownedSockets(ctx context.Context, conn *stackconn.Conn) ([]sockdiag.Socket,
 	return all, owners.Attribute(ctx, conn, all)
 }
 
-// Annotate completes packets that came by an interface with that link type. A
-// look goes on beside the caller until ctx ends.
+// Annotate annotates packets of an interface with that link type. Queries
+// continue in the background until ctx ends.
 func (a *Annotator) Annotate(ctx context.Context, packets []Packet, lt LinkType) {
 	a.collect(0)
 	if time.Now().After(a.stale) {
@@ -130,8 +135,8 @@ func (a *Annotator) Annotate(ctx context.Context, packets []Packet, lt LinkType)
 	}
 }
 
-// begin begins a look unless it is too early for one, and tells whether one is
-// under way.
+// begin starts a query unless it is too early, and reports whether one is in
+// progress.
 func (a *Annotator) begin(ctx context.Context) bool {
 	if a.look != nil {
 		return true
@@ -151,7 +156,7 @@ func (a *Annotator) begin(ctx context.Context) bool {
 	return true
 }
 
-// collect takes what a look has found, if that is there within limit.
+// collect waits up to limit for the result of a query, and stores it.
 func (a *Annotator) collect(limit time.Duration) {
 	if a.look == nil {
 		return
@@ -181,7 +186,7 @@ func (a *Annotator) collect(limit time.Duration) {
 	}
 }
 
-// learn sorts sockets by what packets tell of them.
+// learn indexes sockets by the addresses in packets.
 func learn(all []sockdiag.Socket) known {
 	k := known{flows: map[tuple]*annotation{}, listening: map[tuple]*annotation{}}
 	byToken := map[uint64]*Owner{}
@@ -222,8 +227,8 @@ func learn(all []sockdiag.Socket) known {
 	return k
 }
 
-// comment is what Wireshark shows of it, which has no place for a process's name:
-// "curl(2421) fd 5, mptcp token 023ebfb7 id 2".
+// comment returns the text that Wireshark shows, because it has no field for a
+// process's name: "curl(2421) fd 5, mptcp token 023ebfb7 id 2".
 func comment(o *Owner, token string) string {
 	if o == nil {
 		return token
@@ -238,11 +243,11 @@ func comment(o *Owner, token string) string {
 	return text
 }
 
-// String names the process as lklctl does: curl(2421).
+// String returns the process in lklctl's form: curl(2421).
 func (o *Owner) String() string { return fmt.Sprintf("%s(%d)", o.Comm, o.PID) }
 
-// tokenOf names an MPTCP subflow: the connection's token, as `lklctl mptcp` prints
-// it, and the id of the local address.
+// tokenOf describes an MPTCP subflow: the connection's token as in `lklctl
+// mptcp`, and the id of the local address.
 func tokenOf(f *sockdiag.Subflow) string {
 	text := fmt.Sprintf("mptcp token %08x", f.Token.N)
 	if f.ID.Known {
@@ -251,7 +256,7 @@ func tokenOf(f *sockdiag.Subflow) string {
 	return text
 }
 
-// ownerOf is the first of a socket's processes.
+// ownerOf returns the first process of a socket.
 func ownerOf(s *sockdiag.Socket) *Owner {
 	if len(s.Processes) == 0 {
 		return nil
@@ -260,15 +265,16 @@ func ownerOf(s *sockdiag.Socket) *Owner {
 	return &Owner{PID: p.PID, Comm: p.Comm, Inode: s.Inode, FDs: p.FDs}
 }
 
-// plain writes the address of a socket as packets have it: an IPv4 address of an
-// IPv6 socket's is mapped (RFC 4291, section 2.5.5.2).
+// plain converts the address of a socket to that in packets: an IPv6 socket has
+// IPv4 addresses in mapped form (RFC 4291, section 2.5.5.2).
 func plain(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
 }
 
-// find looks a flow up. It is certain when all of its own socket is known, or when
-// that has been looked for; until then a TCP flow has its listener's owner, and one of
-// UDP the socket that is bound to its port.
+// find looks up a flow. The result is certain if the flow's own socket is
+// completely known, or if a query has not found it. Until then a TCP flow gets
+// the owner of its listener. A UDP flow gets that of the socket bound to its
+// port.
 func (k *known) find(t tuple) (found *annotation, certain bool) {
 	_, certain = k.missing[t]
 	if a, ok := k.flows[t]; ok {
@@ -278,15 +284,15 @@ func (k *known) find(t tuple) (found *annotation, certain bool) {
 	for _, any := range []netip.Addr{t.local.Addr(), netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
 		bound.local = netip.AddrPortFrom(any, t.local.Port())
 		if a, ok := k.listening[bound]; ok {
-			// A UDP socket that is not connected has all its flows.
+			// An unconnected UDP socket owns all flows of its port.
 			return a, certain || t.proto == unix.IPPROTO_UDP
 		}
 	}
 	return nil, certain
 }
 
-// miss remembers that a flow was looked for: it causes no more looks, though
-// others may find it.
+// miss records that a query did not find a flow. The flow starts no further
+// queries, although others may find it.
 func (k *known) miss(t tuple) {
 	if k.missing == nil || len(k.missing) >= maxKnown {
 		k.missing = map[tuple]struct{}{}
@@ -294,8 +300,8 @@ func (k *known) miss(t tuple) {
 	k.missing[t] = struct{}{}
 }
 
-// remember keeps of what was known before what has ended since: a connection's
-// last packets come when its socket has been closed, and then it has no owner.
+// remember keeps earlier results of sockets that have ended. The last packets
+// of a connection come after its socket was closed and has no owner any more.
 func (k known) remember(before known) known {
 	k.missing = before.missing
 	if len(before.flows) > len(k.flows)+maxKnown {

@@ -18,7 +18,7 @@ func TestTupleOf(t *testing.T) {
 	names, packets, links := samples(t)
 	want := map[string]string{
 		"tcp syn":             "192.0.2.1:40000 198.51.100.2:80",
-		"tcp sack":            "198.51.100.2:80 192.0.2.1:40000", // it came in
+		"tcp sack":            "198.51.100.2:80 192.0.2.1:40000", // it was received
 		"tcp from the middle": "[2001:db8::1]:1 [2001:db8::2]:2",
 		"udp":                 "192.0.2.1:5000 198.51.100.2:6000",
 		"vlan":                "192.0.2.1:1 198.51.100.2:2",
@@ -52,7 +52,7 @@ func FuzzTupleOf(f *testing.F) {
 	})
 }
 
-// stage is a stack whose sockets a test chooses.
+// stage is a stack whose sockets a test controls.
 type stage struct {
 	sockets []sockdiag.Socket
 	err     error
@@ -66,7 +66,7 @@ func (s *stage) annotator() *Annotator {
 	}}
 }
 
-// annotate annotates packets as when the last look is long ago.
+// annotate annotates packets as if the last query were long ago.
 func annotate(t *testing.T, a *Annotator, p []Packet) []Packet {
 	t.Helper()
 	a.next = time.Time{}
@@ -74,7 +74,7 @@ func annotate(t *testing.T, a *Annotator, p []Packet) []Packet {
 	return p
 }
 
-// packetOf makes one of a TCP flow, out of 192.0.2.1.
+// packetOf returns a packet of a TCP flow from 192.0.2.1.
 func packetOf(t *testing.T, port int) []Packet {
 	t.Helper()
 	data := segment(t, "", 0, func(s *layers.TCP) { s.SrcPort = layers.TCPPort(port) })
@@ -100,14 +100,14 @@ func TestAnnotate(t *testing.T) {
 	if p[0].Owner == nil || p[0].Owner.PID != 42 || p[0].Owner.Inode != 7 || p[0].Comment != "curl(42) fd 5, mptcp token 023ebfb7 id 2" {
 		t.Fatalf("%+v %q", p[0].Owner, p[0].Comment)
 	}
-	for range 10 { // what is known is not asked for again
+	for range 10 { // known flows cause no queries
 		p = annotate(t, a, packetOf(t, 40000))
 	}
 	if s.looks != 1 || p[0].Owner == nil {
 		t.Fatalf("%d looks, owner %v", s.looks, p[0].Owner)
 	}
 
-	// What no socket has is looked for once.
+	// A flow without a socket causes only one query.
 	for range 10 {
 		p = annotate(t, a, packetOf(t, 5))
 	}
@@ -115,19 +115,21 @@ func TestAnnotate(t *testing.T) {
 		t.Fatalf("%d looks, owner %v", s.looks, p[0].Owner)
 	}
 
-	// Its socket has no owner any more, then is gone: the last packets have one.
+	// The socket has lost its owner and then disappears. The last packets
+	// still get the owner.
 	closing := socketOf(40000, sockdiag.TimeWait)
 	closing.Processes, closing.Inode = nil, 0
 	for i, now := range [][]sockdiag.Socket{{closing}, nil} {
 		s.sockets = now
-		annotate(t, a, packetOf(t, 100+i)) // causes a look
+		annotate(t, a, packetOf(t, 100+i)) // causes a query
 		p = annotate(t, a, packetOf(t, 40000))
 		if p[0].Owner == nil || p[0].Comment == "" {
 			t.Errorf("after its end: %v %q", p[0].Owner, p[0].Comment)
 		}
 	}
 
-	// Another socket has the same addresses later: it is the one.
+	// Another socket later has the same addresses. Its packets get its
+	// owner.
 	other := socketOf(40000, sockdiag.Established)
 	other.Processes = []sockdiag.Process{{PID: 43, Comm: "wget"}}
 	s.sockets = []sockdiag.Socket{other}
@@ -138,8 +140,9 @@ func TestAnnotate(t *testing.T) {
 	}
 }
 
-// TestAnnotateServer: a connection that is not accepted yet is its listener's;
-// an IPv6 socket serves IPv4; a UDP socket has all that its port has.
+// TestAnnotateServer: a connection that is not accepted yet belongs to its
+// listener. An IPv6 socket also serves IPv4. A UDP socket owns all flows of its
+// port.
 func TestAnnotateServer(t *testing.T) {
 	listener := sockdiag.Socket{Proto: sockdiag.TCP, State: sockdiag.Listen, Local: netip.MustParseAddrPort("[::]:40000"), Remote: netip.MustParseAddrPort("[::]:0"),
 		Processes: []sockdiag.Process{{PID: 1, Comm: "nginx"}}}
@@ -167,7 +170,7 @@ func TestAnnotateServer(t *testing.T) {
 	}
 }
 
-// TestAnnotateEarly: of a connection in the making is asked again.
+// TestAnnotateEarly: a connection that is being established is queried again.
 func TestAnnotateEarly(t *testing.T) {
 	early := socketOf(40000, synSent)
 	early.Subflow = &sockdiag.Subflow{}
@@ -177,7 +180,8 @@ func TestAnnotateEarly(t *testing.T) {
 	if p[0].Owner == nil || p[0].Comment != "curl(42) fd 5" {
 		t.Fatalf("%+v %q", p[0].Owner, p[0].Comment)
 	}
-	// It was looked for; another flow's look finds the rest.
+	// A query has already missed it. The query for another flow finds the
+	// rest.
 	late := socketOf(40000, sockdiag.Established)
 	late.Subflow = &sockdiag.Subflow{Token: sockdiag.Known(9)}
 	s.sockets = []sockdiag.Socket{late}
@@ -188,8 +192,8 @@ func TestAnnotateEarly(t *testing.T) {
 	}
 }
 
-// TestAnnotateSeldom: a stack is not asked more often than it may be, and one
-// that fails or does not answer holds up nobody for long.
+// TestAnnotateSeldom: a stack is not queried more often than allowed. A stack
+// that fails or does not answer blocks packets only briefly.
 func TestAnnotateSeldom(t *testing.T) {
 	s := &stage{err: errors.New("no")}
 	a := s.annotator()

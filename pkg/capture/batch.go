@@ -15,32 +15,34 @@ import (
 )
 
 const (
-	// waitBatch is the most packets of a call that may have to wait.
+	// waitBatch is the maximum number of packets in a call that may block.
 	waitBatch = 16
 
-	// drainBatch is the most of any call: what CTL_SYSCALL has room for, with the
-	// head, and per packet an iovec, its data and how much of it counts, the
-	// control messages and the address.
+	// drainBatch is the maximum number of packets in any call. It is
+	// limited by the buffers of CTL_SYSCALL: the message headers, and, per
+	// packet, an iovec, the data, its valid length, the control messages
+	// and the address.
 	drainBatch = (ctlproto.CTL_SYSCALL_BUFS - 1) / 5
 )
 
 const (
-	// controlSize is room for struct tpacket_auxdata and struct timespec.
+	// controlSize has room for struct tpacket_auxdata and struct timespec.
 	controlSize = 80
-	// nameSize is room for struct sockaddr_ll.
+	// nameSize has room for struct sockaddr_ll.
 	nameSize = 24
 )
 
-// batch is the memory of one recvmmsg, made once and used again and again.
+// batch is the memory of one recvmmsg call, which is reused.
 type batch struct {
 	layout
-	keep             int // bytes kept of a packet
+	keep             int // number of bytes kept of a packet
 	call             *stackconn.Pending
 	msgs             *stackconn.Buffer
 	data, ctrl, name []*stackconn.Buffer
 }
 
-// newBatch makes one for up to n packets, of each of which snaplen bytes are kept.
+// newBatch returns a batch for up to n packets, of each of which snaplen bytes
+// are kept.
 func newBatch(l layout, snaplen, n int) *batch {
 	b := &batch{layout: l, keep: snaplen}
 	b.msgs = stackconn.InOut(make([]byte, n*b.size))
@@ -59,7 +61,7 @@ func newBatch(l layout, snaplen, n int) *batch {
 	return b
 }
 
-// start has the stack fill it; received waits until it has.
+// start starts the call in the stack. received waits for its result.
 func (b *batch) start(ctx context.Context, conn *stackconn.Conn, fd int, call stackconn.Call) (err error) {
 	clear(b.msgs.Data)
 	for i := range b.data {
@@ -74,7 +76,7 @@ func (b *batch) start(ctx context.Context, conn *stackconn.Conn, fd int, call st
 	return err
 }
 
-// received returns how many packets there are.
+// received returns the number of packets.
 func (b *batch) received(ctx context.Context) (int, error) {
 	n, err := b.call.Result(ctx)
 	if err == nil && n > int64(len(b.data)) {
@@ -86,8 +88,8 @@ func (b *batch) received(ctx context.Context) (int, error) {
 	return int(n), err
 }
 
-// packets reads the first n messages. The bytes of a packet are copies: the rest of
-// a reply is more than those of its packets where few of them came.
+// packets converts the first n messages. It copies the bytes of each packet: if
+// there are only a few packets, the rest of a reply is larger than they are.
 func (b *batch) packets(n int, lt LinkType) ([]Packet, error) {
 	if n == 0 {
 		return nil, nil
@@ -116,7 +118,7 @@ func (b *batch) packets(n int, lt LinkType) ([]Packet, error) {
 	return packets, nil
 }
 
-// bytes is how many of n packets came.
+// bytes returns the number of bytes of n packets.
 func (b *batch) bytes(n int) (total int) {
 	for i := range n {
 		total += len(b.data[i].Data)
@@ -125,17 +127,17 @@ func (b *batch) bytes(n int) (total int) {
 }
 
 const (
-	macAddrs = 12 // bytes before a VLAN tag
+	macAddrs = 12 // number of bytes before a VLAN tag
 	vlanTag  = 4
 )
 
-// aux is what struct tpacket_auxdata tells of a VLAN tag (packet(7)).
+// aux holds the VLAN tag from struct tpacket_auxdata (packet(7)).
 type aux struct {
 	status    uint32
 	tci, tpid uint16
 }
 
-// Of tp_status, include/uapi/linux/if_packet.h.
+// Bits of tp_status, include/uapi/linux/if_packet.h.
 const (
 	tpCsumNotReady  = 1 << 3
 	tpVLANValid     = 1 << 4
@@ -146,7 +148,8 @@ const (
 
 func (a aux) tagged() bool { return a.status&tpVLANValid != 0 }
 
-// tell reads the control messages of a packet: its time, its length, its tag.
+// tell reads the control messages of a packet: its time, its length and its
+// VLAN tag.
 func (b *batch) tell(i int, p *Packet) (a aux, err error) {
 	rest := b.ctrl[i].Data[:b.get(b.msgs.Data[i*b.size+b.controlLen:], controlSize)]
 	p.Length = len(b.data[i].Data)
@@ -194,7 +197,7 @@ func offload(status uint32) (o Offload) {
 	return o
 }
 
-// direction tells what sll_pkttype says (packet(7)).
+// direction converts sll_pkttype (packet(7)).
 func direction(typ byte) (Direction, Cast) {
 	switch typ {
 	case unix.PACKET_HOST:

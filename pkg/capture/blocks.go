@@ -4,20 +4,20 @@ package capture
 
 import "io"
 
-// fileBuffer is how much is gathered before it is written, in bytes.
+// fileBuffer is the size of the write buffer in bytes.
 const fileBuffer = 256 << 10
 
-// blocks gathers blocks or records and writes them whole, so that a file ends with
-// a whole one also when the disk was full.
+// blocks buffers blocks or records and writes only complete ones, so that a
+// file ends with a complete one even if the disk is full.
 type blocks struct {
 	w     io.Writer
 	buf   []byte
-	ends  []int // of the blocks in buf
+	ends  []int // ends of the blocks in buf
 	wrote int64
-	err   error // that ended it
+	err   error // the error that ended it
 }
 
-// add takes one block.
+// add adds one block.
 func (b *blocks) add(block []byte) error {
 	if len(b.buf)+len(block) > fileBuffer {
 		if err := b.Flush(); err != nil {
@@ -29,7 +29,7 @@ func (b *blocks) add(block []byte) error {
 	return b.err
 }
 
-// Flush writes what is still in memory.
+// Flush writes the buffered data.
 func (b *blocks) Flush() error {
 	if b.err != nil || len(b.buf) == 0 {
 		return b.err
@@ -44,7 +44,8 @@ func (b *blocks) Flush() error {
 	return err
 }
 
-// cut takes half a block off the end of a file of which n bytes were written last.
+// cut truncates an incomplete block at the end of a file, after a write of n
+// bytes.
 func (b *blocks) cut(n int) {
 	whole := 0
 	for _, end := range b.ends {
@@ -53,12 +54,12 @@ func (b *blocks) cut(n int) {
 		}
 	}
 	if t, ok := b.w.(interface{ Truncate(size int64) error }); ok && whole < n {
-		_ = t.Truncate(b.wrote + int64(whole)) // a pipe cannot be cut
+		_ = t.Truncate(b.wrote + int64(whole)) // fails for a pipe
 	}
 }
 
-// Close writes what is still in memory.
+// Close writes the buffered data.
 func (b *blocks) Close() error { return b.Flush() }
 
-// size is the length of the file with what is still in memory.
+// size returns the length of the file including the buffered data.
 func (b *blocks) size() int64 { return b.wrote + int64(len(b.buf)) }

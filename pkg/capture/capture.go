@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package capture takes packets out of a running stack and writes them to files
-// that Wireshark, tshark and tcpdump read.
+// for Wireshark, tshark and tcpdump.
 //
-// A Source is a packet socket in the stack, on one interface. Its filter is
-// compiled by libpcap (Compile) and runs in the stack, so what it refuses costs
-// no copy. What the reader is too slow for is dropped by the stack and counted.
-// A Writer makes pcapng or classic pcap of the packets, one Rotation a series of
-// files.
+// A Source is a packet socket in the stack, on one interface. libpcap compiles
+// its filter (Compile), which runs in the stack, so rejected packets are not
+// copied. If the reader is too slow, the stack drops and counts packets. A
+// Writer writes the packets as pcapng or classic pcap. A Files writes one file
+// or a series of them.
 package capture
 
 import (
@@ -16,34 +16,35 @@ import (
 	"time"
 )
 
-// Interface is where packets are taken: what an Interface Description Block of
-// pcapng says of it (draft-ietf-opsawg-pcapng, 4.2).
+// Interface describes an interface on which packets are captured, with the
+// content of a pcapng Interface Description Block (draft-ietf-opsawg-pcapng,
+// 4.2).
 type Interface struct {
 	Instance    string // the run it belongs to; empty: not known
 	Index       int    // in the stack, as in sockaddr_ll
-	Name        string // eth0
+	Name        string // such as eth0
 	Description string
 	MAC         net.HardwareAddr // nil: a device without link layer
 	Addrs       []netip.Prefix
-	Speed       uint64   // bit/s; 0: not known
+	Speed       uint64   // in bit/s; 0: not known
 	LinkType    LinkType // Ethernet, or Raw for a device without link layer
-	Snaplen     int      // bytes of each packet that are kept
+	Snaplen     int      // number of bytes kept of each packet
 	Filter      string   // in libpcap's language; empty: all packets
-	Loopback    bool     // each packet is seen twice there; the one that arrives counts
-	OS          string   // what runs the interface: Linux 6.12.0; empty: not known
+	Loopback    bool     // each packet appears twice there; only the received one counts
+	OS          string   // the operating system, such as Linux 6.12.0; empty: not known
 }
 
-// Direction is which way a packet went, seen from the stack.
+// Direction is the direction of a packet, as seen from the stack.
 type Direction uint8
 
-// In is what came from the wire, Out what goes there.
+// In means received from the wire, Out sent to it.
 const (
 	Unknown Direction = iota
 	In
 	Out
 )
 
-// String returns in, out, or ? when that is not known.
+// String returns in, out, or ? if the direction is not known.
 func (d Direction) String() string {
 	switch d {
 	case In:
@@ -54,7 +55,7 @@ func (d Direction) String() string {
 	return "?"
 }
 
-// Owner is the process whose socket sent or gets a packet.
+// Owner is the process whose socket sends or receives a packet.
 type Owner struct {
 	PID   int    // on the host; 0: not known
 	Comm  string // its name, as in /proc/PID/comm; empty: not known
@@ -62,21 +63,21 @@ type Owner struct {
 	FDs   []int  // the process's descriptors of that socket; nil: not known
 }
 
-// Packet is what was captured of one packet.
+// Packet is a captured packet.
 type Packet struct {
-	Time      time.Time // when the stack saw it, by the stack's clock
-	Interface int       // index into the list of the file, in the order of AddInterface
-	Length    int       // bytes on the wire, the link layer's header included
-	Data      []byte    // the first of them, as many as the snap length allows
+	Time      time.Time // when the stack processed it, by the stack's clock
+	Interface int       // index into the file's interfaces, in the order of AddInterface
+	Length    int       // bytes on the wire, including the link-layer header
+	Data      []byte    // the first bytes, up to the snap length
 	Dir       Direction
-	Cast      Cast // whom it was for, as the device saw it
+	Cast      Cast // type of the destination, as the device saw it
 	Offload   Offload
 	Owner     *Owner // nil: not known
-	Comment   string // for a person; empty: none
+	Comment   string // for readers; empty: none
 }
 
-// Cast is whom a packet's link-layer address means; the values are those of the
-// reception types in epb_flags (draft-ietf-opsawg-pcapng, 4.3.1).
+// Cast is the type of a packet's link-layer destination. The values are those
+// of the reception types in epb_flags (draft-ietf-opsawg-pcapng, 4.3.1).
 type Cast uint8
 
 // The reception types.
@@ -85,51 +86,54 @@ const (
 	Unicast
 	Multicast
 	Broadcast
-	Promiscuous // for somebody else
+	Promiscuous // to another station
 )
 
-// Offload is what of a packet is left to a device, or was done by it: bits.
+// Offload contains bits for the parts of a packet's processing that a device
+// does.
 type Offload uint8
 
-// The bits, as TP_STATUS_* in include/uapi/linux/if_packet.h tells them.
+// The bits, from TP_STATUS_* in include/uapi/linux/if_packet.h.
 const (
-	CsumNotReady Offload = 1 << iota // its checksum is not computed yet: a capture shows it as wrong
-	CsumValid                        // its checksum was checked
-	Segments                         // it will be cut into several on the wire, or was put together of several
+	CsumNotReady Offload = 1 << iota // the checksum is not computed yet, so a capture shows it as wrong
+	CsumValid                        // the checksum was verified
+	Segments                         // it will be segmented on the wire, or was merged from several segments
 )
 
-// Stats are the counts of one interface. They belong together: what a filter let
-// through (Received) was either read or dropped.
+// Stats are the counters of one interface. They are consistent: each packet
+// that the filter accepted (Received) was either read or dropped.
 type Stats struct {
-	// Received is how many packets passed the filter since the beginning, those
-	// that were dropped included: tp_packets of PACKET_STATISTICS (packet(7)).
+	// Received is the number of packets that passed the filter since the
+	// start, including dropped ones: tp_packets of PACKET_STATISTICS
+	// (packet(7)).
 	Received uint64
 
-	// Dropped is how many of them found no room in the socket's buffer because
-	// the reader was slow: tp_drops.
+	// Dropped is the number of these that did not fit into the socket's
+	// buffer because the reader was slow: tp_drops.
 	Dropped uint64
 
-	// Early says that the stack ended before it could be asked a last time: then
-	// the counts are some 100 ms older, and may be too low.
+	// Early is set if the stack ended before the final query. The counters
+	// are then some 100 ms old and may be too low.
 	Early bool
 }
 
-// Writer writes packets to a file. Its methods are for one goroutine.
+// Writer writes packets to a file. Its methods are not safe for concurrent use.
 type Writer interface {
-	// AddInterface describes one more interface and returns its number in the
-	// file, which is what Packet.Interface holds.
+	// AddInterface adds an interface and returns its number in the file,
+	// for Packet.Interface.
 	AddInterface(Interface) (int, error)
 
-	// WritePacket writes one packet; it keeps nothing of it.
+	// WritePacket writes one packet. It does not keep references to it.
 	WritePacket(*Packet) error
 
-	// WriteStats tells the counts of an interface between two times, usually at
-	// the end. A format that has no place for them drops them.
+	// WriteStats writes the counters of an interface between two times,
+	// usually at the end. A format without counters ignores them.
 	WriteStats(iface int, from, to time.Time, s Stats) error
 
-	// Flush writes what is still in memory.
+	// Flush writes the buffered data.
 	Flush() error
 
-	// Close writes what is still in memory; what lies underneath stays open.
+	// Close writes the buffered data. It does not close the underlying
+	// writer.
 	Close() error
 }

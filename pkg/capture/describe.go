@@ -14,7 +14,8 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// Stamp is how a line begins: the forms of tcpdump's -t.
+// Stamp is the form of the time at the beginning of a line: the forms of
+// tcpdump's -t.
 type Stamp int
 
 // The forms of a packet's time.
@@ -22,45 +23,46 @@ const (
 	StampClock Stamp = iota // 15:04:05.000000, local time
 	StampNone               // -t
 	StampEpoch              // -tt: seconds since 1970
-	StampDelta              // -ttt: since the packet before
-	StampDate               // -tttt: date and clock
-	StampSince              // -ttttt: since the first packet
+	StampDelta              // -ttt: time since the previous packet
+	StampDate               // -tttt: date and time
+	StampSince              // -ttttt: time since the first packet
 )
 
-// Dump is what of a packet's bytes is shown below its line.
+// Dump is the form in which a packet's bytes are shown below its line.
 type Dump int
 
-// The forms of a dump: those of tcpdump's options.
+// The forms of a dump, which are those of tcpdump's options.
 const (
 	DumpNone    Dump = iota
 	DumpHex          // -X: hexadecimal and text, without the link header
-	DumpHexLink      // -XX: with it
+	DumpHexLink      // -XX: the same with the link header
 	DumpText         // -A: text, without the link header
 )
 
-// Style chooses what lines show.
+// Style selects the content of lines.
 type Style struct {
 	Stamp      Stamp
-	Interfaces bool // name the interface; its instance too where Instances is set
+	Interfaces bool // show the interface, and its instance if Instances is set
 	Instances  bool
 	Link       bool // -e: the link header
-	Verbose    bool // -v: time to live, type of service, length of what was captured
-	Absolute   bool // -S: sequence numbers as they are on the wire
+	Verbose    bool // -v: time to live, type of service, length of the captured data
+	Absolute   bool // -S: sequence numbers as on the wire
 	Dump       Dump
 }
 
-// Line is a packet for people, in parts, so that a terminal can colour them.
+// Line describes a packet in separate parts, so that a terminal can colour
+// them.
 type Line struct {
 	Time      string
 	Interface string // eth0, or web/eth0
-	Direction string // In, Out or nothing
+	Direction string // In, Out or empty
 	Text      string // addresses and protocol, in tcpdump's words
-	Owner     string // curl(2421), where the comment does not begin with it
+	Owner     string // curl(2421), unless the comment begins with it
 	Comment   string
 	Dump      string // lines that each end in \n
 }
 
-// String puts the parts into one line, and the dump below it.
+// String joins the parts into one line, with the dump below it.
 func (l *Line) String() string {
 	var b strings.Builder
 	for _, part := range []string{l.Time, l.Interface} {
@@ -84,25 +86,25 @@ func (l *Line) String() string {
 	return b.String()
 }
 
-// Describer turns packets into lines. It remembers of each TCP flow where its
-// sequence numbers began. It is for one goroutine.
+// Describer converts packets to lines. It remembers the initial sequence number
+// of each TCP flow. It is not safe for concurrent use.
 type Describer struct {
 	style       Style
 	flows       flows
 	first, last time.Time
 }
 
-// NewDescriber makes one that has seen no packet.
+// NewDescriber returns a Describer that has seen no packet.
 func NewDescriber(style Style) *Describer { return &Describer{style: style} }
 
-// Describe describes one packet without regard to others, as tcpdump does with
-// -t: its sequence numbers are those of the wire.
+// Describe describes one packet independently of others, like tcpdump -t. It
+// shows the sequence numbers of the wire.
 func Describe(p *Packet, lt LinkType) string {
 	d := Describer{style: Style{Stamp: StampNone, Absolute: true}}
 	return d.text(p, lt)
 }
 
-// Line describes the next packet, which came by ifc.
+// Line describes the next packet, from the interface ifc.
 func (d *Describer) Line(p *Packet, ifc *Interface) Line {
 	l := Line{
 		Time: d.stamp(p.Time),
@@ -149,7 +151,7 @@ func (d *Describer) stamp(t time.Time) string {
 	return ""
 }
 
-// elapsed writes a duration as tcpdump does: " 00:00:01.000002".
+// elapsed formats a duration like tcpdump: " 00:00:01.000002".
 func elapsed(d time.Duration) string {
 	sign := " "
 	if d < 0 {
@@ -161,8 +163,9 @@ func elapsed(d time.Duration) string {
 
 // text describes the packet itself.
 func (d *Describer) text(p *Packet, lt LinkType) string {
-	// gopacket catches what its decoders panic with, and says it as an error
-	// layer. The bytes stay ours: nothing of the packet outlives this call.
+	// gopacket recovers from panics of its decoders and returns them as an
+	// error layer. With NoCopy, we keep the ownership of the bytes; nothing
+	// of the packet outlives this call.
 	pkt := gopacket.NewPacket(p.Data, layers.LinkType(lt), gopacket.DecodeOptions{NoCopy: true})
 	b := &text{packet: p, decoded: pkt, describer: d}
 	b.layers(pkt.Layers())
@@ -172,7 +175,7 @@ func (d *Describer) text(p *Packet, lt LinkType) string {
 	return b.String()
 }
 
-// text is a description in the making.
+// text is a description under construction.
 type text struct {
 	strings.Builder
 
@@ -180,17 +183,17 @@ type text struct {
 	decoded   gopacket.Packet
 	describer *Describer
 
-	link string // the link header, for what nothing else describes
+	link string // the link header, for packets that are not described otherwise
 	src  netip.Addr
 	dst  netip.Addr
-	in   int // bytes up to the end of the layer that is described
-	left int // bytes behind the network's header, on the wire
+	in   int // number of bytes up to the end of the present layer
+	left int // number of bytes on the wire after the network header
 }
 
 func (b *text) add(format string, args ...any) { fmt.Fprintf(b, format, args...) }
 
-// cut marks a header of which not all was captured, or which is malformed: with
-// the name of the protocol, as tcpdump does.
+// cut marks a header that is malformed or only partly captured. It adds the
+// name of the protocol, like tcpdump.
 func (b *text) cut(proto string) {
 	if len(b.packet.Data) < b.packet.Length {
 		b.add(" [|%s]", proto)
@@ -199,7 +202,7 @@ func (b *text) cut(proto string) {
 	}
 }
 
-// layers describes the layers from the link to the first above the network.
+// layers describes the layers from the link to the first one above the network.
 func (b *text) layers(all []gopacket.Layer) {
 	style := &b.describer.style
 	for i, l := range all {
@@ -231,7 +234,7 @@ func (b *text) layers(all []gopacket.Layer) {
 	b.other(len(all) == 0)
 }
 
-// other describes a packet of no known network protocol.
+// other describes a packet of an unknown network protocol.
 func (b *text) other(undecoded bool) {
 	switch {
 	case undecoded || b.link == "":
@@ -255,7 +258,7 @@ func etherType(t layers.EthernetType) string {
 	return fmt.Sprintf("ethertype 0x%04x", uint16(t))
 }
 
-// printable makes what came from outside fit for a line and for a terminal.
+// printable makes external text safe for a line and for a terminal.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 || r == '\u2028' || r == '\u2029' {

@@ -12,10 +12,10 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// maxAnswers is how many records of an answer a line names.
+// maxAnswers is the maximum number of an answer's records in a line.
 const maxAnswers = 4
 
-// dns describes a message of the domain name system, short.
+// dns describes a DNS message in short form.
 func (b *text) dns(m *layers.DNS, broken bool) {
 	b.add("DNS %d", m.ID)
 	if m.OpCode != layers.DNSOpCodeQuery {
@@ -64,7 +64,7 @@ func answer(r *layers.DNSResourceRecord) string {
 	return r.Type.String()
 }
 
-// dhcp4 describes a message of DHCP by what its options say (RFC 2132).
+// dhcp4 describes a DHCP message by its options (RFC 2132).
 func (b *text) dhcp4(m *layers.DHCPv4) {
 	kind := "BOOTP " + m.Operation.String()
 	var details []string

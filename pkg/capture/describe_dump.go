@@ -12,7 +12,7 @@ import (
 // ethernetHeader is the length of an Ethernet header.
 const ethernetHeader = 14
 
-// linkHeader is how many of the bytes are the link's.
+// linkHeader returns the length of the link header.
 func linkHeader(data []byte, lt LinkType) int {
 	if lt != LinkTypeEthernet {
 		return 0
@@ -20,7 +20,7 @@ func linkHeader(data []byte, lt LinkType) int {
 	return min(ethernetHeader, len(data))
 }
 
-// dump shows a packet's bytes as tcpdump does, in lines that each end in \n.
+// dump formats a packet's bytes like tcpdump, in lines that each end in \n.
 func dump(form Dump, data []byte, link int) string {
 	switch form {
 	case DumpHex:

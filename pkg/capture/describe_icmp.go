@@ -42,7 +42,7 @@ func (b *text) icmp4(i *layers.ICMPv4) {
 	b.add(", length %d", b.left)
 }
 
-// about names the packet that an error is about.
+// about describes the packet that caused an error.
 func (b *text) about(quoted []byte, first gopacket.LayerType) {
 	pkt := gopacket.NewPacket(quoted, first, gopacket.DecodeOptions{NoCopy: true})
 	net := pkt.NetworkLayer()
@@ -57,7 +57,8 @@ func (b *text) about(quoted []byte, first gopacket.LayerType) {
 	case *layers.IPv6:
 		proto = ip.NextHeader
 	}
-	// Of TCP eight bytes are promised (RFC 792): the ports, but no whole header.
+	// For TCP, only eight bytes are guaranteed (RFC 792). They contain the
+	// ports, but not the whole header.
 	if above := net.LayerPayload(); len(above) >= 4 && (proto == layers.IPProtocolTCP || proto == layers.IPProtocolUDP) {
 		b.add(", of %s %s.%d > %s.%d", proto, from, binary.BigEndian.Uint16(above), to, binary.BigEndian.Uint16(above[2:]))
 		return
@@ -90,7 +91,8 @@ func (b *text) icmp6(i *layers.ICMPv6, rest []gopacket.Layer) {
 		case *layers.ICMPv6Redirect:
 			b.add(", %s to %s", netAddr(l.DestinationAddress), netAddr(l.TargetAddress))
 		default:
-			// Errors carry four bytes, then what they are about (RFC 4443).
+			// Errors carry four bytes, then the packet that caused
+			// them (RFC 4443).
 			if i.TypeCode.Type() < 128 && len(i.Payload) >= 4 {
 				if i.TypeCode.Type() == layers.ICMPv6TypePacketTooBig {
 					b.add(", mtu %d", binary.BigEndian.Uint32(i.Payload))
@@ -108,7 +110,7 @@ func (b *text) icmp6(i *layers.ICMPv6, rest []gopacket.Layer) {
 	b.add(", length %d", b.left)
 }
 
-// routerFlags are those of RFC 4861, section 4.2.
+// routerFlags formats the flags of RFC 4861, section 4.2.
 func routerFlags(f uint8) string {
 	var on []string
 	if f&0x80 != 0 {
@@ -124,7 +126,7 @@ func routerFlags(f uint8) string {
 }
 
 // discovered describes an option of neighbour discovery (RFC 4861, section 4.6;
-// RFC 8106, section 5.1); its data are what is behind type and length.
+// RFC 8106, section 5.1). Its data begins after type and length.
 func (b *text) discovered(o layers.ICMPv6Option) {
 	switch o.Type {
 	case layers.ICMPv6OptSourceAddress, layers.ICMPv6OptTargetAddress:
@@ -146,8 +148,8 @@ func (b *text) discovered(o layers.ICMPv6Option) {
 	}
 }
 
-// words turns gopacket's names into words: DestinationUnreachable(Port) into
-// "destination unreachable (port)".
+// words converts gopacket's names to words: DestinationUnreachable(Port)
+// becomes "destination unreachable (port)".
 func words(name string) string {
 	var b strings.Builder
 	before := ' '

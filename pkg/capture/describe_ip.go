@@ -45,7 +45,7 @@ func (b *text) ipv4(ip *layers.IPv4, rest []gopacket.Layer) {
 		return
 	}
 	total := int(binary.BigEndian.Uint16(ip.Contents[2:]))
-	if total == 0 { // segmentation offload: longer than the field can say
+	if total == 0 { // segmentation offload: longer than the field allows
 		total = b.behind() + len(ip.Contents)
 	}
 	b.left = total - int(ip.IHL)*4
@@ -62,8 +62,7 @@ func (b *text) ipv4(ip *layers.IPv4, rest []gopacket.Layer) {
 	}
 }
 
-// behind is how much of the packet on the wire comes behind the layer that is
-// described.
+// behind returns the number of bytes on the wire after the present layer.
 func (b *text) behind() int { return max(b.packet.Length-b.in, 0) }
 
 func fragmentFlags(f layers.IPv4Flag) string {
@@ -96,7 +95,8 @@ func (b *text) ipv6(ip *layers.IPv6, rest []gopacket.Layer) {
 	for len(rest) > 0 {
 		switch l := rest[0].(type) {
 		case *layers.IPv6HopByHop:
-			// gopacket takes it for a part of the header's own, too.
+			// gopacket also treats it as part of the IPv6 header
+			// itself.
 			next, passed = l.NextHeader, append(passed, "HBH")
 			b.left -= len(l.Contents)
 		case *layers.IPv6Routing:
@@ -120,8 +120,8 @@ func (b *text) ipv6(ip *layers.IPv6, rest []gopacket.Layer) {
 	b.transport(next, nil)
 }
 
-// transport describes what is above IP; rest begins with its layer, if its
-// header was there.
+// transport describes the layer above IP. rest begins with that layer if its
+// header was captured.
 func (b *text) transport(proto layers.IPProtocol, rest []gopacket.Layer) {
 	if len(rest) > 0 {
 		switch l := rest[0].(type) {
@@ -172,5 +172,5 @@ func (b *text) udp(u *layers.UDP, rest []gopacket.Layer) {
 	b.add("UDP, length %d", length)
 }
 
-// broken tells whether some layer could not be decoded.
+// broken reports whether a layer could not be decoded.
 func (b *text) broken() bool { return b.decoded.ErrorLayer() != nil }

@@ -12,18 +12,18 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// keyDigits is how many hexadecimal digits of a key, an HMAC or a random number
-// tell it from others: all of a token, and half a key.
+// keyDigits is the number of hexadecimal digits shown of a key, an HMAC or a
+// random number: a whole token, or half of a key.
 const keyDigits = 8
 
-// resetReasons are the words of RFC 8684, section 3.6.
+// resetReasons are the reasons of RFC 8684, section 3.6.
 var resetReasons = [...]string{
 	"unspecified error", "MPTCP-specific error", "lack of resources", "administratively prohibited",
 	"too much outstanding data", "unacceptable performance", "middlebox interference",
 }
 
-// mptcpOption describes an MPTCP option (RFC 8684, section 3) under its name
-// there. gopacket has decoded it and checked its length.
+// mptcpOption describes an MPTCP option with its name from RFC 8684, section 3.
+// gopacket has decoded it and checked its length.
 func mptcpOption(o *layers.TCPOption, t *layers.TCP) string {
 	switch {
 	case o.OptionMPTCPMpCapable != nil:
@@ -56,7 +56,7 @@ func mptcpOption(o *layers.TCPOption, t *layers.TCP) string {
 		if o.OptionMPTCPMpPrio.Backup {
 			text = "MP_PRIO backup"
 		}
-		if o.OptionLength == layers.OptionLenMpPrioAddr { // version 0 alone, RFC 6824
+		if o.OptionLength == layers.OptionLenMpPrioAddr { // only in version 0, RFC 6824
 			text += fmt.Sprintf(" id %d", o.OptionMPTCPMpPrio.AddrID)
 		}
 		return text
@@ -136,7 +136,8 @@ func dss(o *layers.TCPOption) string {
 		if d.DataLength == 0 { // RFC 8684, section 3.7
 			text += " (infinite mapping)"
 		}
-		// The checksum is there when the option is two bytes longer than the rest.
+		// The checksum is present if the option is two bytes longer
+		// than its other fields.
 		if int(o.OptionLength) == 4+len(d.DataAck)+len(d.DSN)+layers.OptionLenDssSSN+layers.OptionLenDssDataLen+layers.OptionLenDssCSum {
 			text += fmt.Sprintf(" csum 0x%04x", d.Checksum)
 		}
@@ -147,7 +148,7 @@ func dss(o *layers.TCPOption) string {
 	return text
 }
 
-// sequence reads a data sequence number, of 4 or 8 bytes.
+// sequence reads a data sequence number of 4 or 8 bytes.
 func sequence(b []byte) uint64 {
 	if len(b) == 4 {
 		return uint64(binary.BigEndian.Uint32(b))
@@ -155,7 +156,7 @@ func sequence(b []byte) uint64 {
 	return binary.BigEndian.Uint64(b)
 }
 
-// short writes the beginning of a key or an HMAC.
+// short formats the beginning of a key or an HMAC.
 func short(b []byte) string {
 	if len(b)*2 <= keyDigits {
 		return fmt.Sprintf("0x%x", b)

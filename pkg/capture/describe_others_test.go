@@ -17,7 +17,8 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// need skips a test that needs a program the machine lacks; with CI set it fails.
+// need skips a test if a required program is missing on this machine. With CI
+// set, the test fails.
 func need(t *testing.T, program string) {
 	t.Helper()
 	if _, err := exec.LookPath(program); err != nil {
@@ -28,7 +29,7 @@ func need(t *testing.T, program string) {
 	}
 }
 
-// output runs a program that reads captures and returns what it prints.
+// output runs a program that reads captures, and returns its output.
 func output(t *testing.T, args ...string) string {
 	t.Helper()
 	need(t, args[0])
@@ -77,8 +78,8 @@ func TestOthersReadMPTCP(t *testing.T) {
 	}
 }
 
-// TestAsTcpdump: what is said of TCP without MPTCP, of what was cut of it, and of ICMP is
-// what tcpdump says.
+// TestAsTcpdump: the descriptions of TCP without MPTCP, of truncated packets,
+// and of ICMP equal those of tcpdump.
 func TestAsTcpdump(t *testing.T) {
 	names, packets, links := samples(t)
 	same := regexp.MustCompile(`^(tcp syn|tcp data|tcp from|tcp payload|ping$)`)
@@ -107,7 +108,7 @@ func TestAsTcpdump(t *testing.T) {
 		t.Fatalf("tcpdump shows %d packets of %d", len(got), len(want))
 	}
 	for i := range want {
-		// It goes on with what is inside, such as "HTTP".
+		// tcpdump's line continues with the content, such as "HTTP".
 		if !strings.HasPrefix(got[i], want[i]) {
 			t.Errorf("tcpdump: %s\nhere:    %s", got[i], want[i])
 		}

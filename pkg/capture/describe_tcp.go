@@ -13,8 +13,8 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// maxFlows bounds what a Describer remembers. When there are more flows than
-// that it forgets all, and numbers those that go on from where they are.
+// maxFlows limits the memory of a Describer. If there are more flows, it
+// forgets all, and then numbers each flow from its present position.
 const maxFlows = 8192
 
 // flow is one direction of a connection.
@@ -22,8 +22,8 @@ type flow struct{ src, dst netip.AddrPort }
 
 func (f flow) reverse() flow { return flow{f.dst, f.src} }
 
-// flows remembers the sequence number that each flow began with: that of its
-// SYN, or the one before the first byte that was seen.
+// flows holds the initial sequence number of each flow: that of its SYN, or the
+// one before the first byte seen.
 type flows map[flow]uint32
 
 func (f *flows) put(k flow, seq uint32) {
@@ -64,8 +64,9 @@ func (b *text) tcp(t *layers.TCP) {
 	b.add(", length %d", length)
 }
 
-// relative returns the numbers to show: those of the wire in a handshake, and
-// of the packet that lets a flow be known, else counted from its beginning.
+// relative returns the sequence numbers to show. They count from the beginning
+// of the flow. In a handshake, and in the first packet of a flow, they are
+// those of the wire.
 func (b *text) relative(f flow, t *layers.TCP) (seq, ack uint32) {
 	d := b.describer
 	if d.style.Absolute {
@@ -90,7 +91,7 @@ func (b *text) relative(f flow, t *layers.TCP) (seq, ack uint32) {
 	return seq, ack
 }
 
-// tcpFlags writes the flags with tcpdump's letters.
+// tcpFlags formats the flags with tcpdump's letters.
 func tcpFlags(t *layers.TCP) string {
 	var b strings.Builder
 	for _, f := range []struct {
@@ -112,15 +113,15 @@ func tcpOptions(t *layers.TCP) []string {
 	for i := range t.Options {
 		all = append(all, tcpOption(&t.Options[i], t))
 	}
-	// What gopacket could not follow, a malformed option, it leaves as padding.
+	// gopacket treats the rest after a malformed option as padding.
 	if len(t.Padding) > 0 && t.Padding[0] != layers.TCPOptionKindEndList {
 		all = append(all, fmt.Sprintf("malformed %#x", t.Padding))
 	}
 	return all
 }
 
-// tcpOption describes one option in tcpdump's words, MPTCP's in those of RFC
-// 8684.
+// tcpOption describes one option in tcpdump's words, and an MPTCP option in
+// those of RFC 8684.
 func tcpOption(o *layers.TCPOption, t *layers.TCP) string {
 	d := o.OptionData
 	switch {

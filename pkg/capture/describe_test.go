@@ -69,7 +69,7 @@ func ipv6(proto layers.IPProtocol) *layers.IPv6 {
 	return &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: proto, SrcIP: ip6A, DstIP: ip6B}
 }
 
-// segment makes a TCP segment that carries one option, given in hexadecimal.
+// segment builds a TCP segment with one option, given in hexadecimal.
 func segment(t testing.TB, option string, payload int, set func(*layers.TCP)) []byte {
 	t.Helper()
 	tcp := &layers.TCP{SrcPort: 40000, DstPort: 80, Seq: 1000, Ack: 2000, ACK: true, Window: 512}
@@ -90,8 +90,8 @@ func syn(t *layers.TCP)    { t.SYN, t.ACK = true, false }
 func synAck(t *layers.TCP) { t.SYN = true }
 func rst(t *layers.TCP)    { t.RST = true }
 
-// mptcpOptions are MPTCP's options as RFC 8684 lays them out, section 3; and the
-// words by which this package, tcpdump and tshark name them. tcpdump 4.99 does not know
+// mptcpOptions lists MPTCP's options in the layout of RFC 8684, section 3, with
+// their names in this package, tcpdump and tshark. tcpdump 4.99 does not know
 // two of them.
 var mptcpOptions = []struct {
 	name    string
@@ -167,7 +167,7 @@ func TestMPTCPOptions(t *testing.T) {
 	}
 }
 
-// samples are packets of all protocols that lines know, by name.
+// samples returns packets of all supported protocols, by name.
 func samples(t testing.TB) (names []string, packets []*Packet, links []LinkType) {
 	t.Helper()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 678901000, time.UTC)
@@ -297,7 +297,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// TestManyFlows: what is remembered of flows is bounded.
+// TestManyFlows: the memory for flows is limited.
 func TestManyFlows(t *testing.T) {
 	d := NewDescriber(Style{})
 	for i := range maxFlows * 3 {
@@ -309,7 +309,7 @@ func TestManyFlows(t *testing.T) {
 	}
 }
 
-// FuzzDescribe: whatever the bytes are, there is a line, of printable text.
+// FuzzDescribe: for any bytes, the result is a line of printable text.
 func FuzzDescribe(f *testing.F) {
 	_, packets, links := samples(f)
 	for i, p := range packets {

@@ -14,7 +14,7 @@ import (
 	"github.com/lestrrat-go/strftime"
 )
 
-// Format is a file's format.
+// Format is the format of a file.
 type Format string
 
 // The formats.
@@ -23,7 +23,8 @@ const (
 	FormatPcap   Format = "pcap"
 )
 
-// FormatOf is what a file's name asks for: pcap with the suffix .pcap, else pcapng.
+// FormatOf returns the format for a file name: pcap for the suffix .pcap,
+// otherwise pcapng.
 func FormatOf(path string) Format {
 	if strings.HasSuffix(path, ".pcap") {
 		return FormatPcap
@@ -31,30 +32,30 @@ func FormatOf(path string) Format {
 	return FormatPcapng
 }
 
-// FileOptions say which files are written, by tcpdump's rules.
+// FileOptions select the files to write, by tcpdump's rules.
 type FileOptions struct {
 	Path    string // with Every in the format of strftime(3); "-": Out
 	Out     io.Writer
 	Format  Format
-	Several bool // the classic format has a link layer for several interfaces
+	Several bool // the classic format needs a link layer for several interfaces
 
-	Every time.Duration // a new file with the first packet after that time; 0: none
-	Size  int64         // a new file once one is longer, in bytes; 0: none
-	Count int           // of files: with Size a ring, with Every the end; 0: no limit
+	Every time.Duration // begin a new file with the first packet after that time; 0: never
+	Size  int64         // begin a new file when one exceeds that size in bytes; 0: never
+	Count int           // number of files: a ring with Size, the end with Every; 0: no limit
 
-	Application string // who writes
-	PerBatch    bool   // write at once what came, else when there is enough of it
+	Application string // name of the writing program
+	PerBatch    bool   // write each batch at once; else buffer the data
 }
 
-// ErrFiles is what ends a capture when the last of FileOptions.Count files is full;
+// ErrFiles ends a capture when the last of FileOptions.Count files is full.
 // errors.Is(err, ErrEnough) holds for it.
 var ErrFiles = fmt.Errorf("as many files as were asked for are written: %w", ErrEnough)
 
-// statsLimit bounds the question for the counts when a file ends.
+// statsLimit bounds the query of the counters at the end of a file.
 const statsLimit = 5 * time.Second
 
-// Files writes what a Session captures into one file or a series of them, each of
-// which can be read alone. It implements Handler.
+// Files writes the packets of a Session into one file or a series of files,
+// each of which can be read separately. It implements Handler.
 type Files struct {
 	opt     FileOptions
 	name    *strftime.Strftime
@@ -69,11 +70,11 @@ type Files struct {
 	number  int // of the file within the period
 	paths   int
 	written uint64
-	opened  time.Time // when the file before this one ended
+	opened  time.Time // when the previous file ended
 }
 
-// NewFiles makes the first file, so that what is wrong with it shows before
-// anything is captured.
+// NewFiles creates the first file, so that errors appear before the capture
+// starts.
 func NewFiles(o FileOptions) (*Files, error) {
 	f := &Files{opt: o, began: time.Now()}
 	if o.Every > 0 {
@@ -85,10 +86,10 @@ func NewFiles(o FileOptions) (*Files, error) {
 	return f, f.open()
 }
 
-// Written is how many packets were written, and into how many files.
+// Written returns the number of packets written and of files.
 func (f *Files) Written() (packets uint64, files int) { return f.written, f.paths }
 
-// path is the name of the next file: tcpdump's MakeFilename.
+// path returns the name of the next file, like tcpdump's MakeFilename.
 func (f *Files) path() string {
 	path := f.opt.Path
 	if f.name != nil {
@@ -108,7 +109,8 @@ func (f *Files) open() error {
 	out := f.opt.Out
 	if f.opt.Path != "-" {
 		var err error
-		// As any file that a command writes: its mode is the umask's to say.
+		// The umask determines the mode, as for any file that a command
+		// writes.
 		if f.file, err = os.Create(f.path()); err != nil {
 			return err
 		}
@@ -133,7 +135,7 @@ func (f *Files) open() error {
 	return nil
 }
 
-// Interface takes an interface into the file, and into those that follow.
+// Interface adds an interface to the file and to the following ones.
 func (f *Files) Interface(m *Member) error {
 	f.members = append(f.members, m)
 	f.before = append(f.before, Stats{})
@@ -161,7 +163,7 @@ func (f *Files) Packets(packets []Packet) error {
 	return nil
 }
 
-// turn begins a new file when it is time for one.
+// turn begins a new file if it is time for one.
 func (f *Files) turn() error {
 	late := f.opt.Every > 0 && time.Since(f.began) >= f.opt.Every
 	full := f.opt.Size > 0 && f.size() > f.opt.Size
@@ -187,8 +189,8 @@ func (f *Files) turn() error {
 	return f.open()
 }
 
-// Close ends the file: what the stack counted for it is written, then what is still
-// in memory.
+// Close ends the file. It writes the stack's counters for the file, then the
+// buffered data.
 func (f *Files) Close() error {
 	if f.w == nil {
 		return nil

@@ -100,7 +100,7 @@ func TestPcapng(t *testing.T) {
 	if err != nil || i.Filter != "icmp" || i.Statistics.PacketsReceived != 5 || i.Statistics.PacketsDropped != 4 {
 		t.Errorf("read back: %+v, %v", i, err)
 	}
-	// What gopacket does not read: addresses, speed, process.
+	// gopacket does not read these: addresses, speed, process.
 	for what, bytes := range map[string]string{
 		"IPv4 address": "\x04\x00\x08\x00\x0a\x00\x00\x01\xff\xff\xff\x00",
 		"IPv6 address": "\x05\x00\x11\x00\xfd\x00" + strings.Repeat("\x00", 13) + "\x01\x40",
@@ -158,7 +158,7 @@ func TestCompile(t *testing.T) {
 	}
 }
 
-// Files are divided and named as tcpdump does it.
+// Files are split and named like those of tcpdump.
 func TestFiles(t *testing.T) {
 	packets := make([]Packet, 100)
 	for i := range packets {
@@ -201,7 +201,7 @@ func TestFiles(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
-	// A period that is over ends the capture after Count files.
+	// The end of a period ends the capture after Count files.
 	f, err := NewFiles(FileOptions{Path: filepath.Join(t.TempDir(), "%s"), Every: time.Nanosecond, Count: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -214,7 +214,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// fullDisk is a file on a disk that has room for so many bytes.
+// fullDisk is a file on a disk with a limited number of free bytes.
 type fullDisk struct {
 	*os.File
 	room int
@@ -230,7 +230,7 @@ func (f *fullDisk) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// What a full disk has taken is a file that can be read.
+// A file on a full disk can be read up to its end.
 func TestFullDisk(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
 	if err != nil {
@@ -252,7 +252,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// Packets of several sockets come out in the order of their times.
+// Packets of several sockets are passed on in the order of their times.
 func TestOrder(t *testing.T) {
 	var o order
 	at := func(ms int) Packet { return Packet{Time: when.Add(time.Duration(ms) * time.Millisecond)} }
@@ -268,7 +268,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// Whatever the stack answers, its packets are read or refused.
+// For any answer of the stack, its packets are parsed or rejected.
 func FuzzBatch(f *testing.F) {
 	f.Add([]byte{}, []byte{}, uint8(1))
 	f.Add(binary.NativeEndian.AppendUint64(make([]byte, 40), 72), append(binary.NativeEndian.AppendUint64(nil, 36), make([]byte, 8)...), uint8(2))

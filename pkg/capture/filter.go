@@ -11,25 +11,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FilterError is a filter that libpcap refuses, in its own words.
+// FilterError reports a filter that libpcap rejects, with libpcap's message.
 type FilterError struct {
 	Filter string
 	Words  string
 }
 
-// Error names the filter and says what is wrong with it.
+// Error names the filter and the problem.
 func (e *FilterError) Error() string { return fmt.Sprintf("filter %q: %s", e.Filter, e.Words) }
 
-// MaxSnaplen is the longest snap length, tcpdump's own default.
+// MaxSnaplen is the maximum snap length, which is tcpdump's default.
 const MaxSnaplen = 262144
 
 // maxProgram is BPF_MAXINSNS, include/uapi/linux/bpf_common.h.
 const maxProgram = 4096
 
-// Compile turns an expression in the language of pcap-filter(7) into a program for
-// packets of a link type, by libpcap's own compiler. The program's result is how
-// many bytes are to be kept, snaplen at most. The error about an expression is a
-// *FilterError. An empty expression takes every packet.
+// Compile compiles an expression in the language of pcap-filter(7) for packets
+// of a link type, with libpcap's own compiler. The program returns the number
+// of bytes to keep, at most snaplen. An error in the expression is a
+// *FilterError. An empty expression accepts every packet.
 func Compile(expr string, lt LinkType, snaplen int) ([]bpf.RawInstruction, error) {
 	if strings.TrimSpace(expr) == "" {
 		return []bpf.RawInstruction{{Op: retK, K: uint32(snaplen)}}, nil
@@ -44,18 +44,20 @@ func Compile(expr string, lt LinkType, snaplen int) ([]bpf.RawInstruction, error
 	return prog, err
 }
 
-// Operations of the classic BPF programs made here (include/uapi/linux/bpf_common.h).
+// Operations of the classic BPF programs in this file
+// (include/uapi/linux/bpf_common.h).
 const (
 	ldW  = 0x20 // A = 32 bits at K
 	jeqK = 0x15 // A == K?
 	retK = 0x06 // end with K
 )
 
-// pktType is where a program finds the packet's type, PACKET_OUTGOING or another:
-// SKF_AD_OFF + SKF_AD_PKTTYPE, include/uapi/linux/filter.h.
+// pktType is the offset at which a program reads the packet's type,
+// PACKET_OUTGOING or another: SKF_AD_OFF + SKF_AD_PKTTYPE,
+// include/uapi/linux/filter.h.
 const pktType = 0xfffff000 + 4
 
-// onlyDirection puts a look at the direction before a program.
+// onlyDirection prepends a check of the direction to a program.
 func onlyDirection(d Direction, prog []bpf.RawInstruction) []bpf.RawInstruction {
 	if d == Unknown {
 		return prog
@@ -67,13 +69,13 @@ func onlyDirection(d Direction, prog []bpf.RawInstruction) []bpf.RawInstruction 
 	return append([]bpf.RawInstruction{{Op: ldW, K: pktType}, outgoing, {Op: retK}}, prog...)
 }
 
-// vlanWords are what an expression says when it looks for a VLAN tag.
+// vlanWords match the words of an expression that checks for a VLAN tag.
 var vlanWords = regexp.MustCompile(`(?i)\bvlan\b|0x8100\b|0x88a8\b|\bq-in-q\b`)
 
-// looksForVLAN says whether an expression may look for a VLAN tag. The stack takes
-// the tag out of a packet before a packet socket's filter sees it, so such a filter
-// must run after it was put back.
+// looksForVLAN reports whether an expression may check for a VLAN tag. The
+// stack removes the tag before a packet socket's filter runs, so such a filter
+// must run after the tag was restored.
 func looksForVLAN(expr string) bool { return vlanWords.MatchString(expr) }
 
-// reject lets nothing through.
+// reject rejects all packets.
 var reject = []bpf.RawInstruction{{Op: retK}}

@@ -17,14 +17,15 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// errNoCompiler is what a build without libpcap says where tcpdump is missing.
+// errNoCompiler is the error of a build without libpcap if tcpdump is missing.
 var errNoCompiler = errors.New("nothing is there to compile a filter with: install tcpdump, or leave the filter out")
 
-// compileLimit bounds one run of tcpdump: names in an expression are looked up.
+// compileLimit bounds one run of tcpdump, which may look up names of the
+// expression.
 const compileLimit = 30 * time.Second
 
-// compile has tcpdump(8) print the program: -ddd is the number of instructions and
-// then each as four decimal numbers.
+// compile makes tcpdump(8) print the program. With -ddd, it prints the number
+// of instructions and then each of them as four decimal numbers.
 func compile(expr string, lt LinkType, snaplen int) ([]bpf.RawInstruction, error) {
 	tcpdump, err := exec.LookPath("tcpdump")
 	if err != nil {
@@ -53,7 +54,7 @@ func compile(expr string, lt LinkType, snaplen int) ([]bpf.RawInstruction, error
 	return prog, nil
 }
 
-// tcpdumpWords is what tcpdump said last, without its name.
+// tcpdumpWords returns tcpdump's last message, without its name.
 func tcpdumpWords(s string) string {
 	lines := strings.Split(strings.TrimSpace(s), "\n")
 	return strings.TrimPrefix(lines[len(lines)-1], "tcpdump: ")

@@ -18,8 +18,8 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// Interfaces lists the interfaces of a stack that packets can be captured on, with
-// all that is known of them, in the order of their numbers.
+// Interfaces lists the interfaces of a stack on which packets can be captured,
+// with their properties, in the order of their numbers.
 func Interfaces(ctx context.Context, conn *stackconn.Conn) ([]Interface, error) {
 	links, err := stacknet.Links(ctx, conn)
 	if err != nil {
@@ -51,8 +51,8 @@ func Interfaces(ctx context.Context, conn *stackconn.Conn) ([]Interface, error) 
 	return all, nil
 }
 
-// linkType is what a packet socket of type SOCK_RAW shows of a device: an Ethernet
-// header, or none.
+// linkType returns the link type of a SOCK_RAW packet socket on a device: with
+// or without an Ethernet header.
 func linkType(arphrd uint16) LinkType {
 	if arphrd == unix.ARPHRD_ETHER || arphrd == unix.ARPHRD_LOOPBACK {
 		return LinkTypeEthernet
@@ -60,8 +60,8 @@ func linkType(arphrd uint16) LinkType {
 	return LinkTypeRaw
 }
 
-// speed is what the device says of itself, in bit/s; 0: nothing, as most of the
-// stack's own do.
+// speed returns the speed that the device reports, in bit/s. It returns 0 if
+// there is none, as for most devices of the stack.
 func speed(ctx context.Context, conn *stackconn.Conn, name string) (uint64, error) {
 	b, err := conn.ReadFile(ctx, "/sys/class/net/"+name+"/speed")
 	var no syscall.Errno
@@ -78,21 +78,21 @@ func speed(ctx context.Context, conn *stackconn.Conn, name string) (uint64, erro
 	return uint64(mbit) * 1e6, nil
 }
 
-// NoInterfaceError is an interface that a stack does not have.
+// NoInterfaceError reports an interface that a stack does not have.
 type NoInterfaceError struct {
 	Name string
 	Have []string
 }
 
-// Error names the interface, and those that there are.
+// Error names the interface, and those that exist.
 func (e *NoInterfaceError) Error() string {
 	return fmt.Sprintf("the stack has no interface %q, it has %s", e.Name, strings.Join(e.Have, ", "))
 }
 
-// Any is the name that means all interfaces, those that come later included.
+// Any is the name for all interfaces, including later ones.
 const Any = "any"
 
-// choose picks the interfaces of those names or numbers; all: every one.
+// choose returns the interfaces with these names or numbers, or all.
 func choose(have []Interface, names []string) ([]Interface, error) {
 	var chosen []Interface
 	for _, name := range names {

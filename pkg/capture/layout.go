@@ -8,13 +8,13 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// layout is where the members of struct mmsghdr and of the struct msghdr in it lie
-// (recvmmsg(2)), by the size of a word of the stack.
+// layout holds the offsets in struct mmsghdr and its struct msghdr
+// (recvmmsg(2)), for the word size of the stack.
 type layout struct {
-	word      int // of an address and a size_t
+	word      int // size of an address and a size_t
 	timestamp int // Conn.Timestamp
 
-	size                                                     int // of a struct mmsghdr
+	size                                                     int // size of a struct mmsghdr
 	nameAt, nameLen, iov, iovLen, control, controlLen, count int
 	cmsg                                                     int // size of a struct cmsghdr
 }
@@ -24,7 +24,7 @@ func layoutOf(conn *stackconn.Conn) layout { return layoutFor(conn.WordSize(), c
 func layoutFor(w, timestamp int) layout {
 	return layout{
 		word: w, timestamp: timestamp,
-		nameLen: w, iov: 2 * w, iovLen: 3 * w, control: 4 * w, controlLen: 5 * w, // msg_flags is behind
+		nameLen: w, iov: 2 * w, iovLen: 3 * w, control: 4 * w, controlLen: 5 * w, // followed by msg_flags
 		count: 7 * w, size: 8 * w, cmsg: w + 8,
 	}
 }
@@ -38,7 +38,7 @@ func (l layout) put(b []byte, n int) {
 	binary.LittleEndian.PutUint64(b, uint64(n))
 }
 
-// get reads a size_t; one that is too large for what it counts is most.
+// get reads a size_t, limited to most.
 func (l layout) get(b []byte, most int) int {
 	n := uint64(binary.LittleEndian.Uint32(b))
 	if l.word == 8 {

@@ -2,11 +2,11 @@
 
 package capture
 
-// LinkType says with which header packets begin, by the numbers that files of
-// packets have for it: the registry of pcap-linktype(7).
+// LinkType identifies the header with which packets begin. Its values are those
+// of capture files: the registry of pcap-linktype(7).
 type LinkType uint16
 
-// The link types of a stack's interfaces, and of what was captured on all of them.
+// The link types of a stack's interfaces, and of captures on all of them.
 const (
 	LinkTypeEthernet  LinkType = 1
 	LinkTypeRaw       LinkType = 101 // IP, without a header before it

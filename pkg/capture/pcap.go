@@ -12,9 +12,9 @@ import (
 )
 
 // Pcap writes a file in the classic format of libpcap with times in nanoseconds
-// (pcap-savefile(5)). A file has one link type: the interface's, or, where there
-// are several, LINUX_SLL2, whose header has the interface's number and the
-// packet's direction. It implements Writer; comments, owners and counts are lost.
+// (pcap-savefile(5)). A file has one link type. For several interfaces it is
+// LINUX_SLL2, whose header contains the interface's number and the packet's
+// direction. Pcap implements Writer, but drops comments, owners and counters.
 type Pcap struct {
 	blocks
 	cooked bool
@@ -22,16 +22,16 @@ type Pcap struct {
 	record []byte
 }
 
-// NewPcap begins a file of packets of several interfaces, or of one whose link type
-// is the file's.
+// NewPcap begins a file for packets of several interfaces, or of one whose link
+// type becomes that of the file.
 func NewPcap(w io.Writer, several bool) *Pcap {
 	return &Pcap{blocks: blocks{w: w}, cooked: several}
 }
 
-// pcapMagic is that of files with nanoseconds.
+// pcapMagic is the magic number of files with nanoseconds.
 const pcapMagic = 0xa1b23c4d
 
-// AddInterface notes an interface; the first one begins the file.
+// AddInterface adds an interface. The first one begins the file.
 func (p *Pcap) AddInterface(i Interface) (int, error) {
 	p.ifaces = append(p.ifaces, i)
 	if len(p.ifaces) > 1 {
@@ -80,8 +80,8 @@ const (
 	ethSize  = 14
 )
 
-// sll2 is the header of LINKTYPE_LINUX_SLL2 for a packet, and how many bytes of the
-// packet it takes the place of.
+// sll2 returns the LINKTYPE_LINUX_SLL2 header of a packet, and the number of
+// the packet's bytes that it replaces.
 func sll2(k *Packet, i *Interface) (head []byte, skipped int) {
 	proto, arphrd := uint16(0), uint16(unix.ARPHRD_NONE)
 	var mac []byte
@@ -110,5 +110,5 @@ func sll2(k *Packet, i *Interface) (head []byte, skipped int) {
 	return head, skipped
 }
 
-// WriteStats does nothing: the format has no place for counts.
+// WriteStats does nothing: the format has no counters.
 func (p *Pcap) WriteStats(int, time.Time, time.Time, Stats) error { return nil }

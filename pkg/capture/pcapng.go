@@ -19,7 +19,7 @@ const (
 	blockPacket     = 6 // Enhanced Packet Block
 )
 
-// Options of all blocks, and of each.
+// Options of all blocks, and of specific ones.
 const (
 	optEnd     = 0
 	optComment = 1
@@ -50,23 +50,23 @@ const (
 	isbDelivered    = 8 // isb_usrdeliv
 )
 
-// maxOption is the longest value that an option can have.
+// maxOption is the maximum length of an option's value.
 const maxOption = 1<<16 - 1
 
-// Pcapng writes a file in the format of draft-ietf-opsawg-pcapng, version 1.0, one
-// section, times in nanoseconds. It implements Writer.
+// Pcapng writes a file in the format of draft-ietf-opsawg-pcapng, version 1.0,
+// with one section and times in nanoseconds. It implements Writer.
 type Pcapng struct {
 	blocks
 	block   []byte
-	options bool     // the block has some
-	written []uint64 // packets of each interface
+	options bool     // the block has options
+	written []uint64 // number of packets of each interface
 }
 
-// NewPcapng begins a file; application is who writes it.
+// NewPcapng begins a file. application is the name of the writing program.
 func NewPcapng(w io.Writer, application string) (*Pcapng, error) {
 	p := &Pcapng{blocks: blocks{w: w}}
 	p.begin(blockSection)
-	p.u32(0x1a2b3c4d) // byte-order magic: ours is in the machine's order
+	p.u32(0x1a2b3c4d) // byte-order magic, in the machine's order
 	p.u16(1)          // version 1.0
 	p.u16(0)
 	p.u64(^uint64(0)) // the section's length is not known
@@ -135,23 +135,24 @@ func (p *Pcapng) WritePacket(k *Packet) error {
 		p.option(epbFlags, binary.NativeEndian.AppendUint32(nil, f))
 	}
 	if k.Owner != nil && k.Owner.PID != 0 {
-		// The thread is not known: 0.
+		// The thread is not known, so it is 0.
 		p.option(epbProcess, binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(nil, uint32(k.Owner.PID)), 0))
 	}
 	p.written[k.Interface]++
 	return p.end()
 }
 
-// flags is epb_flags (4.3.1): direction, reception type, checksum and segments.
+// flags builds epb_flags (4.3.1): direction, reception type, checksum and
+// segments.
 func flags(k *Packet) uint32 {
 	f := uint32(k.Dir) | uint32(k.Cast)<<2
-	// The bits 9 to 11 stand in Offload's order.
+	// The bits 9 to 11 are in Offload's order.
 	return f | uint32(k.Offload)<<9
 }
 
-// WriteStats writes an Interface Statistics Block. As dumpcap does, it tells what
-// the socket received and dropped as the interface's numbers too: those are what
-// readers show.
+// WriteStats writes an Interface Statistics Block. Like dumpcap, it also writes
+// the socket's numbers of received and dropped packets as those of the
+// interface, because readers show the latter.
 func (p *Pcapng) WriteStats(iface int, from, to time.Time, s Stats) error {
 	if err := p.known(iface); err != nil {
 		return err
@@ -183,12 +184,12 @@ func (p *Pcapng) known(iface int) error {
 	return nil
 }
 
-// A block is put together in memory and written whole: its type and length, the
-// body padded to four bytes, options if there are any, the length again.
+// A block is built in memory and written as a whole: its type and length, the
+// body padded to four bytes, any options, and the length again.
 
 func (p *Pcapng) begin(typ uint32) {
 	p.block = binary.NativeEndian.AppendUint32(p.block[:0], typ)
-	p.u32(0) // the length, later
+	p.u32(0) // the length, set later
 	p.options = false
 }
 
@@ -206,7 +207,7 @@ func (p *Pcapng) u16(v uint16) { p.block = binary.NativeEndian.AppendUint16(p.bl
 func (p *Pcapng) u32(v uint32) { p.block = binary.NativeEndian.AppendUint32(p.block, v) }
 func (p *Pcapng) u64(v uint64) { p.block = binary.NativeEndian.AppendUint64(p.block, v) }
 
-// bytes appends b, padded to four.
+// bytes appends b, padded to four bytes.
 func (p *Pcapng) bytes(b []byte) {
 	p.block = append(p.block, b...)
 	for range -len(b) & 3 {
@@ -222,14 +223,14 @@ func (p *Pcapng) option(code uint16, value []byte) {
 	p.bytes(value)
 }
 
-// text is an option that is UTF-8; an empty one is left out.
+// text appends a UTF-8 option unless it is empty.
 func (p *Pcapng) text(code uint16, s string) {
 	if s != "" {
 		p.option(code, []byte(s))
 	}
 }
 
-// time appends a time: nanoseconds (if_tsresol 9), the upper half first.
+// time appends a time in nanoseconds (if_tsresol 9), the upper half first.
 func (p *Pcapng) time(t time.Time) { p.block = append(p.block, p.stamp(t)...) }
 
 func (p *Pcapng) stamp(t time.Time) []byte {

@@ -11,26 +11,27 @@ import (
 	"unsafe"
 )
 
-// packetCost is what a kept packet takes in memory beside its data, in bytes. Owner
-// and comment are shared by all packets of a flow.
+// packetCost is the memory used by a kept packet in addition to its data, in
+// bytes. All packets of a flow share their owner and comment.
 const packetCost = int(unsafe.Sizeof(Packet{}))
 
-// Ring keeps the last packets of a Session in memory: each new one takes the place
-// of the oldest. It implements Handler, and can be written beside that.
+// Ring keeps the last packets of a Session in memory. New packets replace the
+// oldest ones. It implements Handler, and Write may be called concurrently.
 type Ring struct {
 	size int
 
 	mu      sync.Mutex
 	members []*Member
-	batches [][]Packet // as they came, none empty: the oldest first
-	bytes   int        // what they take
+	batches [][]Packet // non-empty batches as received, the oldest first
+	bytes   int        // their size
 }
 
-// NewRing makes one for size bytes of packets with what is known of them. As
-// packets come in batches, it may have a batch of each interface more in memory.
+// NewRing returns a Ring for size bytes of packets and their metadata. Because
+// packets arrive in batches, it can temporarily use one more batch for each
+// interface.
 func NewRing(size int) *Ring { return &Ring{size: size} }
 
-// Interface takes an interface, which stays known when its packets have gone.
+// Interface adds an interface. It stays known after its packets are gone.
 func (r *Ring) Interface(m *Member) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -38,8 +39,8 @@ func (r *Ring) Interface(m *Member) error {
 	return nil
 }
 
-// Packets takes packets, and lets go of the oldest. One that is larger than the
-// ring is not kept.
+// Packets adds packets and removes the oldest ones. It does not keep a packet
+// larger than the ring.
 func (r *Ring) Packets(packets []Packet) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,18 +51,19 @@ func (r *Ring) Packets(packets []Packet) error {
 		r.bytes -= packetCost + len(first[0].Data)
 		if r.batches[0] = first[1:]; len(first) == 1 {
 			r.batches[0] = nil
-			r.batches = r.batches[1:] // append moves the rest when there is no room behind it
+			r.batches = r.batches[1:] // append moves the rest if there is no room after it
 		}
 	}
 	return nil
 }
 
-// Write writes the packets that are kept as a pcapng file, with the interfaces, what
-// the stack has counted of each since the beginning, and application as who writes
-// it. It returns how many packets these are.
+// Write writes the kept packets as a pcapng file, with the interfaces and the
+// stack's counters for each since the start. application is the name of the
+// writing program. Write returns the number of packets.
 func (r *Ring) Write(ctx context.Context, w io.Writer, application string) (int, error) {
 	r.mu.Lock()
-	// A copy: a slow reader holds up no packets. Nothing of a packet changes.
+	// Copy the slices, so that a slow writer does not block new packets.
+	// The packets themselves never change.
 	members, packets := slices.Clone(r.members), slices.Concat(r.batches...)
 	r.mu.Unlock()
 	p, err := NewPcapng(w, application)

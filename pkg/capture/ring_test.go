@@ -13,7 +13,8 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// kept is what a reader of our files finds in a ring: of each packet its number.
+// kept returns the numbers of the packets in a ring, as a reader of its file
+// finds them.
 func kept(t *testing.T, r *Ring) (ids []int, interfaces int) {
 	t.Helper()
 	var file bytes.Buffer
@@ -38,8 +39,8 @@ func kept(t *testing.T, r *Ring) (ids []int, interfaces int) {
 	return ids, f.NInterfaces()
 }
 
-// A ring has the last packets, in order, as many as fit, whatever batches they come
-// in, and all interfaces.
+// A ring contains the last packets in order, as many as fit, whatever their
+// batches, and all interfaces.
 func TestRing(t *testing.T) {
 	const snap = 100
 	for _, batch := range []int{1, 3, 10, 64} {
@@ -81,14 +82,14 @@ func TestRing(t *testing.T) {
 			t.Errorf("batches of %d: room for %d of them", batch, c)
 		}
 	}
-	// One that is larger than the ring takes all others with it.
+	// A packet larger than the ring also removes all others.
 	r := NewRing(100)
 	if err := r.Packets([]Packet{{Data: make([]byte, 200)}}); err != nil || len(r.batches) != 0 || r.bytes != 0 {
 		t.Errorf("%v, %d batches, %d bytes", err, len(r.batches), r.bytes)
 	}
 }
 
-// refusing says no at once, and counts how often it is asked.
+// refusing returns an error at once, and counts its calls.
 type refusing struct{ asked int }
 
 var errNo = errors.New("no")
@@ -96,7 +97,7 @@ var errNo = errors.New("no")
 func (r *refusing) Interface(*Member) error { r.asked++; return errNo }
 func (r *refusing) Packets([]Packet) error  { r.asked++; return errNo }
 
-// A handler that has said no is asked nothing more.
+// After its first error, a handler is not called again.
 func TestHeeded(t *testing.T) {
 	r := &refusing{}
 	h := &heeded{Handler: r}
@@ -108,7 +109,7 @@ func TestHeeded(t *testing.T) {
 	}
 }
 
-// What a ring costs for each packet.
+// BenchmarkRing measures the cost of a ring per packet.
 func BenchmarkRing(b *testing.B) {
 	r := NewRing(1 << 20)
 	for b.Loop() {
@@ -117,7 +118,7 @@ func BenchmarkRing(b *testing.B) {
 		for i := range some {
 			some[i].Data = slab[i*128 : (i+1)*128 : (i+1)*128]
 		}
-		_ = r.Packets(some) // never an error
+		_ = r.Packets(some) // never fails
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*64), "ns/packet")
 	b.ReportMetric(float64(len(slices.Concat(r.batches...))), "packets")

@@ -16,12 +16,12 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// endLimit bounds what is still fetched of one interface at the end.
+// endLimit bounds the final reads of one interface.
 const endLimit = 10 * time.Second
 
-// Run captures until ctx is done, h wants no more, or all stacks have ended; what
-// the stacks have then is still handed over. It returns nil in these cases, else
-// what went wrong.
+// Run captures until ctx is done, h wants no more packets, or all stacks have
+// ended. It then still passes on the remaining packets. It returns nil in these
+// cases, and otherwise the error.
 func (s *Session) Run(ctx context.Context, h Handler) error {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
@@ -70,11 +70,11 @@ func (s *Session) Run(ctx context.Context, h Handler) error {
 	return failed
 }
 
-// begin begins with what Add has opened.
+// begin starts the readers for the sockets opened by Add.
 func (s *Session) begin(ctx context.Context, h Handler) (failed error) {
 	for _, st := range s.stacks {
 		for _, m := range st.first {
-			s.active++ // its reader ends at once when nothing is wanted any more
+			s.active++ // its reader ends at once if the capture has already failed
 			if failed == nil {
 				failed = h.Interface(s.number(m))
 			}
@@ -88,13 +88,13 @@ func (s *Session) begin(ctx context.Context, h Handler) (failed error) {
 	return failed
 }
 
-// number gives a member the next number.
+// number assigns the next number to a member.
 func (s *Session) number(m *Member) *Member {
 	m.Number, s.numbers = s.numbers, s.numbers+1
 	return m
 }
 
-// join begins to read a member that came later.
+// join starts to read a member that was added later.
 func (s *Session) join(ctx context.Context, h Handler, m *Member) error {
 	s.active++
 	err := h.Interface(s.number(m))
@@ -102,10 +102,11 @@ func (s *Session) join(ctx context.Context, h Handler, m *Member) error {
 	return err
 }
 
-// alone says whether packets come from one socket, and so in order.
+// alone reports whether all packets come from one socket, and are therefore in
+// order.
 func (s *Session) alone() bool { return s.numbers == 1 && !s.take.Every() }
 
-// give hands packets over, if there are any.
+// give passes on packets, if there are any.
 func give(h Handler, packets []Packet) error {
 	if len(packets) == 0 {
 		return nil
@@ -113,14 +114,14 @@ func give(h Handler, packets []Packet) error {
 	return h.Packets(packets)
 }
 
-// heeded gives a handler nothing more once it has said no. What goes wrong with a
-// stack is no reason: its last packets matter then.
+// heeded passes nothing more to a handler after its first error. Errors of a
+// stack do not count, because its last packets matter then.
 type heeded struct {
 	Handler
 	no bool
 }
 
-// Interface hands it over.
+// Interface passes on an interface.
 func (h *heeded) Interface(m *Member) error {
 	if h.no {
 		return nil
@@ -130,7 +131,7 @@ func (h *heeded) Interface(m *Member) error {
 	return err
 }
 
-// Packets hands them over.
+// Packets passes on packets.
 func (h *heeded) Packets(packets []Packet) error {
 	if h.no {
 		return nil
@@ -140,13 +141,15 @@ func (h *heeded) Packets(packets []Packet) error {
 	return err
 }
 
-// read reads a member until ctx is done or it has ended, and then to its end.
+// read reads a member until ctx is done or it has ended, and then its remaining
+// packets.
 func (s *Session) read(ctx context.Context, m *Member) {
 	counting, stop := context.WithCancel(ctx)
 	go m.count(counting)
 	err := s.readOn(ctx, m)
 	stop()
-	// What ctx ends is still to be fetched, within a limit.
+	// After the end of ctx, the remaining packets are still read, within a
+	// limit.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
 	defer cancel()
 	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
@@ -161,7 +164,7 @@ func (s *Session) read(ctx context.Context, m *Member) {
 	s.news <- ended{unlessOver(last, m.source.conn, err)}
 }
 
-// readOn hands on what it reads until there is an error, io.EOF at the end.
+// readOn passes on packets until an error, or io.EOF at the end.
 func (s *Session) readOn(ctx context.Context, m *Member) error {
 	for {
 		packets, err := m.source.Read(ctx)
@@ -176,12 +179,13 @@ func (s *Session) readOn(ctx context.Context, m *Member) error {
 	}
 }
 
-// ErrDied says that the kernel of the stack has panicked.
+// ErrDied reports that the kernel of the stack has panicked.
 var ErrDied = errors.New("the kernel of the stack has died")
 
-// unlessOver is nil for what only says that the stack has ended: its host closes
-// the connection then, says before that it has no kernel any more, or, with the
-// kernel inside the program, that this is gone. A kernel that panicked is an error.
+// unlessOver returns nil for an error that only means the end of the stack. Its
+// host then closes the connection, and before that reports that it has no
+// kernel. If the kernel is inside the program, the host reports that the
+// program is gone. A kernel panic remains an error.
 func unlessOver(ctx context.Context, conn *stackconn.Conn, err error) error {
 	switch {
 	case errors.Is(err, stackconn.ErrClosed), errors.Is(err, syscall.ESHUTDOWN):
@@ -196,7 +200,7 @@ func unlessOver(ctx context.Context, conn *stackconn.Conn, err error) error {
 	return err
 }
 
-// watch opens sockets on interfaces that come.
+// watch opens sockets on new interfaces.
 func (s *Session) watch(ctx context.Context, st *stack) {
 	var failed error
 	watching, cancel := context.WithCancel(ctx)
@@ -220,7 +224,7 @@ func (s *Session) watch(ctx context.Context, st *stack) {
 	s.news <- ended{unlessOver(last, st.conn, err)}
 }
 
-// linkNews opens a socket on an interface that is new.
+// linkNews opens a socket on an interface if it is new.
 func (s *Session) linkNews(ctx context.Context, st *stack, n stacknet.News) error {
 	if n.Link.Gone {
 		delete(st.known, n.IfIndex)
@@ -234,7 +238,7 @@ func (s *Session) linkNews(ctx context.Context, st *stack, n stacknet.News) erro
 		return err
 	}
 	at := slices.IndexFunc(have, func(i Interface) bool { return i.Index == n.IfIndex })
-	if at < 0 { // it has gone meanwhile
+	if at < 0 { // it is gone again
 		return nil
 	}
 	m, err := s.open(ctx, st, have[at])
@@ -247,7 +251,7 @@ func (s *Session) linkNews(ctx context.Context, st *stack, n stacknet.News) erro
 	return err
 }
 
-// Stats returns the counts of an interface until now, or until it ended.
+// Stats returns the counters of an interface up to now, or up to its end.
 func (m *Member) Stats(ctx context.Context) Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -258,7 +262,7 @@ func (m *Member) Stats(ctx context.Context) Stats {
 	return m.last
 }
 
-// close closes the socket after a last look at the counts.
+// close closes the socket after a final query of the counters.
 func (m *Member) close(ctx context.Context) {
 	m.Stats(ctx)
 	m.mu.Lock()
@@ -267,10 +271,11 @@ func (m *Member) close(ctx context.Context) {
 	m.source.Close()
 }
 
-// countPeriod is how old counts are at most when a stack ends without a warning.
+// countPeriod is the maximum age of the counters when a stack ends without
+// warning.
 const countPeriod = 100 * time.Millisecond
 
-// count has the counts looked at until ctx ends.
+// count updates the counters until ctx ends.
 func (m *Member) count(ctx context.Context) {
 	tick := time.NewTicker(countPeriod)
 	defer tick.Stop()
@@ -279,7 +284,8 @@ func (m *Member) count(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			// Not ended by ctx: the stack forgets what it has told.
+			// ctx must not cancel this query, because the stack
+			// resets the counters that it reports.
 			asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), statsLimit)
 			early := m.Stats(asking).Early
 			cancel()
@@ -290,19 +296,19 @@ func (m *Member) count(ctx context.Context) {
 	}
 }
 
-// order puts packets of several sockets, which come in batches, in the order of
-// their times: each waits for one to two periods.
+// order sorts the packets of several sockets, which arrive in batches, by time.
+// Each packet waits for one to two periods.
 type order struct {
 	held []Packet
-	cut  time.Time // the newest at the last period
+	cut  time.Time // the newest time at the last period
 }
 
-// orderPeriod is longer than the stack lets packets gather.
+// orderPeriod is longer than the time for which the stack gathers packets.
 const orderPeriod = 25 * time.Millisecond
 
 func (o *order) add(packets []Packet) { o.held = append(o.held, packets...) }
 
-// ripe takes out what nothing older can come for.
+// ripe removes and returns the packets that no older one can precede.
 func (o *order) ripe() []Packet {
 	if len(o.held) == 0 {
 		return nil
@@ -320,7 +326,7 @@ func (o *order) ripe() []Packet {
 	return out
 }
 
-// all takes out the rest.
+// all removes and returns the rest.
 func (o *order) all() []Packet {
 	o.sort()
 	return o.held

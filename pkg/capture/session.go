@@ -13,36 +13,38 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// Handler is given what a Session captures, by one goroutine.
+// Handler receives the packets of a Session. Only one goroutine calls it.
 type Handler interface {
-	// Interface tells of an interface before its first packet.
+	// Interface announces an interface before its first packet.
 	Interface(*Member) error
 
-	// Packets are packets in the order of their times; they may be kept.
+	// Packets receives packets in the order of their times. It may keep
+	// them.
 	Packets([]Packet) error
 }
 
-// ErrEnough is what a Handler returns to end the capture without an error.
+// ErrEnough is returned by a Handler to end the capture without an error.
 var ErrEnough = errors.New("enough packets")
 
-// Take says what is to be captured.
+// Take selects the packets to capture.
 type Take struct {
-	Names     []string // of interfaces, or their numbers; none, or Any: all, those that come later too
-	Snaplen   int      // bytes; 0: MaxSnaplen
+	Names     []string // names or numbers of interfaces; none, or Any: all, including later ones
+	Snaplen   int      // in bytes; 0: MaxSnaplen
 	Filter    string   // in libpcap's language
 	Direction Direction
 	Buffer    int  // bytes in the stack for each interface; 0 or DefaultBuffer: as in Options
-	Annotate  bool // say of packets whose they are: Packet.Owner and Comment
+	Annotate  bool // set Packet.Owner and Comment
 }
 
-// Every says whether all interfaces are meant.
+// Every reports whether all interfaces are selected.
 func (t *Take) Every() bool { return len(t.Names) == 0 || slices.Contains(t.Names, Any) }
 
-// maxSources bounds the interfaces of a session, each of which has a socket.
+// maxSources is the maximum number of interfaces of a session. Each has a
+// socket.
 const maxSources = 200
 
-// Session captures on several interfaces, of one stack or several, at once. Make it
-// with NewSession, Add each stack, then Run.
+// Session captures on several interfaces at once, of one or more stacks. Create
+// it with NewSession, Add each stack, then call Run.
 type Session struct {
 	take   Take
 	news   chan any // added, read or ended
@@ -50,19 +52,19 @@ type Session struct {
 	stacks []*stack
 
 	mu      sync.Mutex
-	members int // sockets that were opened
-	active  int // goroutines that may tell news; Run's alone
-	numbers int // members that were told of; Run's alone
+	members int // number of sockets opened
+	active  int // number of goroutines that can send news; only for Run
+	numbers int // number of members announced; only for Run
 }
 
 // Member is an interface of a session.
 type Member struct {
 	Interface
-	Number int       // what Packet.Interface holds, counted from 0
-	From   time.Time // when it began, by this machine's clock
+	Number int       // the value of Packet.Interface, counted from 0
+	From   time.Time // start time, by this machine's clock
 
 	source *Source
-	notes  *Annotator // of its stack; nil: none are wanted
+	notes  *Annotator // of its stack; nil: no annotations
 	mu     sync.Mutex
 	last   Stats
 	closed bool
@@ -77,25 +79,25 @@ type stack struct {
 	known    map[int]bool // interfaces, by number
 }
 
-// What the goroutines tell Run.
+// Messages of the goroutines to Run.
 type (
-	added struct{ m *Member } // a reader begins
+	added struct{ m *Member } // a reader starts
 	read  struct {
 		m       *Member
 		packets []Packet
 	}
-	ended struct{ err error } // a goroutine; nil: as it should
+	ended struct{ err error } // a goroutine has ended; nil: without error
 )
 
-// batchesAhead and bytesAhead are how many batches, and bytes of packets, may lie
-// between the stacks and a slow handler, such as a disk that writes back; then
-// packets stay in the stack, and at last are dropped there.
+// batchesAhead and bytesAhead are the maximum number of batches, and of bytes
+// of packets, that are queued for a slow handler, such as a busy disk. Further
+// packets stay in the stack, which drops them when its buffer is full.
 const (
 	batchesAhead = 4096
 	bytesAhead   = 64 << 20
 )
 
-// NewSession checks what is to be captured; a filter that libpcap refuses is a
+// NewSession checks the parameters. A filter that libpcap rejects is a
 // *FilterError.
 func NewSession(take Take) (*Session, error) {
 	if take.Snaplen <= 0 || take.Snaplen > MaxSnaplen {
@@ -104,8 +106,8 @@ func NewSession(take Take) (*Session, error) {
 	return &Session{take: take, news: make(chan any, batchesAhead), ahead: newAhead(bytesAhead)}, nil
 }
 
-// Add opens a packet socket on each of the chosen interfaces of a stack; their
-// packets are kept from then on. It is for the time before Run.
+// Add opens a packet socket on each of the selected interfaces of a stack.
+// Their packets are kept from then on. Add must be called before Run.
 func (s *Session) Add(ctx context.Context, conn *stackconn.Conn, instance string) error {
 	have, err := Interfaces(ctx, conn)
 	if err != nil {

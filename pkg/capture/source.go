@@ -17,35 +17,36 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// DefaultBuffer is the socket's buffer in the stack, in bytes, when Options says
-// nothing; less where that is more than an eighth of the stack's memory. A packet
-// takes its kept bytes and about 800 more.
+// DefaultBuffer is the default size of the socket's buffer in the stack, in
+// bytes. It is reduced to an eighth of the stack's memory if necessary. A
+// packet uses its kept bytes and about 800 more.
 const DefaultBuffer = 32 << 20
 
-// Options say what a Source takes.
+// Options are the options of a Source.
 type Options struct {
-	Interface Interface // Index, LinkType, Snaplen and Filter count
-	Direction Direction // In or Out alone; Unknown: both
-	Buffer    int       // bytes; 0 or DefaultBuffer: what DefaultBuffer says
+	Interface Interface // only Index, LinkType, Snaplen and Filter are used
+	Direction Direction // In or Out only; Unknown: both
+	Buffer    int       // in bytes; 0 or DefaultBuffer: see DefaultBuffer
 }
 
-// Source is a packet socket in a stack, on one interface. Read is for one
-// goroutine, Stats may be called beside it.
+// Source is a packet socket in a stack, on one interface. Read must be called
+// by one goroutine. Stats may be called concurrently.
 type Source struct {
 	conn  *stackconn.Conn
 	sock  *stackconn.Socket
 	opt   Options
 	after *bpf.VM // a filter that cannot run in the stack; nil: none
 
-	wait    []*batch // one of few messages, that may be waited for
-	drain   []*batch // of many messages each
-	hurry   bool     // more than a few came last time
-	more    bool     // so much came that there is more already
+	wait    []*batch // for few messages; their calls may block
+	drain   []*batch // for many messages each
+	hurry   bool     // the last read returned more than a few
+	more    bool     // the last read was so large that more packets are waiting
 	stopped bool
 	stats   counted
 }
 
-// Open opens a packet socket on an interface. Packets from then on are in it.
+// Open opens a packet socket on an interface. The Source contains the packets
+// from then on.
 func Open(ctx context.Context, conn *stackconn.Conn, opt Options) (*Source, error) {
 	i := &opt.Interface
 	if i.Snaplen <= 0 || i.Snaplen > MaxSnaplen {
@@ -63,7 +64,8 @@ func Open(ctx context.Context, conn *stackconn.Conn, opt Options) (*Source, erro
 	if err != nil {
 		return nil, err
 	}
-	// Without a protocol it hears nothing until its filter is there.
+	// Without a protocol, the socket receives nothing before its filter is
+	// attached.
 	s.sock, err = conn.Socket(ctx, unix.AF_PACKET, unix.SOCK_RAW, 0)
 	if err == nil {
 		err = s.setUp(ctx, prog)
@@ -77,9 +79,9 @@ func Open(ctx context.Context, conn *stackconn.Conn, opt Options) (*Source, erro
 	return s, nil
 }
 
-// defaultBuffer is DefaultBuffer, or what a stack with little memory can spare.
+// defaultBuffer returns DefaultBuffer, or less for a stack with little memory.
 func defaultBuffer(ctx context.Context, conn *stackconn.Conn) int {
-	var total int // in KiB; of a stack that does not tell, 0
+	var total int // in KiB; 0 if the stack does not report it
 	if text, err := conn.ReadFile(ctx, "/proc/meminfo"); err == nil {
 		_, _ = fmt.Sscanf(string(text), "MemTotal: %d kB", &total)
 	}
@@ -89,7 +91,8 @@ func defaultBuffer(ctx context.Context, conn *stackconn.Conn) int {
 	return min(DefaultBuffer, total<<10/8)
 }
 
-// program is what runs in the stack; what cannot run there is in s.after.
+// program returns the filter that runs in the stack. A filter that cannot run
+// there goes to s.after.
 func (s *Source) program() ([]bpf.RawInstruction, error) {
 	i := &s.opt.Interface
 	prog, err := Compile(i.Filter, i.LinkType, i.Snaplen)
@@ -119,7 +122,7 @@ func (s *Source) setUp(ctx context.Context, prog []bpf.RawInstruction) error {
 	}
 	size := s.opt.Buffer / 2 // the kernel doubles it, socket(7)
 	if err := s.sock.SetsockoptInt(ctx, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, size); err != nil {
-		// A stack that is the host's own, without the right to force it.
+		// The stack is the host's own, and we may not force the size.
 		if err := s.sock.SetsockoptInt(ctx, unix.SOL_SOCKET, unix.SO_RCVBUF, size); err != nil {
 			return fmt.Errorf("setting the buffer to %d bytes: %w", s.opt.Buffer, err)
 		}
@@ -133,7 +136,8 @@ func (s *Source) setUp(ctx context.Context, prog []bpf.RawInstruction) error {
 	return s.sock.Bind(ctx, sockaddrLL(s.opt.Interface.Index))
 }
 
-// sockaddrLL is struct sockaddr_ll (packet(7)) for all protocols on an interface.
+// sockaddrLL builds a struct sockaddr_ll (packet(7)) for all protocols on an
+// interface.
 func sockaddrLL(ifindex int) []byte {
 	b := make([]byte, unix.SizeofSockaddrLinklayer)
 	binary.NativeEndian.PutUint16(b, unix.AF_PACKET)
@@ -142,34 +146,35 @@ func sockaddrLL(ifindex int) []byte {
 	return b
 }
 
-// Interface is what is captured.
+// Interface returns the captured interface.
 func (s *Source) Interface() Interface { return s.opt.Interface }
 
-// gather is how long packets gather, when many come, before they are fetched: each
-// fetch costs the stack's thread the same, whether it brings one or a hundred.
+// gather is the time for which packets are gathered before a read, if there are
+// many. A read costs the stack's thread the same for one packet as for a
+// hundred.
 const gather = 4 * time.Millisecond
 
-// drainCalls is how many calls fetch packets at once: on a busy machine an answer
-// takes milliseconds, in which more packets come than one call brings.
+// drainCalls is the number of simultaneous calls. On a busy machine an answer
+// takes milliseconds, in which more packets arrive than one call returns.
 const drainCalls = 4
 
-// largeFetch is how many bytes of packets are so many that the next ones are not
-// left to gather.
+// largeFetch is the number of bytes above which the next read follows at once,
+// without gathering.
 const largeFetch = 512 << 10
 
-// waitLimit is how long one call waits in the stack; it is made again.
+// waitLimit bounds one blocking call in the stack. The call is then repeated.
 const waitLimit = time.Minute
 
-// Read returns the next packets, with Packet.Interface left 0; it waits for the
-// first. After Stop it returns those that are left, then io.EOF; io.EOF, too, when
-// the interface is gone. When ctx ends it returns the context's error, and no
-// packet is lost: Read can be called again.
+// Read waits for packets and returns them, with Packet.Interface 0. After Stop
+// it returns the remaining ones, then io.EOF. It also returns io.EOF if the
+// interface is gone. If ctx ends, it returns the context's error. No packet is
+// lost then, and Read can be called again.
 func (s *Source) Read(ctx context.Context) ([]Packet, error) {
 	for {
 		if s.hurry && !s.more && !s.stopped {
 			select {
 			case <-time.After(gather):
-			case <-ctx.Done(): // fetches what there is all the same, later
+			case <-ctx.Done(): // the call continues, and a later Read returns its packets
 				return nil, context.Cause(ctx)
 			}
 		}
@@ -178,7 +183,7 @@ func (s *Source) Read(ctx context.Context) ([]Packet, error) {
 		case len(packets) > 0:
 			return packets, nil
 		case err == nil:
-		case errors.Is(err, syscall.ENETDOWN): // told once; the packets before it can still be read
+		case errors.Is(err, syscall.ENETDOWN): // reported once; earlier packets can still be read
 		case !errors.Is(err, syscall.EAGAIN):
 			return nil, s.ended(ctx, err)
 		case s.stopped:
@@ -191,8 +196,9 @@ func (s *Source) Read(ctx context.Context) ([]Packet, error) {
 	}
 }
 
-// fetch gets what packets there are; where few came last time, it waits for the
-// first. A call that fails beside others that bring packets fails again the next time.
+// fetch reads the available packets. If the last read returned few, it waits
+// for the first one. A call that fails beside successful ones fails again the
+// next time.
 func (s *Source) fetch(ctx context.Context) (all []Packet, err error) {
 	batches, call := s.wait, stackconn.Call{Wait: unix.EPOLLIN, Timeout: waitLimit}
 	if s.hurry || s.stopped {
@@ -227,7 +233,7 @@ func (s *Source) fetch(ctx context.Context) (all []Packet, err error) {
 	return all, err
 }
 
-// packets are those of a batch that the filter takes.
+// packets returns the packets of a batch that pass the filter.
 func (s *Source) packets(b *batch, n int) ([]Packet, error) {
 	packets, err := b.packets(n, s.opt.Interface.LinkType)
 	if err != nil || s.after == nil {
@@ -243,14 +249,14 @@ func (s *Source) packets(b *batch, n int) ([]Packet, error) {
 	return kept, nil
 }
 
-// gone says whether the interface does not exist any more: the socket is bound to
-// number -1 then (packet_notifier, net/packet/af_packet.c).
+// gone reports whether the interface no longer exists. The socket is then bound
+// to number -1 (packet_notifier, net/packet/af_packet.c).
 func (s *Source) gone(ctx context.Context) (bool, error) {
 	name, err := s.sock.Sockname(ctx)
 	return err == nil && len(name) >= 8 && int32(binary.NativeEndian.Uint32(name[4:])) == -1, err
 }
 
-// ended is what Read says at the end; nil: the interface is gone.
+// ended returns the error of Read at the end; nil: the interface is gone.
 func (s *Source) ended(ctx context.Context, err error) error {
 	if err == nil {
 		return io.EOF
@@ -261,7 +267,8 @@ func (s *Source) ended(ctx context.Context, err error) error {
 	return fmt.Errorf("capturing on %s: %w", s.opt.Interface.Name, err)
 }
 
-// Stop lets no more packets in; those that are in the stack can still be read.
+// Stop stops the capture. Packets that are already in the stack can still be
+// read.
 func (s *Source) Stop(ctx context.Context) error {
 	s.stopped = true
 	return s.sock.AttachFilter(ctx, reject)

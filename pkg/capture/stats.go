@@ -11,21 +11,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// counted adds up what the stack counts, which it forgets when it has told it.
+// counted sums the stack's counters, which the stack resets when it reports
+// them.
 type counted struct {
 	mu    sync.Mutex
 	stats Stats
 }
 
-// refused takes away what a filter outside the stack has refused.
+// refused subtracts packets that a filter outside the stack has rejected.
 func (c *counted) refused(n uint64) {
 	c.mu.Lock()
 	c.stats.Received -= n
 	c.mu.Unlock()
 }
 
-// Stats returns the counts since Open (PACKET_STATISTICS, packet(7)). After Stop
-// and once Read has said io.EOF, Received less Dropped is what Read returned.
+// Stats returns the counters since Open (PACKET_STATISTICS, packet(7)). After
+// Stop and the io.EOF of Read, Received minus Dropped is the number of packets
+// that Read returned.
 func (s *Source) Stats(ctx context.Context) (Stats, error) {
 	s.stats.mu.Lock()
 	defer s.stats.mu.Unlock()

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tuple names a flow as the socket that has it does: from its own side.
+// tuple identifies a flow from the side of its socket.
 type tuple struct {
 	proto         uint8 // IPPROTO_TCP or IPPROTO_UDP
 	local, remote netip.AddrPort
 }
 
-// tupleOf reads a packet's addresses and ports where they stand, without
-// decoding the rest: it is called for each packet of a capture. A later fragment
-// has no ports, and what is not TCP or UDP neither.
+// tupleOf reads a packet's addresses and ports directly, without decoding the
+// rest, because it is called for each packet of a capture. Later fragments have
+// no ports. Protocols other than TCP and UDP are not supported.
 func tupleOf(p *Packet, lt LinkType) (t tuple, ok bool) {
 	b := p.Data
 	if lt == LinkTypeEthernet {
@@ -38,7 +38,7 @@ func tupleOf(p *Packet, lt LinkType) (t tuple, ok bool) {
 		t.proto = b[9]
 		src, dst = netip.AddrFrom4([4]byte(b[12:16])), netip.AddrFrom4([4]byte(b[16:20]))
 		b = b[head:]
-	case 6: // RFC 8200, section 3; what stands between is not followed
+	case 6: // RFC 8200, section 3; extension headers are not followed
 		if len(b) < 40 {
 			return t, false
 		}
@@ -58,7 +58,7 @@ func tupleOf(p *Packet, lt LinkType) (t tuple, ok bool) {
 	return t, true
 }
 
-// behindEthernet returns what an Ethernet frame carries, if that is IP.
+// behindEthernet returns the payload of an Ethernet frame if that is IP.
 func behindEthernet(b []byte) ([]byte, bool) {
 	const tag = 4 // of a VLAN, IEEE 802.1Q
 	for at := 12; at+2 <= len(b); at += tag {
