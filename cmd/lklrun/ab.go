@@ -88,14 +88,14 @@ func abCommand() *cobra.Command {
 	return cmd
 }
 
-// stackList is --stack, which ab takes more than once.
+// stackList is the flag --stack, which can be repeated in ab.
 type stackList struct{ to *[]string }
 
 func (l *stackList) Set(word string) error { *l.to = append(*l.to, word); return nil }
 func (l *stackList) String() string        { return strings.Join(*l.to, " ") }
 func (l *stackList) Type() string          { return "NAME|DIR" }
 
-// prepare reads the command line.
+// prepare parses the command line.
 func (a *comparer) prepare(cmd *cobra.Command, args []string) (*ab.Program, *ab.Comparison, error) {
 	if err := checkFlags(cmd.Flags()); err != nil {
 		return nil, nil, err
@@ -147,14 +147,14 @@ func (a *comparer) prepare(cmd *cobra.Command, args []string) (*ab.Program, *ab.
 	}
 	if a.show {
 		p.Stdout, p.Stderr = os.Stdout, os.Stderr
-		if a.output == cli.OutputJSON { // which has standard output for itself
+		if a.output == cli.OutputJSON { // JSON needs standard output for itself
 			p.Stdout = os.Stderr
 		}
 	}
 	return p, c, nil
 }
 
-// common are the flags of all runs, as they were given.
+// common returns the flags of all runs as they were given.
 func (a *comparer) common(flags *pflag.FlagSet) (common []string, err error) {
 	flags.Visit(func(f *pflag.Flag) {
 		switch f.Name {
@@ -176,14 +176,14 @@ func (a *comparer) common(flags *pflag.FlagSet) (common []string, err error) {
 	return common, err
 }
 
-// compare makes the runs and tells what came of them.
+// compare performs the runs and prints the results.
 func (a *comparer) compare(ctx context.Context, p *ab.Program, c *ab.Comparison) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	next := func(int, int, *ab.Variant) {}
 	if term.IsTerminal(int(os.Stderr.Fd())) && !a.show {
 		bar := progressbar.NewOptions(1, progressbar.OptionSetWriter(os.Stderr), progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish(), progressbar.OptionShowCount())
-		defer func() { _ = bar.Finish() }() // it is but told
+		defer func() { _ = bar.Finish() }() // only a progress display
 		next = func(n, of int, v *ab.Variant) {
 			bar.ChangeMax(of)
 			_ = bar.Set(n)

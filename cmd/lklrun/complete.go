@@ -14,7 +14,7 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// completeFlags gives the flags of settings what a shell offers for them.
+// completeFlags adds shell completions to the flags of settings.
 func completeFlags(cmd *cobra.Command) {
 	own := map[string]cobra.CompletionFunc{
 		"stack": completeStack, "profile": completeProfile, "interfaces": cli.CompleteInterface, "sysctl": completeSysctl,
@@ -37,7 +37,7 @@ func completeFlags(cmd *cobra.Command) {
 }
 
 func completeStack(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	all, _ := stack.List(stack.SearchPath()) // what cannot be read is not offered
+	all, _ := stack.List(stack.SearchPath()) // offer nothing after an error
 	var names []string
 	for _, s := range all {
 		names = append(names, s.Name+"\t"+s.Summary)
@@ -48,15 +48,15 @@ func completeStack(*cobra.Command, []string, string) ([]string, cobra.ShellCompD
 func completeProfile(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	var names []string
 	src := config.Sources{Environ: os.Environ()}
-	all, _ := src.LoadProfiles() // what cannot be read is not offered
+	all, _ := src.LoadProfiles() // offer nothing after an error
 	for _, n := range all.Names() {
 		names = append(names, n+"\t"+all[n].Summary)
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeSysctl offers the names that the host's kernel has below net: nearly
-// those of the stack's, which does not run yet.
+// completeSysctl offers the names that the host's kernel has below net. They
+// are nearly those of the stack, which is not running yet.
 func completeSysctl(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 	var names []string
 	root := os.DirFS("/proc/sys")
@@ -64,7 +64,7 @@ func completeSysctl(_ *cobra.Command, _ []string, word string) ([]string, cobra.
 		name := strings.ReplaceAll(path, "/", ".")
 		switch {
 		case err != nil:
-			return fs.SkipDir // what cannot be read is not offered
+			return fs.SkipDir // offer nothing after an error
 		case d.IsDir() && !strings.HasPrefix(name, word) && !strings.HasPrefix(word, name):
 			return fs.SkipDir
 		case !d.IsDir() && strings.HasPrefix(name, word):

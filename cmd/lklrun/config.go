@@ -108,7 +108,7 @@ func (v *configVerb) run(args []string) error {
 	return nil
 }
 
-// explain lists the settings of a run, with those of its stack.
+// explain lists the settings of a run, including those of its stack.
 func explain(c *config.Config) ([]config.Value, error) {
 	rows := c.Explain()
 	s, err := stack.Find(c.Run.Stack, stack.SearchPath())
@@ -179,7 +179,7 @@ The last of a name holds. With NAME, its settings are shown.`,
 type profileRow struct {
 	Name    string         `json:"name"`
 	Summary string         `json:"summary"`
-	Where   string         `json:"where,omitempty"` // none: built in
+	Where   string         `json:"where,omitempty"` // absent: built in
 	Values  []config.Value `json:"settings"`
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/lklrun/lklrun/internal/cli"
 )
 
-// deskVerbs are those that nobody needs on a device, and that bring much along:
-// pictures, manual pages.
+// deskVerbs returns the verbs that are not useful on a device and need large
+// dependencies: pictures, manual pages.
 func deskVerbs(root *cobra.Command) []*cobra.Command {
 	return []*cobra.Command{abCommand(), cli.ManCommand(root, topics...)}
 }

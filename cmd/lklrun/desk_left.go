@@ -6,5 +6,6 @@ package main
 
 import "github.com/spf13/cobra"
 
-// deskVerbs are left out of the lklrun of a bundle, which goes to a device.
+// deskVerbs returns none in the lklrun of a bundle, which is uploaded to a
+// device.
 func deskVerbs(*cobra.Command) []*cobra.Command { return nil }

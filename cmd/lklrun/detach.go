@@ -22,15 +22,15 @@ import (
 	"github.com/lklrun/lklrun/internal/plan"
 )
 
-// A run in the background is made by a second lklrun, in a session of its own,
-// which gets the same command line behind --detached FD. What happens until the
-// target runs it says by that descriptor, a line of JSON each:
+// A run in the background is made by a second lklrun in a session of its own.
+// It gets the same command line after --detached FD. Until the target runs, it
+// reports to that descriptor, one line of JSON per event:
 //
 //	lklrun --detach ──┬── tell ...     a line for the user
 //	                  ├── started      the target runs: print the name, end with 0
-//	                  └── ended        it does not: end so
+//	                  └── ended        the start failed: end with this status
 
-// news is one such line; one of its fields is set.
+// news is one such line. Exactly one of its fields is set.
 type news struct {
 	Tell    string    `json:"tell,omitempty"`
 	Started string    `json:"started,omitempty"` // the instance's name
@@ -51,12 +51,14 @@ func (r *runner) detach(args []string) error {
 	cmd := &exec.Cmd{
 		Path: exe,
 		Args: append([]string{self, "--detached", strconv.Itoa(int(write.Fd()))}, args...),
-		// Its standard output is none: whoever reads ours sees it end.
+		// It gets no standard output, so that a reader of ours sees it
+		// end.
 		Stderr:      os.Stderr,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
-	// What ends a start ends that one; then it says so. Caught before it is there, or a
-	// signal in between would end us alone.
+	// Signals that end a start are passed on to the second lklrun, which
+	// then reports its end. They must be caught before it exists. Otherwise
+	// a signal in between would end only this process.
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM)
 	err = launch.HandingOver([]*os.File{write}, cmd.Start)
@@ -66,14 +68,14 @@ func (r *runner) detach(args []string) error {
 	}
 	go func() {
 		for s := range signals {
-			_ = cmd.Process.Signal(s) // gone: then the pipe has ended
+			_ = cmd.Process.Signal(s) // if it has ended, the pipe has ended too
 		}
 	}()
 	r.end, err = follow(read)
 	return err
 }
 
-// follow hears the news of a start to its end.
+// follow reads the news of a start until its end.
 func follow(read io.Reader) (exit.End, error) {
 	in := bufio.NewScanner(read)
 	in.Buffer(nil, 1<<20)
@@ -97,7 +99,7 @@ func follow(read io.Reader) (exit.End, error) {
 // background is the second lklrun's end of the descriptor.
 type background struct {
 	mu sync.Mutex
-	to *os.File // nil: the target runs, or there was none
+	to *os.File // nil: the target runs, or there was no descriptor
 }
 
 func newBackground(fd int) *background {
@@ -105,14 +107,14 @@ func newBackground(fd int) *background {
 	return &background{to: os.NewFile(uintptr(fd), "detached")}
 }
 
-// say writes news, the last when it says how the start ended.
+// say writes news. The news about the end of the start is the last.
 func (b *background) say(n news) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.to == nil {
 		return false
 	}
-	_ = json.NewEncoder(b.to).Encode(n) // nobody waits any more: then nobody needs it
+	_ = json.NewEncoder(b.to).Encode(n) // fails if the first lklrun has ended, which then needs no news
 	if n.Tell == "" {
 		b.to.Close()
 		b.to = nil
@@ -120,15 +122,16 @@ func (b *background) say(n news) bool {
 	return true
 }
 
-// tell is a line for the user, who reads it where he is: at the terminal until
-// the target runs, then in its log.
+// tell prints a line for the user: at the terminal until the target runs, and
+// then in the run's log.
 func (b *background) tell(line string) {
 	if !b.say(news{Tell: line}) {
 		cli.Note(os.Stderr, self, "%s", line)
 	}
 }
 
-// run is the run of the second lklrun: its errors go the same way.
+// run performs the run of the second lklrun. Its errors are reported in the
+// same way.
 func (b *background) run(r *runner, p *plan.Plan, opts launch.Options) error {
 	opts.Tell = func(line string) { b.tell(cli.OneLine(line)) }
 	opts.Started = func(name string) { b.say(news{Started: name}) }
@@ -149,7 +152,7 @@ func (b *background) run(r *runner, p *plan.Plan, opts launch.Options) error {
 	return nil
 }
 
-// failed tells err, and how the process ends by it.
+// failed reports err, and returns how the process must end.
 func (b *background) failed(r *runner, err error) error {
 	b.tell(cli.OneLine(err.Error()))
 	r.end = exit.End{Status: status(err)}

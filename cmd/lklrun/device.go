@@ -11,8 +11,8 @@ import (
 	"github.com/lklrun/lklrun/internal/remote/ondevice"
 )
 
-// deviceCommand is what a lklrun on another machine has this one do: the device's
-// half of --device. People have no use for it.
+// deviceCommand contains the verbs that an lklrun on another machine uses here:
+// the device's half of --device. They are not for users.
 func deviceCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:    "device",
@@ -62,7 +62,7 @@ func deviceCommand() *cobra.Command {
 		}
 		end.Exit()
 		return nil
-	}).Flags().SetInterspersed(false) // what follows the command is the command's
+	}).Flags().SetInterspersed(false) // the words after the command are its arguments
 	add("install FROM TO", "put a bundle that has come in its place", cobra.ExactArgs(2), func(_ *cobra.Command, args []string) error {
 		return ondevice.Install(args[0], args[1])
 	})

@@ -46,7 +46,7 @@ Exit status: 0 when COMMAND (without one: any program) can be run, 1 when not,
 			if err != nil {
 				return cli.Usagef("--stack: %w", err)
 			}
-			all, _ := stack.List(stack.SearchPath()) // what cannot be read is told by `lklrun stacks`
+			all, _ := stack.List(stack.SearchPath()) // `lklrun stacks` reports unreadable stacks
 			q := doctor.Question{Stack: s, Stacks: all, FindHost: launch.FindHost, FindPreload: findPreload,
 				CheckNotification: plan.CheckNotification, CheckFilter: plan.CheckFilter, MakeNamespaces: makeNamespaces}
 			if len(args) > 0 {
@@ -107,8 +107,9 @@ func findPreload() (string, error) {
 	return launch.FindPreload(host, config.EnginePreload)
 }
 
-// makeNamespaces tries what a run does for a user without CAP_SYS_ADMIN: a user
-// namespace with our own ids, and a network namespace in it.
+// makeNamespaces tries to create the namespaces of a run by a user without
+// CAP_SYS_ADMIN: a user namespace with our own ids, and a network namespace in
+// it.
 func makeNamespaces(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

@@ -17,22 +17,22 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// sources are what a command line says of a run's configuration: flags, and
-// which files to read beside them.
+// sources contains the configuration from a command line: flags, and the files
+// to read.
 type sources struct {
 	words  map[string][]string // by the keys of settings
 	file   string
 	noFile bool
 }
 
-// wordsFlag is the flag of a setting; pkg/config reads the words.
+// wordsFlag is the flag of a setting. pkg/config parses its words.
 type wordsFlag struct {
 	s       config.Setting
 	to      *sources
 	changed bool
 }
 
-// Set takes a word.
+// Set adds a word.
 func (f *wordsFlag) Set(word string) error {
 	if f.s.Kind == config.Switch {
 		if _, err := config.ParseSwitch(word); err != nil {
@@ -47,7 +47,7 @@ func (f *wordsFlag) Set(word string) error {
 	return nil
 }
 
-// String is the default in the help, and what was given.
+// String returns the default for the help, or the given values.
 func (f *wordsFlag) String() string {
 	if f.to == nil || !f.changed {
 		return f.s.Default
@@ -55,7 +55,7 @@ func (f *wordsFlag) String() string {
 	return strings.Join(f.to.words[f.s.Key], " ")
 }
 
-// Type is what stands for the value in the help.
+// Type returns the placeholder of the value in the help.
 func (f *wordsFlag) Type() string {
 	switch {
 	case f.s.Kind == config.Switch:
@@ -66,10 +66,10 @@ func (f *wordsFlag) Type() string {
 	return strings.Join(f.s.Choices, "|")
 }
 
-// shorthands are the flags that have one letter too.
+// shorthands are the flags that also have a short form.
 var shorthands = map[string]string{"verbose": "v", "quiet": "q"}
 
-// add gives a flag set the flags of all settings.
+// add adds the flags of all settings to a flag set.
 func (s *sources) add(f *pflag.FlagSet) {
 	s.words = map[string][]string{}
 	for _, setting := range config.Settings() {
@@ -115,8 +115,8 @@ func (s *sources) load(args []string) (*config.Config, error) {
 	return c, nil
 }
 
-// located says of an error that names a flag, or a kernel setting, which other
-// source the value came from.
+// located adds the other source of a value to an error that names a flag or a
+// kernel setting.
 func located(c *config.Config, err error) error {
 	if err == nil {
 		return nil
@@ -141,13 +141,13 @@ func located(c *config.Config, err error) error {
 	return err
 }
 
-// target is the TYPE:ARG of an interface's specification.
+// target returns the TYPE:ARG of an interface's specification.
 func target(spec string) string {
 	t, _, _ := strings.Cut(spec, ",")
 	return t
 }
 
-// checkFlags refuses what would be given in vain.
+// checkFlags rejects flags that would have no effect.
 func checkFlags(flags *pflag.FlagSet) error {
 	var err error
 	flags.Visit(func(f *pflag.Flag) {

@@ -26,21 +26,22 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// order is a run as a device's lklrun is told it. All sources of its configuration
-// are read here; what they say goes along as flags, and as a file what has none.
+// order is a run in the form sent to a device's lklrun. All sources of its
+// configuration are read here. They are sent as flags, and settings without a
+// flag as a file.
 type order struct {
 	flags     []string
-	config    string   // a configuration file's text
+	config    string   // text of a configuration file
 	command   []string // the program and its arguments
-	root      string   // what of it takes root
+	root      string   // the part that needs root
 	stack     []remote.File
 	stackID   string // the folder's name on the device
-	stackFile string // in that folder; empty: the folder is meant
+	stackFile string // file in that folder; empty: the folder itself
 	stays     bool
 	captures
 }
 
-// order makes it of the command line.
+// order builds the order from the command line.
 func (r *runner) order(args []string) (*order, error) {
 	c, err := r.load(args)
 	if err != nil {
@@ -75,11 +76,12 @@ func (r *runner) order(args []string) (*order, error) {
 	return o, nil
 }
 
-// take takes one word of a setting; what is wrong with it from afar is the error.
+// take adds one word of a setting. It returns an error if the setting is not
+// possible on another machine.
 func (o *order) take(s *config.Setting, w config.Word, others map[string]any) error {
 	switch {
 	case w.From.Kind == config.FromDefault, s.Key == "command", s.Key == "profile":
-		return nil // a profile's settings are among the others
+		return nil // the profile's settings are among the other words
 	case s.Key == "interfaces" && strings.HasPrefix(w.Text, config.TypeFD+":"):
 		return fmt.Errorf("%q: a descriptor cannot be handed to another machine; use another type with --device", w.Text)
 	case s.Key == "capture":
@@ -101,7 +103,7 @@ func (o *order) take(s *config.Setting, w config.Word, others map[string]any) er
 	return nil
 }
 
-// takeStack reads a stack of this machine's, to go along.
+// takeStack reads a stack of this machine to upload it.
 func (o *order) takeStack(name string) error {
 	s, err := stack.Find(name, nil)
 	if err != nil {
@@ -131,18 +133,18 @@ func (o *order) takeStack(name string) error {
 	} else if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	if o.stackFile != "" { // the library as such
+	if o.stackFile != "" { // only a library
 		o.stack = o.stack[:1]
 		err = nil
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		err = nil // a folder with a library alone
+		err = nil // a folder that contains only a library
 	}
 	o.stackID = hex.EncodeToString(h.Sum(nil))[:12]
 	return err
 }
 
-// stay makes it a run that outlives this lklrun.
+// stay makes the run outlive this lklrun, if wanted.
 func (o *order) stay(wanted bool) {
 	if wanted && !o.stays {
 		o.stays = true
@@ -150,7 +152,7 @@ func (o *order) stay(wanted bool) {
 	}
 }
 
-// put puts the stack that goes along on a device.
+// put uploads the stack to a device.
 func (o *order) put(ctx context.Context, r *remote.Ready) error {
 	if err := o.captures.put(ctx, r); err != nil || o.stackID == "" {
 		return err
@@ -158,7 +160,7 @@ func (o *order) put(ctx context.Context, r *remote.Ready) error {
 	return r.PutFolder(ctx, o.stackID, o.stack)
 }
 
-// start is the order for one device.
+// start returns the order for one device.
 func (o *order) start(r *remote.Ready) session.StartMessage {
 	args := append(append([]string{}, o.flags...), o.captures.flags()...)
 	if o.stackID != "" {
@@ -168,7 +170,7 @@ func (o *order) start(r *remote.Ready) session.StartMessage {
 	return session.StartMessage{Args: args, Config: o.config, Stay: o.stays}
 }
 
-// needsRoot names what of a run takes root on any device.
+// needsRoot names the part of a run that needs root on any device.
 func needsRoot(run *config.Run) string {
 	if len(run.Ifaces) > 0 {
 		return "--iface " + strings.Join(run.Ifaces, ",")

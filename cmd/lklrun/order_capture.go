@@ -18,14 +18,15 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// captures are the files of --capture: written on the device, and fetched when the
-// run has ended.
+// captures are the files of --capture. They are written on the device, and
+// copied here after the end of the run.
 type captures struct {
-	all    []config.Capture // as they are meant here
-	folder string           // on the device, of this run alone
+	all    []config.Capture // with paths on this machine
+	folder string           // on the device, only for this run
 }
 
-// check says why there can be no such files, before anything is done.
+// check returns an error if such files are not possible, before anything is
+// done.
 func (c *captures) check(devices int, stays bool) error {
 	switch {
 	case len(c.all) == 0:
@@ -47,19 +48,19 @@ func (c *captures) check(devices int, stays bool) error {
 	return nil
 }
 
-// put makes the folder on the device. Its name is of a bundle's form, so that one
-// that is left, because the way was cut, goes with those.
+// put creates the folder on the device. Its name has the form of a bundle's, so
+// that it is cleaned up with these if the connection drops.
 func (c *captures) put(ctx context.Context, r *remote.Ready) error {
 	if len(c.all) == 0 {
 		return nil
 	}
 	id := make([]byte, 6)
-	_, _ = rand.Read(id) // it never fails
+	_, _ = rand.Read(id) // never fails
 	c.folder = path.Join(r.Facts.Base, hex.EncodeToString(id)+".capture")
 	return r.MakeFolder(ctx, c.folder)
 }
 
-// flags are those for the device's lklrun.
+// flags returns the flags for the device's lklrun.
 func (c *captures) flags() []string {
 	var flags []string
 	for n, f := range c.all {
@@ -69,7 +70,7 @@ func (c *captures) flags() []string {
 	return flags
 }
 
-// fetch brings the files here and takes the folder away there.
+// fetch copies the files here and removes the folder on the device.
 func (c *captures) fetch(ctx context.Context, r *remote.Ready) error {
 	if len(c.all) == 0 {
 		return nil

@@ -28,28 +28,28 @@ import (
 	"github.com/lklrun/lklrun/internal/remote/session"
 )
 
-// envDevice is the variable for --device, of lklctl too.
+// envDevice is the variable for --device, for lklctl too.
 const envDevice = "LKLRUN_DEVICE"
 
-// far is what a command line says of the machines to do something on.
+// far contains the devices that a command line names.
 type far struct {
 	spec string
 	stay bool
 }
 
-// add gives a flag set --device.
+// add adds --device to a flag set.
 func (d *far) add(f *pflag.FlagSet, help string) {
 	f.StringVar(&d.spec, "device", "", help)
 }
 
-// addStay gives a flag set --stay.
+// addStay adds --stay to a flag set.
 func (d *far) addStay(f *pflag.FlagSet) {
 	f.BoolVar(&d.stay, "stay", false, "with --device the run goes on there when this lklrun has ended")
 }
 
 const deviceHelp = "the `DEVICE` to run on: adb, adb:SERIAL, ssh:[USER@]HOST[:PORT], all of adb, or several with commas"
 
-// targets are the devices that are meant; none: this machine.
+// targets returns the selected devices; none: this machine.
 func (d *far) targets(ctx context.Context) ([]remote.Target, error) {
 	spec, by := d.spec, "--device"
 	if spec == "" {
@@ -76,7 +76,7 @@ type place struct {
 	err    error
 }
 
-// run runs the command on the devices, if the command line names some.
+// run runs the command on the devices, if the command line names any.
 func (d *far) run(ctx context.Context, r *runner, args []string) (done bool, err error) {
 	defer func() {
 		var sig *launch.SignalError
@@ -84,8 +84,8 @@ func (d *far) run(ctx context.Context, r *runner, args []string) (done bool, err
 			r.end, err = exit.End{Signal: sig.Signal}, nil
 		}
 	}()
-	// Signals are not caught before it is known that there is a device: a run here
-	// hears of them by itself, and by then they would be lost.
+	// Signals are caught only once it is known that there is a device. A
+	// local run catches them itself, and would lose those caught here.
 	targets, err := d.targets(ctx)
 	if err != nil || len(targets) == 0 {
 		return err != nil, err
@@ -116,7 +116,7 @@ func (d *far) run(ctx context.Context, r *runner, args []string) (done bool, err
 			}
 		}
 	}()
-	stop() // from now on signals are for the command
+	stop() // from now on signals go to the command
 	if ctx.Err() != nil {
 		return true, context.Cause(ctx)
 	}
@@ -127,7 +127,7 @@ func (d *far) run(ctx context.Context, r *runner, args []string) (done bool, err
 		if r.end, err = desk.Run(ctx, places[0].ready, order.start(places[0].ready)); err != nil {
 			return true, errRun{err}
 		}
-		ctx, stop := interruptible(ctx) // the command is over: they are for us again
+		ctx, stop := interruptible(ctx) // the command has ended: signals are for us again
 		defer stop()
 		return true, order.fetch(ctx, places[0].ready)
 	}
@@ -135,7 +135,7 @@ func (d *far) run(ctx context.Context, r *runner, args []string) (done bool, err
 	return true, err
 }
 
-// open makes a device ready.
+// open prepares a device.
 func (p *place) open(ctx context.Context, o *order, show func(string, int64, int64)) {
 	dev, err := remote.Open(ctx, p.target)
 	if err != nil {
@@ -154,9 +154,9 @@ func (p *place) open(ctx context.Context, o *order, show func(string, int64, int
 	p.ready = ready
 }
 
-// interruptible is a context that a signal of ending ends, with that as its cause.
-// Once what it returns has been called, the context has ended by whatever signal came
-// before, and signals are no longer caught.
+// interruptible returns a context that ends with a terminating signal as its
+// cause. The returned function stops catching signals. Once it has returned,
+// the context has ended if a signal arrived before.
 func interruptible(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 8)
@@ -170,16 +170,16 @@ func interruptible(ctx context.Context) (context.Context, func()) {
 	var once sync.Once
 	return ctx, func() {
 		once.Do(func() {
-			signal.Stop(signals) // nothing is sent there any more
+			signal.Stop(signals) // no more signals are sent to the channel
 			close(signals)
 			heard.Wait()
 		})
 	}
 }
 
-// together runs the command on several devices at once: each line of output behind
-// the device's name, the input for all of them, the outcomes as a table in the end.
-// The first that did not end with 0 is the outcome of all.
+// together runs the command on several devices at once. Each line of output is
+// prefixed with the device's name. All devices get the input. A table of the
+// results follows at the end. The overall result is the first one other than 0.
 func together(ctx context.Context, places []*place, o *order) (exit.End, error) {
 	signals := desk.Hear()
 	var lines sync.Mutex
@@ -208,7 +208,7 @@ func together(ctx context.Context, places []*place, o *order) (exit.End, error) 
 			for _, c := range each {
 				select {
 				case c <- s:
-				default: // nobody hears there any more
+				default: // the receiver has ended
 				}
 			}
 		}
@@ -218,8 +218,8 @@ func together(ctx context.Context, places []*place, o *order) (exit.End, error) 
 	return outcome(places)
 }
 
-// deal gives all that r has to each of the inputs; one that nobody reads any more is
-// left out. It reads no more than the slowest takes.
+// deal copies r to each of the inputs, and drops inputs that are no longer
+// read. It reads only as fast as the slowest input accepts.
 func deal(r io.Reader, inputs []*io.PipeWriter) {
 	buf := make([]byte, session.MaxFrame)
 	for len(inputs) > 0 {
@@ -237,7 +237,7 @@ func deal(r io.Reader, inputs []*io.PipeWriter) {
 	}
 }
 
-// outcome says what became of the command on each device.
+// outcome prints the result on each device, and returns the overall result.
 func outcome(places []*place) (exit.End, error) {
 	t := cli.NewTable("DEVICE", "STATUS", "OUTCOME")
 	first := exit.End{}
@@ -263,7 +263,7 @@ func outcome(places []*place) (exit.End, error) {
 	return first, t.Write(os.Stderr)
 }
 
-// prefixed writes whole lines, each behind a prefix.
+// prefixed writes whole lines, each with a prefix.
 type prefixed struct {
 	w      io.Writer
 	mu     *sync.Mutex
@@ -271,7 +271,7 @@ type prefixed struct {
 	rest   []byte
 }
 
-// maxLine is where a line without an end is cut.
+// maxLine is the length at which a line without an end is cut.
 const maxLine = 16 << 10
 
 func (p *prefixed) Write(b []byte) (int, error) {
@@ -305,11 +305,11 @@ func (p *prefixed) line(text []byte) error {
 // end writes a last line that has no end.
 func (p *prefixed) end() {
 	if len(p.rest) > 0 {
-		_ = p.line(p.rest) // nobody reads it
+		_ = p.line(p.rest) // fails if nothing reads the output
 	}
 }
 
-// progress is the bar while bundles are put on devices.
+// progress is the progress bar during the upload of bundles.
 type progress struct {
 	mu   sync.Mutex
 	bar  *progressbar.ProgressBar
@@ -333,7 +333,7 @@ func (p *progress) show(device string, done, total int64) {
 		sum, all = sum+d[0], all+d[1]
 	}
 	p.bar.ChangeMax64(all)
-	_ = p.bar.Set64(min(sum, all-1)) // its end comes with the last device's
+	_ = p.bar.Set64(min(sum, all-1)) // the last device completes it
 }
 
 func (p *progress) end() {

@@ -12,8 +12,7 @@ import (
 	"github.com/lklrun/lklrun/internal/cli"
 )
 
-// far is what a command line says of other machines: on a device nothing, for it is
-// one.
+// far contains no devices in this build, because it runs on a device itself.
 type far struct{}
 
 func (*far) add(*pflag.FlagSet, string) {}

@@ -19,13 +19,13 @@ import (
 	"github.com/lklrun/lklrun/internal/remote"
 )
 
-// verbLimit bounds what a verb has a device do, beside what it takes to put the
-// bundle there.
+// verbLimit bounds the work of a verb on a device, without the upload of the
+// bundle.
 const verbLimit = time.Minute
 
-// each does something on every device that the command line names, one after the
-// other, and says whether it names any. Of several the first error is returned, the
-// others are told.
+// each calls do for every device that the command line names, in turn, and
+// reports whether it names any. With several devices, it returns the first
+// error and prints the others.
 func (d *far) each(ctx context.Context, do func(context.Context, *remote.Ready) error) (done bool, err error) {
 	targets, err := d.targets(ctx)
 	if err != nil || len(targets) == 0 {
@@ -62,8 +62,8 @@ func on(ctx context.Context, t remote.Target, do func(context.Context, *remote.R
 	return do(ctx, ready)
 }
 
-// lines runs one of the device's verbs and returns what it prints. What it says
-// beside that is told here, behind the device's name.
+// lines runs one of the device's verbs and returns its standard output. It
+// prints the other output with the device's name as prefix.
 func lines(ctx context.Context, r *remote.Ready, args ...string) (string, int, error) {
 	var out, said remote.Head
 	status, err := r.Run(ctx, remote.Command{Line: r.Command(args...), Stdout: &out, Stderr: &said})
@@ -76,8 +76,8 @@ func lines(ctx context.Context, r *remote.Ready, args ...string) (string, int, e
 	return out.String(), status, nil
 }
 
-// cleanup undoes what killed runs left on the devices and takes the bundle away,
-// unless something runs there.
+// cleanup undoes the changes of killed runs on the devices, and removes the
+// bundle unless something runs there.
 func (d *far) cleanup(ctx context.Context) (done bool, err error) {
 	return d.each(ctx, func(ctx context.Context, r *remote.Ready) error {
 		for _, verb := range [][]string{{"device", "cleanup"}, {"device", "remove"}} {
@@ -96,14 +96,15 @@ func (d *far) cleanup(ctx context.Context) (done bool, err error) {
 	})
 }
 
-// farReport is a doctor's report on a device.
+// farReport is a doctor's report about a device.
 type farReport struct {
 	Device string       `json:"device"`
 	Facts  remote.Facts `json:"facts"`
 	*doctor.Report
 }
 
-// doctor says what the devices offer, and what becomes of a command there.
+// doctor prints the features of the devices, and whether the command can run
+// there.
 func (d *far) doctor(ctx context.Context, args []string, output cli.Output) (done bool, err error) {
 	var reports []farReport
 	done, err = d.each(ctx, func(ctx context.Context, r *remote.Ready) error {
@@ -135,7 +136,7 @@ func (d *far) doctor(ctx context.Context, args []string, output cli.Output) (don
 	return true, errors.Join(cli.WriteJSON(os.Stdout, reports), err)
 }
 
-// findings are what the desk knows of a device.
+// findings returns the desk's knowledge about a device.
 func findings(r *remote.Ready) []doctor.Finding {
 	f := r.Facts
 	machine := f.Machine

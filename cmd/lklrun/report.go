@@ -13,7 +13,7 @@ import (
 	"github.com/lklrun/lklrun/internal/launch"
 )
 
-// reportTo writes what a run cost to the descriptor that a comparison has given.
+// reportTo writes the costs of a run to a comparison's descriptor.
 func reportTo(fd int) func(launch.Report) {
 	if fd < 0 {
 		return nil
@@ -21,7 +21,7 @@ func reportTo(fd int) func(launch.Report) {
 	unix.CloseOnExec(fd)
 	to := os.NewFile(uintptr(fd), "report"+strconv.Itoa(fd))
 	return func(r launch.Report) {
-		_ = json.NewEncoder(io.Writer(to)).Encode(r) // nobody waits any more: then nobody needs it
+		_ = json.NewEncoder(io.Writer(to)).Encode(r) // fails if the comparison has ended, which then needs no report
 		to.Close()
 	}
 }

@@ -26,16 +26,16 @@ import (
 
 const self = "lklrun"
 
-// exitOwn is the status when a run failed by lklrun's doing or the stack's, not
-// the command's; as env(1) and nohup(1) have it.
+// exitOwn is the status if a run failed because of lklrun or the stack, not of
+// the command, as in env(1) and nohup(1).
 const exitOwn = 125
 
-// errRun marks an error of a run, as against one of another verb.
+// errRun marks an error of a run, as opposed to one of another verb.
 type errRun struct{ error }
 
 func (e errRun) Unwrap() error { return e.error }
 
-// execute runs the command line and returns how the process shall end.
+// execute runs the command line and returns how the process must end.
 func execute(args []string) exit.End {
 	r := &runner{}
 	cmd := r.command()
@@ -82,14 +82,14 @@ func status(err error) int {
 	return cli.ExitFailure
 }
 
-// runner is the verb without a name: it runs a command.
+// runner is the verb without a name, which runs a command.
 type runner struct {
 	sources
 	far
 	config     *config.Config
 	dryRun     bool
-	background int // the descriptor of detach.go, -1: none
-	report     int // that of ab.go, -1: none
+	background int // the descriptor of detach.go; -1: none
+	report     int // the descriptor of ab.go; -1: none
 	cmd        *cobra.Command
 	output     cli.Output
 	end        exit.End
@@ -114,10 +114,10 @@ func (r *runner) command() *cobra.Command {
 		Long:          longHelp,
 		Example:       examples,
 		Version:       version(),
-		Args:          cobra.ArbitraryArgs, // a command's, not the names of verbs
+		Args:          cobra.ArbitraryArgs, // of a command, not names of verbs
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		// The usage line says it.
+		// The usage line already contains it.
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkFlags(cmd.Flags()); err != nil {
@@ -158,7 +158,8 @@ func (r *runner) command() *cobra.Command {
 	return cmd
 }
 
-// flagHelp says where a command's flags are listed, unless the error has a remedy.
+// flagHelp says where a command's flags are listed, unless the error contains a
+// remedy.
 func flagHelp(cmd *cobra.Command, err error) string {
 	switch {
 	case strings.HasSuffix(err.Error(), "?"):
@@ -218,8 +219,8 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// plan reads the configuration and plans the run. All that is wrong by now is
-// the user's to mend.
+// plan reads the configuration and plans the run. The user can fix all errors
+// up to this point.
 func (r *runner) plan(args []string) (*plan.Plan, error) {
 	var err error
 	if r.config, err = r.load(args); err != nil {
@@ -244,7 +245,7 @@ func (r *runner) plan(args []string) (*plan.Plan, error) {
 	return p, located(r.config, err)
 }
 
-// logger is where -v goes.
+// logger returns the logger for -v.
 func logger(verbose bool) *slog.Logger {
 	if !verbose {
 		return slog.New(slog.DiscardHandler)
@@ -256,8 +257,8 @@ func logger(verbose bool) *slog.Logger {
 	}))
 }
 
-// usageTemplate keeps the help within a screen of 40 lines and 80 columns; all
-// that is more is in the topics.
+// usageTemplate keeps the help within a screen of 40 lines and 80 columns. The
+// rest is in the topics.
 var usageTemplate = strings.TrimLeft(`
 USAGE
   {{if .Runnable}}{{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}

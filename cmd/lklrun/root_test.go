@@ -35,7 +35,7 @@ func TestHelpWidth(t *testing.T) {
 	}
 }
 
-// The first help fits a screen, and each topic a terminal.
+// The first help fits a screen, and each topic fits the width of a terminal.
 func TestHelpTopics(t *testing.T) {
 	root := (&runner{}).command()
 	root.AddCommand(verbs()...)
@@ -91,7 +91,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// The line for a wrong flag names the flag and the word.
+// The error for an invalid flag names the flag and the word.
 func TestParseNamesTheFlag(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	for want, args := range map[string][]string{
@@ -120,7 +120,7 @@ func TestParseNamesTheFlag(t *testing.T) {
 	}
 }
 
-// What would be given in vain, and what is no run directory, is refused.
+// Flags without effect, and folders that are not run directories, are rejected.
 func TestInVain(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--name: an empty word":              {"--name", "", "true"},
@@ -141,7 +141,7 @@ func TestInVain(t *testing.T) {
 	}
 }
 
-// A shell is offered what there is for each flag.
+// The completions of each flag are the available values.
 func TestComplete(t *testing.T) {
 	for word, want := range map[string]string{
 		"--engine":  "supervise\n",

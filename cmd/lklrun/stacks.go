@@ -17,7 +17,7 @@ type stackRow struct {
 	Name    string `json:"name"`
 	Kernel  string `json:"kernel,omitempty"`
 	Library string `json:"library"`           // present, missing, unusable; empty: needs none
-	Problem string `json:"problem,omitempty"` // why it is not present
+	Problem string `json:"problem,omitempty"` // the reason why it is not present
 	Default bool   `json:"default"`
 	Summary string `json:"summary"`
 	Path    string `json:"path"`

@@ -9,8 +9,8 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// topics are the pages of `lklrun help TOPIC`, in the order of the list. Each is
-// a manual page too, lklrun-NAME(7).
+// topics are the pages of `lklrun help TOPIC`, in the order of the list. Each
+// is also a manual page, lklrun-NAME(7).
 var topics = []cli.Topic{
 	{Name: "interfaces", Short: "types and keys of --if", Text: interfacesTopic + config.InterfaceHelp() + interfacesRest},
 	{Name: "servers", Short: "let others reach the program: --publish, --listen", Text: serversTopic},
@@ -201,7 +201,7 @@ lklrun ends by the same signal, except SIGKILL, which becomes 137. Otherwise:
   lklrun --require mptcp --if tap:tap0,ip=192.0.2.2/24 -- curl http://192.0.2.1/
 `
 
-// allTopics are the topics and, first, the list of flags.
+// allTopics returns the list of flags, followed by the topics.
 func allTopics(root *cobra.Command) []cli.Topic {
 	flags := cli.Topic{Name: "flags", Short: "every flag of a run", Text: root.LocalFlags().FlagUsagesWrapped(80)}
 	return append([]cli.Topic{flags}, topics...)
