@@ -14,10 +14,10 @@ import (
 	"github.com/lklrun/lklrun/internal/remote/app"
 )
 
-// appLimit bounds what is done to an app.
+// appLimit bounds an operation on an app.
 const appLimit = 2 * time.Minute
 
-// appDone is what app prints with -o json.
+// appDone is the output of app with -o json.
 type appDone struct {
 	Device  string `json:"device"`  // as --device takes it
 	Package string `json:"package"` // whose app it is
@@ -57,7 +57,7 @@ every app on a phone; docs/android.md says more.`,
 			return c.app(cmd.Context(), args[0], true, func(ctx context.Context, a *app.App) error { return a.Run(ctx, args[1:]) })
 		},
 	}
-	run.Flags().SetInterspersed(false) // what follows the package is lklrun's
+	run.Flags().SetInterspersed(false) // the words after the package are lklrun's
 	unset := &cobra.Command{
 		Use:     "unset PACKAGE",
 		Short:   "have an app start as always",
@@ -76,7 +76,7 @@ every app on a phone; docs/android.md says more.`,
 	return cmd
 }
 
-// app does something to an app of the device.
+// app performs an operation on an app of the device.
 func (c *ctl) app(ctx context.Context, name string, wrapped bool, do func(context.Context, *app.App) error) error {
 	if c.device == "" {
 		return cli.Usagef("app: there are no apps on this machine; name a device with --device adb")

@@ -21,10 +21,10 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// queryLimit bounds what a verb asks of a stack in all.
+// queryLimit bounds all questions of a verb to a stack.
 const queryLimit = 30 * time.Second
 
-// choose finds the instance that -n means.
+// choose finds the instance selected by -n.
 func (c *ctl) choose() (*instance.Info, error) {
 	info, err := c.place.Open(c.name)
 	if err == nil {
@@ -36,7 +36,7 @@ func (c *ctl) choose() (*instance.Info, error) {
 	if errors.As(err, new(*instance.PlaceError)) {
 		return nil, &cli.UsageError{Err: err}
 	}
-	// Several and no -n is a matter of the command line.
+	// Several instances without -n are an error of the command line.
 	if all, lerr := c.place.List(); lerr == nil && running(all) > 1 {
 		return nil, &cli.UsageError{Err: err}
 	}
@@ -52,7 +52,7 @@ func running(all []instance.Info) (n int) {
 	return n
 }
 
-// attach connects to the chosen instance's stack, which must be alive.
+// attach connects to the selected instance's stack, which must be alive.
 func (c *ctl) attach(ctx context.Context) (*instance.Info, *stackconn.Conn, error) {
 	info, conn, err := c.dial(ctx)
 	if err != nil {
@@ -71,7 +71,7 @@ func (c *ctl) attach(ctx context.Context) (*instance.Info, *stackconn.Conn, erro
 	return info, conn, nil
 }
 
-// logPlace is where the console's log is.
+// logPlace describes where the console's log is.
 func logPlace(info *instance.Info) string {
 	path := filepath.Join(info.Dir, instance.LogFile)
 	if info.Device != "" {
@@ -80,7 +80,7 @@ func logPlace(info *instance.Info) string {
 	return path
 }
 
-// dial is attach without a look at the stack's state.
+// dial is like attach, without a check of the stack's state.
 func (c *ctl) dial(ctx context.Context) (*instance.Info, *stackconn.Conn, error) {
 	info, err := c.choose()
 	if err != nil {
@@ -102,12 +102,13 @@ func (c *ctl) dial(ctx context.Context) (*instance.Info, *stackconn.Conn, error)
 	return info, conn, nil
 }
 
-// query is a verb's body that asks an instance's stack within queryLimit.
+// query returns the body of a verb that queries an instance's stack within
+// queryLimit.
 func (c *ctl) query(body queryBody) func(*cobra.Command, []string) error {
 	return c.queryWithin(queryLimit, body)
 }
 
-// queryBody asks a stack, and prints what it says.
+// queryBody queries a stack and prints the result.
 type queryBody func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error
 
 func (c *ctl) queryWithin(limit time.Duration, body queryBody) func(*cobra.Command, []string) error {
@@ -123,7 +124,7 @@ func (c *ctl) queryWithin(limit time.Duration, body queryBody) func(*cobra.Comma
 	}
 }
 
-// asked says in the user's terms why an instance gave no answer.
+// asked explains to the user why an instance did not answer.
 func asked(ctx context.Context, info *instance.Info, conn *stackconn.Conn, limit time.Duration, err error) error {
 	inside := info.Engine == config.EnginePreload
 	switch {
@@ -139,21 +140,22 @@ func asked(ctx context.Context, info *instance.Info, conn *stackconn.Conn, limit
 	return err
 }
 
-// ending says whether EIO means the instance's end: a stack host whose kernel has
-// halted answers so to each call in it, and a call's own result may be the same.
+// ending reports whether EIO means the end of the instance. A stack host whose
+// kernel has halted returns EIO for each call in the stack, but EIO can also be
+// a call's own result.
 func ending(ctx context.Context, conn *stackconn.Conn) bool {
 	hello, err := conn.Refresh(ctx)
 	return errors.Is(err, stackconn.ErrClosed) || err == nil && hello.State == ctlproto.CTL_STATE_ENDING
 }
 
-// change is query for a verb that changes the stack's network, which the host's
-// own kernel's is not for us to do.
+// change is like query, for a verb that changes the stack's network. It refuses
+// to change the network of the host's own kernel.
 func (c *ctl) change(body queryBody) func(*cobra.Command, []string) error {
 	return c.changeWithin(queryLimit, "ip(8)", body)
 }
 
-// changeWithin is change with another limit, or for what is another tool's there.
-
+// changeWithin is like change, with a different limit, or for a change that
+// another tool makes on the host.
 func (c *ctl) changeWithin(limit time.Duration, tool string, body queryBody) func(*cobra.Command, []string) error {
 	return c.queryWithin(limit, func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error {
 		if conn.Hello().ABI == ctlproto.CTL_ABI_HOST {
@@ -163,7 +165,8 @@ func (c *ctl) changeWithin(limit time.Duration, tool string, body queryBody) fun
 	})
 }
 
-// isEnding says why a stack host closed the connection: it does so at its end.
+// isEnding explains why a stack host closed the connection: the instance is
+// ending.
 func isEnding(info *instance.Info) error {
 	return fmt.Errorf("instance %q is ending: its stack host has closed the connection", info.Name)
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// bundleMade is what bundle prints.
+// bundleMade is the output of bundle.
 type bundleMade struct {
 	File  string `json:"file"`  // the bundle
 	Bytes int64  `json:"bytes"` // its size
@@ -78,7 +78,7 @@ are kept.`,
 	return cmd
 }
 
-// gatherBundle asks the instance, also one whose kernel is dead.
+// gatherBundle queries the instance, even if its kernel is dead.
 func (c *ctl) gatherBundle(ctx context.Context) (*bundle.Bundle, error) {
 	info, conn, err := c.dial(ctx)
 	if err != nil {
@@ -104,8 +104,9 @@ func (c *ctl) gatherBundle(ctx context.Context) (*bundle.Bundle, error) {
 	return b, ctx.Err()
 }
 
-// bundlePackets adds the packets that lklrun has kept. It writes them to a file that it
-// is handed, which cannot be where it is on another machine.
+// bundlePackets adds the packets that lklrun has kept. On this machine, lklrun
+// writes them to a file that it gets as a descriptor. From another machine they
+// are fetched instead.
 func (c *ctl) bundlePackets(ctx context.Context, b *bundle.Bundle, info *instance.Info, conn *stackconn.Conn) {
 	if c.far == nil {
 		b.AskPackets(ctx, conn)

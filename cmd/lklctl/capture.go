@@ -24,7 +24,7 @@ type captureOptions struct {
 	seconds    uint
 	megabytes  uint
 	files      uint
-	buffer     uint // KiB
+	buffer     uint // in KiB
 	direction  string
 	format     string
 	unbuffered bool
@@ -99,7 +99,7 @@ func (o *captureOptions) flags(f *pflag.FlagSet) {
 	f.BoolVarP(&o.text, "ascii", "A", false, "show a packet's bytes below its line, as text")
 }
 
-// style is how lines look.
+// style returns the format of lines.
 func (o *captureOptions) style(several bool) capture.Style {
 	s := capture.Style{
 		Instances:  several,
@@ -118,7 +118,8 @@ func (o *captureOptions) style(several bool) capture.Style {
 	return s
 }
 
-// take is what is to be captured; the error is in what was typed.
+// take returns the packets to capture. Its errors are errors of the command
+// line.
 func (o *captureOptions) take(filter string) (capture.Take, error) {
 	t := capture.Take{Names: o.interfaces, Snaplen: o.snaplen, Filter: filter, Buffer: int(o.buffer) << 10, Annotate: true}
 	switch o.direction {
@@ -149,10 +150,11 @@ func (o *captureOptions) take(filter string) (capture.Take, error) {
 	return t, nil
 }
 
-// maxBuffer bounds -B, in KiB: it is the stack's memory.
+// maxBuffer is the maximum of -B in KiB, because the buffer uses the stack's
+// memory.
 const maxBuffer = 1 << 20
 
-// fileOptions say which files are written.
+// fileOptions returns the files to write.
 func (o *captureOptions) fileOptions(t capture.Take, several bool) capture.FileOptions {
 	f := capture.FileOptions{
 		Path: o.file, Format: capture.Format(o.format),

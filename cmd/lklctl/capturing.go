@@ -42,7 +42,7 @@ type captureRow struct {
 	Comment string `json:"comment,omitempty"`
 }
 
-// recorder is what a capture's packets go to, with a count and an end.
+// recorder passes on a capture's packets, counts them, and ends the capture.
 type recorder struct {
 	capture.Handler
 	members  []*capture.Member
@@ -50,13 +50,13 @@ type recorder struct {
 	most     uint64 // -c; 0: no limit
 }
 
-// Interface notes the interface for the summary.
+// Interface records the interface for the summary.
 func (r *recorder) Interface(m *capture.Member) error {
 	r.members = append(r.members, m)
 	return r.Handler.Interface(m)
 }
 
-// Packets hands on as many as are wanted.
+// Packets passes on the packets up to the limit.
 func (r *recorder) Packets(packets []capture.Packet) error {
 	enough := false
 	if left := r.most - r.captured; r.most > 0 && uint64(len(packets)) >= left {
@@ -70,20 +70,20 @@ func (r *recorder) Packets(packets []capture.Packet) error {
 	return err
 }
 
-// lines shows packets to people, or as JSON.
+// lines prints packets as text or JSON.
 type lines struct {
 	c       *ctl
 	d       *capture.Describer
 	members []*capture.Member
 }
 
-// Interface notes the interface.
+// Interface records the interface.
 func (l *lines) Interface(m *capture.Member) error {
 	l.members = append(l.members, m)
 	return nil
 }
 
-// Packets prints a line for each.
+// Packets prints a line for each packet.
 func (l *lines) Packets(packets []capture.Packet) error {
 	var b strings.Builder
 	for i := range packets {
@@ -112,14 +112,14 @@ func (l *lines) Packets(packets []capture.Packet) error {
 	return err
 }
 
-// capture is the verb.
+// capture performs the verb.
 func (c *ctl) capture(ctx context.Context, o *captureOptions, filter string) error {
 	take, err := o.take(filter)
 	if err != nil {
 		return err
 	}
-	// What is wrong with the filter shows before anything is opened. Each link
-	// type has its own program, but one grammar.
+	// Check the filter before anything is opened. Each link type needs its
+	// own program, but the grammar is the same for all.
 	if _, err := capture.Compile(filter, capture.LinkTypeEthernet, capture.MaxSnaplen); err != nil {
 		return filterError(err)
 	}
@@ -144,7 +144,8 @@ func (c *ctl) capture(ctx context.Context, o *captureOptions, filter string) err
 	return c.record(ctx, o, take, names, session)
 }
 
-// instances are the names of those to capture of; "" is the one that runs.
+// instances returns the names of the instances to capture from. "" is the only
+// running one.
 func (o *captureOptions) instances(place instance.Place, one string) ([]string, error) {
 	if !o.all {
 		if len(o.names) == 0 {
@@ -166,12 +167,13 @@ func (o *captureOptions) instances(place instance.Place, one string) ([]string, 
 		}
 	}
 	if len(names) == 0 {
-		return []string{""}, nil // of which is said that none runs
+		return []string{""}, nil // join reports that none is running
 	}
 	return names, nil
 }
 
-// join adds an instance to a session; what it returns ends the connection.
+// join adds an instance to a session. The returned function ends the
+// connection.
 func (c *ctl) join(ctx context.Context, session *capture.Session, name string) (*instance.Info, func() error, error) {
 	named := *c
 	named.name = name
@@ -186,7 +188,7 @@ func (c *ctl) join(ctx context.Context, session *capture.Session, name string) (
 	return info, conn.Close, nil
 }
 
-// record runs the session into a file or onto standard output.
+// record runs the session and writes to a file or to standard output.
 func (c *ctl) record(ctx context.Context, o *captureOptions, take capture.Take, names []string, session *capture.Session) error {
 	r := &recorder{most: o.count}
 	finish := func() error { return nil }
@@ -217,24 +219,24 @@ func (c *ctl) record(ctx context.Context, o *captureOptions, take capture.Take, 
 	return nil
 }
 
-// summary tells the counts, as tcpdump does.
+// summary prints the counts, like tcpdump.
 func (c *ctl) summary(r *recorder) {
 	var sum capture.Stats
 	for _, m := range r.members {
-		s := m.Stats(context.Background()) // it has ended: nothing is asked
+		s := m.Stats(context.Background()) // the session has ended, so this does not query the stack
 		sum.Received += s.Received
 		sum.Dropped += s.Dropped
 		sum.Early = sum.Early || s.Early
 	}
 	early := ""
-	if sum.Early { // counted shortly before the end, packets until the end
+	if sum.Early { // the counters are from shortly before the end, the packets go up to the end
 		sum.Received = max(sum.Received, r.captured+sum.Dropped)
 		early = "; the stack has ended, these are counts of just before"
 	}
 	cli.Note(c.stderr, program, "%d packets captured, %d received by filter, %d dropped by the stack%s", r.captured, sum.Received, sum.Dropped, early)
 }
 
-// filterError is an error in what was typed.
+// filterError marks an error as one of the command line.
 func filterError(err error) error {
 	var refused *capture.FilterError
 	if errors.As(err, &refused) {
@@ -254,7 +256,7 @@ func captureError(info *instance.Info, err error) error {
 	return filterError(err)
 }
 
-// fileError says which file.
+// fileError adds the file to an error.
 func fileError(path string, err error) error {
 	var pe *os.PathError
 	if errors.As(err, &pe) && path != "" && path != "-" {

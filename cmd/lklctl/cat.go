@@ -43,7 +43,7 @@ content.`,
 	return cmd
 }
 
-// catFile is a file in JSON. What is not text is given as base64 instead.
+// catFile is a file in JSON. Content that is not text is in base64.
 type catFile struct {
 	Path    string `json:"path"`
 	Content string `json:"content"`
@@ -68,7 +68,7 @@ func (c *ctl) catJSON(ctx context.Context, conn *stackconn.Conn, paths []string)
 	return cli.WriteJSON(c.stdout, files)
 }
 
-// catError says which file, and that it is the stack's.
+// catError adds the file to an error, and says that it is in the stack.
 func catError(path string, err error) error {
 	var no syscall.Errno
 	switch {

@@ -15,7 +15,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// completeLimit is how long a shell waits for a stack at a press of Tab.
+// completeLimit bounds a shell's wait for a stack during completion.
 const completeLimit = time.Second
 
 // completeInstances completes -n with the names of running instances.
@@ -33,12 +33,12 @@ func (c *ctl) completeInstances(*cobra.Command, []string, string) ([]cobra.Compl
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completer tells the words that an argument may be; it need not look at what
-// has been typed of it.
+// completer returns the possible words for an argument. It may ignore the typed
+// part.
 type completer func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, toComplete string) []string
 
-// complete completes arguments with what the chosen instance says. A shell shows
-// no errors: what cannot be asked has no completions.
+// complete completes arguments with answers from the selected instance. A shell
+// shows no errors, so without an answer there are no completions.
 func (c *ctl) complete(words completer) cobra.CompletionFunc {
 	return func(_ *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(context.Background(), completeLimit)
@@ -61,7 +61,7 @@ func (c *ctl) complete(words completer) cobra.CompletionFunc {
 	}
 }
 
-// linkNames are the interfaces of a stack.
+// linkNames returns the interfaces of a stack.
 func linkNames(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, _ string) []string {
 	links, err := stacknet.Links(ctx, conn)
 	if err != nil {

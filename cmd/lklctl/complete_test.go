@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The shell's words come from the running stack.
+// The completions come from the running stack.
 func TestComplete(t *testing.T) {
 	instanceOf(t, "web")
 	if r := lklctl(t, "__complete", "link", "set", "l"); r.status != 0 || !strings.HasPrefix(r.out, "lo\n") {

@@ -21,7 +21,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// counting is counters with its flags.
+// counting is the verb counters with its flags.
 type counting struct {
 	*ctl
 	zeros  bool
@@ -31,9 +31,9 @@ type counting struct {
 	exec   bool
 	listen string
 	public bool
-	token  string // a file with one
+	token  string // a file that contains a token
 
-	last counters.Reading // with --watch: of the round before
+	last counters.Reading // with --watch: of the previous round
 }
 
 func (c *ctl) countersCommand() *cobra.Command {
@@ -93,7 +93,7 @@ names a file that has one.`,
 	return cmd
 }
 
-// run chooses what is done.
+// run selects the operation.
 func (n *counting) run(cmd *cobra.Command, args []string) error {
 	patterns, command, err := n.words(cmd, args)
 	if err != nil {
@@ -117,7 +117,7 @@ func (n *counting) run(cmd *cobra.Command, args []string) error {
 	return n.query(n.now)(cmd, patterns)
 }
 
-// words parts patterns from a command, and refuses flags that exclude each other.
+// words separates patterns from a command, and rejects conflicting flags.
 func (n *counting) words(cmd *cobra.Command, args []string) (patterns, command []string, err error) {
 	usage := func(format string, a ...any) ([]string, []string, error) {
 		return nil, nil, cli.Usagef(format+": see %s --help", append(a, cmd.CommandPath())...)
@@ -146,7 +146,7 @@ func (n *counting) words(cmd *cobra.Command, args []string) (patterns, command [
 	return args[:dash], args[dash:], nil
 }
 
-// now shows the counters as they are.
+// now shows the present counters.
 func (n *counting) now(ctx context.Context, info *instance.Info, conn *stackconn.Conn, patterns []string) error {
 	all, err := readCounters(ctx, conn)
 	if err != nil {
@@ -172,7 +172,7 @@ func (n *counting) now(ctx context.Context, info *instance.Info, conn *stackconn
 	return n.show(object, rows, n.nothing("instance %q has no such counter", info.Name), t.Write)
 }
 
-// differences shows what changed since the last call, or from now on.
+// differences shows the changes since the last call, or from now on.
 func (n *counting) differences(ctx context.Context, info *instance.Info, conn *stackconn.Conn, patterns []string) error {
 	history := filepath.Join(info.Files(), instance.CountersFile)
 	err := n.fetch(ctx, info, instance.CountersFile)
@@ -203,7 +203,7 @@ func (n *counting) differences(ctx context.Context, info *instance.Info, conn *s
 	return n.showChanges(before.Since(now.Select(patterns), at), info.Name)
 }
 
-// showChanges shows those that did change.
+// showChanges shows the counters that changed.
 func (n *counting) showChanges(all []counters.Named, name string) error {
 	object, rows, table := n.changes(all)
 	return n.show(object, rows, n.nothing("instance %q: no such counter has changed", name), table.Write)
@@ -221,8 +221,8 @@ func (n *counting) changes(all []counters.Named) (map[string]counters.Change, in
 	return object, len(object), t
 }
 
-// round is one of --watch: values, and what they grow by each second; with -d
-// those that changed since the round before.
+// round performs one round of --watch. It shows values and their growth per
+// second. With -d, it shows those that changed since the previous round.
 func (n *counting) round(ctx context.Context, info *instance.Info, conn *stackconn.Conn, patterns []string) error {
 	now, at, err := readNow(ctx, conn)
 	if err != nil {
@@ -231,7 +231,7 @@ func (n *counting) round(ctx context.Context, info *instance.Info, conn *stackco
 	before := n.last
 	n.last = counters.Take(now, at)
 	if before.Values == nil {
-		before = n.last // nothing has changed yet
+		before = n.last // no changes yet
 		before.Time = time.Time{}
 	}
 	changes := before.Since(now.Select(patterns), at)
@@ -257,11 +257,12 @@ func readNow(ctx context.Context, conn *stackconn.Conn) (counters.Set, time.Time
 	return set, at, err
 }
 
-// gatewayLimit bounds the wait for what lklrun counts.
+// gatewayLimit bounds the wait for lklrun's counters.
 const gatewayLimit = time.Second
 
-// readCounters reads the stack's counters, and lklrun's of user-mode gateways if it
-// answers: one that was stopped, or is ending, has none.
+// readCounters reads the stack's counters, and lklrun's counters of user-mode
+// gateways. If lklrun does not answer, because it was stopped or is ending, the
+// latter are missing.
 func readCounters(ctx context.Context, conn *stackconn.Conn) (counters.Set, error) {
 	all, err := counters.Read(ctx, conn)
 	if err != nil {
@@ -296,7 +297,7 @@ func perSecond(rate *float64) string {
 	return strconv.FormatFloat(*rate, 'f', 2, 64)
 }
 
-// counterNames completes patterns with the names of what the stack counts.
+// counterNames completes patterns with the names of the stack's counters.
 func counterNames(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, _ string) []string {
 	all, err := readCounters(ctx, conn)
 	if err != nil {
@@ -309,18 +310,18 @@ func counterNames(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, _
 	return names
 }
 
-// sinceLast is -d without a number.
+// sinceLast is the value of -d without a number.
 const sinceLast = "last"
 
-// since is -d: whether it was given, and for how long.
+// since is the flag -d: whether it was given, and its duration.
 type since struct {
 	given bool
-	every time.Duration // 0: since the last time
+	every time.Duration // 0: since the last call
 }
 
 var _ pflag.Value = (*since)(nil)
 
-// Set takes seconds, or a time with its unit.
+// Set parses seconds, or a duration with a unit.
 func (s *since) Set(text string) error {
 	if text == sinceLast {
 		*s = since{given: true}
@@ -345,10 +346,10 @@ func (s *since) String() string {
 // Type names the kind of value in help texts.
 func (s *since) Type() string { return "seconds" }
 
-// promOutput is -o of a verb that writes Prometheus' text, too.
+// promOutput is the flag -o of a verb that can also write Prometheus' format.
 type promOutput struct{ *cli.Output }
 
-// Set takes one of the three forms.
+// Set parses one of the three formats.
 func (o promOutput) Set(s string) error {
 	if s == string(cli.OutputProm) {
 		*o.Output = cli.OutputProm
@@ -360,5 +361,5 @@ func (o promOutput) Set(s string) error {
 	return nil
 }
 
-// Type names the forms in help texts.
+// Type names the formats in help texts.
 func (o promOutput) Type() string { return strings.Join([]string{"table", "json", "prom"}, "|") }

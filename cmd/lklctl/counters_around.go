@@ -23,7 +23,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// aroundReport is what --around tells as JSON.
+// aroundReport is the JSON output of --around.
 type aroundReport struct {
 	Command []string                   `json:"command"`          // that was run
 	Status  int                        `json:"status"`           // its exit status, 0 when a signal ended it
@@ -32,9 +32,10 @@ type aroundReport struct {
 	Changes map[string]counters.Change `json:"changes"`          // those that changed meanwhile
 }
 
-// runAround runs a command between two readings and ends as it did.
+// runAround runs a command between two readings, and ends with its status.
 func (n *counting) runAround(cmd *cobra.Command, patterns, command []string) error {
-	// The command's signals are not an end of ours: what changed is still told.
+	// The command's signals do not end lklctl: it still reports the
+	// changes.
 	ctx := context.WithoutCancel(cmd.Context())
 	limited, cancel := context.WithTimeout(ctx, queryLimit)
 	info, conn, err := n.attach(limited)
@@ -50,7 +51,7 @@ func (n *counting) runAround(cmd *cobra.Command, patterns, command []string) err
 	}
 	files := [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
 	report := n.stderr
-	if n.output != cli.OutputTable { // which is read by a program
+	if n.output != cli.OutputTable { // the output is read by a program
 		files[1], report = os.Stderr, n.stdout
 	}
 	var end exit.End
@@ -69,7 +70,7 @@ func (n *counting) runAround(cmd *cobra.Command, patterns, command []string) err
 	return &endError{end}
 }
 
-// reportAround tells what changed.
+// reportAround prints the changes.
 func (n *counting) reportAround(ctx context.Context, w io.Writer, info *instance.Info, conn *stackconn.Conn, before counters.Reading, patterns, command []string, end exit.End) error {
 	now, at, err := readNow(ctx, conn)
 	if err != nil {
@@ -90,8 +91,8 @@ func (n *counting) reportAround(ctx context.Context, w io.Writer, info *instance
 	return table.Write(w)
 }
 
-// runHere runs a command on the host. A terminal's signals reach it without us;
-// those that are for us alone are passed on.
+// runHere runs a command on the host. A terminal's signals reach the command
+// directly. Signals to lklctl alone are passed on.
 func runHere(command []string, files [3]*os.File) (exit.End, error) {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2)
@@ -108,7 +109,7 @@ func runHere(command []string, files [3]*os.File) (exit.End, error) {
 			select {
 			case s := <-signals:
 				if s != unix.SIGINT && s != unix.SIGQUIT {
-					_ = cmd.Process.Signal(s) // ended meanwhile: fine
+					_ = cmd.Process.Signal(s) // fails only if it has ended
 				}
 			case <-done:
 				return

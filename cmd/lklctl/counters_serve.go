@@ -15,9 +15,9 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// Limits of --listen: whoever scrapes must not be able to make work without end.
+// Limits of --listen: a client must not be able to cause unlimited work.
 const (
-	scrapesMax  = 4 // at once; others are told to come again
+	scrapesMax  = 4 // simultaneous requests; further clients must try again
 	scrapeLimit = 8 * time.Second
 )
 
@@ -53,8 +53,8 @@ func (n *counting) metrics() http.Handler {
 	return mux
 }
 
-// scrape writes the counters of all instances. One that does not answer is left
-// out, and told of: its stack may just be starting or ending.
+// scrape writes the counters of all instances. It omits and reports an instance
+// that does not answer, because its stack may be starting or ending.
 func (n *counting) scrape(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), scrapeLimit)
 	defer cancel()
@@ -88,13 +88,13 @@ func (n *counting) scrape(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	var read []counters.Instance
-	for i := range all { // in their order
+	for i := range all { // in order
 		if set, ok := sets[all[i].Name]; ok {
 			read = append(read, counters.Instance{Name: all[i].Name, Set: set})
 		}
 	}
 	w.Header().Set("Content-Type", counters.PrometheusType)
-	_ = counters.WritePrometheus(w, read) // it reads no more: fine
+	_ = counters.WritePrometheus(w, read) // fails if the client has stopped reading
 }
 
 // readOf reads the counters of one instance.

@@ -58,7 +58,8 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-// What changed: since the last time, and around a command.
+// counters -d and --around show what has changed since the last call, or during
+// a command.
 func TestCounterDifferences(t *testing.T) {
 	stack, dir := instanceOf(t, "web")
 	type change struct{ Value, Difference int64 }
@@ -130,7 +131,7 @@ func TestCounterWatch(t *testing.T) {
 	}
 }
 
-// Prometheus' text of all instances over HTTP.
+// counters --listen serves Prometheus' format for all instances over HTTP.
 func TestCounterListen(t *testing.T) {
 	instanceOf(t, "web")
 	instanceOf(t, "db")
@@ -169,9 +170,9 @@ func TestCounterListen(t *testing.T) {
 	}
 }
 
-// The counters are served by the rules of web: to those who know the token, at an
-// address that nobody else's name leads to, and to other machines only if that is
-// said.
+// The counters follow the same rules as web. They require the token. They
+// reject host names, which others could point at this address. Other machines
+// can reach them only with --public.
 func TestFinding13Listen(t *testing.T) {
 	instanceOf(t, "web")
 	testutil.Host.Run(t, "ip", "link", "set", "lo", "up")

@@ -17,21 +17,21 @@ import (
 	"github.com/lklrun/lklrun/internal/remote/forward"
 )
 
-// deviceEnv is what --device is unless it is given; of lklrun too.
+// deviceEnv is the variable with the default of --device, for lklrun too.
 const deviceEnv = "LKLRUN_DEVICE"
 
-// reach is what a verb does with --device.
+// reach is the way in which a verb uses --device.
 type reach int
 
 const (
 	reachNone reach = iota // it has nothing to do with instances
-	reachOne               // it asks one device
-	reachEach              // it asks one device after the other
-	reachList              // it has a line for each instance, wherever that is
-	reachSelf              // it looks at --device itself
+	reachOne               // it queries one device
+	reachEach              // it queries several devices in turn
+	reachList              // it prints a line for each instance, wherever that is
+	reachSelf              // it handles --device itself
 )
 
-// reaches says it for each verb; one that is not in it asks one device.
+// reaches lists the verbs. All others query one device.
 var reaches = map[string]reach{
 	"list": reachList, "extcap": reachSelf, "app": reachSelf,
 	"netstat": reachEach, "mptcp": reachEach, "counters": reachEach, "account": reachEach,
@@ -39,14 +39,14 @@ var reaches = map[string]reach{
 	"man": reachNone, "help": reachNone, "completion": reachNone,
 }
 
-// endless are flags with which a verb goes on until it is ended, or begins something:
-// then it asks one device.
+// endless lists flags with which a verb runs until it is ended, or starts
+// something. It then queries only one device.
 var endless = []string{"watch", "listen", "around"}
 
-// body is what a verb does.
+// body performs a verb.
 type body func(cmd *cobra.Command, args []string) error
 
-// onDevices has a verb look at the instances of the devices that --device means.
+// onDevices runs a verb on the instances of the devices selected by --device.
 func (c *ctl) onDevices(cmd *cobra.Command, args []string, do body) error {
 	verb := cmd
 	for verb.HasParent() && verb.Parent().HasParent() {
@@ -88,7 +88,7 @@ func (c *ctl) onDevices(cmd *cobra.Command, args []string, do body) error {
 	return far.error(do(cmd, args))
 }
 
-// targets are the devices that --device means.
+// targets returns the devices selected by --device.
 func (c *ctl) targets(ctx context.Context) ([]remote.Target, error) {
 	all, err := remote.Parse(c.device)
 	if err != nil {
@@ -98,7 +98,7 @@ func (c *ctl) targets(ctx context.Context) ([]remote.Target, error) {
 	return all, statusOf(err)
 }
 
-// statusOf gives an error of a device the exit status that it stands for.
+// statusOf adds its exit status to a device's error.
 func statusOf(err error) error {
 	var known *remote.Error
 	if errors.As(err, &known) {
@@ -107,15 +107,15 @@ func statusOf(err error) error {
 	return err
 }
 
-// faraway are the devices of one call.
+// faraway holds the devices of one call.
 type faraway struct {
 	folder *forward.Folder
 	ready  []*remote.Ready
 	all    []*forward.Forwarder // in the order of the targets
 }
 
-// reachAll opens the ways to devices, all at once; one that cannot be reached is the
-// end of it.
+// reachAll connects to all devices in parallel. It fails if one of them cannot
+// be reached.
 func (c *ctl) reachAll(ctx context.Context, targets []remote.Target) (*faraway, error) {
 	far, errs, err := c.reach(ctx, targets, false)
 	if err != nil {
@@ -130,8 +130,8 @@ func (c *ctl) reachAll(ctx context.Context, targets []remote.Target) (*faraway, 
 	return far, nil
 }
 
-// reach opens the ways to devices; errs says of each why it cannot be reached. With
-// only nothing is put on a device.
+// reach connects to devices. errs contains an error for each device that cannot
+// be reached. If only is set, nothing is uploaded to a device.
 func (c *ctl) reach(ctx context.Context, targets []remote.Target, only bool) (far *faraway, errs []error, err error) {
 	folder, err := forward.NewFolder()
 	if err != nil {
@@ -153,7 +153,7 @@ func (c *ctl) reach(ctx context.Context, targets []remote.Target, only bool) (fa
 	return far, errs, nil
 }
 
-// prepare makes a device ready. Tests have one of their own.
+// prepare prepares a device. Tests replace it.
 var prepare = func(ctx context.Context, t remote.Target, o remote.Options) (*remote.Ready, error) {
 	d, err := remote.Open(ctx, t)
 	if err != nil {
@@ -181,7 +181,7 @@ func (far *faraway) close() {
 	far.folder.Close()
 }
 
-// error is why a verb failed: that a device is gone, if one is.
+// error returns the error of a verb, or that of a device that is gone.
 func (far *faraway) error(err error) error {
 	if err == nil {
 		return nil
@@ -194,7 +194,7 @@ func (far *faraway) error(err error) error {
 	return statusOf(err)
 }
 
-// listed has list show the instances of several devices.
+// listed makes list show the instances of several devices.
 func (c *ctl) listed(far *faraway, cmd *cobra.Command, args []string, do body) error {
 	c.places = nil
 	for _, f := range far.all {
@@ -203,8 +203,9 @@ func (c *ctl) listed(far *faraway, cmd *cobra.Command, args []string, do body) e
 	return do(cmd, args)
 }
 
-// eachDevice has a verb ask one device after the other. Its lines stand behind the
-// device's name, its documents in a list that says of which device each is.
+// eachDevice runs a verb on each device in turn. Each line is prefixed with the
+// device's name. JSON documents are collected in a list that names the device
+// of each.
 func (c *ctl) eachDevice(far *faraway, cmd *cobra.Command, args []string, do body) error {
 	stdout, stderr := c.stdout, c.stderr
 	defer func() { c.stdout, c.stderr = stdout, stderr }()
@@ -233,8 +234,8 @@ func (c *ctl) eachDevice(far *faraway, cmd *cobra.Command, args []string, do bod
 	return &saidError{worst}
 }
 
-// fetch brings files of the run directory of an instance that is elsewhere to the
-// folder that stands for it here.
+// fetch copies files of the run directory of an instance on another machine to
+// the local folder that represents it.
 func (c *ctl) fetch(ctx context.Context, info *instance.Info, names ...string) error {
 	if c.far == nil {
 		return nil
@@ -242,8 +243,8 @@ func (c *ctl) fetch(ctx context.Context, info *instance.Info, names ...string) e
 	return c.far.Fetch(ctx, info, names...)
 }
 
-// keep has the run directory of an instance that is elsewhere hold the counters in
-// file.
+// keep stores the counters in file in the run directory of an instance on
+// another machine.
 func (c *ctl) keep(ctx context.Context, info *instance.Info, file string) error {
 	if c.far == nil {
 		return nil

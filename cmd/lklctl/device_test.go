@@ -34,7 +34,7 @@ func devices(t *testing.T) map[string]*heredevice.Device {
 	}
 	t.Cleanup(func() {
 		prepare = was
-		// Nothing is left of the folders for sockets.
+		// None of the folders for sockets must remain.
 		left, err := filepath.Glob(filepath.Join(os.TempDir(), "lklctl-*"))
 		if err != nil || len(left) > 0 {
 			t.Errorf("left: %v, %v", left, err)
@@ -43,10 +43,10 @@ func devices(t *testing.T) map[string]*heredevice.Device {
 	return all
 }
 
-// moving are the numbers that differ from call to call.
+// moving matches numbers that differ from call to call.
 var moving = regexp.MustCompile(`[0-9.]+(ms|us|s)\b|"(uptime|time|age)[a-z_]*": [^,\n]*|\b[0-9]+\b`)
 
-// What a verb prints with --device is what it prints on the device.
+// A verb prints the same with --device as on the device itself.
 func TestDevice(t *testing.T) {
 	site(t, "web")
 	devices(t)
@@ -68,7 +68,7 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-// Several devices are told apart.
+// The output distinguishes several devices.
 func TestDevices(t *testing.T) {
 	instanceOf(t, "web")
 	devices(t)
@@ -100,7 +100,7 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// A device that is gone is one line, and status 125.
+// A device that is gone produces one line and status 125.
 func TestDeviceGone(t *testing.T) {
 	instanceOf(t, "web")
 	d := devices(t)["adb:one"]
@@ -109,7 +109,7 @@ func TestDeviceGone(t *testing.T) {
 	refused(t, 125, []string{"--device", "adb:one", "list"}, "adb:one: the device is gone")
 }
 
-// Wireshark is shown what runs on devices too, as long as they answer.
+// Wireshark's list includes the instances of devices that answer.
 func TestDeviceExtcap(t *testing.T) {
 	instanceOf(t, "web")
 	all := devices(t)
@@ -135,7 +135,7 @@ func TestDeviceExtcap(t *testing.T) {
 	refused(t, 125, []string{"extcap", "--extcap-interface", "lklrun-web-lo@adb:one", "--extcap-dlts"}, "adb:one: the device is gone")
 }
 
-// A device that says nothing any more is gone: a verb that waits ends soon.
+// A device that has become silent counts as gone, so a waiting verb ends soon.
 func TestDeviceSilent(t *testing.T) {
 	instanceOf(t, "web")
 	d := devices(t)["adb:one"]

@@ -59,7 +59,8 @@ directory, and in the bundle after a panic. The kernel keeps all of them.`,
 				return cli.Usagef("--console-level changes, -w and -l show: choose one")
 			case console != "":
 				return c.changeWithin(queryLimit, "dmesg -n", func(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, _ []string) error {
-					// console_loglevel is the first that is not shown (kernel/printk/printk.c).
+					// console_loglevel is the first level that is not
+					// shown (kernel/printk/printk.c).
 					return stacknet.SetSysctl(ctx, conn, printk, fmt.Sprint(int(level)+1))
 				})(cmd, nil)
 			}
@@ -75,7 +76,7 @@ directory, and in the bundle after a panic. The kernel keeps all of them.`,
 	return cmd
 }
 
-// dmesg shows the log; with follow until the end.
+// dmesg prints the log, and with follow continues until the end.
 func (c *ctl) dmesg(ctx context.Context, follow bool, level klog.Level) error {
 	attaching, cancel := context.WithTimeout(ctx, queryLimit)
 	defer cancel()
@@ -121,7 +122,7 @@ func (c *ctl) dmesg(ctx context.Context, follow bool, level klog.Level) error {
 	return asked(attaching, info, conn, queryLimit, err)
 }
 
-// logLine prints one message, or a document a line.
+// logLine prints one message, as text or as a JSON document per line.
 func (c *ctl) logLine(r klog.Record) error {
 	if r.Lost {
 		cli.Note(c.stderr, program, "messages were lost: they came faster than they were read")

@@ -8,20 +8,21 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// documents are the Go types that verbs print with -o json; docs/json.md is made
-// of them and of their fields' comments.
+// documents lists the Go types that verbs print with -o json. docs/json.md is
+// generated from them and from the comments of their fields.
 var documents = map[*cobra.Command][]documented{}
 
-// documented is a type, and the flag with which the verb prints it; empty: without.
+// documented is a type and the flag with which the verb prints it; empty: no
+// flag.
 type documented struct {
 	flag string
 	typ  reflect.Type
 }
 
-// document tells the type of a verb's JSON by an example of it.
+// document registers the type of a verb's JSON output by an example.
 func document(cmd *cobra.Command, example any) { documentWith(cmd, "", example) }
 
-// documentWith is document for what the verb prints with a flag.
+// documentWith is like document, for the output with a flag.
 func documentWith(cmd *cobra.Command, flag string, example any) {
 	documents[cmd] = append(documents[cmd], documented{flag, reflect.TypeOf(example)})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/lklrun/lklrun/internal/jsondoc"
 )
 
-// docs/json.md tells every field of what -o json prints; -update writes it.
+// docs/json.md describes every field of the JSON output. -update rewrites it.
 func TestDocuments(t *testing.T) {
 	root := (&ctl{output: cli.OutputTable}).rootCommand()
 	var all []jsondoc.Document

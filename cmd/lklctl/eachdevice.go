@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// deviceRow is what a verb printed of one of several devices.
+// deviceRow is the output of a verb for one of several devices.
 type deviceRow struct {
 	Device string          `json:"device"`           // as --device takes it
-	Status int             `json:"status"`           // what the exit status would be of this device alone
-	Result json.RawMessage `json:"result,omitempty"` // what it prints with one device; absent when it failed
+	Status int             `json:"status"`           // exit status for this device alone
+	Result json.RawMessage `json:"result,omitempty"` // output for this device; absent if the verb failed
 }
 
 func newDeviceRow(device string, status int, text string) deviceRow {
@@ -24,16 +24,17 @@ func newDeviceRow(device string, status int, text string) deviceRow {
 	return r
 }
 
-// saidError ends lklctl with a status; what there was to say has been said.
+// saidError ends lklctl with a status and without a message, because everything
+// has been printed.
 type saidError struct{ status int }
 
 func (e *saidError) Error() string { return fmt.Sprintf("status %d", e.status) }
 
-// prefixed writes each line behind a prefix.
+// prefixed writes a prefix before each line.
 type prefixed struct {
 	w      io.Writer
 	prefix string
-	within bool // a line has begun
+	within bool // inside a line
 }
 
 func (p *prefixed) Write(text []byte) (int, error) {

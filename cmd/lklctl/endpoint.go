@@ -66,16 +66,16 @@ is subflow.`, changing(addEndpoint)),
 	return cmd
 }
 
-// A door is query or change.
+// door is query or change.
 type door func(queryBody) func(*cobra.Command, []string) error
 
-// opened is a stack with a netlink connection into it.
+// opened is a stack with an open netlink connection.
 type opened struct {
 	*stacknet.Netlink
 	conn *stackconn.Conn
 }
 
-// onStack is a verb's body that speaks netlink with the stack.
+// onStack returns the body of a verb that uses netlink with the stack.
 func (c *ctl) onStack(by door, body func(ctx context.Context, o opened, args []string) error) func(*cobra.Command, []string) error {
 	return by(func(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, args []string) error {
 		n, err := stacknet.Open(ctx, conn)
@@ -87,15 +87,15 @@ func (c *ctl) onStack(by door, body func(ctx context.Context, o opened, args []s
 	})
 }
 
-// endpointWords is an endpoint as it is typed.
+// endpointWords is an endpoint as given on the command line.
 type endpointWords struct {
 	words
 	stacknet.Endpoint
 	dev   string
-	clear uint32 // flags that shall go
+	clear uint32 // flags to clear
 }
 
-// endpointBody is the body of a verb of endpoint.
+// endpointBody performs a verb of endpoint.
 type endpointBody func(ctx context.Context, o opened, w *endpointWords) error
 
 func changing(f func(*stacknet.Netlink, *endpointWords) error) endpointBody {
@@ -140,7 +140,7 @@ func (c *ctl) endpointVerb(verb, form, short, more string, body endpointBody) *c
 	return cmd
 }
 
-// endpointFlags are the flags' names, in ip-mptcp(8)'s order.
+// endpointFlags lists the names of the flags in the order of ip-mptcp(8).
 var endpointFlags = []struct {
 	name string
 	bit  uint32
@@ -152,7 +152,7 @@ var endpointFlags = []struct {
 	{"implicit", stacknet.EndpointImplicit},
 }
 
-// parse reads the words of a verb.
+// parse parses the arguments of a verb.
 func (w *endpointWords) parse(verb string) error {
 	for len(w.left) > 0 {
 		word := w.next()
@@ -212,7 +212,7 @@ func (w *endpointWords) word(verb, word string) (err error) {
 	return nil
 }
 
-// find looks for the endpoint that is meant.
+// find finds the endpoint that the arguments select.
 func (w *endpointWords) find(n *stacknet.Netlink) (stacknet.Endpoint, error) {
 	all, err := n.Endpoints()
 	if err != nil {
@@ -271,7 +271,7 @@ func flushEndpoints(n *stacknet.Netlink, _ *endpointWords) error {
 	return endpointError("deleting all MPTCP endpoints", n.Do(stacknet.FlushEndpoints())[0])
 }
 
-// endpointError says what the stack refused.
+// endpointError describes a refusal by the stack.
 func endpointError(doing string, err error) error {
 	if err == nil {
 		return nil
@@ -282,7 +282,7 @@ func endpointError(doing string, err error) error {
 	return badValue(fmt.Errorf("%s: %w", doing, err))
 }
 
-// endpointRow is an endpoint as it is written.
+// endpointRow is an endpoint in the output.
 type endpointRow struct {
 	ID      int      `json:"id"`             // its number, 1 to 255
 	Address string   `json:"address"`        // the address that subflows leave from, or that the peer is told of

@@ -18,11 +18,10 @@ import (
 	"github.com/lklrun/lklrun/internal/remote/session"
 )
 
-// exitOwn is the exit status when not the program failed, but what starts it;
-// the same as lklrun's.
+// exitOwn is the exit status if the program could not be started, as in lklrun.
 const exitOwn = 125
 
-// endError ends lklctl as a program ended; it has nothing to say itself.
+// endError ends lklctl in the same way as a program, without a message.
 type endError struct{ exit.End }
 
 func (e *endError) Error() string { return fmt.Sprintf("the program ended with status %d", e.Status) }
@@ -60,11 +59,11 @@ EXIT STATUS
 	}
 	c.flags(cmd.Flags(), true)
 	must(cmd.Flags().MarkHidden("output"))
-	cmd.Flags().SetInterspersed(false) // what follows the command is the command's
+	cmd.Flags().SetInterspersed(false) // the words after the command are its arguments
 	return cmd
 }
 
-// execProgram is the body of exec: it ends as the program did.
+// execProgram performs exec. It ends in the same way as the program.
 func (c *ctl) execProgram(cmd *cobra.Command, args []string) error {
 	if c.output != cli.OutputTable {
 		return cli.Usagef("-o %s: %s prints what the program prints: see %s --help", c.output, cmd.Name(), cmd.CommandPath())
@@ -81,7 +80,7 @@ func (c *ctl) execProgram(cmd *cobra.Command, args []string) error {
 	return &endError{end}
 }
 
-// ipCommand is short for what people ask most.
+// ipCommand is a shortcut for the most common use of exec.
 func (c *ctl) ipCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ip [ARG]...",
@@ -101,8 +100,8 @@ goes before the verb, as in lklctl -n web ip -s link.`,
 	return cmd
 }
 
-// exec runs a program on the chosen instance's stack, with files as its standard
-// streams, and returns its end.
+// exec runs a program on the selected instance's stack, with files as its
+// standard streams, and returns its end.
 func (c *ctl) exec(ctx context.Context, args []string, files [3]*os.File) (exit.End, error) {
 	if err := further.Check(&instance.Info{}, args); err != nil {
 		return exit.End{}, err
@@ -125,7 +124,8 @@ func (c *ctl) exec(ctx context.Context, args []string, files [3]*os.File) (exit.
 	return further.Run(ctx, info, conn, args, files, func(format string, args ...any) { cli.Note(c.stderr, program, format, args...) })
 }
 
-// execElsewhere has the lklrun of a device run the program, in a session as for a run.
+// execElsewhere makes the lklrun of a device run the program, in a session like
+// that of a run.
 func (c *ctl) execElsewhere(ctx context.Context, info *instance.Info, args []string, files [3]*os.File) (exit.End, error) {
 	if err := further.Check(info, args); err != nil {
 		return exit.End{}, err

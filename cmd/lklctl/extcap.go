@@ -20,16 +20,16 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// version is that of what is said to Wireshark.
+// version is the version of the protocol with Wireshark.
 const version = "1.0"
 
-// extcapOptions are what Wireshark gives, in the words of extcap(4).
+// extcapOptions are Wireshark's arguments, named as in extcap(4).
 type extcapOptions struct {
 	install                          bool
 	interfaces, dlts, config, record bool
 	wireshark, value, reload         string
 	filter                           string
-	filtered                         bool // one was given
+	filtered                         bool // a filter was given
 	fifo, controlIn, controlOut      string
 
 	snap, buffer            int
@@ -85,7 +85,7 @@ func (o *extcapOptions) flags(f *pflag.FlagSet) {
 	}
 }
 
-// extcap does what one call asks for.
+// extcap performs one call by Wireshark.
 func (c *ctl) extcap(ctx context.Context, o *extcapOptions, args []string) error {
 	switch {
 	case o.install:
@@ -145,8 +145,8 @@ func (c *ctl) installExtcap(ctx context.Context, args []string) error {
 	return err
 }
 
-// checkFilter prints what is wrong with a filter: any word means to Wireshark that
-// it is.
+// checkFilter prints the error of a filter. Wireshark treats any output as an
+// error.
 func (c *ctl) checkFilter(filter string, which extcap.Interface) error {
 	var refused *capture.FilterError
 	_, err := capture.Compile(filter, which.LinkType, capture.MaxSnaplen)
@@ -156,7 +156,7 @@ func (c *ctl) checkFilter(filter string, which extcap.Interface) error {
 	return err
 }
 
-// take is what the dialog's fields say.
+// take converts the fields of the dialog.
 func (o *extcapOptions) take(which extcap.Interface) (capture.Take, error) {
 	t := capture.Take{Snaplen: o.snap, Filter: o.filter, Buffer: o.buffer << 10}
 	switch {
@@ -187,14 +187,14 @@ func (o *extcapOptions) take(which extcap.Interface) (capture.Take, error) {
 	return t, nil
 }
 
-// extcapRecord captures into Wireshark's pipe, until that has no reader any more,
-// a signal comes or the instances have ended.
+// extcapRecord captures into Wireshark's pipe until the pipe has no reader, a
+// signal arrives, or the instances have ended.
 func (c *ctl) extcapRecord(ctx context.Context, o *extcapOptions) error {
 	if o.fifo == "" {
 		return cli.Usagef("--capture: into what? expected --fifo PIPE")
 	}
-	// First of all: Wireshark waits until somebody has opened the pipe, and hears of
-	// an error only when it is closed again.
+	// Open the pipe first. Wireshark waits until it is opened, and sees
+	// errors only when it is closed again.
 	pipe, err := os.OpenFile(o.fifo, os.O_WRONLY, 0)
 	if err != nil {
 		return fileError(o.fifo, err)
@@ -240,13 +240,13 @@ func (c *ctl) extcapRecord(ctx context.Context, o *extcapOptions) error {
 		}
 	}
 	if errors.Is(err, syscall.EPIPE) {
-		return nil // whoever read has enough
+		return nil // the reader has enough packets
 	}
 	return err
 }
 
-// unread ends a capture whose pipe nobody reads any more, also while no packet
-// comes that would tell.
+// unread ends a capture when its pipe has no reader any more, even if no
+// packets arrive whose write would fail.
 func unread(ctx context.Context, pipe *os.File, end func()) {
 	const period = 500 * time.Millisecond
 	raw, err := pipe.SyscallConn()
@@ -264,7 +264,7 @@ func unread(ctx context.Context, pipe *os.File, end func()) {
 		fds := []unix.PollFd{{}}
 		err := raw.Control(func(fd uintptr) {
 			fds[0].Fd = int32(fd)
-			_, _ = unix.Poll(fds, 0) // interrupted: asked again
+			_, _ = unix.Poll(fds, 0) // after an interruption, the loop repeats it
 		})
 		if err != nil || fds[0].Revents&unix.POLLERR != 0 {
 			end()

@@ -12,17 +12,18 @@ import (
 	"github.com/lklrun/lklrun/internal/remote"
 )
 
-// deviceWait is how long Wireshark, which waits for the list when it starts, waits for
-// devices that nobody named: those of adb; and namedWait for those of LKLRUN_DEVICE.
+// Wireshark waits for the list at its start. deviceWait bounds this wait for
+// devices that the user has not named, those of adb. namedWait bounds it for
+// the devices of LKLRUN_DEVICE.
 const (
 	deviceWait = time.Second
 	namedWait  = 3 * time.Second
-	lateness   = 500 * time.Millisecond // beyond, for giving up
+	lateness   = 500 * time.Millisecond // additional time for the cancellation
 )
 
-// extcapPlaces are the places that Wireshark may capture of: this machine, and for a
-// list the devices that answer soon. Nothing is put on a device, and no adb server is
-// started. leave gives back what the ways hold.
+// extcapPlaces returns the places from which Wireshark can capture: this
+// machine and, for a list, the devices that answer in time. Nothing is uploaded
+// to a device, and no adb server is started. leave releases the connections.
 func (c *ctl) extcapPlaces(ctx context.Context, o *extcapOptions) (places []instance.Place, leave func(), err error) {
 	here := []instance.Place{{}}
 	leave = func() {}
@@ -39,7 +40,7 @@ func (c *ctl) extcapPlaces(ctx context.Context, o *extcapOptions) (places []inst
 		targets = func(ctx context.Context) []remote.Target {
 			all, err := c.targets(ctx)
 			if err != nil {
-				cli.Note(c.stderr, program, "%v", err) // Wireshark has a log
+				cli.Note(c.stderr, program, "%v", err) // Wireshark logs it
 			}
 			return all
 		}
@@ -54,7 +55,8 @@ func (c *ctl) extcapPlaces(ctx context.Context, o *extcapOptions) (places []inst
 		}
 		found <- far
 	}()
-	// Those that are slow are given up at the limit; the rest is only for clearing up.
+	// Slow devices are cancelled at the limit. The additional time is only
+	// for cleanup.
 	late := time.NewTimer(limit + lateness)
 	defer late.Stop()
 	select {
@@ -74,7 +76,8 @@ func (c *ctl) extcapPlaces(ctx context.Context, o *extcapOptions) (places []inst
 	}
 }
 
-// extcapNamed is the place of an interface that Wireshark has listed before.
+// extcapNamed returns the place of an interface that Wireshark has listed
+// before.
 func (c *ctl) extcapNamed(ctx context.Context, device string) ([]instance.Place, func(), error) {
 	if device == "" {
 		return []instance.Place{{}}, func() {}, nil

@@ -10,8 +10,8 @@ import (
 	"github.com/lklrun/lklrun/internal/sockdiag"
 )
 
-// The forms of numbers in tables; what is absent is the empty string, which a
-// table shows as absent. JSON has the plain numbers.
+// Formats of numbers in tables. An absent number is the empty string, which a
+// table shows as absent. JSON contains the plain numbers.
 
 func number(v sockdiag.Value) string {
 	if !v.Known {
@@ -20,7 +20,7 @@ func number(v sockdiag.Value) string {
 	return strconv.FormatUint(v.N, 10)
 }
 
-// bytes writes a count of bytes with three digits and a decimal unit.
+// bytes formats a number of bytes with three digits and a decimal unit.
 func bytes(v sockdiag.Value) string {
 	if !v.Known {
 		return ""
@@ -28,7 +28,7 @@ func bytes(v sockdiag.Value) string {
 	return cli.Scaled(float64(v.N), "B")
 }
 
-// rate writes bytes a second as bits a second, as ss(8) and iperf3 do.
+// rate formats bytes per second as bits per second, like ss(8) and iperf3.
 func rate(v sockdiag.Value) string {
 	if !v.Known || v.N == 0 {
 		return ""
@@ -36,7 +36,7 @@ func rate(v sockdiag.Value) string {
 	return cli.Scaled(8*float64(v.N), "bit/s")
 }
 
-// micros writes microseconds as milliseconds.
+// micros formats microseconds as milliseconds.
 func micros(v sockdiag.Value) string {
 	if !v.Known {
 		return ""

@@ -43,7 +43,7 @@ subflow takes over.`,
 	return cmd
 }
 
-// mayKill refuses to end everything by mistake.
+// mayKill refuses to end all sockets by mistake.
 func (o *netstatOptions) mayKill() error {
 	if o.filter.Empty() {
 		return cli.Usagef("no filter given that says which sockets to end, such as: dst 192.0.2.7, or: state all")
@@ -54,7 +54,7 @@ func (o *netstatOptions) mayKill() error {
 	return nil
 }
 
-// killSockets ends the sockets that are meant.
+// killSockets ends the selected sockets.
 func (c *ctl) killSockets(ctx context.Context, info *instance.Info, conn *stackconn.Conn, o *netstatOptions) error {
 	if !o.listening && !o.all {
 		o.connected = true
@@ -83,7 +83,7 @@ func (c *ctl) killSockets(ctx context.Context, info *instance.Info, conn *stackc
 	return err
 }
 
-// killedWords says what was ended.
+// killedWords describes the ended sockets.
 func killedWords(sockets, connections int) string {
 	s := plural(sockets, "socket") + " ended"
 	if connections > 0 {
@@ -92,8 +92,8 @@ func killedWords(sockets, connections int) string {
 	return s
 }
 
-// withSubflows puts the subflows of MPTCP connections in the place of these, which
-// the kernel does not end; each socket is in the result once.
+// withSubflows replaces MPTCP connections by their subflows, because the kernel
+// cannot end the connections themselves. The result contains each socket once.
 func withSubflows(ctx context.Context, conn *stackconn.Conn, meant []sockdiag.Socket) (victims []sockdiag.Socket, connections int, err error) {
 	seen := map[uint64]bool{}
 	var mptcp []sockdiag.Socket
@@ -101,7 +101,7 @@ func withSubflows(ctx context.Context, conn *stackconn.Conn, meant []sockdiag.So
 		switch s.Proto {
 		case sockdiag.MPTCP:
 			mptcp = append(mptcp, s)
-		case sockdiag.ICMP: // not known to sock_diag
+		case sockdiag.ICMP: // sock_diag does not support it
 		default:
 			seen[s.Cookie] = true
 			victims = append(victims, s)

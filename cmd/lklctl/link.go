@@ -53,7 +53,7 @@ runs.`,
 	return cmd
 }
 
-// linkRow is an interface as link writes it.
+// linkRow is an interface in the output of link.
 type linkRow struct {
 	Name      string   `json:"name"`
 	Index     int      `json:"index"`
@@ -102,7 +102,7 @@ func linkRows(ctx context.Context, info *instance.Info, conn *stackconn.Conn) ([
 	return rows, nil
 }
 
-// linkState is down, no-carrier (up, and nothing at the other end) or up.
+// linkState returns down, no-carrier (up, but without carrier) or up.
 func linkState(l stacknet.LinkState) string {
 	switch {
 	case !l.Up():
@@ -161,11 +161,11 @@ prints the interface's name. Of an error nothing is left.`,
 	return cmd
 }
 
-// inherited is a copy of a descriptor that whoever started us has handed over.
+// inherited returns a copy of a descriptor that this process has inherited.
 func inherited(n int) (*os.File, error) {
 	fd, err := unix.FcntlInt(uintptr(n), unix.F_DUPFD_CLOEXEC, 3)
 	flags, ferr := unix.FcntlInt(uintptr(n), unix.F_GETFD, 0)
-	if err != nil || ferr != nil || flags&unix.FD_CLOEXEC != 0 { // what this process opened has the flag
+	if err != nil || ferr != nil || flags&unix.FD_CLOEXEC != 0 { // descriptors opened by this process have the flag
 		if err == nil {
 			unix.Close(fd)
 		}
@@ -198,11 +198,11 @@ with it.`,
 	return cmd
 }
 
-// askLimit is for what lklrun does for a question, which has a limit of its own:
-// it may wait for others, as for an address.
+// askLimit bounds a question to lklrun, whose work has its own limit. lklrun
+// may have to wait for others, for example for an address.
 const askLimit = 90 * time.Second
 
-// asked is a verb's body that asks lklrun.
+// asked returns the body of a verb that asks lklrun.
 func (c *ctl) asked(body func(ctx context.Context, conn *stackconn.Conn) error) func(*cobra.Command, []string) error {
 	return c.queryWithin(askLimit, func(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, _ []string) error {
 		err := body(ctx, conn)

@@ -49,7 +49,7 @@ does not allow more.`,
 	return cmd
 }
 
-// changed ends a verb that changed n interfaces, or some of them.
+// changed ends a verb that changed n interfaces, possibly not all.
 func (c *ctl) changed(target stacknet.Target, n int, err error) error {
 	if err != nil {
 		return badValue(err)
@@ -63,7 +63,7 @@ func (c *ctl) changed(target stacknet.Target, n int, err error) error {
 	return nil
 }
 
-// badValue marks as typed wrong what the stack refused as such.
+// badValue marks a value refused by the stack as an error of the command line.
 func badValue(err error) error {
 	for _, no := range []error{
 		stacknet.ErrNoTarget, syscall.EINVAL, syscall.ERANGE, syscall.EADDRNOTAVAIL, syscall.EOPNOTSUPP, syscall.EEXIST, syscall.ENOENT, syscall.ESRCH,
@@ -75,13 +75,13 @@ func badValue(err error) error {
 	return err
 }
 
-// words are arguments that are read one after the other.
+// words is a list of arguments to be parsed in order.
 type words struct {
 	cmd  *cobra.Command
 	left []string
 }
 
-// next is the next word; "" behind the last one.
+// next returns the next word, or "" after the last one.
 func (w *words) next() string {
 	if len(w.left) == 0 {
 		return ""
@@ -91,7 +91,7 @@ func (w *words) next() string {
 	return first
 }
 
-// value is the word behind key.
+// value returns the word after key.
 func (w *words) value(key, what string) (string, error) {
 	v := w.next()
 	if v == "" {
@@ -100,7 +100,7 @@ func (w *words) value(key, what string) (string, error) {
 	return v, nil
 }
 
-// number is the number behind key.
+// number returns the number after key.
 func (w *words) number(key string, least, most int) (int, error) {
 	v, err := w.value(key, "number")
 	if err != nil {
@@ -113,12 +113,12 @@ func (w *words) number(key string, least, most int) (int, error) {
 	return n, nil
 }
 
-// unexpected refuses a word.
+// unexpected rejects a word.
 func (w *words) unexpected(word string) error {
 	return cli.Usagef("unexpected argument %q: see %s --help", word, w.cmd.CommandPath())
 }
 
-// target reads NAME, dev NAME or group N.
+// target parses NAME, dev NAME or group N.
 func (w *words) target() (stacknet.Target, error) {
 	switch first := w.next(); first {
 	case "":
@@ -171,7 +171,7 @@ func parseLinkSet(cmd *cobra.Command, args []string) (stacknet.Target, stacknet.
 	return target, change, err
 }
 
-// mac is the link address behind "address".
+// mac parses the link address after "address".
 func (w *words) mac() (net.HardwareAddr, error) {
 	v, err := w.value("address", "link address")
 	if err != nil {

@@ -25,7 +25,7 @@ shown as "leftover": lklrun cleanup removes it.`,
 		Example: "  lklctl list\n  lklctl list -o json",
 		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			all := []instance.Info{} // [] in JSON, not null
+			all := []instance.Info{} // so that JSON has [] instead of null
 			for _, place := range append(c.places, c.place)[:max(len(c.places), 1)] {
 				some, err := place.List()
 				if errors.As(err, new(*instance.PlaceError)) {
@@ -79,7 +79,8 @@ func listRow(i instance.Info, now time.Time) []string {
 	return []string{i.Name, pid, i.Stack, i.Kernel, age, strings.Join(ifs, ","), cli.Quote(i.Command)}
 }
 
-// shortDuration writes a duration with its largest two units: 4s, 3m12s, 2h5m, 9d4h.
+// shortDuration formats a duration with its two largest units: 4s, 3m12s, 2h5m,
+// 9d4h.
 func shortDuration(d time.Duration) string {
 	d = max(d, 0)
 	day := 24 * time.Hour

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command lklctl looks into running stacks: their sockets, MPTCP connections,
-// counters and settings; it runs further programs on them. It is a client of the stack host's control socket.
+// Command lklctl inspects running stacks: their sockets, MPTCP connections,
+// counters and settings. It can also run further programs on them. It is a
+// client of the stack host's control socket.
 package main
 
 import (

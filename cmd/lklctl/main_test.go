@@ -28,13 +28,13 @@ func TestMain(m *testing.M) {
 	testutil.Main(m, nil)
 }
 
-// result is how one call of the program ended.
+// result is the outcome of one call of the program.
 type result struct {
 	status      int
 	out, errors string
 }
 
-// lklctl runs the program as main does.
+// lklctl runs the program in the same way as main.
 func lklctl(t testing.TB, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -44,7 +44,7 @@ func lklctl(t testing.TB, args ...string) result {
 	return result{end.Status, out.String(), errs.String()}
 }
 
-// ok runs the program, which must succeed, and returns what it prints.
+// ok runs the program, which must succeed, and returns its output.
 func ok(t testing.TB, args ...string) string {
 	t.Helper()
 	r := lklctl(t, args...)
@@ -54,8 +54,8 @@ func ok(t testing.TB, args ...string) string {
 	return r.out
 }
 
-// decode runs the program with -o json and parses what it prints; its status says
-// whether there is something in it.
+// decode runs the program with -o json and parses the output. The status must
+// tell whether there are results.
 func decode[T any](t testing.TB, args ...string) T {
 	t.Helper()
 	var v T
@@ -75,8 +75,8 @@ func decode[T any](t testing.TB, args ...string) T {
 	return v
 }
 
-// refused runs the program, which must fail with status and one line that has
-// each of wants.
+// refused runs the program, which must fail with status and one line that
+// contains each of wants.
 func refused(t testing.TB, status int, args []string, wants ...string) {
 	t.Helper()
 	r := lklctl(t, args...)
@@ -90,7 +90,7 @@ func refused(t testing.TB, status int, args []string, wants ...string) {
 	}
 }
 
-// instanceOf makes a run directory with a stack host behind its socket.
+// instanceOf creates a run directory whose socket belongs to a stack host.
 func instanceOf(t testing.TB, name string) (*hoststack.Stack, *instance.Dir) {
 	t.Helper()
 	testutil.Need(t)

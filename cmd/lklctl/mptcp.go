@@ -65,7 +65,8 @@ connections that are open too.`,
 			return err
 		}
 		all = slices.DeleteFunc(all, func(k connection) bool {
-			// One that was never connected has nothing to show.
+			// A socket that was never connected has nothing to
+			// show.
 			return !listeners && (k.State == sockdiag.Listen || k.State == sockdiag.Close) || !which.match(&k.Connection)
 		})
 		return c.show(mptcpRows(all), len(all), c.nothing("instance %q has no %sMPTCP connection", info.Name, which.such()), func(out io.Writer) error {
@@ -82,15 +83,16 @@ connections that are open too.`,
 	return cmd
 }
 
-// connection is an MPTCP connection with what is missing of it.
+// connection is an MPTCP connection with the reasons for missing subflows.
 type connection struct {
 	sockdiag.Connection
 	why []whynot.Reason
 }
 
 // explained lists all connections and listeners with their processes,
-// interfaces and reasons. A stack whose sock_diag has no MPTCP tells less, and no
-// reasons: its path manager is another one.
+// interfaces and reasons. If the stack's sock_diag does not support MPTCP,
+// there is less information. There are no reasons either, because the path
+// manager is different.
 func explained(ctx context.Context, info *instance.Info, conn *stackconn.Conn) ([]connection, error) {
 	conns, err := sockdiag.Connections(ctx, conn)
 	file := errors.Is(err, sockdiag.ErrUnsupported)
@@ -124,7 +126,7 @@ func explained(ctx context.Context, info *instance.Info, conn *stackconn.Conn) (
 	return all, nil
 }
 
-// annotateConnections is annotate for connections and their subflows.
+// annotateConnections is like annotate, for connections and their subflows.
 func annotateConnections(ctx context.Context, conn *stackconn.Conn, conns []sockdiag.Connection) error {
 	var flat []sockdiag.Socket
 	for _, c := range conns {

@@ -12,7 +12,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// limitsRow are the limits as they are written in JSON.
+// limitsRow contains the limits in JSON.
 type limitsRow struct {
 	Subflows        int `json:"subflows"`          // how many subflows beside the first a connection may have
 	AddAddrAccepted int `json:"add_addr_accepted"` // how many addresses that the peer announces a connection makes subflows to
@@ -66,7 +66,7 @@ to 8.`,
 	return cmd
 }
 
-// parseLimits returns what shall change; nil: nothing.
+// parseLimits returns the change to make; nil: none.
 func parseLimits(cmd *cobra.Command, args []string) (func(*stacknet.MPTCPLimits), error) {
 	w := words{cmd, args}
 	switch first := w.next(); {

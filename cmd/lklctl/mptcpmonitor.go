@@ -22,7 +22,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// monitorRow is an event as monitor writes it in JSON, one document a line.
+// monitorRow is an event in JSON. monitor prints one document per line.
 type monitorRow struct {
 	mptcpevent.Event
 	Iface   string `json:"iface,omitempty"`   // the interface of the subflow, or that has the local address
@@ -76,32 +76,32 @@ LOST says that events came faster than they could be read.`,
 	return cmd
 }
 
-// monitor adds to events what they are about.
+// monitor adds the related objects to events.
 type monitor struct {
 	*ctl
 	ctx   context.Context //nolint:containedctx // of the verb, in whose body it lives
 	conn  *stackconn.Conn
-	at    time.Time // of the last look at the stack
-	spent int       // looks that a flood of connections has taken
+	at    time.Time // time of the last query of the stack
+	spent int       // number of queries in the present burst of connections
 	names *interfaces
-	procs map[mptcpevent.Token]sockdiag.Process // of all connections then
+	procs map[mptcpevent.Token]sockdiag.Process // of all connections at that time
 }
 
-// A look reads all connections: new ones that come in a flood are not looked up
-// each, but a few at once, and then one in each lookRest.
+// A query reads all connections. In a burst of new connections, the first few
+// are queried individually, and later ones together, once per lookRest.
 const (
 	lookRest = time.Second / 2
 	lookMost = 8
 )
 
-// mayLook says whether a look is due.
+// mayLook reports whether a query is due.
 func (m *monitor) mayLook() bool {
 	rested := int(min(time.Since(m.at)/lookRest, lookMost))
 	m.spent = max(0, m.spent-rested)
 	return m.spent < lookMost
 }
 
-// look reads the stack's interfaces and the connections' processes.
+// look reads the stack's interfaces and the processes of the connections.
 func (m *monitor) look() error {
 	conns, err := sockdiag.List(m.ctx, m.conn, sockdiag.MPTCP)
 	if err != nil {
@@ -137,7 +137,7 @@ func (m *monitor) tell(e mptcpevent.Event) error {
 		row.Iface = m.names.Of(e.IfIndex, e.Local.Addr())
 	}
 	if m.output == cli.OutputJSON {
-		return json.NewEncoder(m.stdout).Encode(row) // without indentation: a line
+		return json.NewEncoder(m.stdout).Encode(row) // without indentation, so that it is one line
 	}
 	var b strings.Builder
 	wrap(&b, 0, 13, row.words().joined(" "))
@@ -145,7 +145,7 @@ func (m *monitor) tell(e mptcpevent.Event) error {
 	return err
 }
 
-// words are the parts of the event's line.
+// words returns the parts of the event's line.
 func (r monitorRow) words() facts {
 	f := facts{r.Time.Format("15:04:05.000"), string(r.Kind)}
 	if r.Token != 0 {
@@ -158,7 +158,7 @@ func (r monitorRow) words() facts {
 	switch {
 	case r.Local.IsValid() && r.Remote.IsValid():
 		f = append(f, "->", r.Remote.String())
-	case r.Remote.IsValid(): // what the peer announces
+	case r.Remote.IsValid(): // the address announced by the peer
 		f = append(f, r.Remote.String())
 	}
 	if r.LocalID != nil && r.RemoteID != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/lklrun/lklrun/internal/whynot"
 )
 
-// mptcpRow is a connection as mptcp writes it in JSON.
+// mptcpRow is a connection in the JSON output of mptcp.
 type mptcpRow struct {
 	netstatRow
 	Fallback *bool               `json:"fallback,omitempty"`   // it is plain TCP after all
@@ -17,7 +17,7 @@ type mptcpRow struct {
 	WhyNot   []whynot.Reason     `json:"why_not,omitempty"`    // why it is plain TCP, or which interfaces carry no subflow, and why
 }
 
-// subflowRow is a TCP connection that carries an MPTCP connection.
+// subflowRow is a TCP connection that is a subflow of an MPTCP connection.
 type subflowRow struct {
 	netstatRow
 	Backup bool `json:"backup"` // either side wants it for the worst case only
@@ -36,7 +36,7 @@ func mptcpRows(conns []connection) []mptcpRow {
 		}
 		for _, s := range c.Subflows {
 			sub := subflowRow{netstatRow: newRow(s), Backup: s.Subflow != nil && s.Subflow.Flags.Backup()}
-			sub.PID, sub.Process, sub.Processes = 0, "", nil // the connection's
+			sub.PID, sub.Process, sub.Processes = 0, "", nil // they are those of the connection
 			r.Subflows = append(r.Subflows, sub)
 		}
 		rows = append(rows, r)
@@ -46,8 +46,9 @@ func mptcpRows(conns []connection) []mptcpRow {
 
 func fellBack(c connection) bool { return c.MPTCP != nil && c.MPTCP.Fallback }
 
-// unacked is what the program has written and the peer has not acknowledged; a
-// connection that is plain TCP has no such numbers.
+// unacked returns the amount of data that the program has written and the peer
+// has not acknowledged. A connection that fell back to TCP has no such
+// counters.
 func unacked(c connection) sockdiag.Value {
 	i := c.MPTCP
 	if i == nil || i.Fallback || c.State == sockdiag.Listen || !i.WriteSeq.Known || !i.SndUna.Known || i.SndUna.N == 0 {

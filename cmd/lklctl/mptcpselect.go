@@ -13,7 +13,7 @@ import (
 	"github.com/lklrun/lklrun/internal/sockdiag"
 )
 
-// wanted are what a connection shall be, all of it.
+// wanted is a list of conditions that a connection must all meet.
 type wanted []func(*sockdiag.Connection) bool
 
 func (w wanted) match(c *sockdiag.Connection) bool {
@@ -25,7 +25,8 @@ func (w wanted) match(c *sockdiag.Connection) bool {
 	return true
 }
 
-// such is a word for a message: whether something was asked for.
+// such returns a word for messages that depends on whether there are
+// conditions.
 func (w wanted) such() string {
 	if len(w) > 0 {
 		return "such "
@@ -33,8 +34,8 @@ func (w wanted) such() string {
 	return ""
 }
 
-// selection reads the words that choose connections, and a process's name or
-// number, if any.
+// selection parses the words that select connections, and the name or pid of a
+// process, if given.
 func selection(cmd *cobra.Command, args []string, process string) (wanted, error) {
 	var w wanted
 	for _, a := range args {
@@ -67,7 +68,8 @@ func byToken(word string) func(*sockdiag.Connection) bool {
 	}
 }
 
-// byAddress chooses connections of which either end, or a subflow's, is there.
+// byAddress selects connections that have the address at either end, or at
+// either end of a subflow.
 func byAddress(word string) func(*sockdiag.Connection) bool {
 	net, err := netip.ParsePrefix(word)
 	if err != nil {

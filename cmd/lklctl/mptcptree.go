@@ -40,7 +40,7 @@ func writeMPTCP(w io.Writer, conns []connection, detail bool) error {
 	return err
 }
 
-// headline names a connection: who, from where to where, how.
+// headline describes a connection: its process, its addresses and its protocol.
 func headline(c connection) string {
 	words := []string{localAddr(c.Socket)}
 	if c.State != sockdiag.Listen {
@@ -56,7 +56,7 @@ func headline(c connection) string {
 	return strings.Join(words, " ")
 }
 
-// facts are named values of a line, of which those that are absent are left out.
+// facts is a list of named values of a line. Absent values are omitted.
 type facts []string
 
 func (f *facts) add(format, value string) {
@@ -65,14 +65,14 @@ func (f *facts) add(format, value string) {
 	}
 }
 
-// some is add for what is of interest when it is not 0.
+// some is like add, for values that matter only if they are not 0.
 func (f *facts) some(format string, v sockdiag.Value, form func(sockdiag.Value) string) {
 	if v.N > 0 {
 		f.add(format, form(v))
 	}
 }
 
-// joined makes one text of them in which no line ends within a fact.
+// joined joins the facts so that no line break falls within one.
 func (f facts) joined(by string) string {
 	for i := range f {
 		f[i] = strings.ReplaceAll(f[i], " ", "\u00a0")
@@ -82,7 +82,8 @@ func (f facts) joined(by string) string {
 
 func commas(f facts) string { return f.joined(", ") }
 
-// totals is the connection's own line: what holds for all subflows together.
+// totals returns the connection's own line, with the values for all subflows
+// together.
 func totals(c connection) facts {
 	var f facts
 	if p := c.Proc; p != nil {
@@ -111,7 +112,7 @@ func totals(c connection) facts {
 	return f
 }
 
-// dataLevel is what -v adds to that.
+// dataLevel returns the additional values of -v for a connection.
 func dataLevel(c connection) facts {
 	i := c.MPTCP
 	if i == nil || c.State == sockdiag.Listen {
@@ -138,7 +139,7 @@ func dataLevel(c connection) facts {
 	return f
 }
 
-// subflowDetail is what -v adds to a subflow.
+// subflowDetail returns the additional values of -v for a subflow.
 func subflowDetail(s sockdiag.Socket) facts {
 	var f facts
 	if x := s.Subflow; x != nil {
@@ -179,7 +180,7 @@ func writeSubflows(b *strings.Builder, c connection, detail bool) error {
 	t := cli.NewTable("IF", "LOCAL", "PEER", "STATE", ">RTT", ">CWND", ">SENT", ">RECV", ">RETR").Indent(2).Narrow()
 	for _, s := range c.Subflows {
 		i := s.TCP
-		if i == nil || s.State == sockdiag.Listen { // what a listener has there says nothing
+		if i == nil || s.State == sockdiag.Listen { // these values mean nothing for a listener
 			i = &sockdiag.TCPInfo{}
 		}
 		t.Row(s.Iface, localAddr(s), remoteAddr(s), s.State.String(), micros(i.RTT), number(i.Cwnd),
@@ -196,7 +197,7 @@ func writeSubflows(b *strings.Builder, c connection, detail bool) error {
 	return t.Write(b)
 }
 
-// writeReason writes why something is missing, and what can be done.
+// writeReason writes why something is missing, and the remedy.
 func writeReason(b *strings.Builder, r whynot.Reason) {
 	what := "plain TCP"
 	if r.Iface != "" {
@@ -211,8 +212,8 @@ func writeReason(b *strings.Builder, r whynot.Reason) {
 	}
 }
 
-// wrap writes text in lines of at most 80 columns, the first with first blanks in
-// front, the others with rest. Blanks that must not end a line are U+00A0.
+// wrap writes text in lines of at most 80 columns. It indents the first line by
+// first blanks and the others by rest. Non-breaking blanks are U+00A0.
 func wrap(b *strings.Builder, first, rest int, text string) {
 	const columns = 80
 	at := 0

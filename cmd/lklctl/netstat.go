@@ -19,7 +19,8 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// netstatOptions are the flags of netstat, as ss(8) has them, and its filter.
+// netstatOptions are the flags of netstat, which are those of ss(8), and its
+// filter.
 type netstatOptions struct {
 	socketKinds
 	listening, all, connected bool
@@ -100,7 +101,7 @@ docs/sockets.md explains the words that -i, -m and -e print.`,
 	return cmd
 }
 
-// selecting adds the flags that choose sockets.
+// selecting adds the flags that select sockets.
 func (o *netstatOptions) selecting(f *pflag.FlagSet) {
 	f.BoolVarP(&o.listening, "listening", "l", false, "only listening sockets")
 	f.BoolVarP(&o.all, "all", "a", false, "sockets in every state (the default)")
@@ -108,7 +109,7 @@ func (o *netstatOptions) selecting(f *pflag.FlagSet) {
 	o.flags(f)
 }
 
-// parse looks at the flags together, and at the filter.
+// parse checks the combination of flags, and parses the filter.
 func (o *netstatOptions) parse(args []string) (err error) {
 	if o.listening && o.connected {
 		return cli.Usagef("-l and -c: choose one")
@@ -127,7 +128,7 @@ func (o *netstatOptions) parse(args []string) (err error) {
 	return nil
 }
 
-// netstat is one look at the sockets.
+// netstat lists the sockets once.
 func (c *ctl) netstat(ctx context.Context, info *instance.Info, conn *stackconn.Conn, o *netstatOptions) error {
 	sockets, err := gather(ctx, conn, o)
 	if err != nil {
@@ -150,8 +151,8 @@ func filterWords(ctx context.Context, info *instance.Info, conn *stackconn.Conn,
 	return append(words, linkNames(ctx, info, conn, toComplete)...)
 }
 
-// netstatRow is a socket as netstat writes it in JSON: addresses as in the
-// table, and the first process without its list.
+// netstatRow is a socket in the JSON output of netstat. It has addresses as in
+// the table, and the first process without its list.
 type netstatRow struct {
 	sockdiag.Socket
 	Family  string `json:"family"`            // inet, inet6, unix, packet or netlink
@@ -177,7 +178,7 @@ func newRow(s sockdiag.Socket) netstatRow {
 	return r
 }
 
-// summaryRow is a kind of sockets in numbers.
+// summaryRow contains the counts of one kind of sockets.
 type summaryRow struct {
 	Proto  sockdiag.Proto `json:"proto"`  // as in the list
 	Total  int            `json:"total"`  // sockets
@@ -186,7 +187,7 @@ type summaryRow struct {
 	States map[string]int `json:"states"` // how many are in which state
 }
 
-// summarize counts sockets, which are sorted by kind.
+// summarize counts sockets, which must be sorted by kind.
 func summarize(sockets []sockdiag.Socket) []summaryRow {
 	rows := []summaryRow{}
 	for _, s := range sockets {

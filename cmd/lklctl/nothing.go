@@ -10,19 +10,19 @@ import (
 	"github.com/lklrun/lklrun/internal/cli"
 )
 
-// nothingError ends a verb that found nothing: status 1, and a line that is no
-// error. With JSON the empty document has said so.
+// nothingError ends a verb that found nothing, with status 1 and a message that
+// is not an error. With JSON, the empty document replaces the message.
 type nothingError struct{ words string }
 
 func (e *nothingError) Error() string { return e.words }
 
-// nothing is how a verb ends whose table or document is empty.
+// nothing returns the result of a verb whose table or document is empty.
 func (c *ctl) nothing(format string, args ...any) error {
 	return &nothingError{fmt.Sprintf(format, args...)}
 }
 
-// show prints what a verb found: as a document, or what table writes. Of n things
-// it has; none says in words that there are none.
+// show prints the result of a verb: document as JSON, or the output of table. n
+// is the number of results. none is the message if there are none.
 func (c *ctl) show(document any, n int, none error, table func(io.Writer) error) error {
 	switch {
 	case c.output == cli.OutputJSON:
@@ -38,7 +38,7 @@ func (c *ctl) show(document any, n int, none error, table func(io.Writer) error)
 	return nil
 }
 
-// fail tells err as its kind wants, and returns the exit status.
+// fail prints err in the form for its type, and returns the exit status.
 func (c *ctl) fail(err error) int {
 	if said := (*saidError)(nil); errors.As(err, &said) {
 		return said.status

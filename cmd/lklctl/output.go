@@ -13,10 +13,11 @@ import (
 	"github.com/lklrun/lklrun/internal/sysctl"
 )
 
-// output is standard output, whose errors must not be taken for the stack's.
+// output is standard output. Its errors must not be taken for those of the
+// stack.
 type output struct{ io.Writer }
 
-// Write adds to an error where it came from, and hides its number.
+// Write adds the origin to an error and hides its errno.
 func (o output) Write(p []byte) (int, error) {
 	n, err := o.Writer.Write(p)
 	if err != nil {
@@ -31,7 +32,7 @@ func (o output) Write(p []byte) (int, error) {
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
-// writeLines prints settings as sysctl(8) does.
+// writeLines prints settings like sysctl(8).
 func writeLines(w io.Writer, settings []sysctl.Setting, valuesOnly bool) error {
 	var b strings.Builder
 	for _, s := range settings {

@@ -20,7 +20,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// drilling is what path was asked for.
+// drilling contains the arguments of path.
 type drilling struct {
 	direction string
 	lasts     time.Duration
@@ -104,8 +104,8 @@ TIME end says how long to look on. # begins a comment. Ctrl-C ends it early.`,
 	return cmd
 }
 
-// parse reads the command line and the script: all that is wrong with their
-// words is said before anything is asked.
+// parse parses the command line and the script. It reports all errors before
+// anything is queried.
 func (d *drilling) parse(args []string) (err error) {
 	if d.ways, err = drill.ParseWays(d.direction); err != nil {
 		return cli.Usagef("--direction: %w", err)
@@ -144,7 +144,7 @@ func (d *drilling) read() error {
 	return nil
 }
 
-// drill makes one step.
+// drill performs one step.
 func (c *ctl) drill(ctx context.Context, info *instance.Info, conn *stackconn.Conn, s drill.Step, lasts time.Duration, args []string) error {
 	if lasts > 0 {
 		return badStep(drill.For(ctx, conn, s, lasts))
@@ -163,7 +163,8 @@ func (c *ctl) drill(ctx context.Context, info *instance.Info, conn *stackconn.Co
 	return nil
 }
 
-// badStep marks as typed wrong what no interface can do.
+// badStep marks a step that no interface supports as an error of the command
+// line.
 func badStep(err error) error {
 	if step := (*drill.StepError)(nil); errors.As(err, &step) || errors.Is(err, stacknet.ErrNoTarget) {
 		return &cli.UsageError{Err: err}
@@ -171,7 +172,7 @@ func badStep(err error) error {
 	return err
 }
 
-// pathRow is an interface with what is done to its packets.
+// pathRow is an interface with the impairments of its packets.
 type pathRow struct {
 	Name    string         `json:"name"`          // the interface
 	Carrier bool           `json:"carrier"`       // it has carrier, or is down by ip link
@@ -179,7 +180,7 @@ type pathRow struct {
 	Out     *impairmentRow `json:"out,omitempty"` // and to those that leave
 }
 
-// impairmentRow is what is done to the packets of one direction.
+// impairmentRow contains the impairments of one direction.
 type impairmentRow struct {
 	Silent    bool    `json:"silent,omitempty"`            // all are lost
 	Delay     float64 `json:"delay_us,omitempty"`          // of each
@@ -238,7 +239,7 @@ func newImpairmentRow(i stacknet.Impairment) *impairmentRow {
 	return r
 }
 
-// table adds a line for both directions, or one for each where they differ.
+// table adds one line for both directions, or one for each if they differ.
 func (r pathRow) table(t *cli.Table) {
 	carrier := map[bool]string{true: "yes", false: "no"}[r.Carrier]
 	in, out := r.In.words(), r.Out.words()
@@ -261,7 +262,7 @@ func (i *impairmentRow) dropped() string {
 	return fmt.Sprint(*i.Dropped)
 }
 
-// words are those of a step that would do the same.
+// words returns the words of an equivalent step.
 func (i *impairmentRow) words() string {
 	if i == nil {
 		return "pass"
@@ -286,7 +287,7 @@ func (i *impairmentRow) words() string {
 	return text[1:]
 }
 
-// pathNames are the interfaces that a drill can be made with.
+// pathNames returns the interfaces that support drills.
 func pathNames(ctx context.Context, info *instance.Info, conn *stackconn.Conn, toComplete string) []string {
 	return slices.DeleteFunc(linkNames(ctx, info, conn, toComplete), func(name string) bool { return name == "lo" })
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// runScript makes the steps of a script and prints what came of them.
+// runScript performs the steps of a script and prints the results.
 func (c *ctl) runScript(ctx context.Context, info *instance.Info, conn *stackconn.Conn, s *drill.Script) error {
 	hooks := drill.Hooks{Done: func(d drill.Done) {
 		cli.Note(c.stderr, program, "%.1fs %s %s", d.At, d.Iface, d.Step)
@@ -28,7 +28,7 @@ func (c *ctl) runScript(ctx context.Context, info *instance.Info, conn *stackcon
 	if f, ok := c.stderr.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		bar := progressbar.NewOptions64(s.End.Milliseconds(), progressbar.OptionSetWriter(f), progressbar.OptionSetWidth(30),
 			progressbar.OptionClearOnFinish(), progressbar.OptionSetElapsedTime(false), progressbar.OptionUseANSICodes(true))
-		defer func() { _ = bar.Finish() }() // it is but told
+		defer func() { _ = bar.Finish() }() // only a progress display
 		hooks.Now = func(elapsed time.Duration) { _ = bar.Set64(min(elapsed, s.End).Milliseconds()) }
 		hooks.Done = func(d drill.Done) { bar.Describe(fmt.Sprintf("%.1fs %s %s", d.At, d.Iface, d.Step)) }
 	}
@@ -48,11 +48,12 @@ func (c *ctl) runScript(ctx context.Context, info *instance.Info, conn *stackcon
 	return err
 }
 
-// timelineColumns are those of a row of blocks: 80 less what stands around it.
+// timelineColumns is the width of a row of blocks: 80 minus the text around it.
 const timelineColumns = 55
 
-// writeTimeline prints the steps, then each connection: a row of blocks for it
-// and for each of its subflows, and what it did after each step.
+// writeTimeline prints the steps. For each connection, it prints a row of
+// blocks for it and for each of its subflows, and its behaviour after each
+// step.
 func writeTimeline(w io.Writer, t *drill.Timeline) error {
 	var b strings.Builder
 	if t.Stopped != "" {
@@ -90,7 +91,7 @@ func writeConnection(b *strings.Builder, t *drill.Timeline, c *drill.Connection)
 	title := fmt.Sprintf("%s %s -> %s", c.Proto, c.Local, c.Remote)
 	if c.Process != "" {
 		who := fmt.Sprintf("%s(%d)", c.Process, c.PID)
-		if title += " "; len(title)+len(who) > helpColumns { // of IPv6, at times
+		if title += " "; len(title)+len(who) > helpColumns { // possible with IPv6
 			title += "\n  "
 		}
 		title += who
@@ -132,9 +133,9 @@ func writeConnection(b *strings.Builder, t *drill.Timeline, c *drill.Connection)
 	return writePhases(b, t, c, received)
 }
 
-// writeEvents tells what befell a connection meanwhile.
+// writeEvents prints the events of a connection during the script.
 func writeEvents(b *strings.Builder, t *drill.Timeline, c *drill.Connection) {
-	const most = 20 // of a connection: the first, and how many more
+	const most = 20 // events printed per connection; the others are only counted
 	n := 0
 	for _, e := range t.Events {
 		if e.Token != c.Token || c.Token == "" {
@@ -149,12 +150,12 @@ func writeEvents(b *strings.Builder, t *drill.Timeline, c *drill.Connection) {
 	}
 }
 
-// writePhases is the table of what a connection did after each step.
+// writePhases prints the table of a connection's behaviour after each step.
 func writePhases(b *strings.Builder, t *drill.Timeline, c *drill.Connection, received bool) error {
 	if len(c.Phases) == 0 {
 		return nil
 	}
-	const mostColumns = 4 // of subflows: more have no room
+	const mostColumns = 4 // there is no room for more subflows
 	head := []string{"  AFTER", ">ALL"}
 	subflows := c.Subflows[:min(len(c.Subflows), mostColumns)]
 	if c.Proto == "tcp" {
@@ -197,7 +198,7 @@ func writePhases(b *strings.Builder, t *drill.Timeline, c *drill.Connection, rec
 	return table.Write(b)
 }
 
-// marks are the letters of the steps, above the column of their time.
+// marks returns the letters of the steps, each above the column of its time.
 func marks(t *drill.Timeline) string {
 	row := []rune(strings.Repeat(" ", timelineColumns))
 	for _, d := range t.Steps {
@@ -208,8 +209,9 @@ func marks(t *drill.Timeline) string {
 	return strings.TrimRight(string(row), " ")
 }
 
-// spark is a flow's rate as a row of blocks, the highest one for the rate most or
-// its own peak: a blank where it was not there, a dot where nothing moved.
+// spark formats a flow's rate as a row of blocks. The highest block is the rate
+// most, or the flow's own peak. A blank means that the flow did not exist, and
+// a dot that no data moved.
 func spark(t *drill.Timeline, f *drill.Flow, received bool, most float64) (row string, peak float64) {
 	rates := f.TxRates
 	if received {
@@ -221,7 +223,8 @@ func spark(t *drill.Timeline, f *drill.Flow, received bool, most float64) (row s
 		if rates[i] == nil {
 			continue
 		}
-		// The time between two looks belongs to each column that it touches.
+		// The interval between two samples counts for each column that
+		// it overlaps.
 		from, to := t.Times[i-1], t.Times[i]
 		for n := int(from / width); n < timelineColumns && float64(n)*width < to; n++ {
 			part := max(0, min(to, float64(n+1)*width)-max(from, float64(n)*width))

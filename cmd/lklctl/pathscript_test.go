@@ -9,8 +9,8 @@ import (
 	"github.com/lklrun/lklrun/internal/drill"
 )
 
-// A row of blocks has a column for each part of the time: of a rate its height,
-// a dot for nothing, a blank for what was not there.
+// A row of blocks has one column per interval. A column shows the height of a
+// rate, a dot for a rate of 0, or a blank if the flow did not exist.
 func TestSpark(t *testing.T) {
 	r := func(f float64) *float64 { return &f }
 	line := &drill.Timeline{

@@ -19,7 +19,7 @@ import (
 	"github.com/lklrun/lklrun/internal/whynot"
 )
 
-// sample is what a stack with two links tells during a download.
+// sample is the output of a stack with two links during a download.
 func sample() []sockdiag.Connection {
 	ap := netip.MustParseAddrPort
 	curl := []sockdiag.Process{{PID: 4242, Comm: "curl", FDs: []int{5}}}
@@ -53,7 +53,8 @@ func sample() []sockdiag.Connection {
 			},
 		},
 		{
-			// An older kernel: no byte counters, no RTT yet, nobody's any more.
+			// This socket is from an older kernel: it has no byte
+			// counters, no RTT yet, and no process any more.
 			Socket: sockdiag.Socket{
 				Proto: sockdiag.MPTCP, Family: unix.AF_INET6, State: 4, Local: ap("[fd01::2]:41030"), Remote: ap("[fd01::1]:443"),
 				RecvQ: known(0), SendQ: known(1), MPTCP: &sockdiag.MPTCPInfo{Fallback: true},
@@ -63,7 +64,7 @@ func sample() []sockdiag.Connection {
 	}
 }
 
-// sampleMPTCP is sample with what is missing.
+// sampleMPTCP is sample with reasons for missing subflows.
 func sampleMPTCP() []connection {
 	var all []connection
 	for _, c := range sample() {
@@ -147,7 +148,7 @@ func TestNetstatTable(t *testing.T) {
 	}
 }
 
-// The table fits a terminal; no word is lost.
+// The table fits a terminal, and no word is lost.
 func TestAccountTable(t *testing.T) {
 	a := account.Account{
 		Processes: []account.Process{
@@ -231,7 +232,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// What /proc/net/mptcp does not tell is absent, not zero.
+// Values that /proc/net/mptcp does not contain are absent, not zero.
 func TestProcMPTCP(t *testing.T) {
 	conns := []connection{{Connection: sockdiag.Connection{
 		Socket: sockdiag.Socket{

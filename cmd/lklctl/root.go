@@ -22,29 +22,30 @@ import (
 
 const program = "lklctl"
 
-// ctl is what the verbs share in one call of the program.
+// ctl is the state shared by the verbs in one call of the program.
 type ctl struct {
-	name   string // -n: which instance; empty: the one that runs
-	device string // --device: where they run; empty: here
+	name   string // -n: the instance; empty: the only running one
+	device string // --device: the machine of the instances; empty: this one
 	place  instance.Place
 	places []instance.Place   // of list, with --device
-	far    *forward.Forwarder // the device; nil: here
+	far    *forward.Forwarder // the device; nil: this machine
 	output cli.Output         // -o
 	stdout io.Writer
 	stderr io.Writer
-	paint  cli.Palette // of standard output, also while --watch collects what goes there
+	paint  cli.Palette // for standard output, even while --watch buffers it
 
 	began bool // a verb's body was reached
 }
 
-// run is main without the process around it; it returns how that shall end.
+// run is main without the process. It returns how the process must end.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) exit.End {
 	c := &ctl{device: os.Getenv(deviceEnv), output: cli.OutputTable, stdout: output{stdout}, stderr: stderr, paint: cli.Paint(stdout)}
 	root := c.rootCommand()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
-	// What fails before a verb's body is reached was typed wrong; not every such
-	// error passes through flagError (those of flags before the verb do not).
+	// An error before a verb's body is an error of the command line. Some
+	// of these do not pass through flagError, such as those of flags before
+	// the verb.
 	if err != nil && !c.began && cli.Status(err) != cli.ExitUsage {
 		err = flagError(root, err)
 	}
@@ -63,8 +64,9 @@ With several instances running, -n names one; "lklctl list" lists them.`,
 		Version:       cli.Version(program),
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		// -n and -o may stand before the verb, and each verb has them too:
-		// netstat's own -n could not be if they were persistent flags.
+		// -n and -o can stand before the verb, and each verb has them
+		// too. As persistent flags, they would conflict with netstat's
+		// own -n.
 		TraverseChildren: true,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -123,7 +125,7 @@ With several instances running, -n names one; "lklctl list" lists them.`,
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetUsageTemplate(usage(root.UsageTemplate()))
 	c.prepare(root)
-	// The first help must fit a screen.
+	// The first help must fit on one screen.
 	root.SetHelpTemplate(firstHelp)
 	root.InitDefaultCompletionCmd("")
 	root.SetHelpCommand(cli.HelpCommand(root, topics))
@@ -157,7 +159,7 @@ run.
 `},
 }
 
-// firstHelp is the help of lklctl itself; verbs have cobra's.
+// firstHelp is the help of lklctl itself. Verbs have cobra's.
 var firstHelp = `{{if .HasParent}}{{with (or .Long .Short)}}{{. | trimTrailingWhitespaces}}
 
 {{end}}{{.UsageString}}{{else}}{{.Long}}
@@ -172,7 +174,7 @@ Usage: {{.UseLine}}
 "lklctl help VERB" explains a verb. Topics: examples, exit-status.
 {{end}}`
 
-// verbs are the names of the commands below one.
+// verbs returns the names of a command's subcommands.
 func verbs(cmd *cobra.Command) []string {
 	var names []string
 	for _, c := range cmd.Commands() {
@@ -186,7 +188,7 @@ func verbs(cmd *cobra.Command) []string {
 // helpColumns is the width of the help.
 const helpColumns = 80
 
-// usage has a template for the help keep to that.
+// usage adapts a template for the help to that width.
 func usage(template string) string {
 	return strings.NewReplacer(
 		".FlagUsages", fmt.Sprintf(".FlagUsagesWrapped %d", helpColumns),
@@ -194,7 +196,7 @@ func usage(template string) string {
 	).Replace(template)
 }
 
-// prepare does for a command and those below it what all have in common.
+// prepare performs the common setup of a command and its subcommands.
 func (c *ctl) prepare(cmd *cobra.Command) {
 	for _, below := range cmd.Commands() {
 		c.prepare(below)
@@ -216,16 +218,18 @@ func (c *ctl) prepare(cmd *cobra.Command) {
 	}
 }
 
-// flagError makes an error about flags ours: one line with the remedy.
+// flagError converts an error about flags to our form: one line with the
+// remedy.
 func flagError(cmd *cobra.Command, err error) error {
 	text := strings.TrimSuffix(cli.OneLine(cli.FlagError(cmd.Flags(), err).Error()), ".")
-	if strings.HasSuffix(text, "?") { // it has a remedy
+	if strings.HasSuffix(text, "?") { // it contains a remedy
 		return cli.Usagef("%s", text)
 	}
 	return cli.Usagef("%s: see %s --help", text, cmd.CommandPath())
 }
 
-// flags adds -n and -o; a verb that wants -n for something else has only --name.
+// flags adds -n and -o. If a verb uses -n for something else, it gets only
+// --name.
 func (c *ctl) flags(f *pflag.FlagSet, short bool) {
 	n := ""
 	if short {
@@ -234,10 +238,10 @@ func (c *ctl) flags(f *pflag.FlagSet, short bool) {
 	f.StringVarP(&c.name, "name", n, c.name, "the instance `NAME`; not needed when only one runs")
 	f.VarP(&c.output, "output", "o", "print a table or JSON")
 	f.StringVar(&c.device, "device", c.device, "use this `DEVICE`, such as adb or ssh:HOST")
-	f.Lookup("device").DefValue = "" // the variable's is no default of ours
+	f.Lookup("device").DefValue = "" // the help must not show the variable's value as a default
 }
 
-// noArgs refuses arguments by name.
+// noArgs rejects arguments and names the first one.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return cli.Usagef("unexpected argument %q: see %s --help", args[0], cmd.CommandPath())
@@ -245,7 +249,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// someArgs asks for at least one argument.
+// someArgs requires at least one argument.
 func someArgs(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -255,7 +259,7 @@ func someArgs(what string) cobra.PositionalArgs {
 	}
 }
 
-// must is for what only a mistake in this program can break.
+// must panics on errors that only a bug in this program can cause.
 func must(err error) {
 	if err != nil {
 		panic(fmt.Sprintf("lklctl: %v", err))

@@ -19,14 +19,14 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// socketKinds are the flags that say which kinds of sockets are meant.
+// socketKinds are the flags that select the kinds of sockets.
 type socketKinds struct {
 	tcp, udp, raw, mptcp, unix, packet bool
 	v4, v6                             bool
 	families                           []string
 }
 
-// familyNames are what -f takes, as ss has them.
+// familyNames lists the values of -f, which are those of ss.
 var familyNames = []string{"inet", "inet6", "unix", "link", "netlink"}
 
 func (k *socketKinds) flags(f *pflag.FlagSet) {
@@ -41,13 +41,14 @@ func (k *socketKinds) flags(f *pflag.FlagSet) {
 	f.StringSliceVarP(&k.families, "family", "f", nil, "only `FAMILY`: "+strings.Join(familyNames, ", "))
 }
 
-// A kind is one that is listed; one that was not named may be unknown to the stack.
+// kind is a kind of sockets to list. The stack need not support a kind that the
+// user did not name.
 type kind struct {
 	proto sockdiag.Proto
 	named bool
 }
 
-// kinds are the sockets asked for.
+// kinds returns the selected kinds of sockets.
 func (k *socketKinds) kinds() (kinds []kind) {
 	add := func(on bool, proto sockdiag.Proto, others ...sockdiag.Proto) {
 		if !on {
@@ -66,7 +67,7 @@ func (k *socketKinds) kinds() (kinds []kind) {
 	add(k.packet || slices.Contains(k.families, "link"), sockdiag.Packet)
 	add(slices.Contains(k.families, "netlink"), sockdiag.Netlink)
 	add(k.unix || slices.Contains(k.families, "unix"), sockdiag.Unix)
-	// A family of the Internet alone means all its kinds.
+	// An Internet family without a protocol selects all its kinds.
 	if inet || len(kinds) > 0 && !k.v4 && !k.v6 && !slices.Contains(k.families, "inet") && !slices.Contains(k.families, "inet6") {
 		return kinds
 	}
@@ -76,7 +77,7 @@ func (k *socketKinds) kinds() (kinds []kind) {
 	return kinds
 }
 
-// has says whether a socket's family is meant, of those of the Internet.
+// has reports whether a socket's Internet family is selected.
 func (k *socketKinds) has(s sockdiag.Socket) bool {
 	v4, v6 := k.v4 || slices.Contains(k.families, "inet"), k.v6 || slices.Contains(k.families, "inet6")
 	switch {
@@ -88,13 +89,13 @@ func (k *socketKinds) has(s sockdiag.Socket) bool {
 	return s.Family != unix.AF_INET
 }
 
-// gather lists the sockets that o asks for, with their owners.
+// gather lists the sockets selected by o, with their owners.
 func gather(ctx context.Context, conn *stackconn.Conn, o *netstatOptions) ([]sockdiag.Socket, error) {
 	var all []sockdiag.Socket
 	for _, k := range o.kinds() {
 		some, err := list(ctx, conn, k.proto)
 		if errors.Is(err, sockdiag.ErrUnsupported) && !k.named {
-			continue // the stack has none of them
+			continue // the stack does not support this kind
 		}
 		if err != nil {
 			return nil, err
@@ -129,13 +130,13 @@ func list(ctx context.Context, conn *stackconn.Conn, p sockdiag.Proto) ([]sockdi
 	return sockdiag.List(ctx, conn, p)
 }
 
-// wants says whether a socket is meant. States in the filter are all that decides
-// about the state.
+// wants reports whether a socket is selected. If the filter contains states,
+// only these decide about the state.
 func (o *netstatOptions) wants(s sockdiag.Socket) bool {
 	if !o.has(s) || !o.filter.Match(s) {
 		return false
 	}
-	// ss counts what waits for datagrams among the listening.
+	// Like ss, count sockets that wait for datagrams as listening.
 	listening := s.State == sockdiag.Listen || s.State == sockdiag.Close && s.Proto != sockdiag.TCP && s.Proto != sockdiag.MPTCP
 	switch {
 	case o.filter.HasStates():
@@ -148,7 +149,7 @@ func (o *netstatOptions) wants(s sockdiag.Socket) bool {
 	return true
 }
 
-// annotate tells sockets their processes and interfaces.
+// annotate adds processes and interfaces to sockets.
 func annotate(ctx context.Context, conn *stackconn.Conn, sockets []sockdiag.Socket) error {
 	names, err := newInterfaces(ctx, conn)
 	if err != nil {
@@ -180,7 +181,7 @@ func newInterfaces(ctx context.Context, conn *stackconn.Conn) (*interfaces, erro
 	return n, nil
 }
 
-// know checks that the stack has interfaces of these names.
+// know checks that the stack has interfaces with these names.
 func (n *interfaces) know(names []string) error {
 	for _, name := range names {
 		if !slices.Contains(n.names, name) {

@@ -10,7 +10,7 @@ import (
 	"github.com/lklrun/lklrun/internal/sockdiag"
 )
 
-// words collects NAME:VALUE; what has no value is left out.
+// infoWords is a list of NAME:VALUE. Absent values are omitted.
 type infoWords []string
 
 func (w *infoWords) add(name, value string) {
@@ -19,7 +19,7 @@ func (w *infoWords) add(name, value string) {
 	}
 }
 
-// positive adds what is worth a word only when there is any.
+// positive adds a value only if it is positive.
 func (w *infoWords) positive(name string, v sockdiag.Value) {
 	if v.N != 0 {
 		w.add(name, number(v))
@@ -32,7 +32,8 @@ func (w *infoWords) word(text string, on bool) {
 	}
 }
 
-// groups are what the flags ask about a socket beyond its row.
+// groups returns the additional information about a socket that the flags
+// select.
 func (o *netstatOptions) groups(s sockdiag.Socket) []group {
 	var all []group
 	if o.processes {
@@ -53,7 +54,8 @@ func (o *netstatOptions) groups(s sockdiag.Socket) []group {
 	return all
 }
 
-// infoGroups are the lines of -i. The names are ss(8)'s where it has one.
+// infoGroups returns the lines of -i. The names are those of ss(8), if it has
+// one.
 func infoGroups(s sockdiag.Socket) []group {
 	var all []group
 	if i := s.TCP; i != nil && s.State != sockdiag.Listen {
@@ -93,7 +95,7 @@ func subflowWords(f *sockdiag.Subflow) (w infoWords) {
 	return append(w, f.Flags.Names()...)
 }
 
-// processWords are a word for each descriptor, in ss -p's form.
+// processWords returns a word for each descriptor, in the form of ss -p.
 func processWords(procs []sockdiag.Process) (w infoWords) {
 	for _, p := range procs {
 		if len(p.FDs) == 0 {
@@ -109,7 +111,7 @@ func processWords(procs []sockdiag.Process) (w infoWords) {
 func congestionWords(s sockdiag.Socket, i *sockdiag.TCPInfo) (w infoWords) {
 	w.word(s.Congestion, true)
 	w.word(i.CAStateName(), true)
-	// BBR has phases of its own, and keeps no threshold.
+	// BBR has phases of its own and no slow-start threshold.
 	if slow, ok := i.SlowStart(); ok && s.BBR == nil {
 		w.word("slow-start", slow)
 		w.word("avoidance", !slow)
@@ -166,7 +168,7 @@ func rateWords(i *sockdiag.TCPInfo) (w infoWords) {
 
 func lossWords(i *sockdiag.TCPInfo) (w infoWords) {
 	if i.Retrans.Known {
-		w.add("retrans", number(i.Retrans)+"/"+number(i.TotalRetrans)) // as in ss: outstanding/in all
+		w.add("retrans", number(i.Retrans)+"/"+number(i.TotalRetrans)) // as in ss: outstanding/total
 	}
 	if i.BytesRetrans.N != 0 {
 		w.add("bytes_retrans", bytes(i.BytesRetrans))
@@ -235,7 +237,7 @@ func timerWords(s sockdiag.Socket) (w infoWords) {
 	return w
 }
 
-// memoryWords have the letters of ss -m spelled out.
+// memoryWords returns the values of ss -m with their names spelled out.
 func memoryWords(s sockdiag.Socket) (w infoWords) {
 	if m := s.Memory; m != nil {
 		w.add("rmem_alloc", number(m.RmemAlloc))
@@ -274,7 +276,7 @@ func socketWords(s sockdiag.Socket) (w infoWords) {
 	return w
 }
 
-// milliseconds writes a time that the kernel has in them.
+// milliseconds formats a time that the kernel reports in milliseconds.
 func milliseconds(v sockdiag.Value) string {
 	if !v.Known {
 		return ""
@@ -282,7 +284,8 @@ func milliseconds(v sockdiag.Value) string {
 	return number(v) + "ms"
 }
 
-// share is a part of a time, in percent as well; nothing when there is none.
+// share formats a part of a time, also as a percentage. It returns nothing if
+// there is none.
 func share(part, whole sockdiag.Value) string {
 	if part.N == 0 {
 		return ""
@@ -290,5 +293,5 @@ func share(part, whole sockdiag.Value) string {
 	return fmt.Sprintf("%s(%.1f%%)", micros(part), 100*float64(part.N)/float64(whole.N))
 }
 
-// decimal writes a factor without zeros behind.
+// decimal formats a factor without trailing zeros.
 func decimal(f float64) string { return strconv.FormatFloat(f, 'g', 4, 64) }

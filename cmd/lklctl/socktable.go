@@ -35,7 +35,7 @@ func writeNetstat(w io.Writer, sockets []sockdiag.Socket, o *netstatOptions) err
 	return t.Write(w)
 }
 
-// A group is some words about a socket under one heading.
+// group is a list of words about a socket under one heading.
 type group struct {
 	name  string
 	words []string
@@ -48,8 +48,8 @@ func flat(groups []group) (words []string) {
 	return words
 }
 
-// The lines below a socket: groups' names in one column, their words in another,
-// up to the width of a terminal.
+// Layout of the lines below a socket: the group's name in one column, and its
+// words in the next, up to the width of a terminal.
 const (
 	groupIndent = 4
 	wordIndent  = groupIndent + 12
@@ -75,7 +75,7 @@ func below(groups []group) string {
 	return b.String()
 }
 
-// protoName tells IPv6 apart, as netstat(8) does.
+// protoName marks IPv6 like netstat(8).
 func protoName(s sockdiag.Socket) string {
 	if s.Family == unix.AF_INET6 {
 		return string(s.Proto) + "6"
@@ -83,7 +83,7 @@ func protoName(s sockdiag.Socket) string {
 	return string(s.Proto)
 }
 
-// localAddr and remoteAddr write a port that is none as *, as netstat does.
+// localAddr and remoteAddr format an absent port as *, like netstat.
 func localAddr(s sockdiag.Socket) string {
 	switch s.Proto {
 	case sockdiag.Unix:
@@ -109,7 +109,7 @@ func remoteAddr(s sockdiag.Socket) string {
 	return hostPort(s.Remote.Addr().String(), s.Remote.Port(), s.Remote.Addr().Is6())
 }
 
-// portID is a netlink socket's address; ss calls the kernel's by name.
+// portID formats a netlink socket's address. ss shows the kernel's by name.
 func portID(id sockdiag.Value) string {
 	if id.N == 0 {
 		return "kernel"

@@ -19,7 +19,7 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// client makes sockets in a stack, as a program would.
+// client creates sockets in a stack, like a program.
 type client struct {
 	t *testing.T
 	c *stackconn.Conn
@@ -44,7 +44,7 @@ func (c client) call(nr uint32, args ...any) int {
 	return c.must(c.c.Syscall(c.ctx(), stackconn.Call{Nr: nr, Args: args, Wait: unix.EPOLLIN | unix.EPOLLOUT, Timeout: 5 * time.Second}))
 }
 
-// inet4 is struct sockaddr_in.
+// inet4 builds a struct sockaddr_in.
 func inet4(ap string) *stackconn.Buffer {
 	a := netip.MustParseAddrPort(ap)
 	b := make([]byte, 16)
@@ -82,7 +82,7 @@ func (c client) connect(proto, listener int, addr string) int {
 }
 
 // site is an instance with a listener, a TCP connection, an MPTCP connection of
-// two subflows and one that fell back, all over lo.
+// two subflows, and one that fell back, all over lo.
 func site(t *testing.T, name string) (client, *instance.Dir) {
 	t.Helper()
 	s, d := instanceOf(t, name)
@@ -108,7 +108,7 @@ func TestList(t *testing.T) {
 	if len(list) != 1 || list[0].Name != "web" || !list[0].Running {
 		t.Errorf("list: %+v", list)
 	}
-	// A leftover is listed and does not count as running.
+	// A leftover is listed, but does not count as running.
 	if err := os.MkdirAll("/run/lklrun/old", 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestChoice(t *testing.T) {
 	if r := lklctl(t, "-n", "two", "netstat", "-n", "-a", "-o", "json"); r != (result{1, "[]\n", ""}) {
 		t.Errorf("no sockets: %+v", r)
 	}
-	// The shell's completion tells on stderr how it ended.
+	// The shell's completion script reports its result on standard error.
 	if r := lklctl(t, "__complete", "cat", "-n", ""); r.status != 0 || !strings.Contains(r.out, "one\ntwo\n") {
 		t.Errorf("completion of -n: %+v", r)
 	}
@@ -156,7 +156,8 @@ func TestNetstat(t *testing.T) {
 		return n
 	}
 	testutil.WaitFor(t, "the second subflow", 10*time.Second, func() bool {
-		// 1 of TCP, 2 of MPTCP, 1 fallen back; each twice: both ends are here
+		// one of TCP, two of MPTCP, one that fell back; each counts
+		// twice because both ends are here
 		return count()["tcp ESTAB"] == 8
 	})
 	for args, want := range map[string]map[string]int{
@@ -304,20 +305,20 @@ func TestSysctl(t *testing.T) {
 	if all := decode[map[string]string](t, "sysctl", "-a"); len(all) < 300 {
 		t.Errorf("-a reads %d settings", len(all))
 	}
-	ok(t, "sysctl", "-w", "net.ipv4.route.flush=1") // can only be written
+	ok(t, "sysctl", "-w", "net.ipv4.route.flush=1") // a write-only setting
 	refused(t, 1, []string{"sysctl", "net.ipv4.no_such"}, "net.ipv4.no_such", "no such setting")
 	refused(t, 1, []string{"sysctl", "-w", "net.ipv4.no_such=1"}, "net.ipv4.no_such=1", "no such setting")
 	refused(t, 1, []string{"sysctl", "-w", ttl + "=256"}, ttl+"=256", "it takes 1 to 255")
 	refused(t, 1, []string{"sysctl", "-w", "net.ipv4.tcp_congestion_control=none"}, "refused the value")
 	refused(t, 2, []string{"sysctl", "-a", "[x"}, "glob")
-	// One that is no setting at all: nothing is written.
+	// If one argument is no setting at all, nothing is written.
 	refused(t, 2, []string{"sysctl", "-w", ttl + "=62", "rubbish"}, "rubbish")
 	if text := ok(t, "sysctl", "--values", ttl); text != "63\n" {
 		t.Errorf("half of a refused command was done: %q", text)
 	}
 }
 
-// Files of settings.
+// The flags for files of settings work.
 func TestSysctlFiles(t *testing.T) {
 	instanceOf(t, "web")
 	const ttl, syn = "net.ipv4.ip_default_ttl", "net.ipv4.tcp_syn_retries"
@@ -364,7 +365,8 @@ func TestSysctlFiles(t *testing.T) {
 
 func TestCat(t *testing.T) {
 	instanceOf(t, "web")
-	// The stack's own: without the interfaces of the tests' namespace.
+	// The output contains only the stack's interfaces, not those of the
+	// tests' namespace.
 	testutil.Host.Tap(t, "here0")
 	if text := ok(t, "cat", "/proc/net/dev"); !strings.Contains(text, "lo:") || strings.Contains(text, "here0") {
 		t.Errorf("the stack's interfaces: %q", text)
@@ -380,17 +382,18 @@ func TestCat(t *testing.T) {
 func TestStop(t *testing.T) {
 	_, d := instanceOf(t, "web")
 	s2, _ := instanceOf(t, "stuck")
-	// lklrun's part: when the stack host is gone, so is the directory.
+	// This replaces lklrun: it removes the directory after the stack host
+	// has ended.
 	c := decode[[]instance.Info](t, "list")
 	go func() {
 		for i := range c {
 			if c[i].Name == "web" {
 				if err := waitEnd(c[i].HostPID, 20*time.Second); err != nil {
-					t.Error(err) // the test waits for stop, which waits for this
+					t.Error(err) // not Fatal: the test waits for stop, which waits for this goroutine
 				}
 			}
 		}
-		_ = d.Remove() // reported by the cleanup
+		_ = d.Remove() // the cleanup reports an error
 	}()
 	if r := lklctl(t, "-n", "web", "stop"); r.status != 0 || r.out != "" || r.errors != "" {
 		t.Errorf("stop: %+v", r)
@@ -398,13 +401,13 @@ func TestStop(t *testing.T) {
 	if _, err := os.Stat(d.Path); !os.IsNotExist(err) {
 		t.Errorf("stop returned before the end: %v", err)
 	}
-	// The stack ends, and nobody removes the directory.
+	// The stack ends, but nothing removes the directory.
 	refused(t, 1, []string{"-n", "stuck", "stop", "--grace", "0s", "--limit", "300ms"}, `"stuck"`, "its stack has ended", "lklrun")
 	s2.Kill()
 	refused(t, 1, []string{"-n", "stuck", "cat", "/proc/version"}, `"stuck" is ending`)
 }
 
-// waitEnd waits for a process's end; the test's Kill collects it.
+// waitEnd waits for a process's end. The test's Kill reaps it.
 func waitEnd(pid int, limit time.Duration) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err == unix.ESRCH {

@@ -15,7 +15,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// inState makes an instance whose stack host is in a state, with a kernel log.
+// inState creates an instance whose stack host is in a given state, with a
+// kernel log.
 func inState(t *testing.T, name string, state uint32, log string) {
 	t.Helper()
 	testutil.Need(t)
@@ -35,7 +36,7 @@ func inState(t *testing.T, name string, state uint32, log string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() }) // no error matters at the end
+	t.Cleanup(func() { _ = l.Close() }) // errors do not matter at the end
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -47,10 +48,10 @@ func inState(t *testing.T, name string, state uint32, log string) {
 	}()
 }
 
-// halted is the log of an instance that ends and still answers.
+// halted is the log of an instance that is ending and still answers.
 const halted = "reboot: System halted\n"
 
-// answer is the part of a stack host that works whatever its state.
+// answer is the part of a stack host that works in every state.
 func answer(c net.Conn, state uint32, log string) {
 	defer c.Close()
 	for {
@@ -95,7 +96,7 @@ func TestNotBooted(t *testing.T) {
 	refused(t, 1, []string{"netstat"}, `"new" is starting`)
 }
 
-// An end in the middle of a question, and one before it.
+// An instance can end during a question or before it.
 func TestEnding(t *testing.T) {
 	inState(t, "late", ctlproto.CTL_STATE_ENDING, "")
 	for _, args := range [][]string{{"netstat"}, {"mptcp"}, {"cat", "/proc/version"}, {"counters"}, {"sysctl", "-a"}, {"sysctl", "-w", "net.ipv4.ip_forward=1"}} {
@@ -121,13 +122,13 @@ func TestEnding(t *testing.T) {
 			if err != nil {
 				return
 			}
-			_ = c.Close() // no error matters
+			_ = c.Close() // errors do not matter
 		}
 	}()
 	refused(t, 1, []string{"-n", "later", "netstat"}, `"later" is ending`)
 }
 
-// Between the kernel's halt and the stack host's end each call has EIO.
+// Between the kernel's halt and the stack host's end, each call fails with EIO.
 func TestHalted(t *testing.T) {
 	inState(t, "halted", ctlproto.CTL_STATE_ENDING, halted)
 	for _, args := range [][]string{{"netstat"}, {"mptcp"}, {"cat", "/proc/version"}, {"counters"}, {"sysctl", "-w", "net.ipv4.ip_forward=1"}} {

@@ -59,7 +59,7 @@ program's own status.`,
 	return cmd
 }
 
-// parseSignal takes TERM, SIGTERM or 15.
+// parseSignal parses TERM, SIGTERM or 15.
 func parseSignal(s string) (syscall.Signal, error) {
 	name := strings.ToUpper(s)
 	if !strings.HasPrefix(name, "SIG") {
@@ -92,7 +92,7 @@ func (c *ctl) stop(ctx context.Context, sig syscall.Signal, grace time.Duration)
 	return info, c.gone(ctx, info)
 }
 
-// gone waits until lklrun has undone what it did and removed the run directory.
+// gone waits until lklrun has undone its changes and removed the run directory.
 func (c *ctl) gone(ctx context.Context, info *instance.Info) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -100,7 +100,7 @@ func (c *ctl) gone(ctx context.Context, info *instance.Info) error {
 		if _, err := os.Stat(info.Files()); errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		// Another run may have taken the name meanwhile.
+		// Another run may have taken the name in the meantime.
 		now, err := c.place.Open(info.Name)
 		switch {
 		case err == nil && now.PID != info.PID && now.PID != 0:
@@ -116,12 +116,14 @@ func (c *ctl) gone(ctx context.Context, info *instance.Info) error {
 	}
 }
 
-// abandoned says whether nobody is left who could remove the run directory.
+// abandoned reports whether no process remains that could remove the run
+// directory.
 func abandoned(info *instance.Info) bool {
-	// Elsewhere a process cannot be looked for; that the folder's lock is free says it too.
+	// The process of an instance on another machine cannot be checked.
+	// There the free lock of the folder shows the same.
 	if info.PID == 0 || info.Device == "" && !errors.Is(unix.Kill(info.PID, 0), unix.ESRCH) {
 		return false
 	}
-	_, err := os.Stat(info.Files()) // removed between the two looks
+	_, err := os.Stat(info.Files()) // removed between the two checks
 	return err == nil
 }

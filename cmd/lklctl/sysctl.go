@@ -20,7 +20,7 @@ import (
 	"github.com/lklrun/lklrun/internal/sysctl"
 )
 
-// settings is sysctl with its flags.
+// settings is the verb sysctl with its flags.
 type settings struct {
 	*ctl
 	write, all, values, dryRun, ignore bool
@@ -74,8 +74,8 @@ What is written holds at once, for new connections as the setting says.`,
 	return cmd
 }
 
-// check refuses what can be seen to be wrong before anything is asked or
-// written: all is done, or nothing.
+// check finds errors before anything is queried or written, so that either all
+// changes are made or none.
 func (s *settings) check(cmd *cobra.Command, args []string) error {
 	modes := 0
 	for _, on := range []bool{s.write, s.all, s.save != "", s.load != ""} {
@@ -139,7 +139,8 @@ func checkSettings(args []string, write bool) error {
 func (s *settings) run(cmd *cobra.Command, args []string) error {
 	switch {
 	case s.load != "":
-		// Before the stack is asked: a wrong file is a wrong command line.
+		// Read the file before the stack is queried: an invalid file is
+		// an error of the command line.
 		lines, err := loadFile(s.load)
 		if err != nil {
 			return err
@@ -162,7 +163,7 @@ func (s *settings) run(cmd *cobra.Command, args []string) error {
 	return s.query(s.read)(cmd, args)
 }
 
-// read shows settings.
+// read prints settings.
 func (s *settings) read(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error {
 	var read []sysctl.Setting
 	var err error
@@ -182,13 +183,13 @@ func (s *settings) read(ctx context.Context, info *instance.Info, conn *stackcon
 	return s.show(object, len(read), none, func(w io.Writer) error { return writeLines(w, read, s.values) })
 }
 
-// wanted says whether a key matches the patterns, and -r.
+// wanted returns a function that matches keys against the patterns and -r.
 func (s *settings) wanted(patterns []string) func(string) bool {
-	re := regexp.MustCompile(s.pattern) // checked before
+	re := regexp.MustCompile(s.pattern) // already checked
 	return func(key string) bool { return sysctl.Match(key, patterns) && re.MatchString(key) }
 }
 
-// readKeys reads keys, and what is below those that are directories.
+// readKeys reads keys. For directories, it reads the keys below them.
 func readKeys(ctx context.Context, conn *stackconn.Conn, keys []string, keep func(string) bool) ([]sysctl.Setting, error) {
 	var read []sysctl.Setting
 	for _, key := range keys {

@@ -16,7 +16,7 @@ import (
 	"github.com/lklrun/lklrun/internal/sysctl"
 )
 
-// standard is the name of standard input and output as a file.
+// standard is the file name of standard input and output.
 const standard = "-"
 
 // loadFile reads a file of settings.
@@ -38,7 +38,7 @@ func loadFile(name string) ([]sysctl.Line, error) {
 	return lines, nil
 }
 
-// change writes settings, or shows what would change.
+// change writes settings, or shows the changes that it would make.
 func (s *settings) change(ctx context.Context, conn *stackconn.Conn, lines []sysctl.Line) error {
 	changes, err := sysctl.Plan(ctx, conn, lines, s.ignore)
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *settings) change(ctx context.Context, conn *stackconn.Conn, lines []sys
 		case ch.Differs():
 			cli.Note(s.stderr, program, "%s: asked for %s, is %s: the stack has changed it", ch.Key, ch.Asked, *ch.New)
 		}
-		if ch.New != nil { // else it can only be written
+		if ch.New != nil { // otherwise it is write-only
 			object[ch.Key] = *ch.New
 			now = append(now, sysctl.Setting{Key: ch.Key, Value: *ch.New})
 		}
@@ -72,7 +72,7 @@ func (s *settings) change(ctx context.Context, conn *stackconn.Conn, lines []sys
 	return s.show(object, 1, nil, func(w io.Writer) error { return writeLines(w, now, s.values) })
 }
 
-// showPlan shows what would change.
+// showPlan shows the planned changes.
 func (s *settings) showPlan(changes []sysctl.Change) error {
 	differ := []sysctl.Change{}
 	t := cli.NewTable("KEY", "NOW", "TO BE").Narrow()
@@ -93,8 +93,8 @@ func (s *settings) showPlan(changes []sysctl.Change) error {
 	return s.show(differ, len(differ), s.nothing("nothing would change"), t.Write)
 }
 
-// saveFile writes the settings that can be written to a file, whole or not at
-// all: keys may be among them, so it is the user's alone.
+// saveFile writes the writable settings to a file, completely or not at all.
+// Only the user can read the file, because it may contain keys.
 func (s *settings) saveFile(ctx context.Context, info *instance.Info, conn *stackconn.Conn, patterns []string) error {
 	wanted := s.wanted(patterns)
 	read, err := sysctl.Below(ctx, conn, "", func(key string) bool { return wanted(key) && sysctl.Writable(ctx, conn, key) })
@@ -125,7 +125,7 @@ func writeSettings(name string, stdout io.Writer, read []sysctl.Setting) (left [
 		err = os.Rename(tmp, name)
 	}
 	if err != nil {
-		_ = os.Remove(tmp) // ours
+		_ = os.Remove(tmp) // it is our own file
 		return nil, fmt.Errorf("--save: %w", err)
 	}
 	return left, nil

@@ -75,7 +75,7 @@ func (c *ctl) top(ctx context.Context, o topOptions) error {
 	batch := o.batch || c.output == cli.OutputJSON
 	if c.name != "" || batch {
 		var none *cli.StatusError
-		if _, err := c.choose(); errors.As(err, &none) { // that several run is no mistake here
+		if _, err := c.choose(); errors.As(err, &none) { // here several running instances are not an error
 			return err
 		}
 	}
@@ -99,7 +99,7 @@ func (c *ctl) top(ctx context.Context, o topOptions) error {
 	return nil
 }
 
-// utf8Locale says whether the locale's characters are UTF-8 (locale(7)).
+// utf8Locale reports whether the locale uses UTF-8 (locale(7)).
 func utf8Locale(getenv func(string) string) bool {
 	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if v := strings.ToUpper(getenv(name)); v != "" {

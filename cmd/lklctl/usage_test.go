@@ -12,9 +12,9 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// What is typed wrong is told in one line with the remedy, status 2.
+// An error of the command line is one line with the remedy, and status 2.
 func TestUsage(t *testing.T) {
-	testutil.Need(t) // a /run without instances
+	testutil.Need(t) // provides a /run without instances
 	for _, tc := range []struct {
 		args  string
 		wants []string
@@ -106,8 +106,8 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// Without an instance, or one of the name, each verb says so, status 3; listing
-// none finds nothing, status 1.
+// Without an instance, or without one of the given name, each verb reports that
+// with status 3. An empty list has status 1.
 func TestNoInstance(t *testing.T) {
 	testutil.Need(t)
 	for _, args := range [][]string{
@@ -137,7 +137,7 @@ func TestNoInstance(t *testing.T) {
 func TestHelpWidth(t *testing.T) {
 	var check func(cmd *cobra.Command)
 	check = func(cmd *cobra.Command) {
-		if below := cmd.Commands(); cmd.Name() != "completion" { // whose verbs are the library's
+		if below := cmd.Commands(); cmd.Name() != "completion" { // its verbs are the library's
 			for _, c := range below {
 				check(c)
 			}
@@ -177,7 +177,7 @@ func TestHelp(t *testing.T) {
 	if !strings.Contains(ok(t, "completion", "bash"), "__lklctl") {
 		t.Error("no completion for bash")
 	}
-	// The completion script asks the program itself.
+	// The completion script queries the program itself.
 	if r := lklctl(t, "__complete", "-o", ""); r.status != 0 || !strings.Contains(r.out, "json") {
 		t.Errorf("completion of -o: %+v", r)
 	}

@@ -40,7 +40,7 @@ func (c *ctl) wait(ctx context.Context) error {
 	}
 	defer conn.Close()
 	events, err := conn.Events(ctx, ctlproto.CTL_EV_EXIT|ctlproto.CTL_EV_PANIC)
-	if errors.Is(err, stackconn.ErrClosed) { // it ended just now
+	if errors.Is(err, stackconn.ErrClosed) { // it has just ended
 		none := make(chan ctlproto.Event)
 		close(none)
 		events, err = none, nil

@@ -22,10 +22,11 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// watching is --watch: how often a verb asks anew; 0: once.
+// watching is the flag --watch: the interval between queries; 0: query once.
 type watching struct{ every time.Duration }
 
-// Bounds of --watch: oftener would be work for the stack that nobody can read.
+// Limits of --watch. A shorter interval would load the stack with output that
+// is too fast to read.
 const (
 	watchLeast = 50 * time.Millisecond
 	watchMost  = time.Hour
@@ -36,7 +37,7 @@ func (w *watching) flag(f *pflag.FlagSet) {
 	f.Lookup("watch").NoOptDefVal = "1"
 }
 
-// Set takes seconds, or a time with its unit.
+// Set parses seconds, or a duration with a unit.
 func (w *watching) Set(s string) error {
 	d, err := time.ParseDuration(s)
 	if seconds, ferr := strconv.ParseFloat(s, 64); ferr == nil && seconds >= 0 && seconds <= watchMost.Seconds() {
@@ -60,7 +61,7 @@ func (w *watching) String() string {
 // Type names the kind of value in help texts.
 func (w *watching) Type() string { return "seconds" }
 
-// watch is query, with --watch over and over on one connection.
+// watch is like query. With --watch it repeats the query on one connection.
 func (c *ctl) watch(w *watching, body queryBody) func(*cobra.Command, []string) error {
 	once := c.query(body)
 	return func(cmd *cobra.Command, args []string) error {
@@ -73,8 +74,8 @@ func (c *ctl) watch(w *watching, body queryBody) func(*cobra.Command, []string) 
 	}
 }
 
-// follow is query for a body that goes on until it is ended: by Ctrl-C, which is
-// what was wanted, or by the end of the instance, which is no failure either.
+// follow is like query, for a body that runs until it is ended. Neither Ctrl-C,
+// the regular end, nor the end of the instance is a failure.
 func (c *ctl) follow(body queryBody) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
@@ -98,8 +99,8 @@ func (c *ctl) follow(body queryBody) func(*cobra.Command, []string) error {
 	}
 }
 
-// rounds asks until ctx ends, which is what was wanted, or the instance, which
-// is no failure either.
+// rounds repeats the query until ctx or the instance ends. Neither is a
+// failure.
 func (c *ctl) rounds(ctx context.Context, w *watching, info *instance.Info, conn *stackconn.Conn, body queryBody, args []string) error {
 	out := c.stdout
 	defer func() { c.stdout = out }()
@@ -120,7 +121,7 @@ func (c *ctl) rounds(ctx context.Context, w *watching, info *instance.Info, conn
 				fmt.Fprintf(&b, "%s\n", none.words)
 			}
 		case err != nil && conn.Err() != nil, errors.Is(err, syscall.EIO):
-			return err // for follow to judge
+			return err // follow evaluates the error
 		case err != nil:
 			return asked(ctx, info, conn, queryLimit, err)
 		}
@@ -137,13 +138,13 @@ func (c *ctl) rounds(ctx context.Context, w *watching, info *instance.Info, conn
 	}
 }
 
-// frame writes what one round printed: on a terminal over the last one's, else
-// below it, documents one a line.
+// frame writes the output of one round. On a terminal it replaces that of the
+// previous one. Elsewhere it follows it, with one document per line.
 func (c *ctl) frame(w io.Writer, text string, first bool) error {
 	var b strings.Builder
 	switch {
 	case c.output == cli.OutputJSON:
-		enc := json.NewEncoder(&b) // without indentation: a line
+		enc := json.NewEncoder(&b) // without indentation, so that it is one line
 		enc.SetEscapeHTML(false)
 		if err := enc.Encode(json.RawMessage(text)); err != nil {
 			return err

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// watched runs a verb with --watch until end has seen what it wants of its output.
+// watched runs a verb with --watch until end has read the expected output.
 func watched(t *testing.T, args []string, end func(r *bufio.Reader)) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

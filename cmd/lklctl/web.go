@@ -19,7 +19,7 @@ import (
 	"github.com/lklrun/lklrun/internal/web"
 )
 
-// webRow is what web says with -o json once the page can be opened.
+// webRow is the output of web with -o json once the page can be opened.
 type webRow struct {
 	URL string `json:"url"` // address of the page, with the token that it takes
 }
@@ -67,7 +67,7 @@ func (c *ctl) web(ctx context.Context, listen string, public bool) error {
 	return s.Serve(ctx, l)
 }
 
-// listen listens as --listen and --public say.
+// listen opens the listener for --listen and --public.
 func (c *ctl) listen(ctx context.Context, at string, public bool) (net.Listener, error) {
 	l, err := httpserve.Listener(ctx, "--listen", at, public)
 	if err == nil && httpserve.IsPublic(l) {
@@ -76,7 +76,7 @@ func (c *ctl) listen(ctx context.Context, at string, public bool) (net.Listener,
 	return l, err
 }
 
-// listenFlags are those of verbs that serve other programs.
+// listenFlags adds the flags of verbs that serve other programs.
 func listenFlags(f *pflag.FlagSet, listen *string, by string, public *bool) {
 	f.StringVar(listen, "listen", by, "serve at a `PORT` of 127.0.0.1, or at ADDRESS:PORT; port 0: any that is free")
 	f.BoolVar(public, "public", false, "--listen may name an address that other machines reach")
@@ -94,7 +94,7 @@ func (c *ctl) announce(page string) error {
 	return err
 }
 
-// byName is attach for a name.
+// byName is like attach, for an instance name.
 func (c *ctl) byName(ctx context.Context, name string) (*instance.Info, *stackconn.Conn, error) {
 	one := *c
 	one.name = name
