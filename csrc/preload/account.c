@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What the engine tells about itself, and the end: what was sent gets out.
+ * Statistics of the preload engine, and the delivery of sent data when the
+ * program ends.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -16,10 +17,10 @@
 #include "proc_text.h"
 
 #define TEXT_SIZE	(256UL << 10)
-#define DRAIN_NS	3000000000LL	/* without progress; as lklhost */
+#define DRAIN_NS	3000000000LL	/* without progress; lklhost uses the same value */
 #define DRAIN_MAX_NS	60000000000LL
 
-/** in_stack - a call in the stack, by whatever thread asks: the control server's too */
+/** in_stack - make a call in the stack, from any thread (also the control server's) */
 static long in_stack5(long nr, long a, long b, long c, long d, long e)
 {
 	return lkl.syscall(nr, (long[6]){ a, b, c, d, e });
@@ -30,7 +31,7 @@ static long in_stack(long nr, long a, long b, long c, long d)
 	return in_stack5(nr, a, b, c, d, 0);
 }
 
-/** text_get - a file of the stack's /proc as a string; NULL: not to be had */
+/** text_get - read a file of the stack's /proc as a string; NULL on failure */
 static char *text_get(const char *path)
 {
 	char *text = pages(TEXT_SIZE);
@@ -63,7 +64,7 @@ static void text_put(char *text)
 	RAW2(munmap, text, TEXT_SIZE);
 }
 
-/** owner_comm - the process' name, whichever thread asks */
+/** owner_comm - the name of the process, whichever thread calls */
 static void owner_comm(char comm[16])
 {
 	long fd = RAW4(openat, AT_FDCWD, "/proc/self/comm", O_RDONLY, 0);
@@ -78,9 +79,9 @@ static void owner_comm(char comm[16])
 }
 
 /**
- * engine_stats - counters, "name value\n"
+ * engine_stats - write the counters as lines "name value\n"
  *
- * On a thread that shares the program's descriptors in the stack.
+ * The calling thread must share the program's descriptor table in the stack.
  */
 size_t engine_stats(char *buf, size_t len)
 {
@@ -110,7 +111,7 @@ size_t engine_stats(char *buf, size_t len)
 	return (size_t)n + tally_print(prefix, buf + n, len - (size_t)n);
 }
 
-/** engine_account - what became of MPTCP in the stack, and our own counters */
+/** engine_account - write the MPTCP counters of the stack, then our own */
 size_t engine_account(char *buf, size_t len)
 {
 	char *text = text_get("/proc/net/netstat");
@@ -123,7 +124,7 @@ size_t engine_account(char *buf, size_t len)
 	return n + engine_stats(buf + n, len - n);
 }
 
-/** engine_owners - struct ctl_owner of each descriptor; bytes written */
+/** engine_owners - write a struct ctl_owner for each socket; returns the bytes written */
 size_t engine_owners(void *buf, size_t len)
 {
 	struct ctl_owner *o = buf;
@@ -155,14 +156,14 @@ size_t engine_owners(void *buf, size_t len)
 	return n * sizeof(*o);
 }
 
-/** engine_has_stack_fd - whether a client could meet it: each table has its own */
+/** engine_has_stack_fd - always false: clients have descriptor tables of their own */
 bool engine_has_stack_fd(int fd)
 {
 	(void)fd;
 	return false;
 }
 
-/** orphans - sockets of the stack that still have something to deliver */
+/** orphans - count the sockets of the stack that still have data to deliver */
 static unsigned int orphans(const char *path, uint64_t *queued)
 {
 	char *text = text_get(path);
@@ -175,7 +176,7 @@ static unsigned int orphans(const char *path, uint64_t *queued)
 	return n;
 }
 
-/** let_go - close what the program has; without lingering, as a process' end does */
+/** let_go - close the program's sockets without lingering, as process exit does */
 static void let_go(void)
 {
 	int fd;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * sendfile() and splice(): nothing moves by itself between two kernels, so
- * data is copied. What one side does not take is not taken from the other.
+ * sendfile() and splice(). Data cannot move between two kernels without a copy.
+ * It is taken from one side only if the other side accepts it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -16,14 +16,14 @@
 #include "internal.h"
 
 #define CHUNK		(64UL << 10)
-#define PIPE_CHUNK	4096UL	/* what a socket that is writable takes */
+#define PIPE_CHUNK	4096UL	/* what a writable socket accepts */
 
 static void chunk_put(char *p)
 {
 	RAW2(munmap, p, CHUNK);
 }
 
-/** send_some - to the stack, with SIGPIPE and the count of bytes */
+/** send_some - send to the stack; raises SIGPIPE and counts the bytes */
 static long send_some(int fd, const char *buf, long len, int flags)
 {
 	long ret = stack_wait(SYS_sendto,
@@ -52,7 +52,7 @@ long call_sendfile(long nr, const long *a)
 		return -EFAULT;
 	if (left < 0 || (pos && off < 0))
 		return -EINVAL;
-	/* Files only: what was read from a pipe cannot be put back. */
+	/* Files only: data read from a pipe cannot be put back. */
 	n = pos ? 0 : RAW3(lseek, in, 0, SEEK_CUR);
 	if (n < 0)
 		return n == -ESPIPE ? -EINVAL : n;
@@ -89,7 +89,7 @@ long call_sendfile(long nr, const long *a)
 	return done;
 }
 
-/** unread - nobody reads that pipe */
+/** unread - fail with SIGPIPE: the pipe has no reader */
 static long unread(void)
 {
 	RAW3(tgkill, RAW0(getpid), RAW0(gettid), SIGPIPE);
@@ -97,9 +97,12 @@ static long unread(void)
 }
 
 /**
- * pipe_room - bytes that a pipe takes for certain; waits for some unless @nonblock
+ * pipe_room - bytes that a pipe accepts without blocking; waits for space
+ * unless
+ * @nonblock
  *
- * One that can be written to has room for a page at least, an empty one for all.
+ * A writable pipe has room for at least one page; an empty pipe has all its
+ * room.
  */
 static long pipe_room(int out, long nonblock)
 {
@@ -109,7 +112,7 @@ static long pipe_room(int out, long nonblock)
 	int filled = 1;
 
 	if (flags < 0 || size < 0)
-		return flags < 0 ? flags : -EINVAL;	/* it is no pipe */
+		return flags < 0 ? flags : -EINVAL;	/* not a pipe */
 	if (poll_host(&p, 1) <= 0) {
 		if (nonblock || (flags & O_NONBLOCK))
 			return -EAGAIN;
@@ -124,8 +127,8 @@ static long pipe_room(int out, long nonblock)
 /**
  * from_stack - splice() from a socket to a pipe
  *
- * What is received is out of the socket, for another thread may receive there as well,
- * so no more is than the pipe takes.
+ * Data received cannot go back into the socket, because another thread may
+ * receive there as well. So this receives no more than the pipe accepts.
  */
 static long from_stack(int in, int out, long len, long flags, char *buf)
 {
@@ -141,7 +144,7 @@ static long from_stack(int in, int out, long len, long flags, char *buf)
 		struct pollfd p = { .fd = out, .events = POLLOUT };
 
 		put = RAW3(write, out, buf + done, n - done);
-		if (put == -EAGAIN)	/* another thread wrote there */
+		if (put == -EAGAIN)	/* another thread wrote to the pipe */
 			RAW5(ppoll, &p, 1, NULL, NULL, 8);
 		else if (put < 0 && put != -EINTR)
 			return done ? done : put;
@@ -172,7 +175,7 @@ static long to_stack(int in, int out, long len, long flags, char *buf)
 		if (sent == -EAGAIN) {
 			struct timespec second = { .tv_sec = 1 };
 
-			/* It is out of the pipe: it has to go. */
+			/* The data has left the pipe, so it must be sent. */
 			stack_wait(SYS_ppoll, (long[6]){ (long)&p, 1, (long)&second, 0, 8 }, false);
 			continue;
 		}
@@ -183,7 +186,11 @@ static long to_stack(int in, int out, long len, long flags, char *buf)
 	return n < 0 ? n : done;
 }
 
-/** between - splice() with a socket of the stack at one end, which may not be one any more */
+/**
+ * between - splice() between a pipe and a socket of the stack
+ *
+ * The descriptor may no longer be such a socket.
+ */
 static long between(long nr, const long *a, char *buf)
 {
 	int in = (int)a[0], out = (int)a[2];

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * Who answers which call, and the way into the kernel library.
- */
+/* Dispatches intercepted system calls, and enters the kernel library. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -26,10 +24,12 @@ static call_fn handlers[ENTRY_CALLS];
 static bool installed;
 static pthread_key_t key;
 static void (*tell)(const char *line);
-static struct inside *threads;		/* with a stack for calls */
-static struct inside *volatile parked_by;	/* all others are parked */
+static struct inside *threads;		/* those with a stack for calls */
+static struct inside *volatile parked_by;	/* set when all other threads are parked */
 
-/* Calls, what entry.S does with them, and who answers those that come here. */
+/*
+ * For each call: how entry.S classifies it, and the function that handles it.
+ */
 static const struct {
 	short nr;
 	unsigned char class;
@@ -80,7 +80,7 @@ static const struct {
 	{ SYS_pread64, CLASS_FD, call_file },
 	{ SYS_fstat, CLASS_FD, call_file },
 	{ SYS_newfstatat, CLASS_FD, call_file },
-	/* Newer CPUs have never had them. */
+	/* Newer architectures lack these calls. */
 #ifdef SYS_open
 	{ SYS_dup2, CLASS_LOOK, call_dup2 },
 	{ SYS_poll, CLASS_LOOK, call_poll },
@@ -89,13 +89,16 @@ static const struct {
 	{ SYS_epoll_wait, CLASS_FD, call_epoll_wait },
 	{ SYS_open, CLASS_LOOK, call_open },
 #endif
-	/* Here only because the library's own make descriptors (own.c). */
+	/*
+	 * Listed only because the library itself makes descriptors with them
+	 * (own.c).
+	 */
 	{ SYS_eventfd2, CLASS_LOOK, native },
 	{ SYS_timerfd_create, CLASS_LOOK, native },
 	{ SYS_memfd_create, CLASS_LOOK, native },
 };
 
-/** warn_line - a line for the user; a child has no link to say it by */
+/** warn_line - print a line for the user; to stderr in a child, which has no link */
 void warn_line(const char *fmt, ...)
 {
 	char line[256];
@@ -122,7 +125,7 @@ void preload_warn(void (*fn)(const char *line))
 	tell = fn;
 }
 
-/** park - the process ends: as good as dead */
+/** park - block this thread until the process ends */
 static void park(void)
 {
 	static const struct timespec wait = { .tv_sec = 1 };
@@ -132,9 +135,10 @@ static void park(void)
 }
 
 /**
- * threads_park - the process ends: no other thread makes calls in the stack
+ * threads_park - stop all other threads from making calls in the stack
  *
- * One that waits in the stack holds its socket, which then would not be closed.
+ * Called when the process ends. A thread that waits in the stack holds its
+ * socket, which then could not be closed.
  */
 void threads_park(void)
 {
@@ -158,7 +162,7 @@ void threads_park(void)
 	}
 }
 
-/** thread_gone - a thread ends: so does its task in the stack */
+/** thread_gone - when a thread ends, end its task in the stack */
 static void thread_gone(void *arg)
 {
 	char *top = arg;
@@ -183,16 +187,22 @@ static void thread_gone(void *arg)
 	RAW2(munmap, top - CALL_STACK, CALL_STACK);
 }
 
-/** threads_init - before the library makes its own key, to be asked first */
+/**
+ * threads_init - create the thread key
+ *
+ * Must be called before the library makes its own key, so that this destructor
+ * runs first.
+ */
 int threads_init(void)
 {
 	return -pthread_key_create(&key, thread_gone);
 }
 
 /**
- * thread_ready - the thread's stack for calls, its task and its name in the stack
+ * thread_ready - give the thread a stack for calls and a task in the stack
  *
- * Signals end its waits from here on, so it is ready before it may have to wait.
+ * From here on signals interrupt its waits, so this must come before the first
+ * call that may wait.
  */
 int thread_ready(void)
 {
@@ -216,13 +226,13 @@ int thread_ready(void)
 	if (!self)
 		return -ENODEV;
 	enter();
-	stack_raw(SYS_getppid, none);	/* gets it a task */
+	stack_raw(SYS_getppid, none);	/* creates its task */
 	me.lkl = self;
 	leave();
 	return 0;
 }
 
-/** stack_raw - a call of the stack; the caller is inside */
+/** stack_raw - make a call of the stack; the caller is inside */
 long stack_raw(long nr, const long *a)
 {
 	long args[6] = { a[0], a[1], a[2], a[3], a[4], a[5] };
@@ -236,7 +246,7 @@ long stack_raw(long nr, const long *a)
 	return preload_on_stack(nr, args, lkl.syscall, me.top);
 }
 
-/** stack_now - a call of the stack that does not wait */
+/** stack_now - make a call of the stack that does not wait */
 long stack_now(long nr, const long *a)
 {
 	long ret;
@@ -248,8 +258,8 @@ long stack_now(long nr, const long *a)
 }
 
 /**
- * stack_wait - a call of the stack that may wait
- * @restart: made again after a signal whose handler has SA_RESTART
+ * stack_wait - make a call of the stack that may wait
+ * @restart: repeat it after a signal whose handler has SA_RESTART
  */
 long stack_wait(long nr, const long *a, bool restart)
 {
@@ -269,19 +279,21 @@ long stack_wait(long nr, const long *a, bool restart)
 			return ret;
 		if (unlikely(parked_by && parked_by != &me))
 			park();
-		/* Without a signal it was for a wait that is over already. */
+		/*
+		 * Without a signal, the interruption was for an earlier wait.
+		 */
 		if (had && !(restart && (had & MAY_RESTART)))
 			return ret;
 	}
 }
 
-/** borrowed - whether another process uses our memory (vfork, posix_spawn) */
+/** borrowed - whether another process runs in our memory (vfork, posix_spawn) */
 bool borrowed(void)
 {
 	return RAW0(getpid) != owner_pid;
 }
 
-/** dispatch_init - which calls are of interest */
+/** dispatch_init - fill the tables of intercepted calls */
 void dispatch_init(void)
 {
 	size_t i;
@@ -292,13 +304,13 @@ void dispatch_init(void)
 	}
 }
 
-/** dispatch_on - from here on the program's sockets are the stack's */
+/** dispatch_on - from here on the program's sockets belong to the stack */
 void dispatch_on(void)
 {
 	installed = true;
 }
 
-/** preload_dispatch - a patched call; what the kernel would return */
+/** preload_dispatch - handle a patched call; returns what the kernel would */
 long preload_dispatch(long nr, const long *a)
 {
 	if (unlikely(me.own || me.depth))
@@ -309,7 +321,9 @@ long preload_dispatch(long nr, const long *a)
 		return child_call(nr, a);
 	if (unlikely(!handlers[nr]))
 		return native(nr, a);
-	/* Not the library's own thread, which takes what the peers still send. */
+	/*
+	 * Except the library's own thread, which still receives from the peers.
+	 */
 	if (unlikely(parked_by && parked_by != &me && me.top))
 		park();
 	return handlers[nr](nr, a);

@@ -4,14 +4,18 @@
  *
  * Theory of operation
  *
- * dup2() exchanges what a number means in one step, and another thread may use that
- * number meanwhile: it gets the file from before or the one from then on, and never a
- * third. But it has looked up the stack's descriptor before its call gets there. So the
- * stack's number stays the same when a socket takes another's place, and when
- * something of the host's does, it is kept beside the descriptor (KIND_PARKED) and names a
- * file without any use, so that no new socket can have it. Who comes there too late
- * is told EBADF and looks again: exchanged(). So does who meets a placeholder, unless
- * entry.S took the descriptor for the host's.
+ * dup2() replaces the file behind a number in one step. Another thread may use
+ * that number at the same time; it must get either the old file or the new one,
+ * never a third. But that thread has looked up the stack's descriptor before
+ * its call arrives there. Therefore:
+ *
+ * - When a socket replaces a socket, the stack's number stays the same.
+ * - When a file of the host replaces a socket, the stack's number is kept
+ *   beside the descriptor (KIND_PARKED). It then refers to a file that no
+ *   socket call accepts, so that no new socket can get the number.
+ * - A thread that arrives too late gets EBADF and looks again: exchanged().
+ * - So does a thread that reaches a placeholder, unless entry.S classified the
+ *   descriptor as the host's.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -19,13 +23,13 @@
 
 #include "internal.h"
 
-unsigned int dups;	/* how often a socket and something of the host's changed places */
+unsigned int dups;	/* how often a socket and a file of the host replaced each other */
 
 /**
- * dup_to - @newfd has become a duplicate of @fd on the host: here too
+ * dup_to - record that @newfd has become a duplicate of @fd on the host
  *
- * Returns @newfd, or a negative errno with it closed. What was beside it before
- * has been taken away.
+ * Returns @newfd, or a negative errno with @newfd closed. The caller has
+ * already removed the previous entry of @newfd.
  */
 long dup_to(int fd, long newfd)
 {
@@ -68,9 +72,10 @@ long call_dup(long nr, const long *a)
 }
 
 /**
- * move_to - let the stack's @sfd mean what @from does
+ * move_to - let the stack's @sfd refer to the file of @from
  *
- * Returns a descriptor of what it meant before, to be closed, or a negative errno.
+ * Returns a descriptor of its previous file, which the caller closes, or a
+ * negative errno.
  */
 static int move_to(int sfd, int from)
 {
@@ -85,7 +90,7 @@ static int move_to(int sfd, int from)
 	return (int)ret;
 }
 
-/** useless - a file of the stack that no call on a socket takes */
+/** useless - a file of the stack that no socket call accepts */
 static int useless(void)
 {
 	static int fd = -1;
@@ -95,7 +100,10 @@ static int useless(void)
 	return fd;
 }
 
-/** put_socket - one descriptor less of @newfd's socket, which is @sfd now. Locked. */
+/**
+ * put_socket - drop a reference to @newfd's socket, whose descriptor is now
+ * @sfd. Locked.
+ */
 static void put_socket(int newfd, int sfd)
 {
 	struct sock *s = sock_of(newfd);
@@ -106,8 +114,8 @@ static void put_socket(int newfd, int sfd)
 }
 
 /**
- * sock_to_sock - one socket of the stack for another. Locked
- * @old: what to close
+ * sock_to_sock - replace one socket of the stack by another. Locked.
+ * @old: descriptor to close
  */
 static long sock_to_sock(long nr, const long *a, int *old)
 {
@@ -118,7 +126,7 @@ static long sock_to_sock(long nr, const long *a, int *old)
 	if (*old < 0)
 		return *old;
 	ret = native(nr, a);
-	if (ret < 0) {		/* as if nothing had been */
+	if (ret < 0) {		/* undo */
 		STACK(dup3, *old, entries[newfd].sfd, O_CLOEXEC, 0, 0, 0);
 		return ret;
 	}
@@ -129,10 +137,11 @@ static long sock_to_sock(long nr, const long *a, int *old)
 }
 
 /**
- * sock_to_host - something of the host's for a socket of the stack. Locked
- * @old: what to close
+ * sock_to_host - replace a socket of the stack by a file of the host. Locked.
+ * @old: descriptor to close
  *
- * In this order: who has read @dups since sees that it is no socket.
+ * The order matters: a thread that reads the new @dups also sees that the
+ * descriptor is no longer a socket.
  */
 static long sock_to_host(long nr, const long *a, int *old)
 {
@@ -144,7 +153,7 @@ static long sock_to_host(long nr, const long *a, int *old)
 	__atomic_store_n(&preload_kind[newfd], KIND_PARKED, __ATOMIC_RELEASE);
 	__atomic_fetch_add(&dups, 1, __ATOMIC_RELEASE);
 	*old = move_to(sfd, useless());
-	if (*old < 0) {		/* no room: it is closed itself */
+	if (*old < 0) {		/* no descriptor left: close this one */
 		preload_kind[newfd] = 0;
 		*old = sfd;
 	}
@@ -153,10 +162,11 @@ static long sock_to_host(long nr, const long *a, int *old)
 }
 
 /**
- * host_to_sock - a socket of the stack for something of the host's. Locked
- * @old: what to close
+ * host_to_sock - replace a file of the host by a socket of the stack. Locked.
+ * @old: descriptor to close
  *
- * The placeholder comes there last. Who has read @dups since does not meet it.
+ * The placeholder is put there last, so a thread that has read the new @dups
+ * does not meet it.
  */
 static long host_to_sock(long nr, const long *a, int *old)
 {
@@ -181,7 +191,7 @@ static long at_once(long nr, const long *a)
 {
 	bool from, to;
 	int old = -1;
-	long ret = thread_ready();	/* it takes the lock */
+	long ret = thread_ready();	/* takes the lock itself */
 
 	if (ret < 0)
 		return ret;
@@ -192,13 +202,13 @@ static long at_once(long nr, const long *a)
 	      from ? host_to_sock(nr, a, &old) :
 	      to ? sock_to_host(nr, a, &old) : native(nr, a);
 	unlock();
-	/* With SO_LINGER it may take its time. */
+	/* Closing may block if SO_LINGER is set. */
 	if (old >= 0)
 		stack_wait(SYS_close, (long[6]){ old }, false);
 	return ret;
 }
 
-/** in_turn - dup2() with an epoll: what was there is closed first */
+/** in_turn - dup2() that involves an epoll: close the old file first */
 static long in_turn(long nr, const long *a)
 {
 	int fd = (int)a[0], newfd = (int)a[1], sfd = -1;
@@ -207,7 +217,7 @@ static long in_turn(long nr, const long *a)
 
 	if (to & KIND_OWN)
 		return -EBADF;
-	/* Whether it is open, before anything is closed. */
+	/* Check that it is open before anything is closed. */
 	ret = RAW2(fcntl, fd, F_GETFD);
 	if (ret < 0)
 		return ret;
@@ -235,12 +245,15 @@ long call_dup2(long nr, const long *a)
 }
 
 /**
- * exchanged - whether a call that said @ret came too late, and has to look again
- * @was: dups when it looked
+ * exchanged - whether a call that returned @ret came too late and must look
+ * again
+ * @was: value of dups at its lookup
  */
 bool exchanged(long ret, unsigned int was)
 {
-	/* The first is the useless file's, the others are a placeholder's. */
+	/*
+	 * The useless file returns the first error, a placeholder the others.
+	 */
 	return unlikely(ret == -EBADF || ret == -EINVAL || ret == -ENOTCONN) &&
 	       __atomic_load_n(&dups, __ATOMIC_ACQUIRE) != was;
 }

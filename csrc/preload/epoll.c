@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * epoll.
+ * epoll on descriptors of both kernels.
  *
  * Theory of operation
  *
- * The program's epoll is the host's. When it gets a member of the stack, an epoll
- * of the stack is made beside it, its shadow, which has those members; edges,
- * one-shot and the user's data are each kernel's own matter. epoll_wait() asks
- * both, and sleeps as poll() does (poller.c); without members of the host it
- * is a call of the stack and nothing else.
+ * The program's epoll belongs to the host. When the program adds a socket of
+ * the stack, the engine makes an epoll in the stack, its shadow, for such
+ * members. Edge triggering, one-shot and the user's data are left to each
+ * kernel. epoll_wait() asks both and sleeps as poll() does (poller.c). Without
+ * members of the host it is a single call in the stack.
  *
- * An epoll in an epoll is a member on both sides. For that those made with
- * epoll_create() are known (KIND_EPFD).
+ * An epoll inside another epoll is a member on both sides. For this purpose the
+ * engine tracks all epolls made with epoll_create() (KIND_EPFD).
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -27,11 +27,11 @@
 
 /**
  * struct shadow - an epoll of the stack beside one of the host
- * @refs: descriptors, 0: free
- * @sfd: in the stack
- * @gen: of its descriptor's number, for poller_keep()
+ * @refs: number of descriptors; 0 if the entry is free
+ * @sfd: descriptor in the stack
+ * @gen: generation of its descriptor's number, for poller_keep()
  * @host: it has, or had, members of the host
- * @turn: who is asked first
+ * @turn: which side is asked first
  */
 static struct shadow {
 	int refs;
@@ -42,19 +42,24 @@ static struct shadow {
 
 static unsigned int last_gen;
 
-/** shadow_get - one more descriptor. Locked. */
+/** shadow_get - add a reference. Locked. */
 void shadow_get(int i)
 {
 	shadows[i].refs++;
 }
 
-/** shadow_put - one less; the stack's descriptor to be closed, or -1. Locked. */
+/**
+ * shadow_put - drop a reference. Locked.
+ *
+ * Returns the stack's descriptor, which the caller closes, or -1 if others
+ * remain.
+ */
 int shadow_put(int i)
 {
 	return --shadows[i].refs ? -1 : shadows[i].sfd;
 }
 
-/** has_members - whether the host's epoll has some already */
+/** has_members - whether the host's epoll already has members */
 static bool has_members(int epfd)
 {
 	char path[40], text[256];
@@ -72,7 +77,7 @@ static bool has_members(int epfd)
 	return strstr(text, "tfd:");
 }
 
-/** shadow_of - of a descriptor, made when there is none; -errno when it is no epoll */
+/** shadow_of - the shadow of an epoll, made if there is none; or a negative errno */
 static int shadow_of(int epfd)
 {
 	bool host;
@@ -125,14 +130,17 @@ static long ctl_shadow(const long *a)
 						   entries[a[2]].sfd, a[3] });
 }
 
-/** ctl_stack - epoll_ctl() of a member of the stack */
+/** ctl_stack - epoll_ctl() for a socket of the stack */
 static long ctl_stack(const long *a)
 {
 	int epfd = (int)a[0];
 	long ret;
 
 	if (!(kind_of(epfd) & KIND_EPOLL)) {
-		/* Is it an epoll? The placeholder is no member of it. */
+		/*
+		 * Check that it is an epoll. It never has the placeholder as a
+		 * member.
+		 */
 		ret = RAW4(epoll_ctl, epfd, EPOLL_CTL_DEL, a[2], 0);
 		if (ret != -ENOENT)
 			return ret ? ret : -EINVAL;
@@ -168,7 +176,7 @@ long call_epoll_ctl(long nr, const long *a)
 	return native(nr, a);
 }
 
-/** ask - one side, without waiting. Inside. */
+/** ask - poll one side without waiting. Inside. */
 static long ask(const struct shadow *sh, long epfd, bool stacks, struct epoll_event *ev, long max)
 {
 	if (max <= 0)
@@ -178,7 +186,7 @@ static long ask(const struct shadow *sh, long epfd, bool stacks, struct epoll_ev
 	       raw6(SYS_epoll_pwait, epfd, (long)ev, max, 0, 0, 8);
 }
 
-/** ask_both - both sides, without waiting. Inside. */
+/** ask_both - poll both sides without waiting. Inside. */
 static long ask_both(struct shadow *sh, long epfd, struct epoll_event *ev, long max)
 {
 	bool first = sh->turn;
@@ -188,7 +196,7 @@ static long ask_both(struct shadow *sh, long epfd, struct epoll_event *ev, long 
 		return n;
 	m = ask(sh, epfd, !first, ev + n, max - n);
 	if (n == max)
-		sh->turn = !first;	/* the other one waits too long */
+		sh->turn = !first;	/* the other side has waited too long */
 	return m < 0 ? (n ? n : m) : n + m;
 }
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Plain TCP where MPTCP lacks an option.
+ * Falls back to plain TCP where MPTCP lacks a socket option.
  *
- * A program that asked for TCP and was given MPTCP may set options that MPTCP
- * sockets do not have (net/mptcp/sockopt.c). As long as the socket has no peer a
- * TCP socket takes its place in the stack, provided that this one has the
- * option: it gets the options set so far, which are noted for the purpose, and
- * the same address. One line says so.
+ * A program that asked for TCP and got MPTCP may set options that MPTCP sockets
+ * do not have (net/mptcp/sockopt.c). If the socket is not connected yet and TCP
+ * has the option, a TCP socket replaces it in the stack. The new socket gets
+ * the same address and the options set so far, which are recorded for this
+ * purpose. A line tells the user.
  *
- * An epoll that has the socket already would lose it, so then it stays.
+ * A socket that is already in an epoll keeps MPTCP, because the epoll would
+ * lose it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -24,7 +25,7 @@
 #define VALUE_MAX	112
 
 /**
- * struct opt_note - an option that was set
+ * struct opt_note - an option that the program has set
  */
 struct opt_note {
 	int level, name, len;
@@ -33,7 +34,7 @@ struct opt_note {
 
 #define NOTES_SIZE	(NOTES_MAX * sizeof(struct opt_note))
 
-/** fallback_note - an option was set on a socket that may have to be replaced */
+/** fallback_note - record an option of a socket that may have to be replaced */
 void fallback_note(struct sock *s, int level, int name, const void *value, int len)
 {
 	struct opt_note *o;
@@ -53,7 +54,7 @@ void fallback_note(struct sock *s, int level, int name, const void *value, int l
 		s->n_notes++;
 }
 
-/** fallback_forget - the socket stays what it is */
+/** fallback_forget - discard the recorded options: the socket is not replaced any more */
 void fallback_forget(struct sock *s)
 {
 	if (s->notes)
@@ -63,10 +64,10 @@ void fallback_forget(struct sock *s)
 }
 
 /**
- * fallback_to_tcp - MPTCP refused an option: try with TCP
- * @ret: what MPTCP said
+ * fallback_to_tcp - replace the socket by TCP after MPTCP refused an option
+ * @ret: the error of MPTCP
  *
- * Returns 0 when the socket is TCP now and has the option, else @ret.
+ * Returns 0 if the socket is now TCP and has the option, else @ret.
  */
 long fallback_to_tcp(int fd, int level, int name, const void *value, int len, long ret)
 {
@@ -93,7 +94,10 @@ long fallback_to_tcp(int fd, int level, int name, const void *value, int len, lo
 	}
 	bound = !STACK(getsockname, old, &ss, &sslen, 0, 0, 0) &&
 		((struct sockaddr_in *)&ss)->sin_port;
-	/* The number stays, so nobody sees the change half made. */
+	/*
+	 * The number stays the same, so no other thread sees the change half
+	 * done.
+	 */
 	STACK(dup3, sfd, old, O_CLOEXEC, 0, 0, 0);
 	STACK(close, sfd, 0, 0, 0, 0, 0);
 	if (bound)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Files that speak of the network: /proc/net and /proc/sys/net are the stack's
- * when a program opens one by its full name. They are read and written there;
- * their folders are not to be seen.
+ * /proc/net and /proc/sys/net show the stack. When a program opens a file there
+ * by its full name, it is opened, read and written in the stack. The
+ * directories cannot be listed.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 #define PATH_SIZE	128
 
-/** path_read - a path of the program's, if it is one below /proc; else false */
+/** path_read - copy a path from the program; false unless it is below /proc */
 static bool path_read(const char *user, char *path)
 {
 	static const char proc[] = "/proc/";
@@ -66,7 +66,7 @@ long call_open(long nr, const long *a)
 	return table_give(fd, (int)sfd, 0, 0, 0);
 }
 
-/** call_file - a call that is about a file, if this is one of the stack's */
+/** call_file - a call on a file; handled here if the file is the stack's */
 long call_file(long nr, const long *a)
 {
 	if (!is_sock(a[0]) || sock_of(a[0])->domain)

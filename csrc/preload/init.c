@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The engine is put together: see preload.h.
+ * Sets up the engine: see preload.h.
  *
- * With LKLRUN_PRELOAD_SELFTEST=PATH in the environment the library boots the
- * stack at PATH by itself, with lo and nothing else: how its tests run.
+ * With LKLRUN_PRELOAD_SELFTEST=PATH in the environment, the library boots the
+ * stack at PATH by itself, with lo as the only interface. The tests use this.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -48,7 +48,7 @@ int preload_bind(void *lib, struct preload_stack *st, char *err, size_t errlen)
 		}
 		memcpy(want[i].to, &p, sizeof(p));
 	}
-	lkl = *st;	/* the control server needs it before the program does */
+	lkl = *st;	/* the control server needs it first */
 	return 0;
 }
 
@@ -76,9 +76,11 @@ int preload_install(void)
 		ret = thread_ready();
 	if (ret)
 		return ret;
-	/* The host's limit is the one that counts. */
+	/* Only the host's limit applies. */
 	STACK(prlimit64, 0, RLIMIT_NOFILE, &files, 0, 0, 0);
-	/* For the account and the end; it may be mounted already. */
+	/*
+	 * For statistics and the end of the process; it may be mounted already.
+	 */
 	STACK(mkdirat, AT_FDCWD, "/proc", 0555, 0, 0, 0);
 	STACK(mount, "proc", "/proc", "proc", 0, 0, 0);
 	ret = signal_init();
@@ -102,18 +104,18 @@ int preload_private_files(void)
 	long args[6] = { CLONE_FILES }, range[6] = { 3, ~0U };
 	long ret = lkl.syscall(SYS_unshare, args);
 
-	/* Its copies would keep the program's sockets open. */
+	/* Copies of descriptors would keep the program's sockets open. */
 	return (int)(ret ? ret : lkl.syscall(SYS_close_range, range));
 }
 
-/** die - the test cannot begin */
+/** die - end a self-test that cannot start */
 __attribute__((noreturn)) static void die(const char *what, const char *why)
 {
 	dprintf(STDERR_FILENO, "liblklpreload: %s: %s\n", what, why);
 	_exit(125);
 }
 
-/** selftest - see the top */
+/** selftest - boot the stack for a test: see the top of this file */
 __attribute__((constructor)) static void selftest(void)
 {
 	const char *path = getenv(PRELOAD_SELFTEST);

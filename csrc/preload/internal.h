@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Between the files of the preload engine.
+ * Declarations shared by the files of the preload engine.
  *
  * Theory of operation
  *
- * A patched call comes to preload_dispatch() (dispatch.c) unless entry.S has
- * found that it is the host's. Descriptors are the host's own: each socket of the
- * stack holds one, an unconnected unix socket, its placeholder (table.c), so
- * numbers, limits and FD_CLOEXEC need no thought, and what is not intercepted
- * meets a socket that can do nothing. Beside it stands the stack's descriptor;
- * most calls go on with that and are otherwise unchanged.
+ * A patched call reaches preload_dispatch() (dispatch.c) unless entry.S has
+ * recognized it as the host's. The program sees descriptors of the host: each
+ * socket of the stack has one, an unconnected unix socket, its placeholder
+ * (table.c). So descriptor numbers, limits and FD_CLOEXEC work as usual, and a
+ * call that is not intercepted finds a socket that can do nothing. The engine
+ * records the stack's descriptor for each placeholder. Most calls are repeated
+ * in the stack with that descriptor and are otherwise unchanged.
  *
- * Between enter() and leave() a thread is inside: in the kernel library, or in
- * our tables. A signal handler of the program's does not run then: it is put
- * off until leave(), and the library's wait is ended for it (signal.c). So
- * handlers may do what they like, longjmp and calls on sockets included.
+ * Between enter() and leave() a thread is "inside": in the kernel library, or
+ * in the engine's tables. A signal handler of the program does not run during
+ * that time: it is deferred until leave(), and the wait in the library is
+ * interrupted (signal.c). So handlers may do anything, including longjmp() and
+ * socket calls.
  *
- * The kernel library runs on a stack of its own per thread, for the program's
- * may be small.
+ * The kernel library runs on a separate stack for each thread, because the
+ * stack of the program's thread may be small.
  */
 #ifndef PRELOAD_INTERNAL_H
 #define PRELOAD_INTERNAL_H
@@ -43,14 +45,14 @@
 struct poller;
 
 /**
- * struct inside - what a thread of the program's is to us
- * @depth: inside, see above
- * @own: preload_own(): its calls are never the stack's
- * @pending: a signal that was put off, 0: none; @si and @mask belong to it
+ * struct inside - state of a thread of the program
+ * @depth: nesting of enter(); the thread is inside if it is not 0
+ * @own: nesting of preload_own(true): its calls never go to the stack
+ * @pending: deferred signal, or 0; @si and @mask belong to it
  * @lkl: the library's handle of this thread
- * @top: of its stack for calls; NULL: none yet
- * @poller: its way to wait for host and stack at once; NULL: none yet
- * @next: list of all that have a stack for calls
+ * @top: top of its stack for calls; NULL if it has none yet
+ * @poller: waits for host and stack at once; NULL if it has none yet
+ * @next: list of all threads that have a stack for calls
  */
 struct inside {
 	volatile int depth;
@@ -67,8 +69,9 @@ struct inside {
 extern HIDDEN __thread struct inside me __attribute__((tls_model("initial-exec")));
 
 /**
- * struct entry - what stands beside a descriptor of the host
- * @sfd: the stack's descriptor; with KIND_PARKED one that is kept for a socket to come
+ * struct entry - what belongs to a descriptor of the host
+ * @sfd: the stack's descriptor; with KIND_PARKED, one reserved for a later
+ *	socket
  * @sock: index of its struct sock, or with KIND_EPOLL of its struct shadow
  */
 struct entry {
@@ -78,16 +81,17 @@ struct entry {
 
 /**
  * struct sock - a socket of the stack, shared by its duplicates
- * @domain, @type, @proto: as asked for; all 0: a file of the stack's (files.c)
- * @refs: descriptors, 0: free; @next_free then
- * @mptcp: MPTCP was made where TCP was asked for
- * @timeo: it has SO_RCVTIMEO or SO_SNDTIMEO: calls are not restarted
- * @fresh: not connected, not listening: may still be replaced (fallback.c)
- * @listening: it listens; @accepted: it was
- * @told, @seen: in the account already (tally.c); @in, @out: bytes
- * @watched: it was put into an epoll
- * @ino: the placeholder's inode; @stack_ino: the socket's in the stack
- * @notes: options set, @n_notes (fallback.c)
+ * @domain, @type, @proto: as requested; all 0 for a file of the stack (files.c)
+ * @refs: number of descriptors; 0 if the entry is free and @next_free is valid
+ * @mptcp: MPTCP was made where TCP was requested
+ * @timeo: it has SO_RCVTIMEO or SO_SNDTIMEO, so its calls are not restarted
+ * @fresh: neither connected nor listening, so it can still be replaced
+ *	(fallback.c)
+ * @listening: it listens; @accepted: it was accepted
+ * @told, @seen: already in the statistics (tally.c); @in, @out: bytes
+ * @watched: it was added to an epoll
+ * @ino: inode of the placeholder; @stack_ino: inode of the socket in the stack
+ * @notes: recorded options, @n_notes of them (fallback.c)
  */
 struct sock {
 	int refs;
@@ -112,7 +116,7 @@ extern HIDDEN struct counts counts;
 
 #define COUNT(name, n)	__atomic_fetch_add(&counts.name, (uint64_t)(n), __ATOMIC_RELAXED)
 
-/* Bytes, of which @way is in or out, of the whole and of one socket. */
+/* Count bytes, in total and for one socket; @way is in or out. */
 #define COUNT_BYTES(s, way, n) do {					\
 	COUNT(bytes_##way, n);						\
 	__atomic_fetch_add(&(s)->way, (uint64_t)(n), __ATOMIC_RELAXED);	\
@@ -126,14 +130,14 @@ extern HIDDEN unsigned char *preload_kind;
 extern HIDDEN unsigned char preload_class[ENTRY_CALLS];
 extern HIDDEN struct entry *entries;
 extern HIDDEN struct sock *socks;
-extern HIDDEN int max_fd;	/* no entry is above */
+extern HIDDEN int max_fd;	/* the highest descriptor with an entry */
 
 typedef long (*call_fn)(long nr, const long *a);
 
 /* ARCH/entry.S */
 long preload_on_stack(long nr, long *args, long (*fn)(long, long *), void *top) HIDDEN;
 int preload_copy(void *to, const void *from, size_t len) HIDDEN;
-extern HIDDEN const char preload_native[];	/* the host's call in preload_entry */
+extern HIDDEN const char preload_native[];	/* the host's system call in preload_entry */
 extern HIDDEN const char preload_copy_begin[], preload_copy_end[], preload_copy_fault[];
 
 /* tally.c */
@@ -238,18 +242,18 @@ long call_nosys(long nr, const long *a) HIDDEN;
 extern HIDDEN int owner_pid;
 extern HIDDEN volatile int *alive;
 
-/* What leave() says */
+/* Results of leave() */
 #define HAD_SIGNAL	1
 #define MAY_RESTART	2
 
-/** enter - the program's signal handlers have to wait from here on */
+/** enter - defer the program's signal handlers from here on */
 static inline void enter(void)
 {
 	me.depth++;
 	barrier();
 }
 
-/** leave - run what had to wait; HAD_SIGNAL, MAY_RESTART */
+/** leave - run the deferred handler; returns HAD_SIGNAL and MAY_RESTART flags */
 static inline int leave(void)
 {
 	barrier();
@@ -267,11 +271,11 @@ static inline int leave(void)
 #define RAW4(nr, a, b, c, d)	raw6(SYS_##nr, (long)(a), (long)(b), (long)(c), (long)(d), 0, 0)
 #define RAW5(nr, a, b, c, d, e)	raw6(SYS_##nr, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), 0)
 
-/* The same in the stack, without waiting for anything */
+/* STACK - the same in the stack, for calls that do not wait */
 #define STACK(nr, a, b, c, d, e, f) \
 	stack_now(SYS_##nr, (long[6]){ (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f) })
 
-/** poll_host - what is ready on the host, without waiting */
+/** poll_host - poll descriptors of the host without waiting */
 static inline long poll_host(struct pollfd *p, long n)
 {
 	struct timespec none = { 0, 0 };
@@ -279,7 +283,7 @@ static inline long poll_host(struct pollfd *p, long n)
 	return RAW5(ppoll, p, n, &none, 0, 8);
 }
 
-/** poll_stack - the same in the stack */
+/** poll_stack - poll a descriptor of the stack without waiting */
 static inline long poll_stack(struct pollfd *p)
 {
 	struct timespec none = { 0, 0 };
@@ -287,7 +291,7 @@ static inline long poll_stack(struct pollfd *p)
 	return STACK(ppoll, p, 1, &none, 0, 8, 0);
 }
 
-/** pages - memory; not malloc()'s, for a signal handler may want it */
+/** pages - allocate memory; not with malloc(), as a signal handler may need it */
 static inline void *pages(size_t len)
 {
 	long p = raw6(SYS_mmap, 0, (long)len, PROT_READ | PROT_WRITE,
@@ -296,13 +300,13 @@ static inline void *pages(size_t len)
 	return p < 0 && p > -4096 ? NULL : (void *)p;
 }
 
-/** native - the call as it was made, on the host */
+/** native - make the call unchanged on the host */
 static inline long native(long nr, const long *a)
 {
 	return raw6(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
-/** kind_of - KIND_* of a descriptor */
+/** kind_of - the KIND_* flags of a descriptor */
 static inline unsigned char kind_of(long fd)
 {
 	unsigned int n = (unsigned int)fd;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Data goes in and out, and the calls that only need another descriptor.
+ * Calls that send and receive data, and calls that need only another
+ * descriptor.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -13,7 +14,7 @@
 
 #include "internal.h"
 
-/** pass - the same call in the stack, on a descriptor that is still one of its sockets */
+/** pass - repeat the call in the stack, if the descriptor is still a socket of it */
 static inline long pass(long nr, const long *a)
 {
 	unsigned int was;
@@ -52,13 +53,13 @@ long call_read(long nr, const long *a)
 	if (ret > 0) {
 		if (s->type == SOCK_STREAM)
 			COUNT_BYTES(s, in, ret);
-		else if (s->domain)	/* else a file */
+		else if (s->domain)	/* otherwise a file */
 			COUNT(dgrams_in, 1);
 	}
 	return ret;
 }
 
-/** broken_pipe - the stack raises no SIGPIPE, that is for us to do */
+/** broken_pipe - raise SIGPIPE, which the stack does not do */
 void broken_pipe(const struct sock *s, long ret, long flags)
 {
 	if (likely(ret != -EPIPE) || (flags & MSG_NOSIGNAL) ||
@@ -67,7 +68,7 @@ void broken_pipe(const struct sock *s, long ret, long flags)
 	RAW3(tgkill, RAW0(getpid), RAW0(gettid), SIGPIPE);
 }
 
-/** put - what goes out through the socket @a[0]; @flags: of MSG_* */
+/** put - send through the socket @a[0]; @flags: MSG_* flags */
 static inline long put(long nr, const long *a, long flags)
 {
 	struct sock *s = sock_of(a[0]);
@@ -78,7 +79,7 @@ static inline long put(long nr, const long *a, long flags)
 	if (likely(ret > 0)) {
 		if (s->type == SOCK_STREAM)
 			COUNT_BYTES(s, out, ret);
-		else if (s->domain)	/* else a file */
+		else if (s->domain)	/* otherwise a file */
 			COUNT(dgrams_out, nr == SYS_sendmmsg ? ret : 1);
 	} else {
 		broken_pipe(s, ret, flags);
@@ -93,7 +94,7 @@ long call_write(long nr, const long *a)
 			       native(nr, a);
 }
 
-/** call_sendmsg - sendmsg(2); on a unix socket it may carry descriptors */
+/** call_sendmsg - sendmsg(2); on a unix socket the message may carry descriptors */
 long call_sendmsg(long nr, const long *a)
 {
 	return is_sock(a[0]) ? put(nr, a, a[2]) : rights_send(nr, a);
@@ -129,7 +130,7 @@ long call_fcntl(long nr, const long *a)
 	return native(nr, a);
 }
 
-/** control - a socket in the stack that belongs to nobody, for requests */
+/** control - a private socket in the stack, for ioctl requests */
 static long control(void)
 {
 	static int fd = -1;
@@ -151,7 +152,7 @@ long call_ioctl(long nr, const long *a)
 			return native(nr, a);
 		return stack_now(nr, (long[6]){ entries[a[0]].sfd, a[1], a[2] });
 	}
-	/* The C library asks about interfaces on a unix socket. */
+	/* The C library asks a unix socket for the interfaces. */
 	if (likely(cmd < SIOCADDRT || cmd >= SIOCPROTOPRIVATE) ||
 	    RAW5(getsockopt, a[0], SOL_SOCKET, SO_DOMAIN, &domain, &len) ||
 	    domain != AF_UNIX)
@@ -160,7 +161,7 @@ long call_ioctl(long nr, const long *a)
 	return sfd < 0 ? sfd : stack_now(nr, (long[6]){ sfd, a[1], a[2] });
 }
 
-/** call_nosys - what is not there: io_uring makes sockets without a call */
+/** call_nosys - reject the call: io_uring could make sockets unseen */
 long call_nosys(long nr, const long *a)
 {
 	(void)nr;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The control side of the preload engine, between its files. */
+/* The control side of the preload engine: declarations shared by its files. */
 #ifndef PRELOAD_LINK_PRIVATE_H
 #define PRELOAD_LINK_PRIVATE_H
 

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The control server in the program: a thread that answers what lklhost passes
- * on.
+ * The control server in the program: a thread that answers the requests that
+ * lklhost forwards.
  *
  * Theory of operation
  *
- * It is a small loop: the link, an eventfd that the stack's readiness rings, the
- * timers of calls that wait. host/ctl_call.c makes the calls in the stack; each
- * client of lklhost's is a struct client here, with nothing but descriptors of
- * the stack and waiting calls in it.
+ * The thread runs a small loop over the link, an eventfd that signals readiness
+ * in the stack, and the timers of waiting calls. host/ctl_call.c makes the
+ * calls in the stack. Each client of lklhost is a struct client here, which
+ * holds only descriptors of the stack and waiting calls.
  *
- * The thread has all signals blocked and descriptors of its own, in the stack as
- * on the host (preload_own()). Sending blocks: lklhost reads always.
+ * The thread blocks all signals and has descriptors of its own, both in the
+ * stack and on the host (preload_own()). Sending blocks, which is safe because
+ * lklhost always reads.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -35,17 +36,17 @@
 #define STACK_SIZE	(512 << 10)
 
 /**
- * union thread_attr - pthread_attr_t of whatever C library the program has
+ * union thread_attr - pthread_attr_t of any C library the program may use
  *
- * musl's is smaller than glibc's on arm64, and it is against musl's that a device's
- * library is compiled.
+ * On arm64 musl's is smaller than glibc's, and the library for devices is
+ * compiled against musl.
  */
 union thread_attr {
 	pthread_attr_t a;
 	char room[128];
 };
 
-/** thread_start - a thread with a stack of STACK_SIZE; 0 or a negative errno */
+/** thread_start - start a thread with a stack of STACK_SIZE; 0 or a negative errno */
 static int thread_start(pthread_t *thread, bool detached, void *(*fn)(void *arg), void *arg)
 {
 	union thread_attr attr;
@@ -62,7 +63,7 @@ static int thread_start(pthread_t *thread, bool detached, void *(*fn)(void *arg)
 #define TEXT_MAX	(256 * 1024)
 #define CMDLINE_MAX	4096
 
-/* What the program's thread and the server's tell each other. */
+/* The handshake between the program's thread and the server. */
 enum going { BEFORE_GO, GO, TAKEN, GONE };
 
 static struct {
@@ -76,10 +77,10 @@ static struct {
 static pthread_mutex_t send_lock = PTHREAD_MUTEX_INITIALIZER;
 static int sock = -1, wake = -1;
 static uint8_t *in;
-static int in_fd = -1;		/* that came with the frame */
+static int in_fd = -1;		/* the descriptor that came with the frame */
 static struct list clients = LIST_INIT(clients);
 
-/** send_frame - one frame, whole */
+/** send_frame - send one complete frame */
 static void send_frame(const struct ctl_hdr *hdr, const void *body, size_t len)
 {
 	struct ctl_hdr h = *hdr;
@@ -95,7 +96,7 @@ static void send_frame(const struct ctl_hdr *hdr, const void *body, size_t len)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			break;	/* lklhost is gone, and we in a moment */
+			break;	/* lklhost is gone, and ends this process */
 		while (mh.msg_iovlen && (size_t)n >= mh.msg_iov->iov_len) {
 			n -= (ssize_t)mh.msg_iov->iov_len;
 			mh.msg_iov++;
@@ -109,7 +110,7 @@ static void send_frame(const struct ctl_hdr *hdr, const void *body, size_t len)
 	pthread_mutex_unlock(&send_lock);
 }
 
-/** link_send - a frame that nobody asked for; from any thread */
+/** link_send - send a frame without a request; from any thread */
 void link_send(uint16_t type, int32_t status, const char *text)
 {
 	struct ctl_hdr h = { .type = type, .status = status };
@@ -118,7 +119,7 @@ void link_send(uint16_t type, int32_t status, const char *text)
 		send_frame(&h, text, strlen(text));
 }
 
-/** ctl_reply - answer a request; for host/ctl_call.c */
+/** ctl_reply - answer a request; called by host/ctl_call.c */
 void ctl_reply(struct client *cl, const struct ctl_hdr *req, int32_t status,
 	       const void *body, size_t len)
 {
@@ -129,7 +130,7 @@ void ctl_reply(struct client *cl, const struct ctl_hdr *req, int32_t status,
 	send_frame(&h, body, len);
 }
 
-/** say - set the state; @ret is what the program's thread has to tell */
+/** say - set the state; @ret is a result for the program's thread */
 static void say(enum going state, int ret)
 {
 	pthread_mutex_lock(&going.lock);
@@ -139,7 +140,7 @@ static void say(enum going state, int ret)
 	pthread_mutex_unlock(&going.lock);
 }
 
-/** hear - wait for a state; what the other thread has to tell */
+/** hear - wait for a state; returns the result of the other thread */
 static int hear(enum going state)
 {
 	int ret;
@@ -152,17 +153,17 @@ static int hear(enum going state)
 	return ret;
 }
 
-/** link_await_go - the program's thread waits for GO */
+/** link_await_go - let the program's thread wait for GO */
 void link_await_go(void)
 {
 	hear(GO);
 }
 
 /**
- * link_going - it goes on to main(), or not
- * @ret: 0, or why it does not
+ * link_going - report whether the program continues to main()
+ * @ret: 0, or the error
  *
- * Not before that is said to lklhost: main() may end the process.
+ * Returns only after lklhost has been told, because main() may end the process.
  */
 void link_going(int ret)
 {
@@ -189,7 +190,7 @@ static void go(struct client *cl, const struct ctl_hdr *h, const uint8_t *body)
 	say(GONE, ret);
 }
 
-/** client_of - the client with that number, made if need be; or NULL */
+/** client_of - find or make the client with that number; NULL on failure */
 static struct client *client_of(uint16_t number)
 {
 	struct list *pos;
@@ -209,7 +210,7 @@ static struct client *client_of(uint16_t number)
 	return cl;
 }
 
-/** client_free - with all that was opened for it */
+/** client_free - free a client and close everything it opened */
 static void client_free(struct client *cl)
 {
 	ctl_calls_end(cl);
@@ -218,7 +219,7 @@ static void client_free(struct client *cl)
 	loop_free_later(cl);
 }
 
-/** link_add - a device on the descriptor that came with the frame */
+/** link_add - add a device on the descriptor that came with the frame */
 static void link_add(struct client *cl, const struct ctl_hdr *h,
 		     const uint8_t *body)
 {
@@ -263,15 +264,15 @@ static void boot(struct client *cl, const struct ctl_hdr *h,
 }
 
 /**
- * struct text - a buffer to be filled
- * @len: of what is in it
+ * struct text - a buffer to fill
+ * @len: bytes used
  */
 struct text {
 	char *buf;
 	size_t len;
 };
 
-/** stats_fill - STATS, on a thread of its own */
+/** stats_fill - answer STATS, on a thread of its own */
 static void *stats_fill(void *arg)
 {
 	struct text *t = arg;
@@ -282,9 +283,10 @@ static void *stats_fill(void *arg)
 }
 
 /**
- * stats - counters, from a thread that has just been made
+ * stats - collect counters on a new thread
  *
- * It shares the program's descriptors in the stack, which this one does not.
+ * The new thread shares the program's descriptors in the stack, which the
+ * server's thread does not.
  */
 static int stats(struct text *t)
 {
@@ -296,7 +298,7 @@ static int stats(struct text *t)
 	return ret;
 }
 
-/** told - STATS and OWNERS: what fills a buffer */
+/** told - answer STATS and OWNERS with a filled buffer */
 static void told(struct client *cl, const struct ctl_hdr *h)
 {
 	size_t room = h->type == CTL_STATS ? TEXT_MAX :
@@ -312,7 +314,7 @@ static void told(struct client *cl, const struct ctl_hdr *h)
 	free(t.buf);
 }
 
-/** cancel - give up a waiting call */
+/** cancel - cancel a waiting call */
 static void cancel(struct client *cl, const struct ctl_hdr *h,
 		   const uint8_t *body)
 {
@@ -322,7 +324,7 @@ static void cancel(struct client *cl, const struct ctl_hdr *h,
 	ctl_reply(cl, h, ctl_call_cancel(cl, req.id), NULL, 0);
 }
 
-/** request - one frame; lklhost has checked its length */
+/** request - handle one frame; lklhost has checked its length */
 static void request(const struct ctl_hdr *h, const uint8_t *body, size_t len)
 {
 	struct client *cl = client_of(h->flags);
@@ -365,14 +367,14 @@ static void request(const struct ctl_hdr *h, const uint8_t *body, size_t len)
 	}
 }
 
-/** read_some - up to @len bytes, and a descriptor; 0: the end */
+/** read_some - read up to @len bytes and a descriptor; 0 at the end */
 static ssize_t read_some(void *buf, size_t len)
 {
 	int fds[FD_PASS_MAX];
 	unsigned int n;
 	ssize_t ret = fd_pass_recv(sock, buf, len, fds, &n);
 
-	while (n) {	/* one is what a frame has; more are not kept */
+	while (n) {	/* a frame carries one; more are closed */
 		if (in_fd >= 0)
 			close(in_fd);
 		in_fd = fds[--n];
@@ -380,7 +382,7 @@ static ssize_t read_some(void *buf, size_t len)
 	return ret;
 }
 
-/** read_all - exactly @len bytes; false: the end */
+/** read_all - read exactly @len bytes; false at the end */
 static bool read_all(void *buf, size_t len)
 {
 	size_t got = 0;
@@ -395,7 +397,7 @@ static bool read_all(void *buf, size_t len)
 	return true;
 }
 
-/** frame - read one, and do what it says; false: lklhost is gone */
+/** frame - read one frame and handle it; false if lklhost is gone */
 static bool frame(void)
 {
 	struct ctl_hdr h;
@@ -407,7 +409,7 @@ static bool frame(void)
 	return true;
 }
 
-/** timeout - of poll(2), until the next timer */
+/** timeout - the timeout for poll(2), until the next timer */
 static int timeout(void)
 {
 	int64_t ns = timers_next();
@@ -418,7 +420,7 @@ static int timeout(void)
 					  (int)((ns + 999999) / 1000000);
 }
 
-/** serve - the thread */
+/** serve - the main function of the thread */
 static void *serve(void *arg)
 {
 	struct pollfd p[] = { { .fd = sock, .events = POLLIN },
@@ -440,7 +442,7 @@ static void *serve(void *arg)
 		timers_run();
 		graves_empty();
 	}
-	/* Nobody is there to release the program, or to be told anything. */
+	/* Nobody can release the program now, and nobody listens. */
 	if (host.state != CTL_STATE_RUNNING)
 		_exit(127);
 	return NULL;
@@ -450,7 +452,7 @@ static void *serve(void *arg)
  * link_serve - start the thread
  * @fd: our end of the link
  *
- * Says LINK_READY when it succeeds.
+ * Sends LINK_READY on success.
  */
 int link_serve(int fd)
 {
@@ -465,7 +467,10 @@ int link_serve(int fd)
 		return -ENOMEM;
 	link_stack_wake(wake);
 	sigfillset(&all);
-	/* The library's own: a bad pointer is EFAULT, see lib/fault.c. */
+	/*
+	 * The library needs it: it turns a bad pointer into EFAULT, see
+	 * lib/fault.c.
+	 */
 	sigdelset(&all, SIGSEGV);
 	sigdelset(&all, SIGBUS);
 	pthread_sigmask(SIG_SETMASK, &all, &old);

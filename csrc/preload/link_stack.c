@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The stack library, loaded into the program. Files of lklhost's do the work
- * (host/stack*.c); here is what they miss where there is no loop.
+ * The stack library, loaded into the program. The files host/stack*.c of
+ * lklhost do the work; this file replaces the parts of lklhost's loop that they
+ * need.
  *
  * Theory of operation
  *
- * The library is in threaded mode: whoever calls runs the kernel. The server's
- * thread needs to hear of its own descriptors only, which are in the stack's
- * epoll of host/stack.c; the library's hook on that rings an eventfd, on whatever
- * thread the wake-up happened.
+ * The library is in threaded mode: the calling thread runs the kernel. The
+ * server's thread needs events of its own descriptors only. These are in the
+ * epoll of host/stack.c, in the stack. The library's hook on that epoll signals
+ * an eventfd, from whichever thread causes the wake-up.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -33,7 +34,7 @@ static struct stack_ops ops;
 static int wake_fd = -1;
 static int rung;
 
-/** stack_foreign_bind - an interface of upstream's has no calls to offer */
+/** stack_foreign_bind - always fails: upstream's interface offers no such calls */
 int stack_foreign_bind(void *lib, bool old, char *err, size_t errlen)
 {
 	(void)lib;
@@ -43,13 +44,13 @@ int stack_foreign_bind(void *lib, bool old, char *err, size_t errlen)
 	return -ENOEXEC;
 }
 
-/** loop_epfd - there is none: threaded mode */
+/** loop_epfd - none in threaded mode */
 int loop_epfd(void)
 {
 	return -1;
 }
 
-/** log_console - the kernel's log: lklhost takes it from there */
+/** log_console - write the kernel's log, which lklhost reads */
 void log_console(const char *text, size_t len)
 {
 	uint64_t end = link_shared->ring_end;
@@ -59,7 +60,7 @@ void log_console(const char *text, size_t len)
 	__atomic_store_n(&link_shared->ring_end, end, __ATOMIC_RELEASE);
 }
 
-/** log_line - a line of ours into the same log */
+/** log_line - add a line of our own to the same log */
 void log_line(const char *fmt, ...)
 {
 	char text[1024];
@@ -72,7 +73,7 @@ void log_line(const char *fmt, ...)
 	log_console(text, strlen(text));
 }
 
-/** warn_user - a line for the user */
+/** warn_user - print a line for the user */
 void warn_user(const char *fmt, ...)
 {
 	char text[1024];
@@ -84,14 +85,14 @@ void warn_user(const char *fmt, ...)
 	link_send(LINK_WARN, 0, text);
 }
 
-/** host_panicked - the kernel is dead: lklhost is told, and kills us */
+/** host_panicked - after a panic: tell lklhost, which kills this process */
 void host_panicked(void)
 {
 	stack_dead();
 	link_send(LINK_PANIC, 0, "");
 }
 
-/** loop_panic - called from the library's panic; it must not go on */
+/** loop_panic - called from the library's panic; must not return */
 void loop_panic(void)
 {
 	host_panicked();
@@ -99,7 +100,7 @@ void loop_panic(void)
 		pause();
 }
 
-/** woken - the stack's epoll has something; on any thread */
+/** woken - the stack's epoll has events; called on any thread */
 static void woken(void *arg)
 {
 	uint64_t one = 1;
@@ -108,10 +109,10 @@ static void woken(void *arg)
 	if (__atomic_exchange_n(&rung, 1, __ATOMIC_SEQ_CST))
 		return;
 	if (write(wake_fd, &one, sizeof(one)) < 0)
-		return;	/* full: it wakes as well */
+		return;	/* a full counter wakes the reader as well */
 }
 
-/** link_boot - start the kernel, with room for many sockets */
+/** link_boot - start the kernel, with a high limit of descriptors */
 static int link_boot(uint64_t mem, const char *cmdline)
 {
 	struct rlimit64 files = { 1 << 20, 1 << 20 };
@@ -120,30 +121,30 @@ static int link_boot(uint64_t mem, const char *cmdline)
 
 	if (ret)
 		return ret;
-	/* Tasks of the program's threads come from pid 1, with its limits. */
+	/* The tasks of the program's threads inherit the limits of pid 1. */
 	stack_native_ops.call(SYS_prlimit64, args);
 	return preload_private_files();
 }
 
-/** link_step - nothing to do: the kernel runs in those who call */
+/** link_step - nothing to do: the calling threads run the kernel */
 static int64_t link_step(void)
 {
 	return -1;
 }
 
-/** link_watch - have the eventfd rung */
+/** link_watch - have the eventfd signalled */
 static int link_watch(int epfd)
 {
 	return link_calls.watch(epfd, woken, NULL);
 }
 
-/** link_asked - whether it was */
+/** link_asked - whether the epoll has been asked for events */
 static bool link_asked(void)
 {
 	return __atomic_exchange_n(&rung, 0, __ATOMIC_SEQ_CST);
 }
 
-/** link_stack_wake - the eventfd */
+/** link_stack_wake - set the eventfd */
 void link_stack_wake(int fd)
 {
 	wake_fd = fd;
@@ -151,7 +152,7 @@ void link_stack_wake(int fd)
 
 /**
  * link_stack_open - load the library
- * @path: file
+ * @path: its file
  * @err: one line for the user on failure
  */
 int link_stack_open(const char *path, char *err, size_t errlen)

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The start of a program with a kernel inside, before its main().
+ * Starts a program that contains the kernel, before its main().
  *
  * Theory of operation
  *
  *	the program's thread				the server's thread
- *	take what lklhost has left in the environment
+ *	take lklhost's settings from the environment
  *	patch the C library, load the stack's
- *	say LINK_READY
- *	make the server's thread	--->		LINK_ADD, BOOT, SYSCALL ...
+ *	send LINK_READY
+ *	start the server's thread	--->		LINK_ADD, BOOT, SYSCALL ...
  *	wait				<---		GO
  *	take the program's calls	--->		answer GO
- *	main()						go on serving
+ *	main()						keep serving
  *
- * The environment that main() sees is the caller's: LD_PRELOAD is as it was, and
- * so no program that this one executes loads us.
+ * main() sees the environment of the caller. LD_PRELOAD is restored too, so a
+ * program that this one executes does not load the library.
  *
- * A process that somebody starts with LD_PRELOAD and without lklrun would use the
- * host's network, against what its user expects. It ends with a line that says so.
+ * A process started with LD_PRELOAD but without lklrun would use the host's
+ * network, which its user does not expect. It ends with an error message
+ * instead.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -35,12 +36,12 @@
 #include "link.h"
 
 #define EXIT_OWN	127
-#define FAREWELL_MS	2000	/* as lklhost waits for lklrun */
+#define FAREWELL_MS	2000	/* lklhost waits as long for lklrun */
 
 struct link_shared *link_shared;
 struct preload_stack link_calls;
 
-/** map - the page that lklhost reads when this process is gone */
+/** map - map the page that lklhost reads after this process has ended */
 static bool map(int fd)
 {
 	struct stat st;
@@ -57,7 +58,7 @@ static bool map(int fd)
 	return link_shared->magic == LINK_MAGIC;
 }
 
-/** restore_env - the environment as the caller made it */
+/** restore_env - restore the environment of the caller */
 static void restore_env(void)
 {
 	const char *old = getenv("LD_PRELOAD");
@@ -77,7 +78,7 @@ static void restore_env(void)
 	free(theirs);
 }
 
-/** farewell - lklrun takes leave of the network while there is a kernel to do it */
+/** farewell - let lklrun close its side of the network while the kernel still runs */
 static void farewell(void)
 {
 	const struct timespec wait = { .tv_nsec = 1000000 };
@@ -93,7 +94,7 @@ static void farewell(void)
 	}
 }
 
-/** at_exit - send what is left, account for all of it, let lklrun take leave */
+/** at_exit - send pending data, finish the statistics, notify lklrun */
 static void at_exit(int status)
 {
 	bool drained;
@@ -109,13 +110,13 @@ static void at_exit(int status)
 		preload_halt();
 }
 
-/** warned - a line for the user */
+/** warned - print a line for the user */
 static void warned(const char *line)
 {
 	link_send(LINK_WARN, 0, line);
 }
 
-/** prepare - all that can fail before lklhost is told that we are here */
+/** prepare - do everything that can fail, before lklhost is told that we are ready */
 static int prepare(char *err, size_t errlen)
 {
 	int ret = preload_prepare(err, errlen);
@@ -126,7 +127,7 @@ static int prepare(char *err, size_t errlen)
 	return link_stack_open(link_shared->stack, err, errlen);
 }
 
-/** alone - nobody has left us anything: end, unless it is a test; see init.c */
+/** alone - lklrun has not started this process: end it, unless it is a self-test */
 static void alone(void)
 {
 	char name[16] = "";
@@ -155,7 +156,7 @@ static void start(void)
 	ret = prepare(err, sizeof(err));
 	if (!ret) {
 		sock = preload_own_fd(sock);
-		if (sock < 0) {		/* nobody can be told but whoever looks */
+		if (sock < 0) {		/* without a socket, only stderr is left */
 			dprintf(STDERR_FILENO, "lklrun: a descriptor for the control server: %s\n",
 				strerror(-sock));
 			_exit(EXIT_OWN);

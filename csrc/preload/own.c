@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The library's own descriptors: out of the program's way, and out of its reach.
+ * The library's own descriptors, which the program can neither hit nor reach.
  *
- * They lie above the soft limit of descriptors where the hard one allows that, so
- * that a program that closes all it can have does not even meet them.
+ * They are above the soft descriptor limit if the hard limit allows that. So a
+ * program that closes every descriptor it can have does not touch them.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -13,9 +13,13 @@
 #include "internal.h"
 
 #define OWN_MAX		256
-#define OWN_HIGHEST	16384	/* a table of descriptors costs the host memory */
+#define OWN_HIGHEST	16384	/* higher numbers make the host's descriptor table large */
 
-/** own_move - give a descriptor a high number; the new one, or -errno with it closed */
+/**
+ * own_move - give a descriptor a high number
+ *
+ * Returns the new number, or a negative errno with the descriptor closed.
+ */
 static long own_move(long fd)
 {
 	struct rlimit old, lim;
@@ -50,7 +54,7 @@ out:
 	return ret;
 }
 
-/** own_call - a call of the library's own, or from inside it */
+/** own_call - handle a call of the library itself */
 long own_call(long nr, const long *a)
 {
 	switch (nr) {
@@ -58,7 +62,7 @@ long own_call(long nr, const long *a)
 		if (kind_of(a[0]) == KIND_OWN)
 			preload_kind[a[0]] = 0;
 		break;
-	case SYS_io_uring_setup:	/* as the filter says where there is one */
+	case SYS_io_uring_setup:	/* the filter, if there is one, says the same */
 		return -ENOSYS;
 	case SYS_openat:
 #ifdef SYS_open

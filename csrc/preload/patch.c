@@ -4,17 +4,19 @@
  *
  * Theory of operation
  *
- * Not functions are replaced but the CPU's system-call instructions: whatever the
- * C library does for itself - the resolver's sockets, the close() inside
- * getifaddrs(), stdio, posix_spawn - is seen too, errno, cancellation and restarts
- * stay its own, and one table by call number serves all (dispatch.c).
+ * The engine replaces system-call instructions, not functions. So it also sees
+ * calls that the C library makes for itself: the resolver's sockets, the
+ * close() inside getifaddrs(), stdio, posix_spawn. errno, cancellation and
+ * restarts remain the C library's, and one table by call number serves all
+ * calls (dispatch.c).
  *
- * What is written is a copy of the library's code in anonymous memory, which then
- * takes the place of the original: no page is ever writable and executable, and
- * no page of a file is changed and executed, which SELinux calls execmod and
- * allows to fewer programs than execmem.
+ * It patches a copy of the library's code in anonymous memory, which then
+ * replaces the original. So no page is ever writable and executable at the same
+ * time. Nor is a page of a file modified and executed: SELinux calls that
+ * execmod and allows it to fewer programs than execmem.
  *
- * Which instructions those are and what takes their place is the CPU's: arch_patch().
+ * The instructions to patch and their replacements depend on the CPU:
+ * arch_patch().
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -54,7 +56,7 @@ static int find_text(struct dl_phdr_info *info, size_t size, void *arg)
 	return 0;
 }
 
-/** pool_try - memory near @hint, if jumps from all of @t reach it */
+/** pool_try - allocate memory near @hint, if jumps from all of @t reach it */
 static bool pool_try(const struct text *t, uintptr_t hint)
 {
 	void *p = mmap((void *)hint, POOL_SIZE, PROT_READ | PROT_WRITE,
@@ -73,7 +75,7 @@ static bool pool_try(const struct text *t, uintptr_t hint)
 	return false;
 }
 
-/** pool_make - memory for trampolines where jumps from @t reach it */
+/** pool_make - allocate memory for trampolines within reach of jumps from @t */
 static int pool_make(const struct text *t)
 {
 	uintptr_t start = (uintptr_t)t->start & ~(uintptr_t)(POOL_STEP - 1),
@@ -97,7 +99,7 @@ unsigned char *pool_take(size_t len)
 	return p;
 }
 
-/** text_copy - the pages of the text, to be written */
+/** text_copy - copy the pages of the text, to patch the copy */
 static int text_copy(struct text *t)
 {
 	uintptr_t psize = getauxval(AT_PAGESZ), end;
@@ -115,7 +117,7 @@ static int text_copy(struct text *t)
 	return 0;
 }
 
-/** text_replace - the copy takes the place of the text */
+/** text_replace - replace the text by the copy */
 static int text_replace(const struct text *t)
 {
 	long ret;
@@ -124,7 +126,10 @@ static int text_replace(const struct text *t)
 	    mprotect(t->copy, t->len, PROT_READ | PROT_EXEC))
 		return -errno;
 	__builtin___clear_cache((char *)pool, (char *)pool_next);
-	/* Not the C library's mremap(): it would return to where nothing is. */
+	/*
+	 * Not the C library's mremap(): it would return to code that is
+	 * unmapped.
+	 */
 	ret = RAW5(mremap, t->copy, t->len, t->len,
 		   MREMAP_MAYMOVE | MREMAP_FIXED, t->page);
 	if (ret < 0 && ret > -4096)
@@ -133,7 +138,7 @@ static int text_replace(const struct text *t)
 	return 0;
 }
 
-/** say - an error for preload_prepare()'s caller */
+/** say - format an error for the caller of preload_prepare() */
 static int say(char *err, size_t errlen, int ret, const char *what)
 {
 	snprintf(err, errlen, "%s: %s", what, strerror(-ret));
@@ -143,7 +148,7 @@ static int say(char *err, size_t errlen, int ret, const char *what)
 /**
  * patch_libc - patch every system call of interest
  *
- * The caller is the only thread.
+ * The caller must be the only thread.
  */
 int patch_libc(char *err, size_t errlen)
 {
@@ -163,7 +168,7 @@ int patch_libc(char *err, size_t errlen)
 	n = arch_patch(&t);
 	if (n < 0)
 		return say(err, errlen, n, "patching the C library");
-	if (n < 50)	/* statically linked, or no C library we know */
+	if (n < 50)	/* statically linked, or an unknown C library */
 		return say(err, errlen, -ENOEXEC,
 			   "finding the system calls of the C library");
 	ret = text_replace(&t);

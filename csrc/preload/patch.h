@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Between patch.c and what it has of each CPU (x86_64/patch.c, arm64/patch.c). */
+/*
+ * Shared by patch.c and the code of each CPU (x86_64/patch.c, arm64/patch.c).
+ */
 #ifndef PRELOAD_PATCH_H
 #define PRELOAD_PATCH_H
 
@@ -10,10 +12,10 @@
 
 /**
  * struct text - the executable part of the C library
- * @fn: an address in it, to find it by
- * @start, @end: where it is; read here, for the copy is what is written
+ * @fn: an address inside it, to find it
+ * @start, @end: its bounds; code is read here and written in the copy
  * @page: the page it begins with, @len bytes in all
- * @copy: of the whole, which takes its place when it is patched
+ * @copy: a copy of all pages, which replaces them once it is patched
  */
 struct text {
 	uintptr_t fn;
@@ -22,20 +24,25 @@ struct text {
 	size_t len;
 };
 
-/** text_at - where to write what shall stand at @p */
+/** text_at - the address in the copy that corresponds to @p */
 static inline unsigned char *text_at(const struct text *t, const unsigned char *p)
 {
 	return t->copy + (p - t->page);
 }
 
-/* pool_take - memory for a trampoline, where jumps from the text reach it; NULL: used up */
+/*
+ * pool_take - memory for a trampoline within reach of the text; NULL if used up
+ */
 unsigned char *pool_take(size_t len) HIDDEN;
 
-/* arch_patch - patch every system call of interest in the copy; how many, or a
- * negative errno */
+/*
+ * arch_patch - patch every system call of interest in the copy
+ *
+ * Returns the number of patched calls, or a negative errno.
+ */
 int arch_patch(const struct text *t) HIDDEN;
 
-/* How far a jump of the CPU's goes, with something to spare */
+/* The reach of the CPU's jumps, minus a margin */
 extern HIDDEN const long arch_reach;
 
 #endif

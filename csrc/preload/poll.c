@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * poll() and ppoll() on descriptors of both kernels. An epoll that has one of the
- * stack behind it is asked on both sides.
+ * poll() and ppoll() on descriptors of both kernels. An epoll that has a shadow
+ * in the stack is polled on both sides.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include "internal.h"
 #include "poller.h"
 
-/** sets_init - room for @n descriptors */
+/** sets_init - allocate room for @n descriptors */
 int sets_init(struct sets *s, int n)
 {
 	char *p;
@@ -44,7 +44,7 @@ void sets_free(struct sets *s)
 		RAW2(munmap, s->mem, s->mem_len);
 }
 
-/** sets_sort - whose descriptors they are */
+/** sets_sort - sort the descriptors by kernel */
 void sets_sort(struct sets *s)
 {
 	int i;
@@ -69,7 +69,7 @@ void sets_sort(struct sets *s)
 	}
 }
 
-/** merge - put results where the program looks; how many have some */
+/** merge - copy the results to the program's array; returns how many have events */
 static int merge(struct sets *s)
 {
 	int i, n = 0;
@@ -83,7 +83,7 @@ static int merge(struct sets *s)
 	return n;
 }
 
-/** ask_stack - poll the stack's. Inside. */
+/** ask_stack - poll the stack's descriptors. Inside. */
 static long ask_stack(struct sets *s, int64_t deadline)
 {
 	struct timespec ts;
@@ -94,13 +94,13 @@ static long ask_stack(struct sets *s, int64_t deadline)
 					       (long)time_left(deadline, &ts), 0, 8 });
 }
 
-/** ask_host - poll the host's, without waiting */
+/** ask_host - poll the host's descriptors without waiting */
 static long ask_host(struct sets *s)
 {
 	return s->nho ? poll_host(s->ho, s->nho) : 0;
 }
 
-/** watch_host - have the host's end our sleep, or not any more */
+/** watch_host - let events of the host end our sleep, or stop that */
 static void watch_host(struct sets *s, struct poller *p, bool on)
 {
 	int i;
@@ -120,10 +120,10 @@ static bool over(int64_t deadline)
 }
 
 /**
- * sets_wait - poll until something is ready
+ * sets_wait - poll until a descriptor is ready
  *
- * Returns how many are, 0 after the time, or a negative errno; -EINTR only for
- * a signal.
+ * Returns the number of ready descriptors, 0 on timeout, or a negative errno;
+ * -EINTR only for a signal.
  */
 long sets_wait(struct sets *s, int64_t deadline)
 {
@@ -160,7 +160,7 @@ long sets_wait(struct sets *s, int64_t deadline)
 				st = -ENOMEM;
 				break;
 			}
-			poller_arm(p);	/* or what is ready now is missed */
+			poller_arm(p);	/* otherwise an event at this moment would be lost */
 			watch_host(s, p, true);
 		}
 	}
@@ -173,7 +173,7 @@ long sets_wait(struct sets *s, int64_t deadline)
 	return st < 0 ? (st == -EINTR && !had ? 0 : st) : ho < 0 ? ho : 0;
 }
 
-/** any_stack - whether one of them is not the host's alone */
+/** any_stack - whether any descriptor involves the stack */
 static bool any_stack(const struct pollfd *fds, int n)
 {
 	int i;
@@ -224,7 +224,7 @@ long call_poll(long nr, const long *a)
 			mask_pop(&old);
 		}
 		if (nr == SYS_ppoll && a[2] && ns >= 0) {
-			/* Linux says how much was left. */
+			/* Like Linux, return the remaining time. */
 			struct timespec ts, *left = time_left(start ? start + ns : DEADLINE_NOW, &ts);
 
 			if (left)

@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A thread waits for the stack and for the host at once.
+ * Lets a thread wait for the stack and for the host at once.
  *
  * Theory of operation
  *
- * It sleeps in the stack, where it also does the stack's work meanwhile
- * (third_party/lkl/lib/event.c), and what is ready on the host ends that sleep as
- * a signal would: the descriptors it waits for are put into an epoll of the host,
- * the poller's, and the library watches that. No other thread is woken for it.
+ * The thread sleeps in the stack, where it also does the stack's work
+ * (third_party/lkl/lib/event.c). An event of the host ends that sleep as a
+ * signal would: the descriptors of the host are put into an epoll of the host,
+ * the poller's, and the library watches that epoll. No other thread has to be
+ * woken.
  *
- * The order makes it safe: the poller is armed, then the descriptors are added,
- * then both sides are looked at once more, then comes the sleep. What becomes
- * ready after the arming ends it, or keeps it from beginning.
+ * The order of the steps prevents lost events:
+ *
+ * 1. Arm the poller.
+ * 2. Add the descriptors.
+ * 3. Poll both sides once more.
+ * 4. Sleep.
+ *
+ * An event after the arming ends the sleep or prevents it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -22,14 +28,14 @@
 #include "internal.h"
 #include "poller.h"
 
-#define POLLERS		4000	/* WATCHES of the library, and some for others */
+#define POLLERS		4000	/* WATCHES of the library, and room for others */
 
 enum { IDLE, ARMED, FIRED };
 
 static struct poller pollers[POLLERS];
 static int n_pollers, free_poller = -1;
 
-/** on_host - something is ready on the host; who shall wake up */
+/** on_host - handle an event of the host; returns the thread to wake up */
 static void *on_host(void *arg)
 {
 	struct poller *p = arg;
@@ -41,7 +47,7 @@ static void *on_host(void *arg)
 	return NULL;
 }
 
-/** poller_make - one that has never been used */
+/** poller_make - take a poller that has never been used */
 static struct poller *poller_make(void)
 {
 	int i = __atomic_fetch_add(&n_pollers, 1, __ATOMIC_SEQ_CST);
@@ -63,8 +69,9 @@ static struct poller *poller_make(void)
 }
 
 /**
- * poller_take - the thread's, or another one in a signal handler that has
- * interrupted its use; NULL when there are too many
+ * poller_take - the thread's poller; NULL if there are too many
+ *
+ * A signal handler that has interrupted its use gets another one.
  */
 struct poller *poller_take(void)
 {
@@ -92,7 +99,7 @@ struct poller *poller_take(void)
 	return p;
 }
 
-/** poller_release - it is not needed for the moment */
+/** poller_release - mark the poller as unused for now */
 void poller_release(struct poller *p)
 {
 	p->busy = false;
@@ -100,7 +107,7 @@ void poller_release(struct poller *p)
 		poller_leave(p);
 }
 
-/** poller_leave - its thread ends */
+/** poller_leave - free the poller of a thread that ends */
 void poller_leave(struct poller *p)
 {
 	if (p->kept >= 0)
@@ -112,55 +119,57 @@ void poller_leave(struct poller *p)
 	unlock();
 }
 
-/** poller_arm - from here on what gets ready on the host ends a wait. Inside. */
+/** poller_arm - from here on events of the host end a wait. Inside. */
 void poller_arm(struct poller *p)
 {
 	__atomic_store_n(&p->state, ARMED, __ATOMIC_SEQ_CST);
 }
 
 /**
- * poller_fired - whether something got ready since the arming
+ * poller_fired - whether an event has occurred since the arming
  *
- * To be asked before the sleep: a call of the stack between the two may have
- * taken the interruption that was meant for it.
+ * Check this before the sleep: a call of the stack in between may have consumed
+ * the interruption.
  */
 bool poller_fired(const struct poller *p)
 {
 	return __atomic_load_n(&p->state, __ATOMIC_SEQ_CST) == FIRED;
 }
 
-/** poller_disarm - it does no more. Inside. */
+/** poller_disarm - stop ending waits. Inside. */
 void poller_disarm(struct poller *p)
 {
 	static const long none[6];
 
 	if (__atomic_exchange_n(&p->state, IDLE, __ATOMIC_SEQ_CST) != FIRED)
 		return;
-	/* Have the stack forget it, if the wait was not what it ended. */
+	/*
+	 * If the interruption has not ended a wait, have the stack forget it.
+	 */
 	stack_raw(SYS_getppid, none);
 	stack_raw(SYS_getppid, none);
 }
 
-/** poller_add - wait for @fd of the host too */
+/** poller_add - wait for @fd of the host as well */
 int poller_add(struct poller *p, int fd, uint32_t events)
 {
 	struct epoll_event ev = { .events = events };
 	long ret = RAW4(epoll_ctl, p->epfd, EPOLL_CTL_ADD, fd, &ev);
 
-	if (ret == -EEXIST) {	/* twice in one poll() */
+	if (ret == -EEXIST) {	/* the same descriptor twice in one poll() */
 		ev.events = EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLRDHUP;
 		ret = RAW4(epoll_ctl, p->epfd, EPOLL_CTL_MOD, fd, &ev);
 	}
 	return (int)ret;
 }
 
-/** poller_del - not any more */
+/** poller_del - stop waiting for @fd */
 void poller_del(struct poller *p, int fd)
 {
 	RAW4(epoll_ctl, p->epfd, EPOLL_CTL_DEL, fd, 0);
 }
 
-/** poller_keep - wait for @fd now and the next times, unless it has changed */
+/** poller_keep - wait for @fd now and in later calls, unless its generation changes */
 int poller_keep(struct poller *p, int fd, unsigned int gen)
 {
 	int ret;
@@ -178,7 +187,7 @@ int poller_keep(struct poller *p, int fd, unsigned int gen)
 	return ret;
 }
 
-/** mono_ns - CLOCK_MONOTONIC */
+/** mono_ns - the time of CLOCK_MONOTONIC */
 int64_t mono_ns(void)
 {
 	struct timespec ts;
@@ -187,7 +196,7 @@ int64_t mono_ns(void)
 	return ts.tv_sec * 1000000000LL + ts.tv_nsec;
 }
 
-/** deadline_in - the time to give up; DEADLINE_NOW and _NEVER stay */
+/** deadline_in - convert a timeout to a deadline; keeps DEADLINE_NOW and _NEVER */
 int64_t deadline_in(int64_t ns)
 {
 	int64_t now;
@@ -198,7 +207,7 @@ int64_t deadline_in(int64_t ns)
 	return ns > INT64_MAX - now ? DEADLINE_NEVER : now + ns;
 }
 
-/** time_left - until a deadline, for a call that takes a timespec; NULL: for ever */
+/** time_left - the time until a deadline as a timespec; NULL means no limit */
 struct timespec *time_left(int64_t deadline, struct timespec *ts)
 {
 	int64_t ns = 0;
@@ -214,7 +223,7 @@ struct timespec *time_left(int64_t deadline, struct timespec *ts)
 	return ts;
 }
 
-/** time_read - a timespec of the program's as nanoseconds; -1: for ever */
+/** time_read - read the program's timespec as nanoseconds; -1 means no limit */
 int64_t time_read(const void *user, int64_t *ns)
 {
 	struct timespec ts;
@@ -231,7 +240,7 @@ int64_t time_read(const void *user, int64_t *ns)
 	return 0;
 }
 
-/** mask_push - the signal mask of ppoll() and its kin, before a wait. Inside. */
+/** mask_push - set the signal mask of ppoll() and similar calls. Inside. */
 int mask_push(const void *user, uint64_t *old)
 {
 	uint64_t mask;
@@ -241,7 +250,7 @@ int mask_push(const void *user, uint64_t *old)
 	return (int)RAW4(rt_sigprocmask, SIG_SETMASK, &mask, old, sizeof(mask));
 }
 
-/** mask_pop - and after it */
+/** mask_pop - restore the signal mask after the wait */
 void mask_pop(const uint64_t *old)
 {
 	RAW4(rt_sigprocmask, SIG_SETMASK, old, 0, sizeof(*old));

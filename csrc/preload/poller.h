@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What poll(), select() and epoll_wait() share: poller.c. */
+/* Declarations shared by poll(), select() and epoll_wait(): poller.c. */
 #ifndef PRELOAD_POLLER_H
 #define PRELOAD_POLLER_H
 
@@ -10,13 +10,13 @@
 #include "internal.h"
 
 /**
- * struct poller - how a thread waits for the host while it sleeps in the stack
+ * struct poller - lets a thread wait for the host while it sleeps in the stack
  * @epfd: the host's epoll that the library watches
  * @state: IDLE, ARMED, FIRED
- * @thread: the library's handle of whom it wakes
- * @next_free: list of those without a thread
- * @busy: in use; a signal handler takes another
- * @kept: a descriptor that stays in @epfd, -1: none; @kept_gen says which
+ * @thread: the library's handle of the thread to wake
+ * @next_free: list of pollers without a thread
+ * @busy: in use; a signal handler takes another one
+ * @kept: a descriptor that stays in @epfd, or -1; @kept_gen is its generation
  */
 struct poller {
 	int epfd;
@@ -31,12 +31,12 @@ struct poller {
 #define DEADLINE_NOW	0
 #define DEADLINE_NEVER	INT64_MAX
 
-#define FEW		32	/* descriptors that need no memory of their own */
+#define FEW		32	/* descriptors that need no allocation */
 
 /**
- * struct sets - what is polled, sorted by kernel
- * @user: as the program has it, @n of them
- * @st, @ho: the stack's and the host's, each with its place in @user
+ * struct sets - polled descriptors, sorted by kernel
+ * @user: the program's array, @n entries
+ * @st, @ho: entries of the stack and of the host, each with its index in @user
  */
 struct sets {
 	struct pollfd *user, *st, *ho;

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The preload engine: between the calls of the program around us and a kernel
- * library in the same process.
+ * The preload engine: directs the system calls of the surrounding program to a
+ * kernel library in the same process.
  *
  * Theory of operation
  *
  * preload_prepare() patches the system-call instructions of the C library
- * (patch.c), so that calls the library makes for itself - the resolver's,
- * stdio's - are seen as well as the program's. Until preload_install() all of
- * them go to the host. The order of a start, in a constructor and before any
- * thread is made:
+ * (patch.c). So the engine sees the calls of the program and those that the
+ * library makes for itself, such as the resolver's or stdio's. Until
+ * preload_install() all of them go to the host. A constructor runs these steps
+ * before any thread is made:
  *
- *	preload_prepare()	patch; once, while there is one thread
- *	preload_own(true)	descriptors made from here on are the library's
+ *	preload_prepare()	patch, while there is only one thread
+ *	preload_own(true)	descriptors made from here on belong to the library
  *	dlopen, lkl_init, lkl_start_kernel, ...
  *	preload_own(false)
- *	preload_install()	from here on the program's sockets are the stack's
+ *	preload_install()	from here on the program's sockets belong to the stack
  *
- * Descriptors that belong to the library (the kernel library's, the control
- * server's) live at high numbers, and the program can neither close nor replace
- * them: it is told EBADF. A thread that has called preload_own(true) makes such
- * descriptors, by whatever call; its calls are never the stack's.
+ * Descriptors of the library (for the kernel library and the control server)
+ * have high numbers. The program can neither close nor replace them: it gets
+ * EBADF. After preload_own(true), every descriptor that the thread makes is
+ * such a descriptor, and none of the thread's calls go to the stack.
  */
 #ifndef LKLRUN_PRELOAD_H
 #define LKLRUN_PRELOAD_H
@@ -30,7 +30,7 @@
 #include <stdint.h>
 
 /**
- * struct preload_stack - the kernel library's functions, as in lkl.h
+ * struct preload_stack - functions of the kernel library, as in lkl.h
  * @syscall: lkl_syscall
  * @self: lkl_self
  * @interrupt: lkl_interrupt
@@ -49,54 +49,85 @@ struct preload_stack {
 	long (*halt)(void);
 };
 
-/* preload_bind - take the functions of a library loaded with dlopen(), and copy
- * them to @st; 0 or -ENOEXEC */
+/*
+ * preload_bind - look up the functions of a library loaded with dlopen(), and
+ * copy them to @st; returns 0 or -ENOEXEC
+ */
 int preload_bind(void *lib, struct preload_stack *st, char *err, size_t errlen);
 
-/* preload_prepare - patch the C library; 0 or a negative errno, @err says why */
+/*
+ * preload_prepare - patch the C library; 0, or a negative errno with the reason
+ * in @err
+ */
 int preload_prepare(char *err, size_t errlen);
 
-/* preload_install - the kernel runs: take the program's calls */
+/* preload_install - the kernel runs: start to handle the program's calls */
 int preload_install(void);
 
-/* preload_own - what this thread opens from now on is the library's, or not */
+/*
+ * preload_own - whether descriptors this thread opens from now on are the
+ * library's
+ */
 void preload_own(bool on);
 
-/* preload_own_fd - move an inherited descriptor to a high number, as the
- * library's own; its new number or a negative errno */
+/*
+ * preload_own_fd - move an inherited descriptor to a high number, as one of the
+ * library's own; returns the new number or a negative errno
+ */
 int preload_own_fd(int fd);
 
-/* preload_mptcp - TCP stream sockets become MPTCP from now on */
+/* preload_mptcp - whether TCP stream sockets become MPTCP from now on */
 void preload_mptcp(bool on);
 
-/* preload_spin - microseconds a thread looks before it sleeps, 0: none */
+/*
+ * preload_spin - microseconds that a thread polls before it sleeps; 0 for none
+ */
 void preload_spin(unsigned int usec);
 
-/* preload_warn - have a line for the user told by @fn instead of by stderr */
+/* preload_warn - pass lines for the user to @fn instead of stderr */
 void preload_warn(void (*fn)(const char *line));
 
-/* preload_at_exit - @fn is called once, when the process that has the kernel
- * ends by exit or _exit, whatever thread calls it, or by a signal that nobody
- * handles (@status is its number then); it may call preload_drain(). It may run
- * in a signal handler, where locks of the C library's may be taken */
+/*
+ * preload_at_exit - register a function for the end of the process
+ *
+ * @fn is called once, when the process that has the kernel ends: by exit or
+ *	_exit in any thread, or by a signal without a handler (@status is then its
+ *	number). It may call preload_drain(). It may run in a signal handler, while
+ *	locks of the C library are held.
+ */
 void preload_at_exit(void (*fn)(int status));
 
-/* preload_drain - close every socket and wait until what was sent is with the
- * peers, as long as they take it; whether it is, else the user is told */
+/*
+ * preload_drain - close every socket and wait until the peers have the sent
+ * data
+ *
+ * The wait lasts as long as the peers accept data. Returns whether everything
+ * was delivered; if not, the user is told.
+ */
 bool preload_drain(void);
 
-/* preload_halt - the last call: the kernel ends, and resets what is not drained */
+/*
+ * preload_halt - halt the kernel, which resets undelivered connections; the
+ * last call
+ */
 void preload_halt(void);
 
-/* preload_alive - whether this process has the kernel: not a child after fork */
+/*
+ * preload_alive - whether this process has the kernel; false in a child after
+ * fork
+ */
 bool preload_alive(void);
 
-/* preload_private_files - for a thread that makes calls in the stack on behalf
- * of others (the control server's): a descriptor table of its own there, so
- * that nothing it opens mixes with the program's sockets */
+/*
+ * preload_private_files - give this thread a descriptor table of its own in the
+ * stack
+ *
+ * For a thread that makes calls there on behalf of others (the control
+ * server's), so that its descriptors do not mix with the program's sockets.
+ */
 int preload_private_files(void);
 
-/* For the control server, as host.h has them for lklhost. */
+/* For the control server; host.h declares the same for lklhost. */
 size_t engine_stats(char *buf, size_t len);
 size_t engine_account(char *buf, size_t len);
 size_t engine_owners(void *buf, size_t len);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Processes: a child has no kernel; the end of the one that has.
+ * fork() and exit: a child has no kernel, and the process that has it must
+ * deliver its data before it ends.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -16,13 +17,13 @@
 #include "internal.h"
 
 #define EXIT_LIMIT_S	80	/* more than preload_drain() takes */
-#define END_LIMIT_S	6	/* for each step of it */
+#define END_LIMIT_S	6	/* for each step of the end */
 
 int owner_pid;
-/* On a page that fork() leaves empty in the child */
+/* On a page that is empty in a child after fork() */
 volatile int *alive;
 
-/* Shared by all children: a server may fork for each connection. */
+/* Shared by all children, as a server may fork for each connection. */
 static int *child_said;
 
 static void (*exit_fn)(int status);
@@ -38,21 +39,23 @@ void preload_at_exit(void (*fn)(int status))
 	exit_fn = fn;
 }
 
-/* glibc and bionic have the one, musl the other; glibc's pthread_atfork() is no
- * function of the shared library's. */
+/*
+ * glibc and bionic have the first, musl the second: glibc's shared library does
+ * not export pthread_atfork().
+ */
 extern int __register_atfork(void (*prepare)(void), void (*parent)(void),
 			     void (*child)(void), void *dso) __attribute__((weak));
 #ifndef __GLIBC__
 #pragma weak pthread_atfork
 #endif
 
-/** after_fork - in a child: the same as the kernel's wiping of the page */
+/** after_fork - in a child, do what the kernel does when it wipes the page */
 static void after_fork(void)
 {
 	*alive = 0;
 }
 
-/** at_fork - have the C library call that */
+/** at_fork - register after_fork() with the C library */
 static int at_fork(void)
 {
 	if (__register_atfork)
@@ -65,11 +68,11 @@ static int at_fork(void)
 }
 
 /**
- * proc_init - this process has the kernel
+ * proc_init - mark this process as the one that has the kernel
  *
- * Linux wipes the page in a child, however it is made, since 4.14 (madvise(2)); what
- * has no such thing, or says 0 and does nothing (qemu-user), has the C library's
- * fork() alone.
+ * Linux 4.14 or later wipes the page in any child (madvise(2)). A system
+ * without this feature, or one that reports success and does nothing
+ * (qemu-user), relies on the C library's fork().
  */
 int proc_init(void)
 {
@@ -92,7 +95,7 @@ int proc_init(void)
 	return 0;
 }
 
-/** refuse_child - no stack in a child after fork(): said once */
+/** refuse_child - fail without a stack in a child after fork(); warn once */
 static long refuse_child(void)
 {
 	if (!__atomic_exchange_n(child_said, 1, __ATOMIC_RELAXED))
@@ -101,7 +104,7 @@ static long refuse_child(void)
 	return -ENETDOWN;
 }
 
-/** child_call - a call in a child after fork() */
+/** child_call - handle a call in a child after fork() */
 long child_call(long nr, const long *a)
 {
 	long ret;
@@ -156,7 +159,7 @@ long child_call(long nr, const long *a)
 
 static int end_sig, end_status;
 
-/** give_up - the end takes too long: the stack must be hung */
+/** give_up - end the process although the stack hangs */
 static void give_up(int sig)
 {
 	(void)sig;
@@ -168,10 +171,10 @@ static void give_up(int sig)
 static volatile int wanted;
 
 /**
- * want_end - who is asked to end while he does leaves the rest
+ * want_end - a second request to end cancels the wait for undelivered data
  *
- * And no more when asked again: those who were to have it are still to hear so, and
- * what comes now takes END_LIMIT_S at most.
+ * Further requests change nothing: the peers must still receive a RST, and the
+ * remaining steps take END_LIMIT_S at most.
  */
 static void want_end(int sig)
 {
@@ -179,13 +182,13 @@ static void want_end(int sig)
 	wanted = 1;
 }
 
-/** end_is_wanted - whether the wait for what was sent shall end */
+/** end_is_wanted - whether the wait for delivery is cancelled */
 bool end_is_wanted(void)
 {
 	return wanted;
 }
 
-/** end_goes_on - the stack answers: the limit is for what comes next */
+/** end_goes_on - the stack still answers: restart the limit for the next step */
 void end_goes_on(void)
 {
 	const struct itimerval it = { .it_value.tv_sec = END_LIMIT_S };
@@ -194,9 +197,9 @@ void end_goes_on(void)
 }
 
 /**
- * limit_end - whatever becomes of the stack, the process ends
+ * limit_end - ensure that the process ends, whatever the stack does
  *
- * The library's wait has no limit of its own, should its kernel be stuck.
+ * The library's wait has no limit of its own in case the kernel hangs.
  */
 static void limit_end(void)
 {
@@ -209,8 +212,8 @@ static void limit_end(void)
 }
 
 /**
- * proc_ends - the process is about to end: what was sent gets out first
- * @status: exit status, or with @sig what kills it
+ * proc_ends - deliver what was sent before the process ends
+ * @status: exit status, or with @sig the signal that kills it
  */
 void proc_ends(int status, int sig)
 {
@@ -220,7 +223,9 @@ void proc_ends(int status, int sig)
 	if (!*alive || borrowed())
 		return;
 	if (__atomic_exchange_n(&exiting, 1, __ATOMIC_SEQ_CST)) {
-		/* Another thread is at it, and will end us too. */
+		/*
+		 * Another thread does this already, and will end the process.
+		 */
 		for (i = 0; i < EXIT_LIMIT_S * 100; i++)
 			RAW2(nanosleep, &wait, 0);
 		return;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Descriptors in messages of unix sockets.
+ * Descriptors in messages on unix sockets.
  *
- * A socket of the stack cannot go to another process: sendmsg() says EOPNOTSUPP.
- * Within this process it can: it is held for the receiver, who is known by the
- * placeholder's inode.
+ * A socket of the stack cannot be sent to another process: sendmsg() returns
+ * EOPNOTSUPP. Within this process it can: the engine holds a reference until
+ * the receiver takes it, and identifies the socket by the placeholder's inode.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -19,7 +19,7 @@
 #define RIGHTS_MAX	253	/* SCM_MAX_FD */
 #define CONTROL_MAX	2048
 
-/* Sockets on their way */
+/* Sockets sent and not yet received */
 static struct {
 	uint64_t ino;
 	int sfd, sock;
@@ -27,10 +27,10 @@ static struct {
 static int in_flight;
 
 /**
- * rights - the descriptors a message carries
- * @max: of @fds
+ * rights - the descriptors that a message carries
+ * @max: room in @fds
  *
- * Returns how many, at most one message's SCM_RIGHTS, or 0.
+ * Returns their number, at most that of one SCM_RIGHTS, or 0.
  */
 static int rights(const struct msghdr *user, int *fds, int max)
 {
@@ -61,7 +61,7 @@ static int rights(const struct msghdr *user, int *fds, int max)
 	return 0;
 }
 
-/** to_ourselves - whether this process is at the other end */
+/** to_ourselves - whether the other end belongs to this process */
 static bool to_ourselves(int fd)
 {
 	struct ucred uc;
@@ -71,7 +71,7 @@ static bool to_ourselves(int fd)
 	       uc.pid == owner_pid;
 }
 
-/** hold - a socket for whoever will receive it */
+/** hold - keep a socket until it is received */
 static int hold(int fd)
 {
 	long sfd = STACK(fcntl, entries[fd].sfd, F_DUPFD_CLOEXEC, 3, 0, 0, 0);
@@ -112,7 +112,7 @@ long rights_send(long nr, const long *a)
 	return native(nr, a);
 }
 
-/** adopt - a descriptor that was received */
+/** adopt - register a received descriptor */
 static void adopt(int fd)
 {
 	struct stat st;

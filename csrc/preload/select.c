@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * select() and pselect() on descriptors of both kernels, done by polling.
+ * select() and pselect() on descriptors of both kernels, implemented with
+ * polling.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -12,7 +13,7 @@
 #include "internal.h"
 #include "poller.h"
 
-/* The bits of select(), fs/select.c */
+/* The poll events of each set, as in fs/select.c */
 #define IN_BITS		(POLLRDNORM | POLLRDBAND | POLLIN | POLLHUP | POLLERR)
 #define OUT_BITS	(POLLWRBAND | POLLWRNORM | POLLOUT | POLLERR)
 #define EX_BITS		POLLPRI
@@ -22,9 +23,9 @@
 
 /**
  * struct picked - the three sets of select()
- * @in, @out: as given, and the answer; @words each
- * @user: where the program has them
- * @few: room for them, unless there are too many
+ * @in, @out: input and result, @words each
+ * @user: addresses in the program
+ * @few: memory for small sets
  */
 struct picked {
 	unsigned long *in[3], *out[3];
@@ -39,7 +40,7 @@ static bool bit(const unsigned long *set, int fd)
 	return set[fd / 64] >> (fd % 64) & 1;
 }
 
-/** pick_read - the program's sets */
+/** pick_read - copy the program's sets */
 static int pick_read(struct picked *k, const long *a)
 {
 	int i;
@@ -54,7 +55,7 @@ static int pick_read(struct picked *k, const long *a)
 	return 0;
 }
 
-/** pick_count - how many descriptors are in a set, and whether one is ours */
+/** pick_count - count the descriptors, and check whether one involves the stack */
 static int pick_count(const struct picked *k, bool *ours)
 {
 	int i, n = 0;
@@ -70,7 +71,7 @@ static int pick_count(const struct picked *k, bool *ours)
 	return n;
 }
 
-/** pick_polled - the sets as poll() wants them */
+/** pick_polled - convert the sets for poll() */
 static void pick_polled(const struct picked *k, struct sets *s)
 {
 	int i, n = 0;
@@ -89,7 +90,7 @@ static void pick_polled(const struct picked *k, struct sets *s)
 	}
 }
 
-/** pick_clear - no answer yet */
+/** pick_clear - clear the result */
 static void pick_clear(struct picked *k)
 {
 	int i;
@@ -99,10 +100,10 @@ static void pick_clear(struct picked *k)
 }
 
 /**
- * pick_ready - what poll() found, as select() says it
+ * pick_ready - convert the result of poll() to sets
  *
- * Who is only in the third set and is at its end would be found again and
- * again; it is not polled any more then.
+ * A descriptor that is only in the third set and has reached its end would be
+ * reported by every poll, so it is not polled any more.
  */
 static long pick_ready(struct picked *k, struct sets *s)
 {
@@ -132,7 +133,7 @@ static long pick_ready(struct picked *k, struct sets *s)
 	return n;
 }
 
-/** pick_wait - poll until select() has something to say */
+/** pick_wait - poll until select() has a result */
 static long pick_wait(struct picked *k, struct sets *s, int64_t deadline)
 {
 	long ret;
@@ -148,7 +149,7 @@ static long pick_wait(struct picked *k, struct sets *s, int64_t deadline)
 	return ret;
 }
 
-/** pick_write - the answer into the program's sets */
+/** pick_write - copy the result to the program's sets */
 static long pick_write(const struct picked *k)
 {
 	int i;
@@ -160,7 +161,7 @@ static long pick_write(const struct picked *k)
 	return 0;
 }
 
-/** select_time - the program's limit in nanoseconds; -1: none */
+/** select_time - read the program's timeout in nanoseconds; -1 means none */
 static long select_time(long nr, const long *a, int64_t *ns)
 {
 	struct timeval tv;
@@ -179,7 +180,7 @@ static long select_time(long nr, const long *a, int64_t *ns)
 	return 0;
 }
 
-/** select_left - Linux says how much of the limit was left */
+/** select_left - like Linux, return the remaining time */
 static void select_left(long nr, const long *a, int64_t deadline)
 {
 	struct timespec ts, *left = time_left(deadline, &ts);
@@ -195,7 +196,7 @@ static void select_left(long nr, const long *a, int64_t deadline)
 		preload_copy((void *)a[4], &tv, sizeof(tv));
 }
 
-/** select_both - select() with sets that were read; there is one of ours */
+/** select_both - select() on sets already read that involve the stack */
 static long select_both(long nr, const long *a, struct picked *k, int n)
 {
 	struct { const void *mask; size_t len; } sig = { NULL, 0 };

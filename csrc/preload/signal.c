@@ -4,20 +4,22 @@
  *
  * Theory of operation
  *
- * What the program installs with sigaction() we keep, and give the kernel
- * on_signal() instead. When that finds its thread inside (internal.h), the
- * program's handler may not run: the library's state would be torn if it called
- * a socket or jumped away. The signal is put off: it is stored, further ones are
- * blocked until then in the mask to which the handler returns, and the wait of
- * the library is ended. leave() runs the program's handler, with the mask
- * and the arguments it would have had, and says whether the call may be made again.
+ * The engine records the handlers that the program installs with sigaction(),
+ * and installs on_signal() in the kernel instead. If on_signal() finds its
+ * thread inside (internal.h), the program's handler must not run: it could call
+ * a socket function or jump away while the library's state is inconsistent. The
+ * signal is then deferred: it is stored, the mask that applies after the
+ * handler blocks further signals, and the library's wait is interrupted.
+ * leave() runs the program's handler with its normal mask and arguments, and
+ * reports whether the call may be restarted.
  *
- * A signal that would end the program, because nobody handles it, is ours too,
- * as far as people use such to end programs: what was sent gets out, then it
- * does what it does. A second one ends the wait for that.
+ * The engine also handles signals that end the program by default, if they are
+ * commonly used for that: it first delivers what was sent, then lets the signal
+ * take effect. A second such signal ends the wait.
  *
- * SIGSEGV and SIGBUS stay ours for good. Inside they are the library's, which
- * makes EFAULT of them; in preload_copy() they are ours; else the program's.
+ * SIGSEGV and SIGBUS are always handled by on_signal(). Inside, they go to the
+ * library, which turns them into EFAULT. In preload_copy() they are handled
+ * here. Otherwise they go to the program.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -26,18 +28,18 @@
 #include "internal.h"
 
 #define SIG_LAST	64
-#define SIG_OWN		33	/* the C library's own, see is_cancel() */
+#define SIG_OWN		33	/* used by the C library, see is_cancel() */
 #define BIT(sig)	(1UL << ((sig) - 1))
 #define SA_RESTORER	0x04000000
-/* Of an instruction: putting these off makes no sense */
+/* Caused by an instruction, so they cannot be deferred. */
 #define SYNCHRONOUS	(BIT(SIGSEGV) | BIT(SIGBUS) | BIT(SIGFPE) | \
 			 BIT(SIGILL) | BIT(SIGTRAP) | BIT(SIGSYS))
 
-/* By default the end, and one that can be put off for a moment */
+/* They end the process by default and can be delayed for a moment. */
 #define FATAL		(BIT(SIGHUP) | BIT(SIGINT) | BIT(SIGQUIT) | BIT(SIGPIPE) | \
 			 BIT(SIGALRM) | BIT(SIGTERM) | BIT(SIGUSR1) | BIT(SIGUSR2))
 
-/* struct kernel_sigaction: what rt_sigaction(2) takes on x86-64 and arm64 */
+/* The struct kernel_sigaction of rt_sigaction(2) on x86-64 and arm64 */
 struct action {
 	union {
 		void (*handler)(int sig);
@@ -50,26 +52,27 @@ struct action {
 
 static struct action acts[SIG_LAST + 1];
 static struct action lib_segv, lib_bus;	/* the library's */
-static void (*restorer)(void);		/* the C library's; NULL: the kernel's vDSO has it */
+static void (*restorer)(void);		/* the C library's; NULL if the kernel's vDSO has it */
 
-/** restoring - what a handler's flags say of it */
+/** restoring - the flags of a handler that concern the restorer */
 static unsigned long restoring(void)
 {
 	return restorer ? SA_RESTORER : 0;
 }
 
-/* glibc has it, no other does; bionic is not musl by what proc.c knows it by. */
+/* Only glibc defines it; proc.c tells bionic from musl. */
 extern const char *gnu_get_libc_version(void) __attribute__((weak));
 extern int __register_atfork(void (*prepare)(void), void (*parent)(void),
 			     void (*child)(void), void *dso) __attribute__((weak));
 
 /**
- * is_cancel - whether a signal is pthread_cancel()'s of musl
+ * is_cancel - whether a signal is that of musl's pthread_cancel()
  *
- * The same number is glibc's for setuid() in all threads, whose handler must run at
- * once. musl's handler looks whether its thread waits in one certain piece of musl's
- * code, which it now never does. But what musl does with a call that says EINTR is
- * to see whether the thread is cancelled: so such a wait is ended, and that is all.
+ * glibc uses the same number for setuid() in all threads, and that handler must
+ * run at once. musl's handler checks whether its thread waits at a certain
+ * place in musl's code, which no longer happens. But when a call returns EINTR,
+ * musl checks whether the thread is cancelled. So it is enough to interrupt the
+ * wait.
  */
 static bool is_cancel(int sig)
 {
@@ -92,13 +95,13 @@ static bool is_handler(const struct action *act)
 	return act->handler != SIG_DFL && act->handler != SIG_IGN;
 }
 
-/** ours_forever - signals whose handler in the kernel is always on_signal() */
+/** ours_forever - whether the signal's handler in the kernel is always on_signal() */
 static bool ours_forever(int sig)
 {
 	return sig == SIGSEGV || sig == SIGBUS;
 }
 
-/** call_handler - the program's, wherever it belongs */
+/** call_handler - call the handler that the signal belongs to */
 static void call_handler(int sig, struct action *act, siginfo_t *si, void *ctx)
 {
 	if (act->flags & SA_RESETHAND)
@@ -109,7 +112,7 @@ static void call_handler(int sig, struct action *act, siginfo_t *si, void *ctx)
 		act->handler(sig);
 }
 
-/** signal_kill - what @sig does by default, now */
+/** signal_kill - apply the default action of @sig now */
 void signal_kill(int sig)
 {
 	struct action dfl = { .handler = SIG_DFL };
@@ -120,7 +123,7 @@ void signal_kill(int sig)
 	RAW3(tgkill, RAW0(getpid), RAW0(gettid), sig);
 }
 
-/** die_of - nobody handles it: let the host do what it does then */
+/** die_of - a fatal signal without a handler: let the host apply the default action */
 static void die_of(int sig, const siginfo_t *si)
 {
 	struct action dfl = { .handler = SIG_DFL };
@@ -128,7 +131,7 @@ static void die_of(int sig, const siginfo_t *si)
 	sigaction_raw(sig, &dfl, NULL);
 	if (FATAL & BIT(sig))
 		proc_ends(0, sig);
-	if (si->si_code <= 0 || (FATAL & BIT(sig)))	/* it will not come again */
+	if (si->si_code <= 0 || (FATAL & BIT(sig)))	/* it will not be raised again */
 		signal_kill(sig);
 }
 
@@ -145,7 +148,7 @@ static void put_off(int sig, const siginfo_t *si, ucontext_t *uc)
 		lkl.interrupt(me.lkl);
 }
 
-/** on_signal - every handler the kernel knows of */
+/** on_signal - the only handler that the kernel knows */
 static void on_signal(int sig, siginfo_t *si, void *ctx)
 {
 	ucontext_t *uc = ctx;
@@ -179,13 +182,13 @@ static void on_signal(int sig, siginfo_t *si, void *ctx)
 		die_of(sig, si);
 }
 
-/** set_mask - of the thread */
+/** set_mask - set the signal mask of the thread */
 static void set_mask(uint64_t mask)
 {
 	RAW4(rt_sigprocmask, SIG_SETMASK, &mask, 0, sizeof(mask));
 }
 
-/** signal_run - run the handler of the signal that was put off */
+/** signal_run - run the handler of the deferred signal */
 int signal_run(void)
 {
 	int sig = me.pending, ret = HAD_SIGNAL;
@@ -195,7 +198,10 @@ int signal_run(void)
 	ucontext_t uc;
 	static const long none[6];
 
-	/* The end of a wait was asked for; the next one shall not see it. */
+	/*
+	 * An interruption was requested; consume it so that the next wait is
+	 * not affected.
+	 */
 	me.depth++;
 	if (me.top) {
 		stack_raw(SYS_getppid, none);
@@ -204,7 +210,7 @@ int signal_run(void)
 	me.depth--;
 	me.pending = 0;
 	if (is_cancel(sig)) {
-		/* What waited says EINTR. */
+		/* The interrupted call returns EINTR. */
 	} else if (is_handler(&act)) {
 		memset(&uc, 0, sizeof(uc));
 		memcpy(&uc.uc_sigmask, &mask, sizeof(mask));
@@ -220,7 +226,7 @@ int signal_run(void)
 	return ret;
 }
 
-/** wrap - the kernel's action for one of the program's */
+/** wrap - the action for the kernel that corresponds to one of the program's */
 static struct action wrap(int sig, const struct action *act)
 {
 	struct action k = *act;
@@ -234,7 +240,7 @@ static struct action wrap(int sig, const struct action *act)
 	return k;
 }
 
-/** wrap_default - the kernel's action for SIG_DFL */
+/** wrap_default - the action for the kernel that corresponds to SIG_DFL */
 static struct action wrap_default(int sig, const struct action *act)
 {
 	struct action k = *act;
@@ -279,7 +285,7 @@ long call_sigaction(long nr, const long *a)
 	return ret;
 }
 
-/** signal_own - a handler of ours, past the program's */
+/** signal_own - install a handler of our own, bypassing the program's */
 void signal_own(int sig, void (*fn)(int sig))
 {
 	struct action k = { .handler = fn, .flags = restoring() | SA_ONSTACK,
@@ -288,7 +294,7 @@ void signal_own(int sig, void (*fn)(int sig))
 	sigaction_raw(sig, &k, NULL);
 }
 
-/** signal_own_ending - the same for those that people end programs with, unless ignored */
+/** signal_own_ending - the same for signals that end programs, unless ignored */
 void signal_own_ending(void (*fn)(int sig))
 {
 	static const int ending[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM };
@@ -305,13 +311,13 @@ void signal_own_ending(void (*fn)(int sig))
 	RAW4(rt_sigprocmask, SIG_UNBLOCK, &mask, 0, sizeof(mask));
 }
 
-/** signal_init - take over what is there; the library has booted */
+/** signal_init - take over the existing handlers, after the library has booted */
 int signal_init(void)
 {
 	struct action now, k;
 	int sig;
 
-	/* The library has a handler, so the restorer is known. */
+	/* The library has a handler, so this reveals the restorer. */
 	if (!sigaction_raw(SIGSEGV, NULL, &now))
 		restorer = now.restorer;
 	for (sig = 1; sig <= SIG_LAST; sig++) {

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * Sockets of the stack are made, connected and given options.
- */
+/* Calls that create and connect sockets of the stack, and set their options. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +14,9 @@
 
 #define TYPE_MASK	0xf	/* SOCK_TYPE_MASK, include/linux/net.h */
 
-/* Not in every libc; include/uapi/asm-generic/socket.h, linux/if_packet.h. */
+/*
+ * Not in every libc; from include/uapi/asm-generic/socket.h, linux/if_packet.h.
+ */
 #define OPT_RCVTIMEO_NEW	66
 #define OPT_SNDTIMEO_NEW	67
 #define OPT_ZEROCOPY		60
@@ -25,7 +25,7 @@
 #define OPT_PACKET_RX_RING	5
 #define OPT_PACKET_TX_RING	13
 
-/** is_stacks - whether sockets of this kind are the stack's */
+/** is_stacks - whether such sockets belong to the stack */
 static bool is_stacks(int domain, int proto)
 {
 	switch (domain) {
@@ -34,8 +34,10 @@ static bool is_stacks(int domain, int proto)
 	case AF_PACKET:
 		return true;
 	case AF_NETLINK:
-		/* The rest (audit, uevent, ...) is about the host, of which an
-		 * empty network namespace shows nothing. */
+		/*
+		 * The others (audit, uevent, ...) concern the host, and an
+		 * empty network namespace shows nothing of it.
+		 */
 		return proto == NETLINK_ROUTE || proto == NETLINK_SOCK_DIAG ||
 		       proto == NETLINK_GENERIC || proto == NETLINK_NETFILTER ||
 		       proto == NETLINK_XFRM;
@@ -44,10 +46,11 @@ static bool is_stacks(int domain, int proto)
 }
 
 /**
- * is_nobodys - whether there are such sockets neither of the stack nor of the host
+ * is_nobodys - whether such sockets are refused: neither kernel may provide
+ * them
  *
- * As lklhost's filter has it (host/filter.c), for kernels that have no filters: not
- * all of these families know of network namespaces.
+ * The same list as in lklhost's filter (host/filter.c), for hosts without
+ * seccomp filters: some of these families ignore network namespaces.
  */
 static bool is_nobodys(int domain)
 {
@@ -55,7 +58,7 @@ static bool is_nobodys(int domain)
 	       !is_stacks(domain, 0);
 }
 
-/** stack_socket - make it in the stack, MPTCP for TCP when so decided */
+/** stack_socket - make a socket in the stack, MPTCP instead of TCP if enabled */
 static long stack_socket(int domain, int type, int proto, bool *mptcp)
 {
 	long fd;
@@ -66,7 +69,7 @@ static long stack_socket(int domain, int type, int proto, bool *mptcp)
 	    (proto == 0 || proto == IPPROTO_TCP)) {
 		fd = STACK(socket, domain, type, IPPROTO_MPTCP, 0, 0, 0);
 		*mptcp = fd >= 0;
-		/* A stack without MPTCP, or with it switched off. */
+		/* The stack has no MPTCP, or it is disabled. */
 		if (fd >= 0 || (fd != -EPROTONOSUPPORT && fd != -ENOPROTOOPT &&
 				fd != -EINVAL))
 			return fd;
@@ -105,8 +108,8 @@ long call_socket(long nr, const long *a)
 }
 
 /**
- * accept_limit - SO_RCVTIMEO of an MPTCP listener, which its accept() does not
- * heed in Linux 6.12
+ * accept_limit - apply SO_RCVTIMEO of an MPTCP listener, which accept() ignores
+ * in Linux 6.12
  */
 static long accept_limit(int lfd)
 {
@@ -142,7 +145,7 @@ long call_accept(long nr, const long *a)
 	if (lis->listening) {
 		struct pollfd p = { .fd = lfd, .events = POLLIN };
 
-		/* A descriptor is not worth making when nothing has come. */
+		/* Avoid making a descriptor if no connection is waiting. */
 		if (STACK(fcntl, lfd, F_GETFL, 0, 0, 0, 0) & O_NONBLOCK) {
 			if (!poll_stack(&p))
 				return -EAGAIN;
@@ -152,7 +155,7 @@ long call_accept(long nr, const long *a)
 				return sfd;
 		}
 	}
-	/* Before waiting, as the kernel does it. */
+	/* Before waiting, as in the kernel. */
 	fd = table_reserve(flags);
 	if (fd < 0)
 		return fd;
@@ -222,7 +225,7 @@ long call_getsockopt(long nr, const long *a)
 	if (!is_sock(a[0]))
 		return native(nr, a);
 	ret = stack_now(nr, (long[6]){ entries[a[0]].sfd, a[1], a[2], a[3], a[4] });
-	/* What was asked for, whatever is below. */
+	/* Report the protocol that was requested. */
 	if (!ret && a[1] == SOL_SOCKET && a[2] == SO_PROTOCOL &&
 	    sock_of(a[0])->mptcp &&
 	    !preload_copy(&len, (void *)a[4], sizeof(len)) && len > 0)
@@ -230,24 +233,24 @@ long call_getsockopt(long nr, const long *a)
 	return ret;
 }
 
-/** refused - an option that holds what is not the stack's: -errno, or 0 */
+/** refused - the error for an option that the stack cannot provide, or 0 */
 static long refused(long level, long name)
 {
-	/* Nobody could say that the pages are not used any more. */
+	/* Nothing would report that the pages are no longer used. */
 	if (level == SOL_SOCKET && name == OPT_ZEROCOPY)
 		return -EOPNOTSUPP;
-	/* Programs of the host's bpf(2) */
+	/* BPF programs of the host's bpf(2) */
 	if (level == SOL_SOCKET &&
 	    (name == OPT_ATTACH_BPF || name == OPT_REUSEPORT_EBPF))
 		return -EPERM;
-	/* They are to be mapped. */
+	/* These rings would have to be mapped. */
 	if (level == SOL_PACKET &&
 	    (name == OPT_PACKET_RX_RING || name == OPT_PACKET_TX_RING))
 		return -ENOPROTOOPT;
 	return 0;
 }
 
-/** note_timeout - whether calls on it have a limit now */
+/** note_timeout - record whether calls on the socket have a timeout */
 static void note_timeout(struct sock *s, const long *a)
 {
 	struct timeval tv;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Descriptors: which of the host's stand for sockets of the stack.
+ * The table of descriptors that represent sockets of the stack.
  *
  * Theory of operation
  *
- * A placeholder is an unconnected unix stream socket: S_IFSOCK to fstat(2), an
- * inode of its own in /proc/PID/fd, and whoever reads or writes it by mistake,
- * for instance a program that was executed with it, is refused at once. Every
- * descriptor of the host has a descriptor of its own in the stack, so what
- * duplicates mean to epoll and close is the stack's matter.
+ * A placeholder is an unconnected unix stream socket. fstat(2) reports
+ * S_IFSOCK, /proc/PID/fd shows an inode of its own, and a read or write by
+ * mistake fails at once, for instance in a program that inherits it through
+ * exec. Each descriptor of the host has its own descriptor in the stack, so the
+ * stack handles what duplicates mean for epoll and close.
  *
- * preload_kind[] is read without a lock, everything is changed under one.
- * Entries are taken away before the host's descriptor is closed, and made after
- * it was opened, so nobody finds an entry that belongs to another file. dup2()
- * exchanges a file for another at once, and keeps its own order (dup.c).
+ * preload_kind[] is read without a lock; changes need the lock. Entries are
+ * removed before the host's descriptor is closed and added after it is opened,
+ * so no thread finds an entry of another file. dup2() replaces a file in one
+ * step, so it follows an order of its own (dup.c).
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -36,7 +36,7 @@ static int free_sock = -1, n_socks;
 static uint32_t last_id;
 static int locked;
 
-/** lock - the tables; the caller is inside until unlock() */
+/** lock - lock the tables; the caller is inside until unlock() */
 void lock(void)
 {
 	enter();
@@ -53,14 +53,18 @@ void unlock(void)
 /** table_init - make the tables */
 int table_init(void)
 {
-	/* Costs nothing until used. */
+	/* Unused pages cost nothing. */
 	preload_kind = pages(ENTRY_FDS);
 	entries = pages(ENTRY_FDS * sizeof(*entries));
 	socks = pages(SOCKS_MAX * sizeof(*socks));
 	return preload_kind && entries && socks ? 0 : -ENOMEM;
 }
 
-/** sock_alloc - a socket with one reference; its index or -ENFILE. Locked. */
+/**
+ * sock_alloc - allocate a socket with one reference
+ *
+ * Returns its index or -ENFILE. Locked.
+ */
 int sock_alloc(int domain, int type, int proto)
 {
 	int i = free_sock;
@@ -79,7 +83,7 @@ int sock_alloc(int domain, int type, int proto)
 	return i;
 }
 
-/** sock_put - one reference less. Locked. */
+/** sock_put - drop a reference. Locked. */
 void sock_put(int i)
 {
 	struct sock *s = &socks[i];
@@ -92,7 +96,7 @@ void sock_put(int i)
 	counts.open -= s->domain != 0;
 }
 
-/** table_set - put an entry beside a descriptor. Locked. */
+/** table_set - set the entry of a descriptor. Locked. */
 void table_set(int fd, int sfd, int sock, unsigned char kind)
 {
 	if (unlikely((preload_kind[fd] & KIND_PARKED) && entries[fd].sfd != sfd))
@@ -103,7 +107,7 @@ void table_set(int fd, int sfd, int sock, unsigned char kind)
 	__atomic_store_n(&preload_kind[fd], kind, __ATOMIC_RELEASE);
 }
 
-/** table_reserve - a placeholder */
+/** table_reserve - make a placeholder */
 int table_reserve(int type_flags)
 {
 	long fd = RAW3(socket, AF_UNIX,
@@ -116,7 +120,7 @@ int table_reserve(int type_flags)
 	return (int)fd;
 }
 
-/** inode - of a descriptor */
+/** inode - the inode of a descriptor */
 static uint64_t inode(int fd)
 {
 	struct stat st;
@@ -125,7 +129,7 @@ static uint64_t inode(int fd)
 }
 
 /**
- * table_give - make @fd, a placeholder, stand for @sfd
+ * table_give - let the placeholder @fd represent @sfd
  *
  * Returns @fd, or a negative errno with both closed.
  */
@@ -153,7 +157,10 @@ int table_give(int fd, int sfd, int domain, int type, int proto)
 	return i;
 }
 
-/** table_forget - take away what stands beside @fd; the stack's descriptor, or -1. Locked. */
+/**
+ * table_forget - remove the entry of @fd; returns the stack's descriptor or -1.
+ * Locked.
+ */
 int table_forget(int fd)
 {
 	unsigned char kind = preload_kind[fd];
@@ -185,13 +192,13 @@ long call_close(long nr, const long *a)
 	lock();
 	sfd = table_forget(fd);
 	unlock();
-	/* With SO_LINGER it may take its time. */
+	/* Closing may block if SO_LINGER is set. */
 	if (sfd >= 0)
 		stack_wait(SYS_close, (long[6]){ sfd }, false);
 	return native(nr, a);
 }
 
-/** call_close_range - close_range(2), around what is the library's own */
+/** call_close_range - close_range(2), except descriptors of the library */
 long call_close_range(long nr, const long *a)
 {
 	unsigned int first = (unsigned int)a[0], last = (unsigned int)a[1];

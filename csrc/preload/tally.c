@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What the program's connections carried, with whom, and whether by MPTCP.
+ * Statistics of the program's connections: bytes, peers, and whether they use
+ * MPTCP.
  *
- * The kernel is asked when a socket is closed, or somebody wants to know.
+ * The kernel is queried when a socket is closed, or when the statistics are
+ * requested.
  */
 #define _GNU_SOURCE
 #include <linux/mptcp.h>
@@ -18,19 +20,19 @@
 #endif
 
 /**
- * struct tally - of some sockets
- * @acct: as for any process
- * @connected: those of the connections that the program made
+ * struct tally - statistics of some sockets
+ * @acct: the counters, as for any process
+ * @connected: counts only connections that the program made
  */
 struct tally {
 	struct account acct;
 	uint64_t connected;
 };
 
-static struct tally closed;	/* under the tables' lock, as all here */
-static uint32_t asked;		/* how often: which sockets have been seen */
+static struct tally closed;	/* the tables' lock protects this and all below */
+static uint32_t asked;		/* counts requests: marks sockets already seen */
 
-/** ask - a call in the stack; the program's threads may have small ones of their own */
+/** ask - make a call in the stack; works on threads with a small stack of their own */
 static long ask(long nr, long a, long b, long c, long d, long e)
 {
 	long args[6] = { a, b, c, d, e };
@@ -38,13 +40,13 @@ static long ask(long nr, long a, long b, long c, long d, long e)
 	return me.top ? stack_raw(nr, args) : lkl.syscall(nr, args);
 }
 
-/** option - getsockopt(2) in the stack; whether it was answered */
+/** option - getsockopt(2) in the stack; returns whether it succeeded */
 static bool option(int sfd, int level, int name, void *value, int len)
 {
 	return !ask(SYS_getsockopt, sfd, level, name, (long)value, (long)&len);
 }
 
-/** kind_of_conn - what became of MPTCP; @info is the kernel's word, where there is one */
+/** kind_of_conn - the outcome of MPTCP; @info is valid if @known */
 static enum account_kind kind_of_conn(const struct sock *s, bool known,
 				      const struct mptcp_info *info)
 {
@@ -52,7 +54,7 @@ static enum account_kind kind_of_conn(const struct sock *s, bool known,
 		return ACCOUNT_TCP;
 	if (!s->mptcp)
 		return ACCOUNT_OPTION;
-	/* One accepted without MPTCP is a TCP socket. */
+	/* A connection accepted without MPTCP is a TCP socket. */
 	if (!known)
 		return ACCOUNT_PEER;
 	if (!(info->mptcpi_flags & MPTCP_INFO_FLAG_FALLBACK))
@@ -61,7 +63,7 @@ static enum account_kind kind_of_conn(const struct sock *s, bool known,
 	       ACCOUNT_LATER : ACCOUNT_PEER;
 }
 
-/** add - a socket */
+/** add - add a socket */
 static void add(struct tally *t, const struct sock *s, int sfd)
 {
 	struct account *a = &t->acct;
@@ -77,9 +79,9 @@ static void add(struct tally *t, const struct sock *s, int sfd)
 	open = !ask(SYS_getpeername, sfd, (long)&peer, (long)&len, 0, 0);
 	if (!open && !s->in && !s->out)
 		return;
-	/* All that connect to a server have ports of their own, which say nothing. */
+	/* Clients of a server have arbitrary ports, so leave them out. */
 	if (s->accepted)
-		peer.sin6_port = 0;	/* struct sockaddr_in has it there too */
+		peer.sin6_port = 0;	/* struct sockaddr_in has the port at the same offset */
 	else
 		t->connected++;
 	a->in += s->in;
@@ -91,7 +93,7 @@ static void add(struct tally *t, const struct sock *s, int sfd)
 		account_bytes(a, &peer, "tcp", s->in + s->out);
 }
 
-/** tally_close - the last descriptor of a socket is being closed. Locked. */
+/** tally_close - record a socket whose last descriptor is closed. Locked. */
 void tally_close(struct sock *s, int sfd)
 {
 	if (!s->told)
@@ -100,7 +102,7 @@ void tally_close(struct sock *s, int sfd)
 }
 
 /**
- * tally_print - connections, and the lines of the process
+ * tally_print - print the connections, and the lines of the process
  * @prefix: "proc.PID.COMM"
  */
 size_t tally_print(const char *prefix, char *buf, size_t len)

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Where patched system calls arrive, and the other things C cannot say.
+ * The entry point of patched system calls, and other code that C cannot
+ * express.
  *
- * After `svc` all registers but x0 are as they were, the flags and the vector
- * registers included, of which the kernel keeps 128 bits each. There is no red
- * zone below sp (AAPCS64), so that is where they are kept.
+ * `svc` changes no register except x0. The entry point therefore saves and
+ * restores all others, including the flags and the vector registers, of which
+ * the kernel preserves 128 bits each. AAPCS64 has no red zone below sp, so the
+ * registers are saved there.
  */
 #include <asm/unistd.h>
 
@@ -14,11 +16,13 @@
 
 	.text
 /*
- * preload_tramp: what each patched `svc` jumps to is a copy of this, with the two
- * words at the end and the last jump made its own (patch.c).
+ * preload_tramp: the template of the trampolines. Each patched `svc` jumps to a
+ * copy of it, in which patch.c fills in the two words at the end and the last
+ * jump.
  *
- * The calls after which the stack is another one, or none, touch it neither
- * before nor afterwards; their numbers are told apart with nothing but x8.
+ * Some calls leave the thread with another stack, or with none. For these calls
+ * the trampoline does not touch the stack, before or after. It recognizes their
+ * numbers with no register but x8.
  */
 	.p2align 3
 	.globl preload_tramp
@@ -55,10 +59,13 @@ preload_tramp:
 	.p2align 3
 .Ldata:
 	.quad	0		/* preload_entry */
-	.quad	0		/* where to go on */
+	.quad	0		/* where to continue */
 .Lend:
 
-/* preload_tramp_at: its length, and where the jump and the words are in it */
+/*
+ * preload_tramp_at: the length of the template, and the offsets of its jump and
+ * words
+ */
 	.section .rodata
 	.p2align 2
 	.globl preload_tramp_at
@@ -71,13 +78,13 @@ preload_tramp_at:
 	.text
 
 /*
- * preload_entry: called by a trampoline, whose frame of TRAMP_FRAME bytes has
- * x16, x17, x29, x30 and where the program goes on. x8 is the number. Calls on
- * descriptors that are the host's alone take the short way.
+ * preload_entry: called by a trampoline. The trampoline's frame of TRAMP_FRAME
+ * bytes holds x16, x17, x29, x30 and the address where the program continues.
+ * x8 is the call number. Calls on descriptors of the host take the short path.
  *
- * To an unwinder this is the frame that the program's code has called, from the
- * instruction that was patched: the return address is in a column of its own, the
- * one that libgcc has for frames of signals, because x30 is the program's.
+ * An unwinder sees this frame as called by the program's code, at the
+ * instruction that was patched. The return address has a column of its own, the
+ * one that libgcc uses for signal frames, because x30 belongs to the program.
  */
 #define RA	96
 
@@ -117,7 +124,7 @@ preload_native:
 	svc	#0
 	ret
 
-#define FRAME	688		/* 176 of others, 512 of vector registers */
+#define FRAME	688		/* 176 for general registers, 512 for vector registers */
 
 .Lslow:
 	sub	sp, sp, #FRAME
@@ -214,9 +221,9 @@ preload_on_stack:
 	.size preload_on_stack, . - preload_on_stack
 
 /*
- * int preload_copy(void *to, const void *from, size_t len): the program's memory,
- * which may not be there: -EFAULT then. A fault between the two labels goes to
- * the third (signal.c).
+ * int preload_copy(void *to, const void *from, size_t len): copy to or from
+ * memory of the program. Returns -EFAULT if it is not mapped: a fault between
+ * the first two labels continues at the third (signal.c).
  */
 	.p2align 4
 	.globl preload_copy

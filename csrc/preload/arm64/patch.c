@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The system calls of arm64, for ../patch.c.
+ * Patches the system calls of arm64, for ../patch.c.
  *
  * Theory of operation
  *
- * An instruction has four bytes, so has a jump, and a jump goes 128 MB far: each
- * `svc #0` becomes one to a trampoline of its own, whatever its number is; that is
- * in x8 and decided on when it is made (entry.S). Nothing depends on what a
- * compiler has put around it, and jumps to it may come from anywhere.
+ * An instruction and a jump both have four bytes, and a jump reaches 128 MB. So
+ * each `svc #0` becomes a jump to a trampoline of its own, whatever the call
+ * number. The number is in x8, and entry.S decides on it when the call is made.
+ * This does not depend on the surrounding code of the compiler, and jumps to
+ * the instruction from elsewhere still work.
  *
- * The only one that stays is that behind `mov x8, #rt_sigreturn`: unwinders know
- * the frame of a signal by these two instructions.
+ * The only `svc` left alone follows `mov x8, #rt_sigreturn`: unwinders
+ * recognize signal frames by these two instructions.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -32,13 +33,13 @@ extern HIDDEN const struct {
 	uint32_t len, jump, data;
 } preload_tramp_at;
 
-/** jump - the instruction at @from that goes to @to */
+/** jump - the instruction that jumps from @from to @to */
 static uint32_t jump(const unsigned char *from, const unsigned char *to)
 {
 	return INSN_JUMP | ((uint32_t)((to - from) >> 2) & 0x3ffffff);
 }
 
-/** trampoline - for the call at @p */
+/** trampoline - make the trampoline for the call at @p */
 static unsigned char *trampoline(const unsigned char *p)
 {
 	unsigned char *tramp = pool_take(preload_tramp_at.len), *at;

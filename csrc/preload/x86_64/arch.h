@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What C has to know of an x86-64: a call of the host, and where a signal came. */
+/*
+ * The x86-64 parts of the C code: host system calls, and the registers of a
+ * signal context.
+ */
 #ifndef PRELOAD_ARCH_H
 #define PRELOAD_ARCH_H
 
 #include <errno.h>
 #include <ucontext.h>
 
-/** raw6 - a system call of the host */
+/** raw6 - make a system call of the host */
 static inline long raw6(long nr, long a, long b, long c, long d, long e, long f)
 {
 	register long r10 __asm__("r10") = d;
@@ -22,19 +25,19 @@ static inline long raw6(long nr, long a, long b, long c, long d, long e, long f)
 	return ret;
 }
 
-/** arch_pc - the instruction that a signal found its thread at */
+/** arch_pc - the address of the instruction that the signal interrupted */
 static inline const char *arch_pc(const ucontext_t *uc)
 {
 	return (const char *)uc->uc_mcontext.gregs[REG_RIP];
 }
 
-/** arch_go_on - have it go on at @pc */
+/** arch_go_on - let the interrupted thread continue at @pc */
 static inline void arch_go_on(ucontext_t *uc, const char *pc)
 {
 	uc->uc_mcontext.gregs[REG_RIP] = (greg_t)pc;
 }
 
-/** arch_interrupted - at a system call that would be made again: have it say EINTR */
+/** arch_interrupted - return EINTR if the kernel is about to restart a system call */
 static inline void arch_interrupted(ucontext_t *uc)
 {
 	uc->uc_mcontext.gregs[REG_RAX] = -EINTR;

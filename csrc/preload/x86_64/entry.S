@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Where patched system calls arrive, and the other things C cannot say.
+ * The entry point of patched system calls, and other code that C cannot
+ * express.
  *
- * preload_entry: as after `syscall` all registers but rax, rcx and r11 must come
- * back as they were, and the caller may use the 128 bytes below its stack
- * pointer. rax is the number, r11 where to go on. Calls on descriptors that are
- * the host's alone take the short way without touching anything else.
+ * preload_entry: as after `syscall`, all registers except rax, rcx and r11 must
+ * keep their values, and the caller may use the 128 bytes below its stack
+ * pointer. rax is the call number, r11 the address where the program continues.
+ * Calls on descriptors of the host take the short path, which touches nothing
+ * else.
  */
 #include "entry.h"
 
@@ -141,9 +143,9 @@ preload_on_stack:
 	.size preload_on_stack, . - preload_on_stack
 
 /*
- * int preload_copy(void *to, const void *from, size_t len): the program's memory,
- * which may not be there: -EFAULT then. A fault between the two labels goes to
- * the third (signal.c).
+ * int preload_copy(void *to, const void *from, size_t len): copy to or from
+ * memory of the program. Returns -EFAULT if it is not mapped: a fault between
+ * the first two labels continues at the third (signal.c).
  */
 	.p2align 4
 	.globl preload_copy

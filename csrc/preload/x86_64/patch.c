@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The system calls of x86-64, for ../patch.c.
+ * Patches the system calls of x86-64, for ../patch.c.
  *
  * Theory of operation
  *
- * An instruction of two bytes has no room for a jump of five. Three ways, tried in
- * this order:
+ * A jump has five bytes and does not fit in the two of `syscall`. There are
+ * three ways, tried in this order:
  *
- * - `mov $NR, %eax; syscall`, seven bytes: a jump takes the place of the first,
- *   and its trampoline loads the number. Only where the number is of interest.
- * - `syscall; cmp $-4095, %rax` (or its kin): the jump takes the place of both,
- *   and the trampoline compares afterwards.
- * - elsewhere, when a number of interest was loaded shortly before and what lies
- *   between does the same anywhere: the trampoline does all of it.
+ * - `mov $NR, %eax; syscall`, seven bytes: the jump replaces both, and the
+ *   trampoline loads the number. Only if the number is of interest.
+ * - `syscall; cmp $-4095, %rax` (or a variant): the jump replaces both, and the
+ *   trampoline makes the comparison afterwards.
+ * - Otherwise, if a number of interest was loaded shortly before and the
+ *   instructions in between can be moved: the trampoline executes all of them.
  *
- * Nothing jumps between the two instructions of a pair in C libraries as they are
- * compiled; clone, vfork and sigreturn are not of interest and stay untouched.
+ * In C libraries as compiled, nothing jumps between the two instructions of a
+ * pair. clone, vfork and sigreturn are not of interest and stay unchanged.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -30,7 +30,7 @@ const long arch_reach = 0x7ff00000L;
 
 void preload_entry(void);
 
-/** put_jump - a jump of five bytes for the address @at, written to @buf */
+/** put_jump - write a five-byte jump, which will be at the address @at, to @buf */
 static void put_jump(unsigned char *buf, const unsigned char *at,
 		     const unsigned char *to)
 {
@@ -41,10 +41,10 @@ static void put_jump(unsigned char *buf, const unsigned char *at,
 }
 
 /**
- * trampoline - code that goes to preload_entry and comes back
- * @head: @head_len bytes to execute before
- * @tail: @tail_len bytes to execute afterwards
- * @back: where to go on
+ * trampoline - make code that calls preload_entry and returns
+ * @head: @head_len bytes to execute before the call
+ * @tail: @tail_len bytes to execute after it
+ * @back: where to continue
  */
 static unsigned char *trampoline(const unsigned char *head, size_t head_len,
 				 const unsigned char *tail, size_t tail_len,
@@ -78,17 +78,18 @@ static unsigned char *trampoline(const unsigned char *head, size_t head_len,
 	return start;
 }
 
-/** wanted - whether a call is ever anything but the host's */
+/** wanted - whether the call may concern the stack */
 static bool wanted(uint32_t nr)
 {
 	return nr < ENTRY_CALLS && preload_class[nr] != CLASS_HOST;
 }
 
 /**
- * movable - length of an instruction that does the same anywhere, or 0
+ * movable - length of an instruction that can be moved, or 0
  *
- * The few that compilers put between the load of a number and the call: a move,
- * an addition, a lea, with a register or memory but not relative to itself.
+ * Only those that compilers put between the load of a number and the call: a
+ * move, an addition or a lea, with registers or memory that is not relative to
+ * rip.
  */
 static int movable(const unsigned char *p)
 {
@@ -116,8 +117,8 @@ static int movable(const unsigned char *p)
 }
 
 /**
- * load_before - where a number of interest is loaded into eax, and nothing but
- * movable instructions lies between that and @p; or NULL
+ * load_before - find the instruction that loads a number of interest into eax,
+ * if only movable instructions lie between it and @p; or NULL
  */
 static unsigned char *load_before(unsigned char *p, const unsigned char *start)
 {
@@ -151,10 +152,10 @@ static size_t cmp_after(const unsigned char *p)
 }
 
 /**
- * patch_one - the two bytes at @p look like `syscall`
+ * patch_one - patch the call at @p, where the two bytes look like `syscall`
  *
- * Returns how many bytes were patched from @p on, 0: left alone, or a negative
- * errno.
+ * Returns the number of bytes patched from @p on, 0 if left alone, or a
+ * negative errno.
  */
 static int patch_one(unsigned char *p, const struct text *t)
 {
