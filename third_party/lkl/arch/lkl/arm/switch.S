@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Stack switch. A saved context is its callee-saved registers and a return
- * address on its stack, and the stack pointer somewhere else. All routines use
- * the same layout, so any of them resumes what another saved. r3 is in it for the
- * alignment.
+ * Stack switch. A saved context consists of its callee-saved registers and a
+ * return address on its stack; the stack pointer is stored elsewhere. All
+ * routines use the same layout, so each can resume what another saved. r3 is
+ * included for alignment.
  *
- * The VFP's registers stay out of it: neither the kernel nor the host library is
- * compiled to use them, so d8 to d15 are the caller's all the time.
+ * The VFP registers are not saved: neither the kernel nor the host library is
+ * compiled to use them, so d8 to d15 always belong to the caller.
  */
 #include <linux/linkage.h>
 
@@ -22,8 +22,10 @@ SYM_FUNC_START(lkl_switch)
 	pop	{r3-r11, pc}
 SYM_FUNC_END(lkl_switch)
 
-/* long lkl_anchor_call(void **save, long (*fn)(void *), void *arg)
- * Returns when fn returns, or when somebody jumps to *save. */
+/*
+ * long lkl_anchor_call(void **save, long (*fn)(void *), void *arg) Returns when
+ * fn returns, or when another context jumps to *save.
+ */
 SYM_FUNC_START(lkl_anchor_call)
 	push	{r3-r11, lr}
 	str	sp, [r0]
@@ -39,9 +41,12 @@ SYM_FUNC_START(lkl_jump)
 	pop	{r3-r11, pc}
 SYM_FUNC_END(lkl_jump)
 
-/* long lkl_syscall_anchored(void **save, fn, const long *params)
- * lkl_anchor_call() that spreads the six arguments of a system call: the last two
- * go on the stack. A 64-bit one is in a pair of them, as at the host's own entry. */
+/*
+ * long lkl_syscall_anchored(void **save, fn, const long *params) Like
+ * lkl_anchor_call(), with the six arguments of a system call: the last two go
+ * on the stack. A 64-bit argument takes a pair of them, as in the host's own
+ * calls.
+ */
 SYM_FUNC_START(lkl_syscall_anchored)
 	push	{r3-r11, lr}
 	str	sp, [r0]

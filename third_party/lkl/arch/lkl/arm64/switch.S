@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Stack switch. A saved context is its callee-saved registers and a return
- * address on its stack, and the stack pointer somewhere else. All routines use
- * the same layout, so any of them resumes what another saved.
+ * Stack switch. A saved context consists of its callee-saved registers and a
+ * return address on its stack; the stack pointer is stored elsewhere. All
+ * routines use the same layout, so each can resume what another saved.
  *
- * The vector registers stay out of it: neither the kernel nor the host library is
- * compiled to use them, so d8 to d15 are the caller's all the time. x18 belongs to
- * the platform (a shadow stack on Android) and is not touched either.
+ * The vector registers are not saved: neither the kernel nor the host library
+ * is compiled to use them, so d8 to d15 always belong to the caller. x18
+ * belongs to the platform (a shadow stack on Android) and is not touched
+ * either.
  */
 #include <linux/linkage.h>
 
@@ -40,8 +41,10 @@ SYM_FUNC_START(lkl_switch)
 	ret
 SYM_FUNC_END(lkl_switch)
 
-/* long lkl_anchor_call(void **save, long (*fn)(void *), void *arg)
- * Returns when fn returns, or when somebody jumps to *save. */
+/*
+ * long lkl_anchor_call(void **save, long (*fn)(void *), void *arg) Returns when
+ * fn returns, or when another context jumps to *save.
+ */
 SYM_FUNC_START(lkl_anchor_call)
 	SAVE
 	mov	x9, sp
@@ -60,8 +63,10 @@ SYM_FUNC_START(lkl_jump)
 	ret
 SYM_FUNC_END(lkl_jump)
 
-/* long lkl_syscall_anchored(void **save, fn, const long *params)
- * lkl_anchor_call() that spreads the six arguments of a system call. */
+/*
+ * long lkl_syscall_anchored(void **save, fn, const long *params) Like
+ * lkl_anchor_call(), with the six arguments of a system call.
+ */
 SYM_FUNC_START(lkl_syscall_anchored)
 	SAVE
 	mov	x9, sp

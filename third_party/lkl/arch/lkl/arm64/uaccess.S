@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Copies from and to the process's memory. Short ones fault at instructions
- * named in the exception table. Long ones go to the C library, which may fault
- * anywhere: lkl_ucopy_sp then says where to come back to.
+ * Copies between the kernel and the process's memory. Short copies fault at
+ * instructions listed in the exception table. Long copies go to the C library,
+ * which may fault anywhere: lkl_ucopy_sp then says where to return.
  */
 #include <linux/linkage.h>
 
@@ -18,8 +18,10 @@
 
 	.text
 
-/* unsigned long lkl_copy_user(void *to, const void *from, unsigned long n)
- * Returns how many bytes were not copied. */
+/*
+ * unsigned long lkl_copy_user(void *to, const void *from, unsigned long n)
+ * Returns the number of bytes not copied.
+ */
 SYM_FUNC_START(lkl_copy_user)
 	cmp	x2, #SHORT
 	b.hi	.Llong
@@ -48,7 +50,7 @@ SYM_FUNC_START(lkl_copy_user)
 	EX 3b, .Lbytes
 	EX 31b, .Lbytes
 
-/* The C library may be anywhere in a vector routine when it faults. */
+/* The C library may fault anywhere in a vector routine. */
 .Llong:
 	adrp	x9, lkl_memcpy
 	ldr	x9, [x9, #:lo12:lkl_memcpy]

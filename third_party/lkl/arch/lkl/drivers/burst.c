@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Frames that leave together.
+ * Bursts: frames that are written together.
  *
- * What a device without segmentation sends comes as a list, the pieces of one large
- * packet: they are kept until the last one is there, and then written with one entry
- * into the host's kernel (lib/uring.c).
+ * A large packet for a device without segmentation arrives as a list of frames.
+ * They are kept until the last one arrives, then written with one call into the
+ * host's kernel (lib/uring.c).
  */
 #include <linux/netdevice.h>
 #include <linux/skbuff.h>
 #include <asm/lkl.h>
 
 /**
- * lkl_burst_add - keep a frame for later, if one is to follow or others are kept
- * @iov: where it lies; with a header of virtio that is the first, and is copied
+ * lkl_burst_add - keep a frame if another follows or others are already kept
+ * @iov: its memory; a virtio-net header comes first and is copied
  * @cnt: of @iov
  * @proto: its Ethernet type, for devices without link layer
  *
- * False: it is not kept, and those that are have to be written before it.
+ * Returns false if the frame is not kept; the caller then writes the kept
+ * frames before it.
  */
 bool lkl_burst_add(struct lkl_burst *b, struct sk_buff *skb,
 		   const struct lkl_iov *iov, int cnt, int proto)

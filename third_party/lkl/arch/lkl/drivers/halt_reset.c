@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Halt: connections that are not at their end are reset.
+ * On halt, reset connections that are not finished.
  *
- * A machine that halts is silent, and what it had still to send is lost. Its peers would
- * wait for the rest, those without a keepalive for good: the address is another's by then,
- * or nobody's. What a closed connection has delivered is whole, and needs no word.
+ * A halted machine is silent, and its unsent data is lost. Its peers would wait
+ * for the rest, forever if they have no keepalive, and the address may by then
+ * belong to another machine or to none. A connection that is closed and has
+ * delivered everything needs no RST.
  */
 #include <linux/reboot.h>
 #include <net/inet_hashtables.h>
@@ -12,11 +13,14 @@
 #include <net/tcp.h>
 #include "protocol.h"
 
-/* Data or a FIN of ours may be on their way, or could have followed. */
+/* Our data or FIN may be in flight, or could have followed. */
 #define UNFINISHED (TCPF_ESTABLISHED | TCPF_FIN_WAIT1 | TCPF_CLOSE_WAIT | TCPF_CLOSING | \
 		    TCPF_LAST_ACK)
 
-/* Who has it locked does not run any more: there would be no end to waiting for him. */
+/*
+ * A socket that is locked stays locked, because its owner no longer runs. Do
+ * not wait for the lock.
+ */
 static bool unfinished(const struct sock *sk)
 {
 	return (1 << inet_sk_state_load(sk)) & UNFINISHED && !sock_owned_by_user_nocheck(sk);
@@ -85,7 +89,10 @@ static int halting(struct notifier_block *nb, unsigned long event, void *command
 {
 	struct net *net;
 
-	/* MPTCP first: reset one by one its subflows would be tried again elsewhere. */
+	/*
+	 * MPTCP first: data of a subflow that is reset alone would be
+	 * retransmitted on the others.
+	 */
 	down_read(&net_rwsem);
 	for_each_net(net)
 		reset_mptcp(net);

@@ -2,14 +2,14 @@
 /*
  * TCP's share of the arena, and room for bursts of datagrams.
  *
- * The kernel's own defaults give TCP a sixteenth of a machine's memory. Here the
- * machine is the network stack: TCP may have half of it, and one connection a
- * sixteenth. The send buffer starts at 256 KiB, since who fills it is a memory
- * copy away and waking it up is what costs.
+ * The kernel's defaults give TCP a sixteenth of a machine's memory. Here the
+ * machine is only a network stack: TCP may use half of it, and one connection a
+ * sixteenth. The send buffer starts at 256 KiB: the sender fills it with a
+ * memory copy, so waking the sender is the main cost.
  *
- * What a device hands over at one go (RX_BURST, net.c) meets sockets that nobody
- * can read meanwhile. The default receive buffer of 208 KiB, in which a packet
- * counts twice its size and more, would not hold it.
+ * A device delivers up to RX_BURST bytes at once (net.c), and no program can
+ * read its sockets meanwhile. The default receive buffer of 208 KiB could not
+ * hold that, as a packet counts for twice its size or more.
  */
 #include <linux/init.h>
 #include <linux/mm.h>
@@ -31,7 +31,7 @@ static int __init net_limits(void)
 	sysctl_tcp_mem[0] = pages / 4;
 	sysctl_tcp_mem[1] = pages / 3;
 	sysctl_tcp_mem[2] = pages / 2;
-	/* other namespaces take theirs from the first */
+	/* other namespaces copy the values of the first one */
 	net->ipv4.sysctl_tcp_rmem[2] = per_socket;
 	net->ipv4.sysctl_tcp_wmem[1] = SZ_256K;
 	net->ipv4.sysctl_tcp_wmem[2] = min(per_socket, MAX_WMEM);

@@ -4,24 +4,24 @@
  *
  * Theory of operation
  *
- * One write is one frame out (frames that come as a list are written with one call,
- * burst.c), one read is one frame in, both non-blocking and
- * both straight between the descriptor and the memory of the packet: pages are
- * addresses of the process. Frames come in under NAPI until the descriptor is
- * empty; the host library says when it has something again (LKL_NETEV_RX), or
- * room again (LKL_NETEV_TX). Where the host library has another thread write
- * (lib/writer.c) a frame may be its for a while: lklh_net_written() gives it back.
+ * One write sends one frame, and one read receives one; the frames of a list
+ * are written with one call (burst.c). Both are non-blocking and move data
+ * directly between the descriptor and the memory of the packet, as pages are
+ * addresses of the process. NAPI reads frames until the descriptor is empty.
+ * The host library reports new frames (LKL_NETEV_RX) and new room
+ * (LKL_NETEV_TX). If the host library lets another thread write (lib/writer.c),
+ * that thread may own a frame for a while: lklh_net_written() returns it.
  *
- * A frame for which there is no room is kept until there is. Given back to the queue
- * (NETDEV_TX_BUSY) it would come again, and packet sockets would see it twice.
+ * A frame that finds no room is kept until there is room. If it went back to
+ * the queue (NETDEV_TX_BUSY), packet sockets would see it twice.
  *
- * Incoming frames are of unknown size, up to 64 KiB: rx.c has the memory for them.
+ * Incoming frames have an unknown size, up to 64 KiB: rx.c provides the memory.
  *
- * Carrier is off while the descriptor gives errors or has hung up. A tap that the
- * host has set down answers EIO to a write and says POLLOUT when it is up again;
- * a packet socket answers ENETDOWN, and says nothing: a slow check stands by.
- * Whoever sets the carrier off by netlink keeps it off: who watches the host's
- * device knows more than the descriptor.
+ * The carrier is off while the descriptor returns errors or has hung up. A tap
+ * that the host has set down returns EIO for a write and reports POLLOUT when
+ * it is up again. A packet socket returns ENETDOWN and reports nothing, so a
+ * slow periodic check is needed. A carrier that was set off by netlink stays
+ * off: a program that watches the host's device knows more than the descriptor.
  *
  * A device without link layer (LKL_NET_RAWIP) carries IP packets: rawip.c.
  */
@@ -41,13 +41,13 @@
 
 #define CHECK_PERIOD	HZ
 
-/* Of a frame with LKL_NET_BIG; more does not make it faster. */
+/* Largest frame with LKL_NET_BIG; larger ones are not faster. */
 #define BIG_SIZE	(256 * 1024)
 
 /*
- * Bytes taken in before what waits for them runs. More would push the first out
- * of the processor's cache before the program copies them, and the pages that it
- * has emptied would not be the ones that are filled next.
+ * Bytes received before the waiting programs run. With more, the first bytes
+ * would leave the processor's cache before a program copies them, and the freed
+ * pages would not be those that are filled next.
  */
 #define RX_BURST	(256 * 1024)
 
@@ -55,16 +55,16 @@
  * struct lkl_net - a device
  * @dev: its net_device
  * @napi: reads frames
- * @check: looks whether a dead descriptor lives again
+ * @check: checks whether a dead descriptor works again
  * @id: the host library's number for it
  * @flags: LKL_NET_*
  * @held: the carrier was set off by netlink
- * @vnet: room for the header before the frame, 0, 10 or 12 bytes
- * @wide: frames above the MTU come
- * @rx: where the next frames go
+ * @vnet: length of the virtio-net header, 0, 10 or 12 bytes
+ * @wide: the peer sends frames above the MTU
+ * @rx: memory for the next frames
  * @burst: frames that wait for the last of their list
- * @late: the frame for which there was no room; the queue is stopped
- * @late_stamp: its time is still to be told
+ * @late: a frame that found no room; the queue is stopped
+ * @late_stamp: its transmit timestamp is still to be reported
  */
 struct lkl_net {
 	struct net_device *dev;
@@ -84,9 +84,9 @@ struct lkl_net {
 static struct lkl_net *lkl_nets[LKL_NET_MAX];
 unsigned int lkl_net_sent;
 static int rx_budget;	/* bytes left of RX_BURST */
-static bool ring_full;	/* LKL_NETQ_FULL was said */
+static bool ring_full;	/* LKL_NETQ_FULL was returned */
 
-/* There may be room: the frame that is late goes first, by NAPI. */
+/* There may be room: NAPI sends the late frame first. */
 static void wake_queue(struct lkl_net *nd)
 {
 	if (nd->late)
@@ -144,7 +144,7 @@ static void check_work(struct work_struct *work)
 
 static void xmit(struct lkl_net *nd, struct sk_buff *skb, bool stamp);
 
-/* The host has no room for a frame so large: in packets. */
+/* The host has no room for so large a frame: send it as packets. */
 static void xmit_in_pieces(struct lkl_net *nd, struct sk_buff *skb)
 {
 	struct net_device *dev = nd->dev;
@@ -169,7 +169,7 @@ static void sent(struct lkl_net *nd, unsigned int len)
 	dev_sw_netstats_tx_add(nd->dev, 1, len);
 }
 
-/* A frame could not be written. */
+/* Account for a frame that could not be written. */
 static void failed(struct lkl_net *nd, long ret)
 {
 	switch (ret) {
@@ -194,7 +194,10 @@ static void failed(struct lkl_net *nd, long ret)
 	DEV_STATS_INC(nd->dev, tx_errors);
 }
 
-/* Writes the frames that were kept. They are accepted: what has no room is lost. */
+/*
+ * Writes the kept frames. The stack regards them as sent: frames without room
+ * are lost.
+ */
 static void send_burst(struct lkl_net *nd)
 {
 	struct lkl_burst *b = &nd->burst;
@@ -213,13 +216,13 @@ static void send_burst(struct lkl_net *nd)
 		}
 		failed(nd, ret);
 		if (ret == -EAGAIN)
-			netif_stop_queue(nd->dev);	/* LKL_NETEV_TX will come */
+			netif_stop_queue(nd->dev);	/* restarted by LKL_NETEV_TX */
 		if (ret != -EINPROGRESS)
 			dev_kfree_skb_any(b->frame[i].skb);
 	}
 }
 
-/* There is room for one, which is all that the stack sends to a stopped queue. */
+/* Keeps one frame; the stack sends at most one to a stopped queue. */
 static void too_late(struct lkl_net *nd, struct sk_buff *skb, bool stamp)
 {
 	netif_stop_queue(nd->dev);
@@ -234,7 +237,7 @@ static void too_late(struct lkl_net *nd, struct sk_buff *skb, bool stamp)
 
 static void reap(void);
 
-/* @stamp: its time is to be told */
+/* @stamp: report its transmit timestamp */
 static void xmit(struct lkl_net *nd, struct sk_buff *skb, bool stamp)
 {
 	struct net_device *dev = nd->dev;
@@ -300,10 +303,10 @@ static void xmit(struct lkl_net *nd, struct sk_buff *skb, bool stamp)
 		return;
 	}
 	if (ret == -EAGAIN) {
-		too_late(nd, skb, false);	/* LKL_NETEV_TX will come */
+		too_late(nd, skb, false);	/* retried at LKL_NETEV_TX */
 		return;
 	}
-	/* of the host's memory only crumbs are left, or a queue is full */
+	/* the host's memory is fragmented, or a queue is full */
 	if ((ret == -EMSGSIZE || ret == -ENOBUFS) && skb_is_gso(skb) &&
 	    len > GSO_LEGACY_MAX_SIZE) {
 		xmit_in_pieces(nd, skb);
@@ -324,7 +327,7 @@ static netdev_tx_t net_xmit(struct sk_buff *skb, struct net_device *dev)
 	return NETDEV_TX_OK;
 }
 
-/* The frame that was late, once more */
+/* Sends the late frame again. */
 static void send_late(struct lkl_net *nd)
 {
 	struct sk_buff *skb = nd->late;
@@ -334,12 +337,12 @@ static void send_late(struct lkl_net *nd)
 	nd->late = NULL;
 	netif_start_queue(nd->dev);
 	xmit(nd, skb, nd->late_stamp);
-	send_burst(nd);		/* nothing follows in its list */
+	send_burst(nd);		/* no frame of its list follows */
 	if (!netif_queue_stopped(nd->dev))
 		netif_schedule_queue(netdev_get_tx_queue(nd->dev, 0));
 }
 
-/* Takes back what another thread has written. */
+/* Takes back the frames that another thread has written. */
 static void reap(void)
 {
 	void *frame;
@@ -357,7 +360,7 @@ static void reap(void)
 	}
 }
 
-/* The ring has room again, or is empty: LKL_NETQ_FULL is over. */
+/* The ring has room again or is empty, which ends LKL_NETQ_FULL. */
 static void wake_queues(void)
 {
 	int id;
@@ -369,7 +372,7 @@ static void wake_queues(void)
 			wake_queue(lkl_nets[id]);
 }
 
-/* The frame's link layer, and what its descriptor told. 0: to be dropped */
+/* Sets the link layer, and what the descriptor reported. 0: drop the frame */
 static bool describe(struct lkl_net *nd, struct sk_buff *skb,
 		     const struct lkl_net_meta *meta)
 {
@@ -390,7 +393,7 @@ static bool describe(struct lkl_net *nd, struct sk_buff *skb,
 	return true;
 }
 
-/* One frame. 1: taken; 0: none there; negative: error, or no memory */
+/* Receives one frame. 1: received; 0: none; negative: error, or no memory */
 static int receive(struct lkl_net *nd)
 {
 	struct net_device *dev = nd->dev;
@@ -410,7 +413,10 @@ static int receive(struct lkl_net *nd)
 	if (ret < 0)
 		return ret;
 	n += ret;
-	/* Without a header frames are packets: one buffer is what the host reads into best. */
+	/*
+	 * Without a header frames are packets. The host reads fastest into one
+	 * buffer.
+	 */
 	narrow = !nd->vnet && !nd->wide &&
 		 iov[0].len >= dev->mtu + ETH_HLEN + 2 * VLAN_HLEN + 1;
 	if (narrow)
@@ -422,7 +428,7 @@ static int receive(struct lkl_net *nd)
 	if (ret == -ENOMSG)
 		return 1;
 	if (ret == -EBADMSG) {
-		nd->wide = true;	/* a packet socket says so of what is cut off */
+		nd->wide = true;	/* packet sockets report a truncated frame this way */
 		DEV_STATS_INC(dev, rx_frame_errors);
 		return 1;
 	}
@@ -432,7 +438,7 @@ static int receive(struct lkl_net *nd)
 		nd->wide = true;	/* the peer has another MTU */
 	if (unlikely(narrow && ret >= (long)iov[0].len)) {
 		DEV_STATS_INC(dev, rx_over_errors);
-		return 1;		/* cut off; the next one will not be */
+		return 1;		/* truncated; the next one will fit */
 	}
 	ret -= nd->vnet;
 	if (unlikely(ret < (nd->flags & LKL_NET_RAWIP ? (int)sizeof(struct iphdr) :
@@ -492,7 +498,7 @@ static int net_poll(struct napi_struct *napi, int budget)
 }
 
 /**
- * lkl_net_interrupt - some devices have events
+ * lkl_net_interrupt - handle the events of devices
  */
 void lkl_net_interrupt(void)
 {
@@ -536,7 +542,7 @@ static int net_open(struct net_device *dev)
 		set_carrier(nd, false);
 	else
 		netif_carrier_on(dev);
-	/* its events so far went nowhere */
+	/* earlier events were lost */
 	local_bh_disable();
 	napi_schedule(&nd->napi);
 	local_bh_enable();
@@ -636,7 +642,10 @@ int lklk_net_add(int id, const unsigned char *mac, unsigned int flags)
 	if (flags & LKL_NET_RXCSUM)
 		dev->features |= NETIF_F_RXCSUM;
 	dev->vlan_features = dev->features;
-	/* IPv6 would say the length in an extension header, which few expect */
+	/*
+	 * IPv6 would need an extension header for the length, which few
+	 * programs expect
+	 */
 	if (flags & LKL_NET_BIG) {
 		netif_set_tso_max_size(dev, BIG_SIZE);
 		dev->gso_ipv4_max_size = BIG_SIZE;

@@ -2,9 +2,9 @@
 /*
  * /proc/net/mptcp: one line per MPTCP connection.
  *
- * Out-of-tree MPTCP had this file, mainline has not; programs and people look
- * for it to tell whether there is MPTCP. Columns and widths are the old ones, so
- * that what parses the old file parses this one.
+ * Out-of-tree MPTCP had this file, mainline does not. Programs and people use
+ * it to check for MPTCP. The columns and their widths are the old ones, so
+ * parsers of the old file can read this one.
  */
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
@@ -32,7 +32,9 @@ static void *m_start(struct seq_file *seq, loff_t *pos)
 
 	if (!*pos)
 		return SEQ_START_TOKEN;
-	/* Positions do not survive changes, so count again. */
+	/*
+	 * A position may change when connections come and go, so count again.
+	 */
 	it->slot = it->num = 0;
 	it->line = *pos - 1;
 	for (n = 0; n < *pos; n++) {

@@ -1,31 +1,32 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * /proc/net/mptcp_join: has one MPTCP connection try one endpoint again.
+ * /proc/net/mptcp_join: let one MPTCP connection try one endpoint again.
  *
- * The path manager tries an endpoint once on each connection: a subflow whose
- * handshake fails, or that is reset, stays away until the endpoint is deleted and
- * added, which closes the subflows of all other connections over it. Commands for
- * one connection are there only where a program manages the paths from the start.
+ * The path manager tries an endpoint once on each connection. If the subflow's
+ * handshake fails or the subflow is reset, it does not come back until the
+ * endpoint is deleted and added again, which closes the subflows of all other
+ * connections over it. Commands for one connection exist only if a program
+ * manages the paths from the start.
  *
- * What is written is a connection's token (hexadecimal), an endpoint's number and
- * perhaps "fullmesh", if it has that flag. For signal endpoints there is nothing
- * here. The result of the write:
+ * A write consists of a connection's token (hexadecimal), an endpoint's number
+ * and optionally "fullmesh", if the endpoint has that flag. Signal endpoints
+ * are not supported. The result of the write:
  *
- *	0		a SYN is on its way, more than one with fullmesh
- *	-EEXIST		the endpoint has a subflow there, or is about to have one
- *	-EAGAIN		the connection is about to be made
- *	-ENETUNREACH	nothing could be sent: no route, no address, no room for a
- *			further subflow, other family; or all the mesh is there
- *	-EOPNOTSUPP	the connection never has subflows from this side, as it is a
- *			server's or has fallen back to TCP
- *	-ENOENT		there is no such connection, or it is being closed
+ *	0		a SYN was sent, more than one with fullmesh
+ *	-EEXIST		the endpoint has a subflow, or one is being established
+ *	-EAGAIN		the connection is being established
+ *	-ENETUNREACH	nothing could be sent: no route, no address, the limit of
+ *			subflows, another family; or the full mesh exists
+ *	-EOPNOTSUPP	this side never creates subflows on the connection: it is a
+ *			server's, or has fallen back to TCP
+ *	-ENOENT		no such connection, or it is being closed
  */
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
 #include <net/net_namespace.h>
 #include "protocol.h"
 
-/* In the worker's own words: mptcp_worker() holds the lock of the socket as well. */
+/* As in the worker: mptcp_worker() holds the lock of the socket as well. */
 static void try_endpoints(struct mptcp_sock *msk)
 {
 	spin_lock_bh(&msk->pm.lock);
@@ -66,7 +67,7 @@ static int join_again(struct mptcp_sock *msk, u8 id, bool fullmesh)
 	if (!READ_ONCE(msk->fully_established))
 		return -EAGAIN;
 
-	/* The address of the first subflow has number 0 in the connection. */
+	/* The address of the first subflow has ID 0 in the connection. */
 	local_id = msk->mpc_endpoint_id == id ? 0 : id;
 	if (!fullmesh && has_live_subflow(msk, local_id))
 		return -EEXIST;

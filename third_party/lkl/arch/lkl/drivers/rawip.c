@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Devices without link layer, and the IP headers of what any device receives.
+ * Devices without link layer, and the IP headers of all received packets.
  *
- * The counterparts are tun devices and packet sockets on such, PPP, cellular
- * modems and tunnels. A packet's version field is all there is to tell IPv4 from
+ * The other end is a tun device, or a packet socket on a tun, PPP, cellular
+ * modem or tunnel device. Only the version field of a packet tells IPv4 from
  * IPv6. Other protocols are dropped.
  */
 #include <linux/if_arp.h>
@@ -24,7 +24,7 @@
 #define QUEUE_LEN	500	/* a tun device's */
 
 /**
- * lkl_rawip_setup - what makes a device one without link layer
+ * lkl_rawip_setup - set up a device without link layer
  */
 void lkl_rawip_setup(struct net_device *dev)
 {
@@ -36,10 +36,10 @@ void lkl_rawip_setup(struct net_device *dev)
 }
 
 /**
- * lkl_rawip_registered - no link-local address unless somebody asks for one
+ * lkl_rawip_registered - give the device no link-local address by default
  *
- * There is no hardware address to make it of, so it would be a random one, and
- * the other end of such a link expects nobody but the address it gave out.
+ * There is no hardware address to derive it from, so it would be random. The
+ * other end of such a link expects only the address that it assigned.
  */
 void lkl_rawip_registered(struct net_device *dev)
 {
@@ -55,7 +55,7 @@ void lkl_rawip_registered(struct net_device *dev)
 }
 
 /**
- * lkl_rawip_protocol - Ethernet type of an IP packet by its first byte, or 0
+ * lkl_rawip_protocol - Ethernet type of an IP packet, from its first byte; or 0
  */
 int lkl_rawip_protocol(const void *packet)
 {
@@ -69,11 +69,11 @@ int lkl_rawip_protocol(const void *packet)
 }
 
 /**
- * lkl_rawip_headers - length of a packet's headers
- * @len: of the packet, more than any headers have
+ * lkl_rawip_headers - estimate the length of a packet's headers
+ * @len: length of the packet, more than any headers
  *
- * All of them for TCP, more or less otherwise; never less than an IPv4 header, for
- * the first byte says which protocol it is.
+ * Exact for TCP, approximate otherwise. Never less than an IPv4 header, because
+ * the first byte gives the protocol.
  */
 unsigned int lkl_rawip_headers(const void *packet, unsigned int len)
 {
@@ -94,12 +94,12 @@ unsigned int lkl_rawip_headers(const void *packet, unsigned int len)
 }
 
 /**
- * lkl_net_finish_csum - say of a packet that its checksum is unfinished
- * @skb: its data begin with the network header
+ * lkl_net_finish_csum - mark a packet's checksum as unfinished
+ * @skb: its data begins with the network header
  *
- * As when a header of virtio says so, but nobody told where the checksum stands.
- * It never was on a wire, so it is good: where the place is not found it
- * is believed.
+ * The same as for a virtio-net header that says so, but without the checksum's
+ * position. The packet never was on a wire, so its checksum is correct: if the
+ * position is not found, the packet is accepted.
  */
 void lkl_net_finish_csum(struct sk_buff *skb)
 {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Where received data lie.
+ * Lists the memory of received data.
  *
- * Who passes a stream on to the host need not have it copied first: packets are
- * in memory of the process. Nothing is taken from the socket; a receive with
- * MSG_TRUNC does that afterwards, with windows and acknowledgements as ever. Until
- * then, and as long as the kernel does not run, the bytes stay where they are.
+ * A program that forwards a stream to the host can avoid one copy, because
+ * packets are in the memory of the process. This takes nothing from the socket.
+ * A receive with MSG_TRUNC does that afterwards, with the usual window updates
+ * and acknowledgements. Until then, and as long as the kernel does not run, the
+ * bytes stay in place.
  */
 #include <linux/net.h>
 #include <linux/skbuff.h>
@@ -15,8 +16,8 @@
 #include "protocol.h"
 
 /**
- * struct refs - the list that is made
- * @iov: what there is so far, @n of @max
+ * struct refs - the list of pieces
+ * @iov: the pieces so far, @n of @max
  * @left: bytes still wanted
  */
 struct refs {
@@ -25,7 +26,7 @@ struct refs {
 	size_t left;
 };
 
-/* A piece of memory. false: no more */
+/* Adds a piece of memory. false: stop */
 static bool add(struct refs *r, void *base, size_t len)
 {
 	struct lkl_iov *last = r->n ? &r->iov[r->n - 1] : NULL;
@@ -45,7 +46,7 @@ static bool add(struct refs *r, void *base, size_t len)
 	return r->left;
 }
 
-/* A packet from @offset on. false: no more */
+/* Adds a packet from @offset on. false: stop */
 static bool add_skb(struct refs *r, const struct sk_buff *skb,
 		    unsigned int offset)
 {
@@ -73,7 +74,7 @@ static bool add_skb(struct refs *r, const struct sk_buff *skb,
 	return true;
 }
 
-/* Urgent data, and the marks they leave, are for an ordinary receive. */
+/* Urgent data, and the marks it leaves, require an ordinary receive. */
 static int tcp_refs(struct sock *sk, struct refs *r)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -100,7 +101,7 @@ static int tcp_refs(struct sock *sk, struct refs *r)
 }
 
 #ifdef CONFIG_MPTCP
-/* What a receive would take next, and what it would then move there. */
+/* Moves data between the queues as the next receive would. */
 static int mptcp_refs(struct sock *sk, struct refs *r)
 {
 	struct sk_buff_head *queues[] = {
@@ -125,12 +126,13 @@ static int mptcp_refs(struct sock *sk, struct refs *r)
 #endif
 
 /**
- * lklk_refs - where the bytes lie that a receive on @fd would return next
+ * lklk_refs - list the memory of the next bytes that a receive on @fd would
+ * return
  * @iov: room for @max pieces
- * @len: no more bytes than that
+ * @len: upper limit in bytes
  *
- * How many pieces, 0 when there is nothing, or a negative errno: -EOPNOTSUPP
- * where an ordinary receive has to be used.
+ * Returns the number of pieces, 0 if there is no data, or a negative errno:
+ * -EOPNOTSUPP if an ordinary receive is required.
  */
 long lklk_refs(int fd, struct lkl_iov *iov, int max, unsigned long len)
 {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The memory that received frames are read into.
+ * Memory for received frames.
  *
- * Frames are of unknown size, up to 64 KiB. They are read into a run of chunks,
- * each frame where the last one ended; what is not used stays for the next.
- * Headers are copied out, so that GRO finds them in the linear part and the payload
- * alone in fragments.
+ * Frames have an unknown size, up to 64 KiB. They are read into a run of
+ * chunks, each frame behind the previous one; unused memory is left for the
+ * next. Headers are copied out, so that GRO finds them in the linear part, with
+ * only the payload in fragments.
  */
 #include <linux/etherdevice.h>
 #include <linux/if_ether.h>
@@ -17,13 +17,16 @@
 #define CHUNK_ORDER	3
 #define CHUNK_SIZE	(PAGE_SIZE << CHUNK_ORDER)
 
-/* A 64 KiB packet in a VLAN-tagged frame, wherever in the first chunk it starts */
+/*
+ * Room for a 64 KiB packet in a VLAN-tagged frame, at any offset in the first
+ * chunk
+ */
 static_assert(LKL_RX_CHUNKS >= (65536 + 64) / CHUNK_SIZE + 2);
 
-/* Small frames, and the headers of large ones, lie in one chunk. */
+/* Small frames, and the headers of large ones, are within one chunk. */
 #define ROOM_MIN	2048
 
-/* Frames up to this length are copied, which is cheaper than a fragment. */
+/* Frames up to this length are copied, which costs less than a fragment. */
 #define COPY_MAX	256
 
 static void next_chunk(struct lkl_rx *rx)
@@ -36,10 +39,10 @@ static void next_chunk(struct lkl_rx *rx)
 }
 
 /**
- * lkl_rx_room - where the next frame shall go
+ * lkl_rx_room - the memory for the next frame
  * @iov: LKL_RX_CHUNKS of them
  *
- * How many were filled in, or -ENOMEM.
+ * Returns the number of entries filled in, or -ENOMEM.
  */
 int lkl_rx_room(struct lkl_rx *rx, struct lkl_iov *iov)
 {
@@ -76,9 +79,9 @@ static unsigned int header_len(const u8 *p, unsigned int len, unsigned int link)
 }
 
 /**
- * lkl_rx_packet - makes a packet of the frame that was read
+ * lkl_rx_packet - make a packet of the frame that was read
  * @len: its length
- * @link: that of its link layer's header, 0 or ETH_HLEN
+ * @link: length of its link-layer header, 0 or ETH_HLEN
  */
 struct sk_buff *lkl_rx_packet(struct lkl_rx *rx, struct napi_struct *napi,
 			      unsigned int len, unsigned int link)
@@ -89,7 +92,7 @@ struct sk_buff *lkl_rx_packet(struct lkl_rx *rx, struct napi_struct *napi,
 
 	if (unlikely(!skb))
 		return NULL;
-	/* It starts so that IP behind an Ethernet header is aligned: for an arm. */
+	/* Align the IP header behind an Ethernet header, for 32-bit Arm. */
 	if (!link)
 		skb_reserve(skb, NET_IP_ALIGN);
 	memcpy(__skb_put(skb, head), p, head);
@@ -115,7 +118,7 @@ struct sk_buff *lkl_rx_packet(struct lkl_rx *rx, struct napi_struct *napi,
 }
 
 /**
- * lkl_rx_free - give the memory back
+ * lkl_rx_free - free the memory
  */
 void lkl_rx_free(struct lkl_rx *rx)
 {

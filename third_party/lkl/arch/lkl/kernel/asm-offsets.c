@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Kbuild wants this file; nothing in assembler needs an offset. */
+/* Kbuild requires this file, but no assembler code needs an offset. */
 int main(void)
 {
 	return 0;

@@ -1,30 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Who runs on the one CPU.
+ * Scheduling on the single CPU.
  *
  * Theory of operation
  *
- * The CPU is a lock of the host library; whoever holds it, the owner, executes
- * kernel code. There are two kinds of contexts:
+ * The CPU is a lock of the host library. The thread that holds it, the owner,
+ * executes kernel code. There are two kinds of contexts:
  *
- * - Floating ones, kernel threads and idle, live on kernel stacks. Any owner
- *   runs them, by switching to their stack.
- * - Host tasks belong to a host thread each and run system calls on that
- *   thread's own stack, on that thread only.
+ * - Floating contexts (kernel threads and idle) live on kernel stacks. Any
+ *   owner runs them by switching to their stack.
+ * - Host tasks belong to one host thread each. They run system calls on that
+ *   thread's own stack, and only on that thread.
  *
- * When the scheduler goes from a host task to a floating context, the thread
- * saves its place (its anchor) and becomes the executor: it runs floating
- * contexts until the scheduler picks a host task, or idle has nothing left. Then
- * it returns to its anchor, and only there, off the stack of the context it
- * leaves, it hands the CPU over: to itself, to another thread, or to nobody.
+ * When the scheduler switches from a host task to a floating context, the
+ * thread saves its place (its anchor) and becomes the executor. It runs
+ * floating contexts until the scheduler picks a host task or idle has nothing
+ * left to do. Then it returns to its anchor. Only there, off the stack of the
+ * context it leaves, does it pass on the CPU: to itself, to another thread, or
+ * to nobody.
  *
- * Lazy current: after a system call the task stays current and on the run queue,
- * though its thread is back in user mode; the next call of the same thread then
- * needs no switch at all. When something else is runnable, or a tick passes
- * without a call, the owner of the CPU parks it: TASK_PARKED, off the run queue,
- * where no stray wake-up finds it. Parking calls schedule() in the name of the
+ * Lazy current: after a system call the task stays current and on the run
+ * queue, although its thread is back in user mode. So the next call of the same
+ * thread needs no switch. If something else becomes runnable, or a tick passes
+ * without a call, the owner of the CPU parks the task: TASK_PARKED, off the run
+ * queue, safe from stray wake-ups. Parking calls schedule() on behalf of the
  * task on whatever stack the owner has; that frame is never resumed. The
- * thread's next call enters through schedule_tail(), as a new task would.
+ * thread's next call enters through schedule_tail(), like a new task.
  */
 #include <linux/interrupt.h>
 #include <linux/init.h>
@@ -49,21 +50,21 @@ unsigned long lkl_irq_flags;
 
 /* The thread that owns the CPU */
 struct lkl_hthread *lkl_runner;
-/* What the executor finds at its anchor: see lklk_run() in host.h */
+/* What the executor does at its anchor: see lklk_run() in host.h */
 static struct lkl_hthread *lkl_handoff;
-/* A thread that wants in and whose task is still current */
+/* A thread that wants to enter and whose task is still current */
 static struct lkl_hthread *lkl_lazy_enter;
 /* The task that ran before current, for schedule_tail() */
 static struct task_struct *lkl_last;
-/* Handlers run while current is in user mode */
+/* Handlers run while the current task is in user mode */
 static bool lkl_user;
 
 asmlinkage void schedule_tail(struct task_struct *prev);
 
 /**
- * __switch_to - from one context to another
+ * __switch_to - switch from one context to another
  *
- * Comes back when @prev runs again, on whatever thread is right for it.
+ * Returns when @prev runs again, on a thread that may run it.
  */
 struct task_struct *__switch_to(struct task_struct *prev,
 				struct task_struct *next)
@@ -99,21 +100,21 @@ struct task_struct *__switch_to(struct task_struct *prev,
 }
 
 /**
- * lkl_floating_entry - first code of a new kernel thread
+ * lkl_floating_entry - entry point of a new kernel thread
  */
 void lkl_floating_entry(void)
 {
 	schedule_tail(lkl_last);
 	current->thread.fn(current->thread.arg);
-	/* Only pid 1 comes here: it has "executed" /init. */
+	/* Only pid 1 gets here: it has "executed" /init. */
 	lkl_init_loop();
 }
 
 /**
  * arch_cpu_idle - nothing to run
  *
- * The executor leaves for its anchor. Somebody else returns here, as executor,
- * with an interrupt pending. Interrupts are off all the time.
+ * The executor leaves for its anchor. Later another executor returns here with
+ * an interrupt pending. Interrupts are off all the time.
  */
 void arch_cpu_idle(void)
 {
@@ -123,9 +124,7 @@ void arch_cpu_idle(void)
 	lkl_switch(&current->thread.sp, lkl_runner->anchor);
 }
 
-/*
- * A thread asks for something. Called as an interrupt handler.
- */
+/* Handles the requests of a thread. Called as an interrupt handler. */
 static void handle_request(struct lkl_hthread *t, unsigned int req)
 {
 	struct task_struct *task = t->task;
@@ -139,7 +138,10 @@ static void handle_request(struct lkl_hthread *t, unsigned int req)
 			lkl_lazy_enter = t;
 	}
 	if (req & LKL_REQ_INTR) {
-		/* Not TIF_SIGPENDING: schedule_tail() on the way in clears that. */
+		/*
+		 * Not TIF_SIGPENDING, which schedule_tail() clears at the
+		 * entry.
+		 */
 		set_tsk_thread_flag(task, TIF_NOTIFY_SIGNAL);
 		wake_up_state(task, TASK_INTERRUPTIBLE);
 	}
@@ -148,7 +150,7 @@ static void handle_request(struct lkl_hthread *t, unsigned int req)
 /**
  * lkl_irq_run - run the handlers of all pending interrupts
  *
- * Interrupts have just been enabled, and are again on return.
+ * Interrupts have just been enabled, and are enabled again on return.
  */
 void lkl_irq_run(void)
 {
@@ -174,7 +176,10 @@ void lkl_irq_run(void)
 	lkl_irq_flags = ARCH_IRQ_ENABLED;
 }
 
-/* Takes current off the run queue, in its name; see the top of this file. */
+/*
+ * Takes the current task off the run queue, on its behalf; see the top of this
+ * file.
+ */
 static long park_current(void *unused)
 {
 	__set_current_state(TASK_PARKED);
@@ -204,7 +209,7 @@ static long run(void *arg)
 		return 0;
 	}
 
-	/* Current is in user mode. */
+	/* The current task is in user mode. */
 	cur = current->thread.host;
 	if (READ_ONCE(lkl_irq_pending)) {
 		bool tick = lkl_irq_pending & LKL_IRQ_TIMER;
@@ -285,7 +290,7 @@ void lklk_unwind(struct lkl_hthread *me)
 }
 
 /**
- * lkl_die_jump - the kernel is dead; the thread that runs it leaves
+ * lkl_die_jump - let the thread that runs the dead kernel leave
  */
 void __noreturn lkl_die_jump(int why)
 {

@@ -9,7 +9,7 @@
 #include <asm/context.h>
 #include <asm/lkl.h>
 
-/* Stack pointer to resume a long user copy with, while one is under way */
+/* Stack pointer to resume a long user copy, while one is in progress */
 unsigned long lkl_ucopy_sp;
 void lkl_ucopy_fault(void);
 
@@ -21,12 +21,12 @@ static void __noreturn die(unsigned long addr, unsigned long pc)
 
 /**
  * lklk_fault - the thread that runs the kernel got SIGSEGV or SIGBUS
- * @addr: address that could not be used
- * @pc: in: the instruction; out: where to go on
+ * @addr: address that could not be accessed
+ * @pc: in: the instruction; out: where to continue
  * @sp: in and out: stack pointer
  * @args: out: two arguments for the function at @pc
  *
- * Called in a signal handler, on whatever stack that has.
+ * Called in a signal handler, on its stack.
  */
 int lklk_fault(unsigned long addr, unsigned long *pc, unsigned long *sp,
 	       unsigned long *args)

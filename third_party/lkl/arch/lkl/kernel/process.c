@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * Tasks: how they are made, and pid 1.
- */
+/* Creation of tasks, and pid 1. */
 #include <linux/binfmts.h>
 #include <linux/fs.h>
 #include <linux/file.h>
@@ -53,7 +51,7 @@ int copy_thread(struct task_struct *p, const struct kernel_clone_args *args)
 }
 
 /**
- * lkl_new_task - a thread wants a task; interrupt context
+ * lkl_new_task - create a task for a thread; interrupt context
  */
 void lkl_new_task(struct lkl_hthread *t)
 {
@@ -82,8 +80,8 @@ static struct lkl_hthread *next_new_task(void)
 /**
  * lkl_init_loop - pid 1 in "user mode": clones itself for the host's threads
  *
- * They are threads of pid 1, so they share its files, directory and credentials,
- * and no signal without a handler ever ends them.
+ * The clones are threads of pid 1. So they share its files, directory and
+ * credentials, and no signal without a handler ends them.
  */
 void __noreturn lkl_init_loop(void)
 {
@@ -142,8 +140,9 @@ static void __init make_node(const char *name, unsigned int minor)
 }
 
 /*
- * The file pid 1 executes, and a few devices. The console is /dev/null, so pid 1
- * has it open three times: no socket ever gets descriptor 0, 1 or 2.
+ * Makes the file that pid 1 executes, and a few devices. The console is
+ * /dev/null, which pid 1 has open three times: no socket ever gets descriptor
+ * 0, 1 or 2.
  */
 static int __init make_init(void)
 {
@@ -152,7 +151,10 @@ static int __init make_init(void)
 	if (IS_ERR(f))
 		return PTR_ERR(f);
 	fput(f);
-	/* else the file is still open for writing, and exec says ETXTBSY */
+	/*
+	 * otherwise the file is still open for writing, and exec returns
+	 * ETXTBSY
+	 */
 	flush_delayed_fput();
 	if (task_work_pending(current))
 		task_work_run();
@@ -168,8 +170,8 @@ static int __init make_init(void)
 rootfs_initcall(make_init);
 
 /*
- * There is no process to kill: without this an exhausted memory is a panic.
- * So the allocation fails, and whoever asked says ENOMEM or ENOBUFS.
+ * There is no process to kill, so exhausted memory would cause a panic. Instead
+ * the allocation fails, and the call returns ENOMEM or ENOBUFS.
  */
 static int __init no_oom_killer(void)
 {

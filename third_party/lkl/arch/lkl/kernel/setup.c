@@ -35,7 +35,7 @@ void __init setup_arch(char **cmdline_p)
 	parse_early_param();
 	atomic_notifier_chain_register(&panic_notifier_list, &panic_block);
 
-	/* else sequence numbers and MPTCP keys could be guessed */
+	/* otherwise sequence numbers and MPTCP keys could be guessed */
 	lklh_getrandom(seed, sizeof(seed));
 	add_bootloader_randomness(seed, sizeof(seed));
 	memzero_explicit(seed, sizeof(seed));

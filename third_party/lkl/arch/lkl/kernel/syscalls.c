@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * System calls, with the numbers and layouts of the host's own architecture.
+ * System calls, with the numbers and structure layouts of the host's
+ * architecture.
  */
 #include <linux/errno.h>
 #include <linux/file.h>
@@ -23,8 +24,8 @@ static long lkl_ni_syscall(long a, long b, long c, long d, long e, long f)
 }
 
 /*
- * Only one CPU has these and has them in its own folder, or they would make or
- * replace a process, or deliver signals.
+ * These calls exist on one CPU only and are implemented in its directory, or
+ * they create or replace a process, or deliver signals.
  */
 #define sys_arch_prctl		lkl_ni_syscall
 #define sys_arm_fadvise64_64	lkl_ni_syscall
@@ -100,15 +101,15 @@ static const lkl_syscall_fn lkl_syscall_table_[NR_CALLS] = {
 #include <asm/syscall_table.h>
 };
 
-/* What waits at the exit to user mode. */
+/* Does the pending work at the exit to user mode. */
 static void exit_work(void)
 {
-	/* close() closes here */
+	/* Files are really closed here. */
 	if (test_thread_flag(TIF_NOTIFY_RESUME)) {
 		clear_thread_flag(TIF_NOTIFY_RESUME);
 		resume_user_mode_work(NULL);
 	}
-	/* The host delivers signals; here they only end a wait. */
+	/* The host delivers signals; here they only interrupt a wait. */
 	if (test_thread_flag(TIF_NOTIFY_SIGNAL)) {
 		clear_thread_flag(TIF_NOTIFY_SIGNAL);
 		restore_saved_sigmask();
@@ -155,7 +156,7 @@ struct watch {
 	int *flag;
 };
 
-/* Host side, lib/loop.c: *@flag was set */
+/* Host side, lib/loop.c: *@flag was set. */
 void lklh_flag_set(int *flag);
 
 static int watch_wake(wait_queue_entry_t *wait, unsigned int mode, int sync,
@@ -177,7 +178,7 @@ static void watch_queue(struct file *file, wait_queue_head_t *head,
 }
 
 /**
- * lklk_watch - have *@flag set whenever @epfd becomes ready
+ * lklk_watch - set *@flag whenever @epfd becomes ready
  *
  * Keeps a reference to the file, so that its wait queue lives as long as the
  * kernel.

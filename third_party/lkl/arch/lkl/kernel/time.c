@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Clocks are the host's; the clock event is a deadline the host library keeps.
+ * The host's clocks; the clock event is a deadline that the host library keeps.
  */
 #include <linux/clockchips.h>
 #include <linux/clocksource.h>
@@ -19,7 +19,7 @@ static u64 clock_read(struct clocksource *cs)
 	return lklh_mono();
 }
 
-/* Nanoseconds as they are: the host's clock is already disciplined. */
+/* Nanoseconds without correction: the host's clock is already disciplined. */
 static struct clocksource clocksource = {
 	.name	= "host",
 	.rating	= 499,
@@ -30,7 +30,7 @@ static struct clocksource clocksource = {
 	.flags	= CLOCK_SOURCE_IS_CONTINUOUS | CLOCK_SOURCE_VALID_FOR_HRES,
 };
 
-/* From the very start, or the clock would lose the milliseconds of the boot. */
+/* Used from the very start; otherwise the clock would lose the boot time. */
 struct clocksource * __init clocksource_default_clock(void)
 {
 	return &clocksource;
@@ -39,7 +39,7 @@ struct clocksource * __init clocksource_default_clock(void)
 /**
  * read_persistent_wall_and_boot_offset - the host's clocks at boot
  *
- * CLOCK_MONOTONIC starts where the host's is, so absolute times can be passed
+ * CLOCK_MONOTONIC starts at the host's value, so absolute times can be passed
  * from one to the other.
  */
 void __init read_persistent_wall_and_boot_offset(struct timespec64 *wall,
@@ -86,13 +86,13 @@ void __init time_init(void)
 {
 	clock_start = lklh_mono();
 	clockevent.cpumask = cpumask_of(0);
-	/* keeps mult and shift, which are in use since the start */
+	/* keeps mult and shift, which have been in use since the start */
 	__clocksource_register(&clocksource);
 	clockevents_config_and_register(&clockevent, NSEC_PER_SEC, 1,
 					S32_MAX);
 }
 
-/* No need to spend ticks on measuring a delay loop that looks at a clock. */
+/* The delay loop reads a clock, so it needs no calibration. */
 unsigned long calibrate_delay_is_known(void)
 {
 	return NSEC_PER_SEC / HZ;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Layout of lkl.o. It is a relocatable object: only the order inside the
+ * Layout of lkl.o. It is a relocatable object, so only the order inside the
  * sections and the symbols around them matter.
  */
 #define RUNTIME_DISCARD_EXIT

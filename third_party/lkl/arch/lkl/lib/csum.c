@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * The Internet checksum, a word of the CPU at a time, with its carry.
- */
+/* The Internet checksum, one CPU word at a time, with carry. */
 #include <linux/types.h>
 #include <linux/unaligned.h>
 #include <asm/checksum.h>
@@ -15,8 +13,8 @@ static inline unsigned long add_word(unsigned long a, unsigned long b)
 
 /**
  * do_csum - one's complement sum of a buffer, folded to 16 bits
- * @buff: any alignment: unaligned words load at full speed, and the sum does not
- *	depend on where the words start in memory
+ * @buff: any alignment: unaligned loads run at full speed, and the sum does not
+ *	depend on the alignment of the words
  * @len: bytes
  */
 unsigned int do_csum(const unsigned char *buff, int len)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Memory routines: straight on to the C library's, which know the CPU they run
- * on. Before lklk_boot() nothing here may be called.
+ * Memory routines: they call those of the C library, which are optimized for
+ * the CPU. Nothing here may be called before lklk_boot().
  */
 #include <linux/types.h>
 #include <asm/string.h>

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * The arena: one anonymous mapping of the host, all of it ZONE_NORMAL.
- */
+/* The arena: one anonymous mapping of the host, entirely ZONE_NORMAL. */
 #include <linux/init.h>
 #include <linux/memblock.h>
 #include <linux/mm.h>

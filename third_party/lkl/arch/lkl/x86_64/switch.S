@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Stack switch. A saved context is its callee-saved registers and a return
- * address on its stack, and the stack pointer somewhere else. All three
- * routines use the same layout, so any of them resumes what another saved.
+ * Stack switch. A saved context consists of its callee-saved registers and a
+ * return address on its stack; the stack pointer is stored elsewhere. All three
+ * routines use the same layout, so each can resume what another saved.
  */
 #include <linux/linkage.h>
 
@@ -35,8 +35,10 @@ SYM_FUNC_START(lkl_switch)
 	ret
 SYM_FUNC_END(lkl_switch)
 
-/* long lkl_anchor_call(void **save, long (*fn)(void *), void *arg)
- * Returns when fn returns, or when somebody jumps to *save. */
+/*
+ * long lkl_anchor_call(void **save, long (*fn)(void *), void *arg) Returns when
+ * fn returns, or when another context jumps to *save.
+ */
 SYM_FUNC_START(lkl_anchor_call)
 	SAVE
 	movq	%rsp, (%rdi)
@@ -56,8 +58,10 @@ SYM_FUNC_START(lkl_jump)
 	ret
 SYM_FUNC_END(lkl_jump)
 
-/* long lkl_syscall_anchored(void **save, fn, const long *params)
- * lkl_anchor_call() that spreads the six arguments of a system call. */
+/*
+ * long lkl_syscall_anchored(void **save, fn, const long *params) Like
+ * lkl_anchor_call(), with the six arguments of a system call.
+ */
 SYM_FUNC_START(lkl_syscall_anchored)
 	SAVE
 	movq	%rsp, (%rdi)

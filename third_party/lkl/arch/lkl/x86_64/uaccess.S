@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Copies from and to the process's memory. Short ones fault at instructions
- * named in the exception table. Long ones go to the C library, which may fault
- * anywhere: lkl_ucopy_sp then says where to come back to.
+ * Copies between the kernel and the process's memory. Short copies fault at
+ * instructions listed in the exception table. Long copies go to the C library,
+ * which may fault anywhere: lkl_ucopy_sp then says where to return.
  */
 #include <linux/linkage.h>
 
@@ -17,8 +17,10 @@
 
 	.text
 
-/* unsigned long lkl_copy_user(void *to, const void *from, unsigned long n)
- * Returns how many bytes were not copied. */
+/*
+ * unsigned long lkl_copy_user(void *to, const void *from, unsigned long n)
+ * Returns the number of bytes not copied.
+ */
 SYM_FUNC_START(lkl_copy_user)
 	cmpq	$SHORT, %rdx
 	ja	.Llong

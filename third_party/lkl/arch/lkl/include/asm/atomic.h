@@ -2,8 +2,10 @@
 #ifndef _ASM_LKL_ATOMIC_H
 #define _ASM_LKL_ATOMIC_H
 
-/* One CPU and synchronous interrupts: nothing can come between the load and
- * the store, so atomics are plain C. The host library has its own. */
+/*
+ * With one CPU and synchronous interrupts nothing can run between a load and a
+ * store, so atomics are plain C. The host library has atomics of its own.
+ */
 
 #include <linux/types.h>
 #include <asm/cmpxchg.h>

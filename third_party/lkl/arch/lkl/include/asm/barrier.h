@@ -2,8 +2,10 @@
 #ifndef _ASM_LKL_BARRIER_H
 #define _ASM_LKL_BARRIER_H
 
-/* Host threads and devices are real concurrency, other CPUs do not exist:
- * smp_*() of asm-generic are compiler barriers. */
+/*
+ * Host threads and devices run concurrently, but there are no other CPUs:
+ * smp_*() of asm-generic are compiler barriers.
+ */
 #define mb()	__sync_synchronize()
 
 #include <asm-generic/barrier.h>

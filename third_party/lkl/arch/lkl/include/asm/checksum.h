@@ -2,7 +2,7 @@
 #ifndef _ASM_LKL_CHECKSUM_H
 #define _ASM_LKL_CHECKSUM_H
 
-/* The CPU's own inner loop; the rest is asm-generic. */
+/* The inner loop is specific to the CPU; the rest is asm-generic. */
 extern unsigned int do_csum(const unsigned char *buff, int len);
 #define do_csum do_csum
 

@@ -4,8 +4,10 @@
 
 struct task_struct;
 
-/* One CPU, so a plain variable. It outlives the stay of its task in the
- * kernel: see "Lazy current" in kernel/cpu.c. */
+/*
+ * There is one CPU, so this is a plain variable. A task stays current after it
+ * has left the kernel: see "Lazy current" in kernel/cpu.c.
+ */
 extern struct task_struct *lkl_current;
 
 #define current	lkl_current

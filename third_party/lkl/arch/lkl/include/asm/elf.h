@@ -2,7 +2,7 @@
 #ifndef _ASM_LKL_ELF_H
 #define _ASM_LKL_ELF_H
 
-/* No ELF is ever loaded; <linux/elf.h> wants the names. */
+/* No ELF file is ever loaded, but <linux/elf.h> needs the names. */
 #define elf_check_arch(x)	0
 #if defined(__x86_64__)
 #define ELF_ARCH	EM_X86_64

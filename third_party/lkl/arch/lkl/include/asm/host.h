@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Between the kernel and the host library. Both include this file, so it uses
- * nothing but C.
+ * The interface between the kernel and the host library. Both include this
+ * file, so it uses only plain C.
  *
- * lklk_*() is what the library calls, always as owner of the CPU;
- * lklh_*() is what the kernel calls.
+ * The library calls lklk_*(), always as owner of the CPU. The kernel calls
+ * lklh_*().
  */
 #ifndef _ASM_LKL_HOST_H
 #define _ASM_LKL_HOST_H
 
-/* Bits of lkl_irq_pending, set with lklh atomics by any thread */
+/* Bits of lkl_irq_pending, set by any thread with the lklh atomics */
 #define LKL_IRQ_TIMER	1u	/* the deadline has passed */
 #define LKL_IRQ_REQ	2u	/* the request list is not empty */
 #define LKL_IRQ_NET	4u	/* a device has events */
@@ -17,23 +17,23 @@
 /* Bits of lkl_hthread.req */
 #define LKL_REQ_ENTER	1u	/* wants to run its task */
 #define LKL_REQ_NEW	2u	/* wants a task */
-#define LKL_REQ_INTR	4u	/* its blocked call shall say EINTR */
+#define LKL_REQ_INTR	4u	/* its blocked call must return EINTR */
 
 /**
  * struct lkl_hthread - a host thread as the kernel sees it
- * @anchor: saved stack pointer on the thread's own stack; where it goes on
- *	when it stops running floating contexts
- * @unwind: saved stack pointer of its entry into the kernel, to leave by when
+ * @anchor: saved stack pointer on the thread's own stack, where the thread
+ *	continues when it stops running floating contexts
+ * @unwind: saved stack pointer of its entry into the kernel, used to leave when
  *	the kernel is dead
- * @last_anchor: where it goes on after the end of its task
- * @task: its task, NULL when it has none
+ * @last_anchor: where it continues after the end of its task
+ * @task: its task, or NULL
  * @parked: its task is back in user mode and off the run queue
  * @error: why it got no task
- * @calls: calls made, and the count at the last tick
- * @granted: futex word: the CPU is this thread's
+ * @calls: number of calls, and that number at the last tick
+ * @granted: futex word: this thread owns the CPU
  * @req: LKL_REQ_*, while on the request list
  * @queued: on the request list
- * @req_next: request list
+ * @req_next: next entry of the request list
  */
 struct lkl_hthread {
 	void *anchor;
@@ -52,7 +52,7 @@ struct lkl_hthread {
 };
 
 /**
- * struct lkl_boot - what the kernel is told at boot
+ * struct lkl_boot - parameters of the boot
  */
 struct lkl_boot {
 	const char *cmdline;
@@ -76,46 +76,44 @@ struct lkl_boot {
 void lklk_boot(struct lkl_hthread *me, const struct lkl_boot *boot);
 
 /*
- * Handles pending interrupts, then runs floating contexts until idle. The
- * result says what becomes of the CPU: NULL: idle, release it; @me: it is
- * ours, our task shall go on; another: grant it.
+ * Handles pending interrupts, then runs floating contexts until idle. Returns
+ * what to do with the CPU: NULL: idle, release it; @me: the caller's task
+ * continues; another thread: grant it the CPU.
  */
 struct lkl_hthread *lklk_run(struct lkl_hthread *me);
 
-/* Whether lklk_run() would do anything. */
+/* Whether lklk_run() has anything to do. */
 int lklk_has_work(void);
 
-/* A system call; @me has been made current by lklk_run() or still is. */
+/* Makes a system call; lklk_run() has made @me current, or it still is. */
 long lklk_syscall(struct lkl_hthread *me, long no, const long *params);
 
-/* Any function of the kernel, in @me's task like a system call */
+/* Calls a function of the kernel in @me's task, like a system call. */
 long lklk_call(struct lkl_hthread *me, long (*fn)(void *), void *arg);
 
-/* Whether @me's task is current, as the last call left it. */
+/* Whether @me's task is still current since the last call. */
 int lklk_is_current(const struct lkl_hthread *me);
 
-/* First thing after a grant to a thread that is not inside a call. */
+/* Must come first after a grant to a thread that is not inside a call. */
 void lklk_resume(struct lkl_hthread *me);
 
 /*
- * After a call: does the work that waits at the exit to user mode, and parks
- * the task if others want to run; else the task stays current. Result as
+ * After a call: does the pending work at the exit to user mode. Parks the task
+ * if others want to run; otherwise the task stays current. Returns the same as
  * lklk_run().
  */
 struct lkl_hthread *lklk_leave(struct lkl_hthread *me);
 
-/* Ends @me's task. Result as lklk_run(). */
+/* Ends @me's task. Returns the same as lklk_run(). */
 struct lkl_hthread *lklk_exit(struct lkl_hthread *me);
 
-/* Ends the life of the kernel: leaves through @me->unwind. */
+/* After the death of the kernel: leaves through @me->unwind. */
 void lklk_unwind(struct lkl_hthread *me);
 
-/* Reboot in an orderly manner; returns the errno if it could not. */
+/* Reboots in an orderly manner; returns the errno on failure. */
 long lklk_halt(struct lkl_hthread *me);
 
-/*
- * A memory fault at @pc. 1: go on at *@pc with *@sp; 0: not ours.
- */
+/* Handles a memory fault at @pc. 1: continue at *@pc with *@sp; 0: not ours. */
 int lklk_fault(unsigned long addr, unsigned long *pc, unsigned long *sp,
 	       unsigned long *args);
 
@@ -125,18 +123,20 @@ int lklk_watch(int epfd, int *flag);
 /* Both sides */
 extern unsigned int lkl_irq_pending;
 extern int lkl_dead;
-extern unsigned int lkl_net_sent;	/* frames written to devices, ever */
+extern unsigned int lkl_net_sent;	/* total number of frames written to devices */
 
 /* Host side */
 unsigned long long lklh_mono(void);
 unsigned long long lklh_real(void);
 unsigned int lklh_irq_take(void);
 void lklh_irq_raise(unsigned int bits);
-/* Next thread on the request list, and what it wants; NULL when empty */
+/* The next thread on the request list, and its requests; NULL if empty */
 struct lkl_hthread *lklh_next_request(unsigned int *bits);
-/* On @me's anchor: does what *@next says with the CPU and waits for the grant */
+/*
+ * On @me's anchor: passes the CPU on as *@next says, and waits for the grant.
+ */
 void lklh_wait(struct lkl_hthread *me, struct lkl_hthread *next);
-/* A thread that asked for a task gets none; @me->error says why */
+/* Refuses a task to a thread; @me->error says why. */
 void lklh_refuse(struct lkl_hthread *t);
 void lklh_set_deadline(unsigned long long mono_ns);
 void lklh_getrandom(void *buf, unsigned long len);
@@ -150,23 +150,23 @@ struct lkl_iov {
 };
 
 #define LKL_NET_VNET	1u	/* header before each frame */
-#define LKL_NET_CSUM	2u	/* peer takes unfinished checksums */
+#define LKL_NET_CSUM	2u	/* peer accepts unfinished checksums */
 #define LKL_NET_TSO4	4u
 #define LKL_NET_TSO6	8u
-#define LKL_NET_RXCSUM	16u	/* peer may give unfinished checksums */
-#define LKL_NET_GRO	32u	/* peer may give TSO frames */
+#define LKL_NET_RXCSUM	16u	/* peer may send unfinished checksums */
+#define LKL_NET_GRO	32u	/* peer may send TSO frames */
 #define LKL_NET_RAWIP	64u	/* no link layer: a frame is an IP packet */
 #define LKL_NET_VNET10	128u	/* the header is 10 bytes, not 12 */
-#define LKL_NET_BIG	256u	/* peer takes IPv4 TSO frames above 64 KiB */
+#define LKL_NET_BIG	256u	/* peer accepts IPv4 TSO frames above 64 KiB */
 
 #define LKL_NETEV_RX	1u
 #define LKL_NETEV_TX	2u
 #define LKL_NETEV_HUP	4u
 
 /**
- * struct lkl_net_meta - what is known of a frame beside its bytes
- * @csum: of its transport header, LKL_CSUM_*
- * @vlan_proto: Ethernet type of the VLAN tag that was taken out of it, 0: none
+ * struct lkl_net_meta - properties of a frame in addition to its bytes
+ * @csum: state of its transport checksum, LKL_CSUM_*
+ * @vlan_proto: Ethernet type of the VLAN tag that was removed, or 0
  * @vlan_tci: that tag
  */
 struct lkl_net_meta {
@@ -179,18 +179,19 @@ struct lkl_net_meta {
 #define LKL_CSUM_VALID		1
 #define LKL_CSUM_UNFINISHED	2
 
-/* Where the next bytes of a stream socket lie: drivers/refs.c */
+/* The memory of the next bytes of a stream socket: drivers/refs.c */
 long lklk_refs(int fd, struct lkl_iov *iov, int max, unsigned long len);
 
-/* Adds and removes in the context of the calling task */
+/* Add and remove a device, in the context of the calling task. */
 int lklk_net_add(int id, const unsigned char *mac, unsigned int flags);
 void lklk_net_remove(int id);
 int lklk_net_ifindex(int id);
 
 /*
- * One frame of device @id; bytes, or a negative errno: -EAGAIN: none there, or no
- * room; -EBADMSG: one that cannot be taken was there; -ENOMSG: one that is no
- * business of ours. @proto is the packet's Ethernet type. Never block.
+ * Read or write one frame of device @id. Return its bytes, or a negative errno:
+ * -EAGAIN: no frame, or no room; -EBADMSG: a frame that cannot be used;
+ * -ENOMSG: a frame for others. @proto is the packet's Ethernet type. Never
+ * block.
  */
 long lklh_net_read(int id, const struct lkl_iov *iov, int cnt,
 		   struct lkl_net_meta *meta);
@@ -198,11 +199,11 @@ long lklh_net_write(int id, const struct lkl_iov *iov, int cnt,
 		    unsigned short proto);
 
 /**
- * struct lkl_net_out - one frame of several
- * @iov: where it lies
+ * struct lkl_net_out - one frame of a burst
+ * @iov: its memory
  * @cnt: of @iov
  * @proto: the packet's Ethernet type
- * @ret: as lklh_net_write(); -EINPROGRESS: its memory is not to be used any more
+ * @ret: as for lklh_net_write(); -EINPROGRESS: its memory must not be reused
  */
 struct lkl_net_out {
 	const struct lkl_iov *iov;
@@ -211,34 +212,40 @@ struct lkl_net_out {
 	int ret;
 };
 
-/* Writes up to LKL_NET_BURST frames in order, the others also when one fails. */
+/*
+ * Writes up to LKL_NET_BURST frames in order; continues after a frame that
+ * fails.
+ */
 void lklh_net_write_burst(int id, struct lkl_net_out *out, int n);
 #define LKL_NET_BURST	48
 
 /*
- * Has another thread write the frame: LKL_NETQ_NO: the caller is to; _COPIED: its
- * memory is free; _KEPT: it is once lklh_net_written() returns @frame, but for the
- * header of virtio, the first of @iov, which is copied; _FULL: there is no room,
- * LKL_IRQ_NET will come when there is.
+ * Lets another thread write the frame. LKL_NETQ_NO: the caller must write it;
+ * _COPIED: its memory is free; _KEPT: its memory is free once
+ * lklh_net_written() returns @frame, except the virtio-net header, the first of
+ * @iov, which is copied; _FULL: no room, LKL_IRQ_NET follows when there is.
  */
 int lklh_net_queue(int id, const struct lkl_iov *iov, int cnt, void *frame);
 /*
- * The next frame that was kept, or that could not be written (@ret: a negative
- * errno; @frame: NULL when it was copied). 0: none
+ * Returns the next frame that was kept or could not be written (@ret: a
+ * negative errno; @frame: NULL if it was copied). 0: none
  */
 int lklh_net_written(int *id, void **frame, int *ret);
-/* Takes the LKL_NETEV_* bits of device @id */
+/* Takes the LKL_NETEV_* bits of device @id. */
 unsigned int lklh_net_events(int id);
-/* Device @id has more frames but no budget: an event for the next turn */
+/*
+ * Device @id has more frames but the budget is used up: post an event for the
+ * next turn.
+ */
 void lklh_net_more(int id);
-/* What holds for device @id at this moment: see again whether it is up. */
+/* The current state of device @id: checks again whether it is up. */
 unsigned int lklh_net_poll(int id);
 
 #define LKL_NETQ_NO	0
 #define LKL_NETQ_COPIED	1
 #define LKL_NETQ_KEPT	2
 #define LKL_NETQ_FULL	3
-#define LKL_NETQ_IOVS	20	/* at most, of one frame */
+#define LKL_NETQ_IOVS	20	/* at most, for one frame */
 
 #define LKL_NET_MAX	64
 

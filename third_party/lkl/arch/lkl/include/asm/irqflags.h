@@ -3,9 +3,9 @@
 #define _ASM_LKL_IRQFLAGS_H
 
 /*
- * Interrupts are synchronous: other host threads only set bits in
- * lkl_irq_pending, and the owner of the CPU runs the handlers where it enables
- * interrupts. Nothing is ever interrupted in between.
+ * Interrupts are synchronous. Other host threads only set bits in
+ * lkl_irq_pending; the owner of the CPU runs the handlers when it enables
+ * interrupts. Code is never interrupted elsewhere.
  */
 #define ARCH_IRQ_DISABLED	0
 #define ARCH_IRQ_ENABLED	1

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Between the files of this architecture. */
+/* Declarations shared by the files of this architecture. */
 #ifndef _ASM_LKL_LKL_H
 #define _ASM_LKL_LKL_H
 
@@ -31,7 +31,7 @@ void lkl_net_finish_csum(struct sk_buff *skb);
 
 /**
  * struct lkl_rx - memory for the frames that a device receives
- * @chunk: where the next frames go, NULL when not allocated
+ * @chunk: memory for the next frames, NULL if not allocated
  * @fill: used part of @chunk[0]
  */
 #define LKL_RX_CHUNKS	4
@@ -45,13 +45,13 @@ struct sk_buff *lkl_rx_packet(struct lkl_rx *rx, struct napi_struct *napi,
 			      unsigned int len, unsigned int link);
 void lkl_rx_free(struct lkl_rx *rx);
 
-#define LKL_BURST_IOVS	4	/* header of virtio, linear part, two fragments */
+#define LKL_BURST_IOVS	4	/* virtio-net header, linear part, two fragments */
 
 /**
  * struct lkl_burst - frames that are written together
- * @n: how many there are
- * @out: as the host library wants them
- * @frame: what @out refers to: the packet, its header of virtio, where it lies
+ * @n: their number
+ * @out: as the host library expects them
+ * @frame: what @out refers to: the packet, its virtio-net header, its memory
  */
 struct lkl_burst {
 	int n;

@@ -30,10 +30,10 @@ typedef struct page *pgtable_t;
 #define __pgprot(x)	((pgprot_t) { (x) })
 
 /*
- * Physical addresses start at LKL_PHYS_BASE: small, because the boot looks at
- * every page block below the memory, and not 0, which memblock takes for
- * failure. Only the arena has struct pages: virt_to_page() of static kernel data
- * is wrong, virt_addr_valid() tells.
+ * Physical addresses start at LKL_PHYS_BASE. It is small, because the boot
+ * checks every page block below the memory, and not 0, which memblock treats as
+ * failure. Only the arena has struct pages: virt_to_page() of static kernel
+ * data is wrong; use virt_addr_valid() to check.
  */
 extern unsigned long lkl_mem_start, lkl_mem_end;
 

@@ -5,7 +5,7 @@
 #include <asm-generic/pgtable-nopud.h>
 #include <asm/page.h>
 
-/* No MMU: enough for the generic headers to compile. */
+/* There is no MMU: these definitions only let the generic headers compile. */
 #define pgd_present(pgd)	(1)
 #define pgd_none(pgd)		(0)
 #define pgd_bad(pgd)		(0)

@@ -8,11 +8,11 @@
 struct lkl_hthread;
 
 /**
- * struct thread_struct - where a task's context is
+ * struct thread_struct - location of a task's context
  * @sp: stack pointer of a floating context (kernel thread, idle) that is not
  *	running
- * @host: the host thread this task belongs to, NULL for a floating context
- * @fn: what a new floating context calls first
+ * @host: the host thread of this task, NULL for a floating context
+ * @fn: first function of a new floating context
  * @arg: its argument
  * @regs: dummy
  */

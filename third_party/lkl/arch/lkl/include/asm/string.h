@@ -4,7 +4,10 @@
 
 #include <linux/types.h>
 
-/* The C library's: they know the CPU. lib/string.c has the way there. */
+/*
+ * The C library's routines, which are optimized for the CPU; called through
+ * lib/string.c.
+ */
 #define __HAVE_ARCH_MEMCPY
 extern void *memcpy(void *to, const void *from, size_t n);
 #define __HAVE_ARCH_MEMMOVE

@@ -23,7 +23,7 @@ static inline cycles_t get_cycles(void)
 	return v;
 }
 #else
-/* An arm gives programs no counter that is there for certain. */
+/* 32-bit Arm has no counter that programs can always read. */
 unsigned long long lklh_mono(void);
 
 static inline cycles_t get_cycles(void)

@@ -3,9 +3,8 @@
 #define _ASM_LKL_UACCESS_H
 
 /*
- * User memory is the process's own. A pointer that leads nowhere raises
- * SIGSEGV in the copy; the host library's handler sends execution to the fixup
- * (see lkl_fault()).
+ * User memory is the process's own memory. A bad pointer raises SIGSEGV in the
+ * copy; the host library's handler continues at the fixup (see lkl_fault()).
  */
 
 #include <linux/string.h>

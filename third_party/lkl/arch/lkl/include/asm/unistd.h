@@ -3,7 +3,7 @@
 #define _ASM_LKL_UNISTD_H
 #include <uapi/asm/unistd.h>
 #ifdef __x86_64__
-/* What x86-64's table still names of the old calls. */
+/* Old calls that x86-64's table still lists. */
 #define __ARCH_WANT_NEW_STAT
 #define __ARCH_WANT_SYS_ALARM
 #define __ARCH_WANT_SYS_FADVISE64
@@ -27,7 +27,7 @@
 #elif defined(__aarch64__)
 #define __ARCH_WANT_NEW_STAT
 #elif defined(__arm__)
-/* What EABI's table names of the old calls. */
+/* Old calls that EABI's table lists. */
 #define __ARCH_WANT_NEW_STAT
 #define __ARCH_WANT_STAT64
 #define __ARCH_WANT_SYS_GETHOSTNAME

@@ -11,11 +11,11 @@ void lkl_jump(void *load, long ret) __attribute__((noreturn));
 #define lkl_call_sp(sp)		((sp) & ~7UL)
 
 /**
- * lkl_context_init - a context that starts at @entry
+ * lkl_context_init - make a context that starts at @entry
  * @top: end of its stack, page aligned
  * @entry: never returns
  *
- * As switch.S saves one: r3 to r11 and the address.
+ * The layout is that of switch.S: r3 to r11 and the return address.
  */
 static inline void *lkl_context_init(void *top, void (*entry)(void))
 {

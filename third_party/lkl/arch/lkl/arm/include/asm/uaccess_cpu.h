@@ -3,10 +3,10 @@
 #define _ASM_LKL_UACCESS_CPU_H
 
 /*
- * One load and one store, either of which may be user memory. The exception
+ * One load and one store, either of which may access user memory. The exception
  * table has the generic layout: two absolute addresses. ldr, ldrh and their
- * counterparts take any alignment; ldrd and ldm do not, hence two words for
- * what is 64 bits.
+ * counterparts accept any alignment. ldrd and ldm do not, so 64 bits take two
+ * word accesses.
  */
 #define lkl_ldst(err, to, from, type, suffix)				\
 do {									\

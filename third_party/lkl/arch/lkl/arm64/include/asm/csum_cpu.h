@@ -3,7 +3,7 @@
 #define _ASM_LKL_CSUM_CPU_H
 
 /**
- * lkl_csum_block - adds 64 bytes to a one's complement sum
+ * lkl_csum_block - add 64 bytes to a one's complement sum
  */
 static inline unsigned long lkl_csum_block(const unsigned char *p,
 					   unsigned long sum)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The host's own layouts: programs come with their ordinary headers. */
+/* The host's own layout: programs are compiled with their ordinary headers. */
 #if defined(__aarch64__) || defined(__arm__)
 #include "../../../../arm64/include/uapi/asm/fcntl.h"
 #else

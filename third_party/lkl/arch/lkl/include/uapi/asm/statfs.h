@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The host's own layouts: programs come with their ordinary headers. */
+/* The host's own layout: programs are compiled with their ordinary headers. */
 #ifdef __arm__
 #include "../../../../arm/include/uapi/asm/statfs.h"
 #else

@@ -11,7 +11,7 @@ void lkl_jump(void *load, long ret) __attribute__((noreturn));
 #define lkl_call_sp(sp)		(((sp) & ~15UL) - 8)
 
 /**
- * lkl_context_init - a context that starts at @entry
+ * lkl_context_init - make a context that starts at @entry
  * @top: end of its stack, page aligned
  * @entry: never returns
  *

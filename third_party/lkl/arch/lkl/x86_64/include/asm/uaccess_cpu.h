@@ -3,7 +3,7 @@
 #define _ASM_LKL_UACCESS_CPU_H
 
 /*
- * One load and one store, either of which may be user memory. The exception
+ * One load and one store, either of which may access user memory. The exception
  * table has the generic layout: two absolute addresses.
  */
 #define lkl_ldst(err, to, from, type, suffix)				\
