@@ -6,17 +6,19 @@
  * architecture (<sys/syscall.h>, <linux/...>), so programs use their ordinary
  * headers. Every function returns 0 or a positive value, or a negative errno.
  *
- * Threaded mode (the default): any thread may call. The first call of a thread
- * makes it a task of the kernel; all share descriptors, working directory and
- * the credentials of pid 1 (root). A thread that calls needs 64 KiB of stack.
+ * Threaded mode (the default): any thread may call the library. The first call
+ * of a thread creates a task for it in the kernel. All tasks share descriptors,
+ * working directory and the credentials of pid 1 (root). A calling thread needs
+ * 64 KiB of stack.
  *
- * Loop mode (lkl_loop_init()): one thread drives everything, the library makes
- * no thread, timer or event descriptor of its own, but for a thread that writes
- * frames, and what it rings, once lkl_loop_load() has said that it may.
+ * Loop mode (lkl_loop_init()): one thread drives everything. The library makes
+ * no thread, timer or event descriptor of its own. The exception is a thread
+ * that writes frames, and the descriptor it signals, once lkl_loop_load()
+ * allows it.
  *
- * A system call made from a signal handler that interrupted the same thread
- * inside the library says -EDEADLK. After fork() the child gets -ENODEV from
- * everything. After a panic or a halt every call says -EIO or -ENODEV.
+ * A system call from a signal handler that interrupted the same thread inside
+ * the library returns -EDEADLK. After fork() every call in the child returns
+ * -ENODEV. After a panic or a halt every call returns -EIO or -ENODEV.
  */
 #ifndef LKL_H
 #define LKL_H
@@ -29,16 +31,16 @@ extern "C" {
 #endif
 
 /**
- * lkl_init - hand over the host operations
+ * lkl_init - register the host operations
  * @ops: kept by reference; must stay valid
  *
- * First call of all. A process can boot the library once; to boot again, load
- * another copy (dlmopen) or start another process.
+ * This must be the first call. A process can boot the library once; to boot
+ * again, load another copy (dlmopen) or start another process.
  */
 int lkl_init(struct lkl_host_operations *ops);
 
 /**
- * lkl_start_kernel - boot
+ * lkl_start_kernel - boot the kernel
  * @fmt: kernel command line, as for printf. "mem=64M" sets the size of the
  *	memory arena (default 64M), "loglevel=N" what reaches ops->print
  *
@@ -51,8 +53,8 @@ int lkl_start_kernel(const char *fmt, ...)
 int lkl_is_running(void);
 
 /**
- * lkl_syscall - a system call in the library's kernel
- * @no: number in the host architecture's own table
+ * lkl_syscall - make a system call in the library's kernel
+ * @no: number in the host architecture's table
  * @params: six arguments
  */
 long lkl_syscall(long no, long *params);
@@ -61,54 +63,57 @@ long lkl_syscall(long no, long *params);
  * lkl_sys_halt - shut the kernel down
  *
  * Blocked calls of other threads return -ENODEV. Threads, descriptors and
- * memory are given back. -EDEADLK when called from inside a system call.
+ * memory are released. Returns -EDEADLK inside a system call.
  */
 long lkl_sys_halt(void);
 
-/** lkl_cleanup - forget the operations of lkl_init(); last call of all */
+/** lkl_cleanup - forget the operations of lkl_init(); must be the last call */
 void lkl_cleanup(void);
 
-/** lkl_strerror - text for an error number, either sign */
+/** lkl_strerror - text for an error number of either sign */
 const char *lkl_strerror(int err);
 
 /**
- * lkl_self - the calling thread, for lkl_interrupt(); NULL when nothing runs
+ * lkl_self - handle of the calling thread, for lkl_interrupt(); NULL if no
+ * kernel runs
  */
 void *lkl_self(void);
 
 /**
- * lkl_interrupt - the thread's call says EINTR if it waits, or is going to
+ * lkl_interrupt - let a call of the thread that waits, or is about to, return
+ * EINTR
  *
- * May be called from a signal handler, also one that interrupted the library.
- * When the thread is not in a call, its next one that would wait says EINTR,
- * unless it makes a call or two before that do not wait.
+ * May be called from a signal handler, also from one that interrupted the
+ * library. If the thread is not in a call, its next call that would wait
+ * returns EINTR, unless the thread first makes a call or two that do not wait.
  */
 void lkl_interrupt(void *thread);
 
 /**
  * lkl_host_watch - watch a descriptor of the host, edge-triggered, for EPOLLIN
- * @fn: called on any thread whenever it has become readable; must not call the
- *	library. What it returns, unless NULL, is interrupted as by
- *	lkl_interrupt(). This is how a thread waits for the stack and for the
- *	host at once
+ * @fn: called on any thread when the descriptor becomes readable; must not call
+ *	the library. It may return a thread, which is then interrupted as by
+ *	lkl_interrupt(), or NULL. This lets a thread wait for the stack and for
+ *	the host at once
  *
- * For the life of the kernel; closing the descriptor ends it. Threaded mode.
+ * Lasts for the life of the kernel, or until the descriptor is closed. Threaded
+ * mode.
  */
 int lkl_host_watch(int fd, void *(*fn)(void *arg), void *arg);
 
 /**
- * lkl_epoll_watch - have @fn called whenever the stack's epoll @epfd becomes ready
+ * lkl_epoll_watch - call @fn whenever the stack's epoll @epfd becomes ready
  *
- * On any thread, inside the kernel: it must neither wait nor call the library.
- * For the life of the kernel. Threaded mode.
+ * @fn is called on any thread, inside the kernel: it must neither wait nor call
+ *	the library. Lasts for the life of the kernel. Threaded mode.
  */
 int lkl_epoll_watch(int epfd, void (*fn)(void *arg), void *arg);
 
 /**
- * lkl_set_spin - how long a thread that would sleep looks before it does
+ * lkl_set_spin - set how long a thread polls before it sleeps
  *
- * At first 50. It does so where the process may use more than one processor and
- * its waits are that short. 0: never. Threaded mode.
+ * The default is 50. A thread polls only if the process may use more than one
+ * processor and its waits are that short. 0 disables polling. Threaded mode.
  */
 void lkl_set_spin(unsigned int usec);
 
@@ -118,23 +123,23 @@ struct lkl_netdev;
 
 /* @offload bits of lkl_netdev_args and lkl_netdev_tap_create(): virtio-net
  * feature numbers, as in upstream LKL. */
-#define LKL_OFFLOAD_CSUM	(1u << 0)	/* peer takes unfinished checksums */
-#define LKL_OFFLOAD_GUEST_CSUM	(1u << 1)	/* we take unfinished checksums */
-#define LKL_OFFLOAD_GUEST_TSO4	(1u << 7)	/* we take TSO frames */
+#define LKL_OFFLOAD_CSUM	(1u << 0)	/* peer accepts unfinished checksums */
+#define LKL_OFFLOAD_GUEST_CSUM	(1u << 1)	/* we accept unfinished checksums */
+#define LKL_OFFLOAD_GUEST_TSO4	(1u << 7)	/* we accept TSO frames */
 #define LKL_OFFLOAD_GUEST_TSO6	(1u << 8)
-#define LKL_OFFLOAD_HOST_TSO4	(1u << 11)	/* peer takes TSO frames */
+#define LKL_OFFLOAD_HOST_TSO4	(1u << 11)	/* peer accepts TSO frames */
 #define LKL_OFFLOAD_HOST_TSO6	(1u << 12)
-#define LKL_OFFLOAD_HOST_BIG	(1u << 16)	/* peer takes TSO frames above 64 KiB, see below */
-#define LKL_OFFLOAD_MRG_RXBUF	(1u << 15)	/* accepted, has no meaning here */
+#define LKL_OFFLOAD_HOST_BIG	(1u << 16)	/* peer accepts TSO frames above 64 KiB, see below */
+#define LKL_OFFLOAD_MRG_RXBUF	(1u << 15)	/* accepted, but has no effect */
 #define LKL_OFFLOAD_ALL		(LKL_OFFLOAD_CSUM | LKL_OFFLOAD_GUEST_CSUM | \
 				 LKL_OFFLOAD_GUEST_TSO4 | LKL_OFFLOAD_GUEST_TSO6 | \
 				 LKL_OFFLOAD_HOST_TSO4 | LKL_OFFLOAD_HOST_TSO6)
 
 /**
  * struct lkl_netdev_args - how to add a device
- * @mac: six bytes, or NULL for an address at random
- * @offload: LKL_OFFLOAD_* bits; limits what the device was created with, 0
- *	leaves it alone
+ * @mac: six bytes, or NULL for a random address
+ * @offload: LKL_OFFLOAD_* bits; limits the offloads that the device was created
+ *	with; 0 does not change them
  */
 struct lkl_netdev_args {
 	void *mac;
@@ -147,60 +152,65 @@ struct lkl_netdev_args {
 #define LKL_NETDEV_RAWIP	4
 #define LKL_NETDEV_BIG		8
 
-/* Size of the header before each frame with LKL_NETDEV_VNET_HDR: struct
- * virtio_net_hdr_v1 (<linux/virtio_net.h>), num_buffers included. On a tap it
- * is set with TUNSETVNETHDRSZ. A packet socket has the size that it was given. */
+/*
+ * Size of the header before each frame with LKL_NETDEV_VNET_HDR: struct
+ * virtio_net_hdr_v1 (<linux/virtio_net.h>), including num_buffers. A tap sets
+ * it with TUNSETVNETHDRSZ. A packet socket keeps the size that it was given.
+ */
 #define LKL_VNET_HDR_LEN	12
 
 /**
- * lkl_netdev_fd_create - a device on a descriptor that exists
+ * lkl_netdev_fd_create - make a device on an existing descriptor
  * @fd: a tap or tun, a packet socket (AF_PACKET) that is bound to a device, or
  *	another SOCK_DGRAM or SOCK_SEQPACKET socket (one frame per read and
- *	write); made non-blocking, and owned by the device from then on
- * @flags: LKL_NETDEV_VNET_HDR: a header of LKL_VNET_HDR_LEN bytes is before
- *	every frame. LKL_NETDEV_OFFLOAD: the peer takes TSO4, TSO6 and
+ *	write); becomes non-blocking, and is owned by the device from then on
+ * @flags: LKL_NETDEV_VNET_HDR: every frame has a header of LKL_VNET_HDR_LEN
+ *	bytes. LKL_NETDEV_OFFLOAD: the peer accepts TSO4, TSO6 and
  *	checksum offload, both ways (needs LKL_NETDEV_VNET_HDR); on a tap
  *	TUNSETOFFLOAD is set accordingly, also to 0. LKL_NETDEV_RAWIP: a
- *	device without link layer, each frame is an IPv4 or IPv6 packet; goes
- *	without saying for a tun and for a packet socket of type SOCK_DGRAM.
+ *	device without link layer, each frame is an IPv4 or IPv6 packet; implied
+ *	for a tun and for a packet socket of type SOCK_DGRAM.
  *	LKL_NETDEV_BIG: see LKL_OFFLOAD_HOST_BIG
  *
- * NULL with errno set on failure; the descriptor is then still the caller's.
+ * Returns NULL with errno set on failure; the caller then still owns the
+ * descriptor.
  */
 struct lkl_netdev *lkl_netdev_fd_create(int fd, int flags);
 
 /**
- * lkl_netdev_tap_create - a device on a tap interface, created if absent
+ * lkl_netdev_tap_create - make a device on a tap interface, created if absent
  * @ifname: the host's name for it
  * @offload: LKL_OFFLOAD_* bits
  *
- * With no offload a thread of the host's reads the tap, where it has that (Linux 5.12)
- * and CAP_SYS_ADMIN allows it; a persistent tap keeps its attribute `threaded`, which
- * means something for who attaches with IFF_NAPI alone.
+ * Without offloads a kernel thread of the host reads the tap, if the host
+ * supports that (Linux 5.12) and CAP_SYS_ADMIN allows it. A persistent tap
+ * keeps its attribute `threaded`, which affects only users that attach with
+ * IFF_NAPI.
  *
- * LKL_OFFLOAD_HOST_BIG, with LKL_OFFLOAD_HOST_TSO4 and on a tap or tun of Linux
- * 6.6 or later, makes TCP over IPv4 send up to 256 KiB at once ("BIG TCP"). For
- * connections that end on the host itself: where it forwards them to a device that
- * takes 64 KiB, it cuts such frames into packets by itself.
+ * LKL_OFFLOAD_HOST_BIG needs LKL_OFFLOAD_HOST_TSO4 and a tap or tun of Linux
+ * 6.6 or later. TCP over IPv4 then sends up to 256 KiB at once ("BIG TCP"). It
+ * is meant for connections that end on the host itself: when the host forwards
+ * such frames to a device that accepts 64 KiB, it segments them in software.
  */
 struct lkl_netdev *lkl_netdev_tap_create(const char *ifname, int offload);
 
 /**
  * lkl_netdev_add - give the device to the kernel, before or after boot
  *
- * Devices become eth0, eth1, ... in the order of adding. Returns the id >= 0.
+ * Devices become eth0, eth1, ... in the order in which they are added. Returns
+ * the id >= 0.
  */
 int lkl_netdev_add(struct lkl_netdev *nd, struct lkl_netdev_args *args);
 
 /**
- * lkl_netdev_prepare - take from the host now what devices may want of it later
+ * lkl_netdev_prepare - acquire host resources now that devices may need later
  *
- * For a process that is about to give up the right to: without this, a burst of
- * frames is then written frame by frame.
+ * For a process that is about to give up the privilege to do so. Without this
+ * call, a burst is then written frame by frame.
  */
 void lkl_netdev_prepare(void);
 
-/** lkl_netdev_remove - take the device out of the kernel */
+/** lkl_netdev_remove - remove the device from the kernel */
 void lkl_netdev_remove(int id);
 
 /** lkl_netdev_free - close the descriptor and free the device, once removed */
@@ -209,7 +219,7 @@ void lkl_netdev_free(struct lkl_netdev *nd);
 /** lkl_netdev_get_ifindex - interface index for a device id */
 int lkl_netdev_get_ifindex(int id);
 
-/* Small things every user needs. Addresses are in network byte order. */
+/* Helpers that every user needs. Addresses are in network byte order. */
 int lkl_if_up(int ifindex);
 int lkl_if_down(int ifindex);
 int lkl_if_set_mtu(int ifindex, int mtu);
@@ -221,8 +231,11 @@ int lkl_set_ipv6_gateway(void *addr);
 /** lkl_sysctl - write @value to /proc/sys/@path; dots or slashes, mounts /proc */
 int lkl_sysctl(const char *path, const char *value);
 
-/** lkl_mount_fs - mount a file system type ("proc", "sysfs") at /@fstype;
- * 1 when it was there already */
+/**
+ * lkl_mount_fs - mount a file system type ("proc", "sysfs") at /@fstype
+ *
+ * Returns 1 if it was mounted already.
+ */
 int lkl_mount_fs(char *fstype);
 
 /* Loop mode */
@@ -231,64 +244,67 @@ int lkl_mount_fs(char *fstype);
  * lkl_loop_init - choose loop mode; after lkl_init(), before lkl_start_kernel()
  * @epfd: the caller's epoll: each device descriptor is added to it with
  *	EPOLLIN|EPOLLOUT|EPOLLET|EPOLLRDHUP and data.u64 = @tag | device id
- * @tag: the low 16 bits are zero
+ * @tag: its low 16 bits must be zero
  *
  * From lkl_start_kernel() on only that thread may call the library.
  */
 int lkl_loop_init(int epfd, uint64_t tag);
 
-/** lkl_loop_event - hand back an event of a device; cheap, runs nothing */
+/** lkl_loop_event - report an event of a device; cheap, runs nothing */
 void lkl_loop_event(uint64_t data, uint32_t events);
 
 /**
- * lkl_loop_step - one turn: timers that are due, frames of ready devices up to
+ * lkl_loop_step - make one turn: expired timers, frames of ready devices up to
  * a budget, then the kernel until it is idle
  *
- * Returns nanoseconds until the next kernel timer, 0 when there is more to do
- * at once, -1 when no timer is armed, -EIO when the kernel is dead. (-EIO is
- * not -1.)
+ * Returns the nanoseconds until the next kernel timer, 0 if there is more to do
+ * at once, -1 if no timer is armed, -EIO if the kernel is dead. (-EIO is not
+ * -1.)
  */
 long long lkl_loop_step(void);
 
 /**
- * lkl_loop_watch - set @flag to 1 whenever the epoll file @epfd of the stack
- * becomes ready
+ * lkl_loop_watch - set @flag to 1 whenever the stack's epoll @epfd becomes
+ * ready
  *
- * For the life of the kernel; the caller clears the flag before asking.
+ * Lasts for the life of the kernel. The caller clears the flag before it polls
+ * the epoll.
  */
 int lkl_loop_watch(int epfd, int *flag);
 
 struct iovec;
 
 /**
- * lkl_loop_refs - where the bytes lie that a receive on the stream @fd would
- * return next
+ * lkl_loop_refs - list the memory of the next bytes that a receive on the
+ * stream
+ * @fd would return
  * @iov: room for @max pieces
- * @len: no more bytes than that
+ * @len: upper limit in bytes
  *
- * They are not taken: a receive of as many with MSG_TRUNC does that. Until then,
- * or the next call of or into the library, they stay where they are.
+ * The bytes are not consumed: a receive of as many bytes with MSG_TRUNC does
+ * that. Until then, or until the next call of or into the library, they stay in
+ * place.
  *
- * Returns how many pieces there are, 0 for nothing, or a negative errno:
- * -EOPNOTSUPP where only an ordinary receive will do (urgent data).
+ * Returns the number of pieces, 0 if there is no data, or a negative errno:
+ * -EOPNOTSUPP if an ordinary receive is required (urgent data).
  */
 int lkl_loop_refs(int fd, struct iovec *iov, int max, unsigned long len);
 
 /* For lkl_loop_load() */
 #define LKL_LOAD_EASY	0	/* the loop has time to spare */
-#define LKL_LOAD_FULL	1	/* it has not: another thread may write its frames to taps */
-#define LKL_LOAD_RUSH	2	/* nor has it, and it is known that the thread helps */
+#define LKL_LOAD_FULL	1	/* no time to spare: another thread may write its frames to taps */
+#define LKL_LOAD_RUSH	2	/* the same, and the thread is known to help */
 
 /**
- * lkl_loop_load - say whether the loop has time to spare
+ * lkl_loop_load - report whether the loop has time to spare
  * @load: LKL_LOAD_*
  */
 void lkl_loop_load(int load);
 
-/** lkl_loop_blocked - how many system calls had to wait inside the kernel */
+/** lkl_loop_blocked - number of system calls that had to wait inside the kernel */
 unsigned long lkl_loop_blocked(void);
 
-/** lkl_loop_set_limit - such a call says EINTR after @ms (default 3000) */
+/** lkl_loop_set_limit - such a call returns EINTR after @ms (default 3000) */
 void lkl_loop_set_limit(unsigned int ms);
 
 #ifdef __cplusplus

@@ -20,7 +20,7 @@
 #define DEFAULT_MEM	(64UL << 20)
 #define MIN_MEM		(16UL << 20)
 
-/* No interface is there but lo and what the caller adds. */
+/* The only interfaces are lo and those that the caller adds. */
 #define BUILTIN_CMDLINE	"dummy.numdummies=0 ifb.numifbs=0 fb_tunnels=none "
 
 enum state { FRESH, INITED, BOOTING, RUNNING, OVER };
@@ -80,7 +80,7 @@ void lklh_panic(void)
 		host_ops->panic();
 }
 
-/* The child has the memory of a kernel but not its threads. */
+/* The child has the memory of a kernel, but not its threads. */
 static void after_fork(void)
 {
 	forked = 1;
@@ -88,8 +88,8 @@ static void after_fork(void)
 }
 
 /*
- * glibc has pthread_atfork() in its static part alone, which makes this call; other C
- * libraries have no such function.
+ * glibc has pthread_atfork() only in its static part, which makes this call;
+ * other C libraries do not have this function.
  */
 extern int __register_atfork(void (*prepare)(void), void (*parent)(void),
 			     void (*child)(void), void *dso)
@@ -158,21 +158,21 @@ static int arena_alloc(void)
 	unsigned long long size = mem_size(cmdline);
 	char *p, *q;
 
-	/* more than there are addresses */
+	/* larger than the address space */
 	if (size > SIZE_MAX - align)
 		return -ENOMEM;
 	arena_size = size;
 	p = host_pages(arena_size + align);
 	if (!p)
 		return -ENOMEM;
-	/* the buddy allocator wants its largest blocks aligned */
+	/* the buddy allocator needs its largest blocks aligned */
 	q = (char *)(((unsigned long)p + align - 1) & ~(align - 1));
 	if (q > p)
 		munmap(p, q - p);
 	munmap(q + arena_size, p + align - q);
 	/*
-	 * The kernel walks from object to object all over it: with small pages
-	 * each step misses the TLB. Where there are no huge ones, that is all.
+	 * The kernel walks objects all over the arena, and with small pages
+	 * each step misses the TLB. A failure has no other effect.
 	 */
 	madvise(q, arena_size, MADV_HUGEPAGE);
 	arena = q;
@@ -269,8 +269,8 @@ fail:
 
 /*
  * The caller's struct, if it may enter. A signal handler that has interrupted
- * the library may not, not even where its thread only waits: the CPU may be
- * granted to that thread at any moment, and then nobody else has it.
+ * the library may not, even if its thread only waits: the CPU may be granted to
+ * that thread at any moment, and then no other thread has it.
  */
 static struct thread *may_enter(long *err)
 {
@@ -293,7 +293,7 @@ static long __attribute__((noinline)) slow_syscall(long no, long *params)
 	if (!t)
 		return ret;
 	if (no == SYS_exit) {
-		/* ends the caller's task; its next call gets a new one */
+		/* end the caller's task; its next call gets a new one */
 		ret = 0;
 		if (t->k.task) {
 			ret = cpu_enter(t);
@@ -332,7 +332,7 @@ API long lkl_syscall(long no, long *params)
 }
 
 /**
- * kernel_call - run a function of the kernel in the caller's task
+ * kernel_call - call a function of the kernel in the caller's task
  */
 long kernel_call(long (*fn)(void *), void *arg)
 {
@@ -352,7 +352,7 @@ long kernel_call(long (*fn)(void *), void *arg)
 	return unlikely(lkl_dead) ? unusable_error() : ret;
 }
 
-/* Threads that were waiting in the kernel leave; give them a second. */
+/* Lets threads that wait in the kernel leave, for at most a second. */
 static void wait_for_others(void)
 {
 	unsigned long long end = lklh_mono() + 1000000000ULL;
@@ -385,7 +385,7 @@ API long lkl_sys_halt(void)
 			return -ENOMEM;
 		if (t->busy != IN_USER)
 			return -EDEADLK;
-		/* datagrams that a full ring held up */
+		/* datagrams that waited behind a full ring */
 		writer_settle(settle, t);
 		ret = cpu_enter(t);
 		if (!ret) {

@@ -4,12 +4,12 @@
  *
  * Theory of operation
  *
- * The deadline is that of the kernel's one clock event. In threaded mode a
- * timerfd in the leader's epoll (event.c) ends its sleep: that knows no slack,
- * as the timeouts of poll() and epoll_wait() do, and anybody can set it while
- * the leader sleeps. It is set when the deadline is earlier than what it is set
- * to. One that has moved later is found by the leader, which wakes up for
- * nothing then; deadlines move a lot, and mostly later.
+ * The deadline belongs to the kernel's single clock event. In threaded mode a
+ * timerfd in the leader's epoll (event.c) ends its sleep. Unlike the timeouts
+ * of poll() and epoll_wait() a timerfd has no slack, and any thread can set it
+ * while the leader sleeps. It is only set to earlier times. If the deadline has
+ * moved later, the leader wakes up for nothing and finds out then; deadlines
+ * move often, and mostly later.
  */
 #include "internal.h"
 
@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 static unsigned long long deadline;	/* of the kernel's clock event; 0: none */
-static unsigned long long armed;	/* what the timer is set to; 0: nothing */
+static unsigned long long armed;	/* expiry time of the timer; 0: not set */
 static int timer = -1;
 
 static unsigned long long now(clockid_t id)
@@ -48,7 +48,7 @@ void lklh_getrandom(void *buf, unsigned long len)
 }
 
 /**
- * clock_init - make the timer; its descriptor
+ * clock_init - make the timer; returns its descriptor
  */
 int clock_init(void)
 {
@@ -65,7 +65,7 @@ void clock_exit(void)
 }
 
 /**
- * clock_arm - have the timer end a sleep at the deadline
+ * clock_arm - set the timer to end a sleep at the deadline
  */
 void clock_arm(void)
 {
@@ -80,7 +80,10 @@ void clock_arm(void)
 			return;
 	} while (!__atomic_compare_exchange_n(&armed, &old, d, 0,
 					      __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
-	/* Two may be here: the one who set the timer last sees what is wanted. */
+	/*
+	 * Two threads may be here: the one that sets the timer last sees the
+	 * right value.
+	 */
 	do {
 		it.it_value.tv_sec = d / 1000000000;
 		it.it_value.tv_nsec = d % 1000000000;
@@ -91,7 +94,7 @@ void clock_arm(void)
 }
 
 /**
- * clock_fired - the timer has ended a sleep
+ * clock_fired - the timer has expired
  */
 void clock_fired(void)
 {
@@ -111,7 +114,7 @@ unsigned long long events_deadline(void)
 }
 
 /**
- * events_timer_due - post the timer interrupt if its time has come
+ * events_timer_due - post the timer interrupt if the deadline has passed
  */
 void events_timer_due(void)
 {

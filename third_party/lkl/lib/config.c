@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Addresses, routes, sysctls: what every user needs before anything works, with
- * plain system calls into the stack.
+ * Addresses, routes and sysctls, which every user needs first; uses ordinary
+ * system calls into the stack.
  */
 #include "internal.h"
 
@@ -30,7 +30,7 @@ static int control_socket(void)
 	return call(SYS_socket, AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0, 0, 0);
 }
 
-/* One ioctl on the interface with that index. */
+/* Makes an ioctl on the interface with that index. */
 static int if_ioctl(int ifindex, unsigned long get, unsigned long set,
 		    short flags_on, short flags_off, int mtu)
 {
@@ -93,7 +93,7 @@ static void add_attr(struct request *r, int type, const void *data, int len)
 	r->n.nlmsg_len = NLMSG_ALIGN(r->n.nlmsg_len) + RTA_ALIGN(a->rta_len);
 }
 
-/* Sends one rtnetlink request and returns the kernel's answer. */
+/* Sends an rtnetlink request and returns the kernel's answer. */
 static int rtnl(struct request *r)
 {
 	struct {
@@ -134,7 +134,7 @@ static int add_address(int ifindex, int family, const void *addr, int len,
 	r.ifa.ifa_family = family;
 	r.ifa.ifa_prefixlen = prefix;
 	r.ifa.ifa_index = ifindex;
-	/* no wait for duplicate address detection, as upstream */
+	/* skip duplicate address detection, as upstream does */
 	if (family == AF_INET6)
 		r.ifa.ifa_flags = IFA_F_NODAD;
 	add_attr(&r, IFA_LOCAL, addr, len);
@@ -179,7 +179,9 @@ API int lkl_set_ipv6_gateway(void *addr)
 	return add_gateway(AF_INET6, addr, 16);
 }
 
-/* Whether something is mounted there: another device than the root's. */
+/*
+ * Whether a file system is mounted there: its device differs from the root's.
+ */
 static int is_mount(const char *dir)
 {
 	struct statx root, st;
@@ -200,7 +202,9 @@ API int lkl_mount_fs(char *fstype)
 	ret = call(SYS_mkdirat, AT_FDCWD, (long)dir, 0755, 0, 0);
 	if (ret < 0 && ret != -EEXIST)
 		return ret;
-	/* every mount of proc is a new one, so the kernel would not refuse */
+	/*
+	 * every mount of proc is a new one, so the kernel would not refuse it
+	 */
 	if (is_mount(dir))
 		return 1;
 	return call(SYS_mount, (long)"none", (long)dir, (long)fstype, 0, 0);

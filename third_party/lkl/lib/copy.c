@@ -2,10 +2,11 @@
 /*
  * The kernel's memcpy().
  *
- * The C library's is right for what is short. From some length on it uses
- * "rep movsb", which on Zen 4 falls to a twentieth of its speed where the target
- * lies 1 to 15 bytes after the source within a page: a stream meets that now and
- * then, and a program with an unlucky buffer always. Vectors have no such spot.
+ * The C library's memcpy() is good for short copies. Above a certain length it
+ * uses "rep movsb". On Zen 4 this falls to a twentieth of its speed if the
+ * target is 1 to 15 bytes after the source within a page. A stream meets that
+ * now and then, and a program with an unlucky buffer always. Vector code has no
+ * such weakness.
  */
 #include "internal.h"
 
@@ -14,7 +15,7 @@
 #ifdef __x86_64__
 #include <immintrin.h>
 
-#define LONG	1024	/* shorter ones are the C library's */
+#define LONG	1024	/* shorter copies go to the C library */
 
 __attribute__((target("avx2")))
 static void *copy_avx2(void *to, const void *from, size_t n)
@@ -50,7 +51,7 @@ static void *copy_avx2(void *to, const void *from, size_t n)
 }
 
 /**
- * copy_routine - the best there is on this processor
+ * copy_routine - the best routine for this processor
  */
 void *(*copy_routine(void))(void *, const void *, size_t)
 {

@@ -4,15 +4,16 @@
  *
  * Theory of operation
  *
- * A thread takes the CPU if it is free. If not, it puts itself on the request
- * list and raises LKL_IRQ_REQ; the owner finds the bit where the kernel enables
- * interrupts, or when it releases the CPU: it unlocks with a full barrier, looks
- * at the bits again and takes the lock back if one is set and nobody else was
- * faster. So whoever sets a bit and then fails to take the lock knows that it
- * will be seen.
+ * A thread takes the CPU if it is free. Otherwise it adds itself to the request
+ * list and sets LKL_IRQ_REQ. The owner finds the bit when the kernel enables
+ * interrupts, or when it releases the CPU. To release it, the owner unlocks
+ * with a full barrier and checks the bits again; if one is set, it takes the
+ * lock back unless another thread was faster. So a thread that sets a bit and
+ * then fails to take the lock knows that the bit will be seen.
  *
- * The owner does not unlock for a thread whose task is to run: it grants, that
- * is, the lock stays taken and changes hands through a word of that thread.
+ * If another thread's task is to run, the owner does not unlock but grants the
+ * CPU: the lock stays taken and passes to that thread through a word of its
+ * struct.
  */
 #include "internal.h"
 #include "host_call.h"
@@ -26,15 +27,18 @@ unsigned int lkl_irq_pending;
 int loop_mode;
 unsigned int loop_limit_ms = 3000;
 unsigned long loop_blocked;
-unsigned long loop_irqs;	/* how often some were handled; for loop mode */
+unsigned long loop_irqs;	/* number of turns that handled some; for loop mode */
 
-/* After so many frames sent, a thread that leaves the kernel looks for answers. */
+/*
+ * After sending this many frames, a thread that leaves the kernel checks for
+ * replies.
+ */
 #define GLANCE_FRAMES	8
 
-static unsigned int glanced_at;		/* lkl_net_sent then */
+static unsigned int glanced_at;		/* lkl_net_sent at that time */
 static unsigned int cpu_lock __attribute__((aligned(64)));
 static struct lkl_hthread *requests __attribute__((aligned(64)));
-static struct lkl_hthread *taken;	/* requests in order; the owner's */
+static struct lkl_hthread *taken;	/* requests in order; used by the owner only */
 
 static long futex(unsigned int *word, int op, unsigned int val)
 {
@@ -55,7 +59,9 @@ unsigned int lklh_irq_take(void)
 	return __atomic_exchange_n(&lkl_irq_pending, 0, __ATOMIC_SEQ_CST);
 }
 
-/* Whoever sets @queued owns @req_next until it is taken off the list. */
+/*
+ * The thread that sets @queued owns @req_next until the entry leaves the list.
+ */
 static void request(struct thread *t, unsigned int bits)
 {
 	struct lkl_hthread *k = &t->k;
@@ -88,13 +94,13 @@ struct lkl_hthread *lklh_next_request(unsigned int *bits)
 	taken = k->req_next;
 	__atomic_store_n(&k->queued, 0, __ATOMIC_SEQ_CST);
 	*bits = __atomic_exchange_n(&k->req, 0, __ATOMIC_SEQ_CST);
-	if (!k->task)	/* its thread has ended since */
+	if (!k->task)	/* its thread has ended meanwhile */
 		*bits &= ~LKL_REQ_INTR;
 	return k;
 }
 
 /**
- * cpu_trylock - become the owner if there is none
+ * cpu_trylock - become the owner if the CPU is free
  */
 int cpu_trylock(void)
 {
@@ -107,7 +113,7 @@ int cpu_trylock(void)
 	return !__atomic_exchange_n(&cpu_lock, 1, __ATOMIC_SEQ_CST);
 }
 
-/* The word of a grant: 1: the CPU; 2: a refusal, without the CPU */
+/* Sets the grant word: 1: the CPU; 2: a refusal, without the CPU */
 static void give(struct lkl_hthread *k, unsigned int what)
 {
 	struct thread *t = (struct thread *)k;
@@ -124,10 +130,10 @@ void lklh_refuse(struct lkl_hthread *k)
 }
 
 /**
- * cpu_put - do with the CPU what the kernel said
+ * cpu_put - pass on the CPU as the kernel asked
  * @next: as from lklk_run()
  *
- * 1: the CPU stays with @t, whose task is to run.
+ * Returns 1 if the CPU stays with @t, whose task is to run.
  */
 int cpu_put(struct thread *t, struct lkl_hthread *next)
 {
@@ -158,9 +164,9 @@ int cpu_put(struct thread *t, struct lkl_hthread *next)
 }
 
 /**
- * cpu_run - have pending interrupts handled, here or by the owner
+ * cpu_run - have pending interrupts handled, by this thread or by the owner
  *
- * For threads that have no task waiting.
+ * For threads whose tasks do not wait.
  */
 void cpu_run(struct thread *t)
 {
@@ -172,7 +178,7 @@ void cpu_run(struct thread *t)
 	t->busy = old;
 }
 
-/* As cpu_run(), for one that waits: 1: its turn has come, it has the CPU. */
+/* Like cpu_run(), for a waiting thread. 1: it has the CPU now. */
 static int run_waiting(struct thread *t)
 {
 	int mine = 0;
@@ -185,13 +191,14 @@ static int run_waiting(struct thread *t)
 }
 
 /**
- * cpu_interrupt - the thread's call, or its next one, says EINTR if it waits
+ * cpu_interrupt - let the thread's call, or its next one, return EINTR if it
+ * waits
  *
- * The caller sees to it that the request is looked at.
+ * The caller must ensure that the request is handled.
  */
 void cpu_interrupt(struct thread *t)
 {
-	/* Without a task it may be on the list of those who want one. */
+	/* Without a task it may be on the list of threads that want one. */
 	if (__atomic_load_n(&t->k.task, __ATOMIC_SEQ_CST))
 		request(t, LKL_REQ_INTR);
 }
@@ -218,7 +225,7 @@ static void interrupt(struct thread *t)
 		request(t, LKL_REQ_INTR);
 }
 
-/* Waits until the CPU is granted; does the work of a leader meanwhile. */
+/* Waits until the CPU is granted; works as leader meanwhile. */
 static void wait_grant(struct thread *t)
 {
 	unsigned long long limit = 0;
@@ -231,7 +238,10 @@ static void wait_grant(struct thread *t)
 	}
 	t->busy = IN_WAIT;
 	for (;;) {
-		/* The grant first: who dies sets lkl_dead before cpu_wake_all(). */
+		/*
+		 * Read the grant first: a dying kernel sets lkl_dead before
+		 * cpu_wake_all().
+		 */
 		granted = __atomic_load_n(&t->k.granted, __ATOMIC_SEQ_CST);
 		if (unlikely(__atomic_load_n(&lkl_dead, __ATOMIC_SEQ_CST))) {
 			to_user(t);
@@ -276,7 +286,8 @@ void lklh_wait(struct lkl_hthread *me, struct lkl_hthread *next)
 /**
  * cpu_enter - make the caller's task the running one
  *
- * 0: the CPU is ours, inside the kernel; else a negative errno.
+ * Returns 0 if the caller has the CPU, inside the kernel; else a negative
+ * errno.
  */
 int cpu_enter(struct thread *t)
 {
@@ -308,7 +319,7 @@ in:
 }
 
 /**
- * cpu_leave - back to user mode
+ * cpu_leave - return to user mode
  */
 void cpu_leave(struct thread *t)
 {
@@ -323,7 +334,7 @@ void cpu_leave(struct thread *t)
 }
 
 /**
- * cpu_wake_all - the kernel is dead: nobody shall wait any longer
+ * cpu_wake_all - the kernel is dead: end all waits
  */
 void cpu_wake_all(void)
 {

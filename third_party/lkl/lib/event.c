@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Who waits for devices and timers.
+ * Waiting for devices and timers.
  *
  * Theory of operation
  *
- * In threaded mode exactly one thread at a time is the leader: it sleeps in the
- * epoll of the devices, the timer (clock.c) and an eventfd. The thread that
- * waits for an event is the best one to take it, so a thread that blocks in the
- * kernel leads if nobody does, or if only the background thread does. It looks
- * for a while before it sleeps where that pays (spin.c). When it leaves, nobody
- * leads for a while; the background thread looks every LEAD_NS whether somebody
- * has led since, and if not, leads. A thread that sends many frames without ever
- * blocking has a look in passing.
+ * In threaded mode at most one thread at a time is the leader. It sleeps in an
+ * epoll with the devices, the timer (clock.c) and an eventfd. The thread that
+ * waits for an event is the best one to handle it. So a thread that blocks in
+ * the kernel leads if there is no leader, or if the background thread leads.
+ * Where that pays, it polls for a while before it sleeps (spin.c).
  *
- * All is edge-triggered, so nothing has to be read empty, and what the epoll
- * says is said once: only the leader asks it. The background thread, whom
- * another may follow as leader while it still sleeps, does that outside, in
- * poll() on the epoll and on an eventfd of its own.
+ * When it leaves, there is no leader for a while. The background thread checks
+ * every LEAD_NS whether another thread has led since, and if not, leads itself.
+ * A thread that sends many frames without ever blocking checks for events in
+ * passing.
  *
- * In loop mode there is no leader; lib/loop.c and a call that has to wait look
- * at the deadline and the devices themselves.
+ * All descriptors are edge-triggered, so they need not be read until empty. The
+ * epoll reports each event once, so only the leader may ask it. The background
+ * thread can lose the lead while it still sleeps. Therefore it sleeps outside,
+ * in poll() on the epoll and on an eventfd of its own.
+ *
+ * In loop mode there is no leader: lib/loop.c, and a call that has to wait,
+ * check the deadline and the devices themselves.
  */
 #include "internal.h"
 #include "host_call.h"
@@ -36,23 +38,25 @@
 
 #define LEAD_NS		1000000
 #define BG_STACK	(256 << 10)
-#define LEAD_ROUNDS	64	/* of LEAD_NS, then the background waits for a wake */
+#define LEAD_ROUNDS	64	/* of LEAD_NS, then the background thread waits until woken */
 
-static struct thread *sleeper;		/* the leader that sleeps, or is about to */
+static struct thread *sleeper;		/* the leader, if it sleeps or is about to */
 static struct thread *leader;
 static unsigned int lead_count;
 
 static int epfd = -1;
-static int evfd = -1;			/* wakes a leader, but for */
-static int bg_evfd = -1;		/* wakes the background thread as leader */
+static int evfd = -1;			/* wakes a leader, except */
+static int bg_evfd = -1;		/* the background thread as leader */
 static pthread_t bg_thread;
 static int bg_started, bg_stop;
 static struct thread *bg;
-static unsigned int bg_asleep;		/* futex: waits for a wake, not a time */
+static unsigned int bg_asleep;		/* futex: waits until woken, without a timeout */
 
 #define EVENTS		16	/* fetched at once */
 #define WATCHES		4096
-/* In epoll's data; the rest of a watch is an index, and without any a device */
+/*
+ * In the epoll's data; the rest of a watch is an index, and of a device its id
+ */
 #define WATCH_BIT	(1ULL << 63)
 #define TIMER_BIT	(1ULL << 62)
 #define KICK_BIT	(1ULL << 61)
@@ -67,7 +71,7 @@ static void ring(int fd)
 {
 	uint64_t one = 1;
 
-	/* May be full: it will wake anyway. */
+	/* The counter may be full: it wakes the reader anyway. */
 	host_call(SYS_write, fd, (long)&one, sizeof(one), 0, 0, 0);
 }
 
@@ -83,10 +87,11 @@ static void futex(int op, unsigned int val, const struct timespec *ts)
 }
 
 /**
- * events_kick - wake the leader, whoever that is
+ * events_kick - wake the leader
  *
- * One who becomes it only now finds evfd rung. Who follows the background thread
- * does not: what is pending that one sees to when it finds itself followed.
+ * A thread that becomes leader only now finds evfd signalled. A successor of
+ * the background thread does not: the background thread handles pending work
+ * when it notices that it has lost the lead.
  */
 void events_kick(void)
 {
@@ -99,7 +104,7 @@ void events_kick(void)
 }
 
 /**
- * events_sleeps - whether the leader sleeps, or may be about to
+ * events_sleeps - whether the leader sleeps or is about to
  */
 int events_sleeps(void)
 {
@@ -107,7 +112,7 @@ int events_sleeps(void)
 }
 
 /**
- * events_more - a device has frames left for which no event will come
+ * events_more - a device has frames left that cause no further event
  */
 void events_more(void)
 {
@@ -120,7 +125,7 @@ int events_is_leader(struct thread *t)
 	return __atomic_load_n(&leader, __ATOMIC_SEQ_CST) == t;
 }
 
-/* Posts what the epoll has said. */
+/* Handles events of the epoll. */
 static void take(const struct epoll_event *ev, int n)
 {
 	int i;
@@ -143,7 +148,7 @@ static void take(const struct epoll_event *ev, int n)
 }
 
 /**
- * events_look - take what there is, without waiting; how many
+ * events_look - handle available events without waiting; returns their number
  */
 int events_look(void)
 {
@@ -174,7 +179,7 @@ API int lkl_host_watch(int fd, void *(*fn)(void *arg), void *arg)
 	return add(fd, EPOLLIN, WATCH_BIT | w);
 }
 
-/* Frames for which no event will come */
+/* Handles frames that cause no further event. */
 static int more_frames(void)
 {
 	return !(__atomic_load_n(&lkl_irq_pending, __ATOMIC_RELAXED) & LKL_IRQ_NET) &&
@@ -182,8 +187,8 @@ static int more_frames(void)
 }
 
 /*
- * The background thread may find out late that it has been followed: it never
- * takes the place of another, nor clears it.
+ * The background thread may learn late that it has lost the lead: it never
+ * replaces or clears another sleeper.
  */
 static void sleep_begin(struct thread *t)
 {
@@ -202,7 +207,7 @@ static void sleep_end(struct thread *t)
 				    __ATOMIC_SEQ_CST);
 }
 
-/* Sleeps; negative: a signal came */
+/* Sleeps; negative: interrupted by a signal */
 static int leader_sleep(struct thread *t)
 {
 	struct pollfd fds[2] = {
@@ -228,7 +233,10 @@ static int leader_sleep(struct thread *t)
 		drain = 0;
 	if (n > 0 && fds[1].revents && events_is_leader(bg)) {
 		events_look();
-		/* Was it for another, who leads and sleeps since? */
+		/*
+		 * Was the event for another thread that has become leader
+		 * meanwhile?
+		 */
 		if (!events_is_leader(bg))
 			ring(evfd);
 	}
@@ -236,10 +244,10 @@ static int leader_sleep(struct thread *t)
 }
 
 /**
- * events_lead - sleep until something happens, and post it
+ * events_lead - sleep until an event occurs, and post it
  *
- * Returns early when @t was granted the CPU, when its leadership was taken
- * away, or, with a negative result, when a signal came.
+ * Returns early if @t was granted the CPU or has lost the lead, and with a
+ * negative result if a signal arrived.
  */
 int events_lead(struct thread *t)
 {
@@ -250,8 +258,8 @@ int events_lead(struct thread *t)
 	sleep_begin(t);
 	clock_arm();
 	/*
-	 * A pending interrupt is no reason to stay awake: who raised it found the
-	 * CPU taken, and its owner will see it.
+	 * A pending interrupt is no reason to stay awake: the thread that
+	 * raised it found the CPU taken, and the owner will see it.
 	 */
 	if (!__atomic_load_n(&t->k.granted, __ATOMIC_SEQ_CST) &&
 	    !__atomic_load_n(&lkl_dead, __ATOMIC_SEQ_CST) &&
@@ -266,7 +274,8 @@ out:
 }
 
 /**
- * events_try_lead - become the leader, from nobody or from the background
+ * events_try_lead - become leader if there is none, or instead of the
+ * background thread
  */
 int events_try_lead(struct thread *t)
 {
@@ -278,7 +287,10 @@ int events_try_lead(struct thread *t)
 	if (t != bg && old == bg &&
 	    __atomic_compare_exchange_n(&leader, &old, t, 0, __ATOMIC_SEQ_CST,
 					__ATOMIC_SEQ_CST)) {
-		/* Its own descriptor: ours we might empty before it has seen it. */
+		/*
+		 * Signal its own descriptor: we might read ours before it has
+		 * woken up.
+		 */
 		ring(bg_evfd);
 		goto lead;
 	}
@@ -289,7 +301,7 @@ lead:
 }
 
 /**
- * events_unlead - stop leading; the background will find out
+ * events_unlead - stop leading; the background thread will notice
  */
 void events_unlead(struct thread *t)
 {
@@ -303,10 +315,10 @@ void events_unlead(struct thread *t)
 }
 
 /**
- * events_glance - look for timers and devices without waiting
+ * events_glance - check for timers and devices without waiting
  *
- * For a thread that sends: it takes the acknowledgements that came meanwhile,
- * and the background thread can stay asleep.
+ * For a thread that sends: it handles acknowledgements that have arrived, so
+ * the background thread can stay asleep.
  */
 void events_glance(struct thread *t)
 {
@@ -321,7 +333,7 @@ void events_glance(struct thread *t)
 	events_unlead(t);
 }
 
-/* The background thread */
+/* The main function of the background thread */
 static void *background(void *arg)
 {
 	static const struct timespec lead_time = { .tv_nsec = LEAD_NS };
@@ -340,12 +352,18 @@ static void *background(void *arg)
 					cpu_run(bg);
 			}
 			events_unlead(bg);
-			/* Raised with a kick for us, see events_kick(). */
+			/*
+			 * Raised with a kick for this thread, see
+			 * events_kick().
+			 */
 			if (lkl_irq_pending)
 				cpu_run(bg);
 			rounds = 0;
 		}
-		/* Somebody leads. Wait until nobody has for LEAD_NS. */
+		/*
+		 * Another thread leads. Wait until there was no leader for
+		 * LEAD_NS.
+		 */
 		do {
 			seen = __atomic_load_n(&lead_count, __ATOMIC_SEQ_CST);
 			if (rounds++ < LEAD_ROUNDS) {
@@ -385,7 +403,7 @@ int events_init(void)
 }
 
 /**
- * events_start - start the background thread, without any signals
+ * events_start - start the background thread, with all signals blocked
  */
 int events_start(void)
 {
@@ -450,7 +468,7 @@ int event_device(int fd, int id)
 }
 
 /**
- * event_forget - stop watching; harmless when it is not
+ * event_forget - stop watching a descriptor; harmless if it is not watched
  */
 void event_forget(int fd)
 {

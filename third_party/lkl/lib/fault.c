@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * SIGSEGV and SIGBUS while this thread runs the kernel: a bad user pointer, or
- * an error of the kernel's. Everything else goes to whoever had the signal.
+ * SIGSEGV and SIGBUS while this thread runs the kernel: caused by a bad user
+ * pointer or by an error in the kernel. All others go to the previous handler.
  */
 #include "internal.h"
 
@@ -28,7 +28,7 @@ static void regs_set(ucontext_t *uc, unsigned long pc, unsigned long sp,
 		uc->uc_mcontext.gregs[REG_RDI] = args[0];
 		uc->uc_mcontext.gregs[REG_RSI] = args[1];
 	}
-	/* the library's code expects the direction flag clear */
+	/* the library's code needs a clear direction flag */
 	uc->uc_mcontext.gregs[REG_EFL] &= ~0x400L;
 }
 #elif defined(__aarch64__)
@@ -58,7 +58,9 @@ static void regs_get(ucontext_t *uc, unsigned long *pc, unsigned long *sp)
 	*sp = uc->uc_mcontext.arm_sp;
 }
 
-/* The kernel is ARM code; the C library's, that faulted for it, may be Thumb. */
+/*
+ * The kernel is ARM code, but the C library's code that faulted may be Thumb.
+ */
 static void regs_set(ucontext_t *uc, unsigned long pc, unsigned long sp,
 		     const unsigned long *args)
 {
@@ -81,7 +83,7 @@ static void chain(int sig, siginfo_t *si, void *ctx)
 	if (old->sa_flags & SA_SIGINFO) {
 		old->sa_sigaction(sig, si, ctx);
 	} else if (old->sa_handler == SIG_DFL || old->sa_handler == SIG_IGN) {
-		/* the instruction faults again, and ends the process */
+		/* the instruction faults again and ends the process */
 		signal(sig, SIG_DFL);
 	} else {
 		old->sa_handler(sig);
@@ -122,7 +124,7 @@ static void put_back(int sig, const struct sigaction *old)
 {
 	struct sigaction now;
 
-	/* unless somebody has taken the signal since */
+	/* unless another handler has been installed since */
 	if (!sigaction(sig, NULL, &now) && now.sa_sigaction == on_fault)
 		sigaction(sig, old, NULL);
 }

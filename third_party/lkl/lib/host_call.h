@@ -2,10 +2,12 @@
 /*
  * System calls of the host on the paths of packets and waits.
  *
- * Not the C library's functions: those are points where a thread can be
- * cancelled, which would leave the kernel's CPU with a thread that is gone; they
- * write the program's errno; and where the C library is patched (the engine
- * preload) each is a detour.
+ * The C library's functions are not used, for three reasons:
+ *
+ * - They are cancellation points: a cancelled thread would keep the kernel's
+ *   CPU.
+ * - They write the program's errno.
+ * - With engine preload the C library is patched, and each call takes a detour.
  */
 #ifndef LKL_HOST_CALL_H
 #define LKL_HOST_CALL_H
@@ -16,7 +18,7 @@
 #include <unistd.h>
 
 /**
- * host_call - a system call; a negative errno when it fails
+ * host_call - make a system call; returns a negative errno on failure
  */
 static inline long host_call(long nr, long a, long b, long c, long d, long e,
 			     long f)
@@ -49,7 +51,7 @@ static inline long host_call(long nr, long a, long b, long c, long d, long e,
 			     : "memory");
 	return x0;
 #elif defined(__arm__)
-	/* r7 may be the frame pointer: it is not named, but saved. */
+	/* r7 may be the frame pointer, so it is saved instead of named. */
 	register long r0 __asm__("r0") = a;
 	register long r1 __asm__("r1") = b;
 	register long r2 __asm__("r2") = c;
@@ -72,9 +74,9 @@ static inline long host_call(long nr, long a, long b, long c, long d, long e,
 }
 
 /**
- * host_pages - anonymous memory, or NULL
+ * host_pages - allocate anonymous memory; NULL on failure
  *
- * Not mmap(): C libraries for 32 bits do not agree how wide its offset is.
+ * Does not use mmap(): 32-bit C libraries disagree on the width of its offset.
  */
 static inline void *host_pages(unsigned long size)
 {

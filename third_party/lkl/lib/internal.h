@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Between the files of the host library. */
+/* Declarations shared by the files of the host library. */
 #ifndef LKL_INTERNAL_H
 #define LKL_INTERNAL_H
 
@@ -16,7 +16,10 @@
 #define likely(x)	__builtin_expect(!!(x), 1)
 #define unlikely(x)	__builtin_expect(!!(x), 0)
 
-/* Where a thread is; a signal handler may call the library only in IN_USER */
+/*
+ * Where a thread is; a signal handler may call the library only if it is
+ * IN_USER
+ */
 enum busy {
 	IN_USER,	/* not in the library */
 	IN_KERNEL,	/* owns the CPU, or is about to take or release it */
@@ -25,11 +28,11 @@ enum busy {
 
 /**
  * struct thread - a host thread that has called the library
- * @k: what the kernel knows of it
+ * @k: the kernel's view of it
  * @busy: where it is
  * @in_call: inside a system call, so a wait can be interrupted
  * @unused: its thread has ended
- * @next: list of all
+ * @next: list of all threads
  */
 struct thread {
 	struct lkl_hthread k;
@@ -42,8 +45,8 @@ struct thread {
 /**
  * to_user - the thread leaves the library
  *
- * For who waits for that (wait_for_others()): all that it did in the kernel's memory
- * is done.
+ * wait_for_others() relies on this: all its accesses to the kernel's memory are
+ * complete.
  */
 static inline void to_user(struct thread *t)
 {
@@ -76,7 +79,7 @@ void cpu_reset(void);
 /* copy.c */
 void *(*copy_routine(void))(void *to, const void *from, size_t n);
 
-/* event.c: who waits for devices and timers */
+/* event.c: waiting for devices and timers */
 int events_init(void);
 int events_start(void);
 void events_stop(void);
@@ -113,7 +116,7 @@ int netdevs_more(void);
 extern int loop_epfd;
 extern uint64_t loop_tag;
 
-/* loop.c; the kernel declares the second where it calls it */
+/* loop.c; the kernel declares the second function itself */
 int events_wait_loop(unsigned long long until);
 void lklh_flag_set(int *flag);
 

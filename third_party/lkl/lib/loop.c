@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * Loop mode: the caller's one thread drives the kernel.
- */
+/* Loop mode: a single thread of the caller drives the kernel. */
 #include "internal.h"
 #include "writer.h"
 
@@ -11,7 +9,7 @@
 #include <time.h>
 
 #define REFS_TRIES	4
-#define LENT_NS		1000000	/* until what another thread writes is asked after */
+#define LENT_NS		1000000	/* interval to check what another thread has written */
 
 int loop_epfd = -1;
 uint64_t loop_tag;
@@ -101,14 +99,17 @@ API int lkl_loop_refs(int fd, struct iovec *iov, int max, unsigned long len)
 		unsigned long irqs = loop_irqs;
 
 		ret = kernel_call(do_refs, &a);
-		/* What came in meanwhile may have moved what was there. */
+		/*
+		 * Data that arrived meanwhile may have moved the data listed
+		 * before.
+		 */
 		if (irqs == loop_irqs)
 			return ret;
 	}
 	return -EOPNOTSUPP;
 }
 
-/* In threaded mode the flag is the first member of this. */
+/* In threaded mode the flag is the first member of this struct. */
 struct epoll_watch {
 	int flag;
 	void (*fn)(void *arg);
@@ -154,10 +155,10 @@ API void lkl_loop_set_limit(unsigned int ms)
 }
 
 /**
- * events_wait_loop - a call waits in loop mode
+ * events_wait_loop - wait on behalf of a call in loop mode
  * @until: monotonic time to give up, all ones for never
  *
- * Negative when a signal came.
+ * Returns a negative value if a signal arrived.
  */
 int events_wait_loop(unsigned long long until)
 {
@@ -173,7 +174,7 @@ int events_wait_loop(unsigned long long until)
 		return 0;
 	if (!d || d > until)
 		d = until;
-	/* its bell is not heard here */
+	/* the writer's eventfd is not polled here */
 	if (theirs && d > t + LENT_NS)
 		d = t + LENT_NS;
 	if (d == ~0ULL) {

@@ -22,19 +22,20 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#define LEGACY_FRAME	(65536 + 64)	/* with the headers before its IP packet */
+#define LEGACY_FRAME	(65536 + 64)	/* including the headers before its IP packet */
 #define CRUMBS		1000
 
 /**
  * struct lkl_netdev - a device
  * @fd: its descriptor
  * @id: -1 until added
- * @tap: the descriptor is a tap or a tun, so offloads are to be set on it
- * @packet: what it is if it is a packet socket
+ * @tap: the descriptor is a tap or a tun, so offloads must be set on it
+ * @packet: properties of a packet socket
  * @flags: LKL_NET_*
- * @events: LKL_NETEV_*, not yet taken by the kernel
- * @crumbs: frames above 64 KiB that are not to be queued: the host has refused one
- * @down: an error or hang-up was seen; not polled level-triggered any more
+ * @events: LKL_NETEV_* not yet handled by the kernel
+ * @crumbs: number of frames above 64 KiB to send as packets: the host has
+ *	refused one
+ * @down: an error or hang-up occurred; not polled level-triggered any more
  * @mac: hardware address
  */
 struct lkl_netdev {
@@ -72,8 +73,8 @@ static unsigned int offload_flags(unsigned int offload)
 }
 
 /*
- * What the host may hand us unfinished. Always set: it sticks to a persistent
- * tap, and the next user would get frames it cannot take.
+ * Tells the host which offloads we accept. Always set, because a persistent tap
+ * keeps the setting, and its next user would get frames that it cannot handle.
  */
 static int set_tap_offload(struct lkl_netdev *nd)
 {
@@ -90,7 +91,10 @@ static int set_tap_offload(struct lkl_netdev *nd)
 	return 0;
 }
 
-/* Linux has taken such packets since 6.3, and got memory for them since 6.6. */
+/*
+ * Linux accepts such packets since 6.3, and can allocate memory for them since
+ * 6.6.
+ */
 static int host_takes_big(void)
 {
 	unsigned long major, minor;
@@ -246,7 +250,7 @@ API int lkl_netdev_add(struct lkl_netdev *nd, struct lkl_netdev_args *args)
 		nd->mac[0] = (nd->mac[0] & 0xfe) | 2;
 	}
 	nd->id = id;
-	/* a leader may look at all that there are */
+	/* a leader may inspect all devices */
 	__atomic_store_n(&devs[id], nd, __ATOMIC_RELEASE);
 	if (booted) {
 		ret = attach(nd);
@@ -288,7 +292,7 @@ static long do_nothing(void *arg __attribute__((unused)))
 	return 0;
 }
 
-/* On its way into the kernel a call has interrupts handled. */
+/* A call that enters the kernel handles interrupts. */
 static void settle(void *arg)
 {
 	kernel_call(do_nothing, arg);
@@ -304,7 +308,10 @@ API void lkl_netdev_remove(int id)
 	if (booted) {
 		event_forget(nd->fd);
 		kernel_call(do_remove, nd);
-		/* What is still its must not be taken for another's. */
+		/*
+		 * Its pending frames must not be taken for those of another
+		 * device.
+		 */
 		writer_settle(settle, NULL);
 	}
 	devs[id] = NULL;
@@ -338,9 +345,9 @@ API int lkl_netdev_get_ifindex(int id)
 }
 
 /**
- * netdevs_halt - the kernel is gone: close what it used
+ * netdevs_halt - the kernel has ended: close its descriptors
  *
- * The structs stay the caller's, for lkl_netdev_free().
+ * The caller still owns the structs and frees them with lkl_netdev_free().
  */
 void netdevs_halt(void)
 {
@@ -360,8 +367,8 @@ void netdevs_halt(void)
 }
 
 /**
- * netdev_event - a descriptor has news
- * @events: of epoll or poll, whose bits are the same
+ * netdev_event - handle events of a descriptor
+ * @events: of epoll or poll, which use the same bits
  */
 void netdev_event(int id, unsigned int events)
 {
@@ -401,7 +408,7 @@ void lklh_net_more(int id)
 }
 
 /**
- * netdevs_more - devices that stopped for lack of budget get another turn
+ * netdevs_more - give another turn to devices that ran out of budget
  */
 int netdevs_more(void)
 {
@@ -416,9 +423,9 @@ int netdevs_more(void)
 }
 
 /**
- * netdevs_pollfds - for a call that waits in loop mode
+ * netdevs_pollfds - list descriptors for a call that waits in loop mode
  *
- * Frames only; who waits for room asks again at its next timer.
+ * Only for frames: a sender that waits for room tries again at its next timer.
  */
 int netdevs_pollfds(struct pollfd *fds, int *ids, int max)
 {
@@ -444,7 +451,7 @@ long lklh_net_read(int id, const struct lkl_iov *iov, int cnt,
 	if (nd->packet.type)
 		return packet_read(nd->fd, &nd->packet, iov, cnt,
 				   nd->flags & LKL_NET_RAWIP, meta);
-	/* Where one buffer has room for it: the host does without the vector. */
+	/* If the frame fits in one buffer, avoid the vector. */
 	do
 		n = cnt == 1 ? host_call(SYS_read, nd->fd, (long)iov->base, iov->len, 0, 0, 0) :
 			       host_call(SYS_readv, nd->fd, (long)iov, cnt, 0, 0, 0);
@@ -454,7 +461,7 @@ long lklh_net_read(int id, const struct lkl_iov *iov, int cnt,
 	return n;
 }
 
-/* A tap is quiet about room unless it has been asked since there was none. */
+/* A tap reports new room only if it has been asked since it was full. */
 static void ask_for_room(struct lkl_netdev *nd)
 {
 	struct pollfd p = { .fd = nd->fd, .events = POLLOUT };
@@ -503,7 +510,7 @@ int lklh_net_queue(int id, const struct lkl_iov *iov, int cnt, void *frame)
 	unsigned int len = 0;
 	int i, ret = LKL_NETQ_NO;
 
-	/* A packet socket's errors are for who writes. */
+	/* Errors of a packet socket are reported to writers. */
 	if (!nd->tap || !loop_mode)
 		return LKL_NETQ_NO;
 	for (i = 0; i < cnt; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Between the files that know what a device's descriptor is. */
+/* Shared by the files that depend on the type of a device's descriptor. */
 #ifndef LKL_NETDEV_H
 #define LKL_NETDEV_H
 
@@ -7,9 +7,9 @@
 
 /**
  * struct packet_socket - a device's descriptor that is a packet socket
- * @type: SOCK_RAW or SOCK_DGRAM; 0: it is none
+ * @type: SOCK_RAW or SOCK_DGRAM; 0 if it is not a packet socket
  * @ifindex: of the host's device
- * @vnet: size of the header of virtio before each frame, 0, 10 or 12
+ * @vnet: size of the virtio-net header before each frame, 0, 10 or 12
  */
 struct packet_socket {
 	int type;

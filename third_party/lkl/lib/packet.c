@@ -4,21 +4,23 @@
  *
  * Theory of operation
  *
- * One message is one frame, into the packet's memory as from any descriptor. What the
- * host has taken out of it comes beside it, in PACKET_AUXDATA: the VLAN tag, and,
- * where no header of virtio tells, whether the transport checksum is known to be
- * good or was never finished (a sender on the same machine, or packets that the host
- * has put together: GRO).
+ * One message is one frame. It is received directly into the packet's memory,
+ * as from any descriptor. PACKET_AUXDATA reports what the host has removed from
+ * the frame: the VLAN tag. Without a virtio-net header it also reports whether
+ * the transport checksum is known to be good or was never finished. The latter
+ * happens if the sender is on the same machine, or if the host has merged
+ * packets (GRO).
  *
- * There is no ring: the second copy costs more than the calls that it saves
- * (docs/performance.md).
+ * There is no ring: the second copy costs more than the system calls that it
+ * saves (docs/performance.md).
  *
- * A socket on a device without link layer names the protocol of each packet that it
- * sends: the host has no header to see it in.
+ * A socket on a device without link layer states the protocol of each packet
+ * that it sends, because the host has no header to find it in.
  *
- * A device of the host that goes down shows as an error once, one that comes up shows
- * as nothing: packet_up() asks. All questions go through the socket itself, which
- * belongs to the right network namespace wherever this process is.
+ * When a device of the host goes down, the socket reports an error once. When
+ * it comes up, the socket reports nothing, so packet_up() asks. All requests
+ * use the socket itself, which belongs to the right network namespace wherever
+ * this process is.
  */
 #include "netdev.h"
 #include "host_call.h"
@@ -57,7 +59,7 @@ static int get(int fd, int level, int opt)
 /**
  * packet_probe - fill in @ps and prepare the socket, if it is a packet socket
  *
- * 0, or a negative errno: it is one that cannot be used.
+ * Returns 0, or a negative errno if it is a packet socket that cannot be used.
  */
 int packet_probe(int fd, struct packet_socket *ps)
 {
@@ -80,19 +82,19 @@ int packet_probe(int fd, struct packet_socket *ps)
 			   VNET_HDR_LEN_MIN : 0;
 	if (setsockopt(fd, SOL_PACKET, PACKET_AUXDATA, &one, sizeof(one)))
 		return -errno;
-	/* before Linux 4.20 packet_read() passes them over */
+	/* before Linux 4.20 packet_read() skips them */
 	setsockopt(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &one, sizeof(one));
 	return 0;
 }
 
-/* What PACKET_AUXDATA says */
+/* Parses PACKET_AUXDATA. */
 static void auxdata(struct msghdr *msg, const struct packet_socket *ps,
 		    struct lkl_net_meta *meta)
 {
 	struct cmsghdr *c = CMSG_FIRSTHDR(msg);
 	struct tpacket_auxdata aux;
 
-	/* It is the first there is: packet_probe() has asked for nothing else. */
+	/* It is always the first: packet_probe() has enabled nothing else. */
 	if (!c || c->cmsg_level != SOL_PACKET || c->cmsg_type != PACKET_AUXDATA)
 		return;
 	memcpy(&aux, CMSG_DATA(c), sizeof(aux));
@@ -102,7 +104,7 @@ static void auxdata(struct msghdr *msg, const struct packet_socket *ps,
 		meta->vlan_tci = aux.tp_vlan_tci;
 	}
 	if (ps->vnet)
-		return;	/* its header says it better */
+		return;	/* the virtio-net header is more precise */
 	if (aux.tp_status & TP_STATUS_CSUMNOTREADY)
 		meta->csum = LKL_CSUM_UNFINISHED;
 	else if (aux.tp_status & TP_STATUS_CSUM_VALID)
@@ -110,8 +112,8 @@ static void auxdata(struct msghdr *msg, const struct packet_socket *ps,
 }
 
 /**
- * packet_read - one frame; as lklh_net_read()
- * @rawip: what is there for others is passed over, since no address tells
+ * packet_read - read one frame; as lklh_net_read()
+ * @rawip: skip packets for other hosts, as no address shows that
  */
 long packet_read(int fd, const struct packet_socket *ps,
 		 const struct lkl_iov *iov, int cnt, int rawip,
@@ -135,7 +137,7 @@ long packet_read(int fd, const struct packet_socket *ps,
 	do
 		n = host_call(SYS_recvmsg, fd, (long)&msg, MSG_DONTWAIT, 0, 0, 0);
 	while (n == -EINTR);
-	if (n < 0)	/* EINVAL: a packet no header of virtio can describe */
+	if (n < 0)	/* EINVAL: a packet that no virtio-net header can describe */
 		return n == -EINVAL ? -EBADMSG : n;
 	if (msg.msg_flags & MSG_TRUNC)
 		return -EBADMSG;
@@ -147,8 +149,8 @@ long packet_read(int fd, const struct packet_socket *ps,
 }
 
 /**
- * packet_write - one frame; as lklh_net_write()
- * @proto: 0: the host finds it in the frame
+ * packet_write - write one frame; as lklh_net_write()
+ * @proto: 0 if the host finds it in the frame
  */
 long packet_write(int fd, const struct packet_socket *ps,
 		  const struct lkl_iov *iov, int cnt, unsigned short proto)
@@ -174,9 +176,9 @@ long packet_write(int fd, const struct packet_socket *ps,
 }
 
 /**
- * packet_up - whether the host's device is there, up, and has carrier
+ * packet_up - whether the host's device exists, is up, and has carrier
  *
- * An error that the socket still has to report is taken back: it is answered here.
+ * Consumes a pending error of the socket, since the result covers it.
  */
 int packet_up(int fd, const struct packet_socket *ps)
 {
@@ -187,7 +189,7 @@ int packet_up(int fd, const struct packet_socket *ps)
 	get(fd, SOL_SOCKET, SO_ERROR);
 	if (getsockname(fd, (struct sockaddr *)&sll, &len) ||
 	    sll.sll_ifindex != ps->ifindex)
-		return 0;	/* it was deleted */
+		return 0;	/* the device was deleted */
 	memset(&ifr, 0, sizeof(ifr));
 	ifr.ifr_ifindex = ps->ifindex;
 	if (ioctl(fd, SIOCGIFNAME, &ifr) || ioctl(fd, SIOCGIFFLAGS, &ifr))

@@ -1,35 +1,36 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Looking for a while instead of sleeping.
+ * Polling for a while instead of sleeping.
  *
  * Theory of operation
  *
- * To wake a processor that has gone to sleep takes longer than most answers do.
- * So a leader looks for them itself, for spin_ns at most. It pays when the wait
- * ends meanwhile. Each time that it does not, twice as many waits as before go to
- * sleep at once, until one is short again.
+ * Waking up a sleeping processor takes longer than most answers. So a leader
+ * first polls for events, for spin_ns at most. This pays if the wait ends
+ * meanwhile. After each failure the number of waits that sleep at once doubles,
+ * until a wait is short again.
  *
- * Who has one processor only does not know where the one is that shall answer. If
- * on the same, looking keeps the answer from being made, until the host takes the
- * processor away, which shows as a gap between two looks: it has not paid then.
+ * A process with a single processor cannot know where the answering process
+ * runs. If it is on the same processor, polling delays the answer until the
+ * host preempts the thread. That shows as a gap between two polls, and counts
+ * as a failure.
  */
 #include "internal.h"
 
 #include <sched.h>
 
-#define SPIN_NS		50000	/* unless lkl_set_spin() says something else */
-#define GAP_NS		3000	/* between two looks: somebody else has run */
-#define LOOK_AGAIN	1024	/* waits after which the processors are counted */
+#define SPIN_NS		50000	/* unless lkl_set_spin() sets another value */
+#define GAP_NS		3000	/* between two polls: another thread has run */
+#define LOOK_AGAIN	1024	/* recount the processors after this many waits */
 
-/* 1 << this: waits between two attempts, at most */
+/* At most 1 << FAILS_MAX waits between two attempts */
 #define FAILS_MAX	7
 #define FAILS_ALONE	10
 
 static unsigned int spin_ns = SPIN_NS;
-static unsigned int fails;	/* attempts since the last that paid */
-static unsigned int skip;	/* waits that are not to be attempted */
+static unsigned int fails;	/* attempts since the last success */
+static unsigned int skip;	/* number of waits without an attempt */
 static unsigned int waits;
-static int alone;		/* there is one processor for us */
+static int alone;		/* we may use only one processor */
 
 API void lkl_set_spin(unsigned int usec)
 {
@@ -44,8 +45,8 @@ static void count_processors(void)
 }
 
 /*
- * Looks; negative: nothing has come, else the longest time between two looks, 0
- * if it was there at the first.
+ * Polls for events; negative: none came. Otherwise the longest time between two
+ * polls, 0 if the first one succeeded.
  */
 static long look(struct thread *t)
 {
@@ -56,7 +57,7 @@ static long look(struct thread *t)
 	do {
 		if (events_look() > 0)
 			return gap;
-		/* What was pending before is not ours: it has an owner. */
+		/* Interrupts that were pending before have an owner. */
 		if (__atomic_load_n(&t->k.granted, __ATOMIC_SEQ_CST) ||
 		    (__atomic_load_n(&lkl_irq_pending, __ATOMIC_SEQ_CST) & ~pending) ||
 		    __atomic_load_n(&lkl_dead, __ATOMIC_SEQ_CST))
@@ -73,9 +74,9 @@ static long look(struct thread *t)
 }
 
 /**
- * spin - look for events instead of sleeping, where that pays
+ * spin - poll for events instead of sleeping, where that pays
  *
- * 1: something has come, or is @t's to do; 0: sleep.
+ * Returns 1 if there is an event or work for @t, 0 to sleep.
  */
 int spin(struct thread *t)
 {

@@ -4,15 +4,15 @@
  *
  * Theory of operation
  *
- * A frame written to a tap runs the host's whole receive path inside the write, one
- * by one. A TCP packet of 64 KiB makes that cheap. Where nothing is left to the device
- * (no offloads) each 1,448 bytes would pay for it; then the tap gets IFF_NAPI and
- * `threaded`: written frames are queued, and a thread of the host's takes them from
- * there through GRO, which makes large packets of them. IFF_NAPI without the thread
- * does that for one frame at a time, and is slower than nothing at all.
+ * A write to a tap runs the host's whole receive path for the frame. For TCP
+ * packets of 64 KiB that is cheap. Without offloads it would be needed for each
+ * 1,448 bytes. The tap then gets IFF_NAPI and `threaded`: written frames are
+ * queued, and a kernel thread of the host passes them through GRO, which merges
+ * them into large packets. IFF_NAPI without the thread runs GRO for one frame
+ * at a time, which is slower than no GRO.
  *
- * No such frame has anything to say in a header of virtio, so there is none, and a
- * frame is one buffer.
+ * Such frames need no virtio-net header, so there is none, and a frame is one
+ * buffer.
  */
 #include "netdev.h"
 
@@ -28,18 +28,20 @@
 #include <unistd.h>
 
 /*
- * What may wait in the host for that thread, as the memory it takes. It is more than
- * TCP has under way, and keeps a sender whom nobody acknowledges from filling the
- * host's memory. Without a limit the host gives frames memory that GRO takes over
- * without telling the tap's socket (build_skb(), napi_skb_free_stolen_head(); seen with
- * Linux 6.18): the socket, and with it the network namespace, are then never freed.
+ * Limit on the memory that may wait in the host for that thread. It is more
+ * than TCP has in flight, and keeps a sender without acknowledgements from
+ * filling the host's memory. Without a limit the host allocates frames in
+ * memory that GRO takes over without telling the tap's socket (build_skb(),
+ * napi_skb_free_stolen_head(); seen with Linux 6.18). The socket, and with it
+ * the network namespace, is then never freed.
  */
 #define WAITING_MAX	(16 << 20)
 
 /*
- * The file `threaded` of a device, or -errno. /sys may be another network namespace's,
- * or read-only; a mount of our own is of this thread's namespace, and nobody sees it.
- * Takes CAP_SYS_ADMIN there.
+ * Opens the file `threaded` of a device; -errno on failure. /sys may belong to
+ * another network namespace or be read-only. So this makes a mount of its own,
+ * in this thread's namespace, which nobody else sees. It requires CAP_SYS_ADMIN
+ * there.
  */
 static int threaded_file(const char *name)
 {
@@ -92,7 +94,10 @@ static int attach(const char *name, int flags)
 	return -err;
 }
 
-/* With the thread, or -errno: the host has none (before Linux 5.12), or not for us. */
+/*
+ * Attaches with the thread. Returns -errno if the host has none (before Linux
+ * 5.12) or does not permit it.
+ */
 static int attach_threaded(const char *name)
 {
 	int fd = attach(name, IFF_NAPI), waiting = WAITING_MAX, ret;
@@ -109,10 +114,10 @@ static int attach_threaded(const char *name)
 /**
  * tap_open - attach to a tap, which is created if absent
  * @name: shorter than IFNAMSIZ
- * @offloads: some of the work is left to it
- * @vnet: set to whether its frames have a header of virtio
+ * @offloads: whether the tap offers offloads
+ * @vnet: set to whether its frames have a virtio-net header
  *
- * A descriptor, or -errno.
+ * Returns a descriptor, or -errno.
  */
 int tap_open(const char *name, int offloads, int *vnet)
 {
@@ -127,7 +132,10 @@ int tap_open(const char *name, int offloads, int *vnet)
 	fd = attach(name, offloads ? IFF_VNET_HDR : 0);
 	if (fd != -EINVAL)
 		return fd;
-	/* One made with several queues wants to hear it; the header is the same for all. */
+	/*
+	 * A tap with several queues requires the flag; the header is the same
+	 * for all.
+	 */
 	*vnet = 1;
 	return attach(name, IFF_VNET_HDR | IFF_MULTI_QUEUE);
 }

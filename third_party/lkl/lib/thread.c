@@ -15,16 +15,17 @@ static pthread_key_t key;
 static int have_key;
 
 /**
- * thread_new - a struct for a thread
+ * thread_new - allocate a struct for a thread
  *
- * Own pages rather than malloc(): a signal handler may make the first call.
+ * In pages of its own, not with malloc(): a signal handler may make the first
+ * call.
  */
 struct thread *thread_new(void)
 {
 	struct thread *t;
 	int yes;
 
-	/* one that a thread has left behind */
+	/* reuse one that a thread has left behind */
 	for (t = __atomic_load_n(&all_threads, __ATOMIC_ACQUIRE); t; t = t->next) {
 		yes = 1;
 		if (__atomic_compare_exchange_n(&t->unused, &yes, 0, 0,
@@ -59,7 +60,9 @@ struct thread *thread_get(void)
 	return t;
 }
 
-/* A thread ends: so does its task. Its page is the next thread's. */
+/*
+ * Ends the task of a thread that ends. Its page is reused for the next thread.
+ */
 static void thread_gone(void *arg)
 {
 	struct thread *t = arg;
@@ -84,7 +87,8 @@ int threads_init(void)
 }
 
 /**
- * threads_free - after the kernel's death, when nobody is inside any more
+ * threads_free - free all structs after the kernel's death, when no thread is
+ * inside
  */
 void threads_free(void)
 {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Words that an arm cannot load or store where they lie.
+ * Unaligned loads and stores on 32-bit Arm.
  *
- * ldm, stm, ldrd and strd want an address that is a multiple of 4, and an IP header
- * behind one of Ethernet has not always one. The kernel of an arm counts on its own
- * fault handler there, which carries out the instruction; so does this one. The
- * kernel here is ARM code throughout, so these four are all there is.
+ * ldm, stm, ldrd and strd need an address that is a multiple of 4, and an IP
+ * header behind an Ethernet header may not have one. The Arm kernel relies on
+ * its own fault handler, which carries out the instruction; this file does the
+ * same. The kernel here is ARM code throughout, so these four instructions are
+ * all.
  */
 #include "internal.h"
 
@@ -74,9 +75,11 @@ static int pair(unsigned long insn, unsigned long *r)
 }
 
 /**
- * fault_unaligned - carry out the instruction that found its address unaligned
+ * fault_unaligned - carry out the instruction that faulted on an unaligned
+ * address
  *
- * 1: done, go on behind it; 0: it is none that this knows.
+ * Returns 1 if done, so execution continues behind it; 0 if the instruction is
+ * unknown.
  */
 int fault_unaligned(ucontext_t *uc)
 {
@@ -86,7 +89,7 @@ int fault_unaligned(ucontext_t *uc)
 	if (uc->uc_mcontext.arm_cpsr & PSR_T)
 		return 0;
 	insn = word_at(r[PC]);
-	if (insn >> 28 == 15)	/* none of those that have a condition */
+	if (insn >> 28 == 15)	/* an instruction without a condition */
 		return 0;
 	if ((insn & 0x0e000000) == 0x08000000)
 		done = multiple(insn, r);
@@ -97,7 +100,7 @@ int fault_unaligned(ucontext_t *uc)
 	return done;
 }
 #else
-/* Other CPUs load and store anything anywhere. */
+/* Other CPUs support unaligned access. */
 int fault_unaligned(ucontext_t *uc)
 {
 	(void)uc;

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Several frames to a descriptor with one entry into the host's kernel.
+ * Writes several frames to a descriptor with one call into the host's kernel.
  *
  * Theory of operation
  *
- * A write to a tap runs the host's receive path and wakes who waits for the frame,
- * and the host gives him the processor when the write returns. Of a burst of frames
- * that makes a switch for each; where one io_uring_enter() writes them all, it is
- * one for the burst. Each write is told not to wait (RWF_NOWAIT), so all have been
- * done, in order, when the call returns: nothing is ever under way between two calls.
+ * A write to a tap runs the host's receive path and wakes the receiver. The
+ * host then schedules the receiver when the write returns, so a burst causes a
+ * context switch for each frame. If one io_uring_enter() writes all frames,
+ * there is one switch for the burst. Each write has RWF_NOWAIT, so all are
+ * done, in order, when the call returns: nothing is in flight between two
+ * calls.
  *
- * The ring is made when it is first wanted, or before by lkl_netdev_prepare(). It can
- * write and nothing else (IORING_REGISTER_RESTRICTIONS), so that it is no way around
- * a seccomp filter of the process. Whichever thread owns the kernel's CPU
- * uses it, so it is bound to none. The descriptor to write to is not registered: a
- * ring is torn down some time after its process, and would keep a tap busy until then.
+ * The ring is made at first use, or earlier by lkl_netdev_prepare(). It can
+ * only write (IORING_REGISTER_RESTRICTIONS), so it cannot bypass a seccomp
+ * filter of the process. Any thread that owns the kernel's CPU may use it, so
+ * it is bound to no thread. The target descriptor is not registered: a ring is
+ * torn down some time after its process and would keep a tap busy until then.
  *
- * Where the host has no io_uring, or forbids it, the caller writes frame by frame.
- * The engine preload is such a host: under it io_uring is forbidden to the process.
+ * If the host has no io_uring or forbids it, the caller writes frame by frame.
+ * That is the case with engine preload, which forbids io_uring to the process.
  */
 #include "uring.h"
 #include "host_call.h"
@@ -32,12 +33,12 @@
 #endif
 
 #define ENTRIES		64
-#define LATE_S		5	/* for writes that the host does not do at once */
+#define LATE_S		5	/* limit for writes that the host does not do at once */
 
 static enum { UNTRIED, READY, REFUSED } state;
 static int ring = -1;
 
-/* What is mapped: head, tail and mask of both queues, and their entries */
+/* Mapped memory: head, tail and mask of both queues, and their entries */
 static struct {
 	char *queues;
 	unsigned long queues_len, sqes_len;
@@ -47,7 +48,7 @@ static struct {
 	struct io_uring_cqe *cqe;
 } m;
 
-/* Not mmap(), see host_pages(). */
+/* Does not use mmap(), see host_pages(). */
 static void *map(unsigned long len, unsigned long offset)
 {
 #ifdef SYS_mmap2
@@ -70,7 +71,7 @@ static void unmap(void *p, unsigned long len)
 }
 
 /**
- * uring_stop - give back what there is; the next frames may make it again
+ * uring_stop - free the ring; the next burst may make it again
  */
 void uring_stop(void)
 {
@@ -90,7 +91,7 @@ static void refuse(void)
 	state = REFUSED;
 }
 
-/* What the ring may do from now on; it was made disabled. */
+/* Restricts what the ring may do; it was made disabled. */
 static int restrict_ring(void)
 {
 	struct io_uring_restriction r[] = {
@@ -111,7 +112,10 @@ static void start(void)
 	struct io_uring_params p = { .flags = IORING_SETUP_R_DISABLED };
 	unsigned int *array, i;
 
-	/* By the C library: the engine preload is to see it, and refuse it. */
+	/*
+	 * Through the C library, so that engine preload sees the call and
+	 * refuses it.
+	 */
 	ring = (int)syscall(SYS_io_uring_setup, ENTRIES, &p);
 	if (ring < 0 || !(p.features & IORING_FEAT_SINGLE_MMAP) ||
 	    !(p.features & IORING_FEAT_EXT_ARG) || restrict_ring()) {
@@ -142,7 +146,7 @@ static void start(void)
 }
 
 /**
- * uring_prepare - make the ring now, if the host has such
+ * uring_prepare - make the ring now, if the host supports it
  */
 void uring_prepare(void)
 {
@@ -150,7 +154,7 @@ void uring_prepare(void)
 		start();
 }
 
-/* Takes the results that are there; how many */
+/* Takes available results; returns their number. */
 static int reap(struct lkl_net_out *out)
 {
 	unsigned int head = *m.cq_head, n = 0;
@@ -165,7 +169,7 @@ static int reap(struct lkl_net_out *out)
 	return n;
 }
 
-/* @left writes are not done: the host must have put them off. */
+/* @left writes are not done, although the host should not delay them: wait. */
 static void wait_for(struct lkl_net_out *out, int left)
 {
 	struct __kernel_timespec ts = { .tv_sec = LATE_S };
@@ -183,12 +187,14 @@ static void wait_for(struct lkl_net_out *out, int left)
 
 /**
  * uring_write - write frames, in order
- * @fd: the descriptor, which does not block
- * @out: the frames, whose result is set; -EINPROGRESS: the host has not done with its
- *	memory, and nobody knows when
- * @n: how many, at most LKL_NET_BURST
+ * @fd: the descriptor, which must be non-blocking
+ * @out: the frames, whose results are set; -EINPROGRESS: the host still uses
+ *	the
+ *	memory, for an unknown time
+ * @n: number of frames, at most LKL_NET_BURST
  *
- * How many have a result. The others are to be written in another way.
+ * Returns the number of frames with a result. The caller must write the others
+ * in another way.
  */
 int uring_write(int fd, struct lkl_net_out *out, int n)
 {
@@ -203,7 +209,7 @@ int uring_write(int fd, struct lkl_net_out *out, int n)
 	tail = *m.sq_tail;
 	for (i = 0; i < n; i++) {
 		const struct lkl_iov *iov = out[i].iov;
-		int one = out[i].cnt == 1;	/* the host does without the vector */
+		int one = out[i].cnt == 1;	/* no vector needed */
 
 		m.sqe[(tail + i) & m.sq_mask] = (struct io_uring_sqe){
 			.opcode = one ? IORING_OP_WRITE : IORING_OP_WRITEV,
@@ -217,18 +223,27 @@ int uring_write(int fd, struct lkl_net_out *out, int n)
 	}
 	__atomic_store_n(m.sq_tail, tail + n, __ATOMIC_RELEASE);
 	ret = host_call(SYS_io_uring_enter, ring, n, 0, 0, 0, 0);
-	/* It stops at one that it cannot begin: the rest is not to be found there. */
+	/*
+	 * The host stops at a frame that it cannot start: the rest is not in
+	 * the queue.
+	 */
 	done = (int)(__atomic_load_n(m.sq_head, __ATOMIC_ACQUIRE) - tail);
 	__atomic_store_n(m.sq_tail, tail + done, __ATOMIC_RELEASE);
 	got = reap(out);
 	if (unlikely(got < done))
 		wait_for(out, done - got);
 	if (unlikely(ret == -EBADF || ret == -EOPNOTSUPP)) {
-		/* It is not our ring any more: the program closes what it finds. */
+		/*
+		 * The program has closed our descriptor, so it is not our ring
+		 * any more.
+		 */
 		ring = -1;
 		refuse();
 	}
-	/* A host that cannot tell whether a write would wait; nothing was written. */
+	/*
+	 * The host cannot tell whether a write would block; nothing was
+	 * written.
+	 */
 	if (unlikely(done && out[0].ret == -EOPNOTSUPP)) {
 		refuse();
 		return 0;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Several frames to a descriptor with one entry into the host's kernel. */
+/*
+ * Writes several frames to a descriptor with one call into the host's kernel.
+ */
 #ifndef LKL_URING_H
 #define LKL_URING_H
 

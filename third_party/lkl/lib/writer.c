@@ -4,29 +4,31 @@
  *
  * Theory of operation
  *
- * To write a frame to a tap is to run the host's whole receive path for it, up to
- * waking who waits for it: often half of what a frame costs. Where the one thread
- * that drives the kernel (loop mode) has no time to spare, and the host has a
- * processor that has, another thread does the writing.
+ * A write to a tap runs the host's whole receive path for the frame, including
+ * the wake-up of the receiver: often half of the cost of a frame. In loop mode
+ * one thread drives the kernel. If it is saturated and the host has another
+ * processor free, a second thread does the writing.
  *
- * Frames go through a ring, in order. Small ones are copied into it and are done
- * with; of large ones the memory is lent, and the kernel gets them back by
- * lklh_net_written(). The other way begins when the ring is empty, so none overtakes
- * another.
+ * Frames go through a ring, in order. Small ones are copied into the ring. The
+ * memory of large ones is lent, and lklh_net_written() returns it to the
+ * kernel. The loop writes directly again only when the ring is empty, so no
+ * frame overtakes another.
  *
- * The user of the loop says when it is saturated (lkl_loop_load()). Whether the
- * thread helps then depends on who else wants the processors. It does where frames
- * are large, for most of such a write is the copy, and where the user knows
- * (LKL_LOAD_RUSH). Otherwise nobody tells, and it is tried: from time to time frames go the other way for a TRIAL, of which
- * the first half is not counted, and stay there if more goes in and out so. The
- * times between are longer each time that a trial was in vain.
+ * The user of the loop reports when it is saturated (lkl_loop_load()). Whether
+ * the thread then helps depends on what else needs the processors:
  *
- * The thread is kept off the processor that the loop is on (place()): the host's
- * scheduler likes to wake it there, where it helps nobody.
+ * - It helps if frames are large, because most of such a write is the copy.
+ * - It helps if the user knows so (LKL_LOAD_RUSH).
+ * - Otherwise it is measured. From time to time frames go the other way for a
+ *   TRIAL, of which only the second half counts, and they stay there if the
+ *   throughput is higher. Each failed trial lengthens the time until the next.
  *
- * The thread rings when the kernel waits: for room, or, before it sleeps, for its
- * frames. It calls nothing but the host, so the process can fork() at any time;
- * the child has no writer, and no kernel either.
+ * The thread is kept off the processor of the loop (place()): the host's
+ * scheduler tends to wake it there, where it is of no help.
+ *
+ * The thread signals an eventfd if the kernel waits for room or, before it
+ * sleeps, for its frames. It makes only host calls, so the process can fork()
+ * at any time; the child has neither writer nor kernel.
  */
 #include "writer.h"
 #include "host_call.h"
@@ -52,25 +54,25 @@
 #define TRIAL_NS	60000000ULL
 #define KEEP_MIN	(2 * TRIAL_NS)
 #define KEEP_MAX	(64 * TRIAL_NS)
-#define GAIN		8	/* the thread has to gain a part of so many, */
-#define REGAIN		16	/* to be kept one of so many */
-#define PLACE_NS	1000000	/* between two changes of place */
-#define FRAME_COST	2048	/* a frame weighs as much as so many bytes more */
+#define GAIN		8	/* the thread must raise the throughput by 1/GAIN */
+#define REGAIN		16	/* and by 1/REGAIN to keep its frames */
+#define PLACE_NS	1000000	/* minimum time between two changes of place */
+#define FRAME_COST	2048	/* a frame counts as this many extra bytes */
 
-#define LARGE		16384	/* bytes; mean of the last MEAN_OF frames or so */
+#define LARGE		16384	/* bytes; mean of about the last MEAN_OF frames */
 #define LARGE_NO_MORE	4096
 #define MEAN_OF		64
 
-#define RING_ID		0xffff	/* in the loop's events, where others have a device */
+#define RING_ID		0xffff	/* in the loop's events, in place of a device */
 
 /**
- * struct slot - a frame on its way
+ * struct slot - a frame in the ring
  * @id: device
  * @fd: its descriptor
- * @ret: what became of it, once written
- * @cnt: of @iov; 0: its @len bytes are here
- * @hdr: bytes of the first of @iov, which is the caller's, when it is so short
- * @frame: the kernel's name for it while its memory is lent, NULL when copied
+ * @ret: the result, once written
+ * @cnt: of @iov; 0 if its @len bytes are stored here
+ * @hdr: copy of the first of @iov, if that is short enough
+ * @frame: the kernel's name for it while its memory is lent, NULL if copied
  */
 struct slot {
 	int id;
@@ -88,7 +90,9 @@ struct slot {
 
 static struct slot slots[SLOTS];
 
-/* Counts of frames: put in, taken back and lent by the kernel's side; written */
+/*
+ * Counters of frames: added, taken back and lent by the kernel's side; written
+ */
 static unsigned int head __attribute__((aligned(64)));
 static unsigned int reaped, lent;
 static unsigned int tail __attribute__((aligned(64)));
@@ -102,20 +106,20 @@ static int evfd = -1;
 static pthread_t thread;
 static enum { STOPPED, RUNS, FAILED } state;
 static int stop;
-static int hurry;	/* somebody waits for all: no waiting for room */
-static int tid;		/* the thread's, once it has one */
+static int hurry;	/* a thread waits for all frames: do not wait for room */
+static int tid;		/* the thread's ID, once it runs */
 
 /*
- * The ways that frames go; only the loop's thread looks at it.
- * @load: what the loop's user said last, LKL_LOAD_*
- * @sum: bytes of the last MEAN_OF frames that went out, about
- * @large: they are large
- * @on: by the thread
- * @trial: as a trial
- * @since: when this way was chosen, later when its counting began
- * @counts: it has
- * @count: what went in and out since
- * @rate: what did on the other way, per TRIAL_NS
+ * The way that frames take; only the loop's thread uses it.
+ * @load: last report of the loop's user, LKL_LOAD_*
+ * @sum: approximate size of the last MEAN_OF frames sent, in bytes
+ * @large: frames are large
+ * @on: frames go to the thread
+ * @trial: this way is a trial
+ * @since: start of this way, later start of its measurement
+ * @counts: the measurement has started
+ * @count: bytes in and out since
+ * @rate: throughput of the other way, per TRIAL_NS
  * @keep: how long this way is kept
  */
 static struct {
@@ -156,8 +160,8 @@ static void ring_bell(void)
 }
 
 /*
- * Who puts a frame in while @asleep is set clears it and wakes, maybe late: so it is
- * set anew each time.
+ * A thread that adds a frame while @asleep is set clears it and wakes us,
+ * possibly late: so it is set again each time.
  */
 static void wait_for_frames(void)
 {
@@ -225,7 +229,7 @@ static void way_begin(unsigned long long now)
 	way.counts = 0;
 }
 
-/* A trial that was broken off says nothing. */
+/* Discards the result of an interrupted trial. */
 static void way_again(void)
 {
 	if (way.trial) {
@@ -243,7 +247,7 @@ API void lkl_loop_load(int load)
 	way_again();
 }
 
-/* A frame of @len bytes is to go out. */
+/* Records the size of a frame to be sent. */
 static void way_size(unsigned int len)
 {
 	way.sum += len - way.sum / MEAN_OF;
@@ -253,7 +257,7 @@ static void way_size(unsigned int len)
 	way_again();
 }
 
-/* This way's time may be over. */
+/* Changes the way if its time is over. */
 static void way_look(unsigned long long now)
 {
 	unsigned long long took = now - way.since, rate;
@@ -287,7 +291,7 @@ static void way_look(unsigned long long now)
 }
 
 /**
- * writer_count - a frame has come in or is to go out
+ * writer_count - count a frame received or to be sent
  * @len: its bytes
  */
 void writer_count(unsigned int len)
@@ -295,7 +299,7 @@ void writer_count(unsigned int len)
 	way.count += len + FRAME_COST;
 }
 
-/* Whether the next frame, of @len bytes, is for the thread. */
+/* Whether the thread should write the next frame, of @len bytes. */
 static int wanted(unsigned int len)
 {
 	if (way.load == LKL_LOAD_EASY || state == FAILED)
@@ -311,7 +315,7 @@ static int wanted(unsigned int len)
 	return state == RUNS;
 }
 
-/* Where the loop is the thread is not. */
+/* Keeps the thread off the processor of the loop. */
 static void place(void)
 {
 	static int loop_cpu = -1, placed;
@@ -335,7 +339,7 @@ static void place(void)
 	}
 }
 
-/* Rings once @at frames are written; 0: they are. */
+/* Requests a signal once @at frames are written; 0: they already are. */
 static int arm(unsigned int at)
 {
 	if ((int)(__atomic_load_n(&tail, __ATOMIC_ACQUIRE) - at) >= 0)
@@ -352,12 +356,12 @@ static int arm(unsigned int at)
 }
 
 /**
- * writer_put - give the thread a frame, if it is to have it
+ * writer_put - give a frame to the thread, if it should write it
  * @len: bytes of all of @iov
- * @frame: what lklh_net_written() shall return when the memory is free again
+ * @frame: what lklh_net_written() returns when the memory is free again
  *
- * LKL_NETQ_COPIED; LKL_NETQ_KEPT; LKL_NETQ_NO: it goes the other way; LKL_NETQ_FULL:
- * not now, LKL_IRQ_NET will come.
+ * Returns LKL_NETQ_COPIED; LKL_NETQ_KEPT; LKL_NETQ_NO: the loop writes it;
+ * LKL_NETQ_FULL: not now, LKL_IRQ_NET follows.
  */
 int writer_put(int id, int fd, const struct lkl_iov *iov, int cnt,
 	       unsigned int len, void *frame)
@@ -367,7 +371,7 @@ int writer_put(int id, int fd, const struct lkl_iov *iov, int cnt,
 	int i;
 
 	if (!wanted(len)) {
-		/* Not before those that went this way. */
+		/* Not before the frames in the ring. */
 		return arm(head) ? LKL_NETQ_FULL : LKL_NETQ_NO;
 	}
 	if (head - reaped == SLOTS) {
@@ -405,7 +409,7 @@ int writer_put(int id, int fd, const struct lkl_iov *iov, int cnt,
 }
 
 /**
- * writer_take - for lklh_net_written()
+ * writer_take - implements lklh_net_written()
  */
 int writer_take(int *id, void **frame, int *ret)
 {
@@ -429,8 +433,8 @@ int writer_take(int *id, void **frame, int *ret)
 /**
  * writer_rest - the loop may be about to sleep
  *
- * What is lent is wanted back: there are sockets that send no more before. 1: it
- * is there.
+ * Requests lent memory back, because some sockets send nothing before they get
+ * it. Returns 1 if it is back.
  */
 int writer_rest(void)
 {
@@ -441,7 +445,7 @@ int writer_rest(void)
 }
 
 /**
- * writer_waited_for - whether the thread has something that the kernel waits for
+ * writer_waited_for - whether the kernel waits for frames that the thread has
  */
 int writer_waited_for(void)
 {
@@ -449,9 +453,10 @@ int writer_waited_for(void)
 }
 
 /**
- * writer_drain - wait until all is written
+ * writer_drain - wait until all frames are written
  *
- * It ends: there are SLOTS frames at most, and none waits for room meanwhile.
+ * The wait is bounded: there are at most SLOTS frames, and none waits for room
+ * meanwhile.
  */
 void writer_drain(void)
 {
@@ -462,8 +467,9 @@ void writer_drain(void)
 }
 
 /**
- * writer_settle - wait until all is written and taken back, and what waited behind it too
- * @take: has the kernel handle LKL_IRQ_NET
+ * writer_settle - wait until all frames, and those that waited behind them, are
+ * written and taken back
+ * @take: lets the kernel handle LKL_IRQ_NET
  */
 void writer_settle(void (*take)(void *arg), void *arg)
 {
@@ -479,7 +485,7 @@ void writer_settle(void (*take)(void *arg), void *arg)
 }
 
 /**
- * writer_stop - write what there is, and end the thread
+ * writer_stop - write the remaining frames and end the thread
  */
 void writer_stop(void)
 {

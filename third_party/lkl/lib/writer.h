@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Between the devices (netdev.c) and the thread that writes for them. */
+/*
+ * The interface between the devices (netdev.c) and the thread that writes for
+ * them.
+ */
 #ifndef LKL_WRITER_H
 #define LKL_WRITER_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Boot, what the first calls say, halt, and what is left afterwards. */
+/* Boot, the results of the first calls, halt, and what remains afterwards. */
 #include "tap.h"
 
 #include <dirent.h>
@@ -110,7 +110,10 @@ int main(void)
 	for (i = 0, t = now_ns(); i < 100000; i++)
 		syscall(SYS_getppid);
 	t = now_ns() - t;
-	/* An emulated host's call leaves the emulation, the stack's does not. */
+	/*
+	 * An emulated host call leaves the emulator, a call of the stack does
+	 * not.
+	 */
 	if (slow(1) == 1)
 		ok(best < t * 35 / 100, "getppid takes %.1f ns, the host's %.1f",
 		   best / 1e5, t / 1e5);
@@ -121,7 +124,7 @@ int main(void)
 	ok(lkl_sys_halt() == -ENODEV, "so does another halt");
 	ok(count_dir("/proc/self/task") == tasks, "no thread is left");
 	ok(count_dir("/proc/self/fd") == fds, "no descriptor is left");
-	/* An emulator's own memory is among it. */
+	/* An emulator's own memory is included. */
 	if (slow(1) == 1)
 		ok(anon_kb() < before + 1024,
 		   "no memory is left (%ld kB before, %ld after)", before, anon_kb());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Frames that leave a tap as a list: whole and in order, with the host's io_uring and
- * where that is forbidden, and while the tap is set down and up.
+ * Frames that leave a tap as a list: complete and in order, with the host's
+ * io_uring, where it is forbidden, and while the tap is set down and up.
  */
 #include "ontap.h"
 
@@ -10,7 +10,7 @@
 #include <linux/seccomp.h>
 
 #define BURST_PORT	7373
-#define BURST_SIZE	400	/* of a datagram in a burst */
+#define BURST_SIZE	400	/* size of a datagram in a burst */
 
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT	103
@@ -31,7 +31,10 @@ static int burst_sockets(int *host, long *ours)
 	return L3(connect, *ours, &sa, sizeof(sa)) ? 1 : 0;
 }
 
-/* One call for @n datagrams, which the stack parts; they bear numbers from @seq on. */
+/*
+ * One call for @n datagrams, which the stack splits; they are numbered from
+ * @seq on.
+ */
 static int send_burst(long s, unsigned int seq, int n)
 {
 	static unsigned char buf[128 * BURST_SIZE];
@@ -44,7 +47,10 @@ static int send_burst(long s, unsigned int seq, int n)
 	return L6(sendto, s, buf, (long)n * BURST_SIZE, 0, 0, 0) == (long)n * BURST_SIZE;
 }
 
-/* The next datagram's number, which must be whole; -1: none in @ms, -2: not whole */
+/*
+ * The next datagram's number; -1: none within @ms, -2: the datagram is
+ * incomplete
+ */
 static long next_of_burst(int s, int ms)
 {
 	struct pollfd p = { .fd = s, .events = POLLIN };
@@ -98,7 +104,7 @@ static int host_gives_ring(void)
 	return fd >= 0;
 }
 
-/* Datagrams that come as a list leave in order, with a ring if the host gives one. */
+/* Datagrams sent as a list leave in order, with a ring if the host has one. */
 static int bursts(int ifindex, int id)
 {
 	int gives = host_gives_ring(), ret = ordered_bursts();
@@ -108,7 +114,7 @@ static int bursts(int ifindex, int id)
 	return ret ? ret : has_ring() == gives ? 0 : 4;
 }
 
-/* The same where a filter forbids io_uring, as that of a container does */
+/* The same if a filter forbids io_uring, as in a container */
 static int bursts_refused(int ifindex, int id)
 {
 	struct sock_filter no[] = {
@@ -130,7 +136,9 @@ static int bursts_refused(int ifindex, int id)
 	return bursts(ifindex, id);
 }
 
-/* A tap that is set down while bursts leave: some are lost, the others in order. */
+/*
+ * A tap that is set down during bursts: some are lost, the others are in order.
+ */
 static int bursts_down(int ifindex, int id)
 {
 	unsigned int seq = 0;

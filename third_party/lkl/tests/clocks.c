@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The time base: clocks, sleeps, the timer wheel, and the cost of being idle. */
+/* Time: clocks, sleeps, the timer wheel, and the cost of an idle stack. */
 #include "tap.h"
 
 #include <poll.h>
@@ -25,7 +25,10 @@ static double ms_since(uint64_t t)
 	return (now_ns() - t) / 1e6;
 }
 
-/* Waits in the kernel, and so for its events, without a timer of its own soon. */
+/*
+ * Waits in the kernel, and therefore for its events, without an early timer of
+ * its own.
+ */
 static void *long_sleeper(void *arg)
 {
 	struct timespec ts = { 4, 0 };
@@ -36,7 +39,9 @@ static void *long_sleeper(void *arg)
 	return NULL;
 }
 
-/* Another thread's timers, sooner and sooner, end on time beside it. */
+/*
+ * Another thread's timers, each sooner than the last, expire on time meanwhile.
+ */
 static void sooner_timers(unsigned int spin)
 {
 	struct timespec ts = { 0 };
@@ -102,7 +107,9 @@ int main(void)
 	ret = L5(setsockopt, s, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
 	t = now_ns();
 	ret = ret ? ret : L3(read, s, buf, sizeof(buf));
-	/* It counts from the last tick, which is late where the CPU is emulated. */
+	/*
+	 * The time counts from the last tick, which is late on an emulated CPU.
+	 */
 	ok(ret == -EAGAIN && near(ms_since(t) + slow(1) - 1, 50, 60),
 	   "SO_RCVTIMEO of 50 ms (timer wheel) ends the read after %.2f", ms_since(t));
 	pfd.fd = s;
@@ -121,7 +128,7 @@ int main(void)
 	ok(ret == 8 && ticks == 1 && near(d, 30, 50),
 	   "timerfd of 30 ms fires after %.2f", d);
 
-	/* jiffies move while nobody calls */
+	/* jiffies advance without any call */
 	for (i = 0, d = 0; i < 20; i++) {
 		ts.tv_sec = 0;
 		ts.tv_nsec = 1000000;
@@ -140,7 +147,7 @@ int main(void)
 	c = cpu_s() - c;
 	ok(c < slow(0.06), "3 idle seconds cost %.1f ms of CPU", c * 1e3);
 
-	/* and it still knows the time */
+	/* and the time is still right */
 	d = clock_diff_ms(CLOCK_MONOTONIC);
 	ok(d > -1 && d < 5, "monotonic clock differs by %.3f ms after that", d);
 	lkl_sys_halt();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Bad pointers, a panic, and faults that are not ours. */
+/* Bad pointers, a panic, and faults outside the library. */
 #include "nl.h"
 
 #include <linux/if_ether.h>
@@ -51,7 +51,9 @@ static void *blocked(void *arg)
 	return NULL;
 }
 
-/* Panics a kernel in a process of its own; @jump: the callback longjmps */
+/*
+ * Panics a kernel in a process of its own; @jump: the callback calls longjmp()
+ */
 static int panic_child(int jump)
 {
 	int status, good;
@@ -109,8 +111,8 @@ static void gre_ends(struct nlmsg *m)
 }
 
 /*
- * A datagram by IPv6 in Ethernet in GRE in Ethernet: its header stands at an odd
- * multiple of 2, and not every CPU loads words from there.
+ * An IPv6 datagram in Ethernet in GRE in Ethernet: its header is at an odd
+ * multiple of 2, where not every CPU can load words.
  */
 static long unaligned(void)
 {
@@ -143,10 +145,10 @@ static long unaligned(void)
 	char buf[8];
 	long s, n;
 
-	/* the sixth byte, which a string would not leave room for */
+	/* the sixth byte, for which a string has no room */
 	frame.eth.h_dest[5] = frame.eth6.h_dest[5] = 0xff;
 	frame.ip.check = htons(fold(sum16(&frame.ip, 20, 0)));
-	/* the pseudo header is addresses, length and protocol */
+	/* the pseudo header has addresses, length and protocol */
 	n = sum16(&frame.ip6.ip6_src, 32, 10 + IPPROTO_UDP);
 	frame.udp.check = htons(fold(sum16(&frame.udp, 10, n)));
 
@@ -157,7 +159,7 @@ static long unaligned(void)
 	n = lkl_if_up(dev);
 	if (!n)
 		n = link_add("gt0", "gretap", gre_ends, 0);
-	gre = dev + 1;	/* the next there is */
+	gre = dev + 1;	/* the index of the next device */
 	if (!n)
 		n = lkl_if_up(gre);
 	if (!n)
@@ -182,7 +184,7 @@ int main(void)
 {
 	struct iovec iov[2];
 	char *page, buf[100000];
-	/* volatile, or the compiler sees what is wrong with it */
+	/* volatile, or the compiler detects the error */
 	void *volatile bad = (void *)0x10, *volatile none;
 	long host_page = sysconf(_SC_PAGESIZE);
 	int fds[2];
@@ -224,7 +226,7 @@ int main(void)
 	n = 4;
 	ok(L5(getsockopt, s, SOL_SOCKET, SO_TYPE, bad, &n) == -EFAULT, "bad option");
 	ok(L3(sendmsg, s, bad, 0) == -EFAULT, "bad msghdr");
-	/* what a socket takes without a reader, on a CPU of 32 bits too */
+	/* what a socket accepts without a reader, also on a 32-bit CPU */
 	ok(L3(write, fds[0], buf, 100000) > 0 && L0(getpid) == 1,
 	   "good ones still work");
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * 1,000 boots and halts, each in a fresh process, some with work under way.
- * HALTS=n for another number.
+ * 1,000 boots and halts, each in a fresh process, some with work in progress.
+ * HALTS=n sets another number.
  */
 #include "tap.h"
 

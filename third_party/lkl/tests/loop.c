@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Loop mode: one thread drives the kernel; two such kernels joined by a socket. */
+/*
+ * Loop mode: one thread drives the kernel; two such kernels are joined by a
+ * socket.
+ */
 #include "tap.h"
 
 #include <dirent.h>
@@ -12,7 +15,7 @@
 static int ep, flag;
 static long turns;
 
-/* One turn of a program's loop: the step, then sleep for at most @max_ns. */
+/* One turn of a program's loop: the step, then a sleep of at most @max_ns. */
 static int turn(long long max_ns)
 {
 	struct epoll_event ev[8];
@@ -65,7 +68,7 @@ static int threads(void)
 	return n - 2;
 }
 
-/* Bytes with a pattern that says where they belong */
+/* Bytes with a pattern that shows their position */
 static void pattern(unsigned char *p, long n, unsigned long at)
 {
 	long i;
@@ -79,8 +82,8 @@ static void pattern(unsigned char *p, long n, unsigned long at)
 static unsigned char buf[65536], want[65536];
 
 /*
- * Looks at what has come where it lies, and takes most of it; the number of bytes
- * that were right. What is left must be what comes next.
+ * Checks received data in place and consumes most of it; returns the number of
+ * correct bytes. The remaining data must come next.
  */
 static long refs(long s, unsigned long at)
 {
@@ -102,10 +105,13 @@ static long refs(long s, unsigned long at)
 	return L6(recvfrom, s, 0, len, MSG_TRUNC, 0, 0) == len ? len : -5;
 }
 
-/* What a receiver does with it */
+/* How the receiver gets the data */
 enum how { SEND, READ, REFS };
 
-/* Moves TOTAL bytes over a non-blocking socket; the number that were right */
+/*
+ * Moves TOTAL bytes over a non-blocking socket; returns the number of correct
+ * bytes
+ */
 static long transfer(long s, enum how how, unsigned long blocked)
 {
 	struct epoll_event ev = { .events = EPOLLIN | EPOLLOUT | EPOLLET };
@@ -268,7 +274,10 @@ int main(void)
 	t = now_ns();
 	ret = L6(recvfrom, ret, &v, 8, 0, 0, 0);
 	c = (now_ns() - t) / 1e6;
-	/* In ticks: an emulator's may be late, and the time is counted from the last. */
+	/*
+	 * In ticks: an emulator's may be late, and the time counts from the
+	 * last one.
+	 */
 	ok(ret == -EAGAIN && c > 30 - slow(1) && c < slow(80), "SO_RCVTIMEO of 30 ms: %.1f", c);
 	lkl_loop_set_limit(100);
 	ts.tv_sec = 100;

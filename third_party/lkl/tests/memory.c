@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Memory exhaustion inside the stack: calls fail, nothing dies, and it recovers. */
+/*
+ * Exhausted memory inside the stack: calls fail, nothing crashes, and it
+ * recovers.
+ */
 #include "tap.h"
 
 static int panics;
@@ -69,7 +72,7 @@ int main(void)
 		L1(close, fds[k][1]);
 	}
 
-	/* TCP connections that nobody reads from: bounded by tcp_mem */
+	/* TCP connections without a reader: limited by tcp_mem */
 	fd = llisten("127.0.0.1", 80, 0);
 	for (i = 0; i < 500; i++) {
 		fds[i][0] = lconnect("127.0.0.1", 80, 0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * MPTCP: over loopback with /proc/net/mptcp, and over two taps to the host, with
- * /proc/net/mptcp_join. What that mends is tried by test/rejoin_test.go.
+ * MPTCP over loopback with /proc/net/mptcp, and over two taps to the host, with
+ * /proc/net/mptcp_join. test/rejoin_test.go tests the repair of a subflow.
  */
 #include "nl.h"
 
@@ -20,7 +20,7 @@ struct line {
 	unsigned long inode;
 };
 
-/* Parses /proc/net/mptcp as a tool written for the old file would. */
+/* Parses /proc/net/mptcp like a tool written for the old file. */
 static int parse(struct line *l, int max)
 {
 	char buf[8192], *p;
@@ -83,7 +83,7 @@ static void loopback(void)
 	L1(close, srv);
 }
 
-/* The host's end: counts what comes and sends back the sum. */
+/* The host's end: counts the received bytes and returns the sum. */
 static pid_t host_server(void)
 {
 	struct sockaddr_in sa = addr4("0.0.0.0", PORT);
@@ -154,7 +154,7 @@ static int add_tap(const char *name, const char *ip)
 	return ifindex;
 }
 
-/* What /proc/net/mptcp_join says to an order. */
+/* The result of writing an order to /proc/net/mptcp_join. */
 static long join(const char *format, unsigned int token)
 {
 	char order[64];
@@ -168,7 +168,10 @@ static long join(const char *format, unsigned int token)
 	return ret;
 }
 
-/* The connection of @token has a subflow from endpoint 1, and 2 is none. */
+/*
+ * The connection of @token has a subflow from endpoint 1; endpoint 2 does not
+ * exist.
+ */
 static void joins(unsigned int token)
 {
 	ok(join("%x 1\n", token) == -EEXIST, "a join that is there is not made again");

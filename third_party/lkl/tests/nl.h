@@ -50,7 +50,10 @@ static inline void nl_end(struct nlmsg *m, struct rtattr *nest)
 	nest->rta_len = (char *)m + NLMSG_ALIGN(m->n.nlmsg_len) - (char *)nest;
 }
 
-/* Sends; the kernel's answer: an errno, or the number of messages of a dump */
+/*
+ * Sends; returns the kernel's answer: an errno, or the number of messages of a
+ * dump
+ */
 static inline int nl_talk(int proto, struct nlmsg *m,
 			  void (*each)(struct nlmsghdr *, void *), void *arg)
 {
@@ -90,7 +93,7 @@ static inline int nl_talk(int proto, struct nlmsg *m,
 	return ret;
 }
 
-/* Creates a link of a kind, with what fill() adds to IFLA_INFO_DATA */
+/* Creates a link of a kind; fill() adds attributes to IFLA_INFO_DATA */
 static inline int link_add(const char *name, const char *kind,
 			   void (*fill)(struct nlmsg *), int parent)
 {

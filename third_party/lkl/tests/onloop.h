@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * For tests whose kernel hangs on a tap, driven by a loop without time to spare:
- * streams and datagrams to the host, which looks at every byte.
+ * For tests whose kernel has a tap and is driven by a saturated loop: streams
+ * and datagrams to the host, which checks every byte.
  */
 #ifndef TESTS_ONLOOP_H
 #define TESTS_ONLOOP_H
@@ -28,7 +28,7 @@
 static int ep, dev_id;
 static struct lkl_netdev *dev;
 
-/* Of the process that receives datagrams: how many, and what was wrong */
+/* Results of the process that receives datagrams: their number, and errors */
 static struct {
 	volatile unsigned int ready, got, disordered, broken;
 } *far;
@@ -49,7 +49,7 @@ static inline void turn(long long max_ns)
 		lkl_loop_event(ev[i].data.u64, ev[i].events);
 }
 
-/* Turns for so long */
+/* Runs the loop for so long */
 static inline void turns(unsigned int ms)
 {
 	uint64_t end = now_ns() + ms * MS;
@@ -73,7 +73,7 @@ static inline int attach_dev(int offload)
 	return lkl_if_up(ifindex);
 }
 
-/* Runs @fn in a process with a loop that says it is saturated */
+/* Runs @fn in a process with a loop that reports saturation */
 static inline int with_loop(int offload, int (*fn)(void), int one_cpu)
 {
 	int status, ret;
@@ -105,7 +105,7 @@ static inline int with_loop(int offload, int (*fn)(void), int one_cpu)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Bytes of a socket's that are on their way, or with the thread */
+/* Bytes of a socket that are in flight or with the thread */
 static inline int unsent(long s)
 {
 	int n = -1;
@@ -113,7 +113,7 @@ static inline int unsent(long s)
 	return L3(ioctl, s, SIOCOUTQ, &n) ? -1 : n;
 }
 
-/* 1: all that was lent of a datagram socket's has come back in time */
+/* 1: all memory lent by a datagram socket has come back in time */
 static inline int given_back(long s)
 {
 	uint64_t end = now_ns() + (uint64_t)slow(4e9);
@@ -134,7 +134,7 @@ static inline void waited(uint64_t begin)
 	longest_wait = t > longest_wait ? t : longest_wait;
 }
 
-/* A call that says EAGAIN until it can be done; -ETIMEDOUT */
+/* Repeats a call until it no longer returns EAGAIN; -ETIMEDOUT */
 static inline long again(long no, long s, const void *buf, long n)
 {
 	uint64_t begin = now_ns();
@@ -180,7 +180,7 @@ static inline int stream_send(long s, uint64_t *at, unsigned long len)
 	return 0;
 }
 
-/* 0: the host has had all of them, and each was right */
+/* 0: the host has received all bytes, and each was correct */
 static inline int stream_close(long s, uint64_t at)
 {
 	uint64_t got = 0;
@@ -195,10 +195,13 @@ static inline int stream_close(long s, uint64_t at)
 	return got != at;
 }
 
-/* Datagrams whose frames are copied, whose frames are lent, and all, fragments too */
+/*
+ * Datagrams whose frames are copied, whose frames are lent, and both, with
+ * fragments
+ */
 enum kind { COPIED, LENT, ALL };
 
-/* Each number has its size. */
+/* The size depends on the number. */
 static inline int size_of(unsigned int seq, enum kind kind)
 {
 	unsigned int r = seq * 40503u;
@@ -216,7 +219,7 @@ static inline void receive_datagrams(int u, enum kind kind)
 	unsigned int seq, next = 0;
 	int i, n;
 
-	/* The tap among them: who has it open keeps it. */
+	/* Including the tap: a process that has it open keeps it. */
 	for (i = 3; i < 64; i++)
 		if (i != u)
 			close(i);
@@ -238,7 +241,7 @@ static inline void receive_datagrams(int u, enum kind kind)
 	_exit(0);
 }
 
-/* A socket of the stack's, whose datagrams a process of the host's looks at */
+/* A socket of the stack; a process of the host checks its datagrams */
 static inline long datagrams_open(pid_t *pid, enum kind kind, int flags)
 {
 	struct sockaddr_in sa = addr4(HOST, UDP_PORT);
@@ -254,7 +257,7 @@ static inline long datagrams_open(pid_t *pid, enum kind kind, int flags)
 	if (!*pid)
 		receive_datagrams(u, kind);
 	close(u);
-	/* from then on it ends with us */
+	/* from then on it ends with this process */
 	while (!far->ready)
 		if (now_ns() - begin > slow(4e9))
 			return -1;
@@ -275,7 +278,7 @@ static inline int datagram_send(long s, unsigned int seq, enum kind kind)
 	return ret == n;
 }
 
-/* Waits until at most @most of @sent have not arrived */
+/* Waits until at most @most of @sent are missing */
 static inline int arrived(unsigned int sent, unsigned int most)
 {
 	uint64_t begin = now_ns();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* For tests whose kernel hangs on a tap, with the host's as the peer. */
+/* For tests whose kernel has a tap, with the host's kernel as the peer. */
 #ifndef TESTS_ONTAP_H
 #define TESTS_ONTAP_H
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Devices without link layer and devices on packet sockets, with the host's kernel
- * as the peer: whole data both ways by IPv4 and IPv6 with and without a header of
- * virtio, VLAN tags that the host strips, a device that goes down, comes up and is
- * deleted.
+ * Devices without link layer and devices on packet sockets, with the host's
+ * kernel as the peer: complete data both ways over IPv4 and IPv6, with and
+ * without a virtio-net header; VLAN tags that the host strips; a device that
+ * goes down, comes up and is deleted.
  */
 #include "nl.h"
 #include "peer.h"
@@ -24,14 +24,14 @@
 #define PACKET_VNET_HDR_SZ 24
 #endif
 
-/* How the stack hangs on lt0, whose other end is lt1, the host's */
+/* How the stack is attached to lt0, whose other end is lt1, the host's */
 static const struct way {
 	const char *name;
-	int tun;	/* lt0 is a tun, and ours; else a veth, or a relayed tun */
+	int tun;	/* lt0 is a tun of ours; otherwise a veth, or a relayed tun */
 	int relay;	/* lt0 and lt1 are tuns with a relay between them */
 	int type;	/* of the packet socket */
-	int vnet;	/* size of the header */
-	int flags;	/* more of LKL_NETDEV_* */
+	int vnet;	/* size of the virtio-net header */
+	int flags;	/* additional LKL_NETDEV_* */
 } ways[] = {
 	{ "tun with header", 1, 0, 0, 12, 0 },
 	{ "tun without", 1, 0, 0, 0, 0 },
@@ -120,7 +120,7 @@ static int open_packet(const char *name, int type, int vnet)
 	if (type == SOCK_RAW &&
 	    setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &promisc, sizeof(promisc)))
 		return -1;
-	/* since Linux 6.4; before, there are but headers of 10 */
+	/* since Linux 6.4; older kernels have only headers of 10 bytes */
 	if (vnet == 12 && !setsockopt(fd, SOL_PACKET, PACKET_VNET_HDR_SZ, &vnet, 4))
 		vnet = 0;
 	else if (vnet == 12)
@@ -140,7 +140,7 @@ static int attach(int *id)
 
 	if (fd < 0)
 		return -errno;
-	/* what was not asked of the tun's user must not come */
+	/* the peer must not send what the tun's user has not requested */
 	nd = lkl_netdev_fd_create(fd, way->flags | (way->vnet ? LKL_NETDEV_VNET_HDR |
 				  LKL_NETDEV_OFFLOAD : 0));
 	if (!nd)
@@ -153,7 +153,7 @@ static int attach(int *id)
 	inet_pton(AF_INET6, OURS6, &six);
 	lkl_if_set_ipv4(ifindex, inet_addr(OURS), 24);
 	lkl_if_set_ipv6(ifindex, &six, 64);
-	/* a tun of ours is there only now */
+	/* a tun of ours exists only now */
 	if (way->tun && sh("ip link set lt0 up; ip addr add " HOST "/24 dev lt0; "
 			   "ip addr add " HOST6 "/64 dev lt0 nodad"))
 		return -EIO;
@@ -218,7 +218,7 @@ static void read_flags(struct nlmsghdr *h, void *arg)
 		*(struct ifinfomsg *)arg = *m;
 }
 
-/* What kind of device it is, and that no address was made up for it */
+/* The type of the device, and that it got no made-up address */
 static int kind(int ifindex, int id)
 {
 	struct ifinfomsg want = { .ifi_index = ifindex }, *m;
@@ -247,7 +247,7 @@ static int wait_for_carrier(int want)
 	return carrier() == want;
 }
 
-/* For a second nearly nothing is done; on an emulated CPU: not all the time */
+/* Almost no CPU time is used for a second; on an emulated CPU: not all of it */
 static int idle(void)
 {
 	double c = cpu_s(), most = slow(1) > 1 ? 0.5 : 0.05;
@@ -293,7 +293,9 @@ static int down_up(int ifindex, int id)
 			return 5;
 	if (send_mb(10) != 10)
 		return 6;
-	/* set off by hand, it stays off longer than the check's period */
+	/*
+	 * set off by hand, it stays off for longer than the period of the check
+	 */
 	if (set_carrier(ifindex, 0) || !idle() || !idle() || carrier())
 		return 7;
 	if (set_carrier(ifindex, 1) || !wait_for_carrier(1) || !echo(100))
@@ -323,7 +325,7 @@ static void vlan_five(struct nlmsg *m)
 	nl_put(m, 1 /* IFLA_VLAN_ID */, &five, sizeof(five));
 }
 
-/* A stack on a veth's end with a VLAN; @server: echoes until it is killed */
+/* A stack on a veth's end with a VLAN; @server: echoes until killed */
 static int vlan_end(const char *dev, const char *ip, int server, int ready)
 {
 	static char buf[65536];
@@ -387,7 +389,7 @@ static int vlans(void)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* What is not a device's descriptor */
+/* Descriptors that are refused as devices */
 static int refused(void)
 {
 	int tun, veth, cooked, loose;
@@ -408,7 +410,9 @@ static int refused(void)
 	return 0;
 }
 
-/* qemu-user passes no option of a packet socket on, and a device asks for one. */
+/*
+ * qemu-user does not support the options of packet sockets that a device needs.
+ */
 static int have_options(void)
 {
 	int s = socket(AF_PACKET, SOCK_RAW, 0), one = 1, ret;
@@ -454,7 +458,7 @@ int main(void)
 			ret = with_kernel(kind);
 			ok(ret == 0, "%s: no link layer: %d", way->name, ret);
 		}
-		if (way->vnet == 12 && !way->tun) {	/* the others are as these */
+		if (way->vnet == 12 && !way->tun) {	/* the others are alike */
 			ret = with_kernel(down_up);
 			ok(ret == 0, "%s: set down and up: %d", way->name, ret);
 			ret = with_kernel(deleted);

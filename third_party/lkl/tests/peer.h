@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The host's kernel as the peer of a stack: bulk data whose every byte is known,
- * and echoed datagrams, by IPv4 and IPv6.
+ * The host's kernel as the peer of a stack: bulk data in which every byte is
+ * known, and echoed datagrams, over IPv4 and IPv6.
  */
 #ifndef TESTS_PEER_H
 #define TESTS_PEER_H
@@ -10,7 +10,7 @@
 
 #define PORT	5202
 
-/* Where it is, from the stack; either family */
+/* Its address as seen by the stack; either family */
 static const char *peer_ip;
 
 static inline socklen_t peer_addr(struct sockaddr_in6 *to)
@@ -59,8 +59,10 @@ static inline void make(unsigned char *p, long n, unsigned long at)
 		p[i] = (at + i) * 2654435761u >> 13;
 }
 
-/* The host's end. First byte: 's': it checks what comes and answers with the
- * count; 'r': 4 bytes of megabytes to send; 'u' in UDP: echo. */
+/*
+ * The host's end. First byte: 's': checks received data and answers with the
+ * count; 'r': 4 bytes with the number of megabytes to send; 'u' in UDP: echo.
+ */
 static inline void host_tcp(int s)
 {
 	static unsigned char buf[65536];
@@ -136,7 +138,7 @@ static inline void host_server(pid_t *pids)
 	close(u);
 }
 
-/* The most that is right of @mb megabytes sent to the host */
+/* Number of correct bytes of @mb megabytes sent to the host */
 /* @size: of a write, at most 1 MiB */
 static inline uint64_t send_by(unsigned int mb, size_t size)
 {
@@ -187,7 +189,7 @@ static inline uint64_t recv_mb(unsigned int mb)
 	return at >> 20;
 }
 
-/* A datagram of that size there and back */
+/* Sends a datagram of that size and receives the echo */
 static inline int echo(int size)
 {
 	static unsigned char buf[65536], back[65536];

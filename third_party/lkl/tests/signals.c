@@ -48,7 +48,7 @@ static void wait_blocked(void)
 
 	while (reading != 1)
 		;
-	/* a second thread shows in /proc/1/task as sleeping soon after */
+	/* a second thread shows up in /proc/1/task as sleeping soon after */
 	for (n = 3; n < 200 && now_ns() - t < 1e9; n++) {
 		snprintf(path, sizeof(path), "/proc/1/task/%ld/stat", n);
 		if (lread_file(path, buf, sizeof(buf)) > 0 && strstr(buf, ") S"))
@@ -107,7 +107,7 @@ int main(void)
 	ok(join_in(th, 2000) && read_result == -EINTR,
 	   "a signal ends a blocked read: %s", lkl_strerror(read_result));
 
-	/* the next call is not disturbed */
+	/* the next call is not affected */
 	L3(write, pipe_fd[1], &c, 1);
 	ok(L3(read, pipe_fd[0], &c, 1) == 1, "the next read is whole");
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Every promised subsystem answers. */
+/* Checks that every promised subsystem responds. */
 #include "nl.h"
 
 #include <linux/if_link.h>
@@ -35,14 +35,14 @@ static void vlan_id(struct nlmsg *m)
 	nl_put(m, IFLA_VLAN_ID, &id, 2);
 }
 
-/* Its other end is itself. */
+/* Its other end is the device itself. */
 static void gre_ends(struct nlmsg *m)
 {
 	nl_u32(m, IFLA_GRE_LOCAL, htonl(INADDR_LOOPBACK));
 	nl_u32(m, IFLA_GRE_REMOTE, htonl(INADDR_LOOPBACK));
 }
 
-/* Packets that a device has received; -1: there is none of that name */
+/* Number of packets that a device has received; -1: no such device */
 static long received(const char *name)
 {
 	static char buf[8192];
@@ -98,7 +98,7 @@ static int qdisc_add(int dev, const char *kind, void (*fill)(struct nlmsg *))
 	return nl_talk(NETLINK_ROUTE, &m, NULL, NULL);
 }
 
-/* netem has its options bare, without a nest of attributes */
+/* netem's options are not nested in an attribute */
 static int netem_add(int dev)
 {
 	struct tc_netem_qopt q = { .latency = 1000, .limit = 100 };
@@ -153,7 +153,7 @@ static int diag(int family, int proto)
 	struct inet_diag_req_v2 *r;
 	struct nlmsg m;
 
-	/* long enough for every family's request */
+	/* large enough for the requests of all families */
 	r = nl_start(&m, SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, sizeof(*r));
 	r->sdiag_family = family;
 	r->sdiag_protocol = proto;
@@ -170,7 +170,7 @@ static int diag(int family, int proto)
 	return nl_talk(NETLINK_SOCK_DIAG, &m, NULL, NULL);
 }
 
-/* One nf_tables transaction that makes a table with a chain */
+/* One nf_tables transaction that creates a table with a chain */
 static int nft_table(int family)
 {
 	struct {
@@ -312,7 +312,7 @@ int main(void)
 	ok(!qdisc_add(dev, "htb", htb_fill), "qdisc htb");
 	ok(!netem_add(dev), "qdisc netem");
 
-	/* known by answering something else than "no such kind" */
+	/* known if the error is not "no such kind" */
 	nl_start(&m, RTM_NEWQDISC, NLM_F_CREATE, sizeof(struct tcmsg));
 	((struct tcmsg *)NLMSG_DATA(&m.n))->tcm_ifindex = dev;
 	((struct tcmsg *)NLMSG_DATA(&m.n))->tcm_parent = TC_H_CLSACT;

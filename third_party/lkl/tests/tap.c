@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A tap with the host's kernel as the peer, in a namespace of its own: offload
- * on and off on the same persistent tap, whole data both ways, large frames,
+ * A tap with the host's kernel as the peer, in a namespace of its own: offloads
+ * on and off on the same persistent tap, complete data both ways, large frames,
  * and a tap that is set down, comes up, and is deleted.
  */
 #include "ontap.h"
@@ -34,7 +34,7 @@ static int both_ways(int ifindex, int id)
 
 	(void)ifindex;
 	(void)id;
-	/* the very first frames are large ones */
+	/* the very first frames are large */
 	e = echo(1) && echo(60000);
 	s = send_mb(100);
 	r = recv_mb(100);
@@ -45,8 +45,8 @@ static int both_ways(int ifindex, int id)
 }
 
 /*
- * Frames of more than 64 KiB leave, as the host's packet socket sees them on the
- * tap, and everything arrives.
+ * Frames above 64 KiB leave, as seen by a packet socket of the host on the tap,
+ * and everything arrives.
  */
 static int big_frames(int ifindex, int id)
 {
@@ -130,7 +130,7 @@ static int down_up(int ifindex, int id)
 	if (cpu_s() - c > 0.05)
 		return 3;
 	sh("ip link set " DEV " up");
-	/* no traffic: the descriptor's own event brings it back */
+	/* without traffic, the descriptor's own event brings it back */
 	for (t = now_ns(); carrier() != 1 && now_ns() - t < 4e9;)
 		sched_yield();
 	if (carrier() != 1)
@@ -166,7 +166,7 @@ static int deleted(int ifindex, int id)
 	return lkl_netdev_get_ifindex(id) < 0 && L0(getpid) == 1 ? 0 : 4;
 }
 
-/* ethtool -K over ioctl, and it still works */
+/* ethtool -K over ioctl, and data still passes */
 static int switches(int ifindex, int id)
 {
 	static const int set[] = { ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_STXCSUM,
@@ -241,7 +241,7 @@ static int hot_add(int ifindex, int id)
 	return 0;
 }
 
-/* The descriptor that the library has of the tap */
+/* The library's descriptor of the tap */
 static int tap_fd(struct ifreq *ifr)
 {
 	char path[32], to[64];
@@ -259,8 +259,8 @@ static int tap_fd(struct ifreq *ifr)
 }
 
 /*
- * Without offloads a thread of the host's reads the tap, from a queue that has a limit:
- * who sends more than it reads waits, and loses nothing for good.
+ * Without offloads a kernel thread of the host reads the tap, from a queue with
+ * a limit: a sender that is faster waits and loses nothing for good.
  */
 static int threaded(int ifindex, int id)
 {
@@ -282,7 +282,7 @@ static int threaded(int ifindex, int id)
 		return 3;
 	if (send_mb(100) != 100)
 		return 4;
-	/* A small one, which is met again and again */
+	/* A small limit, which is reached again and again */
 	room = 64 << 10;
 	if (ioctl(fd, TUNSETSNDBUF, &room))
 		return 5;
@@ -292,7 +292,7 @@ static int threaded(int ifindex, int id)
 	return send_mb(10) == 10 && recv_mb(10) == 10 ? 0 : 6;
 }
 
-/* Where that cannot be set the tap is as ever, and has no header either. */
+/* If that cannot be set the tap works as usual, and has no header either. */
 static int unthreaded(int ifindex, int id)
 {
 	struct ifreq ifr = { .ifr_flags = 0 };
@@ -304,7 +304,7 @@ static int unthreaded(int ifindex, int id)
 	return send_mb(10) == 10 && recv_mb(10) == 10 ? 0 : 2;
 }
 
-/* qemu-user passes no fsopen() on, which the library needs to set it. */
+/* qemu-user does not support fsopen(), which the library needs. */
 static int have_fsopen(void)
 {
 	int fd = (int)syscall(SYS_fsopen, "sysfs", 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What every test needs: TAP output with a time limit, system calls into the
+ * Common to all tests: TAP output with a time limit, system calls into the
  * stack, a namespace of its own.
  */
 #ifndef TESTS_TAP_H
@@ -35,7 +35,7 @@
 
 static int tap_count, tap_failed;
 
-/* ok - one result line */
+/* ok - print one result line */
 static inline int ok(int good, const char *fmt, ...)
 {
 	va_list ap;
@@ -52,7 +52,7 @@ static inline int ok(int good, const char *fmt, ...)
 
 static inline int skip(const char *why)
 {
-	/* LKL_TEST_NO_SKIP makes a failure of everything not tried */
+	/* LKL_TEST_NO_SKIP turns every skipped test into a failure */
 	if (getenv("LKL_TEST_NO_SKIP"))
 		return ok(0, "would skip: %s", why);
 	printf("ok %d # SKIP %s\n", ++tap_count, why);
@@ -60,7 +60,7 @@ static inline int skip(const char *why)
 }
 
 /*
- * A limit of time, or a count the other way round: LKL_TEST_SLOW=n says that the CPU
+ * A time limit, or the inverse for a count. LKL_TEST_SLOW=n says that the CPU
  * is emulated and everything takes n times as long.
  */
 static inline double slow(double limit)
@@ -149,7 +149,7 @@ static inline struct sockaddr_in addr4(const char *ip, int port)
 	return sa;
 }
 
-/* A listening socket of the stack */
+/* Makes a listening socket of the stack */
 static inline long llisten(const char *ip, int port, int proto)
 {
 	struct sockaddr_in sa = addr4(ip, port);
@@ -177,13 +177,13 @@ static inline long lconnect(const char *ip, int port, int proto)
 	return ret ? ret : s;
 }
 
-/* open(2), which not every CPU's table has */
+/* open(2), which not every CPU has */
 static inline long lopen(const char *path, int flags, int mode)
 {
 	return L4(openat, AT_FDCWD, path, flags, mode);
 }
 
-/* Reads a file of the stack into a string; -errno or length */
+/* Reads a file of the stack into a string; returns its length or -errno */
 static inline long lread_file(const char *path, char *buf, long size)
 {
 	long fd = lopen(path, O_RDONLY, 0), n, len = 0;
@@ -197,7 +197,7 @@ static inline long lread_file(const char *path, char *buf, long size)
 	return len;
 }
 
-/* Runs a command with output thrown away; its exit status */
+/* Runs a command and discards its output; returns its exit status */
 static inline int sh(const char *fmt, ...)
 {
 	char cmd[512];
@@ -213,7 +213,10 @@ static inline int sh(const char *fmt, ...)
 	return WIFEXITED(ret) ? WEXITSTATUS(ret) : 128;
 }
 
-/* fork(), whose child ends with us: run.sh waits for all that hold its pipe */
+/*
+ * fork() with a child that ends with this process: run.sh waits for all that
+ * hold its pipe
+ */
 static inline pid_t fork_tied(void)
 {
 	pid_t pid = fork();

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Many threads: first calls at once, ends, calls that wait for one another. */
+/*
+ * Many threads: simultaneous first calls, exits, calls that wait for each
+ * other.
+ */
 #include "tap.h"
 
 #include <sys/eventfd.h>
@@ -49,7 +52,7 @@ static void *many_calls(void *arg)
 	return NULL;
 }
 
-/* Two threads hand a byte back and forth through the stack. */
+/* Two threads pass a byte back and forth through the stack. */
 static long pipes[4];
 
 static void *ponger(void *arg)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The thread that writes to taps for a loop without time to spare: what it is given
- * arrives whole and in order, what it was lent comes back, and it ends.
+ * The thread that writes to taps for a saturated loop: its frames arrive
+ * complete and in order, lent memory comes back, and the thread ends.
  */
 #include "onloop.h"
 
@@ -21,7 +21,10 @@ static int entries(const char *dir)
 	return n;
 }
 
-/* The thread by its name, 0 if there is none; an emulator has threads of its own */
+/*
+ * Finds the thread by its name, 0 if there is none; an emulator has threads of
+ * its own
+ */
 static int writer_tid(void)
 {
 	DIR *d = opendir("/proc/self/task");
@@ -43,7 +46,9 @@ static int writer_tid(void)
 	return tid;
 }
 
-/* Its processor time in ns; clock_getcpuclockid(3) makes such a clock for a process */
+/*
+ * Its CPU time in ns; clock_getcpuclockid(3) makes such a clock for a process
+ */
 static uint64_t writer_ns(void)
 {
 	int tid = writer_tid();
@@ -54,7 +59,10 @@ static uint64_t writer_ns(void)
 	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
 }
 
-/* Datagrams until the thread is about them; 0: it never is, -1: one cannot be sent */
+/*
+ * Sends datagrams until the thread is busy; 0: it never is, -1: one cannot be
+ * sent
+ */
 static int busy_writer(long s, unsigned int *seq)
 {
 	uint64_t begin = now_ns(), was;
@@ -73,10 +81,10 @@ static int busy_writer(long s, unsigned int *seq)
 }
 
 /*
- * 200 MB, and until frames have gone all ways that they are to go: by the thread, and
- * as a trial by the loop. Both show in the thread's time, in parts of 10 ms; on an
- * emulated CPU, where no trial would cut them, longer ones, for there is one frame or
- * none in 10 ms.
+ * Sends 200 MB, and more until frames have gone all ways: by the thread, and as
+ * a trial by the loop. Both show in the thread's CPU time, in parts of 10 ms.
+ * On an emulated CPU the parts are longer, because 10 ms have at most one frame
+ * and no trial ends them.
  */
 static int stream_all(int trials)
 {
@@ -127,7 +135,9 @@ static int stream(void)
 	return stream_all(1);
 }
 
-/* Parts of 100 ms in which the thread writes, of ten; negative: no stream */
+/*
+ * How many of ten parts of 100 ms have the thread writing; negative: no stream
+ */
 static int parts_by_thread(long s, uint64_t *at)
 {
 	int i, by_thread = 0;
@@ -143,7 +153,10 @@ static int parts_by_thread(long s, uint64_t *at)
 	return by_thread;
 }
 
-/* In a rush all frames are the thread's, from the first on; before and after it none. */
+/*
+ * In a rush the thread writes all frames from the first on; before and after,
+ * none.
+ */
 static int rush(void)
 {
 	uint64_t at = 0;
@@ -165,7 +178,7 @@ static int rush(void)
 	return stream_close(s, at) ? 3 : 0;
 }
 
-/* What the device has sent; its line of /proc/net/dev, where that is the tenth number */
+/* Packets sent by the device: the tenth number of its line in /proc/net/dev */
 static unsigned long long tx_packets(void)
 {
 	unsigned long long v[10] = { 0 };
@@ -180,7 +193,7 @@ static unsigned long long tx_packets(void)
 	return v[9];
 }
 
-/* A packet socket that counts what goes out by every device */
+/* A packet socket that counts outgoing packets of all devices */
 static long watch_open(void)
 {
 	struct sock_filter outgoing[] = {
@@ -199,7 +212,7 @@ static long watch_open(void)
 	return s;
 }
 
-/* 1: since it was opened as many went out as the device has counted, @before before */
+/* 1: it has seen as many packets as the device has counted, @before before */
 static int watch_agrees(long s, unsigned long long before)
 {
 	struct tpacket_stats st = { 0 };
@@ -215,8 +228,8 @@ static int watch_agrees(long s, unsigned long long before)
 }
 
 /*
- * All arrive, and none has to wait for something that comes by chance: nothing comes
- * back. The thread has more to do than it can, so its ring is often full.
+ * All arrive although nothing comes back, so none waits for an unrelated event.
+ * The thread has more work than it can do, so its ring is often full.
  */
 static int datagrams_all(enum kind kind, unsigned int in_flight)
 {
@@ -262,7 +275,10 @@ static int small_datagrams(void)
 	return datagrams_all(COPIED, 2000);
 }
 
-/* Calls that wait for the memory that the thread has: not for long, in one of 3 seconds */
+/*
+ * Calls that wait for memory lent to the thread: not for long, in one of 3
+ * seconds
+ */
 static int blocking(void)
 {
 	unsigned int seq = 0, tries;
@@ -294,7 +310,10 @@ static int blocking(void)
 	return far_verdict(pid) ? 5 : given_back(s) ? 0 : 6;
 }
 
-/* What a stream and a datagram socket take at once, until the carrier is so */
+/*
+ * Sends what a stream and a datagram socket accept, until the carrier is as
+ * wanted
+ */
 static int load_until(int on, long s, uint64_t *at, long u, unsigned int *seq)
 {
 	static unsigned char buf[LARGE_MAX];
@@ -356,7 +375,7 @@ static int down(void)
 	return far_verdict(pid) ? 8 : 0;
 }
 
-/* The device goes under load, and comes back, with all that was lent. */
+/* The device is removed under load, and returns all lent memory. */
 static int removed(void)
 {
 	unsigned int seq = 0, had = 0;
@@ -390,7 +409,7 @@ static int removed(void)
 	return far_verdict(pid) ? 7 : longest < slow(3e9) ? 0 : 8;
 }
 
-/* Halt under load: it ends, and takes the thread and the descriptors along. */
+/* Halt under load: it ends, and frees the thread and its descriptors. */
 static int halted(void)
 {
 	unsigned int seq = 0, i;
@@ -412,17 +431,19 @@ static int halted(void)
 	if (lkl_sys_halt())
 		return 4;
 	took = now_ns() - t;
-	/* under an emulator a thread that was joined goes a little later */
+	/* under an emulator a joined thread disappears a little later */
 	while (writer_tid() && now_ns() - t < slow(1e9))
 		;
-	/* the tap, and what the thread rings */
+	/* the tap, and the thread's eventfd */
 	if (writer_tid() || entries("/proc/self/fd") != fds - 2)
 		return 5;
 	printf("# halt took %llu ms\n", (unsigned long long)(took / MS));
 	return far_verdict(pid) ? 6 : took < slow(3e9) ? 0 : 7;
 }
 
-/* fork() while the thread writes: the child has no stack, the parent goes on. */
+/*
+ * fork() while the thread writes: the child has no stack, the parent continues.
+ */
 static int forks(void)
 {
 	uint64_t at = 0;
