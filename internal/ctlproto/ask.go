@@ -2,10 +2,10 @@
 
 package ctlproto
 
-// Ask is struct ctl_ask with the text that follows it: a question for lklrun, on
-// its way to lklhost (CTL_ASK) or from there to lklrun (CTL_ASKED).
+// Ask is struct ctl_ask with the text that follows it: a question for lklrun, sent to
+// lklhost (CTL_ASK) or from lklhost to lklrun (CTL_ASKED).
 type Ask struct {
-	Serial uint32 // in CTL_ASK 0
+	Serial uint32 // 0 in CTL_ASK
 	Flags  uint32 // CTL_ASKF_*
 	Text   []byte
 }

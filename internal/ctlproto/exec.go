@@ -18,8 +18,8 @@ type Exec struct {
 
 const execSize = 16
 
-// Append appends the message in wire format to b. A string with a zero byte
-// cannot be sent, nor can a request without a command.
+// Append appends the message in wire format to b. It fails if a string contains a zero
+// byte or if there is no command.
 func (m Exec) Append(b []byte) ([]byte, error) {
 	if len(m.Args) == 0 {
 		return nil, fmt.Errorf("%w: no command", ErrMalformed)
@@ -83,7 +83,7 @@ func (m *ExecReply) Unmarshal(b []byte) error {
 
 // ExecSignal is struct ctl_exec_signal.
 type ExecSignal struct {
-	ID     uint32 // of the CTL_EXEC
+	ID     uint32 // id of the CTL_EXEC request
 	Signal uint32
 	Flags  uint32 // CTL_EXECF_*
 }

@@ -18,14 +18,14 @@ var update = flag.Bool("update", false, "write testdata/golden.txt anew")
 
 const goldenFile = "testdata/golden.txt"
 
-// message is what all bodies have in common.
+// message is the interface of all message bodies.
 type message interface {
 	Unmarshal([]byte) error
 }
 
-// sample is one message with every field set to a value of its own, so that
-// exchanged fields show. csrc/tests/test_ctl_proto.c fills the same values
-// into the structs and compares with the same file.
+// sample is one message whose fields all have different values, so that swapped fields
+// are detected. csrc/tests/test_ctl_proto.c fills the same values into the structs and
+// compares them with the same file.
 type sample struct {
 	name  string
 	value any
@@ -108,7 +108,8 @@ func samples() []sample {
 	}
 }
 
-// ownerList and frame give what is no body of its own a message's shape.
+// ownerList and frame give the interface of a message to types that are not message
+// bodies.
 type ownerList []Owner
 
 func (l *ownerList) Unmarshal(b []byte) (err error) {
@@ -161,11 +162,11 @@ func TestGolden(t *testing.T) {
 			if diff := cmp.Diff(fmt.Sprintf("%+v", s.value), fmt.Sprintf("%+v", deref(m))); diff != "" {
 				t.Errorf("decoded message differs (-sent +got):\n%s", diff)
 			}
-			// No message may be cut anywhere, or carry more than it says.
+			// No message may be truncated, or be longer than it says.
 			for n := range want {
 				if s.name == "owners" && n%ownerSize == 0 || s.name == "event" && n >= eventSize ||
 					(s.name == "syscall_rep" || s.name == "ask" || s.name == "answer") && n >= 8 {
-					continue // what follows is of any length
+					continue // what follows may have any length
 				}
 				if err := s.empty().Unmarshal(want[:n]); err == nil {
 					t.Errorf("the first %d of %d bytes were accepted", n, len(want))
@@ -318,7 +319,7 @@ func TestSyscallRefusals(t *testing.T) {
 	}
 }
 
-// A stack host of an earlier version says nothing of its architecture.
+// An earlier version of the stack host does not report its architecture.
 func TestHelloWithoutArch(t *testing.T) {
 	b := HelloReply{Stack: "mptcp", Release: "6.12"}.Append(nil)
 	b = b[:len(b)-1]

@@ -10,7 +10,7 @@ import (
 // HelloRequest is struct ctl_hello_req.
 type HelloRequest struct {
 	Magic   uint32
-	Version uint32 // the highest the client speaks
+	Version uint32 // the highest version the client supports
 }
 
 // Append appends the message in wire format to b.
@@ -32,13 +32,13 @@ func (m *HelloRequest) Unmarshal(b []byte) error {
 type HelloReply struct {
 	Version   uint32
 	State     uint32 // CTL_STATE_*
-	HostPID   uint32 // 0: of another machine, whose processes cannot be looked at
-	TargetPID uint32 // 0: none yet, or gone
+	HostPID   uint32 // 0: on another machine, whose processes cannot be inspected
+	TargetPID uint32 // 0: not started yet, or ended
 	ABI       uint32 // CTL_ABI_*
 	StartNS   uint64 // CLOCK_MONOTONIC of the host at its start
 	Stack     string // the stack's name
 	Release   string // the kernel's release; empty before CTL_BOOT
-	Arch      string // the stack host's architecture, as Go calls it: of call numbers and layouts
+	Arch      string // the stack host's architecture in Go's terms, which determines call numbers and layouts
 }
 
 const helloReplySize = 32
@@ -72,7 +72,7 @@ func (m *HelloReply) Unmarshal(b []byte) error {
 	stack, rest, ok := bytes.Cut(b[helloReplySize:], []byte{0})
 	release, rest, ok2 := bytes.Cut(rest, []byte{0})
 	arch, tail, ok3 := bytes.Cut(rest, []byte{0})
-	// A stack host of before there were others has no third.
+	// Earlier versions of the stack host do not send a third string.
 	if !ok || !ok2 || !ok3 && len(rest) != 0 || len(tail) != 0 {
 		return fmt.Errorf("%w: hello reply does not hold three terminated strings", ErrMalformed)
 	}
@@ -85,11 +85,11 @@ func (m *HelloReply) Unmarshal(b []byte) error {
 	return nil
 }
 
-// LinkAdd is struct ctl_link_add; the descriptor travels beside it.
+// LinkAdd is struct ctl_link_add; the descriptor is sent along.
 type LinkAdd struct {
 	Kind  uint32  // CTL_LINK_*
 	Flags uint32  // CTL_LINKF_*
-	MAC   [6]byte // all zero: the stack picks one
+	MAC   [6]byte // all zero: the stack chooses one
 	MTU   uint16  // 0: the stack's default
 }
 
@@ -178,7 +178,7 @@ func (m *Boot) Unmarshal(b []byte) error {
 type Go struct {
 	Flags      uint32 // CTL_GOF_*
 	SpinUS     uint32 // busy-wait before sleeping, in microseconds; 0: none
-	ResolvConf string // stands for the target's /etc/resolv.conf; empty: leave it
+	ResolvConf string // replaces the target's /etc/resolv.conf; empty: unchanged
 }
 
 // Append appends the message in wire format to b.
@@ -221,7 +221,7 @@ func (m *GoReply) Unmarshal(b []byte) error {
 
 // Cancel is struct ctl_cancel.
 type Cancel struct {
-	ID uint32 // of the CTL_SYSCALL
+	ID uint32 // id of the CTL_SYSCALL request
 }
 
 // Append appends the message in wire format to b.
@@ -236,15 +236,15 @@ func (m *Cancel) Unmarshal(b []byte) error {
 	return nil
 }
 
-// Owner is struct ctl_owner: whose socket a socket of the stack is.
+// Owner is struct ctl_owner: the owner of a socket of the stack.
 type Owner struct {
-	StackIno   uint64 // inode in the stack, as ss and /proc/net show it
+	StackIno   uint64 // inode in the stack, as in ss and /proc/net
 	CarrierIno uint64 // inode of the target's end on the host, as in /proc/PID/fd
 	PID        uint32 // the process that made it
 	Conn       uint32 // connection number
 	StackFD    int32
 	Flags      uint32
-	Comm       string // of that process, at that time; at most 15 bytes
+	Comm       string // name of that process at that time; at most 15 bytes
 }
 
 const (

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ctlproto is the wire format of the control socket: frames, and the
-// body of every message, as csrc/include/ctl_proto.h describes them. It does no
-// input or output beyond reading and writing one frame; internal/stackconn is
-// the client made of it.
+// Package ctlproto implements the wire format of the control socket: frames, and the body
+// of every message, as csrc/include/ctl_proto.h describes them. Its only input and output
+// is to read and write one frame; internal/stackconn is a client based on it.
 //
-// Everything is little-endian. A body is exactly as long as its message says:
-// too short and too long are both refused, since on a stream either means that
+// Everything is little-endian. A body has exactly the length that its message implies.
+// Bodies that are too short or too long are refused, since on a stream either means that
 // the two sides no longer agree.
 package ctlproto
 
@@ -19,21 +18,21 @@ import (
 	"io"
 )
 
-// ErrMalformed is what every decoding error of this package wraps.
+// ErrMalformed is wrapped by every decoding error of this package.
 var ErrMalformed = errors.New("malformed control message")
 
 var le = binary.LittleEndian
 
 // Header is struct ctl_hdr.
 type Header struct {
-	Len    uint32 // of the frame, the header included
+	Len    uint32 // of the frame, including the header
 	Type   uint16
 	Flags  uint16
 	ID     uint32
 	Status int32 // replies only: 0 or a negative errno
 }
 
-// Frame is one message as it travels: the head without its length, and the body.
+// Frame is one message as sent: the header without its length, and the body.
 type Frame struct {
 	Type   uint16
 	ID     uint32
@@ -58,8 +57,8 @@ func (f Frame) Append(b []byte) ([]byte, error) {
 	return append(b, f.Body...), nil
 }
 
-// ParseHeader decodes the first CTL_HDR_SIZE bytes of a frame and checks the
-// length they announce.
+// ParseHeader decodes the first CTL_HDR_SIZE bytes of a frame and checks the length in
+// the header.
 func ParseHeader(b []byte) (Header, error) {
 	if len(b) < CTL_HDR_SIZE {
 		return Header{}, short("header", len(b), CTL_HDR_SIZE)
@@ -77,8 +76,8 @@ func ParseHeader(b []byte) (Header, error) {
 	return h, nil
 }
 
-// ReadFrame reads one frame. It returns io.EOF only where a frame would have
-// begun, and io.ErrUnexpectedEOF inside one.
+// ReadFrame reads one frame. It returns io.EOF only between frames, and
+// io.ErrUnexpectedEOF inside a frame.
 func ReadFrame(r io.Reader) (Frame, error) {
 	var head [CTL_HDR_SIZE]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -105,7 +104,7 @@ func short(what string, have, want int) error {
 	return fmt.Errorf("%w: %s of %d bytes, want %d", ErrMalformed, what, have, want)
 }
 
-// exact checks the length of a message that has only one.
+// exact checks the length of a message with a fixed length.
 func exact(what string, b []byte, want int) error {
 	if len(b) != want {
 		return short(what, len(b), want)

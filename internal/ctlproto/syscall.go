@@ -4,24 +4,24 @@ package ctlproto
 
 import "fmt"
 
-// Syscall is struct ctl_syscall with its buffers: a call to be made in the
-// stack, with the host architecture's own number.
+// Syscall is struct ctl_syscall with its buffers: a call to make in the stack, with the
+// number of the host's architecture.
 type Syscall struct {
 	Nr         uint32
-	TimeoutMS  uint32 // > 0: how long EAGAIN is held back
+	TimeoutMS  uint32 // > 0: how long to wait instead of returning EAGAIN
 	WaitEvents uint32 // EPOLLIN ... on the descriptor in Args[0]
 	Args       [6]uint64
 	Bufs       []Buf
 }
 
-// Buf is struct ctl_buf with the bytes that go with it. With CTL_BUF_USED alone it
-// says instead where the call leaves how much of the buffer before it counts.
+// Buf is struct ctl_buf with its bytes. With CTL_BUF_USED alone it gives instead the
+// place where the call reports the used length of the previous buffer.
 type Buf struct {
-	Place  uint8 // argument 0..5, or the index of the buffer that points to this one or holds the count
+	Place  uint8 // argument 0..5, or the index of the buffer that contains the pointer or the count
 	Flags  uint8 // CTL_BUF_*
 	Offset uint16
 	Len    uint32
-	Data   []byte // of Len bytes in a request when Flags has CTL_BUF_IN, else nil
+	Data   []byte // Len bytes in a request if Flags has CTL_BUF_IN, else nil
 }
 
 const (
@@ -29,8 +29,8 @@ const (
 	bufSize     = 8
 )
 
-// Append appends the message in wire format to b. It refuses what Unmarshal
-// would refuse.
+// Append appends the message in wire format to b. It rejects the same messages as
+// Unmarshal.
 func (m Syscall) Append(b []byte) ([]byte, error) {
 	b = le.AppendUint32(b, m.Nr)
 	b = le.AppendUint32(b, uint32(len(m.Bufs)))
@@ -62,8 +62,7 @@ func (m Syscall) Append(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// Unmarshal decodes the body of a CTL_SYSCALL request. Data of the buffers
-// points into b.
+// Unmarshal decodes the body of a CTL_SYSCALL request. Data of the buffers points into b.
 func (m *Syscall) Unmarshal(b []byte) error {
 	if len(b) < syscallSize {
 		return short("call", len(b), syscallSize)
@@ -89,7 +88,7 @@ func (m *Syscall) Unmarshal(b []byte) error {
 			return err
 		}
 		if d.Flags == CTL_BUF_USED {
-			total -= uint64(s.Bufs[i-1].Len) // the reply has no more of these than it has room for
+			total -= uint64(s.Bufs[i-1].Len) // the room in the reply limits these
 		}
 		total += uint64(d.Len)
 		s.Bufs = append(s.Bufs, d)
@@ -114,7 +113,7 @@ func (m *Syscall) Unmarshal(b []byte) error {
 	return nil
 }
 
-// check is what the header demands of buffer i; those before it are in bufs.
+// check checks buffer i by the rules of the header file; bufs has those before it.
 func (d Buf) check(i int, bufs []Buf) error {
 	if d.Flags == CTL_BUF_USED {
 		return d.checkUsed(i, bufs)
@@ -137,7 +136,7 @@ func (d Buf) check(i int, bufs []Buf) error {
 	return nil
 }
 
-// checkUsed is check for an entry with CTL_BUF_USED.
+// checkUsed checks an entry with CTL_BUF_USED.
 func (d Buf) checkUsed(i int, bufs []Buf) error {
 	switch {
 	case int(d.Place) >= i || bufs[d.Place].Flags&CTL_BUF_OUT == 0:

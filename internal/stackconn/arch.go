@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A stack host on another machine may be of another architecture: calls go out
-// with its numbers and flags, and memory is laid out as it has it. Both are
-// little-endian, and all that netlink carries is the same everywhere.
+// A stack host on another machine may have another architecture. Calls are sent with that
+// architecture's numbers and flags, and memory has its layout. Both machines are
+// little-endian, and netlink messages are the same everywhere.
 
-// calls are the numbers of those calls that are made in stacks, from
+// calls are the numbers of the calls that this package makes in stacks, from
 // arch/x86/entry/syscalls/syscall_64.tbl, scripts/syscall.tbl and
 // arch/arm/tools/syscall.tbl.
 var calls = []struct{ amd64, arm64, arm uint32 }{
@@ -41,11 +41,11 @@ var calls = []struct{ amd64, arm64, arm uint32 }{
 	{258, 34, 323},  // mkdirat
 	{259, 33, 324},  // mknodat
 	{288, 242, 366}, // accept4
-	{299, 243, 365}, // recvmmsg, where no time goes with it
+	{299, 243, 365}, // recvmmsg, without a timeout
 	{332, 291, 397}, // statx
 }
 
-// openFlags are those of open(2) that differ: x86 has the numbers of
+// openFlags are the flags of open(2) that differ: x86 uses the numbers of
 // include/uapi/asm-generic/fcntl.h, both ARMs those of arch/arm64's fcntl.h.
 var openFlags = []struct{ x86, arm int }{
 	{0x04000, 0x10000}, // O_DIRECT
@@ -66,8 +66,8 @@ func number(at int, arch string) (uint32, bool) {
 	return 0, false
 }
 
-// translate makes a call's number, and the flags in its arguments, those of the
-// architecture to instead of from.
+// translate changes a call's number, and the flags in its arguments, from one
+// architecture to another.
 func translate(nr uint32, args *[6]uint64, from, to string) (uint32, error) {
 	for at := range calls {
 		if own, ok := number(at, from); !ok || own != nr {
@@ -85,7 +85,7 @@ func translate(nr uint32, args *[6]uint64, from, to string) (uint32, error) {
 	return 0, fmt.Errorf("a stack of the architecture %q cannot be asked for it from %s", to, from)
 }
 
-// swapped are flags of open(2) with each bit in the other architecture's place.
+// swapped moves each flag of open(2) to its bit in the other architecture.
 func swapped(flags uint64, fromX86 bool) uint64 {
 	was, is := uint64(0), uint64(0)
 	for _, f := range openFlags {
@@ -101,8 +101,8 @@ func swapped(flags uint64, fromX86 bool) uint64 {
 	return flags&^was | is
 }
 
-// arch is the stack host's architecture; one of an earlier version, which does not
-// say, is on this machine.
+// arch is the stack host's architecture. Earlier versions do not report it; they are on
+// this machine.
 func (c *Conn) arch() string {
 	if a := c.hello.Arch; a != "" {
 		return a
@@ -110,8 +110,8 @@ func (c *Conn) arch() string {
 	return runtime.GOARCH
 }
 
-// WordSize is the size in bytes of an address, a long and a size_t in memory that
-// calls of the stack read and write.
+// WordSize is the size in bytes of an address, a long and a size_t in the memory of the
+// stack's calls.
 func (c *Conn) WordSize() int {
 	if c.arch() == "arm" {
 		return 4
@@ -119,8 +119,8 @@ func (c *Conn) WordSize() int {
 	return 8
 }
 
-// Timestamp is the socket option, and the type of the control message, by which a
-// time comes as a struct of two 64-bit numbers: the one with that name has longs.
+// Timestamp is the socket option, and the type of the control message, for timestamps as
+// a struct of two 64-bit numbers. The option with that name uses longs.
 func (c *Conn) Timestamp() int {
 	if c.WordSize() == 8 {
 		return unix.SO_TIMESTAMPNS

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// numbers are the constants of golang.org/x/sys/unix for an architecture, whose
-// names match.
+// numbers returns the constants of golang.org/x/sys/unix for an architecture whose names
+// have the prefix.
 func numbers(t *testing.T, file, arch, prefix string) map[string]uint64 {
 	t.Helper()
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "golang.org/x/sys").Output()
@@ -40,7 +40,7 @@ func numbers(t *testing.T, file, arch, prefix string) map[string]uint64 {
 	return all
 }
 
-// The table's numbers are those that golang.org/x/sys/unix has for each architecture.
+// The table has the same numbers as golang.org/x/sys/unix for each architecture.
 func TestCallNumbers(t *testing.T) {
 	byArch := map[string]map[string]uint64{}
 	for _, arch := range []string{"amd64", "arm64", "arm"} {

@@ -15,9 +15,9 @@ import (
 	"github.com/lklrun/lklrun/internal/ctlproto"
 )
 
-// Ask asks lklrun, through its stack host, and returns the answer. A file goes
-// along when it is not nil. How long that takes is for ctx to say, or 30 seconds.
-// An error number is the stack host's (ctl_proto.h, CTL_ASK) or lklrun's.
+// Ask sends a question to lklrun through its stack host and returns the answer. If file
+// is not nil, it is sent along. The wait ends with ctx, or after 30 seconds. An error
+// number comes from the stack host (ctl_proto.h, CTL_ASK) or from lklrun.
 func (c *Conn) Ask(ctx context.Context, text []byte, file *os.File) ([]byte, error) {
 	m := ctlproto.Ask{Text: text}
 	if file == nil {
@@ -27,15 +27,15 @@ func (c *Conn) Ask(ctx context.Context, text []byte, file *os.File) ([]byte, err
 	return c.request(ctx, ctlproto.CTL_ASK, m.Append(nil), file)
 }
 
-// Question is what lklrun is asked on its own connection. Each has to be answered.
+// Question is a question to lklrun on its own connection. Each one must be answered.
 type Question struct {
 	Serial uint32
 	Text   []byte
-	File   *os.File // the receiver's to close; nil: none came
-	End    bool     // the stack host's own: the target has ended
+	File   *os.File // the receiver closes it; nil if none came
+	End    bool     // from the stack host itself: the target has ended
 }
 
-// Questions is where questions arrive; it is closed when the connection ends.
+// Questions returns the channel of questions; it is closed when the connection ends.
 func (c *Conn) Questions() <-chan Question { return c.asked }
 
 // Answer answers a question, with 0 or a negative error number.
@@ -47,7 +47,7 @@ func (c *Conn) Answer(ctx context.Context, serial uint32, status int32, text []b
 	return nil
 }
 
-// question takes a CTL_ASKED frame.
+// question handles a CTL_ASKED frame.
 func (c *Conn) question(f ctlproto.Frame) error {
 	var m ctlproto.Ask
 	if err := m.Unmarshal(f.Body); err != nil {
@@ -70,18 +70,18 @@ func (c *Conn) question(f ctlproto.Frame) error {
 	}
 }
 
-// inbox reads a connection, and keeps the descriptors that come beside its bytes.
+// inbox reads a connection and keeps the descriptors that arrive with its bytes.
 type inbox struct {
 	sock  *net.UnixConn
 	files []*os.File
 	oob   [64]byte
 }
 
-// Read reads as the socket does.
+// Read reads from the socket.
 func (i *inbox) Read(p []byte) (int, error) {
 	n, oobn, _, _, err := i.sock.ReadMsgUnix(p, i.oob[:])
 	if errors.Is(err, io.EOF) {
-		err = io.EOF // without what read it, which Read leaves out too
+		err = io.EOF // without the name of the reader, which Read omits too
 	}
 	if oobn == 0 {
 		return n, err
@@ -93,7 +93,7 @@ func (i *inbox) Read(p []byte) (int, error) {
 	for _, m := range msgs {
 		fds, rerr := unix.ParseUnixRights(&m)
 		if rerr != nil {
-			continue // something else than descriptors
+			continue // not descriptors
 		}
 		for _, fd := range fds {
 			i.files = append(i.files, os.NewFile(uintptr(fd), "passed"))
@@ -102,7 +102,7 @@ func (i *inbox) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// file takes the oldest descriptor that came; nil: there is none.
+// file takes the oldest descriptor that has arrived; nil if there is none.
 func (i *inbox) file() *os.File {
 	if len(i.files) == 0 {
 		return nil
@@ -112,7 +112,7 @@ func (i *inbox) file() *os.File {
 	return f
 }
 
-// close closes what nobody took.
+// close closes the descriptors that were not taken.
 func (i *inbox) close() {
 	for f := i.file(); f != nil; f = i.file() {
 		f.Close()

@@ -13,7 +13,7 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil/lklhost"
 )
 
-// BenchmarkCall is the price of the door itself: a call that does nothing.
+// BenchmarkCall measures the overhead of a call that does nothing.
 func BenchmarkCall(b *testing.B) {
 	h := lklhost.Start(b, testutil.NewNetns(b, "stack"), lklhost.Library(b), "true").Boot(b)
 	ctx := limit(b)
@@ -24,7 +24,7 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-// BenchmarkReadFile is three calls and a /proc file.
+// BenchmarkReadFile measures three calls and a /proc file.
 func BenchmarkReadFile(b *testing.B) {
 	h := lklhost.Start(b, testutil.NewNetns(b, "stack"), lklhost.Library(b), "true").Boot(b)
 	ctx := limit(b)
@@ -38,7 +38,7 @@ func BenchmarkReadFile(b *testing.B) {
 	}
 }
 
-// BenchmarkLinks is a netlink dump: socket, bind, request, answer, close.
+// BenchmarkLinks measures a netlink dump: socket, bind, request, answer, close.
 func BenchmarkLinks(b *testing.B) {
 	h := lklhost.Start(b, testutil.NewNetns(b, "stack"), lklhost.Library(b), "true").Boot(b)
 	ctx := limit(b)

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stackconn is the one door to a running stack: a client of the control
-// socket (internal/ctlproto). Conn makes requests and system calls; on top of
-// the calls lie files, directories, sockets and a transport for
-// github.com/mdlayher/netlink, so that everything above is ordinary Go.
+// Package stackconn connects to a running stack: it is a client of the control socket
+// (internal/ctlproto). A Conn makes requests and system calls. Files, directories,
+// sockets and a transport for github.com/mdlayher/netlink are built on these calls, so
+// that the packages above are ordinary Go.
 //
-// All methods may be called from several goroutines at once, and each waits for
-// no longer than its context, or than a limit of its own where the context has
-// none. An error number that the stack or its host returned is found with
-// errors.Is(err, syscall.ENOENT) and the like.
+// All methods may be called from several goroutines at once. Each waits as long as its
+// context allows; if the context has no deadline, a limit of the method applies. An error
+// number of the stack or its host is found with errors.Is(err, syscall.ENOENT) and the
+// like.
 package stackconn
 
 import (
@@ -25,21 +25,21 @@ import (
 	"github.com/lklrun/lklrun/internal/ctlproto"
 )
 
-// ErrClosed is wrapped by what fails because the connection is over.
+// ErrClosed is wrapped by errors that occur because the connection has ended.
 var ErrClosed = errors.New("the connection to the stack host is closed")
 
-// ErrNoAnswer is wrapped by what fails because the stack host did not answer
-// in time although the connection stands.
+// ErrNoAnswer is wrapped by errors that occur because the stack host did not answer in
+// time, although the connection is still open.
 var ErrNoAnswer = errors.New("the stack host does not answer")
 
 const (
-	// answerLimit bounds the wait for a reply that the stack host can give at
-	// once, for callers whose context has no deadline.
+	// answerLimit bounds the wait for a reply that needs no waiting in the stack, for
+	// callers whose context has no deadline.
 	answerLimit = 30 * time.Second
 
-	// cancelLimit bounds the wait for the outcome of a call that was cancelled:
-	// without it a call that went through after all would be lost, and with it
-	// the descriptor it opened.
+	// cancelLimit bounds the wait for the result of a cancelled call. Without this
+	// wait, a call that succeeded after all would be lost, and with it the descriptor
+	// it opened.
 	cancelLimit = time.Second
 )
 
@@ -47,8 +47,8 @@ const (
 type Conn struct {
 	sock  *net.UnixConn
 	hello ctlproto.HelloReply
-	inbox inbox         // receive's alone
-	asked chan Question // what lklrun is asked
+	inbox inbox         // used by receive only
+	asked chan Question // questions to lklrun
 
 	writing sync.Mutex // held while a frame is written
 
@@ -56,9 +56,9 @@ type Conn struct {
 	lastID  uint32
 	waiting map[uint32]chan ctlproto.Frame // by request id
 	subs    map[*subscriber]struct{}
-	mask    uint32 // of the subscription in force
-	words   string // what the stack host said before anybody subscribed
-	err     error  // why done is closed
+	mask    uint32 // of the current subscription
+	words   string // message of the stack host before the first subscription
+	err     error  // why the connection has ended
 	done    chan struct{}
 }
 
@@ -77,16 +77,16 @@ func Dial(ctx context.Context, path string) (*Conn, error) {
 	return New(ctx, c)
 }
 
-// RefusedError is why a stack host ended instead of answering the greeting, in
-// its own words: it sends them as a warning before it goes.
+// RefusedError is the reason why a stack host ended instead of answering the greeting.
+// The stack host sends it as a warning before it ends.
 type RefusedError struct{ Words string }
 
-// Error returns the stack host's words.
+// Error returns the stack host's message.
 func (e *RefusedError) Error() string { return e.Words }
 
-// New makes a connection of a socket that leads to a stack host, and greets it.
-// The socket belongs to the connection from then on, also when New fails. The
-// error is a *RefusedError when the stack host said why it cannot run.
+// New makes a connection from a socket to a stack host, and greets the stack host. The
+// connection owns the socket from then on, even if New fails. The error is a
+// *RefusedError if the stack host said why it cannot run.
 func New(ctx context.Context, sock *net.UnixConn) (*Conn, error) {
 	c := &Conn{
 		sock:    sock,
@@ -99,7 +99,7 @@ func New(ctx context.Context, sock *net.UnixConn) (*Conn, error) {
 	go c.receive()
 	if err := c.greet(ctx); err != nil {
 		if errors.Is(err, ErrClosed) {
-			<-c.done // all it said has been read then
+			<-c.done // all its messages have been read by then
 		}
 		c.Close()
 		c.mu.Lock()
@@ -122,7 +122,7 @@ func (c *Conn) greet(ctx context.Context) error {
 	return nil
 }
 
-// Refresh asks again what Hello remembers: state and target change.
+// Refresh updates the result of Hello: state and target change.
 func (c *Conn) Refresh(ctx context.Context) (ctlproto.HelloReply, error) {
 	req := ctlproto.HelloRequest{Magic: ctlproto.CTL_MAGIC, Version: ctlproto.CTL_VERSION}
 	body, err := c.request(ctx, ctlproto.CTL_HELLO, req.Append(nil))
@@ -139,22 +139,22 @@ func (c *Conn) Refresh(ctx context.Context) (ctlproto.HelloReply, error) {
 	return h, nil
 }
 
-// Hello returns what the stack host said of itself when the connection was made.
+// Hello returns the stack host's reply to the greeting.
 func (c *Conn) Hello() ctlproto.HelloReply { return c.hello }
 
-// Done is closed when the connection has ended, from either side.
+// Done is closed when either side has ended the connection.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Err says why the connection ended: nil while it stands, io.EOF when the stack
-// host closed it, ErrClosed after Close.
+// Err returns why the connection ended: nil while it is open, io.EOF if the stack host
+// closed it, ErrClosed after Close.
 func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// Close ends the connection; the stack host closes the descriptors that calls
-// on it opened.
+// Close ends the connection. The stack host closes the descriptors that its calls have
+// opened.
 func (c *Conn) Close() error {
 	c.end(ErrClosed)
 	return nil
@@ -177,7 +177,7 @@ func (c *Conn) end(err error) {
 	c.sock.Close()
 }
 
-// receive hands out the frames that arrive until the connection ends.
+// receive distributes incoming frames until the connection ends.
 func (c *Conn) receive() {
 	defer c.inbox.close()
 	defer close(c.asked)
@@ -198,13 +198,13 @@ func (c *Conn) receive() {
 		answer, ok := c.waiting[f.ID]
 		delete(c.waiting, f.ID)
 		c.mu.Unlock()
-		if ok { // else nobody waits for it any more
+		if ok { // otherwise nobody waits for it any more
 			answer <- f
 		}
 	}
 }
 
-// pushed takes a frame that answers no request, if it is one.
+// pushed handles a frame that is not a reply; it reports whether f is one.
 func (c *Conn) pushed(f ctlproto.Frame) (bool, error) {
 	switch f.Type {
 	case ctlproto.CTL_EVENT:
@@ -215,7 +215,7 @@ func (c *Conn) pushed(f ctlproto.Frame) (bool, error) {
 	return false, nil
 }
 
-// send writes a request and returns its id and where its reply will appear.
+// send writes a request and returns its id and the channel of its reply.
 func (c *Conn) send(ctx context.Context, typ uint16, body []byte, files []*os.File) (uint32, <-chan ctlproto.Frame, error) {
 	answer := make(chan ctlproto.Frame, 1)
 	c.mu.Lock()
@@ -251,7 +251,7 @@ func (c *Conn) write(ctx context.Context, f ctlproto.Frame, files []*os.File) er
 	return c.writeWith(ctx, b, files, nil)
 }
 
-// writeWith sends b with fds and those of files.
+// writeWith sends b with fds and the descriptors of files.
 func (c *Conn) writeWith(ctx context.Context, b []byte, files []*os.File, fds []int) error {
 	if len(files) == 0 {
 		var rights []byte
@@ -264,8 +264,8 @@ func (c *Conn) writeWith(ctx context.Context, b []byte, files []*os.File, fds []
 	if err != nil {
 		return err
 	}
-	// Control runs while the descriptor cannot be closed under us. It must
-	// not be made blocking, which File.Fd would do.
+	// While Control runs, the descriptor cannot be closed. It must not become
+	// blocking, which File.Fd would cause.
 	var werr error
 	err = raw.Control(func(fd uintptr) {
 		werr = c.writeWith(ctx, b, files[1:], append(fds, int(fd)))
@@ -306,9 +306,9 @@ func (c *Conn) writeBytes(ctx context.Context, b, rights []byte) error {
 			err = fmt.Errorf("a request was cut off: %w", late)
 		}
 		if errors.Is(err, syscall.EPIPE) {
-			return gone(err) // receive reads what came before the end, then ends
+			return gone(err) // receive reads the remaining data, then ends
 		}
-		// Half a frame cannot be taken back.
+		// A partly written frame cannot be taken back.
 		c.end(err)
 		return gone(err)
 	}
@@ -334,7 +334,7 @@ func (c *Conn) request(ctx context.Context, typ uint16, body []byte, files ...*o
 	}
 }
 
-// last looks for a reply that arrived just before the connection ended.
+// last checks for a reply that arrived just before the connection ended.
 func (c *Conn) last(answer <-chan ctlproto.Frame, typ uint16) ([]byte, error) {
 	select {
 	case f := <-answer:
@@ -344,7 +344,7 @@ func (c *Conn) last(answer <-chan ctlproto.Frame, typ uint16) ([]byte, error) {
 	}
 }
 
-// reply checks the head of a reply.
+// reply checks the header of a reply.
 func reply(f ctlproto.Frame, typ uint16) ([]byte, error) {
 	if f.Type != typ|ctlproto.CTL_REPLY {
 		return nil, fmt.Errorf("%w: type %#x in answer to %#x", ctlproto.ErrMalformed, f.Type, typ)
@@ -363,7 +363,7 @@ func errno(n int64) error {
 	return syscall.Errno(-n)
 }
 
-// gone says that the connection is over, and why.
+// gone returns an error that says that, and why, the connection has ended.
 func gone(err error) error {
 	if err == nil || errors.Is(err, ErrClosed) || errors.Is(err, net.ErrClosed) {
 		return ErrClosed
@@ -374,7 +374,7 @@ func gone(err error) error {
 	return fmt.Errorf("%w: %w", ErrClosed, err)
 }
 
-// limited gives ctx a deadline where it has none.
+// limited adds a deadline to ctx unless it has one.
 func limited(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return context.WithCancel(ctx)

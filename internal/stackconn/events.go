@@ -10,8 +10,8 @@ import (
 	"github.com/lklrun/lklrun/internal/ctlproto"
 )
 
-// eventBacklog bounds what is kept for a reader that lags behind. The end of
-// the target and of the kernel are kept whatever the backlog: each comes once.
+// eventBacklog bounds the events kept for a slow reader. The end of the target and the
+// end of the kernel are always kept: each comes once.
 const eventBacklog = 1024
 
 const unlosable = ctlproto.CTL_EV_EXIT | ctlproto.CTL_EV_PANIC
@@ -25,13 +25,12 @@ type subscriber struct {
 	backlog []ctlproto.Event
 	lost    int
 	closed  bool
-	wake    chan struct{} // of one: something changed
+	wake    chan struct{} // buffered, for one element: something changed
 }
 
-// Events subscribes to the kinds of events in mask (ctlproto.CTL_EV_*). The
-// channel is closed when ctx is done or the connection has ended, and not
-// before every event that had arrived by then was offered. A reader that lags
-// far behind loses events, and is told how many by one of kind CTL_EV_WARN.
+// Events subscribes to the kinds of events in mask (ctlproto.CTL_EV_*). The channel is
+// closed when ctx is done or the connection has ended, after all events that have arrived
+// by then. A reader that is far too slow loses events; a CTL_EV_WARN event says how many.
 func (c *Conn) Events(ctx context.Context, mask uint32) (<-chan ctlproto.Event, error) {
 	s := &subscriber{mask: mask, out: make(chan ctlproto.Event), wake: make(chan struct{}, 1)}
 	c.mu.Lock()
@@ -40,7 +39,7 @@ func (c *Conn) Events(ctx context.Context, mask uint32) (<-chan ctlproto.Event, 
 		c.mu.Unlock()
 		return nil, gone(err)
 	}
-	// Known before it is asked for: what follows the reply must find its reader.
+	// Register first: events that follow the reply must find the subscriber.
 	c.subs[s] = struct{}{}
 	all := c.mask | mask
 	more := all != c.mask
@@ -51,7 +50,7 @@ func (c *Conn) Events(ctx context.Context, mask uint32) (<-chan ctlproto.Event, 
 		delete(c.subs, s)
 		c.mu.Unlock()
 	})
-	// One subscription a connection: it asks for what any reader wants.
+	// A connection has one subscription: it covers the kinds of all readers.
 	if more {
 		if _, err := c.request(ctx, ctlproto.CTL_EVENTS, ctlproto.Events{Mask: all}.Append(nil)); err != nil {
 			s.close()
@@ -61,7 +60,7 @@ func (c *Conn) Events(ctx context.Context, mask uint32) (<-chan ctlproto.Event, 
 	return s.out, nil
 }
 
-// publish hands an event to those who asked for its kind.
+// publish passes an event to the subscribers of its kind.
 func (c *Conn) publish(f ctlproto.Frame) error {
 	var e ctlproto.Event
 	if err := e.Unmarshal(f.Body); err != nil {
@@ -94,7 +93,7 @@ func (s *subscriber) put(e ctlproto.Event) {
 	s.signal()
 }
 
-// close lets run end once the backlog was read.
+// close lets run end once the backlog has been read.
 func (s *subscriber) close() {
 	s.mu.Lock()
 	s.closed = true

@@ -19,9 +19,9 @@ type Program struct {
 	answer <-chan ctlproto.Frame
 }
 
-// Exec asks for another program where the stack's target runs, with stdio as its
-// standard input, output and error. Whether it could be started is told by
-// Wait. When the connection ends the program is ended.
+// Exec starts another program where the stack's target runs, with stdio as its standard
+// input, output and error. Wait reports whether it could be started. The program is ended
+// when the connection ends.
 func (c *Conn) Exec(ctx context.Context, e ctlproto.Exec, stdio [3]*os.File) (*Program, error) {
 	body, err := e.Append(nil)
 	if err != nil {
@@ -34,7 +34,7 @@ func (c *Conn) Exec(ctx context.Context, e ctlproto.Exec, stdio [3]*os.File) (*P
 	return &Program{c, id, answer}, nil
 }
 
-// Wait waits for the program's end, as long as ctx allows.
+// Wait waits for the end of the program, as long as ctx allows.
 func (p *Program) Wait(ctx context.Context) (ctlproto.ExecReply, error) {
 	var r ctlproto.ExecReply
 	var body []byte
@@ -53,8 +53,8 @@ func (p *Program) Wait(ctx context.Context) (ctlproto.ExecReply, error) {
 	return r, err
 }
 
-// Signal sends the program a signal, or, with group, its process group, which
-// is its own from the start. A program that has ended is no error.
+// Signal sends a signal to the program or, with group, to its process group, which is
+// created for it. It is no error if the program has ended.
 func (p *Program) Signal(ctx context.Context, sig syscall.Signal, group bool) error {
 	m := ctlproto.ExecSignal{ID: p.id, Signal: uint32(sig)}
 	if group {

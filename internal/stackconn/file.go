@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fileMax bounds what ReadFile gathers: the largest file of a stack, the route
-// or socket tables under /proc/net, stays far below.
+// fileMax bounds the size of a file for ReadFile. The largest files of a stack, the route
+// and socket tables in /proc/net, are far smaller.
 const fileMax = 256 << 20
 
 // readSize is the size of one read: /proc fills a buffer with whole lines.
@@ -26,7 +26,7 @@ const readSize = 64 << 10
 // OpOpen is the Op of a fs.PathError about opening a file.
 const OpOpen = "opening"
 
-// File is an open file in the stack's name space.
+// File is an open file in the stack.
 type File struct {
 	c    *Conn
 	fd   int
@@ -45,7 +45,7 @@ func (c *Conn) Open(ctx context.Context, path string, flags int) (*File, error) 
 	return &File{c: c, fd: int(fd), path: path}, nil
 }
 
-// Read reads what there is; at the end it returns io.EOF.
+// Read reads available data; at the end it returns io.EOF.
 func (f *File) Read(ctx context.Context, p []byte) (int, error) {
 	p = p[:min(len(p), transferMax)]
 	n, err := f.c.Syscall(ctx, Call{Nr: unix.SYS_READ, Args: []any{f.fd, Out(p), len(p)}})
@@ -58,8 +58,8 @@ func (f *File) Read(ctx context.Context, p []byte) (int, error) {
 	return int(n), nil
 }
 
-// Await is Read that waits for something to be there: of a file that tells more
-// as time goes on, such as /dev/kmsg.
+// Await is like Read but waits for data. It is for files that get more data over time,
+// such as /dev/kmsg.
 func (f *File) Await(ctx context.Context, p []byte) (int, error) {
 	p = p[:min(len(p), transferMax)]
 	n, err := f.c.wait(ctx, Call{Nr: unix.SYS_READ, Args: []any{f.fd, Out(p), len(p)}, Wait: unix.EPOLLIN})
@@ -69,7 +69,7 @@ func (f *File) Await(ctx context.Context, p []byte) (int, error) {
 	return int(n), nil
 }
 
-// Write writes p with one call: a file under /proc/sys takes a value whole.
+// Write writes p with one call: a file in /proc/sys takes a value in one piece.
 func (f *File) Write(ctx context.Context, p []byte) (int, error) {
 	n, err := f.c.Syscall(ctx, Call{Nr: unix.SYS_WRITE, Args: []any{f.fd, In(p), len(p)}})
 	if err != nil {
@@ -81,10 +81,10 @@ func (f *File) Write(ctx context.Context, p []byte) (int, error) {
 	return int(n), nil
 }
 
-// Close closes the file. It has a limit of its own.
+// Close closes the file. It uses a time limit of its own.
 func (f *File) Close() error { return f.c.closeFD(f.fd) }
 
-// ReadFile returns what the file at path holds.
+// ReadFile returns the content of the file at path.
 func (c *Conn) ReadFile(ctx context.Context, path string) ([]byte, error) {
 	f, err := c.Open(ctx, path, unix.O_RDONLY)
 	if err != nil {
@@ -108,8 +108,7 @@ func (c *Conn) ReadFile(ctx context.Context, path string) ([]byte, error) {
 	}
 }
 
-// CopyFile writes what the file at path holds to w as it is read, so that a long
-// one needs no memory.
+// CopyFile copies the file at path to w while it reads, so a long file needs no memory.
 func (c *Conn) CopyFile(ctx context.Context, path string, w io.Writer) error {
 	f, err := c.Open(ctx, path, unix.O_RDONLY)
 	if err != nil {

@@ -14,24 +14,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// netlinkBuffer holds the largest datagram the kernel makes: dumps fill at most
-// 32 KiB (netlink_dump, net/netlink/af_netlink.c), single answers stay below 64.
+// netlinkBuffer has room for the kernel's largest datagram: dumps use at most 32 KiB
+// (netlink_dump, net/netlink/af_netlink.c), single answers less than 64.
 const netlinkBuffer = 64 << 10
 
-// netlinkSocket implements netlink.Socket over calls in the stack. Its methods
-// take no context, so it keeps the one it was opened with.
+// netlinkSocket implements netlink.Socket with calls in the stack. Its methods have no
+// context parameter, so it keeps the context of Netlink.
 type netlinkSocket struct {
 	ctx     context.Context //nolint:containedctx // the interface's methods take none
 	s       *Socket
-	listens bool // member of a group: messages come when they come
+	listens bool // member of a group: the time of messages is unknown
 }
 
 var _ netlink.Socket = (*netlinkSocket)(nil) //nolint:staticcheck // SA1019: deprecated in favour of Conn, which opens host sockets only
 
-// Netlink opens a netlink connection of the given family (unix.NETLINK_ROUTE,
-// ...) in the stack, a member of groups. It serves until ctx is done; where ctx
-// has no deadline an answer is still not awaited for ever, unless groups were
-// joined: then messages may be as far apart as they like.
+// Netlink opens a netlink connection of the given family (unix.NETLINK_ROUTE, ...) in the
+// stack and joins groups. It works until ctx is done. If ctx has no deadline, the wait
+// for an answer still has a limit, unless groups were joined: their messages may be far
+// apart.
 func (c *Conn) Netlink(ctx context.Context, family int, groups ...uint32) (*netlink.Conn, error) {
 	s, err := c.Socket(ctx, unix.AF_NETLINK, unix.SOCK_RAW, family)
 	if err != nil {
@@ -43,7 +43,7 @@ func (c *Conn) Netlink(ctx context.Context, family int, groups ...uint32) (*netl
 		return nil, fmt.Errorf("opening netlink family %d in the stack: %w", family, err)
 	}
 	n := &netlinkSocket{ctx: ctx, s: s, listens: len(groups) > 0}
-	// The library checks that answers carry this port id.
+	// The library checks the port id of answers.
 	return netlink.NewConn(n, pid), nil
 }
 
@@ -54,8 +54,8 @@ func bindNetlink(ctx context.Context, s *Socket, groups []uint32) (uint32, error
 	if err := s.Bind(ctx, addr); err != nil {
 		return 0, err
 	}
-	// Its messages say which attribute was refused, and why; before Linux 4.12
-	// they cannot.
+	// The stack then says which attribute it refused, and why. Linux before 4.12
+	// cannot.
 	if err := s.SetsockoptInt(ctx, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1); err != nil && !errors.Is(err, unix.ENOPROTOOPT) {
 		return 0, err
 	}
@@ -101,12 +101,12 @@ func (n *netlinkSocket) SendMessages(msgs []netlink.Message) error {
 	return err
 }
 
-// SetBPF has the socket take only messages that a program lets through.
+// SetBPF attaches a filter: the socket receives only messages that the program accepts.
 func (n *netlinkSocket) SetBPF(program []bpf.RawInstruction) error {
 	return n.s.AttachFilter(n.ctx, program)
 }
 
-// RemoveBPF takes that back.
+// RemoveBPF detaches the filter.
 func (n *netlinkSocket) RemoveBPF() error {
 	return n.s.SetsockoptInt(n.ctx, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
 }
@@ -130,7 +130,7 @@ func (n *netlinkSocket) Receive() ([]netlink.Message, error) {
 	return parseNetlink(b[:got])
 }
 
-// ReceiveIter is Receive as the library's newer callers want it.
+// ReceiveIter is like Receive, for newer versions of the library.
 func (n *netlinkSocket) ReceiveIter() iter.Seq2[netlink.Message, error] {
 	return func(yield func(netlink.Message, error) bool) {
 		msgs, err := n.Receive()

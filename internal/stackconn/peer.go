@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CheckPeer says why who serves a control socket is not to be trusted with what a
-// program of this user's says and gets: it is another user's. The kernel tells who
-// called listen(), in the terms of this process's user namespace.
+// CheckPeer returns an error if the server of a control socket is another user, who must
+// not see and answer the calls of a program of this user. The kernel reports who called
+// listen(), in this process's user namespace.
 func CheckPeer(c *net.UnixConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {

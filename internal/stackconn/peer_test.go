@@ -41,7 +41,7 @@ func sockets(t *testing.T) (client, server *net.UnixConn) {
 	return ends[0], ends[1]
 }
 
-// scripted answers each request with what the script makes of it; nil: nothing.
+// scripted answers each request with the frames that script returns, if any.
 func scripted(t *testing.T, script func(ctlproto.Frame) []ctlproto.Frame) *stackconn.Conn {
 	t.Helper()
 	client, server := sockets(t)
@@ -125,7 +125,7 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// A stack host that stops reading must not hold its clients for ever.
+// A stack host that stops reading must not block its clients for ever.
 func TestStuckPeer(t *testing.T) {
 	client, server := sockets(t)
 	go func() {
@@ -156,7 +156,7 @@ func TestBrokenAnswers(t *testing.T) {
 	var mu sync.Mutex
 	var body []byte
 	var status int32
-	next := func(b []byte, s int32) { // what comes of each request from now on
+	next := func(b []byte, s int32) { // the replies to the next requests
 		mu.Lock()
 		defer mu.Unlock()
 		body, status = b, s
@@ -169,7 +169,7 @@ func TestBrokenAnswers(t *testing.T) {
 		r := reply(f, body)
 		r.Status = status
 		mu.Unlock()
-		// Answers that nobody waits for are no harm.
+		// Unexpected answers do no harm.
 		return []ctlproto.Frame{{Type: r.Type, ID: f.ID + 1000}, r, r}
 	})
 	ctx := limit(t)
@@ -262,7 +262,7 @@ func TestLinkDescriptor(t *testing.T) {
 	}
 }
 
-// received writes to the one descriptor in a control message and closes it.
+// received writes to the single descriptor in a control message and closes it.
 func received(oob []byte) string {
 	msgs, err := unix.ParseSocketControlMessage(oob)
 	if err != nil || len(msgs) != 1 {
@@ -289,7 +289,7 @@ func TestEventFlood(t *testing.T) {
 		for range sent {
 			all = append(all, ctlproto.Frame{Type: ctlproto.CTL_EVENT, ID: f.ID, Body: ctlproto.Event{Kind: ctlproto.CTL_EV_SOCKET}.Append(nil)})
 		}
-		// The end of the target is never lost, however far behind one is.
+		// The end of the target is never lost, however slow the reader is.
 		return append(all, ctlproto.Frame{Type: ctlproto.CTL_EVENT, ID: f.ID, Body: ctlproto.Event{Kind: ctlproto.CTL_EV_EXIT, Arg: 7}.Append(nil)})
 	})
 	ctx := limit(t)
@@ -304,7 +304,7 @@ func TestEventFlood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := <-first; e.Arg != 7 { // by now slow has missed most
+	if e := <-first; e.Arg != 7 { // by now slow has missed most of them
 		t.Fatalf("%+v", e)
 	}
 	seen, exits, warned := 0, 0, false

@@ -16,8 +16,8 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// A stack host that cannot run says why and closes, before or after it was
-// greeted: its words are the error.
+// A stack host that cannot run reports why and closes the connection, before or after the
+// greeting: its message is the error.
 func TestRefused(t *testing.T) {
 	for name, greeted := range map[string]bool{"before the greeting": false, "after it": true} {
 		t.Run(name, func(t *testing.T) {

@@ -31,7 +31,7 @@ func (c *Conn) AddLink(ctx context.Context, l ctlproto.LinkAdd, f *os.File) (dev
 	return int(r.Dev), int(r.IfIndex), nil
 }
 
-// DelLink takes a device away again.
+// DelLink removes a device.
 func (c *Conn) DelLink(ctx context.Context, dev int) error {
 	if _, err := c.request(ctx, ctlproto.CTL_LINK_DEL, ctlproto.LinkDel{Dev: int32(dev)}.Append(nil)); err != nil {
 		return fmt.Errorf("removing link %d from the stack: %w", dev, err)
@@ -62,9 +62,9 @@ func (c *Conn) Go(ctx context.Context, g ctlproto.Go) (pid int, err error) {
 	return int(r.PID), nil
 }
 
-// Stop sends sig to every process of the target, SIGKILL to those that remain
-// after grace, and ends the stack. It returns when the request was accepted;
-// Done tells the end.
+// Stop sends sig to every process of the target, and SIGKILL to the remaining ones after
+// grace, then ends the stack. It returns when the request was accepted; Done reports the
+// end.
 func (c *Conn) Stop(ctx context.Context, sig syscall.Signal, grace time.Duration) error {
 	m := ctlproto.Stop{Signal: uint32(sig), GraceMS: milliseconds(grace)}
 	if _, err := c.request(ctx, ctlproto.CTL_STOP, m.Append(nil)); err != nil {
@@ -79,7 +79,7 @@ type Stat struct {
 	Value int64
 }
 
-// Stats returns the engine's and the pump's counters in the stack host's order.
+// Stats returns the counters of the engine and the pump, in the stack host's order.
 func (c *Conn) Stats(ctx context.Context) ([]Stat, error) {
 	body, err := c.request(ctx, ctlproto.CTL_STATS, nil)
 	if err != nil {
@@ -92,13 +92,14 @@ func (c *Conn) Stats(ctx context.Context) ([]Stat, error) {
 	return stats, nil
 }
 
-// ParseStats reads counters as the stack host writes them, also with the event of
-// the target's end: a name and a value a line.
+// ParseStats parses counters of the stack host, which are also part of the event of the
+// target's end: a name and a value per line.
 func ParseStats(body []byte) ([]Stat, error) {
 	var stats []Stat
 	sc := bufio.NewScanner(bytes.NewReader(body))
 	for sc.Scan() {
-		// The value is behind the last blank: a name may hold a program's.
+		// The value follows the last blank, because a name may contain that of a
+		// program.
 		i := strings.LastIndexByte(sc.Text(), ' ')
 		n, err := strconv.ParseInt(sc.Text()[i+1:], 10, 64)
 		if i <= 0 || err != nil {
@@ -118,7 +119,7 @@ func (c *Conn) Log(ctx context.Context) ([]byte, error) {
 	return body, nil
 }
 
-// Owners lists which of the stack's sockets belong to the target.
+// Owners lists the target's sockets in the stack.
 func (c *Conn) Owners(ctx context.Context) ([]ctlproto.Owner, error) {
 	body, err := c.request(ctx, ctlproto.CTL_OWNERS, nil)
 	if err != nil {
@@ -131,7 +132,7 @@ func (c *Conn) Owners(ctx context.Context) ([]ctlproto.Owner, error) {
 	return owners, nil
 }
 
-// milliseconds rounds up, so that a short limit does not become none.
+// milliseconds rounds up, so that a short limit does not become zero.
 func milliseconds(d time.Duration) uint32 {
 	ms := (d + time.Millisecond - 1) / time.Millisecond
 	return uint32(min(max(ms, 0), 1<<31-1))

@@ -17,11 +17,11 @@ import (
 	"github.com/lklrun/lklrun/internal/ctlproto"
 )
 
-// waitSlice is how long one waiting call lasts when its context sets no limit;
-// it is made again until the context ends.
+// waitSlice is the duration of one waiting call if its context has no deadline. The call
+// is repeated until the context ends.
 const waitSlice = time.Minute
 
-// transferMax bounds the bytes of one call, with room for the rest of a frame.
+// transferMax bounds the bytes of one call and leaves room for the rest of a frame.
 const transferMax = ctlproto.CTL_FRAME_MAX - 0x1000
 
 // Socket is a non-blocking socket in the stack. Addresses are raw
@@ -49,12 +49,12 @@ func (c *Conn) Socket(ctx context.Context, domain, typ, proto int) (*Socket, err
 // FD returns the descriptor's number in the stack.
 func (s *Socket) FD() int { return s.fd }
 
-// Close closes the socket. It has a limit of its own.
+// Close closes the socket. It uses a time limit of its own.
 func (s *Socket) Close() error { return s.c.closeFD(s.fd) }
 
-// closeFD closes a descriptor of the stack, also when the caller's context is over. It
-// does not wait for the answer, which may have a long way and is known: calls are made
-// in the order in which they come.
+// closeFD closes a descriptor of the stack, even if the caller's context is done. It does
+// not wait for the answer, which is known and may take long to arrive: calls are made in
+// the order in which they are sent.
 func (c *Conn) closeFD(fd int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -77,7 +77,7 @@ func (c *Conn) closeFD(fd int) error {
 	return err
 }
 
-// wait makes a call that may have to wait until its context ends.
+// wait makes a call that may have to wait, until its context ends.
 func (c *Conn) wait(ctx context.Context, call Call) (int64, error) {
 	for {
 		call.Timeout = waitSlice
@@ -106,8 +106,8 @@ func (s *Socket) Connect(ctx context.Context, addr []byte) error {
 	if !errors.Is(err, syscall.EINPROGRESS) {
 		return err
 	}
-	// EINPROGRESS is not EAGAIN, so the stack host does not wait for it. Being
-	// asked to send nothing, the socket says EAGAIN until it is connected.
+	// The stack host waits for EAGAIN, not for EINPROGRESS. Sending nothing returns
+	// EAGAIN until the socket is connected.
 	_, err = s.Send(ctx, nil)
 	return err
 }
@@ -129,7 +129,7 @@ func (s *Socket) name(ctx context.Context, nr uint32) ([]byte, error) {
 // Send sends p on a connected socket.
 func (s *Socket) Send(ctx context.Context, p []byte) (int, error) { return s.SendTo(ctx, p, 0, nil) }
 
-// SendTo sends p to addr, waiting for room.
+// SendTo sends p to addr and waits for room.
 func (s *Socket) SendTo(ctx context.Context, p []byte, flags int, addr []byte) (int, error) {
 	args := []any{s.fd, In(p), len(p), flags | unix.MSG_NOSIGNAL, nil, 0}
 	if addr != nil {
@@ -139,9 +139,9 @@ func (s *Socket) SendTo(ctx context.Context, p []byte, flags int, addr []byte) (
 	return int(n), err
 }
 
-// RecvFrom receives into p, waiting for something to receive, and returns the
-// sender's address. With unix.MSG_TRUNC in flags the length returned is the
-// datagram's, which may be more than p holds.
+// RecvFrom waits for data, receives into p, and returns the sender's address. With
+// unix.MSG_TRUNC in flags, the returned length is the datagram's, which may exceed that
+// of p.
 func (s *Socket) RecvFrom(ctx context.Context, p []byte, flags int) (n int, from []byte, err error) {
 	p = p[:min(len(p), transferMax)]
 	addr := make([]byte, unix.SizeofSockaddrAny)
@@ -163,8 +163,8 @@ func (s *Socket) Setsockopt(ctx context.Context, level, name int, value []byte) 
 	return err
 }
 
-// AttachFilter has the socket take only what a program lets through (struct
-// sock_fprog, include/uapi/linux/filter.h).
+// AttachFilter attaches a filter: the socket receives only packets that the program
+// accepts (struct sock_fprog, include/uapi/linux/filter.h).
 func (s *Socket) AttachFilter(ctx context.Context, program []bpf.RawInstruction) error {
 	var code []byte
 	for _, i := range program {
@@ -186,7 +186,7 @@ func (s *Socket) SetsockoptInt(ctx context.Context, level, name, value int) erro
 	return s.Setsockopt(ctx, level, name, binary.LittleEndian.AppendUint32(nil, uint32(value)))
 }
 
-// Getsockopt reads an option into value and returns how much of it was filled.
+// Getsockopt reads an option into value and returns its length.
 func (s *Socket) Getsockopt(ctx context.Context, level, name int, value []byte) (int, error) {
 	size := binary.LittleEndian.AppendUint32(nil, uint32(len(value)))
 	if _, err := s.c.Syscall(ctx, Call{
@@ -197,7 +197,7 @@ func (s *Socket) Getsockopt(ctx context.Context, level, name int, value []byte) 
 	return min(int(binary.LittleEndian.Uint32(size)), len(value)), nil
 }
 
-// Ioctl makes an ioctl whose argument is data, read and written.
+// Ioctl makes an ioctl with data as its argument, for input and output.
 func (s *Socket) Ioctl(ctx context.Context, req uint32, data []byte) error {
 	_, err := s.c.Syscall(ctx, Call{Nr: unix.SYS_IOCTL, Args: []any{s.fd, req, InOut(data)}})
 	return err

@@ -15,17 +15,16 @@ import (
 	"github.com/lklrun/lklrun/internal/ctlproto"
 )
 
-// Buffer is memory that an argument of a call points to.
+// Buffer is the memory of a pointer argument.
 type Buffer struct {
-	// Data is sent with In and InOut, and is where the outcome of Out and
-	// InOut is written: its length is the length of the memory. Of Received it
-	// is the outcome itself.
+	// Data is sent with In and InOut. With Out and InOut it receives the result, and
+	// its length is the length of the memory. With Received it is the result.
 	Data []byte
 
 	flags  uint8
 	ptrs   []pointer
-	size   int      // of Received: the length of the memory
-	counts *pointer // of Received: where the call says how much of it counts
+	size   int      // of Received: length of the memory
+	counts *pointer // of Received: where the call reports the used length
 }
 
 // pointer is the address of a buffer inside another.
@@ -44,24 +43,23 @@ func Out(data []byte) *Buffer { return &Buffer{Data: data, flags: ctlproto.CTL_B
 // InOut is memory that the call reads and writes.
 func InOut(data []byte) *Buffer { return &Buffer{Data: data, flags: ctlproto.CTL_BUF_INOUT} }
 
-// Point makes the word at offset of b, a multiple of its size (Conn.WordSize), hold
-// the address of to, as msg_iov of a struct msghdr does. It returns b.
+// Point stores the address of to in the word at offset of b, like msg_iov of a struct
+// msghdr. The offset must be a multiple of the word size (Conn.WordSize). It returns b.
 func (b *Buffer) Point(offset int, to *Buffer) *Buffer {
 	b.ptrs = append(b.ptrs, pointer{offset, to})
 	return b
 }
 
-// Received is memory for one message of a recvmmsg, of size bytes, of which the
-// uint32 at offset of in, an Out or InOut buffer of the same call, tells how much
-// counts, as msg_len of a struct mmsghdr does. Only that much is brought back, and
-// is Data after the call: a part of the reply, which is the caller's. The buffers
-// stand in the order of the messages. The call returns fewer messages than there
-// are when the reply may have no room for another.
+// Received is memory of size bytes for one message of a recvmmsg. The uint32 at offset of
+// in, an Out or InOut buffer of the same call, reports the used length, like msg_len of a
+// struct mmsghdr. Only that part is transferred: Data is then a slice of the reply, which
+// belongs to the caller. The buffers must have the order of the messages. The call
+// returns fewer messages if the reply may have no room for another.
 func Received(size int, in *Buffer, offset int) *Buffer {
 	return &Buffer{flags: ctlproto.CTL_BUF_OUT, size: size, counts: &pointer{offset, in}}
 }
 
-// length is that of the memory.
+// length is the length of the memory.
 func (b *Buffer) length() int {
 	if b.counts != nil {
 		return b.size
@@ -69,8 +67,8 @@ func (b *Buffer) length() int {
 	return len(b.Data)
 }
 
-// take fills b with its part of a reply and returns the rest; false: there is too
-// little of it.
+// take fills b with its part of a reply and returns the rest; false if the reply is too
+// short.
 func (b *Buffer) take(reply []byte) ([]byte, bool) {
 	n := b.length()
 	if b.counts != nil {
@@ -87,32 +85,31 @@ func (b *Buffer) take(reply []byte) ([]byte, bool) {
 	return reply[n:], true
 }
 
-// CString is a terminated string that the call reads.
+// CString is a zero-terminated string that the call reads.
 func CString(s string) *Buffer { return In(append([]byte(s), 0)) }
 
 // Call is a system call to be made in the stack.
 type Call struct {
-	// Nr is the call's number on the architecture of this program: unix.SYS_*. The
-	// same holds for flags among Args; the stack host gets its own.
+	// Nr is the call's number on this program's architecture: unix.SYS_*. The same
+	// holds for flags in Args. Both are translated for the stack host.
 	Nr uint32
 
 	// Args are up to six arguments: int, uint32, uint64, uintptr, *Buffer, or
 	// nil for 0.
 	Args []any
 
-	// Wait, when not zero, lets a call that says EAGAIN wait for these events
-	// (unix.EPOLLIN ...) on the descriptor that is its first argument: until
-	// Timeout has passed, or the context is done. The descriptor must be
-	// non-blocking.
+	// Wait, if not zero, lets a call that returns EAGAIN wait for these events
+	// (unix.EPOLLIN ...) on the descriptor in its first argument, until Timeout has
+	// passed or the context is done. The descriptor must be non-blocking.
 	Wait    uint32
 	Timeout time.Duration
 }
 
-// Syscall makes a call in the stack and returns what the call returned. An
-// error of the call itself is a bare syscall.Errno.
+// Syscall makes a call in the stack and returns its result. An error of the call itself
+// is a bare syscall.Errno.
 //
-// When the context ends first, the call is cancelled and the context's error
-// returned, unless the call went through meanwhile.
+// If the context ends first, the call is cancelled and the context's error is returned,
+// unless the call has completed meanwhile.
 func (c *Conn) Syscall(ctx context.Context, call Call) (int64, error) {
 	p, err := c.Start(ctx, call)
 	if err != nil {
@@ -121,7 +118,7 @@ func (c *Conn) Syscall(ctx context.Context, call Call) (int64, error) {
 	return p.Result(ctx)
 }
 
-// Pending is a call that was sent; Result must be called once.
+// Pending is a call in progress; Result must be called once.
 type Pending struct {
 	c      *Conn
 	id     uint32
@@ -130,8 +127,8 @@ type Pending struct {
 	limit  time.Duration
 }
 
-// Start sends a call and does not wait for its outcome. The calls of a connection
-// are made in the order in which they were started.
+// Start sends a call without waiting for its result. The calls of a connection are made
+// in the order in which they were started.
 func (c *Conn) Start(ctx context.Context, call Call) (*Pending, error) {
 	m := ctlproto.Syscall{Nr: call.Nr}
 	if call.Wait != 0 && call.Timeout > 0 {
@@ -155,7 +152,7 @@ func (c *Conn) Start(ctx context.Context, call Call) (*Pending, error) {
 	return &Pending{c, id, answer, outs, call.Timeout + answerLimit}, nil
 }
 
-// Result waits for the outcome of a call, which is what Syscall says.
+// Result waits for the result of a call and returns the same as Syscall.
 func (p *Pending) Result(ctx context.Context) (int64, error) {
 	ctx, cancel := limited(ctx, p.limit)
 	defer cancel()
@@ -174,9 +171,9 @@ func (p *Pending) Result(ctx context.Context) (int64, error) {
 	}
 }
 
-// cancel gives up a call because of cause.
+// cancel cancels a call because of cause.
 func (c *Conn) cancel(id uint32, answer <-chan ctlproto.Frame, outs []*Buffer, cause error) (int64, error) {
-	// The caller's context is over; this has a limit of its own.
+	// The caller's context is done, so this uses a limit of its own.
 	ctx, stop := context.WithTimeout(context.Background(), cancelLimit)
 	defer stop()
 	cid, _, err := c.send(ctx, ctlproto.CTL_CANCEL, ctlproto.Cancel{ID: id}.Append(nil), nil)
@@ -199,10 +196,10 @@ func (c *Conn) cancel(id uint32, answer <-chan ctlproto.Frame, outs []*Buffer, c
 	return 0, cause
 }
 
-// arguments fills the arguments and buffers of m, and returns the buffers whose
-// bytes the reply carries, in its order. The buffers that one points to stand in
-// the order of the pointers, before those that these point to: so many can be
-// pointed from although an index that holds an address is a byte.
+// arguments fills the arguments and buffers of m. It returns the buffers that the reply
+// fills, in the reply's order. The buffers that a buffer points to are in the order of
+// the pointers, and come before those that they point to in turn. So many buffers can be
+// pointed to, although an index that holds an address is a byte.
 func arguments(m *ctlproto.Syscall, args []any) (outs []*Buffer, err error) {
 	if len(args) > len(m.Args) {
 		return nil, fmt.Errorf("%d arguments, at most %d", len(args), len(m.Args))
@@ -235,7 +232,7 @@ func arguments(m *ctlproto.Syscall, args []any) (outs []*Buffer, err error) {
 	return l.outs, nil
 }
 
-// placed is a buffer, and where its address goes.
+// placed is a buffer and the place of its address.
 type placed struct {
 	b      *Buffer
 	place  int
@@ -243,11 +240,11 @@ type placed struct {
 	offset int
 }
 
-// layout lays the buffers of a call out.
+// layout arranges the buffers of a call.
 type layout struct {
 	m     *ctlproto.Syscall
 	queue []placed
-	at    []*Buffer // by index in m.Bufs; nil where that is a count
+	at    []*Buffer // by index in m.Bufs; nil for an entry that is a count
 	outs  []*Buffer
 }
 
@@ -307,7 +304,7 @@ func result(f ctlproto.Frame, outs []*Buffer) (int64, error) {
 		if len(r.Out) != 0 {
 			return 0, fmt.Errorf("%w: %d bytes with an error", ctlproto.ErrMalformed, len(r.Out))
 		}
-		// Nothing the stack returns lies in the range of error numbers but them.
+		// The stack returns no other values in the range of error numbers.
 		return 0, errno(r.Ret)
 	}
 	rest := r.Out

@@ -15,29 +15,29 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// batch is requests to rtnetlink, or to another netlink, that are sent together: one
-// system call in the stack carries them all, and only those that fail are answered,
-// and the last.
+// batch is a series of rtnetlink or other netlink requests that are sent together. One
+// system call in the stack carries them all. The stack answers only those that fail, and
+// the last one.
 type batch struct {
 	family int // NETLINK_*; zero: NETLINK_ROUTE
 	data   []byte
-	ends   []int // of the messages, in data
+	ends   []int // end offsets of the messages in data
 }
 
 const (
-	// batchBuffer is what a netlink socket shall hold, of requests or answers.
+	// batchBuffer is the requested buffer size of a netlink socket.
 	batchBuffer = 4 << 20
 
-	// batchFew is how many requests need no such buffer: the smallest that a socket
-	// has by default (208 KiB) holds as many answers.
+	// batchFew is the number of requests that do not need such a buffer: the smallest
+	// default buffer (208 KiB) holds as many answers.
 	batchFew = 64
 
-	// batchMost bounds the bytes of one send, well below one frame of the control
-	// connection.
+	// batchMost bounds the bytes of one send. It is well below one frame of the
+	// control connection.
 	batchMost = 512 << 10
 )
 
-// add appends a request; its number is how many were added before.
+// add appends a request. Its number is the number of requests before it.
 func (b *batch) add(typ netlink.HeaderType, flags netlink.HeaderFlags, head []byte, fill func(*netlink.AttributeEncoder)) error {
 	attrs, err := attributes(fill)
 	if err != nil {
@@ -46,7 +46,7 @@ func (b *batch) add(typ netlink.HeaderType, flags netlink.HeaderFlags, head []by
 	return b.append(netlink.Message{Header: netlink.Header{Type: typ, Flags: netlink.Request | flags}, Data: append(head, attrs...)})
 }
 
-// append is add of a message without length and number.
+// append appends a message whose length and number are not set yet.
 func (b *batch) append(m netlink.Message) error {
 	m.Header.Length = uint32(unix.SizeofNlMsghdr + len(m.Data))
 	m.Header.Sequence = uint32(len(b.ends) + 1)
@@ -59,9 +59,9 @@ func (b *batch) append(m netlink.Message) error {
 	return nil
 }
 
-// send carries the requests out, in order, and returns the errors of those that
-// failed, by number. err says that not all were tried, or that more failed than
-// the stack could tell.
+// send sends the requests, in order, and returns the errors of those that failed, by
+// number. err means that not all were tried, or that more failed than the stack could
+// report.
 func (b *batch) send(ctx context.Context, c *stackconn.Conn) (errs map[int]error, err error) {
 	s, err := c.Socket(ctx, unix.AF_NETLINK, unix.SOCK_RAW, b.family)
 	if err != nil {
@@ -75,7 +75,7 @@ func (b *batch) send(ctx context.Context, c *stackconn.Conn) (errs map[int]error
 			}
 		}
 	}
-	// An answer is to quote the head of what it answers, not all of it.
+	// An answer should quote only the header of its request.
 	if err := s.SetsockoptInt(ctx, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1); err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (b *batch) send(ctx context.Context, c *stackconn.Conn) (errs map[int]error
 
 // part sends the requests from number first up to next, which begin at start.
 func (b *batch) part(ctx context.Context, s *stackconn.Socket, start, first, next int, errs map[int]error) error {
-	last := start // where the last message begins: it alone asks for an answer
+	last := start // start of the last message, the only one that requests an answer
 	if next-1 > first {
 		last = b.ends[next-2]
 	}
@@ -134,9 +134,9 @@ func (b *batch) part(ctx context.Context, s *stackconn.Socket, start, first, nex
 	}
 }
 
-// refusal is an error with the words that the stack has put behind it, if any: of
-// struct nlmsgerr the head of the request is quoted (NLM_F_CAPPED), and then come
-// attributes (NLM_F_ACK_TLVS), include/uapi/linux/netlink.h.
+// refusal returns the error number, with the stack's message if there is one. A struct
+// nlmsgerr quotes the header of the request (NLM_F_CAPPED), followed by attributes
+// (NLM_F_ACK_TLVS), include/uapi/linux/netlink.h.
 func refusal(no syscall.Errno, answer []byte) error {
 	const (
 		capped, tlvs = 0x100, 0x200

@@ -17,10 +17,10 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// Target is what a change is made to: one interface, or all of a group.
+// Target is what a change applies to: one interface, or all of a group.
 type Target struct {
 	Name  string
-	Group int // when Name is empty
+	Group int // if Name is empty
 }
 
 // String names the target.
@@ -52,10 +52,10 @@ func (t Target) of(n *Netlink) ([]LinkState, error) {
 	return all, nil
 }
 
-// ErrNoTarget is wrapped when there is nothing that a change could be made to.
+// ErrNoTarget is wrapped if no interface matches.
 var ErrNoTarget = errors.New("see `lklctl link`")
 
-// someNames lists interfaces, as many as a line holds.
+// someNames lists as many interfaces as fit on a line.
 func someNames(all []LinkState) string {
 	const most = 12
 	if len(all) <= most {
@@ -64,7 +64,7 @@ func someNames(all []LinkState) string {
 	return fmt.Sprintf("%s and %d more", names(all[:most]), len(all)-most)
 }
 
-// Change is what shall be different of an interface: what is nil or zero stays.
+// Change describes a change of an interface: nil or zero fields are left unchanged.
 type Change struct {
 	Up    *bool
 	MTU   int
@@ -72,9 +72,9 @@ type Change struct {
 	Group *int
 }
 
-// SetLink changes the target's interfaces, and returns how many there are. Of a
-// group all change by one message (rtnl_group_changelink(), net/core/rtnetlink.c),
-// save its number, which takes one for each.
+// SetLink changes the target's interfaces and returns their number. One message changes a
+// whole group (rtnl_group_changelink(), net/core/rtnetlink.c), except for the group's
+// number, which takes one message per interface.
 func SetLink(ctx context.Context, c *stackconn.Conn, t Target, ch Change) (int, error) {
 	n, err := Open(ctx, c)
 	if err != nil {
@@ -141,13 +141,14 @@ func (ch *Change) attributes(group *int) func(*netlink.AttributeEncoder) {
 	}
 }
 
-// changeLink makes a change by one message. Without an index group names whom.
+// changeLink makes a change with one message. Without an index, group selects the
+// interfaces.
 func (r *rtnl) changeLink(index int, group *int, ch Change) error {
 	_, err := r.request(unix.RTM_NEWLINK, netlink.Acknowledge, ch.head(index), ch.attributes(group))
 	return err
 }
 
-// firstOf names the first of members that something could not be done to.
+// firstOf returns the error of the first failed member, with its name.
 func firstOf(members []LinkState, errs map[int]error) error {
 	if len(errs) == 0 {
 		return nil
@@ -163,9 +164,9 @@ func firstOf(members []LinkState, errs map[int]error) error {
 	return err
 }
 
-// SetAddress adds p to the target's interfaces, or takes it away, and returns for
-// how many that was done. The kernel knows no message for a group: they go out
-// together.
+// SetAddress adds p to the target's interfaces, or removes it, and returns the number of
+// interfaces changed. The kernel has no such message for groups, so one message per
+// interface is sent, in a batch.
 func SetAddress(ctx context.Context, c *stackconn.Conn, t Target, p netip.Prefix, del bool) (int, error) {
 	n, err := Open(ctx, c)
 	if err != nil {
@@ -197,7 +198,7 @@ func SetAddress(ctx context.Context, c *stackconn.Conn, t Target, p netip.Prefix
 	return len(members) - len(errs), firstOf(members, errs)
 }
 
-// addressError says what err of an address p means.
+// addressError explains the error of a change of address p.
 func addressError(p netip.Prefix, err error) error {
 	switch {
 	case errors.Is(err, syscall.EEXIST):
@@ -208,8 +209,8 @@ func addressError(p netip.Prefix, err error) error {
 	return fmt.Errorf("%v: %w", p, err)
 }
 
-// AddDummies makes n dummy interfaces in a group, all down; the name of each is
-// format with its number.
+// AddDummies makes n dummy interfaces in a group, all down. Their names are made from
+// format and a number.
 func AddDummies(ctx context.Context, c *stackconn.Conn, format string, n, group int) error {
 	b := new(batch)
 	for i := range n {
@@ -232,8 +233,8 @@ func AddDummies(ctx context.Context, c *stackconn.Conn, format string, n, group 
 	return err
 }
 
-// byIndex orders interfaces as the stack numbers them.
+// byIndex orders interfaces by index.
 func byIndex(a, b LinkState) int { return a.Index - b.Index }
 
-// Sorted returns interfaces in the order in which they came to be.
+// Sorted returns interfaces in the order in which they were created.
 func Sorted(all []LinkState) []LinkState { return slices.SortedFunc(slices.Values(all), byIndex) }

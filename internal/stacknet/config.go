@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stacknet configures the network of a stack: links, addresses, routes,
-// rules, sysctls and MPTCP endpoints, all through internal/stackconn.
+// Package stacknet configures the network of a stack: links, addresses, routes, rules,
+// sysctls and MPTCP endpoints, all through internal/stackconn.
 //
-// Config is plain data; Configure brings the stack to it.
+// Config is plain data; Configure applies it.
 package stacknet
 
 import (
@@ -12,38 +12,38 @@ import (
 	"net/netip"
 )
 
-// Config is how a stack's network shall be.
+// Config is the wanted state of a stack's network.
 type Config struct {
-	// Sysctls are set in order, before all else: net.core.default_qdisc and the
-	// net.*.conf.default settings count when a link comes up.
+	// Sysctls are set in order, before everything else: net.core.default_qdisc and
+	// the net.*.conf.default settings apply when a link comes up.
 	Sysctls []Sysctl
-	// Without is told of each optional one that the stack does not take.
+	// Without is called for each optional sysctl that the stack does not accept.
 	Without func(error)
 	Links   []Link
-	MPTCP   *MPTCPLimits // nil: the kernel's own
+	MPTCP   *MPTCPLimits // nil: the kernel's defaults
 }
 
 // Link is one interface of the stack.
 type Link struct {
 	Name  string           // eth0, ...
-	MAC   net.HardwareAddr // nil: leave it
-	MTU   int              // 0: leave it
+	MAC   net.HardwareAddr // nil: unchanged
+	MTU   int              // 0: unchanged
 	Addrs []netip.Prefix
 
 	GW4, GW6 netip.Addr // zero: no default route
 	Metric   int        // of the default routes in the main table
 
-	Group int    // of devices; 0: the default one
-	Qdisc string // kind of the root queueing discipline; empty: the stack's choice
+	Group int    // of devices; 0: the default group
+	Qdisc string // kind of the root queueing discipline; empty: the stack's default
 	Neigh []Neighbour
 
-	// VLAN makes a device NAME.VLAN on top of this one, which has the addresses,
-	// routes and endpoints in its place; 0: none.
+	// VLAN makes a device NAME.VLAN on top of this one, which gets the addresses,
+	// routes and endpoints instead; 0: none.
 	VLAN int
 
-	// Direct is a link without link layer, on which everything is reached
-	// without a gateway: the default routes of the families that it has addresses
-	// of lead there when there is none.
+	// Direct is a link without link layer, on which everything is reachable without a
+	// gateway. If there is no gateway, it gets default routes for the families of its
+	// addresses.
 	Direct bool
 }
 
@@ -55,7 +55,7 @@ func (l *Link) Top() string {
 	return fmt.Sprintf("%s.%d", l.Name, l.VLAN)
 }
 
-// Neighbour is an address whose link address is known without asking.
+// Neighbour is an address with a static link address.
 type Neighbour struct {
 	IP  netip.Addr
 	MAC net.HardwareAddr
@@ -64,10 +64,10 @@ type Neighbour struct {
 // Sysctl is one setting under /proc/sys; Key is written with dots or slashes.
 type Sysctl struct {
 	Key, Value string
-	Optional   bool // the stack may lack it, or refuse the value
+	Optional   bool // the stack may lack it or refuse the value
 }
 
-// MPTCPLimits are the in-kernel path manager's, as in `ip mptcp limits`.
+// MPTCPLimits are the limits of the in-kernel path manager, as in `ip mptcp limits`.
 type MPTCPLimits struct {
 	Subflows        int
 	AddAddrAccepted int

@@ -16,8 +16,8 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// Configure brings the stack's network to cfg. It may be called again: what is
-// so already is left alone.
+// Configure applies cfg to the stack's network. It may be called again: settings that are
+// already as wanted are left alone.
 func Configure(ctx context.Context, c *stackconn.Conn, cfg Config) error {
 	n, err := Open(ctx, c)
 	if err != nil {
@@ -27,7 +27,7 @@ func Configure(ctx context.Context, c *stackconn.Conn, cfg Config) error {
 	return n.Configure(ctx, cfg)
 }
 
-// Configure is Configure over n.
+// Configure is like the function Configure, over n.
 func (n *Netlink) Configure(ctx context.Context, cfg Config) error {
 	c := n.c
 	if err := MountFilesystems(ctx, c); err != nil {
@@ -61,8 +61,7 @@ func (n *Netlink) Configure(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// ConfigureLinks brings links of a stack that runs to what they shall be, and
-// leaves all others alone.
+// ConfigureLinks configures links of a running stack and leaves all others alone.
 func ConfigureLinks(ctx context.Context, c *stackconn.Conn, links ...Link) error {
 	r, err := openRoute(ctx, c)
 	if err != nil {
@@ -72,7 +71,7 @@ func ConfigureLinks(ctx context.Context, c *stackconn.Conn, links ...Link) error
 	return configureLinks(r, links)
 }
 
-// MountFilesystems mounts /proc and /sys in the stack where they are not yet.
+// MountFilesystems mounts /proc and /sys in the stack unless they are mounted.
 func MountFilesystems(ctx context.Context, c *stackconn.Conn) error {
 	for _, m := range []struct{ fstype, path, probe string }{
 		{"proc", "/proc", "/proc/sys"},
@@ -111,16 +110,16 @@ func configureLinks(r *rtnl, links []Link) error {
 	return nil
 }
 
-// LinkError says that an interface of the stack could not be configured.
+// LinkError is the error for an interface that could not be configured.
 type LinkError struct {
 	Link string
-	Err  error // what was being done, and what the stack said
+	Err  error // the failed step and the stack's error
 }
 
 // Error names the interface.
 func (e *LinkError) Error() string { return fmt.Sprintf("configuring %s: %v", e.Link, e.Err) }
 
-// Unwrap returns what went wrong.
+// Unwrap returns the underlying error.
 func (e *LinkError) Unwrap() error { return e.Err }
 
 func configureLink(r *rtnl, state LinkState, l Link) error {
@@ -177,8 +176,8 @@ func directRoutes(l Link) []netip.Prefix {
 	return all
 }
 
-// onLink says whether gw lies in the network of one of addrs. A link-local
-// gateway is on any link.
+// onLink reports whether gw is in the network of one of addrs. A link-local gateway is on
+// any link.
 func onLink(addrs []netip.Prefix, gw netip.Addr) bool {
 	return gw.IsLinkLocalUnicast() || slices.ContainsFunc(addrs, func(p netip.Prefix) bool {
 		return p.Masked().Contains(gw)
@@ -201,7 +200,7 @@ func names(states []LinkState) string {
 	return strings.Join(all, ", ")
 }
 
-// wanted names what was asked of a link, for messages.
+// wanted describes the requested settings of a link, for messages.
 func wanted(l Link) string {
 	var s string
 	if len(l.MAC) > 0 {

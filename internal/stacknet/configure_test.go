@@ -35,7 +35,7 @@ func twoLinks() stacknet.Config {
 			{
 				Name:   "eth1",
 				Addrs:  []netip.Prefix{netip.MustParsePrefix("10.2.0.2/32")},
-				GW4:    netip.MustParseAddr("10.9.0.1"), // in no network of ours
+				GW4:    netip.MustParseAddr("10.9.0.1"), // in none of our networks
 				Metric: 101,
 			},
 		},
@@ -47,7 +47,7 @@ func twoLinks() stacknet.Config {
 	}
 }
 
-// wires gives the stack its interfaces, as LINK_ADD would.
+// wires adds the stack's interfaces, as LINK_ADD does.
 func wires(t *testing.T, s *hoststack.Stack) {
 	t.Helper()
 	s.Run(t, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "far0")
@@ -60,7 +60,7 @@ func TestConfigure(t *testing.T) {
 	s := hoststack.Start(t)
 	wires(t, s)
 	c, ctx := s.Dial(t), limit(t)
-	// Twice: the second time finds everything as it should be.
+	// Twice: the second time there is nothing to change.
 	for range 2 {
 		if err := stacknet.Configure(ctx, c, twoLinks()); err != nil {
 			t.Fatal(err)
@@ -125,7 +125,7 @@ func TestConfigureErrors(t *testing.T) {
 			func(c *stacknet.Config) {
 				c.Links[0].Addrs = []netip.Prefix{netip.MustParsePrefix("224.0.0.1/24")}
 			},
-			nil, nil, // kernels differ: some take it
+			nil, nil, // kernels differ: some accept it
 		},
 		"MTU too small": {
 			func(c *stacknet.Config) { c.Links[0].MTU = 10 },

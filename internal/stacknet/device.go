@@ -12,11 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a device is, as against the addresses on it: MAC, MTU, group, queueing
-// discipline, a VLAN's device on top.
+// Properties of a device, as opposed to its addresses: MAC, MTU, group, queueing
+// discipline, a VLAN device on top.
 
-// configureDevice sets l's device up as l says, and returns the one that shall
-// have the addresses.
+// configureDevice configures l's device and returns the device for the addresses.
 func configureDevice(r *rtnl, state LinkState, l Link) (LinkState, error) {
 	if err := r.setLink(state, l.MAC, l.MTU); err != nil {
 		return state, fmt.Errorf("setting it up%s: %w", wanted(l), err)
@@ -56,7 +55,7 @@ func (r *rtnl) setGroup(index, group int) error {
 // iflaVlanID is IFLA_VLAN_ID, include/uapi/linux/if_link.h.
 const iflaVlanID = 1
 
-// addVLAN makes the device of l's VLAN on top of lower, up, or finds it there.
+// addVLAN makes the device of l's VLAN on top of lower and sets it up, unless it exists.
 func (r *rtnl) addVLAN(lower LinkState, l Link) (LinkState, error) {
 	_, err := r.request(unix.RTM_NEWLINK, netlink.Acknowledge|netlink.Create|netlink.Excl, ifinfomsg(0, unix.IFF_UP, unix.IFF_UP), func(ae *netlink.AttributeEncoder) {
 		ae.String(unix.IFLA_IFNAME, l.Top())
@@ -87,7 +86,7 @@ func (r *rtnl) addVLAN(lower LinkState, l Link) (LinkState, error) {
 	return state, nil
 }
 
-// setNeighbour makes an entry that needs no asking and does not expire.
+// setNeighbour adds a permanent neighbour entry.
 func (r *rtnl) setNeighbour(index int, n Neighbour) error {
 	// struct ndmsg, include/uapi/linux/neighbour.h.
 	head := make([]byte, unix.SizeofNdMsg)

@@ -24,8 +24,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil/lklhost"
 )
 
-// library boots our own library and gives it a link before that or after it;
-// what the stack sends on it can be read from the file.
+// library boots our own library and adds a link to it before or after that. The frames
+// that the stack sends can be read from the file.
 func library(t *testing.T, links int) (*stackconn.Conn, []*os.File) {
 	t.Helper()
 	h := lklhost.Start(t, testutil.NewNetns(t, "stack"), lklhost.Library(t), "true").Boot(t)
@@ -36,7 +36,7 @@ func library(t *testing.T, links int) (*stackconn.Conn, []*os.File) {
 			t.Fatal(err)
 		}
 		theirs, ours := os.NewFile(uintptr(fds[0]), "link"), os.NewFile(uintptr(fds[1]), "far end")
-		t.Cleanup(func() { _ = ours.Close() }) // no error matters at the end
+		t.Cleanup(func() { _ = ours.Close() }) // errors at the end do not matter
 		if _, _, err := h.Conn.AddLink(limit(t), ctlproto.LinkAdd{Kind: ctlproto.CTL_LINK_FRAME}, theirs); err != nil {
 			t.Fatal(err)
 		}
@@ -80,9 +80,9 @@ func rootQdisc(t *testing.T, c *stackconn.Conn, index int) string {
 	return ""
 }
 
-// A link's group, queueing discipline, neighbours and VLAN: what is sent to an
-// address on it leaves with the VLAN's tag, for the neighbour's link address,
-// and nobody is asked for that.
+// A link's group, queueing discipline, neighbours and VLAN. A packet to an address on the
+// link leaves with the VLAN tag and the neighbour's link address, without neighbour
+// discovery.
 func TestDevice(t *testing.T) {
 	c, far := library(t, 2)
 	neighbour := net.HardwareAddr{2, 0, 0, 0, 7, 7}
@@ -91,7 +91,7 @@ func TestDevice(t *testing.T) {
 		Addrs: []netip.Prefix{netip.MustParsePrefix("10.5.0.2/24")}, GW4: netip.MustParseAddr("10.5.0.1"), Metric: 101,
 		Neigh: []stacknet.Neighbour{{IP: netip.MustParseAddr("10.5.0.1"), MAC: neighbour}},
 	}
-	for range 2 { // the second time finds all as it should be
+	for range 2 { // the second time there is nothing to change
 		if err := stacknet.ConfigureLinks(limit(t), c, link); err != nil {
 			t.Fatal(err)
 		}

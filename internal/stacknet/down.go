@@ -12,8 +12,8 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// SetDown sets the interface called name down, as `ip link set NAME down` does:
-// what would leave by it says ENETUNREACH. One that is not there is as good.
+// SetDown sets the interface called name down, as `ip link set NAME down` does: packets
+// for it fail with ENETUNREACH. It succeeds if there is no such interface.
 func SetDown(ctx context.Context, c *stackconn.Conn, name string) error {
 	up := false
 	if _, err := SetLink(ctx, c, Target{Name: name}, Change{Up: &up}); err != nil && !errors.Is(err, ErrNoTarget) {
@@ -22,9 +22,9 @@ func SetDown(ctx context.Context, c *stackconn.Conn, name string) error {
 	return nil
 }
 
-// SetCarrier takes the carrier from the interface called name, or gives it back
-// (`ip link set NAME carrier off`). It says EOPNOTSUPP of a kind of device that
-// knows better. One that is not there is as good.
+// SetCarrier turns the carrier of the interface called name off or on (`ip link set NAME
+// carrier off`). It returns EOPNOTSUPP for devices whose carrier is detected. It succeeds
+// if there is no such interface.
 func SetCarrier(ctx context.Context, c *stackconn.Conn, name string, on bool) error {
 	n, err := Open(ctx, c)
 	if err != nil {
@@ -38,7 +38,7 @@ func SetCarrier(ctx context.Context, c *stackconn.Conn, name string, on bool) er
 	return n.SetCarrier(l, on)
 }
 
-// SetCarrier takes the carrier from an interface, or gives it back.
+// SetCarrier turns the carrier of an interface off or on.
 func (n *Netlink) SetCarrier(l LinkState, on bool) error {
 	carrier := uint8(0)
 	if on {

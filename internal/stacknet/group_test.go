@@ -19,11 +19,11 @@ import (
 
 const members = 2048
 
-// All of 2,048 interfaces change by one message, nobody else does, and an address
-// comes to each of them and goes again.
+// One message changes all of 2,048 interfaces and no other, and an address is added to
+// and removed from each of them.
 func TestGroup(t *testing.T) {
 	c := lklhost.Start(t, testutil.NewNetns(t, "stack"), lklhost.Library(t), "true").Conn
-	if _, err := c.Boot(limit(t), 256<<20, ""); err != nil { // as lklrun has it
+	if _, err := c.Boot(limit(t), 256<<20, ""); err != nil { // as lklrun does
 		t.Fatal(err)
 	}
 	if err := stacknet.AddDummies(limit(t), c, "d%d", members, 7); err != nil {
@@ -70,7 +70,8 @@ func TestGroup(t *testing.T) {
 		t.Errorf("%d have %v", n, addr)
 	}
 
-	// Once more: each says no, and the first is named. One that lost it gets it.
+	// Once more: all fail, and the error names the first. One that has lost the
+	// address gets it back.
 	one := stacknet.Target{Name: fmt.Sprintf("d%d", members/2)}
 	if _, err := stacknet.SetAddress(limit(t), c, one, addr, true); err != nil {
 		t.Fatal(err)
@@ -83,7 +84,7 @@ func TestGroup(t *testing.T) {
 		t.Errorf("deleting %v: %d, %v; %d are left", addr, n, err, count())
 	}
 
-	// The group's number goes by one message each.
+	// The group's number takes one message per interface.
 	nine := 9
 	if n, err := stacknet.SetLink(limit(t), c, seven, stacknet.Change{Group: &nine, MTU: 1300}); err != nil || n != members {
 		t.Fatalf("to group 9: %d, %v", n, err)

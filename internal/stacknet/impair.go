@@ -12,23 +12,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is done to the packets of an interface in one direction, without touching
-// the interface's own queueing discipline:
+// Impairments of the packets of an interface in one direction. They leave the interface's
+// own queueing discipline alone:
 //
 //	eth1 ── clsact ──┬─ pref 75: drop                                   (Drop)
 //	                 └─ pref 76: redirect ─► eth1-out: tbf ─► netem ─► eth1
 //
-// A clsact has filters of what comes in and of what leaves (tc-bpf(8)). An
-// intermediate functional block (drivers/net/ifb.c) is a device whose queueing
-// discipline is passed by what is redirected there, which then goes on where it
-// came from. Its token bucket, of a rate that nothing reaches, takes the large
-// packets of TCP's segmentation offload apart into those of the wire
-// (tbf_segment(), net/sched/sch_tbf.c): netem would lose or count them as one.
+// A clsact has filters for incoming and outgoing packets (tc-bpf(8)). An intermediate
+// functional block (drivers/net/ifb.c) is a device: packets redirected to it pass its
+// queueing discipline, then continue where they came from. Its token bucket has a rate
+// that nothing reaches. It only splits the large packets of TCP's segmentation offload
+// into those of the wire (tbf_segment(), net/sched/sch_tbf.c), since netem would drop or
+// count each of them as one packet.
 //
-// What leaves is in netem before it is in the interface's own queue.
+// Outgoing packets pass netem before the interface's own queue.
 
-// Preferences of the filters, the smaller one first; handles tell whether the
-// clsact was there before.
+// Preferences of the filters, the smaller one first. The handles tell whether the clsact
+// existed before.
 const (
 	prefDrop     = Protocol - 1
 	prefRedirect = Protocol
@@ -37,7 +37,7 @@ const (
 	handleTheirs = 2
 )
 
-// Way is a direction as an interface of the stack sees it.
+// Way is a direction from the view of the stack's interface.
 type Way int
 
 // The directions.
@@ -47,35 +47,35 @@ const (
 	ways
 )
 
-// String names the direction.
+// String returns the name of the direction.
 func (w Way) String() string { return [...]string{"in", "out"}[w] }
 
 func (w Way) parent() uint32 { return [...]uint32{tcHIngress, tcHEgress}[w] }
 
-// Impairment is what happens to the packets of one direction.
+// Impairment describes what happens to the packets of one direction.
 type Impairment struct {
-	Drop  bool // all are lost
+	Drop  bool // all are dropped
 	Netem Netem
 
-	Dropped uint32 // packets, by Netem, since it is there; nothing to set
+	Dropped uint32 // packets dropped by Netem since it exists; read-only
 }
 
-// None says whether packets pass as if there were nothing.
+// None reports whether packets pass unchanged.
 func (e Netem) None() bool {
 	e.Limit = 0
 	return e == Netem{}
 }
 
-// impaired is where an Impairment is, with what belongs to it.
+// impaired is an Impairment with the objects that implement it.
 type impaired struct {
 	Impairment
-	clsact bool // there is one
+	clsact bool // there is a clsact
 	ours   bool // and we have made it
 	ifb    int  // index of the block; 0: none
 	has    [2]bool
 }
 
-// Impairments tells what is done to the packets of an interface, by direction.
+// Impairments returns the impairments of an interface, by direction.
 func (n *Netlink) Impairments(l LinkState) ([2]Impairment, error) {
 	all, err := n.impaired(l)
 	return [2]Impairment{all[In].Impairment, all[Out].Impairment}, err
@@ -97,7 +97,7 @@ func (n *Netlink) impaired(l LinkState) (all [ways]impaired, err error) {
 			return all, err
 		}
 		for _, f := range filters {
-			if f.kind != "matchall" || f.handle == 0 { // the list begins with the chain's head
+			if f.kind != "matchall" || f.handle == 0 { // the list begins with the head of the chain
 				continue
 			}
 			switch f.info >> 16 {
@@ -121,8 +121,7 @@ func (n *Netlink) impaired(l LinkState) (all [ways]impaired, err error) {
 	return all, nil
 }
 
-// Impair has what is done to the packets of an interface, by direction, be as
-// wanted.
+// Impair sets the impairments of an interface, by direction.
 func (n *Netlink) Impair(l LinkState, want [2]Impairment) (err error) {
 	have, err := n.impaired(l)
 	if err != nil {
@@ -144,7 +143,7 @@ func (n *Netlink) Impair(l LinkState, want [2]Impairment) (err error) {
 			return fmt.Errorf("preparing %s: %w", l.Name, err)
 		}
 		defer func() {
-			if err != nil { // what hangs there goes with it
+			if err != nil { // its filters go with it
 				err = errors.Join(err, n.r.delQdisc(l.Index, tcHClsact))
 			}
 		}()
@@ -162,7 +161,7 @@ func (n *Netlink) Impair(l LinkState, want [2]Impairment) (err error) {
 	return nil
 }
 
-// impair does one direction. What loses all comes first and goes last, so that
+// impair changes one direction. The drop filter is added first and removed last, so that
 // no packet slips through in between.
 func (n *Netlink) impair(l LinkState, w Way, have impaired, want Impairment, handle uint32) error {
 	if want.Drop && !have.has[0] {
@@ -193,7 +192,7 @@ func (n *Netlink) impair(l LinkState, w Way, have impaired, want Impairment, han
 	return nil
 }
 
-// redirect has the packets of a direction pass a block that does as e says.
+// redirect sends the packets of a direction through a block with e.
 func (n *Netlink) redirect(l LinkState, w Way, have impaired, e Netem, handle uint32) error {
 	index := have.ifb
 	var err error
@@ -219,7 +218,7 @@ func blockName(l LinkState, w Way) string {
 	return fmt.Sprintf("if%d-%v", l.Index, w)
 }
 
-// addBlock makes the block, up; one that was left behind is taken.
+// addBlock makes the block and sets it up; it reuses one that was left behind.
 func (n *Netlink) addBlock(l LinkState, w Way) (index int, err error) {
 	const (
 		addrGenMode = 8 // IFLA_INET6_ADDR_GEN_MODE
@@ -244,7 +243,7 @@ func (n *Netlink) addBlock(l LinkState, w Way) (index int, err error) {
 	case !ok || block.Kind != "ifb":
 		return 0, fmt.Errorf("making the block %s: an interface of that name is there: %w", name, unix.EEXIST)
 	}
-	// It is to have no address of its own; a stack without IPv6 gives it none.
+	// It needs no address of its own; a stack without IPv6 gives it none.
 	_, err = n.r.request(unix.RTM_NEWLINK, netlink.Acknowledge, ifinfomsg(block.Index, 0, 0), func(ae *netlink.AttributeEncoder) {
 		ae.Nested(unix.IFLA_AF_SPEC, func(ae *netlink.AttributeEncoder) error {
 			ae.Nested(unix.AF_INET6, func(ae *netlink.AttributeEncoder) error {
@@ -263,7 +262,7 @@ func (n *Netlink) addBlock(l LinkState, w Way) (index int, err error) {
 	return block.Index, nil
 }
 
-// delLink deletes an interface; one that is not there is as good.
+// delLink deletes an interface; it succeeds if there is no such interface.
 func (n *Netlink) delLink(index int) error {
 	_, err := n.r.request(unix.RTM_DELLINK, netlink.Acknowledge, ifinfomsg(index, 0, 0), func(*netlink.AttributeEncoder) {})
 	if err != nil && !errors.Is(err, unix.ENODEV) {
@@ -279,15 +278,15 @@ const (
 	handleNetem  = 2 << 16
 )
 
-// setBlock gives a block its queueing disciplines, or changes what netem does.
+// setBlock sets a block's queueing disciplines, or changes netem's options.
 func (n *Netlink) setBlock(index, mtu int, e Netem) error {
 	const (
 		tcaTbfParms  = 1
 		tcaTbfRate64 = 4
 		tcaTbfBurst  = 6
 		sizeofQopt   = 36    // struct tc_tbf_qopt: two struct tc_ratespec, limit, buffer, mtu
-		cutterRate   = 125e9 // byte/s: no stack comes near
-		linkLayer    = 22    // of the link layer, a VLAN's tag and more
+		cutterRate   = 125e9 // byte/s: no stack reaches that
+		linkLayer    = 22    // for the link layer, a VLAN tag and more
 	)
 	qopt := make([]byte, sizeofQopt)
 	qopt[1] = 1                                             // tc_ratespec.linklayer: TC_LINKLAYER_ETHERNET

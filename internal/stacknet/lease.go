@@ -17,20 +17,20 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// Forever is a lifetime without end.
+// Forever is an infinite lifetime.
 const Forever = time.Duration(1<<63 - 1)
 
-// Leased is an address that is ours for a time.
+// Leased is an address with lifetimes.
 type Leased struct {
 	IfIndex int
 	Prefix  netip.Prefix
 
-	// How long it may be used for new connections, and at all. The stack itself
-	// takes the address away when the time is over.
+	// How long it may be used for new connections, and at all. The stack removes the
+	// address when its valid lifetime ends.
 	Preferred, Valid time.Duration
 }
 
-// SetLeased gives an interface an address for a time, or its lifetimes anew.
+// SetLeased adds a leased address to an interface, or renews its lifetimes.
 func SetLeased(ctx context.Context, c *stackconn.Conn, a Leased) error {
 	return withRoute(ctx, c, func(r *rtnl) error {
 		_, err := r.request(unix.RTM_NEWADDR, netlink.Acknowledge|netlink.Create|netlink.Replace, ifaddrmsg(a.IfIndex, a.Prefix), func(ae *netlink.AttributeEncoder) {
@@ -53,7 +53,7 @@ func SetLeased(ctx context.Context, c *stackconn.Conn, a Leased) error {
 	})
 }
 
-// RemoveAddress takes an address from an interface; one that is not there will do.
+// RemoveAddress removes an address from an interface; it succeeds if there is none.
 func RemoveAddress(ctx context.Context, c *stackconn.Conn, ifindex int, p netip.Prefix) error {
 	return withRoute(ctx, c, func(r *rtnl) error {
 		_, err := r.request(unix.RTM_DELADDR, netlink.Acknowledge, ifaddrmsg(ifindex, p), func(ae *netlink.AttributeEncoder) {
@@ -75,7 +75,7 @@ func ifaddrmsg(ifindex int, p netip.Prefix) []byte {
 	return b
 }
 
-// seconds is a lifetime as struct ifa_cacheinfo has it: all ones, none ends it.
+// seconds converts a lifetime for struct ifa_cacheinfo: all ones means infinite.
 func seconds(d time.Duration) uint32 {
 	s := int64((d + time.Second - 1) / time.Second)
 	if d == Forever || s >= 1<<32-1 {
@@ -84,17 +84,17 @@ func seconds(d time.Duration) uint32 {
 	return uint32(max(s, 0))
 }
 
-// LeasedRoute is a route in main that came with a lease (RTPROT_DHCP).
+// LeasedRoute is a route in the main table that belongs to a lease (RTPROT_DHCP).
 type LeasedRoute struct {
 	IfIndex int
-	Dst     netip.Prefix // of zero bits: default
+	Dst     netip.Prefix // zero bits: default
 	GW      netip.Addr   // zero: the destination is on the link
 	Src     netip.Addr
 	Metric  int
-	OnLink  bool // the gateway is on the link though no address says so
+	OnLink  bool // the gateway is on the link although no address implies it
 }
 
-// SetLeasedRoute makes a route, or leaves it there.
+// SetLeasedRoute adds a route unless it exists.
 func SetLeasedRoute(ctx context.Context, c *stackconn.Conn, e LeasedRoute) error {
 	return withRoute(ctx, c, func(r *rtnl) error {
 		if err := r.leasedRoute(unix.RTM_NEWROUTE, netlink.Acknowledge|netlink.Create|netlink.Replace, e); err != nil {
@@ -104,7 +104,7 @@ func SetLeasedRoute(ctx context.Context, c *stackconn.Conn, e LeasedRoute) error
 	})
 }
 
-// RemoveLeasedRoute takes a route away; one that is not there will do.
+// RemoveLeasedRoute removes a route; it succeeds if there is none.
 func RemoveLeasedRoute(ctx context.Context, c *stackconn.Conn, e LeasedRoute) error {
 	return withRoute(ctx, c, func(r *rtnl) error {
 		err := r.leasedRoute(unix.RTM_DELROUTE, netlink.Acknowledge, e)

@@ -21,8 +21,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil/lklhost"
 )
 
-// TestLibrary configures two links of our own library, before and after a
-// repetition, and asks the stack which way packets would take.
+// TestLibrary configures two links of our own library, twice, and asks the stack for
+// routes each time.
 func TestLibrary(t *testing.T) {
 	h := lklhost.Start(t, testutil.NewNetns(t, "stack"), lklhost.Library(t), "true")
 	c, ctx := h.Conn, limit(t)
@@ -32,7 +32,7 @@ func TestLibrary(t *testing.T) {
 			t.Fatal(err)
 		}
 		theirs, far := os.NewFile(uintptr(fds[0]), "link"), os.NewFile(uintptr(fds[1]), "far end")
-		t.Cleanup(func() { _ = far.Close() }) // no error matters at the end
+		t.Cleanup(func() { _ = far.Close() }) // errors at the end do not matter
 		if _, _, err := c.AddLink(ctx, ctlproto.LinkAdd{Kind: ctlproto.CTL_LINK_FRAME}, theirs); err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +41,7 @@ func TestLibrary(t *testing.T) {
 		}
 	}
 	h.Boot(t)
-	// Up with another MAC first: it cannot be changed while the link is up.
+	// Up with another MAC first: the MAC cannot change while the link is up.
 	if err := stacknet.Configure(ctx, c, stacknet.Config{Links: []stacknet.Link{{Name: "eth0", MAC: net.HardwareAddr{2, 0, 0, 0, 9, 9}}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestLibrary(t *testing.T) {
 			t.Errorf("to %s from %q: by %q, interface %d; want %q, %d", tc.dst, tc.src, gw, oif, tc.gw, index[tc.dev])
 		}
 	}
-	// Usable at once: no address waits for duplicate address detection.
+	// Usable at once, without duplicate address detection.
 	if inet6, err := c.ReadFile(ctx, "/proc/net/if_inet6"); err != nil || !strings.Contains(string(inet6), "fd010000000000000000000000000002") {
 		t.Errorf("/proc/net/if_inet6: %s, %v", inet6, err)
 	} else {

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reaches says whether a routing table leads from src to dst by an interface
-// (0: by any), as `ip route get fibmatch` finds out. Without that flag IPv4 takes
-// a destination for a neighbour if nothing else leads there by the interface
+// Reaches reports whether a routing table leads from src to dst through an interface (0:
+// any), like `ip route get fibmatch`. Without that flag, IPv4 treats a destination as a
+// neighbour if nothing else leads there through the interface
 // (ip_route_output_key_hash_rcu(), net/ipv4/route.c).
 func (n *Netlink) Reaches(dst, src netip.Addr, ifindex int) (bool, error) {
 	head := make([]byte, unix.SizeofRtMsg)
@@ -30,8 +30,8 @@ func (n *Netlink) Reaches(dst, src netip.Addr, ifindex int) (bool, error) {
 		}
 	})
 	for _, no := range []syscall.Errno{syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.EACCES, syscall.EINVAL} {
-		// What the matching route is: none, or of type unreachable, prohibit,
-		// blackhole (fib_props, net/ipv4/fib_semantics.c).
+		// The matching route does not exist, or has the type unreachable,
+		// prohibit or blackhole (fib_props, net/ipv4/fib_semantics.c).
 		if errors.Is(err, no) {
 			return false, nil
 		}

@@ -17,41 +17,42 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// Flags of an interface that router advertisements set, IFLA_INET6_FLAGS in
+// Flags of an interface that router advertisements set: IFLA_INET6_FLAGS,
 // include/net/if_inet6.h.
 const (
 	RAReceived = 0x20 // IF_RA_RCVD
 	RAManaged  = 0x40 // IF_RA_MANAGED: addresses by DHCPv6
-	RAOther    = 0x80 // IF_RA_OTHERCONF: the rest by DHCPv6
+	RAOther    = 0x80 // IF_RA_OTHERCONF: other settings by DHCPv6
 )
 
-// News is what a Monitor tells of one interface; the fields that are not nil are
-// what it is about.
+// News is a change that a Monitor reports for one interface; the fields that are not nil
+// have changed.
 type News struct {
 	IfIndex int
 	Link    *LinkNews
 	Addr6   *AddressNews
-	RDNSS   []NameServers // of a router advertisement
+	RDNSS   []NameServers // from a router advertisement
 }
 
 // LinkNews is the state of an interface.
 type LinkNews struct {
 	Gone    bool
-	Carrier bool // up, and a cable in it
+	Carrier bool // up, with carrier
 	MAC     net.HardwareAddr
 	MTU     int
 	RA      uint32 // RAReceived ...
 	HasRA   bool   // RA is known
 }
 
-// AddressNews is an IPv6 address that came, changed or went.
+// AddressNews is an IPv6 address that was added, changed or removed.
 type AddressNews struct {
 	Prefix netip.Prefix
 	Gone   bool
 	Flags  uint32 // unix.IFA_F_*
 }
 
-// NameServers are those, or the search domains, of one router for a time (RFC 8106).
+// NameServers are the name servers or search domains of one router, with a lifetime (RFC
+// 8106).
 type NameServers struct {
 	Router   netip.Addr
 	Servers  []netip.Addr
@@ -59,12 +60,12 @@ type NameServers struct {
 	Lifetime time.Duration
 }
 
-// monitorGroups are what a Monitor listens to.
+// monitorGroups are the groups that a Monitor joins.
 var monitorGroups = []uint32{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV6_IFINFO, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_ND_USEROPT}
 
-// Monitor calls tell with all that is so now of the stack's interfaces and their
-// IPv6 addresses, then with each change, until ctx is done or the connection to
-// the stack ends. What was lost because it came too fast is asked for again.
+// Monitor calls tell with the present state of the stack's interfaces and their IPv6
+// addresses, then with each change, until ctx is done or the connection to the stack
+// ends. If messages are lost because they come too fast, it asks for the state again.
 func Monitor(ctx context.Context, c *stackconn.Conn, tell func(News)) error {
 	conn, err := c.Netlink(ctx, unix.NETLINK_ROUTE, monitorGroups...)
 	if err != nil {
@@ -113,7 +114,7 @@ func tellAll(ctx context.Context, c *stackconn.Conn, tell func(News)) error {
 	})
 }
 
-// news reads one message; false: it is about nothing that a Monitor tells.
+// news parses one message; false if a Monitor does not report it.
 func news(m netlink.Message) (News, bool) {
 	switch m.Header.Type {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
@@ -134,7 +135,7 @@ func linkNews(m netlink.Message) (News, bool) {
 	flags := binary.NativeEndian.Uint32(m.Data[8:])
 	const usable = unix.IFF_UP | unix.IFF_LOWER_UP
 	l := &LinkNews{Carrier: flags&usable == usable}
-	six := m.Data[0] == unix.AF_INET6 // as IPv6 sees it, which ends with IPv6 and not with the device
+	six := m.Data[0] == unix.AF_INET6 // the IPv6 view of the device, which ends with IPv6 and not with the device
 	l.Gone = m.Header.Type == unix.RTM_DELLINK && !six
 	if m.Header.Type == unix.RTM_DELLINK && six || m.Data[0] == unix.AF_BRIDGE {
 		return News{}, false
@@ -208,7 +209,7 @@ func addressNews(m netlink.Message) (News, bool) {
 	return n, true
 }
 
-// What a userOption may hold: routers tell less.
+// Limits of a userOption; routers send less.
 const (
 	mostServers = 8
 	mostDomains = 8
@@ -220,8 +221,8 @@ const (
 	optDNSSL = 31
 )
 
-// userOption reads struct nduseroptmsg (include/uapi/linux/rtnetlink.h) and the
-// option of the router advertisement behind it.
+// userOption parses struct nduseroptmsg (include/uapi/linux/rtnetlink.h) and the option
+// of the router advertisement behind it.
 func userOption(b []byte) (News, bool) {
 	const head = 16
 	if len(b) < head || b[0] != unix.AF_INET6 {
@@ -263,7 +264,7 @@ func userOption(b []byte) (News, bool) {
 	return n, true
 }
 
-// labels reads domain names in the encoding of RFC 1035, 3.1, padded with zeros.
+// labels parses domain names in the encoding of RFC 1035, 3.1, padded with zeros.
 func labels(b []byte) []string {
 	var all []string
 	name := ""

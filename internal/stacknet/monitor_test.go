@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What a router says of name servers and domains is bounded, whatever it says.
+// Name servers and domains from a router are limited, whatever the router sends.
 func FuzzUserOption(f *testing.F) {
 	head := []byte{10, 0, 24, 0, 2, 0, 0, 0, 134, 0, 0, 0, 0, 0, 0, 0} // AF_INET6, 24 bytes, interface 2
 	rdnss := append([]byte{optRDNSS, 3, 0, 0, 0, 0, 2, 88}, bytes.Repeat([]byte{0xfd}, 16)...)

@@ -45,13 +45,13 @@ const (
 	pmAddrIfIdx  = 7
 )
 
-// JoinFile takes orders to try an endpoint again on one connection
-// (third_party/lkl/arch/lkl/drivers/proc_mptcp_join.c, which says what the errors
-// mean). A foreign library has none: there is no way then that would not close
-// the subflows of other connections.
+// JoinFile takes commands to try an endpoint again on one connection
+// (third_party/lkl/arch/lkl/drivers/proc_mptcp_join.c, which explains the errors).
+// Foreign libraries do not have it. Without it, every method would also close subflows of
+// other connections.
 const JoinFile = "/proc/net/mptcp_join"
 
-// ErrNoPathManager is wrapped when a stack is without MPTCP.
+// ErrNoPathManager is wrapped if a stack has no MPTCP.
 var ErrNoPathManager = errors.New("this stack has no MPTCP path manager (generic netlink family mptcp_pm)")
 
 // Flags of an endpoint, include/uapi/linux/mptcp.h (MPTCP_PM_ADDR_FLAG_*).
@@ -63,7 +63,7 @@ const (
 	EndpointImplicit = 1 << 4
 )
 
-// Endpoint is an address of the in-kernel path manager's.
+// Endpoint is an address of the in-kernel path manager.
 type Endpoint struct {
 	ID      int // 0: the stack's choice
 	Addr    netip.Addr
@@ -72,7 +72,7 @@ type Endpoint struct {
 	Flags   uint32
 }
 
-// path makes the connection to the path manager.
+// path connects to the path manager.
 func (n *Netlink) path() error {
 	if n.g != nil {
 		return nil
@@ -101,8 +101,8 @@ func openPathManager(ctx context.Context, c *stackconn.Conn) (*netlink.Conn, gen
 	return nl, pm, nil
 }
 
-// ListenMPTCP opens a connection that hears the path manager's events (enum
-// mptcp_event_type), until ctx is done. Its user closes it.
+// ListenMPTCP opens a connection that receives the path manager's events (enum
+// mptcp_event_type) until ctx is done. The caller closes it.
 func ListenMPTCP(ctx context.Context, c *stackconn.Conn) (*netlink.Conn, error) {
 	nl, pm, err := openPathManager(ctx, c)
 	if err != nil {
@@ -177,23 +177,23 @@ func parseEndpoint(ad *netlink.AttributeDecoder) (e Endpoint) {
 // AddEndpoint adds an MPTCP endpoint.
 func AddEndpoint(e Endpoint) Request { return e.request(pmCmdAddAddr) }
 
-// DelEndpoint takes the endpoint with this ID away. Its subflows are closed in
-// all connections, whose peers are told by the others.
+// DelEndpoint removes the endpoint with this ID. Its subflows are closed in all
+// connections; the peers are told through the other subflows.
 func DelEndpoint(e Endpoint) Request {
 	q := e.request(pmCmdDelAddr)
 	q.never = syscall.EINVAL // "address not found"
 	return q
 }
 
-// FlushEndpoints takes all endpoints away.
+// FlushEndpoints removes all endpoints.
 func FlushEndpoints() Request {
 	q := request(0, 0, pmHeader(pmCmdFlush), func(*netlink.AttributeEncoder) {})
 	q.pm = true
 	return q
 }
 
-// ChangeEndpoint gives the endpoint with this ID its flags anew. The stack knows
-// to change EndpointBackup and EndpointFullmesh of one that is there.
+// ChangeEndpoint sets the flags of the endpoint with this ID. The stack can change
+// EndpointBackup and EndpointFullmesh of an existing endpoint.
 func ChangeEndpoint(e Endpoint) Request { return e.request(pmCmdSetFlags) }
 
 func (e Endpoint) request(cmd uint8) Request {

@@ -10,7 +10,7 @@ type Names struct {
 	byAddr  map[netip.Addr]string
 }
 
-// NewNames makes it of the stack's interfaces and addresses.
+// NewNames makes Names from the stack's interfaces and addresses.
 func NewNames(links []LinkState, addrs []Address) *Names {
 	n := &Names{byIndex: map[int]string{}, byAddr: map[netip.Addr]string{}}
 	for _, l := range links {
@@ -22,8 +22,8 @@ func NewNames(links []LinkState, addrs []Address) *Names {
 	return n
 }
 
-// Of returns the interface that a socket is bound to by its index, or else the
-// one that has its local address; empty when it may use any.
+// Of returns the interface that a socket is bound to by its index, or else the interface
+// that has its local address. It is empty if the socket may use any.
 func (n *Names) Of(index int, local netip.Addr) string {
 	if name, ok := n.byIndex[index]; ok {
 		return name

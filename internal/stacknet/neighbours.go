@@ -13,10 +13,10 @@ import (
 // sizeofNdMsg is the size of struct ndmsg, include/uapi/linux/neighbour.h.
 const sizeofNdMsg = 12
 
-// Unanswered returns the requests that forget the neighbours of an interface
-// that have not answered so far. Who talks to them asks them anew, at once,
-// where the kernel would first wait for the end of its attempts and then tell
-// sockets that the host is unreachable.
+// Unanswered returns requests that delete the neighbours of an interface that have not
+// answered so far. The stack then asks them again at once for the next packet. Otherwise
+// the kernel would first finish its attempts and then report to sockets that the host is
+// unreachable.
 func (n *Netlink) Unanswered(ifindex int) ([]Request, error) {
 	msgs, err := n.r.request(unix.RTM_GETNEIGH, netlink.Dump, make([]byte, sizeofNdMsg), func(*netlink.AttributeEncoder) {})
 	if err != nil {
@@ -39,7 +39,7 @@ func (n *Netlink) Unanswered(ifindex int) ([]Request, error) {
 				continue
 			}
 			head := make([]byte, sizeofNdMsg)
-			copy(head, m.Data[:8]) // family and interface
+			copy(head, m.Data[:8]) // family and interface index
 			dst := ad.Bytes()
 			q := request(unix.RTM_DELNEIGH, 0, head, func(ae *netlink.AttributeEncoder) { ae.Bytes(unix.NDA_DST, dst) })
 			q.never = unix.ENOENT

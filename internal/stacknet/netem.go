@@ -10,8 +10,8 @@ import (
 	"github.com/mdlayher/netlink"
 )
 
-// Netem is what the queueing discipline netem(8) does to the packets of one
-// direction. Its zero value does nothing.
+// Netem is the effect of the queueing discipline netem(8) on the packets of one
+// direction. The zero value does nothing.
 type Netem struct {
 	Delay  time.Duration // of each packet
 	Jitter time.Duration // the delay is Delay ± Jitter, uniformly
@@ -22,34 +22,34 @@ type Netem struct {
 	Reorder   float64 // that a packet has no delay
 	Corrupt   float64 // that one bit of a packet is wrong
 
-	Rate  uint64 // bit/s; 0: as fast as it goes
-	Limit uint32 // packets that it holds; more are dropped
+	Rate  uint64 // bit/s; 0: unlimited
+	Limit uint32 // packets in the queue; more are dropped
 }
 
-// Of include/uapi/linux/pkt_sched.h: struct tc_netem_qopt and TCA_NETEM_*.
+// struct tc_netem_qopt and TCA_NETEM_*, include/uapi/linux/pkt_sched.h.
 const (
 	sizeofNetemQopt = 24
 
 	tcaNetemReorder   = 3 // struct tc_netem_reorder: probability, correlation
-	tcaNetemCorrupt   = 4 // struct tc_netem_corrupt: likewise
+	tcaNetemCorrupt   = 4 // struct tc_netem_corrupt: the same
 	tcaNetemRate      = 6 // struct tc_netem_rate: rate, overheads
 	tcaNetemRate64    = 8
 	tcaNetemLatency64 = 10
 	tcaNetemJitter64  = 11
 
-	maxRate32 = 1<<32 - 1 // of tc_netem_rate.rate: it is in TCA_NETEM_RATE64
+	maxRate32 = 1<<32 - 1 // limit of tc_netem_rate.rate; larger rates are in TCA_NETEM_RATE64
 )
 
-// chance is a probability as netem has it.
+// chance converts a probability for netem.
 func chance(p float64) uint32 { return uint32(math.Round(p * math.MaxUint32)) }
 
-// probability reads what chance wrote, to the millionth: the rest is rounding.
+// probability converts back, rounded to a millionth.
 func probability(n uint32) float64 {
 	return math.Round(float64(n)/math.MaxUint32*1e6) / 1e6
 }
 
-// options are all of netem's that a Netem is about: of one that is changed the
-// kernel keeps what is not named.
+// options writes all options that a Netem covers: on a change the kernel keeps the
+// options that are not given.
 func (e Netem) options(ae *netlink.AttributeEncoder) {
 	pair := func(a, b uint32) []byte {
 		return binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(nil, a), b)
@@ -67,12 +67,12 @@ func (e Netem) options(ae *netlink.AttributeEncoder) {
 	ae.Uint64(tcaNetemJitter64, uint64(e.Jitter))
 }
 
-// marshal is netem's TCA_OPTIONS: a structure, and attributes behind it.
+// marshal returns netem's TCA_OPTIONS: a structure followed by attributes.
 func (e Netem) marshal() ([]byte, error) {
 	b := make([]byte, sizeofNetemQopt) // latency, limit, loss, gap, duplicate, jitter
 	binary.NativeEndian.PutUint32(b[4:], e.Limit)
 	binary.NativeEndian.PutUint32(b[8:], chance(e.Loss))
-	if e.Reorder > 0 { // tc(8) does so: every packet may be the one
+	if e.Reorder > 0 { // as tc(8): every packet is a candidate
 		binary.NativeEndian.PutUint32(b[12:], 1)
 	}
 	binary.NativeEndian.PutUint32(b[16:], chance(e.Duplicate))
@@ -80,7 +80,7 @@ func (e Netem) marshal() ([]byte, error) {
 	return append(b, attrs...), err
 }
 
-// parseNetem reads netem's TCA_OPTIONS; ok is false of what is none.
+// parseNetem parses netem's TCA_OPTIONS; ok is false if they are not netem's.
 func parseNetem(b []byte) (e Netem, ok bool) {
 	if len(b) < sizeofNetemQopt {
 		return e, false

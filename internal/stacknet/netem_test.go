@@ -11,7 +11,7 @@ func TestNetem(t *testing.T) {
 	for _, e := range []Netem{
 		{Limit: 1},
 		{Delay: 40 * time.Millisecond, Jitter: 5 * time.Millisecond, Loss: 0.01, Duplicate: 0.005, Reorder: 0.25, Corrupt: 0.001, Rate: 20e6, Limit: 1000},
-		{Rate: 100e9, Loss: 1, Limit: 7}, // bytes a second do not fit 32 bits
+		{Rate: 100e9, Loss: 1, Limit: 7}, // the rate in bytes/s does not fit in 32 bits
 	} {
 		b, err := e.marshal()
 		if err != nil {
@@ -20,7 +20,7 @@ func TestNetem(t *testing.T) {
 		if got, ok := parseNetem(b); !ok || got != e {
 			t.Errorf("%+v, %v; want %+v", got, ok, e)
 		}
-		for n := range b { // cut anywhere: not a panic
+		for n := range b { // truncated anywhere: no panic
 			parseNetem(b[:n])
 		}
 	}

@@ -14,23 +14,23 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// Netlink reads and changes a stack's routing tables, rules and MPTCP
-// endpoints. It is for one goroutine at a time.
+// Netlink reads and changes a stack's routing tables, rules and MPTCP endpoints. It may
+// be used by one goroutine at a time.
 type Netlink struct {
 	r  *rtnl
-	g  *netlink.Conn // generic; once it was needed
-	pm uint16        // the path manager's family there
+	g  *netlink.Conn // generic netlink; opened when needed
+	pm uint16        // its family ID of the path manager
 
 	c   *stackconn.Conn
 	ctx context.Context //nolint:containedctx // it bounds the life of the two connections
 }
 
-// Protocol marks routes and rules as lklrun's own, which follow what the main
-// table and the interfaces say (`ip route show table 100`: "proto 76"). The
-// kernel takes any number from 5 on (include/uapi/linux/rtnetlink.h).
+// Protocol marks routes and rules that lklrun has made to follow the main table and the
+// interfaces (`ip route show table 100`: "proto 76"). The kernel accepts any number from
+// 5 on (include/uapi/linux/rtnetlink.h).
 const Protocol = 76
 
-// Open opens a Netlink that serves until ctx is done. Its user closes it.
+// Open opens a Netlink that works until ctx is done. The caller closes it.
 func Open(ctx context.Context, c *stackconn.Conn) (*Netlink, error) {
 	r, err := openRoute(ctx, c)
 	if err != nil {
@@ -47,7 +47,7 @@ func (n *Netlink) Close() {
 	}
 }
 
-// Link returns the interface called name; ok is false when there is none.
+// Link returns the interface called name; ok is false if there is none.
 func (n *Netlink) Link(name string) (l LinkState, ok bool, err error) {
 	msgs, err := n.r.request(unix.RTM_GETLINK, 0, ifinfomsg(0, 0, 0), func(ae *netlink.AttributeEncoder) {
 		ae.String(unix.IFLA_IFNAME, name)
@@ -71,12 +71,12 @@ func (n *Netlink) Links() ([]LinkState, error) { return n.r.links() }
 // Addresses lists the addresses of all interfaces.
 func (n *Netlink) Addresses() ([]Address, error) { return n.r.addresses() }
 
-// Request is a change that Do makes.
+// Request is a change for Do.
 type Request struct {
 	m     netlink.Message
-	pm    bool          // it is for the path manager
-	never syscall.Errno // an answer that says that it is so already
-	err   error         // of its making
+	pm    bool          // for the path manager
+	never syscall.Errno // the error that means "already so"
+	err   error         // error from building the request
 }
 
 func request(typ netlink.HeaderType, flags netlink.HeaderFlags, head []byte, fill func(*netlink.AttributeEncoder)) Request {
@@ -87,8 +87,8 @@ func request(typ netlink.HeaderType, flags netlink.HeaderFlags, head []byte, fil
 	}}
 }
 
-// Do makes changes in their order and returns what came of each. Those that go
-// to the same door go together.
+// Do makes changes in order and returns the result of each. Requests for the same
+// connection are sent together.
 func (n *Netlink) Do(all ...Request) []error {
 	errs := make([]error, len(all))
 	for from := 0; from < len(all); {
@@ -102,9 +102,9 @@ func (n *Netlink) Do(all ...Request) []error {
 	return errs
 }
 
-// together makes requests to one door by one system call in the stack. Each is
-// made once: one that was carried out would be refused the second time, and who
-// hears that would take what is there for somebody else's.
+// together sends requests to one connection with one system call in the stack. Each is
+// sent once. A second attempt at a successful request would fail, and the caller would
+// take the existing object for somebody else's.
 func (n *Netlink) together(all []Request, errs []error) {
 	if len(all) == 1 {
 		errs[0] = n.one(all[0])
@@ -120,7 +120,7 @@ func (n *Netlink) together(all []Request, errs []error) {
 	}
 }
 
-// door is the connection that a request goes to, and its message with what only
+// door returns the connection for a request, and its message with the values that only
 // the connection knows.
 func (n *Netlink) door(q Request) (*netlink.Conn, netlink.Message, error) {
 	if q.err != nil || !q.pm {
@@ -143,13 +143,14 @@ func (n *Netlink) one(q Request) error {
 	return said(err)
 }
 
-// atOnce says what came of each in errs, or that this is not known.
+// atOnce stores the result of each request in errs, or returns an error if the results
+// are not known.
 func (n *Netlink) atOnce(all []Request, errs []error) error {
 	b := new(batch)
 	if all[0].pm {
 		b.family = unix.NETLINK_GENERIC
 	}
-	var sent []int // by their numbers in b
+	var sent []int // numbers of the requests in b
 	for i, q := range all {
 		if errs[i] = q.err; q.err != nil {
 			continue

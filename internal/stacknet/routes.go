@@ -15,14 +15,14 @@ import (
 // Route is an entry of a routing table.
 type Route struct {
 	Table   int
-	Dst     netip.Prefix // of the default route too: 0.0.0.0/0 or ::/0
+	Dst     netip.Prefix // set for the default route too: 0.0.0.0/0 or ::/0
 	Gateway netip.Addr   // zero: the destination is on the link
-	Src     netip.Addr   // zero: the stack's choice
+	Src     netip.Addr   // zero: the stack chooses
 	Ifindex int
 	Metric  int
-	OnLink  bool   // the gateway is on the link though no address says so
+	OnLink  bool   // the gateway is on the link although no address implies it
 	Scope   uint8  // of IPv4
-	Metrics string // RTA_METRICS as it is: MTU, windows and the like
+	Metrics string // raw RTA_METRICS: MTU, windows and the like
 	Pref    uint8  // of IPv6: RTA_PREF, ICMPV6_ROUTER_PREF_*
 	Proto   uint8
 }
@@ -30,8 +30,7 @@ type Route struct {
 // rtaPref is RTA_PREF, include/uapi/linux/rtnetlink.h.
 const rtaPref = 20
 
-// Routes lists the unicast routes that lead to one interface each, of all
-// tables.
+// Routes lists the unicast routes of all tables that lead to a single interface.
 func (n *Netlink) Routes() ([]Route, error) {
 	msgs, err := n.r.request(unix.RTM_GETROUTE, netlink.Dump, make([]byte, unix.SizeofRtMsg), func(*netlink.AttributeEncoder) {})
 	if err != nil {
@@ -53,7 +52,7 @@ func (n *Netlink) Routes() ([]Route, error) {
 	return routes, nil
 }
 
-// parseRoute reads a struct rtmsg and what follows.
+// parseRoute parses a struct rtmsg and its attributes.
 func parseRoute(b []byte) (r Route, ok bool, err error) {
 	flags := binary.NativeEndian.Uint32(b[8:])
 	if b[7] != unix.RTN_UNICAST || flags&unix.RTM_F_CLONED != 0 {
@@ -104,8 +103,7 @@ func parseRoute(b []byte) (r Route, ok bool, err error) {
 	return r, r.Ifindex != 0, ad.Err()
 }
 
-// SetRoute adds a route, or puts it in the place of the one with the same table,
-// destination and metric.
+// SetRoute adds a route, or replaces the one with the same table, destination and metric.
 func SetRoute(e Route) Request {
 	return request(unix.RTM_NEWROUTE, netlink.Create|netlink.Replace, e.head(), e.attributes)
 }
@@ -115,7 +113,7 @@ func (r *rtnl) setRoute(e Route) error {
 	return err
 }
 
-// DelRoute takes a route away, if it is there.
+// DelRoute removes a route, if it exists.
 func DelRoute(e Route) Request {
 	q := request(unix.RTM_DELROUTE, 0, e.head(), e.attributes)
 	q.never = syscall.ESRCH
@@ -127,7 +125,7 @@ func (e *Route) head() []byte {
 	head := make([]byte, unix.SizeofRtMsg)
 	head[0] = family(e.Dst.Addr())
 	head[1] = uint8(e.Dst.Bits())
-	head[4] = unix.RT_TABLE_UNSPEC // RTA_TABLE says it, whatever its size
+	head[4] = unix.RT_TABLE_UNSPEC // RTA_TABLE has the number, whatever its size
 	head[5] = e.Proto
 	head[6] = e.Scope
 	head[7] = unix.RTN_UNICAST
@@ -181,7 +179,7 @@ type Rule struct {
 	Table    int
 }
 
-// Rules lists the rules that bear our Protocol.
+// Rules lists the rules that have our Protocol.
 func (n *Netlink) Rules() ([]Rule, error) {
 	msgs, err := n.r.request(unix.RTM_GETRULE, netlink.Dump, make([]byte, sizeRuleHdr), func(*netlink.AttributeEncoder) {})
 	if err != nil {
@@ -220,14 +218,14 @@ func (n *Netlink) Rules() ([]Rule, error) {
 	return rules, nil
 }
 
-// AddRule adds a rule, unless it is there.
+// AddRule adds a rule, unless it exists.
 func AddRule(r Rule) Request {
 	q := r.request(unix.RTM_NEWRULE, netlink.Create|netlink.Excl)
 	q.never = syscall.EEXIST
 	return q
 }
 
-// DelRule takes a rule away, if it is there.
+// DelRule removes a rule, if it exists.
 func DelRule(r Rule) Request {
 	q := r.request(unix.RTM_DELRULE, 0)
 	q.never = syscall.ENOENT

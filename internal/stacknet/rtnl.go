@@ -39,7 +39,7 @@ func attributes(fill func(*netlink.AttributeEncoder)) ([]byte, error) {
 	return ae.Encode()
 }
 
-// request makes one request of a fixed head and attributes.
+// request makes one request with a fixed header and attributes.
 func (r *rtnl) request(typ netlink.HeaderType, flags netlink.HeaderFlags, head []byte, fill func(*netlink.AttributeEncoder)) ([]netlink.Message, error) {
 	attrs, err := attributes(fill)
 	if err != nil {
@@ -52,8 +52,8 @@ func (r *rtnl) request(typ netlink.HeaderType, flags netlink.HeaderFlags, head [
 	return msgs, said(err)
 }
 
-// said reduces a netlink error to what the stack said: the error number, and
-// the message of NLMSGERR_ATTR_MSG where there is one.
+// said reduces a netlink error to the stack's answer: the error number, and the message
+// of NLMSGERR_ATTR_MSG if there is one.
 func said(err error) error {
 	var op *netlink.OpError
 	if !errors.As(err, &op) || op.Op != "receive" {
@@ -69,7 +69,7 @@ func said(err error) error {
 	return no
 }
 
-// LinkState is an interface as the stack shows it.
+// LinkState is an interface as the stack reports it.
 type LinkState struct {
 	Index int
 	Type  uint16 // unix.ARPHRD_*
@@ -79,12 +79,12 @@ type LinkState struct {
 	Group int
 	Flags uint32 // unix.IFF_*
 	Oper  uint8  // IF_OPER_*, RFC 2863
-	Kind  string // of a virtual device: dummy, vlan, ...; empty: none has a name
+	Kind  string // of a virtual device: dummy, vlan, ...; empty if it has none
 	Stats *LinkStats
 }
 
-// LinkStats is what an interface has counted: struct rtnl_link_stats64,
-// include/uapi/linux/if_link.h. Sent and received are the stack's view.
+// LinkStats are the counters of an interface: struct rtnl_link_stats64,
+// include/uapi/linux/if_link.h. Sent and received are from the stack's view.
 type LinkStats struct {
 	RxPackets, TxPackets uint64
 	RxBytes, TxBytes     uint64
@@ -92,7 +92,7 @@ type LinkStats struct {
 	RxDropped, TxDropped uint64
 }
 
-// linkStats reads IFLA_STATS64; nil when it is shorter than what we know of it.
+// linkStats parses IFLA_STATS64; nil if it is too short.
 func linkStats(b []byte) *LinkStats {
 	var n [8]uint64
 	if len(b) < 8*len(n) {
@@ -107,10 +107,10 @@ func linkStats(b []byte) *LinkStats {
 // Up says whether the interface is up.
 func (l LinkState) Up() bool { return l.Flags&unix.IFF_UP != 0 }
 
-// Loopback says whether the interface leads back to the stack.
+// Loopback reports whether the interface is a loopback device.
 func (l LinkState) Loopback() bool { return l.Flags&unix.IFF_LOOPBACK != 0 }
 
-// Carries says whether the interface is up and has carrier.
+// Carries reports whether the interface is up and has carrier.
 func (l LinkState) Carries() bool {
 	const carries = unix.IFF_UP | unix.IFF_LOWER_UP
 	return l.Flags&carries == carries
@@ -134,7 +134,7 @@ func (r *rtnl) links() ([]LinkState, error) {
 	return linkStates(msgs)
 }
 
-// linkStates reads what RTM_GETLINK is answered with.
+// linkStates parses the answer to RTM_GETLINK.
 func linkStates(msgs []netlink.Message) ([]LinkState, error) {
 	var links []LinkState
 	for _, m := range msgs {
@@ -183,14 +183,14 @@ func linkStates(msgs []netlink.Message) ([]LinkState, error) {
 	return links, nil
 }
 
-// setLink changes what differs of MAC and MTU and sets the link up.
+// setLink changes MAC and MTU if they differ, and sets the link up.
 func (r *rtnl) setLink(l LinkState, mac net.HardwareAddr, mtu int) error {
 	macDiffers := len(mac) > 0 && mac.String() != l.MAC.String()
 	mtuDiffers := mtu > 0 && mtu != l.MTU
 	if l.Up() && !macDiffers && !mtuDiffers {
 		return nil
 	}
-	if macDiffers && l.Up() { // few drivers change it while packets may flow
+	if macDiffers && l.Up() { // few drivers can change it while the link is up
 		down := ifinfomsg(l.Index, 0, unix.IFF_UP)
 		if _, err := r.request(unix.RTM_NEWLINK, netlink.Acknowledge, down, func(*netlink.AttributeEncoder) {}); err != nil {
 			return err
@@ -262,15 +262,15 @@ func (r *rtnl) addresses() ([]Address, error) {
 // ifaFlags is IFA_FLAGS, include/uapi/linux/if_addr.h.
 const ifaFlags = 8
 
-// setAddress gives interface index the address p, or leaves it there.
+// setAddress adds the address p to the interface, unless it exists.
 func (r *rtnl) setAddress(index int, p netip.Prefix) error {
 	head, attrs := addressMessage(index, p)
 	_, err := r.request(unix.RTM_NEWADDR, netlink.Acknowledge|netlink.Create|netlink.Replace, head, attrs)
 	return err
 }
 
-// addressMessage is the address p of interface index, as RTM_NEWADDR and
-// RTM_DELADDR have it.
+// addressMessage returns the message for RTM_NEWADDR and RTM_DELADDR: the address p of
+// interface index.
 func addressMessage(index int, p netip.Prefix) ([]byte, func(*netlink.AttributeEncoder)) {
 	head := make([]byte, unix.SizeofIfAddrmsg)
 	head[0] = family(p.Addr())
@@ -288,9 +288,9 @@ func addressMessage(index int, p netip.Prefix) ([]byte, func(*netlink.AttributeE
 			}
 			return
 		}
-		// A tentative address cannot be used for a second or more (RFC 4862,
-		// 5.4), and the first connection would fail. Whoever writes an address
-		// on the command line answers for it.
+		// A tentative address is unusable for a second or more (RFC 4862, 5.4),
+		// so the first connection would fail. The user is responsible for
+		// addresses on the command line.
 		ae.Uint32(ifaFlags, unix.IFA_F_NODAD)
 	}
 }
@@ -302,7 +302,7 @@ func family(a netip.Addr) uint8 {
 	return unix.AF_INET6
 }
 
-// broadcast returns the last address of an IPv4 network, where it has one.
+// broadcast returns the last address of an IPv4 network, if it has a broadcast address.
 func broadcast(p netip.Prefix) (netip.Addr, bool) {
 	if p.Bits() >= 31 { // RFC 3021
 		return netip.Addr{}, false

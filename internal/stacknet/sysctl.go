@@ -13,19 +13,19 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// SysctlRoot is where the settings are, as files.
+// SysctlRoot is the directory of the settings.
 const SysctlRoot = "/proc/sys/"
 
-// SysctlError says that a setting could not be read or written.
+// SysctlError is the error of reading or writing a setting.
 type SysctlError struct {
 	Key     string
 	Value   string // of a write
 	Write   bool
-	Err     error  // what the stack said
-	Instead string // what was probably meant, or what the setting takes; "" if unknown
+	Err     error  // the stack's error
+	Instead string // the likely intended name, or the accepted values; "" if unknown
 }
 
-// Error names the setting, the value, and what is wrong.
+// Error names the setting, the value, and the problem.
 func (e *SysctlError) Error() string {
 	what := fmt.Sprintf("sysctl %s", e.Key)
 	if e.Write {
@@ -44,9 +44,9 @@ func (e *SysctlError) Error() string {
 	return fmt.Sprintf("%s: %v", what, cause(e.Err))
 }
 
-// Missing says whether there is no such file. Opening a directory for writing
-// is EISDIR, as is reading it; looking below a file is ENOTDIR. A value may be
-// refused with ENOENT too (an unknown congestion control), but by the write.
+// Missing reports whether there is no such file. Opening a directory for writing, or
+// reading it, returns EISDIR; a path below a file returns ENOTDIR. The write may also
+// return ENOENT, for a value that is refused (an unknown congestion control).
 func (e *SysctlError) Missing() bool {
 	var p *fs.PathError
 	if errors.Is(e.Err, syscall.EISDIR) {
@@ -56,7 +56,7 @@ func (e *SysctlError) Missing() bool {
 		(errors.Is(p.Err, syscall.ENOENT) || errors.Is(p.Err, syscall.ENOTDIR))
 }
 
-// tail is the end of a message.
+// tail returns the end of a message.
 func tail(text string) string {
 	if text == "" {
 		return ""
@@ -64,10 +64,10 @@ func tail(text string) string {
 	return "; " + text
 }
 
-// Unwrap returns what the stack said.
+// Unwrap returns the stack's error.
 func (e *SysctlError) Unwrap() error { return e.Err }
 
-// cause strips the path, which the key names already.
+// cause removes the path, because the key names it already.
 func cause(err error) error {
 	var no syscall.Errno
 	if errors.As(err, &no) {

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Traffic control by rtnetlink: messages of struct tcmsg and TCA_* attributes
-// (include/uapi/linux/rtnetlink.h, pkt_sched.h, pkt_cls.h). The libraries that
-// write them open sockets of the host's.
+// Traffic control over rtnetlink: messages of struct tcmsg and TCA_* attributes
+// (include/uapi/linux/rtnetlink.h, pkt_sched.h, pkt_cls.h). The existing libraries for
+// this open sockets of the host.
 const (
 	sizeofTcMsg = 20
 
@@ -26,8 +26,8 @@ const (
 
 	tcHRoot    = 0xffffffff
 	tcHClsact  = 0xfffffff1
-	tcHIngress = 0xfffffff2 // where a clsact's filters of what comes in hang
-	tcHEgress  = 0xfffffff3 // and of what leaves
+	tcHIngress = 0xfffffff2 // parent of a clsact's filters for incoming packets
+	tcHEgress  = 0xfffffff3 // parent of those for outgoing packets
 )
 
 // tcmsg is struct tcmsg.
@@ -40,16 +40,16 @@ func tcmsg(index int, handle, parent, info uint32) []byte {
 	return b
 }
 
-// tcObject is a queueing discipline or a filter as the stack shows it.
+// tcObject is a queueing discipline or a filter as the stack reports it.
 type tcObject struct {
 	index                int
 	handle, parent, info uint32
 	kind                 string
 	options              []byte
-	drops                uint32 // of a queueing discipline, in its life
+	drops                uint32 // packets that a queueing discipline has dropped
 }
 
-// tcObjects lists what a dump of typ says, unix.RTM_GETQDISC or RTM_GETTFILTER.
+// tcObjects dumps objects of typ, unix.RTM_GETQDISC or RTM_GETTFILTER.
 func (r *rtnl) tcObjects(typ netlink.HeaderType, head []byte) ([]tcObject, error) {
 	msgs, err := r.request(typ, netlink.Dump, head, func(*netlink.AttributeEncoder) {})
 	if err != nil {
@@ -108,7 +108,7 @@ func (r *rtnl) qdiscs() ([]tcObject, error) {
 	return all, nil
 }
 
-// filters lists the filters that hang at parent of an interface.
+// filters lists the filters of an interface that are attached to parent.
 func (r *rtnl) filters(index int, parent uint32) ([]tcObject, error) {
 	all, err := r.tcObjects(unix.RTM_GETTFILTER, tcmsg(index, 0, parent, 0))
 	if err != nil {
@@ -117,7 +117,7 @@ func (r *rtnl) filters(index int, parent uint32) ([]tcObject, error) {
 	return all, nil
 }
 
-// qdisc makes a queueing discipline, or changes the one that is there.
+// qdisc makes or changes a queueing discipline.
 func (r *rtnl) qdisc(index int, handle, parent uint32, flags netlink.HeaderFlags, kind string, options func(*netlink.AttributeEncoder) error) error {
 	_, err := r.request(unix.RTM_NEWQDISC, netlink.Acknowledge|netlink.Create|flags, tcmsg(index, handle, parent, 0), func(ae *netlink.AttributeEncoder) {
 		ae.String(tcaKind, kind)
@@ -131,7 +131,7 @@ func (r *rtnl) qdisc(index int, handle, parent uint32, flags netlink.HeaderFlags
 	return err
 }
 
-// delQdisc deletes a queueing discipline; one that is not there is as good.
+// delQdisc deletes a queueing discipline; it succeeds if there is none.
 func (r *rtnl) delQdisc(index int, parent uint32) error {
 	_, err := r.request(unix.RTM_DELQDISC, netlink.Acknowledge, tcmsg(index, 0, parent, 0), func(*netlink.AttributeEncoder) {})
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) {
@@ -140,7 +140,7 @@ func (r *rtnl) delQdisc(index int, parent uint32) error {
 	return err
 }
 
-// setQdisc gives a device a root queueing discipline of that kind.
+// setQdisc sets the root queueing discipline of a device.
 func (r *rtnl) setQdisc(index int, kind string) error {
 	err := r.qdisc(index, 0, tcHRoot, netlink.Replace, kind, nil)
 	switch {
@@ -154,7 +154,7 @@ func (r *rtnl) setQdisc(index int, kind string) error {
 	return nil
 }
 
-// Of pkt_cls.h, tc_act/tc_gact.h and tc_act/tc_mirred.h.
+// From pkt_cls.h, tc_act/tc_gact.h and tc_act/tc_mirred.h.
 const (
 	tcaMatchallAct = 2
 	tcaActKind     = 1
@@ -165,17 +165,17 @@ const (
 	tcActStolen   = 4
 	tcaEgressDir  = 1  // TCA_EGRESS_REDIR
 	sizeofGact    = 20 // struct tc_gact: index, capab, action, refcnt, bindcnt
-	sizeofMirred  = 28 // struct tc_mirred: those, eaction, ifindex
+	sizeofMirred  = 28 // struct tc_mirred: the same, eaction, ifindex
 	mirredIfindex = 24
 )
 
-// filterInfo is a filter's preference and the protocol that it is for: all.
+// filterInfo combines a filter's preference with the protocol number for all packets.
 func filterInfo(pref uint16) uint32 {
 	return uint32(pref)<<16 | uint32(bits.ReverseBytes16(unix.ETH_P_ALL))
 }
 
-// addFilter hangs a filter that takes all packets to parent: they go to the
-// interface target, or to nowhere when that is 0.
+// addFilter attaches a filter for all packets to parent. It redirects them to the
+// interface target, or drops them if target is 0.
 func (r *rtnl) addFilter(index int, parent uint32, pref uint16, handle uint32, target int) error {
 	kind, parms := "gact", make([]byte, sizeofGact)
 	binary.NativeEndian.PutUint32(parms[8:], tcActShot)
@@ -205,7 +205,7 @@ func (r *rtnl) addFilter(index int, parent uint32, pref uint16, handle uint32, t
 	return err
 }
 
-// delFilter deletes the filters of that preference.
+// delFilter deletes the filters with that preference.
 func (r *rtnl) delFilter(index int, parent uint32, pref uint16) error {
 	_, err := r.request(unix.RTM_DELTFILTER, netlink.Acknowledge, tcmsg(index, 0, parent, filterInfo(pref)), func(*netlink.AttributeEncoder) {})
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) {
@@ -214,9 +214,9 @@ func (r *rtnl) delFilter(index int, parent uint32, pref uint16) error {
 	return err
 }
 
-// target is where a filter of addFilter's sends packets; 0: nowhere.
+// target is the interface to which a filter of addFilter redirects; 0: it drops.
 func (o tcObject) target() (index int) {
-	// down finds the attribute that has others inside.
+	// down finds a nested attribute.
 	var down func(b []byte, path ...uint16)
 	down = func(b []byte, path ...uint16) {
 		if len(path) == 0 {

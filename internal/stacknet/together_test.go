@@ -14,8 +14,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil/lklhost"
 )
 
-// Of changes that are made together each is made once, and what is refused is that
-// which the stack refuses, in its words.
+// Changes sent together are each made once, and only those fail that the stack refuses,
+// with the stack's message.
 func TestTogether(t *testing.T) {
 	h := lklhost.Start(t, testutil.NewNetns(t, "stack"), lklhost.Library(t), "true")
 	h.Boot(t)
@@ -52,7 +52,7 @@ func TestTogether(t *testing.T) {
 	if err != nil || len(rules) != 2 {
 		t.Errorf("rules: %+v, %v", rules, err)
 	}
-	// More than fit into the answers' usual room.
+	// More than fit in the default buffer for answers.
 	many := make([]stacknet.Request, 2000)
 	for i := range many {
 		many[i] = lost

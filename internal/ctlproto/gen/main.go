@@ -43,11 +43,11 @@ func run(in, out string) error {
 	return os.WriteFile(out, src, 0o644)
 }
 
-// define matches one #define of ours with the rest of its line.
+// define matches one of our #define lines with the rest of its line.
 var define = regexp.MustCompile(`^#define\s+(CTL_[A-Z0-9_]+)\s+(.+)$`)
 
-// block matches a comment that stands on a line of its own: it becomes the
-// comment of the constants below it.
+// block matches a comment on a line of its own, which becomes the comment of the
+// constants below it.
 var block = regexp.MustCompile(`^/\*\s+(.*?)\s+\*/$`)
 
 func generate(r io.Reader) ([]byte, error) {
