@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package drill makes the paths of a running stack worse, as networks do: steps
-// of tc(8)'s kind for an interface, scripts of steps with times, and a timeline
-// of what each connection did meanwhile.
+// Package drill degrades the paths of a running stack, as real networks do: steps in the
+// style of tc(8) for an interface, scripts of timed steps, and a timeline of what each
+// connection did meanwhile.
 package drill
 
 import (
@@ -20,23 +20,23 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// State is what is done to an interface.
+// State is the impairment of an interface.
 type State struct {
-	Carrier bool // there is one
+	Carrier bool // the interface has carrier
 	Ways    [2]stacknet.Impairment
 }
 
-// A Step changes what is done to an interface: what it names, and no more.
+// A Step changes the impairments that it names, and leaves the others alone.
 type Step struct {
 	Iface   string
-	Ways    []stacknet.Way // of what has a direction
-	Words   string         // as it was said
+	Ways    []stacknet.Way // for impairments that have a direction
+	Words   string         // as typed
 	changes []func(*State, stacknet.Way)
 	carrier *bool
-	limit   bool // it names one
+	limit   bool // it sets a limit
 }
 
-// after is what a state becomes by the step.
+// after returns the state after the step.
 func (s Step) after(have State) State {
 	for _, change := range s.changes {
 		for _, w := range s.Ways {
@@ -54,15 +54,15 @@ func (s Step) after(have State) State {
 	return have
 }
 
-// StepError says that a step asks for what cannot be.
+// StepError means that a step is impossible.
 type StepError struct{ words string }
 
-// Error says why.
+// Error returns the reason.
 func (e *StepError) Error() string { return e.words }
 
 func stepErrorf(format string, args ...any) error { return &StepError{fmt.Sprintf(format, args...)} }
 
-// from is after, and what of it cannot be.
+// from returns the state after the step, or an error if that state is impossible.
 func (s Step) from(have State) (State, error) {
 	want := s.after(have)
 	iface := s.Iface
@@ -80,17 +80,16 @@ func (s Step) from(have State) (State, error) {
 	return want, nil
 }
 
-// Queues of netem, which holds what is under way by the delay, too.
+// Queue sizes of netem, whose queue also holds the delayed packets.
 const (
-	queueTime   = 100 * time.Millisecond // of a rate
-	fastest     = 10e9                   // bit/s: without a rate there is room for the delay at this one
+	queueTime   = 100 * time.Millisecond // at the given rate
+	fastest     = 10e9                   // bit/s: without a rate, the queue has room for the delay at this rate
 	leastQueue  = 20                     // packets
-	usualQueue  = 1000                   // packets: tc(8)'s
+	usualQueue  = 1000                   // packets: tc(8)'s default
 	mostPackets = math.MaxInt32
 )
 
-// room is how many packets netem must hold for what its delay and its rate have
-// under way.
+// room is the number of packets that netem must hold for its delay and its rate.
 func room(e stacknet.Netem, mtu int) uint32 {
 	rate, queue := float64(e.Rate), queueTime
 	if e.Rate == 0 {
@@ -104,10 +103,10 @@ func room(e stacknet.Netem, mtu int) uint32 {
 	return uint32(min(max(math.Ceil(packets), least), mostPackets))
 }
 
-// Paths changes the interfaces of a stack. It is for one goroutine.
+// Paths changes the interfaces of a stack. It may be used by one goroutine.
 type Paths struct{ n *stacknet.Netlink }
 
-// Open opens a Paths that serves until ctx is done. Its user closes it.
+// Open opens a Paths that works until ctx is done. The caller closes it.
 func Open(ctx context.Context, c *stackconn.Conn) (*Paths, error) {
 	n, err := stacknet.Open(ctx, c)
 	return &Paths{n}, err
@@ -116,14 +115,14 @@ func Open(ctx context.Context, c *stackconn.Conn) (*Paths, error) {
 // Close closes it.
 func (p *Paths) Close() { p.n.Close() }
 
-// Path is an interface with what is done to it.
+// Path is an interface with its impairments.
 type Path struct {
 	stacknet.LinkState
 	State
 }
 
-// List tells what is done to each interface that a drill can be made with: all
-// but the loopback and those that drills have made.
+// List lists the interfaces that drills can use, with their impairments: all except the
+// loopback device and the devices that drills have made.
 func (p *Paths) List() ([]Path, error) {
 	links, err := p.n.Links()
 	if err != nil {
@@ -168,7 +167,7 @@ func (p *Paths) find(name string) (Path, error) {
 	return find(all, name)
 }
 
-// Do makes a step. Of one that fails nothing is left.
+// Do makes a step. If it fails, nothing of it remains.
 func (p *Paths) Do(s Step) error {
 	have, err := p.find(s.Iface)
 	if err != nil {
@@ -181,7 +180,7 @@ func (p *Paths) Do(s Step) error {
 	return p.set(have, want)
 }
 
-// Restore has an interface be as it was when have was asked for.
+// Restore restores the state of an interface that List has returned.
 func (p *Paths) Restore(was Path) error {
 	have, err := p.find(was.Name)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// listener keeps the events of MPTCP that come while a script goes on.
+// listener keeps the MPTCP events that arrive while a script runs.
 type listener struct {
 	mu   sync.Mutex
 	all  []mptcpevent.Event
@@ -30,8 +30,8 @@ func (l *listener) tell(e mptcpevent.Event) {
 	l.all = append(l.all, e)
 }
 
-// listen begins to hear; what it returns ends it and notes in the timeline what
-// was heard. A stack without MPTCP has nothing to tell.
+// listen starts to listen. The returned function stops and adds the events to the
+// timeline. A stack without MPTCP has no events.
 func (w *watcher) listen(ctx context.Context) (end func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	events, err := mptcpevent.Open(ctx, w.conn)
@@ -45,7 +45,7 @@ func (w *watcher) listen(ctx context.Context) (end func(), err error) {
 	l, done := &listener{}, make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = events.Run(l.tell) // it ends with the script, or with the connection, which the script sees
+		_ = events.Run(l.tell) // ends with the script, or with the connection, which the script notices
 	}()
 	return func() {
 		cancel()
@@ -55,7 +55,7 @@ func (w *watcher) listen(ctx context.Context) (end func(), err error) {
 	}, nil
 }
 
-// heard puts events into the timeline.
+// heard adds events to the timeline.
 func (w *watcher) heard(l *listener) {
 	address := func(a netip.AddrPort) string {
 		if !a.IsValid() {
@@ -80,7 +80,8 @@ func (w *watcher) heard(l *listener) {
 	}
 }
 
-// Words are an event's for a line: what, by which interface, with whom, and why.
+// Words describes an event in a line: what happened, on which interface, with which peer,
+// and why.
 func (e Event) Words() string {
 	text := e.Kind
 	if e.Iface != "" {

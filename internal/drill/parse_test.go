@@ -49,10 +49,10 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// plainState is an interface that nothing is done to.
+// plainState is an interface without impairments.
 var plainState = State{Carrier: true}
 
-// becomes makes steps one after the other.
+// becomes applies steps one after another.
 func becomes(t *testing.T, have State, direction string, steps ...string) State {
 	t.Helper()
 	ways, err := ParseWays(direction)
@@ -96,7 +96,7 @@ func TestSteps(t *testing.T) {
 			}
 		})
 	}
-	// A direction leaves the other, and the carrier, alone.
+	// A step in one direction changes neither the other one nor the carrier.
 	cut := becomes(t, plainState, "both", "down delay 80ms")
 	if got := becomes(t, cut, "in", "clear"); got.Carrier || got.Ways[stacknet.In] != (stacknet.Impairment{}) || got.Ways[stacknet.Out] != cut.Ways[stacknet.Out] {
 		t.Errorf("%+v", got)
@@ -195,14 +195,14 @@ func FuzzScript(f *testing.F) {
 	})
 }
 
-// The queue is as long as the delay and the rate want it, unless it was given.
+// The queue length follows from the delay and the rate, unless it was given.
 func TestRoom(t *testing.T) {
 	for _, c := range []struct {
 		e    stacknet.Netem
 		want uint32
 	}{
-		{stacknet.Netem{Rate: 12e6}, 100},                               // 100 ms of 1000 packets a second
-		{stacknet.Netem{Rate: 12e6, Delay: 50 * time.Millisecond}, 150}, // and those under way
+		{stacknet.Netem{Rate: 12e6}, 100},                               // 100 ms at 1000 packets a second
+		{stacknet.Netem{Rate: 12e6, Delay: 50 * time.Millisecond}, 150}, // and the delayed packets
 		{stacknet.Netem{Rate: 1e5}, 20},
 		{stacknet.Netem{Loss: 0.5}, 1000},
 		{stacknet.Netem{Delay: 120 * time.Millisecond}, 100000},

@@ -11,19 +11,19 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// restoreLimit bounds what is taken back at the end.
+// restoreLimit bounds the time to restore the interfaces at the end.
 const restoreLimit = 10 * time.Second
 
-// Hooks tell of a script while it goes on; all may be nil.
+// Hooks report the progress of a script; all may be nil.
 type Hooks struct {
-	Now  func(elapsed time.Duration) // with each look
+	Now  func(elapsed time.Duration) // with each sample
 	Done func(Done)                  // with each step
 }
 
-// Run makes the steps of a script at their times and looks at the connections
-// meanwhile. In the end, and when ctx is done before, the interfaces are as they
-// were, and the timeline tells of the time until then. An error says what could
-// not be done; the timeline is nil when it never began.
+// Run makes the steps of a script at their times and samples the connections meanwhile.
+// At the end, or when ctx is done, it restores the interfaces; the timeline then covers
+// the time until then. If a step fails, Run returns the error. The timeline is nil if the
+// script never started.
 func (s *Script) Run(ctx context.Context, conn *stackconn.Conn, instance string, hooks Hooks) (t *Timeline, err error) {
 	paths, err := Open(ctx, conn)
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *Script) Run(ctx context.Context, conn *stackconn.Conn, instance string,
 	return w.t, err
 }
 
-// follow is the time from a script's start to its end.
+// follow runs a script from start to end.
 func (s *Script) follow(ctx context.Context, paths *Paths, w *watcher, hooks Hooks) error {
 	look := time.NewTicker(s.interval())
 	defer look.Stop()
@@ -85,7 +85,7 @@ func (s *Script) follow(ctx context.Context, paths *Paths, w *watcher, hooks Hoo
 			err = w.step(paths, s.Steps[next], next, hooks)
 			next++
 		case <-look.C:
-			// One that was held up is followed by the next too soon to tell a rate.
+			// After a delayed sample the next one comes too soon for a rate.
 			if last := w.t.Times[len(w.t.Times)-1]; w.now()-last > s.interval().Seconds()/2 {
 				err = w.look(ctx)
 			}
@@ -93,7 +93,7 @@ func (s *Script) follow(ctx context.Context, paths *Paths, w *watcher, hooks Hoo
 				hooks.Now(time.Since(w.began))
 			}
 		case <-end.C:
-			if next == len(s.Steps) { // else the last step is due, too
+			if next == len(s.Steps) { // otherwise the last step is due, too
 				return nil
 			}
 			end.Reset(time.Millisecond)
@@ -111,7 +111,7 @@ func (s *Script) follow(ctx context.Context, paths *Paths, w *watcher, hooks Hoo
 	}
 }
 
-// last looks once more, also when ctx is done, unless it has just been done.
+// last takes a final sample, even if ctx is done, unless one was just taken.
 func (s *Script) last(ctx context.Context, w *watcher) error {
 	if w.conn.Err() != nil || len(w.t.Times) == 0 || w.now()-w.t.Times[len(w.t.Times)-1] < s.interval().Seconds()/2 {
 		return nil
@@ -124,7 +124,7 @@ func (s *Script) last(ctx context.Context, w *watcher) error {
 	return nil
 }
 
-// step makes a step and notes it.
+// step makes a step and records it.
 func (w *watcher) step(paths *Paths, s TimedStep, n int, hooks Hooks) error {
 	err := paths.Do(s.Step)
 	d := Done{Mark: mark(n), Planned: s.At.Seconds(), At: w.now(), Iface: s.Iface, Step: s.Words}
@@ -144,8 +144,8 @@ func (w *watcher) step(paths *Paths, s TimedStep, n int, hooks Hooks) error {
 // mark is the letter of a step: a to z, then a again.
 func mark(n int) string { return string(rune('a' + n%26)) }
 
-// restore has the interfaces be as they were, also when ctx is done. When the
-// stack is gone, so is what was done to them.
+// restore restores the interfaces, even if ctx is done. If the stack has ended, there is
+// nothing to restore.
 func restore(ctx context.Context, conn *stackconn.Conn, before []Path) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreLimit)
 	defer cancel()
@@ -175,7 +175,7 @@ func For(ctx context.Context, conn *stackconn.Conn, s Step, d time.Duration) err
 	}
 	if err := p.Do(s); err != nil {
 		if ctx.Err() != nil {
-			err = nil // done in the middle of the step is done all the same
+			err = nil // ctx ended during the step, which is complete all the same
 		}
 		return errors.Join(err, restore(ctx, conn, before))
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// What a timeline keeps at most: counts of flows, and flows.
+// Limits of a timeline: samples of flows, and flows.
 const (
 	leastInterval   = 100 * time.Millisecond
 	mostSamples     = 3000
@@ -22,7 +22,7 @@ const (
 	mostEvents      = 10000
 )
 
-// interval is how often connections are looked at.
+// interval is the time between samples of the connections.
 func (s *Script) interval() time.Duration { return max(leastInterval, s.End/mostSamples) }
 
 // watcher follows the connections of a stack.
@@ -45,7 +45,7 @@ func newWatcher(conn *stackconn.Conn, instance string) *watcher {
 
 func (w *watcher) now() float64 { return time.Since(w.began).Seconds() }
 
-// look notes what every connection has carried by now.
+// look records what every connection has carried so far.
 func (w *watcher) look(ctx context.Context) error {
 	mptcp, err := sockdiag.List(ctx, w.conn, sockdiag.MPTCP)
 	if err != nil {
@@ -85,7 +85,7 @@ func (w *watcher) look(ctx context.Context) error {
 	return nil
 }
 
-// counted says whether a socket is a connection with something to tell.
+// counted reports whether a socket is a connection with counters.
 func counted(s sockdiag.Socket) bool {
 	switch s.State {
 	case sockdiag.Listen, sockdiag.TimeWait, sockdiag.Close:
@@ -94,7 +94,7 @@ func counted(s sockdiag.Socket) bool {
 	return s.Remote.Port() != 0
 }
 
-// about learns whose sockets are, and which addresses there are.
+// about finds the owners of sockets and the addresses of the stack.
 func (w *watcher) about(ctx context.Context, fresh []sockdiag.Socket) error {
 	if err := owners.Attribute(ctx, w.conn, fresh); err != nil {
 		return err
@@ -115,13 +115,13 @@ func (w *watcher) addresses(ctx context.Context) error {
 	for _, l := range links {
 		names[l.Index] = l.Name
 	}
-	for _, a := range addrs { // those that have gone are kept: their subflows are told of
+	for _, a := range addrs { // removed addresses are kept, for the subflows that use them
 		w.ifaces[a.Prefix.Addr()] = names[a.IfIndex]
 	}
 	return nil
 }
 
-// note adds what a connection has carried.
+// note records the bytes of a connection.
 func (w *watcher) note(c sockdiag.Connection, fresh []sockdiag.Socket) {
 	if !counted(c.Socket) {
 		return
@@ -159,7 +159,7 @@ func (w *watcher) note(c sockdiag.Connection, fresh []sockdiag.Socket) {
 		if m.Token.Known {
 			conn.Token = fmt.Sprintf("%08x", m.Token.N)
 		}
-		// The data level counts each byte once; it is told by Linux 6.5 and later.
+		// The data level counts each byte once; Linux 6.5 and later reports it.
 		if m.BytesAcked.Known && m.BytesRecv.Known && !m.Fallback {
 			sum = count{m.BytesAcked.N, m.BytesRecv.N}
 		}
@@ -170,7 +170,7 @@ func (w *watcher) note(c sockdiag.Connection, fresh []sockdiag.Socket) {
 	}
 }
 
-// noteSubflow adds what one subflow has carried, and that to the sums.
+// noteSubflow records the bytes of one subflow, and adds them to the sums.
 func (w *watcher) noteSubflow(n int, s sockdiag.Socket, sum *count, retrans **uint64) {
 	conn := &w.t.Connections[n]
 	at, known := w.subflow[s.Cookie]
@@ -196,7 +196,7 @@ func (w *watcher) noteSubflow(n int, s sockdiag.Socket, sum *count, retrans **ui
 	if r := s.TCP.TotalRetrans; r.Known {
 		f.Retrans = &r.N
 	}
-	// Those of subflows that have ended count, too.
+	// Subflows that have ended count, too.
 	total := uint64(0)
 	for i := range conn.Subflows {
 		if r := conn.Subflows[i].Retrans; r != nil {
@@ -206,16 +206,16 @@ func (w *watcher) noteSubflow(n int, s sockdiag.Socket, sum *count, retrans **ui
 	}
 }
 
-// add notes a count at the time that is the last.
+// add records a count at the last sample time.
 func (w *watcher) add(f *Flow, s sockdiag.Socket, now count) {
 	n := len(w.t.Times) - 1
 	if len(f.counts) == 0 {
 		f.Local, f.Remote, f.first = s.Local.String(), s.Remote.String(), n
-		if n == 0 { // it was there before
+		if n == 0 { // it existed before
 			f.base = now
 		}
 	}
-	for len(f.counts) < n-f.first { // it was not seen for a moment
+	for len(f.counts) < n-f.first { // it was missing in a few samples
 		f.counts = append(f.counts, f.counts[len(f.counts)-1])
 	}
 	f.counts = append(f.counts, now)

@@ -12,7 +12,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// Script is steps with their times.
+// Script is a list of timed steps.
 type Script struct {
 	Steps []TimedStep
 	End   time.Duration // from the start
@@ -24,16 +24,16 @@ type TimedStep struct {
 	Step
 }
 
-// What a script may be.
+// Limits of a script.
 const (
 	mostScript = 24 * time.Hour
 	mostSteps  = 1000
-	afterLast  = 5 * time.Second // a script without an end goes on as long as that
+	afterLast  = 5 * time.Second // how long a script without an end continues
 )
 
-// ParseScript reads lines of TIME IF STEP...: TIME is from the start, or, with a
-// plus sign, from the step before. "TIME end" says how long to look on, # begins
-// a comment. An error names the line.
+// ParseScript parses lines of TIME IF STEP...: TIME counts from the start or, with a plus
+// sign, from the previous step. "TIME end" sets the end, # begins a comment. An error
+// names the line.
 func ParseScript(r io.Reader, ways []stacknet.Way) (*Script, error) {
 	s := &Script{}
 	last, ended := time.Duration(0), false
@@ -78,7 +78,7 @@ func ParseScript(r io.Reader, ways []stacknet.Way) (*Script, error) {
 	return s, nil
 }
 
-// stepTime reads the time of a line.
+// stepTime parses the time of a line.
 func stepTime(word string, last time.Duration) (time.Duration, error) {
 	text, relative := strings.CutPrefix(word, "+")
 	d, err := time.ParseDuration(text)
@@ -97,8 +97,8 @@ func stepTime(word string, last time.Duration) (time.Duration, error) {
 	return d, nil
 }
 
-// Check says which step of a script cannot be, and changes nothing. Paths are as
-// their interfaces are at the start, which Check returns of those concerned.
+// Check finds steps of a script that are impossible, without changing anything. It starts
+// from the present state of the interfaces, and returns that of the interfaces concerned.
 func (p *Paths) Check(steps ...Step) ([]Path, error) {
 	all, err := p.List()
 	if err != nil {

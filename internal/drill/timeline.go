@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Timeline is what each connection did while a script went on. Times are in
-// seconds from the script's start.
+// Timeline describes what each connection did while a script ran. Times are in seconds
+// since the script's start.
 type Timeline struct {
 	Instance string    `json:"instance"`   // the instance's name
 	Started  time.Time `json:"started"`    // when the script began
@@ -22,7 +22,7 @@ type Timeline struct {
 	Stopped     string       `json:"stopped,omitempty"` // why it ended before its time
 }
 
-// Done is a step as it was made.
+// Done is a step that was made.
 type Done struct {
 	Mark    string  `json:"mark"`            // a letter, by which the rows refer to it
 	Planned float64 `json:"planned_s"`       // when it should be made
@@ -32,7 +32,7 @@ type Done struct {
 	Error   string  `json:"error,omitempty"` // why it could not be made
 }
 
-// Event is something that befell an MPTCP connection or one of its subflows.
+// Event is an event of an MPTCP connection or one of its subflows.
 type Event struct {
 	At     float64 `json:"at_s"`             // seconds from the start
 	Kind   string  `json:"event"`            // as ip-mptcp(8) monitor says: SF_ESTABLISHED, SF_CLOSED, ...
@@ -43,7 +43,7 @@ type Event struct {
 	Reason string  `json:"reason,omitempty"` // why it ended, where that is known
 }
 
-// Flow is what a connection, or a subflow, carried during the script.
+// Flow describes what a connection, or a subflow, carried during the script.
 type Flow struct {
 	Local    string     `json:"local"`             // ADDRESS:PORT
 	Remote   string     `json:"remote"`            // ADDRESS:PORT
@@ -56,12 +56,12 @@ type Flow struct {
 	RxRates  []*float64 `json:"rx_bit_s"`          // received, likewise
 	Phases   []Phase    `json:"phases"`            // from one step to the next
 
-	counts []count // by times, from first on
-	first  int     // the first time at which it was there
+	counts []count // by sample, starting with first
+	first  int     // the first sample in which it existed
 	base   count   // what it had carried before
 }
 
-// Phase is what a flow did from one step to the next.
+// Phase describes a flow from one step to the next.
 type Phase struct {
 	After string   `json:"after"`              // the mark of the step; empty: before the first
 	TX    *float64 `json:"tx_bit_s,omitempty"` // on average, while it was there
@@ -90,13 +90,13 @@ type Subflow struct {
 	Backup bool   `json:"backup,omitempty"` // it carries nothing as long as others do
 }
 
-// count is what a flow had carried at a time.
+// count is what a flow had carried at a sample.
 type count struct{ tx, rx uint64 }
 
-// there says whether the flow was there at the time n.
+// there reports whether the flow existed at sample n.
 func (f *Flow) there(n int) bool { return n >= f.first && n < f.first+len(f.counts) }
 
-// at is what it had carried at the time n, or before it was there, or after.
+// at returns the count at sample n; before or after its life, the nearest one.
 func (f *Flow) at(n int) count {
 	switch {
 	case n < f.first || len(f.counts) == 0:
@@ -107,9 +107,9 @@ func (f *Flow) at(n int) count {
 	return f.counts[n-f.first]
 }
 
-// rate is bit/s between the times from and to; nil: it was not there.
+// rate is the rate in bit/s between the samples from and to; nil if it did not exist.
 func (f *Flow) rate(times []float64, from, to int) (tx, rx *float64) {
-	// A flow that appears has carried what it has since the time before.
+	// A new flow has carried its bytes since the sample before.
 	first := max(from, f.first-1)
 	last := min(to, f.first+len(f.counts)-1)
 	if last <= first || first < 0 {
@@ -126,7 +126,7 @@ func (f *Flow) rate(times []float64, from, to int) (tx, rx *float64) {
 	return bits(a.tx, b.tx), bits(a.rx, b.rx)
 }
 
-// finish reckons what follows from the counts of a flow.
+// finish computes the results of a flow from its counts.
 func (f *Flow) finish(t *Timeline) {
 	n := len(t.Times)
 	end := f.at(n)
@@ -154,7 +154,7 @@ func (f *Flow) finish(t *Timeline) {
 	}
 }
 
-// span is from one time to another.
+// span is a time interval.
 type span struct {
 	mark     string
 	from, to int
@@ -162,7 +162,7 @@ type span struct {
 
 func (s span) took(times []float64) float64 { return times[s.to] - times[s.from] }
 
-// phases are from step to step.
+// phases are the intervals between steps.
 func (t *Timeline) phases() []span {
 	if len(t.Times) == 0 {
 		return nil
@@ -180,7 +180,7 @@ func (t *Timeline) phases() []span {
 	return all
 }
 
-// stalls are the times between two that brought progress, longer than one look.
+// stalls are the intervals without progress that are longer than one sample.
 func (f *Flow) stalls() []span {
 	var all []span
 	last := -1
@@ -196,8 +196,8 @@ func (f *Flow) stalls() []span {
 	return all
 }
 
-// standing is how long there has been no progress at the end; nil: it has ended,
-// or never had any.
+// standing is the time without progress at the end; nil if the flow has ended or never
+// made progress.
 func (f *Flow) standing(times []float64) *float64 {
 	last := len(times) - 1
 	if !f.there(last) {
@@ -214,7 +214,7 @@ func (f *Flow) standing(times []float64) *float64 {
 	return nil
 }
 
-// finish reckons what follows from the counts.
+// finish computes all results from the counts.
 func (t *Timeline) finish() {
 	if len(t.Times) == 0 {
 		return

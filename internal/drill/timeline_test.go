@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A connection by two paths, one of which ends and comes back as another subflow.
+// A connection over two paths, one of which ends and returns as another subflow.
 func TestTimeline(t *testing.T) {
 	flow := func(first int, rx ...uint64) Flow {
 		f := Flow{first: first}
@@ -58,7 +58,7 @@ func TestTimeline(t *testing.T) {
 		t.Errorf("%+v", fresh)
 	}
 
-	// One that stands still at the end, and one that never moved.
+	// One that is stalled at the end, and one that never made progress.
 	line = &Timeline{Times: []float64{0, 1, 2, 3}, Seconds: 3, Connections: []Connection{{Flow: flow(0, 0, 10, 10, 10)}, {Flow: flow(0, 7, 7, 7, 7)}}}
 	line.finish()
 	if s := line.Connections[0].Standing; s == nil || *s != 2 {

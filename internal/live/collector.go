@@ -18,16 +18,16 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// SnapshotLimit bounds what one snapshot may take.
+// SnapshotLimit bounds the time for one snapshot.
 const SnapshotLimit = 5 * time.Second
 
-// Why there is no snapshot.
+// Reasons why there is no snapshot.
 var (
-	// ErrEnded says that the instance has ended, or is about to.
+	// ErrEnded means that the instance has ended, or is about to.
 	ErrEnded = errors.New("the instance has ended")
-	// ErrPanicked says that the kernel of the stack has died.
+	// ErrPanicked means that the kernel of the stack has panicked.
 	ErrPanicked = errors.New("the kernel of its stack has died")
-	// ErrSilent says that the stack did not answer in time: it is stopped, or busy.
+	// ErrSilent means that the stack did not answer in time: it is stopped, or busy.
 	ErrSilent = errors.New("the stack does not answer")
 )
 
@@ -36,17 +36,17 @@ type Collector struct {
 	conn *stackconn.Conn
 	info *instance.Info
 	last *sample
-	// processes are those of the connections, by cookie, as far as they were looked
-	// for at the snapshot number asked.
+	// processes are the processes of connections, by cookie, as found at the snapshot
+	// with the number asked.
 	processes map[uint64][]sockdiag.Process
 	round     int
 }
 
-// ownersEvery is how many snapshots old what is known of the connections'
-// processes may be: a socket may be passed on.
+// ownersEvery is the number of snapshots for which the processes of connections are kept:
+// a socket may be passed to another process.
 const ownersEvery = 10
 
-// sample is what was read at a time.
+// sample is the data read at one time.
 type sample struct {
 	at      time.Time
 	release string
@@ -60,14 +60,14 @@ type sample struct {
 	amounts map[uint64]amount // of all sockets, by cookie
 }
 
-// New makes a Collector on a connection, which stays its caller's.
+// New makes a Collector on a connection, which the caller still owns.
 func New(conn *stackconn.Conn, info *instance.Info) *Collector {
 	return &Collector{conn: conn, info: info}
 }
 
-// Snapshot looks at the instance within SnapshotLimit. The rates are since the
-// last Snapshot that succeeded. The error is one of ErrEnded, ErrPanicked and
-// ErrSilent, where one of them says why.
+// Snapshot takes a snapshot of the instance within SnapshotLimit. The rates cover the
+// time since the last Snapshot that succeeded. The error is ErrEnded, ErrPanicked or
+// ErrSilent if one of them applies.
 func (c *Collector) Snapshot(ctx context.Context) (*Snapshot, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, SnapshotLimit, fmt.Errorf("%w within %v", ErrSilent, SnapshotLimit))
 	defer cancel()
@@ -84,7 +84,7 @@ func (c *Collector) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return s, nil
 }
 
-// reason finds out why the stack could not be asked.
+// reason finds out why the stack did not answer.
 func (c *Collector) reason(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, stackconn.ErrClosed), errors.Is(err, syscall.ESHUTDOWN):
@@ -100,7 +100,7 @@ func (c *Collector) reason(ctx context.Context, err error) error {
 	return err
 }
 
-// read asks the stack, and the host about its processes.
+// read queries the stack, and the host for its processes.
 func (c *Collector) read(ctx context.Context) (*sample, error) {
 	s := &sample{at: time.Now(), release: c.conn.Hello().Release}
 	n, err := stacknet.Open(ctx, c.conn)
@@ -137,8 +137,8 @@ func (c *Collector) read(ctx context.Context) (*sample, error) {
 	return s, nil
 }
 
-// connections lists the MPTCP connections with their subflows, and the TCP
-// connections that are part of none. A stack without MPTCP has but the latter.
+// connections lists the MPTCP connections with their subflows, and the TCP connections
+// that are not subflows. A stack without MPTCP has only the latter.
 func connections(ctx context.Context, conn *stackconn.Conn) ([]sockdiag.Connection, error) {
 	mptcp, err := sockdiag.List(ctx, conn, sockdiag.MPTCP)
 	if err != nil && !errors.Is(err, sockdiag.ErrUnsupported) {
@@ -159,7 +159,8 @@ func connections(ctx context.Context, conn *stackconn.Conn) ([]sockdiag.Connecti
 		}
 	}
 	for _, s := range tcp {
-		// A subflow of a connection that is gone is none of the program's.
+		// A subflow of a connection that has ended is not a connection of the
+		// program.
 		if s.Subflow == nil && !joined[s.Cookie] && connected(s) {
 			all = append(all, sockdiag.Connection{Socket: s})
 		}
@@ -167,13 +168,13 @@ func connections(ctx context.Context, conn *stackconn.Conn) ([]sockdiag.Connecti
 	return all, nil
 }
 
-// connected says whether a socket is one end of a connection, or will be. What is
-// left of one for the sake of late segments (TIME-WAIT) has nothing to show.
+// connected reports whether a socket is one end of a connection, or will be. A socket in
+// TIME-WAIT, which only waits for late segments, is not.
 func connected(s sockdiag.Socket) bool {
 	return s.State != sockdiag.Listen && s.State != sockdiag.Close && s.State != sockdiag.TimeWait
 }
 
-// attribute tells the listed connections their processes.
+// attribute sets the processes of the listed connections.
 func (c *Collector) attribute(ctx context.Context, s *Snapshot, now *sample) error {
 	fresh := c.processes == nil || c.round%ownersEvery == 0
 	for i := range s.Connections {

@@ -16,12 +16,12 @@ import (
 
 // cpuSample is the CPU time that the processes of an instance had used.
 type cpuSample struct {
-	stack  map[int]procstat.Process // lklhost; empty with the engine preload
-	target map[int]procstat.Process // those below it
+	stack  map[int]procstat.Process // lklhost; empty with engine preload
+	target map[int]procstat.Process // processes below lklhost
 }
 
-// readCPU reads it from this machine's /proc, or asks the machine that the instance
-// is on. Where lklrun is gone there nothing is known of it.
+// readCPU reads it from /proc of this machine, or asks the machine of the instance. If
+// lklrun there has ended, it is unknown.
 func readCPU(ctx context.Context, conn *stackconn.Conn, info *instance.Info) (cpuSample, error) {
 	host := int(conn.Hello().HostPID)
 	all, err := map[int]procstat.Process(nil), error(nil)
@@ -54,14 +54,14 @@ func cpuOf(all map[int]procstat.Process, host int, engine string) cpuSample {
 	return s
 }
 
-// since is what was used since before, in the time it took.
+// since is the CPU time used since before, in relation to the time between.
 func (s cpuSample) since(before cpuSample, took time.Duration) CPU {
 	return CPU{Stack: percent(s.stack, before.stack, took), Target: percent(s.target, before.target, took)}
 }
 
-// percent is what processes have used of one core. One that was not there before
-// has used all of its time since; what one used that has ended meanwhile is lost,
-// up to what its parent was told. Absent where no process tells.
+// percent is the usage of processes in percent of one core. A new process counts in full.
+// The time of a process that has ended is lost, except for what its parent was credited
+// with. It is absent if no process reports its time.
 func percent(now, before map[int]procstat.Process, took time.Duration) *float64 {
 	var used time.Duration
 	known := false

@@ -2,9 +2,8 @@
 
 package live
 
-// History remembers the last values of series, each under its key: what is drawn
-// as a line. It is bounded: in values by its length, in series by what the
-// snapshots still have.
+// History keeps the last values of several series, by key, to draw them as lines. Its
+// length limits the number of values; only series of the last snapshot are kept.
 type History struct {
 	length int
 	series map[string]*ring
@@ -22,9 +21,9 @@ func NewHistory(length int) *History {
 	return &History{length: length, series: map[string]*ring{}}
 }
 
-// Add adds a snapshot: the rates of its interfaces, of the listed connections and
-// of their subflows, under LinkKey and the ids, and those of the totals under "".
-// Series that the snapshot has not are forgotten.
+// Add adds a snapshot: the rates of its interfaces (under LinkKey), of the listed
+// connections and their subflows (under their ids), and of the totals (under ""). Series
+// that are not in the snapshot are dropped.
 func (h *History) Add(s *Snapshot) {
 	h.round++
 	h.put("", s.Totals.TxRate, s.Totals.RxRate)
@@ -66,8 +65,8 @@ func (h *History) put(key string, tx, rx Value) {
 	r.next = (r.next + 1) % h.length
 }
 
-// Rates returns the values of a series, sent and received together in bits a
-// second, the oldest first.
+// Rates returns the values of a series, sent plus received in bits a second, the oldest
+// first.
 func (h *History) Rates(key string) []Value {
 	r := h.series[key]
 	if r == nil {

@@ -27,8 +27,8 @@ func limit(t testing.TB) context.Context {
 	return ctx
 }
 
-// talks has a connection to itself, of MPTCP where asked for, and sends on it for
-// ever; and as many as it is told that send nothing.
+// talks has a connection to itself, with MPTCP if requested, and sends on it for ever. It
+// also opens the given number of connections that send nothing.
 const talks = `
 import socket, sys, threading, time
 mptcp, idle = sys.argv[1] == "mptcp", int(sys.argv[2])
@@ -120,7 +120,7 @@ func testCollector(t *testing.T, library, proto string, subflows int) {
 	if was := sender(last); from.BytesSent.N <= was.BytesSent.N {
 		t.Errorf("it had sent %v, then %v", was.BytesSent, from.BytesSent)
 	}
-	// Rate and bytes tell the same of the two looks.
+	// The rate agrees with the bytes of two snapshots.
 	if want := float64(8*(from.BytesSent.N-sender(last).BytesSent.N)) / s.Interval; abs(float64(from.TxRate.N)-want) > 1 {
 		t.Errorf("%v bit/s, want %v", from.TxRate, want)
 	}
@@ -136,7 +136,7 @@ func testCollector(t *testing.T, library, proto string, subflows int) {
 		t.Errorf("CPU %+v, totals %+v", s.CPU, s.Totals)
 	}
 
-	// A stack host that is stopped does not answer; when it ends, that is said.
+	// A stopped stack host does not answer; when it ends, that is reported.
 	testutil.Pause(t, h.PID, 10*time.Second)
 	ctx, cancel := context.WithTimeoutCause(context.Background(), 100*time.Millisecond, stackconn.ErrNoAnswer)
 	defer cancel()
@@ -152,8 +152,8 @@ func testCollector(t *testing.T, library, proto string, subflows int) {
 
 func abs(f float64) float64 { return max(f, -f) }
 
-// What a snapshot costs with a thousand connections, of which a fresh one looks
-// for the processes of all; with lklhost's part of it.
+// The cost of a snapshot with a thousand connections, including lklhost's part. A new
+// Collector looks for the processes of all connections.
 func BenchmarkSnapshot(b *testing.B) {
 	h, c := start(b, lklhost.Library(b), "tcp", "499")
 	testutil.WaitFor(b, "a thousand connections", 60*time.Second, func() bool {

@@ -10,7 +10,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// Kill ends a connection at once, or the one subflow of it whose id is given.
+// Kill ends a connection at once, or only the subflow with the given id.
 func Kill(ctx context.Context, conn *stackconn.Conn, c *Connection, subflow string) error {
 	sockets := c.Carriers()
 	if subflow != "" {

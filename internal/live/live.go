@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package live looks at a running stack again and again: its interfaces, its
-// connections with their subflows, what they carry a second, and the CPU time it
-// takes. lklctl top and lklctl web show what it finds.
+// Package live monitors a running stack: its interfaces, its connections with their
+// subflows, their rates, and the CPU time used. lklctl top and lklctl web show the
+// result.
 //
-// A Collector makes one Snapshot after the other on one connection; a Monitor
-// has one for each instance that runs, for as long as it does. A number that the
-// stack does not tell, and a rate that only the next look can give, are absent.
+// A Collector takes one Snapshot after another over one connection. A Monitor has a
+// Collector for each running instance. Numbers that the stack does not report are absent,
+// and so are rates in the first snapshot.
 package live
 
 import (
@@ -15,13 +15,13 @@ import (
 	"github.com/lklrun/lklrun/internal/sockdiag"
 )
 
-// MaxConnections is how many connections a snapshot lists at most: the busiest.
+// MaxConnections limits the connections in a snapshot to the busiest.
 const MaxConnections = 200
 
 // Value is a number that may be absent.
 type Value = sockdiag.Value
 
-// Snapshot is what an instance was like at a time.
+// Snapshot is the state of an instance at one time.
 type Snapshot struct {
 	// When the stack was asked.
 	Time time.Time `json:"time"`
@@ -40,7 +40,7 @@ type Snapshot struct {
 	Connections []Connection `json:"connections"`
 }
 
-// Instance is which run of lklrun it is.
+// Instance identifies a run of lklrun.
 type Instance struct {
 	// Name, as lklctl -n takes it.
 	Name string `json:"name"`
@@ -60,8 +60,8 @@ type Instance struct {
 	TargetPID int `json:"target_pid,omitempty"`
 }
 
-// Link is an interface of the stack. What it sent and received is seen from the
-// stack, since the interface was made.
+// Link is an interface of the stack. Sent and received are from the stack's view, since
+// the interface was made.
 type Link struct {
 	// Name in the stack.
 	Name string `json:"name"`
@@ -89,8 +89,8 @@ type Link struct {
 	TxRate Value `json:"tx_bit_s,omitzero"`
 }
 
-// Connection is a TCP or MPTCP connection. Bytes are those of the program: each
-// counts once, whichever subflow carried it and however often.
+// Connection is a TCP or MPTCP connection. Bytes are those of the program: each counts
+// once, whichever subflow carried it and however often.
 type Connection struct {
 	// The socket's cookie in hexadecimal: the stack gives it to no other.
 	ID string `json:"id"`
@@ -128,8 +128,8 @@ type Connection struct {
 	Sockets sockdiag.Connection `json:"-"`
 }
 
-// Subflow is a TCP connection, perhaps one of several that carry an MPTCP
-// connection. Bytes are those of TCP: what was sent again counts again.
+// Subflow is a TCP connection, perhaps one of several that carry an MPTCP connection.
+// Bytes are those of TCP: retransmitted bytes count again.
 type Subflow struct {
 	// The socket's cookie in hexadecimal.
 	ID string `json:"id"`
@@ -163,8 +163,8 @@ type Subflow struct {
 	RxRate Value `json:"rx_bit_s,omitzero"`
 }
 
-// CPU is the CPU time of the instance's processes on the host, in percent of one
-// core since the snapshot before: more than 100 when several cores worked.
+// CPU is the CPU time of the instance's processes on the host since the previous
+// snapshot, in percent of one core: more than 100 if several cores were used.
 type CPU struct {
 	// Of lklhost: the stack, and what carries the program's calls to it. Absent
 	// with the engine preload, whose stack is part of the program.

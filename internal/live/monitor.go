@@ -16,32 +16,32 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// ErrStarting says that the stack has not booted yet.
+// ErrStarting means that the stack has not booted yet.
 var ErrStarting = errors.New("it is starting: its stack has not booted yet")
 
-// Bounds of the time between two snapshots: oftener would be work for the stack
-// that nobody can read.
+// Bounds of the interval between snapshots. More frequent ones would load the stack, and
+// nobody could read them.
 const (
 	IntervalLeast = 50 * time.Millisecond
 	IntervalMost  = time.Hour
 )
 
-// discoverMost bounds how long an instance that has begun goes unnoticed.
+// discoverMost bounds the time until a new instance is noticed.
 const discoverMost = 2 * time.Second
 
-// Update is what a Monitor has to tell of an instance.
+// Update is a report of a Monitor about an instance.
 type Update struct {
 	Time     time.Time
 	Info     instance.Info
-	Conn     *stackconn.Conn // to ask more with, until the next update; nil with an Err
+	Conn     *stackconn.Conn // for further queries, until the next update; nil with an Err
 	Snapshot *Snapshot       // nil with an Err
-	// Err says why there is no snapshot: ErrStarting, ErrSilent or ErrPanicked,
-	// after which there may be one again, or ErrEnded, after which there is no
-	// further update.
+	// Err is the reason for a missing snapshot: ErrStarting, ErrSilent or
+	// ErrPanicked, which may be followed by a snapshot, or ErrEnded, which is the
+	// last update.
 	Err error
 }
 
-// Monitor follows the instances of a place as they come and go, or the one of a
+// Monitor follows the instances of a place as they start and end, or the one with a given
 // name.
 type Monitor struct {
 	place instance.Place
@@ -49,11 +49,11 @@ type Monitor struct {
 
 	mu       sync.Mutex
 	interval time.Duration
-	changed  chan struct{} // closed when interval is another
+	changed  chan struct{} // closed when the interval changes
 }
 
-// NewMonitor makes a Monitor that looks at each instance once an interval; name
-// is the only instance to follow, or empty for all.
+// NewMonitor makes a Monitor that takes a snapshot of each instance once an interval.
+// name is the only instance to follow, or empty for all.
 func NewMonitor(place instance.Place, name string, interval time.Duration) *Monitor {
 	m := &Monitor{place: place, name: name, changed: make(chan struct{})}
 	m.SetInterval(interval)
@@ -81,9 +81,9 @@ func (m *Monitor) pace() (time.Duration, <-chan struct{}) {
 	return m.interval, m.changed
 }
 
-// Run follows the instances until ctx is done and returns nil, or an error when
-// they cannot be listed. tell is called for one update after the other; what it
-// takes delays the next look at that instance.
+// Run follows the instances until ctx is done and returns nil, or an error if they cannot
+// be listed. It calls tell for one update after another; a slow tell delays the next
+// snapshot of that instance.
 func (m *Monitor) Run(ctx context.Context, tell func(Update)) error {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -126,8 +126,8 @@ func (m *Monitor) Run(ctx context.Context, tell func(Update)) error {
 	}
 }
 
-// pause waits for an interval, at most for the time given, or until done is
-// closed; false: ctx is done.
+// pause waits for an interval, but no longer than the given time or until done is closed;
+// false if ctx is done.
 func (m *Monitor) pause(ctx context.Context, done <-chan struct{}, most time.Duration) bool {
 	began := time.Now()
 	for {
@@ -146,7 +146,7 @@ func (m *Monitor) pause(ctx context.Context, done <-chan struct{}, most time.Dur
 	}
 }
 
-// follow tells of one instance until it has ended.
+// follow reports on one instance until it has ended.
 func (m *Monitor) follow(ctx context.Context, info instance.Info, tell func(Update)) {
 	for ctx.Err() == nil {
 		err := m.attached(ctx, &info, tell)
@@ -159,7 +159,7 @@ func (m *Monitor) follow(ctx context.Context, info instance.Info, tell func(Upda
 			return
 		}
 		info = now
-		if errors.Is(err, ErrEnded) { // its directory is not gone yet
+		if errors.Is(err, ErrEnded) { // its directory still exists
 			err = ErrStarting
 			if info.TargetPID != 0 {
 				err = ErrSilent
@@ -172,12 +172,12 @@ func (m *Monitor) follow(ctx context.Context, info instance.Info, tell func(Upda
 	}
 }
 
-// again looks whether an instance is still there: a run directory's name may be
-// that of a later run.
+// again checks whether an instance still exists: a later run may have taken over the name
+// of its run directory.
 func (m *Monitor) again(info instance.Info) (now instance.Info, gone bool) {
 	all, err := m.place.List()
 	if err != nil {
-		return info, false // not for us to say
+		return info, false // not decided here
 	}
 	for _, i := range all {
 		if i.Files() == info.Files() && i.Running && (info.PID == 0 || i.PID == info.PID) {
@@ -187,9 +187,9 @@ func (m *Monitor) again(info instance.Info) (now instance.Info, gone bool) {
 	return info, true
 }
 
-// attached makes one connection and tells of the instance as long as that serves.
-// What was not answered in time is given up with the connection: the stack host
-// then closes whatever belonged to it.
+// attached makes one connection and reports on the instance as long as it works. After a
+// timeout the connection is closed, so that the stack host frees everything that belongs
+// to it.
 func (m *Monitor) attached(ctx context.Context, info *instance.Info, tell func(Update)) error {
 	conn, err := dial(ctx, info)
 	if err != nil {
@@ -202,7 +202,7 @@ func (m *Monitor) attached(ctx context.Context, info *instance.Info, tell func(U
 	case ctlproto.CTL_STATE_PANICKED:
 		return ErrPanicked
 	}
-	if info.TargetPID == 0 { // what is listed before the program runs is not complete
+	if info.TargetPID == 0 { // the list is not complete before the program runs
 		if now, gone := m.again(*info); !gone {
 			*info = now
 		}

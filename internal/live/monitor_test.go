@@ -16,12 +16,12 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil/lklhost"
 )
 
-// An instance comes, is stopped, goes on, ends, and comes again under its name;
-// another one is none of the Monitor's business.
+// An instance starts, is stopped, continues, ends, and starts again under its name. The
+// Monitor ignores another one.
 func TestMonitor(t *testing.T) {
 	updates := make(chan Update, 1000)
 	ctx, cancel := context.WithCancel(context.Background())
-	m := NewMonitor(instance.Place{}, "web", time.Hour) // until it is told otherwise
+	m := NewMonitor(instance.Place{}, "web", time.Hour) // until it is changed
 	ended := make(chan error, 1)
 	go func() { ended <- m.Run(ctx, func(u Update) { updates <- u }) }()
 	defer cancel()
@@ -43,7 +43,7 @@ func TestMonitor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = d.Remove() }) // twice does no harm
+		t.Cleanup(func() { _ = d.Remove() }) // removing it twice does no harm
 		return d
 	}
 	dir("other")
@@ -60,7 +60,7 @@ func TestMonitor(t *testing.T) {
 		await("a snapshot", func(u Update) bool { return u.Err == nil && u.Snapshot.Instance.Stack == "vanilla" })
 		m.SetInterval(100 * time.Millisecond)
 		await("a rate", func(u Update) bool { return u.Err == nil && u.Snapshot.Interval > 0 })
-		if round == 0 { // it takes as long as SnapshotLimit
+		if round == 0 { // takes as long as SnapshotLimit
 			testutil.Pause(t, h.PID, 10*time.Second)
 			await("silence", func(u Update) bool { return errors.Is(u.Err, ErrSilent) })
 			h.Proc.Signal(syscall.SIGCONT)

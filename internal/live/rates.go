@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// amount is how much was sent and received, in bytes, since something began.
+// amount is the number of bytes sent and received since a start.
 type amount struct{ tx, rx Value }
 
-// bitRate is the bits a second between two counts of bytes; absent when one is,
-// and when the count went back, as when a socket was used for another connection.
+// bitRate is the rate in bits a second between two byte counts. It is absent if a count
+// is absent or went back, as when the socket was reused for another connection.
 func bitRate(now, was Value, took time.Duration) Value {
 	if !now.Known || !was.Known || now.N < was.N || took <= 0 {
 		return Value{}
@@ -19,8 +19,7 @@ func bitRate(now, was Value, took time.Duration) Value {
 	return Value{N: uint64(math.Round(8 * float64(now.N-was.N) / took.Seconds())), Known: true}
 }
 
-// rates are the rates of something that has counted now, and had counted was. What
-// was not there before began with nothing.
+// rates returns the rates between the counts was and now. A new object started at zero.
 func (a amount) rates(was amount, found bool, took time.Duration) (tx, rx Value) {
 	if !found {
 		was = amount{Value{Known: true}, Value{Known: true}}
@@ -28,7 +27,7 @@ func (a amount) rates(was amount, found bool, took time.Duration) (tx, rx Value)
 	return bitRate(a.tx, was.tx, took), bitRate(a.rx, was.rx, took)
 }
 
-// perSecond is the rate of a counter that is no amount of bytes.
+// perSecond is the rate of a counter that does not count bytes.
 func perSecond(now, was Value, took time.Duration) *float64 {
 	if !now.Known || !was.Known || now.N < was.N || took <= 0 {
 		return nil
@@ -37,7 +36,7 @@ func perSecond(now, was Value, took time.Duration) *float64 {
 	return &f
 }
 
-// plus adds what is known.
+// plus adds the values that are known.
 func plus(a, b Value) Value {
 	return Value{N: a.N + b.N, Known: a.Known || b.Known}
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// newSnapshot makes a snapshot of what was read now and before; was is nil the
-// first time.
+// newSnapshot makes a snapshot of the samples now and was; was is nil the first time.
 func newSnapshot(info *instance.Info, now, was *sample) *Snapshot {
 	s := &Snapshot{
 		Time: now.at,
@@ -85,8 +84,8 @@ func bytesOfLink(l stacknet.LinkState) amount {
 	return amount{tx: sockdiag.Known(l.Stats.TxBytes), rx: sockdiag.Known(l.Stats.RxBytes)}
 }
 
-// ranked is a connection by its place among those of a sample, with what decides
-// whether it is listed.
+// ranked is the index of a connection in a sample, with the values that decide whether it
+// is listed.
 type ranked struct {
 	at     int
 	cookie uint64
@@ -94,8 +93,7 @@ type ranked struct {
 	bytes  uint64 // both ways
 }
 
-// busier orders connections: those that carry most first, then those that have
-// carried most.
+// busier orders connections by rate, then by bytes carried, the largest first.
 func busier(a, b ranked) int {
 	return cmp.Or(
 		cmp.Compare(b.tx.N+b.rx.N, a.tx.N+a.rx.N),
@@ -136,8 +134,8 @@ func (s *Snapshot) addConnections(now, was *sample, took time.Duration) {
 	}
 }
 
-// Carriers are the TCP sockets of a connection, the one that began it first:
-// one for each of its Subflows, in their order.
+// Carriers are the TCP sockets of a connection, starting with the one that started it:
+// one for each of its Subflows, in the same order.
 func (c *Connection) Carriers() []sockdiag.Socket {
 	if c.Sockets.Proto == sockdiag.TCP {
 		return []sockdiag.Socket{c.Sockets.Socket}
@@ -181,8 +179,8 @@ func newSubflow(s sockdiag.Socket, names *stacknet.Names) Subflow {
 	return f
 }
 
-// bytesOf is what a connection has carried. A kernel that does not count for the
-// connection (before Linux 6.5) counts for its subflows.
+// bytesOf is the number of bytes of a connection. Kernels before Linux 6.5 do not count
+// them for the connection, only for its subflows.
 func bytesOf(c sockdiag.Connection) amount {
 	if c.Proto == sockdiag.TCP {
 		return bytesOfSubflow(c.Socket)

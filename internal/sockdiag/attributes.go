@@ -4,15 +4,16 @@ package sockdiag
 
 import "golang.org/x/sys/unix"
 
-// Timer is the timer of a socket that runs: idiag_timer, idiag_expires and
-// idiag_retrans of struct inet_diag_msg, include/uapi/linux/inet_diag.h.
+// Timer is the active timer of a socket: idiag_timer, idiag_expires and idiag_retrans of
+// struct inet_diag_msg, include/uapi/linux/inet_diag.h.
 type Timer struct {
 	Name        string `json:"name"`        // as ss(8) has it: on (retransmission and tail loss probe), keepalive, timewait, persist (zero window probe)
 	Expires     uint64 `json:"expires_ms"`  // milliseconds from now
 	Retransmits uint8  `json:"retransmits"` // retransmissions, or probes, in a row
 }
 
-// timerNames are those of tcp_get_info's caller, inet_diag_msg_attrs_fill.
+// timerNames are the names that ss(8) uses; the numbers are set in
+// inet_diag_msg_attrs_fill.
 var timerNames = [...]string{1: "on", 2: "keepalive", 3: "timewait", 4: "persist"}
 
 func decodeTimer(which, retransmits uint8, expires uint32) *Timer {
@@ -81,7 +82,7 @@ func decodeVegas(b []byte) *VegasInfo {
 	s := structure(b)
 	i := &VegasInfo{Enabled: s.u32(0).N != 0, RTTs: s.u32(4), RTT: s.u32(8), MinRTT: s.u32(12)}
 	for _, rtt := range []*Value{&i.RTT, &i.MinRTT} {
-		if rtt.N >= infiniteSsthresh { // 0x7fffffff is its "none", too
+		if rtt.N >= infiniteSsthresh { // 0x7fffffff means "none", too
 			*rtt = Value{}
 		}
 	}
@@ -102,13 +103,13 @@ func decodeDCTCP(b []byte) *DCTCPInfo {
 	return &DCTCPInfo{Enabled: s.u16(0).N != 0, CEState: s.u16(2), Alpha: s.u32(4), ECN: s.u32(8), Total: s.u32(12)}
 }
 
-// shutdownName is what the mask of INET_DIAG_SHUTDOWN says: RCV_SHUTDOWN and
+// shutdownName is the name for the mask of INET_DIAG_SHUTDOWN: RCV_SHUTDOWN and
 // SEND_SHUTDOWN of include/net/sock.h.
 func shutdownName(mask uint8) string {
 	return [4]string{"", "rcv", "snd", "both"}[mask&3]
 }
 
-// typeName is a socket type of socket(2).
+// typeName is the name of a socket type of socket(2).
 func typeName(t uint8) string {
 	switch t {
 	case unix.SOCK_STREAM:

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the kernel adds to a socket: the timer, memory, congestion control.
+// The attributes that the kernel adds to a socket: timer, memory, congestion control.
 func TestDecodeAttributes(t *testing.T) {
 	u32 := func(numbers ...uint32) (b []byte) {
 		for _, n := range numbers {
@@ -30,7 +30,7 @@ func TestDecodeAttributes(t *testing.T) {
 		ae.Uint8(attrTOS, 0x10)
 		ae.Uint32(attrMark, 5)
 	})
-	b[2], b[3] = 1, 3 // the retransmission timer, in the third attempt
+	b[2], b[3] = 1, 3 // the retransmission timer, at the third attempt
 	binary.NativeEndian.PutUint32(b[52:], 204)
 	s, err := decodeInet(TCP, b)
 	if err != nil {
@@ -62,7 +62,7 @@ func TestDecodeAttributes(t *testing.T) {
 	}
 }
 
-// The bit fields of tcp_info, and what stands in it for "none".
+// The bit fields of tcp_info, and its values that mean "none".
 func TestDecodeTCPBits(t *testing.T) {
 	b := make([]byte, 248)
 	b[1], b[5], b[6], b[7] = 3, byte(OptTimestamps|OptWScale), 0xa7, 1|2<<1

@@ -9,16 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// noCookie is INET_DIAG_NOCOOKIE, twice: what old kernels say of time-wait.
+// noCookie is INET_DIAG_NOCOOKIE, twice: the cookie of time-wait sockets in old kernels.
 const noCookie = 1<<64 - 1
 
-// isAutobound is INET_DIAG_BC_AUTO as a filter: four bytes of operation, whose
-// yes leads to the end, and no beyond it, which refuses.
+// isAutobound is INET_DIAG_BC_AUTO as a filter. It is one operation of four bytes. If it
+// matches it jumps to the end, which accepts; otherwise it jumps beyond, which rejects.
 var isAutobound = []byte{6, 4, 8, 0}
 
-// MarkAutobound tells sockets of the Internet families whose port the kernel has
-// chosen, by ss(8)'s rule: its own filter says that no program asked for it,
-// which is so of accepted connections too, and it is of ip_local_port_range.
+// MarkAutobound marks sockets of the Internet families whose port the kernel has chosen,
+// by the rule of ss(8). The kernel's filter must report that no program asked for the
+// port, which also holds for accepted connections, and the port must be in
+// ip_local_port_range.
 func MarkAutobound(ctx context.Context, stack interface {
 	Dialer
 	FileReader

@@ -31,13 +31,13 @@ func known(v any) (n, of int) {
 	return n, of
 }
 
-// Each kernel's structure is decoded as far as it reaches, and no further.
+// The structure of each kernel is decoded up to its length, and no further.
 func TestDecodeByLength(t *testing.T) {
 	full := make([]byte, 512)
 	for i := range full {
-		full[i] = 1 // no value that stands for "none"
+		full[i] = 1 // no value that means "none"
 	}
-	full[5] = 0xff // tcpi_options: window scaling as well
+	full[5] = 0xff // tcpi_options: including window scaling
 	last, all := 0, 0
 	for n := range full {
 		k, of := known(decodeTCPInfo(full[:n]))
@@ -208,7 +208,7 @@ func TestHolders(t *testing.T) {
 	}
 }
 
-// Of ourselves: a real /proc.
+// On this process: a real /proc.
 func TestAttribute(t *testing.T) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

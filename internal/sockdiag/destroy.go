@@ -16,15 +16,16 @@ import (
 // sockDestroy is SOCK_DESTROY, include/uapi/linux/sock_diag.h.
 const sockDestroy = 21
 
-// Destroy ends TCP sockets at once, as ss -K does: what they had still to deliver
-// is lost. Those that have ended meanwhile are as good.
+// Destroy ends TCP sockets at once, like ss -K: undelivered data is lost. It succeeds for
+// sockets that have ended meanwhile.
 func Destroy(ctx context.Context, d Dialer, sockets []Socket) error {
 	_, err := Kill(ctx, d, sockets)
 	return err
 }
 
-// Kill is Destroy for every kind of socket of the Internet families, and tells
-// which it has ended. Of an MPTCP connection the kernel ends only the subflows.
+// Kill is like Destroy, for every kind of socket of the Internet families, and returns
+// the sockets that it has ended. For an MPTCP connection the kernel ends only the
+// subflows.
 func Kill(ctx context.Context, d Dialer, sockets []Socket) (killed []Socket, err error) {
 	if len(sockets) == 0 {
 		return nil, nil
@@ -52,7 +53,7 @@ func Kill(ctx context.Context, d Dialer, sockets []Socket) (killed []Socket, err
 	return killed, errors.Join(errs...)
 }
 
-// request is the struct inet_diag_req_v2 for this socket alone.
+// request returns the struct inet_diag_req_v2 for this socket only.
 func (s *Socket) request() []byte {
 	req := make([]byte, sizeInetReq)
 	req[0], req[1] = uint8(s.Family), uint8(protocols[s.Proto])

@@ -17,7 +17,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// ErrUnsupported says that the stack's kernel cannot list sockets of a kind.
+// ErrUnsupported means that the stack's kernel cannot list sockets of a kind.
 var ErrUnsupported = errors.New("this stack does not list such sockets")
 
 // include/uapi/linux/inet_diag.h
@@ -45,19 +45,20 @@ const (
 	attrULPInfo   = 19
 	attrCgroup    = 21
 
-	// asked is idiag_ext. Vegas' bit asks for any congestion control's own values.
+	// asked is idiag_ext. The bit for Vegas requests the values of any congestion
+	// control.
 	asked = 1<<(attrInfo-1) | 1<<(attrVegas-1) | 1<<(attrCong-1) | 1<<(attrTOS-1) |
 		1<<(attrTClass-1) | 1<<(attrSKMemInfo-1) | 1<<(attrShutdown-1)
 
 	ulpName  = 1
 	ulpMPTCP = 3
 
-	ipprotoMPTCP = 262 // more than sdiag_protocol holds: see request
+	ipprotoMPTCP = 262 // does not fit in sdiag_protocol: see request
 	maxProtocol  = 255
 	allStates    = 1<<32 - 1
 )
 
-// protocols are the IP protocols of the kinds of sockets that inet_diag lists.
+// protocols are the IP protocols of the socket kinds that inet_diag lists.
 var protocols = map[Proto]uint32{
 	TCP: unix.IPPROTO_TCP, UDP: unix.IPPROTO_UDP, UDPLite: unix.IPPROTO_UDPLITE, Raw: unix.IPPROTO_RAW, MPTCP: ipprotoMPTCP,
 }
@@ -69,8 +70,7 @@ type Dialer interface {
 
 var _ Dialer = (*stackconn.Conn)(nil)
 
-// List lists the stack's sockets of one kind, IPv4's before IPv6's, in the
-// order the kernel tells them.
+// List lists the stack's sockets of one kind, IPv4 before IPv6, in the kernel's order.
 func List(ctx context.Context, d Dialer, proto Proto) ([]Socket, error) {
 	conn, err := d.Netlink(ctx, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
@@ -89,7 +89,7 @@ func List(ctx context.Context, d Dialer, proto Proto) ([]Socket, error) {
 		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 			var some []Socket
 			some, err = listInet(conn, proto, family, nil)
-			// A stack may be without IPv6.
+			// A stack may have no IPv6.
 			if family == unix.AF_INET6 && errors.Is(err, ErrUnsupported) {
 				err = nil
 			}
@@ -108,7 +108,7 @@ func List(ctx context.Context, d Dialer, proto Proto) ([]Socket, error) {
 	return all, nil
 }
 
-// dump makes one request and returns the datagrams' messages.
+// dump makes one request and returns the messages of all datagrams.
 func dump(conn *netlink.Conn, data []byte) ([]netlink.Message, error) {
 	msgs, err := conn.Execute(netlink.Message{
 		Header: netlink.Header{Type: sockDiagByFamily, Flags: netlink.Request | netlink.Dump},
@@ -126,16 +126,16 @@ func dump(conn *netlink.Conn, data []byte) ([]netlink.Message, error) {
 	return msgs, err
 }
 
-// knowsProtocols asks for a protocol that no kernel has. Those before Linux 5.9
-// ignore INET_DIAG_REQ_PROTOCOL, without which the number means raw sockets.
+// knowsProtocols requests a protocol that no kernel has. Kernels before Linux 5.9 ignore
+// INET_DIAG_REQ_PROTOCOL and take the number for raw sockets.
 func knowsProtocols(conn *netlink.Conn) bool {
 	const none = 0xffff
 	_, err := dumpInet(conn, none, unix.AF_INET, nil)
 	return err != nil
 }
 
-// listInet lists those of one family; bytecode, when there is some, is the
-// kernel's filter (INET_DIAG_BC_*).
+// listInet lists the sockets of one family; bytecode is an optional filter for the kernel
+// (INET_DIAG_BC_*).
 func listInet(conn *netlink.Conn, proto Proto, family uint8, bytecode []byte) ([]Socket, error) {
 	protocol, ok := protocols[proto]
 	if !ok {
@@ -156,7 +156,7 @@ func listInet(conn *netlink.Conn, proto Proto, family uint8, bytecode []byte) ([
 	return sockets, nil
 }
 
-// dumpInet makes one request for an IP protocol's sockets of a family.
+// dumpInet makes one request for the sockets of an IP protocol and a family.
 func dumpInet(conn *netlink.Conn, protocol uint32, family uint8, bytecode []byte) ([]netlink.Message, error) {
 	req := make([]byte, sizeInetReq)
 	req[0] = family
@@ -244,15 +244,14 @@ func decodeInet(proto Proto, b []byte) (Socket, error) {
 	return s, ad.Err()
 }
 
-// decodeULP decodes INET_ULP_INFO_*; the result is nil for other protocols
-// than MPTCP.
+// decodeULP decodes INET_ULP_INFO_*; the result is nil for protocols other than MPTCP.
 func decodeULP(ad *netlink.AttributeDecoder) (*Subflow, error) {
 	var f *Subflow
 	for ad.Next() {
 		switch ad.Type() {
 		case ulpName:
 			if ad.String() == "mptcp" && f == nil {
-				f = &Subflow{} // a listener tells no more
+				f = &Subflow{} // a listener has no attributes
 			}
 		case ulpMPTCP:
 			f = &Subflow{}

@@ -53,7 +53,7 @@ func sockaddr(t testing.TB, ap string) []byte {
 
 const ipprotoMPTCP = 262
 
-// listen listens in the stack.
+// listen opens a listening socket in the stack.
 func listen(t testing.TB, c *stackconn.Conn, family, proto int, addr string) *stackconn.Socket {
 	t.Helper()
 	ctx := limit(t)
@@ -70,7 +70,7 @@ func listen(t testing.TB, c *stackconn.Conn, family, proto int, addr string) *st
 	return s
 }
 
-// connect connects a socket in the stack, and accepts the other end.
+// connect connects a socket in the stack and accepts the connection.
 func connect(t testing.TB, c *stackconn.Conn, family, proto int, l *stackconn.Socket, addr string) (fd int) {
 	t.Helper()
 	ctx := limit(t)
@@ -101,7 +101,7 @@ func write(t testing.TB, c *stackconn.Conn, fd, n int) {
 	}
 }
 
-// procNet reads /proc/net/tcp or one like it: "local remote state inode" a line.
+// procNet reads /proc/net/tcp or a similar file: "local remote state inode" per line.
 func procNet(t testing.TB, c *stackconn.Conn, path string) []string {
 	t.Helper()
 	b, err := c.ReadFile(limit(t), path)
@@ -151,8 +151,8 @@ func lines(sockets []sockdiag.Socket) []string {
 	return all
 }
 
-// each runs a test in a stack of the host's kernel and in one of our library,
-// lo up with a second address that is an MPTCP endpoint.
+// each runs a test in a stack of the host's kernel and in one of our library. lo is up
+// and has a second address, which is an MPTCP endpoint.
 func each(t *testing.T, test func(t *testing.T, c *stackconn.Conn)) {
 	cfg := stacknet.Config{
 		Links: []stacknet.Link{{Name: "lo", Addrs: []netip.Prefix{netip.MustParsePrefix("127.0.1.1/8")}}},
@@ -302,7 +302,7 @@ func testMPTCPTree(t *testing.T, c *stackconn.Conn) {
 	if sent < 10000 {
 		t.Errorf("the subflows sent %d bytes", sent)
 	}
-	// The accepting side is another connection with its own two.
+	// The accepting side is another connection with two subflows of its own.
 	accepted := 0
 	for _, o := range conns {
 		if o.Local.Port() == 80 && o.State == sockdiag.Established {
@@ -320,7 +320,7 @@ func testMPTCPTree(t *testing.T, c *stackconn.Conn) {
 		t.Errorf("fallen back: %+v", f)
 	}
 
-	// What is written as JSON is read as the same.
+	// JSON output can be read back.
 	b, err := json.Marshal(conns)
 	if err != nil {
 		t.Fatal(err)
@@ -392,8 +392,8 @@ func testOtherSockets(t *testing.T, c *stackconn.Conn) {
 	}
 }
 
-// Each congestion control tells what it has, and no other's; a port that was
-// asked for is none that the kernel chose.
+// Each congestion control reports its own values only. A port that the program chose is
+// not marked as the kernel's choice.
 func TestCongestionControls(t *testing.T) {
 	c := lklhost.Start(t, testutil.NewNetns(t, "stack"), lklhost.Library(t), "true").Boot(t).Conn
 	if err := stacknet.Configure(limit(t), c, stacknet.Config{Links: []stacknet.Link{{Name: "lo"}}}); err != nil {
@@ -439,7 +439,7 @@ func TestCongestionControls(t *testing.T) {
 	}
 }
 
-// The file of MPTCP connections and sock_diag say the same of each.
+// The file of MPTCP connections and sock_diag agree about each connection.
 func TestProcConnectionsOfKernel(t *testing.T) {
 	c := lklhost.Start(t, testutil.NewNetns(t, "stack"), lklhost.Library(t), "true").Boot(t).Conn
 	if err := stacknet.Configure(limit(t), c, stacknet.Config{Links: []stacknet.Link{{Name: "lo"}}}); err != nil {
@@ -477,7 +477,7 @@ func TestProcConnectionsOfKernel(t *testing.T) {
 			a = append(a, fmt.Sprint(k.Family, k.Local, k.Remote, k.State, k.Inode, k.Proc.Token, k.Proc.RemoteToken, k.Proc.Subflows.N))
 		}
 		for _, k := range all {
-			var remote sockdiag.Value // the token of the other end, which is here too
+			var remote sockdiag.Value // token of the other end, which is in the same stack
 			for _, o := range all {
 				if o.Local == k.Remote && o.Remote == k.Local {
 					remote = o.MPTCP.Token
@@ -492,7 +492,7 @@ func TestProcConnectionsOfKernel(t *testing.T) {
 	})
 }
 
-// More sockets than one datagram of a dump holds.
+// More sockets than fit in one datagram of a dump.
 func TestMany(t *testing.T) { each(t, testMany) }
 
 func testMany(t *testing.T, c *stackconn.Conn) {

@@ -36,15 +36,15 @@ type MPTCPInfo struct {
 	LastAck      Value `json:"last_ack_recv_ms,omitzero"`
 }
 
-// Bits of mptcpi_flags.
+// Flags in mptcpi_flags.
 const (
 	mptcpInfoFallback  = 1 << 0
 	mptcpInfoRemoteKey = 1 << 1
 )
 
-// decodeMPTCPInfo reads the structure with its offsets on 64-bit: six bytes,
-// two of padding, two u32, three u64 to byte 40, three bytes and one of padding.
-// Linux 5.9 has the first 40 bytes, 6.1 44, 6.5 80, 6.7 84, 6.9 and later 96.
+// decodeMPTCPInfo decodes the structure with the offsets of 64-bit machines: six bytes,
+// two of padding, two u32, three u64 to byte 40, three bytes and one of padding. Linux
+// 5.9 has the first 40 bytes, 6.1 44, 6.5 80, 6.7 84, 6.9 and later 96.
 func decodeMPTCPInfo(b []byte) *MPTCPInfo {
 	s := structure(b)
 	flags := s.u32(8)
@@ -63,7 +63,7 @@ func decodeMPTCPInfo(b []byte) *MPTCPInfo {
 	}
 }
 
-// Subflow is what INET_DIAG_ULP_INFO tells of a TCP socket that carries MPTCP:
+// Subflow holds the INET_DIAG_ULP_INFO of a TCP socket that carries MPTCP:
 // MPTCP_SUBFLOW_ATTR_*, include/uapi/linux/mptcp.h.
 type Subflow struct {
 	Token       Value        `json:"token,omitzero"` // ours
@@ -78,7 +78,7 @@ type Subflow struct {
 // SubflowFlags are MPTCP_SUBFLOW_FLAG_*.
 type SubflowFlags uint32
 
-// The flags of a subflow that decide something here.
+// The flags that affect decisions here.
 const (
 	FlagCapableRemote SubflowFlags = 1 << 0
 	FlagCapableLocal  SubflowFlags = 1 << 1
@@ -90,7 +90,7 @@ const (
 	FlagFullyEstablished SubflowFlags = 1 << 6
 )
 
-// subflowFlagNames are words where ss(8) prints the letters MmJjBbecv.
+// subflowFlagNames are words for the flags that ss(8) prints as letters: MmJjBbecv.
 var subflowFlagNames = [...]string{
 	"capable-remote", "capable-local", "join-remote", "join-local",
 	"backup-remote", "backup-local", "fully-established", "connected", "mapped",
@@ -111,15 +111,15 @@ func (f SubflowFlags) Names() []string {
 	return names
 }
 
-// Backup says whether either side wants the subflow for the worst case only.
+// Backup reports whether either side wants the subflow as a backup only.
 func (f SubflowFlags) Backup() bool { return f&(FlagBackupLocal|FlagBackupRemote) != 0 }
 
-// MarshalText makes the names the flags' form in JSON.
+// MarshalText encodes the flags in JSON by their names.
 func (f SubflowFlags) MarshalText() ([]byte, error) {
 	return []byte(strings.Join(f.Names(), ",")), nil
 }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText decodes the output of MarshalText.
 func (f *SubflowFlags) UnmarshalText(b []byte) error {
 	*f = 0
 	for _, word := range strings.FieldsFunc(string(b), func(r rune) bool { return r == ',' }) {

@@ -20,7 +20,8 @@ const (
 	attrNetlinkMemInfo = 0
 )
 
-// netlinkNames are NETLINK_* of include/uapi/linux/netlink.h as ss(8) has them.
+// netlinkNames are the names that ss(8) uses for NETLINK_* of
+// include/uapi/linux/netlink.h.
 var netlinkNames = []string{
 	unix.NETLINK_ROUTE: "rtnl", unix.NETLINK_USERSOCK: "usersock", unix.NETLINK_FIREWALL: "fw",
 	unix.NETLINK_SOCK_DIAG: "tcpdiag", unix.NETLINK_NFLOG: "nflog", unix.NETLINK_XFRM: "xfrm",
@@ -31,7 +32,7 @@ var netlinkNames = []string{
 	unix.NETLINK_RDMA: "rdma", unix.NETLINK_CRYPTO: "crypto",
 }
 
-// NetlinkProtocol is the number of a netlink protocol by ss(8)'s name for it.
+// NetlinkProtocol returns the number of a netlink protocol by its name in ss(8).
 func NetlinkProtocol(name string) (uint64, bool) {
 	i := slices.Index(netlinkNames, name)
 	return uint64(max(i, 0)), i >= 0 && name != ""
@@ -46,7 +47,7 @@ func listNetlink(conn *netlink.Conn) ([]Socket, error) {
 		return nil, err
 	}
 	var sockets []Socket
-	// The kernel tells members of multicast groups twice (__netlink_diag_dump).
+	// The kernel lists members of multicast groups twice (__netlink_diag_dump).
 	seen := map[uint64]bool{}
 	for _, m := range msgs {
 		s, err := decodeNetlink(m.Data)

@@ -14,7 +14,7 @@ import (
 	"github.com/lklrun/lklrun/internal/procstat"
 )
 
-// Process is a process that has a socket, or made it.
+// Process is a process that has a socket open or has made it.
 type Process struct {
 	PID  int    `json:"pid"`  // on the host
 	Comm string `json:"comm"` // the first 15 characters of its name
@@ -23,9 +23,9 @@ type Process struct {
 	FDs []int `json:"fds,omitempty"`
 }
 
-// Attribute tells each socket's processes: those that hold the carrier which stands
-// for the socket, whoever made it. owners comes from the stack host; holding finds the
-// processes of carriers by inode, and is called once if at all.
+// Attribute sets the processes of each socket: those that hold its carrier, whichever
+// process made it. owners comes from the stack host. holding finds the processes of
+// carriers by inode, and is called at most once.
 func Attribute(sockets []Socket, owners []ctlproto.Owner, holding func(carriers []uint64) map[uint64][]Process) {
 	byStack := make(map[uint64]ctlproto.Owner, len(owners))
 	for _, o := range owners {
@@ -54,14 +54,14 @@ func Attribute(sockets []Socket, owners []ctlproto.Owner, holding func(carriers 
 	}
 }
 
-// Holding returns, by inode, the processes below root, which is the stack host, that
-// have a socket of this machine open.
+// Holding returns, by inode, the processes below root, the stack host, that have a socket
+// of this machine open.
 func Holding(root int) map[uint64][]Process {
 	return holding(procstat.Root, descendants(procstat.Root, root))
 }
 
-// descendants lists the processes below root, without root; none when the host's
-// processes cannot be seen.
+// descendants lists the processes below root, without root; none if the host's processes
+// are not visible.
 func descendants(proc string, root int) []int {
 	all, err := procstat.List(proc)
 	if err != nil {
@@ -70,8 +70,8 @@ func descendants(proc string, root int) []int {
 	return procstat.Below(all, root)
 }
 
-// holding returns, by inode, the processes among pids that have a socket open.
-// What must not be seen is left out: Attribute has a second source.
+// holding returns, by inode, the processes among pids that have a socket open. Processes
+// without access are left out: Attribute has a second source.
 func holding(proc string, pids []int) map[uint64][]Process {
 	all := map[uint64][]Process{}
 	for _, pid := range pids {

@@ -21,8 +21,8 @@ type FileReader interface {
 	ReadFile(ctx context.Context, path string) ([]byte, error)
 }
 
-// Pings lists the sockets of unprivileged ping(8), SOCK_DGRAM of ICMP and ICMPv6,
-// which sock_diag does not know: from /proc/net/icmp and /proc/net/icmp6.
+// Pings lists the sockets of unprivileged ping(8), SOCK_DGRAM of ICMP and ICMPv6, which
+// sock_diag does not list. It reads /proc/net/icmp and /proc/net/icmp6.
 func Pings(ctx context.Context, r FileReader) ([]Socket, error) {
 	var all []Socket
 	for path, family := range map[string]int{"/proc/net/icmp": unix.AF_INET, "/proc/net/icmp6": unix.AF_INET6} {
@@ -48,7 +48,7 @@ func Pings(ctx context.Context, r FileReader) ([]Socket, error) {
 }
 
 // parsePing parses a line of ping_v4_format_sock, net/ipv4/ping.c, or of
-// __ip6_dgram_sock_seq_show, net/ipv6/datagram.c; they have the same columns.
+// __ip6_dgram_sock_seq_show, net/ipv6/datagram.c, which have the same columns.
 func parsePing(line string, family int) (Socket, error) {
 	f := strings.Fields(line)
 	if len(f) < 12 {
@@ -76,8 +76,8 @@ func parsePing(line string, family int) (Socket, error) {
 	return s, errors.Join(append(errs, err)...)
 }
 
-// procAddr parses an address as procfs has it: words of 32 bits in the machine's
-// order, the port in hexadecimal.
+// procAddr parses an address in the format of procfs: 32-bit words in host byte order,
+// the port in hexadecimal.
 func procAddr(text string) (netip.AddrPort, error) {
 	words, port, ok := strings.Cut(text, ":")
 	b, err := hex.DecodeString(words)

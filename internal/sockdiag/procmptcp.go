@@ -15,18 +15,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ProcMPTCP is what the file of MPTCP connections that MPTCP had before it was
-// part of Linux tells of one beside its addresses and queues.
+// ProcMPTCP holds what the connection file of out-of-tree MPTCP shows of a connection in
+// addition to its addresses and queues.
 type ProcMPTCP struct {
 	Token       Value `json:"token,omitzero"`        // ours, which names the connection
 	RemoteToken Value `json:"remote_token,omitzero"` // the peer's
 	Subflows    Value `json:"subflows,omitzero"`     // how many; which TCP sockets they are is not told
 }
 
-// ProcConnections lists the MPTCP connections of a stack whose sock_diag has
-// none: from /proc/net/mptcp_net/mptcp, or from /proc/net/mptcp, where the first
-// versions and lklrun's library have it. All that the file does not tell is
-// absent, the list of subflows too. ErrUnsupported: there is no such file.
+// ProcConnections lists the MPTCP connections of a stack whose sock_diag does not list
+// them. It reads /proc/net/mptcp_net/mptcp, or /proc/net/mptcp, which the first versions
+// and lklrun's library have. Values that the file does not contain are absent, including
+// the list of subflows. ErrUnsupported means that there is no such file.
 func ProcConnections(ctx context.Context, r FileReader) ([]Connection, error) {
 	for _, path := range []string{"/proc/net/mptcp_net/mptcp", "/proc/net/mptcp"} {
 		text, err := r.ReadFile(ctx, path)
@@ -45,7 +45,7 @@ func ProcConnections(ctx context.Context, r FileReader) ([]Connection, error) {
 	return nil, ErrUnsupported
 }
 
-// parseProcMPTCP parses the file with its heading.
+// parseProcMPTCP parses the file, including its heading.
 func parseProcMPTCP(text string) ([]Connection, error) {
 	conns := []Connection{}
 	for i, line := range strings.Split(strings.TrimSpace(text), "\n") {
@@ -64,10 +64,9 @@ func parseProcMPTCP(text string) ([]Connection, error) {
 	return conns, nil
 }
 
-// parseProcMPTCPLine parses a line of mptcp_pm_seq_show, net/mptcp/mptcp_ctrl.c
-// of the MPTCP outside Linux: sl: loc_tok rem_tok v6 local_address
-// remote_address st ns tx_queue:rx_queue inode. IPv4 in an IPv6 socket is
-// written as IPv4.
+// parseProcMPTCPLine parses a line of mptcp_pm_seq_show, net/mptcp/mptcp_ctrl.c of
+// out-of-tree MPTCP: sl: loc_tok rem_tok v6 local_address remote_address st ns
+// tx_queue:rx_queue inode. IPv4 in an IPv6 socket is written as IPv4.
 func parseProcMPTCPLine(line string) (Connection, error) {
 	f := strings.Fields(line)
 	if len(f) < 10 {
@@ -102,7 +101,7 @@ func parseProcMPTCPLine(line string) (Connection, error) {
 		errs = append(errs, err)
 	}
 	c.State = State(state.N)
-	// -1 is for readers who may not know them, 0 for what is not agreed yet.
+	// -1 hides the value from unprivileged readers, 0 means not agreed yet.
 	for _, token := range []*Value{&p.Token, &p.RemoteToken} {
 		if token.N == math.MaxUint32 || token.N == 0 {
 			*token = Value{}

@@ -18,14 +18,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// As a kernel with MPTCP v0.9x writes it, on a machine with little endian.
+// Written by a kernel with MPTCP v0.9x on a little-endian machine.
 const procMPTCP = `  sl  loc_tok  rem_tok  v6 local_address                         remote_address                        st ns tx_queue rx_queue inode
    0: 2D0B85BA 39F8CCC5  0 6601A8C0:E89F                         2DE66882:0050                         01 02 00000010:00000003 21895
    1: 85BA 0000  1 000001FD000000000000000002000000:A046 000001FD000000000000000001000000:01BB 02 01 00000000:00000000 0
    2: FFFFFFFF FFFFFFFF  0 0100007F:0050                         0100007F:C350                         08 0A 00000000:00000000 7
 `
 
-// bigEndian writes the words of the addresses as a machine of the other order does.
+// bigEndian converts the words of the addresses to those of a big-endian machine.
 func bigEndian(text string) string {
 	return strings.NewReplacer("6601A8C0:", "C0A80166:", "2DE66882:", "8268E62D:", "0100007F:", "7F000001:",
 		"000001FD000000000000000002000000:", "FD010000000000000000000000000002:",
@@ -97,7 +97,7 @@ func (f files) ReadFile(_ context.Context, path string) ([]byte, error) {
 	return nil, fs.ErrNotExist
 }
 
-// The newer place is looked at first.
+// The newer path is tried first.
 func TestProcConnections(t *testing.T) {
 	heading, _, _ := strings.Cut(procMPTCP, "\n")
 	for name, c := range map[string]struct {
@@ -131,7 +131,8 @@ func (k oldKernel) Netlink(context.Context, int, ...uint32) (*netlink.Conn, erro
 	}), nil
 }
 
-// Raw sockets are not taken for MPTCP's, nor their absence for that of connections.
+// Raw sockets are not taken for those of MPTCP, and an empty list does not mean that
+// there are no connections.
 func TestOldKernel(t *testing.T) {
 	raw := inetMessage(t, func(*netlink.AttributeEncoder) {})
 	for _, k := range []oldKernel{{}, {raw}} {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sockdiag lists the sockets of a stack through sock_diag(7), decodes
-// what the kernel tells of each (struct tcp_info, struct mptcp_info, the MPTCP
-// subflow attributes), joins subflows to their connections, and finds the
-// processes whose sockets they are.
+// Package sockdiag lists the sockets of a stack through sock_diag(7) and decodes what the
+// kernel reports of each (struct tcp_info, struct mptcp_info, the MPTCP subflow
+// attributes). It joins subflows to their connections and finds the processes of sockets.
 //
-// The structures have grown with every kernel. They are decoded as far as they
-// reach: what a stack does not tell is absent, not zero.
+// The structures have grown with every kernel. They are decoded up to their length:
+// values that a stack does not report are absent, not zero.
 package sockdiag
 
 import (
@@ -17,7 +16,7 @@ import (
 	"strconv"
 )
 
-// Value is a number that a stack may or may not tell.
+// Value is a number that may be absent.
 type Value struct {
 	N     uint64
 	Known bool
@@ -26,7 +25,7 @@ type Value struct {
 // Known makes a value that is known.
 func Known(n uint64) Value { return Value{n, true} }
 
-// IsZero says that the value is absent; encoding/json's omitzero asks for it.
+// IsZero reports whether the value is absent; encoding/json's omitzero calls it.
 func (v Value) IsZero() bool { return !v.Known }
 
 // MarshalJSON writes the number, or null.
@@ -37,7 +36,7 @@ func (v Value) MarshalJSON() ([]byte, error) {
 	return strconv.AppendUint(nil, v.N, 10), nil
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON decodes the output of MarshalJSON.
 func (v *Value) UnmarshalJSON(b []byte) error {
 	var n *uint64
 	if err := json.Unmarshal(b, &n); err != nil {
@@ -50,17 +49,17 @@ func (v *Value) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// State is the state of a socket, TCP_* of include/net/tcp_states.h, which
-// other protocols borrow.
+// State is the state of a socket, TCP_* of include/net/tcp_states.h. Other protocols use
+// the same numbers.
 type State uint8
 
-// The states that are asked for by name.
+// States that code here refers to.
 const (
 	Established State = 1
 	SynSent     State = 2
 	SynRecv     State = 3
 	TimeWait    State = 6
-	Close       State = 7 // what is not connected, of protocols without connections
+	Close       State = 7 // not connected, for protocols without connections
 	CloseWait   State = 8
 	Listen      State = 10
 
@@ -69,7 +68,7 @@ const (
 	closing  State = 11
 )
 
-// stateNames are ss(8)'s.
+// stateNames are the names that ss(8) uses.
 var stateNames = [...]string{
 	1: "ESTAB", 2: "SYN-SENT", 3: "SYN-RECV", 4: "FIN-WAIT-1", 5: "FIN-WAIT-2",
 	6: "TIME-WAIT", 7: "UNCONN", 8: "CLOSE-WAIT", 9: "LAST-ACK", 10: "LISTEN",
@@ -84,14 +83,14 @@ func (s State) String() string {
 	return fmt.Sprintf("STATE-%d", uint8(s))
 }
 
-// Closing says that the socket has been closed on this side, and its peer is yet
-// to say that it knows.
+// Closing reports whether this side has closed the socket and the peer has not yet
+// acknowledged that.
 func (s State) Closing() bool { return s == finWait1 || s == closing || s == lastAck }
 
-// MarshalText makes the name the state's form in JSON.
+// MarshalText encodes the state in JSON by its name.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText decodes the output of MarshalText.
 func (s *State) UnmarshalText(b []byte) error {
 	for i, name := range stateNames {
 		if name != "" && name == string(b) {
@@ -107,7 +106,7 @@ func (s *State) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Proto is a kind of socket, under the name that netstat shows.
+// Proto is a kind of socket, by its name in netstat.
 type Proto string
 
 // The kinds of sockets that can be listed.
@@ -116,7 +115,7 @@ const (
 	UDP     Proto = "udp"
 	UDPLite Proto = "udplite"
 	Raw     Proto = "raw"
-	ICMP    Proto = "icmp" // of unprivileged ping(8); ICMPv6's too
+	ICMP    Proto = "icmp" // of unprivileged ping(8); includes ICMPv6
 	MPTCP   Proto = "mptcp"
 	Unix    Proto = "unix"
 	Packet  Proto = "packet"

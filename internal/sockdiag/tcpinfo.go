@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TCPInfo is struct tcp_info, include/uapi/linux/tcp.h; behind each field stands
-// the member that it is. Rates are in bytes a second.
+// TCPInfo is struct tcp_info, include/uapi/linux/tcp.h; the comment of each field names
+// the member. Rates are in bytes a second.
 type TCPInfo struct {
 	CAState   Value      `json:"ca_state,omitzero"`              // tcpi_ca_state: 0 open, 1 disorder, 2 CWR, 3 recovery, 4 loss
 	Options   TCPOptions `json:"options,omitempty"`              // tcpi_options: what was negotiated or seen, joined by commas
@@ -82,8 +82,8 @@ type TCPInfo struct {
 	LastAck  Value `json:"last_ack_recv_ms,omitzero"`  // tcpi_last_ack_recv, milliseconds ago
 }
 
-// How the kernel writes "none": in tcpi_snd_ssthresh (TCP_INFINITE_SSTHRESH), for
-// tcpi_min_rtt before the first sample, for rates that are not set.
+// Values that mean "none": in tcpi_snd_ssthresh (TCP_INFINITE_SSTHRESH), in tcpi_min_rtt
+// before the first sample, and in rates that are not set.
 const (
 	infiniteSsthresh = 0x7fffffff
 	noMinRTT         = 1<<32 - 1
@@ -93,7 +93,7 @@ const (
 // caStates are enum tcp_ca_state, include/uapi/linux/tcp.h.
 var caStates = [...]string{"open", "disorder", "CWR", "recovery", "loss"}
 
-// CAStateName is the state of loss recovery in a word; empty: not known.
+// CAStateName is the state of loss recovery in a word; empty if unknown.
 func (i *TCPInfo) CAStateName() string {
 	if !i.CAState.Known || i.CAState.N >= uint64(len(caStates)) {
 		return ""
@@ -101,8 +101,8 @@ func (i *TCPInfo) CAStateName() string {
 	return caStates[i.CAState.N]
 }
 
-// SlowStart is tcp_in_slow_start of include/net/tcp.h: the window has not come to
-// where slow start ends. ok is false where the stack does not tell.
+// SlowStart is tcp_in_slow_start of include/net/tcp.h: the window is below the slow-start
+// threshold. ok is false if the stack does not report that.
 func (i *TCPInfo) SlowStart() (yes, ok bool) {
 	if !i.Cwnd.Known {
 		return false, false
@@ -113,7 +113,7 @@ func (i *TCPInfo) SlowStart() (yes, ok bool) {
 // TCPOptions are TCPI_OPT_*, include/uapi/linux/tcp.h.
 type TCPOptions uint8
 
-// The options that decide how other values are read.
+// Options that affect the meaning of other values.
 const (
 	OptTimestamps TCPOptions = 1 << 0
 	OptSACK       TCPOptions = 1 << 1
@@ -134,10 +134,10 @@ func (o TCPOptions) Names() []string {
 	return names
 }
 
-// MarshalText makes the names the options' form in JSON.
+// MarshalText encodes the options in JSON by their names.
 func (o TCPOptions) MarshalText() ([]byte, error) { return []byte(strings.Join(o.Names(), ",")), nil }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText decodes the output of MarshalText.
 func (o *TCPOptions) UnmarshalText(b []byte) error {
 	*o = 0
 	for _, word := range strings.FieldsFunc(string(b), func(r rune) bool { return r == ',' }) {
@@ -221,7 +221,7 @@ func decodeTCPInfo(b []byte) *TCPInfo {
 		LastRecv:     s.u32(unsafe.Offsetof(at.Last_data_recv)),
 		LastAck:      s.u32(unsafe.Offsetof(at.Last_ack_recv)),
 	}
-	// Two bytes of bit fields stand behind tcpi_options, from the low bit on.
+	// Two bytes of bit fields follow tcpi_options, starting at the low bit.
 	shifts, flags := s.u8(unsafe.Offsetof(at.Options)+1), s.u8(unsafe.Offsetof(at.Options)+2)
 	if i.Options&OptWScale != 0 && shifts.Known {
 		i.SndWScale, i.RcvWScale = Known(shifts.N&15), Known(shifts.N>>4)
@@ -245,11 +245,11 @@ func decodeTCPInfo(b []byte) *TCPInfo {
 	return i
 }
 
-// forListener takes out what two members mean for a listening socket: its queue,
-// which the socket has as RecvQ and SendQ.
+// forListener removes two members that have another meaning for a listening socket: its
+// queue, which RecvQ and SendQ contain.
 func (i *TCPInfo) forListener() { i.Unacked, i.Sacked = Value{}, Value{} }
 
-// positive is for members in which 0 says that there is no such thing yet.
+// positive reads a member in which 0 means "none yet".
 func (s structure) positive(off uintptr) Value {
 	if v := s.u32(off); v.N != 0 {
 		return v

@@ -16,10 +16,10 @@ type Connection struct {
 	Proc *ProcMPTCP `json:"proc_mptcp,omitempty"` // by ProcConnections, which knows no subflows
 }
 
-// Tree joins each MPTCP socket with its subflows, in the order of the former. A
-// subflow has its connection's inode once that belongs to a file
-// (mptcp_sock_graft, net/mptcp/protocol.h), and its token once the handshake
-// has got that far; a listener is joined by its address.
+// Tree joins each MPTCP socket with its subflows, in the order of the MPTCP sockets. A
+// subflow has its connection's inode once that belongs to a file (mptcp_sock_graft,
+// net/mptcp/protocol.h), and its token once the handshake is far enough. A listener is
+// joined by its address.
 func Tree(mptcp, tcp []Socket) []Connection {
 	conns := make([]Connection, 0, len(mptcp))
 	byInode, byToken, byListen := map[uint64]int{}, map[uint64]int{}, map[netip.AddrPort]int{}
@@ -70,8 +70,8 @@ func Connections(ctx context.Context, d Dialer) ([]Connection, error) {
 	return Tree(mptcp, tcp), nil
 }
 
-// BySubflow orders subflows: the one that began the connection first, then by
-// interface and addresses.
+// BySubflow orders subflows: the one that started the connection first, then by interface
+// and addresses.
 func BySubflow(a, b Socket) int {
 	return cmp.Or(
 		cmp.Compare(joined(a), joined(b)),
@@ -81,7 +81,7 @@ func BySubflow(a, b Socket) int {
 	)
 }
 
-// joined is 1 for a subflow that joined a connection.
+// joined is 1 for a subflow that has joined an existing connection.
 func joined(s Socket) int {
 	if s.Subflow != nil && s.Subflow.Flags&(FlagJoinLocal|FlagJoinRemote) != 0 {
 		return 1
