@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ab compares variants of a run, such as two stacks, by running a command
-// with each in turns: what each run cost, medians, their spread, and whether a
-// difference is more than chance.
+// Package ab compares variants of a run, such as two stacks: it runs a command with each
+// in turns. It reports the cost of each run, medians, their spread, and whether a
+// difference is significant.
 package ab
 
 import (
@@ -14,7 +14,7 @@ import (
 	"golang.org/x/perf/benchmath"
 )
 
-// Comparison is what came of the runs.
+// Comparison is the result of the runs.
 type Comparison struct {
 	Command  []string  `json:"command"`  // that was run
 	Started  time.Time `json:"started"`  // when the first run began
@@ -32,7 +32,7 @@ type Variant struct {
 	Metrics []Metric `json:"metrics"` // of the runs that went well
 }
 
-// Run is what one run cost. What is not known is absent.
+// Run is the cost of one run. Unknown values are absent.
 type Run struct {
 	Number   int              `json:"number"`                   // among all runs, from 1 on
 	Status   int              `json:"status"`                   // of the command, as a shell has it
@@ -73,7 +73,7 @@ type Metric struct {
 	values []float64
 }
 
-// metrics are the numbers that are compared, by their names.
+// metrics are the compared numbers, by name.
 var metrics = []struct {
 	name string
 	of   func(*Run) *float64
@@ -85,12 +85,12 @@ var metrics = []struct {
 	{"retrans", func(r *Run) *float64 { return r.Retrans }},
 }
 
-// Runner makes one run of a variant; an error says that no run can be made.
+// Runner makes one run of a variant; an error means that no run is possible.
 type Runner func(ctx context.Context, v *Variant) (Run, error)
 
-// Compare runs the variants in turns: once or more each to warm up, then A B, B A,
-// A B, so that neither has always the cold or the warm start. When ctx is done it
-// compares what there is. next is told of each run before it is made.
+// Compare runs the variants in turns, after one or more warm-up runs each. The order is A
+// B, B A, A B, so that no variant always starts first. When ctx is done it compares the
+// runs so far. It calls next before each run.
 func (c *Comparison) Compare(ctx context.Context, run Runner, next func(n, of int, v *Variant)) error {
 	c.Started = time.Now()
 	defer c.finish()
@@ -109,7 +109,7 @@ func (c *Comparison) Compare(ctx context.Context, run Runner, next func(n, of in
 			next(n, (c.Warmups+c.Rounds)*len(order), v)
 			n++
 			r, err := run(ctx, v)
-			if ctx.Err() != nil { // that one was cut short
+			if ctx.Err() != nil { // the last run was interrupted
 				c.Stopped = true
 				return nil
 			}
@@ -125,7 +125,7 @@ func (c *Comparison) Compare(ctx context.Context, run Runner, next func(n, of in
 	return nil
 }
 
-// Failed is how many runs failed, warm-ups among them.
+// Failed is the number of failed runs, including warm-ups.
 func (v *Variant) Failed() (n int) {
 	for _, r := range v.Runs {
 		if r.Failed {
@@ -135,10 +135,10 @@ func (v *Variant) Failed() (n int) {
 	return n
 }
 
-// significance is the probability below which a difference is taken for one.
+// significance is the probability below which a difference counts as significant.
 const significance = 0.05
 
-// finish reckons the metrics.
+// finish computes the metrics.
 func (c *Comparison) finish() {
 	for i := range c.Variants {
 		v := &c.Variants[i]
@@ -185,8 +185,8 @@ func newMetric(name string, values []float64) Metric {
 	}
 }
 
-// quantile is between the two values next to it, in proportion (Hyndman and Fan's
-// definition 7, that of R and of spreadsheets).
+// quantile interpolates between the two nearest values (Hyndman and Fan's definition 7,
+// as in R and spreadsheets).
 func quantile(sorted []float64, q float64) float64 {
 	at := q * float64(len(sorted)-1)
 	n := int(at)
@@ -196,11 +196,11 @@ func quantile(sorted []float64, q float64) float64 {
 	return sorted[n] + (at-float64(n))*(sorted[n+1]-sorted[n])
 }
 
-// leastRuns is how many runs of each it takes for the test to tell any
-// difference: of 3 and 3 the most extreme order has a chance of 0.1.
+// leastRuns is the number of runs per variant that the test needs to find any difference:
+// with 3 and 3, the most extreme order has a probability of 0.1.
 const leastRuns = 4
 
-// against compares with the first variant's.
+// against compares a metric with that of the first variant.
 func (m *Metric) against(base *Metric) {
 	if base.Median != 0 {
 		ratio := m.Median / base.Median
@@ -212,7 +212,7 @@ func (m *Metric) against(base *Metric) {
 	thresholds := benchmath.Thresholds{CompareAlpha: significance}
 	test := benchmath.AssumeNothing.Compare(benchmath.NewSample(base.values, &thresholds), benchmath.NewSample(m.values, &thresholds))
 	p := test.P
-	if base.Min == m.Min && base.Max == m.Max && base.Min == base.Max { // all are the same: no test says so
+	if base.Min == m.Min && base.Max == m.Max && base.Min == base.Max { // all values are equal, a case that the test does not cover
 		p = 1
 	}
 	m.P, m.Differ = &p, p < significance

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// The picture's measures, in pixels.
+// Sizes of the picture, in pixels.
 const (
 	plotHeight = 320 // of the axis
 	plotColumn = 140 // of a variant
@@ -20,7 +20,7 @@ const (
 	plotTicks  = 4   // lines above zero
 )
 
-// CheckPlot says whether a plot can go to a file of that name.
+// CheckPlot checks the file name of a plot.
 func CheckPlot(path string) error {
 	if !strings.EqualFold(filepath.Ext(path), ".svg") {
 		return fmt.Errorf("%q: expected a file that ends in .svg", path)
@@ -28,8 +28,8 @@ func CheckPlot(path string) error {
 	return nil
 }
 
-// Plot writes the times of all variants as boxes, from quartile to quartile with
-// the median in between, and each run as a point beside its box.
+// Plot draws the times of all variants as boxes from quartile to quartile, with the
+// median inside and each run as a point beside its box.
 func (c *Comparison) Plot(path string) error {
 	if err := os.WriteFile(path, c.svg(), 0o666); err != nil {
 		return fmt.Errorf("writing the plot: %w", err)
@@ -61,7 +61,7 @@ func (c *Comparison) svg() []byte {
 	for i := range c.Variants {
 		x := float64(plotMargin) + plotColumn*(float64(i)+0.5)
 		fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", x, plotMargin+plotHeight+20, html.EscapeString(c.Variants[i].Name))
-		if m := c.Variants[i].metric("time_s"); m != nil { // else no run of it succeeded
+		if m := c.Variants[i].metric("time_s"); m != nil { // otherwise no run succeeded
 			drawBox(&b, m, x, y)
 		}
 	}

@@ -20,24 +20,24 @@ import (
 	"github.com/lklrun/lklrun/internal/launch"
 )
 
-// endLimit is how long a run may take to end when it is told to.
+// endLimit is the time for a run to end after it was told to.
 const endLimit = 15 * time.Second
 
-// mostWords is what is kept of what a run writes to standard error.
+// mostWords limits the kept part of a run's standard error.
 const mostWords = 2000
 
-// Program makes runs by a program that writes a launch.Report to the descriptor
-// whose number follows --report.
+// Program makes runs with a program that writes a launch.Report to the descriptor given
+// with --report.
 type Program struct {
 	Path    string
 	Flags   []string // of all variants
 	Command []string
 	Stdout  io.Writer // of the command; nil: discarded
-	Stderr  io.Writer // likewise
+	Stderr  io.Writer // the same
 }
 
-// Args is the command line of a variant. With the host's own kernel as its stack
-// it has the host's own interfaces: those of the others are left out.
+// Args is the command line of a variant. If its stack is the host's kernel, it uses the
+// host's interfaces: interface flags of the other variants are omitted.
 func (p *Program) Args(v *Variant) []string {
 	args := slices.Clone(p.Flags)
 	if v.onHost() {
@@ -46,7 +46,7 @@ func (p *Program) Args(v *Variant) []string {
 	return append(append(append(args, v.Flags...), "--"), p.Command...)
 }
 
-// onHost says whether the stack that a variant's flags name last is the host's.
+// onHost reports whether the last stack in a variant's flags is the host's.
 func (v *Variant) onHost() bool {
 	name := ""
 	for i, f := range v.Flags {
@@ -59,9 +59,10 @@ func (v *Variant) onHost() bool {
 	return name == "host"
 }
 
-// Run makes one run. When ctx is done it is told to end, and killed if it does not.
+// Run makes one run. When ctx is done it tells the run to end, and kills it if it does
+// not.
 func (p *Program) Run(ctx context.Context, v *Variant) (Run, error) {
-	// PR_SET_PDEATHSIG is about the thread that forks.
+	// PR_SET_PDEATHSIG refers to the thread that forks.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	read, write, err := os.Pipe()
@@ -76,7 +77,7 @@ func (p *Program) Run(ctx context.Context, v *Variant) (Run, error) {
 	if p.Stderr != nil {
 		cmd.Stderr = io.MultiWriter(p.Stderr, &last)
 	}
-	// A Ctrl-C is ours, and we pass it on once.
+	// A Ctrl-C reaches us only; we pass it on once.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = endLimit
@@ -88,13 +89,13 @@ func (p *Program) Run(ctx context.Context, v *Variant) (Run, error) {
 	report, told := make(chan *launch.Report, 1), json.NewDecoder(read)
 	go func() {
 		r := new(launch.Report)
-		if told.Decode(r) != nil { // it ended without: there is none
+		if told.Decode(r) != nil { // it ended without a report
 			r = nil
 		}
 		report <- r
 	}()
 	err = cmd.Wait()
-	_ = read.SetReadDeadline(time.Now().Add(endLimit)) // who has inherited the other end may hold it
+	_ = read.SetReadDeadline(time.Now().Add(endLimit)) // a process that inherited the other end may still hold it
 	got := <-report
 	var status *exec.ExitError
 	switch {
@@ -107,7 +108,7 @@ func (p *Program) Run(ctx context.Context, v *Variant) (Run, error) {
 	return outcome(cmd.ProcessState, got, last.String()), nil
 }
 
-// outcome is what is known of a run that has ended.
+// outcome is the result of a run that has ended.
 func outcome(state *os.ProcessState, report *launch.Report, words string) Run {
 	r := Run{Status: state.ExitCode()}
 	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
@@ -128,14 +129,14 @@ func outcome(state *os.ProcessState, report *launch.Report, words string) Run {
 		return &f
 	}
 	r.Received, r.Sent = number(report.Received), number(report.Sent)
-	if report.Counters != nil { // those that did not change are not in it
+	if report.Counters != nil { // unchanged counters are omitted
 		retrans := float64(report.Counters["TcpRetransSegs"])
 		r.Retrans = &retrans
 	}
 	return r
 }
 
-// Check has the program plan a variant's run, which says what is wrong with it.
+// Check lets the program plan a variant's run, which reports errors in it.
 func (p *Program) Check(ctx context.Context, v *Variant) error {
 	var said tail
 	cmd := exec.CommandContext(ctx, p.Path, append([]string{"--dry-run"}, p.Args(v)...)...)
@@ -151,7 +152,7 @@ func (p *Program) Check(ctx context.Context, v *Variant) error {
 	return nil
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the end of its input.
 type tail struct{ b bytes.Buffer }
 
 func (t *tail) Write(p []byte) (int, error) {
@@ -162,5 +163,5 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String is what was kept.
+// String returns the kept part.
 func (t *tail) String() string { return strings.TrimSpace(strings.ToValidUTF8(t.b.String(), "?")) }

@@ -11,7 +11,7 @@ import (
 	"github.com/lklrun/lklrun/internal/cli"
 )
 
-// headings are the metrics' names for people, and what writes their numbers.
+// headings are the names of the metrics for people, and the functions that format them.
 var headings = map[string]struct {
 	name   string
 	number func(float64) string
@@ -23,8 +23,8 @@ var headings = map[string]struct {
 	"retrans":        {"RETRANS", plain},
 }
 
-// Write prints the comparison: a part a metric, a line a variant, and the runs
-// that failed.
+// Write prints the comparison: a section per metric, a line per variant, and the failed
+// runs.
 func (c *Comparison) Write(w io.Writer) error {
 	var b strings.Builder
 	t := cli.NewTable("", "", ">N", ">MEDIAN", ">QUARTILES", ">EXTREMES", ">RATIO", ">P", "").Narrow()
@@ -82,7 +82,7 @@ func (c *Comparison) Write(w io.Writer) error {
 func seconds(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) + "s" }
 func plain(v float64) string   { return strconv.FormatFloat(v, 'f', -1, 64) }
 
-// quantity writes bytes with three digits and a decimal unit.
+// quantity formats bytes with three digits and a decimal prefix.
 func quantity(v float64) string {
 	for _, unit := range []string{"B", "kB", "MB", "GB"} {
 		if v < 999.5 {

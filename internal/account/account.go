@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package account reads what the stack host tells of the target's processes:
-// which stack their sockets were on, how much they carried and with whom, and
-// whether by MPTCP. The lines are those of csrc/supervise/account.c and
-// hostnet_rules.c.
+// Package account parses the stack host's statistics of the target's processes: which
+// stack their sockets used, how much they carried, with which peers, and whether over
+// MPTCP. csrc/supervise/account.c and hostnet_rules.c write these lines.
 package account
 
 import (
@@ -16,13 +15,13 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// Account is that of a run, so far.
+// Account is the account of a run, so far.
 type Account struct {
 	Processes []Process `json:"processes"`
 	Hosted    []Place   `json:"host_destinations,omitempty"` // sockets by --host-net
 }
 
-// Process is what one process had.
+// Process is the account of one process.
 type Process struct {
 	PID      int    `json:"pid"`             // 0: of several, ended longer ago
 	Command  string `json:"command"`         // its name
@@ -44,20 +43,20 @@ type Process struct {
 	Peers []Peer `json:"peers,omitempty"` // those with most bytes, most first
 }
 
-// Peer is with whom, and how many bytes both ways.
+// Peer is a peer and the number of bytes both ways.
 type Peer struct {
 	Proto string `json:"proto,omitempty"` // tcp or udp
 	Addr  string `json:"addr"`            // ADDRESS:PORT; ADDRESS of those that connected to us; "others"
 	Bytes int64  `json:"bytes"`           // both ways
 }
 
-// Place is how many sockets went to a destination by the host's stack.
+// Place is a destination and the number of sockets that went there over the host's stack.
 type Place struct {
 	Addr    string `json:"addr"`    // ADDRESS:PORT, or "elsewhere"
 	Sockets int64  `json:"sockets"` // how many went there
 }
 
-// Parse picks the account out of the stack host's counters.
+// Parse extracts the account from the stack host's counters.
 func Parse(stats []stackconn.Stat) *Account {
 	a := &Account{Processes: []Process{}}
 	index := map[string]int{}
@@ -85,7 +84,7 @@ func Parse(stats []stackconn.Stat) *Account {
 			switch {
 			case x.Proto == y.Proto || x.Proto != "" && y.Proto != "":
 				return cmp.Compare(y.Bytes, x.Bytes)
-			case x.Proto == "": // the others
+			case x.Proto == "": // the other peers
 				return 1
 			}
 			return -1
@@ -94,8 +93,8 @@ func Parse(stats []stackconn.Stat) *Account {
 	return a
 }
 
-// split takes a counter's name apart: proc.PID.COMMAND.FIELD, with dots and
-// blanks in the command, as it likes, and in a peer's address.
+// split splits a counter's name: proc.PID.COMMAND.FIELD. The command, and a peer's
+// address, may contain dots and blanks.
 func split(name string) (whose string, pid int, command, field string, ok bool) {
 	f := strings.SplitN(name, ".", 3)
 	if len(f) != 3 || f[0] != "proc" && f[0] != "ended" {
@@ -115,7 +114,7 @@ func split(name string) (whose string, pid int, command, field string, ok bool) 
 	return name[:len(name)-len(f[2])+i], pid, f[2][:i], f[2][i+1:], true
 }
 
-// set takes one field.
+// set stores one field.
 func (p *Process) set(field string, value int64) {
 	if peer, ok := strings.CutPrefix(field, "peer "); ok {
 		proto, addr, both := strings.Cut(peer, " ")
@@ -135,7 +134,7 @@ func (p *Process) set(field string, value int64) {
 	}
 }
 
-// Connections says how a process's connections were, in words; "" without any.
+// Connections describes the outcome of a process's connections; "" if there were none.
 func (p *Process) Connections() string {
 	var parts []string
 	add := func(n int64, format string) {
@@ -151,7 +150,7 @@ func (p *Process) Connections() string {
 	return strings.Join(parts, ", ")
 }
 
-// PeerNames are the first n peers, for people.
+// PeerNames formats the first n peers.
 func (p *Process) PeerNames(n int) []string {
 	var names []string
 	for _, q := range p.Peers {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ask is how lklctl asks lklrun for what only that can do: it has the
-// rights, the namespaces and the journal of a run. A question is a verb with its
-// arguments, as JSON, perhaps with a descriptor, and goes through the stack host
+// Package ask lets lklctl ask lklrun for actions that only lklrun can do, because it has
+// the privileges, the namespaces and the journal of a run. A question is a verb with its
+// arguments, as JSON, optionally with a descriptor. It is sent through the stack host
 // (CTL_ASK of csrc/include/ctl_proto.h).
 //
-// Each verb is a Verb with the types of its arguments and of its answer, in a
-// file of its own. Do asks, Handle and Mux answer.
+// Each verb is a Verb with the types of its arguments and its answer, in a file of its
+// own. Do sends questions; Handle and Mux answer them.
 package ask
 
 import (
@@ -24,10 +24,10 @@ import (
 // limit bounds one question, on both sides.
 const limit = 60 * time.Second
 
-// Verb is a question that takes an A and is answered with an R.
+// Verb is a question with arguments of type A and an answer of type R.
 type Verb[A, R any] string
 
-// request and reply are what travels.
+// request and reply are the messages.
 type request struct {
 	Verb string          `json:"verb"`
 	Args json.RawMessage `json:"args,omitempty"`
@@ -39,21 +39,22 @@ type reply struct {
 	Result json.RawMessage `json:"result,omitempty"`
 }
 
-// Error is why lklrun did not do as it was asked.
+// Error is the reason why lklrun refused.
 type Error struct {
 	Text  string
-	Usage bool // the caller can mend it: exit status 2
+	Usage bool // a mistake of the caller: exit status 2
 }
 
-// Error returns lklrun's words.
+// Error returns lklrun's message.
 func (e *Error) Error() string { return e.Text }
 
-// Usagef makes an error that the caller can mend.
+// Usagef makes an error for a mistake of the caller.
 func Usagef(format string, args ...any) error {
 	return &Error{Text: fmt.Sprintf(format, args...), Usage: true}
 }
 
-// Do asks the lklrun behind conn. The error is an *Error when lklrun refused.
+// Do sends a question to the lklrun behind conn. The error is an *Error if lklrun
+// refused.
 func Do[A, R any](ctx context.Context, conn *stackconn.Conn, verb Verb[A, R], args A, file *os.File) (R, error) {
 	var result R
 	raw, err := json.Marshal(args)

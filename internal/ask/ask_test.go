@@ -48,7 +48,7 @@ const (
 	nobody  = ask.Verb[words, count]("what")
 )
 
-// running is a stack host with the host's kernel, whose launcher we are.
+// running is a stack host with the host's kernel, for which this test is the launcher.
 func running(t *testing.T, flags uint32, command ...string) *lklhost.Host {
 	t.Helper()
 	h := lklhost.Start(t, testutil.NewNetns(t, "stack"), "", command...).Boot(t)
@@ -58,8 +58,8 @@ func running(t *testing.T, flags uint32, command ...string) *lklhost.Host {
 	return h
 }
 
-// answering answers questions of the test's verbs; a "wait" is answered once
-// what it returns is closed.
+// answering answers questions with the test's verbs; a "wait" is answered when open is
+// closed.
 func answering(t *testing.T, h *lklhost.Host) (open chan struct{}) {
 	t.Helper()
 	open = make(chan struct{})
@@ -101,7 +101,7 @@ func answering(t *testing.T, h *lklhost.Host) (open chan struct{}) {
 	return open
 }
 
-// pipe is the end to read of one that holds text.
+// pipe is the read end of a pipe that holds text.
 func pipe(t *testing.T, text string) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -128,11 +128,11 @@ func TestAsk(t *testing.T) {
 	if err != nil || got.File != "through three processes" {
 		t.Errorf("with a descriptor: %+v, %v", got, err)
 	}
-	// Only the stack host says that the target has ended.
+	// Only the stack host can report that the target has ended.
 	if body, err := c.Ask(limit(t), []byte(`{"verb":"end"}`), nil); err != nil || !strings.Contains(string(body), "does not know") {
 		t.Errorf("a client that tells of the end: %s, %v", body, err)
 	}
-	// As much as fits, which the socket does not take at once.
+	// The longest text, which the socket does not accept in one piece.
 	long := strings.Repeat("x", 60000)
 	if got, err = ask.Do(limit(t), c, counted, words{[]string{long}}, pipe(t, "y")); err != nil || got.N != 1 || got.File != "y" {
 		t.Errorf("60 kB: %v", err)
@@ -156,8 +156,8 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// Nobody's question waits for another verb's, descriptors reach the question
-// they came with, and those who go away are forgotten.
+// Questions with different verbs do not wait for each other, descriptors reach the
+// question that they were sent with, and callers that disconnect are forgotten.
 func TestAskAtOnce(t *testing.T) {
 	h := running(t, 0, "sleep", "100")
 	open := answering(t, h)
@@ -200,7 +200,7 @@ func TestAskAtOnce(t *testing.T) {
 	}
 }
 
-// More questions than lklrun is given wait for nobody: they are refused.
+// Questions above lklrun's limit are refused at once.
 func TestAskBound(t *testing.T) {
 	h := running(t, 0, "sleep", "100")
 	c := h.Dial(t)
@@ -244,7 +244,7 @@ func TestAskBound(t *testing.T) {
 	all.Wait()
 }
 
-// What lklrun leaves unanswered at its end is not waited for.
+// Questions without an answer do not block the end of lklrun.
 func TestAskLauncherGone(t *testing.T) {
 	h := running(t, 0, "sleep", "100")
 	c := h.Dial(t)
@@ -260,8 +260,8 @@ func TestAskLauncherGone(t *testing.T) {
 	}
 }
 
-// With CTL_GOF_ASK_END the stack goes on behind its target until lklrun says so,
-// or two seconds are over.
+// With CTL_GOF_ASK_END the stack continues after its target's end until lklrun agrees, or
+// for two seconds.
 func TestAskEnd(t *testing.T) {
 	for name, answered := range map[string]bool{"answered": true, "in vain": false} {
 		t.Run(name, func(t *testing.T) {

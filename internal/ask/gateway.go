@@ -2,6 +2,6 @@
 
 package ask
 
-// Gateways asks how often the limits of user-mode gateways were met: by interface
-// and counter. Interfaces of other types are not there.
+// Gateways asks how often user-mode gateways hit their limits, by interface and counter.
+// Interfaces of other types are not included.
 const Gateways = Verb[struct{}, map[string]map[string]uint64]("gateways")

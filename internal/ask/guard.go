@@ -4,6 +4,6 @@ package ask
 
 import "github.com/lklrun/lklrun/internal/guard"
 
-// Guard asks what keeps the host's kernel from the addresses that the stack
-// shares with it. Without links it is nothing.
+// Guard asks how the host's kernel is kept off the addresses that the stack shares with
+// it. Without such links it is empty.
 const Guard = Verb[struct{}, guard.Status]("guard")

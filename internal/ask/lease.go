@@ -4,17 +4,17 @@ package ask
 
 import "github.com/lklrun/lklrun/internal/dhcp"
 
-// Lease shows what the networks gave the interfaces, after what it says was done.
+// Lease shows the leases of the interfaces, after the given action.
 const Lease = Verb[LeaseArgs, []dhcp.Status]("lease")
 
-// What can be done with leases.
+// Actions on leases.
 const (
 	LeaseShow    = ""
 	LeaseRenew   = "renew"
 	LeaseRelease = "release"
 )
 
-// LeaseArgs are one of these and the interface that it is done with.
+// LeaseArgs are an action and its interface.
 type LeaseArgs struct {
 	Do   string `json:"do,omitempty"`
 	Link string `json:"link,omitempty"`

@@ -2,20 +2,20 @@
 
 package ask
 
-// The interfaces of a run that goes on.
+// Changes of the interfaces of a run.
 const (
 	// AddLink adds one; for TypeFD its descriptor comes with the question.
 	AddLink = Verb[LinkSpec, LinkAdded]("link-add")
-	// DelLink takes one away, and what was made for it on the host.
+	// DelLink removes one, and what was made for it on the host.
 	DelLink = Verb[LinkName, struct{}]("link-del")
 )
 
-// LinkSpec is an interface as --if has it.
+// LinkSpec is an interface in the form of --if.
 type LinkSpec struct {
 	Spec string `json:"spec"`
 }
 
-// LinkAdded is what became of it.
+// LinkAdded is the result.
 type LinkAdded struct {
 	Name  string   `json:"name"` // in the stack
 	Notes []string `json:"notes,omitempty"`

@@ -4,6 +4,6 @@ package ask
 
 import "github.com/lklrun/lklrun/internal/mptcpevent"
 
-// MPTCPPast asks what became of the subflows of connections, which are named by
-// their tokens: lklrun has listened from the start.
+// MPTCPPast asks for past events of the subflows of connections, which are named by their
+// tokens: lklrun has recorded events from the start.
 const MPTCPPast = Verb[[]mptcpevent.Token, mptcpevent.Past]("mptcp-past")

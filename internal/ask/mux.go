@@ -13,11 +13,11 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// Mux answers the questions that come over one connection: those about
-// different verbs at once, those about one verb one after the other.
+// Mux answers the questions of one connection: in parallel for different verbs, one after
+// another for the same verb.
 type Mux struct {
-	// End is called when the stack host says that the target has ended; the stack
-	// goes on until it returns. nil: there is nothing to do.
+	// End is called when the stack host reports that the target has ended; the stack
+	// continues until it returns. It may be nil.
 	End func()
 
 	mu       sync.Mutex
@@ -29,9 +29,9 @@ type handler struct {
 	do func(ctx context.Context, args json.RawMessage, file *os.File) (any, error)
 }
 
-// Handle makes m answer verb with do. file is nil when none came with the
-// question, and is closed when do has returned. An *Error of do's reaches the
-// caller as it is, any other as one that he cannot mend.
+// Handle makes m answer verb with do. file is nil if none came with the question, and is
+// closed when do has returned. An *Error of do reaches the caller unchanged; any other
+// error becomes one that is not the caller's mistake.
 func Handle[A, R any](m *Mux, verb Verb[A, R], do func(ctx context.Context, args A, file *os.File) (R, error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -49,8 +49,8 @@ func Handle[A, R any](m *Mux, verb Verb[A, R], do func(ctx context.Context, args
 	}}
 }
 
-// Serve answers until ctx is done or the connection has ended, and returns when
-// no question is being answered any more.
+// Serve answers until ctx is done or the connection has ended, and returns when all
+// answers are complete.
 func (m *Mux) Serve(ctx context.Context, conn *stackconn.Conn) {
 	var busy sync.WaitGroup
 	defer busy.Wait()
@@ -84,9 +84,9 @@ func (m *Mux) answer(ctx context.Context, conn *stackconn.Conn, q stackconn.Ques
 	}
 	text, err := json.Marshal(r)
 	if err != nil {
-		return // strings and what was JSON already: it cannot fail
+		return // strings and encoded JSON: cannot fail
 	}
-	// The caller waits no longer than we have; without him nothing is lost.
+	// The caller has the same time limit; if it has gone, the answer is not needed.
 	_ = conn.Answer(context.WithoutCancel(ctx), q.Serial, 0, text)
 }
 

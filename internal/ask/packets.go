@@ -2,11 +2,11 @@
 
 package ask
 
-// Packets asks what `lklrun --capture` has of a run's packets. Those in its ring
+// Packets asks what `lklrun --capture` has recorded of a run's packets. Those in its ring
 // are written to the file that comes with the question, in pcapng.
 const Packets = Verb[struct{}, PacketsKept]("packets")
 
-// PacketsKept is what there is.
+// PacketsKept describes the recorded packets.
 type PacketsKept struct {
 	Ring    bool     `json:"ring"`            // there is a ring
 	Packets int      `json:"packets"`         // that it has

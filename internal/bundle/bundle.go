@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bundle gathers what tells why a stack did what it did into one file:
-// the kernel's log, the run as it was planned, sockets, counters and settings,
-// with secrets blanked. lklrun leaves one when the stack's kernel has panicked,
-// `lklctl bundle` makes one of a stack that runs.
+// Package bundle collects diagnostic data of a stack in one file: the kernel's log, the
+// plan of the run, sockets, counters and settings, with secrets redacted. lklrun writes
+// one after a panic of the stack's kernel; `lklctl bundle` makes one of a running stack.
 package bundle
 
 import (
@@ -21,16 +20,16 @@ import (
 	"time"
 )
 
-// Limits of a bundle, so that it fits anywhere and is made at once.
+// Limits of a bundle, so that it stays small and is made quickly.
 const (
-	PartMax  = 2 << 20 // bytes of one part; of a longer one the end is kept
-	keepMost = 5       // bundles that are kept in Dir
+	PartMax  = 2 << 20 // bytes of one part; longer ones are cut at the beginning
+	keepMost = 5       // bundles kept in Dir
 )
 
-// leftOut is said of a part of which the end was kept.
+// leftOut is added to the description of a part that was cut.
 const leftOut = "; the beginning is left out"
 
-// suffix is how the files are called.
+// suffix is the end of the file names.
 const suffix = ".tar.gz"
 
 // part is one file in it.
@@ -39,26 +38,26 @@ type part struct {
 	data       []byte
 }
 
-// Bundle is one in the making. Its methods are for one goroutine.
+// Bundle is a bundle in the making. It may be used by one goroutine.
 type Bundle struct {
 	name    string // of the instance
 	why     string
 	made    time.Time
 	parts   []part
 	missing []string
-	files   []string // of packets, elsewhere
+	files   []string // files with packets, outside the bundle
 }
 
-// New begins a bundle of an instance; why is what it says first.
+// New starts a bundle of an instance; why is its first line.
 func New(instance, why string, now time.Time) *Bundle {
 	return &Bundle{name: instance, why: why, made: now}
 }
 
-// Add adds a text, of which secrets are blanked and more than PartMax is cut off at the
-// beginning. what says in a line what it is.
+// Add adds a text, with secrets redacted and the beginning cut if it exceeds PartMax.
+// what describes it in a line.
 func (b *Bundle) Add(name, what, text string) { b.add(name, what, Text(text)) }
 
-// add is Add for what has no secrets and may look as if it had: MPTCP's tokens.
+// add is like Add without redaction: MPTCP's tokens look like secrets.
 func (b *Bundle) add(name, what, text string) {
 	if len(text) > PartMax {
 		text = text[len(text)-PartMax:]
@@ -80,7 +79,7 @@ func (b *Bundle) AddJSON(name, what string, v any) {
 	b.Add(name, what, string(text)+"\n")
 }
 
-// AddFile adds a file of this machine's.
+// AddFile adds a file of this machine.
 func (b *Bundle) AddFile(name, what, path string) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -90,7 +89,7 @@ func (b *Bundle) AddFile(name, what, path string) {
 	defer f.Close()
 	cut := false
 	if st, err := f.Stat(); err == nil && st.Size() > PartMax {
-		_, err = f.Seek(st.Size()-PartMax, io.SeekStart) // else the beginning
+		_, err = f.Seek(st.Size()-PartMax, io.SeekStart) // otherwise start at the beginning
 		cut = err == nil
 	}
 	data, err := io.ReadAll(io.LimitReader(f, PartMax))
@@ -105,12 +104,12 @@ func (b *Bundle) AddFile(name, what, path string) {
 	b.Add(name, what, strings.ToValidUTF8(string(data), "?"))
 }
 
-// Miss notes what could not be had, and why.
+// Miss records a part that is missing, and why.
 func (b *Bundle) Miss(name string, err error) {
 	b.missing = append(b.missing, fmt.Sprintf("%s: %s", name, Text(err.Error())))
 }
 
-// readme says what is in it.
+// readme describes the content.
 func (b *Bundle) readme() string {
 	var t strings.Builder
 	fmt.Fprintf(&t, "%s\n\ninstance %s, %s\n\n", b.why, b.name, b.made.Format(time.RFC3339))
@@ -131,7 +130,7 @@ func (b *Bundle) readme() string {
 	return t.String()
 }
 
-// Base is the file's name without a folder.
+// Base is the file's name without its directory.
 func (b *Bundle) Base() string {
 	return b.name + "-" + b.made.Format("20060102-150405") + suffix
 }
@@ -153,7 +152,7 @@ func (b *Bundle) Write(w io.Writer) error {
 	return errors.Join(t.Close(), z.Close())
 }
 
-// Save writes the bundle to path, whole or not at all, for its user alone.
+// Save writes the bundle to path atomically, readable by its user only.
 func (b *Bundle) Save(path string) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
@@ -164,13 +163,12 @@ func (b *Bundle) Save(path string) error {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		_ = os.Remove(f.Name()) // ours; gone: fine
+		_ = os.Remove(f.Name()) // our own file; if it is gone: fine
 	}
 	return err
 }
 
-// Keep saves the bundle in Dir, removes the oldest beyond keepMost, and returns
-// where it is.
+// Keep saves the bundle in Dir, removes the oldest beyond keepMost, and returns its path.
 func (b *Bundle) Keep() (string, error) {
 	dir, err := Dir(os.Getenv)
 	if err != nil {
@@ -215,7 +213,7 @@ func stamp(name string) string {
 	return ""
 }
 
-// Dir is where bundles are kept, which is not the run directory, for that goes:
+// Dir is the directory for bundles. It is not the run directory, which is removed:
 // $XDG_STATE_HOME/lklrun, else ~/.local/state/lklrun (the XDG Base Directory
 // Specification).
 func Dir(getenv func(string) string) (string, error) {

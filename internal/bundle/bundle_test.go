@@ -104,7 +104,7 @@ func TestBundle(t *testing.T) {
 	}
 }
 
-// The last few are kept, and other files are left alone.
+// The last few are kept, and other files are not touched.
 func TestKeep(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_STATE_HOME", dir)

@@ -22,14 +22,14 @@ import (
 	"github.com/lklrun/lklrun/internal/sysctl"
 )
 
-// Look is what a stack that answers tells of its sockets and counters.
+// Look is the state of the sockets and counters of a stack.
 type Look struct {
 	Time     time.Time
 	Sockets  []sockdiag.Socket
 	Counters counters.Set
 }
 
-// Now takes a look.
+// Now reads the state.
 func Now(ctx context.Context, c *stackconn.Conn) (*Look, error) {
 	l := &Look{Time: time.Now()}
 	var err error
@@ -41,12 +41,12 @@ func Now(ctx context.Context, c *stackconn.Conn) (*Look, error) {
 		if err != nil && ctx.Err() != nil {
 			return nil, err
 		}
-		l.Sockets = append(l.Sockets, some...) // an old stack has no such kind: none
+		l.Sockets = append(l.Sockets, some...) // an old stack does not know this kind: none
 	}
 	return l, nil
 }
 
-// AddLook adds the sockets and counters; when says of which moment they are.
+// AddLook adds the sockets and counters; when describes the moment.
 func (b *Bundle) AddLook(l *Look, when string) {
 	if text, err := json.MarshalIndent(l.Sockets, "", "  "); err != nil {
 		b.Miss("sockets.json", err)
@@ -62,8 +62,8 @@ func (b *Bundle) AddLook(l *Look, when string) {
 	b.Add("counters.txt", "counters "+when+", without those that are 0", t.String())
 }
 
-// AddRun adds what the run directory has: who runs, the plan, the journal of
-// what is to be undone, the console's log.
+// AddRun adds the content of the run directory: the state, the plan, the journal of
+// changes to undo, the console's log.
 func (b *Bundle) AddRun(dir string, s *instance.State) {
 	shown := *s
 	shown.Command = Words(s.Command)
@@ -79,12 +79,12 @@ func (b *Bundle) AddRun(dir string, s *instance.State) {
 	}
 }
 
-// AddStats adds the engine's counters, which outlive the kernel, and the account
+// AddStats adds the engine's counters, which are available after a panic, and the account
 // of the processes.
 func (b *Bundle) AddStats(ctx context.Context, c *stackconn.Conn) {
 	stats, err := c.Stats(ctx)
 	engine := slices.ContainsFunc(stats, func(s stackconn.Stat) bool { return strings.HasPrefix(s.Name, "sockets.") })
-	if err == nil && !engine { // lklhost's own alone
+	if err == nil && !engine { // only those of lklhost
 		err = errors.New("they were in the program's process, which is gone")
 	}
 	if err != nil {
@@ -99,7 +99,7 @@ func (b *Bundle) AddStats(ctx context.Context, c *stackconn.Conn) {
 	b.Add("engine.txt", "the engine's counters", t.String())
 }
 
-// AddKept adds the log that lklhost has kept of a kernel.
+// AddKept adds the kernel log that lklhost has kept.
 func (b *Bundle) AddKept(ctx context.Context, c *stackconn.Conn) {
 	log, err := c.Log(ctx)
 	if err != nil {
@@ -121,7 +121,7 @@ var stackFiles = []struct{ path, what string }{
 	{"/proc/meminfo", "memory"},
 }
 
-// AddStack adds what a stack that answers tells. What it does not tell is noted.
+// AddStack adds the data of a stack that answers. Missing data is recorded.
 func (b *Bundle) AddStack(ctx context.Context, c *stackconn.Conn) {
 	var log strings.Builder
 	err := klog.Read(ctx, c, false, func(r klog.Record) error {

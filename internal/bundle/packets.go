@@ -15,18 +15,18 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// packetsLimit bounds the question for them: a bundle is made without an lklrun that
-// does not answer, too.
+// packetsLimit bounds the query: a bundle is also made if lklrun does not answer.
 const packetsLimit = 10 * time.Second
 
 // PacketsFile is the part with the last packets.
 const PacketsFile = "packets.pcapng"
 
-// KeptFile is not in a bundle: the ask.PacketsKept of a run on another machine, as JSON.
+// KeptFile is not part of a bundle: it is the ask.PacketsKept of a run on another
+// machine, as JSON.
 const KeptFile = "packets.json"
 
-// AddPackets adds what the ring of `lklrun --capture ring` has, as it is, and says
-// which files have packets, too.
+// AddPackets adds the packets in the ring of `lklrun --capture ring`, without redaction,
+// and lists the files with further packets.
 func (b *Bundle) AddPackets(kept ask.PacketsKept, pcapng []byte) {
 	b.files = kept.Files
 	if kept.Ring {
@@ -34,7 +34,7 @@ func (b *Bundle) AddPackets(kept ask.PacketsKept, pcapng []byte) {
 	}
 }
 
-// AskPackets asks the lklrun of a run for them.
+// AskPackets asks the lklrun of a run for its packets.
 func (b *Bundle) AskPackets(ctx context.Context, c *stackconn.Conn) {
 	ctx, cancel := context.WithTimeoutCause(ctx, packetsLimit, fmt.Errorf("lklrun does not answer within %v", packetsLimit))
 	defer cancel()
@@ -46,7 +46,7 @@ func (b *Bundle) AskPackets(ctx context.Context, c *stackconn.Conn) {
 	b.AddPackets(kept, pcapng)
 }
 
-// Packets asks the lklrun of a run for what it has kept of the packets.
+// Packets asks the lklrun of a run for the packets that it has kept.
 func Packets(ctx context.Context, c *stackconn.Conn) (kept ask.PacketsKept, pcapng []byte, err error) {
 	fd, err := unix.MemfdCreate(PacketsFile, unix.MFD_CLOEXEC)
 	if err != nil {

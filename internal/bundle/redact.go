@@ -8,36 +8,36 @@ import (
 	"strings"
 )
 
-// blank stands for what was left out.
+// blank replaces a secret.
 const blank = "***"
 
-// secretName are parts of names whose values are nobody's business.
+// secretName matches parts of names whose values are secret.
 const secretName = `(?:passw(?:or)?d|passphrase|\bpass\b|pwd|secret|token|credential|cookie|authorization|api[-_.]?key|access[-_.]?key|private[-_.]?key|preshared[-_.]?key|fastopen[-_.]?key|auth[-_.]?key|psk)`
 
 var (
 	// userInfo is the userinfo of a URL (RFC 3986, 3.2.1).
 	userInfo = regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s"'@]+@`)
-	// header is a header of HTTP that authorizes (RFC 9110, 11.6.2; RFC 6265).
+	// header is an HTTP header with credentials (RFC 9110, 11.6.2; RFC 6265).
 	header = regexp.MustCompile(`(?i)((?:proxy-)?authorization|(?:set-)?cookie|x-[a-z-]*(?:token|key|secret))(\s*:\s*)[^"'\r\n]+`)
-	// scheme is a credential with its scheme, wherever it stands.
+	// scheme is a credential with its scheme, anywhere.
 	scheme = regexp.MustCompile(`(?i)\b(bearer|basic)(\s+)[a-zA-Z0-9+/._~=-]{6,}`)
 	// assigned is NAME=VALUE, "NAME": "VALUE", --NAME VALUE.
 	assigned = regexp.MustCompile(`(?i)([a-z0-9_.-]*` + secretName + `[a-z0-9_.-]*"?\s*[=:]\s*"?)[^\s"',;&]+`)
 	flagged  = regexp.MustCompile(`(?i)(--?[a-z0-9_.-]*` + secretName + `[a-z0-9_.-]*\s+)[^\s"'-][^\s"']*`)
-	// word is a name that is followed by its value in the next word.
+	// word is a name whose value is the next word.
 	word = regexp.MustCompile(`(?i)^--?[a-z0-9_.-]*` + secretName + `[a-z0-9_.-]*$`)
-	// key is 32 bytes in base64, as WireGuard's keys are.
+	// key is 32 bytes in base64, as for WireGuard.
 	key = regexp.MustCompile(`\b[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=`)
-	// setting is a sysctl whose value is a secret: TCP Fast Open's and IPv6's.
+	// setting is a sysctl with a secret value: those of TCP Fast Open and IPv6.
 	setting = regexp.MustCompile(`(?m)^(\S*(?:_key|secret)\S*\s*=\s*).+$`)
 )
 
-// hints are parts of every line that the expressions could find something in, so
-// that a long log is not searched in vain.
+// hints are strings of which each match of the expressions contains one, to skip most
+// lines of a long log.
 var hints = []string{"pass", "pwd", "secret", "token", "credential", "cookie", "auth", "key", "psk", "://", "bearer", "basic"}
 
-// Text blanks what looks like a secret in any text: values of names such as
-// password and token, the user's part of URLs, headers that authorize, keys.
+// Text redacts text that looks like a secret: values of names such as password and token,
+// the user's part of URLs, headers with credentials, keys.
 func Text(s string) string {
 	var b strings.Builder
 	b.Grow(len(s))
@@ -63,7 +63,7 @@ func line(s string) string {
 	return s
 }
 
-// Setting does it for the value of a kernel's setting.
+// Setting does the same for the value of a kernel's setting.
 func Setting(name, value string) string {
 	if setting.MatchString(name + " = " + value) {
 		return blank
@@ -71,8 +71,8 @@ func Setting(name, value string) string {
 	return Text(value)
 }
 
-// Words does it for a command, of which a word may be the name of the next one's
-// secret, or curl's -u and mysql's -p.
+// Words does the same for a command, where a secret may follow its name as the next word,
+// or curl's -u and mysql's -p.
 func Words(command []string) []string {
 	var out []string
 	for i, w := range command {

@@ -10,26 +10,26 @@ import (
 	"time"
 )
 
-// Change is what became of a counter between two readings.
+// Change is the change of a counter between two readings.
 type Change struct {
 	Value      Value    `json:"value"`                // now
 	Difference int64    `json:"difference"`           // since the earlier reading
 	PerSecond  *float64 `json:"per_second,omitempty"` // of the difference; absent for gauges, and where the time since is not known
 }
 
-// Named is a change of the counter that it is of.
+// Named is a change with its counter.
 type Named struct {
 	*Counter
 	Change
 }
 
-// Reading is a set with the time it was taken at.
+// Reading is a set with the time at which it was read.
 type Reading struct {
 	Time   time.Time        `json:"time"`
 	Values map[string]Value `json:"values"`
 }
 
-// Take notes what a set counted at a time.
+// Take records a set with its time.
 func Take(s Set, at time.Time) Reading {
 	r := Reading{at, make(map[string]Value, len(s))}
 	for i := range s {
@@ -38,10 +38,9 @@ func Take(s Set, at time.Time) Reading {
 	return r
 }
 
-// Since tells what became of each counter of s, which was read at now, since the
-// earlier reading. A count that was not there then began at 0, and one that went
-// down has begun anew: its difference is what it has now, as in Prometheus'
-// rate().
+// Since returns the change of each counter of s, which was read at now, since the earlier
+// reading. A new counter started at 0. A counter that went down has restarted: its
+// difference is its present value, as in Prometheus' rate().
 func (r Reading) Since(s Set, now time.Time) []Named {
 	seconds := now.Sub(r.Time).Seconds()
 	all := make([]Named, len(s))
@@ -49,7 +48,7 @@ func (r Reading) Since(s Set, now time.Time) []Named {
 		c := &s[i]
 		was, known := r.Values[c.Name]
 		if !known && c.Kind == Gauge {
-			was = c.Value // what it was is not known
+			was = c.Value // its earlier value is unknown
 		}
 		ch := Change{Value: c.Value, Difference: int64(c.Value.n - was.n)}
 		if c.Kind == Count {
@@ -66,7 +65,7 @@ func (r Reading) Since(s Set, now time.Time) []Named {
 	return all
 }
 
-// Load reads a reading that Store wrote; without one it is empty, and ok false.
+// Load reads a reading that Store wrote; without one it is empty, and ok is false.
 func Load(path string) (r Reading, ok bool, err error) {
 	b, err := os.ReadFile(path)
 	if os.IsNotExist(err) {
@@ -81,7 +80,7 @@ func Load(path string) (r Reading, ok bool, err error) {
 	return r, true, nil
 }
 
-// Store writes the reading to path, whole or not at all.
+// Store writes the reading to path atomically.
 func (r Reading) Store(path string) error {
 	b, err := json.Marshal(r)
 	if err != nil {
@@ -92,7 +91,7 @@ func (r Reading) Store(path string) error {
 		err = os.Rename(tmp, path)
 	}
 	if err != nil {
-		_ = os.Remove(tmp) // not there: fine
+		_ = os.Remove(tmp) // no such file: fine
 		return fmt.Errorf("keeping the counters: %w", err)
 	}
 	return nil

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package counters reads everything that a stack counts, under names that its
-// users know: those of nstat(8) for protocols, struct rtnl_link_stats64's for
-// interfaces, tc(8)'s for queueing disciplines. It tells what changed between
-// two readings, what each counter means, and writes Prometheus' text format.
+// Package counters reads all counters of a stack, under names that users know: those of
+// nstat(8) for protocols, of struct rtnl_link_stats64 for interfaces, of tc(8) for
+// queueing disciplines. It computes the changes between two readings, explains each
+// counter, and writes Prometheus' text format.
 package counters
 
 import (
@@ -18,28 +18,28 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// Kind says how a number behaves.
+// Kind is the behaviour of a number.
 type Kind string
 
 // The kinds, as Prometheus calls them.
 const (
-	Count Kind = "counter" // only grows, until what counts is made anew
+	Count Kind = "counter" // only grows, until its object is made anew
 	Gauge Kind = "gauge"   // goes up and down, or is a setting
 )
 
-// Label is what a name is about.
+// Label is a label of a counter.
 type Label struct{ Name, Value string }
 
 // Counter is one number of a stack.
 type Counter struct {
 	Name   string // TcpActiveOpens, eth0.rx_bytes, eth0.qdisc.root.drops
-	Base   string // what Explain knows: TcpActiveOpens, interface.rx_bytes, qdisc.drops
+	Base   string // the name for Explain: TcpActiveOpens, interface.rx_bytes, qdisc.drops
 	Value  Value
 	Kind   Kind
-	Labels []Label // of Base: the interface, the qdisc, the CPU, the process
+	Labels []Label // for Base: the interface, the qdisc, the CPU, the process
 }
 
-// Set is what a stack counts at one moment, in a fixed order.
+// Set is the counters of a stack at one moment, in a fixed order.
 type Set []Counter
 
 // Get returns the value of the counter called name.
@@ -52,7 +52,7 @@ func (s Set) Get(name string) (Value, bool) {
 	return Value{}, false
 }
 
-// Select returns the counters whose name matches one of patterns, as Match does.
+// Select returns the counters whose name matches one of patterns; see Match.
 func (s Set) Select(patterns []string) Set {
 	var some Set
 	for i := range s {
@@ -63,11 +63,11 @@ func (s Set) Select(patterns []string) Set {
 	return some
 }
 
-// errForm is what the parsers say of text that has another form.
+// errForm is the parsers' error for text in another format.
 var errForm = errors.New("not in the form of counters")
 
-// Read reads every source; one that the stack does not have is absent. The
-// sources are read one after another, not at one instant.
+// Read reads all sources; those that the stack does not have are absent. The sources are
+// read one after another, not at one instant.
 func Read(ctx context.Context, c *stackconn.Conn) (Set, error) {
 	var all Set
 	for _, src := range []struct {
@@ -98,13 +98,13 @@ func Read(ctx context.Context, c *stackconn.Conn) (Set, error) {
 	return append(append(all, devices...), engine(stats)...), nil
 }
 
-// Protocols reads the counters of IP, ICMP, TCP and UDP alone (/proc/net/snmp),
-// for whoever asks often.
+// Protocols reads only the counters of IP, ICMP, TCP and UDP (/proc/net/snmp), for
+// frequent use.
 func Protocols(ctx context.Context, c *stackconn.Conn) (Set, error) {
 	return readFile(ctx, c, "/proc/net/snmp", parsePaired)
 }
 
-// readFile reads a file of counters; one that the stack does not have has none.
+// readFile reads a file of counters; a missing file has none.
 func readFile(ctx context.Context, c *stackconn.Conn, path string, parse func(string) (Set, error)) (Set, error) {
 	b, err := c.ReadFile(ctx, path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -120,9 +120,9 @@ func readFile(ctx context.Context, c *stackconn.Conn, path string, parse func(st
 	return some, nil
 }
 
-// engine puts the stack host's own counters into a group of their own. Those of
-// one process or peer have a name that the program chose in the middle
-// (internal/account): in Base it is "process".
+// engine puts the stack host's counters into a group of their own. The name of a counter
+// of one process or peer contains text that the program chose (internal/account); in Base
+// that part is "process".
 func engine(stats []stackconn.Stat) Set {
 	var all Set
 	for _, s := range stats {
@@ -143,7 +143,7 @@ func engine(stats []stackconn.Stat) Set {
 	return all
 }
 
-// Gateways are the counters of user-mode gateways, which lklrun has: by interface.
+// Gateways are the counters of user-mode gateways, which lklrun keeps, by interface.
 func Gateways(counts map[string]map[string]uint64) Set {
 	var all Set
 	for _, link := range slices.Sorted(maps.Keys(counts)) {
@@ -154,7 +154,7 @@ func Gateways(counts map[string]map[string]uint64) Set {
 	return all
 }
 
-// named makes a counter whose name says all.
+// named makes a counter that has only a name.
 func named(name string, v Value, labels ...Label) Counter {
 	base := BaseOf(name)
 	if typ, ok := strings.CutPrefix(name, strings.TrimSuffix(base, "N")); ok && base != name {
@@ -174,8 +174,8 @@ func kindOf(base string) Kind {
 	return Count
 }
 
-// BaseOf reduces a counter's name to what it counts, whichever interface, qdisc
-// or process it is of.
+// BaseOf reduces a counter's name to what it counts, without the interface, qdisc or
+// process.
 func BaseOf(name string) string {
 	switch {
 	case strings.HasPrefix(name, "engine.proc."), strings.HasPrefix(name, "engine.ended."):
@@ -208,8 +208,8 @@ func BaseOf(name string) string {
 	return name
 }
 
-// gauges are the bases that do not only grow, beside sockstat's. Those of the
-// SNMP groups are settings, or a number of connections (RFC 2012, net/mptcp/mib.c).
+// gauges are the bases that do not only grow, in addition to those of sockstat. In the
+// SNMP groups these are settings, or a number of connections (RFC 2012, net/mptcp/mib.c).
 var gauges = set(`
 	IpForwarding IpDefaultTTL
 	TcpRtoAlgorithm TcpRtoMin TcpRtoMax TcpMaxConn TcpCurrEstab MPTcpExtMPCurrEstab

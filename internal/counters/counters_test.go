@@ -121,10 +121,10 @@ func TestDevices(t *testing.T) {
 	}
 	names := map[uint32]string{2: name}
 	for _, m := range [][]byte{
-		qdiscMessage(t, 2, 0x80010000, 0xFFFFFFFF, "fq", binary.NativeEndian.AppendUint64(nil, 9)), // an old kernel's
+		qdiscMessage(t, 2, 0x80010000, 0xFFFFFFFF, "fq", binary.NativeEndian.AppendUint64(nil, 9)), // from an old kernel
 		qdiscMessage(t, 2, 0, 0x10002, "pfifo", nil),
 		qdiscMessage(t, 2, 0xFFFF0000, 0xFFFFFFF1, "ingress", nil),
-		qdiscMessage(t, 3, 0, 0xFFFFFFFF, "pfifo", nil), // of an interface that came later
+		qdiscMessage(t, 3, 0, 0xFFFFFFFF, "pfifo", nil), // of an interface added later
 	} {
 		some, err := parseQdisc(m, names)
 		if err != nil {
@@ -229,7 +229,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// The file is sorted, its sentences are sentences, and what it refers to is in it.
+// The file is sorted, it consists of sentences, and its references exist.
 func TestExplanations(t *testing.T) {
 	var keys []string
 	for line := range strings.Lines(explainText) {

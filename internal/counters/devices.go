@@ -14,8 +14,8 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// linkStats are the fields of struct rtnl_link_stats64, all __u64, in their
-// order (include/uapi/linux/if_link.h). Older kernels have fewer.
+// linkStats are the fields of struct rtnl_link_stats64, all __u64, in order
+// (include/uapi/linux/if_link.h). Older kernels have fewer.
 var linkStats = []string{
 	"rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped",
 	"multicast", "collisions", "rx_length_errors", "rx_over_errors", "rx_crc_errors", "rx_frame_errors",
@@ -23,7 +23,8 @@ var linkStats = []string{
 	"tx_heartbeat_errors", "tx_window_errors", "rx_compressed", "tx_compressed", "rx_nohandler", "rx_otherhost_dropped",
 }
 
-// Attributes of a link that count, beside IFLA_STATS64 (include/uapi/linux/if_link.h).
+// Attributes of a link that are counters, in addition to IFLA_STATS64
+// (include/uapi/linux/if_link.h).
 var linkCounts = map[uint16]string{
 	35: "carrier_changes",    // IFLA_CARRIER_CHANGES
 	47: "carrier_up_count",   // IFLA_CARRIER_UP_COUNT
@@ -74,7 +75,7 @@ func readDevices(ctx context.Context, c *stackconn.Conn) (Set, error) {
 	return all, nil
 }
 
-// dump asks for all objects of a kind, with an empty head of size bytes.
+// dump requests all objects of a kind, with an empty header of size bytes.
 func dump(conn *netlink.Conn, typ netlink.HeaderType, size int) ([]netlink.Message, error) {
 	msgs, err := conn.Execute(netlink.Message{
 		Header: netlink.Header{Type: typ, Flags: netlink.Request | netlink.Dump},
@@ -91,7 +92,7 @@ func dump(conn *netlink.Conn, typ netlink.HeaderType, size int) ([]netlink.Messa
 	return msgs, nil
 }
 
-// parseLink reads RTM_NEWLINK.
+// parseLink parses RTM_NEWLINK.
 func parseLink(b []byte) (name string, some Set, err error) {
 	if len(b) < unix.SizeofIfInfomsg {
 		return "", nil, errForm

@@ -10,14 +10,14 @@ import (
 	"sync"
 )
 
-// explainText says in a sentence of ours what each counter counts, after RFC 4293
-// (IP), 4022 (TCP), 4113 (UDP), include/uapi/linux/snmp.h, if_link.h, gen_stats.h
-// and pkt_sched.h, net/mptcp/mib.h, the code that counts, and csrc/.
+// explainText explains each counter in a sentence, based on RFC 4293 (IP), 4022 (TCP),
+// 4113 (UDP), include/uapi/linux/snmp.h, if_link.h, gen_stats.h and pkt_sched.h,
+// net/mptcp/mib.h, the code that counts, and csrc/.
 //
 //go:embed explain.txt
 var explainText string
 
-// Explanation is what a counter means.
+// Explanation is the meaning of a counter.
 type Explanation struct {
 	Name    string   `json:"name"`              // as in Counter.Base
 	Meaning string   `json:"meaning"`           // a sentence
@@ -25,7 +25,7 @@ type Explanation struct {
 	Related []string `json:"related,omitempty"` // names of counters that are best read together with it
 }
 
-// explanations are all, sorted by name.
+// explanations are all explanations, sorted by name.
 var explanations = sync.OnceValue(func() []Explanation {
 	var all []Explanation
 	for line := range strings.Lines(explainText) {
@@ -45,7 +45,7 @@ var explanations = sync.OnceValue(func() []Explanation {
 	return all
 })
 
-// expand writes {a,b}x out as ax and bx.
+// expand expands {a,b}x to ax and bx.
 func expand(name string) []string {
 	list, rest, ok := strings.Cut(strings.TrimPrefix(name, "{"), "}")
 	if !ok {
@@ -58,7 +58,7 @@ func expand(name string) []string {
 	return all
 }
 
-// Explain says what a counter means, by its name or its base.
+// Explain explains a counter, by its name or its base.
 func Explain(name string) (Explanation, bool) {
 	all := explanations()
 	for _, n := range []string{name, BaseOf(name)} {
@@ -70,9 +70,9 @@ func Explain(name string) (Explanation, bool) {
 	return Explanation{}, false
 }
 
-// ExplainAll returns what it knows of the counters whose name matches one of the
-// patterns; all without any. A name of one interface's or qdisc's stands for its
-// base.
+// ExplainAll returns the explanations of the counters whose name matches one of the
+// patterns, or all without a pattern. The name of a counter of one interface or qdisc
+// selects its base.
 func ExplainAll(patterns []string) []Explanation {
 	var some []Explanation
 	for _, e := range explanations() {
@@ -88,8 +88,8 @@ func ExplainAll(patterns []string) []Explanation {
 	return some
 }
 
-// Match says whether name matches one of patterns, or there are none. A pattern
-// without glob characters is a part of the name; case does not matter.
+// Match reports whether name matches one of patterns, or there are none. A pattern
+// without glob characters matches a part of the name; case does not matter.
 func Match(name string, patterns []string) bool {
 	name = strings.ToLower(name)
 	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool {
@@ -98,6 +98,6 @@ func Match(name string, patterns []string) bool {
 			return strings.Contains(name, p)
 		}
 		ok, err := path.Match(p, name)
-		return ok && err == nil // a pattern that is none matches nothing
+		return ok && err == nil // a malformed pattern matches nothing
 	})
 }

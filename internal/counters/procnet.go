@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// parsePaired reads /proc/net/snmp and /proc/net/netstat: a line of names and a
-// line of values, both with the group's name in front.
+// parsePaired parses /proc/net/snmp and /proc/net/netstat: a line of names and a line of
+// values, each with the group's name in front.
 func parsePaired(text string) (Set, error) {
 	var all Set
 	lines := strings.Split(strings.TrimSpace(text), "\n")
@@ -34,7 +34,7 @@ func parsePaired(text string) (Set, error) {
 	return all, nil
 }
 
-// parseSingle reads /proc/net/snmp6: a name and a value on each line.
+// parseSingle parses /proc/net/snmp6: a name and a value per line.
 func parseSingle(text string) (Set, error) {
 	var all Set
 	for line := range strings.Lines(text) {
@@ -51,7 +51,7 @@ func parseSingle(text string) (Set, error) {
 	return all, nil
 }
 
-// parseSockstat reads /proc/net/sockstat and sockstat6: "TCP: inuse 2 orphan 0".
+// parseSockstat parses /proc/net/sockstat and sockstat6: "TCP: inuse 2 orphan 0".
 func parseSockstat(text string) (Set, error) {
 	var all Set
 	for line := range strings.Lines(text) {
@@ -72,8 +72,8 @@ func parseSockstat(text string) (Set, error) {
 }
 
 // softnetColumns are the columns of /proc/net/softnet_stat (softnet_seq_show,
-// net/core/net-procfs.c), hexadecimal, a line for each CPU; "" are always 0.
-// Older kernels have fewer.
+// net/core/net-procfs.c), hexadecimal, one line per CPU; "" are always 0. Older kernels
+// have fewer.
 var softnetColumns = []string{
 	"processed", "dropped", "time_squeeze", "", "", "", "", "", "", "received_rps", "flow_limit_count",
 	"backlog", "cpu", "input_backlog", "process_backlog",
@@ -94,7 +94,7 @@ func parseSoftnet(text string) (Set, error) {
 				return nil, errForm
 			}
 		}
-		cpu := strconv.Itoa(row) // offline ones have no line
+		cpu := strconv.Itoa(row) // offline CPUs have no line
 		if len(n) > 12 {
 			cpu = strconv.FormatUint(n[12], 10)
 		}

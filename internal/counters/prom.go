@@ -14,19 +14,18 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// PrometheusType is the Content-Type of what WritePrometheus writes: the text
-// format 0.0.4.
+// PrometheusType is the Content-Type of WritePrometheus: the text format 0.0.4.
 const PrometheusType = "text/plain; version=0.0.4; charset=utf-8"
 
-// Instance is what one instance's stack counts.
+// Instance holds the counters of one instance's stack.
 type Instance struct {
 	Name string
 	Set  Set
 }
 
-// WritePrometheus writes the counters of instances in Prometheus' text format:
-// lklrun_ and the counter's base, _total behind those that only grow, labels for
-// the instance and what the counter is of. HELP is what Explain says.
+// WritePrometheus writes the counters of instances in Prometheus' text format. A name
+// consists of lklrun_, the counter's base, and _total if it only grows. Labels give the
+// instance and the counter's object. HELP is the text of Explain.
 func WritePrometheus(w io.Writer, instances []Instance) error {
 	families := map[string]*dto.MetricFamily{}
 	var order []string
@@ -52,7 +51,7 @@ func WritePrometheus(w io.Writer, instances []Instance) error {
 	return nil
 }
 
-// metricName makes a metric's name of a base: letters, digits and _.
+// metricName makes a metric's name from a base: letters, digits and _.
 func metricName(c *Counter) string {
 	name := "lklrun_" + strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
@@ -93,6 +92,6 @@ func metric(instance string, c *Counter) *dto.Metric {
 }
 
 func pair(name, value string) *dto.LabelPair {
-	value = strings.ToValidUTF8(value, "?") // a program chooses its name
+	value = strings.ToValidUTF8(value, "?") // the program chooses its name
 	return &dto.LabelPair{Name: &name, Value: &value}
 }

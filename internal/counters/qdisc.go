@@ -18,17 +18,17 @@ const sizeofTcMsg = 20
 const (
 	tcaStatsBasic = 1 // struct gnet_stats_basic
 	tcaStatsQueue = 3 // struct gnet_stats_queue
-	tcaStatsApp   = 4 // of the kind's own
+	tcaStatsApp   = 4 // specific to the kind
 	tcaStatsPkt64 = 8
 )
 
-// xfield is a field of a kind's own statistics; the empty name is skipped.
+// xfield is a field of a kind's own statistics; fields with an empty name are skipped.
 type xfield struct {
 	name string
 	size int // bytes
 }
 
-// xstats are the statistics of kinds that have some, in the order of their
+// xstats are the statistics of the kinds that have their own, in the order of their
 // struct (include/uapi/linux/pkt_sched.h).
 var xstats = map[string][]xfield{
 	// struct tc_fq_qd_stats
@@ -52,18 +52,18 @@ var xstats = map[string][]xfield{
 	"red": {{"early", 4}, {"pdrop", 4}, {"other", 4}, {"marked", 4}},
 }
 
-// signedFields may be below 0.
+// signedFields may be negative.
 var signedFields = map[string]bool{"time_next_delayed_flow_ns": true, "drop_next_us": true}
 
-// parseQdisc reads RTM_NEWQDISC. Handles may be 0 several times on one interface,
-// so a qdisc is named by where it hangs: root, ingress or its class.
+// parseQdisc parses RTM_NEWQDISC. Several qdiscs of an interface may have the handle 0,
+// so a qdisc is named by its parent: root, ingress or its class.
 func parseQdisc(b []byte, names map[uint32]string) (Set, error) {
 	if len(b) < sizeofTcMsg {
 		return nil, errForm
 	}
 	iface, ok := names[binary.NativeEndian.Uint32(b[4:])]
 	if !ok {
-		return nil, nil // came between the two questions
+		return nil, nil // added between the two requests
 	}
 	handle, parent := binary.NativeEndian.Uint32(b[8:]), binary.NativeEndian.Uint32(b[12:])
 	ad, err := netlink.NewAttributeDecoder(b[sizeofTcMsg:])
@@ -90,7 +90,7 @@ func parseQdisc(b []byte, names map[uint32]string) (Set, error) {
 	return q.read(kind, stats)
 }
 
-// place writes a parent as tc(8) does.
+// place formats a parent like tc(8).
 func place(parent uint32) string {
 	switch parent {
 	case 0xFFFFFFFF: // TC_H_ROOT
@@ -101,7 +101,7 @@ func place(parent uint32) string {
 	return fmt.Sprintf("%x:%x", parent>>16, parent&0xffff)
 }
 
-// qdisc gathers the counters of one.
+// qdisc collects the counters of one qdisc.
 type qdisc struct {
 	prefix string
 	labels []Label
@@ -125,7 +125,7 @@ func (q *qdisc) read(kind string, stats []byte) (Set, error) {
 			if basic = ad.Bytes(); len(basic) >= 12 && packets.IsZero() {
 				packets = unsigned(uint64(binary.NativeEndian.Uint32(basic[8:])))
 			}
-		case tcaStatsPkt64: // when 32 bits are not enough
+		case tcaStatsPkt64: // if 32 bits are not enough
 			packets = unsigned(ad.Uint64())
 		case tcaStatsQueue:
 			queue = ad.Bytes()
@@ -147,7 +147,7 @@ func (q *qdisc) read(kind string, stats []byte) (Set, error) {
 	return q.all, nil
 }
 
-// fields puts as many fields as b has.
+// fields adds as many fields as b has.
 func (q *qdisc) fields(fields []xfield, b []byte) {
 	for _, f := range fields {
 		if len(b) < f.size {

@@ -7,10 +7,9 @@ import (
 	"strconv"
 )
 
-// Value is a number as the kernel prints it: from -2^63 (TcpMaxConn is -1) to
-// 2^64-1.
+// Value is a number as the kernel prints it: from -2^63 (TcpMaxConn is -1) to 2^64-1.
 type Value struct {
-	n        uint64 // two's complement when negative
+	n        uint64 // two's complement if negative
 	negative bool
 }
 
@@ -23,7 +22,7 @@ func (v Value) less(w Value) bool {
 	return v.n < w.n
 }
 
-// ParseValue reads a number.
+// ParseValue parses a number.
 func ParseValue(s string) (Value, error) {
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
 		return integer(n), nil
@@ -43,7 +42,7 @@ func (v Value) String() string {
 	return strconv.FormatUint(v.n, 10)
 }
 
-// Int returns the value; what is beyond int64 wraps.
+// Int returns the value; values beyond int64 wrap.
 func (v Value) Int() int64 { return int64(v.n) }
 
 // Float returns the nearest floating-point number.
@@ -54,13 +53,13 @@ func (v Value) Float() float64 {
 	return float64(v.n)
 }
 
-// IsZero says whether it is 0.
+// IsZero reports whether it is 0.
 func (v Value) IsZero() bool { return v.n == 0 }
 
 // MarshalJSON writes an exact JSON number.
 func (v Value) MarshalJSON() ([]byte, error) { return []byte(v.String()), nil }
 
-// UnmarshalJSON reads one.
+// UnmarshalJSON parses a JSON number.
 func (v *Value) UnmarshalJSON(b []byte) error {
 	w, err := ParseValue(string(b))
 	if err != nil {

@@ -14,18 +14,18 @@ import (
 	"github.com/lklrun/lklrun/internal/live"
 )
 
-// BatchOptions say what Batch writes.
+// BatchOptions control the output of Batch.
 type BatchOptions struct {
 	Place instance.Place
 	Name  string // the only instance; empty: all
-	Count int    // of snapshots of each instance; 0: until all have ended
-	JSON  bool   // a snapshot a line, instead of tables
+	Count int    // snapshots per instance; 0: until all have ended
+	JSON  bool   // one snapshot per line, instead of tables
 	ASCII bool
 }
 
-// Batch writes what monitor finds to w, each look at an instance by itself, until
-// each instance that runs now was shown Count times or has ended, or ctx is done.
-// What is shown first is an instance's second look: it is the first with rates.
+// Batch writes the snapshots of monitor to w, one instance at a time. It ends when each
+// instance that runs at the start was shown Count times or has ended, or when ctx is
+// done. It starts with the second snapshot of an instance, the first one with rates.
 func Batch(ctx context.Context, monitor *live.Monitor, w io.Writer, o BatchOptions) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -44,8 +44,8 @@ func Batch(ctx context.Context, monitor *live.Monitor, w io.Writer, o BatchOptio
 	return errors.Join(err, failed)
 }
 
-// running are the folders of the instances that run, with how often each was
-// shown.
+// running returns the directories of the running instances, each with the number of times
+// it was shown.
 func running(place instance.Place, name string) (map[string]int, error) {
 	all, err := place.List()
 	if err != nil {
@@ -65,10 +65,10 @@ type batch struct {
 	w       io.Writer
 	pending map[string]int
 	all     map[string]*followed
-	began   bool // something was written
+	began   bool // some output was written
 }
 
-// take takes one update; done: all that was asked for is written.
+// take handles one update; done means that all requested output is written.
 func (b *batch) take(u live.Update) (done bool, err error) {
 	dir := u.Info.Files()
 	f := b.all[dir]
@@ -121,7 +121,7 @@ func (b *batch) write(text string) error {
 	return err
 }
 
-// lines are the tables of an instance, all connections of the snapshot among them.
+// lines are the tables of an instance, including all connections of the snapshot.
 func (b *batch) lines(f *followed) []string {
 	p := panes{width: least, levels: blocks}
 	if b.o.ASCII {

@@ -13,14 +13,13 @@ import (
 	"github.com/lklrun/lklrun/internal/live"
 )
 
-// cell is a text and the columns it takes; aligned to the right where negative.
+// cell is a text and its width; negative widths align to the right.
 type cell struct {
 	text  string
 	width int
 }
 
-// line puts cells side by side, a blank between them. What is longer than its
-// cell is cut.
+// line joins cells with a blank between them. Text that is too long is cut.
 func line(cells ...cell) string {
 	var b strings.Builder
 	for i, c := range cells {
@@ -42,8 +41,8 @@ func (c cell) String() string {
 	return text + fill
 }
 
-// cut shortens a text to a width, and shows that it did. What would move the
-// cursor is not let through: names of processes may hold anything.
+// cut shortens a text to a width, and marks that. It removes characters that would move
+// the cursor: names of processes may contain anything.
 func cut(text string, width int) string {
 	text = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -54,7 +53,7 @@ func cut(text string, width int) string {
 	return ansi.Truncate(text, max(width, 0), "~")
 }
 
-// absent stands for what is not known.
+// absent stands for unknown values.
 const absent = cli.Absent
 
 func bits(v live.Value) string {

@@ -12,8 +12,8 @@ import (
 	"github.com/lklrun/lklrun/internal/sockdiag"
 )
 
-// detailLines tell all that the stack tells of the selected connection, or of the
-// subflow, under the names that lklctl netstat -o json has.
+// detailLines show all values that the stack reports for the selected connection or
+// subflow, with the names of lklctl netstat -o json.
 func (m *model) detailLines() []string {
 	all := m.rows()
 	at, ok := m.selected(all)
@@ -43,8 +43,8 @@ func (m *model) detailLines() []string {
 	return lines
 }
 
-// fields lists the numbers and words that a socket has, with the names of its
-// JSON; what the lines above tell, and what is absent, is left out.
+// fields lists the values of a socket with their JSON names. It omits absent values and
+// those in the lines above.
 func fields(s sockdiag.Socket) (all []string) {
 	told := map[string]bool{"proto": true, "family": true, "state": true, "local": true, "remote": true, "iface": true, "processes": true}
 	var walk func(v reflect.Value)
@@ -85,7 +85,7 @@ func fields(s sockdiag.Socket) (all []string) {
 
 // grid puts words side by side.
 func grid(words []string) (lines []string) {
-	const column = 27 // three in a line
+	const column = 27 // three columns
 	var b strings.Builder
 	for _, w := range words {
 		if b.Len() > 0 && b.Len()+len(w) > least {

@@ -2,7 +2,7 @@
 
 package top
 
-// helpText is the screen of F1.
+// helpText is the help screen (F1).
 var helpText = []string{
 	"Tab, Right          the next instance; Shift-Tab, Left: the one before",
 	"Up Down PgUp PgDn   select a connection or subflow; Home, End",

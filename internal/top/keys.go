@@ -12,16 +12,16 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// intervals are what + and - go through.
+// intervals are the choices of + and -.
 var intervals = []time.Duration{
 	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
 	time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute,
 }
 
-// wordMost is how long what is typed may be.
+// wordMost limits the length of typed input.
 const wordMost = 60
 
-// key does what a key is for.
+// key handles a key.
 func (m *model) key(msg tea.KeyPressMsg) tea.Cmd {
 	key := msg.String()
 	switch {
@@ -47,7 +47,7 @@ func (m *model) key(msg tea.KeyPressMsg) tea.Cmd {
 	return m.table(key)
 }
 
-// read moves through a screen that is not the tables.
+// read scrolls a screen other than the tables.
 func (m *model) read(key string) {
 	page := max(1, m.height-3)
 	switch key {
@@ -64,10 +64,10 @@ func (m *model) read(key string) {
 	case "esc", "l", "enter", "f1", "h", "?":
 		m.screen = tables
 	}
-	m.scroll = max(0, m.scroll) // the other end is known when it is drawn
+	m.scroll = max(0, m.scroll) // the upper limit is known when it is drawn
 }
 
-// table is for the keys of the tables.
+// table handles the keys of the tables.
 func (m *model) table(key string) tea.Cmd {
 	at, _ := m.selected(m.rows())
 	page := max(1, m.shown()-1)
@@ -122,7 +122,7 @@ func (m *model) table(key string) tea.Cmd {
 	return nil
 }
 
-// choose goes to the next instance.
+// choose selects another instance.
 func (m *model) choose(by int) {
 	n := len(m.instances)
 	if n == 0 {
@@ -133,7 +133,7 @@ func (m *model) choose(by int) {
 	m.at, m.id, m.top = 0, "", 0
 }
 
-// faster changes the interval by so many steps.
+// faster changes the interval by a number of steps.
 func (m *model) faster(by int) {
 	now := m.monitor.Interval()
 	at := slices.IndexFunc(intervals, func(d time.Duration) bool { return d >= now })
@@ -141,7 +141,7 @@ func (m *model) faster(by int) {
 		at = len(intervals)
 	}
 	if at < len(intervals) && intervals[at] > now && by > 0 {
-		by = 0 // from one that is none of them
+		by = 0 // from an interval that is not in the list
 	}
 	m.monitor.SetInterval(intervals[min(max(at+by, 0), len(intervals)-1)])
 	m.say("an update every " + seconds(m.monitor.Interval()))
@@ -151,7 +151,7 @@ func seconds(d time.Duration) string {
 	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + " s"
 }
 
-// typed takes a key while a word is being typed.
+// typed handles a key while a word is typed.
 func (m *model) typed(key, text string) {
 	switch key {
 	case "esc":
@@ -188,7 +188,7 @@ func (m *model) typed(key, text string) {
 	}
 }
 
-// next selects the next connection that has a word, from the selected one on.
+// next selects the next connection that matches a word, starting with the selected one.
 func (m *model) next(word string) {
 	all := m.rows()
 	at, ok := m.selected(all)
@@ -199,7 +199,7 @@ func (m *model) next(word string) {
 		i := (at + 1 + n) % len(all)
 		if all[i].subflow == nil && matches(all[i].conn, word) {
 			m.move(i)
-			m.id = all[i].id() // also when it is the first
+			m.id = all[i].id() // even if it is the first
 			return
 		}
 	}

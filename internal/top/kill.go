@@ -17,18 +17,18 @@ import (
 // killLimit bounds how long ending a connection may take.
 const killLimit = 5 * time.Second
 
-// killedMsg is what came of ending a connection.
+// killedMsg is the result of ending a connection.
 type killedMsg struct{ text string }
 
-// condemn asks whether the selected row shall be ended: that one, whatever is
-// selected, or first, by the time of the answer.
+// condemn asks whether to end the selected row. The answer applies to that row, even if
+// another one is selected or first by then.
 func (m *model) condemn() {
 	if r, ok := m.victim(); ok {
 		m.ask, m.doomed, m.stack = killing, r, m.current().conn
 	}
 }
 
-// victim is the row that would be ended.
+// victim is the row to end.
 func (m *model) victim() (row, bool) {
 	f := m.current()
 	all := m.rows()
@@ -46,7 +46,7 @@ func (m *model) victim() (row, bool) {
 	return all[at], true
 }
 
-// name names a row in a question.
+// name describes a row in a question.
 func (r row) name() string {
 	if f := r.subflow; f != nil {
 		return fmt.Sprintf("subflow %s > %s", f.Local, f.Remote)
@@ -54,7 +54,7 @@ func (r row) name() string {
 	return fmt.Sprintf("%s %s > %s", r.conn.Process, r.conn.Local, r.conn.Remote)
 }
 
-// confirm takes the answer to whether a connection shall be ended.
+// confirm handles the answer to the question.
 func (m *model) confirm(key string) tea.Cmd {
 	m.ask = nothing
 	if key != "y" && key != "Y" {

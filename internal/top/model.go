@@ -15,23 +15,23 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// remembered is how many values of a series are kept: more than the widest graph.
+// remembered is the number of values kept per series: more than the widest graph shows.
 const remembered = 200
 
-// keepEnded is how long an instance that has ended is still listed.
+// keepEnded is the time for which an instance that has ended is still listed.
 const keepEnded = 30 * time.Second
 
-// followed is an instance as far as it is known.
+// followed is the known state of an instance.
 type followed struct {
 	info     instance.Info
 	conn     *stackconn.Conn
-	snapshot *live.Snapshot // the last there was; nil: none yet
+	snapshot *live.Snapshot // the last one, or nil
 	history  *live.History
-	err      error     // why there is no new one
-	since    time.Time // when that began
+	err      error     // why there is no newer one
+	since    time.Time // start of that state
 }
 
-// updateMsg is an update of the monitor's; tickMsg comes once a second.
+// updateMsg is an update of the monitor; tickMsg arrives once a second.
 type (
 	updateMsg live.Update
 	tickMsg   time.Time
@@ -46,29 +46,29 @@ type model struct {
 	width, height int
 
 	instances []*followed // by name
-	chosen    string      // the directory of the one whose tables are shown
+	chosen    string      // directory of the instance whose tables are shown
 
 	by       column
 	inverted bool
-	flat     bool // no subflows
+	flat     bool // without subflows
 	filter   string
 	paused   bool
 
-	at     int    // the selected row, or where the one with id was
-	id     string // of the selected row; empty: whatever is at
+	at     int    // the selected row, or the last place of the one with id
+	id     string // of the selected row; empty: the row at
 	top    int    // the first row shown
 	screen screen
-	scroll int // of the other screens
+	scroll int // of other screens
 	ask    ask
-	doomed row             // what the question killing is about
+	doomed row             // the row that the question is about
 	stack  *stackconn.Conn // of that row
-	word   string          // what is being typed
+	word   string          // typed input
 	search string
-	note   string // the outcome of what was done last
+	note   string // result of the last action
 	noted  time.Time
 }
 
-// screen is what fills the terminal.
+// screen is the content of the terminal.
 type screen int
 
 const (
@@ -77,7 +77,7 @@ const (
 	details
 )
 
-// ask is what the last line asks for.
+// ask is the question in the last line.
 type ask int
 
 const (
@@ -98,7 +98,7 @@ func tick() tea.Cmd {
 	return tea.Tick(time.Second, func(t time.Time) tea.Msg { return tickMsg(t) })
 }
 
-// Update takes a key, an update of the monitor's, or the time.
+// Update handles a key, an update of the monitor, or a tick.
 func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
@@ -117,14 +117,14 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// take takes what the monitor tells.
+// take handles an update of the monitor.
 func (m *model) take(u live.Update) {
 	at, ok := slices.BinarySearchFunc(m.instances, u.Info, func(f *followed, i instance.Info) int { return strings.Compare(f.info.Files(), i.Files()) })
 	if !ok {
 		m.instances = slices.Insert(m.instances, at, &followed{info: u.Info, history: live.NewHistory(remembered)})
 	}
 	f := m.instances[at]
-	if errors.Is(f.err, live.ErrEnded) { // its name is another run's now
+	if errors.Is(f.err, live.ErrEnded) { // its name now belongs to another run
 		*f = followed{history: live.NewHistory(remembered)}
 	}
 	f.info, f.conn = u.Info, u.Conn
@@ -141,8 +141,7 @@ func (m *model) take(u live.Update) {
 	}
 }
 
-// forget drops the instances that ended a while ago, but not what somebody looks
-// at.
+// forget drops instances that ended a while ago, except the one that is shown.
 func (m *model) forget() {
 	current := m.current()
 	m.instances = slices.DeleteFunc(m.instances, func(f *followed) bool {
@@ -153,8 +152,8 @@ func (m *model) forget() {
 	}
 }
 
-// current is the instance whose tables are shown: the chosen one, or the first
-// that has any.
+// current is the instance whose tables are shown: the chosen one, or the first that has
+// any.
 func (m *model) current() *followed {
 	for _, f := range m.instances {
 		if f.info.Files() == m.chosen {
@@ -175,8 +174,7 @@ func (m *model) rows() []row {
 	return nil
 }
 
-// selected finds the selected row; it stays with its connection wherever that
-// goes.
+// selected finds the selected row; the selection follows its connection.
 func (m *model) selected(all []row) (int, bool) {
 	if len(all) == 0 {
 		return 0, false
@@ -198,7 +196,7 @@ func (m *model) move(to int) {
 	m.at = min(max(to, 0), len(all)-1)
 	m.id = all[m.at].id()
 	if m.at == 0 {
-		m.id = "" // whatever is first
+		m.id = "" // the first row, whichever it is
 	}
 }
 

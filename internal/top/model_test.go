@@ -21,8 +21,8 @@ import (
 
 func known(n uint64) live.Value { return live.Value{N: n, Known: true} }
 
-// made is a snapshot of an instance with n plain connections beside one of MPTCP
-// with two subflows.
+// made is a snapshot of an instance with n plain connections and an MPTCP connection with
+// two subflows.
 func made(name string, n int, at time.Time) live.Update {
 	busy, half := 23.4, 0.5
 	s := &live.Snapshot{
@@ -89,7 +89,7 @@ func started(n int) *model {
 	return m
 }
 
-// screen80 is the screen, of which no line may be wider than it is.
+// screenOf is the screen; it checks that no line is too wide.
 func screenOf(t *testing.T, m *model) string {
 	t.Helper()
 	lines := strings.Split(m.View().Content, "\n")
@@ -147,11 +147,11 @@ func TestKeys(t *testing.T) {
 	if got := selectedID(m); got != "a/a2" {
 		t.Errorf("two rows down is %s", got)
 	}
-	press(m, "f5") // without subflows, the place remains
+	press(m, "f5") // without subflows, the position stays
 	if got := len(m.rows()); got != 61 || selectedID(m) != "c001" {
 		t.Errorf("%d rows without subflows, on %s", got, selectedID(m))
 	}
-	press(m, "end", "f6") // the selected one stays selected when it moves
+	press(m, "end", "f6") // the selection follows the row when it moves
 	if selectedID(m) != "c059" || m.by != bySent {
 		t.Errorf("sorted by another column: %s", selectedID(m))
 	}
@@ -218,7 +218,7 @@ func TestKeys(t *testing.T) {
 		t.Errorf("no longer held: %d rows", len(m.rows()))
 	}
 
-	// Without a connection to the stack nothing is asked of it.
+	// Without a connection to the stack no question is asked.
 	if press(m, "k"); m.ask != nothing {
 		t.Error("asks whether to end a connection of a stack that cannot be reached")
 	}
@@ -233,8 +233,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// A question is about the row that it names, though another one is first when it
-// is answered.
+// A question applies to the row that it names, even if another one is first when it is
+// answered.
 func TestKillAsks(t *testing.T) {
 	m := newModel(live.NewMonitor(instance.Place{}, "", time.Second), Options{})
 	u := made("demo", 2, m.now)
@@ -284,7 +284,7 @@ func TestInstances(t *testing.T) {
 	if got := screenOf(t, m); !strings.Contains(got, "no answer for 7s") || !strings.Contains(got, "has died") || !strings.Contains(got, "has ended") {
 		t.Errorf("in trouble:\n%s", got)
 	}
-	m.Update(updateMsg(made("run7", 1, m.now))) // the name is another run's
+	m.Update(updateMsg(made("run7", 1, m.now))) // the name belongs to another run
 	end("run6", live.ErrEnded)
 	m.Update(tickMsg(m.now.Add(keepEnded + time.Second)))
 	if len(m.instances) != 9 {

@@ -12,25 +12,24 @@ import (
 	"github.com/lklrun/lklrun/internal/live"
 )
 
-// panes draws an instance's tables in lines of a width.
+// panes draws an instance's tables with a given width.
 type panes struct {
 	width  int
-	levels []rune // of graphs
+	levels []rune // characters for graphs
 	paint  cli.Palette
 }
 
-// least is the width that the tables are made for: a narrower terminal shows what
-// fits.
+// least is the width that the tables are designed for: a narrower terminal shows a part.
 const least = 80
 
-// wider is how many columns more than that there are.
+// wider is the number of columns beyond that width.
 func (p panes) wider() int { return max(0, p.width-least) }
 
-// fit cuts a line to the width. Blanks at its end are not worth their bytes on a
-// slow line.
+// fit cuts a line to the width. It removes trailing blanks, which cost time on a slow
+// line.
 func (p panes) fit(s string) string { return cut(strings.TrimRight(s, " "), p.width) }
 
-// instanceHead and instanceLine are the list of instances.
+// instanceHead and instanceLine form the list of instances.
 func (p panes) instanceHead() string {
 	return p.fit(p.instanceCells("  NAME", "STACK", "GRAPH", "STACK%", "PROG%", "SENT", "RECV", "RETR/s", "CONN"))
 }
@@ -58,7 +57,7 @@ func (p panes) instanceLine(i *followed, selected bool, most uint64, now time.Ti
 		percent(s.CPU.Stack), percent(s.CPU.Target), bits(s.Totals.TxRate), bits(s.Totals.RxRate), perSecond(s.Totals.RetransRate), fmt.Sprint(s.Totals.Connections)))
 }
 
-// why says in a few words why an instance has nothing new to show.
+// why is a short reason why an instance has no new data.
 func (i *followed) why(now time.Time) string {
 	since := now.Sub(i.since).Truncate(time.Second)
 	switch {
@@ -87,7 +86,7 @@ func (p panes) title(s *live.Snapshot, now time.Time) string {
 	return p.fit(strings.Join(append(words, i.Command), " "))
 }
 
-// linkHead and linkLines are the table of interfaces.
+// linkHead and linkLines form the table of interfaces.
 func (p panes) linkHead() string {
 	return p.fit(p.linkCells("IF", "STATE", "SENT", "RECV", "DROP", "GRAPH (bit/s)", "ADDRESS"))
 }
@@ -120,8 +119,8 @@ func (p panes) linkLines(s *live.Snapshot, h *live.History) []string {
 	return lines
 }
 
-// shownLinks are the interfaces but lo, unless that is all there is or it carries
-// something.
+// shownLinks are the interfaces except lo, which is included if it is the only one or
+// carries data.
 func shownLinks(s *live.Snapshot) []live.Link {
 	var links []live.Link
 	for _, l := range s.Links {
@@ -135,7 +134,7 @@ func shownLinks(s *live.Snapshot) []live.Link {
 // sortHeads are the headings of the columns that can be sorted by.
 var sortHeads = [columns]string{"BIT/S", "SENT", "RECV", "RETR", "CWND", "RTT", "PROCESS AND PEER"}
 
-// connectionHead and connectionLine are the table of connections and subflows.
+// connectionHead and connectionLine form the table of connections and subflows.
 func (p panes) connectionHead(by column, inverted bool) string {
 	heads := sortHeads
 	mark := "v"
@@ -183,7 +182,7 @@ func (p panes) connectionLine(r row, h *live.History, most uint64, selected bool
 	if c.State != "ESTAB" {
 		peer = " " + c.State + peer
 	}
-	// The peer is worth more than the end of the process's name.
+	// The peer matters more than the end of the process's name.
 	name := mark + cut(c.Process, max(4, p.nameWidth()-len(mark)-len(peer))) + peer
 	rtt, cwnd := " ", " " // each subflow has its own
 	if len(c.Subflows) == 1 {
@@ -191,13 +190,13 @@ func (p panes) connectionLine(r row, h *live.History, most uint64, selected bool
 	}
 	kind := c.Proto
 	if c.Fallback {
-		kind = "plain" // TCP, for the peer or the path has no MPTCP
+		kind = "plain" // TCP, because the peer or the path does not support MPTCP
 	}
 	return p.fit(p.connectionCells(name, kind, rtt, cwnd, count(c.Retrans), bits(c.TxRate), bits(c.RxRate),
 		spark(h.Rates(c.ID), most, width, p.levels)))
 }
 
-// highestOf is the highest value of the graphs of some rows.
+// highestOf is the highest value in the graphs of some rows.
 func (p panes) highestOf(all []row, h *live.History) (most uint64) {
 	for _, r := range all {
 		most = max(most, highest(p.connectionGraph(), h.Rates(r.conn.ID)))

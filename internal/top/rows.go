@@ -11,7 +11,7 @@ import (
 	"github.com/lklrun/lklrun/internal/live"
 )
 
-// column is what connections can be sorted by.
+// column is a column to sort connections by.
 type column int
 
 const (
@@ -22,17 +22,17 @@ const (
 	byCwnd
 	byRTT
 	byPeer
-	columns // how many there are
+	columns // number of columns
 )
 
-// row is a line of the connections' pane: a connection, or a subflow of it.
+// row is a line of the connections' pane: a connection or a subflow.
 type row struct {
 	conn    *live.Connection
 	subflow *live.Subflow // nil: the connection itself
-	last    bool          // of its connection's subflows
+	last    bool          // last of its connection's subflows
 }
 
-// id names the row as long as it is there.
+// id identifies the row for its whole life.
 func (r row) id() string {
 	if r.subflow != nil {
 		return r.conn.ID + "/" + r.subflow.ID
@@ -40,8 +40,8 @@ func (r row) id() string {
 	return r.conn.ID
 }
 
-// rows are the lines of a snapshot's connections: sorted, filtered, and with tree
-// below each MPTCP connection its subflows.
+// rows are the lines of a snapshot's connections, sorted and filtered. With tree, each
+// MPTCP connection is followed by its subflows.
 func rows(s *live.Snapshot, by column, inverted, tree bool, filter string) []row {
 	var conns []*live.Connection
 	for i := range s.Connections {
@@ -69,8 +69,8 @@ func rows(s *live.Snapshot, by column, inverted, tree bool, filter string) []row
 	return all
 }
 
-// compare orders two connections by a column, the largest first; by peer, the
-// first of the alphabet first.
+// compare orders two connections by a column, the largest first; peers are in
+// alphabetical order.
 func (by column) compare(a, b *live.Connection) int {
 	switch by {
 	case bySent:
@@ -92,7 +92,7 @@ func (by column) compare(a, b *live.Connection) int {
 func cwndOf(f *live.Subflow) live.Value { return f.Cwnd }
 func rttOf(f *live.Subflow) live.Value  { return f.RTT }
 
-// largest is the largest value that a connection's subflows have.
+// largest is the largest value among a connection's subflows.
 func largest(c *live.Connection, of func(*live.Subflow) live.Value) (most uint64) {
 	for i := range c.Subflows {
 		most = max(most, of(&c.Subflows[i]).N)
@@ -100,7 +100,8 @@ func largest(c *live.Connection, of func(*live.Subflow) live.Value) (most uint64
 	return most
 }
 
-// matches says whether a connection has the word in what names it or a subflow.
+// matches reports whether a name or address of a connection or its subflows contains the
+// word.
 func matches(c *live.Connection, word string) bool {
 	if word == "" {
 		return true

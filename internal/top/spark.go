@@ -8,15 +8,15 @@ import (
 	"github.com/lklrun/lklrun/internal/live"
 )
 
-// Levels of a graph, from nothing to the most: Unicode's block elements, or
+// Levels of a graph, from the lowest to the highest: Unicode's block elements, or
 // characters that every terminal has.
 var (
 	blocks = []rune(" ▁▂▃▄▅▆▇█")
 	ascii  = []rune(" _.:-=+*#")
 )
 
-// spark draws the last values of a series, the latest at the right; most is what
-// the highest level stands for. What is not known is blank.
+// spark draws the last values of a series, the latest at the right. most is the value of
+// the highest level. Unknown values are blank.
 func spark(values []live.Value, most uint64, width int, levels []rune) string {
 	values = values[max(0, len(values)-width):]
 	var b strings.Builder
@@ -24,7 +24,7 @@ func spark(values []live.Value, most uint64, width int, levels []rune) string {
 	for _, v := range values {
 		level := 0
 		if v.Known && v.N > 0 && most > 0 {
-			// What is more than nothing can be seen.
+			// Any value above zero is visible.
 			level = max(1, int(float64(len(levels)-1)*float64(min(v.N, most))/float64(most)+0.5))
 		}
 		b.WriteRune(levels[level])
@@ -32,7 +32,7 @@ func spark(values []live.Value, most uint64, width int, levels []rune) string {
 	return b.String()
 }
 
-// highest is the highest of some series' last values.
+// highest is the highest of the last values of some series.
 func highest(width int, series ...[]live.Value) (most uint64) {
 	for _, values := range series {
 		for _, v := range values[max(0, len(values)-width):] {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package top is lklctl top: the instances that run, the interfaces of one of
-// them, and its connections with their subflows, on a terminal and as text.
+// Package top implements lklctl top: it shows the running instances, and the interfaces
+// and connections of one of them with their subflows, on a terminal or as text.
 //
-// What is shown comes from package live; the keys are those of htop(1).
+// The data comes from package live; the keys are those of htop(1).
 package top
 
 import (
@@ -16,19 +16,19 @@ import (
 	"github.com/lklrun/lklrun/internal/live"
 )
 
-// Options say what is shown, and how.
+// Options control the display.
 type Options struct {
 	Name  string // the only instance to follow; empty: all
-	ASCII bool   // graphs of ASCII characters alone
+	ASCII bool   // graphs use only ASCII characters
 	Paint cli.Palette
 }
 
-// framesMost is how often a second the terminal is written to at most: what a key
-// does is seen at once, and a slow line is not flooded.
+// framesMost limits the frames per second: keys take effect at once, and a slow line is
+// not flooded.
 const framesMost = 20
 
-// Run shows what monitor finds on the terminal, until somebody quits or ctx is
-// done. The terminal is then as it was.
+// Run shows the data of monitor on the terminal, until the user quits or ctx is done. It
+// then restores the terminal.
 func Run(ctx context.Context, monitor *live.Monitor, in, out *os.File, o Options) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

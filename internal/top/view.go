@@ -13,7 +13,7 @@ import (
 func (m *model) View() tea.View {
 	v := tea.NewView(strings.Join(m.lines(), "\n"))
 	v.AltScreen = true
-	v.DisableBracketedPasteMode = true // nothing is pasted here
+	v.DisableBracketedPasteMode = true // pasting is not supported
 	return v
 }
 
@@ -44,7 +44,7 @@ func (m *model) lines() []string {
 	return lines
 }
 
-// page is a part of a text that may be longer than the terminal.
+// page is the visible part of a text that may be longer than the terminal.
 func (m *model) page(p panes, text []string) []string {
 	room := max(1, m.height-1)
 	m.scroll = min(m.scroll, max(0, len(text)-room))
@@ -55,10 +55,10 @@ func (m *model) page(p panes, text []string) []string {
 	return lines
 }
 
-// instancesMost is how many instances are listed at once.
+// instancesMost is the number of instances listed at once.
 const instancesMost = 6
 
-// above draws what stands above the connections.
+// above draws the part above the connections.
 func (m *model) above(p panes) []string {
 	lines := []string{p.paint.Bold(m.status(p))}
 	if len(m.instances) == 0 {
@@ -97,7 +97,7 @@ func (m *model) above(p panes) []string {
 	return append(lines, p.paint.Dim(p.connectionHead(m.by, m.inverted)))
 }
 
-// shown is how many rows of connections there is room for.
+// shown is the number of connection rows that fit.
 func (m *model) shown() int { return max(1, m.height-1-len(m.above(m.panes()))) }
 
 func (m *model) tables(p panes) []string {
@@ -126,7 +126,7 @@ func (m *model) tables(p panes) []string {
 	return lines
 }
 
-// none says why no connection is listed.
+// none explains why no connection is listed.
 func (m *model) none(f *followed) string {
 	if m.filter != "" && len(f.snapshot.Connections) > 0 {
 		return fmt.Sprintf("  no connection has %q", m.filter)
@@ -155,7 +155,7 @@ func (m *model) status(p panes) string {
 	return p.fit(line(cell{strings.Join(words, " "), p.width - 9}, cell{m.now.Format("15:04:05"), -8}))
 }
 
-// foot is the last line: what is asked, what came of something, or the keys.
+// foot is the last line: a question, the result of an action, or the keys.
 func (m *model) foot(p panes) string {
 	switch m.ask {
 	case searching:

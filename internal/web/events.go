@@ -13,14 +13,14 @@ import (
 	"github.com/lklrun/lklrun/internal/instance"
 )
 
-// Ended is the event that says that an instance gives no more snapshots.
+// Ended is the event for an instance that sends no more snapshots.
 type Ended struct {
 	Instance string `json:"instance"` // its name
 	Reason   string `json:"reason"`   // what it said last, or why it was not reached
 }
 
-// subject reads which instance a request is about; ok is false when the answer
-// has been given.
+// subject returns the instance that a request is about; ok is false if the request has
+// been answered with an error.
 func subject(w http.ResponseWriter, r *http.Request) (name string, ok bool) {
 	name = r.URL.Query().Get("instance")
 	if name == "" {
@@ -33,10 +33,10 @@ func subject(w http.ResponseWriter, r *http.Request) (name string, ok bool) {
 	return name, true
 }
 
-// events is the stream of a page: "instances" (a list of Instance) at the start
-// and whenever they change, "snapshot" of the instance asked for each second,
-// and "ended" (an Ended) when there are no more. It goes on after that, with the instance that has
-// the name next.
+// events is the stream of a page. Its events are "instances" (a list of Instance) at the
+// start and after changes, "snapshot" of the requested instance each second, and "ended"
+// (an Ended) when there are no more. The stream then continues with the next instance of
+// that name.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	name, ok := subject(w, r)
 	if !ok {
@@ -56,10 +56,10 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 type follower struct {
 	server *Server
 	out    *stream
-	name   string   // the instance asked for; empty: none
-	listed []byte   // what the page knows of the instances
-	failed string   // what the page was told last about the instance
-	watch  *watcher // nil: the instance gives nothing
+	name   string   // the requested instance, or empty
+	listed []byte   // last list sent to the page
+	failed string   // last error of the instance sent to the page
+	watch  *watcher // nil: the instance sends no snapshots
 }
 
 func (f *follower) leave() {
@@ -69,7 +69,7 @@ func (f *follower) leave() {
 	}
 }
 
-// follow writes events until the client goes.
+// follow writes events until the client disconnects.
 func (f *follower) follow(ctx context.Context) error {
 	look := time.NewTicker(f.server.every)
 	defer look.Stop()
@@ -104,7 +104,7 @@ func (f *follower) follow(ctx context.Context) error {
 	}
 }
 
-// look finds out which instances there are, and asks the one that is wanted.
+// look lists the instances, and watches the requested one.
 func (f *follower) look() error {
 	list, err := f.server.running()
 	if err != nil {
@@ -131,7 +131,7 @@ func (f *follower) look() error {
 	return nil
 }
 
-// end tells why there is nothing, once.
+// end sends the reason why there are no snapshots, once.
 func (f *follower) end(reason string) error {
 	if reason == f.failed {
 		return nil

@@ -22,7 +22,7 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// limit is for waits whose end is sure.
+// limit bounds waits that are sure to end.
 const limit = 30 * time.Second
 
 // A stage is an instance that can be started and ended, and a server for it.
@@ -30,12 +30,12 @@ type stage struct {
 	*testing.T
 	server *Server
 	url    string
-	opened atomic.Int32 // sources that are open
+	opened atomic.Int32 // open sources
 	asked  atomic.Int32 // snapshots
 
 	mu      sync.Mutex
 	running bool
-	broken  error // what the source says instead of a snapshot
+	broken  error // error of the source instead of a snapshot
 }
 
 func newStage(t *testing.T) *stage {
@@ -131,8 +131,8 @@ func (s *stage) wants(got, prefix string) {
 	}
 }
 
-// A page is told which instances there are, how the one it wants is, that this has
-// ended, and how the next one of that name is.
+// A page receives the list of instances, the snapshots of the requested one, its end, and
+// the snapshots of the next one of that name.
 func TestEvents(t *testing.T) {
 	s := newStage(t)
 	next, end := s.watch("?instance=a")
@@ -143,7 +143,7 @@ func TestEvents(t *testing.T) {
 	s.set(false, errors.New("the stack host is gone"))
 	var events []string
 	for len(events) < 3 {
-		if e := next(); !strings.HasPrefix(e, "snapshot") { // one may be under way
+		if e := next(); !strings.HasPrefix(e, "snapshot") { // one may be in progress
 			events = append(events, e)
 		}
 	}
@@ -166,7 +166,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// Nothing is asked for a page that wants no instance.
+// A page that requests no instance causes no queries.
 func TestEventsOfNone(t *testing.T) {
 	s := newStage(t)
 	next, _ := s.watch("")
@@ -178,8 +178,8 @@ func TestEventsOfNone(t *testing.T) {
 	}
 }
 
-// Those who look at one instance share what is asked of it, and one who does
-// not read keeps nobody waiting.
+// Pages of one instance share its snapshots, and a page that does not read delays no
+// other.
 func TestShared(t *testing.T) {
 	s := newStage(t)
 	_, stop := s.watch("?instance=a") // reads nothing
@@ -195,7 +195,7 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// A watcher that comes late finds the newest snapshot, not the first.
+// A late watcher gets the newest snapshot, not the first.
 func TestNewestWins(t *testing.T) {
 	h := newHubs(nil, 0)
 	w := &watcher{newest: make(chan []byte, 1)}
@@ -208,7 +208,7 @@ func TestNewestWins(t *testing.T) {
 	}
 }
 
-// The streams are counted, and given back.
+// The number of streams is limited, and closed streams free their places.
 func TestManyStreams(t *testing.T) {
 	s := newStage(t)
 	for range maxStreams {

@@ -20,7 +20,7 @@ func two() ([]instance.Info, error) {
 	}, nil
 }
 
-// Who gets what: each line is a request and the start of the answer.
+// Access control: each line is a request and the start of the answer.
 func TestGuard(t *testing.T) {
 	s := New(two, nil)
 	at := s.Path()
@@ -83,7 +83,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// recorder has the deadlines of a connection that are never reached.
+// recorder has connection deadlines that never expire.
 type recorder struct{ *httptest.ResponseRecorder }
 
 func (recorder) SetWriteDeadline(time.Time) error { return nil }

@@ -10,34 +10,34 @@ import (
 	"time"
 )
 
-// hubs has a hub for each instance that somebody looks at.
+// hubs has a hub for each instance that is watched.
 type hubs struct {
 	open  func(ctx context.Context, name string) (source, error)
 	every time.Duration
 
 	mu   sync.Mutex
 	all  map[string]*hub
-	over bool           // there will be no more
-	work sync.WaitGroup // of their goroutines
+	over bool           // closed: there will be no more
+	work sync.WaitGroup // its goroutines
 }
 
 func newHubs(open func(ctx context.Context, name string) (source, error), every time.Duration) *hubs {
 	return &hubs{open: open, every: every, all: map[string]*hub{}}
 }
 
-// A hub asks one instance and tells all who look: it begins with the first of
-// them and ends with the last, or with the instance.
+// A hub queries one instance on behalf of all its watchers. It starts with the first
+// watcher and ends with the last, or with the instance.
 type hub struct {
 	stop     context.CancelFunc
 	watchers map[*watcher]struct{} // under hubs.mu
 }
 
-// A watcher gets the snapshots of one instance: the newest one, when it comes
-// for it too late for those before.
+// A watcher receives the snapshots of one instance. If it is slow, it gets only the
+// newest.
 type watcher struct {
 	newest chan []byte   // JSON; one place
-	ended  chan struct{} // closed when there will be no more
-	err    error         // why; to be read after that
+	ended  chan struct{} // closed after the last snapshot
+	err    error         // the reason; valid after that
 }
 
 // join adds a watcher to an instance's hub.
@@ -61,7 +61,7 @@ func (h *hubs) join(name string) *watcher {
 	return w
 }
 
-// leave takes a watcher away, and with the last one its hub.
+// leave removes a watcher, and with the last one its hub.
 func (h *hubs) leave(name string, w *watcher) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -70,7 +70,7 @@ func (h *hubs) leave(name string, w *watcher) {
 		return
 	}
 	if _, ok := b.watchers[w]; !ok {
-		return // of a hub that has ended; there is another one now
+		return // its hub has ended; there is another one now
 	}
 	delete(b.watchers, w)
 	if len(b.watchers) == 0 {
@@ -79,7 +79,7 @@ func (h *hubs) leave(name string, w *watcher) {
 	}
 }
 
-// end tells a hub's watchers that it is over.
+// end tells a hub's watchers that it has ended.
 func (h *hubs) end(name string, b *hub, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -94,7 +94,7 @@ func (h *hubs) end(name string, b *hub, err error) {
 	b.watchers = nil
 }
 
-// run asks the instance again and again until it gives no answer.
+// run queries the instance repeatedly until there is no answer.
 func (h *hubs) run(ctx context.Context, name string, b *hub) error {
 	source, err := ask(ctx, func(ctx context.Context) (source, error) { return h.open(ctx, name) })
 	if err != nil {
@@ -121,15 +121,14 @@ func (h *hubs) run(ctx context.Context, name string, b *hub) error {
 	}
 }
 
-// ask bounds a question to the stack.
+// ask sets a time limit for a query to the stack.
 func ask[T any](ctx context.Context, question func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	return question(ctx)
 }
 
-// tell puts a snapshot where each watcher finds it, in the place of one that it
-// has not come for.
+// tell stores a snapshot for each watcher; it replaces one that was not read.
 func (h *hubs) tell(b *hub, text []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -138,11 +137,11 @@ func (h *hubs) tell(b *hub, text []byte) {
 		case <-w.newest:
 		default:
 		}
-		w.newest <- text // nobody else puts anything there
+		w.newest <- text // there is no other sender
 	}
 }
 
-// close ends all hubs and returns when they have.
+// close ends all hubs and waits for them.
 func (h *hubs) close() {
 	h.mu.Lock()
 	h.over = true

@@ -16,16 +16,16 @@ import (
 	"github.com/lklrun/lklrun/pkg/capture"
 )
 
-// Bounds of what is sent of packets.
+// Limits of the packets sent.
 const (
 	maxCaptures = 4   // at once
-	maxFlows    = 16  // that one of them is about
-	maxLines    = 50  // of packets, each linesEvery; others are counted
-	buffer      = 1e6 // bytes in the stack for each interface
+	maxFlows    = 16  // flows per capture
+	maxLines    = 50  // packets per event, each linesEvery; others are only counted
+	buffer      = 1e6 // bytes of buffer in the stack per interface
 	linesEvery  = 250 * time.Millisecond
 )
 
-// Line is a packet as the page shows it.
+// Line is a packet in the page's form.
 type Line struct {
 	Time      time.Time `json:"time"`              // when the stack saw it
 	Interface string    `json:"iface"`             // in the stack
@@ -41,13 +41,13 @@ type Lines struct {
 	Dropped *uint64 `json:"dropped,omitempty"` // for which the stack had no room
 }
 
-// View is the event with which a capture begins.
+// View is the first event of a capture.
 type View struct {
 	ID     string `json:"id"`     // under which it can be downloaded
 	Filter string `json:"filter"` // of the capture, in libpcap's language
 }
 
-// flowFilter is a filter for TCP connections, each LOCAL,REMOTE.
+// flowFilter makes a filter for TCP connections, each given as LOCAL,REMOTE.
 func flowFilter(flows []string) (string, error) {
 	if len(flows) == 0 || len(flows) > maxFlows {
 		return "", fmt.Errorf("%d flows; expected 1 to %d", len(flows), maxFlows)
@@ -65,11 +65,11 @@ func flowFilter(flows []string) (string, error) {
 	return "tcp and (" + strings.Join(all, " or ") + ")", nil
 }
 
-// plain is an address as packets have it.
+// plain converts an address to its form in packets.
 func plain(a netip.AddrPort) netip.Addr { return a.Addr().Unmap().WithZone("") }
 
-// packets is the stream of a capture: "view", then "packets", and "ended" when
-// there are no more. It begins with the request and ends with it.
+// packets is the stream of a capture: "view", then "packets", and "ended" at the end. The
+// capture starts and ends with the request.
 func (s *Server) packets(w http.ResponseWriter, r *http.Request) {
 	name, ok := subject(w, r)
 	if !ok {
@@ -106,7 +106,7 @@ type teller struct {
 	view  *view
 	lines *capture.Describer
 	name  string // of the instance
-	seen  uint64 // told, or passed over
+	seen  uint64 // packets sent or skipped
 }
 
 func (t *teller) event(kind string, value any) error {
@@ -117,7 +117,7 @@ func (t *teller) event(kind string, value any) error {
 	return t.out.send(kind, text)
 }
 
-// tell goes on until the capture has ended or the client has gone.
+// tell continues until the capture has ended or the client has disconnected.
 func (t *teller) tell(ctx context.Context, ended <-chan error) {
 	tick := time.NewTicker(linesEvery)
 	defer tick.Stop()
@@ -139,13 +139,13 @@ func (t *teller) tell(ctx context.Context, ended <-chan error) {
 				reason = err.Error()
 			}
 			_ = t.more(ctx)                             // the last ones
-			_ = t.event("ended", Ended{t.name, reason}) // whether it is read or not: it is over
+			_ = t.event("ended", Ended{t.name, reason}) // the stream ends, whether this is read or not
 			return
 		}
 	}
 }
 
-// more tells what has come since.
+// more sends new packets.
 func (t *teller) more(ctx context.Context) error {
 	packets, seen := t.view.after(t.seen, maxLines)
 	if seen == t.seen {
@@ -174,5 +174,5 @@ func (s *Server) download(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/x-pcapng")
 	w.Header().Set("Content-Disposition", `attachment; filename="lklctl-`+v.from.UTC().Format("20060102T150405Z")+`.pcapng"`)
-	_ = v.write(w) // the client has gone
+	_ = v.write(w) // the client has disconnected
 }

@@ -45,7 +45,7 @@ func TestFlowFilter(t *testing.T) {
 	}
 }
 
-// A view keeps the newest packets, and says how many there were.
+// A view keeps the newest packets and counts all.
 func TestView(t *testing.T) {
 	var v view
 	for n := range 3 {

@@ -17,10 +17,10 @@ import (
 	"github.com/lklrun/lklrun/pkg/capture"
 )
 
-// Attach connects to the stack of an instance that runs.
+// Attach connects to the stack of a running instance.
 type Attach func(ctx context.Context, name string) (*instance.Info, *stackconn.Conn, error)
 
-// Snapshot is what the page is told each second.
+// Snapshot is the data sent to the page each second.
 type Snapshot struct {
 	*live.Snapshot
 	// By a connection's id: why it is plain TCP, or why an interface has no subflow
@@ -28,11 +28,11 @@ type Snapshot struct {
 	Why map[string][]whynot.Reason `json:"why,omitempty"`
 }
 
-// whyEvery is how many snapshots what is missing is believed for, as long as the
-// subflows are the same: asking costs more than a snapshot does.
+// whyEvery is the number of snapshots for which the reasons are kept while the subflows
+// are the same: finding them costs more than a snapshot.
 const whyEvery = 5
 
-// source asks one instance, on a connection of its own.
+// source queries one instance, on a connection of its own.
 type source interface {
 	Snapshot(ctx context.Context) (*Snapshot, error)
 	Close() error
@@ -44,7 +44,7 @@ type stackSource struct {
 	info *instance.Info
 
 	subflows []string // of all MPTCP connections, at the last snapshot
-	age      int      // snapshots since why was asked for
+	age      int      // snapshots since the last query for reasons
 	why      map[string][]whynot.Reason
 }
 
@@ -57,7 +57,7 @@ func (a Attach) open(ctx context.Context, name string) (source, error) {
 	return &stackSource{live: live.New(conn, info), conn: conn, info: info}, nil
 }
 
-// Snapshot looks at the instance.
+// Snapshot takes a snapshot of the instance.
 func (s *stackSource) Snapshot(ctx context.Context) (*Snapshot, error) {
 	now, err := s.live.Snapshot(ctx)
 	if err != nil {
@@ -83,11 +83,11 @@ func (s *stackSource) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return &Snapshot{now, s.why}, nil
 }
 
-// missing asks what the MPTCP connections lack.
+// missing finds the reasons for missing subflows and fallbacks of the MPTCP connections.
 func (s *stackSource) missing(ctx context.Context) (map[string][]whynot.Reason, error) {
 	conns, err := sockdiag.Connections(ctx, s.conn)
 	if errors.Is(err, sockdiag.ErrUnsupported) {
-		return nil, nil // a stack without MPTCP has nothing to explain
+		return nil, nil // a stack without MPTCP has no reasons
 	}
 	if err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func (s *stackSource) missing(ctx context.Context) (map[string][]whynot.Reason, 
 	why := map[string][]whynot.Reason{}
 	for i := range conns {
 		if reasons := stack.Explain(&conns[i]); len(reasons) > 0 {
-			why[strconv.FormatUint(conns[i].Cookie, 16)] = reasons // live.Connection's ID
+			why[strconv.FormatUint(conns[i].Cookie, 16)] = reasons // the ID of live.Connection
 		}
 	}
 	return why, nil
@@ -112,7 +112,7 @@ func (s *stackSource) missing(ctx context.Context) (map[string][]whynot.Reason, 
 // Close ends the connection.
 func (s *stackSource) Close() error { return s.conn.Close() }
 
-// capture gives packets of an instance to h until ctx is done.
+// capture passes packets of an instance to h until ctx is done.
 func (a Attach) capture(ctx context.Context, name string, take capture.Take, h capture.Handler) error {
 	attaching, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()

@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// A stream is an answer that goes on: Server-Sent Events (WHATWG HTML, 9.2).
+// A stream is an answer that continues: Server-Sent Events (WHATWG HTML, 9.2).
 type stream struct {
 	w    http.ResponseWriter
 	ctrl *http.ResponseController
-	idle *time.Timer // fires when the other side should be shown that we are here
+	idle *time.Timer // fires when a keepalive is due
 }
 
-// begin takes a place for a stream, which done gives back, and begins the answer. It
-// is nil when there is no place, which the client has been told, or the client has
-// gone. A browser whose stream has broken off asks again after a second.
+// begin takes a place for a stream and starts the answer; done frees the place. s is nil
+// if there is no place, after an error was sent to the client, or if the client has
+// disconnected. A browser reconnects a second after its stream breaks.
 func begin(w http.ResponseWriter, places *semaphore.Weighted) (s *stream, done func()) {
 	if !places.TryAcquire(1) {
 		w.Header().Set("Retry-After", "5")
@@ -44,11 +44,10 @@ func (s *stream) send(event string, data []byte) error {
 	return s.write(fmt.Sprintf("event: %s\ndata: %s\n\n", event, data))
 }
 
-// alive writes what the other side ignores: on a connection that it has given up
-// this fails.
+// alive writes a comment, which the client ignores. It fails if the connection is dead.
 func (s *stream) alive() error { return s.write(":\n\n") }
 
-// write gives the other side writeLimit to take it.
+// write allows the client writeLimit to read it.
 func (s *stream) write(text string) error {
 	s.idle.Reset(heartbeat)
 	if err := s.ctrl.SetWriteDeadline(time.Now().Add(writeLimit)); err != nil {

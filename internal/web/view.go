@@ -13,14 +13,14 @@ import (
 	"github.com/lklrun/lklrun/pkg/capture"
 )
 
-// Bounds of what is kept of packets.
+// Limits of the packets kept.
 const (
-	maxPackets = 2000 // of a view: the last ones
-	snaplen    = 256  // bytes of each: headers with all their options
-	maxViews   = 8    // that can be downloaded: the last ones
+	maxPackets = 2000 // per view: the last ones
+	snaplen    = 256  // bytes per packet: headers with all their options
+	maxViews   = 8    // available for download: the last ones
 )
 
-// A view is the last packets of what somebody has clicked on. It implements
+// A view holds the last packets of a selection that a user has clicked on. It implements
 // capture.Handler.
 type view struct {
 	id string
@@ -28,7 +28,7 @@ type view struct {
 	mu      sync.Mutex
 	from    time.Time
 	members []member
-	packets []capture.Packet // number seen-1 is the last one
+	packets []capture.Packet // the last one has number seen-1
 	seen    uint64
 }
 
@@ -38,7 +38,7 @@ type member struct {
 	stats func(context.Context) capture.Stats
 }
 
-// Interface takes an interface in.
+// Interface adds an interface.
 func (v *view) Interface(m *capture.Member) error {
 	v.add(member{m.Interface, m.Stats})
 	return nil
@@ -50,7 +50,7 @@ func (v *view) add(m member) {
 	v.members = append(v.members, m)
 }
 
-// Packets takes packets in, and forgets the oldest.
+// Packets adds packets, and drops the oldest.
 func (v *view) Packets(packets []capture.Packet) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -62,8 +62,8 @@ func (v *view) Packets(packets []capture.Packet) error {
 	return nil
 }
 
-// after returns at most n packets, the newest, of those behind number seen, and
-// how many there have been in all.
+// after returns at most n packets, the newest ones, of those after number seen, and the
+// total number.
 func (v *view) after(seen uint64, n int) ([]capture.Packet, uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -78,7 +78,7 @@ func (v *view) known() []member {
 	return slices.Clone(v.members)
 }
 
-// dropped is how many packets found no room in the stack.
+// dropped is the number of packets for which the stack had no room.
 func (v *view) dropped(ctx context.Context) (n uint64) {
 	for _, m := range v.known() {
 		n += m.stats(ctx).Dropped
@@ -101,7 +101,7 @@ func (v *view) write(w io.Writer) error {
 	}
 	for i := range packets {
 		if packets[i].Interface >= len(members) {
-			continue // of one that came meanwhile
+			continue // of an interface added meanwhile
 		}
 		if err := file.WritePacket(&packets[i]); err != nil {
 			return err
@@ -110,7 +110,7 @@ func (v *view) write(w io.Writer) error {
 	return file.Close()
 }
 
-// views are those that can be downloaded.
+// views are those available for download.
 type views struct {
 	mu  sync.Mutex
 	all []*view
@@ -127,7 +127,7 @@ func (s *views) add() *view {
 	return v
 }
 
-// find returns nil when there is none of that id, or no more.
+// find returns nil if there is no such view any more.
 func (s *views) find(id string) *view {
 	s.mu.Lock()
 	defer s.mu.Unlock()

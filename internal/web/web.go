@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package web serves the live view as a page: the instances of this user, the
-// numbers of one of them each second, and the packets of a connection.
+// Package web serves the live view as a web page: the instances of this user, the numbers
+// of one of them each second, and the packets of a connection.
 //
-// internal/httpserve says who may look. Nothing that can be asked changes anything
-// in a stack.
+// internal/httpserve controls access. No request changes anything in a stack.
 package web
 
 import (
@@ -23,25 +22,24 @@ import (
 	"github.com/lklrun/lklrun/pkg/capture"
 )
 
-// page is what the browser gets: no build makes it, and it asks for nothing
-// that is not here.
+// page is sent to the browser: it needs no build step and loads nothing from elsewhere.
 //
 //go:embed page
 var page embed.FS
 
-// Bounds of what clients can take.
+// Limits for clients.
 const (
-	maxStreams = 16               // event streams at once; further ones are refused
+	maxStreams = 16               // event streams at once; more are refused
 	askLimit   = 10 * time.Second // for one snapshot
-	writeLimit = 10 * time.Second // for one event to be taken
-	heartbeat  = 15 * time.Second // after which an idle stream shows that it is alive
+	writeLimit = 10 * time.Second // for the client to read one event
+	heartbeat  = 15 * time.Second // interval of keepalives on an idle stream
 )
 
 // Server is the page and its data. Make it with New.
 type Server struct {
 	*httpserve.Server
 	list  func() ([]instance.Info, error)
-	every time.Duration // from one snapshot to the next, and from one look at the instances
+	every time.Duration // interval between snapshots, and between checks of the instances
 	files http.Handler
 	hubs  *hubs
 	views views
@@ -51,11 +49,11 @@ type Server struct {
 	streams, captures *semaphore.Weighted
 }
 
-// New makes a server, with a token of its own, for the instances that list names.
+// New makes a server, with a token of its own, for the instances that list returns.
 func New(list func() ([]instance.Info, error), attach Attach) *Server {
 	files, err := fs.Sub(page, "page")
 	if err != nil {
-		panic(err) // the folder is in the program
+		panic(err) // cannot fail: the folder is embedded
 	}
 	return &Server{
 		Server:  httpserve.New("lklctl web", writeLimit),
@@ -68,14 +66,14 @@ func New(list func() ([]instance.Info, error), attach Attach) *Server {
 	}
 }
 
-// Serve answers on l until ctx is done; then it returns nil, with nothing left
-// that runs.
+// Serve answers on l until ctx is done. It then returns nil, after everything has
+// stopped.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer s.hubs.close()
 	return s.Server.Serve(ctx, l, s.pages())
 }
 
-// Handler answers requests, those without the token too.
+// Handler answers all requests, including those without the token.
 func (s *Server) Handler() http.Handler { return s.Guard(s.pages()) }
 
 func (s *Server) pages() http.Handler {
@@ -88,7 +86,7 @@ func (s *Server) pages() http.Handler {
 	return mux
 }
 
-// Instance is an instance that runs, as the page lists it.
+// Instance is a running instance in the page's list.
 type Instance struct {
 	Name    string    `json:"name"`             // of the instance
 	Stack   string    `json:"stack"`            // name of its stack
@@ -98,7 +96,7 @@ type Instance struct {
 	Started time.Time `json:"started,omitzero"` // when lklrun began
 }
 
-// running lists the instances that run.
+// running lists the running instances.
 func (s *Server) running() ([]Instance, error) {
 	all, err := s.list()
 	list := []Instance{}
@@ -117,5 +115,5 @@ func (s *Server) instances(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(list) // the client has gone
+	_ = json.NewEncoder(w).Encode(list) // the client has disconnected
 }
