@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cli is what the two commands share towards the person who types:
-// exit statuses, the one line that tells an error, tables and JSON.
+// Package cli is the common user interface of the two commands: exit statuses, one-line
+// error messages, tables and JSON.
 package cli
 
 import (
@@ -13,16 +13,16 @@ import (
 	"unicode"
 )
 
-// Exit statuses of lklctl, and of lklrun where it does not pass on its target's.
+// Exit statuses of lklctl, and of lklrun unless it passes on its target's.
 const (
 	ExitOK         = 0
-	ExitFailure    = 1 // understood, but could not be done
-	ExitNothing    = 1 // of lklctl: nothing is there, or matched
+	ExitFailure    = 1 // understood, but failed
+	ExitNothing    = 1 // of lklctl: no data, or no match
 	ExitUsage      = 2 // not understood: nothing was done
-	ExitNoInstance = 3 // of lklctl: none runs, or none of that name
+	ExitNoInstance = 3 // of lklctl: none runs, or none with that name
 )
 
-// UsageError is an error in what was typed.
+// UsageError is an error in the command line.
 type UsageError struct{ Err error }
 
 // Error returns the message of the error inside.
@@ -31,13 +31,12 @@ func (e *UsageError) Error() string { return e.Err.Error() }
 // Unwrap returns the error inside.
 func (e *UsageError) Unwrap() error { return e.Err }
 
-// Usagef makes an error in what was typed; the message names the word and the
-// remedy.
+// Usagef makes a UsageError; its message names the wrong word and the remedy.
 func Usagef(format string, args ...any) error {
 	return &UsageError{fmt.Errorf(format, args...)}
 }
 
-// StatusError is an error with an exit status of its own.
+// StatusError is an error with an exit status.
 type StatusError struct {
 	Err    error
 	Status int
@@ -49,7 +48,7 @@ func (e *StatusError) Error() string { return e.Err.Error() }
 // Unwrap returns the error inside.
 func (e *StatusError) Unwrap() error { return e.Err }
 
-// Status returns the exit status that err stands for.
+// Status returns the exit status for err.
 func Status(err error) int {
 	var usage *UsageError
 	var own *StatusError
@@ -64,8 +63,8 @@ func Status(err error) int {
 	return ExitFailure
 }
 
-// Fail tells err in one line on w, under the program's name, and returns its
-// exit status.
+// Fail prints err in one line on w, after the program's name, and returns its exit
+// status.
 func Fail(w io.Writer, program string, err error) int {
 	if err != nil {
 		fmt.Fprintf(w, "%s: %s\n", program, OneLine(err.Error()))
@@ -73,15 +72,13 @@ func Fail(w io.Writer, program string, err error) int {
 	return Status(err)
 }
 
-// OneLine joins the lines of a message, as errors.Join and others make them, and
-// makes it Plain.
+// OneLine joins the lines of a message, such as that of errors.Join, and makes it Plain.
 func OneLine(s string) string {
 	return Plain(strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' }), "; "))
 }
 
-// Plain is a text without what a terminal would take for an order: a name or a
-// message may come from another machine, which is not trusted. Each such character
-// is a question mark.
+// Plain replaces control characters by question marks, because a terminal would interpret
+// them: a name or a message may come from another machine, which is not trusted.
 func Plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && unicode.IsControl(r) {
@@ -91,28 +88,28 @@ func Plain(s string) string {
 	}, s)
 }
 
-// Note tells a line on w that is no error, such as that a table has no rows.
+// Note prints a line on w that is not an error, for example that a table is empty.
 func Note(w io.Writer, program, format string, args ...any) {
 	fmt.Fprintf(w, "%s: %s\n", program, Plain(fmt.Sprintf(format, args...)))
 }
 
-// Output is the form of what a command prints: it is a pflag.Value.
+// Output is the format of a command's output. It is a pflag.Value.
 type Output string
 
-// The forms of output.
+// The output formats.
 const (
 	OutputTable Output = "table"
 	OutputJSON  Output = "json"
-	OutputProm  Output = "prom" // of lklctl counters alone
+	OutputProm  Output = "prom" // of lklctl counters only
 )
 
-// String returns the form's name.
+// String returns the name of the format.
 func (o *Output) String() string { return string(*o) }
 
-// Type names the kind of value in help texts.
+// Type describes the value in help texts.
 func (o *Output) Type() string { return "table|json" }
 
-// Set checks and takes the form's name.
+// Set checks and sets the format.
 func (o *Output) Set(s string) error {
 	switch v := Output(s); v {
 	case OutputTable, OutputJSON:
@@ -122,8 +119,8 @@ func (o *Output) Set(s string) error {
 	return fmt.Errorf("want table or json")
 }
 
-// WriteJSON writes v for programs: one indented document and a newline. HTML
-// characters stay as they are: command lines hold many of them.
+// WriteJSON writes v as one indented document and a newline. It does not escape HTML
+// characters, which are common in command lines.
 func WriteJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)

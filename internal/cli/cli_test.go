@@ -43,7 +43,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// A narrow table keeps to 80 columns and cuts no word.
+// A narrow table fits in 80 columns and cuts no word.
 func TestNarrowTable(t *testing.T) {
 	name := "sysctl net.ipv6.conf.all.ignore_routes_with_linkdown"
 	tab := NewTable("SETTING", "VALUE", ">N", "FROM").Narrow()
@@ -76,7 +76,7 @@ mem
 	}
 }
 
-// Lines below a row, and a table without its head.
+// Lines below a row, and a table without its heading.
 func TestTableBelow(t *testing.T) {
 	for _, narrow := range []bool{false, true} {
 		tab := NewTable("A", "B").Bare()
@@ -119,7 +119,7 @@ func TestQuote(t *testing.T) {
 			t.Errorf("%q is written %s, want %s", command, got, want)
 			continue
 		}
-		// A shell reads the same words.
+		// A shell splits it into the same words.
 		out, err := exec.Command("bash", "-c", `printf '%s\0' `+want).Output()
 		if err != nil || string(out) != strings.Join(command, "\x00")+"\x00" {
 			t.Errorf("a shell reads %s as %q, %v", want, out, err)
@@ -127,7 +127,7 @@ func TestQuote(t *testing.T) {
 	}
 }
 
-// What comes from another machine gives the terminal no orders.
+// Text from another machine cannot control the terminal.
 func TestPlain(t *testing.T) {
 	const evil = "a\x1b]0;title\a\r\u009b2Jb"
 	const want = "a?]0;title???2Jb"

@@ -10,10 +10,11 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// CompleteInterface completes an interface's specification: it offers types, the host's devices and keys; none ends the word.
+// CompleteInterface completes an interface's specification with types, the host's devices
+// and keys; none of these ends the word.
 func CompleteInterface(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 	var devices []string
-	all, _ := net.Interfaces() // what cannot be seen is not offered
+	all, _ := net.Interfaces() // devices that are not visible are not offered
 	for _, i := range all {
 		if i.Flags&net.FlagLoopback == 0 {
 			devices = append(devices, i.Name)

@@ -11,8 +11,8 @@ import (
 	"github.com/lklrun/lklrun/internal/suggest"
 )
 
-// expected says what the kinds of flags are that the flag package parses itself;
-// the others have parsers with messages of their own.
+// expected describes the values of flags that the flag package parses itself; other flags
+// have parsers with messages of their own.
 var expected = map[string]string{
 	"int":      "a whole number",
 	"uint":     "a whole number, 0 or more",
@@ -21,8 +21,9 @@ var expected = map[string]string{
 	"bool":     "true or false",
 }
 
-// FlagError says of a flag's value what it should be, instead of which parser
-// refused it, and of an unknown flag which one is near; other errors come back as they are.
+// FlagError improves the error for a flag. For a wrong value it says what is expected,
+// instead of naming the parser; for an unknown flag it suggests a similar one. Other
+// errors are returned unchanged.
 func FlagError(flags *pflag.FlagSet, err error) error {
 	var invalid *pflag.InvalidValueError
 	var unknown *pflag.NotExistError

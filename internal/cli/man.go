@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// ManCommand is the verb that writes the manual pages of a program, as `make man`
-// calls it: section 1 has one for each command, section 7 one for each topic.
+// ManCommand is the verb that writes the manual pages of a program, for `make man`:
+// section 1 has one for each command, section 7 one for each topic.
 func ManCommand(root *cobra.Command, topics ...Topic) *cobra.Command {
 	return &cobra.Command{
 		Use:    "man DIR",
@@ -36,7 +36,7 @@ func ManCommand(root *cobra.Command, topics ...Topic) *cobra.Command {
 			}
 			root.DisableAutoGenTag = true
 			markdown(root)
-			// The date is that of SOURCE_DATE_EPOCH, where it is set.
+			// The date is SOURCE_DATE_EPOCH, if set.
 			header := &doc.GenManHeader{Section: "1", Source: root.Name(), Manual: "User commands"}
 			if err := doc.GenManTree(root, header, args[0]); err != nil {
 				return fmt.Errorf("writing manual pages: %w", err)
@@ -70,7 +70,7 @@ func writeTopic(dir, program string, t Topic) error {
 	return f.Close()
 }
 
-// withoutSynopsis leaves out the section that a topic has no use for.
+// withoutSynopsis removes the synopsis section, which a topic does not need.
 func withoutSynopsis(page []byte) []byte {
 	before, rest, found := bytes.Cut(page, []byte(".SH SYNOPSIS\n"))
 	_, after, found2 := bytes.Cut(rest, []byte(".SH DESCRIPTION\n"))
@@ -80,9 +80,9 @@ func withoutSynopsis(page []byte) []byte {
 	return slices.Concat(before, []byte(".SH DESCRIPTION\n"), after)
 }
 
-// markdown turns the texts of a command and those below it into what the page
-// writer reads. Indented lines become a block that keeps its lines, or a list
-// would be refilled into a paragraph.
+// markdown converts the texts of a command and its subcommands for the page writer.
+// Indented lines become a block that keeps its lines; otherwise a list would be refilled
+// into a paragraph.
 func markdown(cmd *cobra.Command) {
 	cmd.Long = fenced(cmd.Long)
 	for _, below := range cmd.Commands() {

@@ -7,15 +7,15 @@ import (
 	"unicode/utf8"
 )
 
-// terminal is the width that every terminal has, and leastLast what the last
-// column of a narrow table is left at least.
+// terminal is the width that every terminal has, and leastLast the minimum width of the
+// last column of a narrow table.
 const (
 	terminal  = 80
 	leastLast = 16
 )
 
-// shrink makes the widest columns as narrow as their next wider cell, until the
-// last one has room.
+// shrink reduces the widest columns to their next wider cell, until the last column has
+// enough room.
 func (t *Table) shrink(width []int, lines [][]string) {
 	last := len(width) - 1
 	for {
@@ -39,9 +39,9 @@ func (t *Table) shrink(width []int, lines [][]string) {
 	}
 }
 
-// narrow writes one row on as many lines as it takes.
+// narrow writes one row on as many lines as needed.
 func (t *Table) narrow(b *strings.Builder, width []int, row []string) {
-	at, start := 0, 0 // where we are, and where the cell's column begins
+	at, start := 0, 0 // current position, and start of the cell's column
 	put := func(word string, column int) {
 		n := utf8.RuneCountInString(word)
 		if at > 0 && (at >= column || column+n > t.most) {

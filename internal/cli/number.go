@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// Scaled writes a number with three digits and a decimal prefix before its unit.
+// Scaled formats a number with three digits and a decimal prefix before its unit.
 func Scaled(f float64, unit string) string {
 	prefixes := []string{"", "k", "M", "G", "T", "P", "E"}
 	i := 0
@@ -24,7 +24,7 @@ func Scaled(f float64, unit string) string {
 	return strconv.FormatFloat(f, 'f', digits, 64) + prefixes[i] + unit
 }
 
-// Millis writes microseconds as milliseconds, with three digits.
+// Millis formats microseconds as milliseconds, with three digits.
 func Millis(us uint64) string {
 	ms := float64(us) / 1000
 	switch {

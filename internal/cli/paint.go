@@ -9,36 +9,36 @@ import (
 	"golang.org/x/term"
 )
 
-// Palette colours words for a terminal; for anything else they stay as they are.
+// Palette colours text for a terminal; elsewhere the text stays unchanged.
 type Palette struct{ terminal, colour bool }
 
-// Paint is the palette for what is written to w: colours where that is a
-// terminal that can show them, unless NO_COLOR is set (https://no-color.org).
+// Paint is the palette for output to w: colours if w is a terminal that can show them,
+// unless NO_COLOR is set (https://no-color.org).
 func Paint(w io.Writer) Palette {
 	f, ok := w.(*os.File)
 	tty := ok && term.IsTerminal(int(f.Fd()))
 	return Palette{tty, tty && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 
-// Terminal says whether a person looks at it.
+// Terminal reports whether the output goes to a terminal.
 func (p Palette) Terminal() bool { return p.terminal }
 
-// Colour says whether escape sequences of colour are wanted.
+// Colour reports whether colours are wanted.
 func (p Palette) Colour() bool { return p.colour }
 
-// Bold is for headings. All are ECMA-48's select graphic rendition.
+// Bold is for headings. All use ECMA-48's select graphic rendition.
 func (p Palette) Bold(s string) string { return p.sgr("1", s) }
 
-// Dim is for what matters less.
+// Dim is for less important text.
 func (p Palette) Dim(s string) string { return p.sgr("2", s) }
 
-// Red is for what is wrong.
+// Red is for errors.
 func (p Palette) Red(s string) string { return p.sgr("31", s) }
 
-// Green is for what is well.
+// Green is for good states.
 func (p Palette) Green(s string) string { return p.sgr("32", s) }
 
-// Yellow is for what wants a look.
+// Yellow is for warnings.
 func (p Palette) Yellow(s string) string { return p.sgr("33", s) }
 
 func (p Palette) sgr(code, s string) string {

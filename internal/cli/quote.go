@@ -8,7 +8,7 @@ import (
 	"unicode"
 )
 
-// Quote writes a command as a shell reads it, on one line.
+// Quote formats a command for a shell, on one line.
 func Quote(command []string) string {
 	words := make([]string, len(command))
 	for i, w := range command {

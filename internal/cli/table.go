@@ -8,24 +8,24 @@ import (
 	"unicode/utf8"
 )
 
-// Absent stands in a table for what the stack does not know: not 0, which
-// would be a value.
+// Absent stands for a value that the stack does not report. It is not 0, which would be a
+// value.
 const Absent = "-"
 
-// Table prints rows in columns as wide as their widest cell, two blanks apart.
-// Nothing is drawn around it: each line splits into its fields.
+// Table prints rows in columns as wide as their widest cell, two blanks apart. It has no
+// borders, so each line splits into its fields.
 type Table struct {
 	head  []string
 	right map[int]bool
 	rows  [][]string
-	below map[int]string // lines beneath a row, by its number
+	below map[int]string // lines below a row, by its number
 	blank string         // in front of each line
-	most  int            // columns of a line; 0: as many as it takes
+	most  int            // columns of a line; 0: no limit
 	bare  bool           // without the headings
 }
 
-// NewTable makes a table with a heading for each column; a heading that starts
-// with '>' (which is not printed) aligns its column to the right.
+// NewTable makes a table with a heading for each column. A heading that starts with '>',
+// which is not printed, aligns its column to the right.
 func NewTable(head ...string) *Table {
 	t := &Table{right: map[int]bool{}, below: map[int]string{}}
 	for i, h := range head {
@@ -37,7 +37,7 @@ func NewTable(head ...string) *Table {
 	return t
 }
 
-// Row adds a row; empty cells are printed as Absent, all are made Plain.
+// Row adds a row. Empty cells are printed as Absent, and all are made Plain.
 func (t *Table) Row(cells ...string) {
 	row := make([]string, len(t.head))
 	copy(row, cells)
@@ -50,30 +50,30 @@ func (t *Table) Row(cells ...string) {
 	t.rows = append(t.rows, row)
 }
 
-// Below puts lines beneath the last row, as they are.
+// Below adds lines below the last row, unchanged.
 func (t *Table) Below(lines string) { t.below[len(t.rows)] += lines }
 
-// Indent puts blanks in front of each line.
+// Indent adds blanks at the start of each line.
 func (t *Table) Indent(blanks int) *Table {
 	t.blank = strings.Repeat(" ", blanks)
 	return t
 }
 
-// Bare leaves out the headings.
+// Bare omits the headings.
 func (t *Table) Bare() *Table {
 	t.bare = true
 	return t
 }
 
-// Narrow keeps the table to the columns of a terminal: a cell that is wider than
-// its column has those behind it on the next line, and the last one's words go
-// on below each other. No word is cut.
+// Narrow limits the table to the width of a terminal. After a cell that is wider than its
+// column the row continues on the next line, and the text of the last column wraps. No
+// word is cut.
 func (t *Table) Narrow() *Table {
 	t.most = terminal - len(t.blank)
 	return t
 }
 
-// Write prints heading and rows.
+// Write prints headings and rows.
 func (t *Table) Write(w io.Writer) error {
 	lines := append([][]string{t.head}, t.rows...)
 	width := make([]int, len(t.head))
@@ -105,7 +105,7 @@ func (t *Table) Write(w io.Writer) error {
 			case t.right[i]:
 				b.WriteString(fill + cell)
 			case i == len(line)-1:
-				b.WriteString(cell) // nothing trails
+				b.WriteString(cell) // no trailing blanks
 			default:
 				b.WriteString(cell + fill)
 			}

@@ -13,9 +13,9 @@ import (
 	"github.com/lklrun/lklrun/internal/suggest"
 )
 
-// Topic is a page of a program's help that belongs to no verb.
+// Topic is a page of a program's help that is not about a verb.
 type Topic struct {
-	Name  string // in lower case, with dashes
+	Name  string // lower case, with dashes
 	Short string // for lists and the page's NAME section
 	Text  string // at most 80 columns wide
 }
@@ -41,7 +41,7 @@ func HelpCommand(root *cobra.Command, topics []Topic) *cobra.Command {
 	}
 }
 
-// explain writes the page of a topic, or the help of a verb.
+// explain prints the page of a topic, or the help of a verb.
 func explain(w io.Writer, root *cobra.Command, topics []Topic, name string) error {
 	if n := slices.IndexFunc(topics, func(t Topic) bool { return t.Name == name }); n >= 0 {
 		fmt.Fprint(w, topics[n].Text)

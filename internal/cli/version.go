@@ -8,11 +8,11 @@ import (
 	"github.com/lklrun/lklrun/internal/ctlproto"
 )
 
-// Release is the version, or the commit of a build from source. The linker sets
-// it: -X github.com/lklrun/lklrun/internal/cli.Release=1.2.3.
+// Release is the version, or the commit of a build from source. The linker sets it: -X
+// github.com/lklrun/lklrun/internal/cli.Release=1.2.3.
 var Release = "development build"
 
-// Version is what --version of a program prints.
+// Version is the output of a program's --version.
 func Version(program string) string {
 	return fmt.Sprintf("%s %s, control protocol %d", program, Release, ctlproto.CTL_VERSION)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package exit ends a program as another one ended, so that whoever started it
-// sees the other's exit status or signal.
+// Package exit ends this program in the same way as another one, so that the parent
+// process sees the other's exit status or signal.
 package exit
 
 import (
@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// End is how a program shall end that stands for another: as that did.
+// End describes how another program has ended, and how this one should.
 type End struct {
-	Status int            // exit status, when Signal is 0
-	Signal syscall.Signal // end by this signal, so that a shell sees it
+	Status int            // exit status, if Signal is 0
+	Signal syscall.Signal // signal that kills the process, visible to a shell
 }
 
-// Of turns a wait status into an end.
+// Of converts a wait status to an End.
 func Of(ws syscall.WaitStatus) End {
 	switch {
 	case ws.Signaled() && ws.Signal() == unix.SIGKILL:
-		// A program killed by SIGKILL would read as if somebody had killed it.
+		// After SIGKILL it would look as if somebody had killed this program.
 		return End{Status: 128 + int(unix.SIGKILL)}
 	case ws.Signaled():
 		return End{Signal: ws.Signal()}
@@ -31,17 +31,17 @@ func Of(ws syscall.WaitStatus) End {
 	return End{Status: ws.ExitStatus()}
 }
 
-// Exit ends the process so.
+// Exit ends the process accordingly.
 func (e End) Exit() {
 	if e.Signal != 0 {
-		_ = dieBy(e.Signal) // else as a shell would put it
+		_ = dieBy(e.Signal) // on failure, use the status that a shell would report
 		os.Exit(128 + int(e.Signal))
 	}
 	os.Exit(e.Status)
 }
 
-// dieBy ends this process by a signal, past the handlers of the Go runtime, and
-// without a core file: the other program has left its own.
+// dieBy ends this process by a signal, bypassing the handlers of the Go runtime. It
+// prevents a core file, because the other program has left its own.
 func dieBy(sig syscall.Signal) error {
 	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
 		return fmt.Errorf("forbidding a core file: %w", err)
@@ -52,7 +52,7 @@ func dieBy(sig syscall.Signal) error {
 	if err := unix.Kill(unix.Getpid(), sig); err != nil {
 		return err
 	}
-	// Delivered by now, or at the latest when this thread next enters the kernel.
+	// The signal is delivered by now, or when this thread next enters the kernel.
 	var none unix.Timespec
 	for range 100 {
 		none.Nsec = 1_000_000

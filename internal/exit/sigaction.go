@@ -10,16 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sigaction is the kernel's struct sigaction on the architectures lklrun is
-// built for (arch/x86/include/uapi/asm/signal.h, include/uapi/asm-generic/signal.h
-// in the kernel's source); all zero it means SIG_DFL on each, whatever the order
-// of its fields.
+// sigaction is the kernel's struct sigaction on the architectures that lklrun supports
+// (arch/x86/include/uapi/asm/signal.h, include/uapi/asm-generic/signal.h in the kernel's
+// source). If all fields are zero it means SIG_DFL on each of them, whatever their order.
 type sigaction struct {
 	_ [4]uint64
 }
 
-// defaultAction gives sig its default action, also where the Go runtime keeps a
-// handler of its own.
+// defaultAction sets the default action of sig, even if the Go runtime has a handler.
 func defaultAction(sig syscall.Signal) error {
 	var act sigaction
 	const sigsetSize = 8 // _NSIG / 8

@@ -11,14 +11,14 @@ import (
 	"github.com/lklrun/lklrun/pkg/capture"
 )
 
-// Bounds of the buffer in the stack, in KiB.
+// Limits of the buffer in the stack, in KiB.
 const (
 	MinBuffer = 16
 	MaxBuffer = 1 << 20
 )
 
-// OnlyOption is the option that chooses among an instance's interfaces; the
-// dialog can ask for its values again.
+// OnlyOption is the option that selects among an instance's interfaces; the dialog can
+// reload its values.
 const OnlyOption = "only"
 
 // argument is a field of the dialog that Wireshark shows for an interface.
@@ -29,8 +29,8 @@ type argument struct {
 	choices                []value // value and text
 }
 
-// arguments are the fields of an interface's dialog; devices are those that an
-// interface for several has.
+// arguments are the fields of an interface's dialog; devices are the interfaces behind an
+// entry for several.
 func arguments(i Interface, devices []string) []argument {
 	all := []argument{
 		{

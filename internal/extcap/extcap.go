@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package extcap speaks with Wireshark as one of its external captures: extcap(4)
-// and the sentences of doc/README.extcap in Wireshark's sources. Wireshark runs
-// the program with --extcap-interfaces, --extcap-dlts, --extcap-config and
-// --capture, and reads its answers line by line: a word, and then values in
-// braces.
+// Package extcap makes lklrun's interfaces available to Wireshark as external captures:
+// extcap(4) and the output format of doc/README.extcap in Wireshark's sources. Wireshark
+// runs the program with --extcap-interfaces, --extcap-dlts, --extcap-config and
+// --capture. It reads the answers line by line: a word, followed by values in braces.
 package extcap
 
 import (
@@ -16,25 +15,25 @@ import (
 	"github.com/lklrun/lklrun/pkg/capture"
 )
 
-// Prefix begins the name of every interface here.
+// Prefix starts the name of every interface here.
 const Prefix = "lklrun"
 
-// Interface is something to capture on, as Wireshark lists it.
+// Interface is something to capture on, as listed in Wireshark.
 type Interface struct {
 	Value   string // its name for Wireshark: lklrun-web-eth0
 	Display string // for people
 
-	Place     instance.Place // where they are
-	Instances []string       // whose stacks
-	Device    string         // in the stack; empty: all there are
+	Place     instance.Place // place of the instances
+	Instances []string       // instances whose stacks are captured
+	Device    string         // in the stack; empty: all interfaces
 	LinkType  capture.LinkType
 }
 
-// value is one of a sentence's.
+// value is a value in a line.
 type value struct{ key, text string }
 
-// sentence writes a line. A brace or the end of a line in a value would be one of
-// the sentence's own.
+// sentence writes a line. It replaces braces and newlines in values, which would be taken
+// for syntax.
 func sentence(w io.Writer, word string, values ...value) error {
 	clean := strings.NewReplacer("{", "(", "}", ")", "\n", " ", "\r", " ")
 	var b strings.Builder

@@ -17,15 +17,16 @@ import (
 	"github.com/lklrun/lklrun/internal/cli"
 )
 
-// marked is in the script, so that another program of that name is left alone.
+// marked is a line of the script, so that another program of that name is not
+// overwritten.
 const marked = "# made by lklctl extcap --install"
 
-// foldersLimit bounds the question to tshark.
+// foldersLimit bounds the call of tshark.
 const foldersLimit = 30 * time.Second
 
-// Install writes the program that Wireshark runs, a script that calls lklctl, into
-// a folder for external captures, and returns its path. Without a folder that is
-// the user's own where Wireshark has one (since 4.2), else the one for all users.
+// Install writes the program that Wireshark runs, a script that calls lklctl, into a
+// directory for external captures, and returns its path. The default is the user's own
+// directory if Wireshark has one (since 4.2), else the one for all users.
 func Install(ctx context.Context, dir, lklctl string) (string, error) {
 	var err error
 	if dir == "" {
@@ -58,7 +59,7 @@ func pathError(path string, err error) error {
 // folderLine is a line of `tshark -G folders`.
 var folderLine = regexp.MustCompile(`(?m)^(Personal Extcap path|Global Extcap path|Extcap path):\s+(\S.*)$`)
 
-// Folder asks tshark where Wireshark looks for external captures.
+// Folder asks tshark for the directory of external captures.
 func Folder(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, foldersLimit)
 	defer cancel()
@@ -69,7 +70,7 @@ func Folder(ctx context.Context) (string, error) {
 	return chooseFolder(string(out))
 }
 
-// chooseFolder prefers the user's own.
+// chooseFolder prefers the user's own directory.
 func chooseFolder(folders string) (string, error) {
 	dir := ""
 	for _, m := range folderLine.FindAllStringSubmatch(folders, -1) {

@@ -15,11 +15,11 @@ import (
 	"github.com/lklrun/lklrun/pkg/capture"
 )
 
-// askLimit is how long an instance has for telling its interfaces: Wireshark waits
-// for the list when it starts. One that does not answer is listed as a whole.
+// askLimit is the time for an instance to report its interfaces: Wireshark waits for the
+// list when it starts. An instance that does not answer is listed as a whole.
 const askLimit = 2 * time.Second
 
-// List lists what can be captured on in places: all instances that run there, each,
+// List lists the interfaces for captures in places: all running instances, each instance,
 // and each of their interfaces.
 func List(ctx context.Context, places ...instance.Place) ([]Interface, error) {
 	var all []Interface
@@ -40,10 +40,10 @@ func Elsewhere(value string) string {
 	return device
 }
 
-// deviceMark stands before the device in a value.
+// deviceMark precedes the device in a value.
 const deviceMark = "@"
 
-// of lists those of one place.
+// of lists the interfaces of one place.
 func of(ctx context.Context, place instance.Place) ([]Interface, error) {
 	runs, err := place.List()
 	if err != nil {
@@ -102,7 +102,7 @@ func ofInstance(name string, have []capture.Interface) []Interface {
 	return all
 }
 
-// devices asks a stack for its interfaces; nil: it does not answer.
+// devices asks a stack for its interfaces; nil if it does not answer.
 func devices(ctx context.Context, info *instance.Info) []capture.Interface {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -128,7 +128,7 @@ func Find(all []Interface, value string) (Interface, error) {
 	return Interface{}, fmt.Errorf("--extcap-interface %q: no such instance or interface runs any more", value)
 }
 
-// Devices are the names of the interfaces that an interface for several stands for.
+// Devices are the names of the interfaces behind an entry for several.
 func Devices(all []Interface, of Interface) []string {
 	var names []string
 	for _, i := range all {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package further runs further programs on a stack that runs already, as lklctl exec
-// does.
+// Package further runs additional programs on a running stack, for lklctl exec.
 package further
 
 import (
@@ -26,10 +25,10 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// signalLimit bounds the passing on of one signal.
+// signalLimit bounds the forwarding of one signal.
 const signalLimit = 5 * time.Second
 
-// Check says why an instance cannot run a program.
+// Check returns an error if an instance cannot run a program.
 func Check(info *instance.Info, args []string) error {
 	switch {
 	case args[0] == "":
@@ -40,9 +39,9 @@ func Check(info *instance.Info, args []string) error {
 	return nil
 }
 
-// Run runs a program on an instance's stack, with files as its standard streams and
-// this process's folder, environment, umask and signals, and returns its end. note
-// tells the user what the program cannot.
+// Run runs a program on an instance's stack and returns its end. The program gets files
+// as its standard streams, and this process's directory, environment, umask and signals.
+// note tells the user about limitations of the program.
 func Run(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string, files [3]*os.File, note func(format string, args ...any)) (exit.End, error) {
 	if err := Check(info, args); err != nil {
 		return exit.End{}, err
@@ -56,7 +55,7 @@ func Run(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []
 	if info.User != nil {
 		req.Env = info.User.Environ(req.Env)
 	}
-	// Signals are the program's from here on, and do not end the wait.
+	// From here on signals go to the program and do not end the wait.
 	ctx = context.WithoutCancel(ctx)
 	p, err := conn.Exec(ctx, req, files)
 	if err != nil {
@@ -72,7 +71,7 @@ func Run(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []
 	return ended(info, req, r, note)
 }
 
-// LastWords is the line with which a kernel panicked, where it can be had.
+// LastWords is the message of a kernel panic, if available.
 func LastWords(ctx context.Context, conn *stackconn.Conn) string {
 	log, err := conn.Log(ctx)
 	if err != nil {
@@ -86,7 +85,7 @@ func LastWords(ctx context.Context, conn *stackconn.Conn) string {
 	return ""
 }
 
-// ended turns the answer into our own end, and tells what the program cannot.
+// ended converts the reply to an End for this process, and reports limitations.
 func ended(info *instance.Info, req ctlproto.Exec, r ctlproto.ExecReply, note func(format string, args ...any)) (exit.End, error) {
 	why := syscall.Errno(r.Error)
 	switch r.How {
@@ -100,7 +99,7 @@ func ended(info *instance.Info, req ctlproto.Exec, r ctlproto.ExecReply, note fu
 	return exit.Of(syscall.WaitStatus(r.WaitStatus)), nil
 }
 
-// lost says why no end of the program is known.
+// lost explains why the end of the program is unknown.
 func lost(ctx context.Context, info *instance.Info, conn *stackconn.Conn, err error) error {
 	switch {
 	case errors.Is(err, stackconn.ErrClosed):
@@ -123,7 +122,7 @@ func lost(ctx context.Context, info *instance.Info, conn *stackconn.Conn, err er
 	return fmt.Errorf("instance %q: starting the program: %w", info.Name, err)
 }
 
-// execRequest is the program with what it has of ours.
+// execRequest describes the program and what it inherits from this process.
 func execRequest(args []string) (ctlproto.Exec, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -134,19 +133,19 @@ func execRequest(args []string) (ctlproto.Exec, error) {
 	return ctlproto.Exec{Umask: uint32(mask), Dir: dir, Args: args, Env: environ()}, nil
 }
 
-// environ is the environment, without what cannot be sent.
+// environ is the environment, without variables that cannot be sent.
 func environ() []string {
 	return slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.IndexByte(s, 0) >= 0 })
 }
 
-// passed are the signals that the program gets; those of a terminal go to its
-// whole group, as the terminal itself would send them.
+// passed are the forwarded signals. Those of a terminal go to the program's whole group,
+// as the terminal itself would send them.
 var (
 	passed  = []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGTERM, unix.SIGWINCH, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP}
 	byGroup = []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGWINCH}
 )
 
-// catch begins to catch them, save those that were ignored when we began.
+// catch starts to catch them, except those that were ignored at the start.
 func catch() chan os.Signal {
 	in := make(chan os.Signal, 64)
 	for _, sig := range passed {
@@ -157,12 +156,12 @@ func catch() chan os.Signal {
 	return in
 }
 
-// passOn passes signals on until done.
+// passOn forwards signals until done.
 func passOn(ctx context.Context, p *stackconn.Program, in <-chan os.Signal, done <-chan struct{}) {
 	send := func(sig syscall.Signal, group bool) {
 		ctx, cancel := context.WithTimeout(ctx, signalLimit)
 		defer cancel()
-		_ = p.Signal(ctx, sig, group) // the connection's end is Wait's to tell
+		_ = p.Signal(ctx, sig, group) // Wait reports the end of the connection
 	}
 	for {
 		select {
@@ -172,8 +171,9 @@ func passOn(ctx context.Context, p *stackconn.Program, in <-chan os.Signal, done
 				send(sig, slices.Contains(byGroup, s))
 				continue
 			}
-			// A group without a parent in its session ignores SIGTSTP, setpgid(2):
-			// the program is stopped by force, then we, until it is continued.
+			// A process group without a parent in its session ignores
+			// SIGTSTP, setpgid(2). So the program gets SIGSTOP, then this
+			// process stops until it is continued.
 			send(unix.SIGSTOP, true)
 			stopHere()
 			send(unix.SIGCONT, true)
@@ -183,9 +183,9 @@ func passOn(ctx context.Context, p *stackconn.Program, in <-chan os.Signal, done
 	}
 }
 
-// stopHere stops this process and returns when it was continued. The signal is
-// for this thread: one for the process as a whole may be taken by another, and
-// this one would go on for a while.
+// stopHere stops this process and returns when it is continued. The signal is sent to
+// this thread: another thread might handle one for the process, and this thread would
+// continue for a while.
 func stopHere() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

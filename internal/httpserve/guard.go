@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package httpserve serves what this user's instances show, over HTTP, to those
-// who know the address: it has a token in its path. A cookie would not do, for a
-// browser sends it to every port of a host (RFC 6265, section 8.5), and on loopback
-// other users have ports too. Requests only read.
+// Package httpserve serves data of this user's instances over HTTP to clients that know
+// the address: its path contains a token. A cookie is not suitable, because a browser
+// sends it to every port of a host (RFC 6265, section 8.5), and other users have ports on
+// loopback too. Requests only read.
 package httpserve
 
 import (
@@ -20,26 +20,26 @@ import (
 	"time"
 )
 
-// Server guards what is served. Make it with New.
+// Server controls access. Make it with New.
 type Server struct {
 	program string
 	token   string
-	limit   time.Duration // for an answer to be taken
+	limit   time.Duration // time for a client to read an answer
 }
 
-// maxConns are the connections at once; further ones wait.
+// maxConns limits the connections at once; further ones wait.
 const maxConns = 64
 
-// minToken is the least length of a token that a user chooses.
+// minToken is the minimum length of a token that a user chooses.
 const minToken = 16
 
-// New makes a server with a token of its own. Refusals begin with program; the
-// other side has to take an answer within limit.
+// New makes a server with a new token. Error messages begin with program; a client has to
+// read an answer within limit.
 func New(program string, limit time.Duration) *Server {
 	return &Server{program, rand.Text(), limit} // 130 bits, crypto/rand
 }
 
-// TakeToken takes the token from a file, which others may not read.
+// TakeToken reads the token from a file, which others must not be able to read.
 func (s *Server) TakeToken(file string) error {
 	f, err := os.Open(file)
 	if err != nil {
@@ -65,30 +65,30 @@ func (s *Server) TakeToken(file string) error {
 	return nil
 }
 
-// Path is the path below which all is served: the token.
+// Path is the path prefix of everything served: the token.
 func (s *Server) Path() string { return "/" + s.token + "/" }
 
-// policy is what the page may load and who may frame it: itself, and nobody.
+// policy allows the page to load from this server only, and forbids frames.
 const policy = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// Guard lets requests through that are for this server, know the token and want
-// to read; what it passes on has the token taken off its path.
+// Guard passes requests to next if they are meant for this server, contain the token and
+// only read. It removes the token from the path.
 func (s *Server) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", policy)
-		h.Set("Referrer-Policy", "no-referrer") // the token is in the address
+		h.Set("Referrer-Policy", "no-referrer") // the address contains the token
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
 		ctrl := http.NewResponseController(w)
-		if err := ctrl.SetWriteDeadline(time.Now().Add(s.limit)); err != nil { // streams prolong it
+		if err := ctrl.SetWriteDeadline(time.Now().Add(s.limit)); err != nil { // streams extend it
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
 		first, rest, below := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-		// What is refused has its body left unread, and its connection closed.
+		// The body of a refused request is not read, so its connection is closed.
 		refuse := func(status int, why string) {
 			h.Set("Connection", "close")
 			http.Error(w, s.program+": "+why, status)
@@ -100,7 +100,7 @@ func (s *Server) Guard(next http.Handler) http.Handler {
 		case !same(first, s.token):
 			refuse(http.StatusForbidden, "open the address that it printed, with the token")
 			return
-		case r.Method != http.MethodGet: // HEAD of a stream would have no end
+		case r.Method != http.MethodGet: // HEAD of a stream would never end
 			h.Set("Allow", "GET")
 			refuse(http.StatusMethodNotAllowed, "there is only something to read")
 			return
@@ -117,9 +117,8 @@ func (s *Server) Guard(next http.Handler) http.Handler {
 	})
 }
 
-// ownHost says whether a Host header names no name that somebody else's name
-// server could have pointed here (DNS rebinding): an address, or localhost, which
-// browsers look up nowhere (RFC 6761, section 6.3).
+// ownHost reports whether a Host header is safe against DNS rebinding: it is an address,
+// or localhost, which browsers never look up (RFC 6761, section 6.3).
 func ownHost(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -129,7 +128,7 @@ func ownHost(host string) bool {
 	return err == nil || host == "localhost"
 }
 
-// same compares in a time that says nothing about either, nor about lengths.
+// same compares in a time that depends neither on the contents nor on the lengths.
 func same(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1

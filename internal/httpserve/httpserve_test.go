@@ -22,7 +22,7 @@ func TestParseListen(t *testing.T) {
 	}
 }
 
-// A token of the user's is secret, and long enough.
+// A token from the user is secret, and long enough.
 func TestToken(t *testing.T) {
 	for _, c := range []struct {
 		text string

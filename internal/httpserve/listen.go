@@ -19,10 +19,10 @@ import (
 	"github.com/lklrun/lklrun/internal/cli"
 )
 
-// Loopback is where to listen by default: a port that the kernel chooses.
+// Loopback is the default address: a port that the kernel chooses.
 const Loopback = "127.0.0.1:0"
 
-// ParseListen reads where to listen: a PORT of 127.0.0.1, or ADDRESS:PORT.
+// ParseListen parses an address to listen on: a PORT of 127.0.0.1, or ADDRESS:PORT.
 func ParseListen(text string) (netip.AddrPort, error) {
 	if port, err := strconv.ParseUint(text, 10, 16); err == nil {
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port)), nil
@@ -34,8 +34,8 @@ func ParseListen(text string) (netip.AddrPort, error) {
 	return at, nil
 }
 
-// Listener listens at text, which flag gave. An address that other machines reach
-// takes public.
+// Listener listens on text, the value of flag. Addresses that other machines can reach
+// require public.
 func Listener(ctx context.Context, flag, text string, public bool) (net.Listener, error) {
 	at, err := ParseListen(text)
 	if err != nil {
@@ -51,11 +51,11 @@ func Listener(ctx context.Context, flag, text string, public bool) (net.Listener
 	return l, nil
 }
 
-// IsPublic tells whether other machines reach a listener.
+// IsPublic reports whether other machines can reach a listener.
 func IsPublic(l net.Listener) bool { return !l.Addr().(*net.TCPAddr).IP.IsLoopback() }
 
-// URL is the address of what is served on a listener. One that listens on every
-// address is named by loopback's.
+// URL is the address of the server on a listener. If it listens on every address, the URL
+// has that of loopback.
 func (s *Server) URL(l net.Listener) string {
 	at := l.Addr().(*net.TCPAddr).AddrPort()
 	if at.Addr().IsUnspecified() {
@@ -64,8 +64,8 @@ func (s *Server) URL(l net.Listener) string {
 	return "http://" + at.String() + s.Path()
 }
 
-// Serve answers on l until ctx is done; then it returns nil, with nothing left
-// that runs.
+// Serve answers on l until ctx is done. It then returns nil, after everything has
+// stopped.
 func (s *Server) Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	server := &http.Server{
 		Handler:           s.Guard(h),
@@ -73,7 +73,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, h http.Handler) erro
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ErrorLog:          log.New(io.Discard, "", 0), // what clients do wrong is their matter
+		ErrorLog:          log.New(io.Discard, "", 0), // mistakes of clients are not logged
 	}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(netutil.LimitListener(l, maxConns)) }()
@@ -82,12 +82,12 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, h http.Handler) erro
 		return fmt.Errorf("serving %s: %w", l.Addr(), err)
 	case <-ctx.Done():
 	}
-	// Streams end by ctx, which is their requests'; what else is under way has a
+	// Streams end with ctx, the parent of their requests; other requests get a
 	// second.
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if server.Shutdown(late) != nil {
-		_ = server.Close() // the same, with less patience
+		_ = server.Close() // the same, without waiting
 	}
 	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving %s: %w", l.Addr(), err)

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// comments are those of struct fields, read from the sources of their packages.
+// comments are the comments of struct fields, parsed from the source of their packages.
 type comments struct {
 	root, module string
 	packages     map[string]map[string]string // by folder: "Type.Field" to comment
@@ -21,12 +21,12 @@ func newComments(root, module string) *comments {
 	return &comments{root, module, map[string]map[string]string{}}
 }
 
-// of returns the comment of a type's field; that of main is cmd/lklctl's.
+// of returns the comment of a type's field; package main means cmd/lklctl.
 func (c *comments) of(t reflect.Type, name string) (string, error) {
 	path := t.PkgPath()
 	rest, ours := strings.CutPrefix(path, c.module)
 	if !ours {
-		return "", nil // a library's
+		return "", nil // from another module
 	}
 	dir := filepath.Join(c.root, rest)
 	if c.packages[dir] == nil {
@@ -39,7 +39,7 @@ func (c *comments) of(t reflect.Type, name string) (string, error) {
 	return c.packages[dir][t.Name()+"."+name], nil
 }
 
-// read reads a folder's Go files.
+// read parses a directory's Go files.
 func read(dir string) (map[string]string, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
@@ -70,7 +70,7 @@ func read(dir string) (map[string]string, error) {
 	return all, nil
 }
 
-// told joins what stands above a field and behind it.
+// told joins the comments above and behind a field.
 func told(f *ast.Field) string {
 	text := f.Doc.Text() + " " + f.Comment.Text()
 	return strings.Join(strings.Fields(text), " ")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package jsondoc writes, from Go types and the comments of their fields, what
-// the JSON of a command consists of.
+// Package jsondoc documents the JSON output of commands, from Go types and the comments
+// of their fields.
 package jsondoc
 
 import (
@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// Document is what one command prints.
+// Document is the output of one command.
 type Document struct {
 	Name string // of the command
-	What string // it shows
+	What string // what it shows
 	Type reflect.Type
 }
 
-// Generate returns the page, in Markdown. root is the module's folder, where the
+// Generate returns the page, in Markdown. root is the module's directory, where the
 // comments are read, and module its path.
 func Generate(root, module string, documents []Document) ([]byte, error) {
 	g := &generator{comments: newComments(root, module), seen: map[reflect.Type]bool{}, titles: map[string]reflect.Type{}}
@@ -42,7 +42,7 @@ type generator struct {
 	err      error
 }
 
-// sections writes a table for each type that has not had one.
+// sections writes a table for each type that has none yet.
 func (g *generator) sections(t reflect.Type) {
 	t = element(t)
 	if !isObject(t) || g.seen[t] {
@@ -59,14 +59,14 @@ func (g *generator) sections(t reflect.Type) {
 	}
 }
 
-// field is one of an object, under its name in JSON.
+// field is a field of an object, by its JSON name.
 type field struct {
 	name, what string
 	typ        reflect.Type
 }
 
-// fields are a type's own and those of what is embedded, of which the outer ones
-// hide the inner, as encoding/json has it.
+// fields are the fields of a type, including those of embedded types; outer fields hide
+// inner ones, as in encoding/json.
 func (g *generator) fields(t reflect.Type) []field {
 	var own, embedded []field
 	for i := range t.NumField() {
@@ -103,7 +103,7 @@ func (g *generator) fields(t reflect.Type) []field {
 	return own
 }
 
-// element is the type of what a pointer, a list or an object's values are.
+// element is the element type of a pointer, a list or a map.
 func element(t reflect.Type) reflect.Type {
 	for t.Kind() == reflect.Pointer || !marshals(t) && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array || t.Kind() == reflect.Map) {
 		t = t.Elem()
@@ -120,7 +120,8 @@ func marshals(t reflect.Type) bool { return t.Implements(jsonMarshaler) || t.Imp
 
 func isObject(t reflect.Type) bool { return t.Kind() == reflect.Struct && !marshals(t) }
 
-// title is a type's heading: its name, where another one has that with the package.
+// title is a type's heading: its name, with the package if another type has the same
+// name.
 func (g *generator) title(t reflect.Type) string {
 	if first, ok := g.titles[t.Name()]; ok && first != t {
 		return path.Base(t.PkgPath()) + "." + t.Name()
@@ -129,7 +130,7 @@ func (g *generator) title(t reflect.Type) string {
 	return t.Name()
 }
 
-// name is the type of a value in JSON.
+// name is the JSON type of a value.
 func (g *generator) name(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[time.Time]():
@@ -141,7 +142,7 @@ func (g *generator) name(t reflect.Type) string {
 	case t.Implements(textMarshaler):
 		return "string"
 	case t.Implements(jsonMarshaler):
-		return "number" // sockdiag.Value and its kind
+		return "number" // sockdiag.Value and similar types
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -155,7 +156,7 @@ func (g *generator) name(t reflect.Type) string {
 		return "object: name to " + g.name(t.Elem())
 	case reflect.Struct:
 		title := g.title(t)
-		return fmt.Sprintf("[%s](#%s)", title, strings.ReplaceAll(strings.ToLower(title), ".", "")) // as GitHub makes anchors
+		return fmt.Sprintf("[%s](#%s)", title, strings.ReplaceAll(strings.ToLower(title), ".", "")) // GitHub's form of anchors
 	case reflect.Bool:
 		return "boolean"
 	case reflect.String:

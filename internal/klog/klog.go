@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package klog reads the log of a stack's kernel: record by record from
-// /dev/kmsg while it lives, else as text from what lklhost has kept.
+// Package klog reads the log of a stack's kernel: as records from /dev/kmsg while it
+// runs, else as text that lklhost has kept.
 package klog
 
 import (
@@ -21,15 +21,15 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// Level is how bad it is: 0, emerg, to 7, debug (include/linux/kern_levels.h).
+// Level is the severity: 0, emerg, to 7, debug (include/linux/kern_levels.h).
 type Level uint8
 
 var levels = []string{"emerg", "alert", "crit", "err", "warn", "notice", "info", "debug"}
 
-// Unknown is the level of a line that the kernel did not tell one of.
+// Unknown is the level of a line without one.
 const Unknown Level = 255
 
-// String returns the level's name, as dmesg(1) has it; "" for Unknown.
+// String returns the level's name in dmesg(1); "" for Unknown.
 func (l Level) String() string {
 	if int(l) < len(levels) {
 		return levels[l]
@@ -40,7 +40,7 @@ func (l Level) String() string {
 // MarshalText writes the name.
 func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// ParseLevel reads a name, or a number from 0 to 7.
+// ParseLevel parses a name, or a number from 0 to 7.
 func ParseLevel(s string) (Level, error) {
 	for i, name := range levels {
 		if s == name || s == strconv.Itoa(i) || s == "warning" && name == "warn" || s == "error" && name == "err" {
@@ -60,13 +60,13 @@ type Record struct {
 	Lost     bool       `json:"-"`                  // no message: some were overwritten before they were read
 }
 
-// document is how the level's absence is written: MarshalText has no such thing.
+// document is a Record without methods, for MarshalJSON: MarshalText cannot omit a level.
 type document Record
 
-// MarshalJSON leaves out a level that is not known.
+// MarshalJSON omits an unknown level.
 func (r Record) MarshalJSON() ([]byte, error) {
 	if r.Level != Unknown {
-		// emerg is 0, which omitempty would leave out.
+		// emerg is 0, which omitempty would omit.
 		return json.Marshal(struct {
 			document
 			Level string `json:"level"`
@@ -77,16 +77,17 @@ func (r Record) MarshalJSON() ([]byte, error) {
 	return json.Marshal(d)
 }
 
-// clock turns the kernel's time, microseconds since its start, into the wall's.
+// clock converts the kernel's time, microseconds since its start, to wall-clock time.
 type clock struct{ start time.Time }
 
-// newClock finds out when the kernel started; zero when that cannot be told.
+// newClock finds out when the kernel started; zero if unknown.
 func newClock(ctx context.Context, c *stackconn.Conn) clock {
 	switch c.Hello().ABI {
 	case ctlproto.CTL_ABI_NATIVE:
-		// Its /proc/uptime is the host's (read_persistent_wall_and_boot_offset() in
-		// arch/lkl/kernel/time.c). The directory /root is made in the first
-		// milliseconds (init/noinitramfs.c), and nobody writes there.
+		// The kernel's /proc/uptime is the host's
+		// (read_persistent_wall_and_boot_offset() in arch/lkl/kernel/time.c).
+		// Instead this uses the directory /root. It is made in the first
+		// milliseconds (init/noinitramfs.c), and nothing writes there.
 		return clock{modified(ctx, c, "/root")}
 	case ctlproto.CTL_ABI_HOST:
 		now := time.Now()
@@ -114,8 +115,9 @@ func modified(ctx context.Context, c *stackconn.Conn, path string) time.Time {
 	return time.Unix(int64(binary.LittleEndian.Uint64(b[mtime:])), int64(binary.LittleEndian.Uint32(b[mtime+8:])))
 }
 
-// parseRecord reads what one read of /dev/kmsg gives: "LEVEL,SEQUENCE,MICROSECONDS,FLAGS;TEXT",
-// then lines of properties (Documentation/ABI/testing/dev-kmsg).
+// parseRecord parses the result of one read of /dev/kmsg:
+// "LEVEL,SEQUENCE,MICROSECONDS,FLAGS;TEXT", then lines of properties
+// (Documentation/ABI/testing/dev-kmsg).
 func parseRecord(text string, c clock) (Record, error) {
 	head, message, ok := strings.Cut(text, ";")
 	f := strings.Split(head, ",")
@@ -129,7 +131,7 @@ func parseRecord(text string, c clock) (Record, error) {
 		return Record{}, fmt.Errorf("kernel log: %q is no record", text)
 	}
 	message, _, _ = strings.Cut(message, "\n")
-	r := Record{Sequence: &seq, Level: Level(prio & 7), Text: unescape(message)} // above: the facility
+	r := Record{Sequence: &seq, Level: Level(prio & 7), Text: unescape(message)} // the higher bits are the facility
 	up := float64(usec) / 1e6
 	r.Uptime = &up
 	if !c.start.IsZero() && usec < 1<<53 {
@@ -139,7 +141,7 @@ func parseRecord(text string, c clock) (Record, error) {
 	return r, nil
 }
 
-// unescape undoes \xHH, by which the kernel writes what is not printable.
+// unescape undoes \xHH, which the kernel writes for characters that are not printable.
 func unescape(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -155,11 +157,11 @@ func unescape(s string) string {
 	return strings.ToValidUTF8(b.String(), "?")
 }
 
-// recordMax is the most that a record takes (PRINTK_MESSAGE_MAX,
-// kernel/printk/internal.h, and its head).
+// recordMax is the maximum size of a record (PRINTK_MESSAGE_MAX,
+// kernel/printk/internal.h, plus its header).
 const recordMax = 8192
 
-// device opens /dev/kmsg, and makes it in a stack that has no /dev.
+// device opens /dev/kmsg, and makes it if the stack has no /dev.
 func device(ctx context.Context, c *stackconn.Conn) (*stackconn.File, error) {
 	const path, major, minor = "/dev/kmsg", 1, 11 // Documentation/admin-guide/devices.txt
 	f, err := c.Open(ctx, path, unix.O_RDONLY)
@@ -179,8 +181,8 @@ func device(ctx context.Context, c *stackconn.Conn) (*stackconn.File, error) {
 	return c.Open(ctx, path, unix.O_RDONLY)
 }
 
-// Read gives each record that the log has to tell, the oldest first, and with
-// follow those that come, until ctx is done or tell fails.
+// Read calls tell with each record of the log, the oldest first. With follow it continues
+// with new records until ctx is done or tell fails.
 func Read(ctx context.Context, c *stackconn.Conn, follow bool, tell func(Record) error) error {
 	f, err := device(ctx, c)
 	if err != nil {
@@ -197,9 +199,9 @@ func Read(ctx context.Context, c *stackconn.Conn, follow bool, tell func(Record)
 			n, err = f.Read(ctx, buf)
 		}
 		switch {
-		case errors.Is(err, syscall.EAGAIN): // all is read
+		case errors.Is(err, syscall.EAGAIN): // end of the log
 			return nil
-		case errors.Is(err, syscall.EPIPE): // overwritten meanwhile: it goes on with the oldest
+		case errors.Is(err, syscall.EPIPE): // overwritten meanwhile: continue with the oldest
 			err = tell(Record{Level: Unknown, Lost: true})
 		case err == nil:
 			var r Record
@@ -213,8 +215,8 @@ func Read(ctx context.Context, c *stackconn.Conn, follow bool, tell func(Record)
 	}
 }
 
-// Kept gives the last lines that lklhost has of the log, which outlive the
-// kernel. It has neither times nor levels.
+// Kept returns the last lines of the log that lklhost has kept, which remain available
+// after a panic. They have neither times nor levels.
 func Kept(ctx context.Context, c *stackconn.Conn, tell func(Record) error) error {
 	b, err := c.Log(ctx)
 	if err != nil {
@@ -222,7 +224,8 @@ func Kept(ctx context.Context, c *stackconn.Conn, tell func(Record) error) error
 	}
 	for line := range strings.Lines(string(b)) {
 		r := Record{Level: Unknown, Text: strings.ToValidUTF8(strings.TrimRight(line, "\n\x00"), "?")}
-		// With printk.console_loglevel's own prefix: "<5>text", as the native library prints.
+		// With the prefix of printk.console_loglevel: "<5>text", as the native
+		// library prints.
 		if len(r.Text) > 3 && r.Text[0] == '<' && r.Text[2] == '>' && r.Text[1] >= '0' && r.Text[1] <= '7' {
 			r.Level, r.Text = Level(r.Text[1]-'0'), r.Text[3:]
 		}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mptcpevent hears what a stack's MPTCP tells of its connections: the
-// generic netlink group mptcp_pm_events, which ip-mptcp(8)'s monitor shows too.
+// Package mptcpevent receives MPTCP events of a stack: the generic netlink group
+// mptcp_pm_events, as in ip-mptcp(8)'s monitor.
 package mptcpevent
 
 import (
@@ -12,24 +12,24 @@ import (
 	"time"
 )
 
-// Kind is what has happened, under the name that `ip mptcp monitor` prints.
+// Kind is the type of an event, by the name that `ip mptcp monitor` prints.
 type Kind string
 
 // The kinds of events, enum mptcp_event_type of include/uapi/linux/mptcp_pm.h.
 const (
-	Created         Kind = "CREATED"        // a connection; its peer has answered, or was answered, with MP_CAPABLE
-	Established     Kind = "ESTABLISHED"    // from now on subflows can join it
+	Created         Kind = "CREATED"        // a connection; MP_CAPABLE was exchanged with the peer
+	Established     Kind = "ESTABLISHED"    // subflows can join it from now on
 	Closed          Kind = "CLOSED"         // the connection has ended
 	Announced       Kind = "ANNOUNCED"      // the peer has announced an address (ADD_ADDR)
-	Removed         Kind = "REMOVED"        // the peer has taken an address back (REMOVE_ADDR)
+	Removed         Kind = "REMOVED"        // the peer has withdrawn an address (REMOVE_ADDR)
 	SubEstablished  Kind = "SF_ESTABLISHED" // a subflow has joined
-	SubClosed       Kind = "SF_CLOSED"      // a subflow has ended, or could not join
-	SubPriority     Kind = "SF_PRIO"        // a subflow became backup, or is none any more
+	SubClosed       Kind = "SF_CLOSED"      // a subflow has ended, or failed to join
+	SubPriority     Kind = "SF_PRIO"        // a subflow became a backup, or is no longer one
 	ListenerCreated Kind = "LISTENER_CREATED"
 	ListenerClosed  Kind = "LISTENER_CLOSED"
 
-	// Lost is of this package: events came faster than they were read, and the
-	// stack kept not all of them.
+	// Lost is specific to this package: events came faster than they were read, and
+	// the stack dropped some.
 	Lost Kind = "LOST"
 )
 
@@ -39,19 +39,19 @@ var kinds = map[uint8]Kind{
 	11: SubClosed, 13: SubPriority, 15: ListenerCreated, 16: ListenerClosed,
 }
 
-// Subflow says whether the event is about one subflow.
+// Subflow reports whether the event is about one subflow.
 func (k Kind) Subflow() bool { return k == SubEstablished || k == SubClosed || k == SubPriority }
 
-// Token names a connection on its own side, as mptcpi_token does.
+// Token identifies a connection on its own side, like mptcpi_token.
 type Token uint32
 
-// String writes it as ss(8) and ip-mptcp(8) do.
+// String formats it like ss(8) and ip-mptcp(8).
 func (t Token) String() string { return fmt.Sprintf("%08x", uint32(t)) }
 
-// MarshalText makes that its form in JSON.
+// MarshalText encodes the token in JSON in this form.
 func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText decodes the output of MarshalText.
 func (t *Token) UnmarshalText(b []byte) error {
 	n, err := strconv.ParseUint(string(b), 16, 32)
 	if err != nil {
@@ -61,7 +61,7 @@ func (t *Token) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Event is one event. What it does not tell is absent.
+// Event is one event. Values that it does not contain are absent.
 type Event struct {
 	Time     time.Time      `json:"time"`                // when it was read, by the clock of the host
 	Kind     Kind           `json:"event"`               // as `ip mptcp monitor` names it; LOST: events were lost
@@ -87,7 +87,7 @@ var resetReasons = [...]string{
 	"too much outstanding data", "unacceptable performance", "middlebox interference",
 }
 
-// ResetWords says why the peer has reset the subflow; "" when it did not say.
+// ResetWords says why the peer has reset the subflow; "" if unknown.
 func (e Event) ResetWords() string {
 	switch {
 	case e.ResetReason == nil:

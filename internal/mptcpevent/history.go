@@ -13,12 +13,12 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// historyMost bounds the events that a History keeps; one takes some 200 bytes.
+// historyMost limits the events in a History; one takes about 200 bytes.
 const historyMost = 4096
 
-// History remembers what became of joins, announcements and subflows: the stack
-// itself forgets why a subflow is no more. Connections that never had a second
-// subflow cost it nothing: their events are filtered out in the stack.
+// History records joins, announcements and the end of subflows, because the stack itself
+// does not keep the reason why a subflow ended. Connections without a second subflow cost
+// nothing: the stack filters their events out.
 type History struct {
 	cancel context.CancelFunc
 	ended  chan struct{}
@@ -29,18 +29,18 @@ type History struct {
 	events []Event // the oldest first
 }
 
-// Past is what a History knows of some connections.
+// Past is the History of some connections.
 type Past struct {
 	Since  time.Time `json:"since"`         // when it began to listen
 	Gap    bool      `json:"gap,omitempty"` // it has missed or forgotten events
 	Events []Event   `json:"events"`        // the oldest first
 }
 
-// notable lets those events through that a History keeps: the command is behind
-// struct nlmsghdr (16 bytes). ESTABLISHED comes with each connection; it is of
-// interest if the peer has set a flag, which is the third attribute then (token
-// and server_side before it are 8 bytes each, mptcp_event_created() of
-// net/mptcp/pm_kernel.c of 6.12.117). All stacks are little endian.
+// notable passes the events that a History keeps: the command follows struct nlmsghdr (16
+// bytes). ESTABLISHED comes with each connection. It is of interest only if the peer has
+// set a flag; then the third attribute is that flag (token and server_side before it are
+// 8 bytes each, mptcp_event_created() of net/mptcp/pm_kernel.c of 6.12.117). All stacks
+// are little endian.
 var notable = []bpf.Instruction{
 	bpf.LoadAbsolute{Off: 16, Size: 1},
 	bpf.JumpIf{Cond: bpf.JumpEqual, Val: 2, SkipFalse: 4}, // ESTABLISHED
@@ -53,9 +53,8 @@ var notable = []bpf.Instruction{
 	bpf.RetConstant{Val: 0},
 }
 
-// Record begins a History, which goes on until Stop or the end of the connection
-// to the stack. The error wraps stacknet.ErrNoPathManager when the stack has no
-// MPTCP.
+// Record starts a History, which continues until Stop or the end of the connection to the
+// stack. The error wraps stacknet.ErrNoPathManager if the stack has no MPTCP.
 func Record(ctx context.Context, conn *stackconn.Conn) (*History, error) {
 	program, err := bpf.Assemble(notable)
 	if err != nil {
@@ -82,7 +81,7 @@ func Record(ctx context.Context, conn *stackconn.Conn) (*History, error) {
 	return h, nil
 }
 
-// Stop ends it.
+// Stop ends the recording.
 func (h *History) Stop() {
 	h.cancel()
 	<-h.ended
@@ -102,7 +101,7 @@ func (h *History) add(e Event) {
 	h.events = append(h.events, e)
 }
 
-// Of returns what is known of the connections with these tokens.
+// Of returns the recorded events of the connections with these tokens.
 func (h *History) Of(tokens []Token) Past {
 	h.mu.Lock()
 	defer h.mu.Unlock()

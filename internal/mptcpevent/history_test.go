@@ -9,7 +9,7 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// What a History keeps comes through its filter, and nothing else does.
+// The filter of a History passes exactly the events that it keeps.
 func TestNotable(t *testing.T) {
 	vm, err := bpf.NewVM(notable)
 	if err != nil {
@@ -52,7 +52,7 @@ func TestNotable(t *testing.T) {
 	}
 }
 
-// Of two kinds that are wanted nothing else comes.
+// With a filter for two kinds, no other event arrives.
 func TestOnly(t *testing.T) {
 	vm, err := bpf.NewVM(only([]Kind{SubEstablished, SubClosed}))
 	if err != nil {
@@ -66,7 +66,7 @@ func TestOnly(t *testing.T) {
 	}
 }
 
-// It keeps what is newest, tells what was asked for, and says that there is more.
+// It keeps the newest events, returns those requested, and reports a gap.
 func TestHistoryBounded(t *testing.T) {
 	h := &History{}
 	for i := range 3 * historyMost {

@@ -10,7 +10,7 @@ import (
 	"github.com/mdlayher/netlink"
 )
 
-// message makes an event as mptcp_event() of the kernel does.
+// message makes an event like the kernel's mptcp_event().
 func message(t testing.TB, cmd uint8, fill func(*netlink.AttributeEncoder)) []byte {
 	t.Helper()
 	ae := netlink.NewAttributeEncoder()
@@ -80,7 +80,7 @@ func TestResetWords(t *testing.T) {
 	}
 }
 
-// What a stack of another version says is taken or left, and breaks nothing.
+// Events of other kernel versions are parsed or ignored, without errors.
 func FuzzParse(f *testing.F) {
 	f.Add(message(f, 11, refused))
 	f.Add([]byte{1, 1, 0, 0, 5, 0, 9, 0, 1})

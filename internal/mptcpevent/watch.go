@@ -41,11 +41,11 @@ const (
 	flagServerSide  = 1 << 1 // MPTCP_PM_EV_FLAG_SERVER_SIDE, of later kernels
 )
 
-// Watcher hears the events of a stack, from Open on.
+// Watcher receives the events of a stack since Open.
 type Watcher struct{ nl *netlink.Conn }
 
-// Open begins to listen, until ctx is done or Close. The error wraps
-// stacknet.ErrNoPathManager when the stack has no MPTCP.
+// Open starts to listen, until ctx is done or Close. The error wraps
+// stacknet.ErrNoPathManager if the stack has no MPTCP.
 func Open(ctx context.Context, conn *stackconn.Conn) (*Watcher, error) {
 	nl, err := stacknet.ListenMPTCP(ctx, conn)
 	if err != nil {
@@ -54,8 +54,8 @@ func Open(ctx context.Context, conn *stackconn.Conn) (*Watcher, error) {
 	return &Watcher{nl}, nil
 }
 
-// Only has the stack keep all events but those of kinds to itself: what nobody
-// wants costs nothing then.
+// Only lets the stack drop all events except those of kinds, so that unwanted events cost
+// nothing.
 func (w *Watcher) Only(kinds ...Kind) error {
 	program, err := bpf.Assemble(only(kinds))
 	if err != nil {
@@ -64,8 +64,7 @@ func (w *Watcher) Only(kinds ...Kind) error {
 	return w.nl.SetBPF(program)
 }
 
-// only lets events of kinds through: the command is behind struct nlmsghdr (16
-// bytes).
+// only passes events of kinds: the command follows struct nlmsghdr (16 bytes).
 func only(wanted []Kind) []bpf.Instruction {
 	program := []bpf.Instruction{bpf.LoadAbsolute{Off: 16, Size: 1}}
 	var commands []uint8
@@ -83,8 +82,8 @@ func only(wanted []Kind) []bpf.Instruction {
 // Close ends it.
 func (w *Watcher) Close() { w.nl.Close() }
 
-// Run calls tell with each event in its turn, until the Watcher's end or that of
-// the connection to the stack, whose error it returns.
+// Run calls tell with each event in order, until the Watcher is closed or the connection
+// to the stack ends, and returns the error.
 func (w *Watcher) Run(tell func(Event)) error {
 	for {
 		msgs, err := w.nl.Receive()
@@ -116,8 +115,7 @@ func Watch(ctx context.Context, conn *stackconn.Conn, tell func(Event)) error {
 	return w.Run(tell)
 }
 
-// parse reads struct genlmsghdr and the attributes behind it; false: it is no
-// event that is known here.
+// parse parses struct genlmsghdr and its attributes; false if the event is unknown.
 func parse(b []byte) (e Event, ok bool) {
 	if len(b) < unix.GENL_HDRLEN {
 		return e, false
@@ -180,7 +178,7 @@ func number[N uint8 | uint32](n N) *int {
 	return &i
 }
 
-// address reads one; sockets of IPv6 that carry IPv4 have it mapped.
+// address parses an address; IPv6 sockets that carry IPv4 have mapped addresses.
 func address(b []byte) netip.Addr {
 	a, _ := netip.AddrFromSlice(b)
 	return a.Unmap()

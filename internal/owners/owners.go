@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package owners tells whose a stack's sockets are, also those of a stack on another
-// machine: what this one's /proc cannot say, the lklrun there is asked for.
+// Package owners finds the processes of a stack's sockets, also for a stack on another
+// machine: it asks the lklrun there for what this machine's /proc does not show.
 package owners
 
 import (
@@ -14,12 +14,12 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// carriersMost is how many sockets are asked about at once: a question has room for
-// about three times as many.
+// carriersMost is the number of sockets per question: one has room for about three times
+// as many.
 const carriersMost = 1000
 
-// Attribute tells the sockets of a stack their processes. Where it cannot be known
-// who has one open, it is who made it.
+// Attribute sets the processes of a stack's sockets. If it is unknown which processes
+// have a socket open, it sets the one that made it.
 func Attribute(ctx context.Context, conn *stackconn.Conn, sockets []sockdiag.Socket) error {
 	list, err := conn.Owners(ctx)
 	if err != nil {
@@ -35,7 +35,7 @@ func Attribute(ctx context.Context, conn *stackconn.Conn, sockets []sockdiag.Soc
 	return err
 }
 
-// elsewhere asks the lklrun of the stack's machine.
+// elsewhere asks lklrun on the stack's machine.
 func elsewhere(ctx context.Context, conn *stackconn.Conn, carriers []uint64) (map[uint64][]sockdiag.Process, error) {
 	held := map[uint64][]sockdiag.Process{}
 	for len(carriers) > 0 {
@@ -45,7 +45,7 @@ func elsewhere(ctx context.Context, conn *stackconn.Conn, carriers []uint64) (ma
 			return nil, err
 		}
 		if err != nil {
-			return held, nil // lklrun is gone there: who made them is known
+			return held, nil // lklrun there has ended: the makers are known
 		}
 		if n := len(got.Processes); n == 0 || n > len(some) {
 			return nil, fmt.Errorf("asking lklrun: it tells of %d sockets, was asked for %d", n, len(some))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package procstat knows the host's processes as /proc/PID/stat shows them
-// (proc_pid_stat(5)): who descends from whom, and what each has used of the CPU.
+// Package procstat reads the host's processes from /proc/PID/stat (proc_pid_stat(5)):
+// their ancestry, and the CPU time of each.
 package procstat
 
 import (
@@ -13,28 +13,26 @@ import (
 	"time"
 )
 
-// Root is where the host's processes are seen.
+// Root is the path of the host's /proc.
 const Root = "/proc"
 
 // Process is a process.
 type Process struct {
 	Parent int
-	// CPU is what all its threads have used, in user and in system mode, in
-	// steps of a clock tick: 10 ms. CPUKnown is false when the line has not so
-	// many fields.
+	// CPU is the time that all threads have used in user and system mode, in steps of
+	// a clock tick: 10 ms. CPUKnown is false if the line is too short.
 	CPU      time.Duration
 	CPUKnown bool
-	// Start is when it was started, in clock ticks after the boot: with the pid
-	// it names the process for good.
+	// Start is the start time in clock ticks after the boot: with the pid, it
+	// identifies the process.
 	Start uint64
 }
 
-// clockTick is 1/USER_HZ, which is 100 on every architecture Go knows
+// clockTick is 1/USER_HZ, which is 100 on every architecture of Go
 // (include/asm-generic/param.h).
 const clockTick = time.Second / 100
 
-// List lists the processes below proc by pid. Those that end meanwhile are left
-// out.
+// List lists the processes in proc by pid. It omits those that end meanwhile.
 func List(proc string) (map[int]Process, error) {
 	dir, err := os.Open(proc)
 	if err != nil {
@@ -62,11 +60,11 @@ func List(proc string) (map[int]Process, error) {
 	return all, nil
 }
 
-// Parse reads a line of /proc/PID/stat. The command in the second field may
-// itself contain blanks, parentheses and newlines.
+// Parse parses a line of /proc/PID/stat. The command in the second field may contain
+// blanks, parentheses and newlines.
 func Parse(line string) (p Process, ok bool) {
 	i := strings.LastIndexByte(line, ')')
-	f := strings.Fields(line[i+1:]) // the first is the third of the line
+	f := strings.Fields(line[i+1:]) // f[0] is the third field of the line
 	if i < 0 || len(f) < 2 {
 		return Process{}, false
 	}
@@ -88,7 +86,7 @@ func Parse(line string) (p Process, ok bool) {
 	return p, true
 }
 
-// Below lists the processes that descend from root, without root, by pid.
+// Below lists the descendants of root, without root, by pid.
 func Below(all map[int]Process, root int) []int {
 	children := map[int][]int{}
 	for pid, p := range all {

@@ -45,7 +45,7 @@ func TestBelow(t *testing.T) {
 	}
 }
 
-// Of ourselves: a real /proc.
+// On this process: a real /proc.
 func TestList(t *testing.T) {
 	all, err := List(Root)
 	if err != nil {

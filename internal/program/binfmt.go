@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// binfmtMisc is where the kernel shows the handlers of further formats, such as
-// another machine's programs (Documentation/admin-guide/binfmt-misc.rst).
+// binfmtMisc is where the kernel lists the handlers of other formats, such as programs
+// for other machines (Documentation/admin-guide/binfmt-misc.rst).
 const binfmtMisc = "/proc/sys/fs/binfmt_misc"
 
-// handler returns the interpreter registered under dir for a file that begins
-// with head, by its magic; "" when there is none.
+// handler returns the interpreter registered in dir for a file that begins with head, by
+// its magic; "" if there is none.
 func handler(dir string, head []byte) string {
 	if text, err := os.ReadFile(filepath.Join(dir, "status")); err != nil || strings.TrimSpace(string(text)) != "enabled" {
 		return ""
@@ -39,7 +39,7 @@ func handler(dir string, head []byte) string {
 	return ""
 }
 
-// matches returns the interpreter of an entry whose magic head has.
+// matches returns the interpreter of an entry if head has its magic.
 func matches(entry string, head []byte) string {
 	first, _, _ := strings.Cut(entry, "\n")
 	if first != "enabled" {
@@ -51,7 +51,7 @@ func matches(entry string, head []byte) string {
 		value[name] = v
 	}
 	magic, err := hex.DecodeString(value["magic"])
-	if err != nil || len(magic) == 0 { // goes by the file's extension
+	if err != nil || len(magic) == 0 { // selected by the file's extension
 		return ""
 	}
 	mask, _ := hex.DecodeString(value["mask"]) // none: all bits count

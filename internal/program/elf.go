@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Machine returns the machine this program was built for, and so the one whose
-// programs lklrun runs; false: it is not known under this name.
+// Machine returns the machine this program was built for, which is that of the programs
+// that lklrun can run; false if its name is unknown.
 func Machine() (elf.Machine, bool) {
 	m, known := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "arm": elf.EM_ARM}[runtime.GOARCH]
 	return m, known
 }
 
-// name is what people call a machine.
+// name is the usual name of a machine.
 func name(m elf.Machine) string {
 	switch m {
 	case elf.EM_386:
@@ -36,9 +36,9 @@ func name(m elf.Machine) string {
 	return strings.ToLower(strings.TrimPrefix(m.String(), "EM_"))
 }
 
-// readELF fills in what an ELF file's head says (elf(5)), and says why it cannot
-// be executed under lklrun. It reads no more than the kernel does: many a
-// program's sections are damaged.
+// readELF reads an ELF file's header (elf(5)), and returns an error if it cannot be
+// executed under lklrun. It reads only what the kernel reads: the sections of many
+// programs are damaged.
 func (p *Program) readELF(r io.ReaderAt) error {
 	var head [64]byte // Elf64_Ehdr, 52 of it Elf32_Ehdr
 	n, _ := r.ReadAt(head[:], 0)
@@ -78,8 +78,8 @@ func (p *Program) readELF(r io.ReaderAt) error {
 	return nil
 }
 
-// loader reads the name of the dynamic loader from the program headers, n of
-// them at offset at; "" when there is none.
+// loader reads the name of the dynamic loader from the program headers, n of them at
+// offset at; "" if there is none.
 func loader(r io.ReaderAt, order binary.ByteOrder, at int64, size, n uint16) string {
 	for i := range n {
 		var h [56]byte // Elf64_Phdr; Elf32_Phdr has 32

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// ThroughEnv returns the command that env(1) executes where p, the program of
-// command, is a script for it ("#!/usr/bin/env python3"), and that command's
-// program. Of env's options it knows -S. Any other command, and one that env
-// would refuse, is returned as it is; an *Error says that what env is to execute
-// cannot be.
+// ThroughEnv looks through env(1). If p, the program of command, is a script for it
+// ("#!/usr/bin/env python3"), ThroughEnv returns the command that env executes, and that
+// command's program. Of env's options it supports -S. Any other command, and one that env
+// would refuse, is returned unchanged. An *Error means that env's command cannot be
+// executed.
 func ThroughEnv(command []string, p *Program) ([]string, *Program, error) {
 	for range maxInterpreters {
 		words := p.envWords()
@@ -20,7 +20,7 @@ func ThroughEnv(command []string, p *Program) ([]string, *Program, error) {
 		}
 		path := command[0]
 		if !strings.Contains(path, "/") {
-			path = p.Path // as execvp(3) has found it
+			path = p.Path // the path that execvp(3) has found
 		}
 		command = append(append(words, path), command[1:]...)
 		var err error
@@ -31,13 +31,13 @@ func ThroughEnv(command []string, p *Program) ([]string, *Program, error) {
 	return command, p, nil
 }
 
-// envWords are the words of a script's first line that env executes, nil where it
-// is none for env, or not known what it does.
+// envWords are the words of a script's first line that env executes; nil if the script is
+// not for env, or if its effect is unknown.
 func (p *Program) envWords() []string {
 	if p.Format != FormatScript || p.Interpreter == nil || filepath.Base(p.Interpreter.Path) != "env" {
 		return nil
 	}
-	// The kernel hands over all that follows the interpreter as one word.
+	// The kernel passes everything after the interpreter as one word.
 	line, split := strings.CutPrefix(p.argument, "-S")
 	if strings.HasPrefix(line, "-") || strings.ContainsAny(line, `=\'"$#`) {
 		return nil

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// CheckPreload says why a library cannot be loaded into the program, or would
-// not see its system calls. What counts is the file that is executed in the end,
-// a script's interpreter.
+// CheckPreload returns an error if a library cannot be loaded into the program, or would
+// not see its system calls. It checks the file that is finally executed, such as a
+// script's interpreter.
 func (p *Program) CheckPreload() error {
 	switch {
 	case p.Privileged():
@@ -31,9 +31,10 @@ func (p *Program) CheckPreload() error {
 	return nil
 }
 
-// knownLoader tells of which C library's system calls csrc/preload knows how to catch:
-// the GNU one's (ld-linux-x86-64.so.2, ld-linux-aarch64.so.1), and on arm64, where one
-// way serves whatever a compiler makes, musl's (ld-musl-aarch64.so.1).
+// knownLoader reports whether csrc/preload can catch the system calls of the loader's C
+// library: the GNU one (ld-linux-x86-64.so.2, ld-linux-aarch64.so.1). On arm64, where one
+// method works for the code of every compiler, it also supports musl
+// (ld-musl-aarch64.so.1).
 func knownLoader(name string) bool {
 	return strings.HasPrefix(name, "ld-linux") || name == "ld-musl-aarch64.so.1"
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package program looks at the program a command names, as execve(2) will: the
-// file it is, what interprets it, for which machine it was made, and why it
-// cannot be executed here.
+// Package program examines the program of a command in the way of execve(2): the file,
+// its interpreter, the machine it was built for, and why it cannot be executed here.
 package program
 
 import (
@@ -18,20 +17,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exit statuses of a command that cannot be executed, env(1)'s.
+// Exit statuses of a command that cannot be executed, as in env(1).
 const (
 	StatusNotExecutable = 126
 	StatusNotFound      = 127
 )
 
-// Error is a command that cannot be executed.
+// Error is the error for a command that cannot be executed.
 type Error struct {
 	Command string
 	Status  int // StatusNotExecutable or StatusNotFound
 	Err     error
 }
 
-// Error says what is wrong with the command.
+// Error describes the problem with the command.
 func (e *Error) Error() string { return fmt.Sprintf("%s: %v", e.Command, e.Err) }
 
 // Unwrap returns the reason.
@@ -40,13 +39,13 @@ func (e *Error) Unwrap() error { return e.Err }
 // Formats of a program.
 const (
 	FormatELF    = "ELF"
-	FormatScript = "script"  // begins with #!
-	FormatPlain  = "text"    // no format the kernel knows: execvp(3) has sh read it
+	FormatScript = "script"  // starts with #!
+	FormatPlain  = "text"    // unknown to the kernel: execvp(3) runs sh on it
 	FormatOther  = "other"   // a handler of binfmt_misc runs it
-	FormatHidden = "unknown" // may be executed, but not read
+	FormatHidden = "unknown" // executable, but not readable
 )
 
-// Program is what a command stands for.
+// Program is the program of a command.
 type Program struct {
 	Path   string `json:"path"`
 	Format string `json:"format"`
@@ -69,13 +68,13 @@ type Program struct {
 	NoSUID       bool `json:"nosuid,omitempty"`       // its file system ignores these three
 }
 
-// maxInterpreters is how often the kernel goes from a program to what
-// interprets it (exec_binprm(), fs/exec.c).
+// maxInterpreters is the number of times that the kernel follows from a program to its
+// interpreter (exec_binprm(), fs/exec.c).
 const maxInterpreters = 5
 
-// Look finds the program that execvp(3) would execute for command, and looks at
-// it. An *Error says why it cannot be executed; the program is returned beside
-// it as far as it is known.
+// Look finds the program that execvp(3) would execute for command, and examines it. An
+// *Error says why it cannot be executed; the program is still returned, as far as it is
+// known.
 func Look(command string) (*Program, error) {
 	path, err := find(command)
 	if err != nil {
@@ -94,7 +93,7 @@ func Look(command string) (*Program, error) {
 	return p, nil
 }
 
-// find searches as execvp(3) does.
+// find searches like execvp(3).
 func find(command string) (string, error) {
 	if command == "" {
 		return "", &Error{`""`, StatusNotFound, errors.New("an empty word names no command")}
@@ -131,7 +130,8 @@ func statusOf(err error) int {
 	return StatusNotExecutable
 }
 
-// look reads the file at path; deeper says how many interpreters may follow.
+// look examines the file at path; deeper limits the number of interpreters that may
+// follow.
 func look(path string, deeper int) (*Program, error) {
 	p := &Program{Path: path}
 	if err := p.stat(); err != nil {
@@ -193,8 +193,8 @@ func look(path string, deeper int) (*Program, error) {
 	return p, next("/bin/sh", "interpreter")
 }
 
-// stat learns what the directory entry tells. Whether we may execute the file
-// is asked here too, for interpreters were not looked for by find.
+// stat reads the file's metadata. It also checks whether the file may be executed,
+// because interpreters do not go through find.
 func (p *Program) stat() error {
 	var st unix.Stat_t
 	if err := unix.Stat(p.Path, &st); err != nil {
@@ -222,8 +222,8 @@ func (p *Program) stat() error {
 	return nil
 }
 
-// Privileged tells whether executing the file changes who runs it. The kernel
-// heeds neither on a script.
+// Privileged reports whether executing the file changes the user, group or capabilities.
+// The kernel ignores all of these on a script.
 func (p *Program) Privileged() bool {
 	return p.Format != FormatScript && p.Format != FormatPlain && !p.NoSUID && (p.SetUID || p.SetGID || p.Capabilities)
 }

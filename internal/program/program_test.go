@@ -29,7 +29,7 @@ func file(t *testing.T, mode os.FileMode, content []byte) string {
 	return path
 }
 
-// header is an ELF file's head without anything behind it.
+// header is an ELF file's header without anything after it.
 func header(class elf.Class, machine elf.Machine, typ elf.Type) []byte {
 	b := make([]byte, 64)
 	copy(b, elf.ELFMAG)
@@ -42,8 +42,8 @@ func header(class elf.Class, machine elf.Machine, typ elf.Type) []byte {
 	return b
 }
 
-// wants fails unless looking at command gives the status (0: it can be executed)
-// and an error with all words.
+// wants fails unless Look returns the status for command (0: it can be executed) and an
+// error with all words.
 func wants(t *testing.T, command string, status int, words ...string) *Program {
 	t.Helper()
 	p, err := Look(command)
@@ -88,7 +88,7 @@ func TestStatic(t *testing.T) {
 	}
 }
 
-// A program header that names a loader which is not there, in both classes.
+// A program header that names a loader that does not exist, in both classes.
 func TestLoader(t *testing.T) {
 	const name = "/lib/no-such-loader.so\x00"
 	b := header(elf.ELFCLASS64, elf.EM_X86_64, elf.ET_DYN)
@@ -127,14 +127,14 @@ func TestScript(t *testing.T) {
 	wants(t, file(t, 0o755, []byte("#!/no/such/interpreter\n")), 127, "its interpreter /no/such/interpreter: no such file or directory")
 	wants(t, file(t, 0o755, []byte("#!/etc/passwd\n")), 126, "permission denied")
 	wants(t, file(t, 0o755, []byte("#!\n")), 126, "exec format error")
-	// A script's own bits count for nothing.
+	// A script's own mode bits have no effect.
 	if p := wants(t, file(t, os.ModeSetuid|0o755, []byte("#!/bin/sh\n")), 0); !p.SetUID || p.Privileged() {
 		t.Errorf("%+v", p)
 	}
 	if p := wants(t, file(t, 0o755, []byte("echo no first line\n")), 0); p.Format != FormatPlain || p.Interpreter.Path != "/bin/sh" {
 		t.Errorf("%+v", p)
 	}
-	// One that interprets itself.
+	// A script that is its own interpreter.
 	path := file(t, 0o755, nil)
 	if err := os.WriteFile(path, []byte("#!"+path+"\n"), 0o755); err != nil {
 		t.Fatal(err)
@@ -247,7 +247,7 @@ func TestThroughEnv(t *testing.T) {
 		{env + "-S sh -eu", "sh -eu SCRIPT a"},
 		{env + "-Ssh", "sh SCRIPT a"},
 		{env + dir + "/inner", "sh " + dir + "/inner SCRIPT a"},
-		// What env would do otherwise, or refuse, it does.
+		// Cases in which env behaves differently, or refuses.
 		{env + "sh -e", ""},
 		{env + "-i sh", ""},
 		{env + "-S -i sh", ""},

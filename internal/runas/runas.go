@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package runas finds the user that a command shall run as: who that is, and what
-// su(1) would put into his environment.
+// Package runas finds the user that a command should run as, and the environment that
+// su(1) would set.
 package runas
 
 import (
@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// User is whom a command runs as.
+// User is the user that a command runs as.
 type User struct {
 	Name   string `json:"name,omitempty"` // empty: he has none
 	UID    int    `json:"uid"`
@@ -23,11 +23,11 @@ type User struct {
 	Home   string `json:"home,omitempty"`
 }
 
-// maxID is the highest user or group; the next one means "unchanged".
+// maxID is the highest user or group ID; the next one means "unchanged".
 const maxID = 1<<32 - 2
 
-// Lookup finds a user by name, UID or UID:GID in /etc/passwd and /etc/group.
-// With a GID that is his only group, and he may be unknown there.
+// Lookup finds a user by name, UID or UID:GID in /etc/passwd and /etc/group. A GID
+// becomes the only group, and the user need not be listed.
 func Lookup(word string) (*User, error) {
 	id, group, given := strings.Cut(word, ":")
 	entry, err := entryOf(id)
@@ -66,7 +66,7 @@ func Lookup(word string) (*User, error) {
 	return u, nil
 }
 
-// errUnknown: there is no such line in /etc/passwd.
+// errUnknown means that /etc/passwd has no such line.
 var errUnknown = errors.New("no such user")
 
 func entryOf(id string) (*user.User, error) {
@@ -90,12 +90,12 @@ func number(s string) (int, error) {
 	return int(n), err
 }
 
-// Self tells whether u is who this process is.
+// Self reports whether u is the user of this process.
 func (u *User) Self() bool {
 	return u.UID == os.Geteuid() && u.GID == os.Getegid()
 }
 
-// Spec is u as lklhost reads it: UID:GID[:GROUP,GROUP...].
+// Spec formats u for lklhost: UID:GID[:GROUP,GROUP...].
 func (u *User) Spec() string {
 	spec := fmt.Sprintf("%d:%d", u.UID, u.GID)
 	for n, g := range u.Groups {
@@ -109,7 +109,7 @@ func (u *User) Spec() string {
 	return spec
 }
 
-// String names u for people.
+// String formats u for people.
 func (u *User) String() string {
 	if u.Name != "" {
 		return fmt.Sprintf("%s (%d:%d)", u.Name, u.UID, u.GID)
@@ -117,8 +117,8 @@ func (u *User) String() string {
 	return fmt.Sprintf("%d:%d", u.UID, u.GID)
 }
 
-// Environ is env as su(1) leaves it without a login: HOME, USER and LOGNAME are
-// u's, all else stays.
+// Environ changes env like su(1) without a login: HOME, USER and LOGNAME are those of u,
+// the rest is unchanged.
 func (u *User) Environ(env []string) []string {
 	own := []string{"HOME=" + u.Home}
 	name := u.Name

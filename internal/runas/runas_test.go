@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// Debian's base-passwd has all who are named here.
+// Debian's base-passwd has all these users.
 func TestLookup(t *testing.T) {
-	most := uint32(1<<32 - 2) // negative as an int of 32 bits
+	most := uint32(1<<32 - 2) // negative as a 32-bit int
 	for word, want := range map[string]User{
 		"nobody":       {Name: "nobody", UID: 65534, GID: 65534, Home: "/nonexistent"},
 		"65534":        {Name: "nobody", UID: 65534, GID: 65534, Home: "/nonexistent"},

@@ -16,7 +16,7 @@ import (
 	"github.com/lklrun/lklrun/internal/sockdiag"
 )
 
-// A side is one of the two ends that a socket has.
+// side returns the local or the remote address of a socket.
 func side(local bool, s *sockdiag.Socket) netip.AddrPort {
 	if local {
 		return s.Local
@@ -24,10 +24,10 @@ func side(local bool, s *sockdiag.Socket) netip.AddrPort {
 	return s.Remote
 }
 
-// A port number, by protocol: a service may have two.
+// A port number, for each protocol: a service may have two.
 type port struct{ tcp, udp int }
 
-// of is the number for a socket; -1: the service is not one of its protocol.
+// of is the number for a socket; -1 if the service does not exist for its protocol.
 func (p port) of(s *sockdiag.Socket) int {
 	if s.Proto == sockdiag.UDP || s.Proto == sockdiag.UDPLite {
 		return p.udp
@@ -35,12 +35,12 @@ func (p port) of(s *sockdiag.Socket) int {
 	return p.tcp
 }
 
-// parsePort parses a number, in C's notation as ss does, or a service.
+// parsePort parses a number, in C notation like ss, or a service.
 func parsePort(word string) (port, error) {
 	if n, err := strconv.ParseUint(word, 0, 16); err == nil {
 		return port{int(n), int(n)}, nil
 	}
-	if word == "" || word[0] < 'A' { // a number beyond 65535 is no name
+	if word == "" || word[0] < 'A' { // a number beyond 65535 is not a name
 		return port{}, fmt.Errorf("%q is no port", word)
 	}
 	p := port{-1, -1}
@@ -56,8 +56,8 @@ func parsePort(word string) (port, error) {
 	return p, nil
 }
 
-// port parses what dport and sport are compared with: :PORT or PORT, perhaps with
-// a family before it.
+// port parses the operand of dport and sport: :PORT or PORT, optionally with a family
+// before it.
 func (p *parser) port(local bool, op, word string) (test, error) {
 	what := "dport"
 	if local {
@@ -96,7 +96,7 @@ func (p *parser) port(local bool, op, word string) (test, error) {
 	return compare(func(have, want int) bool { return have < want }), nil
 }
 
-// families are the words that may stand before an address.
+// families are the words that may precede an address.
 var families = map[string]int{
 	"inet": unix.AF_INET, "inet6": unix.AF_INET6, "unix": unix.AF_UNIX, "link": unix.AF_PACKET, "netlink": unix.AF_NETLINK,
 }
@@ -115,7 +115,7 @@ func ofFamily(family int, t test) test {
 	return func(s *sockdiag.Socket) bool { return s.Family == family && t(s) }
 }
 
-// host parses what dst and src are compared with.
+// host parses the operand of dst and src.
 func host(local bool, word string) (test, error) {
 	family, rest := cutFamily(word)
 	switch family {
@@ -151,13 +151,13 @@ func host(local bool, word string) (test, error) {
 	return ofFamily(family, t), nil
 }
 
-// cutPort parts ADDRESS[:PORT], whose address may be in brackets, and must be if
-// it is an IPv6 one with a port.
+// cutPort splits ADDRESS[:PORT]. The address may be in brackets; an IPv6 address with a
+// port must be.
 func cutPort(word string) (addr, number string, ok bool) {
 	if inner, bracketed := strings.CutPrefix(word, "["); bracketed {
 		addr, rest, closed := strings.Cut(inner, "]")
 		if !closed {
-			return word, "", false // no address
+			return word, "", false // not an address
 		}
 		if bits, isPrefix := strings.CutPrefix(rest, "/"); isPrefix {
 			bits, number, ok = strings.Cut(bits, ":")
@@ -175,8 +175,8 @@ func cutPort(word string) (addr, number string, ok bool) {
 	return strings.Cut(word, ":")
 }
 
-// parsePrefix parses an address, whose IPv4 form may leave out zeros at the end
-// (127/8), and whose length may be a mask (/255.0.0.0), as in iproute2.
+// parsePrefix parses an address in iproute2's forms: IPv4 may omit zeros at the end
+// (127/8), and the length may be a mask (/255.0.0.0).
 func parsePrefix(text string) (netip.Prefix, error) {
 	host, length, hasLength := strings.Cut(text, "/")
 	if !strings.Contains(host, ":") {
@@ -203,8 +203,8 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	return addr.Prefix(bits)
 }
 
-// contains is the kernel's rule (inet_diag_bc_run): an address of IPv4 within
-// IPv6 is one of IPv4 too, but not the other way.
+// contains follows the kernel (inet_diag_bc_run): an IPv4 address mapped to IPv6 matches
+// an IPv4 prefix, but not the other way round.
 func contains(p netip.Prefix, a netip.Addr) bool {
 	if p.Addr().Is4() {
 		a = a.Unmap()
@@ -212,7 +212,7 @@ func contains(p netip.Prefix, a netip.Addr) bool {
 	return p.Contains(a)
 }
 
-// unixName matches a pattern of fnmatch(3), * and ?, without regard to case.
+// unixName matches a pattern of fnmatch(3) with * and ?, ignoring case.
 func unixName(local bool, pattern string) (test, error) {
 	text := regexp.QuoteMeta(pattern)
 	text = strings.NewReplacer(`\*`, ".*", `\?`, ".").Replace(text)
@@ -225,7 +225,7 @@ func unixName(local bool, pattern string) (test, error) {
 	}, nil
 }
 
-// etherTypes are ss's names for what packet sockets take.
+// etherTypes are ss's names for the protocols of packet sockets.
 var etherTypes = map[string]uint64{"all": unix.ETH_P_ALL, "ip": unix.ETH_P_IP, "ipv4": unix.ETH_P_IP, "ipv6": unix.ETH_P_IPV6, "arp": unix.ETH_P_ARP}
 
 // link matches PROTOCOL:INTERFACE of packet sockets.
@@ -248,7 +248,7 @@ func link(local bool, word string) (test, error) {
 	}, nil
 }
 
-// netlink matches PROTOCOL:PORTID of netlink sockets; the kernel's is "kernel".
+// netlink matches PROTOCOL:PORTID of netlink sockets; "kernel" is the kernel's port.
 func netlink(local bool, word string) (test, error) {
 	name, id, _ := strings.Cut(word, ":")
 	var protocol, portID sockdiag.Value

@@ -11,11 +11,11 @@ import (
 	"github.com/lklrun/lklrun/internal/sockdiag"
 )
 
-// conditions is what can begin a condition, for messages.
+// conditions lists what can start a condition, for messages.
 const conditions = `a condition (dst, src, dport, sport, dev, fwmark, autobound), "not" or "("`
 
-// Parse parses a filter, whose words may be one argument each or several in one.
-// An error names the word that is wrong, and what was expected there.
+// Parse parses a filter, whose words may be separate arguments or parts of one. An error
+// names the wrong word and what was expected there.
 func Parse(words []string) (*Filter, error) {
 	p := &parser{words: split(words), filter: &Filter{asks: map[string]bool{}}}
 	for {
@@ -55,8 +55,8 @@ type parser struct {
 	filter *Filter
 }
 
-// split makes words of arguments: at blanks, and around parentheses, which no
-// address has.
+// split splits arguments into words: at blanks, and around parentheses, which do not
+// occur in addresses.
 func split(args []string) []string {
 	var words []string
 	for _, arg := range args {
@@ -73,7 +73,7 @@ func (p *parser) peek() (word string, ok bool) {
 	return "", false
 }
 
-// list parses conditions up to the end, or to a ")".
+// list parses conditions up to the end or a ")".
 func (p *parser) list() (test, error) {
 	t, err := p.condition()
 	for err == nil {
@@ -97,7 +97,7 @@ func (p *parser) list() (test, error) {
 	return nil, err
 }
 
-// deepest bounds parentheses and negations within each other.
+// deepest limits the nesting of parentheses and negations.
 const deepest = 100
 
 func (p *parser) condition() (test, error) {
@@ -143,13 +143,13 @@ func (p *parser) condition() (test, error) {
 	return nil, fmt.Errorf("%q: expected %s", word, conditions)
 }
 
-// operators are ss's names for six comparisons.
+// operators are ss's names for the six comparisons.
 var operators = map[string]string{
 	"=": "=", "==": "=", "eq": "=", "!=": "!=", "ne": "!=", "neq": "!=",
 	">": ">", "gt": ">", "<": "<", "lt": "<", ">=": ">=", "ge": ">=", "geq": ">=", "<=": "<=", "le": "<=", "leq": "<=",
 }
 
-// comparison parses what follows the name of something that sockets have.
+// comparison parses the rest of a condition after its first word.
 func (p *parser) comparison(what string) (test, error) {
 	op := "="
 	word, ok := p.peek()
@@ -189,7 +189,7 @@ func (p *parser) comparison(what string) (test, error) {
 	return nil, fmt.Errorf("%s %s: only ports have an order; expected = or !=", what, op)
 }
 
-// operand is what is compared with, for messages.
+// operand describes the operand of each condition, for messages.
 var operand = map[string]string{
 	"dst":    "[FAMILY:]ADDRESS[/BITS][:PORT], such as 10.0.0.0/8, [::1]:80 or :443",
 	"src":    "[FAMILY:]ADDRESS[/BITS][:PORT], such as 10.0.0.0/8, [::1]:80 or :443",
@@ -199,7 +199,7 @@ var operand = map[string]string{
 	"fwmark": "MARK[/MASK], such as 1 or 0x10/0xff",
 }
 
-// device is ss's sense of dev: what the socket is bound to.
+// device implements ss's meaning of dev: the interface that the socket is bound to.
 func (p *parser) device(word string) (test, error) {
 	if n, err := strconv.ParseUint(word, 0, 31); err == nil {
 		return func(s *sockdiag.Socket) bool { return s.IfIndex == int(n) }, nil

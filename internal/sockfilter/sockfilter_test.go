@@ -15,7 +15,7 @@ import (
 	"github.com/lklrun/lklrun/internal/sockfilter"
 )
 
-// sockets are what the filters of the tests choose from, by name.
+// sockets are the sockets for the tests, by name.
 func sockets() map[string]sockdiag.Socket {
 	inet := func(proto sockdiag.Proto, state sockdiag.State, local, remote string) sockdiag.Socket {
 		s := sockdiag.Socket{Proto: proto, State: state, Local: netip.MustParseAddrPort(local), Remote: netip.MustParseAddrPort(remote), Family: unix.AF_INET}
@@ -48,7 +48,7 @@ func sockets() map[string]sockdiag.Socket {
 	return all
 }
 
-// In the words of each filter "," separates arguments.
+// In the filters "," separates arguments.
 func TestMatch(t *testing.T) {
 	every := "dns listen mapped packet query route six ssh unix web"
 	for filter, want := range map[string]string{
@@ -142,7 +142,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// An error names the word, and what was expected.
+// An error names the word and what was expected.
 func TestErrors(t *testing.T) {
 	for filter, want := range map[string]string{
 		"dprt = :443":             `"dprt": expected a condition`,
@@ -185,7 +185,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// What is asked of a filter before it is used.
+// Questions about a filter before its use.
 func TestAsked(t *testing.T) {
 	f, err := sockfilter.Parse([]string{"state", "closed", "dev", "eth7", "and", "autobound"})
 	if err != nil {
@@ -199,7 +199,7 @@ func TestAsked(t *testing.T) {
 	}
 }
 
-// Whatever is typed is a filter, or an error of one line.
+// Any input is a filter, or an error of one line.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		"state established ( dport = :443 or sport >= 1024 ) and not dst [::1]/64:80", "src 127/8 dev eth0 fwmark 1/0xff autobound",

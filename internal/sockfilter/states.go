@@ -10,7 +10,7 @@ import (
 	"github.com/lklrun/lklrun/internal/sockdiag"
 )
 
-// states are a set, a bit for each number of a state.
+// states are a set, with a bit for each state number.
 type states struct {
 	mask  uint32
 	given bool
@@ -23,14 +23,14 @@ func (s states) has(state sockdiag.State) bool {
 // Numbers of include/net/tcp_states.h.
 const (
 	synSent       = 1 << sockdiag.SynSent
-	bucket        = 1<<sockdiag.SynRecv | 1<<sockdiag.TimeWait // kept as minisockets
+	bucket        = 1<<sockdiag.SynRecv | 1<<sockdiag.TimeWait // stored as minisockets
 	allStates     = 1<<12 - 2
-	boundInactive = 1 << 13 // of Linux 6.8, and not among ss's "all"
+	boundInactive = 1 << 13 // since Linux 6.8, and not part of ss's "all"
 	connected     = allStates &^ (1<<sockdiag.Listen | 1<<sockdiag.Close | bucket)
 )
 
-// stateNames are ss's; its manual counts time-wait and syn-recv among the
-// connected, its program (SS_CONN of misc/ss.c) does not.
+// stateNames are ss's names. Its manual includes time-wait and syn-recv in "connected",
+// its program (SS_CONN of misc/ss.c) does not.
 var stateNames = map[string]uint32{
 	"established": 1 << sockdiag.Established, "syn-sent": synSent, "syn-recv": 1 << sockdiag.SynRecv,
 	"syn-rcv": 1 << sockdiag.SynRecv, "fin-wait-1": 1 << 4, "fin-wait-2": 1 << 5,
@@ -41,7 +41,7 @@ var stateNames = map[string]uint32{
 	"bucket": bucket, "big": allStates &^ bucket,
 }
 
-// States are the names that "state" takes, in order.
+// States are the names that "state" accepts, in order.
 func States() []string {
 	var names []string
 	for name := range stateNames {
@@ -51,8 +51,8 @@ func States() []string {
 	return names
 }
 
-// set adds the states of a name, or takes them away. The first one of all begins
-// with none, or with every state to take from.
+// set adds or removes the states of a name. The first call starts with no states, or with
+// all if it removes.
 func (s *states) set(name string, add bool) error {
 	mask, ok := stateNames[strings.ToLower(name)]
 	if !ok {

@@ -14,12 +14,11 @@ import (
 	"github.com/lklrun/lklrun/internal/suggest"
 )
 
-// EnvPath names directories of stacks that are searched first, separated by
-// colons.
+// EnvPath names directories of stacks to search first, separated by colons.
 const EnvPath = "LKLRUN_STACKS"
 
-// SearchPath is where stacks are looked for: $LKLRUN_STACKS, then beside this
-// program, of which an installation has but links in its folder of programs.
+// SearchPath is the list of directories with stacks: $LKLRUN_STACKS, then the directory
+// beside this program. Links in an installation's program directory are followed.
 func SearchPath() []string {
 	var dirs []string
 	for _, d := range filepath.SplitList(os.Getenv(EnvPath)) {
@@ -33,8 +32,8 @@ func SearchPath() []string {
 	return dirs
 }
 
-// Find returns the stack that arg names: a path (anything with a slash) to a
-// stack's folder or library, else the name of a stack in one of dirs.
+// Find returns the stack for arg: a path (anything with a slash) to a stack's directory
+// or library, else the name of a stack in one of dirs.
 func Find(arg string, dirs []string) (*Stack, error) {
 	if strings.Contains(arg, "/") {
 		return fromPath(arg)
@@ -56,7 +55,7 @@ func Find(arg string, dirs []string) (*Stack, error) {
 	return nil, notFound(arg, dirs)
 }
 
-// optional are the stacks that `make build` leaves out, and what makes them.
+// optional are the stacks that `make build` omits, with the commands that make them.
 var optional = map[string]string{"lkl-4.9": "make lkl-4.9"}
 
 func notFound(arg string, dirs []string) error {
@@ -79,7 +78,7 @@ func notFound(arg string, dirs []string) error {
 	return fmt.Errorf("no stack %q; %s%s", arg, suggest.Or(arg, names, "there are "+strings.Join(names, ", ")+" "+where), hint)
 }
 
-// fromPath reads a stack's folder, or makes a plain stack of a library.
+// fromPath reads a stack's directory, or makes a plain stack from a library.
 func fromPath(path string) (*Stack, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -109,9 +108,9 @@ func plain(dir, library string) *Stack {
 	}
 }
 
-// List returns the stacks in dirs, sorted by name; of two with one name the
-// first found, which is the one that Find returns. A manifest that cannot be
-// read is an error beside the rest of the list.
+// List returns the stacks in dirs, sorted by name. Of two with the same name it returns
+// the first one, like Find. If a manifest cannot be read, List returns an error and the
+// rest of the list.
 func List(dirs []string) ([]*Stack, error) {
 	var all []*Stack
 	var errs []error
@@ -141,7 +140,7 @@ func List(dirs []string) ([]*Stack, error) {
 				errs = append(errs, err)
 				continue
 			}
-			s.Name = e.Name() // what --stack takes
+			s.Name = e.Name() // the name for --stack
 			all = append(all, s)
 		}
 	}

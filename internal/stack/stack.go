@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stack finds, reads and checks stacks. A stack is a folder with a
-// manifest, stack.json, and a library that has LKL's interface; a folder
-// without manifest, or the library itself, stands for a plain stack.
+// Package stack finds, reads and checks stacks. A stack is a directory with a manifest,
+// stack.json, and a library with LKL's interface. A directory without manifest, or just
+// the library, is a plain stack.
 package stack
 
 import (
@@ -22,25 +22,25 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// ManifestFile and LibraryFile are the names in a stack's folder.
+// ManifestFile and LibraryFile are the names in a stack's directory.
 const (
 	ManifestFile = "stack.json"
 	LibraryFile  = "liblkl.so"
 )
 
-// Default is the stack that runs when none is asked for.
+// Default is the stack that runs by default.
 const Default = config.DefaultStack
 
-// ABIs that a manifest may name; those that lklhost takes after --abi.
+// ABIs for manifests, also the values of lklhost's --abi.
 const (
-	ABIAuto   = "auto"   // looked up in the library
+	ABIAuto   = "auto"   // detected in the library
 	ABINative = "native" // lklrun's own
 	ABIHost   = "host"   // no library: the host's own kernel
 )
 
 var abis = []string{ABIAuto, ABINative, "new", "old", ABIHost}
 
-// Stack is a stack as its manifest describes it.
+// Stack is a stack as described in its manifest.
 type Stack struct {
 	Name    string            `json:"name"`
 	Summary string            `json:"summary"`
@@ -54,13 +54,13 @@ type Stack struct {
 	Dir string `json:"-"` // the folder
 }
 
-// MemBytes is the memory the manifest asks for; 0: the library's default.
+// MemBytes is the memory size in the manifest; 0: the library's default.
 func (s *Stack) MemBytes() uint64 {
 	n, _ := config.ParseMem(s.Mem) // checked by load
 	return n
 }
 
-// LibraryPath is where the stack's library lies; empty for the host's kernel.
+// LibraryPath is the path of the stack's library; empty for the host's kernel.
 func (s *Stack) LibraryPath() string {
 	if s.ABI == ABIHost {
 		return ""
@@ -71,7 +71,7 @@ func (s *Stack) LibraryPath() string {
 	return filepath.Join(s.Dir, s.Library)
 }
 
-// SortedSysctls are the manifest's sysctls in the order of their names.
+// SortedSysctls are the manifest's sysctls, sorted by name.
 func (s *Stack) SortedSysctls() []config.Sysctl {
 	var list []config.Sysctl
 	for k, v := range s.Sysctls {
@@ -81,11 +81,11 @@ func (s *Stack) SortedSysctls() []config.Sysctl {
 	return list
 }
 
-// ErrNoLibrary is wrapped by what CheckLibrary says of a stack without one.
+// ErrNoLibrary is wrapped by CheckLibrary for a stack without a library.
 var ErrNoLibrary = errors.New("has no library")
 
-// CheckLibrary says why the library cannot be loaded here: missing, not
-// readable, not a shared library, for another machine.
+// CheckLibrary returns an error if the library cannot be loaded here: missing, not
+// readable, not a shared library, or for another machine.
 func (s *Stack) CheckLibrary() error {
 	path := s.LibraryPath()
 	if path == "" {
@@ -111,8 +111,8 @@ func (s *Stack) CheckLibrary() error {
 	return nil
 }
 
-// load reads the manifest in dir. Unknown fields are errors: a misspelt one
-// would otherwise be a setting silently not made.
+// load reads the manifest in dir. Unknown fields are errors: otherwise a misspelt setting
+// would silently have no effect.
 func load(dir string) (*Stack, error) {
 	path := filepath.Join(dir, ManifestFile)
 	data, err := os.ReadFile(path)

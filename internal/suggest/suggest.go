@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package suggest finds the word that somebody meant who mistyped it.
+// Package suggest finds the word that a user meant but mistyped.
 package suggest
 
-// Word returns the word of known that is nearest to typed, or "" if none is near
-// enough: at most a third of its letters may differ.
+// Word returns the word of known that is most similar to typed, or "" if none is similar:
+// at most a third of its letters may differ.
 func Word(typed string, known []string) string {
 	best, least := "", len(typed)/3+1
 	for _, k := range known {
@@ -12,7 +12,7 @@ func Word(typed string, known []string) string {
 		case d > 0 && d < least:
 			best, least = k, d
 		case d == least && best != "" && last(typed) == last(k) && last(typed) != last(best):
-			best = k // a word's end is seldom mistyped
+			best = k // the end of a word is seldom mistyped
 		}
 	}
 	return best
@@ -25,7 +25,7 @@ func last(s string) byte {
 	return s[len(s)-1]
 }
 
-// Or returns "did you mean WORD?" or, if no word is near, other.
+// Or returns "did you mean WORD?", or other if no word is similar.
 func Or(typed string, known []string, other string) string {
 	if w := Word(typed, known); w != "" {
 		return "did you mean " + w + "?"
@@ -33,8 +33,8 @@ func Or(typed string, known []string, other string) string {
 	return other
 }
 
-// distance counts the letters to insert, delete, replace or swap with their
-// neighbour to make b of a (optimal string alignment).
+// distance counts the letters to insert, delete, replace or swap with their neighbour to
+// change a to b (optimal string alignment).
 func distance(a, b string) int {
 	x, y := []rune(a), []rune(b)
 	rows := make([][]int, len(x)+1)

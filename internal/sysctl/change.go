@@ -16,7 +16,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// Change is one setting that is to get a value, and what became of it.
+// Change is a setting with its wanted value, and the result.
 type Change struct {
 	Key   string  `json:"key"`             // with dots
 	Old   *string `json:"old,omitempty"`   // value before, of one that can be read
@@ -29,14 +29,14 @@ type Change struct {
 	err    error
 }
 
-// Same says whether the setting has the value already.
+// Same reports whether the setting already has the value.
 func (c *Change) Same() bool { return c.Old != nil && same(c.Asked, *c.Old) }
 
-// Differs says whether the stack took the value and made another one of it.
+// Differs reports whether the stack accepted the value but changed it.
 func (c *Change) Differs() bool { return c.New != nil && !same(c.Asked, *c.New) }
 
-// same compares values as the stack reads them: fields apart by blanks, numbers
-// by their value. Of a list of numbers fewer may be written than there are.
+// same compares values like the stack: fields are separated by blanks, and numbers
+// compared by value. A list of numbers may be written in part.
 func same(asked, is string) bool {
 	a, b := strings.Fields(asked), strings.Fields(is)
 	if len(a) > len(b) || len(a) < len(b) && (len(a) == 0 || !numeric(b)) {
@@ -64,13 +64,12 @@ func numeric(fields []string) bool {
 	return true
 }
 
-// Plan makes changes of lines: globs are written out, and each setting is looked
-// at: whether it is there, whether it can be written, what it is. Nothing is
-// changed. With ignore, or a line's own, what is wrong is noted in Change.Error;
-// else it is an error, all in one.
+// Plan makes changes from lines: it expands globs and checks whether each setting exists
+// and is writable, and reads its value. It changes nothing. With ignore, or a line's own
+// mark, problems are recorded in Change.Error; otherwise they are returned in one error.
 func Plan(ctx context.Context, c *stackconn.Conn, lines []Line, ignore bool) ([]Change, error) {
 	var all []string
-	named := map[string]bool{} // globs are not for those
+	named := map[string]bool{} // globs do not apply to those
 	globs := false
 	for i := range lines {
 		if globs = globs || lines[i].isGlob(); !lines[i].isGlob() {
@@ -99,7 +98,7 @@ func Plan(ctx context.Context, c *stackconn.Conn, lines []Line, ignore bool) ([]
 				}
 			}
 			if keys == nil {
-				keys = []string{l.Key} // which is not there
+				keys = []string{l.Key} // does not exist
 			}
 		}
 		for _, k := range keys {
@@ -117,7 +116,7 @@ func Plan(ctx context.Context, c *stackconn.Conn, lines []Line, ignore bool) ([]
 	return changes, errors.Join(errs...)
 }
 
-// look finds out whether a setting is there and can be written.
+// look checks whether a setting exists and is writable.
 func (c *Change) look(ctx context.Context, conn *stackconn.Conn) error {
 	path, err := stacknet.SysctlPath(c.Key)
 	if err != nil {
@@ -132,12 +131,12 @@ func (c *Change) look(ctx context.Context, conn *stackconn.Conn) error {
 	return err
 }
 
-// Writable says whether a setting can be written.
+// Writable reports whether a setting is writable.
 func Writable(ctx context.Context, c *stackconn.Conn, key string) bool {
 	return (&Change{Key: key}).look(ctx, c) == nil
 }
 
-// readable reads a setting; nil: it can only be written, as net.ipv4.route.flush.
+// readable reads a setting; nil if it can only be written, such as net.ipv4.route.flush.
 func readable(ctx context.Context, conn *stackconn.Conn, key string) (*string, error) {
 	value, err := stacknet.GetSysctl(ctx, conn, key)
 	for _, no := range []syscall.Errno{syscall.EACCES, syscall.EINVAL, syscall.EIO} { // EIO: no value yet, as stable_secret
@@ -158,15 +157,14 @@ func (c *Change) failed(err error) error {
 	return fmt.Errorf("%s: %w", c.where, err)
 }
 
-// UndoneError says which change the stack refused, and that nothing of the rest
-// has remained.
+// UndoneError says which change the stack refused; the other changes were undone.
 type UndoneError struct {
-	Err    error   // of the refused change
-	Undone int     // changes that were made before and taken back
-	Stuck  []error // those that could not be taken back
+	Err    error   // error of the refused change
+	Undone int     // number of earlier changes that were undone
+	Stuck  []error // errors of changes that could not be undone
 }
 
-// Error tells both.
+// Error describes both.
 func (e *UndoneError) Error() string {
 	s := e.Err.Error()
 	if e.Undone > 0 {
@@ -178,20 +176,20 @@ func (e *UndoneError) Error() string {
 	return s
 }
 
-// Unwrap returns the refusal.
+// Unwrap returns the error of the refused change.
 func (e *UndoneError) Unwrap() error { return e.Err }
 
-// Apply makes changes in their order, leaves alone what has its value already,
-// and reads back what the stack made of each. When the stack refuses one that is
-// not to be ignored, those before it get their old values again.
+// Apply makes changes in order and reads back the result of each. It skips settings that
+// already have their value. If the stack refuses a change that may not be ignored, the
+// earlier ones get their old values again.
 func Apply(ctx context.Context, c *stackconn.Conn, changes []Change) error {
 	for i := range changes {
 		ch := &changes[i]
 		if ch.err != nil {
 			continue
 		}
-		// A change before this one may have been of it, too: a later line of a file, or
-		// ip_forward, which sets that of each interface.
+		// An earlier change may have affected it, too: another line of the file,
+		// or ip_forward, which sets that of each interface.
 		if old, err := readable(ctx, c, ch.Key); err == nil {
 			ch.Old = old
 		}
@@ -216,7 +214,7 @@ func Apply(ctx context.Context, c *stackconn.Conn, changes []Change) error {
 	return nil
 }
 
-// undo writes old values, the last one first.
+// undo restores old values, the last one first.
 func undo(ctx context.Context, c *stackconn.Conn, done []Change, why error) error {
 	e := &UndoneError{Err: why}
 	ctx = context.WithoutCancel(ctx)
@@ -237,7 +235,7 @@ func undo(ctx context.Context, c *stackconn.Conn, done []Change, why error) erro
 	return e
 }
 
-// dotted is a key in the form that is printed.
+// dotted formats a key for output.
 func dotted(key string) string {
 	file, err := stacknet.SysctlPath(key)
 	if err != nil {

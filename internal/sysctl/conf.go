@@ -12,20 +12,20 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// Line is what one line of a file, or one argument, asks for.
+// Line is one line of a file, or one argument.
 type Line struct {
 	Where  string // FILE:LINE, "" for an argument
-	Key    string // as written; perhaps a glob
+	Key    string // as written; may be a glob
 	Value  string
-	Ignore bool // "-key = value": what fails is no failure
-	Except bool // "-key": globs leave it alone
+	Ignore bool // "-key = value": failure is ignored
+	Except bool // "-key": excluded from globs
 }
 
-// lineMax bounds a line, as sysctl(8) does not.
+// lineMax limits a line; sysctl(8) has no limit.
 const lineMax = 64 << 10
 
-// Parse reads a file in the form of sysctl.conf(5) and sysctl.d(5): "key = value"
-// lines, comments with # or ; at the beginning.
+// Parse parses a file in the format of sysctl.conf(5) and sysctl.d(5): "key = value"
+// lines; comments begin with # or ;.
 func Parse(r io.Reader, name string) ([]Line, error) {
 	var lines []Line
 	sc := bufio.NewScanner(r)
@@ -48,7 +48,7 @@ func Parse(r io.Reader, name string) ([]Line, error) {
 	return lines, nil
 }
 
-// ParseLine reads one "key = value".
+// ParseLine parses one "key = value".
 func ParseLine(text string) (Line, error) {
 	key, value, isSetting := strings.Cut(text, "=")
 	l := Line{Key: strings.TrimSpace(key), Value: strings.TrimSpace(value)}
@@ -68,7 +68,7 @@ func ParseLine(text string) (Line, error) {
 
 func (l *Line) isGlob() bool { return strings.ContainsAny(l.Key, "*?[") }
 
-// matches says whether a glob stands for key: as for files, * is not for dots
+// matches reports whether a glob matches key: as in file names, * does not match dots
 // (sysctl.d(5)).
 func (l *Line) matches(key string) bool {
 	glob, err1 := stacknet.SysctlPath(l.Key)
@@ -77,8 +77,8 @@ func (l *Line) matches(key string) bool {
 	return ok && err1 == nil && err2 == nil && err3 == nil
 }
 
-// Save writes settings as Parse reads them. A value of several lines has no place
-// in such a file: it is left out, and told.
+// Save writes settings in the format of Parse. A value of several lines does not fit in
+// such a file: it is omitted, and returned in left.
 func Save(w io.Writer, settings []Setting) (left []string, err error) {
 	b := bufio.NewWriter(w)
 	for _, s := range settings {

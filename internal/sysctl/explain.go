@@ -14,7 +14,7 @@ import (
 	"github.com/lklrun/lklrun/internal/suggest"
 )
 
-// choices are the settings that tell what another one takes.
+// choices are the settings that list the values of another one.
 var choices = map[string]string{
 	"net.ipv4.tcp_congestion_control":         "net.ipv4.tcp_available_congestion_control",
 	"net.ipv4.tcp_allowed_congestion_control": "net.ipv4.tcp_available_congestion_control",
@@ -22,7 +22,7 @@ var choices = map[string]string{
 	"net.mptcp.path_manager":                  "net.mptcp.available_path_managers",
 }
 
-// ranges are what settings take whose limits are constants: those of
+// ranges are the values of settings with constant limits, as in
 // net/ipv4/sysctl_net_ipv4.c and net/mptcp/ctrl.c of Linux 6.12, for globs of keys.
 var ranges = []struct{ glob, takes string }{
 	{"net.ipv4.ip_default_ttl", "1 to 255"},
@@ -47,7 +47,7 @@ var ranges = []struct{ glob, takes string }{
 	{"net.mptcp.stale_loss_cnt", "a whole number, 0 or more"},
 }
 
-// Takes says what values a setting takes, where that is known.
+// Takes describes the values of a setting, if known.
 func Takes(ctx context.Context, c *stackconn.Conn, key string) string {
 	if list, ok := choices[key]; ok {
 		if v, err := stacknet.GetSysctl(ctx, c, list); err == nil {
@@ -62,8 +62,8 @@ func Takes(ctx context.Context, c *stackconn.Conn, key string) string {
 	return ""
 }
 
-// Explain adds to the stack's refusal of a setting what was probably meant, or what
-// values the setting takes. Other errors come back as they are.
+// Explain adds to the stack's error for a setting the key that was probably meant, or the
+// values that the setting accepts. Other errors are returned unchanged.
 func Explain(ctx context.Context, c *stackconn.Conn, err error) error {
 	var e *stacknet.SysctlError
 	if errors.As(err, &e) {
@@ -76,7 +76,7 @@ func Explain(ctx context.Context, c *stackconn.Conn, err error) error {
 	return err
 }
 
-// means says what the error number of a refused value means.
+// means explains the error number of a refused value.
 func means(takes string, err error) string {
 	switch {
 	case takes != "":
@@ -91,7 +91,7 @@ func means(takes string, err error) string {
 	return ""
 }
 
-// nearest is the setting beside a missing one whose name is nearest.
+// nearest is the existing setting with the most similar name in the same directory.
 func nearest(ctx context.Context, c *stackconn.Conn, key string) string {
 	file, err := stacknet.SysctlPath(key)
 	if err != nil {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sysctl reads and writes many of a stack's settings at once: trees and
-// patterns of them, files in the form of sysctl.conf(5), changes that happen
-// wholly or not at all. Single ones are internal/stacknet's.
+// Package sysctl reads and writes many of a stack's settings at once: trees and patterns,
+// files in the format of sysctl.conf(5), and changes that are made completely or not at
+// all. internal/stacknet handles single settings.
 package sysctl
 
 import (
@@ -22,8 +22,8 @@ import (
 // Setting is a key, with dots, and its value.
 type Setting struct{ Key, Value string }
 
-// Below reads every setting below a key that is a directory, "" for all, which
-// keep wants (nil: each). One that cannot be read by its nature is left out, as
+// Below reads all settings below a key that is a directory, "" for all, for which keep
+// returns true (nil: each). It omits settings that cannot be read by their nature, as
 // sysctl(8) -a does.
 func Below(ctx context.Context, c *stackconn.Conn, key string, keep func(string) bool) ([]Setting, error) {
 	keys, err := Keys(ctx, c, key)
@@ -38,7 +38,7 @@ func Below(ctx context.Context, c *stackconn.Conn, key string, keep func(string)
 		g.Go(func() error {
 			value, err := stacknet.GetSysctl(ctx, c, k)
 			var no syscall.Errno
-			if errors.As(err, &no) { // EACCES, EIO and others: write-only, or of hardware that is absent
+			if errors.As(err, &no) { // EACCES, EIO and others: write-only, or for missing hardware
 				return nil
 			}
 			read[n] = Setting{k, value}
@@ -51,7 +51,7 @@ func Below(ctx context.Context, c *stackconn.Conn, key string, keep func(string)
 	return slices.DeleteFunc(read, func(s Setting) bool { return s.Key == "" }), nil
 }
 
-// atOnce is how many settings are read at a time: the stack may be far away, and each
+// atOnce is the number of settings read in parallel: the stack may be far away, and each
 // takes a few calls.
 const atOnce = 32
 
@@ -67,7 +67,8 @@ func Keys(ctx context.Context, c *stackconn.Conn, key string) ([]string, error) 
 	return keys(ctx, c, dir, make(chan struct{}, atOnce))
 }
 
-// keys lists those below dir; room is for as many folders as are listed at a time.
+// keys lists the settings below dir; room limits the directories that are listed in
+// parallel.
 func keys(ctx context.Context, c *stackconn.Conn, dir string, room chan struct{}) ([]string, error) {
 	room <- struct{}{}
 	entries, err := c.ReadDir(ctx, dir)
@@ -92,8 +93,8 @@ func keys(ctx context.Context, c *stackconn.Conn, dir string, room chan struct{}
 	return slices.Concat(found...), err
 }
 
-// Match says whether key matches one of patterns, or there are none. A pattern
-// without glob characters is a part of the key.
+// Match reports whether key matches one of patterns, or there are none. A pattern without
+// glob characters matches a part of the key.
 func Match(key string, patterns []string) bool {
 	if len(patterns) == 0 {
 		return true
@@ -105,7 +106,7 @@ func Match(key string, patterns []string) bool {
 			}
 			continue
 		}
-		if ok, err := path.Match(p, key); ok && err == nil { // one that is no glob matches nothing
+		if ok, err := path.Match(p, key); ok && err == nil { // a malformed glob matches nothing
 			return true
 		}
 	}

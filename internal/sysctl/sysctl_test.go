@@ -48,7 +48,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// What Save writes Parse reads.
+// Parse can read the output of Save.
 func FuzzParse(f *testing.F) {
 	f.Add(conf)
 	f.Fuzz(func(t *testing.T, text string) {
@@ -113,7 +113,7 @@ func TestApply(t *testing.T) {
 		}
 	}
 
-	// The last line counts, whatever there was before.
+	// The last line wins, whatever the value was before.
 	was := get(t, c, "net.ipv4.ip_default_ttl")
 	if _, err = apply(t, c, "net.ipv4.ip_default_ttl=62\nnet.ipv4.ip_default_ttl="+was, false); err != nil || get(t, c, "net.ipv4.ip_default_ttl") != was {
 		t.Errorf("of two lines for one setting the last: %v, %s", err, get(t, c, "net.ipv4.ip_default_ttl"))
@@ -122,7 +122,8 @@ func TestApply(t *testing.T) {
 		t.Errorf("after a setting that sets others: %v", err)
 	}
 
-	// The second is refused: the first is as it was, the third was never written.
+	// The second is refused: the first has its old value, the third was never
+	// written.
 	_, err = apply(t, c, "net.ipv4.ip_default_ttl=61\nnet.ipv4.tcp_syn_retries=1000\nnet.ipv4.tcp_ecn=1\n", false)
 	if err == nil || !strings.Contains(err.Error(), "f:2: sysctl net.ipv4.tcp_syn_retries=1000") || !strings.Contains(err.Error(), "1 to 127") || !strings.Contains(err.Error(), "the 1 set before it are as they were") {
 		t.Errorf("refused: %v", err)
@@ -133,7 +134,7 @@ func TestApply(t *testing.T) {
 	if changes, err = apply(t, c, "net.ipv4.tcp_syn_retries=1000\nnet.ipv4.ip_default_ttl=61\n", true); err != nil || changes[0].Error == "" || get(t, c, "net.ipv4.ip_default_ttl") != "61" {
 		t.Errorf("ignored: %+v, %v", changes, err)
 	}
-	// Nothing is written when one is not there, or can only be read.
+	// Nothing is written if a setting does not exist or is read-only.
 	for _, bad := range []string{"net.ipv4.no_such=1", "net.ipv4.tcp_available_congestion_control=x", "net.ipv4=1", "net.no_*=1"} {
 		if _, err = apply(t, c, "net.ipv4.ip_default_ttl=60\n"+bad, false); err == nil || !strings.Contains(err.Error(), "f:2: ") || get(t, c, "net.ipv4.ip_default_ttl") != "61" {
 			t.Errorf("%s: %v", bad, err)
@@ -142,13 +143,13 @@ func TestApply(t *testing.T) {
 	if _, err = apply(t, c, "net.ipv4.tcp_congestion_control=none", false); err == nil || !strings.Contains(err.Error(), "one of ") || !strings.Contains(err.Error(), "reno") {
 		t.Errorf("the choice: %v", err)
 	}
-	// One that the kernel makes something else of: reserved ports are joined.
+	// The kernel changes this value: it joins reserved ports.
 	if changes, err = apply(t, c, "net.ipv4.ip_local_reserved_ports=8,9,10", false); err != nil || !changes[0].Differs() || *changes[0].New != "8-10" {
 		t.Errorf("changed by the kernel: %+v, %v", changes, err)
 	}
 }
 
-// What was saved changes nothing when it is loaded.
+// Loading what was saved changes nothing.
 func TestSave(t *testing.T) {
 	c := hoststack.Start(t).Dial(t)
 	ctx := limit(t)

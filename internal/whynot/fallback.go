@@ -9,8 +9,8 @@ import (
 	"github.com/lklrun/lklrun/internal/sockdiag"
 )
 
-// A clue is a counter of fallbacks and what it means. Names and meanings are
-// those of net/mptcp/mib.h.
+// A clue is a counter of fallbacks with its meaning. Names and meanings are from
+// net/mptcp/mib.h.
 type clue struct {
 	counter string
 	code    Code
@@ -18,7 +18,7 @@ type clue struct {
 	remedy  string
 }
 
-// early are the reasons for which MP_CAPABLE was not sent, or not any more.
+// early are the reasons why MP_CAPABLE was not sent, or no longer sent.
 var early = []clue{
 	{"MPCapableSYNTXDrop", SynDropped, "SYNs with MP_CAPABLE got no answer, one without did: something on the path drops them", "another path, or another network"},
 	{"MPCapableSYNTXDisabled", Disabled, "MPTCP is switched off for a time, as an earlier connection's SYNs with MP_CAPABLE got no answer (Blackhole)", "lklctl sysctl -w net.mptcp.blackhole_timeout=0 keeps it on, for new connections"},
@@ -27,7 +27,7 @@ var early = []clue{
 	{"SimultConnectFallback", Simultaneous, "both sides connected to each other at once, which MPTCP cannot", ""},
 }
 
-// late are those for which MPTCP was given up after both sides had agreed on it.
+// late are the reasons why MPTCP was given up after both sides had agreed on it.
 var late = []clue{
 	{"DataCsumErr", BadChecksum, "the checksum of its data was wrong: something on the path changes them", "TLS; or another path"},
 	{"InfiniteMapRx", Infinite, "the peer has gone over to plain TCP (infinite mapping), as its checksums were wrong: something on the path changes the data", "TLS; or another path"},
@@ -38,7 +38,7 @@ var late = []clue{
 	{"SimultConnectFallback", Simultaneous, "both sides connected to each other at once, which MPTCP cannot", ""},
 }
 
-// fallback says why c, whose socket is MPTCP's, is plain TCP.
+// fallback explains why c, which has an MPTCP socket, is plain TCP.
 func (s *Stack) fallback(c *sockdiag.Connection) Reason {
 	var flags sockdiag.SubflowFlags
 	for i := range c.Subflows {
@@ -67,8 +67,8 @@ func (s *Stack) fallback(c *sockdiag.Connection) Reason {
 	}
 }
 
-// oneOf picks the clue whose counter has counted. With several it cannot be known
-// which one was this connection's.
+// oneOf picks the clue whose counter is not zero. If there are several, it is unknown
+// which one applies to this connection.
 func (s *Stack) oneOf(clues []clue, otherwise string) Reason {
 	var texts, counters []string
 	var first *clue

@@ -20,10 +20,10 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// Gather reads what Explain wants to know about conns, all connections of a
-// stack with its listeners. expected names the interfaces that should have an
-// address: one that has none is left out else. What takes long is read only if a
-// connection lacks something.
+// Gather reads the data that Explain needs about conns, all connections and listeners of
+// a stack. expected names the interfaces that should have an address; other interfaces
+// without an address are omitted. Slow queries are made only if a connection lacks
+// something.
 func Gather(ctx context.Context, conn *stackconn.Conn, conns []sockdiag.Connection, expected []string) (*Stack, error) {
 	n, err := stacknet.Open(ctx, conn)
 	if err != nil {
@@ -56,7 +56,7 @@ func Gather(ctx context.Context, conn *stackconn.Conn, conns []sockdiag.Connecti
 		return nil, err
 	}
 	pm, err := stacknet.GetSysctl(ctx, conn, "net.mptcp.pm_type")
-	s.Userspace = err == nil && strings.TrimSpace(pm) == "1" // old stacks have no such setting, and no other manager
+	s.Userspace = err == nil && strings.TrimSpace(pm) == "1" // old stacks have neither the setting nor another manager
 	_, err = conn.ReadFile(ctx, stacknet.JoinFile)
 	s.Again = err == nil
 	if s.Counters, err = counted(ctx, conn); err != nil {
@@ -68,7 +68,7 @@ func Gather(ctx context.Context, conn *stackconn.Conn, conns []sockdiag.Connecti
 	return s, s.lookup(n, lacking)
 }
 
-// links lists the interfaces that a subflow could be expected on.
+// links lists the interfaces on which a subflow can be expected.
 func links(n *stacknet.Netlink, expected []string) ([]Link, error) {
 	states, err := n.Links()
 	if err != nil {
@@ -98,7 +98,7 @@ func links(n *stacknet.Netlink, expected []string) ([]Link, error) {
 	return all, nil
 }
 
-// past asks lklrun, which has listened from the start: nil when nobody has.
+// past asks lklrun, which has recorded events from the start; nil if there is no record.
 func past(ctx context.Context, conn *stackconn.Conn, conns []*sockdiag.Connection) (*mptcpevent.Past, error) {
 	if conn.Hello().ABI == ctlproto.CTL_ABI_HOST {
 		return nil, nil
@@ -116,10 +116,10 @@ func past(ctx context.Context, conn *stackconn.Conn, conns []*sockdiag.Connectio
 	case ctx.Err() != nil, errors.Is(err, stackconn.ErrClosed):
 		return nil, err
 	}
-	return nil, nil // an older lklrun, or a stack that tells of no events
+	return nil, nil // an older lklrun, or a stack without events
 }
 
-// lookup finds out which joins have no route.
+// lookup finds joins without a route.
 func (s *Stack) lookup(n *stacknet.Netlink, conns []*sockdiag.Connection) error {
 	looked := map[Route]bool{}
 	for _, c := range conns {
@@ -149,7 +149,7 @@ func (s *Stack) lookup(n *stacknet.Netlink, conns []*sockdiag.Connection) error 
 	return nil
 }
 
-// counted reads the counters of MPTcpExt.
+// counted reads the MPTcpExt counters.
 func counted(ctx context.Context, conn *stackconn.Conn) (map[string]int64, error) {
 	set, err := counters.Read(ctx, conn)
 	if err != nil {

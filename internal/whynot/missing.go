@@ -11,8 +11,8 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// missing says why c has no subflow over l. What rules out all that follows comes
-// first: the interface, the address, the endpoint, then what became of a join.
+// missing explains why c has no subflow over l. Reasons that exclude all later ones come
+// first: the interface, the address, the endpoint, then the result of a join.
 func (s *Stack) missing(c *sockdiag.Connection, l *Link) Reason {
 	r := Reason{Iface: l.Name}
 	switch {
@@ -29,7 +29,7 @@ func (s *Stack) missing(c *sockdiag.Connection, l *Link) Reason {
 	peer := c.Remote.Addr().Unmap()
 	usable := l.Addrs[:0:0]
 	for _, a := range l.Addrs {
-		// An IPv6 socket that is for both can have subflows of both.
+		// A dual-stack IPv6 socket can have subflows of both families.
 		if a.Is4() == peer.Is4() {
 			usable = append(usable, a)
 		}
@@ -68,7 +68,7 @@ func familyName(a netip.Addr) string {
 	return "IPv6"
 }
 
-// endpoint returns the endpoint of one of addrs: one that subflows leave from,
+// endpoint returns the endpoint of one of addrs: preferably one that subflows start from,
 // else any, else nil and the first address.
 func (s *Stack) endpoint(addrs []netip.Addr) (*stacknet.Endpoint, netip.Addr) {
 	var any *stacknet.Endpoint
@@ -115,7 +115,7 @@ func (s *Stack) joining(c *sockdiag.Connection, addrs []netip.Addr) *sockdiag.So
 	return nil
 }
 
-// waits says what a SYN with MP_JOIN waits for.
+// waits explains what a SYN with MP_JOIN waits for.
 func (s *Stack) waits(r Reason, f *sockdiag.Socket, e *stacknet.Endpoint, peer netip.Addr) Reason {
 	if s.noRoute(e, f.Remote.Addr().Unmap()) {
 		return s.unrouted(r, e, f.Remote.Addr().Unmap())
@@ -135,7 +135,7 @@ func (s *Stack) noRoute(e *stacknet.Endpoint, to netip.Addr) bool {
 	return s.NoRoute[routeOf(e, to)]
 }
 
-// routeOf is the way that a subflow of an endpoint takes.
+// routeOf is the route of an endpoint's subflow.
 func routeOf(e *stacknet.Endpoint, to netip.Addr) Route {
 	return Route{From: e.Addr.Unmap(), To: to, IfIndex: e.Ifindex}
 }
@@ -145,7 +145,7 @@ func (s *Stack) unrouted(r Reason, e *stacknet.Endpoint, to netip.Addr) Reason {
 		"give it a gateway (gw= of --if, or lklctl ip route add %v via GATEWAY dev %s metric 1000); then: %s", to, r.Iface, s.retry(e, r.Iface))
 }
 
-// retry says who has a join tried again: the kernel tries each endpoint once.
+// retry says how to try a join again, since the kernel tries each endpoint once.
 func (s *Stack) retry(e *stacknet.Endpoint, dev string) string {
 	if s.Again {
 		return "lklrun has it tried again, within half a minute"
@@ -153,8 +153,8 @@ func (s *Stack) retry(e *stacknet.Endpoint, dev string) string {
 	return s.anew(e, dev)
 }
 
-// anew is how an endpoint is tried again on all connections, which ends the
-// subflows that leave from there.
+// anew says how to try an endpoint again on all connections, which ends the subflows that
+// use it.
 func (s *Stack) anew(e *stacknet.Endpoint, dev string) string {
 	flags := "subflow"
 	if e.Flags&stacknet.EndpointBackup != 0 {

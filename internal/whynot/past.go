@@ -14,21 +14,20 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// was is what became of the last subflow from an address.
+// was is the history of the last subflow from an address.
 type was struct {
-	joined bool          // it was one once
-	closed bool          // it is none any more
-	lived  time.Duration // from the one to the other; 0: not known
+	joined bool          // it was established
+	closed bool          // it has ended
+	lived  time.Duration // time between the two; 0: unknown
 	end    mptcpevent.Event
 }
 
-// atOnce is how long a subflow lives at most that the peer has reset when it got
-// the third segment of its handshake. Until the fourth has come the kernel takes
-// no notice of why (check_fully_established(), net/mptcp/options.c).
+// atOnce is the maximum life of a subflow that the peer has reset after the third segment
+// of its handshake. Until the fourth arrives the kernel ignores the reason
+// (check_fully_established(), net/mptcp/options.c).
 const atOnce = 5 * time.Second
 
-// last looks up what became of c's last subflow from one of addrs; false: nothing
-// is known of any.
+// last returns the history of c's last subflow from one of addrs; false if none is known.
 func (s *Stack) last(c *sockdiag.Connection, addrs []netip.Addr) (w was, ok bool) {
 	if s.Past == nil {
 		return w, false
@@ -42,7 +41,7 @@ func (s *Stack) last(c *sockdiag.Connection, addrs []netip.Addr) (w was, ok bool
 		case mptcpevent.SubEstablished:
 			w, ok, began = was{joined: true}, true, e.Time
 		case mptcpevent.SubClosed:
-			// The first subflow has no event that says that it was one.
+			// The first subflow has no event for its establishment.
 			w.joined = w.joined || e.LocalID != nil && *e.LocalID == 0
 			w.closed, w.end, ok = true, e, true
 			if !began.IsZero() {
@@ -53,7 +52,7 @@ func (s *Stack) last(c *sockdiag.Connection, addrs []netip.Addr) (w was, ok bool
 	return w, ok
 }
 
-// denied says whether the peer wants no subflows to its first address.
+// denied reports whether the peer refuses subflows to its first address.
 func (s *Stack) denied(c *sockdiag.Connection) bool {
 	if s.Past == nil {
 		return false
@@ -63,7 +62,7 @@ func (s *Stack) denied(c *sockdiag.Connection) bool {
 	})
 }
 
-// tried says what became of the join from an endpoint that has no subflow.
+// tried explains the result of the join from an endpoint that has no subflow.
 func (s *Stack) tried(c *sockdiag.Connection, r Reason, e *stacknet.Endpoint, addrs []netip.Addr) Reason {
 	peer := c.Remote.Addr().Unmap()
 	if w, ok := s.last(c, addrs); ok && w.closed {
@@ -87,8 +86,8 @@ func (s *Stack) tried(c *sockdiag.Connection, r Reason, e *stacknet.Endpoint, ad
 	return s.guess(r, e)
 }
 
-// established says whether the peer has acknowledged what makes the connection
-// one that can be joined (RFC 8684, 3.1).
+// established reports whether the peer has sent the acknowledgement after which subflows
+// can join the connection (RFC 8684, 3.1).
 func established(c *sockdiag.Connection) bool {
 	for i := range c.Subflows {
 		if f := c.Subflows[i].Subflow; f != nil && f.Flags&sockdiag.FlagFullyEstablished != 0 {
@@ -98,7 +97,7 @@ func established(c *sockdiag.Connection) bool {
 	return len(c.Subflows) == 0
 }
 
-// ended says why the last subflow, or attempt to make one, has ended.
+// ended explains why the last subflow, or the attempt to make one, has ended.
 func (s *Stack) ended(r Reason, e *stacknet.Endpoint, w was, peer netip.Addr) Reason {
 	to, retry := w.end.Remote, s.retry(e, r.Iface)
 	words := w.end.ResetWords()
@@ -145,7 +144,7 @@ func (s *Stack) ended(r Reason, e *stacknet.Endpoint, w was, peer netip.Addr) Re
 // prohibited is MPTCP_RST_EPROHIBIT, include/uapi/linux/mptcp.h.
 const prohibited = 3
 
-// guess is for when nothing is known of an attempt: the counters are the stack's.
+// guess is used if nothing is known of an attempt: the counters apply to the whole stack.
 func (s *Stack) guess(r Reason, e *stacknet.Endpoint) Reason {
 	for _, k := range []struct{ counter, text string }{
 		{"MPJoinSynTxConnectErr", "joins could not be sent"},

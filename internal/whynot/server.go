@@ -9,8 +9,8 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// notJoined says why a peer that has begun c has not joined it over an interface
-// of ours: it is the client that makes subflows, to addresses that it knows.
+// notJoined explains why a peer that has started c has not joined it over one of our
+// interfaces: the client creates subflows, to addresses that it knows.
 func (s *Stack) notJoined(c *sockdiag.Connection, r Reason, e *stacknet.Endpoint) Reason {
 	i := c.MPTCP
 	if e == nil || e.Flags&stacknet.EndpointSignal == 0 {

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package whynot says why an MPTCP connection has no subflow over an interface,
-// and why it is plain TCP after all: pure functions over what Gather has read of
-// the stack.
+// Package whynot explains why an MPTCP connection has no subflow over an interface, or is
+// plain TCP. It consists of pure functions over the data that Gather has read from the
+// stack.
 //
-// Linux' in-kernel path manager tries each endpoint once for each connection and
-// keeps no record of what became of it. What is told here comes from the sockets
-// and their flags (which sides asked for MPTCP), from links, addresses, endpoints,
-// limits and routes as they are, from what lklrun has heard of the path manager's
-// events since the start, and last from the counters, which are the stack's and
-// not the connection's.
+// Linux' in-kernel path manager tries each endpoint once for each connection and does not
+// record the result. The reasons are derived from, in this order:
+//
+// - the sockets and their flags (which sides asked for MPTCP);
+// - present links, addresses, endpoints, limits and routes;
+// - the path manager's events that lklrun has recorded since the start;
+// - the counters, which apply to the stack and not to the connection.
 package whynot
 
 import (
@@ -20,7 +21,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// Reason is why something of a connection is missing.
+// Reason explains what a connection lacks.
 type Reason struct {
 	Code    Code   `json:"code"`              // the reason in one word, the same in all versions
 	Iface   string `json:"iface,omitempty"`   // the interface without a subflow; absent: it concerns the whole connection
@@ -29,10 +30,10 @@ type Reason struct {
 	Remedy  string `json:"remedy,omitempty"`  // what can be done about it
 }
 
-// Code names a reason.
+// Code identifies a reason.
 type Code string
 
-// The reasons for a connection that is plain TCP.
+// Reasons why a connection is plain TCP.
 const (
 	NoCapable    Code = "peer-without-mptcp-or-option-stripped"
 	Stripped     Code = "option-stripped"
@@ -48,7 +49,7 @@ const (
 	Fallback     Code = "fallback" // several are possible, or none is known
 )
 
-// The reasons for an interface without a subflow.
+// Reasons why an interface has no subflow.
 const (
 	Down         Code = "interface-down"
 	NoCarrier    Code = "no-carrier"
@@ -77,34 +78,34 @@ const (
 	Unknown      Code = "unknown"
 )
 
-// Link is an interface of the stack's, not lo.
+// Link is an interface of the stack, except lo.
 type Link struct {
 	stacknet.LinkState
-	Addrs []netip.Addr // those that a connection can use
+	Addrs []netip.Addr // addresses that a connection can use
 }
 
-// Route is a way that a subflow would take.
+// Route is the route of a subflow.
 type Route struct {
 	From, To netip.Addr
 	IfIndex  int // 0: any
 }
 
-// Stack is what is known of a stack and its connections.
+// Stack is the known state of a stack and its connections.
 type Stack struct {
 	Links     []Link
 	Endpoints []stacknet.Endpoint
 	Userspace bool             // net.mptcp.pm_type is 1
-	Again     bool             // a join that fails is tried again (stacknet.JoinFile)
-	Counters  map[string]int64 // of MPTcpExt, by their names without that
-	Past      *mptcpevent.Past // nil: nobody has listened
+	Again     bool             // a failed join is tried again (stacknet.JoinFile)
+	Counters  map[string]int64 // MPTcpExt counters, by their names without that prefix
+	Past      *mptcpevent.Past // nil: no events were recorded
 	Listens   map[uint16]bool  // ports of listening sockets
 	Speaks    map[netip.Addr]bool
-	NoRoute   map[Route]bool // what no routing table leads to
+	NoRoute   map[Route]bool // routes that do not exist
 }
 
-// Explain returns why c is plain TCP, or, for each interface that carries no
-// subflow of it, why that is. A connection that is beginning or ending has no
-// reasons, nor has one of the loopback interface.
+// Explain returns why c is plain TCP or, for each interface without a subflow, the
+// reason. Connections that are starting or ending, and those over loopback, have no
+// reasons.
 func (s *Stack) Explain(c *sockdiag.Connection) []Reason {
 	if c.State != sockdiag.Established && c.State != sockdiag.CloseWait || c.MPTCP == nil || c.Remote.Addr().Unmap().IsLoopback() {
 		return nil
@@ -121,7 +122,7 @@ func (s *Stack) Explain(c *sockdiag.Connection) []Reason {
 	return all
 }
 
-// carries says whether a subflow of c has got as far as to carry data over l.
+// carries reports whether c has a subflow over l that can carry data.
 func (s *Stack) carries(c *sockdiag.Connection, l *Link) bool {
 	for i := range c.Subflows {
 		f := &c.Subflows[i]
@@ -132,7 +133,7 @@ func (s *Stack) carries(c *sockdiag.Connection, l *Link) bool {
 	return false
 }
 
-// over returns the interface that a subflow leaves by.
+// over returns the outgoing interface of a subflow.
 func (s *Stack) over(f *sockdiag.Socket) *Link {
 	var by *Link
 	for i := range s.Links {
@@ -149,7 +150,7 @@ func (s *Stack) over(f *sockdiag.Socket) *Link {
 	return by
 }
 
-// passive says whether the peer has begun the connection.
+// passive reports whether the peer has started the connection.
 func (s *Stack) passive(c *sockdiag.Connection) bool {
 	for i := range c.Subflows {
 		if f := c.Subflows[i].Subflow; f != nil && f.Flags&sockdiag.FlagCapableLocal != 0 {
@@ -159,5 +160,5 @@ func (s *Stack) passive(c *sockdiag.Connection) bool {
 	return s.Listens[c.Local.Port()]
 }
 
-// count is a counter's value; 0 also for one that the stack does not have.
+// count is a counter's value; 0 if the stack does not have it.
 func (s *Stack) count(name string) int64 { return s.Counters[name] }

@@ -31,8 +31,8 @@ func subflow(from string, state sockdiag.State, flags sockdiag.SubflowFlags) soc
 	}
 }
 
-// twoPaths is a stack with an endpoint on each of two interfaces, and a
-// connection that has a subflow over the first.
+// twoPaths is a stack with an endpoint on each of two interfaces, and a connection with a
+// subflow over the first.
 func twoPaths() (*Stack, *sockdiag.Connection) {
 	link := func(index int, name, a string) Link {
 		return Link{
@@ -107,7 +107,7 @@ func TestMissing(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		change func(*Stack, *sockdiag.Connection)
-		code   Code // "": there is no reason
+		code   Code // "": no reason
 		text   string
 	}{
 		"both": {func(_ *Stack, c *sockdiag.Connection) {
@@ -182,7 +182,7 @@ func TestFallback(t *testing.T) {
 	for name, c := range map[string]struct {
 		flags    sockdiag.SubflowFlags
 		key      bool // the peer's was received
-		speaks   bool // the peer has MPTCP with others
+		speaks   bool // the peer supports MPTCP with others
 		counters []string
 		code     Code
 		text     string
