@@ -12,17 +12,17 @@ import (
 	"testing"
 )
 
-// A Udhcpd is a running DHCP server of busybox's.
+// A Udhcpd is a running DHCP server of busybox.
 type Udhcpd struct {
 	*Proc
 	leases string
 }
 
-// Leases lists the leases, a line each, as dumpleases(1) does: one that was
-// released is "expired". It shows nothing of a file that is just being written.
+// Leases lists the leases, one per line, like dumpleases(1); a released one is "expired".
+// While the file is being written, the result is empty.
 func (u *Udhcpd) Leases(t testing.TB) string {
 	t.Helper()
-	u.Signal(syscall.SIGUSR1) // write the file; that of a moment ago may be read
+	u.Signal(syscall.SIGUSR1) // write the file; an earlier version may be read
 	out, err := exec.Command("busybox", "dumpleases", "-f", u.leases).Output()
 	if err != nil {
 		return ""
@@ -30,8 +30,8 @@ func (u *Udhcpd) Leases(t testing.TB) string {
 	return string(out)
 }
 
-// Udhcpd starts busybox's DHCP server on a device of the namespace, which has an
-// address. It gives first to last, for seconds; more are lines of its
+// Udhcpd starts busybox's DHCP server on a device of the namespace, which has an address.
+// It assigns the addresses first to last, for the given seconds; more are lines of its
 // configuration.
 func (n *Netns) Udhcpd(t testing.TB, dev, first, last string, seconds int, more ...string) *Udhcpd {
 	t.Helper()
@@ -50,8 +50,8 @@ func (n *Netns) Udhcpd(t testing.TB, dev, first, last string, seconds int, more 
 	return &Udhcpd{p, leases}
 }
 
-// DnsmasqDHCP starts dnsmasq as a DHCP server and router on a device of the
-// namespace; args are its own, such as --dhcp-range=.
+// DnsmasqDHCP starts dnsmasq as a DHCP server and router on a device of the namespace;
+// args are its arguments, such as --dhcp-range=.
 func (n *Netns) DnsmasqDHCP(t testing.TB, dev string, args ...string) *Proc {
 	t.Helper()
 	dir := Dir(t)

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testutil gives tests a machine of their own: Main puts a test binary
-// into fresh network, process and mount namespaces, in which it wires further
-// namespaces together, starts real peers (nginx, dnsmasq, iperf3) and compares
-// what was there before a run with what is there after it.
+// Package testutil gives tests an isolated machine: Main moves a test binary into fresh
+// network, process and mount namespaces. There it connects further namespaces, starts
+// real peers (nginx, dnsmasq, iperf3), and compares the state before and after a run.
 //
-// Whatever a test forgets, and whatever a killed test could not tidy up, ends
-// with these namespaces; nothing reaches the machine's own network.
+// Everything that a test leaves behind, even if it is killed, ends with these namespaces.
+// Nothing reaches the machine's own network.
 package testutil

@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// An Inventory is what there was on the machine at one moment.
+// An Inventory is the state of the machine at one moment.
 type Inventory struct {
 	t       testing.TB
 	nets    []*Netns
 	entries map[string]bool
 }
 
-// Take lists what a run could leave behind: in the tests' own namespace and in
-// nets the devices, routes, firewall rules and reserved ports; named namespaces, processes,
-// mounts, files under /run, /tmp, /dev/shm and in the repository's bin/.
+// Take lists what a run could leave behind. In the tests' own namespace and in nets these
+// are devices, routes, firewall rules and reserved ports. It also lists named namespaces,
+// processes, mounts, files in /run, /tmp, /dev/shm and in the repository's bin/.
 func Take(t testing.TB, nets ...*Netns) *Inventory {
 	t.Helper()
 	return &Inventory{t: t, nets: nets, entries: list(t, nets)}
@@ -40,7 +40,8 @@ func list(t testing.TB, nets []*Netns) map[string]bool {
 	}
 	for _, n := range append([]*Netns{Host}, nets...) {
 		where := strings.TrimSpace("network " + n.Name)
-		// Not ip(8): it looks at all named namespaces, also those of other tests.
+		// Not with ip(8): it looks at all named namespaces, including those of
+		// other tests.
 		n.Do(t, func() error {
 			devices, err := net.Interfaces()
 			for _, d := range devices {
@@ -72,10 +73,10 @@ func list(t testing.TB, nets []*Netns) map[string]bool {
 	for _, dir := range []string{"/run", "/tmp", "/dev/shm", Bin("")} {
 		err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
 			if path == Root() {
-				return filepath.SkipDir // a clone under /tmp: what is built there is no leftover
+				return filepath.SkipDir // a clone in /tmp: its build output is not a leftover
 			}
 			if os.IsNotExist(err) {
-				return nil // gone while we looked
+				return nil // removed meanwhile
 			}
 			add("file", path)
 			return err
@@ -87,16 +88,16 @@ func list(t testing.TB, nets []*Netns) map[string]bool {
 	return all
 }
 
-// processes lists every process but us and what we run to look.
+// processes lists all processes except this one and its helpers.
 func processes() []string {
 	var all []string
 	dirs, _ := filepath.Glob("/proc/[0-9]*") // a constant pattern
 	for _, dir := range dirs {
 		stat, err := os.ReadFile(dir + "/stat")
 		if err != nil {
-			continue // ended while we looked
+			continue // ended meanwhile
 		}
-		cmdline, _ := os.ReadFile(dir + "/cmdline") // as above: then it is empty
+		cmdline, _ := os.ReadFile(dir + "/cmdline") // as above: empty then
 		pid := filepath.Base(dir)
 		if pid == "1" || pid == fmt.Sprint(os.Getpid()) {
 			continue
@@ -110,7 +111,7 @@ func processes() []string {
 	return all
 }
 
-// Left returns what is there now and was not then, and what was and is not.
+// Left returns what was added since then, and what was removed.
 func (i *Inventory) Left() []string {
 	i.t.Helper()
 	now := list(i.t, i.nets)
@@ -129,7 +130,7 @@ func (i *Inventory) Left() []string {
 	return diff
 }
 
-// Same fails the test when anything was left behind or taken away.
+// Same fails the test if anything was added or removed.
 func (i *Inventory) Same() {
 	i.t.Helper()
 	if left := i.Left(); len(left) > 0 {
@@ -137,7 +138,7 @@ func (i *Inventory) Same() {
 	}
 }
 
-// Settles is Same for what is tidied up by a process that nobody waits for.
+// Settles is like Same, but waits for processes that clean up in the background.
 func (i *Inventory) Settles(limit time.Duration) {
 	i.t.Helper()
 	var left []string

@@ -20,20 +20,20 @@ import (
 
 const (
 	stageEnv = "LKLRUN_TEST_STAGE" // unset, "init", "test"
-	rootEnv  = "LKLRUN_TEST_ROOT"  // the repository
+	rootEnv  = "LKLRUN_TEST_ROOT"  // path of the repository
 )
 
-// StateHome is XDG_STATE_HOME of the tests and what they start: of their own.
+// StateHome is the XDG_STATE_HOME of the tests and their programs.
 const StateHome = "/mnt"
 
-// The process's main thread never leaves its namespace: it is what others see
-// of us in /proc/PID/ns, and unlike other threads it cannot end after Netns.Do.
-// Locked from an init function, it belongs to the main goroutine for ever.
+// The process's main thread never leaves its namespace. Others see it in /proc/PID/ns,
+// and unlike other threads it cannot end after Netns.Do. Because it is locked in an init
+// function, it belongs to the main goroutine for ever.
 func init() { runtime.LockOSThread() }
 
-// Main is the body of a TestMain: it runs m in namespaces of its own when it is
-// root, and as it is when not (the tests then say with Need what they lack).
-// before, when not nil, runs once, still outside: for building test programs.
+// Main is the body of a TestMain. As root it runs m in namespaces of its own; otherwise
+// it runs m directly, and tests call Need to check what they lack. before, if not nil,
+// runs once, still outside, to build test programs.
 func Main(m *testing.M, before func(root string) error) {
 	code, err := run(m, before)
 	if err != nil {
@@ -72,9 +72,9 @@ func run(m *testing.M, before func(root string) error) (int, error) {
 	return outside()
 }
 
-// heedSignals makes signals that were ignored from the start (nohup, a job in the
-// background of a shell script) end a program that a test starts, as it expects:
-// what has a handler here has its default after execve(2).
+// heedSignals restores signals that were ignored at the start (nohup, a background job of
+// a shell script), so that they end the programs of tests as expected: a signal with a
+// handler here gets the default action after execve(2).
 func heedSignals() {
 	for _, sig := range []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT} {
 		if signal.Ignored(sig) {
@@ -83,11 +83,11 @@ func heedSignals() {
 	}
 }
 
-// Root returns the repository's folder.
+// Root returns the repository's directory.
 func Root() string { return os.Getenv(rootEnv) }
 
-// Bin returns the path of a built program: in bin/, or in the folder that
-// LKLRUN_BIN names, for programs that were built in another way.
+// Bin returns the path of a built program: in bin/, or in the directory LKLRUN_BIN, for
+// programs that were built in another way.
 func Bin(name string) string {
 	if dir := os.Getenv("LKLRUN_BIN"); dir != "" {
 		return filepath.Join(dir, name)
@@ -110,26 +110,26 @@ func findRoot() (string, error) {
 	}
 }
 
-// again is this test binary, once more, in another stage.
+// again runs this test binary again, in another stage.
 func again(stage string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe")
 	for _, a := range os.Args[1:] {
-		// The log for the test cache lies under the real /tmp, which is hidden
-		// inside; without it go test does not cache, which is right here.
+		// The log for the test cache is in the real /tmp, which is hidden inside.
+		// Without the log go test does not cache, which is correct here.
 		if !strings.HasPrefix(a, "-test.testlogfile") {
 			cmd.Args = append(cmd.Args, a)
 		}
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	// What a panic leaves (internal/bundle) goes with the namespaces, too.
+	// Files of a panic (internal/bundle) end with the namespaces, too.
 	cmd.Env = append(os.Environ(), stageEnv+"="+stage, "XDG_STATE_HOME="+StateHome)
 	return cmd
 }
 
 // outside starts the first process of the new namespaces and waits for it.
 func outside() (int, error) {
-	// Pdeathsig is about the thread that started the child (prctl(2)): this is
-	// the main thread, see init.
+	// Pdeathsig refers to the thread that started the child (prctl(2)): this is the
+	// main thread, see init.
 	cmd := again("init")
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC,
@@ -146,20 +146,20 @@ func outside() (int, error) {
 	return 0, err
 }
 
-// relay passes on what would end us: go test's SIGQUIT at a time-out, a
+// relay forwards signals that would end this process: go test's SIGQUIT on timeout, a
 // terminal's SIGINT.
 func relay(pid int) {
 	c := make(chan os.Signal, 8)
 	signal.Notify(c, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT)
 	go func() {
 		for s := range c {
-			_ = unix.Kill(pid, s.(syscall.Signal)) // gone: then nothing is to be told
+			_ = unix.Kill(pid, s.(syscall.Signal)) // ended: ignore
 		}
 	}()
 }
 
-// furnish gives the new namespaces a /proc, a /sys and empty /run, /tmp,
-// /dev/shm, /mnt, and brings lo up.
+// furnish sets up the new namespaces: /proc, /sys, empty /run, /tmp, /dev/shm, /mnt, and
+// lo.
 func furnish() error {
 	root := Root()
 	wd, err := os.Getwd()
@@ -169,7 +169,7 @@ func furnish() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("making mounts private: %w", err)
 	}
-	// Opened now, for /tmp may be what hides it in a moment.
+	// Open it now, because the new /tmp may hide it.
 	repo, err := unix.OpenTree(unix.AT_FDCWD, root, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
 		return fmt.Errorf("cloning the mount of %s: %w", root, err)
@@ -201,8 +201,8 @@ func furnish() error {
 			return err
 		}
 	}
-	// The first namespace with a name leaves a mount on /run/netns, which is no
-	// test's doing: it is there from the start.
+	// The first named namespace leaves a mount on /run/netns. Make it now, so that it
+	// is not attributed to a test.
 	for _, args := range [][]string{{"link", "set", "lo", "up"}, {"netns", "add", "first"}, {"netns", "del", "first"}} {
 		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
 			return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out)
@@ -211,8 +211,8 @@ func furnish() error {
 	return nil
 }
 
-// detach takes our copies of the mounts below the given folders away: hidden in
-// a moment, they would still go when the machine takes its own away.
+// detach removes our copies of the mounts below the given directories. They will be
+// hidden, but would still be unmounted when the machine unmounts its own.
 func detach(below ...string) error {
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
@@ -224,7 +224,7 @@ func detach(below ...string) error {
 			continue
 		}
 		err := unix.Unmount(f[1], unix.MNT_DETACH)
-		// EINVAL, ENOENT: gone with another one, or meanwhile.
+		// EINVAL, ENOENT: removed with another one, or meanwhile.
 		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("detaching %s: %w", f[1], err)
 		}
@@ -232,8 +232,8 @@ func detach(below ...string) error {
 	return nil
 }
 
-// reap starts the tests and waits for every process that ends, as the first
-// process of a pid namespace must; the tests' own exit status is the result.
+// reap starts the tests and reaps every process that ends, as the first process of a pid
+// namespace must. It returns the tests' exit status.
 func reap() (int, error) {
 	cmd := again("test")
 	if err := cmd.Start(); err != nil {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Need skips a test when the machine lacks programs it needs or it is not root
-// in namespaces of its own; with CI set in the environment it fails instead.
+// Need skips a test if the machine lacks the programs or the test is not root in its own
+// namespaces. With CI set in the environment it fails instead.
 func Need(t testing.TB, programs ...string) {
 	t.Helper()
 	missing := func(format string, args ...any) {
@@ -30,8 +30,7 @@ func Need(t testing.TB, programs ...string) {
 	}
 }
 
-// WaitFor asks cond again and again until it holds and ends the test when it
-// does not within limit.
+// WaitFor polls cond until it holds, and fails the test after limit.
 func WaitFor(t testing.TB, what string, limit time.Duration, cond func() bool) {
 	t.Helper()
 	if !Within(limit, cond) {
@@ -39,7 +38,7 @@ func WaitFor(t testing.TB, what string, limit time.Duration, cond func() bool) {
 	}
 }
 
-// Within reports whether cond comes to hold within limit.
+// Within reports whether cond holds within limit.
 func Within(limit time.Duration, cond func() bool) bool {
 	deadline := time.Now().Add(limit)
 	tick := time.NewTicker(5 * time.Millisecond)

@@ -17,18 +17,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Netns is a network namespace with a name, as ip-netns(8) makes them. The
-// zero value is the one the tests themselves are in, their "host".
+// A Netns is a named network namespace, as made by ip-netns(8). The zero value is the
+// tests' own namespace, their "host".
 type Netns struct {
 	Name string
 }
 
-// Host is the namespace the tests themselves are in.
+// Host is the tests' own namespace.
 var Host = &Netns{}
 
 var netnsCount atomic.Int32
 
-// NewNetns makes a namespace, lo up, that ends with the test.
+// NewNetns makes a namespace with lo up, which ends with the test.
 func NewNetns(t testing.TB, purpose string) *Netns {
 	t.Helper()
 	n := &Netns{Name: fmt.Sprintf("%s-%d", purpose, netnsCount.Add(1))}
@@ -72,8 +72,7 @@ func (n *Netns) Run(t testing.TB, args ...string) string {
 	return string(out)
 }
 
-// Do calls f on a thread that is in the namespace: sockets that f opens belong
-// to it for ever.
+// Do calls f on a thread in the namespace: sockets that f opens belong to it for ever.
 func (n *Netns) Do(t testing.TB, f func() error) {
 	t.Helper()
 	if err := n.Enter(f); err != nil {
@@ -81,15 +80,15 @@ func (n *Netns) Do(t testing.TB, f func() error) {
 	}
 }
 
-// Enter is Do for a goroutine that may not end the test.
+// Enter is like Do, for goroutines that must not end the test.
 func (n *Netns) Enter(f func() error) error {
 	if n.Name == "" {
 		return f()
 	}
 	done := make(chan error, 1)
 	go func() {
-		// Not unlocked: the thread ends with the goroutine instead of being
-		// used for something else in the wrong namespace.
+		// Not unlocked: the thread ends with the goroutine, and is not reused in
+		// the wrong namespace.
 		runtime.LockOSThread()
 		fd, err := os.Open("/run/netns/" + n.Name)
 		if err != nil {
@@ -106,7 +105,7 @@ func (n *Netns) Enter(f func() error) error {
 	return <-done
 }
 
-// Listen listens in the namespace; the listener ends with the test.
+// Listen listens in the namespace; the listener is closed with the test.
 func (n *Netns) Listen(t testing.TB, address string) net.Listener {
 	t.Helper()
 	var l net.Listener
@@ -114,7 +113,7 @@ func (n *Netns) Listen(t testing.TB, address string) net.Listener {
 		l, err = net.Listen("tcp", address)
 		return err
 	})
-	t.Cleanup(func() { _ = l.Close() }) // closed twice at worst
+	t.Cleanup(func() { _ = l.Close() }) // may be closed twice
 	return l
 }
 
@@ -130,12 +129,12 @@ func Veth(t testing.TB, a *Netns, devA string, b *Netns, devB string) {
 	a.Run(t, peer...)
 	a.Run(t, "ip", "link", "set", devA, "up")
 	b.Run(t, "ip", "link", "set", devB, "up")
-	if a.Name == "" { // else it goes with its namespace
-		t.Cleanup(func() { _ = exec.Command("ip", "link", "del", devA).Run() }) // gone with b
+	if a.Name == "" { // otherwise it is removed with its namespace
+		t.Cleanup(func() { _ = exec.Command("ip", "link", "del", devA).Run() }) // removed with b
 	}
 }
 
-// Tap makes a tap device, up and without carrier until somebody opens it.
+// Tap makes a tap device and sets it up; it has no carrier until it is opened.
 func (n *Netns) Tap(t testing.TB, dev string) {
 	t.Helper()
 	n.Run(t, "ip", "tuntap", "add", dev, "mode", "tap")
@@ -145,7 +144,7 @@ func (n *Netns) Tap(t testing.TB, dev string) {
 	}
 }
 
-// Bridge joins devices of the namespace by a bridge, up.
+// Bridge makes a bridge of devices of the namespace and sets it up.
 func (n *Netns) Bridge(t testing.TB, bridge string, devs ...string) {
 	t.Helper()
 	n.Run(t, "ip", "link", "add", bridge, "type", "bridge")
@@ -170,7 +169,7 @@ func (n *Netns) Addr(t testing.TB, dev string, addrs ...string) {
 	}
 }
 
-// Rate limits what leaves by a device, in tc's notation ("100mbit").
+// Rate limits the rate of outgoing packets of a device, in tc's notation ("100mbit").
 func (n *Netns) Rate(t testing.TB, dev, rate string) {
 	t.Helper()
 	n.Run(t, "tc", "qdisc", "add", "dev", dev, "root", "tbf", "rate", rate, "burst", "256kb", "latency", "50ms")

@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// ServeUp is how long a peer may take to listen.
+// ServeUp is the time for a peer to start listening.
 const ServeUp = 10 * time.Second
 
-// Listening reports whether the namespace has a socket that listens on port;
-// proto is ss(8)'s letter, "t" or "u".
+// Listening reports whether the namespace has a listening socket on port; proto is
+// ss(8)'s letter, "t" or "u".
 func (n *Netns) Listening(t testing.TB, proto string, port int) bool {
 	t.Helper()
 	return strings.TrimSpace(n.Run(t, "ss", "-Hnl"+proto, fmt.Sprintf("( sport = :%d )", port))) != ""
@@ -35,14 +35,14 @@ func (n *Netns) serve(t testing.TB, proto string, port int, args ...string) *Pro
 
 // Nginx describes a web server.
 type Nginx struct {
-	Port    int    // 80 when 0
-	Root    string // the folder it serves
-	Workers int    // 0: one process in all
-	MPTCP   bool   // under mptcpize
+	Port    int    // 80 if 0
+	Root    string // the directory it serves
+	Workers int    // 0: a single process
+	MPTCP   bool   // run with mptcpize
 }
 
-// Config writes an nginx configuration into dir and returns the command line
-// that serves it in the foreground.
+// Config writes an nginx configuration to dir and returns the command that runs it in the
+// foreground.
 func (c Nginx) Config(t testing.TB, dir string) []string {
 	t.Helper()
 	if c.Port == 0 {
@@ -91,7 +91,7 @@ func (n *Netns) Iperf3(t testing.TB) *Proc {
 	return n.serve(t, "t", 5201, "iperf3", "-s")
 }
 
-// Dnsmasq starts a name server that knows names alone and asks nobody.
+// Dnsmasq starts a name server that knows only names and asks no other server.
 func (n *Netns) Dnsmasq(t testing.TB, names map[string]string) *Proc {
 	t.Helper()
 	args := []string{"dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--pid-file=", "--user=root", "--log-queries", "--log-facility=-"}
@@ -101,8 +101,8 @@ func (n *Netns) Dnsmasq(t testing.TB, names map[string]string) *Proc {
 	return n.serve(t, "u", 53, args...)
 }
 
-// EchoUDP sends every datagram back to its sender, until the end of the test.
-// It listens on one address, so that answers come from where they were sent to.
+// EchoUDP returns every datagram to its sender, until the end of the test. It listens on
+// one address, so that answers come from the address of the request.
 func (n *Netns) EchoUDP(t testing.TB, address string) {
 	t.Helper()
 	var c net.PacketConn
@@ -118,12 +118,12 @@ func (n *Netns) EchoUDP(t testing.TB, address string) {
 			if err != nil {
 				return // closed: the test is over
 			}
-			_, _ = c.WriteTo(buf[:k], from) // lost datagrams are UDP's way
+			_, _ = c.WriteTo(buf[:k], from) // UDP may lose datagrams
 		}
 	}()
 }
 
-// PythonHTTP serves a folder with python3 -m http.server.
+// PythonHTTP serves a directory with python3 -m http.server.
 func (n *Netns) PythonHTTP(t testing.TB, port int, dir string) *Proc {
 	t.Helper()
 	return n.serve(t, "t", port, "/usr/bin/python3", "-m", "http.server", "-d", dir, fmt.Sprint(port))

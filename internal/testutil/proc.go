@@ -27,15 +27,15 @@ type Proc struct {
 	waitErr  error
 }
 
-// Result is how a command ended.
+// Result describes how a command ended.
 type Result struct {
-	Status         int            // exit status; -1 when a signal ended it
-	Signal         syscall.Signal // 0 when it exited
+	Status         int            // exit status; -1 if a signal killed it
+	Signal         syscall.Signal // 0 if it exited
 	Stdout, Stderr string
 	Took           time.Duration
 }
 
-// syncBuffer is a buffer that may be read while a command writes to it.
+// syncBuffer is a buffer that can be read while a command writes to it.
 type syncBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -53,8 +53,8 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-// Start starts a command; its output is collected unless the caller has set
-// Stdout or Stderr. What still runs at the end of the test is ended.
+// Start starts a command and collects its output, unless the caller has set Stdout or
+// Stderr. The command is ended with the test.
 func Start(t testing.TB, cmd *exec.Cmd) *Proc {
 	t.Helper()
 	p := &Proc{t: t, cmd: cmd, done: make(chan struct{})}
@@ -64,7 +64,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Proc {
 	if cmd.Stderr == nil {
 		cmd.Stderr = &p.err
 	}
-	// A grandchild that keeps the pipe open must not keep Wait for ever.
+	// A grandchild that keeps the pipe open must not block Wait for ever.
 	cmd.WaitDelay = 5 * time.Second
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("starting %s: %v", strings.Join(cmd.Args, " "), err)
@@ -74,7 +74,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Proc {
 		close(p.done)
 	}()
 	t.Cleanup(func() {
-		// First kindly: killed, a master such as nginx leaves its workers.
+		// SIGTERM first: if killed, a master such as nginx leaves its workers.
 		_ = cmd.Process.Signal(syscall.SIGTERM) // ended already
 		if !Within(2*time.Second, func() bool { return !p.Running() }) {
 			_ = cmd.Process.Kill()
@@ -87,7 +87,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Proc {
 // Pid returns the command's process id.
 func (p *Proc) Pid() int { return p.cmd.Process.Pid }
 
-// Output returns what was written so far.
+// Output returns the output so far.
 func (p *Proc) Output() (stdout, stderr string) { return p.out.String(), p.err.String() }
 
 // Signal sends the command a signal.
@@ -109,8 +109,8 @@ func (p *Proc) Running() bool {
 	}
 }
 
-// Wait waits for the command's end; past limit the test ends with what it had
-// written by then.
+// Wait waits for the end of the command. After limit it fails the test and prints the
+// output so far.
 func (p *Proc) Wait(limit time.Duration) Result {
 	p.t.Helper()
 	began := time.Now()
@@ -133,7 +133,7 @@ func Run(t testing.TB, limit time.Duration, cmd *exec.Cmd) Result {
 	return Start(t, cmd).Wait(limit)
 }
 
-// OK runs a command that must exit with 0 and returns its standard output.
+// OK runs a command that must exit with 0, and returns its standard output.
 func OK(t testing.TB, limit time.Duration, cmd *exec.Cmd) string {
 	t.Helper()
 	r := Run(t, limit, cmd)
@@ -152,11 +152,11 @@ func (r Result) String() string {
 	return fmt.Sprintf("%s\nstdout: %s\nstderr: %s", end, r.Stdout, r.Stderr)
 }
 
-// OrdinaryUID is an account without a name, a home and any privilege.
+// OrdinaryUID is a user ID without name, home or privileges.
 const OrdinaryUID = 54321
 
-// AsUser makes cmd run as an ordinary user with a minimal environment: no
-// XDG_RUNTIME_DIR unless runtimeDir is given.
+// AsUser runs cmd as an ordinary user with a minimal environment: no XDG_RUNTIME_DIR
+// unless runtimeDir is given.
 func AsUser(cmd *exec.Cmd, runtimeDir string) *exec.Cmd {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -170,7 +170,7 @@ func AsUser(cmd *exec.Cmd, runtimeDir string) *exec.Cmd {
 	return cmd
 }
 
-// Dir makes a folder that every user may enter and read, unlike t.TempDir.
+// Dir makes a directory that every user may enter and read, unlike t.TempDir.
 func Dir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "lklrun-test-")
@@ -184,8 +184,8 @@ func Dir(t testing.TB) string {
 	return dir
 }
 
-// PublicBin copies bin/ to where an ordinary user can read it, for the
-// repository may lie in somebody's home, and returns the copy's path.
+// PublicBin copies bin/ to a place that an ordinary user can read, since the repository
+// may be in a home directory, and returns the path of the copy.
 func PublicBin(t testing.TB) string {
 	t.Helper()
 	bin := filepath.Join(Dir(t), "bin")
@@ -217,8 +217,8 @@ func Random(t testing.TB, path string, n int64) {
 	}
 }
 
-// Pause stops a process and returns when all its threads have stopped: one that
-// runs on another CPU goes on for a moment after the signal.
+// Pause stops a process and returns when all its threads have stopped: a thread on
+// another CPU continues for a moment after the signal.
 func Pause(t testing.TB, pid int, limit time.Duration) {
 	t.Helper()
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
@@ -241,7 +241,7 @@ func Alive(pid int) bool {
 	return state != 0 && state != 'Z' && unix.Kill(pid, 0) == nil
 }
 
-// stateIn returns the state in a stat file of procfs, 0 when there is none any more.
+// stateIn returns the state in a stat file of procfs, 0 if it does not exist.
 func stateIn(path string) byte {
 	stat, err := os.ReadFile(path)
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 	"testing"
 )
 
-// An SSHClient is what a user of OpenSSH's ssh has: a key, a list of known hosts
-// and a configuration. ssh(1) looks for them in the home of the account, whatever
-// HOME says, so a program of that name that names them stands first in PATH.
+// An SSHClient is a user of OpenSSH's ssh: a key, a list of known hosts and a
+// configuration. ssh(1) looks for these files in the home directory of the account and
+// ignores HOME. So the first ssh in PATH is a script that passes their paths.
 type SSHClient struct {
-	Dir string // of the files: id, id.pub, known_hosts, config, bin/ssh
+	Dir string // directory of the files: id, id.pub, known_hosts, config, bin/ssh
 }
 
-// NewSSHClient makes a client with a key of its own, which knows no host.
+// NewSSHClient makes a client with a new key and no known hosts.
 func NewSSHClient(t testing.TB) *SSHClient {
 	t.Helper()
 	c := &SSHClient{Dir: Dir(t)}
@@ -46,7 +46,7 @@ func (c *SSHClient) Env() []string {
 	return append(os.Environ(), "PATH="+c.path("bin")+":"+os.Getenv("PATH"))
 }
 
-// Know adds a host to the known ones: its address, port and public key file.
+// Know adds a known host: its address, port and public key file.
 func (c *SSHClient) Know(t testing.TB, host string, port int, pub string) {
 	t.Helper()
 	key, err := os.ReadFile(pub)
@@ -76,20 +76,20 @@ func (c *SSHClient) Public(t testing.TB) string {
 	return string(key)
 }
 
-// Command is an ssh command line of the client's, in namespace n.
+// Command is an ssh command of the client, in namespace n.
 func (c *SSHClient) Command(n *Netns, args ...string) *exec.Cmd {
 	cmd := n.Command(append([]string{c.path("bin/ssh"), "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"}, args...)...)
 	cmd.Env = c.Env()
 	return cmd
 }
 
-// SSHKey makes a pair of keys, path and path.pub.
+// SSHKey makes a key pair, path and path.pub.
 func SSHKey(t testing.TB, path string) {
 	t.Helper()
 	Host.Run(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", path)
 }
 
-// WriteFile writes a file that all may read, and the folders above it.
+// WriteFile writes a file that all may read, and makes the directories above it.
 func WriteFile(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

@@ -13,20 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SSHD says what NewSSHD is to start.
+// SSHD configures the server of NewSSHD.
 type SSHD struct {
-	Net     *Netns // where it runs; nil: where the tests are
-	Address string // of the server's, which the client knows it by; "": 127.0.0.1
+	Net     *Netns // its namespace; nil: that of the tests
+	Address string // address of the server for the client; "": 127.0.0.1
 	Port    int    // 0: 22
-	Home    string // mount options of a tmpfs on /home, such as "size=1m" or "noexec"; "": there is room
+	Home    string // mount options of a tmpfs on /home, such as "size=1m" or "noexec"; "": unlimited
 	Shell   string // of the accounts; "": /bin/sh
 }
 
-// An SSHServer is a machine to log in to by ssh: OpenSSH's server, with keys of its
-// own, in a process and a mount namespace of its own. So it has its own /home, /run,
-// /tmp and /dev/shm, all empty, its own accounts, and whatever it started ends with
-// it. The rest of the file system is the machine's: what is installed can be run there,
-// and what was built in this repository, wherever that is.
+// An SSHServer is a machine that accepts logins over ssh: OpenSSH's server, with its own
+// keys, in its own process and mount namespaces. So it has its own accounts and its own
+// /home, /run, /tmp and /dev/shm, all empty, and all its processes end with it. The rest
+// of the file system is the machine's: installed programs can be run there, and so can
+// those built in this repository, wherever it is.
 type SSHServer struct {
 	*Proc
 	Net    *Netns
@@ -40,9 +40,10 @@ const (
 	SSHUser = "user" // OrdinaryUID, home /home/user
 )
 
-// sshdStart furnishes the namespaces; $1 is the folder of the server's files, which
-// go to /run/sshd-test, for /tmp is hidden in a moment. sshd wants /run/sshd. So may be
-// the folder $4, which the repository is in: it is put back where it was.
+// sshdStart sets up the namespaces. $1 is the directory of the server's files, which are
+// moved to /run/sshd-test because /tmp will be hidden. sshd needs /run/sshd. The
+// directory $4, which contains the repository, may be hidden too, so it is mounted again
+// at its place.
 const sshdStart = `
 mount -n --make-rprivate /
 mount -n --rbind "$4" /mnt
@@ -129,10 +130,10 @@ PidFile none
 	return s
 }
 
-// Target is what --device says of the server: ssh:USER@HOST:PORT.
+// Target is the server in the form of --device: ssh:USER@HOST:PORT.
 func (s *SSHServer) Target(user string) string { return "ssh:" + user + "@" + s.Addr }
 
-// Path is where the test finds a path of the server's.
+// Path is the path by which the test reaches a path of the server.
 func (s *SSHServer) Path(path string) string {
 	return filepath.Join(fmt.Sprintf("/proc/%d/root", s.Pid()), path)
 }

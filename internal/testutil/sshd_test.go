@@ -11,8 +11,8 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// Both accounts can be logged in to over a wire, have homes and no more of the desk
-// than its installed programs, and nothing outlives the server.
+// Both accounts accept logins over the network, and have homes. They see nothing of the
+// client's machine except its installed programs, and nothing outlives the server.
 func TestSSHD(t *testing.T) {
 	testutil.Need(t, "ip", "ssh")
 	var before *testutil.Inventory
@@ -27,7 +27,7 @@ func TestSSHD(t *testing.T) {
 		if got := s.Target("root"); got != "ssh:root@10.72.1.2:2222" {
 			t.Errorf("target: %s", got)
 		}
-		repo := "" // what of it is seen in /tmp
+		repo := "" // the part of it that is visible in /tmp
 		if below, ok := strings.CutPrefix(testutil.Root(), "/tmp/"); ok {
 			repo = strings.SplitN(below, "/", 2)[0] + "\n"
 		}
@@ -53,7 +53,7 @@ func TestSSHD(t *testing.T) {
 		}
 	})
 	for _, p := range before.Left() {
-		if strings.HasPrefix(p, "new: ") { // the wire is gone, with the namespace
+		if strings.HasPrefix(p, "new: ") { // the veth pair is removed with the namespace
 			t.Error(p)
 		}
 	}

@@ -26,19 +26,19 @@ const (
 	fuseBatchForget = 42
 )
 
-// A StallFS is a file system whose file "page" cannot be read until Release: a
-// process that touches a mapping of it waits. For a program in a run, the file
-// "asked" exists once somebody waits, and a look for "release" is a Release.
+// A StallFS is a file system whose file "page" cannot be read until Release: a process
+// that accesses a mapping of it waits. For programs in a run, the file "asked" exists
+// once a process waits, and a lookup of "release" calls Release.
 type StallFS struct {
 	Dir string
 
 	dev     int
 	asked   atomic.Bool
 	open    bool        // reads are answered
-	waiting [][2]uint64 // those that are not: unique, size
+	waiting [][2]uint64 // pending reads: unique, size
 }
 
-// NewStallFS mounts one until the end of the test.
+// NewStallFS mounts a StallFS until the end of the test.
 func NewStallFS(t testing.TB) *StallFS {
 	t.Helper()
 	dev, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -56,7 +56,7 @@ func NewStallFS(t testing.TB) *StallFS {
 		fs.serve()
 	}()
 	t.Cleanup(func() {
-		// What still waits gets an error by that, and the server its end.
+		// Pending requests then get an error, and the server its end.
 		_ = unix.Unmount(fs.Dir, unix.MNT_FORCE|unix.MNT_DETACH)
 		_ = unix.Close(dev)
 		<-done
@@ -64,7 +64,7 @@ func NewStallFS(t testing.TB) *StallFS {
 	return fs
 }
 
-// Asked reports whether somebody waits for the page.
+// Asked reports whether a process waits for the page.
 func (fs *StallFS) Asked() bool { return fs.asked.Load() }
 
 // serve answers requests until the file system is unmounted.
@@ -92,7 +92,7 @@ func (fs *StallFS) serve() {
 	}
 }
 
-// request handles one.
+// request handles one request.
 func (fs *StallFS) request(b []byte) {
 	le := binary.LittleEndian
 	unique, node, body := le.Uint64(b[8:]), le.Uint64(b[16:]), b[40:]
@@ -115,13 +115,13 @@ func (fs *StallFS) request(b []byte) {
 		fs.answer()
 	case fuseRelease, fuseFlush:
 		fs.reply(unique, 0, nil)
-	case fuseForget, fuseInterrupt, fuseBatchForget: // nobody waits for an answer
+	case fuseForget, fuseInterrupt, fuseBatchForget: // they need no answer
 	default:
 		fs.reply(unique, unix.ENOSYS, nil)
 	}
 }
 
-// lookup finds "page", "asked" at its time, and acts on "release".
+// lookup finds "page", and "asked" once a process waits; it handles "release".
 func (fs *StallFS) lookup(unique uint64, name string) {
 	ino := map[string]uint64{"page": 2, "asked": 3, "release": 4}[name]
 	if ino == 4 {
@@ -137,7 +137,7 @@ func (fs *StallFS) lookup(unique uint64, name string) {
 	fs.reply(unique, 0, append(out, attr(ino)...))
 }
 
-// answer gives those who wait pages that begin with the number 16.
+// answer sends pages that begin with the number 16 to the waiting processes.
 func (fs *StallFS) answer() {
 	for fs.open && len(fs.waiting) > 0 {
 		w := fs.waiting[0]
@@ -164,7 +164,7 @@ func attr(ino uint64) []byte {
 	return out
 }
 
-// reply sends an answer; the asker may be gone.
+// reply sends an answer; the process may have ended.
 func (fs *StallFS) reply(unique uint64, errno unix.Errno, body []byte) {
 	le, out := binary.LittleEndian, make([]byte, 16, 16+len(body))
 	le.PutUint32(out, uint32(16+len(body)))

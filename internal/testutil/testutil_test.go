@@ -18,7 +18,7 @@ const limit = 20 * time.Second
 
 func TestMain(m *testing.M) { testutil.Main(m, nil) }
 
-// The peers serve plain host programs over a wired pair of namespaces.
+// The peers serve ordinary host programs over a pair of connected namespaces.
 func TestPeers(t *testing.T) {
 	testutil.Need(t, "ip", "tc", "nginx", "curl", "dnsmasq", "iperf3", "mptcpize", "ss", "nft")
 	client, server := testutil.NewNetns(t, "client"), testutil.NewNetns(t, "server")
@@ -59,8 +59,8 @@ func sum(t *testing.T, path string) string {
 	return strings.Fields(testutil.OK(t, limit, exec.Command("sha256sum", path)))[0]
 }
 
-// The inventory sees each kind of thing that a run could leave behind, and
-// nothing when nothing was left.
+// The inventory detects everything that a run could leave behind, and reports nothing if
+// nothing was left.
 func TestInventory(t *testing.T) {
 	testutil.Need(t, "ip", "nft", "iptables-legacy")
 	ns := testutil.NewNetns(t, "inventory")
@@ -79,7 +79,7 @@ func TestInventory(t *testing.T) {
 		{"rule", ns.Args("ip", "rule", "add", "from", "10.0.0.1", "table", "7"), ns.Args("ip", "rule", "del", "from", "10.0.0.1")},
 	}
 	for _, tt := range tests {
-		run(tt.make...) // once for what the tools themselves leave, such as locks
+		run(tt.make...) // once for what the tools leave themselves, such as locks
 		run(tt.to...)
 	}
 	before := testutil.Take(t, ns)
@@ -115,7 +115,7 @@ func TestAsUser(t *testing.T) {
 	testutil.OK(t, limit, testutil.AsUser(exec.Command("cat", dir+"/f"), ""))
 }
 
-// Pause leaves no thread running, and what is stopped can be ended.
+// Pause leaves no thread running, and a stopped process can be ended.
 func TestPause(t *testing.T) {
 	testutil.Need(t)
 	busy := testutil.Start(t, exec.Command("sh", "-c", "while :; do :; done"))

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fakedevice gives tests phones and the real adb server they are plugged in
-// to. A phone is the program ./phone in namespaces of its own, as bare as Android's
-// shell is (image) and of another machine's kind where the kernel starts its programs
-// through qemu-user; its adbd speaks what the server asks for (adbd).
+// Package fakedevice gives tests emulated phones, and a real adb server that they are
+// connected to. A phone is the program ./phone in namespaces of its own, as minimal as
+// Android's shell (image). It may have another architecture if the kernel runs its
+// programs through qemu-user. Its adbd implements what the server asks for (adbd).
 package fakedevice
 
 import (
@@ -24,23 +24,23 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil/fakedevice/image"
 )
 
-// limit is for what takes no time, on a machine that is busy.
+// limit is for actions that take no time, on a busy machine.
 const limit = 20 * time.Second
 
-// Options say what a phone is. The zero value is an arm64 phone with the su of
-// Magisk, without any C library.
+// Options describe a phone. The zero value is an arm64 phone with Magisk's su and without
+// any C library.
 type Options struct {
 	Arch         string            // as Go calls it: arm64 (also ""), arm, amd64, 386
 	Debian       bool              // has glibc, curl, coreutils and dash, below Tree
-	ABI          string            // what getprop says it is, when that is not Arch
+	ABI          string            // reported by getprop, if not Arch
 	Su           string            // "magisk", "aosp" or "none"; "": magisk
 	Storage      int64             // bytes of /data; 0: 512 MB
-	Unauthorized bool              // nobody accepted this computer's key
+	Unauthorized bool              // the key of this computer was not accepted
 	Props        map[string]string // further properties
 	Programs     map[string]string // further shell scripts in /system/bin
 }
 
-// architecture is what belongs together.
+// architecture holds the names that belong together.
 type architecture struct {
 	debian, abi string
 }
@@ -52,18 +52,17 @@ var architectures = map[string]architecture{
 	"386":   {"i386", "x86"},
 }
 
-// Tree is where the phone's Debian packages lie, when it has any. /lib and /usr lead
+// Tree is the location of the phone's Debian packages, if it has any. /lib and /usr point
 // there.
 const Tree = image.Tree
 
 func parts(root string) string { return filepath.Join(root, "build", "test", "phone") }
 
-// envLacking says to New, in the tests' own namespaces, what Build could not make.
+// envLacking tells New, in the tests' own namespaces, what Build could not make.
 const envLacking = "LKLRUN_TEST_PHONES"
 
-// Build makes, for a TestMain, what phones of the architectures consist of: it
-// fetches packages and lets the kernel start their programs. What it cannot make
-// fails the tests that have phones, not the others.
+// Build prepares phones of the architectures, for a TestMain: it downloads packages and
+// enables their programs in the kernel. What it cannot make fails only tests with phones.
 func Build(root string, archs ...string) error {
 	if err := build(root, archs); err != nil {
 		return os.Setenv(envLacking, err.Error())
@@ -90,18 +89,18 @@ func build(root string, archs []string) error {
 	return nil
 }
 
-// Phone is a device that runs.
+// Phone is a running device.
 type Phone struct {
 	*testutil.Proc
 	t      testing.TB
 	Net    *testutil.Netns // the device's network
-	Serial string          // as adb calls it: the address of adbd
-	Wire   string          // the desk's end of what stands for the cable
+	Serial string          // adb's name of it: the address of adbd
+	Wire   string          // the test's end of the veth pair that replaces the cable
 }
 
 var count atomic.Int32
 
-// New starts a phone, behind a wire to the tests' own namespace.
+// New starts a phone, connected to the tests' own namespace.
 func New(t testing.TB, o Options) *Phone {
 	t.Helper()
 	testutil.Need(t, "ip", "adb")
@@ -173,30 +172,31 @@ func properties(o Options) map[string]string {
 	return all
 }
 
-// Path is where the tests find a path of the phone's.
+// Path is the path by which the tests reach a path of the phone.
 func (p *Phone) Path(path string) string {
 	return filepath.Join(fmt.Sprintf("/proc/%d/root", p.Pid()), path)
 }
 
-// Unplug cuts the wire, silently: neither side hears of it.
+// Unplug cuts the connection; neither side is notified.
 func (p *Phone) Unplug() { testutil.Host.Run(p.t, "ip", "link", "set", p.Wire, "down") }
 
-// Plug mends it.
+// Plug restores the connection.
 func (p *Phone) Plug() {
 	testutil.Host.Run(p.t, "ip", "link", "set", p.Wire, "up")
 }
 
-// Hang stops adbd, with all that was started from it going on.
+// Hang stops adbd; everything started from it continues.
 func (p *Phone) Hang() { testutil.Pause(p.t, p.adbd(), limit) }
 
-// Wake lets adbd go on.
+// Wake lets adbd continue.
 func (p *Phone) Wake() {
 	if err := unix.Kill(p.adbd(), unix.SIGCONT); err != nil {
 		p.t.Fatal(err)
 	}
 }
 
-// Processes are the phone's but init and adbd, each by its id here and its command.
+// Processes are the phone's processes except init and adbd, each with its pid here and
+// its command.
 func (p *Phone) Processes() []string {
 	var all []string
 	for _, q := range p.all() {
@@ -230,7 +230,7 @@ func (q process) adbd(p *Phone) bool {
 // all finds the processes in the phone's pid namespace.
 func (p *Phone) all() []process {
 	namespace := func(pid string) string {
-		ns, _ := os.Readlink("/proc/" + pid + "/ns/pid") // ended: none
+		ns, _ := os.Readlink("/proc/" + pid + "/ns/pid") // ended: empty
 		return ns
 	}
 	ours := namespace(fmt.Sprint(p.Pid()))
@@ -240,7 +240,7 @@ func (p *Phone) all() []process {
 		q := process{}
 		stat, err := os.ReadFile(dir + "/stat")
 		if err != nil || namespace(filepath.Base(dir)) != ours || ours == "" {
-			continue // ended, or another's
+			continue // ended, or in another namespace
 		}
 		i := strings.LastIndexByte(string(stat), ')')
 		state := ""
@@ -249,7 +249,7 @@ func (p *Phone) all() []process {
 		}
 		cmdline, err := os.ReadFile(dir + "/cmdline")
 		if err != nil || len(cmdline) == 0 {
-			continue // it is ending
+			continue // it is exiting
 		}
 		q.command = strings.ReplaceAll(string(cmdline), "\x00", " ")
 		if _, err := fmt.Sscan(filepath.Base(dir), &q.pid); err == nil {

@@ -31,7 +31,7 @@ func shell(t *testing.T, adb *fakedevice.ADB, p *fakedevice.Phone, args ...strin
 	return testutil.Run(t, limit, adb.Command(append([]string{"-s", p.Serial, "shell"}, args...)...))
 }
 
-// says wants what a command writes, to standard output alone, and status 0.
+// says checks a command's standard output; standard error must be empty and the status 0.
 func says(t *testing.T, adb *fakedevice.ADB, p *fakedevice.Phone, want string, args ...string) {
 	t.Helper()
 	if r := shell(t, adb, p, args...); r.Status != 0 || r.Stderr != "" || strings.TrimSpace(r.Stdout) != want {
@@ -39,7 +39,7 @@ func says(t *testing.T, adb *fakedevice.ADB, p *fakedevice.Phone, want string, a
 	}
 }
 
-// The plain client, through the real server, finds a phone as it should be.
+// The unmodified client, through the real server, finds a complete phone.
 func TestPhone(t *testing.T) {
 	before := testutil.Take(t)
 	outside := t
@@ -77,7 +77,7 @@ func TestPhone(t *testing.T) {
 			})
 		}
 	})
-	// adb's log, adb.UID.log, stays where adb puts it.
+	// adb's log, adb.UID.log, stays where adb writes it.
 	for _, l := range before.Left() {
 		if !strings.HasPrefix(l, "new: file: "+filepath.Join(os.TempDir(), "adb.")) {
 			outside.Error(l)
@@ -85,12 +85,13 @@ func TestPhone(t *testing.T) {
 	}
 }
 
-// terminal: one command on a pseudo terminal.
+// terminal tests a command on a pseudo terminal.
 func terminal(t *testing.T, adb *fakedevice.ADB, p *fakedevice.Phone) {
 	says(t, adb, p, "/dev/pts/0\r\nerr", "-t", "-t", "tty; echo err >&2")
 }
 
-// files: 100 MB there and back, names and modes, and what cannot be written.
+// files copies 100 MB in both directions, and tests names, modes, and paths that cannot
+// be written.
 func files(t *testing.T, adb *fakedevice.ADB, p *fakedevice.Phone) {
 	dir := testutil.Dir(t)
 	testutil.Random(t, dir+"/large", 100<<20)
@@ -119,7 +120,7 @@ func files(t *testing.T, adb *fakedevice.ADB, p *fakedevice.Phone) {
 	}
 }
 
-// streams: 100 MB to a command and back at the same time.
+// streams sends 100 MB to a command and back at the same time.
 func streams(t *testing.T, adb *fakedevice.ADB, p *fakedevice.Phone) {
 	path := filepath.Join(testutil.Dir(t), "large")
 	testutil.Random(t, path, 100<<20)
@@ -154,7 +155,8 @@ func streams(t *testing.T, adb *fakedevice.ADB, p *fakedevice.Phone) {
 	says(t, adb, p, "", "rm /data/local/tmp/got")
 }
 
-// forward: a port of this computer's is a socket of the phone's, until either side ends.
+// forward connects a port of this computer to a socket of the phone, until either side
+// ends.
 func forward(t *testing.T, adb *fakedevice.ADB, p *fakedevice.Phone) {
 	server := testutil.Start(t, adb.Command("-s", p.Serial, "shell", "nc -l -p 7070 -e cat"))
 	port := strings.TrimSpace(testutil.OK(t, limit, adb.Command("-s", p.Serial, "forward", "tcp:0", "tcp:7070")))
@@ -170,8 +172,8 @@ func forward(t *testing.T, adb *fakedevice.ADB, p *fakedevice.Phone) {
 	testutil.OK(t, limit, adb.Command("-s", p.Serial, "forward", "--remove-all"))
 }
 
-// end: a client that is gone is SIGHUP for the shell, and for it alone. What a
-// shell leaves behind goes on, and a shell that catches it waits for what it runs.
+// end checks that only the shell gets SIGHUP when the client disconnects. Background
+// processes continue, and a shell that catches the signal waits for its command.
 func end(t *testing.T, adb *fakedevice.ADB, p *fakedevice.Phone) {
 	for _, c := range []struct {
 		command string
@@ -195,14 +197,14 @@ func end(t *testing.T, adb *fakedevice.ADB, p *fakedevice.Phone) {
 		for _, q := range p.Processes() {
 			var pid int
 			if _, err := fmt.Sscan(q, &pid); err != nil || unix.Kill(pid, unix.SIGKILL) != nil {
-				t.Logf("%s: has ended already", q) // a shell, with what it waited for
+				t.Logf("%s: has ended already", q) // a shell, with the command it waited for
 			}
 		}
 		testutil.WaitFor(t, "the end", limit, func() bool { return len(p.Processes()) == 0 })
 	}
 }
 
-// Phones of other kinds, and what is wrong with them, all at one server.
+// Phones of other kinds, and their defects, all connected to one server.
 func TestPhones(t *testing.T) {
 	adb := fakedevice.NewADB(t)
 	intel := fakedevice.New(t, fakedevice.Options{Arch: "amd64", Su: "aosp", Storage: 8 << 20})
@@ -229,7 +231,7 @@ func TestPhones(t *testing.T) {
 	}
 	says(t, adb, intel, "", "ls /data/local/tmp")
 
-	// The wire is cut in the middle: adbd hears nothing of it, and the command goes on.
+	// The connection is cut: adbd is not notified, and the command continues.
 	client := testutil.Start(t, adb.Command("-s", old.Serial, "shell", "while :; do echo tick; sleep 1; done"))
 	testutil.WaitFor(t, "the command", limit, func() bool { out, _ := client.Output(); return out != "" })
 	old.Unplug()

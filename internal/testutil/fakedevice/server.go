@@ -12,7 +12,7 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// ADB is a server of Debian's adb, with a port and a home of its own.
+// ADB is a server of Debian's adb, with its own port and home.
 type ADB struct {
 	*testutil.Proc
 	t    testing.TB
@@ -20,7 +20,7 @@ type ADB struct {
 	home string
 }
 
-// NewADB starts a server, without devices. It ends with the test.
+// NewADB starts a server without devices. It ends with the test.
 func NewADB(t testing.TB) *ADB {
 	t.Helper()
 	testutil.Need(t, "adb")
@@ -30,7 +30,7 @@ func NewADB(t testing.TB) *ADB {
 		if !a.Running() {
 			t.Fatalf("adb: %v", a.Wait(limit))
 		}
-		// Not by adb, which would start a server of its own.
+		// Do not ask adb, which would start another server.
 		return strings.Contains(testutil.Host.Run(t, "ss", "-Hltn"), fmt.Sprintf(":%d ", a.port))
 	})
 	return a
@@ -41,15 +41,15 @@ func (a *ADB) Env() []string {
 	return append(os.Environ(), "HOME="+a.home, fmt.Sprintf("ANDROID_ADB_SERVER_PORT=%d", a.port))
 }
 
-// Command is a command line of adb's that uses this server.
+// Command is an adb command that uses this server.
 func (a *ADB) Command(args ...string) *exec.Cmd {
 	cmd := exec.Command("adb", args...)
 	cmd.Env = a.Env()
 	return cmd
 }
 
-// Connect plugs a phone in and waits until the server says that it is in a state:
-// device, offline, unauthorized.
+// Connect connects a phone and waits until the server reports the state: device, offline,
+// unauthorized.
 func (a *ADB) Connect(p *Phone, state string) {
 	a.t.Helper()
 	r := testutil.Run(a.t, limit, a.Command("connect", p.Serial))
@@ -58,13 +58,13 @@ func (a *ADB) Connect(p *Phone, state string) {
 	})
 }
 
-// Disconnect takes a phone away.
+// Disconnect removes a phone.
 func (a *ADB) Disconnect(p *Phone) {
 	a.t.Helper()
 	testutil.OK(a.t, limit, a.Command("disconnect", p.Serial))
 }
 
-// State is what the server says of a phone, "" when it does not know it.
+// State is the state of a phone as reported by the server, "" if it is unknown.
 func (a *ADB) State(p *Phone) string {
 	a.t.Helper()
 	for line := range strings.Lines(testutil.OK(a.t, limit, a.Command("devices"))) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package heredevice is a remote.Device that is this machine: its commands are run by
-// sh here. What is tested over it is all but the way to a device.
+// Package heredevice is a remote.Device on this machine: sh runs its commands here. It
+// tests everything except the connection to a device.
 package heredevice
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/lklrun/lklrun/internal/remote"
 )
 
-// Device runs commands here. Cut ends all that run, and lets none begin any more, as
-// when a cable is pulled.
+// Device runs commands here. Cut ends all of them and lets no other start, as if the
+// cable were unplugged.
 type Device struct {
 	name string
 
@@ -41,7 +41,7 @@ func (d *Device) Ready(bin string) *remote.Ready {
 // Name is the device's.
 func (d *Device) Name() string { return d.name }
 
-// Started is how many commands were started so far.
+// Started is the number of commands started so far.
 func (d *Device) Started() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -114,7 +114,7 @@ func (d *Device) Push(_ context.Context, files []remote.File, dir string, _ func
 	return nil
 }
 
-// Cut pulls the cable.
+// Cut unplugs the cable.
 func (d *Device) Cut() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -124,7 +124,7 @@ func (d *Device) Cut() {
 	}
 }
 
-// Hang stops all that runs, without a word, as a wire does that is cut.
+// Hang stops everything silently, like a cut connection.
 func (d *Device) Hang() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -133,7 +133,7 @@ func (d *Device) Hang() {
 	}
 }
 
-// Close ends what runs.
+// Close ends all commands.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hoststack is a stack host for tests: the control protocol in front of
-// the host kernel itself, in a process with network and mount namespaces of its
-// own. Calls go to a real kernel, so what works here fails elsewhere only where
-// kernels differ; and it needs no C and no library.
+// Package hoststack is a stack host for tests: it implements the control protocol for the
+// host kernel itself, in a process with its own network and mount namespaces. Calls go to
+// a real kernel, so results differ from other stacks only where kernels differ. It needs
+// neither C nor a library.
 //
-// It is the protocol's second implementation, next to csrc/: the two agree on
-// everything that is in csrc/include/ctl_proto.h.
+// It is the second implementation of the protocol, next to csrc/: the two agree on
+// everything in csrc/include/ctl_proto.h.
 package hoststack
 
 import (
@@ -30,8 +30,8 @@ import (
 
 const stageEnv = "LKLRUN_TEST_HOSTSTACK"
 
-// Main turns the process into the stack host when Start has started it as that.
-// It is called first of all in a TestMain.
+// Main turns the process into the stack host if Start has started it as that. A TestMain
+// must call it first.
 func Main() {
 	if os.Getenv(stageEnv) == "" {
 		return
@@ -47,7 +47,7 @@ func Main() {
 // Stack is a running stack host.
 type Stack struct {
 	Socket string // its control socket
-	PID    int    // of its process: nsenter -n -t PID
+	PID    int    // for nsenter -n -t PID
 	cmd    *exec.Cmd
 	once   sync.Once
 	ended  chan struct{} // closed by Kill
@@ -59,7 +59,7 @@ func Start(t testing.TB) *Stack {
 	return StartAt(t, filepath.Join(t.TempDir(), "ctl.sock"))
 }
 
-// StartAt is Start with a control socket of the caller's choice.
+// StartAt is like Start, with a given control socket.
 func StartAt(t testing.TB, path string) *Stack {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -84,8 +84,8 @@ func StartAt(t testing.TB, path string) *Stack {
 	s := &Stack{Socket: path, cmd: cmd, ended: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		// It ends with the thread that started it (prctl(2), PR_SET_PDEATHSIG),
-		// which no other goroutine may have and end.
+		// The child ends with the thread that started it (prctl(2),
+		// PR_SET_PDEATHSIG). So no other goroutine may use, and end, that thread.
 		runtime.LockOSThread()
 		started <- cmd.Start()
 		<-s.ended
@@ -101,7 +101,7 @@ func StartAt(t testing.TB, path string) *Stack {
 // Kill ends the stack host at once.
 func (s *Stack) Kill() {
 	_ = s.cmd.Process.Kill() // ended already
-	_ = s.cmd.Wait()         // killed: that is what was wanted
+	_ = s.cmd.Wait()         // killed: as intended
 	s.once.Do(func() { close(s.ended) })
 }
 
@@ -139,7 +139,7 @@ func serveProcess() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("making mounts private: %w", err)
 	}
-	// A sysfs shows the network namespace it was mounted in.
+	// A sysfs shows the network namespace that it was mounted in.
 	if err := unix.Mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {
 		return fmt.Errorf("mounting /sys: %w", err)
 	}
@@ -167,7 +167,7 @@ func serveProcess() error {
 func monotonic() uint64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		panic(err) // cannot be: the clock exists and ts is ours
+		panic(err) // cannot fail: the clock exists and ts is valid
 	}
 	return uint64(ts.Nano())
 }

@@ -11,15 +11,14 @@ import (
 	"github.com/lklrun/lklrun/internal/ctlproto"
 )
 
-// memory is what the buffers of one call lie in: mapped, not the collector's,
-// so that addresses may be written into it.
+// memory holds the buffers of one call. It is mapped, outside the garbage collector's
+// control, so that addresses may be written into it.
 type memory struct {
 	all []byte
-	at  []int // where each buffer begins
+	at  []int // start of each buffer
 }
 
-// newMemory lays out the buffers of m, fills them and puts their addresses
-// where they belong.
+// newMemory arranges the buffers of m, fills them and stores their addresses.
 func newMemory(m *ctlproto.Syscall) (*memory, error) {
 	mem := &memory{}
 	size := 0
@@ -50,7 +49,7 @@ func newMemory(m *ctlproto.Syscall) (*memory, error) {
 	return mem, nil
 }
 
-// outcome returns the bytes of the buffers that the call could write.
+// outcome returns the content of the buffers that the call could write.
 func (mem *memory) outcome(m *ctlproto.Syscall) []byte {
 	var out []byte
 	for i, b := range m.Bufs {
@@ -63,6 +62,6 @@ func (mem *memory) outcome(m *ctlproto.Syscall) []byte {
 
 func (mem *memory) free() {
 	if mem.all != nil {
-		_ = unix.Munmap(mem.all) // ours, whole
+		_ = unix.Munmap(mem.all) // maps all of it
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/lklrun/lklrun/internal/ctlproto"
 )
 
-// host is what all connections share.
+// host is the state shared by all connections.
 type host struct {
 	calls atomic.Int64
 	start uint64
@@ -32,7 +32,7 @@ type peer struct {
 
 	mu      sync.Mutex
 	fds     map[int]bool   // opened by its calls
-	waiting map[uint32]int // eventfd that cancels the call of this id
+	waiting map[uint32]int // eventfd that cancels the call with this id
 	events  uint32         // id of the subscription
 	mask    uint32
 }
@@ -60,7 +60,7 @@ func (h *host) serve(sock *net.UnixConn) {
 				p.reply(f, unix.EBADMSG, nil)
 				return
 			}
-			// Known before the next frame is read, which may cancel it.
+			// Register before the next frame is read, which may cancel it.
 			cancel := p.await(f.ID, m)
 			calls.Go(func() { p.syscall(f, m, cancel) })
 			continue
@@ -78,7 +78,7 @@ func (h *host) serve(sock *net.UnixConn) {
 	}
 }
 
-// request carries out all but system calls.
+// request handles all requests except system calls.
 func (p *peer) request(f ctlproto.Frame) ([]byte, unix.Errno) {
 	switch f.Type {
 	case ctlproto.CTL_HELLO:
@@ -139,17 +139,17 @@ func (p *peer) reply(f ctlproto.Frame, errno unix.Errno, body []byte) {
 
 func (p *peer) send(f ctlproto.Frame) {
 	b, err := f.Append(nil)
-	if err != nil { // too long: then the request was
+	if err != nil { // too long: so was the request
 		b, _ = ctlproto.Frame{Type: f.Type, ID: f.ID, Status: -int32(unix.EMSGSIZE)}.Append(nil)
 	}
 	p.writing.Lock()
 	defer p.writing.Unlock()
 	if _, err := p.sock.Write(b); err != nil {
-		p.sock.Close() // the reader sees it
+		p.sock.Close() // the reader notices
 	}
 }
 
-// await prepares for a call's cancellation, where it can wait.
+// await prepares the cancellation of a call that may wait.
 func (p *peer) await(id uint32, m ctlproto.Syscall) int {
 	if m.TimeoutMS == 0 {
 		return -1
@@ -192,7 +192,7 @@ func (p *peer) syscall(f ctlproto.Frame, m ctlproto.Syscall, cancel int) {
 	p.reply(f, 0, ctlproto.SyscallReply{Ret: ret, Out: out}.Append(nil))
 }
 
-// make makes the call, again and again while it may wait.
+// make makes the call, repeatedly while it may wait.
 func (p *peer) make(m ctlproto.Syscall, cancel int) (int64, []byte) {
 	mem, err := newMemory(&m)
 	if err != nil {
@@ -216,16 +216,16 @@ func (p *peer) make(m ctlproto.Syscall, cancel int) (int64, []byte) {
 		}
 		fds := []unix.PollFd{
 			{Fd: int32(cancel), Events: unix.POLLIN},
-			{Fd: int32(m.Args[0]), Events: int16(m.WaitEvents)}, // EPOLL* are POLL* in these bits
+			{Fd: int32(m.Args[0]), Events: int16(m.WaitEvents)}, // EPOLL* equal POLL* in these bits
 		}
-		_, _ = unix.Poll(fds, int(left/time.Millisecond)+1) // the call is made again whatever it says
+		_, _ = unix.Poll(fds, int(left/time.Millisecond)+1) // the call is repeated whatever the result
 		if fds[0].Revents != 0 {
 			return -int64(unix.EINTR), nil
 		}
 	}
 }
 
-// track remembers descriptors, to be closed with the connection.
+// track records descriptors, to close them with the connection.
 func (p *peer) track(m ctlproto.Syscall, ret int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

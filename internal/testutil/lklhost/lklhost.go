@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lklhost starts the stack host itself, bin/lklhost, for tests that
-// speak the control protocol with it. Tests of what users see start bin/lklrun
-// instead.
+// Package lklhost starts the stack host itself, bin/lklhost, for tests of the control
+// protocol. Tests of the user interface start bin/lklrun instead.
 package lklhost
 
 import (
@@ -20,27 +19,26 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// Host is a running lklhost that has been greeted; its stack is not booted.
+// Host is a running lklhost after the greeting; its stack is not booted.
 type Host struct {
-	Conn   *stackconn.Conn // the connection it was started with
+	Conn   *stackconn.Conn // the connection that started it
 	Socket string          // its control socket
 	PID    int
 	Proc   *testutil.Proc
 }
 
-// Library returns the path of the stack library, or skips the test when it has
-// not been built.
+// Library returns the path of the stack library, or skips the test if it is not built.
 func Library(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(testutil.Root(), "build", "stack", "liblkl.so")
 	if _, err := os.Stat(path); err != nil {
-		testutil.Need(t, path) // fails where nothing may be skipped
+		testutil.Need(t, path) // fails if nothing may be skipped
 	}
 	return path
 }
 
-// Start starts lklhost in a namespace with a library (empty: the host's own
-// kernel) and a target; all of it ends with the test.
+// Start starts lklhost in a namespace with a library (empty: the host's own kernel) and a
+// target. All end with the test.
 func Start(t testing.TB, n *testutil.Netns, library string, target ...string) *Host {
 	t.Helper()
 	testutil.Need(t, testutil.Bin("lklhost"))
@@ -93,7 +91,7 @@ func (h *Host) Boot(t testing.TB) *Host {
 	return h
 }
 
-// Dial makes one more connection, which ends with the test.
+// Dial makes another connection, which ends with the test.
 func (h *Host) Dial(t testing.TB) *stackconn.Conn {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

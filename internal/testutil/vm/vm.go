@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package vm gives tests a machine of another architecture: arm64, emulated by
-// qemu-system-aarch64, with Debian's kernel and programs as their packages have
-// them, and an ssh server. It shows what the emulation of single programs cannot:
-// seccomp notifications, taps, packet sockets, a kernel of its own.
+// qemu-system-aarch64, with Debian's kernel and programs from its packages, and an ssh
+// server. It can test what the emulation of single programs cannot: seccomp
+// notifications, taps, packet sockets, a kernel of its own.
 package vm
 
 import (
@@ -20,19 +20,19 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
-// Addresses of the wire between the tests and the machine.
+// Addresses of the link between the tests and the machine.
 const (
 	HostAddr    = "10.90.0.1"
 	MachineAddr = "10.90.0.2"
 )
 
 const (
-	imageEnv  = "LKLRUN_TEST_VM" // the image's folder
-	bootLimit = 3 * time.Minute  // takes 12 s where nothing else runs
+	imageEnv  = "LKLRUN_TEST_VM" // directory of the image
+	bootLimit = 3 * time.Minute  // takes 12 s on an idle machine
 )
 
-// Image makes the machine's kernel and file systems unless they are there. It wants
-// the network of the machine that the tests run on, so it is for before of testutil.Main.
+// Image makes the machine's kernel and file systems unless they exist. It needs the
+// network of the test machine, so call it in before of testutil.Main.
 func Image(root string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
@@ -47,14 +47,14 @@ func Image(root string) error {
 	return os.Setenv(imageEnv, strings.TrimSpace(string(out)))
 }
 
-// A Machine is an emulated machine that has booted.
+// A Machine is a booted emulated machine.
 type Machine struct {
 	*testutil.Proc
-	Client  *testutil.SSHClient // knows the machine, and is root there
+	Client  *testutil.SSHClient // knows the machine, with root access
 	console string
 }
 
-// Start boots a machine, which ends with the test. There can be one at a time.
+// Start boots a machine, which ends with the test. Only one can run at a time.
 func Start(t testing.TB) *Machine {
 	t.Helper()
 	testutil.Need(t, "qemu-system-aarch64", "ssh", "ssh-keygen", "ip", "cpio")
@@ -74,7 +74,7 @@ func Start(t testing.TB) *Machine {
 		"-append", "console=ttyAMA0 loglevel=5 panic=-1 vm.address="+MachineAddr+"/24",
 		"-drive", "if=virtio,format=raw,cache=unsafe,snapshot=on,file="+filepath.Join(image, "root.ext4"),
 		"-netdev", "tap,id=wire,ifname=vm0,script=no,downscript=no", "-device", "virtio-net-pci,netdev=wire,romfile=")
-	cmd.Env = append(os.Environ(), "TMPDIR="+dir) // of what is written to the disk
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir) // for data written to the disk
 	m.Proc = testutil.Start(t, cmd)
 	began := time.Now()
 	up := func() bool {
@@ -99,8 +99,8 @@ func Start(t testing.TB) *Machine {
 	return m
 }
 
-// boot makes dir/initrd, the image's and behind it the keys of this boot, and returns
-// the path of the server's public key.
+// boot makes dir/initrd, which consists of the image's and the keys of this boot, and
+// returns the path of the server's public key.
 func boot(t testing.TB, client *testutil.SSHClient, image, dir string) string {
 	t.Helper()
 	cfg := filepath.Join(dir, "extra", "cfg")
@@ -112,7 +112,7 @@ func boot(t testing.TB, client *testutil.SSHClient, image, dir string) string {
 	return filepath.Join(cfg, "host.pub")
 }
 
-// Console returns what the machine's kernel and its first process have said.
+// Console returns the output of the machine's kernel and its first process.
 func (m *Machine) Console() string {
 	text, err := os.ReadFile(m.console)
 	if err != nil {
@@ -121,21 +121,21 @@ func (m *Machine) Console() string {
 	return string(text)
 }
 
-// Target is what --device says of the machine.
+// Target is the machine in the form of --device.
 func (m *Machine) Target() string { return "ssh:root@" + MachineAddr }
 
-// Command is a shell command on the machine, as root. It is not started.
+// Command is a shell command on the machine, run as root. It is not started.
 func (m *Machine) Command(line string) *exec.Cmd {
 	return m.Client.Command(testutil.Host, "root@"+MachineAddr, line)
 }
 
-// Sh runs a shell command on the machine, as root.
+// Sh runs a shell command on the machine as root.
 func (m *Machine) Sh(t testing.TB, limit time.Duration, line string) testutil.Result {
 	t.Helper()
 	return testutil.Run(t, limit, m.Command(line))
 }
 
-// Do is Sh for a command that must exit with 0; it returns its standard output.
+// Do is like Sh, for a command that must exit with 0; it returns its standard output.
 func (m *Machine) Do(t testing.TB, limit time.Duration, line string) string {
 	t.Helper()
 	r := m.Sh(t, limit, line)
@@ -145,8 +145,8 @@ func (m *Machine) Do(t testing.TB, limit time.Duration, line string) string {
 	return r.Stdout
 }
 
-// Put copies files and folders, named from dir, into a folder of the machine's,
-// which is made; links become what they point to.
+// Put copies files and directories, named from dir, to a directory of the machine, which
+// is created; links are replaced by their targets.
 func (m *Machine) Put(t testing.TB, to, dir string, names ...string) {
 	t.Helper()
 	tar := exec.Command("tar", append([]string{"-C", dir, "-chf", "-"}, names...)...)

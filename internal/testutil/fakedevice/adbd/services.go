@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// service finds what an OPEN asks for. An error is for what this device does not
-// have; adbd answers that with CLSE, as for what cannot be connected to.
+// service returns the service for an OPEN. An error means that this device does not have
+// it; adbd answers with CLSE, as for a connection that fails.
 func (s *Server) service(name string) (func(*stream), error) {
 	kind, rest, _ := strings.Cut(name, ":")
 	kind, options, _ := strings.Cut(kind, ",")
@@ -27,7 +27,7 @@ func (s *Server) service(name string) (func(*stream), error) {
 	return nil, fmt.Errorf("not there")
 }
 
-// dial connects to a socket of the device's, for adb forward.
+// dial connects to a socket of the device, for adb forward.
 func dial(kind, where string) (func(*stream), error) {
 	network, address := "unix", where
 	switch kind {
@@ -41,13 +41,13 @@ func dial(kind, where string) (func(*stream), error) {
 		return nil, err
 	}
 	return func(s *stream) {
-		// As in adbd, the end of either side is the end of both: the transport
-		// cannot say that one direction is over.
+		// As in adbd, the end of either side ends both: the transport cannot
+		// close one direction only.
 		go func() {
-			_, _ = io.Copy(conn, s) // the end, whichever
+			_, _ = io.Copy(conn, s) // whichever side ends
 			conn.Close()
 		}()
-		_, _ = io.Copy(s, conn) // the end, whichever
+		_, _ = io.Copy(s, conn) // whichever side ends
 		conn.Close()
 	}, nil
 }

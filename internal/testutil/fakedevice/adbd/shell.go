@@ -17,15 +17,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Shell says how commands are run.
+// Shell configures how commands are run.
 type Shell struct {
 	Path string   // the shell
-	Env  []string // all there is, TERM aside
+	Env  []string // complete, except TERM
 	Dir  string   // where commands start
 }
 
-// Kinds of packets of the shell protocol, shell_protocol.h: a byte, then the
-// length, a little-endian word.
+// Packet types of the shell protocol, shell_protocol.h: a byte, then the length, a
+// little-endian word.
 const (
 	packetStdin      = 0
 	packetStdout     = 1
@@ -35,8 +35,8 @@ const (
 	packetWindow     = 5
 )
 
-// serve runs a command, or a shell when it is empty. The options stand between
-// "shell," and the colon: v2, TERM=…, raw or pty.
+// serve runs a command, or a shell if it is empty. The options are between "shell," and
+// the colon: v2, TERM=..., raw or pty.
 func (sh Shell) serve(s *stream, options []string, command string, log func(string, ...any)) {
 	if err := sh.run(s, options, command); err != nil {
 		log("adbd: shell %q: %v", command, err)
@@ -67,15 +67,16 @@ func (sh Shell) run(s *stream, options []string, command string) error {
 	return c.carry()
 }
 
-// child is a command with its two ends, as adbd has them: a pseudo terminal, or a
-// socket for standard input and output and, with the protocol, one for standard error.
+// child is a command with its channels, as in adbd: a pseudo terminal, or a socket for
+// standard input and output. With the protocol, there is also a socket for standard
+// error.
 type child struct {
 	s             *stream
 	cmd           *exec.Cmd
 	protocol, pty bool
 	io, stderr    *os.File
 
-	mu sync.Mutex // of what goes to the stream: a packet at a time
+	mu sync.Mutex // for the stream: one packet at a time
 }
 
 func (c *child) start() error {
@@ -112,8 +113,8 @@ func (c *child) start() error {
 	return c.cmd.Start()
 }
 
-// carry moves bytes until the command's outputs are closed or the stream is, and
-// then reports its end. Without the stream the shell gets SIGHUP, its children do not.
+// carry moves bytes until the command's outputs or the stream are closed, then reports
+// the end. If the stream is closed, the shell gets SIGHUP, but its children do not.
 func (c *child) carry() error {
 	var outputs sync.WaitGroup
 	outputs.Go(func() { c.output(packetStdout, c.io) })
@@ -127,7 +128,7 @@ func (c *child) carry() error {
 		close(ended)
 	}()
 	gone := c.s.done
-	if !c.protocol { // then the command has the connection itself, and sees its end: input
+	if !c.protocol { // then the command has the connection itself, and sees its end
 		gone = nil
 	}
 	select {
@@ -149,7 +150,7 @@ func (c *child) carry() error {
 		status = 0x80 | int(ws.Signal())
 	}
 	if c.protocol {
-		_ = c.packet(packetExit, []byte{byte(status)}) // there may be nobody any more
+		_ = c.packet(packetExit, []byte{byte(status)}) // the peer may have disconnected
 	}
 	return nil
 }
@@ -165,7 +166,7 @@ func (c *child) packet(kind byte, data []byte) error {
 	return err
 }
 
-// output passes on what the command writes. A terminal's end is EIO.
+// output sends the command's output. The end of a terminal is EIO.
 func (c *child) output(kind byte, from io.Reader) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -176,10 +177,10 @@ func (c *child) output(kind byte, from io.Reader) {
 	}
 }
 
-// input passes on what the computer sends, until it ends.
+// input forwards the computer's input until it ends.
 func (c *child) input() {
 	if !c.protocol {
-		_, _ = io.Copy(c.io, c.s) // the end, whichever
+		_, _ = io.Copy(c.io, c.s) // whichever side ends
 		c.io.Close()
 		return
 	}
@@ -195,7 +196,7 @@ func (c *child) input() {
 		switch head[0] {
 		case packetStdin:
 			if _, err := c.io.Write(data); err != nil {
-				continue // it does not read any more; its output still counts
+				continue // it no longer reads, but its output still counts
 			}
 		case packetCloseStdin:
 			if !c.pty { // a terminal cannot close one direction
@@ -227,7 +228,7 @@ func socketpair() (ours, theirs *os.File, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// Only ours: what is not blocking for one is not for who inherits it.
+	// Only our end: O_NONBLOCK would also apply to processes that inherit the other.
 	if err := unix.SetNonblock(fds[0], true); err != nil {
 		return nil, nil, err
 	}

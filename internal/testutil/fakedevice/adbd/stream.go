@@ -8,16 +8,16 @@ import (
 	"sync"
 )
 
-// stream is one service's connection: at most one message is under way in each
-// direction, the next may follow its OKAY.
+// stream is the connection of one service: at most one message is in flight in each
+// direction; the next may follow the OKAY.
 type stream struct {
 	t        *transport
 	id, peer uint32
 
-	arrived chan []byte   // the one message that was not read yet
-	rest    []byte        // of the message that is being read
-	okay    chan struct{} // the right to send one
-	done    chan struct{} // closed: the stream is no more
+	arrived chan []byte   // the message that was not read yet
+	rest    []byte        // rest of the message being read
+	okay    chan struct{} // permission to send one
+	done    chan struct{} // closed: the stream has ended
 	once    sync.Once
 }
 
@@ -39,20 +39,20 @@ func (s *stream) received(data []byte) error {
 func (s *stream) acknowledged() {
 	select {
 	case s.okay <- struct{}{}:
-	default: // nothing was under way: the OKAY of an OPEN of ours would be such
+	default: // nothing was in flight: the OKAY for an OPEN of ours
 	}
 }
 
 // gone ends the stream on this side.
 func (s *stream) gone() { s.once.Do(func() { close(s.done) }) }
 
-// Read gives what came. What arrived before the peer's CLSE is still read.
+// Read returns received data, including data that arrived before the peer's CLSE.
 func (s *stream) Read(p []byte) (int, error) {
 	if len(s.rest) == 0 {
 		select {
 		case s.rest = <-s.arrived:
 		case <-s.done:
-			select { // both may be so
+			select { // both may be ready
 			case s.rest = <-s.arrived:
 			default:
 				return 0, io.EOF
@@ -67,7 +67,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Write returns when all but the last message was acknowledged.
+// Write returns when all messages but the last were acknowledged.
 func (s *stream) Write(p []byte) (int, error) {
 	sent := 0
 	for sent < len(p) {
@@ -85,7 +85,7 @@ func (s *stream) Write(p []byte) (int, error) {
 	return sent, nil
 }
 
-// Close says that nothing more comes, once.
+// Close ends the stream, once.
 func (s *stream) Close() error {
 	s.t.forget(s)
 	var err error

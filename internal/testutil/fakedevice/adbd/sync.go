@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// serveSync answers file requests, SYNC.TXT: four letters, a little-endian word,
-// and, in a request, as many bytes of a path. STA2 and LST2 are of adb 1.0.39.
+// serveSync answers file requests, SYNC.TXT: four letters, a little-endian word and, in a
+// request, a path of that many bytes. STA2 and LST2 exist since adb 1.0.39.
 func serveSync(s *stream) {
 	f := &syncer{r: bufio.NewReaderSize(s, 128<<10), w: s}
 	for {
@@ -52,7 +52,7 @@ func serveSync(s *stream) {
 
 const syncChunk = 64 << 10 // of DATA, SYNC_DATA_MAX
 
-// syncer has methods whose errors are the stream's: what a file lacks is a FAIL.
+// syncer's methods return only errors of the stream; problems of a file are sent as FAIL.
 type syncer struct {
 	r *bufio.Reader
 	w io.Writer
@@ -86,20 +86,20 @@ func (f *syncer) fail(text string) error {
 	return f.reply("FAIL", uint32(len(text)), text)
 }
 
-// why is the errno's text, as adbd appends it to what it was doing.
+// why is the errno's text, which adbd appends to the failed action.
 func why(doing string, err error) string {
 	var errno unix.Errno
 	if !errors.As(err, &errno) {
 		return doing + ": " + err.Error()
 	}
-	text := errno.Error() // Go has small letters, the C library capitals
+	text := errno.Error() // Go uses lower case, the C library capitals
 	return doing + ": " + strings.ToUpper(text[:1]) + text[1:]
 }
 
 func (f *syncer) stat1(path string) error {
 	var st unix.Stat_t
 	if unix.Lstat(path, &st) != nil {
-		st = unix.Stat_t{} // zeros stand for an error
+		st = unix.Stat_t{} // zeros mean an error
 	}
 	return f.reply("STAT", st.Mode, uint32(st.Size), uint32(st.Mtim.Sec))
 }
@@ -120,11 +120,11 @@ func (f *syncer) stat2(id, path string) error {
 }
 
 func (f *syncer) list(path string) error {
-	entries, _ := os.ReadDir(path) // none: an empty list
+	entries, _ := os.ReadDir(path) // on error: an empty list
 	for _, name := range append([]string{".", ".."}, names(entries)...) {
 		var st unix.Stat_t
 		if unix.Lstat(filepath.Join(path, name), &st) != nil {
-			continue // gone meanwhile
+			continue // removed meanwhile
 		}
 		if err := f.reply("DENT", st.Mode, uint32(st.Size), uint32(st.Mtim.Sec), uint32(len(name)), name); err != nil {
 			return err
@@ -165,14 +165,14 @@ func (f *syncer) recv(path string) error {
 	}
 }
 
-// send takes a file: "PATH,MODE", then DATA, and DONE with the time of its last
-// change. What went wrong is said at once; the rest is read and dropped, for the
-// computer looks only when it has sent it all.
+// send receives a file: "PATH,MODE", then DATA, and DONE with its modification time. An
+// error is reported at once; the rest is read and dropped, because the computer checks
+// only when it has sent everything.
 func (f *syncer) send(spec string) error {
 	i := strings.LastIndexByte(spec, ',')
 	mode, err := strconv.ParseUint(spec[i+1:], 0, 32)
 	if i < 0 || err != nil {
-		return f.fail("missing , in ID_SEND") // then nothing that follows can be understood
+		return f.fail("missing , in ID_SEND") // what follows cannot be parsed then
 	}
 	path := spec[:i]
 	failed := ""
@@ -227,7 +227,7 @@ func (f *syncer) send(spec string) error {
 	}
 }
 
-// sink is a file, or a symbolic link, that is being sent.
+// sink is a file, or a symbolic link, being received.
 type sink struct {
 	path string
 	file *os.File // nil: a link
@@ -235,7 +235,7 @@ type sink struct {
 }
 
 func create(path string, mode uint32) (sink, error) {
-	_ = os.Remove(path) // as adbd does; what is in the way is an error of the next call's
+	_ = os.Remove(path) // as adbd does; the next call reports an obstacle
 	if mode&unix.S_IFMT == unix.S_IFLNK {
 		return sink{path: path}, nil
 	}
@@ -255,7 +255,7 @@ func (k *sink) write(data []byte) error {
 func (k *sink) drop() {
 	if k.file != nil {
 		k.file.Close()
-		_ = os.Remove(k.path) // half a file
+		_ = os.Remove(k.path) // partial file
 	}
 }
 

@@ -9,12 +9,12 @@ import (
 	"sync"
 )
 
-// A Server is a device's adbd.
+// A Server is the adbd of a device.
 type Server struct {
 	Banner       string // "device::ro.product.name=…;features=…"
 	Shell        Shell
-	Unauthorized bool                             // nobody at the device says that this computer may
-	Log          func(format string, args ...any) // what a peer did wrong
+	Unauthorized bool                             // no user has accepted this computer's key
+	Log          func(format string, args ...any) // errors of a peer
 }
 
 // Serve accepts computers until the listener is closed.
@@ -33,13 +33,13 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 }
 
-// transport is one computer's connection.
+// transport is the connection of one computer.
 type transport struct {
 	server *Server
 	conn   net.Conn
 
-	writing sync.Mutex // a message at a time
-	max     int        // payload that the peer takes
+	writing sync.Mutex // one message at a time
+	max     int        // payload size that the peer accepts
 
 	mu      sync.Mutex
 	streams map[uint32]*stream // by our id
@@ -53,7 +53,7 @@ func (t *transport) send(m message) error {
 	return err
 }
 
-// serve reads until the connection ends. All streams end with it.
+// serve reads until the connection ends, which ends all streams.
 func (t *transport) serve() error {
 	defer func() {
 		t.conn.Close()
@@ -73,8 +73,8 @@ func (t *transport) serve() error {
 		}
 		switch {
 		case t.server.Unauthorized && (m.cmd == cmdConnect || m.cmd == cmdAuth):
-			// Each signature is of a key that we do not know; a public key is for
-			// somebody at the screen to accept, and nobody does.
+			// Each signature is from an unknown key. A public key must be
+			// accepted on the screen, and nobody does.
 			const publicKey = 3
 			if m.cmd == cmdAuth && m.arg0 == publicKey {
 				continue
@@ -118,7 +118,7 @@ func (t *transport) handle(m message) error {
 	return nil
 }
 
-// open starts a service for a stream.
+// open starts the service of a stream.
 func (t *transport) open(m message) error {
 	name := string(bytes.TrimRight(m.data, "\x00"))
 	serve, err := t.server.service(name)

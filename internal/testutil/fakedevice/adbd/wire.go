@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package adbd is the device's side of adb, for tests: the transport over TCP, its
-// streams, the sync and shell services. It follows packages/modules/adb of the
-// Android Open Source Project: protocol.txt, SERVICES.TXT, SYNC.TXT and
-// shell_protocol.h there are the source of the numbers and of what an end means.
+// Package adbd implements the device's side of adb, for tests: the transport over TCP,
+// its streams, the sync and shell services. It follows packages/modules/adb of the
+// Android Open Source Project: its protocol.txt, SERVICES.TXT, SYNC.TXT and
+// shell_protocol.h define the numbers and how streams end.
 package adbd
 
 import (
@@ -13,7 +13,7 @@ import (
 	"io"
 )
 
-// Commands of a message, four letters in the order of the bytes (protocol.txt).
+// Commands of a message: four letters in byte order (protocol.txt).
 const (
 	cmdConnect = 0x4e584e43 // CNXN: version, max payload, banner
 	cmdAuth    = 0x48545541 // AUTH: kind, 0, token, signature or key
@@ -24,13 +24,13 @@ const (
 )
 
 const (
-	version    = 0x01000001 // from this one on nobody looks at checksums
-	maxPayload = 1 << 20    // of a message, either way
-	authToken  = 1          // kind of AUTH: the device's question
+	version    = 0x01000001 // checksums are ignored since this version
+	maxPayload = 1 << 20    // per message, in both directions
+	authToken  = 1          // kind of AUTH: the device's challenge
 )
 
-// message is what goes over the transport. The header is six little-endian words:
-// command, two arguments, length, checksum, command with all bits turned.
+// message is a message of the transport. The header has six little-endian words: command,
+// two arguments, length, checksum, inverted command.
 type message struct {
 	cmd, arg0, arg1 uint32
 	data            []byte
@@ -63,7 +63,7 @@ func readMessage(r io.Reader) (message, error) {
 	return m, err
 }
 
-// bytes is the message with its header, and with a checksum for a peer that wants it.
+// bytes encodes the message with its header, and with a checksum for peers that need it.
 func (m message) bytes() []byte {
 	b := make([]byte, 24, 24+len(m.data))
 	sum := uint32(0)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package image furnishes a mount namespace as a phone's: a read-only root with
-// /system, a shell of busybox's, properties, and nothing that can be written to but
-// /data/local/tmp. No HOME, no /tmp, no /dev/shm, no /run, no C library at a place
-// of its own. The paths, modes and users are Android's: system/core/rootdir and
-// private/android_filesystem_config.h of the Android Open Source Project.
+// Package image makes the root file system of a phone in a mount namespace: a read-only
+// root with /system, a busybox shell, properties, and only /data/local/tmp writable.
+// There is no HOME, /tmp, /dev/shm or /run, and no C library. The paths, modes and users
+// are those of Android: system/core/rootdir and private/android_filesystem_config.h of
+// the Android Open Source Project.
 package image
 
 import (
@@ -26,26 +26,26 @@ const (
 	readproc = 3009
 )
 
-// Groups are what a shell of adb's is in besides its own: input, log, adb,
-// sdcard_rw, net_bt_admin, net_bt, inet, net_bw_stats, readproc, uhid.
+// Groups are the supplementary groups of a shell of adb: input, log, adb, sdcard_rw,
+// net_bt_admin, net_bt, inet, net_bw_stats, readproc, uhid.
 var Groups = []uint32{1004, 1007, 1011, 1015, 3001, 3002, 3003, 3006, readproc, 3011}
 
-// Env is the environment of adbd and what it starts.
+// Env is the environment of adbd and its children.
 var Env = []string{"PATH=/system/bin", "ANDROID_ROOT=/system", "ANDROID_DATA=/data"}
 
-// Image says what is on the device.
+// Image describes the content of the device.
 type Image struct {
-	At       string            // an empty folder to build it in; the namespace's
-	Busybox  string            // the program, static, of the device's architecture
-	Packages string            // a folder of unpacked packages, to be at Tree; "": none
-	Su       string            // "magisk" (su -c), "aosp" (su 0), "": there is none
-	Props    map[string]string // what getprop says
+	At       string            // an empty directory of the namespace to build it in
+	Busybox  string            // a static program for the device's architecture
+	Packages string            // a directory of unpacked packages, mounted at Tree; "": none
+	Su       string            // "magisk" (su -c), "aosp" (su 0), "": none
+	Props    map[string]string // for getprop
 	Programs map[string]string // further scripts in /system/bin
 	Storage  int64             // bytes of /data; 0: 512 MB
 }
 
-// Tree is where Image.Packages is. Programs there find their loader and libraries because /lib,
-// /lib64 and /usr, of which no phone has any, are links to it.
+// Tree is the path of Image.Packages. Programs there find their loader and libraries
+// because /lib, /lib64 and /usr, which real phones do not have, are links to it.
 const Tree = "/data/local/tmp/debian"
 
 const properties = "/dev/__properties__"
@@ -111,7 +111,7 @@ func (im Image) mounts() error {
 	return nil
 }
 
-// devices are Android's: its tun is not in /dev/net (ueventd.rc).
+// devices makes Android's devices: its tun is not in /dev/net (ueventd.rc).
 func (im Image) devices() error {
 	for _, d := range []struct {
 		name         string
@@ -216,10 +216,10 @@ func (im Image) system() error {
 	return os.WriteFile(im.path("/system/etc/hosts"), []byte("127.0.0.1 localhost\n::1 ip6-localhost\n"), 0o644)
 }
 
-// SuStyle is the file in which the device's su finds whose it is.
+// SuStyle is the file that tells the device's su which kind it is.
 const SuStyle = "/system/etc/su"
 
-// data makes the one folder that a shell may write to.
+// data makes the only directory that a shell may write to.
 func (im Image) data() error {
 	if err := own(im.path("/data"), 0o771, system, system); err != nil {
 		return err
@@ -256,8 +256,8 @@ func (im Image) data() error {
 	return nil
 }
 
-// change makes it the root: by chroot(2), so that the kernel refuses a new user
-// namespace, as a phone's, which was built without them, does.
+// change makes the image the root with chroot(2). The kernel then refuses a new user
+// namespace, like that of a phone, which is built without them.
 func (im Image) change() error {
 	if err := unix.Chroot(im.At); err != nil {
 		return fmt.Errorf("entering %s: %w", im.At, err)
@@ -275,10 +275,10 @@ func own(path string, mode os.FileMode, uid, gid int) error {
 	if err := os.Chown(path, uid, gid); err != nil {
 		return err
 	}
-	return os.Chmod(path, mode) // after chown(2), which takes set-user-ID away
+	return os.Chmod(path, mode) // after chown(2), which clears set-user-ID
 }
 
-// writeFile is os.WriteFile whatever the umask.
+// writeFile is like os.WriteFile but ignores the umask.
 func writeFile(path string, data []byte, mode os.FileMode) error {
 	if err := os.WriteFile(path, data, mode); err != nil {
 		return err
@@ -286,9 +286,9 @@ func writeFile(path string, data []byte, mode os.FileMode) error {
 	return os.Chmod(path, mode)
 }
 
-// withoutSu takes its own su out of Debian's busybox: its shell prefers what it has
-// itself to what PATH has, so it would never call the device's. The names are one
-// sorted table; those that follow stay where they are.
+// withoutSu removes su from Debian's busybox: its shell prefers its own applets to PATH
+// and would never call the device's su. The names are one sorted table, so the names
+// after it keep their places.
 func withoutSu(busybox []byte) ([]byte, error) {
 	was, is := []byte("\x00su\x00sulogin\x00"), []byte("\x00sul\x00sulogi\x00")
 	if bytes.Count(busybox, was) != 1 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Phone is a device behind adb, for tests: the first process of a pid, mount, ipc
-// and uts namespace that its caller made, in the network namespace that is the
-// device's. It furnishes the namespace, starts adbd as the user shell and waits for
-// what ends. Called su, it is the device's su.
+// Phone is an emulated device behind adb, for tests. It is the first process of pid,
+// mount, ipc and uts namespaces that its caller has made, and uses the device's network
+// namespace. It sets up the file system, starts adbd as the user shell, and reaps
+// processes. Called as su, it is the device's su.
 package main
 
 import (
@@ -22,16 +22,16 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil/fakedevice/image"
 )
 
-// config is what the tests say, as JSON in the only argument.
+// config is the configuration from the tests, as JSON in the only argument.
 type config struct {
 	Image        image.Image
 	Banner       string
 	Listen       string
 	Unauthorized bool
-	Linux32      bool // uname says that the machine has 32 bits
+	Linux32      bool // uname reports a 32-bit machine
 }
 
-// The main thread's children have what it has: namespaces, a personality.
+// Children inherit namespaces and personality of the main thread.
 func init() { runtime.LockOSThread() }
 
 func main() {
@@ -56,7 +56,7 @@ func parse(text string) (c config, err error) {
 	return c, json.Unmarshal([]byte(text), &c)
 }
 
-// boot is init: nothing else reaps what a shell leaves behind.
+// boot is init: only init can reap what a shell leaves behind.
 func boot(text string) error {
 	c, err := parse(text)
 	if err != nil {
@@ -110,6 +110,6 @@ func serve(text string) error {
 		Unauthorized: c.Unauthorized,
 		Log:          func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) },
 	}
-	fmt.Println("listening") // the tests wait for that
+	fmt.Println("listening") // the tests wait for this line
 	return s.Serve(l)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/lklrun/lklrun/internal/testutil/fakedevice/image"
 )
 
-// su becomes root and executes a command, as the device's kind of su has it:
+// su becomes root and executes a command, with the syntax of the device's su:
 //
 //	magisk   su [-] [USER] [-c COMMAND]
 //	aosp     su [USER [PROGRAM ARG…]]      (system/extras/su: no option at all)
