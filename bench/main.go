@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench measures the stacks against the host's own kernel: scenarios in
-// namespaces, all variants in turns within one run, medians with their spread.
+// Command bench compares the stacks with the host's own kernel. It runs scenarios in
+// namespaces, with all variants in turns within one run, and reports medians with their
+// spread.
 //
-// It makes network namespaces for the traffic, inside namespaces of its own
-// that end with it, and needs root for that.
+// It makes network namespaces for the traffic, inside namespaces of its own that end with
+// it, which requires root.
 package main
 
 import (
@@ -35,7 +36,7 @@ func main() {
 	switch {
 	case err == nil:
 	case errors.As(err, &exit):
-		os.Exit(max(exit.ExitCode(), 1)) // it has said why
+		os.Exit(max(exit.ExitCode(), 1)) // it has printed the error
 	case errors.As(err, &u):
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(2)
@@ -45,22 +46,22 @@ func main() {
 	}
 }
 
-// A usageError is one of the command line.
+// A usageError is a mistake in the command line.
 type usageError struct{ error }
 
-// An insideError is the end of the process that is inside.
+// An insideError is the failure of the process inside.
 type insideError struct{ *exec.ExitError }
 
-// insideEnv says that the process is the one in namespaces of its own.
+// insideEnv marks the process that runs in namespaces of its own.
 const insideEnv = "LKLRUN_BENCH_INSIDE"
 
-// forms are how much is measured.
+// forms are the forms by name.
 var forms = map[string]lab.Form{
 	"quick": {Name: "quick", Rounds: 3, Length: 250 * time.Millisecond, Count: 2000},
 	"full":  {Name: "full", Rounds: 5, Length: 500 * time.Millisecond, Count: 8000, Full: true},
 }
 
-// options are the command line's.
+// options are the options of the command line.
 type options struct {
 	form    lab.Form
 	only    *regexp.Regexp
@@ -77,7 +78,7 @@ type options struct {
 
 func parse(args []string) (*options, error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
-	f.SetOutput(io.Discard) // an error is one line, main's
+	f.SetOutput(io.Discard) // main prints errors, in one line
 	var o options
 	form := f.String("form", "quick", "`quick` (five minutes) or full")
 	rounds := f.Int("rounds", 0, "how often each `N` is measured; the median counts; 0: as often as the form has it")
@@ -128,7 +129,7 @@ func parse(args []string) (*options, error) {
 		if path == "" {
 			continue
 		}
-		if _, err := os.Stat(path); err != nil { // now, not after five minutes
+		if _, err := os.Stat(path); err != nil { // check now, not after five minutes
 			return nil, usageError{err}
 		}
 	}
@@ -181,7 +182,7 @@ func run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// finish adds what another run has measured, and gives it all out.
+// finish adds the results of another run, and writes everything.
 func (o *options) finish(set *table.Set) error {
 	if o.with != "" {
 		other, err := readSet(o.with)
@@ -189,16 +190,15 @@ func (o *options) finish(set *table.Set) error {
 			return err
 		}
 		if err := set.Join(other); err != nil {
-			// What this run has measured shall not be lost for that.
+			// Keep the results of this run despite the error.
 			return errors.Join(fmt.Errorf("-with %s: %w", o.with, err), o.write(set, scenario.All()))
 		}
 	}
 	return o.write(set, scenario.All())
 }
 
-// inside runs this program again in namespaces that take everything with them
-// when it ends, however it ends (unshare(1), --kill-child), and with a control
-// group for its CPU time.
+// inside runs this program again in namespaces that end with it, however it ends
+// (unshare(1), --kill-child), and with a control group for its CPU time.
 func inside(ctx context.Context, args []string) error {
 	exe, err := os.Executable()
 	if err != nil {
@@ -209,7 +209,7 @@ func inside(ctx context.Context, args []string) error {
 	cmd := exec.CommandContext(ctx, "unshare", line...)
 	cmd.Env = append(os.Environ(), insideEnv+"=1", lab.AccountEnv+"="+group)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // to end the scenario; after WaitDelay it is killed
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // ends the scenario; after WaitDelay it is killed
 	cmd.WaitDelay = 20 * time.Second
 	threads, stop := context.WithCancel(ctx)
 	go func() {

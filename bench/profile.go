@@ -19,27 +19,27 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// What is profiled: what takes part in a target that is missed, or in any.
+// What to profile: everything in a missed target, or in any target.
 const (
 	profileMissed = "missed"
 	profileAll    = "all"
 )
 
-// profileLimit is what one of them may take, with its measurement.
+// profileLimit is the time limit of one profile, with its measurement.
 const profileLimit = 25 * time.Second
 
-// profileSeconds is where a run says how long all of them took.
+// profileSeconds is the key for the total time of all profiles.
 const profileSeconds = "profiles"
 
-// profileForm is what one turn under perf is like: long enough for a thousand
-// samples of each CPU.
+// profileForm is the form of one turn under perf: long enough for a thousand samples of
+// each CPU.
 func profileForm(f lab.Form) lab.Form {
 	f.Rounds, f.Length, f.Count = 1, time.Second, 20000
 	return f
 }
 
-// profiles takes profiles of a scenario that was measured: of each side of its
-// targets a turn more, under perf. What fails is a note.
+// profiles profiles a scenario that was measured: one more turn, under perf, for each
+// side of its targets. Failures become notes.
 func (o *options) profiles(ctx context.Context, l *lab.Lab, s scenario.Scenario, set *table.Set, say func(string, ...any)) {
 	wanted := o.profiled(set, s.Targets)
 	if len(wanted) == 0 || ctx.Err() != nil {
@@ -75,7 +75,7 @@ func (o *options) profiles(ctx context.Context, l *lab.Lab, s scenario.Scenario,
 			return
 		case errors.Is(err, lab.ErrNoPerf):
 			note("what is missed", err)
-			o.profileOf = "" // one line says it
+			o.profileOf = "" // a single line reports it
 			return
 		case err != nil:
 			note(m.Key.String(), err)
@@ -85,8 +85,8 @@ func (o *options) profiles(ctx context.Context, l *lab.Lab, s scenario.Scenario,
 	}
 }
 
-// profiled are the keys to take profiles of, for a scenario's targets: both
-// sides, where the CPU time of what they do is known.
+// profiled are the keys to profile for a scenario's targets: both sides, if the CPU time
+// of their operations is known.
 func (o *options) profiled(set *table.Set, targets []table.Target) map[string]bool {
 	wanted := map[string]bool{}
 	for _, t := range targets {
@@ -102,7 +102,7 @@ func (o *options) profiled(set *table.Set, targets []table.Target) map[string]bo
 	return wanted
 }
 
-// profile takes one.
+// profile makes one profile.
 func (o *options) profile(ctx context.Context, l *lab.Lab, m scenario.Measure) (*table.Profile, error) {
 	ctx, cancel := context.WithTimeout(ctx, profileLimit)
 	defer cancel()
@@ -125,7 +125,7 @@ func (o *options) profile(ctx context.Context, l *lab.Lab, m scenario.Measure) (
 	return profile.Of(m.Key, sample, root, perf.Full(), runtime.NumCPU())
 }
 
-// keepStacks leaves the stacks beside the run's other files.
+// keepStacks saves the stacks beside the run's other files.
 func (o *options) keepStacks(k table.Key, root *flame.Node) error {
 	path := filepath.Join(o.out, "profiles", strings.ReplaceAll(k.String(), "/", ",")+".folded")
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// scenarios are those that were chosen, in their order.
+// scenarios are the chosen scenarios, in order.
 func (o *options) scenarios() ([]scenario.Scenario, error) {
 	var chosen []scenario.Scenario
 	for _, s := range scenario.All() {
@@ -33,7 +33,7 @@ func (o *options) scenarios() ([]scenario.Scenario, error) {
 	return chosen, nil
 }
 
-// list prints the scenarios with the seconds they may take.
+// list prints the scenarios with their time limits in seconds.
 func list(w io.Writer, chosen []scenario.Scenario) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "scenario\tseeds\tquick\tfull\twhat")
@@ -51,7 +51,7 @@ func list(w io.Writer, chosen []scenario.Scenario) {
 	_ = tw.Flush() // to a terminal
 }
 
-// measure measures the scenarios, one after the other.
+// measure measures the scenarios, one after another.
 func measure(ctx context.Context, root string, o *options, chosen []scenario.Scenario) (*table.Set, error) {
 	account, err := lab.EnterGroup(os.Getenv(lab.AccountEnv))
 	if err != nil {
@@ -82,9 +82,9 @@ func measure(ctx context.Context, root string, o *options, chosen []scenario.Sce
 	return set, nil
 }
 
-// one measures a scenario: its measures in turns, round by round, so that
-// whatever else the machine does meets all variants alike. What fails is noted,
-// and what comes after it is measured all the same.
+// one measures a scenario. Its measures run in turns, round by round, so that other load
+// of the machine affects all variants alike. A failure is noted, and the rest is still
+// measured.
 func one(ctx context.Context, l *lab.Lab, s scenario.Scenario, set *table.Set, say func(string, ...any)) error {
 	defer l.Close()
 	say("setting up")
@@ -92,7 +92,7 @@ func one(ctx context.Context, l *lab.Lab, s scenario.Scenario, set *table.Set, s
 		if !errors.Is(err, scenario.ErrSkip) {
 			set.Failed = append(set.Failed, what)
 		}
-		// The page is for others: no paths of this machine.
+		// The page is published: no paths of this machine.
 		set.Notes = append(set.Notes, strings.ReplaceAll(fmt.Sprintf("%s: %v", what, err), l.Root+"/", ""))
 	}
 	measures, err := s.Build(ctx, l)
@@ -132,7 +132,7 @@ func one(ctx context.Context, l *lab.Lab, s scenario.Scenario, set *table.Set, s
 	return nil
 }
 
-// progress writes one line over the last one, "" removes it; only to a terminal.
+// progress replaces the current line, "" removes it; only on a terminal.
 func progress(format string, args ...any) {
 	if !term.IsTerminal(int(os.Stderr.Fd())) {
 		return

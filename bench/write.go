@@ -15,7 +15,7 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// write gives out what was measured, in every form that is wanted.
+// write writes the results in every requested form.
 func (o *options) write(set *table.Set, chosen []scenario.Scenario) error {
 	var text bytes.Buffer
 	var targets []table.Target
@@ -73,7 +73,7 @@ func (o *options) write(set *table.Set, chosen []scenario.Scenario) error {
 	return nil
 }
 
-// page writes the documentation: all scenarios, those too that were not measured.
+// page writes the documentation for all scenarios, including those not measured.
 func page(dir string, set *table.Set) error {
 	var sections []report.Section
 	for _, s := range scenario.All() {
@@ -91,7 +91,7 @@ func page(dir string, set *table.Set) error {
 	return create(filepath.Join(dir, "benchmarks.md"), func(w io.Writer) error { return report.Markdown(w, set, sections, report.Reasons) })
 }
 
-// compare names what fell behind recorded ratios.
+// compare lists ratios that fell below recorded ones.
 func compare(w io.Writer, path string, set *table.Set) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -115,7 +115,7 @@ func compare(w io.Writer, path string, set *table.Set) error {
 	return nil
 }
 
-// extra are the tables of a scenario's own.
+// extra are the scenario's own tables.
 func extra(s scenario.Scenario, set *table.Set) []report.Table {
 	if s.Tables == nil || len(set.Keys(s.Name)) == 0 {
 		return nil
@@ -123,7 +123,7 @@ func extra(s scenario.Scenario, set *table.Set) []report.Table {
 	return s.Tables(set)
 }
 
-// create writes a file, and its folder when there is none.
+// create writes a file, and makes its directory if needed.
 func create(path string, write func(io.Writer) error) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

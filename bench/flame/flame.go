@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flame makes flame graphs of what `perf script` prints: a static SVG in
-// which a frame's width is its share of the samples, callers below callees. The
-// pointer on a frame tells its name and share.
+// Package flame makes flame graphs from the output of `perf script`: a static SVG in
+// which a frame's width is its share of the samples, with callers below callees. A
+// tooltip shows a frame's name and share.
 package flame
 
 import (
@@ -17,24 +17,24 @@ import (
 	"strings"
 )
 
-// A Frame is a function and the file it is in.
+// A Frame is a function and its file.
 type Frame struct{ Name, File string }
 
-// A Node is a frame with all that was called from it.
+// A Node is a frame with all frames called from it.
 type Node struct {
 	Frame
 	Count    int
 	children map[Frame]*Node
 }
 
-// Children are a node's, by name.
+// Children are the children of a node, by name.
 func (n *Node) Children() []*Node {
 	return slices.SortedFunc(maps.Values(n.children), func(a, b *Node) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.File, b.File))
 	})
 }
 
-// add counts one sample, its frames from the outermost to the innermost.
+// add counts one sample, with frames from the outermost to the innermost.
 func (n *Node) add(stack []Frame, count int) {
 	n.Count += count
 	for _, f := range stack {
@@ -51,22 +51,22 @@ func (n *Node) add(stack []Frame, count int) {
 	}
 }
 
-// Kernel is the file of the host's kernel.
+// Kernel is the file name for the host's kernel.
 const Kernel = "kernel"
 
-// Nobody is who has no number where perf ran: a CPU that is idle, and all that is
-// outside of its namespace of process numbers, whose names perf mixes up.
+// Nobody is the name for an idle CPU and for processes without a pid in perf's namespace,
+// whose names perf mixes up.
 const Nobody = "swapper"
 
-// Read reads what `perf script` prints: for each sample a line that begins with
-// the program's name, lines of an address, a symbol and a file in brackets, the
-// innermost first, and an empty one. The first frames are the programs.
+// Read reads the output of `perf script`. A sample is a line that begins with the
+// program's name, lines with an address, a symbol and a file in brackets, the innermost
+// first, and an empty line. The first frames are the programs.
 func Read(r io.Reader) (*Node, error) {
 	return readBy(r, func(f Frame) Frame { return Frame{Name: f.Name} })
 }
 
-// ReadThreads reads the same; the first frames are the threads: the program's
-// name, and as its file the thread's number.
+// ReadThreads reads the same. The first frames are the threads: the program's name, with
+// the thread's number as its file.
 func ReadThreads(r io.Reader) (*Node, error) {
 	return readBy(r, func(f Frame) Frame { return f })
 }
@@ -103,7 +103,7 @@ func readBy(r io.Reader, first func(Frame) Frame) (*Node, error) {
 	return root, in.Err()
 }
 
-// thread takes a program's name and a thread's number from "NAME TID TIME: …".
+// thread parses a program's name and a thread's number from "NAME TID TIME: …".
 func thread(words []string) Frame {
 	at := slices.IndexFunc(words, func(w string) bool { return strings.HasSuffix(w, ":") })
 	switch {
@@ -115,7 +115,7 @@ func thread(words []string) Frame {
 	return Frame{Name: words[0], File: words[at-1]}
 }
 
-// frame reads "  ADDRESS SYMBOL+0xOFFSET (FILE)"; nothing is known of some.
+// frame parses "  ADDRESS SYMBOL+0xOFFSET (FILE)"; some frames are unknown.
 func frame(line string) (Frame, bool) {
 	line = strings.TrimSpace(line)
 	_, rest, ok := strings.Cut(line, " ")
@@ -135,15 +135,15 @@ func frame(line string) (Frame, bool) {
 	}
 	if name == "[unknown]" {
 		if file == "[unknown]" {
-			return Frame{}, false // an address that is none
+			return Frame{}, false // not an address
 		}
 		name = "?"
 	}
 	return Frame{Name: name, File: file}, true
 }
 
-// WriteFolded writes stacks as the usual tools do: frames from the outermost to
-// the innermost, with their file, and a count.
+// WriteFolded writes stacks in the usual folded format: frames from the outermost to the
+// innermost, with their files, and a count.
 func (n *Node) WriteFolded(w io.Writer) error {
 	var walk func(n *Node, prefix string) error
 	walk = func(n *Node, prefix string) error {
@@ -163,7 +163,7 @@ func (n *Node) WriteFolded(w io.Writer) error {
 	return walk(n, "")
 }
 
-// text is a frame without the signs that part them.
+// text is a frame without the format's separators.
 func (f Frame) text() string {
 	clean := strings.NewReplacer(";", ",", " ", "_", "`", "'").Replace
 	if f.File == "" {
@@ -172,7 +172,7 @@ func (f Frame) text() string {
 	return clean(f.File) + "`" + clean(f.Name)
 }
 
-// ReadFolded reads that.
+// ReadFolded reads this format.
 func ReadFolded(r io.Reader) (*Node, error) {
 	root := &Node{Frame: Frame{Name: "all"}}
 	in := bufio.NewScanner(r)

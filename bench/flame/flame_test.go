@@ -60,7 +60,7 @@ func TestFold(t *testing.T) {
 	}
 }
 
-// TestNobody: whoever is outside has whatever name perf saw last.
+// TestNobody: processes outside the namespace have any name that perf saw last.
 func TestNobody(t *testing.T) {
 	n, err := ReadThreads(strings.NewReader("cc1     0  2697.1:    1001001 cpu-clock: \n\tffffffff821f5127 do_idle+0xd7 ([kernel.kallsyms])\n\n" +
 		"a b    12  2697.1:    1001001 cpu-clock: \n\t1 f+0x1 (/bin/x)\n"))

@@ -27,13 +27,13 @@ func (g Graph) Caption() string { return g.Title }
 const (
 	width     = 1200.0
 	rowHeight = 15.0
-	letter    = 6.3 // the width of one, at most
-	narrowest = 1.0 // of a frame that is drawn
+	letter    = 6.3 // maximum width of a letter
+	narrowest = 1.0 // minimum width of a frame that is drawn
 	margin    = 8.0
 	headLine  = 20.0
 )
 
-// legend is whose code has which hue, in the order of the legend.
+// legend assigns hues to code, in the order of the legend.
 var legend = []struct {
 	what string
 	is   func(file string) bool
@@ -47,7 +47,8 @@ var legend = []struct {
 	{"the program and its libraries", func(string) bool { return true }, 55},
 }
 
-// fill is a frame's colour: the hue says whose it is, the rest tells neighbours apart.
+// fill is a frame's colour: the hue shows its component, the rest distinguishes
+// neighbours.
 func (f Frame) fill() string {
 	if f.File == "" {
 		return "hsl(0,0%,82%)"
@@ -62,7 +63,7 @@ func (f Frame) fill() string {
 	return ""
 }
 
-// WriteSVG draws it.
+// WriteSVG draws the graph.
 func (g Graph) WriteSVG(w io.Writer) error {
 	total := max(g.Root.Count, 1)
 	scale := (width - 2*margin) / float64(total)
@@ -109,7 +110,7 @@ func (g Graph) WriteSVG(w io.Writer) error {
 	return out.Flush()
 }
 
-// depth is how many rows are drawn.
+// depth is the number of rows drawn.
 func depth(n *Node, scale float64) int {
 	if float64(n.Count)*scale < narrowest {
 		return 0
@@ -123,6 +124,6 @@ func depth(n *Node, scale float64) int {
 
 func escape(s string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(s)) // a strings.Builder takes everything
+	_ = xml.EscapeText(&b, []byte(s)) // a strings.Builder never fails
 	return b.String()
 }

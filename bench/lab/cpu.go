@@ -13,21 +13,21 @@ import (
 	"time"
 )
 
-// An Account tells the CPU time of everything the benchmarks run: the clients,
-// the servers, lklrun and lklhost, and what the kernel does for them while they
-// run. It is one control group, or all of the machine where there is none.
+// An Account measures the CPU time of everything that the benchmarks run: clients,
+// servers, lklrun and lklhost, and the kernel's work for them while they run. It is a
+// control group, or the whole machine if there is no control group.
 //
-// Whoever is measured has the same file as descriptor 3 (native/bench.h).
+// Measured programs have the same file as descriptor 3 (native/bench.h).
 type Account struct {
-	What string // in words, for the report
+	What string // description for the report
 	file *os.File
 }
 
-// AccountEnv carries the group's folder to the process inside it.
+// AccountEnv passes the group's directory to the process inside it.
 const AccountEnv = "LKLRUN_BENCH_CGROUP"
 
-// MakeGroup makes a control group for a run, "" when that cannot be; remove it
-// when no process of the run is left.
+// MakeGroup makes a control group for a run, "" if that is not possible. Remove it when
+// no process of the run is left.
 func MakeGroup() string {
 	name := "lklrun-bench-" + strconv.Itoa(os.Getpid())
 	for _, root := range []string{"/sys/fs/cgroup/cpuacct", "/sys/fs/cgroup"} {
@@ -40,15 +40,15 @@ func MakeGroup() string {
 				return dir
 			}
 		}
-		_ = os.Remove(dir) // a group that accounts nothing, or a folder
+		_ = os.Remove(dir) // a group without accounting, or a directory
 	}
 	return ""
 }
 
-// EnterGroup moves this process into the group, and returns its account.
+// EnterGroup moves this process into the group, and returns the group's account.
 func EnterGroup(dir string) (*Account, error) {
 	if dir != "" {
-		// 0 is the writer, whatever its number is outside.
+		// 0 means the writing process, whatever its pid is outside.
 		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte("0"), 0); err != nil {
 			return nil, fmt.Errorf("entering the control group: %w", err)
 		}
@@ -65,7 +65,7 @@ func EnterGroup(dir string) (*Account, error) {
 	return &Account{What: "/proc/stat: all that the machine did, in steps of 10 ms, for no control group could be made", file: file}, nil
 }
 
-// Seconds is how much CPU time has been used.
+// Seconds is the CPU time used so far.
 func (a *Account) Seconds() float64 {
 	b := make([]byte, 512)
 	n, err := a.file.ReadAt(b, 0)
@@ -75,7 +75,7 @@ func (a *Account) Seconds() float64 {
 	return parseAccount(b[:n])
 }
 
-// parseAccount reads any of the three files.
+// parseAccount parses any of the three files.
 func parseAccount(b []byte) float64 {
 	words := strings.Fields(string(b[:max(0, bytes.IndexByte(b, '\n'))]))
 	switch {

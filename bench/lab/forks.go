@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel's process events connector, include/uapi/linux/cn_proc.h and
-// connector.h: struct nlmsghdr, struct cn_msg of 20 bytes, struct proc_event, which
-// begins with what has happened.
+// The kernel's process events connector, include/uapi/linux/cn_proc.h and connector.h:
+// struct nlmsghdr, struct cn_msg of 20 bytes, and struct proc_event, which begins with
+// the event type.
 const (
 	procEvents = 1 // CN_IDX_PROC, CN_VAL_PROC, and the multicast group
 	listen     = 1 // PROC_CN_MCAST_LISTEN
@@ -24,11 +24,10 @@ const (
 	headers    = unix.SizeofNlMsghdr + 20
 )
 
-// forks hears of new processes and threads, also those of the kernel itself.
+// forks receives events of new processes and threads, including kernel threads.
 type forks struct{ nl *netlink.Conn }
 
-// hearForks begins to listen. It takes root's rights in the machine's first process
-// namespace.
+// hearForks starts to listen. It needs root in the machine's initial pid namespace.
 func hearForks() (*forks, error) {
 	nl, err := netlink.Dial(unix.NETLINK_CONNECTOR, &netlink.Config{Groups: procEvents})
 	if err != nil {
@@ -36,7 +35,7 @@ func hearForks() (*forks, error) {
 	}
 	f := &forks{nl}
 	program, err := bpf.Assemble([]bpf.Instruction{
-		bpf.LoadAbsolute{Off: headers, Size: 4}, // as if it were big endian
+		bpf.LoadAbsolute{Off: headers, Size: 4}, // loaded as if big endian
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, forked)), SkipFalse: 1},
 		bpf.RetConstant{Val: 1 << 16},
 		bpf.RetConstant{Val: 0},
@@ -47,7 +46,7 @@ func hearForks() (*forks, error) {
 	if err == nil {
 		order := binary.NativeEndian.AppendUint32(nil, procEvents)
 		order = binary.NativeEndian.AppendUint32(order, procEvents)
-		order = append(order, make([]byte, 8)...) // no sequence
+		order = append(order, make([]byte, 8)...) // no sequence number
 		order = binary.NativeEndian.AppendUint16(order, 4)
 		order = binary.NativeEndian.AppendUint16(order, 0)
 		order = binary.NativeEndian.AppendUint32(order, listen)
@@ -62,8 +61,9 @@ func hearForks() (*forks, error) {
 
 func (f *forks) close() { _ = f.nl.Close() } // nothing is lost
 
-// next waits for at least one, and until none has come for a moment: a thread of the
-// kernel's has its name then. False: ctx is done, or nothing is heard any more.
+// next waits for at least one event, and until none has come for a moment, because a new
+// kernel thread gets its name late. It returns false if ctx is done or the connection has
+// failed.
 func (f *forks) next(ctx context.Context) bool {
 	defer context.AfterFunc(ctx, f.close)()
 	if err := f.nl.SetReadDeadline(time.Time{}); err != nil {

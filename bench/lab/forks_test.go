@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// What begins is heard of, and the end of the wait as well.
+// New processes are reported, and so is the end of the wait.
 func TestForks(t *testing.T) {
 	f, err := hearForks()
 	if err != nil {
@@ -27,7 +27,7 @@ func TestForks(t *testing.T) {
 	ctx, cancel = context.WithCancel(ctx)
 	ended := make(chan bool)
 	go func() {
-		for f.next(ctx) { // others begin processes as well
+		for f.next(ctx) { // other programs start processes too
 		}
 		close(ended)
 	}()

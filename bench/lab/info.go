@@ -16,7 +16,7 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// Info is what the run says of itself: machine, kernel, commit and date.
+// Info describes the run: machine, kernel, commit and date.
 func (l *Lab) Info(ctx context.Context) (table.Info, error) {
 	i := table.Info{
 		Date: time.Now().UTC().Format(time.RFC3339), Form: l.Form.Name, CPUs: runtime.NumCPU(), Seconds: map[string]float64{},
@@ -36,14 +36,14 @@ func (l *Lab) Info(ctx context.Context) (table.Info, error) {
 		return i, err
 	}
 	i.Kernel = "Linux " + unix.ByteSliceToString(u.Release[:])
-	// An archive has no commit; one that has changed since is told as such.
+	// An archive has no commit; a modified tree is marked.
 	if out, err := l.Output(ctx, "git", "-C", l.Root, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"); err == nil {
 		i.Commit = strings.TrimSpace(out)
 	}
 	return i, nil
 }
 
-// field is the rest of a file's first line that begins with a word.
+// field returns the rest of the first line of a file that begins with a word.
 func field(path, begins string) string {
 	f, err := os.Open(path)
 	if err != nil {

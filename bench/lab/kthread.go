@@ -14,19 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// placeEnv tells the placement of whoever is measured, to TapThreads.
+// placeEnv passes the placement of the measured programs to TapThreads.
 const placeEnv = "LKLRUN_BENCH_PLACEMENT"
 
-// tapThread is how the host calls a thread that reads a tap of a Wire's.
+// tapThread is the host's name for a thread that reads a tap of a Wire.
 const tapThread = "napi/tap"
 
-// TapThreads takes the host's threads that read taps (internal/hostnet/threaded.go)
-// into the account until ctx ends, each as soon as it is there, and pins it as the
-// placement says: to the one CPU, or to the peer's, whose work it does. They are
-// no children of the benchmarks' and not in their process namespace, so this runs
-// outside. It sleeps until something has begun, which is rare while something is
-// measured: to look every few milliseconds took a percent of a CPU and more. The
-// error says that no thread is taken.
+// TapThreads adds the host's kernel threads that read taps (internal/hostnet/threaded.go)
+// to the account until ctx ends, each as soon as it exists. It pins them as the placement
+// says: to the single CPU, or to the peer's, whose work they do. They are neither
+// children of the benchmarks nor in their pid namespace, so this runs outside. It sleeps
+// until a process starts, which is rare during a measurement: polling every few
+// milliseconds took more than a percent of a CPU. An error means that no thread is
+// accounted.
 func TapThreads(ctx context.Context, group string) error {
 	news, err := hearForks()
 	if err != nil {
@@ -35,7 +35,7 @@ func TapThreads(ctx context.Context, group string) error {
 	defer news.close()
 	seen := map[string]bool{}
 	for news.next(ctx) {
-		all, err := os.ReadFile("/proc/2/task/2/children") // kthreadd's
+		all, err := os.ReadFile("/proc/2/task/2/children") // the children of kthreadd
 		if err != nil {
 			return err
 		}
@@ -54,10 +54,10 @@ func TapThreads(ctx context.Context, group string) error {
 	return nil
 }
 
-// takeThread does what TapThreads says; a thread may end at any moment.
+// takeThread does this for one thread, which may end at any moment.
 func takeThread(group, pid string) {
 	if group == "" {
-		return // the account is all of the machine's
+		return // the account covers the whole machine
 	}
 	_ = os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(pid), 0)
 	cpu, pinned := map[Placement]int{OneCPU: 0, TwoCPUs: 1}[placementIn(group)]
@@ -70,7 +70,7 @@ func takeThread(group, pid string) {
 	_ = unix.SchedSetaffinity(n, &set)
 }
 
-// placementIn finds the placement among the processes of the group.
+// placementIn finds the placement of the processes in the group.
 func placementIn(group string) Placement {
 	procs, err := os.ReadFile(filepath.Join(group, "cgroup.procs"))
 	if err != nil {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lab makes what the benchmarks measure on: namespaces, wires, servers
-// and command lines. It is for Linux and wants root, and runs inside namespaces
-// of the benchmarks' own, which take everything with them.
+// Package lab sets up what the benchmarks need: namespaces, wires, servers and command
+// lines. It needs Linux and root, and runs inside namespaces of the benchmarks, which
+// clean up everything when they end.
 package lab
 
 import (
@@ -25,36 +25,36 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// Limits of what the lab waits for.
+// Time limits of the lab.
 const (
-	SetupLimit = 10 * time.Second // one command that sets something up
-	RunLimit   = 70 * time.Second // one measurement; lklbench has its own, 60 s
+	SetupLimit = 10 * time.Second // a set-up command
+	RunLimit   = 70 * time.Second // one measurement; lklbench has a limit of its own, 60 s
 )
 
-// A Form is how much is measured.
+// A Form is the extent of a run.
 type Form struct {
 	Name   string
 	Rounds int
 	Length time.Duration // of one bulk transfer
-	Count  int           // of round trips
+	Count  int           // round trips
 	Full   bool
 }
 
-// A Lab is where scenarios are built, one after the other.
+// A Lab builds one scenario after another.
 type Lab struct {
 	Root string // of the repository
 	Form Form
 
 	cpu      *Account
-	perf     *Perf // that records now, or nil
+	perf     *Perf // the current recording, or nil
 	cleanups []func()
 	mu       sync.Mutex
 	natives  map[string]string
-	stalls   int // of the old library
+	stalls   int // with the old library
 }
 
-// New makes a lab in the repository's folder: with a /run of its own, for the
-// names of namespaces and for run directories.
+// New makes a lab in the repository's directory, with its own /run for the names of
+// namespaces and for run directories.
 func New(ctx context.Context, root string, form Form, account *Account) (*Lab, error) {
 	l := &Lab{Root: root, Form: form, cpu: account, natives: map[string]string{}}
 	if err := unix.Mount("tmpfs", "/run", "tmpfs", 0, "mode=755"); err != nil {
@@ -69,7 +69,7 @@ func New(ctx context.Context, root string, form Form, account *Account) (*Lab, e
 	return l, nil
 }
 
-// Cleanup has f run when the scenario is over, the last one first.
+// Cleanup calls f at the end of the scenario, the last one first.
 func (l *Lab) Cleanup(f func()) { l.cleanups = append(l.cleanups, f) }
 
 // Close ends a scenario.
@@ -80,7 +80,7 @@ func (l *Lab) Close() {
 	l.cleanups = nil
 }
 
-// Native builds bench/native/NAME.c, once, and returns the program's path.
+// Native builds bench/native/NAME.c once and returns the program's path.
 func (l *Lab) Native(ctx context.Context, name string, flags ...string) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,16 +103,16 @@ func (l *Lab) Native(ctx context.Context, name string, flags ...string) (string,
 // Bench is the path of lklbench.
 func (l *Lab) Bench() string { return filepath.Join(l.Root, "build", "bench", "lklbench") }
 
-// Bin is a program of the project's.
+// Bin is the path of a program of the project.
 func (l *Lab) Bin(name string) string { return filepath.Join(l.Root, "bin", name) }
 
 // Milliseconds is the length of one bulk transfer, for lklbench.
 func (l *Lab) Milliseconds() string { return strconv.FormatInt(l.Form.Length.Milliseconds(), 10) }
 
-// Count is how many round trips are made, for lklbench.
+// Count is the number of round trips, for lklbench.
 func (l *Lab) Count() string { return strconv.Itoa(l.Form.Count) }
 
-// Run runs commands that set something up, each a line that is split at spaces.
+// Run runs set-up commands, each a line that is split at spaces.
 func (l *Lab) Run(ctx context.Context, lines ...string) error {
 	for _, line := range lines {
 		if _, err := l.output(ctx, SetupLimit, strings.Fields(line)); err != nil {
@@ -122,7 +122,7 @@ func (l *Lab) Run(ctx context.Context, lines ...string) error {
 	return nil
 }
 
-// Output runs a command within a limit and returns what it printed.
+// Output runs a command with a time limit and returns its output.
 func (l *Lab) Output(ctx context.Context, argv ...string) (string, error) {
 	return l.output(ctx, RunLimit, argv)
 }
@@ -142,7 +142,8 @@ func (l *Lab) output(ctx context.Context, limit time.Duration, argv []string) (s
 	return out.String(), nil
 }
 
-// command is one whose descriptor 3 tells CPU time, in a process group of its own.
+// command returns a command with the account as descriptor 3, in a process group of its
+// own.
 func (l *Lab) command(ctx context.Context, argv []string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -157,11 +158,11 @@ func (l *Lab) command(ctx context.Context, argv []string) *exec.Cmd {
 	return cmd
 }
 
-// stallsMost is how often a measurement that the old library spoils is begun.
+// stallsMost limits how often a measurement with the old library is repeated.
 const stallsMost = 4
 
-// stalled says whether it was the old library that stood still (its kernel does
-// so now and then) until the measurement's own limit, and counts that.
+// stalled reports whether the old library has stalled until the measurement's own limit,
+// which its kernel does now and then. It counts the stalls.
 func (l *Lab) stalled(argv []string, err error) bool {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || !slices.Contains(argv, l.liblkl(LKL49)) {
@@ -175,15 +176,14 @@ func (l *Lab) stalled(argv []string, err error) bool {
 	return true
 }
 
-// Stalls is how often a measurement of the old library was begun again since
-// this was last asked.
+// Stalls is the number of repeated measurements with the old library since the last call.
 func (l *Lab) Stalls() int {
 	n := l.stalls
 	l.stalls = 0
 	return n
 }
 
-// Sample runs a command that prints values with their units.
+// Sample runs a command that prints values with units.
 func (l *Lab) Sample(ctx context.Context, argv ...string) (table.Sample, error) {
 	out, err := l.Output(ctx, argv...)
 	for i := 1; i < stallsMost && l.stalled(argv, err); i++ {
@@ -204,7 +204,7 @@ func (l *Lab) Sample(ctx context.Context, argv ...string) (table.Sample, error) 
 	return s, nil
 }
 
-// ParseSample reads pairs of a value and its unit.
+// ParseSample parses pairs of a value and its unit.
 func ParseSample(text string) (table.Sample, error) {
 	words := strings.Fields(text)
 	if len(words) == 0 || len(words)%2 != 0 {
@@ -221,7 +221,7 @@ func ParseSample(text string) (table.Sample, error) {
 	return s, nil
 }
 
-// CPU is how many seconds of CPU time all processes of the benchmarks have used.
+// CPU is the CPU time in seconds used by all processes of the benchmarks.
 func (l *Lab) CPU() float64 {
 	if l.cpu == nil {
 		return 0
@@ -229,7 +229,7 @@ func (l *Lab) CPU() float64 {
 	return l.cpu.Seconds()
 }
 
-// A Proc is a process in the background.
+// A Proc is a background process.
 type Proc struct {
 	cmd  *exec.Cmd
 	done chan struct{}
@@ -238,36 +238,36 @@ type Proc struct {
 	once sync.Once
 }
 
-// Write collects what it prints.
+// Write collects its output.
 func (p *Proc) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.out.Write(b)
 }
 
-// Lines is what it has printed so far.
+// Lines is its output so far.
 func (p *Proc) Lines() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return strings.Split(strings.TrimRight(p.out.String(), "\n"), "\n")
 }
 
-// PID is the process's number.
+// PID is its process ID.
 func (p *Proc) PID() int { return p.cmd.Process.Pid }
 
 // Done is closed when it has ended.
 func (p *Proc) Done() <-chan struct{} { return p.done }
 
-// Stop ends it: politely, and a few seconds later not.
+// Stop sends SIGTERM, and SIGKILL a few seconds later.
 func (p *Proc) Stop() {
 	p.once.Do(func() {
 		pid := p.cmd.Process.Pid
-		_ = syscall.Kill(-pid, syscall.SIGTERM) // may be gone
+		_ = syscall.Kill(-pid, syscall.SIGTERM) // it may have ended
 		select {
 		case <-p.done:
 		case <-time.After(SetupLimit / 2):
 		}
-		_ = syscall.Kill(-pid, syscall.SIGKILL) // its children too
+		_ = syscall.Kill(-pid, syscall.SIGKILL) // including its children
 		<-p.done
 	})
 }
@@ -287,7 +287,7 @@ func (l *Lab) Start(ctx context.Context, argv ...string) (*Proc, error) {
 	return p, nil
 }
 
-// Until waits for a condition, looking again and again.
+// Until polls a condition until it holds.
 func (l *Lab) Until(ctx context.Context, what string, cond func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, SetupLimit)
 	defer cancel()
@@ -306,7 +306,7 @@ func (l *Lab) Until(ctx context.Context, what string, cond func() (bool, error))
 	}
 }
 
-// WaitListen waits until somebody listens on a TCP port of a namespace.
+// WaitListen waits until a TCP port of a namespace is listening.
 func (l *Lab) WaitListen(ctx context.Context, netns, port string) error {
 	return l.Until(ctx, "a server on port "+port, func() (bool, error) {
 		out, err := l.Output(ctx, "ip", "netns", "exec", netns, "ss", "-Hnlt", "( sport = :"+port+" )")

@@ -19,32 +19,32 @@ import (
 	"github.com/lklrun/lklrun/bench/flame"
 )
 
-// profileHertz is how often a CPU is looked at: a prime number, so that it does
-// not keep step with what happens a hundred or a thousand times a second.
+// profileHertz is the sampling rate per CPU. It is a prime number, so that it does not
+// coincide with periodic events.
 const profileHertz = 1999
 
-// ErrNoPerf is wrapped by an error that will be that of the next profile, too.
+// ErrNoPerf is wrapped by an error that every later profile would return, too.
 var ErrNoPerf = errors.New("perf does not record here")
 
-// windowEnv has whoever is measured say, by CLOCK_MONOTONIC, from when to when
-// its CPU time counts (native/bench.h), in these units.
+// windowEnv lets measured programs report the interval, in CLOCK_MONOTONIC, in which
+// their CPU time counts (native/bench.h), in these units.
 const (
 	windowEnv   = "LKLRUN_BENCH_WINDOW"
 	windowBegin = "begin-s"
 	windowEnd   = "end-s"
 )
 
-// A Perf is a recording of what all CPUs do.
+// A Perf is a recording of all CPUs.
 type Perf struct {
 	l          *Lab
 	dir        string
 	proc       *Proc
-	begin, end float64 // of what is measured, seconds of CLOCK_MONOTONIC
+	begin, end float64 // the measured interval, seconds of CLOCK_MONOTONIC
 }
 
-// Perf begins to record what all CPUs do, with call graphs; Close it. Its limits
-// are those of perf(1)'s event cpu-clock: what runs with interrupts off is found
-// where it allows them again, and stacks of code without frame pointers end early.
+// Perf starts to record all CPUs with call graphs; the caller closes it. It has the
+// limits of perf(1)'s event cpu-clock: code with interrupts off is attributed to the
+// place that enables them, and stacks of code without frame pointers end early.
 func (l *Lab) Perf(ctx context.Context) (*Perf, error) {
 	if _, err := exec.LookPath("perf"); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoPerf, err)
@@ -64,7 +64,7 @@ func (l *Lab) Perf(ctx context.Context) (*Perf, error) {
 	return p, nil
 }
 
-// start returns when perf has answered, which it does when it records.
+// start returns when perf has answered, which means that it is recording.
 func (p *Perf) start(ctx context.Context) error {
 	var ends [2]*os.File
 	for i, name := range []string{"ctl", "ack"} {
@@ -79,7 +79,7 @@ func (p *Perf) start(ctx context.Context) error {
 		ends[i] = f
 	}
 	var err error
-	// -N, -B: nothing is left in a home directory, and nothing is read at the end.
+	// -N, -B: leave nothing in the home directory, and read nothing at the end.
 	if p.proc, err = p.l.Start(ctx, "perf", "record", "-q", "-N", "-B", "-e", "cpu-clock", "-F", strconv.Itoa(profileHertz), "-a", "-g", "-k", "CLOCK_MONOTONIC",
 		"-o", p.path("data"), "--control", "fifo:"+p.path("ctl")+","+p.path("ack")); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (p *Perf) start(ctx context.Context) error {
 	}
 	answered := make(chan error, 1)
 	go func() {
-		_ = ends[1].SetReadDeadline(time.Now().Add(SetupLimit)) // a fifo has deadlines
+		_ = ends[1].SetReadDeadline(time.Now().Add(SetupLimit)) // a FIFO supports deadlines
 		_, err := io.ReadFull(ends[1], make([]byte, len("ack\n")))
 		answered <- err
 	}()
@@ -106,8 +106,8 @@ func (p *Perf) start(ctx context.Context) error {
 
 func (p *Perf) path(name string) string { return filepath.Join(p.dir, name) }
 
-// Window tells a recording, if there is one, from when to when something was
-// measured, in seconds of CLOCK_MONOTONIC. Of several the whole counts.
+// Window reports the interval of a measurement to the current recording, if any, in
+// seconds of CLOCK_MONOTONIC. Several intervals are joined.
 func (l *Lab) Window(begin, end float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,12 +122,11 @@ func (l *Lab) Window(begin, end float64) {
 // Now is CLOCK_MONOTONIC in seconds.
 func Now() float64 {
 	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail: the clock is there
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail: the clock exists
 	return float64(ts.Sec) + float64(ts.Nsec)/1e9
 }
 
-// Stacks ends the recording, and returns what it has of the time that was
-// measured, by threads.
+// Stacks ends the recording and returns the stacks of the measured interval, by thread.
 func (p *Perf) Stacks(ctx context.Context) (*flame.Node, error) {
 	p.stop()
 	if p.end <= p.begin {
@@ -137,7 +136,7 @@ func (p *Perf) Stacks(ctx context.Context) (*flame.Node, error) {
 	return p.l.PerfScript(ctx, p.path("data"), flame.ReadThreads, "--time", at(p.begin)+","+at(p.end))
 }
 
-// Full is how many samples a CPU gives that is never idle.
+// Full is the number of samples of a CPU that is never idle.
 func (p *Perf) Full() float64 { return (p.end - p.begin) * profileHertz }
 
 func (p *Perf) stop() {
@@ -152,10 +151,10 @@ func (p *Perf) stop() {
 // Close ends the recording and removes it.
 func (p *Perf) Close() {
 	p.stop()
-	_ = os.RemoveAll(p.dir) // under /tmp, and ours
+	_ = os.RemoveAll(p.dir) // in /tmp, and ours
 }
 
-// PerfScript reads the stacks of what perf has recorded, as read does it.
+// PerfScript reads the stacks of a recording with the function read.
 func (l *Lab) PerfScript(ctx context.Context, data string, read func(io.Reader) (*flame.Node, error), args ...string) (*flame.Node, error) {
 	out, err := l.Output(ctx, append([]string{"perf", "script", "-i", data, "--no-inline", "-F", "comm,tid,time,event,ip,sym,symoff,dso"}, args...)...)
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
-// A Variant is who does the networking.
+// A Variant is the implementation that does the networking.
 type Variant = string
 
-// The variants: the host's kernel, the library in the measuring process, the two
-// engines of lklrun, and the old library that this one takes after.
+// The variants: the host's kernel, the library in the measuring process, the two engines
+// of lklrun, and the old library that preceded this one.
 const (
 	Host      Variant = "host"
 	HostMPTCP Variant = "host+mptcp"
@@ -28,22 +28,22 @@ const (
 	LKL49     Variant = "lkl-4.9"
 )
 
-// A Placement is on which CPUs the two ends run.
+// A Placement assigns CPUs to the two ends.
 type Placement = string
 
-// The placements: where the scheduler will, all on CPU 0, or the measured side
-// on CPU 0 and its peer on CPU 1. lklrun and lklhost belong to the measured side.
+// The placements: left to the scheduler, all on CPU 0, or the measured side on CPU 0 and
+// its peer on CPU 1. lklrun and lklhost belong to the measured side.
 const (
 	Unpinned Placement = "unpinned"
 	OneCPU   Placement = "one-cpu"
 	TwoCPUs  Placement = "two-cpus"
 )
 
-// Placements are all of them.
+// Placements are all placements.
 var Placements = []Placement{Unpinned, OneCPU, TwoCPUs}
 
-// In is a command line in a namespace ("": this one), on the measured side's
-// CPUs of a placement or on its peer's.
+// In is a command line in a namespace ("": the current one), on the CPUs of the measured
+// side or of its peer.
 func (l *Lab) In(netns string, p Placement, peer bool, argv ...string) []string {
 	var line []string
 	if netns != "" {
@@ -61,9 +61,9 @@ func (l *Lab) In(netns string, p Placement, peer bool, argv ...string) []string 
 	return append(line, argv...)
 }
 
-// The congestion control of both ends: the same for all, Linux' own choice and the
-// stack's, or DefaultCC, each kernel's as its distribution has set it (which no
-// namespace can change).
+// The congestion control of both ends. It is the same for all, the default of Linux and
+// of the stack; or DefaultCC, the setting of each kernel's distribution, which no
+// namespace can change.
 const (
 	CC        = "cubic"
 	DefaultCC = "default"
@@ -73,17 +73,17 @@ const (
 type Run struct {
 	Variant   Variant
 	Placement Placement
-	Wire      *Wire    // nil: no device, in no namespace
-	Stack     string   // lklrun's; "": vanilla
-	Flags     []string // more flags of lklrun
-	Library   []string // more flags of lklbench for a library
-	Options   []string // more flags of lklbench, whoever does the networking
-	Paths     int      // how many of the wire's are used; 0: one
-	Prefix    []string // before the measured command
-	Client    string   // the measuring program, as Native gives it; "": lklbench
+	Wire      *Wire    // nil: no device and no namespace
+	Stack     string   // of lklrun; "": vanilla
+	Flags     []string // additional flags of lklrun
+	Library   []string // additional flags of lklbench for a library
+	Options   []string // additional flags of lklbench for all variants
+	Paths     int      // number of paths used; 0: one
+	Prefix    []string // words before the measured command
+	Client    string   // the measuring program, from Native; "": lklbench
 }
 
-// Has says whether a variant can be measured here.
+// Has reports whether a variant can be measured here.
 func (l *Lab) Has(v Variant) bool {
 	if v != LKL49 {
 		return true
@@ -92,7 +92,7 @@ func (l *Lab) Has(v Variant) bool {
 	return err == nil
 }
 
-// Variants are those of a list that are there.
+// Variants are the available variants of a list.
 func (l *Lab) Variants(list ...Variant) []Variant {
 	var have []Variant
 	for _, v := range list {
@@ -111,10 +111,10 @@ func (l *Lab) liblkl(v Variant) string {
 	return filepath.Join(l.Root, "bin", "stacks", stack, "liblkl.so")
 }
 
-// onHost says whether it is the host's kernel that does it.
+// onHost reports whether the host's kernel does the networking.
 func (r Run) onHost() bool { return r.Variant == Host || r.Variant == HostMPTCP }
 
-// Address is the server's on path 0, as the variant sees it.
+// Address is the server's address on path 0, as seen by the variant.
 func (w *Wire) Address(r Run) string {
 	if r.onHost() {
 		return "10.80.1.1"
@@ -122,7 +122,7 @@ func (w *Wire) Address(r Run) string {
 	return "10.79.1.1"
 }
 
-// Address6 is the server's IPv6 address there.
+// Address6 is its IPv6 address.
 func (w *Wire) Address6(r Run) string {
 	if r.onHost() {
 		return "fd80:1::1"
@@ -130,7 +130,7 @@ func (w *Wire) Address6(r Run) string {
 	return "fd79:1::1"
 }
 
-// netns is where the command starts.
+// netns is the namespace of the command.
 func (r Run) netns() string {
 	switch {
 	case r.Wire == nil:
@@ -141,7 +141,7 @@ func (r Run) netns() string {
 	return r.Wire.Server
 }
 
-// Program is the command line of any program on a variant; a library has none.
+// Program is the command line of any program on a variant, except a library.
 func (l *Lab) Program(r Run, argv ...string) []string {
 	line := append([]string(nil), r.Prefix...)
 	switch r.Variant {
@@ -178,7 +178,7 @@ func (r Run) paths() int {
 	return max(r.Paths, 1)
 }
 
-// ifSpec is lklrun's --if for a path.
+// ifSpec is lklrun's --if value for a path.
 func (w *Wire) ifSpec(i int) string {
 	s := fmt.Sprintf("tap:tap%d,ip=10.79.%d.2/24,ip6=fd79:%d::2/64", i, 1+i, 1+i)
 	if w.Options.Offloads != "" {
@@ -190,14 +190,14 @@ func (w *Wire) ifSpec(i int) string {
 	return s
 }
 
-// Command is the command line of lklbench with a verb that needs no server.
-// Its connections have CC unless the options say another.
+// Command is the command line of lklbench with a verb that needs no server. Its
+// connections use CC unless the options set another.
 func (l *Lab) Command(r Run, verb ...string) []string {
 	if r.Client == "" {
 		r.Options = append([]string{"--cc", CC}, r.Options...)
 	}
 	if r.Variant != Library && r.Variant != LKL49 {
-		if r.Variant == HostMPTCP { // lklbench asks for MPTCP itself
+		if r.Variant == HostMPTCP { // lklbench requests MPTCP itself
 			r.Variant, r.Options = Host, append([]string{"--mptcp", "1"}, r.Options...)
 		}
 		return l.Program(r, append(append([]string{l.client(r)}, r.Options...), verb...)...)
@@ -227,8 +227,8 @@ func (l *Lab) client(r Run) string {
 	return r.Client
 }
 
-// Lklbench is the command line of lklbench with a verb of a client: the server's
-// address and port come after the verb.
+// Lklbench is the command line of lklbench with a client's verb, followed by the server's
+// address and port.
 func (l *Lab) Lklbench(r Run, verb string, args ...string) []string {
 	port := r.Wire.Port(r.Placement)
 	if slices.Contains(r.Options, DefaultCC) {
@@ -237,8 +237,8 @@ func (l *Lab) Lklbench(r Run, verb string, args ...string) []string {
 	return l.Command(r, append([]string{verb, r.Wire.Address(r), port}, args...)...)
 }
 
-// StartLklrun starts a program of the background under an engine, as the run of
-// that name, and waits until its stack runs.
+// StartLklrun starts a background program under an engine, as a run with that name, and
+// waits until its stack runs.
 func (l *Lab) StartLklrun(ctx context.Context, r Run, name string, argv ...string) (*Proc, error) {
 	r.Flags = append([]string{"--name", name}, r.Flags...)
 	p, err := l.Start(ctx, l.Program(r, argv...)...)
@@ -252,7 +252,7 @@ func (l *Lab) StartLklrun(ctx context.Context, r Run, name string, argv ...strin
 	return p, conn.Close()
 }
 
-// Dial connects to a run's stack when it runs.
+// Dial connects to a run's stack once it runs.
 func (l *Lab) Dial(ctx context.Context, name string) (conn *stackconn.Conn, err error) {
 	err = l.Until(ctx, "lklrun "+name, func() (bool, error) {
 		c, err := stackconn.Dial(ctx, filepath.Join("/run/lklrun", name, "ctl.sock"))

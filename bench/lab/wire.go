@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-// A Wire is two namespaces, and paths between the server's and whoever is
-// measured: for path i
+// A Wire is two namespaces, and paths between the server's namespace and the measured
+// side. For path i:
 //
 //	namespace NAME-server                      namespace NAME-client
 //	10.79.(1+i).1 tapI ─ 10.79.(1+i).2 the stack
@@ -16,23 +16,23 @@ import (
 //
 // and the same with fd79:(1+i):: and fd80:(1+i)::.
 type Wire struct {
-	Server, Client string // the namespaces
+	Server, Client string // the names of the namespaces
 	Options        WireOptions
 	lab            *Lab
 	served         map[string]bool
 }
 
-// WireOptions say what a wire is like.
+// WireOptions are the properties of a wire.
 type WireOptions struct {
 	Name     string
 	Paths    int                       // 0: one
-	Offloads string                    // "off", or a mask of virtio's features for the stack's side; "": all
-	Shape    func(dev string) []string // more set-up lines for a device of the server's: "tc -n … qdisc add …"
-	MTU      int                       // 0: the device's own
-	MPTCP    bool                      // its servers take MPTCP, and TCP
+	Offloads string                    // "off", or a mask of virtio features for the stack's side; "": all
+	Shape    func(dev string) []string // further set-up lines for a device of the server: "tc -n … qdisc add …"
+	MTU      int                       // 0: the device's default
+	MPTCP    bool                      // its servers accept MPTCP and TCP
 }
 
-// Wire makes one; it ends with the scenario.
+// Wire makes a wire; it is removed at the end of the scenario.
 func (l *Lab) Wire(ctx context.Context, o WireOptions) (*Wire, error) {
 	o.Paths = max(o.Paths, 1)
 	w := &Wire{Server: o.Name + "-server", Client: o.Name + "-client", Options: o, lab: l, served: map[string]bool{}}
@@ -42,7 +42,7 @@ func (l *Lab) Wire(ctx context.Context, o WireOptions) (*Wire, error) {
 		add("ip netns add %s", ns)
 		add("ip -n %s link set lo up", ns)
 		add("ip netns exec %s sysctl -qw net.ipv6.conf.default.accept_dad=0 net.ipv6.conf.all.accept_dad=0 net.mptcp.enabled=1", ns)
-		l.Cleanup(func() { _ = l.Run(context.Background(), "ip netns del "+ns) }) // its devices with it
+		l.Cleanup(func() { _ = l.Run(context.Background(), "ip netns del "+ns) }) // including its devices
 	}
 	for i := range o.Paths {
 		add("ip -n %s tuntap add tap%d mode tap", w.Server, i)
@@ -72,18 +72,17 @@ func (l *Lab) Wire(ctx context.Context, o WireOptions) (*Wire, error) {
 	return w, l.Run(ctx, lines...)
 }
 
-// Port is that of the server that sits in a placement.
+// Port is the port of the server in a placement.
 func (w *Wire) Port(p Placement) string {
 	return map[Placement]string{Unpinned: "5001", OneCPU: "5002", TwoCPUs: "5003"}[p]
 }
 
-// defaultPort is that of the server there which leaves congestion control to the
-// host.
+// defaultPort is the port of the server that leaves congestion control to the host.
 func (w *Wire) defaultPort(p Placement) string {
 	return "1" + w.Port(p)
 }
 
-// Serve has the other end of every verb of lklbench listen, once for a placement.
+// Serve starts the other end for all verbs of lklbench, once for each placement.
 func (w *Wire) Serve(ctx context.Context, p Placement) error {
 	if w.served[p] {
 		return nil

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What every measuring program needs: to end with a line, the clock, and the
- * CPU time of all processes of the benchmarks, which bench/lab hands over as
- * descriptor 3. Programs report pairs of a value and its unit on stdout.
+ * Common code of the measuring programs: error messages, the clock, and the CPU
+ * time of all processes of the benchmarks, which bench/lab passes as descriptor
+ * 3. Programs print pairs of a value and its unit on stdout.
  */
 #ifndef BENCH_H
 #define BENCH_H
@@ -18,12 +18,12 @@
 
 #define CPU_FD	3
 
-/** cpu_asked - when CPU time was asked for last, CLOCK_MONOTONIC in seconds */
+/** cpu_asked - time of the last cpu_seconds() call, CLOCK_MONOTONIC in seconds */
 static double cpu_asked;
 
 /**
- * die - end with a line that says what was being done
- * @what: that
+ * die - print an error message and exit
+ * @what: what failed
  * @err: negative errno, or 0 for none
  */
 static inline void __attribute__((noreturn)) die(const char *what, long err)
@@ -47,9 +47,9 @@ static inline double now(void)
 }
 
 /**
- * cpu_seconds - CPU time of everything that takes part
+ * cpu_seconds - CPU time of all participating processes
  *
- * Return: seconds, negative when nobody accounts it
+ * Return: seconds, negative if unknown
  */
 static inline double cpu_seconds(void)
 {
@@ -73,10 +73,10 @@ static inline double cpu_seconds(void)
 }
 
 /**
- * report_cpu - print what something took, when it is known, and from when to
- * when that was, where bench/lab wants to know (LKLRUN_BENCH_WINDOW)
+ * report_cpu - print the CPU time of a measurement, if known, and its interval
+ * if bench/lab needs that (LKLRUN_BENCH_WINDOW)
  * @begin: cpu_seconds() before it
- * @factor: how much of the unit a second is
+ * @factor: units per second
  * @unit: such as cpu-s/GB
  */
 static inline void report_cpu(double begin, double factor, const char *unit)
@@ -90,15 +90,15 @@ static inline void report_cpu(double begin, double factor, const char *unit)
 }
 
 /**
- * serve_each - a process for each connection, for ever
+ * serve_each - serve each connection in a process of its own, for ever
  * @l: listening socket
- * @attend: serves one
- * @limit: seconds it has for that
+ * @attend: serves one connection
+ * @limit: time limit for that, in seconds
  */
 static inline void __attribute__((noreturn)) serve_each(int l, void (*attend)(int fd),
 							unsigned int limit)
 {
-	signal(SIGCHLD, SIG_IGN);	/* nobody waits for them */
+	signal(SIGCHLD, SIG_IGN);	/* reap them automatically */
 	for (;;) {
 		int fd = accept(l, NULL, NULL);
 

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * connbench: many connections at once, of which some are busy. The server is an
- * epoll loop on the host's kernel that gives every byte back; the client keeps
- * one byte on its way on each busy connection, on the host's kernel or, with the
- * options that lklbench has for that, on a stack library in this process.
+ * connbench: many simultaneous connections, some of them busy. The server is an
+ * epoll loop on the host's kernel that echoes every byte. The client keeps one
+ * byte in flight on each busy connection. It runs on the host's kernel or, with
+ * lklbench's options for that, on a stack library in this process.
  *
  *	connbench [--cc NAME] serve ADDR PORT
  *	connbench [OPTION VALUE]... load ADDR PORT IDLE BUSY MILLISECONDS
- *		memory that the connections take, round trips of the busy ones
+ *		memory of the connections, round trips of the busy ones
  *	connbench small CMD...
- *		executes a command whose memory comes in small pages only, so
- *		that what it takes shows (huge ones are there before they are used)
+ *		executes a command with memory in small pages only, so that its
+ *		use shows (huge pages are allocated before they are used)
  *	connbench [OPTION VALUE]... churn ADDR PORT MILLISECONDS
- *		connections one after the other: made, a byte there and back, reset
+ *		connections one after another: connect, a byte there and back, reset
  *
- * Idle connections are made first and stay silent but for one byte each, which
- * says that the server has accepted them. What they take is the machine's: of
- * both ends, in kernels and processes.
+ * Idle connections are made first. They exchange a single byte, which shows
+ * that the server has accepted them. Their memory is that of the whole machine:
+ * of both ends, in kernels and processes.
  */
 #define _GNU_SOURCE
 #include <netinet/in.h>
@@ -31,12 +31,12 @@
 #include "kernel.h"
 
 #define EVENTS		256	/* fetched at once */
-#define LIMIT_S		60	/* of a client, by SIGALRM */
+#define LIMIT_S		60	/* time limit of a client, by SIGALRM */
 #define WAIT_MS		5000	/* for a byte */
-#define FILES		65536	/* where we may raise the limit */
+#define FILES		65536	/* if we may raise the limit */
 #define SAMPLES_MAX	(1 << 22)
 
-static const char *cc;	/* congestion control of the connections; NULL: the kernel's */
+static const char *cc;	/* congestion control of the connections; NULL: the kernel's default */
 
 /** now_ns - CLOCK_MONOTONIC */
 static uint64_t now_ns(void)
@@ -47,7 +47,7 @@ static uint64_t now_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/** address - a socket address from words of the command line */
+/** address - make a socket address from words of the command line */
 static struct sockaddr_in address(const char *ip, const char *port)
 {
 	struct sockaddr_in sin = {
@@ -60,7 +60,7 @@ static struct sockaddr_in address(const char *ip, const char *port)
 	return sin;
 }
 
-/** all_files - as many descriptors as we may have */
+/** all_files - raise the limit of descriptors to the maximum */
 static void all_files(void)
 {
 	struct rlimit lim = { FILES, FILES };
@@ -74,7 +74,7 @@ static void all_files(void)
 		die("RLIMIT_NOFILE", -errno);
 }
 
-/** memory_kb - what processes and the host's kernel use of the machine */
+/** memory_kb - memory of the machine used by processes and the host's kernel */
 static double memory_kb(void)
 {
 	static const char *const parts[] = {
@@ -95,7 +95,7 @@ static double memory_kb(void)
 	return sum;
 }
 
-/** accept_all - take what waits at the listener */
+/** accept_all - accept all waiting connections */
 static void accept_all(int ep, int l)
 {
 	struct epoll_event ev = { .events = EPOLLIN };
@@ -111,7 +111,7 @@ static void accept_all(int ep, int l)
 		die("accept", -errno);
 }
 
-/** echo - give back what there is, or close */
+/** echo - echo available data, or close */
 static void echo(int fd)
 {
 	char buf[4096];
@@ -123,7 +123,7 @@ static void echo(int fd)
 		close(fd);
 }
 
-/** serve - the echo, for ever */
+/** serve - run the echo server, for ever */
 static void __attribute__((noreturn)) serve(const struct sockaddr_in *sin)
 {
 	struct epoll_event ev[EVENTS];
@@ -159,10 +159,10 @@ static void __attribute__((noreturn)) serve(const struct sockaddr_in *sin)
 	}
 }
 
-/** dial - a connection, up to the first byte's way back */
+/** dial - connect, and exchange the first byte */
 static long dial(const struct sockaddr_in *sin)
 {
-	struct linger hard = { 1, 0 };	/* a reset: leaves nothing behind */
+	struct linger hard = { 1, 0 };	/* a RST, which leaves nothing behind */
 	long fd, ret;
 	int one = 1;
 	char byte = 0;
@@ -199,7 +199,7 @@ static int by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/** table - room for @n items */
+/** table - allocate @n items */
 static void *table(size_t n, size_t size)
 {
 	void *p = calloc(n, size);
@@ -209,7 +209,7 @@ static void *table(size_t n, size_t size)
 	return p;
 }
 
-/** put - one byte into a connection, and when */
+/** put - send one byte, and record the time */
 static void put(long fd, uint64_t *when)
 {
 	long ret = sys(SYS_write, fd, (long)"", 1);
@@ -219,7 +219,7 @@ static void put(long fd, uint64_t *when)
 	*when = now_ns();
 }
 
-/** trips - @n connections, a byte on its way on each; prints what they did */
+/** trips - exchange single bytes on @n connections; prints the results */
 static void trips(const long *fds, long n, long ms)
 {
 	uint32_t *took = table(SAMPLES_MAX, sizeof(*took));
@@ -262,13 +262,13 @@ static void trips(const long *fds, long n, long ms)
 	printf("%.1f µs-p50\n%.1f µs-p99\n", took[count / 2] / 1e3, took[count * 99 / 100] / 1e3);
 }
 
-/** load - @idle silent connections and @busy ones */
+/** load - make @idle silent connections and @busy ones */
 static void load(const struct sockaddr_in *sin, long idle, long busy, long ms)
 {
 	long *fds = table((size_t)(idle + busy) + 1, sizeof(*fds)), i;
 	double memory;
 
-	sys(SYS_close, dial(sin));	/* what the first one takes is not theirs */
+	sys(SYS_close, dial(sin));	/* the cost of the first connection does not count */
 	memory = memory_kb();
 	for (i = 0; i < idle; i++)
 		fds[i] = dial(sin);
@@ -282,7 +282,7 @@ static void load(const struct sockaddr_in *sin, long idle, long busy, long ms)
 		sys(SYS_close, fds[i]);
 }
 
-/** churn - one connection after the other */
+/** churn - make one connection after another */
 static void churn(const struct sockaddr_in *sin, long ms)
 {
 	uint64_t begin = now_ns(), end = begin + (uint64_t)ms * 1000000, at;

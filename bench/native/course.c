@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * course: how a transfer goes, counted where it arrives.
+ * course: throughput of a transfer over time, measured by the receiver.
  *
  *	course serve ADDR PORT                    host only: the other end
  *	course [OPTION VALUE]... send ADDR PORT SECONDS
- *		sends for so long, and prints the Gbit/s that the other end read in
+ *		sends for that time, and prints the Gbit/s that the other end read in
  *		each tenth of a second since it accepted the connection; and CPU
  *		time for each gigabyte
  *
- * --cc NAME is the connection's congestion control; the other options are those
- * of a library, see kernel.h.
+ * --cc NAME sets the connection's congestion control; the other options are
+ * those of a library, see kernel.h.
  *
- * A client begins with its seconds. When they are over the server answers with
- * its counts, and reads on until the client is gone: what is still under way
- * then need not arrive.
+ * A client first sends the number of seconds. After that time the server
+ * answers with its counts, and reads until the client closes: data still in
+ * flight then need not arrive.
  */
 #define _GNU_SOURCE
 #include <netinet/in.h>
@@ -24,13 +24,13 @@
 
 #include "kernel.h"
 
-#define LIMIT_S	60		/* the whole program's, by SIGALRM */
-#define TICKS	10		/* of a second */
+#define LIMIT_S	60		/* of the whole program, by SIGALRM */
+#define TICKS	10		/* per second */
 
 static char buf[128 * 1024];
 
 /**
- * struct counts - what arrived
+ * struct counts - received data
  * @bytes: in each tick
  */
 struct counts {
@@ -38,7 +38,7 @@ struct counts {
 };
 
 /**
- * address - an IPv4 socket address from words of the command line
+ * address - make an IPv4 socket address from words of the command line
  * @ip: the address
  * @port: decimal
  */
@@ -52,7 +52,7 @@ static struct sockaddr_in address(const char *ip, const char *port)
 }
 
 /**
- * attend - count for as long as the client says
+ * attend - count for as long as the client requests
  * @fd: accepted connection
  */
 static void attend(int fd)
@@ -77,7 +77,7 @@ static void attend(int fd)
 }
 
 /**
- * serve - the other end, a process for each connection
+ * serve - run the other end, with a process for each connection
  * @ip: address to listen on
  * @port: and port
  */
@@ -96,10 +96,10 @@ static void serve(const char *ip, const char *port)
 }
 
 /**
- * run_send - send, and print what the other end counted
- * @cc: congestion control, or NULL for the kernel's own
- * @sin: where to
- * @seconds: how long
+ * run_send - send, and print the counts of the other end
+ * @cc: congestion control, or NULL for the kernel's default
+ * @sin: address of the server
+ * @seconds: duration
  */
 static void run_send(const char *cc, struct sockaddr_in *sin, uint32_t seconds)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * failover: when the bytes of an MPTCP connection arrive, while somebody else
+ * failover: when the bytes of an MPTCP connection arrive, while another program
  * cuts one of its paths.
  *
  *	failover serve ADDR PORT
  *	failover send|recv ADDR PORT MILLISECONDS
- *		prints "go", and when so much time is over a line: CLOCK_MONOTONIC
- *		in seconds at the first byte that arrived, then the bytes that came
- *		in each hundredth of a second since, counted by whoever receives
+ *		prints "go", and after that time a line: CLOCK_MONOTONIC in seconds at
+ *		the first byte that arrived, then the bytes that arrived in each
+ *		hundredth of a second since, counted by the receiver
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -18,8 +18,8 @@
 
 #include "bench.h"
 
-#define LIMIT_S	40		/* the whole program's, by SIGALRM */
-#define TICKS	100		/* of a second */
+#define LIMIT_S	40		/* of the whole program, by SIGALRM */
+#define TICKS	100		/* per second */
 #define MOST	(LIMIT_S * TICKS)
 
 #ifndef IPPROTO_MPTCP
@@ -29,17 +29,17 @@
 static char buf[128 * 1024];
 
 /**
- * struct hello - what a client wants
+ * struct hello - request of a client
  * @what: 's': to send, 'r': to receive
- * @ms: for how long
+ * @ms: duration
  */
 struct hello {
 	uint32_t what, ms;
 };
 
 /**
- * struct course - what arrived
- * @begin: when it began
+ * struct course - received data
+ * @begin: start time
  * @bytes: in each tick since then
  */
 struct course {
@@ -50,7 +50,7 @@ struct course {
 static struct course course;
 
 /**
- * endpoint - an MPTCP socket and the address it is for
+ * endpoint - make an MPTCP socket and its address
  * @ip: IPv4 address
  * @port: decimal
  * @sin: the address
@@ -70,7 +70,7 @@ static int endpoint(const char *ip, const char *port, struct sockaddr_in *sin)
 /**
  * take - read for a time, or to the end, and count
  * @fd: connection
- * @ms: so long after the first byte; 0: to the end
+ * @ms: time after the first byte; 0: to the end
  */
 static void take(int fd, uint32_t ms)
 {
@@ -90,9 +90,9 @@ static void take(int fd, uint32_t ms)
 }
 
 /**
- * give - write for a time, or until nobody takes it
+ * give - write for a time, or until the peer closes
  * @fd: connection
- * @ms: so long; 0: until then
+ * @ms: duration; 0: until the peer closes
  */
 static void give(int fd, uint32_t ms)
 {
@@ -108,7 +108,7 @@ static void give(int fd, uint32_t ms)
 }
 
 /**
- * attend - be what the client says
+ * attend - serve the client's request
  * @fd: accepted connection
  */
 static void attend(int fd)
@@ -127,7 +127,7 @@ static void attend(int fd)
 }
 
 /**
- * serve - the other end, a process for each connection
+ * serve - run the other end, with a process for each connection
  * @ip: address to listen on
  * @port: and port
  */
@@ -145,8 +145,8 @@ static void serve(const char *ip, const char *port)
 }
 
 /**
- * run - be the client
- * @hello: what is wanted
+ * run - run the client
+ * @hello: its request
  * @ip: the server's address
  * @port: and port
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The kernel that is measured: the host's, or a stack library in this process
- * in its ordinary threaded mode. sys() calls either.
+ * The measured kernel: the host's, or a stack library in this process in its
+ * usual threaded mode. sys() calls either.
  */
 #ifndef BENCH_KERNEL_H
 #define BENCH_KERNEL_H
@@ -16,20 +16,20 @@
 #include "bench.h"
 #include "old.h"
 
-#define MOST	8	/* devices, settings */
+#define MOST	8	/* maximum number of devices and settings */
 
 /**
- * struct library - a stack library and how it is brought up
+ * struct library - a stack library and its configuration
  * @path: of the shared object; NULL: the host's kernel
  * @taps: names of its devices
  * @ips: their addresses, A/N
  * @ip6s: their IPv6 addresses
  * @sysctls: NAME=VALUE
- * @ntaps: how many devices
- * @nsysctls: how many settings
+ * @ntaps: number of devices
+ * @nsysctls: number of settings
  * @offload: LKL_OFFLOAD_* bits
- * @cmdline: more of the kernel's command line, whose first mem= counts
- * @spin: microseconds to look before sleeping, -1: the library's own
+ * @cmdline: addition to the kernel's command line, whose first mem= counts
+ * @spin: microseconds to poll before sleeping, -1: the library's default
  */
 struct library {
 	const char *path, *taps[MOST], *ips[MOST], *ip6s[MOST], *sysctls[MOST];
@@ -40,12 +40,12 @@ struct library {
 };
 
 /**
- * library_option - one option of the command line that is about a library
- * @l: what is known of it
+ * library_option - parse an option of the command line for a library
+ * @l: the configuration
  * @name: the option
  * @value: its value
  *
- * Return: 0 when it is no such option
+ * Return: 0 if it is not such an option
  */
 static inline int library_option(struct library *l, const char *name, const char *value)
 {
@@ -71,17 +71,20 @@ static inline int library_option(struct library *l, const char *name, const char
 }
 
 /**
- * host_call - the host's kernel behind the signature of lkl_syscall()
+ * host_call - the host's kernel with the signature of lkl_syscall()
  * @nr: call number
  * @p: six arguments
  *
- * Return: what the kernel returned, a negative errno on failure
+ * Return: the kernel's result, a negative errno on failure
  */
 static inline long host_call(long nr, long *p)
 {
 	long ret;
 
-	/* By the names that programs have for them: a library may stand before these. */
+	/*
+	 * By the functions of the C library, which a preloaded library may
+	 * replace.
+	 */
 	if (nr == SYS_read)
 		ret = read((int)p[0], (void *)p[1], (size_t)p[2]);
 	else if (nr == SYS_write)
@@ -99,9 +102,9 @@ static long (*call)(long nr, long *params) = host_call;
 static long (*library_halt)(void);
 
 /**
- * symbol - a function of the library
+ * symbol - look up a function of the library
  * @so: handle
- * @name: the function's
+ * @name: the function's name
  */
 static inline void *symbol(void *so, const char *name)
 {
@@ -113,13 +116,13 @@ static inline void *symbol(void *so, const char *name)
 }
 
 /**
- * cut - the part of a setting before a sign; the sign is overwritten
+ * cut - copy the part of a setting before a separator
  * @text: such as ADDRESS/PREFIX, or NAME=VALUE
- * @sign: that
- * @room: for a copy of it
+ * @sign: the separator
+ * @room: for the copy
  * @size: of @room
  *
- * Return: what comes after it
+ * Return: the part after the separator
  */
 static inline char *cut(const char *text, char sign, char *room, size_t size)
 {
@@ -134,9 +137,9 @@ static inline char *cut(const char *text, char sign, char *room, size_t size)
 }
 
 /**
- * address_device - give a device of the library its addresses
+ * address_device - set the addresses of a device of the library
  * @so: handle
- * @ifindex: the device's
+ * @ifindex: the device's index
  * @ip: A/N
  * @ip6: A/N or NULL
  */
@@ -172,7 +175,7 @@ static inline void address_device(void *so, int ifindex, const char *ip, const c
 
 /**
  * boot - start the library's kernel with its devices
- * @l: what is wanted
+ * @l: the configuration
  */
 static inline void boot(const struct library *l)
 {
@@ -239,8 +242,8 @@ static inline void boot(const struct library *l)
 }
 
 /**
- * finish - what was printed goes out, and a library's kernel halts
- * @l: with the path of one, or none
+ * finish - flush the output, and halt a library's kernel
+ * @l: with its path, or none
  */
 static inline void finish(const struct library *l)
 {

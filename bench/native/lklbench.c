@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * lklbench: one set of measuring loops for two kernels. Without --lib its
- * system calls go to the host, with --lib to a stack library in this process;
- * the loops are the same code. A verb prints what it measured, with units.
+ * lklbench: the same measuring loops for two kernels. Without --lib its system
+ * calls go to the host, with --lib to a stack library in this process. A verb
+ * prints what it measured, with units.
  *
  *	lklbench [OPTION VALUE]... VERB ...
  *		serve ADDR PORT                   host only: the other end
@@ -11,15 +11,16 @@
  *		send|recv ADDR PORT MILLISECONDS  one connection, one way
  *		rr ADDR PORT COUNT                one byte there and back
  *
- *	--cc NAME (default: the kernel's choice), --size BYTES (of one call), --mptcp 1, --nagle 1 (no
- *	TCP_NODELAY at either end), --busypoll USEC: of the connection. --warm MS:
- *	it runs so long before its time counts, and what is sent counts where it
- *	arrives. --lib SO [--tap DEV --ip A/N [--ip6 A/N]]...
+ *	Options of the connection: --cc NAME (default: the kernel's), --size BYTES (of
+ *	one call), --mptcp 1, --nagle 1 (no TCP_NODELAY at either end), --busypoll
+ *	USEC. --warm MS: it runs that long before its time counts, and sent data
+ *	counts where it arrives.
+ *	Options of a library: --lib SO [--tap DEV --ip A/N [--ip6 A/N]]...
  *	[--offload MASK] [--cmdline TEXT] [--sysctl NAME=VALUE]... [--spin USEC]
  *
- * A client begins with a struct hello, which tells the server what to be: 's' a
- * sink that answers the end of the stream with a struct tally, 'r' a source, 'e'
- * an echo.
+ * A client first sends a struct hello with the role of the server: 's' a sink
+ * that answers the end of the stream with a struct tally, 'r' a source, 'e' an
+ * echo.
  */
 #define _GNU_SOURCE
 #include <netinet/in.h>
@@ -37,11 +38,11 @@ static struct {
 } opt = { .size = CHUNK };
 
 /**
- * set - an option of a socket of the kernel that is measured
+ * set - set an option of a socket of the measured kernel
  * @fd: the socket
  * @level: of the option
  * @name: its number
- * @value: what to set
+ * @value: its value
  * @len: of @value
  * @what: its name
  */
@@ -54,12 +55,12 @@ static void set(int fd, int level, int name, const void *value, size_t len, cons
 }
 
 /**
- * dial - connect and tell the server what to be
+ * dial - connect and send the server its role
  * @ip: the server's address
  * @port: and port
  * @what: 's', 'r' or 'e'
  *
- * Return: the connection's descriptor in the kernel that is measured
+ * Return: the connection's descriptor in the measured kernel
  */
 static int dial(const char *ip, const char *port, char what)
 {
@@ -91,10 +92,10 @@ static int dial(const char *ip, const char *port, char what)
 
 /**
  * report_bulk - print throughput, and CPU time for each gigabyte
- * @bytes: carried
- * @seconds: in so long
- * @cpu: cpu_seconds() at the beginning
- * @moved: bytes that moved since then
+ * @bytes: transferred
+ * @seconds: duration
+ * @cpu: cpu_seconds() at the start
+ * @moved: bytes transferred since then
  */
 static void report_bulk(double bytes, double seconds, double cpu, double moved)
 {
@@ -103,9 +104,9 @@ static void report_bulk(double bytes, double seconds, double cpu, double moved)
 }
 
 /**
- * run_send - send for a time, until the other side has it all
+ * run_send - send for a time, and wait until the other side has everything
  * @fd: connection to a sink
- * @ms: how long
+ * @ms: duration
  */
 static void run_send(int fd, long ms)
 {
@@ -136,7 +137,7 @@ static void run_send(int fd, long ms)
 /**
  * run_recv - receive for a time
  * @fd: connection to a source
- * @ms: how long
+ * @ms: duration
  */
 static void run_recv(int fd, long ms)
 {
@@ -157,7 +158,10 @@ static void run_recv(int fd, long ms)
 		}
 	} while (t < end);
 	report_bulk((double)(got - early), t - begin, cpu, (double)got);
-	/* Orderly, so that nothing is under way when the next one is measured. */
+	/*
+	 * Close in order, so that nothing is in flight during the next
+	 * measurement.
+	 */
 	ret = sys(SYS_shutdown, fd, SHUT_WR);
 	if (ret < 0)
 		die("shutdown", ret);
@@ -168,7 +172,7 @@ static void run_recv(int fd, long ms)
 }
 
 /**
- * hang_up - close the connection, so that the other end learns of it
+ * hang_up - close the connection, so that the other end notices
  * @fd: connection
  */
 static void hang_up(int fd)
@@ -180,16 +184,16 @@ static void hang_up(int fd)
 }
 
 /**
- * run_rr - one byte there and back, again and again
+ * run_rr - send one byte and receive it, repeatedly
  * @fd: connection to an echo
- * @count: how often
+ * @count: number of round trips
  */
 static void run_rr(int fd, long count)
 {
 	double begin = 0, cpu = 0;
 	long i, ret;
 
-	for (i = -100; i < count; i++) {	/* the first hundred warm up */
+	for (i = -100; i < count; i++) {	/* the first hundred are a warm-up */
 		if (i == 0) {
 			cpu = cpu_seconds();
 			begin = now();
@@ -206,8 +210,8 @@ static void run_rr(int fd, long count)
 }
 
 /**
- * run_getppid - the cheapest call
- * @count: how often
+ * run_getppid - make the cheapest call
+ * @count: number of calls
  */
 static void run_getppid(long count)
 {
@@ -220,11 +224,11 @@ static void run_getppid(long count)
 }
 
 /**
- * measure - one verb
+ * measure - run one verb
  * @n: number of words
  * @w: the words, the verb first
  *
- * Return: 0 when there is no such verb
+ * Return: 0 if there is no such verb
  */
 static int measure(int n, char **w)
 {
@@ -256,12 +260,12 @@ static int measure(int n, char **w)
 }
 
 /**
- * option - one option with its value
- * @l: what is known of the library
+ * option - parse one option with its value
+ * @l: configuration of the library
  * @name: the option
  * @value: its value
  *
- * Return: 0 when there is no such option
+ * Return: 0 if there is no such option
  */
 static int option(struct library *l, const char *name, const char *value)
 {

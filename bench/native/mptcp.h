@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A library's MPTCP takes the addresses that a server announces: what
- * `ip mptcp limits` does, by the calls of kernel.h.
+ * Lets a library's MPTCP accept the addresses that a server announces, like `ip
+ * mptcp limits`, with the calls of kernel.h.
  */
 #ifndef BENCH_MPTCP_H
 #define BENCH_MPTCP_H
@@ -16,7 +16,7 @@
 
 /**
  * struct question - a message to generic netlink
- * @nl: its head
+ * @nl: its header
  * @genl: and the family's
  * @attrs: attributes
  */
@@ -27,8 +27,8 @@ struct question {
 };
 
 /**
- * attribute - append one
- * @q: to this
+ * attribute - append an attribute
+ * @q: the message
  * @type: its number
  * @value: its value
  * @len: of @value
@@ -44,11 +44,11 @@ static inline void attribute(struct question *q, int type, const void *value, si
 }
 
 /**
- * ask - send a question and fetch the answer
+ * ask - send a message and receive the answer
  * @fd: netlink socket
- * @q: question
- * @reply: where the answer goes
- * @size: room there
+ * @q: message
+ * @reply: buffer for the answer
+ * @size: of @reply
  *
  * Return: the answer's length
  */
@@ -70,7 +70,7 @@ static inline long ask(long fd, struct question *q, void *reply, size_t size)
 
 /**
  * mptcp_limits - allow more subflows, to addresses that the peer announces
- * @most: so many of both
+ * @most: limit for both
  */
 static inline void mptcp_limits(uint32_t most)
 {

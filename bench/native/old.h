@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A library with LKL's older interface, that of Linux 4.9: no lkl_init(), memory
- * as an argument, asm-generic's call numbers. Its kernel stalls now and then;
- * the limit on the whole program's time is short, and who started it starts it
- * again.
+ * A library with LKL's older interface, that of Linux 4.9: no lkl_init(),
+ * memory as an argument, asm-generic's call numbers. Its kernel stalls now and
+ * then. So the program has a short time limit, and its parent starts it again.
  */
 #ifndef BENCH_OLD_H
 #define BENCH_OLD_H
@@ -12,20 +11,22 @@
 
 #include <lkl.h>
 
-#define OLD_LIMIT_S	8	/* the whole program's, by SIGALRM */
+#define OLD_LIMIT_S	8	/* of the whole program, by SIGALRM */
 #define OLD_MEM		(256ul << 20)
 
-/* What its virtio device knows; it takes no larger frames without. */
+/*
+ * The features of its virtio device; without them it accepts no larger frames.
+ */
 #define OLD_OFFLOADS	(LKL_OFFLOAD_CSUM | LKL_OFFLOAD_GUEST_CSUM | \
 			 LKL_OFFLOAD_GUEST_TSO4 | LKL_OFFLOAD_HOST_TSO4)
 
-/* Head of its struct lkl_host_operations. */
+/* The start of its struct lkl_host_operations. */
 struct old_ops {
 	const char *virtio_devices;
 	void (*print)(const char *str, int len);
 };
 
-/* The calls of the loops, include/uapi/asm-generic/unistd.h. */
+/* The calls of the measuring loops, include/uapi/asm-generic/unistd.h. */
 static const short old_numbers[] = {
 #ifdef __x86_64__
 	[SYS_read] = 63, [SYS_write] = 64, [SYS_close] = 57,
@@ -49,7 +50,7 @@ static inline long old_call(long nr, long *p)
 	return old_syscall(old_numbers[nr], p);
 }
 
-/** old_print - its log goes nowhere */
+/** old_print - discard its log */
 static inline void old_print(const char *str, int len)
 {
 	(void)str;
@@ -57,9 +58,9 @@ static inline void old_print(const char *str, int len)
 }
 
 /**
- * old_start - boot it
+ * old_start - boot the kernel
  * @so: handle
- * @cmdline: more of the kernel's command line
+ * @cmdline: addition to the kernel's command line
  */
 static inline int old_start(void *so, const char *cmdline)
 {

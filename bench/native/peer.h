@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The other end of lklbench's connections, on the host's kernel, and what the
- * two say to each other.
+ * The other end of lklbench's connections, on the host's kernel, and the
+ * messages between the two.
  */
 #ifndef BENCH_PEER_H
 #define BENCH_PEER_H
@@ -16,23 +16,25 @@
 #include "bench.h"
 
 #define CHUNK	(128 * 1024)	/* of one send or receive */
-#define LIMIT_S	60		/* the whole program's, by SIGALRM */
+#define LIMIT_S	60		/* of the whole program, by SIGALRM */
 
 #ifndef IPPROTO_MPTCP
 #define IPPROTO_MPTCP	262
 #endif
 
-/* On a page, as a program's own would be: some CPUs copy far slower to an odd
- * address that is nearly the source's, modulo a page. */
+/*
+ * Page-aligned, like a program's own buffer: some CPUs copy far slower if
+ * source and target addresses nearly match modulo a page.
+ */
 static char buf[CHUNK] __attribute__((aligned(4096)));
 
 /**
- * struct hello - what a client wants
+ * struct hello - request of a client
  * @what: 's', 'r' or 'e'
- * @size: bytes of one call of the server's
- * @warm_ms: until its time counts
+ * @size: bytes of one call of the server
+ * @warm_ms: warm-up time
  * @nagle: without TCP_NODELAY
- * @cc: congestion control of the server's end, or none to leave it
+ * @cc: congestion control of the server's end, or none for the default
  */
 struct hello {
 	uint32_t what, size, warm_ms, nagle;
@@ -40,9 +42,9 @@ struct hello {
 };
 
 /**
- * struct tally - what arrived at a sink after the time to warm up
- * @bytes: so many
- * @seconds: in so long
+ * struct tally - data that arrived at a sink after the warm-up
+ * @bytes: number of bytes
+ * @seconds: duration
  */
 struct tally {
 	uint64_t bytes;
@@ -50,10 +52,10 @@ struct tally {
 };
 
 /**
- * address - a socket address from words of the command line
+ * address - make a socket address from words of the command line
  * @ip: IPv4 or IPv6 address
  * @port: decimal
- * @ss: where it goes
+ * @ss: the result
  *
  * Return: its length
  */
@@ -76,9 +78,9 @@ static socklen_t address(const char *ip, const char *port, struct sockaddr_stora
 }
 
 /**
- * sink - read to the end, and answer with what came
+ * sink - read to the end, and answer with the amount
  * @fd: accepted connection
- * @warm: seconds that do not count
+ * @warm: seconds of warm-up, which do not count
  */
 static void sink(int fd, double warm)
 {
@@ -103,7 +105,7 @@ static void sink(int fd, double warm)
 }
 
 /**
- * source - write until the client has said that it has enough
+ * source - write until the client signals the end
  * @fd: accepted connection
  * @size: of one write
  */
@@ -123,7 +125,7 @@ static void source(int fd, size_t size)
 }
 
 /**
- * attend - be what the client's first bytes say, until it closes
+ * attend - play the role that the client's first bytes request, until it closes
  * @fd: accepted connection
  */
 static void attend(int fd)
@@ -157,12 +159,13 @@ static void attend(int fd)
 }
 
 /**
- * serve - the other end of every measurement, a process for each connection
+ * serve - run the other end of all measurements, with a process for each
+ * connection
  * @ip: address to listen on
  * @port: and port
- * @mptcp: takes MPTCP too
+ * @mptcp: accept MPTCP too
  * @cc: congestion control, or NULL. A connection has it from its first packet
- *	on, for one that was BBR stays paced.
+ *	on, because one that ever used BBR stays paced.
  */
 static void serve(const char *ip, const char *port, int mptcp, const char *cc)
 {

@@ -3,12 +3,12 @@
  * timers: how late a sleep ends.
  *
  *	timers [OPTION VALUE]... nanosleep|timerfd MICROSECONDS COUNT
- *		sleeps so long again and again, in the host's kernel or with --lib
- *		in a stack library, and prints quantiles of the delay: between the
- *		time that was asked for and the one at which the caller goes on
+ *		sleeps that long repeatedly, in the host's kernel or with --lib in a
+ *		stack library, and prints quantiles of the delay between the requested
+ *		time and the time at which the caller continues
  *	timers delivery MICROSECONDS COUNT
- *		of a datagram to 127.0.0.1 and back through whatever kernel the
- *		program is on: the same quantiles of what it took above so long
+ *		sends a datagram to 127.0.0.1 through whatever kernel the program
+ *		uses, and prints the same quantiles of its time in excess of that
  *
  * The options are those of a library, see kernel.h.
  */
@@ -19,11 +19,11 @@
 
 #include "kernel.h"
 
-#define LIMIT_S	60	/* the whole program's, by SIGALRM */
-#define WARM	20	/* rounds that do not count */
+#define LIMIT_S	60	/* of the whole program, by SIGALRM */
+#define WARM	20	/* warm-up rounds */
 
 /**
- * by_value - the order of two delays
+ * by_value - order two delays
  */
 static int by_value(const void *a, const void *b)
 {
@@ -35,7 +35,7 @@ static int by_value(const void *a, const void *b)
 /**
  * report - print the distribution
  * @late: delays in microseconds
- * @n: how many
+ * @n: their number
  */
 static void report(double *late, long n)
 {
@@ -48,11 +48,11 @@ static void report(double *late, long n)
 }
 
 /**
- * sleep_once - one sleep in the kernel that is measured
+ * sleep_once - sleep once in the measured kernel
  * @tfd: a timerfd, or -1 for clock_nanosleep()
- * @us: how long
+ * @us: duration
  *
- * Return: microseconds that it took too long
+ * Return: excess in microseconds
  */
 static double sleep_once(int tfd, long us)
 {
@@ -76,11 +76,11 @@ static double sleep_once(int tfd, long us)
 }
 
 /**
- * deliver_once - a datagram to ourselves
+ * deliver_once - send a datagram to ourselves
  * @fd: socket that is connected to itself
- * @us: what it takes in any case
+ * @us: expected time
  *
- * Return: microseconds above that
+ * Return: excess in microseconds
  */
 static double deliver_once(int fd, long us)
 {
@@ -95,7 +95,7 @@ static double deliver_once(int fd, long us)
 }
 
 /**
- * to_itself - a UDP socket that gets what it sends
+ * to_itself - make a UDP socket that receives what it sends
  */
 static int to_itself(void)
 {

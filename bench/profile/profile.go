@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package profile condenses what perf(1) saw of one measurement to a few rows:
-// for what its CPU time was spent. It touches nothing.
+// Package profile condenses the perf(1) samples of one measurement to a few rows that
+// show where its CPU time went. It does no input or output.
 package profile
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// Of condenses the stacks of one turn, by threads; full is how many samples a CPU
-// gives that is busy all the time. The rows are parts of the turn's own CPU time.
+// Of condenses the stacks of one turn, by thread. full is the number of samples of a CPU
+// that is always busy. The rows are parts of the turn's own CPU time.
 func Of(k table.Key, s table.Sample, root *flame.Node, full float64, cpus int) (*table.Profile, error) {
 	unit, ok := table.CPUUnit(s)
 	if !ok {
@@ -32,7 +32,7 @@ func Of(k table.Key, s table.Sample, root *flame.Node, full float64, cpus int) (
 		}
 	}
 	if full > 0 {
-		// Samples of the idle are not counted: a CPU that sleeps deeply gives fewer.
+		// Idle samples are not counted: a CPU that sleeps deeply has fewer.
 		p.Idle = max(0, 1-float64(busy+outside)/(full*float64(cpus)))
 		p.Busiest, p.Busy = busiest(root)
 		p.Busy /= full
@@ -40,7 +40,7 @@ func Of(k table.Key, s table.Sample, root *flame.Node, full float64, cpus int) (
 	return p, nil
 }
 
-// busiest is the thread with the most samples, and how many.
+// busiest is the thread with the most samples, and their number.
 func busiest(root *flame.Node) (program string, samples float64) {
 	for _, thread := range root.Children() {
 		if n := float64(thread.Count); n > samples && thread.Name != flame.Nobody {
@@ -50,7 +50,7 @@ func busiest(root *flame.Node) (program string, samples float64) {
 	return program, samples
 }
 
-// count adds what ends in a node and beneath it to its row.
+// count adds the samples that end in a node and below it to their rows.
 func count(n *flame.Node, stack []flame.Frame, counts map[string]int) {
 	own := n.Count
 	for _, c := range n.Children() {

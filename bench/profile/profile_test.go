@@ -12,7 +12,7 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// script is from recordings of transfers, a sample of each kind.
+// script contains one sample of each kind, from recordings of transfers.
 const script = `lklbench   598  2697.134876:     500250 cpu-clock: 
 	ffffffff821f5127 _copy_from_iter+0xd7 ([kernel.kallsyms])
 	ffffffff821f5128 skb_copy_datagram_from_iter+0x1 ([kernel.kallsyms])
@@ -79,7 +79,7 @@ func TestOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Thirteen samples, one idle and one from outside: each of the others is a tenth.
+	// Thirteen samples, one idle and one from outside: each other one is a tenth.
 	want := map[string]int{
 		rowTapWCopy: 1, rowHostReceive: 2, rowWake: 2, rowTapRead: 1, rowStackCopy: 1, rowStack: 1, rowOther: 1, rowEngine: 1, rowProgram: 1,
 	}
@@ -115,7 +115,7 @@ func TestOfNothing(t *testing.T) {
 	}
 }
 
-// TestRules finds functions that name two rows, of which a map keeps either.
+// TestRules finds functions that are listed for two rows, where a map keeps only one.
 func TestRules(t *testing.T) {
 	for row, c := range copies {
 		if !slices.Contains(rows, row) || !slices.Contains(rows, c) {

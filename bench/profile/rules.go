@@ -9,8 +9,8 @@ import (
 	"github.com/lklrun/lklrun/bench/flame"
 )
 
-// Rows, in the order of a table: what moves bytes, what carries packets, what
-// waits and wakes, what is left.
+// Rows, in the order of a table: copying, packet processing, waiting and waking, the
+// rest.
 const (
 	rowStackCopy   = "copy, stack"
 	rowTapWCopy    = "copy, write to the tap"
@@ -39,16 +39,16 @@ const (
 	rowOther       = "other"
 
 	rowIdle    = "idle"    // nobody's
-	rowOutside = "outside" // of processes that are not the benchmarks'
+	rowOutside = "outside" // of processes outside the benchmarks
 )
 
-// rows are those of a table.
+// rows are the rows of a table.
 var rows = []string{
 	rowStackCopy, rowTapWCopy, rowTapRCopy, rowUnixWCopy, rowUnixRCopy, rowSendCopy, rowRecvCopy, rowTapWrite, rowTapRead, rowStack, rowHostReceive, rowHostSend,
 	rowHostRecv, rowUnixWrite, rowUnixRead, rowTarget, rowSeccomp, rowSockets, rowWait, rowWake, rowClock, rowChecksum, rowEngine, rowProgram, rowOther,
 }
 
-// copies are what a copy of bytes is where it happens while the row is this.
+// copies are the rows for copies of bytes, by the row that they happen in.
 var copies = map[string]string{
 	rowStack: rowStackCopy, rowTapWrite: rowTapWCopy, rowTapRead: rowTapRCopy, rowUnixWrite: rowUnixWCopy, rowUnixRead: rowUnixRCopy,
 	rowHostSend: rowSendCopy, rowHostRecv: rowRecvCopy,
@@ -61,7 +61,8 @@ var (
 		"csum_partial_copy_generic skb_copy_bits memcpy memcpy_orig __memcpy")
 
 	kernelRules = rules{
-		// What wakes somebody spends its time where it allows interrupts again, in its caller's name.
+		// The time of a wake-up is attributed to the place that enables
+		// interrupts, in its caller.
 		rowWake: "try_to_wake_up __wake_up __wake_up_sync_key __wake_up_common wake_up_q sock_def_readable sock_def_write_space sk_stream_write_space unix_write_space " +
 			"ep_poll_callback complete swake_up_locked futex_wake __schedule schedule schedule_idle finish_task_switch sched_ttwu_pending __x64_sys_sched_yield smp_call_function_single_async " +
 			"sysvec_call_function_single sysvec_reschedule_ipi asm_sysvec_call_function_single asm_sysvec_reschedule_ipi exit_to_user_mode_loop",
@@ -89,8 +90,8 @@ var (
 // stackFile is the stack's library.
 const stackFile = "liblkl.so"
 
-// Of the stack's library all is the stack, but for this; of the C library what it
-// is called for, if that says anything.
+// All code of the stack's library counts as the stack, except this. Code of the C library
+// counts for its caller, if that is known.
 var (
 	stackRules = rules{
 		rowTapWrite: "lklh_net_write lklh_net_write_burst", rowTapRead: "lklh_net_read", rowChecksum: "do_csum csum_partial",
@@ -101,7 +102,7 @@ var (
 	}
 )
 
-// files are what processes are made of; "" is what is not named of a file.
+// files are the rules of a process's files; "" is for functions without a rule in a file.
 var files = map[string]map[string]string{
 	stackFile:          stackRules.index(),
 	"libc.so.6":        libcRules.index(),
@@ -110,12 +111,12 @@ var files = map[string]map[string]string{
 	"[vdso]":           {"": rowClock},
 }
 
-// stackCopying are the stack's own functions for that.
+// stackCopying are the stack's own copy functions.
 var stackCopying = set("copy_avx2 copy_bytes memcpy memmove __memcpy lkl_memcpy csum_partial_copy_generic csum_and_copy_from_iter")
 
 type rules map[string]string
 
-// index is rules by a function's name.
+// index maps a function's name to its row.
 func (r rules) index() map[string]string {
 	by := map[string]string{}
 	for row, names := range r {
@@ -137,9 +138,9 @@ func set(names string) map[string]bool {
 	return s
 }
 
-// row is that of one sample, its frames from the outermost, which is the program,
-// to the innermost. The innermost function that names a row decides: what runs
-// inside a write to the tap in the host's receive path belongs to the latter.
+// row is the row of one sample; its frames go from the outermost, the program, to the
+// innermost. The innermost function with a rule decides: the host's receive path inside a
+// write to the tap counts as the receive path.
 func row(stack []flame.Frame) string {
 	program, stack := stack[0].Name, stack[1:]
 	r := named(stack)
@@ -159,11 +160,11 @@ func row(stack []flame.Frame) string {
 
 func inKernel(f flame.Frame) bool { return f.File == flame.Kernel }
 
-// named is the row that a function of a stack names, "" when none does.
+// named is the row of a function of a stack, "" if it has no rule.
 func named(stack []flame.Frame) string {
 	copied, called := false, false
 	for _, f := range slices.Backward(stack) {
-		name, _, _ := strings.Cut(f.Name, ".") // without what a compiler appends: .isra.0
+		name, _, _ := strings.Cut(f.Name, ".") // without a suffix of the compiler, such as .isra.0
 		if inKernel(f) {
 			called = true
 			copied = copied || copying[name]
@@ -177,7 +178,7 @@ func named(stack []flame.Frame) string {
 		if r := of[name]; r != "" {
 			return copyOf(r, copied)
 		}
-		if r := of[""]; r != "" && !called { // whose call it is says nothing of a call
+		if r := of[""]; r != "" && !called { // the owner of a call does not classify the call
 			return copyOf(r, copied)
 		}
 	}

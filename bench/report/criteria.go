@@ -10,26 +10,25 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// Reasons is what people wrote of the targets that are missed: under a heading
-// "## CRITERION: WHAT" the profile and the reason.
-//
+// Reasons are the written explanations of missed targets: under a heading "## CRITERION:
+// WHAT", the profile and the reason.
 //go:embed reasons.md
 var Reasons string
 
-// A Demand is one line of the criteria: a target, in each placement.
+// A Demand is one line of the criteria: a target in each placement.
 type Demand struct {
-	Target  table.Target // of the first placement
+	Target  table.Target // for the first placement
 	Results []Result
 }
 
-// A Result is a target's figure in one placement.
+// A Result is a target's result in one placement.
 type Result struct {
 	Placement, Verdict string
 	Figure             float64
-	target             table.Target // of this placement
+	target             table.Target // for this placement
 }
 
-// Demands judges the targets, those that differ by their placement together.
+// Demands judges the targets, and joins those that differ only in their placement.
 func Demands(s *table.Set, targets []table.Target) []Demand {
 	var ds []Demand
 	for _, t := range targets {
@@ -47,7 +46,7 @@ func Demands(s *table.Set, targets []table.Target) []Demand {
 	return ds
 }
 
-// Missed says in which placements a demand is missed.
+// Missed lists the placements in which a demand is missed.
 func (d Demand) Missed() []string {
 	var ps []string
 	for _, t := range d.misses() {
@@ -56,7 +55,7 @@ func (d Demand) Missed() []string {
 	return ps
 }
 
-// misses are the demand's targets that are missed.
+// misses are the demand's missed targets.
 func (d Demand) misses() []table.Target {
 	var ts []table.Target
 	for _, r := range d.Results {
@@ -67,7 +66,7 @@ func (d Demand) misses() []table.Target {
 	return ts
 }
 
-// Reason is what is written of it, "" when nothing is.
+// Reason is its written explanation, "" if there is none.
 func (d Demand) Reason(reasons string) string {
 	_, rest, ok := strings.Cut("\n"+reasons, "\n## "+d.Target.Criterion+": "+d.Target.What+"\n")
 	if !ok {
@@ -77,7 +76,7 @@ func (d Demand) Reason(reasons string) string {
 	return strings.TrimSpace(text)
 }
 
-// criteria is the table of all demands; bad marks a figure that misses.
+// criteria is the table of all demands; bad marks figures that miss their target.
 func criteria(ds []Demand, bad func(string) string) Table {
 	placements := []string{"unpinned", "one-cpu", "two-cpus"}
 	t := Table{Title: "Criteria", Head: append([]string{"", "what", "demanded"}, placements...)}

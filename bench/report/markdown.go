@@ -20,11 +20,11 @@ type Section struct {
 	Plots                    []Plot
 }
 
-// Pictures is the folder of the plots, beside the page.
+// Pictures is the directory of the plots, beside the page.
 const Pictures = "benchmarks"
 
-// Markdown writes the page: what was measured on what, the demands and which are
-// met, why the others are not, and a section for each scenario.
+// Markdown writes the page: the set-up, the demands and whether they are met,
+// explanations of missed ones, and a section for each scenario.
 func Markdown(w io.Writer, s *table.Set, sections []Section, reasons string) error {
 	var b strings.Builder
 	i := s.Info
@@ -132,7 +132,7 @@ func section(b *strings.Builder, s *table.Set, sec Section) {
 	}
 }
 
-// markdownTable writes a table; numbers are set to the right.
+// markdownTable writes a table with right-aligned numbers.
 func markdownTable(b *strings.Builder, t Table) {
 	line := func(cells []string) {
 		for i, c := range cells {
@@ -161,7 +161,7 @@ func orUnknown(s string) string {
 	return s
 }
 
-// day is the day of a date of RFC 3339.
+// day is the date part of an RFC 3339 time.
 func day(date string) string {
 	d, _, _ := strings.Cut(date, "T")
 	return orUnknown(d)

@@ -15,15 +15,15 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// The size of every picture, and of the names beside it.
+// The size of all pictures, and of the names beside them.
 const (
 	plotWidth   = 8.5 * vg.Inch
 	plotHeight  = 3.2 * vg.Inch
 	legendWidth = 1.5 * vg.Inch
 )
 
-// colours are those of the variants, so that one has the same in every picture;
-// more are what others get, in turns.
+// colours are those of the variants, the same in every picture; more are used in turns
+// for everything else.
 var (
 	colours = map[string]color.Color{
 		"host":       color.Gray{Y: 0x70},
@@ -113,7 +113,7 @@ func (f Figure) draw(p *plot.Plot, legend *plot.Legend) error {
 		line.Color, line.Width = colour(l.Name, i), vg.Points(1.5)
 		dots.Shape, dots.Color, dots.Radius = draw.CircleGlyph{}, line.Color, vg.Points(2)
 		p.Add(line)
-		if len(points.XYs) <= 40 { // a distribution is a line only
+		if len(points.XYs) <= 40 { // a longer curve is drawn as a line only
 			p.Add(dots)
 		}
 		if err := points.bars(p, line.Color); err != nil {
@@ -166,7 +166,7 @@ func (b Bars) draw(p *plot.Plot, legend *plot.Legend) error {
 	return axes(p, len(present) > 0, false, false)
 }
 
-// axes makes sure that there is something between an axis' ends.
+// axes ensures that an axis is not empty.
 func axes(p *plot.Plot, drawn, logX, logY bool) error {
 	if !drawn {
 		p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 1, 10, 1, 10

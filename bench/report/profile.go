@@ -10,18 +10,18 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// aboutProfiles stands above the first of them.
+// aboutProfiles precedes the first profile.
 const aboutProfiles = "Beneath a miss stands where the CPU time went, in a turn more under `perf record -e cpu-clock` of both CPUs, of the variant and of what it is compared with: " +
 	"milliseconds of all processes for each GB, or µs for each round trip or connection. A sample belongs to the innermost function that names a row: what a write to a tap " +
 	"runs of the host's receive path counts there. What is below 2 % in all columns is in `other`. `nothing to do` is the part of both CPUs' time that nobody used, `busiest thread` the part of one CPU's that it used; the lines beneath are the turn's own figures, " +
 	"which differ from the medians above as turns do.\n"
 
-// minor is the part of a column beneath which a row is not worth a line.
+// minor is the share of a column below which a row is omitted.
 const minor = 0.02
 
 const otherRow = "other"
 
-// scale is how a unit of CPU time is shown in a profile.
+// scale is the unit of CPU time in a profile, with its factor.
 func scale(unit string) (shown string, factor float64) {
 	if unit == "cpu-s/GB" {
 		return "ms/GB", 1e3
@@ -29,14 +29,14 @@ func scale(unit string) (shown string, factor float64) {
 	return strings.TrimPrefix(unit, "cpu-"), 1
 }
 
-// A columned profile is one with the head of its column.
+// A columned profile has the heading of its column.
 type columned struct {
 	head string
 	*table.Profile
 }
 
-// profilesOf are those of a demand where it is missed, each pair side by side,
-// without those that are in shown already.
+// profilesOf are the profiles of a missed demand, in pairs, except those already in
+// shown.
 func profilesOf(s *table.Set, d Demand, shown map[string]string) (ps []columned, above []string) {
 	for _, t := range d.misses() {
 		pair := []table.Key{t.Base, t.Of}
@@ -57,8 +57,8 @@ func profilesOf(s *table.Set, d Demand, shown map[string]string) (ps []columned,
 	return ps, above
 }
 
-// column names a key's column: its placement and variant, or what else tells the
-// two sides of a target apart.
+// column is the heading of a key's column: its placement and variant, or whatever else
+// distinguishes the two sides of a target.
 func column(t table.Target, k table.Key) string {
 	words := []string{k.Placement, k.Variant}
 	if t.Of.Variant == t.Base.Variant {
@@ -67,7 +67,7 @@ func column(t table.Target, k table.Key) string {
 	return strings.Join(words, " ")
 }
 
-// profileTable sets profiles side by side; all have the unit of the first.
+// profileTable shows profiles side by side, all in the unit of the first.
 func profileTable(ps []columned) Table {
 	unit, factor := scale(ps[0].Unit)
 	t := Table{Head: []string{"CPU time, " + unit}}
@@ -122,7 +122,7 @@ func profileTable(ps []columned) Table {
 	return t
 }
 
-// partNames are those of all profiles, in the order in which they come.
+// partNames are the parts of all profiles, in order.
 func partNames(ps []columned) []string {
 	var names []string
 	for _, p := range ps {
@@ -139,7 +139,7 @@ func partNames(ps []columned) []string {
 	return names
 }
 
-// short is a part's time, as exact as samples are.
+// short formats a part's time with the precision of the samples.
 func short(v float64) string {
 	switch {
 	case v == 0:

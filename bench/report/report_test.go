@@ -66,7 +66,7 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
-// TestProfiles: both sides of a miss side by side, once, and small rows together.
+// TestProfiles: both sides of a miss are side by side, once, and small rows are joined.
 func TestProfiles(t *testing.T) {
 	s := example()
 	for i, v := range []string{"host", "library"} {

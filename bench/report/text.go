@@ -12,12 +12,11 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// Width is that of the tables on a terminal.
+// Width is the width of the tables on a terminal.
 const Width = 80
 
-// Default are the tables that every scenario has: for each unit, a row for each
-// thing measured and a column for each variant, medians with the ratio to the
-// host's in brackets.
+// Default are the tables of every scenario: for each unit, a row for each measurement and
+// a column for each variant, with medians and the ratio to the host's in brackets.
 func Default(s *table.Set, scenario string) []Table {
 	type block struct {
 		unit     string
@@ -58,7 +57,7 @@ func Default(s *table.Set, scenario string) []Table {
 	return tables
 }
 
-// Label names a row within its scenario.
+// Label is the name of a row within its scenario.
 func Label(k table.Key) string {
 	words := []string{k.What}
 	if k.What == k.Scenario && len(k.Params) > 0 {
@@ -91,7 +90,7 @@ func cell(s *table.Set, k table.Key, unit string) string {
 	return text
 }
 
-// Text prints a table; columns that do not fit go beneath the others.
+// Text prints a table; columns that do not fit are placed below the others.
 func Text(w io.Writer, t Table) {
 	from := 1
 	for from < len(t.Head) || from == 1 {
@@ -111,7 +110,7 @@ func Text(w io.Writer, t Table) {
 	}
 }
 
-// width is how wide the first column and those from one to another are.
+// width is the width of the first column together with a range of columns.
 func width(t Table, from, to int) int {
 	sum := 0
 	for c := range t.Head {

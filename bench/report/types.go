@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report writes what a run measured for people: tables for a terminal,
-// and a page of documentation with plots. It gets everything it writes.
+// Package report writes the results of a run for people: tables for a terminal, and a
+// documentation page with plots. It gets all data from its caller.
 package report
 
 import (
@@ -12,9 +12,9 @@ import (
 
 // A Plot is a picture: a Figure or Bars.
 type Plot interface {
-	// FileName is the file's name, without folder and ending.
+	// FileName is the file's name without directory and suffix.
 	FileName() string
-	// Caption is what the picture shows.
+	// Caption describes the picture.
 	Caption() string
 }
 
@@ -25,7 +25,7 @@ type Line struct {
 	Low, High []float64
 }
 
-// A Figure is curves over a common axis.
+// A Figure is a set of curves with a common axis.
 type Figure struct {
 	Name, Title, X, Y string
 	LogX, LogY        bool
@@ -38,7 +38,7 @@ func (f Figure) FileName() string { return f.Name }
 // Caption implements Plot.
 func (f Figure) Caption() string { return f.Title }
 
-// A Series is one colour of Bars: a value for each group, NaN where there is none.
+// A Series is one colour of Bars: a value for each group, NaN if there is none.
 type Series struct {
 	Name              string
 	Values, Low, High []float64
@@ -57,7 +57,7 @@ func (b Bars) FileName() string { return b.Name }
 // Caption implements Plot.
 func (b Bars) Caption() string { return b.Title }
 
-// A Table is a table that is more than rows and variants.
+// A Table is a table with a free choice of rows and columns.
 type Table struct {
 	Title string
 	Head  []string
@@ -75,7 +75,7 @@ func (s *Series) Add(set *table.Set, k table.Key, unit string) {
 	s.Values, s.Low, s.High = append(s.Values, m), append(s.Low, lo), append(s.High, hi)
 }
 
-// Add appends a key's median at x with its quartiles, when there is one.
+// Add appends a key's median at x with its quartiles, if there is one.
 func (l *Line) Add(set *table.Set, x float64, k table.Key, unit string) {
 	if m, ok := set.Median(k, unit); ok {
 		lo, hi := set.Quartiles(k, unit)

@@ -20,11 +20,11 @@ import (
 const (
 	apps = "apps"
 
-	appsRun  = "apps" // the name of lklrun's run
+	appsRun  = "apps" // name of lklrun's run
 	appsBusy = "1000"
 )
 
-// Servers as they are, and the clients that load them.
+// Unmodified servers, and clients that load them.
 const (
 	appsNginx  = "nginx, a connection for each request"
 	appsMany   = "redis, 50 clients"
@@ -49,8 +49,8 @@ func appsKey(what, p, v string) table.Key {
 	return table.Key{Scenario: apps, What: what, Placement: p, Variant: v}
 }
 
-// An app is a server's command line and port, and a client's for so many milliseconds;
-// read takes requests a second from what the client prints.
+// An app is a server's command line and port, and a client's for a number of
+// milliseconds; read extracts requests a second from the client's output.
 type app struct {
 	what   string
 	port   string
@@ -118,14 +118,14 @@ func wrk(addr string, ms int) []string {
 	return []string{"wrk", "-t1", "-c32", "-d", strconv.Itoa(max(1, ms/1000)) + "s", "-H", "Connection: close", "http://" + addr + "/"}
 }
 
-// redisBenchmark makes about so many requests each millisecond.
+// redisBenchmark makes about perMs requests per millisecond.
 func redisBenchmark(clients, perMs int) func(addr string, ms int) []string {
 	return func(addr string, ms int) []string {
 		return []string{"redis-benchmark", "-h", addr, "-c", strconv.Itoa(clients), "-n", strconv.Itoa(ms * perMs), "-t", "get", "--csv"}
 	}
 }
 
-// first takes the number that an expression finds first.
+// first returns the first number that an expression finds.
 func first(expr string) func(string) (float64, error) {
 	re := regexp.MustCompile(expr)
 	return func(out string) (float64, error) {
@@ -137,7 +137,7 @@ func first(expr string) func(string) (float64, error) {
 	}
 }
 
-// loadApp starts a server, loads it once and ends it.
+// loadApp starts a server, loads it once and stops it.
 func loadApp(ctx context.Context, l *lab.Lab, r lab.Run, a app) (table.Sample, error) {
 	addr := "10.80.1.2"
 	var server *lab.Proc
@@ -167,7 +167,7 @@ func loadApp(ctx context.Context, l *lab.Lab, r lab.Run, a app) (table.Sample, e
 	if err != nil {
 		return nil, err
 	}
-	// The client's start is in it, and a little less than all of the requests.
+	// The client's start is included, and slightly fewer requests than were made.
 	return table.Sample{"1/s": rate, "cpu-µs/op": used / (rate * took) * 1e6}, nil
 }
 

@@ -41,19 +41,19 @@ func init() {
 	})
 }
 
-// The shapes that are measured.
+// The measured shapes.
 var (
 	lossy = shape{Mbit: 1000, Delay: 100 * time.Millisecond, Loss: 1}
 	long  = shape{Mbit: 1000, Delay: 100 * time.Millisecond}
 )
 
-// Windows of a transfer; see About.
+// Intervals of a transfer; see About.
 var (
 	cruise = window{"fraction", 4, 10}
 	whole  = window{"fraction-14s", 4, 14}
 )
 
-// String names it in a row.
+// String is its name in a row.
 func (s shape) String() string {
 	if s == (shape{}) {
 		return "direct"
@@ -115,7 +115,7 @@ func buildBBR(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 	return ms, nil
 }
 
-// inLink turns the means of windows, in Gbit/s, into parts of the link.
+// inLink converts the means of windows from Gbit/s to shares of the link.
 func inLink(sample table.Sample, s shape, windows []window) {
 	sample["Gbit/s"] = sample[windows[0].unit]
 	for _, w := range windows {
@@ -123,7 +123,7 @@ func inLink(sample table.Sample, s shape, windows []window) {
 	}
 }
 
-// bbrFigures is a figure of who gets how much of which path.
+// bbrFigures is a figure of the share of each path that each sender gets.
 func bbrFigures(set *table.Set) []report.Plot {
 	b := report.Bars{Name: "bbr-goodput", Title: "Goodput by path and congestion control", Y: "Gbit/s"}
 	rows := []struct {

@@ -33,7 +33,7 @@ func bulkKey(dir, offloads, cc, p, v string) table.Key {
 // A bulkRow is one row of the scenario.
 type bulkRow struct{ offloads, cc, placement, dir string }
 
-// bulkRows are those that a form has.
+// bulkRows are the rows of a form.
 func bulkRows(full bool) []bulkRow {
 	var rows []bulkRow
 	for _, offloads := range []string{"on", "off"} {
@@ -55,8 +55,8 @@ func bulkRows(full bool) []bulkRow {
 	return rows
 }
 
-// Those that others are compared with, or that are to be within a twentieth of
-// one: five turns say nothing of that, for single ones differ by a half.
+// Variants that others are compared with, or that must be within a twentieth of one. Five
+// turns are not enough for that, since single ones differ by a half.
 var often = []string{lab.Host, lab.Library, lab.Preload}
 
 func buildBulk(ctx context.Context, l *lab.Lab) ([]Measure, error) {
@@ -80,7 +80,7 @@ func buildBulk(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 		}
 		for _, v := range l.Variants(lab.Host, lab.Library, lab.Preload, lab.Supervise, lab.LKL49) {
 			if v == lab.LKL49 && row.offloads == "off" && !l.Form.Full {
-				continue // it stands still too often, and nothing is demanded there
+				continue // it stalls too often, and has no target there
 			}
 			r := lab.Run{Variant: v, Placement: row.placement, Wire: w, Options: []string{"--cc", row.cc}}
 			m := sampled(l, bulkKey(row.dir, row.offloads, row.cc, row.placement, v), l.Lklbench(r, row.dir, l.Milliseconds()))
@@ -93,7 +93,7 @@ func buildBulk(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 	return ms, nil
 }
 
-// sampled is a measure that is a command.
+// sampled is a measure that runs a command.
 func sampled(l *lab.Lab, k table.Key, argv []string) Measure {
 	return Measure{Key: k, Take: func(ctx context.Context) (table.Sample, error) { return l.Sample(ctx, argv...) }}
 }

@@ -23,8 +23,8 @@ const (
 	connectionsPort = "7000"
 )
 
-// connectionsKinds are what is measured: the busy connections beside the idle
-// ones, and alone; what the idle ones take.
+// connectionsKinds are the measurements: the busy connections beside the idle ones, and
+// alone; the memory of the idle ones.
 const (
 	connectionsLoad   = "load"
 	connectionsMemory = "memory"
@@ -74,15 +74,14 @@ func buildConnections(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 	return ms, nil
 }
 
-// connectionsLab is what they are measured with.
+// connectionsLab is the set-up for them.
 type connectionsLab struct {
 	l      *lab.Lab
 	w      *lab.Wire
 	client string
 }
 
-// measure is one row, with a server of its own each time, so that one's
-// connections are not among the next one's.
+// measure is one row. It starts a server each time, so that connections do not mix.
 func (c *connectionsLab) measure(what string, idle int, p, v string, rounds int) Measure {
 	r := lab.Run{Variant: v, Placement: p, Wire: c.w, Client: c.client}
 	busy := connectionsBusy
@@ -114,12 +113,12 @@ func (c *connectionsLab) measure(what string, idle int, p, v string, rounds int)
 	}}
 }
 
-// shrink has the host's kernel give back what it keeps of objects that are gone:
-// connections that take its place would seem to take nothing.
+// shrink lets the host's kernel free memory of deleted objects. Otherwise new connections
+// would reuse it and seem to need none.
 func shrink() {
-	caches, _ := filepath.Glob("/sys/kernel/slab/*/shrink") // the pattern is right
+	caches, _ := filepath.Glob("/sys/kernel/slab/*/shrink") // the pattern is valid
 	for _, path := range caches {
-		_ = os.WriteFile(path, []byte("1"), 0) // some have none to give
+		_ = os.WriteFile(path, []byte("1"), 0) // some have nothing to free
 	}
 }
 

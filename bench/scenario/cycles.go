@@ -82,7 +82,7 @@ func buildCycles(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 	return measures, nil
 }
 
-// clock is the CPU's, in cycles a second, as the machine says.
+// clock is the CPU's frequency in hertz, as reported by the machine.
 func clock() (float64, error) {
 	b, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
@@ -97,7 +97,7 @@ func clock() (float64, error) {
 	return 0, fmt.Errorf("no cpu MHz in /proc/cpuinfo: %w", ErrSkip)
 }
 
-// traffic is what a device has counted both ways.
+// traffic returns a device's counters of both directions.
 func traffic(ctx context.Context, l *lab.Lab, netns, device string) (packets, bytes float64, err error) {
 	for _, c := range []struct {
 		name string
@@ -116,10 +116,10 @@ func traffic(ctx context.Context, l *lab.Lab, netns, device string) (packets, by
 	return packets, bytes, nil
 }
 
-// headers are a packet's: Ethernet, IPv4, TCP with timestamps.
+// headers is the size of a packet's headers: Ethernet, IPv4, TCP with timestamps.
 const headers = 14 + 20 + 32
 
-// perPacket measures a transfer and what a packet of it costs.
+// perPacket measures a transfer and the cost of one of its packets.
 func perPacket(ctx context.Context, l *lab.Lab, netns, device string, hertz float64, argv []string) (table.Sample, error) {
 	packets, bytes, err := traffic(ctx, l, netns, device)
 	if err != nil {
@@ -138,7 +138,7 @@ func perPacket(ctx context.Context, l *lab.Lab, netns, device string, hertz floa
 	if !ok || packets <= 0 {
 		return nil, fmt.Errorf("CPU time %v, packets %v: %w", ok, packets, ErrSkip)
 	}
-	payload := bytes/packets - headers // of a packet, acknowledgements too
+	payload := bytes/packets - headers // per packet, including acknowledgements
 	s["ns/packet"] = cost * payload    // s/GB is ns/byte
 	s["cycles/packet"] = s["ns/packet"] * hertz / 1e9
 	return s, nil
@@ -146,7 +146,7 @@ func perPacket(ctx context.Context, l *lab.Lab, netns, device string, hertz floa
 
 func flameName(v lab.Variant, dir string) string { return "flame-" + v + "-" + dir }
 
-// takeFlame records a transfer, and leaves its stacks in build/bench.
+// takeFlame records a transfer, and saves its stacks in build/bench.
 func takeFlame(ctx context.Context, l *lab.Lab, w *lab.Wire, v lab.Variant, dir string) (table.Sample, error) {
 	if _, err := exec.LookPath("perf"); err != nil {
 		return nil, fmt.Errorf("no flame graph: %w: %w", err, ErrSkip)
@@ -184,7 +184,7 @@ func flameFigures(*table.Set) []report.Plot {
 		for _, dir := range []string{"send", "recv"} {
 			f, err := os.Open(filepath.Join("build", "bench", flameName(v, dir)+".folded"))
 			if err != nil {
-				continue // perf could not; the notes say so
+				continue // perf failed; the notes say so
 			}
 			root, err := flame.ReadFolded(f)
 			_ = f.Close() // only read

@@ -38,7 +38,7 @@ const (
 	failoverPort  = "5011"
 )
 
-// A failoverRow is how a path is cut, and what for the other is there.
+// A failoverRow is a way to cut a path, and the role of the other path.
 type failoverRow struct{ dir, cut, second string }
 
 var failoverRows = []failoverRow{
@@ -77,7 +77,7 @@ func buildFailover(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 	return measures, nil
 }
 
-// failOver has a path cut in the middle of a transfer.
+// failOver cuts a path during a transfer.
 func failOver(ctx context.Context, l *lab.Lab, k *links, program string, row failoverRow, v lab.Variant) (table.Sample, error) {
 	argv := []string{program, row.dir, "10.71.1.1", failoverPort, strconv.FormatInt(failoverSpan.Milliseconds(), 10)}
 	backup := row.second == "backup"
@@ -107,14 +107,14 @@ func failOver(ctx context.Context, l *lab.Lab, k *links, program string, row fai
 		return nil, err
 	}
 	select {
-	case <-time.After(failoverCut): // the path is there so long
+	case <-time.After(failoverCut): // until then the path works
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 	cut, mend := k.cut(v, row.cut)
 	at := monotonic()
 	if err := l.Run(ctx, cut...); err != nil {
-		for _, line := range mend { // one by one: not all may be there to mend
+		for _, line := range mend { // one by one: some may not exist
 			_ = l.Run(context.WithoutCancel(ctx), line)
 		}
 		return nil, err
@@ -134,7 +134,7 @@ func failOver(ctx context.Context, l *lab.Lab, k *links, program string, row fai
 			return nil, e
 		}
 	}
-	lines := p.Lines() // what lklrun says of the cut path comes after them
+	lines := p.Lines() // lklrun's messages about the cut path follow them
 	begin, ticks, err := course(lines[min(1, len(lines)-1)])
 	if err != nil {
 		return nil, fmt.Errorf("%w: %q", err, lines)
@@ -146,7 +146,7 @@ func failOver(ctx context.Context, l *lab.Lab, k *links, program string, row fai
 	}, nil
 }
 
-// ended is an error when the program is no more.
+// ended returns an error if the program has ended.
 func ended(p *lab.Proc) error {
 	select {
 	case <-p.Done():
@@ -156,7 +156,7 @@ func ended(p *lab.Proc) error {
 	}
 }
 
-// prefer has the host's client use both paths, or the second one as a backup.
+// prefer lets the host's client use both paths, or the second one as a backup.
 func (k *links) prefer(ctx context.Context, backup bool) error {
 	lines := []string{"ip -n " + k.client + " mptcp endpoint flush", "ip -n " + k.client + " mptcp limits set subflow 1 add_addr_accepted 1"}
 	if backup {
@@ -169,7 +169,7 @@ func (k *links) prefer(ctx context.Context, backup bool) error {
 	return k.lab.Run(ctx, lines...)
 }
 
-// cut are the commands that cut the first path, and those that mend it.
+// cut are the commands that cut the first path, and those that restore it.
 func (k *links) cut(v lab.Variant, how string) (cut, mend []string) {
 	if how == "carrier" {
 		device := "tap0"
@@ -187,7 +187,7 @@ func (k *links) cut(v lab.Variant, how string) (cut, mend []string) {
 	return cut, mend
 }
 
-// carried is what the server's end of both paths has counted, in bytes.
+// carried is the number of bytes that the server's end of both paths has counted.
 func (k *links) carried(ctx context.Context) (first, second float64, err error) {
 	if _, first, err = traffic(ctx, k.lab, k.server, "s0"); err != nil {
 		return 0, 0, err
@@ -196,7 +196,7 @@ func (k *links) carried(ctx context.Context) (first, second float64, err error) 
 	return first, second, err
 }
 
-// course reads when a transfer began, and what arrived in each tick.
+// course parses the start of a transfer, and the bytes of each tick.
 func course(line string) (begin time.Duration, ticks []float64, err error) {
 	for i, word := range strings.Fields(line) {
 		n, err := strconv.ParseFloat(word, 64)
@@ -215,8 +215,8 @@ func course(line string) (begin time.Duration, ticks []float64, err error) {
 	return begin, ticks, nil
 }
 
-// back is how long after a time at least a rate arrives, in bytes a second, for
-// ten ticks. What it arrives in then is the first of them.
+// back is the time until a rate in bytes a second is reached again for ten ticks; the
+// first of these counts.
 func back(ticks []float64, from time.Duration, rate float64) time.Duration {
 	const window = 10
 	want := rate * window * failoverTick.Seconds()

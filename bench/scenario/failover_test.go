@@ -8,14 +8,14 @@ import (
 )
 
 func TestBack(t *testing.T) {
-	const full = 200e6 / 8 / 100 // of a tick
+	const full = 200e6 / 8 / 100 // per tick
 	ticks := make([]float64, 100)
 	for i := range ticks {
 		switch {
 		case i < 30 || i >= 55:
 			ticks[i] = full
 		case i == 40:
-			ticks[i] = 3 * full // alone
+			ticks[i] = 3 * full // one path alone
 		}
 	}
 	for _, c := range []struct{ from, want time.Duration }{

@@ -16,18 +16,18 @@ import (
 	"github.com/lklrun/lklrun/internal/stacknet"
 )
 
-// Many interfaces of a stack changed at once, as a group, against one after the
-// other by a command each: the question that made Linux have groups of devices.
+// Changing many interfaces of a stack at once, as a group, compared with one command for
+// each: the reason why Linux has device groups.
 
 const (
-	groups      = "groups" // the scenario's name, and the run's
+	groups      = "groups" // name of the scenario and the run
 	groupNumber = 7
 	groupAddr   = "10.0.0.1/24"
 	atOnce      = "group"
 	oneByOne    = "one-by-one"
 )
 
-// groupSizes are how many interfaces there are; the quick form has the first two.
+// groupSizes are the numbers of interfaces; the quick form uses the first two.
 var groupSizes = []int{128, 256, 512, 1024, 2048}
 
 func init() {
@@ -45,8 +45,8 @@ func groupKey(what string, n int, way string) table.Key {
 	return table.Key{Scenario: groups, What: what, Params: table.Params{"n": strconv.Itoa(n)}, Variant: way}
 }
 
-// A groupChange is a verb of lklctl with a value for a group or an interface; back
-// makes that there is something to change again, "" when another value does.
+// A groupChange is a verb of lklctl with a value for a group or an interface. back
+// restores the previous state, "" if another value does.
 type groupChange struct {
 	what string
 	do   func(value int, whom string) string
@@ -100,7 +100,7 @@ func buildGroups(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 	return ms, nil
 }
 
-// grow makes interfaces until there are n.
+// grow adds interfaces up to a total of n.
 func (g *grouping) grow(ctx context.Context, n int) error {
 	if len(g.names) == n {
 		return nil
@@ -121,7 +121,7 @@ func (g *grouping) grow(ctx context.Context, n int) error {
 	return nil
 }
 
-// change makes one change in one way, takes it back, and says how long it took.
+// change makes a change in one way, undoes it, and returns how long it took.
 func (g *grouping) change(ctx context.Context, c groupChange, way string) (table.Sample, error) {
 	verbs := []string{c.do(1, fmt.Sprintf("group %d", groupNumber))}
 	if way == oneByOne {

@@ -21,7 +21,7 @@ import (
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// The ways to keep from the host's TCP what is the stack's, and what is taken off.
+// The ways to keep the stack's packets from the host's TCP, and the baseline to subtract.
 const (
 	unheard    = "nobody's"
 	blanket    = "OUTPUT -j DROP"
@@ -31,7 +31,7 @@ const (
 
 const (
 	guardSpells = 10
-	guardFrames = 20000 // in a spell: many times what may wait on the way
+	guardFrames = 20000 // per spell: many times the number of frames in flight
 	guardPort   = 50000
 	guardName   = "guard"
 )
@@ -68,8 +68,7 @@ func buildGuard(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 	return ms, nil
 }
 
-// onThread runs f on a thread that is not used for anything else afterwards, for
-// it changes its namespace.
+// onThread runs f on a thread of its own, because f changes its namespace.
 func onThread(f func() (float64, error)) (v float64, err error) {
 	done := make(chan struct{})
 	go func() {
@@ -82,8 +81,7 @@ func onThread(f func() (float64, error)) (v float64, err error) {
 	return v, err
 }
 
-// sendAs has the host guarded in one way and returns how many nanoseconds a frame
-// takes.
+// sendAs guards the host in one way and returns the nanoseconds per frame.
 func sendAs(ctx context.Context, l *lab.Lab, w *lab.Wire, way string) (float64, error) {
 	if err := enter(w.Client); err != nil {
 		return 0, err
@@ -138,7 +136,7 @@ func guardBy(ctx context.Context, l *lab.Lab, w *lab.Wire, way string) (undo fun
 	}, err
 }
 
-// send sends from the server's end of the wire, on CPU 0.
+// send sends frames from the server's end of the wire, on CPU 0.
 func send(w *lab.Wire, way string, to net.HardwareAddr) (float64, error) {
 	if err := enter(w.Server); err != nil {
 		return 0, err
@@ -167,9 +165,8 @@ func send(w *lab.Wire, way string, to net.HardwareAddr) (float64, error) {
 	if way == unheard {
 		binary.BigEndian.PutUint16(frame[12:], 0x88b5) // for experiments, IEEE 802
 	}
-	// Time on the clock: that of the interrupt in which a frame is received is
-	// not the thread's. The best spell is the one in which the machine did least
-	// beside it.
+	// Wall-clock time: the interrupt that receives a frame does not count for the
+	// thread. The best spell is the one with the least other load.
 	best := math.Inf(1)
 	for range guardSpells {
 		began := time.Now()
@@ -192,8 +189,8 @@ func enter(netns string) error {
 	return unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
 }
 
-// segment is a frame with an acknowledgement of a connection that nobody has,
-// from 10.80.1.1, the checksums right.
+// segment is a frame with an acknowledgement for a connection that does not exist, from
+// 10.80.1.1, with correct checksums.
 func segment(from, to net.HardwareAddr) []byte {
 	b := append(append([]byte(nil), to...), from...)
 	b = binary.BigEndian.AppendUint16(b, unix.ETH_P_IP)

@@ -19,23 +19,23 @@ import (
 const (
 	instances = "instances"
 
-	instancesBusy = 500 // connections, of all instances together
+	instancesBusy = 500 // connections of all instances together
 	instancesPort = "7000"
 	instancesTap  = "shared0"
 	instancesNet  = "10.82.1"
 	instancesMAC  = "02:00:00:00:82:00" // of the host's side
 )
 
-// eachCPU is the placement of several instances: each with its own load on a CPU.
+// eachCPU is the placement of several instances: each one with its load on a CPU.
 const eachCPU = "each-cpu"
 
-// How the instances are reached: by a tap each, or by one with a queue for each.
+// How the instances are reached: over a tap each, or over one tap with a queue for each.
 const (
 	ownTap    = "own"
 	sharedTap = "shared"
 )
 
-// What the load does.
+// The kinds of load.
 const (
 	instancesTrips = "trips"
 	instancesChurn = "churn"
@@ -101,7 +101,7 @@ func buildInstances(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 	return ms, nil
 }
 
-// instancesLab is what they are measured with.
+// instancesLab is the set-up for them.
 type instancesLab struct {
 	l      *lab.Lab
 	w      *lab.Wire
@@ -113,7 +113,7 @@ func (b *instancesLab) on(netns string, i int, argv ...string) []string {
 	return b.l.In(netns, lab.TwoCPUs, i == 1, argv...)
 }
 
-// server is the command line of server i and the address that it is reached at.
+// server is the command line of server i, and its address for clients.
 func (b *instancesLab) server(tap string, i int, v string) (argv []string, addr string) {
 	if v == lab.Host {
 		addr = fmt.Sprintf("10.80.%d.2", 1+i)
@@ -123,14 +123,15 @@ func (b *instancesLab) server(tap string, i int, v string) (argv []string, addr 
 	spec := fmt.Sprintf("tap:tap%d,ip=%s/24", i, addr)
 	if tap == sharedTap {
 		addr = instancesNet + ".2"
-		// Two who ask for the host's address at once would share one answer.
+		// Two simultaneous ARP requests for the host's address would share one
+		// answer.
 		spec = fmt.Sprintf("tap:%s,ip=%s/24,mac=02:00:00:00:82:01,multiqueue,neigh=%s.1|%s", instancesTap, addr, instancesNet, instancesMAC)
 	}
 	line := []string{b.l.Bin("lklrun"), "--engine", v, "--stack", "vanilla", "--if", spec, "--", b.client, "--cc", lab.CC, "serve", addr, instancesPort}
 	return b.on(b.w.Server, i, line...), addr
 }
 
-// take starts the servers, loads all of them at once and adds up what they did.
+// take starts the servers, loads all of them at once and adds up the results.
 func (b *instancesLab) take(ctx context.Context, what, tap string, n int, v string) (table.Sample, error) {
 	ms := strconv.Itoa(2 * int(b.l.Form.Length.Milliseconds()))
 	var loads [][]string
@@ -161,8 +162,8 @@ func (b *instancesLab) take(ctx context.Context, what, tap string, n int, v stri
 	return together(samples), errors.Join(errs...)
 }
 
-// together is what several loads did in the same time. Each counts the CPU time
-// of all, by its own operations.
+// together adds up several loads of the same time. Each counts the CPU time of all,
+// divided by its own operations.
 func together(samples []table.Sample) table.Sample {
 	sum, perCPU := table.Sample{}, 0.0
 	for _, s := range samples {

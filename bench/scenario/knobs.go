@@ -27,11 +27,11 @@ func init() {
 	})
 }
 
-// A knob is one thing changed.
+// A knob is a single changed setting.
 type knob struct {
 	name string
 	farRun
-	cubic bool // CUBIC too
+	cubic bool // with CUBIC too
 }
 
 var knobs = []knob{
@@ -85,7 +85,7 @@ func buildKnobs(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 	return ms, nil
 }
 
-// knobFigures is a figure of what is left with each.
+// knobFigures is a figure of the remaining throughput with each.
 func knobFigures(set *table.Set) []report.Plot {
 	b := report.Bars{Name: "knobs", Title: "BBR over 100 ms and 1 % loss, one thing changed in the library", Y: "Gbit/s", Series: []report.Series{{Name: lab.Library}}}
 	for _, k := range knobs {

@@ -9,15 +9,15 @@ import (
 	"github.com/lklrun/lklrun/bench/lab"
 )
 
-// links are paths that the host's kernel and a stack share, so that both meet
-// the same shapers and the same cuts. For path i:
+// links are paths that the host's kernel and a stack share, so that both have the same
+// shapers and the same cuts. For path i:
 //
 //	namespace NAME-client                             namespace NAME-server
 //	brI 10.71.(1+i).2 ─┬─ vI ────────── veth ──────── sI 10.71.(1+i).1
 //	  tapI ────────────┘
 //	  the stack, 10.71.(1+i).3
 //
-// The server announces its further addresses by MPTCP.
+// The server announces its other addresses through MPTCP.
 type links struct {
 	client, server string
 	paths          int
@@ -26,8 +26,8 @@ type links struct {
 
 const linksPort = "5009"
 
-// makeLinks makes them, each of so many Mbit/s both ways, 0 for as fast as they
-// are, and a server that speaks MPTCP and TCP.
+// makeLinks makes links with the given rate in both directions, 0 for no limit, and a
+// server for MPTCP and TCP.
 func makeLinks(ctx context.Context, l *lab.Lab, name string, paths, mbit int) (*links, error) {
 	k := &links{client: name + "-client", server: name + "-server", paths: paths, lab: l}
 	var lines []string
@@ -36,7 +36,7 @@ func makeLinks(ctx context.Context, l *lab.Lab, name string, paths, mbit int) (*
 		add("ip netns add %s", ns)
 		add("ip -n %s link set lo up", ns)
 		add("ip netns exec %s sysctl -qw net.mptcp.enabled=1", ns)
-		l.Cleanup(func() { _ = l.Run(context.Background(), "ip netns del "+ns) }) // its devices with it
+		l.Cleanup(func() { _ = l.Run(context.Background(), "ip netns del "+ns) }) // including its devices
 	}
 	for i := range paths {
 		add("ip -n %s link add v%d type veth peer name s%d netns %s", k.client, i, i, k.server)
@@ -67,10 +67,10 @@ func makeLinks(ctx context.Context, l *lab.Lab, name string, paths, mbit int) (*
 	return k, l.WaitListen(ctx, k.server, linksPort)
 }
 
-// mptcpBuffers are those of the stack mptcp, for a library without a manifest.
+// mptcpBuffers are the buffer sizes of the stack mptcp, for a library without a manifest.
 var mptcpBuffers = []string{"--sysctl", "net.ipv4.tcp_rmem=4096 131072 8388608", "--sysctl", "net.ipv4.tcp_wmem=4096 262144 8388608"}
 
-// command is one of lklbench's, by MPTCP over some of the paths; by TCP for the
+// command is a command of lklbench, with MPTCP over some of the paths, or TCP for the
 // variant host.
 func (k *links) command(v lab.Variant, paths int, options []string, verb ...string) []string {
 	argv := []string{k.lab.Bench(), "--cc", "cubic"}
@@ -80,8 +80,8 @@ func (k *links) command(v lab.Variant, paths int, options []string, verb ...stri
 	return k.program(v, paths, append(append(argv, options...), verb...), nil)
 }
 
-// program is any program's; flags are lklrun's. With a library it has to be
-// lklbench.
+// program is the command line of any program; flags are lklrun's. With a library it must
+// be lklbench.
 func (k *links) program(v lab.Variant, paths int, argv, flags []string) []string {
 	var line []string
 	switch v {

@@ -13,52 +13,52 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// A farPath is a long, narrow or lossy way to a server: through a middlebox
-// that is a stack of ours, a bridge between two taps whose netem delays, loses
-// and paces what goes to the server. What comes back goes as it is.
+// A farPath is a long, narrow or lossy path to a server. It goes through a middlebox: a
+// stack of ours that bridges two taps, whose netem delays, drops and paces packets to the
+// server. The other direction is unchanged.
 //
 //	namespace far-client          namespace far-near
 //	c0 10.72.1.2 ──── veth ────── s0 ─┬─ near (bridge) ─ tapa ═ the middlebox ═ tapb 10.72.1.1
 //	                        tap0 ─────┘                  (its eth0)  (its eth1)
 //	  the stack, 10.72.1.3 ─┘
 //
-// The middlebox's taps have no offloads and it merges nothing, so that netem
-// meets packets as a wire has them. The server's namespace answers nobody who asks
-// for its address on the near side (arp_ignore).
+// The middlebox's taps have no offloads and it merges nothing, so that netem sees packets
+// as on a wire. On the near side the server's namespace does not answer ARP requests for
+// its address (arp_ignore).
 type farPath struct {
 	near, client string
 	lab          *lab.Lab
 	course       string // the program
 }
 
-// A shape is what the middlebox makes of the way there.
+// A shape describes the path to the server.
 type shape struct {
-	Mbit  int // 0: as fast as it goes
+	Mbit  int // 0: no limit
 	Delay time.Duration
-	Loss  float64 // per cent
+	Loss  float64 // percent
 }
 
 const (
 	farServer = "10.72.1.1"
 	farPort   = "5008"
 	farMbox   = "bench-middlebox"
-	// farQueue holds what is under way, 8,300 packets of a gigabit in 100 ms,
-	// and five times as much in front of the link.
+	// farQueue has room for the packets in flight, 8,300 packets of a gigabit in 100
+	// ms, and five times as many in front of the link.
 	farQueue = 50000
-	// Of Ethernet frames of 1,514 bytes, which is what netem counts, TCP with
-	// time stamps has this part for its user.
+	// The share of user data with TCP timestamps in Ethernet frames of 1,514 bytes,
+	// which is what netem counts.
 	payload = 1448.0 / 1514
 )
 
-// farBuffers are those of whoever sends.
+// farBuffers are the buffer sizes of the sender.
 var farBuffers = []string{"net.ipv4.tcp_wmem=4096 262144 100000000"}
 
-// farWindow has the server's window grow as fast as data come. A window that grows
-// by a round trip's worth at a time can end BBR's start-up too early: it takes that
+// farWindow lets the server's window grow as fast as data arrives. A window that grows by
+// one round trip's data at a time can end BBR's start-up too early, because BBR takes it
 // for the path's limit.
 const farWindow = "net.ipv4.tcp_rmem=4096 50000000 100000000"
 
-// makeFarPath makes it, with a server on the host's kernel.
+// makeFarPath makes a farPath with a server on the host's kernel.
 func makeFarPath(ctx context.Context, l *lab.Lab) (*farPath, error) {
 	course, err := l.Native(ctx, "course", "-ldl")
 	if err != nil {
@@ -71,13 +71,13 @@ func makeFarPath(ctx context.Context, l *lab.Lab) (*farPath, error) {
 		add("ip netns add %s", ns)
 		add("ip -n %s link set lo up", ns)
 		add("ip netns exec %s sysctl -qw net.ipv4.tcp_no_metrics_save=1 net.ipv4.conf.all.arp_ignore=1 net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1", ns)
-		l.Cleanup(func() { _ = l.Run(context.Background(), "ip netns del "+ns) }) // its devices with it
+		l.Cleanup(func() { _ = l.Run(context.Background(), "ip netns del "+ns) }) // including its devices
 	}
 	add("ip -n %s link add near type bridge", f.near)
 	add("ip -n %s link add s0 type veth peer name c0 netns %s", f.near, f.client)
 	for _, tap := range []string{"tapa", "tapb", "tap0"} {
 		add("ip -n %s tuntap add %s mode tap", f.near, tap)
-		add("ip -n %s link set %s txqueuelen 20000", f.near, tap) // a millisecond's pause of its reader must lose nothing
+		add("ip -n %s link set %s txqueuelen 20000", f.near, tap) // a pause of a millisecond in its reader must lose nothing
 	}
 	for _, dev := range []string{"s0", "tapa", "tap0"} {
 		add("ip -n %s link set %s master near", f.near, dev)
@@ -105,7 +105,7 @@ func makeFarPath(ctx context.Context, l *lab.Lab) (*farPath, error) {
 	return f, f.startMiddlebox(ctx)
 }
 
-// startMiddlebox starts it and has it forward.
+// startMiddlebox starts it and enables forwarding.
 func (f *farPath) startMiddlebox(ctx context.Context) error {
 	box, err := f.lab.Start(ctx, f.lab.In(f.near, lab.Unpinned, false, f.lab.Bin("lklrun"), "--name", farMbox, "--engine", "supervise", "--stack", "vanilla", "--mem", "1G", "--spin", "0",
 		"--if", "tap:tapa,offload=off", "--if", "tap:tapb,offload=off", "--", "sleep", "infinity")...)
@@ -144,7 +144,7 @@ func (f *farPath) inBox(argv ...string) []string {
 	return append([]string{f.lab.Bin("lklctl"), "-n", farMbox, "exec", "--"}, argv...)
 }
 
-// form gives the way a shape.
+// form sets the shape of the path.
 func (f *farPath) form(ctx context.Context, s shape) error {
 	argv := []string{"tc", "qdisc", "replace", "dev", "eth1", "root"}
 	if s == (shape{}) {
@@ -159,27 +159,27 @@ func (f *farPath) form(ctx context.Context, s shape) error {
 		argv = append(argv, "loss", fmt.Sprintf("%g%%", s.Loss))
 	}
 	if s.Mbit > 0 {
-		// Sent in batches, as a network card's interrupts come: a timer for each
-		// packet would take most of a CPU.
+		// Sent in batches, like the interrupts of a network card: a timer for
+		// each packet would take most of a CPU.
 		argv = append(argv, "rate", fmt.Sprintf("%dmbit", s.Mbit), "slot", "200us")
 	}
 	_, err := f.lab.Output(ctx, f.inBox(argv...)...)
 	return err
 }
 
-// A farRun is who sends, and with which settings.
+// A farRun is a sender with its settings.
 type farRun struct {
 	variant lab.Variant
 	cc      string
-	stack   string   // whose library; "": bbr
+	stack   string   // whose library is used; "": bbr
 	qdisc   string   // its queueing discipline; "": fq
-	boot    string   // more of its kernel's command line; mem= and highres=
+	boot    string   // addition to its kernel's command line; mem= and highres=
 	mem     string   // its memory; "": 512M
-	sysctls []string // more settings of the stack's
+	sysctls []string // additional settings of the stack
 	seconds int
 }
 
-// liblkl is the stack's.
+// liblkl is the path of the stack's library.
 func (f *farPath) liblkl(r farRun) string {
 	if r.stack == "" {
 		r.stack = "bbr"
@@ -187,7 +187,7 @@ func (f *farPath) liblkl(r farRun) string {
 	return f.lab.Bin("stacks/" + r.stack + "/liblkl.so")
 }
 
-// command is the line that sends.
+// command is the command line of the sender.
 func (f *farPath) command(r farRun) []string {
 	qdisc, mem := r.qdisc, r.mem
 	if qdisc == "" {
@@ -218,7 +218,7 @@ func (f *farPath) command(r farRun) []string {
 	return f.lab.In(f.client, lab.Unpinned, false, append([]string{f.course}, verb...)...)
 }
 
-// A window is a part of a transfer, in seconds since it began.
+// A window is an interval of a transfer, in seconds since its start.
 type window struct {
 	unit     string
 	from, to int
@@ -240,8 +240,7 @@ func (f *farPath) send(ctx context.Context, r farRun, windows ...window) (table.
 	return sample, nil
 }
 
-// means reads what course prints: Gbit/s of each tenth of a second, and what it
-// took.
+// means parses the output of course: Gbit/s of each tenth of a second, and the CPU time.
 func means(out string, seconds int, windows []window) (table.Sample, error) {
 	rates, rest, ok := strings.Cut(out, "Gbit/s\n")
 	ticks := strings.Fields(rates)

@@ -11,7 +11,7 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// An offloading is what is left to a device: features of virtio on the stack's
+// An offloading is the set of offloads of a device: features of virtio on the stack's
 // side, words for ethtool on the host's.
 type offloading struct {
 	name, mask, ethtool string

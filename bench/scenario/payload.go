@@ -12,7 +12,7 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// payloads are the seeds', in bytes of one call.
+// payloads are the sizes in the seeds, in bytes of one call.
 var payloads = []int{64, 1024, 4096, 16384, 65507}
 
 func init() {
@@ -26,7 +26,7 @@ func init() {
 	})
 }
 
-// A payloadKind is a protocol over a number of paths, and who carries it.
+// A payloadKind is a protocol over a number of paths, with its variants.
 type payloadKind struct {
 	proto    string
 	paths    int
@@ -45,7 +45,7 @@ func payloadKey(k payloadKind, dir string, size int, v lab.Variant) table.Key {
 	}
 }
 
-const payloadPort = "5008" // of the server that speaks MPTCP
+const payloadPort = "5008" // of the server for MPTCP
 
 func buildPayload(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 	w, err := l.Wire(ctx, lab.WireOptions{Name: "payload", Paths: 2})
@@ -61,8 +61,9 @@ func buildPayload(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 	if err := l.WaitListen(ctx, w.Server, payloadPort); err != nil {
 		return nil, err
 	}
-	// Room for what comes early: a server's MPTCP with the usual 128 KiB, full of
-	// segments of 64 bytes that wait for one of the other path, takes that no more.
+	// Room for early data. With the usual 128 KiB, a server's MPTCP that is full of
+	// segments of 64 bytes, which wait for one on the other path, no longer accepts
+	// that one.
 	if _, err := l.Output(ctx, l.In(w.Server, lab.Unpinned, true, "sysctl", "-qw", "net.ipv4.tcp_rmem=4096 4194304 33554432")...); err != nil {
 		return nil, err
 	}
@@ -71,7 +72,7 @@ func buildPayload(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 		"ip -n "+w.Client+" mptcp limits set subflow 1 add_addr_accepted 1"); err != nil {
 		return nil, err
 	}
-	// announce has the server tell of its second address on the variant's wires.
+	// announce lets the server announce its second address on the variant's wires.
 	announce := func(ctx context.Context, v lab.Variant) error {
 		where := "10.79.2.1 dev tap1"
 		if v == lab.HostMPTCP {
@@ -92,7 +93,7 @@ func buildPayload(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 					port := w.Port(lab.OneCPU)
 					if k.proto == "mptcp" {
 						port, r.Stack, r.Library = payloadPort, "mptcp", mptcpBuffers
-						if v != lab.HostMPTCP { // which asks for it itself
+						if v != lab.HostMPTCP { // which requests it itself
 							r.Options = append(r.Options, "--mptcp", "1")
 						}
 					}

@@ -13,8 +13,7 @@ import (
 
 const rr = "rr"
 
-// How a variant waits for a packet: as it does of itself, not at all before it
-// sleeps, or looking for so long.
+// How a variant waits for a packet: its default, sleeping at once, or polling for a time.
 const (
 	pollOwn  = "own"
 	pollOff  = "off"
@@ -63,7 +62,7 @@ func buildRR(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 	return ms, nil
 }
 
-// polling sets how a run waits, and says whether it can.
+// polling sets how a run waits, and reports whether it can.
 func polling(r *lab.Run, poll string) bool {
 	if poll == pollOwn {
 		return true
@@ -76,7 +75,7 @@ func polling(r *lab.Run, poll string) bool {
 		r.Library = []string{"--spin", usec}
 	case lab.Preload, lab.Supervise:
 		r.Flags = []string{"--spin", usec}
-	default: // lkl-4.9 has nothing of the kind
+	default: // lkl-4.9 does not support it
 		return false
 	}
 	return true

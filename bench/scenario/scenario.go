@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scenario holds what is measured, a file for each.
+// Package scenario contains the scenarios, a file for each.
 package scenario
 
 import (
@@ -15,34 +15,34 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// A Scenario is one table: its wires and servers, and who is measured on them.
+// A Scenario is one table, with its wires, servers and variants.
 type Scenario struct {
-	Order   int // the place in a run and in the report
+	Order   int // the position in a run and in the report
 	Name    string
 	Title   string
-	Seed    string // whose table it is: the first digits of the file in the seeds
+	Seed    string // source of the table: the first digits of the file in the seeds
 	About   string // what is measured and how: a paragraph of Markdown
 	Quick   bool   // part of the quick form
 	Budget  Budget
 	Build   func(ctx context.Context, l *lab.Lab) ([]Measure, error)
 	Targets []table.Target
-	Tables  func(*table.Set) []report.Table // beside the one that every scenario has
+	Tables  func(*table.Set) []report.Table // in addition to the default table
 	Figures func(*table.Set) []report.Plot
 }
 
-// A Budget is how long a scenario may take.
+// A Budget is the time limit of a scenario.
 type Budget struct{ Quick, Full time.Duration }
 
 // A Measure is one row and variant, measured again in each round.
 type Measure struct {
-	Key    table.Key // its scenario is filled in
+	Key    table.Key // its scenario is set later
 	Take   func(context.Context) (table.Sample, error)
 	Once   bool // takes minutes: in the first round only
-	Rounds int  // fewer than the form's; 0: the form's
-	Times  int  // so many times the form's rounds; 0: once
+	Rounds int  // fewer rounds than the form's; 0: the form's
+	Times  int  // multiple of the form's rounds; 0: once
 }
 
-// Turns is in how many rounds it is measured, of a form with so many.
+// Turns is the number of rounds in which it is measured, in a form with that many rounds.
 func (m Measure) Turns(rounds int) int {
 	if m.Once {
 		return 1
@@ -54,8 +54,8 @@ func (m Measure) Turns(rounds int) int {
 	return rounds
 }
 
-// ErrSkip is wrapped by an error of a Take or a Build that says why something
-// cannot be measured here.
+// ErrSkip is wrapped by an error of a Take or a Build that explains why something cannot
+// be measured here.
 var ErrSkip = errors.New("not measured")
 
 var all []Scenario
@@ -64,7 +64,7 @@ func register(s Scenario) {
 	all = append(all, s)
 }
 
-// All are the scenarios in their order.
+// All are the scenarios in order.
 func All() []Scenario {
 	return slices.SortedStableFunc(slices.Values(all), func(a, b Scenario) int { return cmp.Compare(a.Order, b.Order) })
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// The ways onto the network of one Ethernet device.
+// The ways to connect to the network of one Ethernet device.
 const (
 	byMacvtap lab.Variant = "macvtap"
 	byRaw     lab.Variant = "raw"         // an address of the stack's own
@@ -35,7 +35,7 @@ func init() {
 	})
 }
 
-// sharedRows are what is measured: which way, and with offloads or without.
+// sharedRows are the measurements: the direction, with or without offloads.
 var sharedRows = []struct{ dir, offloads string }{{"send", "on"}, {"recv", "on"}, {"recv", "off"}}
 
 func sharedKey(dir, offloads string, v lab.Variant) table.Key {
@@ -87,14 +87,14 @@ func buildShared(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 	return measures, nil
 }
 
-// sharedWire is two namespaces with a veth pair, and a server.
+// sharedWire makes two namespaces with a veth pair, and a server.
 func sharedWire(ctx context.Context, l *lab.Lab, offloads string) error {
 	client, server := "shared-"+offloads+"-client", "shared-"+offloads+"-server"
 	for _, ns := range []string{client, server} {
 		if err := l.Run(ctx, "ip netns add "+ns, "ip -n "+ns+" link set lo up"); err != nil {
 			return err
 		}
-		l.Cleanup(func() { _ = l.Run(context.Background(), "ip netns del "+ns) }) // its devices with it
+		l.Cleanup(func() { _ = l.Run(context.Background(), "ip netns del "+ns) }) // including its devices
 	}
 	lines := []string{"ip -n " + client + " link add c0 type veth peer name s0 netns " + server}
 	for _, d := range []struct{ ns, dev, addr string }{{client, "c0", "10.72.1.2/24"}, {server, "s0", sharedServer + "/24"}} {
@@ -112,7 +112,7 @@ func sharedWire(ctx context.Context, l *lab.Lab, offloads string) error {
 	return l.WaitListen(ctx, server, sharedPort)
 }
 
-// sharedTables set the ways beside macvtap.
+// sharedTables compare the ways with macvtap.
 func sharedTables(s *table.Set) []report.Table {
 	var tables []report.Table
 	for _, unit := range []string{"Gbit/s", "cpu-s/GB"} {

@@ -11,13 +11,12 @@ import (
 	"strings"
 )
 
-// Tolerance is by how much a ratio may fall behind the recorded one.
+// Tolerance is the accepted decrease of a ratio against the recorded one.
 const Tolerance = 0.15
 
-// Ratios are the medians of a run over the host's, for each key and unit: what
-// can be set beside another run's, for throughput varies from machine to machine
-// and from hour to hour. More is better for all: those of units of which less is
-// better are turned over.
+// Ratios are the medians of a run divided by the host's, for each key and unit. Only
+// ratios can be compared between runs, because throughput varies between machines and
+// hours. More is better for all: ratios of units where less is better are inverted.
 func (s *Set) Ratios() map[string]float64 {
 	out := map[string]float64{}
 	for _, r := range s.rows {
@@ -26,7 +25,7 @@ func (s *Set) Ratios() map[string]float64 {
 		}
 		for _, u := range s.Units(r.Key) {
 			if strings.HasPrefix(u, "µs-p") && u != "µs-p50" {
-				continue // the ends of a distribution are never the same twice
+				continue // the extremes of a distribution always vary
 			}
 			v, ok := s.Ratio(r.Key, Base, u)
 			if !ok || v <= 0 {
@@ -41,13 +40,13 @@ func (s *Set) Ratios() map[string]float64 {
 	return out
 }
 
-// A record is ratios in a file, with the run they are of.
+// A record is a file of ratios, with a description of their run.
 type record struct {
 	Info   Info               `json:"info"`
 	Ratios map[string]float64 `json:"ratios"`
 }
 
-// WriteRecord writes the ratios for a later Fallen.
+// WriteRecord writes the ratios for a later Compare.
 func (s *Set) WriteRecord(w io.Writer) error {
 	r := record{Info: s.Info, Ratios: s.Ratios()}
 	for k, v := range r.Ratios {
@@ -58,14 +57,14 @@ func (s *Set) WriteRecord(w io.Writer) error {
 	return enc.Encode(r)
 }
 
-// A Fall is a ratio that is behind the recorded one.
+// A Fall is a ratio that is below the recorded one.
 type Fall struct {
 	Name          string
 	Recorded, Now float64
 }
 
-// Compare sets the run's ratios beside recorded ones: those that fell by more
-// than the tolerance, and how many there were to compare.
+// Compare compares the run's ratios with recorded ones. It returns those that fell by
+// more than the tolerance, and the number of comparisons.
 func (s *Set) Compare(recorded io.Reader) (falls []Fall, compared int, err error) {
 	var r record
 	if err := json.NewDecoder(recorded).Decode(&r); err != nil {

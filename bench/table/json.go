@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// A file is a set as JSON: raw samples, and what follows from them for readers
-// that do no arithmetic.
+// A file is a set as JSON: raw samples, and results for readers that do no arithmetic.
 type file struct {
 	Info  Info      `json:"info"`
 	Notes []string  `json:"notes,omitempty"`
@@ -26,7 +25,7 @@ type fileRow struct {
 	ToHost    Sample                `json:"to_host,omitempty"` // median over the host's
 }
 
-// Base is the variant that others are compared with where nothing else is said.
+// Base is the default variant for comparisons.
 const Base = "host"
 
 // WriteJSON writes the set.
@@ -49,7 +48,7 @@ func (s *Set) WriteJSON(w io.Writer) error {
 	return enc.Encode(f)
 }
 
-// ReadJSON reads a set that was written.
+// ReadJSON reads the output of WriteJSON.
 func ReadJSON(r io.Reader) (*Set, error) {
 	var f file
 	if err := json.NewDecoder(r).Decode(&f); err != nil {
@@ -65,8 +64,8 @@ func ReadJSON(r io.Reader) (*Set, error) {
 	return s, nil
 }
 
-// WriteBenchstat writes the set in the format of Go benchmarks, a line for each
-// sample: benchstat -col /variant reads it.
+// WriteBenchstat writes the set in the format of Go benchmarks, a line for each sample:
+// benchstat -col /variant reads it.
 func (s *Set) WriteBenchstat(w io.Writer) error {
 	var b strings.Builder
 	for _, l := range [][2]string{{"commit", s.Info.Commit}, {"form", s.Info.Form}, {"date", s.Info.Date}, {"kernel", s.Info.Kernel}, {"cpu", s.Info.CPU}, {"pkg", "github.com/lklrun/lklrun/bench"}} {
@@ -87,7 +86,7 @@ func (s *Set) WriteBenchstat(w io.Writer) error {
 	return err
 }
 
-// word makes one word of a name, beginning with a capital as a benchmark's does.
+// word converts a text to a single word, capitalized like the names of benchmarks.
 func word(s string) string {
 	s = strings.Join(strings.Fields(s), "-")
 	if strings.Contains(s, "/variant=") && s != "" {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A Profile says where the CPU time of one turn went.
+// A Profile shows where the CPU time of one turn went.
 type Profile struct {
 	Key    Key     `json:"key"`
 	Sample Sample  `json:"sample"` // what the turn gave
@@ -20,13 +20,13 @@ type Profile struct {
 	Busy    float64 `json:"busy"`    // the part of a CPU's time that this thread used
 }
 
-// A Part is one of the things that CPU time was spent on.
+// A Part is one use of CPU time.
 type Part struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
 }
 
-// Part is the value of a part, 0 when there is none.
+// Part is the value of a part, 0 if there is none.
 func (p *Profile) Part(name string) float64 {
 	for _, part := range p.Parts {
 		if part.Name == name {
@@ -36,7 +36,7 @@ func (p *Profile) Part(name string) float64 {
 	return 0
 }
 
-// Profile is that of a key, nil when none was taken.
+// Profile is the profile of a key, nil if there is none.
 func (s *Set) Profile(k Key) *Profile {
 	at := slices.IndexFunc(s.Profiles, func(p Profile) bool { return p.Key.String() == k.String() })
 	if at < 0 {
@@ -45,7 +45,7 @@ func (s *Set) Profile(k Key) *Profile {
 	return &s.Profiles[at]
 }
 
-// CPUUnit is the unit of a sample that is CPU time of what was measured.
+// CPUUnit is the unit of a sample's CPU time.
 func CPUUnit(s Sample) (string, bool) {
 	us := s.units()
 	at := slices.IndexFunc(us, isCPU)
@@ -55,5 +55,5 @@ func CPUUnit(s Sample) (string, bool) {
 	return us[at], true
 }
 
-// isCPU says whether a unit is CPU time: cpu-s/GB, cpu-µs/op.
+// isCPU reports whether a unit is CPU time: cpu-s/GB, cpu-µs/op.
 func isCPU(unit string) bool { return strings.HasPrefix(unit, "cpu-") }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package table holds what a run of the benchmarks measured: samples under keys,
-// their medians and spread, and whether targets are met. It touches nothing.
+// Package table holds the results of a benchmark run: samples by key, their medians and
+// spread, and whether targets are met. It does no input or output of its own.
 package table
 
 import (
@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// Params tell the rows of one measurement apart: dir=send, size=64.
+// Params distinguish the rows of one measurement: dir=send, size=64.
 type Params map[string]string
 
-// String writes them sorted by name: dir=send/size=64.
+// String formats them, sorted by name: dir=send/size=64.
 func (p Params) String() string {
 	names := make([]string, 0, len(p))
 	for n := range p {
@@ -28,7 +28,7 @@ func (p Params) String() string {
 	return strings.Join(names, "/")
 }
 
-// A Key says what was measured, where, and of whom.
+// A Key identifies a measurement: what, where, and which variant.
 type Key struct {
 	Scenario  string `json:"scenario"`
 	What      string `json:"what"`
@@ -37,12 +37,12 @@ type Key struct {
 	Variant   string `json:"variant"`
 }
 
-// String is the same for keys that are the same.
+// String is equal for equal keys.
 func (k Key) String() string {
 	return k.Row() + "/variant=" + k.Variant
 }
 
-// Row is the key without the variant: what variants are compared in.
+// Row is the key without the variant: variants are compared within a row.
 func (k Key) Row() string {
 	s := k.Scenario + "/" + k.What
 	if len(k.Params) > 0 {
@@ -57,10 +57,10 @@ func (k Key) With(variant string) Key {
 	return k
 }
 
-// A Sample is what one repeat gave: a value for each unit.
+// A Sample is the result of one repetition: a value for each unit.
 type Sample map[string]float64
 
-// units lists a sample's units: what is measured before what it took.
+// units lists a sample's units: results first, then costs.
 func (s Sample) units() []string {
 	us := make([]string, 0, len(s))
 	for u := range s {
@@ -76,7 +76,7 @@ func (s Sample) units() []string {
 	return us
 }
 
-// Higher says whether more of a unit is better.
+// Higher reports whether more of a unit is better.
 func Higher(unit string) bool {
 	switch unit {
 	case "Gbit/s", "Mbit/s", "1/s", "ratio":
@@ -91,19 +91,19 @@ type Row struct {
 	Samples []Sample `json:"samples"`
 }
 
-// A Set is the samples of one run, in the order of their keys' first sample.
+// A Set is the samples of one run, ordered by the first sample of each key.
 type Set struct {
 	Info  Info
-	Notes []string // what could not be measured, and why
-	// Failed is what went wrong, of the notes.
+	Notes []string // reasons for missing measurements
+	// Failed are the notes about failures.
 	Failed []string
-	// Profiles are those that were taken, a turn each.
+	// Profiles are the profiles of the run, one turn each.
 	Profiles []Profile
 	rows     []*Row
 	index    map[string]*Row
 }
 
-// Info is what a run says of itself.
+// Info describes a run.
 type Info struct {
 	Date    string             `json:"date"` // RFC 3339, when it began
 	Form    string             `json:"form"`
@@ -119,12 +119,12 @@ type Info struct {
 	Seconds map[string]float64 `json:"seconds"`  // what each scenario took
 }
 
-// New is an empty set.
+// New makes an empty set.
 func New() *Set {
 	return &Set{Info: Info{Seconds: map[string]float64{}}, index: map[string]*Row{}}
 }
 
-// Add puts a sample under its key.
+// Add adds a sample to its key.
 func (s *Set) Add(k Key, v Sample) {
 	r := s.index[k.String()]
 	if r == nil {
@@ -135,10 +135,9 @@ func (s *Set) Add(k Key, v Sample) {
 	r.Samples = append(r.Samples, v)
 }
 
-// Join adds what another run on the same machine has measured, whole scenarios
-// only: turns of two runs do not stand beside each other. What a run of another
-// commit has measured is taken where this one has not measured the scenario, and
-// Info.Commits says so.
+// Join adds the scenarios that another run on the same machine has measured, only as a
+// whole: turns of two runs cannot be compared. Results of another commit are added only
+// if this run has not measured the scenario, and are recorded in Info.Commits.
 func (s *Set) Join(other *Set) error {
 	a, b := s.Info, other.Info
 	for _, f := range []struct{ what, here, there string }{
@@ -171,7 +170,7 @@ func (s *Set) Join(other *Set) error {
 	}
 	for name, seconds := range b.Seconds {
 		if !have[name] {
-			s.Info.Seconds[name] += seconds // of what is no scenario both may have
+			s.Info.Seconds[name] += seconds // times that are not of scenarios occur in both
 		}
 	}
 	if same {
@@ -190,7 +189,7 @@ func (s *Set) Join(other *Set) error {
 	return nil
 }
 
-// Keys are those of a scenario, or of all for "".
+// Keys are the keys of a scenario, or all for "".
 func (s *Set) Keys(scenario string) []Key {
 	var keys []Key
 	for _, r := range s.rows {
@@ -201,7 +200,7 @@ func (s *Set) Keys(scenario string) []Key {
 	return keys
 }
 
-// Turns is how often a scenario's rows were measured, at most.
+// Turns is the maximum number of samples of a scenario's rows.
 func (s *Set) Turns(scenario string) int {
 	n := 0
 	for _, k := range s.Keys(scenario) {
@@ -210,12 +209,12 @@ func (s *Set) Turns(scenario string) int {
 	return n
 }
 
-// Units are those that any sample of a key has.
+// Units are the units in any sample of a key.
 func (s *Set) Units(k Key) []string {
 	return s.any(k).units()
 }
 
-// any is a sample with the units that any of a key's has, without values.
+// any is a sample with the units of all samples of a key, without values.
 func (s *Set) any(k Key) Sample {
 	all := Sample{}
 	if r := s.index[k.String()]; r != nil {
@@ -228,13 +227,13 @@ func (s *Set) any(k Key) Sample {
 	return all
 }
 
-// HasCPU says whether CPU time was measured of a key.
+// HasCPU reports whether a key has CPU time.
 func (s *Set) HasCPU(k Key) bool {
 	_, ok := CPUUnit(s.any(k))
 	return ok
 }
 
-// Values are a key's in one unit, in the order they were measured.
+// Values are a key's values in one unit, in the order of measurement.
 func (s *Set) Values(k Key, unit string) []float64 {
 	r := s.index[k.String()]
 	if r == nil {
@@ -249,19 +248,19 @@ func (s *Set) Values(k Key, unit string) []float64 {
 	return vs
 }
 
-// Median is that of a key's values, false when there are none.
+// Median is the median of a key's values, false if there are none.
 func (s *Set) Median(k Key, unit string) (float64, bool) {
 	vs := s.Values(k, unit)
 	return quantile(vs, 0.5), len(vs) > 0
 }
 
-// Quartiles are the spread of a key's values: between them lies the middle half.
+// Quartiles are the spread of a key's values: the middle half is between them.
 func (s *Set) Quartiles(k Key, unit string) (lo, hi float64) {
 	vs := s.Values(k, unit)
 	return quantile(vs, 0.25), quantile(vs, 0.75)
 }
 
-// Ratio is the key's median over that of the same row's base variant.
+// Ratio is the key's median divided by that of the same row's base variant.
 func (s *Set) Ratio(k Key, base, unit string) (float64, bool) {
 	return s.over(k, k.With(base), unit)
 }
@@ -275,7 +274,7 @@ func (s *Set) over(k, base Key, unit string) (float64, bool) {
 	return a / b, true
 }
 
-// quantile interpolates between the two values next to it.
+// quantile interpolates between the two nearest values.
 func quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return 0

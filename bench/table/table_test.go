@@ -14,7 +14,7 @@ func key(dir, variant string) Key {
 	return Key{Scenario: "bulk", What: "bulk", Params: Params{"size": "64", "dir": dir}, Placement: "one-cpu", Variant: variant}
 }
 
-// example is a run of two variants, the host's with one wild repeat.
+// example is a run of two variants; the host's has an outlier.
 func example() *Set {
 	s := New()
 	s.Info.Commit, s.Info.Kernel, s.Info.Date = "abc", "Linux 6.18", "2026-01-02T03:04:05Z"
@@ -54,7 +54,7 @@ func TestJudge(t *testing.T) {
 		target Target
 		want   string
 	}{
-		{Target{Unit: "Gbit/s", Of: lib, Base: host, AtLeast: 1.5}, Met}, // 17/11; the mean would say otherwise
+		{Target{Unit: "Gbit/s", Of: lib, Base: host, AtLeast: 1.5}, Met}, // 17/11; the mean would differ
 		{Target{Unit: "Gbit/s", Of: lib, Base: host, AtLeast: 1.6}, Missed},
 		{Target{Unit: "cpu-s/GB", Of: lib, Base: host, AtMost: 1.5}, Met},
 		{Target{Unit: "cpu-s/GB", Of: lib, Base: host, AtMost: 1.4}, Missed},
@@ -182,7 +182,7 @@ func TestJoin(t *testing.T) {
 	if err := s.Join(kernel); err == nil || len(s.Keys("")) != 2 {
 		t.Errorf("another kernel: %v, %v", s.Keys(""), err)
 	}
-	// Of another commit what is not there yet, and it says so.
+	// Results of another commit are added if missing, and marked.
 	older := run("1", "rr")
 	older.Add(Key{Scenario: "apps", What: "x", Variant: "host"}, Sample{"ns": 9})
 	older.Info.Seconds["apps"] = 4

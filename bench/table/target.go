@@ -4,27 +4,27 @@ package table
 
 import "fmt"
 
-// A Target is what a figure must reach.
+// A Target is a limit for a figure.
 type Target struct {
-	Criterion string // the number of the demand it belongs to
+	Criterion string // the number of the requirement
 	What      string
 	Unit      string
 	Of        Key
-	Base      Key     // zero: the value itself counts, else Of over Base
-	Diff      bool    // Of less Base, instead of over it
-	AtLeast   float64 // one of the two; 0: not that one
+	Base      Key     // zero: the value itself counts, otherwise Of divided by Base
+	Diff      bool    // Of minus Base, instead of divided by it
+	AtLeast   float64 // one of the two; 0: unused
 	AtMost    float64
 }
 
-// Verdicts about a target.
+// Results of a target.
 const (
 	Met      = "met"
 	Missed   = "missed"
 	Unknown  = "not measured"
-	tolerant = 1e-9 // of what two floats that should be equal differ by
+	tolerant = 1e-9 // difference of two floats that count as equal
 )
 
-// Bound writes what is demanded: ≥ 2.00 × host.
+// Bound formats the limit: ≥ 2.00 × host.
 func (t Target) Bound() string {
 	word, limit := "≥", t.AtLeast
 	if t.AtMost != 0 {
@@ -43,7 +43,7 @@ func (t Target) Bound() string {
 	return fmt.Sprintf("%s %.2f × %s", word, limit, base)
 }
 
-// Judge computes a target's figure, and the verdict.
+// Judge computes a target's figure and its result.
 func (s *Set) Judge(t Target) (figure float64, verdict string) {
 	ok := false
 	switch {
@@ -65,7 +65,7 @@ func (s *Set) Judge(t Target) (figure float64, verdict string) {
 	return figure, Met
 }
 
-// Number keeps three significant digits or so, and no more than is read.
+// Number keeps about three significant digits.
 func Number(v float64) string {
 	a := v
 	if a < 0 {
