@@ -12,6 +12,7 @@ import (
 
 // Reasons are the written explanations of missed targets: under a heading "## CRITERION:
 // WHAT", the profile and the reason.
+//
 //go:embed reasons.md
 var Reasons string
 
