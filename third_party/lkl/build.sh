@@ -2,21 +2,20 @@
 # SPDX-License-Identifier: GPL-2.0-only
 #
 # Builds liblkl.so and liblkl.a into a cache outside the clone and copies them to
-# $OUT. The archive is the same library for who links it in: position-independent,
-# nothing but lkl_*() to be seen of it, for any C library.
+# $OUT. The archive is the same library for static linking: position-independent, with
+# only lkl_*() visible, for any C library.
 #
 # The cache, ${XDG_CACHE_HOME:-~/.cache}/lklrun:
-#   linux-ID/          kernel source, unpacked once, never written to
-#   build-ID-CC/       object tree, reused so that a change costs seconds
-#   HASH/liblkl.*      result, by a hash of everything it is made from
+#   linux-ID/          kernel source, unpacked once, never changed
+#   build-ID-CC/       object tree, reused so that a change takes seconds
+#   HASH/liblkl.*      result, by a hash of all its inputs
 #   lock*              one build of a kind at a time
 #
-# LKL_ARCH=amd64|arm64|arm is whom it is for, a device: liblkl.so then names no other
-# library. Without it it is for this machine. For another CPU the compiler is Debian's
-# cross compiler.
+# LKL_ARCH=amd64|arm64|arm builds for a device: liblkl.so then depends on no other
+# library. The default is this machine. For another CPU it uses Debian's cross compiler.
 #
-# LKL_HZ=100|250|300 is the tick of another kernel than the usual one, to compare:
-# it has an object tree of its own (build-ID-CC-hzN), which takes as long again.
+# LKL_HZ=100|250|300 builds a kernel with another tick, for comparison. It uses an object
+# tree of its own (build-ID-CC-hzN), which takes as long as the first build.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -35,7 +34,7 @@ case $hz in
 *) die "LKL_HZ=$hz: expected 100, 250 or 300" ;;
 esac
 
-# Compiler, folder in arch/lkl, bits and flags of the target.
+# Compiler, directory in arch/lkl, bits and flags of the target.
 target() {
 	triple=$(${CC:-gcc} -dumpmachine)
 	case ${LKL_ARCH:-$triple} in
@@ -57,23 +56,23 @@ target() {
 	case $arch in
 	# A device may have pages of 16 KiB.
 	amd64)	cpu=x86_64 pages=${device:+-Wl,-z,max-page-size=16384} ;;
-	# Pages of up to 64 KiB, that is. The vector registers are the
-	# callers' (arch/lkl/arm64/switch.S), x18 is the platform's.
+	# Supports pages of up to 64 KiB. The vector registers belong to
+	# the callers (arch/lkl/arm64/switch.S), x18 to the platform.
 	arm64)	flags='-mgeneral-regs-only -ffixed-x18 -mno-outline-atomics'
 		pages=-Wl,-z,max-page-size=65536 ;;
-	# Without glibc's inline functions, of which one has a double.
+	# Avoid glibc's inline functions, one of which uses a double.
 	arm)	bits=32 flags='-marm -mgeneral-regs-only -D__NO_INLINE__'
 		pages=-Wl,-z,max-page-size=65536 ;;
 	esac
 }
 
-# The files of a folder, without those of other CPUs.
+# The files of a directory, without those of other CPUs.
 ours() {
 	find "$@" -type d \( -name x86_64 -o -name arm64 -o -name arm \) \
 		! -name "$cpu" -prune -o -type f -print | LC_ALL=C sort
 }
 
-# Which kernel, without reading it.
+# Identifies the kernel without reading it.
 source_id() {
 	if [ -n "${LINUX_SOURCE:-}" ]; then
 		[ -f "$LINUX_SOURCE/Kbuild" ] ||
@@ -88,7 +87,7 @@ source_id() {
 	fi
 }
 
-# Everything the library is made from.
+# All inputs of the library.
 input_hash() {
 	{
 		echo "$id${hz:+ hz $hz}${device:+ device}"
@@ -109,7 +108,7 @@ deliver() {
 	done
 }
 
-# What no library needs is left in the archive.
+# Unpacks the kernel without parts that no library needs.
 unpack() {
 	[ -d "$src" ] && return
 	echo "  UNPACK  $tarball"
@@ -128,7 +127,7 @@ unpack() {
 	mv "$src.tmp" "$src"
 }
 
-# The pristine tree by links, with our architecture as real files in it.
+# Links to the original tree, with our architecture as real files in it.
 overlay() {
 	mkdir -p "$work/tree/arch"
 	for f in "$src"/*; do
@@ -137,14 +136,14 @@ overlay() {
 	for f in "$src"/arch/*; do
 		ln -sfn "$f" "$work/tree/arch/${f##*/}"
 	done
-	# A header that comes or goes changes which one is meant, and kbuild's
-	# dependencies do not know: start over.
+	# A header that is added or removed can change the result of #include, and
+	# kbuild's dependencies do not cover that: start over.
 	(cd "$here/arch/lkl" && ours . | grep '\.h$') > "$work/headers.new"
 	if ! cmp -s "$work/headers.new" "$work/headers"; then
 		rm -rf "$work/obj"
 		mv "$work/headers.new" "$work/headers"
 	fi
-	# times stay as they are where nothing has changed
+	# unchanged files keep their times
 	(cd "$here/arch/lkl" && ours .) | while read -r f; do
 		cmp -s "$here/arch/lkl/$f" "$work/tree/arch/lkl/$f" && continue
 		mkdir -p "$(dirname "$work/tree/arch/lkl/$f")"
@@ -155,13 +154,13 @@ overlay() {
 	done
 }
 
-# What of the kernel needs mending: arch/lkl/fixes/list, without its comments.
+# The fixes for the kernel: arch/lkl/fixes/list without its comments.
 fixes() {
 	grep -v '^#' "$here/arch/lkl/fixes/list"
 }
 
-# A fix fits the function that it was written for: kbuild would say nothing of a file
-# that is not there, and the fix might do harm to another function.
+# A fix is only valid for the function that it was written for. kbuild would not report a
+# missing file, and the fix could damage another version of the function.
 check_fixes() {
 	fixes | while read -r fix file function sum; do
 		[ -f "$src/$file" ] ||
@@ -177,7 +176,7 @@ kernel() {
 	k="make -s -C $work/tree O=$work/obj ARCH=lkl CC=$cc"
 	k="$k CROSS_COMPILE=$cross"
 	k="$k KBUILD_BUILD_USER=lkl KBUILD_BUILD_HOST=lkl KBUILD_BUILD_VERSION=1"
-	# kbuild's flags of one object
+	# kbuild's flags for one object
 	k="$k $(fixes | while read -r fix file _; do
 		echo "CFLAGS_$(basename "$file" .c).o=--include=$work/tree/arch/lkl/fixes/$fix"
 	done | tr '\n' ' ')"
@@ -204,9 +203,9 @@ library() {
 		$cc $cflags -c "$f" -o "$o"
 		objs="$objs $o"
 	done
-	# The kernel's names are its own: it has a memcpy, a printf and a panic.
-	# Its constants hold addresses, so they are not read-only before relocation.
-	# An arm's attributes would forbid a wchar_t of another size elsewhere.
+	# Hide the kernel's names: it has its own memcpy, printf and panic.
+	# Its constants contain addresses, so they are not read-only before relocation.
+	# The attributes of 32-bit Arm would forbid a wchar_t of another size elsewhere.
 	"${cross}objcopy" --wildcard --keep-global-symbol='lklk_*' \
 		--keep-global-symbol=lkl_dead --keep-global-symbol=lkl_net_sent \
 		--keep-global-symbol=_text \
@@ -216,12 +215,12 @@ library() {
 		--set-section-flags .note.GNU-stack=readonly \
 		"$work/obj/lkl.o" "$tmp/kernel.o"
 
-	# Symbols for the kernel's own messages, as scripts/link-vmlinux.sh does it:
-	# an empty table, one of the right size, the right one.
+	# Symbols for the kernel's own messages, in the steps of
+	# scripts/link-vmlinux.sh: an empty table, one of the right size, the final one.
 	: > "$tmp/syms"
 	for pass in 0 1 2; do
 		"$work/obj/scripts/kallsyms" "$tmp/syms" > "$tmp/kallsyms.S"
-		# it holds an address, and text relocations are not welcome
+		# it contains an address, and text relocations must be avoided
 		sed -i 's/\.section \.rodata, "a"/.section .data.kallsyms, "aw"/' \
 			"$tmp/kallsyms.S"
 		echo '.section .note.GNU-stack, "", %progbits' >> "$tmp/kallsyms.S"
@@ -235,8 +234,8 @@ library() {
 		mv "$tmp/syms.new" "$tmp/syms"
 	done
 
-	# For programs of any C library: no name of one, no versions of its symbols.
-	# Weak: glibc has this one in its static part, which nobody shall take it from.
+	# For programs with any C library: no library names, no symbol versions.
+	# Weak: glibc has this symbol in its static part, which must not be linked in.
 	"${cross}ld" -r -o "$tmp/lib.o" $objs
 	"${cross}objcopy" --weaken-symbol=pthread_atfork "$tmp/lib.o"
 	[ -z "$device" ] ||
@@ -246,7 +245,7 @@ library() {
 			-Wl,-soname,liblkl.so -Wl,-z,noexecstack,-z,text \
 			-Wl,-Bsymbolic -Wl,--build-id $pages
 
-	# Offsets in the kernel's code, which kallsyms holds, are the same in there.
+	# Offsets in the kernel's code, which kallsyms contains, are the same there.
 	"${cross}nm" -D --defined-only "$tmp/liblkl.so" | awk '{ print $3 }' > "$tmp/api"
 	"${cross}ld" -r -o "$tmp/all.o" "$tmp/kernel.o" $objs "$tmp/kallsyms.o"
 	"${cross}objcopy" --keep-global-symbols="$tmp/api" --remove-section=.comment \

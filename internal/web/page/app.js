@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The page: one event stream, what it tells kept by History and Changes, and
-// drawn by Graph and Tree.
+// The page: it receives one event stream. History and Changes keep the data; Graph and
+// Tree draw it.
 
 import { clock, count, micros, percent, perSecond, rate } from "./format.js";
 import { Changes, path } from "./changes.js";
@@ -20,19 +20,19 @@ const graphs = [
 const linkGraph = new Graph($("graph-links"), rate);
 
 const packets = new Packets($("packets"));
-const MOST_FLOWS = 16; // that the server takes
+const MOST_FLOWS = 16; // limit of the server
 
 let stream = null; // the EventSource
 let wanted = decodeURIComponent(location.hash.slice(1)); // the instance shown
 let instances = [];
-let history, changes, newest, selected, colours; // of that instance
+let history, changes, newest, selected, colours; // for that instance
 
 function reset() {
   history = new History();
   changes = new Changes();
   newest = null;
   selected = null; // {connection, subflow}
-  colours = new Map(); // by key of a line that is drawn
+  colours = new Map(); // by the key of a drawn line
 }
 
 const tree = new Tree($("connections"), $("more"), (connection, subflow) => {
@@ -51,8 +51,8 @@ function say(state, text) {
   if (status.textContent !== text) status.textContent = text;
 }
 
-// connect asks for the instance that is wanted, or for none: then only which
-// ones there are is told.
+// connect requests the wanted instance, or none: the server then sends only the list
+// of instances.
 function connect() {
   stream?.close();
   reset();
@@ -63,14 +63,14 @@ function connect() {
   stream.addEventListener("snapshot", (e) => take(JSON.parse(e.data)));
   stream.addEventListener("ended", (e) => ended(JSON.parse(e.data)));
   stream.addEventListener("error", () => {
-    // The browser asks again by itself, unless it was refused.
+    // The browser reconnects by itself, unless it was refused.
     const over = stream.readyState === EventSource.CLOSED;
     say("lost", over ? "lklctl web refuses this page: open the address it printed" : "lklctl web does not answer; asking again");
   });
 }
 
-// list shows which instances there are; the first one is shown when none is
-// wanted yet, or the one that was has ended.
+// list shows the list of instances. It selects the first one if none is wanted yet or
+// the wanted one has ended.
 function list(all) {
   instances = all;
   const names = all.map((i) => i.name);
@@ -96,7 +96,7 @@ function ended({ instance, reason }) {
   if (!instance) return;
   const other = instances.some((i) => i.name !== instance);
   say("ended", `${instance} has ended or gives no answer: ${reason}. Waiting for it${other ? "; others run" : ""}`);
-  changes.before = null; // one that has its name later is another one
+  changes.before = null; // a later one with the same name is another instance
   draw();
 }
 
@@ -106,7 +106,7 @@ function take(snapshot) {
   changes.take(snapshot, ms);
   history.begin(ms);
   for (const l of snapshot.links ?? []) {
-    if (l.name === "lo" && !l.rx_bytes) continue; // nobody uses it
+    if (l.name === "lo" && !l.rx_bytes) continue; // it is unused
     history.put(`link/${l.name}`, "link", l.name, { rx: l.rx_bit_s, tx: l.tx_bit_s });
   }
   for (const c of snapshot.connections ?? []) {
@@ -121,8 +121,8 @@ function take(snapshot) {
 
 let drawing = false;
 
-// draw shows everything as it is, once for as many calls as come before the
-// browser paints; a page that is hidden is not drawn.
+// draw updates the page. Several calls before the browser paints cause one update; a
+// hidden page is not drawn.
 function draw() {
   if (drawing) return;
   drawing = true;
@@ -136,8 +136,9 @@ function draw() {
   });
 }
 
-// chosen are the lines drawn: the subflows of what is selected, those that are
-// gone too, or of all; the busiest of the time shown. A line keeps its colour as long as it is drawn.
+// chosen returns the lines to draw: the busiest subflows in the time shown, of the
+// selected connection or of all, including those that have ended. A line keeps its
+// colour as long as it is drawn.
 function chosen() {
   let lines = [...history.lines.values()].filter((l) => l.group !== "link");
   if (selected) {
@@ -156,7 +157,7 @@ function chosen() {
   return lines.sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
-// span is how many seconds the graphs show: about as many snapshots.
+// span is the number of seconds, and about that of snapshots, that the graphs show.
 const span = () => Number(document.querySelector("input[name=span]:checked").value);
 
 function drawGraphs(lines) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What happened from one snapshot to the next: paths that went or came.
+// Changes from one snapshot to the next: paths that were added or removed.
 
-const LINGER = 15000; // ms for which a subflow that is gone is still shown
-const MOST = 50; // of what is remembered
+const LINGER = 15000; // ms for which a subflow that has ended is still shown
+const MOST = 50; // entries kept
 
 export class Changes {
   constructor() {
@@ -12,7 +12,7 @@ export class Changes {
     this.before = null;
   }
 
-  // take compares a snapshot with the one before.
+  // take compares a snapshot with the previous one.
   take(snapshot, ms) {
     if (this.before) {
       this.links(this.before.links ?? [], snapshot.links ?? [], ms);
@@ -42,8 +42,8 @@ export class Changes {
     for (const name of old.keys()) this.mark(ms, true, `interface ${name} is gone`);
   }
 
-  // connections looks at those that are in both: that a connection begins or
-  // ends is no path's doing.
+  // connections compares only connections in both snapshots: the start or end of a
+  // connection is not a change of a path.
   connections(before, now, ms) {
     const old = new Map(before.map((c) => [c.id, c]));
     for (const c of now) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Numbers as people read them. What the stack does not know is a dash.
+// Formats numbers for people. Values that the stack does not report are a dash.
 
 export const ABSENT = "–";
 
-// unit writes a number with a thousands prefix and about three digits.
+// unit formats a number with a decimal prefix and about three digits.
 function unit(n, name) {
   for (const prefix of ["", "k", "M", "G"]) {
     if (n < 999.5 || prefix === "G") {
@@ -23,7 +23,7 @@ export const count = (n) => (known(n) ? String(Math.round(n)) : ABSENT);
 export const perSecond = (n) => (known(n) ? n.toFixed(n > 0 && n < 10 ? 1 : 0) : ABSENT);
 export const percent = (n) => (known(n) ? `${n.toFixed(n < 10 ? 1 : 0)} %` : ABSENT);
 
-// micros writes microseconds as milliseconds.
+// micros formats microseconds as milliseconds.
 export function micros(n) {
   if (!known(n)) return ABSENT;
   const ms = n / 1000;

@@ -2,16 +2,16 @@
 
 // A graph of lines over time, on a canvas.
 
-const LEFT = 68; // pixels for what stands beside the axes
+const LEFT = 68; // pixels for the labels of the axis
 const BOTTOM = 18;
 const TOP = 6;
-const GAP = 4000; // ms without a snapshot that break a line
+const GAP = 4000; // a longer time without a snapshot, in ms, breaks a line
 
-// COLOURS is how many colours style.css has: --line-0 and on.
+// COLOURS is the number of colours in style.css: --line-0 and on.
 export const COLOURS = 8;
 
-// scale is the next 1, 2 or 5 times a power of ten, so that three or four steps
-// of it hold the greatest number.
+// scale returns a step of 1, 2 or 5 times a power of ten, such that three or four steps
+// cover the largest number.
 function scale(most) {
   const raw = (most || 1) / 3;
   const power = 10 ** Math.floor(Math.log10(raw));
@@ -19,7 +19,7 @@ function scale(most) {
 }
 
 export class Graph {
-  // format writes a number of the axis.
+  // format formats a number of the axis.
   constructor(canvas, format) {
     this.canvas = canvas;
     this.format = format;
@@ -94,7 +94,7 @@ export class Graph {
     canvas.setAttribute("aria-label", this.words(history, lines));
   }
 
-  // words says what the graph shows last.
+  // words describes the last values of the graph.
   words(history, lines) {
     if (lines.length === 0) return "nothing to draw";
     return lines.map((l) => `${l.line.name}${l.dashed ? " out" : ""}: ${this.format(history.latest(l.line, l.metric))}`).join("; ");

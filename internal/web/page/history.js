@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What the graphs draw: the last SPAN snapshots, and for each line as many
-// numbers. Memory is bounded by SPAN and MAX_LINES, however long the page is open.
+// The data of the graphs: the times of the last SPAN snapshots, and as many numbers for
+// each line. SPAN and MAX_LINES limit the memory, however long the page is open.
 
 export const SPAN = 300;
 const MAX_LINES = 256;
@@ -9,11 +9,11 @@ const MAX_LINES = 256;
 export class History {
   constructor() {
     this.ticks = 0; // snapshots so far
-    this.times = new Float64Array(SPAN); // ms; of tick n at n % SPAN
+    this.times = new Float64Array(SPAN); // ms; tick n is at n % SPAN
     this.lines = new Map(); // by key: {key, group, name, last, values: {metric: Float32Array}}
   }
 
-  // begin makes room for a snapshot; what is not put until the next one is unknown.
+  // begin starts a snapshot; values that are not put before the next one are unknown.
   begin(ms) {
     this.at = this.ticks++ % SPAN;
     this.times[this.at] = ms;
@@ -44,14 +44,14 @@ export class History {
     return line.values[metric][this.at];
   }
 
-  // recent is the sum of the last numbers, by which lines are chosen.
+  // recent is the sum of the last numbers, used to choose lines.
   recent(line, metric, ticks) {
     let sum = 0;
     for (let n = Math.max(0, this.ticks - ticks); n < this.ticks; n++) sum += line.values[metric][n % SPAN] || 0;
     return sum;
   }
 
-  // points calls visit(ms, number) for a line from a time on, oldest first.
+  // points calls visit(ms, number) for the values of a line since a time, oldest first.
   points(line, metric, since, visit) {
     for (let n = Math.max(0, this.ticks - SPAN); n < this.ticks; n++) {
       const ms = this.times[n % SPAN];

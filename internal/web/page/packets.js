@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The last packets of a connection or subflow, as long as the panel is open.
+// Shows the last packets of a connection or subflow while the panel is open.
 
-const MOST = 300; // lines that are kept
+const MOST = 300; // lines kept
 
 export class Packets {
-  // panel is the section; its parts are found by their classes.
+  // panel is the section; its parts have known classes.
   constructor(panel) {
     const part = (name) => panel.querySelector(`.${name}`);
     this.panel = panel;
@@ -45,7 +45,7 @@ export class Packets {
     });
     this.stream.addEventListener("packets", (e) => this.take(JSON.parse(e.data)));
     this.stream.addEventListener("ended", (e) => this.stop(JSON.parse(e.data).reason));
-    // Another try would be another capture: that is for the person to say.
+    // A retry would start another capture, which is left to the user.
     this.stream.addEventListener("error", () => this.stop("the capture was refused or has broken off"));
   }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The table of connections, and below each MPTCP connection its subflows. Rows
-// are kept from one snapshot to the next, and only cells that changed are
-// written: a thousand connections must not stall the page.
+// The table of connections, with the subflows below each MPTCP connection. It keeps rows
+// from one snapshot to the next and writes only changed cells, so that a thousand
+// connections do not stall the page.
 
 import { bytes, count, micros, rate } from "./format.js";
 import { path } from "./changes.js";
@@ -10,8 +10,8 @@ import { path } from "./changes.js";
 const STEP = 50; // connections shown; "Show more" adds as many
 
 export class Tree {
-  // choose(connection, subflow) is called with ids when a row's button is pressed,
-  // packets(connection, subflow) when its packets are asked for.
+  // choose(connection, subflow) is called with ids when a row's button is pressed, and
+  // packets(connection, subflow) when its packets are requested.
   constructor(table, more, choose, packets) {
     this.body = table.tBodies[0];
     this.more = more;
@@ -25,8 +25,8 @@ export class Tree {
     });
   }
 
-  // update shows connections, the busiest first; why is the snapshot's, gone Changes', and colourOf
-  // returns the colour with which a key is drawn, or undefined.
+  // update shows connections, the busiest first. why comes from the snapshot and gone from
+  // Changes; colourOf returns the colour of a key in the graph, or undefined.
   update(connections, why, gone, selected, colourOf) {
     this.last = [connections, why, gone, selected, colourOf];
     const shown = connections.slice(0, this.limit);
@@ -96,12 +96,12 @@ export class Tree {
 
 const LABELS = ["State", "Out", "In", "Sent", "Received", "RTT", "Cwnd", "Retr."];
 
-// write changes a text only where it is another one.
+// write changes a text only if it differs.
 function write(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-// rowsOf are the rows of a connection: a plain TCP one is its own subflow.
+// rowsOf returns the rows of a connection: a plain TCP connection is its own subflow.
 function rowsOf(c, gone, why) {
   const subflows = c.subflows ?? [];
   const tree = Boolean(c.token) && !c.fallback;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-only
-# run.sh BUILD LIB TEST...: runs the tests, counts, exits 1 on any failure.
-# LKL_TEST_SLOW=n: they may take n times as long.
+# run.sh BUILD LIB TEST...: runs and counts the tests; exits 1 on any failure.
+# LKL_TEST_SLOW=n: the tests may take n times as long.
 build=$1 lib=$2
 shift 2
 export LD_LIBRARY_PATH=$lib
