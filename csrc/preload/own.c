@@ -62,7 +62,7 @@ long own_call(long nr, const long *a)
 		if (kind_of(a[0]) == KIND_OWN)
 			preload_kind[a[0]] = 0;
 		break;
-	case SYS_io_uring_setup:	/* the filter, if there is one, says the same */
+	case SYS_io_uring_setup:	/* as the seccomp filter, if there is one */
 		return -ENOSYS;
 	case SYS_openat:
 #ifdef SYS_open

@@ -60,7 +60,7 @@ static unsigned long restoring(void)
 	return restorer ? SA_RESTORER : 0;
 }
 
-/* Only glibc defines it; proc.c tells bionic from musl. */
+/* Only glibc defines the first; glibc and bionic define the second. */
 extern const char *gnu_get_libc_version(void) __attribute__((weak));
 extern int __register_atfork(void (*prepare)(void), void (*parent)(void),
 			     void (*child)(void), void *dso) __attribute__((weak));

@@ -198,8 +198,8 @@ func (c *Conn) cancel(id uint32, answer <-chan ctlproto.Frame, outs []*Buffer, c
 
 // arguments fills the arguments and buffers of m. It returns the buffers that the reply
 // fills, in the reply's order. The buffers that a buffer points to are in the order of
-// the pointers, and come before those that they point to in turn. So many buffers can be
-// pointed to, although an index that holds an address is a byte.
+// the pointers, and come before those that they point to in turn. This order allows many
+// pointers, although the index of a buffer that contains a pointer is only one byte.
 func arguments(m *ctlproto.Syscall, args []any) (outs []*Buffer, err error) {
 	if len(args) > len(m.Args) {
 		return nil, fmt.Errorf("%d arguments, at most %d", len(args), len(m.Args))

@@ -45,8 +45,8 @@ static struct thread *leader;
 static unsigned int lead_count;
 
 static int epfd = -1;
-static int evfd = -1;			/* wakes a leader, except */
-static int bg_evfd = -1;		/* the background thread as leader */
+static int evfd = -1;			/* wakes a leader other than the background thread */
+static int bg_evfd = -1;		/* wakes the background thread if it leads */
 static pthread_t bg_thread;
 static int bg_started, bg_stop;
 static struct thread *bg;
