@@ -17,6 +17,7 @@ import (
 	"github.com/lklrun/lklrun/internal/ask"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/counters"
+	"github.com/lklrun/lklrun/internal/counters/prom"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stackconn"
 )
@@ -154,7 +155,7 @@ func (n *counting) now(ctx context.Context, info *instance.Info, conn *stackconn
 	}
 	some := all.Select(patterns)
 	if n.output == cli.OutputProm {
-		return counters.WritePrometheus(n.stdout, []counters.Instance{{Name: info.Name, Set: some}})
+		return prom.Write(n.stdout, []prom.Instance{{Name: info.Name, Set: some}})
 	}
 	object := map[string]counters.Value{}
 	t := cli.NewTable("NAME", ">VALUE")

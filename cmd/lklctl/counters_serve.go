@@ -10,6 +10,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/counters"
+	"github.com/lklrun/lklrun/internal/counters/prom"
 	"github.com/lklrun/lklrun/internal/httpserve"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stackconn"
@@ -87,14 +88,14 @@ func (n *counting) scrape(w http.ResponseWriter, r *http.Request) {
 			cli.Note(n.stderr, program, "instance %q: %v", a.name, a.err)
 		}
 	}
-	var read []counters.Instance
+	var read []prom.Instance
 	for i := range all { // in order
 		if set, ok := sets[all[i].Name]; ok {
-			read = append(read, counters.Instance{Name: all[i].Name, Set: set})
+			read = append(read, prom.Instance{Name: all[i].Name, Set: set})
 		}
 	}
-	w.Header().Set("Content-Type", counters.PrometheusType)
-	_ = counters.WritePrometheus(w, read) // fails if the client has stopped reading
+	w.Header().Set("Content-Type", prom.ContentType)
+	_ = prom.Write(w, read) // fails if the client has stopped reading
 }
 
 // readOf reads the counters of one instance.

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/lklrun/lklrun/internal/counters"
+	"github.com/lklrun/lklrun/internal/counters/prom"
 	"github.com/lklrun/lklrun/internal/testutil"
 )
 
@@ -153,7 +154,7 @@ func TestCounterListen(t *testing.T) {
 		}
 		defer answer.Body.Close()
 		body, err := io.ReadAll(answer.Body)
-		if err != nil || answer.Header.Get("Content-Type") != counters.PrometheusType {
+		if err != nil || answer.Header.Get("Content-Type") != prom.ContentType {
 			t.Fatalf("%v %v", answer.Header, err)
 		}
 		parser := expfmt.NewTextParser(model.LegacyValidation)

@@ -11,11 +11,7 @@ import (
 	"time"
 
 	"github.com/mdlayher/netlink"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 	"golang.org/x/sys/unix"
-
-	"github.com/lklrun/lklrun/internal/stackconn"
 )
 
 var parsers = map[string]func(string) (Set, error){
@@ -154,39 +150,12 @@ func TestDevices(t *testing.T) {
 }
 
 func TestEngine(t *testing.T) {
-	all := engine([]stackconn.Stat{
-		{Name: "sockets.open", Value: 2},
-		{Name: "proc.12.my.pro g.received", Value: 5},
-		{Name: "proc.12.my.pro g.peer tcp 10.0.0.1:80", Value: 6},
-		{Name: "ended.13.x.fallback-peer", Value: 7},
-		{Name: "hosted.127.0.0.1:5432", Value: 8},
-		{Name: "hosted.elsewhere", Value: 9},
-	})
+	all := engine(engineStats)
 	want := []string{"engine.sockets.open", "engine.process.received", "engine.process.peer", "engine.process.fallback-peer", "engine.hosted", "engine.hosted.elsewhere"}
 	for i, c := range all {
 		if _, ok := Explain(c.Name); c.Base != want[i] || !ok {
 			t.Errorf("%s: base %s, explained %v", c.Name, c.Base, ok)
 		}
-	}
-	var b strings.Builder
-	if err := WritePrometheus(&b, []Instance{{"web", all}}); err != nil {
-		t.Fatal(err)
-	}
-	for _, line := range []string{
-		`lklrun_engine_sockets_open{instance="web"} 2`,
-		`lklrun_engine_process_received_total{instance="web",process="proc.12.my.pro g"} 5`,
-		`lklrun_engine_process_peer_total{instance="web",process="proc.12.my.pro g",peer="tcp 10.0.0.1:80"} 6`,
-		`lklrun_engine_hosted_total{instance="web",address="127.0.0.1:5432"} 8`,
-		"# TYPE lklrun_engine_sockets_open gauge",
-		"# HELP lklrun_engine_sockets_open Sockets of the stack that the program has now.",
-	} {
-		if !strings.Contains(b.String(), line+"\n") {
-			t.Errorf("no line %s in\n%s", line, b.String())
-		}
-	}
-	parser := expfmt.NewTextParser(model.LegacyValidation)
-	if got, err := parser.TextToMetricFamilies(strings.NewReader(b.String())); err != nil || len(got) != 6 {
-		t.Errorf("%d families, %v", len(got), err)
 	}
 }
 
