@@ -116,7 +116,7 @@ static void anew(struct stream *s)
 
 	if (s->fd >= 0)
 		close(s->fd);
-	/* Who is interrupted in connect() has to wait by poll(): not the matter here. */
+	/* After EINTR, connect() needs a poll(); this test is not about that. */
 	sigemptyset(&sigs);
 	sigaddset(&sigs, SIGUSR1);
 	pthread_sigmask(SIG_BLOCK, &sigs, NULL);

@@ -3,8 +3,8 @@
  * Past the chosen destinations of --host-net: ESCAPE_CHOSEN is a port of the host's
  * loopback that the run may use, by TCP and UDP, and the other ports are not.
  *
- * What the target hears does not tell where its bytes went, so that these say
- * "tried"; the test's listeners tell.
+ * The target cannot tell where its bytes went, so these attempts print "tried". The
+ * test's listeners report what arrived.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

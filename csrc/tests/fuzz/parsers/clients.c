@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What control clients of a fuzzer do: steps of an input.
+ * Actions of control clients in the fuzzer, as steps of an input.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -66,7 +66,7 @@ static ssize_t fuzz_sendmsg(int fd, const struct msghdr *mh, int flags)
 	return (ssize_t)n;
 }
 
-/* What the rest of the library would do. */
+/* Stubs for the rest of the library. */
 void preload_own(bool on) { (void)on; }
 bool preload_alive(void) { return true; }
 void preload_mptcp(bool on) { (void)on; }

@@ -28,7 +28,7 @@ static struct kernel_node {
 static uint64_t opened_fh[OPEN];	/* 0: free */
 static int kernel = -1;			/* its end of /dev/fuse */
 
-/* What the stack's files say, and who is in its folders. */
+/* Contents of the stack's files and folders. */
 static uint8_t text_of[TEXT];
 static size_t text_len;
 static struct input names;
