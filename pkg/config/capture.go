@@ -19,7 +19,7 @@ const (
 	MaxCaptures = 4
 )
 
-// CaptureRing, in place of a file name, selects a ring in memory that keeps the
+// CaptureRing selects, in place of a file name, a ring in memory that keeps the
 // last packets for a bundle.
 const CaptureRing = "ring"
 
