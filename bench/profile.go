@@ -19,7 +19,7 @@ import (
 	"github.com/lklrun/lklrun/bench/table"
 )
 
-// What to profile: everything in a missed target, or in any target.
+// Which rows to profile: those of missed targets, or of all targets.
 const (
 	profileMissed = "missed"
 	profileAll    = "all"

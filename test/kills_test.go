@@ -304,9 +304,9 @@ func (d *drill) round(n int, script string) {
 	}
 }
 
-// TestKillRandom kills random processes of runs at random moments. What they leave must
-// be either nothing or recorded: `lklrun cleanup` in the right network namespace
-// restores the host, byte for byte. KILLS is the number of rounds, KILLS_FIRST the
+// TestKillRandom kills random processes of runs at random moments. The runs must leave
+// nothing, or a record of it: `lklrun cleanup` in the right network namespace restores
+// the host, byte for byte. KILLS is the number of rounds, KILLS_FIRST the
 // number of the first one, and KILLS_SEED the seed of the random numbers.
 func TestKillRandom(t *testing.T) {
 	testutil.Need(t, "ip", "nft", "iptables", "setpriv", "/usr/bin/python3", testutil.Bin("lklrun"), testutil.Bin("lklhost"))

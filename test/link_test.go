@@ -55,8 +55,8 @@ func onHost(t *testing.T, dev string) bool {
 }
 
 // TestLinkLive adds and removes interfaces of every kind while a program runs and
-// transfers data. What is created for them on the host goes with them, and an error
-// leaves nothing.
+// transfers data. Their devices and rules on the host go with them, and an error leaves
+// nothing.
 func TestLinkLive(t *testing.T) {
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) { newSite(t).linkLive(engine) })

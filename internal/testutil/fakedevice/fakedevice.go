@@ -62,7 +62,7 @@ func parts(root string) string { return filepath.Join(root, "build", "test", "ph
 const envLacking = "LKLRUN_TEST_PHONES"
 
 // Build prepares phones of the architectures, for a TestMain: it downloads packages and
-// enables their programs in the kernel. What it cannot make fails only tests with phones.
+// enables their programs in the kernel. If that fails, only tests with phones fail.
 func Build(root string, archs ...string) error {
 	if err := build(root, archs); err != nil {
 		return os.Setenv(envLacking, err.Error())
