@@ -8,7 +8,7 @@
  * last copy of its carrier and the stack has all data written to it. For
  * connected streams, EPOLLHUP reports the close. All others are in the probe
  * list, and conn_sweep() tries their names: when a process ends, before
- * EADDRINUSE is reported, and every SWEEP_MS.
+ * EADDRINUSE is reported, when there are many, and every SWEEP_MS.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -29,6 +29,7 @@
 #define SWEEP_MS	500
 #define SWEEP_SOON_MS	2
 #define FEW_PROBES	256
+#define SWEEP_MIN	512	/* probes for which no extra sweep is worth it */
 #define MS		1000000ull
 
 struct list conns = LIST_INIT(conns);
@@ -41,6 +42,7 @@ static void sweep_due(struct timer *t);
 static struct timer sweep_timer = TIMER_INIT(sweep_timer, sweep_due);
 static uint32_t last_id;
 static unsigned int n_reachable[KIND_NETLINK + 1];
+static unsigned int n_probes, sweep_at = SWEEP_MIN;
 
 /** lookup - find a connection by number; NULL if the number is free */
 static struct conn *lookup(uint32_t id)
@@ -248,8 +250,10 @@ uint64_t conn_stack_ino(struct conn *conn)
 /** conn_probe_add - probe a connection whose closing causes no event */
 void conn_probe_add(struct conn *conn)
 {
-	if (list_empty(&conn->probe))
+	if (list_empty(&conn->probe)) {
 		list_add_tail(&conn->probe, &probes);
+		n_probes++;
+	}
 	if (list_empty(&sweep_timer.link))
 		timer_arm(&sweep_timer, now_ns() + SWEEP_MS * MS);
 }
@@ -260,6 +264,7 @@ void conn_probe_del(struct conn *conn)
 	if (list_empty(&conn->probe))
 		return;
 	list_del(&conn->probe);
+	n_probes--;
 	if (conn->reachable)
 		n_reachable[conn->kind]--;
 	conn->reachable = false;
@@ -309,6 +314,20 @@ void conn_sweep_few(enum conn_kind kind)
 void conn_sweep(void)
 {
 	sweep(true, KIND_STREAM);
+	sweep_at = n_probes > SWEEP_MIN / 2 ? 2 * n_probes : SWEEP_MIN;
+}
+
+/**
+ * conn_sweep_many - sweep before a new socket, if there are many
+ *
+ * A target that opens and closes sockets in a loop makes tens of thousands of
+ * them between two regular sweeps: more than there are descriptors. To wait for
+ * twice as many as the last sweep left keeps the cost for each socket constant.
+ */
+void conn_sweep_many(void)
+{
+	if (n_probes >= sweep_at)
+		conn_sweep();
 }
 
 /** conn_sweep_soon - sweep soon: a process that may have held carriers ended */

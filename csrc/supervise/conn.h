@@ -214,6 +214,7 @@ void conn_probe_del(struct conn *conn);
 void conn_reachable(struct conn *conn);
 void conn_sweep(void);
 void conn_sweep_few(enum conn_kind kind);
+void conn_sweep_many(void);
 void conn_sweep_soon(void);
 void conn_stop(void);
 uint64_t conn_stack_ino(struct conn *conn);

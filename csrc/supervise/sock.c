@@ -127,6 +127,7 @@ static int sock_make(struct call *c, int domain, int type, int proto, int flags,
 	if (type == SOCK_STREAM && proto != 0 && proto != IPPROTO_TCP &&
 	    proto != IPPROTO_MPTCP)
 		return (int)refuse(c, domain, type, proto, -EPROTONOSUPPORT);
+	conn_sweep_many();
 	if (memory_short())
 		return -ENOBUFS;
 	sfd = stack_socket(domain, type, proto, &is_mptcp);
@@ -191,6 +192,7 @@ static int64_t socket_netlink(struct call *c, int type, int proto, int flags)
 	    proto != NETLINK_XFRM)
 		return host.shared_netns && proto != NETLINK_KOBJECT_UEVENT ?
 		       -EPROTONOSUPPORT : CALL_NATIVE;
+	conn_sweep_many();
 	sfd = st_socket(domain, type | SOCK_NONBLOCK | SOCK_CLOEXEC, proto);
 	if (sfd < 0)
 		return refuse(c, domain, type, proto, sfd);

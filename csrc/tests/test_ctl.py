@@ -6,6 +6,7 @@
 """
 import os
 import random
+import resource
 import select
 import socket
 import struct
@@ -18,6 +19,7 @@ from tap import ok, run, same
 
 SLEEP = ["sleep", "100"]
 MANY = 60000
+FEW = 2000   # descriptors of lklhost
 SANITIZED = "/san/" in os.environ.get("LKLHOST", "")     # its memory is not what it needs
 
 
@@ -436,6 +438,16 @@ def slow_launcher():
     same(gone(h), 0, "lklhost ends with 0")
 
 
+def open_and_close():
+    """a target that opens and closes sockets faster than the regular sweep: closed ones do not use up the descriptors"""
+    h = Host(["/usr/bin/python3", "-c", "import socket\nfor i in range(%d): socket.socket().close(); socket.socket(16, 3).close()" % (10 * FEW)])
+    resource.prlimit(h.pid, resource.RLIMIT_NOFILE, (FEW, FEW))
+    h.start()
+    h.ctl.ask(drive.EVENTS, struct.pack("<I", drive.EV_EXIT))
+    same(h.ctl.next_event(drive.EV_EXIT)[2] >> 8, 0, "%d sockets in turn with %d descriptors" % (10 * FEW, FEW))
+    same(gone(h), 0, "lklhost ends with 0")
+
+
 def fuzz():
     broken_frames(Host(SLEEP))
 
@@ -583,4 +595,4 @@ def start_errors():
 if __name__ == "__main__":
     os.chdir(os.environ.get("TMPDIR", "/tmp"))
     sys.path.insert(0, drive.HERE)
-    run([hello, frames, calls, execs, slow_client, many_small_frames, slow_launcher, fuzz, ends, shut_doors, start_errors])
+    run([hello, frames, calls, execs, slow_client, many_small_frames, slow_launcher, open_and_close, fuzz, ends, shut_doors, start_errors])
