@@ -143,7 +143,7 @@ test: packages build cross $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) $(OUT)/t
 .PHONY: check
 check: $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) ## the quick tests: lint and unit tests in Go, no build of the kernel
 	@$(OUT)/tools/golangci-lint run ./...
-	@$(GO) test $$($(GO) list ./... | grep -Ev '/(test|bench)(/|$$)')
+	@$(GO) test $$($(GO) list ./... | grep -Ev '/(test(/vm)?|bench(/.*)?)$$')
 
 .PHONY: pictures
 pictures: packages build browser ## the pictures of the documentation, of a run of a minute

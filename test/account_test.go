@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/internal/account"
-	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/internal/diag/account"
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 // accountOf returns the account of an instance, as lklctl reports it.

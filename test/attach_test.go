@@ -22,8 +22,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/ctlproto"
-	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 // printed counts the lines that a client prints, some of which are JSON documents. It

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/perf/benchfmt"
 
 	"github.com/lklrun/lklrun/bench/table"
-	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 // TestBench runs the smallest form of a scenario. It makes no statement about speed. It

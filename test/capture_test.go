@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 // A captureSite is a stack on a tap and an iperf3 server behind it, in namespaces

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 // shown returns what tshark reads from a capture: for each packet the values of fields.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/internal/testutil"
 	"github.com/lklrun/lklrun/pkg/config"
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 // configFile writes a configuration file for one test.

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/internal/counters"
-	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/internal/diag/counters"
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 // numbers are counters by their lklctl names.

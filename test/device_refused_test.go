@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/internal/testutil"
-	"github.com/lklrun/lklrun/internal/testutil/fakedevice"
+	"github.com/lklrun/lklrun/test/kit"
+	"github.com/lklrun/lklrun/test/kit/fakedevice"
 )
 
 // TestDeviceRefused checks that errors that the user can fix give one line and status

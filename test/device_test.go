@@ -14,11 +14,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/lklrun/lklrun/internal/testutil"
-	"github.com/lklrun/lklrun/internal/testutil/fakedevice"
+	"github.com/lklrun/lklrun/test/kit"
+	"github.com/lklrun/lklrun/test/kit/fakedevice"
 )
 
-// The tests of --device use phones of internal/testutil/fakedevice behind the real adb
+// The tests of --device use phones of test/kit/fakedevice behind the real adb
 // server, with the bundles that `make cross` builds.
 
 // deviceLimit allows for the first copy of the bundle and for emulated phones.

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 // The driver suite runs the same checks on each kind of interface, under each engine.

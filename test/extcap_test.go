@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/lklrun/lklrun/internal/extcap"
-	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/internal/ui/extcap"
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 // asksOften makes connections that are refused, on the stack's loopback, and sends

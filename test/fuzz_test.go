@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/ctlproto"
-	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 // works is a program that uses the stack in an ordinary way and ends with 0 if

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 // sendsOnce sends a datagram to an address and waits for the answer. Without

@@ -18,8 +18,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/internal/guard"
-	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/internal/host/guard"
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 // The addresses that host and stack share, and their peer's.

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/stackconn"
-	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 // A patient is an lklhost under observation.

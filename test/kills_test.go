@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/internal/procstat"
-	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/internal/base/procstat"
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 // A ground is a host on which runs are killed repeatedly.

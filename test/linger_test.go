@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 // reader is a server that receives data from one client: 64 kB, then a pause, given in

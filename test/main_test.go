@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/testutil"
-	"github.com/lklrun/lklrun/internal/testutil/fakedevice"
+	"github.com/lklrun/lklrun/test/kit"
+	"github.com/lklrun/lklrun/test/kit/fakedevice"
 )
 
 // limit is the limit for one run. A run that takes longer hangs.

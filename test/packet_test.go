@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 // A capture is a tcpdump that has begun to listen.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 // TestPasst runs passt in place of the gateway, under each engine. It is not in the

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 // TestProgMosquitto checks a retained message, and a subscriber that receives what is

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 // TestProgHaproxy runs haproxy between clients on the host and a server on the other

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 // TestProgHTTP2 runs nghttpd with two threads: thousands of streams over few

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 // TestOrdinaryUser checks that an ordinary user needs no set-up: no flag, no root, no

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 // A toolbox is a stack on which network tools run, one after the other.

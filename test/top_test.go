@@ -13,8 +13,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/lklrun/lklrun/internal/live"
-	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/internal/diag/live"
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 // topOn starts lklctl top on a terminal; variables precede the inherited ones.

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 // browserLimit bounds a whole browser script; each of its waits takes up to 30 s.

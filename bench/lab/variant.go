@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/lklrun/lklrun/internal/ctlproto"
-	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
 // A Variant is the implementation that does the networking.

@@ -12,8 +12,8 @@ import (
 	"github.com/lklrun/lklrun/bench/lab"
 	"github.com/lklrun/lklrun/bench/report"
 	"github.com/lklrun/lklrun/bench/table"
-	"github.com/lklrun/lklrun/internal/stackconn"
-	"github.com/lklrun/lklrun/internal/stacknet"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
 // Changing many interfaces of a stack at once, as a group, compared with one command for

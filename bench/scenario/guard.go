@@ -17,7 +17,7 @@ import (
 
 	"github.com/lklrun/lklrun/bench/lab"
 	"github.com/lklrun/lklrun/bench/table"
-	"github.com/lklrun/lklrun/internal/guard"
+	"github.com/lklrun/lklrun/internal/host/guard"
 	"github.com/lklrun/lklrun/pkg/config"
 )
 

@@ -16,11 +16,11 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/counters"
-	"github.com/lklrun/lklrun/internal/exit"
+	"github.com/lklrun/lklrun/internal/diag/counters"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
 // aroundReport is the JSON output of --around.

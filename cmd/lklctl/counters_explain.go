@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/counters"
+	"github.com/lklrun/lklrun/internal/diag/counters"
 )
 
 func (c *ctl) explainCommand() *cobra.Command {

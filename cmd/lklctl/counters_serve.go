@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/counters"
-	"github.com/lklrun/lklrun/internal/counters/prom"
-	"github.com/lklrun/lklrun/internal/httpserve"
+	"github.com/lklrun/lklrun/internal/diag/counters"
+	"github.com/lklrun/lklrun/internal/diag/counters/prom"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/internal/ui/httpserve"
 )
 
 // Limits of --listen: a client must not be able to cause unlimited work.

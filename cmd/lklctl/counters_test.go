@@ -18,9 +18,9 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/lklrun/lklrun/internal/counters"
-	"github.com/lklrun/lklrun/internal/counters/prom"
-	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/internal/diag/counters"
+	"github.com/lklrun/lklrun/internal/diag/counters/prom"
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 func TestCounters(t *testing.T) {

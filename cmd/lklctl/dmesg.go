@@ -14,12 +14,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/ctlproto"
-	"github.com/lklrun/lklrun/internal/further"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/klog"
-	"github.com/lklrun/lklrun/internal/stackconn"
-	"github.com/lklrun/lklrun/internal/stacknet"
+	"github.com/lklrun/lklrun/internal/instance/further"
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
+	"github.com/lklrun/lklrun/internal/stack/klog"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
 // printk is the setting whose first number is the console's level.

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/jsondoc"
+	"github.com/lklrun/lklrun/internal/cli/jsondoc"
 )
 
 // docs/json.md describes every field of the JSON output. -update rewrites it.

@@ -10,10 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/exit"
-	"github.com/lklrun/lklrun/internal/further"
 	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/instance/further"
 	"github.com/lklrun/lklrun/internal/remote/desk"
 	"github.com/lklrun/lklrun/internal/remote/session"
 )

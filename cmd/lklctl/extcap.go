@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/extcap"
+	"github.com/lklrun/lklrun/internal/ui/extcap"
 	"github.com/lklrun/lklrun/pkg/capture"
 	"github.com/lklrun/lklrun/pkg/config"
 )

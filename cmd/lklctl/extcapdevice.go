@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/extcap"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/remote"
+	"github.com/lklrun/lklrun/internal/ui/extcap"
 )
 
 // Wireshark waits for the list at its start. deviceWait bounds this wait for

@@ -7,7 +7,7 @@ import (
 	"strconv"
 
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/sockdiag"
+	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 )
 
 // Formats of numbers in tables. An absent number is the empty string, which a

@@ -11,11 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lklrun/lklrun/internal/ask"
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/dhcp"
+	"github.com/lklrun/lklrun/internal/diag/ask"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/internal/stack/dhcp"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
 func (c *ctl) leaseCommand() *cobra.Command {

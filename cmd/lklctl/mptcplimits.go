@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/stacknet"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
 // limitsRow contains the limits in JSON.

@@ -3,8 +3,8 @@
 package main
 
 import (
-	"github.com/lklrun/lklrun/internal/sockdiag"
-	"github.com/lklrun/lklrun/internal/whynot"
+	"github.com/lklrun/lklrun/internal/diag/whynot"
+	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 )
 
 // mptcpRow is a connection in the JSON output of mptcp.

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/sockdiag"
-	"github.com/lklrun/lklrun/internal/whynot"
+	"github.com/lklrun/lklrun/internal/diag/whynot"
+	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 )
 
 func writeMPTCP(w io.Writer, conns []connection, detail bool) error {

@@ -14,9 +14,9 @@ import (
 
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/sockdiag"
-	"github.com/lklrun/lklrun/internal/sockfilter"
-	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/internal/stack/sockdiag"
+	"github.com/lklrun/lklrun/internal/stack/sockfilter"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
 // netstatOptions are the flags of netstat, which are those of ss(8), and its

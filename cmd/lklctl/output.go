@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/lklrun/lklrun/internal/sysctl"
+	"github.com/lklrun/lklrun/internal/diag/sysctl"
 )
 
 // output is standard output. Its errors must not be taken for those of the

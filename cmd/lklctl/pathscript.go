@@ -15,9 +15,9 @@ import (
 	"golang.org/x/term"
 
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/drill"
+	"github.com/lklrun/lklrun/internal/diag/drill"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
 // runScript performs the steps of a script and prints the results.

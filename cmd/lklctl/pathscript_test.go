@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/internal/drill"
+	"github.com/lklrun/lklrun/internal/diag/drill"
 )
 
 // A row of blocks has one column per interval. A column shows the height of a

@@ -12,11 +12,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/internal/account"
-	"github.com/lklrun/lklrun/internal/guard"
+	"github.com/lklrun/lklrun/internal/diag/account"
+	"github.com/lklrun/lklrun/internal/diag/whynot"
+	"github.com/lklrun/lklrun/internal/host/guard"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/sockdiag"
-	"github.com/lklrun/lklrun/internal/whynot"
+	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 )
 
 // sample is the output of a stack with two links during a download.

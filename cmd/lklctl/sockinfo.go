@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/lklrun/lklrun/internal/sockdiag"
+	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 )
 
 // infoWords is a list of NAME:VALUE. Absent values are omitted.

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/sockdiag"
+	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 )
 
 func writeNetstat(w io.Writer, sockets []sockdiag.Socket, o *netstatOptions) error {

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/stackconn"
-	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 // client creates sockets in a stack, like a program.

@@ -10,9 +10,9 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/lklrun/lklrun/internal/ctlproto"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/testutil"
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
+	"github.com/lklrun/lklrun/test/kit"
 )
 
 // inState creates an instance whose stack host is in a given state, with a

@@ -17,7 +17,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
 func (c *ctl) stopCommand() *cobra.Command {

@@ -11,9 +11,9 @@ import (
 	"strings"
 
 	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/diag/sysctl"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/stackconn"
-	"github.com/lklrun/lklrun/internal/sysctl"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
 // standard is the file name of standard input and output.

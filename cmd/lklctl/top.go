@@ -16,8 +16,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/live"
-	"github.com/lklrun/lklrun/internal/top"
+	"github.com/lklrun/lklrun/internal/diag/live"
+	"github.com/lklrun/lklrun/internal/ui/top"
 )
 
 // topOptions are the flags of top.

@@ -19,7 +19,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
 // watching is the flag --watch: the interval between queries; 0: query once.

@@ -13,10 +13,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/httpserve"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/stackconn"
-	"github.com/lklrun/lklrun/internal/web"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/internal/ui/httpserve"
+	"github.com/lklrun/lklrun/internal/ui/web"
 )
 
 // webRow is the output of web with -o json once the page can be opened.

@@ -18,8 +18,8 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"github.com/lklrun/lklrun/internal/ab"
 	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/run/ab"
 )
 
 const abHelp = `ab runs a command again and again, in turns with each of two or more stacks, or

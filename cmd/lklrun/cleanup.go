@@ -12,7 +12,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/launch"
+	"github.com/lklrun/lklrun/internal/run/launch"
 )
 
 func cleanupCommand() *cobra.Command {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/plan"
+	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/stack"
 	"github.com/lklrun/lklrun/pkg/config"
 )

@@ -16,10 +16,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/exit"
-	"github.com/lklrun/lklrun/internal/launch"
-	"github.com/lklrun/lklrun/internal/plan"
+	"github.com/lklrun/lklrun/internal/run/launch"
+	"github.com/lklrun/lklrun/internal/run/plan"
 )
 
 // A run in the background is made by a second lklrun in a session of its own.

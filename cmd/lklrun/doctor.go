@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/doctor"
-	"github.com/lklrun/lklrun/internal/launch"
-	"github.com/lklrun/lklrun/internal/plan"
+	"github.com/lklrun/lklrun/internal/run/doctor"
+	"github.com/lklrun/lklrun/internal/run/launch"
+	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/stack"
 	"github.com/lklrun/lklrun/pkg/config"
 )

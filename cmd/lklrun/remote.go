@@ -20,12 +20,12 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/exit"
-	"github.com/lklrun/lklrun/internal/launch"
 	"github.com/lklrun/lklrun/internal/remote"
 	"github.com/lklrun/lklrun/internal/remote/desk"
 	"github.com/lklrun/lklrun/internal/remote/session"
+	"github.com/lklrun/lklrun/internal/run/launch"
 )
 
 // envDevice is the variable for --device, for lklctl too.

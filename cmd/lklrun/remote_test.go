@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/internal/launch"
+	"github.com/lklrun/lklrun/internal/run/launch"
 )
 
 // A signal that arrives before the end of the catching is not lost.

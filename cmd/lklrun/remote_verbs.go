@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/doctor"
 	"github.com/lklrun/lklrun/internal/remote"
+	"github.com/lklrun/lklrun/internal/run/doctor"
 )
 
 // verbLimit bounds the work of a verb on a device, without the upload of the

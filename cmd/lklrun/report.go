@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/internal/launch"
+	"github.com/lklrun/lklrun/internal/run/launch"
 )
 
 // reportTo writes the costs of a run to a comparison's descriptor.

@@ -9,12 +9,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lklrun/lklrun/internal/base/program"
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/hostnet"
+	"github.com/lklrun/lklrun/internal/host/hostnet"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/launch"
-	"github.com/lklrun/lklrun/internal/program"
-	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/internal/run/launch"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
 // The help fits a terminal of 80 columns.

@@ -21,10 +21,10 @@
  * with -EOPNOTSUPP. It answers a frame of invalid length with -EBADMSG and
  * closes the connection.
  *
- * internal/ctlproto/proto_gen.go is generated from this file (`make generate`):
+ * internal/stack/ctlproto/proto_gen.go is generated from this file (`make generate`):
  * every #define CTL_* with an integer value becomes a Go constant. The layouts
  * are written by hand on both sides; golden bytes check them
- * (internal/ctlproto/testdata, csrc/tests/test_ctl_proto.c).
+ * (internal/stack/ctlproto/testdata, csrc/tests/test_ctl_proto.c).
  */
 #ifndef LKLRUN_CTL_PROTO_H
 #define LKLRUN_CTL_PROTO_H
@@ -311,7 +311,7 @@ struct ctl_exec_signal {
 /*
  * CTL_ASK: a request that only lklrun can carry out, with its rights and in its
  * namespaces, for example to add a device of the host. lklhost forwards the
- * text (JSON, internal/ask), and the descriptor if there is one, as CTL_ASKED
+ * text (JSON, internal/diag/ask), and the descriptor if there is one, as CTL_ASKED
  * on the connection that it was started with. lklrun answers with CTL_ANSWER
  * and the serial of CTL_ASKED. The reply to CTL_ASK has the answer's status
  * and, as its body, the answer's text. If the client disconnects first, lklhost

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The structs of ctl_proto.h against the golden bytes the Go side is tested with
- * too: internal/ctlproto/testdata/golden.txt. The values are those of
- * internal/ctlproto/golden_test.go.
+ * too: internal/stack/ctlproto/testdata/golden.txt. The values are those of
+ * internal/stack/ctlproto/golden_test.go.
  */
 #include <stdlib.h>
 #include <string.h>

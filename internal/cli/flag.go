@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/lklrun/lklrun/internal/suggest"
+	"github.com/lklrun/lklrun/internal/base/suggest"
 )
 
 // expected describes the values of flags that the flag package parses itself; other flags

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lklrun/lklrun/internal/suggest"
+	"github.com/lklrun/lklrun/internal/base/suggest"
 )
 
 // Topic is a page of a program's help that is not about a verb.

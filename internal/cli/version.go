@@ -5,7 +5,7 @@ package cli
 import (
 	"fmt"
 
-	"github.com/lklrun/lklrun/internal/ctlproto"
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 )
 
 // Release is the version, or the commit of a build from source. The linker sets it: -X

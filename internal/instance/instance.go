@@ -18,7 +18,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/runas"
+	"github.com/lklrun/lklrun/internal/base/runas"
 )
 
 // Names of the files in a run directory.

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/testutil"
-	"github.com/lklrun/lklrun/internal/testutil/fakedevice"
+	"github.com/lklrun/lklrun/test/kit"
+	"github.com/lklrun/lklrun/test/kit/fakedevice"
 )
 
 // plug starts a server with phones and makes this process use it.

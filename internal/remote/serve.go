@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/exit"
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/remote/session"
 )
 

@@ -11,7 +11,7 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/lklrun/lklrun/internal/suggest"
+	"github.com/lklrun/lklrun/internal/base/suggest"
 )
 
 // EnvPath names directories of stacks to search first, separated by colons.

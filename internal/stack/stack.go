@@ -18,7 +18,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lklrun/lklrun/internal/program"
+	"github.com/lklrun/lklrun/internal/base/program"
 	"github.com/lklrun/lklrun/pkg/config"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
-	"github.com/lklrun/lklrun/internal/sockdiag"
+	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 )
 
 func TestTupleOf(t *testing.T) {

@@ -5,7 +5,7 @@ package capture
 import (
 	"encoding/binary"
 
-	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
 // layout holds the offsets in struct mmsghdr and its struct msghdr

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
 // Handler receives the packets of a Session. Only one goroutine calls it.

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/lklrun/lklrun/internal/suggest"
+	"github.com/lklrun/lklrun/internal/base/suggest"
 )
 
 // File is the content of a configuration file.

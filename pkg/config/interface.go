@@ -23,7 +23,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/lklrun/lklrun/internal/suggest"
+	"github.com/lklrun/lklrun/internal/base/suggest"
 )
 
 // Types of an interface.

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lklrun/lklrun/internal/suggest"
+	"github.com/lklrun/lklrun/internal/base/suggest"
 )
 
 // Profile is a named set of settings.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/testutil"
-	"github.com/lklrun/lklrun/internal/testutil/vm"
+	"github.com/lklrun/lklrun/test/kit"
+	"github.com/lklrun/lklrun/test/kit/vm"
 )
 
 // conformance is the part of test/conformance's suites that this machine completes in

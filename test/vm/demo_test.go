@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/testutil"
-	"github.com/lklrun/lklrun/internal/testutil/vm"
+	"github.com/lklrun/lklrun/test/kit"
+	"github.com/lklrun/lklrun/test/kit/vm"
 )
 
 // demoWires sets up the demo's wires (test/demo.sh) and its server on the machine. The

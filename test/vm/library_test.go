@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/testutil"
-	"github.com/lklrun/lklrun/internal/testutil/vm"
+	"github.com/lklrun/lklrun/test/kit"
+	"github.com/lklrun/lklrun/test/kit/vm"
 )
 
 // library names the tests of third_party/lkl/tests that run here: packet, because

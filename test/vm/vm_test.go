@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package vm contains the tests that need a whole arm64 machine: see
-// internal/testutil/vm.
+// test/kit/vm.
 package vm
 
 import (
@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/testutil"
-	"github.com/lklrun/lklrun/internal/testutil/vm"
+	"github.com/lklrun/lklrun/test/kit"
+	"github.com/lklrun/lklrun/test/kit/vm"
 )
 
 // limit is the limit for one command on the machine, which is about thirty times slower

@@ -10,7 +10,7 @@ import os
 import struct
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-GOLDEN = os.path.join(HERE, "../../../internal/ctlproto/testdata/golden.txt")
+GOLDEN = os.path.join(HERE, "../../../internal/stack/ctlproto/testdata/golden.txt")
 TYPES = {"hello_req": 1, "link_add": 2, "link_del": 3, "boot": 4, "go": 5, "syscall": 6, "cancel": 7, "stats": 8,
          "owners": 9, "events": 10, "stop": 12, "log": 13, "exec": 14, "exec_signal": 15, "ask": 16, "answer": 18}
 NEW, BOOTED, RUNNING = b"\0", b"\1", b"\2"

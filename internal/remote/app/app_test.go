@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/lklrun/lklrun/internal/remote"
-	"github.com/lklrun/lklrun/internal/testutil"
-	"github.com/lklrun/lklrun/internal/testutil/heredevice"
+	"github.com/lklrun/lklrun/test/kit"
+	"github.com/lklrun/lklrun/test/kit/heredevice"
 )
 
 func TestMain(m *testing.M) { testutil.Main(m, nil) }

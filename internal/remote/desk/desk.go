@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
-	"github.com/lklrun/lklrun/internal/exit"
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/remote"
 	"github.com/lklrun/lklrun/internal/remote/session"
 )

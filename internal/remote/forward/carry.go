@@ -13,8 +13,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/lklrun/lklrun/internal/ctlproto"
 	"github.com/lklrun/lklrun/internal/remote"
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 )
 
 // forwarded is an instance that is shown on this machine.

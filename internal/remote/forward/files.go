@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/lklrun/lklrun/internal/bundle"
+	"github.com/lklrun/lklrun/internal/diag/bundle"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/remote"
 )

@@ -13,9 +13,9 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/lklrun/lklrun/internal/bundle"
+	"github.com/lklrun/lklrun/internal/diag/bundle"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
 // readable lists the files of a run directory that the desk may read.

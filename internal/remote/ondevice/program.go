@@ -8,10 +8,10 @@ import (
 	"os"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/exit"
-	"github.com/lklrun/lklrun/internal/further"
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/stackconn"
+	"github.com/lklrun/lklrun/internal/instance/further"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
 // attachLimit bounds the greeting of a stack host.

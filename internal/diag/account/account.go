@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package account parses the stack host's statistics of the target's processes: which
+// stack their sockets used, how much they carried, with which peers, and whether over
+// MPTCP. csrc/supervise/account.c and hostnet_rules.c write these lines.
+package account
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+)
+
+// Account is the account of a run, so far.
+type Account struct {
+	Processes []Process `json:"processes"`
+	Hosted    []Place   `json:"host_destinations,omitempty"` // sockets by --host-net
+}
+
+// Process is the account of one process.
+type Process struct {
+	PID      int    `json:"pid"`             // 0: of several, ended longer ago
+	Command  string `json:"command"`         // its name
+	Ended    bool   `json:"ended"`           // it runs no more
+	Stack    int64  `json:"sockets_stack"`   // made in the stack
+	Host     int64  `json:"sockets_host"`    // made on the host, by --host-net
+	Refused  int64  `json:"sockets_refused"` // of kinds that the stack has not
+	Foreign  int64  `json:"sockets_foreign"` // of the host's network, from processes outside the run; refused
+	Received int64  `json:"bytes_received"`  // by its sockets of the stack
+	Sent     int64  `json:"bytes_sent"`      // by its sockets of the stack
+
+	// Connections, by what became of them.
+	MPTCP          int64 `json:"connections_mptcp"`           // carried by MPTCP
+	TCP            int64 `json:"connections_tcp"`             // MPTCP was not asked for
+	FallbackPeer   int64 `json:"connections_fallback_peer"`   // the peer has none
+	FallbackLater  int64 `json:"connections_fallback_later"`  // given up on the way
+	FallbackOption int64 `json:"connections_fallback_option"` // an option that it has not
+
+	Peers []Peer `json:"peers,omitempty"` // those with most bytes, most first
+}
+
+// Peer is a peer and the number of bytes both ways.
+type Peer struct {
+	Proto string `json:"proto,omitempty"` // tcp or udp
+	Addr  string `json:"addr"`            // ADDRESS:PORT; ADDRESS of those that connected to us; "others"
+	Bytes int64  `json:"bytes"`           // both ways
+}
+
+// Place is a destination and the number of sockets that went there over the host's stack.
+type Place struct {
+	Addr    string `json:"addr"`    // ADDRESS:PORT, or "elsewhere"
+	Sockets int64  `json:"sockets"` // how many went there
+}
+
+// Parse extracts the account from the stack host's counters.
+func Parse(stats []stackconn.Stat) *Account {
+	a := &Account{Processes: []Process{}}
+	index := map[string]int{}
+	for _, s := range stats {
+		if where, ok := strings.CutPrefix(s.Name, "hosted."); ok {
+			if s.Value > 0 {
+				a.Hosted = append(a.Hosted, Place{where, s.Value})
+			}
+			continue
+		}
+		whose, pid, command, field, ok := split(s.Name)
+		if !ok {
+			continue
+		}
+		n, known := index[whose]
+		if !known {
+			n = len(a.Processes)
+			index[whose] = n
+			a.Processes = append(a.Processes, Process{PID: pid, Command: command, Ended: strings.HasPrefix(whose, "ended.")})
+		}
+		a.Processes[n].set(field, s.Value)
+	}
+	for n := range a.Processes {
+		slices.SortStableFunc(a.Processes[n].Peers, func(x, y Peer) int {
+			switch {
+			case x.Proto == y.Proto || x.Proto != "" && y.Proto != "":
+				return cmp.Compare(y.Bytes, x.Bytes)
+			case x.Proto == "": // the other peers
+				return 1
+			}
+			return -1
+		})
+	}
+	return a
+}
+
+// split splits a counter's name: proc.PID.COMMAND.FIELD. The command, and a peer's
+// address, may contain dots and blanks.
+func split(name string) (whose string, pid int, command, field string, ok bool) {
+	f := strings.SplitN(name, ".", 3)
+	if len(f) != 3 || f[0] != "proc" && f[0] != "ended" {
+		return "", 0, "", "", false
+	}
+	pid, err := strconv.Atoi(f[1])
+	if err != nil {
+		return "", 0, "", "", false
+	}
+	i := strings.LastIndex(f[2], ".peer ")
+	if i < 0 {
+		i = strings.LastIndexByte(f[2], '.')
+	}
+	if i < 0 {
+		return "", 0, "", "", false
+	}
+	return name[:len(name)-len(f[2])+i], pid, f[2][:i], f[2][i+1:], true
+}
+
+// set stores one field.
+func (p *Process) set(field string, value int64) {
+	if peer, ok := strings.CutPrefix(field, "peer "); ok {
+		proto, addr, both := strings.Cut(peer, " ")
+		if !both {
+			proto, addr = "", peer
+		}
+		p.Peers = append(p.Peers, Peer{proto, addr, value})
+		return
+	}
+	to := map[string]*int64{
+		"stack": &p.Stack, "host": &p.Host, "refused": &p.Refused, "foreign": &p.Foreign, "received": &p.Received, "sent": &p.Sent,
+		"mptcp": &p.MPTCP, "tcp": &p.TCP,
+		"fallback-peer": &p.FallbackPeer, "fallback-later": &p.FallbackLater, "fallback-option": &p.FallbackOption,
+	}[field]
+	if to != nil {
+		*to = value
+	}
+}
+
+// Connections describes the outcome of a process's connections; "" if there were none.
+func (p *Process) Connections() string {
+	var parts []string
+	add := func(n int64, format string) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf(format, n))
+		}
+	}
+	add(p.MPTCP, "%d MPTCP")
+	add(p.TCP, "%d TCP")
+	add(p.FallbackPeer, "%d TCP (peer without MPTCP)")
+	add(p.FallbackLater, "%d TCP (MPTCP given up on the way)")
+	add(p.FallbackOption, "%d TCP (option that MPTCP has not)")
+	return strings.Join(parts, ", ")
+}
+
+// PeerNames formats the first n peers.
+func (p *Process) PeerNames(n int) []string {
+	var names []string
+	for _, q := range p.Peers {
+		if q.Proto == "" {
+			continue
+		}
+		if len(names) == n {
+			names = append(names, "...")
+			break
+		}
+		name := q.Addr
+		if q.Proto != "tcp" {
+			name = q.Proto + " " + name
+		}
+		names = append(names, name)
+	}
+	return names
+}

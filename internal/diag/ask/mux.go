@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ask
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+)
+
+// Mux answers the questions of one connection: in parallel for different verbs, one after
+// another for the same verb.
+type Mux struct {
+	// End is called when the stack host reports that the target has ended; the stack
+	// continues until it returns. It may be nil.
+	End func()
+
+	mu       sync.Mutex
+	handlers map[string]*handler
+}
+
+type handler struct {
+	mu sync.Mutex // held while it answers
+	do func(ctx context.Context, args json.RawMessage, file *os.File) (any, error)
+}
+
+// Handle makes m answer verb with do. file is nil if none came with the question, and is
+// closed when do has returned. An *Error of do reaches the caller unchanged; any other
+// error becomes one that is not the caller's mistake.
+func Handle[A, R any](m *Mux, verb Verb[A, R], do func(ctx context.Context, args A, file *os.File) (R, error)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.handlers == nil {
+		m.handlers = map[string]*handler{}
+	}
+	m.handlers[string(verb)] = &handler{do: func(ctx context.Context, raw json.RawMessage, file *os.File) (any, error) {
+		var args A
+		if len(raw) > 0 {
+			if err := json.Unmarshal(raw, &args); err != nil {
+				return nil, Usagef("%s: %v", verb, err)
+			}
+		}
+		return do(ctx, args, file)
+	}}
+}
+
+// Serve answers until ctx is done or the connection has ended, and returns when all
+// answers are complete.
+func (m *Mux) Serve(ctx context.Context, conn *stackconn.Conn) {
+	var busy sync.WaitGroup
+	defer busy.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case q, ok := <-conn.Questions():
+			if !ok {
+				return
+			}
+			busy.Go(func() { m.answer(ctx, conn, q) })
+		}
+	}
+}
+
+func (m *Mux) answer(ctx context.Context, conn *stackconn.Conn, q stackconn.Question) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	result, err := m.do(ctx, q)
+	if q.File != nil {
+		q.File.Close()
+	}
+	var r reply
+	if err == nil {
+		r.Result, err = json.Marshal(result)
+	}
+	if err != nil {
+		var mendable *Error
+		r = reply{Error: err.Error(), Usage: errors.As(err, &mendable) && mendable.Usage}
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		return // strings and encoded JSON: cannot fail
+	}
+	// The caller has the same time limit; if it has gone, the answer is not needed.
+	_ = conn.Answer(context.WithoutCancel(ctx), q.Serial, 0, text)
+}
+
+func (m *Mux) do(ctx context.Context, q stackconn.Question) (any, error) {
+	if q.End {
+		if m.End != nil {
+			m.End()
+		}
+		return nil, nil
+	}
+	var r request
+	if err := json.Unmarshal(q.Text, &r); err != nil {
+		return nil, Usagef("the question is not understood: %v", err)
+	}
+	m.mu.Lock()
+	h := m.handlers[r.Verb]
+	m.mu.Unlock()
+	if h == nil {
+		return nil, fmt.Errorf("lklrun does not know the question %q", r.Verb)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return h.do(ctx, r.Args, q.File)
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bundle
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/diag/account"
+	"github.com/lklrun/lklrun/internal/diag/counters"
+	"github.com/lklrun/lklrun/internal/diag/sysctl"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stack/klog"
+	"github.com/lklrun/lklrun/internal/stack/sockdiag"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+)
+
+// Look is the state of the sockets and counters of a stack.
+type Look struct {
+	Time     time.Time
+	Sockets  []sockdiag.Socket
+	Counters counters.Set
+}
+
+// Now reads the state.
+func Now(ctx context.Context, c *stackconn.Conn) (*Look, error) {
+	l := &Look{Time: time.Now()}
+	var err error
+	if l.Counters, err = counters.Read(ctx, c); err != nil {
+		return nil, err
+	}
+	for _, p := range []sockdiag.Proto{sockdiag.MPTCP, sockdiag.TCP, sockdiag.UDP} {
+		some, err := sockdiag.List(ctx, c, p)
+		if err != nil && ctx.Err() != nil {
+			return nil, err
+		}
+		l.Sockets = append(l.Sockets, some...) // an old stack does not know this kind: none
+	}
+	return l, nil
+}
+
+// AddLook adds the sockets and counters; when describes the moment.
+func (b *Bundle) AddLook(l *Look, when string) {
+	if text, err := json.MarshalIndent(l.Sockets, "", "  "); err != nil {
+		b.Miss("sockets.json", err)
+	} else {
+		b.add("sockets.json", "sockets "+when+", as sock_diag tells them", string(text)+"\n")
+	}
+	var t strings.Builder
+	for i := range l.Counters {
+		if n := &l.Counters[i]; !n.Value.IsZero() {
+			fmt.Fprintf(&t, "%s %s\n", n.Name, n.Value)
+		}
+	}
+	b.Add("counters.txt", "counters "+when+", without those that are 0", t.String())
+}
+
+// AddRun adds the content of the run directory: the state, the plan, the journal of
+// changes to undo, the console's log.
+func (b *Bundle) AddRun(dir string, s *instance.State) {
+	shown := *s
+	shown.Command = Words(s.Command)
+	b.AddJSON(instance.StateFile, "the instance", shown)
+	for _, f := range []struct{ name, what string }{
+		{instance.PlanFile, "the run as it was planned, with all settings"},
+		{instance.JournalFile, "what the run undoes on the host"},
+		{instance.ResolvFile, "the program's name servers"},
+		{instance.LogFile, "lklhost's lines, and what the kernel's console got"},
+	} {
+		path := filepath.Join(dir, f.name)
+		b.AddFile(f.name, f.what, path)
+	}
+}
+
+// AddStats adds the engine's counters, which are available after a panic, and the account
+// of the processes.
+func (b *Bundle) AddStats(ctx context.Context, c *stackconn.Conn) {
+	stats, err := c.Stats(ctx)
+	engine := slices.ContainsFunc(stats, func(s stackconn.Stat) bool { return strings.HasPrefix(s.Name, "sockets.") })
+	if err == nil && !engine { // only those of lklhost
+		err = errors.New("they were in the program's process, which is gone")
+	}
+	if err != nil {
+		b.Miss("account.json, engine.txt", err)
+		return
+	}
+	b.AddJSON("account.json", "which process used which stack, with whom", account.Parse(stats))
+	var t strings.Builder
+	for _, s := range stats {
+		fmt.Fprintf(&t, "%s %d\n", s.Name, s.Value)
+	}
+	b.Add("engine.txt", "the engine's counters", t.String())
+}
+
+// AddKept adds the kernel log that lklhost has kept.
+func (b *Bundle) AddKept(ctx context.Context, c *stackconn.Conn) {
+	log, err := c.Log(ctx)
+	if err != nil {
+		b.Miss("dmesg.txt", err)
+		return
+	}
+	b.Add("dmesg.txt", "the last lines of the kernel's log", strings.ToValidUTF8(string(log), "?"))
+}
+
+// stackFiles are files of the stack that show its network.
+var stackFiles = []struct{ path, what string }{
+	{"/proc/version", "the kernel"},
+	{"/proc/net/dev", "interfaces"},
+	{"/proc/net/fib_trie", "IPv4 addresses and routes"},
+	{"/proc/net/route", "IPv4 routes of the main table"},
+	{"/proc/net/if_inet6", "IPv6 addresses"},
+	{"/proc/net/ipv6_route", "IPv6 routes"},
+	{"/proc/net/arp", "IPv4 neighbours"},
+	{"/proc/meminfo", "memory"},
+}
+
+// AddStack adds the data of a stack that answers. Missing data is recorded.
+func (b *Bundle) AddStack(ctx context.Context, c *stackconn.Conn) {
+	var log strings.Builder
+	err := klog.Read(ctx, c, false, func(r klog.Record) error {
+		if r.Time != nil {
+			log.WriteString(r.Time.Format(time.RFC3339Nano) + " ")
+		}
+		fmt.Fprintf(&log, "<%s> %s\n", r.Level, r.Text)
+		return nil
+	})
+	if err != nil {
+		b.AddKept(ctx, c)
+	} else {
+		b.Add("dmesg.txt", "the kernel's log", log.String())
+	}
+	if l, err := Now(ctx, c); err != nil {
+		b.Miss("sockets.json, counters.txt", err)
+	} else {
+		b.AddLook(l, "at that time")
+	}
+	b.AddStats(ctx, c)
+	if all, err := sysctl.Below(ctx, c, "", nil); err != nil {
+		b.Miss("sysctl.conf", err)
+	} else {
+		var t strings.Builder
+		_, _ = sysctl.Save(&t, all) // to memory
+		b.Add("sysctl.conf", "all settings of the stack", t.String())
+	}
+	for _, f := range stackFiles {
+		text, err := c.ReadFile(ctx, f.path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			b.Miss(f.path, err)
+		default:
+			b.Add(strings.ReplaceAll(strings.TrimPrefix(f.path, "/"), "/", "_")+".txt", f.what, string(text))
+		}
+	}
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bundle
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/diag/ask"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+)
+
+// packetsLimit bounds the query: a bundle is also made if lklrun does not answer.
+const packetsLimit = 10 * time.Second
+
+// PacketsFile is the part with the last packets.
+const PacketsFile = "packets.pcapng"
+
+// KeptFile is not part of a bundle: it is the ask.PacketsKept of a run on another
+// machine, as JSON.
+const KeptFile = "packets.json"
+
+// AddPackets adds the packets in the ring of `lklrun --capture ring`, without redaction,
+// and lists the files with further packets.
+func (b *Bundle) AddPackets(kept ask.PacketsKept, pcapng []byte) {
+	b.files = kept.Files
+	if kept.Ring {
+		b.parts = append(b.parts, part{PacketsFile, fmt.Sprintf("the last packets, %d; what they carry is not blanked", kept.Packets), pcapng})
+	}
+}
+
+// AskPackets asks the lklrun of a run for its packets.
+func (b *Bundle) AskPackets(ctx context.Context, c *stackconn.Conn) {
+	ctx, cancel := context.WithTimeoutCause(ctx, packetsLimit, fmt.Errorf("lklrun does not answer within %v", packetsLimit))
+	defer cancel()
+	kept, pcapng, err := Packets(ctx, c)
+	if err != nil {
+		b.Miss(PacketsFile, err)
+		return
+	}
+	b.AddPackets(kept, pcapng)
+}
+
+// Packets asks the lklrun of a run for the packets that it has kept.
+func Packets(ctx context.Context, c *stackconn.Conn) (kept ask.PacketsKept, pcapng []byte, err error) {
+	fd, err := unix.MemfdCreate(PacketsFile, unix.MFD_CLOEXEC)
+	if err != nil {
+		return kept, nil, fmt.Errorf("memfd_create: %w", err)
+	}
+	file := os.NewFile(uintptr(fd), PacketsFile)
+	defer file.Close()
+	if kept, err = ask.Do(ctx, c, ask.Packets, struct{}{}, file); err != nil {
+		return kept, nil, err
+	}
+	if _, err = file.Seek(0, io.SeekStart); err != nil {
+		return kept, nil, err
+	}
+	pcapng, err = io.ReadAll(file)
+	return kept, pcapng, err
+}

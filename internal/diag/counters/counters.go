@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package counters reads all counters of a stack, under names that users know: those of
+// nstat(8) for protocols, of struct rtnl_link_stats64 for interfaces, of tc(8) for
+// queueing disciplines. It computes the changes between two readings, explains each
+// counter, and writes Prometheus' text format.
+package counters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+)
+
+// Kind is the behaviour of a number.
+type Kind string
+
+// The kinds, as Prometheus calls them.
+const (
+	Count Kind = "counter" // only grows, until its object is made anew
+	Gauge Kind = "gauge"   // goes up and down, or is a setting
+)
+
+// Label is a label of a counter.
+type Label struct{ Name, Value string }
+
+// Counter is one number of a stack.
+type Counter struct {
+	Name   string // TcpActiveOpens, eth0.rx_bytes, eth0.qdisc.root.drops
+	Base   string // the name for Explain: TcpActiveOpens, interface.rx_bytes, qdisc.drops
+	Value  Value
+	Kind   Kind
+	Labels []Label // for Base: the interface, the qdisc, the CPU, the process
+}
+
+// Set is the counters of a stack at one moment, in a fixed order.
+type Set []Counter
+
+// Get returns the value of the counter called name.
+func (s Set) Get(name string) (Value, bool) {
+	for i := range s {
+		if s[i].Name == name {
+			return s[i].Value, true
+		}
+	}
+	return Value{}, false
+}
+
+// Select returns the counters whose name matches one of patterns; see Match.
+func (s Set) Select(patterns []string) Set {
+	var some Set
+	for i := range s {
+		if Match(s[i].Name, patterns) {
+			some = append(some, s[i])
+		}
+	}
+	return some
+}
+
+// errForm is the parsers' error for text in another format.
+var errForm = errors.New("not in the form of counters")
+
+// Read reads all sources; those that the stack does not have are absent. The sources are
+// read one after another, not at one instant.
+func Read(ctx context.Context, c *stackconn.Conn) (Set, error) {
+	var all Set
+	for _, src := range []struct {
+		path  string
+		parse func(string) (Set, error)
+	}{
+		{"/proc/net/snmp", parsePaired},
+		{"/proc/net/snmp6", parseSingle},
+		{"/proc/net/netstat", parsePaired},
+		{"/proc/net/sockstat", parseSockstat},
+		{"/proc/net/sockstat6", parseSockstat},
+		{"/proc/net/softnet_stat", parseSoftnet},
+	} {
+		some, err := readFile(ctx, c, src.path, src.parse)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	devices, err := readDevices(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("reading the counters of interfaces: %w", err)
+	}
+	stats, err := c.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(all, devices...), engine(stats)...), nil
+}
+
+// Protocols reads only the counters of IP, ICMP, TCP and UDP (/proc/net/snmp), for
+// frequent use.
+func Protocols(ctx context.Context, c *stackconn.Conn) (Set, error) {
+	return readFile(ctx, c, "/proc/net/snmp", parsePaired)
+}
+
+// readFile reads a file of counters; a missing file has none.
+func readFile(ctx context.Context, c *stackconn.Conn, path string, parse func(string) (Set, error)) (Set, error) {
+	b, err := c.ReadFile(ctx, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	some, err := parse(string(b))
+	if err != nil {
+		return nil, &fs.PathError{Op: "reading", Path: path, Err: err}
+	}
+	return some, nil
+}
+
+// engine puts the stack host's counters into a group of their own. The name of a counter
+// of one process or peer contains text that the program chose (internal/diag/account); in Base
+// that part is "process".
+func engine(stats []stackconn.Stat) Set {
+	var all Set
+	for _, s := range stats {
+		n := named("engine."+s.Name, integer(s.Value))
+		whose, field, _ := strings.Cut(s.Name, ".peer ")
+		switch n.Base {
+		case "engine.process.peer":
+			n.Labels = []Label{{"process", whose}, {"peer", field}}
+		case "engine.hosted":
+			n.Labels = []Label{{"address", strings.TrimPrefix(s.Name, "hosted.")}}
+		default:
+			if field, ok := strings.CutPrefix(n.Base, "engine.process."); ok {
+				n.Labels = []Label{{"process", strings.TrimSuffix(s.Name, "."+field)}}
+			}
+		}
+		all = append(all, n)
+	}
+	return all
+}
+
+// Gateways are the counters of user-mode gateways, which lklrun keeps, by interface.
+func Gateways(counts map[string]map[string]uint64) Set {
+	var all Set
+	for _, link := range slices.Sorted(maps.Keys(counts)) {
+		for _, name := range slices.Sorted(maps.Keys(counts[link])) {
+			all = append(all, based(link+".gateway."+name, "gateway."+name, unsigned(counts[link][name]), Label{"interface", link}))
+		}
+	}
+	return all
+}
+
+// named makes a counter that has only a name.
+func named(name string, v Value, labels ...Label) Counter {
+	base := BaseOf(name)
+	if typ, ok := strings.CutPrefix(name, strings.TrimSuffix(base, "N")); ok && base != name {
+		labels = append(labels, Label{"type", typ}) // of an ICMP message
+	}
+	return based(name, base, v, labels...)
+}
+
+func based(name, base string, v Value, labels ...Label) Counter {
+	return Counter{Name: name, Base: base, Value: v, Kind: kindOf(base), Labels: labels}
+}
+
+func kindOf(base string) Kind {
+	if gauges[base] || strings.HasPrefix(base, "sockstat.") {
+		return Gauge
+	}
+	return Count
+}
+
+// BaseOf reduces a counter's name to what it counts, without the interface, qdisc or
+// process.
+func BaseOf(name string) string {
+	switch {
+	case strings.HasPrefix(name, "engine.proc."), strings.HasPrefix(name, "engine.ended."):
+		if i := strings.LastIndex(name, ".peer "); i >= 0 {
+			return "engine.process.peer"
+		}
+		return "engine.process" + name[strings.LastIndexByte(name, '.'):]
+	case strings.HasPrefix(name, "engine.hosted.") && name != "engine.hosted.elsewhere":
+		return "engine.hosted"
+	case strings.HasPrefix(name, "engine."), strings.HasPrefix(name, "sockstat."),
+		strings.HasPrefix(name, "softnet."), strings.HasPrefix(name, "qdisc."), strings.HasPrefix(name, "interface."):
+		return name
+	case strings.HasPrefix(name, "gateway."):
+		return name
+	case strings.Contains(name, ".gateway."):
+		return name[strings.Index(name, ".gateway.")+1:]
+	case strings.Contains(name, ".qdisc."):
+		return "qdisc" + name[strings.LastIndexByte(name, '.'):]
+	case strings.HasPrefix(name, "softnet") && strings.Contains(name, "."):
+		return "softnet" + name[strings.LastIndexByte(name, '.'):]
+	case strings.Contains(name, "."):
+		return "interface" + name[strings.LastIndexByte(name, '.'):]
+	}
+	// ICMP messages by type: IcmpMsgInType3, Icmp6OutType133.
+	if i := strings.LastIndex(name, "Type"); i > 0 && strings.HasPrefix(name, "Icmp") {
+		if digits := name[i+len("Type"):]; digits != "" && strings.Trim(digits, "0123456789") == "" {
+			return name[:i] + "TypeN"
+		}
+	}
+	return name
+}
+
+// gauges are the bases that do not only grow, in addition to those of sockstat. In the
+// SNMP groups these are settings, or a number of connections (RFC 2012, net/mptcp/mib.c).
+var gauges = set(`
+	IpForwarding IpDefaultTTL
+	TcpRtoAlgorithm TcpRtoMin TcpRtoMax TcpMaxConn TcpCurrEstab MPTcpExtMPCurrEstab
+	softnet.backlog softnet.input_backlog softnet.process_backlog
+	qdisc.qlen qdisc.backlog
+	qdisc.flows qdisc.inactive_flows qdisc.throttled_flows qdisc.time_next_delayed_flow_ns qdisc.unthrottle_latency_ns
+	qdisc.band0_pkts qdisc.band1_pkts qdisc.band2_pkts
+	qdisc.maxpacket qdisc.new_flows_len qdisc.old_flows_len qdisc.memory_used
+	qdisc.count qdisc.lastcount qdisc.ldelay_us qdisc.dropping qdisc.drop_next_us
+	engine.sockets.open engine.sockets.peers engine.control.watchers
+`)
+
+func set(words string) map[string]bool {
+	m := map[string]bool{}
+	for _, w := range strings.Fields(words) {
+		m[w] = true
+	}
+	return m
+}

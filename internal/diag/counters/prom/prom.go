@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package prom writes counters in Prometheus' text format.
+package prom
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+
+	"github.com/lklrun/lklrun/internal/diag/counters"
+)
+
+// ContentType is the Content-Type of Write: the text format 0.0.4.
+const ContentType = "text/plain; version=0.0.4; charset=utf-8"
+
+// Instance holds the counters of one instance's stack.
+type Instance struct {
+	Name string
+	Set  counters.Set
+}
+
+// Write writes the counters of instances in Prometheus' text format. A name
+// consists of lklrun_, the counter's base, and _total if it only grows. Labels give the
+// instance and the counter's object. HELP is the text of Explain.
+func Write(w io.Writer, instances []Instance) error {
+	families := map[string]*dto.MetricFamily{}
+	var order []string
+	for _, in := range instances {
+		for i := range in.Set {
+			c := &in.Set[i]
+			name := metricName(c)
+			f := families[name]
+			if f == nil {
+				f = family(name, c)
+				families[name] = f
+				order = append(order, name)
+			}
+			f.Metric = append(f.Metric, metric(in.Name, c))
+		}
+	}
+	slices.Sort(order)
+	for _, name := range order {
+		if _, err := expfmt.MetricFamilyToText(w, families[name]); err != nil {
+			return fmt.Errorf("writing %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// metricName makes a metric's name from a base: letters, digits and _.
+func metricName(c *counters.Counter) string {
+	name := "lklrun_" + strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '_'
+	}, strings.TrimSuffix(c.Base, "N"))
+	if c.Kind == counters.Count {
+		name += "_total"
+	}
+	return name
+}
+
+func family(name string, c *counters.Counter) *dto.MetricFamily {
+	typ := dto.MetricType_COUNTER
+	if c.Kind == counters.Gauge {
+		typ = dto.MetricType_GAUGE
+	}
+	f := &dto.MetricFamily{Name: &name, Type: &typ}
+	if e, ok := counters.Explain(c.Base); ok {
+		f.Help = &e.Meaning
+	}
+	return f
+}
+
+func metric(instance string, c *counters.Counter) *dto.Metric {
+	m := &dto.Metric{Label: []*dto.LabelPair{pair("instance", instance)}}
+	for i := range c.Labels {
+		m.Label = append(m.Label, pair(c.Labels[i].Name, c.Labels[i].Value))
+	}
+	value := c.Value.Float()
+	if c.Kind == counters.Gauge {
+		m.Gauge = &dto.Gauge{Value: &value}
+	} else {
+		m.Counter = &dto.Counter{Value: &value}
+	}
+	return m
+}
+
+func pair(name, value string) *dto.LabelPair {
+	value = strings.ToValidUTF8(value, "?") // the program chooses its name
+	return &dto.LabelPair{Name: &name, Value: &value}
+}

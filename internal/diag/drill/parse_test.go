@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package drill
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
+)
+
+func TestUnits(t *testing.T) {
+	for v, want := range map[string]time.Duration{
+		"80ms": 80 * time.Millisecond, "1.5s": 1500 * time.Millisecond, "100us": 100 * time.Microsecond, "2msec": 2 * time.Millisecond, "250": 250 * time.Microsecond, "0": 0,
+	} {
+		if got, err := ParseTime(v); err != nil || got != want {
+			t.Errorf("time %q: %v, %v", v, got, err)
+		}
+	}
+	for v, want := range map[string]uint64{
+		"20mbit": 20e6, "20Mbit": 20e6, "1gbit": 1e9, "512kbit": 512e3, "1000": 1000, "1mbps": 8e6, "1kibit": 1024, "64bit": 64, "0": 0, "2.5mbit": 2.5e6,
+	} {
+		if got, err := ParseRate(v); err != nil || got != want {
+			t.Errorf("rate %q: %v, %v", v, got, err)
+		}
+	}
+	for v, want := range map[string]float64{"2%": 0.02, "2": 0.02, "0.1%": 0.001, "100%": 1, "0": 0} {
+		if got, err := ParsePercent(v); err != nil || got != want {
+			t.Errorf("share %q: %v, %v", v, got, err)
+		}
+	}
+	for _, v := range []string{"", "ms", "-1ms", "1.2.3s", "5 s", "1m", "3600s1", "4000s", "1e3", "inf", "nan"} {
+		if got, err := ParseTime(v); err == nil {
+			t.Errorf("time %q is %v", v, got)
+		}
+	}
+	for _, v := range []string{"", "mbit", "-1mbit", "20mb", "20mbits", "5bit", "1e99bit", "99999tbit"} {
+		if got, err := ParseRate(v); err == nil {
+			t.Errorf("rate %q is %v", v, got)
+		}
+	}
+	for _, v := range []string{"", "%", "-1%", "101%", "2%%", "2 %"} {
+		if got, err := ParsePercent(v); err == nil {
+			t.Errorf("share %q is %v", v, got)
+		}
+	}
+}
+
+// plainState is an interface without impairments.
+var plainState = State{Carrier: true}
+
+// becomes applies steps one after another.
+func becomes(t *testing.T, have State, direction string, steps ...string) State {
+	t.Helper()
+	ways, err := ParseWays(direction)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, words := range steps {
+		s, err := ParseStep("eth1", ways, strings.Fields(words))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if have, err = s.from(have); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return have
+}
+
+func TestSteps(t *testing.T) {
+	same := func(i stacknet.Impairment) [2]stacknet.Impairment { return [2]stacknet.Impairment{i, i} }
+	netem := stacknet.Netem{Delay: 80 * time.Millisecond, Loss: 0.02}
+	for name, c := range map[string]struct {
+		direction string
+		steps     []string
+		want      State
+	}{
+		"what is named":     {"both", []string{"delay 80ms", "loss 2%"}, State{true, same(stacknet.Impairment{Netem: netem})}},
+		"at once":           {"both", []string{"loss 2% delay 80ms"}, State{true, same(stacknet.Impairment{Netem: netem})}},
+		"down":              {"both", []string{"down"}, State{false, same(stacknet.Impairment{Drop: true})}},
+		"down and up":       {"both", []string{"delay 80ms loss 2%", "down", "up"}, State{true, same(stacknet.Impairment{Netem: netem})}},
+		"silent and up":     {"both", []string{"silent", "up"}, plainState},
+		"clear":             {"both", []string{"delay 80ms", "down", "clear"}, plainState},
+		"clear, then":       {"both", []string{"rate 1mbit", "delay 80ms clear loss 2%"}, State{true, same(stacknet.Impairment{Netem: netem})}},
+		"nought takes away": {"both", []string{"delay 80ms limit 7", "delay 0"}, plainState},
+		"in":                {"in", []string{"silent"}, State{true, [2]stacknet.Impairment{{Drop: true}, {}}}},
+		"out":               {"out", []string{"loss 2% delay 80ms"}, State{true, [2]stacknet.Impairment{{}, {Netem: netem}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := becomes(t, plainState, c.direction, c.steps...); !cmp.Equal(got, c.want) {
+				t.Error(cmp.Diff(c.want, got))
+			}
+		})
+	}
+	// A step in one direction changes neither the other one nor the carrier.
+	cut := becomes(t, plainState, "both", "down delay 80ms")
+	if got := becomes(t, cut, "in", "clear"); got.Carrier || got.Ways[stacknet.In] != (stacknet.Impairment{}) || got.Ways[stacknet.Out] != cut.Ways[stacknet.Out] {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestWrongSteps(t *testing.T) {
+	for words, want := range map[string]string{
+		"":                     "eth1: no step: expected",
+		"dely 80ms":            `step "dely": expected down, up, silent, delay`,
+		"delay":                "delay: no value behind it",
+		"delay fast":           `delay "fast": expected a time such as 80ms`,
+		"loss 2% loss 3%":      "loss: given twice",
+		"down up":              "down, up or silent: given twice",
+		"limit 0":              `limit "0": expected a number of packets`,
+		"rate 20mpit delay 1s": `rate "20mpit": expected a rate such as 20mbit`,
+		"limit 5":              "limit bounds what a delay or a rate hold up",
+		"reorder 5%":           "reorder needs a delay",
+		"delay 1ms jitter 2ms": "a jitter of 2ms is more than the delay of 1ms",
+	} {
+		s, err := ParseStep("eth1", both, strings.Fields(words))
+		if err == nil {
+			_, err = s.from(plainState)
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", words, err, want)
+		}
+	}
+	if _, err := ParseStep("eth1", []stacknet.Way{stacknet.In}, []string{"down"}); err == nil || !strings.Contains(err.Error(), "silent") {
+		t.Errorf("down in one direction: %v", err)
+	}
+	if _, err := ParseWays("up"); err == nil {
+		t.Error("a direction called up")
+	}
+}
+
+func TestScript(t *testing.T) {
+	s, err := ParseScript(strings.NewReader(`
+# two cuts
+5s    eth1 down      # the first
++2.5s eth1 up
+10s   eth0 delay 80ms loss 1%
+12s   end
+`), both)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type step struct {
+		At           time.Duration
+		Iface, Words string
+	}
+	var got []step
+	for _, q := range s.Steps {
+		got = append(got, step{q.At, q.Iface, q.Words})
+	}
+	want := []step{{5 * time.Second, "eth1", "down"}, {7500 * time.Millisecond, "eth1", "up"}, {10 * time.Second, "eth0", "delay 80ms loss 1%"}}
+	if d := cmp.Diff(want, got); d != "" || s.End != 12*time.Second {
+		t.Errorf("end %v\n%s", s.End, d)
+	}
+	if s, err := ParseScript(strings.NewReader("1s eth0 down"), both); err != nil || s.End != 6*time.Second {
+		t.Errorf("%+v, %v", s, err)
+	}
+	for text, want := range map[string]string{
+		"":                                "no step in it",
+		"1s end":                          "no step in it",
+		"now eth1 down":                   `line 1: time "now"`,
+		"\n-1s eth1 down":                 `line 2: time "-1s"`,
+		"2s eth1 down\n1s eth1 up":        `line 2: time "1s": is before that of the step before, 2s`,
+		"2s eth1":                         `line 1: "2s eth1": expected TIME IF STEP`,
+		"2s end\n3s eth1 down":            "line 2: stands behind the end",
+		"99h eth1 down":                   "a script lasts 24h0m0s at most",
+		"2s eth1 loss":                    "line 1: eth1: loss: no value behind it",
+		strings.Repeat("1s x up\n", 1001): "line 1001: more than 1000 steps",
+	} {
+		if _, err := ParseScript(strings.NewReader(text), both); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.40q: %v, want %s", text, err, want)
+		}
+	}
+}
+
+func FuzzScript(f *testing.F) {
+	f.Add("5s eth1 down\n+2.5s eth1 up # comment\n10s eth0 delay 80ms loss 1%\n12s end")
+	f.Add("1s a rate 20mbit jitter 1ms delay 2ms limit 3 reorder 1 corrupt 0.5% duplicate 100%")
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := ParseScript(strings.NewReader(text), both)
+		if err != nil {
+			return
+		}
+		last := time.Duration(0)
+		for _, q := range s.Steps {
+			if q.At < last || q.At > s.End || q.Iface == "" {
+				t.Errorf("%+v in a script of %v", q, s.End)
+			}
+			last = q.At
+		}
+	})
+}
+
+// The queue length follows from the delay and the rate, unless it was given.
+func TestRoom(t *testing.T) {
+	for _, c := range []struct {
+		e    stacknet.Netem
+		want uint32
+	}{
+		{stacknet.Netem{Rate: 12e6}, 100},                               // 100 ms at 1000 packets a second
+		{stacknet.Netem{Rate: 12e6, Delay: 50 * time.Millisecond}, 150}, // and the delayed packets
+		{stacknet.Netem{Rate: 1e5}, 20},
+		{stacknet.Netem{Loss: 0.5}, 1000},
+		{stacknet.Netem{Delay: 120 * time.Millisecond}, 100000},
+	} {
+		if got := room(c.e, 1500); got != c.want {
+			t.Errorf("%+v: %d, want %d", c.e, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/diag/counters"
+	"github.com/lklrun/lklrun/internal/diag/owners"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
+	"github.com/lklrun/lklrun/internal/stack/sockdiag"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
+)
+
+// SnapshotLimit bounds the time for one snapshot.
+const SnapshotLimit = 5 * time.Second
+
+// Reasons why there is no snapshot.
+var (
+	// ErrEnded means that the instance has ended, or is about to.
+	ErrEnded = errors.New("the instance has ended")
+	// ErrPanicked means that the kernel of the stack has panicked.
+	ErrPanicked = errors.New("the kernel of its stack has died")
+	// ErrSilent means that the stack did not answer in time: it is stopped, or busy.
+	ErrSilent = errors.New("the stack does not answer")
+)
+
+// Collector makes snapshots of one instance. It is for one goroutine at a time.
+type Collector struct {
+	conn *stackconn.Conn
+	info *instance.Info
+	last *sample
+	// processes are the processes of connections, by cookie, as found at the snapshot
+	// with the number asked.
+	processes map[uint64][]sockdiag.Process
+	round     int
+}
+
+// ownersEvery is the number of snapshots for which the processes of connections are kept:
+// a socket may be passed to another process.
+const ownersEvery = 10
+
+// sample is the data read at one time.
+type sample struct {
+	at      time.Time
+	release string
+
+	links []stacknet.LinkState
+	addrs []stacknet.Address
+	conns []sockdiag.Connection // plain TCP connections have no subflows
+
+	retrans Value
+	cpu     cpuSample
+	amounts map[uint64]amount // of all sockets, by cookie
+}
+
+// New makes a Collector on a connection, which the caller still owns.
+func New(conn *stackconn.Conn, info *instance.Info) *Collector {
+	return &Collector{conn: conn, info: info}
+}
+
+// Snapshot takes a snapshot of the instance within SnapshotLimit. The rates cover the
+// time since the last Snapshot that succeeded. The error is ErrEnded, ErrPanicked or
+// ErrSilent if one of them applies.
+func (c *Collector) Snapshot(ctx context.Context) (*Snapshot, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, SnapshotLimit, fmt.Errorf("%w within %v", ErrSilent, SnapshotLimit))
+	defer cancel()
+	now, err := c.read(ctx)
+	if err != nil {
+		return nil, c.reason(ctx, err)
+	}
+	s := newSnapshot(c.info, now, c.last)
+	if err := c.attribute(ctx, s, now); err != nil {
+		return nil, c.reason(ctx, err)
+	}
+	c.last = now
+	c.round++
+	return s, nil
+}
+
+// reason finds out why the stack did not answer.
+func (c *Collector) reason(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(err, stackconn.ErrClosed), errors.Is(err, syscall.ESHUTDOWN):
+		return fmt.Errorf("%w: %w", ErrEnded, err)
+	case errors.Is(err, stackconn.ErrNoAnswer), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w: %w", ErrSilent, err)
+	case ctx.Err() != nil:
+		return err
+	}
+	if h, herr := c.conn.Refresh(ctx); herr == nil && h.State == ctlproto.CTL_STATE_PANICKED {
+		return fmt.Errorf("%w: %w", ErrPanicked, err)
+	}
+	return err
+}
+
+// read queries the stack, and the host for its processes.
+func (c *Collector) read(ctx context.Context) (*sample, error) {
+	s := &sample{at: time.Now(), release: c.conn.Hello().Release}
+	n, err := stacknet.Open(ctx, c.conn)
+	if err != nil {
+		return nil, err
+	}
+	defer n.Close()
+	if s.links, err = n.Links(); err != nil {
+		return nil, err
+	}
+	if s.addrs, err = n.Addresses(); err != nil {
+		return nil, err
+	}
+	if s.conns, err = connections(ctx, c.conn); err != nil {
+		return nil, err
+	}
+	protocols, err := counters.Protocols(ctx, c.conn)
+	if err != nil {
+		return nil, err
+	}
+	if v, ok := protocols.Get("TcpRetransSegs"); ok {
+		s.retrans = sockdiag.Known(uint64(v.Int()))
+	}
+	if s.cpu, err = readCPU(ctx, c.conn, c.info); err != nil {
+		return nil, err
+	}
+	s.amounts = map[uint64]amount{}
+	for _, conn := range s.conns {
+		s.amounts[conn.Cookie] = bytesOf(conn)
+		for _, f := range conn.Subflows {
+			s.amounts[f.Cookie] = bytesOfSubflow(f)
+		}
+	}
+	return s, nil
+}
+
+// connections lists the MPTCP connections with their subflows, and the TCP connections
+// that are not subflows. A stack without MPTCP has only the latter.
+func connections(ctx context.Context, conn *stackconn.Conn) ([]sockdiag.Connection, error) {
+	mptcp, err := sockdiag.List(ctx, conn, sockdiag.MPTCP)
+	if err != nil && !errors.Is(err, sockdiag.ErrUnsupported) {
+		return nil, err
+	}
+	tcp, err := sockdiag.List(ctx, conn, sockdiag.TCP)
+	if err != nil {
+		return nil, err
+	}
+	var all []sockdiag.Connection
+	joined := map[uint64]bool{}
+	for _, c := range sockdiag.Tree(mptcp, tcp) {
+		for _, f := range c.Subflows {
+			joined[f.Cookie] = true
+		}
+		if connected(c.Socket) {
+			all = append(all, c)
+		}
+	}
+	for _, s := range tcp {
+		// A subflow of a connection that has ended is not a connection of the
+		// program.
+		if s.Subflow == nil && !joined[s.Cookie] && connected(s) {
+			all = append(all, sockdiag.Connection{Socket: s})
+		}
+	}
+	return all, nil
+}
+
+// connected reports whether a socket is one end of a connection, or will be. A socket in
+// TIME-WAIT, which only waits for late segments, is not.
+func connected(s sockdiag.Socket) bool {
+	return s.State != sockdiag.Listen && s.State != sockdiag.Close && s.State != sockdiag.TimeWait
+}
+
+// attribute sets the processes of the listed connections.
+func (c *Collector) attribute(ctx context.Context, s *Snapshot, now *sample) error {
+	fresh := c.processes == nil || c.round%ownersEvery == 0
+	for i := range s.Connections {
+		if _, ok := c.processes[s.Connections[i].Sockets.Cookie]; !ok {
+			fresh = true
+		}
+	}
+	if fresh {
+		sockets := make([]sockdiag.Socket, len(now.conns))
+		for i, conn := range now.conns {
+			sockets[i] = conn.Socket
+		}
+		if err := owners.Attribute(ctx, c.conn, sockets); err != nil {
+			return err
+		}
+		c.processes = make(map[uint64][]sockdiag.Process, len(sockets))
+		for _, sock := range sockets {
+			c.processes[sock.Cookie] = sock.Processes
+		}
+	}
+	for i := range s.Connections {
+		conn := &s.Connections[i]
+		conn.Sockets.Processes = c.processes[conn.Sockets.Cookie]
+		if p := conn.Sockets.Processes; len(p) > 0 {
+			conn.Process, conn.PID = p[0].Comm, p[0].PID
+		}
+	}
+	return nil
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stack/sockdiag"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
+)
+
+// newSnapshot makes a snapshot of the samples now and was; was is nil the first time.
+func newSnapshot(info *instance.Info, now, was *sample) *Snapshot {
+	s := &Snapshot{
+		Time: now.at,
+		Instance: Instance{
+			Name: info.Name, Stack: info.Stack, Release: now.release, Engine: info.Engine,
+			Command: cli.Quote(info.Command), Started: info.Started, PID: info.PID, TargetPID: info.TargetPID,
+		},
+		Links: []Link{}, Connections: []Connection{},
+	}
+	var took time.Duration
+	if was != nil {
+		took = now.at.Sub(was.at)
+		s.Interval = took.Seconds()
+		s.CPU = now.cpu.since(was.cpu, took)
+		s.Totals.RetransRate = perSecond(now.retrans, was.retrans, took)
+	} else {
+		was = &sample{}
+	}
+	s.Totals.Retrans = now.retrans
+	s.addLinks(now, was, took)
+	s.addConnections(now, was, took)
+	return s
+}
+
+func (s *Snapshot) addLinks(now, was *sample, took time.Duration) {
+	before := map[int]amount{}
+	for _, l := range was.links {
+		before[l.Index] = bytesOfLink(l)
+	}
+	for _, l := range stacknet.Sorted(now.links) {
+		link := Link{Name: l.Name, Index: l.Index, State: linkState(l), Addrs: []string{}}
+		for _, a := range now.addrs {
+			if a.IfIndex == l.Index {
+				link.Addrs = append(link.Addrs, a.Prefix.String())
+			}
+		}
+		if n := l.Stats; n != nil {
+			link.RxBytes, link.TxBytes = sockdiag.Known(n.RxBytes), sockdiag.Known(n.TxBytes)
+			link.RxPackets, link.TxPackets = sockdiag.Known(n.RxPackets), sockdiag.Known(n.TxPackets)
+			link.RxDropped, link.TxDropped = sockdiag.Known(n.RxDropped), sockdiag.Known(n.TxDropped)
+		}
+		last, found := before[l.Index]
+		link.TxRate, link.RxRate = bytesOfLink(l).rates(last, found, took)
+		if !l.Loopback() {
+			s.Totals.TxRate = plus(s.Totals.TxRate, link.TxRate)
+			s.Totals.RxRate = plus(s.Totals.RxRate, link.RxRate)
+		}
+		s.Links = append(s.Links, link)
+	}
+}
+
+func linkState(l stacknet.LinkState) string {
+	switch {
+	case l.Carries():
+		return "up"
+	case l.Up():
+		return "no carrier"
+	}
+	return "down"
+}
+
+func bytesOfLink(l stacknet.LinkState) amount {
+	if l.Stats == nil {
+		return amount{}
+	}
+	return amount{tx: sockdiag.Known(l.Stats.TxBytes), rx: sockdiag.Known(l.Stats.RxBytes)}
+}
+
+// ranked is the index of a connection in a sample, with the values that decide whether it
+// is listed.
+type ranked struct {
+	at     int
+	cookie uint64
+	tx, rx Value  // rates
+	bytes  uint64 // both ways
+}
+
+// busier orders connections by rate, then by bytes carried, the largest first.
+func busier(a, b ranked) int {
+	return cmp.Or(
+		cmp.Compare(b.tx.N+b.rx.N, a.tx.N+a.rx.N),
+		cmp.Compare(b.bytes, a.bytes),
+		cmp.Compare(a.cookie, b.cookie),
+	)
+}
+
+func (s *Snapshot) addConnections(now, was *sample, took time.Duration) {
+	all := make([]ranked, len(now.conns))
+	for i := range now.conns {
+		c := &now.conns[i]
+		s.Totals.Connections++
+		s.Totals.Subflows += len(c.Subflows)
+		bytes := now.amounts[c.Cookie]
+		last, found := was.amounts[c.Cookie]
+		r := ranked{at: i, cookie: c.Cookie, bytes: bytes.tx.N + bytes.rx.N}
+		r.tx, r.rx = bytes.rates(last, found, took)
+		all[i] = r
+	}
+	slices.SortFunc(all, busier)
+	if n := len(all); n > MaxConnections {
+		s.Totals.Omitted = n - MaxConnections
+		all = all[:MaxConnections]
+	}
+	names := stacknet.NewNames(now.links, now.addrs)
+	for _, r := range all {
+		c := newConnection(now.conns[r.at])
+		c.TxRate, c.RxRate = r.tx, r.rx
+		for _, sock := range c.Carriers() {
+			f := newSubflow(sock, names)
+			last, found := was.amounts[sock.Cookie]
+			f.TxRate, f.RxRate = bytesOfSubflow(sock).rates(last, found, took)
+			c.Subflows = append(c.Subflows, f)
+			c.Retrans = plus(c.Retrans, f.Retrans)
+		}
+		s.Connections = append(s.Connections, c)
+	}
+}
+
+// Carriers are the TCP sockets of a connection, starting with the one that started it:
+// one for each of its Subflows, in the same order.
+func (c *Connection) Carriers() []sockdiag.Socket {
+	if c.Sockets.Proto == sockdiag.TCP {
+		return []sockdiag.Socket{c.Sockets.Socket}
+	}
+	all := slices.Clone(c.Sockets.Subflows)
+	slices.SortStableFunc(all, sockdiag.BySubflow)
+	return all
+}
+
+func id(s sockdiag.Socket) string { return strconv.FormatUint(s.Cookie, 16) }
+
+func newConnection(c sockdiag.Connection) Connection {
+	bytes := bytesOf(c)
+	conn := Connection{
+		ID: id(c.Socket), Proto: string(c.Proto), State: c.State.String(),
+		Local: c.Local.String(), Remote: c.Remote.String(),
+		BytesSent: bytes.tx, BytesReceived: bytes.rx,
+		Subflows: []Subflow{}, Sockets: c,
+	}
+	if i := c.MPTCP; i != nil {
+		conn.Fallback = i.Fallback
+		if i.Token.Known && !i.Fallback {
+			conn.Token = fmt.Sprintf("%08x", i.Token.N)
+		}
+	}
+	return conn
+}
+
+func newSubflow(s sockdiag.Socket, names *stacknet.Names) Subflow {
+	bytes := bytesOfSubflow(s)
+	f := Subflow{
+		ID: id(s), Iface: names.Of(s.IfIndex, s.Local.Addr()), State: s.State.String(),
+		Local: s.Local.String(), Remote: s.Remote.String(),
+		Backup:    s.Subflow != nil && s.Subflow.Flags.Backup(),
+		BytesSent: bytes.tx, BytesReceived: bytes.rx,
+	}
+	if i := s.TCP; i != nil {
+		f.RTT, f.Cwnd, f.Ssthresh, f.Retrans = i.RTT, i.Cwnd, i.Ssthresh, i.TotalRetrans
+		f.PacingRate = Value{N: 8 * i.PacingRate.N, Known: i.PacingRate.Known}
+	}
+	return f
+}
+
+// bytesOf is the number of bytes of a connection. Kernels before Linux 6.5 do not count
+// them for the connection, only for its subflows.
+func bytesOf(c sockdiag.Connection) amount {
+	if c.Proto == sockdiag.TCP {
+		return bytesOfSubflow(c.Socket)
+	}
+	if i := c.MPTCP; i != nil && i.BytesSent.Known {
+		return amount{tx: i.BytesSent, rx: i.BytesRecv}
+	}
+	var sum amount
+	for _, f := range c.Subflows {
+		b := bytesOfSubflow(f)
+		sum.tx, sum.rx = plus(sum.tx, b.tx), plus(sum.rx, b.rx)
+	}
+	return sum
+}
+
+func bytesOfSubflow(s sockdiag.Socket) amount {
+	if s.TCP == nil {
+		return amount{}
+	}
+	return amount{tx: s.TCP.BytesSent, rx: s.TCP.BytesRecv}
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package owners finds the processes of a stack's sockets, also for a stack on another
+// machine: it asks the lklrun there for what this machine's /proc does not show.
+package owners
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lklrun/lklrun/internal/diag/ask"
+	"github.com/lklrun/lklrun/internal/stack/sockdiag"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+)
+
+// carriersMost is the number of sockets per question: one has room for about three times
+// as many.
+const carriersMost = 1000
+
+// Attribute sets the processes of a stack's sockets. If it is unknown which processes
+// have a socket open, it sets the one that made it.
+func Attribute(ctx context.Context, conn *stackconn.Conn, sockets []sockdiag.Socket) error {
+	list, err := conn.Owners(ctx)
+	if err != nil {
+		return err
+	}
+	sockdiag.Attribute(sockets, list, func(carriers []uint64) (held map[uint64][]sockdiag.Process) {
+		if host := int(conn.Hello().HostPID); host != 0 {
+			return sockdiag.Holding(host)
+		}
+		held, err = elsewhere(ctx, conn, carriers)
+		return held
+	})
+	return err
+}
+
+// elsewhere asks lklrun on the stack's machine.
+func elsewhere(ctx context.Context, conn *stackconn.Conn, carriers []uint64) (map[uint64][]sockdiag.Process, error) {
+	held := map[uint64][]sockdiag.Process{}
+	for len(carriers) > 0 {
+		some := carriers[:min(len(carriers), carriersMost)]
+		got, err := ask.Do(ctx, conn, ask.Holders, ask.Carriers{Inodes: some}, nil)
+		if errors.Is(err, stackconn.ErrClosed) || ctx.Err() != nil {
+			return nil, err
+		}
+		if err != nil {
+			return held, nil // lklrun there has ended: the makers are known
+		}
+		if n := len(got.Processes); n == 0 || n > len(some) {
+			return nil, fmt.Errorf("asking lklrun: it tells of %d sockets, was asked for %d", n, len(some))
+		}
+		for i, p := range got.Processes {
+			held[some[i]] = p
+		}
+		carriers = carriers[len(got.Processes):]
+	}
+	return held, nil
+}

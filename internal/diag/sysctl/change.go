@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sysctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
+)
+
+// Change is a setting with its wanted value, and the result.
+type Change struct {
+	Key   string  `json:"key"`             // with dots
+	Old   *string `json:"old,omitempty"`   // value before, of one that can be read
+	Asked string  `json:"asked"`           // value that was asked for
+	New   *string `json:"new,omitempty"`   // value that it has now, as the stack tells it; absent with --dry-run
+	Error string  `json:"error,omitempty"` // why it did not get it, where that is no failure
+
+	where  string
+	ignore bool
+	err    error
+}
+
+// Same reports whether the setting already has the value.
+func (c *Change) Same() bool { return c.Old != nil && same(c.Asked, *c.Old) }
+
+// Differs reports whether the stack accepted the value but changed it.
+func (c *Change) Differs() bool { return c.New != nil && !same(c.Asked, *c.New) }
+
+// same compares values like the stack: fields are separated by blanks, and numbers
+// compared by value. A list of numbers may be written in part.
+func same(asked, is string) bool {
+	a, b := strings.Fields(asked), strings.Fields(is)
+	if len(a) > len(b) || len(a) < len(b) && (len(a) == 0 || !numeric(b)) {
+		return false
+	}
+	for i := range a {
+		if a[i] == b[i] {
+			continue
+		}
+		n, err1 := strconv.ParseInt(a[i], 0, 64)
+		m, err2 := strconv.ParseInt(b[i], 0, 64)
+		if err1 != nil || err2 != nil || n != m {
+			return false
+		}
+	}
+	return true
+}
+
+func numeric(fields []string) bool {
+	for _, f := range fields {
+		if _, err := strconv.ParseInt(f, 10, 64); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// Plan makes changes from lines: it expands globs and checks whether each setting exists
+// and is writable, and reads its value. It changes nothing. With ignore, or a line's own
+// mark, problems are recorded in Change.Error; otherwise they are returned in one error.
+func Plan(ctx context.Context, c *stackconn.Conn, lines []Line, ignore bool) ([]Change, error) {
+	var all []string
+	named := map[string]bool{} // globs do not apply to those
+	globs := false
+	for i := range lines {
+		if globs = globs || lines[i].isGlob(); !lines[i].isGlob() {
+			named[dotted(lines[i].Key)] = true
+		}
+	}
+	if globs {
+		var err error
+		if all, err = Keys(ctx, c, ""); err != nil {
+			return nil, err
+		}
+	}
+	var changes []Change
+	var errs []error
+	for i := range lines {
+		l := &lines[i]
+		keys := []string{dotted(l.Key)}
+		switch {
+		case l.Except:
+			continue
+		case l.isGlob():
+			keys = nil
+			for _, k := range all {
+				if !named[k] && l.matches(k) {
+					keys = append(keys, k)
+				}
+			}
+			if keys == nil {
+				keys = []string{l.Key} // does not exist
+			}
+		}
+		for _, k := range keys {
+			ch := Change{Key: k, Asked: l.Value, where: l.Where, ignore: ignore || l.Ignore}
+			if err := ch.look(ctx, c); ctx.Err() != nil {
+				return nil, err
+			} else if err != nil && !ch.ignore {
+				errs = append(errs, ch.failed(err))
+			} else if err != nil {
+				ch.Error, ch.err = err.Error(), err
+			}
+			changes = append(changes, ch)
+		}
+	}
+	return changes, errors.Join(errs...)
+}
+
+// look checks whether a setting exists and is writable.
+func (c *Change) look(ctx context.Context, conn *stackconn.Conn) error {
+	path, err := stacknet.SysctlPath(c.Key)
+	if err != nil {
+		return err
+	}
+	f, err := conn.Open(ctx, path, unix.O_WRONLY)
+	if err != nil {
+		return Explain(ctx, conn, &stacknet.SysctlError{Key: c.Key, Value: c.Asked, Write: true, Err: err})
+	}
+	f.Close()
+	c.Old, err = readable(ctx, conn, c.Key)
+	return err
+}
+
+// Writable reports whether a setting is writable.
+func Writable(ctx context.Context, c *stackconn.Conn, key string) bool {
+	return (&Change{Key: key}).look(ctx, c) == nil
+}
+
+// readable reads a setting; nil if it can only be written, such as net.ipv4.route.flush.
+func readable(ctx context.Context, conn *stackconn.Conn, key string) (*string, error) {
+	value, err := stacknet.GetSysctl(ctx, conn, key)
+	for _, no := range []syscall.Errno{syscall.EACCES, syscall.EINVAL, syscall.EIO} { // EIO: no value yet, as stable_secret
+		if errors.Is(err, no) {
+			return nil, nil
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &value, nil
+}
+
+func (c *Change) failed(err error) error {
+	if c.where == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %w", c.where, err)
+}
+
+// UndoneError says which change the stack refused; the other changes were undone.
+type UndoneError struct {
+	Err    error   // error of the refused change
+	Undone int     // number of earlier changes that were undone
+	Stuck  []error // errors of changes that could not be undone
+}
+
+// Error describes both.
+func (e *UndoneError) Error() string {
+	s := e.Err.Error()
+	if e.Undone > 0 {
+		s += fmt.Sprintf("; the %d set before it are as they were", e.Undone)
+	}
+	if len(e.Stuck) > 0 {
+		s += "; not put back: " + errors.Join(e.Stuck...).Error()
+	}
+	return s
+}
+
+// Unwrap returns the error of the refused change.
+func (e *UndoneError) Unwrap() error { return e.Err }
+
+// Apply makes changes in order and reads back the result of each. It skips settings that
+// already have their value. If the stack refuses a change that may not be ignored, the
+// earlier ones get their old values again.
+func Apply(ctx context.Context, c *stackconn.Conn, changes []Change) error {
+	for i := range changes {
+		ch := &changes[i]
+		if ch.err != nil {
+			continue
+		}
+		// An earlier change may have affected it, too: another line of the file,
+		// or ip_forward, which sets that of each interface.
+		if old, err := readable(ctx, c, ch.Key); err == nil {
+			ch.Old = old
+		}
+		if ch.Same() {
+			ch.New = ch.Old
+			continue
+		}
+		written := i
+		err := stacknet.SetSysctl(ctx, c, ch.Key, ch.Asked)
+		if err == nil {
+			written++
+			ch.New, err = readable(ctx, c, ch.Key)
+		}
+		switch {
+		case err == nil:
+		case ch.ignore && ctx.Err() == nil:
+			ch.Error, ch.err = err.Error(), err
+		default:
+			return undo(ctx, c, changes[:written], ch.failed(Explain(ctx, c, err)))
+		}
+	}
+	return nil
+}
+
+// undo restores old values, the last one first.
+func undo(ctx context.Context, c *stackconn.Conn, done []Change, why error) error {
+	e := &UndoneError{Err: why}
+	ctx = context.WithoutCancel(ctx)
+	for i := len(done) - 1; i >= 0; i-- {
+		ch := &done[i]
+		switch {
+		case ch.err != nil || ch.Same():
+		case ch.Old == nil:
+			e.Stuck = append(e.Stuck, fmt.Errorf("%s, which can only be written", ch.Key))
+		default:
+			if err := stacknet.SetSysctl(ctx, c, ch.Key, *ch.Old); err != nil {
+				e.Stuck = append(e.Stuck, err)
+				continue
+			}
+			e.Undone++
+		}
+	}
+	return e
+}
+
+// dotted formats a key for output.
+func dotted(key string) string {
+	file, err := stacknet.SysctlPath(key)
+	if err != nil {
+		return key // checked before
+	}
+	return stacknet.SysctlKey(file)
+}

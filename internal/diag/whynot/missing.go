@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package whynot
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+
+	"github.com/lklrun/lklrun/internal/stack/sockdiag"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
+)
+
+// missing explains why c has no subflow over l. Reasons that exclude all later ones come
+// first: the interface, the address, the endpoint, then the result of a join.
+func (s *Stack) missing(c *sockdiag.Connection, l *Link) Reason {
+	r := Reason{Iface: l.Name}
+	switch {
+	case !l.Up():
+		return r.because(Down, "the interface is down", "lklctl link set %s up", l.Name)
+	case !l.Carries():
+		return r.because(NoCarrier, "the interface has no carrier", "")
+	case len(l.Addrs) == 0:
+		return r.because(NoAddress, "the interface has no address that can be used", "lklctl addr add ADDRESS/PREFIX %s", l.Name)
+	case s.Userspace:
+		r.Address = l.Addrs[0].String()
+		return r.because(Userspace, "the path manager is one in user space (net.mptcp.pm_type=1), and it has made none", "lklctl sysctl -w net.mptcp.pm_type=0, for new connections")
+	}
+	peer := c.Remote.Addr().Unmap()
+	usable := l.Addrs[:0:0]
+	for _, a := range l.Addrs {
+		// A dual-stack IPv6 socket can have subflows of both families.
+		if a.Is4() == peer.Is4() {
+			usable = append(usable, a)
+		}
+	}
+	if len(usable) == 0 {
+		r.Address = l.Addrs[0].String()
+		return r.because(OtherFamily, fmt.Sprintf("the connection is %s, the interface has no such address", familyName(peer)),
+			"lklctl addr add ADDRESS/PREFIX %s", l.Name)
+	}
+	e, addr := s.endpoint(usable)
+	r.Address = addr.String()
+	if s.passive(c) {
+		return s.notJoined(c, r, e)
+	}
+	if e == nil || e.Flags&stacknet.EndpointSubflow == 0 {
+		return s.noEndpoint(c, r, e, addr)
+	}
+	if join := s.joining(c, usable); join != nil {
+		return s.waits(r, join, e, peer)
+	}
+	return s.tried(c, r, e, usable)
+}
+
+func (r Reason) because(code Code, text, remedy string, args ...any) Reason {
+	r.Code, r.Text = code, text
+	if remedy != "" {
+		r.Remedy = fmt.Sprintf(remedy, args...)
+	}
+	return r
+}
+
+func familyName(a netip.Addr) string {
+	if a.Is4() {
+		return "IPv4"
+	}
+	return "IPv6"
+}
+
+// endpoint returns the endpoint of one of addrs: preferably one that subflows start from,
+// else any, else nil and the first address.
+func (s *Stack) endpoint(addrs []netip.Addr) (*stacknet.Endpoint, netip.Addr) {
+	var any *stacknet.Endpoint
+	for _, a := range addrs {
+		for i := range s.Endpoints {
+			e := &s.Endpoints[i]
+			if e.Addr.Unmap() != a || e.Flags&stacknet.EndpointImplicit != 0 {
+				continue
+			}
+			if e.Flags&stacknet.EndpointSubflow != 0 {
+				return e, a
+			}
+			any = cmp.Or(any, e)
+		}
+	}
+	if any != nil {
+		return any, any.Addr.Unmap()
+	}
+	return nil, addrs[0]
+}
+
+func (s *Stack) noEndpoint(c *sockdiag.Connection, r Reason, e *stacknet.Endpoint, addr netip.Addr) Reason {
+	if e != nil {
+		return r.because(SignalOnly, "its endpoint only announces the address to the peer (signal): it is the peer that connects to it",
+			"lklctl mptcp endpoint del id %d; lklctl mptcp endpoint add %v dev %s subflow", e.ID, addr, r.Iface)
+	}
+	remedy := "lklctl mptcp endpoint add %v dev %s subflow"
+	if was, ok := s.last(c, []netip.Addr{addr}); ok && was.joined && was.closed {
+		return r.because(EndpointGone, "its MPTCP endpoint was deleted, and the subflow with it", remedy, addr, r.Iface)
+	}
+	return r.because(NoEndpoint, "the address is no MPTCP endpoint", remedy, addr, r.Iface)
+}
+
+// joining returns a subflow from one of addrs that waits for the answer to its SYN.
+func (s *Stack) joining(c *sockdiag.Connection, addrs []netip.Addr) *sockdiag.Socket {
+	for i := range c.Subflows {
+		f := &c.Subflows[i]
+		for _, a := range addrs {
+			if f.State == sockdiag.SynSent && f.Local.Addr().Unmap() == a {
+				return f
+			}
+		}
+	}
+	return nil
+}
+
+// waits explains what a SYN with MP_JOIN waits for.
+func (s *Stack) waits(r Reason, f *sockdiag.Socket, e *stacknet.Endpoint, peer netip.Addr) Reason {
+	if s.noRoute(e, f.Remote.Addr().Unmap()) {
+		return s.unrouted(r, e, f.Remote.Addr().Unmap())
+	}
+	retrans := sockdiag.Value{}
+	if f.TCP != nil {
+		retrans = f.TCP.TotalRetrans
+	}
+	if retrans.N == 0 {
+		return r.because(Joining, fmt.Sprintf("a join is under way (SYN to %v)", f.Remote), "")
+	}
+	return r.because(Unanswered, fmt.Sprintf("joins get no answer: the SYN to %v was sent %d times; a firewall on this path, or no way back", f.Remote, retrans.N+1),
+		"look whether %v answers from here: lklctl exec -- ping -I %s %[1]v", f.Remote.Addr().Unmap(), r.Iface)
+}
+
+func (s *Stack) noRoute(e *stacknet.Endpoint, to netip.Addr) bool {
+	return s.NoRoute[routeOf(e, to)]
+}
+
+// routeOf is the route of an endpoint's subflow.
+func routeOf(e *stacknet.Endpoint, to netip.Addr) Route {
+	return Route{From: e.Addr.Unmap(), To: to, IfIndex: e.Ifindex}
+}
+
+func (s *Stack) unrouted(r Reason, e *stacknet.Endpoint, to netip.Addr) Reason {
+	return r.because(NoRoute, fmt.Sprintf("no route leads from %v to %v by %s", e.Addr.Unmap(), to, r.Iface),
+		"give it a gateway (gw= of --if, or lklctl ip route add %v via GATEWAY dev %s metric 1000); then: %s", to, r.Iface, s.retry(e, r.Iface))
+}
+
+// retry says how to try a join again, since the kernel tries each endpoint once.
+func (s *Stack) retry(e *stacknet.Endpoint, dev string) string {
+	if s.Again {
+		return "lklrun has it tried again, within half a minute"
+	}
+	return s.anew(e, dev)
+}
+
+// anew says how to try an endpoint again on all connections, which ends the subflows that
+// use it.
+func (s *Stack) anew(e *stacknet.Endpoint, dev string) string {
+	flags := "subflow"
+	if e.Flags&stacknet.EndpointBackup != 0 {
+		flags += " backup"
+	}
+	if e.Flags&stacknet.EndpointFullmesh != 0 {
+		flags += " fullmesh"
+	}
+	return fmt.Sprintf("lklctl mptcp endpoint del id %d; lklctl mptcp endpoint add %v dev %s %s", e.ID, e.Addr.Unmap(), dev, flags)
+}

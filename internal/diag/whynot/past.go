@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package whynot
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/stack/mptcpevent"
+	"github.com/lklrun/lklrun/internal/stack/sockdiag"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
+)
+
+// was is the history of the last subflow from an address.
+type was struct {
+	joined bool          // it was established
+	closed bool          // it has ended
+	lived  time.Duration // time between the two; 0: unknown
+	end    mptcpevent.Event
+}
+
+// atOnce is the maximum life of a subflow that the peer has reset after the third segment
+// of its handshake. Until the fourth arrives the kernel ignores the reason
+// (check_fully_established(), net/mptcp/options.c).
+const atOnce = 5 * time.Second
+
+// last returns the history of c's last subflow from one of addrs; false if none is known.
+func (s *Stack) last(c *sockdiag.Connection, addrs []netip.Addr) (w was, ok bool) {
+	if s.Past == nil {
+		return w, false
+	}
+	var began time.Time
+	for _, e := range s.Past.Events {
+		if uint64(e.Token) != c.MPTCP.Token.N || !slices.Contains(addrs, e.Local.Addr().Unmap()) {
+			continue
+		}
+		switch e.Kind {
+		case mptcpevent.SubEstablished:
+			w, ok, began = was{joined: true}, true, e.Time
+		case mptcpevent.SubClosed:
+			// The first subflow has no event for its establishment.
+			w.joined = w.joined || e.LocalID != nil && *e.LocalID == 0
+			w.closed, w.end, ok = true, e, true
+			if !began.IsZero() {
+				w.lived = e.Time.Sub(began)
+			}
+		}
+	}
+	return w, ok
+}
+
+// denied reports whether the peer refuses subflows to its first address.
+func (s *Stack) denied(c *sockdiag.Connection) bool {
+	if s.Past == nil {
+		return false
+	}
+	return slices.ContainsFunc(s.Past.Events, func(e mptcpevent.Event) bool {
+		return uint64(e.Token) == c.MPTCP.Token.N && e.DenyJoinID0
+	})
+}
+
+// tried explains the result of the join from an endpoint that has no subflow.
+func (s *Stack) tried(c *sockdiag.Connection, r Reason, e *stacknet.Endpoint, addrs []netip.Addr) Reason {
+	peer := c.Remote.Addr().Unmap()
+	if w, ok := s.last(c, addrs); ok && w.closed {
+		if s.noRoute(e, peer) {
+			return s.unrouted(r, e, peer)
+		}
+		return s.ended(r, e, w, peer)
+	}
+	i := c.MPTCP
+	switch {
+	case !established(c):
+		return r.because(NotYet, "joins begin when the peer has answered the first data, and none has gone both ways yet", "")
+	case s.denied(c):
+		return r.because(DenyID0, "the peer wants no subflows to the address it was reached at, only to those that it announces, and it has announced none that could be used", "")
+	case i.SubflowsMax.Known && i.Subflows.Known && i.Subflows.N >= i.SubflowsMax.N:
+		return r.because(Limit, fmt.Sprintf("the limit of subflows beside the first is %d, and the connection has %d", i.SubflowsMax.N, i.Subflows.N),
+			"lklctl mptcp limits set subflows %d, for new connections; for this one the endpoint anew, too: %s", i.SubflowsMax.N+1, s.anew(e, r.Iface))
+	case s.noRoute(e, peer):
+		return s.unrouted(r, e, peer)
+	}
+	return s.guess(r, e)
+}
+
+// established reports whether the peer has sent the acknowledgement after which subflows
+// can join the connection (RFC 8684, 3.1).
+func established(c *sockdiag.Connection) bool {
+	for i := range c.Subflows {
+		if f := c.Subflows[i].Subflow; f != nil && f.Flags&sockdiag.FlagFullyEstablished != 0 {
+			return true
+		}
+	}
+	return len(c.Subflows) == 0
+}
+
+// ended explains why the last subflow, or the attempt to make one, has ended.
+func (s *Stack) ended(r Reason, e *stacknet.Endpoint, w was, peer netip.Addr) Reason {
+	to, retry := w.end.Remote, s.retry(e, r.Iface)
+	words := w.end.ResetWords()
+	if words != "" {
+		words = " (" + words + ")"
+	}
+	if !w.joined {
+		switch w.end.Errno {
+		case syscall.ECONNREFUSED:
+			if w.end.ResetReason != nil {
+				return r.because(PeerLimit, fmt.Sprintf("the peer refused the join to %v%s: its limits, or its program has no MPTCP there", to, words), "there: ip mptcp limits set subflows 2; then here: %s", retry)
+			}
+			return r.because(Refused, fmt.Sprintf("the join to %v was refused: the SYN was answered with a reset, by a firewall on this path or by another host than the peer", to), "then: %s", retry)
+		case syscall.ETIMEDOUT:
+			return r.because(TimedOut, fmt.Sprintf("the join to %v timed out: its SYNs got no answer; a firewall on this path, or no way back", to), "then: %s", retry)
+		case syscall.EHOSTUNREACH, syscall.ENETUNREACH:
+			return r.because(Unreachable, fmt.Sprintf("the join found %v unreachable: %v; the next hop does not answer, or a router on this path has no route", to, w.end.Errno), "then: %s", retry)
+		case 0:
+			if s.count("MPJoinSynAckHMacFailure") > 0 {
+				return r.because(BadHMAC, fmt.Sprintf("%v answered the join with a wrong HMAC: it is another host than the peer", to), "then: %s", retry)
+			}
+			return r.because(JoinStripped, fmt.Sprintf("%v answered the join without MP_JOIN: something on this path strips MPTCP's options, or it is another host than the peer", to), "another path; then: %s", retry)
+		}
+		return r.because(ConnectError, fmt.Sprintf("the join to %v failed: %v%s", to, w.end.Errno, words), "then: %s", retry)
+	}
+	switch {
+	case w.end.ResetReason != nil && *w.end.ResetReason == prohibited:
+		return r.because(PeerLimit, fmt.Sprintf("the peer closed the subflow to %v%s: it has as many as its limits allow", to, words), "there: ip mptcp limits set subflows 8; then here: %s", retry)
+	case w.end.Errno == syscall.EBADMSG:
+		return r.because(Corrupt, fmt.Sprintf("the subflow to %v was given up: its data came with a mapping (DSS) that does not fit, so something on this path changes segments", to), "another path; then: %s", retry)
+	case w.end.Errno == syscall.ETIMEDOUT:
+		return r.because(Ended, fmt.Sprintf("the subflow to %v timed out: nothing was acknowledged any more", to), "then: %s", retry)
+	case w.end.Errno == syscall.ECONNRESET || words != "":
+		return r.because(Ended, fmt.Sprintf("the subflow to %v was reset%s", to, words), "then: %s", retry)
+	case w.end.Errno != 0:
+		return r.because(Ended, fmt.Sprintf("the subflow to %v has ended: %v", to, w.end.Errno), "then: %s", retry)
+	case w.lived > 0 && w.lived < atOnce:
+		return r.because(PeerLimit, fmt.Sprintf("the peer closed the subflow to %v as soon as it was there: most likely it has as many as its limits allow", to),
+			"there: ip mptcp limits set subflows 8; then here: %s", retry)
+	}
+	return r.because(Ended, fmt.Sprintf("the subflow to %v was closed by the peer, or as its path was taken away for a time", to), "to have one again: %s", retry)
+}
+
+// prohibited is MPTCP_RST_EPROHIBIT, include/uapi/linux/mptcp.h.
+const prohibited = 3
+
+// guess is used if nothing is known of an attempt: the counters apply to the whole stack.
+func (s *Stack) guess(r Reason, e *stacknet.Endpoint) Reason {
+	for _, k := range []struct{ counter, text string }{
+		{"MPJoinSynTxConnectErr", "joins could not be sent"},
+		{"MPJoinSynTxBindErr", "joins could not be bound to their address"},
+		{"MPJoinSynTxCreatSkErr", "joins got no socket"},
+	} {
+		if n := s.count(k.counter); n > 0 {
+			return r.because(ConnectError, fmt.Sprintf("no subflow was made from here; of all connections %d %s (%s)", n, k.text, k.counter), "to try again: %s", s.anew(e, r.Iface))
+		}
+	}
+	text := "nothing was heard of a join from here"
+	if s.Past == nil || s.Past.Gap {
+		text = "what became of a join from here is not known (any more)"
+	}
+	return r.because(Unknown, text, "to try again: %s; lklctl mptcp monitor shows what comes of it", s.anew(e, r.Iface))
+}

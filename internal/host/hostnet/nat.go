@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostnet
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/host/guard"
+)
+
+// OpNAT ends the NAT of a tap. New lists the changes to the host's forwarding.
+const OpNAT = "nat"
+
+// natAlias is the prefix of the alias (IFLA_IFALIAS) of each tap with NAT. The
+// changes to the host's forwarding follow it. A new run inherits these changes,
+// and the last one to end restores them.
+const natAlias = "lklrun nat "
+
+// CheckNAT returns an error if a new tap cannot have NAT.
+func CheckNAT(ctx context.Context) error {
+	if !Capable(unix.CAP_NET_ADMIN) {
+		return errors.New("it takes CAP_NET_ADMIN: run lklrun as root, or use user")
+	}
+	if err := checkForwarding(); err != nil {
+		return err
+	}
+	if err := guard.CheckNAT(ctx); err != nil {
+		return fmt.Errorf("the host can masquerade neither by nftables nor by iptables (%w): use user", err)
+	}
+	return nil
+}
+
+// NAT gives the host's side of the tap its addresses, and masquerades for the
+// stack in their networks. The function earlier lists the undos of other runs,
+// including killed ones. The function journal gets the undo of this change
+// before it is made.
+func (t *Tap) NAT(ctx context.Context, addrs []netip.Prefix, earlier func() ([]Undo, error), journal func(Undo) error) error {
+	unlock, err := guard.Lock(ctx)
+	if err != nil {
+		return fmt.Errorf("nat of %s: %w", t.Name, err)
+	}
+	defer unlock()
+	six := false
+	for _, a := range addrs {
+		six = six || a.Addr().Is6()
+	}
+	f, err := neededForwarding(six)
+	if err != nil {
+		return err
+	}
+	others, err := otherNATs(ctx, t.Ifindex)
+	if err != nil {
+		return err
+	}
+	undos, err := earlier()
+	if err != nil {
+		return err
+	}
+	for _, u := range undos {
+		o, err := parseForwarding(u.New)
+		if err != nil {
+			return err
+		}
+		others = append(others, o)
+	}
+	for _, o := range others {
+		f.inherit(o)
+	}
+	if err := journal(Undo{Op: OpNAT, Name: t.Name, Ifindex: t.Ifindex, Netns: netnsID(), New: f.String()}); err != nil {
+		return err
+	}
+	mark := func(ae *netlink.AttributeEncoder) {
+		ae.Bytes(unix.IFLA_IFALIAS, []byte(natAlias+f.String()))
+		ae.Uint32(unix.IFLA_GROUP, guard.NATGroup)
+	}
+	if err := setLink(ctx, t.Ifindex, 0, 0, mark); err != nil {
+		return fmt.Errorf("marking %s: %w", t.Name, err)
+	}
+	for _, a := range addrs {
+		if err := addAddress(ctx, t.Ifindex, a); err != nil {
+			return fmt.Errorf("giving %s the address %v: %w", t.Name, a, err)
+		}
+	}
+	// Install the rules before forwarding is enabled, so that no packet
+	// bypasses them.
+	g := guard.NAT{Tap: t.Name, Nets: addrs, Only4: f.Four, Only6: f.Six, Open: f.On4}
+	if err := g.Apply(ctx); err != nil {
+		return fmt.Errorf("nat of %s: %w", t.Name, err)
+	}
+	if err := f.enable(); err != nil {
+		return fmt.Errorf("nat of %s: %w", t.Name, err)
+	}
+	return nil
+}
+
+func undoNAT(ctx context.Context, u Undo) error {
+	f, err := parseForwarding(u.New)
+	if err != nil {
+		return err
+	}
+	unlock, err := guard.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	g := guard.NAT{Tap: u.Name}
+	// A device of this name that belongs to another run has rules of its
+	// own.
+	if ifi, err := net.InterfaceByName(u.Name); err == nil && ifi.Index != u.Ifindex {
+		return nil
+	}
+	others, err := otherNATs(ctx, u.Ifindex)
+	if err == nil && len(others) == 0 {
+		err = f.restore()
+	}
+	if err != nil {
+		return err // keep the rules as long as the host forwards
+	}
+	return g.Remove(ctx)
+}
+
+// otherNATs reads the changes recorded at other taps with NAT.
+func otherNATs(ctx context.Context, except int) ([]forwarding, error) {
+	var all []forwarding
+	err := dump(ctx, unix.RTM_GETLINK, unix.SizeofIfInfomsg, func(body []byte, attrs map[uint16][]byte) {
+		if int(binary.NativeEndian.Uint32(body[4:])) == except {
+			return
+		}
+		alias := string(bytes.TrimRight(attrs[unix.IFLA_IFALIAS], "\x00"))
+		if text, ours := strings.CutPrefix(alias, natAlias); ours {
+			if f, err := parseForwarding(text); err == nil { // ignore an alias that we did not write
+				all = append(all, f)
+			}
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing the host's devices: %w", err)
+	}
+	return all, nil
+}
+
+// addAddress is the equivalent of `ip addr add` (RTM_NEWADDR, struct
+// ifaddrmsg).
+func addAddress(ctx context.Context, ifindex int, a netip.Prefix) error {
+	family := byte(unix.AF_INET)
+	if a.Addr().Is6() {
+		family = unix.AF_INET6
+	}
+	body := make([]byte, unix.SizeofIfAddrmsg)
+	body[0], body[1] = family, byte(a.Bits())
+	binary.NativeEndian.PutUint32(body[4:], uint32(ifindex))
+	ae := netlink.NewAttributeEncoder()
+	ae.Bytes(unix.IFA_LOCAL, a.Addr().AsSlice())
+	ae.Bytes(unix.IFA_ADDRESS, a.Addr().AsSlice())
+	ae.Uint32(unix.IFA_FLAGS, unix.IFA_F_NODAD)
+	attrs, err := ae.Encode()
+	if err != nil {
+		return err
+	}
+	_, err = rtnl(ctx, unix.RTM_NEWADDR, netlink.Acknowledge|netlink.Create|netlink.Excl, append(body, attrs...))
+	return err
+}
+
+// Routed lists the networks that the host has routes to, without default
+// routes.
+func Routed(ctx context.Context) ([]netip.Prefix, error) {
+	var all []netip.Prefix
+	err := dump(ctx, unix.RTM_GETROUTE, unix.SizeofRtMsg, func(body []byte, attrs map[uint16][]byte) {
+		if a, ok := netip.AddrFromSlice(attrs[unix.RTA_DST]); ok && body[1] != 0 {
+			all = append(all, netip.PrefixFrom(a, int(body[1])))
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing the host's routes: %w", err)
+	}
+	return all, nil
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package further runs additional programs on a running stack, for lklctl exec.
+package further
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// signalLimit bounds the forwarding of one signal.
+const signalLimit = 5 * time.Second
+
+// Check returns an error if an instance cannot run a program.
+func Check(info *instance.Info, args []string) error {
+	switch {
+	case args[0] == "":
+		return cli.Usagef("the COMMAND is empty: see lklctl exec --help")
+	case info.Engine == config.EnginePreload:
+		return cli.Usagef("instance %q has its kernel inside its own program (--engine %s), so no other can use it: start it with --engine %s", info.Name, info.Engine, config.EngineSupervise)
+	}
+	return nil
+}
+
+// Run runs a program on an instance's stack and returns its end. The program gets files
+// as its standard streams, and this process's directory, environment, umask and signals.
+// note tells the user about limitations of the program.
+func Run(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string, files [3]*os.File, note func(format string, args ...any)) (exit.End, error) {
+	if err := Check(info, args); err != nil {
+		return exit.End{}, err
+	}
+	req, err := execRequest(args)
+	if err != nil {
+		return exit.End{}, err
+	}
+	signals := catch()
+	defer signal.Stop(signals)
+	if info.User != nil {
+		req.Env = info.User.Environ(req.Env)
+	}
+	// From here on signals go to the program and do not end the wait.
+	ctx = context.WithoutCancel(ctx)
+	p, err := conn.Exec(ctx, req, files)
+	if err != nil {
+		return exit.End{}, fmt.Errorf("instance %q: %w", info.Name, err)
+	}
+	done := make(chan struct{})
+	defer close(done)
+	go passOn(ctx, p, signals, done)
+	r, err := p.Wait(ctx)
+	if err != nil {
+		return exit.End{}, lost(ctx, info, conn, err)
+	}
+	return ended(info, req, r, note)
+}
+
+// LastWords is the message of a kernel panic, if available.
+func LastWords(ctx context.Context, conn *stackconn.Conn) string {
+	log, err := conn.Log(ctx)
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(log)) {
+		if i := strings.Index(line, "Kernel panic"); i >= 0 {
+			return " (" + strings.TrimSpace(line[i:]) + ")"
+		}
+	}
+	return ""
+}
+
+// ended converts the reply to an End for this process, and reports limitations.
+func ended(info *instance.Info, req ctlproto.Exec, r ctlproto.ExecReply, note func(format string, args ...any)) (exit.End, error) {
+	why := syscall.Errno(r.Error)
+	switch r.How {
+	case ctlproto.CTL_EXEC_CWD:
+		return exit.End{}, fmt.Errorf("instance %q: entering %s, as the program: %w", info.Name, req.Dir, why)
+	case ctlproto.CTL_EXEC_COMMAND:
+		note("%s: %v", req.Args[0], why)
+	case ctlproto.CTL_EXEC_RUN_ENDED:
+		note("instance %q has ended, so %s was killed", info.Name, req.Args[0])
+	}
+	return exit.Of(syscall.WaitStatus(r.WaitStatus)), nil
+}
+
+// lost explains why the end of the program is unknown.
+func lost(ctx context.Context, info *instance.Info, conn *stackconn.Conn, err error) error {
+	switch {
+	case errors.Is(err, stackconn.ErrClosed):
+		return fmt.Errorf("instance %q: its stack host is gone, and the program with it", info.Name)
+	case errors.Is(err, syscall.EIO):
+		ctx, cancel := context.WithTimeout(ctx, signalLimit)
+		defer cancel()
+		return fmt.Errorf("instance %q: the kernel of its stack has died%s, so the program was killed", info.Name, LastWords(ctx, conn))
+	case errors.Is(err, syscall.EAGAIN):
+		return fmt.Errorf("instance %q is starting: its own program does not run yet, try again", info.Name)
+	case errors.Is(err, syscall.ESHUTDOWN):
+		return fmt.Errorf("instance %q is ending: its own program has ended", info.Name)
+	case errors.Is(err, syscall.ESRCH):
+		return fmt.Errorf("instance %q: the process that starts programs in it is gone; start the instance anew", info.Name)
+	case errors.Is(err, syscall.EUSERS):
+		return fmt.Errorf("instance %q runs as many programs by exec as it can: wait until one has ended", info.Name)
+	case errors.Is(err, syscall.EOPNOTSUPP):
+		return fmt.Errorf("instance %q: its stack host is of an earlier version, which has no exec", info.Name)
+	}
+	return fmt.Errorf("instance %q: starting the program: %w", info.Name, err)
+}
+
+// execRequest describes the program and what it inherits from this process.
+func execRequest(args []string) (ctlproto.Exec, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return ctlproto.Exec{}, fmt.Errorf("looking for the current folder: %w", err)
+	}
+	mask := unix.Umask(0)
+	unix.Umask(mask)
+	return ctlproto.Exec{Umask: uint32(mask), Dir: dir, Args: args, Env: environ()}, nil
+}
+
+// environ is the environment, without variables that cannot be sent.
+func environ() []string {
+	return slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.IndexByte(s, 0) >= 0 })
+}
+
+// passed are the forwarded signals. Those of a terminal go to the program's whole group,
+// as the terminal itself would send them.
+var (
+	passed  = []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGTERM, unix.SIGWINCH, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP}
+	byGroup = []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGWINCH}
+)
+
+// catch starts to catch them, except those that were ignored at the start.
+func catch() chan os.Signal {
+	in := make(chan os.Signal, 64)
+	for _, sig := range passed {
+		if !signal.Ignored(sig) {
+			signal.Notify(in, sig)
+		}
+	}
+	return in
+}
+
+// passOn forwards signals until done.
+func passOn(ctx context.Context, p *stackconn.Program, in <-chan os.Signal, done <-chan struct{}) {
+	send := func(sig syscall.Signal, group bool) {
+		ctx, cancel := context.WithTimeout(ctx, signalLimit)
+		defer cancel()
+		_ = p.Signal(ctx, sig, group) // Wait reports the end of the connection
+	}
+	for {
+		select {
+		case s := <-in:
+			sig := s.(syscall.Signal)
+			if sig != unix.SIGTSTP {
+				send(sig, slices.Contains(byGroup, s))
+				continue
+			}
+			// A process group without a parent in its session ignores
+			// SIGTSTP, setpgid(2). So the program gets SIGSTOP, then this
+			// process stops until it is continued.
+			send(unix.SIGSTOP, true)
+			stopHere()
+			send(unix.SIGCONT, true)
+		case <-done:
+			return
+		}
+	}
+}
+
+// stopHere stops this process and returns when it is continued. The signal is sent to
+// this thread: another thread might handle one for the process, and this thread would
+// continue for a while.
+func stopHere() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGSTOP)
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ab
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/run/launch"
+)
+
+// endLimit is the time for a run to end after it was told to.
+const endLimit = 15 * time.Second
+
+// mostWords limits the kept part of a run's standard error.
+const mostWords = 2000
+
+// Program makes runs with a program that writes a launch.Report to the descriptor given
+// with --report.
+type Program struct {
+	Path    string
+	Flags   []string // of all variants
+	Command []string
+	Stdout  io.Writer // of the command; nil: discarded
+	Stderr  io.Writer // the same
+}
+
+// Args is the command line of a variant. If its stack is the host's kernel, it uses the
+// host's interfaces: interface flags of the other variants are omitted.
+func (p *Program) Args(v *Variant) []string {
+	args := slices.Clone(p.Flags)
+	if v.onHost() {
+		args = slices.DeleteFunc(args, func(f string) bool { return strings.HasPrefix(f, "--if=") })
+	}
+	return append(append(append(args, v.Flags...), "--"), p.Command...)
+}
+
+// onHost reports whether the last stack in a variant's flags is the host's.
+func (v *Variant) onHost() bool {
+	name := ""
+	for i, f := range v.Flags {
+		if value, ok := strings.CutPrefix(f, "--stack="); ok {
+			name = value
+		} else if f == "--stack" && i+1 < len(v.Flags) {
+			name = v.Flags[i+1]
+		}
+	}
+	return name == "host"
+}
+
+// Run makes one run. When ctx is done it tells the run to end, and kills it if it does
+// not.
+func (p *Program) Run(ctx context.Context, v *Variant) (Run, error) {
+	// PR_SET_PDEATHSIG refers to the thread that forks.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	read, write, err := os.Pipe()
+	if err != nil {
+		return Run{}, err
+	}
+	defer read.Close()
+	var last tail
+	cmd := exec.CommandContext(ctx, p.Path, append([]string{"--report", "3"}, p.Args(v)...)...)
+	cmd.ExtraFiles = []*os.File{write}
+	cmd.Stdout, cmd.Stderr = p.Stdout, &last
+	if p.Stderr != nil {
+		cmd.Stderr = io.MultiWriter(p.Stderr, &last)
+	}
+	// A Ctrl-C reaches us only; we pass it on once.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = endLimit
+	err = cmd.Start()
+	write.Close()
+	if err != nil {
+		return Run{}, err
+	}
+	report, told := make(chan *launch.Report, 1), json.NewDecoder(read)
+	go func() {
+		r := new(launch.Report)
+		if told.Decode(r) != nil { // it ended without a report
+			r = nil
+		}
+		report <- r
+	}()
+	err = cmd.Wait()
+	_ = read.SetReadDeadline(time.Now().Add(endLimit)) // a process that inherited the other end may still hold it
+	got := <-report
+	var status *exec.ExitError
+	switch {
+	case err == nil, errors.As(err, &status), errors.Is(err, exec.ErrWaitDelay):
+	case ctx.Err() != nil:
+		return Run{}, ctx.Err()
+	default:
+		return Run{}, err
+	}
+	return outcome(cmd.ProcessState, got, last.String()), nil
+}
+
+// outcome is the result of a run that has ended.
+func outcome(state *os.ProcessState, report *launch.Report, words string) Run {
+	r := Run{Status: state.ExitCode()}
+	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		r.Status = 128 + int(ws.Signal())
+	}
+	if r.Failed = r.Status != 0; r.Failed {
+		r.Words = words
+	}
+	if report == nil {
+		return r
+	}
+	r.Seconds, r.User, r.System, r.Stack, r.Counters = &report.Seconds, report.User, report.System, report.Stack, report.Counters
+	number := func(n *int64) *float64 {
+		if n == nil {
+			return nil
+		}
+		f := float64(*n)
+		return &f
+	}
+	r.Received, r.Sent = number(report.Received), number(report.Sent)
+	if report.Counters != nil { // unchanged counters are omitted
+		retrans := float64(report.Counters["TcpRetransSegs"])
+		r.Retrans = &retrans
+	}
+	return r
+}
+
+// Check lets the program plan a variant's run, which reports errors in it.
+func (p *Program) Check(ctx context.Context, v *Variant) error {
+	var said tail
+	cmd := exec.CommandContext(ctx, p.Path, append([]string{"--dry-run"}, p.Args(v)...)...)
+	cmd.Stderr = &said
+	if err := cmd.Run(); err != nil {
+		line, _, _ := strings.Cut(said.String(), "\n")
+		_, why, found := strings.Cut(line, ": ")
+		if !found {
+			why = err.Error()
+		}
+		return fmt.Errorf("variant %q: %s", v.Name, why)
+	}
+	return nil
+}
+
+// tail keeps the end of its input.
+type tail struct{ b bytes.Buffer }
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.b.Write(p)
+	if extra := t.b.Len() - mostWords; extra > 0 {
+		t.b.Next(extra)
+	}
+	return len(p), nil
+}
+
+// String returns the kept part.
+func (t *tail) String() string { return strings.TrimSpace(strings.ToValidUTF8(t.b.String(), "?")) }

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package doctor examines whether a command can run on this host, with which
+// engine, and why. It checks the host's features and the type of the program.
+// It changes nothing.
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/base/program"
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/host/guard"
+	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/link/gateway"
+	"github.com/lklrun/lklrun/internal/run/plan"
+	"github.com/lklrun/lklrun/internal/stack"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// State is the meaning of a finding for a run.
+type State string
+
+// The states.
+const (
+	OK       State = "ok"
+	Limited  State = "limited" // runs work, but with limitations
+	No       State = "no"      // no run works
+	Unneeded State = "unneeded"
+)
+
+// Finding is the result of one check.
+type Finding struct {
+	Subject string `json:"subject"`
+	State   State  `json:"state"`
+	Text    string `json:"text"`
+}
+
+// Choice is the result for one engine.
+type Choice struct {
+	Engine string `json:"engine"` // one of config's constants
+	Runs   bool   `json:"runs"`
+	Why    string `json:"why"`
+}
+
+// Report holds all results.
+type Report struct {
+	Runs    bool             `json:"runs"`             // the command can run; without a command, any can
+	Engine  string           `json:"engine,omitempty"` // the engine that would be used; empty: none
+	Why     string           `json:"why"`              // the reason for that engine, or for none
+	Engines []Choice         `json:"engines,omitempty"`
+	Host    []Finding        `json:"host"`
+	Command []Finding        `json:"command,omitempty"`
+	Program *program.Program `json:"program,omitempty"`
+}
+
+// Question describes what to examine.
+type Question struct {
+	Command string // empty: examine only the host
+	Stack   *stack.Stack
+	Stacks  []*stack.Stack // all available stacks
+
+	FindHost          func() (string, error)          // returns the path of lklhost
+	FindPreload       func() (string, error)          // returns the path of the engine preload's library
+	CheckNotification func() error                    // checks the host features that supervise needs
+	CheckFilter       func() error                    // checks that the host has seccomp filters
+	MakeNamespaces    func(ctx context.Context) error // creates a user namespace and a network namespace in it
+}
+
+// Examine performs all checks.
+func Examine(ctx context.Context, q Question) *Report {
+	r := &Report{}
+	r.host(ctx, q)
+	if q.Command != "" {
+		r.command(q.Command)
+	}
+	for _, f := range r.Host {
+		if f.State == No {
+			r.Why = f.Subject + ": " + f.Text
+			return r
+		}
+	}
+	for _, f := range r.Command {
+		if f.State == No {
+			r.Why = f.Text
+			return r
+		}
+	}
+	r.engines(q)
+	for _, c := range r.Engines { // choose the first engine that is available
+		if r.Runs = c.Runs; c.Runs {
+			r.Engine, r.Why = c.Engine, c.Why
+			return r
+		}
+	}
+	r.Why = r.Engines[0].Why
+	return r
+}
+
+// engines checks for each engine, in order of preference, whether it can carry
+// the command's sockets.
+func (r *Report) engines(q Question) {
+	choice := func(engine, why string, err error) {
+		if err != nil {
+			why = cli.OneLine(err.Error())
+		}
+		r.Engines = append(r.Engines, Choice{engine, err == nil, why})
+	}
+	choice(config.EngineSupervise, "this host has seccomp user notification, by which dynamic and static programs are served alike", q.CheckNotification())
+	_, err := q.FindPreload()
+	p := r.Program
+	if err == nil && p != nil {
+		_, p, err = program.ThroughEnv([]string{p.Path}, p)
+	}
+	if err == nil {
+		err = plan.CheckPreload(q.Stack, p)
+	}
+	choice(config.EnginePreload, "the kernel can be loaded into a dynamic program; what that starts has no network", err)
+}
+
+func (r *Report) host(ctx context.Context, q Question) {
+	add := func(subject string, state State, format string, args ...any) {
+		r.Host = append(r.Host, Finding{subject, state, cli.OneLine(fmt.Sprintf(format, args...))})
+	}
+	// need adds a check without which no run works.
+	need := func(subject, text string, err error) {
+		if err != nil {
+			add(subject, No, "%v", err)
+			return
+		}
+		add(subject, OK, "%s", text)
+	}
+	var u unix.Utsname
+	err := unix.Uname(&u)
+	need("kernel", unix.ByteSliceToString(u.Sysname[:])+" "+unix.ByteSliceToString(u.Release[:])+", "+unix.ByteSliceToString(u.Machine[:]), err)
+	if err := q.CheckNotification(); err != nil {
+		add("seccomp", Limited, "%v", err)
+		if err := q.CheckFilter(); err != nil {
+			add("seccomp filters", Limited, "%v", err)
+		}
+	} else {
+		add("seccomp", OK, "user notification is there")
+	}
+	if plan.NeedsUserNamespaces() {
+		if err := namespaces(ctx, q.MakeNamespaces); err != nil {
+			add("user namespaces", Limited, "%v; without a network namespace the seccomp filter alone keeps a command off the host's network", err)
+		} else {
+			add("user namespaces", OK, "can be made, with a network namespace inside")
+		}
+	} else {
+		add("user namespaces", Unneeded, "not needed: this process has CAP_SYS_ADMIN")
+	}
+	path, err := q.FindHost()
+	need("lklhost", path, err)
+	r.stack(q.Stack, No)
+	for _, s := range q.Stacks {
+		if s.Name != q.Stack.Name {
+			r.stack(s, Limited)
+		}
+	}
+
+	switch err := hostnet.CheckTun(); {
+	case err != nil:
+		add("taps", Limited, "%v", err)
+	case !hostnet.Capable(unix.CAP_NET_ADMIN):
+		add("taps", Limited, "only such as root made for uid %d: making one takes CAP_NET_ADMIN", os.Geteuid())
+	default:
+		add("taps", OK, "can be made and used")
+	}
+	if err := hostnet.CheckPacketRight(); err != nil {
+		add("packet sockets", Limited, "no --if raw and rawip: %v", err)
+	} else {
+		add("packet sockets", OK, "can be opened, for --if raw and rawip")
+	}
+	if m, err := guard.Choose(ctx, config.GuardAuto); err != nil {
+		add("shared addresses", Limited, "with --if raw and rawip: %v", err)
+	} else {
+		add("shared addresses", OK, "can be guarded, by %s", m)
+	}
+	if err := hostnet.CheckNAT(ctx); err != nil {
+		add("nat", Limited, "no tap with nat: %v", err)
+	} else {
+		add("nat", OK, "taps can have a way out behind the host's addresses")
+	}
+	if gateway.Available {
+		add("gateway", OK, "the user-mode gateway is built in")
+	} else {
+		add("gateway", Limited, "%v", gateway.ErrLeftOut)
+	}
+	if path, err := gateway.FindPasst(); err != nil {
+		add("passt", Limited, "%v", err)
+	} else {
+		add("passt", OK, "%s", path)
+	}
+	if err := plan.CheckFuse(); err != nil {
+		add("stack's files", Limited, "programs find no /proc/net, /proc/sys/net and /sys/class/net: %v", err)
+	} else {
+		add("stack's files", OK, "/proc/net, /proc/sys/net and /sys/class/net of a program are the stack's")
+	}
+	add("host's MPTCP", Unneeded, "not needed: the stack has its own")
+}
+
+// stack adds the result for a stack's library. missing is the state if there is
+// none.
+func (r *Report) stack(s *stack.Stack, missing State) {
+	f := Finding{"stack " + s.Name, OK, s.LibraryPath()}
+	if f.Text == "" {
+		f.Text = "the host's own kernel"
+	}
+	if err := s.CheckLibrary(); err != nil {
+		f.State, f.Text = missing, err.Error()
+	}
+	r.Host = append(r.Host, f)
+}
+
+// namespaces returns an error if this user cannot create them.
+func namespaces(ctx context.Context, try func(context.Context) error) error {
+	err := try(ctx)
+	if err == nil {
+		return nil
+	}
+	if known := plan.CheckUserNamespaces(); known != nil {
+		return known
+	}
+	var no unix.Errno
+	if errors.As(err, &no) {
+		err = no
+	}
+	return fmt.Errorf("cannot be made here (%w): a security module or a container's filter forbids them; run lklrun as root, or allow them", err)
+}
+
+func (r *Report) command(command string) {
+	add := func(subject string, state State, text string) {
+		r.Command = append(r.Command, Finding{subject, state, text})
+	}
+	p, err := program.Look(command)
+	r.Program = p
+	var cannot *program.Error
+	if errors.As(err, &cannot) {
+		err = cannot.Err // the command is already named
+	}
+	if p == nil {
+		add("program", No, err.Error())
+		return
+	}
+	add("program", OK, p.Path)
+	if p.Format != "" {
+		add("format", OK, describe(p))
+	}
+	if err != nil {
+		add("execution", No, err.Error())
+		return
+	}
+	for i := p.Interpreter; i != nil; i = i.Interpreter {
+		add("interpreter", OK, i.Path+": "+describe(i))
+	}
+	if text, heeded := privileges(p); text != "" {
+		refused := plan.CheckSetUID(p, nil)
+		switch {
+		case refused != nil:
+			add("privileges", No, refused.Error())
+		case !heeded:
+			add("privileges", Unneeded, text)
+		case plan.NeedsUserNamespaces():
+			add("privileges", Limited, fmt.Sprintf("%s, which has no effect: the program gets no_new_privs and runs as uid %d", text, os.Geteuid()))
+		default:
+			add("privileges", OK, text+", which has its effect")
+		}
+	}
+}
+
+// describe returns the type of a program's file.
+func describe(p *program.Program) string {
+	switch p.Format {
+	case program.FormatELF:
+		text := fmt.Sprintf("ELF, %d-bit, %s, %s", p.Bits, p.Machine, p.Linkage)
+		if p.Loader != "" {
+			text += ", loaded by " + p.Loader
+		}
+		return text
+	case program.FormatScript:
+		return "script"
+	case program.FormatPlain:
+		return "no program by its first bytes, so sh reads it"
+	case program.FormatOther:
+		return "a format of binfmt_misc"
+	}
+	return "it may be executed but not read, so nothing is known of it"
+}
+
+// privileges lists the privilege changes of executing the program, and reports
+// whether the kernel applies them. For a script, its interpreter counts.
+func privileges(p *program.Program) (text string, heeded bool) {
+	for {
+		var parts []string
+		if p.SetUID {
+			parts = append(parts, fmt.Sprintf("set-user-ID to %d", p.UID))
+		}
+		if p.SetGID {
+			parts = append(parts, fmt.Sprintf("set-group-ID to %d", p.GID))
+		}
+		if p.Capabilities {
+			parts = append(parts, "file capabilities")
+		}
+		text := strings.Join(parts, ", ")
+		switch {
+		case p.Privileged():
+			return text, true
+		case text != "" && p.NoSUID:
+			return text + ", which its file system (nosuid) makes void", false
+		case text != "":
+			return text + ", which the kernel does not heed on a script", false
+		case p.Interpreter == nil:
+			return "", false
+		}
+		p = p.Interpreter
+	}
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	proof "github.com/lklrun/lklrun/internal/diag/account"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// ExitUnmet is lklrun's exit status if the target ended with status 0 but did
+// not use the stack as --require demands.
+const ExitUnmet = 123
+
+// account holds the counters that lklhost reports at the target's end: the
+// stack's MPTCP counters under their nstat(8) names, and the engine's counters
+// (csrc/supervise/engine.c, proc.c).
+type account struct {
+	stats []stackconn.Stat
+	value map[string]int64
+}
+
+// newAccount parses the text of the event. It returns nil if the text has no
+// counters.
+func newAccount(text string) (*account, error) {
+	stats, err := stackconn.ParseStats([]byte(text))
+	if err != nil || len(stats) == 0 {
+		return nil, err
+	}
+	a := &account{stats, map[string]int64{}}
+	for _, s := range stats {
+		// Keep the first value of each name. Names that processes
+		// choose come last and must not replace others.
+		if _, known := a.value[s.Name]; !known {
+			a.value[s.Name] = s.Value
+		}
+	}
+	return a, nil
+}
+
+// keep stores and logs the account that arrived with the target's end.
+func (r *run) keep(text string) {
+	a, err := newAccount(text)
+	if err != nil {
+		r.log.Debug("no account of this run", "error", err)
+	}
+	if a == nil && err == nil {
+		r.log.Debug("no account of this run: the program that had the kernel was killed, or executed another one")
+	}
+	if r.account = a; a == nil || !r.log.Enabled(context.Background(), slog.LevelDebug) {
+		return
+	}
+	for _, line := range a.lines() {
+		r.log.Debug(line)
+	}
+}
+
+// lines formats the account: one line for each process that made sockets, one
+// for the total data, and one for MPTCP.
+func (a *account) lines() []string {
+	var lines []string
+	all := proof.Parse(a.stats)
+	for n := range all.Processes {
+		p := &all.Processes[n]
+		who := fmt.Sprintf("%s(%d)", p.Command, p.PID)
+		if p.PID == 0 {
+			who = p.Command
+		}
+		if p.Stack > 0 {
+			lines = append(lines, who+" made "+count(p.Stack, "socket")+" on the stack"+carried(p))
+		}
+		if p.Host > 0 {
+			lines = append(lines, who+" had "+count(p.Host, "socket")+" on the host's stack")
+		}
+		if p.Refused > 0 {
+			lines = append(lines, who+" was refused "+count(p.Refused, "socket")+" that the stack has not")
+		}
+		if p.Foreign > 0 {
+			lines = append(lines, who+" was refused "+count(p.Foreign, "socket")+" of the host's network that came from elsewhere")
+		}
+	}
+	for _, h := range all.Hosted {
+		lines = append(lines, fmt.Sprintf("%s went to %s by the host's stack (--host-net)", count(h.Sockets, "socket"), h.Addr))
+	}
+	v := a.value
+	if v["sockets.stack"] == 0 && v["sockets.refused"] == 0 && v["sockets.foreign"] == 0 && v["sockets.host"] == 0 {
+		return append(lines, "nothing used the stack")
+	}
+	lines = append(lines, fmt.Sprintf("in all %s, %d bytes received, %d sent; %d datagrams received, %d sent",
+		count(v["sockets.stack"], "socket"), v["bytes.received"], v["bytes.sent"],
+		v["datagrams.received"], v["datagrams.sent"]))
+	if n := a.mptcp(); n > 0 {
+		lines = append(lines, fmt.Sprintf("%s by MPTCP", count(n, "connection")))
+	}
+	return lines
+}
+
+// carried describes the data that a process's sockets carried, their peers and
+// protocols.
+func carried(p *proof.Process) string {
+	var parts []string
+	if p.Received > 0 || p.Sent > 0 {
+		parts = append(parts, fmt.Sprintf("%d bytes received, %d sent", p.Received, p.Sent))
+	}
+	if peers := p.PeerNames(3); len(peers) > 0 {
+		parts = append(parts, "with "+strings.Join(peers, ", "))
+	}
+	if how := p.Connections(); how != "" {
+		parts = append(parts, "connections: "+how)
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(parts, "; ")
+}
+
+// mptcp returns the number of connections that negotiated MPTCP, outgoing and
+// incoming.
+func (a *account) mptcp() int64 {
+	return a.value["MPTcpExtMPCapableSYNACKRX"] + a.value["MPTcpExtMPCapableACKRX"]
+}
+
+// fallbacks lists the counters of connections that fell back to plain TCP,
+// during the MPTCP handshake or later (net/mptcp/mib.h).
+var fallbacks = []string{
+	"MPCapableFallbackACK", "MPCapableFallbackSYNACK", "MPCapableSYNTXDrop", "MPCapableSYNTXDisabled",
+	"MPFallbackTokenInit", "MPCapableDataFallback", "MD5SigFallback", "DssFallback",
+	"SimultConnectFallback", "DSSCorruptionFallback", "InfiniteMapTx", "InfiniteMapRx",
+}
+
+// unmet explains why a requirement (config.RequireStack or config.RequireMPTCP)
+// is not met. It returns "" if it is met.
+func (a *account) unmet(require string) string {
+	switch {
+	case require == "":
+		return ""
+	case a == nil:
+		return "the stack host gave no account"
+	case a.value["sockets.foreign"] > 0:
+		return count(a.value["sockets.foreign"], "socket") + " of the host's network came from outside the run, and were refused"
+	case a.value["sockets.stack"] == 0 && a.value["sockets.host"] > 0:
+		return "no socket came from the stack, " + count(a.value["sockets.host"], "socket") + " from the host's, as --host-net says"
+	case a.value["sockets.stack"] == 0:
+		return "no socket came from the stack"
+	case a.value["sockets.refused"] > 0:
+		return count(a.value["sockets.refused"], "socket") + " that the stack has not"
+	case require != config.RequireMPTCP:
+		return ""
+	}
+	var fell []string
+	for _, name := range fallbacks {
+		if n := a.value["MPTcpExt"+name]; n > 0 {
+			fell = append(fell, fmt.Sprintf("%s %d", name, n))
+		}
+	}
+	plain := max(0, a.value["sockets.connected"]-a.value["MPTcpExtMPCapableSYNACKRX"]) +
+		max(0, a.value["sockets.accepted"]-a.value["MPTcpExtMPCapableACKRX"])
+	switch {
+	case len(fell) > 0:
+		return "MPTCP fell back to TCP (" + strings.Join(fell, ", ") + ")"
+	case plain > 0:
+		return count(plain, "connection") + " by TCP"
+	case a.mptcp() == 0:
+		return "there was no MPTCP connection"
+	}
+	return ""
+}
+
+// count formats a number together with the thing counted.
+func count(n int64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

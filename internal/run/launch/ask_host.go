@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"context"
+	"os"
+
+	"github.com/lklrun/lklrun/internal/base/procstat"
+	"github.com/lklrun/lklrun/internal/diag/ask"
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
+	"github.com/lklrun/lklrun/internal/stack/sockdiag"
+)
+
+const (
+	// heldMost bounds the size of the answer about holders, and processMost
+	// the number of processes listed for one socket: the answer must fit
+	// into one frame.
+	heldMost    = ctlproto.CTL_ASK_MAX / 2
+	processMost = 64
+	fdMost      = 64 // maximum number of descriptors listed for a process
+	// processSize and fdSize estimate the JSON size of a process and of one
+	// descriptor.
+	processSize, fdSize = 64, 8
+	// usedMost is the maximum number of processes in the answer about CPU
+	// time.
+	usedMost = 500
+)
+
+// askHolders lists the processes that hold the carrier sockets of the stack's
+// sockets.
+func (r *run) askHolders(_ context.Context, of ask.Carriers, _ *os.File) (ask.Held, error) {
+	all := sockdiag.Holding(r.state.HostPID)
+	held := ask.Held{Processes: [][]sockdiag.Process{}}
+	size := 0
+	for _, inode := range of.Inodes {
+		procs := all[inode]
+		procs = procs[:min(len(procs), processMost)]
+		size += processSize
+		for i := range procs {
+			p := &procs[i]
+			p.FDs = p.FDs[:min(len(p.FDs), fdMost)]
+			size += processSize + fdSize*len(p.FDs)
+		}
+		if size > heldMost && len(held.Processes) > 0 {
+			break
+		}
+		held.Processes = append(held.Processes, procs)
+	}
+	return held, nil
+}
+
+// askUsage returns the CPU time used by lklhost and its descendants.
+func (r *run) askUsage(context.Context, struct{}, *os.File) (ask.Used, error) {
+	all, err := procstat.List(procstat.Root)
+	if err != nil {
+		return ask.Used{}, err
+	}
+	host := r.state.HostPID
+	used := ask.Used{Processes: map[int]procstat.Process{}}
+	if p, ok := all[host]; ok {
+		used.Processes[host] = p
+	}
+	for _, pid := range procstat.Below(all, host) {
+		if len(used.Processes) == usedMost {
+			break
+		}
+		used.Processes[pid] = all[pid]
+	}
+	return used, nil
+}

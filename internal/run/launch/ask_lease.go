@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/lklrun/lklrun/internal/diag/ask"
+	"github.com/lklrun/lklrun/internal/run/plan"
+	"github.com/lklrun/lklrun/internal/stack/dhcp"
+)
+
+// askLease answers `lklctl lease`.
+func (r *run) askLease(ctx context.Context, args ask.LeaseArgs, _ *os.File) ([]dhcp.Status, error) {
+	all := r.leased.list()
+	if args.Do == ask.LeaseShow {
+		statuses := []dhcp.Status{}
+		for _, s := range all {
+			statuses = append(statuses, s.client.Statuses()...)
+		}
+		return statuses, nil
+	}
+	i := slices.IndexFunc(all, func(s *leaser) bool { return s.l.Name == args.Link || stackDevice(s.l.Link) == args.Link })
+	if i < 0 {
+		return nil, ask.Usagef("%s: %s", args.Link, noLease(all))
+	}
+	c := all[i].client
+	ctx, cancel := context.WithTimeout(ctx, plan.LeaseLimit)
+	defer cancel()
+	switch args.Do {
+	case ask.LeaseRenew:
+		if err := c.RenewNow(ctx); err != nil {
+			return nil, fmt.Errorf("%s: no server has answered within %v", args.Link, plan.LeaseLimit)
+		}
+	case ask.LeaseRelease:
+		if err := c.ReleaseNow(ctx); err != nil {
+			return nil, fmt.Errorf("%s: %w", args.Link, err)
+		}
+	default:
+		return nil, ask.Usagef("%q; expected renew or release", args.Do)
+	}
+	return c.Statuses(), nil
+}
+
+// noLease explains that an interface has no lease, and lists those that have
+// one.
+func noLease(all []*leaser) string {
+	if len(all) == 0 {
+		return "no interface of this run gets its addresses from the network (--if ...,dhcp)"
+	}
+	var names []string
+	for _, s := range all {
+		names = append(names, s.l.Name)
+	}
+	return "no interface that gets its addresses from the network; there is " + strings.Join(names, ", ")
+}

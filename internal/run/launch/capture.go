@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/run/plan"
+	"github.com/lklrun/lklrun/internal/stack/sockdiag"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/pkg/capture"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+const (
+	// farewellLimit bounds the wait for the last segments of the target's
+	// connections, so that a capture includes them. It is half of the time
+	// that lklhost grants (FAREWELL_MS, csrc/host/lifecycle.c).
+	farewellLimit = time.Second
+
+	// writeLimit bounds the wait for a capture file at the end of the run.
+	writeLimit = 5 * time.Second
+)
+
+// recording writes the stack's packets to a file or to a ring in memory. It
+// starts before the stack is configured and ends with the stack. It has its own
+// connection to lklhost, so that a slow disk delays nothing else: the stack
+// drops and counts the packets that the file cannot take in time.
+type recording struct {
+	said config.Capture
+	plan *plan.Plan
+	conn *stackconn.Conn
+	file *captureFile  // nil if the target is a ring
+	ring *capture.Ring // nil if the target is a file
+	stop context.CancelFunc
+	done chan struct{} // closed when the session has ended and err is set
+	err  error
+	all  []*capture.Member
+}
+
+// startCaptures opens the files and starts the captures.
+func (r *run) startCaptures(ctx context.Context) error {
+	for _, c := range r.plan.Captures {
+		rec, err := r.record(ctx, c)
+		if err != nil {
+			return fmt.Errorf("--capture %s: %w", c.File, err)
+		}
+		r.captures = append(r.captures, rec)
+	}
+	return nil
+}
+
+func (r *run) record(ctx context.Context, c config.Capture) (*recording, error) {
+	rec := &recording{said: c, plan: r.plan, done: make(chan struct{})}
+	take := capture.Take{Names: c.Interfaces, Snaplen: c.Snap, Filter: c.Filter, Annotate: true}
+	if c.Ring() && c.Snap == 0 {
+		take.Snaplen = config.RingSnap
+	}
+	session, err := capture.NewSession(take)
+	if err != nil {
+		return nil, err
+	}
+	if c.Ring() {
+		rec.ring = capture.NewRing(int(cmp.Or(c.Size, config.RingSize)))
+	} else if rec.file, err = createCapture(c.File); err != nil {
+		return nil, err
+	}
+	if rec.conn, err = stackconn.Dial(ctx, r.dir.File(instance.SocketFile)); err == nil {
+		err = session.Add(ctx, rec.conn, r.dir.Name)
+	}
+	if err == nil && rec.file != nil {
+		err = rec.file.begin()
+	}
+	if err != nil {
+		rec.close()
+		return nil, err
+	}
+	// ctx ends with the start; the capture lasts for the whole run.
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	rec.stop = stop
+	go func() {
+		defer close(rec.done)
+		rec.err = session.Run(running, rec)
+		if rec.err != nil && !errors.Is(rec.err, capture.ErrDied) { // a panic is reported elsewhere and ends the command
+			r.opts.Tell(fmt.Sprintf("--capture %s ends here, and the command goes on: %v", c.File, cause(rec.err)))
+		}
+	}()
+	return rec, nil
+}
+
+// Interface adds the configuration from the plan: the stack has not configured
+// the interface yet.
+func (rec *recording) Interface(m *capture.Member) error {
+	at := slices.IndexFunc(rec.plan.Links, func(l plan.Link) bool { return l.Name == m.Name })
+	if at >= 0 {
+		l := &rec.plan.Links[at]
+		if len(m.Addrs) == 0 {
+			m.Addrs = slices.Clone[[]netip.Prefix](l.Addrs)
+		}
+		if m.MAC != nil && !l.MAC.IsZero() {
+			m.MAC = net.HardwareAddr(l.MAC[:])
+		}
+	}
+	rec.all = append(rec.all, m)
+	if rec.ring != nil {
+		return rec.ring.Interface(m)
+	}
+	return rec.file.Interface(m)
+}
+
+// Packets passes packets on to the ring or the file.
+func (rec *recording) Packets(packets []capture.Packet) error {
+	if rec.ring != nil {
+		return rec.ring.Packets(packets)
+	}
+	return rec.file.Packets(packets)
+}
+
+// farewell ends the captures to files once the target has ended and its peers
+// have received all its data. The stack can still report its drops then. If
+// this takes too long, the captures end with the stack. A capture to a ring
+// needs no wait, because it ends with the command.
+func (r *run) farewell() {
+	files := slices.DeleteFunc(slices.Clone(r.captures), func(rec *recording) bool { return rec.ring != nil })
+	if len(files) == 0 || r.conn == nil || r.deaf {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), farewellLimit)
+	defer cancel()
+	for !r.quiet(ctx) {
+		select {
+		case <-time.After(farewellLimit / 100):
+		case <-ctx.Done():
+			return
+		}
+	}
+	for _, rec := range files {
+		rec.stop()
+	}
+	for _, rec := range files {
+		rec.over(ctx)
+	}
+}
+
+// over waits for the end of the session and reports whether it has ended.
+func (rec *recording) over(ctx context.Context) bool {
+	select {
+	case <-rec.done:
+		return true
+	default:
+	}
+	select {
+	case <-rec.done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// These TCP states have nothing left to send and expect no answer
+// (include/net/tcp_states.h).
+const (
+	stateFinWait2 = sockdiag.State(5)
+	stateListen   = sockdiag.Listen
+)
+
+// quiet reports whether no connection of the stack has data left to send. It
+// returns true if the stack does not answer.
+func (r *run) quiet(ctx context.Context) bool {
+	sockets, err := sockdiag.List(ctx, r.conn, sockdiag.TCP)
+	if err != nil {
+		return true
+	}
+	return !slices.ContainsFunc(sockets, func(s sockdiag.Socket) bool {
+		switch s.State {
+		case stateListen, sockdiag.TimeWait, sockdiag.Close, stateFinWait2:
+			return false
+		}
+		return true
+	})
+}
+
+// endCaptures waits for the files after the stack has ended, and reports
+// missing packets.
+func (r *run) endCaptures() {
+	ctx, cancel := context.WithTimeout(context.Background(), writeLimit)
+	defer cancel()
+	for _, rec := range r.captures {
+		rec.stop()
+		rec.conn.Close()
+		if rec.over(ctx) {
+			r.finish(rec)
+		} else { // its goroutine still uses the file, so leave it as it is
+			r.opts.Tell(fmt.Sprintf("--capture %s: the disk takes nothing more: the file lacks what came last", rec.said.File))
+		}
+	}
+	r.captures = nil
+}
+
+// finish closes a recording whose session has ended. File errors have already
+// been reported; they do not fail the run.
+func (r *run) finish(rec *recording) {
+	defer rec.close()
+	if rec.ring != nil {
+		return
+	}
+	if err := rec.file.finish(rec.err == nil || errors.Is(rec.err, capture.ErrDied)); err != nil {
+		r.opts.Tell(fmt.Sprintf("--capture %s: %v: the file lacks what came last", rec.said.File, cause(err)))
+	}
+	packets, _ := rec.file.files.Written()
+	var dropped uint64
+	for _, m := range rec.all {
+		dropped += m.Stats(context.Background()).Dropped // the session has ended, so this does not query the stack
+	}
+	r.log.Debug("captured", "file", rec.said.File, "packets", packets, "dropped", dropped)
+	if dropped > 0 {
+		r.opts.Tell(fmt.Sprintf("--capture %s: %d packets are not in it, which came faster than they were written", rec.said.File, dropped))
+	}
+}
+
+// close releases the connection and the file.
+func (rec *recording) close() {
+	if rec.conn != nil {
+		rec.conn.Close()
+	}
+	if rec.file != nil {
+		rec.file.file.Close()
+	}
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/diag/ask"
+	"github.com/lklrun/lklrun/internal/diag/bundle"
+)
+
+// ringLimit bounds the wait for the last packets of a kernel that has panicked.
+const ringLimit = 2 * time.Second
+
+// ringApplication is the application name in the file of a ring's packets.
+const ringApplication = "lklrun --capture ring"
+
+// askPackets writes the packets of the ring to the file that was passed with
+// the question.
+func (r *run) askPackets(ctx context.Context, _ struct{}, file *os.File) (kept ask.PacketsKept, err error) {
+	for _, rec := range r.captures {
+		if rec.file != nil {
+			kept.Files = append(kept.Files, rec.file.path)
+			continue
+		}
+		kept.Ring = true
+		if file == nil {
+			return kept, ask.Usagef("packets: no file came with the question")
+		}
+		// A write to a pipe could block on its reader and delay the end
+		// of the run.
+		if st, err := file.Stat(); err != nil || !st.Mode().IsRegular() {
+			return kept, ask.Usagef("packets: what came with the question is no regular file")
+		}
+		if kept.Packets, err = rec.ring.Write(ctx, file, ringApplication); err != nil {
+			return kept, err
+		}
+	}
+	return kept, nil
+}
+
+// addPackets adds the last packets before a panic to the bundle, and the paths
+// of the other capture files.
+func (r *run) addPackets(ctx context.Context, b *bundle.Bundle) {
+	var kept ask.PacketsKept
+	var text bytes.Buffer
+	for _, rec := range r.captures {
+		if rec.file != nil {
+			kept.Files = append(kept.Files, rec.file.path)
+			continue
+		}
+		// The last packets are still on their way to the ring. The
+		// session ends after them, because the kernel is dead.
+		ctx, cancel := context.WithTimeout(ctx, ringLimit)
+		rec.over(ctx)
+		kept.Ring = true
+		var err error
+		if kept.Packets, err = rec.ring.Write(ctx, &text, ringApplication); err != nil {
+			b.Miss(bundle.PacketsFile, err)
+		}
+		cancel()
+	}
+	b.AddPackets(kept, text.Bytes())
+}

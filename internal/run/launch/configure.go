@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/diag/sysctl"
+	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/run/plan"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// RefusedError reports that the stack refused a request: it lacks a setting, or
+// a value or an address is not possible.
+type RefusedError struct{ Err error }
+
+// Error describes the request and the stack's answer.
+func (e *RefusedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the underlying error.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// Mendable reports whether the user can fix the cause of an error of a run or
+// of an added link. Such an error leads to exit status 2.
+func Mendable(err error) bool {
+	var (
+		no       *RefusedError
+		inUse    *hostnet.InUseError
+		hostSaid *stackconn.RefusedError // for example, the library is not a stack, or there are no namespaces
+	)
+	return errors.As(err, &no) || errors.As(err, &inUse) || errors.As(err, &hostSaid)
+}
+
+// wrongInput lists the errors by which a kernel rejects an impossible request,
+// as opposed to its own failures.
+var wrongInput = []error{
+	unix.EINVAL, unix.ERANGE, unix.EDOM, unix.ENOENT, unix.ENOTDIR, unix.EISDIR, unix.EACCES, unix.EPERM,
+	unix.EEXIST, unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EADDRNOTAVAIL, unix.EOPNOTSUPP, unix.ENODEV,
+}
+
+// refused wraps err in a *RefusedError if it is one of wrongInput.
+func refused(err error) error {
+	if slices.ContainsFunc(wrongInput, func(no error) bool { return errors.Is(err, no) }) {
+		return &RefusedError{err}
+	}
+	return err
+}
+
+// configure applies the plan to the stack through the control connection, and
+// starts the run's services.
+func (r *run) configure(ctx context.Context) error {
+	cfg := stacknet.Config{Without: func(why error) {
+		r.plan.Notes = append(r.plan.Notes, why.Error()+"; left out")
+	}}
+	for _, s := range r.plan.Sysctls {
+		cfg.Sysctls = append(cfg.Sysctls, stacknet.Sysctl{Key: s.Name, Value: s.Value, Optional: s.Optional})
+	}
+	for _, l := range r.live.all() {
+		if err := r.heedRoutersOf(ctx, l.Link, false); err != nil {
+			return err
+		}
+		cfg.Links = append(cfg.Links, stackLink(l.Link))
+	}
+	if r.plan.Stack.MPTCP {
+		cfg.MPTCP = &stacknet.MPTCPLimits{Subflows: r.plan.MPTCPLimit(), AddAddrAccepted: r.plan.MPTCPLimit()}
+	}
+	r.paths = r.keepPaths(ctx)
+	n, err := r.paths.Netlink()
+	if err != nil {
+		return err
+	}
+	if err := r.refusal(ctx, n.Configure(ctx, cfg)); err != nil {
+		return err
+	}
+	for _, l := range r.live.all() {
+		if err := r.heedRoutersOf(ctx, l.Link, true); err != nil {
+			return err
+		}
+	}
+	if err := r.mount(ctx); err != nil {
+		return err
+	}
+	return r.serve(ctx)
+}
+
+// stackLink returns the configuration of a link inside the stack.
+func stackLink(l *plan.Link) stacknet.Link {
+	link := stacknet.Link{
+		Name: l.Name, MTU: l.MTU, Addrs: l.Addrs, GW4: l.GW4, GW6: l.GW6, Direct: l.RawIP,
+		Metric: l.Metric(),
+		Group:  l.Group, Qdisc: l.Qdisc, VLAN: l.VLAN,
+	}
+	for _, n := range l.Neigh {
+		link.Neigh = append(link.Neigh, stacknet.Neighbour{IP: n.IP, MAC: n.MAC[:]})
+	}
+	if !l.MAC.IsZero() {
+		link.MAC = l.MAC[:]
+	}
+	return link
+}
+
+// refusal adds to the stack's refusal the name of the setting or the --if
+// option that it is about.
+func (r *run) refusal(ctx context.Context, err error) error {
+	var (
+		setting *stacknet.SysctlError
+		link    *stacknet.LinkError
+	)
+	if errors.As(err, &setting) {
+		return refused(sysctl.Explain(ctx, r.conn, err))
+	}
+	if errors.As(err, &link) {
+		for _, l := range r.live.all() {
+			// lklrun itself chose the configuration of a gateway.
+			if l.Name == link.Link && l.Type != config.TypeUser {
+				return refused(fmt.Errorf("--if %s:%s (%s): %w", l.Type, l.Host(), l.Name, link.Err))
+			}
+		}
+	}
+	return err
+}

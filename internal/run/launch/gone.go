@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
+)
+
+// goneWatch follows the host's end of a link. When the host's end disappears,
+// it sets the link down in the stack, so that the program gets ENETUNREACH
+// instead of no answer. Until then it copies the carrier state of the host's
+// device to the link. For most devices the stack would notice a change late or
+// never.
+type goneWatch struct {
+	r      *run
+	link   *liveLink
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+func watches(r *run, l *liveLink) service {
+	if l.host.watch == nil && l.host.ifindex == 0 {
+		return nil
+	}
+	return &goneWatch{r: r, link: l}
+}
+
+// Start starts the watch.
+func (g *goneWatch) Start(ctx context.Context) error {
+	k := &g.link.host
+	if k.watch == nil {
+		var err error
+		if k.watch, err = hostnet.WatchDevice(k.ifindex); err != nil {
+			return err
+		}
+	}
+	if k.gone == nil {
+		k.gone = saying("%s %s is gone from the host", g.link.Type, g.link.Host())
+	}
+	ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	g.done = make(chan struct{})
+	go g.wait(ctx)
+	return nil
+}
+
+func (g *goneWatch) wait(ctx context.Context) {
+	defer close(g.done)
+	for gone := false; !gone; {
+		select {
+		case <-ctx.Done():
+			return
+		case carries := <-g.link.host.watch.Carries():
+			g.carries(ctx, carries)
+		case <-g.link.host.watch.Gone():
+			gone = true
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	err := stacknet.SetDown(ctx, g.r.conn, g.link.Name)
+	if err != nil {
+		g.r.log.Debug("setting a link down that is gone", "error", err)
+	}
+	// If the stack is gone, its end of the link is gone too. That is
+	// reported elsewhere.
+	if err == nil || errors.Is(err, context.DeadlineExceeded) {
+		g.r.opts.Tell(fmt.Sprintf("%s carries nothing any more: %s", g.link.Name, g.link.host.gone()))
+	}
+}
+
+// carries tells the stack whether its link has carrier.
+func (g *goneWatch) carries(ctx context.Context, on bool) {
+	word := "off"
+	if on {
+		word = "on"
+	}
+	g.r.log.Debug(fmt.Sprintf("%s: the host's carrier is %s", g.link.Name, word))
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	defer cancel()
+	// Move the connections to other links first.
+	if g.link.cut.Store(!on); !on {
+		g.r.paths.Changed()
+	}
+	if err := stacknet.SetCarrier(ctx, g.r.conn, g.link.Name, on); err != nil {
+		g.r.log.Debug("setting a link's carrier", "error", err)
+	}
+	g.r.paths.Changed()
+}
+
+// Stop ends the watch.
+func (g *goneWatch) Stop() {
+	g.cancel()
+	<-g.done
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/lklrun/lklrun/internal/diag/ask"
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
+	"github.com/lklrun/lklrun/internal/stack/mptcpevent"
+)
+
+// historyService records the events of MPTCP subflows, so that `lklctl mptcp`
+// can explain why one is missing.
+type historyService struct {
+	r *run
+	h *mptcpevent.History // nil: the stack reports no events
+}
+
+func histories(r *run) service {
+	if r.conn.Hello().ABI == ctlproto.CTL_ABI_HOST { // the host's connections include those of others
+		return nil
+	}
+	return &historyService{r: r}
+}
+
+// Start subscribes to the events. A stack without such events runs as well.
+func (s *historyService) Start(ctx context.Context) error {
+	h, err := mptcpevent.Record(ctx, s.r.conn)
+	if err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		s.r.log.Debug("listening to MPTCP's events", "error", err)
+	}
+	s.h = h
+	ask.Handle(&s.r.asked, ask.MPTCPPast, s.past)
+	return nil
+}
+
+func (s *historyService) past(_ context.Context, tokens []mptcpevent.Token, _ *os.File) (mptcpevent.Past, error) {
+	if s.h == nil {
+		return mptcpevent.Past{}, errors.New("this stack tells of no MPTCP events")
+	}
+	return s.h.Of(tokens), nil
+}
+
+// Stop ends the recording.
+func (s *historyService) Stop() {
+	if s.h != nil {
+		s.h.Stop()
+	}
+}

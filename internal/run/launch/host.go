@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/run/plan"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+const (
+	hostProgram    = "lklhost"
+	preloadLibrary = "liblklpreload.so"
+)
+
+// FindHost returns the path of lklhost, which is in the directory of this
+// program.
+func FindHost() (string, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("looking for %s: %w", hostProgram, err)
+	}
+	path := filepath.Join(filepath.Dir(exe), hostProgram)
+	if err := unix.Access(path, unix.X_OK); err != nil {
+		return "", fmt.Errorf("%s, which lies beside lklrun: %w; build it with `make build`", path, err)
+	}
+	return path, nil
+}
+
+// FindPreload returns the path of the library that the engine preload loads
+// into the program. The library is in the directory of lklhost. For another
+// engine, FindPreload returns "".
+func FindPreload(hostPath, engine string) (string, error) {
+	if engine != config.EnginePreload {
+		return "", nil
+	}
+	path := filepath.Join(filepath.Dir(hostPath), preloadLibrary)
+	if err := unix.Access(path, unix.R_OK); err != nil {
+		return "", fmt.Errorf("--engine %s: %s: %w; build it with `make build`", engine, path, err)
+	}
+	return path, nil
+}
+
+// host is a running lklhost.
+type host struct {
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when it has ended and cmd.ProcessState is set
+
+	connected chan struct{} // closed when conn or err is set
+	conn      *stackconn.Conn
+	err       error
+}
+
+// startHost starts lklhost, which forks the target at once. The greeting
+// continues in the background.
+func startHost(ctx context.Context, opts Options, p *plan.Plan, dir *instance.Dir, log *slog.Logger) (*host, error) {
+	// Orphaned descendants become our children, so none of them escapes.
+	// EINVAL means that the kernel has no subreapers (qemu-user). Then
+	// PR_SET_PDEATHSIG and the end of their control sockets end most
+	// orphans of a killed lklhost.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
+		return nil, fmt.Errorf("becoming the reaper of orphans: %w", err)
+	}
+	sock, theirs, err := controlPair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	self, err := unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		sock.Close()
+		return nil, fmt.Errorf("opening this program: %w", err)
+	}
+	selfFile := os.NewFile(uintptr(self), "lklrun")
+	defer selfFile.Close()
+
+	ours := []*os.File{theirs, selfFile, dir.LockFD()}
+	h := &host{exited: make(chan struct{}), connected: make(chan struct{})}
+	h.cmd = &exec.Cmd{
+		Path: opts.HostPath,
+		Args: hostArgs(p, dir, ours, opts),
+		// These are the target's streams, unchanged.
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+	}
+	if p.User != nil {
+		h.cmd.Env = p.User.Environ(os.Environ())
+	}
+	keepFromTarget(p.Links, log)
+	outOfReach()
+	err = HandingOver(ours, h.cmd.Start)
+	if err != nil {
+		sock.Close()
+		return nil, fmt.Errorf("starting %s: %w", opts.HostPath, cause(err))
+	}
+	go func() {
+		defer close(h.exited)
+		_ = h.cmd.Wait() // the process state has the result
+	}()
+	go func() {
+		defer close(h.connected)
+		h.conn, h.err = stackconn.New(ctx, sock)
+	}()
+	return h, nil
+}
+
+// hostArgs returns lklhost's command line. The first descriptor is the control
+// connection. The second runs the cleanup if lklrun dies. The third is the lock
+// of the run directory, held as long as lklhost lives.
+func hostArgs(p *plan.Plan, dir *instance.Dir, fds []*os.File, opts Options) []string {
+	args := []string{hostProgram, "--run", dir.Path, "--name", dir.Name, "--abi", p.Stack.ABI}
+	for i, option := range []string{"--ctl-fd", "--cleanup-fd", "--lock-fd"} {
+		args = append(args, option, strconv.Itoa(int(fds[i].Fd())))
+	}
+	if p.Stack.Library != "" {
+		args = append(args, "--stack", p.Stack.Library)
+	}
+	for _, h := range p.HostNets {
+		spec := h.Prefix.String()
+		if h.Port != 0 {
+			spec += fmt.Sprintf(",%d", h.Port)
+		}
+		args = append(args, "--host-net", spec)
+	}
+	if p.User != nil {
+		args = append(args, "--user", p.User.Spec())
+	}
+	if opts.PreloadPath != "" {
+		args = append(args, "--preload", opts.PreloadPath)
+	}
+	return append(append(args, "--"), p.Command...)
+}
+
+// HandingOver calls start while files stay open across execve(2) under their
+// present numbers. os/exec would renumber them to 3, 4 and 5, which may be the
+// target's own descriptors, as in `cat <(command)`.
+func HandingOver(files []*os.File, start func() error) error {
+	for _, f := range files {
+		if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFD, 0); err != nil {
+			return err
+		}
+		defer unix.CloseOnExec(int(f.Fd()))
+	}
+	return start()
+}
+
+// keepFromTarget sets close-on-exec on the descriptors of --if fd:N and on
+// inherited sockets of the host's network. With these, the target could send
+// past its stack. Standard input, output and error are passed on deliberately.
+func keepFromTarget(links []plan.Link, log *slog.Logger) {
+	for i := range links {
+		if links[i].Type == config.TypeFD {
+			unix.CloseOnExec(links[i].FD)
+		}
+	}
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return
+	}
+	for _, e := range fds {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd < 3 {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC != 0 {
+			continue
+		}
+		family, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+		if err != nil || family == unix.AF_UNIX {
+			continue
+		}
+		unix.CloseOnExec(fd)
+		log.Debug("a socket of the host's is kept from the command", "descriptor", fd)
+	}
+}
+
+// controlPair creates the control connection. It returns our end and the
+// descriptor for lklhost.
+func controlPair() (*net.UnixConn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making the control connection: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control")
+	defer ours.Close()
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		theirs.Close()
+		return nil, nil, fmt.Errorf("making the control connection: %w", err)
+	}
+	return conn.(*net.UnixConn), theirs, nil
+}
+
+// ready waits for the result of the greeting.
+func (h *host) ready(ctx context.Context) error {
+	select {
+	case <-h.connected:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	var refused *stackconn.RefusedError
+	switch {
+	case h.err == nil:
+		return nil
+	case errors.As(h.err, &refused):
+		return h.err
+	case errors.Is(h.err, stackconn.ErrClosed):
+		select {
+		case <-h.exited:
+			return fmt.Errorf("%s %s before it answered", hostProgram, h.end())
+		case <-ctx.Done():
+		}
+	}
+	return h.err
+}
+
+// outOfReach protects lklrun's memory and descriptors, including sockets of the
+// host's network, from the command. Without a user namespace both have the same
+// user and rights, and the kernel permits ptrace(2) on every dumpable process.
+func outOfReach() {
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // cannot fail with this value
+}
+
+// end describes how lklhost ended. It is valid once exited is closed.
+func (h *host) end() string {
+	ws, ok := h.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	switch {
+	case ok && ws.Signaled():
+		return "was killed by " + unix.SignalName(ws.Signal())
+	case ok && ws.Exited():
+		return fmt.Sprintf("ended with status %d", ws.ExitStatus())
+	}
+	return "ended"
+}
+
+// kill kills lklhost and waits for its end.
+func (h *host) kill() error {
+	_ = h.cmd.Process.Kill() // fails only if it has ended already
+	select {
+	case <-h.exited:
+		return nil
+	case <-time.After(reapLimit):
+		return fmt.Errorf("%s (pid %d) does not end on SIGKILL", hostProgram, h.cmd.Process.Pid)
+	}
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// lklrun runs a command on the stack "host", with the real lklrun and lklhost,
+// and the host's kernel instead of a library.
+func lklrun(t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	testutil.Need(t, testutil.Bin("lklrun"), testutil.Bin("lklhost"))
+	return exec.Command(testutil.Bin("lklrun"), append([]string{"--stack", "host"}, args...)...)
+}
+
+func TestHostStatus(t *testing.T) {
+	before := testutil.Take(t)
+	for _, tc := range []struct {
+		args   []string
+		status int
+		stderr string
+	}{
+		{[]string{"true"}, 0, ""},
+		{[]string{"--", "sh", "-c", "exit 9"}, 9, ""},
+		{[]string{"--", "stacks"}, 127, "lklrun: stacks: command not found in PATH\n"},
+		{[]string{"/etc"}, 126, "lklrun: /etc: is a directory\n"},
+		{[]string{"--if", "user", "true"}, 2, "lklrun: --if \"user\": the stack is the host's own kernel, with the host's own interfaces; leave it out, or choose another --stack\n"},
+	} {
+		r := testutil.Run(t, limit, lklrun(t, tc.args...))
+		if r.Status != tc.status || r.Stderr != tc.stderr {
+			t.Errorf("%q: %v", tc.args, r)
+		}
+	}
+	before.Same()
+}
+
+// The target gets a passed descriptor under its number, even if os/exec would
+// use that number for ours. It does not get sockets of the host's network.
+func TestDescriptors(t *testing.T) {
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	socket, err := l.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	cmd := lklrun(t, "--", "sh", "-c", "cat <&3; cat <&5; test -e /proc/self/fd/4; echo $?")
+	for i, text := range []string{"three ", "", "five "} {
+		if text == "" {
+			cmd.ExtraFiles = append(cmd.ExtraFiles, socket)
+			continue
+		}
+		path := filepath.Join(t.TempDir(), fmt.Sprint(i))
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
+	}
+	if r := testutil.Run(t, limit, cmd); r.Stdout != "three five 1\n" || r.Stderr != "" {
+		t.Errorf("%v", r)
+	}
+}
+
+// started starts a run with several processes, and returns once its state is
+// known.
+func started(t *testing.T) (*testutil.Proc, instance.State) {
+	t.Helper()
+	p := testutil.Start(t, lklrun(t, "--name", "family", "--", "sh", "-c", "sleep 1000 & setsid sleep 1001 & echo ready; sleep 1002"))
+	testutil.WaitFor(t, "the target", limit, func() bool { out, _ := p.Output(); return strings.Contains(out, "ready") })
+	data, err := os.ReadFile("/run/lklrun/family/state.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s instance.State
+	if err := json.Unmarshal(data, &s); err != nil {
+		t.Fatal(err)
+	}
+	return p, s
+}
+
+func TestHostKilled(t *testing.T) {
+	before := testutil.Take(t)
+	p, s := started(t)
+	if err := unix.Kill(s.HostPID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	r := p.Wait(limit)
+	if r.Status != 125 || !strings.HasPrefix(r.Stderr, "lklrun: the stack host (pid ") || strings.Count(r.Stderr, "\n") != 1 {
+		t.Errorf("%v", r)
+	}
+	before.Same()
+}
+
+func TestLauncherKilled(t *testing.T) {
+	before := testutil.Take(t)
+	p, s := started(t)
+	if err := unix.Kill(s.PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	p.Wait(limit)
+	before.Settles(limit)
+}
+
+func TestNameTaken(t *testing.T) {
+	p, s := started(t)
+	r := testutil.Run(t, limit, lklrun(t, "--name", "family", "--", "true"))
+	if want := "lklrun: instance \"family\" is running (pid "; r.Status != 2 || !strings.HasPrefix(r.Stderr, want) {
+		t.Errorf("%v", r)
+	}
+	if err := unix.Kill(s.PID, unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if r := p.Wait(limit); r.Signal != unix.SIGTERM {
+		t.Errorf("%v", r)
+	}
+}

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/instance"
+)
+
+// undoLimit bounds one undo, so that the following ones are tried too.
+const undoLimit = 5 * time.Second
+
+// journal is the file of undos. A record is written and synced before the step
+// that it undoes begins. It is removed when the step has been undone.
+type journal struct {
+	mu   sync.Mutex
+	dir  *instance.Dir
+	file *os.File
+}
+
+// record is a line of the journal. It holds an undo and identifies its network
+// namespace, beyond the inode number, which another namespace can reuse.
+type record struct {
+	hostnet.Undo
+	Boot   string `json:"boot,omitempty"`   // boot ID of the kernel that was changed
+	Cookie uint64 `json:"cookie,omitempty"` // cookie of its network namespace; 0: not known
+}
+
+func openJournal(dir *instance.Dir) (*journal, error) {
+	f, err := openAppend(dir.File(instance.JournalFile))
+	if err != nil {
+		return nil, err
+	}
+	return &journal{dir: dir, file: f}, nil
+}
+
+func openAppend(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening the journal: %w", err)
+	}
+	return f, nil
+}
+
+// add writes one undo.
+func (j *journal) add(u hostnet.Undo) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return appendRecords(j.file, record{u, hostnet.Boot(), hostnet.NetnsCookie()})
+}
+
+// appendRecords appends records to f and returns when they are on disk. It
+// begins a new line each time, in case an earlier write was cut off.
+func appendRecords(f *os.File, records ...record) error {
+	var lines []byte
+	for _, r := range records {
+		line, err := json.Marshal(r)
+		if err != nil {
+			return err
+		}
+		lines = append(append(append(lines, '\n'), line...), '\n')
+	}
+	if _, err := f.Write(lines); err != nil {
+		return fmt.Errorf("writing the journal in %s: %w", filepath.Dir(f.Name()), cause(err))
+	}
+	// EINVAL: this file system has nothing to sync.
+	if err := f.Sync(); err != nil && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("syncing the journal in %s: %w", filepath.Dir(f.Name()), cause(err))
+	}
+	return nil
+}
+
+// remove deletes an undo that was carried out before the end of the run.
+func (j *journal) remove(u hostnet.Undo) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	records, err := readJournal(j.dir)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(records, func(r record) bool { return r.Undo == u })
+	if at < 0 {
+		return nil
+	}
+	f, err := replaceJournal(j.dir, slices.Delete(records, at, at+1))
+	if err != nil {
+		return err
+	}
+	j.file.Close()
+	j.file = f
+	return nil
+}
+
+// replaceJournal rewrites the journal. Readers see either the old or the new
+// file, never a part.
+func replaceJournal(dir *instance.Dir, records []record) (*os.File, error) {
+	next := dir.File(instance.JournalFile + ".new")
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("replacing the journal: %w", err)
+	}
+	f, err := openAppend(next)
+	if err != nil {
+		return nil, err
+	}
+	if err = appendRecords(f, records...); err == nil {
+		err = os.Rename(next, dir.File(instance.JournalFile))
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("replacing the journal: %w", err)
+	}
+	return f, nil
+}
+
+func (j *journal) close() { j.file.Close() }
+
+// cause strips the operation and path from a file error.
+func cause(err error) error {
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return err
+}
+
+// readJournal returns the records of a run directory in the order written.
+func readJournal(dir *instance.Dir) ([]record, error) {
+	f, err := os.OpenFile(dir.File(instance.JournalFile), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the journal: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(f)
+	if err != nil {
+		return nil, fmt.Errorf("reading the journal: %w", err)
+	}
+	return parseJournal(data)
+}
+
+// parseJournal parses records. It skips a line that is cut off, because the
+// step of that line never began. Any other invalid line is an error; the valid
+// records are returned nevertheless.
+func parseJournal(data []byte) ([]record, error) {
+	var records []record
+	var errs []error
+	n := 0
+	for line := range bytes.Lines(data) {
+		n++
+		line = bytes.TrimSpace(line)
+		var r record
+		var cut *json.SyntaxError
+		err := json.Unmarshal(line, &r)
+		switch {
+		case len(line) == 0, errors.As(err, &cut) && cut.Error() == cutOff:
+		case err != nil:
+			errs = append(errs, fmt.Errorf("reading the journal: line %d: %w", n, err))
+		case !r.gone():
+			records = append(records, r)
+		}
+	}
+	return records, errors.Join(errs...)
+}
+
+// cutOff is the error text of encoding/json for incomplete input.
+const cutOff = "unexpected end of JSON input"
+
+// gone reports whether the changed network namespace is known to exist no
+// longer: the machine has rebooted, or another namespace now has its inode
+// number.
+func (r *record) gone() bool {
+	if r.Boot != "" && r.Boot != hostnet.Boot() {
+		return true
+	}
+	cookie := hostnet.NetnsCookie()
+	return r.Here() && r.Cookie != 0 && cookie != 0 && r.Cookie != cookie
+}
+
+// ElsewhereError reports that undos must be carried out in another network
+// namespace.
+type ElsewhereError struct{ Name, Netns, Dir string }
+
+// Error describes how to enter that namespace.
+func (e *ElsewhereError) Error() string {
+	text := fmt.Sprintf("run %s changed network namespace %s; run this as root in it", e.Name, e.Netns)
+	if way := hostnet.WayInto(e.Netns); len(way) > 0 {
+		return text + ", e.g. " + strings.Join(way, " ") + " lklrun cleanup"
+	}
+	return text + ", or, if it is gone (no process and no name here leads to it), remove " + e.Dir
+}
+
+// checkPlace returns an error if undos must be carried out in another network
+// namespace.
+func checkPlace(dir *instance.Dir, records []record) error {
+	for _, r := range records {
+		if !r.Here() {
+			return &ElsewhereError{dir.Name, r.Netns, dir.Path}
+		}
+	}
+	return nil
+}
+
+// replay carries out the undos of the journal, last step first. If one fails,
+// replay continues, but skips earlier steps on the same device. The journal
+// keeps the undos that were not carried out.
+func replay(ctx context.Context, dir *instance.Dir) error {
+	records, err := readJournal(dir)
+	if err := checkPlace(dir, records); err != nil {
+		return err
+	}
+	errs := []error{err}
+	failed := map[int]bool{} // by interface index
+	var left []record
+	for _, r := range slices.Backward(records) {
+		err := errLater
+		if r.Ifindex == 0 || !failed[r.Ifindex] {
+			one, cancel := context.WithTimeout(ctx, undoLimit)
+			err = r.Apply(one)
+			cancel()
+			errs = append(errs, err)
+		}
+		if err != nil {
+			failed[r.Ifindex] = true
+			left = append(left, r)
+		}
+	}
+	if err = errors.Join(errs...); err == nil {
+		return nil
+	}
+	if slices.Reverse(left); errs[0] == nil {
+		if f, rerr := replaceJournal(dir, left); rerr == nil { // on an error the next cleanup repeats all undos, which is harmless
+			f.Close()
+		}
+	}
+	return fmt.Errorf("%w; `lklrun cleanup` tries again (the record is %s)", err, dir.File(instance.JournalFile))
+}
+
+// errLater marks an undo that depends on a failed one.
+var errLater = errors.New("not tried")
+
+// Cleanup ends the remaining processes of the run whose directory is path,
+// undoes its changes to the host, and, if all that succeeds, removes the
+// directory. It returns an *instance.RunningError if the directory is in use,
+// and an *ElsewhereError in the wrong network namespace.
+func Cleanup(ctx context.Context, path string) error {
+	d, err := instance.Take(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		// lklrun died between creating the directory and its lock, so
+		// it is empty.
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("removing %s: %w", path, cause(err))
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return finish(d, func() error { return takeOver(ctx, d) })
+}
+
+// takeOver ends the processes of a killed run and undoes its changes.
+func takeOver(ctx context.Context, d *instance.Dir) error {
+	records, _ := readJournal(d) // replay returns the error again
+	if err := checkPlace(d, records); err != nil {
+		return err
+	}
+	if err := killTree(d); err != nil {
+		return err
+	}
+	return replay(ctx, d)
+}
+
+// finish removes the directory if undo succeeds, and keeps it otherwise.
+func finish(d *instance.Dir, undo func() error) error {
+	if err := undo(); err != nil {
+		d.Release()
+		return err
+	}
+	return d.Remove()
+}

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package launch carries out a plan. It performs the plan's steps in order,
+// watches the run, and undoes everything in reverse order, however the run
+// ends.
+//
+//	plan ─► steps ─► watch ─► end lklhost ─► reap ─► replay journal ─► remove directory
+//	          └── an error or a signal ──┘
+//
+// lklrun and lklhost each detect the other's death by the end of the control
+// connection, and then do the other's part of the cleanup. See ARCHITECTURE.md,
+// "From a command line to an exit status".
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/diag/ask"
+	"github.com/lklrun/lklrun/internal/diag/bundle"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/run/plan"
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+)
+
+const (
+	// startLimit bounds the whole start, up to the release of the target.
+	startLimit = 60 * time.Second
+
+	// endLimit bounds the time that lklhost takes after the target's end.
+	// lklhost kills the remaining processes (5 s) and lets sent data drain
+	// (60 s, or 3 s without progress at any peer); see csrc/host.
+	endLimit = 70 * time.Second
+
+	// answerLimit bounds the wait for lklhost's answer to a greeting.
+	answerLimit = 5 * time.Second
+
+	// stopLimit bounds the wait for lklhost when a start is aborted.
+	stopLimit = 5 * time.Second
+)
+
+// Options are the parameters of a run that are not part of its plan.
+type Options struct {
+	HostPath    string       // path of lklhost, from FindHost
+	PreloadPath string       // path of the engine's library, from FindPreload
+	Log         *slog.Logger // receives the steps and their durations
+	Tell        func(string) // prints a line for the user
+	Quiet       bool         // do not print the plan's notes
+	Report      func(Report) // receives the costs of the run at its end; may be nil
+
+	// Background gives the target an empty standard input. Its output goes
+	// to Output or, if that is nil, to a file in the run directory.
+	Background bool
+	Output     *os.File
+	Started    func(name string) // called once the target runs; may be nil
+}
+
+// run is the state of a run in progress.
+type run struct {
+	plan *plan.Plan
+	opts Options
+	log  *slog.Logger
+
+	spared     map[int]bool // children that existed before the run
+	dir        *instance.Dir
+	journal    *journal
+	state      instance.State
+	stating    sync.Mutex // held while state changes, once services are running
+	host       *host
+	conn       *stackconn.Conn // set after the greeting
+	events     <-chan ctlproto.Event
+	signals    *signals
+	sharing    sharing
+	live       live
+	leased     leasers
+	asked      ask.Mux  // the questions that lklctl may ask
+	stopAsking func()   // nil: questions are not answered yet
+	account    *account // set after the target's end
+	deaf       bool     // lklhost does not answer
+	captures   []*recording
+	paths      *pathKeeper // set once the stack is configured
+	reporter   *reporter   // nil: no report is wanted
+	looks      *looker     // nil: not started, or the kernel is the host's
+	post       *bundle.Bundle
+}
+
+// Run carries out p and returns how its target ended. An error means that
+// lklrun itself failed; everything is undone in that case too.
+func Run(ctx context.Context, p *plan.Plan, opts Options) (exit.End, error) {
+	r := &run{plan: p, opts: opts, log: opts.Log}
+	start, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	start, stop := context.WithTimeoutCause(start, startLimit, fmt.Errorf("the start took longer than %v", startLimit))
+	defer stop()
+	r.signals = catchSignals(cancel)
+	defer r.signals.stop()
+
+	var err error
+	if r.spared, err = children(); err != nil {
+		return exit.End{}, err
+	}
+	var end exit.End
+	if err = r.take(start); err == nil {
+		end, err = r.watch(ctx)
+	}
+	if err != nil {
+		r.gatherLate(ctx)
+	}
+	undone := r.teardown(ctx)
+	r.reporter.tell()
+	err = errors.Join(r.better(err), undone)
+	r.keepBundle(err)
+	var sig *SignalError
+	if errors.As(err, &sig) {
+		return exit.End{Signal: sig.Signal}, nil
+	}
+	if err == nil && end == (exit.End{}) {
+		if unmet := r.account.unmet(p.Require); unmet != "" {
+			opts.Tell(fmt.Sprintf("--require %s: %s", p.Require, unmet))
+			end.Status = ExitUnmet
+		}
+	}
+	return end, err
+}
+
+// take performs the plan's steps.
+func (r *run) take(ctx context.Context) error {
+	for _, s := range r.plan.Steps {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		began := time.Now()
+		if err := r.step(ctx, s); err != nil {
+			if ctx.Err() != nil { // return the cause, not its consequence
+				return context.Cause(ctx)
+			}
+			return err
+		}
+		r.log.Debug(s.Do, "step", s.Kind, "took", time.Since(began).Round(time.Microsecond))
+	}
+	return nil
+}
+
+// better replaces an error by the kernel panic that caused it, if there was
+// one. A panic makes pending requests fail. lklhost has ended by now, so all
+// its events have arrived.
+func (r *run) better(err error) error {
+	var sig *SignalError
+	if err == nil || r.events == nil || errors.As(err, &sig) {
+		return err
+	}
+	for e := range r.events {
+		if e.Kind == ctlproto.CTL_EV_PANIC {
+			err = &PanicError{Text: e.Text}
+		}
+	}
+	return err
+}
+
+func (r *run) step(ctx context.Context, s plan.Step) error {
+	switch s.Kind {
+	case plan.RunDir:
+		return r.makeDir(ctx)
+	case plan.Host:
+		return r.startHost(ctx)
+	case plan.Guard:
+		return r.share(ctx)
+	case plan.Gateway, plan.Tap, plan.FD, plan.Device:
+		l, err := r.open(ctx, &r.plan.Links[s.Link], nil)
+		if err == nil {
+			r.live.put(l)
+		}
+		return err
+	case plan.Boot:
+		return r.boot(ctx)
+	case plan.Capture:
+		return r.startCaptures(ctx)
+	case plan.Configure:
+		return r.configure(ctx)
+	case plan.Lease:
+		return r.awaitLeases(ctx)
+	case plan.Release:
+		return r.release(ctx)
+	}
+	return fmt.Errorf("unknown step %q", s.Kind)
+}
+
+// makeDir creates the run directory and its initial content. It first cleans up
+// a leftover of the same name.
+func (r *run) makeDir(ctx context.Context) error {
+	var err error
+	if r.plan.Name == "" {
+		r.dir, err = instance.CreateAny(r.plan.BaseName)
+	} else {
+		r.dir, err = instance.Create(r.plan.Name)
+	}
+	if err != nil {
+		return err
+	}
+	if r.dir.Leftover {
+		if err := takeOver(ctx, r.dir); err != nil {
+			r.dir.Release() // do not remove it: it belongs to the other run
+			name := r.dir.Name
+			r.dir = nil
+			return &RefusedError{fmt.Errorf("an earlier run called %q is not cleaned up: %w; or choose another --name", name, err)}
+		}
+		if err := r.dir.Reset(); err != nil {
+			return err
+		}
+	}
+	if r.journal, err = openJournal(r.dir); err != nil {
+		return err
+	}
+	if r.opts.Background {
+		if err := r.redirect(); err != nil {
+			return err
+		}
+	}
+	r.state = instance.State{
+		Name: r.dir.Name, PID: os.Getpid(), Stack: r.plan.Stack.Name, Engine: r.plan.Engine,
+		Started: time.Now(), Command: r.plan.Command, User: r.plan.User,
+	}
+	for i := range r.plan.Links {
+		r.state.Interfaces = append(r.state.Interfaces, shown(&r.plan.Links[i]))
+	}
+	if err := r.dir.WriteState(&r.state); err != nil {
+		return err
+	}
+	if err := r.writePlan(); err != nil {
+		return err
+	}
+	if r.plan.Resolv == "" {
+		return nil
+	}
+	return r.dir.WriteFile(instance.ResolvFile, []byte(r.plan.Resolv))
+}
+
+// changeState changes the published state of the run.
+func (r *run) changeState(change func(*instance.State)) error {
+	r.stating.Lock()
+	defer r.stating.Unlock()
+	change(&r.state)
+	return r.dir.WriteState(&r.state)
+}
+
+func (r *run) startHost(ctx context.Context) error {
+	h, err := startHost(ctx, r.opts, r.plan, r.dir, r.log)
+	if err != nil {
+		return err
+	}
+	r.host = h
+	return nil
+}
+
+// boot hands the links over to lklhost and boots the kernel.
+func (r *run) boot(ctx context.Context) error {
+	if err := r.host.ready(ctx); err != nil {
+		return err
+	}
+	r.conn = r.host.conn
+	hello := r.conn.Hello()
+	r.log.Debug("lklhost answers", "pid", hello.HostPID, "target", hello.TargetPID)
+	r.state.HostPID, r.state.TargetPID = int(hello.HostPID), int(hello.TargetPID)
+	var err error
+	// ctx ends with the start. The events are for the whole run and end
+	// with the connection.
+	r.events, err = r.conn.Events(context.WithoutCancel(ctx), ctlproto.CTL_EV_EXIT|ctlproto.CTL_EV_PANIC|ctlproto.CTL_EV_WARN|ctlproto.CTL_EV_NOTE|ctlproto.CTL_EV_START|ctlproto.CTL_EV_SIGNAL)
+	if err != nil {
+		return err
+	}
+	for _, l := range r.live.all() {
+		if _, err := r.attach(ctx, l); err != nil {
+			return err
+		}
+	}
+	release, err := r.conn.Boot(ctx, r.plan.Stack.Mem, r.plan.Stack.Cmdline)
+	if err != nil {
+		return err
+	}
+	r.state.Kernel = release
+	r.log.Debug("the stack runs", "kernel", release)
+	return nil
+}
+
+// release lets the target run. The state is written first, so that nothing can
+// fail after the release.
+func (r *run) release(ctx context.Context) error {
+	if err := r.changeState(func(*instance.State) {}); err != nil {
+		return err
+	}
+	if !r.opts.Quiet {
+		for _, n := range r.plan.Notes {
+			r.opts.Tell(n)
+		}
+	}
+	if err := r.delay(ctx); err != nil {
+		return err
+	}
+	// A handle, not a pid: from now on the target may end at any moment.
+	target, err := os.FindProcess(r.state.TargetPID)
+	if err != nil {
+		return fmt.Errorf("looking for the target: %w", err)
+	}
+	if err := r.signals.release(ctx, target, r.stopRest); err != nil {
+		return err
+	}
+	g := ctlproto.Go{SpinUS: uint32(r.plan.Spin), Flags: ctlproto.CTL_GOF_ASK_END}
+	if r.plan.Stack.MPTCP {
+		g.Flags |= ctlproto.CTL_GOF_MPTCP
+	}
+	if r.plan.WaitAll {
+		g.Flags |= ctlproto.CTL_GOF_TREE
+	}
+	if r.plan.Resolv != "" {
+		g.ResolvConf = r.dir.File(instance.ResolvFile)
+	}
+	if err := r.startReport(ctx); err != nil {
+		return err
+	}
+	if _, err = r.conn.Go(ctx, g); err != nil {
+		return err
+	}
+	r.released()
+	r.startAsking()
+	return nil
+}
+
+// teardown undoes everything. Each part is tried, even if earlier parts failed.
+func (r *run) teardown(ctx context.Context) error {
+	began := time.Now()
+	var errs []error
+	if r.deaf { // do not wait for its answers either
+		r.conn.Close()
+	}
+	if r.stopAsking != nil {
+		r.stopAsking()
+	}
+	r.stopServing()
+	if r.host != nil {
+		errs = append(errs, r.endHost(), killDescendants(r.spared))
+	}
+	r.endCaptures()
+	for _, l := range r.live.all() {
+		l.release()
+	}
+	if r.journal != nil {
+		r.journal.close()
+	}
+	if r.dir != nil {
+		errs = append(errs, finish(r.dir, func() error { return replay(context.WithoutCancel(ctx), r.dir) }))
+	}
+	r.log.Debug("all is undone", "took", time.Since(began).Round(time.Microsecond))
+	return errors.Join(errs...)
+}
+
+// endHost ends an lklhost that is still running. It first asks lklhost to stop,
+// so that it halts its kernel, and kills it after a timeout.
+func (r *run) endHost() error {
+	select {
+	case <-r.host.exited:
+	case <-r.host.connected:
+		if r.host.conn != nil && !r.deaf {
+			r.stopHost()
+		}
+	default: // no greeting yet
+	}
+	err := r.host.kill()
+	<-r.host.connected // the greeting has failed, or fails within startLimit
+	if r.host.conn != nil {
+		r.host.conn.Close()
+	}
+	return err
+}
+
+func (r *run) stopHost() {
+	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
+	defer cancel()
+	if err := r.host.conn.Stop(ctx, unix.SIGKILL, 0); err != nil {
+		return
+	}
+	select {
+	case <-r.host.exited:
+	case <-ctx.Done():
+	}
+}

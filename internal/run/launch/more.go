@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/diag/ask"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/run/plan"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// This file adds and removes links while the stack runs: `lklctl link add` and
+// `del`.
+
+// leaveLimit bounds the wait for a stack to give up a link. A stack that is
+// paused loses the link when it continues.
+const leaveLimit = 30 * time.Second
+
+// errEnding reports that the run accepts no more changes.
+var errEnding = errors.New("the run is ending")
+
+// addLink answers ask.AddLink. After an error nothing of the link remains.
+func (r *run) addLink(ctx context.Context, spec ask.LinkSpec, file *os.File) (ask.LinkAdded, error) {
+	var added ask.LinkAdded
+	i, err := config.ParseInterface(spec.Spec)
+	if err != nil {
+		return added, mendable(err)
+	}
+	if (i.Type == config.TypeFD) != (file != nil) {
+		return added, fmt.Errorf("%s: a descriptor comes with fd:N and with nothing else", spec.Spec)
+	}
+	r.live.changing.Lock()
+	defer r.live.changing.Unlock()
+	if r.live.over {
+		return added, errEnding
+	}
+	l, notes, err := r.planMore(i, file)
+	if err != nil {
+		return added, mendable(err)
+	}
+	k, err := r.open(ctx, &l, file)
+	if err != nil {
+		return added, opening(err)
+	}
+	if err := r.join(ctx, k); err != nil {
+		return added, errors.Join(refusedLink(&l, spec.Spec, err), r.leave(ctx, k))
+	}
+	if err := r.changeState(func(s *instance.State) { s.Interfaces = append(s.Interfaces, shown(k.Link)) }); err != nil {
+		return added, errors.Join(err, r.leave(ctx, k), r.forget(k))
+	}
+	r.leasesChanged()
+	r.log.Debug("an interface was added", "name", k.Name, "spec", spec.Spec)
+	return ask.LinkAdded{Name: k.Name, Notes: notes}, nil
+}
+
+// planMore inspects the host and plans an additional interface.
+func (r *run) planMore(i config.Interface, passed *os.File) (plan.Link, []string, error) {
+	facts, err := plan.LookMore(i, passed)
+	if err != nil {
+		return plan.Link{}, nil, err
+	}
+	var have []plan.Link
+	for _, k := range r.live.all() {
+		have = append(have, *k.Link)
+	}
+	return r.plan.More(i, have, facts)
+}
+
+// join adds a link with an open host's end to the stack.
+func (r *run) join(ctx context.Context, k *liveLink) error {
+	ifindex, err := r.attach(ctx, k)
+	if !k.RawIP && errors.Is(err, syscall.EOPNOTSUPP) { // LKL's older interface
+		return &RefusedError{fmt.Errorf("%s: the stack %s takes its devices before it boots: name them with --if of lklrun", k.Name, r.plan.Stack.Name)}
+	}
+	if err != nil {
+		return err
+	}
+	states, err := stacknet.Links(ctx, r.conn)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(states, func(s stacknet.LinkState) bool { return s.Index == ifindex })
+	if at < 0 {
+		return fmt.Errorf("%s: the stack has lost it", k.Name)
+	}
+	k.Name = states[at].Name // the planned name may be taken
+	r.live.put(k)
+	if err := r.heedRoutersOf(ctx, k.Link, false); err != nil {
+		return err
+	}
+	if err := stacknet.ConfigureLinks(ctx, r.conn, stackLink(k.Link)); err != nil {
+		return err
+	}
+	if err := r.heedRoutersOf(ctx, k.Link, true); err != nil {
+		return err
+	}
+	if err := r.serveLink(ctx, k); err != nil {
+		return err
+	}
+	return r.paths.Sync(ctx) // so that the paths exist when the link is reported
+}
+
+// leave removes a link from the stack and reverts its host changes.
+func (r *run) leave(ctx context.Context, k *liveLink) error {
+	k.stopServices()
+	r.live.drop(k)
+	// A removal that has begun is completed.
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), leaveLimit, fmt.Errorf("the stack does not answer within %v", leaveLimit))
+	defer cancel()
+	var err error
+	if k.dev >= 0 {
+		if err = r.conn.DelLink(ctx, k.dev); errors.Is(err, syscall.ENODEV) {
+			err = nil
+		}
+		if err == nil {
+			err = r.paths.Sync(ctx)
+		}
+	}
+	return errors.Join(err, r.undo(ctx, k))
+}
+
+// delLink answers ask.DelLink.
+func (r *run) delLink(ctx context.Context, l ask.LinkName, _ *os.File) (struct{}, error) {
+	r.live.changing.Lock()
+	defer r.live.changing.Unlock()
+	if r.live.over {
+		return struct{}{}, errEnding
+	}
+	all := r.live.all()
+	at := slices.IndexFunc(all, func(k *liveLink) bool { return k.Name == l.Name })
+	if at < 0 {
+		return struct{}{}, ask.Usagef("%s: not an interface that lklrun gave the stack%s", l.Name, theseAre(all))
+	}
+	r.log.Debug("taking an interface away", "name", l.Name)
+	if err := errors.Join(r.leave(ctx, all[at]), r.forget(all[at])); err != nil {
+		return struct{}{}, fmt.Errorf("%s: %w", l.Name, err)
+	}
+	r.leasesChanged()
+	r.log.Debug("an interface was taken away", "name", l.Name)
+	return struct{}{}, nil
+}
+
+// forget removes a link from the published state of the run.
+func (r *run) forget(k *liveLink) error {
+	return r.changeState(func(s *instance.State) {
+		s.Interfaces = slices.DeleteFunc(s.Interfaces, func(i instance.Interface) bool { return i.Name == k.Name })
+	})
+}
+
+func theseAre(all []*liveLink) string {
+	var names []string
+	for _, k := range all {
+		names = append(names, k.Name)
+	}
+	if len(names) == 0 {
+		return "; there is none"
+	}
+	return "; there are " + strings.Join(names, ", ")
+}
+
+// shown converts a link to its form in state.json.
+func shown(l *plan.Link) instance.Interface {
+	s := instance.Interface{Name: l.Name, Type: l.Type, Host: l.Host()}
+	for _, a := range l.Addrs {
+		s.Addr = append(s.Addr, a.String())
+	}
+	return s
+}
+
+// mendable marks an error as the requester's own mistake. At the start of a
+// run, the same error would be one of the command line.
+func mendable(err error) error {
+	return ask.Usagef("%s", strings.TrimPrefix(err.Error(), "--if "))
+}
+
+// opening is like mendable, for errors after the first change to the host. The
+// user can fix only some of these.
+func opening(err error) error {
+	if Mendable(err) {
+		return mendable(err)
+	}
+	return err
+}
+
+// refusedLink is like refusal, for one link.
+func refusedLink(l *plan.Link, spec string, err error) error {
+	var link *stacknet.LinkError
+	var no *RefusedError
+	if errors.As(err, &link) && l.Type != config.TypeUser && errors.As(refused(link.Err), &no) {
+		return mendable(fmt.Errorf("%q: %w", spec, link.Err))
+	}
+	return opening(err)
+}

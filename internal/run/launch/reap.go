@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/base/procstat"
+)
+
+// reapLimit bounds the wait for processes after SIGKILL: one may be stuck in
+// the host's kernel.
+const reapLimit = 5 * time.Second
+
+// children lists the children of this process.
+func children() (map[int]bool, error) {
+	if mine, ok := listedChildren(); ok {
+		return mine, nil
+	}
+	parents, err := procstat.List(procstat.Root)
+	if err != nil {
+		return nil, err
+	}
+	mine := map[int]bool{}
+	for pid, p := range parents {
+		if p.Parent == os.Getpid() {
+			mine[pid] = true
+		}
+	}
+	return mine, nil
+}
+
+// listedChildren lists them without a scan of all processes, if the host's
+// kernel lists children by thread (CONFIG_PROC_CHILDREN).
+func listedChildren() (map[int]bool, bool) {
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return nil, false
+	}
+	mine := map[int]bool{}
+	for _, task := range tasks {
+		list, err := os.ReadFile("/proc/self/task/" + task.Name() + "/children")
+		if err != nil {
+			return nil, false // a thread may have ended; use the slow way
+		}
+		for _, f := range strings.Fields(string(list)) {
+			if pid, err := strconv.Atoi(f); err == nil {
+				mine[pid] = true
+			}
+		}
+	}
+	return mine, true
+}
+
+// killDescendants kills all descendants of this process, except the spared
+// children and their descendants. A shell may have had background jobs when it
+// became lklrun by exec. Once lklhost is gone, its orphans are our children.
+func killDescendants(spared map[int]bool) error {
+	deadline := time.Now().Add(reapLimit)
+	for {
+		reapZombies(spared)
+		if mine, err := children(); err == nil && !beyond(mine, spared) {
+			return nil // no children, so no descendants
+		}
+		below, err := descendants(spared)
+		if err != nil {
+			return err
+		}
+		if len(below) == 0 {
+			return nil
+		}
+		for _, pid := range below {
+			_ = unix.Kill(pid, unix.SIGKILL) // fails only if it has ended already
+		}
+		if !awaitEnd(below[0], deadline) {
+			return fmt.Errorf("%d processes do not end on SIGKILL: %v", len(below), below)
+		}
+	}
+}
+
+// beyond reports whether all has a member that is not in some.
+func beyond(all, some map[int]bool) bool {
+	for pid := range all {
+		if !some[pid] {
+			return true
+		}
+	}
+	return false
+}
+
+// awaitEnd waits for the end of a process, which need not be our child. It
+// returns false on a timeout.
+func awaitEnd(pid int, deadline time.Time) bool {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return time.Now().Before(deadline) // it has ended
+	}
+	defer unix.Close(fd)
+	for {
+		left := time.Until(deadline)
+		if left <= 0 {
+			return false
+		}
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(fds, int(left.Milliseconds())+1)
+		if n > 0 {
+			return true
+		}
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return false
+		}
+	}
+}
+
+// reapZombies reaps children that have ended.
+func reapZombies(spared map[int]bool) {
+	if len(spared) == 0 {
+		for {
+			pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
+			if errors.Is(err, unix.EINTR) {
+				continue
+			}
+			if err != nil || pid <= 0 {
+				return
+			}
+		}
+	}
+	mine, _ := children() // the caller's next scan reports an error
+	for pid := range mine {
+		if !spared[pid] {
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // if it has not ended, the next call reaps it
+		}
+	}
+}
+
+// descendants lists the running descendants of this process, parents before
+// children. A shell whose child is killed first would print a message about it.
+func descendants(spared map[int]bool) ([]int, error) {
+	parents, err := procstat.List(procstat.Root)
+	if err != nil {
+		return nil, err
+	}
+	me := os.Getpid()
+	var below []int
+	depth := map[int]int{}
+	for pid := range parents {
+		p := pid
+		// A chain cannot be longer than the number of processes. A pid
+		// reused during the scan could form a cycle.
+		for n := range len(parents) {
+			if spared[p] {
+				break
+			}
+			up, ok := parents[p]
+			if !ok {
+				break
+			}
+			if up.Parent == me {
+				below = append(below, pid)
+				depth[pid] = n
+				break
+			}
+			p = up.Parent
+		}
+	}
+	slices.SortFunc(below, func(a, b int) int { return depth[a] - depth[b] })
+	return below, nil
+}

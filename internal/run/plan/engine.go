@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+
+	"github.com/lklrun/lklrun/internal/base/program"
+	"github.com/lklrun/lklrun/internal/stack"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// lookEngine inspects the program and chooses the engine for it.
+func (f *Facts) lookEngine(run config.Run, s *stack.Stack) error {
+	if len(run.Command) == 0 {
+		return nil
+	}
+	p, err := program.Look(run.Command[0])
+	if err != nil {
+		return err
+	}
+	if err := CheckSetUID(p, f.User); err != nil {
+		return err
+	}
+	// The preload engine loads the kernel into one process, and exec ends
+	// it. Many scripts start through env, which execs another program, so
+	// the kernel is loaded into that program.
+	command, p, envErr := program.ThroughEnv(run.Command, p)
+	if envErr != nil {
+		p = nil
+	}
+	f.Engine, err = ChooseEngine(run.Engine, s, p)
+	if err != nil {
+		return err
+	}
+	if f.Engine == config.EnginePreload {
+		if envErr != nil {
+			return envErr
+		}
+		f.Command = command
+	}
+	if f.Engine == config.EnginePreload && len(run.HostNets) > 0 {
+		return fmt.Errorf("--host-net %s: the engine %s has no way to the host's stack; use --engine %s", run.HostNets[0], f.Engine, config.EngineSupervise)
+	}
+	if f.Engine == config.EnginePreload && len(run.Dump) > 0 {
+		return fmt.Errorf("dump %s: with the engine %s the kernel ends with the command; use --engine %s", run.Dump[0], f.Engine, config.EngineSupervise)
+	}
+	if f.Engine == config.EnginePreload && run.WaitAll {
+		return fmt.Errorf("--wait-all: with the engine %s the kernel ends with the command's first process; use --engine %s", f.Engine, config.EngineSupervise)
+	}
+	if run.Engine == config.EngineAuto && f.Engine == config.EnginePreload {
+		f.EngineNotes = append(f.EngineNotes, "the kernel is loaded into the command, for this host lacks what else it takes (lklrun doctor): programs that the command starts have no network")
+	}
+	// preload has no seccomp filter between the target and the host's
+	// network, as supervise has. Only an empty network namespace separates
+	// them.
+	if f.Engine == config.EnginePreload && NeedsUserNamespaces() {
+		return CheckUserNamespaces()
+	}
+	return nil
+}
+
+// ChooseEngine returns the engine for a program: the wanted one or, for
+// config.EngineAuto, the first that is available.
+func ChooseEngine(want string, s *stack.Stack, p *program.Program) (string, error) {
+	switch want {
+	case config.EnginePreload:
+		if err := CheckPreload(s, p); err != nil {
+			return "", fmt.Errorf("--engine %s: %w; use --engine %s", want, err, config.EngineSupervise)
+		}
+		return config.EnginePreload, nil
+	case config.EngineSupervise:
+		return want, CheckNotification()
+	}
+	err := CheckNotification()
+	if err == nil {
+		return config.EngineSupervise, nil
+	}
+	if no := CheckPreload(s, p); no != nil {
+		return "", fmt.Errorf("%w; nor is there the engine %s: %w", err, config.EnginePreload, no)
+	}
+	return config.EnginePreload, nil
+}
+
+// CheckPreload explains why the kernel, or this stack's kernel, cannot be
+// loaded into a program. p may be nil, for any program.
+func CheckPreload(s *stack.Stack, p *program.Program) error {
+	if runtime.GOARCH == "arm" {
+		return errors.New("there is none for arm, where system calls cannot be replaced in the C library's code")
+	}
+	switch s.ABI {
+	case stack.ABIHost:
+		return errors.New("the stack is the host's own kernel, which no program can load")
+	case stack.ABIAuto, stack.ABINative:
+	default:
+		return fmt.Errorf("the stack %s has the interface %q: a program loads lklrun's own stacks only", s.Name, s.ABI)
+	}
+	if p == nil {
+		return nil
+	}
+	return p.CheckPreload()
+}

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package plan turns the user's configuration and the facts about the host into
+// an ordered Plan. A Plan is pure data: making one changes nothing, and
+// --dry-run prints it. internal/run/launch carries it out step by step.
+package plan
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/lklrun/lklrun/internal/base/runas"
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stack"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// Limits of a run. MaxLinks is the maximum number of MPTCP endpoints in a
+// network namespace (MPTCP_PM_ADDR_MAX, net/mptcp/protocol.h).
+const (
+	MaxLinks     = config.MaxInterfaces
+	mptcpLimit   = 8 // for subflows, and for addresses accepted from the peer
+	defaultMTU   = 1500
+	resolvHeader = "# by lklrun, for the programs it started\n"
+)
+
+// Stack is the stack of the run.
+type Stack struct {
+	Name    string `json:"name"`
+	Kernel  string `json:"kernel,omitempty"`
+	Library string `json:"library,omitempty"` // empty: the host's kernel
+	ABI     string `json:"abi"`
+	Mem     uint64 `json:"mem,omitempty"`
+	Cmdline string `json:"cmdline,omitempty"` // kernel parameters, appended to lklrun's own
+	MPTCP   bool   `json:"mptcp"`
+}
+
+// Kind is the kind of a step.
+type Kind string
+
+// The kinds of steps, in the order in which a run can have them.
+const (
+	RunDir    Kind = "run-dir"
+	Host      Kind = "host"
+	Guard     Kind = "guard" // ports of addresses shared with the host
+	Gateway   Kind = "gateway"
+	Tap       Kind = "tap"
+	FD        Kind = "fd"
+	Device    Kind = "device" // the host's end of any other type of interface
+	Boot      Kind = "boot"
+	Capture   Kind = "capture"
+	Configure Kind = "configure"
+	Lease     Kind = "lease"
+	Release   Kind = "release"
+)
+
+// Step is one step of a run, with its undo.
+type Step struct {
+	Kind Kind   `json:"kind"`
+	Link int    `json:"link,omitempty"` // index of the link that the step is about
+	Do   string `json:"do"`
+	Undo string `json:"undo,omitempty"`
+}
+
+// Plan is a complete description of a run.
+type Plan struct {
+	Command   []string         `json:"command"`
+	Name      string           `json:"name,omitempty"` // empty: derived from BaseName
+	BaseName  string           `json:"base_name"`
+	RunRoot   string           `json:"run_root"`
+	Stack     Stack            `json:"stack"`
+	Require   string           `json:"require,omitempty"` // one of config's constants
+	Engine    string           `json:"engine"`            // config.EngineSupervise or EnginePreload
+	Spin      int              `json:"spin_us"`
+	Links     []Link           `json:"links"`
+	Sysctls   []config.Sysctl  `json:"sysctls,omitempty"`
+	HostNets  []config.HostNet `json:"host_net,omitempty"`
+	Detach    bool             `json:"detach,omitempty"`
+	WaitAll   bool             `json:"wait_all,omitempty"`    // the run ends with its last process
+	Resolv    string           `json:"resolv_conf,omitempty"` // empty: keep the host's
+	DNSFrom   string           `json:"dns_from,omitempty"`
+	names     resolver         // the sources of Resolv
+	Listen    []int            `json:"listen,omitempty"`
+	Publish   []config.Publish `json:"publish,omitempty"`
+	Captures  []config.Capture `json:"capture,omitempty"`
+	RSTGuard  string           `json:"rst_guard,omitempty"`
+	PortRange config.PortRange `json:"port_range,omitzero"`
+	User      *runas.User      `json:"user,omitempty"`     // the target's; nil: this process's
+	Delay     int              `json:"delay_us,omitempty"` // delay before the command starts, in microseconds
+	Mount     []string         `json:"mount,omitempty"`    // file systems to mount in the stack
+	Dump      []string         `json:"dump,omitempty"`     // files of the stack to print at the end
+	Notes     []string         `json:"notes,omitempty"`    // printed once at the start
+	Steps     []Step           `json:"steps"`
+}
+
+// MPTCPLimit is the maximum number of subflows, and of addresses accepted from
+// the peer, per connection. It is the kernel's own maximum.
+func (p *Plan) MPTCPLimit() int { return mptcpLimit }
+
+// Make plans a run. The result depends only on the arguments.
+func Make(run config.Run, s *stack.Stack, facts Facts) (*Plan, error) {
+	if len(run.Command) == 0 {
+		return nil, errors.New("no command to run; expected lklrun [FLAG]... -- COMMAND [ARG]...")
+	}
+	p := &Plan{
+		Command:  run.Command,
+		Name:     run.Name,
+		BaseName: instance.BaseName(run.Command[0]),
+		RunRoot:  facts.RunRoot,
+		Stack: Stack{
+			Name: s.Name, Kernel: s.Kernel, Library: s.LibraryPath(), ABI: s.ABI,
+			Mem: s.MemBytes(), MPTCP: s.MPTCP, Cmdline: run.Cmdline,
+		},
+		Require:   run.Require,
+		HostNets:  run.HostNets,
+		Engine:    facts.Engine,
+		Spin:      run.Spin,
+		Delay:     run.Delay,
+		Mount:     run.Mount,
+		Dump:      run.Dump,
+		Listen:    run.Listen,
+		Publish:   run.Publish,
+		Captures:  run.Captures,
+		RSTGuard:  cmp.Or(run.RSTGuard, config.GuardAuto),
+		PortRange: run.PortRange,
+		User:      facts.User,
+		Detach:    run.Detach,
+		// With preload, the kernel ends with the process that it is in.
+		WaitAll: run.WaitAll || run.Detach && facts.Engine != config.EnginePreload,
+	}
+	if facts.Command != nil {
+		p.Command = facts.Command
+	}
+	p.Notes = slices.Concat(run.Notes, facts.EngineNotes)
+	if run.Mem != 0 {
+		p.Stack.Mem = run.Mem
+	}
+	if s.ABI == stack.ABIHost {
+		if err := onHost(run); err != nil {
+			return nil, err
+		}
+		p.Stack.Mem = 0
+		p.steps()
+		return p, nil
+	}
+	p.Sysctls = Sysctls(run, s)
+	if err := p.links(run, facts); err != nil {
+		return nil, err
+	}
+	if err := p.share(run, facts); err != nil {
+		return nil, err
+	}
+	if err := p.publish(); err != nil {
+		return nil, err
+	}
+	if err := p.captures(); err != nil {
+		return nil, err
+	}
+	p.resolv(run.DNS, facts)
+	p.steps()
+	return p, nil
+}
+
+// onHost returns an error for options that do not apply to the host's own
+// kernel, because lklrun must not configure it.
+func onHost(run config.Run) error {
+	const is = "the stack is the host's own kernel"
+	switch {
+	case len(run.Interfaces) > 0:
+		return fmt.Errorf("--if %q: %s, with the host's own interfaces; leave it out, or choose another --stack", run.Interfaces[0].String(), is)
+	case len(run.Sysctls) > 0:
+		return fmt.Errorf("--sysctl %s: %s, and its settings are not lklrun's to change", run.Sysctls[0].Name, is)
+	case len(run.DNS) > 0:
+		return fmt.Errorf("--dns %s: %s, with the host's own name servers", run.DNS[0], is)
+	case run.Require == config.RequireMPTCP:
+		return fmt.Errorf("--require %s: %s, which counts not this run's connections alone", run.Require, is)
+	case len(run.HostNets) > 0:
+		return fmt.Errorf("--host-net %s: %s, so that all destinations are left to it", run.HostNets[0], is)
+	case len(run.Listen) > 0:
+		return fmt.Errorf("--listen %d: %s, which answers for its own ports", run.Listen[0], is)
+	case len(run.Publish) > 0:
+		return fmt.Errorf("--publish %s: %s, whose ports the program opens itself", run.Publish[0], is)
+	case len(run.Captures) > 0:
+		return fmt.Errorf("--capture %s: %s, whose packets tcpdump shows", run.Captures[0].File, is)
+	case len(run.Mount) > 0:
+		return fmt.Errorf("mount %s: %s, whose files are the host's", run.Mount[0], is)
+	case len(run.Dump) > 0:
+		return fmt.Errorf("dump %s: %s, whose files are the host's", run.Dump[0], is)
+	case run.Cmdline != "":
+		return fmt.Errorf("--cmdline: %s, which runs already", is)
+	case run.Mem != 0:
+		return fmt.Errorf("--mem: %s, with the host's own memory", is)
+	}
+	return nil
+}
+
+// Sysctls returns the kernel settings of a run: those that follow from its
+// memory, the stack's, and the user's.
+func Sysctls(run config.Run, s *stack.Stack) []config.Sysctl {
+	if s.ABI == stack.ABIHost {
+		return nil
+	}
+	return lastOfEach(slices.Concat(memSysctls(cmp.Or(run.Mem, s.MemBytes())), s.SortedSysctls(), run.Sysctls))
+}
+
+// memSysctls limits TCP's buffers according to the stack's memory, which is
+// small compared with a machine's. Linux derives its limits from the memory of
+// a machine that also does other work (net/ipv4/tcp.c, tcp_init()). Here all of
+// TCP may use half of the memory. Each direction of a socket may use up to 1/32
+// of it, but no more than on a big machine.
+func memSysctls(mem uint64) []config.Sysctl {
+	const page = 4096
+	if mem == 0 {
+		return nil // the library uses its own default, and its kernel knows that
+	}
+	total := mem / 2 / page
+	most := min(max(mem/32, 1<<20), 6<<20)
+	return []config.Sysctl{
+		{Name: "net.ipv4.tcp_mem", Value: fmt.Sprintf("%d %d %d", total/2, total*3/4, total)},
+		{Name: "net.ipv4.tcp_rmem", Value: fmt.Sprintf("4096 131072 %d", most)},
+		{Name: "net.ipv4.tcp_wmem", Value: fmt.Sprintf("4096 16384 %d", min(most, 4<<20))},
+	}
+}
+
+// lastOfEach removes settings that a later one of the same name overrides.
+func lastOfEach(all []config.Sysctl) []config.Sysctl {
+	last := map[string]int{}
+	for n, s := range all {
+		last[s.Name] = n
+	}
+	var kept []config.Sysctl
+	for n, s := range all {
+		if last[s.Name] == n {
+			kept = append(kept, s)
+		}
+	}
+	return kept
+}
+
+func (p *Plan) links(run config.Run, facts Facts) error {
+	ifs := run.Interfaces
+	if len(ifs) == 0 {
+		ifs = []config.Interface{{Type: config.TypeUser}}
+	}
+	if len(ifs) > MaxLinks {
+		return fmt.Errorf("%d interfaces; at most %d are possible", len(ifs), MaxLinks)
+	}
+	for n, i := range ifs {
+		l, err := p.link(n, i, facts)
+		if err != nil {
+			return err
+		}
+		p.Links = append(p.Links, l)
+	}
+	return nil
+}
+
+func (p *Plan) note(format string, args ...any) {
+	p.Notes = append(p.Notes, fmt.Sprintf(format, args...))
+}
+
+// dir returns the run directory, as far as it is known.
+func (p *Plan) dir() string {
+	if p.Name == "" {
+		return filepath.Join(p.RunRoot, p.BaseName)
+	}
+	return filepath.Join(p.RunRoot, p.Name)
+}
+
+// steps creates the steps in order. Devices of the host are created before the
+// stack boots, so that all interfaces exist from the start.
+func (p *Plan) steps() {
+	add := func(kind Kind, link int, do, undo string) {
+		p.Steps = append(p.Steps, Step{Kind: kind, Link: link, Do: do, Undo: undo})
+	}
+	orNext := ""
+	if p.Name == "" {
+		orNext = " (or the next free number behind it)"
+	}
+	add(RunDir, 0, "make the run directory "+p.dir()+orNext, "remove it")
+	waiting, in := "waiting", ""
+	if p.Engine == config.EnginePreload {
+		waiting, in = "waiting before its main()", " inside the command"
+	}
+	add(Host, 0, "start lklhost, with the command "+waiting+" in an empty network namespace", "end both")
+	if shared := p.shared(); len(shared) > 0 {
+		add(Guard, 0, p.guardStep(shared), "release them, remove the rules")
+	}
+	for n, l := range p.Links {
+		switch l.Type {
+		case config.TypeUser:
+			add(Gateway, n, fmt.Sprintf("start the user-mode gateway %s as %s", l.GW4, l.Name), "ends with lklrun")
+		case config.TypeTap:
+			do, undo := tapStep(&l)
+			add(Tap, n, do, undo)
+		case config.TypePasst:
+			add(Device, n, "start passt as "+l.Name, "ends with its link")
+		case config.TypeMacvtap:
+			do, undo := macvtapStep(&l)
+			add(Device, n, do, undo)
+		case config.TypeRaw, config.TypeRawIP:
+			add(Device, n, l.packetStep(), "ends with lklhost")
+		case config.TypeFD:
+			add(FD, n, fmt.Sprintf("take descriptor %d as %s", l.FD, l.Name), "")
+		}
+	}
+	if p.Stack.ABI == stack.ABIHost {
+		add(Boot, 0, "use the host's own kernel as the stack", "")
+	} else {
+		mem := "the library's default"
+		if p.Stack.Mem != 0 {
+			mem = config.FormatMem(p.Stack.Mem)
+		}
+		add(Boot, 0, fmt.Sprintf("boot %s with %s of memory%s", p.Stack.Library, mem, in), "halt it")
+		if len(p.Captures) > 0 {
+			add(Capture, 0, "capture packets to "+joined(p.Captures, " and "), "write what has come, close")
+		}
+		add(Configure, 0, "configure "+p.configures(), "")
+		p.leaseStep(add)
+	}
+	until := ""
+	if p.WaitAll {
+		until = ", until its last process has ended"
+	}
+	add(Release, 0, "release "+cli.Quote(p.Command)+until, "")
+}
+
+// configures lists the parts of the configuration inside the stack.
+func (p *Plan) configures() string {
+	parts := []string{"links, addresses and routes"}
+	if p.Stack.MPTCP {
+		parts = append(parts, "MPTCP endpoints")
+	}
+	if n := len(p.Sysctls); n > 0 {
+		parts = append(parts, fmt.Sprintf("%d sysctls", n))
+	}
+	if len(parts) == 1 {
+		return parts[0]
+	}
+	return strings.Join(parts[:len(parts)-1], ", ") + " and " + parts[len(parts)-1]
+}

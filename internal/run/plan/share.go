@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/lklrun/lklrun/internal/host/guard"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// portRangeSysctl is set by lklrun itself if an address is shared.
+const portRangeSysctl = "net.ipv4.ip_local_port_range"
+
+// ListenPorts returns the ports of servers at shared addresses.
+func (p *Plan) ListenPorts() []uint16 { return ports(p.Listen) }
+
+func ports(listen []int) []uint16 {
+	var all []uint16
+	for _, l := range listen {
+		all = append(all, uint16(l))
+	}
+	return all
+}
+
+// lookGuard finds the holders of the --listen ports, and whether rules can be
+// created, if the run may need them.
+func (f *Facts) lookGuard(run config.Run) (err error) {
+	ctx, cancel := lookLimit()
+	defer cancel()
+	if f.Sockets, err = guard.Sockets(ctx, ports(run.Listen)); err != nil {
+		return err
+	}
+	mode := cmp.Or(run.RSTGuard, config.GuardAuto)
+	if mode != config.GuardOff && slices.ContainsFunc(run.Interfaces, func(i config.Interface) bool {
+		return i.Type == config.TypeRaw || i.Type == config.TypeRawIP
+	}) {
+		_, f.NoGuard = guard.Choose(ctx, mode)
+	}
+	return nil
+}
+
+// shared lists the addresses that the host has too.
+func (p *Plan) shared() []netip.Addr {
+	var all []netip.Addr
+	for i := range p.Links {
+		all = append(all, p.Links[i].Shared...)
+	}
+	return all
+}
+
+// share checks the options that concern shared addresses.
+func (p *Plan) share(run config.Run, facts Facts) error {
+	shared := p.shared()
+	if len(shared) == 0 {
+		// An interface with such an address may be added at run time.
+		for _, l := range run.Listen {
+			p.note("--listen %d is of no use as long as no interface has an address of the host's: a server on any other is reached at all its ports", l)
+		}
+		return nil
+	}
+	for _, s := range run.Sysctls {
+		if s.Name == portRangeSysctl {
+			return fmt.Errorf("--sysctl %s: the stack has an address of the host's, so its ports are those of --port-range", s.Name)
+		}
+	}
+	if facts.NoGuard != nil && p.RSTGuard != config.GuardPrint {
+		return fmt.Errorf("%s is the host's own: %w", shared[0], facts.NoGuard)
+	}
+	return guard.CheckListen(p.ListenPorts(), shared, facts.Sockets)
+}
+
+// guardStep describes the changes on the host for shared addresses.
+func (p *Plan) guardStep(shared []netip.Addr) string {
+	text := fmt.Sprintf("reserve %d ports", p.PortRange.Len())
+	if p.PortRange.First != 0 {
+		text = fmt.Sprintf("reserve the ports %v", p.PortRange)
+	}
+	for _, l := range p.Listen {
+		text += fmt.Sprintf(", %d", l)
+	}
+	text += " of " + joinAddrs(shared) + " on the host"
+	if p.RSTGuard == config.GuardOff {
+		return text
+	}
+	return text + " and keep what comes for them from its kernel by " + p.guardedBy()
+}
+
+func (p *Plan) guardedBy() string {
+	switch p.RSTGuard {
+	case config.GuardNFT, config.GuardIPTables:
+		return p.RSTGuard + " rules"
+	}
+	return "nft rules, else iptables"
+}

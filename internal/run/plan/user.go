@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/base/runas"
+	"github.com/lklrun/lklrun/internal/host/hostnet"
+)
+
+// lookUser determines the user that the target runs as.
+func (f *Facts) lookUser(word string) error {
+	if word == "" {
+		return nil
+	}
+	u, err := runas.Lookup(word)
+	if err == nil {
+		err = checkUser(u)
+	}
+	if err != nil {
+		return fmt.Errorf("--user %w", err)
+	}
+	if !u.Self() {
+		f.User = u
+	}
+	return nil
+}
+
+// userRights are the capabilities needed to change the user and to serve that
+// user's programs.
+var userRights = []struct {
+	capability int
+	name       string
+}{
+	{unix.CAP_SETUID, "CAP_SETUID"},
+	{unix.CAP_SETGID, "CAP_SETGID"},
+	{unix.CAP_SYS_ADMIN, "CAP_SYS_ADMIN"},   // for the target's namespaces and mounts, which are made before
+	{unix.CAP_SYS_PTRACE, "CAP_SYS_PTRACE"}, // for the target's memory and descriptors
+	{unix.CAP_KILL, "CAP_KILL"},
+}
+
+// checkUser returns an error if this process cannot run a command as u. If u is
+// the present user, nothing needs to change.
+func checkUser(u *runas.User) error {
+	if u.Self() {
+		return nil
+	}
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("%s: only root can have a command run as another user, this is uid %d; leave it out", u, os.Geteuid())
+	}
+	for _, n := range userRights {
+		if !hostnet.Capable(n.capability) {
+			return fmt.Errorf("%s: root has no %s here, and so cannot have a command run as another user; start lklrun itself as that user, with what capabilities its interfaces need as ambient ones", u, n.name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ctlproto
+
+import (
+	"bufio"
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write testdata/golden.txt anew")
+
+const goldenFile = "testdata/golden.txt"
+
+// message is the interface of all message bodies.
+type message interface {
+	Unmarshal([]byte) error
+}
+
+// sample is one message whose fields all have different values, so that swapped fields
+// are detected. csrc/tests/test_ctl_proto.c fills the same values into the structs and
+// compares them with the same file.
+type sample struct {
+	name  string
+	value any
+	bytes func() ([]byte, error)
+	empty func() message
+}
+
+// body adapts an Append method that cannot fail.
+func body(f func([]byte) []byte) func() ([]byte, error) {
+	return func() ([]byte, error) { return f(nil), nil }
+}
+
+func samples() []sample {
+	hello := HelloRequest{Magic: CTL_MAGIC, Version: 1}
+	helloRep := HelloReply{
+		Version: 1, State: CTL_STATE_RUNNING, HostPID: 1001, TargetPID: 1002,
+		ABI: CTL_ABI_NATIVE, StartNS: 0x1122334455667788, Stack: "mptcp", Release: "6.12.38", Arch: "arm64",
+	}
+	linkAdd := LinkAdd{
+		Kind: CTL_LINK_TAP, Flags: CTL_LINKF_VNET_HDR | CTL_LINKF_OFFLOAD,
+		MAC: [6]byte{2, 0, 0, 0xaa, 0xbb, 0xcc}, MTU: 1500,
+	}
+	linkRep := LinkReply{Dev: 3, IfIndex: 5}
+	linkDel := LinkDel{Dev: 3}
+	boot := Boot{Mem: 64 << 20, Cmdline: "loglevel=4"}
+	start := Go{Flags: CTL_GOF_MPTCP, SpinUS: 50, ResolvConf: "/run/lklrun/a/resolv.conf"}
+	goRep := GoReply{PID: 1002}
+	// sendto with a sockaddr, and an iovec in a msghdr: all kinds of buffer.
+	call := Syscall{
+		Nr: 46, TimeoutMS: 250, WaitEvents: 1,
+		Args: [6]uint64{7, 0, 64, 0, 0, 0xffffffffffffffff},
+		Bufs: []Buf{
+			{Place: 1, Flags: CTL_BUF_INOUT, Len: 16, Data: []byte("0123456789abcdef")},
+			{Place: 0, Flags: CTL_BUF_IN | CTL_BUF_IN_BUF, Offset: 8, Len: 3, Data: []byte("xyz")},
+			{Place: 4, Flags: CTL_BUF_OUT, Len: 32},
+			{Place: 0, Flags: CTL_BUF_USED, Offset: 8},
+		},
+	}
+	callRep := SyscallReply{Ret: -11, Out: []byte{}}
+	callOut := SyscallReply{Ret: 5, Out: []byte("hello")}
+	cancel := Cancel{ID: 77}
+	events := Events{Mask: CTL_EV_EXIT | CTL_EV_PANIC | CTL_EV_WARN}
+	event := Event{Kind: CTL_EV_EXIT, PID: 1002, TimeNS: 0x0102030405060708, Arg: -2, Text: "ended"}
+	stop := Stop{Signal: 15, GraceMS: 2000}
+	exec := Exec{Umask: 0o22, Dir: "/srv", Args: []string{"ip", "addr", ""}, Env: []string{"A=b", "C="}}
+	execRep := ExecReply{WaitStatus: 0x7f00, How: CTL_EXEC_COMMAND, Error: 2}
+	execSig := ExecSignal{ID: 77, Signal: 15, Flags: CTL_EXECF_GROUP}
+	ask := Ask{Serial: 7, Flags: CTL_ASKF_FD, Text: []byte(`{"verb":"lease"}`)}
+	answer := Answer{Serial: 7, Status: -2, Text: []byte(`{"a":1}`)}
+	owners := []Owner{
+		{StackIno: 11, CarrierIno: 0x100000002, PID: 1002, Conn: 4, StackFD: 9, Comm: "curl"},
+		{StackIno: 12, CarrierIno: 13, PID: 14, Conn: 15, StackFD: -1, Comm: "fifteen-letters"},
+	}
+	return []sample{
+		{"hello_req", hello, body(hello.Append), func() message { return new(HelloRequest) }},
+		{"hello_rep", helloRep, body(helloRep.Append), func() message { return new(HelloReply) }},
+		{"link_add", linkAdd, body(linkAdd.Append), func() message { return new(LinkAdd) }},
+		{"link_rep", linkRep, body(linkRep.Append), func() message { return new(LinkReply) }},
+		{"link_del", linkDel, body(linkDel.Append), func() message { return new(LinkDel) }},
+		{"boot", boot, body(boot.Append), func() message { return new(Boot) }},
+		{"go", start, body(start.Append), func() message { return new(Go) }},
+		{"go_rep", goRep, body(goRep.Append), func() message { return new(GoReply) }},
+		{"syscall", call, func() ([]byte, error) { return call.Append(nil) }, func() message { return new(Syscall) }},
+		{"syscall_rep_error", callRep, body(callRep.Append), func() message { return new(SyscallReply) }},
+		{"syscall_rep", callOut, body(callOut.Append), func() message { return new(SyscallReply) }},
+		{"cancel", cancel, body(cancel.Append), func() message { return new(Cancel) }},
+		{"events", events, body(events.Append), func() message { return new(Events) }},
+		{"event", event, body(event.Append), func() message { return new(Event) }},
+		{"stop", stop, body(stop.Append), func() message { return new(Stop) }},
+		{"exec", exec, func() ([]byte, error) { return exec.Append(nil) }, func() message { return new(Exec) }},
+		{"exec_rep", execRep, body(execRep.Append), func() message { return new(ExecReply) }},
+		{"exec_signal", execSig, body(execSig.Append), func() message { return new(ExecSignal) }},
+		{"ask", ask, body(ask.Append), func() message { return new(Ask) }},
+		{"answer", answer, body(answer.Append), func() message { return new(Answer) }},
+		{"owners", ownerList(owners), func() ([]byte, error) { return AppendOwners(nil, owners), nil },
+			func() message { return new(ownerList) }},
+		{"frame", Frame{Type: CTL_GO | CTL_REPLY, ID: 9, Status: -1, Body: []byte{1, 2}}, func() ([]byte, error) {
+			return Frame{Type: CTL_GO | CTL_REPLY, ID: 9, Status: -1, Body: []byte{1, 2}}.Append(nil)
+		}, func() message { return new(frame) }},
+	}
+}
+
+// ownerList and frame give the interface of a message to types that are not message
+// bodies.
+type ownerList []Owner
+
+func (l *ownerList) Unmarshal(b []byte) (err error) {
+	*l, err = UnmarshalOwners(b)
+	return err
+}
+
+type frame Frame
+
+func (f *frame) Unmarshal(b []byte) error {
+	g, err := ReadFrame(strings.NewReader(string(b)))
+	*f = frame(g)
+	return err
+}
+
+func TestGolden(t *testing.T) {
+	if *update {
+		var b strings.Builder
+		b.WriteString("# One message a line: its name, then its bytes in hexadecimal. Written by\n")
+		b.WriteString("# `go test ./internal/stack/ctlproto -update` from the values in golden_test.go.\n")
+		for _, s := range samples() {
+			raw, err := s.bytes()
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(&b, "%s %x\n", s.name, raw)
+		}
+		if err := os.WriteFile(goldenFile, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden := readGolden(t)
+	for _, s := range samples() {
+		t.Run(s.name, func(t *testing.T) {
+			want, ok := golden[s.name]
+			if !ok {
+				t.Fatalf("%s has no line in %s", s.name, goldenFile)
+			}
+			raw, err := s.bytes()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, raw); diff != "" {
+				t.Errorf("bytes differ (-golden +ours):\n%s", diff)
+			}
+			m := s.empty()
+			if err := m.Unmarshal(want); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(fmt.Sprintf("%+v", s.value), fmt.Sprintf("%+v", deref(m))); diff != "" {
+				t.Errorf("decoded message differs (-sent +got):\n%s", diff)
+			}
+			// No message may be truncated, or be longer than it says.
+			for n := range want {
+				if s.name == "owners" && n%ownerSize == 0 || s.name == "event" && n >= eventSize ||
+					(s.name == "syscall_rep" || s.name == "ask" || s.name == "answer") && n >= 8 {
+					continue // what follows may have any length
+				}
+				if err := s.empty().Unmarshal(want[:n]); err == nil {
+					t.Errorf("the first %d of %d bytes were accepted", n, len(want))
+				}
+			}
+		})
+	}
+}
+
+// deref turns the pointer that Unmarshal filled into the value it points to.
+func deref(m message) any {
+	switch m := m.(type) {
+	case *HelloRequest:
+		return *m
+	case *HelloReply:
+		return *m
+	case *LinkAdd:
+		return *m
+	case *LinkReply:
+		return *m
+	case *LinkDel:
+		return *m
+	case *Boot:
+		return *m
+	case *Go:
+		return *m
+	case *GoReply:
+		return *m
+	case *Syscall:
+		return *m
+	case *SyscallReply:
+		return *m
+	case *Cancel:
+		return *m
+	case *Events:
+		return *m
+	case *Event:
+		return *m
+	case *Stop:
+		return *m
+	case *Exec:
+		return *m
+	case *ExecReply:
+		return *m
+	case *ExecSignal:
+		return *m
+	case *Ask:
+		return *m
+	case *Answer:
+		return *m
+	case *ownerList:
+		return *m
+	case *frame:
+		return Frame(*m)
+	}
+	return nil
+}
+
+func readGolden(t *testing.T) map[string][]byte {
+	t.Helper()
+	f, err := os.Open(goldenFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	golden := map[string][]byte{}
+	sc := bufio.NewScanner(f)
+	for sc.Scan() {
+		if strings.HasPrefix(sc.Text(), "#") {
+			continue
+		}
+		name, digits, ok := strings.Cut(sc.Text(), " ")
+		raw, err := hex.DecodeString(digits)
+		if !ok || err != nil {
+			t.Fatalf("%s: bad line %q", goldenFile, sc.Text())
+		}
+		golden[name] = raw
+	}
+	if err := sc.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return golden
+}
+
+func TestExecRefusals(t *testing.T) {
+	for name, e := range map[string]Exec{
+		"no command":            {Dir: "/"},
+		"a zero byte":           {Dir: "/", Args: []string{"a\x00b"}},
+		"a zero byte in folder": {Dir: "/\x00", Args: []string{"a"}},
+	} {
+		if _, err := e.Append(nil); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func TestSyscallRefusals(t *testing.T) {
+	for name, c := range map[string]Syscall{
+		"no direction":          {Bufs: []Buf{{Place: 0, Len: 1}}},
+		"unknown flag":          {Bufs: []Buf{{Place: 0, Flags: 0x11, Len: 1}}},
+		"argument 6":            {Bufs: []Buf{{Place: 6, Flags: CTL_BUF_OUT, Len: 1}}},
+		"offset in an argument": {Bufs: []Buf{{Place: 1, Flags: CTL_BUF_OUT, Offset: 8, Len: 1}}},
+		"buffer in itself":      {Bufs: []Buf{{Place: 0, Flags: CTL_BUF_OUT | CTL_BUF_IN_BUF, Len: 8}}},
+		"address cut off": {Bufs: []Buf{
+			{Place: 0, Flags: CTL_BUF_OUT, Len: 12},
+			{Place: 0, Flags: CTL_BUF_OUT | CTL_BUF_IN_BUF, Offset: 8, Len: 8},
+		}},
+		"odd offset": {Bufs: []Buf{
+			{Place: 0, Flags: CTL_BUF_OUT, Len: 32},
+			{Place: 0, Flags: CTL_BUF_OUT | CTL_BUF_IN_BUF, Offset: 4, Len: 8},
+		}},
+		"count of nothing": {Bufs: []Buf{{Place: 0, Flags: CTL_BUF_USED}}},
+		"count in itself": {Bufs: []Buf{
+			{Place: 0, Flags: CTL_BUF_OUT, Len: 32},
+			{Place: 0, Flags: CTL_BUF_USED},
+		}},
+		"count of input": {Bufs: []Buf{
+			{Place: 0, Flags: CTL_BUF_OUT, Len: 8},
+			{Place: 1, Flags: CTL_BUF_INOUT, Len: 1, Data: []byte{1}},
+			{Place: 0, Flags: CTL_BUF_USED},
+		}},
+		"count cut off": {Bufs: []Buf{
+			{Place: 0, Flags: CTL_BUF_OUT, Len: 8},
+			{Place: 1, Flags: CTL_BUF_OUT, Len: 8},
+			{Place: 0, Flags: CTL_BUF_USED, Offset: 8},
+		}},
+		"count with a length": {Bufs: []Buf{
+			{Place: 0, Flags: CTL_BUF_OUT, Len: 8},
+			{Place: 1, Flags: CTL_BUF_OUT, Len: 8},
+			{Place: 0, Flags: CTL_BUF_USED, Len: 1},
+		}},
+		"count that is not in the reply": {Bufs: []Buf{
+			{Place: 0, Flags: CTL_BUF_IN, Len: 8, Data: make([]byte, 8)},
+			{Place: 1, Flags: CTL_BUF_OUT, Len: 8},
+			{Place: 0, Flags: CTL_BUF_USED},
+		}},
+		"count that is cut itself": {Bufs: []Buf{
+			{Place: 0, Flags: CTL_BUF_OUT, Len: 8},
+			{Place: 1, Flags: CTL_BUF_OUT, Len: 8},
+			{Place: 0, Flags: CTL_BUF_USED},
+			{Place: 2, Flags: CTL_BUF_OUT, Len: 8},
+			{Place: 1, Flags: CTL_BUF_USED},
+		}},
+		"too many": {Bufs: make([]Buf, CTL_SYSCALL_BUFS+1)},
+		"length":   {Bufs: []Buf{{Place: 0, Flags: CTL_BUF_IN, Len: 3, Data: []byte{1}}}},
+	} {
+		if _, err := c.Append(nil); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+// An earlier version of the stack host does not report its architecture.
+func TestHelloWithoutArch(t *testing.T) {
+	b := HelloReply{Stack: "mptcp", Release: "6.12"}.Append(nil)
+	b = b[:len(b)-1]
+	le.PutUint32(b[20:], uint32(len(b)-helloReplySize))
+	var m HelloReply
+	if err := m.Unmarshal(b); err != nil || m.Release != "6.12" || m.Arch != "" {
+		t.Errorf("%+v, %v", m, err)
+	}
+	b = b[:len(b)-1]
+	le.PutUint32(b[20:], uint32(len(b)-helloReplySize))
+	if err := m.Unmarshal(b); err == nil {
+		t.Errorf("cut short: %+v", m)
+	}
+}

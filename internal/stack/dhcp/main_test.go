@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dhcp
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/lklrun/lklrun/test/kit"
+	"github.com/lklrun/lklrun/test/kit/hoststack"
+)
+
+func TestMain(m *testing.M) {
+	hoststack.Main()
+	// The tests wait for the servers' timers, not for CPU time.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "12"); err != nil {
+		panic(err)
+	}
+	testutil.Main(m, nil)
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package paths
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/stack/mptcpevent"
+)
+
+// Delays until a connection tries an endpoint again. The first is joinFirst. It
+// doubles with each try up to joinMost, and is randomised by a quarter. A
+// subflow that has lived for joinLived does not count as a failure.
+const (
+	joinFirst = time.Second
+	joinMost  = 24 * time.Second
+	joinLived = 2 * time.Second
+)
+
+// joins tracks the subflows that connections should have but lack. The kernel
+// tries each endpoint only once per connection. The zero joins is ready to use.
+type joins struct {
+	mu   sync.Mutex
+	all  map[join]*attempt
+	look time.Time     // when to search for connections that lack one; zero: not needed
+	wake chan struct{} // capacity 1: the result of next has changed
+}
+
+// join is a connection and the address of an endpoint.
+type join struct {
+	token mptcpevent.Token
+	addr  netip.Addr
+}
+
+// attempt is the state of a join. It is deleted when the stack reports that the
+// subflow exists or is impossible.
+type attempt struct {
+	made  int // number of retries
+	at    time.Time
+	lives time.Time // start of its present subflow; zero: none
+}
+
+// heard handles an event: a closed subflow must be tried again.
+func (j *joins) heard(e mptcpevent.Event, now time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	key := join{e.Token, e.Local.Addr()}
+	a := j.all[key]
+	switch {
+	case e.Kind == mptcpevent.Lost:
+		j.lookAt(now)
+	case e.Kind == mptcpevent.SubEstablished && a != nil:
+		a.lives = now
+	case e.Kind == mptcpevent.SubClosed && a == nil:
+		j.add(key, now.Add(later(joinFirst)))
+	case e.Kind == mptcpevent.SubClosed && !a.lives.IsZero():
+		if now.Sub(a.lives) >= joinLived {
+			*a = attempt{at: now.Add(later(joinFirst))}
+		}
+		a.lives = time.Time{}
+	default:
+		return
+	}
+	j.tell()
+}
+
+// lacks records that a connection has no subflow from an endpoint.
+func (j *joins) lacks(key join, now time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.all[key] == nil {
+		j.add(key, now)
+	}
+}
+
+func (j *joins) add(key join, at time.Time) {
+	if j.all == nil {
+		j.all = map[join]*attempt{}
+	}
+	j.all[key] = &attempt{at: at}
+}
+
+// lookSoon schedules a search after Settle, because more subflows may be
+// possible now.
+func (j *joins) lookSoon(now time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lookAt(now.Add(Settle))
+	j.tell()
+}
+
+func (j *joins) lookAt(at time.Time) {
+	if j.look.IsZero() || at.Before(j.look) {
+		j.look = at
+	}
+}
+
+func (j *joins) tell() {
+	select {
+	case j.wake <- struct{}{}:
+	default:
+	}
+}
+
+// next returns the time of the next action; zero: none.
+func (j *joins) next() time.Time {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	soonest := j.look
+	for _, a := range j.all {
+		if soonest.IsZero() || a.at.Before(soonest) {
+			soonest = a.at
+		}
+	}
+	return soonest
+}
+
+// toLook reports, once, that it is time to search for connections that lack a
+// subflow.
+func (j *joins) toLook(now time.Time) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.look.IsZero() || now.Before(j.look) {
+		return false
+	}
+	j.look = time.Time{}
+	return true
+}
+
+// due returns the joins whose time has come.
+func (j *joins) due(now time.Time) (keys []join) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for key, a := range j.all {
+		if !now.Before(a.at) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// tried records that a join is in progress, and schedules the next try.
+func (j *joins) tried(key join, now time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if a := j.all[key]; a != nil {
+		a.at = now.Add(later(min(joinFirst<<min(a.made+1, 16), joinMost)))
+		a.made++
+	}
+}
+
+// postpone delays the due actions after a failed query of the stack.
+func (j *joins) postpone(now time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, a := range j.all {
+		if !now.Before(a.at) {
+			a.at = now.Add(later(joinFirst))
+		}
+	}
+	if !j.look.IsZero() && !now.Before(j.look) {
+		j.look = now.Add(Settle)
+	}
+}
+
+// done removes a join that needs no more action.
+func (j *joins) done(key join) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.all, key)
+}
+
+// later randomises a delay, so that joins that failed at once are not all
+// retried at once.
+func later(d time.Duration) time.Duration {
+	return d*3/4 + rand.N(d/2)
+}

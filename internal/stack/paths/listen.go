@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package paths
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
+)
+
+// listenAgain is the delay before a lost connection to the stack's netlink is
+// reopened.
+const listenAgain = time.Second
+
+// persist calls listen again whenever its connection is lost, until the Keeper
+// ends.
+func (k *Keeper) persist(what string, listen func() error) {
+	for {
+		err := listen()
+		if k.ctx.Err() != nil || errors.Is(err, stackconn.ErrClosed) {
+			return
+		}
+		k.log.Debug(what, "error", err)
+		select {
+		case <-time.After(listenAgain):
+		case <-k.ctx.Done():
+			return
+		}
+	}
+}
+
+// hear receives the stack's reports of changes.
+func (k *Keeper) hear() error {
+	c, err := k.conn.Netlink(k.ctx, unix.NETLINK_ROUTE,
+		unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	k.Changed() // there may have been changes in the meantime
+	for {
+		msgs, err := c.Receive()
+		if errors.Is(err, unix.ENOBUFS) { // some reports were lost
+			k.Changed()
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(msgs, k.concerns) {
+			k.Changed()
+		}
+	}
+}
+
+// remember stores the interfaces whose messages concern us.
+func (k *Keeper) remember(wants []Want, s *State) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.known, k.indexes = wants, nil
+	for _, l := range s.Links {
+		k.indexes = append(k.indexes, l.Index)
+	}
+}
+
+// concerns reports whether a message is about one of our interfaces. A stack
+// may have thousands of others.
+func (k *Keeper) concerns(m netlink.Message) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch m.Header.Type {
+	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+		if len(m.Data) < unix.SizeofIfInfomsg {
+			return true
+		}
+		return k.isOurs(m.Data[4:]) || k.isNamed(m.Data[unix.SizeofIfInfomsg:])
+	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+		return len(m.Data) < unix.SizeofIfAddrmsg || k.isOurs(m.Data[4:])
+	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
+		if len(m.Data) < unix.SizeofRtMsg {
+			return true
+		}
+		// These messages include our own changes.
+		return m.Data[5] != stacknet.Protocol && k.leadsOut(m.Data[unix.SizeofRtMsg:])
+	}
+	return false
+}
+
+// isOurs reads an interface's index. The caller holds k.mu.
+func (k *Keeper) isOurs(index []byte) bool {
+	return slices.Contains(k.indexes, int(binary.NativeEndian.Uint32(index)))
+}
+
+// isNamed searches the attributes of a link for the name of an interface. The
+// caller holds k.mu.
+func (k *Keeper) isNamed(attrs []byte) bool {
+	ad, err := netlink.NewAttributeDecoder(attrs)
+	if err != nil {
+		return true
+	}
+	for ad.Next() {
+		if ad.Type() == unix.IFLA_IFNAME {
+			name := ad.String()
+			return slices.ContainsFunc(k.known, func(w Want) bool { return w.Name == name })
+		}
+	}
+	return false
+}
+
+// leadsOut searches the attributes of a route for the interface. The caller
+// holds k.mu.
+func (k *Keeper) leadsOut(attrs []byte) bool {
+	ad, err := netlink.NewAttributeDecoder(attrs)
+	if err != nil {
+		return true
+	}
+	for ad.Next() {
+		if ad.Type() == unix.RTA_OIF {
+			return slices.Contains(k.indexes, int(ad.Uint32()))
+		}
+	}
+	return false
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package paths
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/stack/mptcpevent"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
+)
+
+// rejoin makes connections try their endpoints again, until the Keeper ends.
+func (k *Keeper) rejoin() {
+	f, err := k.conn.Open(k.ctx, stacknet.JoinFile, unix.O_WRONLY)
+	if err != nil {
+		k.log.Debug("a subflow that fails is not tried again in this stack", "error", err)
+		return
+	}
+	defer f.Close()
+	k.ended.Go(func() { k.persist("listening to MPTCP's events", k.hearJoins) })
+	due := time.NewTimer(0)
+	defer due.Stop()
+	for {
+		if at := k.joins.next(); at.IsZero() {
+			due.Stop()
+		} else {
+			due.Reset(max(time.Until(at), rest))
+		}
+		select {
+		case <-k.joins.wake:
+			continue
+		case <-due.C:
+		case <-k.ctx.Done():
+			return
+		}
+		if err := k.join(f); k.ctx.Err() != nil || errors.Is(err, stackconn.ErrClosed) {
+			return
+		} else if err != nil {
+			k.log.Debug("having connections try their endpoints again", "error", err)
+		}
+	}
+}
+
+// hearJoins receives events about subflows.
+func (k *Keeper) hearJoins() error {
+	w, err := mptcpevent.Open(k.ctx, k.conn)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	if err := w.Only(mptcpevent.SubEstablished, mptcpevent.SubClosed); err != nil {
+		return err
+	}
+	k.joins.lookSoon(time.Now()) // subflows may have changed in the meantime
+	return w.Run(func(e mptcpevent.Event) { k.joins.heard(e, time.Now()) })
+}
+
+// join makes the connections whose time has come try again.
+func (k *Keeper) join(f *stackconn.File) error {
+	endpoints, err := k.joinable()
+	if err != nil {
+		k.joins.postpone(time.Now())
+		return err
+	}
+	if k.joins.toLook(time.Now()) && len(endpoints) > 0 {
+		if err := k.missing(endpoints); err != nil {
+			return err
+		}
+	}
+	count := map[netip.Addr]int{}
+	for _, key := range k.joins.due(time.Now()) {
+		e, ok := endpoints[key.addr]
+		if !ok { // when the endpoint comes back, the kernel tries it
+			k.joins.done(key)
+			continue
+		}
+		order := fmt.Sprintf("%v %d", key.token, e.ID)
+		if e.Flags&stacknet.EndpointFullmesh != 0 {
+			order += " fullmesh"
+		}
+		_, err := f.Write(k.ctx, []byte(order))
+		switch {
+		case err == nil:
+			count[key.addr]++
+			k.joins.tried(key, time.Now())
+		case errors.Is(err, syscall.EAGAIN):
+			k.joins.tried(key, time.Now())
+		default:
+			var said *fs.PathError
+			if k.joins.done(key); !errors.As(err, &said) {
+				return err
+			}
+		}
+	}
+	for addr, n := range count {
+		k.log.Debug(fmt.Sprintf("MPTCP connections try %s again (%d)", addr, n))
+	}
+	return nil
+}
+
+// joinable returns, by address, the endpoints from which connections create
+// subflows.
+func (k *Keeper) joinable() (map[netip.Addr]stacknet.Endpoint, error) {
+	select {
+	case k.looking <- struct{}{}:
+	case <-k.ctx.Done():
+		return nil, k.ctx.Err()
+	}
+	defer func() { <-k.looking }()
+	n, err := k.Netlink()
+	if err != nil {
+		return nil, err
+	}
+	all, err := n.Endpoints()
+	if err != nil {
+		n.Close()
+		k.netlink = nil
+		return nil, err
+	}
+	endpoints := map[netip.Addr]stacknet.Endpoint{}
+	for _, e := range all {
+		if e.Flags&(stacknet.EndpointSubflow|stacknet.EndpointSignal) == stacknet.EndpointSubflow {
+			endpoints[e.Addr.Unmap()] = e
+		}
+	}
+	return endpoints, nil
+}
+
+// missing searches for connections without a subflow from one of the endpoints.
+// The kernel sends no event for a subflow that it could not even start.
+func (k *Keeper) missing(endpoints map[netip.Addr]stacknet.Endpoint) error {
+	conns, err := connections(k.ctx, k.conn)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	for token, locals := range conns {
+		for a := range endpoints {
+			if a.Is4() == locals[0].Is4() && !slices.Contains(locals, a) {
+				k.joins.lacks(join{token, a}, now)
+			}
+		}
+	}
+	return nil
+}

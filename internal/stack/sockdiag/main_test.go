@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sockdiag_test
+
+import (
+	"testing"
+
+	"github.com/lklrun/lklrun/test/kit"
+	"github.com/lklrun/lklrun/test/kit/hoststack"
+)
+
+func TestMain(m *testing.M) {
+	hoststack.Main()
+	testutil.Main(m, nil)
+}

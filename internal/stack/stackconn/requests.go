@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stackconn
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
+)
+
+// AddLink gives the stack a network device whose frames travel over f, which
+// the caller may close afterwards. It returns the device id, and the interface
+// index in the stack (0 before Boot).
+func (c *Conn) AddLink(ctx context.Context, l ctlproto.LinkAdd, f *os.File) (dev, ifindex int, err error) {
+	body, err := c.request(ctx, ctlproto.CTL_LINK_ADD, l.Append(nil), f)
+	if err != nil {
+		return 0, 0, fmt.Errorf("adding a link to the stack: %w", err)
+	}
+	var r ctlproto.LinkReply
+	if err := r.Unmarshal(body); err != nil {
+		return 0, 0, fmt.Errorf("adding a link to the stack: %w", err)
+	}
+	return int(r.Dev), int(r.IfIndex), nil
+}
+
+// DelLink removes a device.
+func (c *Conn) DelLink(ctx context.Context, dev int) error {
+	if _, err := c.request(ctx, ctlproto.CTL_LINK_DEL, ctlproto.LinkDel{Dev: int32(dev)}.Append(nil)); err != nil {
+		return fmt.Errorf("removing link %d from the stack: %w", dev, err)
+	}
+	return nil
+}
+
+// Boot starts the kernel with mem bytes of memory (0: the library's default)
+// and returns its release.
+func (c *Conn) Boot(ctx context.Context, mem uint64, cmdline string) (release string, err error) {
+	body, err := c.request(ctx, ctlproto.CTL_BOOT, ctlproto.Boot{Mem: mem, Cmdline: cmdline}.Append(nil))
+	if err != nil {
+		return "", fmt.Errorf("booting the stack: %w", err)
+	}
+	return string(body), nil
+}
+
+// Go releases the target and returns its process id.
+func (c *Conn) Go(ctx context.Context, g ctlproto.Go) (pid int, err error) {
+	body, err := c.request(ctx, ctlproto.CTL_GO, g.Append(nil))
+	if err != nil {
+		return 0, fmt.Errorf("releasing the target: %w", err)
+	}
+	var r ctlproto.GoReply
+	if err := r.Unmarshal(body); err != nil {
+		return 0, fmt.Errorf("releasing the target: %w", err)
+	}
+	return int(r.PID), nil
+}
+
+// Stop sends sig to every process of the target, and SIGKILL to the remaining ones after
+// grace, then ends the stack. It returns when the request was accepted; Done reports the
+// end.
+func (c *Conn) Stop(ctx context.Context, sig syscall.Signal, grace time.Duration) error {
+	m := ctlproto.Stop{Signal: uint32(sig), GraceMS: milliseconds(grace)}
+	if _, err := c.request(ctx, ctlproto.CTL_STOP, m.Append(nil)); err != nil {
+		return fmt.Errorf("stopping the stack: %w", err)
+	}
+	return nil
+}
+
+// Stat is one counter of the stack host.
+type Stat struct {
+	Name  string
+	Value int64
+}
+
+// Stats returns the counters of the engine and the pump, in the stack host's order.
+func (c *Conn) Stats(ctx context.Context) ([]Stat, error) {
+	body, err := c.request(ctx, ctlproto.CTL_STATS, nil)
+	if err != nil {
+		return nil, fmt.Errorf("asking for the engine's counters: %w", err)
+	}
+	stats, err := ParseStats(body)
+	if err != nil {
+		return nil, fmt.Errorf("asking for the engine's counters: %w", err)
+	}
+	return stats, nil
+}
+
+// ParseStats parses counters of the stack host, which are also part of the event of the
+// target's end: a name and a value per line.
+func ParseStats(body []byte) ([]Stat, error) {
+	var stats []Stat
+	sc := bufio.NewScanner(bytes.NewReader(body))
+	for sc.Scan() {
+		// The value follows the last blank, because a name may contain that of a
+		// program.
+		i := strings.LastIndexByte(sc.Text(), ' ')
+		n, err := strconv.ParseInt(sc.Text()[i+1:], 10, 64)
+		if i <= 0 || err != nil {
+			return nil, fmt.Errorf("%w: counter line %q", ctlproto.ErrMalformed, sc.Text())
+		}
+		stats = append(stats, Stat{sc.Text()[:i], n})
+	}
+	return stats, sc.Err()
+}
+
+// Log returns the last lines of the stack's kernel log.
+func (c *Conn) Log(ctx context.Context) ([]byte, error) {
+	body, err := c.request(ctx, ctlproto.CTL_LOG, nil)
+	if err != nil {
+		return nil, fmt.Errorf("asking for the stack's log: %w", err)
+	}
+	return body, nil
+}
+
+// Owners lists the target's sockets in the stack.
+func (c *Conn) Owners(ctx context.Context) ([]ctlproto.Owner, error) {
+	body, err := c.request(ctx, ctlproto.CTL_OWNERS, nil)
+	if err != nil {
+		return nil, fmt.Errorf("asking whose the sockets are: %w", err)
+	}
+	owners, err := ctlproto.UnmarshalOwners(body)
+	if err != nil {
+		return nil, fmt.Errorf("asking whose the sockets are: %w", err)
+	}
+	return owners, nil
+}
+
+// milliseconds rounds up, so that a short limit does not become zero.
+func milliseconds(d time.Duration) uint32 {
+	ms := (d + time.Millisecond - 1) / time.Millisecond
+	return uint32(min(max(ms, 0), 1<<31-1))
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package stacknet configures the network of a stack: links, addresses, routes, rules,
+// sysctls and MPTCP endpoints, all through internal/stack/stackconn.
+//
+// Config is plain data; Configure applies it.
+package stacknet
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+)
+
+// Config is the wanted state of a stack's network.
+type Config struct {
+	// Sysctls are set in order, before everything else: net.core.default_qdisc and
+	// the net.*.conf.default settings apply when a link comes up.
+	Sysctls []Sysctl
+	// Without is called for each optional sysctl that the stack does not accept.
+	Without func(error)
+	Links   []Link
+	MPTCP   *MPTCPLimits // nil: the kernel's defaults
+}
+
+// Link is one interface of the stack.
+type Link struct {
+	Name  string           // eth0, ...
+	MAC   net.HardwareAddr // nil: unchanged
+	MTU   int              // 0: unchanged
+	Addrs []netip.Prefix
+
+	GW4, GW6 netip.Addr // zero: no default route
+	Metric   int        // of the default routes in the main table
+
+	Group int    // of devices; 0: the default group
+	Qdisc string // kind of the root queueing discipline; empty: the stack's default
+	Neigh []Neighbour
+
+	// VLAN makes a device NAME.VLAN on top of this one, which gets the addresses,
+	// routes and endpoints instead; 0: none.
+	VLAN int
+
+	// Direct is a link without link layer, on which everything is reachable without a
+	// gateway. If there is no gateway, it gets default routes for the families of its
+	// addresses.
+	Direct bool
+}
+
+// Top is the name of the device that has the link's addresses.
+func (l *Link) Top() string {
+	if l.VLAN == 0 {
+		return l.Name
+	}
+	return fmt.Sprintf("%s.%d", l.Name, l.VLAN)
+}
+
+// Neighbour is an address with a static link address.
+type Neighbour struct {
+	IP  netip.Addr
+	MAC net.HardwareAddr
+}
+
+// Sysctl is one setting under /proc/sys; Key is written with dots or slashes.
+type Sysctl struct {
+	Key, Value string
+	Optional   bool // the stack may lack it or refuse the value
+}
+
+// MPTCPLimits are the limits of the in-kernel path manager, as in `ip mptcp limits`.
+type MPTCPLimits struct {
+	Subflows        int
+	AddAddrAccepted int
+}

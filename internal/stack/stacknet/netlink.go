@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stacknet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+)
+
+// Netlink reads and changes a stack's routing tables, rules and MPTCP endpoints. It may
+// be used by one goroutine at a time.
+type Netlink struct {
+	r  *rtnl
+	g  *netlink.Conn // generic netlink; opened when needed
+	pm uint16        // its family ID of the path manager
+
+	c   *stackconn.Conn
+	ctx context.Context //nolint:containedctx // it bounds the life of the two connections
+}
+
+// Protocol marks routes and rules that lklrun has made to follow the main table and the
+// interfaces (`ip route show table 100`: "proto 76"). The kernel accepts any number from
+// 5 on (include/uapi/linux/rtnetlink.h).
+const Protocol = 76
+
+// Open opens a Netlink that works until ctx is done. The caller closes it.
+func Open(ctx context.Context, c *stackconn.Conn) (*Netlink, error) {
+	r, err := openRoute(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return &Netlink{r: r, c: c, ctx: ctx}, nil
+}
+
+// Close closes it.
+func (n *Netlink) Close() {
+	n.r.close()
+	if n.g != nil {
+		n.g.Close()
+	}
+}
+
+// Link returns the interface called name; ok is false if there is none.
+func (n *Netlink) Link(name string) (l LinkState, ok bool, err error) {
+	msgs, err := n.r.request(unix.RTM_GETLINK, 0, ifinfomsg(0, 0, 0), func(ae *netlink.AttributeEncoder) {
+		ae.String(unix.IFLA_IFNAME, name)
+	})
+	if errors.Is(err, syscall.ENODEV) {
+		return LinkState{}, false, nil
+	}
+	if err != nil {
+		return LinkState{}, false, fmt.Errorf("looking at the stack's %s: %w", name, err)
+	}
+	links, err := linkStates(msgs)
+	if err != nil || len(links) != 1 {
+		return LinkState{}, false, err
+	}
+	return links[0], true, nil
+}
+
+// Links lists all interfaces.
+func (n *Netlink) Links() ([]LinkState, error) { return n.r.links() }
+
+// Addresses lists the addresses of all interfaces.
+func (n *Netlink) Addresses() ([]Address, error) { return n.r.addresses() }
+
+// Request is a change for Do.
+type Request struct {
+	m     netlink.Message
+	pm    bool          // for the path manager
+	never syscall.Errno // the error that means "already so"
+	err   error         // error from building the request
+}
+
+func request(typ netlink.HeaderType, flags netlink.HeaderFlags, head []byte, fill func(*netlink.AttributeEncoder)) Request {
+	attrs, err := attributes(fill)
+	return Request{err: err, m: netlink.Message{
+		Header: netlink.Header{Type: typ, Flags: netlink.Request | flags},
+		Data:   append(head, attrs...),
+	}}
+}
+
+// Do makes changes in order and returns the result of each. Requests for the same
+// connection are sent together.
+func (n *Netlink) Do(all ...Request) []error {
+	errs := make([]error, len(all))
+	for from := 0; from < len(all); {
+		to := from + 1
+		for to < len(all) && all[to].pm == all[from].pm {
+			to++
+		}
+		n.together(all[from:to], errs[from:to])
+		from = to
+	}
+	return errs
+}
+
+// together sends requests to one connection with one system call in the stack. Each is
+// sent once. A second attempt at a successful request would fail, and the caller would
+// take the existing object for somebody else's.
+func (n *Netlink) together(all []Request, errs []error) {
+	if len(all) == 1 {
+		errs[0] = n.one(all[0])
+	} else if err := n.atOnce(all, errs); err != nil {
+		for i := range errs {
+			errs[i] = err
+		}
+	}
+	for i, q := range all {
+		if q.never != 0 && errors.Is(errs[i], q.never) {
+			errs[i] = nil
+		}
+	}
+}
+
+// door returns the connection for a request, and its message with the values that only
+// the connection knows.
+func (n *Netlink) door(q Request) (*netlink.Conn, netlink.Message, error) {
+	if q.err != nil || !q.pm {
+		return n.r.conn, q.m, q.err
+	}
+	if err := n.path(); err != nil {
+		return nil, q.m, err
+	}
+	q.m.Header.Type = netlink.HeaderType(n.pm)
+	return n.g, q.m, nil
+}
+
+func (n *Netlink) one(q Request) error {
+	c, m, err := n.door(q)
+	if err != nil {
+		return err
+	}
+	m.Header.Flags |= netlink.Acknowledge
+	_, err = c.Execute(m)
+	return said(err)
+}
+
+// atOnce stores the result of each request in errs, or returns an error if the results
+// are not known.
+func (n *Netlink) atOnce(all []Request, errs []error) error {
+	b := new(batch)
+	if all[0].pm {
+		b.family = unix.NETLINK_GENERIC
+	}
+	var sent []int // numbers of the requests in b
+	for i, q := range all {
+		if errs[i] = q.err; q.err != nil {
+			continue
+		}
+		_, m, err := n.door(q)
+		if err == nil {
+			err = b.append(m)
+		}
+		if err != nil {
+			return err
+		}
+		sent = append(sent, i)
+	}
+	failed, err := b.send(n.ctx, n.c)
+	for number, err := range failed {
+		errs[sent[number]] = err
+	}
+	return err
+}

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stacknet
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+)
+
+// rtnl is an rtnetlink connection into the stack.
+type rtnl struct {
+	conn *netlink.Conn
+}
+
+func openRoute(ctx context.Context, c *stackconn.Conn) (*rtnl, error) {
+	conn, err := c.Netlink(ctx, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, err
+	}
+	return &rtnl{conn}, nil
+}
+
+func (r *rtnl) close() { r.conn.Close() }
+
+// attributes encodes attributes in the order that fill adds them.
+func attributes(fill func(*netlink.AttributeEncoder)) ([]byte, error) {
+	ae := netlink.NewAttributeEncoder()
+	fill(ae)
+	return ae.Encode()
+}
+
+// request makes one request with a fixed header and attributes.
+func (r *rtnl) request(typ netlink.HeaderType, flags netlink.HeaderFlags, head []byte, fill func(*netlink.AttributeEncoder)) ([]netlink.Message, error) {
+	attrs, err := attributes(fill)
+	if err != nil {
+		return nil, err
+	}
+	msgs, err := r.conn.Execute(netlink.Message{
+		Header: netlink.Header{Type: typ, Flags: netlink.Request | flags},
+		Data:   append(head, attrs...),
+	})
+	return msgs, said(err)
+}
+
+// said reduces a netlink error to the stack's answer: the error number, and the message
+// of NLMSGERR_ATTR_MSG if there is one.
+func said(err error) error {
+	var op *netlink.OpError
+	if !errors.As(err, &op) || op.Op != "receive" {
+		return err
+	}
+	var no syscall.Errno
+	if !errors.As(op.Err, &no) {
+		return err
+	}
+	if op.Message != "" {
+		return fmt.Errorf("%s: %w", op.Message, no)
+	}
+	return no
+}
+
+// LinkState is an interface as the stack reports it.
+type LinkState struct {
+	Index int
+	Type  uint16 // unix.ARPHRD_*
+	Name  string
+	MAC   net.HardwareAddr
+	MTU   int
+	Group int
+	Flags uint32 // unix.IFF_*
+	Oper  uint8  // IF_OPER_*, RFC 2863
+	Kind  string // of a virtual device: dummy, vlan, ...; empty if it has none
+	Stats *LinkStats
+}
+
+// LinkStats are the counters of an interface: struct rtnl_link_stats64,
+// include/uapi/linux/if_link.h. Sent and received are from the stack's view.
+type LinkStats struct {
+	RxPackets, TxPackets uint64
+	RxBytes, TxBytes     uint64
+	RxErrors, TxErrors   uint64
+	RxDropped, TxDropped uint64
+}
+
+// linkStats parses IFLA_STATS64; nil if it is too short.
+func linkStats(b []byte) *LinkStats {
+	var n [8]uint64
+	if len(b) < 8*len(n) {
+		return nil
+	}
+	for i := range n {
+		n[i] = binary.NativeEndian.Uint64(b[8*i:])
+	}
+	return &LinkStats{n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7]}
+}
+
+// Up says whether the interface is up.
+func (l LinkState) Up() bool { return l.Flags&unix.IFF_UP != 0 }
+
+// Loopback reports whether the interface is a loopback device.
+func (l LinkState) Loopback() bool { return l.Flags&unix.IFF_LOOPBACK != 0 }
+
+// Carries reports whether the interface is up and has carrier.
+func (l LinkState) Carries() bool {
+	const carries = unix.IFF_UP | unix.IFF_LOWER_UP
+	return l.Flags&carries == carries
+}
+
+// ifinfomsg is struct ifinfomsg, include/uapi/linux/rtnetlink.h.
+func ifinfomsg(index int, flags, change uint32) []byte {
+	b := make([]byte, unix.SizeofIfInfomsg)
+	binary.NativeEndian.PutUint32(b[4:], uint32(index))
+	binary.NativeEndian.PutUint32(b[8:], flags)
+	binary.NativeEndian.PutUint32(b[12:], change)
+	return b
+}
+
+// links lists the stack's interfaces.
+func (r *rtnl) links() ([]LinkState, error) {
+	msgs, err := r.request(unix.RTM_GETLINK, netlink.Dump, ifinfomsg(0, 0, 0), func(*netlink.AttributeEncoder) {})
+	if err != nil {
+		return nil, fmt.Errorf("listing the stack's interfaces: %w", err)
+	}
+	return linkStates(msgs)
+}
+
+// linkStates parses the answer to RTM_GETLINK.
+func linkStates(msgs []netlink.Message) ([]LinkState, error) {
+	var links []LinkState
+	for _, m := range msgs {
+		if m.Header.Type != unix.RTM_NEWLINK || len(m.Data) < unix.SizeofIfInfomsg {
+			continue
+		}
+		l := LinkState{
+			Index: int(binary.NativeEndian.Uint32(m.Data[4:])),
+			Type:  binary.NativeEndian.Uint16(m.Data[2:]),
+			Flags: binary.NativeEndian.Uint32(m.Data[8:]),
+		}
+		ad, err := netlink.NewAttributeDecoder(m.Data[unix.SizeofIfInfomsg:])
+		if err != nil {
+			return nil, fmt.Errorf("listing the stack's interfaces: %w", err)
+		}
+		for ad.Next() {
+			switch ad.Type() {
+			case unix.IFLA_IFNAME:
+				l.Name = ad.String()
+			case unix.IFLA_ADDRESS:
+				l.MAC = net.HardwareAddr(ad.Bytes())
+			case unix.IFLA_MTU:
+				l.MTU = int(ad.Uint32())
+			case unix.IFLA_GROUP:
+				l.Group = int(ad.Uint32())
+			case unix.IFLA_OPERSTATE:
+				l.Oper = ad.Uint8()
+			case unix.IFLA_STATS64:
+				l.Stats = linkStats(ad.Bytes())
+			case unix.IFLA_LINKINFO:
+				ad.Nested(func(ad *netlink.AttributeDecoder) error {
+					for ad.Next() {
+						if ad.Type() == unix.IFLA_INFO_KIND {
+							l.Kind = ad.String()
+						}
+					}
+					return nil
+				})
+			}
+		}
+		if err := ad.Err(); err != nil {
+			return nil, fmt.Errorf("listing the stack's interfaces: %w", err)
+		}
+		links = append(links, l)
+	}
+	return links, nil
+}
+
+// setLink changes MAC and MTU if they differ, and sets the link up.
+func (r *rtnl) setLink(l LinkState, mac net.HardwareAddr, mtu int) error {
+	macDiffers := len(mac) > 0 && mac.String() != l.MAC.String()
+	mtuDiffers := mtu > 0 && mtu != l.MTU
+	if l.Up() && !macDiffers && !mtuDiffers {
+		return nil
+	}
+	if macDiffers && l.Up() { // few drivers can change it while the link is up
+		down := ifinfomsg(l.Index, 0, unix.IFF_UP)
+		if _, err := r.request(unix.RTM_NEWLINK, netlink.Acknowledge, down, func(*netlink.AttributeEncoder) {}); err != nil {
+			return err
+		}
+	}
+	_, err := r.request(unix.RTM_NEWLINK, netlink.Acknowledge, ifinfomsg(l.Index, unix.IFF_UP, unix.IFF_UP), func(ae *netlink.AttributeEncoder) {
+		if macDiffers {
+			ae.Bytes(unix.IFLA_ADDRESS, mac)
+		}
+		if mtuDiffers {
+			ae.Uint32(unix.IFLA_MTU, uint32(mtu))
+		}
+	})
+	return err
+}
+
+// Address is an address of one of the stack's interfaces.
+type Address struct {
+	IfIndex int
+	Prefix  netip.Prefix
+	Scope   uint8  // unix.RT_SCOPE_*
+	Flags   uint32 // unix.IFA_F_*
+}
+
+// addresses lists the addresses of all interfaces.
+func (r *rtnl) addresses() ([]Address, error) {
+	msgs, err := r.request(unix.RTM_GETADDR, netlink.Dump, make([]byte, unix.SizeofIfAddrmsg), func(*netlink.AttributeEncoder) {})
+	if err != nil {
+		return nil, fmt.Errorf("listing the stack's addresses: %w", err)
+	}
+	var addrs []Address
+	for _, m := range msgs {
+		if m.Header.Type != unix.RTM_NEWADDR || len(m.Data) < unix.SizeofIfAddrmsg {
+			continue
+		}
+		ad, err := netlink.NewAttributeDecoder(m.Data[unix.SizeofIfAddrmsg:])
+		if err != nil {
+			return nil, fmt.Errorf("listing the stack's addresses: %w", err)
+		}
+		// On a point-to-point link IFA_ADDRESS is the peer's, IFA_LOCAL ours.
+		var local, addr netip.Addr
+		flags := uint32(m.Data[2])
+		for ad.Next() {
+			switch ad.Type() {
+			case ifaFlags:
+				flags = ad.Uint32()
+			case unix.IFA_LOCAL:
+				local, _ = netip.AddrFromSlice(ad.Bytes())
+			case unix.IFA_ADDRESS:
+				addr, _ = netip.AddrFromSlice(ad.Bytes())
+			}
+		}
+		if err := ad.Err(); err != nil {
+			return nil, fmt.Errorf("listing the stack's addresses: %w", err)
+		}
+		if !local.IsValid() {
+			local = addr
+		}
+		addrs = append(addrs, Address{
+			IfIndex: int(binary.NativeEndian.Uint32(m.Data[4:])),
+			Prefix:  netip.PrefixFrom(local, int(m.Data[1])),
+			Scope:   m.Data[3],
+			Flags:   flags,
+		})
+	}
+	return addrs, nil
+}
+
+// ifaFlags is IFA_FLAGS, include/uapi/linux/if_addr.h.
+const ifaFlags = 8
+
+// setAddress adds the address p to the interface, unless it exists.
+func (r *rtnl) setAddress(index int, p netip.Prefix) error {
+	head, attrs := addressMessage(index, p)
+	_, err := r.request(unix.RTM_NEWADDR, netlink.Acknowledge|netlink.Create|netlink.Replace, head, attrs)
+	return err
+}
+
+// addressMessage returns the message for RTM_NEWADDR and RTM_DELADDR: the address p of
+// interface index.
+func addressMessage(index int, p netip.Prefix) ([]byte, func(*netlink.AttributeEncoder)) {
+	head := make([]byte, unix.SizeofIfAddrmsg)
+	head[0] = family(p.Addr())
+	head[1] = uint8(p.Bits())
+	if p.Addr().IsLoopback() { // the kernel refuses a wider one
+		head[3] = unix.RT_SCOPE_HOST
+	}
+	binary.NativeEndian.PutUint32(head[4:], uint32(index))
+	return head, func(ae *netlink.AttributeEncoder) {
+		ae.Bytes(unix.IFA_LOCAL, p.Addr().AsSlice())
+		ae.Bytes(unix.IFA_ADDRESS, p.Addr().AsSlice())
+		if p.Addr().Is4() {
+			if b, ok := broadcast(p); ok {
+				ae.Bytes(unix.IFA_BROADCAST, b.AsSlice())
+			}
+			return
+		}
+		// A tentative address is unusable for a second or more (RFC 4862, 5.4),
+		// so the first connection would fail. The user is responsible for
+		// addresses on the command line.
+		ae.Uint32(ifaFlags, unix.IFA_F_NODAD)
+	}
+}
+
+func family(a netip.Addr) uint8 {
+	if a.Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}
+
+// broadcast returns the last address of an IPv4 network, if it has a broadcast address.
+func broadcast(p netip.Prefix) (netip.Addr, bool) {
+	if p.Bits() >= 31 { // RFC 3021
+		return netip.Addr{}, false
+	}
+	a := p.Addr().As4()
+	v := binary.BigEndian.Uint32(a[:]) | (1<<(32-p.Bits()) - 1)
+	binary.BigEndian.PutUint32(a[:], v)
+	return netip.AddrFrom4(a), true
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package top
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/diag/live"
+)
+
+// cell is a text and its width; negative widths align to the right.
+type cell struct {
+	text  string
+	width int
+}
+
+// line joins cells with a blank between them. Text that is too long is cut.
+func line(cells ...cell) string {
+	var b strings.Builder
+	for i, c := range cells {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(c.String())
+	}
+	return b.String()
+}
+
+func (c cell) String() string {
+	right, width := c.width < 0, max(c.width, -c.width)
+	text := cut(c.text, width)
+	fill := strings.Repeat(" ", width-ansi.StringWidth(text))
+	if right {
+		return fill + text
+	}
+	return text + fill
+}
+
+// cut shortens a text to a width, and marks that. It removes characters that would move
+// the cursor: names of processes may contain anything.
+func cut(text string, width int) string {
+	text = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, text)
+	return ansi.Truncate(text, max(width, 0), "~")
+}
+
+// absent stands for unknown values.
+const absent = cli.Absent
+
+func bits(v live.Value) string {
+	if !v.Known {
+		return absent
+	}
+	return cli.Scaled(float64(v.N), "")
+}
+
+func count(v live.Value) string {
+	if !v.Known {
+		return absent
+	}
+	return cli.Scaled(float64(v.N), "")
+}
+
+func millis(v live.Value) string {
+	if !v.Known {
+		return absent
+	}
+	return cli.Millis(v.N)
+}
+
+func percent(f *float64) string {
+	if f == nil {
+		return absent
+	}
+	return fmt.Sprintf("%.0f%%", *f)
+}
+
+func perSecond(f *float64) string {
+	if f == nil {
+		return absent
+	}
+	if *f < 10 {
+		return fmt.Sprintf("%.1f", *f)
+	}
+	return cli.Scaled(*f, "")
+}

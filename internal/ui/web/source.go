@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/lklrun/lklrun/internal/diag/live"
+	"github.com/lklrun/lklrun/internal/diag/whynot"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stack/sockdiag"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/pkg/capture"
+)
+
+// Attach connects to the stack of a running instance.
+type Attach func(ctx context.Context, name string) (*instance.Info, *stackconn.Conn, error)
+
+// Snapshot is the data sent to the page each second.
+type Snapshot struct {
+	*live.Snapshot
+	// By a connection's id: why it is plain TCP, or why an interface has no subflow
+	// of it.
+	Why map[string][]whynot.Reason `json:"why,omitempty"`
+}
+
+// whyEvery is the number of snapshots for which the reasons are kept while the subflows
+// are the same: finding them costs more than a snapshot.
+const whyEvery = 5
+
+// source queries one instance, on a connection of its own.
+type source interface {
+	Snapshot(ctx context.Context) (*Snapshot, error)
+	Close() error
+}
+
+type stackSource struct {
+	live *live.Collector
+	conn *stackconn.Conn
+	info *instance.Info
+
+	subflows []string // of all MPTCP connections, at the last snapshot
+	age      int      // snapshots since the last query for reasons
+	why      map[string][]whynot.Reason
+}
+
+// open connects to an instance.
+func (a Attach) open(ctx context.Context, name string) (source, error) {
+	info, conn, err := a(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return &stackSource{live: live.New(conn, info), conn: conn, info: info}, nil
+}
+
+// Snapshot takes a snapshot of the instance.
+func (s *stackSource) Snapshot(ctx context.Context) (*Snapshot, error) {
+	now, err := s.live.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var subflows []string
+	for _, c := range now.Connections {
+		if c.Proto != string(sockdiag.MPTCP) {
+			continue
+		}
+		subflows = append(subflows, c.ID+c.State)
+		for _, f := range c.Subflows {
+			subflows = append(subflows, f.ID+f.State)
+		}
+	}
+	slices.Sort(subflows)
+	if s.age++; s.age >= whyEvery || !slices.Equal(subflows, s.subflows) {
+		if s.why, err = s.missing(ctx); err != nil {
+			return nil, err
+		}
+		s.subflows, s.age = subflows, 0
+	}
+	return &Snapshot{now, s.why}, nil
+}
+
+// missing finds the reasons for missing subflows and fallbacks of the MPTCP connections.
+func (s *stackSource) missing(ctx context.Context) (map[string][]whynot.Reason, error) {
+	conns, err := sockdiag.Connections(ctx, s.conn)
+	if errors.Is(err, sockdiag.ErrUnsupported) {
+		return nil, nil // a stack without MPTCP has no reasons
+	}
+	if err != nil {
+		return nil, err
+	}
+	var expected []string
+	for _, i := range s.info.Interfaces {
+		expected = append(expected, i.Name)
+	}
+	stack, err := whynot.Gather(ctx, s.conn, conns, expected)
+	if err != nil {
+		return nil, fmt.Errorf("asking why subflows are missing: %w", err)
+	}
+	why := map[string][]whynot.Reason{}
+	for i := range conns {
+		if reasons := stack.Explain(&conns[i]); len(reasons) > 0 {
+			why[strconv.FormatUint(conns[i].Cookie, 16)] = reasons // the ID of live.Connection
+		}
+	}
+	return why, nil
+}
+
+// Close ends the connection.
+func (s *stackSource) Close() error { return s.conn.Close() }
+
+// capture passes packets of an instance to h until ctx is done.
+func (a Attach) capture(ctx context.Context, name string, take capture.Take, h capture.Handler) error {
+	attaching, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	info, conn, err := a(attaching, name)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	session, err := capture.NewSession(take)
+	if err != nil {
+		return err
+	}
+	if err := session.Add(attaching, conn, info.Name); err != nil {
+		return err
+	}
+	return session.Run(ctx, h)
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package web serves the live view as a web page: the instances of this user, the numbers
+// of one of them each second, and the packets of a connection.
+//
+// internal/ui/httpserve controls access. No request changes anything in a stack.
+package web
+
+import (
+	"context"
+	"embed"
+	"encoding/json"
+	"io/fs"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/ui/httpserve"
+	"github.com/lklrun/lklrun/pkg/capture"
+)
+
+// page is sent to the browser: it needs no build step and loads nothing from elsewhere.
+//
+//go:embed page
+var page embed.FS
+
+// Limits for clients.
+const (
+	maxStreams = 16               // event streams at once; more are refused
+	askLimit   = 10 * time.Second // for one snapshot
+	writeLimit = 10 * time.Second // for the client to read one event
+	heartbeat  = 15 * time.Second // interval of keepalives on an idle stream
+)
+
+// Server is the page and its data. Make it with New.
+type Server struct {
+	*httpserve.Server
+	list  func() ([]instance.Info, error)
+	every time.Duration // interval between snapshots, and between checks of the instances
+	files http.Handler
+	hubs  *hubs
+	views views
+
+	capture func(ctx context.Context, name string, take capture.Take, h capture.Handler) error
+
+	streams, captures *semaphore.Weighted
+}
+
+// New makes a server, with a token of its own, for the instances that list returns.
+func New(list func() ([]instance.Info, error), attach Attach) *Server {
+	files, err := fs.Sub(page, "page")
+	if err != nil {
+		panic(err) // cannot fail: the folder is embedded
+	}
+	return &Server{
+		Server:  httpserve.New("lklctl web", writeLimit),
+		list:    list,
+		every:   time.Second,
+		files:   http.FileServerFS(files),
+		hubs:    newHubs(attach.open, time.Second),
+		capture: attach.capture,
+		streams: semaphore.NewWeighted(maxStreams), captures: semaphore.NewWeighted(maxCaptures),
+	}
+}
+
+// Serve answers on l until ctx is done. It then returns nil, after everything has
+// stopped.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	defer s.hubs.close()
+	return s.Server.Serve(ctx, l, s.pages())
+}
+
+// Handler answers all requests, including those without the token.
+func (s *Server) Handler() http.Handler { return s.Guard(s.pages()) }
+
+func (s *Server) pages() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /api/instances", s.instances)
+	mux.HandleFunc("GET /api/events", s.events)
+	mux.HandleFunc("GET /api/packets", s.packets)
+	mux.HandleFunc("GET /api/packets.pcapng", s.download)
+	mux.Handle("GET /", s.files)
+	return mux
+}
+
+// Instance is a running instance in the page's list.
+type Instance struct {
+	Name    string    `json:"name"`             // of the instance
+	Stack   string    `json:"stack"`            // name of its stack
+	Kernel  string    `json:"kernel,omitempty"` // release that the stack reported
+	Engine  string    `json:"engine,omitempty"` // supervise or preload
+	Command []string  `json:"command"`          // of the program
+	Started time.Time `json:"started,omitzero"` // when lklrun began
+}
+
+// running lists the running instances.
+func (s *Server) running() ([]Instance, error) {
+	all, err := s.list()
+	list := []Instance{}
+	for _, i := range all {
+		if i.Running {
+			list = append(list, Instance{i.Name, i.Stack, i.Kernel, i.Engine, i.Command, i.Started})
+		}
+	}
+	return list, err
+}
+
+func (s *Server) instances(w http.ResponseWriter, _ *http.Request) {
+	list, err := s.running()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(list) // the client has disconnected
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testutil_test
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// Both accounts accept logins over the network, and have homes. They see nothing of the
+// client's machine except its installed programs, and nothing outlives the server.
+func TestSSHD(t *testing.T) {
+	testutil.Need(t, "ip", "ssh")
+	var before *testutil.Inventory
+	outside := t
+	t.Run("server", func(t *testing.T) {
+		far := testutil.NewNetns(t, "far")
+		testutil.Veth(t, testutil.Host, "desk0", far, "far0")
+		testutil.Host.Addr(t, "desk0", "10.72.1.1/24")
+		far.Addr(t, "far0", "10.72.1.2/24")
+		before = testutil.Take(outside)
+		s := testutil.NewSSHD(t, testutil.SSHD{Net: far, Address: "10.72.1.2", Port: 2222, Home: "size=1m"})
+		if got := s.Target("root"); got != "ssh:root@10.72.1.2:2222" {
+			t.Errorf("target: %s", got)
+		}
+		repo := "" // the part of it that is visible in /tmp
+		if below, ok := strings.CutPrefix(testutil.Root(), "/tmp/"); ok {
+			repo = strings.SplitN(below, "/", 2)[0] + "\n"
+		}
+		for user, id := range map[string]int{testutil.SSHRoot: 0, testutil.SSHUser: testutil.OrdinaryUID} {
+			login := func(line string) testutil.Result {
+				t.Helper()
+				return testutil.Run(t, limit, s.Client.Command(testutil.Host, "-p", "2222", user+"@10.72.1.2", line))
+			}
+			r := login("id -u; pwd; ls -A ~ /tmp /dev/shm; ip -o -4 addr show scope global; echo lost >&2; exit 7")
+			want := fmt.Sprintf("%d\n/home/%s\n/dev/shm:\n\n/home/%s:\n\n/tmp:\n%s", id, user, user, repo)
+			if r.Status != 7 || !strings.HasPrefix(r.Stdout, want) || !strings.Contains(r.Stdout, "10.72.1.2/24") || r.Stderr != "lost\n" {
+				t.Errorf("%s: %v", user, r)
+			}
+			if r := login("head -c 2000000 /dev/zero >~/large"); r.Status == 0 || !strings.Contains(r.Stderr, "No space left") {
+				t.Errorf("%s, a home of 1 MB: %v", user, r)
+			}
+			if r := login("rm ~/large; sleep 1000 >/dev/null 2>&1 </dev/null & echo here >/run/" + user + " || echo here >/tmp/" + user); r.Status != 0 {
+				t.Errorf("%s: %v", user, r)
+			}
+		}
+		if got := testutil.OK(t, limit, exec.Command("cat", s.Path("/run/root"), s.Path("/tmp/user"))); got != "here\nhere\n" {
+			t.Errorf("the server's files, seen from here: %q", got)
+		}
+	})
+	for _, p := range before.Left() {
+		if strings.HasPrefix(p, "new: ") { // the veth pair is removed with the namespace
+			t.Error(p)
+		}
+	}
+}
