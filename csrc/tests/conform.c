@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * What the socket calls say, line by line: run once on the host's own sockets
- * and once under lklhost, the two outputs shall be the same (test_conform.py).
+ * and once under lklhost, the two outputs must be the same (test_conform.py).
  * Everything happens on the loopback addresses. Ports and times are not printed.
  */
 #define _GNU_SOURCE

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Many connections in a short time, and after a pause again: a supervisor that
- * makes sockets ahead shall hand over what was asked for, and see each of them
+ * makes sockets ahead must hand over what was asked for, and see each of them
  * closed when it is, not before.
  */
 #define _GNU_SOURCE

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The ways past the supervisor that shall be shut: one line each, run under
+ * The ways past the supervisor that must be shut: one line each, run under
  * lklhost by test_ctl.py. With the argument "foreign" it makes a call of another
  * architecture, which must be its last.
  */

@@ -216,7 +216,7 @@ static uint32_t inet6(void *buf)
 /**
  * any_addr - a socket address in @buf of 128 bytes; its length
  *
- * One of AF_UNIX is abstract: no file shall be made.
+ * One of AF_UNIX is abstract: no file is created.
  */
 uint32_t any_addr(void *buf)
 {

@@ -167,7 +167,7 @@ long op_pass_fds(void)
 /**
  * op_netlink - a request that asks, well-formed at its head
  *
- * What changes the stack's devices and addresses is left out: the stack shall be
+ * What changes the stack's devices and addresses is left out: the stack must be
  * of use afterwards.
  */
 long op_netlink(void)

@@ -278,7 +278,7 @@ static long op_ioctl(void)
 		cmd = FIONREAD;
 	fill(p, sizeof(p));
 	strcpy(p, names[below(5)]);
-	/* The loopback device shall stay of use: it is only asked about. */
+	/* The loopback device must stay usable: the fuzzer only queries it. */
 	if (!strcmp(p, "lo") && (cmd & 1) == 0)
 		cmd = 0x8913;	/* SIOCGIFFLAGS */
 	return CALL(SYS_ioctl, any_fd(), cmd, one_in(8) ? any_ptr() : p);

@@ -97,7 +97,7 @@ int bytes_check(const unsigned char *buf, size_t len, uint64_t seed,
 	return -1;
 }
 
-/** again - whether a call was interrupted, and shall be made again */
+/** again - whether a call was interrupted, and must be repeated */
 bool again(void)
 {
 	if (errno != EINTR)

@@ -50,10 +50,10 @@ type Flow struct {
 	Appeared float64    `json:"appeared_s"`        // when it was seen first
 	Ended    *float64   `json:"ended_s,omitempty"` // when it was seen no more
 	Sent     uint64     `json:"bytes_sent"`        // that were acknowledged
-	Received uint64     `json:"bytes_received"`    // likewise
+	Received uint64     `json:"bytes_received"`    // same for received bytes
 	Retrans  *uint64    `json:"retrans,omitempty"` // segments that were sent again
 	TxRates  []*float64 `json:"tx_bit_s"`          // acknowledged, by times_s; null: it was not there
-	RxRates  []*float64 `json:"rx_bit_s"`          // received, likewise
+	RxRates  []*float64 `json:"rx_bit_s"`          // received, same form
 	Phases   []Phase    `json:"phases"`            // from one step to the next
 
 	counts []count // by sample, starting with first
@@ -65,7 +65,7 @@ type Flow struct {
 type Phase struct {
 	After string   `json:"after"`              // the mark of the step; empty: before the first
 	TX    *float64 `json:"tx_bit_s,omitempty"` // on average, while it was there
-	RX    *float64 `json:"rx_bit_s,omitempty"` // likewise
+	RX    *float64 `json:"rx_bit_s,omitempty"` // received, same unit
 	Stall *float64 `json:"stall_s,omitempty"`  // the longest time without progress that began in it
 }
 

@@ -40,10 +40,10 @@ type Run struct {
 	Words    string           `json:"words,omitempty"`          // of one that failed: what it wrote last to standard error
 	Seconds  *float64         `json:"time_s,omitempty"`         // from the command's start to its end
 	User     *float64         `json:"user_s,omitempty"`         // CPU time of the command and the stack host, outside the kernel; with the stack `host` what the host's kernel does by itself, as for packets that come in, is in neither
-	System   *float64         `json:"system_s,omitempty"`       // likewise, inside the kernel
+	System   *float64         `json:"system_s,omitempty"`       // CPU time inside the kernel
 	Stack    *float64         `json:"stack_s,omitempty"`        // of both the stack host's, to 10 ms; not known where the stack is inside the command
 	Received *float64         `json:"bytes_received,omitempty"` // by the command, through sockets of the stack
-	Sent     *float64         `json:"bytes_sent,omitempty"`     // likewise
+	Sent     *float64         `json:"bytes_sent,omitempty"`     // bytes sent
 	Retrans  *float64         `json:"retrans,omitempty"`        // TCP segments that were sent again
 	Counters map[string]int64 `json:"counters,omitempty"`       // by how much each of the stack's counters has changed
 }

@@ -27,7 +27,7 @@ type TCPInfo struct {
 
 	RTT    Value `json:"rtt_us,omitzero"`     // tcpi_rtt, microseconds: round trip, smoothed
 	RTTVar Value `json:"rttvar_us,omitzero"`  // tcpi_rttvar, microseconds: its mean deviation
-	MinRTT Value `json:"min_rtt_us,omitzero"` // tcpi_min_rtt, microseconds: the least of late
+	MinRTT Value `json:"min_rtt_us,omitzero"` // tcpi_min_rtt, microseconds: the recent minimum
 	RcvRTT Value `json:"rcv_rtt_us,omitzero"` // tcpi_rcv_rtt, microseconds: as the receiver sees it
 
 	SndMSS      Value `json:"snd_mss,omitzero"`      // tcpi_snd_mss, bytes of data in a segment
@@ -59,7 +59,7 @@ type TCPInfo struct {
 
 	PacingRate    Value `json:"pacing_rate,omitzero"`                // tcpi_pacing_rate, bytes a second: what is sent at most
 	MaxPacingRate Value `json:"max_pacing_rate,omitzero"`            // tcpi_max_pacing_rate, bytes a second: SO_MAX_PACING_RATE
-	DeliveryRate  Value `json:"delivery_rate,omitzero"`              // tcpi_delivery_rate, bytes a second: that reached the peer of late
+	DeliveryRate  Value `json:"delivery_rate,omitzero"`              // tcpi_delivery_rate, bytes a second: recently delivered to the peer
 	AppLimited    bool  `json:"delivery_rate_app_limited,omitempty"` // tcpi_delivery_rate_app_limited: it was the program that had no more to send
 
 	Busy          Value `json:"busy_us,omitzero"`           // tcpi_busy_time, microseconds in which there was something to send
