@@ -26,6 +26,7 @@ GOBUILD_PCAP := CGO_ENABLED=1 $(GO) build $(GOFLAGS_RELEASE) -tags netgo,osuserg
 
 GOLANGCI_LINT  := v2.15.0
 GOTESTSUM      := v1.13.0
+VALE           := v3.22.0
 NFPM           := v2.43.0
 
 .PHONY: help
@@ -137,7 +138,7 @@ demo: $(PACKAGES)-demo build ## 200 MB over two links at once, with curl as it i
 	@test/demo.sh
 
 .PHONY: test
-test: packages build cross $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) $(OUT)/tools/.gotestsum-$(GOTESTSUM) ## every test and lint; results in build/results
+test: packages build cross $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) $(OUT)/tools/.vale-$(VALE) $(OUT)/tools/.gotestsum-$(GOTESTSUM) ## every test and lint; results in build/results
 	@.ci/test
 
 .PHONY: check
@@ -241,13 +242,18 @@ conformance: packages build ## other people's tests, natively and on the stacks;
 	@$(GO) run ./test/conformance -out docs/conformance.md $(CONFORMANCEFLAGS)
 
 .PHONY: lint
-lint: $(PACKAGES)-build $(PACKAGES)-test $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) ## gofmt, vet, staticcheck and more; cppcheck; generated files
+lint: $(PACKAGES)-build $(PACKAGES)-test $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) $(OUT)/tools/.vale-$(VALE) ## gofmt, vet, staticcheck and more; cppcheck; generated files
 	@.ci/lint
 
 # A program beside go.mod, not in it: its two hundred modules are not ours.
 $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT):
 	@mkdir -p $(@D)
 	@GOBIN=$(@D) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)
+	@touch $@
+
+$(OUT)/tools/.vale-$(VALE):
+	@mkdir -p $(@D)
+	@GOBIN=$(@D) $(GO) install github.com/vale-cli/vale/v3/cmd/vale@$(VALE)
 	@touch $@
 
 $(OUT)/tools/.gotestsum-$(GOTESTSUM):

@@ -80,7 +80,7 @@ func (d Demand) Reason(reasons string) string {
 // criteria is the table of all demands; bad marks figures that miss their target.
 func criteria(ds []Demand, bad func(string) string) Table {
 	placements := []string{"unpinned", "one-cpu", "two-cpus"}
-	t := Table{Title: "Criteria", Head: append([]string{"", "what", "demanded"}, placements...)}
+	t := Table{Title: "Criteria", Head: append([]string{"", "what", "target"}, placements...)}
 	for _, d := range ds {
 		row := []string{d.Target.Criterion, d.Target.What, d.Target.Bound(), "", "", ""}
 		for _, r := range d.Results {

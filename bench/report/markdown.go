@@ -28,27 +28,28 @@ const Pictures = "benchmarks"
 func Markdown(w io.Writer, s *table.Set, sections []Section, reasons string) error {
 	var b strings.Builder
 	i := s.Info
-	b.WriteString("# Benchmarks\n\nWritten by `make bench-full`, but for the reasons (bench/report/reasons.md): change the scenario, not this page.\n\n")
+	b.WriteString("# Benchmarks\n\nWritten by `make bench-full`. To change the text, edit the scenario, or bench/report/reasons.md for the reasons.\n\n")
 	fmt.Fprintf(&b, "Measured on %s with %d CPUs and %s of memory, %s, %s, commit %s, %s, form %s.\n", orUnknown(i.CPU), i.CPUs, orUnknown(i.Memory), orUnknown(i.System), orUnknown(i.Kernel), orUnknown(i.Commit), day(i.Date), i.Form)
 	if len(i.Commits) > 0 {
-		b.WriteString("Scenarios that say so are of an earlier run on this machine.\n")
+		b.WriteString("Some scenarios are marked as measured in an earlier run on this machine.\n")
 	}
-	fmt.Fprintf(&b, "CPU time is from %s. All variants of a scenario were measured in turns; medians, in brackets the ratio to the host's, bars in pictures from quartile to quartile.\n\n", orUnknown(i.CPUTime))
-	b.WriteString("`host` is the program on the host's kernel, `host+mptcp` on its MPTCP, `library` liblkl.so in the measuring process, `preload` and `supervise` the unmodified program under lklrun's engines, " +
-		"`lkl-4.9` the old library. `unpinned` is where the scheduler will, `one-cpu` all on CPU 0, `two-cpus` the measured side on CPU 0 and its peer on CPU 1.\n")
+	fmt.Fprintf(&b, "CPU time is from %s. All variants of a scenario were measured in interleaved turns. Figures are medians, with the ratio to the host's in brackets. Bars in pictures range from quartile to quartile.\n\n", orUnknown(i.CPUTime))
+	b.WriteString("Variants: `host` is the program on the host's kernel, `host+mptcp` uses that kernel's MPTCP, and `library` is liblkl.so in the measuring process. " +
+		"`preload` and `supervise` are the unmodified program under lklrun's engines. `lkl-4.9` is the old library.\n\n" +
+		"Placements: `unpinned` leaves the choice to the scheduler, `one-cpu` is all on CPU 0, and `two-cpus` is the measured side on CPU 0 and its peer on CPU 1.\n")
 	var targets []table.Target
 	for _, sec := range sections {
 		targets = append(targets, sec.Targets...)
 	}
 	ds := Demands(s, targets)
-	b.WriteString("\n## What is demanded\n\n")
+	b.WriteString("\n## Targets\n\n")
 	markdownTable(&b, criteria(ds, func(c string) string { return "**" + c + " missed**" }))
-	b.WriteString("\nBold: missed; ?: not measured in this run. Placements that nothing is demanded of are empty; the first column also holds what has no placement.\n")
+	b.WriteString("\nBold: missed. ?: not measured in this run. A placement without a target is empty. The first column also shows figures that have no placement.\n")
 	missed(&b, s, ds, reasons)
 	if len(s.Notes) > 0 {
-		b.WriteString("\n## What could not be measured\n\n")
+		b.WriteString("\n## Not measured\n\n")
 		for _, n := range s.Notes {
-			fmt.Fprintf(&b, "* %s\n", n)
+			fmt.Fprintf(&b, "- `%s`\n", strings.ReplaceAll(strings.TrimSpace(n), "`", "'"))
 		}
 	}
 	for _, sec := range sections {
@@ -74,7 +75,7 @@ func missed(b *strings.Builder, s *table.Set, ds []Demand, reasons string) {
 			continue
 		}
 		if first {
-			b.WriteString("\n## What is missed, and why\n")
+			b.WriteString("\n## Missed targets\n")
 			if len(s.Profiles) > 0 {
 				b.WriteString("\n" + aboutProfiles)
 			}
@@ -86,9 +87,9 @@ func missed(b *strings.Builder, s *table.Set, ds []Demand, reasons string) {
 		}
 		reason := d.Reason(reasons)
 		if reason == "" {
-			reason = "No reason has been written of it yet."
+			reason = "No reason is recorded yet."
 		}
-		fmt.Fprintf(b, "\n**%s, %s, %s**%s: %s\n", d.Target.Criterion, d.Target.What, d.Target.Bound(), where, reason)
+		fmt.Fprintf(b, "\n**%s: %s, %s**%s\n\n%s\n", d.Target.Criterion, d.Target.What, d.Target.Bound(), where, reason)
 		ps, above := profilesOf(s, d, shown)
 		if len(above) > 0 {
 			fmt.Fprintf(b, "\nProfile: see %s.\n", strings.Join(above, "; "))
@@ -144,7 +145,7 @@ func markdownTable(b *strings.Builder, t Table) {
 	rule := make([]string, len(t.Head))
 	for i := range rule {
 		rule[i] = "---:"
-		if i == 0 || t.Head[i] == "what" || t.Head[i] == "demanded" {
+		if i == 0 || t.Head[i] == "what" || t.Head[i] == "target" {
 			rule[i] = "---"
 		}
 	}

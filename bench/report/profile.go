@@ -11,10 +11,12 @@ import (
 )
 
 // aboutProfiles precedes the first profile.
-const aboutProfiles = "Beneath a miss stands where the CPU time went, in a turn more under `perf record -e cpu-clock` of both CPUs, of the variant and of what it is compared with: " +
-	"milliseconds of all processes for each GB, or µs for each round trip or connection. A sample belongs to the innermost function that names a row: what a write to a tap " +
-	"runs of the host's receive path counts there. What is below 2 % in all columns is in `other`. `nothing to do` is the part of both CPUs' time that nobody used, `busiest thread` the part of one CPU's that it used; the lines beneath are the turn's own figures, " +
-	"which differ from the medians above as turns do.\n"
+const aboutProfiles = "The table below a missed target shows where the CPU time went in one more turn, under `perf record -e cpu-clock` of both CPUs. " +
+	"It has a column for the variant and one for the variant of comparison. Figures are milliseconds of all processes for each GB, or µs for each round trip or connection.\n\n" +
+	"- A sample counts for the innermost function that has a row. The host's receive path inside a write to a tap therefore has its own row.\n" +
+	"- `other` contains the rows below 2 % in all columns.\n" +
+	"- `nothing to do` is the unused time of both CPUs. `busiest thread` is the share of one CPU that this thread used.\n" +
+	"- The last lines are the figures of this one turn, which differ from the medians above.\n"
 
 // minor is the share of a column below which a row is omitted.
 const minor = 0.02

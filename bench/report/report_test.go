@@ -46,10 +46,10 @@ func TestMarkdown(t *testing.T) {
 	}{
 		{"# top\n\n## 1: library, send\n\nCopies: three.\n\n## 2: other\n\nNot this.\n", []string{
 			"a CPU with 2 CPUs", "Linux 6.18", "commit abc", "2026-01-02", "form full",
-			"| 1 | library, send | ≥ 1.80 × host | ? | **1.50 missed** | 1.90 |", "**1, library, send, ≥ 1.80 × host** (one-cpu): Copies: three.\n",
-			"* cycles: no counters", "## Bulk transfer", "Seeds 002. What it is.", "![picture](benchmarks/bulk-x.svg)",
+			"| 1 | library, send | ≥ 1.80 × host | ? | **1.50 missed** | 1.90 |", "**1: library, send, ≥ 1.80 × host** (one-cpu)\n\nCopies: three.\n",
+			"- `cycles: no counters`", "## Bulk transfer", "Seeds 002. What it is.", "![picture](benchmarks/bulk-x.svg)",
 			"| send one-cpu | 10.0 | 15.0 (1.50) |", "| a\\|b | c |", "a note", "bulk 3."}},
-		{"", []string{"(one-cpu): No reason has been written of it yet."}},
+		{"", []string{"(one-cpu)\n\nNo reason is recorded yet."}},
 	} {
 		var b bytes.Buffer
 		if err := Markdown(&b, example(), []Section{sec, {Name: "rr", Title: "Round trips"}}, tt.reasons); err != nil {

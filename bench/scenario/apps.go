@@ -37,9 +37,11 @@ var appsVariants = []string{lab.Host, lab.Supervise, lab.Preload}
 func init() {
 	register(Scenario{
 		Order: 60, Name: apps, Title: "Servers as they are", Quick: true,
-		About: "nginx (one process, `return 200`) and wrk with 32 connections and `Connection: close`, so that each request is a new connection; redis-server and redis-benchmark `-t get` " +
-			"with 50 clients and with one; an epoll server and a client that has one byte on its way on each of 1,000 connections. The server is what is measured, " +
-			"on the host's kernel over veth or under lklrun over a tap; its client is always on the host's.",
+		About: "Three servers with their usual clients. nginx (one process, `return 200`) serves wrk with 32 " +
+			"connections and `Connection: close`, so that each request is a new connection. redis-server serves " +
+			"`redis-benchmark -t get` with 50 clients and with one. An epoll server serves a client that keeps " +
+			"one byte in flight on each of 1,000 connections. The measured side is the server. It runs on the " +
+			"host's kernel over veth, or under lklrun over a tap. Its client always runs on the host's kernel.",
 		Budget: Budget{Quick: 40 * time.Second, Full: 190 * time.Second},
 		Build:  buildApps, Targets: appsTargets(), Figures: appsFigures,
 	})

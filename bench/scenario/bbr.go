@@ -16,14 +16,20 @@ import (
 func init() {
 	register(Scenario{
 		Order: 200, Name: "bbr", Title: "BBR and CUBIC on long, lossy paths", Seed: "003",
-		About: "One connection through a middlebox, a second instance of our own stack that bridges two taps and whose netem delays by 100 ms, loses 1 % and paces to 1 Gbit/s what goes to the server. " +
-			"Counted where it arrives. `fraction` is the part of the link's capacity for payload, which is 1448/1514 of its rate: netem counts Ethernet frames, and TCP with time stamps has 1,448 bytes in one. " +
-			"It is the mean from the fourth to the tenth second, after BBR's start-up and before it first looks for the smallest round trip. For that BBR empties the path every ten seconds, for 200 ms and a round trip, " +
-			"which costs 3 % on a path this long, whoever runs it: `fraction-14s` is the mean from the fourth to the fourteenth second, in which that happens once. It also sends 1 % slower than what it measured, " +
-			"and 1 % is lost: more than 0.98 in a cruise and 0.955 with the probe are hardly to be had. " +
-			"Both kernels may have 100 MB of buffers. The stack paces by fq; the host's kernel here has none, so its TCP paces itself. " +
-			"`direct` is one second without middlebox and delay, as fast as it goes, after half a second to warm up. The seed had a link of " +
-			"10 Gbit/s there, of which its host's BBR got 9.41 and LKL's 0.46; a veth and a tap have no rate, so the host's BBR in the same run is what counts.",
+		About: "One connection through a middlebox. The middlebox is a second instance of our own stack that bridges " +
+			"two taps. Towards the server, its netem delays packets by 100 ms, drops 1 %, and limits the rate to " +
+			"1 Gbit/s. The receiver counts the bytes. `fraction` is the share of the link's capacity for payload, " +
+			"which is 1448/1514 of its rate: netem counts Ethernet frames, and TCP with timestamps carries 1,448 " +
+			"bytes in each. It is the mean from the fourth to the tenth second, after BBR's start-up and before " +
+			"its first PROBE_RTT. In PROBE_RTT, BBR drains the path every ten seconds, for 200 ms and a round " +
+			"trip. That costs 3 % on a path this long on any stack. `fraction-14s` is the mean from the fourth to " +
+			"the fourteenth second, which contains one PROBE_RTT. BBR also paces 1 % below its measured rate, and " +
+			"1 % is lost. More than 0.98 without the probe and 0.955 with it can therefore hardly be reached. " +
+			"Both kernels may use buffers of 100 MB. The stack paces with fq. The host's kernel here has no fq, " +
+			"so its TCP paces itself. `direct` is one second at full speed without middlebox and delay, after a " +
+			"warm-up of half a second. The published measurement used a link of 10 Gbit/s. The host's BBR reached " +
+			"9.41 Gbit/s on it, and LKL's 0.46. A veth and a tap have no rate, so the reference here is the " +
+			"host's BBR in the same run.",
 		Quick:  true,
 		Budget: Budget{Quick: 25 * time.Second, Full: 310 * time.Second},
 		Build:  buildBBR,

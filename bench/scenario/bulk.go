@@ -17,10 +17,12 @@ const bulk = "bulk"
 func init() {
 	register(Scenario{
 		Order: 10, Name: bulk, Title: "Bulk transfer", Seed: "002, 003", Quick: true,
-		About: "One connection to or from a server on the host's kernel, 128 KiB a call, with every offload and with none (`ethtool -K` on both ends of the veth, " +
-			"no feature of virtio on the tap). `host` goes over veth, the others over a tap. CPU time is that of client, server, lklrun and lklhost together, " +
-			"from the first byte to the last. With `cc=cubic` both ends have CUBIC, which is like for like; with `cc=default` each kernel has its own choice: the stack's " +
-			"is CUBIC, the host's may be BBR, which paces itself.",
+		About: "One connection to or from a server on the host's kernel, 128 KiB for each call, with all offloads " +
+			"and with none (`ethtool -K` on both ends of the veth, no virtio features on the tap). `host` uses " +
+			"veth, the others use a tap. CPU time is that of client, server, lklrun and lklhost together, from " +
+			"the first byte to the last. With `cc=cubic` both ends use CUBIC, so the rows are directly " +
+			"comparable. With `cc=default` each kernel uses its own default: the stack's is CUBIC; the host's may " +
+			"be BBR, which paces itself.",
 		Budget: Budget{Quick: 55 * time.Second, Full: 565 * time.Second},
 		Build:  buildBulk, Targets: bulkTargets(), Figures: bulkFigures,
 	})

@@ -13,8 +13,10 @@ import (
 func init() {
 	register(Scenario{
 		Order: 30, Name: "getppid", Title: "The cheapest call, and a whole run", Seed: "002", Quick: true,
-		About: "`getppid` is one call, again and again; in the library it is a function call into the stack's kernel, and under an engine it stays the host's. `boot` is the time " +
-			"until the first call of a library; `true` a whole run of a program that does nothing: network namespace, boot, configuration, end, everything taken back.",
+		About: "`getppid` is one call, repeated. In the library it is a function call into the stack's kernel; under " +
+			"an engine it stays a call of the host's kernel. `boot` is the time until a library answers its first " +
+			"call. `true` is a whole run of a program that does nothing: network namespace, boot, configuration, " +
+			"end and cleanup.",
 		Budget: Budget{Quick: 10 * time.Second, Full: 20 * time.Second},
 		Build:  buildCalls,
 		Targets: []table.Target{

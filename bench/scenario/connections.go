@@ -35,9 +35,11 @@ var connectionsVariants = []string{lab.Host, lab.Library, lab.Preload, lab.Super
 func init() {
 	register(Scenario{
 		Order: 300, Name: connections, Title: "Ten thousand idle connections and five hundred busy ones",
-		About: "A client makes 10,000 connections that stay silent, then 500 of which each has one byte on its way at any time, to an epoll server on the host's kernel; " +
-			"beside it the 500 without the 10,000. `memory` is what each of the 10,000 takes of the machine: processes and the host's kernel, both ends, the stack's own memory " +
-			"among that of its process (huge pages are switched off for this row: they are there before they are used). The server's end is in all figures alike, about half of the host's.",
+		About: "A client opens 10,000 connections that stay idle, then 500 with one byte in flight on each, to an " +
+			"epoll server on the host's kernel. The other row has the 500 without the 10,000. `memory` is what " +
+			"each of the 10,000 costs the machine at both ends: processes and the host's kernel. The stack's own " +
+			"memory counts as that of its process. Huge pages are off for this row, because they are allocated " +
+			"before they are used. The server's end costs the same in all figures, about half of the host's.",
 		Budget: Budget{Quick: 20 * time.Second, Full: 170 * time.Second}, Quick: true,
 		Build: buildConnections, Targets: connectionsTargets(), Figures: connectionsFigures,
 	})

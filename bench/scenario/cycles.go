@@ -27,10 +27,13 @@ var flamed = []lab.Variant{lab.Library, lab.Supervise}
 func init() {
 	register(Scenario{
 		Order: 130, Name: "cycles", Title: "Cycles per packet, and where they go", Seed: "000",
-		About: "A bulk transfer on one CPU, without offloads: each packet is a frame of at most 1,514 bytes, to the stack as to the host, and the acknowledgements are packets too. " +
-			"CPU time of all processes of both ends, by a control group, over the packets that the server's device counted. Cycles are that time by the nominal clock of /proc/cpuinfo, " +
-			"not a counter of the CPU's: a virtual machine often has none. The flame graphs are of transfers with all offloads, `perf record -e cpu-clock` of the measured side's processes: " +
-			"the timer finds code that runs with interrupts off only where it allows them again.",
+		About: "A bulk transfer on one CPU, without offloads: each packet, acknowledgements included, is a frame of " +
+			"at most 1,514 bytes on the stack and on the host. The figure is the CPU time of all processes of " +
+			"both ends (by a control group) divided by the packets that the server's device counted. Cycles are " +
+			"that time multiplied by the nominal clock rate of /proc/cpuinfo. They do not come from a hardware " +
+			"counter, which virtual machines often lack. The profiles are of transfers with all offloads, by " +
+			"`perf record -e cpu-clock` of the measured side's processes. This timer sees code that runs with " +
+			"interrupts disabled only when that code enables them again.",
 		Budget: Budget{Full: 50 * time.Second},
 		Build:  buildCycles, Figures: flameFigures,
 	})

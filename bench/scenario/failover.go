@@ -20,10 +20,10 @@ var failoverVariants = []lab.Variant{lab.HostMPTCP, lab.Supervise}
 func init() {
 	register(Scenario{
 		Order: 140, Name: "failover", Title: "MPTCP fail-over and preference", Seed: "001",
-		About: fmt.Sprintf("One MPTCP connection over two links of %d Mbit/s, as in *MPTCP over two shaped links*; after %v the first is cut. `cut=carrier`: the client's own interface is set down; "+
-			"`cut=silent`: both ends of the link drop all frames and nothing tells anybody. `second=backup`: the second path is for when no other is left, else both are used. "+
-			"`ms`: from the cut until what arrives reaches 80 %% of one link for 0.1 s; %v when that is never. "+
-			"`share-before` and `share-after` are the second path's part of the bytes on the wire.", failoverRate, failoverCut, failoverNever),
+		About: fmt.Sprintf("One MPTCP connection over two links of %d Mbit/s, as in *MPTCP over two shaped links*; the first link is cut after %v. `cut=carrier`: the client's interface is set down. "+
+			"`cut=silent`: both ends of the link drop all frames without a notification. `second=backup`: the second path is used only if no other is left; otherwise both are used. "+
+			"`ms`: the time from the cut until the received rate is 80 %% of one link for 0.1 s, or %v if that never happens. "+
+			"`share-before` and `share-after` are the second path's shares of the bytes on the wire.", failoverRate, failoverCut, failoverNever),
 		Budget: Budget{Full: 150 * time.Second},
 		Build:  buildFailover,
 	})

@@ -33,9 +33,11 @@ var groupSizes = []int{128, 256, 512, 1024, 2048}
 func init() {
 	register(Scenario{
 		Order: 400, Name: groups, Title: "Groups of interfaces", Seed: "001", Quick: true,
-		About: "Dummy interfaces in a running stack, which `lklctl` changes as a group (`link set group 7 mtu 1400`, `addr add 10.0.0.1/24 group 7`) and one by one, by a command for each. " +
-			"The kernel has one message for the first three changes of a group; an address goes out to all members in one call. `up` gives each interface its IPv6 addresses and routes. " +
-			"The 2012 measurement of the MTU, with which groups came into Linux, had 0.32 s against 21.74 s for 2,048.",
+		About: "`lklctl` changes dummy interfaces of a running stack as a group (`link set group 7 mtu 1400`, `addr " +
+			"add 10.0.0.1/24 group 7`) and one by one, with a command for each. The kernel has one message for " +
+			"the first three changes of a group. An address is sent to all members in one call. `up` gives each " +
+			"interface its IPv6 addresses and routes. The measurement of 2012 that accompanied groups in Linux " +
+			"set the MTU of 2,048 interfaces in 0.32 s instead of 21.74 s.",
 		Budget: Budget{Quick: 10 * time.Second, Full: 170 * time.Second},
 		Build:  buildGroups, Targets: groupTargets(), Figures: groupFigures,
 	})

@@ -39,9 +39,12 @@ const (
 func init() {
 	register(Scenario{
 		Order: 60, Name: guardName, Title: "The host's work on what is the stack's", Quick: true,
-		About: "When the stack shares the host's address, the host's kernel gets a copy of each packet that is the stack's. The old way to live with that is to let its TCP make a reset of " +
-			"each and to drop all resets it sends; lklrun drops the packet itself, at the device, and no reset but those. A sender on one CPU, over veth, which hands a frame over within the " +
-			"call that sends it, so that the receiver's work is in its time; what frames of a protocol that nobody has take is taken off.",
+		About: "When the stack shares the host's address, the host's kernel gets a copy of each packet for the " +
+			"stack. The traditional method lets the host's TCP create a reset for each and drops all resets that " +
+			"it sends. lklrun drops the packet itself, at the device, and drops no resets except those. The " +
+			"sender runs on one CPU, over veth. veth passes a frame on within the sending call, so the sender's " +
+			"time includes the receiver's work. The cost of frames of a protocol without a receiver is " +
+			"subtracted.",
 		Budget: Budget{Quick: 8 * time.Second, Full: 15 * time.Second},
 		Build:  buildGuard,
 	})

@@ -46,10 +46,13 @@ var instancesVariants = []string{lab.Host, lab.Preload, lab.Supervise}
 func init() {
 	register(Scenario{
 		Order: 310, Name: instances, Title: "One instance, and one for each CPU", Quick: true,
-		About: "A server that answers each byte runs under lklrun on CPU 0, and whoever loads it there, too; beside it two such pairs, on CPU 0 and 1. `tap=own`: each " +
-			"instance has a tap and an address; `tap=shared`: both have one address and a queue each of one tap (`multiqueue`), and the host's connections are spread over them. " +
-			"`trips`: 500 connections in all with one byte on its way on each; `churn`: connections one after the other, a byte there and back on each. " +
-			"For the host it is servers on its own kernel over veth. That two are more than twice one comes with the smaller number of connections for each.",
+		About: "A server that answers each byte runs under lklrun on CPU 0, with its client on the same CPU. The " +
+			"other rows have two such pairs, on CPUs 0 and 1. With `tap=own`, each instance has a tap and an " +
+			"address. With `tap=shared`, both share one address and use one queue each of one tap (`multiqueue`), " +
+			"and the host's connections are spread over them. `trips` is 500 connections in total with one byte " +
+			"in flight on each. `churn` is consecutive connections with one byte in each direction. For the host, " +
+			"servers run on its own kernel over veth. Two can be more than twice as fast as one, because each has " +
+			"fewer connections.",
 		Budget: Budget{Quick: 20 * time.Second, Full: 90 * time.Second},
 		Build:  buildInstances, Targets: instancesTargets(), Figures: instancesFigures,
 	})

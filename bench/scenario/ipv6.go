@@ -13,7 +13,8 @@ import (
 func init() {
 	register(Scenario{
 		Order: 230, Name: "ipv6", Title: "The same over IPv6", Seed: "003",
-		About:  "Bulk transfer and one-byte round trips as above, by IPv6, all on one CPU; by IPv4 beside it, in turns.",
+		About: "Bulk transfers and one-byte round trips as above, over IPv6, all on one CPU, interleaved with the " +
+			"same over IPv4.",
 		Budget: Budget{Full: 60 * time.Second},
 		Build:  buildIPv6,
 	})

@@ -17,10 +17,13 @@ import (
 func init() {
 	register(Scenario{
 		Order: 210, Name: "knobs", Title: "What BBR needs of a kernel", Seed: "003",
-		About: "The lossy path of the last table, BBR and CUBIC, with one thing at a time changed in the library; mean from the fourth to the eighth second, once each. `as it is`: HZ=1000, high-resolution timers, " +
-			"the host's clock in nanoseconds, fq, 512 MB of memory, buffers of up to 100 MB. `highres=off` and `nohz=off` are parameters of the boot. " +
-			"The seed's `sched_clock()` of one step a tick has no counterpart: TCP of 6.12 asks the clocksource, and this kernel has none but the host's clock. " +
-			"HZ is a matter of the build: `make bench-full` builds the libraries for it, `make stack-hz HZ=100` one of them.",
+		About: "The lossy path of the last table, with BBR and CUBIC, changing one thing at a time in the library: " +
+			"mean from the fourth to the eighth second, one run each. `as it is`: HZ=1000, high-resolution " +
+			"timers, the host's clock in nanoseconds, fq, 512 MB of memory, buffers of up to 100 MB. " +
+			"`highres=off` and `nohz=off` are boot parameters. The `sched_clock()` with one step for each tick of " +
+			"the published measurement has no counterpart: TCP of Linux 6.12 reads the clocksource, and this " +
+			"kernel's only clocksource is the host's clock. HZ is chosen at build time: `make bench-full` builds " +
+			"all of these libraries, and `make stack-hz HZ=100` builds one.",
 		Budget:  Budget{Full: 150 * time.Second},
 		Build:   buildKnobs,
 		Figures: knobFigures,

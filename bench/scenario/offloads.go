@@ -30,9 +30,10 @@ var offloadings = []offloading{
 func init() {
 	register(Scenario{
 		Order: 40, Name: "offloads", Title: "What each offload gains", Seed: "002, 003",
-		About: "Bulk transfer on one CPU with some of the offloads: checksums of what is sent or received, segmentation of what is sent (TSO), segments that arrive in one piece " +
-			"(large receive: TSO of the peer on a tap, GRO on the veth). The stack is given a tap with these features of virtio only, the client's end of the veth is set with `ethtool -K`; " +
-			"the host's other end keeps all it has.",
+		About: "Bulk transfer on one CPU with some of the offloads: checksums of sent or received data, segmentation " +
+			"of sent data (TSO), and merged segments. Merged segments come from the peer's TSO on a tap and from " +
+			"GRO on the veth. The stack's tap has only these virtio features. `ethtool -K` sets the client's end " +
+			"of the veth; the host's other end keeps all offloads.",
 		Budget: Budget{Full: 120 * time.Second},
 		Build:  buildOffloads,
 	})

@@ -18,9 +18,11 @@ var payloads = []int{64, 1024, 4096, 16384, 65507}
 func init() {
 	register(Scenario{
 		Order: 100, Name: "payload", Title: "Payload sizes, one path and two", Seed: "000, 004", Quick: true,
-		About: "One connection, every call with the same number of bytes on both sides, without TCP_NODELAY, to a server on the host's kernel, all on one CPU: " +
-			"TCP over one path, MPTCP over two. The paths are veth pairs for the host and taps for the stack, as fast as they are. " +
-			"CPU time is that of all processes of both ends. MPTCP of Linux 6.18 may stand still when it receives such small writes over two paths (docs/mptcp.md): then a row is not measured, or hardly moves.",
+		About: "One connection, every call with the same number of bytes on both sides, without TCP_NODELAY, to a " +
+			"server on the host's kernel, all on one CPU: TCP over one path, MPTCP over two. The paths are veth " +
+			"pairs for the host and taps for the stack, without a rate limit. CPU time is that of all processes " +
+			"of both ends. MPTCP of Linux 6.18 can stall when it receives such small writes over two paths " +
+			"(docs/mptcp.md). Such a row is missing or close to zero.",
 		Budget: Budget{Quick: 15 * time.Second, Full: 270 * time.Second},
 		Build:  buildPayload, Figures: payloadFigures,
 	})

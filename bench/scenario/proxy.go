@@ -16,8 +16,10 @@ const proxyPort = "6000"
 func init() {
 	register(Scenario{
 		Order: 50, Name: "proxy", Title: "A proxy between two stacks", Seed: "002", Quick: true,
-		About: "socat takes a connection and makes another to a server on the host's loopback, 128 KiB a call. `host`: both on the host's kernel, the client over veth. `supervise`: " +
-			"socat under lklrun, so that the client's connection, over a tap, ends on the stack, and the other, by `--host-net 127.0.0.1`, begins on the host's kernel.",
+		About: "socat accepts a connection and opens another to a server on the host's loopback, 128 KiB for each " +
+			"call. `host`: both connections are on the host's kernel, and the client uses veth. `supervise`: " +
+			"socat runs under lklrun. The client's connection uses a tap and ends on the stack; the other one is " +
+			"on the host's kernel (`--host-net 127.0.0.1`).",
 		Budget: Budget{Quick: 15 * time.Second, Full: 50 * time.Second},
 		Build:  buildProxy,
 	})

@@ -24,9 +24,10 @@ const (
 func init() {
 	register(Scenario{
 		Order: 20, Name: rr, Title: "One byte there and back", Seed: "002", Quick: true,
-		About: "TCP_RR with one byte over one connection. `poll=own` is as each variant comes, `off` sleeps at once (`lkl_set_spin(0)`, `--spin 0`), `200us` looks for so " +
-			"long before it sleeps; of the host's kernel that is SO_BUSY_POLL on the client's socket, which veth has no receive queue for: it changes nothing, and is shown as it is. " +
-			"The server never spins.",
+		About: "TCP_RR with one byte over one connection. `poll=own` uses each variant's default. `off` never polls " +
+			"(`lkl_set_spin(0)`, `--spin 0`), and `200us` polls for this time before it sleeps. For the host's " +
+			"kernel this is SO_BUSY_POLL on the client's socket. It has no effect, because veth has no receive " +
+			"queue for it; the table shows it unchanged. The server never polls.",
 		Budget: Budget{Quick: 25 * time.Second, Full: 100 * time.Second},
 		Build:  buildRR, Targets: rrTargets(), Figures: rrFigures,
 	})

@@ -26,10 +26,13 @@ var sharedWays = []lab.Variant{lab.Host, byMacvtap, byRaw, byShared, byDrop}
 func init() {
 	register(Scenario{
 		Order: 120, Name: "shared", Title: "An address shared with the host", Seed: "000, 004",
-		About: "One connection from a device of the host's (veth) to a server in another namespace, all on one CPU, CUBIC at both ends, under `supervise`: by a macvtap; by a packet socket with an address of its own; " +
-			"by a packet socket with the host's address, where the host's kernel gets each packet too and lklrun's rules drop it at the device; " +
-			"and in the seed's way, where the host's TCP looks at each packet and makes a reset, which a rule in OUTPUT drops. " +
-			"Without offloads each packet on the wire has at most 1,514 bytes. CPU time is that of all processes of both ends.",
+		About: "One connection from a device of the host (veth) to a server in another namespace, all on one CPU, " +
+			"CUBIC at both ends, under `supervise`. The variants are a macvtap; a packet socket with an address " +
+			"of its own; and a packet socket with the host's address. In the last case the host's kernel also " +
+			"gets each packet, and lklrun's rules drop it at the device. For comparison, in the traditional " +
+			"method the host's TCP processes each packet and creates a reset, which a rule in OUTPUT drops. " +
+			"Without offloads each packet on the wire has at most 1,514 bytes. CPU time is that of all processes " +
+			"of both ends.",
 		Budget: Budget{Full: 70 * time.Second},
 		Build:  buildShared, Tables: sharedTables,
 	})

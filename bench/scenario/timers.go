@@ -18,9 +18,12 @@ import (
 func init() {
 	s := Scenario{
 		Order: 220, Name: "timers", Title: "How late timers are", Seed: "003",
-		About: "A thread sleeps again and again, by clock_nanosleep() and by a timerfd that it reads; the delay is between the time it asked for and the one at which it goes on. " +
-			"The library's sleeps are the stack's: its hrtimers, its scheduler. (clock_nanosleep() may be 50 µs late by either kernel's rule: the slack that the kernel gives timers of ordinary threads.) " +
-			"The sleeps of a program under `supervise` are the host's, so for it a datagram stands in that goes to 127.0.0.1 through the stack, whose netem holds it for so long: `delivery`, to be set beside `delivery us=0`.",
+		About: "A thread sleeps repeatedly, with clock_nanosleep() and with a timerfd that it reads. The delay is " +
+			"the time between the requested and the actual wake-up. The library's sleeps use the stack's hrtimers " +
+			"and scheduler. (Either kernel may be up to 50 µs late for clock_nanosleep(): this is the timer slack " +
+			"of ordinary threads.) Under `supervise` a program's sleeps are the host's. A datagram takes their " +
+			"place: it goes to 127.0.0.1 through the stack, and netem delays it (`delivery`; compare with " +
+			"`delivery us=0`).",
 		Quick:   true,
 		Budget:  Budget{Quick: 10 * time.Second, Full: 60 * time.Second},
 		Build:   buildTimers,

@@ -32,7 +32,7 @@ func init() {
 	register(Scenario{
 		Order: 110, Name: "twopath", Title: "MPTCP over two shaped links", Seed: "000, 004", Quick: true,
 		About: "One MPTCP connection over links of " + strconv.Itoa(twoPathRate) + " Mbit/s (tbf at both ends of a veth pair, 50 ms of queue), to a server on the host's kernel that announces its second address. " +
-			"The host's kernel and the stack, whose taps are bridged to them, use the very same links. CUBIC at both ends; the first 0.3 s do not count.",
+			"The host's kernel and the stack use the same links; the stack's taps are bridged to them. CUBIC at both ends; the first 0.3 s do not count.",
 		Budget: Budget{Quick: 20 * time.Second, Full: 130 * time.Second},
 		Build:  buildTwoPath, Targets: targets,
 	})
