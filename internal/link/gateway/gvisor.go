@@ -128,7 +128,10 @@ func (g *Gateway) route(ctx context.Context) error {
 	// Above this limit, SYNs are dropped and later retransmitted. Evicted
 	// connections still count until the host has given them up.
 	connections := tcp.NewForwarder(s, 0, 2*tables()[connecting].most, func(r *tcp.ForwarderRequest) { g.connect(ctx, r) })
-	datagrams := udp.NewForwarder(s, func(r *udp.ForwarderRequest) { g.associate(ctx, r) })
+	datagrams := udp.NewForwarder(s, func(r *udp.ForwarderRequest) (handled bool) {
+		g.associate(ctx, r)
+		return true
+	})
 	s.SetTransportProtocolHandler(tcp.ProtocolNumber, g.unlessUnreachable(connections.HandlePacket))
 	s.SetTransportProtocolHandler(udp.ProtocolNumber, g.unlessUnreachable(datagrams.HandlePacket))
 	if err := s.CreateNIC(nic, g.link); err != nil {
