@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/diag/account"
 	"github.com/lklrun/lklrun/internal/instance"
@@ -67,7 +68,7 @@ func accountTable(a *account.Account) *cli.Table {
 			pid = "ended " + pid
 		}
 		t.Row(pid, p.Command, fmt.Sprint(p.Stack), fmt.Sprint(p.Host), fmt.Sprint(p.Refused), fmt.Sprint(p.Foreign),
-			cli.Scaled(float64(p.Received), "B"), cli.Scaled(float64(p.Sent), "B"), p.Connections())
+			text.Scaled(float64(p.Received), "B"), text.Scaled(float64(p.Sent), "B"), p.Connections())
 		for _, name := range p.PeerNames(3) {
 			t.Below("  with " + name + "\n")
 		}

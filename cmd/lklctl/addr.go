@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
@@ -92,11 +93,11 @@ func parseAddr(cmd *cobra.Command, args []string) (netip.Prefix, stacknet.Target
 	w := words{cmd, args}
 	word := w.next()
 	if word == "" {
-		return netip.Prefix{}, stacknet.Target{}, cli.Usagef("no ADDRESS/PREFIX given: see %s --help", cmd.CommandPath())
+		return netip.Prefix{}, stacknet.Target{}, exit.Usagef("no ADDRESS/PREFIX given: see %s --help", cmd.CommandPath())
 	}
 	p, err := netip.ParsePrefix(word)
 	if err != nil || p.Addr().Is4In6() {
-		return p, stacknet.Target{}, cli.Usagef("%q: expected ADDRESS/PREFIX, such as 192.0.2.1/24", word)
+		return p, stacknet.Target{}, exit.Usagef("%q: expected ADDRESS/PREFIX, such as 192.0.2.1/24", word)
 	}
 	target, err := w.target()
 	if err == nil && len(w.left) > 0 {

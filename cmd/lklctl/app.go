@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/remote"
 	"github.com/lklrun/lklrun/internal/remote/app"
@@ -45,7 +46,7 @@ every app on a phone; docs/android.md says more.`,
 			if len(args) == 0 {
 				return cmd.Help()
 			}
-			return cli.Usagef("app %s: expected app run or app unset: see lklctl app --help", args[0])
+			return exit.Usagef("app %s: expected app run or app unset: see lklctl app --help", args[0])
 		},
 	}
 	run := &cobra.Command{
@@ -79,10 +80,10 @@ every app on a phone; docs/android.md says more.`,
 // app performs an operation on an app of the device.
 func (c *ctl) app(ctx context.Context, name string, wrapped bool, do func(context.Context, *app.App) error) error {
 	if c.device == "" {
-		return cli.Usagef("app: there are no apps on this machine; name a device with --device adb")
+		return exit.Usagef("app: there are no apps on this machine; name a device with --device adb")
 	}
 	if err := app.CheckName(name); err != nil {
-		return &cli.UsageError{Err: err}
+		return &exit.UsageError{Err: err}
 	}
 	ctx, cancel := context.WithTimeout(ctx, appLimit)
 	defer cancel()
@@ -91,7 +92,7 @@ func (c *ctl) app(ctx context.Context, name string, wrapped bool, do func(contex
 		return err
 	}
 	if len(targets) != 1 {
-		return cli.Usagef("--device %s: app is for one device at a time; name one of them", c.device)
+		return exit.Usagef("--device %s: app is for one device at a time; name one of them", c.device)
 	}
 	ready, err := prepare(ctx, targets[0], remote.Options{})
 	if err != nil {

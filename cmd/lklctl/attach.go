@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/instance/further"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
@@ -31,14 +31,14 @@ func (c *ctl) choose() (*instance.Info, error) {
 		return info, nil
 	}
 	if errors.Is(err, instance.ErrNone) {
-		return nil, &cli.StatusError{Err: err, Status: cli.ExitNoInstance}
+		return nil, &exit.StatusError{Err: err, Status: exit.NoInstance}
 	}
 	if errors.As(err, new(*instance.PlaceError)) {
-		return nil, &cli.UsageError{Err: err}
+		return nil, &exit.UsageError{Err: err}
 	}
 	// Several instances without -n are an error of the command line.
 	if all, lerr := c.place.List(); lerr == nil && running(all) > 1 {
-		return nil, &cli.UsageError{Err: err}
+		return nil, &exit.UsageError{Err: err}
 	}
 	return nil, err
 }
@@ -159,7 +159,7 @@ func (c *ctl) change(body queryBody) func(*cobra.Command, []string) error {
 func (c *ctl) changeWithin(limit time.Duration, tool string, body queryBody) func(*cobra.Command, []string) error {
 	return c.queryWithin(limit, func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error {
 		if conn.Hello().ABI == ctlproto.CTL_ABI_HOST {
-			return cli.Usagef("instance %q has the host's own kernel as its stack, which is not changed from here: use %s", info.Name, tool)
+			return exit.Usagef("instance %q has the host's own kernel as its stack, which is not changed from here: use %s", info.Name, tool)
 		}
 		return body(ctx, info, conn, args)
 	})

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/pkg/capture"
 )
 
@@ -129,23 +129,23 @@ func (o *captureOptions) take(filter string) (capture.Take, error) {
 		t.Direction = capture.Out
 	case "inout":
 	default:
-		return t, cli.Usagef("-Q %q; expected in, out or inout", o.direction)
+		return t, exit.Usagef("-Q %q; expected in, out or inout", o.direction)
 	}
 	switch {
 	case o.snaplen < 0 || o.snaplen > capture.MaxSnaplen:
-		return t, cli.Usagef("-s %d; expected 1 to %d bytes, or 0 for whole packets", o.snaplen, capture.MaxSnaplen)
+		return t, exit.Usagef("-s %d; expected 1 to %d bytes, or 0 for whole packets", o.snaplen, capture.MaxSnaplen)
 	case o.buffer < 16 || o.buffer > maxBuffer:
-		return t, cli.Usagef("-B %d; expected 16 to %d KiB", o.buffer, maxBuffer)
+		return t, exit.Usagef("-B %d; expected 16 to %d KiB", o.buffer, maxBuffer)
 	case o.file == "" && (o.seconds > 0 || o.megabytes > 0 || o.files > 0 || o.format != ""):
-		return t, cli.Usagef("-G, -C, -W and --format are about files: say -w FILE too")
+		return t, exit.Usagef("-G, -C, -W and --format are about files: say -w FILE too")
 	case o.file == "-" && (o.seconds > 0 || o.megabytes > 0):
-		return t, cli.Usagef("standard output (-w -) cannot be divided into files: leave -G and -C out, or name a file")
+		return t, exit.Usagef("standard output (-w -) cannot be divided into files: leave -G and -C out, or name a file")
 	case o.files > 0 && o.seconds == 0 && o.megabytes == 0:
-		return t, cli.Usagef("-W %d says how many files, but not when a new one begins: say -G or -C too", o.files)
+		return t, exit.Usagef("-W %d says how many files, but not when a new one begins: say -G or -C too", o.files)
 	case o.format != "" && o.format != string(capture.FormatPcapng) && o.format != string(capture.FormatPcap):
-		return t, cli.Usagef("--format %q; expected pcapng or pcap", o.format)
+		return t, exit.Usagef("--format %q; expected pcapng or pcap", o.format)
 	case t.Every() && len(o.interfaces) > 1:
-		return t, cli.Usagef("-i any means all interfaces: leave the others out")
+		return t, exit.Usagef("-i any means all interfaces: leave the others out")
 	}
 	return t, nil
 }

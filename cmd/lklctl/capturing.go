@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/pkg/capture"
@@ -154,7 +155,7 @@ func (o *captureOptions) instances(place instance.Place, one string) ([]string, 
 		return slices.Compact(slices.Sorted(slices.Values(o.names))), nil
 	}
 	if len(o.names) > 0 || one != "" {
-		return nil, cli.Usagef("--all-instances: -n is given too; leave one out")
+		return nil, exit.Usagef("--all-instances: -n is given too; leave one out")
 	}
 	all, err := place.List()
 	if err != nil {
@@ -240,7 +241,7 @@ func (c *ctl) summary(r *recorder) {
 func filterError(err error) error {
 	var refused *capture.FilterError
 	if errors.As(err, &refused) {
-		return &cli.UsageError{Err: fmt.Errorf("%w: see pcap-filter(7)", err)}
+		return &exit.UsageError{Err: fmt.Errorf("%w: see pcap-filter(7)", err)}
 	}
 	return err
 }
@@ -251,7 +252,7 @@ func captureError(info *instance.Info, err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &none):
-		return &cli.UsageError{Err: fmt.Errorf("instance %q: %w", info.Name, err)}
+		return &exit.UsageError{Err: fmt.Errorf("instance %q: %w", info.Name, err)}
 	}
 	return filterError(err)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/diag/ask"
 	"github.com/lklrun/lklrun/internal/diag/counters"
@@ -102,7 +103,7 @@ func (n *counting) run(cmd *cobra.Command, args []string) error {
 	}
 	for _, p := range patterns {
 		if _, err := path.Match(p, ""); err != nil {
-			return cli.Usagef("pattern %q: not a glob such as 'Tcp*Retrans*'", p)
+			return exit.Usagef("pattern %q: not a glob such as 'Tcp*Retrans*'", p)
 		}
 	}
 	switch {
@@ -121,7 +122,7 @@ func (n *counting) run(cmd *cobra.Command, args []string) error {
 // words separates patterns from a command, and rejects conflicting flags.
 func (n *counting) words(cmd *cobra.Command, args []string) (patterns, command []string, err error) {
 	usage := func(format string, a ...any) ([]string, []string, error) {
-		return nil, nil, cli.Usagef(format+": see %s --help", append(a, cmd.CommandPath())...)
+		return nil, nil, exit.Usagef(format+": see %s --help", append(a, cmd.CommandPath())...)
 	}
 	dash := cmd.ArgsLenAtDash()
 	watch := n.watch.every > 0

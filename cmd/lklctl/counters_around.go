@@ -100,7 +100,7 @@ func runHere(command []string, files [3]*os.File) (exit.End, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = files[0], files[1], files[2]
 	if err := cmd.Start(); err != nil {
-		return exit.End{}, cli.Usagef("--around: %v", err)
+		return exit.End{}, exit.Usagef("--around: %v", err)
 	}
 	done := make(chan struct{})
 	defer close(done)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/diag/counters"
 )
@@ -28,7 +29,7 @@ and all others of its kind. No instance need run.`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			for _, p := range args {
 				if _, err := path.Match(p, ""); err != nil {
-					return cli.Usagef("pattern %q: not a glob such as 'Tcp*Retrans*'", p)
+					return exit.Usagef("pattern %q: not a glob such as 'Tcp*Retrans*'", p)
 				}
 			}
 			all := counters.ExplainAll(args)

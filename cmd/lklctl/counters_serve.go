@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/diag/counters"
 	"github.com/lklrun/lklrun/internal/diag/counters/prom"
@@ -27,7 +28,7 @@ func (n *counting) serve(ctx context.Context) error {
 	s := httpserve.New("lklctl counters", 2*scrapeLimit)
 	if n.token != "" {
 		if err := s.TakeToken(n.token); err != nil {
-			return cli.Usagef("--token-file: %w", err)
+			return exit.Usagef("--token-file: %w", err)
 		}
 	}
 	l, err := n.ctl.listen(ctx, n.listen, n.public)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/remote"
@@ -65,11 +66,11 @@ func (c *ctl) onDevices(cmd *cobra.Command, args []string, do body) error {
 	}
 	if len(targets) > 1 {
 		if how == reachOne || cmd.HasParent() && verb != cmd {
-			return cli.Usagef("--device %s: %s asks one device at a time; name one of them", c.device, cmd.CommandPath())
+			return exit.Usagef("--device %s: %s asks one device at a time; name one of them", c.device, cmd.CommandPath())
 		}
 		for _, name := range endless {
 			if f := cmd.Flags().Lookup(name); f != nil && f.Changed {
-				return cli.Usagef("--device %s: --%s goes with one device; name one of them", c.device, name)
+				return exit.Usagef("--device %s: --%s goes with one device; name one of them", c.device, name)
 			}
 		}
 	}
@@ -92,7 +93,7 @@ func (c *ctl) onDevices(cmd *cobra.Command, args []string, do body) error {
 func (c *ctl) targets(ctx context.Context) ([]remote.Target, error) {
 	all, err := remote.Parse(c.device)
 	if err != nil {
-		return nil, cli.Usagef("--device %w", err)
+		return nil, exit.Usagef("--device %w", err)
 	}
 	all, err = remote.Expand(ctx, all)
 	return all, statusOf(err)
@@ -102,7 +103,7 @@ func (c *ctl) targets(ctx context.Context) ([]remote.Target, error) {
 func statusOf(err error) error {
 	var known *remote.Error
 	if errors.As(err, &known) {
-		return &cli.StatusError{Err: err, Status: known.Status()}
+		return &exit.StatusError{Err: err, Status: known.Status()}
 	}
 	return err
 }

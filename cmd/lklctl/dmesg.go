@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/instance/further"
@@ -51,12 +53,12 @@ directory, and in the bundle after a panic. The kernel keeps all of them.`,
 				}
 				var err error
 				if level, err = klog.ParseLevel(word); err != nil {
-					return &cli.UsageError{Err: err}
+					return &exit.UsageError{Err: err}
 				}
 			}
 			switch {
 			case console != "" && (follow || least != ""):
-				return cli.Usagef("--console-level changes, -w and -l show: choose one")
+				return exit.Usagef("--console-level changes, -w and -l show: choose one")
 			case console != "":
 				return c.changeWithin(queryLimit, "dmesg -n", func(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, _ []string) error {
 					// console_loglevel is the first level that is not
@@ -133,7 +135,7 @@ func (c *ctl) logLine(r klog.Record) error {
 		enc.SetEscapeHTML(false)
 		return enc.Encode(r)
 	}
-	text := cli.Plain(r.Text)
+	text := text.Plain(r.Text)
 	switch {
 	case r.Level <= 3:
 		text = c.paint.Red(text)

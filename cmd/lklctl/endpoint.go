@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
@@ -162,19 +163,19 @@ func (w *endpointWords) parse(verb string) error {
 	}
 	switch {
 	case verb == "add" && !w.Addr.IsValid():
-		return cli.Usagef("no ADDRESS given: see %s --help", w.cmd.CommandPath())
+		return exit.Usagef("no ADDRESS given: see %s --help", w.cmd.CommandPath())
 	case verb == "flush" && (w.Addr.IsValid() || w.ID != 0):
-		return cli.Usagef("flush deletes all endpoints; %s del deletes one", w.cmd.Parent().CommandPath())
+		return exit.Usagef("flush deletes all endpoints; %s del deletes one", w.cmd.Parent().CommandPath())
 	case verb != "show" && verb != "flush" && !w.Addr.IsValid() && w.ID == 0:
-		return cli.Usagef("no ADDRESS nor id ID given: see %s --help", w.cmd.CommandPath())
+		return exit.Usagef("no ADDRESS nor id ID given: see %s --help", w.cmd.CommandPath())
 	case verb == "change" && w.Flags == 0 && w.clear == 0:
-		return cli.Usagef("nothing to change: see %s --help", w.cmd.CommandPath())
+		return exit.Usagef("nothing to change: see %s --help", w.cmd.CommandPath())
 	case w.Flags&w.clear != 0:
-		return cli.Usagef("a flag is to be set and to be taken away")
+		return exit.Usagef("a flag is to be set and to be taken away")
 	case w.Port != 0 && w.Flags&stacknet.EndpointSignal == 0:
-		return cli.Usagef("port %d: is for an endpoint with the flag signal", w.Port)
+		return exit.Usagef("port %d: is for an endpoint with the flag signal", w.Port)
 	case w.Flags&stacknet.EndpointSignal != 0 && w.Flags&stacknet.EndpointFullmesh != 0:
-		return cli.Usagef("signal and fullmesh: the stack takes one of them for an endpoint")
+		return exit.Usagef("signal and fullmesh: the stack takes one of them for an endpoint")
 	}
 	return nil
 }
@@ -224,7 +225,7 @@ func (w *endpointWords) find(n *stacknet.Netlink) (stacknet.Endpoint, error) {
 		if w.ID != 0 {
 			what = fmt.Sprintf("id %d", w.ID)
 		}
-		return stacknet.Endpoint{}, cli.Usagef("%s: the stack has no such MPTCP endpoint; see `lklctl mptcp endpoint`", what)
+		return stacknet.Endpoint{}, exit.Usagef("%s: the stack has no such MPTCP endpoint; see `lklctl mptcp endpoint`", what)
 	}
 	return all[at], nil
 }
@@ -243,7 +244,7 @@ func addEndpoint(n *stacknet.Netlink, w *endpointWords) error {
 			return err
 		}
 		if !ok {
-			return cli.Usagef("dev %s: the stack has no such interface; see `lklctl link`", w.dev)
+			return exit.Usagef("dev %s: the stack has no such interface; see `lklctl link`", w.dev)
 		}
 		w.Ifindex = l.Index
 	}

@@ -66,10 +66,10 @@ EXIT STATUS
 // execProgram performs exec. It ends in the same way as the program.
 func (c *ctl) execProgram(cmd *cobra.Command, args []string) error {
 	if c.output != cli.OutputTable {
-		return cli.Usagef("-o %s: %s prints what the program prints: see %s --help", c.output, cmd.Name(), cmd.CommandPath())
+		return exit.Usagef("-o %s: %s prints what the program prints: see %s --help", c.output, cmd.Name(), cmd.CommandPath())
 	}
 	end, err := c.exec(cmd.Context(), args, [3]*os.File{os.Stdin, os.Stdout, os.Stderr})
-	var usage *cli.UsageError
+	var usage *exit.UsageError
 	switch {
 	case errors.As(err, &usage):
 		return err
@@ -131,7 +131,7 @@ func (c *ctl) execElsewhere(ctx context.Context, info *instance.Info, args []str
 		return exit.End{}, err
 	}
 	if files != [3]*os.File{os.Stdin, os.Stdout, os.Stderr} {
-		return exit.End{}, cli.Usagef("--device %s: there the program's output cannot go elsewhere than to standard output: use -o table", info.Device)
+		return exit.End{}, exit.Usagef("--device %s: there the program's output cannot go elsewhere than to standard output: use -o table", info.Device)
 	}
 	start := session.StartMessage{Verb: true, Args: append([]string{"device", "program", info.Name}, args...)}
 	return desk.Run(context.WithoutCancel(ctx), c.far.Ready(), start)

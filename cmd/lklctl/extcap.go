@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/ui/extcap"
 	"github.com/lklrun/lklrun/pkg/capture"
 	"github.com/lklrun/lklrun/pkg/config"
@@ -91,7 +91,7 @@ func (c *ctl) extcap(ctx context.Context, o *extcapOptions, args []string) error
 	case o.install:
 		return c.installExtcap(ctx, args)
 	case len(args) > 0:
-		return cli.Usagef("unexpected argument %q: a folder is for --install", args[0])
+		return exit.Usagef("unexpected argument %q: a folder is for --install", args[0])
 	}
 	if o.record {
 		return c.extcapRecord(ctx, o)
@@ -109,7 +109,7 @@ func (c *ctl) extcap(ctx context.Context, o *extcapOptions, args []string) error
 		return extcap.WriteInterfaces(c.stdout, version, all)
 	}
 	if o.value == "" {
-		return cli.Usagef("nothing to do: --install makes the stacks Wireshark's, the other flags are Wireshark's own")
+		return exit.Usagef("nothing to do: --install makes the stacks Wireshark's, the other flags are Wireshark's own")
 	}
 	which, err := extcap.Find(all, o.value)
 	if err != nil {
@@ -125,7 +125,7 @@ func (c *ctl) extcap(ctx context.Context, o *extcapOptions, args []string) error
 	case o.filtered:
 		return c.checkFilter(o.filter, which)
 	}
-	return cli.Usagef("--extcap-interface %s: nothing is asked of it; expected --capture, --extcap-dlts or --extcap-config", o.value)
+	return exit.Usagef("--extcap-interface %s: nothing is asked of it; expected --capture, --extcap-dlts or --extcap-config", o.value)
 }
 
 func (c *ctl) installExtcap(ctx context.Context, args []string) error {
@@ -166,10 +166,10 @@ func (o *extcapOptions) take(which extcap.Interface) (capture.Take, error) {
 		t.Names = []string{o.only}
 	}
 	if o.snap < 0 || o.snap > capture.MaxSnaplen {
-		return t, cli.Usagef("--snap %d; expected 1 to %d bytes, or 0 for whole packets", o.snap, capture.MaxSnaplen)
+		return t, exit.Usagef("--snap %d; expected 1 to %d bytes, or 0 for whole packets", o.snap, capture.MaxSnaplen)
 	}
 	if o.buffer < extcap.MinBuffer || o.buffer > extcap.MaxBuffer {
-		return t, cli.Usagef("--buffer %d; expected %d to %d KiB", o.buffer, extcap.MinBuffer, extcap.MaxBuffer)
+		return t, exit.Usagef("--buffer %d; expected %d to %d KiB", o.buffer, extcap.MinBuffer, extcap.MaxBuffer)
 	}
 	switch o.direction {
 	case "in":
@@ -178,11 +178,11 @@ func (o *extcapOptions) take(which extcap.Interface) (capture.Take, error) {
 		t.Direction = capture.Out
 	case "inout", "":
 	default:
-		return t, cli.Usagef("--direction %q; expected in, out or inout", o.direction)
+		return t, exit.Usagef("--direction %q; expected in, out or inout", o.direction)
 	}
 	var err error
 	if t.Annotate, err = config.ParseSwitch(o.owners); err != nil {
-		return t, cli.Usagef("--owners: %w", err)
+		return t, exit.Usagef("--owners: %w", err)
 	}
 	return t, nil
 }
@@ -191,7 +191,7 @@ func (o *extcapOptions) take(which extcap.Interface) (capture.Take, error) {
 // signal arrives, or the instances have ended.
 func (c *ctl) extcapRecord(ctx context.Context, o *extcapOptions) error {
 	if o.fifo == "" {
-		return cli.Usagef("--capture: into what? expected --fifo PIPE")
+		return exit.Usagef("--capture: into what? expected --fifo PIPE")
 	}
 	// Open the pipe first. Wireshark waits until it is opened, and sees
 	// errors only when it is closed again.

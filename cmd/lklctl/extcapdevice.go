@@ -6,6 +6,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/remote"
@@ -84,7 +85,7 @@ func (c *ctl) extcapNamed(ctx context.Context, device string) ([]instance.Place,
 	}
 	targets, err := remote.Parse(device)
 	if err != nil {
-		return nil, nil, cli.Usagef("--extcap-interface: %w", err)
+		return nil, nil, exit.Usagef("--extcap-interface: %w", err)
 	}
 	far, err := c.reachAll(ctx, targets)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 )
 
@@ -25,7 +25,7 @@ func bytes(v sockdiag.Value) string {
 	if !v.Known {
 		return ""
 	}
-	return cli.Scaled(float64(v.N), "B")
+	return text.Scaled(float64(v.N), "B")
 }
 
 // rate formats bytes per second as bits per second, like ss(8) and iperf3.
@@ -33,7 +33,7 @@ func rate(v sockdiag.Value) string {
 	if !v.Known || v.N == 0 {
 		return ""
 	}
-	return cli.Scaled(8*float64(v.N), "bit/s")
+	return text.Scaled(8*float64(v.N), "bit/s")
 }
 
 // micros formats microseconds as milliseconds.
@@ -41,7 +41,7 @@ func micros(v sockdiag.Value) string {
 	if !v.Known {
 		return ""
 	}
-	return cli.Millis(v.N)
+	return text.Millis(v.N)
 }
 
 func token(v sockdiag.Value) string {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/diag/ask"
 	"github.com/lklrun/lklrun/internal/host/guard"
@@ -74,6 +75,6 @@ func writeGuard(w io.Writer, st *guard.Status) error {
 		what = "resets of the host's dropped"
 	}
 	_, err := fmt.Fprintf(w, "\n%s: %s %s in %d packets, rules put back %d times\n\n%s\n",
-		st.Method, cli.Scaled(float64(st.Kept.Bytes), "B"), what, st.Kept.Packets, st.Restored, strings.Join(st.Rules, "\n"))
+		st.Method, text.Scaled(float64(st.Kept.Bytes), "B"), what, st.Kept.Packets, st.Restored, strings.Join(st.Rules, "\n"))
 	return err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
@@ -46,10 +47,10 @@ subflow takes over.`,
 // mayKill refuses to end all sockets by mistake.
 func (o *netstatOptions) mayKill() error {
 	if o.filter.Empty() {
-		return cli.Usagef("no filter given that says which sockets to end, such as: dst 192.0.2.7, or: state all")
+		return exit.Usagef("no filter given that says which sockets to end, such as: dst 192.0.2.7, or: state all")
 	}
 	if o.unix || o.packet || len(o.families) > 0 {
-		return cli.Usagef("only sockets of TCP, UDP, raw IP and MPTCP can be ended: leave out -x, -0 and -f")
+		return exit.Usagef("only sockets of TCP, UDP, raw IP and MPTCP can be ended: leave out -x, -0 and -f")
 	}
 	return nil
 }

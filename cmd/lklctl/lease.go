@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/diag/ask"
 	"github.com/lklrun/lklrun/internal/instance"
@@ -34,9 +35,9 @@ no address until renew.`,
 			case len(args) == 0:
 				return nil
 			case !slices.Contains([]string{ask.LeaseRenew, ask.LeaseRelease}, args[0]):
-				return cli.Usagef("%q; expected renew or release: see %s --help", args[0], cmd.CommandPath())
+				return exit.Usagef("%q; expected renew or release: see %s --help", args[0], cmd.CommandPath())
 			case len(args) == 1:
-				return cli.Usagef("no interface given: see %s --help", cmd.CommandPath())
+				return exit.Usagef("no interface given: see %s --help", cmd.CommandPath())
 			case len(args) > 2:
 				return noArgs(cmd, args[2:])
 			}
@@ -50,7 +51,7 @@ no address until renew.`,
 			all, err := ask.Do(ctx, conn, ask.Lease, what, nil)
 			var refused *ask.Error
 			if errors.As(err, &refused) && refused.Usage {
-				return cli.Usagef("%v", refused)
+				return exit.Usagef("%v", refused)
 			}
 			if err != nil {
 				return err

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/diag/ask"
 	"github.com/lklrun/lklrun/internal/instance"
@@ -128,12 +129,12 @@ prints the interface's name. Of an error nothing is left.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			spec, err := config.ParseInterface(args[0])
 			if err != nil {
-				return &cli.UsageError{Err: err}
+				return &exit.UsageError{Err: err}
 			}
 			var file *os.File
 			if spec.Type == config.TypeFD {
 				if c.far != nil {
-					return cli.Usagef("--device %s: fd:%d is a descriptor of this machine, which cannot be handed to another; use another type", c.device, spec.FD)
+					return exit.Usagef("--device %s: fd:%d is a descriptor of this machine, which cannot be handed to another; use another type", c.device, spec.FD)
 				}
 				if file, err = inherited(spec.FD); err != nil {
 					return err
@@ -169,7 +170,7 @@ func inherited(n int) (*os.File, error) {
 		if err == nil {
 			unix.Close(fd)
 		}
-		return nil, cli.Usagef("fd:%d: descriptor %[1]d is not open: whoever starts lklctl has to hand it over, as with %[1]d<>FILE", n)
+		return nil, exit.Usagef("fd:%d: descriptor %[1]d is not open: whoever starts lklctl has to hand it over, as with %[1]d<>FILE", n)
 	}
 	return os.NewFile(uintptr(fd), fmt.Sprintf("fd:%d", n)), nil
 }
@@ -207,7 +208,7 @@ func (c *ctl) asked(body func(ctx context.Context, conn *stackconn.Conn) error) 
 	return c.queryWithin(askLimit, func(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, _ []string) error {
 		err := body(ctx, conn)
 		if refused := (*ask.Error)(nil); errors.As(err, &refused) && refused.Usage {
-			return &cli.UsageError{Err: err}
+			return &exit.UsageError{Err: err}
 		}
 		return err
 	})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
@@ -69,7 +70,7 @@ func badValue(err error) error {
 		stacknet.ErrNoTarget, syscall.EINVAL, syscall.ERANGE, syscall.EADDRNOTAVAIL, syscall.EOPNOTSUPP, syscall.EEXIST, syscall.ENOENT, syscall.ESRCH,
 	} {
 		if errors.Is(err, no) {
-			return &cli.UsageError{Err: err}
+			return &exit.UsageError{Err: err}
 		}
 	}
 	return err
@@ -95,7 +96,7 @@ func (w *words) next() string {
 func (w *words) value(key, what string) (string, error) {
 	v := w.next()
 	if v == "" {
-		return "", cli.Usagef("%s: no %s behind it: see %s --help", key, what, w.cmd.CommandPath())
+		return "", exit.Usagef("%s: no %s behind it: see %s --help", key, what, w.cmd.CommandPath())
 	}
 	return v, nil
 }
@@ -108,21 +109,21 @@ func (w *words) number(key string, least, most int) (int, error) {
 	}
 	n, err := strconv.Atoi(v)
 	if err != nil || n < least || n > most {
-		return 0, cli.Usagef("%s %q: expected a number from %d to %d", key, v, least, most)
+		return 0, exit.Usagef("%s %q: expected a number from %d to %d", key, v, least, most)
 	}
 	return n, nil
 }
 
 // unexpected rejects a word.
 func (w *words) unexpected(word string) error {
-	return cli.Usagef("unexpected argument %q: see %s --help", word, w.cmd.CommandPath())
+	return exit.Usagef("unexpected argument %q: see %s --help", word, w.cmd.CommandPath())
 }
 
 // target parses NAME, dev NAME or group N.
 func (w *words) target() (stacknet.Target, error) {
 	switch first := w.next(); first {
 	case "":
-		return stacknet.Target{}, cli.Usagef("no interface given: NAME or group N: see %s --help", w.cmd.CommandPath())
+		return stacknet.Target{}, exit.Usagef("no interface given: NAME or group N: see %s --help", w.cmd.CommandPath())
 	case "group":
 		n, err := w.number("group", 0, math.MaxInt32)
 		return stacknet.Target{Group: n}, err
@@ -146,7 +147,7 @@ func parseLinkSet(cmd *cobra.Command, args []string) (stacknet.Target, stacknet.
 			key = "up"
 		}
 		if given[key] {
-			return target, change, cli.Usagef("%s: given twice", fmt.Sprintf("%s of %v", word, target))
+			return target, change, exit.Usagef("%s: given twice", fmt.Sprintf("%s of %v", word, target))
 		}
 		given[key] = true
 		switch word {
@@ -166,7 +167,7 @@ func parseLinkSet(cmd *cobra.Command, args []string) (stacknet.Target, stacknet.
 		}
 	}
 	if err == nil && len(given) == 0 {
-		err = cli.Usagef("%v: nothing to change: see %s --help", target, cmd.CommandPath())
+		err = exit.Usagef("%v: nothing to change: see %s --help", target, cmd.CommandPath())
 	}
 	return target, change, err
 }
@@ -179,7 +180,7 @@ func (w *words) mac() (net.HardwareAddr, error) {
 	}
 	mac, err := net.ParseMAC(v)
 	if err != nil || len(mac) != 6 {
-		return nil, cli.Usagef("address %q: expected a link address such as 02:00:00:00:00:01", v)
+		return nil, exit.Usagef("address %q: expected a link address such as 02:00:00:00:00:01", v)
 	}
 	return mac, nil
 }

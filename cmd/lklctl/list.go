@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
 )
@@ -29,7 +31,7 @@ shown as "leftover": lklrun cleanup removes it.`,
 			for _, place := range append(c.places, c.place)[:max(len(c.places), 1)] {
 				some, err := place.List()
 				if errors.As(err, new(*instance.PlaceError)) {
-					return &cli.UsageError{Err: err}
+					return &exit.UsageError{Err: err}
 				}
 				if err != nil {
 					return err
@@ -76,7 +78,7 @@ func listRow(i instance.Info, now time.Time) []string {
 		}
 		ifs = append(ifs, s)
 	}
-	return []string{i.Name, pid, i.Stack, i.Kernel, age, strings.Join(ifs, ","), cli.Quote(i.Command)}
+	return []string{i.Name, pid, i.Stack, i.Kernel, age, strings.Join(ifs, ","), text.Quote(i.Command)}
 }
 
 // shortDuration formats a duration with its two largest units: 4s, 3m12s, 2h5m,

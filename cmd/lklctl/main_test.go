@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/test/kit"
 	"github.com/lklrun/lklrun/test/kit/hoststack"
@@ -62,7 +62,7 @@ func decode[T any](t testing.TB, args ...string) T {
 	r := lklctl(t, append(args, "-o", "json")...)
 	text := r.out
 	empty := text == "[]\n" || text == "{}\n"
-	if r.errors != "" || (r.status == cli.ExitNothing) != empty || r.status > cli.ExitNothing {
+	if r.errors != "" || (r.status == exit.Nothing) != empty || r.status > exit.Nothing {
 		t.Fatalf("lklctl %s -o json: %+v", strings.Join(args, " "), r)
 	}
 	d := json.NewDecoder(strings.NewReader(text))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
@@ -77,7 +78,7 @@ func parseLimits(cmd *cobra.Command, args []string) (func(*stacknet.MPTCPLimits)
 	case first != "set":
 		return nil, w.unexpected(first)
 	case len(w.left) == 0:
-		return nil, cli.Usagef("nothing to set: see %s --help", cmd.CommandPath())
+		return nil, exit.Usagef("nothing to set: see %s --help", cmd.CommandPath())
 	}
 	const most = 8 // MPTCP_PM_ADDR_MAX, net/mptcp/protocol.h
 	var changes []func(*stacknet.MPTCPLimits)

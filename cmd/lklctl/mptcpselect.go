@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 )
 
@@ -44,7 +44,7 @@ func selection(cmd *cobra.Command, args []string, process string) (wanted, error
 			f = byAddress(a)
 		}
 		if f == nil {
-			return nil, cli.Usagef("unexpected argument %q, which is no token, no address and no network: see %s --help", a, cmd.CommandPath())
+			return nil, exit.Usagef("unexpected argument %q, which is no token, no address and no network: see %s --help", a, cmd.CommandPath())
 		}
 		w = append(w, f)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/diag/whynot"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
@@ -15,7 +16,7 @@ import (
 
 func writeMPTCP(w io.Writer, conns []connection, detail bool) error {
 	var b strings.Builder
-	paint := cli.Paint(w)
+	paint := text.Paint(w)
 	for i, c := range conns {
 		if i > 0 {
 			b.WriteByte('\n')

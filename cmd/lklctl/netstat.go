@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
@@ -65,7 +66,7 @@ docs/sockets.md explains the words that -i, -m and -e print.`,
 				return err
 			}
 			if o.kill && w.every != 0 {
-				return cli.Usagef("--kill and --watch: choose one")
+				return exit.Usagef("--kill and --watch: choose one")
 			}
 			return nil
 		},
@@ -112,15 +113,15 @@ func (o *netstatOptions) selecting(f *pflag.FlagSet) {
 // parse checks the combination of flags, and parses the filter.
 func (o *netstatOptions) parse(args []string) (err error) {
 	if o.listening && o.connected {
-		return cli.Usagef("-l and -c: choose one")
+		return exit.Usagef("-l and -c: choose one")
 	}
 	for _, family := range o.families {
 		if !slices.Contains(familyNames, family) {
-			return cli.Usagef("-f %q: expected %s", family, strings.Join(familyNames, ", "))
+			return exit.Usagef("-f %q: expected %s", family, strings.Join(familyNames, ", "))
 		}
 	}
 	if o.filter, err = sockfilter.Parse(args); err != nil {
-		return cli.Usagef("filter: %v", err)
+		return exit.Usagef("filter: %v", err)
 	}
 	if o.kill {
 		return o.mayKill()

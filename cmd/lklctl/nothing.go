@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
 )
 
@@ -50,5 +51,5 @@ func (c *ctl) fail(err error) int {
 	if c.output == cli.OutputTable {
 		cli.Note(c.stderr, program, "%s", none.words)
 	}
-	return cli.ExitNothing
+	return exit.Nothing
 }

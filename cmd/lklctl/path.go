@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/diag/drill"
 	"github.com/lklrun/lklrun/internal/instance"
@@ -108,20 +110,20 @@ TIME end says how long to look on. # begins a comment. Ctrl-C ends it early.`,
 // anything is queried.
 func (d *drilling) parse(args []string) (err error) {
 	if d.ways, err = drill.ParseWays(d.direction); err != nil {
-		return cli.Usagef("--direction: %w", err)
+		return exit.Usagef("--direction: %w", err)
 	}
 	switch {
 	case d.file != "" && len(args) > 0:
-		return cli.Usagef("unexpected argument %q: with --script the steps are in the file", args[0])
+		return exit.Usagef("unexpected argument %q: with --script the steps are in the file", args[0])
 	case d.file != "" && d.lasts != 0:
-		return cli.Usagef("--for: a script says itself how long its steps last")
+		return exit.Usagef("--for: a script says itself how long its steps last")
 	case d.lasts < 0 || d.lasts != 0 && len(args) < 2:
-		return cli.Usagef("--for: wants a step to put back, and a time such as 10s")
+		return exit.Usagef("--for: wants a step to put back, and a time such as 10s")
 	case d.file != "":
 		return d.read()
 	case len(args) > 1:
 		if d.step, err = drill.ParseStep(args[0], d.ways, args[1:]); err != nil {
-			return &cli.UsageError{Err: err}
+			return &exit.UsageError{Err: err}
 		}
 	}
 	return nil
@@ -132,14 +134,14 @@ func (d *drilling) read() error {
 	if d.file != "-" {
 		f, err := os.Open(d.file)
 		if err != nil {
-			return cli.Usagef("--script: %w", err)
+			return exit.Usagef("--script: %w", err)
 		}
 		in, name = f, d.file
 	}
 	defer in.Close()
 	var err error
 	if d.script, err = drill.ParseScript(in, d.ways); err != nil {
-		return cli.Usagef("--script: %s: %w", name, err)
+		return exit.Usagef("--script: %s: %w", name, err)
 	}
 	return nil
 }
@@ -167,7 +169,7 @@ func (c *ctl) drill(ctx context.Context, info *instance.Info, conn *stackconn.Co
 // line.
 func badStep(err error) error {
 	if step := (*drill.StepError)(nil); errors.As(err, &step) || errors.Is(err, stacknet.ErrNoTarget) {
-		return &cli.UsageError{Err: err}
+		return &exit.UsageError{Err: err}
 	}
 	return err
 }
@@ -267,24 +269,24 @@ func (i *impairmentRow) words() string {
 	if i == nil {
 		return "pass"
 	}
-	text := ""
+	words := ""
 	add := func(name, value string, is bool) {
 		if is {
-			text += " " + name + value
+			words += " " + name + value
 		}
 	}
 	add("silent", "", i.Silent)
 	duration := func(us float64) string { return " " + time.Duration(us*1e3).String() }
 	add("delay", duration(i.Delay), i.Delay > 0)
 	add("jitter", duration(i.Jitter), i.Jitter > 0)
-	add("rate", " "+cli.Scaled(float64(i.Rate), "bit/s"), i.Rate > 0)
+	add("rate", " "+text.Scaled(float64(i.Rate), "bit/s"), i.Rate > 0)
 	for _, share := range []struct {
 		name string
 		p    float64
 	}{{"loss", i.Loss}, {"duplicate", i.Duplicate}, {"reorder", i.Reorder}, {"corrupt", i.Corrupt}} {
 		add(share.name, fmt.Sprintf(" %v%%", share.p), share.p > 0)
 	}
-	return text[1:]
+	return words[1:]
 }
 
 // pathNames returns the interfaces that support drills.

@@ -14,6 +14,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
+	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/diag/drill"
 	"github.com/lklrun/lklrun/internal/instance"
@@ -97,7 +98,7 @@ func writeConnection(b *strings.Builder, t *drill.Timeline, c *drill.Connection)
 		title += who
 	}
 	fmt.Fprintf(b, "\n%s\n", title)
-	facts := []string{"received " + cli.Scaled(float64(c.Received), "B"), "sent " + cli.Scaled(float64(c.Sent), "B")}
+	facts := []string{"received " + text.Scaled(float64(c.Received), "B"), "sent " + text.Scaled(float64(c.Sent), "B")}
 	if c.Retrans != nil {
 		facts = append(facts, fmt.Sprintf("retransmitted %d", *c.Retrans))
 	}
@@ -117,7 +118,7 @@ func writeConnection(b *strings.Builder, t *drill.Timeline, c *drill.Connection)
 	row := func(name string, f *drill.Flow) {
 		blocks, peak := spark(t, f, received, most)
 		most = max(most, peak)
-		fmt.Fprintf(b, "  %-8s %s %s\n", name, blocks, cli.Scaled(peak, "bit/s"))
+		fmt.Fprintf(b, "  %-8s %s %s\n", name, blocks, text.Scaled(peak, "bit/s"))
 	}
 	row("all", &c.Flow)
 	if len(c.Subflows) > 1 || len(c.Subflows) == 1 && c.Subflows[0].Iface != "" {
@@ -177,7 +178,7 @@ func writePhases(b *strings.Builder, t *drill.Timeline, c *drill.Connection, rec
 		if r == nil {
 			return ""
 		}
-		return cli.Scaled(*r, "bit/s")
+		return text.Scaled(*r, "bit/s")
 	}
 	for i, p := range c.Phases {
 		name := "  start"

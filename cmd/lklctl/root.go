@@ -15,6 +15,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/base/suggest"
+	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/remote/forward"
@@ -32,21 +33,21 @@ type ctl struct {
 	output cli.Output         // -o
 	stdout io.Writer
 	stderr io.Writer
-	paint  cli.Palette // for standard output, even while --watch buffers it
+	paint  text.Palette // for standard output, even while --watch buffers it
 
 	began bool // a verb's body was reached
 }
 
 // run is main without the process. It returns how the process must end.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) exit.End {
-	c := &ctl{device: os.Getenv(deviceEnv), output: cli.OutputTable, stdout: output{stdout}, stderr: stderr, paint: cli.Paint(stdout)}
+	c := &ctl{device: os.Getenv(deviceEnv), output: cli.OutputTable, stdout: output{stdout}, stderr: stderr, paint: text.Paint(stdout)}
 	root := c.rootCommand()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	// An error before a verb's body is an error of the command line. Some
 	// of these do not pass through flagError, such as those of flags before
 	// the verb.
-	if err != nil && !c.began && cli.Status(err) != cli.ExitUsage {
+	if err != nil && !c.began && exit.Status(err) != exit.Usage {
 		err = flagError(root, err)
 	}
 	if end := (*endError)(nil); errors.As(err, &end) {
@@ -72,7 +73,7 @@ With several instances running, -n names one; "lklctl list" lists them.`,
 			if len(args) == 0 {
 				return nil
 			}
-			return cli.Usagef("unknown verb %q; %s", args[0], suggest.Or(args[0], verbs(cmd), "see "+program+" --help"))
+			return exit.Usagef("unknown verb %q; %s", args[0], suggest.Or(args[0], verbs(cmd), "see "+program+" --help"))
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -221,11 +222,11 @@ func (c *ctl) prepare(cmd *cobra.Command) {
 // flagError converts an error about flags to our form: one line with the
 // remedy.
 func flagError(cmd *cobra.Command, err error) error {
-	text := strings.TrimSuffix(cli.OneLine(cli.FlagError(cmd.Flags(), err).Error()), ".")
+	text := strings.TrimSuffix(text.OneLine(cli.FlagError(cmd.Flags(), err).Error()), ".")
 	if strings.HasSuffix(text, "?") { // it contains a remedy
-		return cli.Usagef("%s", text)
+		return exit.Usagef("%s", text)
 	}
-	return cli.Usagef("%s: see %s --help", text, cmd.CommandPath())
+	return exit.Usagef("%s: see %s --help", text, cmd.CommandPath())
 }
 
 // flags adds -n and -o. If a verb uses -n for something else, it gets only
@@ -244,7 +245,7 @@ func (c *ctl) flags(f *pflag.FlagSet, short bool) {
 // noArgs rejects arguments and names the first one.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return cli.Usagef("unexpected argument %q: see %s --help", args[0], cmd.CommandPath())
+		return exit.Usagef("unexpected argument %q: see %s --help", args[0], cmd.CommandPath())
 	}
 	return nil
 }
@@ -253,7 +254,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 func someArgs(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return cli.Usagef("no %s given: see %s --help", what, cmd.CommandPath())
+			return exit.Usagef("no %s given: see %s --help", what, cmd.CommandPath())
 		}
 		return nil
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/diag/owners"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
@@ -185,7 +185,7 @@ func newInterfaces(ctx context.Context, conn *stackconn.Conn) (*interfaces, erro
 func (n *interfaces) know(names []string) error {
 	for _, name := range names {
 		if !slices.Contains(n.names, name) {
-			return cli.Usagef("filter: dev %q: the stack has no such interface; it has %s", name, strings.Join(n.names, ", "))
+			return exit.Usagef("filter: dev %q: the stack has no such interface; it has %s", name, strings.Join(n.names, ", "))
 		}
 	}
 	return nil

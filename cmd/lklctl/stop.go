@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
@@ -38,7 +39,7 @@ program's own status.`,
 				return err
 			}
 			if grace < 0 || limit <= 0 {
-				return cli.Usagef("--grace %v, --limit %v: a time cannot be negative, nor the limit 0", grace, limit)
+				return exit.Usagef("--grace %v, --limit %v: a time cannot be negative, nor the limit 0", grace, limit)
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), grace+limit)
 			defer cancel()
@@ -72,7 +73,7 @@ func parseSignal(s string) (syscall.Signal, error) {
 	if k, err := fmt.Sscanf(s+"\n", "%d\n", &n); err == nil && k == 1 && n > 0 && n < 65 {
 		return syscall.Signal(n), nil
 	}
-	return 0, cli.Usagef("signal %q: want a name such as TERM, or a number from 1 to 64", s)
+	return 0, exit.Usagef("signal %q: want a name such as TERM, or a number from 1 to 64", s)
 }
 
 func (c *ctl) stop(ctx context.Context, sig syscall.Signal, grace time.Duration) (*instance.Info, error) {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/diag/sysctl"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
@@ -86,15 +86,15 @@ func (s *settings) check(cmd *cobra.Command, args []string) error {
 	_, err := regexp.Compile(s.pattern)
 	switch {
 	case s.all && s.write:
-		return cli.Usagef("-a reads and -w writes: choose one")
+		return exit.Usagef("-a reads and -w writes: choose one")
 	case modes > 1:
-		return cli.Usagef("-w, -a, --save and --load: choose one")
+		return exit.Usagef("-w, -a, --save and --load: choose one")
 	case (s.dryRun || s.ignore) && !s.write && s.load == "":
-		return cli.Usagef("--dry-run and -e are for -w and --load")
+		return exit.Usagef("--dry-run and -e are for -w and --load")
 	case err != nil:
-		return cli.Usagef("-r %q: %v", s.pattern, err)
+		return exit.Usagef("-r %q: %v", s.pattern, err)
 	case s.pattern != "" && (s.write || s.load != ""):
-		return cli.Usagef("-r is for what reads")
+		return exit.Usagef("-r is for what reads")
 	case s.load != "":
 		return noArgs(cmd, args)
 	case s.all || s.save != "" || s.pattern != "" && len(args) == 0:
@@ -114,7 +114,7 @@ func (s *settings) check(cmd *cobra.Command, args []string) error {
 func checkPatterns(patterns []string) error {
 	for _, p := range patterns {
 		if _, err := path.Match(p, ""); err != nil {
-			return cli.Usagef("pattern %q: not a glob such as 'net.ipv4.tcp_*mem'", p)
+			return exit.Usagef("pattern %q: not a glob such as 'net.ipv4.tcp_*mem'", p)
 		}
 	}
 	return nil
@@ -124,13 +124,13 @@ func checkSettings(args []string, write bool) error {
 	for _, arg := range args {
 		key, _, isSetting := strings.Cut(arg, "=")
 		if write && !isSetting {
-			return cli.Usagef("sysctl %q: not KEY=VALUE", arg)
+			return exit.Usagef("sysctl %q: not KEY=VALUE", arg)
 		}
 		if !write && isSetting {
-			return cli.Usagef("sysctl %q: writing needs -w", arg)
+			return exit.Usagef("sysctl %q: writing needs -w", arg)
 		}
 		if _, err := stacknet.SysctlPath(strings.TrimSpace(key)); err != nil {
-			return &cli.UsageError{Err: err}
+			return &exit.UsageError{Err: err}
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/diag/sysctl"
 	"github.com/lklrun/lklrun/internal/instance"
@@ -25,7 +26,7 @@ func loadFile(name string) ([]sysctl.Line, error) {
 	if name != standard {
 		var err error
 		if f, err = os.Open(name); err != nil {
-			return nil, cli.Usagef("--load: %v", err)
+			return nil, exit.Usagef("--load: %v", err)
 		}
 		defer f.Close()
 	} else {
@@ -33,7 +34,7 @@ func loadFile(name string) ([]sysctl.Line, error) {
 	}
 	lines, err := sysctl.Parse(f, name)
 	if err != nil {
-		return nil, &cli.UsageError{Err: err}
+		return nil, &exit.UsageError{Err: err}
 	}
 	return lines, nil
 }
@@ -118,7 +119,7 @@ func writeSettings(name string, stdout io.Writer, read []sysctl.Setting) (left [
 	tmp := name + ".new"
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return nil, cli.Usagef("--save: %v", err)
+		return nil, exit.Usagef("--save: %v", err)
 	}
 	left, err = sysctl.Save(f, read)
 	if err = errors.Join(err, f.Close()); err == nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/diag/live"
 	"github.com/lklrun/lklrun/internal/ui/top"
@@ -52,10 +53,10 @@ snapshot a line. The first is printed after one interval: rates need two looks.`
   lklctl top -o json -c 10 | jq -c '.connections[].subflows[] | {iface, rtt_us}'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("count") && o.count < 1 {
-				return cli.Usagef("-c %d: expected 1 or more", o.count)
+				return exit.Usagef("-c %d: expected 1 or more", o.count)
 			}
 			if o.count > 0 && !o.batch && c.output == cli.OutputTable {
-				return cli.Usagef("-c goes with -b or -o json")
+				return exit.Usagef("-c goes with -b or -o json")
 			}
 			return noArgs(cmd, args)
 		},
@@ -74,7 +75,7 @@ snapshot a line. The first is printed after one interval: rates need two looks.`
 func (c *ctl) top(ctx context.Context, o topOptions) error {
 	batch := o.batch || c.output == cli.OutputJSON
 	if c.name != "" || batch {
-		var none *cli.StatusError
+		var none *exit.StatusError
 		if _, err := c.choose(); errors.As(err, &none) { // here several running instances are not an error
 			return err
 		}
@@ -87,10 +88,10 @@ func (c *ctl) top(ctx context.Context, o topOptions) error {
 		return top.Batch(ctx, monitor, c.stdout, top.BatchOptions{Place: c.place, Name: c.name, Count: o.count, JSON: c.output == cli.OutputJSON, ASCII: ascii})
 	}
 	if !term.IsTerminal(int(os.Stdin.Fd())) || !c.paint.Terminal() {
-		return cli.Usagef("top needs a terminal: use --batch")
+		return exit.Usagef("top needs a terminal: use --batch")
 	}
 	if name := os.Getenv("TERM"); name == "" || name == "dumb" {
-		return cli.Usagef("top needs a terminal whose cursor can be moved, and TERM=%s says it cannot: use --batch", name)
+		return exit.Usagef("top needs a terminal whose cursor can be moved, and TERM=%s says it cannot: use --batch", name)
 	}
 	err := top.Run(ctx, monitor, os.Stdin, os.Stdout, top.Options{Name: c.name, ASCII: ascii, Paint: c.paint})
 	if err != nil && !errors.Is(err, context.Canceled) {

@@ -198,7 +198,7 @@ func (a *comparer) compare(ctx context.Context, p *ab.Program, c *ab.Comparison)
 	if a.output == cli.OutputJSON {
 		err = errors.Join(err, cli.WriteJSON(os.Stdout, c))
 	} else {
-		err = errors.Join(err, c.Write(os.Stdout))
+		err = errors.Join(err, writeComparison(os.Stdout, c))
 	}
 	if a.plot != "" {
 		err = errors.Join(err, c.Plot(a.plot))

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/run/launch"
 	"github.com/lklrun/lklrun/internal/run/plan"
@@ -133,7 +134,7 @@ func (b *background) tell(line string) {
 // run performs the run of the second lklrun. Its errors are reported in the
 // same way.
 func (b *background) run(r *runner, p *plan.Plan, opts launch.Options) error {
-	opts.Tell = func(line string) { b.tell(cli.OneLine(line)) }
+	opts.Tell = func(line string) { b.tell(text.OneLine(line)) }
 	opts.Started = func(name string) { b.say(news{Started: name}) }
 	opts.Background = true
 	if log := r.config.Run.Log; log != "" {
@@ -154,7 +155,7 @@ func (b *background) run(r *runner, p *plan.Plan, opts launch.Options) error {
 
 // failed reports err, and returns how the process must end.
 func (b *background) failed(r *runner, err error) error {
-	b.tell(cli.OneLine(err.Error()))
+	b.tell(text.OneLine(err.Error()))
 	r.end = exit.End{Status: status(err)}
 	b.say(news{Ended: &r.end})
 	return nil

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/remote"
 	"github.com/lklrun/lklrun/internal/remote/desk"
@@ -242,23 +243,23 @@ func outcome(places []*place) (exit.End, error) {
 	t := cli.NewTable("DEVICE", "STATUS", "OUTCOME")
 	first := exit.End{}
 	for _, p := range places {
-		end, text := p.end, "ended"
+		end, outcome := p.end, "ended"
 		switch {
 		case p.err != nil:
 			end = exit.End{Status: status(p.err)}
 			var own *remote.Error
-			text = p.err.Error()
+			outcome = p.err.Error()
 			if errors.As(p.err, &own) {
-				text = own.Err.Error()
+				outcome = own.Err.Error()
 			}
 		case end.Signal != 0:
-			text = "ended by " + unix.SignalName(end.Signal)
+			outcome = "ended by " + unix.SignalName(end.Signal)
 			end = exit.End{Status: 128 + int(end.Signal)}
 		}
 		if first.Status == 0 {
 			first = end
 		}
-		t.Row(p.target.String(), fmt.Sprint(end.Status), cli.OneLine(text))
+		t.Row(p.target.String(), fmt.Sprint(end.Status), text.OneLine(outcome))
 	}
 	return first, t.Write(os.Stderr)
 }

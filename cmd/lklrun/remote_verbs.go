@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/remote"
 	"github.com/lklrun/lklrun/internal/run/doctor"
@@ -37,7 +38,7 @@ func (d *far) each(ctx context.Context, do func(context.Context, *remote.Ready) 
 	for _, t := range targets {
 		if err := on(ctx, t, do); err != nil {
 			if len(targets) > 1 {
-				cli.Note(os.Stderr, self, "%s", cli.OneLine(err.Error()))
+				cli.Note(os.Stderr, self, "%s", text.OneLine(err.Error()))
 			}
 			first = cmp.Or(first, err)
 		}
@@ -86,7 +87,7 @@ func (d *far) cleanup(ctx context.Context) (done bool, err error) {
 				return err
 			}
 			for line := range strings.Lines(out) {
-				fmt.Printf("%s: %s", r.Name(), cli.Plain(line))
+				fmt.Printf("%s: %s", r.Name(), text.Plain(line))
 			}
 			if status != 0 {
 				return fmt.Errorf("%s: not all could be cleaned up", r.Name())

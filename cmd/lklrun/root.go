@@ -16,6 +16,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/base/program"
+	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/launch"
@@ -205,7 +206,7 @@ func (r *runner) run(ctx context.Context, args []string) error {
 	opts := launch.Options{
 		HostPath: host, PreloadPath: library,
 		Log:    logger(run.Verbose),
-		Tell:   func(line string) { cli.Note(os.Stderr, self, "%s", cli.OneLine(line)) },
+		Tell:   func(line string) { cli.Note(os.Stderr, self, "%s", text.OneLine(line)) },
 		Quiet:  run.Quiet,
 		Report: reportTo(r.report),
 	}

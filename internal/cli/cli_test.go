@@ -5,9 +5,10 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/lklrun/lklrun/internal/base/exit"
 )
 
 func TestFail(t *testing.T) {
@@ -16,11 +17,11 @@ func TestFail(t *testing.T) {
 		status int
 		line   string
 	}{
-		{nil, ExitOK, ""},
-		{errors.New("no route"), ExitFailure, "prog: no route\n"},
-		{errors.Join(errors.New("one"), errors.New("two")), ExitFailure, "prog: one; two\n"},
-		{Usagef("--if %q: no type", "x"), ExitUsage, "prog: --if \"x\": no type\n"},
-		{fmt.Errorf("planning: %w", Usagef("bad")), ExitUsage, "prog: planning: bad\n"},
+		{nil, exit.OK, ""},
+		{errors.New("no route"), exit.Failure, "prog: no route\n"},
+		{errors.Join(errors.New("one"), errors.New("two")), exit.Failure, "prog: one; two\n"},
+		{exit.Usagef("--if %q: no type", "x"), exit.Usage, "prog: --if \"x\": no type\n"},
+		{fmt.Errorf("planning: %w", exit.Usagef("bad")), exit.Usage, "prog: planning: bad\n"},
 	} {
 		var b strings.Builder
 		if got := Fail(&b, "prog", tc.err); got != tc.status || b.String() != tc.line {
@@ -105,25 +106,6 @@ func TestOutput(t *testing.T) {
 	var b strings.Builder
 	if err := WriteJSON(&b, map[string]string{"cmd": "a && b > c"}); err != nil || b.String() != "{\n  \"cmd\": \"a && b > c\"\n}\n" {
 		t.Errorf("%q, %v", b.String(), err)
-	}
-}
-
-func TestQuote(t *testing.T) {
-	for want, command := range map[string][]string{
-		`sh -c 'curl a & curl b; wait'`:          {"sh", "-c", "curl a & curl b; wait"},
-		`python3 -c $'import x\nprint(\'\\1\')'`: {"python3", "-c", "import x\nprint('\\1')"},
-		`echo '' 'it'\''s' $'\033[0m'`:           {"echo", "", "it's", "\033[0m"},
-		"curl -s http://x.example/%20 größe":     {"curl", "-s", "http://x.example/%20", "größe"},
-	} {
-		if got := Quote(command); got != want {
-			t.Errorf("%q is written %s, want %s", command, got, want)
-			continue
-		}
-		// A shell splits it into the same words.
-		out, err := exec.Command("bash", "-c", `printf '%s\0' `+want).Output()
-		if err != nil || string(out) != strings.Join(command, "\x00")+"\x00" {
-			t.Errorf("a shell reads %s as %q, %v", want, out, err)
-		}
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+
+	"github.com/lklrun/lklrun/internal/base/exit"
 )
 
 // ManCommand is the verb that writes the manual pages of a program, for `make man`:
@@ -26,7 +28,7 @@ func ManCommand(root *cobra.Command, topics ...Topic) *cobra.Command {
 		Hidden: true,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return Usagef("want one DIR: see %s --help", cmd.CommandPath())
+				return exit.Usagef("want one DIR: see %s --help", cmd.CommandPath())
 			}
 			return nil
 		},

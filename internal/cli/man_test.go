@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/internal/base/exit"
 )
 
 func TestMan(t *testing.T) {
@@ -39,7 +41,7 @@ func TestMan(t *testing.T) {
 	}
 	root.SetArgs([]string{"man"})
 	root.SilenceErrors, root.SilenceUsage = true, true
-	if err := root.Execute(); Status(err) != ExitUsage {
+	if err := root.Execute(); exit.Status(err) != exit.Usage {
 		t.Errorf("without a folder: %v", err)
 	}
 }

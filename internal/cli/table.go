@@ -6,11 +6,9 @@ import (
 	"io"
 	"strings"
 	"unicode/utf8"
-)
 
-// Absent stands for a value that the stack does not report. It is not 0, which would be a
-// value.
-const Absent = "-"
+	"github.com/lklrun/lklrun/internal/base/text"
+)
 
 // Table prints rows in columns as wide as their widest cell, two blanks apart. It has no
 // borders, so each line splits into its fields.
@@ -42,9 +40,9 @@ func (t *Table) Row(cells ...string) {
 	row := make([]string, len(t.head))
 	copy(row, cells)
 	for i := range row {
-		row[i] = Plain(row[i])
+		row[i] = text.Plain(row[i])
 		if row[i] == "" {
-			row[i] = Absent
+			row[i] = text.Absent
 		}
 	}
 	t.rows = append(t.rows, row)

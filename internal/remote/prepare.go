@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/base/text"
 )
 
 // spare is the free space needed on a device in addition to the bundle, in
@@ -134,14 +134,14 @@ func (r *Ready) said(ctx context.Context, line string) error {
 	if err != nil || status == 0 {
 		return err
 	}
-	text := strings.TrimPrefix(lastLine(out.String()), "lklrun: ")
+	said := strings.TrimPrefix(lastLine(out.String()), "lklrun: ")
 	switch {
-	case strings.Contains(text, "No space left"):
+	case strings.Contains(said, "No space left"):
 		return mendable(r.Name(), "its storage is full: free some in %s", r.Facts.Base)
-	case strings.Contains(text, "xec format") || strings.Contains(text, "not executable"):
-		return mendable(r.Name(), "it cannot run programs for %s, though its machine is %s: the ABI is wrong (%s)", r.Facts.Arch, r.Facts.Machine, text)
+	case strings.Contains(said, "xec format") || strings.Contains(said, "not executable"):
+		return mendable(r.Name(), "it cannot run programs for %s, though its machine is %s: the ABI is wrong (%s)", r.Facts.Arch, r.Facts.Machine, said)
 	}
-	return mendable(r.Name(), "%s", cli.OneLine(cmp.Or(text, "a command of its shell failed")))
+	return mendable(r.Name(), "%s", text.OneLine(cmp.Or(said, "a command of its shell failed")))
 }
 
 // forget runs a cleanup command, even if the run was aborted.

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
@@ -21,7 +21,7 @@ func newSnapshot(info *instance.Info, now, was *sample) *Snapshot {
 		Time: now.at,
 		Instance: Instance{
 			Name: info.Name, Stack: info.Stack, Release: now.release, Engine: info.Engine,
-			Command: cli.Quote(info.Command), Started: info.Started, PID: info.PID, TargetPID: info.TargetPID,
+			Command: text.Quote(info.Command), Started: info.Started, PID: info.PID, TargetPID: info.TargetPID,
 		},
 		Links: []Link{}, Connections: []Connection{},
 	}

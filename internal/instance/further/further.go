@@ -18,7 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/base/exit"
-	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
@@ -32,9 +31,9 @@ const signalLimit = 5 * time.Second
 func Check(info *instance.Info, args []string) error {
 	switch {
 	case args[0] == "":
-		return cli.Usagef("the COMMAND is empty: see lklctl exec --help")
+		return exit.Usagef("the COMMAND is empty: see lklctl exec --help")
 	case info.Engine == config.EnginePreload:
-		return cli.Usagef("instance %q has its kernel inside its own program (--engine %s), so no other can use it: start it with --engine %s", info.Name, info.Engine, config.EngineSupervise)
+		return exit.Usagef("instance %q has its kernel inside its own program (--engine %s), so no other can use it: start it with --engine %s", info.Name, info.Engine, config.EngineSupervise)
 	}
 	return nil
 }

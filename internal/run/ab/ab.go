@@ -161,14 +161,15 @@ func (c *Comparison) finish() {
 	for i := range c.Variants[1:] {
 		for k := range c.Variants[i+1].Metrics {
 			m := &c.Variants[i+1].Metrics[k]
-			if base := c.Variants[0].metric(m.Name); base != nil {
+			if base := c.Variants[0].Metric(m.Name); base != nil {
 				m.against(base)
 			}
 		}
 	}
 }
 
-func (v *Variant) metric(name string) *Metric {
+// Metric returns the metric with a name, or nil if no run knows it.
+func (v *Variant) Metric(name string) *Metric {
 	for i := range v.Metrics {
 		if v.Metrics[i].Name == name {
 			return &v.Metrics[i]

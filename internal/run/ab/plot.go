@@ -41,7 +41,7 @@ func (c *Comparison) Plot(path string) error {
 func (c *Comparison) svg() []byte {
 	most := 0.0
 	for i := range c.Variants {
-		if m := c.Variants[i].metric("time_s"); m != nil {
+		if m := c.Variants[i].Metric("time_s"); m != nil {
 			most = max(most, m.Max)
 		}
 	}
@@ -61,7 +61,7 @@ func (c *Comparison) svg() []byte {
 	for i := range c.Variants {
 		x := float64(plotMargin) + plotColumn*(float64(i)+0.5)
 		fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", x, plotMargin+plotHeight+20, html.EscapeString(c.Variants[i].Name))
-		if m := c.Variants[i].metric("time_s"); m != nil { // otherwise no run succeeded
+		if m := c.Variants[i].Metric("time_s"); m != nil { // otherwise no run succeeded
 			drawBox(&b, m, x, y)
 		}
 	}

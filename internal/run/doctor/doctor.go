@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/base/program"
-	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/host/guard"
 	"github.com/lklrun/lklrun/internal/host/hostnet"
 	"github.com/lklrun/lklrun/internal/link/gateway"
@@ -108,7 +108,7 @@ func Examine(ctx context.Context, q Question) *Report {
 func (r *Report) engines(q Question) {
 	choice := func(engine, why string, err error) {
 		if err != nil {
-			why = cli.OneLine(err.Error())
+			why = text.OneLine(err.Error())
 		}
 		r.Engines = append(r.Engines, Choice{engine, err == nil, why})
 	}
@@ -126,7 +126,7 @@ func (r *Report) engines(q Question) {
 
 func (r *Report) host(ctx context.Context, q Question) {
 	add := func(subject string, state State, format string, args ...any) {
-		r.Host = append(r.Host, Finding{subject, state, cli.OneLine(fmt.Sprintf(format, args...))})
+		r.Host = append(r.Host, Finding{subject, state, text.OneLine(fmt.Sprintf(format, args...))})
 	}
 	// need adds a check without which no run works.
 	need := func(subject, text string, err error) {

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/diag/bundle"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
@@ -161,7 +161,7 @@ func (r *run) keepBundle(err error) {
 	path, kerr := r.post.Keep()
 	p.Bundle = path
 	if kerr != nil {
-		p.NoBundle = cli.OneLine(kerr.Error())
+		p.NoBundle = text.OneLine(kerr.Error())
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"github.com/lklrun/lklrun/internal/base/runas"
-	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack"
 	"github.com/lklrun/lklrun/pkg/config"
@@ -327,7 +327,7 @@ func (p *Plan) steps() {
 	if p.WaitAll {
 		until = ", until its last process has ended"
 	}
-	add(Release, 0, "release "+cli.Quote(p.Command)+until, "")
+	add(Release, 0, "release "+text.Quote(p.Command)+until, "")
 }
 
 // configures lists the parts of the configuration inside the stack.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
@@ -19,7 +19,7 @@ func (p *Plan) Write(w io.Writer) error {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(&b, "%-9s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	line("command", "%s", cli.Quote(p.Command))
+	line("command", "%s", text.Quote(p.Command))
 	line("instance", "%s", p.dir())
 	line("stack", "%s", p.Stack.describe())
 	if p.Engine == config.EnginePreload {

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/base/text"
 )
 
 // marked is a line of the script, so that another program of that name is not
@@ -42,7 +42,7 @@ func Install(ctx context.Context, dir, lklctl string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", pathError(dir, err)
 	}
-	script := "#!/bin/sh\n" + marked + "\nexec " + cli.Quote([]string{lklctl}) + " extcap \"$@\"\n"
+	script := "#!/bin/sh\n" + marked + "\nexec " + text.Quote([]string{lklctl}) + " extcap \"$@\"\n"
 	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
 		return "", pathError(path, err)
 	}

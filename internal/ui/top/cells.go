@@ -9,7 +9,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/diag/live"
 )
 
@@ -54,27 +54,27 @@ func cut(text string, width int) string {
 }
 
 // absent stands for unknown values.
-const absent = cli.Absent
+const absent = text.Absent
 
 func bits(v live.Value) string {
 	if !v.Known {
 		return absent
 	}
-	return cli.Scaled(float64(v.N), "")
+	return text.Scaled(float64(v.N), "")
 }
 
 func count(v live.Value) string {
 	if !v.Known {
 		return absent
 	}
-	return cli.Scaled(float64(v.N), "")
+	return text.Scaled(float64(v.N), "")
 }
 
 func millis(v live.Value) string {
 	if !v.Known {
 		return absent
 	}
-	return cli.Millis(v.N)
+	return text.Millis(v.N)
 }
 
 func percent(f *float64) string {
@@ -91,5 +91,5 @@ func perSecond(f *float64) string {
 	if *f < 10 {
 		return fmt.Sprintf("%.1f", *f)
 	}
-	return cli.Scaled(*f, "")
+	return text.Scaled(*f, "")
 }

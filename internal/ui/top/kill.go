@@ -9,7 +9,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
-	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/diag/live"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 )
@@ -72,7 +72,7 @@ func (m *model) confirm(key string) tea.Cmd {
 		ctx, cancel := context.WithTimeout(context.Background(), killLimit)
 		defer cancel()
 		if err := live.Kill(ctx, conn, &c, id); err != nil {
-			return killedMsg{cli.OneLine(err.Error())}
+			return killedMsg{text.OneLine(err.Error())}
 		}
 		return killedMsg{"ended: " + name}
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/diag/live"
 )
 
@@ -16,7 +16,7 @@ import (
 type panes struct {
 	width  int
 	levels []rune // characters for graphs
-	paint  cli.Palette
+	paint  text.Palette
 }
 
 // least is the width that the tables are designed for: a narrower terminal shows a part.
@@ -70,7 +70,7 @@ func (i *followed) why(now time.Time) string {
 	case errors.Is(i.err, live.ErrSilent):
 		return fmt.Sprintf("no answer for %v", since)
 	}
-	return cli.OneLine(i.err.Error())
+	return text.OneLine(i.err.Error())
 }
 
 // title is the line above an instance's tables.

@@ -12,7 +12,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
-	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/diag/live"
 )
 
@@ -20,7 +20,7 @@ import (
 type Options struct {
 	Name  string // the only instance to follow; empty: all
 	ASCII bool   // graphs use only ASCII characters
-	Paint cli.Palette
+	Paint text.Palette
 }
 
 // framesMost limits the frames per second: keys take effect at once, and a slow line is

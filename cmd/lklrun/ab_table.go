@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package ab
+//go:build !device
+
+package main
 
 import (
 	"fmt"
@@ -9,31 +11,32 @@ import (
 	"strings"
 
 	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/run/ab"
 )
 
-// headings are the names of the metrics for people, and the functions that format them.
-var headings = map[string]struct {
-	name   string
-	number func(float64) string
+// headings are the metrics in the order of the table, with their names for people and the
+// functions that format them.
+var headings = []struct {
+	metric, name string
+	number       func(float64) string
 }{
-	"time_s":         {"TIME", seconds},
-	"cpu_s":          {"CPU TIME", seconds},
-	"bytes_received": {"RECEIVED", quantity},
-	"bytes_sent":     {"SENT", quantity},
-	"retrans":        {"RETRANS", plain},
+	{"time_s", "TIME", seconds},
+	{"cpu_s", "CPU TIME", seconds},
+	{"bytes_received", "RECEIVED", quantity},
+	{"bytes_sent", "SENT", quantity},
+	{"retrans", "RETRANS", plain},
 }
 
-// Write prints the comparison: a section per metric, a line per variant, and the failed
-// runs.
-func (c *Comparison) Write(w io.Writer) error {
+// writeComparison prints a comparison: a section per metric, a line per variant, and the
+// failed runs.
+func writeComparison(w io.Writer, c *ab.Comparison) error {
 	var b strings.Builder
 	t := cli.NewTable("", "", ">N", ">MEDIAN", ">QUARTILES", ">EXTREMES", ">RATIO", ">P", "").Narrow()
 	rows := 0
-	for _, metric := range metrics {
-		h := headings[metric.name]
+	for _, h := range headings {
 		title := h.name
 		for i := range c.Variants {
-			m := c.Variants[i].metric(metric.name)
+			m := c.Variants[i].Metric(h.metric)
 			if m == nil {
 				continue
 			}
