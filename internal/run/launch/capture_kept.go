@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/lklrun/lklrun/internal/diag/ask"
-	"github.com/lklrun/lklrun/internal/diag/bundle"
+	"github.com/lklrun/lklrun/internal/diag/postmortem"
 )
 
 // ringLimit bounds the wait for the last packets of a kernel that has panicked.
@@ -42,9 +42,9 @@ func (r *run) askPackets(ctx context.Context, _ struct{}, file *os.File) (kept a
 	return kept, nil
 }
 
-// addPackets adds the last packets before a panic to the bundle, and the paths
+// addPackets adds the last packets before a panic to the report, and the paths
 // of the other capture files.
-func (r *run) addPackets(ctx context.Context, b *bundle.Bundle) {
+func (r *run) addPackets(ctx context.Context, b *postmortem.Report) {
 	var kept ask.PacketsKept
 	var text bytes.Buffer
 	for _, rec := range r.captures {
@@ -59,7 +59,7 @@ func (r *run) addPackets(ctx context.Context, b *bundle.Bundle) {
 		kept.Ring = true
 		var err error
 		if kept.Packets, err = rec.ring.Write(ctx, &text, ringApplication); err != nil {
-			b.Miss(bundle.PacketsFile, err)
+			b.Miss(postmortem.PacketsFile, err)
 		}
 		cancel()
 	}

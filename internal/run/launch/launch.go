@@ -25,7 +25,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/diag/ask"
-	"github.com/lklrun/lklrun/internal/diag/bundle"
+	"github.com/lklrun/lklrun/internal/diag/postmortem"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
@@ -90,7 +90,7 @@ type run struct {
 	paths      *pathKeeper // set once the stack is configured
 	reporter   *reporter   // nil: no report is wanted
 	looks      *looker     // nil: not started, or the kernel is the host's
-	post       *bundle.Bundle
+	post       *postmortem.Report
 }
 
 // Run carries out p and returns how its target ended. An error means that
@@ -118,7 +118,7 @@ func Run(ctx context.Context, p *plan.Plan, opts Options) (exit.End, error) {
 	undone := r.teardown(ctx)
 	r.reporter.tell()
 	err = errors.Join(r.better(err), undone)
-	r.keepBundle(err)
+	r.keepReport(err)
 	var sig *SignalError
 	if errors.As(err, &sig) {
 		return exit.End{Signal: sig.Signal}, nil

@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/lklrun/lklrun/internal/base/text"
-	"github.com/lklrun/lklrun/internal/diag/bundle"
+	"github.com/lklrun/lklrun/internal/diag/postmortem"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 )
 
-// After a kernel panic, lklrun writes a bundle for diagnosis. A dead kernel
+// After a kernel panic, lklrun writes a report for diagnosis. A dead kernel
 // cannot report its sockets and counters, so lklrun samples them at intervals
 // while it runs.
 
@@ -45,7 +45,7 @@ type looker struct {
 	done   chan struct{}
 
 	mu   sync.Mutex
-	last *bundle.Look
+	last *postmortem.Look
 }
 
 // lookers returns the service if the run has its own kernel, which can panic.
@@ -98,7 +98,7 @@ func (l *looker) Stop() {
 func (l *looker) take(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
-	look, err := bundle.Now(ctx, l.r.conn)
+	look, err := postmortem.Now(ctx, l.r.conn)
 	if err != nil {
 		l.r.log.Debug("no look at the stack's sockets", "error", err)
 		return
@@ -109,7 +109,7 @@ func (l *looker) take(ctx context.Context) {
 	l.r.log.Debug("a look at the stack, for a panic", "sockets", len(look.Sockets), "took", time.Since(look.Time).Round(time.Microsecond))
 }
 
-func (l *looker) get() *bundle.Look {
+func (l *looker) get() *postmortem.Look {
 	if l == nil {
 		return nil
 	}
@@ -118,12 +118,12 @@ func (l *looker) get() *bundle.Look {
 	return l.last
 }
 
-// gather builds the bundle of a panicked kernel, while lklhost still answers
+// gather builds the report of a panicked kernel, while lklhost still answers
 // and the run directory exists.
 func (r *run) gather(ctx context.Context, why string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit)
 	defer cancel()
-	b := bundle.New(r.dir.Name, why, time.Now())
+	b := postmortem.New(r.dir.Name, why, time.Now())
 	b.AddKept(ctx, r.conn)
 	r.stating.Lock()
 	state := r.state
@@ -151,9 +151,9 @@ func (r *run) gatherLate(ctx context.Context) {
 	}
 }
 
-// keepBundle writes the bundle after everything else is undone, so that a slow
+// keepReport writes the report after everything else is undone, so that a slow
 // disk delays nothing. The result is reported together with the panic.
-func (r *run) keepBundle(err error) {
+func (r *run) keepReport(err error) {
 	var p *PanicError
 	if r.post == nil || !errors.As(err, &p) {
 		return
@@ -165,13 +165,13 @@ func (r *run) keepBundle(err error) {
 	}
 }
 
-// writePlan writes the plan into the run directory, for bundles.
+// writePlan writes the plan into the run directory, for reports.
 func (r *run) writePlan() error {
 	shown := *r.plan
-	shown.Command = bundle.Words(shown.Command)
+	shown.Command = postmortem.Words(shown.Command)
 	shown.Sysctls = slices.Clone(shown.Sysctls)
 	for i := range shown.Sysctls {
-		shown.Sysctls[i].Value = bundle.Setting(shown.Sysctls[i].Name, shown.Sysctls[i].Value)
+		shown.Sysctls[i].Value = postmortem.Setting(shown.Sysctls[i].Name, shown.Sysctls[i].Value)
 	}
 	return r.dir.WriteJSON(instance.PlanFile, shown)
 }

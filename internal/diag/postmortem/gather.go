@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bundle
+package postmortem
 
 import (
 	"context"
@@ -47,7 +47,7 @@ func Now(ctx context.Context, c *stackconn.Conn) (*Look, error) {
 }
 
 // AddLook adds the sockets and counters; when describes the moment.
-func (b *Bundle) AddLook(l *Look, when string) {
+func (b *Report) AddLook(l *Look, when string) {
 	if text, err := json.MarshalIndent(l.Sockets, "", "  "); err != nil {
 		b.Miss("sockets.json", err)
 	} else {
@@ -64,7 +64,7 @@ func (b *Bundle) AddLook(l *Look, when string) {
 
 // AddRun adds the content of the run directory: the state, the plan, the journal of
 // changes to undo, the console's log.
-func (b *Bundle) AddRun(dir string, s *instance.State) {
+func (b *Report) AddRun(dir string, s *instance.State) {
 	shown := *s
 	shown.Command = Words(s.Command)
 	b.AddJSON(instance.StateFile, "the instance", shown)
@@ -81,7 +81,7 @@ func (b *Bundle) AddRun(dir string, s *instance.State) {
 
 // AddStats adds the engine's counters, which are available after a panic, and the account
 // of the processes.
-func (b *Bundle) AddStats(ctx context.Context, c *stackconn.Conn) {
+func (b *Report) AddStats(ctx context.Context, c *stackconn.Conn) {
 	stats, err := c.Stats(ctx)
 	engine := slices.ContainsFunc(stats, func(s stackconn.Stat) bool { return strings.HasPrefix(s.Name, "sockets.") })
 	if err == nil && !engine { // only those of lklhost
@@ -100,7 +100,7 @@ func (b *Bundle) AddStats(ctx context.Context, c *stackconn.Conn) {
 }
 
 // AddKept adds the kernel log that lklhost has kept.
-func (b *Bundle) AddKept(ctx context.Context, c *stackconn.Conn) {
+func (b *Report) AddKept(ctx context.Context, c *stackconn.Conn) {
 	log, err := c.Log(ctx)
 	if err != nil {
 		b.Miss("dmesg.txt", err)
@@ -122,7 +122,7 @@ var stackFiles = []struct{ path, what string }{
 }
 
 // AddStack adds the data of a stack that answers. Missing data is recorded.
-func (b *Bundle) AddStack(ctx context.Context, c *stackconn.Conn) {
+func (b *Report) AddStack(ctx context.Context, c *stackconn.Conn) {
 	var log strings.Builder
 	err := klog.Read(ctx, c, false, func(r klog.Record) error {
 		if r.Time != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bundle
+package postmortem
 
 import (
 	"context"
@@ -15,19 +15,19 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// packetsLimit bounds the query: a bundle is also made if lklrun does not answer.
+// packetsLimit bounds the query: a report is also made if lklrun does not answer.
 const packetsLimit = 10 * time.Second
 
 // PacketsFile is the part with the last packets.
 const PacketsFile = "packets.pcapng"
 
-// KeptFile is not part of a bundle: it is the ask.PacketsKept of a run on another
+// KeptFile is not part of a report: it is the ask.PacketsKept of a run on another
 // machine, as JSON.
 const KeptFile = "packets.json"
 
 // AddPackets adds the packets in the ring of `lklrun --capture ring`, without redaction,
 // and lists the files with further packets.
-func (b *Bundle) AddPackets(kept ask.PacketsKept, pcapng []byte) {
+func (b *Report) AddPackets(kept ask.PacketsKept, pcapng []byte) {
 	b.files = kept.Files
 	if kept.Ring {
 		b.parts = append(b.parts, part{PacketsFile, fmt.Sprintf("the last packets, %d; what they carry is not blanked", kept.Packets), pcapng})
@@ -35,7 +35,7 @@ func (b *Bundle) AddPackets(kept ask.PacketsKept, pcapng []byte) {
 }
 
 // AskPackets asks the lklrun of a run for its packets.
-func (b *Bundle) AskPackets(ctx context.Context, c *stackconn.Conn) {
+func (b *Report) AskPackets(ctx context.Context, c *stackconn.Conn) {
 	ctx, cancel := context.WithTimeoutCause(ctx, packetsLimit, fmt.Errorf("lklrun does not answer within %v", packetsLimit))
 	defer cancel()
 	kept, pcapng, err := Packets(ctx, c)

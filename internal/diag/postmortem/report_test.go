@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bundle
+package postmortem
 
 import (
 	"archive/tar"
@@ -45,7 +45,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// read unpacks a bundle.
+// read unpacks a report.
 func read(t *testing.T, r io.Reader) map[string]string {
 	t.Helper()
 	z, err := gzip.NewReader(r)
@@ -69,7 +69,7 @@ func read(t *testing.T, r io.Reader) map[string]string {
 	}
 }
 
-func TestBundle(t *testing.T) {
+func TestReport(t *testing.T) {
 	at := time.Date(2026, 11, 22, 6, 0, 0, 0, time.UTC)
 	b := New("web", "a test", at)
 	b.Add("a.txt", "the first", "password=hunter2\n")

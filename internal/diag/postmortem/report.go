@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bundle collects diagnostic data of a stack in one file: the kernel's log, the
+// Package postmortem collects diagnostic data of a stack in one file: the kernel's log, the
 // plan of the run, sockets, counters and settings, with secrets redacted. lklrun writes
 // one after a panic of the stack's kernel; `lklctl bundle` makes one of a running stack.
-package bundle
+package postmortem
 
 import (
 	"archive/tar"
@@ -20,10 +20,10 @@ import (
 	"time"
 )
 
-// Limits of a bundle, so that it stays small and is made quickly.
+// Limits of a report, so that it stays small and is made quickly.
 const (
 	PartMax  = 2 << 20 // bytes of one part; longer ones are cut at the beginning
-	keepMost = 5       // bundles kept in Dir
+	keepMost = 5       // reports kept in Dir
 )
 
 // leftOut is added to the description of a part that was cut.
@@ -38,27 +38,27 @@ type part struct {
 	data       []byte
 }
 
-// Bundle is a bundle in the making. It may be used by one goroutine.
-type Bundle struct {
+// Report is a report in the making. It may be used by one goroutine.
+type Report struct {
 	name    string // of the instance
 	why     string
 	made    time.Time
 	parts   []part
 	missing []string
-	files   []string // files with packets, outside the bundle
+	files   []string // files with packets, outside the report
 }
 
-// New starts a bundle of an instance; why is its first line.
-func New(instance, why string, now time.Time) *Bundle {
-	return &Bundle{name: instance, why: why, made: now}
+// New starts a report of an instance; why is its first line.
+func New(instance, why string, now time.Time) *Report {
+	return &Report{name: instance, why: why, made: now}
 }
 
 // Add adds a text, with secrets redacted and the beginning cut if it exceeds PartMax.
 // what describes it in a line.
-func (b *Bundle) Add(name, what, text string) { b.add(name, what, Text(text)) }
+func (b *Report) Add(name, what, text string) { b.add(name, what, Text(text)) }
 
 // add is like Add without redaction: MPTCP's tokens look like secrets.
-func (b *Bundle) add(name, what, text string) {
+func (b *Report) add(name, what, text string) {
 	if len(text) > PartMax {
 		text = text[len(text)-PartMax:]
 		if i := strings.IndexByte(text, '\n'); i >= 0 {
@@ -70,7 +70,7 @@ func (b *Bundle) add(name, what, text string) {
 }
 
 // AddJSON adds a value as JSON.
-func (b *Bundle) AddJSON(name, what string, v any) {
+func (b *Report) AddJSON(name, what string, v any) {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		b.Miss(name, err)
@@ -80,7 +80,7 @@ func (b *Bundle) AddJSON(name, what string, v any) {
 }
 
 // AddFile adds a file of this machine.
-func (b *Bundle) AddFile(name, what, path string) {
+func (b *Report) AddFile(name, what, path string) {
 	f, err := os.Open(path)
 	if err != nil {
 		b.Miss(name, err)
@@ -105,12 +105,12 @@ func (b *Bundle) AddFile(name, what, path string) {
 }
 
 // Miss records a part that is missing, and why.
-func (b *Bundle) Miss(name string, err error) {
+func (b *Report) Miss(name string, err error) {
 	b.missing = append(b.missing, fmt.Sprintf("%s: %s", name, Text(err.Error())))
 }
 
 // readme describes the content.
-func (b *Bundle) readme() string {
+func (b *Report) readme() string {
 	var t strings.Builder
 	fmt.Fprintf(&t, "%s\n\ninstance %s, %s\n\n", b.why, b.name, b.made.Format(time.RFC3339))
 	for _, p := range b.parts {
@@ -131,12 +131,12 @@ func (b *Bundle) readme() string {
 }
 
 // Base is the file's name without its directory.
-func (b *Bundle) Base() string {
+func (b *Report) Base() string {
 	return b.name + "-" + b.made.Format("20060102-150405") + suffix
 }
 
 // Write writes the tar archive, compressed.
-func (b *Bundle) Write(w io.Writer) error {
+func (b *Report) Write(w io.Writer) error {
 	z := gzip.NewWriter(w)
 	t := tar.NewWriter(z)
 	folder := strings.TrimSuffix(b.Base(), suffix) + "/"
@@ -152,8 +152,8 @@ func (b *Bundle) Write(w io.Writer) error {
 	return errors.Join(t.Close(), z.Close())
 }
 
-// Save writes the bundle to path atomically, readable by its user only.
-func (b *Bundle) Save(path string) error {
+// Save writes the report to path atomically, readable by its user only.
+func (b *Report) Save(path string) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return err
@@ -168,8 +168,8 @@ func (b *Bundle) Save(path string) error {
 	return err
 }
 
-// Keep saves the bundle in Dir, removes the oldest beyond keepMost, and returns its path.
-func (b *Bundle) Keep() (string, error) {
+// Keep saves the report in Dir, removes the oldest beyond keepMost, and returns its path.
+func (b *Report) Keep() (string, error) {
 	dir, err := Dir(os.Getenv)
 	if err != nil {
 		return "", err
@@ -184,7 +184,7 @@ func (b *Bundle) Keep() (string, error) {
 	return path, prune(dir)
 }
 
-// prune removes the oldest bundles; their names end with their time.
+// prune removes the oldest reports; their names end with their time.
 func prune(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -204,7 +204,7 @@ func prune(dir string) error {
 	return errors.Join(errs...)
 }
 
-// stamp is the time in a bundle's name.
+// stamp is the time in a report's name.
 func stamp(name string) string {
 	name = strings.TrimSuffix(name, suffix)
 	if i := len(name) - len("20060102-150405"); i > 0 && name[i-1] == '-' {
@@ -213,7 +213,7 @@ func stamp(name string) string {
 	return ""
 }
 
-// Dir is the directory for bundles. It is not the run directory, which is removed:
+// Dir is the directory for reports. It is not the run directory, which is removed:
 // $XDG_STATE_HOME/lklrun, else ~/.local/state/lklrun (the XDG Base Directory
 // Specification).
 func Dir(getenv func(string) string) (string, error) {
