@@ -91,7 +91,7 @@ func parse(args []string) (*options, error) {
 	f.StringVar(&o.record, "record", "", "write the ratios to `FILE`, for -compare")
 	f.StringVar(&o.render, "render", "", "measure nothing: take the run of `FILE`, a run.json")
 	f.StringVar(&o.with, "with", "", "add the scenarios of `FILE`, a run.json of the same machine and form; where it is of another commit, those alone that are not measured now")
-	f.StringVar(&o.profileOf, "profile", "", "take a turn under perf of both sides of the targets, `missed` ones or all; stacks go to profiles/ of -out")
+	f.StringVar(&o.profileOf, "profile", "", "take a turn under perf of both sides of the targets, `missed` ones or all; folded stacks go to profiles/ of -out, for speedscope or flamegraph.pl")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			f.SetOutput(os.Stdout)

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flame makes flame graphs from the output of `perf script`: a static SVG in
-// which a frame's width is its share of the samples, with callers below callees. A
-// tooltip shows a frame's name and share.
+// Package flame reads the stacks in the output of `perf script` and writes them in the
+// folded format, which speedscope, flamegraph.pl and others draw.
 package flame
 
 import (
@@ -13,7 +12,6 @@ import (
 	"maps"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -60,24 +58,15 @@ const Nobody = "swapper"
 
 // Read reads the output of `perf script`. A sample is a line that begins with the
 // program's name, lines with an address, a symbol and a file in brackets, the innermost
-// first, and an empty line. The first frames are the programs.
-func Read(r io.Reader) (*Node, error) {
-	return readBy(r, func(f Frame) Frame { return Frame{Name: f.Name} })
-}
-
-// ReadThreads reads the same. The first frames are the threads: the program's name, with
+// first, and an empty line. The first frames are the threads: the program's name, with
 // the thread's number as its file.
-func ReadThreads(r io.Reader) (*Node, error) {
-	return readBy(r, func(f Frame) Frame { return f })
-}
-
-func readBy(r io.Reader, first func(Frame) Frame) (*Node, error) {
+func Read(r io.Reader) (*Node, error) {
 	root := &Node{Frame: Frame{Name: "all"}}
 	var program Frame
 	var stack []Frame
 	flush := func() {
 		if program.Name != "" {
-			stack = append(stack, first(program))
+			stack = append(stack, program)
 			slices.Reverse(stack)
 			root.add(stack, 1)
 		}
@@ -170,31 +159,4 @@ func (f Frame) text() string {
 		return clean(f.Name)
 	}
 	return clean(f.File) + "`" + clean(f.Name)
-}
-
-// ReadFolded reads this format.
-func ReadFolded(r io.Reader) (*Node, error) {
-	root := &Node{Frame: Frame{Name: "all"}}
-	in := bufio.NewScanner(r)
-	in.Buffer(nil, 1<<20)
-	for in.Scan() {
-		i := strings.LastIndexByte(in.Text(), ' ')
-		if i < 0 {
-			return nil, fmt.Errorf("%q: expected a stack and a count", in.Text())
-		}
-		count, err := strconv.Atoi(in.Text()[i+1:])
-		if err != nil {
-			return nil, fmt.Errorf("%q: expected a stack and a count", in.Text())
-		}
-		var stack []Frame
-		for s := range strings.SplitSeq(in.Text()[:i], ";") {
-			file, name, ok := strings.Cut(s, "`")
-			if !ok {
-				file, name = "", s
-			}
-			stack = append(stack, Frame{Name: name, File: file})
-		}
-		root.add(stack, count)
-	}
-	return root, in.Err()
 }

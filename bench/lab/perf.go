@@ -133,7 +133,12 @@ func (p *Perf) Stacks(ctx context.Context) (*flame.Node, error) {
 		return nil, errors.New("it was not said what time counts")
 	}
 	at := func(s float64) string { return strconv.FormatFloat(s, 'f', 6, 64) }
-	return p.l.PerfScript(ctx, p.path("data"), flame.ReadThreads, "--time", at(p.begin)+","+at(p.end))
+	out, err := p.l.Output(ctx, "perf", "script", "-i", p.path("data"), "--no-inline", "-F", "comm,tid,time,event,ip,sym,symoff,dso",
+		"--time", at(p.begin)+","+at(p.end))
+	if err != nil {
+		return nil, err
+	}
+	return flame.Read(strings.NewReader(out))
 }
 
 // Full is the number of samples of a CPU that is never idle.
@@ -152,13 +157,4 @@ func (p *Perf) stop() {
 func (p *Perf) Close() {
 	p.stop()
 	_ = os.RemoveAll(p.dir) // in /tmp, and ours
-}
-
-// PerfScript reads the stacks of a recording with the function read.
-func (l *Lab) PerfScript(ctx context.Context, data string, read func(io.Reader) (*flame.Node, error), args ...string) (*flame.Node, error) {
-	out, err := l.Output(ctx, append([]string{"perf", "script", "-i", data, "--no-inline", "-F", "comm,tid,time,event,ip,sym,symoff,dso"}, args...)...)
-	if err != nil {
-		return nil, err
-	}
-	return read(strings.NewReader(out))
 }

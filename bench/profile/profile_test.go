@@ -71,7 +71,7 @@ ksoftirqd/1     0  2697.134876:     500250 cpu-clock:
 `
 
 func TestOf(t *testing.T) {
-	root, err := flame.ReadThreads(strings.NewReader(script))
+	root, err := flame.Read(strings.NewReader(script))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestOf(t *testing.T) {
 }
 
 func TestOfNothing(t *testing.T) {
-	root, err := flame.ReadThreads(strings.NewReader(script))
+	root, err := flame.Read(strings.NewReader(script))
 	if err != nil {
 		t.Fatal(err)
 	}

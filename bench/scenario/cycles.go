@@ -4,38 +4,28 @@ package scenario
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/lklrun/lklrun/bench/flame"
 	"github.com/lklrun/lklrun/bench/lab"
-	"github.com/lklrun/lklrun/bench/report"
 	"github.com/lklrun/lklrun/bench/table"
 )
 
 var cyclesVariants = []lab.Variant{lab.Host, lab.Library, lab.Preload, lab.Supervise}
 
-// flamed are the variants with a flame graph.
-var flamed = []lab.Variant{lab.Library, lab.Supervise}
-
 func init() {
 	register(Scenario{
-		Order: 130, Name: "cycles", Title: "Cycles per packet, and where they go", Seed: "000",
+		Order: 130, Name: "cycles", Title: "Cycles per packet", Seed: "000",
 		About: "A bulk transfer on one CPU, without offloads: each packet, acknowledgements included, is a frame of " +
 			"at most 1,514 bytes on the stack and on the host. The figure is the CPU time of all processes of " +
 			"both ends (by a control group) divided by the packets that the server's device counted. Cycles are " +
 			"that time multiplied by the nominal clock rate of /proc/cpuinfo. They do not come from a hardware " +
-			"counter, which virtual machines often lack. The profiles are of transfers with all offloads, by " +
-			"`perf record -e cpu-clock` of the measured side's processes. This timer sees code that runs with " +
-			"interrupts disabled only when that code enables them again.",
+			"counter, which virtual machines often lack.",
 		Budget: Budget{Full: 50 * time.Second},
-		Build:  buildCycles, Figures: flameFigures,
+		Build:  buildCycles,
 	})
 }
 
@@ -52,14 +42,8 @@ func buildCycles(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 	if err != nil {
 		return nil, err
 	}
-	on, err := l.Wire(ctx, lab.WireOptions{Name: "flame"})
-	if err != nil {
+	if err := off.Serve(ctx, lab.OneCPU); err != nil {
 		return nil, err
-	}
-	for _, w := range []*lab.Wire{off, on} {
-		if err := w.Serve(ctx, lab.OneCPU); err != nil {
-			return nil, err
-		}
 	}
 	var measures []Measure
 	for _, dir := range []string{"send", "recv"} {
@@ -71,14 +55,6 @@ func buildCycles(ctx context.Context, l *lab.Lab) ([]Measure, error) {
 			}
 			measures = append(measures, Measure{Key: cyclesKey(dir, v), Take: func(ctx context.Context) (table.Sample, error) {
 				return perPacket(ctx, l, off.Server, device, hertz, argv)
-			}})
-		}
-	}
-	for _, v := range flamed {
-		for _, dir := range []string{"send", "recv"} {
-			key := table.Key{What: "samples", Params: table.Params{"dir": dir}, Placement: lab.OneCPU, Variant: v}
-			measures = append(measures, Measure{Key: key, Once: true, Take: func(ctx context.Context) (table.Sample, error) {
-				return takeFlame(ctx, l, on, v, dir)
 			}})
 		}
 	}
@@ -145,56 +121,4 @@ func perPacket(ctx context.Context, l *lab.Lab, netns, device string, hertz floa
 	s["ns/packet"] = cost * payload    // s/GB is ns/byte
 	s["cycles/packet"] = s["ns/packet"] * hertz / 1e9
 	return s, nil
-}
-
-func flameName(v lab.Variant, dir string) string { return "flame-" + v + "-" + dir }
-
-// takeFlame records a transfer, and saves its stacks in build/bench.
-func takeFlame(ctx context.Context, l *lab.Lab, w *lab.Wire, v lab.Variant, dir string) (table.Sample, error) {
-	if _, err := exec.LookPath("perf"); err != nil {
-		return nil, fmt.Errorf("no flame graph: %w: %w", err, ErrSkip)
-	}
-	base := filepath.Join(l.Root, "build", "bench", flameName(v, dir))
-	data := base + ".data"
-	defer func() { _ = os.Remove(data) }() // made by perf
-	argv := l.Lklbench(lab.Run{
-		Variant: v, Placement: lab.OneCPU, Wire: w,
-		Prefix: []string{"perf", "record", "-q", "-e", "cpu-clock", "-F", "1999", "--call-graph", "dwarf,8192", "-o", data, "--"},
-	}, dir, "1000")
-	if _, err := l.Output(ctx, "perf", "record", "-q", "-e", "cpu-clock", "-o", data, "--", "true"); err != nil {
-		return nil, fmt.Errorf("no flame graph, perf refuses: %w: %w", err, ErrSkip)
-	}
-	s, err := l.Sample(ctx, argv...)
-	if err != nil {
-		return nil, err
-	}
-	root, err := l.PerfScript(ctx, data, flame.Read)
-	if err != nil {
-		return nil, err
-	}
-	f, err := os.Create(base + ".folded")
-	if err != nil {
-		return nil, err
-	}
-	s["samples"] = float64(root.Count)
-	return s, errors.Join(root.WriteFolded(f), f.Close())
-}
-
-// flameFigures are drawn from the stacks of the last run.
-func flameFigures(*table.Set) []report.Plot {
-	var plots []report.Plot
-	for _, v := range flamed {
-		for _, dir := range []string{"send", "recv"} {
-			f, err := os.Open(filepath.Join("build", "bench", flameName(v, dir)+".folded"))
-			if err != nil {
-				continue // perf failed; the notes say so
-			}
-			root, err := flame.ReadFolded(f)
-			_ = f.Close() // only read
-			if err == nil {
-				plots = append(plots, flame.Graph{Name: flameName(v, dir), Title: v + ", " + dir + ", one CPU: where the time goes", Root: root})
-			}
-		}
-	}
-	return plots
 }
