@@ -12,10 +12,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lklrun/lklrun/bench/flame"
 	"github.com/lklrun/lklrun/bench/lab"
 	"github.com/lklrun/lklrun/bench/profile"
 	"github.com/lklrun/lklrun/bench/scenario"
+	"github.com/lklrun/lklrun/bench/stacks"
 	"github.com/lklrun/lklrun/bench/table"
 )
 
@@ -126,7 +126,7 @@ func (o *options) profile(ctx context.Context, l *lab.Lab, m scenario.Measure) (
 }
 
 // keepStacks saves the stacks beside the run's other files.
-func (o *options) keepStacks(k table.Key, root *flame.Node) error {
+func (o *options) keepStacks(k table.Key, root *stacks.Node) error {
 	path := filepath.Join(o.out, "profiles", strings.ReplaceAll(k.String(), "/", ",")+".folded")
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

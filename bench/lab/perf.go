@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/bench/flame"
+	"github.com/lklrun/lklrun/bench/stacks"
 )
 
 // profileHertz is the sampling rate per CPU. It is a prime number, so that it does not
@@ -127,7 +127,7 @@ func Now() float64 {
 }
 
 // Stacks ends the recording and returns the stacks of the measured interval, by thread.
-func (p *Perf) Stacks(ctx context.Context) (*flame.Node, error) {
+func (p *Perf) Stacks(ctx context.Context) (*stacks.Node, error) {
 	p.stop()
 	if p.end <= p.begin {
 		return nil, errors.New("it was not said what time counts")
@@ -138,7 +138,7 @@ func (p *Perf) Stacks(ctx context.Context) (*flame.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return flame.Read(strings.NewReader(out))
+	return stacks.Read(strings.NewReader(out))
 }
 
 // Full is the number of samples of a CPU that is never idle.

@@ -7,13 +7,13 @@ package profile
 import (
 	"fmt"
 
-	"github.com/lklrun/lklrun/bench/flame"
+	"github.com/lklrun/lklrun/bench/stacks"
 	"github.com/lklrun/lklrun/bench/table"
 )
 
 // Of condenses the stacks of one turn, by thread. full is the number of samples of a CPU
 // that is always busy. The rows are parts of the turn's own CPU time.
-func Of(k table.Key, s table.Sample, root *flame.Node, full float64, cpus int) (*table.Profile, error) {
+func Of(k table.Key, s table.Sample, root *stacks.Node, full float64, cpus int) (*table.Profile, error) {
 	unit, ok := table.CPUUnit(s)
 	if !ok {
 		return nil, fmt.Errorf("the turn does not say its CPU time")
@@ -41,9 +41,9 @@ func Of(k table.Key, s table.Sample, root *flame.Node, full float64, cpus int) (
 }
 
 // busiest is the thread with the most samples, and their number.
-func busiest(root *flame.Node) (program string, samples float64) {
+func busiest(root *stacks.Node) (program string, samples float64) {
 	for _, thread := range root.Children() {
-		if n := float64(thread.Count); n > samples && thread.Name != flame.Nobody {
+		if n := float64(thread.Count); n > samples && thread.Name != stacks.Nobody {
 			program, samples = thread.Name, n
 		}
 	}
@@ -51,7 +51,7 @@ func busiest(root *flame.Node) (program string, samples float64) {
 }
 
 // count adds the samples that end in a node and below it to their rows.
-func count(n *flame.Node, stack []flame.Frame, counts map[string]int) {
+func count(n *stacks.Node, stack []stacks.Frame, counts map[string]int) {
 	own := n.Count
 	for _, c := range n.Children() {
 		own -= c.Count

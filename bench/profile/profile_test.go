@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/bench/flame"
+	"github.com/lklrun/lklrun/bench/stacks"
 	"github.com/lklrun/lklrun/bench/table"
 )
 
@@ -71,7 +71,7 @@ ksoftirqd/1     0  2697.134876:     500250 cpu-clock:
 `
 
 func TestOf(t *testing.T) {
-	root, err := flame.Read(strings.NewReader(script))
+	root, err := stacks.Read(strings.NewReader(script))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,14 +103,14 @@ func TestOf(t *testing.T) {
 }
 
 func TestOfNothing(t *testing.T) {
-	root, err := flame.Read(strings.NewReader(script))
+	root, err := stacks.Read(strings.NewReader(script))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Of(table.Key{}, table.Sample{"Gbit/s": 8}, root, 12, 2); err == nil {
 		t.Error("no CPU time, and no error")
 	}
-	if _, err := Of(table.Key{}, table.Sample{"cpu-s/GB": 1}, &flame.Node{}, 12, 2); err == nil {
+	if _, err := Of(table.Key{}, table.Sample{"cpu-s/GB": 1}, &stacks.Node{}, 12, 2); err == nil {
 		t.Error("no samples, and no error")
 	}
 }

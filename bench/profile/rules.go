@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lklrun/lklrun/bench/flame"
+	"github.com/lklrun/lklrun/bench/stacks"
 )
 
 // Rows, in the order of a table: copying, packet processing, waiting and waking, the
@@ -141,12 +141,12 @@ func set(names string) map[string]bool {
 // row is the row of one sample; its frames go from the outermost, the program, to the
 // innermost. The innermost function with a rule decides: the host's receive path inside a
 // write to the tap counts as the receive path.
-func row(stack []flame.Frame) string {
+func row(stack []stacks.Frame) string {
 	program, stack := stack[0].Name, stack[1:]
 	r := named(stack)
-	idle := slices.ContainsFunc(stack, func(f flame.Frame) bool { return f.File == flame.Kernel && kernel[f.Name] == rowIdle })
+	idle := slices.ContainsFunc(stack, func(f stacks.Frame) bool { return f.File == stacks.Kernel && kernel[f.Name] == rowIdle })
 	switch {
-	case program == flame.Nobody && !idle && r != rowHostReceive:
+	case program == stacks.Nobody && !idle && r != rowHostReceive:
 		return rowOutside
 	case r != "":
 		return r
@@ -158,10 +158,10 @@ func row(stack []flame.Frame) string {
 	return rowProgram
 }
 
-func inKernel(f flame.Frame) bool { return f.File == flame.Kernel }
+func inKernel(f stacks.Frame) bool { return f.File == stacks.Kernel }
 
 // named is the row of a function of a stack, "" if it has no rule.
-func named(stack []flame.Frame) string {
+func named(stack []stacks.Frame) string {
 	copied, called := false, false
 	for _, f := range slices.Backward(stack) {
 		name, _, _ := strings.Cut(f.Name, ".") // without a suffix of the compiler, such as .isra.0

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flame reads the stacks in the output of `perf script` and writes them in the
+// Package stacks reads the stacks in the output of `perf script` and writes them in the
 // folded format, which speedscope, flamegraph.pl and others draw.
-package flame
+package stacks
 
 import (
 	"bufio"
