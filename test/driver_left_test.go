@@ -20,7 +20,6 @@ func TestDriverKilled(t *testing.T) {
 		"macvtap":                 layMacvtap,
 		"tap, bridged by the run": layBridged,
 		"tap, nat":                layNAT,
-		"passt":                   layPasst,
 	} {
 		for _, who := range []string{"pid", "host_pid"} {
 			t.Run(name+", "+who, func(t *testing.T) {

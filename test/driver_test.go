@@ -173,13 +173,6 @@ func (w *wire) run(engine, flag string, command ...string) *exec.Cmd {
 	return cmd
 }
 
-// in returns the wire for a subtest.
-func (w *wire) in(t *testing.T) *wire {
-	sub := *w
-	sub.T = t
-	return &sub
-}
-
 // ends lets the program end and checks that nothing is left.
 func (d *driven) ends() {
 	d.T().Helper()

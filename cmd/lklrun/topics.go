@@ -43,8 +43,8 @@ MPTCP endpoint.
   lklrun --if raw:eth0 -- iperf3 -c 192.0.2.9
 `
 
-const serversTopic = `With interfaces of type user and passt, the program sits behind a gateway.
---publish makes one of its ports reachable on the host:
+const serversTopic = `With an interface of type user, the program sits behind a gateway. --publish
+makes one of its ports reachable on the host:
 
   --publish [ADDRESS:]HOSTPORT:PORT[/udp]
 

@@ -50,10 +50,6 @@ func (i *Interface) check() *keyError {
 		case len(i.IP) == 1 && (i.IP[0].Bits() > 29 || i.IP[0].Bits() < 8):
 			return keyErrorf("ip", "%s leaves no room for the gateway's addresses; expected a prefix length from 8 to 29", i.IP[0])
 		}
-	case TypePasst:
-		if len(i.IP) > 0 && i.IP[0].Bits() > 29 {
-			return keyErrorf("ip", "%s leaves no room for passt's addresses; expected a prefix length of at most 29", i.IP[0])
-		}
 	case TypeTap:
 		switch {
 		case i.NAT && i.Bridge != "":
@@ -218,7 +214,7 @@ func checkPassthru(all []Interface) *InterfacesError {
 // separate.
 func (i *Interface) exclusive() bool {
 	switch i.Type {
-	case TypeUser, TypePasst:
+	case TypeUser:
 		return false
 	case TypeMacvtap:
 		return macvtapPath(i.Device)

@@ -40,7 +40,6 @@ func TestParseInterface(t *testing.T) {
 		"raw:wlan0":                             {Type: TypeRaw, Device: "wlan0"},
 		"rawip:rmnet0,gw=10.0.0.1":              {Type: TypeRawIP, Device: "rmnet0", GW: netip.MustParseAddr("10.0.0.1")},
 		"rawip:ppp0,ip=10.1.0.5/30,gw=10.9.9.9": {Type: TypeRawIP, Device: "ppp0", IP: []netip.Prefix{pfx("10.1.0.5/30")}, GW: netip.MustParseAddr("10.9.9.9")},
-		"passt,mtu=9000":                        {Type: TypePasst, MTU: 9000},
 		"tap:x,ip=10.0.0.0/31":                  {Type: TypeTap, Device: "x", IP: []netip.Prefix{pfx("10.0.0.0/31")}},
 	} {
 		got, err := ParseInterface(spec)
@@ -57,8 +56,8 @@ func TestParseInterface(t *testing.T) {
 // Each line is the user's error message after `lklrun: --if `.
 func TestParseInterfaceErrors(t *testing.T) {
 	for spec, want := range map[string]string{
-		"":                     `"": no interface type; expected user, passt, tap:NAME, macvtap:DEV, raw:DEV, rawip:DEV or fd:N`,
-		"veth:x":               `"veth:x": "veth": unknown interface type; expected user, passt, tap:NAME, macvtap:DEV, raw:DEV, rawip:DEV or fd:N`,
+		"":                     `"": no interface type; expected user, tap:NAME, macvtap:DEV, raw:DEV, rawip:DEV or fd:N`,
+		"veth:x":               `"veth:x": "veth": unknown interface type; expected user, tap:NAME, macvtap:DEV, raw:DEV, rawip:DEV or fd:N`,
 		"user:x":               `"user:x": user: takes no ":x"; expected user[,KEY=VALUE]`,
 		"tap":                  `"tap": tap: no device name; expected tap:NAME`,
 		"tap:a/b":              `"tap:a/b": tap: "a/b" cannot be a device name; expected tap:NAME`,
@@ -89,14 +88,14 @@ func TestParseInterfaceErrors(t *testing.T) {
 		"tap:t0,ip6=fe80::1/64,gw6=fe80::1":           `"tap:t0,ip6=fe80::1/64,gw6=fe80::1": gw6: fe80::1 is the interface's own address`,
 		"tap:t0,ip=10.0.0.2/24,gw=10.0.0.2":           `"tap:t0,ip=10.0.0.2/24,gw=10.0.0.2": gw: 10.0.0.2 is the interface's own address`,
 		"tap:t0,ip6=fd00::2/64,mtu=1000":              `"tap:t0,ip6=fd00::2/64,mtu=1000": mtu: 1000 is too small for IPv6; expected 1280 or more`,
-		"passt:x":                                     `"passt:x": passt: takes no ":x"; expected passt[,KEY=VALUE]`,
+		"passt,mtu=9000":                              `"passt,mtu=9000": "passt": no longer an interface type: the gateway of user carries more; use user`,
 		"macvtap:":                                    `"macvtap:": macvtap: no device name; expected macvtap:DEV, or macvtap:/dev/tapN for one that exists`,
 		"rawip":                                       `"rawip": rawip: no device name; expected rawip:DEV`,
 		"tap:t0,dhcp=yes":                             `"tap:t0,dhcp=yes": dhcp: "yes"; expected on or off`,
 		"tap:t0,dhcp=":                                `"tap:t0,dhcp=": dhcp: no value; expected dhcp=on|off`,
 		"user,dhcp":                                   `"user,dhcp": dhcp: the user-mode gateway gives the interface its addresses itself; leave it out`,
 		"user,slaac":                                  `"user,slaac": slaac: the user-mode gateway gives the interface its addresses itself; leave it out`,
-		"rawip:x,dhcp":                                `"rawip:x,dhcp": dhcp: is for interfaces with Ethernet addresses: passt, tap, macvtap, raw and fd`,
+		"rawip:x,dhcp":                                `"rawip:x,dhcp": dhcp: is for interfaces with Ethernet addresses: tap, macvtap, raw and fd`,
 		"rawip:x,mac=2:0:0:0:0:1":                     `"rawip:x,mac=2:0:0:0:0:1": mac: "2:0:0:0:0:1" is not an Ethernet address; expected xx:xx:xx:xx:xx:xx`,
 		"rawip:x,vlan=5":                              `"rawip:x,vlan=5": vlan: is for tap, macvtap, raw and fd: on the others nobody is in a VLAN`,
 		"tap:t0,vlan=4095":                            `"tap:t0,vlan=4095": vlan: "4095"; expected a number from 1 to 4094`,
@@ -125,12 +124,11 @@ func TestParseInterfaceErrors(t *testing.T) {
 		"tap:x,slaac,mtu=1000":                        `"tap:x,slaac,mtu=1000": mtu: 1000 is too small for IPv6; expected 1280 or more`,
 		"tap:x,neigh=10.0.0.1":                        `"tap:x,neigh=10.0.0.1": neigh: "10.0.0.1"; expected IP|MAC, such as 192.0.2.1|02:00:00:00:00:01`,
 		"tap:x,neigh=h|02:00:00:00:00:01":             `"tap:x,neigh=h|02:00:00:00:00:01": neigh: "h" is not the address of a neighbour`,
-		"rawip:x,neigh=10.0.0.1|02:00:00:00:00:01":    `"rawip:x,neigh=10.0.0.1|02:00:00:00:00:01": neigh: is for interfaces with Ethernet addresses: passt, tap, macvtap, raw and fd`,
+		"rawip:x,neigh=10.0.0.1|02:00:00:00:00:01":    `"rawip:x,neigh=10.0.0.1|02:00:00:00:00:01": neigh: is for interfaces with Ethernet addresses: tap, macvtap, raw and fd`,
 		"tap:x,dns=ns":                                `"tap:x,dns=ns": dns: "ns"; expected the IP address of a name server`,
 		"tap:x,dns=1.1.1.1,dns=1.1.1.1":               `"tap:x,dns=1.1.1.1,dns=1.1.1.1": dns: 1.1.1.1: given twice`,
 		"user,ip6=fd00::2/64":                         `"user,ip6=fd00::2/64": ip6: the user-mode gateway gives the interface its IPv6 address itself, where the host has IPv6; leave it out`,
 		"user,ip=10.0.0.2/24,ip=10.0.0.3/24":          `"user,ip=10.0.0.2/24,ip=10.0.0.3/24": ip: the user-mode gateway serves one address`,
-		"passt,ip=10.0.0.1/32":                        `"passt,ip=10.0.0.1/32": ip: 10.0.0.1/32 leaves no room for passt's addresses; expected a prefix length of at most 29`,
 		"user,ip=10.0.0.1/30":                         `"user,ip=10.0.0.1/30": ip: 10.0.0.1/30 leaves no room for the gateway's addresses; expected a prefix length from 8 to 29`,
 	} {
 		_, err := ParseInterface(spec)

@@ -245,7 +245,7 @@ func (n node) interfaceTarget(members []member) (Interface, error) {
 	}
 	t := findType(name)
 	if t == nil {
-		return i, typ.errorf("%q: unknown interface type; %s", name, suggest.Or(name, interfaceTypeNames(), "expected one of "+strings.Join(interfaceTypeNames(), ", ")))
+		return i, typ.errorf("%w", unknownType(name, "expected one of "+strings.Join(interfaceTypeNames(), ", ")))
 	}
 	spec, at := name, *typ
 	for _, other := range targetKeys[1:] {

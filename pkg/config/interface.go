@@ -29,7 +29,6 @@ import (
 // Types of an interface.
 const (
 	TypeUser    = "user"    // the user-mode gateway
-	TypePasst   = "passt"   // the same, with the program passt
 	TypeTap     = "tap"     // a tap device of the host
 	TypeMacvtap = "macvtap" // a macvtap on a device of the host
 	TypeRaw     = "raw"     // an Ethernet device of the host, through packet sockets
@@ -126,7 +125,6 @@ type interfaceType struct {
 // interfaceTypes lists the types in the order of output.
 var interfaceTypes = []interfaceType{
 	{TypeUser, "", "", "a user-mode gateway to everything the host reaches (default). 192.168.127.254 is the host's 127.0.0.1"},
-	{TypePasst, "", "", "the same through the program passt"},
 	{TypeTap, "device", "NAME", "the tap device NAME of the host, created if needed and then removed at the end"},
 	{TypeMacvtap, "device", "DEV", "a macvtap on the host's device DEV, with its own Ethernet address; or an existing /dev/tapN"},
 	{TypeRaw, "device", "DEV", "a packet socket on the host's Ethernet device DEV; without ip=, it shares the host's address"},
@@ -251,7 +249,7 @@ func (i *Interface) setTarget(s string) error {
 	typ, arg, hasArg := strings.Cut(s, ":")
 	i.Type = typ
 	switch typ {
-	case TypeUser, TypePasst:
+	case TypeUser:
 		if hasArg {
 			return fmt.Errorf("%s: takes no %q; expected %[1]s[,KEY=VALUE]", typ, ":"+arg)
 		}
@@ -279,9 +277,17 @@ func (i *Interface) setTarget(s string) error {
 	case "":
 		return errors.New("no interface type; expected " + interfaceForms())
 	default:
-		return fmt.Errorf("%q: unknown interface type; %s", typ, suggest.Or(typ, interfaceTypeNames(), "expected "+interfaceForms()))
+		return unknownType(typ, "expected "+interfaceForms())
 	}
 	return nil
+}
+
+// unknownType returns the error for a type that does not exist, or no longer.
+func unknownType(typ, expected string) error {
+	if typ == "passt" {
+		return fmt.Errorf("%q: no longer an interface type: the gateway of user carries more; use user", typ)
+	}
+	return fmt.Errorf("%q: unknown interface type; %s", typ, suggest.Or(typ, interfaceTypeNames(), expected))
 }
 
 // macvtapPath reports whether arg is the path of a macvtap's character device.

@@ -29,14 +29,14 @@ type key struct {
 }
 
 const (
-	ethernet  = "is for interfaces with Ethernet addresses: passt, tap, macvtap, raw and fd"
+	ethernet  = "is for interfaces with Ethernet addresses: tap, macvtap, raw and fd"
 	notUser   = "the user-mode gateway gives the interface its addresses itself; leave it out"
 	noOffload = "is for tap, macvtap, raw, rawip and fd: the others carry whole frames without them"
 )
 
 // ethernetTypes are the types with Ethernet addresses, whatever the source of
 // their IP addresses.
-var ethernetTypes = []string{TypePasst, TypeTap, TypeMacvtap, TypeRaw, TypeFD}
+var ethernetTypes = []string{TypeTap, TypeMacvtap, TypeRaw, TypeFD}
 
 // interfaceKeys lists the keys in the order of output.
 var interfaceKeys = []key{

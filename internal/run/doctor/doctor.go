@@ -193,11 +193,6 @@ func (r *Report) host(ctx context.Context, q Question) {
 	} else {
 		add("gateway", Limited, "%v", gateway.ErrLeftOut)
 	}
-	if path, err := gateway.FindPasst(); err != nil {
-		add("passt", Limited, "%v", err)
-	} else {
-		add("passt", OK, "%s", path)
-	}
 	if err := plan.CheckFuse(); err != nil {
 		add("stack's files", Limited, "programs find no /proc/net, /proc/sys/net and /sys/class/net: %v", err)
 	} else {

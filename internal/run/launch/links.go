@@ -89,8 +89,6 @@ func (r *run) openLink(ctx context.Context, l *plan.Link, journal func(hostnet.U
 		return r.openGateway(ctx, l)
 	case config.TypeTap:
 		return r.openTap(ctx, l, journal)
-	case config.TypePasst:
-		return r.openPasst(ctx, l)
 	case config.TypeMacvtap:
 		return r.openMacvtap(ctx, l, journal)
 	case config.TypeRaw, config.TypeRawIP:
@@ -111,20 +109,6 @@ func (r *run) openGateway(ctx context.Context, l *plan.Link) (link, error) {
 		return link{}, err
 	}
 	return link{file: file, kind: ctlproto.CTL_LINK_FRAME, close: func() { g.Close() }, counts: g.Counts}, nil
-}
-
-func (r *run) openPasst(ctx context.Context, l *plan.Link) (link, error) {
-	p, file, err := gateway.StartPasst(ctx, *l.Gateway, r.log)
-	if err != nil {
-		return link{}, err
-	}
-	k := link{file: file, kind: ctlproto.CTL_LINK_FRAME, close: p.Close, gone: p.Gone}
-	if k.watch, err = hostnet.WatchSocket(file); err != nil {
-		file.Close()
-		p.Close()
-		return link{}, err
-	}
-	return k, nil
 }
 
 func (r *run) openTap(ctx context.Context, l *plan.Link, journal func(hostnet.Undo) error) (link, error) {

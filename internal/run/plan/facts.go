@@ -119,10 +119,6 @@ func (f *Facts) lookInterfaces(ifs []config.Interface, s *stack.Stack) error {
 			if err := f.lookTap(&i); err != nil {
 				return fmt.Errorf("--if %q: %w", i.String(), err)
 			}
-		case config.TypePasst:
-			if err := f.lookPasst(); err != nil {
-				return fmt.Errorf("--if %q: %w", i.String(), err)
-			}
 		case config.TypeMacvtap:
 			ctx, cancel := lookLimit()
 			st, err := hostnet.CheckMacvtap(ctx, i.Device)

@@ -29,7 +29,7 @@ type Link struct {
 	GW6      netip.Addr      `json:"gw6,omitzero"`
 	Table    int             `json:"table"`
 	Endpoint bool            `json:"endpoint,omitempty"`
-	Gateway  *gateway.Config `json:"-"`                // of type user or passt
+	Gateway  *gateway.Config `json:"-"`                // of type user
 	RawIP    bool            `json:"raw_ip,omitempty"` // no link layer
 	Shared   []netip.Addr    `json:"shared,omitempty"` // raw, rawip: the members of Addrs that the host has too
 
@@ -96,10 +96,6 @@ func (p *Plan) link(n int, i config.Interface, facts Facts) (Link, error) {
 			return l, err
 		}
 		p.noteUser(&l, facts)
-	case config.TypePasst:
-		if err := p.passt(&l, &i, facts.IPv6); err != nil {
-			return l, err
-		}
 	case config.TypeTap:
 		if err := p.tap(&l, facts); err != nil {
 			return l, fmt.Errorf("--if %q: %w", i.String(), err)
@@ -201,10 +197,6 @@ func (p *Plan) More(i config.Interface, have []Link, facts Facts) (Link, []strin
 // getsAddress reports whether the link gets an address from a source other than
 // the user.
 func (l *Link) getsAddress() bool {
-	switch l.Type {
-	case config.TypePasst:
-		return true
-	}
 	return l.DHCP || l.DHCP6 || l.SLAAC || l.NAT
 }
 

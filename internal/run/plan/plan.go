@@ -298,8 +298,6 @@ func (p *Plan) steps() {
 		case config.TypeTap:
 			do, undo := tapStep(&l)
 			add(Tap, n, do, undo)
-		case config.TypePasst:
-			add(Device, n, "start passt as "+l.Name, "ends with its link")
 		case config.TypeMacvtap:
 			do, undo := macvtapStep(&l)
 			add(Device, n, do, undo)

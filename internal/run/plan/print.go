@@ -121,8 +121,6 @@ func (l *Link) describe() string {
 		if l.NAT {
 			parts = append(parts, "behind the host's addresses")
 		}
-	case config.TypePasst:
-		parts = append(parts, "passt")
 	case config.TypeMacvtap:
 		if l.Create {
 			parts = append(parts, "macvtap on "+l.Device+" (to be made)")

@@ -5,9 +5,6 @@ package plan
 import (
 	"fmt"
 	"slices"
-
-	"github.com/lklrun/lklrun/internal/link/gateway"
-	"github.com/lklrun/lklrun/pkg/config"
 )
 
 // publish assigns the published ports to the first interface that can open host
@@ -20,11 +17,6 @@ func (p *Plan) publish() error {
 	if n < 0 {
 		return fmt.Errorf("--publish %s: none of the interfaces leads through the host's ports; on %s the stack's ports are reached at its own address (--if user has ports of the host)",
 			p.Publish[0], p.Links[0].Name)
-	}
-	if p.Links[n].Type == config.TypePasst {
-		if err := gateway.CheckPasstPublish(p.Publish); err != nil {
-			return err
-		}
 	}
 	p.Links[n].Gateway.Publish = p.Publish
 	return nil
