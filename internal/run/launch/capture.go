@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lklrun/lklrun/internal/base/errno"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
@@ -90,7 +91,7 @@ func (r *run) record(ctx context.Context, c config.Capture) (*recording, error) 
 		defer close(rec.done)
 		rec.err = session.Run(running, rec)
 		if rec.err != nil && !errors.Is(rec.err, capture.ErrDied) { // a panic is reported elsewhere and ends the command
-			r.opts.Tell(fmt.Sprintf("--capture %s ends here, and the command goes on: %v", c.File, cause(rec.err)))
+			r.opts.Tell(fmt.Sprintf("--capture %s ends here, and the command goes on: %v", c.File, errno.Of(rec.err)))
 		}
 	}()
 	return rec, nil
@@ -213,7 +214,7 @@ func (r *run) finish(rec *recording) {
 		return
 	}
 	if err := rec.file.finish(rec.err == nil || errors.Is(rec.err, capture.ErrDied)); err != nil {
-		r.opts.Tell(fmt.Sprintf("--capture %s: %v: the file lacks what came last", rec.said.File, cause(err)))
+		r.opts.Tell(fmt.Sprintf("--capture %s: %v: the file lacks what came last", rec.said.File, errno.Of(err)))
 	}
 	packets, _ := rec.file.files.Written()
 	var dropped uint64

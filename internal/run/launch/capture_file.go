@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/lklrun/lklrun/internal/base/errno"
 	"github.com/lklrun/lklrun/pkg/capture"
 )
 
@@ -23,7 +24,7 @@ type captureFile struct {
 func createCapture(path string) (*captureFile, error) {
 	file, err := os.Create(path)
 	if err != nil {
-		return nil, &RefusedError{cause(err)}
+		return nil, &RefusedError{errno.Of(err)}
 	}
 	f := &captureFile{path: path, file: file}
 	if abs, err := filepath.Abs(path); err == nil {

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lklrun/lklrun/internal/base/errno"
 	"github.com/lklrun/lklrun/internal/diag/ask"
 	"github.com/lklrun/lklrun/internal/host/guard"
 	"github.com/lklrun/lklrun/internal/host/hostnet"
@@ -152,7 +153,7 @@ func (r *run) undosOfOthers(op string) ([]hostnet.Undo, error) {
 			continue // it has ended in the meantime
 		}
 		if err != nil {
-			return nil, fmt.Errorf("reading the journal of %q: %w", i.Name, cause(err))
+			return nil, fmt.Errorf("reading the journal of %q: %w", i.Name, errno.Of(err))
 		}
 		some, err := parseJournal(data)
 		if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/base/errno"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
@@ -105,7 +106,7 @@ func startHost(ctx context.Context, opts Options, p *plan.Plan, dir *instance.Di
 	err = HandingOver(ours, h.cmd.Start)
 	if err != nil {
 		sock.Close()
-		return nil, fmt.Errorf("starting %s: %w", opts.HostPath, cause(err))
+		return nil, fmt.Errorf("starting %s: %w", opts.HostPath, errno.Of(err))
 	}
 	go func() {
 		defer close(h.exited)

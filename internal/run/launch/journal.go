@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/base/errno"
 	"github.com/lklrun/lklrun/internal/host/hostnet"
 	"github.com/lklrun/lklrun/internal/instance"
 )
@@ -77,11 +78,11 @@ func appendRecords(f *os.File, records ...record) error {
 		lines = append(append(append(lines, '\n'), line...), '\n')
 	}
 	if _, err := f.Write(lines); err != nil {
-		return fmt.Errorf("writing the journal in %s: %w", filepath.Dir(f.Name()), cause(err))
+		return fmt.Errorf("writing the journal in %s: %w", filepath.Dir(f.Name()), errno.Of(err))
 	}
 	// EINVAL: this file system has nothing to sync.
 	if err := f.Sync(); err != nil && !errors.Is(err, unix.EINVAL) {
-		return fmt.Errorf("syncing the journal in %s: %w", filepath.Dir(f.Name()), cause(err))
+		return fmt.Errorf("syncing the journal in %s: %w", filepath.Dir(f.Name()), errno.Of(err))
 	}
 	return nil
 }
@@ -129,15 +130,6 @@ func replaceJournal(dir *instance.Dir, records []record) (*os.File, error) {
 }
 
 func (j *journal) close() { j.file.Close() }
-
-// cause strips the operation and path from a file error.
-func cause(err error) error {
-	var errno unix.Errno
-	if errors.As(err, &errno) {
-		return errno
-	}
-	return err
-}
 
 // readJournal returns the records of a run directory in the order written.
 func readJournal(dir *instance.Dir) ([]record, error) {
@@ -266,7 +258,7 @@ func Cleanup(ctx context.Context, path string) error {
 		// lklrun died between creating the directory and its lock, so
 		// it is empty.
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("removing %s: %w", path, cause(err))
+			return fmt.Errorf("removing %s: %w", path, errno.Of(err))
 		}
 		return nil
 	}

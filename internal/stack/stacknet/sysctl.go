@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/lklrun/lklrun/internal/base/errno"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
@@ -35,13 +36,13 @@ func (e *SysctlError) Error() string {
 	case e.Missing():
 		return what + ": the stack has no such setting" + tail(e.Instead)
 	case e.Write && (errors.Is(e.Err, syscall.EACCES) || errors.Is(e.Err, syscall.EPERM)):
-		return fmt.Sprintf("%s: the setting cannot be written: %v", what, cause(e.Err))
+		return fmt.Sprintf("%s: the setting cannot be written: %v", what, errno.Of(e.Err))
 	case e.Write && e.Instead != "":
 		return fmt.Sprintf("%s: the stack refused the value; %s", what, e.Instead)
 	case e.Write:
-		return fmt.Sprintf("%s: the stack refused the value: %v", what, cause(e.Err))
+		return fmt.Sprintf("%s: the stack refused the value: %v", what, errno.Of(e.Err))
 	}
-	return fmt.Sprintf("%s: %v", what, cause(e.Err))
+	return fmt.Sprintf("%s: %v", what, errno.Of(e.Err))
 }
 
 // Missing reports whether there is no such file. Opening a directory for writing, or
@@ -66,15 +67,6 @@ func tail(text string) string {
 
 // Unwrap returns the stack's error.
 func (e *SysctlError) Unwrap() error { return e.Err }
-
-// cause removes the path, because the key names it already.
-func cause(err error) error {
-	var no syscall.Errno
-	if errors.As(err, &no) {
-		return no
-	}
-	return err
-}
 
 // SysctlPath returns the file behind a key. As with sysctl(8), the first
 // separator decides which one is meant: net.ipv4.ip_forward and
