@@ -26,7 +26,7 @@ import (
 	"github.com/lklrun/lklrun/internal/remote"
 	"github.com/lklrun/lklrun/internal/remote/desk"
 	"github.com/lklrun/lklrun/internal/remote/session"
-	"github.com/lklrun/lklrun/internal/run/launch"
+	"github.com/lklrun/lklrun/internal/run/signals"
 )
 
 // envDevice is the variable for --device, for lklctl too.
@@ -80,7 +80,7 @@ type place struct {
 // run runs the command on the devices, if the command line names any.
 func (d *far) run(ctx context.Context, r *runner, args []string) (done bool, err error) {
 	defer func() {
-		var sig *launch.SignalError
+		var sig *signals.AbortError
 		if errors.As(err, &sig) {
 			r.end, err = exit.End{Signal: sig.Signal}, nil
 		}
@@ -160,19 +160,19 @@ func (p *place) open(ctx context.Context, o *order, show func(string, int64, int
 // the context has ended if a signal arrived before.
 func interruptible(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM)
+	caught := make(chan os.Signal, 8)
+	signal.Notify(caught, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM)
 	var heard sync.WaitGroup
 	heard.Go(func() {
-		if s, ok := <-signals; ok {
-			cancel(&launch.SignalError{Signal: s.(unix.Signal)})
+		if s, ok := <-caught; ok {
+			cancel(&signals.AbortError{Signal: s.(unix.Signal)})
 		}
 	})
 	var once sync.Once
 	return ctx, func() {
 		once.Do(func() {
-			signal.Stop(signals) // no more signals are sent to the channel
-			close(signals)
+			signal.Stop(caught) // no more signals are sent to the channel
+			close(caught)
 			heard.Wait()
 		})
 	}

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/internal/run/launch"
+	"github.com/lklrun/lklrun/internal/run/signals"
 )
 
 // A signal that arrives before the end of the catching is not lost.
@@ -33,7 +33,7 @@ func TestInterruptible(t *testing.T) {
 			t.Fatal("the signal never came")
 		}
 		stop()
-		var sig *launch.SignalError
+		var sig *signals.AbortError
 		if !errors.As(context.Cause(ctx), &sig) || sig.Signal != unix.SIGTERM {
 			t.Fatalf("after SIGTERM the context's end is %v", context.Cause(ctx))
 		}

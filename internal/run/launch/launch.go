@@ -28,6 +28,7 @@ import (
 	"github.com/lklrun/lklrun/internal/diag/postmortem"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/plan"
+	"github.com/lklrun/lklrun/internal/run/signals"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
@@ -78,7 +79,7 @@ type run struct {
 	host       *host
 	conn       *stackconn.Conn // set after the greeting
 	events     <-chan ctlproto.Event
-	signals    *signals
+	signals    *signals.Catcher
 	sharing    sharing
 	live       live
 	leased     leasers
@@ -101,8 +102,8 @@ func Run(ctx context.Context, p *plan.Plan, opts Options) (exit.End, error) {
 	defer cancel(nil)
 	start, stop := context.WithTimeoutCause(start, startLimit, fmt.Errorf("the start took longer than %v", startLimit))
 	defer stop()
-	r.signals = catchSignals(cancel)
-	defer r.signals.stop()
+	r.signals = signals.Catch(cancel)
+	defer r.signals.Stop()
 
 	var err error
 	if r.spared, err = children(); err != nil {
@@ -119,7 +120,7 @@ func Run(ctx context.Context, p *plan.Plan, opts Options) (exit.End, error) {
 	r.reporter.tell()
 	err = errors.Join(r.better(err), undone)
 	r.keepReport(err)
-	var sig *SignalError
+	var sig *signals.AbortError
 	if errors.As(err, &sig) {
 		return exit.End{Signal: sig.Signal}, nil
 	}
@@ -154,7 +155,7 @@ func (r *run) take(ctx context.Context) error {
 // one. A panic makes pending requests fail. lklhost has ended by now, so all
 // its events have arrived.
 func (r *run) better(err error) error {
-	var sig *SignalError
+	var sig *signals.AbortError
 	if err == nil || r.events == nil || errors.As(err, &sig) {
 		return err
 	}
@@ -310,7 +311,7 @@ func (r *run) release(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("looking for the target: %w", err)
 	}
-	if err := r.signals.release(ctx, target, r.stopRest); err != nil {
+	if err := r.signals.Release(ctx, target, r.stopRest); err != nil {
 		return err
 	}
 	g := ctlproto.Go{SpinUS: uint32(r.plan.Spin), Flags: ctlproto.CTL_GOF_ASK_END}

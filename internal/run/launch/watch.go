@@ -65,7 +65,7 @@ func (r *run) watch(ctx context.Context) (exit.End, error) {
 			g.by(stopLimit)
 		case <-g.limit:
 			return r.late(&g, exited == nil)
-		case <-r.signals.asked:
+		case <-r.signals.Asked():
 			if answer == nil {
 				answer = r.ask(ctx)
 			}
@@ -101,7 +101,7 @@ func (r *run) heard(ctx context.Context, e ctlproto.Event, g *outcome) {
 	case ctlproto.CTL_EV_NOTE:
 		r.log.Debug(e.Text)
 	case ctlproto.CTL_EV_SIGNAL:
-		r.signals.shared(syscall.Signal(e.Arg))
+		r.signals.Shared(syscall.Signal(e.Arg))
 	case ctlproto.CTL_EV_START:
 		r.started()
 	case ctlproto.CTL_EV_EXIT:

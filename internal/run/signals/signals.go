@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package launch
+// Package signals passes signals to lklrun on to the target of a run, and aborts
+// the start of a run by a signal.
+package signals
 
 import (
 	"context"
@@ -30,7 +32,7 @@ import (
 //   - Before the target's release, such a signal aborts the start.
 //
 // The user must not wait forever for an lklhost that hangs or was stopped.
-// After a terminating signal, watch therefore checks whether lklhost still
+// After a terminating signal, the run therefore checks whether lklhost still
 // answers.
 //
 // Handlers, unlike ignored signals, are not inherited over execve(2): the
@@ -47,11 +49,11 @@ var (
 // terminal's signal.
 const sharedLimit = 500 * time.Millisecond
 
-// SignalError reports that a signal aborted the start.
-type SignalError struct{ Signal syscall.Signal }
+// AbortError reports that a signal aborted the start.
+type AbortError struct{ Signal syscall.Signal }
 
 // Error names the signal.
-func (e *SignalError) Error() string { return "interrupted by " + unix.SignalName(e.Signal) }
+func (e *AbortError) Error() string { return "interrupted by " + unix.SignalName(e.Signal) }
 
 // heard is a signal and its time of arrival.
 type heard struct {
@@ -59,11 +61,11 @@ type heard struct {
 	at  time.Time
 }
 
-// signals catches signals for one run.
-type signals struct {
+// Catcher catches the signals of one run.
+type Catcher struct {
 	in    chan os.Signal
 	done  chan struct{}
-	asked chan struct{} // a terminating signal arrived
+	asked chan struct{}
 
 	mu     sync.Mutex
 	target *os.Process // nil: not released yet
@@ -72,10 +74,10 @@ type signals struct {
 	cancel context.CancelCauseFunc
 }
 
-// catchSignals starts to catch signals. It calls cancel with a *SignalError for
+// Catch starts to catch signals. It calls cancel with a *AbortError for
 // a signal that aborts the start.
-func catchSignals(cancel context.CancelCauseFunc) *signals {
-	s := &signals{in: make(chan os.Signal, 64), done: make(chan struct{}), asked: make(chan struct{}, 1), group: make(chan heard, 8), cancel: cancel}
+func Catch(cancel context.CancelCauseFunc) *Catcher {
+	s := &Catcher{in: make(chan os.Signal, 64), done: make(chan struct{}), asked: make(chan struct{}, 1), group: make(chan heard, 8), cancel: cancel}
 	for _, sig := range slices.Concat(ending, passed) {
 		if !signal.Ignored(sig) {
 			signal.Notify(s.in, sig)
@@ -88,7 +90,7 @@ func catchSignals(cancel context.CancelCauseFunc) *signals {
 	return s
 }
 
-func (s *signals) run() {
+func (s *Catcher) run() {
 	for {
 		select {
 		case sig := <-s.in:
@@ -99,12 +101,12 @@ func (s *signals) run() {
 	}
 }
 
-func (s *signals) handle(sig syscall.Signal) {
+func (s *Catcher) handle(sig syscall.Signal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.target == nil {
 		if slices.Contains(ending, os.Signal(sig)) {
-			s.cancel(&SignalError{sig})
+			s.cancel(&AbortError{sig})
 		}
 		return
 	}
@@ -127,8 +129,11 @@ func (s *signals) handle(sig syscall.Signal) {
 	_ = s.target.Signal(sig) // it may just have ended
 }
 
-// shared records that lklhost, in our process group, got a signal too.
-func (s *signals) shared(sig syscall.Signal) {
+// Asked receives after a signal that should end the run.
+func (s *Catcher) Asked() <-chan struct{} { return s.asked }
+
+// Shared records that lklhost, in our process group, got a signal too.
+func (s *Catcher) Shared(sig syscall.Signal) {
 	select {
 	case s.group <- heard{sig, time.Now()}:
 	default: // too many signals: no caller waits for them all
@@ -138,7 +143,7 @@ func (s *signals) shared(sig syscall.Signal) {
 // passUnlessShared passes on a signal that came to lklrun alone although it is
 // in the foreground. lklhost would also have got a terminal's signal. If in
 // doubt, the target gets the signal.
-func (s *signals) passUnlessShared(sig syscall.Signal) {
+func (s *Catcher) passUnlessShared(sig syscall.Signal) {
 	limit := time.After(sharedLimit)
 	for {
 		select {
@@ -155,10 +160,10 @@ func (s *signals) passUnlessShared(sig syscall.Signal) {
 	}
 }
 
-// release directs signals to the running target from now on. It fails with a
-// *SignalError if a signal arrived before. After the target's end, rest ends
+// Release directs signals to the running target from now on. It fails with a
+// *AbortError if a signal arrived before. After the target's end, rest ends
 // the remaining processes or the wait for data.
-func (s *signals) release(ctx context.Context, target *os.Process, rest func(syscall.Signal)) error {
+func (s *Catcher) Release(ctx context.Context, target *os.Process, rest func(syscall.Signal)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ctx.Err() != nil {
@@ -168,9 +173,9 @@ func (s *signals) release(ctx context.Context, target *os.Process, rest func(sys
 	return nil
 }
 
-// stop ends the forwarding. The handlers stay until lklrun ends, so that no
+// Stop ends the forwarding. The handlers stay until lklrun ends, so that no
 // signal interrupts the cleanup.
-func (s *signals) stop() { close(s.done) }
+func (s *Catcher) Stop() { close(s.done) }
 
 // inForeground reports whether our process group is the foreground group of our
 // controlling terminal.
