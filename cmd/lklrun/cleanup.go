@@ -12,7 +12,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/run/launch"
+	"github.com/lklrun/lklrun/internal/run/undo"
 )
 
 func cleanupCommand() *cobra.Command {
@@ -45,7 +45,7 @@ recorded, for the next call.`,
 }
 
 func cleanupAll(ctx context.Context) error {
-	done, err := launch.CleanupAll(ctx)
+	done, err := undo.CleanupAll(ctx)
 	for _, name := range done.Done {
 		fmt.Printf("%s: cleaned up\n", name)
 	}
@@ -65,7 +65,7 @@ func cleanupDir(cmd *cobra.Command, dir string) error {
 	if err := instance.CheckOwn(dir); err != nil {
 		return cli.Usagef("--dir %q: %w", dir, err)
 	}
-	err := launch.Cleanup(cmd.Context(), dir)
+	err := undo.Cleanup(cmd.Context(), dir)
 	var running *instance.RunningError
 	if errors.As(err, &running) {
 		return fmt.Errorf("%s: in use by the running instance %q (pid %d)", dir, running.Name, running.PID)

@@ -21,6 +21,7 @@ import (
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/launch"
 	"github.com/lklrun/lklrun/internal/run/plan"
+	"github.com/lklrun/lklrun/internal/run/undo"
 	"github.com/lklrun/lklrun/internal/stack"
 	"github.com/lklrun/lklrun/pkg/config"
 )
@@ -75,7 +76,7 @@ func status(err error) int {
 		return command.Status
 	case errors.As(err, &far):
 		return far.Status()
-	case errors.As(err, &usage), errors.As(err, &running), errors.As(err, &place), errors.As(err, new(*launch.ElsewhereError)), launch.Mendable(err):
+	case errors.As(err, &usage), errors.As(err, &running), errors.As(err, &place), errors.As(err, new(*undo.ElsewhereError)), launch.Mendable(err):
 		return cli.ExitUsage
 	case errors.As(err, new(errRun)):
 		return exitOwn

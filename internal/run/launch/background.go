@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/run/reap"
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
@@ -46,7 +47,7 @@ func (r *run) redirect() error {
 
 // started reports, once, that the target runs.
 func (r *run) started() {
-	if err := writeTree(r.dir, r.state.TargetPID); err != nil {
+	if err := reap.WriteTree(r.dir, r.state.TargetPID); err != nil {
 		r.log.Debug("writing down the program's processes", "error", err)
 	}
 	if r.opts.Started != nil {

@@ -7,20 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/base/errno"
 	"github.com/lklrun/lklrun/internal/diag/ask"
 	"github.com/lklrun/lklrun/internal/host/guard"
 	"github.com/lklrun/lklrun/internal/host/hostnet"
-	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/plan"
+	"github.com/lklrun/lklrun/internal/run/undo"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 	"github.com/lklrun/lklrun/pkg/config"
 )
@@ -54,7 +51,7 @@ func (r *run) share(ctx context.Context, more ...netip.Addr) error {
 		return wished(guard.CheckListen(want.Listen, more, sockets))
 	}
 	got, err := guard.Reserve(ctx, want, r.portsOfOthers, func(ports string) error {
-		return r.journal.add(hostnet.UndoReserve(r.dir.Name, ports))
+		return r.journal.Add(hostnet.UndoReserve(r.dir.Name, ports))
 	})
 	if err != nil {
 		return wished(err)
@@ -71,7 +68,7 @@ func (r *run) share(ctx context.Context, more ...netip.Addr) error {
 			if err != nil {
 				return err
 			}
-			return r.journal.add(u)
+			return r.journal.Add(u)
 		},
 	})
 	if s.serving {
@@ -136,40 +133,8 @@ func (r *run) refuseInside(ctx context.Context) {
 	}
 }
 
-// undosOfOthers lists the undos in this network namespace that other runs of
-// this user, including killed ones, have in their journals.
-func (r *run) undosOfOthers(op string) ([]hostnet.Undo, error) {
-	all, err := instance.Place{}.List()
-	if err != nil {
-		return nil, err
-	}
-	var undos []hostnet.Undo
-	for _, i := range all {
-		if i.Dir == r.dir.Path {
-			continue
-		}
-		data, err := os.ReadFile(filepath.Join(i.Dir, instance.JournalFile))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // it has ended in the meantime
-		}
-		if err != nil {
-			return nil, fmt.Errorf("reading the journal of %q: %w", i.Name, errno.Of(err))
-		}
-		some, err := parseJournal(data)
-		if err != nil {
-			r.log.Debug("another run's journal", "name", i.Name, "error", err)
-		}
-		for _, u := range some {
-			if u.Op == op && u.Here() {
-				undos = append(undos, u.Undo)
-			}
-		}
-	}
-	return undos, nil
-}
-
 func (r *run) portsOfOthers() ([]string, error) {
-	undos, err := r.undosOfOthers(hostnet.OpReservePorts)
+	undos, err := undo.Others(r.dir, hostnet.OpReservePorts, r.log)
 	var ports []string
 	for _, u := range undos {
 		ports = append(ports, u.New)
@@ -178,7 +143,7 @@ func (r *run) portsOfOthers() ([]string, error) {
 }
 
 func (r *run) rulesOfOthers() ([]guard.Rules, error) {
-	undos, err := r.undosOfOthers(hostnet.OpGuard)
+	undos, err := undo.Others(r.dir, hostnet.OpGuard, r.log)
 	var all []guard.Rules
 	for _, u := range undos {
 		if rules, err := u.Rules(); err == nil { // else the rules are of another version

@@ -29,6 +29,10 @@ const (
 	preloadLibrary = "liblklpreload.so"
 )
 
+// killLimit bounds the wait for lklhost after SIGKILL: it may be stuck in the
+// host's kernel.
+const killLimit = 5 * time.Second
+
 // FindHost returns the path of lklhost, which is in the directory of this
 // program.
 func FindHost() (string, error) {
@@ -254,7 +258,7 @@ func (h *host) kill() error {
 	select {
 	case <-h.exited:
 		return nil
-	case <-time.After(reapLimit):
+	case <-time.After(killLimit):
 		return fmt.Errorf("%s (pid %d) does not end on SIGKILL", hostProgram, h.cmd.Process.Pid)
 	}
 }

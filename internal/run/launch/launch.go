@@ -28,7 +28,9 @@ import (
 	"github.com/lklrun/lklrun/internal/diag/postmortem"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/plan"
+	"github.com/lklrun/lklrun/internal/run/reap"
 	"github.com/lklrun/lklrun/internal/run/signals"
+	"github.com/lklrun/lklrun/internal/run/undo"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
@@ -73,7 +75,7 @@ type run struct {
 
 	spared     map[int]bool // children that existed before the run
 	dir        *instance.Dir
-	journal    *journal
+	journal    *undo.Journal
 	state      instance.State
 	stating    sync.Mutex // held while state changes, once services are running
 	host       *host
@@ -106,7 +108,7 @@ func Run(ctx context.Context, p *plan.Plan, opts Options) (exit.End, error) {
 	defer r.signals.Stop()
 
 	var err error
-	if r.spared, err = children(); err != nil {
+	if r.spared, err = reap.Children(); err != nil {
 		return exit.End{}, err
 	}
 	var end exit.End
@@ -208,7 +210,7 @@ func (r *run) makeDir(ctx context.Context) error {
 		return err
 	}
 	if r.dir.Leftover {
-		if err := takeOver(ctx, r.dir); err != nil {
+		if err := undo.TakeOver(ctx, r.dir); err != nil {
 			r.dir.Release() // do not remove it: it belongs to the other run
 			name := r.dir.Name
 			r.dir = nil
@@ -218,7 +220,7 @@ func (r *run) makeDir(ctx context.Context) error {
 			return err
 		}
 	}
-	if r.journal, err = openJournal(r.dir); err != nil {
+	if r.journal, err = undo.Open(r.dir); err != nil {
 		return err
 	}
 	if r.opts.Background {
@@ -347,17 +349,17 @@ func (r *run) teardown(ctx context.Context) error {
 	}
 	r.stopServing()
 	if r.host != nil {
-		errs = append(errs, r.endHost(), killDescendants(r.spared))
+		errs = append(errs, r.endHost(), reap.KillDescendants(r.spared))
 	}
 	r.endCaptures()
 	for _, l := range r.live.all() {
 		l.release()
 	}
 	if r.journal != nil {
-		r.journal.close()
+		r.journal.Close()
 	}
 	if r.dir != nil {
-		errs = append(errs, finish(r.dir, func() error { return replay(context.WithoutCancel(ctx), r.dir) }))
+		errs = append(errs, undo.Finish(r.dir, func() error { return undo.Replay(context.WithoutCancel(ctx), r.dir) }))
 	}
 	r.log.Debug("all is undone", "took", time.Since(began).Round(time.Microsecond))
 	return errors.Join(errs...)

@@ -3,16 +3,12 @@
 package launch
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -21,8 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/base/exit"
-	"github.com/lklrun/lklrun/internal/host/hostnet"
-	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 	"github.com/lklrun/lklrun/pkg/config"
@@ -157,167 +151,6 @@ func TestRefused(t *testing.T) {
 		if got := refused(err); errors.As(got, &r) != want || got.Error() != err.Error() {
 			t.Errorf("%v: %v", err, got)
 		}
-	}
-}
-
-func TestJournal(t *testing.T) {
-	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
-	dir := &instance.Dir{Path: t.TempDir(), Name: "x"}
-	j, err := openJournal(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []hostnet.Undo{
-		{Op: hostnet.OpDeleteLink, Name: "a", Ifindex: 5, Netns: "net:[1]"},
-		{Op: hostnet.OpDeleteLink, Name: "b", Ifindex: 6, Netns: "net:[1]"},
-		{Op: "other", Name: "c", Netns: "net:[1]", Old: "0", New: "1"},
-	}
-	for _, u := range want {
-		if err := j.add(u); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// The writer died in the middle of a line.
-	if _, err := j.file.WriteString(`{"op":"delete-li`); err != nil {
-		t.Fatal(err)
-	}
-	j.close()
-	got, err := undosIn(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-	if err := os.Remove(dir.File(instance.JournalFile)); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := readJournal(dir); err != nil || got != nil {
-		t.Errorf("without a journal: %v, %v", got, err)
-	}
-}
-
-func TestJournalFullDisk(t *testing.T) {
-	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer full.Close()
-	err = (&journal{file: full}).add(hostnet.Undo{Op: hostnet.OpDeleteLink})
-	if !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "no space left") {
-		t.Errorf("%v", err)
-	}
-}
-
-// A record added to a journal of any content can be read.
-func FuzzJournal(f *testing.F) {
-	f.Add([]byte("{\"op\":\"delete-link\",\"name\":\"t0\",\"ifindex\":3,\"netns\":\"net:[1]\"}\n{\"op\""))
-	f.Add([]byte("\n"))
-	f.Add([]byte("nonsense"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		records, _ := parseJournal(append(data, "\n{\"op\":\"added\"}\n"...)) // an error concerns the other lines
-		if n := len(records); n == 0 || records[n-1].Op != "added" {
-			t.Fatalf("%q: %v", data, records)
-		}
-	})
-}
-
-// Replay undoes existing changes, ignores those that are gone, and can be
-// repeated.
-func TestReplay(t *testing.T) {
-	testutil.Need(t, "ip")
-	netns, err := os.Readlink("/proc/self/ns/net")
-	if err != nil {
-		t.Fatal(err)
-	}
-	testutil.Host.Run(t, "ip", "tuntap", "add", "lj0", "mode", "tap")
-	ifi, err := net.InterfaceByName("lj0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := instance.Create("replayed")
-	if err != nil {
-		t.Fatal(err)
-	}
-	j, err := openJournal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, u := range []hostnet.Undo{
-		{Op: hostnet.OpDeleteLink, Name: "lj0", Ifindex: ifi.Index, Netns: netns},
-		{Op: hostnet.OpDeleteLink, Name: "never", Ifindex: 1 << 28, Netns: netns},
-	} {
-		if err := j.add(u); err != nil {
-			t.Fatal(err)
-		}
-	}
-	j.close()
-	for range 2 {
-		if err := replay(t.Context(), d); err != nil {
-			t.Error(err)
-		}
-		if _, err := net.InterfaceByName("lj0"); err == nil {
-			t.Error("lj0 is still there")
-		}
-	}
-	if err := d.Remove(); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Stat(filepath.Dir(d.Path)); err == nil {
-		t.Error("the root of run directories stays behind")
-	}
-}
-
-// Orphans below us are found and killed. Children that existed before are not.
-func TestKillDescendants(t *testing.T) {
-	testutil.Need(t, "setsid")
-	before := exec.Command("sleep", "1000")
-	if err := before.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = before.Process.Kill() // fails only if it has ended
-		_ = before.Wait()         // it was killed
-	}()
-	spared, err := children()
-	if err != nil || !spared[before.Process.Pid] {
-		t.Fatalf("%v, %v", spared, err)
-	}
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0); err != nil {
-			t.Error(err)
-		}
-	}()
-	cmd := exec.Command("sh", "-c", "sleep 1001 & setsid sh -c 'sleep 1002 & echo ready; sleep 1003' & wait")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Process.Kill(); err != nil { // its children become ours
-		t.Fatal(err)
-	}
-	_ = cmd.Wait() // it was killed
-	below, err := descendants(spared)
-	if err != nil || len(below) < 3 { // a shell may exec its last command
-		t.Errorf("below us: %v, %v; want three sleeps", below, err)
-	}
-	if err := killDescendants(spared); err != nil {
-		t.Error(err)
-	}
-	if below, err = descendants(spared); err != nil || len(below) != 0 {
-		t.Errorf("left: %v, %v", below, err)
-	}
-	if err := before.Process.Signal(syscall.Signal(0)); err != nil {
-		t.Errorf("the spared child: %v", err)
 	}
 }
 

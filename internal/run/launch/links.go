@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -17,6 +16,7 @@ import (
 	"github.com/lklrun/lklrun/internal/host/hostnet"
 	"github.com/lklrun/lklrun/internal/link/gateway"
 	"github.com/lklrun/lklrun/internal/run/plan"
+	"github.com/lklrun/lklrun/internal/run/undo"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/pkg/config"
 )
@@ -124,7 +124,7 @@ func (r *run) openTap(ctx context.Context, l *plan.Link, journal func(hostnet.Un
 		err = tap.Bridge(ctx, l.Bridge, journal)
 	}
 	if l.NAT && err == nil {
-		err = tap.NAT(ctx, l.HostAddrs, func() ([]hostnet.Undo, error) { return r.undosOfOthers(hostnet.OpNAT) }, journal)
+		err = tap.NAT(ctx, l.HostAddrs, func() ([]hostnet.Undo, error) { return undo.Others(r.dir, hostnet.OpNAT, r.log) }, journal)
 	}
 	member := false
 	if err == nil {
@@ -254,7 +254,7 @@ func (r *run) open(ctx context.Context, l *plan.Link, passed *os.File) (*liveLin
 	} else {
 		k.host, err = r.openLink(ctx, l, func(u hostnet.Undo) error {
 			k.undos = append(k.undos, u)
-			return r.journal.add(u)
+			return r.journal.Add(u)
 		})
 	}
 	if err == nil {
@@ -305,16 +305,7 @@ func (k *liveLink) release() {
 // keeps failed undos for the end of the run.
 func (r *run) undo(ctx context.Context, k *liveLink) error {
 	k.release()
-	var errs []error
-	for _, u := range slices.Backward(k.undos) {
-		one, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
-		err := u.Apply(one)
-		cancel()
-		if err == nil {
-			err = r.journal.remove(u)
-		}
-		errs = append(errs, err)
-	}
+	err := r.journal.Revert(ctx, k.undos)
 	k.undos = nil
-	return errors.Join(errs...)
+	return err
 }

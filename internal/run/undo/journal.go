@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package launch
+// Package undo keeps the journal of a run's changes to the host, and undoes them:
+// at the end of the run, or after lklrun was killed.
+package undo
 
 import (
 	"bytes"
@@ -22,14 +24,15 @@ import (
 	"github.com/lklrun/lklrun/internal/base/errno"
 	"github.com/lklrun/lklrun/internal/host/hostnet"
 	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/run/reap"
 )
 
-// undoLimit bounds one undo, so that the following ones are tried too.
-const undoLimit = 5 * time.Second
+// limit bounds one undo, so that the following ones are tried too.
+const limit = 5 * time.Second
 
-// journal is the file of undos. A record is written and synced before the step
+// Journal is the file of undos. A record is written and synced before the step
 // that it undoes begins. It is removed when the step has been undone.
-type journal struct {
+type Journal struct {
 	mu   sync.Mutex
 	dir  *instance.Dir
 	file *os.File
@@ -43,12 +46,13 @@ type record struct {
 	Cookie uint64 `json:"cookie,omitempty"` // cookie of its network namespace; 0: not known
 }
 
-func openJournal(dir *instance.Dir) (*journal, error) {
+// Open opens the journal of a run directory.
+func Open(dir *instance.Dir) (*Journal, error) {
 	f, err := openAppend(dir.File(instance.JournalFile))
 	if err != nil {
 		return nil, err
 	}
-	return &journal{dir: dir, file: f}, nil
+	return &Journal{dir: dir, file: f}, nil
 }
 
 func openAppend(path string) (*os.File, error) {
@@ -59,8 +63,8 @@ func openAppend(path string) (*os.File, error) {
 	return f, nil
 }
 
-// add writes one undo.
-func (j *journal) add(u hostnet.Undo) error {
+// Add writes one undo.
+func (j *Journal) Add(u hostnet.Undo) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return appendRecords(j.file, record{u, hostnet.Boot(), hostnet.NetnsCookie()})
@@ -87,8 +91,24 @@ func appendRecords(f *os.File, records ...record) error {
 	return nil
 }
 
+// Revert carries out undos before the end of the run, the last one first, even
+// if ctx ends. Undos that fail stay in the journal.
+func (j *Journal) Revert(ctx context.Context, undos []hostnet.Undo) error {
+	var errs []error
+	for _, u := range slices.Backward(undos) {
+		one, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+		err := u.Apply(one)
+		cancel()
+		if err == nil {
+			err = j.remove(u)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
 // remove deletes an undo that was carried out before the end of the run.
-func (j *journal) remove(u hostnet.Undo) error {
+func (j *Journal) remove(u hostnet.Undo) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	records, err := readJournal(j.dir)
@@ -129,7 +149,8 @@ func replaceJournal(dir *instance.Dir, records []record) (*os.File, error) {
 	return f, nil
 }
 
-func (j *journal) close() { j.file.Close() }
+// Close closes the file.
+func (j *Journal) Close() { j.file.Close() }
 
 // readJournal returns the records of a run directory in the order written.
 func readJournal(dir *instance.Dir) ([]record, error) {
@@ -210,10 +231,10 @@ func checkPlace(dir *instance.Dir, records []record) error {
 	return nil
 }
 
-// replay carries out the undos of the journal, last step first. If one fails,
-// replay continues, but skips earlier steps on the same device. The journal
+// Replay carries out the undos of the journal, last step first. If one fails,
+// Replay continues, but skips earlier steps on the same device. The journal
 // keeps the undos that were not carried out.
-func replay(ctx context.Context, dir *instance.Dir) error {
+func Replay(ctx context.Context, dir *instance.Dir) error {
 	records, err := readJournal(dir)
 	if err := checkPlace(dir, records); err != nil {
 		return err
@@ -224,7 +245,7 @@ func replay(ctx context.Context, dir *instance.Dir) error {
 	for _, r := range slices.Backward(records) {
 		err := errLater
 		if r.Ifindex == 0 || !failed[r.Ifindex] {
-			one, cancel := context.WithTimeout(ctx, undoLimit)
+			one, cancel := context.WithTimeout(ctx, limit)
 			err = r.Apply(one)
 			cancel()
 			errs = append(errs, err)
@@ -265,23 +286,23 @@ func Cleanup(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	return finish(d, func() error { return takeOver(ctx, d) })
+	return Finish(d, func() error { return TakeOver(ctx, d) })
 }
 
-// takeOver ends the processes of a killed run and undoes its changes.
-func takeOver(ctx context.Context, d *instance.Dir) error {
-	records, _ := readJournal(d) // replay returns the error again
+// TakeOver ends the processes of a killed run and undoes its changes.
+func TakeOver(ctx context.Context, d *instance.Dir) error {
+	records, _ := readJournal(d) // Replay returns the error again
 	if err := checkPlace(d, records); err != nil {
 		return err
 	}
-	if err := killTree(d); err != nil {
+	if err := reap.KillTree(d); err != nil {
 		return err
 	}
-	return replay(ctx, d)
+	return Replay(ctx, d)
 }
 
-// finish removes the directory if undo succeeds, and keeps it otherwise.
-func finish(d *instance.Dir, undo func() error) error {
+// Finish removes the directory if undo succeeds, and keeps it otherwise.
+func Finish(d *instance.Dir, undo func() error) error {
 	if err := undo(); err != nil {
 		d.Release()
 		return err

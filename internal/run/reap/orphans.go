@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package launch
+package reap
 
 import (
 	"encoding/json"
@@ -38,8 +38,8 @@ func rootOf(pid int) uint64 {
 	return st.Mnt_id
 }
 
-// writeTree records the identity of the program's processes.
-func writeTree(dir *instance.Dir, target int) error {
+// WriteTree records the identity of the program's processes.
+func WriteTree(dir *instance.Dir, target int) error {
 	t := tree{Boot: hostnet.Boot(), Root: rootOf(target)}
 	if t.Root == 0 || t.Root == rootOf(os.Getpid()) {
 		return nil // the mounts are the host's
@@ -47,8 +47,8 @@ func writeTree(dir *instance.Dir, target int) error {
 	return dir.WriteJSON(instance.TreeFile, t)
 }
 
-// killTree kills the remaining processes of a killed run.
-func killTree(dir *instance.Dir) error {
+// KillTree kills the remaining processes of a killed run.
+func KillTree(dir *instance.Dir) error {
 	data, err := os.ReadFile(dir.File(instance.TreeFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -60,7 +60,7 @@ func killTree(dir *instance.Dir) error {
 	if json.Unmarshal(data, &t) != nil || t.Boot != hostnet.Boot() || t.Root == rootOf(os.Getpid()) {
 		return nil // not usable
 	}
-	for deadline := time.Now().Add(reapLimit); ; {
+	for deadline := time.Now().Add(limit); ; {
 		all, err := procstat.List(procstat.Root)
 		if err != nil {
 			return err

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package launch
+// Package reap ends the processes of a run that outlive their parents.
+package reap
 
 import (
 	"errors"
@@ -16,12 +17,12 @@ import (
 	"github.com/lklrun/lklrun/internal/base/procstat"
 )
 
-// reapLimit bounds the wait for processes after SIGKILL: one may be stuck in
+// limit bounds the wait for processes after SIGKILL: one may be stuck in
 // the host's kernel.
-const reapLimit = 5 * time.Second
+const limit = 5 * time.Second
 
-// children lists the children of this process.
-func children() (map[int]bool, error) {
+// Children lists the children of this process.
+func Children() (map[int]bool, error) {
 	if mine, ok := listedChildren(); ok {
 		return mine, nil
 	}
@@ -60,14 +61,14 @@ func listedChildren() (map[int]bool, bool) {
 	return mine, true
 }
 
-// killDescendants kills all descendants of this process, except the spared
+// KillDescendants kills all descendants of this process, except the spared
 // children and their descendants. A shell may have had background jobs when it
 // became lklrun by exec. Once lklhost is gone, its orphans are our children.
-func killDescendants(spared map[int]bool) error {
-	deadline := time.Now().Add(reapLimit)
+func KillDescendants(spared map[int]bool) error {
+	deadline := time.Now().Add(limit)
 	for {
 		reapZombies(spared)
-		if mine, err := children(); err == nil && !beyond(mine, spared) {
+		if mine, err := Children(); err == nil && !beyond(mine, spared) {
 			return nil // no children, so no descendants
 		}
 		below, err := descendants(spared)
@@ -133,7 +134,7 @@ func reapZombies(spared map[int]bool) {
 			}
 		}
 	}
-	mine, _ := children() // the caller's next scan reports an error
+	mine, _ := Children() // the caller's next scan reports an error
 	for pid := range mine {
 		if !spared[pid] {
 			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // if it has not ended, the next call reaps it

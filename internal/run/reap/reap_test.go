@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reap
+
+import (
+	"bufio"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+func TestMain(m *testing.M) { testutil.Main(m, nil) }
+
+// Orphans below us are found and killed. Children that existed before are not.
+func TestKillDescendants(t *testing.T) {
+	testutil.Need(t, "setsid")
+	before := exec.Command("sleep", "1000")
+	if err := before.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = before.Process.Kill() // fails only if it has ended
+		_ = before.Wait()         // it was killed
+	}()
+	spared, err := Children()
+	if err != nil || !spared[before.Process.Pid] {
+		t.Fatalf("%v, %v", spared, err)
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0); err != nil {
+			t.Error(err)
+		}
+	}()
+	cmd := exec.Command("sh", "-c", "sleep 1001 & setsid sh -c 'sleep 1002 & echo ready; sleep 1003' & wait")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Process.Kill(); err != nil { // its children become ours
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // it was killed
+	below, err := descendants(spared)
+	if err != nil || len(below) < 3 { // a shell may exec its last command
+		t.Errorf("below us: %v, %v; want three sleeps", below, err)
+	}
+	if err := KillDescendants(spared); err != nil {
+		t.Error(err)
+	}
+	if below, err = descendants(spared); err != nil || len(below) != 0 {
+		t.Errorf("left: %v, %v", below, err)
+	}
+	if err := before.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("the spared child: %v", err)
+	}
+}

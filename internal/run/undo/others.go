@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package undo
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/lklrun/lklrun/internal/base/errno"
+	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/instance"
+)
+
+// Others lists the undos of one kind in this network namespace that other runs
+// of this user, including killed ones, have in their journals. The run itself
+// has the directory own.
+func Others(own *instance.Dir, op string, log *slog.Logger) ([]hostnet.Undo, error) {
+	all, err := instance.Place{}.List()
+	if err != nil {
+		return nil, err
+	}
+	var undos []hostnet.Undo
+	for _, i := range all {
+		if i.Dir == own.Path {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(i.Dir, instance.JournalFile))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it has ended in the meantime
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the journal of %q: %w", i.Name, errno.Of(err))
+		}
+		some, err := parseJournal(data)
+		if err != nil {
+			log.Debug("another run's journal", "name", i.Name, "error", err)
+		}
+		for _, u := range some {
+			if u.Op == op && u.Here() {
+				undos = append(undos, u.Undo)
+			}
+		}
+	}
+	return undos, nil
+}
