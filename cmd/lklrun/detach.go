@@ -21,6 +21,7 @@ import (
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/run/launch"
 	"github.com/lklrun/lklrun/internal/run/plan"
+	"github.com/lklrun/lklrun/internal/run/stackhost"
 )
 
 // A run in the background is made by a second lklrun in a session of its own.
@@ -62,7 +63,7 @@ func (r *runner) detach(args []string) error {
 	// a signal in between would end only this process.
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM)
-	err = launch.HandingOver([]*os.File{write}, cmd.Start)
+	err = stackhost.HandOver([]*os.File{write}, cmd.Start)
 	write.Close()
 	if err != nil {
 		return fmt.Errorf("starting lklrun in the background: %w", err)

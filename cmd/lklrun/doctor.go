@@ -14,8 +14,8 @@ import (
 
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/run/doctor"
-	"github.com/lklrun/lklrun/internal/run/launch"
 	"github.com/lklrun/lklrun/internal/run/plan"
+	"github.com/lklrun/lklrun/internal/run/stackhost"
 	"github.com/lklrun/lklrun/internal/stack"
 	"github.com/lklrun/lklrun/pkg/config"
 )
@@ -47,7 +47,7 @@ Exit status: 0 when COMMAND (without one: any program) can be run, 1 when not,
 				return cli.Usagef("--stack: %w", err)
 			}
 			all, _ := stack.List(stack.SearchPath()) // `lklrun stacks` reports unreadable stacks
-			q := doctor.Question{Stack: s, Stacks: all, FindHost: launch.FindHost, FindPreload: findPreload,
+			q := doctor.Question{Stack: s, Stacks: all, FindHost: stackhost.Find, FindPreload: findPreload,
 				CheckNotification: plan.CheckNotification, CheckFilter: plan.CheckFilter, MakeNamespaces: makeNamespaces}
 			if len(args) > 0 {
 				if q.Command = args[0]; q.Command == "" {
@@ -100,11 +100,11 @@ func writeReport(r *doctor.Report, output cli.Output) error {
 }
 
 func findPreload() (string, error) {
-	host, err := launch.FindHost()
+	host, err := stackhost.Find()
 	if err != nil {
 		return "", err
 	}
-	return launch.FindPreload(host, config.EnginePreload)
+	return stackhost.FindPreload(host, config.EnginePreload)
 }
 
 // makeNamespaces tries to create the namespaces of a run by a user without

@@ -21,6 +21,7 @@ import (
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/launch"
 	"github.com/lklrun/lklrun/internal/run/plan"
+	"github.com/lklrun/lklrun/internal/run/stackhost"
 	"github.com/lklrun/lklrun/internal/run/undo"
 	"github.com/lklrun/lklrun/internal/stack"
 	"github.com/lklrun/lklrun/pkg/config"
@@ -196,11 +197,11 @@ func (r *runner) run(ctx context.Context, args []string) error {
 		}
 		return nil
 	}
-	host, err := launch.FindHost()
+	host, err := stackhost.Find()
 	if err != nil {
 		return &cli.UsageError{Err: err}
 	}
-	library, err := launch.FindPreload(host, p.Engine)
+	library, err := stackhost.FindPreload(host, p.Engine)
 	if err != nil {
 		return &cli.UsageError{Err: err}
 	}

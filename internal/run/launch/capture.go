@@ -131,7 +131,7 @@ func (rec *recording) Packets(packets []capture.Packet) error {
 // needs no wait, because it ends with the command.
 func (r *run) farewell() {
 	files := slices.DeleteFunc(slices.Clone(r.captures), func(rec *recording) bool { return rec.ring != nil })
-	if len(files) == 0 || r.conn == nil || r.deaf {
+	if len(files) == 0 || r.conn == nil || r.host.Unresponsive {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), farewellLimit)

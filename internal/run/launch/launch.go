@@ -21,8 +21,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/diag/ask"
 	"github.com/lklrun/lklrun/internal/diag/postmortem"
@@ -30,6 +28,7 @@ import (
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/run/reap"
 	"github.com/lklrun/lklrun/internal/run/signals"
+	"github.com/lklrun/lklrun/internal/run/stackhost"
 	"github.com/lklrun/lklrun/internal/run/undo"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
@@ -53,8 +52,8 @@ const (
 
 // Options are the parameters of a run that are not part of its plan.
 type Options struct {
-	HostPath    string       // path of lklhost, from FindHost
-	PreloadPath string       // path of the engine's library, from FindPreload
+	HostPath    string       // path of lklhost, from stackhost.Find
+	PreloadPath string       // path of the library of the engine, from stackhost.FindPreload
 	Log         *slog.Logger // receives the steps and their durations
 	Tell        func(string) // prints a line for the user
 	Quiet       bool         // do not print the plan's notes
@@ -78,7 +77,7 @@ type run struct {
 	journal    *undo.Journal
 	state      instance.State
 	stating    sync.Mutex // held while state changes, once services are running
-	host       *host
+	host       *stackhost.Process
 	conn       *stackconn.Conn // set after the greeting
 	events     <-chan ctlproto.Event
 	signals    *signals.Catcher
@@ -88,7 +87,6 @@ type run struct {
 	asked      ask.Mux  // the questions that lklctl may ask
 	stopAsking func()   // nil: questions are not answered yet
 	account    *account // set after the target's end
-	deaf       bool     // lklhost does not answer
 	captures   []*recording
 	paths      *pathKeeper // set once the stack is configured
 	reporter   *reporter   // nil: no report is wanted
@@ -255,25 +253,20 @@ func (r *run) changeState(change func(*instance.State)) error {
 	return r.dir.WriteState(&r.state)
 }
 
-func (r *run) startHost(ctx context.Context) error {
-	h, err := startHost(ctx, r.opts, r.plan, r.dir, r.log)
-	if err != nil {
-		return err
-	}
-	r.host = h
-	return nil
+func (r *run) startHost(ctx context.Context) (err error) {
+	r.host, err = stackhost.Start(ctx, stackhost.Options{Path: r.opts.HostPath, Preload: r.opts.PreloadPath, Plan: r.plan, Dir: r.dir, Log: r.log})
+	return err
 }
 
 // boot hands the links over to lklhost and boots the kernel.
 func (r *run) boot(ctx context.Context) error {
-	if err := r.host.ready(ctx); err != nil {
+	var err error
+	if r.conn, err = r.host.Connect(ctx); err != nil {
 		return err
 	}
-	r.conn = r.host.conn
 	hello := r.conn.Hello()
 	r.log.Debug("lklhost answers", "pid", hello.HostPID, "target", hello.TargetPID)
 	r.state.HostPID, r.state.TargetPID = int(hello.HostPID), int(hello.TargetPID)
-	var err error
 	// ctx ends with the start. The events are for the whole run and end
 	// with the connection.
 	r.events, err = r.conn.Events(context.WithoutCancel(ctx), ctlproto.CTL_EV_EXIT|ctlproto.CTL_EV_PANIC|ctlproto.CTL_EV_WARN|ctlproto.CTL_EV_NOTE|ctlproto.CTL_EV_START|ctlproto.CTL_EV_SIGNAL)
@@ -341,7 +334,7 @@ func (r *run) release(ctx context.Context) error {
 func (r *run) teardown(ctx context.Context) error {
 	began := time.Now()
 	var errs []error
-	if r.deaf { // do not wait for its answers either
+	if r.host != nil && r.host.Unresponsive { // do not wait for its answers either
 		r.conn.Close()
 	}
 	if r.stopAsking != nil {
@@ -349,7 +342,7 @@ func (r *run) teardown(ctx context.Context) error {
 	}
 	r.stopServing()
 	if r.host != nil {
-		errs = append(errs, r.endHost(), reap.KillDescendants(r.spared))
+		errs = append(errs, r.host.Stop(), reap.KillDescendants(r.spared))
 	}
 	r.endCaptures()
 	for _, l := range r.live.all() {
@@ -363,35 +356,4 @@ func (r *run) teardown(ctx context.Context) error {
 	}
 	r.log.Debug("all is undone", "took", time.Since(began).Round(time.Microsecond))
 	return errors.Join(errs...)
-}
-
-// endHost ends an lklhost that is still running. It first asks lklhost to stop,
-// so that it halts its kernel, and kills it after a timeout.
-func (r *run) endHost() error {
-	select {
-	case <-r.host.exited:
-	case <-r.host.connected:
-		if r.host.conn != nil && !r.deaf {
-			r.stopHost()
-		}
-	default: // no greeting yet
-	}
-	err := r.host.kill()
-	<-r.host.connected // the greeting has failed, or fails within startLimit
-	if r.host.conn != nil {
-		r.host.conn.Close()
-	}
-	return err
-}
-
-func (r *run) stopHost() {
-	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
-	defer cancel()
-	if err := r.host.conn.Stop(ctx, unix.SIGKILL, 0); err != nil {
-		return
-	}
-	select {
-	case <-r.host.exited:
-	case <-ctx.Done():
-	}
 }

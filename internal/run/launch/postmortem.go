@@ -141,7 +141,7 @@ func (r *run) gather(ctx context.Context, why string) {
 
 // gatherLate is like gather, for a panic that made a step of the start fail.
 func (r *run) gatherLate(ctx context.Context) {
-	if r.post != nil || r.conn == nil || r.dir == nil || r.deaf {
+	if r.post != nil || r.conn == nil || r.dir == nil || r.host.Unresponsive {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit)

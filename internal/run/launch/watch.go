@@ -48,7 +48,7 @@ func (g *outcome) by(d time.Duration) { g.limit = time.After(d) }
 // received. lklhost ends after the target.
 func (r *run) watch(ctx context.Context) (exit.End, error) {
 	var g outcome
-	events, exited := r.events, r.host.exited
+	events, exited := r.events, r.host.Exited()
 	var answer chan bool
 	for events != nil || exited != nil {
 		select {
@@ -71,7 +71,7 @@ func (r *run) watch(ctx context.Context) (exit.End, error) {
 			}
 		case ok := <-answer:
 			if answer = nil; !ok && g.limit == nil {
-				r.deaf = true
+				r.host.Unresponsive = true
 				return exit.End{}, fmt.Errorf("the stack host (pid %d) does not answer, so it and the command were killed", r.state.HostPID)
 			}
 		case <-ctx.Done():
@@ -126,7 +126,7 @@ func (r *run) verdict(g *outcome) (exit.End, error) {
 	case g.end != nil:
 		return *g.end, nil
 	}
-	return exit.End{}, fmt.Errorf("the stack host (pid %d) %s, so the command was killed", r.state.HostPID, r.host.end())
+	return exit.End{}, fmt.Errorf("the stack host (pid %d) %s, so the command was killed", r.state.HostPID, r.host.End())
 }
 
 // late returns the result of the run after a timeout. If exited is true,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package launch
+// Package stackhost starts lklhost, which runs the stack and the target, greets
+// it, and ends it.
+package stackhost
 
 import (
 	"context"
@@ -25,22 +27,27 @@ import (
 )
 
 const (
-	hostProgram    = "lklhost"
+	program        = "lklhost"
 	preloadLibrary = "liblklpreload.so"
 )
 
-// killLimit bounds the wait for lklhost after SIGKILL: it may be stuck in the
-// host's kernel.
-const killLimit = 5 * time.Second
+const (
+	// stopLimit bounds the wait for an lklhost that was told to stop.
+	stopLimit = 5 * time.Second
 
-// FindHost returns the path of lklhost, which is in the directory of this
+	// killLimit bounds the wait for lklhost after SIGKILL: it may be stuck
+	// in the host's kernel.
+	killLimit = 5 * time.Second
+)
+
+// Find returns the path of lklhost, which is in the directory of this
 // program.
-func FindHost() (string, error) {
+func Find() (string, error) {
 	exe, err := os.Executable()
 	if err != nil {
-		return "", fmt.Errorf("looking for %s: %w", hostProgram, err)
+		return "", fmt.Errorf("looking for %s: %w", program, err)
 	}
-	path := filepath.Join(filepath.Dir(exe), hostProgram)
+	path := filepath.Join(filepath.Dir(exe), program)
 	if err := unix.Access(path, unix.X_OK); err != nil {
 		return "", fmt.Errorf("%s, which lies beside lklrun: %w; build it with `make build`", path, err)
 	}
@@ -61,8 +68,21 @@ func FindPreload(hostPath, engine string) (string, error) {
 	return path, nil
 }
 
-// host is a running lklhost.
-type host struct {
+// Options are the parameters of lklhost.
+type Options struct {
+	Path    string // from Find
+	Preload string // from FindPreload
+	Plan    *plan.Plan
+	Dir     *instance.Dir
+	Log     *slog.Logger
+}
+
+// Process is a running lklhost.
+type Process struct {
+	// Unresponsive is set when lklhost does not answer. It is then killed
+	// without asking it to stop.
+	Unresponsive bool
+
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when it has ended and cmd.ProcessState is set
 
@@ -71,9 +91,9 @@ type host struct {
 	err       error
 }
 
-// startHost starts lklhost, which forks the target at once. The greeting
+// Start starts lklhost, which forks the target at once. The greeting
 // continues in the background.
-func startHost(ctx context.Context, opts Options, p *plan.Plan, dir *instance.Dir, log *slog.Logger) (*host, error) {
+func Start(ctx context.Context, opts Options) (*Process, error) {
 	// Orphaned descendants become our children, so none of them escapes.
 	// EINVAL means that the kernel has no subreapers (qemu-user). Then
 	// PR_SET_PDEATHSIG and the end of their control sockets end most
@@ -94,23 +114,23 @@ func startHost(ctx context.Context, opts Options, p *plan.Plan, dir *instance.Di
 	selfFile := os.NewFile(uintptr(self), "lklrun")
 	defer selfFile.Close()
 
-	ours := []*os.File{theirs, selfFile, dir.LockFD()}
-	h := &host{exited: make(chan struct{}), connected: make(chan struct{})}
+	ours := []*os.File{theirs, selfFile, opts.Dir.LockFD()}
+	h := &Process{exited: make(chan struct{}), connected: make(chan struct{})}
 	h.cmd = &exec.Cmd{
-		Path: opts.HostPath,
-		Args: hostArgs(p, dir, ours, opts),
+		Path: opts.Path,
+		Args: arguments(opts, ours),
 		// These are the target's streams, unchanged.
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	}
-	if p.User != nil {
-		h.cmd.Env = p.User.Environ(os.Environ())
+	if opts.Plan.User != nil {
+		h.cmd.Env = opts.Plan.User.Environ(os.Environ())
 	}
-	keepFromTarget(p.Links, log)
+	keepFromTarget(opts.Plan.Links, opts.Log)
 	outOfReach()
-	err = HandingOver(ours, h.cmd.Start)
+	err = HandOver(ours, h.cmd.Start)
 	if err != nil {
 		sock.Close()
-		return nil, fmt.Errorf("starting %s: %w", opts.HostPath, errno.Of(err))
+		return nil, fmt.Errorf("starting %s: %w", opts.Path, errno.Of(err))
 	}
 	go func() {
 		defer close(h.exited)
@@ -123,11 +143,12 @@ func startHost(ctx context.Context, opts Options, p *plan.Plan, dir *instance.Di
 	return h, nil
 }
 
-// hostArgs returns lklhost's command line. The first descriptor is the control
+// arguments returns lklhost's command line. The first descriptor is the control
 // connection. The second runs the cleanup if lklrun dies. The third is the lock
 // of the run directory, held as long as lklhost lives.
-func hostArgs(p *plan.Plan, dir *instance.Dir, fds []*os.File, opts Options) []string {
-	args := []string{hostProgram, "--run", dir.Path, "--name", dir.Name, "--abi", p.Stack.ABI}
+func arguments(opts Options, fds []*os.File) []string {
+	p, dir := opts.Plan, opts.Dir
+	args := []string{program, "--run", dir.Path, "--name", dir.Name, "--abi", p.Stack.ABI}
 	for i, option := range []string{"--ctl-fd", "--cleanup-fd", "--lock-fd"} {
 		args = append(args, option, strconv.Itoa(int(fds[i].Fd())))
 	}
@@ -144,16 +165,16 @@ func hostArgs(p *plan.Plan, dir *instance.Dir, fds []*os.File, opts Options) []s
 	if p.User != nil {
 		args = append(args, "--user", p.User.Spec())
 	}
-	if opts.PreloadPath != "" {
-		args = append(args, "--preload", opts.PreloadPath)
+	if opts.Preload != "" {
+		args = append(args, "--preload", opts.Preload)
 	}
 	return append(append(args, "--"), p.Command...)
 }
 
-// HandingOver calls start while files stay open across execve(2) under their
+// HandOver calls start while files stay open across execve(2) under their
 // present numbers. os/exec would renumber them to 3, 4 and 5, which may be the
 // target's own descriptors, as in `cat <(command)`.
-func HandingOver(files []*os.File, start func() error) error {
+func HandOver(files []*os.File, start func() error) error {
 	for _, f := range files {
 		if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFD, 0); err != nil {
 			return err
@@ -210,27 +231,31 @@ func controlPair() (*net.UnixConn, *os.File, error) {
 	return conn.(*net.UnixConn), theirs, nil
 }
 
-// ready waits for the result of the greeting.
-func (h *host) ready(ctx context.Context) error {
+// Exited returns a channel that is closed when lklhost has ended.
+func (h *Process) Exited() <-chan struct{} { return h.exited }
+
+// Connect waits for the result of the greeting, and returns the control
+// connection.
+func (h *Process) Connect(ctx context.Context) (*stackconn.Conn, error) {
 	select {
 	case <-h.connected:
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
 	var refused *stackconn.RefusedError
 	switch {
 	case h.err == nil:
-		return nil
+		return h.conn, nil
 	case errors.As(h.err, &refused):
-		return h.err
+		return nil, h.err
 	case errors.Is(h.err, stackconn.ErrClosed):
 		select {
 		case <-h.exited:
-			return fmt.Errorf("%s %s before it answered", hostProgram, h.end())
+			return nil, fmt.Errorf("%s %s before it answered", program, h.End())
 		case <-ctx.Done():
 		}
 	}
-	return h.err
+	return nil, h.err
 }
 
 // outOfReach protects lklrun's memory and descriptors, including sockets of the
@@ -240,8 +265,8 @@ func outOfReach() {
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // cannot fail with this value
 }
 
-// end describes how lklhost ended. It is valid once exited is closed.
-func (h *host) end() string {
+// End describes how lklhost ended. It is valid once Exited is closed.
+func (h *Process) End() string {
 	ws, ok := h.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	switch {
 	case ok && ws.Signaled():
@@ -253,12 +278,44 @@ func (h *host) end() string {
 }
 
 // kill kills lklhost and waits for its end.
-func (h *host) kill() error {
+func (h *Process) kill() error {
 	_ = h.cmd.Process.Kill() // fails only if it has ended already
 	select {
 	case <-h.exited:
 		return nil
 	case <-time.After(killLimit):
-		return fmt.Errorf("%s (pid %d) does not end on SIGKILL", hostProgram, h.cmd.Process.Pid)
+		return fmt.Errorf("%s (pid %d) does not end on SIGKILL", program, h.cmd.Process.Pid)
+	}
+}
+
+// Stop ends an lklhost that is still running. It first asks lklhost to stop, so
+// that it halts its kernel, and kills it after a timeout.
+func (h *Process) Stop() error {
+	select {
+	case <-h.exited:
+	case <-h.connected:
+		if h.conn != nil && !h.Unresponsive {
+			h.ask()
+		}
+	default: // no greeting yet
+	}
+	err := h.kill()
+	<-h.connected // the greeting has failed, or fails within the limit of the start
+	if h.conn != nil {
+		h.conn.Close()
+	}
+	return err
+}
+
+// ask asks lklhost to stop and waits for its end.
+func (h *Process) ask() {
+	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
+	defer cancel()
+	if err := h.conn.Stop(ctx, unix.SIGKILL, 0); err != nil {
+		return
+	}
+	select {
+	case <-h.exited:
+	case <-ctx.Done():
 	}
 }
