@@ -17,7 +17,7 @@ func (r *run) startAsking() {
 	ask.Handle(&r.asked, ask.Lease, r.askLease)
 	ask.Handle(&r.asked, ask.AddLink, r.addLink)
 	ask.Handle(&r.asked, ask.DelLink, r.delLink)
-	ask.Handle(&r.asked, ask.Packets, r.askPackets)
+	ask.Handle(&r.asked, ask.Packets, r.recorder.Ask)
 	ask.Handle(&r.asked, ask.Holders, r.askHolders)
 	ask.Handle(&r.asked, ask.Usage, r.askUsage)
 	ask.Handle(&r.asked, ask.Gateways, r.askGateways)

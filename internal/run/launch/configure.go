@@ -13,6 +13,7 @@ import (
 	"github.com/lklrun/lklrun/internal/diag/sysctl"
 	"github.com/lklrun/lklrun/internal/host/hostnet"
 	"github.com/lklrun/lklrun/internal/run/plan"
+	"github.com/lklrun/lklrun/internal/run/record"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 	"github.com/lklrun/lklrun/pkg/config"
@@ -34,9 +35,10 @@ func Mendable(err error) bool {
 	var (
 		no       *RefusedError
 		inUse    *hostnet.InUseError
+		file     *record.FileError
 		hostSaid *stackconn.RefusedError // for example, the library is not a stack, or there are no namespaces
 	)
-	return errors.As(err, &no) || errors.As(err, &inUse) || errors.As(err, &hostSaid)
+	return errors.As(err, &no) || errors.As(err, &inUse) || errors.As(err, &file) || errors.As(err, &hostSaid)
 }
 
 // wrongInput lists the errors by which a kernel rejects an impossible request,

@@ -27,6 +27,7 @@ import (
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/run/reap"
+	"github.com/lklrun/lklrun/internal/run/record"
 	"github.com/lklrun/lklrun/internal/run/signals"
 	"github.com/lklrun/lklrun/internal/run/stackhost"
 	"github.com/lklrun/lklrun/internal/run/undo"
@@ -87,7 +88,7 @@ type run struct {
 	asked      ask.Mux  // the questions that lklctl may ask
 	stopAsking func()   // nil: questions are not answered yet
 	account    *account // set after the target's end
-	captures   []*recording
+	recorder   record.Recorder
 	paths      *pathKeeper // set once the stack is configured
 	reporter   *reporter   // nil: no report is wanted
 	looks      *looker     // nil: not started, or the kernel is the host's
@@ -184,7 +185,7 @@ func (r *run) step(ctx context.Context, s plan.Step) error {
 	case plan.Boot:
 		return r.boot(ctx)
 	case plan.Capture:
-		return r.startCaptures(ctx)
+		return r.record(ctx)
 	case plan.Configure:
 		return r.configure(ctx)
 	case plan.Lease:
@@ -287,6 +288,14 @@ func (r *run) boot(ctx context.Context) error {
 	return nil
 }
 
+// record starts the captures of the plan.
+func (r *run) record(ctx context.Context) error {
+	r.recorder.Options = record.Options{
+		Name: r.dir.Name, Socket: r.dir.File(instance.SocketFile), Links: r.plan.Links, Log: r.log, Tell: r.opts.Tell,
+	}
+	return r.recorder.Start(ctx, r.plan.Captures)
+}
+
 // release lets the target run. The state is written first, so that nothing can
 // fail after the release.
 func (r *run) release(ctx context.Context) error {
@@ -344,7 +353,7 @@ func (r *run) teardown(ctx context.Context) error {
 	if r.host != nil {
 		errs = append(errs, r.host.Stop(), reap.KillDescendants(r.spared))
 	}
-	r.endCaptures()
+	r.recorder.End()
 	for _, l := range r.live.all() {
 		l.release()
 	}

@@ -130,5 +130,7 @@ func (r *run) stopServing() {
 	for _, s := range slices.Backward(services) {
 		s.Stop()
 	}
-	r.farewell()
+	if r.host != nil && !r.host.Unresponsive {
+		r.recorder.Farewell(r.conn)
+	}
 }

@@ -135,7 +135,7 @@ func (r *run) gather(ctx context.Context, why string) {
 	} else {
 		b.Miss("sockets.json, counters.txt", errors.New("the kernel panicked before the first look at them"))
 	}
-	r.addPackets(ctx, b)
+	r.recorder.AddTo(ctx, b)
 	r.post = b
 }
 

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package launch
+// Package record captures the packets of a run to files and to rings in memory,
+// as --capture says.
+package record
 
 import (
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/lklrun/lklrun/internal/base/errno"
-	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
@@ -36,31 +38,47 @@ const (
 // connection to lklhost, so that a slow disk delays nothing else: the stack
 // drops and counts the packets that the file cannot take in time.
 type recording struct {
-	said config.Capture
-	plan *plan.Plan
-	conn *stackconn.Conn
-	file *captureFile  // nil if the target is a ring
-	ring *capture.Ring // nil if the target is a file
-	stop context.CancelFunc
-	done chan struct{} // closed when the session has ended and err is set
-	err  error
-	all  []*capture.Member
+	said  config.Capture
+	links []plan.Link
+	conn  *stackconn.Conn
+	file  *captureFile  // nil if the target is a ring
+	ring  *capture.Ring // nil if the target is a file
+	stop  context.CancelFunc
+	done  chan struct{} // closed when the session has ended and err is set
+	err   error
+	all   []*capture.Member
 }
 
-// startCaptures opens the files and starts the captures.
-func (r *run) startCaptures(ctx context.Context) error {
-	for _, c := range r.plan.Captures {
+// Options are the parameters of a Recorder.
+type Options struct {
+	Name   string      // of the instance
+	Socket string      // the control socket
+	Links  []plan.Link // of the plan
+	Log    *slog.Logger
+	Tell   func(string) // prints a line for the user
+}
+
+// Recorder has the captures of a run. Its zero value has none.
+type Recorder struct {
+	Options
+	all []*recording
+}
+
+// Start opens the files and starts the captures. After an error, End still ends
+// the captures that were started.
+func (r *Recorder) Start(ctx context.Context, captures []config.Capture) error {
+	for _, c := range captures {
 		rec, err := r.record(ctx, c)
 		if err != nil {
 			return fmt.Errorf("--capture %s: %w", c.File, err)
 		}
-		r.captures = append(r.captures, rec)
+		r.all = append(r.all, rec)
 	}
 	return nil
 }
 
-func (r *run) record(ctx context.Context, c config.Capture) (*recording, error) {
-	rec := &recording{said: c, plan: r.plan, done: make(chan struct{})}
+func (r *Recorder) record(ctx context.Context, c config.Capture) (*recording, error) {
+	rec := &recording{said: c, links: r.Links, done: make(chan struct{})}
 	take := capture.Take{Names: c.Interfaces, Snaplen: c.Snap, Filter: c.Filter, Annotate: true}
 	if c.Ring() && c.Snap == 0 {
 		take.Snaplen = config.RingSnap
@@ -74,8 +92,8 @@ func (r *run) record(ctx context.Context, c config.Capture) (*recording, error) 
 	} else if rec.file, err = createCapture(c.File); err != nil {
 		return nil, err
 	}
-	if rec.conn, err = stackconn.Dial(ctx, r.dir.File(instance.SocketFile)); err == nil {
-		err = session.Add(ctx, rec.conn, r.dir.Name)
+	if rec.conn, err = stackconn.Dial(ctx, r.Socket); err == nil {
+		err = session.Add(ctx, rec.conn, r.Name)
 	}
 	if err == nil && rec.file != nil {
 		err = rec.file.begin()
@@ -91,7 +109,7 @@ func (r *run) record(ctx context.Context, c config.Capture) (*recording, error) 
 		defer close(rec.done)
 		rec.err = session.Run(running, rec)
 		if rec.err != nil && !errors.Is(rec.err, capture.ErrDied) { // a panic is reported elsewhere and ends the command
-			r.opts.Tell(fmt.Sprintf("--capture %s ends here, and the command goes on: %v", c.File, errno.Of(rec.err)))
+			r.Tell(fmt.Sprintf("--capture %s ends here, and the command goes on: %v", c.File, errno.Of(rec.err)))
 		}
 	}()
 	return rec, nil
@@ -100,9 +118,9 @@ func (r *run) record(ctx context.Context, c config.Capture) (*recording, error) 
 // Interface adds the configuration from the plan: the stack has not configured
 // the interface yet.
 func (rec *recording) Interface(m *capture.Member) error {
-	at := slices.IndexFunc(rec.plan.Links, func(l plan.Link) bool { return l.Name == m.Name })
+	at := slices.IndexFunc(rec.links, func(l plan.Link) bool { return l.Name == m.Name })
 	if at >= 0 {
-		l := &rec.plan.Links[at]
+		l := &rec.links[at]
 		if len(m.Addrs) == 0 {
 			m.Addrs = slices.Clone[[]netip.Prefix](l.Addrs)
 		}
@@ -125,18 +143,18 @@ func (rec *recording) Packets(packets []capture.Packet) error {
 	return rec.file.Packets(packets)
 }
 
-// farewell ends the captures to files once the target has ended and its peers
+// Farewell ends the captures to files once the target has ended and its peers
 // have received all its data. The stack can still report its drops then. If
 // this takes too long, the captures end with the stack. A capture to a ring
 // needs no wait, because it ends with the command.
-func (r *run) farewell() {
-	files := slices.DeleteFunc(slices.Clone(r.captures), func(rec *recording) bool { return rec.ring != nil })
-	if len(files) == 0 || r.conn == nil || r.host.Unresponsive {
+func (r *Recorder) Farewell(conn *stackconn.Conn) {
+	files := slices.DeleteFunc(slices.Clone(r.all), func(rec *recording) bool { return rec.ring != nil })
+	if len(files) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), farewellLimit)
 	defer cancel()
-	for !r.quiet(ctx) {
+	for !quiet(ctx, conn) {
 		select {
 		case <-time.After(farewellLimit / 100):
 		case <-ctx.Done():
@@ -175,8 +193,8 @@ const (
 
 // quiet reports whether no connection of the stack has data left to send. It
 // returns true if the stack does not answer.
-func (r *run) quiet(ctx context.Context) bool {
-	sockets, err := sockdiag.List(ctx, r.conn, sockdiag.TCP)
+func quiet(ctx context.Context, conn *stackconn.Conn) bool {
+	sockets, err := sockdiag.List(ctx, conn, sockdiag.TCP)
 	if err != nil {
 		return true
 	}
@@ -189,41 +207,41 @@ func (r *run) quiet(ctx context.Context) bool {
 	})
 }
 
-// endCaptures waits for the files after the stack has ended, and reports
+// End waits for the files after the stack has ended, and reports
 // missing packets.
-func (r *run) endCaptures() {
+func (r *Recorder) End() {
 	ctx, cancel := context.WithTimeout(context.Background(), writeLimit)
 	defer cancel()
-	for _, rec := range r.captures {
+	for _, rec := range r.all {
 		rec.stop()
 		rec.conn.Close()
 		if rec.over(ctx) {
 			r.finish(rec)
 		} else { // its goroutine still uses the file, so leave it as it is
-			r.opts.Tell(fmt.Sprintf("--capture %s: the disk takes nothing more: the file lacks what came last", rec.said.File))
+			r.Tell(fmt.Sprintf("--capture %s: the disk takes nothing more: the file lacks what came last", rec.said.File))
 		}
 	}
-	r.captures = nil
+	r.all = nil
 }
 
 // finish closes a recording whose session has ended. File errors have already
 // been reported; they do not fail the run.
-func (r *run) finish(rec *recording) {
+func (r *Recorder) finish(rec *recording) {
 	defer rec.close()
 	if rec.ring != nil {
 		return
 	}
 	if err := rec.file.finish(rec.err == nil || errors.Is(rec.err, capture.ErrDied)); err != nil {
-		r.opts.Tell(fmt.Sprintf("--capture %s: %v: the file lacks what came last", rec.said.File, errno.Of(err)))
+		r.Tell(fmt.Sprintf("--capture %s: %v: the file lacks what came last", rec.said.File, errno.Of(err)))
 	}
 	packets, _ := rec.file.files.Written()
 	var dropped uint64
 	for _, m := range rec.all {
 		dropped += m.Stats(context.Background()).Dropped // the session has ended, so this does not query the stack
 	}
-	r.log.Debug("captured", "file", rec.said.File, "packets", packets, "dropped", dropped)
+	r.Log.Debug("captured", "file", rec.said.File, "packets", packets, "dropped", dropped)
 	if dropped > 0 {
-		r.opts.Tell(fmt.Sprintf("--capture %s: %d packets are not in it, which came faster than they were written", rec.said.File, dropped))
+		r.Tell(fmt.Sprintf("--capture %s: %d packets are not in it, which came faster than they were written", rec.said.File, dropped))
 	}
 }
 

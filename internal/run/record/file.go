@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package launch
+package record
 
 import (
 	"os"
@@ -19,12 +19,21 @@ type captureFile struct {
 	whole  int64          // bytes in complete blocks
 }
 
+// FileError reports that a capture file cannot be created.
+type FileError struct{ Err error }
+
+// Error returns the reason.
+func (e *FileError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *FileError) Unwrap() error { return e.Err }
+
 // createCapture creates the file. The umask determines its mode, as for any
 // file that a command writes.
 func createCapture(path string) (*captureFile, error) {
 	file, err := os.Create(path)
 	if err != nil {
-		return nil, &RefusedError{errno.Of(err)}
+		return nil, &FileError{errno.Of(err)}
 	}
 	f := &captureFile{path: path, file: file}
 	if abs, err := filepath.Abs(path); err == nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package launch
+package record
 
 import (
 	"bytes"
@@ -18,10 +18,10 @@ const ringLimit = 2 * time.Second
 // ringApplication is the application name in the file of a ring's packets.
 const ringApplication = "lklrun --capture ring"
 
-// askPackets writes the packets of the ring to the file that was passed with
+// Ask answers ask.Packets: it writes the packets of the ring to the file that was passed with
 // the question.
-func (r *run) askPackets(ctx context.Context, _ struct{}, file *os.File) (kept ask.PacketsKept, err error) {
-	for _, rec := range r.captures {
+func (r *Recorder) Ask(ctx context.Context, _ struct{}, file *os.File) (kept ask.PacketsKept, err error) {
+	for _, rec := range r.all {
 		if rec.file != nil {
 			kept.Files = append(kept.Files, rec.file.path)
 			continue
@@ -42,12 +42,12 @@ func (r *run) askPackets(ctx context.Context, _ struct{}, file *os.File) (kept a
 	return kept, nil
 }
 
-// addPackets adds the last packets before a panic to the report, and the paths
+// AddTo adds the last packets before a panic to the report, and the paths
 // of the other capture files.
-func (r *run) addPackets(ctx context.Context, b *postmortem.Report) {
+func (r *Recorder) AddTo(ctx context.Context, b *postmortem.Report) {
 	var kept ask.PacketsKept
 	var text bytes.Buffer
-	for _, rec := range r.captures {
+	for _, rec := range r.all {
 		if rec.file != nil {
 			kept.Files = append(kept.Files, rec.file.path)
 			continue
