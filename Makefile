@@ -267,7 +267,7 @@ $(OUT)/tools/.nfpm-$(NFPM):
 	@touch $@
 
 .PHONY: generate
-generate: ## what is generated from csrc/include/ctl_proto.h
+generate: ## what is generated from csrc/shared/ctl_proto.h
 	@$(GO) generate ./...
 
 .PHONY: man

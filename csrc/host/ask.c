@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ctl.h"
-#include "host.h"
+#include "control/ctl.h"
+#include "host/host.h"
 
 /**
  * struct ask - a request that lklrun has not answered yet

@@ -7,10 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ctl.h"
-#include "host.h"
-#include "remote.h"
-#include "stack.h"
+#include "control/ctl.h"
+#include "engine/remote/remote.h"
+#include "host/host.h"
+#include "stack/stack.h"
 
 #define TEXT_MAX	(256 * 1024)
 #define STATS_OWN	64	/* for the control server's own line */

@@ -122,7 +122,7 @@ size_t view_stats(char *buf, size_t len);
 int filter_install(void);
 int filter_install_plain(void);
 
-/* supervise/hostnet.c */
+/* engine/supervise/hostnet.c */
 int hostnet_add(const char *text);
 bool hostnet_any(void);
 
@@ -133,7 +133,7 @@ bool tree_has(pid_t pid);
 void tree_signal(int sig);
 bool tree_kill(uint32_t limit_ms);
 
-/* engine, supervise/ */
+/* engine/supervise */
 int engine_init(void);
 int engine_start(int notify_fd);
 void engine_stop(void);

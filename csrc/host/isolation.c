@@ -72,11 +72,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "helper.h"
-#include "host.h"
-#include "isolation.h"
-#include "notify.h"
-#include "user.h"
+#include "engine/supervise/notify.h"
+#include "host/host.h"
+#include "host/isolation.h"
+#include "process/helper.h"
+#include "process/user.h"
 
 #define MOUNT_FLAGS	(MS_NOSUID | MS_NODEV | MS_NOEXEC)
 #define NEWEST_CALL	462		/* mseal(2), Linux 6.10 */

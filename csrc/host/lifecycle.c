@@ -33,12 +33,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "ctl_proto.h"
-#include "helper.h"
-#include "host.h"
-#include "loop.h"
-#include "remote.h"
-#include "stack.h"
+#include "base/loop.h"
+#include "engine/remote/remote.h"
+#include "host/host.h"
+#include "process/helper.h"
+#include "shared/ctl_proto.h"
+#include "stack/stack.h"
 
 #define DRAIN_MS	3000	/* without progress */
 #define DRAIN_MAX_MS	60000

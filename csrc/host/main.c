@@ -50,16 +50,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "ctl_proto.h"
-#include "helper.h"
-#include "home.h"
-#include "host.h"
-#include "isolation.h"
-#include "loop.h"
-#include "mirror.h"
-#include "remote.h"
-#include "stack.h"
-#include "user.h"
+#include "base/loop.h"
+#include "engine/remote/remote.h"
+#include "host/host.h"
+#include "host/isolation.h"
+#include "mirror/mirror.h"
+#include "process/helper.h"
+#include "process/home.h"
+#include "process/user.h"
+#include "shared/ctl_proto.h"
+#include "stack/stack.h"
 
 struct lklhost host = { .ctl_fd = 3, .lock_fd = -1, .cleanup_fd = -1,
 			.abi = "auto" };

@@ -46,10 +46,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "conn.h"
-#include "loop.h"
-#include "mirror.h"
-#include "stack.h"
+#include "base/loop.h"
+#include "engine/supervise/conn.h"
+#include "mirror/mirror.h"
+#include "stack/stack.h"
 
 #define VLAN_HLEN	4
 #define HEAD		((int)sizeof(struct virtio_net_hdr) + 2 * ETH_ALEN)

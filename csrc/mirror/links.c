@@ -15,9 +15,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "host.h"
-#include "mirror.h"
-#include "stack.h"
+#include "host/host.h"
+#include "mirror/mirror.h"
+#include "stack/stack.h"
 
 #define LINKS_MAX	256
 #define MAC_LEN		MIRROR_MAC_LEN

@@ -29,10 +29,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "fd_pass.h"
-#include "helper.h"
-#include "host.h"
-#include "mirror.h"
+#include "base/fd_pass.h"
+#include "host/host.h"
+#include "mirror/mirror.h"
+#include "process/helper.h"
 
 #define OUR_MARK	0x6c6b6c72	/* "lklr" */
 #define MAKE_RIGHTS	(1ull << CAP_SYS_ADMIN)

@@ -35,12 +35,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "conn.h"
-#include "ctl_proto.h"
-#include "host.h"
-#include "loop.h"
-#include "mirror.h"
-#include "stack.h"
+#include "base/loop.h"
+#include "engine/supervise/conn.h"
+#include "host/host.h"
+#include "mirror/mirror.h"
+#include "shared/ctl_proto.h"
+#include "stack/stack.h"
 
 #define LOOK_NS		1000000000ull	/* interval of reading the table */
 #define OUR_SOCKETS	1		/* entries of ours in the table */

@@ -11,9 +11,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "conn.h"
-#include "mirror.h"
-#include "stack.h"
+#include "engine/supervise/conn.h"
+#include "mirror/mirror.h"
+#include "stack/stack.h"
 
 #define NL_FLAGS	(SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK)
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * What recvmsg() and recvmmsg() say on unix sockets, run natively and under
- * lklhost, which carries them out itself (supervise/received.c).
+ * lklhost, which carries them out itself (engine/supervise/received.c).
  */
 #define _GNU_SOURCE
 #include "conform.h"

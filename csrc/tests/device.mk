@@ -16,7 +16,7 @@ D := $(OBJ)/tests-glibc
 M := $(OBJ)/tests-musl
 MUSL_DIR := $(SYSROOT)/usr/lib/$(MUSL_$(ARCH))-linux-musl
 DEVICE_LKL := $(abspath $(if $(filter file,$(origin LKL)),$(LKLDIR)/liblkl.so,$(LKL)))
-DEVICE_CFLAGS := -Iinclude -Itests -O2 -g -std=gnu11 $(WARN)
+DEVICE_CFLAGS := $(INCLUDES) -O2 -g -std=gnu11 $(WARN)
 ON_GLIBC := preload_only conform conform_dgram preload_mix preload_names
 # Without preload_only: it looks at programs that it starts, which are glibc's.
 ON_MUSL := conform conform_dgram preload_mix preload_names

@@ -5,7 +5,7 @@
     drive.py [--abi host] [--stack LIB] [--tap NAME,IP/LEN[,GW]]... [--mptcp]
              [--spin US] [--resolv FILE] [--stats] [--sysctl K=V]... -- CMD [ARG...]
 
-Speaks the control protocol of csrc/include/ctl_proto.h over descriptor 3: HELLO,
+Speaks the control protocol of csrc/shared/ctl_proto.h over descriptor 3: HELLO,
 EVENTS, LINK_ADD, BOOT, configuration by CTL_SYSCALL, GO, then waits for
 CTL_EV_EXIT and ends with the target's status.
 """

@@ -14,9 +14,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "host.h"
-#include "loop.h"
-#include "stack.h"
+#include "base/loop.h"
+#include "host/host.h"
+#include "stack/stack.h"
 #include "tap.h"
 
 struct lklhost host = { .ctl_fd = -1, .lock_fd = -1, .cleanup_fd = -1,

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "foreign_calls.c"	/* its table of numbers, read backwards */
+#include "stack/foreign_calls.c"	/* its table of numbers, read backwards */
 
 struct ops {
 	const char *virtio_devices;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ctl_proto.h"
+#include "shared/ctl_proto.h"
 #include "tap.h"
 
 static FILE *golden;

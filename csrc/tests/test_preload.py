@@ -4,7 +4,7 @@
 
     test_preload.py PRELOAD ALONE PROGRAM...
 
-PRELOAD boots the library that LKL names by itself (csrc/preload/init.c); each
+PRELOAD boots the library that LKL names by itself (csrc/engine/preload/init.c); each
 PROGRAM shall print the same lines both ways, in a network namespace with
 nothing but loopback. What may differ is listed here with its reason. ALONE
 runs preloaded only, and prints TAP; "" is none.

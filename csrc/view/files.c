@@ -12,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "stack.h"
-#include "view.h"
+#include "stack/stack.h"
+#include "view/view.h"
 
 #define ENTRIES		8192	/* bytes of directory entries read at once */
 

@@ -31,8 +31,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "stack.h"
-#include "view.h"
+#include "stack/stack.h"
+#include "view/view.h"
 
 #define ROOT		"/proc/sys/net"
 #define PROC_NET	"/proc/net/."	/* a link in the stack, too */

@@ -43,9 +43,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "host.h"
-#include "loop.h"
-#include "view.h"
+#include "base/loop.h"
+#include "host/host.h"
+#include "view/view.h"
 
 #define BURST		32	/* requests in one turn of the loop */
 #define REQUEST_S	20

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Socket tables, /proc/net/tcp and the like. They are read whole, and show the
- * inodes that the sockets have in /proc/PID/fd (supervise/owners.c).
+ * inodes that the sockets have in /proc/PID/fd (engine/supervise/owners.c).
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host.h"
-#include "stack.h"
-#include "view.h"
+#include "host/host.h"
+#include "stack/stack.h"
+#include "view/view.h"
 
 #define FOLDER		"/proc/net/./"
 #define INODE		9	/* column of the inode in each table, from 0 */

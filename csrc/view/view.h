@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <linux/fuse.h>
 
-#include "list.h"
+#include "base/list.h"
 
 #define VIEW_DATA_MAX	(64 * 1024)	/* bytes of one read or write */
 

@@ -38,7 +38,7 @@ const (
 
 // InsideFile is in the folder of the run directories as a program on a stack
 // sees it. That folder is otherwise empty; this file contains the name of the
-// program's instance (csrc/host/covers.c).
+// program's instance (csrc/target/covers.c).
 const InsideFile = ".inside"
 
 // MaxName is the maximum length of an instance name.

@@ -16,8 +16,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "ctl_proto.h"
 #include "escape.h"
+#include "shared/ctl_proto.h"
 
 /** connect_to - a unix socket by its path; -1 and errno */
 static int connect_to(const char *path)

@@ -12,23 +12,23 @@ PARSERS := ctl link_host link_program view frames messages proc_text packet rawi
 # All of lklhost but main(), without what a fuzzer includes.
 host_but = $(filter-out $(1:%=$(OBJ)/%.o),$(LIBOBJS))
 LOOP := $(addprefix $(P)/,fake.o loop.o clock.o)
-LOOP_INCLUDES := host/later host/loop
+LOOP_INCLUDES := base/later base/loop
 CLIENTS := $(addprefix $(P)/,clients.o server.o zygote.o) $(LOOP)
-CLIENTS_INCLUDE := host/ctl_server host/exec $(LOOP_INCLUDES)
+CLIENTS_INCLUDE := control/ctl_server target/exec $(LOOP_INCLUDES)
 WRAP := host_launcher_gone host_stop tree_signal engine_start target_release target_pid
 
 $(P)/ctl: $(P)/ctl.o $(CLIENTS) $(call host_but,$(CLIENTS_INCLUDE))
 $(P)/link_host: $(P)/link_host.o $(CLIENTS) \
-	$(call host_but,$(CLIENTS_INCLUDE) host/remote host/remote_start)
+	$(call host_but,$(CLIENTS_INCLUDE) engine/remote/remote engine/remote/remote_start)
 $(P)/ctl $(P)/link_host: LDFLAGS += $(WRAP:%=-Wl,--wrap=%)
-LINK_PROGRAM := $(addprefix host/,ctl_call ctl_calls ctl_request fd_pass stack)
+LINK_PROGRAM := $(addprefix control/,ctl_call ctl_calls ctl_request) base/fd_pass stack/stack
 $(P)/link_program: $(addprefix $(P)/,link_program.o fake.o clock.o) $(LINK_PROGRAM:%=$(OBJ)/%.o)
 $(P)/view: $(P)/view.o $(LOOP) $(call host_but,$(LOOP_INCLUDES) view/serve)
 $(P)/frames: $(P)/frames.o $(LOOP) $(call host_but,$(LOOP_INCLUDES) mirror/frames)
 $(P)/frames: LDFLAGS += -Wl,--wrap=links_has
 $(P)/messages: $(P)/messages.o $(LOOP) \
-	$(call host_but,$(LOOP_INCLUDES) supervise/target_mem)
-$(P)/proc_text: $(P)/proc_text.o $(OBJ)/supervise/proc_text.o
+	$(call host_but,$(LOOP_INCLUDES) engine/supervise/target_mem)
+$(P)/proc_text: $(P)/proc_text.o $(OBJ)/engine/common/proc_text.o
 $(P)/packet: $(P)/packet.o
 $(P)/packet.o: CPPFLAGS += -I$(LKL_SRC)/include -I$(LKL_SRC)/lib
 
@@ -57,7 +57,6 @@ $(PARSERS:%=$(P)/%): $(if $(FUZZ),,$(P)/replay.o)
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-$(P)/link_program.o: CPPFLAGS += -Ipreload
 # They include files, whose names may be those of others.
 $(P)/%.o: WARN += -Wno-shadow
 $(P)/%.o: tests/fuzz/parsers/%.c

@@ -31,7 +31,7 @@ func (p *Program) CheckPreload() error {
 	return nil
 }
 
-// knownLoader reports whether csrc/preload can catch the system calls of the loader's C
+// knownLoader reports whether csrc/engine/preload can catch the system calls of the loader's C
 // library: the GNU one (ld-linux-x86-64.so.2, ld-linux-aarch64.so.1). On arm64, where one
 // method works for the code of every compiler, it also supports musl
 // (ld-musl-aarch64.so.1).

@@ -2,7 +2,7 @@
 
 // Package account parses the stack host's statistics of the target's processes: which
 // stack their sockets used, how much they carried, with which peers, and whether over
-// MPTCP. csrc/supervise/account.c and hostnet_rules.c write these lines.
+// MPTCP. csrc/engine/supervise/account.c and hostnet_rules.c write these lines.
 package account
 
 import (

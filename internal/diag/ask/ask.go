@@ -3,7 +3,7 @@
 // Package ask lets lklctl ask lklrun for actions that only lklrun can do, because it has
 // the privileges, the namespaces and the journal of a run. A question is a verb with its
 // arguments, as JSON, optionally with a descriptor. It is sent through the stack host
-// (CTL_ASK of csrc/include/ctl_proto.h).
+// (CTL_ASK of csrc/shared/ctl_proto.h).
 //
 // Each verb is a Verb with the types of its arguments and its answer, in a file of its
 // own. Do sends questions; Handle and Mux answer them.

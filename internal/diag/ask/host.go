@@ -15,7 +15,7 @@ const Holders = Verb[Carriers, Held]("holders")
 
 // Carriers are the sockets to look for.
 type Carriers struct {
-	Inodes []uint64 `json:"inodes"` // ctl_owner.carrier_ino, in csrc/include/ctl_proto.h
+	Inodes []uint64 `json:"inodes"` // ctl_owner.carrier_ino, in csrc/shared/ctl_proto.h
 }
 
 // Held are the processes of the first sockets, as many as fit in an answer; the caller

@@ -120,7 +120,7 @@ func pass(to io.Writer, from io.Reader) error {
 		if _, err := io.ReadFull(from, body); err != nil {
 			return err
 		}
-		const hostPID = 8 // struct ctl_hello_rep, csrc/include/ctl_proto.h
+		const hostPID = 8 // struct ctl_hello_rep, csrc/shared/ctl_proto.h
 		if binary.LittleEndian.Uint16(head[4:]) == ctlproto.CTL_HELLO|ctlproto.CTL_REPLY {
 			greeted = true
 			if len(body) >= hostPID+4 {

@@ -19,7 +19,7 @@ const ExitUnmet = 123
 
 // account holds the counters that lklhost reports at the target's end: the
 // stack's MPTCP counters under their nstat(8) names, and the engine's counters
-// (csrc/supervise/engine.c, proc.c).
+// (csrc/engine/supervise/engine.c, proc.c).
 type account struct {
 	stats []stackconn.Stat
 	value map[string]int64

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ctlproto implements the wire format of the control socket: frames, and the body
-// of every message, as csrc/include/ctl_proto.h describes them. Its only input and output
+// of every message, as csrc/shared/ctl_proto.h describes them. Its only input and output
 // is to read and write one frame; internal/stack/stackconn is a client based on it.
 //
 // Everything is little-endian. A body has exactly the length that its message implies.
@@ -9,7 +9,7 @@
 // the two sides no longer agree.
 package ctlproto
 
-//go:generate go run ./gen -in ../../../csrc/include/ctl_proto.h -out proto_gen.go
+//go:generate go run ./gen -in ../../../csrc/shared/ctl_proto.h -out proto_gen.go
 
 import (
 	"encoding/binary"

@@ -6,7 +6,7 @@
 // neither C nor a library.
 //
 // It is the second implementation of the protocol, next to csrc/: the two agree on
-// everything in csrc/include/ctl_proto.h.
+// everything in csrc/shared/ctl_proto.h.
 package hoststack
 
 import (

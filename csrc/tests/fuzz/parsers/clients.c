@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "clients.h"
-#include "ctl.h"
-#include "fd_pass.h"
-#include "host.h"
+#include "control/ctl.h"
+#include "base/fd_pass.h"
+#include "host/host.h"
 
 #define PEERS	4
 #define BODY	(PEERS * 4096)

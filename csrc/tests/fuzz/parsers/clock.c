@@ -17,7 +17,7 @@ static int fuzz_clock(clockid_t id, struct timespec *ts)
 }
 
 #define clock_gettime fuzz_clock
-#include "../../../host/later.c"
+#include "base/later.c"
 
 /** fuzz_clock_add - let time pass */
 void fuzz_clock_add(uint32_t ms)

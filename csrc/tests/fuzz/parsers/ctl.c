@@ -4,8 +4,8 @@
  * lklrun, and what happens meanwhile in the stack and in the zygote.
  */
 #include "clients.h"
-#include "ctl.h"
-#include "host.h"
+#include "control/ctl.h"
+#include "host/host.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {

@@ -11,11 +11,11 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "ctl_proto.h"
+#include "shared/ctl_proto.h"
 #include "fuzz.h"
-#include "host.h"
-#include "loop.h"
-#include "stack.h"
+#include "host/host.h"
+#include "base/loop.h"
+#include "stack/stack.h"
 
 #define WATCHES	64
 #define FDS	100	/* the first descriptor */

@@ -16,7 +16,7 @@ static ssize_t fuzz_sendto(int fd, const void *buf, size_t len, int flags,
 
 #define recvmsg fuzz_recvmsg
 #define sendto fuzz_sendto
-#include "../../../mirror/frames.c"
+#include "mirror/frames.c"
 
 bool __wrap_links_has(int ifindex);
 

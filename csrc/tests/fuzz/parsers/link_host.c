@@ -3,9 +3,9 @@
  * Fuzzes lklhost's end of the link to a preloaded library: the program has the
  * other end, and the memory that both map, and may write there what it likes.
  */
-#include "../../../host/remote.c"
+#include "engine/remote/remote.c"
 
-#include "../../../host/remote_start.c"
+#include "engine/remote/remote_start.c"
 
 #include "clients.h"
 

@@ -21,7 +21,7 @@ static ssize_t fuzz_sendmsg(int fd, const struct msghdr *mh, int flags);
 #define pthread_create fuzz_thread
 #define pthread_join(thread, ret) ((void)(thread))
 #define sendmsg fuzz_sendmsg
-#include "../../../preload/link_serve.c"
+#include "engine/preload/link_serve.c"
 #undef sendmsg
 
 #define BODY	16384

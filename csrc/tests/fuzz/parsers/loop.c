@@ -2,7 +2,7 @@
 /*
  * lklhost's loop for a fuzzer: it never sleeps.
  */
-#include "../../../host/loop.c"
+#include "base/loop.c"
 
 #include "fuzz.h"
 

@@ -2,7 +2,7 @@
 /*
  * Fuzzes messages in the target's memory: struct msghdr, vectors and ancillary data
  * of sendmsg() and its like. That memory is a part of ours, the arena; these
- * functions stand for supervise/target_mem.c.
+ * functions stand for engine/supervise/target_mem.c.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "msg.h"
+#include "engine/supervise/msg.h"
 
 #define ARENA	8192
 

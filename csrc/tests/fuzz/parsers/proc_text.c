@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "fuzz.h"
-#include "proc_text.h"
+#include "engine/common/proc_text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {

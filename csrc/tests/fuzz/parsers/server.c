@@ -3,7 +3,7 @@
  * The control server for a fuzzer: clients come by socketpair(), and the end of
  * lklrun's connection, or a CTL_STOP, does not end the process.
  */
-#include "../../../host/ctl_server.c"
+#include "control/ctl_server.c"
 
 #include "clients.h"
 

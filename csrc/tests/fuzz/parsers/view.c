@@ -4,7 +4,7 @@
  * does with its files. Names, flags, places and data are any; nodes and handles
  * are those that the view gave out, as often as it did.
  */
-#include "../../../view/serve.c"
+#include "view/serve.c"
 
 #include <dirent.h>
 #include <fcntl.h>

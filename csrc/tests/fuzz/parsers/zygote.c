@@ -19,7 +19,7 @@ static int fuzz_kill(int pid, int sig)
 }
 
 #define kill fuzz_kill
-#include "../../../host/exec.c"
+#include "target/exec.c"
 
 static int theirs = -1;
 

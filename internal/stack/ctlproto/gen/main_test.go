@@ -11,7 +11,7 @@ import (
 
 // TestUpToDate is `make generate && git diff --exit-code` for this package.
 func TestUpToDate(t *testing.T) {
-	header, err := os.ReadFile("../../../../csrc/include/ctl_proto.h")
+	header, err := os.ReadFile("../../../../csrc/shared/ctl_proto.h")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +24,7 @@ func TestUpToDate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(want, have) {
-		t.Error("internal/stack/ctlproto/proto_gen.go is older than csrc/include/ctl_proto.h: run `go generate ./internal/stack/ctlproto`")
+		t.Error("internal/stack/ctlproto/proto_gen.go is older than csrc/shared/ctl_proto.h: run `go generate ./internal/stack/ctlproto`")
 	}
 }
 

@@ -1,0 +1,473 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The carrier: the descriptor that the target holds in place of a socket.
+ *
+ * Theory of operation
+ *
+ * A carrier is an AF_UNIX socket bound to an abstract name, which encodes this
+ * instance and the connection's number. It remains the same open file
+ * description for its whole life. The kernel itself therefore handles poll,
+ * epoll, dup, fork, exec and SCM_RIGHTS. Its name identifies the connection,
+ * whichever process has it.
+ *
+ *	socket()	an unconnected stream socket
+ *	connect()	that very socket is connected to our meeting point
+ *	listen()	that very socket listens
+ *	accept()	a connected pair, its far end bound to a name
+ *
+ * Cork: for a non-blocking connect, the socket is connected at once, but the
+ * direction to us is filled first. poll thus does not report it writable before
+ * the peer has answered. A small SO_SNDBUF limits the filler to a few bytes. It
+ * is restored only when the filler is removed, since a larger one would undo
+ * the cork.
+ *
+ * Reset: if our end is closed while it holds unread bytes, the target reads the
+ * data it has, then gets ECONNRESET, then end-of-file, as with TCP.
+ *
+ * If lklhost could not create its own network namespace (host.shared_netns),
+ * other processes see its abstract names and could send to them. Three measures
+ * prevent this:
+ *
+ * - Names that must not be sent to, those of datagram carriers and of the
+ *   meeting point, are files in the run directory, which no other user may
+ *   enter.
+ * - A foreign connection to a listening carrier is discarded like a token.
+ * - Numbers are random, so that no other process can occupy a name before us.
+ *
+ * Closing a connected carrier causes EPOLLHUP at our end, and so does shutting
+ * it down in both directions. Closing a listening, datagram or unconnected one
+ * causes no event. carrier_gone() detects it by trying to bind its name. It
+ * binds our own end of a pair, which has no name, or else a socket created for
+ * this purpose.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "engine/supervise/conn.h"
+#include "engine/supervise/pump.h"
+#include "host/host.h"
+
+#define PREFIX		"lklrun"
+#define PREFIX_LEN	6
+#define INST_LEN	16
+#define ID_LEN		8
+/* Leading zero byte, prefix, instance, letter, number. */
+#define NAME_LEN	(1 + PREFIX_LEN + INST_LEN + 1 + ID_LEN)
+#define MEETING_BACKLOG	1024
+
+static int meeting = -1;	/* where connect() connects to us */
+/* Unbound sockets, by type, for trying names. */
+static int probe[SOCK_SEQPACKET + 1];
+static int spare = -1;		/* a probe that has been used */
+static char prefix[1 + PREFIX_LEN + INST_LEN + 1];
+
+/**
+ * is_file - whether names of this kind are files in the run directory
+ */
+static bool is_file(char kind)
+{
+	return host.shared_netns && (kind == NAME_INBOX || kind == NAME_MEETING);
+}
+
+/**
+ * carrier_name - the name of one end
+ * @kind: NAME_*
+ *
+ * Returns the length for bind and connect.
+ */
+socklen_t carrier_name(struct sockaddr_un *un, char kind, uint32_t id)
+{
+	static const char hex[] = "0123456789abcdef";
+	char *p = un->sun_path + 1 + PREFIX_LEN + INST_LEN;
+	int i;
+
+	un->sun_family = AF_UNIX;
+	if (is_file(kind)) {
+		int n = snprintf(un->sun_path, sizeof(un->sun_path),
+				 "%s/%c%08x", host.run_dir, kind, id);
+
+		return (socklen_t)(offsetof(struct sockaddr_un, sun_path) +
+				   (size_t)n + 1);
+	}
+	memcpy(un->sun_path, prefix, sizeof(prefix) - 1);
+	*p++ = kind;
+	for (i = 28; i >= 0; i -= 4)
+		*p++ = hex[(id >> i) & 15];
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + NAME_LEN);
+}
+
+/**
+ * carrier_parse - the reverse of carrier_name()
+ *
+ * Returns false if the name does not belong to this instance.
+ */
+bool carrier_parse(const struct sockaddr_un *un, socklen_t len, char *kind,
+		   uint32_t *id)
+{
+	const char *p = un->sun_path + 1 + PREFIX_LEN + INST_LEN;
+	uint32_t v = 0;
+	int i;
+
+	if (host.shared_netns && un->sun_family == AF_UNIX &&
+	    len > offsetof(struct sockaddr_un, sun_path) && un->sun_path[0]) {
+		size_t dir = strlen(host.run_dir);
+
+		if (strncmp(un->sun_path, host.run_dir, dir) ||
+		    un->sun_path[dir] != '/')
+			return false;
+		*kind = un->sun_path[dir + 1];
+		return is_file(*kind) &&
+		       sscanf(un->sun_path + dir + 2, "%8x", id) == 1;
+	}
+	if (len != offsetof(struct sockaddr_un, sun_path) + NAME_LEN ||
+	    un->sun_family != AF_UNIX ||
+	    memcmp(un->sun_path, prefix, sizeof(prefix) - 1))
+		return false;
+	*kind = *p++;
+	for (i = 0; i < ID_LEN; i++) {
+		char ch = *p++;
+
+		if (ch >= '0' && ch <= '9')
+			v = v << 4 | (uint32_t)(ch - '0');
+		else if (ch >= 'a' && ch <= 'f')
+			v = v << 4 | (uint32_t)(ch - 'a' + 10);
+		else
+			return false;
+	}
+	*id = v;
+	return true;
+}
+
+/** carrier_make - an unconnected carrier; a descriptor or a negative errno */
+int carrier_make(int type, uint32_t id)
+{
+	struct sockaddr_un un;
+	int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -errno;
+	if (bind(fd, (struct sockaddr *)&un,
+		 carrier_name(&un, (type & 0xf) == SOCK_DGRAM ? NAME_INBOX :
+			      NAME_TARGET, id))) {
+		int ret = -errno;
+
+		close(fd);
+		return ret;
+	}
+	return fd;
+}
+
+/**
+ * carrier_pair - create a connected carrier
+ * @type: type of the socket, with SOCK_NONBLOCK if the target wants it
+ * @sv: 0 is our end, 1 the target's
+ */
+int carrier_pair(int type, uint32_t id, int sv[2])
+{
+	struct sockaddr_un un;
+
+	if (socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, sv))
+		return -errno;
+	if (bind(sv[1], (struct sockaddr *)&un,
+		 carrier_name(&un, NAME_TARGET, id))) {
+		int ret = -errno;
+
+		close(sv[0]);
+		close(sv[1]);
+		return ret;
+	}
+	return 0;
+}
+
+/** carrier_watch - make the loop watch @fd, our end of a stream's carrier */
+int carrier_watch(struct conn *conn, int fd)
+{
+	conn->csrc.fd = fd;
+	conn->csrc.fn = tcp_carrier_event;
+	return loop_add(&conn->csrc, CARRIER_EVENTS);
+}
+
+/**
+ * carrier_roomy - set how many bytes from @fd, our end, a carrier holds
+ *
+ * For datagrams, @size must hold a burst. The stack's socket holds as much as
+ * the target requested, but is emptied into the carrier first.
+ */
+void carrier_roomy(int fd, int size)
+{
+	if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size)))
+		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+}
+
+/** carrier_identify - the number of the connection whose carrier is @fd */
+int carrier_identify(int fd, uint32_t *id)
+{
+	struct sockaddr_un un;
+	socklen_t len = sizeof(un);
+	char kind;
+
+	if (getsockname(fd, (struct sockaddr *)&un, &len) ||
+	    !carrier_parse(&un, len, &kind, id) ||
+	    (kind != NAME_TARGET && kind != NAME_INBOX))
+		return -ENOENT;
+	return 0;
+}
+
+/** carrier_type - the socket type of a connection's carrier */
+static int carrier_type(const struct conn *conn)
+{
+	switch (conn->kind) {
+	case KIND_DGRAM:
+		return SOCK_DGRAM;
+	case KIND_NETLINK:
+		return SOCK_SEQPACKET;
+	default:
+		return SOCK_STREAM;
+	}
+}
+
+/**
+ * carrier_gone - whether the target has closed its last copy
+ *
+ * Abstract names are separate for each socket type.
+ */
+bool carrier_gone(struct conn *conn)
+{
+	int type = carrier_type(conn), *fd = &probe[type];
+	char kind = type == SOCK_DGRAM ? NAME_INBOX : NAME_TARGET;
+	struct sockaddr_un un;
+	socklen_t len = carrier_name(&un, kind, conn->id);
+
+	if (conn->gone)		/* the spare or our end may have the name */
+		return true;
+	if (conn->accepted && conn->csrc.fd >= 0) {
+		conn->gone = !bind(conn->csrc.fd, (struct sockaddr *)&un, len);
+		return conn->gone;
+	}
+	if (*fd < 0)
+		*fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (*fd >= 0 && is_file(kind))	/* a file outlives its socket */
+		return connect(*fd, (struct sockaddr *)&un, len) &&
+		       errno == ECONNREFUSED;
+	if (*fd < 0 || bind(*fd, (struct sockaddr *)&un, len))
+		return false;
+	/* It has this name now, and is of no use except as a token. */
+	if (type == SOCK_STREAM && spare < 0)
+		spare = *fd;
+	else
+		close(*fd);
+	*fd = -1;
+	conn->gone = true;
+	return true;
+}
+
+/** carrier_token - a stream socket for connecting to a listening carrier */
+int carrier_token(void)
+{
+	int fd = spare;
+
+	spare = -1;
+	if (fd < 0)
+		fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK,
+			    0);
+	return fd;
+}
+
+/** carrier_forget - remove the name of a connection */
+void carrier_forget(const struct conn *conn)
+{
+	struct sockaddr_un un;
+
+	if (conn->kind != KIND_DGRAM || !is_file(NAME_INBOX))
+		return;
+	carrier_name(&un, NAME_INBOX, conn->id);
+	unlink(un.sun_path);
+}
+
+/** fd_ino - inode number, 0 when unknown */
+uint64_t fd_ino(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) ? 0 : (uint64_t)st.st_ino;
+}
+
+/** carrier_init - set up the meeting point and the names of this instance */
+int carrier_init(void)
+{
+	struct sockaddr_un un;
+	char text[INST_LEN + 1];
+	size_t i;
+
+	for (i = 0; i < sizeof(probe) / sizeof(probe[0]); i++)
+		probe[i] = -1;
+	snprintf(text, sizeof(text), "%016llx",
+		 (unsigned long long)host.instance);
+	memcpy(prefix + 1, PREFIX, PREFIX_LEN);
+	memcpy(prefix + 1 + PREFIX_LEN, text, INST_LEN);
+	if (host.shared_netns && strlen(host.run_dir) + 11 > sizeof(un.sun_path))
+		return -ENAMETOOLONG;
+	meeting = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (meeting < 0)
+		return -errno;
+	if (bind(meeting, (struct sockaddr *)&un,
+		 carrier_name(&un, NAME_MEETING, 0)) ||
+	    listen(meeting, MEETING_BACKLOG))
+		return -errno;
+	return 0;
+}
+
+/** carrier_stop - undo carrier_init() */
+void carrier_stop(void)
+{
+	size_t i;
+
+	if (meeting >= 0)
+		close(meeting);
+	meeting = -1;
+	if (spare >= 0)
+		close(spare);
+	spare = -1;
+	for (i = 0; i < sizeof(probe) / sizeof(probe[0]); i++) {
+		if (probe[i] >= 0)
+			close(probe[i]);
+		probe[i] = -1;
+	}
+}
+
+/**
+ * carrier_meet - connect the target's carrier to us
+ * @dup: duplicate of the carrier
+ *
+ * Sets conn->csrc.fd, watched by the loop. If another process has connected to
+ * the meeting point, this closes that connection and takes the next one.
+ */
+int carrier_meet(struct conn *conn, int dup)
+{
+	struct sockaddr_un un, peer;
+	socklen_t len = carrier_name(&un, NAME_MEETING, 0);
+	int fd, tries;
+
+	if (connect(dup, (struct sockaddr *)&un, len))
+		return -errno;
+	for (tries = 0; tries < MEETING_BACKLOG; tries++) {
+		uint32_t id;
+		char kind;
+
+		len = sizeof(peer);
+		fd = accept4(meeting, (struct sockaddr *)&peer, &len,
+			     SOCK_CLOEXEC);
+		if (fd < 0)
+			return -errno;
+		if (carrier_parse(&peer, len, &kind, &id) &&
+		    kind == NAME_TARGET && id == conn->id)
+			break;
+		close(fd);
+	}
+	return carrier_watch(conn, fd);
+}
+
+/**
+ * carrier_cork - make the target's end unwritable for now
+ * @dup: duplicate of the target's end, just connected
+ */
+int carrier_cork(struct conn *conn, int dup)
+{
+	static const char filler[4096];
+	int size = 0, old = 0;
+	socklen_t len = sizeof(old);
+	ssize_t n;
+
+	if (getsockopt(dup, SOL_SOCKET, SO_SNDBUF, &old, &len))
+		return -errno;
+	setsockopt(dup, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	while ((n = send(dup, filler, 1, MSG_DONTWAIT | MSG_NOSIGNAL)) > 0)
+		conn->corked += (unsigned int)n;
+	conn->cork_sndbuf = old / 2;	/* the kernel doubles it, socket(7) */
+	return errno == EAGAIN ? 0 : -errno;
+}
+
+/** carrier_drop - close our end */
+void carrier_drop(struct conn *conn)
+{
+	int fd = conn->csrc.fd;
+
+	pump_in_drop(conn);
+	if (fd < 0)
+		return;
+	loop_forget(&conn->csrc);
+	close(fd);
+}
+
+/** borrow - duplicate @fd of @pid if it is @conn's carrier */
+static int borrow(const struct conn *conn, pid_t pid, int fd)
+{
+	struct task *t = task_get(pid);
+	uint32_t id;
+	int dup = t ? task_getfd(t, fd) : -ESRCH;
+
+	if (dup < 0)
+		return dup;
+	if (!carrier_identify(dup, &id) && id == conn->id)
+		return dup;
+	close(dup);
+	return -ENOENT;
+}
+
+/**
+ * carrier_borrow - a temporary duplicate of the target's end
+ *
+ * This is for operations that are impossible from our end. It looks where the
+ * carrier was last seen, then at the same number in every process of the tree
+ * (an accepted connection may have been passed on by fork). Returns a negative
+ * errno if it is not found.
+ */
+int carrier_borrow(struct conn *conn)
+{
+	pid_t pids[512];
+	size_t i, n;
+	int dup;
+
+	dup = borrow(conn, conn->pid, conn->tfd);
+	if (dup >= 0)
+		return dup;
+	n = tree_list(pids, sizeof(pids) / sizeof(pids[0]));
+	for (i = 0; i < n; i++) {
+		dup = borrow(conn, pids[i], conn->tfd);
+		if (dup >= 0)
+			return dup;
+	}
+	return -ENOENT;
+}
+
+/** carrier_uncork - let the target write: the peer has answered */
+void carrier_uncork(struct conn *conn)
+{
+	char buf[4096];
+	int dup = carrier_borrow(conn);
+
+	if (dup >= 0) {
+		setsockopt(dup, SOL_SOCKET, SO_SNDBUF, &conn->cork_sndbuf,
+			   sizeof(conn->cork_sndbuf));
+		close(dup);
+	}
+	while (conn->corked) {
+		size_t want = conn->corked < sizeof(buf) ? conn->corked :
+							    sizeof(buf);
+		ssize_t n = recv(conn->csrc.fd, buf, want, MSG_DONTWAIT);
+
+		if (n <= 0)
+			break;
+		conn->corked -= (unsigned int)n;
+	}
+	conn->corked = 0;
+}

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The table of connections: create, find, sweep and free.
+ *
+ * Theory of operation
+ *
+ * A connection lives from socket() or accept() until the target has closed the
+ * last copy of its carrier and the stack has all data written to it. For
+ * connected streams, EPOLLHUP reports the close. All others are in the probe
+ * list, and conn_sweep() tries their names: when a process ends, before
+ * EADDRINUSE is reported, when there are many, and every SWEEP_MS.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/loop.h"
+#include "engine/supervise/conn.h"
+#include "host/host.h"
+#include "shared/ctl_proto.h"
+
+#define CONN_HASH	4096
+#define SWEEP_MS	500
+#define SWEEP_SOON_MS	2
+#define FEW_PROBES	256
+#define SWEEP_MIN	512	/* probes for which no extra sweep is worth it */
+#define MS		1000000ull
+
+struct list conns = LIST_INIT(conns);
+struct conn_stats conn_stats;
+char shared_buf[SHARED_SIZE];
+
+static struct conn *hash[CONN_HASH];
+static struct list probes = LIST_INIT(probes);
+static void sweep_due(struct timer *t);
+static struct timer sweep_timer = TIMER_INIT(sweep_timer, sweep_due);
+static uint32_t last_id;
+static unsigned int n_reachable[KIND_NETLINK + 1];
+static unsigned int n_probes, sweep_at = SWEEP_MIN;
+
+/** lookup - find a connection by number; NULL if the number is free */
+static struct conn *lookup(uint32_t id)
+{
+	struct conn *conn = hash[id % CONN_HASH];
+
+	while (conn && conn->id != id)
+		conn = conn->hash_next;
+	return conn;
+}
+
+/** conn_find - find a connection of a process by number, or NULL */
+struct conn *conn_find(uint32_t id)
+{
+	struct conn *conn = lookup(id);
+
+	return conn && conn->begun ? conn : NULL;
+}
+
+/** number - assign a free number and add it to the table */
+static void number(struct conn *conn)
+{
+	do {
+		/*
+		 * If others can see names, the next one must be unpredictable.
+		 */
+		if (host.shared_netns &&
+		    getrandom(&last_id, sizeof(last_id), GRND_NONBLOCK) < 0)
+			last_id++;
+		conn->id = ++last_id;
+	} while (!conn->id || lookup(conn->id));
+	conn->hash_next = hash[conn->id % CONN_HASH];
+	hash[conn->id % CONN_HASH] = conn;
+}
+
+/** conn_make - create a connection with only a number; NULL without memory */
+struct conn *conn_make(void)
+{
+	struct conn *conn = calloc(1, sizeof(*conn));
+
+	if (!conn)
+		return NULL;
+	number(conn);
+	conn->sfd = -1;
+	conn->csrc.fd = -1;
+	conn->tfd = -1;
+	return conn;
+}
+
+/**
+ * conn_begin - use the connection for the socket @sfd of the stack
+ * @c: the call that creates it
+ */
+void conn_begin(struct conn *conn, struct call *c, enum conn_kind kind, int sfd,
+		int domain, int type, int proto)
+{
+	conn->begun = true;
+	conn->kind = kind;
+	conn->sfd = sfd;
+	conn->domain = domain;
+	conn->type = type;
+	conn->proto = proto;
+	conn->pid = c->pid;
+	conn->maker = task_tgid(c->task);
+	account_begin(conn, task_account(c->task));
+	memcpy(conn->comm, task_comm(c->task), sizeof(conn->comm));
+	work_init(&conn->work, pump);
+	list_init(&conn->held);
+	list_init(&conn->late);
+	list_init(&conn->probe);
+	list_add_tail(&conn->link, &conns);
+	conn_stats.open++;
+}
+
+/**
+ * conn_new - conn_make() and conn_begin()
+ *
+ * Returns NULL without memory; the caller then still owns @sfd.
+ */
+struct conn *conn_new(struct call *c, enum conn_kind kind, int sfd, int domain,
+		      int type, int proto)
+{
+	struct conn *conn = conn_make();
+
+	if (conn)
+		conn_begin(conn, c, kind, sfd, domain, type, proto);
+	return conn;
+}
+
+/** unhash - remove a connection from the table of numbers */
+static void unhash(struct conn *conn)
+{
+	struct conn **pp = &hash[conn->id % CONN_HASH];
+
+	while (*pp != conn)
+		pp = &(*pp)->hash_next;
+	*pp = conn->hash_next;
+}
+
+/** conn_unmake - free a connection that was not begun; its carrier is closed */
+void conn_unmake(struct conn *conn)
+{
+	unhash(conn);
+	loop_free_later(conn);
+}
+
+/** conn_renumber - assign and return a new number, for a new carrier */
+uint32_t conn_renumber(struct conn *conn)
+{
+	unhash(conn);
+	number(conn);
+	return conn->id;
+}
+
+/** conn_event - send CTL_EV_SOCKET to its subscribers */
+void conn_event(const struct conn *conn, const char *what)
+{
+	if (ctl_wants(CTL_EV_SOCKET))
+		ctl_event(CTL_EV_SOCKET, (uint32_t)conn->maker, conn->id, what);
+}
+
+/** conn_watch - make the stack's epoll report events of the socket */
+int conn_watch(struct conn *conn, uint32_t events)
+{
+	int ret;
+
+	if (conn->watched)
+		return 0;
+	ret = st_watch(conn->sfd, &conn->ssrc, events);
+	if (!ret)
+		conn->watched = true;
+	return ret;
+}
+
+/** conn_free - close our descriptors and free the connection */
+void conn_free(struct conn *conn)
+{
+	struct linger linger = { 0 };
+	bool buried;
+
+	if (conn->dead)
+		return;
+	conn->dead = true;
+	unhash(conn);
+	fallback_forget(conn);
+	account_end(conn);
+	held_fail(&conn->held, -EBADF);
+	work_cancel(&conn->work);
+	conn_probe_del(conn);
+	list_del(&conn->link);
+	list_del(&conn->late);
+	while (conn->tokens)
+		close(conn->token_fd[--conn->tokens]);
+	buried = conn->gone && ahead_bury(conn);
+	carrier_drop(conn);
+	carrier_forget(conn);
+	conn->ssrc.fn = NULL;
+	/* With SO_LINGER, close() would wait even on a non-blocking socket. */
+	if (conn->linger) {
+		st_setsockopt(conn->sfd, SOL_SOCKET, SO_LINGER, &linger,
+			      sizeof(linger));
+		if (conn->stashed)
+			st_setsockopt(conn->stash_fd, SOL_SOCKET, SO_LINGER,
+				      &linger, sizeof(linger));
+	}
+	if (conn->stashed)
+		st_close(conn->stash_fd);
+	if (conn->reset_out) {
+		linger.l_onoff = 1;
+		st_setsockopt(conn->sfd, SOL_SOCKET, SO_LINGER, &linger,
+			      sizeof(linger));
+	}
+	if (!conn->hosted) {
+		conn_stats.bytes_in += conn->bytes_in;
+		conn_stats.bytes_out += conn->bytes_out;
+	}
+	if (conn->sfd >= 0 && !leaver_take(conn))
+		st_close(conn->sfd);
+	conn_event(conn, "close");
+	free(conn->to_stack.buf);
+	free(conn->to_target.buf);
+	free(conn->last);
+	conn_stats.open--;
+	if (!buried)
+		loop_free_later(conn);
+}
+
+/** conn_stack_ino - inode number of the socket in the stack, 0 if unknown */
+uint64_t conn_stack_ino(struct conn *conn)
+{
+	struct stat st;
+
+	if (conn->sfd < 0 || conn->hosted)
+		return 0;
+	if (conn->stack_ino && conn->ino_fd == conn->sfd)
+		return conn->stack_ino;
+	memset(&st, 0, sizeof(st));
+	if (st_stat(conn->sfd, "", AT_EMPTY_PATH, &st))
+		return 0;
+	conn->ino_fd = conn->sfd;
+	conn->stack_ino = (uint64_t)st.st_ino;
+	return conn->stack_ino;
+}
+
+/** conn_probe_add - probe a connection whose closing causes no event */
+void conn_probe_add(struct conn *conn)
+{
+	if (list_empty(&conn->probe)) {
+		list_add_tail(&conn->probe, &probes);
+		n_probes++;
+	}
+	if (list_empty(&sweep_timer.link))
+		timer_arm(&sweep_timer, now_ns() + SWEEP_MS * MS);
+}
+
+/** conn_probe_del - stop probing: its closing now causes an event */
+void conn_probe_del(struct conn *conn)
+{
+	if (list_empty(&conn->probe))
+		return;
+	list_del(&conn->probe);
+	n_probes--;
+	if (conn->reachable)
+		n_reachable[conn->kind]--;
+	conn->reachable = false;
+}
+
+/** conn_reachable - mark it as listening or bound: others may send to it */
+void conn_reachable(struct conn *conn)
+{
+	if (list_empty(&conn->probe) || conn->reachable)
+		return;
+	conn->reachable = true;
+	n_reachable[conn->kind]++;
+}
+
+/** sweep - free those with a closed carrier: all, or the reachable of a kind */
+static void sweep(bool all, enum conn_kind kind)
+{
+	struct list *pos, *tmp;
+
+	list_for_each_safe(pos, tmp, &probes) {
+		struct conn *conn = container_of(pos, struct conn, probe);
+
+		if ((all || (conn->reachable && conn->kind == kind)) &&
+		    carrier_gone(conn)) {
+			conn_stats.swept++;
+			if (conn->kind == KIND_DGRAM)
+				dgram_gone(conn);
+			else
+				conn_free(conn);
+		}
+	}
+}
+
+/**
+ * conn_sweep_few - sweep before a connect, if that is cheap
+ *
+ * A connect must not reach a socket whose carrier the target has just closed.
+ * If there are many, the next regular sweep finds them.
+ */
+void conn_sweep_few(enum conn_kind kind)
+{
+	if (n_reachable[kind] <= FEW_PROBES)
+		sweep(false, kind);
+}
+
+/** conn_sweep - free the connections with a closed carrier */
+void conn_sweep(void)
+{
+	sweep(true, KIND_STREAM);
+	sweep_at = n_probes > SWEEP_MIN / 2 ? 2 * n_probes : SWEEP_MIN;
+}
+
+/**
+ * conn_sweep_many - sweep before a new socket, if there are many
+ *
+ * A target that opens and closes sockets in a loop makes tens of thousands of
+ * them between two regular sweeps: more than there are descriptors. To wait for
+ * twice as many as the last sweep left keeps the cost for each socket constant.
+ */
+void conn_sweep_many(void)
+{
+	if (n_probes >= sweep_at)
+		conn_sweep();
+}
+
+/** conn_sweep_soon - sweep soon: a process that may have held carriers ended */
+void conn_sweep_soon(void)
+{
+	uint64_t at = now_ns() + SWEEP_SOON_MS * MS;
+
+	if (list_empty(&probes))
+		return;
+	if (list_empty(&sweep_timer.link) || sweep_timer.at > at)
+		timer_arm(&sweep_timer, at);
+}
+
+/** sweep_due - the regular sweep */
+static void sweep_due(struct timer *t)
+{
+	conn_sweep();
+	if (!list_empty(&probes))
+		timer_arm(t, now_ns() + SWEEP_MS * MS);
+}
+
+/**
+ * conn_stop - free all connections; the target is gone
+ *
+ * Their data was not drained, and the stack ends before it could be. The FIN of
+ * a close() would wait behind this data forever, or make the truncated data
+ * look complete. The connections are therefore reset.
+ */
+void conn_stop(void)
+{
+	struct list *pos, *tmp;
+
+	list_for_each_safe(pos, tmp, &conns) {
+		struct conn *conn = container_of(pos, struct conn, link);
+
+		conn->reset_out = true;
+		conn_free(conn);
+	}
+	ahead_stop();
+	timer_cancel(&sweep_timer);
+	carrier_stop();
+}

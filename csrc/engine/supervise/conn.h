@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Connections: a socket of the stack, and the carrier that represents it in the
+ * target.
+ */
+#ifndef LKLHOST_CONN_H
+#define LKLHOST_CONN_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "base/list.h"
+#include "base/loop.h"
+#include "engine/common/account.h"
+#include "engine/supervise/notify.h"
+#include "stack/stack.h"
+
+enum conn_kind {
+	KIND_STREAM,	/* TCP, MPTCP */
+	KIND_DGRAM,	/* UDP, ICMP, raw: messages with addresses */
+	KIND_NETLINK,
+};
+
+/* State of a stream; the others stay in CONN_NEW. */
+enum conn_state {
+	CONN_NEW,	/* no peer; connect, bind and listen are valid */
+	CONN_CONNECTING,/* SYN sent; the carrier may be corked */
+	CONN_OPEN,	/* data is transferred */
+	CONN_LISTENING,	/* the carrier listens too */
+	CONN_DONE,	/* no more data; the target still has the carrier */
+};
+
+struct opt_note;
+struct origin;
+
+/**
+ * struct chunk - bytes that the destination has not accepted yet
+ * @buf: allocated while there are any
+ * @off: first byte
+ * @len: number of bytes
+ */
+struct chunk {
+	char *buf;
+	size_t off, len;
+};
+
+#define STAMPS_MAX	128
+
+/**
+ * struct conn - a connection
+ * @csrc: our end of the carrier in the loop; fd -1: none
+ * @ssrc: @sfd in the stack's epoll
+ * @work: continues pumping
+ * @link: in the table of all connections
+ * @probe: in the list of those whose closing causes no event
+ * @held: calls that wait for this connection
+ * @late: in the list of those whose carrier gets its error later
+ * @late_looks: how often that was postponed
+ * @hash_next: the next one with the same hash of @id
+ * @id: number, part of the carrier's name
+ * @begun: it belongs to a process, see ahead.c
+ * @kind, @state: see above
+ * @sfd: the stack's socket
+ * @domain, @type, @proto: as requested by the target
+ * @c_in, @c_out, @s_in, @s_out: the carrier (c) or the stack (s) is known to
+ *	have data (in) or to accept data (out)
+ * @s_many: the last read from the stack returned much data
+ * @c_eof: the target sends no more
+ * @s_eof: the peer sends no more
+ * @c_shut: we passed @s_eof to the target
+ * @s_shut: we passed @c_eof to the stack
+ * @c_rdhup, @s_rdhup: the end of that stream was announced: read up to it
+ * @c_err: the carrier reports an error: closed with unread data
+ * @c_deaf: the target accepts no more data
+ * @c_hung_up: our end accepts no more data, since the stack's connection is
+ *	broken
+ * @s_err: the stack announced an error
+ * @s_broken: the stack reported that error
+ * @s_end: the stack delivers no more data
+ * @c_want_out: the loop reports when the carrier accepts data
+ * @native_err: the carrier has an error, which represents @so_error or, for
+ *	datagrams, the stack's error queue
+ * @hup: the target's end is closed or shut down in both directions
+ * @gone: found closed, see carrier_gone()
+ * @watched: @sfd is in the stack's epoll
+ * @reset_out: reset the connection: the target closed it with unread data, or
+ *	the run ends too soon
+ * @linger: SO_LINGER is set, so that close() would wait
+ * @abortive: SO_LINGER is set to 0, so that closing resets the connection
+ * @dead: freed, but the memory stays until the end of the turn
+ * @natively_connected: the datagram carrier is connected to our end
+ * @last: origin of all datagrams that our end sent to such a carrier
+ * @corked: bytes of filler in the carrier, 0: none
+ * @cork_sndbuf: SO_SNDBUF to set on the target's end when it is uncorked
+ * @rcvbuf: SO_RCVBUF as set by the target, 0: not set
+ * @c_pri, @s_pri: the carrier or the stack has urgent data
+ * @s_urgent: the stack had urgent data
+ * @so_error: error that SO_ERROR must report once
+ * @tokens: entries in the listening carrier's queue; @token_fd: their ends
+ * @stashed: a connection whose accept() was interrupted waits in @stash_fd,
+ *	with its address in @stash_addr
+ * @stash_len: length of @stash_addr
+ * @pid, @tfd: process and descriptor in which the carrier was last seen
+ * @maker, @comm: the process that created it, and its name at that time
+ * @is_mptcp: @sfd is an MPTCP socket although the target requested TCP
+ * @was_open: data may have been transferred
+ * @hosted: @sfd is a socket of the host's network, see hostnet.c
+ * @told: a connect has reported that an earlier one failed
+ * @notes: options set on it, newest first; @n_notes of them
+ * @to_stack, @to_target: bytes that the destination has not accepted yet
+ * @bytes_in, @bytes_out: received and sent by the target
+ * @carrier_ino: inode of the target's end
+ * @stack_ino, @ino_fd: cached inode in the stack, and the descriptor it belongs
+ *	to
+ * @stamps_wanted: the option by which the target requested timestamps with a
+ *	stream's data
+ * @stamps, @stamps_len: the latest of these, as ancillary data, and its length
+ * @reachable: it listens or is a bound datagram socket, and is in @probe
+ * @acct: account of its creator; already added to it: @told_in and @told_out
+ *	bytes, @told_kind
+ * @peer: the peer's address; AF_UNSPEC: none
+ * @accepted: it comes from accept()
+ * @mptcp_asked: it should have become MPTCP
+ * @tcp_by_option: it became TCP because of an option
+ * @roomy: its carrier holds more than others, see pump_in.c
+ * @inq_wanted: the target wants TCP_INQ, the number of bytes left to read
+ */
+struct conn {
+	struct source csrc;
+	struct stack_src ssrc;
+	struct work work;
+	struct list link;
+	struct list probe;
+	struct list held;
+	struct list late;
+	unsigned int late_looks;
+	struct conn *hash_next;
+	uint32_t id;
+	bool begun;
+	enum conn_kind kind;
+	enum conn_state state;
+	int sfd;
+	int domain, type, proto;
+	bool c_in, c_out, s_in, s_out, s_many;
+	bool c_eof, s_eof, c_shut, s_shut;
+	bool c_want_out;
+	bool c_pri, s_pri, s_urgent;
+	bool c_rdhup, c_err, c_deaf, c_hung_up, s_rdhup, s_err, s_broken, s_end;
+	bool native_err;
+	bool hup, gone, watched, reset_out, linger, abortive, dead;
+	bool natively_connected;
+	bool inq_wanted, roomy;
+	bool reachable;
+	int stamps_wanted;
+	char stamps[STAMPS_MAX];
+	size_t stamps_len;
+	unsigned int corked;
+	int cork_sndbuf;
+	int rcvbuf;
+	int so_error;
+	unsigned int tokens;
+	int token_fd[4];
+	bool stashed;
+	int stash_fd;
+	socklen_t stash_len;
+	struct sockaddr_storage stash_addr;
+	pid_t pid, maker;
+	int tfd;
+	char comm[16];
+	uint64_t carrier_ino, stack_ino;
+	int ino_fd;
+	bool is_mptcp, was_open, told, hosted;
+	struct origin *last;
+	struct opt_note *notes;
+	unsigned int n_notes;
+	struct chunk to_stack, to_target;
+	uint64_t bytes_in, bytes_out;
+	struct account *acct;
+	struct sockaddr_in6 peer;
+	uint64_t told_in, told_out;
+	enum account_kind told_kind;
+	bool accepted, mptcp_asked, tcp_by_option;
+};
+
+/* Events that the loop reports of a stream's carrier; EPOLLOUT on demand. */
+#define CARRIER_EVENTS	(EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLET)
+
+/* Letters in carrier names: the end that a name belongs to. */
+#define NAME_TARGET	't'	/* the target's end */
+#define NAME_INBOX	'i'	/* the target's end of a datagram carrier */
+#define NAME_DGRAM	'd'	/* our end of a datagram carrier */
+#define NAME_PEER	'p'	/* a remote datagram peer */
+#define NAME_MEETING	'm'	/* where streams connect to us */
+
+extern struct list conns;
+
+struct conn *conn_make(void);
+void conn_begin(struct conn *conn, struct call *c, enum conn_kind kind, int sfd,
+		int domain, int type, int proto);
+void conn_unmake(struct conn *conn);
+struct conn *conn_new(struct call *c, enum conn_kind kind, int sfd, int domain,
+		      int type, int proto);
+struct conn *conn_find(uint32_t id);
+void conn_free(struct conn *conn);
+uint32_t conn_renumber(struct conn *conn);
+void conn_probe_add(struct conn *conn);
+int conn_watch(struct conn *conn, uint32_t events);
+void conn_event(const struct conn *conn, const char *what);
+void conn_probe_del(struct conn *conn);
+void conn_reachable(struct conn *conn);
+void conn_sweep(void);
+void conn_sweep_few(enum conn_kind kind);
+void conn_sweep_many(void);
+void conn_sweep_soon(void);
+void conn_stop(void);
+uint64_t conn_stack_ino(struct conn *conn);
+
+#define DGRAM_ROOM	(1 << 20)	/* bytes in a datagram carrier */
+
+/* carrier.c */
+socklen_t carrier_name(struct sockaddr_un *un, char kind, uint32_t id);
+bool carrier_parse(const struct sockaddr_un *un, socklen_t len, char *kind,
+		   uint32_t *id);
+int carrier_make(int type, uint32_t id);
+int carrier_pair(int type, uint32_t id, int sv[2]);
+int carrier_watch(struct conn *conn, int fd);
+void carrier_roomy(int fd, int size);
+int carrier_identify(int fd, uint32_t *id);
+bool carrier_gone(struct conn *conn);
+int carrier_token(void);
+void carrier_forget(const struct conn *conn);
+int carrier_init(void);
+void carrier_stop(void);
+int carrier_meet(struct conn *conn, int dup);
+int carrier_cork(struct conn *conn, int dup);
+void carrier_uncork(struct conn *conn);
+void carrier_drop(struct conn *conn);
+int carrier_borrow(struct conn *conn);
+uint64_t fd_ino(int fd);
+
+/* ahead.c */
+struct conn *ahead_take(int flags, int *fd);
+bool ahead_bury(struct conn *conn);
+void ahead_stop(void);
+
+/* ends.c */
+bool ends_pass(struct conn *conn);
+void ends_hang_up(struct conn *conn);
+
+/* tcp.c, listen.c, pump.c, urgent.c */
+int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
+		    socklen_t len);
+int64_t tcp_listen(struct call *c);
+int64_t tcp_attach(struct conn *conn, int dup);
+int tcp_watch(struct conn *conn);
+int64_t tcp_wait(struct call *c, bool now,
+		 int64_t (*retry)(struct call *, struct held *), uint64_t done,
+		 int64_t ret);
+int64_t tcp_accept(struct call *c);
+void listen_arrived(struct conn *conn);
+void tcp_stack_event(struct stack_src *src, uint32_t events);
+void tcp_carrier_event(struct source *src, uint32_t events);
+void pump(struct work *w);
+void pump_open(struct conn *conn);
+size_t pump_unsent(const struct conn *conn);
+bool urgent_out(struct conn *conn);
+bool urgent_in(struct conn *conn);
+int64_t tcp_recv(struct call *c);
+int64_t tcp_send(struct call *c);
+int64_t tcp_recvmmsg(struct call *c);
+int64_t tcp_sendmmsg(struct call *c);
+int64_t stream_send_try(struct call *c, struct held *h);
+int stream_dup(struct call *c);
+int64_t stream_broken(const struct call *c, int flags);
+
+/* klog.c */
+int64_t klog_call(const struct call *c);
+
+/* fastopen.c */
+int64_t fastopen_send(struct call *c);
+
+/* leaver.c */
+bool leaver_take(const struct conn *conn);
+void leavers_stop(void);
+
+/* memory.c */
+bool memory_short(void);
+
+/* fallback.c */
+void fallback_note(struct conn *conn, int level, int name, const void *value,
+		   int len);
+void fallback_forget(struct conn *conn);
+int64_t fallback_to_tcp(struct call *c, int level, int name, const void *value,
+			int len, int64_t ret);
+int64_t fallback_reconnect(struct call *c);
+int64_t fallback_get(const struct conn *conn, int level, int name, void *value,
+		     socklen_t *len, int64_t ret);
+void fallback_replay(const struct conn *conn);
+
+/* copies.c */
+int copies_replace(struct call *c, int fd, uint64_t ino);
+
+/* dgram.c, dgram_msg.c */
+int dgram_start(struct conn *conn);
+int dgram_our_end(struct conn *conn);
+int dgram_put_back(struct conn *conn, const char *buf, size_t len,
+		   const struct origin *o);
+int64_t dgram_connect(struct call *c, const struct sockaddr_storage *ss,
+		      socklen_t len);
+int64_t dgram_sendto(struct call *c);
+int64_t dgram_recvfrom(struct call *c);
+int64_t dgram_sendmsg(struct call *c);
+int64_t dgram_recvmsg(struct call *c);
+int64_t dgram_sendmmsg(struct call *c);
+int64_t dgram_recvmmsg(struct call *c);
+void dgram_want_out(struct conn *conn);
+void dgram_kick(struct conn *conn);
+void dgram_flush(struct conn *conn);
+void dgram_gone(struct conn *conn);
+int netlink_start(struct conn *conn, int cfd);
+
+/* dgram_error.c */
+void dgram_failed(struct conn *conn, int err);
+void dgram_raise(struct conn *conn, int dup);
+int dgram_take_error(struct conn *conn, int dup);
+void dgram_look_again(struct conn *conn, int dup);
+void dgram_queue_read(struct conn *conn, int dup);
+int dgram_sndbuf(int domain);
+int dgram_disconnect(struct conn *conn, int dup);
+
+/* neigh.c */
+bool neigh_pending(void);
+
+/* sock.c, sockopt.c, ioctl.c */
+int64_t sock_socket(struct call *c);
+long stack_socket(int domain, int type, int proto, bool *is_mptcp);
+int64_t sock_bind(struct call *c);
+int64_t sock_name(struct call *c, bool peer);
+int64_t sock_getsockopt(struct call *c);
+int64_t sock_setsockopt(struct call *c);
+int64_t sock_ioctl(struct call *c);
+bool tables_option(int level, int name);
+int64_t tables_set(const struct call *c);
+int64_t tables_get(const struct call *c, int len);
+void sock_inherit(struct conn *conn, const struct conn *lis);
+int64_t addr_read(const struct call *c, uint64_t addr, uint64_t len,
+		  struct sockaddr_storage *ss);
+int64_t addr_write(const struct call *c, uint64_t addr, uint64_t lenp,
+		   const void *ss, socklen_t len);
+
+/* owners.c */
+void owners_translate(const struct conn *conn, char *buf, size_t len);
+
+/* A buffer for all data that is read and forwarded within one call. */
+#define SHARED_SIZE	(256 * 1024)
+extern char shared_buf[SHARED_SIZE] __attribute__((aligned(4096)));
+
+/* Counters of connections and their data. */
+struct conn_stats {
+	uint64_t made, refused, open, accepted, connected, resets, fallbacks, bytes_in,
+		 strays, bytes_out, dgrams_in, dgrams_out, dgrams_dropped, swept;
+};
+
+extern struct conn_stats conn_stats;
+
+#endif

@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Datagrams: UDP, ICMP and raw sockets; and netlink, on the same code paths.
+ *
+ * Theory of operation
+ *
+ * The target holds a datagram carrier. Sending with an address is notified and
+ * done in the stack at once. Datagrams that the stack receives are sent to the
+ * carrier from a socket whose name represents their origin (peer.c). read and
+ * poll are thus the kernel's own, and recvfrom finds the address by that name.
+ *
+ * The carrier of a connected socket is connected to our end. Its datagrams come
+ * from there, and a plain send() of the target goes there. All of these share
+ * one name, so such a carrier holds only datagrams of one origin at a time. The
+ * origin mostly changes with the ancillary data, which most programs do not
+ * request.
+ *
+ * If the queue of a carrier is full, the datagram waits in a chunk, and no more
+ * are taken from the stack. The stack then drops datagrams as for any slow
+ * reader. Our end, connected to the carrier, reports EPOLLOUT when there is
+ * room again. If a peer's socket was full instead, a timer triggers the retry.
+ *
+ * A netlink carrier is a connected SOCK_SEQPACKET pair. Its contents have one
+ * origin at a time: the kernel, and the group that a message is for.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/netlink.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <linux/sockios.h>
+
+#include "engine/supervise/conn.h"
+#include "engine/supervise/peer.h"
+#include "host/host.h"
+
+#define DGRAMS		64	/* per call */
+#define QUEUE_MAX	2048	/* queue length of a carrier, netns_private() */
+#define RETRY_NS	1000000ull
+
+static void retry_due(struct timer *t);
+static struct timer retry_timer = TIMER_INIT(retry_timer, retry_due);
+
+/** retry_due - retry carriers that were full */
+static void retry_due(struct timer *t)
+{
+	struct list *pos, *tmp;
+
+	(void)t;
+	list_for_each_safe(pos, tmp, &conns) {
+		struct conn *conn = container_of(pos, struct conn, link);
+
+		if (conn->kind != KIND_STREAM && conn->to_target.len)
+			work_queue(&conn->work);
+	}
+}
+
+/** dgram_our_end - create our end of the carrier, once */
+int dgram_our_end(struct conn *conn)
+{
+	struct sockaddr_un un;
+	int fd;
+
+	if (conn->csrc.fd >= 0)
+		return 0;
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	carrier_roomy(fd, DGRAM_ROOM);
+	if (bind(fd, (struct sockaddr *)&un,
+		 carrier_name(&un, NAME_DGRAM, conn->id)) ||
+	    connect(fd, (struct sockaddr *)&un,
+		    carrier_name(&un, NAME_INBOX, conn->id))) {
+		int ret = -errno;
+
+		close(fd);
+		return ret;
+	}
+	conn->csrc.fd = fd;
+	return loop_add(&conn->csrc, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+}
+
+/**
+ * set_origin - make @o the origin of datagrams from our end
+ *
+ * Returns -EAGAIN while the target has not read those of another origin.
+ */
+static int set_origin(struct conn *conn, const struct origin *o)
+{
+	int unread = 1;
+
+	if (conn->last && origin_same(conn->last, o))
+		return 0;
+	if (ioctl(conn->csrc.fd, SIOCOUTQ, &unread) || unread)
+		return -EAGAIN;
+	if (!conn->last)
+		conn->last = malloc(sizeof(*o));
+	if (!conn->last)
+		return -ENOMEM;
+	memcpy(conn->last, o, origin_size(o));
+	return 0;
+}
+
+/** carrier_send - send one message to the target; 0 or a negative errno */
+static int carrier_send(struct conn *conn, const char *buf, size_t len,
+			const struct origin *o)
+{
+	struct sockaddr_un un;
+	socklen_t unlen;
+	ssize_t n;
+	int fd, ret;
+
+	if (conn->kind == KIND_NETLINK || conn->natively_connected) {
+		ret = set_origin(conn, o);
+		if (ret)
+			return ret;
+		n = send(conn->csrc.fd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+		return n < 0 ? -errno : 0;
+	}
+	fd = peer_socket(o);
+	if (fd < 0)
+		return fd;
+	unlen = carrier_name(&un, NAME_INBOX, conn->id);
+	n = sendto(fd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL,
+		   (struct sockaddr *)&un, unlen);
+	return n < 0 ? -errno : 0;
+}
+
+/** keep - keep @buf, after its origin, because the carrier is full */
+static void keep(struct conn *conn, const char *buf, size_t len,
+		 const struct origin *o)
+{
+	struct chunk *ch = &conn->to_target;
+
+	ch->buf = malloc(sizeof(*o) + len);
+	if (!ch->buf) {
+		conn_stats.dgrams_dropped++;
+		return;
+	}
+	memcpy(ch->buf, o, sizeof(*o));
+	memcpy(ch->buf + sizeof(*o), buf, len);
+	ch->len = sizeof(*o) + len;
+	dgram_our_end(conn);
+	timer_arm(&retry_timer, now_ns() + RETRY_NS);
+}
+
+/**
+ * put - send one message to the target, or keep it
+ *
+ * Returns false if no more should be taken: the carrier is full, or @conn is
+ * gone.
+ */
+static bool put(struct conn *conn, const char *buf, size_t len,
+		const struct origin *o)
+{
+	int ret = carrier_send(conn, buf, len, o);
+
+	switch (ret) {
+	case 0:
+		conn_stats.dgrams_in++;
+		return true;
+	case -EAGAIN:
+	case -ENOBUFS:
+		keep(conn, buf, len, o);
+		return false;
+	case -ECONNREFUSED:
+		if (conn->kind == KIND_DGRAM && carrier_gone(conn)) {
+			dgram_gone(conn);
+			return false;
+		}
+		break;
+	}
+	conn_stats.dgrams_dropped++;
+	return true;
+}
+
+/** dgram_put_back - put a message back into the carrier */
+int dgram_put_back(struct conn *conn, const char *buf, size_t len,
+		   const struct origin *o)
+{
+	return carrier_send(conn, buf, len, o);
+}
+
+/** put_kept - retry the kept message; false if it is still kept */
+static bool put_kept(struct conn *conn)
+{
+	char *buf = conn->to_target.buf;
+	size_t len = conn->to_target.len - sizeof(struct origin);
+	struct origin o;
+	bool ok;
+
+	memcpy(&o, buf, sizeof(o));
+	conn->to_target.buf = NULL;
+	conn->to_target.len = 0;
+	ok = put(conn, buf + sizeof(o), len, &o);
+	free(buf);
+	return ok;
+}
+
+/** dgram_kick - the target has made room: send the kept message first */
+void dgram_kick(struct conn *conn)
+{
+	if (conn->to_target.len && put_kept(conn))
+		work_queue(&conn->work);
+}
+
+/**
+ * room - buffer size for receiving the next message
+ *
+ * A netlink dump comes in messages as large as the largest buffer ever offered
+ * (max_recvmsg_len, net/netlink/af_netlink.c). Many programs only have room for
+ * a page, so the buffer must not exceed the size of the message.
+ */
+static size_t room(struct conn *conn)
+{
+	long n;
+
+	if (conn->kind != KIND_NETLINK)
+		return SHARED_SIZE;
+	n = st_recvfrom(conn->sfd, shared_buf, 0,
+			MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC, NULL, NULL);
+	return n < 0 ? 0 : n > SHARED_SIZE ? SHARED_SIZE : (size_t)n;
+}
+
+/**
+ * pull - move messages from the stack to the carrier; true if there may be more
+ */
+static bool pull(struct conn *conn)
+{
+	union {
+		struct cmsghdr align;
+		char buf[512];
+	} ctl;
+	struct sockaddr_storage ss;
+	struct iovec iov = { shared_buf, SHARED_SIZE };
+	struct origin o;
+	long n;
+	int i;
+
+	for (i = 0; i < DGRAMS && conn->s_in; i++) {
+		struct msghdr mh = {
+			.msg_name = &ss, .msg_namelen = sizeof(ss),
+			.msg_iov = &iov, .msg_iovlen = 1,
+			.msg_control = ctl.buf,
+			.msg_controllen = sizeof(ctl.buf),
+		};
+
+		if (conn->to_target.len && !put_kept(conn))
+			return false;
+		iov.iov_len = room(conn);
+		n = st_recvmsg(conn->sfd, &mh, MSG_DONTWAIT);
+		if (n == -EAGAIN) {
+			conn->s_in = false;
+			return false;
+		}
+		if (n < 0) {
+			dgram_failed(conn, (int)-n);
+			continue;
+		}
+		conn->bytes_in += (uint64_t)n;
+		owners_translate(conn, shared_buf, (size_t)n);
+		origin_set(&o, &mh);
+		if (!put(conn, shared_buf, (size_t)n, &o))
+			return false;
+	}
+	return conn->s_in;
+}
+
+/** forward - send a message of a plain send(); false if it must wait */
+static bool forward(struct conn *conn, const char *buf, size_t len)
+{
+	long n = st_sendto(conn->sfd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL,
+			   NULL, 0);
+	int err = 0;
+
+	if (n == -EAGAIN) {
+		conn->to_stack.buf = malloc(len ? len : 1);
+		if (conn->to_stack.buf) {
+			memcpy(conn->to_stack.buf, buf, len);
+			conn->to_stack.len = len;
+			st_rewatch(conn->sfd, &conn->ssrc, EPOLLIN | EPOLLOUT);
+			return false;
+		}
+	}
+	if (n < 0 && conn->kind == KIND_DGRAM) {
+		/*
+		 * It may be the error of an earlier datagram, which is reported
+		 * once.
+		 */
+		err = (int)-n;
+		n = st_sendto(conn->sfd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL,
+			      NULL, 0);
+	}
+	if (n < 0) {
+		conn_stats.dgrams_dropped++;
+	} else {
+		conn_stats.dgrams_out++;
+		conn->bytes_out += (uint64_t)n;
+	}
+	if (err)
+		dgram_failed(conn, err);
+	return true;
+}
+
+/** push - forward messages the target sent natively; true: there may be more */
+static bool push(struct conn *conn)
+{
+	int i;
+
+	if (conn->to_stack.buf) {
+		char *buf = conn->to_stack.buf;
+		size_t len = conn->to_stack.len;
+
+		conn->to_stack.buf = NULL;
+		conn->to_stack.len = 0;
+		if (!forward(conn, buf, len)) {
+			free(buf);
+			return false;
+		}
+		free(buf);
+	}
+	for (i = 0; i < DGRAMS && conn->c_in; i++) {
+		ssize_t n = recv(conn->csrc.fd, shared_buf, SHARED_SIZE,
+				 MSG_DONTWAIT);
+
+		if (n < 0 || (n == 0 && conn->kind == KIND_NETLINK)) {
+			conn->c_in = false;
+			return false;
+		}
+		if (!forward(conn, shared_buf, (size_t)n))
+			return false;
+	}
+	return conn->c_in;
+}
+
+/**
+ * dgram_flush - forward natively sent messages before the current call
+ *
+ * An option such as IP_TTL applies to the datagrams that follow it.
+ */
+void dgram_flush(struct conn *conn)
+{
+	int i;
+
+	if (conn->csrc.fd < 0)
+		return;
+	conn->c_in = true;
+	/* No more than were queued, since other processes may keep sending. */
+	for (i = 0; i < QUEUE_MAX / DGRAMS && !conn->dead && push(conn); i++)
+		;
+}
+
+/** dgram_gone - free a closed connection; its sent messages still go out */
+void dgram_gone(struct conn *conn)
+{
+	dgram_flush(conn);
+	if (conn->to_stack.buf)
+		conn_stats.dgrams_dropped++;
+	conn_free(conn);
+}
+
+/** dgram_pump - move messages in both directions */
+static void dgram_pump(struct work *w)
+{
+	struct conn *conn = container_of(w, struct conn, work);
+	bool more;
+
+	if (conn->dead)
+		return;
+	if (conn->to_target.len && put_kept(conn))
+		conn->s_in = true;
+	if (conn->dead)
+		return;
+	if (conn->s_in && !list_empty(&conn->held))
+		held_wake(&conn->held);
+	more = push(conn);
+	if (!conn->to_target.len)
+		more |= pull(conn);
+	if (conn->dead)
+		return;
+	if (conn->hup && conn->kind == KIND_NETLINK) {
+		conn_free(conn);
+		return;
+	}
+	if (more)
+		work_queue(w);
+}
+
+/** dgram_stack_event - an event of the stack's socket */
+static void dgram_stack_event(struct stack_src *src, uint32_t events)
+{
+	struct conn *conn = container_of(src, struct conn, ssrc);
+
+	if (events & (EPOLLIN | EPOLLERR | EPOLLHUP))
+		conn->s_in = true;
+	if (events & EPOLLOUT) {
+		conn->s_out = true;
+		if (!list_empty(&conn->held))
+			held_wake(&conn->held);
+		if (!conn->to_stack.buf && list_empty(&conn->held))
+			st_rewatch(conn->sfd, &conn->ssrc, EPOLLIN);
+	}
+	dgram_pump(&conn->work);
+	/* No call has reported the error: it is in the error queue. */
+	if ((events & EPOLLERR) && !conn->dead && !conn->so_error &&
+	    !conn->native_err && st_failed(conn->sfd))
+		dgram_raise(conn, -1);
+}
+
+/** dgram_carrier_event - the target has sent or read a message */
+static void dgram_carrier_event(struct source *src, uint32_t events)
+{
+	struct conn *conn = container_of(src, struct conn, csrc);
+
+	if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+		conn->c_in = true;
+	if (events & EPOLLHUP && conn->kind == KIND_NETLINK)
+		conn->hup = true;
+	dgram_pump(&conn->work);
+}
+
+/** dgram_start - start a new socket */
+int dgram_start(struct conn *conn)
+{
+	conn->work.fn = dgram_pump;
+	conn->csrc.fn = dgram_carrier_event;
+	conn->ssrc.fn = dgram_stack_event;
+	return conn_watch(conn, EPOLLIN);
+}
+
+/** netlink_start - start a new netlink socket; takes @cfd, our end, over */
+int netlink_start(struct conn *conn, int cfd)
+{
+	int ret = dgram_start(conn);
+
+	conn->csrc.fd = cfd;
+	if (ret)
+		return ret;
+	return loop_add(&conn->csrc, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+}
+
+/** dgram_want_out - make the stack report when it can send again */
+void dgram_want_out(struct conn *conn)
+{
+	st_rewatch(conn->sfd, &conn->ssrc, EPOLLIN | EPOLLOUT);
+}
+
+/** dgram_connect - connect(2) of a datagram or netlink socket */
+int64_t dgram_connect(struct call *c, const struct sockaddr_storage *ss,
+		      socklen_t len)
+{
+	struct conn *conn = c->conn;
+	struct sockaddr_un un;
+	long ret;
+
+	conn_sweep_few(KIND_DGRAM);
+	ret = st_connect(conn->sfd, ss, len);
+	if (ret || conn->kind == KIND_NETLINK)
+		return ret;
+	if (ss->ss_family == AF_UNSPEC)
+		return dgram_disconnect(conn, c->dup);
+	account_peer(conn);
+	conn_event(conn, "connect");
+	if (conn->natively_connected)
+		return 0;
+	ret = dgram_our_end(conn);
+	if (ret)
+		return ret;
+	if (connect(c->dup, (struct sockaddr *)&un,
+		    carrier_name(&un, NAME_DGRAM, conn->id)))
+		return -errno;
+	conn->natively_connected = true;
+	return 0;
+}

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Datagrams: errors that belong to no call, and other state that a carrier
+ * lacks.
+ *
+ * Theory of operation
+ *
+ * ICMP errors, and errors of a datagram from a plain send(), are stored in
+ * so_error. Held and later notified calls return them.
+ *
+ * To wake the target's poll and its plain calls, we give the carrier an error
+ * of its own. If our end disconnects while it holds unread data, the kernel
+ * sets ECONNRESET on the other end (net/unix/af_unix.c,
+ * unix_dgram_disconnected()). This is the only error it can set. If the carrier
+ * is not connected to our end, we connect it for this moment. This requires
+ * that it is empty, since disconnecting empties it.
+ *
+ * A plain send() reports this error too, although it belongs to another
+ * datagram. With IP_RECVERR, the program expects errors in a queue and not from
+ * send(). Such a socket therefore gets the error only if the target waits in a
+ * poll or a read, or has not waited for some milliseconds.
+ *
+ * The same error represents the stack's error queue (IP_RECVERR, transmit
+ * timestamps), whose only poll bit is EPOLLERR. While the queue is not empty,
+ * every call that clears the carrier's error is followed by another error.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/list.h"
+#include "base/loop.h"
+#include "engine/supervise/conn.h"
+#include "engine/supervise/peer.h"
+
+#define FLUSH_MAX	64
+#define UDP_MAX_IPV4	(65535 - 20 - 8)
+#define UDP_MAX_IPV6	(65535 - 8)
+#define UNIX_OVERHEAD	32	/* unix_dgram_sendmsg(): sk_sndbuf - 32 */
+
+#define LATE_NS		100000ull
+#define LATE_LOOKS	200
+
+static void late_due(struct timer *t);
+static struct timer late_timer = TIMER_INIT(late_timer, late_due);
+static struct list late = LIST_INIT(late);
+
+static const struct sockaddr nobody = { .sa_family = AF_UNSPEC };
+
+/**
+ * dgram_sndbuf - SO_SNDBUF of the target's end
+ *
+ * It makes a plain send() larger than the protocol allows fail with EMSGSIZE.
+ * This is exact to the byte, except that values are even: one size that is too
+ * large is accepted and lost.
+ */
+int dgram_sndbuf(int domain)
+{
+	int max = domain == AF_INET ? UDP_MAX_IPV4 : UDP_MAX_IPV6;
+
+	return (max + UNIX_OVERHEAD + 1) / 2;	/* doubled when set, socket(7) */
+}
+
+/** flush - forward what the target has sent, which would be lost otherwise */
+static void flush(const struct conn *conn)
+{
+	int i;
+
+	for (i = 0; i < FLUSH_MAX; i++) {
+		ssize_t n = recv(conn->csrc.fd, shared_buf, SHARED_SIZE,
+				 MSG_DONTWAIT);
+
+		if (n < 0)
+			return;
+		st_sendto(conn->sfd, shared_buf, n,
+			  MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+	}
+}
+
+/** is_empty - whether the target has nothing to read on the carrier */
+static bool is_empty(int dup)
+{
+	struct pollfd p = { .fd = dup, .events = POLLIN };
+
+	return poll(&p, 1, 0) == 0;
+}
+
+/** strike - set the error on the carrier; both ends are connected */
+static bool strike(const struct conn *conn, int dup)
+{
+	struct sockaddr_un un;
+
+	if (send(dup, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1)
+		return false;
+	connect(conn->csrc.fd, &nobody, sizeof(nobody));
+	connect(conn->csrc.fd, (struct sockaddr *)&un,
+		carrier_name(&un, NAME_INBOX, conn->id));
+	return true;
+}
+
+/** has_queue - whether errors are queued, IP_RECVERR */
+static bool has_queue(const struct conn *conn)
+{
+	bool v6 = conn->domain == AF_INET6;
+	socklen_t len = sizeof(int);
+	int on = 0;
+
+	return !st_getsockopt(conn->sfd, v6 ? IPPROTO_IPV6 : IPPROTO_IP,
+			      v6 ? IPV6_RECVERR : IP_RECVERR, &on, &len) && on;
+}
+
+/** target_waits - whether the thread that last used it sleeps in a wait */
+static bool target_waits(const struct conn *conn)
+{
+	static const int calls[] = {
+		SYS_ppoll, SYS_pselect6, SYS_epoll_pwait, SYS_epoll_pwait2,
+		SYS_read, SYS_readv, SYS_recvfrom,
+#ifdef SYS_poll
+		SYS_poll, SYS_epoll_wait,
+#endif
+#if defined(__x86_64__)
+		SYS_select,
+#elif defined(__arm__)
+		SYS__newselect, SYS_ppoll_time64, SYS_pselect6_time64, SYS_recv,
+#endif
+	};
+	char path[32], text[16];
+	ssize_t n = -1;
+	size_t i;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/syscall", conn->pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return true;
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	text[n > 0 ? n : 0] = '\0';
+	for (i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
+		if (text[0] != 'r' && atoi(text) == calls[i])	/* "running" */
+			return true;
+	return false;
+}
+
+/** late_due - raise the postponed errors */
+static void late_due(struct timer *t)
+{
+	struct list *pos, *tmp;
+
+	list_for_each_safe(pos, tmp, &late) {
+		struct conn *conn = container_of(pos, struct conn, late);
+
+		list_del(&conn->late);
+		if (conn->so_error || st_failed(conn->sfd))
+			dgram_raise(conn, -1);
+	}
+	if (!list_empty(&late))
+		timer_arm(t, now_ns() + LATE_NS);
+}
+
+/** put_off - postpone an error if it must wait; returns whether it does */
+static bool put_off(struct conn *conn)
+{
+	if (!list_empty(&conn->late))
+		return true;
+	if (!conn->natively_connected || conn->late_looks >= LATE_LOOKS ||
+	    !has_queue(conn) || target_waits(conn)) {
+		conn->late_looks = 0;
+		return false;
+	}
+	conn->late_looks++;
+	list_add_tail(&conn->late, &late);
+	if (list_empty(&late_timer.link))
+		timer_arm(&late_timer, now_ns() + LATE_NS);
+	return true;
+}
+
+/** dgram_raise - set an error on the carrier; @dup: a duplicate of it, or -1 */
+void dgram_raise(struct conn *conn, int dup)
+{
+	struct sockaddr_un un;
+	int own = -1;
+
+	if (conn->kind != KIND_DGRAM || put_off(conn) || dgram_our_end(conn))
+		return;
+	if (dup < 0)
+		dup = own = carrier_borrow(conn);
+	if (dup < 0)
+		return;
+	if (conn->natively_connected) {
+		flush(conn);
+		conn->native_err |= strike(conn, dup);
+	} else if (is_empty(dup) &&
+		   !connect(dup, (struct sockaddr *)&un,
+			    carrier_name(&un, NAME_DGRAM, conn->id))) {
+		conn->native_err |= strike(conn, dup);
+		connect(dup, &nobody, sizeof(nobody));
+	}
+	if (own >= 0)
+		close(own);
+}
+
+/** dgram_failed - the stack has an error for the socket */
+void dgram_failed(struct conn *conn, int err)
+{
+	if (conn->kind != KIND_DGRAM)
+		return;
+	conn->so_error = err;
+	if (!list_empty(&conn->held))
+		held_wake(&conn->held);
+	if (conn->so_error && !conn->dead)
+		dgram_raise(conn, -1);
+}
+
+/**
+ * dgram_take_error - the error for a call on @dup; 0 if there is none
+ *
+ * This clears the carrier's error; dgram_look_again() must follow.
+ */
+int dgram_take_error(struct conn *conn, int dup)
+{
+	int err = conn->so_error, native = 0;
+	socklen_t len = sizeof(native);
+
+	if (!err && !conn->native_err)
+		return 0;
+	conn->so_error = 0;
+	getsockopt(dup, SOL_SOCKET, SO_ERROR, &native, &len);
+	/* A plain call may already have reported and cleared it. */
+	return conn->native_err && !native ? 0 : err;
+}
+
+/** dgram_look_again - set the error again if the stack's queue is not empty */
+void dgram_look_again(struct conn *conn, int dup)
+{
+	if (!conn->native_err || conn->so_error)
+		return;
+	conn->native_err = false;
+	if (st_failed(conn->sfd))
+		dgram_raise(conn, dup);
+}
+
+/** dgram_queue_read - the target has read from the stack's error queue */
+void dgram_queue_read(struct conn *conn, int dup)
+{
+	int native;
+	socklen_t len = sizeof(native);
+
+	conn->so_error = 0;	/* sock_dequeue_err_skb(), net/core/skbuff.c */
+	if (!conn->native_err)
+		return;
+	getsockopt(dup, SOL_SOCKET, SO_ERROR, &native, &len);
+	dgram_look_again(conn, dup);
+}
+
+/* A datagram temporarily taken out of the carrier. */
+struct unread {
+	struct list link;
+	struct origin origin;
+	size_t len;
+	char data[];
+};
+
+/** take_out - take the next datagram out of the carrier, or NULL */
+static struct unread *take_out(struct conn *conn, int dup)
+{
+	struct sockaddr_un un;
+	socklen_t unlen = sizeof(un);
+	ssize_t n = recvfrom(dup, shared_buf, SHARED_SIZE, MSG_DONTWAIT,
+			     (struct sockaddr *)&un, &unlen);
+	const struct origin *from = NULL;
+	struct unread *u;
+	uint32_t id;
+	char kind;
+
+	if (n < 0)
+		return NULL;
+	u = calloc(1, sizeof(*u) + (size_t)n);
+	if (!u)
+		return NULL;
+	if (carrier_parse(&un, unlen, &kind, &id))
+		from = kind == NAME_PEER ? peer_origin(id) : conn->last;
+	if (from)
+		memcpy(&u->origin, from, origin_size(from));
+	u->len = (size_t)n;
+	if (n)
+		memcpy(u->data, shared_buf, u->len);
+	return u;
+}
+
+/**
+ * dgram_disconnect - disconnect the target's socket from its peer
+ *
+ * Disconnecting the carrier would lose unread datagrams, so these are put back.
+ */
+int dgram_disconnect(struct conn *conn, int dup)
+{
+	struct list unread = LIST_INIT(unread), *pos, *tmp;
+	struct unread *u;
+
+	if (!conn->natively_connected)
+		return 0;
+	while ((u = take_out(conn, dup)))
+		list_add_tail(&u->link, &unread);
+	connect(dup, &nobody, sizeof(nobody));
+	conn->natively_connected = false;
+	list_for_each_safe(pos, tmp, &unread) {
+		u = container_of(pos, struct unread, link);
+		list_del(&u->link);
+		if (dgram_put_back(conn, u->data, u->len, &u->origin))
+			conn_stats.dgrams_dropped++;
+		free(u);
+	}
+	return 0;
+}

@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Datagrams: sendto, recvfrom, sendmsg, recvmsg, sendmmsg, recvmmsg.
+ *
+ * Theory of operation
+ *
+ * Sending copies the message from the target and makes the call in the stack.
+ * Receiving reads the carrier first, which holds the older messages, then the
+ * stack. Held calls retry both; the functions that do the work return CALL_HELD
+ * for "would block".
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/netlink.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine/supervise/conn.h"
+#include "engine/supervise/hostnet.h"
+#include "engine/supervise/msg.h"
+#include "engine/supervise/peer.h"
+
+#define CTL_MAX		4096
+#define FLAGS_PASSED	(MSG_DONTROUTE | MSG_CONFIRM | MSG_MORE | MSG_OOB)
+
+union control {
+	struct cmsghdr align;
+	char buf[CTL_MAX];
+};
+
+/** send_one - send one message; CALL_HELD if the stack has no room */
+static int64_t send_one(struct call *c, const struct user_msg *um)
+{
+	struct conn *conn = c->conn;
+	struct sockaddr_storage ss;
+	union control ctl;
+	struct iovec iov = { shared_buf, um->total };
+	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
+	int64_t ret;
+
+	if (um->total > SHARED_SIZE)
+		return -EMSGSIZE;
+	if (um->controllen > CTL_MAX)
+		return -ENOBUFS;
+	if (um->name) {
+		ret = addr_read(c, um->name, um->namelen, &ss);
+		if (ret < 0)
+			return ret;
+		mh.msg_name = &ss;
+		mh.msg_namelen = (socklen_t)ret;
+		ret = hostnet_send(c, &ss, ret);
+		if (ret)
+			return ret;
+	}
+	ret = mem_read(c, um->control, ctl.buf, um->controllen);
+	if (!ret)
+		ret = msg_get_data(c, um, 0, shared_buf, um->total);
+	if (ret)
+		return ret;
+	if (um->controllen) {
+		mh.msg_control = ctl.buf;
+		mh.msg_controllen = um->controllen;
+		if (conn->hosted && !hostnet_control(conn, &mh))
+			return -EPERM;
+	}
+	ret = -dgram_take_error(conn, c->dup);
+	dgram_look_again(conn, c->dup);
+	if (ret)
+		return ret;
+	ret = st_sendmsg(conn->sfd, &mh, (um->flags & FLAGS_PASSED) |
+			 MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (ret == -EAGAIN)
+		return CALL_HELD;
+	if (ret >= 0) {
+		conn_stats.dgrams_out++;
+		conn->bytes_out += (uint64_t)ret;
+	}
+	return ret;
+}
+
+/** from_carrier - the oldest message in the carrier */
+static ssize_t from_carrier(struct call *c, int flags, struct origin *o)
+{
+	struct conn *conn = c->conn;
+	struct sockaddr_un un;
+	struct iovec iov = { shared_buf, SHARED_SIZE };
+	struct msghdr mh = { .msg_name = &un, .msg_namelen = sizeof(un),
+			     .msg_iov = &iov, .msg_iovlen = 1 };
+	const struct origin *known = NULL;
+	uint32_t id;
+	ssize_t n;
+	char kind;
+
+	n = recvmsg(c->dup, &mh, MSG_DONTWAIT | (flags & MSG_PEEK));
+	if (n < 0)
+		return -errno;
+	memset(o, 0, sizeof(*o));
+	if (conn->kind == KIND_NETLINK) {
+		if (conn->last)
+			memcpy(o, conn->last, origin_size(conn->last));
+		return n;
+	}
+	if (!carrier_parse(&un, mh.msg_namelen, &kind, &id))
+		return n;
+	if (kind == NAME_PEER)
+		known = peer_origin(id);
+	if (known) {
+		memcpy(o, known, origin_size(known));
+	} else if (kind == NAME_DGRAM && conn->last) {
+		memcpy(o, conn->last, origin_size(conn->last));
+	}
+	return n;
+}
+
+/** take_one - copy one message to the caller; CALL_HELD if there is none */
+static int64_t take_one(struct call *c, const struct user_msg *um, int uflags)
+{
+	struct conn *conn = c->conn;
+	union control ctl;
+	struct sockaddr_storage ss;
+	struct iovec iov = { shared_buf, SHARED_SIZE };
+	struct msghdr mh = { .msg_name = &ss, .msg_namelen = sizeof(ss),
+			     .msg_iov = &iov, .msg_iovlen = 1,
+			     .msg_control = ctl.buf,
+			     .msg_controllen = um->controllen };
+	int flags = uflags & (MSG_PEEK | MSG_ERRQUEUE), out;
+	struct origin o;
+	int64_t n, ret;
+
+	if (um->controllen > CTL_MAX)
+		mh.msg_controllen = CTL_MAX;
+	n = flags & MSG_ERRQUEUE ? -EAGAIN : from_carrier(c, flags, &o);
+	if (n == -EAGAIN && !(flags & MSG_ERRQUEUE) && conn->to_target.len) {
+		dgram_kick(conn);
+		n = from_carrier(c, flags, &o);
+	}
+	if (n >= 0) {
+		memcpy(&ss, o.name, sizeof(o.name));
+		mh.msg_namelen = o.namelen;
+		mh.msg_flags = 0;
+		mh.msg_controllen = msg_cut_control(ctl.buf, mh.msg_controllen,
+						    o.ctl, o.ctllen,
+						    &mh.msg_flags);
+	} else {
+		if (conn->kind == KIND_NETLINK) {	/* see room(), dgram.c */
+			if (iov.iov_len > um->total)
+				iov.iov_len = um->total;
+			flags |= MSG_TRUNC;
+		}
+		n = st_recvmsg(conn->sfd, &mh, MSG_DONTWAIT | flags);
+		if (n == -EAGAIN)
+			return flags & MSG_ERRQUEUE ? -EAGAIN : CALL_HELD;
+		if (n < 0)
+			return n;
+		if ((flags & MSG_ERRQUEUE) && conn->kind == KIND_DGRAM)
+			dgram_queue_read(conn, c->dup);
+		if (!(flags & MSG_PEEK))
+			conn->bytes_in += (uint64_t)n;
+		conn_stats.dgrams_in += conn->kind != KIND_STREAM;
+		owners_translate(conn, shared_buf, (size_t)n < iov.iov_len ?
+				 (size_t)n : iov.iov_len);
+	}
+	out = mh.msg_flags & (MSG_CTRUNC | MSG_ERRQUEUE | MSG_OOB);
+	if ((uint64_t)n > um->total)
+		out |= MSG_TRUNC;
+	ret = msg_put_data(c, um, 0, shared_buf, (size_t)n);
+	if (!ret)
+		ret = msg_put_result(c, um, &ss, mh.msg_namelen, ctl.buf,
+				     mh.msg_controllen, out);
+	if (ret)
+		return ret;
+	return (uflags & MSG_TRUNC) || (uint64_t)n <= um->total ?
+	       n : (int64_t)um->total;
+}
+
+/**
+ * recv_one - return an error, or copy one message to the caller
+ * @um: destination
+ *
+ * Returns CALL_HELD if there is neither.
+ */
+static int64_t recv_one(struct call *c, const struct user_msg *um, int flags)
+{
+	int64_t ret;
+	int err;
+
+	if (flags & MSG_ERRQUEUE)
+		return take_one(c, um, flags);
+	err = dgram_take_error(c->conn, c->dup);
+	ret = err ? -err : take_one(c, um, flags);
+	dgram_look_again(c->conn, c->dup);
+	return ret;
+}
+
+/** again_dup - make @c->dup valid in a retry */
+static int64_t again_dup(struct call *c)
+{
+	uint32_t id;
+
+	if (c->dup >= 0)
+		return 0;
+	if (call_dup(c, (int)c->args[0]) ||
+	    carrier_identify(c->dup, &id) || id != c->conn->id)
+		return -EBADF;
+	return 0;
+}
+
+/** hold_send - wait for room in the stack, unless the call is non-blocking */
+static int64_t hold_send(struct call *c, int flags,
+			 int64_t (*retry)(struct call *, struct held *))
+{
+	if ((flags & MSG_DONTWAIT) || call_nonblocking(c))
+		return -EAGAIN;
+	dgram_want_out(c->conn);
+	if (!call_hold(c, &c->conn->held, retry, hold_deadline(c, SO_SNDTIMEO),
+		       -EAGAIN))
+		return -ENOMEM;
+	return CALL_HELD;
+}
+
+/** hold_recv - wait for a message, unless the call is non-blocking */
+static int64_t hold_recv(struct call *c, int flags,
+			 int64_t (*retry)(struct call *, struct held *))
+{
+	if ((flags & MSG_DONTWAIT) || call_nonblocking(c))
+		return -EAGAIN;
+	if (!call_hold(c, &c->conn->held, retry, hold_deadline(c, SO_RCVTIMEO),
+		       -EAGAIN))
+		return -ENOMEM;
+	return CALL_HELD;
+}
+
+/** send_retry - retry sendto or sendmsg */
+static int64_t send_retry(struct call *c, struct held *h)
+{
+	struct user_msg um;
+	int64_t ret = again_dup(c);
+
+	(void)h;
+	if (!ret)
+		ret = msg_get(c, &um);
+	return ret ? ret : send_one(c, &um);
+}
+
+/** dgram_sendto - sendto(2) */
+int64_t dgram_sendto(struct call *c)
+{
+	struct user_msg um;
+	int64_t ret = msg_get(c, &um);
+
+	if (!ret)
+		ret = send_one(c, &um);
+	return ret == CALL_HELD ? hold_send(c, um.flags, send_retry) : ret;
+}
+
+/** dgram_sendmsg - sendmsg(2) */
+int64_t dgram_sendmsg(struct call *c)
+{
+	return dgram_sendto(c);
+}
+
+/** recv_retry - retry recvfrom or recvmsg */
+static int64_t recv_retry(struct call *c, struct held *h)
+{
+	struct user_msg um;
+	int64_t ret = again_dup(c);
+
+	(void)h;
+	if (!ret)
+		ret = msg_get(c, &um);
+	return ret ? ret : recv_one(c, &um, um.flags);
+}
+
+/** dgram_recvfrom - recvfrom(2) */
+int64_t dgram_recvfrom(struct call *c)
+{
+	struct user_msg um;
+	int64_t ret = msg_get(c, &um);
+
+	if (!ret)
+		ret = recv_one(c, &um, um.flags);
+	return ret == CALL_HELD ? hold_recv(c, um.flags, recv_retry) : ret;
+}
+
+/** dgram_recvmsg - recvmsg(2) */
+int64_t dgram_recvmsg(struct call *c)
+{
+	return dgram_recvfrom(c);
+}
+
+/** sendmmsg_from - send elements from @i on; CALL_HELD if the first blocks */
+static int64_t sendmmsg_from(struct call *c, uint64_t i)
+{
+	uint64_t n = mmsg_len(c);
+	struct user_msg um;
+	int64_t ret;
+
+	um.flags = (int)c->args[3];
+	for (; i < n; i++) {
+		ret = msg_get_hdr(c, mmsg_addr(c, i), &um);
+		if (!ret)
+			ret = send_one(c, &um);
+		if (ret >= 0)
+			ret = mmsg_put_len(c, i, ret);
+		if (ret)
+			return i ? (int64_t)i : ret;
+	}
+	return (int64_t)n;
+}
+
+/** sendmmsg_retry - retry a sendmmsg whose first element would block */
+static int64_t sendmmsg_retry(struct call *c, struct held *h)
+{
+	int64_t ret = again_dup(c);
+
+	(void)h;
+	return ret ? ret : sendmmsg_from(c, 0);
+}
+
+/** dgram_sendmmsg - sendmmsg(2) */
+int64_t dgram_sendmmsg(struct call *c)
+{
+	int64_t ret = sendmmsg_from(c, 0);
+
+	return ret == CALL_HELD ?
+	       hold_send(c, (int)c->args[3], sendmmsg_retry) : ret;
+}
+
+/**
+ * recvmmsg_from - receive available messages, from element @i on
+ *
+ * Returns how many elements are filled; CALL_HELD if none is; a negative errno
+ * only for the first element.
+ */
+static int64_t recvmmsg_from(struct call *c, uint64_t i)
+{
+	uint64_t n = mmsg_len(c);
+	struct user_msg um;
+	int64_t ret;
+
+	for (; i < n; i++) {
+		ret = msg_get_hdr(c, mmsg_addr(c, i), &um);
+		if (!ret)
+			ret = recv_one(c, &um, (int)c->args[3] &
+				       ~MSG_WAITFORONE);
+		if (ret >= 0)
+			ret = mmsg_put_len(c, i, ret);
+		if (ret)
+			return i ? (int64_t)i : ret;
+	}
+	return (int64_t)n;
+}
+
+/** recvmmsg_retry - wait until all are filled, or one with MSG_WAITFORONE */
+static int64_t recvmmsg_retry(struct call *c, struct held *h)
+{
+	int64_t ret = again_dup(c);
+
+	if (!ret)
+		ret = recvmmsg_from(c, h->done);
+	if (ret < 0)
+		return ret;
+	h->done = (uint64_t)ret;
+	if (h->done < mmsg_len(c) && !((int)c->args[3] & MSG_WAITFORONE)) {
+		h->timeout_ret = h->partial = ret;
+		return CALL_HELD;
+	}
+	return ret;
+}
+
+/** dgram_recvmmsg - recvmmsg(2) */
+int64_t dgram_recvmmsg(struct call *c)
+{
+	int flags = (int)c->args[3];
+	uint64_t deadline;
+	int64_t ret = mmsg_deadline(c, &deadline);
+	struct held *h;
+
+	if (ret)
+		return ret;
+	ret = recvmmsg_from(c, 0);
+	if (ret != CALL_HELD && (ret < 0 || (uint64_t)ret == mmsg_len(c) ||
+				 (flags & MSG_WAITFORONE)))
+		return ret;
+	if ((flags & MSG_DONTWAIT) || call_nonblocking(c))
+		return ret == CALL_HELD ? -EAGAIN : ret;
+	h = call_hold(c, &c->conn->held, recvmmsg_retry, deadline,
+		      ret == CALL_HELD ? -EAGAIN : ret);
+	if (!h)
+		return -ENOMEM;
+	h->done = ret == CALL_HELD ? 0 : (uint64_t)ret;
+	h->partial = (int64_t)h->done;
+	return CALL_HELD;
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The end of a stream: passing the end of each side to the other.
+ *
+ * Theory of operation
+ *
+ *	on the carrier			in the stack
+ *	end-of-file, SHUT_WR		shutdown(SHUT_WR), after the chunk
+ *	closed				the same, then close
+ *	closed with unread data		reset
+ *
+ *	in the stack			on the carrier
+ *	end-of-file			shutdown(SHUT_WR), after the chunk
+ *	an error			closed with an unread byte: ECONNRESET
+ *
+ * After both directions are shut down, the carrier reports EPOLLHUP as if it
+ * were closed; its name tells whether it is. If not, the connection remains in
+ * the state CONN_DONE for further calls of the target.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "engine/supervise/conn.h"
+#include "host/host.h"
+
+/**
+ * finish_reset - pass the error on, after all data before it
+ *
+ * This needs an unread byte: either one that the target sent and we have not
+ * read, or one written through a borrowed duplicate of its end. After the
+ * target's own SHUT_WR neither exists, and the target sees end-of-file.
+ */
+static void finish_reset(struct conn *conn)
+{
+	int unread = 0, dup;
+
+	if (!conn->hup && (ioctl(conn->csrc.fd, FIONREAD, &unread) || !unread)) {
+		dup = carrier_borrow(conn);
+		if (dup >= 0) {
+			unread = send(dup, "", 1,
+				      MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+			close(dup);
+		}
+	}
+	conn->native_err = unread > 0;
+	conn_stats.resets++;
+	conn_event(conn, "reset");
+	carrier_drop(conn);
+	conn->state = CONN_DONE;
+	if (conn->hup || carrier_gone(conn)) {
+		conn_free(conn);
+		return;
+	}
+	conn_probe_add(conn);
+	held_wake(&conn->held);
+}
+
+/**
+ * ends_pass - pass the ends of both streams on
+ *
+ * Returns false if @conn is freed or done.
+ */
+bool ends_pass(struct conn *conn)
+{
+	bool unsent = conn->to_stack.len;
+
+	if (conn->c_eof && !unsent && !conn->s_shut) {
+		/* If it is closed, close() sends the FIN or the reset. */
+		if (conn->hup && (conn->reset_out || carrier_gone(conn))) {
+			conn_free(conn);
+			return false;
+		}
+		conn->s_shut = true;
+		if (!conn->s_broken)
+			st_shutdown(conn->sfd, SHUT_WR);
+	}
+	/* Do not wait for the stack to accept the rest. */
+	if (conn->abortive && conn->hup && (unsent || !conn->c_in) &&
+	    carrier_gone(conn)) {
+		conn_free(conn);
+		return false;
+	}
+	if (conn->s_shut && conn->hup) {
+		if (carrier_gone(conn)) {
+			conn_free(conn);
+			return false;
+		}
+		carrier_drop(conn);
+		conn->state = CONN_DONE;
+		conn_probe_add(conn);
+		held_wake(&conn->held);
+		return false;
+	}
+	if (conn->s_end && !conn->to_target.len) {
+		if (conn->s_broken) {
+			finish_reset(conn);
+			return false;
+		}
+		if (!conn->c_shut) {
+			conn->c_shut = true;
+			shutdown(conn->csrc.fd, SHUT_WR);
+		}
+	}
+	if (conn->s_broken && (conn->hup || conn->c_deaf)) {
+		finish_reset(conn);
+		return false;
+	}
+	return true;
+}
+
+/** discard - drop the data of the target that is not needed any more */
+static void discard(struct conn *conn)
+{
+	while (recv(conn->csrc.fd, shared_buf, SHARED_SIZE, MSG_DONTWAIT) > 0)
+		;
+}
+
+/**
+ * ends_hang_up - the peer has reset before the target has read all data
+ *
+ * Until then, the target's writes must fail, and waiting writes must end,
+ * instead of filling a carrier that is never emptied. One byte remains unread
+ * in it, which later makes the target's read fail with ECONNRESET. Until that
+ * byte is written, a small SO_SNDBUF limits what the target, which may be
+ * writing right now, can add. Its poll thus does not wait.
+ */
+void ends_hang_up(struct conn *conn)
+{
+	int dup = carrier_borrow(conn), small = 0, old = 0;
+	socklen_t len = sizeof(old);
+
+	conn->c_hung_up = true;
+	if (dup < 0) {
+		shutdown(conn->csrc.fd, SHUT_RD);
+		discard(conn);
+		return;
+	}
+	getsockopt(dup, SOL_SOCKET, SO_SNDBUF, &old, &len);
+	setsockopt(dup, SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
+	discard(conn);
+	send(dup, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+	shutdown(conn->csrc.fd, SHUT_RD);
+	old /= 2;		/* doubled when set, socket(7) */
+	setsockopt(dup, SOL_SOCKET, SO_SNDBUF, &old, sizeof(old));
+	close(dup);
+}

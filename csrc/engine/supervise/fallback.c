@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Stream sockets: fallback to plain TCP if MPTCP lacks an option, and another
+ * connect after a failed one.
+ *
+ * Theory of operation
+ *
+ * A target that requested TCP and got MPTCP may set options that MPTCP sockets
+ * lack (net/mptcp/sockopt.c). While the socket has no peer, it is replaced by a
+ * TCP socket, provided that this one accepts the option. The TCP socket gets
+ * the same address and the options set so far, which are recorded for this
+ * purpose. One line tells the user, since the connection will then not use
+ * MPTCP.
+ *
+ * After a failed non-blocking connect, the carrier was connected and cannot be
+ * connected again, while TCP can. TCP can also be disconnected, by connect() to
+ * AF_UNSPEC. The target therefore gets a new carrier in place of the old one,
+ * under all its numbers and in its epolls (copies.c). The new carrier has a new
+ * name, so copies of the old one in other processes are orphans.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/seccomp.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "engine/supervise/conn.h"
+#include "engine/supervise/hostnet.h"
+#include "host/host.h"
+
+#define NOTES_MAX	64
+#define VALUE_MAX	256
+
+/**
+ * struct opt_note - an option that was set
+ * @next: the option set before it
+ */
+struct opt_note {
+	struct opt_note *next;
+	int level, name;
+	int len;
+	char value[];
+};
+
+/** fallback_note - record an option of a socket that may have to be replaced */
+void fallback_note(struct conn *conn, int level, int name, const void *value,
+		   int len)
+{
+	struct opt_note *o;
+
+	if ((!conn->is_mptcp && !hostnet_any()) ||
+	    conn->state != CONN_NEW || len > VALUE_MAX ||
+	    conn->n_notes >= NOTES_MAX)
+		return;
+	o = malloc(sizeof(*o) + (size_t)len);
+	if (!o)
+		return;
+	o->level = level;
+	o->name = name;
+	o->len = len;
+	if (len)
+		memcpy(o->value, value, (size_t)len);
+	o->next = conn->notes;
+	conn->notes = o;
+	conn->n_notes++;
+}
+
+/** fallback_forget - drop the recorded options */
+void fallback_forget(struct conn *conn)
+{
+	while (conn->notes) {
+		struct opt_note *o = conn->notes;
+
+		conn->notes = o->next;
+		free(o);
+	}
+	conn->n_notes = 0;
+}
+
+/** replay - set the recorded options, oldest first */
+static void replay(const struct conn *conn, const struct opt_note *o, int sfd)
+{
+	if (!o)
+		return;
+	replay(conn, o->next, sfd);
+	if (hostnet_option(conn, o->level, o->name))
+		st_setsockopt(sfd, o->level, o->name, o->value, o->len);
+}
+
+/** fallback_replay - set the recorded options on the current socket */
+void fallback_replay(const struct conn *conn)
+{
+	replay(conn, conn->notes, conn->sfd);
+}
+
+/** is_bound - whether the socket has an address; stored in @ss */
+static bool is_bound(const struct conn *conn, struct sockaddr_storage *ss,
+		     socklen_t *len)
+{
+	*len = sizeof(*ss);
+	if (st_getsockname(conn->sfd, ss, len))
+		return false;
+	return ((struct sockaddr_in *)ss)->sin_port != 0;
+}
+
+/**
+ * fallback_to_tcp - MPTCP refused an option: try with TCP
+ * @ret: result of MPTCP
+ *
+ * Returns 0 if the socket is now TCP and has the option, else @ret.
+ */
+int64_t fallback_to_tcp(struct call *c, int level, int name, const void *value,
+			int len, int64_t ret)
+{
+	struct conn *conn = c->conn;
+	struct sockaddr_storage ss;
+	socklen_t sslen;
+	long sfd;
+
+	if (!conn->is_mptcp || conn->state != CONN_NEW ||
+	    (ret != -EOPNOTSUPP && ret != -ENOPROTOOPT))
+		return ret;
+	sfd = st_socket(conn->domain,
+			SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
+	if (sfd < 0)
+		return ret;
+	replay(conn, conn->notes, (int)sfd);
+	if (st_setsockopt(sfd, level, name, value, len)) {
+		st_close(sfd);
+		return ret;
+	}
+	if (conn->watched)
+		st_unwatch(conn->sfd, &conn->ssrc);
+	conn->watched = false;
+	if (is_bound(conn, &ss, &sslen)) {
+		st_close(conn->sfd);
+		ret = st_bind(sfd, &ss, sslen);
+		if (ret)
+			log_line("binding the TCP socket that replaces MPTCP: %s",
+				 strerror((int)-ret));
+	} else {
+		st_close(conn->sfd);
+	}
+	conn->sfd = (int)sfd;
+	conn->is_mptcp = false;
+	conn->tcp_by_option = true;
+	fallback_forget(conn);
+	conn_stats.fallbacks++;
+	warn_user("%s (pid %d): MPTCP has no option %d of level %d: this socket is plain TCP",
+		  task_comm(c->task), task_tgid(c->task), name, level);
+	return 0;
+}
+
+/** path_fact - a value of the first subflow's path; 0 if unknown */
+static int path_fact(const struct conn *conn, int level, int name)
+{
+	struct tcp_info ti = { 0 };
+	socklen_t len = sizeof(ti);
+
+	if (conn->state != CONN_OPEN ||
+	    st_getsockopt(conn->sfd, IPPROTO_TCP, TCP_INFO, &ti, &len))
+		return 0;
+	if (level == IPPROTO_TCP && name == TCP_MAXSEG)
+		return (int)ti.tcpi_snd_mss;
+	if ((level == IPPROTO_IP && name == IP_MTU) ||
+	    (level == IPPROTO_IPV6 && name == IPV6_MTU))
+		return (int)ti.tcpi_pmtu;
+	return 0;
+}
+
+/**
+ * fallback_get - get an option that MPTCP does not know
+ * @ret: result of MPTCP
+ *
+ * Setting such an option makes the socket TCP. The value is therefore that of a
+ * new TCP socket, unless it concerns the path.
+ */
+int64_t fallback_get(const struct conn *conn, int level, int name, void *value,
+		     socklen_t *len, int64_t ret)
+{
+	int fact;
+	long sfd;
+
+	if (!conn->is_mptcp || (ret != -EOPNOTSUPP && ret != -ENOPROTOOPT) ||
+	    (level != IPPROTO_TCP && level != IPPROTO_IP &&
+	     level != IPPROTO_IPV6))
+		return ret;
+	sfd = st_socket(conn->domain,
+			SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
+	if (sfd < 0)
+		return ret;
+	fact = path_fact(conn, level, name);
+	if (fact) {
+		if (*len > sizeof(fact))
+			*len = sizeof(fact);
+		memcpy(value, &fact, *len);
+		ret = 0;
+	} else {
+		ret = st_getsockopt(sfd, level, name, value, len);
+	}
+	st_close(sfd);
+	return ret;
+}
+
+/** copy_opts - copy the options of the old carrier that the new one needs */
+static void copy_opts(int from, int to)
+{
+	static const int names[] = { SO_RCVTIMEO, SO_SNDTIMEO };
+	struct timeval tv;
+	socklen_t len;
+	size_t i;
+
+	for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		len = sizeof(tv);
+		if (!getsockopt(from, SOL_SOCKET, names[i], &tv, &len))
+			setsockopt(to, SOL_SOCKET, names[i], &tv, len);
+	}
+}
+
+/** forget - reset the state of a stream */
+static void forget(struct conn *conn)
+{
+	carrier_drop(conn);
+	while (conn->tokens)
+		close(conn->token_fd[--conn->tokens]);
+	if (conn->stashed)
+		st_close(conn->stash_fd);
+	conn->stashed = false;
+	free(conn->to_stack.buf);
+	free(conn->to_target.buf);
+	memset(&conn->to_stack, 0, sizeof(conn->to_stack));
+	memset(&conn->to_target, 0, sizeof(conn->to_target));
+	conn->c_in = conn->c_out = conn->s_in = conn->s_out = false;
+	conn->s_many = false;
+	conn->c_eof = conn->s_eof = conn->c_shut = conn->s_shut = false;
+	conn->c_rdhup = conn->c_err = conn->c_deaf = conn->c_want_out = false;
+	conn->c_hung_up = false;
+	conn->s_rdhup = conn->s_err = conn->s_broken = conn->s_end = false;
+	conn->c_pri = conn->s_pri = conn->s_urgent = false;
+	conn->native_err = conn->told = conn->hup = conn->reset_out = false;
+	conn->was_open = conn->gone = false;
+	conn->corked = 0;
+	conn->so_error = 0;
+	conn->state = CONN_NEW;
+}
+
+/**
+ * fallback_reconnect - prepare another connect, or a disconnect
+ *
+ * Returns 0 with a new carrier in @c->dup and the state CONN_NEW, or a negative
+ * errno.
+ */
+int64_t fallback_reconnect(struct call *c)
+{
+	static const struct sockaddr none = { .sa_family = AF_UNSPEC };
+	struct conn *conn = c->conn;
+	int fd, ret, sndbuf = conn->cork_sndbuf;
+	uint32_t id = conn_renumber(conn);
+
+	fd = carrier_make(SOCK_STREAM |
+			  (call_nonblocking(c) ? SOCK_NONBLOCK : 0), id);
+	if (fd < 0)
+		return fd;
+	copy_opts(c->dup, fd);
+	if (sndbuf)
+		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &sndbuf, sizeof(sndbuf));
+	ret = copies_replace(c, fd, fd_ino(c->dup));
+	if (ret < 0) {
+		close(fd);
+		return ret;
+	}
+	conn->carrier_ino = fd_ino(fd);
+	close(c->dup);
+	c->dup = fd;
+	st_connect(conn->sfd, &none, sizeof(none));
+	forget(conn);
+	conn_probe_add(conn);
+	held_wake(&conn->held);
+	return 0;
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Streams: connect and send in one call, MSG_FASTOPEN.
+ *
+ * Theory of operation
+ *
+ * The stack gets the data with the call. It returns how many bytes go with the
+ * SYN, or EINPROGRESS if none do, for lack of a cookie. In both cases a connect
+ * is in progress, which continues like any other (tcp.c). A blocking caller is
+ * held until the rest is sent. TCP_FASTOPEN_CONNECT needs no code here: its
+ * connect ends at once, and the stack sends the SYN with the data that follow.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sys/socket.h>
+
+#include "engine/supervise/conn.h"
+#include "engine/supervise/hostnet.h"
+#include "engine/supervise/msg.h"
+
+/** fastopen_retry - a held caller: send the rest when connected */
+static int64_t fastopen_retry(struct call *c, struct held *h)
+{
+	struct conn *conn = c->conn;
+	int err = conn->so_error;
+	int64_t ret;
+
+	switch (conn->state) {
+	case CONN_CONNECTING:
+		return CALL_HELD;
+	case CONN_OPEN:
+		ret = stream_dup(c);
+		if (!ret && conn->csrc.fd < 0)
+			ret = tcp_attach(conn, c->dup);
+		if (ret)
+			return ret;
+		h->quit = NULL;
+		return stream_send_try(c, h);
+	default:
+		conn->so_error = 0;
+		return err ? -err : -ECONNABORTED;
+	}
+}
+
+/** fastopen_send - sendto(2) or sendmsg(2) with MSG_FASTOPEN */
+int64_t fastopen_send(struct call *c)
+{
+	struct conn *conn = c->conn;
+	struct sockaddr_storage ss;
+	struct user_msg um;
+	int64_t len, ret;
+	size_t n;
+
+	ret = msg_get(c, &um);
+	if (ret)
+		return ret;
+	len = um.name ? addr_read(c, um.name, um.namelen, &ss) : 0;
+	if (len < 0)
+		return len;
+	if (conn->state == CONN_CONNECTING)
+		return -EALREADY;
+	if (conn->state != CONN_NEW)
+		return -EISCONN;
+	if (!len)
+		return -EINVAL;
+	ret = hostnet_send(c, &ss, len);
+	if (ret)
+		return ret;
+	conn_sweep_few(KIND_STREAM);
+	n = um.total < SHARED_SIZE ? um.total : SHARED_SIZE;
+	ret = msg_get_data(c, &um, 0, shared_buf, n);
+	if (!ret)
+		ret = tcp_watch(conn);
+	if (ret)
+		return ret;
+	ret = st_sendto(conn->sfd, shared_buf, n,
+			MSG_FASTOPEN | MSG_DONTWAIT | MSG_NOSIGNAL, &ss, len);
+	if (ret < 0 && ret != -EINPROGRESS)
+		return ret;
+	conn->state = CONN_CONNECTING;
+	if (ret > 0)
+		conn->bytes_out += (uint64_t)ret;
+	return tcp_wait(c, um.flags & MSG_DONTWAIT, fastopen_retry,
+			ret > 0 ? (uint64_t)ret : 0, ret);
+}

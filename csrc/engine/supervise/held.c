@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Held calls: calls that wait, as they would in the host's kernel.
+ *
+ * Theory of operation
+ *
+ * A call that would block is stored as a struct held in its connection's list,
+ * and retried at each event of the connection.
+ *
+ * Signals: with WAIT_KILLABLE_RECV, only fatal signals interrupt a received
+ * call, so that no answer is lost. Held calls are therefore checked from time
+ * to time. If a signal with a handler (or one that stops) is pending for the
+ * caller, the answer is -ERESTARTSYS. The kernel turns it into EINTR or a
+ * transparent restart, as for its own calls. It does so only if that very
+ * thread receives the signal. If this is uncertain, the answer is EINTR, and
+ * only after the signal has been pending for a while.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "base/loop.h"
+#include "engine/supervise/notify.h"
+
+#define MS		1000000ull
+#define SIGNAL_POLL_NS	(10 * MS)	/* for calls held less than a second */
+#define SIGNAL_SLOW_NS	(50 * MS)
+#define SIGNAL_COST_NS	400000		/* 25 times the cost of a check */
+
+static struct list all_held = LIST_INIT(all_held);
+static void held_look(struct timer *t);
+static struct timer held_timer = TIMER_INIT(held_timer, held_look);
+static uint64_t signals_due;
+
+/**
+ * hold_deadline - the deadline of a blocking call on @c->dup
+ * @optname: SO_RCVTIMEO or SO_SNDTIMEO; the carrier has both, too
+ *
+ * Returns 0 for never.
+ */
+uint64_t hold_deadline(const struct call *c, int optname)
+{
+	struct timeval tv = { 0 };
+	socklen_t len = sizeof(tv);
+
+	if (getsockopt(c->dup, SOL_SOCKET, optname, &tv, &len) ||
+	    (!tv.tv_sec && !tv.tv_usec))
+		return 0;
+	return now_ns() + (uint64_t)tv.tv_sec * 1000 * MS +
+	       (uint64_t)tv.tv_usec * 1000;
+}
+
+/**
+ * call_hold - let the call wait
+ * @on: list of calls that wait for the same event
+ * @retry: called by held_wake(@on)
+ * @deadline: 0: none
+ * @timeout_ret: the answer at the deadline
+ *
+ * Returns NULL without memory: the caller then answers -ENOMEM.
+ */
+struct held *call_hold(struct call *c, struct list *on,
+		       int64_t (*retry)(struct call *, struct held *),
+		       uint64_t deadline, int64_t timeout_ret)
+{
+	struct held *h = calloc(1, sizeof(*h));
+	uint64_t look;
+
+	if (!h)
+		return NULL;
+	h->call = *c;
+	h->call.dup = -1;
+	h->retry = retry;
+	h->deadline = deadline;
+	h->timeout_ret = timeout_ret;
+	h->since = now_ns();
+	list_add_tail(&h->link, on);
+	list_add_tail(&h->all, &all_held);
+	notify_stats.held++;
+	look = h->since + SIGNAL_POLL_NS;
+	if (signals_due < h->since || list_empty(&held_timer.link))
+		signals_due = look;
+	else
+		look = signals_due;
+	if (deadline && deadline < look)
+		look = deadline;
+	if (list_empty(&held_timer.link) || held_timer.at > look)
+		timer_arm(&held_timer, look);
+	return h;
+}
+
+/** held_end - answer and free */
+static void held_end(struct held *h, int64_t ret)
+{
+	list_del(&h->link);
+	list_del(&h->all);
+	if (h->end)
+		h->end(h);
+	if (ret != CALL_ANSWERED)
+		call_answer(&h->call, ret);
+	free(h->data);
+	free(h);
+}
+
+/** held_cancel - free without an answer; the caller of this answers */
+void held_cancel(struct held *h)
+{
+	held_end(h, CALL_ANSWERED);
+}
+
+/** held_quit - end a wait by a signal or timeout: answer with @ret */
+static void held_quit(struct held *h, int64_t ret)
+{
+	if (h->quit)
+		h->quit(&h->call);
+	if (h->call.dup >= 0)
+		close(h->call.dup);
+	held_end(h, ret);
+}
+
+/** held_glance - whether something other than an event has ended the wait */
+static bool held_glance(struct held *h)
+{
+	int64_t ret = h->look ? h->look(&h->call) : CALL_HELD;
+
+	if (h->call.dup >= 0) {
+		close(h->call.dup);
+		h->call.dup = -1;
+	}
+	if (ret == CALL_HELD)
+		return false;
+	held_end(h, ret);
+	return true;
+}
+
+/** held_retry - retry @h */
+static void held_retry(struct held *h)
+{
+	int64_t ret = h->retry(&h->call, h);
+
+	mem_close();
+	if (h->call.dup >= 0) {
+		close(h->call.dup);
+		h->call.dup = -1;
+	}
+	if (ret != CALL_HELD)
+		held_end(h, ret);
+}
+
+/**
+ * held_wake - retry the calls that wait for an event, in order
+ *
+ * A retry may append calls to the list, which are not retried now.
+ */
+void held_wake(struct list *on)
+{
+	struct list *last = on->prev, *pos, *tmp;
+
+	if (list_empty(on))
+		return;
+	list_for_each_safe(pos, tmp, on) {
+		bool end = pos == last;
+
+		held_retry(container_of(pos, struct held, link));
+		if (end)
+			break;
+	}
+}
+
+/** held_task_gone - a thread has ended: free its calls */
+void held_task_gone(const struct task *t)
+{
+	struct list *pos, *tmp;
+
+	list_for_each_safe(pos, tmp, &all_held) {
+		struct held *h = container_of(pos, struct held, all);
+
+		if (h->call.task == t)
+			held_end(h, -EINTR);
+	}
+}
+
+/** held_fail - answer all calls of a list with @ret */
+void held_fail(struct list *on, int64_t ret)
+{
+	while (!list_empty(on))
+		held_end(container_of(on->next, struct held, link), ret);
+}
+
+/** held_signal - end @h if a signal is pending for its caller */
+static void held_signal(struct held *h)
+{
+	int sig = task_signal_waits(h->call.pid);
+
+	if (sig < 0 || !call_valid(&h->call)) {
+		held_end(h, -EINTR);	/* the caller is gone */
+		return;
+	}
+	if (sig == SIGNAL_OWN || (sig == SIGNAL_MAYBE && h->seen)) {
+		notify_stats.interrupted++;
+		held_quit(h, h->partial ? h->partial :
+			  sig == SIGNAL_OWN ? -ERESTARTSYS : -EINTR);
+		return;
+	}
+	h->seen = sig == SIGNAL_MAYBE;
+}
+
+/**
+ * held_signals - check all held calls, and set the time of the next check
+ * @now: current time
+ *
+ * The interval is short while there are recent calls. It grows with their
+ * number, so that the checks cost a few per cent of the CPU at most.
+ */
+static void held_signals(uint64_t now)
+{
+	struct list *pos, *tmp;
+	uint64_t pause = SIGNAL_SLOW_NS, n = 0;
+
+	list_for_each_safe(pos, tmp, &all_held) {
+		struct held *h = container_of(pos, struct held, all);
+
+		if (now - h->since < 1000 * MS)
+			pause = SIGNAL_POLL_NS;
+		n++;
+		if (!held_glance(h))
+			held_signal(h);
+	}
+	if (pause < n * SIGNAL_COST_NS)
+		pause = n * SIGNAL_COST_NS;
+	signals_due = now + pause;
+}
+
+/** held_look - check deadlines and signals of held calls */
+static void held_look(struct timer *t)
+{
+	uint64_t now = now_ns(), next;
+	struct list *pos, *tmp;
+
+	if (signals_due <= now)
+		held_signals(now);
+	next = signals_due;
+	list_for_each_safe(pos, tmp, &all_held) {
+		struct held *h = container_of(pos, struct held, all);
+
+		if (h->deadline && h->deadline <= now)
+			held_quit(h, h->timeout_ret);
+		else if (h->deadline && h->deadline < next)
+			next = h->deadline;
+	}
+	if (!list_empty(&all_held))
+		timer_arm(t, next);
+}
+
+/** held_stop - answer all held calls: notifications end */
+void held_stop(void)
+{
+	struct list *pos, *tmp;
+
+	list_for_each_safe(pos, tmp, &all_held)
+		held_end(container_of(pos, struct held, all), -ENETDOWN);
+	timer_cancel(&held_timer);
+}

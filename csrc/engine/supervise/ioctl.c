@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * ioctl() of the socket range: interfaces, their addresses, routes and
+ * neighbours, as ifconfig, route, arp and ethtool request them, from the stack.
+ *
+ * The C library and many tools use a unix socket or a packet socket for this.
+ * Requests on sockets that are not carriers are therefore answered through a
+ * socket of our own in the stack. The data that a request points to are copied
+ * there and back. A request that is not listed here is refused: those private
+ * to a kind of device may have pointers anywhere, which the stack would treat
+ * as ours.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/ethtool.h>
+#include <linux/if.h>
+#include <linux/if_vlan.h>
+#include <linux/sockios.h>
+#include <net/if_arp.h>
+#include <net/route.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "engine/supervise/conn.h"
+#include "host/host.h"
+
+#define CONF_MAX	(512 * sizeof(struct ifreq))
+#define DATA_MAX	(64 * 1024)	/* at the address of a pointer */
+
+/* Wireless devices, which the stack lacks; include/uapi/linux/wireless.h. */
+#define SIOCIWFIRST	0x8b00
+
+/* Type of the data that the argument points to. */
+enum shape {
+	FLAT,		/* a structure without pointers */
+	NAME,		/* the name of a device */
+	DATA,		/* a struct ifreq whose ifr_data is a pointer */
+	ROUTE,		/* a struct rtentry, or in6_rtmsg on an IPv6 socket */
+	CONF,		/* a struct ifconf */
+};
+
+static const struct {
+	unsigned int cmd;
+	enum shape shape;
+	size_t size;
+} requests[] = {
+	{ SIOCGIFNAME, FLAT, sizeof(struct ifreq) },
+	{ SIOCSIFNAME, FLAT, sizeof(struct ifreq) },
+	{ SIOCGIFFLAGS, FLAT, sizeof(struct ifreq) },
+	{ SIOCSIFFLAGS, FLAT, sizeof(struct ifreq) },
+	{ SIOCGIFADDR, FLAT, sizeof(struct ifreq) },
+	{ SIOCSIFADDR, FLAT, sizeof(struct ifreq) },
+	{ SIOCDIFADDR, FLAT, sizeof(struct ifreq) },
+	{ SIOCGIFDSTADDR, FLAT, sizeof(struct ifreq) },
+	{ SIOCSIFDSTADDR, FLAT, sizeof(struct ifreq) },
+	{ SIOCGIFBRDADDR, FLAT, sizeof(struct ifreq) },
+	{ SIOCSIFBRDADDR, FLAT, sizeof(struct ifreq) },
+	{ SIOCGIFNETMASK, FLAT, sizeof(struct ifreq) },
+	{ SIOCSIFNETMASK, FLAT, sizeof(struct ifreq) },
+	{ SIOCGIFMETRIC, FLAT, sizeof(struct ifreq) },
+	{ SIOCSIFMETRIC, FLAT, sizeof(struct ifreq) },
+	{ SIOCGIFMTU, FLAT, sizeof(struct ifreq) },
+	{ SIOCSIFMTU, FLAT, sizeof(struct ifreq) },
+	{ SIOCGIFHWADDR, FLAT, sizeof(struct ifreq) },
+	{ SIOCSIFHWADDR, FLAT, sizeof(struct ifreq) },
+	{ SIOCSIFHWBROADCAST, FLAT, sizeof(struct ifreq) },
+	{ SIOCADDMULTI, FLAT, sizeof(struct ifreq) },
+	{ SIOCDELMULTI, FLAT, sizeof(struct ifreq) },
+	{ SIOCGIFINDEX, FLAT, sizeof(struct ifreq) },
+	{ SIOCGIFTXQLEN, FLAT, sizeof(struct ifreq) },
+	{ SIOCSIFTXQLEN, FLAT, sizeof(struct ifreq) },
+	{ SIOCGIFMAP, FLAT, sizeof(struct ifreq) },
+	{ SIOCGMIIPHY, FLAT, sizeof(struct ifreq) },
+	{ SIOCGMIIREG, FLAT, sizeof(struct ifreq) },
+	{ SIOCBRADDIF, FLAT, sizeof(struct ifreq) },
+	{ SIOCBRDELIF, FLAT, sizeof(struct ifreq) },
+	{ SIOCGARP, FLAT, sizeof(struct arpreq) },
+	{ SIOCSARP, FLAT, sizeof(struct arpreq) },
+	{ SIOCDARP, FLAT, sizeof(struct arpreq) },
+	{ SIOCGIFVLAN, FLAT, sizeof(struct vlan_ioctl_args) },
+	{ SIOCSIFVLAN, FLAT, sizeof(struct vlan_ioctl_args) },
+	{ SIOCBRADDBR, NAME, IFNAMSIZ },
+	{ SIOCBRDELBR, NAME, IFNAMSIZ },
+	{ SIOCETHTOOL, DATA, 0 },
+	{ SIOCGHWTSTAMP, DATA, 0 },
+	{ SIOCSHWTSTAMP, DATA, 0 },
+	{ SIOCADDRT, ROUTE, 0 },
+	{ SIOCDELRT, ROUTE, 0 },
+	{ SIOCGIFCONF, CONF, 0 },
+};
+
+static int control[2] = { -1, -1 };
+
+/** control_fd - a socket in the stack of our own */
+static int control_fd(int domain)
+{
+	int *fd = &control[domain == AF_INET6];
+
+	if (*fd < 0)
+		*fd = (int)st_socket(domain, SOCK_DGRAM | SOCK_NONBLOCK |
+				     SOCK_CLOEXEC, 0);
+	return *fd;
+}
+
+/** ioctl_conf - SIOCGIFCONF, the list of interfaces */
+static int64_t ioctl_conf(struct call *c, int sfd)
+{
+	struct ifconf user, conf;
+	int64_t ret;
+
+	ret = mem_read(c, c->args[2], &user, sizeof(user));
+	if (ret)
+		return ret;
+	/*
+	 * A caller that only asks for the length need not set it:
+	 * net/core/dev_ioctl.c
+	 */
+	if (!user.ifc_buf)
+		user.ifc_len = 0;
+	if (user.ifc_len < 0)
+		return -EINVAL;
+	conf.ifc_len = user.ifc_len > (int)CONF_MAX ? (int)CONF_MAX :
+						     user.ifc_len;
+	conf.ifc_buf = user.ifc_buf ? shared_buf : NULL;
+	ret = st_ioctl(sfd, SIOCGIFCONF, &conf);
+	if (ret < 0)
+		return ret;
+	if (user.ifc_buf) {
+		ret = mem_write(c, (uint64_t)(uintptr_t)user.ifc_buf,
+				shared_buf, (size_t)conf.ifc_len);
+		if (ret)
+			return ret;
+	}
+	user.ifc_len = conf.ifc_len;
+	return mem_write(c, c->args[2], &user, sizeof(user));
+}
+
+/** ioctl_flat - copy a structure there and back */
+static int64_t ioctl_flat(struct call *c, int sfd, unsigned int cmd,
+			  size_t size)
+{
+	int64_t ret = mem_read(c, c->args[2], shared_buf, size);
+
+	if (ret)
+		return ret;
+	ret = st_ioctl(sfd, cmd, shared_buf);
+	if (ret < 0)
+		return ret;
+	return mem_write(c, c->args[2], shared_buf, size);
+}
+
+/** ioctl_name - copy a string there */
+static int64_t ioctl_name(struct call *c, int sfd, unsigned int cmd)
+{
+	char name[IFNAMSIZ] = "";
+	size_t i;
+
+	for (i = 0; i < sizeof(name) - 1; i++) {
+		int64_t ret = mem_read(c, c->args[2] + i, name + i, 1);
+
+		if (ret || !name[i])
+			return ret ? ret : st_ioctl(sfd, cmd, name);
+	}
+	return -EINVAL;
+}
+
+/**
+ * ioctl_data - copy the data at a pointer there and back
+ *
+ * Only the stack can tell the length from the contents. It therefore gets a
+ * copy of everything readable there, and its changes are copied back.
+ */
+static int64_t ioctl_data(struct call *c, int sfd, unsigned int cmd)
+{
+	char *data = shared_buf, *was = shared_buf + DATA_MAX;
+	struct iovec r = { NULL, DATA_MAX };
+	struct ifreq ifr;
+	size_t from = 0, to;
+	int64_t ret, len;
+
+	_Static_assert(SHARED_SIZE >= 2 * DATA_MAX, "room for both copies");
+	ret = mem_read(c, c->args[2], &ifr, sizeof(ifr));
+	if (ret)
+		return ret;
+	r.iov_base = ifr.ifr_data;
+	len = mem_readv(c, &r, 1, data, DATA_MAX);
+	if (len <= 0)
+		return -EFAULT;
+	memset(data + len, 0, (size_t)(DATA_MAX - len));
+	memcpy(was, data, DATA_MAX);
+	ifr.ifr_data = data;
+	ret = st_ioctl(sfd, cmd, &ifr);
+	/*
+	 * Some requests return data even on errors, as ETHTOOL_GLINKSETTINGS.
+	 */
+	for (to = DATA_MAX; to > 0 && data[to - 1] == was[to - 1]; to--)
+		;
+	while (from < to && data[from] == was[from])
+		from++;
+	if (to > from && mem_write(c, (uint64_t)(uintptr_t)r.iov_base + from,
+				   data + from, to - from))
+		return -EFAULT;
+	return ret;
+}
+
+/** ioctl_route - add or remove a route of route(8) */
+static int64_t ioctl_route(struct call *c, int sfd, unsigned int cmd,
+			   int domain)
+{
+	char dev[IFNAMSIZ] = "";
+	struct rtentry rt;
+	int64_t ret;
+	size_t i;
+
+	if (domain == AF_INET6)
+		return ioctl_flat(c, sfd, cmd, sizeof(struct in6_rtmsg));
+	ret = mem_read(c, c->args[2], &rt, sizeof(rt));
+	if (ret || !rt.rt_dev)
+		return ret ? ret : st_ioctl(sfd, cmd, &rt);
+	/* Byte by byte: it may end at the end of a page. */
+	for (i = 0; i < sizeof(dev) - 1 && !ret; i++) {
+		ret = mem_read(c, (uint64_t)(uintptr_t)rt.rt_dev + i, dev + i,
+			       1);
+		if (!dev[i])
+			break;
+	}
+	rt.rt_dev = dev;
+	return ret ? ret : st_ioctl(sfd, cmd, &rt);
+}
+
+/** is_native - whether the request concerns the descriptor, not the network */
+static bool is_native(unsigned int cmd)
+{
+	switch (cmd) {
+	case FIOSETOWN:
+	case SIOCSPGRP:
+	case FIOGETOWN:
+	case SIOCGPGRP:
+	case SIOCATMARK:
+	case SIOCGSTAMP_OLD:
+	case SIOCGSTAMPNS_OLD:
+		return true;
+	}
+	return false;
+}
+
+/**
+ * asked_at - the socket of the stack that answers
+ * @domain: its family
+ *
+ * Returns CALL_NATIVE if the request does not concern the stack.
+ */
+static int64_t asked_at(struct call *c, unsigned int cmd, int *domain)
+{
+	socklen_t len = sizeof(*domain);
+	uint32_t id;
+
+	if (call_dup(c, (int)c->args[0]))
+		return CALL_NATIVE;
+	if (!carrier_identify(c->dup, &id)) {
+		c->conn = conn_find(id);
+		if (!c->conn)
+			return -ENOTCONN;
+		*domain = c->conn->domain;
+		/*
+		 * Devices are those of the stack, whichever network has the
+		 * socket.
+		 */
+		return c->conn->hosted && cmd != SIOCATMARK ?
+		       control_fd(*domain) : c->conn->sfd;
+	}
+	if (getsockopt(c->dup, SOL_SOCKET, SO_DOMAIN, domain, &len))
+		return CALL_NATIVE;
+	/* The mirror (mirror/) gives packet sockets their device numbers. */
+	if (*domain != AF_UNIX &&
+	    (*domain != AF_PACKET || cmd == SIOCGIFINDEX || cmd == SIOCGIFNAME))
+		return CALL_NATIVE;
+	*domain = AF_INET;
+	return control_fd(AF_INET);
+}
+
+/**
+ * ioctl_unsent - bytes not acknowledged or not sent, including those we hold
+ */
+static int64_t ioctl_unsent(struct call *c, unsigned int cmd)
+{
+	struct conn *conn = c->conn;
+	int64_t ret;
+	int value;
+
+	ret = st_ioctl(conn->sfd, cmd, &value);
+	if (ret < 0)
+		return ret;
+	if (conn->kind == KIND_STREAM)
+		value += (int)pump_unsent(conn);
+	return mem_write(c, c->args[2], &value, sizeof(value));
+}
+
+/**
+ * sock_ioctl - ioctl(2)
+ *
+ * These are requests 0x89xx, 0x8bxx and SIOCOUTQ, which terminals have, too.
+ */
+int64_t sock_ioctl(struct call *c)
+{
+	unsigned int cmd = (unsigned int)c->args[1];
+	int64_t sfd;
+	int domain;
+	size_t i;
+
+	if (is_native(cmd))
+		return CALL_NATIVE;
+	sfd = asked_at(c, cmd, &domain);
+	if (sfd < 0)
+		return sfd;
+	if (cmd == SIOCOUTQ && !c->conn)
+		return CALL_NATIVE;
+	if ((cmd == SIOCOUTQ || cmd == SIOCOUTQNSD) && c->conn)
+		return ioctl_unsent(c, cmd);
+	for (i = 0; i < sizeof(requests) / sizeof(requests[0]); i++)
+		if (requests[i].cmd == cmd)
+			break;
+	if (i == sizeof(requests) / sizeof(requests[0])) {
+		/* A request of unix sockets (SIOCUNIXFILE). */
+		if (cmd >= SIOCPROTOPRIVATE && cmd < SIOCDEVPRIVATE && !c->conn)
+			return CALL_NATIVE;
+		return cmd >= SIOCPROTOPRIVATE && cmd < SIOCIWFIRST ?
+		       -ENOTTY : -EOPNOTSUPP;
+	}
+	switch (requests[i].shape) {
+	case FLAT:
+		return ioctl_flat(c, (int)sfd, cmd, requests[i].size);
+	case NAME:
+		return ioctl_name(c, (int)sfd, cmd);
+	case DATA:
+		return ioctl_data(c, (int)sfd, cmd);
+	case ROUTE:
+		return ioctl_route(c, (int)sfd, cmd, domain);
+	case CONF:
+		break;
+	}
+	return ioctl_conf(c, (int)sfd);
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * syslog(2): the target reads the log of the stack, not of the host.
+ *
+ * dmesg(1) prefers /dev/kmsg; that file and /proc/kmsg are covered (covers.c).
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/supervise/conn.h"
+#include "host/host.h"
+
+/* include/linux/syslog.h */
+#define ACTION_CLOSE		0
+#define ACTION_OPEN		1
+#define ACTION_READ_ALL		3
+#define ACTION_READ_CLEAR	4
+#define ACTION_CLEAR		5
+#define ACTION_SIZE_UNREAD	9
+#define ACTION_SIZE_BUFFER	10
+
+#define READ_MAX	(1 << 20)
+
+/** read_log - read the stack's log, or with ACTION_READ_CLEAR what is new */
+static int64_t read_log(const struct call *c, int action)
+{
+	int len = (int)c->args[2];
+	int64_t ret;
+	long n;
+	char *buf;
+
+	if (!c->args[1] || len < 0)
+		return -EINVAL;
+	if (len > READ_MAX)
+		len = READ_MAX;
+	buf = malloc((size_t)len + 1);
+	if (!buf)
+		return -ENOMEM;
+	n = st_call(SYS_syslog, action, (long)buf, len, 0, 0, 0);
+	ret = n > 0 ? mem_write(c, c->args[1], buf, (size_t)n) : 0;
+	free(buf);
+	return ret ? ret : n;
+}
+
+/**
+ * klog_call - syslog(2)
+ *
+ * Refused are actions that wait, and those that change what the stack prints to
+ * its console, which is the log of the run.
+ */
+int64_t klog_call(const struct call *c)
+{
+	int action = (int)c->args[0];
+
+	if (!strcmp(host.abi, "host"))
+		return CALL_NATIVE;
+	switch (action) {
+	case ACTION_CLOSE:
+	case ACTION_OPEN:
+		return 0;
+	case ACTION_READ_ALL:
+	case ACTION_READ_CLEAR:
+		return read_log(c, action);
+	case ACTION_CLEAR:
+	case ACTION_SIZE_UNREAD:
+	case ACTION_SIZE_BUFFER:
+		return st_call(SYS_syslog, action, 0, 0, 0, 0, 0);
+	}
+	return -EPERM;
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * MPTCP sockets that the target has closed while their peers may still send.
+ *
+ * Theory of operation
+ *
+ * TCP answers data for a closed socket with a RST, and the peer, even if it is
+ * blocked in a write, knows at once. An MPTCP socket accepts data until its
+ * buffer is full, and resets after a minute (mptcp_should_close(),
+ * net/mptcp/protocol.c). A target that requested TCP must see the behaviour of
+ * TCP. Such a socket is therefore shut down and kept here until its peer ends
+ * as well; if data arrive instead, it is reset.
+ *
+ * The sockets wait as long as with TCP, LEAVE_MS; the end of the run does not
+ * wait for them.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "engine/supervise/conn.h"
+#include "host/host.h"
+#include "shared/ctl_proto.h"
+
+#define LEAVE_MS	60000		/* as net.ipv4.tcp_fin_timeout */
+#define MS		1000000ull
+
+/**
+ * struct leaver - a closed socket
+ * @ssrc: @sfd in the stack's epoll
+ * @until: time at which it is closed in any case
+ */
+struct leaver {
+	struct stack_src ssrc;
+	struct list link;
+	uint64_t until;
+	int sfd;
+};
+
+static void late(struct timer *t);
+static struct list leavers = LIST_INIT(leavers);	/* oldest first */
+static struct timer late_timer = TIMER_INIT(late_timer, late);
+
+/** gone - close it; @reset: with a RST */
+static void gone(struct leaver *l, bool reset)
+{
+	const struct linger abort = { .l_onoff = 1 };
+
+	l->ssrc.fn = NULL;
+	list_del(&l->link);
+	if (reset)
+		st_setsockopt(l->sfd, SOL_SOCKET, SO_LINGER, &abort,
+			      sizeof(abort));
+	st_close(l->sfd);
+	loop_free_later(l);
+}
+
+/** heard - the peer has sent data or its end */
+static void heard(struct stack_src *src, uint32_t events)
+{
+	struct leaver *l = container_of(src, struct leaver, ssrc);
+	char byte;
+	long n = st_recvfrom(l->sfd, &byte, 1, MSG_DONTWAIT | MSG_PEEK, NULL,
+			     NULL);
+
+	(void)events;
+	if (n != -EAGAIN)
+		gone(l, n > 0);
+}
+
+/** late - the oldest sockets have timed out */
+static void late(struct timer *t)
+{
+	uint64_t now = now_ns();
+
+	while (!list_empty(&leavers)) {
+		struct leaver *l = container_of(leavers.next, struct leaver,
+						link);
+
+		if (l->until > now) {
+			timer_arm(t, l->until);
+			return;
+		}
+		gone(l, false);
+	}
+}
+
+/**
+ * leaver_take - take over the socket of @conn, which is freed, if necessary
+ *
+ * Returns true if the socket is taken over.
+ */
+bool leaver_take(const struct conn *conn)
+{
+	int proto = 0;
+	socklen_t len = sizeof(proto);
+	struct leaver *l;
+
+	if (!conn->was_open || conn->s_eof || conn->s_broken ||
+	    conn->reset_out || conn->abortive || !stack_alive() ||
+	    host.state >= CTL_STATE_ENDING ||
+	    st_getsockopt(conn->sfd, SOL_SOCKET, SO_PROTOCOL, &proto, &len) ||
+	    proto != IPPROTO_MPTCP)
+		return false;
+	l = malloc(sizeof(*l));
+	if (!l)
+		return false;
+	l->sfd = conn->sfd;
+	l->ssrc.fn = heard;
+	l->until = now_ns() + LEAVE_MS * MS;
+	list_init(&l->link);
+	st_shutdown(l->sfd, SHUT_WR);
+	if (conn->watched ?
+	    st_rewatch(l->sfd, &l->ssrc, EPOLLIN | EPOLLRDHUP) :
+	    st_watch(l->sfd, &l->ssrc, EPOLLIN | EPOLLRDHUP)) {
+		free(l);
+		return false;
+	}
+	if (list_empty(&leavers))
+		timer_arm(&late_timer, l->until);
+	list_add_tail(&l->link, &leavers);
+	return true;
+}
+
+/** leavers_stop - the run ends: close all without a RST */
+void leavers_stop(void)
+{
+	while (!list_empty(&leavers))
+		gone(container_of(leavers.next, struct leaver, link), false);
+	timer_cancel(&late_timer);
+}

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Streams: listen, accept.
+ *
+ * Theory of operation
+ *
+ * The carrier listens as well, so that poll and epoll on it are the kernel's
+ * own. Pending connections stay in the stack's accept queue. A token, an empty
+ * connection to the carrier, makes it readable while there are any. Every
+ * arrival adds a token (up to TOKENS), so that edge-triggered pollers notice
+ * each. accept() takes a connection from the stack and passes a connected pair.
+ * When the stack has no more connections, the tokens are removed.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "engine/supervise/conn.h"
+#include "engine/supervise/hostnet.h"
+#include "host/host.h"
+
+#define TOKENS		4	/* size of conn->token_fd */
+#define CARRIER_BACKLOG	16
+
+/** token_add - make the listening carrier readable */
+static void token_add(struct conn *conn)
+{
+	struct sockaddr_un un;
+	int fd;
+
+	if (conn->tokens == TOKENS)
+		return;
+	fd = carrier_token();
+	if (fd < 0)
+		return;
+	/* There is room for TOKENS, so this does not block. */
+	if (connect(fd, (struct sockaddr *)&un,
+		    carrier_name(&un, NAME_TARGET, conn->id))) {
+		if (errno != ECONNREFUSED) {
+			close(fd);
+			return;
+		}
+		close(fd);
+		if (carrier_gone(conn))	/* not freed: a held call uses it */
+			conn_sweep_soon();
+		else
+			st_shutdown(conn->sfd, SHUT_RDWR);
+		return;
+	}
+	conn->token_fd[conn->tokens++] = fd;
+}
+
+/** tokens_remove - the stack's accept queue is empty */
+static void tokens_remove(struct conn *conn, int dup)
+{
+	struct pollfd p = { .fd = dup, .events = POLLIN };
+
+	/*
+	 * Also remove foreign connections, if there can be any (see carrier.c).
+	 */
+	while ((conn->tokens || host.shared_netns) && poll(&p, 1, 0) > 0) {
+		int fd = accept4(dup, NULL, NULL, SOCK_CLOEXEC);
+
+		if (fd < 0)
+			break;
+		close(fd);
+		if (conn->tokens)
+			close(conn->token_fd[--conn->tokens]);
+	}
+}
+
+/** listen_arrived - the listener has pending connections */
+void listen_arrived(struct conn *conn)
+{
+	held_wake(&conn->held);
+	if (!conn->dead && conn->tokens < TOKENS && st_readable(conn->sfd))
+		token_add(conn);
+}
+
+/** tcp_listen - listen(2) */
+int64_t tcp_listen(struct call *c)
+{
+	struct conn *conn = c->conn;
+	long ret;
+
+	ret = hostnet_serve(c);
+	if (ret)
+		return ret;
+	ret = st_listen(conn->sfd, (int)c->args[1]);
+	if (ret == -EADDRINUSE) {
+		conn_sweep();
+		ret = st_listen(conn->sfd, (int)c->args[1]);
+	}
+	if (ret || conn->state == CONN_LISTENING)
+		return ret;
+	if (listen(c->dup, CARRIER_BACKLOG))
+		return -errno;
+	conn->state = CONN_LISTENING;
+	conn_reachable(conn);
+	conn_event(conn, "listen");
+	return tcp_watch(conn);
+}
+
+/**
+ * closed_already - check whether the target has closed a new connection
+ *
+ * The target continues as soon as it has the descriptor, while we still have a
+ * copy. If it closes its own in this time, the event comes only when our copy
+ * is closed, after those of ends that it closed later. The order matters: the
+ * end that closes first gets TIME_WAIT.
+ */
+static void closed_already(struct conn *conn)
+{
+	struct pollfd p = { .fd = conn->csrc.fd, .events = POLLIN | POLLRDHUP };
+
+	if (poll(&p, 1, 0) > 0 && (p.revents & POLLHUP))
+		tcp_carrier_event(&conn->csrc, (uint32_t)p.revents);
+}
+
+/**
+ * accepted_drop - close an unused accepted socket without waiting
+ *
+ * With SO_LINGER, closing would wait for the peer.
+ */
+static void accepted_drop(const struct conn *lis, int sfd)
+{
+	static const struct linger none;
+
+	if (lis->linger)	/* it has inherited this */
+		st_setsockopt(sfd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
+	st_close(sfd);
+}
+
+/**
+ * accepted - create the connection and its carrier
+ * @sfd: socket of the stack; on error the caller still owns it
+ * @fd: the target's end of the carrier
+ *
+ * Returns 0 or a negative errno.
+ */
+static int accepted(struct call *c, int sfd, int flags, struct conn **made,
+		    int *fd)
+{
+	struct conn *lis = c->conn, *conn = ahead_take(flags, fd);
+	int sv[2], ret;
+
+	if (conn) {
+		conn_begin(conn, c, KIND_STREAM, sfd, lis->domain, lis->type,
+			   lis->proto);
+	} else {
+		conn = conn_new(c, KIND_STREAM, sfd, lis->domain, lis->type,
+				lis->proto);
+		if (!conn)
+			return -ENOMEM;
+		ret = carrier_pair(SOCK_STREAM | (flags & SOCK_NONBLOCK),
+				   conn->id, sv);
+		if (ret) {
+			conn->sfd = -1;
+			conn_free(conn);
+			return ret;
+		}
+		conn->carrier_ino = fd_ino(sv[1]);
+		carrier_watch(conn, sv[0]);
+		*fd = sv[1];
+	}
+	sock_inherit(conn, lis);
+	conn->accepted = true;
+	conn->mptcp_asked = lis->mptcp_asked;
+	conn->tcp_by_option = lis->tcp_by_option;
+	conn->state = CONN_OPEN;
+	*made = conn;
+	return 0;
+}
+
+/**
+ * hand_over - pass an accepted connection to the caller of accept
+ * @sfd: socket of the stack
+ * @ss: address of the peer
+ *
+ * If the caller is gone or has no free descriptor, the connection is stashed,
+ * where the next accept looks first.
+ */
+static int64_t hand_over(struct call *c, int sfd, struct sockaddr_storage *ss,
+			 socklen_t len)
+{
+	int flags = c->nr == SYS_accept4 ? (int)c->args[3] : 0;
+	struct conn *lis = c->conn, *conn;
+	int fd, ret;
+
+	if (c->args[1]) {
+		ret = (int)addr_write(c, c->args[1], c->args[2], ss, len);
+		if (ret == -ESRCH)
+			goto stash;
+		if (ret) {
+			accepted_drop(lis, sfd);	/* like the kernel */
+			return ret;
+		}
+	}
+	ret = accepted(c, sfd, flags, &conn, &fd);
+	if (ret)
+		goto stash;
+	ret = call_addfd_send(c, fd, flags & SOCK_CLOEXEC);
+	close(fd);
+	if (ret < 0) {
+		conn->sfd = -1;
+		conn_free(conn);
+		goto stash;
+	}
+	conn->tfd = ret;
+	conn_stats.accepted++;
+	conn_stats.made++;
+	task_count_socket(c->task, true);
+	conn_event(conn, "accept");
+	tcp_watch(conn);
+	pump_open(conn);
+	closed_already(conn);
+	return CALL_ANSWERED;
+
+stash:
+	lis->stash_fd = sfd;
+	lis->stashed = true;
+	memcpy(&lis->stash_addr, ss, sizeof(*ss));
+	lis->stash_len = len;
+	if (lis->state == CONN_LISTENING)
+		token_add(lis);
+	return ret == -ESRCH || ret == -ENOENT ? CALL_ANSWERED : ret;
+}
+
+/**
+ * settle_tokens - a connection was taken: remove the tokens if it was the last
+ *
+ * This happens before the caller continues: it may poll at once, and block in
+ * another accept.
+ */
+static void settle_tokens(struct call *c)
+{
+	struct conn *lis = c->conn;
+	uint32_t id;
+
+	if ((!lis->tokens && !host.shared_netns) || st_readable(lis->sfd))
+		return;
+	if (c->dup < 0 && (call_dup(c, (int)c->args[0]) ||
+			   carrier_identify(c->dup, &id) || id != lis->id))
+		return;
+	tokens_remove(lis, c->dup);
+}
+
+/** accept_try - take a connection from the stack; -EAGAIN if there is none */
+static int64_t accept_try(struct call *c)
+{
+	struct conn *lis = c->conn;
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof(ss);
+	long sfd;
+
+	if (lis->stashed) {
+		lis->stashed = false;
+		ss = lis->stash_addr;
+		settle_tokens(c);
+		return hand_over(c, lis->stash_fd, &ss, lis->stash_len);
+	}
+	if (memory_short())
+		return -ENOBUFS;
+	sfd = st_accept4(lis->sfd, &ss, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	if (sfd < 0)
+		return sfd;
+	settle_tokens(c);
+	return hand_over(c, (int)sfd, &ss, len);
+}
+
+/**
+ * is_shut - whether the target has ended its listener by shutdown(2)
+ *
+ * shutdown(2) is not notified; the stack's socket is shut down as soon as we
+ * see it.
+ */
+static bool is_shut(struct conn *conn, int dup)
+{
+	struct pollfd p = { .fd = dup, .events = POLLRDHUP };
+
+	if (poll(&p, 1, 0) <= 0 || !(p.revents & POLLRDHUP))
+		return false;
+	st_shutdown(conn->sfd, SHUT_RDWR);
+	return true;
+}
+
+/** accept_look - check whether another thread has shut down the listener */
+static int64_t accept_look(struct call *c)
+{
+	uint32_t id;
+
+	if (call_dup(c, (int)c->args[0]) || carrier_identify(c->dup, &id) ||
+	    id != c->conn->id)
+		return CALL_HELD;
+	return is_shut(c->conn, c->dup) ? -EINVAL : CALL_HELD;
+}
+
+/** accept_retry - retry a held accept */
+static int64_t accept_retry(struct call *c, struct held *h)
+{
+	int64_t ret;
+
+	(void)h;
+	if (!call_valid(c))
+		return CALL_ANSWERED;
+	ret = accept_try(c);
+	return ret == -EAGAIN ? CALL_HELD : ret;
+}
+
+/** tcp_accept - accept(2) and accept4(2) */
+int64_t tcp_accept(struct call *c)
+{
+	struct conn *conn = c->conn;
+	struct held *h;
+	int64_t ret;
+
+	if (c->nr == SYS_accept4 &&
+	    (c->args[3] & ~(uint64_t)(SOCK_NONBLOCK | SOCK_CLOEXEC)))
+		return -EINVAL;
+	ret = accept_try(c);
+	if (ret == -EAGAIN && (conn->tokens || host.shared_netns))
+		tokens_remove(conn, c->dup);
+	if (ret == -EAGAIN && is_shut(conn, c->dup))
+		return -EINVAL;
+	if (ret != -EAGAIN || call_nonblocking(c))
+		return ret;
+	h = call_hold(c, &conn->held, accept_retry,
+		      hold_deadline(c, SO_RCVTIMEO), -EAGAIN);
+	if (!h)
+		return -ENOMEM;
+	h->look = accept_look;
+	return CALL_HELD;
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The stack's memory, whose size is set by --mem.
+ *
+ * Theory of operation
+ *
+ * Nothing in the stack can be killed to free memory. A kernel without free
+ * memory therefore searches for some at length with each packet. New sockets
+ * are refused before that: the existing ones must still be able to send and
+ * receive, with at least a page each.
+ */
+#define _GNU_SOURCE
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/sysinfo.h>
+
+#include "engine/supervise/conn.h"
+#include "host/host.h"
+#include "shared/ctl_proto.h"
+
+#define RESERVE		(3u << 20)	/* for the kernel itself */
+#define SOCKET_NEEDS	4096		/* for data in transit */
+#define LOOK_EVERY	16		/* sockets */
+
+/**
+ * memory_short - whether the stack has no memory for another socket
+ *
+ * While there is enough, this checks only sometimes: a few sockets do not
+ * matter.
+ */
+bool memory_short(void)
+{
+	static unsigned int countdown;
+	static bool told;
+	struct sysinfo info;
+	uint64_t free;
+
+	if (stack->abi == CTL_ABI_HOST || countdown) {
+		countdown -= countdown > 0;
+		return false;
+	}
+	memset(&info, 0, sizeof(info));
+	if (ST(SYS_sysinfo, &info, 0, 0, 0, 0, 0))
+		return false;
+	free = (uint64_t)info.freeram * (info.mem_unit ? info.mem_unit : 1);
+	if (free >= RESERVE + conn_stats.open * SOCKET_NEEDS) {
+		countdown = LOOK_EVERY;
+		return false;
+	}
+	if (!told)
+		warn_user("the stack's %llu MiB of memory are used up by %llu sockets: further ones are refused (ENOBUFS); --mem gives it more",
+			  (unsigned long long)info.totalram >> 20,
+			  (unsigned long long)conn_stats.open);
+	told = true;
+	return true;
+}

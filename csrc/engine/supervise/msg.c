@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Messages in the target's memory.
+ *
+ * struct msghdr and struct iovec are those of the host architecture: the filter
+ * refuses calls of other architectures.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include "engine/supervise/conn.h"
+#include "engine/supervise/msg.h"
+#include "host/host.h"
+
+/**
+ * struct kernel_msghdr - the kernel's struct msghdr
+ *
+ * This is struct user_msghdr of include/linux/socket.h. Those of C libraries
+ * may differ: musl's has an int and padding in place of a size_t. In a message
+ * for the target, the padding would become part of a length.
+ */
+struct kernel_msghdr {
+	void *msg_name;
+	int msg_namelen;
+	struct iovec *msg_iov;
+	size_t msg_iovlen;
+	void *msg_control;
+	size_t msg_controllen;
+	unsigned int msg_flags;
+};
+
+/**
+ * msg_get_hdr - read a struct msghdr and its vector
+ * @addr: address in the caller
+ * @um: its flags are not changed
+ */
+int64_t msg_get_hdr(const struct call *c, uint64_t addr, struct user_msg *um)
+{
+	struct kernel_msghdr mh;
+	int64_t ret;
+	size_t i;
+
+	ret = mem_read(c, addr, &mh, sizeof(mh));
+	if (ret)
+		return ret;
+	if (mh.msg_iovlen > MSG_IOV_MAX)
+		return -EMSGSIZE;
+	if (mh.msg_namelen < 0)
+		return -EINVAL;
+	um->hdr = addr;
+	um->name = (uint64_t)(uintptr_t)mh.msg_name;
+	um->namelen = um->name ? (uint32_t)mh.msg_namelen : 0;
+	um->namelenp = addr + offsetof(struct kernel_msghdr, msg_namelen);
+	um->control = (uint64_t)(uintptr_t)mh.msg_control;
+	um->controllen = um->control ? mh.msg_controllen : 0;
+	um->iovcnt = mh.msg_iovlen;
+	um->total = 0;
+	ret = mem_read(c, (uint64_t)(uintptr_t)mh.msg_iov, um->iov,
+		       um->iovcnt * sizeof(um->iov[0]));
+	if (ret)
+		return ret;
+	for (i = 0; i < um->iovcnt; i++) {
+		if (um->iov[i].iov_len > SSIZE_MAX - um->total)
+			return -EINVAL;
+		um->total += um->iov[i].iov_len;
+	}
+	return 0;
+}
+
+/** msg_get - the message of sendto, recvfrom, sendmsg or recvmsg */
+int64_t msg_get(const struct call *c, struct user_msg *um)
+{
+	if (c->nr == SYS_sendmsg || c->nr == SYS_recvmsg) {
+		um->flags = (int)c->args[2];
+		return msg_get_hdr(c, c->args[1], um);
+	}
+	um->hdr = 0;
+	um->flags = (int)c->args[3];
+	um->name = c->args[4];
+	um->namelen = c->nr == SYS_sendto ? (uint32_t)c->args[5] : 0;
+	um->namelenp = c->args[5];
+	um->control = 0;
+	um->controllen = 0;
+	um->iov[0].iov_base = (void *)(uintptr_t)c->args[1];
+	um->iov[0].iov_len = c->args[2];
+	um->iovcnt = 1;
+	um->total = c->args[2];
+	return um->total > SSIZE_MAX ? -EINVAL : 0;
+}
+
+/**
+ * slice - @len bytes of a vector, from byte @off on
+ * @out: room for MSG_IOV_MAX
+ *
+ * Returns the number of elements.
+ */
+static size_t slice(const struct user_msg *um, size_t off, size_t len,
+		    struct iovec *out)
+{
+	size_t i, n = 0;
+
+	for (i = 0; i < um->iovcnt && len; i++) {
+		size_t have = um->iov[i].iov_len;
+
+		if (off >= have) {
+			off -= have;
+			continue;
+		}
+		have -= off;
+		if (have > len)
+			have = len;
+		/*
+		 * An address in the target: compute with integers, not
+		 * pointers.
+		 */
+		out[n].iov_base = (void *)((uintptr_t)um->iov[i].iov_base + off);
+		out[n++].iov_len = have;
+		len -= have;
+		off = 0;
+	}
+	return n;
+}
+
+/** msg_get_data - read bytes of the message, from @off on */
+int64_t msg_get_data(const struct call *c, const struct user_msg *um,
+		     size_t off, void *buf, size_t len)
+{
+	struct iovec from[MSG_IOV_MAX];
+	size_t cnt = slice(um, off, len, from);
+	int64_t n = cnt ? mem_readv(c, from, cnt, buf, len) : (int64_t)len;
+
+	return n < 0 ? n : n == (int64_t)len ? 0 : -EFAULT;
+}
+
+/** msg_put_data - write @len bytes from @off on, truncated to the message */
+int64_t msg_put_data(const struct call *c, const struct user_msg *um,
+		     size_t off, const void *buf, size_t len)
+{
+	struct iovec to[MSG_IOV_MAX];
+
+	if (len > um->total - off)
+		len = um->total - off;
+	return mem_writev(c, to, slice(um, off, len, to), buf, len);
+}
+
+/**
+ * msg_put_result - write the results of receiving except the data
+ * @name: the sender's address, @namelen 0: none
+ * @control: ancillary data, no more than fits
+ * @flags: MSG_TRUNC and the like
+ */
+int64_t msg_put_result(const struct call *c, const struct user_msg *um,
+		       const void *name, uint32_t namelen, const void *control,
+		       size_t controllen, int flags)
+{
+	uint32_t room = um->namelen;
+	struct kernel_msghdr mh;
+	int64_t ret;
+
+	if (!um->hdr) {
+		int n;
+
+		if (!um->name)
+			return 0;
+		ret = mem_read(c, um->namelenp, &n, sizeof(n));
+		if (ret)
+			return ret;
+		if (n < 0)
+			return -EINVAL;
+		room = (uint32_t)n;
+	}
+	if (um->name) {
+		ret = mem_write(c, um->name, name,
+				room < namelen ? room : namelen);
+		if (!ret)
+			ret = mem_write(c, um->namelenp, &namelen,
+					sizeof(namelen));
+		if (ret)
+			return ret;
+	}
+	if (!um->hdr)
+		return 0;
+	ret = mem_write(c, um->control, control, controllen);
+	if (ret)
+		return ret;
+	mh.msg_controllen = controllen;
+	mh.msg_flags = (unsigned int)flags;
+	/* Adjacent in the structure, so one copy. */
+	return mem_write(c, um->hdr + offsetof(struct kernel_msghdr, msg_controllen),
+			 &mh.msg_controllen,
+			 offsetof(struct kernel_msghdr, msg_flags) + sizeof(int) -
+			 offsetof(struct kernel_msghdr, msg_controllen));
+}
+
+/**
+ * msg_cut_control - truncate ancillary data to the caller's buffer
+ * @out: room for @room bytes
+ * @ctl: @len bytes of ancillary data
+ * @flags: MSG_CTRUNC is added if not all fits
+ *
+ * Like put_cmsg(), net/core/scm.c, it truncates an element that does not fit,
+ * unless there is no room for its header. Returns the bytes in @out.
+ */
+size_t msg_cut_control(char *out, size_t room, const char *ctl, size_t len,
+		       int *flags)
+{
+	size_t at = 0, from = 0;
+	struct cmsghdr cm;
+
+	while (from < len && len - from >= sizeof(cm)) {
+		size_t space;
+
+		memcpy(&cm, ctl + from, sizeof(cm));
+		space = CMSG_ALIGN(cm.cmsg_len);
+		if (room - at < sizeof(cm)) {
+			*flags |= MSG_CTRUNC;
+			break;
+		}
+		if (room - at < cm.cmsg_len) {
+			*flags |= MSG_CTRUNC;
+			cm.cmsg_len = room - at;
+		}
+		memcpy(out + at, ctl + from, cm.cmsg_len);
+		memcpy(out + at, &cm, sizeof(cm));
+		from += space;
+		at += space < room - at ? space : room - at;
+	}
+	return at;
+}
+
+/** mmsg_addr - address of element @i of the caller's struct mmsghdr array */
+uint64_t mmsg_addr(const struct call *c, uint64_t i)
+{
+	return c->args[1] + i * sizeof(struct mmsghdr);
+}
+
+/** mmsg_put_len - write msg_len of element @i */
+int64_t mmsg_put_len(const struct call *c, uint64_t i, int64_t n)
+{
+	uint32_t len = (uint32_t)n;
+
+	return mem_write(c, mmsg_addr(c, i) + offsetof(struct mmsghdr, msg_len),
+			 &len, sizeof(len));
+}
+
+/** mmsg_len - how many messages the caller wants */
+uint64_t mmsg_len(const struct call *c)
+{
+	uint32_t n = (uint32_t)c->args[2];
+
+	return n > MSG_IOV_MAX ? MSG_IOV_MAX : n;
+}
+
+/** timeout_read - timeout of recvmmsg(); its word size depends on the call */
+static int64_t timeout_read(const struct call *c, int64_t ts[2])
+{
+	long words[2];
+	int64_t ret;
+
+	if (c->nr != SYS_recvmmsg)
+		return mem_read(c, c->args[4], ts, 2 * sizeof(ts[0]));
+	ret = mem_read(c, c->args[4], words, sizeof(words));
+	ts[0] = words[0];
+	ts[1] = words[1];
+	return ret;
+}
+
+/**
+ * mmsg_deadline - the deadline of a blocking recvmmsg()
+ * @deadline: 0: never
+ */
+int64_t mmsg_deadline(const struct call *c, uint64_t *deadline)
+{
+	int64_t ts[2], ret;
+
+	*deadline = hold_deadline(c, SO_RCVTIMEO);
+	if (!c->args[4])
+		return 0;
+	ret = timeout_read(c, ts);
+	if (ret)
+		return ret;
+	if (ts[0] < 0 || ts[1] < 0 || ts[1] > 999999999)
+		return -EINVAL;
+	*deadline = now_ns() + (uint64_t)ts[0] * 1000000000ull + (uint64_t)ts[1];
+	return 0;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Messages in the target's memory: common code of sendto and sendmsg. */
+#ifndef LKLHOST_MSG_H
+#define LKLHOST_MSG_H
+
+#include <sys/uio.h>
+
+#include "engine/supervise/notify.h"
+
+#define MSG_IOV_MAX	1024	/* UIO_MAXIOV; more fails with EMSGSIZE */
+
+/**
+ * struct user_msg - a message as the caller described it
+ * @name: address of the name, 0: none
+ * @namelen: its length (sending) or the space for it (receiving); for recvfrom
+ *	unknown, 0
+ * @namelenp: where to store the length after receiving
+ * @control: address of the ancillary data
+ * @controllen: its length, or the space for it
+ * @hdr: address of the struct msghdr, 0 for sendto and recvfrom
+ * @flags: flags of the call
+ * @iov: the data, as addresses in the caller
+ * @iovcnt: number of entries in @iov
+ * @total: bytes in all entries
+ */
+struct user_msg {
+	uint64_t name;
+	uint32_t namelen;
+	uint64_t namelenp;
+	uint64_t control;
+	size_t controllen;
+	uint64_t hdr;
+	int flags;
+	struct iovec iov[MSG_IOV_MAX];
+	size_t iovcnt;
+	size_t total;
+};
+
+int64_t msg_get(const struct call *c, struct user_msg *um);
+int64_t msg_get_hdr(const struct call *c, uint64_t addr, struct user_msg *um);
+int64_t msg_get_data(const struct call *c, const struct user_msg *um,
+		     size_t off, void *buf, size_t len);
+int64_t msg_put_data(const struct call *c, const struct user_msg *um,
+		     size_t off, const void *buf, size_t len);
+int64_t msg_put_result(const struct call *c, const struct user_msg *um,
+		       const void *name, uint32_t namelen, const void *control,
+		       size_t controllen, int flags);
+uint64_t mmsg_addr(const struct call *c, uint64_t i);
+int64_t mmsg_put_len(const struct call *c, uint64_t i, int64_t n);
+uint64_t mmsg_len(const struct call *c);
+int64_t mmsg_deadline(const struct call *c, uint64_t *deadline);
+size_t msg_cut_control(char *out, size_t room, const char *ctl, size_t len,
+		       int *flags);
+
+#endif

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * End of a run: datagrams that wait for a neighbour's answer.
+ *
+ * Theory of operation
+ *
+ * A program may send its only datagram and end before ARP or neighbour
+ * discovery has an answer. The host's stack would still send the datagram. Our
+ * stack is about to halt, so it waits while an entry is incomplete, which is
+ * the state of an entry with waiting packets. An existing neighbour answers in
+ * less than NEIGH_MS, which allows for a second request after one second.
+ * Waiting longer for a missing one is not worthwhile.
+ */
+#define _GNU_SOURCE
+#include <linux/neighbour.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "engine/supervise/conn.h"
+#include "host/host.h"
+
+#define NEIGH_MS	1200
+#define MS		1000000ull
+
+/** incomplete - whether a message in shared_buf is an incomplete entry */
+static bool incomplete(size_t len, bool *done)
+{
+	const struct nlmsghdr *nh = (const struct nlmsghdr *)shared_buf;
+	bool found = false;
+
+	for (; NLMSG_OK(nh, len); nh = NLMSG_NEXT(nh, len)) {
+		const struct ndmsg *nd = NLMSG_DATA(nh);
+
+		if (nh->nlmsg_type == RTM_NEWNEIGH)
+			found |= nd->ndm_state & NUD_INCOMPLETE;
+		else
+			*done = true;	/* NLMSG_DONE, NLMSG_ERROR */
+	}
+	return found;
+}
+
+/** neigh_asked - whether the stack waits for a neighbour's answer */
+static bool neigh_asked(void)
+{
+	static const struct {
+		struct nlmsghdr nh;
+		struct ndmsg nd;
+	} req = {
+		.nh = { .nlmsg_len = sizeof(req), .nlmsg_type = RTM_GETNEIGH,
+			.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP },
+	};
+	bool found = false, done = false;
+	long fd, n;
+
+	fd = st_socket(AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK, NETLINK_ROUTE);
+	if (fd < 0)
+		return false;
+	n = st_sendto(fd, &req, sizeof(req), 0, NULL, 0);
+	while (n > 0 && !found && !done) {
+		n = st_recvfrom(fd, shared_buf, SHARED_SIZE, MSG_DONTWAIT, NULL,
+				NULL);
+		if (n > 0)
+			found = incomplete((size_t)n, &done);
+	}
+	st_close(fd);
+	return found;
+}
+
+/** neigh_pending - whether a short wait may let more datagrams leave */
+bool neigh_pending(void)
+{
+	static uint64_t since;
+
+	if (!conn_stats.dgrams_out)
+		return false;
+	if (!since)
+		since = now_ns();
+	return now_ns() - since < NEIGH_MS * MS && neigh_asked();
+}

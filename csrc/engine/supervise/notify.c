@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Seccomp notifications: receive, dispatch, answer.
+ *
+ * Theory of operation
+ *
+ * A notified call of the target waits in the host kernel until it is answered
+ * here. The answer is a result, a descriptor added to the caller (ADDFD_SEND),
+ * or "carry it out" (CALL_NATIVE). The last is for calls on descriptors that
+ * are not carriers. A call that would block is held (held.c).
+ *
+ * SYNC_WAKE_UP tells the scheduler that we sleep right after the answer.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/loop.h"
+#include "engine/supervise/conn.h"
+#include "engine/supervise/hostnet.h"
+#include "engine/supervise/notify.h"
+#include "engine/supervise/stall.h"
+#include "engine/supervise/stray.h"
+#include "host/host.h"
+#include "target/covers.h"
+
+#ifndef SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP	/* Linux 6.6 */
+#define SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP	(1UL << 0)
+#define SECCOMP_IOCTL_NOTIF_SET_FLAGS		SECCOMP_IOW(4, __u64)
+#endif
+
+struct notify_stats notify_stats;
+
+static struct source listener = { .fd = -1 };
+
+/** call_valid - whether the caller still waits */
+bool call_valid(const struct call *c)
+{
+	uint64_t id = c->id;
+
+	return !ioctl(listener.fd, SECCOMP_IOCTL_NOTIF_ID_VALID, &id);
+}
+
+/**
+ * call_answer - send a result
+ * @ret: >= 0, a negative errno, or CALL_NATIVE
+ */
+void call_answer(const struct call *c, int64_t ret)
+{
+	struct seccomp_notif_resp resp = { .id = c->id };
+
+	if (ret == CALL_NATIVE) {
+		resp.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+		notify_stats.native++;
+	} else if (ret < 0) {
+		resp.error = (int32_t)ret;
+	} else {
+		resp.val = ret;
+	}
+	if (ioctl(listener.fd, SECCOMP_IOCTL_NOTIF_SEND, &resp))
+		notify_stats.gone++;
+}
+
+/**
+ * call_addfd_send - answer with a descriptor
+ * @fd: our descriptor, stays open
+ *
+ * Returns its number in the caller, or a negative errno: the caller is gone or
+ * has no free descriptor, and the call is not answered.
+ */
+int call_addfd_send(struct call *c, int fd, bool cloexec)
+{
+	struct seccomp_notif_addfd add = {
+		.id = c->id,
+		.flags = SECCOMP_ADDFD_FLAG_SEND,
+		.srcfd = (uint32_t)fd,
+		.newfd_flags = cloexec ? O_CLOEXEC : 0,
+	};
+	int ret = ioctl(listener.fd, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
+
+	return ret < 0 ? -errno : ret;
+}
+
+/**
+ * call_addfd - add a descriptor to the caller; its number or a negative errno
+ */
+int call_addfd(const struct call *c, int fd, bool cloexec)
+{
+	struct seccomp_notif_addfd add = {
+		.id = c->id,
+		.srcfd = (uint32_t)fd,
+		.newfd_flags = cloexec ? O_CLOEXEC : 0,
+	};
+	int ret = ioctl(listener.fd, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
+
+	return ret < 0 ? -errno : ret;
+}
+
+/**
+ * call_addfd_replace - replace a descriptor of the caller
+ * @fd: our descriptor, stays open
+ * @newfd: its number in the caller
+ *
+ * This does not answer the call.
+ */
+int call_addfd_replace(struct call *c, int fd, int newfd, bool cloexec)
+{
+	struct seccomp_notif_addfd add = {
+		.id = c->id,
+		.flags = SECCOMP_ADDFD_FLAG_SETFD,
+		.srcfd = (uint32_t)fd,
+		.newfd = (uint32_t)newfd,
+		.newfd_flags = cloexec ? O_CLOEXEC : 0,
+	};
+
+	return ioctl(listener.fd, SECCOMP_IOCTL_NOTIF_ADDFD, &add) < 0 ?
+	       -errno : 0;
+}
+
+/**
+ * call_dup - duplicate the caller's descriptor @fd into @c->dup
+ *
+ * It is closed when the handler returns: while we hold it, no event reports
+ * that the target has closed its own. It shares the target's O_NONBLOCK, so no
+ * operation that could block is allowed on it.
+ */
+int call_dup(struct call *c, int fd)
+{
+	c->dup = task_getfd(c->task, fd);
+	return c->dup < 0 ? c->dup : 0;
+}
+
+/** call_nonblocking - whether the caller's descriptor is O_NONBLOCK */
+bool call_nonblocking(const struct call *c)
+{
+	int flags = fcntl(c->dup, F_GETFL);
+
+	return flags >= 0 && (flags & O_NONBLOCK);
+}
+
+/**
+ * out_of_reach - report, once per process, that it cannot be served
+ *
+ * ptrace(2): a program that may be executed but not read is dumpable only for
+ * root.
+ */
+static void out_of_reach(const struct call *c, int err)
+{
+	static pid_t told;
+
+	if (told == task_tgid(c->task))
+		return;
+	told = task_tgid(c->task);
+	warn_user("%s (pid %d): its sockets are out of reach (%s), as those of a program that may be executed but not read are for all but root",
+		  task_comm(c->task), told, strerror(err));
+}
+
+/** no_carrier - a call on a descriptor that is not a carrier */
+static int64_t no_carrier(struct call *c)
+{
+	int domain = stray_domain(c->dup);
+
+	if (stray_is(c->dup, domain)) {
+		stray_refused(c);
+		return -EPERM;
+	}
+	switch (c->nr) {
+#ifdef __arm__
+	case SYS_recvmmsg_time64:
+#endif
+	case SYS_recvmmsg:
+	case SYS_recvmsg:
+		if (domain == AF_UNIX)
+			return received_call(c);
+	}
+	return CALL_NATIVE;
+}
+
+/** find_conn - find the connection whose carrier is the caller's descriptor */
+static int64_t find_conn(struct call *c)
+{
+	uint32_t id;
+
+	int ret = call_dup(c, (int)c->args[0]);
+
+	if (ret == -EBADF)
+		return CALL_NATIVE;	/* the kernel returns the error */
+	if (ret == -ESRCH)
+		return -ESRCH;		/* killed meanwhile, no answer needed */
+	if (ret) {
+		out_of_reach(c, -ret);
+		return -EPERM;
+	}
+	if (carrier_identify(c->dup, &id))
+		return no_carrier(c);
+	c->conn = conn_find(id);
+	if (!c->conn)
+		return -ENOTCONN;	/* it outlived the stack's side */
+	c->conn->pid = c->pid;
+	c->conn->tfd = (int)c->args[0];
+	return 0;
+}
+
+/**
+ * refuse_setns - refuse to enter a foreign network namespace
+ *
+ * A descriptor without a type is refused as well: another thread could exchange
+ * the descriptor before the host's kernel uses it.
+ */
+static int64_t refuse_setns(const struct call *c)
+{
+	static bool told;
+	int type = (int)c->args[1];
+
+	if (type && !(type & CLONE_NEWNET))
+		return CALL_NATIVE;
+	if (!told)
+		warn_user("%s (pid %d): entering a network namespace is refused: a program has one stack; start another lklrun for another (other namespaces: name the type to setns)",
+			  task_comm(c->task), task_tgid(c->task));
+	told = true;
+	return -EPERM;
+}
+
+/** refuse_foreign - kill a program of another architecture */
+static int64_t refuse_foreign(struct call *c)
+{
+	warn_user("%s (pid %d): programs of a foreign architecture are not supported, killed",
+		  task_comm(c->task), c->pid);
+	task_signal(c, SIGKILL);
+	return -ENOSYS;
+}
+
+/** by_conn - dispatch a call on a carrier */
+static int64_t by_conn(struct call *c)
+{
+	struct sockaddr_storage ss;
+	int64_t len, ret;
+
+	if (c->conn->kind != KIND_STREAM) {
+		dgram_flush(c->conn);
+		if (c->conn->dead)
+			return -EBADF;
+	}
+	switch (c->nr) {
+	case SYS_connect:
+		len = addr_read(c, c->args[1], c->args[2], &ss);
+		if (len < 0)
+			return len;
+		ret = hostnet_connect(c, &ss, len);
+		if (ret)
+			return ret;
+		if (c->conn->kind == KIND_STREAM)
+			return tcp_connect(c, &ss, (socklen_t)len);
+		return dgram_connect(c, &ss, (socklen_t)len);
+	case SYS_bind:
+		return sock_bind(c);
+	case SYS_listen:
+		return tcp_listen(c);
+	case SYS_accept:
+	case SYS_accept4:
+		return tcp_accept(c);
+	case SYS_getsockname:
+		return sock_name(c, false);
+	case SYS_getpeername:
+		return sock_name(c, true);
+	case SYS_getsockopt:
+		return sock_getsockopt(c);
+	case SYS_setsockopt:
+		return sock_setsockopt(c);
+	case SYS_sendto:
+		return c->conn->kind == KIND_STREAM ? tcp_send(c) :
+						      dgram_sendto(c);
+	case SYS_recvfrom:
+		return c->conn->kind == KIND_STREAM ? tcp_recv(c) :
+						      dgram_recvfrom(c);
+	case SYS_sendmsg:
+		return c->conn->kind == KIND_STREAM ? tcp_send(c) :
+						      dgram_sendmsg(c);
+	case SYS_recvmsg:
+		return c->conn->kind == KIND_STREAM ? tcp_recv(c) :
+						      dgram_recvmsg(c);
+	case SYS_sendmmsg:
+		return c->conn->kind == KIND_STREAM ? tcp_sendmmsg(c) :
+						      dgram_sendmmsg(c);
+#ifdef __arm__
+	case SYS_recvmmsg_time64:
+#endif
+	case SYS_recvmmsg:
+		return c->conn->kind == KIND_STREAM ? tcp_recvmmsg(c) :
+						      dgram_recvmmsg(c);
+	}
+	return CALL_NATIVE;
+}
+
+/** name_service - whether connect(2) goes to a name service of the host */
+static bool name_service(const struct call *c)
+{
+	union {
+		struct sockaddr_storage ss;
+		struct sockaddr_un un;
+		char text[sizeof(struct sockaddr_storage) + 1];
+	} addr = { .text = "" };
+
+	return addr_read(c, c->args[1], c->args[2], &addr.ss) > 0 &&
+	       addr.ss.ss_family == AF_UNIX && covers_refuse(addr.un.sun_path);
+}
+
+/** dispatch - pass a call to its handler */
+static int64_t dispatch(struct call *c, uint32_t arch)
+{
+	int64_t ret;
+
+	if (arch != NOTIFY_ARCH)
+		return refuse_foreign(c);
+	switch (c->nr) {
+	case SYS_socket:
+		return sock_socket(c);
+	case SYS_setns:
+		return refuse_setns(c);
+	case SYS_syslog:
+		return klog_call(c);
+	case SYS_pidfd_getfd:
+		return stray_getfd(c);
+	case SYS_ioctl:
+		return sock_ioctl(c);
+	}
+	ret = find_conn(c);
+	if (ret == CALL_NATIVE && c->nr == SYS_connect && name_service(c))
+		return -ENOENT;
+	return c->conn && !ret ? by_conn(c) : ret;
+}
+
+/** notified - receive and handle a notification */
+static void notified(struct source *src, uint32_t events)
+{
+	struct seccomp_notif req;
+	struct call c = { .dup = -1 };
+	int64_t ret;
+
+	if (!(events & EPOLLIN)) {
+		loop_del(src);	/* the last process with the filter is gone */
+		return;
+	}
+	memset(&req, 0, sizeof(req));
+	if (ioctl(src->fd, SECCOMP_IOCTL_NOTIF_RECV, &req))
+		return;		/* ENOENT: the caller is gone */
+	notify_stats.calls++;
+	c.id = req.id;
+	c.pid = (pid_t)req.pid;
+	c.nr = req.data.nr;
+	memcpy(c.args, req.data.args, sizeof(c.args));
+#ifdef __arm__
+	if (c.nr == SYS_recv) {		/* recvfrom() without its last two */
+		c.nr = SYS_recvfrom;
+		c.args[4] = c.args[5] = 0;
+	}
+#endif
+	if (exec_is_zygote(c.pid)) {
+		call_answer(&c, CALL_NATIVE);
+		return;
+	}
+	c.task = task_of(&c);
+	ret = c.task ? dispatch(&c, req.data.arch) : -ENOMEM;
+	mem_close();
+	if (c.dup >= 0 && c.conn)
+		close(c.dup);
+	else if (c.dup >= 0)
+		stall_close(c.dup);
+	if (ret != CALL_HELD && ret != CALL_ANSWERED)
+		call_answer(&c, ret);
+}
+
+/** notify_init - add the listener to the loop */
+int notify_init(int fd)
+{
+	/* Linux 6.6; optional, improves speed. */
+	(void)ioctl(fd, SECCOMP_IOCTL_NOTIF_SET_FLAGS,
+		    SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
+	listener.fn = notified;
+	listener.fd = fd;
+	return loop_add(&listener, EPOLLIN);
+}
+
+/** notify_stop - answer held calls and stop listening */
+void notify_stop(void)
+{
+	held_stop();
+	mem_close();
+	if (listener.fd >= 0)
+		loop_del(&listener);
+}

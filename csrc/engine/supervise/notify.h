@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Seccomp notifications: one struct call per notified system call. */
+#ifndef LKLHOST_NOTIFY_H
+#define LKLHOST_NOTIFY_H
+
+#include <linux/audit.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/list.h"
+
+#if defined(__x86_64__)
+#define NOTIFY_ARCH	AUDIT_ARCH_X86_64
+#elif defined(__aarch64__)
+#define NOTIFY_ARCH	AUDIT_ARCH_AARCH64
+#elif defined(__arm__)
+#define NOTIFY_ARCH	AUDIT_ARCH_ARM
+#else
+#error "no seccomp filter for this architecture"
+#endif
+
+/* Results of a handler that are not results of a system call. */
+#define CALL_NATIVE	(INT64_MIN)	/* let the host kernel carry it out */
+#define CALL_HELD	(INT64_MIN + 1)	/* answered later */
+#define CALL_ANSWERED	(INT64_MIN + 2)	/* answered already */
+
+/*
+ * include/linux/errno.h: restart or EINTR, depending on the signal's handler.
+ */
+#define ERESTARTSYS	512
+
+struct conn;
+struct iovec;
+struct account;
+struct task;
+
+/**
+ * struct call - a notified system call
+ * @id: id of the notification
+ * @pid: the calling thread
+ * @nr: its number
+ * @args: its arguments
+ * @task: task of the calling thread
+ * @conn: the connection that its descriptor belongs to, if any
+ * @dup: duplicate of that descriptor while the handler runs, else -1
+ */
+struct call {
+	uint64_t id;
+	pid_t pid;
+	int nr;
+	uint64_t args[6];
+	struct task *task;
+	struct conn *conn;
+	int dup;
+};
+
+/**
+ * struct held - a call that waits
+ * @link: in its connection's list
+ * @all: in the list of all held calls
+ * @call: the call; dup is -1
+ * @retry: tries again; returns CALL_HELD to keep waiting
+ * @deadline: CLOCK_MONOTONIC ns, 0: none
+ * @timeout_ret: answer at the deadline
+ * @since: start of the wait
+ * @look: called from time to time; returns CALL_HELD to keep waiting; may be
+ *	NULL
+ * @quit: called if the call ends for another reason than @retry; may be NULL
+ * @end: called when the call ends for any reason; may be NULL
+ * @partial: answer if a signal arrives, 0: an error
+ * @seen: at the last check, a signal was pending that may be for it
+ * @done, @extra: for the retry function
+ * @data: for the retry function, freed with the call
+ */
+struct held {
+	struct list link;
+	struct list all;
+	struct call call;
+	int64_t (*retry)(struct call *c, struct held *h);
+	int64_t (*look)(struct call *c);
+	void (*quit)(struct call *c);
+	void (*end)(struct held *h);
+	uint64_t deadline;
+	int64_t timeout_ret;
+	uint64_t since;
+	int64_t partial;
+	bool seen;
+	uint64_t done;
+	uintptr_t extra;
+	void *data;
+};
+
+int notify_init(int fd);
+void notify_stop(void);
+bool call_valid(const struct call *c);
+int call_addfd(const struct call *c, int fd, bool cloexec);
+int call_addfd_send(struct call *c, int fd, bool cloexec);
+int call_addfd_replace(struct call *c, int fd, int newfd, bool cloexec);
+void call_answer(const struct call *c, int64_t ret);
+int call_dup(struct call *c, int fd);
+bool call_nonblocking(const struct call *c);
+
+struct held *call_hold(struct call *c, struct list *on,
+		       int64_t (*retry)(struct call *, struct held *),
+		       uint64_t deadline, int64_t timeout_ret);
+void held_cancel(struct held *h);
+void held_wake(struct list *on);
+void held_fail(struct list *on, int64_t ret);
+void held_stop(void);
+void held_task_gone(const struct task *t);
+uint64_t hold_deadline(const struct call *c, int optname);
+
+/* target_mem.c */
+int64_t mem_read(const struct call *c, uint64_t addr, void *buf, size_t len);
+int64_t mem_readv(const struct call *c, const struct iovec *from, size_t n,
+		  void *buf, size_t len);
+int64_t mem_write(const struct call *c, uint64_t addr, const void *buf,
+		  size_t len);
+int64_t mem_writev(const struct call *c, const struct iovec *to, size_t n,
+		   const void *buf, size_t len);
+void mem_close(void);
+
+/* proc.c */
+struct task *task_get(pid_t tid);
+struct task *task_of(const struct call *c);
+void task_signal(const struct call *c, int sig);
+int task_getfd(const struct task *t, int fd);
+void task_count_socket(struct task *t, bool given);
+void task_count_hosted(struct task *t);
+void task_count_back(struct task *t);
+struct account *task_account(const struct task *t);
+void task_refresh(struct task *t);
+const char *task_comm(const struct task *t);
+pid_t task_tgid(const struct task *t);
+size_t tasks_stats(char *buf, size_t len);
+void tasks_stop(void);
+int task_signal_waits(pid_t tid);
+
+enum { SIGNAL_NONE, SIGNAL_OWN, SIGNAL_MAYBE };
+
+/**
+ * struct notify_stats - counters of the engine
+ * @calls: notifications received
+ * @native: calls that the host kernel carried out
+ * @held: calls that waited
+ * @interrupted: held calls that a signal ended
+ * @gone: callers that were gone when answered
+ */
+struct notify_stats {
+	uint64_t calls, native, held, interrupted, gone;
+};
+
+extern struct notify_stats notify_stats;
+
+#endif

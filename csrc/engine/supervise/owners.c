@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Owners of sockets: inodes of the stack's sockets, and of their carriers in
+ * /proc/PID/fd.
+ *
+ * Theory of operation
+ *
+ * Programs that show the process of a socket (ss -p, netstat -p, lsof) search
+ * its inode among the descriptors of all processes. These descriptors are the
+ * host's. When the target reads a table of the stack, by sock_diag or as a
+ * file, inodes of the stack are therefore replaced by those of the carriers. A
+ * socket without a process has 0, as on any Linux: an inode of the stack could
+ * be that of another socket on the host.
+ *
+ * Tables are long, so the pairs are sorted once per turn of the loop.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "engine/supervise/conn.h"
+#include "host/host.h"
+#include "shared/ctl_proto.h"
+
+struct pair {
+	uint64_t stack, carrier;
+};
+
+static struct {
+	struct pair *pairs;
+	size_t n, room;
+	uint64_t turn, made, open;
+} known;
+
+/** by_stack - compare two pairs by inode in the stack */
+static int by_stack(const void *a, const void *b)
+{
+	uint64_t x = ((const struct pair *)a)->stack;
+	uint64_t y = ((const struct pair *)b)->stack;
+
+	return x < y ? -1 : x > y;
+}
+
+/** learn - collect all current pairs; false without memory */
+static bool learn(void)
+{
+	struct list *pos;
+	uint64_t made = conn_stats.made + conn_stats.accepted +
+			conn_stats.fallbacks;
+
+	if (known.turn == loop_stats.turns && known.made == made &&
+	    known.open == conn_stats.open)
+		return true;
+	if (known.room < conn_stats.open) {
+		size_t room = 2 * conn_stats.open;
+		struct pair *p = realloc(known.pairs, room * sizeof(*p));
+
+		if (!p)
+			return false;
+		known.pairs = p;
+		known.room = room;
+	}
+	known.n = 0;
+	list_for_each(pos, &conns) {
+		struct conn *conn = container_of(pos, struct conn, link);
+		struct pair *p = &known.pairs[known.n];
+
+		if (known.n == known.room)
+			break;
+		p->stack = conn_stack_ino(conn);
+		p->carrier = conn->carrier_ino;
+		known.n += p->stack && p->carrier;
+	}
+	if (known.n)
+		qsort(known.pairs, known.n, sizeof(*known.pairs), by_stack);
+	known.turn = loop_stats.turns;
+	known.made = made;
+	known.open = conn_stats.open;
+	return true;
+}
+
+/** engine_carrier_ino - the inode of the target's end, 0 if there is none */
+uint64_t engine_carrier_ino(uint64_t stack_ino)
+{
+	struct pair key = { .stack = stack_ino }, *p;
+
+	if (!stack_ino || !learn() || !known.n)
+		return 0;
+	p = bsearch(&key, known.pairs, known.n, sizeof(key), by_stack);
+	return p ? p->carrier : 0;
+}
+
+/**
+ * owners_translate - translate inodes in a message from the stack
+ * @conn: the target's netlink socket
+ */
+void owners_translate(const struct conn *conn, char *buf, size_t len)
+{
+	struct nlmsghdr h;
+	struct inet_diag_msg m;
+	uint64_t ino;
+	size_t at;
+
+	if (conn->kind != KIND_NETLINK || conn->proto != NETLINK_SOCK_DIAG)
+		return;
+	for (at = 0; at + sizeof(h) <= len; at += NLMSG_ALIGN(h.nlmsg_len)) {
+		memcpy(&h, buf + at, sizeof(h));
+		if (h.nlmsg_len < sizeof(h))
+			return;
+		if ((h.nlmsg_type != SOCK_DIAG_BY_FAMILY &&
+		     h.nlmsg_type != TCPDIAG_GETSOCK) ||
+		    h.nlmsg_len < NLMSG_LENGTH(sizeof(m)) ||
+		    at + NLMSG_LENGTH(sizeof(m)) > len)
+			continue;
+		memcpy(&m, buf + at + NLMSG_HDRLEN, sizeof(m));
+		if (m.idiag_family != AF_INET && m.idiag_family != AF_INET6)
+			continue;
+		ino = engine_carrier_ino(m.idiag_inode);
+		if (!ino && stack->abi == CTL_ABI_HOST)
+			continue;	/* may be another host process's */
+		m.idiag_inode = (uint32_t)ino;
+		memcpy(buf + at + NLMSG_HDRLEN, &m, sizeof(m));
+	}
+}

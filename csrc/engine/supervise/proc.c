@@ -1,0 +1,495 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Processes and threads of the target that have made a notified call.
+ *
+ * Theory of operation
+ *
+ * A thread (struct task) is identified by its tid and has a pidfd, through
+ * which its descriptors are duplicated (pidfd_getfd(2)). The loop watches the
+ * pidfd, which becomes readable when the thread ends. A process (struct proc)
+ * exists as long as one of its tasks and has the account: how many sockets the
+ * stack provided, how many were refused. When the process ends, its account
+ * moves to the list of the dead, so that it is still available at the end of
+ * the run.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/loop.h"
+#include "engine/supervise/conn.h"
+#include "engine/supervise/notify.h"
+#include "host/host.h"
+#include "shared/ctl_proto.h"
+
+#ifndef PIDFD_THREAD			/* Linux 6.9, include/uapi/linux/pidfd.h */
+#define PIDFD_THREAD	O_EXCL
+#endif
+
+#define TASK_HASH	1024
+#define DEAD_MAX	256		/* kept accounts of ended processes */
+
+struct proc {
+	struct list link;
+	pid_t tgid;
+	unsigned int tasks;
+	struct account acct;
+	char comm[16];
+};
+
+struct task {
+	struct source src;
+	struct task *next;
+	pid_t tid;
+	bool by_thread;		/* a pidfd of the thread, not of the process */
+	struct proc *proc;
+};
+
+static struct task *task_hash[TASK_HASH];
+static struct list procs = LIST_INIT(procs);
+static struct list dead = LIST_INIT(dead);
+static unsigned int n_dead;
+static struct account forgotten;
+
+/** status_read - read /proc/TID/status into @buf, terminated */
+static int status_read(pid_t tid, char *buf, size_t len)
+{
+	char path[64];
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", tid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	n = read(fd, buf, len - 1);
+	close(fd);
+	if (n <= 0)
+		return -ESRCH;
+	buf[n] = '\0';
+	return 0;
+}
+
+/** field - the text after "NAME:" in a status file, or NULL */
+static const char *field(const char *buf, const char *name)
+{
+	size_t len = strlen(name);
+	const char *p = buf;
+
+	while (p && *p) {
+		if (!strncmp(p, name, len) && p[len] == ':') {
+			p += len + 1;
+			return p + strspn(p, " \t");
+		}
+		p = strchr(p, '\n');
+		if (p)
+			p++;
+	}
+	return NULL;
+}
+
+/** mask - parse a signal set of a status file */
+static uint64_t mask(const char *buf, const char *name)
+{
+	const char *p = field(buf, name);
+
+	return p ? strtoull(p, NULL, 16) : 0;
+}
+
+/**
+ * waiting - pending signals that end a call
+ *
+ * @set: SigPnd, the thread's own, or ShdPnd, the process's
+ *
+ * These signals have a handler or stop the process, and are not blocked.
+ */
+static uint64_t waiting(const char *buf, const char *set)
+{
+	const uint64_t stops = 1ull << (SIGSTOP - 1) | 1ull << (SIGTSTP - 1) |
+			       1ull << (SIGTTIN - 1) | 1ull << (SIGTTOU - 1);
+
+	return mask(buf, set) & ~mask(buf, "SigBlk") & ~mask(buf, "SigIgn") &
+	       (mask(buf, "SigCgt") | stops);
+}
+
+/**
+ * task_signal_waits - whether a signal should return a thread to user space
+ *
+ * A signal for the whole process goes to its leader, unless the leader blocks
+ * it (complete_signal(), kernel/signal.c). Another thread may then have been
+ * chosen, which is not visible from outside.
+ *
+ * Returns SIGNAL_NONE, SIGNAL_OWN if the signal is surely for this thread,
+ * SIGNAL_MAYBE, or a negative errno if there is no such thread.
+ */
+int task_signal_waits(pid_t tid)
+{
+	char buf[4096];
+	uint64_t shared;
+	const char *p;
+	pid_t tgid;
+	int ret;
+
+	ret = status_read(tid, buf, sizeof(buf));
+	if (ret)
+		return ret;
+	if (waiting(buf, "SigPnd"))
+		return SIGNAL_OWN;
+	shared = waiting(buf, "ShdPnd");
+	if (!shared)
+		return SIGNAL_NONE;
+	p = field(buf, "Tgid");
+	tgid = p ? atoi(p) : tid;
+	if (tgid == tid)
+		return SIGNAL_OWN;
+	ret = status_read(tgid, buf, sizeof(buf));
+	if (ret)
+		return ret;
+	return shared & mask(buf, "SigBlk") ? SIGNAL_MAYBE : SIGNAL_NONE;
+}
+
+/**
+ * forget_oldest - limit the length of the list of the dead
+ *
+ * An account that is still used by connections, which other processes have now,
+ * is kept.
+ */
+static void forget_oldest(void)
+{
+	struct list *pos, *tmp;
+
+	list_for_each_safe(pos, tmp, &dead) {
+		struct proc *old = container_of(pos, struct proc, link);
+
+		if (n_dead <= DEAD_MAX)
+			return;
+		if (old->acct.refs)
+			continue;
+		account_add(&forgotten, &old->acct);
+		list_del(&old->link);
+		free(old);
+		n_dead--;
+	}
+}
+
+/** proc_put - remove a task from its process */
+static void proc_put(struct proc *p)
+{
+	if (--p->tasks)
+		return;
+	list_del(&p->link);
+	ctl_event(CTL_EV_PROC, (uint32_t)p->tgid, 0, p->comm);
+	list_add_tail(&p->link, &dead);
+	n_dead++;
+	forget_oldest();
+}
+
+/** proc_get - the process @tgid, created if unknown */
+static struct proc *proc_get(pid_t tgid, const char *comm)
+{
+	struct list *pos;
+	struct proc *p;
+
+	list_for_each(pos, &procs) {
+		p = container_of(pos, struct proc, link);
+		if (p->tgid == tgid) {
+			p->tasks++;
+			return p;
+		}
+	}
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return NULL;
+	p->tgid = tgid;
+	p->tasks = 1;
+	memcpy(p->comm, comm, sizeof(p->comm));
+	list_add_tail(&p->link, &procs);
+	ctl_event(CTL_EV_PROC, (uint32_t)tgid, 1, p->comm);
+	return p;
+}
+
+/** task_drop - forget a thread */
+static void task_drop(struct task *t)
+{
+	struct task **pp = &task_hash[(uint32_t)t->tid % TASK_HASH];
+	int fd = t->src.fd;
+
+	held_task_gone(t);
+	while (*pp != t)
+		pp = &(*pp)->next;
+	*pp = t->next;
+	loop_del(&t->src);
+	close(fd);
+	proc_put(t->proc);
+	loop_free_later(t);
+}
+
+/** task_ended - the pidfd is readable */
+static void task_ended(struct source *src, uint32_t events)
+{
+	(void)events;
+	task_drop(container_of(src, struct task, src));
+	conn_sweep_soon();	/* its descriptors may be closed now */
+}
+
+/** comm_copy - copy the name in a status file, terminated */
+static void comm_copy(char comm[16], const char *status)
+{
+	const char *p = field(status, "Name");
+	size_t n = p ? strcspn(p, "\n") : 0;
+
+	memset(comm, 0, 16);
+	if (n > 15)
+		n = 15;
+	memcpy(comm, p ? p : "", n);
+}
+
+/** task_new - create the entry of a thread */
+static struct task *task_new(pid_t tid)
+{
+	char buf[4096], comm[16];
+	struct task *t;
+	const char *p;
+	bool by_thread;
+	pid_t tgid;
+	int fd;
+
+	if (status_read(tid, buf, sizeof(buf)))
+		return NULL;
+	p = field(buf, "Tgid");
+	tgid = p ? atoi(p) : tid;
+	fd = (int)syscall(SYS_pidfd_open, tid, PIDFD_THREAD);
+	by_thread = fd >= 0;
+	if (fd < 0 && errno == EINVAL)	/* use the process's descriptors */
+		fd = (int)syscall(SYS_pidfd_open, tgid, 0);
+	if (fd < 0)
+		return NULL;
+	t = calloc(1, sizeof(*t));
+	if (!t)
+		goto no_memory;
+	comm_copy(comm, buf);
+	t->proc = proc_get(tgid, comm);
+	if (!t->proc)
+		goto no_memory;
+	t->tid = tid;
+	t->by_thread = by_thread;
+	t->src.fn = task_ended;
+	t->src.fd = fd;
+	loop_add(&t->src, EPOLLIN);
+	t->next = task_hash[(uint32_t)tid % TASK_HASH];
+	task_hash[(uint32_t)tid % TASK_HASH] = t;
+	return t;
+
+no_memory:
+	free(t);
+	close(fd);
+	return NULL;
+}
+
+/** task_find - the entry of thread @tid, which may be outdated, or NULL */
+static struct task *task_find(pid_t tid)
+{
+	struct task *t = task_hash[(uint32_t)tid % TASK_HASH];
+
+	while (t && t->tid != tid)
+		t = t->next;
+	return t;
+}
+
+/**
+ * task_get - the entry of thread @tid; NULL if it cannot be watched
+ *
+ * The number may belong to another thread by now, so no decision may depend on
+ * its identity. See task_of().
+ */
+struct task *task_get(pid_t tid)
+{
+	struct task *t = task_find(tid);
+
+	return t ? t : task_new(tid);
+}
+
+/**
+ * task_same - whether @t still is the thread with its number
+ *
+ * Without PIDFD_THREAD, the pidfd identifies only the process.
+ */
+static bool task_same(const struct task *t)
+{
+	if (syscall(SYS_pidfd_send_signal, t->src.fd, 0, NULL, 0) &&
+	    errno == ESRCH)
+		return false;
+	return t->by_thread || t->tid == t->proc->tgid ||
+	       !syscall(SYS_tgkill, t->proc->tgid, t->tid, 0) || errno != ESRCH;
+}
+
+/**
+ * task_of - the thread that made a call; NULL if it is gone
+ *
+ * The number may have belonged to another thread whose end is not handled yet.
+ * If the call still waits after a new pidfd is opened, the pidfd is the
+ * caller's.
+ */
+struct task *task_of(const struct call *c)
+{
+	struct task *t = task_find(c->pid);
+
+	if (t && task_same(t))
+		return t;
+	if (t)
+		task_drop(t);
+	t = task_new(c->pid);
+	if (t && !call_valid(c)) {
+		task_drop(t);
+		t = NULL;
+	}
+	return t;
+}
+
+/**
+ * task_signal - send a signal to the thread that made a call
+ *
+ * Without PIDFD_THREAD, the signal goes to its numbers, right after the thread
+ * was seen to wait.
+ */
+void task_signal(const struct call *c, int sig)
+{
+	const struct task *t = c->task;
+
+	if (t->by_thread)
+		syscall(SYS_pidfd_send_signal, t->src.fd, sig, NULL, 0);
+	else if (call_valid(c))
+		syscall(SYS_tgkill, t->proc->tgid, t->tid, sig);
+}
+
+/** task_getfd - duplicate a descriptor of the thread; -ESRCH if it has ended */
+int task_getfd(const struct task *t, int fd)
+{
+	int ret = (int)syscall(SYS_pidfd_getfd, t->src.fd, fd, 0);
+
+	return ret < 0 ? -errno : ret;
+}
+
+/** task_count_socket - count a socket provided by the stack, or refused */
+void task_count_socket(struct task *t, bool given)
+{
+	if (given)
+		t->proc->acct.given++;
+	else
+		t->proc->acct.refused++;
+}
+
+/** task_count_hosted - a socket of the stack was replaced by one of the host */
+void task_count_hosted(struct task *t)
+{
+	if (t->proc->acct.given)
+		t->proc->acct.given--;
+	t->proc->acct.hosted++;
+	conn_stats.made--;
+}
+
+/** task_count_back - a socket of the host was replaced by one of the stack */
+void task_count_back(struct task *t)
+{
+	if (t->proc->acct.hosted)
+		t->proc->acct.hosted--;
+	t->proc->acct.given++;
+	conn_stats.made++;
+}
+
+/** task_account - the account of its process */
+struct account *task_account(const struct task *t)
+{
+	return &t->proc->acct;
+}
+
+/** task_comm - name of its process, see task_refresh() */
+const char *task_comm(const struct task *t)
+{
+	return t->proc->comm;
+}
+
+/** task_tgid - pid of its process */
+pid_t task_tgid(const struct task *t)
+{
+	return t->proc->tgid;
+}
+
+/**
+ * task_refresh - update the name of the process, which changes with exec
+ *
+ * This is called when the process creates a socket: the name matters then.
+ */
+void task_refresh(struct task *t)
+{
+	char path[64], comm[16] = "", *p;
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", t->proc->tgid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	n = read(fd, comm, sizeof(comm));
+	close(fd);
+	if (n <= 0)
+		return;
+	comm[n - 1] = '\0';	/* the newline */
+	for (p = comm; *p; p++)
+		/* A newline would end a line of the account. */
+		if ((unsigned char)*p < ' ')
+			*p = '?';
+	memcpy(t->proc->comm, comm, sizeof(comm));
+}
+
+/** list_stats - write the accounts of a list of processes */
+static size_t list_stats(struct list *l, const char *prefix, char *buf,
+			 size_t len)
+{
+	struct list *pos;
+	size_t at = 0;
+
+	list_for_each(pos, l) {
+		struct proc *p = container_of(pos, struct proc, link);
+		char whose[64];
+
+		snprintf(whose, sizeof(whose), "%s.%d.%s", prefix, p->tgid,
+			 p->comm);
+		at += account_print(&p->acct, whose, buf + at, len - at);
+	}
+	return at;
+}
+
+/**
+ * tasks_stats - write the accounts of all processes
+ *
+ * These are the running ones ("proc") and the ended ones. Those that ended
+ * longer ago share one account.
+ */
+size_t tasks_stats(char *buf, size_t len)
+{
+	size_t n;
+
+	account_fold_all();
+	n = list_stats(&procs, "proc", buf, len);
+	n += account_print(&forgotten, "ended.0.earlier processes", buf + n,
+			   len - n);
+	return n + list_stats(&dead, "ended", buf + n, len - n);
+}
+
+/** tasks_stop - free all threads */
+void tasks_stop(void)
+{
+	size_t i;
+
+	for (i = 0; i < TASK_HASH; i++)
+		while (task_hash[i])
+			task_drop(task_hash[i]);
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The pump: it moves bytes between a carrier and a stream socket of the stack.
+ *
+ * Theory of operation
+ *
+ * Both sides report edges, stored in c_in, c_out, s_in and s_out. A direction
+ * continues while its source has data and its destination accepts them, at most
+ * ROUNDS times. Then the connection joins the ready list, so that it does not
+ * starve the others. A short read has emptied the source: the flag is cleared
+ * without waiting for EAGAIN. There are two exceptions: the end of the stream
+ * was announced, or there are urgent data, before which a read stops. Data that
+ * the destination does not accept are kept in a chunk, and nothing is read from
+ * the source until the chunk is sent.
+ *
+ * This file contains the direction to the stack, pump_in.c the other. ends.c
+ * passes the end of one side to the other.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "engine/supervise/conn.h"
+#include "engine/supervise/pump.h"
+
+/** chunk_keep - keep @len bytes for the destination */
+int chunk_keep(struct chunk *ch, const char *data, size_t len)
+{
+	ch->buf = malloc(len);
+	if (!ch->buf)
+		return -ENOMEM;
+	memcpy(ch->buf, data, len);
+	ch->off = 0;
+	ch->len = len;
+	return 0;
+}
+
+/** chunk_sent - remove @n bytes that were sent */
+void chunk_sent(struct chunk *ch, size_t n)
+{
+	ch->off += n;
+	ch->len -= n;
+	if (ch->len)
+		return;
+	free(ch->buf);
+	ch->buf = NULL;
+}
+
+/** chunk_drop - drop the kept bytes */
+static void chunk_drop(struct chunk *ch)
+{
+	if (ch->len)
+		chunk_sent(ch, ch->len);
+}
+
+/** stack_error - sending to the stack failed; its received data still count */
+void stack_error(struct conn *conn, int err)
+{
+	if (err != EPIPE && !conn->so_error)
+		conn->so_error = err;
+	conn->s_broken = true;
+	conn->s_in = true;
+	conn->s_err = true;
+	chunk_drop(&conn->to_stack);
+}
+
+/**
+ * stack_put - send to the stack; bytes accepted, or a negative errno
+ *
+ * If the end of the target's stream follows, the last bytes wait for it, so
+ * that both go in one packet: see ends_pass().
+ */
+static long stack_put(struct conn *conn, const char *buf, size_t len)
+{
+	int flags = MSG_DONTWAIT | MSG_NOSIGNAL | (conn->c_eof ? MSG_MORE : 0);
+	long n = st_sendto(conn->sfd, buf, len, flags, NULL, 0);
+
+	if (n == -EINPROGRESS)	/* TCP_FASTOPEN_CONNECT without a cookie */
+		n = -EAGAIN;
+	if (n < (long)len)
+		conn->s_out = false;
+	if (n > 0)
+		conn->bytes_out += (uint64_t)n;
+	return n;
+}
+
+/**
+ * carrier_read - read data of the target into shared_buf
+ *
+ * Returns the bytes read; 0 if there is nothing now, or the end. Sets c_in,
+ * c_eof.
+ */
+static size_t carrier_read(struct conn *conn)
+{
+	ssize_t n = recv(conn->csrc.fd, shared_buf, SHARED_SIZE, MSG_DONTWAIT);
+
+	if (n > 0) {
+		if (n < SHARED_SIZE && !conn->c_pri) {
+			/* Nothing can follow the announced end. */
+			conn->c_eof = conn->c_rdhup && !conn->c_err;
+			conn->c_in = conn->c_err;
+		}
+		return (size_t)n;
+	}
+	conn->c_in = false;
+	if (n == 0) {
+		conn->c_eof = true;
+	} else if (errno != EAGAIN) {
+		conn->c_eof = true;	/* closed with unread data */
+		conn->reset_out = true;
+	}
+	return 0;
+}
+
+/** push_stack - move data to the stack; true if there is more to do */
+static bool push_stack(struct conn *conn)
+{
+	int round;
+
+	for (round = 0; round < ROUNDS; round++) {
+		struct chunk *ch = &conn->to_stack;
+		size_t n;
+		long sent;
+
+		if (conn->s_broken)
+			return false;
+		if (ch->len) {
+			if (!conn->s_out)
+				return false;
+			sent = stack_put(conn, ch->buf + ch->off, ch->len);
+			if (sent < 0 && sent != -EAGAIN)
+				stack_error(conn, (int)-sent);
+			if (sent > 0)
+				chunk_sent(ch, (size_t)sent);
+			continue;
+		}
+		if (!conn->c_in)
+			return false;
+		/*
+		 * Without this byte there is less to read than was announced.
+		 */
+		if (conn->c_pri && urgent_out(conn))
+			continue;
+		n = carrier_read(conn);
+		if (!n)
+			return false;
+		sent = stack_put(conn, shared_buf, n);
+		if (sent < 0 && sent != -EAGAIN) {
+			stack_error(conn, (int)-sent);
+			return false;
+		}
+		if (sent < 0)
+			sent = 0;
+		if ((size_t)sent < n &&
+		    chunk_keep(ch, shared_buf + sent, n - (size_t)sent))
+			stack_error(conn, ENOMEM);
+	}
+	return true;
+}
+
+/** pump - move data of a connection in both directions */
+void pump(struct work *w)
+{
+	struct conn *conn = container_of(w, struct conn, work);
+	bool more;
+
+	if (conn->state != CONN_OPEN || conn->csrc.fd < 0)
+		return;
+	more = push_target(conn);
+	more |= push_stack(conn);
+	if (!ends_pass(conn))
+		return;
+	if (!list_empty(&conn->held))
+		held_wake(&conn->held);
+	if (conn->s_broken && (conn->to_target.len || !conn->c_out) &&
+	    !conn->c_hung_up)
+		ends_hang_up(conn);
+	/* A full carrier reports when it has room; do not poll it. */
+	if (more || (conn->s_broken && conn->s_in && !conn->to_target.len &&
+		     conn->c_out))
+		work_queue(w);
+}
+
+/** pump_open - the connection is established, both sides accept data */
+void pump_open(struct conn *conn)
+{
+	conn->state = CONN_OPEN;
+	conn->was_open = true;
+	fallback_forget(conn);
+	account_peer(conn);
+	if (conn->rcvbuf)
+		setsockopt(conn->csrc.fd, SOL_SOCKET, SO_SNDBUF, &conn->rcvbuf,
+			   sizeof(conn->rcvbuf));
+	conn->c_out = true;
+	conn->s_out = true;
+	conn_probe_del(conn);	/* EPOLLHUP reports its closing from now on */
+	work_queue(&conn->work);
+}
+
+/** tcp_carrier_event - an event of our end of a stream's carrier */
+void tcp_carrier_event(struct source *src, uint32_t events)
+{
+	struct conn *conn = container_of(src, struct conn, csrc);
+
+	if (conn->state == CONN_CONNECTING) {
+		if (events & (EPOLLHUP | EPOLLERR))
+			conn_free(conn);	/* closed before the answer */
+		return;
+	}
+	if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+		conn->c_in = true;
+	if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+		conn->c_rdhup = true;
+	if (events & EPOLLERR)
+		conn->c_err = true;
+	if (events & EPOLLPRI) {
+		conn->c_pri = true;
+		conn->c_in = true;
+	}
+	if (events & EPOLLHUP)
+		conn->hup = true;
+	if (events & EPOLLOUT)
+		conn->c_out = true;
+	pump(&conn->work);
+}
+
+/** pump_unsent - bytes sent by the target that the stack does not have yet */
+size_t pump_unsent(const struct conn *conn)
+{
+	int n = 0;
+
+	if (conn->csrc.fd >= 0 && !conn->corked)
+		ioctl(conn->csrc.fd, FIONREAD, &n);
+	return conn->to_stack.len + (n > 0 ? (size_t)n : 0);
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The pump from the stack to the target; see pump.c.
+ *
+ * If much data comes in at a time, it is sent directly from the stack's memory.
+ * Data that the carrier does not accept remain there. The host copies the data
+ * into the carrier, so no page of the stack is ever shared with the target. The
+ * target could keep such a page (splice, sendfile, a pipe, another process)
+ * after the stack has reused it.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "engine/supervise/conn.h"
+#include "engine/supervise/pump.h"
+
+/* Bytes that justify the use of references. */
+#define MANY		(SHARED_SIZE / 8)
+#define REFS		256
+
+/*
+ * Bytes that the carrier of a busy stream holds, if the target may run on
+ * another CPU: more than it reads while we wake up. (The host doubles it.) With
+ * a single CPU, this would only exceed the cache.
+ */
+#define ROOMY		(1 << 20)
+#define ROOMY_MAX	16		/* carriers */
+
+static unsigned int roomy;
+
+/** want_out - set whether the loop reports that the carrier accepts data */
+static void want_out(struct conn *conn, bool want)
+{
+	if (conn->c_want_out == want)
+		return;
+	conn->c_want_out = want;
+	loop_mod(&conn->csrc, CARRIER_EVENTS | (want ? EPOLLOUT : 0));
+}
+
+/** carrier_took - the carrier accepted @n of @len bytes, or an error */
+static void carrier_took(struct conn *conn, ssize_t n, size_t len)
+{
+	if (n < (ssize_t)len)
+		conn->c_out = false;
+	if (n == -EAGAIN || (n >= 0 && n < (ssize_t)len))
+		want_out(conn, true);
+	if (n > 0)
+		conn->bytes_in += (uint64_t)n;
+}
+
+/**
+ * carrier_putv - send to the target
+ * @len: bytes in @iov
+ *
+ * Returns the bytes accepted, or a negative errno.
+ */
+static ssize_t carrier_putv(struct conn *conn, struct iovec *iov, int cnt,
+			    size_t len)
+{
+	struct msghdr mh = { .msg_iov = iov, .msg_iovlen = (size_t)cnt };
+	ssize_t n = sendmsg(conn->csrc.fd, &mh, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+	if (n < 0)
+		n = -errno;
+	carrier_took(conn, n, len);
+	return n;
+}
+
+/** carrier_put - carrier_putv() for a single buffer */
+static ssize_t carrier_put(struct conn *conn, char *buf, size_t len)
+{
+	struct iovec iov = { buf, len };
+
+	return carrier_putv(conn, &iov, 1, len);
+}
+
+/** stamped_read - read data and store the timestamps */
+static long stamped_read(struct conn *conn)
+{
+	struct iovec iov = { shared_buf, SHARED_SIZE };
+	union {
+		struct cmsghdr align;
+		char buf[STAMPS_MAX];
+	} ctl;
+	struct msghdr mh = {
+		.msg_iov = &iov, .msg_iovlen = 1,
+		.msg_control = ctl.buf, .msg_controllen = sizeof(ctl.buf),
+	};
+	long n = st_recvmsg(conn->sfd, &mh, MSG_DONTWAIT);
+	struct cmsghdr *cm;
+
+	if (n <= 0)
+		return n;
+	conn->stamps_len = 0;
+	for (cm = CMSG_FIRSTHDR(&mh); cm; cm = CMSG_NXTHDR(&mh, cm)) {
+		size_t len = CMSG_ALIGN(cm->cmsg_len);
+
+		if (cm->cmsg_level != SOL_SOCKET)
+			continue;
+		memcpy(conn->stamps + conn->stamps_len, cm, len);
+		conn->stamps_len += len;
+	}
+	return n;
+}
+
+/** stack_gave - the stack returned @n of at most SHARED_SIZE bytes */
+static void stack_gave(struct conn *conn, size_t n)
+{
+	conn->s_many = n >= MANY;
+	if (n < SHARED_SIZE && !conn->s_rdhup && !conn->s_err && !conn->s_urgent)
+		conn->s_in = false;
+}
+
+/**
+ * stack_read - read data of the peer into shared_buf
+ *
+ * Returns the bytes read; 0 if there is nothing now, or the end. Sets s_in,
+ * s_eof, s_broken.
+ */
+static size_t stack_read(struct conn *conn)
+{
+	long n = conn->stamps_wanted ? stamped_read(conn) :
+		 st_recvfrom(conn->sfd, shared_buf, SHARED_SIZE, MSG_DONTWAIT,
+			     NULL, NULL);
+
+	if (n > 0) {
+		stack_gave(conn, (size_t)n);
+		return (size_t)n;
+	}
+	conn->s_in = false;
+	if (n == 0)
+		conn->s_eof = true;
+	else if (n != -EAGAIN)
+		stack_error(conn, (int)-n);
+	if (n != -EAGAIN)
+		conn->s_end = true;
+	return 0;
+}
+
+/** make_room - enlarge the carrier of a busy stream */
+static void make_room(struct conn *conn)
+{
+	if (conn->roomy || conn->rcvbuf || roomy == ROOMY_MAX || loop_processors() < 2)
+		return;
+	conn->roomy = true;
+	roomy++;
+	carrier_roomy(conn->csrc.fd, ROOMY);
+}
+
+/** pump_in_drop - our end of the carrier is closed */
+void pump_in_drop(struct conn *conn)
+{
+	roomy -= conn->roomy;
+	conn->roomy = false;
+}
+
+/**
+ * pass_refs - move data to the target without a copy within the stack
+ *
+ * Returns the bytes accepted, 0 if there is nothing to move in this way, or a
+ * negative errno of the carrier.
+ */
+static ssize_t pass_refs(struct conn *conn)
+{
+	struct iovec iov[REFS];
+	size_t len = 0;
+	ssize_t put;
+	int i, n;
+
+	if (!conn->s_many || conn->stamps_wanted || conn->s_urgent)
+		return 0;
+	n = st_refs(conn->sfd, iov, REFS, SHARED_SIZE);
+	for (i = 0; i < n; i++)
+		len += iov[i].iov_len;
+	if (!len) {
+		conn->s_many = false;
+		return 0;
+	}
+	make_room(conn);
+	put = carrier_putv(conn, iov, n, len);
+	if (put <= 0)
+		return put;
+	/*
+	 * All these bytes are there in order, so the stack drops all of them.
+	 * An urgent mark received meanwhile would stop it, and the rest would
+	 * be sent twice: a broken connection is better than wrong data.
+	 */
+	if (st_recvfrom(conn->sfd, NULL, put, MSG_DONTWAIT | MSG_TRUNC, NULL,
+			NULL) != put) {
+		stack_error(conn, ECONNRESET);
+		conn->s_end = true;
+	}
+	/*
+	 * There may be more data without an event: data for which MPTCP had no
+	 * room wait at the subflows, and move only when some is read. So s_in
+	 * remains set.
+	 */
+	return put;
+}
+
+/** push_target - move data to the target; true if there is more to do */
+bool push_target(struct conn *conn)
+{
+	int round;
+
+	for (round = 0; round < ROUNDS; round++) {
+		struct chunk *ch = &conn->to_target;
+		ssize_t put;
+		size_t n;
+
+		if (conn->c_deaf)
+			return false;
+		if (ch->len) {
+			if (conn->s_pri)
+				urgent_in(conn);
+			if (!conn->c_out)
+				return false;
+			put = carrier_put(conn, ch->buf + ch->off, ch->len);
+			if (put > 0)
+				chunk_sent(ch, (size_t)put);
+			else if (put != -EAGAIN)
+				conn->c_deaf = true;
+			continue;
+		}
+		if (conn->s_pri && urgent_in(conn))
+			continue;
+		if (!conn->c_out)
+			return false;	/* pass_refs() left it in the stack */
+		if (conn->c_want_out)
+			want_out(conn, false);
+		if (!conn->s_in || conn->s_end)
+			return false;
+		put = pass_refs(conn);
+		if (put < 0 && put != -EAGAIN)
+			conn->c_deaf = true;
+		if (put)
+			continue;
+		n = stack_read(conn);
+		if (!n)
+			return false;
+		put = carrier_put(conn, shared_buf, n);
+		if (put < 0 && put != -EAGAIN) {
+			conn->c_deaf = true;
+			return false;
+		}
+		if (put < 0)
+			put = 0;
+		if ((size_t)put < n &&
+		    chunk_keep(ch, shared_buf + put, n - (size_t)put))
+			stack_error(conn, ENOMEM);
+	}
+	return true;
+}

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* socket(), bind() and names: the calls that are the same for all kinds. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/netlink.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/supervise/conn.h"
+#include "engine/supervise/hostnet.h"
+#include "engine/supervise/stray.h"
+#include "host/host.h"
+#include "mirror/mirror.h"
+
+#define TYPE_MASK	0xf		/* SOCK_TYPE_MASK, include/linux/net.h */
+
+/**
+ * addr_read - read a socket address from the caller's memory
+ * @len: length that the caller gave
+ *
+ * Returns its length or a negative errno, like move_addr_to_kernel().
+ */
+int64_t addr_read(const struct call *c, uint64_t addr, uint64_t len,
+		  struct sockaddr_storage *ss)
+{
+	int n = (int)len;
+	int64_t ret;
+
+	if (n < 0 || n > (int)sizeof(*ss))
+		return -EINVAL;
+	memset(ss, 0, sizeof(*ss));
+	ret = mem_read(c, addr, ss, (size_t)n);
+	return ret ? ret : n;
+}
+
+/**
+ * addr_write - write a socket address to the caller's memory
+ * @lenp: address of the caller's int: space before, length after
+ *
+ * Like move_addr_to_user(), it truncates the address but returns the full
+ * length.
+ */
+int64_t addr_write(const struct call *c, uint64_t addr, uint64_t lenp,
+		   const void *ss, socklen_t len)
+{
+	int room, full = (int)len;
+	int64_t ret;
+
+	ret = mem_read(c, lenp, &room, sizeof(room));
+	if (ret)
+		return ret;
+	if (room < 0)
+		return -EINVAL;
+	if (room > full)
+		room = full;
+	ret = mem_write(c, addr, ss, (size_t)room);
+	return ret ? ret : mem_write(c, lenp, &full, sizeof(full));
+}
+
+/** give - pass a new carrier to the caller */
+static int64_t give(struct call *c, struct conn *conn, int fd, bool cloexec)
+{
+	int ret;
+
+	conn->carrier_ino = fd_ino(fd);
+	ret = call_addfd_send(c, fd, cloexec);
+	close(fd);
+	if (ret < 0) {
+		conn_free(conn);
+		return ret == -ENOENT ? CALL_ANSWERED : ret;
+	}
+	conn->tfd = ret;
+	return CALL_ANSWERED;
+}
+
+/** refuse - count and log a socket that the stack does not provide */
+static int64_t refuse(struct call *c, int domain, int type, int proto,
+		      int64_t err)
+{
+	conn_stats.refused++;
+	task_count_socket(c->task, false);
+	log_line("%s (pid %d): socket(%d, %d, %d): %s", task_comm(c->task),
+		 c->pid, domain, type, proto, strerror((int)-err));
+	return err;
+}
+
+/**
+ * stack_socket - create it in the stack, as MPTCP instead of TCP if requested
+ */
+long stack_socket(int domain, int type, int proto, bool *is_mptcp)
+{
+	int flags = SOCK_NONBLOCK | SOCK_CLOEXEC;
+	long fd;
+
+	*is_mptcp = false;
+	if (host.mptcp && type == SOCK_STREAM &&
+	    (proto == 0 || proto == IPPROTO_TCP)) {
+		fd = st_socket(domain, type | flags, IPPROTO_MPTCP);
+		*is_mptcp = fd >= 0;
+		/*
+		 * The stack has no MPTCP, or it is disabled; an old stack does
+		 * not know the number (EINVAL).
+		 */
+		if (fd >= 0 || (fd != -EPROTONOSUPPORT && fd != -ENOPROTOOPT &&
+				fd != -EINVAL))
+			return fd;
+	}
+	return st_socket(domain, type | flags, proto);
+}
+
+/**
+ * sock_make - create a socket of the stack and its carrier
+ * @made: the connection
+ *
+ * Returns the carrier, which the caller does not have yet, or a negative errno.
+ */
+static int sock_make(struct call *c, int domain, int type, int proto, int flags,
+		     struct conn **made)
+{
+	enum conn_kind kind = type == SOCK_STREAM ? KIND_STREAM : KIND_DGRAM;
+	struct conn *conn;
+	bool is_mptcp;
+	long sfd;
+	int fd;
+
+	if (type == SOCK_STREAM && proto != 0 && proto != IPPROTO_TCP &&
+	    proto != IPPROTO_MPTCP)
+		return (int)refuse(c, domain, type, proto, -EPROTONOSUPPORT);
+	conn_sweep_many();
+	if (memory_short())
+		return -ENOBUFS;
+	sfd = stack_socket(domain, type, proto, &is_mptcp);
+	if (sfd < 0)
+		return (int)refuse(c, domain, type, proto, sfd);
+	task_refresh(c->task);
+	conn = conn_new(c, kind, (int)sfd, domain, type, proto);
+	if (!conn) {
+		st_close(sfd);
+		return -ENOMEM;
+	}
+	conn->is_mptcp = is_mptcp;
+	conn->mptcp_asked = is_mptcp || proto == IPPROTO_MPTCP;
+	fd = carrier_make((kind == KIND_STREAM ? SOCK_STREAM : SOCK_DGRAM) |
+			  (flags & SOCK_NONBLOCK), conn->id);
+	if (fd < 0) {
+		conn_free(conn);
+		return fd;
+	}
+	if (kind == KIND_DGRAM) {
+		int ret = dgram_start(conn), size = dgram_sndbuf(domain);
+
+		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+		if (ret) {
+			close(fd);
+			conn_free(conn);
+			return ret;
+		}
+	}
+	conn_stats.made++;
+	task_count_socket(c->task, true);
+	conn_probe_add(conn);
+	*made = conn;
+	return fd;
+}
+
+/** socket_inet - AF_INET and AF_INET6 */
+static int64_t socket_inet(struct call *c, int domain, int type, int proto,
+			   int flags)
+{
+	struct conn *conn = NULL;
+	int fd = sock_make(c, domain, type, proto, flags, &conn);
+
+	return fd < 0 ? fd : give(c, conn, fd, flags & SOCK_CLOEXEC);
+}
+
+/** socket_netlink - the netlink protocols that concern the network */
+static int64_t socket_netlink(struct call *c, int type, int proto, int flags)
+{
+	int domain = AF_NETLINK, sv[2], ret;
+	struct conn *conn;
+	long sfd;
+
+	if (type != SOCK_RAW && type != SOCK_DGRAM)
+		return -ESOCKTNOSUPPORT;
+	/*
+	 * The others (audit, uevent, ...) concern the host, of which an empty
+	 * network namespace shows nothing.
+	 */
+	if (proto != NETLINK_ROUTE && proto != NETLINK_SOCK_DIAG &&
+	    proto != NETLINK_GENERIC && proto != NETLINK_NETFILTER &&
+	    proto != NETLINK_XFRM)
+		return host.shared_netns && proto != NETLINK_KOBJECT_UEVENT ?
+		       -EPROTONOSUPPORT : CALL_NATIVE;
+	conn_sweep_many();
+	sfd = st_socket(domain, type | SOCK_NONBLOCK | SOCK_CLOEXEC, proto);
+	if (sfd < 0)
+		return refuse(c, domain, type, proto, sfd);
+	conn = conn_new(c, KIND_NETLINK, (int)sfd, domain, type, proto);
+	if (!conn) {
+		st_close(sfd);
+		return -ENOMEM;
+	}
+	ret = carrier_pair(SOCK_SEQPACKET | (flags & SOCK_NONBLOCK), conn->id,
+			   sv);
+	if (ret) {
+		conn_free(conn);
+		return ret;
+	}
+	ret = netlink_start(conn, sv[0]);
+	if (ret) {
+		close(sv[1]);
+		conn_free(conn);
+		return ret;
+	}
+	return give(c, conn, sv[1], flags & SOCK_CLOEXEC);
+}
+
+/** socket_packet - AF_PACKET: a real packet socket, see mirror/mirror.c */
+static int64_t socket_packet(struct call *c, int type, int proto, int flags)
+{
+	int fd = mirror_socket(type, proto, flags), ret;
+
+	if (fd < 0)
+		return refuse(c, AF_PACKET, type, proto, fd);
+	stray_allow(fd);
+	ret = call_addfd_send(c, fd, flags & SOCK_CLOEXEC);
+	close(fd);
+	if (ret < 0)
+		return ret == -ENOENT ? CALL_ANSWERED : ret;
+	conn_stats.made++;
+	task_refresh(c->task);
+	task_count_socket(c->task, true);
+	return CALL_ANSWERED;
+}
+
+/** sock_socket - socket(2) */
+int64_t sock_socket(struct call *c)
+{
+	int domain = (int)c->args[0], type = (int)c->args[1] & TYPE_MASK;
+	int flags = (int)c->args[1] & ~TYPE_MASK, proto = (int)c->args[2];
+
+	if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC))
+		return -EINVAL;
+	switch (domain) {
+	case AF_INET:
+	case AF_INET6:
+		if (type == SOCK_STREAM || type == SOCK_DGRAM ||
+		    type == SOCK_RAW)
+			return socket_inet(c, domain, type, proto, flags);
+		return refuse(c, domain, type, proto, -ESOCKTNOSUPPORT);
+	case AF_NETLINK:
+		return socket_netlink(c, type, proto, flags);
+	case AF_PACKET:
+		return socket_packet(c, type, proto, flags);
+	}
+	return refuse(c, domain, type, proto, -EAFNOSUPPORT);
+}
+
+/** sock_bind - bind(2) */
+int64_t sock_bind(struct call *c)
+{
+	struct sockaddr_storage ss;
+	int64_t len = addr_read(c, c->args[1], c->args[2], &ss);
+	int64_t ret;
+
+	if (len < 0)
+		return len;
+	ret = hostnet_serve(c);
+	if (ret)
+		return ret;
+	ret = st_bind(c->conn->sfd, &ss, len);
+	if (ret == -EADDRINUSE) {
+		/*
+		 * A socket whose carrier is closed may still have the address.
+		 */
+		conn_sweep();
+		ret = st_bind(c->conn->sfd, &ss, len);
+	}
+	if (ret)
+		return ret;
+	conn_event(c->conn, "bind");
+	if (c->conn->kind == KIND_DGRAM)
+		conn_reachable(c->conn);
+	return 0;
+}
+
+/** sock_name - getsockname(2) and getpeername(2) */
+int64_t sock_name(struct call *c, bool peer)
+{
+	struct sockaddr_storage ss;
+	socklen_t len = sizeof(ss);
+	long ret;
+
+	ret = peer ? st_getpeername(c->conn->sfd, &ss, &len) :
+		     st_getsockname(c->conn->sfd, &ss, &len);
+	if (ret < 0)
+		return ret;
+	return addr_write(c, c->args[1], c->args[2], &ss, len);
+}

@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * getsockopt() and setsockopt().
+ *
+ * Theory of operation
+ *
+ * Options belong to the stack's socket, with these exceptions:
+ *
+ * - SO_ERROR first reports errors that the pump has recorded.
+ * - SO_PROTOCOL returns what the target requested, even if TCP is MPTCP below.
+ * - Timeouts, SO_RCVLOWAT and SO_PEEK_OFF are also set on the carrier, where
+ *   the target's read and write wait.
+ * - Options that contain pointers or descriptors of the caller, or would hand
+ *   the data path to the socket (TLS, zero copy), are refused. The error is
+ *   that of a kernel without them, so that programs fall back.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include "engine/supervise/conn.h"
+#include "engine/supervise/hostnet.h"
+#include "host/host.h"
+
+#define OPT_MAX		65536	/* within shared_buf */
+#define FILTER_MAX	4096	/* BPF_MAXINSNS */
+
+/*
+ * Missing in some C libraries; include/uapi/asm-generic/socket.h, linux/tcp.h.
+ */
+#define OPT_RCVTIMEO_OLD	20
+#define OPT_SNDTIMEO_OLD	21
+#define OPT_TIMESTAMP_OLD	29
+#define OPT_TIMESTAMPNS_OLD	35
+#define OPT_TIMESTAMPING_OLD	37
+#define OPT_RCVTIMEO_NEW	66
+#define OPT_SNDTIMEO_NEW	67
+#define OPT_TIMESTAMP_NEW	63
+#define OPT_TIMESTAMPNS_NEW	64
+#define OPT_TIMESTAMPING_NEW	65
+#define OPT_ATTACH_BPF		50
+#define OPT_REUSEPORT_CBPF	51
+#define OPT_REUSEPORT_EBPF	52
+#define OPT_ZEROCOPY		60
+#define OPT_TCP_ULP		31
+#define OPT_TCP_ZEROCOPY_RECEIVE 35
+#define OPT_TCP_INQ		36
+#define OPT_SOL_MPTCP		284
+#define OPT_MPTCP_FULL_INFO	4
+#define FULL_INFO_MAX		512	/* more than its parts need */
+#define FULL_INFO_FLOWS		32
+/*
+ * Tables of arptables and ebtables contain pointers;
+ * linux/netfilter_arp/arp_tables.h, linux/netfilter_bridge/ebtables.h
+ */
+#define OPT_ARPT_FIRST		96
+#define OPT_EBT_LAST		131
+
+/** opt_refused - the error for an option that cannot be passed on, or 0 */
+static int64_t opt_refused(int level, int name, bool set)
+{
+	if (level == SOL_SOCKET && set) {
+		switch (name) {
+		case OPT_ZEROCOPY:
+			return -EOPNOTSUPP;
+		case OPT_ATTACH_BPF:
+		case OPT_REUSEPORT_EBPF:
+			return -EPERM;
+		}
+	}
+	if (level == IPPROTO_TCP) {
+		if (set && name == OPT_TCP_ULP)
+			return -ENOENT;
+		if (!set && name == OPT_TCP_ZEROCOPY_RECEIVE)
+			return -ENOPROTOOPT;
+	}
+	if (level == IPPROTO_IP && name >= OPT_ARPT_FIRST &&
+	    name <= OPT_EBT_LAST)
+		return -ENOPROTOOPT;
+	return 0;
+}
+
+/**
+ * refuse_repair - refuse TCP_REPAIR, whose queues are partly ours
+ *
+ * Data in the carrier have no sequence number yet.
+ */
+static int64_t refuse_repair(const struct call *c)
+{
+	log_line("%s (pid %d): TCP_REPAIR is refused: what is on its way lies in lklhost, too",
+		 task_comm(c->task), c->pid);
+	return -EPERM;
+}
+
+/** add_unsent - TCP_INFO: count data that the stack does not have as unsent */
+static void add_unsent(const struct conn *conn, socklen_t len)
+{
+	struct tcp_info *ti = (struct tcp_info *)shared_buf;
+
+	if (len >= offsetof(struct tcp_info, tcpi_notsent_bytes) +
+		   sizeof(ti->tcpi_notsent_bytes))
+		ti->tcpi_notsent_bytes += (uint32_t)pump_unsent(conn);
+}
+
+/** error_get - read and clear SO_ERROR */
+static int error_get(struct call *c)
+{
+	struct conn *conn = c->conn;
+	int err = 0, native = 0;
+	socklen_t len = sizeof(err);
+
+	if (conn->kind == KIND_DGRAM) {
+		err = dgram_take_error(conn, c->dup);
+		if (!err)
+			st_getsockopt(conn->sfd, SOL_SOCKET, SO_ERROR, &err,
+				      &len);
+		dgram_look_again(conn, c->dup);
+		return err;
+	}
+	if (conn->so_error) {
+		err = conn->so_error;
+		conn->so_error = 0;
+		getsockopt(c->dup, SOL_SOCKET, SO_ERROR, &native, &len);
+		/* A read or write may already have reported and cleared it. */
+		return conn->native_err && !native ? 0 : err;
+	}
+	st_getsockopt(conn->sfd, SOL_SOCKET, SO_ERROR, &err, &len);
+	return err;
+}
+
+/** put_int - write an int as the value of an option */
+static int64_t put_int(struct call *c, int value, int room)
+{
+	int len = room < (int)sizeof(value) ? room : (int)sizeof(value);
+	int64_t ret = mem_write(c, c->args[3], &value, (size_t)len);
+
+	return ret ? ret : mem_write(c, c->args[4], &len, sizeof(len));
+}
+
+/**
+ * full_info - getsockopt(SOL_MPTCP, MPTCP_FULL_INFO)
+ *
+ * struct mptcp_full_info, include/uapi/linux/mptcp.h, contains two pointers to
+ * arrays. For the stack, they point into shared_buf.
+ */
+static int64_t full_info(struct call *c, int room)
+{
+	struct {
+		uint32_t tcp_kernel, tcp_size, sf_kernel, sf_size, subflows,
+			 entries;
+		uint64_t sf, tcp;
+		char rest[FULL_INFO_MAX];
+	} info;
+	const size_t head = offsetof(__typeof__(info), rest);
+	uint64_t sf, tcp;
+	uint32_t entries;
+	size_t n, sf_len, tcp_len;
+	socklen_t len;
+	int64_t ret;
+
+	if (room > (int)sizeof(info))
+		room = (int)sizeof(info);
+	if (room < (int)head)
+		return -EINVAL;
+	ret = mem_read(c, c->args[3], &info, (size_t)room);
+	if (ret)
+		return ret;
+	if (info.sf_size > FULL_INFO_MAX || info.tcp_size > FULL_INFO_MAX)
+		return -EINVAL;
+	entries = info.entries;
+	if (info.entries > FULL_INFO_FLOWS)
+		info.entries = FULL_INFO_FLOWS;
+	sf = info.sf;
+	tcp = info.tcp;
+	info.sf = sf ? (uint64_t)(uintptr_t)shared_buf : 0;
+	info.tcp = tcp ? (uint64_t)(uintptr_t)shared_buf + SHARED_SIZE / 2 : 0;
+	len = (socklen_t)room;
+	ret = st_getsockopt(c->conn->sfd, OPT_SOL_MPTCP, OPT_MPTCP_FULL_INFO,
+			    &info, &len);
+	if (ret)
+		return ret;
+	n = info.entries < info.subflows ? info.entries : info.subflows;
+	info.entries = entries;
+	sf_len = sf ? n * info.sf_size : 0;
+	tcp_len = tcp ? n * info.tcp_size : 0;
+	info.sf = sf;
+	info.tcp = tcp;
+	if (sf_len > SHARED_SIZE / 2 || tcp_len > SHARED_SIZE / 2 ||
+	    len > (socklen_t)room)
+		return -EINVAL;
+	ret = mem_write(c, sf, shared_buf, sf_len);
+	if (!ret)
+		ret = mem_write(c, tcp, shared_buf + SHARED_SIZE / 2, tcp_len);
+	if (!ret)
+		ret = mem_write(c, c->args[3], &info, len);
+	return ret ? ret : mem_write(c, c->args[4], &len, sizeof(len));
+}
+
+/** sock_getsockopt - getsockopt(2) */
+int64_t sock_getsockopt(struct call *c)
+{
+	int level = (int)c->args[1], name = (int)c->args[2], room;
+	struct conn *conn = c->conn;
+	socklen_t len;
+	int64_t ret;
+
+	ret = mem_read(c, c->args[4], &room, sizeof(room));
+	if (!ret)
+		ret = opt_refused(level, name, false);
+	if (ret)
+		return ret;
+	if (room < 0) {
+		len = 0;
+		ret = st_getsockopt(conn->sfd, level, name, shared_buf, &len);
+		return ret == -EOPNOTSUPP && level != SOL_SOCKET &&
+		       level != IPPROTO_TCP && level != IPPROTO_IP &&
+		       level != IPPROTO_IPV6 ? ret : -EINVAL;
+	}
+	if (tables_option(level, name))
+		return tables_get(c, room);
+	if (room > OPT_MAX)
+		room = OPT_MAX;
+	if (level == SOL_SOCKET && name == SO_ERROR)
+		return put_int(c, error_get(c), room);
+	if (level == SOL_SOCKET && name == SO_PROTOCOL &&
+	    conn->kind == KIND_STREAM)
+		return put_int(c, conn->proto ? conn->proto : IPPROTO_TCP, room);
+	if (level == OPT_SOL_MPTCP && name == OPT_MPTCP_FULL_INFO)
+		return full_info(c, room);
+	if (level == SOL_SOCKET && name == SO_PEEK_OFF)
+		return CALL_NATIVE;	/* reads of the carrier change it */
+	/* Some options read their buffer. */
+	ret = mem_read(c, c->args[3], shared_buf, (size_t)room);
+	if (ret)
+		return ret;
+	len = (socklen_t)room;
+	ret = st_getsockopt(conn->sfd, level, name, shared_buf, &len);
+	if (ret < 0)
+		ret = fallback_get(conn, level, name, shared_buf, &len, ret);
+	if (ret < 0)
+		return ret;
+	if (level == IPPROTO_TCP && name == TCP_INFO &&
+	    conn->kind == KIND_STREAM)
+		add_unsent(conn, len);
+	if (len > (socklen_t)room)
+		room = 0;
+	else
+		room = (int)len;
+	if (mem_write(c, c->args[3], shared_buf, (size_t)room) ||
+	    mem_write(c, c->args[4], &len, sizeof(len)))
+		return -EFAULT;
+	return ret;
+}
+
+/** set_filter - set a classic BPF program, given by a pointer */
+static int64_t set_filter(struct call *c, int name)
+{
+	struct sock_fprog fp;
+	int64_t ret;
+
+	if ((int)c->args[4] < (int)sizeof(fp))
+		return -EINVAL;
+	ret = mem_read(c, c->args[3], &fp, sizeof(fp));
+	if (ret)
+		return ret;
+	if (!fp.len || fp.len > FILTER_MAX)
+		return -EINVAL;
+	ret = mem_read(c, (uint64_t)(uintptr_t)fp.filter, shared_buf,
+		       fp.len * sizeof(struct sock_filter));
+	if (ret)
+		return ret;
+	fp.filter = (struct sock_filter *)shared_buf;
+	return st_setsockopt(c->conn->sfd, SOL_SOCKET, name, &fp, sizeof(fp));
+}
+
+/**
+ * buffers - apply buffer sizes of a stream to its carrier
+ *
+ * For the target, data in the carrier count like data in the stack; with the
+ * usual sizes this hardly matters. Our end's SO_SNDBUF limits how much we may
+ * put into the carrier.
+ */
+static void buffers(struct call *c, int name, int size)
+{
+	struct conn *conn = c->conn;
+
+	if (conn->kind != KIND_STREAM)
+		return;
+	if (name == SO_SNDBUF && conn->corked) {
+		conn->cork_sndbuf = size;
+	} else if (name == SO_SNDBUF) {
+		setsockopt(c->dup, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
+	} else {
+		conn->rcvbuf = size;
+		if (conn->csrc.fd >= 0)
+			setsockopt(conn->csrc.fd, SOL_SOCKET, SO_SNDBUF, &size,
+				   sizeof(size));
+	}
+}
+
+/** native_too - whether the option is also set on the carrier */
+static bool native_too(int name)
+{
+	switch (name) {
+	case SO_OOBINLINE:
+	case OPT_RCVTIMEO_OLD:
+	case OPT_SNDTIMEO_OLD:
+	case OPT_RCVTIMEO_NEW:
+	case OPT_SNDTIMEO_NEW:
+	case SO_RCVLOWAT:
+	case SO_PEEK_OFF:
+		return true;
+	}
+	return false;
+}
+
+/** note_wanted - record ancillary data that stream_msg.c must provide */
+static void note_wanted(struct conn *conn, int level, int name)
+{
+	if (conn->kind != KIND_STREAM)
+		return;
+	if (level == IPPROTO_TCP && name == OPT_TCP_INQ)
+		conn->inq_wanted = *(const int *)shared_buf;
+	if (level != SOL_SOCKET)
+		return;
+	switch (name) {
+	case OPT_TIMESTAMP_OLD:
+	case OPT_TIMESTAMPNS_OLD:
+	case OPT_TIMESTAMPING_OLD:
+	case OPT_TIMESTAMP_NEW:
+	case OPT_TIMESTAMPNS_NEW:
+	case OPT_TIMESTAMPING_NEW:
+		conn->stamps_wanted = *(const int *)shared_buf ? name : 0;
+	}
+}
+
+/** sock_inherit - copy the state that a connection has from its listener */
+void sock_inherit(struct conn *conn, const struct conn *lis)
+{
+	conn->stamps_wanted = lis->stamps_wanted;
+	conn->inq_wanted = lis->inq_wanted;
+	conn->linger = lis->linger;
+	conn->abortive = lis->abortive;
+	conn->is_mptcp = lis->is_mptcp;
+}
+
+/**
+ * no_matter - whether an option that MPTCP lacks would have no effect
+ *
+ * Without urgent data, every byte is inline. TCP_QUICKACK is a hint that TCP
+ * may forget at once (tcp(7)). Neither justifies an error or plain TCP.
+ */
+static bool no_matter(const struct conn *conn, int level, int name, int len)
+{
+	if (!conn->is_mptcp || len < (int)sizeof(int))
+		return false;
+	return (level == SOL_SOCKET && name == SO_OOBINLINE &&
+		conn->state == CONN_OPEN) ||
+	       (level == IPPROTO_TCP && name == TCP_QUICKACK);
+}
+
+/**
+ * no_change - whether an option that MPTCP lacks is set to its current value
+ *
+ * Erlang, for example, copies a listener's options to its connections: it gets
+ * them first, and we answer with those of TCP (fallback_get). We therefore
+ * accept these values.
+ */
+static bool no_change(const struct conn *conn, int level, int name,
+		      const void *value, int len, int64_t ret)
+{
+	socklen_t size = sizeof(int);
+	int now;
+
+	return conn->state != CONN_NEW && value && len == (int)sizeof(now) &&
+	       !fallback_get(conn, level, name, &now, &size, ret) &&
+	       size == sizeof(now) && !memcmp(&now, value, sizeof(now));
+}
+
+/** sock_setsockopt - setsockopt(2) */
+int64_t sock_setsockopt(struct call *c)
+{
+	int level = (int)c->args[1], name = (int)c->args[2];
+	int len = (int)c->args[4];
+	struct conn *conn = c->conn;
+	const void *value = c->args[3] ? shared_buf : NULL;
+	int64_t ret;
+
+	if (len < 0)
+		return -EINVAL;
+	ret = opt_refused(level, name, true);
+	if (!ret && !hostnet_option(conn, level, name))
+		ret = -EPERM;
+	if (ret)
+		return ret;
+	if (level == IPPROTO_TCP && name == TCP_REPAIR)
+		return refuse_repair(c);
+	if (level == SOL_SOCKET &&
+	    (name == SO_ATTACH_FILTER || name == OPT_REUSEPORT_CBPF))
+		return set_filter(c, name);
+	if (tables_option(level, name))
+		return tables_set(c);
+	if (level == SOL_SOCKET && name == SO_PEEK_OFF &&
+	    conn->kind == KIND_STREAM)
+		return CALL_NATIVE;	/* peeking reads from the carrier */
+	if (len > OPT_MAX)
+		return -ENOBUFS;
+	ret = c->args[3] ? mem_read(c, c->args[3], shared_buf, (size_t)len) : 0;
+	if (ret)
+		return ret;
+	ret = st_setsockopt(conn->sfd, level, name, value, len);
+	if ((ret == -EOPNOTSUPP || ret == -ENOPROTOOPT) &&
+	    (no_matter(conn, level, name, len) ||
+	     no_change(conn, level, name, value, len, ret)))
+		ret = 0;
+	if (ret)
+		ret = fallback_to_tcp(c, level, name, value, len, ret);
+	if (ret)
+		return ret;
+	fallback_note(conn, level, name, value, value ? len : 0);
+	if (len >= (int)sizeof(int))
+		note_wanted(conn, level, name);
+	if (level != SOL_SOCKET)
+		return 0;
+	if (native_too(name))
+		setsockopt(c->dup, SOL_SOCKET, name, shared_buf, (socklen_t)len);
+	if ((name == SO_SNDBUF || name == SO_RCVBUF) &&
+	    len >= (int)sizeof(int)) {
+		int size;
+
+		memcpy(&size, shared_buf, sizeof(size));
+		buffers(c, name, size);
+	}
+	if (name == SO_LINGER && len >= (int)sizeof(struct linger)) {
+		struct linger l;
+
+		memcpy(&l, shared_buf, sizeof(l));
+		conn->linger = l.l_onoff && l.l_linger;
+		conn->abortive = l.l_onoff && !l.l_linger;
+	}
+	return 0;
+}

@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Streams: calls with addresses and message headers.
+ *
+ * Theory of operation
+ *
+ * read, write, send and recv are not notified. sendmsg and recvmsg are, because
+ * the filter cannot see whether their header has a name. If it has none, the
+ * kernel carries them out. With a name, a unix socket would behave differently
+ * from TCP, which ignores the name when sending and returns length 0 when
+ * receiving. A unix socket also lacks timestamps and TCP_INQ, which the target
+ * may have requested. The same applies to recv with MSG_TRUNC, with which TCP
+ * discards data, and with MSG_ERRQUEUE.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine/supervise/conn.h"
+#include "engine/supervise/msg.h"
+
+/* include/uapi/asm-generic/socket.h */
+#define OPT_TIMESTAMP_OLD	29
+#define OPT_TIMESTAMPNS_OLD	35
+#define OPT_TIMESTAMP_NEW	63
+#define OPT_TIMESTAMPNS_NEW	64
+#define WAITALL_MAX	32768
+#define CMSG_TCP_INQ	36	/* TCP_CM_INQ, include/uapi/linux/tcp.h */
+
+/** stream_dup - make @c->dup valid in a retry */
+int stream_dup(struct call *c)
+{
+	uint32_t id;
+
+	if (c->dup >= 0)
+		return 0;
+	if (call_dup(c, (int)c->args[0]))
+		return -EBADF;
+	if (carrier_identify(c->dup, &id) || id != c->conn->id)
+		return -EBADF;
+	return 0;
+}
+
+/** left - bytes left to read for the caller, counted like tcp_inq_hint() */
+static int left(struct call *c)
+{
+	struct conn *conn = c->conn;
+	int here = 0, there = 0;
+
+	ioctl(c->dup, FIONREAD, &here);
+	st_ioctl(conn->sfd, FIONREAD, &there);
+	here += there + (int)conn->to_target.len;
+	return !here && conn->s_eof ? 1 : here;
+}
+
+/** stream_broken - return EPIPE, with SIGPIPE unless MSG_NOSIGNAL is set */
+int64_t stream_broken(const struct call *c, int flags)
+{
+	if (!(flags & MSG_NOSIGNAL))
+		task_signal(c, SIGPIPE);
+	return -EPIPE;
+}
+
+/**
+ * stamp_now - a timestamp for data received before the target requested it
+ *
+ * The kernel uses the current time in this case, too (net/socket.c,
+ * __sock_recv_timestamp()). With SO_TIMESTAMPING it has none.
+ */
+static void stamp_now(struct conn *conn)
+{
+	/*
+	 * The old struct timeval and struct timespec have two words, the new
+	 * ones two times 64 bits.
+	 */
+	long old[2];
+	int64_t new[2];
+	bool is_new = conn->stamps_wanted == OPT_TIMESTAMP_NEW ||
+		      conn->stamps_wanted == OPT_TIMESTAMPNS_NEW;
+	size_t len = is_new ? sizeof(new) : sizeof(old);
+	struct cmsghdr cm = { .cmsg_level = SOL_SOCKET,
+			      .cmsg_len = CMSG_LEN(len),
+			      .cmsg_type = conn->stamps_wanted };
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	switch (conn->stamps_wanted) {
+	case OPT_TIMESTAMP_OLD:
+	case OPT_TIMESTAMP_NEW:
+		ts.tv_nsec /= 1000;
+		break;
+	case OPT_TIMESTAMPNS_OLD:
+	case OPT_TIMESTAMPNS_NEW:
+		break;
+	default:
+		return;
+	}
+	old[0] = (long)ts.tv_sec;
+	old[1] = ts.tv_nsec;
+	new[0] = ts.tv_sec;
+	new[1] = ts.tv_nsec;
+	memcpy(conn->stamps, &cm, sizeof(cm));
+	memcpy(conn->stamps + CMSG_LEN(0), is_new ? (void *)new : old, len);
+	conn->stamps_len = CMSG_SPACE(len);
+}
+
+/** stream_control - the ancillary data that the target has requested */
+static size_t stream_control(struct call *c, char *out, size_t room, int *flags)
+{
+	struct conn *conn = c->conn;
+	union {
+		struct cmsghdr align;
+		char buf[STAMPS_MAX + CMSG_SPACE(sizeof(int))];
+	} ctl;
+	size_t len = 0;
+
+	if (conn->stamps_wanted) {
+		if (!conn->stamps_len)
+			stamp_now(conn);
+		memcpy(ctl.buf, conn->stamps, conn->stamps_len);
+		len = conn->stamps_len;
+	}
+	if (conn->inq_wanted) {
+		struct cmsghdr cm = {
+			.cmsg_level = IPPROTO_TCP, .cmsg_type = CMSG_TCP_INQ,
+			.cmsg_len = CMSG_LEN(sizeof(int)),
+		};
+		int n = left(c);
+
+		memset(ctl.buf + len, 0, CMSG_SPACE(sizeof(int)));
+		memcpy(ctl.buf + len, &cm, sizeof(cm));
+		memcpy(ctl.buf + len + CMSG_LEN(0), &n, sizeof(n));
+		len += CMSG_SPACE(sizeof(int));
+	}
+	return msg_cut_control(out, room, ctl.buf, len, flags);
+}
+
+/** put_rest - results of receiving except the data: no name, ancillary data */
+static int64_t put_rest(struct call *c, const struct user_msg *um)
+{
+	char ctl[STAMPS_MAX + CMSG_SPACE(sizeof(int))];
+	size_t room = um->controllen < sizeof(ctl) ? um->controllen :
+						     sizeof(ctl);
+	static const int zero;
+	int flags = 0;
+
+	if (c->nr == SYS_recvfrom)
+		return c->args[5] ?
+		       mem_write(c, c->args[5], &zero, sizeof(zero)) : 0;
+	room = stream_control(c, ctl, room, &flags);
+	return msg_put_result(c, um, NULL, 0, ctl, room, flags);
+}
+
+/**
+ * too_few - whether MSG_WAITALL is set and data are missing
+ *
+ * This only applies to sizes that surely fit into the carrier.
+ */
+static bool too_few(const struct call *c, size_t want, int flags)
+{
+	const struct conn *conn = c->conn;
+	int n;
+
+	return (flags & MSG_WAITALL) && !(flags & (MSG_PEEK | MSG_DONTWAIT)) &&
+	       want <= WAITALL_MAX && !conn->rcvbuf &&
+	       conn->state == CONN_OPEN && !conn->c_shut &&
+	       !call_nonblocking(c) && !ioctl(c->dup, FIONREAD, &n) &&
+	       (size_t)n < want;
+}
+
+/** recv_try - receive as much as possible now */
+static int64_t recv_try(struct call *c, struct held *h)
+{
+	int flags = (int)c->args[c->nr == SYS_recvfrom ? 3 : 2];
+	struct user_msg um;
+	int64_t ret;
+	ssize_t n;
+
+	(void)h;
+	ret = stream_dup(c);
+	if (!ret)
+		ret = msg_get(c, &um);
+	if (ret)
+		return ret;
+	if (too_few(c, um.total, flags))
+		return CALL_HELD;
+	n = recv(c->dup, shared_buf,
+		 um.total < SHARED_SIZE ? um.total : SHARED_SIZE,
+		 (flags & (MSG_PEEK | MSG_TRUNC)) | MSG_DONTWAIT);
+	if (n < 0)
+		return errno == EAGAIN ? CALL_HELD : -errno;
+	ret = (flags & MSG_TRUNC) ? 0 :
+	      msg_put_data(c, &um, 0, shared_buf, (size_t)n);
+	if (!ret)
+		ret = put_rest(c, &um);
+	return ret ? ret : n;
+}
+
+/** tcp_recv - recvfrom(2) and recvmsg(2) of a stream */
+int64_t tcp_recv(struct call *c)
+{
+	struct user_msg um;
+	int64_t ret;
+
+	ret = msg_get(c, &um);
+	if (ret)
+		return ret;
+	if (um.flags & MSG_ERRQUEUE)
+		return dgram_recvmsg(c);
+	if (c->conn->state == CONN_NEW || c->conn->state == CONN_LISTENING)
+		return -ENOTCONN;
+	if (!um.name && !(um.flags & MSG_TRUNC) &&
+	    !(um.controllen && (c->conn->stamps_wanted ||
+				c->conn->inq_wanted)))
+		return CALL_NATIVE;
+	ret = recv_try(c, NULL);
+	if (ret != CALL_HELD)
+		return ret;
+	if ((um.flags & MSG_DONTWAIT) || call_nonblocking(c))
+		return -EAGAIN;
+	if (!call_hold(c, &c->conn->held, recv_try,
+		       hold_deadline(c, SO_RCVTIMEO), -EAGAIN))
+		return -ENOMEM;
+	return CALL_HELD;
+}
+
+/** stream_send_try - send as much as possible now */
+int64_t stream_send_try(struct call *c, struct held *h)
+{
+	struct user_msg um;
+	size_t done = h ? h->done : 0;
+	int64_t ret;
+	ssize_t n;
+
+	ret = stream_dup(c);
+	if (!ret)
+		ret = msg_get(c, &um);
+	if (ret)
+		return ret;
+	while (done < um.total) {
+		size_t len = um.total - done;
+
+		if (len > SHARED_SIZE)
+			len = SHARED_SIZE;
+		ret = msg_get_data(c, &um, done, shared_buf, len);
+		if (ret)
+			return done ? (int64_t)done : ret;
+		n = send(c->dup, shared_buf, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (n < 0 && errno == EAGAIN) {
+			if (h)
+				h->done = done;
+			return h || !done ? CALL_HELD : (int64_t)done;
+		}
+		if (n < 0) {
+			ret = errno == EPIPE && !done ?
+			      stream_broken(c, um.flags) : -errno;
+			return done ? (int64_t)done : ret;
+		}
+		done += (size_t)n;
+	}
+	return (int64_t)done;
+}
+
+/** tcp_send - sendto(2) and sendmsg(2) of a stream */
+int64_t tcp_send(struct call *c)
+{
+	struct user_msg um;
+	int64_t ret;
+
+	ret = msg_get(c, &um);
+	if (ret)
+		return ret;
+	if (um.flags & MSG_FASTOPEN)
+		return fastopen_send(c);
+	if (c->conn->state == CONN_NEW || c->conn->state == CONN_LISTENING)
+		return stream_broken(c, um.flags);
+	/* A unix socket would also send descriptors, TCP does not. */
+	if ((!um.name || !um.namelen) && !um.controllen)
+		return CALL_NATIVE;
+	ret = stream_send_try(c, NULL);
+	if (ret != CALL_HELD)
+		return ret;
+	if ((um.flags & MSG_DONTWAIT) || call_nonblocking(c))
+		return -EAGAIN;
+	if (!call_hold(c, &c->conn->held, stream_send_try,
+		       hold_deadline(c, SO_SNDTIMEO), -EAGAIN))
+		return -ENOMEM;
+	return CALL_HELD;
+}
+
+/** element - a message of a sendmmsg or recvmmsg as a separate call */
+static struct call element(const struct call *c, uint64_t i, int nr)
+{
+	struct call one = *c;
+
+	one.nr = nr;
+	one.args[1] += i * sizeof(struct mmsghdr);
+	one.args[2] = (uint64_t)(int)c->args[3] & ~(uint64_t)MSG_WAITFORONE;
+	return one;
+}
+
+/** each - send or receive messages as far as possible now */
+static int64_t each(struct call *c, int nr,
+		    int64_t (*try)(struct call *, struct held *))
+{
+	uint64_t i, n = (uint32_t)c->args[2];
+	int64_t ret;
+
+	if (n > MSG_IOV_MAX)
+		n = MSG_IOV_MAX;
+	for (i = 0; i < n; i++) {
+		struct call one = element(c, i, nr);
+		uint32_t len;
+
+		ret = stream_dup(c);
+		one.dup = c->dup;
+		if (!ret)
+			ret = try(&one, NULL);
+		if (ret >= 0) {
+			len = (uint32_t)ret;
+			ret = mem_write(c, one.args[1] +
+					offsetof(struct mmsghdr, msg_len),
+					&len, sizeof(len));
+		}
+		if (ret)
+			return i ? (int64_t)i : ret;
+	}
+	return (int64_t)n;
+}
+
+/** recvmmsg_try - recvmmsg(2), as far as possible now */
+static int64_t recvmmsg_try(struct call *c, struct held *h)
+{
+	(void)h;
+	return each(c, SYS_recvmsg, recv_try);
+}
+
+/** sendmmsg_try - sendmmsg(2), as far as possible now */
+static int64_t sendmmsg_try(struct call *c, struct held *h)
+{
+	(void)h;
+	return each(c, SYS_sendmsg, stream_send_try);
+}
+
+/**
+ * several - try, and hold a blocking caller
+ *
+ * Such a caller blocks only for the first message.
+ */
+static int64_t several(struct call *c, int opt,
+		       int64_t (*try)(struct call *, struct held *))
+{
+	int64_t ret = try(c, NULL);
+
+	if (ret != CALL_HELD)
+		return ret;
+	if (((int)c->args[3] & MSG_DONTWAIT) || call_nonblocking(c))
+		return -EAGAIN;
+	if (!call_hold(c, &c->conn->held, try, hold_deadline(c, opt), -EAGAIN))
+		return -ENOMEM;
+	return CALL_HELD;
+}
+
+/** tcp_recvmmsg - recvmmsg(2) of a stream */
+int64_t tcp_recvmmsg(struct call *c)
+{
+	if (c->conn->state == CONN_NEW || c->conn->state == CONN_LISTENING)
+		return -ENOTCONN;
+	return several(c, SO_RCVTIMEO, recvmmsg_try);
+}
+
+/** tcp_sendmmsg - sendmmsg(2) of a stream */
+int64_t tcp_sendmmsg(struct call *c)
+{
+	if (c->conn->state == CONN_NEW || c->conn->state == CONN_LISTENING)
+		return stream_broken(c, (int)c->args[3]);
+	return several(c, SO_SNDTIMEO, sendmmsg_try);
+}

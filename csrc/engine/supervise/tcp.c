@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Streams: connect, and events of the stack; listen.c contains listen and
+ * accept.
+ *
+ * Theory of operation
+ *
+ * connect(): the stack's socket is non-blocking. If the answer does not come at
+ * once, a blocking caller is held. For a non-blocking one, the carrier is
+ * connected and corked (carrier.c). When the stack reports success, the cork is
+ * removed and held callers are answered. On failure, our end is closed with the
+ * filler unread, and SO_ERROR returns the reason.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "engine/supervise/conn.h"
+#include "host/host.h"
+
+#define STREAM_EVENTS	(EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLRDHUP)
+
+/** tcp_watch - make the stack report events of the socket */
+int tcp_watch(struct conn *conn)
+{
+	conn->ssrc.fn = tcp_stack_event;
+	return conn_watch(conn, STREAM_EVENTS);
+}
+
+/** tcp_attach - connect the caller's carrier to us, so that data can flow */
+int64_t tcp_attach(struct conn *conn, int dup)
+{
+	int ret = carrier_meet(conn, dup);
+
+	if (ret)
+		return ret;
+	conn_stats.connected += !conn->hosted;
+	conn_event(conn, "connect");
+	pump_open(conn);
+	return 0;
+}
+
+/** connect_retry - retry a held connect */
+static int64_t connect_retry(struct call *c, struct held *h)
+{
+	struct conn *conn = c->conn;
+	int err = conn->so_error;
+	uint32_t id;
+
+	(void)h;
+	switch (conn->state) {
+	case CONN_CONNECTING:
+		return CALL_HELD;
+	case CONN_OPEN:
+		if (conn->csrc.fd >= 0)
+			return 0;
+		if (call_dup(c, (int)c->args[0]))
+			return -EBADF;
+		if (carrier_identify(c->dup, &id) || id != conn->id)
+			return -EBADF;
+		return tcp_attach(conn, c->dup);
+	default:
+		conn->so_error = 0;
+		return err ? -err : -ECONNABORTED;
+	}
+}
+
+/** cork - make the carrier look unconnected until the answer comes */
+static int cork(struct conn *conn, int dup)
+{
+	int ret;
+
+	if (conn->csrc.fd >= 0)
+		return 0;
+	ret = carrier_meet(conn, dup);
+	return ret ? ret : carrier_cork(conn, dup);
+}
+
+/**
+ * connect_quit - a held caller gives up, while the connect continues
+ *
+ * Without a cork, a new carrier would look connected to poll.
+ */
+static void connect_quit(struct call *c)
+{
+	uint32_t id;
+
+	if (c->conn->state == CONN_CONNECTING &&
+	    !call_dup(c, (int)c->args[0]) && !carrier_identify(c->dup, &id) &&
+	    id == c->conn->id)
+		cork(c->conn, c->dup);
+}
+
+/**
+ * tcp_wait - wait for the stack's answer to a connect
+ * @retry: called for a blocking caller
+ * @done: argument of @retry
+ * @ret: result for a non-blocking caller, or on timeout
+ */
+int64_t tcp_wait(struct call *c, bool now,
+		 int64_t (*retry)(struct call *, struct held *), uint64_t done,
+		 int64_t ret)
+{
+	struct held *h;
+	int err;
+
+	if (now || call_nonblocking(c)) {
+		err = cork(c->conn, c->dup);
+		return err ? err : ret;
+	}
+	h = call_hold(c, &c->conn->held, retry, hold_deadline(c, SO_SNDTIMEO),
+		      ret);
+	if (!h)
+		return -ENOMEM;
+	h->done = done;
+	h->quit = connect_quit;
+	return CALL_HELD;
+}
+
+/** disconnect - connect(2) to AF_UNSPEC */
+static int64_t disconnect(struct call *c, const struct sockaddr_storage *ss,
+			  socklen_t len)
+{
+	if (c->conn->state == CONN_NEW)
+		return st_connect(c->conn->sfd, ss, len);
+	return fallback_reconnect(c);
+}
+
+/** tcp_connect - connect(2) of a stream */
+int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
+		    socklen_t len)
+{
+	struct conn *conn = c->conn;
+	int err = conn->so_error;
+	long ret;
+
+	if (ss->ss_family == AF_UNSPEC && len >= (socklen_t)sizeof(sa_family_t))
+		return disconnect(c, ss, len);
+	switch (conn->state) {
+	case CONN_NEW:
+		break;
+	case CONN_CONNECTING:
+		return tcp_wait(c, false, connect_retry, 0, -EALREADY);
+	case CONN_DONE:
+		if (conn->was_open)
+			return st_connect(conn->sfd, ss, len);
+		/*
+		 * The call after a failure returns the error and ends the
+		 * attempt; the next one starts another
+		 * (__inet_stream_connect(), net/ipv4/af_inet.c).
+		 */
+		conn->so_error = 0;
+		if (!conn->told) {
+			conn->told = true;
+			return err ? -err : -ECONNABORTED;
+		}
+		ret = fallback_reconnect(c);
+		if (ret)
+			return ret;
+		break;
+	default:
+		return st_connect(conn->sfd, ss, len);
+	}
+	conn_sweep_few(KIND_STREAM);
+	ret = tcp_watch(conn);
+	if (ret)
+		return ret;
+	ret = st_connect(conn->sfd, ss, len);
+	if (ret == 0) {
+		conn->state = CONN_OPEN;
+		return tcp_attach(conn, c->dup);
+	}
+	if (ret != -EINPROGRESS)
+		return ret;
+	conn->state = CONN_CONNECTING;
+	return tcp_wait(c, false, connect_retry, 0, -EINPROGRESS);
+}
+
+/** connected - the stack has answered a connect */
+static void connected(struct conn *conn)
+{
+	int err = 0;
+	socklen_t len = sizeof(err);
+
+	st_getsockopt(conn->sfd, SOL_SOCKET, SO_ERROR, &err, &len);
+	if (!err) {
+		conn->state = CONN_OPEN;
+		if (conn->csrc.fd >= 0) {
+			carrier_uncork(conn);
+			conn_stats.connected += !conn->hosted;
+			conn_event(conn, "connect");
+			pump_open(conn);
+		} else {
+			/*
+			 * A blocking connect: tell the stack that it has ended.
+			 */
+			struct sockaddr sa = { .sa_family =
+				(sa_family_t)conn->domain };
+
+			st_connect(conn->sfd, &sa, sizeof(sa));
+		}
+		held_wake(&conn->held);
+		return;
+	}
+	conn->so_error = err;
+	if (conn->csrc.fd >= 0) {
+		conn->state = CONN_DONE;
+		carrier_drop(conn);	/* with the filler unread */
+		conn->native_err = true;
+	} else {
+		/*
+		 * The carrier was never used and the target may try again, so
+		 * the stack's socket must forget this attempt.
+		 */
+		static const struct sockaddr none = { .sa_family = AF_UNSPEC };
+
+		st_connect(conn->sfd, &none, sizeof(none));
+		conn->state = CONN_NEW;
+	}
+	held_wake(&conn->held);
+}
+
+/** tcp_stack_event - an event of a stream's socket in the stack */
+void tcp_stack_event(struct stack_src *src, uint32_t events)
+{
+	struct conn *conn = container_of(src, struct conn, ssrc);
+
+	switch (conn->state) {
+	case CONN_CONNECTING:
+		if (!(events & (EPOLLOUT | EPOLLERR | EPOLLHUP)))
+			return;
+		conn->s_in = events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP);
+		conn->s_out = true;
+		connected(conn);
+		return;
+	case CONN_LISTENING:
+		listen_arrived(conn);
+		return;
+	case CONN_OPEN:
+		if (events & (EPOLLIN | EPOLLRDHUP | EPOLLERR | EPOLLHUP))
+			conn->s_in = true;
+		if (events & (EPOLLOUT | EPOLLERR | EPOLLHUP))
+			conn->s_out = true;
+		if (events & (EPOLLRDHUP | EPOLLHUP))
+			conn->s_rdhup = true;
+		if (events & EPOLLPRI)
+			conn->s_pri = true;
+		if (events & EPOLLERR)
+			conn->s_err = true;
+		pump(&conn->work);
+		return;
+	default:
+		return;
+	}
+}

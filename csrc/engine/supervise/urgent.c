@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Urgent data of TCP, one byte at a time, between a carrier and the stack. */
+#define _GNU_SOURCE
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "engine/supervise/conn.h"
+
+/**
+ * urgent_out - the target has sent a byte with MSG_OOB; true if passed on
+ *
+ * With SO_OOBINLINE the byte remains in its place, and reading stops before it.
+ * At the mark, only this byte is sent, as urgent data too.
+ */
+bool urgent_out(struct conn *conn)
+{
+	int one = 1, mark = 0;
+	char byte;
+
+	setsockopt(conn->csrc.fd, SOL_SOCKET, SO_OOBINLINE, &one, sizeof(one));
+	if (ioctl(conn->csrc.fd, SIOCATMARK, &mark) || !mark)
+		return false;
+	conn->c_pri = false;
+	if (recv(conn->csrc.fd, &byte, 1, MSG_DONTWAIT) != 1)
+		return false;
+	st_sendto(conn->sfd, &byte, 1,
+		  MSG_OOB | MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+	return true;
+}
+
+/**
+ * urgent_in - the peer has sent an urgent byte; true if passed on
+ *
+ * Its place in the stream is kept: reading from the stack stops before it, and
+ * it is sent when that point is reached. If the target is slow, it is sent at
+ * once, as it is urgent. With SO_OOBINLINE, which is also set on the carrier,
+ * it is part of the data (MSG_OOB returns EINVAL) and can only be read in its
+ * place.
+ */
+bool urgent_in(struct conn *conn)
+{
+	int mark = 0;
+	char byte;
+
+	conn->s_urgent = true;
+	conn->s_in = true;	/* reading stopped at the mark */
+	if (st_ioctl(conn->sfd, SIOCATMARK, &mark))
+		mark = 1;
+	if (!mark && !conn->to_target.len && conn->c_out)
+		return false;
+	conn->s_pri = false;
+	if (st_recvfrom(conn->sfd, &byte, 1, MSG_OOB | MSG_DONTWAIT, NULL,
+			NULL) != 1 &&
+	    (!mark || st_recvfrom(conn->sfd, &byte, 1, MSG_DONTWAIT, NULL,
+				  NULL) != 1))
+		return false;
+	if (send(conn->csrc.fd, &byte, 1,
+		 MSG_OOB | MSG_DONTWAIT | MSG_NOSIGNAL) == 1)
+		conn->bytes_in++;
+	return true;
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The target from its fork to its exec: namespaces, filter, mounts, user; see
+ * target.c.
+ *
+ * If lklhost dies, the child's end of the socket closes, and the child ends
+ * too, as it does by PR_SET_PDEATHSIG.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/capability.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "engine/remote/remote.h"
+#include "host/host.h"
+#include "process/helper.h"
+#include "process/user.h"
+#include "target/child.h"
+#include "target/mounts.h"
+#include "target/zygote.h"
+
+#define EXIT_NOT_EXECUTABLE	126
+#define EXIT_NOT_FOUND		127
+
+/** child_report - report a step to lklhost */
+void child_report(int fd, enum child_step step, int value)
+{
+	struct child_report r = { .step = (int32_t)step, .value = value };
+
+	if (write(fd, &r, sizeof(r)) != (ssize_t)sizeof(r))
+		_exit(EXIT_NOT_FOUND);
+}
+
+/** child_read - read exactly @len bytes; false if that fails */
+bool child_read(int fd, void *buf, size_t len)
+{
+	size_t got = 0;
+
+	while (got < len) {
+		ssize_t n = read(fd, (char *)buf + got, len - got);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return false;
+		got += (size_t)n;
+	}
+	return true;
+}
+
+/**
+ * child_load - make the loader load @libraries into the program after exec
+ *
+ * A library that the caller wants to preload stays, after ours.
+ */
+int child_load(const char *libraries)
+{
+	const char *old = getenv("LD_PRELOAD");
+	char *text;
+	int ret;
+
+	if (asprintf(&text, "%s%s%s", libraries, old ? ":" : "",
+		     old ? old : "") < 0)
+		return -ENOMEM;
+	ret = setenv("LD_PRELOAD", text, 1) ? -errno : 0;
+	free(text);
+	return ret;
+}
+
+/** run_command - execute the command, or report the error; never returns */
+__attribute__((noreturn))
+static void run_command(int sync, char **argv)
+{
+	int ret;
+
+	execvp(argv[0], argv);
+	ret = errno;
+	child_report(sync, STEP_EXEC, -ret);
+	_exit(ret == ENOENT || ret == ENOTDIR ? EXIT_NOT_FOUND :
+	      EXIT_NOT_EXECUTABLE);
+}
+
+/** die_with - end with @parent; a change of rights undoes this, see prctl(2) */
+static void die_with(pid_t parent)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(EXIT_NOT_FOUND);
+}
+
+/** become_user - become --user, and keep all that was set up so far */
+static void become_user(int sync, pid_t parent)
+{
+	int ret = user_become();
+
+	if (ret) {
+		child_report(sync, STEP_USER, ret);
+		_exit(EXIT_NOT_FOUND);
+	}
+	die_with(parent);
+}
+
+/**
+ * filter_preloaded - install the filter below a preloaded library
+ *
+ * If the kernel has no such filters (ENOSYS, EINVAL; also qemu-user), the run
+ * relies on the empty network namespace, and the child reports it.
+ */
+static int filter_preloaded(int sync)
+{
+	int ret = filter_install_plain();
+
+	if (host.shared_netns || (ret != -ENOSYS && ret != -EINVAL))
+		return ret;
+	child_report(sync, STEP_UNFILTERED, ret);
+	return 0;
+}
+
+/** child_preload - run the command with the kernel inside; never returns */
+__attribute__((noreturn))
+static void child_preload(int sync, pid_t parent, char **argv)
+{
+	char resolv[RESOLV_MAX];
+	int ret;
+
+	if (snprintf(resolv, sizeof(resolv), "%s/resolv.conf", host.run_dir) >=
+	    (int)sizeof(resolv) || access(resolv, F_OK))
+		resolv[0] = '\0';
+	mounts_make(sync, resolv, VIEW_EMPTY);
+	ret = filter_preloaded(sync);
+	if (!ret)
+		ret = remote_child();
+	if (ret) {
+		child_report(sync, STEP_FILTER, ret);
+		_exit(EXIT_NOT_FOUND);
+	}
+	become_user(sync, parent);
+	if (access(host.preload, R_OK) || access(host.stack_path, R_OK)) {
+		child_report(sync, STEP_LIBRARY, -errno);
+		_exit(EXIT_NOT_FOUND);
+	}
+	run_command(sync, argv);
+}
+
+/**
+ * child_main - main function of the child; never returns
+ * @sync: our end of the socket
+ * @zygote: the zygote's end of its own socket
+ * @parent: pid of lklhost
+ * @argv: the command
+ */
+void child_main(int sync, int zygote, pid_t parent, char **argv)
+{
+	char resolv[RESOLV_MAX + 1];
+	bool userns = false;
+	uint32_t len;
+	char go;
+	int ret;
+
+	ret = host.shared_netns ? 0 : netns_enter(false);
+	if (ret == -EPERM && !host.no_userns) {
+		ret = netns_enter(true);
+		userns = true;
+	}
+	if (ret) {
+		child_report(sync, STEP_NETNS, ret);
+		_exit(EXIT_NOT_FOUND);
+	}
+	die_with(parent);
+	if (userns || host.in_userns || host.shared_netns)
+		prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	if (host.shared_netns)	/* these are rights on the host there */
+		caps_drop(1ull << CAP_NET_ADMIN | 1ull << CAP_NET_RAW);
+	if (host.preload)
+		child_preload(sync, parent, argv);
+	ret = filter_install();
+	child_report(sync, STEP_FILTER, ret);
+	if (ret < 0 || !child_read(sync, &go, 1))
+		_exit(EXIT_NOT_FOUND);
+	close(ret);
+
+	if (!child_read(sync, &len, sizeof(len)) || len > RESOLV_MAX ||
+	    !child_read(sync, resolv, len))
+		_exit(EXIT_NOT_FOUND);
+	resolv[len] = '\0';
+	if (strcmp(host.abi, "host"))
+		mounts_make(sync, resolv, view_fd());
+	else if (len)
+		mounts_make(sync, resolv, VIEW_HOSTS);
+	become_user(sync, parent);
+	zygote_fork(zygote);
+	run_command(sync, argv);
+}

@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Covers: mounts in the target's mount namespace that hide the host's name
+ * services and the run directories, and that show the run's resolv.conf.
+ *
+ * Theory of operation
+ *
+ * If a program asks nscd, systemd-resolved or avahi for a name, that daemon
+ * resolves it over the host's stack. Empty file systems therefore cover the
+ * folders with their sockets. The folders are covered, not the sockets: a
+ * socket that a daemon creates later then stays hidden as well.
+ *
+ * A mount can disappear. If any process in any mount namespace unlinks, removes
+ * or replaces the file or folder below a mount, the kernel detaches the mount
+ * (__detach_mounts(), fs/namespace.c). A folder that is renamed takes its mount
+ * along. systemd removes a RuntimeDirectory= when the service stops, and most
+ * programs replace /etc/resolv.conf by rename(2). No mount below /run or /etc
+ * is safe from this. A process in the target's mount namespace therefore
+ * watches the parent folders by inotify(7) and covers what appears again. It
+ * has the rights that the target had before its exec.
+ *
+ *	lklhost -- target	(fork)
+ *	   `------ covers	(clone with CLONE_PARENT, by the target;
+ *				ends with lklhost)
+ *
+ * A new folder is visible for some microseconds before it is covered. With the
+ * engine supervise, connect(2) to a name in one of the folders is therefore
+ * refused as well (covers_refuse()), so that no connection slips through.
+ *
+ * D-Bus remains that of the host, see docs/limits.md.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "host/host.h"
+#include "process/helper.h"
+#include "target/child.h"
+#include "target/covers.h"
+#include "target/mounts.h"
+
+#define RESOLV_CONF	"/etc/resolv.conf"
+#define RESOLVED	"systemd/resolve"
+#define MARKER		".inside"	/* instance.InsideFile */
+#define NOTHING		".nothing"
+#define FLAGS		(MS_NOSUID | MS_NODEV | MS_NOEXEC)
+#define WATCHED		(IN_CREATE | IN_MOVED_TO | IN_ONLYDIR)
+
+/*
+ * The sticky bit distinguishes covers from folders of the host, which do not
+ * have these modes.
+ */
+#define MODE_EMPTY	01555
+#define MODE_RUNS	01700
+#define EXIT_OWN	125
+
+static const char *const bases[] = { "/run", "/var/run" };
+
+/* In each of the bases; all contain sockets that resolve names. */
+static const char *const folders[] = {
+	"nscd", "avahi-daemon", RESOLVED, "systemd/userdb", "systemd/machine",
+};
+
+/* Also resolv.conf(5), for programs that read the files of systemd-resolved. */
+static const char *const resolved_files[] = { "resolv.conf", "stub-resolv.conf" };
+
+static struct {
+	int resolv;		/* O_PATH: replaces /etc/resolv.conf, or -1 */
+	struct stat resolv_st;
+	char runs[PATH_MAX];	/* the folder with the run directories */
+	int watch;		/* inotify, or /proc/self/mountinfo */
+	bool by_inotify;
+} covers = { .resolv = -1, .watch = -1 };
+
+/** is_ours - whether a folder is a cover */
+static bool is_ours(const struct stat *st)
+{
+	return st->st_mode == (S_IFDIR | MODE_EMPTY) ||
+	       st->st_mode == (S_IFDIR | MODE_RUNS);
+}
+
+/**
+ * empty - mount an empty file system on a folder; it is still writable
+ *
+ * Returns a descriptor of it, or a negative errno. The caller uses the
+ * descriptor, since @path may be another folder by then. If it already is, the
+ * result is ESTALE, and inotify reports the new folder.
+ */
+static int empty(const char *path, mode_t mode, const char *size)
+{
+	char options[64];
+	struct stat st;
+	int fd;
+
+	snprintf(options, sizeof(options), "mode=%o,size=%s", mode, size);
+	if (mount("lklrun", path, "tmpfs", FLAGS, options))
+		return -errno;
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	if (!fstat(fd, &st) && is_ours(&st))
+		return fd;
+	close(fd);
+	return -ESTALE;
+}
+
+/** seal - make a cover read-only */
+static int seal(int folder)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", folder);
+	return mount("", path, NULL,
+		     MS_REMOUNT | MS_BIND | MS_RDONLY | FLAGS, NULL) ? -errno : 0;
+}
+
+/**
+ * show_resolv - mount the run's resolv.conf at @path, which exists
+ *
+ * A symbolic link is covered itself, not its target: this saves watching one
+ * more folder. It needs the calls of Linux 5.2, which some containers forbid.
+ */
+static int show_resolv(const char *path)
+{
+	char fd[32];
+
+	if (!mounts_place(covers.resolv, "", path))
+		return 0;
+	snprintf(fd, sizeof(fd), "/proc/self/fd/%d", covers.resolv);
+	return mount(fd, path, NULL, MS_BIND, NULL) ? -errno : 0;
+}
+
+/** fill_resolved - the files in systemd-resolved's folder that programs read */
+static int fill_resolved(int folder)
+{
+	char path[64];
+	int ret = 0;
+	size_t i;
+
+	for (i = 0; i < sizeof(resolved_files) / sizeof(resolved_files[0]) && !ret; i++) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%d/%s", folder,
+			 resolved_files[i]);
+		ret = mknod(path, S_IFREG | 0444, 0) ? -errno : show_resolv(path);
+	}
+	return ret;
+}
+
+/** cover_folder - cover a folder; 0 also if it is missing or already covered */
+static int cover_folder(const char *path, bool resolved)
+{
+	struct stat st;
+	int fd, ret = 0;
+
+	if (stat(path, &st) || !S_ISDIR(st.st_mode) || is_ours(&st))
+		return 0;
+	fd = empty(path, MODE_EMPTY, "64k");
+	if (fd < 0)
+		return fd;
+	if (resolved && covers.resolv >= 0)
+		ret = fill_resolved(fd);
+	if (!ret)
+		ret = seal(fd);
+	close(fd);
+	return ret;
+}
+
+/** mark - leave the name of the run, for an lklctl inside it */
+static int mark(int folder)
+{
+	int fd = openat(folder, MARKER, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+			0444);
+	ssize_t n;
+
+	if (fd < 0)
+		return -errno;
+	n = write(fd, host.name, strlen(host.name));
+	close(fd);
+	return n < 0 ? -EIO : 0;
+}
+
+/**
+ * cover_runs - hide ctl.sock and the journals of this and the user's other runs
+ *
+ * The cover is writable, so that an lklrun inside gets far enough to report
+ * that it does not run inside another.
+ */
+static int cover_runs(void)
+{
+	struct stat st;
+	int fd, ret;
+
+	if (!*covers.runs || stat(covers.runs, &st) || is_ours(&st))
+		return 0;
+	fd = empty(covers.runs, MODE_RUNS, "1m");
+	if (fd < 0)
+		return fd;
+	ret = mark(fd);
+	close(fd);
+	return ret;
+}
+
+/**
+ * cover_logs - hide the host's kernel log, which is not the stack's
+ *
+ * A socket is mounted over each log: open(2) fails with ENXIO, for root too.
+ */
+static int cover_logs(void)
+{
+	static const char *const logs[] = { "/dev/kmsg", "/proc/kmsg" };
+	char path[PATH_MAX + sizeof(NOTHING)];
+	int ret = 0;
+	size_t i;
+
+	if (!strcmp(host.abi, "host") || !*covers.runs)
+		return 0;
+	snprintf(path, sizeof(path), "%s/" NOTHING, covers.runs);
+	if (mknod(path, S_IFSOCK, 0))
+		return -errno;
+	for (i = 0; i < sizeof(logs) / sizeof(logs[0]) && !ret; i++)
+		if (!access(logs[i], F_OK) &&
+		    mount(path, logs[i], NULL, MS_BIND, NULL))
+			ret = -errno;
+	unlink(path);
+	return ret;
+}
+
+/** cover_resolv - mount resolv.conf; on error the target sees the host's */
+static int cover_resolv(void)
+{
+	struct stat st;
+
+	if (covers.resolv < 0)
+		return 0;
+	if (lstat(RESOLV_CONF, &st))
+		return -errno;
+	if (st.st_dev == covers.resolv_st.st_dev &&
+	    st.st_ino == covers.resolv_st.st_ino)
+		return 0;
+	return show_resolv(RESOLV_CONF);
+}
+
+/** watch_above - watch the parent folders of @path for new entries */
+static void watch_above(const char *path)
+{
+	char above[PATH_MAX];
+	char *p;
+
+	snprintf(above, sizeof(above), "%s", path);
+	while (covers.by_inotify && (p = strrchr(above, '/')) && p != above) {
+		*p = '\0';
+		/* ENOENT: the watch of its parent reports when it appears. */
+		(void)inotify_add_watch(covers.watch, above, WATCHED);
+		if (!strcmp(above, bases[0]) || !strcmp(above, bases[1]))
+			break;
+	}
+}
+
+/**
+ * cover_all - cover what exists, and watch for the rest
+ * @resolv: set to 0, or to a negative errno: the host's resolv.conf is visible
+ * @hide: set to a negative errno if something else of the host's is visible
+ */
+static void cover_all(int *resolv, int *hide)
+{
+	char path[PATH_MAX];
+	size_t i, j;
+	int ret;
+
+	for (i = 0; i < sizeof(bases) / sizeof(bases[0]); i++)
+		for (j = 0; j < sizeof(folders) / sizeof(folders[0]); j++) {
+			snprintf(path, sizeof(path), "%s/%s", bases[i],
+				 folders[j]);
+			watch_above(path);
+			ret = cover_folder(path, !strcmp(folders[j], RESOLVED));
+			if (ret)
+				*hide = ret;
+		}
+	watch_above(RESOLV_CONF);
+	*resolv = cover_resolv();
+	/* This folder is permanent, as a run directory is in it. */
+	ret = cover_runs();
+	if (ret)
+		*hide = ret;
+}
+
+/**
+ * covers_refuse - whether the name of a socket is that of a name service
+ *
+ * This is for connect(2) of ordinary programs. A program that bypasses it finds
+ * the covers.
+ */
+bool covers_refuse(const char *socket)
+{
+	size_t i, j, len;
+
+	if (!strcmp(host.abi, "host"))	/* its name services are the host's */
+		return false;
+	for (i = 0; i < sizeof(bases) / sizeof(bases[0]); i++) {
+		len = strlen(bases[i]);
+		if (strncmp(socket, bases[i], len) || socket[len] != '/')
+			continue;
+		for (j = 0; j < sizeof(folders) / sizeof(folders[0]); j++) {
+			size_t n = strlen(folders[j]);
+
+			if (!strncmp(socket + len + 1, folders[j], n) &&
+			    socket[len + 1 + n] == '/')
+				return true;
+		}
+	}
+	return false;
+}
+
+/** runs_alone - whether a folder contains only run directories */
+static bool runs_alone(const char *folder)
+{
+	char path[PATH_MAX + NAME_MAX + 8];
+	DIR *dir = opendir(folder);
+	struct dirent *e;
+	bool alone = dir;
+
+	while (alone && (e = readdir(dir))) {
+		snprintf(path, sizeof(path), "%s/%s/lock", folder, e->d_name);
+		alone = e->d_name[0] == '.' || !access(path, F_OK);
+	}
+	if (dir)
+		closedir(dir);
+	return alone;
+}
+
+/**
+ * find_runs - find the folder to hide
+ *
+ * This is the folder of all runs, or only our own if that folder has other
+ * content.
+ */
+static void find_runs(void)
+{
+	char *p;
+
+	if (!realpath(host.run_dir, covers.runs)) {
+		covers.runs[0] = '\0';
+		return;
+	}
+	p = strrchr(covers.runs, '/');
+	*p = '\0';
+	if (p == covers.runs || !runs_alone(covers.runs))
+		*p = '/';
+}
+
+/**
+ * open_watch - open inotify, or mountinfo if the user's instances are used up
+ *
+ * mountinfo only shows that a cover has disappeared.
+ */
+static void open_watch(void)
+{
+	covers.watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	covers.by_inotify = covers.watch >= 0;
+	if (!covers.by_inotify)
+		covers.watch = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
+	if (covers.watch < 0)
+		covers.watch = -errno;
+}
+
+/**
+ * keep_fds - keep our two descriptors and none of the target's; false on error
+ */
+static bool keep_fds(void)
+{
+	int null = open("/dev/null", O_RDWR), resolv = -1, watch, i;
+
+	watch = fcntl(covers.watch, F_DUPFD_CLOEXEC, HELPER_FDS + 2);
+	if (covers.resolv >= 0)
+		resolv = fcntl(covers.resolv, F_DUPFD_CLOEXEC, HELPER_FDS + 2);
+	for (i = 0; i < HELPER_FDS; i++)
+		if (dup2(null, i) < 0)
+			return false;
+	if (watch < 0 || dup3(watch, HELPER_FDS, O_CLOEXEC) < 0 ||
+	    (resolv >= 0 && dup3(resolv, HELPER_FDS + 1, O_CLOEXEC) < 0))
+		return false;
+	covers.watch = HELPER_FDS;
+	covers.resolv = resolv >= 0 ? HELPER_FDS + 1 : -1;
+	return helper_close_from(HELPER_FDS + (resolv >= 0 ? 2 : 1)) && !chdir("/");
+}
+
+/** keep_covered - main loop of the covers process; never returns */
+__attribute__((noreturn))
+static void keep_covered(pid_t parent)
+{
+	struct pollfd p = { .events = POLLIN };
+	char events[4096];
+	sigset_t all;
+	int ignored;
+
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, NULL);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	prctl(PR_SET_NAME, "lklhost-covers");
+	if (getppid() != parent || !keep_fds())
+		_exit(EXIT_OWN);
+	p.fd = covers.watch;
+	if (!covers.by_inotify)
+		p.events = POLLPRI;
+	for (;;) {
+		if (poll(&p, 1, -1) <= 0)
+			continue;
+		while (covers.by_inotify &&
+		       read(covers.watch, events, sizeof(events)) > 0)
+			;
+		cover_all(&ignored, &ignored);
+	}
+}
+
+/** start - start the covers process; its pid or a negative errno */
+static int start(void)
+{
+	pid_t parent = getppid(), pid;
+
+	if (covers.watch < 0)
+		return covers.watch;
+	pid = (pid_t)syscall(SYS_clone, CLONE_PARENT | SIGCHLD, 0, 0, 0, 0);
+	if (!pid)
+		keep_covered(parent);
+	return pid < 0 ? -errno : pid;
+}
+
+/**
+ * covers_make - in the target's mount namespace: cover, and keep it covered
+ * @sync: descriptor for reports
+ * @resolv: file to show as /etc/resolv.conf; empty: leave it
+ */
+void covers_make(int sync, const char *resolv)
+{
+	int failed_resolv = 0, hide = 0, pid;
+
+	find_runs();
+	open_watch();
+	if (*resolv) {
+		covers.resolv = open(resolv, O_PATH | O_CLOEXEC);
+		if (covers.resolv < 0 || fstat(covers.resolv, &covers.resolv_st))
+			child_report(sync, STEP_RESOLV, -errno);
+	}
+	cover_all(&failed_resolv, &hide);
+	if (!hide)
+		hide = cover_logs();
+	if (failed_resolv)
+		child_report(sync, STEP_RESOLV, failed_resolv);
+	if (hide)
+		child_report(sync, STEP_HIDE, hide);
+	pid = start();
+	child_report(sync, STEP_COVERS, pid);
+	if (covers.watch >= 0)
+		close(covers.watch);
+	if (covers.resolv >= 0)
+		close(covers.resolv);
+}

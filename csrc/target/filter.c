@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The seccomp filter: it decides which of the target's calls go to the
+ * supervisor.
+ *
+ * Theory of operation
+ *
+ * Only few calls are notified, for two reasons. A notified call costs some
+ * microseconds. And calls that run natively on real descriptors behave
+ * natively. The calls read, write, poll, epoll, close, dup, fork, shutdown and
+ * fcntl are never notified. close, dup and fork must not be: if a signal
+ * arrives before the supervisor has received the call, the call fails with
+ * EINTR.
+ *
+ * fork and exec inherit the filter, and it cannot be removed. A socket of the
+ * Internet families therefore never comes from the host, in any network
+ * namespace.
+ *
+ * The filter also closes these ways around the stack:
+ *
+ * - io_uring creates sockets without a system call. Its calls fail with ENOSYS,
+ *   as on a kernel without it.
+ * - x32 calls fail with ENOSYS too.
+ * - Calls of a foreign architecture (i386) are notified and refused with a
+ *   message: their numbers have other meanings.
+ * - request_key(2) with callout information makes the kernel start a program in
+ *   the host's namespaces, which asks the host's name servers.
+ * - TIOCSTI types into the terminal from which lklrun was started, whose shell
+ *   may belong to another user.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/netlink.h>
+#include <linux/seccomp.h>
+#include <linux/sockios.h>
+#include <sched.h>
+#include <stddef.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "engine/supervise/notify.h"
+#include "host/host.h"
+
+#define MAX_INSNS	128
+#define X32_BIT		0x40000000u
+#define WIRELESS_LAST	0x8bff	/* SIOCIWLAST, linux/wireless.h */
+
+#define ARG_LO(n)	(offsetof(struct seccomp_data, args) + 8 * (n))
+#define ARG_HI(n)	(ARG_LO(n) + 4)		/* little-endian */
+
+/* Notified with any arguments. */
+static const uint32_t always[] = {
+	SYS_connect, SYS_bind, SYS_listen, SYS_accept, SYS_accept4,
+	SYS_getsockname, SYS_getpeername, SYS_getsockopt, SYS_setsockopt,
+	SYS_sendmsg, SYS_recvmsg, SYS_sendmmsg, SYS_recvmmsg, SYS_setns,
+	SYS_syslog, SYS_pidfd_getfd,
+#ifdef __arm__
+	SYS_recvmmsg_time64, SYS_recv,
+#endif
+};
+
+/* Fail as on a kernel without them. */
+static const uint32_t never[] = {
+	SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register,
+};
+
+static struct sock_filter prog[MAX_INSNS];
+static unsigned int len;
+
+/** emit - append an instruction */
+static void emit(uint16_t code, uint32_t k, uint8_t jt, uint8_t jf)
+{
+	prog[len++] = (struct sock_filter){ code, jt, jf, k };
+}
+
+/** emit_load - load a word of struct seccomp_data */
+static void emit_load(uint32_t off)
+{
+	emit(BPF_LD | BPF_W | BPF_ABS, off, 0, 0);
+}
+
+/** emit_ret - end with an action */
+static void emit_ret(uint32_t action)
+{
+	emit(BPF_RET | BPF_K, action, 0, 0);
+}
+
+/** emit_if - return @action if the accumulator is @k */
+static void emit_if(uint32_t k, uint32_t action)
+{
+	emit(BPF_JMP | BPF_JEQ | BPF_K, k, 0, 1);
+	emit_ret(action);
+}
+
+/**
+ * emit_if_addr - notify @nr if it has an address (fifth argument)
+ *
+ * Also notify it if its fourth argument has one of @flags.
+ */
+static void emit_if_addr(uint32_t nr, uint32_t flags)
+{
+	emit(BPF_JMP | BPF_JEQ | BPF_K, nr, 0, 8);
+	emit_load(ARG_LO(3));
+	emit(BPF_JMP | BPF_JSET | BPF_K, flags, 5, 0);
+	emit_load(ARG_LO(4));
+	emit(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 3);
+	emit_load(ARG_HI(4));
+	emit(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 1);
+	emit_ret(SECCOMP_RET_ALLOW);
+	emit_ret(SECCOMP_RET_USER_NOTIF);
+}
+
+/** emit_arch - check the architecture: @other for calls of a foreign one */
+static void emit_arch(uint32_t other)
+{
+	len = 0;
+	emit_load(offsetof(struct seccomp_data, arch));
+	emit(BPF_JMP | BPF_JEQ | BPF_K, NOTIFY_ARCH, 1, 0);
+	emit_ret(other);
+	emit_load(offsetof(struct seccomp_data, nr));
+#ifdef __x86_64__
+	emit(BPF_JMP | BPF_JGE | BPF_K, X32_BIT, 0, 1);
+	emit_ret(SECCOMP_RET_ERRNO | ENOSYS);
+#endif
+}
+
+/** emit_key - request_key(): EPERM if its third argument is not NULL */
+static void emit_key(void)
+{
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_request_key, 0, 6);
+	emit_load(ARG_LO(2));
+	emit(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 3);
+	emit_load(ARG_HI(2));
+	emit(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 1);
+	emit_ret(SECCOMP_RET_ALLOW);
+	emit_ret(SECCOMP_RET_ERRNO | EPERM);
+}
+
+/** emit_terminal - TIOCSTI fails with EIO, as with dev.tty.legacy_tiocsti=0 */
+static void emit_terminal(void)
+{
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 4);
+	emit_load(ARG_LO(1));
+	emit_if(TIOCSTI, SECCOMP_RET_ERRNO | EIO);
+	emit_load(offsetof(struct seccomp_data, nr));
+}
+
+/** emit_never - calls that are refused in every run */
+static void emit_never(void)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof(never) / sizeof(never[0]); i++)
+		emit_if(never[i], SECCOMP_RET_ERRNO | ENOSYS);
+	emit_key();
+	emit_terminal();
+}
+
+/**
+ * emit_spaces - block the host's network namespace and foreign descriptors
+ *
+ * A descriptor of another process may be a socket of the host. setns() without
+ * a type enters whatever namespace the descriptor refers to at that moment.
+ */
+static void emit_spaces(void)
+{
+	emit_if(SYS_pidfd_getfd, SECCOMP_RET_ERRNO | EPERM);
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_setns, 0, 5);
+	emit_load(ARG_LO(1));
+	emit(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0);
+	emit(BPF_JMP | BPF_JSET | BPF_K, CLONE_NEWNET, 0, 1);
+	emit_ret(SECCOMP_RET_ERRNO | EPERM);
+	emit_ret(SECCOMP_RET_ALLOW);
+}
+
+/**
+ * emit_interfaces - ioctl(): block interfaces of the socket's own namespace
+ *
+ * An inherited or received socket of the host would show and change the host's
+ * interfaces. Two requests are allowed, which the stack's own packet sockets
+ * need.
+ */
+static void emit_interfaces(void)
+{
+	unsigned int jump = len;
+
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 0);
+	emit_load(ARG_LO(1));
+	emit_if(SIOCGIFNAME, SECCOMP_RET_ALLOW);
+	emit_if(SIOCGIFFLAGS, SECCOMP_RET_ALLOW);
+	emit(BPF_JMP | BPF_JGE | BPF_K, SIOCADDRT, 0, 2);
+	emit(BPF_JMP | BPF_JGE | BPF_K, SIOCPROTOPRIVATE, 1, 0);
+	emit_ret(SECCOMP_RET_ERRNO | ENETDOWN);
+	emit(BPF_JMP | BPF_JGE | BPF_K, SIOCDEVPRIVATE, 0, 2);
+	emit(BPF_JMP | BPF_JGT | BPF_K, WIRELESS_LAST, 1, 0);
+	emit_ret(SECCOMP_RET_ERRNO | ENETDOWN);
+	emit_ret(SECCOMP_RET_ALLOW);
+	prog[jump].jf = (uint8_t)(len - jump - 1);
+}
+
+/** emit_socketpair - refuse TIPC, the only network family that has pairs */
+static void emit_socketpair(void)
+{
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_socketpair, 0, 4);
+	emit_load(ARG_LO(0));
+	emit(BPF_JMP | BPF_JEQ | BPF_K, AF_TIPC, 0, 1);
+	emit_ret(SECCOMP_RET_ERRNO | EAFNOSUPPORT);
+	emit_ret(SECCOMP_RET_ALLOW);
+}
+
+/**
+ * emit_no_network - socket() without a stack
+ *
+ * Families that a stack would have fail with ENETDOWN, others with
+ * EAFNOSUPPORT. Netlink protocols that do not concern the network are the
+ * host's.
+ */
+static void emit_no_network(void)
+{
+	static const uint32_t host_families[] = { AF_UNIX, AF_ALG };
+	static const uint32_t families[] = { AF_INET, AF_INET6, AF_PACKET };
+	static const uint32_t protocols[] = { NETLINK_ROUTE, NETLINK_SOCK_DIAG,
+		NETLINK_GENERIC, NETLINK_NETFILTER, NETLINK_XFRM };
+	const uint32_t down = SECCOMP_RET_ERRNO | ENETDOWN;
+	unsigned int jump = len, netlink;
+	size_t i;
+
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 0);
+	emit_load(ARG_LO(0));
+	for (i = 0; i < sizeof(host_families) / sizeof(host_families[0]); i++)
+		emit_if(host_families[i], SECCOMP_RET_ALLOW);
+	for (i = 0; i < sizeof(families) / sizeof(families[0]); i++)
+		emit_if(families[i], down);
+	netlink = len;
+	emit(BPF_JMP | BPF_JEQ | BPF_K, AF_NETLINK, 0, 0);
+	emit_load(ARG_LO(2));
+	for (i = 0; i < sizeof(protocols) / sizeof(protocols[0]); i++)
+		emit_if(protocols[i], down);
+	emit_ret(SECCOMP_RET_ALLOW);
+	prog[netlink].jf = (uint8_t)(len - netlink - 1);
+	emit_ret(SECCOMP_RET_ERRNO | EAFNOSUPPORT);
+	prog[jump].jf = (uint8_t)(len - jump - 1);
+}
+
+/** emit_socket - socket(): local families are the host's, others get @other */
+static void emit_socket(uint32_t other)
+{
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 5);
+	emit_load(ARG_LO(0));
+	emit(BPF_JMP | BPF_JEQ | BPF_K, AF_UNIX, 1, 0);
+	emit(BPF_JMP | BPF_JEQ | BPF_K, AF_ALG, 0, 1);
+	emit_ret(SECCOMP_RET_ALLOW);
+	emit_ret(other);
+}
+
+/**
+ * emit_dumpable - prctl(PR_SET_DUMPABLE, 0) returns 0 and does nothing
+ *
+ * A process that is not dumpable is out of reach of a supervisor without
+ * CAP_SYS_PTRACE over it (ptrace(2)). The supervisor has this capability only
+ * in its own user namespace. A program sets this flag to be safe from other
+ * processes of its user. It remains as safe as the supervisor, which is
+ * dumpable.
+ */
+static void emit_dumpable(void)
+{
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 0, 6);
+	emit_load(ARG_LO(0));
+	emit(BPF_JMP | BPF_JEQ | BPF_K, PR_SET_DUMPABLE, 0, 3);
+	emit_load(ARG_LO(1));
+	emit(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 1);
+	emit_ret(SECCOMP_RET_ERRNO | 0);
+	emit_ret(SECCOMP_RET_ALLOW);
+}
+
+/** build - generate the filter */
+static void build(void)
+{
+	unsigned int jump;
+	size_t i;
+
+	emit_arch(SECCOMP_RET_USER_NOTIF);
+	for (i = 0; i < sizeof(always) / sizeof(always[0]); i++)
+		emit_if(always[i], SECCOMP_RET_USER_NOTIF);
+	emit_never();
+	emit_socket(SECCOMP_RET_USER_NOTIF);
+
+	if (host.shared_netns)
+		emit_dumpable();
+
+	emit_socketpair();
+	emit_if_addr(SYS_sendto, MSG_FASTOPEN);
+	emit_if_addr(SYS_recvfrom, MSG_ERRQUEUE | MSG_TRUNC);
+
+	/*
+	 * ioctl(): the range of sockets, <linux/sockios.h>, that of wireless
+	 * devices, <linux/wireless.h>, and SIOCOUTQ.
+	 */
+	jump = len;
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 0);
+	emit_load(ARG_LO(1));
+	emit(BPF_JMP | BPF_JEQ | BPF_K, SIOCOUTQ, 3, 0);
+	emit(BPF_ALU | BPF_AND | BPF_K, 0xffffff00, 0, 0);
+	emit(BPF_JMP | BPF_JEQ | BPF_K, 0x8b00, 1, 0);
+	emit(BPF_JMP | BPF_JEQ | BPF_K, 0x8900, 0, 1);
+	emit_ret(SECCOMP_RET_USER_NOTIF);
+	prog[jump].jf = (uint8_t)(len - jump - 1);
+	emit_ret(SECCOMP_RET_ALLOW);
+}
+
+/**
+ * filter_install - install the filter for this process and its descendants
+ *
+ * Returns the listener, close-on-exec, or a negative errno. Needs CAP_SYS_ADMIN
+ * in the user namespace or no_new_privs.
+ */
+int filter_install(void)
+{
+	struct sock_fprog fprog = { .filter = prog };
+	unsigned long flags = SECCOMP_FILTER_FLAG_NEW_LISTENER;
+	long fd;
+
+	build();
+	fprog.len = (unsigned short)len;
+	fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
+		     flags | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, &fprog);
+	if (fd < 0 && errno == EINVAL)	/* before Linux 5.19 */
+		fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &fprog);
+	return fd < 0 ? -errno : (int)fd;
+}
+
+/**
+ * filter_install_plain - the filter without notification, for engine preload
+ *
+ * Calls that the library does not catch, and calls of children without a
+ * kernel, get no socket of the host. Calls of a foreign architecture end the
+ * process, as with the other engine: otherwise these calls could use io_uring
+ * and families that ignore namespaces (AF_VSOCK).
+ */
+int filter_install_plain(void)
+{
+	struct sock_fprog fprog = { .filter = prog };
+
+	emit_arch(SECCOMP_RET_KILL_PROCESS);
+	emit_never();
+	emit_if(SYS_syslog, SECCOMP_RET_ERRNO | EPERM);	/* the host's log */
+	emit_spaces();
+	emit_interfaces();
+	emit_socketpair();
+	emit_no_network();
+	emit_ret(SECCOMP_RET_ALLOW);
+	fprog.len = (unsigned short)len;
+	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &fprog) ?
+	       -errno : 0;
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The target's own mounts: they show the stack's files in place of those of the
+ * host's network namespace. covers.c handles name services, resolv.conf and the
+ * run directories.
+ *
+ * Theory of operation
+ *
+ * The target itself makes these mounts before its exec, in its own mount
+ * namespace and with the rights it has there.
+ *
+ * The view (view/serve.c) is one file system, mounted over /proc/sys/net. Its
+ * folders and one link that are not listed contain the other places:
+ *
+ *	/proc/sys/net/.class	over /sys/class/net
+ *	/proc/sys/net/.devices	over /sys/devices/virtual/net, where the
+ *				links in .class lead
+ *	/proc/sys/net/.link	over /proc/net, a link itself ("self/net")
+ *	/proc/sys/net/.net	where .link leads
+ *
+ * Only the calls of Linux 5.2 can mount a link over a link. If /dev/fuse is
+ * unavailable, a read-only file system with the same names and no content is
+ * mounted instead: the host's files are then missing rather than wrong.
+ *
+ * /proc/PID/net cannot be covered: the PIDs are not known in time.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "target/child.h"
+#include "target/covers.h"
+#include "target/mounts.h"
+
+#define VIEW		"/proc/sys/net"
+#define MOUNT_FLAGS	(MS_NOSUID | MS_NODEV | MS_NOEXEC)
+
+/* include/uapi/linux/mount.h, which conflicts with sys/mount.h */
+#ifndef OPEN_TREE_CLONE
+#define OPEN_TREE_CLONE	1
+#endif
+#ifndef MOVE_MOUNT_F_EMPTY_PATH
+#define MOVE_MOUNT_F_EMPTY_PATH	4
+#endif
+
+static const struct {
+	const char *from, *to;
+} places[] = {
+	{ VIEW "/.class", "/sys/class/net" },
+	{ VIEW "/.devices", "/sys/devices/virtual/net" },
+	{ VIEW "/.link", "/proc/net" },
+};
+
+/** view_mount - mount the stack's files; 0 or a negative errno */
+static int view_mount(int fd)
+{
+	char opts[160];
+	int ret = fd;
+
+	if (fd < 0)
+		return fd;
+	snprintf(opts, sizeof(opts),
+		 "fd=%d,rootmode=40555,user_id=%u,group_id=%u,default_permissions,allow_other,max_read=65536",
+		 fd, geteuid(), getegid());
+	ret = mount("lklrun", VIEW, "fuse.lklrun", MOUNT_FLAGS, opts) ?
+	      -errno : 0;
+	/*
+	 * Now only lklhost has it open, so the view ends together with lklhost.
+	 */
+	close(fd);
+	return ret;
+}
+
+/** empty_mount - mount empty folders in their place */
+static int empty_mount(void)
+{
+	static const char *const dirs[] = { ".net", ".class", ".devices" };
+	size_t i;
+	int fd;
+
+	if (mount("lklrun", VIEW, "tmpfs", MOUNT_FLAGS, "mode=555,size=64k"))
+		return -errno;
+	fd = open(VIEW, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	for (i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++)
+		if (mkdirat(fd, dirs[i], 0555)) {
+			close(fd);
+			return -errno;
+		}
+	i = symlinkat("sys/net/.net", fd, ".link") ||
+	    symlinkat("../../../self/net/unix", fd, ".net/unix");
+	close(fd);
+	if (i || mount("", VIEW, NULL,
+		       MS_REMOUNT | MS_BIND | MS_RDONLY | MOUNT_FLAGS, NULL))
+		return -errno;
+	return 0;
+}
+
+/**
+ * mounts_place - show a file or folder at @to; 0 also if @to does not exist
+ * @dir, @from: as for openat(2); with an empty @from, @dir itself
+ */
+int mounts_place(int dir, const char *from, const char *to)
+{
+	int tree, ret = 0;
+
+	tree = (int)syscall(SYS_open_tree, dir, from, OPEN_TREE_CLONE |
+			    O_CLOEXEC | AT_SYMLINK_NOFOLLOW |
+			    (*from ? 0 : AT_EMPTY_PATH));
+	if (tree < 0)
+		return -errno;
+	if (syscall(SYS_move_mount, tree, "", AT_FDCWD, to,
+		    MOVE_MOUNT_F_EMPTY_PATH) && errno != ENOENT)
+		ret = -errno;
+	close(tree);
+	return ret;
+}
+
+/** no_more_flush - see view/serve.c; any file will do */
+static void no_more_flush(void)
+{
+	int fd = open(VIEW "/core/somaxconn", O_RDONLY | O_CLOEXEC);
+
+	if (fd >= 0)
+		close(fd);
+}
+
+/**
+ * cover - cover the files of the host's network namespace
+ * @fd: as in mounts_make()
+ */
+static void cover(int sync, int fd)
+{
+	struct stat st;
+	size_t i;
+	int ret;
+
+	if (stat(VIEW, &st))	/* no /proc: nothing to cover */
+		return;
+	ret = view_mount(fd);
+	if (fd != VIEW_EMPTY)
+		child_report(sync, STEP_VIEW, ret);
+	if (!ret && stat(VIEW "/.net", &st)) {
+		ret = -errno;	/* lklhost does not serve the view */
+		umount2(VIEW, MNT_DETACH);
+	}
+	if (ret)
+		ret = empty_mount();
+	else
+		no_more_flush();
+	if (ret) {
+		child_report(sync, STEP_COVER, ret);
+		return;
+	}
+	for (i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+		ret = mounts_place(AT_FDCWD, places[i].from, places[i].to);
+		if (ret)
+			child_report(sync, STEP_COVER, ret);
+	}
+}
+
+/**
+ * mounts_make - make the target's mounts; called by the target
+ * @sync: descriptor for reports
+ * @resolv: file to show as /etc/resolv.conf; empty: leave it
+ * @fuse: /dev/fuse, opened by lklhost; a negative errno if it is unavailable;
+ *	or VIEW_HOSTS, VIEW_EMPTY
+ */
+void mounts_make(int sync, const char *resolv, int fuse)
+{
+	if (unshare(CLONE_NEWNS) ||
+	    mount("", "/", NULL, MS_SLAVE | MS_REC, NULL)) {
+		child_report(sync, STEP_MOUNTS, -errno);
+		return;
+	}
+	if (fuse != VIEW_HOSTS)
+		cover(sync, fuse);
+	covers_make(sync, resolv);
+}

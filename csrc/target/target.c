@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The target: the user's program, from fork to its wait status.
+ *
+ * Theory of operation
+ *
+ * It is forked early, while lklhost is still small and has changed neither
+ * signals nor limits, and then waits:
+ *
+ *	child						lklhost
+ *	die with the parent, empty network namespace
+ *	install the filter, report its descriptor --->	pidfd_getfd() it
+ *						<---	"taken"
+ *	close it, wait				<---	GO, path of resolv.conf
+ *	mounts, user, fork the zygote, exec errno --->	CTL_EV_WARN
+ *
+ * Both directions use read and write, which the filter does not touch. The
+ * listener cannot be passed in a message, because sendmsg is already notified.
+ *
+ * With a preloaded library no calls are notified, and GO waits for the kernel
+ * that boots in the program itself. Mounts and exec therefore come first, and
+ * the library waits for GO (remote.c). child.c contains the child's side.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/loop.h"
+#include "engine/remote/remote.h"
+#include "host/host.h"
+#include "process/helper.h"
+#include "shared/ctl_proto.h"
+#include "target/child.h"
+
+static struct {
+	pid_t pid;
+	int sync;
+	int notify_fd;
+	bool ended, lingers, not_executed;
+	int status;
+	char *const *argv;
+	struct source sync_src;
+	struct source sig_src;
+} target = { .sync = -1, .notify_fd = -1 };
+
+/** prepare_failed - error text of a step that failed before the command ran */
+static void prepare_failed(const struct child_report *r, char *err,
+			   size_t errlen)
+{
+	const char *step = "executing the command: %s";
+
+	if (r->step == STEP_NETNS)
+		step = "putting the target into an empty network namespace: %s: run as root, or allow user namespaces (sysctl user.max_user_namespaces)";
+	else if (r->step == STEP_USER)
+		step = "changing the command's user: %s";
+	else if (r->step == STEP_LIBRARY)
+		step = "the command's user cannot read the stack and the library that loads it: %s: install lklrun where everybody can read it, or use --engine supervise";
+	else if (r->step == STEP_FILTER)
+		step = host.preload ? "installing the seccomp filter: %s" :
+		       r->value == -EBUSY ? "installing the seccomp filter: %s: lklrun does not run inside lklrun or under another supervisor of system calls; `lklctl exec` runs another program on the same stack" :
+		       "installing the seccomp filter: %s: needs Linux 5.14 with seccomp user notification, and no other supervisor above this one";
+	snprintf(err, errlen, step, strerror(-r->value));
+}
+
+/** wait_preload - wait until the library in the target is ready */
+static int wait_preload(char *err, size_t errlen)
+{
+	struct child_report r;
+	int status, ret;
+
+	ret = remote_ready(err, errlen);
+	if (ret != -ESRCH)
+		return ret;
+	while (child_read(target.sync, &r, sizeof(r)))
+		if (r.step == STEP_NETNS || r.step == STEP_FILTER ||
+		    r.step == STEP_USER || r.step == STEP_LIBRARY ||
+		    r.step == STEP_EXEC) {
+			prepare_failed(&r, err, errlen);
+			return r.value;
+		}
+	/* Its end of the link is closed: it is ending, or did not load us. */
+	kill(target.pid, SIGKILL);
+	if (waitpid(target.pid, &status, 0) != target.pid)
+		return ret;
+	target.ended = true;
+	snprintf(err, errlen, WIFEXITED(status) ?
+		 "%s: ended with status %d before the stack was loaded into it: use --engine supervise" :
+		 "%s: killed by signal %d before the stack was loaded into it: use --engine supervise",
+		 target.argv[0], WIFEXITED(status) ? WEXITSTATUS(status) :
+		 WTERMSIG(status));
+	return ret;
+}
+
+/* The reason of an EPERM or ENOSYS of a call that every kernel has. */
+#define CALL_FORBIDDEN(name) \
+	(errno != EPERM && errno != ENOSYS ? "" : \
+	 ": the container's seccomp profile, or a security module, forbids " name \
+	 "(2); allow it there, or run with CAP_SYS_PTRACE")
+
+/** take_listener - wait for the filter and fetch its descriptor */
+static int take_listener(char *err, size_t errlen)
+{
+	uint64_t start;
+	struct iovec here = { &start, sizeof(start) };
+	struct iovec there = { &host.start_ns, sizeof(start) };
+	struct child_report r;
+	int pidfd, fd = -1;
+
+	if (!child_read(target.sync, &r, sizeof(r))) {
+		snprintf(err, errlen, "preparing the target: it ended early");
+		return -ESRCH;
+	}
+	if (r.value < 0) {
+		prepare_failed(&r, err, errlen);
+		return r.value;
+	}
+	pidfd = (int)syscall(SYS_pidfd_open, target.pid, 0);
+	if (pidfd >= 0)
+		fd = (int)syscall(SYS_pidfd_getfd, pidfd, r.value, 0);
+	if (fd < 0) {
+		int ret = -errno;
+
+		snprintf(err, errlen, "taking the seccomp listener: %s%s",
+			 strerror(-ret), CALL_FORBIDDEN("pidfd_getfd"));
+		if (pidfd >= 0)
+			close(pidfd);
+		return ret;
+	}
+	close(pidfd);
+	target.notify_fd = fd;
+	if (process_vm_readv(target.pid, &here, 1, &there, 1, 0) < 0) {
+		int ret = -errno;
+
+		snprintf(err, errlen, "reading the target's memory: %s%s",
+			 strerror(-ret), CALL_FORBIDDEN("process_vm_readv"));
+		return ret;
+	}
+	if (write(target.sync, "", 1) != 1)
+		return -EPIPE;
+	return 0;
+}
+
+/**
+ * target_fork - fork the target, which then waits for target_release()
+ * @argv: its command
+ * @err: one line for the user on failure
+ */
+int target_fork(char **argv, char *err, size_t errlen)
+{
+	pid_t parent = getpid();
+	int zygote = -1, sv[2], ret;
+
+	target.argv = argv;
+	if (!host.preload)
+		zygote = exec_init();
+	if ((zygote < 0 && !host.preload) ||
+	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv)) {
+		ret = zygote < 0 && !host.preload ? zygote : -errno;
+		snprintf(err, errlen, "making a socket pair: %s", strerror(-ret));
+		return ret;
+	}
+	target.pid = fork();
+	if (target.pid < 0) {
+		ret = -errno;
+		snprintf(err, errlen, "forking the target: %s", strerror(-ret));
+		close(sv[0]);
+		close(sv[1]);
+		return ret;
+	}
+	if (!target.pid) {
+		close(sv[0]);
+		child_main(sv[1], zygote, parent, argv);
+	}
+	close(sv[1]);
+	if (!host.preload)
+		exec_forked();
+	target.sync = sv[0];
+	ret = host.preload ? wait_preload(err, errlen) :
+			     take_listener(err, errlen);
+	if (ret)
+		kill(target.pid, SIGKILL);
+	/* Not earlier: until its exec, we could not access the target. */
+	helper_out_of_reach();
+	return ret;
+}
+
+/** target_notify_fd - the seccomp listener */
+int target_notify_fd(void)
+{
+	return target.notify_fd;
+}
+
+/** target_pid - pid of the target, 0 once it has ended */
+pid_t target_pid(void)
+{
+	return target.ended ? 0 : target.pid;
+}
+
+/** child_reported - a report of the child between GO and exec */
+static void child_reported(struct source *src, uint32_t events)
+{
+	struct child_report r;
+
+	(void)events;
+	if (recv(src->fd, &r, sizeof(r), MSG_DONTWAIT) != (ssize_t)sizeof(r)) {
+		loop_del(src);
+		close(target.sync);
+		target.sync = -1;
+		if (!host.preload && !target.not_executed)
+			ctl_event(CTL_EV_START, (uint32_t)target.pid, 0, "");
+		return;
+	}
+	switch (r.step) {
+	case STEP_UNFILTERED:
+		log_line("no seccomp filter (%s): system calls that the library in the command does not see, and the command's children, are in an empty network namespace, and are told so by the host's kernel",
+			 strerror(-r.value));
+		break;
+	case STEP_MOUNTS:
+		warn_user("the command keeps the host's /etc/resolv.conf, /proc and /sys (%s): the name servers must be within the stack's reach, and /proc/net and /proc/sys/net are not the stack's",
+			  strerror(-r.value));
+		break;
+	case STEP_VIEW:
+		view_mounted(r.value);
+		break;
+	case STEP_COVER:
+		warn_user("covering the host's /proc/net, /proc/sys/net and /sys/class/net: %s: there the target sees what is not the stack's",
+			  strerror(-r.value));
+		break;
+	case STEP_RESOLV:
+		warn_user("the command keeps the host's /etc/resolv.conf (%s): the name servers there must be within the stack's reach",
+			  strerror(-r.value));
+		break;
+	case STEP_HIDE:
+		warn_user("a name service of the host or the run directory cannot be hidden from the command, which may look up names by it: %s",
+			  strerror(-r.value));
+		break;
+	case STEP_COVERS:
+		if (r.value > 0)
+			helper_add(r.value);
+		else if (r.value == -EINVAL)	/* qemu-user has no CLONE_PARENT */
+			log_line("the host's name services are not watched: emulated");
+		else
+			warn_user("watching the host's name services: %s: those that are restarted during the run are not hidden from the command",
+				  strerror(-r.value));
+		break;
+	default:
+		target.not_executed = true;
+		warn_user("%s: %s", target.argv[0], strerror(-r.value));
+	}
+}
+
+/**
+ * target_lingers - whether the target has ended, but others of its tree have
+ * not
+ *
+ * Only if the run lasts as long as its tree: of a daemon, the first process
+ * ends first.
+ */
+bool target_lingers(void)
+{
+	return target.ended && target.lingers;
+}
+
+/**
+ * children_ended - reap children, and end the run with the target or its tree
+ *
+ * Orphans become our children, so the end of the last one is reported here.
+ */
+static void children_ended(void)
+{
+	int status;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+		if (pid != target.pid || target.ended) {
+			exec_reaped(pid, status);
+			continue;
+		}
+		target.ended = true;
+		while (target.sync >= 0)	/* its last reports */
+			child_reported(&target.sync_src, 0);
+		target.status = status;
+		target.lingers = host.wait_tree;
+		if (!target.lingers)
+			host_target_ended(pid, status);
+	}
+	if (target_lingers() && tree_empty()) {
+		target.lingers = false;
+		host_target_ended(target.pid, target.status);
+	}
+}
+
+/** signalled - a signal for lklhost itself */
+static void signalled(struct source *src, uint32_t events)
+{
+	struct signalfd_siginfo si;
+
+	(void)events;
+	if (read(src->fd, &si, sizeof(si)) != (ssize_t)sizeof(si))
+		return;
+	if (si.ssi_signo == SIGCHLD)
+		children_ended();
+	else if (si.ssi_signo == SIGINT || si.ssi_signo == SIGQUIT)
+		ctl_event(CTL_EV_SIGNAL, si.ssi_pid, (int64_t)si.ssi_signo, "");
+	else
+		host_stop((int)si.ssi_signo, 5000);
+}
+
+/**
+ * target_watch - make the loop watch the target
+ *
+ * Signals of the terminal are for the target and are ignored here, but
+ * reported. lklrun cannot distinguish a signal of the terminal from one that
+ * was sent only to lklrun; lklhost can, as it is in the same process group.
+ */
+int target_watch(void)
+{
+	static const int ignored[] = { SIGINT, SIGQUIT, SIGTSTP, SIGTTIN,
+				       SIGTTOU, SIGHUP, SIGPIPE };
+	struct rlimit lim;
+	sigset_t set;
+	size_t i;
+	int ret;
+
+	for (i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
+		signal(ignored[i], SIG_IGN);
+	if (!getrlimit(RLIMIT_NOFILE, &lim)) {
+		lim.rlim_cur = lim.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &lim);
+	}
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
+	sigemptyset(&set);
+	sigaddset(&set, SIGCHLD);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGQUIT);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	target.sig_src.fn = signalled;
+	target.sig_src.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (target.sig_src.fd < 0)
+		return -errno;
+	ret = loop_add(&target.sig_src, EPOLLIN);
+	if (ret)
+		return ret;
+	target.sync_src.fn = child_reported;
+	target.sync_src.fd = target.sync;
+	return loop_add(&target.sync_src, EPOLLIN);
+}
+
+/**
+ * target_release - let the target run
+ * @resolv: path of the file to show as /etc/resolv.conf
+ * @resolv_len: 0: leave /etc/resolv.conf
+ */
+int target_release(const char *resolv, uint32_t resolv_len)
+{
+	char msg[sizeof(uint32_t) + RESOLV_MAX];
+
+	if (target.ended || target.sync < 0)
+		return -ESRCH;
+	if (resolv_len > RESOLV_MAX)
+		return -ENAMETOOLONG;
+	memcpy(msg, &resolv_len, sizeof(resolv_len));
+	if (resolv_len)
+		memcpy(msg + sizeof(resolv_len), resolv, resolv_len);
+	if (send(target.sync, msg, sizeof(resolv_len) + resolv_len,
+		 MSG_NOSIGNAL) < 0)
+		return -errno;
+	return 0;
+}
+
+/** target_finish - close the listener: remaining calls fail with ENOSYS */
+void target_finish(void)
+{
+	if (target.notify_fd >= 0)
+		close(target.notify_fd);
+	target.notify_fd = -1;
+}
