@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/link/gateway"
+	"github.com/lklrun/lklrun/internal/link/user/gateway"
 )
 
 func version() string {

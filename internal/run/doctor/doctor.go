@@ -18,7 +18,7 @@ import (
 	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/host/guard"
 	"github.com/lklrun/lklrun/internal/host/hostnet"
-	"github.com/lklrun/lklrun/internal/link/gateway"
+	"github.com/lklrun/lklrun/internal/link/user/gateway"
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/stack"
 	"github.com/lklrun/lklrun/pkg/config"

@@ -17,7 +17,7 @@ import (
 	"github.com/lklrun/lklrun/internal/base/runas"
 	"github.com/lklrun/lklrun/internal/host/hostnet"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/link/gateway"
+	"github.com/lklrun/lklrun/internal/link/user/gateway"
 	"github.com/lklrun/lklrun/internal/stack"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 	"github.com/lklrun/lklrun/pkg/config"

@@ -10,7 +10,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/lklrun/lklrun/internal/link/gateway"
+	"github.com/lklrun/lklrun/internal/link/user/gateway"
 	"github.com/lklrun/lklrun/internal/stack"
 	"github.com/lklrun/lklrun/pkg/config"
 )
