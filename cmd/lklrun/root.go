@@ -21,6 +21,7 @@ import (
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/launch"
 	"github.com/lklrun/lklrun/internal/run/plan"
+	"github.com/lklrun/lklrun/internal/run/share"
 	"github.com/lklrun/lklrun/internal/run/stackhost"
 	"github.com/lklrun/lklrun/internal/run/undo"
 	"github.com/lklrun/lklrun/internal/stack"
@@ -185,7 +186,7 @@ func (r *runner) run(ctx context.Context, args []string) error {
 		return p.Write(os.Stdout)
 	}
 	if p.RSTGuard == config.GuardPrint {
-		return launch.PrintGuard(ctx, os.Stdout, p)
+		return share.Print(ctx, os.Stdout, p)
 	}
 	run := &r.config.Run
 	if run.Detach && r.background < 0 {

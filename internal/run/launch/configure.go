@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/diag/sysctl"
+	"github.com/lklrun/lklrun/internal/host/guard"
 	"github.com/lklrun/lklrun/internal/host/hostnet"
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/run/record"
@@ -36,9 +37,10 @@ func Mendable(err error) bool {
 		no       *RefusedError
 		inUse    *hostnet.InUseError
 		file     *record.FileError
+		ports    *guard.WishError
 		hostSaid *stackconn.RefusedError // for example, the library is not a stack, or there are no namespaces
 	)
-	return errors.As(err, &no) || errors.As(err, &inUse) || errors.As(err, &file) || errors.As(err, &hostSaid)
+	return errors.As(err, &no) || errors.As(err, &inUse) || errors.As(err, &file) || errors.As(err, &ports) || errors.As(err, &hostSaid)
 }
 
 // wrongInput lists the errors by which a kernel rejects an impossible request,

@@ -28,6 +28,7 @@ import (
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/run/reap"
 	"github.com/lklrun/lklrun/internal/run/record"
+	"github.com/lklrun/lklrun/internal/run/share"
 	"github.com/lklrun/lklrun/internal/run/signals"
 	"github.com/lklrun/lklrun/internal/run/stackhost"
 	"github.com/lklrun/lklrun/internal/run/undo"
@@ -82,7 +83,7 @@ type run struct {
 	conn       *stackconn.Conn // set after the greeting
 	events     <-chan ctlproto.Event
 	signals    *signals.Catcher
-	sharing    sharing
+	sharing    share.Sharing
 	live       live
 	leased     leasers
 	asked      ask.Mux  // the questions that lklctl may ask
@@ -175,7 +176,7 @@ func (r *run) step(ctx context.Context, s plan.Step) error {
 	case plan.Host:
 		return r.startHost(ctx)
 	case plan.Guard:
-		return r.share(ctx)
+		return r.sharing.Reserve(ctx)
 	case plan.Gateway, plan.Tap, plan.FD, plan.Device:
 		l, err := r.open(ctx, &r.plan.Links[s.Link], nil)
 		if err == nil {
@@ -222,6 +223,7 @@ func (r *run) makeDir(ctx context.Context) error {
 	if r.journal, err = undo.Open(r.dir); err != nil {
 		return err
 	}
+	r.sharing.Options = share.Options{Plan: r.plan, Dir: r.dir, Journal: r.journal.Add, Log: r.log, Tell: r.opts.Tell}
 	if r.opts.Background {
 		if err := r.redirect(); err != nil {
 			return err

@@ -6,6 +6,10 @@ import (
 	"context"
 	"slices"
 	"sync"
+
+	"github.com/lklrun/lklrun/internal/diag/ask"
+	"github.com/lklrun/lklrun/internal/run/share"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
 // service is a task that lklrun performs for a running stack. It starts after
@@ -28,7 +32,20 @@ var runServices = []func(r *run) service{
 	dumps,
 	lookers,
 	histories,
-	func(r *run) service { return &guardService{r} },
+	func(r *run) service { return guardService{&r.sharing, r.conn, &r.asked} },
+}
+
+// guardService guards the shared addresses while the stack runs.
+type guardService struct {
+	*share.Sharing
+	conn  *stackconn.Conn
+	asked *ask.Mux
+}
+
+// Start applies the present state.
+func (g guardService) Start(ctx context.Context) error {
+	ask.Handle(g.asked, ask.Guard, g.Ask)
+	return g.Serve(ctx, g.conn)
 }
 
 // linkServices create the services of a configured link. A result of nil means

@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/net/bpf"
 
-	"github.com/lklrun/lklrun/internal/host/guard"
 	"github.com/lklrun/lklrun/internal/host/hostnet"
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
@@ -18,7 +17,7 @@ import (
 // shared addresses.
 func (r *run) openPacket(ctx context.Context, l *plan.Link) (link, error) {
 	if len(l.Shared) > 0 {
-		if err := r.share(ctx, l.Shared...); err != nil {
+		if err := r.sharing.Reserve(ctx, l.Shared...); err != nil {
 			return link{}, err
 		}
 	}
@@ -41,7 +40,7 @@ func (r *run) openPacket(ctx context.Context, l *plan.Link) (link, error) {
 		k.kind = ctlproto.CTL_LINK_COOKED
 	}
 	if len(l.Shared) > 0 {
-		if k.close, err = r.guardLink(ctx, l); err != nil {
+		if k.close, err = r.sharing.Guard(ctx, l); err != nil {
 			p.File.Close()
 			return link{}, err
 		}
@@ -56,7 +55,7 @@ func (r *run) openPacket(ctx context.Context, l *plan.Link) (link, error) {
 func (r *run) packetFilter(l *plan.Link) ([]bpf.RawInstruction, error) {
 	switch {
 	case len(l.Shared) > 0:
-		return guard.Filter(!l.RawIP, l.Shared, r.sharing.ports)
+		return r.sharing.Filter(l)
 	case l.RawIP:
 		return nil, nil
 	}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package share lets a run share addresses with the host: it reserves ports, and
+// keeps the host from answering packets for the stack.
+package share
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/net/bpf"
+
+	"github.com/lklrun/lklrun/internal/host/guard"
+	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/run/plan"
+	"github.com/lklrun/lklrun/internal/run/undo"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// unguardLimit bounds the change of rules when a link is removed.
+const unguardLimit = 10 * time.Second
+
+// Options are the parameters of a Sharing.
+type Options struct {
+	Plan    *plan.Plan
+	Dir     *instance.Dir
+	Journal func(hostnet.Undo) error // receives each undo before its change
+	Log     *slog.Logger
+	Tell    func(string) // prints a line for the user
+}
+
+// Sharing is the state of a run that shares addresses with the host, or may do so
+// later.
+type Sharing struct {
+	Options
+
+	mu    sync.Mutex
+	guard *guard.Guard // nil: the run shares no address yet
+	ports guard.Ports
+	links []guard.Link
+	conn  *stackconn.Conn // nil: the stack does not run
+}
+
+// Reserve reserves the run's ports, once. The addresses more are not in the plan.
+// If the ports are already reserved, Reserve checks the run's server ports at
+// these addresses, which no server of the host may use.
+func (s *Sharing) Reserve(ctx context.Context, more ...netip.Addr) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	want := wish(s.Plan)
+	want.Addrs = append(want.Addrs, more...)
+	if s.guard != nil {
+		sockets, err := guard.Sockets(ctx, want.Listen)
+		if err != nil {
+			return err
+		}
+		return guard.CheckListen(want.Listen, more, sockets)
+	}
+	got, err := guard.Reserve(ctx, want, s.portsOfOthers, func(ports string) error {
+		return s.Journal(hostnet.UndoReserve(s.Dir.Name, ports))
+	})
+	if err != nil {
+		return err
+	}
+	if got.Note != "" {
+		s.Tell(got.Note)
+	}
+	s.ports = got.Ports
+	s.guard = guard.New(guard.Config{
+		Name: s.Dir.Name, Mode: s.Plan.RSTGuard, Ports: got.Ports, Tell: s.Tell, Log: s.Log,
+		Others: s.rulesOfOthers,
+		Journal: func(rules guard.Rules) error {
+			u, err := hostnet.UndoGuard(rules)
+			if err != nil {
+				return err
+			}
+			return s.Journal(u)
+		},
+	})
+	if s.conn != nil {
+		return s.serve(ctx)
+	}
+	return nil
+}
+
+// Filter returns the filter for the packet socket of a link that shares
+// addresses. The run's ports must be reserved.
+func (s *Sharing) Filter(l *plan.Link) ([]bpf.RawInstruction, error) {
+	return guard.Filter(!l.RawIP, l.Shared, s.ports)
+}
+
+// wish returns the ports that a run needs from the host.
+func wish(p *plan.Plan) guard.Wish {
+	w := guard.Wish{First: p.PortRange.First, Last: p.PortRange.Last, Size: p.PortRange.Len(), Listen: p.ListenPorts()}
+	for i := range p.Links {
+		w.Addrs = append(w.Addrs, p.Links[i].Shared...)
+	}
+	return w
+}
+
+// Guard hides packets for a link's shared addresses from the host, once the
+// link's packet socket receives them. The run's ports must be reserved.
+func (s *Sharing) Guard(ctx context.Context, l *plan.Link) (end func(), err error) {
+	shared := guard.Link{Device: l.Device, Addrs: l.Shared}
+	if err := s.guard.Add(ctx, shared); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.links = append(s.links, shared)
+	s.refuseInside(ctx)
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), unguardLimit)
+		defer cancel()
+		if err := s.guard.Delete(ctx, shared); err != nil { // if it fails, the journal still has the rules
+			s.Log.Debug("taking rules away", "error", err)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if i := slices.IndexFunc(s.links, func(o guard.Link) bool { return o.Device == shared.Device }); i >= 0 {
+			s.links = slices.Delete(s.links, i, i+1)
+		}
+		s.refuseInside(ctx)
+	}, nil
+}
+
+// refuseInside makes the stack refuse to use the host's ports at the shared
+// addresses. A stack kernel without nftables sends from them, but gets no
+// answer. The caller holds s.mu.
+func (s *Sharing) refuseInside(ctx context.Context) {
+	if s.conn == nil {
+		return
+	}
+	if err := guard.Inside(ctx, s.conn, s.links, s.ports); err != nil {
+		s.Log.Debug("refusing the host's ports in the stack", "error", err)
+	}
+}
+
+func (s *Sharing) portsOfOthers() ([]string, error) {
+	undos, err := undo.Others(s.Dir, hostnet.OpReservePorts, s.Log)
+	var ports []string
+	for _, u := range undos {
+		ports = append(ports, u.New)
+	}
+	return ports, err
+}
+
+func (s *Sharing) rulesOfOthers() ([]guard.Rules, error) {
+	undos, err := undo.Others(s.Dir, hostnet.OpGuard, s.Log)
+	var all []guard.Rules
+	for _, u := range undos {
+		if rules, err := u.Rules(); err == nil { // else the rules are of another version
+			all = append(all, rules)
+		}
+	}
+	return all, err
+}
+
+// Serve sets the stack's port range and watches the rules, now that the stack
+// runs. A run may get its first shared address later.
+func (s *Sharing) Serve(ctx context.Context, conn *stackconn.Conn) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conn = conn
+	if s.guard == nil {
+		return nil
+	}
+	return s.serve(ctx)
+}
+
+// Ask answers ask.Guard.
+func (s *Sharing) Ask(ctx context.Context, _ struct{}, _ *os.File) (guard.Status, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.guard == nil {
+		return guard.Status{}, nil
+	}
+	st, err := s.guard.Status(ctx)
+	if err != nil {
+		return guard.Status{}, err
+	}
+	return *st, nil
+}
+
+// Stop ends the watch. It leaves the rules in place: the stack still sends, and
+// gets answers.
+func (s *Sharing) Stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conn = nil
+	if s.guard != nil {
+		s.guard.Stop()
+	}
+}
+
+// serve performs the steps that need a running stack. The caller holds s.mu.
+func (s *Sharing) serve(ctx context.Context) error {
+	p := s.ports
+	settings := []config.Sysctl{{Name: "net.ipv4.ip_local_port_range", Value: fmt.Sprintf("%d %d", p.First, p.Last)}}
+	// With few ports, one in TIME-WAIT for a minute would be missed. With
+	// TCP timestamps, a new connection may use it after one second (RFC
+	// 6191).
+	reuse := config.Sysctl{Name: "net.ipv4.tcp_tw_reuse", Value: "1"}
+	if !slices.ContainsFunc(s.Plan.Sysctls, func(k config.Sysctl) bool { return k.Name == reuse.Name }) {
+		settings = append(settings, reuse)
+	}
+	for _, k := range settings {
+		if err := stacknet.SetSysctl(ctx, s.conn, k.Name, k.Value); err != nil {
+			return err
+		}
+	}
+	s.refuseInside(ctx)
+	return s.guard.Start(ctx)
+}
+
+// Print writes the rules that a run of the plan would create on the host.
+func Print(ctx context.Context, w io.Writer, p *plan.Plan) error {
+	set := guard.Set{Name: p.Name}
+	if set.Name == "" {
+		set.Name = p.BaseName
+	}
+	for i := range p.Links {
+		if l := &p.Links[i]; len(l.Shared) > 0 {
+			set.Links = append(set.Links, guard.Link{Device: l.Device, Addrs: l.Shared})
+		}
+	}
+	if len(set.Links) == 0 {
+		_, err := fmt.Fprintln(w, "# no interface shares an address with the host: there is nothing to guard")
+		return err
+	}
+	method, err := guard.Choose(ctx, p.RSTGuard)
+	if err != nil { // showing the rules needs no privilege
+		method = guard.NFTIngress
+	}
+	if set.Ports, err = guard.Preview(ctx, wish(p)); err != nil {
+		return err
+	}
+	return guard.Print(w, method, set)
+}
