@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -141,7 +139,7 @@ func (p *pathSite) badSteps(before string) {
 	p.Helper()
 	for _, args := range [][]string{
 		{"eth1", "delay", "40ms", "loss", "200%"}, {"eth7", "down"}, {"eth1", "delay", "1ms", "reorder"}, {"eth1", "reorder", "5%"}, {"lo", "down"}, {"eth7"},
-		{"eth1", "down", "--direction", "in"}, {"eth1", "--for", "3s"}, {"--script", "/nowhere"},
+		{"eth1", "down", "--direction", "in"}, {"eth1", "--for", "3s"}, {"--script", "-"},
 	} {
 		r := testutil.Start(p, exec.Command(testutil.Bin("lklctl"), append([]string{"path", "-n", p.name}, args...)...)).Wait(limit)
 		if r.Status != 2 || strings.Count(r.Stderr, "\n") != 1 {
@@ -250,104 +248,6 @@ func TestPathFor(t *testing.T) {
 	}
 	if after := p.path(); after != before {
 		t.Errorf("after Ctrl-C\n%s", after)
-	}
-	lklctl(t, "stop", "-n", p.name)
-	target.Wait(limit)
-}
-
-// TestPathScript checks that a script makes its steps, reports what happened to each
-// subflow, and ends on Ctrl-C.
-func TestPathScript(t *testing.T) {
-	t.Parallel()
-	p := newPathSite(t)
-	target := p.fetches("mptcp", "supervise")
-	p.until("two subflows", target, func() bool { return p.onWire("eth0") == 1 && p.onWire("eth1") == 1 })
-	file := filepath.Join(testutil.Dir(t), "cut")
-	if err := os.WriteFile(file, []byte("1s eth1 down # until the end\n+0.5s eth0 delay 10ms\n10m end\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	script := testutil.Start(t, exec.Command(testutil.Bin("lklctl"), "path", "-n", p.name, "-o", "json", "--script", file))
-	p.until("the second step", target, func() bool { return strings.Contains(p.path("eth0"), "delay 10ms") })
-	p.until("the subflow's end", target, func() bool { return p.onWire("eth1") == 0 })
-	settled := time.NewTimer(500 * time.Millisecond) // enough for a few more samples
-	<-settled.C
-	script.Signal(syscall.SIGINT)
-	r := script.Wait(limit)
-	var line struct {
-		Stopped string
-		Steps   []struct {
-			Mark, If, Step string
-			At             float64 `json:"at_s"`
-		}
-		Events []struct {
-			Event, If string
-			At        float64 `json:"at_s"`
-		}
-		Connections []struct {
-			Proto, Process string
-			Received       int64 `json:"bytes_received"`
-			Subflows       []struct {
-				If     string
-				Ended  *float64   `json:"ended_s"`
-				RxRate []*float64 `json:"rx_bit_s"`
-				Phases []struct {
-					After string
-					RX    *float64 `json:"rx_bit_s"`
-				}
-			}
-		}
-	}
-	if err := json.Unmarshal([]byte(r.Stdout), &line); r.Status != 0 || err != nil {
-		t.Fatalf("%v: %v", err, r)
-	}
-	if len(line.Steps) != 2 || line.Steps[0].Step != "down" || line.Steps[0].At < 1 || line.Steps[1].If != "eth0" || line.Stopped != "interrupted" {
-		t.Errorf("steps: %+v, %s", line.Steps, line.Stopped)
-	}
-	if len(line.Connections) != 1 || len(line.Connections[0].Subflows) != 2 {
-		t.Fatalf("not a connection with two subflows\n%s", r.Stdout)
-	}
-	closed := false
-	for _, e := range line.Events {
-		closed = closed || e.Event == "SF_CLOSED" && e.If == "eth1" && e.At >= 1
-	}
-	if !closed {
-		t.Errorf("no event of the subflow's end: %+v", line.Events)
-	}
-	c := line.Connections[0]
-	if c.Proto != "mptcp" || c.Received == 0 || !strings.HasPrefix(c.Process, "python3") {
-		t.Errorf("%+v", c)
-	}
-	carried := 0.0 // in the first second, over either path
-	for _, s := range c.Subflows {
-		if len(s.Phases) != 3 {
-			t.Fatalf("%s: %+v", s.If, s.Phases)
-		}
-		if rx := s.Phases[0].RX; rx != nil {
-			carried += *rx
-		}
-		if ended := s.Ended != nil && *s.Ended >= line.Steps[0].At; ended != (s.If == "eth1") {
-			t.Errorf("%s: ended %v", s.If, s.Ended)
-		}
-	}
-	if carried == 0 {
-		t.Errorf("nothing was carried before the first step: %+v", c.Subflows)
-	}
-	if text := p.path(); strings.Count(text, "both") != 2 || strings.Count(text, "pass") != 2 {
-		t.Errorf("afterwards\n%s", text)
-	}
-	p.until("a subflow by eth1 again", target, func() bool { return p.onWire("eth1") == 1 })
-
-	// As a table, at most 80 columns wide.
-	cmd := exec.Command(testutil.Bin("lklctl"), "path", "-n", p.name, "--script", "-")
-	cmd.Stdin = strings.NewReader("100ms eth1 loss 1%\n1s end\n")
-	text := testutil.OK(t, limit, cmd)
-	for _, l := range lines(text) {
-		if n := len([]rune(l)); n > 80 {
-			t.Errorf("%d columns: %s", n, l)
-		}
-	}
-	if !regexp.MustCompile(`(?m)^a +[0-9.]+s  eth1  loss 1%$`).MatchString(text) || !strings.Contains(text, "  AFTER ") {
-		t.Errorf("the table is\n%s", text)
 	}
 	lklctl(t, "stop", "-n", p.name)
 	target.Wait(limit)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"time"
 
@@ -26,10 +25,8 @@ import (
 type drilling struct {
 	direction string
 	lasts     time.Duration
-	file      string
 	ways      []stacknet.Way
 	step      drill.Step
-	script    *drill.Script
 }
 
 func (c *ctl) pathCommand() *cobra.Command {
@@ -55,30 +52,19 @@ what it names, and the rest stays. Nothing outlasts the instance.
   limit PACKETS  how many are held by delay and rate; more are lost
   clear          nothing is done to the interface any more
 
-Units are tc(8)'s. An interface's own queueing discipline stays in place.
-
---script FILE makes the steps of a file at their times, puts everything back as
-it was, and tells what each connection did meanwhile. Its lines are TIME IF
-STEP..., with the TIME from the start, or with a plus sign from the step before;
-TIME end says how long to look on. # begins a comment. Ctrl-C ends it early.`,
+Units are tc(8)'s. An interface's own queueing discipline stays in place.`,
 		Example: `  lklctl path
   lklctl path eth1 delay 40ms loss 1% rate 20mbit
   lklctl path eth1 down --for 10s
   lklctl path eth0 silent --direction in
-  lklctl path eth1 clear
-  printf '2s eth1 down\n+3s eth1 up\n10s end\n' | lklctl path --script -`,
+  lklctl path eth1 clear`,
 		Args: func(_ *cobra.Command, args []string) error { return d.parse(args) },
 	}
 	show := c.query(func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error {
 		return c.showPaths(ctx, info, conn, args)
 	})
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		switch {
-		case d.script != nil:
-			return c.changeWithin(d.script.End+queryLimit, "tc(8)", func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
-				return c.runScript(ctx, info, conn, d.script)
-			})(cmd, args)
-		case len(args) > 1:
+		if len(args) > 1 {
 			return c.changeWithin(d.lasts+queryLimit, "tc(8)", func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error {
 				return c.drill(ctx, info, conn, d.step, d.lasts, args)
 			})(cmd, args)
@@ -89,11 +75,7 @@ TIME end says how long to look on. # begins a comment. Ctrl-C ends it early.`,
 	f := cmd.Flags()
 	f.StringVar(&d.direction, "direction", "both", "of the packets: `in|out|both`, as the stack sees it")
 	f.DurationVar(&d.lasts, "for", 0, "put it back after that `TIME`, or at Ctrl-C, and stay until then")
-	f.StringVar(&d.file, "script", "", "make the steps of `FILE` at their times (-: standard input)")
 	must(cmd.RegisterFlagCompletionFunc("direction", cobra.FixedCompletions([]cobra.Completion{"in", "out", "both"}, cobra.ShellCompDirectiveNoFileComp)))
-	must(cmd.RegisterFlagCompletionFunc("script", cobra.CompletionFunc(func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		return nil, cobra.ShellCompDirectiveDefault
-	})))
 	names := c.complete(pathNames)
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) == 0 {
@@ -102,46 +84,21 @@ TIME end says how long to look on. # begins a comment. Ctrl-C ends it early.`,
 		return drill.Keywords, cobra.ShellCompDirectiveNoFileComp
 	}
 	document(cmd, []pathRow{})
-	documentWith(cmd, "--script", drill.Timeline{})
 	return cmd
 }
 
-// parse parses the command line and the script. It reports all errors before
-// anything is queried.
+// parse parses the command line.
 func (d *drilling) parse(args []string) (err error) {
 	if d.ways, err = drill.ParseWays(d.direction); err != nil {
 		return exit.Usagef("--direction: %w", err)
 	}
 	switch {
-	case d.file != "" && len(args) > 0:
-		return exit.Usagef("unexpected argument %q: with --script the steps are in the file", args[0])
-	case d.file != "" && d.lasts != 0:
-		return exit.Usagef("--for: a script says itself how long its steps last")
 	case d.lasts < 0 || d.lasts != 0 && len(args) < 2:
 		return exit.Usagef("--for: wants a step to put back, and a time such as 10s")
-	case d.file != "":
-		return d.read()
 	case len(args) > 1:
 		if d.step, err = drill.ParseStep(args[0], d.ways, args[1:]); err != nil {
 			return &exit.UsageError{Err: err}
 		}
-	}
-	return nil
-}
-
-func (d *drilling) read() error {
-	in, name := io.ReadCloser(os.Stdin), "standard input"
-	if d.file != "-" {
-		f, err := os.Open(d.file)
-		if err != nil {
-			return exit.Usagef("--script: %w", err)
-		}
-		in, name = f, d.file
-	}
-	defer in.Close()
-	var err error
-	if d.script, err = drill.ParseScript(in, d.ways); err != nil {
-		return exit.Usagef("--script: %s: %w", name, err)
 	}
 	return nil
 }

@@ -219,9 +219,20 @@ func (c *ctl) prepare(cmd *cobra.Command) {
 	}
 }
 
+// removed has flags that verbs had, with what replaces them.
+var removed = map[string]string{
+	"lklctl path --script": "run the steps from a shell, as in: lklctl path eth1 down --for 3s; sleep 2",
+}
+
 // flagError converts an error about flags to our form: one line with the
 // remedy.
 func flagError(cmd *cobra.Command, err error) error {
+	if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) {
+		flag := "--" + unknown.GetSpecifiedName()
+		if remedy := removed[cmd.CommandPath()+" "+flag]; remedy != "" {
+			return exit.Usagef("%s was removed: %s", flag, remedy)
+		}
+	}
 	text := strings.TrimSuffix(text.OneLine(cli.FlagError(cmd.Flags(), err).Error()), ".")
 	if strings.HasSuffix(text, "?") { // it contains a remedy
 		return exit.Usagef("%s", text)

@@ -94,6 +94,7 @@ func TestUsage(t *testing.T) {
 		{"lease take eth0", []string{`"take"`, "renew or release"}},
 		{"lease renew", []string{"no interface given", "lklctl lease --help"}},
 		{"lease renew eth0 eth1", []string{`"eth1"`}},
+		{"path --script file", []string{"--script was removed", "lklctl path eth1 down --for 3s"}},
 		{"exec", []string{"no COMMAND given"}},
 		{"exec -Z true", []string{"-Z", "lklctl exec --help"}},
 		{"-o json exec true", []string{"-o json"}},

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package drill degrades the paths of a running stack, as real networks do: steps in the
-// style of tc(8) for an interface, scripts of timed steps, and a timeline of what each
-// connection did meanwhile.
+// Package drill degrades the paths of a running stack, as real networks do, in steps in
+// the style of tc(8).
 package drill
 
 import (
@@ -147,8 +146,11 @@ func (p *Paths) state(l stacknet.LinkState) (State, error) {
 	return State{Carrier: l.Flags&unix.IFF_LOWER_UP != 0 || !l.Up(), Ways: ways}, err
 }
 
-// find returns the interface called name.
-func find(all []Path, name string) (Path, error) {
+func (p *Paths) find(name string) (Path, error) {
+	all, err := p.List()
+	if err != nil {
+		return Path{}, err
+	}
 	if i := slices.IndexFunc(all, func(q Path) bool { return q.Name == name }); i >= 0 {
 		return all[i], nil
 	}
@@ -159,12 +161,14 @@ func find(all []Path, name string) (Path, error) {
 	return Path{}, fmt.Errorf("%s: the stack has no such interface, it has %s: %w", name, strings.Join(names, ", "), stacknet.ErrNoTarget)
 }
 
-func (p *Paths) find(name string) (Path, error) {
-	all, err := p.List()
-	if err != nil {
-		return Path{}, err
+// Check returns the interface of a step in its present state, or an error if the step is
+// impossible. It changes nothing.
+func (p *Paths) Check(s Step) (Path, error) {
+	have, err := p.find(s.Iface)
+	if err == nil {
+		_, err = s.from(have.State)
 	}
-	return find(all, name)
+	return have, err
 }
 
 // Do makes a step. If it fails, nothing of it remains.

@@ -133,68 +133,6 @@ func TestWrongSteps(t *testing.T) {
 	}
 }
 
-func TestScript(t *testing.T) {
-	s, err := ParseScript(strings.NewReader(`
-# two cuts
-5s    eth1 down      # the first
-+2.5s eth1 up
-10s   eth0 delay 80ms loss 1%
-12s   end
-`), both)
-	if err != nil {
-		t.Fatal(err)
-	}
-	type step struct {
-		At           time.Duration
-		Iface, Words string
-	}
-	var got []step
-	for _, q := range s.Steps {
-		got = append(got, step{q.At, q.Iface, q.Words})
-	}
-	want := []step{{5 * time.Second, "eth1", "down"}, {7500 * time.Millisecond, "eth1", "up"}, {10 * time.Second, "eth0", "delay 80ms loss 1%"}}
-	if d := cmp.Diff(want, got); d != "" || s.End != 12*time.Second {
-		t.Errorf("end %v\n%s", s.End, d)
-	}
-	if s, err := ParseScript(strings.NewReader("1s eth0 down"), both); err != nil || s.End != 6*time.Second {
-		t.Errorf("%+v, %v", s, err)
-	}
-	for text, want := range map[string]string{
-		"":                                "no step in it",
-		"1s end":                          "no step in it",
-		"now eth1 down":                   `line 1: time "now"`,
-		"\n-1s eth1 down":                 `line 2: time "-1s"`,
-		"2s eth1 down\n1s eth1 up":        `line 2: time "1s": is before that of the step before, 2s`,
-		"2s eth1":                         `line 1: "2s eth1": expected TIME IF STEP`,
-		"2s end\n3s eth1 down":            "line 2: stands behind the end",
-		"99h eth1 down":                   "a script lasts 24h0m0s at most",
-		"2s eth1 loss":                    "line 1: eth1: loss: no value behind it",
-		strings.Repeat("1s x up\n", 1001): "line 1001: more than 1000 steps",
-	} {
-		if _, err := ParseScript(strings.NewReader(text), both); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%.40q: %v, want %s", text, err, want)
-		}
-	}
-}
-
-func FuzzScript(f *testing.F) {
-	f.Add("5s eth1 down\n+2.5s eth1 up # comment\n10s eth0 delay 80ms loss 1%\n12s end")
-	f.Add("1s a rate 20mbit jitter 1ms delay 2ms limit 3 reorder 1 corrupt 0.5% duplicate 100%")
-	f.Fuzz(func(t *testing.T, text string) {
-		s, err := ParseScript(strings.NewReader(text), both)
-		if err != nil {
-			return
-		}
-		last := time.Duration(0)
-		for _, q := range s.Steps {
-			if q.At < last || q.At > s.End || q.Iface == "" {
-				t.Errorf("%+v in a script of %v", q, s.End)
-			}
-			last = q.At
-		}
-	})
-}
-
 // The queue length follows from the delay and the rate, unless it was given.
 func TestRoom(t *testing.T) {
 	for _, c := range []struct {
