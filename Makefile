@@ -144,7 +144,8 @@ test: packages build cross $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) $(OUT)/t
 .PHONY: check
 check: $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) ## the quick tests: lint and unit tests in Go, no build of the kernel
 	@$(OUT)/tools/golangci-lint run ./...
-	@$(GO) test $$($(GO) list ./... | grep -Ev '/(test(/vm)?|bench(/.*)?)$$')
+	@cd bench && $(OUT)/tools/golangci-lint run ./...
+	@$(GO) test $$($(GO) list ./... | grep -Ev '/test(/vm)?$$')
 
 .PHONY: pictures
 pictures: packages build browser ## the pictures of the documentation, of a run of a minute
@@ -223,18 +224,21 @@ capture: packages build ## what a capture costs a transfer at 5 Gbit/s, and one 
 handover: packages build ## 500 MB by two paths that are cut in turn, in both directions
 	@HANDOVER_MB=500 $(GO) test ./test -run '^TestHandover' -count=1 -v -timeout 1h
 
-# BENCHFLAGS: -only REGEXP, -rounds N and more, see go run ./bench -help.
+# BENCHFLAGS: -only REGEXP, -rounds N and more, see make bench BENCHFLAGS=-help. The
+# benchmarks are a module of their own: the product needs no library that draws plots.
+BENCH := $(GO) -C bench build -o $(OUT)/tools/bench && $(OUT)/tools/bench
+
 .PHONY: bench
 bench: packages build ## all variants beside the host, in turns, five minutes: tables, build/bench/
-	@$(GO) run ./bench $(BENCHFLAGS)
+	@$(BENCH) $(BENCHFLAGS)
 
 .PHONY: bench-full
 bench-full: packages build stack-hz-100 stack-hz-250 ## every scenario, three quarters of an hour; writes docs/benchmarks.md
-	@$(GO) run ./bench -form full -profile missed -out $(OUT)/bench/full -docs docs $(BENCHFLAGS)
+	@$(BENCH) -form full -profile missed -out $(OUT)/bench/full -docs docs $(BENCHFLAGS)
 
 .PHONY: bench-compare
 bench-compare: build ## a quick run beside the recorded ratios: what fell by more than 15 %
-	@$(GO) run ./bench -compare bench/recorded.json $(BENCHFLAGS)
+	@$(BENCH) -compare bench/recorded.json $(BENCHFLAGS)
 
 .PHONY: conformance
 conformance: packages build ## other people's tests, natively and on the stacks; writes docs/conformance.md

@@ -29,9 +29,9 @@ func TestMain(m *testing.M) {
 	testutil.Main(m, func(root string) error {
 		// Build here: inside the namespace, there is no network, and, if it lies under
 		// /tmp, no cache of the go command.
-		for name, dir := range map[string]string{"probe": "./test/probe", "bench": "./bench"} {
-			cmd := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(root, "build", "test", name), dir)
-			cmd.Dir = root
+		for name, dir := range map[string]string{"probe": "test/probe", "bench": "bench"} {
+			cmd := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(root, "build", "test", name))
+			cmd.Dir = filepath.Join(root, dir)
 			cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 			if out, err := cmd.CombinedOutput(); err != nil {
 				return fmt.Errorf("building %s: %w: %s", dir, err, out)
