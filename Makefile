@@ -35,13 +35,16 @@ help: ## this list
 
 # Each list has a stamp: dpkg is not asked again as long as the list stays the same.
 PACKAGES := $(OUT)/.packages
-$(PACKAGES)-build $(PACKAGES)-demo $(PACKAGES)-test: $(PACKAGES)-%: .ci/packages/% .ci/install-packages
+$(PACKAGES)-build $(PACKAGES)-cross $(PACKAGES)-demo $(PACKAGES)-test $(PACKAGES)-all: $(PACKAGES)-%: .ci/packages/% .ci/install-packages
 	@mkdir -p $(OUT)
 	@.ci/install-packages $*
 	@touch $@
 
 .PHONY: packages
-packages: $(PACKAGES)-build $(PACKAGES)-demo $(PACKAGES)-test ## install the Debian packages for everything (root), or name them
+packages: $(PACKAGES)-build $(PACKAGES)-demo $(PACKAGES)-test ## install the Debian packages for make test (root), or name them
+
+.PHONY: packages-all
+packages-all: packages $(PACKAGES)-cross $(PACKAGES)-all ## those for make test-all as well
 
 .PHONY: build
 build: stack host go ## everything, into bin/
@@ -61,15 +64,15 @@ stack: $(PACKAGES)-build ## the Linux stack library and bin/stacks/
 CROSS_STACK = $(MAKE) --no-print-directory -C third_party/lkl LKL_ARCH=$(@:stack-%=%) OUT=$(OUT)/$@ $(if $(LINUX_SOURCE),LINUX_SOURCE=$(LINUX_SOURCE)) -j$(JOBS)
 
 .PHONY: stack-amd64
-stack-amd64: $(PACKAGES)-build $(PACKAGES)-test ## the stack library to be linked in, build/stack-amd64/liblkl.a
+stack-amd64: $(PACKAGES)-build ## the stack library to be linked in, build/stack-amd64/liblkl.a
 	+@$(CROSS_STACK)
 
 .PHONY: stack-arm64
-stack-arm64: $(PACKAGES)-build $(PACKAGES)-test ## the stack library for arm64, with a cross compiler
+stack-arm64: $(PACKAGES)-build $(PACKAGES)-cross ## the stack library for arm64, with a cross compiler
 	+@$(CROSS_STACK)
 
 .PHONY: stack-arm
-stack-arm: $(PACKAGES)-build $(PACKAGES)-test ## the stack library for arm (ARMv7, hard float)
+stack-arm: $(PACKAGES)-build $(PACKAGES)-cross ## the stack library for arm (ARMv7, hard float)
 	+@$(CROSS_STACK)
 
 # What --device puts on a device, see .ci/bundle. lklrun can be loaded anywhere and needs
@@ -87,6 +90,7 @@ cross: $(ARCHS:%=cross-%) ## bundles for devices, bin/bundles/lklrun-ARCH.tar.gz
 
 .PHONY: $(ARCHS:%=cross-%)
 $(ARCHS:%=cross-%): cross-%: stack-%
+	@.ci/install-packages libdeflate-tools
 	@.ci/sysroot $* $(OUT)/sysroot-$*
 	+@$(MAKE) -s --no-print-directory -C csrc ARCH=$* -j$(JOBS) all
 	@$(GOBUILD_DEVICE) -o $(OUT)/parts-$*/ ./cmd/lklrun
@@ -107,6 +111,7 @@ stack-hz-%: $(PACKAGES)-build
 # LKL as it was in 2017, from npm's copy: never part of a build or of the tests.
 .PHONY: lkl-4.9
 lkl-4.9: $(PACKAGES)-build ## LKL of Linux 4.9 as a stack, to compare: fetched from npm, built, not kept here
+	@.ci/install-packages python3@python3 npm@npm
 	+@$(MAKE) --no-print-directory -C third_party/lkl-4.9 OUT=$(STACK)-4.9 BIN=$(BIN) -j$(JOBS)
 
 .PHONY: check-lkl-4.9
@@ -129,7 +134,7 @@ deb: build cross $(OUT)/tools/.nfpm-$(NFPM) ## Debian packages, into build/deb: 
 
 # What the test of the packages needs of the mirror, for it has no network.
 .PHONY: deb-test
-deb-test: deb
+deb-test: deb $(PACKAGES)-all
 	@.ci/debian-root amd64 $(OUT)/deb-test/amd64.tar libpcap0.8 curl man-db bash-completion zsh fish
 	@.ci/fetch-debs --deps arm64 $(OUT)/deb-test/arm64 libpcap0.8 curl dash coreutils
 
@@ -148,7 +153,7 @@ check: $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) ## the quick tests: lint and
 	@$(GO) test $$($(GO) list ./... | grep -Ev '/test(/vm)?$$')
 
 .PHONY: pictures
-pictures: packages build browser ## the pictures of the documentation, of a run of a minute
+pictures: packages-all build browser ## the pictures of the documentation, of a run of a minute
 	@PICTURES=$(CURDIR)/docs/pictures CI=true $(GO) test ./test -run '^Test(Top|Web)$$' -count=1 -timeout 10m
 
 # What drives a browser for the test of lklctl web: outside the source tree, for
@@ -156,7 +161,7 @@ pictures: packages build browser ## the pictures of the documentation, of a run 
 .PHONY: browser
 browser: $(OUT)/web/node_modules/.package-lock.json
 
-$(OUT)/web/node_modules/.package-lock.json: test/web/package.json test/web/package-lock.json
+$(OUT)/web/node_modules/.package-lock.json: test/web/package.json test/web/package-lock.json | $(PACKAGES)-all
 	@mkdir -p $(OUT)/web
 	@cp $^ $(OUT)/web/
 	@cd $(OUT)/web && npm ci --ignore-scripts --no-audit --no-fund --prefer-offline --loglevel=error --cache "$${XDG_CACHE_HOME:-$$HOME/.cache}/lklrun/npm"
