@@ -238,17 +238,17 @@ bench: packages build ## all variants beside the host, in turns, five minutes: t
 	@$(BENCH) $(BENCHFLAGS)
 
 .PHONY: bench-full
-bench-full: packages build stack-hz-100 stack-hz-250 ## every scenario, three quarters of an hour; writes docs/benchmarks.md
-	@$(BENCH) -form full -profile missed -out $(OUT)/bench/full -docs docs $(BENCHFLAGS)
+bench-full: packages build stack-hz-100 stack-hz-250 ## every scenario, three quarters of an hour; writes docs/reference/benchmarks.md
+	@$(BENCH) -form full -profile missed -out $(OUT)/bench/full -docs docs/reference $(BENCHFLAGS)
 
 .PHONY: bench-compare
 bench-compare: build ## a quick run beside the recorded ratios: what fell by more than 15 %
 	@$(BENCH) -compare bench/recorded.json $(BENCHFLAGS)
 
 .PHONY: conformance
-conformance: packages build ## other people's tests, natively and on the stacks; writes docs/conformance.md
+conformance: packages build ## other people's tests, natively and on the stacks; writes docs/reference/conformance.md
 	@.ci/install-packages libpython3.11-testsuite cmake dpkg-dev
-	@$(GO) run ./test/conformance -out docs/conformance.md $(CONFORMANCEFLAGS)
+	@$(GO) run ./test/conformance -out docs/reference/conformance.md $(CONFORMANCEFLAGS)
 
 .PHONY: lint
 lint: $(PACKAGES)-build $(PACKAGES)-test $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) $(OUT)/tools/.vale-$(VALE) ## gofmt, vet, staticcheck and more; cppcheck; generated files

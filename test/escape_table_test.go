@@ -16,7 +16,7 @@ import (
 )
 
 // An escapeAttempt is one attempt to escape from a run. csrc/tests/escape makes it,
-// TestEscape checks its outcome, and docs/security.md lists it in a table.
+// TestEscape checks its outcome, and docs/explanation/security.md lists it in a table.
 type escapeAttempt struct {
 	name  string // as printed by `escape list`
 	tries string
@@ -27,7 +27,7 @@ type escapeAttempt struct {
 	finding int // the finding of the security review that it belongs to; 0: none
 }
 
-// An escapeSection is a heading of docs/security.md and the attempts below it.
+// An escapeSection is a heading of docs/explanation/security.md and the attempts below it.
 type escapeSection struct {
 	title    string
 	attempts []escapeAttempt
@@ -316,7 +316,7 @@ func (a escapeAttempt) tried() string {
 	return fmt.Sprintf("%s ([finding %d](#findings))", a.tries, a.finding)
 }
 
-// escapeTables returns the generated part of docs/security.md.
+// escapeTables returns the generated part of docs/explanation/security.md.
 func escapeTables() string {
 	var b strings.Builder
 	for _, s := range escapeSections {
@@ -336,11 +336,11 @@ func escapeTables() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// TestEscapeTables checks that docs/security.md has the tables that TestEscape uses;
+// TestEscapeTables checks that docs/explanation/security.md has the tables that TestEscape uses;
 // -update writes them.
 func TestEscapeTables(t *testing.T) {
 	const begin, end = "<!-- escape tables: begin -->\n", "<!-- escape tables: end -->\n"
-	path := filepath.Join("..", "docs", "security.md")
+	path := filepath.Join("..", "docs", "explanation", "security.md")
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -369,9 +369,9 @@ func TestEscapeTables(t *testing.T) {
 	}
 }
 
-// TestSecurityNames checks that each test named in docs/security.md exists.
+// TestSecurityNames checks that each test named in docs/explanation/security.md exists.
 func TestSecurityNames(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "docs", "security.md"))
+	text, err := os.ReadFile(filepath.Join("..", "docs", "explanation", "security.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -474,7 +474,7 @@ func (e *escapee) listed() []string {
 }
 
 // TestEscape checks that a run gives no access to the host's network or to other users'
-// resources, except as docs/security.md says.
+// resources, except as docs/explanation/security.md says.
 func TestEscape(t *testing.T) {
 	for _, who := range escapeWho {
 		for _, engine := range escapeEngines {

@@ -56,7 +56,7 @@ func TestGatewayIPv6Connected(t *testing.T) {
 		if r.Status != 7 || r.Took > 10*time.Second {
 			t.Errorf("%s: %v after %v", when, r, r.Took)
 		}
-		// The engine supervise reports errors this way (docs/limits.md).
+		// The engine supervise reports errors this way (docs/reference/limits.md).
 		if r := exec1("/usr/bin/python3", "-c", sendsOnce, server); r.Stdout != "Connection reset by peer\n" {
 			t.Errorf("%s, a datagram: %v", when, r)
 		}

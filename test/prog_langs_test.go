@@ -27,7 +27,7 @@ func TestProgThousand(t *testing.T) {
 // TestProgAsyncio runs python3 asyncio on both sides: streams, datagrams, TLS, and
 // hundreds of half-closed connections. All of them begin at once. With a smaller
 // backlog, the kernel's SYN cookies end some of them with a reset, on any stack
-// (docs/limits.md).
+// (docs/reference/limits.md).
 func TestProgAsyncio(t *testing.T) {
 	s := newSite(t)
 	cert := certificate(t)

@@ -153,7 +153,7 @@ func TestProgDNS(t *testing.T) {
 			f := file(c.T, c.tmp+"/names", names)
 			for _, how := range []string{"+notcp", "+tcp"} {
 				// For TCP, dnsmasq has a child for each query, and its SIGCHLD handler
-				// has no SA_RESTART (see docs/limits.md). Clients repeat the query.
+				// has no SA_RESTART (see docs/reference/limits.md). Clients repeat the query.
 				if got := retries.ReplaceAllString(c.ok(dig(how, "-f", f)...), ""); got != want {
 					c.Errorf("200 names %s: %s", how, got)
 				}

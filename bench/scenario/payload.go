@@ -22,7 +22,7 @@ func init() {
 			"server on the host's kernel, all on one CPU: TCP over one path, MPTCP over two. The paths are veth " +
 			"pairs for the host and taps for the stack, without a rate limit. CPU time is that of all processes " +
 			"of both ends. MPTCP of Linux 6.18 can stall when it receives such small writes over two paths " +
-			"(docs/mptcp.md). Such a row is missing or close to zero.",
+			"(docs/reference/mptcp.md). Such a row is missing or close to zero.",
 		Budget: Budget{Quick: 15 * time.Second, Full: 270 * time.Second},
 		Build:  buildPayload, Figures: payloadFigures,
 	})

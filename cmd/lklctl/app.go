@@ -38,7 +38,7 @@ It takes an Android of SDK 26 or above (8.0) on a 64-bit device, root, a SELinux
 that does not enforce, and a 64-bit app that is debuggable, or a device that is
 (ro.debuggable): what is missing is said before anything is done. The engine
 preload does not know Android's own C library yet, so that today lklrun refuses
-every app on a phone; docs/android.md says more.`,
+every app on a phone; docs/how-to/android.md says more.`,
 		Example: `  lklctl --device adb app run org.example.app
   lklctl --device adb app run org.example.app --stack bbr
   lklctl --device adb app unset org.example.app`,

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// documents lists the Go types that verbs print with -o json. docs/json.md is
+// documents lists the Go types that verbs print with -o json. docs/reference/json.md is
 // generated from them and from the comments of their fields.
 var documents = map[*cobra.Command][]documented{}
 

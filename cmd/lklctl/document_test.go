@@ -13,7 +13,7 @@ import (
 	"github.com/lklrun/lklrun/internal/cli/jsondoc"
 )
 
-// docs/json.md describes every field of the JSON output. -update rewrites it.
+// docs/reference/json.md describes every field of the JSON output. -update rewrites it.
 func TestDocuments(t *testing.T) {
 	root := (&ctl{output: cli.OutputTable}).rootCommand()
 	var all []jsondoc.Document
@@ -31,7 +31,7 @@ func TestDocuments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const path = "../../docs/json.md"
+	const path = "../../docs/reference/json.md"
 	if *update {
 		if err := os.WriteFile(path, text, 0o644); err != nil {
 			t.Fatal(err)

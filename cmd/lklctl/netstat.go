@@ -54,7 +54,7 @@ FILTER is ss's: [ state STATE | exclude STATE ]... [ CONDITION... ] with
   dev [=] INTERFACE    fwmark [=] MARK[/MASK]    autobound
 and, or, not and parentheses; OPERATOR is one of = != > < >= <=. "and", "or" and
 nothing between two conditions are taken from left to right, as ss does.
-docs/sockets.md explains the words that -i, -m and -e print.`,
+docs/how-to/sockets.md explains the words that -i, -m and -e print.`,
 		Example: `  lklctl netstat
   lklctl netstat -tlp
   lklctl netstat -ti state established '( dport = :443 or dport = :80 )'

@@ -27,7 +27,7 @@
  * engine supervise, connect(2) to a name in one of the folders is therefore
  * refused as well (covers_refuse()), so that no connection slips through.
  *
- * D-Bus remains that of the host, see docs/limits.md.
+ * D-Bus remains that of the host, see docs/reference/limits.md.
  */
 #define _GNU_SOURCE
 #include <dirent.h>

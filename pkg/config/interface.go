@@ -11,7 +11,7 @@
 // that names the place, the invalid part and the expected form.
 //
 // Each fact about a setting is in one table (settings.go, keys.go). The
-// readers, the JSON Schema, the help and docs/configuration.md are derived from
+// readers, the JSON Schema, the help and docs/reference/configuration.md are derived from
 // these tables.
 package config
 

@@ -11,10 +11,10 @@ import (
 	"testing"
 )
 
-// The tables of docs/configuration.md are generated here from the tables of the
+// The tables of docs/reference/configuration.md are generated here from the tables of the
 // package.
 func TestReferenceIsCurrent(t *testing.T) {
-	const path = "../../docs/configuration.md"
+	const path = "../../docs/reference/configuration.md"
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -111,5 +111,5 @@ func profilesTable() string {
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", name, cell(all[name].Summary), strings.Join(list, ", "))
 	}
-	return b.String() + "\nWhy each setting is there is said in [profiles.json](../pkg/config/profiles.json).\n"
+	return b.String() + "\nWhy each setting is there is said in [profiles.json](../../pkg/config/profiles.json).\n"
 }

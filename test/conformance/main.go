@@ -5,7 +5,7 @@
 // kernel's own.
 //
 // The command works in namespaces of its own, which end with it; this requires root. It
-// writes its table to docs/conformance.md (-out).
+// writes its table to docs/reference/conformance.md (-out).
 package main
 
 import (

@@ -48,7 +48,7 @@ func sentence(w io.Writer, word string, values ...value) error {
 
 // WriteInterfaces answers --extcap-interfaces.
 func WriteInterfaces(w io.Writer, version string, all []Interface) error {
-	if err := sentence(w, "extcap", value{"version", version}, value{"help", "https://github.com/lklrun/lklrun/blob/main/docs/capture.md"}, value{"display", "lklrun: stacks in user space"}); err != nil {
+	if err := sentence(w, "extcap", value{"version", version}, value{"help", "https://github.com/lklrun/lklrun/blob/main/docs/how-to/capture.md"}, value{"display", "lklrun: stacks in user space"}); err != nil {
 		return err
 	}
 	for _, i := range all {

@@ -32,7 +32,7 @@ func TestSentences(t *testing.T) {
 		ofInstance("mute", nil),
 	)
 	got := written(t, func(b *strings.Builder) error { return WriteInterfaces(b, "1.0", all) })
-	want := `extcap {version=1.0}{help=https://github.com/lklrun/lklrun/blob/main/docs/capture.md}{display=lklrun: stacks in user space}
+	want := `extcap {version=1.0}{help=https://github.com/lklrun/lklrun/blob/main/docs/how-to/capture.md}{display=lklrun: stacks in user space}
 interface {value=lklrun-web}{display=lklrun web: all interfaces}
 interface {value=lklrun-web-lo}{display=lklrun web: lo}
 interface {value=lklrun-web-eth0}{display=lklrun web: eth0 192.0.2.2/24}

@@ -12,7 +12,7 @@
  * packets (GRO).
  *
  * There is no ring: the second copy costs more than the system calls that it
- * saves (docs/performance.md).
+ * saves (docs/explanation/performance.md).
  *
  * A socket on a device without link layer states the protocol of each packet
  * that it sends, because the host has no header to find it in.
