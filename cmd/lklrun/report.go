@@ -10,17 +10,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/internal/run/launch"
+	"github.com/lklrun/lklrun/internal/run/cost"
 )
 
 // reportTo writes the costs of a run to a comparison's descriptor.
-func reportTo(fd int) func(launch.Report) {
+func reportTo(fd int) func(cost.Report) {
 	if fd < 0 {
 		return nil
 	}
 	unix.CloseOnExec(fd)
 	to := os.NewFile(uintptr(fd), "report"+strconv.Itoa(fd))
-	return func(r launch.Report) {
+	return func(r cost.Report) {
 		_ = json.NewEncoder(io.Writer(to)).Encode(r) // fails if the comparison has ended, which then needs no report
 		to.Close()
 	}

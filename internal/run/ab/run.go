@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/lklrun/lklrun/internal/run/launch"
+	"github.com/lklrun/lklrun/internal/run/cost"
 )
 
 // endLimit is the time for a run to end after it was told to.
@@ -26,7 +26,7 @@ const endLimit = 15 * time.Second
 // mostWords limits the kept part of a run's standard error.
 const mostWords = 2000
 
-// Program makes runs with a program that writes a launch.Report to the descriptor given
+// Program makes runs with a program that writes a cost.Report to the descriptor given
 // with --report.
 type Program struct {
 	Path    string
@@ -86,9 +86,9 @@ func (p *Program) Run(ctx context.Context, v *Variant) (Run, error) {
 	if err != nil {
 		return Run{}, err
 	}
-	report, told := make(chan *launch.Report, 1), json.NewDecoder(read)
+	report, told := make(chan *cost.Report, 1), json.NewDecoder(read)
 	go func() {
-		r := new(launch.Report)
+		r := new(cost.Report)
 		if told.Decode(r) != nil { // it ended without a report
 			r = nil
 		}
@@ -109,7 +109,7 @@ func (p *Program) Run(ctx context.Context, v *Variant) (Run, error) {
 }
 
 // outcome is the result of a run that has ended.
-func outcome(state *os.ProcessState, report *launch.Report, words string) Run {
+func outcome(state *os.ProcessState, report *cost.Report, words string) Run {
 	r := Run{Status: state.ExitCode()}
 	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 		r.Status = 128 + int(ws.Signal())

@@ -22,9 +22,11 @@ import (
 	"time"
 
 	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/diag/account"
 	"github.com/lklrun/lklrun/internal/diag/ask"
 	"github.com/lklrun/lklrun/internal/diag/postmortem"
 	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/run/cost"
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/run/reap"
 	"github.com/lklrun/lklrun/internal/run/record"
@@ -35,6 +37,10 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
+
+// ExitUnmet is lklrun's exit status if the target ended with status 0 but did
+// not use the stack as --require demands.
+const ExitUnmet = 123
 
 const (
 	// startLimit bounds the whole start, up to the release of the target.
@@ -54,12 +60,12 @@ const (
 
 // Options are the parameters of a run that are not part of its plan.
 type Options struct {
-	HostPath    string       // path of lklhost, from stackhost.Find
-	PreloadPath string       // path of the library of the engine, from stackhost.FindPreload
-	Log         *slog.Logger // receives the steps and their durations
-	Tell        func(string) // prints a line for the user
-	Quiet       bool         // do not print the plan's notes
-	Report      func(Report) // receives the costs of the run at its end; may be nil
+	HostPath    string            // path of lklhost, from stackhost.Find
+	PreloadPath string            // path of the library of the engine, from stackhost.FindPreload
+	Log         *slog.Logger      // receives the steps and their durations
+	Tell        func(string)      // prints a line for the user
+	Quiet       bool              // do not print the plan's notes
+	Report      func(cost.Report) // receives the costs of the run at its end; may be nil
 
 	// Background gives the target an empty standard input. Its output goes
 	// to Output or, if that is nil, to a file in the run directory.
@@ -86,12 +92,12 @@ type run struct {
 	sharing    share.Sharing
 	live       live
 	leased     leasers
-	asked      ask.Mux  // the questions that lklctl may ask
-	stopAsking func()   // nil: questions are not answered yet
-	account    *account // set after the target's end
+	asked      ask.Mux        // the questions that lklctl may ask
+	stopAsking func()         // nil: questions are not answered yet
+	account    *account.Final // set after the target's end
 	recorder   record.Recorder
 	paths      *pathKeeper // set once the stack is configured
-	reporter   *reporter   // nil: no report is wanted
+	meter      *cost.Meter // nil: no report is wanted
 	looks      *looker     // nil: not started, or the kernel is the host's
 	post       *postmortem.Report
 }
@@ -119,7 +125,9 @@ func Run(ctx context.Context, p *plan.Plan, opts Options) (exit.End, error) {
 		r.gatherLate(ctx)
 	}
 	undone := r.teardown(ctx)
-	r.reporter.tell()
+	if r.meter != nil {
+		opts.Report(r.meter.Report(r.account))
+	}
 	err = errors.Join(r.better(err), undone)
 	r.keepReport(err)
 	var sig *signals.AbortError
@@ -127,7 +135,7 @@ func Run(ctx context.Context, p *plan.Plan, opts Options) (exit.End, error) {
 		return exit.End{Signal: sig.Signal}, nil
 	}
 	if err == nil && end == (exit.End{}) {
-		if unmet := r.account.unmet(p.Require); unmet != "" {
+		if unmet := r.account.Unmet(p.Require); unmet != "" {
 			opts.Tell(fmt.Sprintf("--require %s: %s", p.Require, unmet))
 			end.Status = ExitUnmet
 		}
@@ -330,7 +338,7 @@ func (r *run) release(ctx context.Context) error {
 	if r.plan.Resolv != "" {
 		g.ResolvConf = r.dir.File(instance.ResolvFile)
 	}
-	if err := r.startReport(ctx); err != nil {
+	if err := r.measure(ctx); err != nil {
 		return err
 	}
 	if _, err = r.conn.Go(ctx, g); err != nil {
@@ -338,6 +346,23 @@ func (r *run) release(ctx context.Context) error {
 	}
 	r.released()
 	r.startAsking()
+	return nil
+}
+
+// measure takes the first values of the costs, if a report is wanted. The meter
+// stops before the other services.
+func (r *run) measure(ctx context.Context) error {
+	if r.opts.Report == nil {
+		return nil
+	}
+	m := &cost.Meter{Options: cost.Options{Conn: r.conn, HostPID: r.state.HostPID, Engine: r.plan.Engine, Log: r.log}}
+	if err := m.Start(ctx); err != nil {
+		return err
+	}
+	r.meter = m
+	r.live.mu.Lock()
+	defer r.live.mu.Unlock()
+	r.live.services = append(r.live.services, m)
 	return nil
 }
 

@@ -6,12 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/diag/account"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 )
 
@@ -105,7 +107,7 @@ func (r *run) heard(ctx context.Context, e ctlproto.Event, g *outcome) {
 	case ctlproto.CTL_EV_START:
 		r.started()
 	case ctlproto.CTL_EV_EXIT:
-		r.reporter.end()
+		r.meter.End()
 		was := exit.Of(syscall.WaitStatus(e.Arg))
 		g.end = &was
 		g.by(endLimit)
@@ -115,6 +117,23 @@ func (r *run) heard(ctx context.Context, e ctlproto.Event, g *outcome) {
 		r.gather(ctx, g.problem.Error())
 		g.by(endLimit)
 		r.stopPanicked(ctx)
+	}
+}
+
+// keep stores and logs the account that arrived with the target's end.
+func (r *run) keep(text string) {
+	a, err := account.ParseFinal(text)
+	if err != nil {
+		r.log.Debug("no account of this run", "error", err)
+	}
+	if a == nil && err == nil {
+		r.log.Debug("no account of this run: the program that had the kernel was killed, or executed another one")
+	}
+	if r.account = a; a == nil || !r.log.Enabled(context.Background(), slog.LevelDebug) {
+		return
+	}
+	for _, line := range a.Lines() {
+		r.log.Debug(line)
 	}
 }
 

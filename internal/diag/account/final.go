@@ -1,38 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package launch
+package account
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 
-	proof "github.com/lklrun/lklrun/internal/diag/account"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// ExitUnmet is lklrun's exit status if the target ended with status 0 but did
-// not use the stack as --require demands.
-const ExitUnmet = 123
-
-// account holds the counters that lklhost reports at the target's end: the
+// Final holds the counters that lklhost reports at the target's end: the
 // stack's MPTCP counters under their nstat(8) names, and the engine's counters
 // (csrc/engine/supervise/engine.c, proc.c).
-type account struct {
+type Final struct {
 	stats []stackconn.Stat
 	value map[string]int64
 }
 
-// newAccount parses the text of the event. It returns nil if the text has no
+// ParseFinal parses the text of the event. It returns nil if the text has no
 // counters.
-func newAccount(text string) (*account, error) {
+func ParseFinal(text string) (*Final, error) {
 	stats, err := stackconn.ParseStats([]byte(text))
 	if err != nil || len(stats) == 0 {
 		return nil, err
 	}
-	a := &account{stats, map[string]int64{}}
+	a := &Final{stats, map[string]int64{}}
 	for _, s := range stats {
 		// Keep the first value of each name. Names that processes
 		// choose come last and must not replace others.
@@ -43,28 +36,11 @@ func newAccount(text string) (*account, error) {
 	return a, nil
 }
 
-// keep stores and logs the account that arrived with the target's end.
-func (r *run) keep(text string) {
-	a, err := newAccount(text)
-	if err != nil {
-		r.log.Debug("no account of this run", "error", err)
-	}
-	if a == nil && err == nil {
-		r.log.Debug("no account of this run: the program that had the kernel was killed, or executed another one")
-	}
-	if r.account = a; a == nil || !r.log.Enabled(context.Background(), slog.LevelDebug) {
-		return
-	}
-	for _, line := range a.lines() {
-		r.log.Debug(line)
-	}
-}
-
-// lines formats the account: one line for each process that made sockets, one
+// Lines formats the account: one line for each process that made sockets, one
 // for the total data, and one for MPTCP.
-func (a *account) lines() []string {
+func (a *Final) Lines() []string {
 	var lines []string
-	all := proof.Parse(a.stats)
+	all := Parse(a.stats)
 	for n := range all.Processes {
 		p := &all.Processes[n]
 		who := fmt.Sprintf("%s(%d)", p.Command, p.PID)
@@ -102,7 +78,7 @@ func (a *account) lines() []string {
 
 // carried describes the data that a process's sockets carried, their peers and
 // protocols.
-func carried(p *proof.Process) string {
+func carried(p *Process) string {
 	var parts []string
 	if p.Received > 0 || p.Sent > 0 {
 		parts = append(parts, fmt.Sprintf("%d bytes received, %d sent", p.Received, p.Sent))
@@ -119,9 +95,20 @@ func carried(p *proof.Process) string {
 	return ": " + strings.Join(parts, "; ")
 }
 
+// Value returns the counter of a name, or nil if the account does not have it.
+func (a *Final) Value(name string) *int64 {
+	if a == nil {
+		return nil
+	}
+	if n, ok := a.value[name]; ok {
+		return &n
+	}
+	return nil
+}
+
 // mptcp returns the number of connections that negotiated MPTCP, outgoing and
 // incoming.
-func (a *account) mptcp() int64 {
+func (a *Final) mptcp() int64 {
 	return a.value["MPTcpExtMPCapableSYNACKRX"] + a.value["MPTcpExtMPCapableACKRX"]
 }
 
@@ -133,9 +120,9 @@ var fallbacks = []string{
 	"SimultConnectFallback", "DSSCorruptionFallback", "InfiniteMapTx", "InfiniteMapRx",
 }
 
-// unmet explains why a requirement (config.RequireStack or config.RequireMPTCP)
+// Unmet explains why a requirement (config.RequireStack or config.RequireMPTCP)
 // is not met. It returns "" if it is met.
-func (a *account) unmet(require string) string {
+func (a *Final) Unmet(require string) string {
 	switch {
 	case require == "":
 		return ""

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package launch
+// Package cost measures what a run costs: time, CPU time, bytes.
+package cost
 
 import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"strconv"
 	"strings"
@@ -14,7 +16,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/lklrun/lklrun/internal/diag/account"
 	"github.com/lklrun/lklrun/internal/diag/counters"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
@@ -30,9 +34,17 @@ type Report struct {
 	Counters map[string]int64 `json:"counters,omitempty"`       // changes of the stack's counters, except those that are 0
 }
 
-// reporter takes its values before the target is released and after its end.
-type reporter struct {
-	r        *run
+// Options are the parameters of a Meter.
+type Options struct {
+	Conn    *stackconn.Conn
+	HostPID int    // of lklhost
+	Engine  string // of the run
+	Log     *slog.Logger
+}
+
+// Meter takes its values before the target is released and after its end.
+type Meter struct {
+	Options
 	report   Report
 	counters counters.Reading
 	host     cpuTimes // lklhost's own at the release
@@ -43,43 +55,27 @@ type reporter struct {
 	ended time.Time
 }
 
-// startReport takes the first values right before the target's release, if a
-// report is wanted. The reporter stops before the other services.
-func (r *run) startReport(ctx context.Context) error {
-	if r.opts.Report == nil {
-		return nil
-	}
-	p := &reporter{r: r}
-	if err := p.Start(ctx); err != nil {
-		return err
-	}
-	r.reporter = p
-	r.live.mu.Lock()
-	defer r.live.mu.Unlock()
-	r.live.services = append(r.live.services, p)
-	return nil
-}
+// limit bounds one measurement.
+const limit = 2 * time.Second
 
-// reportLimit bounds one measurement.
-const reportLimit = 2 * time.Second
-
-// Start takes the first values.
-func (p *reporter) Start(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, reportLimit)
+// Start takes the first values, right before the target's release.
+func (p *Meter) Start(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	set, err := counters.Read(ctx, p.r.conn)
+	set, err := counters.Read(ctx, p.Conn)
 	if err != nil {
 		return fmt.Errorf("reading the counters: %w", err)
 	}
 	p.counters = counters.Take(set, time.Now())
-	p.host = readCPU(p.r.state.HostPID)
+	p.host = readCPU(p.HostPID)
 	p.children = childrenCPU()
 	p.released = time.Now()
 	return nil
 }
 
-// end records the time of the target's end, at its first call.
-func (p *reporter) end() {
+// End records the time of the target's end, at its first call. A nil Meter does
+// nothing.
+func (p *Meter) End() {
 	if p == nil {
 		return
 	}
@@ -91,17 +87,17 @@ func (p *reporter) end() {
 }
 
 // Stop takes the last values: the target has ended, and the stack still runs.
-func (p *reporter) Stop() {
-	p.end()
-	ctx, cancel := context.WithTimeout(context.Background(), reportLimit)
+func (p *Meter) Stop() {
+	p.End()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	if now := readCPU(p.r.state.HostPID); now.known && p.host.known && p.r.plan.Engine != config.EnginePreload {
+	if now := readCPU(p.HostPID); now.known && p.host.known && p.Engine != config.EnginePreload {
 		stack := now.user - p.host.user + now.system - p.host.system
 		p.report.Stack = &stack
 	}
-	set, err := counters.Read(ctx, p.r.conn)
+	set, err := counters.Read(ctx, p.Conn)
 	if err != nil {
-		p.r.log.Debug("the counters at the end", "error", err)
+		p.Log.Debug("the counters at the end", "error", err)
 		return
 	}
 	p.report.Counters = map[string]int64{}
@@ -112,11 +108,8 @@ func (p *reporter) Stop() {
 	}
 }
 
-// tell passes on the report after the end of the run.
-func (p *reporter) tell() {
-	if p == nil {
-		return
-	}
+// Report returns the costs after the end of the run.
+func (p *Meter) Report(a *account.Final) Report {
 	p.mu.Lock()
 	p.report.Seconds = p.ended.Sub(p.released).Seconds()
 	p.mu.Unlock()
@@ -127,16 +120,8 @@ func (p *reporter) tell() {
 		system := max(0, now.system-p.children.system-p.host.system)
 		p.report.User, p.report.System = &user, &system
 	}
-	if a := p.r.account; a != nil {
-		known := func(name string) *int64 {
-			if n, ok := a.value[name]; ok {
-				return &n
-			}
-			return nil
-		}
-		p.report.Received, p.report.Sent = known("bytes.received"), known("bytes.sent")
-	}
-	p.r.opts.Report(p.report)
+	p.report.Received, p.report.Sent = a.Value("bytes.received"), a.Value("bytes.sent")
+	return p.report
 }
 
 // cpuTimes are CPU times in seconds.
