@@ -14,7 +14,7 @@ import (
 // Earlier questions have waited.
 func (r *run) startAsking() {
 	r.asked.End = r.stopServing
-	ask.Handle(&r.asked, ask.Lease, r.askLease)
+	ask.Handle(&r.asked, ask.Lease, r.leases.Ask)
 	ask.Handle(&r.asked, ask.AddLink, r.addLink)
 	ask.Handle(&r.asked, ask.DelLink, r.delLink)
 	ask.Handle(&r.asked, ask.Packets, r.recorder.Ask)

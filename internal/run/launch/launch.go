@@ -27,6 +27,7 @@ import (
 	"github.com/lklrun/lklrun/internal/diag/postmortem"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/cost"
+	"github.com/lklrun/lklrun/internal/run/lease"
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/run/reap"
 	"github.com/lklrun/lklrun/internal/run/record"
@@ -91,7 +92,8 @@ type run struct {
 	signals    *signals.Catcher
 	sharing    share.Sharing
 	live       live
-	leased     leasers
+	leases     lease.Leases
+	writing    sync.Mutex     // held while the leases are written to files
 	asked      ask.Mux        // the questions that lklctl may ask
 	stopAsking func()         // nil: questions are not answered yet
 	account    *account.Final // set after the target's end
@@ -275,6 +277,7 @@ func (r *run) boot(ctx context.Context) error {
 	if r.conn, err = r.host.Connect(ctx); err != nil {
 		return err
 	}
+	r.leases.Options = lease.Options{Conn: r.conn, Name: r.dir.Name, Log: r.log, Tell: r.opts.Tell, Changed: r.leasesChanged}
 	hello := r.conn.Hello()
 	r.log.Debug("lklhost answers", "pid", hello.HostPID, "target", hello.TargetPID)
 	r.state.HostPID, r.state.TargetPID = int(hello.HostPID), int(hello.TargetPID)

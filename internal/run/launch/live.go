@@ -50,7 +50,7 @@ func (g guardService) Start(ctx context.Context) error {
 
 // linkServices create the services of a configured link. A result of nil means
 // that this link does not need the service.
-var linkServices = []func(r *run, l *liveLink) service{leases, watches}
+var linkServices = []func(r *run, l *liveLink) service{leaseService, watches}
 
 // live is the part of a run that can change between the stack's configuration
 // and its end.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package launch
+package lease
 
 import (
 	"context"
@@ -14,9 +14,9 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/dhcp"
 )
 
-// askLease answers `lklctl lease`.
-func (r *run) askLease(ctx context.Context, args ask.LeaseArgs, _ *os.File) ([]dhcp.Status, error) {
-	all := r.leased.list()
+// Ask answers ask.Lease.
+func (k *Leases) Ask(ctx context.Context, args ask.LeaseArgs, _ *os.File) ([]dhcp.Status, error) {
+	all := k.list()
 	if args.Do == ask.LeaseShow {
 		statuses := []dhcp.Status{}
 		for _, s := range all {
@@ -24,7 +24,7 @@ func (r *run) askLease(ctx context.Context, args ask.LeaseArgs, _ *os.File) ([]d
 		}
 		return statuses, nil
 	}
-	i := slices.IndexFunc(all, func(s *leaser) bool { return s.l.Name == args.Link || stackDevice(s.l.Link) == args.Link })
+	i := slices.IndexFunc(all, func(s *Lease) bool { return s.l.Name == args.Link || s.device == args.Link })
 	if i < 0 {
 		return nil, ask.Usagef("%s: %s", args.Link, noLease(all))
 	}
@@ -48,7 +48,7 @@ func (r *run) askLease(ctx context.Context, args ask.LeaseArgs, _ *os.File) ([]d
 
 // noLease explains that an interface has no lease, and lists those that have
 // one.
-func noLease(all []*leaser) string {
+func noLease(all []*Lease) string {
 	if len(all) == 0 {
 		return "no interface of this run gets its addresses from the network (--if ...,dhcp)"
 	}
