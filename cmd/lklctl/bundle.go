@@ -14,7 +14,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/diag/ask"
-	"github.com/lklrun/lklrun/internal/diag/postmortem"
+	"github.com/lklrun/lklrun/internal/diag/crash"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
@@ -79,13 +79,13 @@ are kept.`,
 }
 
 // gatherBundle queries the instance, even if its kernel is dead.
-func (c *ctl) gatherBundle(ctx context.Context) (*postmortem.Report, error) {
+func (c *ctl) gatherBundle(ctx context.Context) (*crash.Report, error) {
 	info, conn, err := c.dial(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	b := postmortem.New(info.Name, "made by lklctl bundle", time.Now())
+	b := crash.New(info.Name, "made by lklctl bundle", time.Now())
 	if err := c.fetch(ctx, info, instance.PlanFile, instance.JournalFile, instance.ResolvFile, instance.LogFile); err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func (c *ctl) gatherBundle(ctx context.Context) (*postmortem.Report, error) {
 	case ctlproto.CTL_STATE_PANICKED:
 		b.AddKept(ctx, conn)
 		b.AddStats(ctx, conn)
-		b.Miss(postmortem.PacketsFile, fmt.Errorf("the bundle that lklrun leaves has them, if it kept any"))
+		b.Miss(crash.PacketsFile, fmt.Errorf("the bundle that lklrun leaves has them, if it kept any"))
 	case ctlproto.CTL_STATE_NEW:
 		b.Miss("all of the stack", fmt.Errorf("it has not booted yet"))
 	default:
@@ -107,25 +107,25 @@ func (c *ctl) gatherBundle(ctx context.Context) (*postmortem.Report, error) {
 // bundlePackets adds the packets that lklrun has kept. On this machine, lklrun
 // writes them to a file that it gets as a descriptor. From another machine they
 // are fetched instead.
-func (c *ctl) bundlePackets(ctx context.Context, b *postmortem.Report, info *instance.Info, conn *stackconn.Conn) {
+func (c *ctl) bundlePackets(ctx context.Context, b *crash.Report, info *instance.Info, conn *stackconn.Conn) {
 	if c.far == nil {
 		b.AskPackets(ctx, conn)
 		return
 	}
 	var kept ask.PacketsKept
 	var pcapng []byte
-	err := c.fetch(ctx, info, postmortem.PacketsFile)
+	err := c.fetch(ctx, info, crash.PacketsFile)
 	if err == nil {
-		pcapng, err = os.ReadFile(filepath.Join(info.Files(), postmortem.PacketsFile))
+		pcapng, err = os.ReadFile(filepath.Join(info.Files(), crash.PacketsFile))
 	}
 	if err == nil {
 		var text []byte
-		if text, err = os.ReadFile(filepath.Join(info.Files(), postmortem.KeptFile)); err == nil {
+		if text, err = os.ReadFile(filepath.Join(info.Files(), crash.KeptFile)); err == nil {
 			err = json.Unmarshal(text, &kept)
 		}
 	}
 	if err != nil {
-		b.Miss(postmortem.PacketsFile, err)
+		b.Miss(crash.PacketsFile, err)
 		return
 	}
 	b.AddPackets(kept, pcapng)

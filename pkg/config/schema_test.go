@@ -33,7 +33,9 @@ func golden(t *testing.T, path string, got []byte) {
 	}
 }
 
-func TestSchemaIsCurrent(t *testing.T) { golden(t, "../../docs/reference/config.schema.json", Schema()) }
+func TestSchemaIsCurrent(t *testing.T) {
+	golden(t, "../../docs/reference/config.schema.json", Schema())
+}
 
 // The schema is valid JSON Schema and matches the reader.
 func TestSchema(t *testing.T) {

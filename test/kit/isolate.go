@@ -121,7 +121,7 @@ func again(stage string) *exec.Cmd {
 		}
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	// Files of a panic (internal/diag/postmortem) end with the namespaces, too.
+	// Files of a panic (internal/diag/crash) end with the namespaces, too.
 	cmd.Env = append(os.Environ(), stageEnv+"="+stage, "XDG_STATE_HOME="+StateHome)
 	return cmd
 }

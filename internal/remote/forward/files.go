@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/lklrun/lklrun/internal/diag/postmortem"
+	"github.com/lklrun/lklrun/internal/diag/crash"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/remote"
 )
@@ -35,7 +35,7 @@ func (f *Forwarder) Fetch(ctx context.Context, info *instance.Info, names ...str
 		return f.broken(fmt.Errorf("reading files of instance %q: %w", info.Name, err))
 	}
 	for name, data := range all {
-		if !slices.Contains(names, name) && name != postmortem.KeptFile {
+		if !slices.Contains(names, name) && name != crash.KeptFile {
 			continue
 		}
 		if err := os.WriteFile(filepath.Join(info.Files(), name), data, 0o600); err != nil {

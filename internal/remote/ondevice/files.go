@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/lklrun/lklrun/internal/diag/postmortem"
+	"github.com/lklrun/lklrun/internal/diag/crash"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
@@ -24,7 +24,7 @@ var readable = []string{instance.PlanFile, instance.JournalFile, instance.Resolv
 // Read writes files of the run directory of the instance called name as one
 // JSON object that maps names to base64 content. It omits missing files. It
 // truncates long files to their end, with one byte more than a report accepts.
-// postmortem.PacketsFile and postmortem.KeptFile contain the packets that lklrun has
+// crash.PacketsFile and crash.KeptFile contain the packets that lklrun has
 // kept.
 func Read(ctx context.Context, name string, files []string, out io.Writer) error {
 	info, err := instance.Place{}.Open(name)
@@ -33,7 +33,7 @@ func Read(ctx context.Context, name string, files []string, out io.Writer) error
 	}
 	all := map[string][]byte{}
 	for _, f := range files {
-		if f == postmortem.PacketsFile {
+		if f == crash.PacketsFile {
 			if err := packets(ctx, info, all); err != nil {
 				return err
 			}
@@ -42,7 +42,7 @@ func Read(ctx context.Context, name string, files []string, out io.Writer) error
 		if !slices.Contains(readable, f) {
 			return fmt.Errorf("%q is none of a run directory's files that can be had", f)
 		}
-		data, err := end(filepath.Join(info.Dir, f), postmortem.PartMax+1)
+		data, err := end(filepath.Join(info.Dir, f), crash.PartMax+1)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -76,12 +76,12 @@ func packets(ctx context.Context, info *instance.Info, all map[string][]byte) er
 		return err
 	}
 	defer conn.Close()
-	kept, pcapng, err := postmortem.Packets(ctx, conn)
+	kept, pcapng, err := crash.Packets(ctx, conn)
 	if err != nil {
 		return err
 	}
-	all[postmortem.PacketsFile] = pcapng
-	all[postmortem.KeptFile], err = json.Marshal(kept)
+	all[crash.PacketsFile] = pcapng
+	all[crash.KeptFile], err = json.Marshal(kept)
 	return err
 }
 
@@ -92,7 +92,7 @@ func Keep(name string, in io.Reader) error {
 	if err != nil {
 		return err
 	}
-	data, err := io.ReadAll(io.LimitReader(in, postmortem.PartMax))
+	data, err := io.ReadAll(io.LimitReader(in, crash.PartMax))
 	if err != nil {
 		return err
 	}

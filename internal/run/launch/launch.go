@@ -24,7 +24,7 @@ import (
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/diag/account"
 	"github.com/lklrun/lklrun/internal/diag/ask"
-	"github.com/lklrun/lklrun/internal/diag/postmortem"
+	"github.com/lklrun/lklrun/internal/diag/crash"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/cost"
 	"github.com/lklrun/lklrun/internal/run/lease"
@@ -101,7 +101,7 @@ type run struct {
 	paths      *pathKeeper // set once the stack is configured
 	meter      *cost.Meter // nil: no report is wanted
 	looks      *looker     // nil: not started, or the kernel is the host's
-	post       *postmortem.Report
+	post       *crash.Report
 }
 
 // Run carries out p and returns how its target ended. An error means that

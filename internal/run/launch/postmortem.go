@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/lklrun/lklrun/internal/base/text"
-	"github.com/lklrun/lklrun/internal/diag/postmortem"
+	"github.com/lklrun/lklrun/internal/diag/crash"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 )
@@ -45,7 +45,7 @@ type looker struct {
 	done   chan struct{}
 
 	mu   sync.Mutex
-	last *postmortem.Look
+	last *crash.Look
 }
 
 // lookers returns the service if the run has its own kernel, which can panic.
@@ -98,7 +98,7 @@ func (l *looker) Stop() {
 func (l *looker) take(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
-	look, err := postmortem.Now(ctx, l.r.conn)
+	look, err := crash.Now(ctx, l.r.conn)
 	if err != nil {
 		l.r.log.Debug("no look at the stack's sockets", "error", err)
 		return
@@ -109,7 +109,7 @@ func (l *looker) take(ctx context.Context) {
 	l.r.log.Debug("a look at the stack, for a panic", "sockets", len(look.Sockets), "took", time.Since(look.Time).Round(time.Microsecond))
 }
 
-func (l *looker) get() *postmortem.Look {
+func (l *looker) get() *crash.Look {
 	if l == nil {
 		return nil
 	}
@@ -123,7 +123,7 @@ func (l *looker) get() *postmortem.Look {
 func (r *run) gather(ctx context.Context, why string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit)
 	defer cancel()
-	b := postmortem.New(r.dir.Name, why, time.Now())
+	b := crash.New(r.dir.Name, why, time.Now())
 	b.AddKept(ctx, r.conn)
 	r.stating.Lock()
 	state := r.state
@@ -168,10 +168,10 @@ func (r *run) keepReport(err error) {
 // writePlan writes the plan into the run directory, for reports.
 func (r *run) writePlan() error {
 	shown := *r.plan
-	shown.Command = postmortem.Words(shown.Command)
+	shown.Command = crash.Words(shown.Command)
 	shown.Sysctls = slices.Clone(shown.Sysctls)
 	for i := range shown.Sysctls {
-		shown.Sysctls[i].Value = postmortem.Setting(shown.Sysctls[i].Name, shown.Sysctls[i].Value)
+		shown.Sysctls[i].Value = crash.Setting(shown.Sysctls[i].Name, shown.Sysctls[i].Value)
 	}
 	return r.dir.WriteJSON(instance.PlanFile, shown)
 }

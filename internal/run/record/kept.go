@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/lklrun/lklrun/internal/diag/ask"
-	"github.com/lklrun/lklrun/internal/diag/postmortem"
+	"github.com/lklrun/lklrun/internal/diag/crash"
 )
 
 // ringLimit bounds the wait for the last packets of a kernel that has panicked.
@@ -44,7 +44,7 @@ func (r *Recorder) Ask(ctx context.Context, _ struct{}, file *os.File) (kept ask
 
 // AddTo adds the last packets before a panic to the report, and the paths
 // of the other capture files.
-func (r *Recorder) AddTo(ctx context.Context, b *postmortem.Report) {
+func (r *Recorder) AddTo(ctx context.Context, b *crash.Report) {
 	var kept ask.PacketsKept
 	var text bytes.Buffer
 	for _, rec := range r.all {
@@ -59,7 +59,7 @@ func (r *Recorder) AddTo(ctx context.Context, b *postmortem.Report) {
 		kept.Ring = true
 		var err error
 		if kept.Packets, err = rec.ring.Write(ctx, &text, ringApplication); err != nil {
-			b.Miss(postmortem.PacketsFile, err)
+			b.Miss(crash.PacketsFile, err)
 		}
 		cancel()
 	}

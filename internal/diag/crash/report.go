@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package postmortem collects diagnostic data of a stack in one file: the kernel's log, the
+// Package crash collects diagnostic data of a stack in one file: the kernel's log, the
 // plan of the run, sockets, counters and settings, with secrets redacted. lklrun writes
 // one after a panic of the stack's kernel; `lklctl bundle` makes one of a running stack.
-package postmortem
+package crash
 
 import (
 	"archive/tar"

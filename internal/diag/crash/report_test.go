@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package postmortem
+package crash
 
 import (
 	"archive/tar"
