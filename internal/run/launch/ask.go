@@ -8,35 +8,56 @@ import (
 	"os"
 
 	"github.com/lklrun/lklrun/internal/diag/ask"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
-// startAsking starts to answer questions of lklctl, now that the target runs.
-// Earlier questions have waited.
-func (r *run) startAsking() {
-	r.asked.End = r.stopServing
-	ask.Handle(&r.asked, ask.Lease, r.leases.Ask)
-	ask.Handle(&r.asked, ask.AddLink, r.addLink)
-	ask.Handle(&r.asked, ask.DelLink, r.delLink)
-	ask.Handle(&r.asked, ask.Packets, r.recorder.Ask)
-	ask.Handle(&r.asked, ask.Holders, r.askHolders)
-	ask.Handle(&r.asked, ask.Usage, r.askUsage)
-	ask.Handle(&r.asked, ask.Gateways, r.askGateways)
+// questions are the questions that lklctl may ask.
+type questions struct {
+	ask.Mux
+	stop func() // nil: questions are not answered yet
+}
+
+// serve starts to answer the questions that come through conn.
+func (q *questions) serve(conn *stackconn.Conn) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		r.asked.Serve(ctx, r.conn)
+		q.Serve(ctx, conn)
 	}()
-	r.stopAsking = func() {
+	q.stop = func() {
 		cancel(errors.New("the run is ending"))
 		<-done
 	}
 }
 
-// askGateways answers `lklctl counters`.
-func (r *run) askGateways(context.Context, struct{}, *os.File) (map[string]map[string]uint64, error) {
+// end ends the answers.
+func (q *questions) end() {
+	if q.stop != nil {
+		q.stop()
+	}
+}
+
+// startAsking starts to answer questions of lklctl, now that the target runs.
+// Earlier questions have waited.
+func (r *run) startAsking() {
+	q := &r.asked.Mux
+	q.End = r.stopServing
+	ask.Handle(q, ask.Lease, r.leases.Ask)
+	ask.Handle(q, ask.AddLink, r.addLink)
+	ask.Handle(q, ask.DelLink, r.delLink)
+	ask.Handle(q, ask.Packets, r.recorder.Ask)
+	about := processes{int(r.conn.Hello().HostPID)}
+	ask.Handle(q, ask.Holders, about.holders)
+	ask.Handle(q, ask.Usage, about.usage)
+	ask.Handle(q, ask.Gateways, r.live.gateways)
+	r.asked.serve(r.conn)
+}
+
+// gateways answers ask.Gateways: the counters of all gateways.
+func (v *live) gateways(context.Context, struct{}, *os.File) (map[string]map[string]uint64, error) {
 	counts := map[string]map[string]uint64{}
-	for _, l := range r.live.all() {
+	for _, l := range v.all() {
 		if l.host.counts != nil {
 			counts[l.Name] = l.host.counts()
 		}

@@ -27,10 +27,13 @@ const (
 	usedMost = 500
 )
 
-// askHolders lists the processes that hold the carrier sockets of the stack's
+// processes answers questions about lklhost and its descendants.
+type processes struct{ host int } // lklhost's pid
+
+// holders lists the processes that hold the carrier sockets of the stack's
 // sockets.
-func (r *run) askHolders(_ context.Context, of ask.Carriers, _ *os.File) (ask.Held, error) {
-	all := sockdiag.Holding(r.state.HostPID)
+func (p processes) holders(_ context.Context, of ask.Carriers, _ *os.File) (ask.Held, error) {
+	all := sockdiag.Holding(p.host)
 	held := ask.Held{Processes: [][]sockdiag.Process{}}
 	size := 0
 	for _, inode := range of.Inodes {
@@ -50,18 +53,17 @@ func (r *run) askHolders(_ context.Context, of ask.Carriers, _ *os.File) (ask.He
 	return held, nil
 }
 
-// askUsage returns the CPU time used by lklhost and its descendants.
-func (r *run) askUsage(context.Context, struct{}, *os.File) (ask.Used, error) {
+// usage returns the CPU time used by lklhost and its descendants.
+func (p processes) usage(context.Context, struct{}, *os.File) (ask.Used, error) {
 	all, err := procstat.List(procstat.Root)
 	if err != nil {
 		return ask.Used{}, err
 	}
-	host := r.state.HostPID
 	used := ask.Used{Processes: map[int]procstat.Process{}}
-	if p, ok := all[host]; ok {
-		used.Processes[host] = p
+	if x, ok := all[p.host]; ok {
+		used.Processes[p.host] = x
 	}
-	for _, pid := range procstat.Below(all, host) {
+	for _, pid := range procstat.Below(all, p.host) {
 		if len(used.Processes) == usedMost {
 			break
 		}

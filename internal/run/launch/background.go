@@ -5,6 +5,7 @@ package launch
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"syscall"
 	"time"
@@ -12,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/run/reap"
-	"github.com/lklrun/lklrun/pkg/config"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
 // stopGrace is how long the target's remaining processes may take to end after
@@ -21,12 +21,12 @@ import (
 const stopGrace = 5 * time.Second
 
 // redirect replaces the standard streams of this process, which the target
-// inherits, by streams that belong to no terminal.
-func (r *run) redirect() error {
-	out := r.opts.Output
+// inherits, by streams that belong to no terminal. The output goes to out or, if
+// that is nil, to a file in the run directory.
+func redirect(out *os.File, dir *instance.Dir) error {
 	if out == nil {
 		var err error
-		out, err = os.OpenFile(r.dir.File(instance.OutputFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+		out, err = os.OpenFile(dir.File(instance.OutputFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 		if err != nil {
 			return fmt.Errorf("opening the file for the output: %w", err)
 		}
@@ -45,29 +45,16 @@ func (r *run) redirect() error {
 	return nil
 }
 
-// started reports, once, that the target runs.
-func (r *run) started() {
-	if err := reap.WriteTree(r.dir, r.state.TargetPID); err != nil {
-		r.log.Debug("writing down the program's processes", "error", err)
-	}
-	if r.opts.Started != nil {
-		r.opts.Started(r.dir.Name)
-		r.opts.Started = nil
-	}
+// rest is the rest of a run whose first process has ended.
+type rest struct {
+	conn *stackconn.Conn
+	log  *slog.Logger
 }
 
-// released reports the start under the engine preload. There the target's
-// program starts before its kernel, so no event reports it.
-func (r *run) released() {
-	if r.plan.Engine == config.EnginePreload {
-		r.started()
-	}
-}
-
-// stopRest ends the rest of the run after its first process has ended: other
+// stop ends the rest of the run after its first process has ended: other
 // processes, or the wait for sent data to drain. The first process is gone, so
 // a signal to it would have no effect.
-func (r *run) stopRest(sig syscall.Signal) {
+func (r rest) stop(sig syscall.Signal) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()
 	if err := r.conn.Stop(ctx, sig, stopGrace); err != nil {

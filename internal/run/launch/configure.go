@@ -89,7 +89,7 @@ func (r *run) configure(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := r.mount(ctx); err != nil {
+	if err := mount(ctx, r.conn, r.plan.Mount); err != nil {
 		return err
 	}
 	return r.serve(ctx)

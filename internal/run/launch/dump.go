@@ -9,35 +9,37 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
 // dumpLimit bounds the reading of all files at the target's end.
 const dumpLimit = 2 * time.Second
 
-// mount mounts the file systems of the plan in the stack, each at a directory
+// mount mounts file systems in the stack, each at a directory
 // named after its type. Existing mounts stay.
-func (r *run) mount(ctx context.Context) error {
-	for _, fs := range r.plan.Mount {
+func mount(ctx context.Context, conn *stackconn.Conn, types []string) error {
+	for _, fs := range types {
 		path := "/" + fs
-		if err := r.conn.Mkdir(ctx, path); errors.Is(err, syscall.EEXIST) {
+		if err := conn.Mkdir(ctx, path); errors.Is(err, syscall.EEXIST) {
 			continue
 		} else if err != nil {
 			return err
 		}
-		if err := r.conn.Mount(ctx, fs, path); err != nil {
+		if err := conn.Mount(ctx, fs, path); err != nil {
 			return refused(fmt.Errorf("mount %s: the stack has no such file system: %w", fs, err))
 		}
 	}
 	return nil
 }
 
-// delay waits for the plan's delay before the target starts.
-func (r *run) delay(ctx context.Context) error {
-	if r.plan.Delay == 0 {
+// delay waits before the target starts, for a time in microseconds.
+func delay(ctx context.Context, usec int) error {
+	if usec == 0 {
 		return nil
 	}
 	select {
-	case <-time.After(time.Duration(r.plan.Delay) * time.Microsecond):
+	case <-time.After(time.Duration(usec) * time.Microsecond):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -45,13 +47,17 @@ func (r *run) delay(ctx context.Context) error {
 }
 
 // dump prints files of the stack after the target has ended.
-type dump struct{ r *run }
+type dump struct {
+	conn  *stackconn.Conn
+	paths []string
+	tell  func(string)
+}
 
 func dumps(r *run) service {
 	if len(r.plan.Dump) == 0 {
 		return nil
 	}
-	return &dump{r}
+	return &dump{r.conn, r.plan.Dump, r.opts.Tell}
 }
 
 // Start does nothing: only at the end is it known whether a file exists.
@@ -61,10 +67,10 @@ func (d *dump) Start(context.Context) error { return nil }
 func (d *dump) Stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), dumpLimit)
 	defer cancel()
-	for _, path := range d.r.plan.Dump {
-		d.r.opts.Tell(path + ":")
-		if err := d.r.conn.CopyFile(ctx, path, os.Stderr); err != nil {
-			d.r.opts.Tell(err.Error())
+	for _, path := range d.paths {
+		d.tell(path + ":")
+		if err := d.conn.CopyFile(ctx, path, os.Stderr); err != nil {
+			d.tell(err.Error())
 		}
 	}
 }

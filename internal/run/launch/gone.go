@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
@@ -17,7 +19,11 @@ import (
 // device to the link. For most devices the stack would notice a change late or
 // never.
 type goneWatch struct {
-	r      *run
+	conn    *stackconn.Conn
+	log     *slog.Logger
+	tell    func(string)
+	changed func() // a path has changed
+
 	link   *liveLink
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -27,7 +33,7 @@ func watches(r *run, l *liveLink) service {
 	if l.host.watch == nil && l.host.ifindex == 0 {
 		return nil
 	}
-	return &goneWatch{r: r, link: l}
+	return &goneWatch{conn: r.conn, log: r.log, tell: r.opts.Tell, changed: r.paths.Changed, link: l}
 }
 
 // Start starts the watch.
@@ -62,14 +68,14 @@ func (g *goneWatch) wait(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	err := stacknet.SetDown(ctx, g.r.conn, g.link.Name)
+	err := stacknet.SetDown(ctx, g.conn, g.link.Name)
 	if err != nil {
-		g.r.log.Debug("setting a link down that is gone", "error", err)
+		g.log.Debug("setting a link down that is gone", "error", err)
 	}
 	// If the stack is gone, its end of the link is gone too. That is
 	// reported elsewhere.
 	if err == nil || errors.Is(err, context.DeadlineExceeded) {
-		g.r.opts.Tell(fmt.Sprintf("%s carries nothing any more: %s", g.link.Name, g.link.host.gone()))
+		g.tell(fmt.Sprintf("%s carries nothing any more: %s", g.link.Name, g.link.host.gone()))
 	}
 }
 
@@ -79,17 +85,17 @@ func (g *goneWatch) carries(ctx context.Context, on bool) {
 	if on {
 		word = "on"
 	}
-	g.r.log.Debug(fmt.Sprintf("%s: the host's carrier is %s", g.link.Name, word))
+	g.log.Debug(fmt.Sprintf("%s: the host's carrier is %s", g.link.Name, word))
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
 	// Move the connections to other links first.
 	if g.link.cut.Store(!on); !on {
-		g.r.paths.Changed()
+		g.changed()
 	}
-	if err := stacknet.SetCarrier(ctx, g.r.conn, g.link.Name, on); err != nil {
-		g.r.log.Debug("setting a link's carrier", "error", err)
+	if err := stacknet.SetCarrier(ctx, g.conn, g.link.Name, on); err != nil {
+		g.log.Debug("setting a link's carrier", "error", err)
 	}
-	g.r.paths.Changed()
+	g.changed()
 }
 
 // Stop ends the watch.

@@ -5,38 +5,42 @@ package launch
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 
 	"github.com/lklrun/lklrun/internal/diag/ask"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/internal/stack/mptcpevent"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
 // historyService records the events of MPTCP subflows, so that `lklctl mptcp`
 // can explain why one is missing.
 type historyService struct {
-	r *run
-	h *mptcpevent.History // nil: the stack reports no events
+	conn  *stackconn.Conn
+	log   *slog.Logger
+	asked *questions
+	h     *mptcpevent.History // nil: the stack reports no events
 }
 
 func histories(r *run) service {
 	if r.conn.Hello().ABI == ctlproto.CTL_ABI_HOST { // the host's connections include those of others
 		return nil
 	}
-	return &historyService{r: r}
+	return &historyService{conn: r.conn, log: r.log, asked: &r.asked}
 }
 
 // Start subscribes to the events. A stack without such events runs as well.
 func (s *historyService) Start(ctx context.Context) error {
-	h, err := mptcpevent.Record(ctx, s.r.conn)
+	h, err := mptcpevent.Record(ctx, s.conn)
 	if err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		s.r.log.Debug("listening to MPTCP's events", "error", err)
+		s.log.Debug("listening to MPTCP's events", "error", err)
 	}
 	s.h = h
-	ask.Handle(&s.r.asked, ask.MPTCPPast, s.past)
+	ask.Handle(&s.asked.Mux, ask.MPTCPPast, s.past)
 	return nil
 }
 

@@ -18,17 +18,16 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/diag/account"
-	"github.com/lklrun/lklrun/internal/diag/ask"
 	"github.com/lklrun/lklrun/internal/diag/crash"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/cost"
 	"github.com/lklrun/lklrun/internal/run/lease"
 	"github.com/lklrun/lklrun/internal/run/plan"
+	"github.com/lklrun/lklrun/internal/run/postmortem"
 	"github.com/lklrun/lklrun/internal/run/reap"
 	"github.com/lklrun/lklrun/internal/run/record"
 	"github.com/lklrun/lklrun/internal/run/share"
@@ -75,33 +74,32 @@ type Options struct {
 	Started    func(name string) // called once the target runs; may be nil
 }
 
-// run is the state of a run in progress.
+// run is the state of a run in progress: its parts, in the order in which the
+// steps create them. Each part has its own state and is passed what it needs.
 type run struct {
-	plan *plan.Plan
-	opts Options
-	log  *slog.Logger
+	plan    *plan.Plan
+	opts    Options
+	log     *slog.Logger
+	signals *signals.Catcher
+	spared  map[int]bool // children that existed before the run
 
-	spared     map[int]bool // children that existed before the run
-	dir        *instance.Dir
-	journal    *undo.Journal
-	state      instance.State
-	stating    sync.Mutex // held while state changes, once services are running
-	host       *stackhost.Process
-	conn       *stackconn.Conn // set after the greeting
-	events     <-chan ctlproto.Event
-	signals    *signals.Catcher
-	sharing    share.Sharing
-	live       live
-	leases     lease.Leases
-	writing    sync.Mutex     // held while the leases are written to files
-	asked      ask.Mux        // the questions that lklctl may ask
-	stopAsking func()         // nil: questions are not answered yet
-	account    *account.Final // set after the target's end
-	recorder   record.Recorder
-	paths      *pathKeeper // set once the stack is configured
-	meter      *cost.Meter // nil: no report is wanted
-	looks      *looker     // nil: not started, or the kernel is the host's
-	post       *crash.Report
+	dir      *instance.Dir
+	journal  *undo.Journal
+	files    *files
+	host     *stackhost.Process
+	sharing  share.Sharing   // addresses shared with the host
+	conn     *stackconn.Conn // set after the greeting
+	events   <-chan ctlproto.Event
+	live     live
+	recorder record.Recorder
+	leases   lease.Leases
+	paths    *pathKeeper         // set once the stack is configured
+	sampler  *postmortem.Sampler // nil: not started, or the kernel is the host's
+	meter    *cost.Meter         // nil: no report is wanted
+	asked    questions
+
+	account *account.Final // set after the target's end
+	post    *crash.Report // set after a panic
 }
 
 // Run carries out p and returns how its target ended. An error means that
@@ -115,12 +113,9 @@ func Run(ctx context.Context, p *plan.Plan, opts Options) (exit.End, error) {
 	r.signals = signals.Catch(cancel)
 	defer r.signals.Stop()
 
-	var err error
-	if r.spared, err = reap.Children(); err != nil {
-		return exit.End{}, err
-	}
 	var end exit.End
-	if err = r.take(start); err == nil {
+	err := r.take(start)
+	if err == nil {
 		end, err = r.watch(ctx)
 	}
 	if err != nil {
@@ -131,22 +126,15 @@ func Run(ctx context.Context, p *plan.Plan, opts Options) (exit.End, error) {
 		opts.Report(r.meter.Report(r.account))
 	}
 	err = errors.Join(r.better(err), undone)
-	r.keepReport(err)
-	var sig *signals.AbortError
-	if errors.As(err, &sig) {
-		return exit.End{Signal: sig.Signal}, nil
-	}
-	if err == nil && end == (exit.End{}) {
-		if unmet := r.account.Unmet(p.Require); unmet != "" {
-			opts.Tell(fmt.Sprintf("--require %s: %s", p.Require, unmet))
-			end.Status = ExitUnmet
-		}
-	}
-	return end, err
+	r.keepBundle(err)
+	return r.result(end, err)
 }
 
 // take performs the plan's steps.
-func (r *run) take(ctx context.Context) error {
+func (r *run) take(ctx context.Context) (err error) {
+	if r.spared, err = reap.Children(); err != nil {
+		return err
+	}
 	for _, s := range r.plan.Steps {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -161,22 +149,6 @@ func (r *run) take(ctx context.Context) error {
 		r.log.Debug(s.Do, "step", s.Kind, "took", time.Since(began).Round(time.Microsecond))
 	}
 	return nil
-}
-
-// better replaces an error by the kernel panic that caused it, if there was
-// one. A panic makes pending requests fail. lklhost has ended by now, so all
-// its events have arrived.
-func (r *run) better(err error) error {
-	var sig *signals.AbortError
-	if err == nil || r.events == nil || errors.As(err, &sig) {
-		return err
-	}
-	for e := range r.events {
-		if e.Kind == ctlproto.CTL_EV_PANIC {
-			err = &PanicError{Text: e.Text}
-		}
-	}
-	return err
 }
 
 func (r *run) step(ctx context.Context, s plan.Step) error {
@@ -207,168 +179,6 @@ func (r *run) step(ctx context.Context, s plan.Step) error {
 	return fmt.Errorf("unknown step %q", s.Kind)
 }
 
-// makeDir creates the run directory and its initial content. It first cleans up
-// a leftover of the same name.
-func (r *run) makeDir(ctx context.Context) error {
-	var err error
-	if r.plan.Name == "" {
-		r.dir, err = instance.CreateAny(r.plan.BaseName)
-	} else {
-		r.dir, err = instance.Create(r.plan.Name)
-	}
-	if err != nil {
-		return err
-	}
-	if r.dir.Leftover {
-		if err := undo.TakeOver(ctx, r.dir); err != nil {
-			r.dir.Release() // do not remove it: it belongs to the other run
-			name := r.dir.Name
-			r.dir = nil
-			return &RefusedError{fmt.Errorf("an earlier run called %q is not cleaned up: %w; or choose another --name", name, err)}
-		}
-		if err := r.dir.Reset(); err != nil {
-			return err
-		}
-	}
-	if r.journal, err = undo.Open(r.dir); err != nil {
-		return err
-	}
-	r.sharing.Options = share.Options{Plan: r.plan, Dir: r.dir, Journal: r.journal.Add, Log: r.log, Tell: r.opts.Tell}
-	if r.opts.Background {
-		if err := r.redirect(); err != nil {
-			return err
-		}
-	}
-	r.state = instance.State{
-		Name: r.dir.Name, PID: os.Getpid(), Stack: r.plan.Stack.Name, Engine: r.plan.Engine,
-		Started: time.Now(), Command: r.plan.Command, User: r.plan.User,
-	}
-	for i := range r.plan.Links {
-		r.state.Interfaces = append(r.state.Interfaces, shown(&r.plan.Links[i]))
-	}
-	if err := r.dir.WriteState(&r.state); err != nil {
-		return err
-	}
-	if err := r.writePlan(); err != nil {
-		return err
-	}
-	if r.plan.Resolv == "" {
-		return nil
-	}
-	return r.dir.WriteFile(instance.ResolvFile, []byte(r.plan.Resolv))
-}
-
-// changeState changes the published state of the run.
-func (r *run) changeState(change func(*instance.State)) error {
-	r.stating.Lock()
-	defer r.stating.Unlock()
-	change(&r.state)
-	return r.dir.WriteState(&r.state)
-}
-
-func (r *run) startHost(ctx context.Context) (err error) {
-	r.host, err = stackhost.Start(ctx, stackhost.Options{Path: r.opts.HostPath, Preload: r.opts.PreloadPath, Plan: r.plan, Dir: r.dir, Log: r.log})
-	return err
-}
-
-// boot hands the links over to lklhost and boots the kernel.
-func (r *run) boot(ctx context.Context) error {
-	var err error
-	if r.conn, err = r.host.Connect(ctx); err != nil {
-		return err
-	}
-	r.leases.Options = lease.Options{Conn: r.conn, Name: r.dir.Name, Log: r.log, Tell: r.opts.Tell, Changed: r.leasesChanged}
-	hello := r.conn.Hello()
-	r.log.Debug("lklhost answers", "pid", hello.HostPID, "target", hello.TargetPID)
-	r.state.HostPID, r.state.TargetPID = int(hello.HostPID), int(hello.TargetPID)
-	// ctx ends with the start. The events are for the whole run and end
-	// with the connection.
-	r.events, err = r.conn.Events(context.WithoutCancel(ctx), ctlproto.CTL_EV_EXIT|ctlproto.CTL_EV_PANIC|ctlproto.CTL_EV_WARN|ctlproto.CTL_EV_NOTE|ctlproto.CTL_EV_START|ctlproto.CTL_EV_SIGNAL)
-	if err != nil {
-		return err
-	}
-	for _, l := range r.live.all() {
-		if _, err := r.attach(ctx, l); err != nil {
-			return err
-		}
-	}
-	release, err := r.conn.Boot(ctx, r.plan.Stack.Mem, r.plan.Stack.Cmdline)
-	if err != nil {
-		return err
-	}
-	r.state.Kernel = release
-	r.log.Debug("the stack runs", "kernel", release)
-	return nil
-}
-
-// record starts the captures of the plan.
-func (r *run) record(ctx context.Context) error {
-	r.recorder.Options = record.Options{
-		Name: r.dir.Name, Socket: r.dir.File(instance.SocketFile), Links: r.plan.Links, Log: r.log, Tell: r.opts.Tell,
-	}
-	return r.recorder.Start(ctx, r.plan.Captures)
-}
-
-// release lets the target run. The state is written first, so that nothing can
-// fail after the release.
-func (r *run) release(ctx context.Context) error {
-	if err := r.changeState(func(*instance.State) {}); err != nil {
-		return err
-	}
-	if !r.opts.Quiet {
-		for _, n := range r.plan.Notes {
-			r.opts.Tell(n)
-		}
-	}
-	if err := r.delay(ctx); err != nil {
-		return err
-	}
-	// A handle, not a pid: from now on the target may end at any moment.
-	target, err := os.FindProcess(r.state.TargetPID)
-	if err != nil {
-		return fmt.Errorf("looking for the target: %w", err)
-	}
-	if err := r.signals.Release(ctx, target, r.stopRest); err != nil {
-		return err
-	}
-	g := ctlproto.Go{SpinUS: uint32(r.plan.Spin), Flags: ctlproto.CTL_GOF_ASK_END}
-	if r.plan.Stack.MPTCP {
-		g.Flags |= ctlproto.CTL_GOF_MPTCP
-	}
-	if r.plan.WaitAll {
-		g.Flags |= ctlproto.CTL_GOF_TREE
-	}
-	if r.plan.Resolv != "" {
-		g.ResolvConf = r.dir.File(instance.ResolvFile)
-	}
-	if err := r.measure(ctx); err != nil {
-		return err
-	}
-	if _, err = r.conn.Go(ctx, g); err != nil {
-		return err
-	}
-	r.released()
-	r.startAsking()
-	return nil
-}
-
-// measure takes the first values of the costs, if a report is wanted. The meter
-// stops before the other services.
-func (r *run) measure(ctx context.Context) error {
-	if r.opts.Report == nil {
-		return nil
-	}
-	m := &cost.Meter{Options: cost.Options{Conn: r.conn, HostPID: r.state.HostPID, Engine: r.plan.Engine, Log: r.log}}
-	if err := m.Start(ctx); err != nil {
-		return err
-	}
-	r.meter = m
-	r.live.mu.Lock()
-	defer r.live.mu.Unlock()
-	r.live.services = append(r.live.services, m)
-	return nil
-}
-
 // teardown undoes everything. Each part is tried, even if earlier parts failed.
 func (r *run) teardown(ctx context.Context) error {
 	began := time.Now()
@@ -376,9 +186,7 @@ func (r *run) teardown(ctx context.Context) error {
 	if r.host != nil && r.host.Unresponsive { // do not wait for its answers either
 		r.conn.Close()
 	}
-	if r.stopAsking != nil {
-		r.stopAsking()
-	}
+	r.asked.end()
 	r.stopServing()
 	if r.host != nil {
 		errs = append(errs, r.host.Stop(), reap.KillDescendants(r.spared))
@@ -395,4 +203,36 @@ func (r *run) teardown(ctx context.Context) error {
 	}
 	r.log.Debug("all is undone", "took", time.Since(began).Round(time.Microsecond))
 	return errors.Join(errs...)
+}
+
+// better replaces an error by the kernel panic that caused it, if there was
+// one. A panic makes pending requests fail. lklhost has ended by now, so all
+// its events have arrived.
+func (r *run) better(err error) error {
+	var sig *signals.AbortError
+	if err == nil || r.events == nil || errors.As(err, &sig) {
+		return err
+	}
+	for e := range r.events {
+		if e.Kind == ctlproto.CTL_EV_PANIC {
+			err = &PanicError{Text: e.Text}
+		}
+	}
+	return err
+}
+
+// result returns how lklrun ends: as its target did, unless a signal aborted the
+// start, or the target did not use the stack as --require demands.
+func (r *run) result(end exit.End, err error) (exit.End, error) {
+	var sig *signals.AbortError
+	if errors.As(err, &sig) {
+		return exit.End{Signal: sig.Signal}, nil
+	}
+	if err == nil && end == (exit.End{}) {
+		if unmet := r.account.Unmet(r.plan.Require); unmet != "" {
+			r.opts.Tell(fmt.Sprintf("--require %s: %s", r.plan.Require, unmet))
+			end.Status = ExitUnmet
+		}
+	}
+	return end, err
 }

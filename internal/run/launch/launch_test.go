@@ -86,25 +86,3 @@ func TestRefused(t *testing.T) {
 		}
 	}
 }
-
-// Many sockets reduce the sampling rate, and a stack that does not answer is
-// sampled again.
-func TestNextLook(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		n          int
-		took, want time.Duration
-	}{
-		{0, 0, time.Second},
-		{1, 3 * time.Millisecond, 4 * time.Second},
-		{1, 120 * time.Millisecond, 24 * time.Second},
-		{2, 20 * time.Millisecond, 10 * time.Second},
-		{3, 10 * time.Millisecond, lookEvery},
-		{9, 300 * time.Millisecond, time.Minute},
-		{9, lookLimit, lookMost},
-	} {
-		if got := nextLook(c.n, c.took); got != c.want {
-			t.Errorf("look %d, after one of %v: in %v, want %v", c.n, c.took, got, c.want)
-		}
-	}
-}

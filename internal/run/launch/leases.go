@@ -6,9 +6,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/plan"
-	"github.com/lklrun/lklrun/internal/stack/dhcp"
 )
 
 // leaseService returns the service of a link that gets addresses from its
@@ -28,46 +26,7 @@ func stackDevice(l *plan.Link) string {
 }
 
 // leasesChanged updates the run's files with the leases.
-func (r *run) leasesChanged() {
-	r.writing.Lock()
-	defer r.writing.Unlock()
-	var names []plan.Names
-	given := map[string][]dhcp.Status{}
-	for _, l := range r.live.all() {
-		n := plan.Names{Link: l.Link}
-		if c := r.leases.Client(l.Link); c != nil {
-			n.Servers, n.Search = c.Resolver()
-			given[l.Name] = c.Statuses()
-		}
-		names = append(names, n)
-	}
-	if r.plan.Resolv != "" {
-		if err := r.dir.Rewrite(instance.ResolvFile, []byte(r.plan.ResolvConf(names))); err != nil {
-			r.log.Debug("writing the command's name servers", "error", err)
-		}
-	}
-	err := r.changeState(func(s *instance.State) {
-		for n := range s.Interfaces {
-			s.Interfaces[n].Leases = shownLeases(given[s.Interfaces[n].Name])
-		}
-	})
-	if err != nil {
-		r.log.Debug("writing the leases", "error", err)
-	}
-}
-
-// shownLeases converts leases to their form in state.json.
-func shownLeases(all []dhcp.Status) []instance.Lease {
-	var shown []instance.Lease
-	for _, x := range all {
-		k := instance.Lease{Proto: x.Proto, State: x.State}
-		if x.Lease != nil && x.Lease.Addr.IsValid() {
-			k.Addr, k.Expires = x.Lease.Addr.String(), x.Lease.Expires
-		}
-		shown = append(shown, k)
-	}
-	return shown
-}
+func (r *run) leasesChanged() { r.files.leases(&r.live, &r.leases) }
 
 // awaitLeases waits until the links have their addresses.
 func (r *run) awaitLeases(ctx context.Context) error {

@@ -30,7 +30,7 @@ type service interface {
 var runServices = []func(r *run) service{
 	func(r *run) service { return r.paths }, // the first, because it follows the others' changes
 	dumps,
-	lookers,
+	samplers,
 	histories,
 	func(r *run) service { return guardService{&r.sharing, r.conn, &r.asked} },
 }
@@ -39,12 +39,12 @@ var runServices = []func(r *run) service{
 type guardService struct {
 	*share.Sharing
 	conn  *stackconn.Conn
-	asked *ask.Mux
+	asked *questions
 }
 
 // Start applies the present state.
 func (g guardService) Start(ctx context.Context) error {
-	ask.Handle(g.asked, ask.Guard, g.Ask)
+	ask.Handle(&g.asked.Mux, ask.Guard, g.Ask)
 	return g.Serve(ctx, g.conn)
 }
 
@@ -82,6 +82,13 @@ func (v *live) drop(l *liveLink) {
 	v.links = slices.DeleteFunc(v.links, func(k *liveLink) bool { return k == l })
 }
 
+// started records a service that runs.
+func (v *live) started(s service) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.services = append(v.services, s)
+}
+
 // serve starts the services of the run and of its links.
 func (r *run) serve(ctx context.Context) error {
 	for _, made := range runServices {
@@ -92,9 +99,7 @@ func (r *run) serve(ctx context.Context) error {
 		if err := s.Start(ctx); err != nil {
 			return err
 		}
-		r.live.mu.Lock()
-		r.live.services = append(r.live.services, s)
-		r.live.mu.Unlock()
+		r.live.started(s)
 	}
 	served := false
 	for _, l := range r.live.all() {

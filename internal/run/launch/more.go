@@ -55,7 +55,7 @@ func (r *run) addLink(ctx context.Context, spec ask.LinkSpec, file *os.File) (as
 	if err := r.join(ctx, k); err != nil {
 		return added, errors.Join(refusedLink(&l, spec.Spec, err), r.leave(ctx, k))
 	}
-	if err := r.changeState(func(s *instance.State) { s.Interfaces = append(s.Interfaces, shown(k.Link)) }); err != nil {
+	if err := r.files.change(func(s *instance.State) { s.Interfaces = append(s.Interfaces, shown(k.Link)) }); err != nil {
 		return added, errors.Join(err, r.leave(ctx, k), r.forget(k))
 	}
 	r.leasesChanged()
@@ -152,7 +152,7 @@ func (r *run) delLink(ctx context.Context, l ask.LinkName, _ *os.File) (struct{}
 
 // forget removes a link from the published state of the run.
 func (r *run) forget(k *liveLink) error {
-	return r.changeState(func(s *instance.State) {
+	return r.files.change(func(s *instance.State) {
 		s.Interfaces = slices.DeleteFunc(s.Interfaces, func(i instance.Interface) bool { return i.Name == k.Name })
 	})
 }

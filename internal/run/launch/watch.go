@@ -13,8 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/base/exit"
-	"github.com/lklrun/lklrun/internal/diag/account"
+	"github.com/lklrun/lklrun/internal/run/signals"
+	"github.com/lklrun/lklrun/internal/run/stackhost"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
 // PanicError reports a panic of the stack's kernel, with the kernel's message.
@@ -36,139 +38,130 @@ func (e *PanicError) Error() string {
 	return s
 }
 
-// outcome holds what is known about the end of the run.
-type outcome struct {
+// watcher follows a run until lklhost has ended and all its events have been
+// received. lklhost ends after the target.
+type watcher struct {
+	conn    *stackconn.Conn
+	events  <-chan ctlproto.Event
+	host    *stackhost.Process
+	signals *signals.Catcher
+	log     *slog.Logger
+	tell    func(string)
+
+	started  func()                                  // the target runs
+	ended    func(account string)                    // the target has ended
+	panicked func(ctx context.Context, error string) // the kernel has panicked; lklhost still answers
+
 	end     *exit.End // end of the target
 	problem error     // failure of the stack
 	limit   <-chan time.Time
 }
 
 // by limits the remaining time to d.
-func (g *outcome) by(d time.Duration) { g.limit = time.After(d) }
+func (w *watcher) by(d time.Duration) { w.limit = time.After(d) }
 
-// watch follows the run until lklhost has ended and all its events have been
-// received. lklhost ends after the target.
-func (r *run) watch(ctx context.Context) (exit.End, error) {
-	var g outcome
-	events, exited := r.events, r.host.Exited()
+// watch returns the result of the run.
+func (w *watcher) watch(ctx context.Context) (exit.End, error) {
+	events, exited := w.events, w.host.Exited()
 	var answer chan bool
 	for events != nil || exited != nil {
 		select {
 		case e, ok := <-events:
 			if !ok { // the connection has ended; lklhost is about to end
-				if events = nil; g.limit == nil {
-					g.by(stopLimit)
+				if events = nil; w.limit == nil {
+					w.by(stopLimit)
 				}
 				continue
 			}
-			r.heard(ctx, e, &g)
+			w.heed(ctx, e)
 		case <-exited:
 			exited = nil // its last events may still be on their way
-			g.by(stopLimit)
-		case <-g.limit:
-			return r.late(&g, exited == nil)
-		case <-r.signals.Asked():
+			w.by(stopLimit)
+		case <-w.limit:
+			return w.late(exited == nil)
+		case <-w.signals.Asked():
 			if answer == nil {
-				answer = r.ask(ctx)
+				answer = w.ask(ctx)
 			}
 		case ok := <-answer:
-			if answer = nil; !ok && g.limit == nil {
-				r.host.Unresponsive = true
-				return exit.End{}, fmt.Errorf("the stack host (pid %d) does not answer, so it and the command were killed", r.state.HostPID)
+			if answer = nil; !ok && w.limit == nil {
+				w.host.Unresponsive = true
+				return exit.End{}, fmt.Errorf("the stack host (pid %d) does not answer, so it and the command were killed", w.conn.Hello().HostPID)
 			}
 		case <-ctx.Done():
 			return exit.End{}, context.Cause(ctx)
 		}
 	}
-	return r.verdict(&g)
+	return w.verdict()
 }
 
 // ask checks whether lklhost answers within answerLimit.
-func (r *run) ask(ctx context.Context) chan bool {
+func (w *watcher) ask(ctx context.Context) chan bool {
 	answer := make(chan bool, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(ctx, answerLimit)
 		defer cancel()
-		_, err := r.conn.Refresh(ctx)
+		_, err := w.conn.Refresh(ctx)
 		answer <- !errors.Is(err, context.DeadlineExceeded)
 	}()
 	return answer
 }
 
-// heard handles an event.
-func (r *run) heard(ctx context.Context, e ctlproto.Event, g *outcome) {
+// heed handles an event.
+func (w *watcher) heed(ctx context.Context, e ctlproto.Event) {
 	switch e.Kind {
 	case ctlproto.CTL_EV_WARN:
-		r.opts.Tell(e.Text)
+		w.tell(e.Text)
 	case ctlproto.CTL_EV_NOTE:
-		r.log.Debug(e.Text)
+		w.log.Debug(e.Text)
 	case ctlproto.CTL_EV_SIGNAL:
-		r.signals.Shared(syscall.Signal(e.Arg))
+		w.signals.Shared(syscall.Signal(e.Arg))
 	case ctlproto.CTL_EV_START:
-		r.started()
+		w.started()
 	case ctlproto.CTL_EV_EXIT:
-		r.meter.End()
 		was := exit.Of(syscall.WaitStatus(e.Arg))
-		g.end = &was
-		g.by(endLimit)
-		r.keep(e.Text)
+		w.end = &was
+		w.by(endLimit)
+		w.ended(e.Text)
 	case ctlproto.CTL_EV_PANIC:
-		g.problem = &PanicError{Text: e.Text}
-		r.gather(ctx, g.problem.Error())
-		g.by(endLimit)
-		r.stopPanicked(ctx)
-	}
-}
-
-// keep stores and logs the account that arrived with the target's end.
-func (r *run) keep(text string) {
-	a, err := account.ParseFinal(text)
-	if err != nil {
-		r.log.Debug("no account of this run", "error", err)
-	}
-	if a == nil && err == nil {
-		r.log.Debug("no account of this run: the program that had the kernel was killed, or executed another one")
-	}
-	if r.account = a; a == nil || !r.log.Enabled(context.Background(), slog.LevelDebug) {
-		return
-	}
-	for _, line := range a.Lines() {
-		r.log.Debug(line)
+		w.problem = &PanicError{Text: e.Text}
+		w.panicked(ctx, w.problem.Error())
+		w.by(endLimit)
+		w.stop(ctx)
 	}
 }
 
 // verdict returns the result of the run after lklhost's end.
-func (r *run) verdict(g *outcome) (exit.End, error) {
+func (w *watcher) verdict() (exit.End, error) {
 	switch {
-	case g.problem != nil:
-		return exit.End{}, g.problem
-	case g.end != nil:
-		return *g.end, nil
+	case w.problem != nil:
+		return exit.End{}, w.problem
+	case w.end != nil:
+		return *w.end, nil
 	}
-	return exit.End{}, fmt.Errorf("the stack host (pid %d) %s, so the command was killed", r.state.HostPID, r.host.End())
+	return exit.End{}, fmt.Errorf("the stack host (pid %d) %s, so the command was killed", w.conn.Hello().HostPID, w.host.End())
 }
 
 // late returns the result of the run after a timeout. If exited is true,
 // lklhost has ended and only its connection has not.
-func (r *run) late(g *outcome, exited bool) (exit.End, error) {
+func (w *watcher) late(exited bool) (exit.End, error) {
 	switch {
-	case exited || g.problem != nil:
-		return r.verdict(g)
-	case g.end != nil:
+	case exited || w.problem != nil:
+		return w.verdict()
+	case w.end != nil:
 		// The target's result counts; the user is told that the stack
 		// hangs.
-		r.opts.Tell("the stack host did not end in time and was killed: data the command sent last may be lost")
-		return *g.end, nil
+		w.tell("the stack host did not end in time and was killed: data the command sent last may be lost")
+		return *w.end, nil
 	}
 	return exit.End{}, errors.New("the stack host closed its connection but goes on, so it and the command were killed")
 }
 
-// stopPanicked stops lklhost after a panic. Nothing else in this run needs its
-// answers.
-func (r *run) stopPanicked(ctx context.Context) {
+// stop stops lklhost after a panic. Nothing else in this run needs its answers.
+func (w *watcher) stop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, stopLimit)
 	defer cancel()
-	if err := r.conn.Stop(ctx, unix.SIGKILL, 0); err != nil {
-		r.log.Debug("stopping the panicked stack", "error", err)
+	if err := w.conn.Stop(ctx, unix.SIGKILL, 0); err != nil {
+		w.log.Debug("stopping the panicked stack", "error", err)
 	}
 }

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lklrun/lklrun/internal/diag/crash"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/run/lease"
+	"github.com/lklrun/lklrun/internal/run/plan"
+	"github.com/lklrun/lklrun/internal/stack/dhcp"
+)
+
+// files are the files of the run directory that describe the run for others:
+// state.json, plan.json and the target's resolv.conf.
+type files struct {
+	dir  *instance.Dir
+	plan *plan.Plan
+	log  *slog.Logger
+
+	mu    sync.Mutex
+	state instance.State
+
+	writing sync.Mutex // held while the leases are written
+}
+
+// writeFiles writes the files at the start of a run.
+func writeFiles(dir *instance.Dir, p *plan.Plan, log *slog.Logger) (*files, error) {
+	f := &files{dir: dir, plan: p, log: log}
+	f.state = instance.State{
+		Name: dir.Name, PID: os.Getpid(), Stack: p.Stack.Name, Engine: p.Engine,
+		Started: time.Now(), Command: p.Command, User: p.User,
+	}
+	for i := range p.Links {
+		f.state.Interfaces = append(f.state.Interfaces, shown(&p.Links[i]))
+	}
+	if err := dir.WriteState(&f.state); err != nil {
+		return nil, err
+	}
+	if err := writePlan(dir, p); err != nil {
+		return nil, err
+	}
+	if p.Resolv == "" {
+		return f, nil
+	}
+	return f, dir.WriteFile(instance.ResolvFile, []byte(p.Resolv))
+}
+
+// now returns the present state.
+func (f *files) now() instance.State {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state
+}
+
+// set changes the state of the run, to be written with the next change.
+func (f *files) set(change func(*instance.State)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(&f.state)
+}
+
+// change changes the state of the run and writes it.
+func (f *files) change(change func(*instance.State)) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(&f.state)
+	return f.dir.WriteState(&f.state)
+}
+
+// leases updates the files with the leases of the present links.
+func (f *files) leases(links *live, leases *lease.Leases) {
+	f.writing.Lock()
+	defer f.writing.Unlock()
+	var names []plan.Names
+	given := map[string][]dhcp.Status{}
+	for _, l := range links.all() {
+		n := plan.Names{Link: l.Link}
+		if c := leases.Client(l.Link); c != nil {
+			n.Servers, n.Search = c.Resolver()
+			given[l.Name] = c.Statuses()
+		}
+		names = append(names, n)
+	}
+	if f.plan.Resolv != "" {
+		if err := f.dir.Rewrite(instance.ResolvFile, []byte(f.plan.ResolvConf(names))); err != nil {
+			f.log.Debug("writing the command's name servers", "error", err)
+		}
+	}
+	err := f.change(func(s *instance.State) {
+		for n := range s.Interfaces {
+			s.Interfaces[n].Leases = shownLeases(given[s.Interfaces[n].Name])
+		}
+	})
+	if err != nil {
+		f.log.Debug("writing the leases", "error", err)
+	}
+}
+
+// shownLeases converts leases to their form in state.json.
+func shownLeases(all []dhcp.Status) []instance.Lease {
+	var shown []instance.Lease
+	for _, x := range all {
+		k := instance.Lease{Proto: x.Proto, State: x.State}
+		if x.Lease != nil && x.Lease.Addr.IsValid() {
+			k.Addr, k.Expires = x.Lease.Addr.String(), x.Lease.Expires
+		}
+		shown = append(shown, k)
+	}
+	return shown
+}
+
+// writePlan writes the plan into a run directory, without secrets, for bundles.
+func writePlan(dir *instance.Dir, p *plan.Plan) error {
+	shown := *p
+	shown.Command = crash.Words(shown.Command)
+	shown.Sysctls = slices.Clone(shown.Sysctls)
+	for i := range shown.Sysctls {
+		shown.Sysctls[i].Value = crash.Setting(shown.Sysctls[i].Name, shown.Sysctls[i].Value)
+	}
+	return dir.WriteJSON(instance.PlanFile, shown)
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package launch
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/diag/account"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/run/cost"
+	"github.com/lklrun/lklrun/internal/run/lease"
+	"github.com/lklrun/lklrun/internal/run/reap"
+	"github.com/lklrun/lklrun/internal/run/record"
+	"github.com/lklrun/lklrun/internal/run/share"
+	"github.com/lklrun/lklrun/internal/run/stackhost"
+	"github.com/lklrun/lklrun/internal/run/undo"
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// makeDir creates the run directory and its initial content. It first cleans up
+// a leftover of the same name.
+func (r *run) makeDir(ctx context.Context) error {
+	var err error
+	if r.plan.Name == "" {
+		r.dir, err = instance.CreateAny(r.plan.BaseName)
+	} else {
+		r.dir, err = instance.Create(r.plan.Name)
+	}
+	if err != nil {
+		return err
+	}
+	if r.dir.Leftover {
+		if err := undo.TakeOver(ctx, r.dir); err != nil {
+			r.dir.Release() // do not remove it: it belongs to the other run
+			name := r.dir.Name
+			r.dir = nil
+			return &RefusedError{fmt.Errorf("an earlier run called %q is not cleaned up: %w; or choose another --name", name, err)}
+		}
+		if err := r.dir.Reset(); err != nil {
+			return err
+		}
+	}
+	if r.journal, err = undo.Open(r.dir); err != nil {
+		return err
+	}
+	r.sharing.Options = share.Options{Plan: r.plan, Dir: r.dir, Journal: r.journal.Add, Log: r.log, Tell: r.opts.Tell}
+	if r.opts.Background {
+		if err := redirect(r.opts.Output, r.dir); err != nil {
+			return err
+		}
+	}
+	r.files, err = writeFiles(r.dir, r.plan, r.log)
+	return err
+}
+
+// startHost starts lklhost, which forks the target.
+func (r *run) startHost(ctx context.Context) (err error) {
+	r.host, err = stackhost.Start(ctx, stackhost.Options{Path: r.opts.HostPath, Preload: r.opts.PreloadPath, Plan: r.plan, Dir: r.dir, Log: r.log})
+	return err
+}
+
+// boot hands the links over to lklhost and boots the kernel.
+func (r *run) boot(ctx context.Context) error {
+	var err error
+	if r.conn, err = r.host.Connect(ctx); err != nil {
+		return err
+	}
+	r.leases.Options = lease.Options{Conn: r.conn, Name: r.dir.Name, Log: r.log, Tell: r.opts.Tell, Changed: r.leasesChanged}
+	hello := r.conn.Hello()
+	r.log.Debug("lklhost answers", "pid", hello.HostPID, "target", hello.TargetPID)
+	r.files.set(func(s *instance.State) { s.HostPID, s.TargetPID = int(hello.HostPID), int(hello.TargetPID) })
+	// ctx ends with the start. The events are for the whole run and end
+	// with the connection.
+	r.events, err = r.conn.Events(context.WithoutCancel(ctx), ctlproto.CTL_EV_EXIT|ctlproto.CTL_EV_PANIC|ctlproto.CTL_EV_WARN|ctlproto.CTL_EV_NOTE|ctlproto.CTL_EV_START|ctlproto.CTL_EV_SIGNAL)
+	if err != nil {
+		return err
+	}
+	for _, l := range r.live.all() {
+		if _, err := r.attach(ctx, l); err != nil {
+			return err
+		}
+	}
+	release, err := r.conn.Boot(ctx, r.plan.Stack.Mem, r.plan.Stack.Cmdline)
+	if err != nil {
+		return err
+	}
+	r.files.set(func(s *instance.State) { s.Kernel = release })
+	r.log.Debug("the stack runs", "kernel", release)
+	return nil
+}
+
+// record starts the captures of the plan.
+func (r *run) record(ctx context.Context) error {
+	r.recorder.Options = record.Options{
+		Name: r.dir.Name, Socket: r.dir.File(instance.SocketFile), Links: r.plan.Links, Log: r.log, Tell: r.opts.Tell,
+	}
+	return r.recorder.Start(ctx, r.plan.Captures)
+}
+
+// release lets the target run. The state is written first, so that nothing can
+// fail after the release.
+func (r *run) release(ctx context.Context) error {
+	if err := r.files.change(func(*instance.State) {}); err != nil {
+		return err
+	}
+	if !r.opts.Quiet {
+		for _, n := range r.plan.Notes {
+			r.opts.Tell(n)
+		}
+	}
+	if err := delay(ctx, r.plan.Delay); err != nil {
+		return err
+	}
+	// A handle, not a pid: from now on the target may end at any moment.
+	target, err := os.FindProcess(int(r.conn.Hello().TargetPID))
+	if err != nil {
+		return fmt.Errorf("looking for the target: %w", err)
+	}
+	if err := r.signals.Release(ctx, target, rest{r.conn, r.log}.stop); err != nil {
+		return err
+	}
+	g := ctlproto.Go{SpinUS: uint32(r.plan.Spin), Flags: ctlproto.CTL_GOF_ASK_END}
+	if r.plan.Stack.MPTCP {
+		g.Flags |= ctlproto.CTL_GOF_MPTCP
+	}
+	if r.plan.WaitAll {
+		g.Flags |= ctlproto.CTL_GOF_TREE
+	}
+	if r.plan.Resolv != "" {
+		g.ResolvConf = r.dir.File(instance.ResolvFile)
+	}
+	if err := r.measure(ctx); err != nil {
+		return err
+	}
+	if _, err = r.conn.Go(ctx, g); err != nil {
+		return err
+	}
+	if r.plan.Engine == config.EnginePreload {
+		// The target's program started before its kernel, so no event
+		// reports it.
+		r.started()
+	}
+	r.startAsking()
+	return nil
+}
+
+// measure takes the first values of the costs, if a report is wanted. The meter
+// stops before the other services.
+func (r *run) measure(ctx context.Context) error {
+	if r.opts.Report == nil {
+		return nil
+	}
+	m := &cost.Meter{Options: cost.Options{Conn: r.conn, HostPID: int(r.conn.Hello().HostPID), Engine: r.plan.Engine, Log: r.log}}
+	if err := m.Start(ctx); err != nil {
+		return err
+	}
+	r.meter = m
+	r.live.started(m)
+	return nil
+}
+
+// started reports, once, that the target runs.
+func (r *run) started() {
+	if err := reap.WriteTree(r.dir, int(r.conn.Hello().TargetPID)); err != nil {
+		r.log.Debug("writing down the program's processes", "error", err)
+	}
+	if r.opts.Started != nil {
+		r.opts.Started(r.dir.Name)
+		r.opts.Started = nil
+	}
+}
+
+// watch follows the run until lklhost has ended.
+func (r *run) watch(ctx context.Context) (exit.End, error) {
+	w := watcher{
+		conn: r.conn, events: r.events, host: r.host, signals: r.signals, log: r.log, tell: r.opts.Tell,
+		started: r.started, ended: r.ended, panicked: r.gather,
+	}
+	return w.watch(ctx)
+}
+
+// ended stores and logs the account that arrives with the target's end.
+func (r *run) ended(text string) {
+	r.meter.End()
+	a, err := account.ParseFinal(text)
+	if err != nil {
+		r.log.Debug("no account of this run", "error", err)
+	}
+	if a == nil && err == nil {
+		r.log.Debug("no account of this run: the program that had the kernel was killed, or executed another one")
+	}
+	if r.account = a; a == nil || !r.log.Enabled(context.Background(), slog.LevelDebug) {
+		return
+	}
+	for _, line := range a.Lines() {
+		r.log.Debug(line)
+	}
+}
