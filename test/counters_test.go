@@ -186,7 +186,7 @@ func TestCountersExplained(t *testing.T) {
 					t.Errorf("%s is %d on a busy stack", name, all[name])
 				}
 			}
-			if said := b.ctl("counters", "-d=0.5", "eth?.?x_bytes"); !strings.Contains(said, "PER SECOND") {
+			if said := b.ctl("counters", "-d", "eth?.?x_bytes"); !strings.Contains(said, "PER SECOND") {
 				t.Errorf("-d: %s", said)
 			}
 			said := b.ctl("counters", "-o", "prom")

@@ -288,7 +288,7 @@ func TestLinkHostStack(t *testing.T) {
 	}
 	for args, tool := range map[string]string{
 		"addr add 10.66.0.1/24 lo": "ip(8)",
-		"kill dst 192.0.2.7":       "ss -K", "netstat -K dst 192.0.2.7": "ss -K", "path lo delay 1ms": "tc(8)", "dmesg --console-level warn": "dmesg -n",
+		"kill dst 192.0.2.7":       "ss -K", "path lo delay 1ms": "tc(8)", "dmesg --console-level warn": "dmesg -n",
 	} {
 		k.refused(2, "not changed from here: use "+tool, strings.Fields(args)...)
 	}

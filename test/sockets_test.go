@@ -138,7 +138,7 @@ func TestKill(t *testing.T) {
 			if engine != "preload" {
 				transfer = "dport = :" + b.port
 			}
-			r := run("netstat", "-o", "json", "-M", "--kill", "state", "established", transfer)
+			r := run("kill", "-o", "json", "-M", "state", "established", transfer)
 			var ended []struct {
 				Proto  string
 				Remote string

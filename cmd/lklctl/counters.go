@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
@@ -27,10 +26,9 @@ import (
 type counting struct {
 	*ctl
 	zeros  bool
-	since  since
+	since  bool // show the changes since the last call
 	watch  watching
 	around bool
-	exec   bool
 	listen string
 	public bool
 	token  string // a file that contains a token
@@ -41,7 +39,7 @@ type counting struct {
 func (c *ctl) countersCommand() *cobra.Command {
 	n := &counting{ctl: c}
 	cmd := &cobra.Command{
-		Use:   "counters [-z] [-d[=SECONDS]] [PATTERN...] [--around -- COMMAND...]",
+		Use:   "counters [-z] [-d] [PATTERN...] [--around -- COMMAND...]",
 		Short: "show the stack's counters",
 		Long: `counters shows what the stack counts, under the names that nstat(8) uses:
 protocols (TcpActiveOpens, MPTcpExtMPJoinSynTx, ...), sockets (sockstat.TCP_tw),
@@ -56,11 +54,10 @@ is a part of the name, or a glob such as 'Tcp*Retrans*'; case does not matter.
 counters explain says what a counter counts.
 
 With -d only what changed is shown: since the last call with -d, the first time
-since the stack's start; -d=SECONDS waits for so long and shows the change in
-that time. --around runs a command on the host, with --exec on the stack, shows
-on standard error what changed meanwhile, and ends as the command did. It runs
-what stands behind --, or, without one, all arguments. With -o json the
-report is on standard output, and the command's output on standard error.
+since the stack's start. --around runs a command on the host, shows on standard
+error what changed meanwhile, and ends as the command did. It runs what stands
+behind --, or, without one, all arguments. With -o json the report is on
+standard output, and the command's output on standard error.
 
 -o prom writes Prometheus' text format, and --listen serves it for all instances
 that run, until Ctrl-C. The address that it prints has a token in it, without
@@ -68,7 +65,7 @@ which nothing is served. The token is a new one each time, unless --token-file
 names a file that has one.`,
 		Example: `  lklctl counters
   lklctl counters MPTcp
-  lklctl counters -d=10 'eth*'
+  lklctl counters 'eth*' --around -- sleep 10
   lklctl counters Retrans --around -- curl -s -o /dev/null http://server/file
   lklctl counters --listen 9100 --token-file ~/.lklrun-token
   lklctl counters explain TcpExtTCPLossProbes`,
@@ -79,10 +76,8 @@ names a file that has one.`,
 	f.StringVarP(&c.name, "name", "n", c.name, "the instance `NAME`; not needed when only one runs")
 	f.VarP(promOutput{&c.output}, "output", "o", "print a table, JSON or Prometheus' text")
 	f.BoolVarP(&n.zeros, "zeros", "z", false, "show counters that are zero, or have not changed")
-	f.VarP(&n.since, "differences", "d", "show what changed, since the last -d or in so many `SECONDS`")
-	f.Lookup("differences").NoOptDefVal = sinceLast
+	f.BoolVarP(&n.since, "differences", "d", false, "show what changed since the last -d")
 	f.BoolVar(&n.around, "around", false, "run a command and show what changed meanwhile")
-	f.BoolVar(&n.exec, "exec", false, "with --around: run it on the stack")
 	listenFlags(f, &n.listen, "", &n.public)
 	f.StringVar(&n.token, "token-file", "", "with --listen: the `FILE` has the token of the address, 16 characters or more")
 	n.watch.flag(f)
@@ -113,8 +108,8 @@ func (n *counting) run(cmd *cobra.Command, args []string) error {
 		return n.runAround(cmd, patterns, command)
 	case n.watch.every > 0:
 		return n.ctl.watch(&n.watch, n.round)(cmd, patterns)
-	case n.since.given:
-		return n.queryWithin(queryLimit+n.since.every, n.differences)(cmd, patterns)
+	case n.since:
+		return n.query(n.differences)(cmd, patterns)
 	}
 	return n.query(n.now)(cmd, patterns)
 }
@@ -127,15 +122,13 @@ func (n *counting) words(cmd *cobra.Command, args []string) (patterns, command [
 	dash := cmd.ArgsLenAtDash()
 	watch := n.watch.every > 0
 	switch {
-	case n.exec && !n.around:
-		return usage("--exec belongs to --around")
-	case n.around && (watch || n.since.given || n.listen != ""), watch && n.since.every > 0, n.listen != "" && (watch || n.since.given):
-		return usage("--around, --watch, -d=SECONDS and --listen: choose one")
+	case n.around && (watch || n.since || n.listen != ""), n.listen != "" && (watch || n.since):
+		return usage("--around, --watch, -d and --listen: choose one")
 	case n.listen == "" && (n.public || n.token != ""):
 		return usage("--public and --token-file belong to --listen")
 	case n.listen != "" && (len(args) > 0 || n.name != ""):
 		return usage("--listen serves all counters of all instances")
-	case cli.OutputProm == n.output && (watch || n.since.given || n.around):
+	case cli.OutputProm == n.output && (watch || n.since || n.around):
 		return usage("-o prom: differences are Prometheus' own to make")
 	case !n.around:
 		return args, nil, nil
@@ -174,19 +167,13 @@ func (n *counting) now(ctx context.Context, info *instance.Info, conn *stackconn
 	return n.show(object, rows, n.nothing("instance %q has no such counter", info.Name), t.Write)
 }
 
-// differences shows the changes since the last call, or from now on.
+// differences shows the changes since the last call.
 func (n *counting) differences(ctx context.Context, info *instance.Info, conn *stackconn.Conn, patterns []string) error {
 	history := filepath.Join(info.Files(), instance.CountersFile)
-	err := n.fetch(ctx, info, instance.CountersFile)
-	if err != nil {
+	if err := n.fetch(ctx, info, instance.CountersFile); err != nil {
 		return err
 	}
 	before, _, err := counters.Load(history)
-	if err == nil && n.since.every > 0 {
-		if before, err = reading(ctx, conn); err == nil {
-			err = wait(ctx, n.since.every)
-		}
-	}
 	if err != nil {
 		return err
 	}
@@ -194,13 +181,11 @@ func (n *counting) differences(ctx context.Context, info *instance.Info, conn *s
 	if err != nil {
 		return err
 	}
-	if n.since.every == 0 {
-		if err := counters.Take(now, at).Store(history); err != nil {
-			return err
-		}
-		if err := n.keep(ctx, info, history); err != nil {
-			return err
-		}
+	if err := counters.Take(now, at).Store(history); err != nil {
+		return err
+	}
+	if err := n.keep(ctx, info, history); err != nil {
+		return err
 	}
 	return n.showChanges(before.Since(now.Select(patterns), at), info.Name)
 }
@@ -237,7 +222,7 @@ func (n *counting) round(ctx context.Context, info *instance.Info, conn *stackco
 		before.Time = time.Time{}
 	}
 	changes := before.Since(now.Select(patterns), at)
-	if n.since.given {
+	if n.since {
 		return n.showChanges(changes, info.Name)
 	}
 	object := map[string]counters.Change{}
@@ -283,15 +268,6 @@ func reading(ctx context.Context, conn *stackconn.Conn) (counters.Reading, error
 	return counters.Take(set, at), err
 }
 
-func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 func perSecond(rate *float64) string {
 	if rate == nil {
 		return ""
@@ -311,42 +287,6 @@ func counterNames(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, _
 	}
 	return names
 }
-
-// sinceLast is the value of -d without a number.
-const sinceLast = "last"
-
-// since is the flag -d: whether it was given, and its duration.
-type since struct {
-	given bool
-	every time.Duration // 0: since the last call
-}
-
-var _ pflag.Value = (*since)(nil)
-
-// Set parses seconds, or a duration with a unit.
-func (s *since) Set(text string) error {
-	if text == sinceLast {
-		*s = since{given: true}
-		return nil
-	}
-	var w watching
-	if err := w.Set(text); err != nil {
-		return err
-	}
-	*s = since{true, w.every}
-	return nil
-}
-
-// String returns the seconds.
-func (s *since) String() string {
-	if s.every == 0 {
-		return ""
-	}
-	return (&watching{s.every}).String()
-}
-
-// Type names the kind of value in help texts.
-func (s *since) Type() string { return "seconds" }
 
 // promOutput is the flag -o of a verb that can also write Prometheus' format.
 type promOutput struct{ *cli.Output }

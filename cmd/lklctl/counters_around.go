@@ -54,12 +54,8 @@ func (n *counting) runAround(cmd *cobra.Command, patterns, command []string) err
 	if n.output != cli.OutputTable { // the output is read by a program
 		files[1], report = os.Stderr, n.stdout
 	}
-	var end exit.End
-	if n.exec {
-		if end, err = n.ctl.exec(ctx, command, files); err != nil {
-			return err
-		}
-	} else if end, err = runHere(command, files); err != nil {
+	end, err := runHere(command, files)
+	if err != nil {
 		return err
 	}
 	limited, cancel = context.WithTimeout(ctx, queryLimit)

@@ -68,7 +68,7 @@ func (c *ctl) execProgram(cmd *cobra.Command, args []string) error {
 	if c.output != cli.OutputTable {
 		return exit.Usagef("-o %s: %s prints what the program prints: see %s --help", c.output, cmd.Name(), cmd.CommandPath())
 	}
-	end, err := c.exec(cmd.Context(), args, [3]*os.File{os.Stdin, os.Stdout, os.Stderr})
+	end, err := c.exec(cmd.Context(), args)
 	var usage *exit.UsageError
 	switch {
 	case errors.As(err, &usage):
@@ -100,9 +100,9 @@ goes before the verb, as in lklctl -n web ip -s link.`,
 	return cmd
 }
 
-// exec runs a program on the selected instance's stack, with files as its
-// standard streams, and returns its end.
-func (c *ctl) exec(ctx context.Context, args []string, files [3]*os.File) (exit.End, error) {
+// exec runs a program on the selected instance's stack, with the streams of this
+// process, and returns its end.
+func (c *ctl) exec(ctx context.Context, args []string) (exit.End, error) {
 	if err := further.Check(&instance.Info{}, args); err != nil {
 		return exit.End{}, err
 	}
@@ -113,7 +113,7 @@ func (c *ctl) exec(ctx context.Context, args []string, files [3]*os.File) (exit.
 		if err != nil {
 			return exit.End{}, err
 		}
-		return c.execElsewhere(ctx, info, args, files)
+		return c.execElsewhere(ctx, info, args)
 	}
 	info, conn, err := c.attach(attaching)
 	cancel()
@@ -121,17 +121,15 @@ func (c *ctl) exec(ctx context.Context, args []string, files [3]*os.File) (exit.
 		return exit.End{}, err
 	}
 	defer conn.Close()
-	return further.Run(ctx, info, conn, args, files, func(format string, args ...any) { cli.Note(c.stderr, program, format, args...) })
+	streams := [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
+	return further.Run(ctx, info, conn, args, streams, func(format string, args ...any) { cli.Note(c.stderr, program, format, args...) })
 }
 
 // execElsewhere makes the lklrun of a device run the program, in a session like
 // that of a run.
-func (c *ctl) execElsewhere(ctx context.Context, info *instance.Info, args []string, files [3]*os.File) (exit.End, error) {
+func (c *ctl) execElsewhere(ctx context.Context, info *instance.Info, args []string) (exit.End, error) {
 	if err := further.Check(info, args); err != nil {
 		return exit.End{}, err
-	}
-	if files != [3]*os.File{os.Stdin, os.Stdout, os.Stderr} {
-		return exit.End{}, exit.Usagef("--device %s: there the program's output cannot go elsewhere than to standard output: use -o table", info.Device)
 	}
 	start := session.StartMessage{Verb: true, Args: append([]string{"device", "program", info.Name}, args...)}
 	return desk.Run(context.WithoutCancel(ctx), c.far.Ready(), start)

@@ -17,7 +17,7 @@ import (
 )
 
 func (c *ctl) killCommand() *cobra.Command {
-	o := netstatOptions{kill: true}
+	var o netstatOptions
 	cmd := &cobra.Command{
 		Use:   "kill [-latuwM46] FILTER",
 		Short: "end connections at once, as ss -K does",
@@ -32,7 +32,12 @@ subflow takes over.`,
 		Example: `  lklctl kill dst 192.0.2.7
   lklctl kill -t dport = :443 and src 10.1.0.2
   lklctl kill state time-wait`,
-		Args:              func(_ *cobra.Command, args []string) error { return o.parse(args) },
+		Args: func(_ *cobra.Command, args []string) error {
+			if err := o.parse(args); err != nil {
+				return err
+			}
+			return o.mayKill()
+		},
 		ValidArgsFunction: c.complete(filterWords),
 		RunE: c.changeWithin(queryLimit, "ss -K", func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
 			return c.killSockets(ctx, info, conn, &o)

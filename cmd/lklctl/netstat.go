@@ -29,7 +29,7 @@ type netstatOptions struct {
 	processes, numeric            bool
 	info, memory, extended, timer bool
 	oneLine, noHeader             bool
-	summary, kill                 bool
+	summary                       bool
 
 	filter *sockfilter.Filter
 }
@@ -61,28 +61,11 @@ docs/how-to/sockets.md explains the words that -i, -m and -e print.`,
   lklctl netstat -tim --watch dst 192.0.2.0/24
   lklctl ss -s
   lklctl netstat -o json | jq '.[] | select(.state=="ESTAB") | .remote'`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if err := o.parse(args); err != nil {
-				return err
-			}
-			if o.kill && w.every != 0 {
-				return exit.Usagef("--kill and --watch: choose one")
-			}
-			return nil
-		},
+		Args:              func(_ *cobra.Command, args []string) error { return o.parse(args) },
 		ValidArgsFunction: c.complete(filterWords),
-	}
-	list := c.watch(&w, func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
-		return c.netstat(ctx, info, conn, &o)
-	})
-	kill := c.changeWithin(queryLimit, "ss -K", func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
-		return c.killSockets(ctx, info, conn, &o)
-	})
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if o.kill {
-			return kill(cmd, args)
-		}
-		return list(cmd, args)
+		RunE: c.watch(&w, func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
+			return c.netstat(ctx, info, conn, &o)
+		}),
 	}
 	f := cmd.Flags()
 	c.flags(f, false)
@@ -98,7 +81,6 @@ docs/how-to/sockets.md explains the words that -i, -m and -e print.`,
 	f.BoolVarP(&o.oneLine, "oneline", "O", false, "all of a socket on one line")
 	f.BoolVarP(&o.noHeader, "no-header", "H", false, "without the headings")
 	f.BoolVarP(&o.summary, "summary", "s", false, "how many of each kind, and in which states")
-	f.BoolVarP(&o.kill, "kill", "K", false, "end them, as lklctl kill does")
 	return cmd
 }
 
@@ -122,9 +104,6 @@ func (o *netstatOptions) parse(args []string) (err error) {
 	}
 	if o.filter, err = sockfilter.Parse(args); err != nil {
 		return exit.Usagef("filter: %v", err)
-	}
-	if o.kill {
-		return o.mayKill()
 	}
 	return nil
 }

@@ -219,19 +219,39 @@ func (c *ctl) prepare(cmd *cobra.Command) {
 	}
 }
 
-// removed has flags that verbs had, with what replaces them.
+// removed has flags, or values of flags, that verbs had, with what replaces them.
 var removed = map[string]string{
-	"lklctl path --script": "run the steps from a shell, as in: lklctl path eth1 down --for 3s; sleep 2",
+	"lklctl counters --differences": "use lklctl counters --around -- sleep SECONDS",
+	"lklctl counters --exec":        "use lklctl counters --around -- lklctl exec COMMAND",
+	"lklctl netstat --kill":         "use lklctl kill FILTER",
+	"lklctl netstat -K":             "use lklctl kill FILTER",
+	"lklctl path --script":          "run the steps from a shell, as in: lklctl path eth1 down --for 3s; sleep 2",
+}
+
+// removal returns an error with the remedy if err is about something removed.
+func removal(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	var invalid *pflag.InvalidValueError
+	var flag, value string
+	switch {
+	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() != "":
+		flag = "-" + unknown.GetSpecifiedName()
+	case errors.As(err, &unknown):
+		flag = "--" + unknown.GetSpecifiedName()
+	case errors.As(err, &invalid):
+		flag, value = "--"+invalid.GetFlag().Name, "="+invalid.GetValue()
+	}
+	if remedy := removed[cmd.CommandPath()+" "+flag]; remedy != "" {
+		return exit.Usagef("%s%s was removed: %s", flag, value, remedy)
+	}
+	return nil
 }
 
 // flagError converts an error about flags to our form: one line with the
 // remedy.
 func flagError(cmd *cobra.Command, err error) error {
-	if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) {
-		flag := "--" + unknown.GetSpecifiedName()
-		if remedy := removed[cmd.CommandPath()+" "+flag]; remedy != "" {
-			return exit.Usagef("%s was removed: %s", flag, remedy)
-		}
+	if err := removal(cmd, err); err != nil {
+		return err
 	}
 	text := strings.TrimSuffix(text.OneLine(cli.FlagError(cmd.Flags(), err).Error()), ".")
 	if strings.HasSuffix(text, "?") { // it contains a remedy
