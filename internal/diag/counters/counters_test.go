@@ -12,6 +12,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
 var parsers = map[string]func(string) (Set, error){
@@ -61,16 +63,17 @@ func TestParsers(t *testing.T) {
 }
 
 // link is an RTM_NEWLINK with two statistics.
-func link(t *testing.T, index uint32, name string) []byte {
+func link(t *testing.T, index uint32, name string) netlink.Message {
 	t.Helper()
 	b := make([]byte, unix.SizeofIfInfomsg)
 	binary.NativeEndian.PutUint32(b[4:], index)
-	return append(b, encode(t, func(ae *netlink.AttributeEncoder) {
+	b = append(b, encode(t, func(ae *netlink.AttributeEncoder) {
 		ae.String(unix.IFLA_IFNAME, name)
 		stats := binary.NativeEndian.AppendUint64(nil, 5)
 		ae.Bytes(unix.IFLA_STATS64, binary.NativeEndian.AppendUint64(stats, 1<<63))
-		ae.Uint32(35, 2)
+		ae.Uint32(unix.IFLA_CARRIER_CHANGES, 2)
 	})...)
+	return netlink.Message{Header: netlink.Header{Type: unix.RTM_NEWLINK}, Data: b}
 }
 
 func encode(t *testing.T, fill func(*netlink.AttributeEncoder)) []byte {
@@ -111,11 +114,11 @@ func qdiscMessage(t *testing.T, index, handle, parent uint32, kind string, app [
 }
 
 func TestDevices(t *testing.T) {
-	name, all, err := parseLink(link(t, 2, "eth0.7"))
-	if err != nil || name != "eth0.7" {
-		t.Fatal(name, err)
+	l, err := stacknet.ParseLink(link(t, 2, "eth0.7"))
+	if err != nil || l.Name != "eth0.7" {
+		t.Fatal(l, err)
 	}
-	names := map[uint32]string{2: name}
+	all, names := ofLink(l), map[uint32]string{2: l.Name}
 	for _, m := range [][]byte{
 		qdiscMessage(t, 2, 0x80010000, 0xFFFFFFFF, "fq", binary.NativeEndian.AppendUint64(nil, 9)), // from an old kernel
 		qdiscMessage(t, 2, 0, 0x10002, "pfifo", nil),
@@ -264,7 +267,6 @@ func FuzzCounters(f *testing.F) {
 func FuzzDevices(f *testing.F) {
 	f.Add([]byte{})
 	f.Fuzz(func(_ *testing.T, b []byte) {
-		_, _, _ = parseLink(b)
 		_, _ = parseQdisc(b, map[uint32]string{0: "eth0"})
 	})
 }

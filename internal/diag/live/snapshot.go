@@ -52,11 +52,9 @@ func (s *Snapshot) addLinks(now, was *sample, took time.Duration) {
 				link.Addrs = append(link.Addrs, a.Prefix.String())
 			}
 		}
-		if n := l.Stats; n != nil {
-			link.RxBytes, link.TxBytes = sockdiag.Known(n.RxBytes), sockdiag.Known(n.TxBytes)
-			link.RxPackets, link.TxPackets = sockdiag.Known(n.RxPackets), sockdiag.Known(n.TxPackets)
-			link.RxDropped, link.TxDropped = sockdiag.Known(n.RxDropped), sockdiag.Known(n.TxDropped)
-		}
+		link.RxBytes, link.TxBytes = countOf(l, "rx_bytes"), countOf(l, "tx_bytes")
+		link.RxPackets, link.TxPackets = countOf(l, "rx_packets"), countOf(l, "tx_packets")
+		link.RxDropped, link.TxDropped = countOf(l, "rx_dropped"), countOf(l, "tx_dropped")
 		last, found := before[l.Index]
 		link.TxRate, link.RxRate = bytesOfLink(l).rates(last, found, took)
 		if !l.Loopback() {
@@ -78,10 +76,12 @@ func linkState(l stacknet.LinkState) string {
 }
 
 func bytesOfLink(l stacknet.LinkState) amount {
-	if l.Stats == nil {
-		return amount{}
-	}
-	return amount{tx: sockdiag.Known(l.Stats.TxBytes), rx: sockdiag.Known(l.Stats.RxBytes)}
+	return amount{tx: countOf(l, "tx_bytes"), rx: countOf(l, "rx_bytes")}
+}
+
+func countOf(l stacknet.LinkState, name string) sockdiag.Value {
+	n, ok := l.Counter(name)
+	return sockdiag.Value{N: n, Known: ok}
 }
 
 // ranked is the index of a connection in a sample, with the values that decide whether it

@@ -69,8 +69,8 @@ func TestPercent(t *testing.T) {
 func made(at time.Time, n int, each uint64) *sample {
 	s := &sample{at: at, release: "6.12", amounts: map[uint64]amount{}, retrans: known(each)}
 	s.links = []stacknet.LinkState{
-		{Index: 2, Name: "eth0", Flags: unix.IFF_UP | unix.IFF_LOWER_UP, Stats: &stacknet.LinkStats{RxBytes: 10 * each, TxBytes: each}},
-		{Index: 1, Name: "lo", Flags: unix.IFF_UP | unix.IFF_LOWER_UP | unix.IFF_LOOPBACK, Stats: &stacknet.LinkStats{RxBytes: 1000 * each}},
+		{Index: 2, Name: "eth0", Flags: unix.IFF_UP | unix.IFF_LOWER_UP, Counters: []stacknet.LinkCounter{{Name: "rx_bytes", N: 10 * each}, {Name: "tx_bytes", N: each}}},
+		{Index: 1, Name: "lo", Flags: unix.IFF_UP | unix.IFF_LOWER_UP | unix.IFF_LOOPBACK, Counters: []stacknet.LinkCounter{{Name: "rx_bytes", N: 1000 * each}}},
 		{Index: 3, Name: "eth1", Flags: unix.IFF_UP},
 	}
 	s.addrs = []stacknet.Address{{IfIndex: 2, Prefix: netip.MustParsePrefix("10.0.0.2/24")}, {IfIndex: 3, Prefix: netip.MustParsePrefix("10.0.1.2/24")}}

@@ -77,10 +77,8 @@ func (k *Keeper) concerns(m netlink.Message) bool {
 	defer k.mu.Unlock()
 	switch m.Header.Type {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-		if len(m.Data) < unix.SizeofIfInfomsg {
-			return true
-		}
-		return k.isOurs(m.Data[4:]) || k.isNamed(m.Data[unix.SizeofIfInfomsg:])
+		l, err := stacknet.ParseLink(m)
+		return err != nil || slices.Contains(k.indexes, l.Index) || slices.ContainsFunc(k.known, func(w Want) bool { return w.Name == l.Name })
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 		return len(m.Data) < unix.SizeofIfAddrmsg || k.isOurs(m.Data[4:])
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
@@ -96,22 +94,6 @@ func (k *Keeper) concerns(m netlink.Message) bool {
 // isOurs reads an interface's index. The caller holds k.mu.
 func (k *Keeper) isOurs(index []byte) bool {
 	return slices.Contains(k.indexes, int(binary.NativeEndian.Uint32(index)))
-}
-
-// isNamed searches the attributes of a link for the name of an interface. The
-// caller holds k.mu.
-func (k *Keeper) isNamed(attrs []byte) bool {
-	ad, err := netlink.NewAttributeDecoder(attrs)
-	if err != nil {
-		return true
-	}
-	for ad.Next() {
-		if ad.Type() == unix.IFLA_IFNAME {
-			name := ad.String()
-			return slices.ContainsFunc(k.known, func(w Want) bool { return w.Name == name })
-		}
-	}
-	return false
 }
 
 // leadsOut searches the attributes of a route for the interface. The caller

@@ -128,58 +128,14 @@ func news(m netlink.Message) (News, bool) {
 }
 
 func linkNews(m netlink.Message) (News, bool) {
-	if len(m.Data) < unix.SizeofIfInfomsg {
+	l, err := ParseLink(m)
+	six := l.Family == unix.AF_INET6 // the IPv6 view of the device, which ends with IPv6 and not with the device
+	if err != nil || m.Header.Type == unix.RTM_DELLINK && six || l.Family == unix.AF_BRIDGE {
 		return News{}, false
 	}
-	n := News{IfIndex: int(int32(binary.NativeEndian.Uint32(m.Data[4:])))}
-	flags := binary.NativeEndian.Uint32(m.Data[8:])
-	const usable = unix.IFF_UP | unix.IFF_LOWER_UP
-	l := &LinkNews{Carrier: flags&usable == usable}
-	six := m.Data[0] == unix.AF_INET6 // the IPv6 view of the device, which ends with IPv6 and not with the device
-	l.Gone = m.Header.Type == unix.RTM_DELLINK && !six
-	if m.Header.Type == unix.RTM_DELLINK && six || m.Data[0] == unix.AF_BRIDGE {
-		return News{}, false
-	}
-	ad, err := netlink.NewAttributeDecoder(m.Data[unix.SizeofIfInfomsg:])
-	if err != nil {
-		return News{}, false
-	}
-	inet6 := func(ad *netlink.AttributeDecoder) error {
-		for ad.Next() {
-			if ad.Type() == unix.IFLA_INET6_FLAGS {
-				l.RA, l.HasRA = ad.Uint32(), true
-			}
-		}
-		return nil
-	}
-	for ad.Next() {
-		switch ad.Type() {
-		case unix.IFLA_ADDRESS:
-			l.MAC = net.HardwareAddr(ad.Bytes())
-		case unix.IFLA_MTU:
-			l.MTU = int(ad.Uint32())
-		case unix.IFLA_PROTINFO:
-			if six {
-				ad.Nested(inet6)
-			}
-		case unix.IFLA_AF_SPEC:
-			if !six {
-				ad.Nested(func(ad *netlink.AttributeDecoder) error {
-					for ad.Next() {
-						if ad.Type() == unix.AF_INET6 {
-							ad.Nested(inet6)
-						}
-					}
-					return nil
-				})
-			}
-		}
-	}
-	if ad.Err() != nil {
-		return News{}, false
-	}
-	n.Link = l
-	return n, true
+	return News{IfIndex: l.Index, Link: &LinkNews{
+		Gone: m.Header.Type == unix.RTM_DELLINK, Carrier: l.Carries(), MAC: l.MAC, MTU: l.MTU, RA: l.RA, HasRA: l.HasRA,
+	}}, true
 }
 
 func addressNews(m netlink.Message) (News, bool) {

@@ -58,7 +58,7 @@ func (n *Netlink) Link(name string) (l LinkState, ok bool, err error) {
 	if err != nil {
 		return LinkState{}, false, fmt.Errorf("looking at the stack's %s: %w", name, err)
 	}
-	links, err := linkStates(msgs)
+	links, err := parseLinks(msgs)
 	if err != nil || len(links) != 1 {
 		return LinkState{}, false, err
 	}

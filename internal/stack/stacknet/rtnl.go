@@ -69,53 +69,6 @@ func said(err error) error {
 	return no
 }
 
-// LinkState is an interface as the stack reports it.
-type LinkState struct {
-	Index int
-	Type  uint16 // unix.ARPHRD_*
-	Name  string
-	MAC   net.HardwareAddr
-	MTU   int
-	Group int
-	Flags uint32 // unix.IFF_*
-	Oper  uint8  // IF_OPER_*, RFC 2863
-	Kind  string // of a virtual device: dummy, vlan, ...; empty if it has none
-	Stats *LinkStats
-}
-
-// LinkStats are the counters of an interface: struct rtnl_link_stats64,
-// include/uapi/linux/if_link.h. Sent and received are from the stack's view.
-type LinkStats struct {
-	RxPackets, TxPackets uint64
-	RxBytes, TxBytes     uint64
-	RxErrors, TxErrors   uint64
-	RxDropped, TxDropped uint64
-}
-
-// linkStats parses IFLA_STATS64; nil if it is too short.
-func linkStats(b []byte) *LinkStats {
-	var n [8]uint64
-	if len(b) < 8*len(n) {
-		return nil
-	}
-	for i := range n {
-		n[i] = binary.NativeEndian.Uint64(b[8*i:])
-	}
-	return &LinkStats{n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7]}
-}
-
-// Up says whether the interface is up.
-func (l LinkState) Up() bool { return l.Flags&unix.IFF_UP != 0 }
-
-// Loopback reports whether the interface is a loopback device.
-func (l LinkState) Loopback() bool { return l.Flags&unix.IFF_LOOPBACK != 0 }
-
-// Carries reports whether the interface is up and has carrier.
-func (l LinkState) Carries() bool {
-	const carries = unix.IFF_UP | unix.IFF_LOWER_UP
-	return l.Flags&carries == carries
-}
-
 // ifinfomsg is struct ifinfomsg, include/uapi/linux/rtnetlink.h.
 func ifinfomsg(index int, flags, change uint32) []byte {
 	b := make([]byte, unix.SizeofIfInfomsg)
@@ -131,56 +84,7 @@ func (r *rtnl) links() ([]LinkState, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing the stack's interfaces: %w", err)
 	}
-	return linkStates(msgs)
-}
-
-// linkStates parses the answer to RTM_GETLINK.
-func linkStates(msgs []netlink.Message) ([]LinkState, error) {
-	var links []LinkState
-	for _, m := range msgs {
-		if m.Header.Type != unix.RTM_NEWLINK || len(m.Data) < unix.SizeofIfInfomsg {
-			continue
-		}
-		l := LinkState{
-			Index: int(binary.NativeEndian.Uint32(m.Data[4:])),
-			Type:  binary.NativeEndian.Uint16(m.Data[2:]),
-			Flags: binary.NativeEndian.Uint32(m.Data[8:]),
-		}
-		ad, err := netlink.NewAttributeDecoder(m.Data[unix.SizeofIfInfomsg:])
-		if err != nil {
-			return nil, fmt.Errorf("listing the stack's interfaces: %w", err)
-		}
-		for ad.Next() {
-			switch ad.Type() {
-			case unix.IFLA_IFNAME:
-				l.Name = ad.String()
-			case unix.IFLA_ADDRESS:
-				l.MAC = net.HardwareAddr(ad.Bytes())
-			case unix.IFLA_MTU:
-				l.MTU = int(ad.Uint32())
-			case unix.IFLA_GROUP:
-				l.Group = int(ad.Uint32())
-			case unix.IFLA_OPERSTATE:
-				l.Oper = ad.Uint8()
-			case unix.IFLA_STATS64:
-				l.Stats = linkStats(ad.Bytes())
-			case unix.IFLA_LINKINFO:
-				ad.Nested(func(ad *netlink.AttributeDecoder) error {
-					for ad.Next() {
-						if ad.Type() == unix.IFLA_INFO_KIND {
-							l.Kind = ad.String()
-						}
-					}
-					return nil
-				})
-			}
-		}
-		if err := ad.Err(); err != nil {
-			return nil, fmt.Errorf("listing the stack's interfaces: %w", err)
-		}
-		links = append(links, l)
-	}
-	return links, nil
+	return parseLinks(msgs)
 }
 
 // setLink changes MAC and MTU if they differ, and sets the link up.
