@@ -3,6 +3,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -30,9 +31,9 @@ type captureOptions struct {
 	unbuffered bool
 	quiet      bool
 
-	stamps             int
-	link, verbose, abs bool
-	hex, text          bool
+	stamps, verbose int
+	link, abs       bool
+	hex, text       bool
 }
 
 func (c *ctl) captureCommand() *cobra.Command {
@@ -45,11 +46,15 @@ Ctrl-C, the end of the instance, or -c packets. It sees what tcpdump(8) would
 see on the stack, and takes tcpdump's options and filters (pcap-filter(7)). The
 filter is compiled by libpcap and runs in the stack.
 
-Without -w there is a line for each packet. With -w packets go into a file for
-Wireshark, tshark and tcpdump: pcapng, with the interfaces' names and addresses,
-each packet's direction, process and MPTCP connection where they are known, and
-what was dropped; or the classic pcap, which has none of these, where the name
-ends in .pcap or --format says so. -w - writes to standard output.
+Without -w, tcpdump(8) prints a line for each packet; it must be installed on
+this machine. lklctl adds the interface, the direction, and the process and
+MPTCP connection where they are known.
+
+With -w packets go into a file for Wireshark, tshark and tcpdump: pcapng, with
+the interfaces' names and addresses, each packet's direction, process and MPTCP
+connection where they are known, and what was dropped; or the classic pcap,
+which has none of these, where the name ends in .pcap or --format says so. -w -
+writes to standard output.
 
 Without -i all interfaces are captured, and those that come later. The program
 does not wait for whoever reads: packets for which the stack's buffer (-B) has
@@ -93,29 +98,28 @@ func (o *captureOptions) flags(f *pflag.FlagSet) {
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "no line at the end")
 	f.CountVarP(&o.stamps, "no-time", "t", "no time in a line; -tt seconds since 1970, -ttt since the packet before, -tttt with the date")
 	f.BoolVarP(&o.link, "link", "e", false, "show the link layer's header in a line")
-	f.BoolVarP(&o.verbose, "verbose", "v", false, "show more of each packet")
+	f.CountVarP(&o.verbose, "verbose", "v", "show more of each packet; -vv and -vvv even more")
 	f.BoolVarP(&o.abs, "absolute", "S", false, "show sequence numbers as they are in the packet")
 	f.BoolVarP(&o.hex, "hex", "X", false, "show a packet's bytes below its line")
 	f.BoolVarP(&o.text, "ascii", "A", false, "show a packet's bytes below its line, as text")
 }
 
-// style returns the format of lines.
-func (o *captureOptions) style(several bool) capture.Style {
-	s := capture.Style{
-		Instances:  several,
-		Interfaces: several || len(o.interfaces) != 1 || o.interfaces[0] == capture.Any,
-		Link:       o.link, Verbose: o.verbose, Absolute: o.abs,
-		Stamp: []capture.Stamp{capture.StampClock, capture.StampNone, capture.StampEpoch, capture.StampDelta, capture.StampDate, capture.StampSince}[min(o.stamps, 5)],
+// tcpdump returns the flags for tcpdump. With -o json, those for several lines per packet
+// have no effect.
+func (o *captureOptions) tcpdump(json bool) []string {
+	var flags []string
+	if !json {
+		flags = slices.Repeat([]string{"-v"}, o.verbose)
 	}
-	switch {
-	case o.hex && o.link:
-		s.Dump = capture.DumpHexLink
-	case o.hex:
-		s.Dump = capture.DumpHex
-	case o.text:
-		s.Dump = capture.DumpText
+	for _, f := range []struct {
+		given bool
+		flag  string
+	}{{o.link, "-e"}, {o.abs, "-S"}, {o.hex && !json, "-X"}, {o.hex && o.link && !json, "-X"}, {o.text && !o.hex && !json, "-A"}} {
+		if f.given {
+			flags = append(flags, f.flag)
+		}
 	}
-	return s
+	return flags
 }
 
 // take returns the packets to capture. Its errors are errors of the command

@@ -4,10 +4,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -68,48 +66,6 @@ func (r *recorder) Packets(packets []capture.Packet) error {
 	if err == nil && enough {
 		err = capture.ErrEnough
 	}
-	return err
-}
-
-// lines prints packets as text or JSON.
-type lines struct {
-	c       *ctl
-	d       *capture.Describer
-	members []*capture.Member
-}
-
-// Interface records the interface.
-func (l *lines) Interface(m *capture.Member) error {
-	l.members = append(l.members, m)
-	return nil
-}
-
-// Packets prints a line for each packet.
-func (l *lines) Packets(packets []capture.Packet) error {
-	var b strings.Builder
-	for i := range packets {
-		p := &packets[i]
-		m := l.members[p.Interface]
-		line := l.d.Line(p, &m.Interface)
-		if l.c.output != cli.OutputJSON {
-			fmt.Fprintln(&b, line.String())
-			continue
-		}
-		row := captureRow{
-			Time: p.Time, Instance: m.Instance, Interface: m.Name, LengthBytes: p.Length, CapturedBytes: len(p.Data),
-			Text: line.Text, Comment: p.Comment,
-		}
-		if p.Dir != capture.Unknown {
-			row.Direction = p.Dir.String()
-		}
-		if p.Owner != nil {
-			row.PID, row.Process = p.Owner.PID, p.Owner.Comm
-		}
-		if err := json.NewEncoder(&b).Encode(row); err != nil {
-			return err
-		}
-	}
-	_, err := io.WriteString(l.c.stdout, b.String())
 	return err
 }
 
@@ -192,9 +148,13 @@ func (c *ctl) join(ctx context.Context, session *capture.Session, name string) (
 // record runs the session and writes to a file or to standard output.
 func (c *ctl) record(ctx context.Context, o *captureOptions, take capture.Take, names []string, session *capture.Session) error {
 	r := &recorder{most: o.count}
-	finish := func() error { return nil }
+	var finish func() error
 	if o.file == "" {
-		r.Handler = &lines{c: c, d: capture.NewDescriber(o.style(len(names) > 1))}
+		l, err := c.newLines(o, len(names) > 1)
+		if err != nil {
+			return err
+		}
+		r.Handler, finish = l, l.finish
 	} else {
 		options := o.fileOptions(take, len(names) > 1)
 		options.Out = c.stdout

@@ -9,43 +9,57 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 )
 
-func TestTupleOf(t *testing.T) {
-	names, packets, links := samples(t)
-	want := map[string]string{
-		"tcp syn":             "192.0.2.1:40000 198.51.100.2:80",
-		"tcp sack":            "198.51.100.2:80 192.0.2.1:40000", // it was received
-		"tcp from the middle": "[2001:db8::1]:1 [2001:db8::2]:2",
-		"udp":                 "192.0.2.1:5000 198.51.100.2:6000",
-		"vlan":                "192.0.2.1:1 198.51.100.2:2",
-		"raw ip":              "192.0.2.1:1 198.51.100.2:2",
-		"raw ip 6":            "[2001:db8::1]:1 [2001:db8::2]:2",
-		"tcp header cut":      "192.0.2.1:40000 198.51.100.2:80",
-		"arp request":         "", "ping": "", "fragment": "", "ip header cut": "", "nothing": "", "ethernet cut": "", "neighbour solicitation": "",
+// tuples are packets, and the addresses of their sockets.
+func tuples(t testing.TB) []tupleCase {
+	tcp, udp := &layers.TCP{SrcPort: 1, DstPort: 2}, &layers.UDP{SrcPort: 1, DstPort: 2}
+	fragment := ipv4(layers.IPProtocolUDP)
+	fragment.FragOffset = 185
+	return []tupleCase{
+		{"tcp", "192.0.2.1:40000 198.51.100.2:80", Packet{Data: segment(t, 40000, 0)}, LinkTypeEthernet},
+		{"received", "198.51.100.2:80 192.0.2.1:40000", Packet{Data: segment(t, 40000, 0), Dir: In}, LinkTypeEthernet},
+		{"tcp 6", "[2001:db8::1]:1 [2001:db8::2]:2", Packet{Data: frame(t, layers.EthernetTypeIPv6, ipv6(layers.IPProtocolTCP), tcp)}, LinkTypeEthernet},
+		{"udp", "192.0.2.1:5000 198.51.100.2:6000", Packet{Data: datagram(t, 5000)}, LinkTypeEthernet},
+		{"vlan", "192.0.2.1:1 198.51.100.2:2", Packet{Data: frame(t, layers.EthernetTypeDot1Q,
+			&layers.Dot1Q{VLANIdentifier: 7, Type: layers.EthernetTypeIPv4}, ipv4(layers.IPProtocolUDP), udp)}, LinkTypeEthernet},
+		{"raw ip", "192.0.2.1:1 198.51.100.2:2", Packet{Data: serialize(t, ipv4(layers.IPProtocolUDP), udp)}, LinkTypeRaw},
+		{"raw ip 6", "[2001:db8::1]:1 [2001:db8::2]:2", Packet{Data: serialize(t, ipv6(layers.IPProtocolUDP), udp)}, LinkTypeRaw},
+		{"tcp header cut", "192.0.2.1:40000 198.51.100.2:80", Packet{Data: segment(t, 40000, 0)[:40]}, LinkTypeEthernet},
+		{"ip header cut", "", Packet{Data: segment(t, 40000, 0)[:24]}, LinkTypeEthernet},
+		{"ethernet cut", "", Packet{Data: segment(t, 40000, 0)[:10]}, LinkTypeEthernet},
+		{"nothing", "", Packet{}, LinkTypeEthernet},
+		{"ping", "", Packet{Data: ping}, LinkTypeEthernet},
+		{"arp", "", Packet{Data: frame(t, layers.EthernetTypeARP, gopacket.Payload(make([]byte, 28)))}, LinkTypeEthernet},
+		{"fragment", "", Packet{Data: frame(t, layers.EthernetTypeIPv4, fragment, gopacket.Payload("rest"))}, LinkTypeEthernet},
 	}
-	for i, p := range packets {
-		w, ok := want[names[i]]
-		if !ok {
-			continue
-		}
+}
+
+type tupleCase struct {
+	name, want string
+	packet     Packet
+	link       LinkType
+}
+
+func TestTupleOf(t *testing.T) {
+	for _, c := range tuples(t) {
 		got := ""
-		if tup, ok := tupleOf(p, links[i]); ok {
+		if tup, ok := tupleOf(&c.packet, c.link); ok {
 			got = tup.local.String() + " " + tup.remote.String()
 		}
-		if got != w {
-			t.Errorf("%s: %q, want %q", names[i], got, w)
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
 }
 
 func FuzzTupleOf(f *testing.F) {
-	_, packets, links := samples(f)
-	for i, p := range packets {
-		f.Add(p.Data, int(links[i]))
+	for _, c := range tuples(f) {
+		f.Add(c.packet.Data, int(c.link))
 	}
 	f.Fuzz(func(_ *testing.T, data []byte, lt int) {
 		tupleOf(&Packet{Data: data}, LinkType(lt))
@@ -77,7 +91,7 @@ func annotate(t *testing.T, a *Annotator, p []Packet) []Packet {
 // packetOf returns a packet of a TCP flow from 192.0.2.1.
 func packetOf(t *testing.T, port int) []Packet {
 	t.Helper()
-	data := segment(t, "", 0, func(s *layers.TCP) { s.SrcPort = layers.TCPPort(port) })
+	data := segment(t, port, 0)
 	return []Packet{{Data: data, Length: len(data), Dir: Out}}
 }
 
@@ -152,17 +166,11 @@ func TestAnnotateServer(t *testing.T) {
 		Processes: []sockdiag.Process{{PID: 3, Comm: "named"}}}
 	s := &stage{sockets: []sockdiag.Socket{listener, mapped, bound}}
 	a := s.annotator()
-	names, packets, _ := samples(t)
-	var udp Packet
-	for i := range names {
-		if names[i] == "udp" {
-			udp = *packets[i]
-		}
-	}
+	udp := datagram(t, 5000)
 	for _, c := range []struct {
 		packets []Packet
 		pid     int
-	}{{packetOf(t, 40000), 1}, {packetOf(t, 40001), 2}, {[]Packet{udp}, 3}} {
+	}{{packetOf(t, 40000), 1}, {packetOf(t, 40001), 2}, {[]Packet{{Data: udp, Length: len(udp), Dir: Out}}, 3}} {
 		annotate(t, a, c.packets)
 		if o := c.packets[0].Owner; o == nil || o.PID != c.pid {
 			t.Errorf("owner %+v, want process %d", o, c.pid)
@@ -214,23 +222,12 @@ func TestAnnotateSeldom(t *testing.T) {
 
 func BenchmarkAnnotate(b *testing.B) {
 	flows := map[tuple]*annotation{}
-	data := segment(b, "", 1000, nil)
+	data := segment(b, 40000, 1000)
 	p := []Packet{{Data: data[:128], Length: len(data), Dir: Out}}
 	t, _ := tupleOf(&p[0], LinkTypeEthernet)
 	flows[t] = &annotation{owner: &Owner{PID: 1}, comment: "mptcp token 023ebfb7 id 2"}
 	a := &Annotator{known: known{flows: flows}, stale: time.Now().Add(time.Hour)}
 	for b.Loop() {
 		a.Annotate(b.Context(), p, LinkTypeEthernet)
-	}
-}
-
-func BenchmarkLine(b *testing.B) {
-	data := segment(b, mptcpOptions[10].option, 100, nil)
-	d := NewDescriber(Style{})
-	p := &Packet{Data: data, Length: len(data), Dir: Out}
-	ifc := &Interface{Name: "eth0", LinkType: LinkTypeEthernet}
-	for b.Loop() {
-		l := d.Line(p, ifc)
-		_ = l.String()
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lklrun/lklrun/internal/ui/tcpdump"
 	"github.com/lklrun/lklrun/pkg/capture"
 )
 
@@ -30,7 +31,7 @@ type Line struct {
 	Time      time.Time `json:"time"`              // when the stack saw it
 	Interface string    `json:"iface"`             // in the stack
 	Direction string    `json:"dir,omitempty"`     // In or Out, seen from the stack
-	Text      string    `json:"text"`              // as lklctl capture writes it
+	Text      string    `json:"text"`              // by tcpdump
 	Comment   string    `json:"comment,omitempty"` // MPTCP's token of its connection
 }
 
@@ -94,7 +95,9 @@ func (s *Server) packets(w http.ResponseWriter, r *http.Request) {
 	work.Go(func() {
 		ended <- s.capture(ctx, name, capture.Take{Filter: filter, Snaplen: snaplen, Buffer: buffer, Annotate: true}, v)
 	})
-	t := teller{out: out, view: v, name: name, lines: capture.NewDescriber(capture.Style{Stamp: capture.StampNone})}
+	t := teller{out: out, view: v, name: name}
+	t.begin(ctx)
+	defer t.end()
 	if t.event("view", View{v.id, filter}) == nil {
 		t.tell(ctx, ended)
 	}
@@ -102,11 +105,53 @@ func (s *Server) packets(w http.ResponseWriter, r *http.Request) {
 
 // A teller writes the packets of a view to a stream.
 type teller struct {
-	out   *stream
-	view  *view
-	lines *capture.Describer
-	name  string // of the instance
-	seen  uint64 // packets sent or skipped
+	out     *stream
+	view    *view
+	tcpdump *tcpdump.Printer // nil: does not run
+	name    string           // of the instance
+	seen    uint64           // packets sent or skipped
+}
+
+// begin starts tcpdump. Without it, the page shows only the lengths of packets.
+func (t *teller) begin(ctx context.Context) {
+	if p, err := tcpdump.Start(ctx); err == nil {
+		t.tcpdump = p
+	}
+}
+
+// describe returns a line for each packet.
+func (t *teller) describe(packets []capture.Packet, members []member) []string {
+	lines := make([]string, 0, len(packets))
+	if t.tcpdump != nil && t.tcpdump.Write(packets, func(n int) capture.LinkType { return members[n].LinkType }) != nil {
+		t.end()
+	}
+	for t.tcpdump != nil && len(lines) < len(packets) {
+		line, of, err := t.tcpdump.Next()
+		switch {
+		case err != nil:
+			t.tcpdump = nil
+		case of != nil:
+			lines = append(lines, line)
+		}
+	}
+	for i := len(lines); i < len(packets); i++ {
+		lines = append(lines, fmt.Sprintf("%d bytes; to see more, install tcpdump", packets[i].Length))
+	}
+	return lines
+}
+
+// end ends tcpdump.
+func (t *teller) end() {
+	if t.tcpdump == nil {
+		return
+	}
+	_ = t.tcpdump.End() // fails if it has ended already
+	for {
+		if _, _, err := t.tcpdump.Next(); err != nil {
+			break
+		}
+	}
+	t.tcpdump = nil
 }
 
 func (t *teller) event(kind string, value any) error {
@@ -154,11 +199,11 @@ func (t *teller) more(ctx context.Context) error {
 	t.seen = seen
 	event := Lines{Packets: []Line{}, Seen: seen}
 	members := t.view.known()
+	text := t.describe(packets, members)
 	for i := range packets {
 		p := &packets[i]
-		m := members[p.Interface]
-		l := t.lines.Line(p, &m.Interface)
-		event.Packets = append(event.Packets, Line{p.Time, m.Name, l.Direction, l.Text, l.Comment})
+		dir := map[capture.Direction]string{capture.In: "In", capture.Out: "Out"}[p.Dir]
+		event.Packets = append(event.Packets, Line{p.Time, members[p.Interface].Name, dir, text[i], p.Comment})
 	}
 	n := t.view.dropped(ctx)
 	event.Dropped = &n
