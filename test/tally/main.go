@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command tally reads a directory of test results, TAP (*.tap) and `go test -json`
-// (*.json). It prints the failures and ends with "N passed, N failed". A skipped test
-// counts as passed. If CI is set in the environment, it counts as a failure, because
-// the CI machine must have everything that the tests need.
+// Command tally reads directories of test results, TAP (*.tap) and `go test -json`
+// (*.json). It prints the failures and the skipped tests, and ends with "N passed,
+// N failed". A skipped test counts as passed. If CI is set in the environment, it counts
+// as a failure, because the CI machine must have everything that the tests need.
+//
+// A test that passes only when repeated counts as passed, but is named, and the output of
+// its first run is written to a file in the directory of -flaky. More than two such tests
+// are a failure. The first run of NAME.tap is NAME.first.
 package main
 
 import (
@@ -19,59 +23,60 @@ import (
 	"strings"
 )
 
+// maxFlaky is how many tests of a run may pass only when repeated.
+const maxFlaky = 2
+
 func main() {
 	quiet := flag.Bool("q", false, "only the closing line")
+	flaky := flag.String("flaky", "", "write the first output of tests that passed only when repeated to files in `DIR`")
 	flag.Parse()
-	if flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: tally [-q] DIR")
+	if flag.NArg() == 0 {
+		fmt.Fprintln(os.Stderr, "usage: tally [-q] [-flaky DIR] RESULTS...")
 		os.Exit(2)
 	}
-	os.Exit(run(flag.Arg(0), *quiet, os.Getenv("CI") != "", os.Stdout, os.Stderr))
+	os.Exit(run(flag.Args(), *flaky, *quiet, os.Getenv("CI") != "", os.Stdout, os.Stderr))
 }
 
 // counts are the results of one or more files.
 type counts struct {
 	passed   int
-	failures []failure
+	failures []result
+	skips    []result
+	flaky    []result // passed, but only when repeated
 }
 
-// failure is one failed test, with the end of its output.
-type failure struct {
+// result is one test that did not just pass, with its output or the end of it.
+type result struct {
 	name   string
 	output []string
 }
 
-func run(dir string, quiet, strict bool, stdout, stderr io.Writer) int {
+func run(dirs []string, flaky string, quiet, strict bool, stdout, stderr io.Writer) int {
 	var total counts
-	files := 0
-	for ext, read := range map[string]func(string, io.Reader, bool, *counts) error{".tap": readTAP, ".json": readGo} {
-		names, err := filepath.Glob(filepath.Join(dir, "*"+ext))
-		if err != nil {
+	for _, dir := range dirs {
+		if err := readDir(dir, strict, &total); err != nil {
 			fmt.Fprintln(stderr, "tally:", err)
 			return 1
 		}
-		for _, name := range names {
-			files++
-			f, err := os.Open(name)
-			if err == nil {
-				err = read(strings.TrimSuffix(filepath.Base(name), ext), f, strict, &total)
-				_ = f.Close() // it was only read
-			}
-			if err != nil {
-				total.failures = append(total.failures, failure{name: name, output: []string{err.Error()}})
-			}
+	}
+	if flaky != "" {
+		if err := keep(flaky, total.flaky); err != nil {
+			fmt.Fprintln(stderr, "tally:", err)
+			return 1
 		}
 	}
-	if files == 0 {
-		total.failures = append(total.failures, failure{name: dir, output: []string{"no results in it"}})
+	if n := len(total.flaky); n > maxFlaky {
+		total.failures = append(total.failures, result{
+			name:   fmt.Sprintf("%d tests passed only when repeated, and at most %d may", n, maxFlaky),
+			output: names(total.flaky),
+		})
 	}
 	if !quiet {
-		sort.Slice(total.failures, func(i, j int) bool { return total.failures[i].name < total.failures[j].name })
-		for _, f := range total.failures {
-			fmt.Fprintf(stdout, "FAIL %s\n", f.name)
-			for _, line := range f.output {
-				fmt.Fprintf(stdout, "     %s\n", line)
-			}
+		show(stdout, "SKIP", total.skips)
+		show(stdout, "FLAKY", total.flaky)
+		show(stdout, "FAIL", total.failures)
+		if len(total.skips) > 0 {
+			fmt.Fprintf(stdout, "%d skipped\n", len(total.skips))
 		}
 	}
 	fmt.Fprintf(stdout, "%d passed, %d failed\n", total.passed, len(total.failures))
@@ -79,6 +84,106 @@ func run(dir string, quiet, strict bool, stdout, stderr io.Writer) int {
 		return 1
 	}
 	return 0
+}
+
+// readDir reads all result files of a directory.
+func readDir(dir string, strict bool, c *counts) error {
+	files := 0
+	for ext, read := range map[string]func(string, io.Reader, bool, *counts) error{".tap": readTAP, ".json": readGo} {
+		paths, err := filepath.Glob(filepath.Join(dir, "*"+ext))
+		if err != nil {
+			return err
+		}
+		for _, path := range paths {
+			files++
+			f, err := os.Open(path)
+			if err == nil {
+				err = read(strings.TrimSuffix(filepath.Base(path), ext), f, strict, c)
+				_ = f.Close() // it was only read
+			}
+			if err != nil {
+				c.failures = append(c.failures, result{name: path, output: []string{err.Error()}})
+			}
+		}
+	}
+	if files == 0 {
+		c.failures = append(c.failures, result{name: dir, output: []string{"no results in it"}})
+	}
+	return readFirst(dir, c)
+}
+
+// readFirst reads the first runs of TAP streams. If the second run failed as well, its
+// results say what is wrong.
+func readFirst(dir string, c *counts) error {
+	paths, err := filepath.Glob(filepath.Join(dir, "*.first"))
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		suite := strings.TrimSuffix(filepath.Base(path), ".first")
+		var second, first counts
+		if err := readTAPFile(filepath.Join(dir, suite+".tap"), suite, &second); err != nil || len(second.failures) > 0 {
+			continue
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		err = readTAP(suite, strings.NewReader(string(text)), false, &first)
+		if err != nil && len(first.failures) == 0 {
+			first.failures = []result{{name: suite}}
+		}
+		for _, f := range first.failures {
+			c.flaky = append(c.flaky, result{name: f.name, output: strings.Split(string(text), "\n")})
+		}
+	}
+	return nil
+}
+
+func readTAPFile(path, suite string, c *counts) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return readTAP(suite, f, false, c)
+}
+
+// keep writes the outputs to DIR/NAME.txt, or removes DIR if there are none.
+func keep(dir string, flaky []result) error {
+	if err := os.RemoveAll(dir); err != nil || len(flaky) == 0 {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, f := range flaky {
+		name := strings.ReplaceAll(f.name, "github.com/lklrun/lklrun/", "")
+		name = strings.Trim(fileName.ReplaceAllString(name, "-"), "-")
+		if err := os.WriteFile(filepath.Join(dir, name[:min(len(name), 200)]+".txt"), []byte(strings.Join(f.output, "\n")+"\n"), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var fileName = regexp.MustCompile(`[^A-Za-z0-9_.]+`)
+
+func names(results []result) (all []string) {
+	for _, r := range results {
+		all = append(all, r.name)
+	}
+	return all
+}
+
+func show(w io.Writer, kind string, results []result) {
+	sort.Slice(results, func(i, j int) bool { return results[i].name < results[j].name })
+	for _, r := range results {
+		fmt.Fprintf(w, "%s %s\n", kind, r.name)
+		for _, line := range last(r.output, 40) {
+			fmt.Fprintf(w, "     %s\n", line)
+		}
+	}
 }
 
 var (
@@ -109,9 +214,13 @@ func readTAP(suite string, r io.Reader, strict bool, c *counts) error {
 		}
 		seen++
 		skipped := strings.EqualFold(m[5], "skip")
+		r := result{name: suite + ": " + strings.TrimSpace(m[3]), output: []string{line}}
 		switch {
 		case m[1] != "" && !strings.EqualFold(m[5], "todo"), skipped && strict:
-			c.failures = append(c.failures, failure{name: suite + ": " + strings.TrimSpace(m[3]), output: []string{line}})
+			c.failures = append(c.failures, r)
+		case skipped:
+			c.skips = append(c.skips, r)
+			c.passed++
 		default:
 			c.passed++
 		}
@@ -141,7 +250,8 @@ type event struct {
 // error, panic, timeout) counts as one failure. For a test that ran twice, the second
 // result counts.
 func readGo(suite string, r io.Reader, strict bool, c *counts) error {
-	output := map[string][]string{}
+	output := map[string][]string{} // of the run that is not over yet, or was the last
+	first := map[string][]string{}  // of failed runs, by package and top-level test
 	ends := map[string]event{}
 	var order []string
 	sc := bufio.NewScanner(r)
@@ -157,8 +267,10 @@ func readGo(suite string, r io.Reader, strict bool, c *counts) error {
 		if e.Package == "" {
 			e.Package = e.ImportPath
 		}
-		key := strings.TrimSuffix(e.Package+" "+e.Test, " ")
+		key := e.key(e.Test)
 		switch {
+		case e.Action == "run":
+			output[key] = nil
 		case strings.HasSuffix(e.Action, "output"):
 			if line := strings.TrimRight(e.Output, "\n"); interesting(line) {
 				output[key] = append(output[key], line)
@@ -168,6 +280,10 @@ func readGo(suite string, r io.Reader, strict bool, c *counts) error {
 				order = append(order, key)
 			}
 			ends[key] = e
+			if e.Action == "fail" && e.Test != "" {
+				root := e.key(e.root())
+				first[root] = append(append(first[root], "--- FAIL: "+e.Test), output[key]...)
+			}
 		}
 	}
 	if err := sc.Err(); err != nil {
@@ -180,21 +296,37 @@ func readGo(suite string, r io.Reader, strict bool, c *counts) error {
 	failedIn := map[string]bool{}
 	for _, key := range order {
 		e := ends[key]
-		root, _, _ := strings.Cut(e.Test, "/")
-		if e.Action == "fail" && ends[strings.TrimSuffix(e.Package+" "+root, " ")].Action == "pass" {
+		passes := ends[e.key(e.root())].Action == "pass"
+		if passes && e.Test == e.root() && first[key] != nil {
+			c.flaky = append(c.flaky, result{name: suite + ": " + key, output: first[key]})
+		}
+		if e.Action == "fail" && passes {
 			continue // a subtest that did not run the second time
 		}
+		r := result{name: key, output: last(output[key], 40)}
 		switch {
 		case e.Action == "fail" && e.Test == "" && failedIn[e.Package]:
 			// already reported, test by test
 		case e.Action == "fail", e.Action == "skip" && e.Test != "" && strict:
 			failedIn[e.Package] = true
-			c.failures = append(c.failures, failure{name: key, output: last(output[key], 40)})
+			c.failures = append(c.failures, r)
+		case e.Action == "skip" && e.Test != "":
+			c.skips = append(c.skips, r)
+			c.passed++
 		case e.Test != "":
 			c.passed++
 		}
 	}
 	return nil
+}
+
+// key names a test of the event's package.
+func (e event) key(test string) string { return strings.TrimSuffix(e.Package+" "+test, " ") }
+
+// root is the top-level test of the event's test.
+func (e event) root() string {
+	root, _, _ := strings.Cut(e.Test, "/")
+	return root
 }
 
 // interesting filters out the lines that only frame the others.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,8 +16,9 @@ func TestRun(t *testing.T) {
 		name   string
 		files  map[string]string
 		strict bool
-		want   string // the closing line
-		says   string // further expected output
+		want   string            // the closing line
+		says   string            // further expected output
+		kept   map[string]string // files in flaky/, with a part of each
 		status int
 	}{
 		{
@@ -57,6 +59,7 @@ func TestRun(t *testing.T) {
 			name:  "a skip",
 			files: map[string]string{"a.tap": "1..1\nok 1 - one # SKIP no root\n"},
 			want:  "1 passed, 0 failed",
+			says:  "SKIP a: one\n     ok 1 - one # SKIP no root\n1 skipped\n",
 		},
 		{
 			name:   "a skip where none may be",
@@ -74,10 +77,36 @@ func TestRun(t *testing.T) {
 			status: 1,
 		},
 		{
-			name: "a test that passed by itself",
-			files: map[string]string{"b.json": `{"Action":"fail","Package":"p","Test":"T/a"}` + "\n" + `{"Action":"fail","Package":"p","Test":"T"}` + "\n" + `{"Action":"pass","Package":"p","Test":"U"}` + "\n" + `{"Action":"fail","Package":"p"}` + "\n" +
-				`{"Action":"pass","Package":"p","Test":"T"}` + "\n" + `{"Action":"pass","Package":"p"}` + "\n"},
+			name:  "a test that passed when repeated",
+			files: map[string]string{"b.json": goFlaky("T", "it broke")},
+			want:  "2 passed, 0 failed",
+			says:  "FLAKY b: p T\n     --- FAIL: T/a\n     it broke\n",
+			kept:  map[string]string{"b-p-T.txt": "it broke"},
+		},
+		{
+			name: "a part that passed when repeated",
+			files: map[string]string{
+				"a.first": "1..2\nok 1 - one\n# two is late\nnot ok 2 - two\n",
+				"a.tap":   "1..2\nok 1 - one\nok 2 - two\n",
+			},
 			want: "2 passed, 0 failed",
+			says: "FLAKY a: two",
+			kept: map[string]string{"a-two.txt": "# two is late\n"},
+		},
+		{
+			name:   "a part that failed twice",
+			files:  map[string]string{"a.first": "1..1\nnot ok 1 - one\n", "a.tap": "1..1\nnot ok 1 - one\n"},
+			want:   "0 passed, 1 failed",
+			says:   "FAIL a: one",
+			status: 1,
+		},
+		{
+			name:   "too many that passed when repeated",
+			files:  map[string]string{"b.json": goFlaky("T", "") + goFlaky("U", "") + goFlaky("V", "")},
+			want:   "6 passed, 1 failed",
+			says:   "FAIL 3 tests passed only when repeated, and at most 2 may\n     b: p T\n",
+			kept:   map[string]string{"b-p-T.txt": "", "b-p-U.txt": "", "b-p-V.txt": ""},
+			status: 1,
 		},
 		{
 			name: "a package that does not build",
@@ -103,7 +132,7 @@ func TestRun(t *testing.T) {
 				}
 			}
 			var out bytes.Buffer
-			if got := run(dir, false, tt.strict, &out, &out); got != tt.status {
+			if got := run([]string{dir}, filepath.Join(dir, "flaky"), false, tt.strict, &out, &out); got != tt.status {
 				t.Errorf("status %d, want %d", got, tt.status)
 			}
 			lines := strings.Split(strings.TrimSpace(out.String()), "\n")
@@ -113,6 +142,41 @@ func TestRun(t *testing.T) {
 			if !strings.Contains(out.String(), tt.says) {
 				t.Errorf("%q is not said in\n%s", tt.says, out.String())
 			}
+			kept, _ := filepath.Glob(filepath.Join(dir, "flaky", "*")) // a constant pattern
+			if len(kept) != len(tt.kept) {
+				t.Errorf("kept %q, want %d files", kept, len(tt.kept))
+			}
+			for name, part := range tt.kept {
+				if text, err := os.ReadFile(filepath.Join(dir, "flaky", name)); err != nil || !strings.Contains(string(text), part) {
+					t.Errorf("%s: %q, %v", name, text, err)
+				}
+			}
 		})
 	}
+}
+
+// goFlaky is what `go test -json` says of two tests of a package, one of which fails
+// with a message in a subtest, and passes when it is repeated.
+func goFlaky(name, message string) string {
+	var b strings.Builder
+	say := func(action, test, output string) {
+		e := map[string]string{"Action": action, "Package": "p", "Test": test, "Output": output}
+		line, err := json.Marshal(e)
+		if err != nil {
+			panic(err)
+		}
+		b.Write(append(line, '\n'))
+	}
+	say("run", name, "")
+	say("run", name+"/a", "")
+	say("output", name+"/a", message+"\n")
+	say("fail", name+"/a", "")
+	say("fail", name, "")
+	say("pass", name+"Other", "")
+	say("fail", "", "")
+	say("run", name, "")
+	say("output", name, "fine\n")
+	say("pass", name, "")
+	say("pass", "", "")
+	return b.String()
 }
