@@ -38,6 +38,7 @@ inventory() {
 	ip -o link | sed 's/^[0-9]*: //; s/[@:].*//'
 	in_client ip -o link | sed 's/^[0-9]*: /client: /; s/[@:] .*//'
 	ip netns list | awk '{ print "netns", $1 }'
+	# shellcheck disable=SC2009 # with the name of the program, as ps shows it
 	ps -e -o comm= -o args= | grep -E "^(lklrun|lklhost) .*$name" | sed 's/^/process /' || :
 	ip netns pids $client | sed 's/^/client: process /'
 	awk '{ print "mount", $2 }' /proc/mounts
@@ -115,8 +116,8 @@ if [ "${DEMO_CLIENT:-}" = host ]; then
 	in_client ip mptcp limits set subflow 1 add_addr_accepted 1
 	run=(mptcpize run "${fetch[@]}")
 else
-	run=(bin/lklrun --name $name --stack mptcp
-		--if tap:tap0,ip=10.71.1.2/24 --if tap:tap1,ip=10.71.2.2/24 -- "${fetch[@]}")
+	run=(bin/lklrun --name "$name" --stack mptcp
+		--if 'tap:tap0,ip=10.71.1.2/24' --if 'tap:tap1,ip=10.71.2.2/24' -- "${fetch[@]}")
 fi
 inventory >"$dir/before"
 title "${run[*]//$dir\//}"
