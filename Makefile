@@ -142,15 +142,23 @@ deb-test: deb $(PACKAGES)-all
 demo: $(PACKAGES)-demo build ## 200 MB over two links at once, with curl as it is
 	@test/demo.sh
 
-.PHONY: test
-test: packages build cross $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) $(OUT)/tools/.vale-$(VALE) $(OUT)/tools/.gotestsum-$(GOTESTSUM) ## every test and lint; results in build/results
-	@.ci/test
+TOOLS := $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) $(OUT)/tools/.vale-$(VALE) $(OUT)/tools/.gotestsum-$(GOTESTSUM)
 
+# The quick tests need no kernel, make test needs one machine, make test-all the rest:
+# each test belongs to one of the two. See .ci/lib for which packages are whose.
 .PHONY: check
 check: $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) ## the quick tests: lint and unit tests in Go, no build of the kernel
 	@$(OUT)/tools/golangci-lint run ./...
 	@cd bench && $(OUT)/tools/golangci-lint run ./...
-	@$(GO) test $$($(GO) list ./... | grep -Ev '/test(/vm)?$$')
+	@$(GO) test ./cmd/... ./internal/... ./pkg/... ./test/tally
+
+.PHONY: test
+test: packages build cross-amd64 $(TOOLS) ## every lint, and every test that one machine can run; results in build/results
+	@.ci/test
+
+.PHONY: test-all
+test-all: packages-all build cross san browser $(TOOLS) ## the other tests: other CPUs, emulated machines, browser, packages, fuzzers, -race
+	@.ci/test-all
 
 .PHONY: pictures
 pictures: packages-all build browser ## the pictures of the documentation, of a run of a minute
@@ -251,7 +259,7 @@ conformance: packages build ## other people's tests, natively and on the stacks;
 	@$(GO) run ./test/conformance -out docs/reference/conformance.md $(CONFORMANCEFLAGS)
 
 .PHONY: lint
-lint: $(PACKAGES)-build $(PACKAGES)-test $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) $(OUT)/tools/.vale-$(VALE) ## gofmt, vet, staticcheck and more; cppcheck; generated files
+lint: $(PACKAGES)-build $(PACKAGES)-test $(TOOLS) ## gofmt, vet, staticcheck and more; cppcheck; shellcheck; generated files
 	@.ci/lint
 
 # A program beside go.mod, not in it: its two hundred modules are not ours.

@@ -99,7 +99,7 @@ type run struct {
 	asked    questions
 
 	account *account.Final // set after the target's end
-	post    *crash.Report // set after a panic
+	post    *crash.Report  // set after a panic
 }
 
 // Run carries out p and returns how its target ended. An error means that
