@@ -105,23 +105,23 @@ func explained(ctx context.Context, info *instance.Info, conn *stackconn.Conn) (
 	if err := annotateConnections(ctx, conn, conns); err != nil {
 		return nil, err
 	}
-	all := make([]connection, 0, len(conns))
+	all := make([]connection, len(conns))
+	for i := range conns {
+		all[i].Connection = conns[i]
+	}
 	if file {
-		for _, k := range conns {
-			all = append(all, connection{Connection: k})
-		}
 		return all, nil
 	}
 	var expected []string
 	for _, i := range info.Interfaces {
 		expected = append(expected, i.Name)
 	}
-	stack, err := whynot.Gather(ctx, conn, conns, expected)
+	why, err := whynot.Explain(ctx, conn, conns, expected)
 	if err != nil {
 		return nil, err
 	}
-	for _, k := range conns {
-		all = append(all, connection{k, stack.Explain(&k)})
+	for i := range all {
+		all[i].why = why[i]
 	}
 	return all, nil
 }

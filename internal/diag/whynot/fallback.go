@@ -39,7 +39,7 @@ var late = []clue{
 }
 
 // fallback explains why c, which has an MPTCP socket, is plain TCP.
-func (s *Stack) fallback(c *sockdiag.Connection) Reason {
+func (s *stack) fallback(c *sockdiag.Connection) Reason {
 	var flags sockdiag.SubflowFlags
 	for i := range c.Subflows {
 		if f := c.Subflows[i].Subflow; f != nil {
@@ -69,7 +69,7 @@ func (s *Stack) fallback(c *sockdiag.Connection) Reason {
 
 // oneOf picks the clue whose counter is not zero. If there are several, it is unknown
 // which one applies to this connection.
-func (s *Stack) oneOf(clues []clue, otherwise string) Reason {
+func (s *stack) oneOf(clues []clue, otherwise string) Reason {
 	var texts, counters []string
 	var first *clue
 	for i := range clues {

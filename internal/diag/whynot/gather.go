@@ -20,52 +20,51 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
-// Gather reads the data that Explain needs about conns, all connections and listeners of
-// a stack. expected names the interfaces that should have an address; other interfaces
-// without an address are omitted. Slow queries are made only if a connection lacks
-// something.
-func Gather(ctx context.Context, conn *stackconn.Conn, conns []sockdiag.Connection, expected []string) (*Stack, error) {
+// Explain returns, for each of conns, why it is plain TCP or, for each interface without a
+// subflow, the reason. conns are all connections and listeners of the stack. expected
+// names the interfaces that should have an address; other interfaces without an address
+// are omitted.
+func Explain(ctx context.Context, conn *stackconn.Conn, conns []sockdiag.Connection, expected []string) ([][]Reason, error) {
 	n, err := stacknet.Open(ctx, conn)
 	if err != nil {
 		return nil, err
 	}
 	defer n.Close()
-	s := &Stack{Listens: map[uint16]bool{}, Speaks: map[netip.Addr]bool{}, NoRoute: map[Route]bool{}}
-	if s.Links, err = links(n, expected); err != nil {
+	all, err := links(n, expected)
+	if err != nil {
 		return nil, err
 	}
+	s := newStack(all, conns)
+	if err := s.read(ctx, conn, n, s.needs(conns)); err != nil {
+		return nil, err
+	}
+	reasons := make([][]Reason, len(conns))
 	for i := range conns {
-		c := &conns[i]
-		switch {
-		case c.State == sockdiag.Listen:
-			s.Listens[c.Local.Port()] = true
-		case c.MPTCP != nil && !c.MPTCP.Fallback && c.MPTCP.RemoteKey:
-			s.Speaks[c.Remote.Addr().Unmap()] = true
+		reasons[i] = s.explain(&conns[i])
+	}
+	return reasons, nil
+}
+
+// read reads what is needed. These queries are slow, so most calls need none.
+func (s *stack) read(ctx context.Context, conn *stackconn.Conn, n *stacknet.Netlink, need needs) (err error) {
+	if need.endpoints {
+		if s.Endpoints, err = n.Endpoints(); err != nil && !errors.Is(err, stacknet.ErrNoPathManager) {
+			return err
+		}
+		pm, err := stacknet.GetSysctl(ctx, conn, "net.mptcp.pm_type")
+		s.Userspace = err == nil && strings.TrimSpace(pm) == "1" // old stacks have neither the setting nor another manager
+		_, err = conn.ReadFile(ctx, stacknet.JoinFile)
+		s.Again = err == nil
+		if s.Past, err = past(ctx, conn, need.events); err != nil {
+			return err
 		}
 	}
-	var lacking []*sockdiag.Connection
-	for i := range conns {
-		if len(s.Explain(&conns[i])) > 0 {
-			lacking = append(lacking, &conns[i])
+	if need.counters {
+		if s.Counters, err = counted(ctx, conn); err != nil {
+			return err
 		}
 	}
-	if len(lacking) == 0 {
-		return s, nil
-	}
-	if s.Endpoints, err = n.Endpoints(); err != nil && !errors.Is(err, stacknet.ErrNoPathManager) {
-		return nil, err
-	}
-	pm, err := stacknet.GetSysctl(ctx, conn, "net.mptcp.pm_type")
-	s.Userspace = err == nil && strings.TrimSpace(pm) == "1" // old stacks have neither the setting nor another manager
-	_, err = conn.ReadFile(ctx, stacknet.JoinFile)
-	s.Again = err == nil
-	if s.Counters, err = counted(ctx, conn); err != nil {
-		return nil, err
-	}
-	if s.Past, err = past(ctx, conn, lacking); err != nil {
-		return nil, err
-	}
-	return s, s.lookup(n, lacking)
+	return s.lookup(n, need.routes)
 }
 
 // links lists the interfaces on which a subflow can be expected.
@@ -99,15 +98,9 @@ func links(n *stacknet.Netlink, expected []string) ([]Link, error) {
 }
 
 // past asks lklrun, which has recorded events from the start; nil if there is no record.
-func past(ctx context.Context, conn *stackconn.Conn, conns []*sockdiag.Connection) (*mptcpevent.Past, error) {
+func past(ctx context.Context, conn *stackconn.Conn, tokens []mptcpevent.Token) (*mptcpevent.Past, error) {
 	if conn.Hello().ABI == ctlproto.CTL_ABI_HOST {
 		return nil, nil
-	}
-	var tokens []mptcpevent.Token
-	for _, c := range conns {
-		if c.MPTCP.Token.Known && !c.MPTCP.Fallback {
-			tokens = append(tokens, mptcpevent.Token(c.MPTCP.Token.N))
-		}
 	}
 	p, err := ask.Do(ctx, conn, ask.MPTCPPast, tokens, nil)
 	switch {
@@ -119,30 +112,22 @@ func past(ctx context.Context, conn *stackconn.Conn, conns []*sockdiag.Connectio
 	return nil, nil // an older lklrun, or a stack without events
 }
 
-// lookup finds joins without a route.
-func (s *Stack) lookup(n *stacknet.Netlink, conns []*sockdiag.Connection) error {
+// lookup finds joins to the peers that have no route.
+func (s *stack) lookup(n *stacknet.Netlink, peers []netip.Addr) error {
 	looked := map[Route]bool{}
-	for _, c := range conns {
-		peers := []netip.Addr{c.Remote.Addr().Unmap()}
-		for i := range c.Subflows {
-			if f := &c.Subflows[i]; f.State == sockdiag.SynSent {
-				peers = append(peers, f.Remote.Addr().Unmap())
-			}
-		}
+	for _, to := range peers {
 		for i := range s.Endpoints {
-			for _, to := range peers {
-				r := routeOf(&s.Endpoints[i], to)
-				if looked[r] || r.From.Is4() != to.Is4() {
-					continue
-				}
-				looked[r] = true
-				ok, err := n.Reaches(to, r.From, r.IfIndex)
-				if err != nil {
-					return err
-				}
-				if !ok {
-					s.NoRoute[r] = true
-				}
+			r := routeOf(&s.Endpoints[i], to)
+			if looked[r] || r.From.Is4() != to.Is4() {
+				continue
+			}
+			looked[r] = true
+			ok, err := n.Reaches(to, r.From, r.IfIndex)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				s.NoRoute[r] = true
 			}
 		}
 	}

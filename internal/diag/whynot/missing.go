@@ -13,7 +13,7 @@ import (
 
 // missing explains why c has no subflow over l. Reasons that exclude all later ones come
 // first: the interface, the address, the endpoint, then the result of a join.
-func (s *Stack) missing(c *sockdiag.Connection, l *Link) Reason {
+func (s *stack) missing(c *sockdiag.Connection, l *Link) Reason {
 	r := Reason{Iface: l.Name}
 	switch {
 	case !l.Up():
@@ -70,7 +70,7 @@ func familyName(a netip.Addr) string {
 
 // endpoint returns the endpoint of one of addrs: preferably one that subflows start from,
 // else any, else nil and the first address.
-func (s *Stack) endpoint(addrs []netip.Addr) (*stacknet.Endpoint, netip.Addr) {
+func (s *stack) endpoint(addrs []netip.Addr) (*stacknet.Endpoint, netip.Addr) {
 	var any *stacknet.Endpoint
 	for _, a := range addrs {
 		for i := range s.Endpoints {
@@ -90,7 +90,7 @@ func (s *Stack) endpoint(addrs []netip.Addr) (*stacknet.Endpoint, netip.Addr) {
 	return nil, addrs[0]
 }
 
-func (s *Stack) noEndpoint(c *sockdiag.Connection, r Reason, e *stacknet.Endpoint, addr netip.Addr) Reason {
+func (s *stack) noEndpoint(c *sockdiag.Connection, r Reason, e *stacknet.Endpoint, addr netip.Addr) Reason {
 	if e != nil {
 		return r.because(SignalOnly, "its endpoint only announces the address to the peer (signal): it is the peer that connects to it",
 			"lklctl mptcp endpoint del id %d; lklctl mptcp endpoint add %v dev %s subflow", e.ID, addr, r.Iface)
@@ -103,7 +103,7 @@ func (s *Stack) noEndpoint(c *sockdiag.Connection, r Reason, e *stacknet.Endpoin
 }
 
 // joining returns a subflow from one of addrs that waits for the answer to its SYN.
-func (s *Stack) joining(c *sockdiag.Connection, addrs []netip.Addr) *sockdiag.Socket {
+func (s *stack) joining(c *sockdiag.Connection, addrs []netip.Addr) *sockdiag.Socket {
 	for i := range c.Subflows {
 		f := &c.Subflows[i]
 		for _, a := range addrs {
@@ -116,7 +116,7 @@ func (s *Stack) joining(c *sockdiag.Connection, addrs []netip.Addr) *sockdiag.So
 }
 
 // waits explains what a SYN with MP_JOIN waits for.
-func (s *Stack) waits(r Reason, f *sockdiag.Socket, e *stacknet.Endpoint, peer netip.Addr) Reason {
+func (s *stack) waits(r Reason, f *sockdiag.Socket, e *stacknet.Endpoint, peer netip.Addr) Reason {
 	if s.noRoute(e, f.Remote.Addr().Unmap()) {
 		return s.unrouted(r, e, f.Remote.Addr().Unmap())
 	}
@@ -131,7 +131,7 @@ func (s *Stack) waits(r Reason, f *sockdiag.Socket, e *stacknet.Endpoint, peer n
 		"look whether %v answers from here: lklctl exec -- ping -I %s %[1]v", f.Remote.Addr().Unmap(), r.Iface)
 }
 
-func (s *Stack) noRoute(e *stacknet.Endpoint, to netip.Addr) bool {
+func (s *stack) noRoute(e *stacknet.Endpoint, to netip.Addr) bool {
 	return s.NoRoute[routeOf(e, to)]
 }
 
@@ -140,13 +140,13 @@ func routeOf(e *stacknet.Endpoint, to netip.Addr) Route {
 	return Route{From: e.Addr.Unmap(), To: to, IfIndex: e.Ifindex}
 }
 
-func (s *Stack) unrouted(r Reason, e *stacknet.Endpoint, to netip.Addr) Reason {
+func (s *stack) unrouted(r Reason, e *stacknet.Endpoint, to netip.Addr) Reason {
 	return r.because(NoRoute, fmt.Sprintf("no route leads from %v to %v by %s", e.Addr.Unmap(), to, r.Iface),
 		"give it a gateway (gw= of --if, or lklctl ip route add %v via GATEWAY dev %s metric 1000); then: %s", to, r.Iface, s.retry(e, r.Iface))
 }
 
 // retry says how to try a join again, since the kernel tries each endpoint once.
-func (s *Stack) retry(e *stacknet.Endpoint, dev string) string {
+func (s *stack) retry(e *stacknet.Endpoint, dev string) string {
 	if s.Again {
 		return "lklrun has it tried again, within half a minute"
 	}
@@ -155,7 +155,7 @@ func (s *Stack) retry(e *stacknet.Endpoint, dev string) string {
 
 // anew says how to try an endpoint again on all connections, which ends the subflows that
 // use it.
-func (s *Stack) anew(e *stacknet.Endpoint, dev string) string {
+func (s *stack) anew(e *stacknet.Endpoint, dev string) string {
 	flags := "subflow"
 	if e.Flags&stacknet.EndpointBackup != 0 {
 		flags += " backup"

@@ -28,7 +28,7 @@ type was struct {
 const atOnce = 5 * time.Second
 
 // last returns the history of c's last subflow from one of addrs; false if none is known.
-func (s *Stack) last(c *sockdiag.Connection, addrs []netip.Addr) (w was, ok bool) {
+func (s *stack) last(c *sockdiag.Connection, addrs []netip.Addr) (w was, ok bool) {
 	if s.Past == nil {
 		return w, false
 	}
@@ -53,7 +53,7 @@ func (s *Stack) last(c *sockdiag.Connection, addrs []netip.Addr) (w was, ok bool
 }
 
 // denied reports whether the peer refuses subflows to its first address.
-func (s *Stack) denied(c *sockdiag.Connection) bool {
+func (s *stack) denied(c *sockdiag.Connection) bool {
 	if s.Past == nil {
 		return false
 	}
@@ -63,7 +63,7 @@ func (s *Stack) denied(c *sockdiag.Connection) bool {
 }
 
 // tried explains the result of the join from an endpoint that has no subflow.
-func (s *Stack) tried(c *sockdiag.Connection, r Reason, e *stacknet.Endpoint, addrs []netip.Addr) Reason {
+func (s *stack) tried(c *sockdiag.Connection, r Reason, e *stacknet.Endpoint, addrs []netip.Addr) Reason {
 	peer := c.Remote.Addr().Unmap()
 	if w, ok := s.last(c, addrs); ok && w.closed {
 		if s.noRoute(e, peer) {
@@ -98,7 +98,7 @@ func established(c *sockdiag.Connection) bool {
 }
 
 // ended explains why the last subflow, or the attempt to make one, has ended.
-func (s *Stack) ended(r Reason, e *stacknet.Endpoint, w was, peer netip.Addr) Reason {
+func (s *stack) ended(r Reason, e *stacknet.Endpoint, w was, peer netip.Addr) Reason {
 	to, retry := w.end.Remote, s.retry(e, r.Iface)
 	words := w.end.ResetWords()
 	if words != "" {
@@ -145,7 +145,7 @@ func (s *Stack) ended(r Reason, e *stacknet.Endpoint, w was, peer netip.Addr) Re
 const prohibited = 3
 
 // guess is used if nothing is known of an attempt: the counters apply to the whole stack.
-func (s *Stack) guess(r Reason, e *stacknet.Endpoint) Reason {
+func (s *stack) guess(r Reason, e *stacknet.Endpoint) Reason {
 	for _, k := range []struct{ counter, text string }{
 		{"MPJoinSynTxConnectErr", "joins could not be sent"},
 		{"MPJoinSynTxBindErr", "joins could not be bound to their address"},

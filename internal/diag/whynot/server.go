@@ -11,7 +11,7 @@ import (
 
 // notJoined explains why a peer that has started c has not joined it over one of our
 // interfaces: the client creates subflows, to addresses that it knows.
-func (s *Stack) notJoined(c *sockdiag.Connection, r Reason, e *stacknet.Endpoint) Reason {
+func (s *stack) notJoined(c *sockdiag.Connection, r Reason, e *stacknet.Endpoint) Reason {
 	i := c.MPTCP
 	if e == nil || e.Flags&stacknet.EndpointSignal == 0 {
 		add := fmt.Sprintf("lklctl mptcp endpoint add %s dev %s signal", r.Address, r.Iface)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package whynot explains why an MPTCP connection has no subflow over an interface, or is
-// plain TCP. It consists of pure functions over the data that Gather has read from the
-// stack.
+// plain TCP. Explain works in three steps: it finds what each connection lacks, reads from
+// the stack what the reasons depend on, and derives the reasons by pure functions over
+// that data.
 //
 // Linux' in-kernel path manager tries each endpoint once for each connection and does not
 // record the result. The reasons are derived from, in this order:
@@ -90,40 +91,98 @@ type Route struct {
 	IfIndex  int // 0: any
 }
 
-// Stack is the known state of a stack and its connections.
-type Stack struct {
-	Links     []Link
+// stack is the known state of a stack and its connections.
+type stack struct {
+	Links   []Link
+	Listens map[uint16]bool     // ports of listening sockets
+	Speaks  map[netip.Addr]bool // peers that have MPTCP with a connection
+
+	// These are read if a connection lacks something: see needs.
 	Endpoints []stacknet.Endpoint
 	Userspace bool             // net.mptcp.pm_type is 1
 	Again     bool             // a failed join is tried again (stacknet.JoinFile)
 	Counters  map[string]int64 // MPTcpExt counters, by their names without that prefix
 	Past      *mptcpevent.Past // nil: no events were recorded
-	Listens   map[uint16]bool  // ports of listening sockets
-	Speaks    map[netip.Addr]bool
-	NoRoute   map[Route]bool // routes that do not exist
+	NoRoute   map[Route]bool   // routes that do not exist
 }
 
-// Explain returns why c is plain TCP or, for each interface without a subflow, the
-// reason. Connections that are starting or ending, and those over loopback, have no
-// reasons.
-func (s *Stack) Explain(c *sockdiag.Connection) []Reason {
+// newStack returns what the links and all connections and listeners of a stack tell.
+func newStack(links []Link, conns []sockdiag.Connection) *stack {
+	s := &stack{Links: links, Listens: map[uint16]bool{}, Speaks: map[netip.Addr]bool{}, NoRoute: map[Route]bool{}}
+	for i := range conns {
+		c := &conns[i]
+		switch {
+		case c.State == sockdiag.Listen:
+			s.Listens[c.Local.Port()] = true
+		case c.MPTCP != nil && !c.MPTCP.Fallback && c.MPTCP.RemoteKey:
+			s.Speaks[c.Remote.Addr().Unmap()] = true
+		}
+	}
+	return s
+}
+
+// lacks reports whether c is plain TCP and, if not, the interfaces over which it has no
+// subflow. Connections that are starting or ending, and those over loopback, lack nothing.
+func (s *stack) lacks(c *sockdiag.Connection) (mptcp bool, subflows []*Link) {
 	if c.State != sockdiag.Established && c.State != sockdiag.CloseWait || c.MPTCP == nil || c.Remote.Addr().Unmap().IsLoopback() {
-		return nil
+		return false, nil
 	}
 	if c.MPTCP.Fallback {
-		return []Reason{s.fallback(c)}
+		return true, nil
 	}
-	var all []Reason
 	for i := range s.Links {
 		if l := &s.Links[i]; !s.carries(c, l) {
-			all = append(all, s.missing(c, l))
+			subflows = append(subflows, l)
 		}
+	}
+	return false, subflows
+}
+
+// needs is the data, besides links and sockets, that the reasons depend on.
+type needs struct {
+	counters  bool
+	endpoints bool               // and the settings of the path manager
+	events    []mptcpevent.Token // the connections whose events are needed
+	routes    []netip.Addr       // the peers to which routes are needed, from each endpoint
+}
+
+// needs returns what has to be read to explain what connections lack.
+func (s *stack) needs(conns []sockdiag.Connection) (n needs) {
+	for i := range conns {
+		c := &conns[i]
+		mptcp, subflows := s.lacks(c)
+		n.counters = n.counters || mptcp || len(subflows) > 0
+		if len(subflows) == 0 {
+			continue
+		}
+		n.endpoints = true
+		if c.MPTCP.Token.Known {
+			n.events = append(n.events, mptcpevent.Token(c.MPTCP.Token.N))
+		}
+		n.routes = append(n.routes, c.Remote.Addr().Unmap())
+		for k := range c.Subflows {
+			if f := &c.Subflows[k]; f.State == sockdiag.SynSent {
+				n.routes = append(n.routes, f.Remote.Addr().Unmap())
+			}
+		}
+	}
+	return n
+}
+
+// explain returns why c is plain TCP or, for each interface without a subflow, the reason.
+func (s *stack) explain(c *sockdiag.Connection) (all []Reason) {
+	mptcp, subflows := s.lacks(c)
+	if mptcp {
+		return []Reason{s.fallback(c)}
+	}
+	for _, l := range subflows {
+		all = append(all, s.missing(c, l))
 	}
 	return all
 }
 
 // carries reports whether c has a subflow over l that can carry data.
-func (s *Stack) carries(c *sockdiag.Connection, l *Link) bool {
+func (s *stack) carries(c *sockdiag.Connection, l *Link) bool {
 	for i := range c.Subflows {
 		f := &c.Subflows[i]
 		if f.State != sockdiag.SynSent && f.State != sockdiag.Close && s.over(f) == l {
@@ -134,7 +193,7 @@ func (s *Stack) carries(c *sockdiag.Connection, l *Link) bool {
 }
 
 // over returns the outgoing interface of a subflow.
-func (s *Stack) over(f *sockdiag.Socket) *Link {
+func (s *stack) over(f *sockdiag.Socket) *Link {
 	var by *Link
 	for i := range s.Links {
 		l := &s.Links[i]
@@ -151,7 +210,7 @@ func (s *Stack) over(f *sockdiag.Socket) *Link {
 }
 
 // passive reports whether the peer has started the connection.
-func (s *Stack) passive(c *sockdiag.Connection) bool {
+func (s *stack) passive(c *sockdiag.Connection) bool {
 	for i := range c.Subflows {
 		if f := c.Subflows[i].Subflow; f != nil && f.Flags&sockdiag.FlagCapableLocal != 0 {
 			return false
@@ -161,4 +220,4 @@ func (s *Stack) passive(c *sockdiag.Connection) bool {
 }
 
 // count is a counter's value; 0 if the stack does not have it.
-func (s *Stack) count(name string) int64 { return s.Counters[name] }
+func (s *stack) count(name string) int64 { return s.Counters[name] }

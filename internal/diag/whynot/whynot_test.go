@@ -4,6 +4,7 @@ package whynot
 
 import (
 	"net/netip"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -33,14 +34,14 @@ func subflow(from string, state sockdiag.State, flags sockdiag.SubflowFlags) soc
 
 // twoPaths is a stack with an endpoint on each of two interfaces, and a connection with a
 // subflow over the first.
-func twoPaths() (*Stack, *sockdiag.Connection) {
+func twoPaths() (*stack, *sockdiag.Connection) {
 	link := func(index int, name, a string) Link {
 		return Link{
 			LinkState: stacknet.LinkState{Index: index, Name: name, Flags: unix.IFF_UP | unix.IFF_LOWER_UP},
 			Addrs:     []netip.Addr{addr(a)},
 		}
 	}
-	s := &Stack{
+	s := &stack{
 		Links: []Link{link(2, "eth0", own), link(3, "eth1", second)},
 		Endpoints: []stacknet.Endpoint{
 			{ID: 1, Addr: addr(own), Ifindex: 2, Flags: stacknet.EndpointSubflow},
@@ -60,7 +61,7 @@ func twoPaths() (*Stack, *sockdiag.Connection) {
 }
 
 // happened adds an event of a subflow from the second address.
-func (s *Stack) happened(kind mptcpevent.Kind, after time.Duration, change func(*mptcpevent.Event)) {
+func (s *stack) happened(kind mptcpevent.Kind, after time.Duration, change func(*mptcpevent.Event)) {
 	id := 2
 	e := mptcpevent.Event{
 		Time: time.Unix(1000, 0).Add(after), Kind: kind, Token: 7, LocalID: &id,
@@ -81,81 +82,81 @@ func reset(reason int) func(*mptcpevent.Event) {
 }
 
 func TestMissing(t *testing.T) {
-	six := func(s *Stack, _ *sockdiag.Connection) { s.Links[1].Addrs = []netip.Addr{addr("fd71::2")} }
-	joining := func(retrans uint64) func(*Stack, *sockdiag.Connection) {
-		return func(_ *Stack, c *sockdiag.Connection) {
+	six := func(s *stack, _ *sockdiag.Connection) { s.Links[1].Addrs = []netip.Addr{addr("fd71::2")} }
+	joining := func(retrans uint64) func(*stack, *sockdiag.Connection) {
+		return func(_ *stack, c *sockdiag.Connection) {
 			f := subflow(second, sockdiag.SynSent, sockdiag.FlagJoinLocal)
 			f.TCP.TotalRetrans = sockdiag.Known(retrans)
 			c.Subflows = append(c.Subflows, f)
 		}
 	}
-	closed := func(change func(*mptcpevent.Event)) func(*Stack, *sockdiag.Connection) {
-		return func(s *Stack, _ *sockdiag.Connection) { s.happened(mptcpevent.SubClosed, 0, change) }
+	closed := func(change func(*mptcpevent.Event)) func(*stack, *sockdiag.Connection) {
+		return func(s *stack, _ *sockdiag.Connection) { s.happened(mptcpevent.SubClosed, 0, change) }
 	}
-	lived := func(d time.Duration, change func(*mptcpevent.Event)) func(*Stack, *sockdiag.Connection) {
-		return func(s *Stack, _ *sockdiag.Connection) {
+	lived := func(d time.Duration, change func(*mptcpevent.Event)) func(*stack, *sockdiag.Connection) {
+		return func(s *stack, _ *sockdiag.Connection) {
 			s.happened(mptcpevent.SubEstablished, 0, nil)
 			s.happened(mptcpevent.SubClosed, d, change)
 		}
 	}
-	passive := func(flags uint32) func(*Stack, *sockdiag.Connection) {
-		return func(s *Stack, c *sockdiag.Connection) {
+	passive := func(flags uint32) func(*stack, *sockdiag.Connection) {
+		return func(s *stack, c *sockdiag.Connection) {
 			s.Listens[4000] = true
 			c.Subflows[0].Subflow.Flags = sockdiag.FlagCapableRemote | sockdiag.FlagFullyEstablished
 			s.Endpoints[1].Flags = flags
 		}
 	}
 	for name, c := range map[string]struct {
-		change func(*Stack, *sockdiag.Connection)
+		change func(*stack, *sockdiag.Connection)
 		code   Code // "": no reason
 		text   string
 	}{
-		"both": {func(_ *Stack, c *sockdiag.Connection) {
+		"both": {func(_ *stack, c *sockdiag.Connection) {
 			c.Subflows = append(c.Subflows, subflow(second, sockdiag.Established, sockdiag.FlagJoinLocal))
 		}, "", ""},
-		"a backup": {func(_ *Stack, c *sockdiag.Connection) {
+		"a backup": {func(_ *stack, c *sockdiag.Connection) {
 			c.Subflows = append(c.Subflows, subflow(second, sockdiag.Established, sockdiag.FlagJoinLocal|sockdiag.FlagBackupLocal))
 		}, "", ""},
-		"ending":      {func(_ *Stack, c *sockdiag.Connection) { c.State = sockdiag.TimeWait }, "", ""},
-		"loopback":    {func(_ *Stack, c *sockdiag.Connection) { c.Remote = netip.MustParseAddrPort("127.0.0.1:80") }, "", ""},
-		"down":        {func(s *Stack, _ *sockdiag.Connection) { s.Links[1].Flags = 0 }, Down, "down"},
-		"no carrier":  {func(s *Stack, _ *sockdiag.Connection) { s.Links[1].Flags = unix.IFF_UP }, NoCarrier, "carrier"},
-		"no address":  {func(s *Stack, _ *sockdiag.Connection) { s.Links[1].Addrs = nil }, NoAddress, "no address"},
+		"ending":      {func(_ *stack, c *sockdiag.Connection) { c.State = sockdiag.TimeWait }, "", ""},
+		"loopback":    {func(_ *stack, c *sockdiag.Connection) { c.Remote = netip.MustParseAddrPort("127.0.0.1:80") }, "", ""},
+		"down":        {func(s *stack, _ *sockdiag.Connection) { s.Links[1].Flags = 0 }, Down, "down"},
+		"no carrier":  {func(s *stack, _ *sockdiag.Connection) { s.Links[1].Flags = unix.IFF_UP }, NoCarrier, "carrier"},
+		"no address":  {func(s *stack, _ *sockdiag.Connection) { s.Links[1].Addrs = nil }, NoAddress, "no address"},
 		"IPv6 only":   {six, OtherFamily, "is IPv4"},
-		"user space":  {func(s *Stack, _ *sockdiag.Connection) { s.Userspace = true }, Userspace, "pm_type=1"},
-		"no endpoint": {func(s *Stack, _ *sockdiag.Connection) { s.Endpoints = s.Endpoints[:1] }, NoEndpoint, "no MPTCP endpoint"},
-		"implicit":    {func(s *Stack, _ *sockdiag.Connection) { s.Endpoints[1].Flags = stacknet.EndpointImplicit }, NoEndpoint, ""},
-		"deleted":     {func(s *Stack, c *sockdiag.Connection) { lived(time.Hour, nil)(s, c); s.Endpoints = s.Endpoints[:1] }, EndpointGone, "deleted"},
-		"signal":      {func(s *Stack, _ *sockdiag.Connection) { s.Endpoints[1].Flags = stacknet.EndpointSignal }, SignalOnly, "announces"},
-		"limit":       {func(_ *Stack, c *sockdiag.Connection) { c.MPTCP.SubflowsMax = sockdiag.Known(0) }, Limit, "is 0"},
-		"no data yet": {func(_ *Stack, c *sockdiag.Connection) { c.Subflows[0].Subflow.Flags &^= sockdiag.FlagFullyEstablished }, NotYet, ""},
-		"no route":    {func(s *Stack, _ *sockdiag.Connection) { s.NoRoute[Route{addr(second), addr(peer), 3}] = true }, NoRoute, "from 10.71.2.2 to 10.71.0.1"},
+		"user space":  {func(s *stack, _ *sockdiag.Connection) { s.Userspace = true }, Userspace, "pm_type=1"},
+		"no endpoint": {func(s *stack, _ *sockdiag.Connection) { s.Endpoints = s.Endpoints[:1] }, NoEndpoint, "no MPTCP endpoint"},
+		"implicit":    {func(s *stack, _ *sockdiag.Connection) { s.Endpoints[1].Flags = stacknet.EndpointImplicit }, NoEndpoint, ""},
+		"deleted":     {func(s *stack, c *sockdiag.Connection) { lived(time.Hour, nil)(s, c); s.Endpoints = s.Endpoints[:1] }, EndpointGone, "deleted"},
+		"signal":      {func(s *stack, _ *sockdiag.Connection) { s.Endpoints[1].Flags = stacknet.EndpointSignal }, SignalOnly, "announces"},
+		"limit":       {func(_ *stack, c *sockdiag.Connection) { c.MPTCP.SubflowsMax = sockdiag.Known(0) }, Limit, "is 0"},
+		"no data yet": {func(_ *stack, c *sockdiag.Connection) { c.Subflows[0].Subflow.Flags &^= sockdiag.FlagFullyEstablished }, NotYet, ""},
+		"no route":    {func(s *stack, _ *sockdiag.Connection) { s.NoRoute[Route{addr(second), addr(peer), 3}] = true }, NoRoute, "from 10.71.2.2 to 10.71.0.1"},
 		"joins":       {joining(0), Joining, "under way"},
 		"unanswered":  {joining(2), Unanswered, "3 times"},
 		"refused":     {closed(failed(syscall.ECONNREFUSED)), Refused, "reset"},
 		"timed out":   {closed(failed(syscall.ETIMEDOUT)), TimedOut, "timed out"},
 		"unreachable": {closed(failed(syscall.EHOSTUNREACH)), Unreachable, "no route to host"},
 		"stripped":    {closed(nil), JoinStripped, "without MP_JOIN"},
-		"HMAC":        {func(s *Stack, c *sockdiag.Connection) { s.Counters["MPJoinSynAckHMacFailure"] = 1; closed(nil)(s, c) }, BadHMAC, "HMAC"},
+		"HMAC":        {func(s *stack, c *sockdiag.Connection) { s.Counters["MPJoinSynAckHMacFailure"] = 1; closed(nil)(s, c) }, BadHMAC, "HMAC"},
 		"prohibited":  {lived(time.Hour, reset(3)), PeerLimit, "administratively prohibited"},
 		"at once":     {lived(time.Millisecond, nil), PeerLimit, "as soon as"},
 		"later":       {lived(time.Hour, nil), Ended, "closed"},
 		"reset":       {lived(time.Hour, reset(6)), Ended, "middlebox"},
 		"DSS":         {lived(time.Hour, failed(syscall.EBADMSG)), Corrupt, "mapping"},
 		"dead":        {lived(time.Hour, failed(syscall.ETIMEDOUT)), Ended, "timed out"},
-		"another token": {func(s *Stack, c *sockdiag.Connection) {
+		"another token": {func(s *stack, c *sockdiag.Connection) {
 			closed(failed(syscall.ECONNREFUSED))(s, c)
 			s.Past.Events[0].Token = 8
 		}, Unknown, ""},
-		"flag C": {func(s *Stack, _ *sockdiag.Connection) {
+		"flag C": {func(s *stack, _ *sockdiag.Connection) {
 			s.happened(mptcpevent.Established, 0, func(e *mptcpevent.Event) { e.DenyJoinID0, e.Local = true, netip.AddrPort{} })
 		}, DenyID0, "announces"},
-		"counters":         {func(s *Stack, _ *sockdiag.Connection) { s.Counters["MPJoinSynTxConnectErr"] = 3 }, ConnectError, "3 joins could not be sent"},
-		"nothing":          {func(*Stack, *sockdiag.Connection) {}, Unknown, "nothing was heard"},
-		"nobody listened":  {func(s *Stack, _ *sockdiag.Connection) { s.Past = nil }, Unknown, "not known"},
+		"counters":         {func(s *stack, _ *sockdiag.Connection) { s.Counters["MPJoinSynTxConnectErr"] = 3 }, ConnectError, "3 joins could not be sent"},
+		"nothing":          {func(*stack, *sockdiag.Connection) {}, Unknown, "nothing was heard"},
+		"nobody listened":  {func(s *stack, _ *sockdiag.Connection) { s.Past = nil }, Unknown, "not known"},
 		"server":           {passive(stacknet.EndpointSubflow), NotSignalled, "the peer that connects"},
 		"server announces": {passive(stacknet.EndpointSignal), NotAccepted, "announced"},
-		"server, its limit": {func(s *Stack, c *sockdiag.Connection) {
+		"server, its limit": {func(s *stack, c *sockdiag.Connection) {
 			passive(stacknet.EndpointSignal)(s, c)
 			c.MPTCP.Subflows = sockdiag.Known(2)
 		}, Limit, "takes 2"},
@@ -163,7 +164,7 @@ func TestMissing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, conn := twoPaths()
 			c.change(s, conn)
-			got := s.Explain(conn)
+			got := s.explain(conn)
 			if c.code == "" {
 				if len(got) != 0 {
 					t.Errorf("%+v, want none", got)
@@ -206,7 +207,7 @@ func TestFallback(t *testing.T) {
 			for _, n := range c.counters {
 				s.Counters[n] = 1
 			}
-			got := s.Explain(conn)
+			got := s.explain(conn)
 			if len(got) != 1 || got[0].Code != c.code || got[0].Iface != "" || !strings.Contains(got[0].Text, c.text) {
 				t.Errorf("%+v, want %q with %q", got, c.code, c.text)
 			}
@@ -216,7 +217,32 @@ func TestFallback(t *testing.T) {
 	conn.MPTCP.Fallback, conn.MPTCP.RemoteKey = true, false
 	conn.Subflows[0].Subflow.Flags = 0
 	s.Listens[4000] = true
-	if got := s.Explain(conn); len(got) != 1 || got[0].Code != Stripped {
+	if got := s.explain(conn); len(got) != 1 || got[0].Code != Stripped {
 		t.Errorf("a server's: %+v", got)
+	}
+}
+
+// Only what a connection lacks decides what is read from the stack.
+func TestNeeds(t *testing.T) {
+	s, c := twoPaths()
+	joining := subflow(second, sockdiag.SynSent, 0)
+	joining.Remote = netip.MustParseAddrPort("10.71.9.1:80")
+	for name, tc := range map[string]struct {
+		change func()
+		want   needs
+	}{
+		"nothing": {func() { c.Subflows = append(c.Subflows, subflow(second, sockdiag.Established, 0)) }, needs{}},
+		"a path":  {func() {}, needs{true, true, []mptcpevent.Token{7}, []netip.Addr{addr(peer)}}},
+		"a join": {func() { c.Subflows = append(c.Subflows, joining) },
+			needs{true, true, []mptcpevent.Token{7}, []netip.Addr{addr(peer), addr("10.71.9.1")}}},
+		"MPTCP": {func() { c.MPTCP.Fallback = true }, needs{counters: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, c = twoPaths()
+			tc.change()
+			if got := s.needs([]sockdiag.Connection{*c}); !reflect.DeepEqual(got, tc.want) {
+				t.Errorf("%+v, want %+v", got, tc.want)
+			}
+		})
 	}
 }

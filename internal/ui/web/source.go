@@ -96,13 +96,13 @@ func (s *stackSource) missing(ctx context.Context) (map[string][]whynot.Reason, 
 	for _, i := range s.info.Interfaces {
 		expected = append(expected, i.Name)
 	}
-	stack, err := whynot.Gather(ctx, s.conn, conns, expected)
+	all, err := whynot.Explain(ctx, s.conn, conns, expected)
 	if err != nil {
 		return nil, fmt.Errorf("asking why subflows are missing: %w", err)
 	}
 	why := map[string][]whynot.Reason{}
-	for i := range conns {
-		if reasons := stack.Explain(&conns[i]); len(reasons) > 0 {
+	for i, reasons := range all {
+		if len(reasons) > 0 {
 			why[strconv.FormatUint(conns[i].Cookie, 16)] = reasons // the ID of live.Connection
 		}
 	}
