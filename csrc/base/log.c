@@ -8,13 +8,15 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/loop.h"
-#include "host/host.h"
 #include "shared/ctl_proto.h"
 
 #define RING_SIZE	(64 * 1024)
@@ -24,6 +26,8 @@
 
 #define WARN_BURST	20
 #define WARN_NS		2000000000ull
+
+void (*log_event)(uint32_t kind, uint32_t pid, int64_t arg, const char *text);
 
 static int log_fd = -1;
 static size_t log_written;
@@ -156,6 +160,13 @@ static bool warn_allowed(void)
 	return true;
 }
 
+/** tell - pass a line to the user, if anybody takes it */
+static void tell(uint32_t kind, const char *text)
+{
+	if (log_event)
+		log_event(kind, 0, 0, text);
+}
+
 /** warn_user - a line for the user: CTL_EV_WARN and the file */
 void warn_user(const char *fmt, ...)
 {
@@ -175,10 +186,10 @@ void warn_user(const char *fmt, ...)
 
 		snprintf(more, sizeof(more), "%lu more lines are in the log",
 			 withheld);
-		ctl_event(CTL_EV_WARN, 0, 0, more);
+		tell(CTL_EV_WARN, more);
 		withheld = 0;
 	}
-	ctl_event(CTL_EV_WARN, 0, 0, text);
+	tell(CTL_EV_WARN, text);
 }
 
 /**
@@ -192,5 +203,5 @@ void note_user(const char *fmt, ...)
 	va_start(ap, fmt);
 	line_put(text, fmt, ap);
 	va_end(ap);
-	ctl_event(CTL_EV_NOTE, 0, 0, text);
+	tell(CTL_EV_NOTE, text);
 }

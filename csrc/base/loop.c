@@ -1,64 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The event loop.
- *
- * Theory of operation
- *
- * The loop is one thread that runs each event to completion. Two threads that
- * make only host calls help it, see engine/supervise/ahead.c and lib/writer.c of the
- * stack. One turn:
- *
- * 1. Wait on the host epoll, until the stack's next timer at most.
- * 2. Let the stack catch up with the clock.
- * 3. Handle the host's events: seccomp notifications, carriers, control
- *    connections, timers.
- * 4. Run the stack until it is idle, and dispatch its events.
- * 5. Run the work on the ready list.
- *
- * No function called from here may block.
- *
- * Waiting: waking a halted virtual CPU costs tens of microseconds. While
- * traffic flows (the last wait was short), the loop therefore polls for a while
- * before it sleeps. It yields while it polls, so that a target on the same CPU
- * runs.
+ * What the loop handles: descriptors in its epoll, and work for the next turn.
+ * stack/run.c runs it.
  *
  * Removing: an event of one epoll_pwait2() may refer to a source that an
  * earlier event removed. loop_del() therefore clears its fn, and memory is
  * freed only at the end of the turn (loop_free_later()).
- *
- * A panic of the stack jumps back here from whatever function called the
- * library (loop_panic()). From then on the library is never entered again.
- * State of an operation in progress must not be on the stack of this thread, so
- * lists have static heads.
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <limits.h>
-#include <sched.h>
-#include <setjmp.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/loop.h"
-#include "host/host.h"
-#include "stack/stack.h"
-
-#define LOOP_EVENTS	64
-#define SHORT_WAIT_NS	500000		/* a shorter wait indicates traffic */
-#define LOAD_WINDOW_NS	2000000
-
-struct loop_stats loop_stats;
 
 static int epfd = -1;
-static bool quit;
-static bool rush;
-static uint64_t spin_ns;
-static bool (*look)(bool sleeps);
 static struct list works = LIST_INIT(works);
 static struct list running = LIST_INIT(running);	/* work of this turn */
 
@@ -139,12 +95,18 @@ void work_cancel(struct work *w)
 	list_del(&w->link);
 }
 
+/** works_any - whether work is queued */
+bool works_any(void)
+{
+	return !list_empty(&works);
+}
+
 /**
  * works_run - run the queued work; whether there was any
  *
  * Work queued meanwhile waits for the next turn.
  */
-static bool works_run(void)
+bool works_run(void)
 {
 	if (list_empty(&works))
 		return false;
@@ -161,223 +123,4 @@ static bool works_run(void)
 		w->fn(w);
 	}
 	return true;
-}
-
-/** loop_set_spin - poll for @us before sleeping while traffic flows */
-void loop_set_spin(uint32_t us)
-{
-	spin_ns = (uint64_t)us * 1000;
-}
-
-/**
- * loop_set_look - check memory that other processes write to unannounced
- * @fn: called once a turn and while polling, and with @sleeps true before the
- *	loop sleeps. It returns true if it has queued work. NULL: none
- */
-void loop_set_look(bool (*fn)(bool sleeps))
-{
-	look = fn;
-}
-
-/** loop_quit - return from loop_run() at the end of this turn */
-void loop_quit(void)
-{
-	quit = true;
-}
-
-/**
- * wait_ns - epoll_pwait2(2), which some C libraries lack
- *
- * Before Linux 5.11 it waits whole milliseconds, rounded up: rounding down
- * would only repeat the wait for a timer that is not due yet.
- */
-static int wait_ns(struct epoll_event *ev, int64_t ns)
-{
-	/* The kernel's struct has 64-bit fields on 32-bit machines too. */
-	int64_t ts[2] = { ns / 1000000000, ns % 1000000000 };
-	static bool missing;
-	int n;
-
-	if (!missing) {
-		n = (int)syscall(SYS_epoll_pwait2, epfd, ev, LOOP_EVENTS,
-				 ns == TIMER_NEVER ? NULL : ts, NULL, 0);
-		if (n >= 0 || errno != ENOSYS)
-			return n;
-		missing = true;
-	}
-	ns = ns / 1000000 + (ns % 1000000 != 0);
-	return epoll_wait(epfd, ev, LOOP_EVENTS,
-			  ns < INT_MAX ? (int)ns : INT_MAX);
-}
-
-/**
- * loop_set_rush - report whether many short connections arrive
- * @on: they do. Writing a frame then often wakes another process, so it pays to
- *	let another thread write it, and the stack need not measure whether it
- *	does
- */
-void loop_set_rush(bool on)
-{
-	rush = on;
-}
-
-/** loop_processors - number of CPUs that this thread may use */
-int loop_processors(void)
-{
-	cpu_set_t set;
-
-	return sched_getaffinity(0, sizeof(set), &set) ? 1 : CPU_COUNT(&set);
-}
-
-/**
- * load_account - tell the stack when the loop is saturated
- * @now: ns
- * @idle: ns that the loop waited since the last call
- *
- * The loop becomes saturated when it idles for less than half of
- * LOAD_WINDOW_NS. It stays saturated until it idles for more than four fifths:
- * the stack moves work away from a saturated loop, so it then idles more. In a
- * rush it stays saturated until the rush ends, since without that work it idles
- * in some windows.
- */
-static void load_account(uint64_t now, uint64_t idle)
-{
-	static uint64_t since, idled;
-	static bool saturated;
-
-	if (!since)
-		since = now;
-	idled += idle;
-	if (now - since < LOAD_WINDOW_NS)
-		return;
-	if (idled * 2 < now - since)
-		saturated = saturated || loop_processors() > 1;
-	else if (!rush && idled * 5 > (now - since) * 4)
-		saturated = false;
-	since = now;
-	idled = 0;
-	st_load(!saturated ? ST_LOAD_EASY : rush ? ST_LOAD_RUSH : ST_LOAD_FULL);
-}
-
-/**
- * look_then_sleep - fetch events, for at most @ns
- * @start: current time
- */
-static int look_then_sleep(struct epoll_event *ev, int64_t ns, uint64_t start)
-{
-	static bool traffic;
-	uint64_t waited;
-	int n;
-
-	if (traffic && spin_ns) {
-		uint64_t end = start + spin_ns;
-
-		if ((uint64_t)ns < spin_ns)
-			end = start + (uint64_t)ns;
-		do {
-			n = epoll_wait(epfd, ev, LOOP_EVENTS, 0);
-			loop_stats.spins++;
-			if (n || (look && look(false)))
-				return n;
-			sched_yield();
-			waited = now_ns();
-		} while (waited < end);
-		if (ns != TIMER_NEVER) {
-			ns -= (int64_t)(waited - start);
-			if (ns <= 0)
-				return 0;
-		}
-		start = waited;
-	}
-	if (look && look(true))
-		return 0;
-	loop_stats.sleeps++;
-	n = wait_ns(ev, ns);
-	waited = now_ns() - start;
-	traffic = n > 0 && waited < SHORT_WAIT_NS;
-	return n;
-}
-
-/**
- * wait_events - fetch events, for at most @ns
- * @ev: room for LOOP_EVENTS
- * @ns: 0: do not wait; TIMER_NEVER: no timeout
- */
-static int wait_events(struct epoll_event *ev, int64_t ns)
-{
-	uint64_t start, now;
-	int n;
-
-	start = now_ns();
-	if (ns == 0) {
-		load_account(start, 0);
-		return epoll_wait(epfd, ev, LOOP_EVENTS, 0);
-	}
-	n = look_then_sleep(ev, ns, start);
-	now = now_ns();
-	load_account(now, now - start);
-	return n;
-}
-
-/** loop_turn - one turn of the loop */
-static void loop_turn(void)
-{
-	struct epoll_event ev[LOOP_EVENTS];
-	int64_t ns, t;
-	bool called;
-	int i, n;
-
-	loop_stats.turns++;
-	ns = stack_turn();
-	called = works_run();
-	called |= timers_run();
-	/*
-	 * These calls may have armed timers in the stack or made sockets ready.
-	 */
-	if (called)
-		ns = stack_turn();
-	if (ns < 0)
-		ns = TIMER_NEVER;
-	t = timers_next();
-	if (t < ns)
-		ns = t;
-	if (look)
-		look(false);
-	if (!list_empty(&works) || quit)
-		ns = 0;
-	graves_empty();
-
-	n = wait_events(ev, ns);
-	stack_catch_up();
-	for (i = 0; i < n; i++) {
-		struct source *src = ev[i].data.ptr;
-
-		if (ev[i].data.u64 & LOOP_STACK_TAG)
-			stack_event(ev[i].data.u64, ev[i].events);
-		else if (src->fn)
-			src->fn(src, ev[i].events);
-	}
-}
-
-static sigjmp_buf panic_env;
-static bool panic_armed;
-
-/** loop_panic - leave the library permanently; called on its panic */
-void loop_panic(void)
-{
-	if (panic_armed)
-		siglongjmp(panic_env, 1);
-	_exit(HOST_EXIT_PANIC);
-}
-
-/** loop_run - run until loop_quit() */
-void loop_run(void)
-{
-	if (sigsetjmp(panic_env, 1))
-		host_panicked();
-	panic_armed = true;
-	while (!quit)
-		loop_turn();
-	panic_armed = false;
-	graves_end();
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The event loop: host descriptors, the stack and timers in one thread. */
+/* What the event loop handles: host descriptors, work and timers. */
 #ifndef LKLHOST_LOOP_H
 #define LKLHOST_LOOP_H
 
@@ -46,9 +46,6 @@ struct timer {
 /* As a relative time: no timer. */
 #define TIMER_NEVER	INT64_MAX
 
-/* Tag in the epoll data of the stack library's own descriptors. */
-#define LOOP_STACK_TAG	0x8000000000000000ull
-
 int loop_init(void);
 int loop_epfd(void);
 int loop_add(struct source *src, uint32_t events);
@@ -60,6 +57,8 @@ void loop_free_later(void *p);
 void work_init(struct work *w, void (*fn)(struct work *w));
 void work_queue(struct work *w);
 void work_cancel(struct work *w);
+bool works_any(void);
+bool works_run(void);
 
 void timer_init(struct timer *t, void (*fn)(struct timer *t));
 void timer_arm(struct timer *t, uint64_t at);
@@ -70,25 +69,5 @@ void graves_empty(void);
 void graves_end(void);
 
 uint64_t now_ns(void);
-void loop_set_spin(uint32_t us);
-void loop_set_look(bool (*fn)(bool sleeps));
-void loop_set_rush(bool on);
-int loop_processors(void);
-void loop_quit(void);
-void loop_run(void);
-void loop_panic(void) __attribute__((noreturn));
-
-/**
- * struct loop_stats - counters of the loop
- * @turns: turns of the loop
- * @sleeps: turns that slept
- * @spins: non-blocking polls while spinning
- * @steps: runs of the stack
- */
-struct loop_stats {
-	uint64_t turns, sleeps, spins, steps;
-};
-
-extern struct loop_stats loop_stats;
 
 #endif

@@ -25,9 +25,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "control/ctl.h"
-#include "control/ctl_request.h"
-#include "host/host.h"
+#include "base/lklhost.h"
+#include "base/loop.h"
+#include "control/internal.h"
+#include "control/request.h"
+#include "engine/supervise/supervise.h"
 #include "stack/stack.h"
 
 /**
@@ -43,6 +45,8 @@ struct waiter {
 	struct request *rq;
 	int fd;
 };
+
+const struct ctl_ops *ctl_ops;
 
 /* The call in progress, which a panic must free. */
 static struct request *making;
@@ -160,7 +164,7 @@ static int permitted(const struct client *cl, const struct request *rq)
 	 * Clients may inspect and tune the target's sockets, but not close
 	 * them. All other descriptors belong to other clients or to lklhost.
 	 */
-	if (engine_has_stack_fd(fd))
+	if (ctl_ops->engine_has_fd(fd))
 		return rq->call.nr == SYS_close ? -EPERM : 0;
 	return -EBADF;
 }

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <sys/syscall.h>
 
-#include "control/ctl.h"
+#include "control/internal.h"
 
 struct entry {
 	uint16_t nr;

@@ -14,8 +14,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "control/ctl.h"
-#include "host/host.h"
+#include "base/log.h"
+#include "base/loop.h"
+#include "control/internal.h"
 
 /*
  * The target can cause any number of these. All other events are few, and the
@@ -246,4 +247,29 @@ void ctl_out_flush(struct client *cl, uint64_t *end, uint64_t last)
 			return;
 		*end = now_ns() + CTL_FLUSH_MS * 1000000ull;
 	}
+}
+
+/**
+ * ctl_fatal - report a fatal error before there are clients
+ * @fd: the launcher's connection
+ *
+ * Returns a negative errno if the launcher does not receive it.
+ */
+int ctl_fatal(int fd, const char *text)
+{
+	struct {
+		struct ctl_hdr h;
+		struct ctl_event ev;
+		char text[1024];
+	} f = { .h.type = CTL_EVENT, .ev.kind = CTL_EV_WARN };
+	size_t len = strlen(text);
+
+	if (len > sizeof(f.text))
+		len = sizeof(f.text);
+	memcpy(f.text, text, len);
+	f.ev.time_ns = now_ns();
+	f.h.len = (uint32_t)(sizeof(f.h) + sizeof(f.ev) + len);
+	if (send(fd, &f, f.h.len, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)f.h.len)
+		return -EPIPE;
+	return 0;
 }

@@ -33,9 +33,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "control/ctl.h"
-#include "host/host.h"
-#include "process/helper.h"
+#include "base/lklhost.h"
+#include "base/log.h"
+#include "control/internal.h"
+#include "process/process.h"
+#include "stack/stack.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD	77

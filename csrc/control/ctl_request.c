@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
-#include "control/ctl_request.h"
+#include "control/request.h"
 #include "stack/stack.h"
 
 #define DATA_MAX	(CTL_FRAME_MAX - 4096)

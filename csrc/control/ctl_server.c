@@ -6,7 +6,7 @@
  *
  * The clients are the launcher, on descriptor 3, and the processes that connect
  * to ctl.sock and that ctl_peer.c admits. Input is collected until a frame is
- * complete and then passed to ctl_request(). Output is in ctl_out.c. lklhost
+ * complete and then passed to ctl_ops->request(). Output is in ctl_out.c. lklhost
  * does not read from a client that does not read its replies (CTL_OUT_HIGH).
  *
  * A frame of invalid length is answered with -EBADMSG, and the connection is
@@ -24,16 +24,17 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "control/ctl.h"
-#include "engine/remote/remote.h"
-#include "host/host.h"
+#include "base/lklhost.h"
+#include "base/log.h"
+#include "base/loop.h"
+#include "control/internal.h"
+#include "stack/stack.h"
 
 #define READ_CHUNK	65536
 #define FRAMES_A_TURN	32
 #define FLUSH_MAX_MS	10000
 
 static struct source listener = { .fd = -1 };
-static struct list clients = LIST_INIT(clients);
 static unsigned int n_clients;
 static char sock_path[108];
 
@@ -49,8 +50,7 @@ static void client_close(struct client *cl)
 	bool launcher = cl->launcher;
 	int fd = cl->src.fd;
 
-	exec_client_gone(cl);
-	remote_client_gone(cl);
+	ctl_ops->gone(cl);
 	ask_client_gone(cl);
 	loop_del(&cl->src);
 	close(fd);
@@ -61,7 +61,7 @@ static void client_close(struct client *cl)
 	free(cl->stack_fds);
 	loop_free_later(cl);
 	if (launcher)
-		host_launcher_gone();
+		ctl_ops->launcher_gone();
 }
 
 /** client_free - close a connection and everything opened through it */
@@ -77,90 +77,6 @@ static void client_free(struct client *cl)
 	ctl_calls_end(cl);
 	leaving = NULL;
 	client_close(cl);
-}
-
-/** ctl_claim_fd - take the oldest descriptor that the client sent, or -EBADF */
-int ctl_claim_fd(struct client *cl)
-{
-	int fd;
-
-	if (!cl->n_fds)
-		return -EBADF;
-	fd = cl->fds[0];
-	cl->n_fds--;
-	memmove(cl->fds, cl->fds + 1, cl->n_fds * sizeof(cl->fds[0]));
-	return fd;
-}
-
-/** ctl_launcher - lklrun's connection; NULL if it is closed */
-struct client *ctl_launcher(void)
-{
-	struct list *pos;
-
-	list_for_each(pos, &clients) {
-		struct client *cl = container_of(pos, struct client, link);
-
-		if (cl->launcher && !cl->closing)
-			return cl;
-	}
-	return NULL;
-}
-
-/** ctl_wants - how many clients subscribed to this kind of event */
-unsigned int ctl_wants(uint32_t kind)
-{
-	unsigned int n = 0;
-	struct list *pos;
-
-	list_for_each(pos, &clients)
-		if (container_of(pos, struct client, link)->mask & kind)
-			n++;
-	return n;
-}
-
-/**
- * ctl_event - send an event to its subscribers
- *
- * A slow client loses events of sockets and processes, not its connection:
- * closing the launcher's connection would end the run.
- */
-void ctl_event(uint32_t kind, uint32_t pid, int64_t arg, const char *text)
-{
-	struct ctl_event ev = { .kind = kind, .pid = pid, .arg = arg,
-				.time_ns = now_ns() };
-	struct list *pos, *tmp;
-
-	list_for_each_safe(pos, tmp, &clients) {
-		struct client *cl = container_of(pos, struct client, link);
-
-		if (cl->mask & kind)
-			ctl_out_event(cl, &ev, text);
-	}
-}
-
-/**
- * ctl_fatal - report a fatal error before there are clients
- * @fd: the launcher's connection
- *
- * Returns a negative errno if the launcher does not receive it.
- */
-int ctl_fatal(int fd, const char *text)
-{
-	struct {
-		struct ctl_hdr h;
-		struct ctl_event ev;
-		char text[1024];
-	} f = { .h.type = CTL_EVENT, .ev.kind = CTL_EV_WARN };
-	size_t len = strlen(text);
-
-	if (len > sizeof(f.text))
-		len = sizeof(f.text);
-	memcpy(f.text, text, len);
-	f.ev.time_ns = now_ns();
-	f.h.len = (uint32_t)(sizeof(f.h) + sizeof(f.ev) + len);
-	if (send(fd, &f, f.h.len, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)f.h.len)
-		return -EPIPE;
-	return 0;
 }
 
 /* The request in progress, for ctl_panicked(). */
@@ -192,8 +108,8 @@ static bool frames(struct client *cl)
 		cl->in_off += h.len;
 		current = cl;
 		current_hdr = h;
-		if (ctl_request(cl, &h, frame + sizeof(h),
-				h.len - sizeof(h))) {
+		if (ctl_ops->request(cl, &h, frame + sizeof(h),
+				     h.len - sizeof(h))) {
 			current = NULL;
 			return false;
 		}
@@ -225,7 +141,7 @@ void ctl_panicked(void)
 	if (current)
 		ctl_reply(current, &current_hdr, -EIO, NULL, 0);
 	current = NULL;
-	list_for_each_safe(pos, tmp, &clients) {
+	list_for_each_safe(pos, tmp, &ctl_clients) {
 		struct client *cl = container_of(pos, struct client, link);
 
 		ctl_calls_panic(cl);
@@ -376,7 +292,7 @@ static int client_add(int fd, bool launcher)
 		free(cl);
 		return ret;
 	}
-	list_add_tail(&cl->link, &clients);
+	list_add_tail(&cl->link, &ctl_clients);
 	n_clients++;
 	return 0;
 }
@@ -414,6 +330,7 @@ int ctl_init(int launcher_fd)
 	if (bind(listener.fd, (struct sockaddr *)&un, sizeof(un)) ||
 	    chmod(sock_path, 0600) || listen(listener.fd, CTL_CLIENTS))
 		return -errno;
+	log_event = ctl_event;
 	listener.fn = accept_client;
 	ret = loop_add(&listener, EPOLLIN);
 	return ret ? ret : client_add(launcher_fd, true);
@@ -426,7 +343,7 @@ void ctl_close_all(void)
 	uint64_t last = now + FLUSH_MAX_MS * 1000000ull;
 	struct list *pos, *tmp;
 
-	list_for_each_safe(pos, tmp, &clients) {
+	list_for_each_safe(pos, tmp, &ctl_clients) {
 		struct client *cl = container_of(pos, struct client, link);
 
 		cl->launcher = false;

@@ -72,11 +72,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "engine/supervise/notify.h"
+#include "base/arch.h"
+#include "base/lklhost.h"
+#include "base/log.h"
 #include "host/host.h"
-#include "host/isolation.h"
-#include "process/helper.h"
-#include "process/user.h"
+#include "process/process.h"
 
 #define MOUNT_FLAGS	(MS_NOSUID | MS_NODEV | MS_NOEXEC)
 #define NEWEST_CALL	462		/* mseal(2), Linux 6.10 */

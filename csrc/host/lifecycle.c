@@ -33,12 +33,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/lklhost.h"
+#include "base/log.h"
 #include "base/loop.h"
+#include "control/control.h"
 #include "engine/remote/remote.h"
+#include "engine/supervise/supervise.h"
 #include "host/host.h"
-#include "process/helper.h"
+#include "process/process.h"
+#include "process/zygote_link.h"
 #include "shared/ctl_proto.h"
 #include "stack/stack.h"
+#include "target/target.h"
+#include "view/view.h"
 
 #define DRAIN_MS	3000	/* without progress */
 #define DRAIN_MAX_MS	60000
@@ -62,7 +69,7 @@ static void halt_and_quit(void)
 		stack_dead();
 		stack->halt();
 	}
-	exec_reap();
+	zygote_reap();
 	loop_quit();
 }
 
@@ -124,11 +131,11 @@ void host_farewell_done(void)
 }
 
 /**
- * host_target_ended - the target itself has ended
+ * target_ended - the target itself has ended
  * @pid: its pid
  * @status: as from waitpid(2)
  */
-void host_target_ended(pid_t pid, int status)
+static void target_ended(pid_t pid, int status)
 {
 	/* Sent with the event: soon there is no process left to query. */
 	static char account[64 << 10];
@@ -156,7 +163,7 @@ static void grace_over(struct timer *t)
 void host_stop(int sig, uint32_t grace_ms)
 {
 	if (host.state == CTL_STATE_PANICKED ||
-	    (!target_pid() && !target_lingers())) {
+	    (!host.target_pid && !target_lingers())) {
 		view_stop();
 		tree_kill(KILL_MS);
 		halt_and_quit();
@@ -224,3 +231,6 @@ void host_launcher_gone(void)
 		log_line("there is no keeper: `lklrun cleanup` undoes what is left on the host");
 	_exit(HOST_EXIT_OK);
 }
+
+const struct target_ops host_target_ops = { .ended = target_ended,
+					    .stop = host_stop };

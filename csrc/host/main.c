@@ -41,6 +41,7 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,19 +51,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/lklhost.h"
+#include "base/log.h"
 #include "base/loop.h"
+#include "control/control.h"
 #include "engine/remote/remote.h"
+#include "engine/supervise/supervise.h"
 #include "host/host.h"
-#include "host/isolation.h"
 #include "mirror/mirror.h"
-#include "process/helper.h"
-#include "process/home.h"
-#include "process/user.h"
+#include "process/process.h"
 #include "shared/ctl_proto.h"
 #include "stack/stack.h"
-
-struct lklhost host = { .ctl_fd = 3, .lock_fd = -1, .cleanup_fd = -1,
-			.abi = "auto" };
+#include "target/target.h"
+#include "view/view.h"
 
 /** fatal - report an error and exit; a target that exists is killed */
 __attribute__((noreturn, format(printf, 1, 2)))
@@ -78,9 +79,9 @@ static void fatal(const char *fmt, ...)
 		log_line("%s", text);
 	if (ctl_fatal(host.ctl_fd, text))
 		fprintf(stderr, "lklhost: %s\n", text);
-	if (target_pid() > 0) {
-		kill(target_pid(), SIGKILL);
-		waitpid(target_pid(), NULL, 0);
+	if (host.target_pid > 0) {
+		kill(host.target_pid, SIGKILL);
+		waitpid(host.target_pid, NULL, 0);
 	}
 	exit(HOST_EXIT_USAGE);
 }
@@ -216,6 +217,8 @@ int main(int argc, char **argv)
 	int ret;
 
 	host.start_ns = now_ns();
+	stack_panicked = host_panicked;
+	ctl_ops = &host_ctl_ops;
 	command = parse(argc, argv);
 	if (fcntl(host.ctl_fd, F_SETFD, FD_CLOEXEC) < 0)
 		fatal("descriptor %d is not open: lklhost is started by lklrun",
@@ -257,7 +260,7 @@ int main(int argc, char **argv)
 	if (host.preload && remote_init(err, sizeof(err)))
 		fatal("%s", err);
 	if (!host.preload && strcmp(host.abi, "host"))
-		view_open();
+		view_open(engine_carrier_ino);
 	if (target_fork(command, err, sizeof(err)))
 		fatal("%s", err);
 	isolate_descriptors();
@@ -267,11 +270,11 @@ int main(int argc, char **argv)
 	    stack_open(host.stack_path, host.abi, err, sizeof(err)))
 		fatal("%s", err);
 	if (!ret)
-		ret = target_watch();
+		ret = target_watch(&host_target_ops);
 	if (!ret && host.preload)
 		ret = remote_watch();
 	if (!ret)
-		ret = engine_init();
+		ret = engine_init(target_listener());
 	if (ret)
 		fatal("setting up the loop: %s", strerror(-ret));
 	ret = ctl_init(host.ctl_fd);

@@ -47,14 +47,13 @@
 #include <unistd.h>
 
 #include "base/loop.h"
-#include "engine/supervise/conn.h"
+#include "mirror/internal.h"
 #include "mirror/mirror.h"
 #include "stack/stack.h"
 
 #define VLAN_HLEN	4
 #define HEAD		((int)sizeof(struct virtio_net_hdr) + 2 * ETH_ALEN)
 #define FRAMES		64		/* per call */
-#define QUEUE_BYTES	(4 << 20)	/* socket buffers on each side */
 #define MARK_AT		20		/* in the IP header; the minimum */
 
 struct frame {
@@ -73,13 +72,6 @@ static struct source near = { .fd = -1 }, far = { .fd = -1 };
 static struct stack_src stack_src;
 static struct work work;
 static int sfd = -1;
-
-const struct mirror_option mirror_options[MIRROR_OPTIONS] = {
-	{ SOL_PACKET, PACKET_VNET_HDR, 1 },
-	{ SOL_PACKET, PACKET_AUXDATA, 1 },
-	{ SOL_SOCKET, SO_RCVBUFFORCE, QUEUE_BYTES },
-	{ SOL_SOCKET, SO_SNDBUFFORCE, QUEUE_BYTES },
-};
 
 /** hear - bind @src to device @ifindex (0: all) and add it to the loop */
 static int hear(struct source *src, int ifindex)
@@ -241,7 +233,7 @@ static uint32_t vlan_tag(const struct msghdr *mh)
 }
 
 /**
- * receive - read the next frame into shared_buf
+ * receive - read the next frame into mirror_buf
  * @src: NULL for the stack's socket
  * @ll: source of the frame
  * @len: its length including the headers
@@ -253,8 +245,8 @@ static struct frame *receive(const struct source *src, struct sockaddr_ll *ll,
 {
 	/* Leave room for a tag after the addresses. */
 	struct iovec iov[2] = {
-		{ shared_buf, HEAD },
-		{ shared_buf + HEAD + VLAN_HLEN, SHARED_SIZE - HEAD - VLAN_HLEN },
+		{ mirror_buf, HEAD },
+		{ mirror_buf + HEAD + VLAN_HLEN, MIRROR_BUF - HEAD - VLAN_HLEN },
 	};
 	union {
 		struct cmsghdr align;
@@ -276,10 +268,10 @@ static struct frame *receive(const struct source *src, struct sockaddr_ll *ll,
 	tag = n < HEAD ? 0 : vlan_tag(&mh);
 	*len = (size_t)n + (tag ? VLAN_HLEN : 0);
 	if (!tag) {
-		memmove(shared_buf + VLAN_HLEN, shared_buf, HEAD);
-		return (struct frame *)(shared_buf + VLAN_HLEN);
+		memmove(mirror_buf + VLAN_HLEN, mirror_buf, HEAD);
+		return (struct frame *)(mirror_buf + VLAN_HLEN);
 	}
-	f = (struct frame *)shared_buf;
+	f = (struct frame *)mirror_buf;
 	tag = htonl(tag);
 	memcpy(f->data + 2 * ETH_ALEN, &tag, sizeof(tag));
 	if (f->vnet.flags & VIRTIO_NET_HDR_F_NEEDS_CSUM)

@@ -15,8 +15,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "host/host.h"
-#include "mirror/mirror.h"
+#include "base/lklhost.h"
+#include "base/log.h"
+#include "mirror/internal.h"
 #include "stack/stack.h"
 
 #define LINKS_MAX	256

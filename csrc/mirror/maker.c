@@ -30,9 +30,10 @@
 #include <unistd.h>
 
 #include "base/fd_pass.h"
-#include "host/host.h"
+#include "base/lklhost.h"
+#include "mirror/internal.h"
 #include "mirror/mirror.h"
-#include "process/helper.h"
+#include "process/process.h"
 
 #define OUR_MARK	0x6c6b6c72	/* "lklr" */
 #define MAKE_RIGHTS	(1ull << CAP_SYS_ADMIN)
@@ -49,6 +50,15 @@ struct request {
 static struct rtnl near = { .fd = -1 }, far = { .fd = -1 };
 static int far_ns = -1;
 static int ours = -1;
+
+#define QUEUE_BYTES	(4 << 20)	/* socket buffers on each side */
+
+const struct mirror_option mirror_options[MIRROR_OPTIONS] = {
+	{ SOL_PACKET, PACKET_VNET_HDR, 1 },
+	{ SOL_PACKET, PACKET_AUXDATA, 1 },
+	{ SOL_SOCKET, SO_RCVBUFFORCE, QUEUE_BYTES },
+	{ SOL_SOCKET, SO_SNDBUFFORCE, QUEUE_BYTES },
+};
 
 /** identity - append name, address and MTU to a request */
 static void identity(struct rtnl_msg *m, const struct link *l)

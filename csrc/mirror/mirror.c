@@ -33,11 +33,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
+#include "base/lklhost.h"
+#include "base/log.h"
 #include "base/loop.h"
-#include "engine/supervise/conn.h"
-#include "host/host.h"
+#include "mirror/internal.h"
 #include "mirror/mirror.h"
 #include "shared/ctl_proto.h"
 #include "stack/stack.h"

@@ -11,11 +11,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "engine/supervise/conn.h"
-#include "mirror/mirror.h"
+#include "mirror/internal.h"
 #include "stack/stack.h"
 
 #define NL_FLAGS	(SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK)
+
+char mirror_buf[MIRROR_BUF];
 
 /**
  * rtnl_open - open a socket for requests
@@ -109,15 +110,15 @@ static int rtnl_send(const struct rtnl *r, const struct rtnl_msg *m)
 	return n < 0 ? -errno : (int)n;
 }
 
-/** rtnl_recv - read the next part of an answer into shared_buf */
+/** rtnl_recv - read the next part of an answer into mirror_buf */
 static int rtnl_recv(const struct rtnl *r)
 {
 	long n;
 
 	if (r->in_stack)
-		return (int)st_recvfrom(r->fd, shared_buf, SHARED_SIZE,
+		return (int)st_recvfrom(r->fd, mirror_buf, MIRROR_BUF,
 					MSG_DONTWAIT, NULL, NULL);
-	n = recv(r->fd, shared_buf, SHARED_SIZE, MSG_DONTWAIT);
+	n = recv(r->fd, mirror_buf, MIRROR_BUF, MSG_DONTWAIT);
 	return n < 0 ? -errno : (int)n;
 }
 
@@ -129,7 +130,7 @@ int rtnl_talk(const struct rtnl *r, struct rtnl_msg *m)
 	m->hdr.nlmsg_flags |= NLM_F_ACK;
 	n = rtnl_send(r, m);
 	while (n >= 0) {
-		struct nlmsghdr *h = (struct nlmsghdr *)shared_buf;
+		struct nlmsghdr *h = (struct nlmsghdr *)mirror_buf;
 
 		n = rtnl_recv(r);
 		for (; n > 0 && NLMSG_OK(h, (unsigned int)n);
@@ -165,7 +166,7 @@ int rtnl_dump_links(const struct rtnl *r,
 	m.hdr.nlmsg_seq = 1;	/* notifications have 0 */
 	n = rtnl_send(r, &m);
 	while (n >= 0) {
-		struct nlmsghdr *h = (struct nlmsghdr *)shared_buf;
+		struct nlmsghdr *h = (struct nlmsghdr *)mirror_buf;
 
 		n = rtnl_recv(r);
 		for (; n > 0 && NLMSG_OK(h, (unsigned int)n);

@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "process/helper.h"
+#include "process/process.h"
 
 /** caps_get - get our own capabilities */
 static bool caps_get(struct __user_cap_header_struct *hdr,

@@ -17,7 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "process/helper.h"
+#include "process/process.h"
 
 #define HELPERS_MAX	4
 

@@ -19,10 +19,8 @@
 #include <unistd.h>
 
 #include "base/fd_pass.h"
-#include "host/host.h"
-#include "process/helper.h"
-#include "process/home.h"
-#include "process/user.h"
+#include "base/log.h"
+#include "process/process.h"
 
 #define HOME_MS		2000
 

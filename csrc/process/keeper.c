@@ -24,8 +24,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "host/host.h"
-#include "process/helper.h"
+#include "base/lklhost.h"
+#include "process/process.h"
 
 #define RIGHTS	(1ull << CAP_NET_ADMIN | 1ull << CAP_NET_RAW)
 

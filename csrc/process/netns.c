@@ -29,7 +29,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "host/host.h"
+#include "base/lklhost.h"
+#include "process/process.h"
 #include "shared/ctl_proto.h"
 
 #define OVERFLOW_ID	65534	/* shown for ids without a mapping */

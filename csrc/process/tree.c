@@ -19,8 +19,8 @@
 #include <unistd.h>
 
 #include "base/loop.h"
-#include "host/host.h"
-#include "process/helper.h"
+#include "process/process.h"
+#include "process/zygote_link.h"
 
 #define TREE_MAX	8192
 
@@ -111,7 +111,7 @@ bool tree_empty(void)
 	pid_t pids[2];
 	size_t n = tree_list(pids, 2);
 
-	return !n || (n == 1 && pids[0] == exec_zygote());
+	return !n || (n == 1 && pids[0] == zygote_pid());
 }
 
 /** tree_signal - send @sig to all descendants */
@@ -137,7 +137,7 @@ bool tree_kill(uint32_t limit_ms)
 	uint64_t end = now_ns() + (uint64_t)limit_ms * 1000000;
 	static pid_t pids[TREE_MAX];
 	const struct timespec pause = { .tv_nsec = 1000000 };
-	pid_t zygote = exec_idle_zygote();
+	pid_t zygote = zygote_idle();
 	size_t i, n;
 
 	for (;;) {

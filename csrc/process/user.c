@@ -33,9 +33,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "host/host.h"
-#include "process/helper.h"
-#include "process/user.h"
+#include "base/lklhost.h"
+#include "process/process.h"
 
 #define MAP_LINE	36	/* bytes: three numbers of 32 bits */
 #define MAP_MAX		4096	/* bytes of a map, user_namespaces(7) */

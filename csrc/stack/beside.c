@@ -21,8 +21,7 @@
 #include <unistd.h>
 
 #include "base/loop.h"
-#include "host/host.h"
-#include "process/helper.h"
+#include "process/process.h"
 #include "stack/stack.h"
 
 #define EVENTS	64	/* fetched per call */

@@ -20,8 +20,7 @@
 #include <linux/stat.h>
 #endif
 
-#include "base/loop.h"
-#include "host/host.h"
+#include "base/log.h"
 #include "shared/ctl_proto.h"
 #include "stack/stack.h"
 
@@ -29,6 +28,8 @@
 #define EVENTS		64	/* fetched from the stack's epoll per call */
 
 const struct stack_ops *stack;
+void (*stack_panicked)(void);
+struct loop_stats loop_stats;
 
 static bool alive;
 static int sepfd = -1;
@@ -38,21 +39,6 @@ static int sepfd = -1;
  */
 static bool events_left;
 static struct utsname uts;
-
-/**
- * stack_open - choose and load a back end
- * @path: path of the library
- * @abi: auto, native, new, old or host
- * @err: one line for the user on failure
- */
-int stack_open(const char *path, const char *abi, char *err, size_t errlen)
-{
-	if (!strcmp(abi, "host")) {
-		stack = &stack_host_ops;
-		return 0;
-	}
-	return stack_load(path, abi, err, errlen);
-}
 
 /** stack_alive - whether the stack is booted, and neither halted nor dead */
 bool stack_alive(void)
@@ -214,7 +200,7 @@ int64_t stack_turn(void)
 		loop_stats.steps++;
 		ns = stack->step();
 		if (ns < -1) {
-			host_panicked();
+			stack_panicked();
 			return -1;
 		}
 		if (stack->asked() || events_left)
@@ -236,7 +222,7 @@ int64_t stack_turn(void)
 void stack_catch_up(void)
 {
 	if (alive && stack->step() < -1)
-		host_panicked();
+		stack_panicked();
 }
 
 /** stack_event - an event on a descriptor of the library itself */

@@ -88,28 +88,16 @@ struct stack_ops {
 
 extern const struct stack_ops *stack;
 
-extern const struct stack_ops stack_host_ops;
+/* Our library; a program that has loaded it itself needs it by name. */
 extern const struct stack_ops stack_native_ops;
-extern const struct stack_ops stack_old_ops;
-extern const struct stack_ops stack_new_ops;
-
-int stack_native_bind(void *lib, char *err, size_t errlen);
-int stack_foreign_bind(void *lib, bool old, char *err, size_t errlen);
-void *stack_symbol(void *lib, const char *name, char *err, size_t errlen);
 
 /*
- * Access to the library: stack_dl.c loads it; builds for other machines have it
- * linked in (stack_linked.c). Exactly one of the two files is linked.
- *
- * stack_lib_open() returns a handle of the library at @path, or NULL with one
- * line for the user in @err. stack_lib_find() returns one of its functions, or
- * NULL if it has none of this name.
+ * What happens when the kernel has died, set by main. stack_dead() is the first
+ * thing that it does.
  */
-void *stack_lib_open(const char *path, char *err, size_t errlen);
-void *stack_lib_find(void *lib, const char *name);
+extern void (*stack_panicked)(void);
 
 int stack_open(const char *path, const char *abi, char *err, size_t errlen);
-int stack_load(const char *path, const char *abi, char *err, size_t errlen);
 int stack_boot(uint64_t mem, const char *cmdline);
 int64_t stack_turn(void);
 void stack_catch_up(void);
@@ -142,6 +130,28 @@ long st_fd_call(long nr, long a, long b, long c, long d, long e, long f);
 extern long (*st_beside)(long nr, const long args[6]);
 bool st_is_host(long fd);
 int beside_start(void);
+
+/* run.c: the turns of the loop. */
+void loop_set_spin(uint32_t us);
+void loop_set_look(bool (*fn)(bool sleeps));
+void loop_set_rush(bool on);
+int loop_processors(void);
+void loop_quit(void);
+void loop_run(void);
+void loop_panic(void) __attribute__((noreturn));
+
+/**
+ * struct loop_stats - counters of the loop
+ * @turns: turns of the loop
+ * @sleeps: turns that slept
+ * @spins: non-blocking polls while spinning
+ * @steps: runs of the stack
+ */
+struct loop_stats {
+	uint64_t turns, sleeps, spins, steps;
+};
+
+extern struct loop_stats loop_stats;
 
 #define ST(nr, a, b, c, d, e, f) \
 	st_call((nr), (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), \

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "stack/stack.h"
+#include "stack/backend.h"
 
 /** stack_lib_open - see stack.h */
 void *stack_lib_open(const char *path, char *err, size_t errlen)

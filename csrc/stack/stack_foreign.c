@@ -29,12 +29,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/lklhost.h"
+#include "base/log.h"
 #include "base/loop.h"
-#include "host/host.h"
 #include "shared/ctl_proto.h"
+#include "stack/backend.h"
 #include "stack/foreign_calls.h"
 #include "stack/foreign_netdev.h"
-#include "stack/stack.h"
 
 #define MEM_DEFAULT	(64ul << 20)
 #define HALT_S		3
@@ -127,7 +128,7 @@ static void rung(struct source *src, uint32_t events)
 	if (read(src->fd, &n, sizeof(n)) < 0)
 		return;
 	if (__atomic_load_n(&panicked, __ATOMIC_SEQ_CST))
-		host_panicked();
+		stack_panicked();
 	else
 		asked = true;
 }

@@ -17,7 +17,7 @@
 
 #include "base/loop.h"
 #include "shared/ctl_proto.h"
-#include "stack/stack.h"
+#include "stack/backend.h"
 
 static bool flag;
 

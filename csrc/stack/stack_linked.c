@@ -22,7 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "stack/stack.h"
+#include "stack/backend.h"
 #include "stack/stack_functions.h"
 
 #ifndef STACK_BUILD_ID

@@ -13,30 +13,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "host/host.h"
-#include "stack/stack.h"
+#include "stack/backend.h"
 
 /**
- * stack_symbol - look up a function of the library
- * @err: set if it is missing; NULL: the function is optional
- */
-void *stack_symbol(void *lib, const char *name, char *err, size_t errlen)
-{
-	void *p = stack_lib_find(lib, name);
-
-	if (!p && err)
-		snprintf(err, errlen, "%s: has no %s(): not a stack library of this interface (--abi)",
-			 host.stack_path, name);
-	return p;
-}
-
-/**
- * stack_load - load the library and choose its back end
+ * load - load the library and choose its back end
  * @path: path of the file
  * @abi: auto, native, new or old
  * @err: one line for the user on failure
  */
-int stack_load(const char *path, const char *abi, char *err, size_t errlen)
+static int load(const char *path, const char *abi, char *err, size_t errlen)
 {
 	bool is_auto = !strcmp(abi, "auto");
 	void *lib;
@@ -60,4 +45,19 @@ int stack_load(const char *path, const char *abi, char *err, size_t errlen)
 				  (is_auto && !stack_symbol(lib, "lkl_init",
 							    NULL, 0)),
 				  err, errlen);
+}
+
+/**
+ * stack_open - choose and load a back end
+ * @path: path of the library
+ * @abi: auto, native, new, old or host
+ * @err: one line for the user on failure
+ */
+int stack_open(const char *path, const char *abi, char *err, size_t errlen)
+{
+	if (!strcmp(abi, "host")) {
+		stack = &stack_host_ops;
+		return 0;
+	}
+	return load(path, abi, err, errlen);
 }

@@ -24,10 +24,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/loop.h"
-#include "host/host.h"
 #include "shared/ctl_proto.h"
-#include "stack/stack.h"
+#include "stack/backend.h"
 #include "stack/stack_functions.h"
 
 #define MAX_DEVS	64

@@ -16,61 +16,15 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "base/lklhost.h"
 #include "engine/remote/remote.h"
-#include "host/host.h"
-#include "process/helper.h"
-#include "process/user.h"
+#include "process/process.h"
+#include "stack/stack.h"
 #include "target/child.h"
 #include "target/mounts.h"
-#include "target/zygote.h"
+#include "view/view.h"
 
 #define EXIT_NOT_EXECUTABLE	126
-#define EXIT_NOT_FOUND		127
-
-/** child_report - report a step to lklhost */
-void child_report(int fd, enum child_step step, int value)
-{
-	struct child_report r = { .step = (int32_t)step, .value = value };
-
-	if (write(fd, &r, sizeof(r)) != (ssize_t)sizeof(r))
-		_exit(EXIT_NOT_FOUND);
-}
-
-/** child_read - read exactly @len bytes; false if that fails */
-bool child_read(int fd, void *buf, size_t len)
-{
-	size_t got = 0;
-
-	while (got < len) {
-		ssize_t n = read(fd, (char *)buf + got, len - got);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return false;
-		got += (size_t)n;
-	}
-	return true;
-}
-
-/**
- * child_load - make the loader load @libraries into the program after exec
- *
- * A library that the caller wants to preload stays, after ours.
- */
-int child_load(const char *libraries)
-{
-	const char *old = getenv("LD_PRELOAD");
-	char *text;
-	int ret;
-
-	if (asprintf(&text, "%s%s%s", libraries, old ? ":" : "",
-		     old ? old : "") < 0)
-		return -ENOMEM;
-	ret = setenv("LD_PRELOAD", text, 1) ? -errno : 0;
-	free(text);
-	return ret;
-}
 
 /** run_command - execute the command, or report the error; never returns */
 __attribute__((noreturn))

@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#define EXIT_NOT_FOUND	127	/* as sh(1) */
+
 #define RESOLV_MAX	4096	/* longest path that GO may name */
 
 /* The steps that the child reports, in this order. */
@@ -31,9 +33,22 @@ struct child_report {
 	int32_t value;	/* >= 0, or a negative errno */
 };
 
+/* report.c */
 void child_report(int fd, enum child_step step, int value);
 bool child_read(int fd, void *buf, size_t len);
+
+/* child.c */
 __attribute__((noreturn))
 void child_main(int sync, int zygote, pid_t parent, char **argv);
+
+/* zygote.c */
+void zygote_fork(int sock);
+
+/* exec.c */
+void exec_reaped(pid_t pid, int status);
+
+/* filter.c */
+int filter_install(void);
+int filter_install_plain(void);
 
 #endif

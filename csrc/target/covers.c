@@ -25,7 +25,7 @@
  *
  * A new folder is visible for some microseconds before it is covered. With the
  * engine supervise, connect(2) to a name in one of the folders is therefore
- * refused as well (covers_refuse()), so that no connection slips through.
+ * refused as well (service_is()), so that no connection slips through.
  *
  * D-Bus remains that of the host, see docs/reference/limits.md.
  */
@@ -47,14 +47,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "host/host.h"
-#include "process/helper.h"
+#include "base/lklhost.h"
+#include "process/process.h"
+#include "stack/stack.h"
 #include "target/child.h"
 #include "target/covers.h"
 #include "target/mounts.h"
 
 #define RESOLV_CONF	"/etc/resolv.conf"
-#define RESOLVED	"systemd/resolve"
 #define MARKER		".inside"	/* instance.InsideFile */
 #define NOTHING		".nothing"
 #define FLAGS		(MS_NOSUID | MS_NODEV | MS_NOEXEC)
@@ -67,13 +67,6 @@
 #define MODE_EMPTY	01555
 #define MODE_RUNS	01700
 #define EXIT_OWN	125
-
-static const char *const bases[] = { "/run", "/var/run" };
-
-/* In each of the bases; all contain sockets that resolve names. */
-static const char *const folders[] = {
-	"nscd", "avahi-daemon", RESOLVED, "systemd/userdb", "systemd/machine",
-};
 
 /* Also resolv.conf(5), for programs that read the files of systemd-resolved. */
 static const char *const resolved_files[] = { "resolv.conf", "stub-resolv.conf" };
@@ -264,7 +257,7 @@ static void watch_above(const char *path)
 		*p = '\0';
 		/* ENOENT: the watch of its parent reports when it appears. */
 		(void)inotify_add_watch(covers.watch, above, WATCHED);
-		if (!strcmp(above, bases[0]) || !strcmp(above, bases[1]))
+		if (!strcmp(above, service_bases[0]) || !strcmp(above, service_bases[1]))
 			break;
 	}
 }
@@ -280,12 +273,12 @@ static void cover_all(int *resolv, int *hide)
 	size_t i, j;
 	int ret;
 
-	for (i = 0; i < sizeof(bases) / sizeof(bases[0]); i++)
-		for (j = 0; j < sizeof(folders) / sizeof(folders[0]); j++) {
-			snprintf(path, sizeof(path), "%s/%s", bases[i],
-				 folders[j]);
+	for (i = 0; i < SERVICE_BASES; i++)
+		for (j = 0; j < SERVICE_FOLDERS; j++) {
+			snprintf(path, sizeof(path), "%s/%s", service_bases[i],
+				 service_folders[j]);
 			watch_above(path);
-			ret = cover_folder(path, !strcmp(folders[j], RESOLVED));
+			ret = cover_folder(path, !strcmp(service_folders[j], SERVICE_RESOLVED));
 			if (ret)
 				*hide = ret;
 		}
@@ -295,33 +288,6 @@ static void cover_all(int *resolv, int *hide)
 	ret = cover_runs();
 	if (ret)
 		*hide = ret;
-}
-
-/**
- * covers_refuse - whether the name of a socket is that of a name service
- *
- * This is for connect(2) of ordinary programs. A program that bypasses it finds
- * the covers.
- */
-bool covers_refuse(const char *socket)
-{
-	size_t i, j, len;
-
-	if (!strcmp(host.abi, "host"))	/* its name services are the host's */
-		return false;
-	for (i = 0; i < sizeof(bases) / sizeof(bases[0]); i++) {
-		len = strlen(bases[i]);
-		if (strncmp(socket, bases[i], len) || socket[len] != '/')
-			continue;
-		for (j = 0; j < sizeof(folders) / sizeof(folders[0]); j++) {
-			size_t n = strlen(folders[j]);
-
-			if (!strncmp(socket + len + 1, folders[j], n) &&
-			    socket[len + 1 + n] == '/')
-				return true;
-		}
-	}
-	return false;
 }
 
 /** runs_alone - whether a folder contains only run directories */

@@ -3,9 +3,6 @@
 #ifndef LKLHOST_COVERS_H
 #define LKLHOST_COVERS_H
 
-#include <stdbool.h>
-
 void covers_make(int sync, const char *resolv);
-bool covers_refuse(const char *socket);
 
 #endif

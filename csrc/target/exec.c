@@ -14,8 +14,8 @@
  *	the run ends	it dies with the target's tree; the reply says so
  *	panic		the same; the reply is -EIO
  *
- * The loop does not watch the zygote's socket before the first request. A run
- * without requests therefore needs no additional turn of the loop.
+ * The loop does not watch the zygote's socket before the first request
+ * (process/zygote_link.c).
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -29,10 +29,14 @@
 #include <unistd.h>
 
 #include "base/fd_pass.h"
-#include "control/ctl.h"
+#include "base/lklhost.h"
+#include "base/loop.h"
+#include "control/control.h"
 #include "engine/supervise/stray.h"
-#include "host/host.h"
-#include "target/zygote.h"
+#include "engine/supervise/supervise.h"
+#include "process/zygote_link.h"
+#include "target/child.h"
+#include "target/target.h"
 
 #define EXECS_MAX	256
 #define GRACE_MS	5000
@@ -59,35 +63,8 @@ struct exec {
 	int32_t error;
 };
 
-static struct {
-	struct source src;
-	int theirs;
-	pid_t pid;
-	bool watched;
-	uint32_t last_id;
-} zygote = { .src.fd = -1, .theirs = -1 };
-
 static struct list execs = LIST_INIT(execs);
 static unsigned int n_execs;
-
-/** exec_init - create the socket pair, before the target is forked */
-int exec_init(void)
-{
-	int sv[2];
-
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv))
-		return -errno;
-	zygote.src.fd = sv[0];
-	zygote.theirs = sv[1];
-	return sv[1];
-}
-
-/** exec_forked - close the target's end in lklhost */
-void exec_forked(void)
-{
-	close(zygote.theirs);
-	zygote.theirs = -1;
-}
 
 /** exec_free - forget a program */
 static void exec_free(struct exec *x)
@@ -150,30 +127,11 @@ static void started(struct exec *x, pid_t pid)
 	}
 }
 
-/**
- * learn - record the zygote's pid
- *
- * If the zygote has been reaped, its number may already be that of a program,
- * whose calls must not pass as the zygote's (exec_is_zygote()).
- */
-static void learn(pid_t pid)
-{
-	siginfo_t info;
-
-	if (!waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT))
-		zygote.pid = pid;
-}
-
-/** reported - handle one report of the zygote or of a program */
-static void reported(const struct zygote_report *r)
+/** heard - a report of the zygote or of a program */
+static void heard(const struct zygote_report *r)
 {
 	struct list *pos, *tmp;
 
-	/* Reject numbers that kill(2) and waitpid(2) take for groups. */
-	if (r->what <= ZYGOTE_STARTED && r->value <= 1)
-		return;
-	if (r->what == ZYGOTE_READY)
-		learn(r->value);
 	list_for_each_safe(pos, tmp, &execs) {
 		struct exec *x = container_of(pos, struct exec, link);
 
@@ -197,99 +155,14 @@ static void reported(const struct zygote_report *r)
 	}
 }
 
-/** reports - handle all pending reports */
-static void reports(void)
+/** gone - no more programs can be started */
+static void gone(void)
 {
-	struct zygote_report r;
-	ssize_t n;
-
-	if (!zygote.watched)
-		return;
-	while ((n = recv(zygote.src.fd, &r, sizeof(r), MSG_DONTWAIT)) ==
-	       (ssize_t)sizeof(r))
-		reported(&r);
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	loop_del(&zygote.src);
-	close(zygote.src.fd);
-	zygote.src.fd = -1;
-	zygote.watched = false;
-	zygote.pid = 0;
 	finish_all(-ESRCH, false);
 }
 
-/** zygote_event - event of the zygote's socket */
-static void zygote_event(struct source *src, uint32_t events)
-{
-	(void)src;
-	(void)events;
-	reports();
-}
-
-/**
- * exec_idle_zygote - the zygote's pid, if it never got a request
- *
- * It then has no children, and gets none after it is killed. Returns 0 if there
- * is no such process.
- */
-pid_t exec_idle_zygote(void)
-{
-	struct zygote_report r;
-
-	if (zygote.last_id || zygote.src.fd < 0)
-		return 0;
-	if (!zygote.pid && recv(zygote.src.fd, &r, sizeof(r), MSG_DONTWAIT) ==
-			   (ssize_t)sizeof(r))
-		learn(r.value);
-	return zygote.pid;
-}
-
-/**
- * exec_reap - reap the zygote if it is dead already
- *
- * It was killed a while ago. Waiting for it here would mean waiting for the
- * CPU; lklrun cleans up the rest.
- */
-void exec_reap(void)
-{
-	pid_t pid = exec_idle_zygote();
-
-	if (pid)
-		waitpid(pid, NULL, WNOHANG);
-}
-
-/** exec_zygote - the zygote's pid; 0 if unknown */
-pid_t exec_zygote(void)
-{
-	pid_t pid = exec_idle_zygote();
-
-	if (!pid && zygote.watched && !zygote.pid)
-		reports();
-	return zygote.pid;
-}
-
-/** exec_is_zygote - whether a notified call comes from the zygote itself */
-bool exec_is_zygote(pid_t pid)
-{
-	if (zygote.watched && !zygote.pid)
-		reports();
-	return zygote.pid && pid == zygote.pid;
-}
-
-/** watch - start to watch the zygote's socket */
-static int watch(void)
-{
-	int ret;
-
-	if (zygote.watched)
-		return 0;
-	if (zygote.src.fd < 0)
-		return -ESRCH;
-	zygote.src.fn = zygote_event;
-	ret = loop_add(&zygote.src, EPOLLIN);
-	zygote.watched = !ret;
-	return ret;
-}
+static const struct zygote_ops zygote_ops = { .reported = heard,
+					      .gone = gone };
 
 /** body_ok - whether the body contains all strings that its header announces */
 static bool body_ok(const uint8_t *body, size_t len)
@@ -331,15 +204,11 @@ static int memfd(const uint8_t *data, size_t len)
 /** hand_over - forward a request to the zygote */
 static int hand_over(uint32_t id, const int *fds)
 {
-	struct zygote_request req = { .id = id };
-	ssize_t n;
 	int i;
 
 	for (i = 0; i < 3; i++)
 		stray_allow(fds[i]);
-	n = fd_pass_send(zygote.src.fd, &req, sizeof(req), fds, ZYGOTE_FDS,
-			 MSG_DONTWAIT);
-	return n == -EPIPE || n == -ECONNRESET ? -ESRCH : n < 0 ? (int)n : 0;
+	return zygote_send(id, fds);
 }
 
 /** grace_over - kill a program that did not end with its client */
@@ -358,15 +227,13 @@ static int start(struct client *cl, const struct ctl_hdr *h, const int *fds)
 		return host.state < CTL_STATE_RUNNING ? -EAGAIN : -ESHUTDOWN;
 	if (n_execs >= EXECS_MAX)
 		return -EUSERS;
-	ret = watch();
+	ret = zygote_watch(&zygote_ops);
 	if (ret)
 		return ret;
 	x = calloc(1, sizeof(*x));
 	if (!x)
 		return -ENOMEM;
-	if (!++zygote.last_id)	/* 0 is the zygote itself */
-		zygote.last_id = 1;
-	x->id = zygote.last_id;
+	x->id = zygote_next_id();
 	x->cl = cl;
 	x->hdr = *h;
 	timer_init(&x->grace, grace_over);
@@ -443,9 +310,7 @@ void exec_reaped(pid_t pid, int status)
 {
 	struct list *pos, *tmp;
 
-	reports();	/* its start is reported before its end */
-	if (pid == zygote.pid)
-		zygote.pid = 0;
+	zygote_reaped(pid);	/* the start is reported before the end */
 	list_for_each_safe(pos, tmp, &execs) {
 		struct exec *x = container_of(pos, struct exec, link);
 

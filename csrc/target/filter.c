@@ -43,8 +43,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "engine/supervise/notify.h"
-#include "host/host.h"
+#include "base/arch.h"
+#include "base/lklhost.h"
+#include "target/child.h"
 
 #define MAX_INSNS	128
 #define X32_BIT		0x40000000u

@@ -37,23 +37,29 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/lklhost.h"
+#include "base/log.h"
 #include "base/loop.h"
+#include "control/control.h"
 #include "engine/remote/remote.h"
-#include "host/host.h"
-#include "process/helper.h"
+#include "process/process.h"
+#include "process/zygote_link.h"
 #include "shared/ctl_proto.h"
 #include "target/child.h"
+#include "target/target.h"
+#include "view/view.h"
 
 static struct {
 	pid_t pid;
 	int sync;
-	int notify_fd;
+	const struct target_ops *ops;
+	int listener;
 	bool ended, lingers, not_executed;
 	int status;
 	char *const *argv;
 	struct source sync_src;
 	struct source sig_src;
-} target = { .sync = -1, .notify_fd = -1 };
+} target = { .sync = -1, .listener = -1 };
 
 /** prepare_failed - error text of a step that failed before the command ran */
 static void prepare_failed(const struct child_report *r, char *err,
@@ -95,6 +101,7 @@ static int wait_preload(char *err, size_t errlen)
 	if (waitpid(target.pid, &status, 0) != target.pid)
 		return ret;
 	target.ended = true;
+	host.target_pid = 0;
 	snprintf(err, errlen, WIFEXITED(status) ?
 		 "%s: ended with status %d before the stack was loaded into it: use --engine supervise" :
 		 "%s: killed by signal %d before the stack was loaded into it: use --engine supervise",
@@ -139,7 +146,7 @@ static int take_listener(char *err, size_t errlen)
 		return ret;
 	}
 	close(pidfd);
-	target.notify_fd = fd;
+	target.listener = fd;
 	if (process_vm_readv(target.pid, &here, 1, &there, 1, 0) < 0) {
 		int ret = -errno;
 
@@ -164,7 +171,7 @@ int target_fork(char **argv, char *err, size_t errlen)
 
 	target.argv = argv;
 	if (!host.preload)
-		zygote = exec_init();
+		zygote = zygote_open();
 	if ((zygote < 0 && !host.preload) ||
 	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv)) {
 		ret = zygote < 0 && !host.preload ? zygote : -errno;
@@ -184,8 +191,9 @@ int target_fork(char **argv, char *err, size_t errlen)
 		child_main(sv[1], zygote, parent, argv);
 	}
 	close(sv[1]);
+	host.target_pid = target.pid;
 	if (!host.preload)
-		exec_forked();
+		zygote_forked();
 	target.sync = sv[0];
 	ret = host.preload ? wait_preload(err, errlen) :
 			     take_listener(err, errlen);
@@ -196,16 +204,10 @@ int target_fork(char **argv, char *err, size_t errlen)
 	return ret;
 }
 
-/** target_notify_fd - the seccomp listener */
-int target_notify_fd(void)
+/** target_listener - the seccomp listener, for the engine; -1: none */
+int target_listener(void)
 {
-	return target.notify_fd;
-}
-
-/** target_pid - pid of the target, 0 once it has ended */
-pid_t target_pid(void)
-{
-	return target.ended ? 0 : target.pid;
+	return target.listener;
 }
 
 /** child_reported - a report of the child between GO and exec */
@@ -289,16 +291,17 @@ static void children_ended(void)
 			continue;
 		}
 		target.ended = true;
+		host.target_pid = 0;
 		while (target.sync >= 0)	/* its last reports */
 			child_reported(&target.sync_src, 0);
 		target.status = status;
 		target.lingers = host.wait_tree;
 		if (!target.lingers)
-			host_target_ended(pid, status);
+			target.ops->ended(pid, status);
 	}
 	if (target_lingers() && tree_empty()) {
 		target.lingers = false;
-		host_target_ended(target.pid, target.status);
+		target.ops->ended(target.pid, target.status);
 	}
 }
 
@@ -315,7 +318,7 @@ static void signalled(struct source *src, uint32_t events)
 	else if (si.ssi_signo == SIGINT || si.ssi_signo == SIGQUIT)
 		ctl_event(CTL_EV_SIGNAL, si.ssi_pid, (int64_t)si.ssi_signo, "");
 	else
-		host_stop((int)si.ssi_signo, 5000);
+		target.ops->stop((int)si.ssi_signo, 5000);
 }
 
 /**
@@ -325,7 +328,7 @@ static void signalled(struct source *src, uint32_t events)
  * reported. lklrun cannot distinguish a signal of the terminal from one that
  * was sent only to lklrun; lklhost can, as it is in the same process group.
  */
-int target_watch(void)
+int target_watch(const struct target_ops *ops)
 {
 	static const int ignored[] = { SIGINT, SIGQUIT, SIGTSTP, SIGTTIN,
 				       SIGTTOU, SIGHUP, SIGPIPE };
@@ -347,6 +350,7 @@ int target_watch(void)
 	sigaddset(&set, SIGINT);
 	sigaddset(&set, SIGQUIT);
 	sigprocmask(SIG_BLOCK, &set, NULL);
+	target.ops = ops;
 	target.sig_src.fn = signalled;
 	target.sig_src.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (target.sig_src.fd < 0)
@@ -379,12 +383,4 @@ int target_release(const char *resolv, uint32_t resolv_len)
 		 MSG_NOSIGNAL) < 0)
 		return -errno;
 	return 0;
-}
-
-/** target_finish - close the listener: remaining calls fail with ENOSYS */
-void target_finish(void)
-{
-	if (target.notify_fd >= 0)
-		close(target.notify_fd);
-	target.notify_fd = -1;
 }

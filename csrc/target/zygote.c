@@ -41,15 +41,15 @@
 #include <unistd.h>
 
 #include "base/fd_pass.h"
-#include "host/host.h"
-#include "process/helper.h"
+#include "process/process.h"
+#include "process/zygote_link.h"
 #include "shared/ctl_proto.h"
-#include "target/zygote.h"
+#include "stack/stack.h"
+#include "target/child.h"
 
 #define SOCK			3	/* our socket */
 #define EXIT_OWN		125	/* as env(1) */
 #define EXIT_NOT_EXECUTABLE	126
-#define EXIT_NOT_FOUND		127
 
 static sigset_t target_mask;
 static pid_t host_pid;

@@ -15,12 +15,9 @@
 #include <unistd.h>
 
 #include "base/loop.h"
-#include "host/host.h"
+#include "base/lklhost.h"
 #include "stack/stack.h"
 #include "tap.h"
-
-struct lklhost host = { .ctl_fd = -1, .lock_fd = -1, .cleanup_fd = -1,
-			.abi = "auto" };
 
 #define FAR	((uint64_t)5 << 30)	/* beyond 32 bits */
 

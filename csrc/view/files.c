@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "stack/stack.h"
-#include "view/view.h"
+#include "view/internal.h"
 
 #define ENTRIES		8192	/* bytes of directory entries read at once */
 

@@ -32,7 +32,7 @@
 #include <unistd.h>
 
 #include "stack/stack.h"
-#include "view/view.h"
+#include "view/internal.h"
 
 #define ROOT		"/proc/sys/net"
 #define PROC_NET	"/proc/net/."	/* a link in the stack, too */

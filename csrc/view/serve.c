@@ -43,8 +43,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/loop.h"
-#include "host/host.h"
+#include "stack/stack.h"
+#include "view/internal.h"
 #include "view/view.h"
 
 #define BURST		32	/* requests in one turn of the loop */
@@ -75,11 +77,14 @@ static _Alignas(8) char out[VIEW_DATA_MAX];
 
 /**
  * view_open - open /dev/fuse before the target is forked
+ * @carrier_ino: the inode that the target knows of a socket with the inode
+ *	@stack_ino, 0 if it has none
  *
  * The mount must be made in the user namespace in which the device was opened.
  */
-void view_open(void)
+void view_open(uint64_t (*carrier_ino)(uint64_t stack_ino))
 {
+	table_inodes(carrier_ino);
 	dev.fd = open("/dev/fuse", O_RDWR | O_CLOEXEC | O_NONBLOCK);
 	if (dev.fd < 0)
 		dev_error = -errno;

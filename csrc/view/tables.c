@@ -10,13 +10,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "host/host.h"
 #include "stack/stack.h"
-#include "view/view.h"
+#include "view/internal.h"
 
 #define FOLDER		"/proc/net/./"
 #define INODE		9	/* column of the inode in each table, from 0 */
 #define GROWS		20	/* additional digits that an inode may need */
+
+static uint64_t (*carrier_ino)(uint64_t stack_ino);
+
+/** table_inodes - set what translates inodes, see view_open() */
+void table_inodes(uint64_t (*fn)(uint64_t stack_ino))
+{
+	carrier_ino = fn;
+}
 
 /** table_is - whether @path is a socket table */
 bool table_is(const char *path)
@@ -90,7 +97,7 @@ static size_t translate(char *to, const char *line, const char *end)
 	memcpy(to, line, n);
 	if (p > at)	/* not the header line */
 		n += (size_t)sprintf(to + n, "%" PRIu64,
-				     engine_carrier_ino(ino));
+				     carrier_ino(ino));
 	memcpy(to + n, p, (size_t)(end - p));
 	return n + (size_t)(end - p);
 }

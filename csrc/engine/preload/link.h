@@ -14,6 +14,9 @@
 extern struct link_shared *link_shared;
 extern struct preload_stack link_calls;
 
+/* link_base.c */
+void link_panicked(void);
+
 /* link_stack.c */
 int link_stack_open(const char *path, char *err, size_t errlen);
 void link_stack_wake(int fd);
@@ -22,6 +25,9 @@ void link_stack_wake(int fd);
 int link_serve(int fd);
 void link_await_go(void);
 void link_going(int ret);
+
+/* link_out.c */
+extern int link_sock;
 void link_send(uint16_t type, int32_t status, const char *text);
 
 #endif

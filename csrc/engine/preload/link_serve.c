@@ -11,8 +11,8 @@
  * holds only descriptors of the stack and waiting calls.
  *
  * The thread blocks all signals and has descriptors of its own, both in the
- * stack and on the host (preload_own()). Sending blocks, which is safe because
- * lklhost always reads.
+ * stack and on the host (preload_own()). Sending (link_out.c) blocks, which is safe
+ * because lklhost always reads.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -28,9 +28,10 @@
 #include <unistd.h>
 
 #include "base/fd_pass.h"
-#include "control/ctl.h"
+#include "base/lklhost.h"
+#include "base/loop.h"
+#include "control/control.h"
 #include "engine/preload/link.h"
-#include "host/host.h"
 #include "stack/stack.h"
 
 #define STACK_SIZE	(512 << 10)
@@ -74,61 +75,10 @@ static struct {
 } going = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	    .cond = PTHREAD_COND_INITIALIZER };
 
-static pthread_mutex_t send_lock = PTHREAD_MUTEX_INITIALIZER;
-static int sock = -1, wake = -1;
+static int wake = -1;
 static uint8_t *in;
 static int in_fd = -1;		/* the descriptor that came with the frame */
 static struct list clients = LIST_INIT(clients);
-
-/** send_frame - send one complete frame */
-static void send_frame(const struct ctl_hdr *hdr, const void *body, size_t len)
-{
-	struct ctl_hdr h = *hdr;
-	struct iovec iov[2] = { { &h, sizeof(h) },
-				{ (void *)(uintptr_t)body, len } };
-	struct msghdr mh = { .msg_iov = iov, .msg_iovlen = 2 };
-
-	h.len = (uint32_t)(sizeof(h) + len);
-	pthread_mutex_lock(&send_lock);
-	while (mh.msg_iovlen) {
-		ssize_t n = sendmsg(sock, &mh, MSG_NOSIGNAL);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			break;	/* lklhost is gone, and ends this process */
-		while (mh.msg_iovlen && (size_t)n >= mh.msg_iov->iov_len) {
-			n -= (ssize_t)mh.msg_iov->iov_len;
-			mh.msg_iov++;
-			mh.msg_iovlen--;
-		}
-		if (mh.msg_iovlen) {
-			mh.msg_iov->iov_base = (char *)mh.msg_iov->iov_base + n;
-			mh.msg_iov->iov_len -= (size_t)n;
-		}
-	}
-	pthread_mutex_unlock(&send_lock);
-}
-
-/** link_send - send a frame without a request; from any thread */
-void link_send(uint16_t type, int32_t status, const char *text)
-{
-	struct ctl_hdr h = { .type = type, .status = status };
-
-	if (preload_alive() || type == LINK_READY)
-		send_frame(&h, text, strlen(text));
-}
-
-/** ctl_reply - answer a request; called by control/ctl_call.c */
-void ctl_reply(struct client *cl, const struct ctl_hdr *req, int32_t status,
-	       const void *body, size_t len)
-{
-	struct ctl_hdr h = { .type = (uint16_t)(req->type | CTL_REPLY),
-			     .id = req->id, .status = status };
-
-	(void)cl;
-	send_frame(&h, body, len);
-}
 
 /** say - set the state; @ret is a result for the program's thread */
 static void say(enum going state, int ret)
@@ -372,7 +322,7 @@ static ssize_t read_some(void *buf, size_t len)
 {
 	int fds[FD_PASS_MAX];
 	unsigned int n;
-	ssize_t ret = fd_pass_recv(sock, buf, len, fds, &n);
+	ssize_t ret = fd_pass_recv(link_sock, buf, len, fds, &n);
 
 	while (n) {	/* a frame carries one; more are closed */
 		if (in_fd >= 0)
@@ -423,7 +373,7 @@ static int timeout(void)
 /** serve - the main function of the thread */
 static void *serve(void *arg)
 {
-	struct pollfd p[] = { { .fd = sock, .events = POLLIN },
+	struct pollfd p[] = { { .fd = link_sock, .events = POLLIN },
 			      { .fd = wake, .events = POLLIN } };
 	uint64_t n;
 
@@ -448,6 +398,8 @@ static void *serve(void *arg)
 	return NULL;
 }
 
+static const struct ctl_ops ops = { .engine_has_fd = engine_has_stack_fd };
+
 /**
  * link_serve - start the thread
  * @fd: our end of the link
@@ -460,7 +412,8 @@ int link_serve(int fd)
 	pthread_t thread;
 	int ret;
 
-	sock = fd;
+	link_sock = fd;
+	ctl_ops = &ops;
 	in = malloc(CTL_FRAME_MAX);
 	wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (!in || wake < 0)

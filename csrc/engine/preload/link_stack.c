@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The stack library, loaded into the program. The files stack/stack*.c of
- * lklhost do the work; this file replaces the parts of lklhost's loop that they
- * need.
+ * lklhost do the work, with what link_base.c has of the rest.
  *
  * Theory of operation
  *
@@ -13,92 +12,20 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
+#include <stdint.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "control/ctl.h"
+#include "base/lklhost.h"
 #include "engine/preload/link.h"
-#include "host/host.h"
 #include "stack/stack.h"
 
-struct lklhost host = { .ctl_fd = -1, .lock_fd = -1, .cleanup_fd = -1,
-			.abi = "native" };
-struct loop_stats loop_stats;
-const struct stack_ops stack_host_ops;
+struct preload_stack link_calls;
 
 static struct stack_ops ops;
 static int wake_fd = -1;
 static int rung;
-
-/** stack_foreign_bind - always fails: upstream's interface offers no such calls */
-int stack_foreign_bind(void *lib, bool old, char *err, size_t errlen)
-{
-	(void)lib;
-	(void)old;
-	snprintf(err, errlen, "%s: not a stack library of our own, which a program can load: use --engine supervise",
-		 host.stack_path);
-	return -ENOEXEC;
-}
-
-/** loop_epfd - none in threaded mode */
-int loop_epfd(void)
-{
-	return -1;
-}
-
-/** log_console - write the kernel's log, which lklhost reads */
-void log_console(const char *text, size_t len)
-{
-	uint64_t end = link_shared->ring_end;
-
-	while (len--)
-		link_shared->ring[end++ % LINK_RING] = *text++;
-	__atomic_store_n(&link_shared->ring_end, end, __ATOMIC_RELEASE);
-}
-
-/** log_line - add a line of our own to the same log */
-void log_line(const char *fmt, ...)
-{
-	char text[1024];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text) - 1, fmt, ap);
-	va_end(ap);
-	strcat(text, "\n");
-	log_console(text, strlen(text));
-}
-
-/** warn_user - print a line for the user */
-void warn_user(const char *fmt, ...)
-{
-	char text[1024];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	link_send(LINK_WARN, 0, text);
-}
-
-/** host_panicked - after a panic: tell lklhost, which kills this process */
-void host_panicked(void)
-{
-	stack_dead();
-	link_send(LINK_PANIC, 0, "");
-}
-
-/** loop_panic - called from the library's panic; must not return */
-void loop_panic(void)
-{
-	host_panicked();
-	for (;;)
-		pause();
-}
 
 /** woken - the stack's epoll has events; called on any thread */
 static void woken(void *arg)
@@ -161,6 +88,7 @@ int link_stack_open(const char *path, char *err, size_t errlen)
 	int ret;
 
 	host.stack_path = path;
+	stack_panicked = link_panicked;
 	ret = stack_open(path, host.abi, err, errlen);
 	if (ret)
 		return ret;

@@ -38,9 +38,6 @@
 #define EXIT_OWN	127
 #define FAREWELL_MS	2000	/* lklhost waits as long for lklrun */
 
-struct link_shared *link_shared;
-struct preload_stack link_calls;
-
 /** map - map the page that lklhost reads after this process has ended */
 static bool map(int fd)
 {

@@ -127,7 +127,10 @@ bool preload_alive(void);
  */
 int preload_private_files(void);
 
-/* For the control server; host.h declares the same for lklhost. */
+/*
+ * For the control server; engine/supervise/supervise.h declares the same for
+ * lklhost.
+ */
 size_t engine_stats(char *buf, size_t len);
 size_t engine_account(char *buf, size_t len);
 size_t engine_owners(void *buf, size_t len);

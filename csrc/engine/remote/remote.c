@@ -23,8 +23,11 @@
 #include <unistd.h>
 
 #include "base/fd_pass.h"
+#include "base/lklhost.h"
+#include "base/log.h"
+#include "base/loop.h"
+#include "control/control.h"
 #include "engine/remote/remote.h"
-#include "host/host.h"
 #include "shared/preload_link.h"
 #include "stack/stack.h"
 
@@ -113,7 +116,7 @@ static void left_behind(void)
 static void lost_late(struct timer *t)
 {
 	(void)t;
-	if (target_pid())
+	if (host.target_pid)
 		left_behind();
 }
 
@@ -233,7 +236,7 @@ static void heard(const struct ctl_hdr *h, const uint8_t *body, size_t len)
 		warn_user("%.*s", (int)len, (const char *)body);
 	} else if (h->type == LINK_PANIC) {
 		lost(-EIO);
-		host_panicked();
+		stack_panicked();
 	} else if (h->type == LINK_ENDING) {
 		ask_end();
 		if (!ask_end_pending())

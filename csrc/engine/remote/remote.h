@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "control/ctl.h"
+#include "control/control.h"
 
 int remote_init(char *err, size_t errlen);
 int remote_child(void);

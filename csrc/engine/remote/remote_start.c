@@ -14,10 +14,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/lklhost.h"
+#include "base/log.h"
+#include "base/loop.h"
+#include "control/control.h"
 #include "engine/remote/remote.h"
-#include "host/host.h"
 #include "shared/preload_link.h"
 #include "stack/stack.h"
+
+/* Separators of names in LD_PRELOAD, ld.so(8). */
+#define PRELOAD_SEPARATORS	": \t\n"
 
 #define READY_MS	30000		/* from exec to the first frame */
 #define MS		1000000ull
@@ -95,6 +101,25 @@ fail:
 }
 
 /**
+ * preload - make the loader load @libraries into the program after exec
+ *
+ * A library that the caller wants to preload stays, after ours.
+ */
+static int preload(const char *libraries)
+{
+	const char *old = getenv("LD_PRELOAD");
+	char *text;
+	int ret;
+
+	if (asprintf(&text, "%s%s%s", libraries, old ? ":" : "",
+		     old ? old : "") < 0)
+		return -ENOMEM;
+	ret = setenv("LD_PRELOAD", text, 1) ? -errno : 0;
+	free(text);
+	return ret;
+}
+
+/**
  * remote_child - in the child, before exec: make the loader load our library
  */
 int remote_child(void)
@@ -104,7 +129,7 @@ int remote_child(void)
 	if (fcntl(theirs, F_SETFD, 0) || fcntl(memfd, F_SETFD, 0))
 		return -errno;
 	snprintf(text, sizeof(text), "%d:%d", theirs, memfd);
-	return setenv(LINK_ENV, text, 1) ? -errno : child_load(shared->preload);
+	return setenv(LINK_ENV, text, 1) ? -errno : preload(shared->preload);
 }
 
 /**

@@ -37,7 +37,6 @@
 #include <unistd.h>
 
 #include "engine/supervise/conn.h"
-#include "host/host.h"
 
 #define BATCH		32			/* carriers created at a time */
 #define READY		(2 * BATCH)

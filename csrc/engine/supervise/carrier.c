@@ -52,9 +52,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/lklhost.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/pump.h"
-#include "host/host.h"
+#include "process/process.h"
 
 #define PREFIX		"lklrun"
 #define PREFIX_LEN	6

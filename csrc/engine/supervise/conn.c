@@ -20,9 +20,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/lklhost.h"
 #include "base/loop.h"
+#include "control/control.h"
 #include "engine/supervise/conn.h"
-#include "host/host.h"
 #include "shared/ctl_proto.h"
 
 #define CONN_HASH	4096

@@ -23,8 +23,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "engine/supervise/conn.h"
-#include "host/host.h"
 
 #define COPIES_MAX	64	/* replaced descriptors of one socket */
 #define WATCHES_MAX	64	/* renewed epoll entries */

@@ -36,7 +36,6 @@
 
 #include "engine/supervise/conn.h"
 #include "engine/supervise/peer.h"
-#include "host/host.h"
 
 #define DGRAMS		64	/* per call */
 #define QUEUE_MAX	2048	/* queue length of a carrier, netns_private() */

@@ -24,7 +24,6 @@
 #include <unistd.h>
 
 #include "engine/supervise/conn.h"
-#include "host/host.h"
 
 /**
  * finish_reset - pass the error on, after all data before it

@@ -7,30 +7,38 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/common/proc_text.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/hostnet.h"
 #include "engine/supervise/peer.h"
 #include "engine/supervise/stray.h"
-#include "host/host.h"
+#include "engine/supervise/supervise.h"
 #include "mirror/mirror.h"
 #include "shared/ctl_proto.h"
+#include "view/view.h"
 
-/** engine_init - set up names and tables */
-int engine_init(void)
+static int listener = -1;	/* of the target's notifications */
+
+/**
+ * engine_init - set up names and tables
+ * @fd: the seccomp listener, which engine_stop() closes; -1: none
+ */
+int engine_init(int fd)
 {
 	int i;
 
+	listener = fd;
 	for (i = 0; i < 3; i++)		/* the target has these, too */
 		stray_allow(i);
 	return carrier_init();
 }
 
 /** engine_start - receive the target's notifications */
-int engine_start(int notify_fd)
+int engine_start(void)
 {
-	return notify_init(notify_fd);
+	return notify_init(listener);
 }
 
 /** orphans - sockets of the stack with data to deliver; see text_orphans() */
@@ -64,11 +72,17 @@ bool engine_drain(uint64_t *mark)
 	return list_empty(&conns) && !n && !neigh_pending();
 }
 
-/** engine_stop - end notifications and connections */
+/**
+ * engine_stop - end notifications and connections
+ *
+ * Without the listener, the target's remaining calls fail with ENOSYS.
+ */
 void engine_stop(void)
 {
 	notify_stop();
-	target_finish();
+	if (listener >= 0)
+		close(listener);
+	listener = -1;
 	conn_stop();
 	leavers_stop();
 	mirror_stop();

@@ -32,9 +32,9 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/hostnet.h"
-#include "host/host.h"
 
 #define NOTES_MAX	64
 #define VALUE_MAX	256

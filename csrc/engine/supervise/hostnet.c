@@ -29,8 +29,7 @@
 
 #include "engine/supervise/conn.h"
 #include "engine/supervise/hostnet.h"
-#include "host/host.h"
-#include "process/home.h"
+#include "process/process.h"
 
 /* include/uapi/linux/in6.h */
 #define OPT_2292PKTOPTIONS	6

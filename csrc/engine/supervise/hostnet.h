@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "engine/supervise/supervise.h"
+
 struct call;
 struct conn;
 struct task;
@@ -22,7 +24,6 @@ bool hostnet_option(const struct conn *conn, int level, int name);
 bool hostnet_control(const struct conn *conn, struct msghdr *mh);
 
 /* hostnet_rules.c */
-bool hostnet_any(void);
 bool hostnet_chosen(const struct sockaddr_storage *ss, int64_t len);
 void hostnet_count(struct task *t, const struct sockaddr_storage *ss);
 void hostnet_uncount(struct task *t);

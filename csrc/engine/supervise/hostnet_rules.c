@@ -10,7 +10,6 @@
 
 #include "engine/supervise/conn.h"
 #include "engine/supervise/hostnet.h"
-#include "host/host.h"
 
 #define RULES_MAX	64
 #define PLACES_MAX	64	/* destinations counted individually */

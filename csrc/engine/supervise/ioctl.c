@@ -24,7 +24,6 @@
 #include <sys/uio.h>
 
 #include "engine/supervise/conn.h"
-#include "host/host.h"
 
 #define CONF_MAX	(512 * sizeof(struct ifreq))
 #define DATA_MAX	(64 * 1024)	/* at the address of a pointer */

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/lklhost.h"
 #include "engine/supervise/conn.h"
-#include "host/host.h"
 
 /* include/linux/syslog.h */
 #define ACTION_CLOSE		0

@@ -21,8 +21,8 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include "base/lklhost.h"
 #include "engine/supervise/conn.h"
-#include "host/host.h"
 #include "shared/ctl_proto.h"
 
 #define LEAVE_MS	60000		/* as net.ipv4.tcp_fin_timeout */

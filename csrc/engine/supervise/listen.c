@@ -18,9 +18,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/lklhost.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/hostnet.h"
-#include "host/host.h"
 
 #define TOKENS		4	/* size of conn->token_fd */
 #define CARRIER_BACKLOG	16

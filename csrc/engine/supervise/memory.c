@@ -14,8 +14,8 @@
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 
+#include "base/log.h"
 #include "engine/supervise/conn.h"
-#include "host/host.h"
 #include "shared/ctl_proto.h"
 
 #define RESERVE		(3u << 20)	/* for the kernel itself */

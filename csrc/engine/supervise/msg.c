@@ -14,7 +14,6 @@
 
 #include "engine/supervise/conn.h"
 #include "engine/supervise/msg.h"
-#include "host/host.h"
 
 /**
  * struct kernel_msghdr - the kernel's struct msghdr

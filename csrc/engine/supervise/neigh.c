@@ -19,7 +19,6 @@
 #include <sys/socket.h>
 
 #include "engine/supervise/conn.h"
-#include "host/host.h"
 
 #define NEIGH_MS	1200
 #define MS		1000000ull

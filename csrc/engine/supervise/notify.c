@@ -25,14 +25,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/arch.h"
+#include "base/log.h"
 #include "base/loop.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/hostnet.h"
 #include "engine/supervise/notify.h"
 #include "engine/supervise/stall.h"
 #include "engine/supervise/stray.h"
-#include "host/host.h"
-#include "target/covers.h"
+#include "process/process.h"
+#include "process/zygote_link.h"
 
 #ifndef SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP	/* Linux 6.6 */
 #define SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP	(1UL << 0)
@@ -312,7 +314,7 @@ static bool name_service(const struct call *c)
 	} addr = { .text = "" };
 
 	return addr_read(c, c->args[1], c->args[2], &addr.ss) > 0 &&
-	       addr.ss.ss_family == AF_UNIX && covers_refuse(addr.un.sun_path);
+	       addr.ss.ss_family == AF_UNIX && service_is(addr.un.sun_path);
 }
 
 /** dispatch - pass a call to its handler */
@@ -365,7 +367,7 @@ static void notified(struct source *src, uint32_t events)
 		c.args[4] = c.args[5] = 0;
 	}
 #endif
-	if (exec_is_zygote(c.pid)) {
+	if (zygote_is(c.pid)) {
 		call_answer(&c, CALL_NATIVE);
 		return;
 	}

@@ -3,23 +3,12 @@
 #ifndef LKLHOST_NOTIFY_H
 #define LKLHOST_NOTIFY_H
 
-#include <linux/audit.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 #include "base/list.h"
-
-#if defined(__x86_64__)
-#define NOTIFY_ARCH	AUDIT_ARCH_X86_64
-#elif defined(__aarch64__)
-#define NOTIFY_ARCH	AUDIT_ARCH_AARCH64
-#elif defined(__arm__)
-#define NOTIFY_ARCH	AUDIT_ARCH_ARM
-#else
-#error "no seccomp filter for this architecture"
-#endif
 
 /* Results of a handler that are not results of a system call. */
 #define CALL_NATIVE	(INT64_MIN)	/* let the host kernel carry it out */

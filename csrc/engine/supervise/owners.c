@@ -24,7 +24,7 @@
 #include <sys/socket.h>
 
 #include "engine/supervise/conn.h"
-#include "host/host.h"
+#include "engine/supervise/supervise.h"
 #include "shared/ctl_proto.h"
 
 struct pair {

@@ -24,9 +24,9 @@
 #include <unistd.h>
 
 #include "base/loop.h"
+#include "control/control.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/notify.h"
-#include "host/host.h"
 #include "shared/ctl_proto.h"
 
 #ifndef PIDFD_THREAD			/* Linux 6.9, include/uapi/linux/pidfd.h */

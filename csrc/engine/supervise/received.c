@@ -33,7 +33,6 @@
 #include "engine/supervise/msg.h"
 #include "engine/supervise/stall.h"
 #include "engine/supervise/stray.h"
-#include "host/host.h"
 
 #ifndef SCM_PIDFD			/* Linux 6.5 */
 #define SCM_PIDFD	4

@@ -7,10 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/lklhost.h"
+#include "base/log.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/hostnet.h"
 #include "engine/supervise/stray.h"
-#include "host/host.h"
 #include "mirror/mirror.h"
 
 #define TYPE_MASK	0xf		/* SOCK_TYPE_MASK, include/linux/net.h */

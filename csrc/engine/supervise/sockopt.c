@@ -23,9 +23,9 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
+#include "base/log.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/hostnet.h"
-#include "host/host.h"
 
 #define OPT_MAX		65536	/* within shared_buf */
 #define FILTER_MAX	4096	/* BPF_MAXINSNS */

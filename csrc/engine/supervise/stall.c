@@ -31,9 +31,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "engine/supervise/notify.h"
 #include "engine/supervise/stall.h"
-#include "host/host.h"
 
 #define LIMIT_MS	1000
 #define SHORT_MS	50

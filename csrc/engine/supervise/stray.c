@@ -19,9 +19,10 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/log.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/stray.h"
-#include "host/host.h"
+#include "process/process.h"
 
 static uint64_t *known;		/* inodes of allowed sockets */
 static size_t n_known;

@@ -6,9 +6,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "engine/supervise/supervise.h"
+
 struct call;
 
-void stray_allow(int fd);
 bool stray_is(int fd, int domain);
 int stray_domain(int fd);
 void stray_refused(const struct call *c);

@@ -34,10 +34,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/lklhost.h"
 #include "engine/supervise/notify.h"
 #include "engine/supervise/stall.h"
 #include "engine/supervise/watchdog.h"
-#include "host/host.h"
 
 /* The file of the call that wrote last. */
 static struct {

@@ -19,7 +19,6 @@
 #include <unistd.h>
 
 #include "engine/supervise/conn.h"
-#include "host/host.h"
 
 #define STREAM_EVENTS	(EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLRDHUP)
 

@@ -28,11 +28,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/lklhost.h"
+#include "base/log.h"
 #include "base/loop.h"
-#include "control/ctl.h"
+#include "control/control.h"
 #include "engine/supervise/notify.h"
 #include "engine/supervise/watchdog.h"
-#include "host/host.h"
 
 #define TICK_MS		250
 #define KILL_MS		1000u

@@ -12,16 +12,16 @@ PARSERS := ctl link_host link_program view frames messages proc_text packet rawi
 # All of lklhost but main(), without what a fuzzer includes.
 host_but = $(filter-out $(1:%=$(OBJ)/%.o),$(LIBOBJS))
 LOOP := $(addprefix $(P)/,fake.o loop.o clock.o)
-LOOP_INCLUDES := base/later base/loop
+LOOP_INCLUDES := base/later base/loop stack/run
 CLIENTS := $(addprefix $(P)/,clients.o server.o zygote.o) $(LOOP)
-CLIENTS_INCLUDE := control/ctl_server target/exec $(LOOP_INCLUDES)
-WRAP := host_launcher_gone host_stop tree_signal engine_start target_release target_pid
+CLIENTS_INCLUDE := control/ctl_server target/exec process/zygote_link $(LOOP_INCLUDES)
+WRAP := host_launcher_gone host_stop tree_signal engine_start target_release
 
 $(P)/ctl: $(P)/ctl.o $(CLIENTS) $(call host_but,$(CLIENTS_INCLUDE))
 $(P)/link_host: $(P)/link_host.o $(CLIENTS) \
 	$(call host_but,$(CLIENTS_INCLUDE) engine/remote/remote engine/remote/remote_start)
 $(P)/ctl $(P)/link_host: LDFLAGS += $(WRAP:%=-Wl,--wrap=%)
-LINK_PROGRAM := $(addprefix control/,ctl_call ctl_calls ctl_request) base/fd_pass stack/stack
+LINK_PROGRAM := $(addprefix control/,ctl_call ctl_calls ctl_request) base/fd_pass base/lklhost stack/stack
 $(P)/link_program: $(addprefix $(P)/,link_program.o fake.o clock.o) $(LINK_PROGRAM:%=$(OBJ)/%.o)
 $(P)/view: $(P)/view.o $(LOOP) $(call host_but,$(LOOP_INCLUDES) view/serve)
 $(P)/frames: $(P)/frames.o $(LOOP) $(call host_but,$(LOOP_INCLUDES) mirror/frames)

@@ -12,9 +12,8 @@
 #include <unistd.h>
 
 #include "clients.h"
-#include "control/ctl.h"
 #include "base/fd_pass.h"
-#include "host/host.h"
+#include "control/control.h"
 
 #define PEERS	4
 #define BODY	(PEERS * 4096)
@@ -206,6 +205,7 @@ void clients_step(struct input *in, uint8_t step)
 /** clients_start - before an input */
 void clients_start(void)
 {
+	clients_init();
 	zygote_start();
 	peer(0);
 }

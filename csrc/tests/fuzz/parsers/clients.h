@@ -8,6 +8,7 @@
 void clients_start(void);
 void clients_step(struct input *in, uint8_t step);
 void clients_end(void);
+void clients_init(void);
 int clients_add(int fd, bool launcher);
 void clients_dropped(void);
 

@@ -4,8 +4,8 @@
  * lklrun, and what happens meanwhile in the stack and in the zygote.
  */
 #include "clients.h"
-#include "control/ctl.h"
-#include "host/host.h"
+#include "base/lklhost.h"
+#include "shared/ctl_proto.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {

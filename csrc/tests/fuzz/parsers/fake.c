@@ -13,16 +13,12 @@
 
 #include "shared/ctl_proto.h"
 #include "fuzz.h"
-#include "host/host.h"
+#include "base/lklhost.h"
 #include "base/loop.h"
 #include "stack/stack.h"
 
 #define WATCHES	64
 #define FDS	100	/* the first descriptor */
-
-struct lklhost host = { .ctl_fd = -1, .lock_fd = -1, .cleanup_fd = -1,
-			.abi = "native", .stack_path = "liblkl.so",
-			.run_dir = "." };
 
 long (*fake_more)(long nr, const long *args);
 
@@ -225,6 +221,16 @@ void fake_ready(unsigned int n)
 void fake_panic(void)
 {
 	fake.panic = true;
+}
+
+/** fake_host - what the command line says */
+__attribute__((constructor))
+static void fake_host(void)
+{
+	host.ctl_fd = -1;
+	host.abi = "native";
+	host.stack_path = "liblkl.so";
+	host.run_dir = ".";
 }
 
 /** fake_start - a stack that has booted; results are in @in */

@@ -84,7 +84,7 @@ static ssize_t fuzz_recvmsg(int fd, struct msghdr *mh, int flags)
 static long goes_out(const uint8_t *p, size_t len)
 {
 
-	if (len > SHARED_SIZE)
+	if (len > MIRROR_BUF)
 		abort();
 	while (len)
 		fuzz_sink ^= p[--len];

@@ -21,12 +21,13 @@ static ssize_t fuzz_sendmsg(int fd, const struct msghdr *mh, int flags);
 #define pthread_create fuzz_thread
 #define pthread_join(thread, ret) ((void)(thread))
 #define sendmsg fuzz_sendmsg
+#include "engine/preload/link_out.c"
 #include "engine/preload/link_serve.c"
 #undef sendmsg
+#include "base/log.h"
+#include "stack/backend.h"
 
 #define BODY	16384
-
-struct loop_stats loop_stats;
 
 static int theirs = -1;			/* lklhost's end */
 static uint8_t send_part = 255;		/* bytes that a message takes at most */
@@ -73,19 +74,8 @@ void preload_mptcp(bool on) { (void)on; }
 void preload_spin(unsigned int usec) { (void)usec; }
 void link_stack_wake(int fd) { (void)fd; }
 void log_line(const char *fmt, ...) { (void)fmt; }
-void host_panicked(void) { abort(); }
 void loop_panic(void) { abort(); }
 bool engine_has_stack_fd(int fd) { return fd == 99; }
-
-int stack_load(const char *path, const char *abi, char *err, size_t errlen)
-{
-	(void)path;
-	(void)abi;
-	snprintf(err, errlen, "no library");
-	return -ENOENT;
-}
-
-const struct stack_ops stack_host_ops;
 
 /** engine_stats - of that length at most */
 size_t engine_stats(char *buf, size_t len)
@@ -167,7 +157,7 @@ static void rest(struct input *input)
 /** link_over - forget all clients */
 static void link_over(void)
 {
-	close(sock);
+	close(link_sock);
 	if (in_fd >= 0)
 		close(in_fd);
 	in_fd = -1;
@@ -187,10 +177,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 		in = malloc(CTL_FRAME_MAX);
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv))
 		abort();
-	sock = sv[0];
+	link_sock = sv[0];
 	theirs = sv[1];
 	send_part = 255;
 	going.state = BEFORE_GO;
+	ctl_ops = &ops;
 	host.state = get8(&input) % 3;
 	fake_start(&input);
 	for (n = 0; left(&input) && n < 100; n++) {

@@ -3,6 +3,7 @@
  * lklhost's loop for a fuzzer: it never sleeps.
  */
 #include "base/loop.c"
+#include "stack/run.c"
 
 #include "fuzz.h"
 
@@ -27,7 +28,7 @@ void fuzz_turn(void)
 {
 	panic_armed = true;
 	if (sigsetjmp(panic_env, 1))
-		host_panicked();
+		stack_panicked();
 	else
 		loop_turn();
 	panic_armed = false;

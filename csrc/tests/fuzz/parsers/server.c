@@ -5,14 +5,16 @@
  */
 #include "control/ctl_server.c"
 
+#include "host/host.h"
+#include "stack/stack.h"
+
 #include "clients.h"
 
 void __wrap_host_launcher_gone(void);
 void __wrap_host_stop(int sig, uint32_t grace_ms);
 void __wrap_tree_signal(int sig);
-int __wrap_engine_start(int notify_fd);
+int __wrap_engine_start(void);
 int __wrap_target_release(const char *resolv, uint32_t resolv_len);
-pid_t __wrap_target_pid(void);
 
 /** __wrap_host_launcher_gone - the run would end */
 void __wrap_host_launcher_gone(void)
@@ -33,9 +35,8 @@ void __wrap_tree_signal(int sig)
 }
 
 /** __wrap_engine_start - nor a seccomp listener */
-int __wrap_engine_start(int notify_fd)
+int __wrap_engine_start(void)
 {
-	(void)notify_fd;
 	return 0;
 }
 
@@ -45,10 +46,13 @@ int __wrap_target_release(const char *resolv, uint32_t resolv_len)
 	return memchr(resolv, '!', resolv_len) ? -EINVAL : 0;
 }
 
-/** __wrap_target_pid - of a target that is always there */
-pid_t __wrap_target_pid(void)
+/** clients_init - with a target that is always there */
+void clients_init(void)
 {
-	return 4000000;	/* PID_MAX_LIMIT is 4194304 */
+	ctl_ops = &host_ctl_ops;
+	log_event = ctl_event;
+	stack_panicked = host_panicked;
+	host.target_pid = 4000000;	/* PID_MAX_LIMIT is 4194304 */
 }
 
 /** clients_add - a connection whose other end the fuzzer has */
@@ -60,6 +64,6 @@ int clients_add(int fd, bool launcher)
 /** clients_dropped - close those that are left */
 void clients_dropped(void)
 {
-	while (!list_empty(&clients))
-		client_free(container_of(clients.next, struct client, link));
+	while (!list_empty(&ctl_clients))
+		client_free(container_of(ctl_clients.next, struct client, link));
 }

@@ -5,6 +5,7 @@
  * are those that the view gave out, as often as it did.
  */
 #include "view/serve.c"
+#include "engine/supervise/supervise.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -327,8 +328,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 	unsigned int n;
 	int sv[2];
 
-	if (!started)
+	if (!started) {
 		fuzz_loop_start();
+		table_inodes(engine_carrier_ino);
+	}
 	started = true;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC,
 		       0, sv))

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * exec.c with a fuzzer at the other end of the zygote's socket. Nobody gets a
- * signal; a signal for all processes, or for our own group, is a bug.
+ * exec.c and zygote_link.c with a fuzzer at the other end of the zygote's socket.
+ * Nobody gets a signal; a signal for all processes, or for our own group, is a
+ * bug.
  */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdlib.h>
+
+#include "process/zygote_link.h"
 
 #include "clients.h"
 
@@ -20,14 +23,15 @@ static int fuzz_kill(int pid, int sig)
 
 #define kill fuzz_kill
 #include "target/exec.c"
+#include "process/zygote_link.c"
 
 static int theirs = -1;
 
 /** zygote_start - a run in which `lklctl exec` works */
 void zygote_start(void)
 {
-	theirs = dup(exec_init());
-	exec_forked();
+	theirs = dup(zygote_open());
+	zygote_forked();
 }
 
 /** zygote_says - a report, or the end */

@@ -3,7 +3,7 @@
 #ifndef LKLHOST_CTL_REQUEST_H
 #define LKLHOST_CTL_REQUEST_H
 
-#include "control/ctl.h"
+#include "control/control.h"
 
 /* Space for all buffers of a call. */
 #define REQUEST_ROOM	(3 * (size_t)CTL_FRAME_MAX)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The control server: requests. ctl_proto.h describes each. */
+/* The requests of control clients. ctl_proto.h describes each. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -7,10 +7,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "control/ctl.h"
+#include "base/lklhost.h"
+#include "base/log.h"
+#include "control/control.h"
 #include "engine/remote/remote.h"
+#include "engine/supervise/supervise.h"
 #include "host/host.h"
 #include "stack/stack.h"
+#include "target/target.h"
 
 #define TEXT_MAX	(256 * 1024)
 #define STATS_OWN	64	/* for the control server's own line */
@@ -52,7 +56,7 @@ static int hello(struct client *cl, const struct ctl_hdr *h, const uint8_t *body
 	out.rep.version = req.version < CTL_VERSION ? req.version : CTL_VERSION;
 	out.rep.state = host.state;
 	out.rep.host_pid = (uint32_t)getpid();
-	out.rep.target_pid = (uint32_t)target_pid();
+	out.rep.target_pid = (uint32_t)host.target_pid;
 	out.rep.abi = stack->abi;
 	out.rep.strings_len = (uint32_t)n;
 	out.rep.start_ns = host.start_ns;
@@ -152,7 +156,7 @@ static int go(struct client *cl, const struct ctl_hdr *h, const uint8_t *body,
 	host.wait_tree = req.flags & CTL_GOF_TREE;
 	host.ask_end = req.flags & CTL_GOF_ASK_END;
 	loop_set_spin(req.spin_us);
-	ret = engine_start(target_notify_fd());
+	ret = engine_start();
 	if (!ret)
 		ret = target_release((const char *)body + sizeof(req),
 				     req.resolv_len);
@@ -164,7 +168,7 @@ static int go(struct client *cl, const struct ctl_hdr *h, const uint8_t *body,
 	if (!ret && host.shared_user_ns)
 		warn_user("--user: the command shares a user namespace with the user's other processes (%s), and can reach into them: allow user namespaces (sysctl user.max_user_namespaces)",
 			  strerror(host.shared_user_ns));
-	pid = (uint32_t)target_pid();
+	pid = (uint32_t)host.target_pid;
 	ctl_reply(cl, h, ret, &pid, ret ? 0 : sizeof(pid));
 	return 0;
 }
@@ -299,14 +303,9 @@ static bool dead_allows(uint16_t type)
 	       type == CTL_STOP || type == CTL_EVENTS;
 }
 
-/**
- * ctl_request - handle one request
- * @body: @len bytes
- *
- * Returns a negative errno if the connection must be closed.
- */
-int ctl_request(struct client *cl, const struct ctl_hdr *h, const uint8_t *body,
-		size_t len)
+/** request - handle one request, see struct ctl_ops */
+static int request(struct client *cl, const struct ctl_hdr *h,
+		   const uint8_t *body, size_t len)
 {
 	if (!length_ok(h->type, len)) {
 		ctl_reply(cl, h, -EBADMSG, NULL, 0);
@@ -360,3 +359,18 @@ int ctl_request(struct client *cl, const struct ctl_hdr *h, const uint8_t *body,
 	ctl_reply(cl, h, -EOPNOTSUPP, NULL, 0);
 	return 0;
 }
+
+/** gone - end what a client that disconnected has started or asked */
+static void gone(struct client *cl)
+{
+	exec_client_gone(cl);
+	remote_client_gone(cl);
+}
+
+const struct ctl_ops host_ctl_ops = {
+	.request = request,
+	.gone = gone,
+	.launcher_gone = host_launcher_gone,
+	.farewell = host_farewell_done,
+	.engine_has_fd = engine_has_stack_fd,
+};

@@ -11,8 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "control/ctl.h"
-#include "host/host.h"
+#include "control/internal.h"
 
 /**
  * struct ask - a request that lklrun has not answered yet
@@ -118,7 +117,7 @@ int ask_answer(struct client *cl, const struct ctl_hdr *h, const uint8_t *body,
 	a->serial = 0;
 	if (was.serial == end_serial) {
 		end_serial = 0;
-		host_farewell_done();
+		ctl_ops->farewell();
 	}
 	if (was.cl)
 		ctl_reply(was.cl, &was.req, req.status, body + sizeof(req),

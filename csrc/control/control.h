@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* The control server: clients, frames, requests. */
-#ifndef LKLHOST_CTL_H
-#define LKLHOST_CTL_H
+#ifndef LKLHOST_CONTROL_H
+#define LKLHOST_CONTROL_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -69,48 +69,57 @@ struct client {
 	unsigned int n_remote;
 };
 
-bool ctl_out_send(struct client *cl);
-void ctl_out_free(struct client *cl);
-void ctl_out_event(struct client *cl, const struct ctl_event *ev,
-		   const char *text);
-void ctl_out_flush(struct client *cl, uint64_t *end, uint64_t last);
-void ctl_interest(struct client *cl);
-void ctl_frame(struct client *cl, const struct ctl_hdr *hdr, const void *a,
-	       size_t alen, const void *b, size_t blen);
-void ctl_frame_fd(struct client *cl, const struct ctl_hdr *hdr, const void *a,
-		  size_t alen, const void *b, size_t blen, int fd);
+/**
+ * struct ctl_ops - what the control server asks of those above it; set by main
+ * @request: handle one request of @len bytes; returns a negative errno if the
+ *	connection must be closed
+ * @gone: a client has disconnected
+ * @launcher_gone: lklrun has, which ends the run
+ * @farewell: lklrun has answered ask_end(): it does not need the stack any more
+ * @engine_has_fd: whether a descriptor of the stack is the engine's
+ *
+ * In the preload library there are only calls, which use @engine_has_fd alone.
+ */
+struct ctl_ops {
+	int (*request)(struct client *cl, const struct ctl_hdr *hdr,
+		       const uint8_t *body, size_t len);
+	void (*gone)(struct client *cl);
+	void (*launcher_gone)(void);
+	void (*farewell)(void);
+	bool (*engine_has_fd)(int fd);
+};
+
+extern const struct ctl_ops *ctl_ops;
+
+/* ctl_server.c */
+int ctl_init(int launcher_fd);
+void ctl_panicked(void);
+void ctl_close_all(void);
+
+/* clients.c */
+struct client *ctl_launcher(void);
+int ctl_claim_fd(struct client *cl);
+unsigned int ctl_wants(uint32_t kind);
+void ctl_event(uint32_t kind, uint32_t pid, int64_t arg, const char *text);
+
+/* ctl_out.c; in the preload library, ctl_reply() is link_out.c's */
 void ctl_reply(struct client *cl, const struct ctl_hdr *req, int32_t status,
 	       const void *body, size_t len);
-int ctl_claim_fd(struct client *cl);
-bool ctl_peer_allowed(int sock);
-struct client *ctl_launcher(void);
+int ctl_fatal(int fd, const char *text);
 
-int ctl_request(struct client *cl, const struct ctl_hdr *hdr,
-		const uint8_t *body, size_t len);
-
-int exec_request(struct client *cl, const struct ctl_hdr *hdr,
-		 const uint8_t *body, size_t len);
-int exec_signal(struct client *cl, const struct ctl_hdr *hdr,
-		const uint8_t *body);
-void exec_client_gone(struct client *cl);
-
+/* ask.c */
 int ask_request(struct client *cl, const struct ctl_hdr *hdr,
 		const uint8_t *body, size_t len);
 int ask_answer(struct client *cl, const struct ctl_hdr *hdr,
 	       const uint8_t *body, size_t len);
-void ask_client_gone(struct client *cl);
-void ask_panicked(void);
+void ask_end(void);
+bool ask_end_pending(void);
 
+/* ctl_call.c */
 int ctl_call(struct client *cl, const struct ctl_hdr *hdr, const uint8_t *body,
 	     size_t len);
 int ctl_call_cancel(struct client *cl, uint32_t id);
 void ctl_calls_end(struct client *cl);
 void ctl_calls_panic(struct client *cl);
-
-#define CALL_FD		0x1	/* argument 0 is a descriptor */
-#define CALL_OPENS	0x2	/* the result is a descriptor */
-#define CALL_AT		0x4	/* argument 0 is a directory or AT_FDCWD */
-
-int ctl_call_flags(uint32_t nr);
 
 #endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The engine supervise: what the rest of lklhost asks of it. See engine.c.
+ */
+#ifndef LKLHOST_SUPERVISE_H
+#define LKLHOST_SUPERVISE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* engine.c */
+int engine_init(int listener);
+int engine_start(void);
+void engine_stop(void);
+bool engine_drain(uint64_t *mark);
+size_t engine_stats(char *buf, size_t len);
+size_t engine_account(char *buf, size_t len);
+size_t engine_owners(void *buf, size_t len);
+bool engine_has_stack_fd(int fd);
+
+/* owners.c */
+uint64_t engine_carrier_ino(uint64_t stack_ino);
+
+/* hostnet_rules.c */
+int hostnet_add(const char *text);
+bool hostnet_any(void);
+
+/* stray.c */
+void stray_allow(int fd);
+
+#endif

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The target: the user's program, from its fork to its end, and the further
+ * programs that clients start beside it.
+ */
+#ifndef LKLHOST_TARGET_H
+#define LKLHOST_TARGET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "control/control.h"
+
+/**
+ * struct target_ops - what follows from what happens to the target; set by main
+ * @ended: it has ended, or its tree, with this status of waitpid(2)
+ * @stop: lklhost got a signal to end the run; SIGKILL follows after @grace_ms
+ */
+struct target_ops {
+	void (*ended)(pid_t pid, int status);
+	void (*stop)(int sig, uint32_t grace_ms);
+};
+
+/* target.c */
+int target_fork(char **argv, char *err, size_t errlen);
+int target_listener(void);
+int target_watch(const struct target_ops *ops);
+int target_release(const char *resolv, uint32_t resolv_len);
+bool target_lingers(void);
+
+/* exec.c */
+int exec_request(struct client *cl, const struct ctl_hdr *hdr,
+		 const uint8_t *body, size_t len);
+int exec_signal(struct client *cl, const struct ctl_hdr *hdr,
+		const uint8_t *body);
+void exec_client_gone(struct client *cl);
+void exec_run_ended(void);
+void exec_panicked(void);
+
+#endif
