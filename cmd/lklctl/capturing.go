@@ -13,6 +13,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/diag/packets"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/pkg/capture"
 )
@@ -138,7 +139,7 @@ func (c *ctl) join(ctx context.Context, session *capture.Session, name string) (
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := session.Add(ctx, conn, info.Name); err != nil {
+	if err := session.Add(ctx, packets.New(conn), info.Name); err != nil {
 		conn.Close()
 		return nil, nil, captureError(info, err)
 	}

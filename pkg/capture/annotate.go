@@ -4,17 +4,12 @@ package capture
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/lklrun/lklrun/internal/diag/owners"
-	"github.com/lklrun/lklrun/internal/stack/sockdiag"
-	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
 const (
@@ -45,20 +40,13 @@ const (
 	maxKnown = 16384
 )
 
-// The states of a connection that is being established
-// (include/net/tcp_states.h).
-const (
-	synSent = sockdiag.State(unix.BPF_TCP_SYN_SENT)
-	synRecv = sockdiag.State(unix.BPF_TCP_SYN_RECV)
-)
-
-// Annotator determines the socket and the MPTCP connection of packets, and sets
+// annotator determines the socket and the MPTCP connection of packets, and sets
 // Packet.Owner and Packet.Comment. When an unknown flow appears, it queries the
-// stack's sockets and their processes (sock_diag) in the background, at most a
+// stack's sockets and their processes in the background, at most a
 // few times a second. A flow that ended before the query has no owner. An
-// Annotator is not safe for concurrent use.
-type Annotator struct {
-	sockets func(context.Context) ([]sockdiag.Socket, error)
+// annotator is not safe for concurrent use.
+type annotator struct {
+	sockets func(context.Context) ([]Socket, error)
 	pause   time.Duration // lookPause, except in tests
 
 	known known
@@ -86,30 +74,12 @@ type result struct {
 	took  time.Duration
 }
 
-// NewAnnotator returns an Annotator for packets of the stack behind conn.
-func NewAnnotator(conn *stackconn.Conn) *Annotator {
-	return &Annotator{
-		sockets: func(ctx context.Context) ([]sockdiag.Socket, error) { return ownedSockets(ctx, conn) },
-		pause:   lookPause,
-	}
-}
+// newAnnotator returns an annotator for packets of a stack.
+func newAnnotator(s Stack) *annotator { return &annotator{sockets: s.Sockets, pause: lookPause} }
 
-// ownedSockets lists the sockets that can own packets, with their processes.
-func ownedSockets(ctx context.Context, conn *stackconn.Conn) ([]sockdiag.Socket, error) {
-	var all []sockdiag.Socket
-	for _, proto := range []sockdiag.Proto{sockdiag.TCP, sockdiag.UDP, sockdiag.MPTCP} {
-		some, err := sockdiag.List(ctx, conn, proto)
-		if err != nil && !errors.Is(err, sockdiag.ErrUnsupported) {
-			return nil, err
-		}
-		all = append(all, some...)
-	}
-	return all, owners.Attribute(ctx, conn, all)
-}
-
-// Annotate annotates packets of an interface with that link type. Queries
+// annotate annotates packets of an interface with that link type. Queries
 // continue in the background until ctx ends.
-func (a *Annotator) Annotate(ctx context.Context, packets []Packet, lt LinkType) {
+func (a *annotator) annotate(ctx context.Context, packets []Packet, lt LinkType) {
 	a.collect(0)
 	if time.Now().After(a.stale) {
 		a.begin(ctx)
@@ -137,7 +107,7 @@ func (a *Annotator) Annotate(ctx context.Context, packets []Packet, lt LinkType)
 
 // begin starts a query unless it is too early, and reports whether one is in
 // progress.
-func (a *Annotator) begin(ctx context.Context) bool {
+func (a *annotator) begin(ctx context.Context) bool {
 	if a.look != nil {
 		return true
 	}
@@ -157,7 +127,7 @@ func (a *Annotator) begin(ctx context.Context) bool {
 }
 
 // collect waits up to limit for the result of a query, and stores it.
-func (a *Annotator) collect(limit time.Duration) {
+func (a *annotator) collect(limit time.Duration) {
 	if a.look == nil {
 		return
 	}
@@ -187,36 +157,11 @@ func (a *Annotator) collect(limit time.Duration) {
 }
 
 // learn indexes sockets by the addresses in packets.
-func learn(all []sockdiag.Socket) known {
+func learn(all []Socket) known {
 	k := known{flows: map[tuple]*annotation{}, listening: map[tuple]*annotation{}}
-	byToken := map[uint64]*Owner{}
-	for i := range all {
-		if s := &all[i]; s.MPTCP != nil && s.MPTCP.Token.N != 0 {
-			byToken[s.MPTCP.Token.N] = ownerOf(s)
-		}
-	}
-	for i := range all {
-		s := &all[i]
-		t := tuple{local: plain(s.Local), remote: plain(s.Remote)}
-		switch s.Proto {
-		case sockdiag.TCP:
-			t.proto = unix.IPPROTO_TCP
-		case sockdiag.UDP:
-			t.proto = unix.IPPROTO_UDP
-		default:
-			continue
-		}
-		token := ""
-		a := &annotation{owner: ownerOf(s), early: s.State == synSent || s.State == synRecv}
-		if f := s.Subflow; f != nil && f.Token.N == 0 {
-			a.early = true
-		} else if f != nil {
-			token = tokenOf(f)
-			if a.owner == nil {
-				a.owner = byToken[f.Token.N]
-			}
-		}
-		a.comment = comment(a.owner, token)
+	for _, s := range all {
+		t := tuple{proto: s.Proto, local: plain(s.Local), remote: plain(s.Remote)}
+		a := &annotation{owner: s.Owner, comment: comment(s.Owner, s.Note), early: s.Early}
 		if t.remote.Port() == 0 {
 			t.remote = netip.AddrPort{}
 			k.listening[t] = a
@@ -229,41 +174,22 @@ func learn(all []sockdiag.Socket) known {
 
 // comment returns the text that Wireshark shows, because it has no field for a
 // process's name: "curl(2421) fd 5, mptcp token 023ebfb7 id 2".
-func comment(o *Owner, token string) string {
+func comment(o *Owner, note string) string {
 	if o == nil {
-		return token
+		return note
 	}
 	text := o.String()
 	if len(o.FDs) > 0 {
 		text += fmt.Sprintf(" fd %d", o.FDs[0])
 	}
-	if token != "" {
-		text += ", " + token
+	if note != "" {
+		text += ", " + note
 	}
 	return text
 }
 
 // String returns the process in lklctl's form: curl(2421).
 func (o *Owner) String() string { return fmt.Sprintf("%s(%d)", o.Comm, o.PID) }
-
-// tokenOf describes an MPTCP subflow: the connection's token as in `lklctl
-// mptcp`, and the id of the local address.
-func tokenOf(f *sockdiag.Subflow) string {
-	text := fmt.Sprintf("mptcp token %08x", f.Token.N)
-	if f.ID.Known {
-		text += fmt.Sprintf(" id %d", f.ID.N)
-	}
-	return text
-}
-
-// ownerOf returns the first process of a socket.
-func ownerOf(s *sockdiag.Socket) *Owner {
-	if len(s.Processes) == 0 {
-		return nil
-	}
-	p := s.Processes[0]
-	return &Owner{PID: p.PID, Comm: p.Comm, Inode: s.Inode, FDs: p.FDs}
-}
 
 // plain converts the address of a socket to that in packets: an IPv6 socket has
 // IPv4 addresses in mapped form (RFC 4291, section 2.5.5.2).

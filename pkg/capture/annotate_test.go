@@ -11,8 +11,7 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
-
-	"github.com/lklrun/lklrun/internal/stack/sockdiag"
+	"golang.org/x/sys/unix"
 )
 
 // tuples are packets, and the addresses of their sockets.
@@ -68,23 +67,23 @@ func FuzzTupleOf(f *testing.F) {
 
 // stage is a stack whose sockets a test controls.
 type stage struct {
-	sockets []sockdiag.Socket
+	sockets []Socket
 	err     error
 	looks   int
 }
 
-func (s *stage) annotator() *Annotator {
-	return &Annotator{sockets: func(context.Context) ([]sockdiag.Socket, error) {
+func (s *stage) annotator() *annotator {
+	return &annotator{sockets: func(context.Context) ([]Socket, error) {
 		s.looks++
 		return s.sockets, s.err
 	}}
 }
 
 // annotate annotates packets as if the last query were long ago.
-func annotate(t *testing.T, a *Annotator, p []Packet) []Packet {
+func annotate(t *testing.T, a *annotator, p []Packet) []Packet {
 	t.Helper()
 	a.next = time.Time{}
-	a.Annotate(t.Context(), p, LinkTypeEthernet)
+	a.annotate(t.Context(), p, LinkTypeEthernet)
 	return p
 }
 
@@ -95,19 +94,18 @@ func packetOf(t *testing.T, port int) []Packet {
 	return []Packet{{Data: data, Length: len(data), Dir: Out}}
 }
 
-func socketOf(port uint16, state sockdiag.State) sockdiag.Socket {
-	return sockdiag.Socket{
-		Proto: sockdiag.TCP, State: state, Inode: 7,
-		Local:     netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), port),
-		Remote:    netip.MustParseAddrPort("198.51.100.2:80"),
-		Processes: []sockdiag.Process{{PID: 42, Comm: "curl", FDs: []int{5}}},
+func socketOf(port uint16, note string) Socket {
+	return Socket{
+		Proto:  unix.IPPROTO_TCP,
+		Local:  netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), port),
+		Remote: netip.MustParseAddrPort("198.51.100.2:80"),
+		Owner:  &Owner{PID: 42, Comm: "curl", Inode: 7, FDs: []int{5}},
+		Note:   note,
 	}
 }
 
 func TestAnnotate(t *testing.T) {
-	sub := socketOf(40000, sockdiag.Established)
-	sub.Subflow = &sockdiag.Subflow{Token: sockdiag.Known(0x23ebfb7), ID: sockdiag.Known(2)}
-	s := &stage{sockets: []sockdiag.Socket{sub}}
+	s := &stage{sockets: []Socket{socketOf(40000, "mptcp token 023ebfb7 id 2")}}
 	a := s.annotator()
 
 	p := annotate(t, a, packetOf(t, 40000))
@@ -131,9 +129,9 @@ func TestAnnotate(t *testing.T) {
 
 	// The socket has lost its owner and then disappears. The last packets
 	// still get the owner.
-	closing := socketOf(40000, sockdiag.TimeWait)
-	closing.Processes, closing.Inode = nil, 0
-	for i, now := range [][]sockdiag.Socket{{closing}, nil} {
+	closing := socketOf(40000, "")
+	closing.Owner = nil
+	for i, now := range [][]Socket{{closing}, nil} {
 		s.sockets = now
 		annotate(t, a, packetOf(t, 100+i)) // causes a query
 		p = annotate(t, a, packetOf(t, 40000))
@@ -144,9 +142,9 @@ func TestAnnotate(t *testing.T) {
 
 	// Another socket later has the same addresses. Its packets get its
 	// owner.
-	other := socketOf(40000, sockdiag.Established)
-	other.Processes = []sockdiag.Process{{PID: 43, Comm: "wget"}}
-	s.sockets = []sockdiag.Socket{other}
+	other := socketOf(40000, "")
+	other.Owner = &Owner{PID: 43, Comm: "wget"}
+	s.sockets = []Socket{other}
 	annotate(t, a, packetOf(t, 200))
 	p = annotate(t, a, packetOf(t, 40000))
 	if p[0].Owner == nil || p[0].Owner.PID != 43 || p[0].Comment != "wget(43)" {
@@ -158,13 +156,11 @@ func TestAnnotate(t *testing.T) {
 // listener. An IPv6 socket also serves IPv4. A UDP socket owns all flows of its
 // port.
 func TestAnnotateServer(t *testing.T) {
-	listener := sockdiag.Socket{Proto: sockdiag.TCP, State: sockdiag.Listen, Local: netip.MustParseAddrPort("[::]:40000"), Remote: netip.MustParseAddrPort("[::]:0"),
-		Processes: []sockdiag.Process{{PID: 1, Comm: "nginx"}}}
-	mapped := sockdiag.Socket{Proto: sockdiag.TCP, State: sockdiag.Established, Local: netip.MustParseAddrPort("[::ffff:192.0.2.1]:40001"), Remote: netip.MustParseAddrPort("[::ffff:198.51.100.2]:80"),
-		Processes: []sockdiag.Process{{PID: 2, Comm: "worker"}}}
-	bound := sockdiag.Socket{Proto: sockdiag.UDP, State: sockdiag.Close, Local: netip.MustParseAddrPort("0.0.0.0:5000"), Remote: netip.MustParseAddrPort("0.0.0.0:0"),
-		Processes: []sockdiag.Process{{PID: 3, Comm: "named"}}}
-	s := &stage{sockets: []sockdiag.Socket{listener, mapped, bound}}
+	s := &stage{sockets: []Socket{
+		{Proto: unix.IPPROTO_TCP, Local: netip.MustParseAddrPort("[::]:40000"), Remote: netip.MustParseAddrPort("[::]:0"), Owner: &Owner{PID: 1}},
+		{Proto: unix.IPPROTO_TCP, Local: netip.MustParseAddrPort("[::ffff:192.0.2.1]:40001"), Remote: netip.MustParseAddrPort("[::ffff:198.51.100.2]:80"), Owner: &Owner{PID: 2}},
+		{Proto: unix.IPPROTO_UDP, Local: netip.MustParseAddrPort("0.0.0.0:5000"), Owner: &Owner{PID: 3}},
+	}}
 	a := s.annotator()
 	udp := datagram(t, 5000)
 	for _, c := range []struct {
@@ -180,9 +176,9 @@ func TestAnnotateServer(t *testing.T) {
 
 // TestAnnotateEarly: a connection that is being established is queried again.
 func TestAnnotateEarly(t *testing.T) {
-	early := socketOf(40000, synSent)
-	early.Subflow = &sockdiag.Subflow{}
-	s := &stage{sockets: []sockdiag.Socket{early}}
+	early := socketOf(40000, "")
+	early.Early = true
+	s := &stage{sockets: []Socket{early}}
 	a := s.annotator()
 	p := annotate(t, a, packetOf(t, 40000))
 	if p[0].Owner == nil || p[0].Comment != "curl(42) fd 5" {
@@ -190,9 +186,7 @@ func TestAnnotateEarly(t *testing.T) {
 	}
 	// A query has already missed it. The query for another flow finds the
 	// rest.
-	late := socketOf(40000, sockdiag.Established)
-	late.Subflow = &sockdiag.Subflow{Token: sockdiag.Known(9)}
-	s.sockets = []sockdiag.Socket{late}
+	s.sockets = []Socket{socketOf(40000, "mptcp token 00000009")}
 	annotate(t, a, packetOf(t, 1))
 	p = annotate(t, a, packetOf(t, 40000))
 	if p[0].Comment != "curl(42) fd 5, mptcp token 00000009" {
@@ -207,14 +201,14 @@ func TestAnnotateSeldom(t *testing.T) {
 	a := s.annotator()
 	a.pause = time.Hour
 	for i := range 100 {
-		a.Annotate(t.Context(), packetOf(t, i+1), LinkTypeEthernet)
+		a.annotate(t.Context(), packetOf(t, i+1), LinkTypeEthernet)
 	}
 	if s.looks != 1 {
 		t.Errorf("%d looks", s.looks)
 	}
 	stuck := make(chan struct{})
 	defer close(stuck)
-	a = &Annotator{sockets: func(context.Context) ([]sockdiag.Socket, error) { <-stuck; return nil, nil }}
+	a = &annotator{sockets: func(context.Context) ([]Socket, error) { <-stuck; return nil, nil }}
 	for i := range 3 {
 		annotate(t, a, packetOf(t, i+1))
 	}
@@ -226,8 +220,8 @@ func BenchmarkAnnotate(b *testing.B) {
 	p := []Packet{{Data: data[:128], Length: len(data), Dir: Out}}
 	t, _ := tupleOf(&p[0], LinkTypeEthernet)
 	flows[t] = &annotation{owner: &Owner{PID: 1}, comment: "mptcp token 023ebfb7 id 2"}
-	a := &Annotator{known: known{flows: flows}, stale: time.Now().Add(time.Hour)}
+	a := &annotator{known: known{flows: flows}, stale: time.Now().Add(time.Hour)}
 	for b.Loop() {
-		a.Annotate(b.Context(), p, LinkTypeEthernet)
+		a.annotate(b.Context(), p, LinkTypeEthernet)
 	}
 }

@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package capture takes packets out of a running stack and writes them to files
-// for Wireshark, tshark and tcpdump.
+// Package capture captures the packets of network stacks and writes them to
+// files for Wireshark, tshark and tcpdump.
 //
-// A Source is a packet socket in the stack, on one interface. libpcap compiles
-// its filter (Compile), which runs in the stack, so rejected packets are not
-// copied. If the reader is too slow, the stack drops and counts packets. A
-// Writer writes the packets as pcapng or classic pcap. A Files writes one file
-// or a series of them.
+// A Session captures on some or all interfaces of one or more stacks. It puts
+// the packets of all interfaces into the order of their times, finds the
+// processes that own them, and passes them to a Handler. There are two: Files
+// writes one file or a series of them, and Ring keeps the last packets in
+// memory.
+//
+// A Stack is an interface of this package, so that other programs can use it
+// for stacks of their own. lklctl and lklrun implement it for the stacks of
+// lklrun. To get the packets of these in another program, run
+// "lklctl capture -w -" and read pcapng from its standard output.
+//
+// Parts can be used alone: Pcapng and Pcap write files of any packets, and
+// Compile compiles filters in the language of pcap-filter(7). With cgo, it
+// uses libpcap; without, or with the build tag nopcap, it runs tcpdump.
 package capture
 
 import (

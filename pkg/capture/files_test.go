@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/gopacket/gopacket/pcapgo"
-	"golang.org/x/sys/unix"
 )
 
 // ping is an ICMP echo request in an Ethernet frame.
@@ -266,29 +265,4 @@ func TestOrder(t *testing.T) {
 	if len(got) != 6 || !slices.IsSortedFunc(got, func(a, b Packet) int { return a.Time.Compare(b.Time) }) {
 		t.Errorf("%v", got)
 	}
-}
-
-// For any answer of the stack, its packets are parsed or rejected.
-func FuzzBatch(f *testing.F) {
-	f.Add([]byte{}, []byte{}, uint8(1))
-	f.Add(binary.NativeEndian.AppendUint64(make([]byte, 40), 72), append(binary.NativeEndian.AppendUint64(nil, 36), make([]byte, 8)...), uint8(2))
-	aux := binary.NativeEndian.AppendUint64(nil, 36)
-	aux = binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(aux, unix.SOL_PACKET), unix.PACKET_AUXDATA)
-	aux = binary.NativeEndian.AppendUint32(aux, tpVLANValid)
-	f.Add(binary.NativeEndian.AppendUint64(make([]byte, 40), 80), append(aux, make([]byte, 40)...), uint8(2))
-	f.Fuzz(func(t *testing.T, head, ctrl []byte, n uint8) {
-		for _, word := range []int{8, 4} {
-			b := newBatch(layoutFor(word, unix.SO_TIMESTAMPNS), 64, 2)
-			copy(b.msgs.Data, head)
-			b.data[0].Data = head[:min(len(head), int(n), 64)]
-			for i := range b.ctrl {
-				copy(b.ctrl[i].Data, ctrl)
-				copy(b.name[i].Data, head)
-			}
-			packets, err := b.packets(int(n%3), LinkTypeEthernet)
-			if err == nil && len(packets) != int(n%3) {
-				t.Errorf("%d packets of %d", len(packets), n%3)
-			}
-		}
-	})
 }

@@ -5,15 +5,10 @@ package capture
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"syscall"
 	"time"
-
-	"github.com/lklrun/lklrun/internal/stack/ctlproto"
-	"github.com/lklrun/lklrun/internal/stack/stackconn"
-	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
 // endLimit bounds the final reads of one interface.
@@ -41,7 +36,7 @@ func (s *Session) Run(ctx context.Context, h Handler) error {
 				err = s.join(running, h, n.m)
 			case read:
 				if n.m.notes != nil && failed == nil {
-					n.m.notes.Annotate(running, n.packets, n.m.LinkType)
+					n.m.notes.annotate(running, n.packets, n.m.LinkType)
 				}
 				if s.alone() {
 					err = give(h, n.packets)
@@ -70,7 +65,7 @@ func (s *Session) Run(ctx context.Context, h Handler) error {
 	return failed
 }
 
-// begin starts the readers for the sockets opened by Add.
+// begin starts the readers for the sources opened by Add.
 func (s *Session) begin(ctx context.Context, h Handler) (failed error) {
 	for _, st := range s.stacks {
 		for _, m := range st.first {
@@ -161,7 +156,7 @@ func (s *Session) read(ctx context.Context, m *Member) {
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
-	s.news <- ended{unlessOver(last, m.source.conn, err)}
+	s.news <- ended{err}
 }
 
 // readOn passes on packets until an error, or io.EOF at the end.
@@ -179,65 +174,33 @@ func (s *Session) readOn(ctx context.Context, m *Member) error {
 	}
 }
 
-// ErrDied reports that the kernel of the stack has panicked.
-var ErrDied = errors.New("the kernel of the stack has died")
-
-// unlessOver returns nil for an error that only means the end of the stack. Its
-// host then closes the connection, and before that reports that it has no
-// kernel. If the kernel is inside the program, the host reports that the
-// program is gone. A kernel panic remains an error.
-func unlessOver(ctx context.Context, conn *stackconn.Conn, err error) error {
-	switch {
-	case errors.Is(err, stackconn.ErrClosed), errors.Is(err, syscall.ESHUTDOWN):
-		return nil
-	case errors.Is(err, syscall.EIO):
-		hello, herr := conn.Refresh(ctx)
-		if herr != nil || hello.State != ctlproto.CTL_STATE_PANICKED {
-			return nil //nolint:nilerr // who does not answer has ended
-		}
-		return fmt.Errorf("%w: %w", ErrDied, err)
-	}
-	return err
-}
-
-// watch opens sockets on new interfaces.
+// watch opens sources on new interfaces.
 func (s *Session) watch(ctx context.Context, st *stack) {
 	var failed error
-	watching, cancel := context.WithCancel(ctx)
-	defer cancel()
-	err := stacknet.Monitor(watching, st.conn, func(n stacknet.News) {
-		if n.Link == nil || failed != nil {
-			return
-		}
-		if failed = s.linkNews(ctx, st, n); failed != nil {
-			cancel()
-		}
+	err := st.Watch(ctx, func(index int, gone bool) error {
+		failed = s.linkNews(ctx, st, index, gone)
+		return failed
 	})
-	switch {
-	case failed != nil:
-		err = failed
-	case ctx.Err() != nil:
+	if ctx.Err() != nil && failed == nil || errors.Is(err, io.EOF) {
 		err = nil
 	}
-	last, stop := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
-	defer stop()
-	s.news <- ended{unlessOver(last, st.conn, err)}
+	s.news <- ended{err}
 }
 
-// linkNews opens a socket on an interface if it is new.
-func (s *Session) linkNews(ctx context.Context, st *stack, n stacknet.News) error {
-	if n.Link.Gone {
-		delete(st.known, n.IfIndex)
+// linkNews opens a source on an interface if it is new.
+func (s *Session) linkNews(ctx context.Context, st *stack, index int, gone bool) error {
+	if gone {
+		delete(st.known, index)
 		return nil
 	}
-	if st.known[n.IfIndex] {
+	if st.known[index] {
 		return nil
 	}
-	have, err := Interfaces(ctx, st.conn)
+	have, err := st.Interfaces(ctx)
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(have, func(i Interface) bool { return i.Index == n.IfIndex })
+	at := slices.IndexFunc(have, func(i Interface) bool { return i.Index == index })
 	if at < 0 { // it is gone again
 		return nil
 	}
@@ -262,7 +225,7 @@ func (m *Member) Stats(ctx context.Context) Stats {
 	return m.last
 }
 
-// close closes the socket after a final query of the counters.
+// close closes the source after a final query of the counters.
 func (m *Member) close(ctx context.Context) {
 	m.Stats(ctx)
 	m.mu.Lock()

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
 // Handler receives the packets of a Session. Only one goroutine calls it.
@@ -63,8 +61,8 @@ type Member struct {
 	Number int       // the value of Packet.Interface, counted from 0
 	From   time.Time // start time, by this machine's clock
 
-	source *Source
-	notes  *Annotator // of its stack; nil: no annotations
+	source Source
+	notes  *annotator // of its stack; nil: no annotations
 	mu     sync.Mutex
 	last   Stats
 	closed bool
@@ -72,8 +70,8 @@ type Member struct {
 
 // stack is one of the stacks.
 type stack struct {
-	conn     *stackconn.Conn
-	notes    *Annotator
+	Stack
+	notes    *annotator
 	instance string
 	first    []*Member
 	known    map[int]bool // interfaces, by number
@@ -106,10 +104,11 @@ func NewSession(take Take) (*Session, error) {
 	return &Session{take: take, news: make(chan any, batchesAhead), ahead: newAhead(bytesAhead)}, nil
 }
 
-// Add opens a packet socket on each of the selected interfaces of a stack.
-// Their packets are kept from then on. Add must be called before Run.
-func (s *Session) Add(ctx context.Context, conn *stackconn.Conn, instance string) error {
-	have, err := Interfaces(ctx, conn)
+// Add opens a source on each of the selected interfaces of a stack. Their
+// packets are kept from then on. instance is the name of the stack. Add must be
+// called before Run.
+func (s *Session) Add(ctx context.Context, from Stack, instance string) error {
+	have, err := from.Interfaces(ctx)
 	if err != nil {
 		return err
 	}
@@ -119,9 +118,9 @@ func (s *Session) Add(ctx context.Context, conn *stackconn.Conn, instance string
 			return err
 		}
 	}
-	st := &stack{conn: conn, instance: instance, known: map[int]bool{}}
+	st := &stack{Stack: from, instance: instance, known: map[int]bool{}}
 	if s.take.Annotate {
-		st.notes = NewAnnotator(conn)
+		st.notes = newAnnotator(from)
 	}
 	for _, i := range chosen {
 		m, err := s.open(ctx, st, i)
@@ -145,7 +144,7 @@ func (s *Session) open(ctx context.Context, st *stack, i Interface) (*Member, er
 	i.Instance, i.Snaplen, i.Filter = st.instance, s.take.Snaplen, s.take.Filter
 	m := &Member{Interface: i, From: time.Now(), notes: st.notes}
 	var err error
-	m.source, err = Open(ctx, st.conn, Options{Interface: i, Direction: s.take.Direction, Buffer: s.take.Buffer})
+	m.source, err = st.Open(ctx, Options{Interface: i, Direction: s.take.Direction, Buffer: s.take.Buffer})
 	if err != nil {
 		return nil, err
 	}

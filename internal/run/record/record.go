@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/lklrun/lklrun/internal/base/errno"
+	"github.com/lklrun/lklrun/internal/diag/packets"
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
@@ -93,7 +94,7 @@ func (r *Recorder) record(ctx context.Context, c config.Capture) (*recording, er
 		return nil, err
 	}
 	if rec.conn, err = stackconn.Dial(ctx, r.Socket); err == nil {
-		err = session.Add(ctx, rec.conn, r.Name)
+		err = session.Add(ctx, packets.New(rec.conn), r.Name)
 	}
 	if err == nil && rec.file != nil {
 		err = rec.file.begin()

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lklrun/lklrun/internal/diag/packets"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/pkg/capture"
@@ -111,7 +112,7 @@ func devices(ctx context.Context, info *instance.Info) []capture.Interface {
 		return nil
 	}
 	defer conn.Close()
-	all, err := capture.Interfaces(ctx, conn)
+	all, err := packets.New(conn).Interfaces(ctx)
 	if err != nil {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/lklrun/lklrun/internal/diag/live"
+	"github.com/lklrun/lklrun/internal/diag/packets"
 	"github.com/lklrun/lklrun/internal/diag/whynot"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/stack/sockdiag"
@@ -125,7 +126,7 @@ func (a Attach) capture(ctx context.Context, name string, take capture.Take, h c
 	if err != nil {
 		return err
 	}
-	if err := session.Add(attaching, conn, info.Name); err != nil {
+	if err := session.Add(attaching, packets.New(conn), info.Name); err != nil {
 		return err
 	}
 	return session.Run(ctx, h)

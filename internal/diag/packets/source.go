@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package capture
+package packets
 
 import (
 	"context"
@@ -15,26 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/pkg/capture"
 )
 
-// DefaultBuffer is the default size of the socket's buffer in the stack, in
-// bytes. It is reduced to an eighth of the stack's memory if necessary. A
-// packet uses its kept bytes and about 800 more.
-const DefaultBuffer = 32 << 20
-
-// Options are the options of a Source.
-type Options struct {
-	Interface Interface // only Index, LinkType, Snaplen and Filter are used
-	Direction Direction // In or Out only; Unknown: both
-	Buffer    int       // in bytes; 0 or DefaultBuffer: see DefaultBuffer
-}
-
-// Source is a packet socket in a stack, on one interface. Read must be called
-// by one goroutine. Stats may be called concurrently.
-type Source struct {
+// source is a packet socket in a stack, on one interface. It implements
+// capture.Source.
+type source struct {
+	stack *Stack
 	conn  *stackconn.Conn
 	sock  *stackconn.Socket
-	opt   Options
+	opt   capture.Options
 	after *bpf.VM // a filter that cannot run in the stack; nil: none
 
 	wait    []*batch // for few messages; their calls may block
@@ -45,18 +35,18 @@ type Source struct {
 	stats   counted
 }
 
-// Open opens a packet socket on an interface. The Source contains the packets
-// from then on.
-func Open(ctx context.Context, conn *stackconn.Conn, opt Options) (*Source, error) {
-	i := &opt.Interface
-	if i.Snaplen <= 0 || i.Snaplen > MaxSnaplen {
-		i.Snaplen = MaxSnaplen
+// Open opens a packet socket on an interface, which contains the packets from
+// then on.
+func (st *Stack) Open(ctx context.Context, opt capture.Options) (capture.Source, error) {
+	conn, i := st.conn, &opt.Interface
+	if i.Snaplen <= 0 || i.Snaplen > capture.MaxSnaplen {
+		i.Snaplen = capture.MaxSnaplen
 	}
-	if opt.Buffer <= 0 || opt.Buffer == DefaultBuffer {
+	if opt.Buffer <= 0 || opt.Buffer == capture.DefaultBuffer {
 		opt.Buffer = defaultBuffer(ctx, conn)
 	}
 	l := layoutOf(conn)
-	s := &Source{conn: conn, opt: opt, wait: []*batch{newBatch(l, i.Snaplen, waitBatch)}}
+	s := &source{stack: st, conn: conn, opt: opt, wait: []*batch{newBatch(l, i.Snaplen, waitBatch)}}
 	for range drainCalls {
 		s.drain = append(s.drain, newBatch(l, i.Snaplen, drainBatch))
 	}
@@ -79,44 +69,44 @@ func Open(ctx context.Context, conn *stackconn.Conn, opt Options) (*Source, erro
 	return s, nil
 }
 
-// defaultBuffer returns DefaultBuffer, or less for a stack with little memory.
+// defaultBuffer returns capture.DefaultBuffer, or less for a stack with little memory.
 func defaultBuffer(ctx context.Context, conn *stackconn.Conn) int {
 	var total int // in KiB; 0 if the stack does not report it
 	if text, err := conn.ReadFile(ctx, "/proc/meminfo"); err == nil {
 		_, _ = fmt.Sscanf(string(text), "MemTotal: %d kB", &total)
 	}
 	if total == 0 {
-		return DefaultBuffer
+		return capture.DefaultBuffer
 	}
-	return min(DefaultBuffer, total<<10/8)
+	return min(capture.DefaultBuffer, total<<10/8)
 }
 
 // program returns the filter that runs in the stack. A filter that cannot run
 // there goes to s.after.
-func (s *Source) program() ([]bpf.RawInstruction, error) {
+func (s *source) program() ([]bpf.RawInstruction, error) {
 	i := &s.opt.Interface
-	prog, err := Compile(i.Filter, i.LinkType, i.Snaplen)
+	prog, err := capture.Compile(i.Filter, i.LinkType, i.Snaplen)
 	if err != nil {
 		return nil, err
 	}
-	if i.LinkType == LinkTypeEthernet && looksForVLAN(i.Filter) {
+	if i.LinkType == capture.LinkTypeEthernet && looksForVLAN(i.Filter) {
 		insns, ok := bpf.Disassemble(prog)
 		if !ok {
-			return nil, &FilterError{i.Filter, "makes a program that only a kernel can run"}
+			return nil, &capture.FilterError{Filter: i.Filter, Words: "makes a program that only a kernel can run"}
 		}
 		if s.after, err = bpf.NewVM(insns); err != nil {
-			return nil, &FilterError{i.Filter, err.Error()}
+			return nil, &capture.FilterError{Filter: i.Filter, Words: err.Error()}
 		}
 		prog = []bpf.RawInstruction{{Op: retK, K: uint32(i.Snaplen)}}
 	}
 	d := s.opt.Direction
-	if i.Loopback && d == Unknown {
-		d = In
+	if i.Loopback && d == capture.Unknown {
+		d = capture.In
 	}
 	return onlyDirection(d, prog), nil
 }
 
-func (s *Source) setUp(ctx context.Context, prog []bpf.RawInstruction) error {
+func (s *source) setUp(ctx context.Context, prog []bpf.RawInstruction) error {
 	if err := s.sock.AttachFilter(ctx, prog); err != nil {
 		return fmt.Errorf("attaching the filter: %w", err)
 	}
@@ -146,9 +136,6 @@ func sockaddrLL(ifindex int) []byte {
 	return b
 }
 
-// Interface returns the captured interface.
-func (s *Source) Interface() Interface { return s.opt.Interface }
-
 // gather is the time for which packets are gathered before a read, if there are
 // many. A read costs the stack's thread the same for one packet as for a
 // hundred.
@@ -169,7 +156,7 @@ const waitLimit = time.Minute
 // it returns the remaining ones, then io.EOF. It also returns io.EOF if the
 // interface is gone. If ctx ends, it returns the context's error. No packet is
 // lost then, and Read can be called again.
-func (s *Source) Read(ctx context.Context) ([]Packet, error) {
+func (s *source) Read(ctx context.Context) ([]capture.Packet, error) {
 	for {
 		if s.hurry && !s.more && !s.stopped {
 			select {
@@ -199,7 +186,7 @@ func (s *Source) Read(ctx context.Context) ([]Packet, error) {
 // fetch reads the available packets. If the last read returned few, it waits
 // for the first one. A call that fails beside successful ones fails again the
 // next time.
-func (s *Source) fetch(ctx context.Context) (all []Packet, err error) {
+func (s *source) fetch(ctx context.Context) (all []capture.Packet, err error) {
 	batches, call := s.wait, stackconn.Call{Wait: unix.EPOLLIN, Timeout: waitLimit}
 	if s.hurry || s.stopped {
 		batches, call = s.drain, stackconn.Call{}
@@ -234,7 +221,7 @@ func (s *Source) fetch(ctx context.Context) (all []Packet, err error) {
 }
 
 // packets returns the packets of a batch that pass the filter.
-func (s *Source) packets(b *batch, n int) ([]Packet, error) {
+func (s *source) packets(b *batch, n int) ([]capture.Packet, error) {
 	packets, err := b.packets(n, s.opt.Interface.LinkType)
 	if err != nil || s.after == nil {
 		return packets, err
@@ -251,28 +238,28 @@ func (s *Source) packets(b *batch, n int) ([]Packet, error) {
 
 // gone reports whether the interface no longer exists. The socket is then bound
 // to number -1 (packet_notifier, net/packet/af_packet.c).
-func (s *Source) gone(ctx context.Context) (bool, error) {
+func (s *source) gone(ctx context.Context) (bool, error) {
 	name, err := s.sock.Sockname(ctx)
 	return err == nil && len(name) >= 8 && int32(binary.NativeEndian.Uint32(name[4:])) == -1, err
 }
 
 // ended returns the error of Read at the end; nil: the interface is gone.
-func (s *Source) ended(ctx context.Context, err error) error {
+func (s *source) ended(ctx context.Context, err error) error {
 	if err == nil {
 		return io.EOF
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return fmt.Errorf("capturing on %s: %w", s.opt.Interface.Name, err)
+	return s.stack.over(ctx, fmt.Errorf("capturing on %s: %w", s.opt.Interface.Name, err))
 }
 
 // Stop stops the capture. Packets that are already in the stack can still be
 // read.
-func (s *Source) Stop(ctx context.Context) error {
+func (s *source) Stop(ctx context.Context) error {
 	s.stopped = true
-	return s.sock.AttachFilter(ctx, reject)
+	return s.stack.over(ctx, s.sock.AttachFilter(ctx, reject))
 }
 
 // Close closes the socket.
-func (s *Source) Close() error { return s.sock.Close() }
+func (s *source) Close() error { return s.sock.Close() }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package capture
+package packets
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/pkg/capture"
 )
 
 const (
@@ -90,12 +91,12 @@ func (b *batch) received(ctx context.Context) (int, error) {
 
 // packets converts the first n messages. It copies the bytes of each packet: if
 // there are only a few packets, the rest of a reply is larger than they are.
-func (b *batch) packets(n int, lt LinkType) ([]Packet, error) {
+func (b *batch) packets(n int, lt capture.LinkType) ([]capture.Packet, error) {
 	if n == 0 {
 		return nil, nil
 	}
 	slab := make([]byte, 0, b.bytes(n)+n*vlanTag)
-	packets := make([]Packet, n)
+	packets := make([]capture.Packet, n)
 	for i := range n {
 		p := &packets[i]
 		aux, err := b.tell(i, p)
@@ -104,7 +105,7 @@ func (b *batch) packets(n int, lt LinkType) ([]Packet, error) {
 		}
 		data := b.data[i].Data
 		start := len(slab)
-		if aux.tagged() && lt == LinkTypeEthernet && len(data) >= macAddrs {
+		if aux.tagged() && lt == capture.LinkTypeEthernet && len(data) >= macAddrs {
 			slab = append(slab, data[:macAddrs]...)
 			slab = binary.BigEndian.AppendUint16(slab, aux.tpid)
 			slab = binary.BigEndian.AppendUint16(slab, aux.tci)
@@ -150,7 +151,7 @@ func (a aux) tagged() bool { return a.status&tpVLANValid != 0 }
 
 // tell reads the control messages of a packet: its time, its length and its
 // VLAN tag.
-func (b *batch) tell(i int, p *Packet) (a aux, err error) {
+func (b *batch) tell(i int, p *capture.Packet) (a aux, err error) {
 	rest := b.ctrl[i].Data[:b.get(b.msgs.Data[i*b.size+b.controlLen:], controlSize)]
 	p.Length = len(b.data[i].Data)
 	for len(rest) >= b.cmsg {
@@ -185,11 +186,11 @@ func auxOf(b []byte) aux {
 	return a
 }
 
-func offload(status uint32) (o Offload) {
+func offload(status uint32) (o capture.Offload) {
 	for _, bit := range []struct {
 		status uint32
-		is     Offload
-	}{{tpCsumNotReady, CsumNotReady}, {tpCsumValid, CsumValid}, {tpGSOTCP, Segments}} {
+		is     capture.Offload
+	}{{tpCsumNotReady, capture.CsumNotReady}, {tpCsumValid, capture.CsumValid}, {tpGSOTCP, capture.Segments}} {
 		if status&bit.status != 0 {
 			o |= bit.is
 		}
@@ -198,18 +199,18 @@ func offload(status uint32) (o Offload) {
 }
 
 // direction converts sll_pkttype (packet(7)).
-func direction(typ byte) (Direction, Cast) {
+func direction(typ byte) (capture.Direction, capture.Cast) {
 	switch typ {
 	case unix.PACKET_HOST:
-		return In, Unicast
+		return capture.In, capture.Unicast
 	case unix.PACKET_BROADCAST:
-		return In, Broadcast
+		return capture.In, capture.Broadcast
 	case unix.PACKET_MULTICAST:
-		return In, Multicast
+		return capture.In, capture.Multicast
 	case unix.PACKET_OTHERHOST:
-		return In, Promiscuous
+		return capture.In, capture.Promiscuous
 	case unix.PACKET_OUTGOING:
-		return Out, CastUnknown
+		return capture.Out, capture.CastUnknown
 	}
-	return Unknown, CastUnknown
+	return capture.Unknown, capture.CastUnknown
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package capture
+package packets
 
 import (
 	"context"
@@ -9,13 +9,15 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/pkg/capture"
 )
 
 // counted sums the stack's counters, which the stack resets when it reports
 // them.
 type counted struct {
 	mu    sync.Mutex
-	stats Stats
+	stats capture.Stats
 }
 
 // refused subtracts packets that a filter outside the stack has rejected.
@@ -25,10 +27,10 @@ func (c *counted) refused(n uint64) {
 	c.mu.Unlock()
 }
 
-// Stats returns the counters since Open (PACKET_STATISTICS, packet(7)). After
+// Stats returns the counters since open (PACKET_STATISTICS, packet(7)). After
 // Stop and the io.EOF of Read, Received minus Dropped is the number of packets
 // that Read returned.
-func (s *Source) Stats(ctx context.Context) (Stats, error) {
+func (s *source) Stats(ctx context.Context) (capture.Stats, error) {
 	s.stats.mu.Lock()
 	defer s.stats.mu.Unlock()
 	b := make([]byte, 8) // struct tpacket_stats

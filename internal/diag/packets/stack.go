@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package packets captures the packets of a running stack. It implements the
+// interfaces of pkg/capture with a control connection.
+package packets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
+	"github.com/lklrun/lklrun/pkg/capture"
+)
+
+// Stack is the stack behind a control connection. It implements capture.Stack.
+type Stack struct{ conn *stackconn.Conn }
+
+// New returns the stack behind conn.
+func New(conn *stackconn.Conn) *Stack { return &Stack{conn} }
+
+// Interfaces lists the interfaces, in the order of their numbers.
+func (st *Stack) Interfaces(ctx context.Context) ([]capture.Interface, error) {
+	conn := st.conn
+	links, err := stacknet.Links(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	addrs, err := stacknet.Addresses(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	var all []capture.Interface
+	for _, l := range stacknet.Sorted(links) {
+		i := capture.Interface{
+			Index: l.Index, Name: l.Name, Loopback: l.Flags&unix.IFF_LOOPBACK != 0,
+			LinkType: linkType(l.Type), Snaplen: capture.MaxSnaplen, OS: "Linux " + conn.Hello().Release,
+		}
+		if i.LinkType == capture.LinkTypeEthernet && !i.Loopback {
+			i.MAC = l.MAC
+		}
+		if i.Speed, err = speed(ctx, conn, l.Name); err != nil {
+			return nil, err
+		}
+		for _, a := range addrs {
+			if a.IfIndex == l.Index {
+				i.Addrs = append(i.Addrs, a.Prefix)
+			}
+		}
+		all = append(all, i)
+	}
+	return all, nil
+}
+
+// linkType returns the link type of a SOCK_RAW packet socket on a device: with
+// or without an Ethernet header.
+func linkType(arphrd uint16) capture.LinkType {
+	if arphrd == unix.ARPHRD_ETHER || arphrd == unix.ARPHRD_LOOPBACK {
+		return capture.LinkTypeEthernet
+	}
+	return capture.LinkTypeRaw
+}
+
+// speed returns the speed that the device reports, in bit/s. It returns 0 if
+// there is none, as for most devices of the stack.
+func speed(ctx context.Context, conn *stackconn.Conn, name string) (uint64, error) {
+	b, err := conn.ReadFile(ctx, "/sys/class/net/"+name+"/speed")
+	var no syscall.Errno
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.As(err, &no) && no == syscall.EINVAL:
+		return 0, nil
+	case err != nil:
+		return 0, err
+	}
+	mbit, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+	if err != nil || mbit <= 0 { // -1: not known
+		return 0, nil //nolint:nilerr // what is no number is no speed
+	}
+	return uint64(mbit) * 1e6, nil
+}
+
+// Watch reports changes of interfaces.
+func (st *Stack) Watch(ctx context.Context, changed func(index int, gone bool) error) error {
+	watching, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var failed error
+	err := stacknet.Monitor(watching, st.conn, func(n stacknet.News) {
+		if n.Link == nil || failed != nil {
+			return
+		}
+		if failed = changed(n.IfIndex, n.Link.Gone); failed != nil {
+			cancel()
+		}
+	})
+	if failed != nil {
+		err = failed
+	}
+	return st.over(ctx, err)
+}
+
+// overLimit bounds the query why a stack has ended.
+const overLimit = 10 * time.Second
+
+// over returns io.EOF for an error that only means the end of the stack. Its
+// host then closes the connection, and before that reports that it has no
+// kernel. If the kernel is inside the program, the host reports that the
+// program is gone. A kernel panic remains an error.
+func (st *Stack) over(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(err, stackconn.ErrClosed), errors.Is(err, syscall.ESHUTDOWN):
+		return io.EOF
+	case errors.Is(err, syscall.EIO):
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), overLimit)
+		defer cancel()
+		hello, herr := st.conn.Refresh(last)
+		if herr != nil || hello.State != ctlproto.CTL_STATE_PANICKED {
+			return io.EOF //nolint:nilerr // who does not answer has ended
+		}
+		return fmt.Errorf("%w: %w", capture.ErrDied, err)
+	}
+	return err
+}
