@@ -5,10 +5,9 @@ package hostnet
 import (
 	"context"
 	"fmt"
-	"net"
 	"strconv"
 
-	"github.com/mdlayher/netlink"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -18,72 +17,68 @@ const OpBridge = "bridge"
 // CheckBridge returns an error if a tap cannot be added to the bridge called
 // name. The tap need not exist; exists reports that. The result is the bridge's
 // MTU.
-func CheckBridge(ctx context.Context, name, tap string, exists bool) (mtu int, err error) {
-	b, err := lookDevice(ctx, name)
+func CheckBridge(_ context.Context, name, tap string, exists bool) (mtu int, err error) {
+	b, err := lookDevice(name)
 	if err != nil {
 		return 0, err
 	}
-	if b.Kind != "bridge" {
+	if b.Type() != "bridge" {
 		return 0, fmt.Errorf("%s is no bridge: `ip link add %[1]s type bridge` makes one", name)
 	}
 	if !Capable(unix.CAP_NET_ADMIN) {
 		return 0, fmt.Errorf("putting a tap into %s takes CAP_NET_ADMIN: run lklrun as root, or do that before", name)
 	}
 	if exists {
-		d, err := lookDevice(ctx, tap)
+		d, err := lookDevice(tap)
 		if err != nil {
 			return 0, err
 		}
-		if d.Master != 0 && d.Master != b.Index {
+		if in := d.Attrs().MasterIndex; in != 0 && in != b.Attrs().Index {
 			return 0, fmt.Errorf("tap %s is in another bridge: `ip link set %[1]s nomaster` takes it out", tap)
 		}
 	}
-	return b.MTU, nil
+	return b.Attrs().MTU, nil
 }
 
 // Member reports whether the tap is a port of a bridge, or of another device
 // that receives its frames.
-func (t *Tap) Member(ctx context.Context) (bool, error) {
-	d, err := lookDevice(ctx, t.Name)
-	return d.Master != 0, err
+func (t *Tap) Member(_ context.Context) (bool, error) {
+	d, err := lookDevice(t.Name)
+	return err == nil && d.Attrs().MasterIndex != 0, err
 }
 
 // Bridge adds the tap to a bridge for the duration of the run, unless it is in
 // that bridge already.
-func (t *Tap) Bridge(ctx context.Context, bridge string, journal func(Undo) error) error {
-	b, err := lookDevice(ctx, bridge)
+func (t *Tap) Bridge(_ context.Context, bridge string, journal func(Undo) error) error {
+	b, err := lookDevice(bridge)
 	if err != nil {
 		return err
 	}
-	d, err := lookDevice(ctx, t.Name)
+	d, err := lookDevice(t.Name)
 	if err != nil {
 		return err
 	}
-	if d.Master == b.Index {
+	master := b.Attrs().Index
+	if d.Attrs().MasterIndex == master {
 		return nil
 	}
-	u := Undo{Op: OpBridge, Name: t.Name, Ifindex: t.Ifindex, Netns: netnsID(), New: strconv.Itoa(b.Index)}
+	u := Undo{Op: OpBridge, Name: t.Name, Ifindex: t.Ifindex, Netns: netnsID(), New: strconv.Itoa(master)}
 	if err := journal(u); err != nil {
 		return err
 	}
-	if err := setMaster(ctx, t.Ifindex, b.Index); err != nil {
+	if err := netlink.LinkSetMasterByIndex(device(t.Ifindex), master); err != nil {
 		return fmt.Errorf("putting %s into bridge %s: %w", t.Name, bridge, err)
 	}
 	return nil
 }
 
-func setMaster(ctx context.Context, ifindex, master int) error {
-	return setLink(ctx, ifindex, 0, 0, func(ae *netlink.AttributeEncoder) { ae.Uint32(unix.IFLA_MASTER, uint32(master)) })
-}
-
-func undoBridge(ctx context.Context, u Undo) error {
-	ifi, err := net.InterfaceByIndex(u.Ifindex)
-	if err != nil || ifi.Name != u.Name {
+func undoBridge(_ context.Context, u Undo) error {
+	d, err := netlink.LinkByIndex(u.Ifindex)
+	if err != nil || d.Attrs().Name != u.Name {
 		return nil // it is gone, and so no longer in the bridge
 	}
-	d, err := lookDevice(ctx, u.Name)
-	if err != nil || strconv.Itoa(d.Master) != u.New {
+	if strconv.Itoa(d.Attrs().MasterIndex) != u.New {
 		return nil // another process has moved it
 	}
-	return setMaster(ctx, u.Ifindex, 0)
+	return netlink.LinkSetNoMaster(d)
 }

@@ -3,13 +3,11 @@
 package hostnet
 
 import (
-	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -38,26 +36,22 @@ func (d *DeviceState) Has(a netip.Addr) bool {
 
 // LookDevice inspects the device called name in the current network namespace.
 func LookDevice(name string) (DeviceState, error) {
-	ifi, err := net.InterfaceByName(name)
+	l, err := netlink.LinkByName(name)
 	if err != nil {
-		var op *net.OpError
-		if errors.As(err, &op) && op.Err.Error() == "no such network interface" {
+		var none netlink.LinkNotFoundError
+		if errors.As(err, &none) {
 			return DeviceState{}, fmt.Errorf("the host has no device %s: `ip link` lists what there is", name)
 		}
 		return DeviceState{}, fmt.Errorf("looking for device %s: %w", name, err)
 	}
-	d := DeviceState{
-		Ifindex: ifi.Index, MTU: ifi.MTU,
-		Up: ifi.Flags&net.FlagUp != 0 && ifi.Flags&net.FlagRunning != 0,
+	const running = unix.IFF_UP | unix.IFF_RUNNING
+	d := DeviceState{Ifindex: l.Attrs().Index, MTU: l.Attrs().MTU, Up: l.Attrs().RawFlags&running == running}
+	if mac := l.Attrs().HardwareAddr; len(mac) == len(d.MAC) {
+		copy(d.MAC[:], mac)
 	}
-	if len(ifi.HardwareAddr) == len(d.MAC) {
-		copy(d.MAC[:], ifi.HardwareAddr)
+	if d.Type, err = linkType(name); err != nil {
+		return d, fmt.Errorf("looking at device %s: %w", name, err)
 	}
-	known, err := lookDevice(context.Background(), name)
-	if err != nil {
-		return d, err
-	}
-	d.Type = known.Type
 	if err := d.lookAddrs(); err != nil {
 		return d, fmt.Errorf("looking at the addresses of device %s: %w", name, err)
 	}
@@ -74,60 +68,57 @@ const noLending = unix.IFA_F_TEMPORARY | unix.IFA_F_DEPRECATED | unix.IFA_F_TENT
 // lookAddrs reads the device's addresses, without the peer address of a
 // point-to-point device. It lends the first permanent address of each family.
 func (d *DeviceState) lookAddrs() error {
+	all, err := list(func() ([]netlink.Addr, error) { return netlink.AddrList(device(d.Ifindex), netlink.FAMILY_ALL) })
 	lent := map[bool]bool{}
-	return dump(context.Background(), unix.RTM_GETADDR, unix.SizeofIfAddrmsg, func(body []byte, attrs map[uint16][]byte) {
-		// struct ifaddrmsg, linux/if_addr.h
-		if int(binary.NativeEndian.Uint32(body[4:])) != d.Ifindex {
-			return
+	for _, known := range all {
+		p := prefix(known.IPNet)
+		if !p.IsValid() {
+			continue // of a family other than IP
 		}
-		flags := uint32(body[2])
-		if f := attrs[unix.IFA_FLAGS]; len(f) == 4 {
-			flags = binary.NativeEndian.Uint32(f)
-		}
-		raw := attrs[unix.IFA_LOCAL]
-		if raw == nil {
-			raw = attrs[unix.IFA_ADDRESS]
-		}
-		a, ok := netip.AddrFromSlice(raw)
-		if !ok {
-			return
-		}
-		p := netip.PrefixFrom(a, int(body[1]))
 		d.Addrs = append(d.Addrs, p)
-		if a.IsGlobalUnicast() && flags&noLending == 0 && !lent[a.Is6()] {
+		if a := p.Addr(); a.IsGlobalUnicast() && known.Flags&noLending == 0 && !lent[a.Is6()] {
 			lent[a.Is6()] = true
 			d.Lent = append(d.Lent, p)
 		}
-	})
+	}
+	return err
+}
+
+// linkType returns the type of a device, unix.ARPHRD_*.
+func linkType(name string) (uint16, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	req, err := unix.NewIfreq(name)
+	if err != nil {
+		return 0, err
+	}
+	err = unix.IoctlIfreq(fd, unix.SIOCGIFHWADDR, req)
+	return req.Uint16(), err // sa_family of its hardware address
 }
 
 // lookGateways reads the gateways of the device's default routes. In the main
 // table it takes the route that the host prefers. If there is none, it does the
 // same for other tables, because Android has one table for each network.
 func (d *DeviceState) lookGateways() error {
+	all, err := routes()
 	best := map[bool]uint64{}
-	return dump(context.Background(), unix.RTM_GETROUTE, unix.SizeofRtMsg, func(body []byte, attrs map[uint16][]byte) {
-		// struct rtmsg, linux/rtnetlink.h
-		if body[1] != 0 || body[4] == unix.RT_TABLE_LOCAL || body[7] != unix.RTN_UNICAST {
-			return
+	for _, r := range all {
+		if prefix(r.Dst).Bits() != 0 || r.Table == unix.RT_TABLE_LOCAL || r.Type != unix.RTN_UNICAST || r.LinkIndex != d.Ifindex {
+			continue
 		}
-		oif, gw := attrs[unix.RTA_OIF], attrs[unix.RTA_GATEWAY]
-		if len(oif) != 4 || int(binary.NativeEndian.Uint32(oif)) != d.Ifindex {
-			return
-		}
-		a, ok := netip.AddrFromSlice(gw)
+		a, ok := netip.AddrFromSlice(r.Gw)
 		if !ok {
-			return
+			continue
 		}
-		var metric uint64
-		if m := attrs[unix.RTA_PRIORITY]; len(m) == 4 {
-			metric = uint64(binary.NativeEndian.Uint32(m))
-		}
-		if body[4] != unix.RT_TABLE_MAIN {
+		metric := uint64(uint32(r.Priority))
+		if r.Table != unix.RT_TABLE_MAIN {
 			metric |= 1 << 32 // after all routes of the main table
 		}
 		if old, known := best[a.Is6()]; known && old <= metric {
-			return
+			continue
 		}
 		best[a.Is6()] = metric
 		if a.Is6() {
@@ -135,5 +126,6 @@ func (d *DeviceState) lookGateways() error {
 		} else {
 			d.GW4 = a
 		}
-	})
+	}
+	return err
 }

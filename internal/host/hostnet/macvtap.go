@@ -13,19 +13,18 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/mdlayher/netlink"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// Constants of linux/if_link.h: the modes of a macvtap, and the way in which a
-// device gets its link-local address.
-const (
-	iflaMacvlanMode      = 1 // IFLA_MACVLAN_MODE, in IFLA_INFO_DATA
-	iflaInet6AddrGenMode = 8 // IFLA_INET6_ADDR_GEN_MODE
-	in6AddrGenModeNone   = 1 // IN6_ADDR_GEN_MODE_NONE
-)
+// addrGenModeNone is IN6_ADDR_GEN_MODE_NONE (linux/if_link.h): IPv6 assigns no
+// address to the device when it comes up.
+const addrGenModeNone = 1
 
-var macvlanModes = map[string]uint32{"private": 1, "vepa": 2, "": 4, "bridge": 4, "passthru": 8}
+var macvlanModes = map[string]netlink.MacvlanMode{
+	"private": netlink.MACVLAN_MODE_PRIVATE, "vepa": netlink.MACVLAN_MODE_VEPA, "": netlink.MACVLAN_MODE_BRIDGE,
+	"bridge": netlink.MACVLAN_MODE_BRIDGE, "passthru": netlink.MACVLAN_MODE_PASSTHRU,
+}
 
 // MacvtapState describes a macvtap, or the device to create one on, without
 // opening either.
@@ -42,7 +41,7 @@ type MacvtapState struct {
 // CheckMacvtap resolves the DEVICE of macvtap:DEVICE: a device to create a
 // macvtap on, the name of a macvtap, or the path of its character device. It
 // returns an error if no macvtap is available.
-func CheckMacvtap(ctx context.Context, name string) (MacvtapState, error) {
+func CheckMacvtap(_ context.Context, name string) (MacvtapState, error) {
 	var st MacvtapState
 	if strings.HasPrefix(name, "/") {
 		n, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(name), "tap"))
@@ -55,11 +54,12 @@ func CheckMacvtap(ctx context.Context, name string) (MacvtapState, error) {
 		}
 		name = ifi.Name
 	}
-	d, err := lookDevice(ctx, name)
+	l, err := lookDevice(name)
 	if err != nil {
 		return st, err
 	}
-	st = MacvtapState{Name: name, Ifindex: d.Index, MTU: d.MTU, Up: d.Flags&net.FlagUp != 0, Exists: d.Kind == "macvtap"}
+	d := l.Attrs()
+	st = MacvtapState{Name: name, Ifindex: d.Index, MTU: d.MTU, Up: d.Flags&net.FlagUp != 0, Exists: l.Type() == "macvtap"}
 	if st.Exists {
 		st.MAC = d.HardwareAddr
 		if err := canOpen(tapPath(d.Index)); err != nil {
@@ -71,9 +71,9 @@ func CheckMacvtap(ctx context.Context, name string) (MacvtapState, error) {
 		return st, nil
 	}
 	switch {
-	case d.Flags&net.FlagLoopback != 0 || d.Type != unix.ARPHRD_ETHER:
+	case d.Flags&net.FlagLoopback != 0 || d.EncapType != "ether":
 		return st, fmt.Errorf("%s has no Ethernet addresses, which a macvtap needs: use rawip:%[1]s or user", name)
-	case d.Master != 0 && masterKind(ctx, d.Master) != "vrf":
+	case d.MasterIndex != 0 && kind(d.MasterIndex) != "vrf":
 		return st, fmt.Errorf("%s belongs to a bridge, bond or the like, which takes all its frames: use that instead, or tap:NAME,bridge=BRIDGE", name)
 	case !Capable(unix.CAP_NET_ADMIN):
 		return st, fmt.Errorf("making a macvtap on %s takes CAP_NET_ADMIN: run lklrun as root, or use user", name)
@@ -84,13 +84,14 @@ func CheckMacvtap(ctx context.Context, name string) (MacvtapState, error) {
 	return st, nil
 }
 
-func masterKind(ctx context.Context, index int) string {
-	ifi, err := net.InterfaceByIndex(index)
+// kind returns the kind of a device: "macvtap", "tun", "bridge" ... It returns
+// "" if the device is gone.
+func kind(ifindex int) string {
+	d, err := netlink.LinkByIndex(ifindex)
 	if err != nil {
 		return ""
 	}
-	d, _ := lookDevice(ctx, ifi.Name) // if the device is gone, nothing is known about it
-	return d.Kind
+	return d.Type()
 }
 
 // tapPath returns the character device of the macvtap with that index
@@ -157,14 +158,14 @@ type Macvtap struct {
 // OpenMacvtap opens the macvtap found by st, or creates one on that device as
 // described by make. It passes the undo to journal before it creates the
 // macvtap.
-func OpenMacvtap(ctx context.Context, st MacvtapState, make NewMacvtap, journal func(Undo) error) (*Macvtap, error) {
+func OpenMacvtap(_ context.Context, st MacvtapState, make NewMacvtap, journal func(Undo) error) (*Macvtap, error) {
 	m := &Macvtap{Name: st.Name, Ifindex: st.Ifindex}
 	if !st.Exists {
 		// As for taps, we choose the index, so that the undo can name
 		// it.
 		m.Ifindex = 1<<24 + rand.IntN(1<<24)
 		m.Name = fmt.Sprintf("lkl%x", m.Ifindex)
-		if err := m.create(ctx, st, make, journal); err != nil {
+		if err := m.create(st, make, journal); err != nil {
 			return nil, fmt.Errorf("making a macvtap on %s: %w", st.Name, err)
 		}
 	}
@@ -172,7 +173,7 @@ func OpenMacvtap(ctx context.Context, st MacvtapState, make NewMacvtap, journal 
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		if errors.Is(err, unix.EACCES) && !st.Exists {
-			return nil, errors.Join(&ClosedError{path}, deleteLink(ctx, m.Ifindex))
+			return nil, errors.Join(&ClosedError{path}, netlink.LinkDel(device(m.Ifindex)))
 		}
 		if why := canOpen(path); why != nil {
 			return nil, why
@@ -187,28 +188,13 @@ func OpenMacvtap(ctx context.Context, st MacvtapState, make NewMacvtap, journal 
 	return m, nil
 }
 
-func (m *Macvtap) create(ctx context.Context, st MacvtapState, make NewMacvtap, journal func(Undo) error) error {
+func (m *Macvtap) create(st MacvtapState, make NewMacvtap, journal func(Undo) error) error {
 	if err := journal(Undo{Op: OpDeleteLink, Name: m.Name, Ifindex: m.Ifindex, Netns: netnsID()}); err != nil {
 		return err
 	}
-	body, err := ifinfomsg(m.Ifindex, 0, 0, func(ae *netlink.AttributeEncoder) {
-		ae.String(unix.IFLA_IFNAME, m.Name)
-		ae.Uint32(unix.IFLA_LINK, uint32(st.Ifindex))
-		ae.Bytes(unix.IFLA_ADDRESS, make.MAC)
-		ae.Uint32(unix.IFLA_MTU, uint32(make.MTU))
-		ae.Nested(unix.IFLA_LINKINFO, func(ae *netlink.AttributeEncoder) error {
-			ae.String(unix.IFLA_INFO_KIND, "macvtap")
-			ae.Nested(unix.IFLA_INFO_DATA, func(ae *netlink.AttributeEncoder) error {
-				ae.Uint32(iflaMacvlanMode, macvlanModes[make.Mode])
-				return nil
-			})
-			return nil
-		})
-	})
-	if err != nil {
-		return err
-	}
-	_, err = rtnl(ctx, unix.RTM_NEWLINK, netlink.Acknowledge|netlink.Create|netlink.Excl, body)
+	d := &netlink.Macvtap{Macvlan: netlink.Macvlan{LinkAttrs: netlink.NewLinkAttrs(), Mode: macvlanModes[make.Mode]}}
+	d.Name, d.Index, d.ParentIndex, d.HardwareAddr, d.MTU = m.Name, m.Ifindex, st.Ifindex, make.MAC, make.MTU
+	err := netlink.LinkAdd(d)
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP):
 		return errors.New("the host's kernel has no macvtaps: `modprobe macvtap`, or use tap or user")
@@ -220,29 +206,19 @@ func (m *Macvtap) create(ctx context.Context, st MacvtapState, make NewMacvtap, 
 		return err
 	}
 	// The host must not send with the stack's Ethernet address.
-	if err := setLink(ctx, m.Ifindex, 0, 0, noLinkLocal); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) && !errors.Is(err, unix.EOPNOTSUPP) {
+	if err := netlink.LinkSetIP6AddrGenMode(d, addrGenModeNone); err != nil && !errors.Is(err, unix.EAFNOSUPPORT) && !errors.Is(err, unix.EOPNOTSUPP) {
 		return fmt.Errorf("keeping the host's IPv6 off it: %w", err)
 	}
 	// The underlying device does not learn which multicast groups the stack
 	// joins, so the macvtap accepts all.
-	const up = unix.IFF_UP | unix.IFF_ALLMULTI
-	err = setLink(ctx, m.Ifindex, up, up, nil)
+	if err := netlink.LinkSetAllmulticastOn(d); err != nil {
+		return err
+	}
+	err = netlink.LinkSetUp(d)
 	if errors.Is(err, unix.EADDRINUSE) || errors.Is(err, unix.EBUSY) {
 		return fmt.Errorf("the Ethernet address %v is that of another device there: choose one with mac=", make.MAC)
 	}
 	return err
-}
-
-// noLinkLocal prevents IPv6 from assigning an address to a device when it comes
-// up.
-func noLinkLocal(ae *netlink.AttributeEncoder) {
-	ae.Nested(unix.IFLA_AF_SPEC, func(ae *netlink.AttributeEncoder) error {
-		ae.Nested(unix.AF_INET6, func(ae *netlink.AttributeEncoder) error {
-			ae.Uint8(iflaInet6AddrGenMode, in6AddrGenModeNone)
-			return nil
-		})
-		return nil
-	})
 }
 
 func (m *Macvtap) prepare(fd int) error {

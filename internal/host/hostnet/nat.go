@@ -3,16 +3,14 @@
 package hostnet
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"strings"
 
-	"github.com/mdlayher/netlink"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/host/guard"
@@ -58,7 +56,7 @@ func (t *Tap) NAT(ctx context.Context, addrs []netip.Prefix, earlier func() ([]U
 	if err != nil {
 		return err
 	}
-	others, err := otherNATs(ctx, t.Ifindex)
+	others, err := otherNATs(t.Ifindex)
 	if err != nil {
 		return err
 	}
@@ -79,15 +77,12 @@ func (t *Tap) NAT(ctx context.Context, addrs []netip.Prefix, earlier func() ([]U
 	if err := journal(Undo{Op: OpNAT, Name: t.Name, Ifindex: t.Ifindex, Netns: netnsID(), New: f.String()}); err != nil {
 		return err
 	}
-	mark := func(ae *netlink.AttributeEncoder) {
-		ae.Bytes(unix.IFLA_IFALIAS, []byte(natAlias+f.String()))
-		ae.Uint32(unix.IFLA_GROUP, guard.NATGroup)
-	}
-	if err := setLink(ctx, t.Ifindex, 0, 0, mark); err != nil {
+	d := device(t.Ifindex)
+	if err := errors.Join(netlink.LinkSetAlias(d, natAlias+f.String()), netlink.LinkSetGroup(d, guard.NATGroup)); err != nil {
 		return fmt.Errorf("marking %s: %w", t.Name, err)
 	}
 	for _, a := range addrs {
-		if err := addAddress(ctx, t.Ifindex, a); err != nil {
+		if err := addAddress(d, a); err != nil {
 			return fmt.Errorf("giving %s the address %v: %w", t.Name, a, err)
 		}
 	}
@@ -119,7 +114,7 @@ func undoNAT(ctx context.Context, u Undo) error {
 	if ifi, err := net.InterfaceByName(u.Name); err == nil && ifi.Index != u.Ifindex {
 		return nil
 	}
-	others, err := otherNATs(ctx, u.Ifindex)
+	others, err := otherNATs(u.Ifindex)
 	if err == nil && len(others) == 0 {
 		err = f.restore()
 	}
@@ -130,58 +125,42 @@ func undoNAT(ctx context.Context, u Undo) error {
 }
 
 // otherNATs reads the changes recorded at other taps with NAT.
-func otherNATs(ctx context.Context, except int) ([]forwarding, error) {
-	var all []forwarding
-	err := dump(ctx, unix.RTM_GETLINK, unix.SizeofIfInfomsg, func(body []byte, attrs map[uint16][]byte) {
-		if int(binary.NativeEndian.Uint32(body[4:])) == except {
-			return
-		}
-		alias := string(bytes.TrimRight(attrs[unix.IFLA_IFALIAS], "\x00"))
-		if text, ours := strings.CutPrefix(alias, natAlias); ours {
-			if f, err := parseForwarding(text); err == nil { // ignore an alias that we did not write
-				all = append(all, f)
-			}
-		}
-	})
+func otherNATs(except int) ([]forwarding, error) {
+	devices, err := list(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("listing the host's devices: %w", err)
+	}
+	var all []forwarding
+	for _, d := range devices {
+		text, ours := strings.CutPrefix(d.Attrs().Alias, natAlias)
+		if !ours || d.Attrs().Index == except {
+			continue
+		}
+		if f, err := parseForwarding(text); err == nil { // ignore an alias that we did not write
+			all = append(all, f)
+		}
 	}
 	return all, nil
 }
 
-// addAddress is the equivalent of `ip addr add` (RTM_NEWADDR, struct
-// ifaddrmsg).
-func addAddress(ctx context.Context, ifindex int, a netip.Prefix) error {
-	family := byte(unix.AF_INET)
-	if a.Addr().Is6() {
-		family = unix.AF_INET6
-	}
-	body := make([]byte, unix.SizeofIfAddrmsg)
-	body[0], body[1] = family, byte(a.Bits())
-	binary.NativeEndian.PutUint32(body[4:], uint32(ifindex))
-	ae := netlink.NewAttributeEncoder()
-	ae.Bytes(unix.IFA_LOCAL, a.Addr().AsSlice())
-	ae.Bytes(unix.IFA_ADDRESS, a.Addr().AsSlice())
-	ae.Uint32(unix.IFA_FLAGS, unix.IFA_F_NODAD)
-	attrs, err := ae.Encode()
-	if err != nil {
-		return err
-	}
-	_, err = rtnl(ctx, unix.RTM_NEWADDR, netlink.Acknowledge|netlink.Create|netlink.Excl, append(body, attrs...))
-	return err
+// addAddress is the equivalent of `ip addr add`, without a broadcast address.
+func addAddress(d netlink.Link, a netip.Prefix) error {
+	n := &net.IPNet{IP: a.Addr().AsSlice(), Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen())}
+	return netlink.AddrAdd(d, &netlink.Addr{IPNet: n, Flags: unix.IFA_F_NODAD, Broadcast: net.IPv4zero})
 }
 
 // Routed lists the networks that the host has routes to, without default
 // routes.
-func Routed(ctx context.Context) ([]netip.Prefix, error) {
-	var all []netip.Prefix
-	err := dump(ctx, unix.RTM_GETROUTE, unix.SizeofRtMsg, func(body []byte, attrs map[uint16][]byte) {
-		if a, ok := netip.AddrFromSlice(attrs[unix.RTA_DST]); ok && body[1] != 0 {
-			all = append(all, netip.PrefixFrom(a, int(body[1])))
-		}
-	})
+func Routed(_ context.Context) ([]netip.Prefix, error) {
+	known, err := routes()
 	if err != nil {
 		return nil, fmt.Errorf("listing the host's routes: %w", err)
+	}
+	var all []netip.Prefix
+	for _, r := range known {
+		if p := prefix(r.Dst); p.Bits() > 0 {
+			all = append(all, p)
+		}
 	}
 	return all, nil
 }

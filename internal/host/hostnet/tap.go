@@ -13,6 +13,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -243,12 +244,12 @@ func (t *Tap) setUp(fd, mtu int) error {
 		return nil
 	}
 	if mtu != 0 {
-		if err := setMTU(t.Name, mtu); err != nil {
-			return err
+		if err := netlink.LinkSetMTU(device(t.Ifindex), mtu); err != nil {
+			return fmt.Errorf("setting mtu %d on %s: %w", mtu, t.Name, err)
 		}
 	}
-	if err := setUp(t.Name); err != nil {
-		return err
+	if err := netlink.LinkSetUp(device(t.Ifindex)); err != nil {
+		return fmt.Errorf("setting %s up: %w", t.Name, err)
 	}
 	t.Up = true
 	return nil
@@ -284,42 +285,6 @@ func (t *Tap) setIff(fd int, flags uint16) error {
 		return fmt.Errorf("attaching to tap %s: %w", t.Name, err)
 	}
 	return nil
-}
-
-func setMTU(name string, mtu int) error {
-	return withIfreq(name, func(fd int, req *unix.Ifreq) error {
-		req.SetUint32(uint32(mtu))
-		if err := unix.IoctlIfreq(fd, unix.SIOCSIFMTU, req); err != nil {
-			return fmt.Errorf("setting mtu %d on %s: %w", mtu, name, err)
-		}
-		return nil
-	})
-}
-
-func setUp(name string) error {
-	return withIfreq(name, func(fd int, req *unix.Ifreq) error {
-		if err := unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, req); err != nil {
-			return fmt.Errorf("reading the flags of %s: %w", name, err)
-		}
-		req.SetUint16(req.Uint16() | unix.IFF_UP)
-		if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, req); err != nil {
-			return fmt.Errorf("setting %s up: %w", name, err)
-		}
-		return nil
-	})
-}
-
-func withIfreq(name string, f func(fd int, req *unix.Ifreq) error) error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("opening a socket for %s: %w", name, err)
-	}
-	defer unix.Close(fd)
-	req, err := unix.NewIfreq(name)
-	if err != nil {
-		return fmt.Errorf("device %s: %w", name, err)
-	}
-	return f(fd, req)
 }
 
 // holder names the process that has the tap called name open, among those whose

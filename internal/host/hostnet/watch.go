@@ -3,14 +3,12 @@
 package hostnet
 
 import (
-	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 
-	"github.com/mdlayher/netlink"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -42,22 +40,18 @@ func (w *Watch) Close() {
 // WatchDevice watches the device with the index ifindex in the current network
 // namespace.
 func WatchDevice(ifindex int) (*Watch, error) {
-	c, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
+	s, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK)
 	if err != nil {
 		return nil, fmt.Errorf("watching the host's devices: %w", err)
 	}
-	if err := c.JoinGroup(unix.RTNLGRP_LINK); err != nil {
-		c.Close()
-		return nil, fmt.Errorf("watching the host's devices: %w", err)
-	}
-	w := &Watch{gone: make(chan struct{}), news: make(chan bool, 1), done: make(chan struct{}), stop: func() { c.Close() }}
+	w := &Watch{gone: make(chan struct{}), news: make(chan bool, 1), done: make(chan struct{}), stop: s.Close}
 	carries, err := looksUp(ifindex)
 	if err != nil { // it was deleted after it was opened
 		close(w.gone)
 	} else if !carries {
 		w.news <- false
 	}
-	go w.device(c, ifindex, carries)
+	go w.device(s, ifindex, carries)
 	return w, nil
 }
 
@@ -66,23 +60,8 @@ const carrying = unix.IFF_UP | unix.IFF_LOWER_UP
 // looksUp reports whether the device is up and has carrier. It returns an error
 // if the device does not exist.
 func looksUp(ifindex int) (bool, error) {
-	if _, err := net.InterfaceByIndex(ifindex); err != nil {
-		return false, err
-	}
-	body, err := ifinfomsg(ifindex, 0, 0, nil)
-	if err != nil {
-		return false, err
-	}
-	msgs, err := rtnl(context.Background(), unix.RTM_GETLINK, 0, body)
-	if err != nil {
-		return false, err
-	}
-	for _, m := range msgs {
-		if len(m.Data) >= unix.SizeofIfInfomsg {
-			return binary.NativeEndian.Uint32(m.Data[8:])&carrying == carrying, nil
-		}
-	}
-	return true, nil
+	d, err := netlink.LinkByIndex(ifindex)
+	return err == nil && d.Attrs().RawFlags&carrying == carrying, err
 }
 
 // tell replaces an unread state by the new one.
@@ -94,22 +73,23 @@ func (w *Watch) tell(carries bool) {
 	w.news <- carries
 }
 
-func (w *Watch) device(c *netlink.Conn, ifindex int, carries bool) {
+func (w *Watch) device(s *nl.NetlinkSocket, ifindex int, carries bool) {
 	defer close(w.done)
 	for {
-		msgs, err := c.Receive()
+		msgs, _, err := s.Receive()
 		lost := errors.Is(err, unix.ENOBUFS) // some changes were lost because there were too many
 		if err != nil && !lost {
 			return
 		}
 		gone, now := false, carries
 		for _, m := range msgs {
-			if len(m.Data) < unix.SizeofIfInfomsg || m.Data[0] != unix.AF_UNSPEC ||
-				int(int32(binary.NativeEndian.Uint32(m.Data[4:]))) != ifindex {
+			if len(m.Data) < unix.SizeofIfInfomsg {
 				continue
 			}
-			gone = gone || m.Header.Type == unix.RTM_DELLINK
-			now = binary.NativeEndian.Uint32(m.Data[8:])&carrying == carrying
+			if l := nl.DeserializeIfInfomsg(m.Data); l.Family == unix.AF_UNSPEC && int(l.Index) == ifindex {
+				gone = gone || m.Header.Type == unix.RTM_DELLINK
+				now = l.Flags&carrying == carrying
+			}
 		}
 		if lost {
 			now, err = looksUp(ifindex)
