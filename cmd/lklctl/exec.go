@@ -131,6 +131,6 @@ func (c *ctl) execElsewhere(ctx context.Context, info *instance.Info, args []str
 	if err := further.Check(info, args); err != nil {
 		return exit.End{}, err
 	}
-	start := session.StartMessage{Verb: true, Args: append([]string{"device", "program", info.Name}, args...)}
+	start := session.StartMessage{Args: append([]string{"device", "program", info.Name}, args...)}
 	return desk.Run(context.WithoutCancel(ctx), c.far.Ready(), start)
 }

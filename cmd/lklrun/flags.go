@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -111,6 +112,19 @@ func (s *sources) load(args []string) (*config.Config, error) {
 		if err := instance.CheckName(name); err != nil {
 			return nil, c.Origin("name").Wrap(err)
 		}
+	}
+	return c, nil
+}
+
+// configured reads the configuration of a run that another machine has sent.
+func configured(file string) (*config.Config, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("the configuration: %w", err)
+	}
+	c := new(config.Config)
+	if err := json.Unmarshal(text, &c.Run); err != nil {
+		return nil, fmt.Errorf("the configuration: %w", err)
 	}
 	return c, nil
 }

@@ -93,12 +93,11 @@ func (d *far) run(ctx context.Context, r *runner, args []string) (done bool, err
 	}
 	ctx, stop := interruptible(ctx)
 	defer stop()
-	order, err := r.order(args)
+	j, err := r.job(args)
 	if err != nil {
 		return true, &cli.UsageError{Err: err}
 	}
-	order.stay(d.stay)
-	if err := order.check(len(targets), order.stays); err != nil {
+	if err := j.check(len(targets), j.run.Detach); err != nil {
 		return true, err
 	}
 	places := make([]*place, len(targets))
@@ -106,7 +105,7 @@ func (d *far) run(ctx context.Context, r *runner, args []string) (done bool, err
 	bar := &progress{}
 	for n, t := range targets {
 		places[n] = &place{target: t}
-		wg.Go(func() { places[n].open(ctx, order, bar.show) })
+		wg.Go(func() { places[n].open(ctx, j, bar.show) })
 	}
 	wg.Wait()
 	bar.end()
@@ -125,27 +124,27 @@ func (d *far) run(ctx context.Context, r *runner, args []string) (done bool, err
 		if places[0].err != nil {
 			return true, places[0].err
 		}
-		if r.end, err = desk.Run(ctx, places[0].ready, order.start(places[0].ready)); err != nil {
+		if r.end, err = desk.Run(ctx, places[0].ready, j.start(places[0].ready)); err != nil {
 			return true, errRun{err}
 		}
 		ctx, stop := interruptible(ctx) // the command has ended: signals are for us again
 		defer stop()
-		return true, order.fetch(ctx, places[0].ready)
+		return true, j.fetch(ctx, places[0].ready)
 	}
-	r.end, err = together(ctx, places, order)
+	r.end, err = together(ctx, places, j)
 	return true, err
 }
 
 // open prepares a device.
-func (p *place) open(ctx context.Context, o *order, show func(string, int64, int64)) {
+func (p *place) open(ctx context.Context, j *job, show func(string, int64, int64)) {
 	dev, err := remote.Open(ctx, p.target)
 	if err != nil {
 		p.err = err
 		return
 	}
-	ready, err := remote.Prepare(ctx, dev, remote.Options{Progress: show, NeedRoot: o.root})
+	ready, err := remote.Prepare(ctx, dev, remote.Options{Progress: show, NeedRoot: j.root})
 	if err == nil {
-		err = o.put(ctx, ready)
+		err = j.put(ctx, ready)
 	}
 	if err != nil {
 		dev.Close()
@@ -181,7 +180,7 @@ func interruptible(ctx context.Context) (context.Context, func()) {
 // together runs the command on several devices at once. Each line of output is
 // prefixed with the device's name. All devices get the input. A table of the
 // results follows at the end. The overall result is the first one other than 0.
-func together(ctx context.Context, places []*place, o *order) (exit.End, error) {
+func together(ctx context.Context, places []*place, j *job) (exit.End, error) {
 	signals := desk.Hear()
 	var lines sync.Mutex
 	var wg sync.WaitGroup
@@ -196,7 +195,7 @@ func together(ctx context.Context, places []*place, o *order) (exit.End, error) 
 		inputs, each = append(inputs, write), append(each, sig)
 		prefix := "[" + p.target.String() + "] "
 		out, errs := &prefixed{w: os.Stdout, mu: &lines, prefix: prefix}, &prefixed{w: os.Stderr, mu: &lines, prefix: prefix}
-		far := remote.Desk{Start: o.start(p.ready), Stdin: read, Stdout: out, Stderr: errs, Signals: sig}
+		far := remote.Desk{Start: j.start(p.ready), Stdin: read, Stdout: out, Stderr: errs, Signals: sig}
 		wg.Go(func() {
 			defer read.Close()
 			p.end, p.err = p.ready.Serve(ctx, far)

@@ -92,8 +92,9 @@ type runner struct {
 	far
 	config     *config.Config
 	dryRun     bool
-	background int // the descriptor of detach.go; -1: none
-	report     int // the descriptor of ab.go; -1: none
+	configured string // file with the configuration as JSON, from a desk; "": none
+	background int    // the descriptor of detach.go; -1: none
+	report     int    // the descriptor of ab.go; -1: none
 	cmd        *cobra.Command
 	output     cli.Output
 	end        exit.End
@@ -145,6 +146,8 @@ func (r *runner) command() *cobra.Command {
 	r.sources.add(f)
 	f.IntVar(&r.background, "detached", -1, "")
 	cobra.CheckErr(f.MarkHidden("detached"))
+	f.StringVar(&r.configured, "configured", "", "")
+	cobra.CheckErr(f.MarkHidden("configured"))
 	f.IntVar(&r.report, "report", -1, "")
 	cobra.CheckErr(f.MarkHidden("report"))
 	f.BoolVar(&r.dryRun, "dry-run", false, "print what would be done, and do nothing")
@@ -227,7 +230,12 @@ func (r *runner) run(ctx context.Context, args []string) error {
 // up to this point.
 func (r *runner) plan(args []string) (*plan.Plan, error) {
 	var err error
-	if r.config, err = r.load(args); err != nil {
+	if r.configured != "" {
+		r.config, err = configured(r.configured)
+	} else {
+		r.config, err = r.load(args)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := plan.Pick(&r.config.Run); err != nil {

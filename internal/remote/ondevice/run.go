@@ -21,6 +21,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/remote/session"
+	"github.com/lklrun/lklrun/pkg/config"
 )
 
 // Time limits for the parts of an end. Together with session.Silence they are
@@ -149,15 +150,13 @@ func (r *runner) launch() (clean func(), err error) {
 		}
 	}()
 	args := r.start.Args
-	if r.start.Config != "" {
-		name, err := writeConfig(r.start.Config)
+	if r.start.Run != nil {
+		name, err := writeConfig(r.start.Run)
 		if err != nil {
 			return clean, err
 		}
 		files.remove = name
-		args = append([]string{"--config", name}, args...)
-	} else if !r.start.Verb {
-		args = append([]string{"--no-config"}, args...)
+		args = append([]string{"--configured", name}, args...)
 	}
 	r.cmd = &exec.Cmd{Path: place.Program(), Args: append([]string{"lklrun"}, args...), Env: append(os.Environ(), r.start.Env...)}
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -206,13 +205,13 @@ func (h *handles) closeOurs() {
 	}
 }
 
-func writeConfig(text string) (string, error) {
+func writeConfig(run *config.Run) (string, error) {
 	f, err := os.CreateTemp("", "lklrun-*.json") // mode 0600
 	if err != nil {
 		return "", fmt.Errorf("writing the configuration: %w", err)
 	}
 	defer f.Close()
-	if _, err := f.WriteString(text); err != nil {
+	if err := json.NewEncoder(f).Encode(run); err != nil {
 		_ = os.Remove(f.Name())
 		return "", fmt.Errorf("writing the configuration: %w", err)
 	}

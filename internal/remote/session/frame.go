@@ -12,6 +12,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/lklrun/lklrun/pkg/config"
 )
 
 // ErrNoSession reports that the received data is not a session.
@@ -92,16 +94,15 @@ const (
 
 // StartMessage describes the command to run.
 type StartMessage struct {
-	Args   []string `json:"args"`             // arguments of lklrun
-	Config string   `json:"config,omitempty"` // text of a configuration file, for --config
-	Verb   bool     `json:"verb,omitempty"`   // Args begin with a verb, which has no configuration
-	Env    []string `json:"env,omitempty"`    // NAME=VALUE, added to the device's environment
-	TTY    bool     `json:"tty,omitempty"`    // there is a terminal; at least one of OnTTY is set
-	OnTTY  [3]bool  `json:"on_tty"`           // the standard descriptors that are the terminal
-	None   [3]bool  `json:"none"`             // the standard descriptors that are closed at the desk
-	Rows   uint16   `json:"rows,omitempty"`   // of the terminal
-	Cols   uint16   `json:"cols,omitempty"`
-	Stay   bool     `json:"stay,omitempty"` // the run outlives the session
+	Args  []string    `json:"args"`           // arguments of lklrun
+	Run   *config.Run `json:"run,omitempty"`  // configuration of the run; nil: Args begin with a verb
+	Env   []string    `json:"env,omitempty"`  // NAME=VALUE, added to the device's environment
+	TTY   bool        `json:"tty,omitempty"`  // there is a terminal; at least one of OnTTY is set
+	OnTTY [3]bool     `json:"on_tty"`         // the standard descriptors that are the terminal
+	None  [3]bool     `json:"none"`           // the standard descriptors that are closed at the desk
+	Rows  uint16      `json:"rows,omitempty"` // of the terminal
+	Cols  uint16      `json:"cols,omitempty"`
+	Stay  bool        `json:"stay,omitempty"` // the run outlives the session
 }
 
 // ExitMessage describes the end of the command.

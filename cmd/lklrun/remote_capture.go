@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 
 	"github.com/lklrun/lklrun/internal/cli"
@@ -23,6 +24,15 @@ import (
 type captures struct {
 	all    []config.Capture // with paths on this machine
 	folder string           // on the device, only for this run
+}
+
+// take takes those of a run's captures that are files.
+func (c *captures) take(all []config.Capture) {
+	for _, f := range all {
+		if !f.Ring() {
+			c.all = append(c.all, f)
+		}
+	}
 }
 
 // check returns an error if such files are not possible, before anything is
@@ -60,14 +70,17 @@ func (c *captures) put(ctx context.Context, r *remote.Ready) error {
 	return r.MakeFolder(ctx, c.folder)
 }
 
-// flags returns the flags for the device's lklrun.
-func (c *captures) flags() []string {
-	var flags []string
-	for n, f := range c.all {
-		f.File = path.Join(c.folder, strconv.Itoa(n))
-		flags = append(flags, "--capture="+f.String())
+// there returns a run's captures with the paths on the device.
+func (c *captures) there(all []config.Capture) []config.Capture {
+	all = slices.Clone(all)
+	n := 0
+	for i := range all {
+		if f := &all[i]; !f.Ring() {
+			f.File = path.Join(c.folder, strconv.Itoa(n))
+			n++
+		}
 	}
-	return flags
+	return all
 }
 
 // fetch copies the files here and removes the folder on the device.
