@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/lklrun/lklrun/internal/diag/account"
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // accountOf returns the account of an instance, as lklctl reports it.

@@ -23,7 +23,7 @@ import (
 	"time"
 
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // printed counts the lines that a client prints, some of which are JSON documents. It
@@ -132,7 +132,7 @@ func (b *busy) socket() string { return filepath.Join("/run/lklrun", b.name, "ct
 
 // frame returns a frame of the given type, with an identifier.
 func frame(typ uint16, id uint32, body []byte) []byte {
-	return (&babbler{Rand: rand.New(rand.NewPCG(uint64(id), 0))}).frame(typ, body)
+	return noise{rand.New(rand.NewPCG(uint64(id), 0))}.frame(typ, body)
 }
 
 // hello returns the greeting of a client of the given version.
@@ -182,7 +182,7 @@ func (b *busy) deaf() {
 // mischief connects again and again until ctx is done. Its connections end within a
 // frame, send nonsense, or announce a version that does not exist.
 func (b *busy) mischief(ctx context.Context, seen *atomic.Int64) error {
-	rnd := &babbler{Rand: rand.New(rand.NewPCG(7, 7))}
+	rnd := noise{rand.New(rand.NewPCG(7, 7))}
 	pace := time.NewTicker(5 * time.Millisecond) // this client should not be the busy one
 	defer pace.Stop()
 	for n := 0; ; n++ {

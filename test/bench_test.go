@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/perf/benchfmt"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // TestBench runs the smallest form of a scenario. It makes no statement about speed. It

@@ -21,7 +21,7 @@ import (
 	"testing"
 
 	"github.com/lklrun/lklrun/internal/remote/ondevice"
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // maxBundle is the maximum size of a bundle in bytes.

@@ -7,7 +7,7 @@ import (
 	"net"
 	"testing"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // TestBurst checks that a burst of answers from a server arrives completely, even if

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // busyRate is the rate of each path of a busy instance. It keeps the instance busy all
@@ -91,7 +91,7 @@ func newBusy(t *testing.T, engine string) *busy {
 		b.wireSix(n)
 	}
 	dir := testutil.Dir(t)
-	file(t, dir+"/hello", "hello\n")
+	testutil.WriteFile(t, dir+"/hello", "hello\n")
 	web := testutil.Nginx{Root: dir}.Config(t, dir)
 	redis := ""
 	if engine == "preload" {
@@ -132,14 +132,14 @@ func (b *busy) wireSix(n int) {
 // sparse creates a file that is larger than any test needs and occupies no blocks.
 func (b *busy) sparse(path string) {
 	b.Helper()
-	file(b.T, path, "")
+	testutil.WriteFile(b.T, path, "")
 	if err := os.Truncate(path, busySize); err != nil {
 		b.Fatal(err)
 	}
 }
 
 func (b *busy) listens(port int) bool {
-	return (&running{t: b.T, name: b.name}).has(port)
+	return stackListens(b.T, b.name, port)
 }
 
 // ctl runs a verb of lklctl on the instance, which must succeed.

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // A captureSite is a stack on a tap and an iperf3 server behind it, in namespaces
@@ -39,7 +39,7 @@ func newCaptureSiteWith(t *testing.T, engine string, flags []string, args ...str
 	testutil.Need(t, "ip", "iperf3", "tshark", "capinfos", "tcpdump", "ethtool", testutil.Bin("lklrun"), testutil.Bin("lklctl"), testutil.Bin("lklhost"))
 	s := &captureSite{
 		T: t, host: testutil.NewNetns(t, "captured"), server: testutil.NewNetns(t, "server"),
-		name: fmt.Sprintf("t%d", runCount.Add(1)), dir: testutil.Dir(t),
+		name: newName(), dir: testutil.Dir(t),
 	}
 	testutil.Veth(t, s.host, "v0", s.server, "s0")
 	s.host.Tap(t, "tap0")

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // TestTsharkReads checks that tshark reads every kind of file and finds the expected
@@ -22,7 +22,7 @@ func TestTsharkReads(t *testing.T) {
 	p := newPhone(t)
 	testutil.Need(t, "tshark", "capinfos")
 	dir := testutil.Dir(t)
-	file(t, dir+"/hello", "hello\n")
+	testutil.WriteFile(t, dir+"/hello", "hello\n")
 	p.server.Nginx(t, testutil.Nginx{Root: dir, MPTCP: true})
 	end := dir + "/end"
 	target := testutil.Start(t, p.host.Command(testutil.Bin("lklrun"), "--name", p.name, "--capture", dir+"/run.pcapng", "--capture", dir+"/run0.pcapng,if=eth0,snap=200,filter=udp port 67",
@@ -49,7 +49,7 @@ func TestTsharkReads(t *testing.T) {
 		text, err := os.ReadFile(dir + "/run.pcapng")
 		return err == nil && strings.Contains(string(text), owner)
 	})
-	file(t, end, "")
+	testutil.WriteFile(t, end, "")
 	if r := target.Wait(limit); r.Status != 0 {
 		t.Fatal(r)
 	}

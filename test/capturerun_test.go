@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // shown returns what tshark reads from a capture: for each packet the values of fields.
@@ -66,7 +66,7 @@ func TestCaptureRun(t *testing.T) {
 			t.Parallel()
 			p := newPathSite(t)
 			dir := testutil.Dir(t)
-			file(t, dir+"/hello", "hello\n")
+			testutil.WriteFile(t, dir+"/hello", "hello\n")
 			p.server.Nginx(t, testutil.Nginx{Root: dir, MPTCP: true})
 			trace, end := dir+"/trace.pcapng", dir+"/end"
 			target := testutil.Start(t, p.host.Command(testutil.Bin("lklrun"), "--name", p.name, "--engine", engine, "--capture", trace,
@@ -82,7 +82,7 @@ func TestCaptureRun(t *testing.T) {
 					return strings.HasPrefix(f[0], owner) && strings.Contains(f[0], ", mptcp token "+token+" id ")
 				})
 			})
-			file(t, end, "")
+			testutil.WriteFile(t, end, "")
 			if r := target.Wait(limit); r.Status != 0 || r.Stderr != "" {
 				t.Fatal(r)
 			}

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/lklrun/lklrun/pkg/config"
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // configFile writes a configuration file for one test.

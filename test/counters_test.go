@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/lklrun/lklrun/internal/diag/counters"
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // numbers are counters by their lklctl names.

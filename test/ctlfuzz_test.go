@@ -17,15 +17,18 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 )
 
+// noise makes random data for a control socket.
+type noise struct{ *rand.Rand }
+
 // A babbler sends random data to a control socket.
 type babbler struct {
-	*rand.Rand
+	noise
 	path string
 	sent int
 }
 
 // bytes returns n random bytes, half of them zero.
-func (b *babbler) bytes(n int) []byte {
+func (b noise) bytes(n int) []byte {
 	p := make([]byte, n)
 	for i := range p {
 		if b.IntN(2) == 0 {
@@ -49,7 +52,7 @@ func (b *babbler) number() uint64 {
 }
 
 // frame returns a frame with the header that its body requires.
-func (b *babbler) frame(typ uint16, body []byte) []byte {
+func (b noise) frame(typ uint16, body []byte) []byte {
 	p := binary.LittleEndian.AppendUint32(nil, uint32(ctlproto.CTL_HDR_SIZE+len(body)))
 	p = binary.LittleEndian.AppendUint16(p, typ)
 	p = binary.LittleEndian.AppendUint16(p, 0)
@@ -214,7 +217,7 @@ func TestControlNonsense(t *testing.T) {
 		_, said := h.run.Output()
 		t.Logf("lklrun: %s", said)
 	})
-	b := &babbler{Rand: rand.New(rand.NewPCG(seed, 0)), path: filepath.Join("/run/lklrun", h.name, "ctl.sock")}
+	b := &babbler{noise: noise{rand.New(rand.NewPCG(seed, 0))}, path: filepath.Join("/run/lklrun", h.name, "ctl.sock")}
 	before := h.settled()
 	end := time.Now().Add(time.Duration(setting(t, "FUZZ_SECONDS", 4)) * time.Second)
 	for conns := 0; ; conns++ {

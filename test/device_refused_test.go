@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 	"github.com/lklrun/lklrun/test/kit/fakedevice"
 )
 

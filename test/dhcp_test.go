@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // TestDHCP checks, in both engines, that an interface with dhcp has its lease before

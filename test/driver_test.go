@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // The driver suite runs the same checks on each kind of interface, under each engine.
@@ -162,7 +162,7 @@ func (w *wire) start(engine, flag string) *driven {
 
 // run is a command line of lklrun on the wire.
 func (w *wire) run(engine, flag string, command ...string) *exec.Cmd {
-	w.last = fmt.Sprintf("d%d", runCount.Add(1))
+	w.last = newName()
 	args := w.as
 	if len(args) == 0 {
 		args = []string{testutil.Bin("lklrun")}

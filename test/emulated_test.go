@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // emulated returns the directory of the arm64 bundle, and one with Debian's arm64

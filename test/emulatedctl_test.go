@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // TestEmulatedControl checks that an amd64 lklctl can query an arm64 stack, and uses

@@ -22,7 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // The goals of the attempts, see csrc/tests/escape.
@@ -187,7 +187,7 @@ func newEscapee(t *testing.T, who, engine string) *escapee {
 	t.Helper()
 	testutil.Need(t, "ip", "setcap", testutil.Bin("lklrun"), testutil.Bin("lklctl"), testutil.Bin("lklhost"))
 	e := &escapee{t: t, who: who, engine: engine, bin: testutil.PublicBin(t), dir: testutil.Dir(t), witness: &witness{}}
-	e.name = fmt.Sprintf("t%d", runCount.Add(1))
+	e.name = newName()
 	e.root = "/run/lklrun"
 	if who == "user" {
 		e.root = fmt.Sprint("/tmp/lklrun-", testutil.OrdinaryUID)

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/lklrun/lklrun/internal/ui/extcap"
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // asksOften makes connections that are refused, on the stack's loopback, and sends

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // oneLine checks the output of a refused run: one line from lklrun that names the

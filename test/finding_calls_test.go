@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // TestFinding02ForeignMemory checks a process that gets the number of one that was
@@ -154,7 +154,7 @@ func TestFinding08HostSocket(t *testing.T) {
 	sendsSockets(t, path)
 	script := filepath.Join(testutil.Root(), "test", "testdata", "finding08.py")
 	r := testutil.Run(t, limit, lklrun("--name", s.name(), "--if", s.tapIf(), "-v", "--require", "stack", "--",
-		"sh", "-c", fmt.Sprintf("%s dial %s:1; exec /usr/bin/python3 %s %s", probePath, serverAddr, script, path)))
+		"sh", "-c", fmt.Sprintf("%s dial %s:1; exec /usr/bin/python3 %s %s", probe(), serverAddr, script, path)))
 	const want = "three pipe,pipe 8\none pipe 0\nseveral a pipe 0\nseveral b  8\nseveral c pipe 0\n" +
 		"taking: Operation not permitted\nown child: pipe\n"
 	if !strings.HasSuffix(r.Stdout, want) {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // works is a program that uses the stack in an ordinary way and ends with 0 if
@@ -64,7 +64,7 @@ func newHunt(t *testing.T, user bool, flags ...string) *hunt {
 		testutil.Host.Run(t, "chown", fmt.Sprint(testutil.OrdinaryUID), h.env)
 		dir = filepath.Join(h.env, "lklrun")
 	}
-	name := fmt.Sprintf("t%d", runCount.Add(1))
+	name := newName()
 	// Limits how long TCP keeps a closed connection whose peer does not answer.
 	args := append([]string{"--name", name, "--sysctl", "net.ipv4.tcp_fin_timeout=1", "--sysctl", "net.ipv4.tcp_orphan_retries=1"}, flags...)
 	h.run = testutil.Start(t, h.command("lklrun", append(args, "--", "sleep", "100000")...))

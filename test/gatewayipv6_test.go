@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // sendsOnce sends a datagram to an address and waits for the answer. Without
@@ -38,10 +38,10 @@ func TestGatewayIPv6Connected(t *testing.T) {
 	testutil.Veth(t, host, "v0", far, "s0")
 	far.Addr(t, "s0", server+"/64")
 	dir := testutil.Dir(t)
-	file(t, dir+"/hello", "hello\n")
+	testutil.WriteFile(t, dir+"/hello", "hello\n")
 	far.Nginx(t, testutil.Nginx{Root: dir})
 	far.EchoUDP(t, "["+server+"]:9")
-	name := fmt.Sprintf("t%d", runCount.Add(1))
+	name := newName()
 	run := testutil.Start(t, host.Command(testutil.Bin("lklrun"), "--name", name, "--if", "user", "--", "sleep", "1000"))
 	exec1 := func(args ...string) testutil.Result {
 		return testutil.Run(t, limit, exec.Command(testutil.Bin("lklctl"), append([]string{"-n", name, "exec", "--"}, args...)...))

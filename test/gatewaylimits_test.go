@@ -4,13 +4,12 @@ package test
 
 import (
 	"encoding/json"
-	"fmt"
 	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // floodsUDP creates 20,000 pairs of UDP ports with one socket, and keeps using the
@@ -80,10 +79,10 @@ func TestFinding10GatewayLimits(t *testing.T) {
 			// This Ethernet address does not exist, so packets to it are dropped.
 			host.Run(t, "ip", "neigh", "add", silent, "lladdr", "02:00:00:00:00:02", "dev", "v0")
 			dir := testutil.Dir(t)
-			file(t, dir+"/hello", "hello\n")
+			testutil.WriteFile(t, dir+"/hello", "hello\n")
 			host.Nginx(t, testutil.Nginx{Root: dir})
 			host.EchoUDP(t, server+":9")
-			name := fmt.Sprintf("t%d", runCount.Add(1))
+			name := newName()
 			cmd := host.Command("prlimit", "--nofile=20000:20000", testutil.Bin("lklrun"), "--name", name, "--if", "user", "--",
 				"/usr/bin/python3", "-c", tc.script, server, silent)
 			stdin, err := cmd.StdinPipe()

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/host/guard"
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // The addresses that host and stack share, and their peer's.
@@ -80,7 +80,7 @@ func (s *share) args(args ...string) []string {
 // run starts a talker on the shared address.
 func (s *share) run(flags ...string) *talker {
 	s.Helper()
-	name := fmt.Sprintf("g%d", runCount.Add(1))
+	name := newName()
 	script := filepath.Join(testutil.Root(), "test", "testdata", "guard.py")
 	args := []string{testutil.Bin("lklrun")}
 	if len(s.as) > 0 {

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // handoverLimit bounds one transfer with its cuts, on a machine with much other work.
@@ -129,7 +129,7 @@ func (p *pathSite) wire(n int, keys string) {
 func newPeers(t *testing.T) *pathSite {
 	t.Helper()
 	testutil.Need(t, "ip", "tc", "ss", "dnsmasq", "/usr/bin/python3", testutil.Bin("lklrun"), testutil.Bin("lklctl"), testutil.Bin("lklhost"))
-	p := &pathSite{T: t, host: testutil.NewNetns(t, "phone"), server: testutil.NewNetns(t, "peer"), name: fmt.Sprintf("t%d", runCount.Add(1)), addr: "10.74.1.1"}
+	p := &pathSite{T: t, host: testutil.NewNetns(t, "phone"), server: testutil.NewNetns(t, "peer"), name: newName(), addr: "10.74.1.1"}
 	p.server.Run(t, "sysctl", "-qw", "net.mptcp.enabled=1")
 	p.server.Run(t, "ip", "mptcp", "limits", "set", "subflows", "8", "add_addr_accepted", "8")
 	return p

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // A patient is an lklhost under observation.

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // echoTCP echoes TCP data until the end of the test. It returns its port.
@@ -77,13 +77,13 @@ func TestHostNetRequire(t *testing.T) {
 	s := newSite(t)
 	port := echoTCP(t, testutil.Host, "127.0.0.1:0")
 	r := testutil.Run(t, limit, lklrun("--name", s.name(), "--if", s.tapIf(), "--require", "stack", "--host-net", "127.0.0.1", "--",
-		probePath, "dial", fmt.Sprintf("127.0.0.1:%d", port)))
+		probe(), "dial", fmt.Sprintf("127.0.0.1:%d", port)))
 	if want := "--require stack: no socket came from the stack, 1 socket from the host's, as --host-net says"; r.Status != 123 || !strings.Contains(r.Stderr, want) {
 		t.Errorf("%v\nwant 123 and %q", r, want)
 	}
 	s.web(testutil.Nginx{})
 	r = testutil.Run(t, limit, lklrun("--name", s.name(), "--if", s.tapIf(), "--require", "stack", "--host-net", "127.0.0.1", "--",
-		"sh", "-c", fmt.Sprintf("%s dial 127.0.0.1:%d && curl -sS %s/hello", probePath, port, serverURL)))
+		"sh", "-c", fmt.Sprintf("%s dial 127.0.0.1:%d && curl -sS %s/hello", probe(), port, serverURL)))
 	if r.Status != 0 || !strings.Contains(r.Stdout, "hello\n") {
 		t.Errorf("beside the stack: %v", r)
 	}

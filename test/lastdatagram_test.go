@@ -7,7 +7,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // TestLastDatagram checks that a datagram is not lost if its sender ends at once,

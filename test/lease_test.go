@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // leaseLength returns the duration of a test's leases in seconds, and the rate of the

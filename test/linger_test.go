@@ -3,7 +3,6 @@
 package test
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // reader is a server that receives data from one client: 64 kB, then a pause, given in
@@ -75,7 +74,7 @@ func TestLinger(t *testing.T) {
 			// ended starts a run and returns when its target has ended.
 			ended := func(t *testing.T, size int) (*testutil.Proc, string) {
 				p := testutil.Start(t, host.Command(slices.Concat([]string{
-					testutil.Bin("lklrun"), "-q", "--name", fmt.Sprintf("t%d", runCount.Add(1)), "--if", "tap:tap0,ip=" + stackAddr + "/24",
+					testutil.Bin("lklrun"), "-q", "--name", newName(), "--if", "tap:tap0,ip=" + stackAddr + "/24",
 				}, flags, []string{"--", "/usr/bin/python3", "-c", sender, serverAddr, strconv.Itoa(size)})...))
 				testutil.WaitFor(t, "the sender's end", limit, func() bool { out, _ := p.Output(); return strings.HasSuffix(out, "\n") || !p.Running() })
 				out, _ := p.Output()

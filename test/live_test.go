@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // A talker is a python3 under lklrun that executes lines from its standard input, so

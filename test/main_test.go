@@ -15,15 +15,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 	"github.com/lklrun/lklrun/test/kit/fakedevice"
 )
 
 // limit is the limit for one run. A run that takes longer hangs.
 const limit = 30 * time.Second
 
-// probePath is the static Go program ./probe.
-var probePath string
+// probe returns the path of the static Go program ./probe.
+func probe() string { return filepath.Join(testutil.Root(), "build", "test", "probe") }
 
 func TestMain(m *testing.M) {
 	testutil.Main(m, func(root string) error {
@@ -66,7 +66,6 @@ type site struct {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	testutil.Need(t, "ip", "nginx", "curl", "/usr/bin/python3", testutil.Bin("lklrun"), testutil.Bin("lklctl"), testutil.Bin("lklhost"))
-	probePath = filepath.Join(testutil.Root(), "build", "test", "probe")
 	s := &site{t: t, server: testutil.NewNetns(t, "server"), dir: testutil.Dir(t)}
 	host := testutil.Host
 	testutil.Veth(t, host, "v0", s.server, "s0")
@@ -111,10 +110,11 @@ func (s *site) onTap(args ...string) *exec.Cmd {
 	return lklrun(append([]string{"--name", s.name(), "--if", s.tapIf(), "--"}, args...)...)
 }
 
+// newName returns a fresh instance name.
+func newName() string { return fmt.Sprintf("t%d", runCount.Add(1)) }
+
 // name returns a fresh instance name.
-func (s *site) name() string {
-	return fmt.Sprintf("t%d", runCount.Add(1))
-}
+func (s *site) name() string { return newName() }
 
 // lklctl runs a verb, which must succeed or find nothing for its document, and returns
 // its output.

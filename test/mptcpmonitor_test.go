@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // monitored is an event in the format of a monitor.

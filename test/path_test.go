@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // fetchFor is a target that fetches from the server until it is stopped.

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/hinshun/vt10x"
+
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // The size of a picture's cells in pixels, and vt10x's attributes (see its state.go).
@@ -20,24 +22,22 @@ const (
 
 // svg draws the screen. It draws text as text, and the blocks of a graph as rectangles,
 // which look the same with every font.
-func (term *terminal) svg() string {
-	term.mu.Lock()
-	defer term.mu.Unlock()
-	columns, rows := term.vt.Size()
+func svg(screen vt10x.View) string {
+	columns, rows := screen.Size()
 	width, height := (columns+2)*cellWidth, (rows+1)*cellHeight
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%[1]d" height="%[2]d" font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="15">`+"\n", width, height)
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" rx="6" fill="#1b1e24"/>`+"\n", width, height)
 	for y := range rows {
 		for x := 0; x < columns; {
-			g := term.vt.Cell(x, y)
+			g := screen.Cell(x, y)
 			if level := strings.IndexRune("▁▂▃▄▅▆▇█", g.Char); level >= 0 {
 				h := float64(level/3+1) * cellHeight / 8 // three bytes per character
 				fmt.Fprintf(&b, `<rect x="%d" y="%.2f" width="%d" height="%.2f" fill="#5fafd7"/>`+"\n", (x+1)*cellWidth, float64((y+1)*cellHeight)+cellHeight/2-h, cellWidth, h)
 				x++
 				continue
 			}
-			x += text(&b, term.vt, x, y, columns)
+			x += text(&b, screen, x, y, columns)
 		}
 	}
 	b.WriteString("</svg>\n")
@@ -83,7 +83,8 @@ func text(b *strings.Builder, vt vt10x.View, x, y, columns int) int {
 // requested.
 func (term *terminal) picture(t *testing.T, name string) {
 	t.Helper()
-	drawn := term.svg()
+	var drawn string
+	term.draw(func(screen vt10x.View) { drawn = svg(screen) })
 	d := xml.NewDecoder(strings.NewReader(drawn))
 	for {
 		tok, err := d.Token()
@@ -97,5 +98,5 @@ func (term *terminal) picture(t *testing.T, name string) {
 	if len(drawn) > 200_000 || !strings.Contains(drawn, "lklctl top") || !strings.Contains(drawn, "#5fafd7") {
 		t.Errorf("a picture of %d bytes:\n%.2000s", len(drawn), drawn)
 	}
-	file(t, filepath.Join(pictures(t), name), drawn)
+	testutil.WriteFile(t, filepath.Join(pictures(t), name), drawn)
 }

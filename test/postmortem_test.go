@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // parts unpacks a bundle into dir with the machine's tar(1). The names are without the

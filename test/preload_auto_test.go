@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // withoutNotification runs a command on a host without seccomp user notification. It
@@ -49,9 +49,9 @@ func TestPreloadAuto(t *testing.T) {
 	if r.Status != 0 || r.Stdout != "hello\n" || !strings.Contains(r.Stderr, "loaded into the command") || len(lines(r.Stderr)) != 1 {
 		t.Errorf("auto: %v", r)
 	}
-	oneLine(t, old("--if", s.tapIf(), "--", probePath, "x"), 2, "user notification.*static program")
+	oneLine(t, old("--if", s.tapIf(), "--", probe(), "x"), 2, "user notification.*static program")
 	oneLine(t, old("--engine", "supervise", "--if", s.tapIf(), "--", "true"), 2, "user notification")
-	for command, want := range map[string]string{"curl": "preload", probePath: "", "": "preload"} {
+	for command, want := range map[string]string{"curl": "preload", probe(): "", "": "preload"} {
 		args := []string{"doctor", "-o", "json"}
 		if command != "" {
 			args = append(args, command)

@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // preload returns the beginning of a command line that runs the kernel inside the
@@ -40,7 +40,7 @@ func TestPreloadPrograms(t *testing.T) {
 	s.server.EchoUDP(t, serverAddr+":7")
 	for _, kind := range []struct{ name, spec string }{{"user", "user"}, {"tap", s.tapIf()}} {
 		for _, p := range s.programs() {
-			if p.args[0] == probePath || p.args[0] == "sh" {
+			if p.args[0] == probe() || p.args[0] == "sh" {
 				continue // it is static, or a shell that starts other programs
 			}
 			t.Run(kind.name+"/"+p.name, func(t *testing.T) {
@@ -377,8 +377,8 @@ func TestPreloadRefused(t *testing.T) {
 	copy(i386, "\x7fELF\x01\x01\x01")
 	i386[16], i386[18] = 2, 3
 	for name, content := range map[string][]byte{
-		"i386": i386, "script": []byte("#!" + probePath + "\n"),
-		"envscript": []byte("#!/usr/bin/env " + probePath + "\n"), "envnone": []byte("#!/usr/bin/env no-such-command\n"),
+		"i386": i386, "script": []byte("#!" + probe() + "\n"),
+		"envscript": []byte("#!/usr/bin/env " + probe() + "\n"), "envnone": []byte("#!/usr/bin/env no-such-command\n"),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o755); err != nil {
 			t.Fatal(err)
@@ -392,7 +392,7 @@ func TestPreloadRefused(t *testing.T) {
 		status int
 		args   []string
 	}{
-		{"static program.*--engine supervise", 2, []string{"--", probePath}},
+		{"static program.*--engine supervise", 2, []string{"--", probe()}},
 		{"probe is a static program.*--engine supervise", 2, []string{"--", dir + "/script"}},
 		{"probe is a static program.*--engine supervise", 2, []string{"--", dir + "/envscript"}},
 		{"no-such-command: command not found", 127, []string{"--", dir + "/envnone"}},

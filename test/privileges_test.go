@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // TestPrivileges checks programs that give up privileges or their file system, or make
@@ -98,7 +98,7 @@ func TestSetUserID(t *testing.T) {
 func TestUnreadable(t *testing.T) {
 	s := newSite(t)
 	bin, dir := testutil.PublicBin(t), testutil.Dir(t)
-	testutil.Host.Run(t, "install", "-m", "711", probePath, filepath.Join(dir, "probe"))
+	testutil.Host.Run(t, "install", "-m", "711", probe(), filepath.Join(dir, "probe"))
 	r := testutil.Run(t, limit, testutil.AsUser(exec.Command(bin+"/lklrun", "-q", "--name", s.name(), "--", filepath.Join(dir, "probe"), "dial", "127.0.0.1:9"), ""))
 	if r.Status == 0 || !strings.Contains(r.Stderr, "its sockets are out of reach (Operation not permitted)") {
 		t.Error(r)

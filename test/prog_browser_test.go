@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // browserPage fetches a large file and fifty small ones at once, and shows what it

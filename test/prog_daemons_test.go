@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // TestProgMosquitto checks a retained message, and a subscriber that receives what is
@@ -18,7 +18,7 @@ func TestProgMosquitto(t *testing.T) {
 		inside: asServer,
 		port:   1883,
 		server: func(dir string) []string {
-			return []string{"mosquitto", "-c", file(t, dir+"/conf", "listener 1883\nallow_anonymous true\nuser root\n")}
+			return []string{"mosquitto", "-c", testutil.WriteFile(t, dir+"/conf", "listener 1883\nallow_anonymous true\nuser root\n")}
 		},
 		client: func(c *client) {
 			got := c.sh(`mosquitto_pub -h %s -t kept -m retained -r -q 1 && mosquitto_sub -h %[1]s -t kept -C 1`, c.addr)

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // repository creates a bare git repository with some history in dir/r.git.
@@ -69,7 +69,7 @@ func TestProgGitHTTP(t *testing.T) {
 		server: func(dir string) []string {
 			repository(t, dir)
 			backend := filepath.Join(strings.TrimSpace(testutil.OK(t, limit, exec.Command("git", "--exec-path"))), "git-http-backend")
-			return []string{probePath, "cgi", ":8080", backend, dir}
+			return []string{probe(), "cgi", ":8080", backend, dir}
 		},
 		client: func(c *client) { gitClient(c, "http://"+c.addr+":8080/r.git") },
 	})
@@ -103,7 +103,7 @@ func TestProgRsync(t *testing.T) {
 		server: func(dir string) []string {
 			tree(t, dir+"/tree")
 			conf := fmt.Sprintf("use chroot = yes\nuid = root\ngid = root\nreverse lookup = no\nlock file = %[1]s/lock\n[tree]\npath = %[1]s/tree\nread only = no\n", dir)
-			return []string{"rsync", "--daemon", "--no-detach", "--config=" + file(t, dir+"/conf", conf), "--log-file=" + dir + "/log"}
+			return []string{"rsync", "--daemon", "--no-detach", "--config=" + testutil.WriteFile(t, dir+"/conf", conf), "--log-file=" + dir + "/log"}
 		},
 		client: func(c *client) {
 			c.ok("rsync", "-a", "rsync://"+c.addr+"/tree/", c.tmp+"/got")
@@ -132,7 +132,7 @@ func TestProgSSH(t *testing.T) {
 			}
 			tree(t, dir+"/tree")
 			conf := fmt.Sprintf("Port 2222\nHostKey %[1]s/host\nAuthorizedKeysFile %[1]s/user.pub\nPidFile %[1]s/pid\nPermitRootLogin yes\nStrictModes no\nUsePAM no\nSubsystem sftp /usr/lib/openssh/sftp-server\n", dir)
-			return []string{"/usr/sbin/sshd", "-D", "-e", "-f", file(t, dir+"/conf", conf)}
+			return []string{"/usr/sbin/sshd", "-D", "-e", "-f", testutil.WriteFile(t, dir+"/conf", conf)}
 		},
 		client: func(c *client) {
 			options := []string{"-F", "none", "-i", c.dir + "/user", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // TestProgThousand opens a thousand connections between static Go programs, all at once
@@ -19,8 +19,8 @@ func TestProgThousand(t *testing.T) {
 	s := newSite(t)
 	s.pair(pair{
 		port:   7000,
-		server: func(string) []string { return []string{probePath, "echo", ":7000"} },
-		client: func(c *client) { c.says("1000\n", probePath, "crowd", c.addr+":7000", "1000") },
+		server: func(string) []string { return []string{probe(), "echo", ":7000"} },
+		client: func(c *client) { c.says("1000\n", probe(), "crowd", c.addr+":7000", "1000") },
 	})
 }
 
@@ -94,7 +94,7 @@ asyncio.run(asyncio.wait_for(main(), 25))`, c.addr, cert+"/cert.pem")...)
 func TestProgNode(t *testing.T) {
 	s := newSite(t)
 	dir := testutil.Dir(t)
-	server := file(t, dir+"/server.js", `
+	server := testutil.WriteFile(t, dir+"/server.js", `
 const http = require("http"), net = require("net"), dgram = require("dgram"), cluster = require("cluster");
 if (cluster.isPrimary) { // two workers share what they listen on
 	for (let i = 0; i < 2; i++) cluster.fork();
@@ -110,7 +110,7 @@ if (cluster.isPrimary) { // two workers share what they listen on
 		q.on("end", () => r.end(q.method + " " + q.url + " " + n));
 	}).listen(7000);
 }`)
-	asker := file(t, dir+"/client.js", `
+	asker := testutil.WriteFile(t, dir+"/client.js", `
 const net = require("net"), dgram = require("dgram"), addr = process.argv[2];
 const get = async i => (await (await fetch("http://" + addr + ":7000/" + i)).text()) === "GET /" + i + " 0";
 const echo = () => new Promise((ok, bad) => {
@@ -151,7 +151,7 @@ func TestProgJava(t *testing.T) {
 	testutil.Need(t, "java", "javac")
 	dir := testutil.Dir(t)
 	for name, source := range javaSources {
-		file(t, filepath.Join(dir, name+".java"), source)
+		testutil.WriteFile(t, filepath.Join(dir, name+".java"), source)
 	}
 	testutil.Host.Run(t, "javac", "-d", dir, dir+"/Server.java", dir+"/Client.java")
 	java := []string{"java", "-XX:-UsePerfData", "-XX:TieredStopAtLevel=1", "-cp", dir}
@@ -188,7 +188,7 @@ func TestProgRestart(t *testing.T) {
 				testutil.WaitFor(t, "the next server", limit, func() bool { return read(t, dir+"/pid") != last })
 				last = read(t, dir+"/pid")
 				if i == 4 {
-					file(t, dir+"/end", "")
+					testutil.WriteFile(t, dir+"/end", "")
 				}
 				testutil.Host.Run(t, "kill", "-9", strings.TrimSpace(last))
 			}

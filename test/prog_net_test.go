@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // TestProgIperf3 runs iperf3 in both directions, with eight streams, and by UDP.
@@ -130,7 +130,7 @@ func TestProgDNS(t *testing.T) {
 			for i := range 8 { // too large for a datagram
 				conf += fmt.Sprintf("txt-record=big.test,%d%s\n", i, strings.Repeat("x", 200))
 			}
-			return []string{"dnsmasq", "--keep-in-foreground", "--conf-file=" + file(t, dir+"/conf", conf), "--pid-file=", "--log-facility=-"}
+			return []string{"dnsmasq", "--keep-in-foreground", "--conf-file=" + testutil.WriteFile(t, dir+"/conf", conf), "--pid-file=", "--log-facility=-"}
 		},
 		client: func(c *client) {
 			dig := func(args ...string) []string {
@@ -150,7 +150,7 @@ func TestProgDNS(t *testing.T) {
 				names += fmt.Sprintf("h%d.test\n", i)
 				want += fmt.Sprintf("192.0.2.%d\n", i)
 			}
-			f := file(c.T, c.tmp+"/names", names)
+			f := testutil.WriteFile(c.T, c.tmp+"/names", names)
 			for _, how := range []string{"+notcp", "+tcp"} {
 				// For TCP, dnsmasq has a child for each query, and its SIGCHLD handler
 				// has no SA_RESTART (see docs/reference/limits.md). Clients repeat the query.
@@ -246,7 +246,7 @@ func TestProgHalfClose(t *testing.T) {
 		port: 7000,
 		once: true,
 		server: func(dir string) []string {
-			return []string{"sh", "-c", "nc -l -N 7000 <" + file(t, dir+"/text", strings.Repeat("text ", 100000))}
+			return []string{"sh", "-c", "nc -l -N 7000 <" + testutil.WriteFile(t, dir+"/text", strings.Repeat("text ", 100000))}
 		},
 		client: func(c *client) {
 			if got := c.ok("nc", "-d", c.addr, "7000"); got != strings.Repeat("text ", 100000) {

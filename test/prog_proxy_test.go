@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // TestProgHaproxy runs haproxy between clients on the host and a server on the other
@@ -43,7 +43,7 @@ listen http
   http-reuse always
   server s %[2]s:80 check inter 200
 `, dir, serverAddr)
-			r := s.in(t).starts(stack, "haproxy", "-W", "-f", file(t, dir+"/conf", conf), "-p", dir+"/pid")
+			r := s.in(t).starts(stack, "haproxy", "-W", "-f", testutil.WriteFile(t, dir+"/conf", conf), "-p", dir+"/pid")
 			r.listens(8001)
 			answers(t, r.proc, "http://"+stackAddr+":8001/hello")
 			for _, port := range []string{"8000", "8001"} {
@@ -85,7 +85,7 @@ func TestProgInetd(t *testing.T) {
 		needs: []string{"inetd", "nc"},
 		port:  7000,
 		server: func(dir string) []string {
-			several := file(t, dir+"/several.py", `
+			several := testutil.WriteFile(t, dir+"/several.py", `
 import socket
 s = socket.socket(fileno=0)
 for i in range(3):
@@ -93,7 +93,7 @@ for i in range(3):
     c.sendall(f"{i} {a[0]}\n".encode())
     c.close()
 `)
-			dgram := file(t, dir+"/dgram.py", `
+			dgram := testutil.WriteFile(t, dir+"/dgram.py", `
 import socket
 s = socket.socket(fileno=0)
 s.settimeout(0.2)
@@ -107,10 +107,10 @@ except TimeoutError:
 			conf := "7000 stream tcp nowait root /usr/bin/sha256sum sha256sum\n" +
 				"7001 stream tcp wait root /usr/bin/python3 python3 " + several + "\n" +
 				"7002 dgram udp wait root /usr/bin/python3 python3 " + dgram + "\n"
-			return []string{"inetd", "-d", file(t, dir+"/conf", conf)}
+			return []string{"inetd", "-d", testutil.WriteFile(t, dir+"/conf", conf)}
 		},
 		client: func(c *client) {
-			text := file(c.T, c.tmp+"/text", strings.Repeat("text ", 1e6))
+			text := testutil.WriteFile(c.T, c.tmp+"/text", strings.Repeat("text ", 1e6))
 			for range 3 {
 				if got := c.sh("nc -N %s 7000 <%s", c.addr, text); !strings.HasPrefix(got, sum(c.T, text)) {
 					c.Errorf("sha256sum as a service said %q", got)
@@ -153,7 +153,7 @@ func TestProgFTP(t *testing.T) {
 			}
 			testutil.Random(t, dir+"/pub/file", 10<<20)
 			conf := fmt.Sprintf("listen=YES\nlisten_port=21\nbackground=NO\nseccomp_sandbox=NO\nanonymous_enable=YES\nno_anon_password=YES\nftp_username=games\nanon_root=%[1]s/pub\nsecure_chroot_dir=%[1]s/empty\nport_enable=YES\nconnect_from_port_20=YES\nxferlog_enable=NO\n", dir)
-			return []string{"vsftpd", file(t, dir+"/conf", conf)}
+			return []string{"vsftpd", testutil.WriteFile(t, dir+"/conf", conf)}
 		},
 		client: func(c *client) {
 			for _, how := range []string{"--ftp-pasv", "--ftp-port -"} {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // python is a command line for the system's python3.
@@ -105,7 +105,7 @@ func TestProgPostgres(t *testing.T) {
 			initdb.Dir = dir
 			testutil.OK(t, limit, initdb)
 			return append(as, bin+"postgres", "-D", dir+"/data", "-c", "listen_addresses=*", "-c", "unix_socket_directories="+dir, "-c", "fsync=off", "-c", "log_min_messages=fatal",
-				"-c", "hba_file="+file(t, dir+"/hba", "host all all all trust\n"))
+				"-c", "hba_file="+testutil.WriteFile(t, dir+"/hba", "host all all all trust\n"))
 		},
 		client: func(c *client) {
 			psql := func(query string) []string {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // A pair is a server program and the work of its clients. (*site).pair runs both in
@@ -202,7 +202,7 @@ func (s *site) starts(stack string, args ...string) *running {
 // instead of connecting, because some servers accept only one connection.
 func (r *running) listens(port int) {
 	r.t.Helper()
-	up := testutil.Within(limit, func() bool { return !r.proc.Running() || r.has(port) })
+	up := testutil.Within(limit, func() bool { return !r.proc.Running() || stackListens(r.t, r.name, port) })
 	if out, errs := r.proc.Output(); !up || !r.proc.Running() {
 		r.t.Fatalf("port %d is not served:\n%s%s", port, out, errs)
 	}
@@ -213,8 +213,10 @@ func (r *running) listens(port int) {
 	})
 }
 
-func (r *running) has(port int) bool {
-	out, err := exec.Command(testutil.Bin("lklctl"), "-n", r.name, "-o", "json", "netstat").Output()
+// stackListens reports whether an instance has a socket that serves a port.
+func stackListens(t *testing.T, name string, port int) bool {
+	t.Helper()
+	out, err := exec.Command(testutil.Bin("lklctl"), "-n", name, "-o", "json", "netstat").Output()
 	if err != nil {
 		return false // the instance does not exist yet
 	}
@@ -223,7 +225,7 @@ func (r *running) has(port int) bool {
 		Local string `json:"local"`
 	}
 	if err := json.Unmarshal(out, &sockets); err != nil {
-		r.t.Fatalf("netstat: %v\n%s", err, out)
+		t.Fatalf("netstat: %v\n%s", err, out)
 	}
 	for _, x := range sockets {
 		if (x.State == "LISTEN" || x.State == "UNCONN") && strings.HasSuffix(x.Local, fmt.Sprintf(":%d", port)) {
@@ -294,15 +296,6 @@ func (r *running) keepsNothing(files int, use func()) {
 	}) {
 		r.t.Errorf("the stack host holds %+v, before the clients %+v\n%s", after, before, lklctl(r.t, "-n", r.name, "netstat"))
 	}
-}
-
-// file writes a text into a file and returns its path.
-func file(t *testing.T, path, text string) string {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 // read returns the text of a file.

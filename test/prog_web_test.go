@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // webServer is nginx with four workers. It serves hello and file, accepts uploads to

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // TestProgHTTP2 runs nghttpd with two threads: thousands of streams over few
@@ -23,7 +23,7 @@ func TestProgHTTP2(t *testing.T) {
 		port:   7000,
 		server: func(dir string) []string {
 			testutil.Random(t, dir+"/file", 2<<20)
-			file(t, dir+"/hello", "hello\n")
+			testutil.WriteFile(t, dir+"/hello", "hello\n")
 			return []string{"nghttpd", "-n", "2", "-d", dir, "7000", cert + "/key.pem", cert + "/cert.pem"}
 		},
 		client: func(c *client) {
@@ -51,15 +51,15 @@ func TestProgPHP(t *testing.T) {
 		port:  80,
 		server: func(dir string) []string {
 			testutil.Random(t, dir+"/file", 3<<20)
-			file(t, dir+"/i.php", `<?php
+			testutil.WriteFile(t, dir+"/i.php", `<?php
 if (isset($_GET["u"])) die(hash("sha256", file_get_contents($_GET["u"])));
 echo $_SERVER["REQUEST_METHOD"], " ", hash("sha256", file_get_contents("php://input")), "\n";
 `)
 			pool := "[%s]\nuser=root\ngroup=root\nlisten=%s\npm=static\npm.max_children=3\npm.max_requests=50\n"
-			file(t, dir+"/fpm", fmt.Sprintf("[global]\nerror_log=%[1]s/fpm.log\npid=%[1]s/fpm.pid\n", dir)+
+			testutil.WriteFile(t, dir+"/fpm", fmt.Sprintf("[global]\nerror_log=%[1]s/fpm.log\npid=%[1]s/fpm.pid\n", dir)+
 				fmt.Sprintf(pool, "unix", dir+"/sock")+fmt.Sprintf(pool, "tcp", "127.0.0.1:9000"))
 			location := "location /%s/ { include fastcgi_params; fastcgi_param SCRIPT_FILENAME %s/i.php; fastcgi_pass %s; }\n"
-			file(t, dir+"/nginx", fmt.Sprintf(`daemon off; user root; pid %[1]s/nginx.pid; error_log %[1]s/error.log;
+			testutil.WriteFile(t, dir+"/nginx", fmt.Sprintf(`daemon off; user root; pid %[1]s/nginx.pid; error_log %[1]s/error.log;
 events { }
 http {
 	access_log off; client_max_body_size 0; client_body_temp_path %[1]s/body; fastcgi_temp_path %[1]s/fastcgi;
@@ -97,7 +97,7 @@ func TestProgActivated(t *testing.T) {
 		needs: []string{"systemd-socket-activate", "nc"},
 		port:  7000,
 		server: func(dir string) []string {
-			listener := file(t, dir+"/listener.py", `
+			listener := testutil.WriteFile(t, dir+"/listener.py", `
 import os, socket
 assert (os.environ["LISTEN_PID"], os.environ["LISTEN_FDS"]) == (str(os.getpid()), "1")
 s = socket.socket(fileno=3)
@@ -108,7 +108,7 @@ while True:
     c.sendall(c.recv(100).upper())
     c.close()
 `)
-			dgram := file(t, dir+"/dgram.py", `
+			dgram := testutil.WriteFile(t, dir+"/dgram.py", `
 import socket
 s = socket.socket(fileno=3)
 assert s.type == socket.SOCK_DGRAM
@@ -145,7 +145,7 @@ while m < 20: # the first may come before somebody listens
         m += u.recv(100) == b"ASKED %%d" %% m
     except (TimeoutError, ConnectionRefusedError): pass
 print(n, "of a listener,", m, "datagrams")`, c.addr)...)
-			text := file(c.T, c.tmp+"/text", strings.Repeat("text ", 1e6))
+			text := testutil.WriteFile(c.T, c.tmp+"/text", strings.Repeat("text ", 1e6))
 			for range 5 {
 				if got := c.sh("until nc -N %s 7001 <%s; do :; done", c.addr, text); !strings.HasPrefix(got, sum(c.T, text)) {
 					c.Errorf("sha256sum, activated for a connection, said %q", got)
@@ -164,7 +164,7 @@ func TestProgGunicorn(t *testing.T) {
 		heavy: true,
 		port:  8000,
 		server: func(dir string) []string {
-			file(t, dir+"/app.py", `
+			testutil.WriteFile(t, dir+"/app.py", `
 import hashlib
 def app(env, start):
     body = env["wsgi.input"].read(int(env.get("CONTENT_LENGTH") or 0))
@@ -198,12 +198,12 @@ def app(env, start):
 func TestProgRuby(t *testing.T) {
 	s := newSite(t)
 	dir := testutil.Dir(t)
-	app := file(t, dir+"/config.ru", `
+	app := testutil.WriteFile(t, dir+"/config.ru", `
 require "digest/sha2"
 Digest::SHA256.new # what threads do first at the same time goes wrong in Ruby
 run ->(env) { [200, { "content-type" => "text/plain" }, [env["REQUEST_METHOD"], " ", Digest::SHA256.hexdigest(env["rack.input"].read)]] }
 `)
-	asker := file(t, dir+"/client.rb", `
+	asker := testutil.WriteFile(t, dir+"/client.rb", `
 require "net/http"
 require "digest/sha2"
 Digest::SHA256.new
@@ -246,7 +246,7 @@ func TestProgMariaDB(t *testing.T) {
 				t.Fatal(err)
 			}
 			testutil.OK(t, limit, exec.Command("mariadb-install-db", "--no-defaults", "--skip-test-db", "--user=root", "--datadir="+dir+"/data"))
-			init := file(t, dir+"/init", "create database d;\ncreate user u@'%' identified by 'p';\ngrant all on d.* to u@'%';\n")
+			init := testutil.WriteFile(t, dir+"/init", "create database d;\ncreate user u@'%' identified by 'p';\ngrant all on d.* to u@'%';\n")
 			return []string{bin, "--no-defaults", "--user=root", "--skip-name-resolve", "--datadir=" + dir + "/data", "--socket=" + dir + "/sock", "--pid-file=" + dir + "/pid", "--init-file=" + init}
 		},
 		client: func(c *client) {

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // TestOrdinaryUser checks that an ordinary user needs no set-up: no flag, no root, no
@@ -51,7 +51,7 @@ func (s *site) programs() []program {
 	get := func(path string) string { return serverURL + path }
 	return []program{
 		{"curl", []string{"curl", "-s", get("/hello")}, "hello\n"},
-		{"static Go client", []string{probePath, "get", get("/hello")}, "hello\n"},
+		{"static Go client", []string{probe(), "get", get("/hello")}, "hello\n"},
 		{"three parallel curls", []string{"sh", "-c", fmt.Sprintf("for i in 1 2 3; do curl -s %s & done; wait", get("/hello"))}, "hello\nhello\nhello\n"},
 		{"python3 asyncio", python(fmt.Sprintf(`
 import asyncio
@@ -66,7 +66,7 @@ async def main():
     print(await asyncio.gather(*[fetch() for _ in range(10)]))
 asyncio.run(asyncio.wait_for(main(), 20))`, serverAddr)),
 			"[" + strings.Repeat("True, ", 9) + "True]\n"},
-		{"UDP echo, static Go", []string{probePath, "udp", serverAddr + ":7", "ping"}, "ping\n"},
+		{"UDP echo, static Go", []string{probe(), "udp", serverAddr + ":7", "ping"}, "ping\n"},
 		{"UDP echo, python3 sendto", python(fmt.Sprintf(`
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -77,7 +77,7 @@ for i in range(20):
     assert (len(d), a) == (i * 50, (%[1]q, 7)), (len(d), a)
 print("ok")`, serverAddr)), "ok\n"},
 		{"name by curl", []string{"curl", "-s", "http://www.test/hello"}, "hello\n"},
-		{"name by static Go", []string{probePath, "lookup", "www.test"}, serverAddr + "\n"},
+		{"name by static Go", []string{probe(), "lookup", "www.test"}, serverAddr + "\n"},
 		{"name by python3", python(`import socket; print(socket.gethostbyname("www.test"))`), serverAddr + "\n"},
 		{"a name that is not", []string{"sh", "-c", "curl -s http://nowhere.test/; echo $?"}, "6\n"},
 		{"a port nobody listens on", python(fmt.Sprintf(`
@@ -171,7 +171,7 @@ func TestServers(t *testing.T) {
 	})
 	t.Run("static Go server", func(t *testing.T) {
 		before := testutil.Take(t, s.server)
-		p := testutil.Start(t, s.onTap(probePath, "serve", ":80"))
+		p := testutil.Start(t, s.onTap(probe(), "serve", ":80"))
 		answers(t, p, "http://"+stackAddr+"/x")
 		got := testutil.OK(t, limit, exec.Command("curl", "-sf", "http://"+stackAddr+"/you"))
 		if !strings.HasPrefix(got, "hello you from "+hostAddr+":") {
@@ -208,7 +208,7 @@ func TestIPv6AndUDPServer(t *testing.T) {
 	if r := testutil.Run(t, limit, s.onTap("curl", "-s", "http://["+serverAddr6+"]/hello")); r.Stdout != "hello\n" {
 		t.Errorf("curl by IPv6: %v", r)
 	}
-	if r := testutil.Run(t, limit, s.onTap(probePath, "udp", "["+serverAddr6+"]:7", "six")); r.Stdout != "six\n" {
+	if r := testutil.Run(t, limit, s.onTap(probe(), "udp", "["+serverAddr6+"]:7", "six")); r.Stdout != "six\n" {
 		t.Errorf("UDP by IPv6: %v", r)
 	}
 	p := testutil.Start(t, s.onTap("/usr/bin/python3", "-uc", `
@@ -222,7 +222,7 @@ while True:
     if d == b"end": break`))
 	testutil.WaitFor(t, "the UDP server", limit, func() bool { out, _ := p.Output(); return out == "bound\n" })
 	for _, text := range []string{"first", "second", "end"} {
-		got := testutil.OK(t, limit, exec.Command(probePath, "udp", stackAddr+":7777", text))
+		got := testutil.OK(t, limit, exec.Command(probe(), "udp", stackAddr+":7777", text))
 		if got != strings.ToUpper(text)+"\n" {
 			t.Errorf("UDP server: %q", got)
 		}
@@ -249,9 +249,9 @@ func TestNoBypass(t *testing.T) {
 	reach := [][]string{
 		{"curl", "-s", "-m", "3", "http://10.74.0.1/hello"},
 		{"curl", "-s", "-m", "3", "http://127.0.0.1:8099/"},
-		{probePath, "dial", "127.0.0.1:8099"},
-		{"timeout", "3", probePath, "dial", "10.74.0.1:80"},
-		{"timeout", "3", probePath, "udp", "10.74.0.1:7", "x"},
+		{probe(), "dial", "127.0.0.1:8099"},
+		{"timeout", "3", probe(), "dial", "10.74.0.1:80"},
+		{"timeout", "3", probe(), "udp", "10.74.0.1:7", "x"},
 		{"timeout", "3", "/usr/bin/python3", "-c", "import socket; socket.create_connection(('10.74.0.1', 80))"},
 	}
 	for _, args := range reach[:2] { // the servers exist: the host reaches them

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // rejoinLimit is the time within which a usable path must be used. lklrun retries after

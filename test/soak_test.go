@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // TestSoak runs forking servers, and clients that end connections in every way, with

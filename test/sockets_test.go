@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // ssFilters are expressions that ss and lklctl must understand in the same way; PORT is

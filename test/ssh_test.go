@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // The tests of --device with a machine behind a real ssh server. It has this machine's

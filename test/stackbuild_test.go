@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // TestStackSourceDoesNotFit checks that third_party/lkl refuses a kernel source that

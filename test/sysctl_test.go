@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // netSettings parses lines "KEY = VALUE" of net.*, which are the stack's under lklctl

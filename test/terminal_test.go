@@ -14,7 +14,7 @@ import (
 	"github.com/hinshun/vt10x"
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // A terminal runs a program on a pseudo terminal, and keeps track of the screen.
@@ -84,6 +84,13 @@ func (term *terminal) screen() string {
 	term.mu.Lock()
 	defer term.mu.Unlock()
 	return term.vt.String()
+}
+
+// draw calls f with the screen, which does not change meanwhile.
+func (term *terminal) draw(f func(screen vt10x.View)) {
+	term.mu.Lock()
+	defer term.mu.Unlock()
+	f(term.vt)
 }
 
 // sent returns all bytes that the program wrote.

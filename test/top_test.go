@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/lklrun/lklrun/internal/diag/live"
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // topOn starts lklctl top on a terminal; variables precede the inherited ones.
@@ -190,7 +190,7 @@ func TestTopTroubled(t *testing.T) {
 	names := make([]string, many)
 	procs := make([]*testutil.Proc, many)
 	for i := range many {
-		names[i] = fmt.Sprintf("top%d-%d", i, runCount.Add(1))
+		names[i] = fmt.Sprintf("top%d-%s", i, newName())
 		engine := "supervise"
 		if i == inside {
 			engine = "preload"

@@ -18,7 +18,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // dial connects to the talker's stack.

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // browserLimit bounds a whole browser script; each of its waits takes up to 30 s.
@@ -218,7 +218,7 @@ func TestWebRefuses(t *testing.T) {
 			t.Errorf("lklctl %s: %v; want %d, %s", c.args, r, c.status, c.said)
 		}
 	}
-	name := fmt.Sprintf("t%d", runCount.Add(1))
+	name := newName()
 	target := testutil.Start(t, lklrun("--name", name, "--", "sleep", "600"))
 	testutil.WaitFor(t, "the run", limit, func() bool {
 		return exec.Command(testutil.Bin("lklctl"), "-n", name, "cat", "/proc/net/dev").Run() == nil || !target.Running()

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 // serveEcho sends back what it receives, on a port of the server, with or without

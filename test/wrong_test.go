@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lklrun/lklrun/test/kit"
+	testutil "github.com/lklrun/lklrun/test/kit"
 )
 
 var update = flag.Bool("update", false, "write testdata/wrong.txt anew")

@@ -89,8 +89,9 @@ func SSHKey(t testing.TB, path string) {
 	Host.Run(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", path)
 }
 
-// WriteFile writes a file that all may read, and makes the directories above it.
-func WriteFile(t testing.TB, path, text string) {
+// WriteFile writes a file that all may read, makes the directories above it, and returns
+// its path.
+func WriteFile(t testing.TB, path, text string) string {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
@@ -98,4 +99,5 @@ func WriteFile(t testing.TB, path, text string) {
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	return path
 }
