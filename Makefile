@@ -116,7 +116,7 @@ lkl-4.9: $(PACKAGES)-build ## LKL of Linux 4.9 as a stack, to compare: fetched f
 
 .PHONY: check-lkl-4.9
 check-lkl-4.9: packages build lkl-4.9 ## programs on that stack, and what lklctl says of it
-	@$(GO) test -tags lkl49 ./test -run '^TestOldLKL' -count=1 -v -timeout 10m
+	@$(GO) test -tags lkl49 ./test/targets -run '^TestOldLKL' -count=1 -v -timeout 10m
 
 .PHONY: host
 host: $(PACKAGES)-build
@@ -150,7 +150,7 @@ TOOLS := $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) $(OUT)/tools/.vale-$(VALE)
 check: $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) ## the quick tests: lint and unit tests in Go, no build of the kernel
 	@$(OUT)/tools/golangci-lint run ./...
 	@cd bench && $(OUT)/tools/golangci-lint run ./...
-	@$(GO) test ./cmd/... ./internal/... ./pkg/... ./test/tally
+	@$(GO) test ./cmd/... ./internal/... ./pkg/... ./test/kit/... ./test/conformance ./test/tally
 
 .PHONY: test
 test: packages build cross-amd64 $(TOOLS) ## every lint, and every test that one machine can run; results in build/results
@@ -162,14 +162,14 @@ test-all: packages-all build cross san browser $(TOOLS) ## the other tests: othe
 
 .PHONY: pictures
 pictures: packages-all build browser ## the pictures of the documentation, of a run of a minute
-	@PICTURES=$(CURDIR)/docs/pictures CI=true $(GO) test ./test -run '^Test(Top|Web)$$' -count=1 -timeout 10m
+	@PICTURES=$(CURDIR)/docs/pictures CI=true $(GO) test ./test/diag -run '^Test(Top|Web)$$' -count=1 -timeout 10m
 
 # What drives a browser for the test of lklctl web: outside the source tree, for
 # the go command would look for packages in it.
 .PHONY: browser
 browser: $(OUT)/web/node_modules/.package-lock.json
 
-$(OUT)/web/node_modules/.package-lock.json: test/web/package.json test/web/package-lock.json | $(PACKAGES)-all
+$(OUT)/web/node_modules/.package-lock.json: test/diag/testdata/web/package.json test/diag/testdata/web/package-lock.json | $(PACKAGES)-all
 	@mkdir -p $(OUT)/web
 	@cp $^ $(OUT)/web/
 	@cd $(OUT)/web && npm ci --ignore-scripts --no-audit --no-fund --prefer-offline --loglevel=error --cache "$${XDG_CACHE_HOME:-$$HOME/.cache}/lklrun/npm"
@@ -195,7 +195,7 @@ fuzz: fuzz-parsers fuzz-calls ## all fuzzers of the C side, with a minute for ea
 .PHONY: fuzz-calls
 fuzz-calls: packages build $(if $(SAN),san) ## a target that makes random calls: DURATION=60 SEED=N SAN=1
 	@FUZZ_SECONDS=$(DURATION) FUZZ_SEED=$(SEED) LKLRUN_BIN=$(SAN_BIN) \
-		$(GO) test ./test -run '^TestFuzz$$' -count=1 -v -timeout 1h
+		$(GO) test ./test/stress -run '^TestFuzz$$' -count=1 -v -timeout 1h
 
 # clang is on no list: nothing else needs it.
 .PHONY: fuzz-parsers
@@ -207,35 +207,35 @@ fuzz-parsers: $(PACKAGES)-build ## coverage-guided fuzzers of the C parsers: DUR
 .PHONY: soak
 soak: packages build $(if $(SAN),san) ## connections of every kind, every byte checked: SOAK=600 SEED=N SAN=1
 	@SOAK_SECONDS=$(SOAK) SOAK_SEED=$(SEED) LKLRUN_BIN=$(SAN_BIN) \
-		nice $(GO) test ./test -run '^TestSoak(Bytes)?$$' -count=1 -v -timeout 24h
+		nice $(GO) test ./test/stress -run '^TestSoak(Bytes)?$$' -count=1 -v -timeout 24h
 
 KILLS ?= 200
 
 .PHONY: kills
 kills: build ## SIGKILL of random processes of runs at random moments, and what is left: KILLS=200 SEED=N
-	@KILLS=$(KILLS) KILLS_SEED=$(SEED) nice $(GO) test ./test -run '^TestKillRandom$$' -count=1 -v -timeout 3h
+	@KILLS=$(KILLS) KILLS_SEED=$(SEED) nice $(GO) test ./test/link -run '^TestKillRandom$$' -count=1 -v -timeout 3h
 
 .PHONY: drivers
 drivers: packages build ## every kind of interface for a minute, all at once: DURATION=60
-	@DRIVER_SECONDS=$(DURATION) $(GO) test ./test -run '^TestDrivers$$' -count=1 -v -parallel 32 -timeout 1h
+	@DRIVER_SECONDS=$(DURATION) $(GO) test ./test/link -run '^TestDrivers$$' -count=1 -v -parallel 32 -timeout 1h
 
 LEASE ?= 60
 
 .PHONY: leases
 leases: packages build ## transfers while a DHCP lease is renewed, and while it moves to another network: LEASE=60 seconds
-	@LEASE_SECONDS=$(LEASE) $(GO) test ./test -run '^TestLease.*InTransfer$$' -count=1 -v -timeout 1h
+	@LEASE_SECONDS=$(LEASE) $(GO) test ./test/link -run '^TestLease.*InTransfer$$' -count=1 -v -timeout 1h
 
 .PHONY: attach
 attach: packages build ## ten clients watch and capture at once, others misbehave: DURATION=600
-	@ATTACH_SECONDS=$(DURATION) $(GO) test ./test -run '^TestAttach$$' -count=1 -v -timeout 2h
+	@ATTACH_SECONDS=$(DURATION) $(GO) test ./test/diag -run '^TestAttach$$' -count=1 -v -timeout 2h
 
 .PHONY: capture
 capture: packages build ## what a capture costs a transfer at 5 Gbit/s, and one at full speed: DURATION=60 seconds of each
-	@CAPTURE_SECONDS=$(DURATION) $(GO) test -tags measure ./test -run '^TestCaptureSpeed$$' -count=1 -v -timeout 1h
+	@CAPTURE_SECONDS=$(DURATION) $(GO) test -tags measure ./test/capture -run '^TestCaptureSpeed$$' -count=1 -v -timeout 1h
 
 .PHONY: handover
 handover: packages build ## 500 MB by two paths that are cut in turn, in both directions
-	@HANDOVER_MB=500 $(GO) test ./test -run '^TestHandover' -count=1 -v -timeout 1h
+	@HANDOVER_MB=500 $(GO) test ./test/mptcp -run '^TestHandover' -count=1 -v -timeout 1h
 
 # BENCHFLAGS: -only REGEXP, -rounds N and more, see make bench BENCHFLAGS=-help. The
 # benchmarks are a module of their own: the product needs no library that draws plots.

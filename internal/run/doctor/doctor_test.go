@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) {
 	testutil.Main(m, func(root string) error {
-		cmd := exec.Command("go", "build", "-trimpath", "-o", cgoProgram(), "./test/probe")
+		cmd := exec.Command("go", "build", "-trimpath", "-o", cgoProgram(), "./test/kit/probe")
 		cmd.Dir = root
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
 		if out, err := cmd.CombinedOutput(); err != nil {

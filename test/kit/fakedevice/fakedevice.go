@@ -61,6 +61,16 @@ func parts(root string) string { return filepath.Join(root, "build", "test", "ph
 // envLacking tells New, in the tests' own namespaces, what Build could not make.
 const envLacking = "LKLRUN_TEST_PHONES"
 
+// Programs is Build as a step of testutil.EndToEnd. Without root there are no phones.
+func Programs(archs ...string) func(root string) error {
+	return func(root string) error {
+		if os.Geteuid() != 0 {
+			return nil // they need namespaces
+		}
+		return Build(root, archs...)
+	}
+}
+
 // Build prepares phones of the architectures, for a TestMain: it downloads packages and
 // enables their programs in the kernel. If that fails, only tests with phones fail. It
 // leaves out other CPUs of which bin/ has no bundle: only `make test-all` needs those.

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package capture
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// asksUntil is a client that sends requests to a web server on one connection until a
+// file appears. nginx closes a connection after 1000 requests; with the pauses in
+// between, these last longer than a test may take.
+const asksUntil = `
+import os, socket, sys, time
+c = socket.create_connection((sys.argv[1], 80), 60)
+f = c.makefile("rb")
+while not os.path.exists(sys.argv[2]):
+    c.sendall(b"GET /hello HTTP/1.1\r\nHost: x\r\n\r\n")
+    got = b""
+    while not got.endswith(b"hello\n"): got += f.read(1) or sys.exit("it closes")
+    time.sleep(0.05)
+c.close()
+`
+
+// TestCaptureRun checks that --capture writes all packets to a file, from those before
+// the configuration to the last ones, and identifies their owners.
+func TestCaptureRun(t *testing.T) {
+	t.Parallel()
+	for _, engine := range []string{"supervise", "preload"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			p := testutil.NewPathSite(t)
+			dir := testutil.Dir(t)
+			testutil.WriteFile(t, dir+"/hello", "hello\n")
+			p.Server.Nginx(t, testutil.Nginx{Root: dir, MPTCP: true})
+			trace, end := dir+"/trace.pcapng", dir+"/end"
+			target := testutil.Start(t, p.Host.Command(testutil.Bin("lklrun"), "--name", p.Instance, "--engine", engine, "--capture", trace,
+				"--if", p.Ifs[0], "--if", p.Ifs[1], "--", "/usr/bin/python3", "-c", asksUntil, p.Addr, end))
+			token := ""
+			// MPTCP decides which path carries so little data.
+			testutil.WaitFor(t, "packets that are known to be the program's", 4*testutil.Limit, func() bool {
+				if token == "" {
+					token = tokenIn(p)
+				}
+				owner := fmt.Sprintf("python3(%d) fd ", targetOf(p))
+				return token != "" && slices.ContainsFunc(testutil.PacketFields(t, true, trace, "frame.comment"), func(f []string) bool {
+					return strings.HasPrefix(f[0], owner) && strings.Contains(f[0], ", mptcp token "+token+" id ")
+				})
+			})
+			testutil.WriteFile(t, end, "")
+			if r := target.Wait(testutil.Limit); r.Status != 0 || r.Stderr != "" {
+				t.Fatal(r)
+			}
+			captured(t, trace)
+		})
+	}
+}
+
+// captured checks the file of a finished run.
+func captured(t *testing.T, trace string) {
+	t.Helper()
+	rows := testutil.PacketFields(t, false, trace, "frame.interface_name", "frame.packet_flags_direction", "icmpv6.type", "arp.opcode", "tcp.flags", "tcp.options.mptcp.subtype", "tcp.srcport")
+	find := func(what string, fits func(f []string) bool) int {
+		n := slices.IndexFunc(rows, fits)
+		if n < 0 {
+			t.Errorf("no %s among %d packets:\n%v", what, len(rows), rows)
+		}
+		return n
+	}
+	const in, out = "0x00000001", "0x00000002"
+	flags := func(f string) int { n := 0; fmt.Sscanf(f, "0x%x", &n); return n } //nolint:errcheck // none is 0
+	early := find("neighbour solicitation or listener report of an address that is being configured", func(f []string) bool { return f[1] == out && (f[2] == "135" || f[2] == "143") })
+	arp := find("ARP request", func(f []string) bool { return f[0] == "eth0" && f[1] == out && f[3] == "1" })
+	syn := find("SYN with MP_CAPABLE", func(f []string) bool { return f[0] == "eth0" && f[1] == out && flags(f[4])&0x12 == 2 && f[5] == "0" })
+	join := find("SYN with MP_JOIN", func(f []string) bool { return f[0] == "eth1" && f[1] == out && flags(f[4])&0x12 == 2 && f[5] == "1" })
+	if early > syn || arp > syn || syn > join {
+		t.Errorf("packets %d, %d, %d and %d are not in the order of their times", early, arp, syn, join)
+	}
+	find("SYN-ACK of the server's", func(f []string) bool { return f[1] == in && flags(f[4])&0x12 == 0x12 })
+	// The run does not wait for the peer's FIN.
+	find("FIN of ours", func(f []string) bool { return f[1] == out && flags(f[4])&1 != 0 })
+}
+
+// tokenIn returns the token of the stack's only MPTCP connection, as lklctl prints it.
+func tokenIn(p *testutil.PathSite) string {
+	r := testutil.Run(p, testutil.Limit, p.Host.Command(testutil.Bin("lklctl"), "-n", p.Instance, "mptcp", "-o", "json"))
+	var all []struct {
+		MPTCP struct {
+			Token uint32 `json:"token"`
+		} `json:"mptcp_info"`
+	}
+	if r.Status != 0 || json.Unmarshal([]byte(r.Stdout), &all) != nil || len(all) != 1 {
+		return ""
+	}
+	return fmt.Sprintf("%08x", all[0].MPTCP.Token)
+}
+
+// targetOf returns the process id of the run's target.
+func targetOf(p *testutil.PathSite) int {
+	var all []struct {
+		Name   string `json:"name"`
+		Target int    `json:"target_pid"`
+	}
+	r := testutil.Run(p, testutil.Limit, p.Host.Command(testutil.Bin("lklctl"), "list", "-o", "json"))
+	if err := json.Unmarshal([]byte(r.Stdout), &all); err != nil {
+		p.Fatal(err, r)
+	}
+	for _, i := range all {
+		if i.Name == p.Instance {
+			return i.Target
+		}
+	}
+	return -1
+}
+
+// TestCaptureRunEnds checks that the file can be read whichever process is killed. A
+// full disk, or one that blocks writes, delays no process, and the run returns the
+// command's status.
+func TestCaptureRunEnds(t *testing.T) {
+	s := testutil.NewSite(t)
+	testutil.Need(t, "mkfifo")
+	s.Web(testutil.Nginx{MPTCP: true})
+	testutil.Random(t, filepath.Join(s.Dir, "file"), 4<<20)
+
+	for _, whom := range []string{"target", "lklhost", "lklrun"} {
+		t.Run(whom+" killed", func(t *testing.T) {
+			trace := filepath.Join(testutil.Dir(t), "trace.pcapng")
+			name := s.Name()
+			target := testutil.Start(t, testutil.Lklrun("--name", name, "--if", s.TapIf(), "--capture", trace+",snap=96", "--", "/usr/bin/python3", "-c", asksUntil, testutil.ServerAddr, trace+".end"))
+			testutil.WaitFor(t, "a few packets", testutil.Limit, func() bool { return len(testutil.PacketFields(t, true, trace, "frame.number")) > 20 })
+			pid := map[string]func() int{"target": func() int { return pidOf(t, name, "target_pid") }, "lklhost": func() int { return pidOf(t, name, "host_pid") }, "lklrun": target.Pid}[whom]()
+			before := len(testutil.PacketFields(t, true, trace, "frame.number"))
+			if err := unix.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			target.Wait(testutil.Limit)
+			if after := len(testutil.PacketFields(t, whom == "lklrun", trace, "frame.number")); after < before {
+				t.Errorf("the file has %d packets, it had %d before", after, before)
+			}
+			testutil.WaitFor(t, "the end of "+name, testutil.Limit, func() bool { return pidOf(t, name, "pid") == 0 })
+		})
+	}
+	t.Run("full disk", func(t *testing.T) {
+		r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", s.Name(), "--if", s.TapIf(), "--capture", "/dev/full", "--", "sh", "-c", "curl -s "+testutil.ServerURL+"/hello; exit 7"))
+		if r.Status != 7 || r.Stdout != "hello\n" || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, "--capture /dev/full ends here, and the command goes on: no space left on device") {
+			t.Error(r)
+		}
+	})
+	t.Run("disk that takes nothing", func(t *testing.T) {
+		pipe := filepath.Join(testutil.Dir(t), "pipe")
+		if err := unix.Mkfifo(pipe, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", s.Name(), "--if", s.TapIf(), "--capture", pipe, "--", "sh", "-c", "curl -s "+testutil.ServerURL+"/file | wc -c; exit 7"))
+		if r.Status != 7 || r.Stdout != fmt.Sprintln(4<<20) || !strings.Contains(r.Stderr, "the disk takes nothing more") {
+			t.Error(r)
+		}
+	})
+	t.Run("what cannot be", func(t *testing.T) {
+		dir := testutil.Dir(t)
+		for spec, want := range map[string]string{
+			dir + "/no/file":              "--capture " + dir + "/no/file: no such file or directory",
+			dir + "/a,if=eth7":            "eth7: the stack will have no such interface; there are eth0, lo",
+			dir + "/a,filter=tcp prot 80": `filter "tcp prot 80": `,
+			dir + "/a,snap=1":             "expected bytes, from 60",
+			"-":                           "standard output is the command's own",
+		} {
+			r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", s.Name(), "--if", s.TapIf(), "--capture", spec, "--", "touch", dir+"/ran"))
+			if r.Status != 2 || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, want) {
+				t.Errorf("%s: %v\nwant %q", spec, r, want)
+			}
+		}
+		if _, err := os.Stat(dir + "/ran"); err == nil {
+			t.Error("the command has run")
+		}
+	})
+}
+
+// pidOf returns one of an instance's process ids, or 0 if there is none.
+func pidOf(t *testing.T, name, key string) int {
+	t.Helper()
+	var all []map[string]any
+	if err := json.Unmarshal([]byte(testutil.Lklctl(t, "list", "-o", "json")), &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range all {
+		if n, ok := i[key].(float64); ok && i["name"] == name && i["running"] == true {
+			return int(n)
+		}
+	}
+	return 0
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diag
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// busyRate is the rate of each path of a busy instance. It keeps the instance busy all
+// the time, and leaves room for many tests beside it.
+const busyRate = "20mbit"
+
+// busySize is more than any test transfers.
+const busySize = 1 << 40
+
+// A busy instance has two paths and one stack. On this stack, it runs until end:
+//
+//   - a web server and a database, each with clients that send requests continuously
+//     and clients that are silent
+//   - an endless MPTCP transfer over both paths
+//   - sockets of other kinds
+//
+// The wires are:
+//
+//	stack                                     server
+//	eth0 10.74.1.2 fd74:1::2 ─ tap0 ─ br0 ─ v0 ─── s0 10.74.1.1 fd74:1::1
+//	eth1 10.74.2.2 fd74:2::2 ─ tap1 ─ br1 ─ v1 ─── s1 10.74.2.1 fd74:2::1
+//
+// The engine preload has a single program: the web server, which also sends the
+// transfer. Everything that needs a client on the stack is missing there.
+type busy struct {
+	*testutil.PathSite
+	engine  string
+	port    string // of the transfer: on the server; with preload, on the stack
+	target  *testutil.Proc
+	clients []*testutil.Proc
+}
+
+// busyVisits is a client of the web server and, if it is given an address for it, of
+// the database. Some of its connections send requests, others are silent; they use IPv4
+// and IPv6.
+const busyVisits = `
+import itertools, socket, sys, time
+web, redis = sys.argv[1], sys.argv[2]
+def ask(addr, port, what, want):
+    c = socket.create_connection((addr, port), 60)
+    f = c.makefile("rb")
+    def again():
+        c.sendall(what)
+        got = b""
+        while not got.endswith(want): got += f.read(1) or sys.exit("%s port %d closes" % (addr, port))
+    again()
+    return again
+get = b"GET /hello HTTP/1.1\r\nHost: x\r\n\r\n"
+asks = [ask(web, 80, get, b"hello\n"), ask("fd74:1::2", 80, get, b"hello\n")]
+if redis:
+    ping = b"PING\r\n"
+    asks += [ask(redis, 6379, ping, b"+PONG\r\n"), ask("fd74:1::2", 6379, ping, b"+PONG\r\n")]
+    silent = ask(redis, 6379, ping, b"+PONG\r\n"), ask("fd74:1::2", 6379, ping, b"+PONG\r\n")
+print("served", flush=True)
+for a in itertools.cycle(asks):
+    a()
+    time.sleep(0.01)
+`
+
+// busyFetches is the client of the transfer. It also opens other sockets.
+const busyFetches = `
+import socket, sys
+port = int(sys.argv[1])
+udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+udp.bind(("10.74.1.2", 7001))
+asked = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+asked.connect(("fd74:1::1", 7002))
+raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP)
+s = socket.create_connection(("10.74.1.1", port), 60)
+s.sendall(b"g")
+while s.recv(1 << 18): pass
+`
+
+// newBusy starts a busy instance and returns when all of its programs are at work.
+func newBusy(t *testing.T, engine string) *busy {
+	t.Helper()
+	testutil.Need(t, "nginx", "redis-server", "mptcpize", "curl")
+	b := &busy{PathSite: testutil.NewPeers(t), engine: engine, port: "80"}
+	for n := range 2 {
+		b.wireSix(n)
+	}
+	dir := testutil.Dir(t)
+	testutil.WriteFile(t, dir+"/hello", "hello\n")
+	web := testutil.Nginx{Root: dir}.Config(t, dir)
+	redis := ""
+	if engine == "preload" {
+		b.sparse(dir + "/file")
+		b.target = b.Start(engine, ",signal", web...)
+	} else {
+		redis = "10.74.1.2"
+		b.port = b.ServeTransfers(busySize).Port
+		all := fmt.Sprintf(`"$@" &
+			redis-server --save "" --dir %s --bind 0.0.0.0 :: --protected-mode no >/dev/null &
+			exec /usr/bin/python3 -c '%s' %s`, dir, busyFetches, b.port)
+		b.target = b.Start(engine, "", append([]string{"sh", "-c", all, "sh"}, web...)...)
+	}
+	testutil.WaitFor(t, "the sockets", testutil.Limit, func() bool { return b.listens(80) && (redis == "" || b.listens(6379)) })
+	visits := testutil.Start(t, b.Server.Command("/usr/bin/python3", "-c", busyVisits, "10.74.1.2", redis))
+	b.clients = append(b.clients, visits)
+	if engine == "preload" {
+		b.clients = append(b.clients, testutil.Start(t, b.Server.Command("mptcpize", "run", "curl", "-s", "-o", "/dev/null", "http://10.74.1.2/file")))
+	}
+	b.Until("clients that are served", b.target, func() bool { out, _ := visits.Output(); return out != "" || !visits.Running() })
+	for path := range 2 {
+		before := b.Carried(path)
+		b.Until("a transfer by both paths", b.target, func() bool { return b.Carried(path) > before+1<<20 })
+	}
+	return b
+}
+
+// wireSix sets up one of the two wires, limited to busyRate.
+func (b *busy) wireSix(n int) {
+	b.Helper()
+	b.Wire(n, fmt.Sprintf(",ip=10.74.%d.2/24,ip6=fd74:%[1]d::2/64,gw=10.74.%[1]d.1", n+1))
+	b.Server.Addr(b, fmt.Sprint("s", n), fmt.Sprintf("fd74:%d::1/64", n+1))
+	for dev, in := range map[string]*testutil.Netns{"s": b.Server, "v": b.Host} {
+		in.Run(b, "tc", "qdisc", "change", "dev", fmt.Sprint(dev, n), "root", "tbf", "rate", busyRate, "burst", "256kb", "latency", "50ms")
+	}
+}
+
+// sparse creates a file that is larger than any test needs and occupies no blocks.
+func (b *busy) sparse(path string) {
+	b.Helper()
+	testutil.WriteFile(b.T, path, "")
+	if err := os.Truncate(path, busySize); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b *busy) listens(port int) bool {
+	return testutil.StackListens(b.T, b.Instance, port)
+}
+
+// ctl runs a verb of lklctl on the instance, which must succeed.
+func (b *busy) ctl(args ...string) string {
+	b.Helper()
+	return testutil.Lklctl(b.T, append([]string{"--name", b.Instance}, args...)...)
+}
+
+// end checks that all services still work and ends the instance.
+func (b *busy) end() {
+	b.Helper()
+	for _, c := range b.clients {
+		if out, errs := c.Output(); !c.Running() {
+			b.Errorf("a client has ended: %s%s", out, errs)
+		}
+	}
+	if out, errs := b.target.Output(); !b.target.Running() {
+		b.Errorf("the instance has ended: %s%s", out, errs)
+		return
+	}
+	b.ctl("stop")
+	b.target.Wait(testutil.Limit)
+}
+
+// TestBusy checks, for each engine, that the instance has everything that other tests
+// look at.
+func TestBusy(t *testing.T) {
+	for _, engine := range []string{"supervise", "preload"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			b := newBusy(t, engine)
+			if said := b.ctl("mptcp"); strings.Count(said, "eth1") != 1 {
+				t.Errorf("not one subflow by the second path:\n%s", said)
+			}
+			b.end()
+		})
+	}
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package diag contains the end-to-end tests of what lklctl shows: counters, sockets, accounts, top,
+// web, and reports after a panic.
+package diag
+
+import (
+	"testing"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+func TestMain(m *testing.M) { testutil.EndToEnd(m) }

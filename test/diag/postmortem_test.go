@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package diag
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// parts unpacks a bundle into dir with the machine's tar(1). The names are without the
+// directory.
+func parts(t *testing.T, path, dir string) map[string]string {
+	t.Helper()
+	testutil.OK(t, testutil.Limit, exec.Command("tar", "-xzf", path, "-C", dir, "--strip-components=1"))
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, f := range files {
+		if strings.HasSuffix(f.Name(), ".tar.gz") {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[f.Name()] = string(b)
+	}
+	return all
+}
+
+// TestPanicBundle checks, with each engine, that a panic leaves a bundle, and that one
+// line says where. The bundle contains the connections that were open when lklrun last
+// saved the state, and no secret of the command line.
+func TestPanicBundle(t *testing.T) {
+	for _, engine := range []string{"supervise", "preload"} {
+		t.Run(engine, func(t *testing.T) {
+			s := testutil.NewSite(t)
+			s.Web(testutil.Nginx{})
+			dir := testutil.Dir(t)
+			k := s.Talk("-v", "--engine", engine, "--if", s.TapIf(), "--sysctl", "net.ipv4.tcp_fastopen_key=00000001-00000002-00000003-00000004",
+				"--capture", "ring,size=64K", "--capture", filepath.Join(dir, "all.pcapng"))
+			k.Connect("c", testutil.ServerAddr, 80)
+			asked := k.Say(`(keep["c"].sendall(b"GET /last HTTP/1.1\r\nHost: x\r\n\r\n"), keep["c"].recv(12))[1]`)
+			if !strings.HasPrefix(asked, "b'HTTP/1.1 ") {
+				t.Fatal(asked)
+			}
+			looked := func() int {
+				_, said := k.Proc.Output()
+				return strings.Count(said, "a look at the stack")
+			}
+			was := looked()
+			testutil.WaitFor(t, "a look at the stack", testutil.Limit, func() bool { return looked() > was+1 }) // the first may have been in progress
+			// The packets of this bundle come from the ring, so they will be in the
+			// other one, too.
+			testutil.WaitFor(t, "the last packets in lklctl bundle", testutil.Limit, func() bool {
+				dir := testutil.Dir(t)
+				testutil.Lklctl(t, "-n", k.Name, "bundle", "--to", filepath.Join(dir, "b.tar.gz"))
+				got := parts(t, filepath.Join(dir, "b.tar.gz"), dir)
+				return strings.Contains(got["README.txt"], "the last packets") && hasLast(t, filepath.Join(dir, "packets.pcapng"))
+			})
+			testutil.Crash(t, k)
+			r := k.Proc.Wait(testutil.Limit)
+			_, path, told := strings.Cut(r.Stderr, "are in "+testutil.StateHome+"/lklrun/")
+			path, _, _ = strings.Cut(path, "\n")
+			if !told || strings.Contains(path, " ") {
+				t.Fatalf("it does not say where the bundle is: %v", r)
+			}
+			got := parts(t, filepath.Join(testutil.StateHome, "lklrun", path), dir)
+			wants := map[string][]string{
+				"README.txt":   {"kernel panicked", "instance " + k.Name, "sockets.json", "the last look before the panic", "packets.pcapng", "blanked (***), but for packets", filepath.Join(dir, "all.pcapng")},
+				"dmesg.txt":    {"Kernel panic - not syncing: sysrq triggered crash", "Linux version"},
+				"log":          {"Kernel panic"},
+				"state.json":   {k.Name, "python3"},
+				"plan.json":    {"tcp_fastopen_key", "***", engine, testutil.StackAddr},
+				"journal":      {},
+				"sockets.json": {testutil.ServerAddr, `"tcp"`},
+				"counters.txt": {"TcpActiveOpens 1\n", "eth0.rx_packets "},
+				"account.json": {"sockets_stack"},
+				"engine.txt":   {"sockets.stack "},
+			}
+			if engine == "preload" { // the packets in the ring are lost with the program
+				delete(wants, "account.json")
+				delete(wants, "engine.txt")
+				wants["README.txt"] = append(wants["README.txt"], "account.json, engine.txt: ")
+			}
+			for name, want := range wants {
+				text, ok := got[name]
+				if !ok {
+					t.Errorf("no %s: %s", name, got["README.txt"])
+				}
+				for _, w := range want {
+					if !strings.Contains(text, w) {
+						t.Errorf("%s lacks %q:\n%.2000s", name, w, text)
+					}
+				}
+			}
+			for _, file := range []string{"packets.pcapng", "all.pcapng"} {
+				if !hasLast(t, filepath.Join(dir, file)) {
+					t.Errorf("%s lacks the last connection", file)
+				}
+			}
+			if strings.Contains(r.Stderr, "--capture") {
+				t.Errorf("it tells of a capture's end: %s", r.Stderr)
+			}
+			for name, text := range got {
+				if strings.Contains(text, "00000001-00000002") {
+					t.Errorf("%s has the key", name)
+				}
+			}
+		})
+	}
+}
+
+// hasLast reports whether tshark finds the SYN, the request and the answer of the
+// talker's connection in a file.
+func hasLast(t *testing.T, file string) bool {
+	t.Helper()
+	var syn, asked, answered bool
+	for _, f := range testutil.PacketFields(t, false, file, "frame.interface_name", "frame.packet_flags_direction", "ip.dst", "tcp.flags.syn", "http.request.uri", "http.response.code") {
+		syn = syn || f[2] == testutil.ServerAddr && f[3] == "1"
+		asked = asked || f[0] == "eth0" && f[1] == "0x00000002" && f[4] == "/last"
+		answered = answered || f[1] == "0x00000001" && f[5] != ""
+	}
+	return syn && asked && answered
+}
+
+// TestPanicNoBundle checks a directory that cannot be written. The panic is still
+// reported, with the reason why there is no bundle.
+func TestPanicNoBundle(t *testing.T) {
+	s := testutil.NewSite(t)
+	t.Setenv("XDG_STATE_HOME", "/dev/null")
+	before := testutil.Take(t, s.Server)
+	k := s.Talk("--if", s.TapIf())
+	k.Say("1")
+	testutil.Crash(t, k)
+	r := k.Proc.Wait(testutil.Limit)
+	if said := testutil.Lines(r.Stderr); len(said) != 1 || !strings.Contains(said[0], "sysrq triggered crash") || !strings.Contains(said[0], "keeping its log: ") || r.Status != 125 {
+		t.Errorf("%v", r)
+	}
+	before.Same()
+}
+
+// TestBundle checks the bundle of a running instance, and the log of its kernel.
+func TestBundle(t *testing.T) {
+	for _, engine := range []string{"supervise", "preload"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			b := newBusy(t, engine)
+			dir := testutil.Dir(t)
+			path := filepath.Join(dir, "b.tar.gz")
+			var made struct {
+				File  string
+				Bytes int64
+			}
+			if err := json.Unmarshal([]byte(b.ctl("bundle", "--to", path, "-o", "json")), &made); err != nil || made.File != path || made.Bytes == 0 {
+				t.Errorf("%+v, %v", made, err)
+			}
+			got := parts(t, path, dir)
+			for name, want := range map[string]string{
+				"README.txt": "made by lklctl bundle", "dmesg.txt": "Linux version", "sockets.json": "mptcp", "counters.txt": "\neth1.rx_bytes ",
+				"sysctl.conf": "net.ipv4.tcp_fastopen_key = ***", "proc_net_fib_trie.txt": "10.74.2.2", "plan.json": engine, "state.json": b.Instance, "account.json": "nginx",
+			} {
+				if !strings.Contains(got[name], want) {
+					t.Errorf("%s lacks %q:\n%.500s", name, want, got[name])
+				}
+			}
+			if readme := got["README.txt"]; strings.Contains(readme, "could not be had") && !strings.Contains(readme, "resolv.conf: ") {
+				t.Error(readme)
+			}
+			if said := b.ctl("dmesg"); !strings.Contains(said, "Linux version 6.12") {
+				t.Errorf("dmesg: %.500s", said)
+			}
+			var r struct {
+				Time, Level, Text string
+				Uptime            float64 `json:"uptime_s"`
+			}
+			first, _, _ := strings.Cut(b.ctl("dmesg", "-o", "json"), "\n")
+			if err := json.Unmarshal([]byte(first), &r); err != nil || r.Level != "notice" || r.Time == "" || !strings.HasPrefix(r.Text, "Linux version") {
+				t.Errorf("dmesg -o json: %v: %s", err, first)
+			}
+			b.end()
+		})
+	}
+}

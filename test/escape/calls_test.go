@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package escape
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// TestFinding02ForeignMemory checks a process that gets the number of one that was
+// killed in the middle of a call. Its memory must not change.
+func TestFinding02ForeignMemory(t *testing.T) {
+	s := testutil.NewSite(t)
+	fs := testutil.NewStallFS(t)
+	script := testutil.TestData("finding02.py")
+	r := testutil.Run(t, testutil.Limit, s.OnTap("/usr/bin/python3", script, fs.Dir))
+	if r.Status != 0 || r.Stdout != "untouched\n" {
+		t.Errorf("%v", r)
+	}
+}
+
+// buildC compiles a program of testdata.
+func buildC(t *testing.T, name string) string {
+	t.Helper()
+	testutil.Need(t, "gcc")
+	program := filepath.Join(testutil.Dir(t), name)
+	source := testutil.TestData(name + ".c")
+	if out, err := exec.Command("gcc", "-O2", "-Wall", "-Werror", "-pthread", "-o", program, source).CombinedOutput(); err != nil {
+		t.Fatalf("compiling %s: %v\n%s", source, err, out)
+	}
+	return program
+}
+
+// visits counts the clients that reach an address of the host, by UDP and TCP. It
+// returns the port.
+func visits(t *testing.T, address string, n *atomic.Int64) int {
+	t.Helper()
+	l := testutil.Host.Listen(t, address+":0")
+	port := l.Addr().(*net.TCPAddr).Port
+	var udp net.PacketConn
+	testutil.Host.Do(t, func() (err error) {
+		udp, err = net.ListenPacket("udp", fmt.Sprintf("%s:%d", address, port))
+		return err
+	})
+	t.Cleanup(func() { _ = udp.Close() }) // closed once
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return // closed: the test has ended
+			}
+			n.Add(1)
+			_ = c.Close() // the connection is only counted
+		}
+	}()
+	go func() {
+		for buf := make([]byte, 100); ; n.Add(1) {
+			if _, _, err := udp.ReadFrom(buf); err != nil {
+				return // see above
+			}
+		}
+	}()
+	return port
+}
+
+// TestFinding03HostNet checks that a socket with a destination of --host-net cannot
+// reach another destination. It tries a second message, a family that means nothing,
+// and an address that changes during the call.
+func TestFinding03HostNet(t *testing.T) {
+	s := testutil.NewSite(t)
+	program := buildC(t, "finding03")
+	for _, way := range []string{"udp", "tcp", "unspec", "mmsg", "options"} {
+		t.Run(way, func(t *testing.T) {
+			var good, bad atomic.Int64
+			chosen, forbidden := visits(t, "127.0.0.1", &good), visits(t, "127.0.0.2", &bad)
+			r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", s.Name(), "--if", s.TapIf(), "--host-net", fmt.Sprintf("127.0.0.1:%d", chosen), "--",
+				program, way, "127.0.0.1", fmt.Sprint(chosen), "127.0.0.2", fmt.Sprint(forbidden)))
+			if r.Status != 0 || r.Stdout != "done\n" {
+				t.Errorf("%v", r)
+			}
+			if good.Load() == 0 {
+				t.Error("nothing came to the chosen destination")
+			}
+			if n := bad.Load(); n > 0 {
+				t.Errorf("%d times the host's network took the program elsewhere", n)
+			}
+		})
+	}
+}
+
+// sendsSockets waits at path for the program in the run, and sends it descriptors.
+func sendsSockets(t *testing.T, path string) {
+	t.Helper()
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() }) // closed once
+	inet, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _, _ = unix.Close(inet), r.Close(), w.Close() }) // closed once
+	pipe := int(r.Fd())
+	go func() {
+		c, err := l.AcceptUnix()
+		if err != nil {
+			return // closed: the test has ended
+		}
+		defer c.Close()
+		for _, m := range []struct {
+			text string
+			fds  []int
+		}{
+			{"three", []int{pipe, inet, pipe}},
+			{"one", []int{pipe}},
+			{"a", []int{pipe}},
+			{"b", []int{inet}},
+			{"c", []int{pipe}},
+			{fmt.Sprint(os.Getpid()), nil},
+		} {
+			var rights []byte
+			if m.fds != nil {
+				rights = unix.UnixRights(m.fds...)
+			}
+			if _, _, err := c.WriteMsgUnix([]byte(m.text), rights, nil); err != nil {
+				return // the program reports what is missing
+			}
+		}
+		_, _ = c.Read(make([]byte, 1)) // until the program ends
+	}()
+}
+
+// TestFinding08HostSocket checks that a socket of the host's network is refused if
+// another process sends it into the run, or if a program copies it from a process
+// outside. The run's account reports it.
+func TestFinding08HostSocket(t *testing.T) {
+	s := testutil.NewSite(t)
+	path := filepath.Join(testutil.Dir(t), "sender")
+	sendsSockets(t, path)
+	script := testutil.TestData("finding08.py")
+	r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", s.Name(), "--if", s.TapIf(), "-v", "--require", "stack", "--",
+		"sh", "-c", fmt.Sprintf("%s dial %s:1; exec /usr/bin/python3 %s %s", testutil.Probe(), testutil.ServerAddr, script, path)))
+	const want = "three pipe,pipe 8\none pipe 0\nseveral a pipe 0\nseveral b  8\nseveral c pipe 0\n" +
+		"taking: Operation not permitted\nown child: pipe\n"
+	if !strings.HasSuffix(r.Stdout, want) {
+		t.Errorf("%v\nwant %q", r, want)
+	}
+	for _, line := range []string{
+		"a socket of the host's network, received from another process, is refused",
+		"--require stack: ",
+		"was refused 63 sockets of the host's network that came from elsewhere",
+	} {
+		if n := strings.Count(r.Stderr, line); n != 1 {
+			t.Errorf("%q: %d times in\n%s", line, n, r.Stderr)
+		}
+	}
+	if r.Status != 123 {
+		t.Errorf("status %d, want 123", r.Status)
+	}
+}
+
+// TestFinding14StalledPage checks that memory that is not delivered, by a file system
+// or a userfaultfd, stops neither other programs of the run nor lklctl.
+func TestFinding14StalledPage(t *testing.T) {
+	s := testutil.NewSite(t)
+	port := testutil.EchoTCP(t, s.Server, testutil.ServerAddr+":0")
+	script := testutil.TestData("finding14.py")
+	for _, how := range []string{"fuse", "userfaultfd", "later"} {
+		t.Run(how, func(t *testing.T) {
+			where := "-"
+			if how == "fuse" {
+				where = testutil.NewStallFS(t).Dir
+			}
+			name := s.Name()
+			cmd := testutil.Lklrun("--name", name, "--if", s.TapIf(), "--", "/usr/bin/python3", script, how, where, testutil.ServerAddr, fmt.Sprint(port))
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := testutil.Start(t, cmd)
+			testutil.WaitFor(t, "the stalled call", testutil.Limit, func() bool { out, _ := p.Output(); return out != "" || !p.Running() })
+			for _, verb := range [][]string{{"list"}, {"netstat", "--name", name}} {
+				testutil.Lklctl(t, verb...)
+			}
+			testutil.WaitFor(t, "the transfer", testutil.Limit, func() bool { out, _ := p.Output(); return strings.Count(out, "\n") == 2 || !p.Running() })
+			if how == "fuse" { // lklhost's thread ends only when the read ends, like any thread
+				_, _ = os.Stat(filepath.Join(where, "release")) // this name releases the read
+			}
+			_ = in.Close() // no longer needed
+			r := p.Wait(testutil.Limit)
+			if r.Status != 0 || r.Stdout != "asking\ntransferred, the other killed\n" {
+				t.Errorf("%v", r)
+			}
+			if want := "a page of its memory, which the stack needs, did not come"; strings.Count(r.Stderr, want) != 1 {
+				t.Errorf("not once %q in\n%s", want, r.Stderr)
+			}
+		})
+	}
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package escape
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// trap serves a control socket of another user, who makes the run directory "web" in
+// root appear to be in use. It prints what a client sends. The directory keeps its
+// owner.
+const trap = `
+import fcntl, os, socket, sys
+root, uid = sys.argv[1], int(sys.argv[2])
+os.makedirs(root + "/web", exist_ok=True)
+lock = open(root + "/web/lock", "w"); fcntl.lockf(lock, fcntl.LOCK_EX)
+open(root + "/web/state.json", "w").write('{"name":"web","stack":"mptcp"}')
+s = socket.socket(socket.AF_UNIX); s.bind(root + "/web/ctl.sock")
+os.chmod(root + "/web/ctl.sock", 0o666)
+os.setresuid(uid, uid, uid)
+s.listen()  # the credentials that a client sees are those of this moment
+print("ready", flush=True)
+while True:
+    c, _ = s.accept()
+    said = c.recv(4096)
+    if said: print("somebody says", said, flush=True)
+`
+
+func startTrap(s *testutil.Site, root string, uid int) *testutil.Proc {
+	s.T.Helper()
+	p := testutil.Start(s.T, exec.Command("/usr/bin/python3", "-c", trap, root, fmt.Sprint(uid)))
+	testutil.WaitFor(s.T, "the trap", testutil.Limit, func() bool { out, _ := p.Output(); return strings.HasPrefix(out, "ready\n") })
+	return p
+}
+
+// TestFinding05RunDirectory checks that a user's lklctl and lklrun do not use anything
+// that another user has put in the place of the run directory. They send commands only
+// to the user's own lklhost, or to root's.
+func TestFinding05RunDirectory(t *testing.T) {
+	s := testutil.NewSite(t)
+	bin := testutil.PublicBin(t)
+	root := fmt.Sprintf("/tmp/lklrun-%d", testutil.OrdinaryUID)
+	chown := func(path string, uid int) {
+		t.Helper()
+		if err := os.Chown(path, uid, uid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(t *testing.T, p *testutil.Proc, status int, why string, program string, args ...string) {
+		t.Helper()
+		r := testutil.Run(t, testutil.Limit, testutil.AsUser(exec.Command(filepath.Join(bin, program), args...), ""))
+		if said := testutil.Lines(r.Stderr); r.Status != status || r.Stdout != "" || len(said) != 1 || !regexp.MustCompile("^"+program+": .*"+why).MatchString(said[0]) {
+			t.Errorf("%s %v: want status %d and one line with %q: %v", program, args, status, why, r)
+		}
+		if out, _ := p.Output(); out != "ready\n" {
+			t.Errorf("%s %v: %s", program, args, out)
+		}
+	}
+	all := func(t *testing.T, p *testutil.Proc, why string) {
+		t.Helper()
+		refused(t, p, 2, why, "lklctl", "list")
+		refused(t, p, 2, why, "lklctl", "netstat")
+		refused(t, p, 2, why, "lklctl", "exec", "--", "env")
+		refused(t, p, 2, why, "lklrun", "--", "true")
+		refused(t, p, 2, why, "lklrun", "cleanup")
+	}
+	remove := func(t *testing.T) {
+		t.Helper()
+		t.Cleanup(func() { _ = os.RemoveAll(root) }) // on a tmpfs that is discarded after the tests
+	}
+	t.Run("another user's", func(t *testing.T) {
+		remove(t)
+		p := startTrap(s.In(t), root, testutil.OtherUID)
+		chown(root, testutil.OtherUID)
+		all(t, p, fmt.Sprintf("%s belongs to uid %d; set XDG_RUNTIME_DIR", root, testutil.OtherUID))
+	})
+	t.Run("a link", func(t *testing.T) {
+		remove(t)
+		dir := testutil.Dir(t)
+		p := startTrap(s.In(t), dir, testutil.OtherUID)
+		chown(dir, testutil.OrdinaryUID)
+		if err := os.Symlink(dir, root); err != nil {
+			t.Fatal(err)
+		}
+		all(t, p, root+": not a directory; remove it or set XDG_RUNTIME_DIR")
+	})
+	t.Run("open to others", func(t *testing.T) {
+		remove(t)
+		p := startTrap(s.In(t), root, testutil.OtherUID)
+		chown(root, testutil.OrdinaryUID)
+		if err := os.Chmod(root, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		all(t, p, root+" can be written by others; chmod 700")
+	})
+	t.Run("another user's socket", func(t *testing.T) {
+		remove(t)
+		p := startTrap(s.In(t), root, testutil.OtherUID)
+		chown(root, testutil.OrdinaryUID)
+		chown(root+"/web", testutil.OrdinaryUID)
+		for _, file := range []string{"lock", "state.json"} {
+			chown(filepath.Join(root, "web", file), testutil.OrdinaryUID)
+		}
+		why := fmt.Sprintf("ctl.sock is served by uid %d, neither this user nor root", testutil.OtherUID)
+		refused(t, p, 1, why, "lklctl", "netstat")
+		refused(t, p, 125, why, "lklctl", "exec", "--", "env")
+	})
+	t.Run("root's socket, the user's own", func(t *testing.T) {
+		for _, uid := range []int{0, testutil.OrdinaryUID} {
+			remove(t)
+			p := startTrap(s.In(t), root, uid)
+			chown(root, testutil.OrdinaryUID)
+			chown(root+"/web", testutil.OrdinaryUID)
+			chown(root+"/web/lock", testutil.OrdinaryUID)
+			c := testutil.Start(t, testutil.AsUser(exec.Command(bin+"/lklctl", "netstat"), ""))
+			testutil.WaitFor(t, "a client", testutil.Limit, func() bool { out, _ := p.Output(); return strings.Contains(out, "somebody says") })
+			c.Signal(unix.SIGINT)
+			c.Wait(testutil.Limit)
+			_ = os.RemoveAll(root) // see above
+		}
+	})
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package escape
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// rawControl connects to a control socket in an unusual way, from a child that has also
+// lost its parent, and prints the answer. The reply to a greeting has type 0x8001 or
+// similar; a refusal is an event and the end of the connection.
+const rawControl = `
+import os, socket, struct, sys
+def hello(connect):
+    s = socket.socket(socket.AF_UNIX); s.settimeout(10)
+    try:
+        connect(s)
+        s.sendall(struct.pack("<IHHIiII", 24, 1, 0, 7, 0, 2, 0)[:24])
+        data = b""
+        while True:
+            more = s.recv(65536)
+            if not more: break
+            data += more
+            if len(data) >= 8 and struct.unpack_from("<H", data, 4)[0] & 0x8000: return "ANSWERED"
+        return "refused"
+    except OSError as e: return "refused"
+def there(dir, name):
+    def connect(s):
+        os.chdir(dir); s.connect(name)
+    return connect
+def orphan(connect):
+    r, w = os.pipe()
+    if not os.fork():
+        if os.fork(): os._exit(0)
+        while os.getppid() == 0: pass
+        os.setsid(); os.write(w, hello(connect).encode()); os._exit(0)
+    os.close(w)
+    os.wait()
+    return os.read(r, 100).decode()
+run, name = sys.argv[1], sys.argv[2]
+paths = [run]
+for pid in [p for p in os.listdir("/proc") if p.isdigit()]:
+    try: comm = open(f"/proc/{pid}/comm").read()
+    except OSError: continue
+    if comm.startswith("lkl"): paths += [f"/proc/{pid}/root{run}", f"/proc/{pid}/cwd"]
+tries = [there(p, "ctl.sock") for p in paths] + [there(f"/proc/self/fd/3/{name}", "ctl.sock"), lambda s: s.connect(f"/proc/self/fd/3/{name}/ctl.sock"), lambda s: s.connect(run + "/ctl.sock")]
+print([f(c) for c in tries for f in (hello, orphan)].count("ANSWERED"), len(tries) > 4)
+`
+
+// runs opens the parent of the run directories, and creates it if it does not exist.
+func runs(t *testing.T, dir string) *os.File {
+	t.Helper()
+	testutil.Must(t, os.MkdirAll(dir, 0o700))
+	if strings.HasPrefix(dir, "/tmp") {
+		testutil.Must(t, os.Chown(dir, testutil.OrdinaryUID, testutil.OrdinaryUID))
+	}
+	f, err := os.Open(dir)
+	testutil.Must(t, err)
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// TestFinding06TargetControl checks that a program on a stack controls neither its own
+// run nor another one. It tries lklctl, and the socket by every path.
+func TestFinding06TargetControl(t *testing.T) {
+	s := testutil.NewSite(t)
+	bin := testutil.PublicBin(t)
+	root := func(name string, args ...string) *exec.Cmd { return exec.Command(bin+"/"+name, args...) }
+	user := func(name string, args ...string) *exec.Cmd { return testutil.AsUser(root(name, args...), "") }
+	for _, who := range []struct {
+		name, dir string
+		command   func(name string, args ...string) *exec.Cmd
+		flags     []string
+	}{
+		{"root", "/run/lklrun", root, nil},
+		{"user", fmt.Sprintf("/tmp/lklrun-%d", testutil.OrdinaryUID), user, nil},
+		{"--user", "/run/lklrun", root, []string{"--user", "nobody"}},
+		{"preload", fmt.Sprintf("/tmp/lklrun-%d", testutil.OrdinaryUID), user, []string{"--engine", "preload"}},
+	} {
+		t.Run(who.name, func(t *testing.T) {
+			name := s.Name()
+			program := testutil.Dir(t) + "/raw.py"
+			testutil.Must(t, os.WriteFile(program, []byte(rawControl), 0o644))
+			script := fmt.Sprintf(`%[1]s/lklctl -n %[2]s link add user; echo $?; %[1]s/lklctl list; echo $?
+				exec /usr/bin/python3 %[3]s %[4]s/%[2]s %[2]s`, bin, name, program, who.dir)
+			args := append([]string{"-q", "--name", name, "--if", "user"}, who.flags...)
+			cmd := who.command("lklrun", append(args, "--", "sh", "-c", script)...)
+			cmd.ExtraFiles = []*os.File{runs(t, who.dir)}
+			r := testutil.Run(t, testutil.Limit, cmd)
+			if r.Status != 0 || r.Stdout != "1\n1\n0 True\n" && r.Stdout != "3\n1\n0 True\n" {
+				t.Errorf("%v", r)
+			}
+			if who.name != "--user" && strings.Count(r.Stderr, "may not control it; run lklctl outside") != 2 {
+				t.Errorf("lklctl does not say why: %v", r)
+			}
+			// From outside, control works as before.
+			k := s.In(t).TalkBy(func(args ...string) *exec.Cmd { return who.command("lklrun", append([]string{"-q"}, args...)...) }, who.flags...)
+			k.Say("1")
+			if got := testutil.OK(t, testutil.Limit, who.command("lklctl", "-n", k.Name, "addr")); !strings.Contains(got, "127.0.0.1") {
+				t.Errorf("lklctl outside: %s", got)
+			}
+			k.End()
+		})
+	}
+}
+
+// TestControlHidepid checks a host whose /proc hides processes (hidepid=). An ordinary
+// user can still control own runs from outside, and their programs cannot.
+func TestControlHidepid(t *testing.T) {
+	s := testutil.NewSite(t)
+	bin := testutil.PublicBin(t)
+	testutil.Must(t, unix.Mount("proc", "/proc", "proc", 0, "hidepid=2"))
+	t.Cleanup(func() { testutil.Must(t, unix.Unmount("/proc", unix.MNT_DETACH)) })
+	user := func(name string, args ...string) *exec.Cmd {
+		return testutil.AsUser(exec.Command(bin+"/"+name, args...), "")
+	}
+	k := s.TalkBy(func(args ...string) *exec.Cmd {
+		cmd := user("lklrun", append([]string{"-q", "--if", "user"}, args...)...)
+		cmd.ExtraFiles = []*os.File{runs(t, fmt.Sprintf("/tmp/lklrun-%d", testutil.OrdinaryUID))}
+		return cmd
+	})
+	k.Say("1")
+	if got := testutil.OK(t, testutil.Limit, user("lklctl", "-n", k.Name, "addr")); !strings.Contains(got, "127.0.0.1") {
+		t.Errorf("lklctl outside: %s", got)
+	}
+	k.Say(`keep.__setitem__("s", socket.socket(socket.AF_UNIX))`)
+	if got := k.Say(`keep["s"].connect("/proc/self/fd/3/%s/ctl.sock")`, k.Name); got != "None" {
+		t.Errorf("the target connects: %s", got)
+	}
+	if got := k.Say(`keep["s"].recv(4096)[-200:]`); !strings.Contains(got, "run lklctl outside") {
+		t.Errorf("the target hears %s", got)
+	}
+	k.End()
+}
+
+// TestFinding11InterfaceDescriptor checks that only lklrun has the descriptor of an
+// interface. The program has neither the one of the command line nor any other that
+// leads to the wire.
+func TestFinding11InterfaceDescriptor(t *testing.T) {
+	testutil.NewSite(t)
+	for _, engine := range []string{"supervise", "preload"} {
+		for _, flags := range [][]string{nil, {"--wait-all"}} {
+			if flags != nil && engine == "preload" {
+				continue
+			}
+			p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+			testutil.Must(t, err)
+			theirs, ours := os.NewFile(uintptr(p[0]), "link"), os.NewFile(uintptr(p[1]), "far end")
+			null, err := os.Open(os.DevNull)
+			testutil.Must(t, err)
+			args := append([]string{"-q", "--engine", engine, "--if", "fd:4,ip=10.98.0.2/24"}, flags...)
+			cmd := testutil.Lklrun(append(args, "--", "/usr/bin/python3", "-c", `import os
+print([os.readlink(f) for f in ("/proc/self/fd/3", "/proc/self/fd/4") if os.path.lexists(f)])`)...)
+			cmd.ExtraFiles = []*os.File{null, theirs}
+			r := testutil.Run(t, testutil.Limit, cmd)
+			if r.Status != 0 || r.Stderr != "" || r.Stdout != "['/dev/null']\n" {
+				t.Errorf("--engine %s %v: %v", engine, flags, r)
+			}
+			theirs.Close()
+			ours.Close()
+			null.Close()
+		}
+	}
+}
+
+// zygotePid kills the zygote, takes its process id for a program of its own, and prints
+// which network that program has.
+const zygotePid = `
+import os, signal, socket, sys, time
+if os.fork(): os._exit(0) # the first process ends: the rest of the tree is looked at
+os.setsid()
+def stat(pid): return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()
+def mounts(pid): return os.readlink(f"/proc/{pid}/ns/mnt")
+def until(f):
+    end = time.monotonic() + 20
+    while not f():
+        if time.monotonic() > end: print("too late", flush=True); os._exit(1)
+        time.sleep(0.01)
+def adopted():
+    try: return open(f"/proc/{os.getppid()}/comm").read() == "lklhost\n"
+    except OSError: return False # the parent has just ended
+until(adopted)
+host = os.getppid()
+zygote = [int(p) for p in open(f"/proc/{host}/task/{host}/children").read().split() if open(f"/proc/{p}/comm").read() == "lklhost\n" and mounts(p) == mounts("self")]
+assert len(zygote) == 1, zygote
+os.kill(zygote[0], signal.SIGKILL)
+until(lambda: not os.path.exists(f"/proc/{zygote[0]}"))
+for i in range(1000):
+    open("/proc/sys/kernel/ns_last_pid", "w").write(str(zygote[0] - 1))
+    if not (pid := os.fork()):
+        if os.getpid() != zygote[0]: os._exit(2)
+        try: print("connected", socket.create_connection((sys.argv[1], 80), 10).getpeername(), flush=True)
+        except OSError as e: print(e, flush=True)
+        os._exit(0)
+    if os.waitpid(pid, 0)[1] == 0: break
+print("end", flush=True)
+`
+
+// TestFinding17ZygotePid checks that the process id of a dead zygote has no special
+// rights. If a program gets it later, lklhost handles its calls like any others.
+func TestFinding17ZygotePid(t *testing.T) {
+	s := testutil.NewSite(t)
+	s.Web(testutil.Nginx{})
+	r := testutil.Run(t, 2*testutil.Limit, testutil.Lklrun("-q", "--wait-all", "--if", s.TapIf(), "--", "/usr/bin/python3", "-c", zygotePid, testutil.ServerAddr))
+	if r.Status != 0 || r.Stdout != fmt.Sprintf("connected ('%s', 80)\nend\n", testutil.ServerAddr) {
+		t.Errorf("%v", r)
+	}
+}

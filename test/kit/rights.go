@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testutil
+
+import (
+	"fmt"
+	"os/exec"
+	"regexp"
+	"syscall"
+)
+
+// Nobody is a user that every Debian has.
+const Nobody = 65534
+
+// OtherUID is a user unrelated to OrdinaryUID.
+const OtherUID = OrdinaryUID + 1
+
+// NoRights matches /proc/PID/status of a process without capabilities.
+var NoRights = regexp.MustCompile(`(?s)CapInh:\t0+\nCapPrm:\t0+\nCapEff:\t0+\n.*CapAmb:\t0+\n.*NoNewPrivs:\t1\n`)
+
+// Rights describe a caller that has CAP_NET_ADMIN and CAP_NET_RAW and nothing else, and
+// the engines that it can use.
+type Rights struct {
+	Who     string
+	setpriv []string
+	Engines []string
+}
+
+// AllRights are an ordinary user and root with these capabilities only.
+var AllRights = []Rights{
+	{"user", []string{fmt.Sprint("--reuid=", OrdinaryUID), fmt.Sprint("--regid=", OrdinaryUID), "--clear-groups",
+		"--inh-caps=-all,+net_admin,+net_raw", "--ambient-caps=-all,+net_admin,+net_raw", "--bounding-set=-all,+net_admin,+net_raw"}, []string{"supervise", "preload"}},
+	{"root", []string{"--inh-caps=-all", "--bounding-set=-all,+net_admin,+net_raw"}, []string{"supervise"}},
+}
+
+// Command is a command line of that caller.
+func (r Rights) Command(args ...string) *exec.Cmd {
+	cmd := exec.Command("setpriv", append(r.setpriv, args...)...)
+	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=/nonexistent", "LANG=C.UTF-8"}
+	cmd.Dir = "/"
+	return cmd
+}
+
+// InUserNamespace starts a process of root as root of a new user namespace only.
+func InUserNamespace() *syscall.SysProcAttr {
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 65536}}
+	return &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids, GidMappingsEnableSetgroups: true}
+}

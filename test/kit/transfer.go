@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testutil
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// A TransferPeer is a server that speaks MPTCP. It sends the data that a connection
+// requests, or receives the connection's data.
+type TransferPeer struct {
+	Port  string
+	Moved atomic.Int64 // bytes so far
+	More  atomic.Bool  // sends more than its size; a fifth remains when this becomes false
+	done  chan struct{}
+
+	// The results of the first connection that transferred data, valid once done is
+	// closed.
+	sum   string
+	worst time.Duration // the longest time for a megabyte
+	wrong string        // the first received bytes that differ from those of TransferClient
+	err   error
+}
+
+// ServeTransfers starts it on the server. It sends size bytes to a client that requests
+// them.
+func (p *PathSite) ServeTransfers(size int64) *TransferPeer {
+	p.Helper()
+	m := &TransferPeer{done: make(chan struct{})}
+	var l net.Listener
+	l, m.Port = p.Listen()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return // the test has ended
+			}
+			go m.serve(c, size)
+		}
+	}()
+	return m
+}
+
+// Listen makes the server listen for MPTCP connections on a port.
+func (p *PathSite) Listen() (l net.Listener, port string) {
+	p.Helper()
+	p.Server.Do(p, func() (err error) {
+		var lc net.ListenConfig
+		lc.SetMultipathTCP(true)
+		l, err = lc.Listen(context.Background(), "tcp", ":0")
+		return err
+	})
+	p.Cleanup(func() { _ = l.Close() }) // errors do not matter at the end
+	return l, l.Addr().String()[strings.LastIndex(l.Addr().String(), ":")+1:]
+}
+
+// serve does what the first byte requests: "g", send; "p", receive; otherwise nothing.
+func (m *TransferPeer) serve(c net.Conn, size int64) {
+	defer c.Close()
+	what := make([]byte, 1)
+	if _, err := io.ReadFull(c, what); err != nil {
+		return
+	}
+	sum := sha256.New()
+	switch what[0] {
+	case 'g':
+		m.err = m.send(c, sum, size)
+	case 'p':
+		m.err = m.take(c, sum)
+	default:
+		_, _ = io.Copy(io.Discard, c) // until the client disconnects
+		return
+	}
+	m.sum = fmt.Sprintf("%x", sum.Sum(nil))
+	close(m.done)
+}
+
+func (m *TransferPeer) send(c net.Conn, sum hash.Hash, size int64) error {
+	from := rand.NewChaCha8([32]byte{1})
+	buf := make([]byte, 1<<18)
+	for left := size; left > 0; {
+		n := min(left, int64(len(buf)))
+		if _, err := from.Read(buf[:n]); err != nil {
+			return err
+		}
+		sum.Write(buf[:n])
+		if err := c.SetWriteDeadline(time.Now().Add(TransferLimit)); err != nil {
+			return err
+		}
+		if _, err := c.Write(buf[:n]); err != nil {
+			return err
+		}
+		m.Moved.Add(n)
+		if left > size/5 || !m.More.Load() {
+			left -= n
+		}
+	}
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+		return err
+	}
+	_, err := io.Copy(io.Discard, c) // until the end of the stream
+	return err
+}
+
+func (m *TransferPeer) take(c net.Conn, sum hash.Hash) error {
+	const mark = 1 << 20 // smaller amounts do not count as progress
+	buf := make([]byte, 1<<18)
+	last, fresh := time.Now(), 0
+	for {
+		if err := c.SetReadDeadline(time.Now().Add(TransferLimit)); err != nil {
+			return err
+		}
+		n, err := c.Read(buf)
+		now := time.Now()
+		if fresh += n; fresh >= mark || err != nil {
+			m.worst, last, fresh = max(m.worst, now.Sub(last)), now, 0
+		}
+		sum.Write(buf[:n])
+		m.compare(m.Moved.Load(), buf[:n])
+		m.Moved.Add(int64(n))
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// compare checks that b is what TransferClient sends at this position: words that count
+// up, so that wrong bytes show where they come from. A single packet at the reader's
+// position with bytes from further on is an error of the peer's kernel: Linux 6.18
+// misplaces data of a subflow whose join is not finished
+// (third_party/lkl/arch/lkl/fixes/mptcp_protocol.inc).
+func (m *TransferPeer) compare(at int64, b []byte) {
+	for i := 0; i < len(b) && m.wrong == ""; i++ {
+		if pos := at + int64(i); b[i] != byte(pos/8>>(8*(pos%8))) {
+			m.wrong = fmt.Sprintf("from byte %#x on, in a read of %d bytes at %#x: % x", pos, len(b), at, b[i:min(len(b), i+48)])
+		}
+	}
+}
+
+// Wait waits for the end of the transfer and returns its checksum, and the longest time
+// for a megabyte.
+func (m *TransferPeer) Wait(limit time.Duration) (sum string, worst time.Duration, err error) {
+	select {
+	case <-m.done:
+		return m.sum, m.worst, m.err
+	case <-time.After(limit):
+		return "", 0, errors.New("the transfer does not end")
+	}
+}
+
+// TransferClient is the target. It fetches or sends, and prints the number of bytes,
+// their checksum, and the longest time without any. It sends 64-bit words that count up
+// (TransferPeer.compare).
+const TransferClient = `
+import array, hashlib, socket, sys, time
+address, port, what, size = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+s = socket.create_connection((address, port), 600)
+h, n, worst = hashlib.sha256(), 0, 0
+s.sendall(what[0].encode())
+last = time.monotonic()
+while what == "get":
+    b = s.recv(1 << 18)
+    now = time.monotonic()
+    worst, last = max(worst, now - last), now
+    if not b: break
+    n += len(b)
+    h.update(b)
+while what == "put" and n < size:
+    b = array.array("Q", range(n // 8, (n + min(1 << 18, size - n)) // 8)).tobytes()
+    s.sendall(b)
+    n += len(b)
+    h.update(b)
+s.shutdown(socket.SHUT_WR)
+s.recv(1)
+print(n, h.hexdigest(), worst)
+`

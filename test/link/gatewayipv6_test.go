@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// sendsOnce sends a datagram to an address and waits for the answer. Without
+// IPV6_RECVERR, Linux does not report a router without a route to the program.
+const sendsOnce = `
+import socket, sys
+s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+s.settimeout(20)
+s.setsockopt(socket.IPPROTO_IPV6, 25, 1) # IPV6_RECVERR
+s.connect((sys.argv[1], 9))
+try:
+    s.send(b"x")
+    print(s.recv(10).decode())
+except OSError as e:
+    print(e.strerror)
+`
+
+// TestGatewayIPv6Connected checks that the user-mode gateway offers IPv6 if the host
+// has only a connected IPv6 network and no default route. When the host loses its
+// address, connecting fails at once. When it has one again, connecting works again.
+func TestGatewayIPv6Connected(t *testing.T) {
+	t.Parallel()
+	testutil.Need(t, "ip", "nginx", "curl", "/usr/bin/python3")
+	const server, ours = "fd71:9::1", "fd71:9::2/64"
+	host, far := testutil.NewNetns(t, "host"), testutil.NewNetns(t, "server")
+	testutil.Veth(t, host, "v0", far, "s0")
+	far.Addr(t, "s0", server+"/64")
+	dir := testutil.Dir(t)
+	testutil.WriteFile(t, dir+"/hello", "hello\n")
+	far.Nginx(t, testutil.Nginx{Root: dir})
+	far.EchoUDP(t, "["+server+"]:9")
+	name := testutil.NewName()
+	run := testutil.Start(t, host.Command(testutil.Bin("lklrun"), "--name", name, "--if", "user", "--", "sleep", "1000"))
+	exec1 := func(args ...string) testutil.Result {
+		return testutil.Run(t, testutil.Limit, exec.Command(testutil.Bin("lklctl"), append([]string{"-n", name, "exec", "--"}, args...)...))
+	}
+	testutil.WaitFor(t, "the instance", testutil.Limit, func() bool { return exec1("true").Status == 0 || !run.Running() })
+	curl := func() testutil.Result {
+		return exec1("curl", "-6", "-sS", "-m", "20", fmt.Sprintf("http://[%s]/hello", server))
+	}
+	unreachable := func(when string) {
+		t.Helper()
+		r := curl()
+		if r.Status != 7 || r.Took > 10*time.Second {
+			t.Errorf("%s: %v after %v", when, r, r.Took)
+		}
+		// The engine supervise reports errors this way (docs/reference/limits.md).
+		if r := exec1("/usr/bin/python3", "-c", sendsOnce, server); r.Stdout != "Connection reset by peer\n" {
+			t.Errorf("%s, a datagram: %v", when, r)
+		}
+	}
+	works := func(when string) {
+		t.Helper()
+		if r := curl(); r.Status != 0 || r.Stdout != "hello\n" {
+			t.Errorf("%s: %v", when, r)
+		}
+		if r := exec1("/usr/bin/python3", "-c", sendsOnce, server); r.Stdout != "x\n" {
+			t.Errorf("%s, a datagram: %v", when, r)
+		}
+	}
+	unreachable("without an address")
+	for range 2 {
+		host.Addr(t, "v0", ours)
+		works("with a connected network")
+		host.Run(t, "ip", "addr", "del", ours, "dev", "v0")
+		unreachable("after it has gone")
+	}
+	if out, errs := run.Output(); out != "" || strings.Count(errs, "\n") > 1 {
+		t.Errorf("%s%s", out, errs)
+	}
+}

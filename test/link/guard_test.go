@@ -1,0 +1,515 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/host/guard"
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// The addresses that host and stack share, and their peer's.
+const (
+	sharedAddr, sharedAddr6 = "10.91.0.2", "fd91::2"
+	peerAddr, peerAddr6     = "10.91.0.1", "fd91::1"
+)
+
+// A share is a host whose addresses the stack shares, and a peer:
+//
+//	here: v0 10.91.0.2 ─── v1 10.91.0.1 :peer	raw:v0
+//	here: t0 10.91.0.2 ─── t1 10.91.0.1 :peer	rawip:t0, two tuns
+type share struct {
+	*testing.T
+	here, peer *testutil.Netns
+	flag       string
+	as         []string // prefix of lklrun's command line; empty: runs as this process
+}
+
+func newShare(t *testing.T, typ string) *share {
+	t.Helper()
+	testutil.Need(t, "ip", "nft", "iptables", "ip6tables", "iptables-legacy", "/usr/bin/python3", testutil.Bin("lklrun"), testutil.Bin("lklctl"), testutil.Bin("lklhost"))
+	s := &share{T: t, here: testutil.NewNetns(t, "here"), peer: testutil.NewNetns(t, "peer")}
+	here, peer := "v0", "v1"
+	s.flag = "raw:v0"
+	if typ == "rawip" {
+		here, peer, s.flag = "t0", "t1", "rawip:t0"
+		stop := testutil.CarryFrames(testutil.OpenTun(t, s.here, here, unix.IFF_TUN|unix.IFF_NO_PI), testutil.OpenTun(t, s.peer, peer, unix.IFF_TUN|unix.IFF_NO_PI))
+		t.Cleanup(stop)
+		s.here.Run(t, "ip", "link", "set", here, "up", "txqueuelen", "5000")
+		s.peer.Run(t, "ip", "link", "set", peer, "up", "txqueuelen", "5000")
+	} else {
+		testutil.Veth(t, s.here, here, s.peer, peer)
+	}
+	s.here.Addr(t, here, sharedAddr+"/24", sharedAddr6+"/64")
+	s.peer.Addr(t, peer, peerAddr+"/24", peerAddr6+"/64")
+	// The administrator's own settings and rules.
+	s.here.Run(t, "sysctl", "-qw", "net.ipv4.ip_local_reserved_ports=2000,50000-50100", "net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0")
+	s.here.Run(t, "nft", "add table inet admin; add chain inet admin in { type filter hook input priority 0; }; add rule inet admin in tcp dport 9999 counter drop")
+	s.here.Run(t, "iptables", "-A", "INPUT", "-p", "tcp", "--dport", "9998", "-j", "DROP")
+	return s
+}
+
+// rules returns the host's firewall rules without their counters, and the reserved
+// ports.
+func (s *share) rules() string {
+	s.Helper()
+	text := s.here.Run(s, "sh", "-ec", "cat /proc/sys/net/ipv4/ip_local_reserved_ports; for c in 'nft list ruleset' iptables-save ip6tables-save iptables-legacy-save ip6tables-legacy-save; do $c; done")
+	text = regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(text, "")
+	return regexp.MustCompile(`\[\d+:\d+\]|packets \d+ bytes \d+`).ReplaceAllString(text, "")
+}
+
+// args is a command line of lklrun on the host.
+func (s *share) args(args ...string) []string {
+	return append([]string{testutil.Bin("lklrun")}, args...)
+}
+
+// run starts a talker on the shared address.
+func (s *share) run(flags ...string) *testutil.Talker {
+	s.Helper()
+	name := testutil.NewName()
+	script := testutil.TestData("guard.py")
+	args := []string{testutil.Bin("lklrun")}
+	if len(s.as) > 0 {
+		args, script = slices.Clone(s.as), public(s.T, script)
+	}
+	args = append(append(args, "--name", name, "--if", s.flag), flags...)
+	args = append(args, "--", "/usr/bin/python3", "-u", script)
+	return testutil.StartTalker(s.T, name, s.here.Command(args...))
+}
+
+// serve echoes TCP data at an address in a namespace.
+func (s *share) serve(n *testutil.Netns, address string) {
+	s.Helper()
+	l := n.Listen(s, address)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				_, _ = io.Copy(c, c) // errors show on the other side
+			}()
+		}
+	}()
+}
+
+// echoes opens connections from a namespace and uses all of them.
+func (s *share) echoes(n *testutil.Netns, address string, count int) {
+	s.Helper()
+	err := n.Enter(func() error {
+		var all []net.Conn
+		for range count {
+			c, err := net.DialTimeout("tcp", address, testutil.Limit)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			all = append(all, c)
+		}
+		for i, c := range all {
+			want := fmt.Sprint("connection ", i)
+			if err := c.SetDeadline(time.Now().Add(testutil.Limit)); err != nil {
+				return err
+			}
+			if _, err := io.WriteString(c, want); err != nil {
+				return err
+			}
+			got := make([]byte, len(want))
+			if _, err := io.ReadFull(c, got); err != nil {
+				return err
+			}
+			if string(got) != want {
+				return fmt.Errorf("%q came back as %q", want, got)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		s.Errorf("%s at %s: %v", n.Name, address, err)
+	}
+}
+
+// refuses checks that the host answers at a port without a listener.
+func (s *share) refuses() {
+	s.Helper()
+	for _, address := range []string{sharedAddr + ":9", "[" + sharedAddr6 + "]:9"} {
+		err := s.peer.Enter(func() error {
+			c, err := net.DialTimeout("tcp", address, testutil.Limit)
+			if err == nil {
+				c.Close()
+			}
+			return err
+		})
+		if !errors.Is(err, unix.ECONNREFUSED) {
+			s.Errorf("the host's answer at %s: %v", address, err)
+		}
+	}
+}
+
+// resets returns the number of resets that the host has sent.
+func (s *share) resets() int {
+	s.Helper()
+	lines := strings.Split(s.here.Run(s, "grep", "^Tcp:", "/proc/net/snmp"), "\n")
+	names, values := strings.Fields(lines[0]), strings.Fields(lines[1])
+	for i, n := range names {
+		if n == "OutRsts" {
+			var v int
+			if _, err := fmt.Sscan(values[i], &v); err != nil {
+				s.Fatal(err)
+			}
+			return v
+		}
+	}
+	s.Fatal("no OutRsts")
+	return 0
+}
+
+func guardStatus(k *testutil.Talker) guard.Status {
+	k.T.Helper()
+	var st guard.Status
+	if err := json.Unmarshal([]byte(testutil.Lklctl(k.T, "-n", k.Name, "-o", "json", "guard")), &st); err != nil {
+		k.T.Fatal(err)
+	}
+	return st
+}
+
+// TestSharedAddress checks that stack and host can use the same address independently.
+// A thousand connections of the stack, and its server, see no reset. The host still
+// sends the resets that it should send.
+func TestSharedAddress(t *testing.T) {
+	before := testutil.Take(t)
+	t.Cleanup(func() { before.Settles(testutil.Limit) })
+	for _, c := range []struct{ typ, engine, backend string }{
+		{"raw", "supervise", "nft"},
+		{"rawip", "preload", "nft"},
+		{"raw", "preload", "iptables"},
+		{"rawip", "supervise", "iptables"},
+	} {
+		t.Run(c.typ+", "+c.engine+", "+c.backend, func(t *testing.T) {
+			t.Parallel()
+			s := newShare(t, c.typ)
+			was := s.rules()
+			s.serve(s.peer, ":7")
+			s.serve(s.here, ":22")
+			s.peer.EchoUDP(t, ":7")
+			k := s.run("--engine", c.engine, "--rst-guard", c.backend, "--listen", "8080")
+			if got := k.Say("serve(8080)"); got != "None" {
+				t.Fatal(got)
+			}
+			resets := s.resets()
+			for _, addr := range []string{peerAddr, peerAddr6} {
+				if got := k.Say("crowd(%q, 7, 1000)", addr); !strings.HasPrefix(got, "'1000, ports ") {
+					t.Errorf("to %s: %s", addr, got)
+				}
+				if got := k.Say("udp(%q, 7)", addr); got != "b'hello'" {
+					t.Errorf("UDP to %s: %s", addr, got)
+				}
+			}
+			for _, addr := range []string{sharedAddr, "[" + sharedAddr6 + "]"} {
+				s.echoes(s.peer, addr+":8080", 200) // the stack's
+				s.echoes(s.peer, addr+":22", 20)    // the host's
+			}
+			for _, addr := range []string{peerAddr, "[" + peerAddr6 + "]"} {
+				s.echoes(s.here, addr+":7", 50)
+			}
+			if now := s.resets(); now != resets {
+				t.Errorf("the host has sent %d resets", now-resets)
+			}
+			s.refuses()
+			if now := s.resets(); now != resets+2 {
+				t.Errorf("the host has sent %d resets for two closed ports", now-resets)
+			}
+
+			// Nothing leaves from a port of the host. The program may choose a port of
+			// its own.
+			st := guardStatus(k)
+			for _, addr := range []string{peerAddr, peerAddr6} {
+				for _, b := range []struct {
+					kind, want string
+					port       int
+				}{
+					{"STREAM", "'EHOSTUNREACH'", 123}, {"DGRAM", "'EPERM'", 123},
+					{"STREAM", "b'hello'", int(st.Ports.First) + 77}, {"DGRAM", "b'hello'", int(st.Ports.First) + 77},
+				} {
+					want := b.want
+					if addr == peerAddr6 && b.want == "'EHOSTUNREACH'" {
+						want = "'EACCES'"
+					}
+					if got := k.Say("bound(%q, 7, socket.SOCK_%s, %d)", addr, b.kind, b.port); got != want {
+						t.Errorf("%s to %s from port %d: %s, want %s", b.kind, addr, b.port, got, want)
+					}
+				}
+			}
+			if !strings.HasPrefix(string(st.Method), c.backend) || st.Kept.Packets < 4000 || st.Ports.Last-st.Ports.First != 4095 {
+				t.Errorf("%+v", st)
+			}
+			if got := k.Say("crowd(%q, 7, 1)", peerAddr); !strings.Contains(got, fmt.Sprintf("ports %d", st.Ports.First/10000)) {
+				t.Errorf("%s of %v", got, st.Ports)
+			}
+			// A connection that ends while the rules are missing may be reset.
+			if got := k.Say("quiet()"); got != "[]" {
+				t.Errorf("connections that do not end: %s", got)
+			}
+			s.here.Run(t, "nft", "flush", "ruleset") // includes the rules of iptables
+			testutil.WaitFor(t, "the rules come back", testutil.Limit, func() bool { return guardStatus(k).Restored == 1 })
+			resets = s.resets()
+			if got := k.Say("crowd(%q, 7, 100)", peerAddr); !strings.HasPrefix(got, "'100, ") {
+				t.Error(got)
+			}
+			if now := s.resets(); now != resets {
+				t.Errorf("the host has sent %d resets", now-resets)
+			}
+			r := k.End()
+			if r.Status != 0 || len(testutil.Lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, "are put back") {
+				t.Errorf("%v", r)
+			}
+			s.here.Run(t, "nft", "add table inet admin; add chain inet admin in { type filter hook input priority 0; }; add rule inet admin in tcp dport 9999 counter drop")
+			s.here.Run(t, "iptables", "-A", "INPUT", "-p", "tcp", "--dport", "9998", "-j", "DROP")
+			if now := s.rules(); now != was {
+				t.Errorf("the rules were\n%s\nand are\n%s", was, now)
+			}
+		})
+	}
+}
+
+// TestSharedUnguarded checks that the host sends resets without the guard, and that
+// only the guard prevents them.
+func TestSharedUnguarded(t *testing.T) {
+	s := newShare(t, "raw")
+	was := s.rules()
+	s.serve(s.peer, ":7")
+	k := s.run("--rst-guard", "off")
+	resets := s.resets()
+	if got := k.Say("crowd(%q, 7, 20)", peerAddr); strings.HasPrefix(got, "'20, ") {
+		t.Errorf("no connection was lost: %s", got)
+	}
+	if now := s.resets(); now == resets {
+		t.Error("the host has sent no reset")
+	}
+	if st := guardStatus(k); st.Mode != "off" || st.Method != "" || len(st.Links) != 1 {
+		t.Errorf("%+v", st)
+	}
+	k.End()
+	if now := s.rules(); now != was {
+		t.Errorf("the rules were\n%s\nand are\n%s", was, now)
+	}
+}
+
+// TestSharedByTwo checks that two runs on one address use different ports.
+func TestSharedByTwo(t *testing.T) {
+	s := newShare(t, "raw")
+	was := s.rules()
+	s.serve(s.peer, ":7")
+	a, b := s.run("--port-range", "1024"), s.run("--rst-guard", "iptables")
+	for _, k := range []*testutil.Talker{a, b, a} {
+		if got := k.Say("crowd(%q, 7, 200)", peerAddr); !strings.HasPrefix(got, "'200, ") {
+			t.Error(got)
+		}
+	}
+	p, q := guardStatus(a).Ports, guardStatus(b).Ports
+	if p.First <= q.Last && q.First <= p.Last || p.Last-p.First != 1023 {
+		t.Errorf("%v and %v", p, q)
+	}
+	r := testutil.Run(t, testutil.Limit, s.here.Command(s.args("--if", s.flag, "--port-range", fmt.Sprintf("%d-%d", p.First, p.First+99), "--", "true")...))
+	testutil.OneLine(t, r, 2, "another run has port")
+	a.End()
+	if got := b.Say("crowd(%q, 7, 200)", peerAddr); !strings.HasPrefix(got, "'200, ") {
+		t.Error(got)
+	}
+	b.End()
+	if now := s.rules(); now != was {
+		t.Errorf("the rules were\n%s\nand are\n%s", was, now)
+	}
+}
+
+// TestSharedUsedUp checks that a used-up port range is available again within seconds,
+// not after the minute for which a port of a closed connection waits.
+func TestSharedUsedUp(t *testing.T) {
+	s := newShare(t, "raw")
+	s.serve(s.peer, ":7")
+	k := s.run("--port-range", "64")
+	for range 3 {
+		began := time.Now()
+		if got := k.Say("fill(%q, 7, 64)", peerAddr); got != "64" {
+			t.Fatalf("connections at once from 64 ports: %s", got)
+		}
+		took := time.Since(began)
+		t.Log(took)
+		if took > testutil.Limit {
+			t.Errorf("64 ports were to be had after %v: a connection's waits a minute", took)
+		}
+	}
+	k.End()
+}
+
+// TestSharedLive checks that an address is shared exactly as long as the interface
+// exists, also a second time.
+func TestSharedLive(t *testing.T) {
+	s := newShare(t, "raw")
+	was := s.rules()
+	s.serve(s.peer, ":7")
+	s.serve(s.here, ":22")
+	link := s.flag
+	s.flag = "user"
+	k := s.run("-q", "--listen", "8080", "--port-range", "1024")
+	if got := k.Say("serve(8080)"); got != "None" {
+		t.Fatal(got)
+	}
+	reserved := ""
+	for range 2 {
+		testutil.OK(t, testutil.Limit, s.here.Command(testutil.Bin("lklctl"), "-n", k.Name, "link", "add", link))
+		if got := k.Say("crowd(%q, 7, 100)", peerAddr); !strings.HasPrefix(got, "'100, ") {
+			t.Error(got)
+		}
+		s.echoes(s.peer, sharedAddr+":8080", 10)
+		s.echoes(s.peer, sharedAddr+":22", 10)
+		s.refuses()
+		st := guardStatus(k)
+		if len(st.Links) != 1 || st.Kept.Packets < 100 || st.Ports.Last-st.Ports.First != 1023 {
+			t.Errorf("%+v", st)
+		}
+		if got := testutil.OK(t, testutil.Limit, k.Inside("nft", "list", "ruleset")); !strings.Contains(got, "table inet lklrun") {
+			t.Errorf("the rules in the stack: %s", got)
+		}
+		testutil.OK(t, testutil.Limit, s.here.Command(testutil.Bin("lklctl"), "-n", k.Name, "link", "del", "eth1"))
+		if got := testutil.OK(t, testutil.Limit, k.Inside("nft", "list", "ruleset")); got != "" {
+			t.Errorf("the rules in the stack: %s", got)
+		}
+		if st := guardStatus(k); len(st.Links) != 0 {
+			t.Errorf("%+v", st)
+		}
+		// The ports remain reserved for the run, because the stack still uses them.
+		now := s.rules()
+		if strings.Contains(now, "lklrun") || reserved != "" && now != reserved {
+			t.Errorf("the rules are\n%s", now)
+		}
+		reserved = now
+	}
+	k.End()
+	if now := s.rules(); now != was {
+		t.Errorf("the rules were\n%s\nand are\n%s", was, now)
+	}
+}
+
+// TestSharedInterrupted checks that an interrupted start, by Ctrl-C to all or by
+// SIGKILL, leaves nothing behind.
+func TestSharedInterrupted(t *testing.T) {
+	s := newShare(t, "raw")
+	was := s.rules()
+	for i := range 16 {
+		backend := []string{"nft", "iptables"}[i%2]
+		cmd := s.here.Command(testutil.Bin("lklrun"), "--name", "broken", "--if", s.flag, "--rst-guard", backend, "--", "sleep", "60")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		p := testutil.Start(t, cmd)
+		testutil.Spread(6 * i)
+		if i%4 < 2 {
+			if err := unix.Kill(-p.Pid(), unix.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+			p.Wait(testutil.Limit)
+		} else {
+			p.Signal(unix.SIGKILL)
+			p.Wait(testutil.Limit)
+			testutil.Within(5*time.Second, func() bool { return s.rules() == was })
+			testutil.OK(t, testutil.Limit, s.here.Command(testutil.Bin("lklrun"), "cleanup"))
+		}
+		testutil.WaitFor(t, "the rules as they were", testutil.Limit, func() bool { return s.rules() == was })
+	}
+}
+
+// TestSharedRefused checks that impossible settings are refused before anything is
+// done, and that --rst-guard print changes nothing.
+func TestSharedRefused(t *testing.T) {
+	s := newShare(t, "raw")
+	was := s.rules()
+	s.serve(s.here, ":22")
+	for _, c := range []struct {
+		args []string
+		said string
+	}{
+		{[]string{"--listen", "22"}, "--listen 22: the host has a tcp socket there, at [::]:22"},
+		{[]string{"--port-range", "20-2000"}, "--port-range 20-2000: a program of the host's has port 22"},
+		{[]string{"--port-range", "5"}, `--port-range "5": 5 ports; from 16 to 32768 are possible`},
+		{[]string{"--sysctl", "net.ipv4.ip_local_port_range=1000 2000"}, "--port-range"},
+		{[]string{"--sysctl", "net.ipv4.no_such=1"}, "net.ipv4.no_such"}, // only the stack can detect it
+	} {
+		r := testutil.Run(t, testutil.Limit, s.here.Command(s.args(append(append([]string{"--if", s.flag}, c.args...), "--", "true")...)...))
+		testutil.OneLine(t, r, 2, regexp.QuoteMeta(c.said))
+		if now := s.rules(); now != was {
+			t.Errorf("%v: the rules were\n%s\nand are\n%s", c.args, was, now)
+		}
+	}
+	raw := s.here.Command(append([]string{"setpriv", "--bounding-set", "-net_admin", "--inh-caps", "-net_admin"}, s.args("--if", s.flag, "--", "true")...)...)
+	testutil.OneLine(t, testutil.Run(t, testutil.Limit, raw), 2, sharedAddr+" is the host's own: --rst-guard auto: .*CAP_NET_ADMIN")
+	if now := s.rules(); now != was {
+		t.Errorf("the rules were\n%s\nand are\n%s", was, now)
+	}
+	text := testutil.OK(t, testutil.Limit, s.here.Command(s.args("--if", s.flag, "--listen", "80", "--rst-guard", "print", "--", "true")...))
+	for _, want := range []string{"ip_local_reserved_ports = 61440-65535,80", "table netdev lklrun-true", "ip6 daddr " + sharedAddr6 + " udp dport 80 counter drop"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in\n%s", want, text)
+		}
+	}
+	if now := s.rules(); now != was {
+		t.Errorf("the rules were\n%s\nand are\n%s", was, now)
+	}
+}
+
+// TestSharedKilled checks that the rules and the reserved ports are unchanged, byte for
+// byte, whichever process is killed.
+func TestSharedKilled(t *testing.T) {
+	for _, backend := range []string{"nft", "iptables"} {
+		for _, who := range []string{"pid", "host_pid", "target_pid", "all, then cleanup", "all, then the next run"} {
+			t.Run(backend+", "+who, func(t *testing.T) {
+				s := newShare(t, "raw")
+				was := s.rules()
+				s.serve(s.peer, ":7")
+				k := s.run("--rst-guard", backend, "--listen", "8080")
+				if got := k.Say("crowd(%q, 7, 10)", peerAddr); !strings.HasPrefix(got, "'10, ") {
+					t.Fatal(got)
+				}
+				if s.rules() == was {
+					t.Error("there are no rules")
+				}
+				if !strings.HasPrefix(who, "all") {
+					if err := unix.Kill(testutil.ProcessOf(t, k, who), unix.SIGKILL); err != nil {
+						t.Fatal(err)
+					}
+					k.Proc.Wait(testutil.Limit)
+					testutil.WaitFor(t, "the rules as they were", testutil.Limit, func() bool { return s.rules() == was })
+					return
+				}
+				pids := k.KillAll()
+				for _, pid := range pids {
+					testutil.WaitFor(t, "the end of the killed", testutil.Limit, func() bool { return !testutil.Alive(pid) })
+				}
+				if s.rules() == was {
+					t.Error("somebody has tidied up")
+				}
+				if strings.HasSuffix(who, "cleanup") {
+					testutil.OK(t, testutil.Limit, s.here.Command(testutil.Bin("lklrun"), "cleanup"))
+				} else {
+					testutil.OK(t, testutil.Limit, s.here.Command(s.args("--name", k.Name, "--if", s.flag, "--rst-guard", backend, "--", "true")...))
+				}
+				if now := s.rules(); now != was {
+					t.Errorf("the rules were\n%s\nand are\n%s", was, now)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// Properties of packet sockets that the driver suite does not check.
+
+// TestRawRight checks that raw requires only CAP_NET_RAW. Without it, lklrun prints one
+// line.
+func TestRawRight(t *testing.T) {
+	s := testutil.NewSite(t)
+	s.Web(testutil.Nginx{})
+	bin := testutil.PublicBin(t)
+	spec := fmt.Sprintf("raw:br0,ip=%s/24", testutil.StackAddr)
+	run := func() *exec.Cmd {
+		return testutil.AsUser(exec.Command(bin+"/lklrun", "-q", "--name", s.Name(), "--if", spec, "--", "curl", "-sS", "-m", "20", testutil.ServerURL+"/hello"), "")
+	}
+	before := testutil.Take(t, s.Server)
+	with := run()
+	with.SysProcAttr.AmbientCaps = []uintptr{unix.CAP_NET_RAW}
+	if r := testutil.Run(t, testutil.Limit, with); r.Status != 0 || r.Stdout != "hello\n" || r.Stderr != "" {
+		t.Errorf("with CAP_NET_RAW: %v", r)
+	}
+	want := fmt.Sprintf("lklrun: --if %q: packet sockets take CAP_NET_RAW, which uid %d has not: run lklrun as root, `setcap cap_net_raw+ep` its file, or use --if user\n", spec, testutil.OrdinaryUID)
+	if r := testutil.Run(t, testutil.Limit, run()); r.Status != 2 || r.Stderr != want {
+		t.Errorf("without: %v\nwant %s", r, want)
+	}
+	before.Same()
+}
+
+// TestPacketRefused checks that impossible settings are reported in one line, and
+// nothing happens.
+func TestPacketRefused(t *testing.T) {
+	s := testutil.NewSite(t)
+	for spec, want := range map[string]string{
+		"rawip:br0": "br0 is an Ethernet device: use raw:br0",
+		"raw:lo":    "lo is the host's loopback, from which nothing comes back: the stack has one of its own",
+		"raw:none":  "the host has no device none: `ip link` lists what there is",
+		"raw:v0":    "v0 has no address on the host to share; expected ip=ADDRESS/PREFIX",
+	} {
+		r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", s.Name(), "--if", spec, "--", "true"))
+		if want = fmt.Sprintf("lklrun: --if %q: %s\n", spec, want); r.Status != 2 || r.Stderr != want {
+			t.Errorf("%v\nwant %s", r, want)
+		}
+	}
+}
+
+// TestPacketDeviceDown sets the host's device down and up again. The stack's device
+// loses its carrier and gets it back; lklhost and the program continue.
+func TestPacketDeviceDown(t *testing.T) {
+	for _, engine := range []string{"supervise", "preload"} {
+		t.Run(engine, func(t *testing.T) {
+			s := testutil.NewSite(t)
+			s.Web(testutil.Nginx{})
+			k := s.Talk("--engine", engine, "--if", fmt.Sprintf("raw:br0,ip=%s/24", testutil.StackAddr))
+			carrier := func() string {
+				return strings.TrimSpace(testutil.Lklctl(t, "-n", k.Name, "cat", "/sys/class/net/eth0/carrier"))
+			}
+			k.Connect("a", testutil.ServerAddr, 80)
+			testutil.Host.Run(t, "ip", "link", "set", "br0", "down")
+			testutil.WaitFor(t, "loss of the carrier", testutil.Limit, func() bool { return carrier() == "0" })
+			testutil.Host.Run(t, "ip", "link", "set", "br0", "up")
+			testutil.WaitFor(t, "its return", testutil.Limit, func() bool { return carrier() == "1" })
+			k.Connect("b", testutil.ServerAddr, 80)
+			if r := k.End(); r.Status != 0 {
+				t.Errorf("the run: %v", r)
+			}
+		})
+	}
+}
+
+// TestRawIPSLAAC checks that a device without link layer also gets addresses from the
+// network's router, which is how a cellular network assigns IPv6.
+func TestRawIPSLAAC(t *testing.T) {
+	testutil.Need(t, "ip", "dnsmasq", "/usr/bin/python3", testutil.Bin("lklrun"), testutil.Bin("lklhost"))
+	w := newWire(t)
+	w.tuns()
+	const prefix = "2001:db8:7::"
+	w.far.Addr(t, "t1", prefix+"1/64")
+	testutil.Start(t, w.far.Command("dnsmasq", "--no-daemon", "--conf-file=/dev/null", "--port=0", "--interface=t1", "--enable-ra",
+		"--dhcp-range="+prefix+",ra-only,64", "--ra-param=t1,4,1800", "--user=root", "--log-facility=-"))
+	before := testutil.Take(t, w.here)
+	d := w.start("supervise", "rawip:t0,slaac")
+	if got := d.Say("ping(%q)", prefix+"1"); got != "answered" {
+		t.Errorf("the router: %s", got)
+	}
+	d.ends()
+	before.Settles(testutil.Limit)
+}
+
+// TestPacketLive adds a modem while the program runs, and removes it again.
+func TestPacketLive(t *testing.T) {
+	testutil.Need(t, "ip", "/usr/bin/python3", testutil.Bin("lklrun"), testutil.Bin("lklctl"), testutil.Bin("lklhost"))
+	for _, engine := range []string{"supervise", "preload"} {
+		t.Run(engine, func(t *testing.T) {
+			w := newWire(t)
+			w.tuns()
+			w.far.Addr(t, "t1", "10.91.0.1/24")
+			d := w.start(engine, "raw:v0,ip=10.90.0.11/24")
+			d.is("answered", "ping(%q)", farAddr)
+			lklctl := func(want int, args ...string) string {
+				r := testutil.Run(t, testutil.Limit, w.here.Command(append([]string{testutil.Bin("lklctl"), "-n", d.Name}, args...)...))
+				if r.Status != want {
+					t.Errorf("lklctl %v: %v", args, r)
+				}
+				return strings.TrimSpace(r.Stdout + r.Stderr)
+			}
+			for range 2 {
+				if got := lklctl(0, "link", "add", "rawip:t0,ip=10.91.0.2/24"); got != "eth1" {
+					t.Errorf("the new interface is %q", got)
+				}
+				d.is("answered", "ping(%q)", "10.91.0.1")
+				lklctl(0, "link", "del", "eth1")
+			}
+			if got := lklctl(2, "link", "add", "rawip:v0"); !strings.Contains(got, "v0 is an Ethernet device: use raw:v0") {
+				t.Errorf("an Ethernet device as rawip: %s", got)
+			}
+			d.is("answered", "ping(%q)", farAddr)
+			d.ends()
+		})
+	}
+}

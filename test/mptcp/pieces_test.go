@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mptcp
+
+import (
+	"encoding/binary"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// takePieces reads eight-byte numbers that count up from 0, on several connections at
+// once, and prints how many it received on each.
+const takePieces = `
+import socket, struct, sys, threading
+all = []
+for _ in range(int(sys.argv[3])):
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    s.connect((sys.argv[1], int(sys.argv[2])))
+    s.sendall(b"w")
+    all.append(s)
+def take(s):
+    data = bytearray()
+    while piece := s.recv(65536): data += piece
+    print(sum(n == i for i, (n,) in enumerate(struct.iter_unpack("=Q", data))), flush=True)
+for s in all: threading.Thread(target=take, args=(s,)).start()
+`
+
+// TestMPTCPPieces sends small pieces over two paths alternately, because nothing is
+// acknowledged yet. Those on the faster path fill the connection's memory and wait for
+// earlier ones. When these arrive, the reader must get them: a memory limit must not
+// hold back the data that it waits for. Otherwise, three of four connections stall.
+func TestMPTCPPieces(t *testing.T) {
+	t.Parallel()
+	const conns, pieces = 4, 400
+	p := testutil.NewPathSite(t)
+	l, port := p.Listen()
+	target := p.Start("supervise", "", "/usr/bin/python3", "-c", takePieces, p.Addr, port, "4")
+	var all []*net.TCPConn
+	for range conns {
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if err := c.SetDeadline(time.Now().Add(testutil.TransferLimit)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Read(make([]byte, 1)); err != nil { // unread data would cause a reset at the end
+			t.Fatal(err)
+		}
+		all = append(all, c.(*net.TCPConn)) // Go sets TCP_NODELAY by default, so a piece is a packet
+	}
+	p.Until("two subflows each", target, func() bool { return onWire(p, "eth0") == conns && onWire(p, "eth1") == conns })
+	pathVerb(p, "eth0", "delay", "300ms", "--direction", "in")
+	pathVerb(p, "eth1", "delay", "1500ms", "--direction", "in")
+	for n := range uint64(pieces) {
+		for _, c := range all {
+			if _, err := c.Write(binary.NativeEndian.AppendUint64(nil, n)); err != nil {
+				t.Fatalf("piece %d: %v; the stack: %s\nthe server: %s", n, err, testutil.Lklctl(p.T, "-n", p.Instance, "mptcp"), p.Server.Run(p, "ss", "-tinmM"))
+			}
+		}
+	}
+	for _, c := range all {
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.RunsOut(target)
+	if r := target.Wait(testutil.Limit); r.Status != 0 || r.Stdout != strings.Repeat("400\n", conns) {
+		t.Errorf("of %d pieces in their order: %v", pieces, r)
+	}
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mptcp
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// rejoinLimit is the time within which a usable path must be used. lklrun retries after
+// about 1, 2, 4 ... s; the tests make a path usable after two or three attempts.
+const rejoinLimit = 12 * time.Second
+
+// rejoinAsks opens a connection at once, and another for each line of input.
+const rejoinAsks = `
+import socket, sys
+all = []
+with open(sys.argv[3]) as lines:
+    while True:
+        all.append(socket.create_connection((sys.argv[1], int(sys.argv[2])), 30))
+        all[-1].sendall(b"w")
+        if not lines.readline(): break
+`
+
+// A rejoinSite is a PathSite with a target whose connections wait.
+type rejoinSite struct {
+	*testutil.PathSite
+	target *testutil.Proc
+	port   string   // the server's
+	lines  *os.File // each line opens another connection
+}
+
+func runWaiting(p *testutil.PathSite, engine string) *rejoinSite {
+	p.Helper()
+	fifo := filepath.Join(testutil.Dir(p), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		p.Fatal(err)
+	}
+	f, err := os.OpenFile(fifo, os.O_RDWR, 0)
+	if err != nil {
+		p.Fatal(err)
+	}
+	p.Cleanup(func() { _ = f.Close() })
+	r := &rejoinSite{PathSite: p, port: p.ServeTransfers(1).Port, lines: f}
+	r.target = p.Start(engine, "", "/usr/bin/python3", "-uc", rejoinAsks, p.Addr, r.port, fifo)
+	return r
+}
+
+// connect makes the target open another connection.
+func (r *rejoinSite) connect() {
+	r.Helper()
+	if _, err := r.lines.WriteString("\n"); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// end ends the run.
+func (r *rejoinSite) end() {
+	r.Helper()
+	testutil.Lklctl(r.T, "stop", "-n", r.Instance)
+	r.target.Wait(testutil.Limit)
+}
+
+// subflows returns the remote addresses and ports of the server's subflows.
+func (r *rejoinSite) subflows(from string) (peers []string) {
+	r.Helper()
+	for _, line := range testutil.Lines(r.Server.Run(r.T, "ss", "-tnH", "state", "established", "( sport = :"+r.port+" )")) {
+		f := strings.Fields(line)
+		if peer := strings.NewReplacer("[", "", "]", "", "::ffff:", "").Replace(f[len(f)-1]); strings.HasPrefix(peer, from) {
+			peers = append(peers, peer)
+		}
+	}
+	return peers
+}
+
+// comes waits for that many subflows from an address.
+func (r *rejoinSite) comes(what, from string, n int) {
+	r.Helper()
+	r.Until(what, r.target, func() bool { return len(r.subflows(from)) == n })
+}
+
+// soon is comes with rejoinLimit.
+func (r *rejoinSite) soon(what, from string, n int) {
+	r.Helper()
+	since := time.Now()
+	r.comes(what, from, n)
+	r.Logf("%s: %v", what, time.Since(since).Round(time.Millisecond))
+	if took := time.Since(since); took > rejoinLimit {
+		r.Errorf("%s: %v", what, took)
+	}
+}
+
+// tries waits until a join from an address has been retried that many times.
+func (r *rejoinSite) tries(addr string, n int) {
+	r.Helper()
+	r.Until("another try", r.target, func() bool {
+		_, errs := r.target.Output()
+		return strings.Count(errs, "MPTCP connections try "+addr+" again") >= n
+	})
+}
+
+// TestRejoinRefused checks that a join that the peer refuses is retried on the
+// connection that lacks it. Another connection, with a subflow on the same path, must
+// not change.
+func TestRejoinRefused(t *testing.T) {
+	for _, engine := range []string{"supervise", "preload"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			r := runWaiting(testutil.NewPathSite(t), engine)
+			r.comes("both paths of the first connection", "10.74.2.2:", 1)
+			first := r.subflows("10.74.2.2:")
+			r.Server.Run(t, "nft", `add table inet refuse
+				add chain inet refuse in { type filter hook input priority 0; }
+				add rule inet refuse in iifname "s1" tcp flags & (syn|ack) == syn reject with tcp reset`)
+			r.connect()
+			r.comes("the second connection", "10.74.1.2:", 2)
+			r.tries("10.74.2.2", 2)
+			if now := r.subflows("10.74.2.2:"); !slices.Equal(now, first) {
+				t.Errorf("on the path that refuses: %v, want %v", now, first)
+			}
+			r.Server.Run(t, "nft", "delete", "table", "inet", "refuse")
+			r.soon("the path is used once it can be", "10.74.2.2:", 2)
+			if now := r.subflows("10.74.2.2:"); !slices.Contains(now, first[0]) {
+				t.Errorf("the first connection had its subflow from %s, and there are %v", first[0], now)
+			}
+			r.end()
+		})
+	}
+}
+
+// TestRejoinSilent checks a neighbour that does not answer when a connection begins to
+// use a path.
+func TestRejoinSilent(t *testing.T) {
+	t.Parallel()
+	r := runWaiting(testutil.NewPathSite(t), "supervise")
+	r.comes("both paths of the first connection", "10.74.2.2:", 1)
+	first := r.subflows("10.74.2.2:")
+	testutil.CutSilent.Away(r.PathSite, 1)
+	r.InStack("ip", "neigh", "flush", "dev", "eth1")
+	r.connect()
+	r.comes("the second connection", "10.74.1.2:", 2)
+	r.tries("10.74.2.2", 1)
+	testutil.CutSilent.Restore(r.PathSite, 1)
+	r.soon("the path is used once it can be", "10.74.2.2:", 2)
+	if now := r.subflows("10.74.2.2:"); !slices.Contains(now, first[0]) {
+		t.Errorf("the first connection had its subflow from %s, and there are %v", first[0], now)
+	}
+	r.end()
+}
+
+// TestRejoinReset checks that a subflow that the peer resets is created again. It
+// resets the second subflow, and the first one, whose address has a different id in the
+// connection than its endpoint.
+func TestRejoinReset(t *testing.T) {
+	for _, engine := range []string{"supervise", "preload"} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			r := runWaiting(testutil.NewPathSite(t), engine)
+			r.connect()
+			r.comes("two connections", "10.74.1.2:", 2)
+			r.comes("both with two paths", "10.74.2.2:", 2)
+			for _, from := range []string{"10.74.2.2:", "10.74.1.2:"} {
+				before := r.subflows("10.74.")
+				victim := r.subflows(from)[0]
+				r.Server.Run(t, "ss", "-K", "-tn", "dst", victim)
+				r.Until("the end of a subflow", r.target, func() bool { return !slices.Contains(r.subflows(from), victim) })
+				r.soon(victim+" is replaced", from, 2)
+				now := r.subflows("10.74.")
+				for _, s := range before {
+					if s != victim && !slices.Contains(now, s) {
+						t.Errorf("%s was reset, and %s has gone: %v", victim, s, now)
+					}
+				}
+			}
+			r.end()
+		})
+	}
+}
+
+// TestRejoinRoute checks a route that is added after its interface's address.
+func TestRejoinRoute(t *testing.T) {
+	t.Parallel()
+	p := testutil.NewPathSite6(t)
+	p.Ifs[1] = strings.TrimSuffix(p.Ifs[1], ",gw6=fd74:2::1")
+	r := runWaiting(p, "supervise")
+	r.comes("a connection by one path", "fd74:1::2:", 1)
+	r.Until("the second interface has an endpoint", r.target, func() bool {
+		return strings.Contains(r.InStack("ip", "mptcp", "endpoint"), "fd74:2::2")
+	})
+	if now := r.subflows("fd74:2::2:"); len(now) > 0 {
+		t.Errorf("without a route: %v", now)
+	}
+	r.InStack("ip", "-6", "route", "add", "default", "via", "fd74:2::1", "dev", "eth1", "metric", "2000")
+	r.soon("the path is used once it has a route", "fd74:2::2:", 1)
+	r.end()
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package programs
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// browserPage fetches a large file and fifty small ones at once, and shows what it
+// received.
+const browserPage = `<body><script>
+async function bytes(name) { return (await fetch(name, {cache: "no-store"})).arrayBuffer(); }
+async function all() {
+	const small = Promise.all([...Array(50).keys()].map(i => bytes("/small?" + i)));
+	const sum = new Uint8Array(await crypto.subtle.digest("SHA-256", await bytes("/file")));
+	const hex = [...sum].map(b => b.toString(16).padStart(2, "0")).join("");
+	document.body.textContent = hex + " " + (await small).reduce((n, b) => n + b.byteLength, 0);
+}
+all().catch(e => document.body.textContent = e);
+</script>`
+
+// TestProgBrowser runs a browser: processes of several kinds, each in namespaces and
+// behind a filter of its own, and HTTP/2 with TLS. A browser also watches the
+// addresses, and aborts its downloads when a new one appears, so the stack must have
+// all of its addresses by then.
+func TestProgBrowser(t *testing.T) {
+	testutil.Need(t, "/usr/bin/chromium")
+	s := testutil.NewSite(t)
+	dir, home, bin := testutil.Dir(t), testutil.Dir(t), testutil.PublicBin(t)
+	if err := os.Chown(home, testutil.Nobody, testutil.Nobody); err != nil {
+		t.Fatal(err)
+	}
+	nginx := webServer(t)(dir)
+	testutil.WriteFile(t, dir+"/www/page.html", browserPage)
+	testutil.Start(t, s.Server.Command(nginx...))
+	testutil.WaitFor(t, "nginx", testutil.Limit, func() bool { return s.Server.Listening(t, "t", 443) })
+	want := fmt.Sprintf("<body>%s %d</body>", sum(t, dir+"/www/file"), 50*4096)
+	for _, flags := range [][]string{
+		{"--stack", "mptcp", "--if", s.TapIf()},
+		{"--stack", "vanilla", "--if", s.TapIf()},
+		{"--stack", "vanilla", "--if", "user"},
+	} {
+		t.Run(strings.Join(flags, " "), func(t *testing.T) {
+			run := func(args ...string) string {
+				cmd := exec.Command(bin+"/lklrun", append(append([]string{"-q", "--user", "nobody"}, flags...), args...)...)
+				cmd.Env = append(os.Environ(), "TMPDIR="+home)
+				return testutil.OK(t, 4*time.Minute, cmd)
+			}
+			if got := run("--", "ip", "-6", "-o", "addr", "show", "tentative"); got != "" {
+				t.Errorf("addresses that cannot be used yet:\n%s", got)
+			}
+			got := run("--", "/usr/bin/env", "HOME="+home, "/usr/bin/chromium", "--headless", "--disable-gpu", "--disable-quic", "--no-first-run",
+				"--disable-background-networking", "--disable-component-update", "--disable-sync", "--ignore-certificate-errors",
+				"--user-data-dir="+home+"/"+strings.ReplaceAll(t.Name(), "/", "_"), "--virtual-time-budget=10000", "--dump-dom", "https://"+testutil.ServerAddr+"/page.html")
+			if !strings.Contains(got, want) {
+				t.Errorf("the page is\n%s\nnot\n%s", got, want)
+			}
+		})
+	}
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package programs
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// TestProgMosquitto checks a retained message, and a subscriber that receives what is
+// published.
+func TestProgMosquitto(t *testing.T) {
+	s := testutil.NewSite(t)
+	testPair(s, pair{
+		needs:  []string{"mosquitto", "mosquitto_sub", "mosquitto_pub"},
+		inside: asServer,
+		port:   1883,
+		server: func(dir string) []string {
+			return []string{"mosquitto", "-c", testutil.WriteFile(t, dir+"/conf", "listener 1883\nallow_anonymous true\nuser root\n")}
+		},
+		client: func(c *client) {
+			got := c.sh(`mosquitto_pub -h %s -t kept -m retained -r -q 1 && mosquitto_sub -h %[1]s -t kept -C 1`, c.addr)
+			if got != "retained\n" {
+				c.Errorf("the retained message: %q", got)
+			}
+			got = c.sh(`mosquitto_sub -h %s -t 'live/#' -q 1 -C 200 & p=$!
+				while kill -0 $p 2>/dev/null; do seq 100 | mosquitto_pub -h %[1]s -t live/x -q 1 -l; done; wait $p`, c.addr)
+			if n := strings.Count(got, "\n"); n != 200 {
+				c.Errorf("the subscriber heard %d messages of 200", n)
+			}
+		},
+	})
+}
+
+// TestProgDatagrams sends datagrams larger than the MTU, also over IPv6 and its
+// link-local addresses. The server is on the stack or on the host.
+func TestProgDatagrams(t *testing.T) {
+	s := testutil.NewSite(t)
+	testPair(s, pair{
+		inside: asServer | asClient,
+		port:   7000,
+		udp:    true,
+		server: func(string) []string {
+			return python(`
+import socket
+s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+s.bind(("::", 7000))
+while True:
+    d, a = s.recvfrom(70000)
+    s.sendto(d[::-1], a)`)
+		},
+		client: func(c *client) {
+			six := map[string]string{testutil.StackAddr: testutil.StackAddr6, testutil.ServerAddr: testutil.ServerAddr6, "127.0.0.1": "::1"}[c.addr]
+			c.says("ok\n", python(`
+import os, socket
+for addr in %q, %q:
+    family = socket.getaddrinfo(addr, 7000)[0][0]
+    for connected in False, True:
+        s = socket.socket(family, socket.SOCK_DGRAM)
+        s.settimeout(20)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        if connected: s.connect((addr, 7000))
+        for n in 0, 1, 1472, 1473, 5000, 20000, 60000, 65507 if family == socket.AF_INET else 65487:
+            d = os.urandom(n)
+            s.send(d) if connected else s.sendto(d, (addr, 7000))
+            got, a = s.recvfrom(70000)
+            assert got == d[::-1] and a[0] == addr, (addr, connected, n, len(got), a)
+        try:
+            s.send(b"x" * 65600) if connected else s.sendto(b"x" * 65600, (addr, 7000))
+            print("too long is not refused", addr, connected)
+        except OSError as e:
+            assert e.errno == 90, e
+print("ok")`, c.addr, six)...)
+		},
+	})
+}
+
+// TestProgLinkLocal checks TCP over IPv6 link-local addresses, which are valid only
+// together with an interface.
+func TestProgLinkLocal(t *testing.T) {
+	s := testutil.NewSite(t)
+	linkLocal := func(text string) string {
+		for _, line := range testutil.Lines(text) {
+			if f := strings.Fields(line); len(f) > 1 && f[0] == "inet6" && strings.HasPrefix(f[1], "fe80:") {
+				addr, _, _ := strings.Cut(f[1], "/")
+				return addr
+			}
+		}
+		t.Fatalf("no link-local address in %s", text)
+		return ""
+	}
+	var hostLL string
+	testutil.WaitFor(t, "the bridge's link-local address", testutil.Limit, func() bool {
+		text := testutil.Host.Run(t, "ip", "-6", "addr", "show", "dev", "br0", "scope", "link", "-tentative")
+		if strings.Contains(text, "fe80") {
+			hostLL = linkLocal(text)
+		}
+		return hostLL != ""
+	})
+	const serve = `
+import socket
+s = socket.create_server(("::", 7000), family=socket.AF_INET6)
+while True:
+    c, a = s.accept()
+    c.sendall(f"{a[0].split('%%')[0]} {socket.if_indextoname(a[3])}".encode())
+    c.close()`
+	const ask = `
+import socket, sys
+s = socket.create_connection((sys.argv[1], 7000), 20)
+print(s.recv(100).decode())`
+	host := testutil.Start(t, testutil.Host.Command(python(serve)...))
+	testutil.WaitFor(t, "the host's server", testutil.Limit, func() bool { return testutil.Host.Listening(t, "t", 7000) })
+	for _, stack := range []string{"mptcp", "vanilla"} {
+		r := startOn(s, stack, python(serve)...)
+		r.listens(7000)
+		inside := func(args ...string) string {
+			return testutil.Lklctl(t, append([]string{"exec", "-n", r.name, "--"}, args...)...)
+		}
+		stackLL := linkLocal(inside("ip", "-6", "addr", "show", "dev", "eth0", "scope", "link"))
+		got := testutil.OK(t, testutil.Limit, testutil.Host.Command(append(python(ask), stackLL+"%br0")...))
+		if want := hostLL + " eth0\n"; got != want {
+			t.Errorf("%s: the stack's server: %q, want %q", stack, got, want)
+		}
+		got = inside(append(python(ask), hostLL+"%eth0")...)
+		if want := stackLL + " br0\n"; got != want {
+			t.Errorf("%s: the stack's client: %q, want %q", stack, got, want)
+		}
+		r.proc.Signal(15)
+		r.proc.Wait(testutil.Limit)
+	}
+	host.Signal(15)
+	host.Wait(testutil.Limit)
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package programs
+
+import (
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// TestProgIperf3 runs iperf3 in both directions, with eight streams, and by UDP.
+func TestProgIperf3(t *testing.T) {
+	s := testutil.NewSite(t)
+	testPair(s, pair{
+		needs:  []string{"iperf3"},
+		heavy:  true,
+		port:   5201,
+		server: func(string) []string { return []string{"iperf3", "-s"} },
+		client: func(c *client) {
+			for _, flags := range []string{"-n 200M", "-R -n 200M", "-P 8 -n 200M", "-R -P 8 -n 200M", "-u -b 50M -n 5M -l 1200", "-u -R -b 50M -n 5M -l 1200"} {
+				// Between two clients, iperf3 closes its listener. A client that
+				// arrives at that moment is refused or reset, on any stack.
+				var got string
+				testutil.WaitFor(c, "iperf3's server", 2*testutil.Limit, func() bool {
+					got = testutil.Run(c, testutil.Limit, c.in("sh", "-c", fmt.Sprintf("iperf3 -J -c %s %s", c.addr, flags))).Stdout
+					return !strings.Contains(got, `"error":`)
+				})
+				var report struct {
+					End struct {
+						Sum  struct{ Bytes, LostPackets float64 }
+						Sent struct{ Bytes float64 } `json:"sum_sent"`
+						Got  struct{ Bytes float64 } `json:"sum_received"`
+					}
+				}
+				if err := json.Unmarshal([]byte(got), &report); err != nil {
+					c.Fatalf("iperf3 %s: %v\n%s", flags, err, got)
+				}
+				e := report.End
+				if strings.Contains(flags, "-u") {
+					e.Sent.Bytes, e.Got.Bytes = e.Sum.Bytes, e.Sum.Bytes*(1-e.Sum.LostPackets/(5<<20/1200))
+				}
+				// The last report does not count the data in flight: up to tcp_rmem's 6
+				// MiB per connection.
+				if e.Sent.Bytes < 5<<20 || e.Got.Bytes < 0.5*e.Sent.Bytes {
+					c.Fatalf("iperf3 %s: sent %.0f, received %.0f bytes: %s", flags, e.Sent.Bytes, e.Got.Bytes, got)
+				}
+			}
+		},
+	})
+}
+
+// TestProgListenAgain checks a server that closes its listener while clients connect
+// and listens again, as iperf3 does after each client. It must get its port each time.
+func TestProgListenAgain(t *testing.T) {
+	s := testutil.NewSite(t)
+	for _, stack := range []string{"mptcp", "vanilla"} {
+		r := startOn(s, stack, python(`
+import select, socket
+for i in range(200):
+    s = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind(("::", 7000))
+    s.listen(5)
+    if select.select([s], [], [], 20)[0]:
+        s.accept()[0].close()
+    s.close()
+print("ok")`)...)
+		hit := testutil.Start(t, exec.Command("/usr/bin/python3", "-c", `
+import socket, sys
+while True:
+    try:
+        with socket.create_connection((sys.argv[1], 7000), 1) as s: s.recv(1)
+    except OSError: pass`, testutil.StackAddr))
+		if got := r.proc.Wait(2 * testutil.Limit); got.Stdout != "ok\n" {
+			t.Errorf("%s: %v", stack, got)
+		}
+		hit.Signal(9)
+		hit.Wait(testutil.Limit)
+	}
+}
+
+// retries matches what dig prints when it repeats a query.
+var retries = regexp.MustCompile(`(?m)^;; communications error.*\n`)
+
+// TestOptionsOfListener checks options that a program copies from a listener to its
+// connections, as Erlang does. IP_RECVTTL is among them, which MPTCP lacks. Setting an
+// option to the value that getsockopt returns is not an error, and the connection stays
+// MPTCP. Any other value is an error, as on any kernel.
+func TestOptionsOfListener(t *testing.T) {
+	s := testutil.NewSite(t)
+	r := testutil.Run(t, testutil.Limit, s.OnTap("/usr/bin/python3", "-c", `
+import errno, socket, struct
+IP_RECVTTL, SOL_MPTCP, MPTCP_INFO = 12, 284, 1
+for family, addr in (socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"):
+    l = socket.create_server((addr, 7000), family=family)
+    s = socket.create_connection((addr, 7000))
+    c, _ = l.accept()
+    for x in l, s, c:
+        for level, name in (socket.IPPROTO_IP, socket.IP_TTL), (socket.IPPROTO_IP, IP_RECVTTL), (socket.IPPROTO_IP, socket.IP_RECVTOS):
+            x.setsockopt(level, name, l.getsockopt(level, name))
+        try: x.setsockopt(socket.IPPROTO_IP, IP_RECVTTL, 1)
+        except OSError as e: assert e.errno == errno.EOPNOTSUPP, e
+        else: raise SystemExit("it has IP_RECVTTL")
+    c.getsockopt(SOL_MPTCP, MPTCP_INFO, 8)
+    s.sendall(b"still there\n")
+    print(c.recv(100).decode(), end="")
+    for x in l, s, c: x.close()`))
+	if r.Status != 0 || r.Stdout != "still there\nstill there\n" {
+		t.Errorf("options of a listener, for its connections: %v", r)
+	}
+}
+
+// TestProgDNS runs dnsmasq as a name server by UDP and TCP, and dig as its client.
+func TestProgDNS(t *testing.T) {
+	s := testutil.NewSite(t)
+	testPair(s, pair{
+		needs: []string{"dnsmasq", "dig"},
+		port:  53,
+		files: 500, // one for each port from which dig sent a query
+		server: func(dir string) []string {
+			conf := "no-resolv\nno-hosts\nuser=root\n"
+			for i := range 200 {
+				conf += fmt.Sprintf("host-record=h%d.test,192.0.2.%d\n", i, i)
+			}
+			for i := range 8 { // too large for a datagram
+				conf += fmt.Sprintf("txt-record=big.test,%d%s\n", i, strings.Repeat("x", 200))
+			}
+			return []string{"dnsmasq", "--keep-in-foreground", "--conf-file=" + testutil.WriteFile(t, dir+"/conf", conf), "--pid-file=", "--log-facility=-"}
+		},
+		client: func(c *client) {
+			dig := func(args ...string) []string {
+				return append([]string{"dig", "@" + c.addr, "+short", "+time=5"}, args...)
+			}
+			c.says("192.0.2.7\n", dig("h7.test")...)
+			c.says("192.0.2.8\n", dig("+tcp", "h8.test")...)
+			c.says("", dig("none.test")...)
+			if got := c.ok("dig", "@"+c.addr, "+ignore", "+noedns", "big.test", "txt"); !strings.Contains(got, " tc ") {
+				c.Errorf("an answer that is too big has no TC bit: %s", got)
+			}
+			if got := c.ok(dig("+noedns", "big.test", "txt")...); len(testutil.Lines(got)) != 8 {
+				c.Errorf("the big answer: %s", got)
+			}
+			var names, want string
+			for i := range 200 {
+				names += fmt.Sprintf("h%d.test\n", i)
+				want += fmt.Sprintf("192.0.2.%d\n", i)
+			}
+			f := testutil.WriteFile(c.T, c.tmp+"/names", names)
+			for _, how := range []string{"+notcp", "+tcp"} {
+				// For TCP, dnsmasq has a child for each query, and its SIGCHLD handler
+				// has no SA_RESTART (see docs/reference/limits.md). Clients repeat the query.
+				if got := retries.ReplaceAllString(c.ok(dig(how, "-f", f)...), ""); got != want {
+					c.Errorf("200 names %s: %s", how, got)
+				}
+			}
+		},
+	})
+}
+
+// TestProgSocat runs each of socat's address types against itself.
+func TestProgSocat(t *testing.T) {
+	s := testutil.NewSite(t)
+	cert := certificate(t)
+	for _, tt := range []struct {
+		name, server, client string
+		udp                  bool
+	}{
+		{"TCP4, fork, pipe", "TCP4-LISTEN:7000,reuseaddr,fork PIPE", "TCP4:%s:7000", false},
+		{"TCP6, program", "TCP6-LISTEN:7000,reuseaddr,fork EXEC:cat", "TCP:%s:7000", false},
+		{"TCP, program on a terminal", "TCP-LISTEN:7000,reuseaddr,fork EXEC:cat,pty,raw,echo=0", "TCP:%s:7000,nodelay,keepalive", false},
+		{"TCP from a port, in chunks", "-b 100 TCP-LISTEN:7000,reuseaddr,fork,backlog=2 SYSTEM:cat", "TCP:%s:7000,sourceport=7001,reuseaddr", false},
+		{"OpenSSL", "OPENSSL-LISTEN:7000,reuseaddr,fork,cert=CERT/cert.pem,key=CERT/key.pem,verify=0 PIPE", "OPENSSL:%s:7000,cafile=CERT/cert.pem", false},
+		{"UDP4", "-T2 UDP4-LISTEN:7000,reuseaddr,fork PIPE", "UDP4:%s:7000", true},
+		{"UDP by datagrams", "UDP4-RECVFROM:7000,fork PIPE", "UDP4-DATAGRAM:%s:7000", true},
+		{"UDP6", "UDP6-RECVFROM:7000,fork PIPE", "UDP:%s:7000", true},
+		{"OpenSSL by UDP", "OPENSSL-DTLS-SERVER:7000,cert=CERT/cert.pem,key=CERT/key.pem,verify=0 PIPE", "OPENSSL-DTLS-CLIENT:%s:7000,cafile=CERT/cert.pem", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			testPair(s.In(t), pair{
+				needs: []string{"socat"},
+				port:  7000,
+				udp:   tt.udp,
+				heavy: true,
+				once:  strings.Contains(tt.server, "DTLS"),
+				server: func(string) []string {
+					return append([]string{"socat", "-T20"}, strings.Fields(strings.ReplaceAll(tt.server, "CERT", cert))...)
+				},
+				client: func(c *client) {
+					to := strings.ReplaceAll(fmt.Sprintf(tt.client, c.addr), "CERT", cert)
+					size := 100000 // less than fills all buffers, because one socat process serves both directions
+					if tt.udp || strings.Contains(tt.server, "pty") {
+						size = 1000
+					}
+					testutil.Random(c, c.tmp+"/sent", int64(size))
+					c.sh("socat -T20 '%s' SYSTEM:'cat %s/sent & head -c %d >%[2]s/got'", to, c.tmp, size)
+					testutil.OK(c, testutil.Limit, exec.Command("cmp", c.tmp+"/sent", c.tmp+"/got"))
+				},
+			})
+		})
+	}
+}
+
+// TestProgOpenSSL runs openssl s_server and s_client, by TCP and by UDP.
+func TestProgOpenSSL(t *testing.T) {
+	s := testutil.NewSite(t)
+	cert := certificate(t)
+	testPair(s, pair{
+		needs:  []string{"openssl"},
+		inside: asServer,
+		port:   4433,
+		server: func(string) []string {
+			return []string{"openssl", "s_server", "-quiet", "-rev", "-accept", "4433", "-cert", cert + "/cert.pem", "-key", cert + "/key.pem"}
+		},
+		client: func(c *client) {
+			for range 3 {
+				c.says("olleh\n", "sh", "-c", fmt.Sprintf(`(echo hello; until [ -s %[1]s/out ]; do :; done) |
+					openssl s_client -quiet -no_ign_eof -verify_return_error -CAfile %[2]s/cert.pem -connect %[3]s:4433 2>%[1]s/err >%[1]s/out
+					cat %[1]s/out; rm %[1]s/out`, c.tmp, cert, c.addr))
+			}
+		},
+	})
+}
+
+// TestProgHalfClose checks that the end of netcat's input reaches the other side before
+// the answer is sent.
+func TestProgHalfClose(t *testing.T) {
+	s := testutil.NewSite(t)
+	testPair(s, pair{
+		needs:  []string{"nc", "socat"},
+		port:   7000,
+		server: func(string) []string { return []string{"socat", "TCP-LISTEN:7000,reuseaddr,fork", "EXEC:sha256sum"} },
+		client: func(c *client) {
+			testutil.Random(c, c.tmp+"/sent", 5<<20)
+			got := c.sh("nc -N %s 7000 <%s/sent", c.addr, c.tmp)
+			if !strings.HasPrefix(got, sum(c.T, c.tmp+"/sent")) {
+				c.Errorf("the sum of what was sent is %q", got)
+			}
+		},
+	})
+	testPair(s, pair{
+		port: 7000,
+		once: true,
+		server: func(dir string) []string {
+			return []string{"sh", "-c", "nc -l -N 7000 <" + testutil.WriteFile(t, dir+"/text", strings.Repeat("text ", 100000))}
+		},
+		client: func(c *client) {
+			if got := c.ok("nc", "-d", c.addr, "7000"); got != strings.Repeat("text ", 100000) {
+				c.Errorf("%d bytes came", len(got))
+			}
+		},
+	})
+	testPair(s, pair{
+		port:   7000,
+		udp:    true,
+		heavy:  true,
+		server: func(dir string) []string { return []string{"sh", "-c", "exec nc -u -l 7000 >" + dir + "/heard"} },
+		client: func(c *client) {
+			c.sh("printf datagram | nc -u -N -q 0 %s 7000", c.addr)
+			testutil.WaitFor(c, "what the server heard", testutil.Limit, func() bool { return testutil.ReadFile(c.T, c.dir+"/heard") == "datagram" })
+		},
+	})
+}

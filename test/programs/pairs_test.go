@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package programs
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// A pair is a server program and the work of its clients. (*site).pair runs both in
+// every role.
+type pair struct {
+	needs  []string // required programs
+	port   int
+	udp    bool
+	server func(dir string) []string // listens on every address; its files are in dir
+	client func(c *client)
+	heavy  bool // run each role on one of the stacks only
+	inside role // roles in which it is one process, which can have the kernel inside
+	once   bool // the server serves one client and ends
+	files  int  // descriptors that lklhost may keep for reuse, in addition to fewFiles
+}
+
+// A role is the role of a program in a pair.
+type role int
+
+const (
+	asServer role = 1 << iota
+	asClient
+)
+
+// inside returns a stack name for onStack; the kernel of that stack is in the program
+// itself.
+func inside(stack string) string { return stack + "+preload" }
+
+// A client describes where the clients of a pair run, and which server they use.
+type client struct {
+	*testing.T
+	addr string // the server's address
+	dir  string // the server's files
+	tmp  string // the client's own files
+	host bool   // on the host's stack
+	in   func(args ...string) *exec.Cmd
+}
+
+// ok runs a client that must succeed, and returns its output.
+func (c *client) ok(args ...string) string {
+	c.Helper()
+	return testutil.OK(c, testutil.Limit, c.in(args...))
+}
+
+// sh is ok for a shell command line.
+func (c *client) sh(format string, args ...any) string {
+	c.Helper()
+	return c.ok("sh", "-c", fmt.Sprintf(format, args...))
+}
+
+// says runs a client that must succeed and print exactly want.
+func (c *client) says(want string, args ...string) {
+	c.Helper()
+	if got := c.ok(args...); got != want {
+		c.Errorf("%s: %q, want %q", strings.Join(args, " "), got, want)
+	}
+}
+
+// testPair runs a pair in its roles, on each stack. As server, it runs on the stack with
+// clients on the host and then, by lklctl exec, on the stack's own lo. As client, it
+// runs on the stack, with a server on the other side of the wire.
+func testPair(s *testutil.Site, p pair) {
+	t := s.T
+	t.Helper()
+	testutil.Need(t, p.needs...)
+	for _, stack := range []string{"mptcp", "vanilla"} {
+		if !p.heavy || stack == "mptcp" {
+			t.Run("server on "+stack, func(t *testing.T) { serverOn(s.In(t), stack, p) })
+		}
+		if !p.heavy || stack == "vanilla" {
+			t.Run("client on "+stack, func(t *testing.T) { clientOn(s.In(t), stack, p) })
+		}
+	}
+	if p.inside&asServer != 0 {
+		t.Run("server with mptcp inside", func(t *testing.T) { serverOn(s.In(t), inside("mptcp"), p) })
+	}
+	if p.inside&asClient != 0 {
+		t.Run("client with mptcp inside", func(t *testing.T) { clientOn(s.In(t), inside("mptcp"), p) })
+	}
+}
+
+func serverOn(s *testutil.Site, stack string, p pair) {
+	t := s.T
+	before := testutil.Take(t, s.Server)
+	for _, where := range []string{"host", "lo"} {
+		if where == "lo" && (p.once || strings.Contains(stack, "+")) {
+			break // needs lklctl exec, which a kernel inside the program does not support, and a second client
+		}
+		dir, tmp := testutil.Dir(t), testutil.Dir(t)
+		r := serveOn(s, stack, p, dir)
+		c := &client{T: t, addr: testutil.StackAddr, dir: dir, tmp: tmp, host: true, in: func(args ...string) *exec.Cmd {
+			return exec.Command(args[0], args[1:]...)
+		}}
+		if where == "lo" {
+			c.addr, c.host = "127.0.0.1", false
+			c.in = func(args ...string) *exec.Cmd {
+				return exec.Command(testutil.Bin("lklctl"), append([]string{"exec", "-n", r.name, "--"}, args...)...)
+			}
+		}
+		if p.once || where == "lo" {
+			p.client(c)
+		} else {
+			r.keepsNothing(p.files, func() { p.client(c) })
+		}
+		if t.Failed() {
+			out, errs := r.proc.Output()
+			t.Fatalf("by %s; the server said:\n%s%s", where, out, errs)
+		}
+		if !p.once {
+			r.proc.Signal(unix.SIGTERM)
+		}
+		r.proc.Wait(testutil.Limit)
+		for _, d := range []string{dir, tmp} {
+			if err := os.RemoveAll(d); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	before.Settles(testutil.Limit)
+}
+
+func clientOn(s *testutil.Site, stack string, p pair) {
+	t := s.T
+	dir := testutil.Dir(t)
+	args := p.server(dir)
+	server := testutil.Start(t, s.Server.Command(args...))
+	kind := "t"
+	if p.udp {
+		kind = "u"
+	}
+	up := testutil.Within(testutil.Limit, func() bool { return !server.Running() || s.Server.Listening(t, kind, p.port) })
+	if out, errs := server.Output(); !up || !server.Running() {
+		t.Fatalf("%s does not listen on port %d:\n%s%s", strings.Join(args, " "), p.port, out, errs)
+	}
+	p.client(&client{T: t, addr: testutil.ServerAddr, dir: dir, tmp: testutil.Dir(t), in: func(args ...string) *exec.Cmd {
+		return onStack(s, stack, args...)
+	}})
+	if t.Failed() {
+		out, errs := server.Output()
+		t.Logf("the server said:\n%s%s", out, errs)
+	}
+	if server.Running() {
+		server.Signal(unix.SIGTERM)
+		testutil.Within(testutil.Limit, func() bool { return !server.Running() })
+	}
+	for _, pid := range strings.Fields(testutil.Host.Run(t, "ip", "netns", "pids", s.Server.Name)) { // including its children
+		_ = exec.Command("kill", "-9", pid).Run() // may have ended already
+	}
+}
+
+// onStack runs a target on the tap, with a name of its own. The stack may be inside the
+// target.
+func onStack(s *testutil.Site, stack string, args ...string) *exec.Cmd {
+	stack, engine, ok := strings.Cut(stack, "+")
+	if !ok {
+		engine = "supervise"
+	}
+	return testutil.Lklrun(append([]string{"--name", s.Name(), "--engine", engine, "--stack", stack, "--if", s.TapIf(), "--"}, args...)...)
+}
+
+// A running is a program that serves on a stack.
+type running struct {
+	t    *testing.T
+	name string
+	proc *testutil.Proc
+}
+
+// serveOn starts the server of a pair on a stack and waits until it listens.
+func serveOn(s *testutil.Site, stack string, p pair, dir string) *running {
+	s.T.Helper()
+	r := startOn(s, stack, p.server(dir)...)
+	r.listens(p.port)
+	return r
+}
+
+// startOn starts a program on the tap, with the given stack.
+func startOn(s *testutil.Site, stack string, args ...string) *running {
+	s.T.Helper()
+	cmd := onStack(s, stack, args...)
+	return &running{t: s.T, name: cmd.Args[2], proc: testutil.Start(s.T, cmd)}
+}
+
+// listens waits until the stack has a listening socket on port. It asks the stack
+// instead of connecting, because some servers accept only one connection.
+func (r *running) listens(port int) {
+	r.t.Helper()
+	up := testutil.Within(testutil.Limit, func() bool { return !r.proc.Running() || testutil.StackListens(r.t, r.name, port) })
+	if out, errs := r.proc.Output(); !up || !r.proc.Running() {
+		r.t.Fatalf("port %d is not served:\n%s%s", port, out, errs)
+	}
+	// The bridge learns of the tap's carrier a little later, and drops earlier packets;
+	// a datagram would be lost for good.
+	testutil.WaitFor(r.t, "the bridge to forward", testutil.Limit, func() bool {
+		return strings.TrimSpace(testutil.ReadFile(r.t, "/sys/class/net/tap0/brport/state")) == "3" // BR_STATE_FORWARDING
+	})
+}
+
+// held is what lklhost holds for the program.
+type held struct {
+	sockets int64 // in the stack
+	files   int   // own descriptors, except those for the program's living threads
+}
+
+func (r *running) held() held {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), testutil.Limit)
+	defer cancel()
+	c, err := stackconn.Dial(ctx, filepath.Join("/run/lklrun", r.name, "ctl.sock"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer c.Close()
+	stats, err := c.Stats(ctx)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var h held
+	for _, x := range stats {
+		if x.Name == "sockets.open" {
+			h.sockets = x.Value
+		}
+	}
+	proc := fmt.Sprintf("/proc/%d/", c.Hello().HostPID)
+	files, err := os.ReadDir(proc + "fd")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, f := range files {
+		// A descriptor that has been closed meanwhile does not count.
+		name, err := os.Readlink(proc + "fd/" + f.Name())
+		if err != nil {
+			continue
+		}
+		info, _ := os.ReadFile(proc + "fdinfo/" + f.Name())
+		if !strings.Contains(name, "pidfd") || strings.Contains(string(info), "\nPid:\t-1\n") {
+			h.files++
+		}
+	}
+	return h
+}
+
+// fewFiles is the number of descriptors that lklhost may keep for reuse: some unbound
+// sockets, a pipe, and one for each process that has just ended.
+const fewFiles = 12
+
+// keepsNothing checks that lklhost holds no more after use than before. use makes far
+// more than fewFiles connections if it can.
+func (r *running) keepsNothing(files int, use func()) {
+	r.t.Helper()
+	before := r.held()
+	use()
+	var after held
+	if !testutil.Within(testutil.Limit, func() bool {
+		after = r.held()
+		return after.sockets <= before.sockets && after.files <= before.files+files+fewFiles
+	}) {
+		r.t.Errorf("the stack host holds %+v, before the clients %+v\n%s", after, before, testutil.Lklctl(r.t, "-n", r.name, "netstat"))
+	}
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package programs
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// TestProgHaproxy runs haproxy between clients on the host and a server on the other
+// side of the wire. It splices, checks its server's health, and, on a reload under
+// load, passes its listeners to its successor over a unix socket. No request may fail.
+func TestProgHaproxy(t *testing.T) {
+	s := testutil.NewSite(t)
+	testutil.Need(t, "haproxy", "wrk")
+	testutil.Random(t, s.Dir+"/file", 20<<20)
+	s.Web(testutil.Nginx{Workers: 2})
+	for _, stack := range []string{"mptcp", "vanilla"} {
+		t.Run(stack, func(t *testing.T) {
+			dir := testutil.Dir(t)
+			conf := fmt.Sprintf(`global
+  maxconn 500
+  stats socket %s/sock mode 600 level admin expose-fd listeners
+defaults
+  timeout connect 10s
+  timeout client 20s
+  timeout server 20s
+  option splice-auto
+listen tcp
+  mode tcp
+  bind :8000
+  server s %[2]s:80
+listen http
+  mode http
+  bind :8001
+  http-reuse always
+  server s %[2]s:80 check inter 200
+`, dir, testutil.ServerAddr)
+			r := startOn(s.In(t), stack, "haproxy", "-W", "-f", testutil.WriteFile(t, dir+"/conf", conf), "-p", dir+"/pid")
+			r.listens(8001)
+			testutil.Answers(t, r.proc, "http://"+testutil.StackAddr+":8001/hello")
+			for _, port := range []string{"8000", "8001"} {
+				got := testutil.OK(t, testutil.Limit, shell("curl -sSf http://%s:%s/file | sha256sum", testutil.StackAddr, port))
+				if !strings.HasPrefix(got, sum(t, s.Dir+"/file")) {
+					t.Errorf("by port %s the file has the sum %s", port, got)
+				}
+			}
+			load := testutil.Start(t, exec.Command("wrk", "-t2", "-c50", "-d2s", "-H", "Connection: close", "http://"+testutil.StackAddr+":8001/hello"))
+			reloads := 0
+			for load.Running() {
+				reloaded := func() int { _, errs := r.proc.Output(); return strings.Count(errs, "Former worker") }
+				before := reloaded()
+				testutil.Host.Run(t, "kill", "-USR2", strings.TrimSpace(testutil.ReadFile(t, dir+"/pid")))
+				if !testutil.Within(testutil.Limit/3, func() bool { return reloaded() > before }) {
+					_, errs := r.proc.Output()
+					t.Fatalf("the former worker is still there after %d reloads: %s", reloads, errs)
+				}
+				reloads++
+			}
+			if said := load.Wait(testutil.Limit); said.Status != 0 || strings.Contains(said.Stdout, "errors") || strings.Contains(said.Stdout, "Non-2xx") || reloads < 2 {
+				t.Errorf("%d reloads: %v", reloads, said)
+			}
+			// haproxy sets TCP_QUICKACK for its checks, which must not disable MPTCP.
+			if _, errs := r.proc.Output(); strings.Contains(errs, "MPTCP has no option 12 ") {
+				t.Errorf("haproxy said: %s", errs)
+			}
+			r.proc.Signal(unix.SIGTERM)
+			r.proc.Wait(testutil.Limit)
+		})
+	}
+}
+
+// TestProgInetd checks that inetd starts programs whose standard input is a connection,
+// a listener or a datagram socket.
+func TestProgInetd(t *testing.T) {
+	s := testutil.NewSite(t)
+	testPair(s, pair{
+		needs: []string{"inetd", "nc"},
+		port:  7000,
+		server: func(dir string) []string {
+			several := testutil.WriteFile(t, dir+"/several.py", `
+import socket
+s = socket.socket(fileno=0)
+for i in range(3):
+    c, a = s.accept()
+    c.sendall(f"{i} {a[0]}\n".encode())
+    c.close()
+`)
+			dgram := testutil.WriteFile(t, dir+"/dgram.py", `
+import socket
+s = socket.socket(fileno=0)
+s.settimeout(0.2)
+try:
+    while True:
+        d, a = s.recvfrom(2000)
+        s.sendto(d.upper(), a)
+except TimeoutError:
+    pass
+`)
+			conf := "7000 stream tcp nowait root /usr/bin/sha256sum sha256sum\n" +
+				"7001 stream tcp wait root /usr/bin/python3 python3 " + several + "\n" +
+				"7002 dgram udp wait root /usr/bin/python3 python3 " + dgram + "\n"
+			return []string{"inetd", "-d", testutil.WriteFile(t, dir+"/conf", conf)}
+		},
+		client: func(c *client) {
+			text := testutil.WriteFile(c.T, c.tmp+"/text", strings.Repeat("text ", 1e6))
+			for range 3 {
+				if got := c.sh("nc -N %s 7000 <%s", c.addr, text); !strings.HasPrefix(got, sum(c.T, text)) {
+					c.Errorf("sha256sum as a service said %q", got)
+				}
+			}
+			for i := range 7 {
+				if got := c.ok("nc", "-d", c.addr, "7001"); !strings.HasPrefix(got, fmt.Sprint(i%3, " ")) {
+					c.Errorf("connection %d to a listener that was handed over: %q", i, got)
+				}
+			}
+			c.says("ok\n", python(`
+import socket
+for i in range(3):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.settimeout(1)
+    for n in range(20): # datagrams are lost between two programs of inetd's, natively too
+        s.sendto(b"datagram %%d" %% i, (%q, 7002))
+        try: d = s.recv(100)
+        except TimeoutError: continue
+        assert d == b"DATAGRAM %%d" %% i, d
+        break
+    else: raise SystemExit("no answer")
+print("ok")`, c.addr)...)
+		},
+	})
+}
+
+// TestProgFTP checks FTP, which opens connections in both directions: passive ones, and
+// active ones from the server's port 20.
+func TestProgFTP(t *testing.T) {
+	s := testutil.NewSite(t)
+	testPair(s, pair{
+		needs: []string{"vsftpd", "curl"},
+		port:  21,
+		server: func(dir string) []string {
+			for _, sub := range []string{"/empty", "/pub"} {
+				if err := os.Mkdir(dir+sub, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			testutil.Random(t, dir+"/pub/file", 10<<20)
+			conf := fmt.Sprintf("listen=YES\nlisten_port=21\nbackground=NO\nseccomp_sandbox=NO\nanonymous_enable=YES\nno_anon_password=YES\nftp_username=games\nanon_root=%[1]s/pub\nsecure_chroot_dir=%[1]s/empty\nport_enable=YES\nconnect_from_port_20=YES\nxferlog_enable=NO\n", dir)
+			return []string{"vsftpd", testutil.WriteFile(t, dir+"/conf", conf)}
+		},
+		client: func(c *client) {
+			for _, how := range []string{"--ftp-pasv", "--ftp-port -"} {
+				got := c.sh("curl -sS %s ftp://%s/file | sha256sum", how, c.addr)
+				if !strings.HasPrefix(got, sum(c.T, c.dir+"/pub/file")) {
+					c.Errorf("curl %s: the file has the sum %s", how, got)
+				}
+			}
+			if got := c.ok("curl", "-sS", "-l", "ftp://"+c.addr+"/"); got != "file\n" {
+				c.Errorf("the list of files: %q", got)
+			}
+		},
+	})
+}

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// The tests of --device with a machine behind a real ssh server. It has this machine's
+// kernel, and directories, accounts and processes of its own.
+
+// sshLimit allows for runs that first copy the bundle.
+const sshLimit = 2 * time.Minute
+
+// farBox is such a machine, behind a wire that can be cut.
+type farBox struct {
+	t *testing.T
+	*testutil.SSHServer
+}
+
+func newFarBox(t *testing.T, c testutil.SSHD) *farBox {
+	t.Helper()
+	testutil.Need(t, testutil.Bin("lklrun"), testutil.Bin("lklctl"))
+	if _, err := os.Stat(testutil.Bin("bundles/lklrun-amd64.json")); err != nil {
+		t.Fatalf("%v: make cross", err)
+	}
+	far := testutil.NewNetns(t, "far")
+	testutil.Veth(t, testutil.Host, "desk0", far, "far0")
+	testutil.Host.Addr(t, "desk0", "10.84.0.1/24")
+	far.Addr(t, "far0", "10.84.0.2/24")
+	c.Net, c.Address = far, "10.84.0.2"
+	return &farBox{t, testutil.NewSSHD(t, c)}
+}
+
+// lklrun is a command line of lklrun for an account on that machine.
+func (b *farBox) lklrun(user string, args ...string) *exec.Cmd {
+	cmd := testutil.Lklrun(append([]string{"--device", b.Target(user)}, args...)...)
+	cmd.Env = b.Client.Env()
+	return cmd
+}
+
+// has returns the machine's processes whose command lines contain a word.
+func (b *farBox) has(word string) []string {
+	var all []string
+	lines, _ := filepath.Glob(b.Path("/proc") + "/[0-9]*/cmdline") // a constant pattern
+	for _, l := range lines {
+		text, err := os.ReadFile(l)
+		if line := strings.ReplaceAll(strings.TrimRight(string(text), "\x00"), "\x00", " "); err == nil && strings.Contains(line, word) {
+			all = append(all, filepath.Base(filepath.Dir(l))+" "+line)
+		}
+	}
+	return all
+}
+
+// ends checks that nothing of a run is left on the machine, within the time that the
+// watchdog allows.
+func (b *farBox) ends(t *testing.T, user string) {
+	t.Helper()
+	began := time.Now()
+	var left []string
+	if !testutil.Within(10*time.Second, func() bool {
+		left = b.has("lklrun")
+		left = append(left, b.has("lklhost")...)
+		for _, dir := range []string{"/run/lklrun/*", fmt.Sprintf("/tmp/lklrun-%d/*", testutil.OrdinaryUID)} {
+			names, _ := filepath.Glob(b.Path(dir)) // a constant pattern
+			left = append(left, names...)
+		}
+		return len(left) == 0
+	}) {
+		t.Errorf("%s's, %v later: %s", user, time.Since(began), strings.Join(left, "\n"))
+	}
+	t.Logf("nothing left after %v", time.Since(began).Round(time.Millisecond))
+}
+
+// runs waits until a command with this word runs on the machine. The processes that
+// start it, whose command lines also contain the word, are not enough: a run that is
+// killed during its start leaves its directory.
+func (b *farBox) runs(t *testing.T, word string) {
+	t.Helper()
+	testutil.WaitFor(t, "the command "+word, sshLimit, func() bool {
+		return slices.ContainsFunc(b.has(word), func(p string) bool {
+			return !strings.Contains(p, "lklrun") && !strings.Contains(p, "lklhost")
+		})
+	})
+}
+
+func TestSSHRun(t *testing.T) {
+	b := newFarBox(t, testutil.SSHD{})
+	for _, user := range []string{testutil.SSHUser, testutil.SSHRoot} {
+		t.Run(user, func(t *testing.T) { sshOutcomes(t, b, user) })
+	}
+	t.Run("settings", func(t *testing.T) { sshSettings(t, b) })
+	t.Run("both", func(t *testing.T) { sshBoth(t, b) })
+	t.Run("stay", func(t *testing.T) { sshStay(t, b) })
+	t.Run("terminal", func(t *testing.T) { sshTerminal(t, b) })
+	t.Run("killed", func(t *testing.T) { sshKilled(t, b) })
+	t.Run("cut", func(t *testing.T) { sshCut(t, b) })
+}
+
+// sshOutcomes checks that input, output and exit status are as if the command ran
+// locally.
+func sshOutcomes(t *testing.T, b *farBox, user string) {
+	cmd := b.lklrun(user, "-q", "--", "sh", "-c", `read -r line; printf '%s|%s\n' "$line" "$1"; echo apart >&2; exit 3`, "sh", `a 'b' "c" $d \`)
+	cmd.Stdin = strings.NewReader("the input\n")
+	r := testutil.Run(t, sshLimit, cmd)
+	if want := "the input|a 'b' \"c\" $d \\\n"; r.Status != 3 || r.Stdout != want || r.Stderr != "apart\n" {
+		t.Errorf("%v, want %q", r, want)
+	}
+	// Unread input and unread output neither end the run nor block it.
+	cmd = b.lklrun(user, "-q", "--", "true")
+	cmd.Stdin, _ = os.Open("/dev/zero")
+	if r := testutil.Run(t, testutil.Limit, cmd); r.Status != 0 || r.Stderr != "" {
+		t.Errorf("input that nobody reads: %v", r)
+	}
+	reader := exec.Command("bash", "-c", `"$@" | head -n 1; exit ${PIPESTATUS[0]}`, "bash", testutil.Bin("lklrun"), "--device", b.Target(user), "-q", "--", "yes")
+	reader.Env = b.Client.Env()
+	if r := testutil.Run(t, testutil.Limit, reader); testutil.ShellStatus(r) != 128+int(unix.SIGPIPE) || r.Stdout != "y\n" || r.Stderr != "" {
+		t.Errorf("output that nobody reads: %v", r)
+	}
+	if r := testutil.Run(t, testutil.Limit, b.lklrun(user, "-q", "--", "no-such-program")); r.Status != 127 || !strings.Contains(r.Stderr, "no-such-program") {
+		t.Errorf("no such program: %v", r)
+	}
+	for _, sig := range []syscall.Signal{unix.SIGINT, unix.SIGTERM} {
+		p := testutil.Start(t, b.lklrun(user, "-q", "--", "sleep", "4711"))
+		b.runs(t, "sleep 4711")
+		if err := unix.Kill(p.Pid(), sig); err != nil {
+			t.Fatal(err)
+		}
+		if r := p.Wait(testutil.Limit); r.Signal != sig {
+			t.Errorf("%v: %v", sig, r)
+		}
+	}
+	b.ends(t, user)
+}
+
+// sshSettings checks that files, variables and profiles of the desk apply.
+func sshSettings(t *testing.T, b *farBox) {
+	file := filepath.Join(testutil.Dir(t), "lab.json")
+	testutil.WriteFile(t, file, `{"sysctl": {"net.ipv4.tcp_ecn": 1}, "profiles": {"lab": {"sysctl": {"net.ipv4.ip_default_ttl": 77}}}, "delay": 1000}`)
+	cmd := b.lklrun(testutil.SSHRoot, "-q", "--config", file, "--profile", "lab", "--sysctl", "net.ipv4.tcp_sack=0", "--",
+		"sh", "-c", "cd /proc/sys/net/ipv4 && cat tcp_ecn ip_default_ttl tcp_sack tcp_fin_timeout")
+	cmd.Env = append(cmd.Env, "LKLRUN_SYSCTL=net.ipv4.tcp_fin_timeout=33")
+	if r := testutil.Run(t, testutil.Limit, cmd); r.Status != 0 || r.Stdout != "1\n77\n0\n33\n" {
+		t.Errorf("%v", r)
+	}
+	r := testutil.Run(t, testutil.Limit, b.lklrun(testutil.SSHUser, "--dry-run", "--stack", filepath.Join(testutil.Bin("stacks"), "bbr"), "--", "true"))
+	if r.Status != 0 || !strings.Contains(r.Stdout, "/.cache/lklrun-remote/") || strings.Contains(r.Stdout, testutil.Root()) {
+		t.Errorf("a stack that goes along: %v", r)
+	}
+	r = testutil.Run(t, testutil.Limit, b.lklrun(testutil.SSHRoot, "--dry-run", "--iface", "far0", "--", "true"))
+	if r.Status != 0 || !strings.Contains(r.Stdout, "far0") || !strings.Contains(r.Stdout, "sharing 10.84.0.2") {
+		t.Errorf("--iface: %v", r)
+	}
+	file = filepath.Join(testutil.Dir(t), "trace.pcapng")
+	r = testutil.Run(t, testutil.Limit, b.lklrun(testutil.SSHUser, "-q", "--capture", file, "--", "sh", "-c", "exec 3<>/dev/null; exit 4"))
+	if trace, err := os.ReadFile(file); r.Status != 4 || r.Stderr != "" || err != nil || !strings.HasPrefix(string(trace), "\x0a\x0d\x0d\x0a") {
+		t.Errorf("--capture: %v: %d bytes, %v", r, len(trace), err)
+	}
+	if names, _ := filepath.Glob(b.Path("/home/user/.cache/lklrun-remote/*.capture")); len(names) > 0 {
+		t.Errorf("--capture leaves %v", names)
+	}
+	doctor := testutil.Lklrun("doctor", "--device", b.Target(testutil.SSHUser), "sh")
+	doctor.Env = b.Client.Env()
+	if r := testutil.Run(t, testutil.Limit, doctor); r.Status != 0 || !strings.Contains(r.Stdout, "the bundle for amd64") || !strings.Contains(r.Stdout, "none: the shell is uid") {
+		t.Errorf("doctor: %v", r)
+	}
+}
+
+// sshBoth checks several devices at once: lines with the device's name, the input for
+// all, a table, and the first status that is not 0.
+func sshBoth(t *testing.T, b *farBox) {
+	user, root := b.Target(testutil.SSHUser), b.Target(testutil.SSHRoot)
+	cmd := testutil.Lklrun("--device", user+","+root, "-q", "--", "sh", "-c", "cat; [ $(id -u) != 0 ] || exit 5")
+	cmd.Env = b.Client.Env()
+	cmd.Stdin = strings.NewReader("one\ntwo")
+	r := testutil.Run(t, testutil.Limit, cmd)
+	for _, at := range []string{user, root} {
+		if n := strings.Index(r.Stdout, "["+at+"] one\n"); n < 0 || !strings.Contains(r.Stdout[n:], "["+at+"] two\n") {
+			t.Errorf("%s: %v", at, r)
+		}
+	}
+	if r.Status != 5 || strings.Count(r.Stdout, "\n") != 4 || !strings.HasPrefix(r.Stderr, "DEVICE ") || strings.Count(r.Stderr, "\n") != 3 {
+		t.Errorf("%v", r)
+	}
+	// An unreachable device does not delay the others.
+	cmd = testutil.Lklrun("--device", "ssh:root@10.84.0.2:9,"+root, "-q", "--", "true")
+	cmd.Env = b.Client.Env()
+	if r := testutil.Run(t, testutil.Limit, cmd); r.Status != 2 || !strings.Contains(r.Stderr, "Connection refused") || !strings.Contains(r.Stderr, root+"  ") {
+		t.Errorf("%v", r)
+	}
+}
+
+// sshStay checks a run with --stay. It outlives the connection, prevents cleanup from
+// removing anything, and can be stopped.
+func sshStay(t *testing.T, b *farBox) {
+	r := testutil.Run(t, testutil.Limit, b.lklrun(testutil.SSHRoot, "-q", "--stay", "--name", "stays", "--", "sleep", "4712"))
+	if r.Status != 0 || r.Stdout != "stays\n" || r.Stderr != "" {
+		t.Fatalf("%v", r)
+	}
+	cleanup := func() testutil.Result {
+		cmd := testutil.Lklrun("cleanup", "--device", b.Target(testutil.SSHRoot))
+		cmd.Env = b.Client.Env()
+		return testutil.Run(t, testutil.Limit, cmd)
+	}
+	if r := cleanup(); r.Status != 1 || !strings.Contains(r.Stderr, "stays runs (pid ") || len(b.has("sleep 4712")) == 0 {
+		t.Errorf("cleanup: %v", r)
+	}
+	stop := exec.Command(testutil.Bin("lklctl"), "--device", b.Target(testutil.SSHRoot), "stop", "-n", "stays")
+	stop.Env = b.Client.Env()
+	if r := testutil.Run(t, testutil.Limit, stop); r.Status != 0 {
+		t.Errorf("stop: %v", r)
+	}
+	b.ends(t, testutil.SSHRoot)
+	if r := cleanup(); r.Status != 0 {
+		t.Errorf("cleanup: %v", r)
+	}
+	if _, err := os.Stat(b.Path("/home/root/.cache/lklrun-remote")); !os.IsNotExist(err) {
+		t.Errorf("after the cleanup: %v", err)
+	}
+}
+
+// sshTerminal checks that a command has a terminal if lklrun has one, which is in raw
+// mode meanwhile. A background job of a shell must not use the shell's terminal.
+func sshTerminal(t *testing.T, b *farBox) {
+	testutil.Need(t, "script", "stty", "pkill")
+	const look = `until grep -qs up out; do sleep 0.1; done; stty -a </dev/tty; pkill -TERM -f "^sleep 4715"`
+	command := fmt.Sprintf(`%s --device %s -q -- sh -c 'tty; echo up >&2; exec sleep 4715' 2>out`, testutil.Bin("lklrun"), b.Target(testutil.SSHUser))
+	for name, c := range map[string]struct{ script, has, hasNot string }{
+		"foreground": {"(" + look + ") & " + command + "; echo ended with $?", "-icanon", " icanon"},
+		"background": {"set -m; " + command + " & " + look + "; wait %1; echo ended with $?", " icanon", "-icanon"},
+	} {
+		cmd := exec.Command("script", "-qec", c.script, "/dev/null")
+		cmd.Dir = testutil.Dir(t)
+		cmd.Env = append(b.Client.Env(), "SHELL=/bin/bash")
+		r := testutil.Run(t, testutil.Limit, cmd)
+		for _, want := range []string{"/dev/pts/", "ended with 143", c.has} {
+			if !strings.Contains(r.Stdout, want) || strings.Contains(r.Stdout, c.hasNot) {
+				t.Errorf("%s: %v, want %q", name, r, want)
+			}
+		}
+	}
+}
+
+// sshKilled kills each process in turn; the others must end.
+func sshKilled(t *testing.T, b *farBox) {
+	for name, kill := range map[string]func(desk int) int{
+		"the desk's lklrun":  func(desk int) int { return desk },
+		"the device's half":  func(int) int { return b.pid(t, "lklrun device run") },
+		"the device's other": func(int) int { return b.pid(t, "lklrun --no-config") },
+	} {
+		p := testutil.Start(t, b.lklrun(testutil.SSHUser, "-q", "--", "sleep", "4713"))
+		b.runs(t, "sleep 4713")
+		if err := unix.Kill(kill(p.Pid()), unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if r := p.Wait(testutil.Limit); name == "the device's half" && (r.Status != 125 || strings.Count(r.Stderr, "\n") != 1) {
+			t.Errorf("%s: %v", name, r)
+		}
+		t.Log(name)
+		b.ends(t, testutil.SSHUser)
+	}
+}
+
+// pid returns the process id, on this machine, of the only process there whose command
+// line contains the words.
+func (b *farBox) pid(t *testing.T, words string) int {
+	t.Helper()
+	for _, p := range strings.Fields(testutil.Host.Run(t, "pgrep", "-f", words)) {
+		var a, c unix.Stat_t
+		if unix.Stat("/proc/"+p+"/ns/pid_for_children", &a) == nil && unix.Stat(fmt.Sprintf("/proc/%d/ns/pid_for_children", b.Pid()), &c) == nil && a.Ino == c.Ino {
+			var n int
+			if _, err := fmt.Sscan(p, &n); err == nil && n != b.Pid() {
+				return n
+			}
+		}
+	}
+	t.Fatalf("no process %q", words)
+	return 0
+}
+
+// sshCut cuts the wire: one line here, and nothing left on the machine.
+func sshCut(t *testing.T, b *farBox) {
+	p := testutil.Start(t, b.lklrun(testutil.SSHUser, "-q", "--", "sleep", "4714"))
+	b.runs(t, "sleep 4714")
+	testutil.Host.Run(t, "ip", "link", "set", "desk0", "down")
+	began := time.Now()
+	b.ends(t, testutil.SSHUser)
+	r := p.Wait(testutil.Limit)
+	if r.Status != 125 || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, "the device is gone") {
+		t.Errorf("%v", r)
+	}
+	t.Logf("%v after %v: %s", r.Status, time.Since(began).Round(time.Millisecond), r.Stderr)
+}
+
+// TestSSHRefused checks that impossible requests are reported in one line, and leave
+// nothing on the machine.
+func TestSSHRefused(t *testing.T) {
+	b := newFarBox(t, testutil.SSHD{Home: "size=4m,noexec"})
+	stranger := testutil.NewSSHClient(t)
+	stranger.Know(t, "10.84.0.2", 22, b.Path("/run/sshd-test/host.pub"))
+	user := b.Target(testutil.SSHUser)
+	for name, c := range map[string]struct {
+		args   []string
+		env    []string
+		status int
+		want   string
+	}{
+		"no such kind":        {[]string{"--device", "usb:1", "--", "true"}, nil, 2, `--device "usb:1"; expected adb, adb:SERIAL, ssh:[USER@]HOST[:PORT], all`},
+		"no such port":        {[]string{"--device", "ssh:x:0", "--", "true"}, nil, 2, `"0" is not a port`},
+		"an option of ssh's":  {[]string{"--device", "ssh:-oProxyCommand=x", "--", "true"}, nil, 2, "not a place that ssh could go to"},
+		"nobody listens":      {[]string{"--device", "ssh:user@10.84.0.2:9", "--", "true"}, nil, 2, "Connection refused; try `ssh -p 9 user@10.84.0.2`"},
+		"a key that is not":   {[]string{"--device", user, "--", "true"}, stranger.Env(), 2, "Permission denied (publickey); try `ssh -p 22 user@"},
+		"no ssh":              {[]string{"--device", user, "--", "true"}, []string{"PATH=/nonexistent"}, 2, "there is no program ssh on this machine"},
+		"no bundle":           {[]string{"--device", user, "--", "true"}, append(b.Client.Env(), "LKLRUN_BUNDLES=/nonexistent"), 2, "amd64"},
+		"no root":             {[]string{"--device", user, "--if", "raw:far0", "--", "true"}, nil, 2, "--if raw:far0 takes root there"},
+		"a descriptor":        {[]string{"--device", user, "--if", "fd:7", "--", "true"}, nil, 2, "a descriptor cannot be handed to another machine"},
+		"a capture to stay":   {[]string{"--device", user, "--stay", "--capture", "x.pcapng", "--", "true"}, nil, 2, "nobody brings the file here"},
+		"a capture of two":    {[]string{"--device", user + "," + b.Target(testutil.SSHRoot), "--capture", "x.pcapng", "--", "true"}, nil, 2, "2 devices would write one file"},
+		"a capture nowhere":   {[]string{"--device", user, "--capture", "/nonexistent/x.pcapng", "--", "true"}, nil, 2, "/nonexistent/x.pcapng: no such file"},
+		"no command":          {[]string{"--device", user}, nil, 2, "no command to run"},
+		"stay without device": {[]string{"--stay", "--", "true"}, nil, 2, "--stay: is for --device"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := testutil.Lklrun(c.args...)
+			if cmd.Env = c.env; cmd.Env == nil {
+				cmd.Env = b.Client.Env()
+			}
+			r := testutil.Run(t, testutil.Limit, cmd)
+			if r.Status != c.status || r.Stdout != "" || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, c.want) {
+				t.Errorf("%v, want %d, %q", r, c.status, c.want)
+			}
+		})
+	}
+	// The home has no room for programs, /tmp has.
+	if r := testutil.Run(t, sshLimit, b.lklrun(testutil.SSHUser, "-q", "--", "sh", "-c", "echo here")); r.Status != 0 || r.Stdout != "here\n" {
+		t.Errorf("a home that programs cannot be run from: %v", r)
+	}
+	if names, _ := filepath.Glob(b.Path("/home/user/.cache/lklrun-remote/*")); len(names) > 0 {
+		t.Errorf("in the home: %v", names)
+	}
+}
+
+// A login whose shell prints something of its own is told so.
+func TestSSHChatty(t *testing.T) {
+	b := newFarBox(t, testutil.SSHD{Shell: "/run/chatty"})
+	testutil.WriteFile(t, b.Path("/run/chatty"), "#!/bin/sh\necho Welcome!\nexec /bin/sh \"$@\"\n")
+	if err := os.Chmod(b.Path("/run/chatty"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r := testutil.Run(t, sshLimit, b.lklrun(testutil.SSHUser, "--", "true"))
+	if r.Status != 125 || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, "does the shell of the login there print something of its own, or") {
+		t.Errorf("%v", r)
+	}
+}
+
+// Storage that is full is told with what is missing, and nothing is left.
+func TestSSHFull(t *testing.T) {
+	b := newFarBox(t, testutil.SSHD{Home: "size=4m"})
+	r := testutil.Run(t, sshLimit, b.lklrun(testutil.SSHUser, "--", "true"))
+	if r.Status != 2 || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, "its storage is full: the bundle takes ") {
+		t.Errorf("%v", r)
+	}
+	if names, _ := filepath.Glob(b.Path("/home/user/.cache/*")); len(names) > 0 {
+		t.Errorf("left: %v", names)
+	}
+}

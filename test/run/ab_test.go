@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// TestAB checks a comparison of real runs: the reported bytes are the bytes that were
+// fetched.
+func TestAB(t *testing.T) {
+	s := testutil.NewSite(t)
+	const size = 300000
+	if err := os.WriteFile(filepath.Join(s.Dir, "file"), make([]byte, size), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.Web(testutil.Nginx{})
+	plot := filepath.Join(testutil.Dir(t), "times.svg")
+	fetch := []string{"--if", s.TapIf(), "--", "curl", "-sS", "-f", "-o", "/dev/null", testutil.ServerURL + "/file"}
+	r := testutil.Run(t, 4*testutil.Limit, testutil.Lklrun(append([]string{"ab", "-n", "2", "-o", "json", "--plot", plot, "--stack", "host", "--stack", "mptcp", "--variant", "inside: --engine preload"}, fetch...)...))
+	var c struct {
+		Stopped  bool
+		Variants []struct {
+			Name string
+			Runs []struct {
+				Failed   bool
+				Words    string
+				Seconds  float64 `json:"time_s"`
+				User     *float64
+				Received *int64 `json:"bytes_received"`
+				Counters map[string]int64
+			}
+			Metrics []struct {
+				Name   string
+				N      int
+				Median float64
+				TooFew bool `json:"too_few"`
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(r.Stdout), &c); err != nil || r.Status != 0 || c.Stopped || len(c.Variants) != 3 {
+		t.Fatalf("%v: %v", err, r)
+	}
+	for _, v := range c.Variants {
+		if len(v.Runs) != 2 {
+			t.Errorf("%s: %d runs", v.Name, len(v.Runs))
+		}
+		for _, q := range v.Runs {
+			if q.Failed || q.Seconds <= 0 || q.Received == nil || *q.Received < size || q.Counters["TcpActiveOpens"] == 0 {
+				t.Errorf("%s: %+v", v.Name, q)
+			}
+		}
+		for _, m := range v.Metrics {
+			if m.N != 2 || m.TooFew != (v.Name != "host") {
+				t.Errorf("%s: %+v", v.Name, m)
+			}
+		}
+	}
+	if data, err := os.ReadFile(plot); err != nil || !strings.Contains(string(data), "<svg") {
+		t.Errorf("the plot: %v, %.40q", err, data)
+	}
+
+	for _, c := range []struct {
+		args   []string
+		status int
+		says   string
+	}{
+		{[]string{"--stack", "host", "--stack", "mptcp", "-n", "1", "--warmups", "0", "--", "sh", "-c", "echo so it is >&2; exit 9"}, 1, "status 9: so it is"},
+		{[]string{"--stack", "mptcp", "--", "true"}, 2, "nothing to compare with"},
+		{[]string{"--stack", "mptcp", "--stack", "none-such", "--", "true"}, 2, `no stack "none-such"`},
+		{[]string{"--stack", "mptcp", "--stack", "mptcp", "--", "true"}, 2, "given twice"},
+		{[]string{"--stack", "mptcp", "--stack", "host", "--detach", "--", "true"}, 2, "--detach: cannot be here"},
+		{[]string{"--stack", "mptcp", "--stack", "host", "--plot", "x.gif", "--", "true"}, 2, "ends in .svg"},
+		{[]string{"--stack", "mptcp", "--stack", "host", "-n", "0", "--", "true"}, 2, "expected 1 to"},
+	} {
+		r := testutil.Run(t, 2*testutil.Limit, testutil.Lklrun(append([]string{"ab"}, c.args...)...))
+		if r.Status != c.status || !strings.Contains(r.Stdout+r.Stderr, c.says) {
+			t.Errorf("%q: want %d and %q: %v", c.args, c.status, c.says, r)
+		}
+	}
+}
+
+// TestABInterrupted checks that Ctrl-C ends the current run and prints the results of
+// the earlier ones.
+func TestABInterrupted(t *testing.T) {
+	t.Parallel()
+	testutil.Need(t, testutil.Bin("lklrun"), testutil.Bin("lklhost"))
+	count := filepath.Join(testutil.Dir(t), "count")
+	p := testutil.Start(t, testutil.Lklrun("ab", "-n", "5", "--warmups", "0", "-o", "json", "--stack", "vanilla", "--stack", "mptcp", "--",
+		"sh", "-c", `echo >> "$0"; test $(wc -l < "$0") -lt 3 || exec sleep 600`, count))
+	testutil.WaitFor(t, "the third run", testutil.Limit, func() bool {
+		data, _ := os.ReadFile(count) // empty before the first run
+		return strings.Count(string(data), "\n") == 3
+	})
+	p.Signal(syscall.SIGINT)
+	r := p.Wait(testutil.Limit)
+	var c struct {
+		Stopped  bool
+		Variants []struct{ Runs []struct{ Number int } }
+	}
+	if err := json.Unmarshal([]byte(r.Stdout), &c); err != nil || r.Status != 1 || !c.Stopped || len(c.Variants) != 2 || len(c.Variants[0].Runs) != 1 || len(c.Variants[1].Runs) != 1 {
+		t.Errorf("%v: %v", err, r)
+	}
+	if !strings.Contains(r.Stderr, "interrupted") {
+		t.Errorf("it says %q", r.Stderr)
+	}
+}

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lklrun/lklrun/pkg/config"
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// configFile writes a configuration file for one test.
+func configFile(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(testutil.Dir(t), name)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestBrokenConfigurations checks that lklrun reports each broken configuration in one
+// line with the place and the remedy. It ends with status 2 and does nothing else.
+func TestBrokenConfigurations(t *testing.T) {
+	testutil.Need(t, testutil.Bin("lklrun"))
+	path := configFile(t, "c.json", "{}")
+	before := testutil.Take(t)
+	var known []string
+	for _, s := range config.Settings() {
+		known = append(known, s.Key)
+	}
+	keys := "known are " + strings.Join(known, ", ") + ", profiles"
+	for text, want := range map[string]string{
+		"":                                       "FILE:1:1: parsing value: unexpected EOF; expected an object of settings, such as {\"stack\": \"mptcp\"}, to its closing brace",
+		"{\"stack\": \"bbr\"\n":                  "FILE:2:1: parsing object after value: unexpected EOF; expected an object of settings, such as {\"stack\": \"mptcp\"}, to its closing brace",
+		"{\n\"stack\": bbr\n}":                   "FILE:2:10: invalid literal: bbr",
+		"{\"spin\": 1\n\"mem\": 2}":              "FILE:2:1: invalid character '\"' after object value (expecting ',' or '}')",
+		"[\"stack\"]":                            "FILE:1: an array; expected an object of settings, such as {\"stack\": \"mptcp\"}",
+		`{"dns": ` + strings.Repeat("[", 100000): "FILE:1: more than 32 objects and arrays within each other",
+		"\xff{}":                                 "FILE: is not UTF-8 text",
+		"{\n// the stack\n\"stak\": \"bbr\"}":    "FILE:3: stak: unknown key; did you mean stack?",
+		`{"xyzzy": 1}`:                           "FILE:1: xyzzy: unknown key; " + keys,
+		`{"a\nb": 1}`:                            `FILE:1: "a\nb": unknown key; known are stack, `,
+		"{\"stack\": \"bbr\",\n\"mem\": \"64M\",\n\"stack\": 1}": "FILE:3: stack: given twice, first at FILE:1; leave one out",
+		`{"stack": 7}`:                           `FILE:1: stack: 7; expected a string`,
+		`{"stack": "nosuch"}`:                    `FILE:1: --stack: `,
+		`{"stack": ""}`:                          `FILE:1: stack: nothing is given; leave it out or give a value`,
+		`{"engine": "steam"}`:                    `FILE:1: engine: "steam"; expected auto, supervise or preload`,
+		`{"mem": "1M"}`:                          `FILE:1: mem: "1M"; expected a size from 32M to 1024G`,
+		`{"mem": 1.5}`:                           `FILE:1: mem: 1.5; expected a size such as "64M" or "1G"`,
+		`{"spin": "50"}`:                         `FILE:1: spin: "50"; expected a number from 0 to 1000000`,
+		`{"spin": -1}`:                           `FILE:1: spin: "-1"; expected microseconds, from 0 to 1000000`,
+		`{"detach": "on"}`:                       `FILE:1: detach: "on"; expected true or false`,
+		`{"log": "x"}`:                           `FILE:1: log: is for --detach; without it the output goes where lklrun's own does`,
+		`{"dns": "ns.example"}`:                  `FILE:1: dns: "ns.example"; expected the IP address of a name server`,
+		`{"dns": []}`:                            `FILE:1: dns: an empty list; leave it out or give a value`,
+		`{"listen": [80, 0]}`:                    `FILE:1: listen[1]: "0" is no port; expected a number from 1 to 65535`,
+		`{"publish": ["80"]}`:                    `FILE:1: publish[0]: "80"; expected [ADDRESS:]HOSTPORT:PORT[/udp], such as 8080:80 or 127.0.0.1:5353:53/udp`,
+		`{"host_net": "10.1.2.3/8"}`:             `FILE:1: host_net: "10.1.2.3/8": 10.1.2.3/8 has bits behind its prefix; expected 10.0.0.0/8, or 10.1.2.3 for it alone`,
+		`{"sysctl": {"a b": 1}}`:                 `FILE:1: sysctl."a b": "a b" cannot be the name of a sysctl`,
+		`{"sysctl": {"net.ipv4.tcp_ecn": true}}`: `FILE:1: sysctl."net.ipv4.tcp_ecn": true; expected a string or a number`,
+		`{"interfaces": ["veth:x"]}`:             `FILE:1: interfaces[0]: "veth:x": "veth": unknown interface type; expected user, tap:NAME, macvtap:DEV, raw:DEV, rawip:DEV or fd:N`,
+		`{"interfaces": [{"device": "t0"}]}`:     `FILE:1: interfaces[0]: has no type; expected "type", one of user, tap, macvtap, raw, rawip, fd`,
+		`{"interfaces": [{"type": "tap"}]}`:      `FILE:1: interfaces[0]: has no device, which the type tap needs`,
+		`{"interfaces": [{"type": "user", "device": "x"}]}`:                                                              `FILE:1: interfaces[0].device: is not for the type user; leave it out`,
+		`{"interfaces": ["user", {"type": "user",` + "\n" + `"mtu": 1}]}`:                                                `FILE:2: interfaces[1].mtu: "1"; expected a number from 68 to 65520`,
+		`{"interfaces": [{"type": "user", "mtu": "1500"}]}`:                                                              `FILE:1: interfaces[0].mtu: "1500"; expected a number from 68 to 65520`,
+		`{"interfaces": [{"type": "user", "ipv4": "10.0.0.2/24"}]}`:                                                      `FILE:1: interfaces[0].ipv4: unknown key; known are type, device, fd, ip, ip6, gw, gw6, mac`,
+		`{"interfaces": [{"type": "tap", "device": "t0", "ip": "10.0.0.300/24"}]}`:                                       `FILE:1: interfaces[0].ip: "10.0.0.300/24" is not an IPv4 address with its prefix length; expected ADDRESS/PREFIX`,
+		`{"interfaces": [{"type": "tap", "device": "t0",` + "\n" + `"ip": "10.0.0.2/24",` + "\n" + `"gw": "10.0.1.1"}]}`: `FILE:3: interfaces[0].gw: 10.0.1.1 is not within 10.0.0.0/24`,
+		`{"interfaces": ["tap:t0",` + "\n" + `"tap:t0"]}`:                                                                `FILE:2: interfaces[1]: "tap:t0": tap:t0 is that of eth0 already`,
+		`{"interfaces": ["user"` + strings.Repeat(`,"user"`, 8) + `]}`:                                                   `FILE:1: interfaces: 9 values; at most 8 are possible`,
+		`{"profile": "fast"}`:                                                `FILE:1: profile: "fast": there is no such profile; there are bbr, bulk, latency, mobile, safe`,
+		`{"profiles": {"p": {"name": "x"}}}`:                                 `FILE:1: profiles.p.name: is a run's own, not a profile's; leave it out`,
+		`{"cmdline": "mem=1G"}`:                                              `FILE:1: cmdline: "mem=1G": the memory's size has a setting of its own: mem`,
+		`{"gateway": "x"}`:                                                   `FILE:1: gateway: "x" is not an IPv4 address`,
+		`{"debug": "0", "gatway": "10.0.0.1"}`:                               `FILE:1: gatway: unknown key of LKL's; known are interfaces, gateway, gateway6`,
+		`{"interfaces": [{"param": "t0"}]}`:                                  `FILE:1: interfaces[0]: has no type; expected tap, macvtap, raw or raw-ipenc`,
+		`{"interfaces": [{"type": "tap", "param": "t0", "ip": "10.0.0.2"}]}`: `FILE:1: interfaces[0]: has only one of ip and masklen, which belong together`,
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		marker := filepath.Join(filepath.Dir(path), "ran")
+		r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--config", path, "--", "touch", marker))
+		testutil.OneLine(t, r, 2, "")
+		want = "lklrun: " + strings.ReplaceAll(want, "FILE", path)
+		if !strings.HasPrefix(r.Stderr, want) {
+			t.Errorf("%s\n got %swant %s", text, r.Stderr, want)
+		}
+		if _, err := os.Stat(marker); err == nil {
+			t.Errorf("%s: the command ran", text)
+		}
+	}
+	before.Same()
+}
+
+// TestConfigurationSources checks the sources of a configuration in a run: a file,
+// variables, flags, and the commands that explain them.
+func TestConfigurationSources(t *testing.T) {
+	testutil.Need(t, testutil.Bin("lklrun"))
+	path := configFile(t, "c.json", `{
+		"stack": "vanilla", // not the default
+		"sysctl": {"net.ipv4.tcp_ecn": 1, "net.ipv4.tcp_sack": 0, "net.ipv4.tcp_fastopen": 3},
+		"quiet": true,
+		"command": ["sh", "-c", "cd /proc/sys/net/ipv4; cat tcp_ecn tcp_sack tcp_fastopen; test -e /proc/sys/net/mptcp && cat tcp_syn_retries"],
+		"profiles": {"own": {"summary": "a test's", "sysctl": {"net.ipv4.tcp_syn_retries": 9, "net.ipv4.tcp_fastopen": 2}}}
+	}`)
+	run := testutil.Lklrun("--config", path, "--profile", "own", "--sysctl", "net.ipv4.tcp_ecn=0")
+	run.Env = append(os.Environ(), "LKLRUN_SYSCTL=net.ipv4.tcp_sack=1;net.ipv4.tcp_ecn=2", "LKLRUN_STACK=mptcp")
+	if r := testutil.Run(t, testutil.Limit, run); r.Status != 0 || r.Stdout != "0\n1\n2\n9\n" || r.Stderr != "" {
+		t.Errorf("%v", r)
+	}
+	explain := testutil.Lklrun("config", "--explain", "--config", path, "--profile", "own", "--sysctl", "net.ipv4.tcp_ecn=0", "-o", "json")
+	explain.Env = run.Env
+	var rows []struct {
+		Setting, Value string
+		From           struct{ Kind, Profile, Where string }
+	}
+	if err := json.Unmarshal([]byte(testutil.OK(t, testutil.Limit, explain)), &rows); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, r := range rows {
+		got[r.Setting] = strings.Join([]string{r.Value, r.From.Kind, r.From.Profile, r.From.Where}, " ")
+	}
+	for setting, want := range map[string]string{
+		"stack":                        "mptcp environment  LKLRUN_STACK",
+		"quiet":                        "on file  " + path + ":4",
+		"engine":                       "auto default  ",
+		"mem":                          "256M stack  stack mptcp",
+		"sysctl net.ipv4.tcp_ecn":      "0 flag  --sysctl",
+		"sysctl net.ipv4.tcp_sack":     "1 environment  LKLRUN_SYSCTL",
+		"sysctl net.ipv4.tcp_fastopen": "2 profile own " + path + ":6",
+		"sysctl net.ipv4.tcp_rmem":     "4096 131072 8388608 stack  stack mptcp",
+		"sysctl net.ipv4.tcp_mem":      "16384 24576 32768 memory  the stack's memory",
+	} {
+		if got[setting] != want {
+			t.Errorf("%s: %q, want %q", setting, got[setting], want)
+		}
+	}
+	if out := testutil.OK(t, testutil.Limit, testutil.Lklrun("config", "--check", path)); out != "" {
+		t.Errorf("a right file: %q", out)
+	}
+	testutil.OneLine(t, testutil.Run(t, testutil.Limit, testutil.Lklrun("config", "--check", configFile(t, "bad", "{"))), 2, "bad:1:2: ")
+	pipe := testutil.Lklrun("--config", "/dev/stdin", "--profile", "p", "--", "cat", "/proc/sys/net/ipv4/tcp_ecn")
+	pipe.Stdin = strings.NewReader(`{"quiet": true, "profiles": {"p": {"sysctl": {"net.ipv4.tcp_ecn": 1}}}}`)
+	if r := testutil.Run(t, testutil.Limit, pipe); r.Status != 0 || r.Stdout != "1\n" {
+		t.Errorf("a pipe: %v", r)
+	}
+	pipe = testutil.Lklrun("--config", "/dev/stdin", "--", "true")
+	pipe.Stdin = strings.NewReader(`{"detach": true}`)
+	testutil.OneLine(t, testutil.Run(t, testutil.Limit, pipe), 2, `--config /dev/stdin: can be read but once`)
+	// A wrong value of a variable, and a value that only the plan can refuse.
+	wrong := testutil.Lklrun("--", "true")
+	wrong.Env = append(os.Environ(), "LKLRUN_MEM=x")
+	testutil.OneLine(t, testutil.Run(t, testutil.Limit, wrong), 2, `^lklrun: LKLRUN_MEM: "x"; expected a size`)
+	wrong = testutil.Lklrun("--", "true")
+	wrong.Env = append(os.Environ(), "LKLRUN_IF=fd:99")
+	testutil.OneLine(t, testutil.Run(t, testutil.Limit, wrong), 2, `^lklrun: LKLRUN_IF: --if "fd:99"`)
+	wrong = testutil.Lklrun("--", "true")
+	wrong.Env = append(os.Environ(), "LKLRUN_CONFIG=/no/such.json")
+	testutil.OneLine(t, testutil.Run(t, testutil.Limit, wrong), 2, `^lklrun: LKLRUN_CONFIG: /no/such.json: no such file or directory`)
+	// A value that the stack refuses.
+	testutil.OneLine(t, testutil.Run(t, testutil.Limit, testutil.Lklrun("-q", "--config", configFile(t, "s.json", "{\n\"sysctl\": {\"net.ipv4.nosuch\": 1}}"), "--", "true")), 2, `s.json:2: sysctl net.ipv4.nosuch=1: the stack has no such setting`)
+}
+
+// TestProfiles checks that the stack of a run has every setting of a built-in profile.
+func TestProfiles(t *testing.T) {
+	testutil.Need(t, testutil.Bin("lklrun"))
+	var profiles []struct {
+		Name     string
+		Settings []struct{ Setting, Value string }
+	}
+	if err := json.Unmarshal([]byte(testutil.OK(t, testutil.Limit, testutil.Lklrun("profiles", "--no-config", "-o", "json"))), &profiles); err != nil {
+		t.Fatal(err)
+	}
+	if len(profiles) != 5 {
+		t.Errorf("%d profiles", len(profiles))
+	}
+	for _, p := range profiles {
+		script, want := "", ""
+		for _, s := range p.Settings {
+			if name, ok := strings.CutPrefix(s.Setting, "sysctl "); ok {
+				script += "cat /proc/sys/" + strings.ReplaceAll(name, ".", "/") + "; "
+				want += strings.ReplaceAll(s.Value, " ", "\t") + "\n"
+			}
+		}
+		r := testutil.Run(t, testutil.Limit, testutil.Lklrun("-q", "--no-config", "--profile", p.Name, "--", "sh", "-c", script+"true"))
+		if r.Status != 0 || r.Stdout != want || r.Stderr != "" {
+			t.Errorf("%s: %v\nwant %q", p.Name, r, want)
+		}
+	}
+}
+
+// TestLKLKeys checks each key of LKL's own configuration in a running stack.
+func TestLKLKeys(t *testing.T) {
+	s := testutil.NewSite(t)
+	s.Web(testutil.Nginx{})
+	lkl := func(t *testing.T, text string, command ...string) testutil.Result {
+		t.Helper()
+		return testutil.Run(t, testutil.Limit, testutil.Lklrun(append([]string{"--config", configFile(t, "lkl-hijack.json", text), "--"}, command...)...))
+	}
+	says := func(t *testing.T, r testutil.Result, wants ...string) {
+		t.Helper()
+		for _, want := range wants {
+			if r.Status != 0 || !strings.Contains(r.Stdout+r.Stderr, want) {
+				t.Errorf("want %q: %v", want, r)
+			}
+		}
+	}
+	const tap = `"type": "tap", "param": "tap0", "ip": "` + testutil.StackAddr + `", "masklen": "24"`
+	t.Run("type param ip masklen mac mtu", func(t *testing.T) {
+		r := lkl(t, `{"interfaces": [{`+tap+`, "mac": "02:87:f8:27:22:02", "mtu": "1400"}]}`, "sh", "-c", "ip addr show eth0; curl -sS "+testutil.ServerURL+"/hello")
+		says(t, r, "inet "+testutil.StackAddr+"/24", "link/ether 02:87:f8:27:22:02", "mtu 1400", "hello\n")
+	})
+	t.Run("type raw", func(t *testing.T) {
+		r := lkl(t, `{"interfaces": [{"type": "raw", "param": "br0", "ip": "`+testutil.StackAddr+`", "masklen": "24", "mac": "02:87:f8:27:22:03"}]}`, "curl", "-sS", testutil.ServerURL+"/hello")
+		says(t, r, "hello\n")
+	})
+	t.Run("ipv6 masklen6 gateway gateway6", func(t *testing.T) {
+		r := lkl(t, `{"gateway": "`+testutil.HostAddr+`", "gateway6": "`+testutil.HostAddr6+`", "interfaces": [{`+tap+`, "ipv6": "`+testutil.StackAddr6+`", "masklen6": "64"}]}`,
+			"sh", "-c", "ip addr show eth0; ip route; ip -6 route")
+		says(t, r, "inet6 "+testutil.StackAddr6+"/64", "default via "+testutil.HostAddr+" dev eth0", "default via "+testutil.HostAddr6+" dev eth0")
+	})
+	t.Run("ifgateway ifgateway6", func(t *testing.T) {
+		r := lkl(t, `{"interfaces": [{`+tap+`, "ifgateway": "`+testutil.HostAddr+`", "ipv6": "`+testutil.StackAddr6+`", "masklen6": "64", "ifgateway6": "`+testutil.HostAddr6+`"}]}`,
+			"sh", "-c", "ip route show table 100; ip -6 route show table 100; ip rule")
+		says(t, r, "default via "+testutil.HostAddr+" dev eth0", "default via "+testutil.HostAddr6+" dev eth0", "from "+testutil.StackAddr+" lookup 100")
+	})
+	t.Run("neigh", func(t *testing.T) {
+		r := lkl(t, `{"interfaces": [{`+tap+`, "neigh": "10.73.0.77|12:34:56:78:9a:bc;fd73::77|12:34:56:78:9a:be"}]}`, "ip", "neigh")
+		says(t, r, "10.73.0.77 dev eth0 lladdr 12:34:56:78:9a:bc PERMANENT", "fd73::77 dev eth0 lladdr 12:34:56:78:9a:be PERMANENT")
+	})
+	t.Run("qdisc", func(t *testing.T) {
+		says(t, lkl(t, `{"interfaces": [{`+tap+`, "qdisc": "root|fq"}]}`, "sh", "-c", "ip link show eth0"), " qdisc fq ")
+	})
+	t.Run("offload", func(t *testing.T) {
+		const show = "ethtool -k eth0"
+		testutil.Need(t, "ethtool")
+		says(t, lkl(t, `{"interfaces": [{`+tap+`, "offload": "0"}]}`, "sh", "-c", show), "tx-checksumming: off", "tcp-segmentation-offload: off")
+		says(t, lkl(t, `{"interfaces": [{`+tap+`, "offload": "0x883"}]}`, "sh", "-c", show), "tx-checksumming: on", "tcp-segmentation-offload: on")
+	})
+	t.Run("nameserver", func(t *testing.T) {
+		says(t, lkl(t, `{"nameserver": "2001:4860:4860::8888", "interfaces": [{`+tap+`}]}`, "cat", "/etc/resolv.conf"), "nameserver 2001:4860:4860::8888\n")
+	})
+	t.Run("sysctl", func(t *testing.T) {
+		r := lkl(t, `{"sysctl": "net.ipv4.tcp_wmem=4096 87380 2147483647;net.mptcp.mptcp_debug=1", "interfaces": [{`+tap+`}]}`, "cat", "/proc/sys/net/ipv4/tcp_wmem")
+		says(t, r, "4096\t87380\t2147483647", "sysctl net.mptcp.mptcp_debug=1: the stack has no such setting; left out\n")
+	})
+	t.Run("boot_cmdline dump", func(t *testing.T) {
+		says(t, lkl(t, `{"boot_cmdline": "mem=100m loglevel=3", "dump": "/proc/cmdline,/proc/nosuch"}`, "true"), "/proc/cmdline:\n", "mem=102400K", " loglevel=3", "/proc/nosuch: no such file")
+	})
+	t.Run("mount dump", func(t *testing.T) {
+		says(t, lkl(t, `{"mount": "proc,sysfs", "dump": "/sysfs/class/net/lo/mtu"}`, "true"), "/sysfs/class/net/lo/mtu:\n65536\n")
+		testutil.OneLine(t, lkl(t, "{\n\"mount\": \"nosuchfs\", \"dump\": \"/x\"}", "true"), 2, `lkl-hijack.json:2: mount nosuchfs: the stack has no such file system`)
+		path := configFile(t, "lkl-hijack.json", `{"dump": "/proc/version"}`)
+		testutil.OneLine(t, testutil.Run(t, testutil.Limit, testutil.Lklrun("--config", path, "--engine", "preload", "--", "true")), 2, `lkl-hijack.json:1: dump /proc/version: with the engine preload`)
+	})
+	t.Run("debug", func(t *testing.T) {
+		says(t, lkl(t, `{"debug": "1"}`, "true"), "the stack runs", "nothing used the stack")
+		if r := lkl(t, `{"debug": "0"}`, "true"); strings.Contains(r.Stderr, "the stack runs") {
+			t.Errorf("%v", r)
+		}
+	})
+	t.Run("singlecpu", func(t *testing.T) {
+		r := lkl(t, `{"singlecpu": "1"}`, "true")
+		says(t, r, "lkl-hijack.json:1: singlecpu: has no meaning here")
+		if strings.Count(r.Stderr, "singlecpu") != 1 {
+			t.Errorf("more than once: %v", r)
+		}
+	})
+	t.Run("delay_main", func(t *testing.T) {
+		r := lkl(t, `{"delay_main": "700000", "debug": "1"}`, "true")
+		says(t, r, "the stack runs")
+		for _, l := range testutil.Lines(r.Stderr) {
+			if _, took, ok := strings.Cut(l, "step=release took="); ok && (!strings.HasSuffix(took, "s") || strings.HasSuffix(took, "µs") || !strings.Contains(took, ".") || strings.HasSuffix(took, "ms") && len(took) < len("700.0ms")) {
+				t.Errorf("released after %s", took)
+			}
+		}
+	})
+	t.Run("variables", func(t *testing.T) {
+		run := exec.Command(testutil.Bin("lklrun"), "--", "sh", "-c", "curl -sS "+testutil.ServerURL+"/hello; ip link show eth0; cat /proc/sys/net/ipv4/tcp_congestion_control")
+		run.Env = append(os.Environ(), "LKL_HIJACK_NET_QDISC=root|fq", "LKL_HIJACK_SYSCTL=net.ipv4.tcp_congestion_control=\"bbr\";net.ipv4.tcp_wmem=4096 65536 67108864",
+			"LKL_HIJACK_NET_IFTYPE=tap", "LKL_HIJACK_NET_IFPARAMS=tap0", "LKL_HIJACK_NET_IP="+testutil.StackAddr, "LKL_HIJACK_NET_NETMASK_LEN=24",
+			"LKL_HIJACK_NET_GATEWAY="+testutil.HostAddr, "LKL_HIJACK_OFFLOAD=0x8883", "LKL_HIJACK_DEBUG=0")
+		says(t, testutil.Run(t, testutil.Limit, run), "hello\n", "qdisc fq", "bbr\n")
+		run = exec.Command(testutil.Bin("lklrun"), "--", "ip", "link", "show", "eth0")
+		run.Env = append(os.Environ(), "LKL_HIJACK_CONFIG_FILE="+configFile(t, "any.json", `{"interfaces": [{`+tap+`, "mtu": "1300"}]}`))
+		says(t, testutil.Run(t, testutil.Limit, run), "mtu 1300")
+	})
+}
+
+// TestLKLExample runs the example of the 2017 talk on stacks in phones, unchanged, on a
+// macvtap made for it. Its settings take effect, and lklrun reports each setting that
+// has no meaning here once.
+func TestLKLExample(t *testing.T) {
+	testutil.Need(t, "ip", "curl", "nginx", testutil.Bin("lklrun"))
+	phone, carrier := testutil.NewNetns(t, "phone"), testutil.NewNetns(t, "carrier")
+	testutil.Veth(t, phone, "wlan0", carrier, "c0")
+	phone.Run(t, "ip", "link", "add", "link", "wlan0", "name", "mv0", "index", "23", "address", "02:87:f8:27:22:02", "type", "macvtap", "mode", "bridge")
+	phone.Run(t, "ip", "link", "set", "mv0", "up")
+	carrier.Addr(t, "c0", "202.214.86.129/26", "192.0.2.1/32")
+	dir := testutil.Dir(t)
+	if err := os.WriteFile(filepath.Join(dir, "hello"), []byte("hello\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	carrier.Nginx(t, testutil.Nginx{Root: dir, MPTCP: true})
+	path := filepath.Join(testutil.Root(), "pkg", "config", "testdata", "lkl-hijack.json")
+	before := testutil.Take(t, phone, carrier)
+	const script = `curl -sS http://202.214.86.129/hello http://192.0.2.1/hello && ip -o addr show eth0 && ip -o link show eth0 &&
+		cat /proc/sys/net/ipv4/tcp_wmem && ip route && ip route show table 100`
+	r := testutil.Run(t, testutil.Limit, phone.Command(testutil.Bin("lklrun"), "--require", "mptcp", "--config", path, "--", "sh", "-c", script))
+	for _, want := range []string{
+		"hello\nhello\n", "inet 202.214.86.168/26", "link/ether 02:87:f8:27:22:02", "4096\t87380\t2147483647", "default via 202.214.86.129 dev eth0",
+	} {
+		if r.Status != 0 || !strings.Contains(r.Stdout, want) {
+			t.Errorf("want %q: %v", want, r)
+		}
+	}
+	before.Same()
+	// The engine preload has one process on the stack.
+	p := testutil.Run(t, testutil.Limit, phone.Command(testutil.Bin("lklrun"), "--engine", "preload", "--require", "mptcp", "--config", path, "--", "curl", "-sS", "http://192.0.2.1/hello"))
+	if p.Status != 0 || p.Stdout != "hello\n" {
+		t.Errorf("preload: %v", p)
+	}
+	for _, said := range []string{r.Stderr, p.Stderr} {
+		for _, want := range []string{
+			path + ":2: gateway: 10.206.211.1 is on no interface's network, so nothing can go by it; left out",
+			path + ":14: singlecpu: has no meaning here",
+			"sysctl net.mptcp.mptcp_debug=1: the stack has no such setting; left out",
+		} {
+			if strings.Count(said, want) != 1 {
+				t.Errorf("want %q once: %s", want, said)
+			}
+		}
+		if len(testutil.Lines(said)) > 4 { // the host's name servers may be unreachable
+			t.Errorf("%d lines: %s", len(testutil.Lines(said)), said)
+		}
+	}
+	before.Same()
+}
+
+// TestConfigTablesAreNarrow checks that the lists of settings and profiles fit a
+// terminal of 80 columns.
+func TestConfigTablesAreNarrow(t *testing.T) {
+	testutil.Need(t, testutil.Bin("lklrun"))
+	for _, args := range [][]string{{"profiles"}, {"profiles", "mobile"}, {"config", "--explain", "--profile", "mobile", "--if", "tap:t0"}} {
+		for _, line := range testutil.Lines(testutil.OK(t, testutil.Limit, testutil.Lklrun(args...))) {
+			if len(line) > 80 {
+				t.Errorf("lklrun %q has a line of %d columns: %s", args, len(line), line)
+			}
+		}
+	}
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// reader is a server that receives data from one client: 64 kB, then a pause, given in
+// seconds. It prints "end", the number of bytes, and their hash. Its receive buffer is
+// small, so that data waits at the sender. With an endless pause, it reads from SIGUSR1
+// on.
+const reader = `
+import hashlib, signal, socket, sys, time
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+pause = float(sys.argv[2])
+l = socket.socket(); l.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+l.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+l.bind((sys.argv[1], 7000)); l.listen(); print("ready", flush=True)
+c, _ = l.accept(); print("accepted", flush=True)
+if pause > 1000: signal.sigwait([signal.SIGUSR1]); pause = 0
+n, h = 0, hashlib.sha256()
+while True:
+    try: d = c.recv(65536)
+    except OSError as e: print(e); break
+    if not d: break
+    n += len(d); h.update(d); time.sleep(pause)
+print("end", n, h.hexdigest(), flush=True)`
+
+// sender sends as much as the stack accepts, and ends.
+const sender = `
+import hashlib, os, socket, sys
+c = socket.create_connection((sys.argv[1], 7000), 20)
+c.settimeout(1.5)
+h, n, block = hashlib.sha256(), 0, os.urandom(65536)
+try:
+    while n < int(sys.argv[2]):
+        k = c.send(block); n += k; h.update(block[:k])
+except TimeoutError: pass
+print(n, h.hexdigest(), flush=True)
+os._exit(6)`
+
+// TestLinger checks that data that a program sent before it ended is delivered, even to
+// a slow reader. But this has a time limit, and the user can interrupt it.
+func TestLinger(t *testing.T) {
+	t.Parallel()
+	testutil.Need(t, "ip", "/usr/bin/python3", testutil.Bin("lklrun"), testutil.Bin("lklhost"))
+	for _, flags := range [][]string{
+		{"--stack", "mptcp"},
+		{"--stack", "vanilla"},
+		{"--stack", "mptcp", "--engine", "preload"},
+		{"--stack", "vanilla", "--engine", "preload"},
+	} {
+		t.Run(strings.Join(flags, " "), func(t *testing.T) {
+			t.Parallel()
+			host, server := testutil.NewNetns(t, "linger"), testutil.NewNetns(t, "reader")
+			testutil.Veth(t, host, "v0", server, "s0")
+			host.Tap(t, "tap0")
+			host.Bridge(t, "br0", "v0", "tap0")
+			server.Addr(t, "s0", testutil.ServerAddr+"/24")
+			serve := func(t *testing.T, pause string) *testutil.Proc {
+				p := testutil.Start(t, server.Command("/usr/bin/python3", "-c", reader, testutil.ServerAddr, pause))
+				testutil.WaitFor(t, "the server", testutil.Limit, func() bool { out, _ := p.Output(); return out == "ready\n" })
+				return p
+			}
+			// ended starts a run and returns when its target has ended.
+			ended := func(t *testing.T, size int) (*testutil.Proc, string) {
+				p := testutil.Start(t, host.Command(slices.Concat([]string{
+					testutil.Bin("lklrun"), "-q", "--name", testutil.NewName(), "--if", "tap:tap0,ip=" + testutil.StackAddr + "/24",
+				}, flags, []string{"--", "/usr/bin/python3", "-c", sender, testutil.ServerAddr, strconv.Itoa(size)})...))
+				testutil.WaitFor(t, "the sender's end", testutil.Limit, func() bool { out, _ := p.Output(); return strings.HasSuffix(out, "\n") || !p.Running() })
+				out, _ := p.Output()
+				return p, strings.TrimSpace(out)
+			}
+			t.Run("slow reader", func(t *testing.T) {
+				server := serve(t, "0.8")
+				p, sent := ended(t, 1<<20)
+				began := time.Now()
+				r := p.Wait(3 * testutil.Limit)
+				took := time.Since(began)
+				if r.Status != 6 || r.Stderr != "" {
+					t.Errorf("lklrun: %v", r)
+				}
+				out := server.Wait(testutil.Limit).Stdout
+				if sent == "" || !strings.Contains(out, "end "+sent) {
+					t.Errorf("sent %s, and the server says %s", sent, out)
+				}
+				if took < 2*time.Second {
+					t.Errorf("all was delivered after %v: no slow reader", took)
+				}
+				t.Logf("%s bytes, lklrun ended %v after the sender", strings.Fields(sent)[0], took.Round(time.Millisecond))
+			})
+			// The smaller amount is completely in the stack when the sender ends.
+			for _, size := range []int{192 << 10, 1536 << 10} {
+				t.Run("stopped reader, "+strconv.Itoa(size), func(t *testing.T) {
+					server := serve(t, "100000")
+					p, _ := ended(t, size)
+					if r := p.Wait(testutil.Limit); r.Status != 6 || len(testutil.Lines(r.Stderr)) != 1 || !strings.Contains(r.Stderr, "not all taken by its peers") {
+						t.Errorf("lklrun: %v", r)
+					}
+					hearsReset(t, server)
+				})
+			}
+			t.Run("killed reader", func(t *testing.T) {
+				server := serve(t, "100000")
+				p, _ := ended(t, 1536<<10)
+				server.Signal(unix.SIGKILL)
+				if r := p.Wait(testutil.Limit); r.Status != 6 {
+					t.Errorf("lklrun: %v", r)
+				}
+				server.Wait(testutil.Limit)
+			})
+			t.Run("interrupted", func(t *testing.T) {
+				server := serve(t, "100000")
+				p, _ := ended(t, 1536<<10)
+				began := time.Now()
+				// The first SIGINT may still be for the sender, which is about to end.
+				// Impatient users who send more during the end still get the reset
+				// sent.
+				testutil.WaitFor(t, "lklrun's end", testutil.Limit, func() bool {
+					for range 20 {
+						if p.Running() {
+							_ = unix.Kill(p.Pid(), unix.SIGINT) // it may have ended just now
+						}
+					}
+					return !p.Running()
+				})
+				if r := p.Wait(testutil.Limit); r.Status != 6 || r.Stderr != "" || time.Since(began) > 10*time.Second {
+					t.Errorf("lklrun, %v after SIGINT: %v", time.Since(began), r)
+				}
+				hearsReset(t, server)
+			})
+		})
+	}
+}
+
+// hearsReset checks that a reader that expects more data gets a reset and does not wait
+// for ever.
+func hearsReset(t *testing.T, reader *testutil.Proc) {
+	t.Helper()
+	reader.Signal(unix.SIGUSR1)
+	if out := reader.Wait(testutil.Limit).Stdout; !strings.Contains(out, "Connection reset by peer\nend ") {
+		t.Errorf("after the run the server says %s", out)
+	}
+}

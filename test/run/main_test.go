@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package run contains the end-to-end tests of a run: its start, configuration and options, the
+// command and its users, signals, exit status, and what it leaves.
+package run
+
+import (
+	"testing"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+func TestMain(m *testing.M) { testutil.EndToEnd(m) }

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// TestPrivileges checks programs that give up privileges or their file system, or make
+// themselves undumpable, like nginx's workers and ssh-agent. They must keep their
+// sockets and get new ones.
+func TestPrivileges(t *testing.T) {
+	s := testutil.NewSite(t)
+	testutil.Need(t, "setpriv")
+	bin, dir := testutil.PublicBin(t), testutil.Dir(t)
+	testutil.Host.Run(t, "cp", testutil.TestData("privileges.py"), dir)
+	empty := filepath.Join(dir, "empty")
+	if err := os.Mkdir(empty, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	as := map[string]func(args []string) *exec.Cmd{
+		"root": func(args []string) *exec.Cmd { return exec.Command(args[0], args[1:]...) },
+		"user": func(args []string) *exec.Cmd { return testutil.AsUser(exec.Command(args[0], args[1:]...), "") },
+		"without namespaces": func(args []string) *exec.Cmd {
+			cmd := exec.Command("sh", append([]string{"-c",
+				`echo 0 >/proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all --inh-caps=-all --reuid=1 --regid=1 --clear-groups "$@"`, "sh"}, args...)...)
+			cmd.SysProcAttr = testutil.InUserNamespace()
+			return cmd
+		},
+	}
+	for _, tt := range []struct{ who, gives, uid string }{
+		{"root", "undumpable", "0"},
+		{"root", "uid 65534", "65534"},
+		{"root", "chroot " + empty + " groups uid 65534 undumpable", "65534"},
+		{"root", "caps undumpable", "0"},
+		{"root", "groups caps", "0"},
+		{"user", "undumpable", fmt.Sprint(testutil.OrdinaryUID)},
+		{"user", "caps undumpable", fmt.Sprint(testutil.OrdinaryUID)},
+		{"without namespaces", "undumpable", "1"},
+	} {
+		t.Run(tt.who+", "+strings.ReplaceAll(tt.gives, "/", "_"), func(t *testing.T) {
+			args := append([]string{bin + "/lklrun", "-q", "--name", s.Name(), "--", "/usr/bin/python3", dir + "/privileges.py"}, strings.Fields(tt.gives)...)
+			r := testutil.Run(t, testutil.Limit, as[tt.who](args))
+			if r.Status != 0 || r.Stdout != "all well "+tt.uid+"\n" {
+				t.Error(r)
+			}
+		})
+	}
+}
+
+// TestSetUserID checks a program that gains privileges from its file. It is refused for
+// an ordinary user, because it would run without them, and runs with them for root.
+func TestSetUserID(t *testing.T) {
+	s := testutil.NewSite(t)
+	bin, dir := testutil.PublicBin(t), testutil.Dir(t)
+	for _, name := range []string{"root", "other", "group"} {
+		testutil.Host.Run(t, "cp", "/usr/bin/id", filepath.Join(dir, name))
+	}
+	testutil.Host.Run(t, "chmod", "u+s", filepath.Join(dir, "root"))
+	testutil.Host.Run(t, "chown", "65534", filepath.Join(dir, "other"))
+	testutil.Host.Run(t, "chmod", "u+s", filepath.Join(dir, "other"))
+	testutil.Host.Run(t, "chmod", "g+s", filepath.Join(dir, "group"))
+	testutil.Host.Run(t, "cp", "/usr/bin/id", filepath.Join(dir, "own"))
+	testutil.Host.Run(t, "chown", fmt.Sprint(testutil.OrdinaryUID), filepath.Join(dir, "own"))
+	testutil.Host.Run(t, "chmod", "u+s", filepath.Join(dir, "own"))
+	run := func(name string, args ...string) *exec.Cmd {
+		return exec.Command(bin+"/lklrun", append([]string{"-q", "--name", s.Name(), "--", filepath.Join(dir, name)}, args...)...)
+	}
+	before := testutil.Take(t, s.Server)
+	for _, name := range []string{"root", "other"} {
+		r := testutil.Run(t, testutil.Limit, testutil.AsUser(run(name, "-u"), ""))
+		if said := testutil.Lines(r.Stderr); r.Status != 2 || r.Stdout != "" || len(said) != 1 || !strings.Contains(said[0], "set-user-ID") || !strings.Contains(said[0], "as root") {
+			t.Errorf("%s as an ordinary user: %v", name, r)
+		}
+	}
+	// A set-group-ID bit does not matter, nor does a privilege that the user has
+	// anyway.
+	for _, name := range []string{"group", "own"} {
+		if r := testutil.Run(t, testutil.Limit, testutil.AsUser(run(name, "-u"), "")); r.Status != 0 || r.Stdout != fmt.Sprintln(testutil.OrdinaryUID) {
+			t.Errorf("%s as an ordinary user: %v", name, r)
+		}
+	}
+	if r := testutil.Run(t, testutil.Limit, run("other", "-u")); r.Status != 0 || r.Stdout != "65534\n" {
+		t.Errorf("as root: %v", r)
+	}
+	before.Same()
+}
+
+// TestUnreadable checks that a program file without read permission cannot be served
+// for an ordinary user, and that a line says so.
+func TestUnreadable(t *testing.T) {
+	s := testutil.NewSite(t)
+	bin, dir := testutil.PublicBin(t), testutil.Dir(t)
+	testutil.Host.Run(t, "install", "-m", "711", testutil.Probe(), filepath.Join(dir, "probe"))
+	r := testutil.Run(t, testutil.Limit, testutil.AsUser(exec.Command(bin+"/lklrun", "-q", "--name", s.Name(), "--", filepath.Join(dir, "probe"), "dial", "127.0.0.1:9"), ""))
+	if r.Status == 0 || !strings.Contains(r.Stderr, "its sockets are out of reach (Operation not permitted)") {
+		t.Error(r)
+	}
+	if r := testutil.Run(t, testutil.Limit, exec.Command(bin+"/lklrun", "-q", "--name", s.Name(), "--", filepath.Join(dir, "probe"), "dial", "127.0.0.1:9")); !strings.Contains(r.Stderr, "connection refused") {
+		t.Errorf("as root: %v", r)
+	}
+}

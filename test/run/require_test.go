@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// TestRequire checks that --require turns the account of a run into its exit status:
+// 123 if the program ended with 0, but not all of its traffic used the required
+// network.
+func TestRequire(t *testing.T) {
+	s := testutil.NewSite(t)
+	testutil.Need(t, "mptcpize")
+	s.Web(testutil.Nginx{MPTCP: true})
+	s.Web(testutil.Nginx{Port: 81})
+	const mptcp, plain = "curl -sSo /dev/null " + testutil.ServerURL + "/hello", "curl -sSo /dev/null " + testutil.ServerURL + ":81/hello"
+	// Blocking sockets; curl's are not.
+	python := func(port int) string {
+		return fmt.Sprintf(`/usr/bin/python3 -c 'import socket; s = socket.create_connection(("%s", %d)); s.sendall(b"GET / HTTP/1.0\r\n\r\n"); s.recv(9)'`, testutil.ServerAddr, port)
+	}
+	for _, tt := range []struct {
+		require, command string
+		status           int
+		says             string
+	}{
+		{"stack", plain, 0, ""},
+		{"stack", mptcp, 0, ""},
+		{"stack", "true", 123, "no socket came from the stack"},
+		{"stack", plain + "; exit 7", 7, ""},
+		{"stack", plain + "; kill -9 $$", 137, ""},
+		{"stack", plain + `; /usr/bin/python3 -c 'import socket; socket.socket(socket.AF_BLUETOOTH)' 2>/dev/null; true`, 123, "1 socket that the stack has not"},
+		{"mptcp", mptcp, 0, ""},
+		{"mptcp", python(80), 0, ""},
+		{"mptcp", mptcp + " & " + mptcp + " & " + mptcp + "; wait", 0, ""},
+		{"mptcp", "true", 123, "no socket came from the stack"},
+		{"mptcp", plain, 123, "MPTCP fell back to TCP (MPCapableFallbackSYNACK 1)"},
+		{"mptcp", python(81), 123, "MPTCP fell back to TCP (MPCapableFallbackSYNACK 1)"},
+		{"mptcp", mptcp + "; " + plain, 123, "MPTCP fell back to TCP (MPCapableFallbackSYNACK 1)"},
+		{"mptcp", plain + "; exit 7", 7, ""},
+		// No server listens there, and a failed attempt is not a connection.
+		{"mptcp", "curl -s " + testutil.ServerURL + ":82; true", 123, "there was no MPTCP connection"},
+		{"mptcp", "curl -s " + testutil.ServerURL + ":82; " + mptcp, 0, ""},
+	} {
+		r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--require", tt.require, "--if", s.TapIf(), "--", "sh", "-c", tt.command))
+		want := ""
+		if tt.says != "" {
+			want = "lklrun: --require " + tt.require + ": " + tt.says + "\n"
+		}
+		if testutil.ShellStatus(r) != tt.status || r.Stderr != want {
+			t.Errorf("--require %s, %s: %v; want status %d and %q", tt.require, tt.command, r, tt.status, want)
+		}
+	}
+}
+
+// TestRequireServer does the same for a server, whose accepted connections count.
+func TestRequireServer(t *testing.T) {
+	s := testutil.NewSite(t)
+	testutil.Need(t, "mptcpize")
+	const server = `import socket
+l = socket.create_server(("", 80))
+print("listening", flush=True)
+c = l.accept()[0]
+c.recv(999); c.sendall(b"HTTP/1.0 200 OK\r\n\r\n"); c.close()`
+	for client, want := range map[string]string{
+		"mptcpize run curl": "",
+		"curl":              "lklrun: --require mptcp: 1 connection by TCP\n",
+	} {
+		p := testutil.Start(t, testutil.Lklrun("--require", "mptcp", "--if", s.TapIf(), "--", "/usr/bin/python3", "-c", server))
+		testutil.WaitFor(t, "the server", testutil.Limit, func() bool { out, _ := p.Output(); return out != "" })
+		args := append(strings.Fields(client), "-sS", "http://"+testutil.StackAddr)
+		testutil.OK(t, testutil.Limit, exec.Command(args[0], args[1:]...))
+		r := p.Wait(testutil.Limit)
+		if (r.Status == 0) != (want == "") || r.Status != 0 && r.Status != 123 || r.Stderr != want {
+			t.Errorf("%s: %v; want %q", client, r, want)
+		}
+	}
+}

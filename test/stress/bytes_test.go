@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stress
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/lklrun/lklrun/test/kit"
+)
+
+// exchanges is the number of attempts at a race that shows its error about once in
+// three attempts.
+const exchanges = 12
+
+// TestFinding01WrongBytes checks that received bytes do not change while a program
+// keeps them by reference, in a pipe, a socket or another process, and further bytes
+// arrive. csrc/tests/bytes checks each byte by its connection and position.
+func TestFinding01WrongBytes(t *testing.T) {
+	s := testutil.NewSite(t)
+	program := built(t, "bytes")
+	for _, r := range [][2]string{{"supervise", "mptcp"}, {"supervise", "vanilla"}, {"preload", "mptcp"}, {"preload", "vanilla"}} {
+		flags := []string{"-q", "--engine", r[0], "--stack", r[1], "--"}
+		t.Run(r[0]+"/"+r[1], func(t *testing.T) {
+			for _, way := range []string{"sendfile", "splice", "tee", "relay", "vmsplice", "exchange"} {
+				t.Run(way, func(t *testing.T) {
+					times := 1
+					if way == "exchange" {
+						times = exchanges
+					}
+					for range times {
+						says(t, way+": right\n", append(flags, program, way)...)
+					}
+				})
+			}
+			if r[0] == "supervise" { // preload does not give descriptors of its own away
+				t.Run("given", func(t *testing.T) { outside(t, flags, program, "given") })
+				t.Run("taken", func(t *testing.T) { outside(t, flags, program, "taken") })
+			}
+		})
+	}
+	t.Run("busybox", func(t *testing.T) { piped(s.In(t)) })
+	t.Run("zerocopy", func(t *testing.T) { zerocopy(t, program, "supervise") })
+}
+
+// TestPreloadZerocopy checks that SO_ZEROCOPY is refused, so that no program waits for
+// completions, and that MSG_ZEROCOPY copies.
+func TestPreloadZerocopy(t *testing.T) {
+	testutil.NewSite(t)
+	zerocopy(t, built(t, "bytes"), "preload")
+}
+
+func zerocopy(t *testing.T, program, engine string) {
+	for stack, receive := range map[string]string{"mptcp": "EOPNOTSUPP", "vanilla": "ENOPROTOOPT"} {
+		if engine == "supervise" {
+			receive = "ENOPROTOOPT"
+		}
+		want := "SO_ZEROCOPY, TCP: EOPNOTSUPP\nSO_ZEROCOPY, UDP: EOPNOTSUPP\n" +
+			"TCP_ZEROCOPY_RECEIVE: " + receive + "\nMSG_ZEROCOPY: 2097152 bytes right\nerror queue: EAGAIN\n"
+		says(t, want, "-q", "--engine", engine, "--stack", stack, "--", program, "zerocopy")
+	}
+}
+
+// says runs a target that must succeed and print exactly want.
+func says(t *testing.T, want string, args ...string) {
+	t.Helper()
+	if r := testutil.Run(t, 2*testutil.Limit, testutil.Lklrun(args...)); r.Status != 0 || r.Stdout != want || r.Stderr != "" {
+		t.Errorf("%q: %v", args, r)
+	}
+}
+
+// outside makes a process outside the run move bytes of one of the run's connections
+// into a pipe of its own.
+func outside(t *testing.T, flags []string, program, how string) {
+	path := filepath.Join(testutil.Dir(t), "outside")
+	other := testutil.Start(t, testutil.Host.Command(program, "outside", path))
+	testutil.WaitFor(t, "the process outside", testutil.Limit, func() bool {
+		_, err := os.Stat(path)
+		return err == nil
+	})
+	says(t, how+": right\n", append(flags, program, how, path)...)
+	if r := other.Wait(testutil.Limit); r.Status != 0 || r.Stdout != "outside: right\n" {
+		t.Errorf("outside: %v", r)
+	}
+}
+
+// piped makes a shell read its connection by busybox, which moves it into a pipe with
+// sendfile().
+func piped(s *testutil.Site) {
+	t := s.T
+	testutil.Need(t, "bash", "busybox", "sha256sum")
+	path := filepath.Join(testutil.Dir(t), "file")
+	testutil.Random(t, path, 64<<20)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := s.Server.Listen(t, ":7000")
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return // the test has ended
+			}
+			go func(c net.Conn) {
+				defer c.Close()
+				c.Write(data) //nolint:errcheck // errors show in the checksum
+			}(c)
+		}
+	}()
+	want := fmt.Sprintf("%x  -\n", sha256.Sum256(data))
+	for range 3 {
+		says(t, want, "-q", "--if", s.TapIf(), "--", "bash", "-c", "exec 3</dev/tcp/"+testutil.ServerAddr+"/7000; busybox cat <&3 | sha256sum")
+	}
+}
