@@ -48,9 +48,6 @@ func colour(name string, i int) color.Color {
 
 // WriteSVG draws a plot.
 func WriteSVG(w io.Writer, p Plot) error {
-	if own, ok := p.(interface{ WriteSVG(io.Writer) error }); ok {
-		return own.WriteSVG(w)
-	}
 	base := plot.New()
 	legend := plot.NewLegend()
 	base.Title.Text = p.Caption()
