@@ -235,7 +235,7 @@ func (r *Recorder) finish(rec *recording) {
 	if err := rec.file.finish(rec.err == nil || errors.Is(rec.err, capture.ErrDied)); err != nil {
 		r.Tell(fmt.Sprintf("--capture %s: %v: the file lacks what came last", rec.said.File, errno.Of(err)))
 	}
-	packets, _ := rec.file.files.Written()
+	packets, _ := rec.file.Written()
 	var dropped uint64
 	for _, m := range rec.all {
 		dropped += m.Stats(context.Background()).Dropped // the session has ended, so this does not query the stack
