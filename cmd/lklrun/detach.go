@@ -4,7 +4,9 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -20,39 +22,46 @@ import (
 	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/run/launch"
-	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/run/stackhost"
 )
 
 // A run in the background is made by a second lklrun in a session of its own.
-// It gets the same command line after --detached FD. Until the target runs, it
-// reports to that descriptor, one line of JSON per event:
+// The two are connected by the socket --detached FD. The second one gets the
+// task through it, which contains the plan. Until the target runs, it reports
+// back, one line of JSON per event:
 //
-//	lklrun --detach ──┬── tell ...     a line for the user
-//	                  ├── started      the target runs: print the name, end with 0
-//	                  └── ended        the start failed: end with this status
+//	lklrun --detached ──┬── tell ...     a line for the user
+//	                    ├── failed ...   the start failed: why
+//	                    ├── started      the target runs: print the name, end with 0
+//	                    └── ended        the start failed: end with this status
 
 // news is one such line. Exactly one of its fields is set.
 type news struct {
 	Tell    string    `json:"tell,omitempty"`
+	Failed  string    `json:"failed,omitempty"`
 	Started string    `json:"started,omitempty"` // the instance's name
 	Ended   *exit.End `json:"ended,omitempty"`
 }
 
+// last reports whether the news ends the start.
+func (n *news) last() bool { return n.Started != "" || n.Ended != nil }
+
 // detach starts the second lklrun and waits until its target runs.
-func (r *runner) detach(args []string) error {
+func (r *runner) detach(t *task) error {
 	exe, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("looking for this program: %w", err)
 	}
-	read, write, err := os.Pipe()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("making a pipe: %w", err)
+		return fmt.Errorf("making a socket: %w", err)
 	}
-	defer read.Close()
+	ours, theirs := os.NewFile(uintptr(fds[0]), "detached"), os.NewFile(uintptr(fds[1]), "detached")
+	defer ours.Close()
 	cmd := &exec.Cmd{
 		Path: exe,
-		Args: append([]string{self, "--detached", strconv.Itoa(int(write.Fd()))}, args...),
+		// The command is there for ps(1).
+		Args: append([]string{self, "--detached", strconv.Itoa(fds[1]), "--"}, t.Plan.Command...),
 		// It gets no standard output, so that a reader of ours sees it
 		// end.
 		Stderr:      os.Stderr,
@@ -63,50 +72,55 @@ func (r *runner) detach(args []string) error {
 	// a signal in between would end only this process.
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM)
-	err = stackhost.HandOver([]*os.File{write}, cmd.Start)
-	write.Close()
+	err = stackhost.HandOver([]*os.File{theirs}, cmd.Start)
+	theirs.Close()
 	if err != nil {
 		return fmt.Errorf("starting lklrun in the background: %w", err)
 	}
 	go func() {
 		for s := range signals {
-			_ = cmd.Process.Signal(s) // if it has ended, the pipe has ended too
+			_ = cmd.Process.Signal(s) // if it has ended, the socket has ended too
 		}
 	}()
-	r.end, err = follow(read)
+	if err := json.NewEncoder(ours).Encode(t); err != nil {
+		return fmt.Errorf("starting lklrun in the background: %w", err)
+	}
+	started, err := r.follow(ours)
+	if !started {
+		_ = cmd.Wait() // it is ending, and has reported how
+	}
 	return err
 }
 
-// follow reads the news of a start until its end.
-func follow(read io.Reader) (exit.End, error) {
+// follow reads the news of a start until its end, and reports whether the target
+// runs.
+func (r *runner) follow(read io.Reader) (started bool, err error) {
 	in := bufio.NewScanner(read)
 	in.Buffer(nil, 1<<20)
 	for in.Scan() {
 		var n news
 		if err := json.Unmarshal(in.Bytes(), &n); err != nil {
-			return exit.End{}, fmt.Errorf("lklrun in the background: %w", err)
+			return false, fmt.Errorf("lklrun in the background: %w", err)
 		}
 		switch {
 		case n.Started != "":
 			_, err := fmt.Println(n.Started)
-			return exit.End{}, err
+			return true, err
 		case n.Ended != nil:
-			return *n.Ended, nil
+			r.end = *n.Ended
+			return false, nil
+		case n.Failed != "":
+			n.Tell = text.OneLine(located(r.config, errors.New(n.Failed)).Error())
 		}
 		cli.Note(os.Stderr, self, "%s", n.Tell)
 	}
-	return exit.End{Status: exitOwn}, fmt.Errorf("lklrun in the background has ended before the command ran")
+	return false, errors.New("lklrun in the background has ended before the command ran")
 }
 
-// background is the second lklrun's end of the descriptor.
+// background is the second lklrun's end of the socket.
 type background struct {
 	mu sync.Mutex
-	to *os.File // nil: the target runs, or there was no descriptor
-}
-
-func newBackground(fd int) *background {
-	unix.CloseOnExec(fd)
-	return &background{to: os.NewFile(uintptr(fd), "detached")}
+	to *os.File // nil: the target runs
 }
 
 // say writes news. The news about the end of the start is the last.
@@ -117,7 +131,7 @@ func (b *background) say(n news) bool {
 		return false
 	}
 	_ = json.NewEncoder(b.to).Encode(n) // fails if the first lklrun has ended, which then needs no news
-	if n.Tell == "" {
+	if n.last() {
 		b.to.Close()
 		b.to = nil
 	}
@@ -132,32 +146,40 @@ func (b *background) tell(line string) {
 	}
 }
 
-// run performs the run of the second lklrun. Its errors are reported in the
-// same way.
-func (b *background) run(r *runner, p *plan.Plan, opts launch.Options) error {
+// runBackground performs the run of the second lklrun. Its errors are reported
+// in the same way.
+func runBackground(ctx context.Context, fd int) (exit.End, error) {
+	unix.CloseOnExec(fd)
+	b := &background{to: os.NewFile(uintptr(fd), "detached")}
+	var t task
+	if err := json.NewDecoder(b.to).Decode(&t); err != nil {
+		return exit.End{}, fmt.Errorf("reading the plan: %w", err)
+	}
+	opts := t.options()
 	opts.Tell = func(line string) { b.tell(text.OneLine(line)) }
 	opts.Started = func(name string) { b.say(news{Started: name}) }
 	opts.Background = true
-	if log := r.config.Run.Log; log != "" {
-		f, err := os.OpenFile(log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if t.Log != "" {
+		f, err := os.OpenFile(t.Log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 		if err != nil {
-			return b.failed(r, cli.Usagef("--log: %w", err))
+			return b.failed(cli.Usagef("--log: %w", err))
 		}
 		opts.Output = f
 	}
-	end, err := launch.Run(r.cmd.Context(), p, opts)
+	end, err := launch.Run(ctx, t.Plan, opts)
 	if err != nil {
-		return b.failed(r, errRun{located(r.config, err)})
+		return b.failed(errRun{err})
 	}
-	r.end = end
 	b.say(news{Ended: &end})
-	return nil
+	return end, nil
 }
 
 // failed reports err, and returns how the process must end.
-func (b *background) failed(r *runner, err error) error {
-	b.tell(text.OneLine(err.Error()))
-	r.end = exit.End{Status: status(err)}
-	b.say(news{Ended: &r.end})
-	return nil
+func (b *background) failed(err error) (exit.End, error) {
+	if !b.say(news{Failed: err.Error()}) {
+		cli.Note(os.Stderr, self, "%s", text.OneLine(err.Error()))
+	}
+	end := exit.End{Status: status(err)}
+	b.say(news{Ended: &end})
+	return end, nil
 }

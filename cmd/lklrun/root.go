@@ -95,7 +95,6 @@ type runner struct {
 	configured string // file with the configuration as JSON, from a desk; "": none
 	background int    // the descriptor of detach.go; -1: none
 	report     int    // the descriptor of ab.go; -1: none
-	cmd        *cobra.Command
 	output     cli.Output
 	end        exit.End
 }
@@ -131,7 +130,11 @@ func (r *runner) command() *cobra.Command {
 			if cmd.Flags().Changed("output") && !r.dryRun {
 				return cli.Usagef("--output: is for what --dry-run prints; a run's output is the command's own")
 			}
-			r.cmd = cmd
+			if r.background >= 0 {
+				var err error
+				r.end, err = runBackground(cmd.Context(), r.background)
+				return err
+			}
 			if done, err := r.far.run(cmd.Context(), r, args); done {
 				return err
 			}
@@ -192,38 +195,52 @@ func (r *runner) run(ctx context.Context, args []string) error {
 		return share.Print(ctx, os.Stdout, p)
 	}
 	run := &r.config.Run
-	if run.Detach && r.background < 0 {
-		if st, err := os.Stat(r.file); r.file != "" && err == nil && !st.Mode().IsRegular() {
-			return cli.Usagef("--config %s: can be read but once, and --detach reads it twice; give a file", r.file)
-		}
-		if err := r.detach(os.Args[1:]); err != nil {
+	t := &task{Plan: p, Verbose: run.Verbose, Quiet: run.Quiet, Log: run.Log}
+	if err := t.find(); err != nil {
+		return &cli.UsageError{Err: err}
+	}
+	if run.Detach {
+		if err := r.detach(t); err != nil {
 			return errRun{err}
 		}
 		return nil
 	}
-	host, err := stackhost.Find()
-	if err != nil {
-		return &cli.UsageError{Err: err}
-	}
-	library, err := stackhost.FindPreload(host, p.Engine)
-	if err != nil {
-		return &cli.UsageError{Err: err}
-	}
-	opts := launch.Options{
-		HostPath: host, PreloadPath: library,
-		Log:    logger(run.Verbose),
-		Tell:   func(line string) { cli.Note(os.Stderr, self, "%s", text.OneLine(line)) },
-		Quiet:  run.Quiet,
-		Report: reportTo(r.report),
-	}
-	if r.background >= 0 {
-		return newBackground(r.background).run(r, p, opts)
-	}
+	opts := t.options()
+	opts.Report = reportTo(r.report)
 	r.end, err = launch.Run(ctx, p, opts)
 	if err != nil {
 		return errRun{located(r.config, err)}
 	}
 	return nil
+}
+
+// task is a planned run, with all that the lklrun that performs it needs to know.
+type task struct {
+	Plan    *plan.Plan `json:"plan"`
+	Host    string     `json:"host"`              // path of lklhost
+	Preload string     `json:"preload,omitempty"` // path of the library of the engine
+	Verbose bool       `json:"verbose,omitempty"`
+	Quiet   bool       `json:"quiet,omitempty"`
+	Log     string     `json:"log,omitempty"`
+}
+
+// find finds the programs of the run.
+func (t *task) find() (err error) {
+	if t.Host, err = stackhost.Find(); err != nil {
+		return err
+	}
+	t.Preload, err = stackhost.FindPreload(t.Host, t.Plan.Engine)
+	return err
+}
+
+// options returns the parameters of the run, in the foreground.
+func (t *task) options() launch.Options {
+	return launch.Options{
+		HostPath: t.Host, PreloadPath: t.Preload,
+		Log:   logger(t.Verbose),
+		Tell:  func(line string) { cli.Note(os.Stderr, self, "%s", text.OneLine(line)) },
+		Quiet: t.Quiet,
+	}
 }
 
 // plan reads the configuration and plans the run. The user can fix all errors

@@ -153,9 +153,14 @@ func TestConfigurationSources(t *testing.T) {
 	if r := testutil.Run(t, testutil.Limit, pipe); r.Status != 0 || r.Stdout != "1\n" {
 		t.Errorf("a pipe: %v", r)
 	}
-	pipe = testutil.Lklrun("--config", "/dev/stdin", "--", "true")
+	pipe = testutil.Lklrun("--config", "/dev/stdin", "--name", "piped", "--", "true")
 	pipe.Stdin = strings.NewReader(`{"detach": true}`)
-	testutil.OneLine(t, testutil.Run(t, testutil.Limit, pipe), 2, `--config /dev/stdin: can be read but once`)
+	if r := testutil.Run(t, testutil.Limit, pipe); r.Status != 0 || r.Stdout != "piped\n" {
+		t.Errorf("a pipe, in the background: %v", r)
+	}
+	testutil.WaitFor(t, "the end of the run in the background", testutil.Limit, func() bool {
+		return !strings.Contains(testutil.Run(t, testutil.Limit, exec.Command(testutil.Bin("lklctl"), "list")).Stdout, "piped")
+	})
 	// A wrong value of a variable, and a value that only the plan can refuse.
 	wrong := testutil.Lklrun("--", "true")
 	wrong.Env = append(os.Environ(), "LKLRUN_MEM=x")
