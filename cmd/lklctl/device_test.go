@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/remote"
 	"github.com/lklrun/lklrun/test/kit"
@@ -28,12 +29,12 @@ func devices(t *testing.T) map[string]*heredevice.Device {
 	for _, name := range []string{"adb:one", "adb:two"} {
 		all[name] = heredevice.New(name)
 	}
-	was := prepare
-	prepare = func(_ context.Context, target remote.Target, _ remote.Options) (*remote.Ready, error) {
+	was := verb.Prepare
+	verb.Prepare = func(_ context.Context, target remote.Target, _ remote.Options) (*remote.Ready, error) {
 		return all[target.String()].Ready(filepath.Dir(testutil.Bin("lklrun"))), nil
 	}
 	t.Cleanup(func() {
-		prepare = was
+		verb.Prepare = was
 		// None of the folders for sockets must remain.
 		left, err := filepath.Glob(filepath.Join(os.TempDir(), "lklctl-*"))
 		if err != nil || len(left) > 0 {
@@ -82,7 +83,11 @@ func TestDevices(t *testing.T) {
 		t.Errorf("%+v", all)
 	}
 	r := lklctl(t, "--device", "adb:one,adb:two", "netstat", "-l", "-o", "json")
-	var rows []deviceRow
+	var rows []struct {
+		Device string
+		Status int
+		Result json.RawMessage
+	}
 	if err := json.Unmarshal([]byte(r.out), &rows); err != nil || r.status != 1 || len(rows) != 2 || rows[0].Device != "adb:one" || string(rows[0].Result) != "[]" || rows[0].Status != 1 {
 		t.Errorf("%+v, %+v", r, rows)
 	}
@@ -94,7 +99,7 @@ func TestDevices(t *testing.T) {
 	refused(t, 2, []string{"--device", "adb:one,adb:two", "top", "-b"}, "lklctl top asks one device at a time")
 	refused(t, 2, []string{"--device", "adb:one,adb:two", "netstat", "--watch"}, "--watch goes with one device")
 	refused(t, 2, []string{"--device", "usb:1", "list"}, `"usb:1"; expected adb, adb:SERIAL`)
-	t.Setenv(deviceEnv, "adb:two")
+	t.Setenv("LKLRUN_DEVICE", "adb:two")
 	if all := decode[[]instance.Info](t, "list"); len(all) != 1 || all[0].Device != "adb:two" {
 		t.Errorf("by the variable: %+v", all)
 	}
@@ -113,7 +118,7 @@ func TestDeviceGone(t *testing.T) {
 func TestDeviceExtcap(t *testing.T) {
 	instanceOf(t, "web")
 	all := devices(t)
-	t.Setenv(deviceEnv, "adb:one,adb:two")
+	t.Setenv("LKLRUN_DEVICE", "adb:one,adb:two")
 	text := ok(t, "extcap", "--extcap-interfaces", "--extcap-version=4.0")
 	for _, want := range []string{
 		"interface {value=lklrun-web-lo}{display=lklrun web: lo",

@@ -3,24 +3,26 @@
 package main
 
 import (
+	"io"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 
-	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/verbtest"
 	"github.com/lklrun/lklrun/internal/cli/jsondoc"
 )
 
 // docs/reference/json.md describes every field of the JSON output. -update rewrites it.
 func TestDocuments(t *testing.T) {
-	root := (&ctl{output: cli.OutputTable}).rootCommand()
+	root := rootCommand(verb.New(io.Discard, io.Discard))
 	var all []jsondoc.Document
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
-		for _, d := range documents[cmd] {
-			all = append(all, jsondoc.Document{Name: strings.TrimSpace(cmd.CommandPath() + " " + d.flag), What: cmd.Short, Type: d.typ})
+		for _, d := range verb.Documents[cmd] {
+			all = append(all, jsondoc.Document{Name: strings.TrimSpace(cmd.CommandPath() + " " + d.Flag), What: cmd.Short, Type: d.Type})
 		}
 		for _, below := range cmd.Commands() {
 			walk(below)
@@ -32,7 +34,7 @@ func TestDocuments(t *testing.T) {
 		t.Fatal(err)
 	}
 	const path = "../../docs/reference/json.md"
-	if *update {
+	if *verbtest.Update {
 		if err := os.WriteFile(path, text, 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -6,22 +6,17 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"io/fs"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/test/kit"
 	"github.com/lklrun/lklrun/test/kit/hoststack"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 func TestMain(m *testing.M) {
 	hoststack.Main()
@@ -112,22 +107,4 @@ func instanceOf(t testing.TB, name string) (*hoststack.Stack, *instance.Dir) {
 		t.Fatal(err)
 	}
 	return s, d
-}
-
-// golden compares text with a file in testdata.
-func golden(t *testing.T, name, text string) {
-	t.Helper()
-	path := "testdata/" + name
-	if *update {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), text); diff != "" {
-		t.Errorf("%s (-golden +now):\n%s", name, diff)
-	}
 }

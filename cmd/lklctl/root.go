@@ -7,62 +7,51 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/capture"
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/counters"
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/instances"
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/kernel"
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/link"
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/live"
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/mptcp"
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/sockets"
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/base/suggest"
 	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/remote/forward"
 )
-
-const program = "lklctl"
-
-// ctl is the state shared by the verbs in one call of the program.
-type ctl struct {
-	name   string // -n: the instance; empty: the only running one
-	device string // --device: the machine of the instances; empty: this one
-	place  instance.Place
-	places []instance.Place   // of list, with --device
-	far    *forward.Forwarder // the device; nil: this machine
-	output cli.Output         // -o
-	stdout io.Writer
-	stderr io.Writer
-	paint  text.Palette // for standard output, even while --watch buffers it
-
-	began bool // a verb's body was reached
-}
 
 // run is main without the process. It returns how the process must end.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) exit.End {
-	c := &ctl{device: os.Getenv(deviceEnv), output: cli.OutputTable, stdout: output{stdout}, stderr: stderr, paint: text.Paint(stdout)}
-	root := c.rootCommand()
+	c := verb.New(stdout, stderr)
+	root := rootCommand(c)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	// An error before a verb's body is an error of the command line. Some
 	// of these do not pass through flagError, such as those of flags before
 	// the verb.
-	if err != nil && !c.began && exit.Status(err) != exit.Usage {
+	if err != nil && !c.Began && exit.Status(err) != exit.Usage {
 		err = flagError(root, err)
 	}
-	if end := (*endError)(nil); errors.As(err, &end) {
+	if end := (*verb.EndError)(nil); errors.As(err, &end) {
 		return end.End
 	}
-	return exit.End{Status: c.fail(err)}
+	return exit.End{Status: c.Fail(err)}
 }
 
-func (c *ctl) rootCommand() *cobra.Command {
+func rootCommand(c *verb.Call) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "lklctl [-n NAME] [-o table|json] VERB",
 		Short: "look into the stacks that lklrun runs",
 		Long: `lklctl looks into the stacks that lklrun runs and changes them while they run.
 With several instances running, -n names one; "lklctl list" lists them.`,
-		Version:       cli.Version(program),
+		Version:       cli.Version(verb.Program),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		// -n and -o can stand before the verb, and each verb has them
@@ -73,47 +62,47 @@ With several instances running, -n names one; "lklctl list" lists them.`,
 			if len(args) == 0 {
 				return nil
 			}
-			return exit.Usagef("unknown verb %q; %s", args[0], suggest.Or(args[0], verbs(cmd), "see "+program+" --help"))
+			return exit.Usagef("unknown verb %q; %s", args[0], suggest.Or(args[0], verbs(cmd), "see "+verb.Program+" --help"))
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetOut(c.stdout)
-	root.SetErr(c.stderr)
-	c.flags(root.Flags(), true)
+	root.SetOut(c.Stdout)
+	root.SetErr(c.Stderr)
+	c.Flags(root.Flags(), true)
 	root.Flags().Bool("version", false, "print the version")
 	for _, g := range []struct {
 		title string
 		verbs []*cobra.Command
 	}{
 		{"See:", []*cobra.Command{
-			c.listCommand(),
-			c.netstatCommand(),
-			c.mptcpCommand(),
-			c.countersCommand(),
-			c.captureCommand(),
-			c.extcapCommand(),
-			c.accountCommand(),
-			c.leaseCommand(),
-			c.guardCommand(),
-			c.dmesgCommand(),
-			c.bundleCommand(),
-			c.catCommand(),
-			c.topCommand(),
-			c.webCommand(),
+			instances.List(c),
+			sockets.Netstat(c),
+			mptcp.Command(c),
+			counters.Command(c),
+			capture.Command(c),
+			capture.Extcap(c),
+			instances.Account(c),
+			link.Lease(c),
+			instances.Guard(c),
+			kernel.Dmesg(c),
+			instances.Bundle(c),
+			kernel.Cat(c),
+			live.Top(c),
+			live.Web(c),
 		}},
 		{"Change:", []*cobra.Command{
-			c.killCommand(),
-			c.sysctlCommand(),
-			c.linkCommand(),
-			c.addrCommand(),
-			c.pathCommand(),
+			sockets.Kill(c),
+			kernel.Sysctl(c),
+			link.Command(c),
+			link.Addr(c),
+			link.Path(c),
 		}},
 		{"Programs and instances:", []*cobra.Command{
-			c.execCommand(),
-			c.ipCommand(),
-			c.waitCommand(),
-			c.stopCommand(),
-			c.appCommand(),
+			instances.Exec(c),
+			instances.IP(c),
+			instances.Wait(c),
+			instances.Stop(c),
+			instances.App(c),
 		}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
@@ -125,7 +114,7 @@ With several instances running, -n names one; "lklctl list" lists them.`,
 	root.AddCommand(cli.ManCommand(root, topics...))
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetUsageTemplate(usage(root.UsageTemplate()))
-	c.prepare(root)
+	prepareCommand(c, root)
 	// The first help must fit on one screen.
 	root.SetHelpTemplate(firstHelp)
 	root.InitDefaultCompletionCmd("")
@@ -197,24 +186,23 @@ func usage(template string) string {
 	).Replace(template)
 }
 
-// prepare performs the common setup of a command and its subcommands.
-func (c *ctl) prepare(cmd *cobra.Command) {
+// prepareCommand performs the common setup of a command and its subcommands.
+func prepareCommand(c *verb.Call, cmd *cobra.Command) {
 	for _, below := range cmd.Commands() {
-		c.prepare(below)
+		prepareCommand(c, below)
 	}
 	cmd.DisableFlagsInUseLine = true
 	cmd.SetFlagErrorFunc(flagError)
 	body := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		c.began = true
-		return c.onDevices(cmd, args, body)
+		return c.Perform(cmd, args, body)
 	}
 	for flag, complete := range map[string]cobra.CompletionFunc{
-		"name":   c.completeInstances,
+		"name":   c.CompleteInstances,
 		"output": cobra.FixedCompletions([]cobra.Completion{"table", "json"}, cobra.ShellCompDirectiveNoFileComp),
 	} {
 		if _, known := cmd.GetFlagCompletionFunc(flag); cmd.Flags().Lookup(flag) != nil && !known {
-			must(cmd.RegisterFlagCompletionFunc(flag, complete))
+			verb.Must(cmd.RegisterFlagCompletionFunc(flag, complete))
 		}
 	}
 }
@@ -258,42 +246,4 @@ func flagError(cmd *cobra.Command, err error) error {
 		return exit.Usagef("%s", text)
 	}
 	return exit.Usagef("%s: see %s --help", text, cmd.CommandPath())
-}
-
-// flags adds -n and -o. If a verb uses -n for something else, it gets only
-// --name.
-func (c *ctl) flags(f *pflag.FlagSet, short bool) {
-	n := ""
-	if short {
-		n = "n"
-	}
-	f.StringVarP(&c.name, "name", n, c.name, "the instance `NAME`; not needed when only one runs")
-	f.VarP(&c.output, "output", "o", "print a table or JSON")
-	f.StringVar(&c.device, "device", c.device, "use this `DEVICE`, such as adb or ssh:HOST")
-	f.Lookup("device").DefValue = "" // the help must not show the variable's value as a default
-}
-
-// noArgs rejects arguments and names the first one.
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return exit.Usagef("unexpected argument %q: see %s --help", args[0], cmd.CommandPath())
-	}
-	return nil
-}
-
-// someArgs requires at least one argument.
-func someArgs(what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return exit.Usagef("no %s given: see %s --help", what, cmd.CommandPath())
-		}
-		return nil
-	}
-}
-
-// must panics on errors that only a bug in this program can cause.
-func must(err error) {
-	if err != nil {
-		panic(fmt.Sprintf("lklctl: %v", err))
-	}
 }

@@ -197,6 +197,13 @@ func TestNetstat(t *testing.T) {
 	if autobound["tcp ESTAB"] != 4 {
 		t.Errorf("%v have a port that the kernel chose, want the 4 connecting ends", autobound)
 	}
+	type summaryRow struct {
+		Proto  string
+		Total  int
+		IPv4   int `json:"inet"`
+		IPv6   int `json:"inet6"`
+		States map[string]int
+	}
 	for _, row := range decode[[]summaryRow](t, "ss", "-s") {
 		if row.Proto == "tcp" && (row.Total != 11 || row.IPv4 != 11 || row.States["ESTAB"] != 8) {
 			t.Errorf("netstat -s: %+v", row)

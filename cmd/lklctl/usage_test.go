@@ -3,12 +3,13 @@
 package main
 
 import (
+	"io"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 
-	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
 	"github.com/lklrun/lklrun/test/kit"
 )
 
@@ -153,7 +154,7 @@ func TestHelpWidth(t *testing.T) {
 			}
 		}
 	}
-	check((&ctl{output: cli.OutputTable}).rootCommand())
+	check(rootCommand(verb.New(io.Discard, io.Discard)))
 }
 
 func TestHelp(t *testing.T) {

@@ -5,6 +5,7 @@ package text
 import (
 	"fmt"
 	"strconv"
+	"time"
 )
 
 // Scaled formats a number with three digits and a decimal prefix before its unit.
@@ -34,4 +35,28 @@ func Millis(us uint64) string {
 		return fmt.Sprintf("%.1fms", ms)
 	}
 	return fmt.Sprintf("%.0fms", ms)
+}
+
+// Plural counts things: 1 socket, 2 sockets.
+func Plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// ShortDuration formats a duration with its two largest units: 4s, 3m12s, 2h5m,
+// 9d4h.
+func ShortDuration(d time.Duration) string {
+	d = max(d, 0)
+	day := 24 * time.Hour
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%ds", d/time.Minute, d%time.Minute/time.Second)
+	case d < day:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
 }

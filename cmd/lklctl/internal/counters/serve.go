@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package counters
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
+	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/diag/counters"
+	"github.com/lklrun/lklrun/internal/diag/counters/prom"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/internal/ui/httpserve"
+)
+
+// Limits of --listen: a client must not be able to cause unlimited work.
+const (
+	scrapesMax  = 4 // simultaneous requests; further clients must try again
+	scrapeLimit = 8 * time.Second
+)
+
+// serve serves metrics until ctx ends.
+func (n *counting) serve(ctx context.Context) error {
+	s := httpserve.New("lklctl counters", 2*scrapeLimit)
+	if n.token != "" {
+		if err := s.TakeToken(n.token); err != nil {
+			return exit.Usagef("--token-file: %w", err)
+		}
+	}
+	l, err := n.Call.Listen(ctx, n.listen, n.public)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(n.Stdout, s.URL(l)+"metrics")
+	return s.Serve(ctx, l, n.metrics())
+}
+
+func (n *counting) metrics() http.Handler {
+	busy := make(chan struct{}, scrapesMax)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case busy <- struct{}{}:
+			defer func() { <-busy }()
+		default:
+			http.Error(w, "too many at once", http.StatusServiceUnavailable)
+			return
+		}
+		n.scrape(w, r)
+	})
+	return mux
+}
+
+// scrape writes the counters of all instances. It omits and reports an instance
+// that does not answer, because its stack may be starting or ending.
+func (n *counting) scrape(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), scrapeLimit)
+	defer cancel()
+	all, err := n.Place.List()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	type answer struct {
+		name string
+		set  counters.Set
+		err  error
+	}
+	answers := make(chan answer, len(all))
+	asked := 0
+	for i := range all {
+		if all[i].Running {
+			asked++
+			go func() {
+				set, err := readOf(ctx, &all[i])
+				answers <- answer{all[i].Name, set, err}
+			}()
+		}
+	}
+	sets := map[string]counters.Set{}
+	for range asked {
+		if a := <-answers; a.err == nil {
+			sets[a.name] = a.set
+		} else {
+			cli.Note(n.Stderr, verb.Program, "instance %q: %v", a.name, a.err)
+		}
+	}
+	var read []prom.Instance
+	for i := range all { // in order
+		if set, ok := sets[all[i].Name]; ok {
+			read = append(read, prom.Instance{Name: all[i].Name, Set: set})
+		}
+	}
+	w.Header().Set("Content-Type", prom.ContentType)
+	_ = prom.Write(w, read) // fails if the client has stopped reading
+}
+
+// readOf reads the counters of one instance.
+func readOf(ctx context.Context, info *instance.Info) (counters.Set, error) {
+	conn, err := stackconn.Dial(ctx, info.Socket())
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	return readCounters(ctx, conn)
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package instances
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
+	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/remote"
+	"github.com/lklrun/lklrun/internal/remote/app"
+)
+
+// appLimit bounds an operation on an app.
+const appLimit = 2 * time.Minute
+
+// appDone is the output of app with -o json.
+type appDone struct {
+	Device  string `json:"device"`  // as --device takes it
+	Package string `json:"package"` // whose app it is
+	Wrapped bool   `json:"wrapped"` // it runs under lklrun, and will when it is started anew
+}
+
+// App is the verb app.
+func App(c *verb.Call) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "app run PACKAGE [FLAG]... | app unset PACKAGE",
+		Short: "run an Android app under lklrun",
+		Long: `app run has Android start the app of a package under lklrun: now, and each
+time until app unset. It sets the property wrap.PACKAGE there, which names a
+script that has lklrun start the app's process with --engine preload, stops the
+app and starts it anew. What follows PACKAGE are flags for that lklrun.
+
+It takes an Android of SDK 26 or above (8.0) on a 64-bit device, root, a SELinux
+that does not enforce, and a 64-bit app that is debuggable, or a device that is
+(ro.debuggable): what is missing is said before anything is done. The engine
+preload does not know Android's own C library yet, so that today lklrun refuses
+every app on a phone; docs/how-to/android.md says more.`,
+		Example: `  lklctl --device adb app run org.example.app
+  lklctl --device adb app run org.example.app --stack bbr
+  lklctl --device adb app unset org.example.app`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			return exit.Usagef("app %s: expected app run or app unset: see lklctl app --help", args[0])
+		},
+	}
+	run := &cobra.Command{
+		Use:     "run PACKAGE [FLAG]...",
+		Short:   "start an app under lklrun, now and from now on",
+		Example: "  lklctl --device adb app run org.example.app --stack bbr",
+		Args:    verb.SomeArgs("PACKAGE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return onApp(cmd.Context(), c, args[0], true, func(ctx context.Context, a *app.App) error { return a.Run(ctx, args[1:]) })
+		},
+	}
+	run.Flags().SetInterspersed(false) // the words after the package are lklrun's
+	unset := &cobra.Command{
+		Use:     "unset PACKAGE",
+		Short:   "have an app start as always",
+		Example: "  lklctl --device adb app unset org.example.app",
+		Args:    verb.OneArg("PACKAGE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return onApp(cmd.Context(), c, args[0], false, func(ctx context.Context, a *app.App) error { return a.Unset(ctx) })
+		},
+	}
+	for _, sub := range []*cobra.Command{run, unset} {
+		c.Flags(sub.Flags(), true)
+		verb.Must(sub.Flags().MarkHidden("name"))
+		verb.Document(sub, appDone{})
+		cmd.AddCommand(sub)
+	}
+	return cmd
+}
+
+// onApp performs an operation on an app of the device.
+func onApp(ctx context.Context, c *verb.Call, name string, wrapped bool, do func(context.Context, *app.App) error) error {
+	if c.Device == "" {
+		return exit.Usagef("app: there are no apps on this machine; name a device with --device adb")
+	}
+	if err := app.CheckName(name); err != nil {
+		return &exit.UsageError{Err: err}
+	}
+	ctx, cancel := context.WithTimeout(ctx, appLimit)
+	defer cancel()
+	targets, err := c.Targets(ctx)
+	if err != nil {
+		return err
+	}
+	if len(targets) != 1 {
+		return exit.Usagef("--device %s: app is for one device at a time; name one of them", c.Device)
+	}
+	ready, err := verb.Prepare(ctx, targets[0], remote.Options{})
+	if err != nil {
+		return verb.StatusOf(err)
+	}
+	defer ready.Close()
+	a, err := app.New(ready, name)
+	if err == nil {
+		err = do(ctx, a)
+	}
+	if err != nil {
+		return verb.StatusOf(err)
+	}
+	if c.Output == cli.OutputJSON {
+		return cli.WriteJSON(c.Stdout, appDone{ready.Name(), name, wrapped})
+	}
+	words := "%s: %s starts as always\n"
+	if wrapped {
+		words = "%s: %s was started under lklrun\n"
+	}
+	_, err = fmt.Fprintf(c.Stdout, words, ready.Name(), name)
+	return err
+}

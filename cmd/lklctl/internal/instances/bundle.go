@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package instances
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/diag/ask"
+	"github.com/lklrun/lklrun/internal/diag/crash"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+)
+
+// bundleMade is the output of bundle.
+type bundleMade struct {
+	File  string `json:"file"`  // the bundle
+	Bytes int64  `json:"bytes"` // its size
+}
+
+// Bundle is the verb bundle.
+func Bundle(c *verb.Call) *cobra.Command {
+	var to string
+	cmd := &cobra.Command{
+		Use:   "bundle [--to FILE.tar.gz]",
+		Short: "collect diagnostics of a stack into one file",
+		Long: `bundle writes one file with the kernel's log, the run as it was planned, its
+journal, sockets, counters, settings, routes and the account of the processes,
+and with "lklrun --capture ring" the last packets. README.txt in it says what
+each part is, and what could not be had.
+
+What looks like a secret is blanked: values of names such as password, token and
+fastopen_key, the user's part of URLs, headers that authorize, keys; not what
+packets carry. Look it over before you pass it on all the same.
+
+When a stack's kernel panics lklrun leaves such a file by itself, in
+$XDG_STATE_HOME/lklrun or ~/.local/state/lklrun, and says so; the last five
+are kept.`,
+		Example: "  lklctl bundle\n  lklctl -n web bundle --to web.tar.gz",
+		Args:    verb.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), verb.QueryLimit)
+			defer cancel()
+			b, err := gatherBundle(ctx, c)
+			if err != nil {
+				return err
+			}
+			if to == "" {
+				to = b.Base()
+			}
+			if err := b.Save(to); err != nil {
+				return fmt.Errorf("writing %s: %w", to, err)
+			}
+			made := bundleMade{File: to}
+			if abs, err := filepath.Abs(to); err == nil {
+				made.File = abs
+			}
+			if st, err := os.Stat(to); err == nil {
+				made.Bytes = st.Size()
+			}
+			if c.Output == cli.OutputJSON {
+				return cli.WriteJSON(c.Stdout, made)
+			}
+			_, err = fmt.Fprintln(c.Stdout, to)
+			return err
+		},
+	}
+	c.Flags(cmd.Flags(), true)
+	cmd.Flags().StringVar(&to, "to", "", "write `FILE`; without it NAME-TIME.tar.gz in this folder")
+	verb.Document(cmd, bundleMade{})
+	return cmd
+}
+
+// gatherBundle queries the instance, even if its kernel is dead.
+func gatherBundle(ctx context.Context, c *verb.Call) (*crash.Report, error) {
+	info, conn, err := c.Dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	b := crash.New(info.Name, "made by lklctl bundle", time.Now())
+	if err := c.Fetch(ctx, info, instance.PlanFile, instance.JournalFile, instance.ResolvFile, instance.LogFile); err != nil {
+		return nil, err
+	}
+	b.AddRun(info.Files(), &info.State)
+	switch conn.Hello().State {
+	case ctlproto.CTL_STATE_PANICKED:
+		b.AddKept(ctx, conn)
+		b.AddStats(ctx, conn)
+		b.Miss(crash.PacketsFile, fmt.Errorf("the bundle that lklrun leaves has them, if it kept any"))
+	case ctlproto.CTL_STATE_NEW:
+		b.Miss("all of the stack", fmt.Errorf("it has not booted yet"))
+	default:
+		b.AddStack(ctx, conn)
+		bundlePackets(ctx, c, b, info, conn)
+	}
+	return b, ctx.Err()
+}
+
+// bundlePackets adds the packets that lklrun has kept. On this machine, lklrun
+// writes them to a file that it gets as a descriptor. From another machine they
+// are fetched instead.
+func bundlePackets(ctx context.Context, c *verb.Call, b *crash.Report, info *instance.Info, conn *stackconn.Conn) {
+	if c.Far == nil {
+		b.AskPackets(ctx, conn)
+		return
+	}
+	var kept ask.PacketsKept
+	var pcapng []byte
+	err := c.Fetch(ctx, info, crash.PacketsFile)
+	if err == nil {
+		pcapng, err = os.ReadFile(filepath.Join(info.Files(), crash.PacketsFile))
+	}
+	if err == nil {
+		var text []byte
+		if text, err = os.ReadFile(filepath.Join(info.Files(), crash.KeptFile)); err == nil {
+			err = json.Unmarshal(text, &kept)
+		}
+	}
+	if err != nil {
+		b.Miss(crash.PacketsFile, err)
+		return
+	}
+	b.AddPackets(kept, pcapng)
+}

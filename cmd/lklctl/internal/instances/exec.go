@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package instances
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
+	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/instance/further"
+	"github.com/lklrun/lklrun/internal/remote/desk"
+	"github.com/lklrun/lklrun/internal/remote/session"
+)
+
+// exitOwn is the exit status if the program could not be started, as in lklrun.
+const exitOwn = 125
+
+// Exec is the verb exec.
+func Exec(c *verb.Call) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "exec [-n NAME] [--] COMMAND [ARG]...",
+		Short: "run another program on an instance's stack",
+		Long: `exec runs another program on a stack that runs already, as if the instance's own
+program had started it: same interfaces, ports and name servers. It gets the
+standard streams, the folder, the environment and the umask of lklctl, and no
+other descriptors; its user, rights and limits are those of the instance, and
+with lklrun --user so are HOME, USER and LOGNAME.
+
+INT, QUIT, HUP, TERM, WINCH, USR1 and USR2 are passed on, and Ctrl-Z stops the
+program with lklctl. A terminal can be read and written, but it is not the
+program's controlling terminal: a shell has no job control on it, and /dev/tty
+cannot be opened.
+
+The program is ended when the instance's own program ends. When lklctl is killed
+it gets SIGHUP and SIGTERM, and SIGKILL after five seconds. What it left in the
+background stays until the instance ends.
+
+EXIT STATUS
+  The program's own. A signal that ended it ends lklctl too, save SIGKILL,
+  which is 137. Else:
+
+  2      the command line was not understood
+  125    no such instance runs, or it failed
+  126    the program cannot be executed
+  127    the program was not found`,
+		Example: "  lklctl exec ip addr\n  lklctl exec -n web -- curl -s http://127.0.0.1/\n  lklctl exec bash",
+		Args:    verb.SomeArgs("COMMAND"),
+		RunE:    func(cmd *cobra.Command, args []string) error { return execProgram(c, cmd, args) },
+	}
+	c.Flags(cmd.Flags(), true)
+	verb.Must(cmd.Flags().MarkHidden("output"))
+	cmd.Flags().SetInterspersed(false) // the words after the command are its arguments
+	return cmd
+}
+
+// execProgram performs exec. It ends in the same way as the program.
+func execProgram(c *verb.Call, cmd *cobra.Command, args []string) error {
+	if c.Output != cli.OutputTable {
+		return exit.Usagef("-o %s: %s prints what the program prints: see %s --help", c.Output, cmd.Name(), cmd.CommandPath())
+	}
+	end, err := exec(cmd.Context(), c, args)
+	var usage *exit.UsageError
+	switch {
+	case errors.As(err, &usage):
+		return err
+	case err != nil:
+		cli.Fail(c.Stderr, verb.Program, err)
+		end = exit.End{Status: exitOwn}
+	}
+	return &verb.EndError{End: end}
+}
+
+// IP is a shortcut for the most common use of exec.
+func IP(c *verb.Call) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ip [ARG]...",
+		Short: "the same as lklctl exec -- ip ...",
+		Long: `ip runs the machine's ip(8) on the instance's stack: addresses, routes, rules,
+neighbours, MPTCP endpoints, as the stack has them. What follows is ip's own: -n
+goes before the verb, as in lklctl -n web ip -s link.`,
+		Example:            "  lklctl ip -br addr\n  lklctl ip route show table all\n  lklctl -n web ip -s link",
+		DisableFlagParsing: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && (args[0] == "--help" || args[0] == "-h") {
+				return cmd.Help()
+			}
+			return execProgram(c, cmd, append([]string{"ip"}, args...))
+		},
+	}
+	return cmd
+}
+
+// exec runs a program on the selected instance's stack, with the streams of this
+// process, and returns its end.
+func exec(ctx context.Context, c *verb.Call, args []string) (exit.End, error) {
+	if err := further.Check(&instance.Info{}, args); err != nil {
+		return exit.End{}, err
+	}
+	attaching, cancel := context.WithTimeout(ctx, verb.QueryLimit)
+	if c.Far != nil {
+		info, err := c.Choose()
+		cancel()
+		if err != nil {
+			return exit.End{}, err
+		}
+		return execElsewhere(ctx, c, info, args)
+	}
+	info, conn, err := c.Attach(attaching)
+	cancel()
+	if err != nil {
+		return exit.End{}, err
+	}
+	defer conn.Close()
+	streams := [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
+	return further.Run(ctx, info, conn, args, streams, func(format string, args ...any) { cli.Note(c.Stderr, verb.Program, format, args...) })
+}
+
+// execElsewhere makes the lklrun of a device run the program, in a session like
+// that of a run.
+func execElsewhere(ctx context.Context, c *verb.Call, info *instance.Info, args []string) (exit.End, error) {
+	if err := further.Check(info, args); err != nil {
+		return exit.End{}, err
+	}
+	start := session.StartMessage{Args: append([]string{"device", "program", info.Name}, args...)}
+	return desk.Run(context.WithoutCancel(ctx), c.Far.Ready(), start)
+}

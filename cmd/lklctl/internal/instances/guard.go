@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package instances
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
+	"github.com/lklrun/lklrun/internal/base/text"
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/diag/ask"
+	"github.com/lklrun/lklrun/internal/host/guard"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// Guard is the verb guard.
+func Guard(c *verb.Call) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "guard",
+		Short: "show the rules that protect a shared address",
+		Long: `guard shows which ports of the host's addresses the stack has (interfaces of the
+types raw and rawip), the rules in the host's firewall that drop what is sent
+there before the host's kernel answers it with a reset, what they have dropped,
+and how often they had to be put back because somebody had flushed them.`,
+		Example: "  lklctl guard\n  lklctl -n web guard -o json",
+		Args:    verb.NoArgs,
+		RunE: c.Query(func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
+			var st guard.Status
+			if conn.Hello().ABI != ctlproto.CTL_ABI_HOST { // the host's own kernel shares no address
+				var err error
+				if st, err = ask.Do(ctx, conn, ask.Guard, struct{}{}, nil); err != nil {
+					return fmt.Errorf("instance %q: %w", info.Name, err)
+				}
+			}
+			return c.Show(st, len(st.Links), c.Nothing("no interface of %q has an address of the host's", info.Name), func(w io.Writer) error {
+				return writeGuard(w, &st)
+			})
+		}),
+	}
+	c.Flags(cmd.Flags(), true)
+	verb.Document(cmd, guard.Status{})
+	return cmd
+}
+
+func writeGuard(w io.Writer, st *guard.Status) error {
+	t := cli.NewTable("DEVICE", "ADDRESSES", "CONNECTIONS", "SERVERS")
+	var servers []string
+	for _, l := range slices.Sorted(slices.Values(st.Ports.Listen)) {
+		servers = append(servers, strconv.Itoa(int(l)))
+	}
+	for _, l := range st.Links {
+		var addrs []string
+		for _, a := range l.Addrs {
+			addrs = append(addrs, a.String())
+		}
+		t.Row(l.Device, strings.Join(addrs, " "), fmt.Sprintf("%d-%d", st.Ports.First, st.Ports.Last), strings.Join(servers, " "))
+	}
+	if err := t.Write(w); err != nil {
+		return err
+	}
+	if st.Method == "" {
+		_, err := fmt.Fprintf(w, "\nno rules: --rst-guard %s\n", config.GuardOff)
+		return err
+	}
+	what := "kept from the host"
+	if st.Method == guard.IPTOutput {
+		what = "resets of the host's dropped"
+	}
+	_, err := fmt.Fprintf(w, "\n%s: %s %s in %d packets, rules put back %d times\n\n%s\n",
+		st.Method, text.Scaled(float64(st.Kept.Bytes), "B"), what, st.Kept.Packets, st.Restored, strings.Join(st.Rules, "\n"))
+	return err
+}

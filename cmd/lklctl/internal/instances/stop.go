@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package instances
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
+	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+)
+
+// Stop is the verb stop.
+func Stop(c *verb.Call) *cobra.Command {
+	var signal string
+	var grace, limit time.Duration
+	cmd := &cobra.Command{
+		Use:   "stop [-s SIGNAL] [--grace TIME] [--limit TIME]",
+		Short: "end an instance: first the program, then its stack",
+		Long: `stop sends a signal to every process of the instance, SIGKILL to those that are
+still there after the grace time, and returns when the instance is gone with all
+it had set up on the host: exit status 0 says that it is. lklrun ends with the
+program's own status.`,
+		Example: "  lklctl stop\n  lklctl -n web stop -s INT --grace 30s",
+		Args:    verb.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			sig, err := parseSignal(signal)
+			if err != nil {
+				return err
+			}
+			if grace < 0 || limit <= 0 {
+				return exit.Usagef("--grace %v, --limit %v: a time cannot be negative, nor the limit 0", grace, limit)
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), grace+limit)
+			defer cancel()
+			info, err := stop(ctx, c, sig, grace)
+			if err != nil {
+				return err
+			}
+			if c.Output == cli.OutputJSON {
+				return cli.WriteJSON(c.Stdout, map[string]any{"name": info.Name, "stopped": true})
+			}
+			return nil
+		},
+	}
+	c.Flags(cmd.Flags(), true)
+	cmd.Flags().StringVarP(&signal, "signal", "s", "TERM", "the `SIGNAL`, a name or a number")
+	cmd.Flags().DurationVar(&grace, "grace", 5*time.Second, "the `TIME` the processes may take before SIGKILL")
+	cmd.Flags().DurationVar(&limit, "limit", 15*time.Second, "the `TIME` to wait beyond the grace time")
+	return cmd
+}
+
+// parseSignal parses TERM, SIGTERM or 15.
+func parseSignal(s string) (syscall.Signal, error) {
+	name := strings.ToUpper(s)
+	if !strings.HasPrefix(name, "SIG") {
+		name = "SIG" + name
+	}
+	if sig := unix.SignalNum(name); sig != 0 {
+		return sig, nil
+	}
+	var n int
+	if k, err := fmt.Sscanf(s+"\n", "%d\n", &n); err == nil && k == 1 && n > 0 && n < 65 {
+		return syscall.Signal(n), nil
+	}
+	return 0, exit.Usagef("signal %q: want a name such as TERM, or a number from 1 to 64", s)
+}
+
+func stop(ctx context.Context, c *verb.Call, sig syscall.Signal, grace time.Duration) (*instance.Info, error) {
+	info, conn, err := c.Dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	if err := conn.Stop(ctx, sig, grace); err != nil && !errors.Is(err, stackconn.ErrClosed) {
+		return nil, fmt.Errorf("instance %q: %w", info.Name, err)
+	}
+	select {
+	case <-conn.Done():
+	case <-ctx.Done():
+		return nil, fmt.Errorf("instance %q: its stack is still there; see lklctl list and lklrun cleanup", info.Name)
+	}
+	return info, gone(ctx, c, info)
+}
+
+// gone waits until lklrun has undone its changes and removed the run directory.
+func gone(ctx context.Context, c *verb.Call, info *instance.Info) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := os.Stat(info.Files()); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		// Another run may have taken the name in the meantime.
+		now, err := c.Place.Open(info.Name)
+		switch {
+		case err == nil && now.PID != info.PID && now.PID != 0:
+			return nil
+		case err != nil && abandoned(info):
+			return fmt.Errorf("instance %q has ended but left %s behind: run lklrun cleanup", info.Name, info.Dir)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("instance %q: its stack has ended, but lklrun (pid %d) has not", info.Name, info.PID)
+		}
+	}
+}
+
+// abandoned reports whether no process remains that could remove the run
+// directory.
+func abandoned(info *instance.Info) bool {
+	// The process of an instance on another machine cannot be checked.
+	// There the free lock of the folder shows the same.
+	if info.PID == 0 || info.Device == "" && !errors.Is(unix.Kill(info.PID, 0), unix.ESRCH) {
+		return false
+	}
+	_, err := os.Stat(info.Files()) // removed between the two checks
+	return err == nil
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kernel
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
+	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/base/text"
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/instance/further"
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
+	"github.com/lklrun/lklrun/internal/stack/klog"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
+)
+
+// printk is the setting whose first number is the console's level.
+const printk = "kernel.printk"
+
+// Dmesg is the verb dmesg.
+func Dmesg(c *verb.Call) *cobra.Command {
+	var follow bool
+	var least, console string
+	cmd := &cobra.Command{
+		Use:   "dmesg [-w] [-l LEVEL] | --console-level LEVEL",
+		Short: "show the kernel log of a stack",
+		Long: `dmesg shows what the stack's kernel has logged, the oldest first, with the time
+of this machine, reckoned from the stack's uptime. Of a kernel that has panicked
+it shows the lines that lklhost has kept, which have no times.
+
+With --console-level LEVEL the kernel's console gets only messages that are
+worse than that; what the console gets is also in the file log of the run
+directory, and in the bundle after a panic. The kernel keeps all of them.`,
+		Example: `  lklctl dmesg
+  lklctl dmesg -w -l warn
+  lklctl dmesg -o json | jq -r .text
+  lklctl dmesg --console-level warn`,
+		Args: verb.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			level := klog.Level(7)
+			for _, word := range []string{console, least} {
+				if word == "" {
+					continue
+				}
+				var err error
+				if level, err = klog.ParseLevel(word); err != nil {
+					return &exit.UsageError{Err: err}
+				}
+			}
+			switch {
+			case console != "" && (follow || least != ""):
+				return exit.Usagef("--console-level changes, -w and -l show: choose one")
+			case console != "":
+				return c.ChangeWithin(verb.QueryLimit, "dmesg -n", func(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, _ []string) error {
+					// console_loglevel is the first level that is not
+					// shown (kernel/printk/printk.c).
+					return stacknet.SetSysctl(ctx, conn, printk, fmt.Sprint(int(level)+1))
+				})(cmd, nil)
+			}
+			return dmesg(cmd.Context(), c, follow, level)
+		},
+	}
+	c.Flags(cmd.Flags(), true)
+	f := cmd.Flags()
+	f.BoolVarP(&follow, "follow", "w", false, "go on with what comes, until Ctrl-C or the instance's end")
+	f.StringVarP(&least, "level", "l", "", "leave out what is less serious than `LEVEL`: emerg, alert, crit, err, warn, notice, info or debug")
+	f.StringVar(&console, "console-level", "", "let the console have what is at least `LEVEL`")
+	verb.Document(cmd, klog.Record{})
+	return cmd
+}
+
+// dmesg prints the log, and with follow continues until the end.
+func dmesg(ctx context.Context, c *verb.Call, follow bool, level klog.Level) error {
+	attaching, cancel := context.WithTimeout(ctx, verb.QueryLimit)
+	defer cancel()
+	info, conn, err := c.Dial(attaching)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	tell := func(r klog.Record) error {
+		if r.Level != klog.Unknown && r.Level > level {
+			return nil
+		}
+		return logLine(c, r)
+	}
+	switch state := conn.Hello().State; {
+	case state == ctlproto.CTL_STATE_NEW:
+		return fmt.Errorf("instance %q is starting: its stack has not booted yet, try again", info.Name)
+	case state == ctlproto.CTL_STATE_PANICKED:
+		return verb.NoAnswer(attaching, info, conn, verb.QueryLimit, klog.Kept(attaching, conn, tell))
+	case !follow:
+		err = klog.Read(attaching, conn, false, tell)
+	default:
+		var stop context.CancelFunc
+		ctx, stop = signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		err = klog.Read(ctx, conn, true, tell)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case conn.Err() != nil && errors.Is(err, stackconn.ErrClosed):
+			cli.Note(c.Stderr, verb.Program, "instance %q has ended", info.Name)
+			return nil
+		case errors.Is(err, syscall.EIO):
+			asking, cancel := context.WithTimeout(ctx, verb.QueryLimit)
+			defer cancel()
+			if verb.Ending(asking, conn) {
+				cli.Note(c.Stderr, verb.Program, "instance %q has ended", info.Name)
+				return nil
+			}
+			return fmt.Errorf("instance %q: the kernel of its stack has died%s", info.Name, further.LastWords(asking, conn))
+		}
+	}
+	return verb.NoAnswer(attaching, info, conn, verb.QueryLimit, err)
+}
+
+// logLine prints one message, as text or as a JSON document per line.
+func logLine(c *verb.Call, r klog.Record) error {
+	if r.Lost {
+		cli.Note(c.Stderr, verb.Program, "messages were lost: they came faster than they were read")
+		return nil
+	}
+	if c.Output == cli.OutputJSON {
+		enc := json.NewEncoder(c.Stdout)
+		enc.SetEscapeHTML(false)
+		return enc.Encode(r)
+	}
+	text := text.Plain(r.Text)
+	switch {
+	case r.Level <= 3:
+		text = c.Paint.Red(text)
+	case r.Level == 4:
+		text = c.Paint.Yellow(text)
+	}
+	if r.Time != nil {
+		text = c.Paint.Dim(r.Time.Local().Format("Jan _2 15:04:05.000")) + " " + text
+	}
+	_, err := io.WriteString(c.Stdout, text+"\n")
+	return err
+}

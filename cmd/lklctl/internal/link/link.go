@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package link has the verbs about the stack's interfaces: link, addr, lease and path.
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
+	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/diag/ask"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// Command is the verb link.
+func Command(c *verb.Call) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "link [add SPEC | del NAME | set TARGET CHANGE...]",
+		Short: "show, add, delete or change the stack's interfaces",
+		Long: `link shows the interfaces of the stack: name, what it is or hangs on, state,
+MTU, group, link address, addresses. Its verbs change them while the program
+runs.`,
+		Example: `  lklctl link
+  lklctl link add tap:t1,ip=10.1.0.2/24,gw=10.1.0.1,backup
+  lklctl link set group 7 mtu 1400
+  lklctl link del eth1`,
+		Args: verb.NoArgs,
+		RunE: c.Query(func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
+			rows, err := linkRows(ctx, info, conn)
+			if err != nil {
+				return err
+			}
+			if c.Output == cli.OutputJSON {
+				return cli.WriteJSON(c.Stdout, rows)
+			}
+			t := cli.NewTable("NAME", "IS", "STATE", ">MTU", ">GROUP", "ADDRESS", "ADDRESSES").Narrow()
+			for _, r := range rows {
+				t.Row(r.Name, r.Is, r.State, fmt.Sprint(r.MTU), fmt.Sprint(r.Group), r.Address, strings.Join(r.Addresses, " "))
+			}
+			return t.Write(c.Stdout)
+		}),
+	}
+	c.Flags(cmd.Flags(), true)
+	cmd.AddCommand(linkAddCommand(c), linkDelCommand(c), linkSetCommand(c))
+	return cmd
+}
+
+// linkRow is an interface in the output of link.
+type linkRow struct {
+	Name      string   `json:"name"`
+	Index     int      `json:"index"`
+	Is        string   `json:"is,omitempty"` // TYPE:HOST of lklrun's, else the kind of device
+	State     string   `json:"state"`
+	MTU       int      `json:"mtu"`
+	Group     int      `json:"group"`
+	Address   string   `json:"address,omitempty"`
+	Addresses []string `json:"addresses"`
+}
+
+func linkRows(ctx context.Context, info *instance.Info, conn *stackconn.Conn) ([]linkRow, error) {
+	links, err := stacknet.Links(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	addrs, err := stacknet.Addresses(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	of := map[int][]string{}
+	for _, a := range addrs {
+		of[a.IfIndex] = append(of[a.IfIndex], a.Prefix.String())
+	}
+	is := map[string]string{}
+	for _, i := range info.Interfaces {
+		is[i.Name] = i.Type
+		if i.Host != "" {
+			is[i.Name] += ":" + i.Host
+		}
+	}
+	rows := []linkRow{}
+	for _, l := range stacknet.Sorted(links) {
+		r := linkRow{
+			Name: l.Name, Index: l.Index, Is: is[l.Name], State: linkState(l), MTU: l.MTU, Group: l.Group,
+			Addresses: append([]string{}, of[l.Index]...),
+		}
+		if r.Is == "" {
+			r.Is = l.Kind
+		}
+		if l.Flags&unix.IFF_LOOPBACK == 0 && len(l.MAC) > 0 {
+			r.Address = l.MAC.String()
+		}
+		rows = append(rows, r)
+	}
+	return rows, nil
+}
+
+// linkState returns down, no-carrier (up, but without carrier) or up.
+func linkState(l stacknet.LinkState) string {
+	switch {
+	case !l.Up():
+		return "down"
+	case l.Flags&unix.IFF_RUNNING == 0:
+		return "no-carrier"
+	}
+	return "up"
+}
+
+func linkAddCommand(c *verb.Call) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "add SPEC",
+		Short: "give the stack one more interface",
+		Long: `add gives the stack one more interface, as lklrun --if does: the same SPEC,
+opened by lklrun with its rights and in its network namespace, and taken back on
+the host at the end, or with link del. fd:N is a descriptor of lklctl's own. It
+prints the interface's name. Of an error nothing is left.`,
+		Example: `  lklctl link add tap:t1,ip=10.1.0.2/24,gw=10.1.0.1
+  lklctl link add user -n web
+  lklctl link add fd:3,ip=10.2.0.2/24 3<>/dev/net/tun`,
+		Args: verb.OneArg("SPEC"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			spec, err := config.ParseInterface(args[0])
+			if err != nil {
+				return &exit.UsageError{Err: err}
+			}
+			var file *os.File
+			if spec.Type == config.TypeFD {
+				if c.Far != nil {
+					return exit.Usagef("--device %s: fd:%d is a descriptor of this machine, which cannot be handed to another; use another type", c.Device, spec.FD)
+				}
+				if file, err = inherited(spec.FD); err != nil {
+					return err
+				}
+				defer file.Close()
+			}
+			return askLklrun(c, func(ctx context.Context, conn *stackconn.Conn) error {
+				added, err := ask.Do(ctx, conn, ask.AddLink, ask.LinkSpec{Spec: args[0]}, file)
+				if err != nil {
+					return err
+				}
+				for _, n := range added.Notes {
+					cli.Note(c.Stderr, verb.Program, "%s", n)
+				}
+				if c.Output == cli.OutputJSON {
+					return cli.WriteJSON(c.Stdout, added)
+				}
+				_, err = fmt.Fprintln(c.Stdout, added.Name)
+				return err
+			})(cmd, args)
+		},
+	}
+	c.Flags(cmd.Flags(), true)
+	cmd.ValidArgsFunction = cli.CompleteInterface
+	return cmd
+}
+
+// inherited returns a copy of a descriptor that this process has inherited.
+func inherited(n int) (*os.File, error) {
+	fd, err := unix.FcntlInt(uintptr(n), unix.F_DUPFD_CLOEXEC, 3)
+	flags, ferr := unix.FcntlInt(uintptr(n), unix.F_GETFD, 0)
+	if err != nil || ferr != nil || flags&unix.FD_CLOEXEC != 0 { // descriptors opened by this process have the flag
+		if err == nil {
+			unix.Close(fd)
+		}
+		return nil, exit.Usagef("fd:%d: descriptor %[1]d is not open: whoever starts lklctl has to hand it over, as with %[1]d<>FILE", n)
+	}
+	return os.NewFile(uintptr(fd), fmt.Sprintf("fd:%d", n)), nil
+}
+
+func linkDelCommand(c *verb.Call) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "del NAME",
+		Short: "take an interface away from the stack",
+		Long: `del takes an interface that lklrun gave the stack away again, and takes back
+what was made for it on the host. Its addresses, routes and MPTCP endpoints go
+with it.`,
+		Example: "  lklctl link del eth1",
+		Args:    verb.OneArg("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return askLklrun(c, func(ctx context.Context, conn *stackconn.Conn) error {
+				_, err := ask.Do(ctx, conn, ask.DelLink, ask.LinkName{Name: args[0]}, nil)
+				if err == nil && c.Output == cli.OutputJSON {
+					err = cli.WriteJSON(c.Stdout, map[string]any{"name": args[0], "deleted": true})
+				}
+				return err
+			})(cmd, args)
+		},
+	}
+	c.Flags(cmd.Flags(), true)
+	cmd.ValidArgsFunction = c.Complete(verb.LinkNames)
+	return cmd
+}
+
+// askLimit bounds a question to lklrun, whose work has its own limit. lklrun
+// may have to wait for others, for example for an address.
+const askLimit = 90 * time.Second
+
+// askLklrun returns the body of a verb that asks lklrun.
+func askLklrun(c *verb.Call, body func(ctx context.Context, conn *stackconn.Conn) error) func(*cobra.Command, []string) error {
+	return c.QueryWithin(askLimit, func(ctx context.Context, _ *instance.Info, conn *stackconn.Conn, _ []string) error {
+		err := body(ctx, conn)
+		if refused := (*ask.Error)(nil); errors.As(err, &refused) && refused.Usage {
+			return &exit.UsageError{Err: err}
+		}
+		return err
+	})
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
+	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/base/text"
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/diag/drill"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
+)
+
+// drilling contains the arguments of path.
+type drilling struct {
+	direction string
+	lasts     time.Duration
+	ways      []stacknet.Way
+	step      drill.Step
+}
+
+// Path is the verb path.
+func Path(c *verb.Call) *cobra.Command {
+	var d drilling
+	cmd := &cobra.Command{
+		Use:   "path [IF [STEP]...]",
+		Short: "cut a path, or add delay, loss or a rate limit",
+		Long: `path shows, or changes, what is done to the packets of the stack's interfaces.
+Each direction of an interface has it of its own; without --direction a step is
+for both, so that delay 40ms makes a round trip 80 ms longer. A step changes
+what it names, and the rest stays. Nothing outlasts the instance.
+
+  down           no carrier, as when a cable is pulled: MPTCP moves at once
+  silent         all packets are lost, and nobody is told: timers find out
+  up             carrier is back, packets pass
+  delay TIME     of each packet; 80ms, 1s. 0 takes it away, as with all others
+  jitter TIME    the delay is up to that much shorter or longer; such packets
+                 overtake each other
+  rate RATE      20mbit, 1gbit, 100kbit; a queue of 100 ms stands before it
+  loss SHARE     2%: each packet is lost with that probability
+  duplicate, reorder, corrupt SHARE
+                 it arrives twice; without the delay; with one bit wrong
+  limit PACKETS  how many are held by delay and rate; more are lost
+  clear          nothing is done to the interface any more
+
+Units are tc(8)'s. An interface's own queueing discipline stays in place.`,
+		Example: `  lklctl path
+  lklctl path eth1 delay 40ms loss 1% rate 20mbit
+  lklctl path eth1 down --for 10s
+  lklctl path eth0 silent --direction in
+  lklctl path eth1 clear`,
+		Args: func(_ *cobra.Command, args []string) error { return d.parse(args) },
+	}
+	show := c.Query(func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error {
+		return showPaths(ctx, c, info, conn, args)
+	})
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return c.ChangeWithin(d.lasts+verb.QueryLimit, "tc(8)", func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error {
+				return step(ctx, c, info, conn, d.step, d.lasts, args)
+			})(cmd, args)
+		}
+		return show(cmd, args)
+	}
+	c.Flags(cmd.Flags(), true)
+	f := cmd.Flags()
+	f.StringVar(&d.direction, "direction", "both", "of the packets: `in|out|both`, as the stack sees it")
+	f.DurationVar(&d.lasts, "for", 0, "put it back after that `TIME`, or at Ctrl-C, and stay until then")
+	verb.Must(cmd.RegisterFlagCompletionFunc("direction", cobra.FixedCompletions([]cobra.Completion{"in", "out", "both"}, cobra.ShellCompDirectiveNoFileComp)))
+	names := c.Complete(pathNames)
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			return names(cmd, args, toComplete)
+		}
+		return drill.Keywords, cobra.ShellCompDirectiveNoFileComp
+	}
+	verb.Document(cmd, []pathRow{})
+	return cmd
+}
+
+// parse parses the command line.
+func (d *drilling) parse(args []string) (err error) {
+	if d.ways, err = drill.ParseWays(d.direction); err != nil {
+		return exit.Usagef("--direction: %w", err)
+	}
+	switch {
+	case d.lasts < 0 || d.lasts != 0 && len(args) < 2:
+		return exit.Usagef("--for: wants a step to put back, and a time such as 10s")
+	case len(args) > 1:
+		if d.step, err = drill.ParseStep(args[0], d.ways, args[1:]); err != nil {
+			return &exit.UsageError{Err: err}
+		}
+	}
+	return nil
+}
+
+// step performs one step.
+func step(ctx context.Context, c *verb.Call, info *instance.Info, conn *stackconn.Conn, s drill.Step, lasts time.Duration, args []string) error {
+	if lasts > 0 {
+		return badStep(drill.For(ctx, conn, s, lasts))
+	}
+	p, err := drill.Open(ctx, conn)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	if err := p.Do(s); err != nil {
+		return badStep(err)
+	}
+	if c.Output == cli.OutputJSON {
+		return showPaths(ctx, c, info, conn, args[:1])
+	}
+	return nil
+}
+
+// badStep marks a step that no interface supports as an error of the command
+// line.
+func badStep(err error) error {
+	if step := (*drill.StepError)(nil); errors.As(err, &step) || errors.Is(err, stacknet.ErrNoTarget) {
+		return &exit.UsageError{Err: err}
+	}
+	return err
+}
+
+// pathRow is an interface with the impairments of its packets.
+type pathRow struct {
+	Name    string         `json:"name"`          // the interface
+	Carrier bool           `json:"carrier"`       // it has carrier, or is down by ip link
+	In      *impairmentRow `json:"in,omitempty"`  // what is done to packets that come in
+	Out     *impairmentRow `json:"out,omitempty"` // and to those that leave
+}
+
+// impairmentRow contains the impairments of one direction.
+type impairmentRow struct {
+	Silent    bool    `json:"silent,omitempty"`            // all are lost
+	Delay     float64 `json:"delay_us,omitempty"`          // of each
+	Jitter    float64 `json:"jitter_us,omitempty"`         // the delay is up to that much shorter or longer
+	Rate      uint64  `json:"rate_bit_s,omitempty"`        // that passes at most
+	Loss      float64 `json:"loss_percent,omitempty"`      // probability that one is lost
+	Duplicate float64 `json:"duplicate_percent,omitempty"` // that it arrives twice
+	Reorder   float64 `json:"reorder_percent,omitempty"`   // that it has no delay
+	Corrupt   float64 `json:"corrupt_percent,omitempty"`   // that one bit is wrong
+	Limit     uint32  `json:"limit_packets,omitempty"`     // that are held by delay and rate
+	Dropped   *uint32 `json:"dropped_packets,omitempty"`   // that were lost by loss and limit; those of silent are not counted
+}
+
+func showPaths(ctx context.Context, c *verb.Call, info *instance.Info, conn *stackconn.Conn, args []string) error {
+	p, err := drill.Open(ctx, conn)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	all, err := p.List()
+	if err != nil {
+		return err
+	}
+	rows := []pathRow{}
+	for _, q := range all {
+		if len(args) == 0 || q.Name == args[0] {
+			rows = append(rows, pathRow{q.Name, q.Carrier, newImpairmentRow(q.Ways[stacknet.In]), newImpairmentRow(q.Ways[stacknet.Out])})
+		}
+	}
+	if len(args) > 0 && len(rows) == 0 {
+		_, err := p.Check(drill.Step{Iface: args[0]})
+		return badStep(err)
+	}
+	return c.Show(rows, len(rows), c.Nothing("the stack of %q has no interface but lo", info.Name), func(w io.Writer) error {
+		t := cli.NewTable("NAME", "CARRIER", "DIRECTION", ">DROPPED", "PACKETS").Narrow()
+		for _, r := range rows {
+			r.table(t)
+		}
+		return t.Write(w)
+	})
+}
+
+func newImpairmentRow(i stacknet.Impairment) *impairmentRow {
+	e := i.Netem
+	if !i.Drop && e.None() {
+		return nil
+	}
+	percent := func(p float64) float64 { return float64(int64(p*1e8+0.5)) / 1e6 }
+	r := &impairmentRow{
+		Silent: i.Drop, Delay: float64(e.Delay) / 1e3, Jitter: float64(e.Jitter) / 1e3, Rate: e.Rate,
+		Loss: percent(e.Loss), Duplicate: percent(e.Duplicate), Reorder: percent(e.Reorder), Corrupt: percent(e.Corrupt),
+	}
+	if !e.None() {
+		r.Limit, r.Dropped = e.Limit, &i.Dropped
+	}
+	return r
+}
+
+// table adds one line for both directions, or one for each if they differ.
+func (r pathRow) table(t *cli.Table) {
+	carrier := map[bool]string{true: "yes", false: "no"}[r.Carrier]
+	in, out := r.In.words(), r.Out.words()
+	if in == out {
+		dropped := ""
+		if r.In.dropped() != "" {
+			dropped = r.In.dropped() + "+" + r.Out.dropped()
+		}
+		t.Row(r.Name, carrier, "both", dropped, in)
+		return
+	}
+	t.Row(r.Name, carrier, "in", r.In.dropped(), in)
+	t.Row(r.Name, carrier, "out", r.Out.dropped(), out)
+}
+
+func (i *impairmentRow) dropped() string {
+	if i == nil || i.Dropped == nil {
+		return ""
+	}
+	return fmt.Sprint(*i.Dropped)
+}
+
+// words returns the words of an equivalent step.
+func (i *impairmentRow) words() string {
+	if i == nil {
+		return "pass"
+	}
+	words := ""
+	add := func(name, value string, is bool) {
+		if is {
+			words += " " + name + value
+		}
+	}
+	add("silent", "", i.Silent)
+	duration := func(us float64) string { return " " + time.Duration(us*1e3).String() }
+	add("delay", duration(i.Delay), i.Delay > 0)
+	add("jitter", duration(i.Jitter), i.Jitter > 0)
+	add("rate", " "+text.Scaled(float64(i.Rate), "bit/s"), i.Rate > 0)
+	for _, share := range []struct {
+		name string
+		p    float64
+	}{{"loss", i.Loss}, {"duplicate", i.Duplicate}, {"reorder", i.Reorder}, {"corrupt", i.Corrupt}} {
+		add(share.name, fmt.Sprintf(" %v%%", share.p), share.p > 0)
+	}
+	return words[1:]
+}
+
+// pathNames returns the interfaces that support drills.
+func pathNames(ctx context.Context, info *instance.Info, conn *stackconn.Conn, toComplete string) []string {
+	return slices.DeleteFunc(verb.LinkNames(ctx, info, conn, toComplete), func(name string) bool { return name == "lo" })
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package live has the verbs top and web: the live view.
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
+	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/diag/live"
+	"github.com/lklrun/lklrun/internal/ui/top"
+)
+
+// topOptions are the flags of top.
+type topOptions struct {
+	every verb.Watching
+	batch bool
+	count int
+	ascii bool
+}
+
+// Top is the verb top.
+func Top(c *verb.Call) *cobra.Command {
+	o := topOptions{every: verb.Watching{Every: time.Second}}
+	cmd := &cobra.Command{
+		Use:   "top [-d SECONDS] [-b [-c N]] [--ascii]",
+		Short: "watch interfaces, connections and subflows live",
+		Long: `top shows the instances that run, and of one of them the interfaces and the
+connections with their subflows: what each carries in bits a second, now and in
+the last seconds as a graph, round-trip times, congestion windows, segments sent
+again, and the CPU time of the stack and of the program. An instance that is
+started meanwhile appears, one that ends says so.
+
+The keys are htop's; F1 or h lists them: Tab chooses the instance, F3 searches,
+F4 filters, F5 hides the subflows, F6 sorts, F9 ends a connection, l shows all
+that the stack knows of one, F10 or q quits. At most 200 connections are listed,
+those that carry most.
+
+With -b it prints text for files and pipes, 80 columns wide, with -o json one
+snapshot a line. The first is printed after one interval: rates need two looks.`,
+		Example: `  lklctl top
+  lklctl -n web top -d 0.5
+  lklctl top -b -c 1
+  lklctl top -o json -c 10 | jq -c '.connections[].subflows[] | {iface, rtt_us}'`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("count") && o.count < 1 {
+				return exit.Usagef("-c %d: expected 1 or more", o.count)
+			}
+			if o.count > 0 && !o.batch && c.Output == cli.OutputTable {
+				return exit.Usagef("-c goes with -b or -o json")
+			}
+			return verb.NoArgs(cmd, args)
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return showTop(cmd.Context(), c, o) },
+	}
+	c.Flags(cmd.Flags(), true)
+	f := cmd.Flags()
+	f.VarP(&o.every, "delay", "d", "look every `SECONDS`")
+	f.BoolVarP(&o.batch, "batch", "b", false, "print text, without a terminal")
+	f.IntVarP(&o.count, "count", "c", 0, "with -b or -o json: end after `N` looks at each instance")
+	f.BoolVar(&o.ascii, "ascii", false, "draw graphs with ASCII characters (also where the locale is not UTF-8)")
+	verb.Document(cmd, live.Snapshot{})
+	return cmd
+}
+
+func showTop(ctx context.Context, c *verb.Call, o topOptions) error {
+	batch := o.batch || c.Output == cli.OutputJSON
+	if c.Name != "" || batch {
+		var none *exit.StatusError
+		if _, err := c.Choose(); errors.As(err, &none) { // here several running instances are not an error
+			return err
+		}
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	monitor := live.NewMonitor(c.Place, c.Name, o.every.Every)
+	ascii := o.ascii || !utf8Locale(os.Getenv)
+	if batch {
+		return top.Batch(ctx, monitor, c.Stdout, top.BatchOptions{Place: c.Place, Name: c.Name, Count: o.count, JSON: c.Output == cli.OutputJSON, ASCII: ascii})
+	}
+	if !term.IsTerminal(int(os.Stdin.Fd())) || !c.Paint.Terminal() {
+		return exit.Usagef("top needs a terminal: use --batch")
+	}
+	if name := os.Getenv("TERM"); name == "" || name == "dumb" {
+		return exit.Usagef("top needs a terminal whose cursor can be moved, and TERM=%s says it cannot: use --batch", name)
+	}
+	err := top.Run(ctx, monitor, os.Stdin, os.Stdout, top.Options{Name: c.Name, ASCII: ascii, Paint: c.Paint})
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("showing the instances: %w", err)
+	}
+	return nil
+}
+
+// utf8Locale reports whether the locale uses UTF-8 (locale(7)).
+func utf8Locale(getenv func(string) string) bool {
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if v := strings.ToUpper(getenv(name)); v != "" {
+			return strings.Contains(v, "UTF-8") || strings.Contains(v, "UTF8")
+		}
+	}
+	return false
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/internal/ui/httpserve"
+	"github.com/lklrun/lklrun/internal/ui/web"
+)
+
+// webRow is the output of web with -o json once the page can be opened.
+type webRow struct {
+	URL string `json:"url"` // address of the page, with the token that it takes
+}
+
+// Web is the verb web.
+func Web(c *verb.Call) *cobra.Command {
+	var listen string
+	var public bool
+	cmd := &cobra.Command{
+		Use:   "web [--listen PORT|ADDRESS:PORT] [--public]",
+		Short: "serve the live view as a web page on loopback",
+		Long: `web serves one page that shows a running instance live: graphs of throughput,
+RTT and congestion window of each subflow, the interfaces, the connections with
+their subflows, and when a path went or came. It goes on until Ctrl-C, and shows
+instances that start meanwhile too.
+
+The address that it prints has a token in it, without which nothing is served:
+other users of the machine reach loopback too. Whoever has the address sees
+what the page shows, and can change nothing.`,
+		Example: `  lklctl web
+  lklctl -n web1 web --listen 8080
+  lklctl web --listen 192.0.2.1:8080 --public`,
+		Args: verb.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return serveWeb(cmd.Context(), c, listen, public) },
+	}
+	c.Flags(cmd.Flags(), true)
+	verb.ListenFlags(cmd.Flags(), &listen, httpserve.Loopback, &public)
+	verb.Document(cmd, webRow{})
+	return cmd
+}
+
+func serveWeb(ctx context.Context, c *verb.Call, listen string, public bool) error {
+	if c.Name != "" {
+		if _, err := c.Choose(); err != nil {
+			return err
+		}
+	}
+	l, err := c.Listen(ctx, listen, public)
+	if err != nil {
+		return err
+	}
+	s := web.New(c.Place.List, func(ctx context.Context, name string) (*instance.Info, *stackconn.Conn, error) {
+		return byName(ctx, c, name)
+	})
+	if err := announce(c, s.URL(l)); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	return s.Serve(ctx, l)
+}
+
+// announce prints the page's address.
+func announce(c *verb.Call, page string) error {
+	if c.Name != "" {
+		page += "#" + url.PathEscape(c.Name)
+	}
+	if c.Output == cli.OutputJSON {
+		return cli.WriteJSON(c.Stdout, webRow{page})
+	}
+	_, err := fmt.Fprintln(c.Stdout, page)
+	return err
+}
+
+// byName is like attach, for an instance name.
+func byName(ctx context.Context, c *verb.Call, name string) (*instance.Info, *stackconn.Conn, error) {
+	one := *c
+	one.Name = name
+	return one.Attach(ctx)
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mptcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/sockets"
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/diag/owners"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stack/mptcpevent"
+	"github.com/lklrun/lklrun/internal/stack/sockdiag"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/internal/stack/stacknet"
+)
+
+// monitorRow is an event in JSON. monitor prints one document per line.
+type monitorRow struct {
+	mptcpevent.Event
+	Iface   string `json:"iface,omitempty"`   // the interface of the subflow, or that has the local address
+	PID     int    `json:"pid,omitempty"`     // of a process that has the connection, where it could be seen
+	Process string `json:"process,omitempty"` // the process's name
+}
+
+func monitorCommand(c *verb.Call) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "monitor",
+		Short: "print what happens to MPTCP connections as it happens",
+		Long: `monitor prints a line for each event of the stack's MPTCP, under the names of
+ip-mptcp(8)'s monitor, until Ctrl-C or the instance's end: connections that are
+created, established (from then on subflows can join) and closed, addresses that
+the peer announces and removes, subflows that are established, closed (with the
+error or the peer's reason, if any) or become backup. Beside the event stand the
+token, the interface, the addresses and the process.
+
+LOST says that events came faster than they could be read.`,
+		Example: "  lklctl mptcp monitor\n  lklctl mptcp monitor -o json | jq -c 'select(.event == \"SF_CLOSED\")'",
+		Args:    verb.NoArgs,
+		RunE: c.Follow(func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
+			ctx, cancel := context.WithCancelCause(ctx)
+			defer cancel(nil)
+			w, err := mptcpevent.Open(ctx, conn)
+			if errors.Is(err, stacknet.ErrNoPathManager) {
+				return fmt.Errorf("instance %q: %w", info.Name, err)
+			}
+			if err != nil {
+				return err
+			}
+			defer w.Close()
+			cli.Note(c.Stderr, verb.Program, "listening to MPTCP's events of instance %q; Ctrl-C ends it", info.Name)
+			m := &monitor{Call: c, ctx: ctx, conn: conn}
+			if err := m.look(); err != nil {
+				return err
+			}
+			err = w.Run(func(e mptcpevent.Event) {
+				if err := m.tell(e); err != nil {
+					cancel(err)
+				}
+			})
+			if cause := context.Cause(ctx); cause != nil {
+				return cause
+			}
+			return err
+		}),
+	}
+	c.Flags(cmd.Flags(), true)
+	verb.Document(cmd, monitorRow{})
+	return cmd
+}
+
+// monitor adds the related objects to events.
+type monitor struct {
+	*verb.Call
+	ctx   context.Context //nolint:containedctx // of the verb, in whose body it lives
+	conn  *stackconn.Conn
+	at    time.Time // time of the last query of the stack
+	spent int       // number of queries in the present burst of connections
+	names *sockets.Interfaces
+	procs map[mptcpevent.Token]sockdiag.Process // of all connections at that time
+}
+
+// A query reads all connections. In a burst of new connections, the first few
+// are queried individually, and later ones together, once per lookRest.
+const (
+	lookRest = time.Second / 2
+	lookMost = 8
+)
+
+// mayLook reports whether a query is due.
+func (m *monitor) mayLook() bool {
+	rested := int(min(time.Since(m.at)/lookRest, lookMost))
+	m.spent = max(0, m.spent-rested)
+	return m.spent < lookMost
+}
+
+// look reads the stack's interfaces and the processes of the connections.
+func (m *monitor) look() error {
+	conns, err := sockdiag.List(m.ctx, m.conn, sockdiag.MPTCP)
+	if err != nil {
+		return err
+	}
+	if err := owners.Attribute(m.ctx, m.conn, conns); err != nil {
+		return err
+	}
+	if m.names, err = sockets.NewInterfaces(m.ctx, m.conn); err != nil {
+		return err
+	}
+	m.spent++
+	m.at, m.procs = time.Now(), map[mptcpevent.Token]sockdiag.Process{}
+	for _, s := range conns {
+		if s.MPTCP != nil && s.MPTCP.Token.Known && len(s.Processes) > 0 {
+			m.procs[mptcpevent.Token(s.MPTCP.Token.N)] = s.Processes[0]
+		}
+	}
+	return nil
+}
+
+func (m *monitor) tell(e mptcpevent.Event) error {
+	row := monitorRow{Event: e}
+	p, known := m.procs[e.Token]
+	if !known && e.Token != 0 && e.Kind != mptcpevent.Closed && m.mayLook() {
+		if err := m.look(); err != nil {
+			return err
+		}
+		p = m.procs[e.Token]
+	}
+	row.PID, row.Process = p.PID, p.Comm
+	if e.Local.IsValid() {
+		row.Iface = m.names.Of(e.IfIndex, e.Local.Addr())
+	}
+	if m.Output == cli.OutputJSON {
+		return json.NewEncoder(m.Stdout).Encode(row) // without indentation, so that it is one line
+	}
+	var b strings.Builder
+	wrap(&b, 0, 13, row.words().joined(" "))
+	_, err := io.WriteString(m.Stdout, b.String())
+	return err
+}
+
+// words returns the parts of the event's line.
+func (r monitorRow) words() facts {
+	f := facts{r.Time.Format("15:04:05.000"), string(r.Kind)}
+	if r.Token != 0 {
+		f = append(f, r.Token.String())
+	}
+	f.add("%s", r.Iface)
+	if r.Local.IsValid() {
+		f = append(f, r.Local.String())
+	}
+	switch {
+	case r.Local.IsValid() && r.Remote.IsValid():
+		f = append(f, "->", r.Remote.String())
+	case r.Remote.IsValid(): // the address announced by the peer
+		f = append(f, r.Remote.String())
+	}
+	if r.LocalID != nil && r.RemoteID != nil {
+		f = append(f, fmt.Sprintf("address %d to %d", *r.LocalID, *r.RemoteID))
+	} else if r.RemoteID != nil {
+		f = append(f, fmt.Sprintf("address %d", *r.RemoteID))
+	}
+	for _, x := range []struct {
+		is   bool
+		word string
+	}{{r.Backup, "backup"}, {r.Server, "server side"}, {r.DenyJoinID0, "denies joins to address 0"}} {
+		if x.is {
+			f = append(f, x.word)
+		}
+	}
+	if r.Errno != 0 {
+		f = append(f, r.Errno.Error())
+	}
+	f.add("reset: %s", r.ResetWords())
+	if r.Process != "" {
+		f = append(f, fmt.Sprintf("%s(%d)", r.Process, r.PID))
+	}
+	return f
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mptcp has the verb mptcp: connections, subflows, endpoints, limits and events.
+package mptcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/sockets"
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
+	"github.com/lklrun/lklrun/internal/diag/whynot"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stack/sockdiag"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+)
+
+// Command is the verb mptcp.
+func Command(c *verb.Call) *cobra.Command {
+	var listeners, detail bool
+	var process string
+	var w verb.Watching
+	cmd := &cobra.Command{
+		Use:   "mptcp [-a] [-v] [-p PROCESS] [--watch] [TOKEN|ADDRESS|NETWORK...]",
+		Short: "show MPTCP connections and subflows, and why one is missing",
+		Long: `mptcp shows each MPTCP connection of the stack: process, addresses, state,
+token, bytes of the connection (each byte once), what waits in its queues; and
+below it the subflows that carry it: interface, addresses, state, smoothed RTT,
+congestion window, bytes sent and received, segments retransmitted. A subflow
+that either side marked as backup is marked with "backup". -v shows more of
+both, such as the numbers of the addresses.
+
+Then come the interfaces that carry no subflow of the connection, each with the
+reason and what can be done about it. A connection whose peer (or path) has no
+MPTCP goes on as plain TCP, and is shown as such, with the reason.
+
+TOKEN, ADDRESS or NETWORK choose connections: an address of either side, of any
+subflow. With several all must be so.
+
+Its verbs are ip-mptcp(8)'s: endpoints are the addresses from which subflows
+leave or which the peer is told of; what is changed holds at once, for
+connections that are open too.`,
+		Example: `  lklctl mptcp
+  lklctl mptcp -v -p curl
+  lklctl mptcp --watch 10.71.0.0/16
+  lklctl mptcp endpoint change 10.1.0.2 backup
+  lklctl mptcp -o json | jq '.[].subflows[] | {iface, rtt: .tcp_info.rtt_us}'
+  lklctl mptcp -o json | jq '.[].why_not[]'`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			_, err := selection(cmd, args, process)
+			return err
+		},
+	}
+	cmd.RunE = c.Watch(&w, func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error {
+		which, err := selection(cmd, args, process)
+		if err != nil {
+			return err
+		}
+		all, err := explained(ctx, info, conn)
+		if errors.Is(err, sockdiag.ErrUnsupported) {
+			return fmt.Errorf("the stack of instance %q has no MPTCP: run lklrun --stack mptcp", info.Name)
+		}
+		if err != nil {
+			return err
+		}
+		all = slices.DeleteFunc(all, func(k connection) bool {
+			// A socket that was never connected has nothing to
+			// show.
+			return !listeners && (k.State == sockdiag.Listen || k.State == sockdiag.Close) || !which.match(&k.Connection)
+		})
+		return c.Show(mptcpRows(all), len(all), c.Nothing("instance %q has no %sMPTCP connection", info.Name, which.such()), func(out io.Writer) error {
+			return writeMPTCP(out, all, detail)
+		})
+	})
+	c.Flags(cmd.Flags(), true)
+	verb.Document(cmd, []mptcpRow{})
+	w.Flag(cmd.Flags())
+	cmd.Flags().BoolVarP(&listeners, "all", "a", false, "listening sockets too")
+	cmd.Flags().BoolVarP(&detail, "verbose", "v", false, "more of each connection and subflow")
+	cmd.Flags().StringVarP(&process, "process", "p", "", "only connections of a `PROCESS`, by its name or number")
+	cmd.AddCommand(endpointCommand(c), limitsCommand(c), monitorCommand(c))
+	return cmd
+}
+
+// connection is an MPTCP connection with the reasons for missing subflows.
+type connection struct {
+	sockdiag.Connection
+	why []whynot.Reason
+}
+
+// explained lists all connections and listeners with their processes,
+// interfaces and reasons. If the stack's sock_diag does not support MPTCP,
+// there is less information. There are no reasons either, because the path
+// manager is different.
+func explained(ctx context.Context, info *instance.Info, conn *stackconn.Conn) ([]connection, error) {
+	conns, err := sockdiag.Connections(ctx, conn)
+	file := errors.Is(err, sockdiag.ErrUnsupported)
+	if file {
+		conns, err = sockdiag.ProcConnections(ctx, conn)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := annotateConnections(ctx, conn, conns); err != nil {
+		return nil, err
+	}
+	all := make([]connection, len(conns))
+	for i := range conns {
+		all[i].Connection = conns[i]
+	}
+	if file {
+		return all, nil
+	}
+	var expected []string
+	for _, i := range info.Interfaces {
+		expected = append(expected, i.Name)
+	}
+	why, err := whynot.Explain(ctx, conn, conns, expected)
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		all[i].why = why[i]
+	}
+	return all, nil
+}
+
+// annotateConnections is like sockets.Annotate, for connections and their subflows.
+func annotateConnections(ctx context.Context, conn *stackconn.Conn, conns []sockdiag.Connection) error {
+	var flat []sockdiag.Socket
+	for _, c := range conns {
+		flat = append(flat, c.Socket)
+		flat = append(flat, c.Subflows...)
+	}
+	if err := sockets.Annotate(ctx, conn, flat); err != nil {
+		return err
+	}
+	for i := range conns {
+		conns[i].Socket, flat = flat[0], flat[1:]
+		n := copy(conns[i].Subflows, flat)
+		flat = flat[n:]
+		slices.SortStableFunc(conns[i].Subflows, sockdiag.BySubflow)
+	}
+	return nil
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sockets has the verbs netstat and kill.
+package sockets
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
+	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/stack/sockdiag"
+	"github.com/lklrun/lklrun/internal/stack/sockfilter"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+)
+
+// netstatOptions are the flags of netstat, which are those of ss(8), and its
+// filter.
+type netstatOptions struct {
+	socketKinds
+	listening, all, connected bool
+
+	processes, numeric            bool
+	info, memory, extended, timer bool
+	oneLine, noHeader             bool
+	summary                       bool
+
+	filter *sockfilter.Filter
+}
+
+// Netstat is the verb netstat.
+func Netstat(c *verb.Call) *cobra.Command {
+	var o netstatOptions
+	var w verb.Watching
+	cmd := &cobra.Command{
+		Use:     "netstat [-latuwMx046piemsHO] [-f FAMILY] [--timers] [--watch] [FILTER]",
+		Aliases: []string{"ss"},
+		Short:   "list sockets with their processes",
+		Long: `netstat lists the sockets of the stack: kind, state, queues, addresses, process.
+
+The flags are those of ss(8), but for --timers, which is its -o; without any it
+shows TCP, UDP, raw, ping and MPTCP sockets in every state. A TCP connection
+that is part of an MPTCP connection is shown too: as it is in the stack's own
+/proc/net/tcp. The process is the one that holds the socket now, "(1234)" behind
+it its pid; +N stands for N more.
+
+FILTER is ss's: [ state STATE | exclude STATE ]... [ CONDITION... ] with
+  dst, src [=] [FAMILY:]ADDRESS[/BITS][:PORT]    dport, sport OPERATOR :PORT
+  dev [=] INTERFACE    fwmark [=] MARK[/MASK]    autobound
+and, or, not and parentheses; OPERATOR is one of = != > < >= <=. "and", "or" and
+nothing between two conditions are taken from left to right, as ss does.
+docs/how-to/sockets.md explains the words that -i, -m and -e print.`,
+		Example: `  lklctl netstat
+  lklctl netstat -tlp
+  lklctl netstat -ti state established '( dport = :443 or dport = :80 )'
+  lklctl netstat -tim --watch dst 192.0.2.0/24
+  lklctl ss -s
+  lklctl netstat -o json | jq '.[] | select(.state=="ESTAB") | .remote'`,
+		Args:              func(_ *cobra.Command, args []string) error { return o.parse(args) },
+		ValidArgsFunction: c.Complete(filterWords),
+		RunE: c.Watch(&w, func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, _ []string) error {
+			return netstat(ctx, c, info, conn, &o)
+		}),
+	}
+	f := cmd.Flags()
+	c.Flags(f, false)
+	verb.Document(cmd, []netstatRow{})
+	w.Flag(f)
+	o.selecting(f)
+	f.BoolVarP(&o.processes, "processes", "p", false, "every process with its descriptors, as ss writes them")
+	f.BoolVarP(&o.numeric, "numeric", "n", false, "numbers instead of names (always so)")
+	f.BoolVarP(&o.info, "info", "i", false, "more lines: congestion, round trips, rates, losses, windows, bytes")
+	f.BoolVarP(&o.extended, "extended", "e", false, "a line with user, inode, cookie, interface, mark")
+	f.BoolVarP(&o.memory, "memory", "m", false, "a line with the socket's memory")
+	f.BoolVar(&o.timer, "timers", false, "a line with the timer that runs (ss has -o)")
+	f.BoolVarP(&o.oneLine, "oneline", "O", false, "all of a socket on one line")
+	f.BoolVarP(&o.noHeader, "no-header", "H", false, "without the headings")
+	f.BoolVarP(&o.summary, "summary", "s", false, "how many of each kind, and in which states")
+	return cmd
+}
+
+// selecting adds the flags that select sockets.
+func (o *netstatOptions) selecting(f *pflag.FlagSet) {
+	f.BoolVarP(&o.listening, "listening", "l", false, "only listening sockets")
+	f.BoolVarP(&o.all, "all", "a", false, "sockets in every state (the default)")
+	f.BoolVarP(&o.connected, "connected", "c", false, "only connected sockets")
+	o.flags(f)
+}
+
+// parse checks the combination of flags, and parses the filter.
+func (o *netstatOptions) parse(args []string) (err error) {
+	if o.listening && o.connected {
+		return exit.Usagef("-l and -c: choose one")
+	}
+	for _, family := range o.families {
+		if !slices.Contains(familyNames, family) {
+			return exit.Usagef("-f %q: expected %s", family, strings.Join(familyNames, ", "))
+		}
+	}
+	if o.filter, err = sockfilter.Parse(args); err != nil {
+		return exit.Usagef("filter: %v", err)
+	}
+	return nil
+}
+
+// netstat lists the sockets once.
+func netstat(ctx context.Context, c *verb.Call, info *instance.Info, conn *stackconn.Conn, o *netstatOptions) error {
+	sockets, err := gather(ctx, conn, o)
+	if err != nil {
+		return err
+	}
+	none := c.Nothing("instance %q has no such sockets", info.Name)
+	if o.summary {
+		rows := summarize(sockets)
+		return c.Show(rows, len(rows), none, func(out io.Writer) error { return writeSummary(out, rows) })
+	}
+	return c.Show(netstatRows(sockets), len(sockets), none, func(out io.Writer) error {
+		return writeNetstat(out, sockets, o)
+	})
+}
+
+// filterWords completes the words of a filter, and interfaces.
+func filterWords(ctx context.Context, info *instance.Info, conn *stackconn.Conn, toComplete string) []string {
+	words := []string{"state", "exclude", "dst", "src", "dport", "sport", "dev", "fwmark", "autobound", "and", "or", "not"}
+	words = append(words, sockfilter.States()...)
+	return append(words, verb.LinkNames(ctx, info, conn, toComplete)...)
+}
+
+// netstatRow is a socket in the JSON output of netstat. It has addresses as in
+// the table, and the first process without its list.
+type netstatRow struct {
+	sockdiag.Socket
+	Family  string `json:"family"`            // inet, inet6, unix, packet or netlink
+	Local   string `json:"local,omitempty"`   // ADDRESS:PORT, IPv6 in brackets, * for no port; of other sockets the name
+	Remote  string `json:"remote,omitempty"`  // the same of the peer
+	PID     int    `json:"pid,omitempty"`     // of the first process that has it, on the host
+	Process string `json:"process,omitempty"` // that process's name
+}
+
+// Row is netstatRow for other packages. Embedding needs an exported name, and
+// docs/json.md has that of the type.
+type Row = netstatRow
+
+func netstatRows(sockets []sockdiag.Socket) []netstatRow {
+	rows := make([]netstatRow, 0, len(sockets))
+	for _, s := range sockets {
+		rows = append(rows, NewRow(s))
+	}
+	return rows
+}
+
+// NewRow makes the row of a socket.
+func NewRow(s sockdiag.Socket) Row {
+	r := netstatRow{Socket: s, Family: familyName(s.Family), Local: LocalAddr(s), Remote: RemoteAddr(s)}
+	if len(s.Processes) > 0 {
+		r.PID, r.Process = s.Processes[0].PID, s.Processes[0].Comm
+	}
+	return r
+}
+
+// summaryRow contains the counts of one kind of sockets.
+type summaryRow struct {
+	Proto  sockdiag.Proto `json:"proto"`  // as in the list
+	Total  int            `json:"total"`  // sockets
+	IPv4   int            `json:"inet"`   // of these, those of IPv4
+	IPv6   int            `json:"inet6"`  // of these, those of IPv6
+	States map[string]int `json:"states"` // how many are in which state
+}
+
+// summarize counts sockets, which must be sorted by kind.
+func summarize(sockets []sockdiag.Socket) []summaryRow {
+	rows := []summaryRow{}
+	for _, s := range sockets {
+		if len(rows) == 0 || rows[len(rows)-1].Proto != s.Proto {
+			rows = append(rows, summaryRow{Proto: s.Proto, States: map[string]int{}})
+		}
+		r := &rows[len(rows)-1]
+		r.Total++
+		r.States[s.State.String()]++
+		switch familyName(s.Family) {
+		case "inet":
+			r.IPv4++
+		case "inet6":
+			r.IPv6++
+		}
+	}
+	return rows
+}
+
+func writeSummary(w io.Writer, rows []summaryRow) error {
+	t := cli.NewTable("PROTO", ">TOTAL", ">IPV4", ">IPV6", "STATES").Narrow()
+	for _, r := range rows {
+		var states []string
+		for name, n := range r.States {
+			states = append(states, fmt.Sprintf("%s:%d", name, n))
+		}
+		slices.Sort(states)
+		t.Row(string(r.Proto), fmt.Sprint(r.Total), fmt.Sprint(r.IPv4), fmt.Sprint(r.IPv6), strings.Join(states, " "))
+	}
+	return t.Write(w)
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/instance/further"
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// QueryLimit bounds all questions of a verb to a stack.
+const QueryLimit = 30 * time.Second
+
+// Choose finds the instance selected by -n.
+func (c *Call) Choose() (*instance.Info, error) {
+	info, err := c.Place.Open(c.Name)
+	if err == nil {
+		return info, nil
+	}
+	if errors.Is(err, instance.ErrNone) {
+		return nil, &exit.StatusError{Err: err, Status: exit.NoInstance}
+	}
+	if errors.As(err, new(*instance.PlaceError)) {
+		return nil, &exit.UsageError{Err: err}
+	}
+	// Several instances without -n are an error of the command line.
+	if all, lerr := c.Place.List(); lerr == nil && running(all) > 1 {
+		return nil, &exit.UsageError{Err: err}
+	}
+	return nil, err
+}
+
+func running(all []instance.Info) (n int) {
+	for _, i := range all {
+		if i.Running {
+			n++
+		}
+	}
+	return n
+}
+
+// Attach connects to the selected instance's stack, which must be alive.
+func (c *Call) Attach(ctx context.Context) (*instance.Info, *stackconn.Conn, error) {
+	info, conn, err := c.Dial(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	switch conn.Hello().State {
+	case ctlproto.CTL_STATE_NEW:
+		err = fmt.Errorf("instance %q is starting: its stack has not booted yet, try again", info.Name)
+	case ctlproto.CTL_STATE_PANICKED:
+		err = fmt.Errorf("instance %q: the kernel of its stack has died%s; all it said is in %s", info.Name, further.LastWords(ctx, conn), logPlace(info))
+	}
+	if err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
+	return info, conn, nil
+}
+
+// logPlace describes where the console's log is.
+func logPlace(info *instance.Info) string {
+	path := filepath.Join(info.Dir, instance.LogFile)
+	if info.Device != "" {
+		path += " on " + info.Device
+	}
+	return path
+}
+
+// Dial is like Attach, without a check of the stack's state.
+func (c *Call) Dial(ctx context.Context) (*instance.Info, *stackconn.Conn, error) {
+	info, err := c.Choose()
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err := stackconn.Dial(ctx, info.Socket())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil, fmt.Errorf("instance %q is starting: it has no control socket yet, try again", info.Name)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return nil, nil, fmt.Errorf("instance %q is ending: nobody listens on its control socket", info.Name)
+	case errors.Is(err, stackconn.ErrClosed):
+		return nil, nil, isEnding(info)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, nil, fmt.Errorf("instance %q: its control socket is for its user and root only", info.Name)
+	case err != nil:
+		return nil, nil, fmt.Errorf("instance %q: %w", info.Name, err)
+	}
+	return info, conn, nil
+}
+
+// Query returns the body of a verb that queries an instance's stack within
+// QueryLimit.
+func (c *Call) Query(body Body) func(*cobra.Command, []string) error {
+	return c.QueryWithin(QueryLimit, body)
+}
+
+// Body queries a stack and prints the result.
+type Body func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error
+
+// QueryWithin is like Query, with another limit.
+func (c *Call) QueryWithin(limit time.Duration, body Body) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		ctx, cancel := context.WithTimeout(cmd.Context(), limit)
+		defer cancel()
+		info, conn, err := c.Attach(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		return NoAnswer(ctx, info, conn, limit, body(ctx, info, conn, args))
+	}
+}
+
+// NoAnswer explains to the user why an instance did not answer.
+func NoAnswer(ctx context.Context, info *instance.Info, conn *stackconn.Conn, limit time.Duration, err error) error {
+	inside := info.Engine == config.EnginePreload
+	switch {
+	case errors.Is(err, syscall.EIO) && Ending(ctx, conn):
+		return isEnding(info)
+	case errors.Is(err, stackconn.ErrClosed):
+		return isEnding(info)
+	case inside && errors.Is(err, syscall.ESHUTDOWN):
+		return fmt.Errorf("instance %q: its program has executed another one or is ending, and its stack was inside it", info.Name)
+	case inside && errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("instance %q: the kernel inside its program (pid %d) gives no answer within %v: is the program stopped?", info.Name, info.TargetPID, limit)
+	}
+	return err
+}
+
+// Ending reports whether EIO means the end of the instance. A stack host whose
+// kernel has halted returns EIO for each call in the stack, but EIO can also be
+// a call's own result.
+func Ending(ctx context.Context, conn *stackconn.Conn) bool {
+	hello, err := conn.Refresh(ctx)
+	return errors.Is(err, stackconn.ErrClosed) || err == nil && hello.State == ctlproto.CTL_STATE_ENDING
+}
+
+// Change is like Query, for a verb that changes the stack's network. It refuses
+// to change the network of the host's own kernel.
+func (c *Call) Change(body Body) func(*cobra.Command, []string) error {
+	return c.ChangeWithin(QueryLimit, "ip(8)", body)
+}
+
+// ChangeWithin is like Change, with a different limit, or for a change that
+// another tool makes on the host.
+func (c *Call) ChangeWithin(limit time.Duration, tool string, body Body) func(*cobra.Command, []string) error {
+	return c.QueryWithin(limit, func(ctx context.Context, info *instance.Info, conn *stackconn.Conn, args []string) error {
+		if conn.Hello().ABI == ctlproto.CTL_ABI_HOST {
+			return exit.Usagef("instance %q has the host's own kernel as its stack, which is not changed from here: use %s", info.Name, tool)
+		}
+		return body(ctx, info, conn, args)
+	})
+}
+
+// isEnding explains why a stack host closed the connection: the instance is
+// ending.
+func isEnding(info *instance.Info) error {
+	return fmt.Errorf("instance %q is ending: its stack host has closed the connection", info.Name)
+}

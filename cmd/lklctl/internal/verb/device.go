@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verb
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/remote"
+	"github.com/lklrun/lklrun/internal/remote/forward"
+)
+
+// deviceEnv is the variable with the default of --device, for lklrun too.
+const deviceEnv = "LKLRUN_DEVICE"
+
+// reach is the way in which a verb uses --device.
+type reach int
+
+const (
+	reachNone reach = iota // it has nothing to do with instances
+	reachOne               // it queries one device
+	reachEach              // it queries several devices in turn
+	reachList              // it prints a line for each instance, wherever that is
+	reachSelf              // it handles --device itself
+)
+
+// reaches lists the verbs. All others query one device.
+var reaches = map[string]reach{
+	"list": reachList, "extcap": reachSelf, "app": reachSelf,
+	"netstat": reachEach, "mptcp": reachEach, "counters": reachEach, "account": reachEach,
+	"lease": reachEach, "guard": reachEach, "sysctl": reachEach,
+	"man": reachNone, "help": reachNone, "completion": reachNone,
+}
+
+// endless lists flags with which a verb runs until it is ended, or starts
+// something. It then queries only one device.
+var endless = []string{"watch", "listen", "around"}
+
+// body performs a verb.
+type body func(cmd *cobra.Command, args []string) error
+
+// Perform runs a verb on the instances of the devices selected by --device.
+func (c *Call) Perform(cmd *cobra.Command, args []string, do body) error {
+	c.Began = true
+	top := cmd
+	for top.HasParent() && top.Parent().HasParent() {
+		top = top.Parent()
+	}
+	how, known := reaches[top.Name()]
+	if !known {
+		how = reachOne
+	}
+	if c.Device == "" || how == reachNone || how == reachSelf || !top.HasParent() {
+		return do(cmd, args)
+	}
+	targets, err := c.Targets(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if len(targets) > 1 {
+		if how == reachOne || cmd.HasParent() && top != cmd {
+			return exit.Usagef("--device %s: %s asks one device at a time; name one of them", c.Device, cmd.CommandPath())
+		}
+		for _, name := range endless {
+			if f := cmd.Flags().Lookup(name); f != nil && f.Changed {
+				return exit.Usagef("--device %s: --%s goes with one device; name one of them", c.Device, name)
+			}
+		}
+	}
+	far, err := c.ReachAll(cmd.Context(), targets)
+	if err != nil {
+		return err
+	}
+	defer far.Close()
+	switch {
+	case how == reachList && len(targets) > 1:
+		return far.error(c.listed(far, cmd, args, do))
+	case len(targets) > 1:
+		return c.eachDevice(far, cmd, args, do)
+	}
+	c.Far, c.Place = far.all[0], far.all[0].Place()
+	return far.error(do(cmd, args))
+}
+
+// Targets returns the devices selected by --device.
+func (c *Call) Targets(ctx context.Context) ([]remote.Target, error) {
+	all, err := remote.Parse(c.Device)
+	if err != nil {
+		return nil, exit.Usagef("--device %w", err)
+	}
+	all, err = remote.Expand(ctx, all)
+	return all, StatusOf(err)
+}
+
+// StatusOf adds its exit status to a device's error.
+func StatusOf(err error) error {
+	var known *remote.Error
+	if errors.As(err, &known) {
+		return &exit.StatusError{Err: err, Status: known.Status()}
+	}
+	return err
+}
+
+// Faraway holds the devices of one call.
+type Faraway struct {
+	folder *forward.Folder
+	ready  []*remote.Ready
+	all    []*forward.Forwarder // in the order of the targets
+}
+
+// ReachAll connects to all devices in parallel. It fails if one of them cannot
+// be reached.
+func (c *Call) ReachAll(ctx context.Context, targets []remote.Target) (*Faraway, error) {
+	far, errs, err := c.Reach(ctx, targets, false)
+	if err != nil {
+		return nil, err
+	}
+	for _, err := range errs {
+		if err != nil {
+			far.Close()
+			return nil, StatusOf(err)
+		}
+	}
+	return far, nil
+}
+
+// Reach connects to devices. errs contains an error for each device that cannot
+// be reached. If only is set, nothing is uploaded to a device.
+func (c *Call) Reach(ctx context.Context, targets []remote.Target, only bool) (far *Faraway, errs []error, err error) {
+	folder, err := forward.NewFolder()
+	if err != nil {
+		return nil, nil, err
+	}
+	far = &Faraway{folder: folder, ready: make([]*remote.Ready, len(targets)), all: make([]*forward.Forwarder, len(targets))}
+	errs = make([]error, len(targets))
+	var wg sync.WaitGroup
+	for n, t := range targets {
+		wg.Go(func() {
+			told := sync.OnceFunc(func() { cli.Note(c.Stderr, Program, "%s: lklrun is put there", t) })
+			far.ready[n], errs[n] = Prepare(ctx, t, remote.Options{Only: only, Progress: func(string, int64, int64) { told() }})
+			if errs[n] == nil {
+				far.all[n], errs[n] = forward.Open(ctx, far.ready[n], folder.Path)
+			}
+		})
+	}
+	wg.Wait()
+	return far, errs, nil
+}
+
+// Prepare prepares a device. Tests replace it.
+var Prepare = func(ctx context.Context, t remote.Target, o remote.Options) (*remote.Ready, error) {
+	d, err := remote.Open(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	ready, err := remote.Prepare(ctx, d, o)
+	if err != nil {
+		d.Close()
+		return nil, err
+	}
+	return ready, nil
+}
+
+// Places returns the devices that could be reached.
+func (far *Faraway) Places() (all []instance.Place) {
+	for _, f := range far.all {
+		if f != nil {
+			all = append(all, f.Place())
+		}
+	}
+	return all
+}
+
+// Close leaves the devices.
+func (far *Faraway) Close() {
+	for _, f := range far.all {
+		if f != nil {
+			f.Close()
+		}
+	}
+	for _, r := range far.ready {
+		if r != nil {
+			r.Close()
+		}
+	}
+	far.folder.Close()
+}
+
+// error returns the error of a verb, or that of a device that is gone.
+func (far *Faraway) error(err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, f := range far.all {
+		if gone := f.Err(); gone != nil {
+			return StatusOf(gone)
+		}
+	}
+	return StatusOf(err)
+}
+
+// listed makes list show the instances of several devices.
+func (c *Call) listed(far *Faraway, cmd *cobra.Command, args []string, do body) error {
+	c.Places = far.Places()
+	return do(cmd, args)
+}
+
+// eachDevice runs a verb on each device in turn. Each line is prefixed with the
+// device's name. JSON documents are collected in a list that names the device
+// of each.
+func (c *Call) eachDevice(far *Faraway, cmd *cobra.Command, args []string, do body) error {
+	stdout, stderr := c.Stdout, c.Stderr
+	defer func() { c.Stdout, c.Stderr = stdout, stderr }()
+	worst := 0
+	rows := []deviceRow{}
+	for _, f := range far.all {
+		c.Far, c.Place = f, f.Place()
+		var text strings.Builder
+		behind := prefixed{w: stderr, prefix: f.Place().Device + ": "}
+		c.Stdout, c.Stderr = &text, &behind
+		if c.Output == cli.OutputTable {
+			c.Stdout = &prefixed{w: stdout, prefix: f.Place().Device + ": "}
+		}
+		status := c.Fail((&Faraway{all: []*forward.Forwarder{f}}).error(do(cmd, args)))
+		worst = max(worst, status)
+		rows = append(rows, newDeviceRow(f.Place().Device, status, text.String()))
+	}
+	if c.Output != cli.OutputTable {
+		if err := cli.WriteJSON(stdout, rows); err != nil {
+			return err
+		}
+	}
+	if worst == 0 {
+		return nil
+	}
+	return &saidError{worst}
+}
+
+// Fetch copies files of the run directory of an instance on another machine to
+// the local folder that represents it.
+func (c *Call) Fetch(ctx context.Context, info *instance.Info, names ...string) error {
+	if c.Far == nil {
+		return nil
+	}
+	return c.Far.Fetch(ctx, info, names...)
+}
+
+// Keep stores the counters in file in the run directory of an instance on
+// another machine.
+func (c *Call) Keep(ctx context.Context, info *instance.Info, file string) error {
+	if c.Far == nil {
+		return nil
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	return c.Far.Keep(ctx, info, data)
+}

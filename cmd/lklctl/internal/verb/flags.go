@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package verb has what the verbs of lklctl share: their flags, the choice of an instance or
+// device, the connection to a stack, the forms of output, and completion.
+package verb
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/base/text"
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/remote/forward"
+)
+
+// Program is the name of the program, for messages.
+const Program = "lklctl"
+
+// Call is one call of the program: what the flags of all verbs say, the machine whose
+// instances are meant, and where output goes.
+type Call struct {
+	Name   string // -n: the instance; empty: the only running one
+	Device string // --device: the machine of the instances; empty: this one
+	Place  instance.Place
+	Places []instance.Place   // of list, with --device
+	Far    *forward.Forwarder // the device; nil: this machine
+	Output cli.Output         // -o
+	Stdout io.Writer
+	Stderr io.Writer
+	Paint  text.Palette // for standard output, even while --watch buffers it
+
+	Began bool // a verb's body was reached
+}
+
+// New returns a call that writes to stdout and stderr.
+func New(stdout, stderr io.Writer) *Call {
+	return &Call{Device: os.Getenv(deviceEnv), Output: cli.OutputTable, Stdout: output{stdout}, Stderr: stderr, Paint: text.Paint(stdout)}
+}
+
+// Flags adds -n and -o. If a verb uses -n for something else, it gets only
+// --name.
+func (c *Call) Flags(f *pflag.FlagSet, short bool) {
+	n := ""
+	if short {
+		n = "n"
+	}
+	f.StringVarP(&c.Name, "name", n, c.Name, "the instance `NAME`; not needed when only one runs")
+	f.VarP(&c.Output, "output", "o", "print a table or JSON")
+	f.StringVar(&c.Device, "device", c.Device, "use this `DEVICE`, such as adb or ssh:HOST")
+	f.Lookup("device").DefValue = "" // the help must not show the variable's value as a default
+}
+
+// NoArgs rejects arguments and names the first one.
+func NoArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return exit.Usagef("unexpected argument %q: see %s --help", args[0], cmd.CommandPath())
+	}
+	return nil
+}
+
+// SomeArgs requires at least one argument.
+func SomeArgs(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return exit.Usagef("no %s given: see %s --help", what, cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+// OneArg requires exactly one argument.
+func OneArg(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return NoArgs(cmd, args[1:])
+		}
+		return SomeArgs(what)(cmd, args)
+	}
+}
+
+// Must panics on errors that only a bug in this program can cause.
+func Must(err error) {
+	if err != nil {
+		panic(fmt.Sprintf("lklctl: %v", err))
+	}
+}

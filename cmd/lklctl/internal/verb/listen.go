@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verb
+
+import (
+	"context"
+	"net"
+
+	"github.com/spf13/pflag"
+
+	"github.com/lklrun/lklrun/internal/cli"
+	"github.com/lklrun/lklrun/internal/ui/httpserve"
+)
+
+// ListenFlags adds the flags of verbs that serve other programs.
+func ListenFlags(f *pflag.FlagSet, listen *string, by string, public *bool) {
+	f.StringVar(listen, "listen", by, "serve at a `PORT` of 127.0.0.1, or at ADDRESS:PORT; port 0: any that is free")
+	f.BoolVar(public, "public", false, "--listen may name an address that other machines reach")
+}
+
+// Listen opens the listener for --listen and --public.
+func (c *Call) Listen(ctx context.Context, at string, public bool) (net.Listener, error) {
+	l, err := httpserve.Listener(ctx, "--listen", at, public)
+	if err == nil && httpserve.IsPublic(l) {
+		cli.Note(c.Stderr, Program, "warning: other machines are served, without encryption: whoever sees the address on its way can open it")
+	}
+	return l, err
+}
