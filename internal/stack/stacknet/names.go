@@ -2,18 +2,38 @@
 
 package stacknet
 
-import "net/netip"
+import (
+	"context"
+	"net/netip"
+
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
+)
 
 // Names finds the interface of a socket.
 type Names struct {
+	All     []string // of the interfaces, as the stack lists them
 	byIndex map[int]string
 	byAddr  map[netip.Addr]string
+}
+
+// ReadNames makes Names from the present interfaces and addresses of a stack.
+func ReadNames(ctx context.Context, c *stackconn.Conn) (*Names, error) {
+	links, err := Links(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	addrs, err := Addresses(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return NewNames(links, addrs), nil
 }
 
 // NewNames makes Names from the stack's interfaces and addresses.
 func NewNames(links []LinkState, addrs []Address) *Names {
 	n := &Names{byIndex: map[int]string{}, byAddr: map[netip.Addr]string{}}
 	for _, l := range links {
+		n.All = append(n.All, l.Name)
 		n.byIndex[l.Index] = l.Name
 	}
 	for _, a := range addrs {

@@ -36,10 +36,7 @@ the program runs, of one interface or of all of a group.`,
 			if err != nil {
 				return err
 			}
-			name := map[int]string{}
-			for _, l := range links {
-				name[l.Index] = l.Name
-			}
+			names := stacknet.NewNames(links, addrs)
 			type row struct {
 				Interface string `json:"interface"`
 				Address   string `json:"address"`
@@ -47,7 +44,7 @@ the program runs, of one interface or of all of a group.`,
 			rows := []row{}
 			t := cli.NewTable("INTERFACE", "ADDRESS")
 			for _, a := range addrs {
-				r := row{name[a.IfIndex], a.Prefix.String()}
+				r := row{names.Of(a.IfIndex, a.Prefix.Addr()), a.Prefix.String()}
 				rows = append(rows, r)
 				t.Row(r.Interface, r.Address)
 			}

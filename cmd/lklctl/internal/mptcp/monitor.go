@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/lklrun/lklrun/cmd/lklctl/internal/sockets"
 	"github.com/lklrun/lklrun/cmd/lklctl/internal/verb"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/diag/owners"
@@ -85,7 +84,7 @@ type monitor struct {
 	conn  *stackconn.Conn
 	at    time.Time // time of the last query of the stack
 	spent int       // number of queries in the present burst of connections
-	names *sockets.Interfaces
+	names *stacknet.Names
 	procs map[mptcpevent.Token]sockdiag.Process // of all connections at that time
 }
 
@@ -112,7 +111,7 @@ func (m *monitor) look() error {
 	if err := owners.Attribute(m.ctx, m.conn, conns); err != nil {
 		return err
 	}
-	if m.names, err = sockets.NewInterfaces(m.ctx, m.conn); err != nil {
+	if m.names, err = stacknet.ReadNames(m.ctx, m.conn); err != nil {
 		return err
 	}
 	m.spent++

@@ -102,14 +102,14 @@ func gather(ctx context.Context, conn *stackconn.Conn, o *netstatOptions) ([]soc
 		}
 		all = append(all, some...)
 	}
-	names, err := NewInterfaces(ctx, conn)
+	names, err := stacknet.ReadNames(ctx, conn)
 	if err != nil {
 		return nil, err
 	}
-	if err := names.know(o.filter.Devices()); err != nil {
+	if err := know(names, o.filter.Devices()); err != nil {
 		return nil, err
 	}
-	names.annotate(all)
+	setInterfaces(names, all)
 	if o.filter.NeedsAutobound() {
 		if err := sockdiag.MarkAutobound(ctx, conn, all); err != nil {
 			return nil, err
@@ -151,50 +151,27 @@ func (o *netstatOptions) wants(s sockdiag.Socket) bool {
 
 // Annotate adds processes and interfaces to sockets.
 func Annotate(ctx context.Context, conn *stackconn.Conn, sockets []sockdiag.Socket) error {
-	names, err := NewInterfaces(ctx, conn)
+	names, err := stacknet.ReadNames(ctx, conn)
 	if err != nil {
 		return err
 	}
-	names.annotate(sockets)
+	setInterfaces(names, sockets)
 	return owners.Attribute(ctx, conn, sockets)
 }
 
-// Interfaces finds the interface of a socket.
-type Interfaces struct {
-	*stacknet.Names
-	names []string
-}
-
-// NewInterfaces reads the interfaces of a stack.
-func NewInterfaces(ctx context.Context, conn *stackconn.Conn) (*Interfaces, error) {
-	links, err := stacknet.Links(ctx, conn)
-	if err != nil {
-		return nil, err
-	}
-	addrs, err := stacknet.Addresses(ctx, conn)
-	if err != nil {
-		return nil, err
-	}
-	n := &Interfaces{Names: stacknet.NewNames(links, addrs)}
-	for _, l := range links {
-		n.names = append(n.names, l.Name)
-	}
-	return n, nil
-}
-
-// know checks that the stack has interfaces with these names.
-func (n *Interfaces) know(names []string) error {
-	for _, name := range names {
-		if !slices.Contains(n.names, name) {
-			return exit.Usagef("filter: dev %q: the stack has no such interface; it has %s", name, strings.Join(n.names, ", "))
+// know checks that the stack has the interfaces of a filter.
+func know(names *stacknet.Names, devices []string) error {
+	for _, name := range devices {
+		if !slices.Contains(names.All, name) {
+			return exit.Usagef("filter: dev %q: the stack has no such interface; it has %s", name, strings.Join(names.All, ", "))
 		}
 	}
 	return nil
 }
 
-func (n *Interfaces) annotate(sockets []sockdiag.Socket) {
+func setInterfaces(names *stacknet.Names, sockets []sockdiag.Socket) {
 	for i := range sockets {
-		sockets[i].Iface = n.Of(sockets[i].IfIndex, sockets[i].Local.Addr())
+		sockets[i].Iface = names.Of(sockets[i].IfIndex, sockets[i].Local.Addr())
 	}
 }
 
