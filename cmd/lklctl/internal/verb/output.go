@@ -4,8 +4,12 @@ package verb
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+
+	"github.com/lklrun/lklrun/internal/base/exit"
+	"github.com/lklrun/lklrun/internal/cli"
 )
 
 // output is standard output. Its errors must not be taken for those of the
@@ -24,3 +28,53 @@ func (o output) Write(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// nothingError ends a verb that found nothing, with status 1 and a message that
+// is not an error. With JSON, the empty document replaces the message.
+type nothingError struct{ words string }
+
+// Error returns the message.
+func (e *nothingError) Error() string { return e.words }
+
+// Nothing returns the result of a verb whose table or document is empty.
+func (c *Call) Nothing(format string, args ...any) error {
+	return &nothingError{fmt.Sprintf(format, args...)}
+}
+
+// Show prints the result of a verb: document as JSON, or the output of table. n
+// is the number of results. none is the message if there are none.
+func (c *Call) Show(document any, n int, none error, table func(io.Writer) error) error {
+	switch {
+	case c.Output == cli.OutputJSON:
+		if err := cli.WriteJSON(c.Stdout, document); err != nil {
+			return err
+		}
+	case n > 0:
+		return table(c.Stdout)
+	}
+	if n == 0 {
+		return none
+	}
+	return nil
+}
+
+// Fail prints err in the form for its type, and returns the exit status.
+func (c *Call) Fail(err error) int {
+	if said := (*saidError)(nil); errors.As(err, &said) {
+		return said.status
+	}
+	none := (*nothingError)(nil)
+	if !errors.As(err, &none) {
+		return cli.Fail(c.Stderr, Program, err)
+	}
+	if c.Output == cli.OutputTable {
+		cli.Note(c.Stderr, Program, "%s", none.words)
+	}
+	return exit.Nothing
+}
+
+// EndError ends lklctl in the same way as a program, without a message.
+type EndError struct{ exit.End }
+
+// Error says how the program has ended.
+func (e *EndError) Error() string { return fmt.Sprintf("the program ended with status %d", e.Status) }
