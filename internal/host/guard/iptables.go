@@ -15,10 +15,7 @@ import (
 
 // iptables creates rules in a built-in chain with the programs iptables and
 // ip6tables. Each rule has the tag as its comment.
-type iptables struct {
-	table, chain string
-	resets       bool // match the RSTs that the host sends; else the packets it receives
-}
+type iptables struct{ table, chain string }
 
 // dropTries is the number of attempts to list and delete rules while other
 // programs change them.
@@ -35,12 +32,6 @@ func (t iptables) rules(s *Set) []rule {
 	var all []rule
 	for _, l := range s.Links {
 		for _, a := range l.Addrs {
-			if t.resets {
-				for _, p := range s.Ports.ranges() {
-					all = append(all, rule{a.Is6(), []string{"-o", l.Device, "-s", a.String(), "-p", "tcp", "--sport", colon(p), "--tcp-flags", "RST", "RST"}})
-				}
-				continue
-			}
 			for _, proto := range []string{"tcp", "udp"} {
 				for _, p := range s.Ports.ranges() {
 					all = append(all, rule{a.Is6(), []string{"-i", l.Device, "-d", a.String(), "-p", proto, "--dport", colon(p)}})

@@ -57,7 +57,7 @@ func New(cfg Config) *Guard {
 // Methods lists the methods that a mode allows, best first.
 func Methods(mode string) []Method {
 	byNFT := []Method{NFTIngress, NFTPrerouting}
-	byIPTables := []Method{IPTRaw, IPTMangle, IPTInput, IPTOutput}
+	byIPTables := []Method{IPTRaw, IPTMangle, IPTInput}
 	switch mode {
 	case config.GuardNFT:
 		return byNFT

@@ -52,13 +52,9 @@ const (
 	IPTMangle Method = "iptables mangle"
 	// IPTInput drops packets that the host has routed to itself.
 	IPTInput Method = "iptables input"
-	// IPTOutput lets the host's TCP see all packets, and drops the RSTs
-	// that it sends.
-	IPTOutput Method = "iptables output"
 )
 
-// Count counts the packets that the rules have hidden from the host, or, for
-// IPTOutput, the host's RSTs that they have dropped.
+// Count counts the packets that the rules have hidden from the host.
 type Count struct {
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
@@ -99,8 +95,6 @@ func backendOf(m Method) backend {
 		return iptables{table: "mangle", chain: "PREROUTING"}
 	case IPTInput:
 		return iptables{table: "filter", chain: "INPUT"}
-	case IPTOutput:
-		return iptables{table: "filter", chain: "OUTPUT", resets: true}
 	}
 	return nil
 }

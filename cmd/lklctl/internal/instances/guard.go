@@ -72,11 +72,7 @@ func writeGuard(w io.Writer, st *guard.Status) error {
 		_, err := fmt.Fprintf(w, "\nno rules: --rst-guard %s\n", config.GuardOff)
 		return err
 	}
-	what := "kept from the host"
-	if st.Method == guard.IPTOutput {
-		what = "resets of the host's dropped"
-	}
-	_, err := fmt.Fprintf(w, "\n%s: %s %s in %d packets, rules put back %d times\n\n%s\n",
-		st.Method, text.Scaled(float64(st.Kept.Bytes), "B"), what, st.Kept.Packets, st.Restored, strings.Join(st.Rules, "\n"))
+	_, err := fmt.Fprintf(w, "\n%s: %s kept from the host in %d packets, rules put back %d times\n\n%s\n",
+		st.Method, text.Scaled(float64(st.Kept.Bytes), "B"), st.Kept.Packets, st.Restored, strings.Join(st.Rules, "\n"))
 	return err
 }
