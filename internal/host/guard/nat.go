@@ -129,15 +129,11 @@ func masquerade(from netip.Prefix, tap string) []expr.Any {
 	if from.Addr().Is6() {
 		family, offset, size = unix.NFPROTO_IPV6, 8, 16 // struct ipv6hdr
 	}
-	mask := make([]byte, size)
-	for bit := range from.Bits() {
-		mask[bit/8] |= 0x80 >> (bit % 8)
-	}
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{family}},
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size},
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: size, Mask: mask, Xor: make([]byte, size)},
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: size, Mask: net.CIDRMask(from.Bits(), from.Addr().BitLen()), Xor: make([]byte, size)},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: from.Masked().Addr().AsSlice()},
 		&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: ifname(tap)},

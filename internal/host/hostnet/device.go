@@ -36,12 +36,11 @@ func (d *DeviceState) Has(a netip.Addr) bool {
 
 // LookDevice inspects the device called name in the current network namespace.
 func LookDevice(name string) (DeviceState, error) {
-	l, err := netlink.LinkByName(name)
+	l, err := find(name)
+	if errors.Is(err, errNoDevice) {
+		return DeviceState{}, fmt.Errorf("the host has no device %s: `ip link` lists what there is", name)
+	}
 	if err != nil {
-		var none netlink.LinkNotFoundError
-		if errors.As(err, &none) {
-			return DeviceState{}, fmt.Errorf("the host has no device %s: `ip link` lists what there is", name)
-		}
 		return DeviceState{}, fmt.Errorf("looking for device %s: %w", name, err)
 	}
 	const running = unix.IFF_UP | unix.IFF_RUNNING

@@ -65,7 +65,7 @@ func CheckMacvtap(_ context.Context, name string) (MacvtapState, error) {
 		if err := canOpen(tapPath(d.Index)); err != nil {
 			return st, err
 		}
-		if who := openedBy(tapPath(d.Index)); who != "" {
+		if who := holder(func(target, _ string) bool { return target == tapPath(d.Index) }); who != "" {
 			return st, fmt.Errorf("macvtap %s is in use by %s", name, who)
 		}
 		return st, nil
@@ -107,28 +107,6 @@ func canOpen(path string) error {
 		return fmt.Errorf("%s may not be opened by uid %d: `chown %d %[1]s` as root", path, os.Geteuid(), os.Geteuid())
 	}
 	return nil
-}
-
-// openedBy names a process that has path open, among those whose descriptors we
-// may read.
-func openedBy(path string) string {
-	procs, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		return ""
-	}
-	for _, dir := range procs {
-		fds, err := os.ReadDir(dir + "/fd")
-		if err != nil {
-			continue // we may not read it, or it has ended
-		}
-		for _, fd := range fds {
-			if to, err := os.Readlink(dir + "/fd/" + fd.Name()); err == nil && to == path && sameNetns(filepath.Base(dir)) {
-				comm, _ := os.ReadFile(dir + "/comm")
-				return fmt.Sprintf("%s (pid %s)", strings.TrimSpace(string(comm)), filepath.Base(dir))
-			}
-		}
-	}
-	return ""
 }
 
 // ClosedError reports that a macvtap can be created but not opened. Opening it

@@ -19,15 +19,27 @@ var _ = netlink.SetSocketTimeout(rtnlLimit)
 
 // lookDevice inspects the device called name in the current network namespace.
 func lookDevice(name string) (netlink.Link, error) {
-	d, err := netlink.LinkByName(name)
-	var none netlink.LinkNotFoundError
-	if errors.As(err, &none) {
+	d, err := find(name)
+	if errors.Is(err, errNoDevice) {
 		return nil, fmt.Errorf("there is no device %s here (`ip link` lists those that are)", name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("looking at device %s: %w", name, err)
 	}
 	return d, nil
+}
+
+var errNoDevice = errors.New("no such device")
+
+// find returns the device called name, or errNoDevice. The kernel also finds
+// devices by their alternative names, but firewall rules do not match these.
+func find(name string) (netlink.Link, error) {
+	d, err := netlink.LinkByName(name)
+	var none netlink.LinkNotFoundError
+	if errors.As(err, &none) || err == nil && d.Attrs().Name != name {
+		return nil, errNoDevice
+	}
+	return d, err
 }
 
 // device refers to the device with that index.

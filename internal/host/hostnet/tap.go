@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -51,17 +52,17 @@ type TapState struct {
 
 // LookTap inspects the device called name in the current network namespace.
 func LookTap(name string) (TapState, error) {
-	ifi, err := net.InterfaceByName(name)
+	d, err := find(name)
+	if errors.Is(err, errNoDevice) {
+		return TapState{}, nil
+	}
 	if err != nil {
-		var op *net.OpError
-		if errors.As(err, &op) && op.Err.Error() == "no such network interface" {
-			return TapState{}, nil
-		}
 		return TapState{}, fmt.Errorf("looking for device %s: %w", name, err)
 	}
 	// A tap has carrier as long as a process has it open. The flag lags by
 	// up to a second (net/core/link_watch.c).
-	st := TapState{Exists: true, Up: ifi.Flags&net.FlagUp != 0, InUse: ifi.Flags&net.FlagRunning != 0}
+	flags := d.Attrs().Flags
+	st := TapState{Exists: true, Up: flags&net.FlagUp != 0, InUse: flags&net.FlagRunning != 0}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return st, fmt.Errorf("looking at device %s: %w", name, err)
@@ -98,7 +99,7 @@ func CheckTap(name string, queue bool) (TapState, error) {
 		return st, fmt.Errorf("%s is no tap but %s: choose another name", name, st.Kind)
 	}
 	if st.InUse && !queue {
-		if who := holder(name); who != "" {
+		if who := tapHolder(name); who != "" {
 			return st, &InUseError{name, who}
 		}
 	}
@@ -270,7 +271,7 @@ func (t *Tap) setIff(fd int, flags uint16) error {
 	req.SetUint16(flags)
 	switch err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); {
 	case errors.Is(err, unix.EBUSY):
-		return &InUseError{t.Name, holder(t.Name)}
+		return &InUseError{t.Name, tapHolder(t.Name)}
 	case errors.Is(err, unix.EINVAL) && t.Queue:
 		return fmt.Errorf("%s cannot be shared: it is another kind of device, or a tap made without multi_queue", t.Name)
 	case errors.Is(err, unix.EINVAL):
@@ -287,38 +288,38 @@ func (t *Tap) setIff(fd int, flags uint16) error {
 	return nil
 }
 
-// holder names the process that has the tap called name open, among those whose
-// descriptors we may read. It returns "" if it finds none. tun.c shows the
-// device in fdinfo as "iff:\tNAME".
-func holder(name string) string {
-	procs, err := os.ReadDir("/proc")
-	if err != nil {
-		return ""
-	}
-	for _, p := range procs {
-		if !isNumber(p.Name()) {
-			continue
+// tapHolder names the process that has the tap called name open. tun.c shows
+// the device in fdinfo as "iff:\tNAME".
+func tapHolder(name string) string {
+	return holder(func(target, fdinfo string) bool {
+		if !strings.HasPrefix(target, tunDevice) {
+			return false
 		}
-		dir := "/proc/" + p.Name()
-		fds, err := os.ReadDir(dir + "/fd")
+		info, err := os.ReadFile(fdinfo)
+		return err == nil && strings.Contains(string(info), "iff:\t"+name+"\n")
+	})
+}
+
+// holder names a process of this network namespace, among those whose
+// descriptors we may read, that has a descriptor which opens accepts. It gets
+// the target of the descriptor's link and the path of its fdinfo. The result is
+// "" if there is none.
+func holder(opens func(target, fdinfo string) bool) string {
+	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*") // a constant pattern is always valid
+	for _, fd := range fds {
+		to, err := os.Readlink(fd)
 		if err != nil {
-			continue
+			continue // it was closed
 		}
-		for _, fd := range fds {
-			if to, err := os.Readlink(dir + "/fd/" + fd.Name()); err != nil || !strings.HasPrefix(to, tunDevice) {
-				continue
-			}
-			info, err := os.ReadFile(dir + "/fdinfo/" + fd.Name())
-			if err == nil && strings.Contains(string(info), "iff:\t"+name+"\n") && sameNetns(p.Name()) {
-				comm, _ := os.ReadFile(dir + "/comm")
-				return fmt.Sprintf("%s (pid %s)", strings.TrimSpace(string(comm)), p.Name())
-			}
+		words := strings.Split(fd, "/") // "", proc, PID, fd, N
+		dir := "/proc/" + words[2]
+		if opens(to, dir+"/fdinfo/"+words[4]) && sameNetns(words[2]) {
+			comm, _ := os.ReadFile(dir + "/comm")
+			return fmt.Sprintf("%s (pid %s)", strings.TrimSpace(string(comm)), words[2])
 		}
 	}
 	return ""
 }
-
-func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
 // sameNetns excludes processes known to be in another network namespace, whose
 // device may only have the same name.
