@@ -14,8 +14,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/loop.h"
 #include "base/lklhost.h"
+#include "base/loop.h"
 #include "stack/stack.h"
 #include "tap.h"
 

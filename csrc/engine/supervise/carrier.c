@@ -54,7 +54,6 @@
 
 #include "base/lklhost.h"
 #include "engine/supervise/conn.h"
-#include "engine/supervise/pump.h"
 #include "process/process.h"
 
 #define PREFIX		"lklrun"
@@ -65,6 +64,8 @@
 #define NAME_LEN	(1 + PREFIX_LEN + INST_LEN + 1 + ID_LEN)
 #define MEETING_BACKLOG	1024
 
+/* Carriers of busy streams that hold more than others, see pump_in.c. */
+unsigned int carriers_roomy;
 static int meeting = -1;	/* where connect() connects to us */
 /* Unbound sockets, by type, for trying names. */
 static int probe[SOCK_SEQPACKET + 1];
@@ -193,7 +194,7 @@ int carrier_pair(int type, uint32_t id, int sv[2])
 int carrier_watch(struct conn *conn, int fd)
 {
 	conn->csrc.fd = fd;
-	conn->csrc.fn = tcp_carrier_event;
+	conn->csrc.fn = engine_ops->carrier_event;
 	return loop_add(&conn->csrc, CARRIER_EVENTS);
 }
 
@@ -402,7 +403,8 @@ void carrier_drop(struct conn *conn)
 {
 	int fd = conn->csrc.fd;
 
-	pump_in_drop(conn);
+	carriers_roomy -= conn->roomy;
+	conn->roomy = false;
 	if (fd < 0)
 		return;
 	loop_forget(&conn->csrc);

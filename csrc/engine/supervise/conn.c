@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The table of connections: create, find, sweep and free.
+ * Connections: begin, sweep and free. conns.c has the table of them.
  *
  * Theory of operation
  *
@@ -13,85 +13,26 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/lklhost.h"
 #include "base/loop.h"
 #include "control/control.h"
 #include "engine/supervise/conn.h"
 #include "shared/ctl_proto.h"
 
-#define CONN_HASH	4096
 #define SWEEP_MS	500
 #define SWEEP_SOON_MS	2
 #define FEW_PROBES	256
 #define SWEEP_MIN	512	/* probes for which no extra sweep is worth it */
 #define MS		1000000ull
 
-struct list conns = LIST_INIT(conns);
-struct conn_stats conn_stats;
-char shared_buf[SHARED_SIZE];
-
-static struct conn *hash[CONN_HASH];
 static struct list probes = LIST_INIT(probes);
 static void sweep_due(struct timer *t);
 static struct timer sweep_timer = TIMER_INIT(sweep_timer, sweep_due);
-static uint32_t last_id;
 static unsigned int n_reachable[KIND_NETLINK + 1];
 static unsigned int n_probes, sweep_at = SWEEP_MIN;
-
-/** lookup - find a connection by number; NULL if the number is free */
-static struct conn *lookup(uint32_t id)
-{
-	struct conn *conn = hash[id % CONN_HASH];
-
-	while (conn && conn->id != id)
-		conn = conn->hash_next;
-	return conn;
-}
-
-/** conn_find - find a connection of a process by number, or NULL */
-struct conn *conn_find(uint32_t id)
-{
-	struct conn *conn = lookup(id);
-
-	return conn && conn->begun ? conn : NULL;
-}
-
-/** number - assign a free number and add it to the table */
-static void number(struct conn *conn)
-{
-	do {
-		/*
-		 * If others can see names, the next one must be unpredictable.
-		 */
-		if (host.shared_netns &&
-		    getrandom(&last_id, sizeof(last_id), GRND_NONBLOCK) < 0)
-			last_id++;
-		conn->id = ++last_id;
-	} while (!conn->id || lookup(conn->id));
-	conn->hash_next = hash[conn->id % CONN_HASH];
-	hash[conn->id % CONN_HASH] = conn;
-}
-
-/** conn_make - create a connection with only a number; NULL without memory */
-struct conn *conn_make(void)
-{
-	struct conn *conn = calloc(1, sizeof(*conn));
-
-	if (!conn)
-		return NULL;
-	number(conn);
-	conn->sfd = -1;
-	conn->csrc.fd = -1;
-	conn->tfd = -1;
-	return conn;
-}
 
 /**
  * conn_begin - use the connection for the socket @sfd of the stack
@@ -110,7 +51,7 @@ void conn_begin(struct conn *conn, struct call *c, enum conn_kind kind, int sfd,
 	conn->maker = task_tgid(c->task);
 	account_begin(conn, task_account(c->task));
 	memcpy(conn->comm, task_comm(c->task), sizeof(conn->comm));
-	work_init(&conn->work, pump);
+	work_init(&conn->work, engine_ops->pump);
 	list_init(&conn->held);
 	list_init(&conn->late);
 	list_init(&conn->probe);
@@ -131,31 +72,6 @@ struct conn *conn_new(struct call *c, enum conn_kind kind, int sfd, int domain,
 	if (conn)
 		conn_begin(conn, c, kind, sfd, domain, type, proto);
 	return conn;
-}
-
-/** unhash - remove a connection from the table of numbers */
-static void unhash(struct conn *conn)
-{
-	struct conn **pp = &hash[conn->id % CONN_HASH];
-
-	while (*pp != conn)
-		pp = &(*pp)->hash_next;
-	*pp = conn->hash_next;
-}
-
-/** conn_unmake - free a connection that was not begun; its carrier is closed */
-void conn_unmake(struct conn *conn)
-{
-	unhash(conn);
-	loop_free_later(conn);
-}
-
-/** conn_renumber - assign and return a new number, for a new carrier */
-uint32_t conn_renumber(struct conn *conn)
-{
-	unhash(conn);
-	number(conn);
-	return conn->id;
 }
 
 /** conn_event - send CTL_EV_SOCKET to its subscribers */
@@ -187,8 +103,8 @@ void conn_free(struct conn *conn)
 	if (conn->dead)
 		return;
 	conn->dead = true;
-	unhash(conn);
-	fallback_forget(conn);
+	conn_unhash(conn);
+	notes_drop(conn);
 	account_end(conn);
 	held_fail(&conn->held, -EBADF);
 	work_cancel(&conn->work);
@@ -229,23 +145,6 @@ void conn_free(struct conn *conn)
 	conn_stats.open--;
 	if (!buried)
 		loop_free_later(conn);
-}
-
-/** conn_stack_ino - inode number of the socket in the stack, 0 if unknown */
-uint64_t conn_stack_ino(struct conn *conn)
-{
-	struct stat st;
-
-	if (conn->sfd < 0 || conn->hosted)
-		return 0;
-	if (conn->stack_ino && conn->ino_fd == conn->sfd)
-		return conn->stack_ino;
-	memset(&st, 0, sizeof(st));
-	if (st_stat(conn->sfd, "", AT_EMPTY_PATH, &st))
-		return 0;
-	conn->ino_fd = conn->sfd;
-	conn->stack_ino = (uint64_t)st.st_ino;
-	return conn->stack_ino;
 }
 
 /** conn_probe_add - probe a connection whose closing causes no event */
@@ -292,7 +191,7 @@ static void sweep(bool all, enum conn_kind kind)
 		    carrier_gone(conn)) {
 			conn_stats.swept++;
 			if (conn->kind == KIND_DGRAM)
-				dgram_gone(conn);
+				engine_ops->dgram_gone(conn);
 			else
 				conn_free(conn);
 		}

@@ -186,6 +186,24 @@ struct conn {
 	bool accepted, mptcp_asked, tcp_by_option;
 };
 
+/**
+ * struct engine_ops - what files below call of those above; engine_init() sets it
+ * @carrier_event: an event of a stream's carrier
+ * @pump: continue pumping a connection
+ * @dgram_gone: the carrier of a datagram socket is closed
+ * @task_gone: a thread of the target is forgotten
+ * @task_ended: a process or thread has ended: its descriptors may be closed now
+ */
+struct engine_ops {
+	void (*carrier_event)(struct source *src, uint32_t events);
+	void (*pump)(struct work *w);
+	void (*dgram_gone)(struct conn *conn);
+	void (*task_gone)(const struct task *t);
+	void (*task_ended)(void);
+};
+
+extern const struct engine_ops *engine_ops;
+
 /* Events that the loop reports of a stream's carrier; EPOLLOUT on demand. */
 #define CARRIER_EVENTS	(EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLET)
 
@@ -196,17 +214,22 @@ struct conn {
 #define NAME_PEER	'p'	/* a remote datagram peer */
 #define NAME_MEETING	'm'	/* where streams connect to us */
 
+/* conns.c */
 extern struct list conns;
 
 struct conn *conn_make(void);
+void conn_unmake(struct conn *conn);
+void conn_unhash(struct conn *conn);
+struct conn *conn_find(uint32_t id);
+uint32_t conn_renumber(struct conn *conn);
+uint64_t conn_stack_ino(struct conn *conn);
+
+/* conn.c */
 void conn_begin(struct conn *conn, struct call *c, enum conn_kind kind, int sfd,
 		int domain, int type, int proto);
-void conn_unmake(struct conn *conn);
 struct conn *conn_new(struct call *c, enum conn_kind kind, int sfd, int domain,
 		      int type, int proto);
-struct conn *conn_find(uint32_t id);
 void conn_free(struct conn *conn);
-uint32_t conn_renumber(struct conn *conn);
 void conn_probe_add(struct conn *conn);
 int conn_watch(struct conn *conn, uint32_t events);
 void conn_event(const struct conn *conn, const char *what);
@@ -217,11 +240,12 @@ void conn_sweep_few(enum conn_kind kind);
 void conn_sweep_many(void);
 void conn_sweep_soon(void);
 void conn_stop(void);
-uint64_t conn_stack_ino(struct conn *conn);
 
 #define DGRAM_ROOM	(1 << 20)	/* bytes in a datagram carrier */
 
 /* carrier.c */
+extern unsigned int carriers_roomy;
+
 socklen_t carrier_name(struct sockaddr_un *un, char kind, uint32_t id);
 bool carrier_parse(const struct sockaddr_un *un, socklen_t len, char *kind,
 		   uint32_t *id);
@@ -290,16 +314,19 @@ void leavers_stop(void);
 /* memory.c */
 bool memory_short(void);
 
+/* notes.c */
+void notes_add(struct conn *conn, int level, int name, const void *value,
+	       int len);
+void notes_drop(struct conn *conn);
+void notes_replay(const struct conn *conn, int sfd);
+
 /* fallback.c */
-void fallback_note(struct conn *conn, int level, int name, const void *value,
-		   int len);
-void fallback_forget(struct conn *conn);
 int64_t fallback_to_tcp(struct call *c, int level, int name, const void *value,
 			int len, int64_t ret);
 int64_t fallback_reconnect(struct call *c);
 int64_t fallback_get(const struct conn *conn, int level, int name, void *value,
 		     socklen_t *len, int64_t ret);
-void fallback_replay(const struct conn *conn);
+long stack_socket(int domain, int type, int proto, bool *is_mptcp);
 
 /* copies.c */
 int copies_replace(struct call *c, int fd, uint64_t ino);
@@ -337,7 +364,6 @@ bool neigh_pending(void);
 
 /* sock.c, sockopt.c, ioctl.c */
 int64_t sock_socket(struct call *c);
-long stack_socket(int domain, int type, int proto, bool *is_mptcp);
 int64_t sock_bind(struct call *c);
 int64_t sock_name(struct call *c, bool peer);
 int64_t sock_getsockopt(struct call *c);
@@ -347,10 +373,6 @@ bool tables_option(int level, int name);
 int64_t tables_set(const struct call *c);
 int64_t tables_get(const struct call *c, int len);
 void sock_inherit(struct conn *conn, const struct conn *lis);
-int64_t addr_read(const struct call *c, uint64_t addr, uint64_t len,
-		  struct sockaddr_storage *ss);
-int64_t addr_write(const struct call *c, uint64_t addr, uint64_t lenp,
-		   const void *ss, socklen_t len);
 
 /* owners.c */
 void owners_translate(const struct conn *conn, char *buf, size_t len);

@@ -21,6 +21,14 @@
 
 static int listener = -1;	/* of the target's notifications */
 
+static const struct engine_ops ops = {
+	.carrier_event = tcp_carrier_event,
+	.pump = pump,
+	.dgram_gone = dgram_gone,
+	.task_gone = held_task_gone,
+	.task_ended = conn_sweep_soon,
+};
+
 /**
  * engine_init - set up names and tables
  * @fd: the seccomp listener, which engine_stop() closes; -1: none
@@ -29,6 +37,7 @@ int engine_init(int fd)
 {
 	int i;
 
+	engine_ops = &ops;
 	listener = fd;
 	for (i = 0; i < 3; i++)		/* the target has these, too */
 		stray_allow(i);

@@ -32,73 +32,33 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "base/lklhost.h"
 #include "base/log.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/hostnet.h"
 
-#define NOTES_MAX	64
-#define VALUE_MAX	256
-
 /**
- * struct opt_note - an option that was set
- * @next: the option set before it
+ * stack_socket - create it in the stack, as MPTCP instead of TCP if requested
  */
-struct opt_note {
-	struct opt_note *next;
-	int level, name;
-	int len;
-	char value[];
-};
-
-/** fallback_note - record an option of a socket that may have to be replaced */
-void fallback_note(struct conn *conn, int level, int name, const void *value,
-		   int len)
+long stack_socket(int domain, int type, int proto, bool *is_mptcp)
 {
-	struct opt_note *o;
+	int flags = SOCK_NONBLOCK | SOCK_CLOEXEC;
+	long fd;
 
-	if ((!conn->is_mptcp && !hostnet_any()) ||
-	    conn->state != CONN_NEW || len > VALUE_MAX ||
-	    conn->n_notes >= NOTES_MAX)
-		return;
-	o = malloc(sizeof(*o) + (size_t)len);
-	if (!o)
-		return;
-	o->level = level;
-	o->name = name;
-	o->len = len;
-	if (len)
-		memcpy(o->value, value, (size_t)len);
-	o->next = conn->notes;
-	conn->notes = o;
-	conn->n_notes++;
-}
-
-/** fallback_forget - drop the recorded options */
-void fallback_forget(struct conn *conn)
-{
-	while (conn->notes) {
-		struct opt_note *o = conn->notes;
-
-		conn->notes = o->next;
-		free(o);
+	*is_mptcp = false;
+	if (host.mptcp && type == SOCK_STREAM &&
+	    (proto == 0 || proto == IPPROTO_TCP)) {
+		fd = st_socket(domain, type | flags, IPPROTO_MPTCP);
+		*is_mptcp = fd >= 0;
+		/*
+		 * The stack has no MPTCP, or it is disabled; an old stack does
+		 * not know the number (EINVAL).
+		 */
+		if (fd >= 0 || (fd != -EPROTONOSUPPORT && fd != -ENOPROTOOPT &&
+				fd != -EINVAL))
+			return fd;
 	}
-	conn->n_notes = 0;
-}
-
-/** replay - set the recorded options, oldest first */
-static void replay(const struct conn *conn, const struct opt_note *o, int sfd)
-{
-	if (!o)
-		return;
-	replay(conn, o->next, sfd);
-	if (hostnet_option(conn, o->level, o->name))
-		st_setsockopt(sfd, o->level, o->name, o->value, o->len);
-}
-
-/** fallback_replay - set the recorded options on the current socket */
-void fallback_replay(const struct conn *conn)
-{
-	replay(conn, conn->notes, conn->sfd);
+	return st_socket(domain, type | flags, proto);
 }
 
 /** is_bound - whether the socket has an address; stored in @ss */
@@ -132,7 +92,7 @@ int64_t fallback_to_tcp(struct call *c, int level, int name, const void *value,
 			SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
 	if (sfd < 0)
 		return ret;
-	replay(conn, conn->notes, (int)sfd);
+	notes_replay(conn, (int)sfd);
 	if (st_setsockopt(sfd, level, name, value, len)) {
 		st_close(sfd);
 		return ret;
@@ -152,7 +112,7 @@ int64_t fallback_to_tcp(struct call *c, int level, int name, const void *value,
 	conn->sfd = (int)sfd;
 	conn->is_mptcp = false;
 	conn->tcp_by_option = true;
-	fallback_forget(conn);
+	notes_drop(conn);
 	conn_stats.fallbacks++;
 	warn_user("%s (pid %d): MPTCP has no option %d of level %d: this socket is plain TCP",
 		  task_comm(c->task), task_tgid(c->task), name, level);

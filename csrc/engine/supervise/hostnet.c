@@ -31,39 +31,6 @@
 #include "engine/supervise/hostnet.h"
 #include "process/process.h"
 
-/* include/uapi/linux/in6.h */
-#define OPT_2292PKTOPTIONS	6
-#define OPT_2292RTHDR		5
-#define OPT_RTHDR		57
-
-/**
- * hostnet_option - whether the socket may have an option or ancillary data
- *
- * Options that name intermediate hops of a packet are refused.
- */
-bool hostnet_option(const struct conn *conn, int level, int name)
-{
-	if (!conn->hosted)
-		return true;
-	if (level == IPPROTO_IP)
-		return name != IP_OPTIONS && name != IP_RETOPTS;
-	if (level == IPPROTO_IPV6)
-		return name != OPT_RTHDR && name != OPT_2292RTHDR &&
-		       name != OPT_2292PKTOPTIONS;
-	return true;
-}
-
-/** hostnet_control - hostnet_option() for all ancillary data of a message */
-bool hostnet_control(const struct conn *conn, struct msghdr *mh)
-{
-	struct cmsghdr *cm;
-
-	for (cm = CMSG_FIRSTHDR(mh); cm; cm = CMSG_NXTHDR(mh, cm))
-		if (!hostnet_option(conn, cm->cmsg_level, cm->cmsg_type))
-			return false;
-	return true;
-}
-
 /** replace - replace the connection's socket by @fd */
 static int replace(struct conn *conn, long fd, bool hosted)
 {
@@ -79,7 +46,7 @@ static int replace(struct conn *conn, long fd, bool hosted)
 	conn->ssrc.fn = fn;
 	conn->s_in = conn->s_out = false;
 	conn->told |= !conn->so_error;	/* of a failure on the other network */
-	fallback_replay(conn);
+	notes_replay(conn, conn->sfd);
 	return watched && conn->kind != KIND_STREAM ? conn_watch(conn, EPOLLIN) : 0;
 }
 

@@ -20,10 +20,10 @@ int64_t hostnet_connect(struct call *c, const struct sockaddr_storage *ss,
 int64_t hostnet_send(struct call *c, const struct sockaddr_storage *ss,
 		     int64_t len);
 int64_t hostnet_serve(struct call *c);
-bool hostnet_option(const struct conn *conn, int level, int name);
-bool hostnet_control(const struct conn *conn, struct msghdr *mh);
 
 /* hostnet_rules.c */
+bool hostnet_option(const struct conn *conn, int level, int name);
+bool hostnet_control(const struct conn *conn, struct msghdr *mh);
 bool hostnet_chosen(const struct sockaddr_storage *ss, int64_t len);
 void hostnet_count(struct task *t, const struct sockaddr_storage *ss);
 void hostnet_uncount(struct task *t);

@@ -11,6 +11,11 @@
 #include "engine/supervise/conn.h"
 #include "engine/supervise/hostnet.h"
 
+/* include/uapi/linux/in6.h */
+#define OPT_2292PKTOPTIONS	6
+#define OPT_2292RTHDR		5
+#define OPT_RTHDR		57
+
 #define RULES_MAX	64
 #define PLACES_MAX	64	/* destinations counted individually */
 
@@ -179,4 +184,32 @@ size_t hostnet_stats(char *buf, size_t len)
 			     addr, p->port, (unsigned long long)p->n);
 	}
 	return n >= 0 && (size_t)n < len - at ? at + (size_t)n : at;
+}
+
+/**
+ * hostnet_option - whether the socket may have an option or ancillary data
+ *
+ * Options that name intermediate hops of a packet are refused.
+ */
+bool hostnet_option(const struct conn *conn, int level, int name)
+{
+	if (!conn->hosted)
+		return true;
+	if (level == IPPROTO_IP)
+		return name != IP_OPTIONS && name != IP_RETOPTS;
+	if (level == IPPROTO_IPV6)
+		return name != OPT_RTHDR && name != OPT_2292RTHDR &&
+		       name != OPT_2292PKTOPTIONS;
+	return true;
+}
+
+/** hostnet_control - hostnet_option() for all ancillary data of a message */
+bool hostnet_control(const struct conn *conn, struct msghdr *mh)
+{
+	struct cmsghdr *cm;
+
+	for (cm = CMSG_FIRSTHDR(mh); cm; cm = CMSG_NXTHDR(mh, cm))
+		if (!hostnet_option(conn, cm->cmsg_level, cm->cmsg_type))
+			return false;
+	return true;
 }

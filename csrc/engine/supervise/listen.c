@@ -21,6 +21,7 @@
 #include "base/lklhost.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/hostnet.h"
+#include "engine/supervise/msg.h"
 
 #define TOKENS		4	/* size of conn->token_fd */
 #define CARRIER_BACKLOG	16

@@ -287,3 +287,46 @@ int64_t mmsg_deadline(const struct call *c, uint64_t *deadline)
 	*deadline = now_ns() + (uint64_t)ts[0] * 1000000000ull + (uint64_t)ts[1];
 	return 0;
 }
+
+/**
+ * addr_read - read a socket address from the caller's memory
+ * @len: length that the caller gave
+ *
+ * Returns its length or a negative errno, like move_addr_to_kernel().
+ */
+int64_t addr_read(const struct call *c, uint64_t addr, uint64_t len,
+		  struct sockaddr_storage *ss)
+{
+	int n = (int)len;
+	int64_t ret;
+
+	if (n < 0 || n > (int)sizeof(*ss))
+		return -EINVAL;
+	memset(ss, 0, sizeof(*ss));
+	ret = mem_read(c, addr, ss, (size_t)n);
+	return ret ? ret : n;
+}
+
+/**
+ * addr_write - write a socket address to the caller's memory
+ * @lenp: address of the caller's int: space before, length after
+ *
+ * Like move_addr_to_user(), it truncates the address but returns the full
+ * length.
+ */
+int64_t addr_write(const struct call *c, uint64_t addr, uint64_t lenp,
+		   const void *ss, socklen_t len)
+{
+	int room, full = (int)len;
+	int64_t ret;
+
+	ret = mem_read(c, lenp, &room, sizeof(room));
+	if (ret)
+		return ret;
+	if (room < 0)
+		return -EINVAL;
+	if (room > full)
+		room = full;
+	ret = mem_write(c, addr, ss, (size_t)room);
+	return ret ? ret : mem_write(c, lenp, &full, sizeof(full));
+}

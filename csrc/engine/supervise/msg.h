@@ -3,6 +3,7 @@
 #ifndef LKLHOST_MSG_H
 #define LKLHOST_MSG_H
 
+#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include "engine/supervise/notify.h"
@@ -49,6 +50,10 @@ uint64_t mmsg_addr(const struct call *c, uint64_t i);
 int64_t mmsg_put_len(const struct call *c, uint64_t i, int64_t n);
 uint64_t mmsg_len(const struct call *c);
 int64_t mmsg_deadline(const struct call *c, uint64_t *deadline);
+int64_t addr_read(const struct call *c, uint64_t addr, uint64_t len,
+		  struct sockaddr_storage *ss);
+int64_t addr_write(const struct call *c, uint64_t addr, uint64_t lenp,
+		   const void *ss, socklen_t len);
 size_t msg_cut_control(char *out, size_t room, const char *ctl, size_t len,
 		       int *flags);
 

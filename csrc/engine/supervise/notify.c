@@ -30,6 +30,7 @@
 #include "base/loop.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/hostnet.h"
+#include "engine/supervise/msg.h"
 #include "engine/supervise/notify.h"
 #include "engine/supervise/stall.h"
 #include "engine/supervise/stray.h"
@@ -41,114 +42,7 @@
 #define SECCOMP_IOCTL_NOTIF_SET_FLAGS		SECCOMP_IOW(4, __u64)
 #endif
 
-struct notify_stats notify_stats;
-
 static struct source listener = { .fd = -1 };
-
-/** call_valid - whether the caller still waits */
-bool call_valid(const struct call *c)
-{
-	uint64_t id = c->id;
-
-	return !ioctl(listener.fd, SECCOMP_IOCTL_NOTIF_ID_VALID, &id);
-}
-
-/**
- * call_answer - send a result
- * @ret: >= 0, a negative errno, or CALL_NATIVE
- */
-void call_answer(const struct call *c, int64_t ret)
-{
-	struct seccomp_notif_resp resp = { .id = c->id };
-
-	if (ret == CALL_NATIVE) {
-		resp.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-		notify_stats.native++;
-	} else if (ret < 0) {
-		resp.error = (int32_t)ret;
-	} else {
-		resp.val = ret;
-	}
-	if (ioctl(listener.fd, SECCOMP_IOCTL_NOTIF_SEND, &resp))
-		notify_stats.gone++;
-}
-
-/**
- * call_addfd_send - answer with a descriptor
- * @fd: our descriptor, stays open
- *
- * Returns its number in the caller, or a negative errno: the caller is gone or
- * has no free descriptor, and the call is not answered.
- */
-int call_addfd_send(struct call *c, int fd, bool cloexec)
-{
-	struct seccomp_notif_addfd add = {
-		.id = c->id,
-		.flags = SECCOMP_ADDFD_FLAG_SEND,
-		.srcfd = (uint32_t)fd,
-		.newfd_flags = cloexec ? O_CLOEXEC : 0,
-	};
-	int ret = ioctl(listener.fd, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
-
-	return ret < 0 ? -errno : ret;
-}
-
-/**
- * call_addfd - add a descriptor to the caller; its number or a negative errno
- */
-int call_addfd(const struct call *c, int fd, bool cloexec)
-{
-	struct seccomp_notif_addfd add = {
-		.id = c->id,
-		.srcfd = (uint32_t)fd,
-		.newfd_flags = cloexec ? O_CLOEXEC : 0,
-	};
-	int ret = ioctl(listener.fd, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
-
-	return ret < 0 ? -errno : ret;
-}
-
-/**
- * call_addfd_replace - replace a descriptor of the caller
- * @fd: our descriptor, stays open
- * @newfd: its number in the caller
- *
- * This does not answer the call.
- */
-int call_addfd_replace(struct call *c, int fd, int newfd, bool cloexec)
-{
-	struct seccomp_notif_addfd add = {
-		.id = c->id,
-		.flags = SECCOMP_ADDFD_FLAG_SETFD,
-		.srcfd = (uint32_t)fd,
-		.newfd = (uint32_t)newfd,
-		.newfd_flags = cloexec ? O_CLOEXEC : 0,
-	};
-
-	return ioctl(listener.fd, SECCOMP_IOCTL_NOTIF_ADDFD, &add) < 0 ?
-	       -errno : 0;
-}
-
-/**
- * call_dup - duplicate the caller's descriptor @fd into @c->dup
- *
- * It is closed when the handler returns: while we hold it, no event reports
- * that the target has closed its own. It shares the target's O_NONBLOCK, so no
- * operation that could block is allowed on it.
- */
-int call_dup(struct call *c, int fd)
-{
-	c->dup = task_getfd(c->task, fd);
-	return c->dup < 0 ? c->dup : 0;
-}
-
-/** call_nonblocking - whether the caller's descriptor is O_NONBLOCK */
-bool call_nonblocking(const struct call *c)
-{
-	int flags = fcntl(c->dup, F_GETFL);
-
-	return flags >= 0 && (flags & O_NONBLOCK);
-}
 
 /**
  * out_of_reach - report, once per process, that it cannot be served
@@ -351,6 +245,7 @@ static void notified(struct source *src, uint32_t events)
 
 	if (!(events & EPOLLIN)) {
 		loop_del(src);	/* the last process with the filter is gone */
+		call_listener(-1);
 		return;
 	}
 	memset(&req, 0, sizeof(req));
@@ -390,6 +285,7 @@ int notify_init(int fd)
 		    SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
 	listener.fn = notified;
 	listener.fd = fd;
+	call_listener(fd);
 	return loop_add(&listener, EPOLLIN);
 }
 

@@ -83,14 +83,17 @@ struct held {
 
 int notify_init(int fd);
 void notify_stop(void);
+
+/* call.c */
+void call_listener(int fd);
 bool call_valid(const struct call *c);
 int call_addfd(const struct call *c, int fd, bool cloexec);
 int call_addfd_send(struct call *c, int fd, bool cloexec);
 int call_addfd_replace(struct call *c, int fd, int newfd, bool cloexec);
 void call_answer(const struct call *c, int64_t ret);
-int call_dup(struct call *c, int fd);
 bool call_nonblocking(const struct call *c);
 
+/* held.c */
 struct held *call_hold(struct call *c, struct list *on,
 		       int64_t (*retry)(struct call *, struct held *),
 		       uint64_t deadline, int64_t timeout_ret);
@@ -110,6 +113,7 @@ int64_t mem_write(const struct call *c, uint64_t addr, const void *buf,
 int64_t mem_writev(const struct call *c, const struct iovec *to, size_t n,
 		   const void *buf, size_t len);
 void mem_close(void);
+int call_dup(struct call *c, int fd);
 
 /* proc.c */
 struct task *task_get(pid_t tid);

@@ -221,7 +221,7 @@ static void task_drop(struct task *t)
 	struct task **pp = &task_hash[(uint32_t)t->tid % TASK_HASH];
 	int fd = t->src.fd;
 
-	held_task_gone(t);
+	engine_ops->task_gone(t);
 	while (*pp != t)
 		pp = &(*pp)->next;
 	*pp = t->next;
@@ -236,7 +236,7 @@ static void task_ended(struct source *src, uint32_t events)
 {
 	(void)events;
 	task_drop(container_of(src, struct task, src));
-	conn_sweep_soon();	/* its descriptors may be closed now */
+	engine_ops->task_ended();
 }
 
 /** comm_copy - copy the name in a status file, terminated */

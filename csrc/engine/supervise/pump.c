@@ -190,7 +190,7 @@ void pump_open(struct conn *conn)
 {
 	conn->state = CONN_OPEN;
 	conn->was_open = true;
-	fallback_forget(conn);
+	notes_drop(conn);
 	account_peer(conn);
 	if (conn->rcvbuf)
 		setsockopt(conn->csrc.fd, SOL_SOCKET, SO_SNDBUF, &conn->rcvbuf,

@@ -17,6 +17,5 @@ void stack_error(struct conn *conn, int err);
 
 /* pump_in.c */
 bool push_target(struct conn *conn);
-void pump_in_drop(struct conn *conn);
 
 #endif

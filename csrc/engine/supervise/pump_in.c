@@ -29,8 +29,6 @@
 #define ROOMY		(1 << 20)
 #define ROOMY_MAX	16		/* carriers */
 
-static unsigned int roomy;
-
 /** want_out - set whether the loop reports that the carrier accepts data */
 static void want_out(struct conn *conn, bool want)
 {
@@ -143,18 +141,11 @@ static size_t stack_read(struct conn *conn)
 /** make_room - enlarge the carrier of a busy stream */
 static void make_room(struct conn *conn)
 {
-	if (conn->roomy || conn->rcvbuf || roomy == ROOMY_MAX || loop_processors() < 2)
+	if (conn->roomy || conn->rcvbuf || carriers_roomy == ROOMY_MAX || loop_processors() < 2)
 		return;
 	conn->roomy = true;
-	roomy++;
+	carriers_roomy++;
 	carrier_roomy(conn->csrc.fd, ROOMY);
-}
-
-/** pump_in_drop - our end of the carrier is closed */
-void pump_in_drop(struct conn *conn)
-{
-	roomy -= conn->roomy;
-	conn->roomy = false;
 }
 
 /**

@@ -11,53 +11,11 @@
 #include "base/log.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/hostnet.h"
+#include "engine/supervise/msg.h"
 #include "engine/supervise/stray.h"
 #include "mirror/mirror.h"
 
 #define TYPE_MASK	0xf		/* SOCK_TYPE_MASK, include/linux/net.h */
-
-/**
- * addr_read - read a socket address from the caller's memory
- * @len: length that the caller gave
- *
- * Returns its length or a negative errno, like move_addr_to_kernel().
- */
-int64_t addr_read(const struct call *c, uint64_t addr, uint64_t len,
-		  struct sockaddr_storage *ss)
-{
-	int n = (int)len;
-	int64_t ret;
-
-	if (n < 0 || n > (int)sizeof(*ss))
-		return -EINVAL;
-	memset(ss, 0, sizeof(*ss));
-	ret = mem_read(c, addr, ss, (size_t)n);
-	return ret ? ret : n;
-}
-
-/**
- * addr_write - write a socket address to the caller's memory
- * @lenp: address of the caller's int: space before, length after
- *
- * Like move_addr_to_user(), it truncates the address but returns the full
- * length.
- */
-int64_t addr_write(const struct call *c, uint64_t addr, uint64_t lenp,
-		   const void *ss, socklen_t len)
-{
-	int room, full = (int)len;
-	int64_t ret;
-
-	ret = mem_read(c, lenp, &room, sizeof(room));
-	if (ret)
-		return ret;
-	if (room < 0)
-		return -EINVAL;
-	if (room > full)
-		room = full;
-	ret = mem_write(c, addr, ss, (size_t)room);
-	return ret ? ret : mem_write(c, lenp, &full, sizeof(full));
-}
 
 /** give - pass a new carrier to the caller */
 static int64_t give(struct call *c, struct conn *conn, int fd, bool cloexec)
@@ -84,30 +42,6 @@ static int64_t refuse(struct call *c, int domain, int type, int proto,
 	log_line("%s (pid %d): socket(%d, %d, %d): %s", task_comm(c->task),
 		 c->pid, domain, type, proto, strerror((int)-err));
 	return err;
-}
-
-/**
- * stack_socket - create it in the stack, as MPTCP instead of TCP if requested
- */
-long stack_socket(int domain, int type, int proto, bool *is_mptcp)
-{
-	int flags = SOCK_NONBLOCK | SOCK_CLOEXEC;
-	long fd;
-
-	*is_mptcp = false;
-	if (host.mptcp && type == SOCK_STREAM &&
-	    (proto == 0 || proto == IPPROTO_TCP)) {
-		fd = st_socket(domain, type | flags, IPPROTO_MPTCP);
-		*is_mptcp = fd >= 0;
-		/*
-		 * The stack has no MPTCP, or it is disabled; an old stack does
-		 * not know the number (EINVAL).
-		 */
-		if (fd >= 0 || (fd != -EPROTONOSUPPORT && fd != -ENOPROTOOPT &&
-				fd != -EINVAL))
-			return fd;
-	}
-	return st_socket(domain, type | flags, proto);
 }
 
 /**

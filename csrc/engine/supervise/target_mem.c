@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Access to the caller's memory.
+ * Access to the caller's memory, and to its descriptors.
  *
  * Theory of operation
  *
@@ -161,4 +161,17 @@ int64_t mem_writev(const struct call *c, const struct iovec *to, size_t n,
 		len -= part;
 	}
 	return ret;
+}
+
+/**
+ * call_dup - duplicate the caller's descriptor @fd into @c->dup
+ *
+ * It is closed when the handler returns: while we hold it, no event reports
+ * that the target has closed its own. It shares the target's O_NONBLOCK, so no
+ * operation that could block is allowed on it.
+ */
+int call_dup(struct call *c, int fd)
+{
+	c->dup = task_getfd(c->task, fd);
+	return c->dup < 0 ? c->dup : 0;
 }

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Notified calls: their answers, and descriptors for their callers. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/seccomp.h>
+#include <sys/ioctl.h>
+
+#include "engine/supervise/notify.h"
+
+struct notify_stats notify_stats;
+
+static int listener = -1;
+
+/** call_listener - set the descriptor of the notifications; -1: it is gone */
+void call_listener(int fd)
+{
+	listener = fd;
+}
+
+/** call_valid - whether the caller still waits */
+bool call_valid(const struct call *c)
+{
+	uint64_t id = c->id;
+
+	return !ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id);
+}
+
+/**
+ * call_answer - send a result
+ * @ret: >= 0, a negative errno, or CALL_NATIVE
+ */
+void call_answer(const struct call *c, int64_t ret)
+{
+	struct seccomp_notif_resp resp = { .id = c->id };
+
+	if (ret == CALL_NATIVE) {
+		resp.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
+		notify_stats.native++;
+	} else if (ret < 0) {
+		resp.error = (int32_t)ret;
+	} else {
+		resp.val = ret;
+	}
+	if (ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &resp))
+		notify_stats.gone++;
+}
+
+/**
+ * call_addfd_send - answer with a descriptor
+ * @fd: our descriptor, stays open
+ *
+ * Returns its number in the caller, or a negative errno: the caller is gone or
+ * has no free descriptor, and the call is not answered.
+ */
+int call_addfd_send(struct call *c, int fd, bool cloexec)
+{
+	struct seccomp_notif_addfd add = {
+		.id = c->id,
+		.flags = SECCOMP_ADDFD_FLAG_SEND,
+		.srcfd = (uint32_t)fd,
+		.newfd_flags = cloexec ? O_CLOEXEC : 0,
+	};
+	int ret = ioctl(listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
+
+	return ret < 0 ? -errno : ret;
+}
+
+/**
+ * call_addfd - add a descriptor to the caller; its number or a negative errno
+ */
+int call_addfd(const struct call *c, int fd, bool cloexec)
+{
+	struct seccomp_notif_addfd add = {
+		.id = c->id,
+		.srcfd = (uint32_t)fd,
+		.newfd_flags = cloexec ? O_CLOEXEC : 0,
+	};
+	int ret = ioctl(listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add);
+
+	return ret < 0 ? -errno : ret;
+}
+
+/**
+ * call_addfd_replace - replace a descriptor of the caller
+ * @fd: our descriptor, stays open
+ * @newfd: its number in the caller
+ *
+ * This does not answer the call.
+ */
+int call_addfd_replace(struct call *c, int fd, int newfd, bool cloexec)
+{
+	struct seccomp_notif_addfd add = {
+		.id = c->id,
+		.flags = SECCOMP_ADDFD_FLAG_SETFD,
+		.srcfd = (uint32_t)fd,
+		.newfd = (uint32_t)newfd,
+		.newfd_flags = cloexec ? O_CLOEXEC : 0,
+	};
+
+	return ioctl(listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add) < 0 ?
+	       -errno : 0;
+}
+
+/** call_nonblocking - whether the caller's descriptor is O_NONBLOCK */
+bool call_nonblocking(const struct call *c)
+{
+	int flags = fcntl(c->dup, F_GETFL);
+
+	return flags >= 0 && (flags & O_NONBLOCK);
+}

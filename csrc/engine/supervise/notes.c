@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Options that were set on a socket that may have to be replaced, see fallback.c
+ * and hostnet.c.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/supervise/conn.h"
+#include "engine/supervise/hostnet.h"
+
+#define NOTES_MAX	64
+#define VALUE_MAX	256
+
+/**
+ * struct opt_note - an option that was set
+ * @next: the option set before it
+ */
+struct opt_note {
+	struct opt_note *next;
+	int level, name;
+	int len;
+	char value[];
+};
+
+/** notes_add - record an option of a socket that may have to be replaced */
+void notes_add(struct conn *conn, int level, int name, const void *value,
+		   int len)
+{
+	struct opt_note *o;
+
+	if ((!conn->is_mptcp && !hostnet_any()) ||
+	    conn->state != CONN_NEW || len > VALUE_MAX ||
+	    conn->n_notes >= NOTES_MAX)
+		return;
+	o = malloc(sizeof(*o) + (size_t)len);
+	if (!o)
+		return;
+	o->level = level;
+	o->name = name;
+	o->len = len;
+	if (len)
+		memcpy(o->value, value, (size_t)len);
+	o->next = conn->notes;
+	conn->notes = o;
+	conn->n_notes++;
+}
+
+/** notes_drop - drop the recorded options */
+void notes_drop(struct conn *conn)
+{
+	while (conn->notes) {
+		struct opt_note *o = conn->notes;
+
+		conn->notes = o->next;
+		free(o);
+	}
+	conn->n_notes = 0;
+}
+
+/** replay - set the recorded options, oldest first */
+static void replay(const struct conn *conn, const struct opt_note *o, int sfd)
+{
+	if (!o)
+		return;
+	replay(conn, o->next, sfd);
+	if (hostnet_option(conn, o->level, o->name))
+		st_setsockopt(sfd, o->level, o->name, o->value, o->len);
+}
+
+/** notes_replay - set the recorded options on @sfd */
+void notes_replay(const struct conn *conn, int sfd)
+{
+	replay(conn, conn->notes, sfd);
+}
