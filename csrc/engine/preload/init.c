@@ -18,7 +18,6 @@
 
 #include "engine/preload/internal.h"
 
-bool use_mptcp;
 bool preload_selftested;
 
 int preload_bind(void *lib, struct preload_stack *st, char *err, size_t errlen)
@@ -83,7 +82,7 @@ int preload_install(void)
 	 */
 	STACK(mkdirat, AT_FDCWD, "/proc", 0555, 0, 0, 0);
 	STACK(mount, "proc", "/proc", "proc", 0, 0, 0);
-	ret = signal_init();
+	ret = signal_init(proc_ends, preload_native);
 	if (!ret)
 		dispatch_on();
 	return ret;

@@ -51,7 +51,8 @@ struct poller;
  * @pending: deferred signal, or 0; @si and @mask belong to it
  * @lkl: the library's handle of this thread
  * @top: top of its stack for calls; NULL if it has none yet
- * @poller: waits for host and stack at once; NULL if it has none yet
+ * @poller: waits for host and stack at once; NULL if it has none yet;
+ *	@poller_leave frees it
  * @next: list of all threads that have a stack for calls
  */
 struct inside {
@@ -63,6 +64,7 @@ struct inside {
 	void *lkl;
 	char *top;
 	struct poller *poller;
+	void (*poller_leave)(struct poller *p);
 	struct inside *next;
 };
 
@@ -122,6 +124,7 @@ extern HIDDEN struct counts counts;
 	__atomic_fetch_add(&(s)->way, (uint64_t)(n), __ATOMIC_RELAXED);	\
 } while (0)
 
+/* state.c */
 extern HIDDEN struct preload_stack lkl;
 extern HIDDEN bool use_mptcp;
 extern HIDDEN bool preload_selftested;	/* the library booted the stack by itself */
@@ -131,14 +134,18 @@ extern HIDDEN unsigned char preload_class[ENTRY_CALLS];
 extern HIDDEN struct entry *entries;
 extern HIDDEN struct sock *socks;
 extern HIDDEN int max_fd;	/* the highest descriptor with an entry */
+extern HIDDEN int owner_pid;
+extern HIDDEN volatile int *alive;
 
 typedef long (*call_fn)(long nr, const long *a);
 
-/* ARCH/entry.S */
+/* ARCH/calls.S */
 long preload_on_stack(long nr, long *args, long (*fn)(long, long *), void *top) HIDDEN;
 int preload_copy(void *to, const void *from, size_t len) HIDDEN;
-extern HIDDEN const char preload_native[];	/* the host's system call in preload_entry */
 extern HIDDEN const char preload_copy_begin[], preload_copy_end[], preload_copy_fault[];
+
+/* ARCH/entry.S */
+extern HIDDEN const char preload_native[];	/* the host's system call in preload_entry */
 
 /* tally.c */
 void tally_close(struct sock *s, int sfd) HIDDEN;
@@ -151,6 +158,10 @@ int patch_libc(char *err, size_t errlen) HIDDEN;
 void dispatch_init(void) HIDDEN;
 void dispatch_on(void) HIDDEN;
 long preload_dispatch(long nr, const long *a) HIDDEN;
+
+/* threads.c */
+void lock(void) HIDDEN;
+void unlock(void) HIDDEN;
 long stack_raw(long nr, const long *a) HIDDEN;
 long stack_wait(long nr, const long *a, bool restart) HIDDEN;
 long stack_now(long nr, const long *a) HIDDEN;
@@ -158,17 +169,22 @@ int thread_ready(void) HIDDEN;
 int threads_init(void) HIDDEN;
 bool borrowed(void) HIDDEN;
 void threads_park(void) HIDDEN;
+void park(void) HIDDEN;
+extern HIDDEN struct inside *volatile parked_by;	/* set when all other threads are parked */
+
+/* warn.c */
 void warn_line(const char *fmt, ...) HIDDEN __attribute__((format(printf, 1, 2)));
 
 /* table.c */
 int table_init(void) HIDDEN;
-void lock(void) HIDDEN;
-void unlock(void) HIDDEN;
 int table_give(int fd, int sfd, int domain, int type, int proto) HIDDEN;
 int table_reserve(int type_flags) HIDDEN;
 void table_set(int fd, int sfd, int sock, unsigned char kind) HIDDEN;
-int table_forget(int fd) HIDDEN;
 int sock_alloc(int domain, int type, int proto) HIDDEN;
+void sock_free(int i) HIDDEN;
+
+/* close.c */
+int table_forget(int fd) HIDDEN;
 void sock_put(int i) HIDDEN;
 long call_close(long nr, const long *a) HIDDEN;
 long call_close_range(long nr, const long *a) HIDDEN;
@@ -220,11 +236,10 @@ long call_epoll_ctl(long nr, const long *a) HIDDEN;
 long call_epoll_wait(long nr, const long *a) HIDDEN;
 int shadow_put(int i) HIDDEN;
 void shadow_get(int i) HIDDEN;
-void poller_leave(struct poller *p) HIDDEN;
 int64_t mono_ns(void) HIDDEN;
 
 /* signal.c */
-int signal_init(void) HIDDEN;
+int signal_init(void (*ends)(int status, int sig), const char *native_call) HIDDEN;
 long call_sigaction(long nr, const long *a) HIDDEN;
 int signal_run(void) HIDDEN;
 void signal_kill(int sig) HIDDEN;
@@ -239,8 +254,6 @@ bool end_is_wanted(void) HIDDEN;
 long call_exit(long nr, const long *a) HIDDEN;
 long child_call(long nr, const long *a) HIDDEN;
 long call_nosys(long nr, const long *a) HIDDEN;
-extern HIDDEN int owner_pid;
-extern HIDDEN volatile int *alive;
 
 /* Results of leave() */
 #define HAD_SIGNAL	1

@@ -94,8 +94,10 @@ struct poller *poller_take(void)
 		p->thread = me.lkl;
 		p->busy = true;
 	}
-	if (!me.poller)
+	if (!me.poller) {
 		me.poller = p;
+		me.poller_leave = poller_leave;
+	}
 	return p;
 }
 

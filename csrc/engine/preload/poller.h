@@ -55,6 +55,7 @@ long sets_wait(struct sets *s, int64_t deadline) HIDDEN;
 
 struct poller *poller_take(void) HIDDEN;
 void poller_release(struct poller *p) HIDDEN;
+void poller_leave(struct poller *p) HIDDEN;
 void poller_arm(struct poller *p) HIDDEN;
 bool poller_fired(const struct poller *p) HIDDEN;
 void poller_disarm(struct poller *p) HIDDEN;

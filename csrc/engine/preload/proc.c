@@ -19,10 +19,6 @@
 #define EXIT_LIMIT_S	80	/* more than preload_drain() takes */
 #define END_LIMIT_S	6	/* for each step of the end */
 
-int owner_pid;
-/* On a page that is empty in a child after fork() */
-volatile int *alive;
-
 /* Shared by all children, as a server may fork for each connection. */
 static int *child_said;
 

@@ -52,6 +52,8 @@ struct action {
 
 static struct action acts[SIG_LAST + 1];
 static struct action lib_segv, lib_bus;	/* the library's */
+static void (*ends)(int status, int sig);	/* delivers what was sent, before the process ends */
+static const char *native_call;		/* where entry.S makes calls of the host */
 static void (*restorer)(void);		/* the C library's; NULL if the kernel's vDSO has it */
 
 /** restoring - the flags of a handler that concern the restorer */
@@ -130,7 +132,7 @@ static void die_of(int sig, const siginfo_t *si)
 
 	sigaction_raw(sig, &dfl, NULL);
 	if (FATAL & BIT(sig))
-		proc_ends(0, sig);
+		ends(0, sig);
 	if (si->si_code <= 0 || (FATAL & BIT(sig)))	/* it will not be raised again */
 		signal_kill(sig);
 }
@@ -171,7 +173,7 @@ static void on_signal(int sig, siginfo_t *si, void *ctx)
 		put_off(sig, si, uc);
 		return;
 	}
-	if (is_cancel(sig) && arch_pc(uc) == preload_native) {
+	if (is_cancel(sig) && arch_pc(uc) == native_call) {
 		arch_interrupted(uc);
 		return;
 	}
@@ -311,12 +313,18 @@ void signal_own_ending(void (*fn)(int sig))
 	RAW4(rt_sigprocmask, SIG_UNBLOCK, &mask, 0, sizeof(mask));
 }
 
-/** signal_init - take over the existing handlers, after the library has booted */
-int signal_init(void)
+/**
+ * signal_init - take over the existing handlers, after the library has booted
+ * @on_end: called before a signal ends the process
+ * @call: the instruction in entry.S that makes calls of the host
+ */
+int signal_init(void (*on_end)(int status, int sig), const char *call)
 {
 	struct action now, k;
 	int sig;
 
+	ends = on_end;
+	native_call = call;
 	/* The library has a handler, so this reveals the restorer. */
 	if (!sigaction_raw(SIGSEGV, NULL, &now))
 		restorer = now.restorer;
