@@ -29,7 +29,6 @@
 #include "base/loop.h"
 #include "control/internal.h"
 #include "control/request.h"
-#include "engine/supervise/supervise.h"
 #include "stack/stack.h"
 
 /**

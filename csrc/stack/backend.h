@@ -8,12 +8,10 @@
 /* Tag in the epoll data of the stack library's own descriptors. */
 #define LOOP_STACK_TAG	0x8000000000000000ull
 
-extern const struct stack_ops stack_host_ops;
 extern const struct stack_ops stack_old_ops;
 extern const struct stack_ops stack_new_ops;
 
 int stack_native_bind(void *lib, char *err, size_t errlen);
-int stack_foreign_bind(void *lib, bool old, char *err, size_t errlen);
 void *stack_symbol(void *lib, const char *name, char *err, size_t errlen);
 
 /*

@@ -88,8 +88,13 @@ struct stack_ops {
 
 extern const struct stack_ops *stack;
 
-/* Our library; a program that has loaded it itself needs it by name. */
+/*
+ * By name for the preload library, which drives our library itself and has no
+ * other back end (engine/preload/link_base.c).
+ */
 extern const struct stack_ops stack_native_ops;
+extern const struct stack_ops stack_host_ops;
+int stack_foreign_bind(void *lib, bool old, char *err, size_t errlen);
 
 /*
  * What happens when the kernel has died, set by main. stack_dead() is the first

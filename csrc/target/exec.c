@@ -32,7 +32,7 @@
 #include "base/lklhost.h"
 #include "base/loop.h"
 #include "control/control.h"
-#include "engine/supervise/stray.h"
+#include "engine/supervise/supervise.h"
 #include "engine/supervise/supervise.h"
 #include "process/zygote_link.h"
 #include "target/child.h"

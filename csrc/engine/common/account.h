@@ -10,8 +10,6 @@
 
 #define ACCOUNT_PEERS	8
 
-struct conn;
-
 /* Outcome of a connection with regard to MPTCP. */
 enum account_kind {
 	ACCOUNT_NONE,		/* not a stream, or never opened */
@@ -56,10 +54,6 @@ struct account {
 	uint64_t others;
 };
 
-void account_begin(struct conn *conn, struct account *a);
-void account_peer(struct conn *conn);
-void account_end(struct conn *conn);
-void account_fold_all(void);
 void account_bytes(struct account *a, const struct sockaddr_in6 *addr,
 		   const char *proto, uint64_t bytes);
 void account_add(struct account *to, const struct account *a);

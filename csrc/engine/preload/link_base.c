@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "base/loop.h"
 #include "engine/preload/link.h"
-#include "stack/backend.h"
+#include "stack/stack.h"
 
 struct lklhost host = { .ctl_fd = -1, .lock_fd = -1, .cleanup_fd = -1,
 			.abi = "native" };

@@ -266,6 +266,12 @@ void carrier_drop(struct conn *conn);
 int carrier_borrow(struct conn *conn);
 uint64_t fd_ino(int fd);
 
+/* account.c */
+void account_begin(struct conn *conn, struct account *a);
+void account_peer(struct conn *conn);
+void account_end(struct conn *conn);
+void account_fold_all(void);
+
 /* ahead.c */
 struct conn *ahead_take(int flags, int *fd);
 bool ahead_bury(struct conn *conn);

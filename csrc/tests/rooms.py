@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only
+"""Who may know whom in csrc.
+
+    rooms.py OBJECTS PIC [FILE.o...]
+
+A folder of csrc is a room. ROOMS lists them from the bottom to the top: a file may
+include, and call, what is in its own room or in a room of a line above, not more;
+rooms of one line do not know each other. Of another room it includes the headers in
+OFFERS only. What a lower room has to call above it is given to it as a struct of
+functions (ctl_ops, target_ops, engine_ops, stack_panicked, log_event).
+
+Within a room, and across rooms anyway, no more than two files call each other in a
+circle.
+
+The #include lines say who includes what, the undefined symbols of the object files
+who calls whom: those of lklhost below OBJECTS, those of the preload library below
+PIC. The library has its own version of some functions of lower rooms
+(engine/preload/link_base.c, link_out.c); a call of such a function is a call of the
+room that declares it.
+"""
+import glob
+import os
+import re
+import subprocess
+import sys
+
+ROOMS = [
+    ["shared"],
+    ["base"],
+    ["process"],
+    ["stack"],
+    ["control"],
+    ["view", "mirror"],
+    ["engine/common"],
+    ["engine/supervise", "engine/remote", "engine/preload"],
+    ["target"],
+    ["host"],
+]
+LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
+OFFERS = {  # "*": all of them
+    "shared": "*",
+    "base": "*",
+    "process": "process.h zygote_link.h",
+    "stack": "stack.h",
+    "control": "control.h",
+    "view": "view.h",
+    "mirror": "mirror.h",
+    "engine/common": "account.h proc_text.h",
+    "engine/supervise": "supervise.h",
+    "engine/remote": "remote.h",
+    "engine/preload": "",
+    "target": "target.h",
+    "host": "",
+}
+
+problems = []
+
+
+def room_of(path):
+    """The room of a file: the longest folder that is one."""
+    room = os.path.dirname(path)
+    while room and room not in LEVEL:
+        room = os.path.dirname(room)
+    return room
+
+
+def allowed(frm, to):
+    return frm == to or LEVEL[to] < LEVEL[frm]
+
+
+def includes():
+    """Check the #include lines of all files in rooms."""
+    for room in LEVEL:
+        for path in glob.glob(room + "/**/*.[chS]", recursive=True):
+            for name in re.findall(r'^\s*#\s*include\s+"([^"]+)"', open(path).read(), re.M):
+                to = room_of(name)
+                if not to or not os.path.exists(name):
+                    problems.append(f"{path}: includes \"{name}\", which names no room")
+                elif not allowed(room, to):
+                    problems.append(f"{path}: {room} may not include {name}")
+                elif room != to and OFFERS[to] != "*" and os.path.basename(name) not in OFFERS[to].split():
+                    problems.append(f"{path}: {name} is for {to} alone")
+
+
+def symbols(objects, base):
+    """What each object file defines, as symbol -> file, and needs, as file -> symbols."""
+    defined, needed = {}, {}
+    for obj in objects:
+        name = os.path.relpath(obj, base)[:-2]
+        needed[name] = set()
+        for line in subprocess.check_output(["nm", obj], text=True).splitlines():
+            kind, symbol = line.split()[-2:]
+            if kind == "U":
+                needed[name].add(symbol)
+            elif kind in "ABDGRSTVW":
+                defined[symbol] = name
+    return defined, needed
+
+
+def arrows(defined, needed, lower):
+    """The calls, as file -> {file: symbol}. @lower: definitions that come first if
+    the other ones are above the caller."""
+    calls = {}
+    for name, wanted in needed.items():
+        calls[name] = {}
+        for symbol in sorted(wanted):
+            to = defined.get(symbol)
+            if to and not allowed(room_of(name), room_of(to)) and symbol in lower:
+                to = lower[symbol]
+            if to and to != name:
+                calls[name].setdefault(to, symbol)
+    return calls
+
+
+def circles(calls):
+    """The strongly connected components with more than two files (Tarjan)."""
+    index, low, stack, found = {}, {}, [], []
+
+    def visit(v):
+        index[v] = low[v] = len(index)
+        stack.append(v)
+        for w in calls.get(v, ()):
+            if w not in index:
+                visit(w)
+            if w in stack:
+                low[v] = min(low[v], low[w])
+        if low[v] == index[v]:
+            at = stack.index(v)
+            if len(stack) - at > 2:
+                found.append(sorted(stack[at:]))
+            del stack[at:]
+
+    for v in sorted(calls):
+        if v not in index:
+            visit(v)
+    return found
+
+
+def main(base, pic, *objects):
+    # A path says what an object is of; those of the library are below PIC.
+    own = [o for o in objects if not o.startswith(pic + "/")]
+    shared = [o for o in objects if o.startswith(pic + "/")]
+    defined, needed = symbols(own, base)
+    graphs = [arrows(defined, needed, {}), arrows(*symbols(shared, pic), defined)]
+    knows = {room: set() for room in LEVEL}
+    includes()
+    for calls in graphs:
+        for name, to in sorted(calls.items()):
+            for other, symbol in sorted(to.items()):
+                if not allowed(room_of(name), room_of(other)):
+                    problems.append(f"{name}.c: {room_of(name)} may not call {symbol} of {other}.c")
+                knows[room_of(name)].add(room_of(other))
+        for circle in circles(calls):
+            problems.append(f"{len(circle)} files call each other in a circle: " + " ".join(circle))
+    for room in sorted(LEVEL, key=LEVEL.get):
+        print(f"# {room}: calls", " ".join(sorted(knows[room] - {room}, key=LEVEL.get)) or "nobody")
+    for problem in dict.fromkeys(problems):
+        print(problem)
+    return bool(problems)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
