@@ -3,6 +3,7 @@
 package capture
 
 import (
+	_ "embed"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -14,18 +15,8 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// asksOften makes connections that are refused, on the stack's loopback, and sends
-// datagrams to a server that has no such port, until it is killed.
-const asksOften = `
-import socket, sys, time
-udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-while True:
-    s = socket.socket()
-    s.connect_ex(("127.0.0.1", 1))
-    s.close()
-    udp.sendto(b"hello", (sys.argv[1], 4000))
-    time.sleep(0.02)
-`
+//go:embed testdata/asks_often.py
+var asksOften string
 
 // TestExtcap checks that tshark lists the stacks, captures on them, and reports a wrong
 // filter.

@@ -3,6 +3,7 @@
 package capture
 
 import (
+	_ "embed"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,16 +15,8 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// sendsBursts reads numbers, one per line, and sends that many datagrams of 1,448 bytes
-// to an address.
-const sendsBursts = `
-import socket, sys
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-for line in sys.stdin:
-    for i in range(int(line)):
-        s.sendto(b"x" * 1448, (sys.argv[1], 9))
-    print("sent", flush=True)
-`
+//go:embed testdata/sends_bursts.py
+var sendsBursts string
 
 const (
 	// keptBurst is the number of packets in a burst: those of 0.1 s at 1 Gbit/s. The

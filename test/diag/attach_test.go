@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -222,6 +223,9 @@ func (b *busy) mischief(ctx context.Context, seen *atomic.Int64) error {
 	}
 }
 
+//go:embed testdata/stranger_asks.py
+var strangerAsks string
+
 // stranger is a client of another user. The run directory denies it access to the
 // socket; with access to the socket, lklhost refuses it.
 func (b *busy) stranger() {
@@ -229,20 +233,7 @@ func (b *busy) stranger() {
 	says := func(want string) {
 		b.Helper()
 		// It passes the directories with a descriptor that it opened as root.
-		r := testutil.Run(b, testutil.Limit, exec.Command("/usr/bin/python3", "-c", `
-import os, socket, sys
-fd = os.open(sys.argv[1], os.O_PATH)
-os.setgroups([])
-os.setgid(int(sys.argv[2]))
-os.setuid(int(sys.argv[2]))
-s = socket.socket(socket.AF_UNIX)
-s.settimeout(30)
-try:
-    s.connect("/proc/self/fd/%d" % fd)
-    s.sendall(bytes.fromhex(sys.argv[3]))
-    print("answered" if s.recv(100) else "shut")
-except PermissionError: print("denied")
-except (ConnectionResetError, BrokenPipeError): print("shut")`,
+		r := testutil.Run(b, testutil.Limit, exec.Command("/usr/bin/python3", "-c", strangerAsks,
 			b.socket(), fmt.Sprint(testutil.OrdinaryUID), fmt.Sprintf("%x", hello(1))))
 		if r.Stdout != want+"\n" {
 			b.Errorf("another user: want %q: %v", want, r)

@@ -3,6 +3,7 @@
 package diag
 
 import (
+	_ "embed"
 	"fmt"
 	"os"
 	"strings"
@@ -41,46 +42,11 @@ type busy struct {
 	clients []*testutil.Proc
 }
 
-// busyVisits is a client of the web server and, if it is given an address for it, of
-// the database. Some of its connections send requests, others are silent; they use IPv4
-// and IPv6.
-const busyVisits = `
-import itertools, socket, sys, time
-web, redis = sys.argv[1], sys.argv[2]
-def ask(addr, port, what, want):
-    c = socket.create_connection((addr, port), 60)
-    f = c.makefile("rb")
-    def again():
-        c.sendall(what)
-        got = b""
-        while not got.endswith(want): got += f.read(1) or sys.exit("%s port %d closes" % (addr, port))
-    again()
-    return again
-get = b"GET /hello HTTP/1.1\r\nHost: x\r\n\r\n"
-asks = [ask(web, 80, get, b"hello\n"), ask("fd74:1::2", 80, get, b"hello\n")]
-if redis:
-    ping = b"PING\r\n"
-    asks += [ask(redis, 6379, ping, b"+PONG\r\n"), ask("fd74:1::2", 6379, ping, b"+PONG\r\n")]
-    silent = ask(redis, 6379, ping, b"+PONG\r\n"), ask("fd74:1::2", 6379, ping, b"+PONG\r\n")
-print("served", flush=True)
-for a in itertools.cycle(asks):
-    a()
-    time.sleep(0.01)
-`
+//go:embed testdata/busy_visits.py
+var busyVisits string
 
-// busyFetches is the client of the transfer. It also opens other sockets.
-const busyFetches = `
-import socket, sys
-port = int(sys.argv[1])
-udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-udp.bind(("10.74.1.2", 7001))
-asked = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-asked.connect(("fd74:1::1", 7002))
-raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP)
-s = socket.create_connection(("10.74.1.1", port), 60)
-s.sendall(b"g")
-while s.recv(1 << 18): pass
-`
+//go:embed testdata/busy_fetches.py
+var busyFetches string
 
 // newBusy starts a busy instance and returns when all of its programs are at work.
 func newBusy(t *testing.T, engine string) *busy {

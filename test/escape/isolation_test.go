@@ -3,6 +3,7 @@
 package escape
 
 import (
+	_ "embed"
 	"fmt"
 	"os"
 	"os/exec"
@@ -136,33 +137,11 @@ func TestFinding15Privileges(t *testing.T) {
 	}
 }
 
-// reach is a program that tries every way to access another process, whose descriptor 0
-// is a socket, and prints what worked.
-const reach = `
-import ctypes, os, socket, sys
-c = ctypes.CDLL(None, use_errno=True)
-pid, at = int(sys.argv[1]), int(sys.argv[2])
-class Vec(ctypes.Structure): _fields_ = [("base", ctypes.c_void_p), ("len", ctypes.c_size_t)]
-buf = ctypes.create_string_buffer(4)
-worked = []
-if c.process_vm_readv(pid, ctypes.byref(Vec(ctypes.addressof(buf), 4)), 1, ctypes.byref(Vec(at, 4)), 1, 0) == 4: worked.append("process_vm_readv")
-if c.syscall(438, os.pidfd_open(pid), 0, 0) >= 0: worked.append("pidfd_getfd")
-try: os.readlink(f"/proc/{pid}/fd/0"); worked.append("fd")
-except OSError: pass
-try: os.open(f"/proc/{pid}/mem", os.O_RDWR); worked.append("mem")
-except OSError: pass
-if c.ptrace(16, pid, 0, 0) == 0: worked.append("ptrace")
-print(*worked)`
+//go:embed testdata/reach.py
+var reach string
 
-// traceable is a program that lets every process of its user trace it, on hosts that
-// forbid this by default (PR_SET_PTRACER, Documentation/admin-guide/LSM/Yama.rst).
-const traceable = `
-import ctypes, time
-c = ctypes.CDLL(None)
-c.prctl(0x59616d61, ctypes.c_ulong(-1))
-b = ctypes.create_string_buffer(4)
-print(ctypes.addressof(b), flush=True)
-time.sleep(1000)`
+//go:embed testdata/traceable.py
+var traceable string
 
 // TestFinding15UserNamespace checks that with --user, the target cannot access other
 // processes of its user on the host.

@@ -3,6 +3,7 @@
 package escape
 
 import (
+	_ "embed"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,46 +15,8 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// rawControl connects to a control socket in an unusual way, from a child that has also
-// lost its parent, and prints the answer. The reply to a greeting has type 0x8001 or
-// similar; a refusal is an event and the end of the connection.
-const rawControl = `
-import os, socket, struct, sys
-def hello(connect):
-    s = socket.socket(socket.AF_UNIX); s.settimeout(10)
-    try:
-        connect(s)
-        s.sendall(struct.pack("<IHHIiII", 24, 1, 0, 7, 0, 2, 0)[:24])
-        data = b""
-        while True:
-            more = s.recv(65536)
-            if not more: break
-            data += more
-            if len(data) >= 8 and struct.unpack_from("<H", data, 4)[0] & 0x8000: return "ANSWERED"
-        return "refused"
-    except OSError as e: return "refused"
-def there(dir, name):
-    def connect(s):
-        os.chdir(dir); s.connect(name)
-    return connect
-def orphan(connect):
-    r, w = os.pipe()
-    if not os.fork():
-        if os.fork(): os._exit(0)
-        while os.getppid() == 0: pass
-        os.setsid(); os.write(w, hello(connect).encode()); os._exit(0)
-    os.close(w)
-    os.wait()
-    return os.read(r, 100).decode()
-run, name = sys.argv[1], sys.argv[2]
-paths = [run]
-for pid in [p for p in os.listdir("/proc") if p.isdigit()]:
-    try: comm = open(f"/proc/{pid}/comm").read()
-    except OSError: continue
-    if comm.startswith("lkl"): paths += [f"/proc/{pid}/root{run}", f"/proc/{pid}/cwd"]
-tries = [there(p, "ctl.sock") for p in paths] + [there(f"/proc/self/fd/3/{name}", "ctl.sock"), lambda s: s.connect(f"/proc/self/fd/3/{name}/ctl.sock"), lambda s: s.connect(run + "/ctl.sock")]
-print([f(c) for c in tries for f in (hello, orphan)].count("ANSWERED"), len(tries) > 4)
-`
+//go:embed testdata/raw_control.py
+var rawControl string
 
 // runs opens the parent of the run directories, and creates it if it does not exist.
 func runs(t *testing.T, dir string) *os.File {
@@ -171,38 +134,8 @@ print([os.readlink(f) for f in ("/proc/self/fd/3", "/proc/self/fd/4") if os.path
 	}
 }
 
-// zygotePid kills the zygote, takes its process id for a program of its own, and prints
-// which network that program has.
-const zygotePid = `
-import os, signal, socket, sys, time
-if os.fork(): os._exit(0) # the first process ends: the rest of the tree is looked at
-os.setsid()
-def stat(pid): return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()
-def mounts(pid): return os.readlink(f"/proc/{pid}/ns/mnt")
-def until(f):
-    end = time.monotonic() + 20
-    while not f():
-        if time.monotonic() > end: print("too late", flush=True); os._exit(1)
-        time.sleep(0.01)
-def adopted():
-    try: return open(f"/proc/{os.getppid()}/comm").read() == "lklhost\n"
-    except OSError: return False # the parent has just ended
-until(adopted)
-host = os.getppid()
-zygote = [int(p) for p in open(f"/proc/{host}/task/{host}/children").read().split() if open(f"/proc/{p}/comm").read() == "lklhost\n" and mounts(p) == mounts("self")]
-assert len(zygote) == 1, zygote
-os.kill(zygote[0], signal.SIGKILL)
-until(lambda: not os.path.exists(f"/proc/{zygote[0]}"))
-for i in range(1000):
-    open("/proc/sys/kernel/ns_last_pid", "w").write(str(zygote[0] - 1))
-    if not (pid := os.fork()):
-        if os.getpid() != zygote[0]: os._exit(2)
-        try: print("connected", socket.create_connection((sys.argv[1], 80), 10).getpeername(), flush=True)
-        except OSError as e: print(e, flush=True)
-        os._exit(0)
-    if os.waitpid(pid, 0)[1] == 0: break
-print("end", flush=True)
-`
+//go:embed testdata/zygote_pid.py
+var zygotePid string
 
 // TestFinding17ZygotePid checks that the process id of a dead zygote has no special
 // rights. If a program gets it later, lklhost handles its calls like any others.

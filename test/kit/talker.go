@@ -5,6 +5,7 @@ package testutil
 import (
 	"bufio"
 	"context"
+	_ "embed"
 	"fmt"
 	"io"
 	"os/exec"
@@ -27,13 +28,8 @@ type Talker struct {
 	out  *bufio.Reader
 }
 
-// TalkerProgram is a talker's program.
-const TalkerProgram = `
-import socket, sys
-keep = {}
-for line in sys.stdin:
-    try: print(repr(eval(line)))
-    except Exception as e: print(type(e).__name__, e)`
+//go:embed testdata/talker.py
+var TalkerProgram string
 
 // Talk starts a talker; flags precede its own name.
 func (s *Site) Talk(flags ...string) *Talker {

@@ -3,6 +3,7 @@
 package link
 
 import (
+	_ "embed"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -12,20 +13,8 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// sendsOnce sends a datagram to an address and waits for the answer. Without
-// IPV6_RECVERR, Linux does not report a router without a route to the program.
-const sendsOnce = `
-import socket, sys
-s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-s.settimeout(20)
-s.setsockopt(socket.IPPROTO_IPV6, 25, 1) # IPV6_RECVERR
-s.connect((sys.argv[1], 9))
-try:
-    s.send(b"x")
-    print(s.recv(10).decode())
-except OSError as e:
-    print(e.strerror)
-`
+//go:embed testdata/sends_once.py
+var sendsOnce string
 
 // TestGatewayIPv6Connected checks that the user-mode gateway offers IPv6 if the host
 // has only a connected IPv6 network and no default route. When the host loses its

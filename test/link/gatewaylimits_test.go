@@ -3,6 +3,7 @@
 package link
 
 import (
+	_ "embed"
 	"encoding/json"
 	"os/exec"
 	"strconv"
@@ -12,52 +13,11 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// floodsUDP creates 20,000 pairs of UDP ports with one socket, and keeps using the
-// first pair. Then it sends requests to the servers of UDP and TCP.
-const floodsUDP = `
-import socket, sys
-host = sys.argv[1]
-flood = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-used = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-used.settimeout(20)
-used.connect((host, 9))
-def alive(s, text):
-    s.send(text)
-    assert s.recv(100) == text, "another answer"
-alive(used, b"first")
-name = used.getsockname()
-for i in range(20000):
-    flood.sendto(b"x", (host, 20001 + i))
-    if i % 500 == 0:
-        alive(used, b"%d" % i)
-print("flooded", flush=True)
-new = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-new.settimeout(20)
-new.connect((host, 9))
-alive(new, b"new")
-c = socket.create_connection((host, 80), 20)
-c.sendall(b"GET /hello HTTP/1.0\r\n\r\n")
-assert b"200 OK" in c.recv(1000), "the web server"
-print("alive", flush=True)
-sys.stdin.read()
-`
+//go:embed testdata/floods_udp.py
+var floodsUDP string
 
-// floodsTCP begins 1,100 connections to a host that never answers, then one to a
-// server, and prints how long the last one took.
-const floodsTCP = `
-import socket, sys, time
-silent = []
-for i in range(1100):
-    s = socket.socket()
-    s.setblocking(False)
-    s.connect_ex((sys.argv[2], 80))
-    silent.append(s)
-time.sleep(0.5)
-begin = time.monotonic()
-c = socket.create_connection((sys.argv[1], 80), 20)
-print("connected %.3f" % (time.monotonic() - begin), flush=True)
-sys.stdin.read()
-`
+//go:embed testdata/floods_tcp.py
+var floodsTCP string
 
 // TestFinding10GatewayLimits checks a program that uses up all pairs of UDP ports, or
 // all pending connections. Others must still be served. One line and a counter report

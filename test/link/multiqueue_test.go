@@ -3,6 +3,7 @@
 package link
 
 import (
+	_ "embed"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -11,26 +12,22 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
+//go:embed testdata/queue_server.py
+var queueServer string
+
+//go:embed testdata/queue_client.py
+var queueClient string
+
 // TestMultiqueue starts two runs that each have a queue of one tap, at one address. The
 // host's connections are spread over both, and each stays on its queue. The device
 // exists until the last run has ended.
 func TestMultiqueue(t *testing.T) {
 	s := testutil.NewSite(t)
 	const spec = "tap:mq0,ip=10.76.0.2/24,mac=02:00:00:00:76:02,multiqueue"
-	// Prints its name for each line received, as long as the connection lasts.
-	const server = `
-import socket, sys, threading
-l = socket.create_server(("", 8000), backlog=128)
-print("ready", flush=True)
-def serve(c):
-    for line in c.makefile():
-        c.sendall((sys.argv[1] + "\n").encode())
-while True:
-    threading.Thread(target=serve, args=(l.accept()[0],), daemon=True).start()`
 	before := testutil.Take(t)
 	var runs []*testutil.Proc
 	for _, name := range []string{"one", "two"} {
-		run := testutil.Start(t, testutil.Lklrun("--name", s.Name(), "--stack", "vanilla", "--if", spec, "--", "/usr/bin/python3", "-c", server, name))
+		run := testutil.Start(t, testutil.Lklrun("--name", s.Name(), "--stack", "vanilla", "--if", spec, "--", "/usr/bin/python3", "-c", queueServer, name))
 		testutil.WaitFor(t, "the server "+name, testutil.Limit, func() bool {
 			out, _ := run.Output()
 			return strings.Contains(out, "ready")
@@ -38,19 +35,7 @@ while True:
 		runs = append(runs, run)
 	}
 	testutil.Host.Addr(t, "mq0", "10.76.0.1/24")
-	const client = `
-import socket, sys
-conns = [socket.create_connection(("10.76.0.2", 8000), 5) for _ in range(64)]
-who = [None] * len(conns)
-for turn in range(3):
-    for i, c in enumerate(conns):
-        c.sendall(b"who\n")
-    for i, c in enumerate(conns):
-        name = c.makefile().readline().strip()
-        assert name and who[i] in (None, name), (i, who[i], name)
-        who[i] = name
-print(who.count("one"), who.count("two"))`
-	out := testutil.OK(t, testutil.Limit, exec.Command("/usr/bin/python3", "-c", client))
+	out := testutil.OK(t, testutil.Limit, exec.Command("/usr/bin/python3", "-c", queueClient))
 	if n := strings.Fields(out); len(n) != 2 || n[0] == "0" || n[1] == "0" {
 		t.Errorf("64 connections: %s", out)
 	}
@@ -61,7 +46,7 @@ print(who.count("one"), who.count("two"))`
 	}
 	runs[0].Signal(syscall.SIGTERM)
 	runs[0].Wait(testutil.Limit)
-	out = testutil.OK(t, testutil.Limit, exec.Command("/usr/bin/python3", "-c", client))
+	out = testutil.OK(t, testutil.Limit, exec.Command("/usr/bin/python3", "-c", queueClient))
 	if n := strings.Fields(out); len(n) != 2 || n[1] != "64" {
 		t.Errorf("64 connections to the one that is left: %s", out)
 	}

@@ -3,6 +3,7 @@
 package mptcp
 
 import (
+	_ "embed"
 	"encoding/binary"
 	"net"
 	"strings"
@@ -12,23 +13,8 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// takePieces reads eight-byte numbers that count up from 0, on several connections at
-// once, and prints how many it received on each.
-const takePieces = `
-import socket, struct, sys, threading
-all = []
-for _ in range(int(sys.argv[3])):
-    s = socket.socket()
-    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    s.connect((sys.argv[1], int(sys.argv[2])))
-    s.sendall(b"w")
-    all.append(s)
-def take(s):
-    data = bytearray()
-    while piece := s.recv(65536): data += piece
-    print(sum(n == i for i, (n,) in enumerate(struct.iter_unpack("=Q", data))), flush=True)
-for s in all: threading.Thread(target=take, args=(s,)).start()
-`
+//go:embed testdata/take_pieces.py
+var takePieces string
 
 // TestMPTCPPieces sends small pieces over two paths alternately, because nothing is
 // acknowledged yet. Those on the faster path fill the connection's memory and wait for

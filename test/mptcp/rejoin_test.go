@@ -3,6 +3,7 @@
 package mptcp
 
 import (
+	_ "embed"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,16 +19,8 @@ import (
 // about 1, 2, 4 ... s; the tests make a path usable after two or three attempts.
 const rejoinLimit = 12 * time.Second
 
-// rejoinAsks opens a connection at once, and another for each line of input.
-const rejoinAsks = `
-import socket, sys
-all = []
-with open(sys.argv[3]) as lines:
-    while True:
-        all.append(socket.create_connection((sys.argv[1], int(sys.argv[2])), 30))
-        all[-1].sendall(b"w")
-        if not lines.readline(): break
-`
+//go:embed testdata/rejoin_asks.py
+var rejoinAsks string
 
 // A rejoinSite is a PathSite with a target whose connections wait.
 type rejoinSite struct {

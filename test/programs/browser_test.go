@@ -3,6 +3,7 @@
 package programs
 
 import (
+	_ "embed"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,18 +14,8 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// browserPage fetches a large file and fifty small ones at once, and shows what it
-// received.
-const browserPage = `<body><script>
-async function bytes(name) { return (await fetch(name, {cache: "no-store"})).arrayBuffer(); }
-async function all() {
-	const small = Promise.all([...Array(50).keys()].map(i => bytes("/small?" + i)));
-	const sum = new Uint8Array(await crypto.subtle.digest("SHA-256", await bytes("/file")));
-	const hex = [...sum].map(b => b.toString(16).padStart(2, "0")).join("");
-	document.body.textContent = hex + " " + (await small).reduce((n, b) => n + b.byteLength, 0);
-}
-all().catch(e => document.body.textContent = e);
-</script>`
+//go:embed testdata/browser_page.html
+var browserPage string
 
 // TestProgBrowser runs a browser: processes of several kinds, each in namespaces and
 // behind a filter of its own, and HTTP/2 with TLS. A browser also watches the

@@ -3,6 +3,7 @@
 package programs
 
 import (
+	_ "embed"
 	"strings"
 	"testing"
 
@@ -34,6 +35,12 @@ func TestProgMosquitto(t *testing.T) {
 	})
 }
 
+//go:embed testdata/reverse_datagrams.py
+var reverseDatagrams string
+
+//go:embed testdata/send_datagrams.py
+var sendDatagrams string
+
 // TestProgDatagrams sends datagrams larger than the MTU, also over IPv6 and its
 // link-local addresses. The server is on the stack or on the host.
 func TestProgDatagrams(t *testing.T) {
@@ -43,40 +50,17 @@ func TestProgDatagrams(t *testing.T) {
 		port:   7000,
 		udp:    true,
 		server: func(string) []string {
-			return python(`
-import socket
-s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
-s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
-s.bind(("::", 7000))
-while True:
-    d, a = s.recvfrom(70000)
-    s.sendto(d[::-1], a)`)
+			return python(reverseDatagrams)
 		},
 		client: func(c *client) {
 			six := map[string]string{testutil.StackAddr: testutil.StackAddr6, testutil.ServerAddr: testutil.ServerAddr6, "127.0.0.1": "::1"}[c.addr]
-			c.says("ok\n", python(`
-import os, socket
-for addr in %q, %q:
-    family = socket.getaddrinfo(addr, 7000)[0][0]
-    for connected in False, True:
-        s = socket.socket(family, socket.SOCK_DGRAM)
-        s.settimeout(20)
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
-        if connected: s.connect((addr, 7000))
-        for n in 0, 1, 1472, 1473, 5000, 20000, 60000, 65507 if family == socket.AF_INET else 65487:
-            d = os.urandom(n)
-            s.send(d) if connected else s.sendto(d, (addr, 7000))
-            got, a = s.recvfrom(70000)
-            assert got == d[::-1] and a[0] == addr, (addr, connected, n, len(got), a)
-        try:
-            s.send(b"x" * 65600) if connected else s.sendto(b"x" * 65600, (addr, 7000))
-            print("too long is not refused", addr, connected)
-        except OSError as e:
-            assert e.errno == 90, e
-print("ok")`, c.addr, six)...)
+			c.says("ok\n", python(sendDatagrams, c.addr, six)...)
 		},
 	})
 }
+
+//go:embed testdata/tell_peer.py
+var tellPeer string
 
 // TestProgLinkLocal checks TCP over IPv6 link-local addresses, which are valid only
 // together with an interface.
@@ -100,21 +84,11 @@ func TestProgLinkLocal(t *testing.T) {
 		}
 		return hostLL != ""
 	})
-	const serve = `
-import socket
-s = socket.create_server(("::", 7000), family=socket.AF_INET6)
-while True:
-    c, a = s.accept()
-    c.sendall(f"{a[0].split('%%')[0]} {socket.if_indextoname(a[3])}".encode())
-    c.close()`
-	const ask = `
-import socket, sys
-s = socket.create_connection((sys.argv[1], 7000), 20)
-print(s.recv(100).decode())`
-	host := testutil.Start(t, testutil.Host.Command(python(serve)...))
+	const ask = `import socket, sys; print(socket.create_connection((sys.argv[1], 7000), 20).recv(100).decode())`
+	host := testutil.Start(t, testutil.Host.Command(python(tellPeer)...))
 	testutil.WaitFor(t, "the host's server", testutil.Limit, func() bool { return testutil.Host.Listening(t, "t", 7000) })
 	for _, stack := range []string{"mptcp", "vanilla"} {
-		r := startOn(s, stack, python(serve)...)
+		r := startOn(s, stack, python(tellPeer)...)
 		r.listens(7000)
 		inside := func(args ...string) string {
 			return testutil.Lklctl(t, append([]string{"exec", "-n", r.name, "--"}, args...)...)

@@ -3,6 +3,7 @@
 package programs
 
 import (
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"os/exec"
@@ -54,22 +55,15 @@ func TestProgIperf3(t *testing.T) {
 	})
 }
 
+//go:embed testdata/listen_again.py
+var listenAgain string
+
 // TestProgListenAgain checks a server that closes its listener while clients connect
 // and listens again, as iperf3 does after each client. It must get its port each time.
 func TestProgListenAgain(t *testing.T) {
 	s := testutil.NewSite(t)
 	for _, stack := range []string{"mptcp", "vanilla"} {
-		r := startOn(s, stack, python(`
-import select, socket
-for i in range(200):
-    s = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
-    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    s.bind(("::", 7000))
-    s.listen(5)
-    if select.select([s], [], [], 20)[0]:
-        s.accept()[0].close()
-    s.close()
-print("ok")`)...)
+		r := startOn(s, stack, python(listenAgain)...)
 		hit := testutil.Start(t, exec.Command("/usr/bin/python3", "-c", `
 import socket, sys
 while True:
@@ -87,29 +81,16 @@ while True:
 // retries matches what dig prints when it repeats a query.
 var retries = regexp.MustCompile(`(?m)^;; communications error.*\n`)
 
+//go:embed testdata/listener_options.py
+var listenerOptions string
+
 // TestOptionsOfListener checks options that a program copies from a listener to its
 // connections, as Erlang does. IP_RECVTTL is among them, which MPTCP lacks. Setting an
 // option to the value that getsockopt returns is not an error, and the connection stays
 // MPTCP. Any other value is an error, as on any kernel.
 func TestOptionsOfListener(t *testing.T) {
 	s := testutil.NewSite(t)
-	r := testutil.Run(t, testutil.Limit, s.OnTap("/usr/bin/python3", "-c", `
-import errno, socket, struct
-IP_RECVTTL, SOL_MPTCP, MPTCP_INFO = 12, 284, 1
-for family, addr in (socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"):
-    l = socket.create_server((addr, 7000), family=family)
-    s = socket.create_connection((addr, 7000))
-    c, _ = l.accept()
-    for x in l, s, c:
-        for level, name in (socket.IPPROTO_IP, socket.IP_TTL), (socket.IPPROTO_IP, IP_RECVTTL), (socket.IPPROTO_IP, socket.IP_RECVTOS):
-            x.setsockopt(level, name, l.getsockopt(level, name))
-        try: x.setsockopt(socket.IPPROTO_IP, IP_RECVTTL, 1)
-        except OSError as e: assert e.errno == errno.EOPNOTSUPP, e
-        else: raise SystemExit("it has IP_RECVTTL")
-    c.getsockopt(SOL_MPTCP, MPTCP_INFO, 8)
-    s.sendall(b"still there\n")
-    print(c.recv(100).decode(), end="")
-    for x in l, s, c: x.close()`))
+	r := testutil.Run(t, testutil.Limit, s.OnTap("/usr/bin/python3", "-c", listenerOptions))
 	if r.Status != 0 || r.Stdout != "still there\nstill there\n" {
 		t.Errorf("options of a listener, for its connections: %v", r)
 	}

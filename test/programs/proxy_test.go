@@ -3,6 +3,7 @@
 package programs
 
 import (
+	_ "embed"
 	"fmt"
 	"os"
 	"os/exec"
@@ -77,6 +78,15 @@ listen http
 	}
 }
 
+//go:embed testdata/inetd_listener.py
+var inetdListener string
+
+//go:embed testdata/inetd_datagrams.py
+var inetdDatagrams string
+
+//go:embed testdata/inetd_asks.py
+var inetdAsks string
+
 // TestProgInetd checks that inetd starts programs whose standard input is a connection,
 // a listener or a datagram socket.
 func TestProgInetd(t *testing.T) {
@@ -85,25 +95,8 @@ func TestProgInetd(t *testing.T) {
 		needs: []string{"inetd", "nc"},
 		port:  7000,
 		server: func(dir string) []string {
-			several := testutil.WriteFile(t, dir+"/several.py", `
-import socket
-s = socket.socket(fileno=0)
-for i in range(3):
-    c, a = s.accept()
-    c.sendall(f"{i} {a[0]}\n".encode())
-    c.close()
-`)
-			dgram := testutil.WriteFile(t, dir+"/dgram.py", `
-import socket
-s = socket.socket(fileno=0)
-s.settimeout(0.2)
-try:
-    while True:
-        d, a = s.recvfrom(2000)
-        s.sendto(d.upper(), a)
-except TimeoutError:
-    pass
-`)
+			several := testutil.WriteFile(t, dir+"/several.py", inetdListener)
+			dgram := testutil.WriteFile(t, dir+"/dgram.py", inetdDatagrams)
 			conf := "7000 stream tcp nowait root /usr/bin/sha256sum sha256sum\n" +
 				"7001 stream tcp wait root /usr/bin/python3 python3 " + several + "\n" +
 				"7002 dgram udp wait root /usr/bin/python3 python3 " + dgram + "\n"
@@ -121,19 +114,7 @@ except TimeoutError:
 					c.Errorf("connection %d to a listener that was handed over: %q", i, got)
 				}
 			}
-			c.says("ok\n", python(`
-import socket
-for i in range(3):
-    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    s.settimeout(1)
-    for n in range(20): # datagrams are lost between two programs of inetd's, natively too
-        s.sendto(b"datagram %%d" %% i, (%q, 7002))
-        try: d = s.recv(100)
-        except TimeoutError: continue
-        assert d == b"DATAGRAM %%d" %% i, d
-        break
-    else: raise SystemExit("no answer")
-print("ok")`, c.addr)...)
+			c.says("ok\n", python(inetdAsks, c.addr)...)
 		},
 	})
 }

@@ -3,7 +3,7 @@
 package programs
 
 import (
-	"fmt"
+	_ "embed"
 	"os/exec"
 	"strings"
 	"testing"
@@ -12,8 +12,8 @@ import (
 )
 
 // python is a command line for the system's python3.
-func python(format string, args ...any) []string {
-	return []string{"/usr/bin/python3", "-c", fmt.Sprintf(format, args...)}
+func python(program string, args ...string) []string {
+	return append([]string{"/usr/bin/python3", "-c", program}, args...)
 }
 
 // TestProgRedis runs redis-server with 200 pipelining clients at once, a large value,
@@ -46,6 +46,9 @@ func TestProgRedis(t *testing.T) {
 	})
 }
 
+//go:embed testdata/memcached_client.py
+var memcachedClient string
+
 // TestProgMemcached runs memcached with four threads, by TCP and UDP.
 func TestProgMemcached(t *testing.T) {
 	s := testutil.NewSite(t)
@@ -57,34 +60,7 @@ func TestProgMemcached(t *testing.T) {
 			return []string{"memcached", "-u", "root", "-l", "0.0.0.0", "-U", "11211", "-t", "4", "-c", "512"}
 		},
 		client: func(c *client) {
-			c.says("100 stored, 100 right, STORED over UDP\n", python(`
-import socket, threading
-addr = (%q, 11211)
-stored = right = 0
-lock = threading.Lock()
-def one(i):
-    global stored, right
-    value = bytes([i]) * (1000 * (i + 1))
-    s = socket.create_connection(addr, 20)
-    f = s.makefile("rwb")
-    f.write(b"set k%%d 0 0 %%d\r\n%%s\r\n" %% (i, len(value), value))
-    f.flush()
-    ok = f.readline() == b"STORED\r\n"
-    f.write(b"get k%%d\r\n" %% i)
-    f.flush()
-    f.readline()
-    same = f.read(len(value)) == value
-    with lock:
-        stored += ok
-        right += same
-threads = [threading.Thread(target=one, args=(i,)) for i in range(100)]
-for t in threads: t.start()
-for t in threads: t.join()
-u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-u.settimeout(20)
-u.connect(addr)
-u.send(b"\0\1\0\0\0\1\0\0set u 0 0 1\r\nx\r\n")
-print(f"{stored} stored, {right} right, {u.recv(1500)[8:].decode().strip()} over UDP")`, c.addr)...)
+			c.says("100 stored, 100 right, STORED over UDP\n", python(memcachedClient, c.addr)...)
 		},
 	})
 }

@@ -3,6 +3,7 @@
 package programs
 
 import (
+	_ "embed"
 	"fmt"
 	"os"
 	"os/exec"
@@ -89,6 +90,15 @@ http {
 	})
 }
 
+//go:embed testdata/activated_listener.py
+var activatedListener string
+
+//go:embed testdata/activated_datagrams.py
+var activatedDatagrams string
+
+//go:embed testdata/activated_asks.py
+var activatedAsks string
+
 // TestProgActivated checks systemd-socket-activate: it listens and starts a program for
 // a client. The program gets the sockets: a listener, a connection, a datagram socket.
 func TestProgActivated(t *testing.T) {
@@ -97,54 +107,15 @@ func TestProgActivated(t *testing.T) {
 		needs: []string{"systemd-socket-activate", "nc"},
 		port:  7000,
 		server: func(dir string) []string {
-			listener := testutil.WriteFile(t, dir+"/listener.py", `
-import os, socket
-assert (os.environ["LISTEN_PID"], os.environ["LISTEN_FDS"]) == (str(os.getpid()), "1")
-s = socket.socket(fileno=3)
-assert s.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) and s.type == socket.SOCK_STREAM and s.getsockname()[1] == 7000
-s.setblocking(True)
-while True:
-    c, a = s.accept()
-    c.sendall(c.recv(100).upper())
-    c.close()
-`)
-			dgram := testutil.WriteFile(t, dir+"/dgram.py", `
-import socket
-s = socket.socket(fileno=3)
-assert s.type == socket.SOCK_DGRAM
-s.setblocking(True)
-while True:
-    d, a = s.recvfrom(2000)
-    s.sendto(d.upper(), a)
-`)
+			listener := testutil.WriteFile(t, dir+"/listener.py", activatedListener)
+			dgram := testutil.WriteFile(t, dir+"/dgram.py", activatedDatagrams)
 			return []string{"sh", "-c", fmt.Sprintf(`
 				systemd-socket-activate --accept --inetd -l 7001 /usr/bin/sha256sum >/dev/null 2>&1 &
 				systemd-socket-activate --datagram -l 7002 /usr/bin/python3 %s >/dev/null 2>&1 &
 				exec systemd-socket-activate -l 7000 /usr/bin/python3 %s`, dgram, listener)}
 		},
 		client: func(c *client) {
-			c.says("20 of a listener, 20 datagrams\n", python(`
-import socket, threading
-n = 0
-def ask():
-    global n
-    s = socket.create_connection((%[1]q, 7000), 20)
-    s.sendall(b"asked")
-    with lock: n += s.makefile("rb").read() == b"ASKED"
-lock = threading.Lock()
-all = [threading.Thread(target=ask) for _ in range(20)]
-for t in all: t.start()
-for t in all: t.join()
-u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-u.settimeout(1)
-u.connect((%[1]q, 7002))
-m = 0
-while m < 20: # the first may come before somebody listens
-    try:
-        u.send(b"asked %%d" %% m)
-        m += u.recv(100) == b"ASKED %%d" %% m
-    except (TimeoutError, ConnectionRefusedError): pass
-print(n, "of a listener,", m, "datagrams")`, c.addr)...)
+			c.says("20 of a listener, 20 datagrams\n", python(activatedAsks, c.addr)...)
 			text := testutil.WriteFile(c.T, c.tmp+"/text", strings.Repeat("text ", 1e6))
 			for range 5 {
 				if got := c.sh("until nc -N %s 7001 <%s; do :; done", c.addr, text); !strings.HasPrefix(got, sum(c.T, text)) {
@@ -155,6 +126,9 @@ print(n, "of a listener,", m, "datagrams")`, c.addr)...)
 	})
 }
 
+//go:embed testdata/gunicorn_app.py
+var gunicornApp string
+
 // TestProgGunicorn runs gunicorn, whose workers share a listener and are all replaced
 // during the requests.
 func TestProgGunicorn(t *testing.T) {
@@ -164,13 +138,7 @@ func TestProgGunicorn(t *testing.T) {
 		heavy: true,
 		port:  8000,
 		server: func(dir string) []string {
-			testutil.WriteFile(t, dir+"/app.py", `
-import hashlib
-def app(env, start):
-    body = env["wsgi.input"].read(int(env.get("CONTENT_LENGTH") or 0))
-    start("200 OK", [("Content-Type", "text/plain")])
-    return [env["REQUEST_METHOD"].encode(), b" ", hashlib.sha256(body).hexdigest().encode()]
-`)
+			testutil.WriteFile(t, dir+"/app.py", gunicornApp)
 			testutil.Random(t, dir+"/file", 3<<20)
 			return []string{"/usr/bin/gunicorn", "--chdir", dir, "--log-file", dir + "/log", "-p", dir + "/pid", "-w", "3", "-b", "[::]:8000", "app:app"}
 		},
@@ -193,6 +161,9 @@ def app(env, start):
 	})
 }
 
+//go:embed testdata/ruby_client.rb
+var rubyClient string
+
 // TestProgRuby runs puma with two processes of four threads, and Net::HTTP with
 // keep-alive.
 func TestProgRuby(t *testing.T) {
@@ -203,22 +174,7 @@ require "digest/sha2"
 Digest::SHA256.new # what threads do first at the same time goes wrong in Ruby
 run ->(env) { [200, { "content-type" => "text/plain" }, [env["REQUEST_METHOD"], " ", Digest::SHA256.hexdigest(env["rack.input"].read)]] }
 `)
-	asker := testutil.WriteFile(t, dir+"/client.rb", `
-require "net/http"
-require "digest/sha2"
-Digest::SHA256.new
-all = 8.times.map do |i|
-  Thread.new do
-    Net::HTTP.start(ARGV[0], 9292) do |http|
-      25.times.count do |j|
-        body = "#{i} #{j} " * 10000
-        http.post("/", body).body == "POST " + Digest::SHA256.hexdigest(body)
-      end
-    end
-  end
-end
-puts all.sum(&:value)
-`)
+	asker := testutil.WriteFile(t, dir+"/client.rb", rubyClient)
 	testPair(s, pair{
 		needs:  []string{"puma", "ruby"},
 		heavy:  true,

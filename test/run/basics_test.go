@@ -3,6 +3,7 @@
 package run
 
 import (
+	_ "embed"
 	"fmt"
 	"net/http"
 	"os"
@@ -46,36 +47,25 @@ type program struct {
 	want string // its standard output
 }
 
+//go:embed testdata/asyncio_fetch.py
+var asyncioFetch string
+
+//go:embed testdata/udp_sizes.py
+var udpSizes string
+
 func simplePrograms(s *testutil.Site) []program {
-	python := func(text string) []string { return []string{"/usr/bin/python3", "-c", text} }
+	python := func(program string, args ...string) []string {
+		return append([]string{"/usr/bin/python3", "-c", program}, args...)
+	}
 	get := func(path string) string { return testutil.ServerURL + path }
 	return []program{
 		{"curl", []string{"curl", "-s", get("/hello")}, "hello\n"},
 		{"static Go client", []string{testutil.Probe(), "get", get("/hello")}, "hello\n"},
 		{"three parallel curls", []string{"sh", "-c", fmt.Sprintf("for i in 1 2 3; do curl -s %s & done; wait", get("/hello"))}, "hello\nhello\nhello\n"},
-		{"python3 asyncio", python(fmt.Sprintf(`
-import asyncio
-async def fetch():
-    r, w = await asyncio.open_connection(%q, 80)
-    w.write(b"GET /hello HTTP/1.0\r\n\r\n")
-    data = await r.read()
-    w.close()
-    await w.wait_closed()
-    return data.endswith(b"hello\n")
-async def main():
-    print(await asyncio.gather(*[fetch() for _ in range(10)]))
-asyncio.run(asyncio.wait_for(main(), 20))`, testutil.ServerAddr)),
+		{"python3 asyncio", python(asyncioFetch, testutil.ServerAddr),
 			"[" + strings.Repeat("True, ", 9) + "True]\n"},
 		{"UDP echo, static Go", []string{testutil.Probe(), "udp", testutil.ServerAddr + ":7", "ping"}, "ping\n"},
-		{"UDP echo, python3 sendto", python(fmt.Sprintf(`
-import socket
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.settimeout(10)
-for i in range(20):
-    s.sendto(b"x" * (i * 50), (%q, 7))
-    d, a = s.recvfrom(2000)
-    assert (len(d), a) == (i * 50, (%[1]q, 7)), (len(d), a)
-print("ok")`, testutil.ServerAddr)), "ok\n"},
+		{"UDP echo, python3 sendto", python(udpSizes, testutil.ServerAddr), "ok\n"},
 		{"name by curl", []string{"curl", "-s", "http://www.test/hello"}, "hello\n"},
 		{"name by static Go", []string{testutil.Probe(), "lookup", "www.test"}, testutil.ServerAddr + "\n"},
 		{"name by python3", python(`import socket; print(socket.gethostbyname("www.test"))`), testutil.ServerAddr + "\n"},
@@ -189,6 +179,9 @@ func TestServers(t *testing.T) {
 	})
 }
 
+//go:embed testdata/udp_server.py
+var udpServer string
+
 // TestIPv6AndUDPServer checks a UDP server on the stack, and IPv6 from the stack.
 func TestIPv6AndUDPServer(t *testing.T) {
 	s := testutil.NewSite(t)
@@ -200,15 +193,7 @@ func TestIPv6AndUDPServer(t *testing.T) {
 	if r := testutil.Run(t, testutil.Limit, s.OnTap(testutil.Probe(), "udp", "["+testutil.ServerAddr6+"]:7", "six")); r.Stdout != "six\n" {
 		t.Errorf("UDP by IPv6: %v", r)
 	}
-	p := testutil.Start(t, s.OnTap("/usr/bin/python3", "-uc", `
-import socket
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.bind(("", 7777))
-print("bound")
-while True:
-    d, a = s.recvfrom(2000)
-    s.sendto(d.upper(), a)
-    if d == b"end": break`))
+	p := testutil.Start(t, s.OnTap("/usr/bin/python3", "-uc", udpServer))
 	testutil.WaitFor(t, "the UDP server", testutil.Limit, func() bool { out, _ := p.Output(); return out == "bound\n" })
 	for _, text := range []string{"first", "second", "end"} {
 		got := testutil.OK(t, testutil.Limit, exec.Command(testutil.Probe(), "udp", testutil.StackAddr+":7777", text))
@@ -290,46 +275,28 @@ func TestTransparency(t *testing.T) {
 	}
 }
 
+//go:embed testdata/fetch_many.py
+var fetchMany string
+
 // TestManyConnections makes many connections, at once and one after the other.
 func TestManyConnections(t *testing.T) {
 	s := testutil.NewSite(t)
 	s.Web(testutil.Nginx{Workers: 2})
-	r := testutil.Run(t, 2*time.Minute, s.OnTap("/usr/bin/python3", "-c", fmt.Sprintf(`
-import asyncio
-async def fetch(sem):
-    async with sem:
-        r, w = await asyncio.open_connection(%q, 80)
-        w.write(b"GET /hello HTTP/1.0\r\n\r\n")
-        d = await r.read()
-        w.close()
-        await w.wait_closed()
-        return d.endswith(b"hello\n")
-async def main():
-    sem = asyncio.Semaphore(200)
-    got = await asyncio.gather(*[fetch(sem) for _ in range(2000)])
-    print(len(got), all(got))
-asyncio.run(main())`, testutil.ServerAddr)))
+	r := testutil.Run(t, 2*time.Minute, s.OnTap("/usr/bin/python3", "-c", fetchMany, testutil.ServerAddr))
 	if r.Stdout != "2000 True\n" {
 		t.Errorf("2,000 connections: %v", r)
 	}
 }
+
+//go:embed testdata/connect_at_once.py
+var connectAtOnce string
 
 // TestConnectionsAtOnce makes hundreds of connections at the same moment, repeatedly.
 // None may hang. (A lost event shows here in some runs, not in every run.)
 func TestConnectionsAtOnce(t *testing.T) {
 	s := testutil.NewSite(t)
 	s.Web(testutil.Nginx{Workers: 2})
-	r := testutil.Run(t, time.Minute, s.OnTap("/usr/bin/python3", "-c", fmt.Sprintf(`
-import asyncio
-async def main():
-    for _ in range(8):
-        calls = [asyncio.wait_for(asyncio.open_connection(%q, 80), 10) for _ in range(400)]
-        got = await asyncio.gather(*calls, return_exceptions=True)
-        print(sum(isinstance(g, tuple) for g in got))
-        for g in got:
-            if isinstance(g, tuple):
-                g[1].close()
-asyncio.run(main())`, testutil.ServerAddr)))
+	r := testutil.Run(t, time.Minute, s.OnTap("/usr/bin/python3", "-c", connectAtOnce, testutil.ServerAddr))
 	if want := strings.Repeat("400\n", 8); r.Stdout != want {
 		t.Errorf("8 times 400 connections at once: %v", r)
 	}

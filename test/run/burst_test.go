@@ -3,12 +3,16 @@
 package run
 
 import (
+	_ "embed"
 	"fmt"
 	"net"
 	"testing"
 
 	"github.com/lklrun/lklrun/test/kit"
 )
+
+//go:embed testdata/burst_client.py
+var burstClient string
 
 // TestBurst checks that a burst of answers from a server arrives completely, even if
 // the program reads it later. No buffer on the way may be smaller than that of a host
@@ -37,18 +41,7 @@ func TestBurst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	script := fmt.Sprintf(`
-import socket
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.connect(("%s", %s))
-s.settimeout(20)
-for i in range(5):
-    s.send(b"go")
-    for j in range(%d):
-        assert len(s.recv(2000)) == %d
-print("all")
-`, testutil.HostAddr, port, datagrams, size)
-	if out := testutil.OK(t, testutil.Limit, testutil.Lklrun("-q", "--if", "user", "--", "python3", "-c", script)); out != "all\n" {
+	if out := testutil.OK(t, testutil.Limit, testutil.Lklrun("-q", "--if", "user", "--", "python3", "-c", burstClient, testutil.HostAddr, port, fmt.Sprint(datagrams), fmt.Sprint(size))); out != "all\n" {
 		t.Errorf("%q", out)
 	}
 }

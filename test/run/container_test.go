@@ -3,6 +3,7 @@
 package run
 
 import (
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -151,6 +152,9 @@ var namespaceCalls = []string{"unshare", "setns", "mount", "umount", "umount2", 
 
 const noNamespace = "no network namespace can be made here"
 
+//go:embed testdata/container_work.py
+var containerWork string
+
 // TestContainer checks that a run works in a container with default settings and
 // without capabilities. It uses a network namespace if the container can create one.
 // Otherwise it uses the filter alone, and prints a line about it.
@@ -161,23 +165,6 @@ func TestContainer(t *testing.T) {
 	b := newBundle(t)
 	// A server in the container's own network, which the target must not reach.
 	port := testutil.Host.Listen(t, "127.0.0.1:0").Addr().(*net.TCPAddr).Port
-	work := fmt.Sprintf(`
-import errno, os, socket, subprocess
-print(subprocess.check_output(["curl", "-sS", "%[1]s/hello"]).decode(), end="")
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(20)
-s.sendto(b"ping", ("%[2]s", 7)); print(s.recvfrom(9))
-s.connect(("%[2]s", 7)); s.send(b"pong"); print(s.recv(9))
-l = socket.create_server(("127.0.0.1", 0)); c = socket.create_connection(l.getsockname()); a, _ = l.accept()
-a.sendall(b"own"); print(c.recv(9))
-def error(*f):
-    try: f[0](*f[1:])
-    except OSError as e: return errno.errorcode[e.errno]
-print(error(socket.create_connection, ("127.0.0.1", %[3]d)), error(socket.socket, socket.AF_PACKET, socket.SOCK_RAW),
-      error(socket.socket, socket.AF_VSOCK), error(socket.socketpair, 30, socket.SOCK_SEQPACKET))
-print(error(socket.socket, socket.AF_NETLINK, socket.SOCK_RAW, 10)) # of the routing tables
-print(sorted(i for _, i in socket.if_nameindex()))
-r = subprocess.run(["lklctl", "-n", "test-run", "addr"], capture_output=True) # a target may not control its run
-print(r.stdout, b"run lklctl outside" in r.stderr, r.stderr.count(b"\n"))`, testutil.ServerURL, testutil.ServerAddr, port)
 	const want = `hello
 (b'ping', ('` + testutil.ServerAddr + `', 7))
 b'pong'
@@ -205,7 +192,7 @@ b'' True 1
 				want = strings.Replace(want, "EPROTONOSUPPORT", "None", 1)
 				want = strings.Replace(want, "EAFNOSUPPORT", "None", 1) // packet sockets
 			}
-			cmd := b.command(tt.uid, tt.without, "lklrun", "--name", "test-run", "--", "/usr/bin/python3", "-c", work)
+			cmd := b.command(tt.uid, tt.without, "lklrun", "--name", "test-run", "--", "/usr/bin/python3", "-c", containerWork, testutil.ServerURL, testutil.ServerAddr, fmt.Sprint(port))
 			r := testutil.Run(t, testutil.Limit, cmd)
 			if r.Status != 0 || r.Stdout != want {
 				t.Errorf("%v\nwant %s", r, want)

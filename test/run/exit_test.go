@@ -3,6 +3,7 @@
 package run
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -303,22 +304,16 @@ func foreground(t *testing.T, cmd *exec.Cmd) (p *testutil.Proc, master *os.File,
 	return p, master, func() string { mu.Lock(); defer mu.Unlock(); return shown.String() }
 }
 
+//go:embed testdata/count_signals.py
+var countSignals string
+
 // TestInterruptAlone checks that SIGINT and SIGQUIT to lklrun alone reach a target in
 // the foreground once. Those of the terminal also reach it once.
 func TestInterruptAlone(t *testing.T) {
 	s := testutil.NewSite(t)
 	before := testutil.Take(t, s.Server)
 	for _, sig := range []syscall.Signal{unix.SIGINT, unix.SIGQUIT} {
-		p, master, said := foreground(t, s.OnTap("/usr/bin/python3", "-uc", `
-import signal, sys
-these = {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM}
-signal.pthread_sigmask(signal.SIG_BLOCK, these)
-print("ready")
-got = 0
-while signal.sigwait(these) != signal.SIGTERM:
-    got += 1
-    print("got", got)
-sys.exit(42)`))
+		p, master, said := foreground(t, s.OnTap("/usr/bin/python3", "-uc", countSignals))
 		see := func(text string) {
 			t.Helper()
 			testutil.WaitFor(t, text, testutil.Limit, func() bool { return strings.Contains(said(), text) || !p.Running() })

@@ -3,6 +3,7 @@
 package run
 
 import (
+	_ "embed"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,39 +15,11 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// reader is a server that receives data from one client: 64 kB, then a pause, given in
-// seconds. It prints "end", the number of bytes, and their hash. Its receive buffer is
-// small, so that data waits at the sender. With an endless pause, it reads from SIGUSR1
-// on.
-const reader = `
-import hashlib, signal, socket, sys, time
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
-pause = float(sys.argv[2])
-l = socket.socket(); l.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
-l.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-l.bind((sys.argv[1], 7000)); l.listen(); print("ready", flush=True)
-c, _ = l.accept(); print("accepted", flush=True)
-if pause > 1000: signal.sigwait([signal.SIGUSR1]); pause = 0
-n, h = 0, hashlib.sha256()
-while True:
-    try: d = c.recv(65536)
-    except OSError as e: print(e); break
-    if not d: break
-    n += len(d); h.update(d); time.sleep(pause)
-print("end", n, h.hexdigest(), flush=True)`
+//go:embed testdata/reader.py
+var reader string
 
-// sender sends as much as the stack accepts, and ends.
-const sender = `
-import hashlib, os, socket, sys
-c = socket.create_connection((sys.argv[1], 7000), 20)
-c.settimeout(1.5)
-h, n, block = hashlib.sha256(), 0, os.urandom(65536)
-try:
-    while n < int(sys.argv[2]):
-        k = c.send(block); n += k; h.update(block[:k])
-except TimeoutError: pass
-print(n, h.hexdigest(), flush=True)
-os._exit(6)`
+//go:embed testdata/sender.py
+var sender string
 
 // TestLinger checks that data that a program sent before it ended is delivered, even to
 // a slow reader. But this has a time limit, and the user can interrupt it.

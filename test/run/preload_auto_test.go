@@ -3,6 +3,7 @@
 package run
 
 import (
+	_ "embed"
 	"encoding/json"
 	"os/exec"
 	"strings"
@@ -11,27 +12,8 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// withoutNotification runs a command on a host without seccomp user notification. It
-// installs a filter that answers seccomp(2) as a kernel without it does.
-const withoutNotification = `
-import ctypes, os, struct, sys
-ALLOW, ERRNO = 0x7fff0000, 0x00050000
-LD, JEQ, JSET, RET = 0x20, 0x15, 0x45, 0x06
-code = [
-    (LD, 0, 0, 0), (JEQ, 0, 5, 317),      # seccomp
-    (LD, 0, 0, 16), (JEQ, 0, 1, 2),       # GET_ACTION_AVAIL
-    (RET, 0, 0, ERRNO | 95),
-    (LD, 0, 0, 24), (JSET, 1, 0, 8),      # NEW_LISTENER
-    (RET, 0, 0, ALLOW), (RET, 0, 0, ERRNO | 22),
-]
-text = b"".join(struct.pack("HBBI", *c) for c in code)
-buf = ctypes.create_string_buffer(text)
-prog = struct.pack("HxxxxxxQ", len(code), ctypes.addressof(buf))
-libc = ctypes.CDLL(None, use_errno=True)
-if libc.syscall(317, 1, 0, prog):
-    sys.exit(os.strerror(ctypes.get_errno()))
-os.execvp(sys.argv[1], sys.argv[1:])
-`
+//go:embed testdata/without_notification.py
+var withoutNotification string
 
 // TestPreloadAuto checks a host without user notification. There, --engine auto loads
 // the kernel into programs that support it and explains the consequences; doctor says

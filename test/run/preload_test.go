@@ -3,6 +3,7 @@
 package run
 
 import (
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -145,6 +146,9 @@ socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15) # NETLINK_KOBJECT_UEVENT`}
 	before.Same()
 }
 
+//go:embed testdata/tell_address.py
+var tellAddress string
+
 // TestPreloadServers runs servers of one process, with the host's own clients.
 func TestPreloadServers(t *testing.T) {
 	s := testutil.NewSite(t)
@@ -172,18 +176,7 @@ func TestPreloadServers(t *testing.T) {
 		}
 	})
 	t.Run("python3 asyncio", func(t *testing.T) {
-		p := testutil.Start(t, loaded(s, "/usr/bin/python3", "-uc", `
-import asyncio
-async def serve(r, w):
-    data = await r.readuntil(b"\r\n\r\n")
-    w.write(b"HTTP/1.0 200 OK\r\n\r\nyou are " + w.get_extra_info("peername")[0].encode())
-    await w.drain()
-    w.close()
-async def main():
-    s = await asyncio.start_server(serve, None, 80)
-    async with s:
-        await s.serve_forever()
-asyncio.run(main())`))
+		p := testutil.Start(t, loaded(s, "/usr/bin/python3", "-uc", tellAddress))
 		testutil.Answers(t, p, "http://"+testutil.StackAddr+"/")
 		for host, peer := range map[string]string{testutil.StackAddr: testutil.HostAddr, "[" + testutil.StackAddr6 + "]": testutil.HostAddr6} {
 			if got := testutil.OK(t, testutil.Limit, exec.Command("curl", "-sf", "http://"+host+"/")); got != "you are "+peer {
@@ -410,6 +403,9 @@ func TestPreloadRefused(t *testing.T) {
 	}
 }
 
+//go:embed testdata/calls_after_fork.py
+var callsAfterFork string
+
 // TestPreloadOneProcess checks that only one process has the stack. Programs that it
 // starts, or becomes by exec, have no network, and a message says so.
 func TestPreloadOneProcess(t *testing.T) {
@@ -438,19 +434,7 @@ print(s.makefile("rb").read().endswith(b"hello\n"))`, testutil.ServerAddr, testu
 		t.Errorf("a script for env: %v", r)
 	}
 	// Only the first child of a server prints the message.
-	r = testutil.Run(t, testutil.Limit, loaded(s, "/usr/bin/python3", "-c", fmt.Sprintf(`
-import errno, os, socket
-s = socket.create_connection((%q, 80), 10)
-for call in (lambda: s.recv(1), lambda: s.send(b"x"), socket.socket):
-    pid = os.fork()
-    if pid == 0:
-        try: call()
-        except OSError as e: os._exit(e.errno)
-        os._exit(0)
-    assert os.waitpid(pid, 0)[1] == errno.ENETDOWN << 8
-s.sendall(b"GET /hello HTTP/1.0\r\n\r\n")
-assert s.makefile("rb").read().endswith(b"hello\n")
-raise SystemExit(3)`, testutil.ServerAddr)))
+	r = testutil.Run(t, testutil.Limit, loaded(s, "/usr/bin/python3", "-c", callsAfterFork, testutil.ServerAddr))
 	testutil.OneLine(t, r, 3, "a child after fork.*--engine supervise")
 	before.Same()
 }

@@ -3,6 +3,7 @@
 package vm
 
 import (
+	_ "embed"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -13,64 +14,17 @@ import (
 	"github.com/lklrun/lklrun/test/kit/vm"
 )
 
-// demoWires sets up the demo's wires (test/demo.sh) and its server on the machine. The
-// links are slower than in the demo, because the machine is; $1 is their rate.
-const demoWires = `
-set -eu
-ip netns add server
-ip -n server link set lo up
-for i in 0 1; do
-	n=$((i + 1))
-	ip link add v$i type veth peer name s$i netns server
-	ip link add br$i type bridge
-	ip tuntap add tap$i mode tap
-	for d in v$i tap$i; do ip link set $d master br$i up; done
-	ip link set br$i up
-	ip -n server addr add 10.71.$n.1/24 dev s$i
-	ip -n server link set s$i up
-	tc -n server qdisc add dev s$i root tbf rate $1 burst 64kb latency 50ms
-	tc qdisc add dev v$i root tbf rate $1 burst 64kb latency 50ms
-done
-ip netns exec server sysctl -qw net.mptcp.enabled=1
-ip -n server mptcp limits set subflow 1 add_addr_accepted 0
-ip -n server mptcp endpoint add 10.71.2.1 dev s1 signal
-mkdir -p /srv/demo
-head -c 8000000 /dev/urandom >/srv/demo/file
-cat >/srv/demo/conf <<END
-user root; pid /srv/demo/pid; error_log /srv/demo/error.log;
-events { }
-http { access_log off; sendfile on; server { listen 80; root /srv/demo; } }
-END
-ip netns exec server mptcpize run nginx -e /srv/demo/error.log -c /srv/demo/conf
-sha256sum </srv/demo/file
-`
+//go:embed testdata/demo_wires.sh
+var demoWires string
 
-// demoEnd removes the wires and the server.
-const demoEnd = `
-kill $(cat /srv/demo/pid)
-n=0
-while [ -n "$(ip netns pids server)" ] && [ $n -lt 100 ]; do n=$((n + 1)); sleep 0.1; done
-ip netns del server
-for i in 0 1; do ip link del br$i; ip link del tap$i; ip link del v$i 2>/dev/null || :; done
-rm -r /srv/demo /tmp/got
-`
+//go:embed testdata/demo_end.sh
+var demoEnd string
 
-// demoSaw prints the counts of the server's kernel: its MPTCP connections, its joined
-// subflows, and the bytes sent over each path.
-const demoSaw = `
-ip netns exec server nstat -asz MPTcpExtMPCapableACKRX MPTcpExtMPJoinAckRx | awk '/^MPTcp/ { print $2 }'
-ip netns exec server cat /sys/class/net/s0/statistics/tx_bytes /sys/class/net/s1/statistics/tx_bytes
-sha256sum </tmp/got
-`
+//go:embed testdata/demo_saw.sh
+var demoSaw string
 
-// demoLeft prints what a run could leave behind on the machine.
-const demoLeft = `
-ps -e -o comm= | grep lkl
-ls -A /run/lklrun 2>/dev/null
-ip -o link | sed 's/^[0-9]*: //; s/[@:].*//'
-nft list ruleset
-awk '{ print $2 }' /proc/mounts
-:`
+//go:embed testdata/demo_left.sh
+var demoLeft string
 
 // testDemo runs the demo from the desk on the machine. An unmodified curl fetches a
 // file over two paths at once. Its server, whose kernel speaks MPTCP, is on the phone's
