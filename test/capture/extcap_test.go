@@ -34,7 +34,7 @@ func TestExtcap(t *testing.T) {
 		t.Fatalf("installed as %q, the folder is %q", path, folder)
 	}
 
-	names := []string{s.Name(), s.Name()}
+	names := []string{testutil.NewName(), testutil.NewName()}
 	testutil.Start(t, testutil.Lklrun("--name", names[0], "--if", s.TapIf(), "--", "/usr/bin/python3", "-c", asksOften, testutil.ServerAddr))
 	testutil.Start(t, testutil.Lklrun("--name", names[1], "--", "/usr/bin/python3", "-c", asksOften, "192.168.127.254"))
 	home := "HOME=" + testutil.Dir(t)

@@ -94,9 +94,9 @@ func TestTsharkReads(t *testing.T) {
 // TestCaptureTwo checks a file with the packets of two instances. The names of its
 // interfaces identify the instance.
 func TestCaptureTwo(t *testing.T) {
-	s := testutil.NewSite(t)
+	testutil.NewSite(t)
 	testutil.Need(t, "tshark")
-	names := []string{s.Name(), s.Name()}
+	names := []string{testutil.NewName(), testutil.NewName()}
 	for _, n := range names {
 		testutil.Start(t, testutil.Lklrun("--name", n, "--", "/usr/bin/python3", "-c", asksOften, "192.168.127.254"))
 	}

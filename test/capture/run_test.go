@@ -124,7 +124,7 @@ func TestCaptureRunEnds(t *testing.T) {
 	for _, whom := range []string{"target", "lklhost", "lklrun"} {
 		t.Run(whom+" killed", func(t *testing.T) {
 			trace := filepath.Join(testutil.Dir(t), "trace.pcapng")
-			name := s.Name()
+			name := testutil.NewName()
 			target := testutil.Start(t, testutil.Lklrun("--name", name, "--if", s.TapIf(), "--capture", trace+",snap=96", "--", "/usr/bin/python3", "-c", asksUntil, testutil.ServerAddr, trace+".end"))
 			testutil.WaitFor(t, "a few packets", testutil.Limit, func() bool { return len(testutil.PacketFields(t, true, trace, "frame.number")) > 20 })
 			pid := map[string]func() int{"target": func() int { return pidOf(t, name, "target_pid") }, "lklhost": func() int { return pidOf(t, name, "host_pid") }, "lklrun": target.Pid}[whom]()
@@ -140,7 +140,7 @@ func TestCaptureRunEnds(t *testing.T) {
 		})
 	}
 	t.Run("full disk", func(t *testing.T) {
-		r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", s.Name(), "--if", s.TapIf(), "--capture", "/dev/full", "--", "sh", "-c", "curl -s "+testutil.ServerURL+"/hello; exit 7"))
+		r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--if", s.TapIf(), "--capture", "/dev/full", "--", "sh", "-c", "curl -s "+testutil.ServerURL+"/hello; exit 7"))
 		if r.Status != 7 || r.Stdout != "hello\n" || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, "--capture /dev/full ends here, and the command goes on: no space left on device") {
 			t.Error(r)
 		}
@@ -150,7 +150,7 @@ func TestCaptureRunEnds(t *testing.T) {
 		if err := unix.Mkfifo(pipe, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", s.Name(), "--if", s.TapIf(), "--capture", pipe, "--", "sh", "-c", "curl -s "+testutil.ServerURL+"/file | wc -c; exit 7"))
+		r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--if", s.TapIf(), "--capture", pipe, "--", "sh", "-c", "curl -s "+testutil.ServerURL+"/file | wc -c; exit 7"))
 		if r.Status != 7 || r.Stdout != fmt.Sprintln(4<<20) || !strings.Contains(r.Stderr, "the disk takes nothing more") {
 			t.Error(r)
 		}
@@ -164,7 +164,7 @@ func TestCaptureRunEnds(t *testing.T) {
 			dir + "/a,snap=1":             "expected bytes, from 60",
 			"-":                           "standard output is the command's own",
 		} {
-			r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", s.Name(), "--if", s.TapIf(), "--capture", spec, "--", "touch", dir+"/ran"))
+			r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--if", s.TapIf(), "--capture", spec, "--", "touch", dir+"/ran"))
 			if r.Status != 2 || strings.Count(r.Stderr, "\n") != 1 || !strings.Contains(r.Stderr, want) {
 				t.Errorf("%s: %v\nwant %q", spec, r, want)
 			}

@@ -30,7 +30,7 @@ func TestAccount(t *testing.T) {
 	testutil.Need(t, "mptcpize")
 	s.Web(testutil.Nginx{MPTCP: true})
 	s.Web(testutil.Nginx{Port: 81})
-	port := testutil.EchoTCP(t, testutil.Host, "127.0.0.1:0")
+	port := testutil.Host.EchoTCP(t, "127.0.0.1:0")
 	s.Server.EchoUDP(t, testutil.ServerAddr+":7")
 	k := s.Talk("-v", "--if", s.TapIf(), "--host-net", fmt.Sprintf("127.0.0.1:%d", port))
 	k.Say("0") // it runs
@@ -113,7 +113,7 @@ func TestAccountMany(t *testing.T) {
 	s := testutil.NewSite(t)
 	s.Server.EchoUDP(t, testutil.ServerAddr+":7")
 	const many = 300
-	r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", s.Name(), "-v", "--if", s.TapIf(), "--", "/usr/bin/python3", "-c", fmt.Sprintf(`
+	r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "-v", "--if", s.TapIf(), "--", "/usr/bin/python3", "-c", fmt.Sprintf(`
 import os, socket
 for i in range(%d):
     pid = os.fork()

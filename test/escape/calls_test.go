@@ -83,7 +83,7 @@ func TestFinding03HostNet(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			var good, bad atomic.Int64
 			chosen, forbidden := visits(t, "127.0.0.1", &good), visits(t, "127.0.0.2", &bad)
-			r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", s.Name(), "--if", s.TapIf(), "--host-net", fmt.Sprintf("127.0.0.1:%d", chosen), "--",
+			r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--if", s.TapIf(), "--host-net", fmt.Sprintf("127.0.0.1:%d", chosen), "--",
 				program, way, "127.0.0.1", fmt.Sprint(chosen), "127.0.0.2", fmt.Sprint(forbidden)))
 			if r.Status != 0 || r.Stdout != "done\n" {
 				t.Errorf("%v", r)
@@ -153,7 +153,7 @@ func TestFinding08HostSocket(t *testing.T) {
 	path := filepath.Join(testutil.Dir(t), "sender")
 	sendsSockets(t, path)
 	script := testutil.TestData("finding08.py")
-	r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", s.Name(), "--if", s.TapIf(), "-v", "--require", "stack", "--",
+	r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--if", s.TapIf(), "-v", "--require", "stack", "--",
 		"sh", "-c", fmt.Sprintf("%s dial %s:1; exec /usr/bin/python3 %s %s", testutil.Probe(), testutil.ServerAddr, script, path)))
 	const want = "three pipe,pipe 8\none pipe 0\nseveral a pipe 0\nseveral b  8\nseveral c pipe 0\n" +
 		"taking: Operation not permitted\nown child: pipe\n"
@@ -178,7 +178,7 @@ func TestFinding08HostSocket(t *testing.T) {
 // or a userfaultfd, stops neither other programs of the run nor lklctl.
 func TestFinding14StalledPage(t *testing.T) {
 	s := testutil.NewSite(t)
-	port := testutil.EchoTCP(t, s.Server, testutil.ServerAddr+":0")
+	port := s.Server.EchoTCP(t, testutil.ServerAddr+":0")
 	script := testutil.TestData("finding14.py")
 	for _, how := range []string{"fuse", "userfaultfd", "later"} {
 		t.Run(how, func(t *testing.T) {
@@ -186,7 +186,7 @@ func TestFinding14StalledPage(t *testing.T) {
 			if how == "fuse" {
 				where = testutil.NewStallFS(t).Dir
 			}
-			name := s.Name()
+			name := testutil.NewName()
 			cmd := testutil.Lklrun("--name", name, "--if", s.TapIf(), "--", "/usr/bin/python3", script, how, where, testutil.ServerAddr, fmt.Sprint(port))
 			in, err := cmd.StdinPipe()
 			if err != nil {

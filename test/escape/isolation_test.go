@@ -152,9 +152,7 @@ func TestFinding15UserNamespace(t *testing.T) {
 		return exec.Command("setpriv", append([]string{"--reuid=65534", "--regid=65534", "--clear-groups"}, args...)...)
 	}
 	program := filepath.Join(testutil.Dir(t), "reach.py")
-	if err := os.WriteFile(program, []byte(reach), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, program, reach)
 	for _, engine := range []string{"supervise", "preload"} {
 		t.Run(engine, func(t *testing.T) {
 			s := testutil.NewSite(t)
@@ -173,7 +171,7 @@ func TestFinding15UserNamespace(t *testing.T) {
 			if got := attack(nobodys(args...)); got != all {
 				t.Fatalf("a process of the same user, outside, can do %q, want %q", got, all)
 			}
-			lklrun := append([]string{"-q", "--engine", engine, "--user", "nobody", "--name", s.Name(), "--"}, args...)
+			lklrun := append([]string{"-q", "--engine", engine, "--user", "nobody", "--name", testutil.NewName(), "--"}, args...)
 			if got := attack(exec.Command(bin+"/lklrun", lklrun...)); got != "" {
 				t.Errorf("the target can do %q to it", got)
 			}
@@ -200,10 +198,10 @@ func TestFinding15UserNamespace(t *testing.T) {
 // TestFinding15NoUserNamespace checks --user on a host where no user namespace can be
 // created. It works without one, and a line says what the target can do then.
 func TestFinding15NoUserNamespace(t *testing.T) {
-	s := testutil.NewSite(t)
+	testutil.NewSite(t)
 	bin := testutil.PublicBin(t)
 	cmd := exec.Command("sh", "-c", `echo 0 >/proc/sys/user/max_user_namespaces && exec "$@"`, "sh",
-		bin+"/lklrun", "--name", s.Name(), "--user", "nobody", "--", "id", "-u")
+		bin+"/lklrun", "--name", testutil.NewName(), "--user", "nobody", "--", "id", "-u")
 	cmd.SysProcAttr = testutil.InUserNamespace()
 	r := testutil.Run(t, testutil.Limit, cmd)
 	if r.Status != 0 || r.Stdout != "65534\n" || strings.Count(r.Stderr, "shares a user namespace") != 1 {

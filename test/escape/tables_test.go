@@ -357,9 +357,7 @@ func TestEscapeTables(t *testing.T) {
 	}
 	want := "\n" + escapeTables() + "\n"
 	if *update {
-		if err := os.WriteFile(path, []byte(head+begin+want+end+tail), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testutil.WriteFile(t, path, head+begin+want+end+tail)
 		got = want
 	}
 	if diff := cmp.Diff(got, want); diff != "" {

@@ -49,7 +49,7 @@ func TestFinding06TargetControl(t *testing.T) {
 		{"preload", fmt.Sprintf("/tmp/lklrun-%d", testutil.OrdinaryUID), user, []string{"--engine", "preload"}},
 	} {
 		t.Run(who.name, func(t *testing.T) {
-			name := s.Name()
+			name := testutil.NewName()
 			program := testutil.Dir(t) + "/raw.py"
 			testutil.Must(t, os.WriteFile(program, []byte(rawControl), 0o644))
 			script := fmt.Sprintf(`%[1]s/lklctl -n %[2]s link add user; echo $?; %[1]s/lklctl list; echo $?

@@ -5,8 +5,6 @@ package testutil
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"os/exec"
 	"regexp"
@@ -118,25 +116,6 @@ func Answers(t *testing.T, p *Proc, url string) {
 	if out, errs := p.Output(); !ok || !p.Running() {
 		t.Fatalf("%s is not answered\nstdout: %s\nstderr: %s", url, out, errs)
 	}
-}
-
-// EchoTCP echoes TCP data until the end of the test. It returns its port.
-func EchoTCP(t *testing.T, n *Netns, address string) int {
-	t.Helper()
-	l := n.Listen(t, address)
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return // closed: the test has ended
-			}
-			go func() {
-				defer c.Close()
-				_, _ = io.Copy(c, c) // errors are the client's concern
-			}()
-		}
-	}()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // Setting returns a number from the environment, for longer runs.

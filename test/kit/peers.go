@@ -4,6 +4,7 @@ package testutil
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -99,6 +100,25 @@ func (n *Netns) Dnsmasq(t testing.TB, names map[string]string) *Proc {
 		args = append(args, fmt.Sprintf("--host-record=%s,%s", name, addr))
 	}
 	return n.serve(t, "u", 53, args...)
+}
+
+// EchoTCP echoes TCP data until the end of the test. It returns its port.
+func (n *Netns) EchoTCP(t testing.TB, address string) int {
+	t.Helper()
+	l := n.Listen(t, address)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return // closed: the test has ended
+			}
+			go func() {
+				defer c.Close()
+				_, _ = io.Copy(c, c) // errors are the client's concern
+			}()
+		}
+	}()
+	return l.Addr().(*net.TCPAddr).Port
 }
 
 // EchoUDP returns every datagram to its sender, until the end of the test. It listens on

@@ -114,8 +114,5 @@ func (s *Site) TapIf() string {
 
 // OnTap runs a target on the tap, with a name of its own.
 func (s *Site) OnTap(args ...string) *exec.Cmd {
-	return Lklrun(append([]string{"--name", s.Name(), "--if", s.TapIf(), "--"}, args...)...)
+	return Lklrun(append([]string{"--name", NewName(), "--if", s.TapIf(), "--"}, args...)...)
 }
-
-// Name returns a fresh instance name.
-func (s *Site) Name() string { return NewName() }

@@ -40,7 +40,7 @@ func (s *Site) Talk(flags ...string) *Talker {
 // TalkBy does the same with a command line of lklrun for another user.
 func (s *Site) TalkBy(lklrun func(args ...string) *exec.Cmd, flags ...string) *Talker {
 	s.T.Helper()
-	name := s.Name()
+	name := NewName()
 	args := append([]string{"--name", name}, flags...)
 	return StartTalker(s.T, name, lklrun(append(args, "--", "/usr/bin/python3", "-uc", TalkerProgram)...))
 }

@@ -25,21 +25,21 @@ func TestDHCP(t *testing.T) {
 		"--dhcp-option=option:dns-server,10.73.0.1", "--domain=lab.example", "--dhcp-option=option:mtu,1400",
 		"--dhcp-option=121,10.99.0.0/16,10.73.0.9,0.0.0.0/0,10.73.0.1")
 	before := testutil.Take(t, s.Server)
-	alone := testutil.Start(t, testutil.Lklrun("--name", s.Name(), "--if", "tap:tap1,dhcp", "--", "true"))
-	both := testutil.Start(t, testutil.Lklrun("--name", s.Name(), "--if", "tap:tap3,ip=10.74.0.1/24", "--if", "tap:tap2,dhcp", "--", "echo", "on"))
+	alone := testutil.Start(t, testutil.Lklrun("--name", testutil.NewName(), "--if", "tap:tap1,dhcp", "--", "true"))
+	both := testutil.Start(t, testutil.Lklrun("--name", testutil.NewName(), "--if", "tap:tap3,ip=10.74.0.1/24", "--if", "tap:tap2,dhcp", "--", "echo", "on"))
 	for _, engine := range []string{"supervise", "preload"} {
-		out := testutil.OK(t, testutil.Limit, testutil.Lklrun("--name", s.Name(), "--engine", engine, "--if", "tap:tap0,dhcp", "--", "ip", "-o", "addr", "show", "dev", "eth0"))
+		out := testutil.OK(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--engine", engine, "--if", "tap:tap0,dhcp", "--", "ip", "-o", "addr", "show", "dev", "eth0"))
 		if !strings.Contains(out, "inet 10.73.0.1") || !strings.Contains(out, "dynamic") {
 			t.Errorf("%s: addresses: %s", engine, out)
 		}
-		out = testutil.OK(t, testutil.Limit, testutil.Lklrun("--name", s.Name(), "--engine", engine, "--if", "tap:tap0,dhcp", "--", "ip", "route"))
+		out = testutil.OK(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--engine", engine, "--if", "tap:tap0,dhcp", "--", "ip", "route"))
 		for _, want := range []string{"default via 10.73.0.1 dev eth0 proto dhcp", "10.99.0.0/16 via 10.73.0.9 dev eth0 proto dhcp"} {
 			if !strings.Contains(out, want) {
 				t.Errorf("%s: no %q in: %s", engine, want, out)
 			}
 		}
 	}
-	out := testutil.OK(t, testutil.Limit, testutil.Lklrun("--name", s.Name(), "--if", "tap:tap0,dhcp", "--", "cat", "/etc/resolv.conf", "/sys/class/net/eth0/mtu"))
+	out := testutil.OK(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--if", "tap:tap0,dhcp", "--", "cat", "/etc/resolv.conf", "/sys/class/net/eth0/mtu"))
 	if !strings.Contains(out, "nameserver 10.73.0.1\nsearch lab.example\n") || !strings.Contains(out, "\n1400\n") {
 		t.Errorf("the command's files: %s", out)
 	}
@@ -146,7 +146,7 @@ func TestRouters(t *testing.T) {
 	}
 	before := testutil.Take(t, s.Server)
 	start := func(engine, spec string, args ...string) *testutil.Proc {
-		return testutil.Start(t, testutil.Lklrun(append([]string{"--name", s.Name(), "--engine", engine, "--if", spec, "--"}, args...)...))
+		return testutil.Start(t, testutil.Lklrun(append([]string{"--name", testutil.NewName(), "--engine", engine, "--if", spec, "--"}, args...)...))
 	}
 	addrs := []string{"ip", "-6", "addr", "show", "dev", "eth0", "scope", "global"}
 	slaac := map[string]*testutil.Proc{
@@ -274,7 +274,7 @@ func TestDHCPTypes(t *testing.T) {
 	s.Server.DnsmasqDHCP(t, "s1", "--dhcp-range=10.78.0.100,10.78.0.200,255.255.255.0,600")
 	testutil.Host.Tap(t, "tap1")
 	testutil.Host.Run(t, "ip", "link", "set", "tap1", "master", "br0")
-	server := testutil.Start(t, testutil.Lklrun("--name", s.Name(), "--if", "tap:tap0,vlan=5,ip=10.79.0.1/24", "--",
+	server := testutil.Start(t, testutil.Lklrun("--name", testutil.NewName(), "--if", "tap:tap0,vlan=5,ip=10.79.0.1/24", "--",
 		"dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--port=0", "--user=root", "--pid-file=",
 		"--dhcp-leasefile="+testutil.Dir(t)+"/leases", "--log-facility=-", "--dhcp-range=10.79.0.100,10.79.0.200,255.255.255.0,600"))
 	testutil.WaitFor(t, "dnsmasq starts", testutil.Limit, func() bool {
@@ -282,7 +282,7 @@ func TestDHCPTypes(t *testing.T) {
 		return strings.Contains(out+errs, "started, version")
 	})
 	for spec, net := range map[string]string{"raw:w0,dhcp": "10.78.0.", "macvtap:w0,dhcp": "10.78.0.", "tap:tap1,vlan=5,dhcp": "10.79.0."} {
-		out := testutil.OK(t, testutil.Limit, testutil.Lklrun("--name", s.Name(), "--if", spec, "--", "sh", "-c", "ip -4 -o addr; ping -c1 -W5 "+net+"1"))
+		out := testutil.OK(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--if", spec, "--", "sh", "-c", "ip -4 -o addr; ping -c1 -W5 "+net+"1"))
 		if !strings.Contains(out, "inet "+net+"1") || !strings.Contains(out, " 0% packet loss") {
 			t.Errorf("%s: %s", spec, out)
 		}

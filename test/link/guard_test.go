@@ -90,24 +90,6 @@ func (s *share) run(flags ...string) *testutil.Talker {
 	return testutil.StartTalker(s.T, name, s.here.Command(args...))
 }
 
-// serve echoes TCP data at an address in a namespace.
-func (s *share) serve(n *testutil.Netns, address string) {
-	s.Helper()
-	l := n.Listen(s, address)
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				_, _ = io.Copy(c, c) // errors show on the other side
-			}()
-		}
-	}()
-}
-
 // echoes opens connections from a namespace and uses all of them.
 func (s *share) echoes(n *testutil.Netns, address string, count int) {
 	s.Helper()
@@ -204,8 +186,8 @@ func TestSharedAddress(t *testing.T) {
 			t.Parallel()
 			s := newShare(t, c.typ)
 			was := s.rules()
-			s.serve(s.peer, ":7")
-			s.serve(s.here, ":22")
+			s.peer.EchoTCP(t, ":7")
+			s.here.EchoTCP(t, ":22")
 			s.peer.EchoUDP(t, ":7")
 			k := s.run("--engine", c.engine, "--rst-guard", c.backend, "--listen", "8080")
 			if got := k.Say("serve(8080)"); got != "None" {
@@ -292,7 +274,7 @@ func TestSharedAddress(t *testing.T) {
 func TestSharedUnguarded(t *testing.T) {
 	s := newShare(t, "raw")
 	was := s.rules()
-	s.serve(s.peer, ":7")
+	s.peer.EchoTCP(t, ":7")
 	k := s.run("--rst-guard", "off")
 	resets := s.resets()
 	if got := k.Say("crowd(%q, 7, 20)", peerAddr); strings.HasPrefix(got, "'20, ") {
@@ -314,7 +296,7 @@ func TestSharedUnguarded(t *testing.T) {
 func TestSharedByTwo(t *testing.T) {
 	s := newShare(t, "raw")
 	was := s.rules()
-	s.serve(s.peer, ":7")
+	s.peer.EchoTCP(t, ":7")
 	a, b := s.run("--port-range", "1024"), s.run("--rst-guard", "iptables")
 	for _, k := range []*testutil.Talker{a, b, a} {
 		if got := k.Say("crowd(%q, 7, 200)", peerAddr); !strings.HasPrefix(got, "'200, ") {
@@ -341,7 +323,7 @@ func TestSharedByTwo(t *testing.T) {
 // not after the minute for which a port of a closed connection waits.
 func TestSharedUsedUp(t *testing.T) {
 	s := newShare(t, "raw")
-	s.serve(s.peer, ":7")
+	s.peer.EchoTCP(t, ":7")
 	k := s.run("--port-range", "64")
 	for range 3 {
 		began := time.Now()
@@ -362,8 +344,8 @@ func TestSharedUsedUp(t *testing.T) {
 func TestSharedLive(t *testing.T) {
 	s := newShare(t, "raw")
 	was := s.rules()
-	s.serve(s.peer, ":7")
-	s.serve(s.here, ":22")
+	s.peer.EchoTCP(t, ":7")
+	s.here.EchoTCP(t, ":22")
 	link := s.flag
 	s.flag = "user"
 	k := s.run("-q", "--listen", "8080", "--port-range", "1024")
@@ -437,7 +419,7 @@ func TestSharedInterrupted(t *testing.T) {
 func TestSharedRefused(t *testing.T) {
 	s := newShare(t, "raw")
 	was := s.rules()
-	s.serve(s.here, ":22")
+	s.here.EchoTCP(t, ":22")
 	for _, c := range []struct {
 		args []string
 		said string
@@ -478,7 +460,7 @@ func TestSharedKilled(t *testing.T) {
 			t.Run(backend+", "+who, func(t *testing.T) {
 				s := newShare(t, "raw")
 				was := s.rules()
-				s.serve(s.peer, ":7")
+				s.peer.EchoTCP(t, ":7")
 				k := s.run("--rst-guard", backend, "--listen", "8080")
 				if got := k.Say("crowd(%q, 7, 10)", peerAddr); !strings.HasPrefix(got, "'10, ") {
 					t.Fatal(got)

@@ -20,10 +20,10 @@ import (
 // and all others over the run's own.
 func TestHostNet(t *testing.T) {
 	s := testutil.NewSite(t)
-	port := testutil.EchoTCP(t, testutil.Host, "127.0.0.1:0")
-	testutil.EchoTCP(t, testutil.Host, fmt.Sprintf("[::1]:%d", port))
+	port := testutil.Host.EchoTCP(t, "127.0.0.1:0")
+	testutil.Host.EchoTCP(t, fmt.Sprintf("[::1]:%d", port))
 	testutil.Host.EchoUDP(t, fmt.Sprintf("127.0.0.1:%d", port))
-	far := testutil.EchoTCP(t, s.Server, testutil.ServerAddr+":0")
+	far := s.Server.EchoTCP(t, testutil.ServerAddr+":0")
 	s.Server.EchoUDP(t, fmt.Sprintf("%s:%d", testutil.ServerAddr, far))
 	closed := testutil.Host.Listen(t, "127.0.0.1:0")
 	nobody := closed.Addr().(*net.TCPAddr).Port
@@ -32,7 +32,7 @@ func TestHostNet(t *testing.T) {
 	}
 	before := testutil.Take(t, s.Server)
 	script := testutil.TestData("hostnet.py")
-	r := testutil.Run(t, testutil.Limit, testutil.Lklrun("-v", "--name", s.Name(), "--if", s.TapIf(), "--require", "stack",
+	r := testutil.Run(t, testutil.Limit, testutil.Lklrun("-v", "--name", testutil.NewName(), "--if", s.TapIf(), "--require", "stack",
 		"--host-net", fmt.Sprintf("127.0.0.0/8:%d", port), "--host-net", fmt.Sprintf("127.0.0.1:%d", nobody),
 		"--host-net", fmt.Sprintf("[::1]:%d", port), "--",
 		"/usr/bin/python3", script, fmt.Sprint(port), fmt.Sprint(nobody), testutil.ServerAddr, fmt.Sprint(far)))
@@ -55,14 +55,14 @@ func TestHostNet(t *testing.T) {
 // not violate --require, and does not count as use of the stack either.
 func TestHostNetRequire(t *testing.T) {
 	s := testutil.NewSite(t)
-	port := testutil.EchoTCP(t, testutil.Host, "127.0.0.1:0")
-	r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", s.Name(), "--if", s.TapIf(), "--require", "stack", "--host-net", "127.0.0.1", "--",
+	port := testutil.Host.EchoTCP(t, "127.0.0.1:0")
+	r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--if", s.TapIf(), "--require", "stack", "--host-net", "127.0.0.1", "--",
 		testutil.Probe(), "dial", fmt.Sprintf("127.0.0.1:%d", port)))
 	if want := "--require stack: no socket came from the stack, 1 socket from the host's, as --host-net says"; r.Status != 123 || !strings.Contains(r.Stderr, want) {
 		t.Errorf("%v\nwant 123 and %q", r, want)
 	}
 	s.Web(testutil.Nginx{})
-	r = testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", s.Name(), "--if", s.TapIf(), "--require", "stack", "--host-net", "127.0.0.1", "--",
+	r = testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--if", s.TapIf(), "--require", "stack", "--host-net", "127.0.0.1", "--",
 		"sh", "-c", fmt.Sprintf("%s dial 127.0.0.1:%d && curl -sS %s/hello", testutil.Probe(), port, testutil.ServerURL)))
 	if r.Status != 0 || !strings.Contains(r.Stdout, "hello\n") {
 		t.Errorf("beside the stack: %v", r)
@@ -73,7 +73,7 @@ func TestHostNetRequire(t *testing.T) {
 // network namespace. Nothing of the helper is left when all processes are killed.
 func TestHostNetUser(t *testing.T) {
 	s := testutil.NewSite(t)
-	port := testutil.EchoTCP(t, testutil.Host, "127.0.0.1:0")
+	port := testutil.Host.EchoTCP(t, "127.0.0.1:0")
 	bin, dir := testutil.PublicBin(t), testutil.Dir(t)
 	testutil.Host.Run(t, "chown", fmt.Sprint(testutil.OrdinaryUID), dir)
 	before := testutil.Take(t, s.Server)
@@ -82,7 +82,7 @@ import socket, sys, time
 s = socket.create_connection(("127.0.0.1", %d)); s.sendall(b"x"); print(s.recv(1).decode(), flush=True)
 while len(sys.argv) > 1: time.sleep(1)`, port)}
 	run := func(more ...string) *exec.Cmd {
-		args := append([]string{"--name", s.Name(), "--host-net", fmt.Sprintf("127.0.0.1:%d", port), "--"}, append(dial, more...)...)
+		args := append([]string{"--name", testutil.NewName(), "--host-net", fmt.Sprintf("127.0.0.1:%d", port), "--"}, append(dial, more...)...)
 		return testutil.AsUser(exec.Command(filepath.Join(bin, "lklrun"), args...), dir)
 	}
 	if r := testutil.Run(t, testutil.Limit, run()); r.Status != 0 || r.Stdout != "x\n" {

@@ -44,10 +44,10 @@ func grounds(t *testing.T) []*ground {
 	gate := newWire(t)
 	layUser(gate)
 	for _, w := range []*wire{nat, gate} {
-		(&share{T: t}).serve(w.far, ":7")
+		w.far.EchoTCP(t, ":7")
 	}
 	for _, s := range []*share{raw, rawip} {
-		s.serve(s.peer, ":7")
+		s.peer.EchoTCP(t, ":7")
 	}
 	taps := [][]string{{"--if", nat.flag}, {"--if", "tap:new1,nat"}}
 	guards := [][]string{{"--rst-guard", "nft", "--listen", "8080"}, {"--rst-guard", "iptables", "--port-range", "1024"}}

@@ -98,7 +98,7 @@ func TestLeaseRenewedInTransfer(t *testing.T) {
 	s := newRoaming(t, rate, seconds*perSecond*2)
 	s.Web(testutil.Nginx{})
 	s.Server.Udhcpd(t, "s0", "10.73.0.50", "10.73.0.60", seconds, "opt subnet 255.255.255.0", "opt router 10.73.0.1")
-	name := s.Name()
+	name := testutil.NewName()
 	p := s.fetch(name, "--stack", "vanilla", "--if", "tap:tap0,dhcp")
 	began := time.Now()
 	testutil.WaitFor(t, "the run has a lease", testutil.Limit, func() bool {
@@ -145,7 +145,7 @@ func TestLeaseMovesInTransfer(t *testing.T) {
 	s.Web(testutil.Nginx{MPTCP: true})
 	options := []string{"opt subnet 255.255.255.0", "opt router 10.73.0.1"}
 	old := s.Server.Udhcpd(t, "s0", "10.73.0.50", "10.73.0.60", seconds, options...)
-	name := s.Name()
+	name := testutil.NewName()
 	p := s.fetch(name, "--stack", "mptcp", "--if", "tap:tap0,dhcp", "--if", "tap:tap1,ip=10.74.0.10/24,gw=10.74.0.1")
 	flows := func(from string) bool {
 		return strings.Contains(s.Server.Run(t, "ss", "-tnH", "state", "established", "dst", from), "10.70.0.1:80")

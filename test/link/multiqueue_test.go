@@ -22,12 +22,12 @@ var queueClient string
 // host's connections are spread over both, and each stays on its queue. The device
 // exists until the last run has ended.
 func TestMultiqueue(t *testing.T) {
-	s := testutil.NewSite(t)
+	testutil.NewSite(t)
 	const spec = "tap:mq0,ip=10.76.0.2/24,mac=02:00:00:00:76:02,multiqueue"
 	before := testutil.Take(t)
 	var runs []*testutil.Proc
 	for _, name := range []string{"one", "two"} {
-		run := testutil.Start(t, testutil.Lklrun("--name", s.Name(), "--stack", "vanilla", "--if", spec, "--", "/usr/bin/python3", "-c", queueServer, name))
+		run := testutil.Start(t, testutil.Lklrun("--name", testutil.NewName(), "--stack", "vanilla", "--if", spec, "--", "/usr/bin/python3", "-c", queueServer, name))
 		testutil.WaitFor(t, "the server "+name, testutil.Limit, func() bool {
 			out, _ := run.Output()
 			return strings.Contains(out, "ready")
@@ -39,7 +39,7 @@ func TestMultiqueue(t *testing.T) {
 	if n := strings.Fields(out); len(n) != 2 || n[0] == "0" || n[1] == "0" {
 		t.Errorf("64 connections: %s", out)
 	}
-	r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", s.Name(), "--if", "tap:mq0,ip=10.76.0.2/24", "--", "true"))
+	r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--if", "tap:mq0,ip=10.76.0.2/24", "--", "true"))
 	// Its carrier shows that it is in use, one second late.
 	if r.Status == 0 || !strings.Contains(r.Stderr, "in use") && !strings.Contains(r.Stderr, "add multiqueue") {
 		t.Errorf("without multiqueue: %v", r)

@@ -23,7 +23,7 @@ func TestRawRight(t *testing.T) {
 	bin := testutil.PublicBin(t)
 	spec := fmt.Sprintf("raw:br0,ip=%s/24", testutil.StackAddr)
 	run := func() *exec.Cmd {
-		return testutil.AsUser(exec.Command(bin+"/lklrun", "-q", "--name", s.Name(), "--if", spec, "--", "curl", "-sS", "-m", "20", testutil.ServerURL+"/hello"), "")
+		return testutil.AsUser(exec.Command(bin+"/lklrun", "-q", "--name", testutil.NewName(), "--if", spec, "--", "curl", "-sS", "-m", "20", testutil.ServerURL+"/hello"), "")
 	}
 	before := testutil.Take(t, s.Server)
 	with := run()
@@ -41,14 +41,14 @@ func TestRawRight(t *testing.T) {
 // TestPacketRefused checks that impossible settings are reported in one line, and
 // nothing happens.
 func TestPacketRefused(t *testing.T) {
-	s := testutil.NewSite(t)
+	testutil.NewSite(t)
 	for spec, want := range map[string]string{
 		"rawip:br0": "br0 is an Ethernet device: use raw:br0",
 		"raw:lo":    "lo is the host's loopback, from which nothing comes back: the stack has one of its own",
 		"raw:none":  "the host has no device none: `ip link` lists what there is",
 		"raw:v0":    "v0 has no address on the host to share; expected ip=ADDRESS/PREFIX",
 	} {
-		r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", s.Name(), "--if", spec, "--", "true"))
+		r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--name", testutil.NewName(), "--if", spec, "--", "true"))
 		if want = fmt.Sprintf("lklrun: --if %q: %s\n", spec, want); r.Status != 2 || r.Stderr != want {
 			t.Errorf("%v\nwant %s", r, want)
 		}

@@ -157,8 +157,8 @@ func TestTwoCapabilitiesGuard(t *testing.T) {
 			t.Run(typ+", "+guard, func(t *testing.T) {
 				s := newShare(t, typ)
 				s.as = r.Command(bin + "/lklrun").Args
-				s.serve(s.peer, peerAddr+":7")
-				s.serve(s.peer, "["+peerAddr6+"]:7")
+				s.peer.EchoTCP(t, peerAddr+":7")
+				s.peer.EchoTCP(t, "["+peerAddr6+"]:7")
 				was := s.rules()
 				for _, kill := range []string{"", "pid", "host_pid"} {
 					k := s.run("--engine", engine, "--rst-guard", guard)

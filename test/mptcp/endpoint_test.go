@@ -13,14 +13,6 @@ import (
 	"github.com/lklrun/lklrun/test/kit"
 )
 
-// until waits for a condition.
-func until(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	if !testutil.Within(testutil.Limit, cond) {
-		t.Fatalf("not within %v: %s", testutil.Limit, what)
-	}
-}
-
 // TestEndpointLive checks that endpoints and limits are shown correctly, and that
 // changes apply to a connection that is already open.
 func TestEndpointLive(t *testing.T) {
@@ -38,7 +30,7 @@ while True: c.sendall(c.recv(100))`))
 		t.Helper()
 		return testutil.Lklctl(t, append([]string{"-n", k.Name}, args...)...)
 	}
-	until(t, "the server listens", func() bool {
+	testutil.WaitFor(t, "the server listens", testutil.Limit, func() bool {
 		return strings.Contains(s.Server.Run(t, "ss", "-Hnlt"), ":7000")
 	})
 	k.Connect("c", testutil.ServerAddr, 7000)
@@ -89,20 +81,20 @@ while True: c.sendall(c.recv(100))`))
 	const more = "10.73.0.11"
 	// The address creates an endpoint by itself; this test needs a backup endpoint.
 	do("addr", "add", more+"/24", "eth0")
-	until(t, "the new address is an endpoint", func() bool { return strings.Contains(endpoints(), more+" dev eth0 port 0 subflow") })
-	until(t, "the connection has a subflow from it", func() bool {
+	testutil.WaitFor(t, "the new address is an endpoint", testutil.Limit, func() bool { return strings.Contains(endpoints(), more+" dev eth0 port 0 subflow") })
+	testutil.WaitFor(t, "the connection has a subflow from it", testutil.Limit, func() bool {
 		addrs, _ := subflows()
 		return len(addrs) == 2 && slices.Contains(addrs, more)
 	})
 	do("mptcp", "endpoint", "change", more, "backup")
-	until(t, "that subflow is a backup", func() bool { _, n := subflows(); return n == 1 })
+	testutil.WaitFor(t, "that subflow is a backup", testutil.Limit, func() bool { _, n := subflows(); return n == 1 })
 	if got := endpoints("show", more); got != more+" dev eth0 port 0 subflow backup" {
 		t.Errorf("after the change: %s", got)
 	}
 	do("mptcp", "endpoint", "change", more, "nobackup")
-	until(t, "it is none any more", func() bool { _, n := subflows(); return n == 0 })
+	testutil.WaitFor(t, "it is none any more", testutil.Limit, func() bool { _, n := subflows(); return n == 0 })
 	do("mptcp", "endpoint", "del", more)
-	until(t, "its subflow is closed", func() bool { addrs, _ := subflows(); return len(addrs) == 1 })
+	testutil.WaitFor(t, "its subflow is closed", testutil.Limit, func() bool { addrs, _ := subflows(); return len(addrs) == 1 })
 	if got := endpoints(); strings.Contains(got, more) {
 		t.Errorf("what was deleted is there again: %s", got)
 	}

@@ -243,7 +243,7 @@ func TestWhyNot(t *testing.T) {
 			}
 			exchange(p, k, port)
 			if s.code == "" || s.after != nil {
-				until(t, "both paths carry", func() bool { return strings.Join(shownMPTCP(p).over(), " ") == "eth0 eth1" })
+				testutil.WaitFor(t, "both paths carry", testutil.Limit, func() bool { return strings.Join(shownMPTCP(p).over(), " ") == "eth0 eth1" })
 			}
 			if s.after != nil {
 				s.after(p, k)

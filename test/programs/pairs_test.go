@@ -172,7 +172,7 @@ func onStack(s *testutil.Site, stack string, args ...string) *exec.Cmd {
 	if !ok {
 		engine = "supervise"
 	}
-	return testutil.Lklrun(append([]string{"--name", s.Name(), "--engine", engine, "--stack", stack, "--if", s.TapIf(), "--"}, args...)...)
+	return testutil.Lklrun(append([]string{"--name", testutil.NewName(), "--engine", engine, "--stack", stack, "--if", s.TapIf(), "--"}, args...)...)
 }
 
 // A running is a program that serves on a stack.

@@ -233,9 +233,7 @@ func TestToolsChange(t *testing.T) {
 	t.Run("nft", func(t *testing.T) {
 		rules := filepath.Join(b.dir, "rules")
 		text := "table inet lklrun_t {\n chain c {\n type filter hook output priority 0;\n icmp type echo-request counter drop\n }\n}\n"
-		if err := os.WriteFile(rules, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testutil.WriteFile(t, rules, text)
 		b.run("nft", "-f", rules)
 		if r := testutil.Run(t, testutil.Limit, b.Inside("ping", "-n", "-c", "1", "-W", "1", testutil.ServerAddr)); r.Status != 1 {
 			t.Errorf("ping in spite of a rule: %v", r)

@@ -25,9 +25,7 @@ func webServer(t *testing.T) func(dir string) []string {
 			}
 			testutil.Random(t, filepath.Join(dir, name), size)
 		}
-		if err := os.WriteFile(dir+"/www/hello", []byte("hello\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testutil.WriteFile(t, dir+"/www/hello", "hello\n")
 		conf := fmt.Sprintf(`daemon off; worker_processes 4; user root; pid %[1]s/nginx.pid; error_log %[1]s/error.log;
 events { worker_connections 1024; }
 http {
@@ -42,9 +40,7 @@ http {
 	}
 }
 `, dir, cert)
-		if err := os.WriteFile(dir+"/nginx.conf", []byte(conf), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testutil.WriteFile(t, dir+"/nginx.conf", conf)
 		return []string{"nginx", "-e", dir + "/error.log", "-c", dir + "/nginx.conf"}
 	}
 }

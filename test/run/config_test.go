@@ -18,9 +18,7 @@ import (
 func configFile(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(testutil.Dir(t), name)
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, path, text)
 	return path
 }
 
@@ -83,9 +81,7 @@ func TestBrokenConfigurations(t *testing.T) {
 		`{"interfaces": [{"param": "t0"}]}`:                                  `FILE:1: interfaces[0]: has no type; expected tap, macvtap, raw or raw-ipenc`,
 		`{"interfaces": [{"type": "tap", "param": "t0", "ip": "10.0.0.2"}]}`: `FILE:1: interfaces[0]: has only one of ip and masklen, which belong together`,
 	} {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testutil.WriteFile(t, path, text)
 		marker := filepath.Join(filepath.Dir(path), "ran")
 		r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--config", path, "--", "touch", marker))
 		testutil.OneLine(t, r, 2, "")
@@ -312,9 +308,7 @@ func TestLKLExample(t *testing.T) {
 	phone.Run(t, "ip", "link", "set", "mv0", "up")
 	carrier.Addr(t, "c0", "202.214.86.129/26", "192.0.2.1/32")
 	dir := testutil.Dir(t)
-	if err := os.WriteFile(filepath.Join(dir, "hello"), []byte("hello\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, filepath.Join(dir, "hello"), "hello\n")
 	carrier.Nginx(t, testutil.Nginx{Root: dir, MPTCP: true})
 	path := filepath.Join(testutil.Root(), "pkg", "config", "testdata", "lkl-hijack.json")
 	before := testutil.Take(t, phone, carrier)

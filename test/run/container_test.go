@@ -220,12 +220,12 @@ func TestContainerForbids(t *testing.T) {
 // TestNamesOfOthers checks a run without a network namespace of its own. Other users on
 // the host can see the names of its sockets, but cannot send messages to them.
 func TestNamesOfOthers(t *testing.T) {
-	s := testutil.NewSite(t)
+	testutil.NewSite(t)
 	testutil.Need(t, "setpriv")
 	bin := testutil.PublicBin(t)
 	cmd := exec.Command("sh", "-c",
 		`echo 0 >/proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all --inh-caps=-all --reuid=1 --regid=1 --clear-groups "$@"`,
-		"sh", filepath.Join(bin, "lklrun"), "--name", s.Name(), "--", "/usr/bin/python3", "-uc", `
+		"sh", filepath.Join(bin, "lklrun"), "--name", testutil.NewName(), "--", "/usr/bin/python3", "-uc", `
 import select, socket
 u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind(("127.0.0.1", 0))
 l = socket.create_server(("127.0.0.1", 0))

@@ -26,9 +26,7 @@ func daemonNginx(s *testutil.Site) (args []string, tidy func()) {
 	if err != nil {
 		s.T.Fatal(err)
 	}
-	if err := os.WriteFile(conf, []byte(strings.Replace(string(text), "daemon off;", "daemon on;", 1)), 0o644); err != nil {
-		s.T.Fatal(err)
-	}
+	testutil.WriteFile(s.T, conf, strings.Replace(string(text), "daemon off;", "daemon on;", 1))
 	return args, func() {
 		if err := os.RemoveAll(dir); err != nil {
 			s.T.Error(err)
@@ -47,7 +45,7 @@ func fetchHello(s *testutil.Site) string {
 func TestDetach(t *testing.T) {
 	s := testutil.NewSite(t)
 	before := testutil.Take(t, s.Server)
-	name := s.Name()
+	name := testutil.NewName()
 	nginx, tidy := daemonNginx(s)
 	// The test would wait for a pipe that a background process still holds open.
 	r := testutil.Run(t, testutil.Limit, testutil.Lklrun(append([]string{"--detach", "--name", name, "--if", s.TapIf(), "--"}, nginx...)...))
@@ -78,7 +76,7 @@ func TestDetachWait(t *testing.T) {
 	s := testutil.NewSite(t)
 	before := testutil.Take(t, s.Server)
 	for script, want := range map[string]int{"read x <fifo; exit 7": 7, "read x <fifo; kill -TERM $$": 128 + int(unix.SIGTERM)} {
-		dir, name := testutil.Dir(t), s.Name()
+		dir, name := testutil.Dir(t), testutil.NewName()
 		fifo := filepath.Join(dir, "fifo")
 		if err := unix.Mkfifo(fifo, 0o600); err != nil {
 			t.Fatal(err)
@@ -121,7 +119,7 @@ func TestDetachFails(t *testing.T) {
 		126: {"--", "/etc/passwd"},
 		2:   {"--log", "/no/such/folder/file", "--", "true"},
 	} {
-		r := testutil.Run(t, testutil.Limit, testutil.Lklrun(append([]string{"--detach", "--name", s.Name(), "--if", s.TapIf()}, args...)...))
+		r := testutil.Run(t, testutil.Limit, testutil.Lklrun(append([]string{"--detach", "--name", testutil.NewName(), "--if", s.TapIf()}, args...)...))
 		if r.Status != want || r.Stdout != "" || len(testutil.Lines(r.Stderr)) != 1 || !strings.HasPrefix(r.Stderr, "lklrun: ") {
 			t.Errorf("%q: %v, want %d", args, r, want)
 		}
@@ -151,7 +149,7 @@ func TestWaitAll(t *testing.T) {
 	before.Same()
 	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGKILL} {
 		nginx, tidy := daemonNginx(s)
-		p := testutil.Start(t, testutil.Lklrun(append([]string{"--wait-all", "--name", s.Name(), "--if", s.TapIf(), "--"}, nginx...)...))
+		p := testutil.Start(t, testutil.Lklrun(append([]string{"--wait-all", "--name", testutil.NewName(), "--if", s.TapIf(), "--"}, nginx...)...))
 		if out := fetchHello(s); out != "hello\n" {
 			t.Errorf("the daemon says %q", out)
 		}
@@ -164,7 +162,7 @@ func TestWaitAll(t *testing.T) {
 	}
 	// With --wait-all, the run ends with its last process and returns the status of the
 	// first one.
-	r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--wait-all", "--name", s.Name(), "--if", s.TapIf(), "--", "sh", "-c", "(exec 2>/dev/null; setsid sh -c 'while kill -0 '$$'; do :; done; echo last') & exit 5"))
+	r := testutil.Run(t, testutil.Limit, testutil.Lklrun("--wait-all", "--name", testutil.NewName(), "--if", s.TapIf(), "--", "sh", "-c", "(exec 2>/dev/null; setsid sh -c 'while kill -0 '$$'; do :; done; echo last') & exit 5"))
 	if r.Status != 5 || r.Stdout != "last\n" {
 		t.Errorf("a last process: %v", r)
 	}
@@ -177,7 +175,7 @@ func TestDetachKilled(t *testing.T) {
 	s := testutil.NewSite(t)
 	before := testutil.Take(t, s.Server)
 	nginx, tidy := daemonNginx(s)
-	testutil.OK(t, testutil.Limit, testutil.Lklrun(append([]string{"--detach", "--name", s.Name(), "--if", s.TapIf(), "--"}, nginx...)...))
+	testutil.OK(t, testutil.Limit, testutil.Lklrun(append([]string{"--detach", "--name", testutil.NewName(), "--if", s.TapIf(), "--"}, nginx...)...))
 	pids, err := exec.Command("pgrep", "-f", "lklrun --detached").Output()
 	if err != nil {
 		t.Fatalf("pgrep: %v", err)

@@ -399,7 +399,7 @@ func readFile(t *testing.T, path string) string {
 // have only one supervisor of system calls.
 func TestInsideItself(t *testing.T) {
 	s := testutil.NewSite(t)
-	r := testutil.Run(t, testutil.Limit, s.OnTap(testutil.Bin("lklrun"), "-q", "--name", s.Name(), "--engine", "supervise", "--", "true"))
+	r := testutil.Run(t, testutil.Limit, s.OnTap(testutil.Bin("lklrun"), "-q", "--name", testutil.NewName(), "--engine", "supervise", "--", "true"))
 	if said := testutil.Lines(r.Stderr); r.Status != 2 || len(said) != 1 || !strings.Contains(said[0], "does not run inside lklrun") || !strings.Contains(said[0], "lklctl exec") {
 		t.Error(r)
 	}

@@ -23,9 +23,7 @@ func TestWrongInput(t *testing.T) {
 	s := testutil.NewSite(t)
 	notAStack := testutil.Dir(t)
 	broken := testutil.Dir(t)
-	if err := os.WriteFile(filepath.Join(broken, "stack.json"), []byte(`{"name": `), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testutil.WriteFile(t, filepath.Join(broken, "stack.json"), `{"name": `)
 	before := testutil.Take(t, s.Server)
 	for _, tt := range []struct {
 		names string
@@ -353,7 +351,7 @@ func TestInterruptedStart(t *testing.T) {
 	s := testutil.NewSite(t)
 	before := testutil.Take(t, s.Server)
 	for i := range 40 {
-		cmd := testutil.Lklrun("--name", s.Name(), "--if", s.TapIf(), "--if", "tap:new0,ip=10.75.0.1/24", "--", "sleep", "60")
+		cmd := testutil.Lklrun("--name", testutil.NewName(), "--if", s.TapIf(), "--if", "tap:new0,ip=10.75.0.1/24", "--", "sleep", "60")
 		p := testutil.Start(t, cmd)
 		testutil.Spread(i)
 		p.Signal(unix.SIGTERM)
@@ -373,7 +371,7 @@ func TestKilledStart(t *testing.T) {
 	s := testutil.NewSite(t)
 	before := testutil.Take(t, s.Server)
 	for i := range 20 {
-		p := testutil.Start(t, testutil.Lklrun("--name", s.Name(), "--if", "tap:new0,ip=10.75.0.1/24", "--", "sleep", "60"))
+		p := testutil.Start(t, testutil.Lklrun("--name", testutil.NewName(), "--if", "tap:new0,ip=10.75.0.1/24", "--", "sleep", "60"))
 		testutil.Spread(2 * i)
 		p.Signal(unix.SIGKILL)
 		p.Wait(testutil.Limit)

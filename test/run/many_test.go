@@ -41,7 +41,7 @@ func TestManySockets(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			before := testutil.Take(t, s.Server)
-			args := append(tt.flags, "--name", s.Name(), "--if", s.TapIf(), "--", "/usr/bin/python3", script, fmt.Sprint(tt.want), fmt.Sprint(tt.files))
+			args := append(tt.flags, "--name", testutil.NewName(), "--if", s.TapIf(), "--", "/usr/bin/python3", script, fmt.Sprint(tt.want), fmt.Sprint(tt.files))
 			r := testutil.Run(t, 3*testutil.Limit, testutil.Lklrun(args...))
 			var n, rss, after int
 			said := testutil.Lines(r.Stdout)

@@ -24,7 +24,7 @@ import (
 // preloadFlags returns the beginning of a command line that runs the kernel inside the
 // program.
 func preloadFlags(s *testutil.Site, flags ...string) []string {
-	return append([]string{"--name", s.Name(), "--engine", "preload"}, flags...)
+	return append([]string{"--name", testutil.NewName(), "--engine", "preload"}, flags...)
 }
 
 // loaded runs a target on the tap with the kernel inside it.

@@ -17,7 +17,7 @@ import (
 // themselves undumpable, like nginx's workers and ssh-agent. They must keep their
 // sockets and get new ones.
 func TestPrivileges(t *testing.T) {
-	s := testutil.NewSite(t)
+	testutil.NewSite(t)
 	testutil.Need(t, "setpriv")
 	bin, dir := testutil.PublicBin(t), testutil.Dir(t)
 	testutil.Host.Run(t, "cp", testutil.TestData("privileges.py"), dir)
@@ -46,7 +46,7 @@ func TestPrivileges(t *testing.T) {
 		{"without namespaces", "undumpable", "1"},
 	} {
 		t.Run(tt.who+", "+strings.ReplaceAll(tt.gives, "/", "_"), func(t *testing.T) {
-			args := append([]string{bin + "/lklrun", "-q", "--name", s.Name(), "--", "/usr/bin/python3", dir + "/privileges.py"}, strings.Fields(tt.gives)...)
+			args := append([]string{bin + "/lklrun", "-q", "--name", testutil.NewName(), "--", "/usr/bin/python3", dir + "/privileges.py"}, strings.Fields(tt.gives)...)
 			r := testutil.Run(t, testutil.Limit, as[tt.who](args))
 			if r.Status != 0 || r.Stdout != "all well "+tt.uid+"\n" {
 				t.Error(r)
@@ -71,7 +71,7 @@ func TestSetUserID(t *testing.T) {
 	testutil.Host.Run(t, "chown", fmt.Sprint(testutil.OrdinaryUID), filepath.Join(dir, "own"))
 	testutil.Host.Run(t, "chmod", "u+s", filepath.Join(dir, "own"))
 	run := func(name string, args ...string) *exec.Cmd {
-		return exec.Command(bin+"/lklrun", append([]string{"-q", "--name", s.Name(), "--", filepath.Join(dir, name)}, args...)...)
+		return exec.Command(bin+"/lklrun", append([]string{"-q", "--name", testutil.NewName(), "--", filepath.Join(dir, name)}, args...)...)
 	}
 	before := testutil.Take(t, s.Server)
 	for _, name := range []string{"root", "other"} {
@@ -96,14 +96,14 @@ func TestSetUserID(t *testing.T) {
 // TestUnreadable checks that a program file without read permission cannot be served
 // for an ordinary user, and that a line says so.
 func TestUnreadable(t *testing.T) {
-	s := testutil.NewSite(t)
+	testutil.NewSite(t)
 	bin, dir := testutil.PublicBin(t), testutil.Dir(t)
 	testutil.Host.Run(t, "install", "-m", "711", testutil.Probe(), filepath.Join(dir, "probe"))
-	r := testutil.Run(t, testutil.Limit, testutil.AsUser(exec.Command(bin+"/lklrun", "-q", "--name", s.Name(), "--", filepath.Join(dir, "probe"), "dial", "127.0.0.1:9"), ""))
+	r := testutil.Run(t, testutil.Limit, testutil.AsUser(exec.Command(bin+"/lklrun", "-q", "--name", testutil.NewName(), "--", filepath.Join(dir, "probe"), "dial", "127.0.0.1:9"), ""))
 	if r.Status == 0 || !strings.Contains(r.Stderr, "its sockets are out of reach (Operation not permitted)") {
 		t.Error(r)
 	}
-	if r := testutil.Run(t, testutil.Limit, exec.Command(bin+"/lklrun", "-q", "--name", s.Name(), "--", filepath.Join(dir, "probe"), "dial", "127.0.0.1:9")); !strings.Contains(r.Stderr, "connection refused") {
+	if r := testutil.Run(t, testutil.Limit, exec.Command(bin+"/lklrun", "-q", "--name", testutil.NewName(), "--", filepath.Join(dir, "probe"), "dial", "127.0.0.1:9")); !strings.Contains(r.Stderr, "connection refused") {
 		t.Errorf("as root: %v", r)
 	}
 }

@@ -87,7 +87,7 @@ func TestUserHostNet(t *testing.T) {
 // name.
 func TestUserDetached(t *testing.T) {
 	s := testutil.NewSite(t)
-	name, log := s.Name(), filepath.Join(s.Dir, "log")
+	name, log := testutil.NewName(), filepath.Join(s.Dir, "log")
 	before := testutil.Take(t, s.Server)
 	testutil.OK(t, testutil.Limit, testutil.Lklrun("-q", "--name", name, "--detach", "--log", log, "--user", "4321:1234", "--", "sh", "-c", "id; echo $HOME $USER; sleep 1000"))
 	var said []byte

@@ -53,9 +53,7 @@ func TestOneLine(t *testing.T) {
 		t.Errorf("%d wrong inputs; want 40 at least", n)
 	}
 	if *update {
-		if err := os.WriteFile(path, []byte(got.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testutil.WriteFile(t, path, got.String())
 	} else if got.String() != string(old) {
 		t.Errorf("%s is not what lklrun says (-update writes it); now:\n%s", path, got.String())
 	}

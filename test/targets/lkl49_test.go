@@ -18,7 +18,7 @@ import (
 
 // old is lklrun with LKL of Linux 4.9.
 func old(s *testutil.Site, args ...string) *exec.Cmd {
-	return testutil.Lklrun(append([]string{"--stack", "lkl-4.9", "--name", s.Name()}, args...)...)
+	return testutil.Lklrun(append([]string{"--stack", "lkl-4.9", "--name", testutil.NewName()}, args...)...)
 }
 
 // TestOldLKL checks that a library with LKL's older interface runs programs as ours
@@ -81,7 +81,7 @@ func TestOldLKL(t *testing.T) {
 func TestOldLKLTools(t *testing.T) {
 	s := testutil.NewSite(t)
 	s.Web(testutil.Nginx{})
-	name := s.Name()
+	name := testutil.NewName()
 	run := testutil.Start(t, testutil.Lklrun("--stack", "lkl-4.9", "--name", name, "--if", s.TapIf(), "--", "sleep", "60"))
 	testutil.WaitFor(t, "the run", testutil.Limit, func() bool {
 		return testutil.Run(t, testutil.Limit, exec.Command(testutil.Bin("lklctl"), "-n", name, "exec", "true")).Status == 0
