@@ -136,27 +136,6 @@ func Setting(t *testing.T, name string, usual int) int {
 // The delay is the purpose; it does not wait for an event.
 func Spread(i int) { time.Sleep(time.Duration(i) * 3 * time.Millisecond) }
 
-// Lines splits a text into its non-empty lines.
-func Lines(text string) []string {
-	var all []string
-	for _, l := range strings.Split(text, "\n") {
-		if strings.TrimSpace(l) != "" {
-			all = append(all, l)
-		}
-	}
-	return all
-}
-
-// ReadFile returns the text of a file.
-func ReadFile(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
 // Must fails the test on the first error.
 func Must(t *testing.T, errs ...error) {
 	t.Helper()

@@ -5,7 +5,6 @@ package testutil
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -170,20 +169,6 @@ func AsUser(cmd *exec.Cmd, runtimeDir string) *exec.Cmd {
 	return cmd
 }
 
-// Dir makes a directory that every user may enter and read, unlike t.TempDir.
-func Dir(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "lklrun-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // on a tmpfs that ends with the tests
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
 // PublicBin copies bin/ to a place that an ordinary user can read, since the repository
 // may be in a home directory, and returns the path of the copy.
 func PublicBin(t testing.TB) string {
@@ -192,29 +177,6 @@ func PublicBin(t testing.TB) string {
 	Host.Run(t, "cp", "-rL", Bin(""), bin)
 	Host.Run(t, "chmod", "-R", "go+rX", bin)
 	return bin
-}
-
-// Random writes n random bytes to path.
-func Random(t testing.TB, path string, n int64) {
-	t.Helper()
-	src, err := os.Open("/dev/urandom")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer src.Close()
-	dst, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.CopyN(dst, src, n); err != nil {
-		t.Fatal(err)
-	}
-	if err := dst.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, 0o644); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // Pause stops a process and returns when all its threads have stopped: a thread on

@@ -48,15 +48,6 @@ func Program(name string) string { return filepath.Join(Root(), "build", "test",
 // Probe returns the path of test/kit/probe, a static Go program.
 func Probe() string { return Program("probe") }
 
-// TestData returns the absolute path of a file in testdata beside the test.
-func TestData(name string) string {
-	path, err := filepath.Abs(filepath.Join("testdata", name))
-	if err != nil {
-		panic(err) // there is no working directory
-	}
-	return path
-}
-
 // The addresses on the wire of NewSite.
 const (
 	HostAddr, HostAddr6     = "10.73.0.2", "fd73::2"

@@ -88,16 +88,3 @@ func SSHKey(t testing.TB, path string) {
 	t.Helper()
 	Host.Run(t, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", path)
 }
-
-// WriteFile writes a file that all may read, makes the directories above it, and returns
-// its path.
-func WriteFile(t testing.TB, path, text string) string {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
