@@ -383,9 +383,13 @@ void sock_inherit(struct conn *conn, const struct conn *lis);
 /* owners.c */
 void owners_translate(const struct conn *conn, char *buf, size_t len);
 
-/* A buffer for all data that is read and forwarded within one call. */
-#define SHARED_SIZE	(256 * 1024)
-extern char shared_buf[SHARED_SIZE] __attribute__((aligned(4096)));
+/*
+ * A buffer for all data that is read and forwarded within one call. The pump has
+ * one (pump.h), messages have one (msg.h), datagrams this one (dgram.c).
+ */
+#define BUF_SIZE	(256 * 1024)
+#define BUF_ALIGNED	__attribute__((aligned(4096)))
+extern char dgram_buf[BUF_SIZE] BUF_ALIGNED;
 
 /* Counters of connections and their data. */
 struct conn_stats {

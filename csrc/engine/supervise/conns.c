@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The table of connections, by their numbers; the buffer and the counters that
- * all of them share.
+ * The table of connections, by their numbers, and the counters that all of them
+ * share.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -18,7 +18,6 @@
 const struct engine_ops *engine_ops;
 struct list conns = LIST_INIT(conns);
 struct conn_stats conn_stats;
-char shared_buf[SHARED_SIZE];
 
 static uint32_t last_id;
 static struct conn *hash[CONN_HASH];

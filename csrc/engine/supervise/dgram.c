@@ -41,6 +41,8 @@
 #define QUEUE_MAX	2048	/* queue length of a carrier, netns_private() */
 #define RETRY_NS	1000000ull
 
+char dgram_buf[BUF_SIZE];
+
 static void retry_due(struct timer *t);
 static struct timer retry_timer = TIMER_INIT(retry_timer, retry_due);
 
@@ -219,10 +221,10 @@ static size_t room(struct conn *conn)
 	long n;
 
 	if (conn->kind != KIND_NETLINK)
-		return SHARED_SIZE;
-	n = st_recvfrom(conn->sfd, shared_buf, 0,
+		return BUF_SIZE;
+	n = st_recvfrom(conn->sfd, dgram_buf, 0,
 			MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC, NULL, NULL);
-	return n < 0 ? 0 : n > SHARED_SIZE ? SHARED_SIZE : (size_t)n;
+	return n < 0 ? 0 : n > BUF_SIZE ? BUF_SIZE : (size_t)n;
 }
 
 /**
@@ -235,7 +237,7 @@ static bool pull(struct conn *conn)
 		char buf[512];
 	} ctl;
 	struct sockaddr_storage ss;
-	struct iovec iov = { shared_buf, SHARED_SIZE };
+	struct iovec iov = { dgram_buf, BUF_SIZE };
 	struct origin o;
 	long n;
 	int i;
@@ -261,9 +263,9 @@ static bool pull(struct conn *conn)
 			continue;
 		}
 		conn->bytes_in += (uint64_t)n;
-		owners_translate(conn, shared_buf, (size_t)n);
+		owners_translate(conn, dgram_buf, (size_t)n);
 		origin_set(&o, &mh);
-		if (!put(conn, shared_buf, (size_t)n, &o))
+		if (!put(conn, dgram_buf, (size_t)n, &o))
 			return false;
 	}
 	return conn->s_in;
@@ -323,14 +325,14 @@ static bool push(struct conn *conn)
 		free(buf);
 	}
 	for (i = 0; i < DGRAMS && conn->c_in; i++) {
-		ssize_t n = recv(conn->csrc.fd, shared_buf, SHARED_SIZE,
+		ssize_t n = recv(conn->csrc.fd, dgram_buf, BUF_SIZE,
 				 MSG_DONTWAIT);
 
 		if (n < 0 || (n == 0 && conn->kind == KIND_NETLINK)) {
 			conn->c_in = false;
 			return false;
 		}
-		if (!forward(conn, shared_buf, (size_t)n))
+		if (!forward(conn, dgram_buf, (size_t)n))
 			return false;
 	}
 	return conn->c_in;

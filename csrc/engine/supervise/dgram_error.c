@@ -75,12 +75,12 @@ static void flush(const struct conn *conn)
 	int i;
 
 	for (i = 0; i < FLUSH_MAX; i++) {
-		ssize_t n = recv(conn->csrc.fd, shared_buf, SHARED_SIZE,
+		ssize_t n = recv(conn->csrc.fd, dgram_buf, BUF_SIZE,
 				 MSG_DONTWAIT);
 
 		if (n < 0)
 			return;
-		st_sendto(conn->sfd, shared_buf, n,
+		st_sendto(conn->sfd, dgram_buf, n,
 			  MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
 	}
 }
@@ -274,7 +274,7 @@ static struct unread *take_out(struct conn *conn, int dup)
 {
 	struct sockaddr_un un;
 	socklen_t unlen = sizeof(un);
-	ssize_t n = recvfrom(dup, shared_buf, SHARED_SIZE, MSG_DONTWAIT,
+	ssize_t n = recvfrom(dup, dgram_buf, BUF_SIZE, MSG_DONTWAIT,
 			     (struct sockaddr *)&un, &unlen);
 	const struct origin *from = NULL;
 	struct unread *u;
@@ -292,7 +292,7 @@ static struct unread *take_out(struct conn *conn, int dup)
 		memcpy(&u->origin, from, origin_size(from));
 	u->len = (size_t)n;
 	if (n)
-		memcpy(u->data, shared_buf, u->len);
+		memcpy(u->data, dgram_buf, u->len);
 	return u;
 }
 

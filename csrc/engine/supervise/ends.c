@@ -113,7 +113,9 @@ bool ends_pass(struct conn *conn)
 /** discard - drop the data of the target that is not needed any more */
 static void discard(struct conn *conn)
 {
-	while (recv(conn->csrc.fd, shared_buf, SHARED_SIZE, MSG_DONTWAIT) > 0)
+	static char waste[64 * 1024];
+
+	while (recv(conn->csrc.fd, waste, sizeof(waste), MSG_DONTWAIT) > 0)
 		;
 }
 

@@ -19,6 +19,7 @@
 #include "shared/ctl_proto.h"
 #include "view/view.h"
 
+static char text[BUF_SIZE];	/* a file of the stack */
 static int listener = -1;	/* of the target's notifications */
 
 static const struct engine_ops ops = {
@@ -53,9 +54,9 @@ int engine_start(void)
 /** orphans - sockets of the stack with data to deliver; see text_orphans() */
 static unsigned int orphans(const char *path, uint64_t *queued)
 {
-	if (st_read_file(path, shared_buf, SHARED_SIZE) <= 0)
+	if (st_read_file(path, text, BUF_SIZE) <= 0)
 		return 0;
-	return text_orphans(shared_buf, queued);
+	return text_orphans(text, queued);
 }
 
 /**
@@ -179,8 +180,8 @@ size_t engine_account(char *buf, size_t len)
 	size_t n = 0;
 
 	if (stack_alive() && stack->abi != CTL_ABI_HOST &&
-	    st_read_file("/proc/net/netstat", shared_buf, SHARED_SIZE) > 0)
-		n = text_group(shared_buf, "MPTcpExt", buf, len);
+	    st_read_file("/proc/net/netstat", text, BUF_SIZE) > 0)
+		n = text_group(text, "MPTcpExt", buf, len);
 	return n + engine_stats(buf + n, len - n);
 }
 

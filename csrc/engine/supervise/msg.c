@@ -15,6 +15,8 @@
 #include "engine/supervise/conn.h"
 #include "engine/supervise/msg.h"
 
+char msg_buf[BUF_SIZE];
+
 /**
  * struct kernel_msghdr - the kernel's struct msghdr
  *

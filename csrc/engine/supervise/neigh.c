@@ -23,10 +23,12 @@
 #define NEIGH_MS	1200
 #define MS		1000000ull
 
-/** incomplete - whether a message in shared_buf is an incomplete entry */
+static char dump[BUF_SIZE] BUF_ALIGNED;
+
+/** incomplete - whether a message in dump[] is an incomplete entry */
 static bool incomplete(size_t len, bool *done)
 {
-	const struct nlmsghdr *nh = (const struct nlmsghdr *)shared_buf;
+	const struct nlmsghdr *nh = (const struct nlmsghdr *)dump;
 	bool found = false;
 
 	for (; NLMSG_OK(nh, len); nh = NLMSG_NEXT(nh, len)) {
@@ -58,7 +60,7 @@ static bool neigh_asked(void)
 		return false;
 	n = st_sendto(fd, &req, sizeof(req), 0, NULL, 0);
 	while (n > 0 && !found && !done) {
-		n = st_recvfrom(fd, shared_buf, SHARED_SIZE, MSG_DONTWAIT, NULL,
+		n = st_recvfrom(fd, dump, BUF_SIZE, MSG_DONTWAIT, NULL,
 				NULL);
 		if (n > 0)
 			found = incomplete((size_t)n, &done);

@@ -27,6 +27,8 @@
 #include "engine/supervise/conn.h"
 #include "engine/supervise/pump.h"
 
+char pump_buf[BUF_SIZE];
+
 /** chunk_keep - keep @len bytes for the destination */
 int chunk_keep(struct chunk *ch, const char *data, size_t len)
 {
@@ -89,17 +91,17 @@ static long stack_put(struct conn *conn, const char *buf, size_t len)
 }
 
 /**
- * carrier_read - read data of the target into shared_buf
+ * carrier_read - read data of the target into pump_buf
  *
  * Returns the bytes read; 0 if there is nothing now, or the end. Sets c_in,
  * c_eof.
  */
 static size_t carrier_read(struct conn *conn)
 {
-	ssize_t n = recv(conn->csrc.fd, shared_buf, SHARED_SIZE, MSG_DONTWAIT);
+	ssize_t n = recv(conn->csrc.fd, pump_buf, BUF_SIZE, MSG_DONTWAIT);
 
 	if (n > 0) {
-		if (n < SHARED_SIZE && !conn->c_pri) {
+		if (n < BUF_SIZE && !conn->c_pri) {
 			/* Nothing can follow the announced end. */
 			conn->c_eof = conn->c_rdhup && !conn->c_err;
 			conn->c_in = conn->c_err;
@@ -148,7 +150,7 @@ static bool push_stack(struct conn *conn)
 		n = carrier_read(conn);
 		if (!n)
 			return false;
-		sent = stack_put(conn, shared_buf, n);
+		sent = stack_put(conn, pump_buf, n);
 		if (sent < 0 && sent != -EAGAIN) {
 			stack_error(conn, (int)-sent);
 			return false;
@@ -156,7 +158,7 @@ static bool push_stack(struct conn *conn)
 		if (sent < 0)
 			sent = 0;
 		if ((size_t)sent < n &&
-		    chunk_keep(ch, shared_buf + sent, n - (size_t)sent))
+		    chunk_keep(ch, pump_buf + sent, n - (size_t)sent))
 			stack_error(conn, ENOMEM);
 	}
 	return true;

@@ -11,6 +11,7 @@
 #define ROUNDS		4	/* of a direction, before others get a turn */
 
 /* pump.c */
+extern char pump_buf[BUF_SIZE] BUF_ALIGNED;
 int chunk_keep(struct chunk *ch, const char *data, size_t len);
 void chunk_sent(struct chunk *ch, size_t n);
 void stack_error(struct conn *conn, int err);
