@@ -40,7 +40,7 @@
  * @fds, @n_fds: received in SCM_RIGHTS
  * @stack_fds, @n_stack_fds: descriptors of the stack that its calls opened
  * @waiters, @n_waiters: waiting calls
- * @remote, @n_remote: its number on the link to a preloaded library, 0: none;
+ * @link_id, @n_linked: its number on the link to a preloaded library, 0: none;
  *	number of requests sent there and not answered yet
  */
 struct client {
@@ -65,8 +65,8 @@ struct client {
 	size_t n_stack_fds, stack_fds_room;
 	struct list waiters;
 	unsigned int n_waiters;
-	uint16_t remote;
-	unsigned int n_remote;
+	uint16_t link_id;
+	unsigned int n_linked;
 };
 
 /**

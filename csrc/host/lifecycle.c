@@ -37,7 +37,7 @@
 #include "base/log.h"
 #include "base/loop.h"
 #include "control/control.h"
-#include "engine/remote/remote.h"
+#include "engine/link/link.h"
 #include "engine/supervise/supervise.h"
 #include "host/host.h"
 #include "process/process.h"
@@ -125,7 +125,7 @@ static void ending(void)
 void host_farewell_done(void)
 {
 	if (host.preload)
-		remote_farewell();
+		link_farewell();
 	else if (host.state == CTL_STATE_ENDING)
 		timer_arm(&drain_timer, 0);
 }
@@ -141,8 +141,8 @@ static void target_ended(pid_t pid, int status)
 	static char account[64 << 10];
 
 	if (host.preload)
-		remote_ended(status);
-	account[host.preload ? remote_account(account, sizeof(account) - 1) :
+		link_ended(status);
+	account[host.preload ? link_account(account, sizeof(account) - 1) :
 		engine_account(account, sizeof(account) - 1)] = '\0';
 	ctl_event(CTL_EV_EXIT, (uint32_t)pid, status, account);
 	ending();

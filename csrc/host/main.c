@@ -26,7 +26,7 @@
  * control connection, --ctl-fd.
  *
  * With --preload the target executes its program at once, with LIB loaded into
- * it. LIB loads the stack there and waits before main() (remote.c).
+ * it. LIB loads the stack there and waits before main() (engine/link).
  *
  * The descriptors named by the options belong to lklhost. All other open
  * descriptors were passed for the target by the process that started lklrun;
@@ -55,7 +55,7 @@
 #include "base/log.h"
 #include "base/loop.h"
 #include "control/control.h"
-#include "engine/remote/remote.h"
+#include "engine/link/link.h"
 #include "engine/supervise/supervise.h"
 #include "host/host.h"
 #include "mirror/mirror.h"
@@ -257,7 +257,7 @@ int main(int argc, char **argv)
 			fatal("starting a helper for packet sockets: %s",
 			      strerror(-ret));
 	}
-	if (host.preload && remote_init(err, sizeof(err)))
+	if (host.preload && link_init(err, sizeof(err)))
 		fatal("%s", err);
 	if (!host.preload && strcmp(host.abi, "host"))
 		view_open(engine_carrier_ino);
@@ -272,7 +272,7 @@ int main(int argc, char **argv)
 	if (!ret)
 		ret = target_watch(&host_target_ops);
 	if (!ret && host.preload)
-		ret = remote_watch();
+		ret = link_watch();
 	if (!ret)
 		ret = engine_init(target_listener());
 	if (ret)

@@ -10,7 +10,7 @@
 #include "base/lklhost.h"
 #include "base/log.h"
 #include "control/control.h"
-#include "engine/remote/remote.h"
+#include "engine/link/link.h"
 #include "engine/supervise/supervise.h"
 #include "host/host.h"
 #include "stack/stack.h"
@@ -183,7 +183,7 @@ static int text(struct client *cl, const struct ctl_hdr *h)
 		ctl_reply(cl, h, -ENOMEM, NULL, 0);
 		return 0;
 	}
-	remote_log();
+	link_log();
 	if (h->type == CTL_STATS) {
 		n = engine_stats(buf, TEXT_MAX - STATS_OWN);
 		n += (size_t)snprintf(buf + n, STATS_OWN, "control.watchers %u\n",
@@ -319,8 +319,8 @@ static int request(struct client *cl, const struct ctl_hdr *h,
 		ctl_reply(cl, h, -EIO, NULL, 0);
 		return 0;
 	}
-	if (host.preload && remote_takes(h->type))
-		return remote_request(cl, h, body, len);
+	if (host.preload && link_takes(h->type))
+		return link_request(cl, h, body, len);
 	switch (h->type) {
 	case CTL_HELLO:
 		return hello(cl, h, body);
@@ -364,7 +364,7 @@ static int request(struct client *cl, const struct ctl_hdr *h,
 static void gone(struct client *cl)
 {
 	exec_client_gone(cl);
-	remote_client_gone(cl);
+	link_client_gone(cl);
 }
 
 const struct ctl_ops host_ctl_ops = {

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/lklhost.h"
-#include "engine/remote/remote.h"
+#include "engine/link/link.h"
 #include "process/process.h"
 #include "stack/stack.h"
 #include "target/child.h"
@@ -88,7 +88,7 @@ static void child_preload(int sync, pid_t parent, char **argv)
 	mounts_make(sync, resolv, VIEW_EMPTY);
 	ret = filter_preloaded(sync);
 	if (!ret)
-		ret = remote_child();
+		ret = link_child();
 	if (ret) {
 		child_report(sync, STEP_FILTER, ret);
 		_exit(EXIT_NOT_FOUND);

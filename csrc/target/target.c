@@ -19,7 +19,7 @@
  *
  * With a preloaded library no calls are notified, and GO waits for the kernel
  * that boots in the program itself. Mounts and exec therefore come first, and
- * the library waits for GO (remote.c). child.c contains the child's side.
+ * the library waits for GO (engine/link). child.c contains the child's side.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -41,7 +41,7 @@
 #include "base/log.h"
 #include "base/loop.h"
 #include "control/control.h"
-#include "engine/remote/remote.h"
+#include "engine/link/link.h"
 #include "process/process.h"
 #include "process/zygote_link.h"
 #include "shared/ctl_proto.h"
@@ -86,7 +86,7 @@ static int wait_preload(char *err, size_t errlen)
 	struct child_report r;
 	int status, ret;
 
-	ret = remote_ready(err, errlen);
+	ret = link_ready(err, errlen);
 	if (ret != -ESRCH)
 		return ret;
 	while (child_read(target.sync, &r, sizeof(r)))

@@ -33,7 +33,7 @@ ROOMS = [
     ["control"],
     ["view", "mirror"],
     ["engine/common"],
-    ["engine/supervise", "engine/remote", "engine/preload"],
+    ["engine/supervise", "engine/link", "engine/preload"],
     ["target"],
     ["host"],
 ]
@@ -48,7 +48,7 @@ OFFERS = {  # "*": all of them
     "mirror": "mirror.h",
     "engine/common": "account.h proc_text.h",
     "engine/supervise": "supervise.h",
-    "engine/remote": "remote.h",
+    "engine/link": "link.h",
     "engine/preload": "",
     "target": "target.h",
     "host": "",

@@ -148,13 +148,13 @@ static struct client *client_of(uint16_t number)
 
 	list_for_each(pos, &clients) {
 		cl = container_of(pos, struct client, link);
-		if (cl->remote == number)
+		if (cl->link_id == number)
 			return cl;
 	}
 	cl = calloc(1, sizeof(*cl));
 	if (!cl)
 		return NULL;
-	cl->remote = number;
+	cl->link_id = number;
 	list_init(&cl->waiters);
 	list_add_tail(&cl->link, &clients);
 	return cl;

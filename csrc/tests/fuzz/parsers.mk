@@ -19,7 +19,7 @@ WRAP := host_launcher_gone host_stop tree_signal engine_start target_release
 
 $(P)/ctl: $(P)/ctl.o $(CLIENTS) $(call host_but,$(CLIENTS_INCLUDE))
 $(P)/link_host: $(P)/link_host.o $(CLIENTS) \
-	$(call host_but,$(CLIENTS_INCLUDE) engine/remote/remote engine/remote/remote_start)
+	$(call host_but,$(CLIENTS_INCLUDE) engine/link/link engine/link/link_start)
 $(P)/ctl $(P)/link_host: LDFLAGS += $(WRAP:%=-Wl,--wrap=%)
 LINK_PROGRAM := $(addprefix control/,ctl_call ctl_calls ctl_request) base/fd_pass base/lklhost stack/stack
 $(P)/link_program: $(addprefix $(P)/,link_program.o fake.o clock.o) $(LINK_PROGRAM:%=$(OBJ)/%.o)

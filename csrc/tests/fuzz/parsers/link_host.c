@@ -3,9 +3,9 @@
  * Fuzzes lklhost's end of the link to a preloaded library: the program has the
  * other end, and the memory that both map, and may write there what it likes.
  */
-#include "engine/remote/remote.c"
+#include "engine/link/link.c"
 
-#include "engine/remote/remote_start.c"
+#include "engine/link/link_start.c"
 
 #include "clients.h"
 
@@ -33,28 +33,28 @@ static bool link_begin(struct input *in)
 {
 	char err[512];
 
-	if (remote_init(err, sizeof(err)))
+	if (link_init(err, sizeof(err)))
 		return false;
 	program = dup(theirs);
 	first_word(in);
 	memset(err, 'x', sizeof(err));
-	if (remote_ready(err, sizeof(err))) {
+	if (link_ready(err, sizeof(err))) {
 		/* It is told to the user. */
 		if (strnlen(err, sizeof(err)) == sizeof(err))
 			abort();
 		return false;
 	}
-	return !remote_watch();
+	return !link_watch();
 }
 
-/** link_over - as before remote_init() */
+/** link_over - as before link_init() */
 static void link_over(void)
 {
 	lost(-ESHUTDOWN);
 	timer_cancel(&lost_timer);
-	free(remote.in);
-	memset(&remote, 0, sizeof(remote));
-	remote.src.fd = -1;
+	free(library.in);
+	memset(&library, 0, sizeof(library));
+	library.src.fd = -1;
 	if (sock >= 0 && fcntl(sock, F_GETFD) >= 0)
 		close(sock);
 	sock = -1;
@@ -141,10 +141,10 @@ static void program_step(struct input *in, uint8_t step)
 		shutdown(program, SHUT_WR);
 		break;
 	case 5:
-		remote_account(account, step & 8 ? 100 : sizeof(account));
+		link_account(account, step & 8 ? 100 : sizeof(account));
 		break;
 	case 6:
-		remote_ended((step & 8) << 5);
+		link_ended((step & 8) << 5);
 		break;
 	}
 }

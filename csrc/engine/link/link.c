@@ -27,7 +27,7 @@
 #include "base/log.h"
 #include "base/loop.h"
 #include "control/control.h"
-#include "engine/remote/remote.h"
+#include "engine/link/link.h"
 #include "shared/preload_link.h"
 #include "stack/stack.h"
 
@@ -73,7 +73,7 @@ static struct {
 	uint8_t *in;
 	size_t in_len, in_room;
 	size_t queued;
-} remote = { .src.fd = -1 };
+} library = { .src.fd = -1 };
 
 static struct list pendings = LIST_INIT(pendings);
 static struct list queue = LIST_INIT(queue);
@@ -84,7 +84,7 @@ static void answer(struct pending *p, int32_t status, const void *body,
 		   size_t len)
 {
 	if (p->cl) {
-		p->cl->n_remote--;
+		p->cl->n_linked--;
 		ctl_reply(p->cl, &p->hdr, status, body, len);
 	}
 	list_del(&p->link);
@@ -95,7 +95,7 @@ static void answer(struct pending *p, int32_t status, const void *body,
 static void queued_free(struct queued *q)
 {
 	list_del(&q->link);
-	remote.queued -= q->len;
+	library.queued -= q->len;
 	if (q->fd >= 0)
 		close(q->fd);
 	free(q);
@@ -125,10 +125,10 @@ static void lost(int32_t status)
 {
 	struct list *pos, *tmp;
 
-	if (remote.src.fd >= 0) {
-		int fd = remote.src.fd;
+	if (library.src.fd >= 0) {
+		int fd = library.src.fd;
 
-		loop_del(&remote.src);
+		loop_del(&library.src);
 		close(fd);
 		timer_arm(&lost_timer, now_ns() + LOST_MS * MS);
 	}
@@ -150,7 +150,7 @@ static void flush(void)
 		 * This may be part of a frame; its descriptor goes with the
 		 * first part.
 		 */
-		ssize_t n = fd_pass_send(remote.src.fd, q->data + q->off,
+		ssize_t n = fd_pass_send(library.src.fd, q->data + q->off,
 					 q->len - q->off, &q->fd, q->fd >= 0,
 					 MSG_DONTWAIT);
 
@@ -166,9 +166,9 @@ static void flush(void)
 			queued_free(q);
 	}
 	want = !list_empty(&queue);
-	if (want != remote.want_out)
-		loop_mod(&remote.src, EPOLLIN | (want ? EPOLLOUT : 0));
-	remote.want_out = want;
+	if (want != library.want_out)
+		loop_mod(&library.src, EPOLLIN | (want ? EPOLLOUT : 0));
+	library.want_out = want;
 }
 
 /** put - queue a frame; takes @fd over */
@@ -191,7 +191,7 @@ static int put(uint16_t type, uint16_t client, uint32_t id, const void *body,
 	if (len)
 		memcpy(q->data + sizeof(h), body, len);
 	list_add_tail(&q->link, &queue);
-	remote.queued += q->len;
+	library.queued += q->len;
 	flush();
 	return 0;
 }
@@ -213,7 +213,7 @@ static void replied(const struct ctl_hdr *h, const uint8_t *body, size_t len)
 	if (p->hdr.type == CTL_BOOT) {
 		char release[65];
 
-		remote.booting = false;
+		library.booting = false;
 		if (!h->status) {
 			snprintf(release, sizeof(release), "%.*s", (int)len,
 				 (const char *)body);
@@ -229,7 +229,7 @@ static void replied(const struct ctl_hdr *h, const uint8_t *body, size_t len)
 /** heard - handle a frame of the library */
 static void heard(const struct ctl_hdr *h, const uint8_t *body, size_t len)
 {
-	remote_log();
+	link_log();
 	if (h->type & CTL_REPLY) {
 		replied(h, body, len);
 	} else if (h->type == LINK_WARN) {
@@ -240,7 +240,7 @@ static void heard(const struct ctl_hdr *h, const uint8_t *body, size_t len)
 	} else if (h->type == LINK_ENDING) {
 		ask_end();
 		if (!ask_end_pending())
-			remote_farewell();
+			link_farewell();
 	}
 }
 
@@ -249,19 +249,19 @@ static bool frames(void)
 {
 	size_t at = 0;
 
-	while (remote.in_len - at >= sizeof(struct ctl_hdr)) {
+	while (library.in_len - at >= sizeof(struct ctl_hdr)) {
 		struct ctl_hdr h;
 
-		memcpy(&h, remote.in + at, sizeof(h));
+		memcpy(&h, library.in + at, sizeof(h));
 		if (h.len < sizeof(h) || h.len > CTL_FRAME_MAX)
 			return false;
-		if (remote.in_len - at < h.len)
+		if (library.in_len - at < h.len)
 			break;
-		heard(&h, remote.in + at + sizeof(h), h.len - sizeof(h));
+		heard(&h, library.in + at + sizeof(h), h.len - sizeof(h));
 		at += h.len;
 	}
-	remote.in_len -= at;
-	memmove(remote.in, remote.in + at, remote.in_len);
+	library.in_len -= at;
+	memmove(library.in, library.in + at, library.in_len);
 	return true;
 }
 
@@ -270,19 +270,19 @@ static int receive(void)
 {
 	ssize_t n;
 
-	if (remote.in_room - remote.in_len < READ_CHUNK) {
-		uint8_t *p = realloc(remote.in, remote.in_len + READ_CHUNK);
+	if (library.in_room - library.in_len < READ_CHUNK) {
+		uint8_t *p = realloc(library.in, library.in_len + READ_CHUNK);
 
 		if (!p)
 			return -1;
-		remote.in = p;
-		remote.in_room = remote.in_len + READ_CHUNK;
+		library.in = p;
+		library.in_room = library.in_len + READ_CHUNK;
 	}
-	n = recv(remote.src.fd, remote.in + remote.in_len, READ_CHUNK,
+	n = recv(library.src.fd, library.in + library.in_len, READ_CHUNK,
 		 MSG_DONTWAIT);
 	if (n < 0)
 		return errno == EAGAIN || errno == EINTR ? 0 : -1;
-	remote.in_len += (size_t)n;
+	library.in_len += (size_t)n;
 	return n ? 1 : -1;
 }
 
@@ -291,7 +291,7 @@ static void take_all(void)
 {
 	int got = 1;
 
-	while (got > 0 && remote.src.fd >= 0) {
+	while (got > 0 && library.src.fd >= 0) {
 		got = receive();
 		if (got > 0 && !frames())
 			got = -1;
@@ -311,21 +311,21 @@ static void link_event(struct source *src, uint32_t events)
 			got = -1;
 	}
 	if (got < 0 && src->fd >= 0) {
-		remote_log();
+		link_log();
 		lost(-ESHUTDOWN);
 	}
 }
 
-/** remote_watch - have the loop watch the link */
-int remote_watch(void)
+/** link_watch - have the loop watch the link */
+int link_watch(void)
 {
-	remote.src.fn = link_event;
-	remote.src.fd = remote_sock();
-	return loop_add(&remote.src, EPOLLIN);
+	library.src.fn = link_event;
+	library.src.fd = link_fd();
+	return loop_add(&library.src, EPOLLIN);
 }
 
-/** remote_takes - whether the library answers requests of that type */
-bool remote_takes(uint16_t type)
+/** link_takes - whether the library answers requests of that type */
+bool link_takes(uint16_t type)
 {
 	return type == CTL_LINK_ADD || type == CTL_LINK_DEL ||
 	       type == CTL_BOOT || type == CTL_GO || type == CTL_SYSCALL ||
@@ -335,11 +335,11 @@ bool remote_takes(uint16_t type)
 /** state_allows - 0, or the errno of a request that is too early or too late */
 static int state_allows(uint16_t type)
 {
-	if (remote.src.fd < 0)
+	if (library.src.fd < 0)
 		return -ESHUTDOWN;
 	switch (type) {
 	case CTL_BOOT:
-		return host.state != CTL_STATE_NEW || remote.booting ?
+		return host.state != CTL_STATE_NEW || library.booting ?
 		       -EALREADY : 0;
 	case CTL_GO:
 		if (host.state == CTL_STATE_NEW)
@@ -376,7 +376,7 @@ static int forward(struct client *cl, const struct ctl_hdr *h,
 	struct pending *p;
 	int ret = state_allows(h->type);
 
-	if (!ret && (cl->n_remote >= PENDING_MAX || remote.queued > QUEUE_MAX))
+	if (!ret && (cl->n_linked >= PENDING_MAX || library.queued > QUEUE_MAX))
 		ret = -EBUSY;
 	if (!ret && h->type == CTL_CANCEL) {
 		cancel.id = cancelled(cl, body);
@@ -390,36 +390,36 @@ static int forward(struct client *cl, const struct ctl_hdr *h,
 			close(fd);
 		return ret ? ret : -ENOMEM;
 	}
-	if (!++remote.last_id)
-		remote.last_id = 1;
-	p->id = remote.last_id;
+	if (!++library.last_id)
+		library.last_id = 1;
+	p->id = library.last_id;
 	p->cl = cl;
 	p->hdr = *h;
-	ret = put(h->type, cl->remote, p->id, body, len, fd);
+	ret = put(h->type, cl->link_id, p->id, body, len, fd);
 	if (ret) {
 		free(p);
 		return ret;
 	}
-	cl->n_remote++;
+	cl->n_linked++;
 	list_add_tail(&p->link, &pendings);
 	if (h->type == CTL_GO) {
 		struct ctl_go go;
 
 		memcpy(&go, body, sizeof(go));
-		remote_ask_end(go.flags & CTL_GOF_ASK_END);
+		link_ask_end(go.flags & CTL_GOF_ASK_END);
 	}
 	if (h->type == CTL_BOOT)
-		remote.booting = true;
+		library.booting = true;
 	return 0;
 }
 
 /**
- * remote_request - forward a request; the library's answer is the reply
+ * link_request - forward a request; the library's answer is the reply
  *
  * Returns a negative errno if the connection must be closed.
  */
-int remote_request(struct client *cl, const struct ctl_hdr *h,
-		   const uint8_t *body, size_t len)
+int link_request(struct client *cl, const struct ctl_hdr *h,
+		 const uint8_t *body, size_t len)
 {
 	int fd = -1, ret;
 
@@ -430,15 +430,15 @@ int remote_request(struct client *cl, const struct ctl_hdr *h,
 			return 0;
 		}
 	}
-	if (!cl->remote) {
+	if (!cl->link_id) {
 		/*
 		 * A number may be reused after 65,535 connections. Number 1,
 		 * that of lklrun, is never reused, as this connection stays
 		 * open.
 		 */
-		remote.last_client = remote.last_client == UINT16_MAX ?
-				     2 : remote.last_client + 1;
-		cl->remote = remote.last_client;
+		library.last_client = library.last_client == UINT16_MAX ?
+				     2 : library.last_client + 1;
+		cl->link_id = library.last_client;
 	}
 	ret = forward(cl, h, body, len, fd);
 	if (ret == -ESHUTDOWN && h->type == CTL_STATS)
@@ -449,12 +449,12 @@ int remote_request(struct client *cl, const struct ctl_hdr *h,
 	return 0;
 }
 
-/** remote_client_gone - forget the requests of a client that disconnected */
-void remote_client_gone(struct client *cl)
+/** link_client_gone - forget the requests of a client that disconnected */
+void link_client_gone(struct client *cl)
 {
 	struct list *pos;
 
-	if (!cl->remote)
+	if (!cl->link_id)
 		return;
 	list_for_each(pos, &pendings) {
 		struct pending *p = container_of(pos, struct pending, link);
@@ -462,20 +462,20 @@ void remote_client_gone(struct client *cl)
 		if (p->cl == cl)
 			p->cl = NULL;
 	}
-	if (remote.src.fd >= 0)
-		put(LINK_GONE, cl->remote, 0, NULL, 0, -1);
+	if (library.src.fd >= 0)
+		put(LINK_GONE, cl->link_id, 0, NULL, 0, -1);
 }
 
 /**
- * remote_ended - the target has ended
+ * link_ended - the target has ended
  * @status: as from waitpid(2)
  *
  * A target that exits leaves an account, unless it has executed another
  * program. If it failed without an account, this may be the reason.
  */
-void remote_ended(int status)
+void link_ended(int status)
 {
 	take_all();
-	if (WIFEXITED(status) && WEXITSTATUS(status) && !remote_accounted())
+	if (WIFEXITED(status) && WEXITSTATUS(status) && !link_accounted())
 		left_behind();
 }

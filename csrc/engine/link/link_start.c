@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The kernel in the target's own process: how it is loaded, and the data it
- * leaves. See preload_link.h; requests are in remote.c.
+ * leaves. See preload_link.h; requests are in engine/link.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,7 +18,7 @@
 #include "base/log.h"
 #include "base/loop.h"
 #include "control/control.h"
-#include "engine/remote/remote.h"
+#include "engine/link/link.h"
 #include "shared/preload_link.h"
 #include "stack/stack.h"
 
@@ -34,7 +34,7 @@ static struct link_shared *shared;
 static uint64_t log_seen;
 
 /* Used where control requests need a back end; calls are forwarded instead. */
-static const struct stack_ops remote_ops = { .abi = CTL_ABI_NATIVE };
+static const struct stack_ops link_ops = { .abi = CTL_ABI_NATIVE };
 
 /**
  * preloaded - value for LD_PRELOAD: our library and the stack library
@@ -54,14 +54,14 @@ static void preloaded(char text[LINK_PRELOAD])
 }
 
 /**
- * remote_init - create the link, before the target is forked
+ * link_init - create the link, before the target is forked
  * @err: one line for the user on failure
  */
-int remote_init(char *err, size_t errlen)
+int link_init(char *err, size_t errlen)
 {
 	int sv[2], ret = -ENAMETOOLONG;
 
-	stack = &remote_ops;
+	stack = &link_ops;
 	if (strlen(host.stack_path) >= LINK_PATH ||
 	    strlen(host.preload) >= LINK_PATH)
 		goto fail;
@@ -120,9 +120,9 @@ static int preload(const char *libraries)
 }
 
 /**
- * remote_child - in the child, before exec: make the loader load our library
+ * link_child - in the child, before exec: make the loader load our library
  */
-int remote_child(void)
+int link_child(void)
 {
 	char text[64];
 
@@ -185,10 +185,10 @@ static int ready_text(const struct ctl_hdr *h, char *err, size_t errlen,
 }
 
 /**
- * remote_ready - wait for the library's first frame
+ * link_ready - wait for the library's first frame
  * @err: one line on failure; empty if the target ended before
  */
-int remote_ready(char *err, size_t errlen)
+int link_ready(char *err, size_t errlen)
 {
 	uint64_t end = now_ns() + READY_MS * MS;
 	struct ctl_hdr h = { 0 };
@@ -213,14 +213,14 @@ int remote_ready(char *err, size_t errlen)
 	return ret == -EPIPE ? ret : -ENOEXEC;
 }
 
-/** remote_sock - our end of the link */
-int remote_sock(void)
+/** link_fd - our end of the link */
+int link_fd(void)
 {
 	return sock;
 }
 
-/** remote_log - copy the new kernel output to the log */
-void remote_log(void)
+/** link_log - copy the new kernel output to the log */
+void link_log(void)
 {
 	const struct link_shared *s = shared;
 	uint64_t end;
@@ -240,36 +240,36 @@ void remote_log(void)
 	}
 }
 
-/** remote_accounted - whether the library has written an account */
-bool remote_accounted(void)
+/** link_accounted - whether the library has written an account */
+bool link_accounted(void)
 {
 	return __atomic_load_n(&shared->account_len, __ATOMIC_ACQUIRE) != 0;
 }
 
-/** remote_ask_end - set whether lklrun wants to know of the end in advance */
-void remote_ask_end(bool wanted)
+/** link_ask_end - set whether lklrun wants to know of the end in advance */
+void link_ask_end(bool wanted)
 {
 	__atomic_store_n(&shared->ask_end, wanted, __ATOMIC_RELEASE);
 }
 
-/** remote_farewell - lklrun does not need the kernel any more */
-void remote_farewell(void)
+/** link_farewell - lklrun does not need the kernel any more */
+void link_farewell(void)
 {
 	__atomic_store_n(&shared->farewell, 1, __ATOMIC_RELEASE);
 }
 
 /**
- * remote_account - the account that the library wrote when the process ended
+ * link_account - the account that the library wrote when the process ended
  *
  * Empty if the process was killed. The target could have written anything
  * there.
  */
-size_t remote_account(char *buf, size_t len)
+size_t link_account(char *buf, size_t len)
 {
 	size_t n = __atomic_load_n(&shared->account_len,
 				   __ATOMIC_ACQUIRE);
 
-	remote_log();
+	link_log();
 	if (n > LINK_ACCOUNT)
 		n = LINK_ACCOUNT;
 	if (n > len)
