@@ -21,8 +21,9 @@ RELEASE := $(shell git describe --tags --match 'v[0-9]*' --always --dirty 2>/dev
 # Without symbols for a debugger, a quarter of the size; traces of a panic have names all the same.
 GOFLAGS_RELEASE := -trimpath -buildvcs=false -ldflags '-s -w $(if $(RELEASE),-X github.com/lklrun/lklrun/internal/cli.Release=$(RELEASE))'
 GOBUILD := CGO_ENABLED=0 $(GO) build $(GOFLAGS_RELEASE)
-# With libpcap's filter compiler, and without libc's resolver and user database.
-GOBUILD_PCAP := CGO_ENABLED=1 $(GO) build $(GOFLAGS_RELEASE) -tags netgo,osusergo
+# With libpcap's filter compiler, and without libc's resolver and user database. lklctl reads the
+# specifications of interfaces; it runs no gateway.
+GOBUILD_PCAP := CGO_ENABLED=1 $(GO) build $(GOFLAGS_RELEASE) -tags netgo,osusergo,nogateway
 
 GOLANGCI_LINT  := v2.15.0
 GOTESTSUM      := v1.13.0

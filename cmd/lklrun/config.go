@@ -116,7 +116,7 @@ func explain(c *config.Config) ([]config.Value, error) {
 		return nil, located(c, errors.New("--stack: "+err.Error()))
 	}
 	if len(c.Run.Interfaces) == 0 && s.ABI != stack.ABIHost {
-		rows = append(rows, config.Value{Setting: "interfaces[0]", Value: config.TypeUser, From: config.Origin{Kind: config.FromDefault}})
+		rows = append(rows, config.Value{Setting: "interfaces[0]", Value: config.DefaultType, From: config.Origin{Kind: config.FromDefault}})
 	}
 	if c.Run.Mem == 0 && s.MemBytes() != 0 {
 		rows = append(rows, config.Value{Setting: "mem", Value: config.FormatMem(s.MemBytes()), From: config.Origin{Kind: "stack", Where: "stack " + s.Name}})

@@ -14,7 +14,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/run/doctor"
-	"github.com/lklrun/lklrun/internal/run/plan"
+	"github.com/lklrun/lklrun/internal/run/facts"
 	"github.com/lklrun/lklrun/internal/run/stackhost"
 	"github.com/lklrun/lklrun/internal/stack"
 	"github.com/lklrun/lklrun/pkg/config"
@@ -48,7 +48,7 @@ Exit status: 0 when COMMAND (without one: any program) can be run, 1 when not,
 			}
 			all, _ := stack.List(stack.SearchPath()) // `lklrun stacks` reports unreadable stacks
 			q := doctor.Question{Stack: s, Stacks: all, FindHost: stackhost.Find, FindPreload: findPreload,
-				CheckNotification: plan.CheckNotification, CheckFilter: plan.CheckFilter, MakeNamespaces: makeNamespaces}
+				CheckNotification: facts.CheckNotification, CheckFilter: facts.CheckFilter, MakeNamespaces: makeNamespaces}
 			if len(args) > 0 {
 				if q.Command = args[0]; q.Command == "" {
 					return cli.Usagef("doctor: an empty COMMAND")

@@ -5,7 +5,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -48,7 +47,7 @@ func (r *runner) job(args []string) (*job, error) {
 		return nil, errors.New("no command to run; expected lklrun --device DEVICE [FLAG]... -- COMMAND [ARG]...")
 	}
 	for n, i := range c.Run.Interfaces {
-		if w := c.Words["interfaces"][n]; i.Type == config.TypeFD {
+		if w := c.Words["interfaces"][n]; i.FD != 0 {
 			return nil, w.From.Wrap(fmt.Errorf("%q: a descriptor cannot be handed to another machine; use another type with --device", w.Text))
 		}
 	}
@@ -136,9 +135,8 @@ func needsRoot(run *config.Run) string {
 		return "--iface " + strings.Join(run.Ifaces, ",")
 	}
 	for _, i := range run.Interfaces {
-		switch i.Type {
-		case config.TypeRaw, config.TypeRawIP, config.TypeMacvtap:
-			return "--if " + cmp.Or(i.Type+":"+i.Device, i.Type)
+		if t := config.LookupType(i.Type); t != nil && t.NeedsRoot {
+			return "--if " + i.Target()
 		}
 	}
 	if run.User != "" {

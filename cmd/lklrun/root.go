@@ -19,6 +19,7 @@ import (
 	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/cli"
 	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/run/facts"
 	"github.com/lklrun/lklrun/internal/run/launch"
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/run/share"
@@ -255,7 +256,7 @@ func (r *runner) plan(args []string) (*plan.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := plan.Pick(&r.config.Run); err != nil {
+	if err := facts.Pick(&r.config.Run); err != nil {
 		return nil, located(r.config, err)
 	}
 	run := r.config.Run
@@ -266,11 +267,11 @@ func (r *runner) plan(args []string) (*plan.Plan, error) {
 	if err != nil {
 		return nil, located(r.config, fmt.Errorf("--stack: %w", err))
 	}
-	facts, err := plan.Look(run, s)
+	found, err := facts.Look(run, s)
 	if err != nil {
 		return nil, located(r.config, err)
 	}
-	p, err := plan.Make(run, s, facts)
+	p, err := plan.Make(run, s, found)
 	return p, located(r.config, err)
 }
 
@@ -295,7 +296,7 @@ USAGE
 
 COMMON FLAGS     (all: lklrun help flags)
   --stack NAME      mptcp (default), bbr, vanilla, host, or a folder
-  --if SPEC         add an interface: user, tap:NAME, raw:DEV and more
+  --if SPEC         add an interface: `+strings.Join(config.TypeNames(), ", ")+`
   --sysctl N=V      change a setting of the stack's kernel
   --dry-run         print what would be done, and do nothing
   -v, --verbose     report each step and a final account

@@ -56,10 +56,10 @@ func parseMAC(value string) (MAC, error) {
 	return m, nil
 }
 
-// checkDevice applies the kernel's rules for the name of a network device
+// CheckDevice applies the kernel's rules for the name of a network device
 // (dev_valid_name(), net/core/dev.c). It also rejects '%', which would be a
 // pattern, and characters other than plain ASCII, which could not be printed.
-func checkDevice(name string) error {
+func CheckDevice(name string) error {
 	switch {
 	case name == "":
 		return errors.New("no device name")

@@ -114,7 +114,7 @@ func (c *Capture) set(part string) error {
 		}
 		c.Snap = n
 	case "if":
-		if err := checkDevice(value); err != nil {
+		if err := CheckDevice(value); err != nil {
 			return fmt.Errorf("if: %w", err)
 		}
 		if slices.Contains(c.Interfaces, value) {

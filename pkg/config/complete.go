@@ -15,15 +15,17 @@ func CompleteInterface(word string, devices []string) []string {
 	typ, rest, colon := strings.Cut(word, ":")
 	if !colon && !strings.Contains(word, ",") {
 		for _, t := range interfaceTypes {
-			if t.arg != "" {
-				all = append(all, t.name+":")
+			if t.Arg != "" {
+				all = append(all, t.Name+":")
 			} else {
-				all = append(all, t.name)
+				all = append(all, t.Name)
 			}
 		}
 		return all
 	}
-	if typ, _, _ = strings.Cut(typ, ","); findType(typ) == nil {
+	typ, _, _ = strings.Cut(typ, ",")
+	t := findType(typ)
+	if t == nil {
 		return nil
 	}
 	if !strings.Contains(word, ",") {
@@ -42,7 +44,7 @@ func CompleteInterface(word string, devices []string) []string {
 			name, _, _ := strings.Cut(g, "=")
 			return name == k.name
 		})
-		if !k.takes(typ) || twice && !k.list {
+		if !k.takenBy(t) || twice && !k.list {
 			continue
 		}
 		name := k.name

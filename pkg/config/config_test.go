@@ -18,29 +18,29 @@ var cmpAddr = cmp.Options{
 func TestParseInterface(t *testing.T) {
 	pfx := netip.MustParsePrefix
 	for spec, want := range map[string]Interface{
-		"user":          {Type: TypeUser},
-		"user,mtu=1500": {Type: TypeUser, MTU: 1500},
+		"user":          {Type: "user"},
+		"user,mtu=1500": {Type: "user", MTU: 1500},
 		"tap:t0,ip=10.0.0.2/24,gw=10.0.0.1": {
-			Type: TypeTap, Device: "t0",
+			Type: "tap", Device: "t0",
 			IP: []netip.Prefix{pfx("10.0.0.2/24")}, GW: netip.MustParseAddr("10.0.0.1"),
 		},
 		"fd:7,ip=10.0.0.2/24,ip=10.0.1.2/24,ip6=fd00::2/64,gw6=fe80::1,mac=02:00:00:00:00:01": {
-			Type: TypeFD, FD: 7,
+			Type: "fd", FD: 7,
 			IP:  []netip.Prefix{pfx("10.0.0.2/24"), pfx("10.0.1.2/24")},
 			IP6: []netip.Prefix{pfx("fd00::2/64")}, GW6: netip.MustParseAddr("fe80::1"),
 			MAC: MAC{2, 0, 0, 0, 0, 1},
 		},
 		"tap:t,dhcp,dhcp6=on,slaac,dns=192.0.2.53,dns=fd00::53,group=7,qdisc=fq,offload=0x883,backup,fullmesh=off,table=200,vlan=5,bridge=br0,signal": {
-			Type: TypeTap, Device: "t", DHCP: true, DHCP6: true, SLAAC: true,
+			Type: "tap", Device: "t", DHCP: true, DHCP6: true, SLAAC: true,
 			DNS:   []netip.Addr{netip.MustParseAddr("192.0.2.53"), netip.MustParseAddr("fd00::53")},
 			Group: 7, Qdisc: "fq", Offload: "0x883", Backup: true, Signal: true, Table: 200, VLAN: 5, Bridge: "br0",
 		},
-		"macvtap:eth0,mode=vepa":                {Type: TypeMacvtap, Device: "eth0", Mode: ModeVEPA},
-		"macvtap:/dev/tap23":                    {Type: TypeMacvtap, Device: "/dev/tap23"},
-		"raw:wlan0":                             {Type: TypeRaw, Device: "wlan0"},
-		"rawip:rmnet0,gw=10.0.0.1":              {Type: TypeRawIP, Device: "rmnet0", GW: netip.MustParseAddr("10.0.0.1")},
-		"rawip:ppp0,ip=10.1.0.5/30,gw=10.9.9.9": {Type: TypeRawIP, Device: "ppp0", IP: []netip.Prefix{pfx("10.1.0.5/30")}, GW: netip.MustParseAddr("10.9.9.9")},
-		"tap:x,ip=10.0.0.0/31":                  {Type: TypeTap, Device: "x", IP: []netip.Prefix{pfx("10.0.0.0/31")}},
+		"macvtap:eth0,mode=vepa":                {Type: "macvtap", Device: "eth0", Mode: ModeVEPA},
+		"macvtap:/dev/tap23":                    {Type: "macvtap", Device: "/dev/tap23"},
+		"raw:wlan0":                             {Type: "raw", Device: "wlan0"},
+		"rawip:rmnet0,gw=10.0.0.1":              {Type: "rawip", Device: "rmnet0", GW: netip.MustParseAddr("10.0.0.1")},
+		"rawip:ppp0,ip=10.1.0.5/30,gw=10.9.9.9": {Type: "rawip", Device: "ppp0", IP: []netip.Prefix{pfx("10.1.0.5/30")}, GW: netip.MustParseAddr("10.9.9.9")},
+		"tap:x,ip=10.0.0.0/31":                  {Type: "tap", Device: "x", IP: []netip.Prefix{pfx("10.0.0.0/31")}},
 	} {
 		got, err := ParseInterface(spec)
 		if err != nil {

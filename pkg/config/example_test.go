@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/lklrun/lklrun/pkg/config"
+	_ "github.com/lklrun/lklrun/pkg/config/types"
 )
 
 func ExampleParseFile() {
@@ -49,6 +50,47 @@ func ExampleLoad() {
 	// rst_guard = auto (default)
 	// engine = auto (default)
 	// spin = 0 (--spin)
+}
+
+// A file is read by its name. A stronger source overrides it: here a flag.
+func ExampleLoad_file() {
+	var flags config.Layer
+	flags.Set("sysctl", config.Origin{Kind: config.FromFlag, Where: "--sysctl"}, "net.ipv4.tcp_ecn=2")
+	c, err := config.Load(config.Sources{Flags: flags, File: "testdata/example.json"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(config.FormatMem(c.Run.Mem), c.Origin("mem").Kind)
+	for _, s := range c.Run.Sysctls {
+		fmt.Println(s)
+	}
+	// Output:
+	// 64M file
+	// net.ipv4.tcp_sack=0
+	// net.ipv4.tcp_ecn=2
+}
+
+func ExampleParseInterface_wrong() {
+	_, err := config.ParseInterface("macvtap:eth0,dhpc")
+	fmt.Println(err)
+	_, err = config.ParseInterface("user,dhcp")
+	fmt.Println(err)
+	// Output:
+	// "macvtap:eth0,dhpc": "dhpc": unknown key; did you mean dhcp?
+	// "user,dhcp": dhcp: the user-mode gateway gives the interface its addresses itself; leave it out
+}
+
+// String returns the canonical form of a specification.
+func ExampleInterface_String() {
+	i, err := config.ParseInterface("tap:tap0,backup=on,mtu=9000,ip=10.0.1.2/24")
+	fmt.Println(i.String(), i.Target(), i.Keys(), err)
+	// Output: tap:tap0,ip=10.0.1.2/24,mtu=9000,backup tap:tap0 [ip mtu backup] <nil>
+}
+
+func ExampleTypeNames() {
+	fmt.Println(config.TypeNames())
+	// Output: [user tap macvtap raw rawip fd]
 }
 
 func ExampleParseInterface() {

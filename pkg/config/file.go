@@ -214,8 +214,8 @@ func (n node) interfaceWord() (string, error) {
 		}
 	}
 	if err := i.check(); err != nil {
-		if m, ok := at[err.key]; ok {
-			return "", m.errorf("%w", err.err)
+		if m, ok := at[err.Key]; ok {
+			return "", m.errorf("%w", err.Err)
 		}
 		return "", n.errorf("%w", err)
 	}
@@ -237,24 +237,24 @@ func (n node) interfaceTarget(members []member) (Interface, error) {
 	}
 	typ := find("type")
 	if typ == nil {
-		return i, n.errorf("has no type; expected \"type\", one of %s", strings.Join(interfaceTypeNames(), ", "))
+		return i, n.errorf("has no type; expected \"type\", one of %s", strings.Join(TypeNames(), ", "))
 	}
-	name, err := typ.text("one of \"" + strings.Join(interfaceTypeNames(), "\", \"") + "\"")
+	name, err := typ.text("one of \"" + strings.Join(TypeNames(), "\", \"") + "\"")
 	if err != nil {
 		return i, err
 	}
 	t := findType(name)
 	if t == nil {
-		return i, typ.errorf("%w", unknownType(name, "expected one of "+strings.Join(interfaceTypeNames(), ", ")))
+		return i, typ.errorf("%w", unknownType(name, "expected one of "+strings.Join(TypeNames(), ", ")))
 	}
 	spec, at := name, *typ
 	for _, other := range targetKeys[1:] {
 		m := find(other)
 		switch {
-		case m == nil && other == t.arg:
+		case m == nil && other == t.Arg:
 			return i, n.errorf("has no %s, which the type %s needs", other, name)
 		case m == nil:
-		case other != t.arg:
+		case other != t.Arg:
 			return i, m.errorf("is not for the type %s; leave it out", name)
 		default:
 			arg, err := m.text("a string, the name of a device")

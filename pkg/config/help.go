@@ -14,9 +14,8 @@ const helpWidth = 80
 // terminal.
 func InterfaceHelp() string {
 	var b strings.Builder
-	for n := range interfaceTypes {
-		t := &interfaceTypes[n]
-		helpLine(&b, t.spec(), t.help)
+	for _, t := range interfaceTypes {
+		helpLine(&b, t.spec(), t.Help)
 	}
 	b.WriteByte('\n')
 	for n := range interfaceKeys {

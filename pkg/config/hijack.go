@@ -172,7 +172,7 @@ func HijackEnvironment(environ []string) (Layer, error) {
 	if w, ok := word(hijackTapVariable); ok {
 		if _, newer := one.words["type"]; !newer {
 			one.words["param"] = w
-			w.Text = TypeTap
+			w.Text = "tap"
 			one.words["type"] = w
 		}
 	}

@@ -29,10 +29,10 @@ func hijackLayer(top hijackPart, parts []hijackPart) (Layer, error) {
 	for n := range h.ifs {
 		if err := h.ifs[n].check(); err != nil {
 			at := parts[n].from
-			if w, ok := parts[n].words[hijackKeyOf(err.key)]; ok {
+			if w, ok := parts[n].words[hijackKeyOf(err.Key)]; ok {
 				at = w.From
 			}
-			return Layer{}, at.Wrap(err.err)
+			return Layer{}, at.Wrap(err.Err)
 		}
 		words = append(words, Word{h.ifs[n].String(), parts[n].from})
 	}
@@ -82,11 +82,6 @@ func (h *hijack) note(w Word, key, format string, args ...any) {
 	h.l.Notes = append(h.l.Notes, at+": "+fmt.Sprintf(format, args...))
 }
 
-// hijackTypes maps LKL's interface types to lklrun's.
-var hijackTypes = map[string]string{
-	"tap": TypeTap, "macvtap": TypeMacvtap, "raw": TypeRaw, "raw-ipenc": TypeRawIP,
-}
-
 func (h *hijack) hijackInterface(p hijackPart) (Interface, error) {
 	var i Interface
 	typ, ok := p.words["type"]
@@ -97,14 +92,14 @@ func (h *hijack) hijackInterface(p hijackPart) (Interface, error) {
 	if !ok {
 		return i, p.from.Wrap(fmt.Errorf("has no param, which says what the type %s hangs on", typ.Text))
 	}
-	own, ok := hijackTypes[typ.Text]
+	own := slices.IndexFunc(interfaceTypes, func(t *Type) bool { return t.Hijack != "" && t.Hijack == typ.Text })
 	switch {
 	case slices.Contains([]string{"vde", "pipe", "dpdk"}, typ.Text):
 		return i, typ.From.Wrap(fmt.Errorf("%q: lklrun has no such type; use tap, macvtap or raw, or hand a descriptor over with --if fd:N", typ.Text))
-	case !ok:
+	case own < 0:
 		return i, typ.From.Wrap(fmt.Errorf("%q: unknown type of LKL's; expected tap, macvtap, raw or raw-ipenc", typ.Text))
 	}
-	if err := i.setTarget(own + ":" + param.Text); err != nil {
+	if err := i.setTarget(interfaceTypes[own].Name + ":" + param.Text); err != nil {
 		return i, param.From.Wrap(err)
 	}
 	for _, a := range []struct{ ip, mask, key string }{{"ip", "masklen", "ip"}, {"ipv6", "masklen6", "ip6"}} {

@@ -1,39 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config holds the user's configuration of a run (interfaces, kernel
-// settings, sizes) as plain data. It reads this data from a file of JSON with
-// comments, the environment, flags, profiles, and the configuration of LKL's
-// own hijack library.
-//
-// Load merges all sources. The resulting Config contains the Run and the origin
-// of each value. ParseFile and Resolve do the same for data from elsewhere;
-// ParseInterface and similar functions parse single words. An error is one line
-// that names the place, the invalid part and the expected form.
-//
-// Each fact about a setting is in one table (settings.go, keys.go). The
-// readers, the JSON Schema, the help and docs/reference/configuration.md are derived from
-// these tables.
 package config
 
 import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/lklrun/lklrun/internal/base/suggest"
-)
-
-// Types of an interface.
-const (
-	TypeUser    = "user"    // the user-mode gateway
-	TypeTap     = "tap"     // a tap device of the host
-	TypeMacvtap = "macvtap" // a macvtap on a device of the host
-	TypeRaw     = "raw"     // an Ethernet device of the host, through packet sockets
-	TypeRawIP   = "rawip"   // a device of the host, with whole IP packets
-	TypeFD      = "fd"      // an inherited frame socket or tap descriptor
 )
 
 // Modes of a macvtap.
@@ -83,8 +59,8 @@ func (n Neighbour) String() string { return n.IP.String() + "|" + n.MAC.String()
 // Interfaces become eth0, eth1, ... in the order given.
 type Interface struct {
 	Type     string         `json:"type"`
-	Device   string         `json:"device,omitempty"` // tap, macvtap, raw, rawip: the host's device
-	FD       int            `json:"fd,omitempty"`     // fd: the descriptor's number
+	Device   string         `json:"device,omitempty"` // the host's device
+	FD       int            `json:"fd,omitempty"`     // the number of an inherited descriptor; 0: none
 	IP       []netip.Prefix `json:"ip,omitempty"`
 	IP6      []netip.Prefix `json:"ip6,omitempty"`
 	GW       netip.Addr     `json:"gw,omitzero"`
@@ -113,68 +89,21 @@ type Interface struct {
 	Multiqueue bool `json:"multiqueue,omitempty"`
 }
 
-// interfaceType describes a type: its argument after the colon, and its
-// purpose.
-type interfaceType struct {
-	name string
-	arg  string // the argument's key in a file; "": no argument
-	form string
-	help string
-}
-
-// interfaceTypes lists the types in the order of output.
-var interfaceTypes = []interfaceType{
-	{TypeUser, "", "", "a user-mode gateway to everything the host reaches (default). 192.168.127.254 is the host's 127.0.0.1"},
-	{TypeTap, "device", "NAME", "the tap device NAME of the host, created if needed and then removed at the end"},
-	{TypeMacvtap, "device", "DEV", "a macvtap on the host's device DEV, with its own Ethernet address; or an existing /dev/tapN"},
-	{TypeRaw, "device", "DEV", "a packet socket on the host's Ethernet device DEV; without ip=, it shares the host's address"},
-	{TypeRawIP, "device", "DEV", "as raw, for a device without Ethernet, such as rmnet0, ppp0 or a tun"},
-	{TypeFD, "fd", "N", "an inherited descriptor: a SOCK_DGRAM or SOCK_SEQPACKET socket with one frame per message, a tap, a tun or a packet socket"},
-}
-
-// spec returns TYPE or TYPE:ARG.
-func (t *interfaceType) spec() string {
-	if t.form == "" {
-		return t.name
-	}
-	return t.name + ":" + t.form
-}
-
-func findType(name string) *interfaceType {
-	n := slices.IndexFunc(interfaceTypes, func(t interfaceType) bool { return t.name == name })
-	if n < 0 {
-		return nil
-	}
-	return &interfaceTypes[n]
-}
-
-func interfaceTypeNames() []string {
-	names := make([]string, len(interfaceTypes))
-	for n, t := range interfaceTypes {
-		names[n] = t.name
-	}
-	return names
-}
-
-// interfaceForms lists the types for an error.
-func interfaceForms() string {
-	forms := make([]string, len(interfaceTypes))
-	for n := range interfaceTypes {
-		forms[n] = interfaceTypes[n].spec()
-	}
-	last := len(forms) - 1
-	return strings.Join(forms[:last], ", ") + " or " + forms[last]
-}
-
 // Target returns the TYPE:ARG part of the specification.
 func (i *Interface) Target() string {
-	switch i.Type {
-	case TypeTap, TypeMacvtap, TypeRaw, TypeRawIP:
-		return i.Type + ":" + i.Device
-	case TypeFD:
-		return i.Type + ":" + strconv.Itoa(i.FD)
+	if arg := i.Arg(); arg != "" {
+		return i.Type + ":" + arg
 	}
 	return i.Type
+}
+
+// Arg returns the argument of the type: the host's device or the number of the
+// descriptor.
+func (i *Interface) Arg() string {
+	if i.FD != 0 {
+		return strconv.Itoa(i.FD)
+	}
+	return i.Device
 }
 
 // String formats the interface as a specification for ParseInterface.
@@ -248,50 +177,27 @@ func parseInterface(spec string) (Interface, error) {
 func (i *Interface) setTarget(s string) error {
 	typ, arg, hasArg := strings.Cut(s, ":")
 	i.Type = typ
-	switch typ {
-	case TypeUser:
-		if hasArg {
-			return fmt.Errorf("%s: takes no %q; expected %[1]s[,KEY=VALUE]", typ, ":"+arg)
-		}
-	case TypeTap:
-		if err := checkDevice(arg); err != nil {
-			return fmt.Errorf("tap: %w; expected tap:NAME", err)
-		}
-		i.Device = arg
-	case TypeMacvtap:
-		if err := checkDevice(arg); err != nil && !macvtapPath(arg) {
-			return fmt.Errorf("macvtap: %w; expected macvtap:DEV, or macvtap:/dev/tapN for one that exists", err)
-		}
-		i.Device = arg
-	case TypeRaw, TypeRawIP:
-		if err := checkDevice(arg); err != nil {
-			return fmt.Errorf("%s: %w; expected %[1]s:DEV", typ, err)
+	t := findType(typ)
+	switch {
+	case typ == "" && len(interfaceTypes) > 0:
+		return errors.New("no interface type; expected " + interfaceForms())
+	case t == nil:
+		return unknownType(typ, "expected "+interfaceForms())
+	case t.ParseArg != nil:
+		return t.ParseArg(i, arg)
+	case t.Arg == "" && hasArg:
+		return fmt.Errorf("%s: takes no %q; expected %[1]s[,KEY=VALUE]", typ, ":"+arg)
+	case t.Arg == "device":
+		if err := CheckDevice(arg); err != nil {
+			return fmt.Errorf("%s: %w; expected %s", typ, err, t.spec())
 		}
 		i.Device = arg
-	case TypeFD:
+	case t.Arg == "fd":
 		n, err := strconv.ParseUint(arg, 10, 31)
 		if err != nil || n < 3 {
-			return fmt.Errorf("fd: %q; expected the number of an open descriptor, 3 or above", arg)
+			return fmt.Errorf("%s: %q; expected the number of an open descriptor, 3 or above", typ, arg)
 		}
 		i.FD = int(n)
-	case "":
-		return errors.New("no interface type; expected " + interfaceForms())
-	default:
-		return unknownType(typ, "expected "+interfaceForms())
 	}
 	return nil
-}
-
-// unknownType returns the error for a type that does not exist, or no longer.
-func unknownType(typ, expected string) error {
-	if typ == "passt" {
-		return fmt.Errorf("%q: no longer an interface type: the gateway of user carries more; use user", typ)
-	}
-	return fmt.Errorf("%q: unknown interface type; %s", typ, suggest.Or(typ, interfaceTypeNames(), expected))
-}
-
-// macvtapPath reports whether arg is the path of a macvtap's character device.
-func macvtapPath(arg string) bool {
-	return strings.HasPrefix(arg, "/") && !strings.HasSuffix(arg, "/") &&
-		!strings.ContainsFunc(arg, func(r rune) bool { return r <= ' ' || r > '~' })
 }

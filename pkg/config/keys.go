@@ -3,6 +3,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -20,23 +21,17 @@ type key struct {
 	flag bool // on or off; the default is off
 	// The limits of a number. Both are zero for other values.
 	least, most int
-	// The types that accept the key; empty: all. why explains to the user
-	// why others do not.
-	types []string
-	why   string
-	set   func(i *Interface, value string) error
-	get   func(i *Interface) []string // returns the values in the form that set reads
+	// why explains that only some types take the key; %s stands for these.
+	// Empty: all types take it.
+	why string
+	set func(i *Interface, value string) error
+	get func(i *Interface) []string // returns the values in the form that set reads
 }
 
 const (
-	ethernet  = "is for interfaces with Ethernet addresses: tap, macvtap, raw and fd"
-	notUser   = "the user-mode gateway gives the interface its addresses itself; leave it out"
-	noOffload = "is for tap, macvtap, raw, rawip and fd: the others carry whole frames without them"
+	ethernet = "is for interfaces with Ethernet addresses: %s"
+	only     = "works with %s only"
 )
-
-// ethernetTypes are the types with Ethernet addresses, whatever the source of
-// their IP addresses.
-var ethernetTypes = []string{TypeTap, TypeMacvtap, TypeRaw, TypeFD}
 
 // interfaceKeys lists the keys in the order of output.
 var interfaceKeys = []key{
@@ -52,7 +47,7 @@ var interfaceKeys = []key{
 	{name: "gw6", help: "the default gateway for IPv6", form: "ADDRESS",
 		set: func(i *Interface, v string) error { return setGateway(&i.GW6, v, true) },
 		get: func(i *Interface) []string { return address(i.GW6) }},
-	{name: "mac", help: "the Ethernet address (default: the same in each run)", form: "xx:xx:xx:xx:xx:xx", types: append([]string{TypeUser}, ethernetTypes...), why: ethernet,
+	{name: "mac", help: "the Ethernet address (default: the same in each run)", form: "xx:xx:xx:xx:xx:xx", why: ethernet,
 		set: func(i *Interface, v string) (err error) { i.MAC, err = parseMAC(v); return err },
 		get: func(i *Interface) []string {
 			if i.MAC.IsZero() {
@@ -61,9 +56,9 @@ var interfaceKeys = []key{
 			return []string{i.MAC.String()}
 		}},
 	{name: "mtu", help: "the MTU in bytes (default 1500; user: 65520)", form: "BYTES", least: MinMTU, most: MaxMTU, set: number(mtuOf, MinMTU, MaxMTU), get: getNumber(mtuOf)},
-	{name: "dhcp", help: "get the IPv4 address, routes and name servers by DHCP", form: "on|off", flag: true, types: ethernetTypes, why: ethernet, set: onOff(dhcpOf), get: getOn(dhcpOf)},
-	{name: "dhcp6", help: "get the IPv6 address and name servers by DHCPv6", form: "on|off", flag: true, types: ethernetTypes, why: ethernet, set: onOff(dhcp6Of), get: getOn(dhcp6Of)},
-	{name: "slaac", help: "get IPv6 addresses and routes from router advertisements", form: "on|off", flag: true, types: append([]string{TypeRawIP}, ethernetTypes...), why: notUser, set: onOff(slaacOf), get: getOn(slaacOf)},
+	{name: "dhcp", help: "get the IPv4 address, routes and name servers by DHCP", form: "on|off", flag: true, why: ethernet, set: onOff(dhcpOf), get: getOn(dhcpOf)},
+	{name: "dhcp6", help: "get the IPv6 address and name servers by DHCPv6", form: "on|off", flag: true, why: ethernet, set: onOff(dhcp6Of), get: getOn(dhcp6Of)},
+	{name: "slaac", help: "get IPv6 addresses and routes from router advertisements", form: "on|off", flag: true, why: "is for %s: the others get no router advertisements", set: onOff(slaacOf), get: getOn(slaacOf)},
 	{name: "dns", help: "a name server reached through this interface", form: "ADDRESS", list: true,
 		set: func(i *Interface, v string) error {
 			a, err := ParseDNS(v)
@@ -76,24 +71,23 @@ var interfaceKeys = []key{
 		get: func(i *Interface) []string { return texts(i.DNS) }},
 	{name: "group", help: "the device group number, as in \"ip link set group\"", form: "NUMBER", least: 1, most: 1<<31 - 1, set: number(groupOf, 1, 1<<31-1), get: getNumber(groupOf)},
 	{name: "qdisc", help: "the queueing discipline, such as fq (default: net.core.default_qdisc)", form: "KIND", set: setQdisc, get: func(i *Interface) []string { return word(i.Qdisc) }},
-	{name: "offload", help: "checksum and segmentation offloads: all that the device has (on, the default), none, or the virtio features in the mask", form: "on|off|0xMASK", types: []string{TypeTap, TypeMacvtap, TypeRaw, TypeRawIP, TypeFD}, why: noOffload,
+	{name: "offload", help: "checksum and segmentation offloads: all that the device has (on, the default), none, or the virtio features in the mask", form: "on|off|0xMASK", why: "is for %s: the others carry whole frames without them",
 		set: setOffload, get: func(i *Interface) []string { return word(i.Offload) }},
 	{name: "backup", help: "MPTCP sends here only if no other interface works", form: "on|off", flag: true, set: onOff(backupOf), get: getOn(backupOf)},
 	{name: "signal", help: "MPTCP announces this address, and the peer connects to it", form: "on|off", flag: true, set: onOff(signalOf), get: getOn(signalOf)},
 	{name: "fullmesh", help: "MPTCP opens a subflow to each address of the peer", form: "on|off", flag: true, set: onOff(fullmeshOf), get: getOn(fullmeshOf)},
 	{name: "table", help: "the number of its routing table (default: 100 + N for ethN)", form: "NUMBER", least: 1, most: 1<<31 - 1, set: setTable, get: getNumber(tableOf)},
-	{name: "vlan", help: "VLAN ID; addresses and routes are configured on ethN.ID", form: "ID", types: []string{TypeTap, TypeMacvtap, TypeRaw, TypeFD},
-		why:   "is for tap, macvtap, raw and fd: on the others nobody is in a VLAN",
+	{name: "vlan", help: "VLAN ID; addresses and routes are configured on ethN.ID", form: "ID", why: "is for %s: on the others nobody is in a VLAN",
 		least: 1, most: 4094, set: number(vlanOf, 1, 4094), get: getNumber(vlanOf)},
-	{name: "bridge", help: "a bridge of the host to attach the tap to", form: "BRIDGE", types: []string{TypeTap}, why: "works with tap only",
-		set: func(i *Interface, v string) error { i.Bridge = v; return checkDevice(v) },
+	{name: "bridge", help: "a bridge of the host to attach the tap to", form: "BRIDGE", why: only,
+		set: func(i *Interface, v string) error { i.Bridge = v; return CheckDevice(v) },
 		get: func(i *Interface) []string { return word(i.Bridge) }},
-	{name: "nat", help: "the host forwards and masquerades for the tap; gives the interface its address", form: "on|off", flag: true, types: []string{TypeTap}, why: "works with tap only", set: onOff(natOf), get: getOn(natOf)},
-	{name: "multiqueue", help: "share the tap with other runs that have the same ip and mac; the host spreads connections over them", form: "on|off", flag: true, types: []string{TypeTap}, why: "works with tap only",
+	{name: "nat", help: "the host forwards and masquerades for the tap; gives the interface its address", form: "on|off", flag: true, why: only, set: onOff(natOf), get: getOn(natOf)},
+	{name: "multiqueue", help: "share the tap with other runs that have the same ip and mac; the host spreads connections over them", form: "on|off", flag: true, why: only,
 		set: onOff(multiqueueOf), get: getOn(multiqueueOf)},
-	{name: "mode", help: "macvtap mode (default bridge)", form: "bridge|private|vepa|passthru", types: []string{TypeMacvtap}, why: "works with macvtap only",
+	{name: "mode", help: "macvtap mode (default bridge)", form: "bridge|private|vepa|passthru", why: only,
 		set: setMode, get: func(i *Interface) []string { return word(i.Mode) }},
-	{name: "neigh", help: "a permanent neighbour entry", form: "IP|MAC", list: true, types: ethernetTypes, why: ethernet,
+	{name: "neigh", help: "a permanent neighbour entry", form: "IP|MAC", list: true, why: ethernet,
 		set: func(i *Interface, v string) error {
 			n, err := ParseNeighbour(v)
 			if err == nil && slices.ContainsFunc(i.Neigh, func(o Neighbour) bool { return o.IP == n.IP }) {
@@ -127,8 +121,16 @@ func findKey(name string) *key {
 	return &interfaceKeys[n]
 }
 
-// takes reports whether an interface type accepts the key.
-func (k *key) takes(typ string) bool { return len(k.types) == 0 || slices.Contains(k.types, typ) }
+// takenBy reports whether an interface type takes the key.
+func (k *key) takenBy(t *Type) bool { return k.why == "" || slices.Contains(t.Keys, k.name) }
+
+// refusal explains why a type does not take the key.
+func (k *key) refusal(t *Type) error {
+	if why := t.Why[k.name]; why != "" {
+		return errors.New(why)
+	}
+	return fmt.Errorf(k.why, typesWith(k.takenBy))
+}
 
 func keyNames() []string {
 	names := make([]string, len(interfaceKeys))

@@ -72,9 +72,8 @@ func settingsTable() string {
 func typesTable() string {
 	var b strings.Builder
 	b.WriteString("| type | what |\n|---|---|\n")
-	for n := range interfaceTypes {
-		t := &interfaceTypes[n]
-		fmt.Fprintf(&b, "| %s | %s |\n", code(t.spec()), cell(t.help))
+	for _, t := range interfaceTypes {
+		fmt.Fprintf(&b, "| %s | %s |\n", code(t.spec()), cell(t.Help))
 	}
 	return b.String()
 }
@@ -92,8 +91,8 @@ func keysTable() string {
 			form += ", any number"
 		}
 		of := "all"
-		if len(k.types) > 0 {
-			of = strings.Join(k.types, ", ")
+		if k.why != "" {
+			of = strings.ReplaceAll(typesWith(k.takenBy), " and ", ", ")
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", code(k.name), form, of, cell(k.help))
 	}

@@ -103,33 +103,32 @@ func (s *Setting) schema() object {
 
 func interfaceSchema() object {
 	properties := object{
-		"type":   object{"enum": interfaceTypeNames(), "description": "what it hangs on"},
-		"device": object{"type": "string", "minLength": 1, "description": "the host's device, of tap, macvtap, raw and rawip"},
-		"fd":     object{"type": "integer", "minimum": 3, "description": "the number of an open descriptor, of fd"},
+		"type":   object{"enum": TypeNames(), "description": "what it hangs on"},
+		"device": object{"type": "string", "minLength": 1, "description": "the host's device, of " + typesWith(func(t *Type) bool { return t.Arg == "device" })},
+		"fd":     object{"type": "integer", "minimum": 3, "description": "the number of an open descriptor, of " + typesWith(func(t *Type) bool { return t.Arg == "fd" })},
 	}
 	var rules []object
-	for n := range interfaceTypes {
-		t := &interfaceTypes[n]
+	for _, t := range interfaceTypes {
 		then := object{}
-		if t.arg != "" {
-			then["required"] = []string{t.arg}
+		if t.Arg != "" {
+			then["required"] = []string{t.Arg}
 		}
 		allowed := object{}
 		for _, arg := range targetKeys[1:] {
-			if arg != t.arg {
+			if arg != t.Arg {
 				allowed[arg] = false
 			}
 		}
 		for k := range interfaceKeys {
-			if !interfaceKeys[k].takes(t.name) && !interfaceKeys[k].flag {
+			if !interfaceKeys[k].takenBy(t) && !interfaceKeys[k].flag {
 				allowed[interfaceKeys[k].name] = false
-			} else if !interfaceKeys[k].takes(t.name) {
+			} else if !interfaceKeys[k].takenBy(t) {
 				allowed[interfaceKeys[k].name] = object{"const": false}
 			}
 		}
 		then["properties"] = allowed
 		rules = append(rules, object{
-			"if":   object{"properties": object{"type": object{"const": t.name}}, "required": []string{"type"}},
+			"if":   object{"properties": object{"type": object{"const": t.Name}}, "required": []string{"type"}},
 			"then": then,
 		})
 	}

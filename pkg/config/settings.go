@@ -162,7 +162,7 @@ func appended[T any](list *[]T, word string, parse func(string) (T, error)) erro
 // addIfaces adds comma-separated names of devices.
 func addIfaces(r *Run, word string) error {
 	for name := range strings.SplitSeq(word, ",") {
-		if err := checkDevice(name); err != nil {
+		if err := CheckDevice(name); err != nil {
 			return fmt.Errorf("%q: %w", word, err)
 		}
 		if slices.Contains(r.Ifaces, name) {

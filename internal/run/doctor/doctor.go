@@ -16,10 +16,8 @@ import (
 
 	"github.com/lklrun/lklrun/internal/base/program"
 	"github.com/lklrun/lklrun/internal/base/text"
-	"github.com/lklrun/lklrun/internal/host/guard"
-	"github.com/lklrun/lklrun/internal/host/hostnet"
-	"github.com/lklrun/lklrun/internal/link/user/gateway"
-	"github.com/lklrun/lklrun/internal/run/plan"
+	"github.com/lklrun/lklrun/internal/link"
+	"github.com/lklrun/lklrun/internal/run/facts"
 	"github.com/lklrun/lklrun/internal/stack"
 	"github.com/lklrun/lklrun/pkg/config"
 )
@@ -119,7 +117,7 @@ func (r *Report) engines(q Question) {
 		_, p, err = program.ThroughEnv([]string{p.Path}, p)
 	}
 	if err == nil {
-		err = plan.CheckPreload(q.Stack, p)
+		err = facts.CheckPreload(q.Stack, p)
 	}
 	choice(config.EnginePreload, "the kernel can be loaded into a dynamic program; what that starts has no network", err)
 }
@@ -147,7 +145,7 @@ func (r *Report) host(ctx context.Context, q Question) {
 	} else {
 		add("seccomp", OK, "user notification is there")
 	}
-	if plan.NeedsUserNamespaces() {
+	if facts.NeedsUserNamespaces() {
 		if err := namespaces(ctx, q.MakeNamespaces); err != nil {
 			add("user namespaces", Limited, "%v; without a network namespace the seccomp filter alone keeps a command off the host's network", err)
 		} else {
@@ -165,35 +163,14 @@ func (r *Report) host(ctx context.Context, q Question) {
 		}
 	}
 
-	switch err := hostnet.CheckTun(); {
-	case err != nil:
-		add("taps", Limited, "%v", err)
-	case !hostnet.Capable(unix.CAP_NET_ADMIN):
-		add("taps", Limited, "only such as root made for uid %d: making one takes CAP_NET_ADMIN", os.Geteuid())
-	default:
-		add("taps", OK, "can be made and used")
+	for _, f := range link.Check(ctx) {
+		state := OK
+		if f.Limited {
+			state = Limited
+		}
+		add(f.Subject, state, "%s", f.Text)
 	}
-	if err := hostnet.CheckPacketRight(); err != nil {
-		add("packet sockets", Limited, "no --if raw and rawip: %v", err)
-	} else {
-		add("packet sockets", OK, "can be opened, for --if raw and rawip")
-	}
-	if m, err := guard.Choose(ctx, config.GuardAuto); err != nil {
-		add("shared addresses", Limited, "with --if raw and rawip: %v", err)
-	} else {
-		add("shared addresses", OK, "can be guarded, by %s", m)
-	}
-	if err := hostnet.CheckNAT(ctx); err != nil {
-		add("nat", Limited, "no tap with nat: %v", err)
-	} else {
-		add("nat", OK, "taps can have a way out behind the host's addresses")
-	}
-	if gateway.Available {
-		add("gateway", OK, "the user-mode gateway is built in")
-	} else {
-		add("gateway", Limited, "%v", gateway.ErrLeftOut)
-	}
-	if err := plan.CheckFuse(); err != nil {
+	if err := facts.CheckFuse(); err != nil {
 		add("stack's files", Limited, "programs find no /proc/net, /proc/sys/net and /sys/class/net: %v", err)
 	} else {
 		add("stack's files", OK, "/proc/net, /proc/sys/net and /sys/class/net of a program are the stack's")
@@ -220,7 +197,7 @@ func namespaces(ctx context.Context, try func(context.Context) error) error {
 	if err == nil {
 		return nil
 	}
-	if known := plan.CheckUserNamespaces(); known != nil {
+	if known := facts.CheckUserNamespaces(); known != nil {
 		return known
 	}
 	var no unix.Errno
@@ -256,13 +233,13 @@ func (r *Report) command(command string) {
 		add("interpreter", OK, i.Path+": "+describe(i))
 	}
 	if text, heeded := privileges(p); text != "" {
-		refused := plan.CheckSetUID(p, nil)
+		refused := facts.CheckSetUID(p, nil)
 		switch {
 		case refused != nil:
 			add("privileges", No, refused.Error())
 		case !heeded:
 			add("privileges", Unneeded, text)
-		case plan.NeedsUserNamespaces():
+		case facts.NeedsUserNamespaces():
 			add("privileges", Limited, fmt.Sprintf("%s, which has no effect: the program gets no_new_privs and runs as uid %d", text, os.Geteuid()))
 		default:
 			add("privileges", OK, text+", which has its effect")

@@ -58,8 +58,8 @@ func (r *run) startAsking() {
 func (v *live) gateways(context.Context, struct{}, *os.File) (map[string]map[string]uint64, error) {
 	counts := map[string]map[string]uint64{}
 	for _, l := range v.all() {
-		if l.host.counts != nil {
-			counts[l.Name] = l.host.counts()
+		if l.host.Counts != nil {
+			counts[l.Name] = l.host.Counts()
 		}
 	}
 	return counts, nil

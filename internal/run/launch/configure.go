@@ -13,22 +13,16 @@ import (
 	"github.com/lklrun/lklrun/internal/diag/sysctl"
 	"github.com/lklrun/lklrun/internal/host/guard"
 	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/link"
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/run/record"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
-	"github.com/lklrun/lklrun/pkg/config"
 )
 
-// RefusedError reports that the stack refused a request: it lacks a setting, or
-// a value or an address is not possible.
-type RefusedError struct{ Err error }
-
-// Error describes the request and the stack's answer.
-func (e *RefusedError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the underlying error.
-func (e *RefusedError) Unwrap() error { return e.Err }
+// RefusedError reports that a request cannot be met and that the user can
+// change that.
+type RefusedError = link.RefusedError
 
 // Mendable reports whether the user can fix the cause of an error of a run or
 // of an added link. Such an error leads to exit status 2.
@@ -53,7 +47,7 @@ var wrongInput = []error{
 // refused wraps err in a *RefusedError if it is one of wrongInput.
 func refused(err error) error {
 	if slices.ContainsFunc(wrongInput, func(no error) bool { return errors.Is(err, no) }) {
-		return &RefusedError{err}
+		return &RefusedError{Err: err}
 	}
 	return err
 }
@@ -62,7 +56,7 @@ func refused(err error) error {
 // starts the run's services.
 func (r *run) configure(ctx context.Context) error {
 	cfg := stacknet.Config{Without: func(why error) {
-		r.plan.Notes = append(r.plan.Notes, why.Error()+"; left out")
+		r.notes = append(r.notes, why.Error()+"; left out")
 	}}
 	for _, s := range r.plan.Sysctls {
 		cfg.Sysctls = append(cfg.Sysctls, stacknet.Sysctl{Key: s.Name, Value: s.Value, Optional: s.Optional})
@@ -97,18 +91,18 @@ func (r *run) configure(ctx context.Context) error {
 
 // stackLink returns the configuration of a link inside the stack.
 func stackLink(l *plan.Link) stacknet.Link {
-	link := stacknet.Link{
+	to := stacknet.Link{
 		Name: l.Name, MTU: l.MTU, Addrs: l.Addrs, GW4: l.GW4, GW6: l.GW6, Direct: l.RawIP,
 		Metric: l.Metric(),
 		Group:  l.Group, Qdisc: l.Qdisc, VLAN: l.VLAN,
 	}
 	for _, n := range l.Neigh {
-		link.Neigh = append(link.Neigh, stacknet.Neighbour{IP: n.IP, MAC: n.MAC[:]})
+		to.Neigh = append(to.Neigh, stacknet.Neighbour{IP: n.IP, MAC: n.MAC[:]})
 	}
 	if !l.MAC.IsZero() {
-		link.MAC = l.MAC[:]
+		to.MAC = l.MAC[:]
 	}
-	return link
+	return to
 }
 
 // refusal adds to the stack's refusal the name of the setting or the --if
@@ -116,16 +110,16 @@ func stackLink(l *plan.Link) stacknet.Link {
 func (r *run) refusal(ctx context.Context, err error) error {
 	var (
 		setting *stacknet.SysctlError
-		link    *stacknet.LinkError
+		about   *stacknet.LinkError
 	)
 	if errors.As(err, &setting) {
 		return refused(sysctl.Explain(ctx, r.conn, err))
 	}
-	if errors.As(err, &link) {
+	if errors.As(err, &about) {
 		for _, l := range r.live.all() {
-			// lklrun itself chose the configuration of a gateway.
-			if l.Name == link.Link && l.Type != config.TypeUser {
-				return refused(fmt.Errorf("--if %s:%s (%s): %w", l.Type, l.Host(), l.Name, link.Err))
+			// lklrun itself chose the configuration of a managed link.
+			if l.Name == about.Link && !l.Managed {
+				return refused(fmt.Errorf("--if %s:%s (%s): %w", l.Type, l.Host(), l.Name, about.Err))
 			}
 		}
 	}

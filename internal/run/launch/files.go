@@ -77,10 +77,10 @@ func (f *files) change(change func(*instance.State)) error {
 func (f *files) leases(links *live, leases *lease.Leases) {
 	f.writing.Lock()
 	defer f.writing.Unlock()
-	var names []plan.Names
+	var names []plan.LinkNames
 	given := map[string][]dhcp.Status{}
 	for _, l := range links.all() {
-		n := plan.Names{Link: l.Link}
+		n := plan.LinkNames{Link: l.Link}
 		if c := leases.Client(l.Link); c != nil {
 			n.Servers, n.Search = c.Resolver()
 			given[l.Name] = c.Statuses()

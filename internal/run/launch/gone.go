@@ -30,7 +30,7 @@ type goneWatch struct {
 }
 
 func watches(r *run, l *liveLink) service {
-	if l.host.watch == nil && l.host.ifindex == 0 {
+	if l.host.Watch == nil && l.host.Ifindex == 0 {
 		return nil
 	}
 	return &goneWatch{conn: r.conn, log: r.log, tell: r.opts.Tell, changed: r.paths.Changed, link: l}
@@ -39,14 +39,14 @@ func watches(r *run, l *liveLink) service {
 // Start starts the watch.
 func (g *goneWatch) Start(ctx context.Context) error {
 	k := &g.link.host
-	if k.watch == nil {
+	if k.Watch == nil {
 		var err error
-		if k.watch, err = hostnet.WatchDevice(k.ifindex); err != nil {
+		if k.Watch, err = hostnet.WatchDevice(k.Ifindex); err != nil {
 			return err
 		}
 	}
-	if k.gone == nil {
-		k.gone = saying("%s %s is gone from the host", g.link.Type, g.link.Host())
+	if k.Gone == "" {
+		k.Gone = fmt.Sprintf("%s %s is gone from the host", g.link.Type, g.link.Host())
 	}
 	ctx, g.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	g.done = make(chan struct{})
@@ -60,9 +60,9 @@ func (g *goneWatch) wait(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case carries := <-g.link.host.watch.Carries():
+		case carries := <-g.link.host.Watch.Carries():
 			g.carries(ctx, carries)
-		case <-g.link.host.watch.Gone():
+		case <-g.link.host.Watch.Gone():
 			gone = true
 		}
 	}
@@ -75,7 +75,7 @@ func (g *goneWatch) wait(ctx context.Context) {
 	// If the stack is gone, its end of the link is gone too. That is
 	// reported elsewhere.
 	if err == nil || errors.Is(err, context.DeadlineExceeded) {
-		g.tell(fmt.Sprintf("%s carries nothing any more: %s", g.link.Name, g.link.host.gone()))
+		g.tell(fmt.Sprintf("%s carries nothing any more: %s", g.link.Name, g.link.host.Gone))
 	}
 }
 

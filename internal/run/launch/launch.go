@@ -97,6 +97,7 @@ type run struct {
 	sampler  *postmortem.Sampler // nil: not started, or the kernel is the host's
 	meter    *cost.Meter         // nil: no report is wanted
 	asked    questions
+	notes    []string // about this run, beside the plan's
 
 	account *account.Final // set after the target's end
 	post    *crash.Report  // set after a panic
@@ -159,8 +160,8 @@ func (r *run) step(ctx context.Context, s plan.Step) error {
 		return r.startHost(ctx)
 	case plan.Guard:
 		return r.sharing.Reserve(ctx)
-	case plan.Gateway, plan.Tap, plan.FD, plan.Device:
-		l, err := r.open(ctx, &r.plan.Links[s.Link], nil)
+	case plan.OpenLink:
+		l, err := r.open(ctx, r.plan.Links[s.Link], nil)
 		if err == nil {
 			r.live.put(l)
 		}
@@ -193,7 +194,7 @@ func (r *run) teardown(ctx context.Context) error {
 	}
 	r.recorder.End()
 	for _, l := range r.live.all() {
-		l.release()
+		l.host.Release()
 	}
 	if r.journal != nil {
 		r.journal.Close()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/diag/ask"
 	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/run/facts"
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 	"github.com/lklrun/lklrun/pkg/config"
@@ -36,7 +37,7 @@ func (r *run) addLink(ctx context.Context, spec ask.LinkSpec, file *os.File) (as
 	if err != nil {
 		return added, mendable(err)
 	}
-	if (i.Type == config.TypeFD) != (file != nil) {
+	if (i.FD != 0) != (file != nil) {
 		return added, fmt.Errorf("%s: a descriptor comes with fd:N and with nothing else", spec.Spec)
 	}
 	r.live.changing.Lock()
@@ -48,7 +49,7 @@ func (r *run) addLink(ctx context.Context, spec ask.LinkSpec, file *os.File) (as
 	if err != nil {
 		return added, mendable(err)
 	}
-	k, err := r.open(ctx, &l, file)
+	k, err := r.open(ctx, l, file)
 	if err != nil {
 		return added, opening(err)
 	}
@@ -65,7 +66,7 @@ func (r *run) addLink(ctx context.Context, spec ask.LinkSpec, file *os.File) (as
 
 // planMore inspects the host and plans an additional interface.
 func (r *run) planMore(i config.Interface, passed *os.File) (plan.Link, []string, error) {
-	facts, err := plan.LookMore(i, passed)
+	found, err := facts.LookMore(i, passed)
 	if err != nil {
 		return plan.Link{}, nil, err
 	}
@@ -73,14 +74,14 @@ func (r *run) planMore(i config.Interface, passed *os.File) (plan.Link, []string
 	for _, k := range r.live.all() {
 		have = append(have, *k.Link)
 	}
-	return r.plan.More(i, have, facts)
+	return r.plan.More(i, have, found)
 }
 
 // join adds a link with an open host's end to the stack.
 func (r *run) join(ctx context.Context, k *liveLink) error {
 	ifindex, err := r.attach(ctx, k)
 	if !k.RawIP && errors.Is(err, syscall.EOPNOTSUPP) { // LKL's older interface
-		return &RefusedError{fmt.Errorf("%s: the stack %s takes its devices before it boots: name them with --if of lklrun", k.Name, r.plan.Stack.Name)}
+		return &RefusedError{Err: fmt.Errorf("%s: the stack %s takes its devices before it boots: name them with --if of lklrun", k.Name, r.plan.Stack.Name)}
 	}
 	if err != nil {
 		return err
@@ -194,10 +195,10 @@ func opening(err error) error {
 
 // refusedLink is like refusal, for one link.
 func refusedLink(l *plan.Link, spec string, err error) error {
-	var link *stacknet.LinkError
+	var about *stacknet.LinkError
 	var no *RefusedError
-	if errors.As(err, &link) && l.Type != config.TypeUser && errors.As(refused(link.Err), &no) {
-		return mendable(fmt.Errorf("%q: %w", spec, link.Err))
+	if errors.As(err, &about) && !l.Managed && errors.As(refused(about.Err), &no) {
+		return mendable(fmt.Errorf("%q: %w", spec, about.Err))
 	}
 	return opening(err)
 }

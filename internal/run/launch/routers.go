@@ -9,7 +9,6 @@ import (
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
-	"github.com/lklrun/lklrun/pkg/config"
 )
 
 // heedRouters makes a device of the stack process or ignore router
@@ -29,7 +28,7 @@ func heedRouters(ctx context.Context, conn *stackconn.Conn, device string, l *pl
 		if l.SLAAC {
 			ra["autoconf"] = "1"
 		}
-	case l.Type != config.TypeRaw:
+	case !l.DetectDuplicates:
 		// Duplicate address detection is unnecessary here: the
 		// link-local address derives from an Ethernet address that no
 		// other host has, unless it also has the same IP addresses. The

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/diag/account"
@@ -39,7 +40,7 @@ func (r *run) makeDir(ctx context.Context) error {
 			r.dir.Release() // do not remove it: it belongs to the other run
 			name := r.dir.Name
 			r.dir = nil
-			return &RefusedError{fmt.Errorf("an earlier run called %q is not cleaned up: %w; or choose another --name", name, err)}
+			return &RefusedError{Err: fmt.Errorf("an earlier run called %q is not cleaned up: %w; or choose another --name", name, err)}
 		}
 		if err := r.dir.Reset(); err != nil {
 			return err
@@ -109,7 +110,7 @@ func (r *run) release(ctx context.Context) error {
 		return err
 	}
 	if !r.opts.Quiet {
-		for _, n := range r.plan.Notes {
+		for _, n := range slices.Concat(r.plan.Notes, r.notes) {
 			r.opts.Tell(n)
 		}
 	}

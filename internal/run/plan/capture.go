@@ -6,21 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/lklrun/lklrun/pkg/capture"
-	"github.com/lklrun/lklrun/pkg/config"
 )
-
-// checkCaptures lets libpcap parse the filters. Each link type needs its own
-// program, but the grammar is the same for all.
-func checkCaptures(all []config.Capture) error {
-	for _, c := range all {
-		if _, err := capture.Compile(c.Filter, capture.LinkTypeEthernet, config.MaxSnap); err != nil {
-			return fmt.Errorf("--capture %s: %w", c.File, err)
-		}
-	}
-	return nil
-}
 
 // captures checks that the interfaces to capture on will exist.
 func (p *Plan) captures() error {

@@ -11,21 +11,8 @@ import (
 // LeaseLimit bounds the wait for the first addresses from the network.
 const LeaseLimit = 10 * time.Second
 
-// Leases reports whether the link gets addresses from its network.
-func (l *Link) Leases() bool { return l.DHCP || l.DHCP6 || l.SLAAC }
-
-// IPv6 reports whether the link has or will get IPv6 addresses.
-func (l *Link) IPv6() bool {
-	for _, a := range l.Addrs {
-		if a.Addr().Is6() {
-			return true
-		}
-	}
-	return l.DHCP6 || l.SLAAC
-}
-
-// protocols names the protocols that give the link its addresses.
-func (l *Link) protocols() string {
+// protocols names the protocols that give a link its addresses.
+func protocols(l *Link) string {
 	var all []string
 	for _, p := range []struct {
 		on   bool
@@ -44,7 +31,7 @@ func (p *Plan) leaseStep(add func(kind Kind, link int, do, undo string)) {
 	var all []string
 	for i := range p.Links {
 		if l := &p.Links[i]; l.Leases() {
-			all = append(all, fmt.Sprintf("%s by %s", l.Name, l.protocols()))
+			all = append(all, fmt.Sprintf("%s by %s", l.Name, protocols(l)))
 		}
 	}
 	if len(all) > 0 {

@@ -7,18 +7,20 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lklrun/lklrun/internal/run/facts"
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
 // An additional interface gets the first free number and shares nothing with
 // the others.
 func TestMore(t *testing.T) {
-	p, err := Make(config.Run{Command: []string{"true"}, Interfaces: ifs(t, "user", "tap:tap0,ip=10.0.0.2/24", "user")}, mptcp, facts)
+	p, err := makePlan(config.Run{Command: []string{"true"}, Interfaces: ifs(t, "user", "tap:tap0,ip=10.0.0.2/24", "user")}, mptcp)
 	if err != nil {
 		t.Fatal(err)
 	}
 	add := func(have []Link, spec string) (string, error) {
-		l, _, err := p.More(ifs(t, spec)[0], have, facts)
+		i := ifs(t, spec)
+		l, _, err := p.More(i[0], have, facts.Facts{Links: looked(i)})
 		if err != nil {
 			return "", err
 		}
@@ -61,11 +63,11 @@ func TestMore(t *testing.T) {
 			t.Errorf("%s: %s, %v; want %s", tc.spec, got, err, tc.want)
 		}
 	}
-	onHost, err := Make(config.Run{Command: []string{"true"}}, host, facts)
+	onHost, err := makePlan(config.Run{Command: []string{"true"}}, host)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := onHost.More(ifs(t, "user")[0], nil, facts); err == nil {
+	if _, _, err := onHost.More(ifs(t, "user")[0], nil, facts.Facts{}); err == nil {
 		t.Error("an interface was added to the host's own stack")
 	}
 }

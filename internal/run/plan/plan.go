@@ -1,8 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package plan turns the user's configuration and the facts about the host into
-// an ordered Plan. A Plan is pure data: making one changes nothing, and
-// --dry-run prints it. internal/run/launch carries it out step by step.
+// an ordered Plan. It is the second of three steps: internal/run/facts examines
+// the host, and internal/run/launch carries out the plan.
+//
+// A Plan is pure data. These rules hold for it:
+//
+//   - Make is a pure function of the configuration, the stack and the facts. It
+//     asks the host nothing and changes nothing.
+//   - Nobody changes a plan after Make. Values that only a run knows, such as
+//     leases, names that the stack chose and measured times, are launch's own.
+//   - JSON carries a plan without loss, so it can be printed and passed to
+//     another process. A plan has no descriptors, functions, errors or
+//     unexported fields. A type of interface keeps what only it needs in
+//     Link.Own.
 package plan
 
 import (
@@ -16,6 +27,8 @@ import (
 	"github.com/lklrun/lklrun/internal/base/runas"
 	"github.com/lklrun/lklrun/internal/base/text"
 	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/link"
+	"github.com/lklrun/lklrun/internal/run/facts"
 	"github.com/lklrun/lklrun/internal/stack"
 	"github.com/lklrun/lklrun/pkg/config"
 )
@@ -48,10 +61,7 @@ const (
 	RunDir    Kind = "run-dir"
 	Host      Kind = "host"
 	Guard     Kind = "guard" // ports of addresses shared with the host
-	Gateway   Kind = "gateway"
-	Tap       Kind = "tap"
-	FD        Kind = "fd"
-	Device    Kind = "device" // the host's end of any other type of interface
+	OpenLink  Kind = "link"  // the host's end of an interface
 	Boot      Kind = "boot"
 	Capture   Kind = "capture"
 	Configure Kind = "configure"
@@ -84,7 +94,7 @@ type Plan struct {
 	WaitAll   bool             `json:"wait_all,omitempty"`    // the run ends with its last process
 	Resolv    string           `json:"resolv_conf,omitempty"` // empty: keep the host's
 	DNSFrom   string           `json:"dns_from,omitempty"`
-	names     resolver         // the sources of Resolv
+	Names     Resolver         `json:"names,omitzero"` // the sources of Resolv
 	Listen    []int            `json:"listen,omitempty"`
 	Publish   []config.Publish `json:"publish,omitempty"`
 	Captures  []config.Capture `json:"capture,omitempty"`
@@ -103,7 +113,7 @@ type Plan struct {
 func (p *Plan) MPTCPLimit() int { return mptcpLimit }
 
 // Make plans a run. The result depends only on the arguments.
-func Make(run config.Run, s *stack.Stack, facts Facts) (*Plan, error) {
+func Make(run config.Run, s *stack.Stack, found facts.Facts) (*Plan, error) {
 	if len(run.Command) == 0 {
 		return nil, errors.New("no command to run; expected lklrun [FLAG]... -- COMMAND [ARG]...")
 	}
@@ -111,14 +121,14 @@ func Make(run config.Run, s *stack.Stack, facts Facts) (*Plan, error) {
 		Command:  run.Command,
 		Name:     run.Name,
 		BaseName: instance.BaseName(run.Command[0]),
-		RunRoot:  facts.RunRoot,
+		RunRoot:  found.RunRoot,
 		Stack: Stack{
 			Name: s.Name, Kernel: s.Kernel, Library: s.LibraryPath(), ABI: s.ABI,
 			Mem: s.MemBytes(), MPTCP: s.MPTCP, Cmdline: run.Cmdline,
 		},
 		Require:   run.Require,
 		HostNets:  run.HostNets,
-		Engine:    facts.Engine,
+		Engine:    found.Engine,
 		Spin:      run.Spin,
 		Delay:     run.Delay,
 		Mount:     run.Mount,
@@ -128,15 +138,15 @@ func Make(run config.Run, s *stack.Stack, facts Facts) (*Plan, error) {
 		Captures:  run.Captures,
 		RSTGuard:  cmp.Or(run.RSTGuard, config.GuardAuto),
 		PortRange: run.PortRange,
-		User:      facts.User,
+		User:      found.User,
 		Detach:    run.Detach,
 		// With preload, the kernel ends with the process that it is in.
-		WaitAll: run.WaitAll || run.Detach && facts.Engine != config.EnginePreload,
+		WaitAll: run.WaitAll || run.Detach && found.Engine != config.EnginePreload,
 	}
-	if facts.Command != nil {
-		p.Command = facts.Command
+	if found.Command != nil {
+		p.Command = found.Command
 	}
-	p.Notes = slices.Concat(run.Notes, facts.EngineNotes)
+	p.Notes = slices.Concat(run.Notes, found.EngineNotes)
 	if run.Mem != 0 {
 		p.Stack.Mem = run.Mem
 	}
@@ -149,19 +159,16 @@ func Make(run config.Run, s *stack.Stack, facts Facts) (*Plan, error) {
 		return p, nil
 	}
 	p.Sysctls = Sysctls(run, s)
-	if err := p.links(run, facts); err != nil {
+	if err := p.links(run, s, found); err != nil {
 		return nil, err
 	}
-	if err := p.share(run, facts); err != nil {
-		return nil, err
-	}
-	if err := p.publish(); err != nil {
+	if err := p.share(run, found); err != nil {
 		return nil, err
 	}
 	if err := p.captures(); err != nil {
 		return nil, err
 	}
-	p.resolv(run.DNS, facts)
+	p.resolv(run.DNS, found)
 	p.steps()
 	return p, nil
 }
@@ -242,20 +249,24 @@ func lastOfEach(all []config.Sysctl) []config.Sysctl {
 	return kept
 }
 
-func (p *Plan) links(run config.Run, facts Facts) error {
-	ifs := run.Interfaces
-	if len(ifs) == 0 {
-		ifs = []config.Interface{{Type: config.TypeUser}}
-	}
+func (p *Plan) links(run config.Run, s *stack.Stack, found facts.Facts) error {
+	ifs := facts.Interfaces(run, s)
 	if len(ifs) > MaxLinks {
 		return fmt.Errorf("%d interfaces; at most %d are possible", len(ifs), MaxLinks)
 	}
+	publish := run.Publish
 	for n, i := range ifs {
-		l, err := p.link(n, i, facts)
+		r := link.Request{Interface: &i, Machine: found.Machine, Others: p.Links, Publish: publish}
+		l, err := p.link(n, &r, found.Links[n])
 		if err != nil {
 			return err
 		}
-		p.Links = append(p.Links, l)
+		publish = r.Publish
+		p.Links, p.Notes = append(p.Links, l), append(p.Notes, r.Notes...)
+	}
+	if len(publish) > 0 {
+		return fmt.Errorf("--publish %s: none of the interfaces leads through the host's ports; on %s the stack's ports are reached at its own address (--if user has ports of the host)",
+			publish[0], p.Links[0].Name)
 	}
 	return nil
 }
@@ -291,21 +302,9 @@ func (p *Plan) steps() {
 	if shared := p.shared(); len(shared) > 0 {
 		add(Guard, 0, p.guardStep(shared), "release them, remove the rules")
 	}
-	for n, l := range p.Links {
-		switch l.Type {
-		case config.TypeUser:
-			add(Gateway, n, fmt.Sprintf("start the user-mode gateway %s as %s", l.GW4, l.Name), "ends with lklrun")
-		case config.TypeTap:
-			do, undo := tapStep(&l)
-			add(Tap, n, do, undo)
-		case config.TypeMacvtap:
-			do, undo := macvtapStep(&l)
-			add(Device, n, do, undo)
-		case config.TypeRaw, config.TypeRawIP:
-			add(Device, n, l.packetStep(), "ends with lklhost")
-		case config.TypeFD:
-			add(FD, n, fmt.Sprintf("take descriptor %d as %s", l.FD, l.Name), "")
-		}
+	for n := range p.Links {
+		w := link.Describe(&p.Links[n])
+		add(OpenLink, n, w.Do, w.Undo)
 	}
 	if p.Stack.ABI == stack.ABIHost {
 		add(Boot, 0, "use the host's own kernel as the stack", "")

@@ -3,17 +3,30 @@
 package plan
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
+	"go/parser"
+	"go/token"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/lklrun/lklrun/internal/base/runas"
 	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/link/fd"
+	"github.com/lklrun/lklrun/internal/link/macvtap"
+	"github.com/lklrun/lklrun/internal/link/packet"
+	"github.com/lklrun/lklrun/internal/link/tap"
+	"github.com/lklrun/lklrun/internal/link/user"
+	"github.com/lklrun/lklrun/internal/run/facts"
 	"github.com/lklrun/lklrun/internal/stack"
 	"github.com/lklrun/lklrun/pkg/config"
 )
@@ -39,52 +52,102 @@ var (
 		Name: "bbr", Kernel: "6.12", ABI: "native", Library: "liblkl.so", Dir: "/opt/stacks/bbr",
 		Sysctls: map[string]string{"net.ipv4.tcp_congestion_control": "bbr", "net.core.default_qdisc": "fq"},
 	}
-	host  = &stack.Stack{Name: "host", ABI: stack.ABIHost}
-	facts = Facts{
+	host = &stack.Stack{Name: "host", ABI: stack.ABIHost}
+	base = facts.Facts{
 		RunRoot: "/run/lklrun",
 		Resolv:  "# a comment\nnameserver 127.0.0.53\nsearch example.com  example.org\noptions edns0 trust-ad\n",
-		Taps:    map[string]hostnet.TapState{"tap0": {Exists: true, Up: true}, "tap1": {Exists: true}},
 	}
 )
 
+// looked returns what the drivers find for the interfaces of a run.
+func looked(all []config.Interface) []any {
+	if len(all) == 0 {
+		all = []config.Interface{{Type: config.DefaultType}}
+	}
+	var found []any
+	for _, i := range all {
+		found = append(found, on[i.Target()])
+	}
+	return found
+}
+
+// on maps interfaces to what their drivers find.
+var on = map[string]any{
+	"tap:tap0": tap.Facts{TapState: hostnet.TapState{Exists: true, Up: true}},
+	"tap:tap1": tap.Facts{TapState: hostnet.TapState{Exists: true}},
+	"tap:nat":  tap.Facts{IPv6: true, Routed: prefixes("192.168.0.0/16")},
+	"raw:eno1": packet.Facts{
+		Ifindex: 2, MTU: 1500, MAC: [6]byte{2, 0, 0, 0, 0, 9}, Up: true,
+		Addrs: prefixes("192.0.2.9/24", "192.0.2.10/24", "2001:db8::9/64"), Lent: prefixes("192.0.2.9/24", "2001:db8::9/64"),
+		GW4: netip.MustParseAddr("192.0.2.1"), GW6: netip.MustParseAddr("fe80::1"),
+	},
+	"raw:wlo1":   packet.Facts{Ifindex: 3, MTU: 1500, MAC: [6]byte{2, 0, 0, 0, 0, 8}},
+	"rawip:tun0": packet.Facts{Ifindex: 4, MTU: 65535, Up: true, Addrs: prefixes("10.8.0.2/32"), Lent: prefixes("10.8.0.2/32")},
+	"fd:7":       fd.Facts{Kind: hostnet.FDTun},
+	"macvtap:e0": macvtap.Facts{Name: "e0", Ifindex: 5, MTU: 1500, Wireless: true},
+	"macvtap:m0": macvtap.Facts{Name: "m0", Ifindex: 6, MTU: 1500, Exists: true, MAC: []byte{2, 0, 0, 0, 0, 7}},
+}
+
+func prefixes(all ...string) (list []netip.Prefix) {
+	for _, s := range all {
+		list = append(list, netip.MustParsePrefix(s))
+	}
+	return list
+}
+
+// makePlan plans a run with the facts base and those about its interfaces.
+func makePlan(run config.Run, s *stack.Stack) (*Plan, error) {
+	f := base
+	f.Links = looked(run.Interfaces)
+	return Make(run, s, f)
+}
+
 func TestGolden(t *testing.T) {
-	reachable := facts
+	reachable := base
 	reachable.Resolv = "nameserver 192.0.2.53\nnameserver fe80::1%eth0\nnameserver 2001:db8::53\n"
-	resolved := facts
+	resolved := base
 	resolved.ResolvUpstream = "nameserver 192.0.2.54\n"
-	same := facts
-	same.IPv6, same.Kernel6 = true, true
-	same.Addrs = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/8"), netip.MustParsePrefix("192.168.127.9/24")}
+	same := base
+	same.Links = []any{user.Facts{IPv6: true, Addrs: prefixes("127.0.0.1/8", "192.168.127.9/24")}}
 	loaded := resolved
 	loaded.Engine, loaded.EngineNotes = config.EnginePreload, []string{"a note on that choice"}
 	for name, tc := range map[string]struct {
 		run   config.Run
 		stack *stack.Stack
-		facts Facts
+		facts facts.Facts
 	}{
 		"user":     {config.Run{Command: []string{"curl", "-s", "http://example.com/?a=1&b=it's"}}, mptcp, same},
 		"two-taps": {config.Run{Name: "demo", Require: config.RequireMPTCP, Command: []string{"/usr/bin/curl"}, Interfaces: ifs(t, "tap:tap0,ip=10.0.1.2/24,gw=10.0.1.1,mac=02:00:00:00:00:01", "tap:new,ip=10.0.2.2/24,ip6=fd00::2/64,mtu=9000")}, mptcp, reachable},
-		"bbr":      {config.Run{Command: []string{"true"}, Mem: 64 << 20, Interfaces: ifs(t, "user,ip=10.9.0.2/24,mtu=1500", "fd:5"), Sysctls: []config.Sysctl{{Name: "net.ipv4.tcp_ecn", Value: "1"}}}, bbr, facts},
-		"warnings": {config.Run{Command: []string{"true"}, Interfaces: ifs(t, "tap:tap1")}, bbr, facts},
+		"bbr":      {config.Run{Command: []string{"true"}, Mem: 64 << 20, Interfaces: ifs(t, "user,ip=10.9.0.2/24,mtu=1500", "fd:5"), Sysctls: []config.Sysctl{{Name: "net.ipv4.tcp_ecn", Value: "1"}}}, bbr, base},
+		"warnings": {config.Run{Command: []string{"true"}, Interfaces: ifs(t, "tap:tap1")}, bbr, base},
 		"resolved": {config.Run{Command: []string{"true"}, Interfaces: ifs(t, "tap:tap0,ip=10.0.0.2/24")}, bbr, resolved},
-		"dns":      {config.Run{Command: []string{"true"}, DNS: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}}, bbr, facts},
+		"dns":      {config.Run{Command: []string{"true"}, DNS: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}}, bbr, base},
 		"queues":   {config.Run{Command: []string{"nginx"}, Interfaces: ifs(t, "tap:tap0,ip=10.0.1.2/24,mac=02:00:00:00:00:01,multiqueue", "tap:new,ip=10.0.2.2/24,mac=02:00:00:00:00:02,multiqueue")}, bbr, reachable},
-		"host-net": {config.Run{Command: []string{"psql"}, HostNets: []config.HostNet{{Prefix: netip.MustParsePrefix("127.0.0.1/32"), Port: 5432}, {Prefix: netip.MustParsePrefix("fd00::/8")}}}, bbr, facts},
-		"detach":   {config.Run{Command: []string{"redis-server"}, Detach: true}, bbr, facts},
+		"host-net": {config.Run{Command: []string{"psql"}, HostNets: []config.HostNet{{Prefix: netip.MustParsePrefix("127.0.0.1/32"), Port: 5432}, {Prefix: netip.MustParsePrefix("fd00::/8")}}}, bbr, base},
+		"detach":   {config.Run{Command: []string{"redis-server"}, Detach: true}, bbr, base},
 		"preload":  {config.Run{Command: []string{"redis-server"}, Interfaces: ifs(t, "tap:tap0,ip=10.0.0.2/24")}, mptcp, loaded},
-		"raw":      {config.Run{Command: []string{"true"}, Interfaces: ifs(t, "raw:eno1", "raw:wlo1,ip=10.0.9.2/24,gw=10.0.9.1,mtu=1400", "rawip:tun0")}, mptcp, devices},
-		"host":     {config.Run{Command: []string{"iperf3", "-c", "server"}}, host, facts},
+		"raw":      {config.Run{Command: []string{"true"}, Interfaces: ifs(t, "raw:eno1", "raw:wlo1,ip=10.0.9.2/24,gw=10.0.9.1,mtu=1400", "rawip:tun0")}, mptcp, base},
+		"macvtap":  {config.Run{Command: []string{"true"}, Interfaces: ifs(t, "macvtap:e0,mode=vepa,ip=10.1.0.2/24", "macvtap:m0,dhcp,slaac")}, mptcp, base},
+		"nat":      {config.Run{Command: []string{"true"}, Interfaces: ifs(t, "tap:nat,nat", "tap:tap0,ip=10.1.0.2/24,bridge=br0")}, mptcp, base},
+		"host":     {config.Run{Command: []string{"iperf3", "-c", "server"}}, host, base},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if tc.facts.Links == nil {
+				tc.facts.Links = looked(tc.run.Interfaces)
+			}
 			p, err := Make(tc.run, tc.stack, tc.facts)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if again, err := Make(tc.run, tc.stack, tc.facts); err != nil || !reflect.DeepEqual(again, p) {
+				t.Errorf("another plan of the same facts differs: %+v, %v", again, err)
 			}
 			var b strings.Builder
 			if err := p.Write(&b); err != nil {
 				t.Fatal(err)
 			}
 			b.WriteString("\n--- resolv.conf\n" + p.Resolv)
+			sameByJSON(t, p)
 			path := filepath.Join("testdata", name+".golden")
 			if *update {
 				if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
@@ -102,27 +165,70 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// devices returns facts with devices of the host.
-var devices = func() Facts {
-	prefixes := func(all ...string) (list []netip.Prefix) {
-		for _, s := range all {
-			list = append(list, netip.MustParsePrefix(s))
+// The package imports nothing with which it could ask or change the host.
+func TestPure(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
 		}
-		return list
+		for _, i := range f.Imports {
+			path := strings.Trim(i.Path.Value, `"`)
+			if !strings.HasSuffix(name, "_test.go") && slices.Contains([]string{"context", "net", "os", "os/exec", "syscall", "golang.org/x/sys/unix"}, path) {
+				t.Errorf("%s imports %s", name, path)
+			}
+		}
 	}
-	f := facts
-	f.Devices = map[string]hostnet.DeviceState{
-		"eno1": {
-			Ifindex: 2, MTU: 1500, MAC: [6]byte{2, 0, 0, 0, 0, 9}, Up: true,
-			Addrs: prefixes("192.0.2.9/24", "192.0.2.10/24", "2001:db8::9/64"), Lent: prefixes("192.0.2.9/24", "2001:db8::9/64"),
-			GW4: netip.MustParseAddr("192.0.2.1"), GW6: netip.MustParseAddr("fe80::1"),
-		},
-		"wlo1": {Ifindex: 3, MTU: 1500, MAC: [6]byte{2, 0, 0, 0, 0, 8}},
-		"tun0": {Ifindex: 4, MTU: 65535, Up: true, Addrs: prefixes("10.8.0.2/32"), Lent: prefixes("10.8.0.2/32")},
+}
+
+// JSON carries a plan without loss.
+func sameByJSON(t *testing.T, p *Plan) {
+	t.Helper()
+	text, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
 	}
-	f.FDs = map[int]hostnet.FDKind{5: hostnet.FDTun}
-	return f
-}()
+	var back Plan
+	if err := json.Unmarshal(text, &back); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	if !reflect.DeepEqual(p, &back) {
+		t.Errorf("JSON changes the plan:\n%s", cmp.Diff(p, &back, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})))
+	}
+}
+
+// Plans with all that the golden ones lack are the same by JSON, too.
+func TestJSON(t *testing.T) {
+	publish, err := config.ParsePublish("127.0.0.1:8080:80/udp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	capture, err := config.ParseCapture("trace.pcapng,snap=128,if=eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := makePlan(config.Run{
+		Command: []string{"a<b>&\x00"}, Name: "all", Require: config.RequireStack, Spin: 7, Delay: 8, Cmdline: "quiet", Mem: 64 << 20,
+		Interfaces: ifs(t, "user", "tap:nat,nat,mtu=1400", "macvtap:e0,mode=vepa,ip=10.1.0.2/24", "macvtap:m0,vlan=7", "rawip:tun0", "raw:wlo1,dhcp,slaac,dns=1.1.1.1,neigh=10.0.0.1|02:00:00:00:00:01",
+			"fd:7,ip6=fd01::2/64,offload=0x883,qdisc=fq", "tap:tap0,group=3,backup,signal,table=7,dhcp6"),
+		Sysctls: []config.Sysctl{{Name: "net.ipv4.tcp_ecn", Value: "1", Optional: true}}, DNS: []netip.Addr{netip.MustParseAddr("2001:db8::1")},
+		HostNets: []config.HostNet{{Prefix: netip.MustParsePrefix("fd00::/8"), Port: 5432}}, Detach: true, WaitAll: true, Listen: []int{80},
+		Publish: []config.Publish{publish}, Captures: []config.Capture{capture}, RSTGuard: config.GuardNFT, PortRange: config.PortRange{First: 1024, Last: 2047},
+		Mount: []string{"debugfs"}, Dump: []string{"/proc/net/snmp"},
+	}, mptcp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.User = &runas.User{Name: "nobody", UID: 65534, GID: 65534, Groups: []int{7}, Home: "/"}
+	sameByJSON(t, p)
+	if c, ok := p.Links[0].Own.(user.Part); !ok || len(c.Publish) != 1 {
+		t.Errorf("the gateway's own part: %+v", p.Links[0].Own)
+	}
+}
 
 func TestRefusedPackets(t *testing.T) {
 	for spec, want := range map[string]string{
@@ -132,9 +238,9 @@ func TestRefusedPackets(t *testing.T) {
 		"raw:eno1,vlan=7":       "192.0.2.9 is the host's own on eno1, outside of VLAN 7; choose another address with ip=, or leave out vlan",
 		"raw:eno1,gw=192.0.2.9": "gateway 192.0.2.9 is the interface's own address",
 		"raw:eno1,mtu=9000":     "mtu: eno1 takes no more than 1500 bytes",
-		"fd:5,ip=10.0.0.2/24,mac=02:00:00:00:00:01,mtu=99": "descriptor 5 carries IP packets, without Ethernet addresses; leave out mac, dhcp, dhcp6 and vlan",
+		"fd:7,ip=10.0.0.2/24,mac=02:00:00:00:00:01,mtu=99": "descriptor 7 carries IP packets, without Ethernet addresses; leave out mac, dhcp, dhcp6 and vlan",
 	} {
-		_, err := Make(config.Run{Command: []string{"true"}, Interfaces: ifs(t, spec)}, bbr, devices)
+		_, err := makePlan(config.Run{Command: []string{"true"}, Interfaces: ifs(t, spec)}, bbr)
 		if full := fmt.Sprintf("--if %q: %s", spec, want); err == nil || err.Error() != full {
 			t.Errorf("%v\nwant %s", err, full)
 		}
@@ -143,8 +249,8 @@ func TestRefusedPackets(t *testing.T) {
 
 func TestNoRawIP(t *testing.T) {
 	old := &stack.Stack{Name: "ancient", ABI: "old", Library: "liblkl.so"}
-	for _, spec := range []string{"rawip:tun0", "fd:5,ip=10.0.0.2/24"} {
-		_, err := Make(config.Run{Command: []string{"true"}, Interfaces: ifs(t, spec)}, old, devices)
+	for _, spec := range []string{"rawip:tun0", "fd:7,ip=10.0.0.2/24"} {
+		_, err := makePlan(config.Run{Command: []string{"true"}, Interfaces: ifs(t, spec)}, old)
 		if want := fmt.Sprintf("--if %q: stack ancient has no devices without link layer; use tap or raw, or a stack of lklrun's own", spec); err == nil || err.Error() != want {
 			t.Errorf("%v\nwant %s", err, want)
 		}
@@ -161,58 +267,18 @@ func TestRefused(t *testing.T) {
 		"--host-net 10.0.0.0/8: the stack is the host's own kernel": {Command: []string{"true"}, HostNets: []config.HostNet{{Prefix: netip.MustParsePrefix("10.0.0.0/8")}}},
 		"--dns 192.0.2.1: the stack is the host's own kernel":       {Command: []string{"true"}, DNS: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
 	} {
-		if _, err := Make(run, host, facts); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, err := makePlan(run, host); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%+v: %v; want %s", run, err, want)
 		}
 	}
 	// The second interface's network is the default network of the first.
 	twice := config.Run{Command: []string{"true"}, Interfaces: ifs(t, "user", "user,ip=192.168.127.2/24")}
-	if _, err := Make(twice, bbr, facts); err == nil || err.Error() != `--if "user,ip=192.168.127.2/24": address 192.168.127.2 is that of eth0 already` {
+	if _, err := makePlan(twice, bbr); err == nil || err.Error() != `--if "user,ip=192.168.127.2/24": address 192.168.127.2 is that of eth0 already` {
 		t.Errorf("one address twice: %v", err)
 	}
 	many := config.Run{Command: []string{"true"}, Interfaces: ifs(t, "user", "user", "user", "user", "user", "user", "user", "user", "user")}
-	if _, err := Make(many, bbr, facts); err == nil || !strings.Contains(err.Error(), "at most 8") {
+	if _, err := makePlan(many, bbr); err == nil || !strings.Contains(err.Error(), "at most 8") {
 		t.Errorf("nine interfaces: %v", err)
-	}
-}
-
-func TestStableMAC(t *testing.T) {
-	seen := map[config.MAC]string{}
-	for _, machine := range []string{"one", "two"} {
-		for _, i := range ifs(t, "tap:a,ip=10.0.0.1/24", "tap:a,ip=10.0.0.2/24", "tap:b,ip=10.0.0.1/24", "fd:3,ip=10.0.0.1/24", "tap:a") {
-			mac := stableMAC(machine, &i)
-			if mac != stableMAC(machine, &i) || mac[0]&3 != 2 {
-				t.Errorf("%s on %s: %s", i.String(), machine, mac)
-			}
-			if other, taken := seen[mac]; taken {
-				t.Errorf("%s on %s has the address of %s", i.String(), machine, other)
-			}
-			seen[mac] = i.String() + " on " + machine
-		}
-	}
-}
-
-func TestOlderThan(t *testing.T) {
-	for release, want := range map[string]bool{
-		"5.13.19-generic": true, "5.14.0-427.el9.x86_64": false, "5.4.0": true, "4.19.0-27-amd64": true,
-		"6.1.0": false, "6.12.117-lkl": false, "10.2": false, "": false, "next": false,
-	} {
-		if got := olderThan(release, 5, 14); got != want {
-			t.Errorf("%q: %v", release, got)
-		}
-	}
-}
-
-func TestUserNamespaces(t *testing.T) {
-	read := func(values map[string]string) func(string) string {
-		return func(path string) string { return values[path] }
-	}
-	if err := checkUserNamespaces(read(map[string]string{"/proc/sys/user/max_user_namespaces": "127000\n"})); err != nil {
-		t.Error(err)
-	}
-	err := checkUserNamespaces(read(map[string]string{"/proc/sys/kernel/unprivileged_userns_clone": "0\n"}))
-	if err == nil || !strings.Contains(err.Error(), "sysctl -w kernel.unprivileged_userns_clone=1") {
-		t.Error(err)
 	}
 }
 
@@ -220,8 +286,8 @@ func FuzzResolv(f *testing.F) {
 	f.Add("nameserver 1.2.3.4\nsearch a b\noptions x")
 	f.Add("nameserver\nnameserver fe80::1%2\r\n\x00")
 	f.Fuzz(func(t *testing.T, text string) {
-		f := facts
-		f.Resolv = text
+		f := base
+		f.Resolv, f.Links = text, []any{on["tap:tap0"]}
 		p, err := Make(config.Run{Command: []string{"true"}, Interfaces: []config.Interface{{Type: "tap", Device: "tap0"}}}, bbr, f)
 		if err != nil {
 			t.Fatal(err)
@@ -238,19 +304,19 @@ func FuzzResolv(f *testing.F) {
 func TestResolvOrder(t *testing.T) {
 	dns := func(s string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(s)} }
 	p := &Plan{Links: []Link{
-		{Name: "eth0", Type: config.TypeTap, DHCP: true},
-		{Name: "eth1", Type: config.TypeTap, DNS: dns("192.0.2.1")},
+		{Name: "eth0", Type: "tap", DHCP: true},
+		{Name: "eth1", Type: "tap", DNS: dns("192.0.2.1")},
 	}}
-	p.resolv(nil, Facts{Resolv: "nameserver 198.51.100.1\nsearch host.example\noptions ndots:2\n"})
+	p.resolv(nil, facts.Facts{Resolv: "nameserver 198.51.100.1\nsearch host.example\noptions ndots:2\n"})
 	if want := resolvHeader + "nameserver 192.0.2.1\nsearch host.example\noptions ndots:2\n"; p.Resolv != want {
 		t.Errorf("before a lease:\n%s", p.Resolv)
 	}
-	leased := []Names{{Link: &p.Links[0], Servers: dns("10.0.0.1"), Search: []string{"lab.example"}}, {Link: &p.Links[1]}}
+	leased := []LinkNames{{Link: &p.Links[0], Servers: dns("10.0.0.1"), Search: []string{"lab.example"}}, {Link: &p.Links[1]}}
 	got := p.ResolvConf(leased)
 	if want := resolvHeader + "nameserver 10.0.0.1\nnameserver 192.0.2.1\nsearch lab.example\noptions ndots:2\n"; got != want {
 		t.Errorf("with a lease:\n%s", got)
 	}
-	p.resolv(dns("203.0.113.1"), Facts{})
+	p.resolv(dns("203.0.113.1"), facts.Facts{})
 	if got := p.ResolvConf(leased[:1]); got != resolvHeader+"nameserver 203.0.113.1\n" {
 		t.Errorf("with --dns:\n%s", got)
 	}

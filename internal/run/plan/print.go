@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lklrun/lklrun/internal/base/text"
+	"github.com/lklrun/lklrun/internal/link"
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
@@ -33,7 +34,7 @@ func (p *Plan) Write(w io.Writer) error {
 	}
 	for i := range p.Links {
 		l := &p.Links[i]
-		line(l.Name, "%s", l.describe())
+		line(l.Name, "%s", describe(l))
 	}
 	if p.Stack.Cmdline != "" {
 		line("cmdline", "%s", p.Stack.Cmdline)
@@ -67,7 +68,7 @@ func (p *Plan) Write(w io.Writer) error {
 		if servers := parseResolv(p.Resolv).servers; len(servers) > 0 {
 			dns = joinAddrs(servers) + ", from " + p.DNSFrom
 		}
-		if leased := p.leasing(); len(leased) > 0 && len(p.names.given) == 0 {
+		if leased := p.leasing(); len(leased) > 0 && len(p.Names.Given) == 0 {
 			dns = "as the networks of " + strings.Join(leased, " and ") + " say; until then " + dns
 		}
 		line("dns", "%s", dns)
@@ -101,42 +102,14 @@ func (s *Stack) describe() string {
 	return text
 }
 
-func (l *Link) describe() string {
-	var parts []string
-	switch l.Type {
-	case config.TypeUser:
-		parts = append(parts, "user-mode gateway")
-	case config.TypeTap:
-		if l.Create {
-			parts = append(parts, "tap "+l.Device+" (to be created)")
-		} else {
-			parts = append(parts, "tap "+l.Device)
-		}
-		if l.Bridge != "" {
-			parts = append(parts, "in bridge "+l.Bridge)
-		}
-		if l.Queue {
-			parts = append(parts, "a queue of it")
-		}
-		if l.NAT {
-			parts = append(parts, "behind the host's addresses")
-		}
-	case config.TypeMacvtap:
-		if l.Create {
-			parts = append(parts, "macvtap on "+l.Device+" (to be made)")
-		} else {
-			parts = append(parts, "macvtap "+l.Device)
-		}
-	case config.TypeRaw, config.TypeRawIP:
-		parts = append(parts, l.describePacket())
-	case config.TypeFD:
-		parts = append(parts, fmt.Sprintf("descriptor %d", l.FD))
-	}
+func describe(l *Link) string {
+	w := link.Describe(l)
+	parts := w.About
 	for _, a := range l.Addrs {
 		parts = append(parts, a.String())
 	}
 	if l.Leases() {
-		parts = append(parts, "addresses by "+l.protocols())
+		parts = append(parts, "addresses by "+protocols(l))
 	}
 	if l.GW4.IsValid() {
 		parts = append(parts, "via "+l.GW4.String())
@@ -148,9 +121,7 @@ func (l *Link) describe() string {
 		parts = append(parts, "mac "+l.MAC.String())
 	}
 	parts = append(parts, fmt.Sprintf("mtu %d", l.MTU), fmt.Sprintf("table %d", l.Table))
-	if l.Gateway != nil && l.Gateway.Host.IsValid() {
-		parts = append(parts, fmt.Sprintf("the host's 127.0.0.1 is %s", l.Gateway.Host))
-	}
+	parts = append(parts, w.Last...)
 	if l.Endpoint {
 		parts = append(parts, "MPTCP endpoint")
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lklrun/lklrun/pkg/config"
+	"github.com/lklrun/lklrun/internal/run/facts"
 )
 
 // Limits of the C library: the number of name servers it queries (MAXNS,
@@ -17,20 +17,20 @@ const (
 	maxSearch  = 6
 )
 
-// Names are the name servers and search domains that a link got from its
+// LinkNames are the name servers and search domains that a link got from its
 // network.
-type Names struct {
+type LinkNames struct {
 	Link    *Link
 	Servers []netip.Addr
 	Search  []string
 }
 
-// resolver holds the sources of the target's name servers.
-type resolver struct {
-	given    []netip.Addr // from --dns: only these are used
-	host     []netip.Addr // used if no other source names any
-	hostFrom string
-	rest     []string // other lines of the host's resolv.conf
+// Resolver holds the sources of the target's name servers.
+type Resolver struct {
+	Given    []netip.Addr `json:"given,omitempty"` // from --dns: only these are used
+	Host     []netip.Addr `json:"host,omitempty"`  // used if no other source names any
+	HostFrom string       `json:"host_from,omitempty"`
+	Rest     []string     `json:"rest,omitempty"` // other lines of the host's resolv.conf
 }
 
 // resolv chooses the target's name servers. The first of these sources that has
@@ -39,20 +39,20 @@ type resolver struct {
 //   - the servers given with --dns;
 //   - those of the interfaces in order (the key dns, leases, the gateway);
 //   - those of the host, as far as the stack can reach them.
-func (p *Plan) resolv(given []netip.Addr, facts Facts) {
-	host := parseResolv(facts.Resolv)
-	p.names = resolver{given: given, host: reachable(host.servers), hostFrom: "the host's /etc/resolv.conf", rest: host.rest}
-	if len(p.names.host) == 0 {
+func (p *Plan) resolv(given []netip.Addr, found facts.Facts) {
+	host := parseResolv(found.Resolv)
+	p.Names = Resolver{Given: given, Host: reachable(host.servers), HostFrom: "the host's /etc/resolv.conf", Rest: host.rest}
+	if len(p.Names.Host) == 0 {
 		// systemd-resolved listens only on the host's loopback. This
 		// file lists the servers that it queries itself.
-		if up := reachable(parseResolv(facts.ResolvUpstream).servers); len(up) > 0 {
-			p.names.host, p.names.hostFrom = up, "the host's /run/systemd/resolve/resolv.conf"
+		if up := reachable(parseResolv(found.ResolvUpstream).servers); len(up) > 0 {
+			p.Names.Host, p.Names.HostFrom = up, "the host's /run/systemd/resolve/resolv.conf"
 		}
 	}
 	var all int
-	var links []Names
+	var links []LinkNames
 	for i := range p.Links {
-		links = append(links, Names{Link: &p.Links[i]})
+		links = append(links, LinkNames{Link: &p.Links[i]})
 	}
 	p.Resolv, p.DNSFrom, all = p.compose(links)
 	switch {
@@ -75,21 +75,21 @@ func (p *Plan) leasing() []string {
 }
 
 // ResolvConf returns the target's resolv.conf for these links, in this order.
-func (p *Plan) ResolvConf(links []Names) string {
+func (p *Plan) ResolvConf(links []LinkNames) string {
 	text, _, _ := p.compose(links)
 	return text
 }
 
 // compose builds the resolv.conf for links. from describes the source of its
 // servers, and all is their number before the limit.
-func (p *Plan) compose(links []Names) (text, from string, all int) {
-	servers, from := p.names.given, "--dns"
+func (p *Plan) compose(links []LinkNames) (text, from string, all int) {
+	servers, from := p.Names.Given, "--dns"
 	var search []string
 	if len(servers) == 0 {
 		servers, search, from = ofLinks(links)
 	}
 	if len(servers) == 0 {
-		servers, from = p.names.host, p.names.hostFrom
+		servers, from = p.Names.Host, p.Names.HostFrom
 	}
 	var b strings.Builder
 	b.WriteString(resolvHeader)
@@ -99,7 +99,7 @@ func (p *Plan) compose(links []Names) (text, from string, all int) {
 	if len(search) > 0 {
 		b.WriteString("search " + strings.Join(search[:min(len(search), maxSearch)], " ") + "\n")
 	}
-	for _, line := range p.names.rest {
+	for _, line := range p.Names.Rest {
 		if key, _, _ := strings.Cut(line, " "); len(search) == 0 || key != "search" && key != "domain" {
 			b.WriteString(line + "\n")
 		}
@@ -108,7 +108,7 @@ func (p *Plan) compose(links []Names) (text, from string, all int) {
 }
 
 // ofLinks returns the servers and domains of the links in order.
-func ofLinks(links []Names) (servers []netip.Addr, search []string, from string) {
+func ofLinks(links []LinkNames) (servers []netip.Addr, search []string, from string) {
 	var sources []string
 	add := func(source string, all ...netip.Addr) {
 		for _, a := range all {
@@ -129,8 +129,8 @@ func ofLinks(links []Names) (servers []netip.Addr, search []string, from string)
 				search = append(search, d)
 			}
 		}
-		if l.Type == config.TypeUser && l.GW4.IsValid() {
-			add("the gateway, which asks as the host does", l.GW4)
+		if l.NameServer.IsValid() {
+			add("the gateway, which asks as the host does", l.NameServer)
 		}
 	}
 	return servers, search, strings.Join(sources, " and ")
@@ -164,9 +164,13 @@ func parseResolv(text string) resolvConf {
 // reachable removes addresses that only the host itself can reach: its loopback
 // addresses, and link-local addresses, whose zone is one of its interfaces.
 func reachable(all []netip.Addr) []netip.Addr {
-	return slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool {
-		return a.IsLoopback() || a.Zone() != "" || a.IsUnspecified()
-	})
+	var kept []netip.Addr
+	for _, a := range all {
+		if !a.IsLoopback() && a.Zone() == "" && !a.IsUnspecified() {
+			kept = append(kept, a)
+		}
+	}
+	return kept
 }
 
 func joinAddrs(all []netip.Addr) string {

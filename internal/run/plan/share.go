@@ -3,12 +3,11 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/lklrun/lklrun/internal/host/guard"
+	"github.com/lklrun/lklrun/internal/run/facts"
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
@@ -16,31 +15,12 @@ import (
 const portRangeSysctl = "net.ipv4.ip_local_port_range"
 
 // ListenPorts returns the ports of servers at shared addresses.
-func (p *Plan) ListenPorts() []uint16 { return ports(p.Listen) }
-
-func ports(listen []int) []uint16 {
+func (p *Plan) ListenPorts() []uint16 {
 	var all []uint16
-	for _, l := range listen {
+	for _, l := range p.Listen {
 		all = append(all, uint16(l))
 	}
 	return all
-}
-
-// lookGuard finds the holders of the --listen ports, and whether rules can be
-// created, if the run may need them.
-func (f *Facts) lookGuard(run config.Run) (err error) {
-	ctx, cancel := lookLimit()
-	defer cancel()
-	if f.Sockets, err = guard.Sockets(ctx, ports(run.Listen)); err != nil {
-		return err
-	}
-	mode := cmp.Or(run.RSTGuard, config.GuardAuto)
-	if mode != config.GuardOff && slices.ContainsFunc(run.Interfaces, func(i config.Interface) bool {
-		return i.Type == config.TypeRaw || i.Type == config.TypeRawIP
-	}) {
-		_, f.NoGuard = guard.Choose(ctx, mode)
-	}
-	return nil
 }
 
 // shared lists the addresses that the host has too.
@@ -53,7 +33,7 @@ func (p *Plan) shared() []netip.Addr {
 }
 
 // share checks the options that concern shared addresses.
-func (p *Plan) share(run config.Run, facts Facts) error {
+func (p *Plan) share(run config.Run, found facts.Facts) error {
 	shared := p.shared()
 	if len(shared) == 0 {
 		// An interface with such an address may be added at run time.
@@ -67,10 +47,10 @@ func (p *Plan) share(run config.Run, facts Facts) error {
 			return fmt.Errorf("--sysctl %s: the stack has an address of the host's, so its ports are those of --port-range", s.Name)
 		}
 	}
-	if facts.NoGuard != nil && p.RSTGuard != config.GuardPrint {
-		return fmt.Errorf("%s is the host's own: %w", shared[0], facts.NoGuard)
+	if found.NoGuard != "" && p.RSTGuard != config.GuardPrint {
+		return fmt.Errorf("%s is the host's own: %s", shared[0], found.NoGuard)
 	}
-	return guard.CheckListen(p.ListenPorts(), shared, facts.Sockets)
+	return guard.CheckListen(p.ListenPorts(), shared, found.Sockets)
 }
 
 // guardStep describes the changes on the host for shared addresses.

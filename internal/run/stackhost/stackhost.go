@@ -189,7 +189,7 @@ func HandOver(files []*os.File, start func() error) error {
 // past its stack. Standard input, output and error are passed on deliberately.
 func keepFromTarget(links []plan.Link, log *slog.Logger) {
 	for i := range links {
-		if links[i].Type == config.TypeFD {
+		if links[i].FD != 0 {
 			unix.CloseOnExec(links[i].FD)
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 	"github.com/lklrun/lklrun/pkg/config"
+	_ "github.com/lklrun/lklrun/pkg/config/types" // for link add
 )
 
 // Command is the verb link.
@@ -135,7 +136,7 @@ prints the interface's name. Of an error nothing is left.`,
 				return &exit.UsageError{Err: err}
 			}
 			var file *os.File
-			if spec.Type == config.TypeFD {
+			if spec.FD != 0 {
 				if c.Far != nil {
 					return exit.Usagef("--device %s: fd:%d is a descriptor of this machine, which cannot be handed to another; use another type", c.Device, spec.FD)
 				}

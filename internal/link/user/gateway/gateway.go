@@ -27,17 +27,18 @@ const DefaultMTU = 65520
 
 // Config describes the network between the stack and the gateway.
 type Config struct {
-	Address netip.Prefix // of the stack
-	Gateway netip.Addr   // the router, which is also the name server
-	Host    netip.Addr   // represents the host's own 127.0.0.1
-	MTU     int
+	Address netip.Prefix `json:"address"` // of the stack
+	Gateway netip.Addr   `json:"gw"`      // the router, which is also the name server
+	Host    netip.Addr   `json:"host"`    // represents the host's own 127.0.0.1
+	MTU     int          `json:"mtu"`
 
 	// Address6, Gateway6 and Host6 are set if the host has IPv6. Host6
 	// represents ::1.
-	Address6        netip.Prefix
-	Gateway6, Host6 netip.Addr
+	Address6 netip.Prefix `json:"address6,omitzero"`
+	Gateway6 netip.Addr   `json:"gw6,omitzero"`
+	Host6    netip.Addr   `json:"host6,omitzero"`
 
-	Publish []config.Publish // ports of the host that lead to the stack's ports
+	Publish []config.Publish `json:"publish,omitempty"` // ports of the host that lead to the stack's ports
 }
 
 // PublishError reports that a port of the host could not be opened.

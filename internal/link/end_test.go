@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package launch
+package link
 
 import (
 	"errors"
 	"testing"
 
-	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
-	"github.com/lklrun/lklrun/pkg/config"
 )
 
 func TestOffload(t *testing.T) {
@@ -32,18 +30,18 @@ func TestOffload(t *testing.T) {
 		{"on", 0, 0},
 		{"0x883", 0, 0},
 	} {
-		k := link{flags: tc.had}
-		err := k.offload(&plan.Link{Type: config.TypeFD, FD: 7, Offload: tc.offload})
+		k := End{Flags: tc.had}
+		err := k.offload(&Link{Type: "fd", FD: 7, Offload: tc.offload})
 		var refused *RefusedError
 		switch {
-		case tc.want == 0 && (!errors.As(err, &refused) || k.flags != tc.had):
+		case tc.want == 0 && (!errors.As(err, &refused) || k.Flags != tc.had):
 			t.Errorf("%q of %#x: %v, want a refusal", tc.offload, tc.had, err)
-		case tc.want != 0 && (err != nil || k.flags != tc.want):
-			t.Errorf("%q of %#x: %#x, %v; want %#x", tc.offload, tc.had, k.flags, err, tc.want)
+		case tc.want != 0 && (err != nil || k.Flags != tc.want):
+			t.Errorf("%q of %#x: %#x, %v; want %#x", tc.offload, tc.had, k.Flags, err, tc.want)
 		}
 	}
-	k := link{}
-	if err := k.offload(&plan.Link{Type: config.TypeFD, Offload: "off"}); err != nil || k.flags != 0 {
-		t.Errorf("off where there is nothing to put off: %#x, %v", k.flags, err)
+	k := End{}
+	if err := k.offload(&Link{Type: "fd", Offload: "off"}); err != nil || k.Flags != 0 {
+		t.Errorf("off where there is nothing to put off: %#x, %v", k.Flags, err)
 	}
 }

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package link holds the interfaces of a stack and their drivers: one folder
+// for each interface type, registered in internal/link/all.
+//
+// Each step of a run enters a driver once:
+//
+//	facts   Look      examine the host, change nothing
+//	plan    Plan      complete the plan of the interface: pure
+//	print   Describe  the plan in words
+//	launch  Open      open the host's end, with an undo for each change
+//	doctor  Check     what the host offers for the type
+package link
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"unsafe"
+
+	"golang.org/x/net/bpf"
+
+	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+// Driver is an interface type. F holds its facts about the host, and P the part
+// of the plan that only this type has. Both are data that JSON can carry.
+type Driver[F, P any] interface {
+	// Look examines the host for an interface. It also returns an error,
+	// with the remedy, for each condition that would make the run fail
+	// later. It changes nothing.
+	Look(ctx context.Context, q *Query) (F, error)
+
+	// Plan completes r.Link. Its result depends only on the arguments.
+	Plan(r *Request, f F) (P, error)
+
+	// Describe explains the planned interface.
+	Describe(l *Link, p P) Words
+
+	// Open creates or opens the host's end of the interface. It passes the
+	// undo of each change to env.Journal before it makes the change. After
+	// an error, only the changes in the journal remain.
+	Open(ctx context.Context, l *Link, p P, env Env) (End, error)
+
+	// Check reports what the host offers for this type.
+	Check(ctx context.Context) []Finding
+}
+
+// Query is the question that Look answers.
+type Query struct {
+	Interface *config.Interface
+	Passed    *os.File // a descriptor that was passed to lklrun; nil: it is inherited, or there is none
+
+	// Publish are the ports of the host that no interface serves yet. A
+	// driver that can serve them checks them and sets this to nil.
+	Publish []config.Publish
+
+	MayShare bool // set by Look: the interface may have addresses of the host
+}
+
+// Request is what Plan works on.
+type Request struct {
+	Interface *config.Interface
+	Link      *Link  // with the values of the configuration
+	Machine   string // identifies this machine
+	Others    []Link // the plan's other interfaces
+
+	// Publish are the ports of the host that no interface serves yet. A
+	// driver that can serve them takes them and sets this to nil.
+	Publish []config.Publish
+
+	Notes []string // printed once at the start
+}
+
+// Note adds a note for the user.
+func (r *Request) Note(format string, args ...any) {
+	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
+}
+
+// Words explain a planned interface.
+type Words struct {
+	About []string // the first words about it in a printed plan
+	Last  []string // its last words there, before those about MPTCP
+	Do    string   // the step that opens its host's end
+	Undo  string
+}
+
+// Env connects an open driver to its run.
+type Env struct {
+	Journal func(hostnet.Undo) error // records an undo
+	Passed  *os.File                 // as in Query
+	Log     *slog.Logger
+	Tell    func(string) // prints a line for the user
+	Note    func(string) // the same, unless the user wants no notes
+
+	// UndosOfOthers lists the undos of one kind of other runs.
+	UndosOfOthers func(op string) ([]hostnet.Undo, error)
+
+	// Share reserves the run's ports at the addresses that a link shares
+	// with the host, and returns the filter for their packets. Guard then
+	// hides these packets from the host, until end is called.
+	Share func(ctx context.Context, l *Link) (filter []bpf.RawInstruction, err error)
+	Guard func(ctx context.Context, l *Link) (end func(), err error)
+}
+
+// Finding is something that the host offers, or does not.
+type Finding struct {
+	Subject string
+	Limited bool // runs work, but with limitations
+	Text    string
+}
+
+// Found returns a finding: text, or err if there is one. prefix precedes the
+// error.
+func Found(subject, text, prefix string, err error) Finding {
+	if err != nil {
+		return Finding{subject, true, prefix + err.Error()}
+	}
+	return Finding{Subject: subject, Text: text}
+}
+
+// RefusedError reports that a request cannot be met and that the user can
+// change that. It leads to exit status 2.
+type RefusedError struct{ Err error }
+
+// Error describes the request and the answer.
+func (e *RefusedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the underlying error.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// FlagError is an error that names the flag to change itself. Other errors of
+// Look and Plan are about the interface's own flag.
+type FlagError struct{ Err error }
+
+// Error names the flag.
+func (e *FlagError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the underlying error.
+func (e *FlagError) Unwrap() error { return e.Err }
+
+// Explain adds the interface's flag to an error of Look or Plan.
+func Explain(i *config.Interface, err error) error {
+	var flag *FlagError
+	if err == nil || errors.As(err, &flag) {
+		return err
+	}
+	return fmt.Errorf("--if %q: %w", i.String(), err)
+}
+
+// driver is a Driver without its type parameters.
+type driver interface {
+	look(ctx context.Context, q *Query) (any, error)
+	plan(r *Request, facts any) (any, error)
+	describe(l *Link) Words
+	open(ctx context.Context, l *Link, env Env) (End, error)
+	check(ctx context.Context) []Finding
+	part(text []byte) (any, error)
+}
+
+// drivers maps the names of types to their drivers.
+var drivers = map[string]driver{}
+
+// Register adds an interface type and its driver.
+func Register[F, P any](t config.Type, d Driver[F, P]) {
+	config.RegisterType(t)
+	drivers[t.Name] = typed[F, P]{d}
+}
+
+// typed converts between a driver's own types and any.
+type typed[F, P any] struct{ d Driver[F, P] }
+
+func (t typed[F, P]) look(ctx context.Context, q *Query) (any, error) { return t.d.Look(ctx, q) }
+
+func (t typed[F, P]) plan(r *Request, facts any) (any, error) {
+	f, _ := facts.(F) // without facts, the zero value
+	p, err := t.d.Plan(r, f)
+	if unsafe.Sizeof(p) == 0 {
+		return nil, err
+	}
+	return p, err
+}
+
+func (t typed[F, P]) describe(l *Link) Words {
+	p, _ := l.Own.(P)
+	return t.d.Describe(l, p)
+}
+
+func (t typed[F, P]) open(ctx context.Context, l *Link, env Env) (End, error) {
+	p, _ := l.Own.(P)
+	return t.d.Open(ctx, l, p, env)
+}
+
+func (t typed[F, P]) check(ctx context.Context) []Finding { return t.d.Check(ctx) }
+
+func (t typed[F, P]) part(text []byte) (any, error) {
+	var p P
+	err := json.Unmarshal(text, &p)
+	return p, err
+}
+
+func of(typ string) (driver, error) {
+	if d := drivers[typ]; d != nil {
+		return d, nil
+	}
+	return nil, fmt.Errorf("unknown type of interface %q", typ)
+}
+
+// Look has the driver examine the host for an interface.
+func Look(ctx context.Context, q *Query) (facts any, err error) {
+	d, err := of(q.Interface.Type)
+	if err != nil {
+		return nil, err
+	}
+	return d.look(ctx, q)
+}
+
+// Plan has the driver complete r.Link.
+func Plan(r *Request, facts any) error {
+	d, err := of(r.Link.Type)
+	if err == nil {
+		r.Link.Own, err = d.plan(r, facts)
+	}
+	return err
+}
+
+// Describe explains a planned interface.
+func Describe(l *Link) Words {
+	d, err := of(l.Type)
+	if err != nil {
+		return Words{About: []string{l.Type}}
+	}
+	return d.describe(l)
+}
+
+// Open has the driver open the host's end of an interface. After an error, only
+// the changes in the journal remain.
+func Open(ctx context.Context, l *Link, env Env) (End, error) {
+	d, err := of(l.Type)
+	if err != nil {
+		return End{}, err
+	}
+	end, err := d.open(ctx, l, env)
+	if err == nil {
+		if err = end.offload(l); err != nil {
+			end.Release()
+		}
+	}
+	if err != nil {
+		return End{}, err
+	}
+	return end, nil
+}
+
+// Check reports what the host offers for each type.
+func Check(ctx context.Context) []Finding {
+	var all []Finding
+	for _, name := range config.TypeNames() {
+		if d := drivers[name]; d != nil {
+			all = append(all, d.check(ctx)...)
+		}
+	}
+	return all
+}

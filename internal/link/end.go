@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
+)
+
+// End is the host's end of an interface: the descriptor for lklhost, and the
+// resources that are released with the interface.
+type End struct {
+	File    *os.File // closed once lklhost has it
+	Kind    uint32   // ctlproto.CTL_LINK_*
+	Flags   uint32   // ctlproto.CTL_LINKF_*
+	Close   func()   // stops the part that runs in this process; nil: none
+	Ifindex int      // of the host's device; 0: none
+
+	Counts func() map[string]uint64 // counters of a gateway; nil: not a gateway
+
+	Watch *hostnet.Watch // reports the end; nil: watch the device, if there is one
+	Gone  string         // message at the end; empty: the device is gone
+}
+
+// Passed closes this process's copy of the descriptor once lklhost has it, so
+// that no frame wakes this process.
+func (e *End) Passed() {
+	if e.File != nil {
+		e.File.Close()
+		e.File = nil
+	}
+}
+
+// Release releases this process's part of the host's end.
+func (e *End) Release() {
+	e.Passed()
+	if e.Watch != nil {
+		e.Watch.Close()
+		e.Watch = nil
+	}
+	if e.Close != nil {
+		e.Close()
+		e.Close = nil
+	}
+}
+
+// Headed returns the flags of a link whose frames have, or do not have, a
+// virtio_net_hdr.
+func Headed(vnetHdr bool) uint32 {
+	if vnetHdr {
+		return ctlproto.CTL_LINKF_VNET_HDR | ctlproto.CTL_LINKF_OFFLOAD
+	}
+	return 0
+}
+
+// NoOffload reports whether the link uses no offload at all.
+func (l *Link) NoOffload() bool {
+	mask, isMask := strings.CutPrefix(l.Offload, "0x")
+	return l.Offload == "off" || isMask && strings.Trim(mask, "0") == ""
+}
+
+// mergedBuffers is the bit of VIRTIO_NET_F_MRG_RXBUF
+// (include/uapi/linux/virtio_net.h).
+const mergedBuffers = 1 << 15
+
+// offload replaces the type's default offload setting by that of l.
+func (e *End) offload(l *Link) error {
+	mask, isMask := strings.CutPrefix(l.Offload, "0x")
+	switch {
+	case l.Offload == "":
+		return nil
+	case l.NoOffload():
+		e.Flags &^= ctlproto.CTL_LINKF_OFFLOAD | ctlproto.CTL_LINKF_BIG
+		return nil
+	case e.Flags&ctlproto.CTL_LINKF_VNET_HDR == 0:
+		return &RefusedError{fmt.Errorf("--if %s:%s: offload: %s: its frames come without the head that tells of it (IFF_VNET_HDR); leave offload out",
+			l.Type, l.Host(), l.Offload)}
+	}
+	e.Flags |= ctlproto.CTL_LINKF_OFFLOAD
+	if !isMask {
+		return nil
+	}
+	n, err := strconv.ParseUint(mask, 16, 64)
+	if err != nil {
+		return fmt.Errorf("offload: %w", err)
+	}
+	// The mask has 15 bits: higher features do not apply to our devices.
+	// The bit for merged buffers does not apply either, so here it marks
+	// that a mask is present.
+	e.Flags |= (uint32(n)&0x7fff | mergedBuffers) << ctlproto.CTL_LINKF_FEATURES_SHIFT
+	e.Flags &^= ctlproto.CTL_LINKF_BIG // virtio has no feature bit for it
+	return nil
+}

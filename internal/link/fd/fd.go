@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fd is the interface type fd: a descriptor that another process opened
+// and handed over.
+package fd
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/link"
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+func init() {
+	link.Register(config.Type{
+		Name: "fd", Rank: 60, Arg: "fd", Form: "N",
+		Help: "an inherited descriptor: a SOCK_DGRAM or SOCK_SEQPACKET socket with one frame per message, a tap, a tun or a packet socket",
+		Keys: []string{"mac", "dhcp", "dhcp6", "slaac", "offload", "vlan", "neigh"},
+	}, driver{})
+}
+
+// Facts describe the descriptor.
+type Facts struct{ Kind hostnet.FDKind }
+
+// Part is empty: the plan of any interface has the descriptor's number.
+type Part struct{}
+
+type driver struct{}
+
+func (driver) Look(_ context.Context, q *link.Query) (f Facts, err error) {
+	if q.Passed != nil {
+		f.Kind, err = hostnet.CheckPassed(q.Passed, q.Interface.FD)
+	} else {
+		f.Kind, err = hostnet.CheckFD(q.Interface.FD)
+	}
+	return f, err
+}
+
+func (driver) Plan(r *link.Request, f Facts) (Part, error) {
+	i := r.Interface
+	if r.Link.RawIP = f.Kind.RawIP(); r.Link.RawIP && (!i.MAC.IsZero() || i.DHCP || i.DHCP6 || i.VLAN != 0) {
+		return Part{}, fmt.Errorf("descriptor %d carries IP packets, without Ethernet addresses; leave out mac, dhcp, dhcp6 and vlan", i.FD)
+	}
+	return Part{}, nil
+}
+
+func (driver) Describe(l *link.Link, _ Part) link.Words {
+	return link.Words{
+		About: []string{fmt.Sprintf("descriptor %d", l.FD)},
+		Do:    fmt.Sprintf("take descriptor %d as %s", l.FD, l.Name),
+	}
+}
+
+func (driver) Open(_ context.Context, l *link.Link, _ Part, env link.Env) (link.End, error) {
+	var (
+		f   *hostnet.Frames
+		err error
+	)
+	if env.Passed != nil {
+		f, err = hostnet.OpenPassed(env.Passed, l.FD)
+	} else {
+		f, err = hostnet.OpenFD(l.FD)
+	}
+	if err != nil {
+		return link.End{}, err
+	}
+	end := link.End{File: f.File, Kind: kinds[f.Kind], Flags: link.Headed(f.VnetHdr)}
+	switch {
+	case f.Kind == hostnet.FDSocket:
+		if end.Watch, err = hostnet.WatchSocket(f.File); err != nil {
+			f.File.Close()
+			return link.End{}, err
+		}
+		end.Gone = fmt.Sprintf("the other end of descriptor %d is closed", l.FD)
+	case f.Ifindex != 0:
+		end.Ifindex, end.Gone = f.Ifindex, fmt.Sprintf("%s %s is gone from the host", nouns[f.Kind], f.Name)
+	}
+	return end, nil
+}
+
+var nouns = map[hostnet.FDKind]string{
+	hostnet.FDTap: "tap", hostnet.FDTun: "tun", hostnet.FDPacket: "device", hostnet.FDCooked: "device",
+}
+
+var kinds = map[hostnet.FDKind]uint32{
+	hostnet.FDSocket: ctlproto.CTL_LINK_FRAME,
+	hostnet.FDTap:    ctlproto.CTL_LINK_TAP,
+	hostnet.FDTun:    ctlproto.CTL_LINK_TUN,
+	hostnet.FDPacket: ctlproto.CTL_LINK_PACKET,
+	hostnet.FDCooked: ctlproto.CTL_LINK_COOKED,
+}
+
+// Check finds nothing: a descriptor needs no right of this process.
+func (driver) Check(context.Context) []link.Finding { return nil }

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package macvtap is the interface type macvtap: a device with an Ethernet
+// address of its own on a device of the host.
+package macvtap
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/link"
+	"github.com/lklrun/lklrun/internal/link/packet"
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+func init() {
+	link.Register(config.Type{
+		Name: "macvtap", Rank: 30, Arg: "device", Form: "DEV", Hijack: "macvtap", NeedsRoot: true,
+		Help:      "a macvtap on the host's device DEV, with its own Ethernet address; or an existing /dev/tapN",
+		Keys:      []string{"mac", "dhcp", "dhcp6", "slaac", "offload", "vlan", "mode", "neigh"},
+		ParseArg:  parse,
+		Check:     check,
+		Exclusive: func(i *config.Interface) bool { return isPath(i.Device) },
+		Conflict:  conflict,
+	}, driver{})
+}
+
+func parse(i *config.Interface, arg string) error {
+	if err := config.CheckDevice(arg); err != nil && !isPath(arg) {
+		return fmt.Errorf("macvtap: %w; expected macvtap:DEV, or macvtap:/dev/tapN for one that exists", err)
+	}
+	i.Device = arg
+	return nil
+}
+
+// isPath reports whether arg is the path of a macvtap's character device.
+func isPath(arg string) bool {
+	return strings.HasPrefix(arg, "/") && !strings.HasSuffix(arg, "/") &&
+		!strings.ContainsFunc(arg, func(r rune) bool { return r <= ' ' || r > '~' })
+}
+
+func check(i *config.Interface) *config.KeyError {
+	if i.Mode != "" && isPath(i.Device) {
+		return config.KeyErrorf("mode", "%s exists and has its mode; leave it out", i.Device)
+	}
+	return nil
+}
+
+// conflict finds a macvtap beside one in mode passthru, which needs its device
+// exclusively.
+func conflict(all []config.Interface, first, second int) string {
+	device := all[second].Device
+	if all[first].Device != device || isPath(device) {
+		return ""
+	}
+	for _, n := range []int{first, second} {
+		if all[n].Mode == config.ModePassthru {
+			return fmt.Sprintf("%s has two macvtaps, and one in mode passthru has it alone (eth%d); choose mode=bridge for all", device, n)
+		}
+	}
+	return ""
+}
+
+// Facts describe the macvtap, or the device to create one on.
+type Facts = hostnet.MacvtapState
+
+// Part is the plan of a macvtap.
+type Part struct {
+	Create bool   `json:"create,omitempty"` // it does not exist yet
+	Mode   string `json:"mode,omitempty"`   // empty: config.ModeBridge
+}
+
+type driver struct{}
+
+func (driver) Look(ctx context.Context, q *link.Query) (Facts, error) {
+	return hostnet.CheckMacvtap(ctx, q.Interface.Device)
+}
+
+// Plan fills in the properties that the host's device determines. The MTU of a
+// new macvtap is at most that of the underlying device. An existing macvtap
+// keeps its properties.
+func (driver) Plan(r *link.Request, f Facts) (Part, error) {
+	l, p := r.Link, Part{Create: !f.Exists, Mode: r.Interface.Mode}
+	most := min(f.MTU, config.MaxMTU)
+	switch {
+	case l.MTU > most:
+		return p, fmt.Errorf("mtu: %d is more than that of %s, %d", l.MTU, f.Name, most)
+	case l.MTU == 0:
+		l.MTU = most
+	}
+	if !f.Up {
+		r.Note("%s is down on the host, so %s will carry nothing: `ip link set %[1]s up`", f.Name, l.Name)
+	}
+	if f.Wireless {
+		r.Note("%s is wireless: most access points take frames from its own address only; if %s reaches nobody, use user, or tap with nat", f.Name, l.Name)
+	}
+	if p.Create {
+		if l.MAC.IsZero() && len(l.Addrs) == 0 { // one device may have several macvtaps
+			l.MAC = link.StableMAC(r.Machine+" "+l.Name, &config.Interface{Type: l.Type, Device: l.Device})
+		}
+		return p, nil
+	}
+	if p.Mode != "" {
+		return p, fmt.Errorf("mode: macvtap %s exists and has its mode; leave it out", f.Name)
+	}
+	if !l.MAC.IsZero() && !bytes.Equal(l.MAC[:], f.MAC) {
+		return p, fmt.Errorf("mac: macvtap %s has %v and keeps it; leave mac out", f.Name, net.HardwareAddr(f.MAC))
+	}
+	copy(l.MAC[:], f.MAC)
+	return p, nil
+}
+
+func (driver) Describe(l *link.Link, p Part) link.Words {
+	if !p.Create {
+		return link.Words{
+			About: []string{"macvtap " + l.Device},
+			Do:    fmt.Sprintf("attach to macvtap %s as %s", l.Device, l.Name), Undo: "detach",
+		}
+	}
+	return link.Words{
+		About: []string{"macvtap on " + l.Device + " (to be made)"},
+		Do:    fmt.Sprintf("make a macvtap on %s, mode %s, mtu %d, up, as %s", l.Device, cmp.Or(p.Mode, config.ModeBridge), l.MTU, l.Name), Undo: "delete it",
+	}
+}
+
+func (driver) Open(ctx context.Context, l *link.Link, p Part, env link.Env) (link.End, error) {
+	st, err := hostnet.CheckMacvtap(ctx, l.Device)
+	if err != nil {
+		return link.End{}, err
+	}
+	m, err := hostnet.OpenMacvtap(ctx, st, hostnet.NewMacvtap{MAC: l.MAC[:], MTU: l.MTU, Mode: p.Mode}, env.Journal)
+	var closed *hostnet.ClosedError
+	if errors.As(err, &closed) {
+		return instead(l, p, env, closed)
+	}
+	if err != nil {
+		return link.End{}, err
+	}
+	return link.End{
+		File: m.File, Kind: ctlproto.CTL_LINK_TAP, Flags: link.Headed(true),
+		Ifindex: m.Ifindex, Gone: fmt.Sprintf("macvtap %s is gone from the host", m.Name),
+	}, nil
+}
+
+// instead is the fallback for a user who may create a macvtap but not open it,
+// which udev decides after the creation. A packet socket on the underlying
+// device carries the same frames with the same Ethernet address.
+func instead(l *link.Link, p Part, env link.Env, closed error) (link.End, error) {
+	if p.Mode != "" && p.Mode != config.ModeBridge || hostnet.CheckPacketRight() != nil {
+		return link.End{}, &link.RefusedError{Err: fmt.Errorf("--if %s:%s: %w", l.Type, l.Device, closed)}
+	}
+	env.Note(fmt.Sprintf("%s: %v; so its frames go by a packet socket on %s, as with raw", l.Name, closed, l.Device))
+	return packet.OpenOwn(l)
+}
+
+// Check finds nothing: a device decides whether it can have macvtaps.
+func (driver) Check(context.Context) []link.Finding { return nil }

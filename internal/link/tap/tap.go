@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tap is the interface type tap: a tap device of the host.
+package tap
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/link"
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+func init() {
+	link.Register(config.Type{
+		Name: "tap", Rank: 20, Arg: "device", Form: "NAME", Hijack: "tap",
+		Help:  "the tap device NAME of the host, created if needed and then removed at the end",
+		Keys:  []string{"mac", "dhcp", "dhcp6", "slaac", "offload", "vlan", "bridge", "nat", "multiqueue", "neigh"},
+		Check: check,
+	}, driver{})
+}
+
+func check(i *config.Interface) *config.KeyError {
+	switch leases := i.DHCP || i.DHCP6 || i.SLAAC; {
+	case i.NAT && i.Bridge != "":
+		return config.KeyErrorf("nat", "a bridged tap has its network's addresses and needs none; leave out nat or bridge")
+	case i.NAT && leases:
+		return config.KeyErrorf("nat", "gives the interface its addresses itself; leave out dhcp, dhcp6 and slaac")
+	case i.NAT && i.VLAN > 0:
+		return config.KeyErrorf("nat", "the host's side of the tap is in no VLAN; leave out nat or vlan")
+	case i.Multiqueue && i.MAC.IsZero():
+		return config.KeyErrorf("multiqueue", "all who share the tap need one Ethernet address; add mac=, the same for each")
+	case i.Multiqueue && leases:
+		return config.KeyErrorf("multiqueue", "what the network answers would reach one of those who share the tap; leave out dhcp, dhcp6 and slaac")
+	case i.Multiqueue && (i.NAT || i.Bridge != ""):
+		return config.KeyErrorf("multiqueue", "whoever ends first would take it from the others; leave out nat and bridge, and set them up beforehand")
+	}
+	return nil
+}
+
+// Facts describe the tap and, with nat or bridge, the host around it.
+type Facts struct {
+	hostnet.TapState
+	BridgeMTU int            // 0: no bridge is wanted
+	IPv6      bool           // nat: the host has an IPv6 default route
+	Routed    []netip.Prefix // nat: networks that the host has routes to
+}
+
+// Part is the plan of a tap.
+type Part struct {
+	Create    bool           `json:"create,omitempty"` // it does not exist yet
+	Bridge    string         `json:"bridge,omitempty"`
+	NAT       bool           `json:"nat,omitempty"`
+	Queue     bool           `json:"multiqueue,omitempty"` // one of several queues, which other processes can have
+	HostAddrs []netip.Prefix `json:"host_addrs,omitempty"` // nat: addresses on the host's side
+}
+
+type driver struct{}
+
+func (driver) Look(ctx context.Context, q *link.Query) (Facts, error) {
+	i := q.Interface
+	st, err := hostnet.CheckTap(i.Device, i.Multiqueue)
+	f := Facts{TapState: st}
+	if err != nil {
+		return f, err
+	}
+	if i.Bridge != "" {
+		if f.BridgeMTU, err = hostnet.CheckBridge(ctx, i.Bridge, i.Device, st.Exists); err != nil {
+			return f, fmt.Errorf("bridge: %w", err)
+		}
+	}
+	if !i.NAT {
+		return f, nil
+	}
+	if err := hostnet.CheckNAT(ctx); err != nil {
+		return f, fmt.Errorf("nat: %w", err)
+	}
+	f.IPv6 = routeIPv6()
+	f.Routed, err = hostnet.Routed(ctx)
+	return f, err
+}
+
+// routeIPv6 reports whether the host has a route to the IPv6 internet
+// (2000::/3). It connects a datagram socket, which looks up a route and sends
+// nothing.
+func routeIPv6() bool {
+	c, err := net.DialUDP("udp6", nil, &net.UDPAddr{IP: net.ParseIP("2000::1"), Port: 9})
+	if err != nil {
+		return false
+	}
+	c.Close()
+	return true
+}
+
+func (driver) Plan(r *link.Request, f Facts) (Part, error) {
+	i, l := r.Interface, r.Link
+	p := Part{Create: !f.Exists, Bridge: i.Bridge, NAT: i.NAT, Queue: i.Multiqueue}
+	if f.Exists && !f.Up {
+		r.Note("tap %s is down on the host, so %s will carry nothing: `ip link set %s up`", l.Device, l.Name, l.Device)
+	}
+	if f.BridgeMTU != 0 && p.Create && l.MTU == 0 {
+		l.MTU = min(f.BridgeMTU, config.MaxMTU)
+	}
+	if !p.NAT {
+		return p, nil
+	}
+	if !p.Create {
+		return p, fmt.Errorf("nat: tap %s exists, and whoever made it decides where it leads; leave nat out, or choose another name", l.Device)
+	}
+	err := p.nat(l, &f, r.Machine)
+	return p, err
+}
+
+func (driver) Describe(l *link.Link, p Part) link.Words {
+	w := link.Words{About: []string{"tap " + l.Device}, Do: fmt.Sprintf("attach to tap %s as %s", l.Device, l.Name), Undo: "detach"}
+	if p.Create {
+		w.About[0] += " (to be created)"
+	}
+	if p.Queue {
+		w.Do = fmt.Sprintf("take a queue of tap %s as %s", l.Device, l.Name)
+	}
+	if p.Create {
+		w.Do, w.Undo = fmt.Sprintf("create tap %s, mtu %d, up, as %s", l.Device, l.MTU, l.Name), "delete it"
+	}
+	if p.Create && p.Queue {
+		w.Do, w.Undo = w.Do+", with several queues", "detach; it goes with the last of those who share it"
+	}
+	if p.Bridge != "" {
+		w.About = append(w.About, "in bridge "+p.Bridge)
+		w.Do += ", in bridge " + p.Bridge
+		if !p.Create {
+			w.Undo += ", and take it out"
+		}
+	}
+	if p.Queue {
+		w.About = append(w.About, "a queue of it")
+	}
+	if p.NAT {
+		w.About = append(w.About, "behind the host's addresses")
+		var addrs []string
+		for _, a := range p.HostAddrs {
+			addrs = append(addrs, a.String())
+		}
+		w.Do += fmt.Sprintf("; give the host's side %s, turn forwarding on, masquerade", strings.Join(addrs, " and "))
+		w.Undo += ", the firewall's rules, and turn forwarding off if it was"
+	}
+	return w
+}
+
+func (driver) Open(ctx context.Context, l *link.Link, p Part, env link.Env) (link.End, error) {
+	o := hostnet.TapOptions{Queue: p.Queue, Plain: l.NoOffload()}
+	if p.Create {
+		o.MTU = l.MTU
+	}
+	tap, err := hostnet.OpenTap(l.Device, o, env.Journal)
+	if err != nil {
+		return link.End{}, err
+	}
+	if p.Bridge != "" {
+		err = tap.Bridge(ctx, p.Bridge, env.Journal)
+	}
+	if p.NAT && err == nil {
+		err = tap.NAT(ctx, p.HostAddrs, func() ([]hostnet.Undo, error) { return env.UndosOfOthers(hostnet.OpNAT) }, env.Journal)
+	}
+	member := false
+	if err == nil {
+		member, err = tap.Member(ctx)
+	}
+	if err != nil {
+		tap.File.Close()
+		return link.End{}, err
+	}
+	// The host would have to segment big packets itself to forward them to
+	// another device.
+	flags := link.Headed(tap.VnetHdr)
+	if !member && !p.NAT && tap.VnetHdr {
+		flags |= ctlproto.CTL_LINKF_BIG
+	}
+	return link.End{File: tap.File, Kind: ctlproto.CTL_LINK_TAP, Flags: flags, Ifindex: tap.Ifindex}, nil
+}
+
+func (driver) Check(ctx context.Context) []link.Finding {
+	err := hostnet.CheckTun()
+	if err == nil && !hostnet.Capable(unix.CAP_NET_ADMIN) {
+		err = fmt.Errorf("only such as root made for uid %d: making one takes CAP_NET_ADMIN", os.Geteuid())
+	}
+	return []link.Finding{
+		link.Found("taps", "can be made and used", "", err),
+		link.Found("nat", "taps can have a way out behind the host's addresses", "no tap with nat: ", hostnet.CheckNAT(ctx)),
+	}
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package user is the interface type user: a gateway inside lklrun, which
+// carries connections on with sockets of the host.
+package user
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/link"
+	"github.com/lklrun/lklrun/internal/link/user/gateway"
+	"github.com/lklrun/lklrun/internal/stack/ctlproto"
+	"github.com/lklrun/lklrun/pkg/config"
+)
+
+const assigns = "the user-mode gateway gives the interface its addresses itself; leave it out"
+
+func init() {
+	link.Register(config.Type{
+		Name: config.DefaultType, Rank: 10,
+		Help:  "a user-mode gateway to everything the host reaches (default). 192.168.127.254 is the host's 127.0.0.1",
+		Keys:  []string{"mac"},
+		Why:   map[string]string{"dhcp": assigns, "dhcp6": assigns, "slaac": assigns, "neigh": assigns},
+		Check: check,
+	}, driver{})
+}
+
+func check(i *config.Interface) *config.KeyError {
+	switch {
+	case len(i.IP6) > 0 || i.GW6.IsValid():
+		return config.KeyErrorf("ip6", "the user-mode gateway gives the interface its IPv6 address itself, where the host has IPv6; leave it out")
+	case len(i.IP) > 1:
+		return config.KeyErrorf("ip", "the user-mode gateway serves one address")
+	case len(i.IP) == 1 && (i.IP[0].Bits() > 29 || i.IP[0].Bits() < 8):
+		return config.KeyErrorf("ip", "%s leaves no room for the gateway's addresses; expected a prefix length from 8 to 29", i.IP[0])
+	}
+	return nil
+}
+
+// Facts are the properties of the host that the gateway depends on.
+type Facts struct {
+	IPv6  bool           // the host's kernel supports IPv6, with or without a route
+	Addrs []netip.Prefix // of the host
+}
+
+// Part is the plan of the gateway.
+type Part = gateway.Config
+
+type driver struct{}
+
+func (driver) Look(_ context.Context, q *link.Query) (Facts, error) {
+	var f Facts
+	if !gateway.Available {
+		return f, &link.FlagError{Err: gateway.ErrLeftOut}
+	}
+	if err := gateway.CheckPublish(q.Publish); err != nil {
+		return f, &link.FlagError{Err: err}
+	}
+	q.Publish = nil
+	f.IPv6 = kernelIPv6()
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return f, nil // only a warning depends on them
+	}
+	for _, a := range addrs {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			f.Addrs = append(f.Addrs, p)
+		}
+	}
+	return f, nil
+}
+
+// kernelIPv6 reports whether the host's kernel supports IPv6.
+func kernelIPv6() bool {
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	unix.Close(fd)
+	return true
+}
+
+func (driver) Plan(r *link.Request, f Facts) (Part, error) {
+	i, l, n := r.Interface, r.Link, free(r.Others)
+	c := gateway.Default(n)
+	if len(i.IP) > 0 {
+		var err error
+		if c, err = gateway.Around(i.IP[0], i.GW); err != nil {
+			return c, err
+		}
+	}
+	if i.MTU != 0 {
+		c.MTU = i.MTU
+	}
+	l.Managed, l.NameServer = true, c.Gateway
+	l.Addrs, l.GW4, l.MTU = []netip.Prefix{c.Address}, c.Gateway, c.MTU
+	if f.IPv6 && c.MTU >= config.MinMTU6 {
+		c = c.WithIPv6(n)
+		l.Addrs, l.GW6 = append(l.Addrs, c.Address6), c.Gateway6
+	}
+	c.Publish, r.Publish = r.Publish, nil
+	r.Note("%s is the user-mode gateway: TCP ends here, the host's kernel carries it on (MPTCP and congestion control of the stack do not reach the wire)", l.Name)
+	for _, a := range f.Addrs {
+		if a.Addr().Is4() && a.Bits() > 0 && a.Masked().Overlaps(c.Address.Masked()) {
+			r.Note("%s has the network %s, which is also one of the host's: its machines are out of reach; choose another with --if user,ip=ADDRESS/PREFIX", l.Name, c.Address.Masked())
+			break
+		}
+	}
+	return c, nil
+}
+
+// free returns the number of the next free gateway network.
+func free(others []link.Link) int {
+	taken := map[netip.Prefix]bool{}
+	for _, l := range others {
+		if c, ok := l.Own.(Part); ok {
+			taken[c.Address] = true
+		}
+	}
+	n := 0
+	for taken[gateway.Default(n).Address] {
+		n++
+	}
+	return n
+}
+
+func (driver) Describe(l *link.Link, c Part) link.Words {
+	return link.Words{
+		About: []string{"user-mode gateway"},
+		Last:  []string{fmt.Sprintf("the host's 127.0.0.1 is %s", c.Host)},
+		Do:    fmt.Sprintf("start the user-mode gateway %s as %s", l.GW4, l.Name), Undo: "ends with lklrun",
+	}
+}
+
+func (driver) Open(ctx context.Context, l *link.Link, c Part, env link.Env) (link.End, error) {
+	g, file, err := gateway.Start(ctx, c, env.Log, func(words string) { env.Tell(l.Name + ": " + words) })
+	var taken *gateway.PublishError
+	if errors.As(err, &taken) { // in use since the plan was made
+		return link.End{}, &link.RefusedError{Err: err}
+	}
+	if err != nil {
+		return link.End{}, err
+	}
+	return link.End{File: file, Kind: ctlproto.CTL_LINK_FRAME, Close: func() { g.Close() }, Counts: g.Counts}, nil
+}
+
+func (driver) Check(context.Context) []link.Finding {
+	var err error
+	if !gateway.Available {
+		err = gateway.ErrLeftOut
+	}
+	return []link.Finding{link.Found("gateway", "the user-mode gateway is built in", "", err)}
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package facts
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lklrun/lklrun/internal/host/hostnet"
+)
+
+// CheckNotification returns an error if the host's kernel lacks seccomp user
+// notification, or a part of it that the engine uses.
+func CheckNotification() error {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return fmt.Errorf("asking for the kernel's release: %w", err)
+	}
+	if release := unix.ByteSliceToString(u.Release[:]); olderThan(release, 5, 14) { // SECCOMP_ADDFD_FLAG_SEND
+		return fmt.Errorf("this kernel is Linux %s; the engine supervise needs 5.14 or later", release)
+	}
+	action := uint32(unix.SECCOMP_RET_USER_NOTIF)
+	if err := seccomp(unix.SECCOMP_GET_ACTION_AVAIL, &action); err != nil {
+		return fmt.Errorf("this kernel offers no seccomp user notification (%w), which the engine supervise needs: Linux 5.14 or later with CONFIG_SECCOMP_FILTER", err)
+	}
+	return nil
+}
+
+// CheckFilter returns an error if the host's kernel has no seccomp filters at
+// all. The engine preload then runs without one.
+func CheckFilter() error {
+	action := uint32(unix.SECCOMP_RET_ERRNO)
+	if err := seccomp(unix.SECCOMP_GET_ACTION_AVAIL, &action); err != nil {
+		return fmt.Errorf("this kernel has no seccomp filters (%w): with the engine preload an empty network namespace alone keeps off the host's network what the library does not see", err)
+	}
+	return nil
+}
+
+// fuseDevice is the device through which lklhost serves the stack's files
+// (csrc/view).
+const fuseDevice = "/dev/fuse"
+
+// CheckFuse explains why the target cannot see the stack's files: /proc/net,
+// /proc/sys/net and /sys/class/net.
+func CheckFuse() error {
+	fd, err := unix.Open(fuseDevice, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
+		return fmt.Errorf("%s does not exist: `modprobe fuse` as root; in a container, pass the device in", fuseDevice)
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%s may not be opened by uid %d: `chmod 666 %[1]s` as root; in a container, pass the device in", fuseDevice, os.Geteuid())
+	case err != nil:
+		return fmt.Errorf("opening %s: %w", fuseDevice, err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("looking at %s: %w", fuseDevice, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(10, 229) { // Documentation/admin-guide/devices.txt
+		return fmt.Errorf("%s is another device: `mknod -m 666 %[1]s c 10 229` as root makes it", fuseDevice)
+	}
+	return nil
+}
+
+// olderThan compares a kernel release with a version. It returns false for a
+// release without a number.
+func olderThan(release string, major, minor int) bool {
+	var a, b int
+	if n, _ := fmt.Sscanf(release, "%d.%d", &a, &b); n != 2 {
+		return false
+	}
+	return a < major || a == major && b < minor
+}
+
+// NeedsUserNamespaces reports whether a run must create the target's network
+// namespace inside a user namespace. Processes without CAP_SYS_ADMIN must. The
+// target then has no_new_privs.
+func NeedsUserNamespaces() bool { return !hostnet.Capable(unix.CAP_SYS_ADMIN) }
+
+// CheckUserNamespaces names the host's setting that prevents this user from
+// creating user namespaces.
+func CheckUserNamespaces() error { return checkUserNamespaces(readText) }
+
+func checkUserNamespaces(read func(path string) string) error {
+	for _, s := range []struct{ sysctl, remedy string }{
+		{"user.max_user_namespaces", "sysctl -w user.max_user_namespaces=10000"},
+		{"kernel.unprivileged_userns_clone", "sysctl -w kernel.unprivileged_userns_clone=1"},
+	} {
+		path := "/proc/sys/" + strings.ReplaceAll(s.sysctl, ".", "/")
+		if strings.TrimSpace(read(path)) == "0" {
+			return fmt.Errorf("this host lets ordinary users make no user namespaces (%s is 0): as root, `%s`, or run lklrun as root", s.sysctl, s.remedy)
+		}
+	}
+	return nil
+}
+
+func readText(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
