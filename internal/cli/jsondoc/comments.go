@@ -21,7 +21,7 @@ func newComments(root, module string) *comments {
 	return &comments{root, module, map[string]map[string]string{}}
 }
 
-// of returns the comment of a type's field; package main means cmd/lklctl.
+// of returns the comment of a type's field.
 func (c *comments) of(t reflect.Type, name string) (string, error) {
 	path := t.PkgPath()
 	rest, ours := strings.CutPrefix(path, c.module)

@@ -104,17 +104,6 @@ func (w *Watcher) Run(tell func(Event)) error {
 	}
 }
 
-// Watch calls tell with each event from now on, until ctx is done or the
-// connection to the stack ends.
-func Watch(ctx context.Context, conn *stackconn.Conn, tell func(Event)) error {
-	w, err := Open(ctx, conn)
-	if err != nil {
-		return err
-	}
-	defer w.Close()
-	return w.Run(tell)
-}
-
 // parse parses struct genlmsghdr and its attributes; false if the event is unknown.
 func parse(b []byte) (e Event, ok bool) {
 	if len(b) < unix.GENL_HDRLEN {
