@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/lklhost.h"
 #include "base/log.h"
 #include "mirror/internal.h"
 #include "stack/stack.h"

@@ -30,7 +30,6 @@
 #include <unistd.h>
 
 #include "base/fd_pass.h"
-#include "base/lklhost.h"
 #include "mirror/internal.h"
 #include "mirror/mirror.h"
 #include "process/process.h"

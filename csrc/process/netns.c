@@ -31,7 +31,6 @@
 
 #include "base/lklhost.h"
 #include "process/process.h"
-#include "shared/ctl_proto.h"
 
 #define OVERFLOW_ID	65534	/* shown for ids without a mapping */
 

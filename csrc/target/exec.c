@@ -28,7 +28,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/fd_pass.h"
 #include "base/lklhost.h"
 #include "base/loop.h"
 #include "control/control.h"

@@ -35,7 +35,6 @@
 #include "base/lklhost.h"
 #include "base/log.h"
 #include "engine/supervise/conn.h"
-#include "engine/supervise/hostnet.h"
 
 /**
  * stack_socket - create it in the stack, as MPTCP instead of TCP if requested
