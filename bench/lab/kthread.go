@@ -20,7 +20,7 @@ const placeEnv = "LKLRUN_BENCH_PLACEMENT"
 // tapThread is the host's name for a thread that reads a tap of a Wire.
 const tapThread = "napi/tap"
 
-// TapThreads adds the host's kernel threads that read taps (internal/host/hostnet/threaded.go)
+// TapThreads adds the host's kernel threads that read taps (internal/host/netdev/threaded.go)
 // to the account until ctx ends, each as soon as it exists. It pins them as the placement
 // says: to the single CPU, or to the peer's, whose work they do. They are neither
 // children of the benchmarks nor in their pid namespace, so this runs outside. It sleeps

@@ -11,7 +11,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/base/program"
 	"github.com/lklrun/lklrun/internal/cli"
-	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/launch"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
@@ -84,7 +84,7 @@ func TestStatus(t *testing.T) {
 			t.Errorf("%v: %d, want %d", err, got, want)
 		}
 	}
-	for _, err := range []error{&instance.RunningError{Name: "x"}, &hostnet.InUseError{Name: "t0"}, &launch.RefusedError{Err: errors.New("no such setting")}, &stackconn.RefusedError{Words: "no stack library"}} {
+	for _, err := range []error{&instance.RunningError{Name: "x"}, &netdev.InUseError{Name: "t0"}, &launch.RefusedError{Err: errors.New("no such setting")}, &stackconn.RefusedError{Words: "no stack library"}} {
 		if got := status(errRun{fmt.Errorf("starting: %w", err)}); got != cli.ExitUsage {
 			t.Errorf("%v: %d", err, got)
 		}

@@ -23,7 +23,7 @@ import (
 
 	"golang.org/x/net/bpf"
 
-	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/pkg/config"
 )
 
@@ -91,14 +91,14 @@ type Words struct {
 
 // Env connects an open driver to its run.
 type Env struct {
-	Journal func(hostnet.Undo) error // records an undo
-	Passed  *os.File                 // as in Query
+	Journal func(netdev.Undo) error // records an undo
+	Passed  *os.File                // as in Query
 	Log     *slog.Logger
 	Tell    func(string) // prints a line for the user
 	Note    func(string) // the same, unless the user wants no notes
 
 	// UndosOfOthers lists the undos of one kind of other runs.
-	UndosOfOthers func(op string) ([]hostnet.Undo, error)
+	UndosOfOthers func(op string) ([]netdev.Undo, error)
 
 	// Share reserves the run's ports at the addresses that a link shares
 	// with the host, and returns the filter for their packets. Guard then

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 )
 
@@ -23,8 +23,8 @@ type End struct {
 
 	Counts func() map[string]uint64 // counters of a gateway; nil: not a gateway
 
-	Watch *hostnet.Watch // reports the end; nil: watch the device, if there is one
-	Gone  string         // message at the end; empty: the device is gone
+	Watch *netdev.Watch // reports the end; nil: watch the device, if there is one
+	Gone  string        // message at the end; empty: the device is gone
 }
 
 // Passed closes this process's copy of the descriptor once lklhost has it, so

@@ -8,7 +8,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/link"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/pkg/config"
@@ -23,7 +23,7 @@ func init() {
 }
 
 // Facts describe the descriptor.
-type Facts struct{ Kind hostnet.FDKind }
+type Facts struct{ Kind netdev.FDKind }
 
 // Part is empty: the plan of any interface has the descriptor's number.
 type Part struct{}
@@ -32,9 +32,9 @@ type driver struct{}
 
 func (driver) Look(_ context.Context, q *link.Query) (f Facts, err error) {
 	if q.Passed != nil {
-		f.Kind, err = hostnet.CheckPassed(q.Passed, q.Interface.FD)
+		f.Kind, err = netdev.CheckPassed(q.Passed, q.Interface.FD)
 	} else {
-		f.Kind, err = hostnet.CheckFD(q.Interface.FD)
+		f.Kind, err = netdev.CheckFD(q.Interface.FD)
 	}
 	return f, err
 }
@@ -56,21 +56,21 @@ func (driver) Describe(l *link.Link, _ Part) link.Words {
 
 func (driver) Open(_ context.Context, l *link.Link, _ Part, env link.Env) (link.End, error) {
 	var (
-		f   *hostnet.Frames
+		f   *netdev.Frames
 		err error
 	)
 	if env.Passed != nil {
-		f, err = hostnet.OpenPassed(env.Passed, l.FD)
+		f, err = netdev.OpenPassed(env.Passed, l.FD)
 	} else {
-		f, err = hostnet.OpenFD(l.FD)
+		f, err = netdev.OpenFD(l.FD)
 	}
 	if err != nil {
 		return link.End{}, err
 	}
 	end := link.End{File: f.File, Kind: kinds[f.Kind], Flags: link.Headed(f.VnetHdr)}
 	switch {
-	case f.Kind == hostnet.FDSocket:
-		if end.Watch, err = hostnet.WatchSocket(f.File); err != nil {
+	case f.Kind == netdev.FDSocket:
+		if end.Watch, err = netdev.WatchSocket(f.File); err != nil {
 			f.File.Close()
 			return link.End{}, err
 		}
@@ -81,16 +81,16 @@ func (driver) Open(_ context.Context, l *link.Link, _ Part, env link.Env) (link.
 	return end, nil
 }
 
-var nouns = map[hostnet.FDKind]string{
-	hostnet.FDTap: "tap", hostnet.FDTun: "tun", hostnet.FDPacket: "device", hostnet.FDCooked: "device",
+var nouns = map[netdev.FDKind]string{
+	netdev.FDTap: "tap", netdev.FDTun: "tun", netdev.FDPacket: "device", netdev.FDCooked: "device",
 }
 
-var kinds = map[hostnet.FDKind]uint32{
-	hostnet.FDSocket: ctlproto.CTL_LINK_FRAME,
-	hostnet.FDTap:    ctlproto.CTL_LINK_TAP,
-	hostnet.FDTun:    ctlproto.CTL_LINK_TUN,
-	hostnet.FDPacket: ctlproto.CTL_LINK_PACKET,
-	hostnet.FDCooked: ctlproto.CTL_LINK_COOKED,
+var kinds = map[netdev.FDKind]uint32{
+	netdev.FDSocket: ctlproto.CTL_LINK_FRAME,
+	netdev.FDTap:    ctlproto.CTL_LINK_TAP,
+	netdev.FDTun:    ctlproto.CTL_LINK_TUN,
+	netdev.FDPacket: ctlproto.CTL_LINK_PACKET,
+	netdev.FDCooked: ctlproto.CTL_LINK_COOKED,
 }
 
 // Check finds nothing: a descriptor needs no right of this process.

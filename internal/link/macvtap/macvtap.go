@@ -13,7 +13,7 @@ import (
 	"net"
 	"strings"
 
-	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/link"
 	"github.com/lklrun/lklrun/internal/link/packet"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
@@ -69,7 +69,7 @@ func conflict(all []config.Interface, first, second int) string {
 }
 
 // Facts describe the macvtap, or the device to create one on.
-type Facts = hostnet.MacvtapState
+type Facts = netdev.MacvtapState
 
 // Part is the plan of a macvtap.
 type Part struct {
@@ -80,7 +80,7 @@ type Part struct {
 type driver struct{}
 
 func (driver) Look(ctx context.Context, q *link.Query) (Facts, error) {
-	return hostnet.CheckMacvtap(ctx, q.Interface.Device)
+	return netdev.CheckMacvtap(ctx, q.Interface.Device)
 }
 
 // Plan fills in the properties that the host's device determines. The MTU of a
@@ -131,12 +131,12 @@ func (driver) Describe(l *link.Link, p Part) link.Words {
 }
 
 func (driver) Open(ctx context.Context, l *link.Link, p Part, env link.Env) (link.End, error) {
-	st, err := hostnet.CheckMacvtap(ctx, l.Device)
+	st, err := netdev.CheckMacvtap(ctx, l.Device)
 	if err != nil {
 		return link.End{}, err
 	}
-	m, err := hostnet.OpenMacvtap(ctx, st, hostnet.NewMacvtap{MAC: l.MAC[:], MTU: l.MTU, Mode: p.Mode}, env.Journal)
-	var closed *hostnet.ClosedError
+	m, err := netdev.OpenMacvtap(ctx, st, netdev.NewMacvtap{MAC: l.MAC[:], MTU: l.MTU, Mode: p.Mode}, env.Journal)
+	var closed *netdev.ClosedError
 	if errors.As(err, &closed) {
 		return instead(l, p, env, closed)
 	}
@@ -153,7 +153,7 @@ func (driver) Open(ctx context.Context, l *link.Link, p Part, env link.Env) (lin
 // which udev decides after the creation. A packet socket on the underlying
 // device carries the same frames with the same Ethernet address.
 func instead(l *link.Link, p Part, env link.Env, closed error) (link.End, error) {
-	if p.Mode != "" && p.Mode != config.ModeBridge || hostnet.CheckPacketRight() != nil {
+	if p.Mode != "" && p.Mode != config.ModeBridge || netdev.CheckPacketRight() != nil {
 		return link.End{}, &link.RefusedError{Err: fmt.Errorf("--if %s:%s: %w", l.Type, l.Device, closed)}
 	}
 	env.Note(fmt.Sprintf("%s: %v; so its frames go by a packet socket on %s, as with raw", l.Name, closed, l.Device))

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/net/bpf"
 
 	"github.com/lklrun/lklrun/internal/host/guard"
-	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/link"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/pkg/config"
@@ -42,7 +42,7 @@ func init() {
 // device, rawip for a device without link layer.
 func Choose(device string) (config.Interface, error) {
 	i := config.Interface{Type: raw, Device: device}
-	without, err := hostnet.WantsRawIP(device)
+	without, err := netdev.WantsRawIP(device)
 	if without {
 		i.Type = rawIP
 	}
@@ -50,7 +50,7 @@ func Choose(device string) (config.Interface, error) {
 }
 
 // Facts describe the device of the host.
-type Facts = hostnet.DeviceState
+type Facts = netdev.DeviceState
 
 // Part is empty: the plan of any interface has what is needed.
 type Part struct{}
@@ -59,7 +59,7 @@ type driver struct{ rawIP bool }
 
 func (d driver) Look(_ context.Context, q *link.Query) (Facts, error) {
 	q.MayShare = true
-	return hostnet.CheckPacket(q.Interface.Device, d.rawIP)
+	return netdev.CheckPacket(q.Interface.Device, d.rawIP)
 }
 
 // Plan fills in the properties that the interface takes from the host's device.
@@ -175,7 +175,7 @@ func OpenOwn(l *link.Link) (link.End, error) {
 	if l.RawIP {
 		return open(l, nil, false)
 	}
-	filter, err := hostnet.OwnFilter(l.MAC)
+	filter, err := netdev.OwnFilter(l.MAC)
 	if err != nil {
 		return link.End{}, fmt.Errorf("%s: the filter of its packet socket: %w", l.Device, err)
 	}
@@ -183,7 +183,7 @@ func OpenOwn(l *link.Link) (link.End, error) {
 }
 
 func open(l *link.Link, filter []bpf.RawInstruction, promiscuous bool) (link.End, error) {
-	p, err := hostnet.OpenPacket(hostnet.PacketOptions{Device: l.Device, RawIP: l.RawIP, Filter: filter, Promiscuous: promiscuous})
+	p, err := netdev.OpenPacket(netdev.PacketOptions{Device: l.Device, RawIP: l.RawIP, Filter: filter, Promiscuous: promiscuous})
 	if err != nil {
 		return link.End{}, err
 	}
@@ -204,7 +204,7 @@ func (d driver) Check(ctx context.Context) []link.Finding {
 	}
 	method, err := guard.Choose(ctx, config.GuardAuto)
 	return []link.Finding{
-		link.Found("packet sockets", "can be opened, for --if raw and rawip", "no --if raw and rawip: ", hostnet.CheckPacketRight()),
+		link.Found("packet sockets", "can be opened, for --if raw and rawip", "no --if raw and rawip: ", netdev.CheckPacketRight()),
 		link.Found("shared addresses", fmt.Sprintf("can be guarded, by %s", method), "with --if raw and rawip: ", err),
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/link"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
 	"github.com/lklrun/lklrun/pkg/config"
@@ -48,7 +48,7 @@ func check(i *config.Interface) *config.KeyError {
 
 // Facts describe the tap and, with nat or bridge, the host around it.
 type Facts struct {
-	hostnet.TapState
+	netdev.TapState
 	BridgeMTU int            // 0: no bridge is wanted
 	IPv6      bool           // nat: the host has an IPv6 default route
 	Routed    []netip.Prefix // nat: networks that the host has routes to
@@ -67,24 +67,24 @@ type driver struct{}
 
 func (driver) Look(ctx context.Context, q *link.Query) (Facts, error) {
 	i := q.Interface
-	st, err := hostnet.CheckTap(i.Device, i.Multiqueue)
+	st, err := netdev.CheckTap(i.Device, i.Multiqueue)
 	f := Facts{TapState: st}
 	if err != nil {
 		return f, err
 	}
 	if i.Bridge != "" {
-		if f.BridgeMTU, err = hostnet.CheckBridge(ctx, i.Bridge, i.Device, st.Exists); err != nil {
+		if f.BridgeMTU, err = netdev.CheckBridge(ctx, i.Bridge, i.Device, st.Exists); err != nil {
 			return f, fmt.Errorf("bridge: %w", err)
 		}
 	}
 	if !i.NAT {
 		return f, nil
 	}
-	if err := hostnet.CheckNAT(ctx); err != nil {
+	if err := netdev.CheckNAT(ctx); err != nil {
 		return f, fmt.Errorf("nat: %w", err)
 	}
 	f.IPv6 = routeIPv6()
-	f.Routed, err = hostnet.Routed(ctx)
+	f.Routed, err = netdev.Routed(ctx)
 	return f, err
 }
 
@@ -156,11 +156,11 @@ func (driver) Describe(l *link.Link, p Part) link.Words {
 }
 
 func (driver) Open(ctx context.Context, l *link.Link, p Part, env link.Env) (link.End, error) {
-	o := hostnet.TapOptions{Queue: p.Queue, Plain: l.NoOffload()}
+	o := netdev.TapOptions{Queue: p.Queue, Plain: l.NoOffload()}
 	if p.Create {
 		o.MTU = l.MTU
 	}
-	tap, err := hostnet.OpenTap(l.Device, o, env.Journal)
+	tap, err := netdev.OpenTap(l.Device, o, env.Journal)
 	if err != nil {
 		return link.End{}, err
 	}
@@ -168,7 +168,7 @@ func (driver) Open(ctx context.Context, l *link.Link, p Part, env link.Env) (lin
 		err = tap.Bridge(ctx, p.Bridge, env.Journal)
 	}
 	if p.NAT && err == nil {
-		err = tap.NAT(ctx, p.HostAddrs, func() ([]hostnet.Undo, error) { return env.UndosOfOthers(hostnet.OpNAT) }, env.Journal)
+		err = tap.NAT(ctx, p.HostAddrs, func() ([]netdev.Undo, error) { return env.UndosOfOthers(netdev.OpNAT) }, env.Journal)
 	}
 	member := false
 	if err == nil {
@@ -188,12 +188,12 @@ func (driver) Open(ctx context.Context, l *link.Link, p Part, env link.Env) (lin
 }
 
 func (driver) Check(ctx context.Context) []link.Finding {
-	err := hostnet.CheckTun()
-	if err == nil && !hostnet.Capable(unix.CAP_NET_ADMIN) {
+	err := netdev.CheckTun()
+	if err == nil && !netdev.Capable(unix.CAP_NET_ADMIN) {
 		err = fmt.Errorf("only such as root made for uid %d: making one takes CAP_NET_ADMIN", os.Geteuid())
 	}
 	return []link.Finding{
 		link.Found("taps", "can be made and used", "", err),
-		link.Found("nat", "taps can have a way out behind the host's addresses", "no tap with nat: ", hostnet.CheckNAT(ctx)),
+		link.Found("nat", "taps can have a way out behind the host's addresses", "no tap with nat: ", netdev.CheckNAT(ctx)),
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/host/netdev"
 )
 
 // CheckNotification returns an error if the host's kernel lacks seccomp user
@@ -80,7 +80,7 @@ func olderThan(release string, major, minor int) bool {
 // NeedsUserNamespaces reports whether a run must create the target's network
 // namespace inside a user namespace. Processes without CAP_SYS_ADMIN must. The
 // target then has no_new_privs.
-func NeedsUserNamespaces() bool { return !hostnet.Capable(unix.CAP_SYS_ADMIN) }
+func NeedsUserNamespaces() bool { return !netdev.Capable(unix.CAP_SYS_ADMIN) }
 
 // CheckUserNamespaces names the host's setting that prevents this user from
 // creating user namespaces.

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/base/runas"
-	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/host/netdev"
 )
 
 // lookUser determines the user that the target runs as.
@@ -53,7 +53,7 @@ func checkUser(u *runas.User) error {
 		return fmt.Errorf("%s: only root can have a command run as another user, this is uid %d; leave it out", u, os.Geteuid())
 	}
 	for _, n := range userRights {
-		if !hostnet.Capable(n.capability) {
+		if !netdev.Capable(n.capability) {
 			return fmt.Errorf("%s: root has no %s here, and so cannot have a command run as another user; start lklrun itself as that user, with what capabilities its interfaces need as ambient ones", u, n.name)
 		}
 	}

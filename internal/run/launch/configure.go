@@ -12,7 +12,7 @@ import (
 
 	"github.com/lklrun/lklrun/internal/diag/sysctl"
 	"github.com/lklrun/lklrun/internal/host/guard"
-	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/link"
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/run/record"
@@ -29,7 +29,7 @@ type RefusedError = link.RefusedError
 func Mendable(err error) bool {
 	var (
 		no       *RefusedError
-		inUse    *hostnet.InUseError
+		inUse    *netdev.InUseError
 		file     *record.FileError
 		ports    *guard.WishError
 		hostSaid *stackconn.RefusedError // for example, the library is not a stack, or there are no namespaces

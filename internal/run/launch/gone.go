@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 
-	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/stack/stackconn"
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
@@ -41,7 +41,7 @@ func (g *goneWatch) Start(ctx context.Context) error {
 	k := &g.link.host
 	if k.Watch == nil {
 		var err error
-		if k.Watch, err = hostnet.WatchDevice(k.Ifindex); err != nil {
+		if k.Watch, err = netdev.WatchDevice(k.Ifindex); err != nil {
 			return err
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/link"
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/run/undo"
@@ -26,7 +26,7 @@ type liveLink struct {
 	*plan.Link             // a copy of the plan's; Name is the name in the stack, once it has one
 	dev        int         // lklhost's number for it
 	host       link.End    // the host's end
-	undos      []hostnet.Undo
+	undos      []netdev.Undo
 	services   []service // running services of this link
 }
 
@@ -37,12 +37,12 @@ func (r *run) open(ctx context.Context, l plan.Link, passed *os.File) (*liveLink
 	k := &liveLink{Link: &l, dev: -1}
 	var err error
 	k.host, err = link.Open(ctx, k.Link, link.Env{
-		Journal: func(u hostnet.Undo) error {
+		Journal: func(u netdev.Undo) error {
 			k.undos = append(k.undos, u)
 			return r.journal.Add(u)
 		},
 		Passed: passed, Log: r.log, Tell: r.opts.Tell, Guard: r.sharing.Guard,
-		UndosOfOthers: func(op string) ([]hostnet.Undo, error) { return undo.Others(r.dir, op, r.log) },
+		UndosOfOthers: func(op string) ([]netdev.Undo, error) { return undo.Others(r.dir, op, r.log) },
 		Note: func(text string) {
 			if !r.opts.Quiet {
 				r.opts.Tell(text)

@@ -20,7 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/lklrun/lklrun/internal/base/runas"
-	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/link/fd"
 	"github.com/lklrun/lklrun/internal/link/macvtap"
 	"github.com/lklrun/lklrun/internal/link/packet"
@@ -73,8 +73,8 @@ func looked(all []config.Interface) []any {
 
 // on maps interfaces to what their drivers find.
 var on = map[string]any{
-	"tap:tap0": tap.Facts{TapState: hostnet.TapState{Exists: true, Up: true}},
-	"tap:tap1": tap.Facts{TapState: hostnet.TapState{Exists: true}},
+	"tap:tap0": tap.Facts{TapState: netdev.TapState{Exists: true, Up: true}},
+	"tap:tap1": tap.Facts{TapState: netdev.TapState{Exists: true}},
 	"tap:nat":  tap.Facts{IPv6: true, Routed: prefixes("192.168.0.0/16")},
 	"raw:eno1": packet.Facts{
 		Ifindex: 2, MTU: 1500, MAC: [6]byte{2, 0, 0, 0, 0, 9}, Up: true,
@@ -83,7 +83,7 @@ var on = map[string]any{
 	},
 	"raw:wlo1":   packet.Facts{Ifindex: 3, MTU: 1500, MAC: [6]byte{2, 0, 0, 0, 0, 8}},
 	"rawip:tun0": packet.Facts{Ifindex: 4, MTU: 65535, Up: true, Addrs: prefixes("10.8.0.2/32"), Lent: prefixes("10.8.0.2/32")},
-	"fd:7":       fd.Facts{Kind: hostnet.FDTun},
+	"fd:7":       fd.Facts{Kind: netdev.FDTun},
 	"macvtap:e0": macvtap.Facts{Name: "e0", Ifindex: 5, MTU: 1500, Wireless: true},
 	"macvtap:m0": macvtap.Facts{Name: "m0", Ifindex: 6, MTU: 1500, Exists: true, MAC: []byte{2, 0, 0, 0, 0, 7}},
 }

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/base/procstat"
-	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/instance"
 )
 
@@ -40,7 +40,7 @@ func rootOf(pid int) uint64 {
 
 // WriteTree records the identity of the program's processes.
 func WriteTree(dir *instance.Dir, target int) error {
-	t := tree{Boot: hostnet.Boot(), Root: rootOf(target)}
+	t := tree{Boot: netdev.Boot(), Root: rootOf(target)}
 	if t.Root == 0 || t.Root == rootOf(os.Getpid()) {
 		return nil // the mounts are the host's
 	}
@@ -57,7 +57,7 @@ func KillTree(dir *instance.Dir) error {
 		return fmt.Errorf("looking for the program's processes: %w", err)
 	}
 	var t tree
-	if json.Unmarshal(data, &t) != nil || t.Boot != hostnet.Boot() || t.Root == rootOf(os.Getpid()) {
+	if json.Unmarshal(data, &t) != nil || t.Boot != netdev.Boot() || t.Root == rootOf(os.Getpid()) {
 		return nil // not usable
 	}
 	for deadline := time.Now().Add(limit); ; {

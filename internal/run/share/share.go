@@ -18,7 +18,7 @@ import (
 	"golang.org/x/net/bpf"
 
 	"github.com/lklrun/lklrun/internal/host/guard"
-	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/run/undo"
@@ -34,7 +34,7 @@ const unguardLimit = 10 * time.Second
 type Options struct {
 	Plan    *plan.Plan
 	Dir     *instance.Dir
-	Journal func(hostnet.Undo) error // receives each undo before its change
+	Journal func(netdev.Undo) error // receives each undo before its change
 	Log     *slog.Logger
 	Tell    func(string) // prints a line for the user
 }
@@ -67,7 +67,7 @@ func (s *Sharing) Reserve(ctx context.Context, more ...netip.Addr) error {
 		return guard.CheckListen(want.Listen, more, sockets)
 	}
 	got, err := guard.Reserve(ctx, want, s.portsOfOthers, func(ports string) error {
-		return s.Journal(hostnet.UndoReserve(s.Dir.Name, ports))
+		return s.Journal(netdev.UndoReserve(s.Dir.Name, ports))
 	})
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func (s *Sharing) Reserve(ctx context.Context, more ...netip.Addr) error {
 		Name: s.Dir.Name, Mode: s.Plan.RSTGuard, Ports: got.Ports, Tell: s.Tell, Log: s.Log,
 		Others: s.rulesOfOthers,
 		Journal: func(rules guard.Rules) error {
-			u, err := hostnet.UndoGuard(rules)
+			u, err := netdev.UndoGuard(rules)
 			if err != nil {
 				return err
 			}
@@ -147,7 +147,7 @@ func (s *Sharing) refuseInside(ctx context.Context) {
 }
 
 func (s *Sharing) portsOfOthers() ([]string, error) {
-	undos, err := undo.Others(s.Dir, hostnet.OpReservePorts, s.Log)
+	undos, err := undo.Others(s.Dir, netdev.OpReservePorts, s.Log)
 	var ports []string
 	for _, u := range undos {
 		ports = append(ports, u.New)
@@ -156,7 +156,7 @@ func (s *Sharing) portsOfOthers() ([]string, error) {
 }
 
 func (s *Sharing) rulesOfOthers() ([]guard.Rules, error) {
-	undos, err := undo.Others(s.Dir, hostnet.OpGuard, s.Log)
+	undos, err := undo.Others(s.Dir, netdev.OpGuard, s.Log)
 	var all []guard.Rules
 	for _, u := range undos {
 		if rules, err := u.Rules(); err == nil { // else the rules are of another version

@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/base/errno"
-	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/reap"
 )
@@ -41,7 +41,7 @@ type Journal struct {
 // record is a line of the journal. It holds an undo and identifies its network
 // namespace, beyond the inode number, which another namespace can reuse.
 type record struct {
-	hostnet.Undo
+	netdev.Undo
 	Boot   string `json:"boot,omitempty"`   // boot ID of the kernel that was changed
 	Cookie uint64 `json:"cookie,omitempty"` // cookie of its network namespace; 0: not known
 }
@@ -64,10 +64,10 @@ func openAppend(path string) (*os.File, error) {
 }
 
 // Add writes one undo.
-func (j *Journal) Add(u hostnet.Undo) error {
+func (j *Journal) Add(u netdev.Undo) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return appendRecords(j.file, record{u, hostnet.Boot(), hostnet.NetnsCookie()})
+	return appendRecords(j.file, record{u, netdev.Boot(), netdev.NetnsCookie()})
 }
 
 // appendRecords appends records to f and returns when they are on disk. It
@@ -93,7 +93,7 @@ func appendRecords(f *os.File, records ...record) error {
 
 // Revert carries out undos before the end of the run, the last one first, even
 // if ctx ends. Undos that fail stay in the journal.
-func (j *Journal) Revert(ctx context.Context, undos []hostnet.Undo) error {
+func (j *Journal) Revert(ctx context.Context, undos []netdev.Undo) error {
 	var errs []error
 	for _, u := range slices.Backward(undos) {
 		one, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
@@ -108,7 +108,7 @@ func (j *Journal) Revert(ctx context.Context, undos []hostnet.Undo) error {
 }
 
 // remove deletes an undo that was carried out before the end of the run.
-func (j *Journal) remove(u hostnet.Undo) error {
+func (j *Journal) remove(u netdev.Undo) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	records, err := readJournal(j.dir)
@@ -200,10 +200,10 @@ const cutOff = "unexpected end of JSON input"
 // longer: the machine has rebooted, or another namespace now has its inode
 // number.
 func (r *record) gone() bool {
-	if r.Boot != "" && r.Boot != hostnet.Boot() {
+	if r.Boot != "" && r.Boot != netdev.Boot() {
 		return true
 	}
-	cookie := hostnet.NetnsCookie()
+	cookie := netdev.NetnsCookie()
 	return r.Here() && r.Cookie != 0 && cookie != 0 && r.Cookie != cookie
 }
 
@@ -214,7 +214,7 @@ type ElsewhereError struct{ Name, Netns, Dir string }
 // Error describes how to enter that namespace.
 func (e *ElsewhereError) Error() string {
 	text := fmt.Sprintf("run %s changed network namespace %s; run this as root in it", e.Name, e.Netns)
-	if way := hostnet.WayInto(e.Netns); len(way) > 0 {
+	if way := netdev.WayInto(e.Netns); len(way) > 0 {
 		return text + ", e.g. " + strings.Join(way, " ") + " lklrun cleanup"
 	}
 	return text + ", or, if it is gone (no process and no name here leads to it), remove " + e.Dir

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/test/kit"
 )
@@ -29,7 +29,7 @@ func TestJournalRemove(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer j.Close()
-	undo := func(n int) hostnet.Undo { return hostnet.Undo{Op: hostnet.OpDeleteLink, Name: "t", Ifindex: n} }
+	undo := func(n int) netdev.Undo { return netdev.Undo{Op: netdev.OpDeleteLink, Name: "t", Ifindex: n} }
 	for _, n := range []int{1, 2, 2, 3} {
 		if err := j.Add(undo(n)); err != nil {
 			t.Fatal(err)
@@ -44,7 +44,7 @@ func TestJournalRemove(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := undosIn(dir)
-	if diff := cmp.Diff([]hostnet.Undo{undo(2), undo(3), undo(4)}, got); diff != "" || err != nil {
+	if diff := cmp.Diff([]netdev.Undo{undo(2), undo(3), undo(4)}, got); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
 	if files, err := os.ReadDir(dir.Path); len(files) != 1 || err != nil {
@@ -52,9 +52,9 @@ func TestJournalRemove(t *testing.T) {
 	}
 }
 
-func undosIn(dir *instance.Dir) ([]hostnet.Undo, error) {
+func undosIn(dir *instance.Dir) ([]netdev.Undo, error) {
 	records, err := readJournal(dir)
-	var undos []hostnet.Undo
+	var undos []netdev.Undo
 	for _, r := range records {
 		undos = append(undos, r.Undo)
 	}
@@ -69,7 +69,7 @@ func TestFinding17JournalLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer j.Close()
-	undo := func(n int) hostnet.Undo { return hostnet.Undo{Op: hostnet.OpDeleteLink, Name: "t", Ifindex: n} }
+	undo := func(n int) netdev.Undo { return netdev.Undo{Op: netdev.OpDeleteLink, Name: "t", Ifindex: n} }
 	if err := j.Add(undo(1)); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestFinding17JournalLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := undosIn(dir)
-	if diff := cmp.Diff([]hostnet.Undo{undo(1), undo(3)}, got); diff != "" || err != nil {
+	if diff := cmp.Diff([]netdev.Undo{undo(1), undo(3)}, got); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
 }
@@ -107,10 +107,10 @@ func TestJournalOfTheGone(t *testing.T) {
 	}
 	text := ""
 	for _, r := range []record{
-		{Undo: hostnet.Undo{Op: "kept", Netns: here}, Boot: hostnet.Boot(), Cookie: hostnet.NetnsCookie()},
-		{Undo: hostnet.Undo{Op: "old boot", Netns: here}, Boot: "another"},
-		{Undo: hostnet.Undo{Op: "old namespace", Netns: here}, Boot: hostnet.Boot(), Cookie: hostnet.NetnsCookie() + 1},
-		{Undo: hostnet.Undo{Op: "elsewhere", Netns: "net:[1]"}, Boot: hostnet.Boot(), Cookie: 1},
+		{Undo: netdev.Undo{Op: "kept", Netns: here}, Boot: netdev.Boot(), Cookie: netdev.NetnsCookie()},
+		{Undo: netdev.Undo{Op: "old boot", Netns: here}, Boot: "another"},
+		{Undo: netdev.Undo{Op: "old namespace", Netns: here}, Boot: netdev.Boot(), Cookie: netdev.NetnsCookie() + 1},
+		{Undo: netdev.Undo{Op: "elsewhere", Netns: "net:[1]"}, Boot: netdev.Boot(), Cookie: 1},
 	} {
 		line, err := json.Marshal(r)
 		if err != nil {
@@ -131,9 +131,9 @@ func TestJournal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []hostnet.Undo{
-		{Op: hostnet.OpDeleteLink, Name: "a", Ifindex: 5, Netns: "net:[1]"},
-		{Op: hostnet.OpDeleteLink, Name: "b", Ifindex: 6, Netns: "net:[1]"},
+	want := []netdev.Undo{
+		{Op: netdev.OpDeleteLink, Name: "a", Ifindex: 5, Netns: "net:[1]"},
+		{Op: netdev.OpDeleteLink, Name: "b", Ifindex: 6, Netns: "net:[1]"},
 		{Op: "other", Name: "c", Netns: "net:[1]", Old: "0", New: "1"},
 	}
 	for _, u := range want {
@@ -167,7 +167,7 @@ func TestJournalFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer full.Close()
-	err = (&Journal{file: full}).Add(hostnet.Undo{Op: hostnet.OpDeleteLink})
+	err = (&Journal{file: full}).Add(netdev.Undo{Op: netdev.OpDeleteLink})
 	if !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "no space left") {
 		t.Errorf("%v", err)
 	}
@@ -207,9 +207,9 @@ func TestReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, u := range []hostnet.Undo{
-		{Op: hostnet.OpDeleteLink, Name: "lj0", Ifindex: ifi.Index, Netns: netns},
-		{Op: hostnet.OpDeleteLink, Name: "never", Ifindex: 1 << 28, Netns: netns},
+	for _, u := range []netdev.Undo{
+		{Op: netdev.OpDeleteLink, Name: "lj0", Ifindex: ifi.Index, Netns: netns},
+		{Op: netdev.OpDeleteLink, Name: "never", Ifindex: 1 << 28, Netns: netns},
 	} {
 		if err := j.Add(u); err != nil {
 			t.Fatal(err)

@@ -11,19 +11,19 @@ import (
 	"path/filepath"
 
 	"github.com/lklrun/lklrun/internal/base/errno"
-	"github.com/lklrun/lklrun/internal/host/hostnet"
+	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/instance"
 )
 
 // Others lists the undos of one kind in this network namespace that other runs
 // of this user, including killed ones, have in their journals. The run itself
 // has the directory own.
-func Others(own *instance.Dir, op string, log *slog.Logger) ([]hostnet.Undo, error) {
+func Others(own *instance.Dir, op string, log *slog.Logger) ([]netdev.Undo, error) {
 	all, err := instance.Place{}.List()
 	if err != nil {
 		return nil, err
 	}
-	var undos []hostnet.Undo
+	var undos []netdev.Undo
 	for _, i := range all {
 		if i.Dir == own.Path {
 			continue

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostnet creates and opens the host's ends of the stack's interfaces:
+// Package netdev creates and opens the host's ends of the stack's interfaces:
 // tap devices and frame sockets. Each lasting change to the host has an Undo
 // that another process can carry out.
-package hostnet
+package netdev
 
 import (
 	"errors"
