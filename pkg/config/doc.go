@@ -33,5 +33,5 @@
 //
 // Each fact about a setting is in one table (settings.go, keys.go, and the
 // registered types). The readers, the JSON Schema, the help and
-// docs/configuration.md are derived from these tables.
+// docs/reference/configuration.md are derived from these tables.
 package config
