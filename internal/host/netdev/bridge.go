@@ -17,7 +17,7 @@ const OpBridge = "bridge"
 // CheckBridge returns an error if a tap cannot be added to the bridge called
 // name. The tap need not exist; exists reports that. The result is the bridge's
 // MTU.
-func CheckBridge(_ context.Context, name, tap string, exists bool) (mtu int, err error) {
+func CheckBridge(name, tap string, exists bool) (mtu int, err error) {
 	b, err := lookDevice(name)
 	if err != nil {
 		return 0, err
@@ -42,14 +42,14 @@ func CheckBridge(_ context.Context, name, tap string, exists bool) (mtu int, err
 
 // Member reports whether the tap is a port of a bridge, or of another device
 // that receives its frames.
-func (t *Tap) Member(_ context.Context) (bool, error) {
+func (t *Tap) Member() (bool, error) {
 	d, err := lookDevice(t.Name)
 	return err == nil && d.Attrs().MasterIndex != 0, err
 }
 
 // Bridge adds the tap to a bridge for the duration of the run, unless it is in
 // that bridge already.
-func (t *Tap) Bridge(_ context.Context, bridge string, journal func(Undo) error) error {
+func (t *Tap) Bridge(bridge string, journal func(Undo) error) error {
 	b, err := lookDevice(bridge)
 	if err != nil {
 		return err

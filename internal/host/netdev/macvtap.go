@@ -3,7 +3,6 @@
 package netdev
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -41,7 +40,7 @@ type MacvtapState struct {
 // CheckMacvtap resolves the DEVICE of macvtap:DEVICE: a device to create a
 // macvtap on, the name of a macvtap, or the path of its character device. It
 // returns an error if no macvtap is available.
-func CheckMacvtap(_ context.Context, name string) (MacvtapState, error) {
+func CheckMacvtap(name string) (MacvtapState, error) {
 	var st MacvtapState
 	if strings.HasPrefix(name, "/") {
 		n, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(name), "tap"))
@@ -136,7 +135,7 @@ type Macvtap struct {
 // OpenMacvtap opens the macvtap found by st, or creates one on that device as
 // described by make. It passes the undo to journal before it creates the
 // macvtap.
-func OpenMacvtap(_ context.Context, st MacvtapState, make NewMacvtap, journal func(Undo) error) (*Macvtap, error) {
+func OpenMacvtap(st MacvtapState, make NewMacvtap, journal func(Undo) error) (*Macvtap, error) {
 	m := &Macvtap{Name: st.Name, Ifindex: st.Ifindex}
 	if !st.Exists {
 		// As for taps, we choose the index, so that the undo can name

@@ -151,7 +151,7 @@ func addAddress(d netlink.Link, a netip.Prefix) error {
 
 // Routed lists the networks that the host has routes to, without default
 // routes.
-func Routed(_ context.Context) ([]netip.Prefix, error) {
+func Routed() ([]netip.Prefix, error) {
 	known, err := routes()
 	if err != nil {
 		return nil, fmt.Errorf("listing the host's routes: %w", err)

@@ -80,7 +80,7 @@ type Part struct {
 type driver struct{}
 
 func (driver) Look(ctx context.Context, q *link.Query) (Facts, error) {
-	return netdev.CheckMacvtap(ctx, q.Interface.Device)
+	return netdev.CheckMacvtap(q.Interface.Device)
 }
 
 // Plan fills in the properties that the host's device determines. The MTU of a
@@ -131,11 +131,11 @@ func (driver) Describe(l *link.Link, p Part) link.Words {
 }
 
 func (driver) Open(ctx context.Context, l *link.Link, p Part, env link.Env) (link.End, error) {
-	st, err := netdev.CheckMacvtap(ctx, l.Device)
+	st, err := netdev.CheckMacvtap(l.Device)
 	if err != nil {
 		return link.End{}, err
 	}
-	m, err := netdev.OpenMacvtap(ctx, st, netdev.NewMacvtap{MAC: l.MAC[:], MTU: l.MTU, Mode: p.Mode}, env.Journal)
+	m, err := netdev.OpenMacvtap(st, netdev.NewMacvtap{MAC: l.MAC[:], MTU: l.MTU, Mode: p.Mode}, env.Journal)
 	var closed *netdev.ClosedError
 	if errors.As(err, &closed) {
 		return instead(l, p, env, closed)

@@ -73,7 +73,7 @@ func (driver) Look(ctx context.Context, q *link.Query) (Facts, error) {
 		return f, err
 	}
 	if i.Bridge != "" {
-		if f.BridgeMTU, err = netdev.CheckBridge(ctx, i.Bridge, i.Device, st.Exists); err != nil {
+		if f.BridgeMTU, err = netdev.CheckBridge(i.Bridge, i.Device, st.Exists); err != nil {
 			return f, fmt.Errorf("bridge: %w", err)
 		}
 	}
@@ -84,7 +84,7 @@ func (driver) Look(ctx context.Context, q *link.Query) (Facts, error) {
 		return f, fmt.Errorf("nat: %w", err)
 	}
 	f.IPv6 = routeIPv6()
-	f.Routed, err = netdev.Routed(ctx)
+	f.Routed, err = netdev.Routed()
 	return f, err
 }
 
@@ -165,14 +165,14 @@ func (driver) Open(ctx context.Context, l *link.Link, p Part, env link.Env) (lin
 		return link.End{}, err
 	}
 	if p.Bridge != "" {
-		err = tap.Bridge(ctx, p.Bridge, env.Journal)
+		err = tap.Bridge(p.Bridge, env.Journal)
 	}
 	if p.NAT && err == nil {
 		err = tap.NAT(ctx, p.HostAddrs, func() ([]netdev.Undo, error) { return env.UndosOfOthers(netdev.OpNAT) }, env.Journal)
 	}
 	member := false
 	if err == nil {
-		member, err = tap.Member(ctx)
+		member, err = tap.Member()
 	}
 	if err != nil {
 		tap.File.Close()
