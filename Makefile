@@ -151,7 +151,7 @@ TOOLS := $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) $(OUT)/tools/.vale-$(VALE)
 check: $(OUT)/tools/.golangci-lint-$(GOLANGCI_LINT) ## the quick tests: lint and unit tests in Go, no build of the kernel
 	@$(OUT)/tools/golangci-lint run ./...
 	@cd bench && $(OUT)/tools/golangci-lint run ./...
-	@$(GO) test ./cmd/... ./internal/... ./pkg/... ./test/kit/... ./test/conformance ./test/tally
+	@$(GO) test ./cmd/... ./internal/... ./pkg/... ./test/kit ./test/conformance ./test/tally
 
 .PHONY: test
 test: packages build cross-amd64 $(TOOLS) ## every lint, and every test that one machine can run; results in build/results
