@@ -392,7 +392,9 @@ func TestStop(t *testing.T) {
 	// This replaces lklrun: it removes the directory after the stack host
 	// has ended.
 	c := decode[[]instance.Info](t, "list")
+	removed := make(chan struct{})
 	go func() {
+		defer close(removed)
 		for i := range c {
 			if c[i].Name == "web" {
 				if err := waitEnd(c[i].HostPID, 20*time.Second); err != nil {
@@ -408,6 +410,7 @@ func TestStop(t *testing.T) {
 	if _, err := os.Stat(d.Path); !os.IsNotExist(err) {
 		t.Errorf("stop returned before the end: %v", err)
 	}
+	<-removed // before the cleanup does the same
 	// The stack ends, but nothing removes the directory.
 	refused(t, 1, []string{"-n", "stuck", "stop", "--grace", "0s", "--limit", "300ms"}, `"stuck"`, "its stack has ended", "lklrun")
 	s2.Kill()
