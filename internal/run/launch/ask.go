@@ -43,19 +43,19 @@ func (q *questions) end() {
 func (r *run) startAsking() {
 	q := &r.asked.Mux
 	q.End = r.stopServing
-	ask.Handle(q, ask.Lease, r.leases.Ask)
-	ask.Handle(q, ask.AddLink, r.addLink)
-	ask.Handle(q, ask.DelLink, r.delLink)
+	ask.Handle(q, ask.Lease, r.links.leases.Ask)
+	ask.Handle(q, ask.AddLink, r.links.addLink)
+	ask.Handle(q, ask.DelLink, r.links.delLink)
 	ask.Handle(q, ask.Packets, r.recorder.Ask)
 	about := processes{int(r.conn.Hello().HostPID)}
 	ask.Handle(q, ask.Holders, about.holders)
 	ask.Handle(q, ask.Usage, about.usage)
-	ask.Handle(q, ask.Gateways, r.live.gateways)
+	ask.Handle(q, ask.Gateways, r.links.gateways)
 	r.asked.serve(r.conn)
 }
 
 // gateways answers ask.Gateways: the counters of all gateways.
-func (v *live) gateways(context.Context, struct{}, *os.File) (map[string]map[string]uint64, error) {
+func (v *links) gateways(context.Context, struct{}, *os.File) (map[string]map[string]uint64, error) {
 	counts := map[string]map[string]uint64{}
 	for _, l := range v.all() {
 		if l.host.Counts != nil {

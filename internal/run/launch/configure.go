@@ -61,8 +61,8 @@ func (r *run) configure(ctx context.Context) error {
 	for _, s := range r.plan.Sysctls {
 		cfg.Sysctls = append(cfg.Sysctls, stacknet.Sysctl{Key: s.Name, Value: s.Value, Optional: s.Optional})
 	}
-	for _, l := range r.live.all() {
-		if err := r.heedRoutersOf(ctx, l.Link, false); err != nil {
+	for _, l := range r.links.all() {
+		if err := heedRouters(ctx, r.conn, l.Link, false); err != nil {
 			return err
 		}
 		cfg.Links = append(cfg.Links, stackLink(l.Link))
@@ -70,16 +70,16 @@ func (r *run) configure(ctx context.Context) error {
 	if r.plan.Stack.MPTCP {
 		cfg.MPTCP = &stacknet.MPTCPLimits{Subflows: r.plan.MPTCPLimit(), AddAddrAccepted: r.plan.MPTCPLimit()}
 	}
-	r.paths = r.keepPaths(ctx)
-	n, err := r.paths.Netlink()
+	r.links.keepPaths(ctx)
+	n, err := r.links.paths.Netlink()
 	if err != nil {
 		return err
 	}
-	if err := r.refusal(ctx, n.Configure(ctx, cfg)); err != nil {
+	if err := r.links.refusal(ctx, n.Configure(ctx, cfg)); err != nil {
 		return err
 	}
-	for _, l := range r.live.all() {
-		if err := r.heedRoutersOf(ctx, l.Link, true); err != nil {
+	for _, l := range r.links.all() {
+		if err := heedRouters(ctx, r.conn, l.Link, true); err != nil {
 			return err
 		}
 	}
@@ -107,16 +107,16 @@ func stackLink(l *plan.Link) stacknet.Link {
 
 // refusal adds to the stack's refusal the name of the setting or the --if
 // option that it is about.
-func (r *run) refusal(ctx context.Context, err error) error {
+func (v *links) refusal(ctx context.Context, err error) error {
 	var (
 		setting *stacknet.SysctlError
 		about   *stacknet.LinkError
 	)
 	if errors.As(err, &setting) {
-		return refused(sysctl.Explain(ctx, r.conn, err))
+		return refused(sysctl.Explain(ctx, v.conn, err))
 	}
 	if errors.As(err, &about) {
-		for _, l := range r.live.all() {
+		for _, l := range v.all() {
 			// lklrun itself chose the configuration of a managed link.
 			if l.Name == about.Link && !l.Managed {
 				return refused(fmt.Errorf("--if %s:%s (%s): %w", l.Type, l.Host(), l.Name, about.Err))

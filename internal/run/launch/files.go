@@ -11,7 +11,6 @@ import (
 
 	"github.com/lklrun/lklrun/internal/diag/crash"
 	"github.com/lklrun/lklrun/internal/instance"
-	"github.com/lklrun/lklrun/internal/run/lease"
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/stack/dhcp"
 )
@@ -74,14 +73,14 @@ func (f *files) change(change func(*instance.State)) error {
 }
 
 // leases updates the files with the leases of the present links.
-func (f *files) leases(links *live, leases *lease.Leases) {
+func (f *files) leases(v *links) {
 	f.writing.Lock()
 	defer f.writing.Unlock()
 	var names []plan.LinkNames
 	given := map[string][]dhcp.Status{}
-	for _, l := range links.all() {
+	for _, l := range v.all() {
 		n := plan.LinkNames{Link: l.Link}
-		if c := leases.Client(l.Link); c != nil {
+		if c := v.leases.Client(l.Link); c != nil {
 			n.Servers, n.Search = c.Resolver()
 			given[l.Name] = c.Statuses()
 		}

@@ -29,11 +29,11 @@ type goneWatch struct {
 	done   chan struct{}
 }
 
-func watches(r *run, l *liveLink) service {
+func watches(v *links, l *liveLink) service {
 	if l.host.Watch == nil && l.host.Ifindex == 0 {
 		return nil
 	}
-	return &goneWatch{conn: r.conn, log: r.log, tell: r.opts.Tell, changed: r.paths.Changed, link: l}
+	return &goneWatch{conn: v.conn, log: v.log, tell: v.tell, changed: v.paths.Changed, link: l}
 }
 
 // Start starts the watch.

@@ -25,7 +25,6 @@ import (
 	"github.com/lklrun/lklrun/internal/diag/crash"
 	"github.com/lklrun/lklrun/internal/instance"
 	"github.com/lklrun/lklrun/internal/run/cost"
-	"github.com/lklrun/lklrun/internal/run/lease"
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/run/postmortem"
 	"github.com/lklrun/lklrun/internal/run/reap"
@@ -90,10 +89,9 @@ type run struct {
 	sharing  share.Sharing   // addresses shared with the host
 	conn     *stackconn.Conn // set after the greeting
 	events   <-chan ctlproto.Event
-	live     live
+	links    links
 	recorder record.Recorder
-	leases   lease.Leases
-	paths    *pathKeeper         // set once the stack is configured
+	services services
 	sampler  *postmortem.Sampler // nil: not started, or the kernel is the host's
 	meter    *cost.Meter         // nil: no report is wanted
 	asked    questions
@@ -161,9 +159,9 @@ func (r *run) step(ctx context.Context, s plan.Step) error {
 	case plan.Guard:
 		return r.sharing.Reserve(ctx)
 	case plan.OpenLink:
-		l, err := r.open(ctx, r.plan.Links[s.Link], nil)
+		l, err := r.links.open(ctx, r.plan.Links[s.Link], nil)
 		if err == nil {
-			r.live.put(l)
+			r.links.put(l)
 		}
 		return err
 	case plan.Boot:
@@ -173,7 +171,7 @@ func (r *run) step(ctx context.Context, s plan.Step) error {
 	case plan.Configure:
 		return r.configure(ctx)
 	case plan.Lease:
-		return r.awaitLeases(ctx)
+		return r.links.awaitLeases(ctx)
 	case plan.Release:
 		return r.release(ctx)
 	}
@@ -193,7 +191,7 @@ func (r *run) teardown(ctx context.Context) error {
 		errs = append(errs, r.host.Stop(), reap.KillDescendants(r.spared))
 	}
 	r.recorder.End()
-	for _, l := range r.live.all() {
+	for _, l := range r.links.all() {
 		l.host.Release()
 	}
 	if r.journal != nil {

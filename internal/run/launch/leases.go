@@ -11,11 +11,11 @@ import (
 
 // leaseService returns the service of a link that gets addresses from its
 // network.
-func leaseService(r *run, l *liveLink) service {
+func leaseService(v *links, l *liveLink) service {
 	if !l.Leases() {
 		return nil
 	}
-	return r.leases.Add(l.Link, stackDevice(l.Link))
+	return v.leases.Add(l.Link, stackDevice(l.Link))
 }
 
 // stackDevice returns the name of the device in the stack that has the link's
@@ -26,14 +26,14 @@ func stackDevice(l *plan.Link) string {
 }
 
 // leasesChanged updates the run's files with the leases.
-func (r *run) leasesChanged() { r.files.leases(&r.live, &r.leases) }
+func (v *links) leasesChanged() { v.files.leases(v) }
 
 // awaitLeases waits until the links have their addresses.
-func (r *run) awaitLeases(ctx context.Context) error {
-	configured := slices.ContainsFunc(r.live.all(), func(l *liveLink) bool { return len(l.Addrs) > 0 })
-	if err := r.leases.Await(ctx, configured); err != nil {
+func (v *links) awaitLeases(ctx context.Context) error {
+	configured := slices.ContainsFunc(v.all(), func(l *liveLink) bool { return len(l.Addrs) > 0 })
+	if err := v.leases.Await(ctx, configured); err != nil {
 		return err
 	}
-	r.leasesChanged()
-	return r.paths.Sync(ctx) // so that the first connection can use all paths
+	v.leasesChanged()
+	return v.paths.Sync(ctx) // so that the first connection can use all paths
 }

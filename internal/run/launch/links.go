@@ -6,17 +6,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
+	"slices"
+	"sync"
 	"sync/atomic"
 
-	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/link"
+	"github.com/lklrun/lklrun/internal/run/lease"
 	"github.com/lklrun/lklrun/internal/run/plan"
 	"github.com/lklrun/lklrun/internal/run/undo"
 	"github.com/lklrun/lklrun/internal/stack/ctlproto"
+	"github.com/lklrun/lklrun/internal/stack/stackconn"
 )
 
 // liveLink is an interface of the run, from the opening of its host's end until
@@ -30,47 +34,73 @@ type liveLink struct {
 	services   []service // running services of this link
 }
 
+// links are the interfaces of a run. They can change between the stack's
+// configuration and its end.
+type links struct {
+	plan    *plan.Plan
+	env     link.Env // of each link, without its journal
+	journal *undo.Journal
+	files   *files
+	log     *slog.Logger
+	tell    func(string)
+	conn    *stackconn.Conn // set after the greeting
+	paths   *pathKeeper     // set once the stack is configured
+	leases  lease.Leases
+
+	changing sync.Mutex // held while a link is added or deleted
+	over     bool       // no more links are added or deleted; protected by changing
+
+	mu      sync.Mutex
+	present []*liveLink
+}
+
+// all returns the present links.
+func (v *links) all() []*liveLink {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Clone(v.present)
+}
+
+func (v *links) put(l *liveLink) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.present = append(v.present, l)
+}
+
+func (v *links) drop(l *liveLink) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.present = slices.DeleteFunc(v.present, func(k *liveLink) bool { return k == l })
+}
+
 // open opens the host's end of l and records it. The stack does not have it
 // yet. passed is a descriptor that was passed to lklrun instead of inherited;
 // nil: there is none.
-func (r *run) open(ctx context.Context, l plan.Link, passed *os.File) (*liveLink, error) {
+func (v *links) open(ctx context.Context, l plan.Link, passed *os.File) (*liveLink, error) {
 	k := &liveLink{Link: &l, dev: -1}
+	env := v.env
+	env.Passed = passed
+	env.Journal = func(u netdev.Undo) error {
+		k.undos = append(k.undos, u)
+		return v.journal.Add(u)
+	}
 	var err error
-	k.host, err = link.Open(ctx, k.Link, link.Env{
-		Journal: func(u netdev.Undo) error {
-			k.undos = append(k.undos, u)
-			return r.journal.Add(u)
-		},
-		Passed: passed, Log: r.log, Tell: r.opts.Tell, Guard: r.sharing.Guard,
-		UndosOfOthers: func(op string) ([]netdev.Undo, error) { return undo.Others(r.dir, op, r.log) },
-		Note: func(text string) {
-			if !r.opts.Quiet {
-				r.opts.Tell(text)
-			}
-		},
-		Share: func(ctx context.Context, l *link.Link) ([]bpf.RawInstruction, error) {
-			if err := r.sharing.Reserve(ctx, l.Shared...); err != nil {
-				return nil, err
-			}
-			return r.sharing.Filter(l)
-		},
-	})
-	if err != nil {
-		return nil, errors.Join(err, r.undo(ctx, k))
+	if k.host, err = link.Open(ctx, k.Link, env); err != nil {
+		return nil, errors.Join(err, v.undo(ctx, k))
 	}
 	return k, nil
 }
 
 // attach passes the host's end to lklhost. Before boot, the stack returns no
 // index.
-func (r *run) attach(ctx context.Context, k *liveLink) (ifindex int, err error) {
+func (v *links) attach(ctx context.Context, k *liveLink) (ifindex int, err error) {
 	add := ctlproto.LinkAdd{Kind: k.host.Kind, Flags: k.host.Flags, MAC: k.MAC, MTU: uint16(k.MTU)}
-	k.dev, ifindex, err = r.conn.AddLink(ctx, add, k.host.File)
+	k.dev, ifindex, err = v.conn.AddLink(ctx, add, k.host.File)
 	k.host.Passed()
 	if err != nil {
 		k.dev = -1
 		if k.RawIP && errors.Is(err, unix.EOPNOTSUPP) { // the library's ABI was not known until now
-			return 0, &RefusedError{Err: fmt.Errorf("--if %s:%s: %w", k.Type, k.Host(), r.plan.Stack.NoRawIP())}
+			return 0, &RefusedError{Err: fmt.Errorf("--if %s:%s: %w", k.Type, k.Host(), v.plan.Stack.NoRawIP())}
 		}
 		return 0, fmt.Errorf("%s: %w", k.Name, err)
 	}
@@ -79,9 +109,36 @@ func (r *run) attach(ctx context.Context, k *liveLink) (ifindex int, err error) 
 
 // undo reverts the host changes for k before the end of the run. The journal
 // keeps failed undos for the end of the run.
-func (r *run) undo(ctx context.Context, k *liveLink) error {
+func (v *links) undo(ctx context.Context, k *liveLink) error {
 	k.host.Release()
-	err := r.journal.Revert(ctx, k.undos)
+	err := v.journal.Revert(ctx, k.undos)
 	k.undos = nil
 	return err
+}
+
+// linkServices create the services of a configured link. A result of nil means
+// that this link does not need the service.
+var linkServices = []func(v *links, l *liveLink) service{leaseService, watches}
+
+// serve starts the services of one link.
+func (v *links) serve(ctx context.Context, l *liveLink) error {
+	for _, made := range linkServices {
+		s := made(v, l)
+		if s == nil {
+			continue
+		}
+		if err := s.Start(ctx); err != nil {
+			return err
+		}
+		l.services = append(l.services, s)
+	}
+	return nil
+}
+
+// stopServices stops the services of a link in reverse order.
+func (k *liveLink) stopServices() {
+	for _, s := range slices.Backward(k.services) {
+		s.Stop()
+	}
+	k.services = nil
 }

@@ -31,7 +31,7 @@ const leaveLimit = 30 * time.Second
 var errEnding = errors.New("the run is ending")
 
 // addLink answers ask.AddLink. After an error nothing of the link remains.
-func (r *run) addLink(ctx context.Context, spec ask.LinkSpec, file *os.File) (ask.LinkAdded, error) {
+func (v *links) addLink(ctx context.Context, spec ask.LinkSpec, file *os.File) (ask.LinkAdded, error) {
 	var added ask.LinkAdded
 	i, err := config.ParseInterface(spec.Spec)
 	if err != nil {
@@ -40,53 +40,53 @@ func (r *run) addLink(ctx context.Context, spec ask.LinkSpec, file *os.File) (as
 	if (i.FD != 0) != (file != nil) {
 		return added, fmt.Errorf("%s: a descriptor comes with fd:N and with nothing else", spec.Spec)
 	}
-	r.live.changing.Lock()
-	defer r.live.changing.Unlock()
-	if r.live.over {
+	v.changing.Lock()
+	defer v.changing.Unlock()
+	if v.over {
 		return added, errEnding
 	}
-	l, notes, err := r.planMore(i, file)
+	l, notes, err := v.planMore(i, file)
 	if err != nil {
 		return added, mendable(err)
 	}
-	k, err := r.open(ctx, l, file)
+	k, err := v.open(ctx, l, file)
 	if err != nil {
 		return added, opening(err)
 	}
-	if err := r.join(ctx, k); err != nil {
-		return added, errors.Join(refusedLink(&l, spec.Spec, err), r.leave(ctx, k))
+	if err := v.join(ctx, k); err != nil {
+		return added, errors.Join(refusedLink(&l, spec.Spec, err), v.leave(ctx, k))
 	}
-	if err := r.files.change(func(s *instance.State) { s.Interfaces = append(s.Interfaces, shown(k.Link)) }); err != nil {
-		return added, errors.Join(err, r.leave(ctx, k), r.forget(k))
+	if err := v.files.change(func(s *instance.State) { s.Interfaces = append(s.Interfaces, shown(k.Link)) }); err != nil {
+		return added, errors.Join(err, v.leave(ctx, k), v.forget(k))
 	}
-	r.leasesChanged()
-	r.log.Debug("an interface was added", "name", k.Name, "spec", spec.Spec)
+	v.leasesChanged()
+	v.log.Debug("an interface was added", "name", k.Name, "spec", spec.Spec)
 	return ask.LinkAdded{Name: k.Name, Notes: notes}, nil
 }
 
 // planMore inspects the host and plans an additional interface.
-func (r *run) planMore(i config.Interface, passed *os.File) (plan.Link, []string, error) {
+func (v *links) planMore(i config.Interface, passed *os.File) (plan.Link, []string, error) {
 	found, err := facts.LookMore(i, passed)
 	if err != nil {
 		return plan.Link{}, nil, err
 	}
 	var have []plan.Link
-	for _, k := range r.live.all() {
+	for _, k := range v.all() {
 		have = append(have, *k.Link)
 	}
-	return r.plan.More(i, have, found)
+	return v.plan.More(i, have, found)
 }
 
 // join adds a link with an open host's end to the stack.
-func (r *run) join(ctx context.Context, k *liveLink) error {
-	ifindex, err := r.attach(ctx, k)
+func (v *links) join(ctx context.Context, k *liveLink) error {
+	ifindex, err := v.attach(ctx, k)
 	if !k.RawIP && errors.Is(err, syscall.EOPNOTSUPP) { // LKL's older interface
-		return &RefusedError{Err: fmt.Errorf("%s: the stack %s takes its devices before it boots: name them with --if of lklrun", k.Name, r.plan.Stack.Name)}
+		return &RefusedError{Err: fmt.Errorf("%s: the stack %s takes its devices before it boots: name them with --if of lklrun", k.Name, v.plan.Stack.Name)}
 	}
 	if err != nil {
 		return err
 	}
-	states, err := stacknet.Links(ctx, r.conn)
+	states, err := stacknet.Links(ctx, v.conn)
 	if err != nil {
 		return err
 	}
@@ -95,65 +95,65 @@ func (r *run) join(ctx context.Context, k *liveLink) error {
 		return fmt.Errorf("%s: the stack has lost it", k.Name)
 	}
 	k.Name = states[at].Name // the planned name may be taken
-	r.live.put(k)
-	if err := r.heedRoutersOf(ctx, k.Link, false); err != nil {
+	v.put(k)
+	if err := heedRouters(ctx, v.conn, k.Link, false); err != nil {
 		return err
 	}
-	if err := stacknet.ConfigureLinks(ctx, r.conn, stackLink(k.Link)); err != nil {
+	if err := stacknet.ConfigureLinks(ctx, v.conn, stackLink(k.Link)); err != nil {
 		return err
 	}
-	if err := r.heedRoutersOf(ctx, k.Link, true); err != nil {
+	if err := heedRouters(ctx, v.conn, k.Link, true); err != nil {
 		return err
 	}
-	if err := r.serveLink(ctx, k); err != nil {
+	if err := v.serve(ctx, k); err != nil {
 		return err
 	}
-	return r.paths.Sync(ctx) // so that the paths exist when the link is reported
+	return v.paths.Sync(ctx) // so that the paths exist when the link is reported
 }
 
 // leave removes a link from the stack and reverts its host changes.
-func (r *run) leave(ctx context.Context, k *liveLink) error {
+func (v *links) leave(ctx context.Context, k *liveLink) error {
 	k.stopServices()
-	r.live.drop(k)
+	v.drop(k)
 	// A removal that has begun is completed.
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), leaveLimit, fmt.Errorf("the stack does not answer within %v", leaveLimit))
 	defer cancel()
 	var err error
 	if k.dev >= 0 {
-		if err = r.conn.DelLink(ctx, k.dev); errors.Is(err, syscall.ENODEV) {
+		if err = v.conn.DelLink(ctx, k.dev); errors.Is(err, syscall.ENODEV) {
 			err = nil
 		}
 		if err == nil {
-			err = r.paths.Sync(ctx)
+			err = v.paths.Sync(ctx)
 		}
 	}
-	return errors.Join(err, r.undo(ctx, k))
+	return errors.Join(err, v.undo(ctx, k))
 }
 
 // delLink answers ask.DelLink.
-func (r *run) delLink(ctx context.Context, l ask.LinkName, _ *os.File) (struct{}, error) {
-	r.live.changing.Lock()
-	defer r.live.changing.Unlock()
-	if r.live.over {
+func (v *links) delLink(ctx context.Context, l ask.LinkName, _ *os.File) (struct{}, error) {
+	v.changing.Lock()
+	defer v.changing.Unlock()
+	if v.over {
 		return struct{}{}, errEnding
 	}
-	all := r.live.all()
+	all := v.all()
 	at := slices.IndexFunc(all, func(k *liveLink) bool { return k.Name == l.Name })
 	if at < 0 {
 		return struct{}{}, ask.Usagef("%s: not an interface that lklrun gave the stack%s", l.Name, theseAre(all))
 	}
-	r.log.Debug("taking an interface away", "name", l.Name)
-	if err := errors.Join(r.leave(ctx, all[at]), r.forget(all[at])); err != nil {
+	v.log.Debug("taking an interface away", "name", l.Name)
+	if err := errors.Join(v.leave(ctx, all[at]), v.forget(all[at])); err != nil {
 		return struct{}{}, fmt.Errorf("%s: %w", l.Name, err)
 	}
-	r.leasesChanged()
-	r.log.Debug("an interface was taken away", "name", l.Name)
+	v.leasesChanged()
+	v.log.Debug("an interface was taken away", "name", l.Name)
 	return struct{}{}, nil
 }
 
 // forget removes a link from the published state of the run.
-func (r *run) forget(k *liveLink) error {
-	return r.files.change(func(s *instance.State) {
+func (v *links) forget(k *liveLink) error {
+	return v.files.change(func(s *instance.State) {
 		s.Interfaces = slices.DeleteFunc(s.Interfaces, func(i instance.Interface) bool { return i.Name == k.Name })
 	})
 }

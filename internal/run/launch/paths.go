@@ -15,8 +15,9 @@ import (
 // up to date.
 type pathKeeper struct{ *paths.Keeper }
 
-func (r *run) keepPaths(ctx context.Context) *pathKeeper {
-	return &pathKeeper{paths.New(ctx, r.conn, r.wantedPaths, r.log)}
+// keepPaths makes the keeper of the links' paths.
+func (v *links) keepPaths(ctx context.Context) {
+	v.paths = &pathKeeper{paths.New(ctx, v.conn, v.wantedPaths, v.log)}
 }
 
 // Start creates the paths of the present links. The keeper ends with the
@@ -29,9 +30,9 @@ func (k *pathKeeper) Start(context.Context) error {
 }
 
 // wantedPaths returns the paths that the links need now.
-func (r *run) wantedPaths() []paths.Want {
+func (v *links) wantedPaths() []paths.Want {
 	var wants []paths.Want
-	for _, l := range r.live.all() {
+	for _, l := range v.all() {
 		w := wantedPath(l.Link)
 		w.Cut = l.cut.Load()
 		wants = append(wants, w)

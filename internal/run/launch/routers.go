@@ -11,10 +11,10 @@ import (
 	"github.com/lklrun/lklrun/internal/stack/stacknet"
 )
 
-// heedRouters makes a device of the stack process or ignore router
+// setRouters makes a device of the stack process or ignore router
 // advertisements, before it is up. A user who configured addresses expects no
 // others, and no route that a neighbour announces.
-func heedRouters(ctx context.Context, conn *stackconn.Conn, device string, l *plan.Link, heed bool) error {
+func setRouters(ctx context.Context, conn *stackconn.Conn, device string, l *plan.Link, heed bool) error {
 	if err := stacknet.MountFilesystems(ctx, conn); err != nil {
 		return err
 	}
@@ -50,15 +50,15 @@ func heedRouters(ctx context.Context, conn *stackconn.Conn, device string, l *pl
 	return nil
 }
 
-// heedRoutersOf calls heedRouters for a link's device or, once it exists, for
+// heedRouters calls setRouters for a link's device or, once it exists, for
 // the device of its VLAN.
-func (r *run) heedRoutersOf(ctx context.Context, l *plan.Link, configured bool) error {
+func heedRouters(ctx context.Context, conn *stackconn.Conn, l *plan.Link, configured bool) error {
 	heed := l.SLAAC || l.DHCP6
 	switch {
 	case !configured:
-		return heedRouters(ctx, r.conn, l.Name, l, heed && l.VLAN == 0)
+		return setRouters(ctx, conn, l.Name, l, heed && l.VLAN == 0)
 	case l.VLAN != 0:
-		return heedRouters(ctx, r.conn, stackDevice(l), l, heed)
+		return setRouters(ctx, conn, stackDevice(l), l, heed)
 	}
 	return nil
 }

@@ -11,7 +11,9 @@ import (
 
 	"github.com/lklrun/lklrun/internal/base/exit"
 	"github.com/lklrun/lklrun/internal/diag/account"
+	"github.com/lklrun/lklrun/internal/host/netdev"
 	"github.com/lklrun/lklrun/internal/instance"
+	"github.com/lklrun/lklrun/internal/link"
 	"github.com/lklrun/lklrun/internal/run/cost"
 	"github.com/lklrun/lklrun/internal/run/lease"
 	"github.com/lklrun/lklrun/internal/run/reap"
@@ -55,8 +57,21 @@ func (r *run) makeDir(ctx context.Context) error {
 			return err
 		}
 	}
-	r.files, err = writeFiles(r.dir, r.plan, r.log)
-	return err
+	if r.files, err = writeFiles(r.dir, r.plan, r.log); err != nil {
+		return err
+	}
+	r.links.plan, r.links.journal, r.links.files = r.plan, r.journal, r.files
+	r.links.log, r.links.tell = r.log, r.opts.Tell
+	r.links.env = link.Env{
+		Log: r.log, Tell: r.opts.Tell, Guard: r.sharing.Guard, Share: r.sharing.Share,
+		UndosOfOthers: func(op string) ([]netdev.Undo, error) { return undo.Others(r.dir, op, r.log) },
+		Note: func(text string) {
+			if !r.opts.Quiet {
+				r.opts.Tell(text)
+			}
+		},
+	}
+	return nil
 }
 
 // startHost starts lklhost, which forks the target.
@@ -71,7 +86,8 @@ func (r *run) boot(ctx context.Context) error {
 	if r.conn, err = r.host.Connect(ctx); err != nil {
 		return err
 	}
-	r.leases.Options = lease.Options{Conn: r.conn, Name: r.dir.Name, Log: r.log, Tell: r.opts.Tell, Changed: r.leasesChanged}
+	r.links.conn = r.conn
+	r.links.leases.Options = lease.Options{Conn: r.conn, Name: r.dir.Name, Log: r.log, Tell: r.opts.Tell, Changed: r.links.leasesChanged}
 	hello := r.conn.Hello()
 	r.log.Debug("lklhost answers", "pid", hello.HostPID, "target", hello.TargetPID)
 	r.files.set(func(s *instance.State) { s.HostPID, s.TargetPID = int(hello.HostPID), int(hello.TargetPID) })
@@ -81,8 +97,8 @@ func (r *run) boot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, l := range r.live.all() {
-		if _, err := r.attach(ctx, l); err != nil {
+	for _, l := range r.links.all() {
+		if _, err := r.links.attach(ctx, l); err != nil {
 			return err
 		}
 	}
@@ -161,7 +177,7 @@ func (r *run) measure(ctx context.Context) error {
 		return err
 	}
 	r.meter = m
-	r.live.started(m)
+	r.services.started(m)
 	return nil
 }
 

@@ -93,9 +93,12 @@ func (s *Sharing) Reserve(ctx context.Context, more ...netip.Addr) error {
 	return nil
 }
 
-// Filter returns the filter for the packet socket of a link that shares
-// addresses. The run's ports must be reserved.
-func (s *Sharing) Filter(l *plan.Link) ([]bpf.RawInstruction, error) {
+// Share reserves the run's ports at the addresses that a link shares, and returns
+// the filter for its packet socket.
+func (s *Sharing) Share(ctx context.Context, l *plan.Link) ([]bpf.RawInstruction, error) {
+	if err := s.Reserve(ctx, l.Shared...); err != nil {
+		return nil, err
+	}
 	return guard.Filter(!l.RawIP, l.Shared, s.ports)
 }
 

@@ -28,7 +28,7 @@ type service interface {
 // runServices create the services of a run, in start order. A result of nil
 // means that this run does not need the service.
 var runServices = []func(r *run) service{
-	func(r *run) service { return r.paths }, // the first, because it follows the others' changes
+	func(r *run) service { return r.links.paths }, // the first, because it follows the others' changes
 	dumps,
 	samplers,
 	histories,
@@ -48,47 +48,6 @@ func (g guardService) Start(ctx context.Context) error {
 	return g.Serve(ctx, g.conn)
 }
 
-// linkServices create the services of a configured link. A result of nil means
-// that this link does not need the service.
-var linkServices = []func(r *run, l *liveLink) service{leaseService, watches}
-
-// live is the part of a run that can change between the stack's configuration
-// and its end.
-type live struct {
-	changing sync.Mutex // held while a link is added or deleted
-	over     bool       // no more links are added or deleted; protected by changing
-
-	mu       sync.Mutex
-	links    []*liveLink
-	services []service
-}
-
-// all returns the present links.
-func (v *live) all() []*liveLink {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return slices.Clone(v.links)
-}
-
-func (v *live) put(l *liveLink) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.links = append(v.links, l)
-}
-
-func (v *live) drop(l *liveLink) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.links = slices.DeleteFunc(v.links, func(k *liveLink) bool { return k == l })
-}
-
-// started records a service that runs.
-func (v *live) started(s service) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.services = append(v.services, s)
-}
-
 // serve starts the services of the run and of its links.
 func (r *run) serve(ctx context.Context) error {
 	for _, made := range runServices {
@@ -99,59 +58,54 @@ func (r *run) serve(ctx context.Context) error {
 		if err := s.Start(ctx); err != nil {
 			return err
 		}
-		r.live.started(s)
+		r.services.started(s)
 	}
 	served := false
-	for _, l := range r.live.all() {
-		if err := r.serveLink(ctx, l); err != nil {
+	for _, l := range r.links.all() {
+		if err := r.links.serve(ctx, l); err != nil {
 			return err
 		}
 		served = served || len(l.services) > 0
 	}
 	if served { // so that the first connection can use all paths
-		return r.paths.Sync(ctx)
+		return r.links.paths.Sync(ctx)
 	}
 	return nil
 }
 
-// serveLink starts the services of one link.
-func (r *run) serveLink(ctx context.Context, l *liveLink) error {
-	for _, made := range linkServices {
-		s := made(r, l)
-		if s == nil {
-			continue
-		}
-		if err := s.Start(ctx); err != nil {
-			return err
-		}
-		l.services = append(l.services, s)
-	}
-	return nil
+// services are the running services of a run, without those of its links.
+type services struct {
+	mu  sync.Mutex
+	all []service
 }
 
-// stopServices stops the services of a link in reverse order.
-func (k *liveLink) stopServices() {
-	for _, s := range slices.Backward(k.services) {
+// started records a service that runs.
+func (v *services) started(s service) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.all = append(v.all, s)
+}
+
+// stop stops the services in reverse order.
+func (v *services) stop() {
+	v.mu.Lock()
+	all := v.all
+	v.all = nil
+	v.mu.Unlock()
+	for _, s := range slices.Backward(all) {
 		s.Stop()
 	}
-	k.services = nil
 }
 
 // stopServing stops all services. From then on no link is added or deleted.
 func (r *run) stopServing() {
-	r.live.changing.Lock()
-	defer r.live.changing.Unlock()
-	r.live.over = true
-	for _, l := range slices.Backward(r.live.all()) {
+	r.links.changing.Lock()
+	defer r.links.changing.Unlock()
+	r.links.over = true
+	for _, l := range slices.Backward(r.links.all()) {
 		l.stopServices()
 	}
-	r.live.mu.Lock()
-	services := r.live.services
-	r.live.services = nil
-	r.live.mu.Unlock()
-	for _, s := range slices.Backward(services) {
-		s.Stop()
-	}
+	r.services.stop()
 	if r.host != nil && !r.host.Unresponsive {
 		r.recorder.Farewell(r.conn)
 	}
