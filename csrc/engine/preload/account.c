@@ -14,6 +14,7 @@
 
 #include "engine/common/proc_text.h"
 #include "engine/preload/internal.h"
+#include "engine/preload/signal.h"
 #include "shared/ctl_proto.h"
 
 #define TEXT_SIZE	(256UL << 10)

@@ -2,6 +2,7 @@
 /* Dispatches intercepted system calls. */
 #define _GNU_SOURCE
 #include "engine/preload/internal.h"
+#include "engine/preload/signal.h"
 
 static call_fn handlers[ENTRY_CALLS];
 static bool installed;

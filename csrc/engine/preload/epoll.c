@@ -21,6 +21,7 @@
 #include <sys/epoll.h>
 
 #include "engine/preload/internal.h"
+#include "engine/preload/signal.h"
 #include "engine/preload/poller.h"
 
 #define SHADOWS_MAX	4096

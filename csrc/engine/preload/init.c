@@ -17,6 +17,7 @@
 #include <sys/resource.h>
 
 #include "engine/preload/internal.h"
+#include "engine/preload/signal.h"
 
 bool preload_selftested;
 

@@ -51,8 +51,8 @@ struct poller;
  * @pending: deferred signal, or 0; @si and @mask belong to it
  * @lkl: the library's handle of this thread
  * @top: top of its stack for calls; NULL if it has none yet
- * @poller: waits for host and stack at once; NULL if it has none yet;
- *	@poller_leave frees it
+ * @own_poller: waits for host and stack at once; NULL if it has none yet;
+ *	@give_back frees it
  * @next: list of all threads that have a stack for calls
  */
 struct inside {
@@ -63,8 +63,8 @@ struct inside {
 	uint64_t mask;
 	void *lkl;
 	char *top;
-	struct poller *poller;
-	void (*poller_leave)(struct poller *p);
+	struct poller *own_poller;
+	void (*give_back)(struct poller *p);
 	struct inside *next;
 };
 
@@ -238,14 +238,6 @@ int shadow_put(int i) HIDDEN;
 void shadow_get(int i) HIDDEN;
 int64_t mono_ns(void) HIDDEN;
 
-/* signal.c */
-int signal_init(void (*ends)(int status, int sig), const char *native_call) HIDDEN;
-long call_sigaction(long nr, const long *a) HIDDEN;
-int signal_run(void) HIDDEN;
-void signal_kill(int sig) HIDDEN;
-void signal_own_ending(void (*fn)(int sig)) HIDDEN;
-void signal_own(int sig, void (*fn)(int sig)) HIDDEN;
-
 /* proc.c */
 int proc_init(void) HIDDEN;
 void proc_ends(int status, int sig) HIDDEN;
@@ -254,28 +246,6 @@ bool end_is_wanted(void) HIDDEN;
 long call_exit(long nr, const long *a) HIDDEN;
 long child_call(long nr, const long *a) HIDDEN;
 long call_nosys(long nr, const long *a) HIDDEN;
-
-/* Results of leave() */
-#define HAD_SIGNAL	1
-#define MAY_RESTART	2
-
-/** enter - defer the program's signal handlers from here on */
-static inline void enter(void)
-{
-	me.depth++;
-	barrier();
-}
-
-/** leave - run the deferred handler; returns HAD_SIGNAL and MAY_RESTART flags */
-static inline int leave(void)
-{
-	barrier();
-	me.depth--;
-	barrier();
-	if (likely(me.depth || !me.pending))
-		return 0;
-	return signal_run();
-}
 
 #define RAW0(nr)		raw6(SYS_##nr, 0, 0, 0, 0, 0, 0)
 #define RAW1(nr, a)		raw6(SYS_##nr, (long)(a), 0, 0, 0, 0, 0)

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 
 #include "engine/preload/internal.h"
+#include "engine/preload/signal.h"
 #include "engine/preload/poller.h"
 
 /** sets_init - allocate room for @n descriptors */

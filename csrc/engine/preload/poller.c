@@ -26,6 +26,7 @@
 #include <time.h>
 
 #include "engine/preload/internal.h"
+#include "engine/preload/signal.h"
 #include "engine/preload/poller.h"
 
 #define POLLERS		4000	/* WATCHES of the library, and room for others */
@@ -75,7 +76,7 @@ static struct poller *poller_make(void)
  */
 struct poller *poller_take(void)
 {
-	struct poller *p = me.poller;
+	struct poller *p = me.own_poller;
 
 	if (likely(p && !p->busy)) {
 		p->busy = true;
@@ -94,9 +95,9 @@ struct poller *poller_take(void)
 		p->thread = me.lkl;
 		p->busy = true;
 	}
-	if (!me.poller) {
-		me.poller = p;
-		me.poller_leave = poller_leave;
+	if (!me.own_poller) {
+		me.own_poller = p;
+		me.give_back = poller_leave;
 	}
 	return p;
 }
@@ -105,7 +106,7 @@ struct poller *poller_take(void)
 void poller_release(struct poller *p)
 {
 	p->busy = false;
-	if (p != me.poller)
+	if (p != me.own_poller)
 		poller_leave(p);
 }
 

@@ -15,6 +15,7 @@
 #include <time.h>
 
 #include "engine/preload/internal.h"
+#include "engine/preload/signal.h"
 
 #define EXIT_LIMIT_S	80	/* more than preload_drain() takes */
 #define END_LIMIT_S	6	/* for each step of the end */

@@ -11,6 +11,7 @@
 #include <sys/time.h>
 
 #include "engine/preload/internal.h"
+#include "engine/preload/signal.h"
 #include "engine/preload/poller.h"
 
 /* The poll events of each set, as in fs/select.c */

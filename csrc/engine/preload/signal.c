@@ -26,6 +26,7 @@
 #include <string.h>
 
 #include "engine/preload/internal.h"
+#include "engine/preload/signal.h"
 
 #define SIG_LAST	64
 #define SIG_OWN		33	/* used by the C library, see is_cancel() */

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "engine/preload/internal.h"
+#include "engine/preload/signal.h"
 
 #define CALL_STACK	(192UL << 10)
 #define GUARD		4096UL
@@ -87,9 +88,9 @@ static void thread_gone(void *arg)
 		preload_on_stack(SYS_exit, (long[6]){ 0 }, lkl.syscall, top);
 		leave();
 	}
-	if (me.poller)
-		me.poller_leave(me.poller);
-	me.poller = NULL;
+	if (me.own_poller)
+		me.give_back(me.own_poller);
+	me.own_poller = NULL;
 	me.top = NULL;
 	RAW2(munmap, top - CALL_STACK, CALL_STACK);
 }
