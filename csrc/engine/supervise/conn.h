@@ -242,6 +242,7 @@ void conn_sweep_soon(void);
 void conn_stop(void);
 
 #define DGRAM_ROOM	(1 << 20)	/* bytes in a datagram carrier */
+#define DGRAM_MAX	(256 * 1024)	/* bytes in a message, netlink too */
 
 /* carrier.c */
 extern unsigned int carriers_roomy;
@@ -382,14 +383,6 @@ void sock_inherit(struct conn *conn, const struct conn *lis);
 
 /* owners.c */
 void owners_translate(const struct conn *conn, char *buf, size_t len);
-
-/*
- * A buffer for all data that is read and forwarded within one call. The pump has
- * one (pump.h), messages have one (msg.h), datagrams this one (dgram.c).
- */
-#define BUF_SIZE	(256 * 1024)
-#define BUF_ALIGNED	__attribute__((aligned(4096)))
-extern char dgram_buf[BUF_SIZE] BUF_ALIGNED;
 
 /* Counters of connections and their data. */
 struct conn_stats {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The table of connections, by their numbers, and the counters that all of them
- * share.
+ * The table of connections, by their numbers, and the counters of all of them.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -41,9 +41,9 @@
 #define QUEUE_MAX	2048	/* queue length of a carrier, netns_private() */
 #define RETRY_NS	1000000ull
 
-char dgram_buf[BUF_SIZE];
-
 static void retry_due(struct timer *t);
+/* The message that is on its way. */
+static char msg_buf[DGRAM_MAX] __attribute__((aligned(4096)));
 static struct timer retry_timer = TIMER_INIT(retry_timer, retry_due);
 
 /** retry_due - retry carriers that were full */
@@ -221,10 +221,10 @@ static size_t room(struct conn *conn)
 	long n;
 
 	if (conn->kind != KIND_NETLINK)
-		return BUF_SIZE;
-	n = st_recvfrom(conn->sfd, dgram_buf, 0,
+		return DGRAM_MAX;
+	n = st_recvfrom(conn->sfd, msg_buf, 0,
 			MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC, NULL, NULL);
-	return n < 0 ? 0 : n > BUF_SIZE ? BUF_SIZE : (size_t)n;
+	return n < 0 ? 0 : n > DGRAM_MAX ? DGRAM_MAX : (size_t)n;
 }
 
 /**
@@ -237,7 +237,7 @@ static bool pull(struct conn *conn)
 		char buf[512];
 	} ctl;
 	struct sockaddr_storage ss;
-	struct iovec iov = { dgram_buf, BUF_SIZE };
+	struct iovec iov = { msg_buf, DGRAM_MAX };
 	struct origin o;
 	long n;
 	int i;
@@ -263,9 +263,9 @@ static bool pull(struct conn *conn)
 			continue;
 		}
 		conn->bytes_in += (uint64_t)n;
-		owners_translate(conn, dgram_buf, (size_t)n);
+		owners_translate(conn, msg_buf, (size_t)n);
 		origin_set(&o, &mh);
-		if (!put(conn, dgram_buf, (size_t)n, &o))
+		if (!put(conn, msg_buf, (size_t)n, &o))
 			return false;
 	}
 	return conn->s_in;
@@ -325,14 +325,14 @@ static bool push(struct conn *conn)
 		free(buf);
 	}
 	for (i = 0; i < DGRAMS && conn->c_in; i++) {
-		ssize_t n = recv(conn->csrc.fd, dgram_buf, BUF_SIZE,
+		ssize_t n = recv(conn->csrc.fd, msg_buf, DGRAM_MAX,
 				 MSG_DONTWAIT);
 
 		if (n < 0 || (n == 0 && conn->kind == KIND_NETLINK)) {
 			conn->c_in = false;
 			return false;
 		}
-		if (!forward(conn, dgram_buf, (size_t)n))
+		if (!forward(conn, msg_buf, (size_t)n))
 			return false;
 	}
 	return conn->c_in;

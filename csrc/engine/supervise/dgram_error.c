@@ -53,6 +53,9 @@ static void late_due(struct timer *t);
 static struct timer late_timer = TIMER_INIT(late_timer, late_due);
 static struct list late = LIST_INIT(late);
 
+/* The message that is on its way. */
+static char msg_buf[DGRAM_MAX];
+
 static const struct sockaddr nobody = { .sa_family = AF_UNSPEC };
 
 /**
@@ -75,12 +78,12 @@ static void flush(const struct conn *conn)
 	int i;
 
 	for (i = 0; i < FLUSH_MAX; i++) {
-		ssize_t n = recv(conn->csrc.fd, dgram_buf, BUF_SIZE,
+		ssize_t n = recv(conn->csrc.fd, msg_buf, DGRAM_MAX,
 				 MSG_DONTWAIT);
 
 		if (n < 0)
 			return;
-		st_sendto(conn->sfd, dgram_buf, n,
+		st_sendto(conn->sfd, msg_buf, n,
 			  MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
 	}
 }
@@ -274,7 +277,7 @@ static struct unread *take_out(struct conn *conn, int dup)
 {
 	struct sockaddr_un un;
 	socklen_t unlen = sizeof(un);
-	ssize_t n = recvfrom(dup, dgram_buf, BUF_SIZE, MSG_DONTWAIT,
+	ssize_t n = recvfrom(dup, msg_buf, DGRAM_MAX, MSG_DONTWAIT,
 			     (struct sockaddr *)&un, &unlen);
 	const struct origin *from = NULL;
 	struct unread *u;
@@ -292,7 +295,7 @@ static struct unread *take_out(struct conn *conn, int dup)
 		memcpy(&u->origin, from, origin_size(from));
 	u->len = (size_t)n;
 	if (n)
-		memcpy(u->data, dgram_buf, u->len);
+		memcpy(u->data, msg_buf, u->len);
 	return u;
 }
 

@@ -39,11 +39,11 @@ static int64_t send_one(struct call *c, const struct user_msg *um)
 	struct conn *conn = c->conn;
 	struct sockaddr_storage ss;
 	union control ctl;
-	struct iovec iov = { dgram_buf, um->total };
+	struct iovec iov = { c->buf, um->total };
 	struct msghdr mh = { .msg_iov = &iov, .msg_iovlen = 1 };
 	int64_t ret;
 
-	if (um->total > BUF_SIZE)
+	if (um->total > CALL_BUF_SIZE)
 		return -EMSGSIZE;
 	if (um->controllen > CTL_MAX)
 		return -ENOBUFS;
@@ -59,7 +59,7 @@ static int64_t send_one(struct call *c, const struct user_msg *um)
 	}
 	ret = mem_read(c, um->control, ctl.buf, um->controllen);
 	if (!ret)
-		ret = msg_get_data(c, um, 0, dgram_buf, um->total);
+		ret = msg_get_data(c, um, 0, c->buf, um->total);
 	if (ret)
 		return ret;
 	if (um->controllen) {
@@ -88,7 +88,7 @@ static ssize_t from_carrier(struct call *c, int flags, struct origin *o)
 {
 	struct conn *conn = c->conn;
 	struct sockaddr_un un;
-	struct iovec iov = { dgram_buf, BUF_SIZE };
+	struct iovec iov = { c->buf, CALL_BUF_SIZE };
 	struct msghdr mh = { .msg_name = &un, .msg_namelen = sizeof(un),
 			     .msg_iov = &iov, .msg_iovlen = 1 };
 	const struct origin *known = NULL;
@@ -123,7 +123,7 @@ static int64_t take_one(struct call *c, const struct user_msg *um, int uflags)
 	struct conn *conn = c->conn;
 	union control ctl;
 	struct sockaddr_storage ss;
-	struct iovec iov = { dgram_buf, BUF_SIZE };
+	struct iovec iov = { c->buf, CALL_BUF_SIZE };
 	struct msghdr mh = { .msg_name = &ss, .msg_namelen = sizeof(ss),
 			     .msg_iov = &iov, .msg_iovlen = 1,
 			     .msg_control = ctl.buf,
@@ -162,13 +162,13 @@ static int64_t take_one(struct call *c, const struct user_msg *um, int uflags)
 		if (!(flags & MSG_PEEK))
 			conn->bytes_in += (uint64_t)n;
 		conn_stats.dgrams_in += conn->kind != KIND_STREAM;
-		owners_translate(conn, dgram_buf, (size_t)n < iov.iov_len ?
+		owners_translate(conn, c->buf, (size_t)n < iov.iov_len ?
 				 (size_t)n : iov.iov_len);
 	}
 	out = mh.msg_flags & (MSG_CTRUNC | MSG_ERRQUEUE | MSG_OOB);
 	if ((uint64_t)n > um->total)
 		out |= MSG_TRUNC;
-	ret = msg_put_data(c, um, 0, dgram_buf, (size_t)n);
+	ret = msg_put_data(c, um, 0, c->buf, (size_t)n);
 	if (!ret)
 		ret = msg_put_result(c, um, &ss, mh.msg_namelen, ctl.buf,
 				     mh.msg_controllen, out);

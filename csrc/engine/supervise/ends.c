@@ -113,9 +113,9 @@ bool ends_pass(struct conn *conn)
 /** discard - drop the data of the target that is not needed any more */
 static void discard(struct conn *conn)
 {
-	static char waste[64 * 1024];
+	char buf[16 * 1024];
 
-	while (recv(conn->csrc.fd, waste, sizeof(waste), MSG_DONTWAIT) > 0)
+	while (recv(conn->csrc.fd, buf, sizeof(buf), MSG_DONTWAIT) > 0)
 		;
 }
 

@@ -19,8 +19,8 @@
 #include "shared/ctl_proto.h"
 #include "view/view.h"
 
-static char text[BUF_SIZE];	/* a file of the stack */
 static int listener = -1;	/* of the target's notifications */
+static char text[256 * 1024];	/* a file of the stack */
 
 static const struct engine_ops ops = {
 	.carrier_event = tcp_carrier_event,
@@ -54,7 +54,7 @@ int engine_start(void)
 /** orphans - sockets of the stack with data to deliver; see text_orphans() */
 static unsigned int orphans(const char *path, uint64_t *queued)
 {
-	if (st_read_file(path, text, BUF_SIZE) <= 0)
+	if (st_read_file(path, text, sizeof(text)) <= 0)
 		return 0;
 	return text_orphans(text, queued);
 }
@@ -180,7 +180,7 @@ size_t engine_account(char *buf, size_t len)
 	size_t n = 0;
 
 	if (stack_alive() && stack->abi != CTL_ABI_HOST &&
-	    st_read_file("/proc/net/netstat", text, BUF_SIZE) > 0)
+	    st_read_file("/proc/net/netstat", text, sizeof(text)) > 0)
 		n = text_group(text, "MPTcpExt", buf, len);
 	return n + engine_stats(buf + n, len - n);
 }

@@ -67,13 +67,13 @@ int64_t fastopen_send(struct call *c)
 	if (ret)
 		return ret;
 	conn_sweep_few(KIND_STREAM);
-	n = um.total < BUF_SIZE ? um.total : BUF_SIZE;
-	ret = msg_get_data(c, &um, 0, msg_buf, n);
+	n = um.total < CALL_BUF_SIZE ? um.total : CALL_BUF_SIZE;
+	ret = msg_get_data(c, &um, 0, c->buf, n);
 	if (!ret)
 		ret = tcp_watch(conn);
 	if (ret)
 		return ret;
-	ret = st_sendto(conn->sfd, msg_buf, n,
+	ret = st_sendto(conn->sfd, c->buf, n,
 			MSG_FASTOPEN | MSG_DONTWAIT | MSG_NOSIGNAL, &ss, len);
 	if (ret < 0 && ret != -EINPROGRESS)
 		return ret;

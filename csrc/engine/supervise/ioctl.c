@@ -90,7 +90,6 @@ static const struct {
 	{ SIOCGIFCONF, CONF, 0 },
 };
 
-static char ioctl_buf[BUF_SIZE] BUF_ALIGNED;
 static int control[2] = { -1, -1 };
 
 /** control_fd - a socket in the stack of our own */
@@ -123,13 +122,13 @@ static int64_t ioctl_conf(struct call *c, int sfd)
 		return -EINVAL;
 	conf.ifc_len = user.ifc_len > (int)CONF_MAX ? (int)CONF_MAX :
 						     user.ifc_len;
-	conf.ifc_buf = user.ifc_buf ? ioctl_buf : NULL;
+	conf.ifc_buf = user.ifc_buf ? c->buf : NULL;
 	ret = st_ioctl(sfd, SIOCGIFCONF, &conf);
 	if (ret < 0)
 		return ret;
 	if (user.ifc_buf) {
 		ret = mem_write(c, (uint64_t)(uintptr_t)user.ifc_buf,
-				ioctl_buf, (size_t)conf.ifc_len);
+				c->buf, (size_t)conf.ifc_len);
 		if (ret)
 			return ret;
 	}
@@ -141,14 +140,14 @@ static int64_t ioctl_conf(struct call *c, int sfd)
 static int64_t ioctl_flat(struct call *c, int sfd, unsigned int cmd,
 			  size_t size)
 {
-	int64_t ret = mem_read(c, c->args[2], ioctl_buf, size);
+	int64_t ret = mem_read(c, c->args[2], c->buf, size);
 
 	if (ret)
 		return ret;
-	ret = st_ioctl(sfd, cmd, ioctl_buf);
+	ret = st_ioctl(sfd, cmd, c->buf);
 	if (ret < 0)
 		return ret;
-	return mem_write(c, c->args[2], ioctl_buf, size);
+	return mem_write(c, c->args[2], c->buf, size);
 }
 
 /** ioctl_name - copy a string there */
@@ -174,13 +173,13 @@ static int64_t ioctl_name(struct call *c, int sfd, unsigned int cmd)
  */
 static int64_t ioctl_data(struct call *c, int sfd, unsigned int cmd)
 {
-	char *data = ioctl_buf, *was = ioctl_buf + DATA_MAX;
+	char *data = c->buf, *was = c->buf + DATA_MAX;
 	struct iovec r = { NULL, DATA_MAX };
 	struct ifreq ifr;
 	size_t from = 0, to;
 	int64_t ret, len;
 
-	_Static_assert(BUF_SIZE >= 2 * DATA_MAX, "room for both copies");
+	_Static_assert(CALL_BUF_SIZE >= 2 * DATA_MAX, "room for both copies");
 	ret = mem_read(c, c->args[2], &ifr, sizeof(ifr));
 	if (ret)
 		return ret;

@@ -15,8 +15,6 @@
 #include "engine/supervise/conn.h"
 #include "engine/supervise/msg.h"
 
-char msg_buf[BUF_SIZE];
-
 /**
  * struct kernel_msghdr - the kernel's struct msghdr
  *

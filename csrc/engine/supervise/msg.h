@@ -6,9 +6,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#include "engine/supervise/conn.h"
-
-extern char msg_buf[BUF_SIZE] BUF_ALIGNED;
+#include "engine/supervise/notify.h"
 
 #define MSG_IOV_MAX	1024	/* UIO_MAXIOV; more fails with EMSGSIZE */
 

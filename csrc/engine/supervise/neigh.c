@@ -21,14 +21,12 @@
 #include "engine/supervise/conn.h"
 
 #define NEIGH_MS	1200
+#define DUMP_MAX	(64 * 1024)	/* a dump comes in parts of half that */
 #define MS		1000000ull
 
-static char dump[BUF_SIZE] BUF_ALIGNED;
-
-/** incomplete - whether a message in dump[] is an incomplete entry */
-static bool incomplete(size_t len, bool *done)
+/** incomplete - whether a message is an incomplete entry */
+static bool incomplete(const struct nlmsghdr *nh, size_t len, bool *done)
 {
-	const struct nlmsghdr *nh = (const struct nlmsghdr *)dump;
 	bool found = false;
 
 	for (; NLMSG_OK(nh, len); nh = NLMSG_NEXT(nh, len)) {
@@ -52,6 +50,10 @@ static bool neigh_asked(void)
 		.nh = { .nlmsg_len = sizeof(req), .nlmsg_type = RTM_GETNEIGH,
 			.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP },
 	};
+	static union {
+		struct nlmsghdr nh;
+		char text[DUMP_MAX];
+	} buf;
 	bool found = false, done = false;
 	long fd, n;
 
@@ -60,10 +62,10 @@ static bool neigh_asked(void)
 		return false;
 	n = st_sendto(fd, &req, sizeof(req), 0, NULL, 0);
 	while (n > 0 && !found && !done) {
-		n = st_recvfrom(fd, dump, BUF_SIZE, MSG_DONTWAIT, NULL,
+		n = st_recvfrom(fd, &buf, sizeof(buf), MSG_DONTWAIT, NULL,
 				NULL);
 		if (n > 0)
-			found = incomplete((size_t)n, &done);
+			found = incomplete(&buf.nh, (size_t)n, &done);
 	}
 	st_close(fd);
 	return found;

@@ -43,6 +43,7 @@
 #endif
 
 static struct source listener = { .fd = -1 };
+static char call_buf[CALL_BUF_SIZE] __attribute__((aligned(4096)));
 
 /**
  * out_of_reach - report, once per process, that it cannot be served
@@ -240,7 +241,7 @@ static int64_t dispatch(struct call *c, uint32_t arch)
 static void notified(struct source *src, uint32_t events)
 {
 	struct seccomp_notif req;
-	struct call c = { .dup = -1 };
+	struct call c = { .dup = -1, .buf = call_buf };
 	int64_t ret;
 
 	if (!(events & EPOLLIN)) {

@@ -15,6 +15,8 @@
 #define CALL_HELD	(INT64_MIN + 1)	/* answered later */
 #define CALL_ANSWERED	(INT64_MIN + 2)	/* answered already */
 
+#define CALL_BUF_SIZE	(256 * 1024)
+
 /*
  * include/linux/errno.h: restart or EINTR, depending on the signal's handler.
  */
@@ -34,6 +36,8 @@ struct task;
  * @task: task of the calling thread
  * @conn: the connection that its descriptor belongs to, if any
  * @dup: duplicate of that descriptor while the handler runs, else -1
+ * @buf: CALL_BUF_SIZE bytes for the data of this call while its handler runs:
+ *	there is only one such buffer
  */
 struct call {
 	uint64_t id;
@@ -43,6 +47,7 @@ struct call {
 	struct task *task;
 	struct conn *conn;
 	int dup;
+	char *buf;
 };
 
 /**

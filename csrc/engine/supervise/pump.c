@@ -27,8 +27,6 @@
 #include "engine/supervise/conn.h"
 #include "engine/supervise/pump.h"
 
-char pump_buf[BUF_SIZE];
-
 /** chunk_keep - keep @len bytes for the destination */
 int chunk_keep(struct chunk *ch, const char *data, size_t len)
 {
@@ -91,17 +89,17 @@ static long stack_put(struct conn *conn, const char *buf, size_t len)
 }
 
 /**
- * carrier_read - read data of the target into pump_buf
+ * carrier_read - read data of the target into @buf, PUMP_SIZE bytes
  *
  * Returns the bytes read; 0 if there is nothing now, or the end. Sets c_in,
  * c_eof.
  */
-static size_t carrier_read(struct conn *conn)
+static size_t carrier_read(struct conn *conn, char *buf)
 {
-	ssize_t n = recv(conn->csrc.fd, pump_buf, BUF_SIZE, MSG_DONTWAIT);
+	ssize_t n = recv(conn->csrc.fd, buf, PUMP_SIZE, MSG_DONTWAIT);
 
 	if (n > 0) {
-		if (n < BUF_SIZE && !conn->c_pri) {
+		if (n < PUMP_SIZE && !conn->c_pri) {
 			/* Nothing can follow the announced end. */
 			conn->c_eof = conn->c_rdhup && !conn->c_err;
 			conn->c_in = conn->c_err;
@@ -118,8 +116,8 @@ static size_t carrier_read(struct conn *conn)
 	return 0;
 }
 
-/** push_stack - move data to the stack; true if there is more to do */
-static bool push_stack(struct conn *conn)
+/** push_stack - move data to the stack by way of @buf; true: there is more to do */
+static bool push_stack(struct conn *conn, char *buf)
 {
 	int round;
 
@@ -147,10 +145,10 @@ static bool push_stack(struct conn *conn)
 		 */
 		if (conn->c_pri && urgent_out(conn))
 			continue;
-		n = carrier_read(conn);
+		n = carrier_read(conn, buf);
 		if (!n)
 			return false;
-		sent = stack_put(conn, pump_buf, n);
+		sent = stack_put(conn, buf, n);
 		if (sent < 0 && sent != -EAGAIN) {
 			stack_error(conn, (int)-sent);
 			return false;
@@ -158,7 +156,7 @@ static bool push_stack(struct conn *conn)
 		if (sent < 0)
 			sent = 0;
 		if ((size_t)sent < n &&
-		    chunk_keep(ch, pump_buf + sent, n - (size_t)sent))
+		    chunk_keep(ch, buf + sent, n - (size_t)sent))
 			stack_error(conn, ENOMEM);
 	}
 	return true;
@@ -167,13 +165,14 @@ static bool push_stack(struct conn *conn)
 /** pump - move data of a connection in both directions */
 void pump(struct work *w)
 {
+	static char buf[PUMP_SIZE] __attribute__((aligned(4096)));
 	struct conn *conn = container_of(w, struct conn, work);
 	bool more;
 
 	if (conn->state != CONN_OPEN || conn->csrc.fd < 0)
 		return;
-	more = push_target(conn);
-	more |= push_stack(conn);
+	more = push_target(conn, buf);
+	more |= push_stack(conn, buf);
 	if (!ends_pass(conn))
 		return;
 	if (!list_empty(&conn->held))

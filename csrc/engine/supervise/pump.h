@@ -8,15 +8,15 @@
 
 #include "engine/supervise/conn.h"
 
+#define PUMP_SIZE	(256 * 1024)	/* bytes that are moved at a time */
 #define ROUNDS		4	/* of a direction, before others get a turn */
 
 /* pump.c */
-extern char pump_buf[BUF_SIZE] BUF_ALIGNED;
 int chunk_keep(struct chunk *ch, const char *data, size_t len);
 void chunk_sent(struct chunk *ch, size_t n);
 void stack_error(struct conn *conn, int err);
 
 /* pump_in.c */
-bool push_target(struct conn *conn);
+bool push_target(struct conn *conn, char *buf);
 
 #endif

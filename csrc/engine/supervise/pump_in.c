@@ -18,7 +18,7 @@
 #include "engine/supervise/pump.h"
 
 /* Bytes that justify the use of references. */
-#define MANY		(BUF_SIZE / 8)
+#define MANY		(PUMP_SIZE / 8)
 #define REFS		256
 
 /*
@@ -76,9 +76,9 @@ static ssize_t carrier_put(struct conn *conn, char *buf, size_t len)
 }
 
 /** stamped_read - read data and store the timestamps */
-static long stamped_read(struct conn *conn)
+static long stamped_read(struct conn *conn, char *buf)
 {
-	struct iovec iov = { pump_buf, BUF_SIZE };
+	struct iovec iov = { buf, PUMP_SIZE };
 	union {
 		struct cmsghdr align;
 		char buf[STAMPS_MAX];
@@ -104,24 +104,24 @@ static long stamped_read(struct conn *conn)
 	return n;
 }
 
-/** stack_gave - the stack returned @n of at most BUF_SIZE bytes */
+/** stack_gave - the stack returned @n of at most PUMP_SIZE bytes */
 static void stack_gave(struct conn *conn, size_t n)
 {
 	conn->s_many = n >= MANY;
-	if (n < BUF_SIZE && !conn->s_rdhup && !conn->s_err && !conn->s_urgent)
+	if (n < PUMP_SIZE && !conn->s_rdhup && !conn->s_err && !conn->s_urgent)
 		conn->s_in = false;
 }
 
 /**
- * stack_read - read data of the peer into pump_buf
+ * stack_read - read data of the peer into @buf, PUMP_SIZE bytes
  *
  * Returns the bytes read; 0 if there is nothing now, or the end. Sets s_in,
  * s_eof, s_broken.
  */
-static size_t stack_read(struct conn *conn)
+static size_t stack_read(struct conn *conn, char *buf)
 {
-	long n = conn->stamps_wanted ? stamped_read(conn) :
-		 st_recvfrom(conn->sfd, pump_buf, BUF_SIZE, MSG_DONTWAIT,
+	long n = conn->stamps_wanted ? stamped_read(conn, buf) :
+		 st_recvfrom(conn->sfd, buf, PUMP_SIZE, MSG_DONTWAIT,
 			     NULL, NULL);
 
 	if (n > 0) {
@@ -163,7 +163,7 @@ static ssize_t pass_refs(struct conn *conn)
 
 	if (!conn->s_many || conn->stamps_wanted || conn->s_urgent)
 		return 0;
-	n = st_refs(conn->sfd, iov, REFS, BUF_SIZE);
+	n = st_refs(conn->sfd, iov, REFS, PUMP_SIZE);
 	for (i = 0; i < n; i++)
 		len += iov[i].iov_len;
 	if (!len) {
@@ -192,8 +192,8 @@ static ssize_t pass_refs(struct conn *conn)
 	return put;
 }
 
-/** push_target - move data to the target; true if there is more to do */
-bool push_target(struct conn *conn)
+/** push_target - move data to the target by way of @buf; true: there is more to do */
+bool push_target(struct conn *conn, char *buf)
 {
 	int round;
 
@@ -229,10 +229,10 @@ bool push_target(struct conn *conn)
 			conn->c_deaf = true;
 		if (put)
 			continue;
-		n = stack_read(conn);
+		n = stack_read(conn, buf);
 		if (!n)
 			return false;
-		put = carrier_put(conn, pump_buf, n);
+		put = carrier_put(conn, buf, n);
 		if (put < 0 && put != -EAGAIN) {
 			conn->c_deaf = true;
 			return false;
@@ -240,7 +240,7 @@ bool push_target(struct conn *conn)
 		if (put < 0)
 			put = 0;
 		if ((size_t)put < n &&
-		    chunk_keep(ch, pump_buf + put, n - (size_t)put))
+		    chunk_keep(ch, buf + put, n - (size_t)put))
 			stack_error(conn, ENOMEM);
 	}
 	return true;

@@ -229,14 +229,14 @@ static int64_t take(struct call *c, const struct user_msg *um, int uflags,
 	static struct control in, out;
 	struct sockaddr_storage name;
 	size_t room = um->controllen < CTL_MAX ? um->controllen : CTL_MAX;
-	struct iovec iov = { msg_buf, um->total - done };
+	struct iovec iov = { c->buf, um->total - done };
 	struct msghdr mh = { .msg_name = &name, .msg_namelen = sizeof(name),
 			     .msg_iov = &iov, .msg_iovlen = 1,
 			     .msg_control = in.buf, .msg_controllen = room };
 	char *big = NULL;
 	int64_t n, ret;
 
-	if (iov.iov_len > BUF_SIZE) {
+	if (iov.iov_len > CALL_BUF_SIZE) {
 		int type = SOCK_STREAM;
 		socklen_t len = sizeof(type);
 
@@ -246,7 +246,7 @@ static int64_t take(struct call *c, const struct user_msg *um, int uflags,
 		if (type != SOCK_STREAM)
 			iov.iov_base = big = malloc(iov.iov_len);
 		else
-			iov.iov_len = BUF_SIZE;
+			iov.iov_len = CALL_BUF_SIZE;
 		if (!iov.iov_base)
 			return -ENOMEM;
 	}

@@ -27,7 +27,7 @@
 #include "engine/supervise/conn.h"
 #include "engine/supervise/hostnet.h"
 
-#define OPT_MAX		65536	/* within opt_buf */
+#define OPT_MAX		65536	/* within the buffer of a call */
 #define FILTER_MAX	4096	/* BPF_MAXINSNS */
 
 /*
@@ -60,8 +60,6 @@
  */
 #define OPT_ARPT_FIRST		96
 #define OPT_EBT_LAST		131
-
-static char opt_buf[BUF_SIZE] BUF_ALIGNED;
 
 /** opt_refused - the error for an option that cannot be passed on, or 0 */
 static int64_t opt_refused(int level, int name, bool set)
@@ -100,13 +98,13 @@ static int64_t refuse_repair(const struct call *c)
 }
 
 /** add_unsent - TCP_INFO: count data that the stack does not have as unsent */
-static void add_unsent(const struct conn *conn, socklen_t len)
+static void add_unsent(const struct call *c, socklen_t len)
 {
-	struct tcp_info *ti = (struct tcp_info *)opt_buf;
+	struct tcp_info *ti = (struct tcp_info *)c->buf;
 
 	if (len >= offsetof(struct tcp_info, tcpi_notsent_bytes) +
 		   sizeof(ti->tcpi_notsent_bytes))
-		ti->tcpi_notsent_bytes += (uint32_t)pump_unsent(conn);
+		ti->tcpi_notsent_bytes += (uint32_t)pump_unsent(c->conn);
 }
 
 /** error_get - read and clear SO_ERROR */
@@ -148,7 +146,7 @@ static int64_t put_int(struct call *c, int value, int room)
  * full_info - getsockopt(SOL_MPTCP, MPTCP_FULL_INFO)
  *
  * struct mptcp_full_info, include/uapi/linux/mptcp.h, contains two pointers to
- * arrays. For the stack, they point into opt_buf.
+ * arrays. For the stack, they point into @c->buf.
  */
 static int64_t full_info(struct call *c, int room)
 {
@@ -179,8 +177,8 @@ static int64_t full_info(struct call *c, int room)
 		info.entries = FULL_INFO_FLOWS;
 	sf = info.sf;
 	tcp = info.tcp;
-	info.sf = sf ? (uint64_t)(uintptr_t)opt_buf : 0;
-	info.tcp = tcp ? (uint64_t)(uintptr_t)opt_buf + BUF_SIZE / 2 : 0;
+	info.sf = sf ? (uint64_t)(uintptr_t)c->buf : 0;
+	info.tcp = tcp ? (uint64_t)(uintptr_t)c->buf + CALL_BUF_SIZE / 2 : 0;
 	len = (socklen_t)room;
 	ret = st_getsockopt(c->conn->sfd, OPT_SOL_MPTCP, OPT_MPTCP_FULL_INFO,
 			    &info, &len);
@@ -192,12 +190,12 @@ static int64_t full_info(struct call *c, int room)
 	tcp_len = tcp ? n * info.tcp_size : 0;
 	info.sf = sf;
 	info.tcp = tcp;
-	if (sf_len > BUF_SIZE / 2 || tcp_len > BUF_SIZE / 2 ||
+	if (sf_len > CALL_BUF_SIZE / 2 || tcp_len > CALL_BUF_SIZE / 2 ||
 	    len > (socklen_t)room)
 		return -EINVAL;
-	ret = mem_write(c, sf, opt_buf, sf_len);
+	ret = mem_write(c, sf, c->buf, sf_len);
 	if (!ret)
-		ret = mem_write(c, tcp, opt_buf + BUF_SIZE / 2, tcp_len);
+		ret = mem_write(c, tcp, c->buf + CALL_BUF_SIZE / 2, tcp_len);
 	if (!ret)
 		ret = mem_write(c, c->args[3], &info, len);
 	return ret ? ret : mem_write(c, c->args[4], &len, sizeof(len));
@@ -218,7 +216,7 @@ int64_t sock_getsockopt(struct call *c)
 		return ret;
 	if (room < 0) {
 		len = 0;
-		ret = st_getsockopt(conn->sfd, level, name, opt_buf, &len);
+		ret = st_getsockopt(conn->sfd, level, name, c->buf, &len);
 		return ret == -EOPNOTSUPP && level != SOL_SOCKET &&
 		       level != IPPROTO_TCP && level != IPPROTO_IP &&
 		       level != IPPROTO_IPV6 ? ret : -EINVAL;
@@ -237,23 +235,23 @@ int64_t sock_getsockopt(struct call *c)
 	if (level == SOL_SOCKET && name == SO_PEEK_OFF)
 		return CALL_NATIVE;	/* reads of the carrier change it */
 	/* Some options read their buffer. */
-	ret = mem_read(c, c->args[3], opt_buf, (size_t)room);
+	ret = mem_read(c, c->args[3], c->buf, (size_t)room);
 	if (ret)
 		return ret;
 	len = (socklen_t)room;
-	ret = st_getsockopt(conn->sfd, level, name, opt_buf, &len);
+	ret = st_getsockopt(conn->sfd, level, name, c->buf, &len);
 	if (ret < 0)
-		ret = fallback_get(conn, level, name, opt_buf, &len, ret);
+		ret = fallback_get(conn, level, name, c->buf, &len, ret);
 	if (ret < 0)
 		return ret;
 	if (level == IPPROTO_TCP && name == TCP_INFO &&
 	    conn->kind == KIND_STREAM)
-		add_unsent(conn, len);
+		add_unsent(c, len);
 	if (len > (socklen_t)room)
 		room = 0;
 	else
 		room = (int)len;
-	if (mem_write(c, c->args[3], opt_buf, (size_t)room) ||
+	if (mem_write(c, c->args[3], c->buf, (size_t)room) ||
 	    mem_write(c, c->args[4], &len, sizeof(len)))
 		return -EFAULT;
 	return ret;
@@ -272,11 +270,11 @@ static int64_t set_filter(struct call *c, int name)
 		return ret;
 	if (!fp.len || fp.len > FILTER_MAX)
 		return -EINVAL;
-	ret = mem_read(c, (uint64_t)(uintptr_t)fp.filter, opt_buf,
+	ret = mem_read(c, (uint64_t)(uintptr_t)fp.filter, c->buf,
 		       fp.len * sizeof(struct sock_filter));
 	if (ret)
 		return ret;
-	fp.filter = (struct sock_filter *)opt_buf;
+	fp.filter = (struct sock_filter *)c->buf;
 	return st_setsockopt(c->conn->sfd, SOL_SOCKET, name, &fp, sizeof(fp));
 }
 
@@ -322,12 +320,14 @@ static bool native_too(int name)
 }
 
 /** note_wanted - record ancillary data that stream_msg.c must provide */
-static void note_wanted(struct conn *conn, int level, int name)
+static void note_wanted(struct call *c, int level, int name)
 {
+	struct conn *conn = c->conn;
+
 	if (conn->kind != KIND_STREAM)
 		return;
 	if (level == IPPROTO_TCP && name == OPT_TCP_INQ)
-		conn->inq_wanted = *(const int *)opt_buf;
+		conn->inq_wanted = *(const int *)c->buf;
 	if (level != SOL_SOCKET)
 		return;
 	switch (name) {
@@ -337,7 +337,7 @@ static void note_wanted(struct conn *conn, int level, int name)
 	case OPT_TIMESTAMP_NEW:
 	case OPT_TIMESTAMPNS_NEW:
 	case OPT_TIMESTAMPING_NEW:
-		conn->stamps_wanted = *(const int *)opt_buf ? name : 0;
+		conn->stamps_wanted = *(const int *)c->buf ? name : 0;
 	}
 }
 
@@ -390,7 +390,7 @@ int64_t sock_setsockopt(struct call *c)
 	int level = (int)c->args[1], name = (int)c->args[2];
 	int len = (int)c->args[4];
 	struct conn *conn = c->conn;
-	const void *value = c->args[3] ? opt_buf : NULL;
+	const void *value = c->args[3] ? c->buf : NULL;
 	int64_t ret;
 
 	if (len < 0)
@@ -412,7 +412,7 @@ int64_t sock_setsockopt(struct call *c)
 		return CALL_NATIVE;	/* peeking reads from the carrier */
 	if (len > OPT_MAX)
 		return -ENOBUFS;
-	ret = c->args[3] ? mem_read(c, c->args[3], opt_buf, (size_t)len) : 0;
+	ret = c->args[3] ? mem_read(c, c->args[3], c->buf, (size_t)len) : 0;
 	if (ret)
 		return ret;
 	ret = st_setsockopt(conn->sfd, level, name, value, len);
@@ -426,22 +426,22 @@ int64_t sock_setsockopt(struct call *c)
 		return ret;
 	notes_add(conn, level, name, value, value ? len : 0);
 	if (len >= (int)sizeof(int))
-		note_wanted(conn, level, name);
+		note_wanted(c, level, name);
 	if (level != SOL_SOCKET)
 		return 0;
 	if (native_too(name))
-		setsockopt(c->dup, SOL_SOCKET, name, opt_buf, (socklen_t)len);
+		setsockopt(c->dup, SOL_SOCKET, name, c->buf, (socklen_t)len);
 	if ((name == SO_SNDBUF || name == SO_RCVBUF) &&
 	    len >= (int)sizeof(int)) {
 		int size;
 
-		memcpy(&size, opt_buf, sizeof(size));
+		memcpy(&size, c->buf, sizeof(size));
 		buffers(c, name, size);
 	}
 	if (name == SO_LINGER && len >= (int)sizeof(struct linger)) {
 		struct linger l;
 
-		memcpy(&l, opt_buf, sizeof(l));
+		memcpy(&l, c->buf, sizeof(l));
 		conn->linger = l.l_onoff && l.l_linger;
 		conn->abortive = l.l_onoff && !l.l_linger;
 	}

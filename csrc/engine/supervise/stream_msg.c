@@ -192,13 +192,13 @@ static int64_t recv_try(struct call *c, struct held *h)
 		return ret;
 	if (too_few(c, um.total, flags))
 		return CALL_HELD;
-	n = recv(c->dup, msg_buf,
-		 um.total < BUF_SIZE ? um.total : BUF_SIZE,
+	n = recv(c->dup, c->buf,
+		 um.total < CALL_BUF_SIZE ? um.total : CALL_BUF_SIZE,
 		 (flags & (MSG_PEEK | MSG_TRUNC)) | MSG_DONTWAIT);
 	if (n < 0)
 		return errno == EAGAIN ? CALL_HELD : -errno;
 	ret = (flags & MSG_TRUNC) ? 0 :
-	      msg_put_data(c, &um, 0, msg_buf, (size_t)n);
+	      msg_put_data(c, &um, 0, c->buf, (size_t)n);
 	if (!ret)
 		ret = put_rest(c, &um);
 	return ret ? ret : n;
@@ -248,12 +248,12 @@ int64_t stream_send_try(struct call *c, struct held *h)
 	while (done < um.total) {
 		size_t len = um.total - done;
 
-		if (len > BUF_SIZE)
-			len = BUF_SIZE;
-		ret = msg_get_data(c, &um, done, msg_buf, len);
+		if (len > CALL_BUF_SIZE)
+			len = CALL_BUF_SIZE;
+		ret = msg_get_data(c, &um, done, c->buf, len);
 		if (ret)
 			return done ? (int64_t)done : ret;
-		n = send(c->dup, msg_buf, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+		n = send(c->dup, c->buf, len, MSG_DONTWAIT | MSG_NOSIGNAL);
 		if (n < 0 && errno == EAGAIN) {
 			if (h)
 				h->done = done;
