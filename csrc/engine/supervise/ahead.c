@@ -36,6 +36,8 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "base/loop.h"
+#include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
 
 #define BATCH		32			/* carriers created at a time */

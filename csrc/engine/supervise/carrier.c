@@ -53,7 +53,10 @@
 #include <unistd.h>
 
 #include "base/lklhost.h"
+#include "base/loop.h"
+#include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
+#include "engine/supervise/notify.h"
 #include "process/process.h"
 
 #define PREFIX		"lklrun"

@@ -19,8 +19,14 @@
 
 #include "base/loop.h"
 #include "control/control.h"
+#include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
+#include "engine/supervise/dgram.h"
+#include "engine/supervise/notify.h"
+#include "engine/supervise/pump.h"
+#include "engine/supervise/stream.h"
 #include "shared/ctl_proto.h"
+#include "stack/stack.h"
 
 #define SWEEP_MS	500
 #define SWEEP_SOON_MS	2

@@ -9,14 +9,11 @@
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include "base/list.h"
 #include "base/loop.h"
 #include "engine/common/account.h"
-#include "engine/supervise/notify.h"
 #include "stack/stack.h"
 
 enum conn_kind {
@@ -34,8 +31,10 @@ enum conn_state {
 	CONN_DONE,	/* no more data; the target still has the carrier */
 };
 
+struct call;
 struct opt_note;
 struct origin;
+struct task;
 
 /**
  * struct chunk - bytes that the destination has not accepted yet
@@ -204,16 +203,6 @@ struct engine_ops {
 
 extern const struct engine_ops *engine_ops;
 
-/* Events that the loop reports of a stream's carrier; EPOLLOUT on demand. */
-#define CARRIER_EVENTS	(EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLET)
-
-/* Letters in carrier names: the end that a name belongs to. */
-#define NAME_TARGET	't'	/* the target's end */
-#define NAME_INBOX	'i'	/* the target's end of a datagram carrier */
-#define NAME_DGRAM	'd'	/* our end of a datagram carrier */
-#define NAME_PEER	'p'	/* a remote datagram peer */
-#define NAME_MEETING	'm'	/* where streams connect to us */
-
 /* conns.c */
 extern struct list conns;
 
@@ -241,148 +230,17 @@ void conn_sweep_many(void);
 void conn_sweep_soon(void);
 void conn_stop(void);
 
-#define DGRAM_ROOM	(1 << 20)	/* bytes in a datagram carrier */
-#define DGRAM_MAX	(256 * 1024)	/* bytes in a message, netlink too */
-
-/* carrier.c */
-extern unsigned int carriers_roomy;
-
-socklen_t carrier_name(struct sockaddr_un *un, char kind, uint32_t id);
-bool carrier_parse(const struct sockaddr_un *un, socklen_t len, char *kind,
-		   uint32_t *id);
-int carrier_make(int type, uint32_t id);
-int carrier_pair(int type, uint32_t id, int sv[2]);
-int carrier_watch(struct conn *conn, int fd);
-void carrier_roomy(int fd, int size);
-int carrier_identify(int fd, uint32_t *id);
-bool carrier_gone(struct conn *conn);
-int carrier_token(void);
-void carrier_forget(const struct conn *conn);
-int carrier_init(void);
-void carrier_stop(void);
-int carrier_meet(struct conn *conn, int dup);
-int carrier_cork(struct conn *conn, int dup);
-void carrier_uncork(struct conn *conn);
-void carrier_drop(struct conn *conn);
-int carrier_borrow(struct conn *conn);
-uint64_t fd_ino(int fd);
-
 /* account.c */
 void account_begin(struct conn *conn, struct account *a);
 void account_peer(struct conn *conn);
 void account_end(struct conn *conn);
 void account_fold_all(void);
 
-/* ahead.c */
-struct conn *ahead_take(int flags, int *fd);
-bool ahead_bury(struct conn *conn);
-void ahead_stop(void);
-
-/* ends.c */
-bool ends_pass(struct conn *conn);
-void ends_hang_up(struct conn *conn);
-
-/* tcp.c, listen.c, pump.c, urgent.c */
-int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
-		    socklen_t len);
-int64_t tcp_listen(struct call *c);
-int64_t tcp_attach(struct conn *conn, int dup);
-int tcp_watch(struct conn *conn);
-int64_t tcp_wait(struct call *c, bool now,
-		 int64_t (*retry)(struct call *, struct held *), uint64_t done,
-		 int64_t ret);
-int64_t tcp_accept(struct call *c);
-void listen_arrived(struct conn *conn);
-void tcp_stack_event(struct stack_src *src, uint32_t events);
-void tcp_carrier_event(struct source *src, uint32_t events);
-void pump(struct work *w);
-void pump_open(struct conn *conn);
-size_t pump_unsent(const struct conn *conn);
-bool urgent_out(struct conn *conn);
-bool urgent_in(struct conn *conn);
-int64_t tcp_recv(struct call *c);
-int64_t tcp_send(struct call *c);
-int64_t tcp_recvmmsg(struct call *c);
-int64_t tcp_sendmmsg(struct call *c);
-int64_t stream_send_try(struct call *c, struct held *h);
-int stream_dup(struct call *c);
-int64_t stream_broken(const struct call *c, int flags);
-
-/* klog.c */
-int64_t klog_call(const struct call *c);
-
-/* fastopen.c */
-int64_t fastopen_send(struct call *c);
-
-/* leaver.c */
-bool leaver_take(const struct conn *conn);
-void leavers_stop(void);
-
-/* memory.c */
-bool memory_short(void);
-
 /* notes.c */
 void notes_add(struct conn *conn, int level, int name, const void *value,
 	       int len);
 void notes_drop(struct conn *conn);
 void notes_replay(const struct conn *conn, int sfd);
-
-/* fallback.c */
-int64_t fallback_to_tcp(struct call *c, int level, int name, const void *value,
-			int len, int64_t ret);
-int64_t fallback_reconnect(struct call *c);
-int64_t fallback_get(const struct conn *conn, int level, int name, void *value,
-		     socklen_t *len, int64_t ret);
-long stack_socket(int domain, int type, int proto, bool *is_mptcp);
-
-/* copies.c */
-int copies_replace(struct call *c, int fd, uint64_t ino);
-
-/* dgram.c, dgram_msg.c */
-int dgram_start(struct conn *conn);
-int dgram_our_end(struct conn *conn);
-int dgram_put_back(struct conn *conn, const char *buf, size_t len,
-		   const struct origin *o);
-int64_t dgram_connect(struct call *c, const struct sockaddr_storage *ss,
-		      socklen_t len);
-int64_t dgram_sendto(struct call *c);
-int64_t dgram_recvfrom(struct call *c);
-int64_t dgram_sendmsg(struct call *c);
-int64_t dgram_recvmsg(struct call *c);
-int64_t dgram_sendmmsg(struct call *c);
-int64_t dgram_recvmmsg(struct call *c);
-void dgram_want_out(struct conn *conn);
-void dgram_kick(struct conn *conn);
-void dgram_flush(struct conn *conn);
-void dgram_gone(struct conn *conn);
-int netlink_start(struct conn *conn, int cfd);
-
-/* dgram_error.c */
-void dgram_failed(struct conn *conn, int err);
-void dgram_raise(struct conn *conn, int dup);
-int dgram_take_error(struct conn *conn, int dup);
-void dgram_look_again(struct conn *conn, int dup);
-void dgram_queue_read(struct conn *conn, int dup);
-int dgram_sndbuf(int domain);
-int dgram_disconnect(struct conn *conn, int dup);
-
-/* neigh.c */
-bool neigh_pending(void);
-
-/* sock.c, sockopt.c, ioctl.c */
-int64_t sock_socket(struct call *c);
-int64_t sock_bind(struct call *c);
-int64_t sock_name(struct call *c, bool peer);
-int64_t sock_getsockopt(struct call *c);
-int64_t sock_setsockopt(struct call *c);
-int64_t sock_ioctl(struct call *c);
-bool tables_option(int level, int name);
-int64_t tables_set(const struct call *c);
-int64_t tables_get(const struct call *c, int len);
-void sock_inherit(struct conn *conn, const struct conn *lis);
-
-/* owners.c */
-void owners_translate(const struct conn *conn, char *buf, size_t len);
 
 /* Counters of connections and their data. */
 struct conn_stats {

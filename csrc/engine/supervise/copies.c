@@ -25,6 +25,8 @@
 
 #include "base/log.h"
 #include "engine/supervise/conn.h"
+#include "engine/supervise/notify.h"
+#include "engine/supervise/stream.h"
 
 #define COPIES_MAX	64	/* replaced descriptors of one socket */
 #define WATCHES_MAX	64	/* renewed epoll entries */

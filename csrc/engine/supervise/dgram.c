@@ -34,8 +34,13 @@
 #include <unistd.h>
 #include <linux/sockios.h>
 
+#include "base/loop.h"
+#include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
+#include "engine/supervise/dgram.h"
+#include "engine/supervise/notify.h"
 #include "engine/supervise/peer.h"
+#include "stack/stack.h"
 
 #define DGRAMS		64	/* per call */
 #define QUEUE_MAX	2048	/* queue length of a carrier, netns_private() */

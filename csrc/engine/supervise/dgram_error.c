@@ -38,8 +38,12 @@
 
 #include "base/list.h"
 #include "base/loop.h"
+#include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
+#include "engine/supervise/dgram.h"
+#include "engine/supervise/notify.h"
 #include "engine/supervise/peer.h"
+#include "stack/stack.h"
 
 #define FLUSH_MAX	64
 #define UDP_MAX_IPV4	(65535 - 20 - 8)

@@ -20,10 +20,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
+#include "engine/supervise/dgram.h"
 #include "engine/supervise/hostnet.h"
 #include "engine/supervise/msg.h"
+#include "engine/supervise/notify.h"
 #include "engine/supervise/peer.h"
+#include "stack/stack.h"
 
 #define CTL_MAX		4096
 #define FLAGS_PASSED	(MSG_DONTROUTE | MSG_CONFIRM | MSG_MORE | MSG_OOB)

@@ -23,7 +23,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
+#include "engine/supervise/notify.h"
+#include "engine/supervise/pump.h"
+#include "engine/supervise/stream.h"
+#include "stack/stack.h"
 
 /**
  * finish_reset - pass the error on, after all data before it

@@ -9,14 +9,21 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/list.h"
 #include "engine/common/proc_text.h"
+#include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
+#include "engine/supervise/dgram.h"
 #include "engine/supervise/hostnet.h"
+#include "engine/supervise/notify.h"
 #include "engine/supervise/peer.h"
+#include "engine/supervise/pump.h"
 #include "engine/supervise/stray.h"
+#include "engine/supervise/stream.h"
 #include "engine/supervise/supervise.h"
 #include "mirror/mirror.h"
 #include "shared/ctl_proto.h"
+#include "stack/stack.h"
 #include "view/view.h"
 
 static int listener = -1;	/* of the target's notifications */

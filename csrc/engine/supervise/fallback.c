@@ -34,7 +34,11 @@
 
 #include "base/lklhost.h"
 #include "base/log.h"
+#include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
+#include "engine/supervise/notify.h"
+#include "engine/supervise/stream.h"
+#include "stack/stack.h"
 
 /**
  * stack_socket - create it in the stack, as MPTCP instead of TCP if requested

@@ -17,6 +17,9 @@
 #include "engine/supervise/conn.h"
 #include "engine/supervise/hostnet.h"
 #include "engine/supervise/msg.h"
+#include "engine/supervise/notify.h"
+#include "engine/supervise/stream.h"
+#include "stack/stack.h"
 
 /** fastopen_retry - a held caller: send the rest when connected */
 static int64_t fastopen_retry(struct call *c, struct held *h)

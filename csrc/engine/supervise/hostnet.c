@@ -29,7 +29,10 @@
 
 #include "engine/supervise/conn.h"
 #include "engine/supervise/hostnet.h"
+#include "engine/supervise/notify.h"
+#include "engine/supervise/stream.h"
 #include "process/process.h"
+#include "stack/stack.h"
 
 /** replace - replace the connection's socket by @fd */
 static int replace(struct conn *conn, long fd, bool hosted)

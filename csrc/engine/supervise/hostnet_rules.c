@@ -10,6 +10,7 @@
 
 #include "engine/supervise/conn.h"
 #include "engine/supervise/hostnet.h"
+#include "engine/supervise/notify.h"
 
 /* include/uapi/linux/in6.h */
 #define OPT_2292PKTOPTIONS	6

@@ -23,7 +23,12 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
+#include "engine/supervise/notify.h"
+#include "engine/supervise/pump.h"
+#include "engine/supervise/sock.h"
+#include "stack/stack.h"
 
 #define CONF_MAX	(512 * sizeof(struct ifreq))
 #define DATA_MAX	(64 * 1024)	/* at the address of a pointer */

@@ -10,7 +10,9 @@
 #include <string.h>
 
 #include "base/lklhost.h"
-#include "engine/supervise/conn.h"
+#include "engine/supervise/notify.h"
+#include "engine/supervise/sock.h"
+#include "stack/stack.h"
 
 /* include/linux/syslog.h */
 #define ACTION_CLOSE		0

@@ -22,8 +22,11 @@
 #include <sys/socket.h>
 
 #include "base/lklhost.h"
+#include "base/loop.h"
 #include "engine/supervise/conn.h"
+#include "engine/supervise/stream.h"
 #include "shared/ctl_proto.h"
+#include "stack/stack.h"
 
 #define LEAVE_MS	60000		/* as net.ipv4.tcp_fin_timeout */
 #define MS		1000000ull

@@ -19,9 +19,15 @@
 #include <unistd.h>
 
 #include "base/lklhost.h"
+#include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/hostnet.h"
 #include "engine/supervise/msg.h"
+#include "engine/supervise/notify.h"
+#include "engine/supervise/pump.h"
+#include "engine/supervise/sock.h"
+#include "engine/supervise/stream.h"
+#include "stack/stack.h"
 
 #define TOKENS		4	/* size of conn->token_fd */
 #define CARRIER_BACKLOG	16

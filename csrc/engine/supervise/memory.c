@@ -16,7 +16,9 @@
 
 #include "base/log.h"
 #include "engine/supervise/conn.h"
+#include "engine/supervise/sock.h"
 #include "shared/ctl_proto.h"
+#include "stack/stack.h"
 
 #define RESERVE		(3u << 20)	/* for the kernel itself */
 #define SOCKET_NEEDS	4096		/* for data in transit */

@@ -12,8 +12,9 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
-#include "engine/supervise/conn.h"
+#include "base/loop.h"
 #include "engine/supervise/msg.h"
+#include "engine/supervise/notify.h"
 
 /**
  * struct kernel_msghdr - the kernel's struct msghdr

@@ -18,7 +18,10 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/loop.h"
 #include "engine/supervise/conn.h"
+#include "engine/supervise/dgram.h"
+#include "stack/stack.h"
 
 #define NEIGH_MS	1200
 #define DUMP_MAX	(64 * 1024)	/* a dump comes in parts of half that */

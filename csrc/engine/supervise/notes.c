@@ -8,6 +8,8 @@
 
 #include "engine/supervise/conn.h"
 #include "engine/supervise/hostnet.h"
+#include "engine/supervise/stream.h"
+#include "stack/stack.h"
 
 #define NOTES_MAX	64
 #define VALUE_MAX	256

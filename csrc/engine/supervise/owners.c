@@ -23,9 +23,12 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "base/list.h"
 #include "engine/supervise/conn.h"
+#include "engine/supervise/dgram.h"
 #include "engine/supervise/supervise.h"
 #include "shared/ctl_proto.h"
+#include "stack/stack.h"
 
 struct pair {
 	uint64_t stack, carrier;

@@ -21,7 +21,10 @@
 #include <unistd.h>
 #include <linux/sockios.h>
 
+#include "base/list.h"
+#include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
+#include "engine/supervise/dgram.h"
 #include "engine/supervise/peer.h"
 
 #define PEERS		1024

@@ -24,8 +24,12 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "base/loop.h"
 #include "engine/supervise/conn.h"
+#include "engine/supervise/notify.h"
 #include "engine/supervise/pump.h"
+#include "engine/supervise/stream.h"
+#include "stack/stack.h"
 
 /** chunk_keep - keep @len bytes for the destination */
 int chunk_keep(struct chunk *ch, const char *data, size_t len)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Shared declarations of both directions of the pump. */
+/* The pump of streams, and what it passes besides data. */
 #ifndef LKLHOST_PUMP_H
 #define LKLHOST_PUMP_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "engine/supervise/conn.h"
 
@@ -12,11 +13,23 @@
 #define ROUNDS		4	/* of a direction, before others get a turn */
 
 /* pump.c */
+void tcp_carrier_event(struct source *src, uint32_t events);
+void pump(struct work *w);
+void pump_open(struct conn *conn);
+size_t pump_unsent(const struct conn *conn);
 int chunk_keep(struct chunk *ch, const char *data, size_t len);
 void chunk_sent(struct chunk *ch, size_t n);
 void stack_error(struct conn *conn, int err);
 
 /* pump_in.c */
 bool push_target(struct conn *conn, char *buf);
+
+/* urgent.c */
+bool urgent_out(struct conn *conn);
+bool urgent_in(struct conn *conn);
+
+/* ends.c */
+bool ends_pass(struct conn *conn);
+void ends_hang_up(struct conn *conn);
 
 #endif

@@ -14,8 +14,11 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include "base/loop.h"
+#include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/pump.h"
+#include "stack/stack.h"
 
 /* Bytes that justify the use of references. */
 #define MANY		(PUMP_SIZE / 8)

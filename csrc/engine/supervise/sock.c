@@ -9,11 +9,17 @@
 
 #include "base/lklhost.h"
 #include "base/log.h"
+#include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
+#include "engine/supervise/dgram.h"
 #include "engine/supervise/hostnet.h"
 #include "engine/supervise/msg.h"
+#include "engine/supervise/notify.h"
+#include "engine/supervise/sock.h"
 #include "engine/supervise/stray.h"
+#include "engine/supervise/stream.h"
 #include "mirror/mirror.h"
+#include "stack/stack.h"
 
 #define TYPE_MASK	0xf		/* SOCK_TYPE_MASK, include/linux/net.h */
 

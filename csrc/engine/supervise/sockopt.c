@@ -25,7 +25,13 @@
 
 #include "base/log.h"
 #include "engine/supervise/conn.h"
+#include "engine/supervise/dgram.h"
 #include "engine/supervise/hostnet.h"
+#include "engine/supervise/notify.h"
+#include "engine/supervise/pump.h"
+#include "engine/supervise/sock.h"
+#include "engine/supervise/stream.h"
+#include "stack/stack.h"
 
 #define OPT_MAX		65536	/* within the buffer of a call */
 #define FILTER_MAX	4096	/* BPF_MAXINSNS */

@@ -20,7 +20,9 @@
 #include <sys/socket.h>
 
 #include "base/log.h"
+#include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
+#include "engine/supervise/notify.h"
 #include "engine/supervise/stray.h"
 #include "process/process.h"
 

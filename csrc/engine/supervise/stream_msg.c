@@ -24,8 +24,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
+#include "engine/supervise/dgram.h"
 #include "engine/supervise/msg.h"
+#include "engine/supervise/notify.h"
+#include "engine/supervise/stream.h"
+#include "stack/stack.h"
 
 /* include/uapi/asm-generic/socket.h */
 #define OPT_TIMESTAMP_OLD	29

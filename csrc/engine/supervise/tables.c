@@ -14,6 +14,9 @@
 #include <string.h>
 
 #include "engine/supervise/conn.h"
+#include "engine/supervise/notify.h"
+#include "engine/supervise/sock.h"
+#include "stack/stack.h"
 
 #define TABLE_MAX	(4 << 20)	/* bytes, some 25,000 rules */
 

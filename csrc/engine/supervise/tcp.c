@@ -18,7 +18,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/list.h"
+#include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
+#include "engine/supervise/notify.h"
+#include "engine/supervise/pump.h"
+#include "engine/supervise/stream.h"
+#include "stack/stack.h"
 
 #define STREAM_EVENTS	(EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLRDHUP)
 

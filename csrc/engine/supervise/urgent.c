@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 
 #include "engine/supervise/conn.h"
+#include "engine/supervise/pump.h"
+#include "stack/stack.h"
 
 /**
  * urgent_out - the target has sent a byte with MSG_OOB; true if passed on

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Carriers: the descriptors that the target holds; carrier.c and ahead.c. */
+#ifndef LKLHOST_CARRIER_H
+#define LKLHOST_CARRIER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+struct conn;
+
+/* Events that the loop reports of a stream's carrier; EPOLLOUT on demand. */
+#define CARRIER_EVENTS	(EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLET)
+
+/* Letters in carrier names: the end that a name belongs to. */
+#define NAME_TARGET	't'	/* the target's end */
+#define NAME_INBOX	'i'	/* the target's end of a datagram carrier */
+#define NAME_DGRAM	'd'	/* our end of a datagram carrier */
+#define NAME_PEER	'p'	/* a remote datagram peer */
+#define NAME_MEETING	'm'	/* where streams connect to us */
+
+/* carrier.c */
+extern unsigned int carriers_roomy;
+
+socklen_t carrier_name(struct sockaddr_un *un, char kind, uint32_t id);
+bool carrier_parse(const struct sockaddr_un *un, socklen_t len, char *kind,
+		   uint32_t *id);
+int carrier_make(int type, uint32_t id);
+int carrier_pair(int type, uint32_t id, int sv[2]);
+int carrier_watch(struct conn *conn, int fd);
+void carrier_roomy(int fd, int size);
+int carrier_identify(int fd, uint32_t *id);
+bool carrier_gone(struct conn *conn);
+int carrier_token(void);
+void carrier_forget(const struct conn *conn);
+int carrier_init(void);
+void carrier_stop(void);
+int carrier_meet(struct conn *conn, int dup);
+int carrier_cork(struct conn *conn, int dup);
+void carrier_uncork(struct conn *conn);
+void carrier_drop(struct conn *conn);
+int carrier_borrow(struct conn *conn);
+uint64_t fd_ino(int fd);
+
+/* ahead.c */
+struct conn *ahead_take(int flags, int *fd);
+bool ahead_bury(struct conn *conn);
+void ahead_stop(void);
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Calls that are the same for all kinds of sockets, and those of no socket. */
+#ifndef LKLHOST_SOCK_H
+#define LKLHOST_SOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct call;
+struct conn;
+
+/* sock.c, sockopt.c, ioctl.c */
+int64_t sock_socket(struct call *c);
+int64_t sock_bind(struct call *c);
+int64_t sock_name(struct call *c, bool peer);
+int64_t sock_getsockopt(struct call *c);
+int64_t sock_setsockopt(struct call *c);
+int64_t sock_ioctl(struct call *c);
+void sock_inherit(struct conn *conn, const struct conn *lis);
+
+/* tables.c */
+bool tables_option(int level, int name);
+int64_t tables_set(const struct call *c);
+int64_t tables_get(const struct call *c, int len);
+
+/* klog.c */
+int64_t klog_call(const struct call *c);
+
+/* memory.c */
+bool memory_short(void);
+
+#endif
