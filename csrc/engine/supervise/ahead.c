@@ -180,7 +180,7 @@ static void give(void)
 
 	if (rush && n_ready <= READY - BATCH)
 		while (batch.n_make < BATCH) {
-			struct conn *conn = conn_make();
+			struct conn *conn = conn_make(KIND_STREAM);
 
 			if (!conn)
 				break;

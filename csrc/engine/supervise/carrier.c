@@ -57,6 +57,7 @@
 #include "engine/supervise/carrier.h"
 #include "engine/supervise/conn.h"
 #include "engine/supervise/notify.h"
+#include "engine/supervise/stream.h"
 #include "process/process.h"
 
 #define PREFIX		"lklrun"
@@ -356,8 +357,9 @@ void carrier_stop(void)
  * Sets conn->csrc.fd, watched by the loop. If another process has connected to
  * the meeting point, this closes that connection and takes the next one.
  */
-int carrier_meet(struct conn *conn, int dup)
+int carrier_meet(struct stream *s, int dup)
 {
+	struct conn *conn = &s->conn;
 	struct sockaddr_un un, peer;
 	socklen_t len = carrier_name(&un, NAME_MEETING, 0);
 	int fd, tries;
@@ -385,7 +387,7 @@ int carrier_meet(struct conn *conn, int dup)
  * carrier_cork - make the target's end unwritable for now
  * @dup: duplicate of the target's end, just connected
  */
-int carrier_cork(struct conn *conn, int dup)
+int carrier_cork(struct stream *s, int dup)
 {
 	static const char filler[4096];
 	int size = 0, old = 0;
@@ -396,8 +398,8 @@ int carrier_cork(struct conn *conn, int dup)
 		return -errno;
 	setsockopt(dup, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 	while ((n = send(dup, filler, 1, MSG_DONTWAIT | MSG_NOSIGNAL)) > 0)
-		conn->corked += (unsigned int)n;
-	conn->cork_sndbuf = old / 2;	/* the kernel doubles it, socket(7) */
+		s->cork.bytes += (unsigned int)n;
+	s->cork.sndbuf = old / 2;	/* the kernel doubles it, socket(7) */
 	return errno == EAGAIN ? 0 : -errno;
 }
 
@@ -456,24 +458,25 @@ int carrier_borrow(struct conn *conn)
 }
 
 /** carrier_uncork - let the target write: the peer has answered */
-void carrier_uncork(struct conn *conn)
+void carrier_uncork(struct stream *s)
 {
+	struct conn *conn = &s->conn;
 	char buf[4096];
 	int dup = carrier_borrow(conn);
 
 	if (dup >= 0) {
-		setsockopt(dup, SOL_SOCKET, SO_SNDBUF, &conn->cork_sndbuf,
-			   sizeof(conn->cork_sndbuf));
+		setsockopt(dup, SOL_SOCKET, SO_SNDBUF, &s->cork.sndbuf,
+			   sizeof(s->cork.sndbuf));
 		close(dup);
 	}
-	while (conn->corked) {
-		size_t want = conn->corked < sizeof(buf) ? conn->corked :
+	while (s->cork.bytes) {
+		size_t want = s->cork.bytes < sizeof(buf) ? s->cork.bytes :
 							    sizeof(buf);
 		ssize_t n = recv(conn->csrc.fd, buf, want, MSG_DONTWAIT);
 
 		if (n <= 0)
 			break;
-		conn->corked -= (unsigned int)n;
+		s->cork.bytes -= (unsigned int)n;
 	}
-	conn->corked = 0;
+	s->cork.bytes = 0;
 }

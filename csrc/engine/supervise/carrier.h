@@ -10,6 +10,7 @@
 #include <sys/un.h>
 
 struct conn;
+struct stream;
 
 /* Events that the loop reports of a stream's carrier; EPOLLOUT on demand. */
 #define CARRIER_EVENTS	(EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLET)
@@ -37,9 +38,9 @@ int carrier_token(void);
 void carrier_forget(const struct conn *conn);
 int carrier_init(void);
 void carrier_stop(void);
-int carrier_meet(struct conn *conn, int dup);
-int carrier_cork(struct conn *conn, int dup);
-void carrier_uncork(struct conn *conn);
+int carrier_meet(struct stream *s, int dup);
+int carrier_cork(struct stream *s, int dup);
+void carrier_uncork(struct stream *s);
 void carrier_drop(struct conn *conn);
 int carrier_borrow(struct conn *conn);
 uint64_t fd_ino(int fd);

@@ -44,11 +44,10 @@ static unsigned int n_probes, sweep_at = SWEEP_MIN;
  * conn_begin - use the connection for the socket @sfd of the stack
  * @c: the call that creates it
  */
-void conn_begin(struct conn *conn, struct call *c, enum conn_kind kind, int sfd,
-		int domain, int type, int proto)
+void conn_begin(struct conn *conn, struct call *c, int sfd, int domain,
+		int type, int proto)
 {
 	conn->begun = true;
-	conn->kind = kind;
 	conn->sfd = sfd;
 	conn->domain = domain;
 	conn->type = type;
@@ -59,7 +58,6 @@ void conn_begin(struct conn *conn, struct call *c, enum conn_kind kind, int sfd,
 	memcpy(conn->comm, task_comm(c->task), sizeof(conn->comm));
 	work_init(&conn->work, engine_ops->pump);
 	list_init(&conn->held);
-	list_init(&conn->late);
 	list_init(&conn->probe);
 	list_add_tail(&conn->link, &conns);
 	conn_stats.open++;
@@ -73,10 +71,10 @@ void conn_begin(struct conn *conn, struct call *c, enum conn_kind kind, int sfd,
 struct conn *conn_new(struct call *c, enum conn_kind kind, int sfd, int domain,
 		      int type, int proto)
 {
-	struct conn *conn = conn_make();
+	struct conn *conn = conn_make(kind);
 
 	if (conn)
-		conn_begin(conn, c, kind, sfd, domain, type, proto);
+		conn_begin(conn, c, sfd, domain, type, proto);
 	return conn;
 }
 
@@ -103,6 +101,7 @@ int conn_watch(struct conn *conn, uint32_t events)
 /** conn_free - close our descriptors and free the connection */
 void conn_free(struct conn *conn)
 {
+	struct stream *s = conn->kind == KIND_STREAM ? stream_of(conn) : NULL;
 	struct linger linger = { 0 };
 	bool buried;
 
@@ -116,9 +115,11 @@ void conn_free(struct conn *conn)
 	work_cancel(&conn->work);
 	conn_probe_del(conn);
 	list_del(&conn->link);
-	list_del(&conn->late);
-	while (conn->tokens)
-		close(conn->token_fd[--conn->tokens]);
+	if (s)
+		while (s->listener.tokens)
+			close(s->listener.token_fd[--s->listener.tokens]);
+	else
+		list_del(&dgram_of(conn)->late);
 	buried = conn->gone && ahead_bury(conn);
 	carrier_drop(conn);
 	carrier_forget(conn);
@@ -127,12 +128,12 @@ void conn_free(struct conn *conn)
 	if (conn->linger) {
 		st_setsockopt(conn->sfd, SOL_SOCKET, SO_LINGER, &linger,
 			      sizeof(linger));
-		if (conn->stashed)
-			st_setsockopt(conn->stash_fd, SOL_SOCKET, SO_LINGER,
+		if (s && s->listener.stashed)
+			st_setsockopt(s->listener.stash_fd, SOL_SOCKET, SO_LINGER,
 				      &linger, sizeof(linger));
 	}
-	if (conn->stashed)
-		st_close(conn->stash_fd);
+	if (s && s->listener.stashed)
+		st_close(s->listener.stash_fd);
 	if (conn->reset_out) {
 		linger.l_onoff = 1;
 		st_setsockopt(conn->sfd, SOL_SOCKET, SO_LINGER, &linger,
@@ -142,12 +143,13 @@ void conn_free(struct conn *conn)
 		conn_stats.bytes_in += conn->bytes_in;
 		conn_stats.bytes_out += conn->bytes_out;
 	}
-	if (conn->sfd >= 0 && !leaver_take(conn))
+	if (conn->sfd >= 0 && !(s && leaver_take(s)))
 		st_close(conn->sfd);
 	conn_event(conn, "close");
 	free(conn->to_stack.buf);
 	free(conn->to_target.buf);
-	free(conn->last);
+	if (!s)
+		free(dgram_of(conn)->last);
 	conn_stats.open--;
 	if (!buried)
 		loop_free_later(conn);
@@ -197,7 +199,7 @@ static void sweep(bool all, enum conn_kind kind)
 		    carrier_gone(conn)) {
 			conn_stats.swept++;
 			if (conn->kind == KIND_DGRAM)
-				engine_ops->dgram_gone(conn);
+				engine_ops->dgram_gone(dgram_of(conn));
 			else
 				conn_free(conn);
 		}

@@ -22,18 +22,9 @@ enum conn_kind {
 	KIND_NETLINK,
 };
 
-/* State of a stream; the others stay in CONN_NEW. */
-enum conn_state {
-	CONN_NEW,	/* no peer; connect, bind and listen are valid */
-	CONN_CONNECTING,/* SYN sent; the carrier may be corked */
-	CONN_OPEN,	/* data is transferred */
-	CONN_LISTENING,	/* the carrier listens too */
-	CONN_DONE,	/* no more data; the target still has the carrier */
-};
-
 struct call;
 struct opt_note;
-struct origin;
+struct dgram;
 struct task;
 
 /**
@@ -47,22 +38,19 @@ struct chunk {
 	size_t off, len;
 };
 
-#define STAMPS_MAX	128
-
 /**
- * struct conn - a connection
+ * struct conn - what all connections have: the head of struct stream and of
+ *	struct dgram
  * @csrc: our end of the carrier in the loop; fd -1: none
  * @ssrc: @sfd in the stack's epoll
  * @work: continues pumping
  * @link: in the table of all connections
  * @probe: in the list of those whose closing causes no event
  * @held: calls that wait for this connection
- * @late: in the list of those whose carrier gets its error later
- * @late_looks: how often that was postponed
  * @hash_next: the next one with the same hash of @id
  * @id: number, part of the carrier's name
  * @begun: it belongs to a process, see ahead.c
- * @kind, @state: see above
+ * @kind: see above; it decides which structure this one is part of
  * @sfd: the stack's socket
  * @domain, @type, @proto: as requested by the target
  * @c_in, @c_out, @s_in, @s_out: the carrier (c) or the stack (s) is known to
@@ -92,17 +80,9 @@ struct chunk {
  * @abortive: SO_LINGER is set to 0, so that closing resets the connection
  * @dead: freed, but the memory stays until the end of the turn
  * @natively_connected: the datagram carrier is connected to our end
- * @last: origin of all datagrams that our end sent to such a carrier
- * @corked: bytes of filler in the carrier, 0: none
- * @cork_sndbuf: SO_SNDBUF to set on the target's end when it is uncorked
- * @rcvbuf: SO_RCVBUF as set by the target, 0: not set
  * @c_pri, @s_pri: the carrier or the stack has urgent data
  * @s_urgent: the stack had urgent data
  * @so_error: error that SO_ERROR must report once
- * @tokens: entries in the listening carrier's queue; @token_fd: their ends
- * @stashed: a connection whose accept() was interrupted waits in @stash_fd,
- *	with its address in @stash_addr
- * @stash_len: length of @stash_addr
  * @pid, @tfd: process and descriptor in which the carrier was last seen
  * @maker, @comm: the process that created it, and its name at that time
  * @is_mptcp: @sfd is an MPTCP socket although the target requested TCP
@@ -115,9 +95,6 @@ struct chunk {
  * @carrier_ino: inode of the target's end
  * @stack_ino, @ino_fd: cached inode in the stack, and the descriptor it belongs
  *	to
- * @stamps_wanted: the option by which the target requested timestamps with a
- *	stream's data
- * @stamps, @stamps_len: the latest of these, as ancillary data, and its length
  * @reachable: it listens or is a bound datagram socket, and is in @probe
  * @acct: account of its creator; already added to it: @told_in and @told_out
  *	bytes, @told_kind
@@ -126,7 +103,6 @@ struct chunk {
  * @mptcp_asked: it should have become MPTCP
  * @tcp_by_option: it became TCP because of an option
  * @roomy: its carrier holds more than others, see pump_in.c
- * @inq_wanted: the target wants TCP_INQ, the number of bytes left to read
  */
 struct conn {
 	struct source csrc;
@@ -135,13 +111,10 @@ struct conn {
 	struct list link;
 	struct list probe;
 	struct list held;
-	struct list late;
-	unsigned int late_looks;
 	struct conn *hash_next;
 	uint32_t id;
 	bool begun;
 	enum conn_kind kind;
-	enum conn_state state;
 	int sfd;
 	int domain, type, proto;
 	bool c_in, c_out, s_in, s_out, s_many;
@@ -152,28 +125,15 @@ struct conn {
 	bool native_err;
 	bool hup, gone, watched, reset_out, linger, abortive, dead;
 	bool natively_connected;
-	bool inq_wanted, roomy;
+	bool roomy;
 	bool reachable;
-	int stamps_wanted;
-	char stamps[STAMPS_MAX];
-	size_t stamps_len;
-	unsigned int corked;
-	int cork_sndbuf;
-	int rcvbuf;
 	int so_error;
-	unsigned int tokens;
-	int token_fd[4];
-	bool stashed;
-	int stash_fd;
-	socklen_t stash_len;
-	struct sockaddr_storage stash_addr;
 	pid_t pid, maker;
 	int tfd;
 	char comm[16];
 	uint64_t carrier_ino, stack_ino;
 	int ino_fd;
 	bool is_mptcp, was_open, told, hosted;
-	struct origin *last;
 	struct opt_note *notes;
 	unsigned int n_notes;
 	struct chunk to_stack, to_target;
@@ -196,7 +156,7 @@ struct conn {
 struct engine_ops {
 	void (*carrier_event)(struct source *src, uint32_t events);
 	void (*pump)(struct work *w);
-	void (*dgram_gone)(struct conn *conn);
+	void (*dgram_gone)(struct dgram *d);
 	void (*task_gone)(const struct task *t);
 	void (*task_ended)(void);
 };
@@ -206,7 +166,7 @@ extern const struct engine_ops *engine_ops;
 /* conns.c */
 extern struct list conns;
 
-struct conn *conn_make(void);
+struct conn *conn_make(enum conn_kind kind);
 void conn_unmake(struct conn *conn);
 void conn_unhash(struct conn *conn);
 struct conn *conn_find(uint32_t id);
@@ -214,8 +174,8 @@ uint32_t conn_renumber(struct conn *conn);
 uint64_t conn_stack_ino(struct conn *conn);
 
 /* conn.c */
-void conn_begin(struct conn *conn, struct call *c, enum conn_kind kind, int sfd,
-		int domain, int type, int proto);
+void conn_begin(struct conn *conn, struct call *c, int sfd, int domain,
+		int type, int proto);
 struct conn *conn_new(struct call *c, enum conn_kind kind, int sfd, int domain,
 		      int type, int proto);
 void conn_free(struct conn *conn);

@@ -11,8 +11,13 @@
 
 #include "base/lklhost.h"
 #include "engine/supervise/conn.h"
+#include "engine/supervise/dgram.h"
+#include "engine/supervise/stream.h"
 
 #define CONN_HASH	4096
+
+_Static_assert(!offsetof(struct stream, conn) && !offsetof(struct dgram, conn),
+	       "a connection and what it is part of have the same address");
 
 const struct engine_ops *engine_ops;
 struct list conns = LIST_INIT(conns);
@@ -56,12 +61,16 @@ static void number(struct conn *conn)
 }
 
 /** conn_make - create a connection with only a number; NULL without memory */
-struct conn *conn_make(void)
+struct conn *conn_make(enum conn_kind kind)
 {
-	struct conn *conn = calloc(1, sizeof(*conn));
+	struct conn *conn = calloc(1, kind == KIND_STREAM ?
+				   sizeof(struct stream) : sizeof(struct dgram));
 
 	if (!conn)
 		return NULL;
+	conn->kind = kind;
+	if (kind != KIND_STREAM)
+		list_init(&dgram_of(conn)->late);
 	number(conn);
 	conn->sfd = -1;
 	conn->csrc.fd = -1;

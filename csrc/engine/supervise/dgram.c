@@ -66,8 +66,9 @@ static void retry_due(struct timer *t)
 }
 
 /** dgram_our_end - create our end of the carrier, once */
-int dgram_our_end(struct conn *conn)
+int dgram_our_end(struct dgram *d)
 {
+	struct conn *conn = &d->conn;
 	struct sockaddr_un un;
 	int fd;
 
@@ -95,33 +96,35 @@ int dgram_our_end(struct conn *conn)
  *
  * Returns -EAGAIN while the target has not read those of another origin.
  */
-static int set_origin(struct conn *conn, const struct origin *o)
+static int set_origin(struct dgram *d, const struct origin *o)
 {
+	struct conn *conn = &d->conn;
 	int unread = 1;
 
-	if (conn->last && origin_same(conn->last, o))
+	if (d->last && origin_same(d->last, o))
 		return 0;
 	if (ioctl(conn->csrc.fd, SIOCOUTQ, &unread) || unread)
 		return -EAGAIN;
-	if (!conn->last)
-		conn->last = malloc(sizeof(*o));
-	if (!conn->last)
+	if (!d->last)
+		d->last = malloc(sizeof(*o));
+	if (!d->last)
 		return -ENOMEM;
-	memcpy(conn->last, o, origin_size(o));
+	memcpy(d->last, o, origin_size(o));
 	return 0;
 }
 
 /** carrier_send - send one message to the target; 0 or a negative errno */
-static int carrier_send(struct conn *conn, const char *buf, size_t len,
+static int carrier_send(struct dgram *d, const char *buf, size_t len,
 			const struct origin *o)
 {
+	struct conn *conn = &d->conn;
 	struct sockaddr_un un;
 	socklen_t unlen;
 	ssize_t n;
 	int fd, ret;
 
 	if (conn->kind == KIND_NETLINK || conn->natively_connected) {
-		ret = set_origin(conn, o);
+		ret = set_origin(d, o);
 		if (ret)
 			return ret;
 		n = send(conn->csrc.fd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -137,9 +140,10 @@ static int carrier_send(struct conn *conn, const char *buf, size_t len,
 }
 
 /** keep - keep @buf, after its origin, because the carrier is full */
-static void keep(struct conn *conn, const char *buf, size_t len,
+static void keep(struct dgram *d, const char *buf, size_t len,
 		 const struct origin *o)
 {
+	struct conn *conn = &d->conn;
 	struct chunk *ch = &conn->to_target;
 
 	ch->buf = malloc(sizeof(*o) + len);
@@ -150,7 +154,7 @@ static void keep(struct conn *conn, const char *buf, size_t len,
 	memcpy(ch->buf, o, sizeof(*o));
 	memcpy(ch->buf + sizeof(*o), buf, len);
 	ch->len = sizeof(*o) + len;
-	dgram_our_end(conn);
+	dgram_our_end(d);
 	timer_arm(&retry_timer, now_ns() + RETRY_NS);
 }
 
@@ -160,10 +164,11 @@ static void keep(struct conn *conn, const char *buf, size_t len,
  * Returns false if no more should be taken: the carrier is full, or @conn is
  * gone.
  */
-static bool put(struct conn *conn, const char *buf, size_t len,
+static bool put(struct dgram *d, const char *buf, size_t len,
 		const struct origin *o)
 {
-	int ret = carrier_send(conn, buf, len, o);
+	struct conn *conn = &d->conn;
+	int ret = carrier_send(d, buf, len, o);
 
 	switch (ret) {
 	case 0:
@@ -171,11 +176,11 @@ static bool put(struct conn *conn, const char *buf, size_t len,
 		return true;
 	case -EAGAIN:
 	case -ENOBUFS:
-		keep(conn, buf, len, o);
+		keep(d, buf, len, o);
 		return false;
 	case -ECONNREFUSED:
 		if (conn->kind == KIND_DGRAM && carrier_gone(conn)) {
-			dgram_gone(conn);
+			dgram_gone(d);
 			return false;
 		}
 		break;
@@ -185,15 +190,16 @@ static bool put(struct conn *conn, const char *buf, size_t len,
 }
 
 /** dgram_put_back - put a message back into the carrier */
-int dgram_put_back(struct conn *conn, const char *buf, size_t len,
+int dgram_put_back(struct dgram *d, const char *buf, size_t len,
 		   const struct origin *o)
 {
-	return carrier_send(conn, buf, len, o);
+	return carrier_send(d, buf, len, o);
 }
 
 /** put_kept - retry the kept message; false if it is still kept */
-static bool put_kept(struct conn *conn)
+static bool put_kept(struct dgram *d)
 {
+	struct conn *conn = &d->conn;
 	char *buf = conn->to_target.buf;
 	size_t len = conn->to_target.len - sizeof(struct origin);
 	struct origin o;
@@ -202,15 +208,17 @@ static bool put_kept(struct conn *conn)
 	memcpy(&o, buf, sizeof(o));
 	conn->to_target.buf = NULL;
 	conn->to_target.len = 0;
-	ok = put(conn, buf + sizeof(o), len, &o);
+	ok = put(d, buf + sizeof(o), len, &o);
 	free(buf);
 	return ok;
 }
 
 /** dgram_kick - the target has made room: send the kept message first */
-void dgram_kick(struct conn *conn)
+void dgram_kick(struct dgram *d)
 {
-	if (conn->to_target.len && put_kept(conn))
+	struct conn *conn = &d->conn;
+
+	if (conn->to_target.len && put_kept(d))
 		work_queue(&conn->work);
 }
 
@@ -221,8 +229,9 @@ void dgram_kick(struct conn *conn)
  * (max_recvmsg_len, net/netlink/af_netlink.c). Many programs only have room for
  * a page, so the buffer must not exceed the size of the message.
  */
-static size_t room(struct conn *conn)
+static size_t room(struct dgram *d)
 {
+	struct conn *conn = &d->conn;
 	long n;
 
 	if (conn->kind != KIND_NETLINK)
@@ -235,8 +244,9 @@ static size_t room(struct conn *conn)
 /**
  * pull - move messages from the stack to the carrier; true if there may be more
  */
-static bool pull(struct conn *conn)
+static bool pull(struct dgram *d)
 {
+	struct conn *conn = &d->conn;
 	union {
 		struct cmsghdr align;
 		char buf[512];
@@ -255,30 +265,31 @@ static bool pull(struct conn *conn)
 			.msg_controllen = sizeof(ctl.buf),
 		};
 
-		if (conn->to_target.len && !put_kept(conn))
+		if (conn->to_target.len && !put_kept(d))
 			return false;
-		iov.iov_len = room(conn);
+		iov.iov_len = room(d);
 		n = st_recvmsg(conn->sfd, &mh, MSG_DONTWAIT);
 		if (n == -EAGAIN) {
 			conn->s_in = false;
 			return false;
 		}
 		if (n < 0) {
-			dgram_failed(conn, (int)-n);
+			dgram_failed(d, (int)-n);
 			continue;
 		}
 		conn->bytes_in += (uint64_t)n;
 		owners_translate(conn, msg_buf, (size_t)n);
 		origin_set(&o, &mh);
-		if (!put(conn, msg_buf, (size_t)n, &o))
+		if (!put(d, msg_buf, (size_t)n, &o))
 			return false;
 	}
 	return conn->s_in;
 }
 
 /** forward - send a message of a plain send(); false if it must wait */
-static bool forward(struct conn *conn, const char *buf, size_t len)
+static bool forward(struct dgram *d, const char *buf, size_t len)
 {
+	struct conn *conn = &d->conn;
 	long n = st_sendto(conn->sfd, buf, len, MSG_DONTWAIT | MSG_NOSIGNAL,
 			   NULL, 0);
 	int err = 0;
@@ -308,13 +319,14 @@ static bool forward(struct conn *conn, const char *buf, size_t len)
 		conn->bytes_out += (uint64_t)n;
 	}
 	if (err)
-		dgram_failed(conn, err);
+		dgram_failed(d, err);
 	return true;
 }
 
 /** push - forward messages the target sent natively; true: there may be more */
-static bool push(struct conn *conn)
+static bool push(struct dgram *d)
 {
+	struct conn *conn = &d->conn;
 	int i;
 
 	if (conn->to_stack.buf) {
@@ -323,7 +335,7 @@ static bool push(struct conn *conn)
 
 		conn->to_stack.buf = NULL;
 		conn->to_stack.len = 0;
-		if (!forward(conn, buf, len)) {
+		if (!forward(d, buf, len)) {
 			free(buf);
 			return false;
 		}
@@ -337,7 +349,7 @@ static bool push(struct conn *conn)
 			conn->c_in = false;
 			return false;
 		}
-		if (!forward(conn, msg_buf, (size_t)n))
+		if (!forward(d, msg_buf, (size_t)n))
 			return false;
 	}
 	return conn->c_in;
@@ -348,22 +360,25 @@ static bool push(struct conn *conn)
  *
  * An option such as IP_TTL applies to the datagrams that follow it.
  */
-void dgram_flush(struct conn *conn)
+void dgram_flush(struct dgram *d)
 {
+	struct conn *conn = &d->conn;
 	int i;
 
 	if (conn->csrc.fd < 0)
 		return;
 	conn->c_in = true;
 	/* No more than were queued, since other processes may keep sending. */
-	for (i = 0; i < QUEUE_MAX / DGRAMS && !conn->dead && push(conn); i++)
+	for (i = 0; i < QUEUE_MAX / DGRAMS && !conn->dead && push(d); i++)
 		;
 }
 
 /** dgram_gone - free a closed connection; its sent messages still go out */
-void dgram_gone(struct conn *conn)
+void dgram_gone(struct dgram *d)
 {
-	dgram_flush(conn);
+	struct conn *conn = &d->conn;
+
+	dgram_flush(d);
 	if (conn->to_stack.buf)
 		conn_stats.dgrams_dropped++;
 	conn_free(conn);
@@ -373,19 +388,20 @@ void dgram_gone(struct conn *conn)
 static void dgram_pump(struct work *w)
 {
 	struct conn *conn = container_of(w, struct conn, work);
+	struct dgram *d = dgram_of(conn);
 	bool more;
 
 	if (conn->dead)
 		return;
-	if (conn->to_target.len && put_kept(conn))
+	if (conn->to_target.len && put_kept(d))
 		conn->s_in = true;
 	if (conn->dead)
 		return;
 	if (conn->s_in && !list_empty(&conn->held))
 		held_wake(&conn->held);
-	more = push(conn);
+	more = push(d);
 	if (!conn->to_target.len)
-		more |= pull(conn);
+		more |= pull(d);
 	if (conn->dead)
 		return;
 	if (conn->hup && conn->kind == KIND_NETLINK) {
@@ -400,6 +416,7 @@ static void dgram_pump(struct work *w)
 static void dgram_stack_event(struct stack_src *src, uint32_t events)
 {
 	struct conn *conn = container_of(src, struct conn, ssrc);
+	struct dgram *d = dgram_of(conn);
 
 	if (events & (EPOLLIN | EPOLLERR | EPOLLHUP))
 		conn->s_in = true;
@@ -414,7 +431,7 @@ static void dgram_stack_event(struct stack_src *src, uint32_t events)
 	/* No call has reported the error: it is in the error queue. */
 	if ((events & EPOLLERR) && !conn->dead && !conn->so_error &&
 	    !conn->native_err && st_failed(conn->sfd))
-		dgram_raise(conn, -1);
+		dgram_raise(d, -1);
 }
 
 /** dgram_carrier_event - the target has sent or read a message */
@@ -430,8 +447,10 @@ static void dgram_carrier_event(struct source *src, uint32_t events)
 }
 
 /** dgram_start - start a new socket */
-int dgram_start(struct conn *conn)
+int dgram_start(struct dgram *d)
 {
+	struct conn *conn = &d->conn;
+
 	conn->work.fn = dgram_pump;
 	conn->csrc.fn = dgram_carrier_event;
 	conn->ssrc.fn = dgram_stack_event;
@@ -439,9 +458,10 @@ int dgram_start(struct conn *conn)
 }
 
 /** netlink_start - start a new netlink socket; takes @cfd, our end, over */
-int netlink_start(struct conn *conn, int cfd)
+int netlink_start(struct dgram *d, int cfd)
 {
-	int ret = dgram_start(conn);
+	struct conn *conn = &d->conn;
+	int ret = dgram_start(d);
 
 	conn->csrc.fd = cfd;
 	if (ret)
@@ -460,6 +480,7 @@ int64_t dgram_connect(struct call *c, const struct sockaddr_storage *ss,
 		      socklen_t len)
 {
 	struct conn *conn = c->conn;
+	struct dgram *d = dgram_of(conn);
 	struct sockaddr_un un;
 	long ret;
 
@@ -468,12 +489,12 @@ int64_t dgram_connect(struct call *c, const struct sockaddr_storage *ss,
 	if (ret || conn->kind == KIND_NETLINK)
 		return ret;
 	if (ss->ss_family == AF_UNSPEC)
-		return dgram_disconnect(conn, c->dup);
+		return dgram_disconnect(d, c->dup);
 	account_peer(conn);
 	conn_event(conn, "connect");
 	if (conn->natively_connected)
 		return 0;
-	ret = dgram_our_end(conn);
+	ret = dgram_our_end(d);
 	if (ret)
 		return ret;
 	if (connect(c->dup, (struct sockaddr *)&un,

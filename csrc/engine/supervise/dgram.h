@@ -3,10 +3,12 @@
 #ifndef LKLHOST_DGRAM_H
 #define LKLHOST_DGRAM_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "base/list.h"
 #include "engine/supervise/conn.h"
 
 struct call;
@@ -15,10 +17,31 @@ struct origin;
 #define DGRAM_ROOM	(1 << 20)	/* bytes in a datagram carrier */
 #define DGRAM_MAX	(256 * 1024)	/* bytes in a message, netlink too */
 
+/**
+ * struct dgram - a connection of KIND_DGRAM or KIND_NETLINK
+ * @late: in the list of those whose carrier gets its error later
+ * @late_looks: how often that was postponed
+ * @last: origin of all datagrams that our end has sent to a carrier that is
+ *	connected to it
+ */
+struct dgram {
+	struct conn conn;
+	struct list late;
+	unsigned int late_looks;
+	struct origin *last;
+};
+
+/** dgram_of - the datagram or netlink socket that @conn is part of */
+static inline struct dgram *dgram_of(const struct conn *conn)
+{
+	assert(conn->kind != KIND_STREAM);
+	return container_of(conn, struct dgram, conn);
+}
+
 /* dgram.c, dgram_msg.c */
-int dgram_start(struct conn *conn);
-int dgram_our_end(struct conn *conn);
-int dgram_put_back(struct conn *conn, const char *buf, size_t len,
+int dgram_start(struct dgram *d);
+int dgram_our_end(struct dgram *d);
+int dgram_put_back(struct dgram *d, const char *buf, size_t len,
 		   const struct origin *o);
 int64_t dgram_connect(struct call *c, const struct sockaddr_storage *ss,
 		      socklen_t len);
@@ -29,19 +52,19 @@ int64_t dgram_recvmsg(struct call *c);
 int64_t dgram_sendmmsg(struct call *c);
 int64_t dgram_recvmmsg(struct call *c);
 void dgram_want_out(struct conn *conn);
-void dgram_kick(struct conn *conn);
-void dgram_flush(struct conn *conn);
-void dgram_gone(struct conn *conn);
-int netlink_start(struct conn *conn, int cfd);
+void dgram_kick(struct dgram *d);
+void dgram_flush(struct dgram *d);
+void dgram_gone(struct dgram *d);
+int netlink_start(struct dgram *d, int cfd);
 
 /* dgram_error.c */
-void dgram_failed(struct conn *conn, int err);
-void dgram_raise(struct conn *conn, int dup);
-int dgram_take_error(struct conn *conn, int dup);
-void dgram_look_again(struct conn *conn, int dup);
-void dgram_queue_read(struct conn *conn, int dup);
+void dgram_failed(struct dgram *d, int err);
+void dgram_raise(struct dgram *d, int dup);
+int dgram_take_error(struct dgram *d, int dup);
+void dgram_look_again(struct dgram *d, int dup);
+void dgram_queue_read(struct dgram *d, int dup);
 int dgram_sndbuf(int domain);
-int dgram_disconnect(struct conn *conn, int dup);
+int dgram_disconnect(struct dgram *d, int dup);
 
 /* neigh.c */
 bool neigh_pending(void);

@@ -77,8 +77,9 @@ int dgram_sndbuf(int domain)
 }
 
 /** flush - forward what the target has sent, which would be lost otherwise */
-static void flush(const struct conn *conn)
+static void flush(const struct dgram *d)
 {
+	const struct conn *conn = &d->conn;
 	int i;
 
 	for (i = 0; i < FLUSH_MAX; i++) {
@@ -101,8 +102,9 @@ static bool is_empty(int dup)
 }
 
 /** strike - set the error on the carrier; both ends are connected */
-static bool strike(const struct conn *conn, int dup)
+static bool strike(const struct dgram *d, int dup)
 {
+	const struct conn *conn = &d->conn;
 	struct sockaddr_un un;
 
 	if (send(dup, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1)
@@ -114,8 +116,9 @@ static bool strike(const struct conn *conn, int dup)
 }
 
 /** has_queue - whether errors are queued, IP_RECVERR */
-static bool has_queue(const struct conn *conn)
+static bool has_queue(const struct dgram *d)
 {
+	const struct conn *conn = &d->conn;
 	bool v6 = conn->domain == AF_INET6;
 	socklen_t len = sizeof(int);
 	int on = 0;
@@ -125,8 +128,9 @@ static bool has_queue(const struct conn *conn)
 }
 
 /** target_waits - whether the thread that last used it sleeps in a wait */
-static bool target_waits(const struct conn *conn)
+static bool target_waits(const struct dgram *d)
 {
+	const struct conn *conn = &d->conn;
 	static const int calls[] = {
 		SYS_ppoll, SYS_pselect6, SYS_epoll_pwait, SYS_epoll_pwait2,
 		SYS_read, SYS_readv, SYS_recvfrom,
@@ -163,52 +167,56 @@ static void late_due(struct timer *t)
 	struct list *pos, *tmp;
 
 	list_for_each_safe(pos, tmp, &late) {
-		struct conn *conn = container_of(pos, struct conn, late);
+		struct dgram *d = container_of(pos, struct dgram, late);
+		struct conn *conn = &d->conn;
 
-		list_del(&conn->late);
+		list_del(&d->late);
 		if (conn->so_error || st_failed(conn->sfd))
-			dgram_raise(conn, -1);
+			dgram_raise(d, -1);
 	}
 	if (!list_empty(&late))
 		timer_arm(t, now_ns() + LATE_NS);
 }
 
 /** put_off - postpone an error if it must wait; returns whether it does */
-static bool put_off(struct conn *conn)
+static bool put_off(struct dgram *d)
 {
-	if (!list_empty(&conn->late))
+	struct conn *conn = &d->conn;
+
+	if (!list_empty(&d->late))
 		return true;
-	if (!conn->natively_connected || conn->late_looks >= LATE_LOOKS ||
-	    !has_queue(conn) || target_waits(conn)) {
-		conn->late_looks = 0;
+	if (!conn->natively_connected || d->late_looks >= LATE_LOOKS ||
+	    !has_queue(d) || target_waits(d)) {
+		d->late_looks = 0;
 		return false;
 	}
-	conn->late_looks++;
-	list_add_tail(&conn->late, &late);
+	d->late_looks++;
+	list_add_tail(&d->late, &late);
 	if (list_empty(&late_timer.link))
 		timer_arm(&late_timer, now_ns() + LATE_NS);
 	return true;
 }
 
 /** dgram_raise - set an error on the carrier; @dup: a duplicate of it, or -1 */
-void dgram_raise(struct conn *conn, int dup)
+void dgram_raise(struct dgram *d, int dup)
 {
+	struct conn *conn = &d->conn;
 	struct sockaddr_un un;
 	int own = -1;
 
-	if (conn->kind != KIND_DGRAM || put_off(conn) || dgram_our_end(conn))
+	if (conn->kind != KIND_DGRAM || put_off(d) || dgram_our_end(d))
 		return;
 	if (dup < 0)
 		dup = own = carrier_borrow(conn);
 	if (dup < 0)
 		return;
 	if (conn->natively_connected) {
-		flush(conn);
-		conn->native_err |= strike(conn, dup);
+		flush(d);
+		conn->native_err |= strike(d, dup);
 	} else if (is_empty(dup) &&
 		   !connect(dup, (struct sockaddr *)&un,
 			    carrier_name(&un, NAME_DGRAM, conn->id))) {
-		conn->native_err |= strike(conn, dup);
+		conn->native_err |= strike(d, dup);
 		connect(dup, &nobody, sizeof(nobody));
 	}
 	if (own >= 0)
@@ -216,15 +224,17 @@ void dgram_raise(struct conn *conn, int dup)
 }
 
 /** dgram_failed - the stack has an error for the socket */
-void dgram_failed(struct conn *conn, int err)
+void dgram_failed(struct dgram *d, int err)
 {
+	struct conn *conn = &d->conn;
+
 	if (conn->kind != KIND_DGRAM)
 		return;
 	conn->so_error = err;
 	if (!list_empty(&conn->held))
 		held_wake(&conn->held);
 	if (conn->so_error && !conn->dead)
-		dgram_raise(conn, -1);
+		dgram_raise(d, -1);
 }
 
 /**
@@ -232,8 +242,9 @@ void dgram_failed(struct conn *conn, int err)
  *
  * This clears the carrier's error; dgram_look_again() must follow.
  */
-int dgram_take_error(struct conn *conn, int dup)
+int dgram_take_error(struct dgram *d, int dup)
 {
+	struct conn *conn = &d->conn;
 	int err = conn->so_error, native = 0;
 	socklen_t len = sizeof(native);
 
@@ -246,18 +257,21 @@ int dgram_take_error(struct conn *conn, int dup)
 }
 
 /** dgram_look_again - set the error again if the stack's queue is not empty */
-void dgram_look_again(struct conn *conn, int dup)
+void dgram_look_again(struct dgram *d, int dup)
 {
+	struct conn *conn = &d->conn;
+
 	if (!conn->native_err || conn->so_error)
 		return;
 	conn->native_err = false;
 	if (st_failed(conn->sfd))
-		dgram_raise(conn, dup);
+		dgram_raise(d, dup);
 }
 
 /** dgram_queue_read - the target has read from the stack's error queue */
-void dgram_queue_read(struct conn *conn, int dup)
+void dgram_queue_read(struct dgram *d, int dup)
 {
+	struct conn *conn = &d->conn;
 	int native;
 	socklen_t len = sizeof(native);
 
@@ -265,7 +279,7 @@ void dgram_queue_read(struct conn *conn, int dup)
 	if (!conn->native_err)
 		return;
 	getsockopt(dup, SOL_SOCKET, SO_ERROR, &native, &len);
-	dgram_look_again(conn, dup);
+	dgram_look_again(d, dup);
 }
 
 /* A datagram temporarily taken out of the carrier. */
@@ -277,7 +291,7 @@ struct unread {
 };
 
 /** take_out - take the next datagram out of the carrier, or NULL */
-static struct unread *take_out(struct conn *conn, int dup)
+static struct unread *take_out(struct dgram *d, int dup)
 {
 	struct sockaddr_un un;
 	socklen_t unlen = sizeof(un);
@@ -294,7 +308,7 @@ static struct unread *take_out(struct conn *conn, int dup)
 	if (!u)
 		return NULL;
 	if (carrier_parse(&un, unlen, &kind, &id))
-		from = kind == NAME_PEER ? peer_origin(id) : conn->last;
+		from = kind == NAME_PEER ? peer_origin(id) : d->last;
 	if (from)
 		memcpy(&u->origin, from, origin_size(from));
 	u->len = (size_t)n;
@@ -308,21 +322,22 @@ static struct unread *take_out(struct conn *conn, int dup)
  *
  * Disconnecting the carrier would lose unread datagrams, so these are put back.
  */
-int dgram_disconnect(struct conn *conn, int dup)
+int dgram_disconnect(struct dgram *d, int dup)
 {
+	struct conn *conn = &d->conn;
 	struct list unread = LIST_INIT(unread), *pos, *tmp;
 	struct unread *u;
 
 	if (!conn->natively_connected)
 		return 0;
-	while ((u = take_out(conn, dup)))
+	while ((u = take_out(d, dup)))
 		list_add_tail(&u->link, &unread);
 	connect(dup, &nobody, sizeof(nobody));
 	conn->natively_connected = false;
 	list_for_each_safe(pos, tmp, &unread) {
 		u = container_of(pos, struct unread, link);
 		list_del(&u->link);
-		if (dgram_put_back(conn, u->data, u->len, &u->origin))
+		if (dgram_put_back(d, u->data, u->len, &u->origin))
 			conn_stats.dgrams_dropped++;
 		free(u);
 	}

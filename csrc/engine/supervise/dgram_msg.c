@@ -41,6 +41,7 @@ union control {
 static int64_t send_one(struct call *c, const struct user_msg *um)
 {
 	struct conn *conn = c->conn;
+	struct dgram *d = dgram_of(conn);
 	struct sockaddr_storage ss;
 	union control ctl;
 	struct iovec iov = { c->buf, um->total };
@@ -72,8 +73,8 @@ static int64_t send_one(struct call *c, const struct user_msg *um)
 		if (conn->hosted && !hostnet_control(conn, &mh))
 			return -EPERM;
 	}
-	ret = -dgram_take_error(conn, c->dup);
-	dgram_look_again(conn, c->dup);
+	ret = -dgram_take_error(d, c->dup);
+	dgram_look_again(d, c->dup);
 	if (ret)
 		return ret;
 	ret = st_sendmsg(conn->sfd, &mh, (um->flags & FLAGS_PASSED) |
@@ -91,6 +92,7 @@ static int64_t send_one(struct call *c, const struct user_msg *um)
 static ssize_t from_carrier(struct call *c, int flags, struct origin *o)
 {
 	struct conn *conn = c->conn;
+	struct dgram *d = dgram_of(conn);
 	struct sockaddr_un un;
 	struct iovec iov = { c->buf, CALL_BUF_SIZE };
 	struct msghdr mh = { .msg_name = &un, .msg_namelen = sizeof(un),
@@ -105,8 +107,8 @@ static ssize_t from_carrier(struct call *c, int flags, struct origin *o)
 		return -errno;
 	memset(o, 0, sizeof(*o));
 	if (conn->kind == KIND_NETLINK) {
-		if (conn->last)
-			memcpy(o, conn->last, origin_size(conn->last));
+		if (d->last)
+			memcpy(o, d->last, origin_size(d->last));
 		return n;
 	}
 	if (!carrier_parse(&un, mh.msg_namelen, &kind, &id))
@@ -115,8 +117,8 @@ static ssize_t from_carrier(struct call *c, int flags, struct origin *o)
 		known = peer_origin(id);
 	if (known) {
 		memcpy(o, known, origin_size(known));
-	} else if (kind == NAME_DGRAM && conn->last) {
-		memcpy(o, conn->last, origin_size(conn->last));
+	} else if (kind == NAME_DGRAM && d->last) {
+		memcpy(o, d->last, origin_size(d->last));
 	}
 	return n;
 }
@@ -140,7 +142,7 @@ static int64_t take_one(struct call *c, const struct user_msg *um, int uflags)
 		mh.msg_controllen = CTL_MAX;
 	n = flags & MSG_ERRQUEUE ? -EAGAIN : from_carrier(c, flags, &o);
 	if (n == -EAGAIN && !(flags & MSG_ERRQUEUE) && conn->to_target.len) {
-		dgram_kick(conn);
+		dgram_kick(dgram_of(conn));
 		n = from_carrier(c, flags, &o);
 	}
 	if (n >= 0) {
@@ -162,7 +164,7 @@ static int64_t take_one(struct call *c, const struct user_msg *um, int uflags)
 		if (n < 0)
 			return n;
 		if ((flags & MSG_ERRQUEUE) && conn->kind == KIND_DGRAM)
-			dgram_queue_read(conn, c->dup);
+			dgram_queue_read(dgram_of(conn), c->dup);
 		if (!(flags & MSG_PEEK))
 			conn->bytes_in += (uint64_t)n;
 		conn_stats.dgrams_in += conn->kind != KIND_STREAM;
@@ -190,14 +192,16 @@ static int64_t take_one(struct call *c, const struct user_msg *um, int uflags)
  */
 static int64_t recv_one(struct call *c, const struct user_msg *um, int flags)
 {
+	struct dgram *d;
 	int64_t ret;
 	int err;
 
-	if (flags & MSG_ERRQUEUE)
+	if (flags & MSG_ERRQUEUE)	/* of a stream, too */
 		return take_one(c, um, flags);
-	err = dgram_take_error(c->conn, c->dup);
+	d = dgram_of(c->conn);
+	err = dgram_take_error(d, c->dup);
 	ret = err ? -err : take_one(c, um, flags);
-	dgram_look_again(c->conn, c->dup);
+	dgram_look_again(d, c->dup);
 	return ret;
 }
 

@@ -15,7 +15,7 @@
  *
  * After both directions are shut down, the carrier reports EPOLLHUP as if it
  * were closed; its name tells whether it is. If not, the connection remains in
- * the state CONN_DONE for further calls of the target.
+ * the state STREAM_DONE for further calls of the target.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -37,8 +37,9 @@
  * read, or one written through a borrowed duplicate of its end. After the
  * target's own SHUT_WR neither exists, and the target sees end-of-file.
  */
-static void finish_reset(struct conn *conn)
+static void finish_reset(struct stream *s)
 {
+	struct conn *conn = &s->conn;
 	int unread = 0, dup;
 
 	if (!conn->hup && (ioctl(conn->csrc.fd, FIONREAD, &unread) || !unread)) {
@@ -53,7 +54,7 @@ static void finish_reset(struct conn *conn)
 	conn_stats.resets++;
 	conn_event(conn, "reset");
 	carrier_drop(conn);
-	conn->state = CONN_DONE;
+	s->state = STREAM_DONE;
 	if (conn->hup || carrier_gone(conn)) {
 		conn_free(conn);
 		return;
@@ -67,8 +68,9 @@ static void finish_reset(struct conn *conn)
  *
  * Returns false if @conn is freed or done.
  */
-bool ends_pass(struct conn *conn)
+bool ends_pass(struct stream *s)
 {
+	struct conn *conn = &s->conn;
 	bool unsent = conn->to_stack.len;
 
 	if (conn->c_eof && !unsent && !conn->s_shut) {
@@ -93,14 +95,14 @@ bool ends_pass(struct conn *conn)
 			return false;
 		}
 		carrier_drop(conn);
-		conn->state = CONN_DONE;
+		s->state = STREAM_DONE;
 		conn_probe_add(conn);
 		held_wake(&conn->held);
 		return false;
 	}
 	if (conn->s_end && !conn->to_target.len) {
 		if (conn->s_broken) {
-			finish_reset(conn);
+			finish_reset(s);
 			return false;
 		}
 		if (!conn->c_shut) {
@@ -109,15 +111,16 @@ bool ends_pass(struct conn *conn)
 		}
 	}
 	if (conn->s_broken && (conn->hup || conn->c_deaf)) {
-		finish_reset(conn);
+		finish_reset(s);
 		return false;
 	}
 	return true;
 }
 
 /** discard - drop the data of the target that is not needed any more */
-static void discard(struct conn *conn)
+static void discard(struct stream *s)
 {
+	struct conn *conn = &s->conn;
 	char buf[16 * 1024];
 
 	while (recv(conn->csrc.fd, buf, sizeof(buf), MSG_DONTWAIT) > 0)
@@ -133,20 +136,21 @@ static void discard(struct conn *conn)
  * byte is written, a small SO_SNDBUF limits what the target, which may be
  * writing right now, can add. Its poll thus does not wait.
  */
-void ends_hang_up(struct conn *conn)
+void ends_hang_up(struct stream *s)
 {
+	struct conn *conn = &s->conn;
 	int dup = carrier_borrow(conn), small = 0, old = 0;
 	socklen_t len = sizeof(old);
 
 	conn->c_hung_up = true;
 	if (dup < 0) {
 		shutdown(conn->csrc.fd, SHUT_RD);
-		discard(conn);
+		discard(s);
 		return;
 	}
 	getsockopt(dup, SOL_SOCKET, SO_SNDBUF, &old, &len);
 	setsockopt(dup, SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
-	discard(conn);
+	discard(s);
 	send(dup, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 	shutdown(conn->csrc.fd, SHUT_RD);
 	old /= 2;		/* doubled when set, socket(7) */

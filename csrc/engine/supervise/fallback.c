@@ -88,7 +88,7 @@ int64_t fallback_to_tcp(struct call *c, int level, int name, const void *value,
 	socklen_t sslen;
 	long sfd;
 
-	if (!conn->is_mptcp || conn->state != CONN_NEW ||
+	if (!conn->is_mptcp || stream_of(conn)->state != STREAM_NEW ||
 	    (ret != -EOPNOTSUPP && ret != -ENOPROTOOPT))
 		return ret;
 	sfd = st_socket(conn->domain,
@@ -128,7 +128,7 @@ static int path_fact(const struct conn *conn, int level, int name)
 	struct tcp_info ti = { 0 };
 	socklen_t len = sizeof(ti);
 
-	if (conn->state != CONN_OPEN ||
+	if (stream_of(conn)->state != STREAM_OPEN ||
 	    st_getsockopt(conn->sfd, IPPROTO_TCP, TCP_INFO, &ti, &len))
 		return 0;
 	if (level == IPPROTO_TCP && name == TCP_MAXSEG)
@@ -189,14 +189,16 @@ static void copy_opts(int from, int to)
 }
 
 /** forget - reset the state of a stream */
-static void forget(struct conn *conn)
+static void forget(struct stream *s)
 {
+	struct conn *conn = &s->conn;
+
 	carrier_drop(conn);
-	while (conn->tokens)
-		close(conn->token_fd[--conn->tokens]);
-	if (conn->stashed)
-		st_close(conn->stash_fd);
-	conn->stashed = false;
+	while (s->listener.tokens)
+		close(s->listener.token_fd[--s->listener.tokens]);
+	if (s->listener.stashed)
+		st_close(s->listener.stash_fd);
+	s->listener.stashed = false;
 	free(conn->to_stack.buf);
 	free(conn->to_target.buf);
 	memset(&conn->to_stack, 0, sizeof(conn->to_stack));
@@ -210,22 +212,23 @@ static void forget(struct conn *conn)
 	conn->c_pri = conn->s_pri = conn->s_urgent = false;
 	conn->native_err = conn->told = conn->hup = conn->reset_out = false;
 	conn->was_open = conn->gone = false;
-	conn->corked = 0;
+	s->cork.bytes = 0;
 	conn->so_error = 0;
-	conn->state = CONN_NEW;
+	s->state = STREAM_NEW;
 }
 
 /**
  * fallback_reconnect - prepare another connect, or a disconnect
  *
- * Returns 0 with a new carrier in @c->dup and the state CONN_NEW, or a negative
+ * Returns 0 with a new carrier in @c->dup and the state STREAM_NEW, or a negative
  * errno.
  */
 int64_t fallback_reconnect(struct call *c)
 {
 	static const struct sockaddr none = { .sa_family = AF_UNSPEC };
 	struct conn *conn = c->conn;
-	int fd, ret, sndbuf = conn->cork_sndbuf;
+	struct stream *s = stream_of(conn);
+	int fd, ret, sndbuf = s->cork.sndbuf;
 	uint32_t id = conn_renumber(conn);
 
 	fd = carrier_make(SOCK_STREAM |
@@ -244,7 +247,7 @@ int64_t fallback_reconnect(struct call *c)
 	close(c->dup);
 	c->dup = fd;
 	st_connect(conn->sfd, &none, sizeof(none));
-	forget(conn);
+	forget(s);
 	conn_probe_add(conn);
 	held_wake(&conn->held);
 	return 0;

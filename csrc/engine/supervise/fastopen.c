@@ -25,16 +25,17 @@
 static int64_t fastopen_retry(struct call *c, struct held *h)
 {
 	struct conn *conn = c->conn;
+	struct stream *s = stream_of(conn);
 	int err = conn->so_error;
 	int64_t ret;
 
-	switch (conn->state) {
-	case CONN_CONNECTING:
+	switch (s->state) {
+	case STREAM_CONNECTING:
 		return CALL_HELD;
-	case CONN_OPEN:
+	case STREAM_OPEN:
 		ret = stream_dup(c);
 		if (!ret && conn->csrc.fd < 0)
-			ret = tcp_attach(conn, c->dup);
+			ret = tcp_attach(s, c->dup);
 		if (ret)
 			return ret;
 		h->quit = NULL;
@@ -49,6 +50,7 @@ static int64_t fastopen_retry(struct call *c, struct held *h)
 int64_t fastopen_send(struct call *c)
 {
 	struct conn *conn = c->conn;
+	struct stream *s = stream_of(conn);
 	struct sockaddr_storage ss;
 	struct user_msg um;
 	int64_t len, ret;
@@ -60,9 +62,9 @@ int64_t fastopen_send(struct call *c)
 	len = um.name ? addr_read(c, um.name, um.namelen, &ss) : 0;
 	if (len < 0)
 		return len;
-	if (conn->state == CONN_CONNECTING)
+	if (s->state == STREAM_CONNECTING)
 		return -EALREADY;
-	if (conn->state != CONN_NEW)
+	if (s->state != STREAM_NEW)
 		return -EISCONN;
 	if (!len)
 		return -EINVAL;
@@ -73,14 +75,14 @@ int64_t fastopen_send(struct call *c)
 	n = um.total < CALL_BUF_SIZE ? um.total : CALL_BUF_SIZE;
 	ret = msg_get_data(c, &um, 0, c->buf, n);
 	if (!ret)
-		ret = tcp_watch(conn);
+		ret = tcp_watch(s);
 	if (ret)
 		return ret;
 	ret = st_sendto(conn->sfd, c->buf, n,
 			MSG_FASTOPEN | MSG_DONTWAIT | MSG_NOSIGNAL, &ss, len);
 	if (ret < 0 && ret != -EINPROGRESS)
 		return ret;
-	conn->state = CONN_CONNECTING;
+	s->state = STREAM_CONNECTING;
 	if (ret > 0)
 		conn->bytes_out += (uint64_t)ret;
 	return tcp_wait(c, um.flags & MSG_DONTWAIT, fastopen_retry,

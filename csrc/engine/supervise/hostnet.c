@@ -91,9 +91,12 @@ static bool has_peer(const struct conn *conn)
 	struct sockaddr_storage ss;
 	socklen_t len = sizeof(ss);
 
-	if (conn->kind == KIND_STREAM)
-		return conn->state != CONN_NEW &&
-		       (conn->state != CONN_DONE || conn->was_open);
+	if (conn->kind == KIND_STREAM) {
+		const struct stream *s = stream_of(conn);
+
+		return s->state != STREAM_NEW &&
+		       (s->state != STREAM_DONE || conn->was_open);
+	}
 	return !st_getpeername(conn->sfd, &ss, &len);
 }
 
@@ -115,7 +118,7 @@ int64_t hostnet_connect(struct call *c, const struct sockaddr_storage *ss,
 		return chosen ? leave(c, ss) : come_back(c);
 	if (!conn->hosted)
 		return 0;	/* the stack gives the answer */
-	return conn->state == CONN_CONNECTING ? -EALREADY : -EISCONN;
+	return stream_of(conn)->state == STREAM_CONNECTING ? -EALREADY : -EISCONN;
 }
 
 /**

@@ -28,6 +28,7 @@
 #include "engine/supervise/notify.h"
 #include "engine/supervise/pump.h"
 #include "engine/supervise/sock.h"
+#include "engine/supervise/stream.h"
 #include "stack/stack.h"
 
 #define CONF_MAX	(512 * sizeof(struct ifreq))
@@ -298,7 +299,7 @@ static int64_t ioctl_unsent(struct call *c, unsigned int cmd)
 	if (ret < 0)
 		return ret;
 	if (conn->kind == KIND_STREAM)
-		value += (int)pump_unsent(conn);
+		value += (int)pump_unsent(stream_of(conn));
 	return mem_write(c, c->args[2], &value, sizeof(value));
 }
 

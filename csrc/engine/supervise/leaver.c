@@ -96,8 +96,9 @@ static void late(struct timer *t)
  *
  * Returns true if the socket is taken over.
  */
-bool leaver_take(const struct conn *conn)
+bool leaver_take(const struct stream *s)
 {
+	const struct conn *conn = &s->conn;
 	int proto = 0;
 	socklen_t len = sizeof(proto);
 	struct leaver *l;

@@ -29,16 +29,16 @@
 #include "engine/supervise/stream.h"
 #include "stack/stack.h"
 
-#define TOKENS		4	/* size of conn->token_fd */
 #define CARRIER_BACKLOG	16
 
 /** token_add - make the listening carrier readable */
-static void token_add(struct conn *conn)
+static void token_add(struct stream *s)
 {
+	struct conn *conn = &s->conn;
 	struct sockaddr_un un;
 	int fd;
 
-	if (conn->tokens == TOKENS)
+	if (s->listener.tokens == TOKENS)
 		return;
 	fd = carrier_token();
 	if (fd < 0)
@@ -57,40 +57,43 @@ static void token_add(struct conn *conn)
 			st_shutdown(conn->sfd, SHUT_RDWR);
 		return;
 	}
-	conn->token_fd[conn->tokens++] = fd;
+	s->listener.token_fd[s->listener.tokens++] = fd;
 }
 
 /** tokens_remove - the stack's accept queue is empty */
-static void tokens_remove(struct conn *conn, int dup)
+static void tokens_remove(struct stream *s, int dup)
 {
 	struct pollfd p = { .fd = dup, .events = POLLIN };
 
 	/*
 	 * Also remove foreign connections, if there can be any (see carrier.c).
 	 */
-	while ((conn->tokens || host.shared_netns) && poll(&p, 1, 0) > 0) {
+	while ((s->listener.tokens || host.shared_netns) && poll(&p, 1, 0) > 0) {
 		int fd = accept4(dup, NULL, NULL, SOCK_CLOEXEC);
 
 		if (fd < 0)
 			break;
 		close(fd);
-		if (conn->tokens)
-			close(conn->token_fd[--conn->tokens]);
+		if (s->listener.tokens)
+			close(s->listener.token_fd[--s->listener.tokens]);
 	}
 }
 
 /** listen_arrived - the listener has pending connections */
-void listen_arrived(struct conn *conn)
+void listen_arrived(struct stream *s)
 {
+	struct conn *conn = &s->conn;
+
 	held_wake(&conn->held);
-	if (!conn->dead && conn->tokens < TOKENS && st_readable(conn->sfd))
-		token_add(conn);
+	if (!conn->dead && s->listener.tokens < TOKENS && st_readable(conn->sfd))
+		token_add(s);
 }
 
 /** tcp_listen - listen(2) */
 int64_t tcp_listen(struct call *c)
 {
 	struct conn *conn = c->conn;
+	struct stream *s;
 	long ret;
 
 	ret = hostnet_serve(c);
@@ -101,14 +104,17 @@ int64_t tcp_listen(struct call *c)
 		conn_sweep();
 		ret = st_listen(conn->sfd, (int)c->args[1]);
 	}
-	if (ret || conn->state == CONN_LISTENING)
+	if (ret || conn->kind != KIND_STREAM)
 		return ret;
+	s = stream_of(conn);
+	if (s->state == STREAM_LISTENING)
+		return 0;
 	if (listen(c->dup, CARRIER_BACKLOG))
 		return -errno;
-	conn->state = CONN_LISTENING;
+	s->state = STREAM_LISTENING;
 	conn_reachable(conn);
 	conn_event(conn, "listen");
-	return tcp_watch(conn);
+	return tcp_watch(s);
 }
 
 /**
@@ -119,8 +125,9 @@ int64_t tcp_listen(struct call *c)
  * is closed, after those of ends that it closed later. The order matters: the
  * end that closes first gets TIME_WAIT.
  */
-static void closed_already(struct conn *conn)
+static void closed_already(struct stream *s)
 {
+	struct conn *conn = &s->conn;
 	struct pollfd p = { .fd = conn->csrc.fd, .events = POLLIN | POLLRDHUP };
 
 	if (poll(&p, 1, 0) > 0 && (p.revents & POLLHUP))
@@ -148,15 +155,15 @@ static void accepted_drop(const struct conn *lis, int sfd)
  *
  * Returns 0 or a negative errno.
  */
-static int accepted(struct call *c, int sfd, int flags, struct conn **made,
+static int accepted(struct call *c, int sfd, int flags, struct stream **made,
 		    int *fd)
 {
 	struct conn *lis = c->conn, *conn = ahead_take(flags, fd);
+	struct stream *s;
 	int sv[2], ret;
 
 	if (conn) {
-		conn_begin(conn, c, KIND_STREAM, sfd, lis->domain, lis->type,
-			   lis->proto);
+		conn_begin(conn, c, sfd, lis->domain, lis->type, lis->proto);
 	} else {
 		conn = conn_new(c, KIND_STREAM, sfd, lis->domain, lis->type,
 				lis->proto);
@@ -173,12 +180,13 @@ static int accepted(struct call *c, int sfd, int flags, struct conn **made,
 		carrier_watch(conn, sv[0]);
 		*fd = sv[1];
 	}
-	sock_inherit(conn, lis);
+	s = stream_of(conn);
+	sock_inherit(s, stream_of(lis));
 	conn->accepted = true;
 	conn->mptcp_asked = lis->mptcp_asked;
 	conn->tcp_by_option = lis->tcp_by_option;
-	conn->state = CONN_OPEN;
-	*made = conn;
+	s->state = STREAM_OPEN;
+	*made = s;
 	return 0;
 }
 
@@ -194,7 +202,8 @@ static int64_t hand_over(struct call *c, int sfd, struct sockaddr_storage *ss,
 			 socklen_t len)
 {
 	int flags = c->nr == SYS_accept4 ? (int)c->args[3] : 0;
-	struct conn *lis = c->conn, *conn;
+	struct stream *lis = stream_of(c->conn), *s;
+	struct conn *conn;
 	int fd, ret;
 
 	if (c->args[1]) {
@@ -202,13 +211,14 @@ static int64_t hand_over(struct call *c, int sfd, struct sockaddr_storage *ss,
 		if (ret == -ESRCH)
 			goto stash;
 		if (ret) {
-			accepted_drop(lis, sfd);	/* like the kernel */
+			accepted_drop(&lis->conn, sfd);	/* like the kernel */
 			return ret;
 		}
 	}
-	ret = accepted(c, sfd, flags, &conn, &fd);
+	ret = accepted(c, sfd, flags, &s, &fd);
 	if (ret)
 		goto stash;
+	conn = &s->conn;
 	ret = call_addfd_send(c, fd, flags & SOCK_CLOEXEC);
 	close(fd);
 	if (ret < 0) {
@@ -221,17 +231,17 @@ static int64_t hand_over(struct call *c, int sfd, struct sockaddr_storage *ss,
 	conn_stats.made++;
 	task_count_socket(c->task, true);
 	conn_event(conn, "accept");
-	tcp_watch(conn);
-	pump_open(conn);
-	closed_already(conn);
+	tcp_watch(s);
+	pump_open(s);
+	closed_already(s);
 	return CALL_ANSWERED;
 
 stash:
-	lis->stash_fd = sfd;
-	lis->stashed = true;
-	memcpy(&lis->stash_addr, ss, sizeof(*ss));
-	lis->stash_len = len;
-	if (lis->state == CONN_LISTENING)
+	lis->listener.stash_fd = sfd;
+	lis->listener.stashed = true;
+	lis->listener.stash_addr = *ss;
+	lis->listener.stash_len = len;
+	if (lis->state == STREAM_LISTENING)
 		token_add(lis);
 	return ret == -ESRCH || ret == -ENOENT ? CALL_ANSWERED : ret;
 }
@@ -244,13 +254,14 @@ stash:
  */
 static void settle_tokens(struct call *c)
 {
-	struct conn *lis = c->conn;
+	struct stream *lis = stream_of(c->conn);
 	uint32_t id;
 
-	if ((!lis->tokens && !host.shared_netns) || st_readable(lis->sfd))
+	if ((!lis->listener.tokens && !host.shared_netns) ||
+	    st_readable(lis->conn.sfd))
 		return;
 	if (c->dup < 0 && (call_dup(c, (int)c->args[0]) ||
-			   carrier_identify(c->dup, &id) || id != lis->id))
+			   carrier_identify(c->dup, &id) || id != lis->conn.id))
 		return;
 	tokens_remove(lis, c->dup);
 }
@@ -258,20 +269,20 @@ static void settle_tokens(struct call *c)
 /** accept_try - take a connection from the stack; -EAGAIN if there is none */
 static int64_t accept_try(struct call *c)
 {
-	struct conn *lis = c->conn;
+	struct listener *l = &stream_of(c->conn)->listener;
 	struct sockaddr_storage ss;
 	socklen_t len = sizeof(ss);
 	long sfd;
 
-	if (lis->stashed) {
-		lis->stashed = false;
-		ss = lis->stash_addr;
+	if (l->stashed) {
+		l->stashed = false;
+		ss = l->stash_addr;
 		settle_tokens(c);
-		return hand_over(c, lis->stash_fd, &ss, lis->stash_len);
+		return hand_over(c, l->stash_fd, &ss, l->stash_len);
 	}
 	if (memory_short())
 		return -ENOBUFS;
-	sfd = st_accept4(lis->sfd, &ss, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	sfd = st_accept4(c->conn->sfd, &ss, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
 	if (sfd < 0)
 		return sfd;
 	settle_tokens(c);
@@ -284,8 +295,9 @@ static int64_t accept_try(struct call *c)
  * shutdown(2) is not notified; the stack's socket is shut down as soon as we
  * see it.
  */
-static bool is_shut(struct conn *conn, int dup)
+static bool is_shut(struct stream *s, int dup)
 {
+	struct conn *conn = &s->conn;
 	struct pollfd p = { .fd = dup, .events = POLLRDHUP };
 
 	if (poll(&p, 1, 0) <= 0 || !(p.revents & POLLRDHUP))
@@ -302,7 +314,7 @@ static int64_t accept_look(struct call *c)
 	if (call_dup(c, (int)c->args[0]) || carrier_identify(c->dup, &id) ||
 	    id != c->conn->id)
 		return CALL_HELD;
-	return is_shut(c->conn, c->dup) ? -EINVAL : CALL_HELD;
+	return is_shut(stream_of(c->conn), c->dup) ? -EINVAL : CALL_HELD;
 }
 
 /** accept_retry - retry a held accept */
@@ -321,16 +333,22 @@ static int64_t accept_retry(struct call *c, struct held *h)
 int64_t tcp_accept(struct call *c)
 {
 	struct conn *conn = c->conn;
+	struct stream *s;
 	struct held *h;
 	int64_t ret;
 
 	if (c->nr == SYS_accept4 &&
 	    (c->args[3] & ~(uint64_t)(SOCK_NONBLOCK | SOCK_CLOEXEC)))
 		return -EINVAL;
+	if (conn->kind != KIND_STREAM)	/* the stack has the right error */
+		return memory_short() ? -ENOBUFS :
+		       st_accept4(conn->sfd, NULL, NULL,
+				  SOCK_NONBLOCK | SOCK_CLOEXEC);
+	s = stream_of(conn);
 	ret = accept_try(c);
-	if (ret == -EAGAIN && (conn->tokens || host.shared_netns))
-		tokens_remove(conn, c->dup);
-	if (ret == -EAGAIN && is_shut(conn, c->dup))
+	if (ret == -EAGAIN && (s->listener.tokens || host.shared_netns))
+		tokens_remove(s, c->dup);
+	if (ret == -EAGAIN && is_shut(s, c->dup))
 		return -EINVAL;
 	if (ret != -EAGAIN || call_nonblocking(c))
 		return ret;

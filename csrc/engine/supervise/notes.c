@@ -32,7 +32,8 @@ void notes_add(struct conn *conn, int level, int name, const void *value,
 	struct opt_note *o;
 
 	if ((!conn->is_mptcp && !hostnet_any()) ||
-	    conn->state != CONN_NEW || len > VALUE_MAX ||
+	    (conn->kind == KIND_STREAM &&
+	     stream_of(conn)->state != STREAM_NEW) || len > VALUE_MAX ||
 	    conn->n_notes >= NOTES_MAX)
 		return;
 	o = malloc(sizeof(*o) + (size_t)len);

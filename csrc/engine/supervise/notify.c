@@ -148,7 +148,7 @@ static int64_t by_conn(struct call *c)
 	int64_t len, ret;
 
 	if (c->conn->kind != KIND_STREAM) {
-		dgram_flush(c->conn);
+		dgram_flush(dgram_of(c->conn));
 		if (c->conn->dead)
 			return -EBADF;
 	}

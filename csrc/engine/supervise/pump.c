@@ -62,8 +62,10 @@ static void chunk_drop(struct chunk *ch)
 }
 
 /** stack_error - sending to the stack failed; its received data still count */
-void stack_error(struct conn *conn, int err)
+void stack_error(struct stream *s, int err)
 {
+	struct conn *conn = &s->conn;
+
 	if (err != EPIPE && !conn->so_error)
 		conn->so_error = err;
 	conn->s_broken = true;
@@ -78,8 +80,9 @@ void stack_error(struct conn *conn, int err)
  * If the end of the target's stream follows, the last bytes wait for it, so
  * that both go in one packet: see ends_pass().
  */
-static long stack_put(struct conn *conn, const char *buf, size_t len)
+static long stack_put(struct stream *s, const char *buf, size_t len)
 {
+	struct conn *conn = &s->conn;
 	int flags = MSG_DONTWAIT | MSG_NOSIGNAL | (conn->c_eof ? MSG_MORE : 0);
 	long n = st_sendto(conn->sfd, buf, len, flags, NULL, 0);
 
@@ -98,8 +101,9 @@ static long stack_put(struct conn *conn, const char *buf, size_t len)
  * Returns the bytes read; 0 if there is nothing now, or the end. Sets c_in,
  * c_eof.
  */
-static size_t carrier_read(struct conn *conn, char *buf)
+static size_t carrier_read(struct stream *s, char *buf)
 {
+	struct conn *conn = &s->conn;
 	ssize_t n = recv(conn->csrc.fd, buf, PUMP_SIZE, MSG_DONTWAIT);
 
 	if (n > 0) {
@@ -121,8 +125,9 @@ static size_t carrier_read(struct conn *conn, char *buf)
 }
 
 /** push_stack - move data to the stack by way of @buf; true: there is more to do */
-static bool push_stack(struct conn *conn, char *buf)
+static bool push_stack(struct stream *s, char *buf)
 {
+	struct conn *conn = &s->conn;
 	int round;
 
 	for (round = 0; round < ROUNDS; round++) {
@@ -135,9 +140,9 @@ static bool push_stack(struct conn *conn, char *buf)
 		if (ch->len) {
 			if (!conn->s_out)
 				return false;
-			sent = stack_put(conn, ch->buf + ch->off, ch->len);
+			sent = stack_put(s, ch->buf + ch->off, ch->len);
 			if (sent < 0 && sent != -EAGAIN)
-				stack_error(conn, (int)-sent);
+				stack_error(s, (int)-sent);
 			if (sent > 0)
 				chunk_sent(ch, (size_t)sent);
 			continue;
@@ -147,21 +152,21 @@ static bool push_stack(struct conn *conn, char *buf)
 		/*
 		 * Without this byte there is less to read than was announced.
 		 */
-		if (conn->c_pri && urgent_out(conn))
+		if (conn->c_pri && urgent_out(s))
 			continue;
-		n = carrier_read(conn, buf);
+		n = carrier_read(s, buf);
 		if (!n)
 			return false;
-		sent = stack_put(conn, buf, n);
+		sent = stack_put(s, buf, n);
 		if (sent < 0 && sent != -EAGAIN) {
-			stack_error(conn, (int)-sent);
+			stack_error(s, (int)-sent);
 			return false;
 		}
 		if (sent < 0)
 			sent = 0;
 		if ((size_t)sent < n &&
 		    chunk_keep(ch, buf + sent, n - (size_t)sent))
-			stack_error(conn, ENOMEM);
+			stack_error(s, ENOMEM);
 	}
 	return true;
 }
@@ -171,19 +176,20 @@ void pump(struct work *w)
 {
 	static char buf[PUMP_SIZE] __attribute__((aligned(4096)));
 	struct conn *conn = container_of(w, struct conn, work);
+	struct stream *s = stream_of(conn);
 	bool more;
 
-	if (conn->state != CONN_OPEN || conn->csrc.fd < 0)
+	if (s->state != STREAM_OPEN || conn->csrc.fd < 0)
 		return;
-	more = push_target(conn, buf);
-	more |= push_stack(conn, buf);
-	if (!ends_pass(conn))
+	more = push_target(s, buf);
+	more |= push_stack(s, buf);
+	if (!ends_pass(s))
 		return;
 	if (!list_empty(&conn->held))
 		held_wake(&conn->held);
 	if (conn->s_broken && (conn->to_target.len || !conn->c_out) &&
 	    !conn->c_hung_up)
-		ends_hang_up(conn);
+		ends_hang_up(s);
 	/* A full carrier reports when it has room; do not poll it. */
 	if (more || (conn->s_broken && conn->s_in && !conn->to_target.len &&
 		     conn->c_out))
@@ -191,15 +197,17 @@ void pump(struct work *w)
 }
 
 /** pump_open - the connection is established, both sides accept data */
-void pump_open(struct conn *conn)
+void pump_open(struct stream *s)
 {
-	conn->state = CONN_OPEN;
+	struct conn *conn = &s->conn;
+
+	s->state = STREAM_OPEN;
 	conn->was_open = true;
 	notes_drop(conn);
 	account_peer(conn);
-	if (conn->rcvbuf)
-		setsockopt(conn->csrc.fd, SOL_SOCKET, SO_SNDBUF, &conn->rcvbuf,
-			   sizeof(conn->rcvbuf));
+	if (s->rcvbuf)
+		setsockopt(conn->csrc.fd, SOL_SOCKET, SO_SNDBUF, &s->rcvbuf,
+			   sizeof(s->rcvbuf));
 	conn->c_out = true;
 	conn->s_out = true;
 	conn_probe_del(conn);	/* EPOLLHUP reports its closing from now on */
@@ -210,8 +218,9 @@ void pump_open(struct conn *conn)
 void tcp_carrier_event(struct source *src, uint32_t events)
 {
 	struct conn *conn = container_of(src, struct conn, csrc);
+	struct stream *s = stream_of(conn);
 
-	if (conn->state == CONN_CONNECTING) {
+	if (s->state == STREAM_CONNECTING) {
 		if (events & (EPOLLHUP | EPOLLERR))
 			conn_free(conn);	/* closed before the answer */
 		return;
@@ -234,11 +243,12 @@ void tcp_carrier_event(struct source *src, uint32_t events)
 }
 
 /** pump_unsent - bytes sent by the target that the stack does not have yet */
-size_t pump_unsent(const struct conn *conn)
+size_t pump_unsent(const struct stream *s)
 {
+	const struct conn *conn = &s->conn;
 	int n = 0;
 
-	if (conn->csrc.fd >= 0 && !conn->corked)
+	if (conn->csrc.fd >= 0 && !s->cork.bytes)
 		ioctl(conn->csrc.fd, FIONREAD, &n);
 	return conn->to_stack.len + (n > 0 ? (size_t)n : 0);
 }

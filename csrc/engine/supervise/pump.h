@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "engine/supervise/conn.h"
+#include "engine/supervise/stream.h"
 
 #define PUMP_SIZE	(256 * 1024)	/* bytes that are moved at a time */
 #define ROUNDS		4	/* of a direction, before others get a turn */
@@ -15,21 +15,21 @@
 /* pump.c */
 void tcp_carrier_event(struct source *src, uint32_t events);
 void pump(struct work *w);
-void pump_open(struct conn *conn);
-size_t pump_unsent(const struct conn *conn);
+void pump_open(struct stream *s);
+size_t pump_unsent(const struct stream *s);
 int chunk_keep(struct chunk *ch, const char *data, size_t len);
 void chunk_sent(struct chunk *ch, size_t n);
-void stack_error(struct conn *conn, int err);
+void stack_error(struct stream *s, int err);
 
 /* pump_in.c */
-bool push_target(struct conn *conn, char *buf);
+bool push_target(struct stream *s, char *buf);
 
 /* urgent.c */
-bool urgent_out(struct conn *conn);
-bool urgent_in(struct conn *conn);
+bool urgent_out(struct stream *s);
+bool urgent_in(struct stream *s);
 
 /* ends.c */
-bool ends_pass(struct conn *conn);
-void ends_hang_up(struct conn *conn);
+bool ends_pass(struct stream *s);
+void ends_hang_up(struct stream *s);
 
 #endif

@@ -33,8 +33,10 @@
 #define ROOMY_MAX	16		/* carriers */
 
 /** want_out - set whether the loop reports that the carrier accepts data */
-static void want_out(struct conn *conn, bool want)
+static void want_out(struct stream *s, bool want)
 {
+	struct conn *conn = &s->conn;
+
 	if (conn->c_want_out == want)
 		return;
 	conn->c_want_out = want;
@@ -42,12 +44,14 @@ static void want_out(struct conn *conn, bool want)
 }
 
 /** carrier_took - the carrier accepted @n of @len bytes, or an error */
-static void carrier_took(struct conn *conn, ssize_t n, size_t len)
+static void carrier_took(struct stream *s, ssize_t n, size_t len)
 {
+	struct conn *conn = &s->conn;
+
 	if (n < (ssize_t)len)
 		conn->c_out = false;
 	if (n == -EAGAIN || (n >= 0 && n < (ssize_t)len))
-		want_out(conn, true);
+		want_out(s, true);
 	if (n > 0)
 		conn->bytes_in += (uint64_t)n;
 }
@@ -58,29 +62,31 @@ static void carrier_took(struct conn *conn, ssize_t n, size_t len)
  *
  * Returns the bytes accepted, or a negative errno.
  */
-static ssize_t carrier_putv(struct conn *conn, struct iovec *iov, int cnt,
+static ssize_t carrier_putv(struct stream *s, struct iovec *iov, int cnt,
 			    size_t len)
 {
+	struct conn *conn = &s->conn;
 	struct msghdr mh = { .msg_iov = iov, .msg_iovlen = (size_t)cnt };
 	ssize_t n = sendmsg(conn->csrc.fd, &mh, MSG_DONTWAIT | MSG_NOSIGNAL);
 
 	if (n < 0)
 		n = -errno;
-	carrier_took(conn, n, len);
+	carrier_took(s, n, len);
 	return n;
 }
 
 /** carrier_put - carrier_putv() for a single buffer */
-static ssize_t carrier_put(struct conn *conn, char *buf, size_t len)
+static ssize_t carrier_put(struct stream *s, char *buf, size_t len)
 {
 	struct iovec iov = { buf, len };
 
-	return carrier_putv(conn, &iov, 1, len);
+	return carrier_putv(s, &iov, 1, len);
 }
 
 /** stamped_read - read data and store the timestamps */
-static long stamped_read(struct conn *conn, char *buf)
+static long stamped_read(struct stream *s, char *buf)
 {
+	struct conn *conn = &s->conn;
 	struct iovec iov = { buf, PUMP_SIZE };
 	union {
 		struct cmsghdr align;
@@ -95,21 +101,23 @@ static long stamped_read(struct conn *conn, char *buf)
 
 	if (n <= 0)
 		return n;
-	conn->stamps_len = 0;
+	s->stamps.len = 0;
 	for (cm = CMSG_FIRSTHDR(&mh); cm; cm = CMSG_NXTHDR(&mh, cm)) {
 		size_t len = CMSG_ALIGN(cm->cmsg_len);
 
 		if (cm->cmsg_level != SOL_SOCKET)
 			continue;
-		memcpy(conn->stamps + conn->stamps_len, cm, len);
-		conn->stamps_len += len;
+		memcpy(s->stamps.buf + s->stamps.len, cm, len);
+		s->stamps.len += len;
 	}
 	return n;
 }
 
 /** stack_gave - the stack returned @n of at most PUMP_SIZE bytes */
-static void stack_gave(struct conn *conn, size_t n)
+static void stack_gave(struct stream *s, size_t n)
 {
+	struct conn *conn = &s->conn;
+
 	conn->s_many = n >= MANY;
 	if (n < PUMP_SIZE && !conn->s_rdhup && !conn->s_err && !conn->s_urgent)
 		conn->s_in = false;
@@ -121,30 +129,33 @@ static void stack_gave(struct conn *conn, size_t n)
  * Returns the bytes read; 0 if there is nothing now, or the end. Sets s_in,
  * s_eof, s_broken.
  */
-static size_t stack_read(struct conn *conn, char *buf)
+static size_t stack_read(struct stream *s, char *buf)
 {
-	long n = conn->stamps_wanted ? stamped_read(conn, buf) :
+	struct conn *conn = &s->conn;
+	long n = s->stamps.wanted ? stamped_read(s, buf) :
 		 st_recvfrom(conn->sfd, buf, PUMP_SIZE, MSG_DONTWAIT,
 			     NULL, NULL);
 
 	if (n > 0) {
-		stack_gave(conn, (size_t)n);
+		stack_gave(s, (size_t)n);
 		return (size_t)n;
 	}
 	conn->s_in = false;
 	if (n == 0)
 		conn->s_eof = true;
 	else if (n != -EAGAIN)
-		stack_error(conn, (int)-n);
+		stack_error(s, (int)-n);
 	if (n != -EAGAIN)
 		conn->s_end = true;
 	return 0;
 }
 
 /** make_room - enlarge the carrier of a busy stream */
-static void make_room(struct conn *conn)
+static void make_room(struct stream *s)
 {
-	if (conn->roomy || conn->rcvbuf || carriers_roomy == ROOMY_MAX || loop_processors() < 2)
+	struct conn *conn = &s->conn;
+
+	if (conn->roomy || s->rcvbuf || carriers_roomy == ROOMY_MAX || loop_processors() < 2)
 		return;
 	conn->roomy = true;
 	carriers_roomy++;
@@ -157,14 +168,15 @@ static void make_room(struct conn *conn)
  * Returns the bytes accepted, 0 if there is nothing to move in this way, or a
  * negative errno of the carrier.
  */
-static ssize_t pass_refs(struct conn *conn)
+static ssize_t pass_refs(struct stream *s)
 {
+	struct conn *conn = &s->conn;
 	struct iovec iov[REFS];
 	size_t len = 0;
 	ssize_t put;
 	int i, n;
 
-	if (!conn->s_many || conn->stamps_wanted || conn->s_urgent)
+	if (!conn->s_many || s->stamps.wanted || conn->s_urgent)
 		return 0;
 	n = st_refs(conn->sfd, iov, REFS, PUMP_SIZE);
 	for (i = 0; i < n; i++)
@@ -173,8 +185,8 @@ static ssize_t pass_refs(struct conn *conn)
 		conn->s_many = false;
 		return 0;
 	}
-	make_room(conn);
-	put = carrier_putv(conn, iov, n, len);
+	make_room(s);
+	put = carrier_putv(s, iov, n, len);
 	if (put <= 0)
 		return put;
 	/*
@@ -184,7 +196,7 @@ static ssize_t pass_refs(struct conn *conn)
 	 */
 	if (st_recvfrom(conn->sfd, NULL, put, MSG_DONTWAIT | MSG_TRUNC, NULL,
 			NULL) != put) {
-		stack_error(conn, ECONNRESET);
+		stack_error(s, ECONNRESET);
 		conn->s_end = true;
 	}
 	/*
@@ -196,8 +208,9 @@ static ssize_t pass_refs(struct conn *conn)
 }
 
 /** push_target - move data to the target by way of @buf; true: there is more to do */
-bool push_target(struct conn *conn, char *buf)
+bool push_target(struct stream *s, char *buf)
 {
+	struct conn *conn = &s->conn;
 	int round;
 
 	for (round = 0; round < ROUNDS; round++) {
@@ -209,33 +222,33 @@ bool push_target(struct conn *conn, char *buf)
 			return false;
 		if (ch->len) {
 			if (conn->s_pri)
-				urgent_in(conn);
+				urgent_in(s);
 			if (!conn->c_out)
 				return false;
-			put = carrier_put(conn, ch->buf + ch->off, ch->len);
+			put = carrier_put(s, ch->buf + ch->off, ch->len);
 			if (put > 0)
 				chunk_sent(ch, (size_t)put);
 			else if (put != -EAGAIN)
 				conn->c_deaf = true;
 			continue;
 		}
-		if (conn->s_pri && urgent_in(conn))
+		if (conn->s_pri && urgent_in(s))
 			continue;
 		if (!conn->c_out)
 			return false;	/* pass_refs() left it in the stack */
 		if (conn->c_want_out)
-			want_out(conn, false);
+			want_out(s, false);
 		if (!conn->s_in || conn->s_end)
 			return false;
-		put = pass_refs(conn);
+		put = pass_refs(s);
 		if (put < 0 && put != -EAGAIN)
 			conn->c_deaf = true;
 		if (put)
 			continue;
-		n = stack_read(conn, buf);
+		n = stack_read(s, buf);
 		if (!n)
 			return false;
-		put = carrier_put(conn, buf, n);
+		put = carrier_put(s, buf, n);
 		if (put < 0 && put != -EAGAIN) {
 			conn->c_deaf = true;
 			return false;
@@ -244,7 +257,7 @@ bool push_target(struct conn *conn, char *buf)
 			put = 0;
 		if ((size_t)put < n &&
 		    chunk_keep(ch, buf + put, n - (size_t)put))
-			stack_error(conn, ENOMEM);
+			stack_error(s, ENOMEM);
 	}
 	return true;
 }

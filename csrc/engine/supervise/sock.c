@@ -89,7 +89,8 @@ static int sock_make(struct call *c, int domain, int type, int proto, int flags,
 		return fd;
 	}
 	if (kind == KIND_DGRAM) {
-		int ret = dgram_start(conn), size = dgram_sndbuf(domain);
+		int ret = dgram_start(dgram_of(conn));
+		int size = dgram_sndbuf(domain);
 
 		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 		if (ret) {
@@ -148,7 +149,7 @@ static int64_t socket_netlink(struct call *c, int type, int proto, int flags)
 		conn_free(conn);
 		return ret;
 	}
-	ret = netlink_start(conn, sv[0]);
+	ret = netlink_start(dgram_of(conn), sv[0]);
 	if (ret) {
 		close(sv[1]);
 		conn_free(conn);

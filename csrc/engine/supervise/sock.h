@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 struct call;
-struct conn;
+struct stream;
 
 /* sock.c, sockopt.c, ioctl.c */
 int64_t sock_socket(struct call *c);
@@ -16,7 +16,7 @@ int64_t sock_name(struct call *c, bool peer);
 int64_t sock_getsockopt(struct call *c);
 int64_t sock_setsockopt(struct call *c);
 int64_t sock_ioctl(struct call *c);
-void sock_inherit(struct conn *conn, const struct conn *lis);
+void sock_inherit(struct stream *s, const struct stream *lis);
 
 /* tables.c */
 bool tables_option(int level, int name);

@@ -110,7 +110,7 @@ static void add_unsent(const struct call *c, socklen_t len)
 
 	if (len >= offsetof(struct tcp_info, tcpi_notsent_bytes) +
 		   sizeof(ti->tcpi_notsent_bytes))
-		ti->tcpi_notsent_bytes += (uint32_t)pump_unsent(c->conn);
+		ti->tcpi_notsent_bytes += (uint32_t)pump_unsent(stream_of(c->conn));
 }
 
 /** error_get - read and clear SO_ERROR */
@@ -121,11 +121,13 @@ static int error_get(struct call *c)
 	socklen_t len = sizeof(err);
 
 	if (conn->kind == KIND_DGRAM) {
-		err = dgram_take_error(conn, c->dup);
+		struct dgram *d = dgram_of(conn);
+
+		err = dgram_take_error(d, c->dup);
 		if (!err)
 			st_getsockopt(conn->sfd, SOL_SOCKET, SO_ERROR, &err,
 				      &len);
-		dgram_look_again(conn, c->dup);
+		dgram_look_again(d, c->dup);
 		return err;
 	}
 	if (conn->so_error) {
@@ -294,15 +296,17 @@ static int64_t set_filter(struct call *c, int name)
 static void buffers(struct call *c, int name, int size)
 {
 	struct conn *conn = c->conn;
+	struct stream *s;
 
 	if (conn->kind != KIND_STREAM)
 		return;
-	if (name == SO_SNDBUF && conn->corked) {
-		conn->cork_sndbuf = size;
+	s = stream_of(conn);
+	if (name == SO_SNDBUF && s->cork.bytes) {
+		s->cork.sndbuf = size;
 	} else if (name == SO_SNDBUF) {
 		setsockopt(c->dup, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 	} else {
-		conn->rcvbuf = size;
+		s->rcvbuf = size;
 		if (conn->csrc.fd >= 0)
 			setsockopt(conn->csrc.fd, SOL_SOCKET, SO_SNDBUF, &size,
 				   sizeof(size));
@@ -328,12 +332,13 @@ static bool native_too(int name)
 /** note_wanted - record ancillary data that stream_msg.c must provide */
 static void note_wanted(struct call *c, int level, int name)
 {
-	struct conn *conn = c->conn;
+	struct stream *s;
 
-	if (conn->kind != KIND_STREAM)
+	if (c->conn->kind != KIND_STREAM)
 		return;
+	s = stream_of(c->conn);
 	if (level == IPPROTO_TCP && name == OPT_TCP_INQ)
-		conn->inq_wanted = *(const int *)c->buf;
+		s->inq_wanted = *(const int *)c->buf;
 	if (level != SOL_SOCKET)
 		return;
 	switch (name) {
@@ -343,18 +348,18 @@ static void note_wanted(struct call *c, int level, int name)
 	case OPT_TIMESTAMP_NEW:
 	case OPT_TIMESTAMPNS_NEW:
 	case OPT_TIMESTAMPING_NEW:
-		conn->stamps_wanted = *(const int *)c->buf ? name : 0;
+		s->stamps.wanted = *(const int *)c->buf ? name : 0;
 	}
 }
 
 /** sock_inherit - copy the state that a connection has from its listener */
-void sock_inherit(struct conn *conn, const struct conn *lis)
+void sock_inherit(struct stream *s, const struct stream *lis)
 {
-	conn->stamps_wanted = lis->stamps_wanted;
-	conn->inq_wanted = lis->inq_wanted;
-	conn->linger = lis->linger;
-	conn->abortive = lis->abortive;
-	conn->is_mptcp = lis->is_mptcp;
+	s->stamps.wanted = lis->stamps.wanted;
+	s->inq_wanted = lis->inq_wanted;
+	s->conn.linger = lis->conn.linger;
+	s->conn.abortive = lis->conn.abortive;
+	s->conn.is_mptcp = lis->conn.is_mptcp;
 }
 
 /**
@@ -368,7 +373,7 @@ static bool no_matter(const struct conn *conn, int level, int name, int len)
 	if (!conn->is_mptcp || len < (int)sizeof(int))
 		return false;
 	return (level == SOL_SOCKET && name == SO_OOBINLINE &&
-		conn->state == CONN_OPEN) ||
+		stream_of(conn)->state == STREAM_OPEN) ||
 	       (level == IPPROTO_TCP && name == TCP_QUICKACK);
 }
 
@@ -385,7 +390,8 @@ static bool no_change(const struct conn *conn, int level, int name,
 	socklen_t size = sizeof(int);
 	int now;
 
-	return conn->state != CONN_NEW && value && len == (int)sizeof(now) &&
+	return conn->kind == KIND_STREAM &&
+	       stream_of(conn)->state != STREAM_NEW && value && len == (int)sizeof(now) &&
 	       !fallback_get(conn, level, name, &now, &size, ret) &&
 	       size == sizeof(now) && !memcmp(&now, value, sizeof(now));
 }

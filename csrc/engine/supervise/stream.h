@@ -3,26 +3,98 @@
 #ifndef LKLHOST_STREAM_H
 #define LKLHOST_STREAM_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "base/list.h"
 #include "engine/supervise/conn.h"
 
 struct call;
 struct held;
 
+#define STAMPS_MAX	128
+#define TOKENS		4
+
+enum stream_state {
+	STREAM_NEW,		/* no peer; connect, bind and listen are valid */
+	STREAM_CONNECTING,	/* SYN sent; the carrier may be corked */
+	STREAM_OPEN,		/* data is transferred */
+	STREAM_LISTENING,	/* the carrier listens too */
+	STREAM_DONE,		/* no more data; the target still has the carrier */
+};
+
+/**
+ * struct cork - what makes a carrier unwritable until the peer answers
+ * @bytes: of filler in the carrier, 0: none
+ * @sndbuf: SO_SNDBUF to set on the target's end when it is uncorked
+ */
+struct cork {
+	unsigned int bytes;
+	int sndbuf;
+};
+
+/**
+ * struct stamps - timestamps that the target requested with the data
+ * @wanted: the option by which it did, 0: none
+ * @buf, @len: the latest of them, as ancillary data, and its length
+ */
+struct stamps {
+	int wanted;
+	char buf[STAMPS_MAX];
+	size_t len;
+};
+
+/**
+ * struct listener - what only a listening stream has
+ * @tokens: entries in the carrier's queue; @token_fd: their ends
+ * @stashed: a connection whose accept() was interrupted waits in @stash_fd,
+ *	with its address in @stash_addr
+ * @stash_len: length of @stash_addr
+ */
+struct listener {
+	unsigned int tokens;
+	int token_fd[TOKENS];
+	bool stashed;
+	int stash_fd;
+	socklen_t stash_len;
+	struct sockaddr_storage stash_addr;
+};
+
+/**
+ * struct stream - a connection of KIND_STREAM
+ * @rcvbuf: SO_RCVBUF as set by the target, 0: not set
+ * @inq_wanted: the target wants TCP_INQ, the number of bytes left to read
+ */
+struct stream {
+	struct conn conn;
+	enum stream_state state;
+	int rcvbuf;
+	bool inq_wanted;
+	struct cork cork;
+	struct stamps stamps;
+	struct listener listener;
+};
+
+/** stream_of - the stream that @conn is part of */
+static inline struct stream *stream_of(const struct conn *conn)
+{
+	assert(conn->kind == KIND_STREAM);
+	return container_of(conn, struct stream, conn);
+}
+
 /* tcp.c, listen.c */
 int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
 		    socklen_t len);
 int64_t tcp_listen(struct call *c);
-int64_t tcp_attach(struct conn *conn, int dup);
-int tcp_watch(struct conn *conn);
+int64_t tcp_attach(struct stream *s, int dup);
+int tcp_watch(struct stream *s);
 int64_t tcp_wait(struct call *c, bool now,
 		 int64_t (*retry)(struct call *, struct held *), uint64_t done,
 		 int64_t ret);
 int64_t tcp_accept(struct call *c);
-void listen_arrived(struct conn *conn);
+void listen_arrived(struct stream *s);
 void tcp_stack_event(struct stack_src *src, uint32_t events);
 
 /* stream_msg.c */
@@ -49,7 +121,7 @@ long stack_socket(int domain, int type, int proto, bool *is_mptcp);
 int copies_replace(struct call *c, int fd, uint64_t ino);
 
 /* leaver.c */
-bool leaver_take(const struct conn *conn);
+bool leaver_take(const struct stream *s);
 void leavers_stop(void);
 
 #endif

@@ -80,7 +80,7 @@ int64_t stream_broken(const struct call *c, int flags)
  * The kernel uses the current time in this case, too (net/socket.c,
  * __sock_recv_timestamp()). With SO_TIMESTAMPING it has none.
  */
-static void stamp_now(struct conn *conn)
+static void stamp_now(struct stream *s)
 {
 	/*
 	 * The old struct timeval and struct timespec have two words, the new
@@ -88,16 +88,16 @@ static void stamp_now(struct conn *conn)
 	 */
 	long old[2];
 	int64_t new[2];
-	bool is_new = conn->stamps_wanted == OPT_TIMESTAMP_NEW ||
-		      conn->stamps_wanted == OPT_TIMESTAMPNS_NEW;
+	bool is_new = s->stamps.wanted == OPT_TIMESTAMP_NEW ||
+		      s->stamps.wanted == OPT_TIMESTAMPNS_NEW;
 	size_t len = is_new ? sizeof(new) : sizeof(old);
 	struct cmsghdr cm = { .cmsg_level = SOL_SOCKET,
 			      .cmsg_len = CMSG_LEN(len),
-			      .cmsg_type = conn->stamps_wanted };
+			      .cmsg_type = s->stamps.wanted };
 	struct timespec ts;
 
 	clock_gettime(CLOCK_REALTIME, &ts);
-	switch (conn->stamps_wanted) {
+	switch (s->stamps.wanted) {
 	case OPT_TIMESTAMP_OLD:
 	case OPT_TIMESTAMP_NEW:
 		ts.tv_nsec /= 1000;
@@ -112,28 +112,29 @@ static void stamp_now(struct conn *conn)
 	old[1] = ts.tv_nsec;
 	new[0] = ts.tv_sec;
 	new[1] = ts.tv_nsec;
-	memcpy(conn->stamps, &cm, sizeof(cm));
-	memcpy(conn->stamps + CMSG_LEN(0), is_new ? (void *)new : old, len);
-	conn->stamps_len = CMSG_SPACE(len);
+	memcpy(s->stamps.buf, &cm, sizeof(cm));
+	memcpy(s->stamps.buf + CMSG_LEN(0), is_new ? (void *)new : old, len);
+	s->stamps.len = CMSG_SPACE(len);
 }
 
 /** stream_control - the ancillary data that the target has requested */
 static size_t stream_control(struct call *c, char *out, size_t room, int *flags)
 {
 	struct conn *conn = c->conn;
+	struct stream *s = stream_of(conn);
 	union {
 		struct cmsghdr align;
 		char buf[STAMPS_MAX + CMSG_SPACE(sizeof(int))];
 	} ctl;
 	size_t len = 0;
 
-	if (conn->stamps_wanted) {
-		if (!conn->stamps_len)
-			stamp_now(conn);
-		memcpy(ctl.buf, conn->stamps, conn->stamps_len);
-		len = conn->stamps_len;
+	if (s->stamps.wanted) {
+		if (!s->stamps.len)
+			stamp_now(s);
+		memcpy(ctl.buf, s->stamps.buf, s->stamps.len);
+		len = s->stamps.len;
 	}
-	if (conn->inq_wanted) {
+	if (s->inq_wanted) {
 		struct cmsghdr cm = {
 			.cmsg_level = IPPROTO_TCP, .cmsg_type = CMSG_TCP_INQ,
 			.cmsg_len = CMSG_LEN(sizeof(int)),
@@ -172,11 +173,12 @@ static int64_t put_rest(struct call *c, const struct user_msg *um)
 static bool too_few(const struct call *c, size_t want, int flags)
 {
 	const struct conn *conn = c->conn;
+	const struct stream *s = stream_of(conn);
 	int n;
 
 	return (flags & MSG_WAITALL) && !(flags & (MSG_PEEK | MSG_DONTWAIT)) &&
-	       want <= WAITALL_MAX && !conn->rcvbuf &&
-	       conn->state == CONN_OPEN && !conn->c_shut &&
+	       want <= WAITALL_MAX && !s->rcvbuf &&
+	       s->state == STREAM_OPEN && !conn->c_shut &&
 	       !call_nonblocking(c) && !ioctl(c->dup, FIONREAD, &n) &&
 	       (size_t)n < want;
 }
@@ -220,11 +222,11 @@ int64_t tcp_recv(struct call *c)
 		return ret;
 	if (um.flags & MSG_ERRQUEUE)
 		return dgram_recvmsg(c);
-	if (c->conn->state == CONN_NEW || c->conn->state == CONN_LISTENING)
+	if (stream_of(c->conn)->state == STREAM_NEW || stream_of(c->conn)->state == STREAM_LISTENING)
 		return -ENOTCONN;
 	if (!um.name && !(um.flags & MSG_TRUNC) &&
-	    !(um.controllen && (c->conn->stamps_wanted ||
-				c->conn->inq_wanted)))
+	    !(um.controllen && (stream_of(c->conn)->stamps.wanted ||
+				stream_of(c->conn)->inq_wanted)))
 		return CALL_NATIVE;
 	ret = recv_try(c, NULL);
 	if (ret != CALL_HELD)
@@ -285,7 +287,7 @@ int64_t tcp_send(struct call *c)
 		return ret;
 	if (um.flags & MSG_FASTOPEN)
 		return fastopen_send(c);
-	if (c->conn->state == CONN_NEW || c->conn->state == CONN_LISTENING)
+	if (stream_of(c->conn)->state == STREAM_NEW || stream_of(c->conn)->state == STREAM_LISTENING)
 		return stream_broken(c, um.flags);
 	/* A unix socket would also send descriptors, TCP does not. */
 	if ((!um.name || !um.namelen) && !um.controllen)
@@ -377,7 +379,7 @@ static int64_t several(struct call *c, int opt,
 /** tcp_recvmmsg - recvmmsg(2) of a stream */
 int64_t tcp_recvmmsg(struct call *c)
 {
-	if (c->conn->state == CONN_NEW || c->conn->state == CONN_LISTENING)
+	if (stream_of(c->conn)->state == STREAM_NEW || stream_of(c->conn)->state == STREAM_LISTENING)
 		return -ENOTCONN;
 	return several(c, SO_RCVTIMEO, recvmmsg_try);
 }
@@ -385,7 +387,7 @@ int64_t tcp_recvmmsg(struct call *c)
 /** tcp_sendmmsg - sendmmsg(2) of a stream */
 int64_t tcp_sendmmsg(struct call *c)
 {
-	if (c->conn->state == CONN_NEW || c->conn->state == CONN_LISTENING)
+	if (stream_of(c->conn)->state == STREAM_NEW || stream_of(c->conn)->state == STREAM_LISTENING)
 		return stream_broken(c, (int)c->args[3]);
 	return several(c, SO_SNDTIMEO, sendmmsg_try);
 }

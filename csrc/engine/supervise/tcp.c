@@ -29,22 +29,25 @@
 #define STREAM_EVENTS	(EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLRDHUP)
 
 /** tcp_watch - make the stack report events of the socket */
-int tcp_watch(struct conn *conn)
+int tcp_watch(struct stream *s)
 {
+	struct conn *conn = &s->conn;
+
 	conn->ssrc.fn = tcp_stack_event;
 	return conn_watch(conn, STREAM_EVENTS);
 }
 
 /** tcp_attach - connect the caller's carrier to us, so that data can flow */
-int64_t tcp_attach(struct conn *conn, int dup)
+int64_t tcp_attach(struct stream *s, int dup)
 {
-	int ret = carrier_meet(conn, dup);
+	struct conn *conn = &s->conn;
+	int ret = carrier_meet(s, dup);
 
 	if (ret)
 		return ret;
 	conn_stats.connected += !conn->hosted;
 	conn_event(conn, "connect");
-	pump_open(conn);
+	pump_open(s);
 	return 0;
 }
 
@@ -52,21 +55,22 @@ int64_t tcp_attach(struct conn *conn, int dup)
 static int64_t connect_retry(struct call *c, struct held *h)
 {
 	struct conn *conn = c->conn;
+	struct stream *s = stream_of(conn);
 	int err = conn->so_error;
 	uint32_t id;
 
 	(void)h;
-	switch (conn->state) {
-	case CONN_CONNECTING:
+	switch (s->state) {
+	case STREAM_CONNECTING:
 		return CALL_HELD;
-	case CONN_OPEN:
+	case STREAM_OPEN:
 		if (conn->csrc.fd >= 0)
 			return 0;
 		if (call_dup(c, (int)c->args[0]))
 			return -EBADF;
 		if (carrier_identify(c->dup, &id) || id != conn->id)
 			return -EBADF;
-		return tcp_attach(conn, c->dup);
+		return tcp_attach(s, c->dup);
 	default:
 		conn->so_error = 0;
 		return err ? -err : -ECONNABORTED;
@@ -74,14 +78,15 @@ static int64_t connect_retry(struct call *c, struct held *h)
 }
 
 /** cork - make the carrier look unconnected until the answer comes */
-static int cork(struct conn *conn, int dup)
+static int cork(struct stream *s, int dup)
 {
+	struct conn *conn = &s->conn;
 	int ret;
 
 	if (conn->csrc.fd >= 0)
 		return 0;
-	ret = carrier_meet(conn, dup);
-	return ret ? ret : carrier_cork(conn, dup);
+	ret = carrier_meet(s, dup);
+	return ret ? ret : carrier_cork(s, dup);
 }
 
 /**
@@ -93,10 +98,10 @@ static void connect_quit(struct call *c)
 {
 	uint32_t id;
 
-	if (c->conn->state == CONN_CONNECTING &&
+	if (stream_of(c->conn)->state == STREAM_CONNECTING &&
 	    !call_dup(c, (int)c->args[0]) && !carrier_identify(c->dup, &id) &&
 	    id == c->conn->id)
-		cork(c->conn, c->dup);
+		cork(stream_of(c->conn), c->dup);
 }
 
 /**
@@ -113,7 +118,7 @@ int64_t tcp_wait(struct call *c, bool now,
 	int err;
 
 	if (now || call_nonblocking(c)) {
-		err = cork(c->conn, c->dup);
+		err = cork(stream_of(c->conn), c->dup);
 		return err ? err : ret;
 	}
 	h = call_hold(c, &c->conn->held, retry, hold_deadline(c, SO_SNDTIMEO),
@@ -129,7 +134,7 @@ int64_t tcp_wait(struct call *c, bool now,
 static int64_t disconnect(struct call *c, const struct sockaddr_storage *ss,
 			  socklen_t len)
 {
-	if (c->conn->state == CONN_NEW)
+	if (stream_of(c->conn)->state == STREAM_NEW)
 		return st_connect(c->conn->sfd, ss, len);
 	return fallback_reconnect(c);
 }
@@ -139,17 +144,18 @@ int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
 		    socklen_t len)
 {
 	struct conn *conn = c->conn;
+	struct stream *s = stream_of(conn);
 	int err = conn->so_error;
 	long ret;
 
 	if (ss->ss_family == AF_UNSPEC && len >= (socklen_t)sizeof(sa_family_t))
 		return disconnect(c, ss, len);
-	switch (conn->state) {
-	case CONN_NEW:
+	switch (s->state) {
+	case STREAM_NEW:
 		break;
-	case CONN_CONNECTING:
+	case STREAM_CONNECTING:
 		return tcp_wait(c, false, connect_retry, 0, -EALREADY);
-	case CONN_DONE:
+	case STREAM_DONE:
 		if (conn->was_open)
 			return st_connect(conn->sfd, ss, len);
 		/*
@@ -170,34 +176,35 @@ int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
 		return st_connect(conn->sfd, ss, len);
 	}
 	conn_sweep_few(KIND_STREAM);
-	ret = tcp_watch(conn);
+	ret = tcp_watch(s);
 	if (ret)
 		return ret;
 	ret = st_connect(conn->sfd, ss, len);
 	if (ret == 0) {
-		conn->state = CONN_OPEN;
-		return tcp_attach(conn, c->dup);
+		s->state = STREAM_OPEN;
+		return tcp_attach(s, c->dup);
 	}
 	if (ret != -EINPROGRESS)
 		return ret;
-	conn->state = CONN_CONNECTING;
+	s->state = STREAM_CONNECTING;
 	return tcp_wait(c, false, connect_retry, 0, -EINPROGRESS);
 }
 
 /** connected - the stack has answered a connect */
-static void connected(struct conn *conn)
+static void connected(struct stream *s)
 {
+	struct conn *conn = &s->conn;
 	int err = 0;
 	socklen_t len = sizeof(err);
 
 	st_getsockopt(conn->sfd, SOL_SOCKET, SO_ERROR, &err, &len);
 	if (!err) {
-		conn->state = CONN_OPEN;
+		s->state = STREAM_OPEN;
 		if (conn->csrc.fd >= 0) {
-			carrier_uncork(conn);
+			carrier_uncork(s);
 			conn_stats.connected += !conn->hosted;
 			conn_event(conn, "connect");
-			pump_open(conn);
+			pump_open(s);
 		} else {
 			/*
 			 * A blocking connect: tell the stack that it has ended.
@@ -212,7 +219,7 @@ static void connected(struct conn *conn)
 	}
 	conn->so_error = err;
 	if (conn->csrc.fd >= 0) {
-		conn->state = CONN_DONE;
+		s->state = STREAM_DONE;
 		carrier_drop(conn);	/* with the filler unread */
 		conn->native_err = true;
 	} else {
@@ -223,7 +230,7 @@ static void connected(struct conn *conn)
 		static const struct sockaddr none = { .sa_family = AF_UNSPEC };
 
 		st_connect(conn->sfd, &none, sizeof(none));
-		conn->state = CONN_NEW;
+		s->state = STREAM_NEW;
 	}
 	held_wake(&conn->held);
 }
@@ -232,19 +239,20 @@ static void connected(struct conn *conn)
 void tcp_stack_event(struct stack_src *src, uint32_t events)
 {
 	struct conn *conn = container_of(src, struct conn, ssrc);
+	struct stream *s = stream_of(conn);
 
-	switch (conn->state) {
-	case CONN_CONNECTING:
+	switch (s->state) {
+	case STREAM_CONNECTING:
 		if (!(events & (EPOLLOUT | EPOLLERR | EPOLLHUP)))
 			return;
 		conn->s_in = events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP);
 		conn->s_out = true;
-		connected(conn);
+		connected(s);
 		return;
-	case CONN_LISTENING:
-		listen_arrived(conn);
+	case STREAM_LISTENING:
+		listen_arrived(s);
 		return;
-	case CONN_OPEN:
+	case STREAM_OPEN:
 		if (events & (EPOLLIN | EPOLLRDHUP | EPOLLERR | EPOLLHUP))
 			conn->s_in = true;
 		if (events & (EPOLLOUT | EPOLLERR | EPOLLHUP))

@@ -15,8 +15,9 @@
  * With SO_OOBINLINE the byte remains in its place, and reading stops before it.
  * At the mark, only this byte is sent, as urgent data too.
  */
-bool urgent_out(struct conn *conn)
+bool urgent_out(struct stream *s)
 {
+	struct conn *conn = &s->conn;
 	int one = 1, mark = 0;
 	char byte;
 
@@ -40,8 +41,9 @@ bool urgent_out(struct conn *conn)
  * it is part of the data (MSG_OOB returns EINVAL) and can only be read in its
  * place.
  */
-bool urgent_in(struct conn *conn)
+bool urgent_in(struct stream *s)
 {
+	struct conn *conn = &s->conn;
 	int mark = 0;
 	char byte;
 
