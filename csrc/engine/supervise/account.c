@@ -40,7 +40,7 @@ void account_peer(struct conn *conn)
 
 	if (st_getpeername(conn->sfd, &conn->peer, &len))
 		conn->peer.sin6_family = AF_UNSPEC;
-	else if (conn->accepted)
+	else if (conn->facts & F_ACCEPTED)
 		/* The port is at the same offset in struct sockaddr_in. */
 		conn->peer.sin6_port = 0;
 }
@@ -51,11 +51,11 @@ static enum account_kind kind_of(const struct conn *conn)
 	struct mptcp_info info = { 0 };
 	socklen_t len = sizeof(info);
 
-	if (conn->kind != KIND_STREAM || !conn->was_open)
+	if (conn->kind != KIND_STREAM || !(conn->facts & F_WAS_OPEN))
 		return ACCOUNT_NONE;
-	if (!conn->mptcp_asked)
+	if (!(conn->facts & F_MPTCP_ASKED))
 		return ACCOUNT_TCP;
-	if (conn->tcp_by_option)
+	if (conn->facts & F_TCP_BY_OPTION)
 		return ACCOUNT_OPTION;
 	/* A connection accepted without MPTCP is a TCP socket. */
 	if (st_getsockopt(conn->sfd, SOL_MPTCP, MPTCP_INFO, &info, &len))
@@ -74,7 +74,7 @@ static void fold(struct conn *conn)
 	struct account *a = conn->acct;
 	enum account_kind kind;
 
-	if (!a || conn->sfd < 0 || conn->hosted)
+	if (!a || conn->sfd < 0 || (conn->facts & F_HOSTED))
 		return;
 	kind = kind_of(conn);
 	if (kind != conn->told_kind) {

@@ -253,11 +253,13 @@ bool carrier_gone(struct conn *conn)
 	struct sockaddr_un un;
 	socklen_t len = carrier_name(&un, kind, conn->id);
 
-	if (conn->gone)		/* the spare or our end may have the name */
+	if (conn->carrier & C_GONE)	/* the spare or our end may have the name */
 		return true;
-	if (conn->accepted && conn->csrc.fd >= 0) {
-		conn->gone = !bind(conn->csrc.fd, (struct sockaddr *)&un, len);
-		return conn->gone;
+	if ((conn->facts & F_ACCEPTED) && conn->csrc.fd >= 0) {
+		if (bind(conn->csrc.fd, (struct sockaddr *)&un, len))
+			return false;
+		conn->carrier |= C_GONE;
+		return true;
 	}
 	if (*fd < 0)
 		*fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -272,7 +274,7 @@ bool carrier_gone(struct conn *conn)
 	else
 		close(*fd);
 	*fd = -1;
-	conn->gone = true;
+	conn->carrier |= C_GONE;
 	return true;
 }
 
@@ -408,8 +410,8 @@ void carrier_drop(struct conn *conn)
 {
 	int fd = conn->csrc.fd;
 
-	carriers_roomy -= conn->roomy;
-	conn->roomy = false;
+	carriers_roomy -= !!(conn->carrier & C_ROOMY);
+	conn->carrier &= ~C_ROOMY;
 	if (fd < 0)
 		return;
 	loop_forget(&conn->csrc);

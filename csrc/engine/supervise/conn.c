@@ -47,7 +47,7 @@ static unsigned int n_probes, sweep_at = SWEEP_MIN;
 void conn_begin(struct conn *conn, struct call *c, int sfd, int domain,
 		int type, int proto)
 {
-	conn->begun = true;
+	conn->facts |= F_BEGUN;
 	conn->sfd = sfd;
 	conn->domain = domain;
 	conn->type = type;
@@ -90,11 +90,11 @@ int conn_watch(struct conn *conn, uint32_t events)
 {
 	int ret;
 
-	if (conn->watched)
+	if (conn->stack & S_WATCHED)
 		return 0;
 	ret = st_watch(conn->sfd, &conn->ssrc, events);
 	if (!ret)
-		conn->watched = true;
+		conn->stack |= S_WATCHED;
 	return ret;
 }
 
@@ -105,9 +105,9 @@ void conn_free(struct conn *conn)
 	struct linger linger = { 0 };
 	bool buried;
 
-	if (conn->dead)
+	if (conn->facts & F_DEAD)
 		return;
-	conn->dead = true;
+	conn->facts |= F_DEAD;
 	conn_unhash(conn);
 	notes_drop(conn);
 	account_end(conn);
@@ -120,12 +120,12 @@ void conn_free(struct conn *conn)
 			close(s->listener.token_fd[--s->listener.tokens]);
 	else
 		list_del(&dgram_of(conn)->late);
-	buried = conn->gone && ahead_bury(conn);
+	buried = (conn->carrier & C_GONE) && ahead_bury(conn);
 	carrier_drop(conn);
 	carrier_forget(conn);
 	conn->ssrc.fn = NULL;
 	/* With SO_LINGER, close() would wait even on a non-blocking socket. */
-	if (conn->linger) {
+	if (conn->facts & F_LINGER) {
 		st_setsockopt(conn->sfd, SOL_SOCKET, SO_LINGER, &linger,
 			      sizeof(linger));
 		if (s && s->listener.stashed)
@@ -134,12 +134,12 @@ void conn_free(struct conn *conn)
 	}
 	if (s && s->listener.stashed)
 		st_close(s->listener.stash_fd);
-	if (conn->reset_out) {
+	if (conn->facts & F_RESET) {
 		linger.l_onoff = 1;
 		st_setsockopt(conn->sfd, SOL_SOCKET, SO_LINGER, &linger,
 			      sizeof(linger));
 	}
-	if (!conn->hosted) {
+	if (!(conn->facts & F_HOSTED)) {
 		conn_stats.bytes_in += conn->bytes_in;
 		conn_stats.bytes_out += conn->bytes_out;
 	}
@@ -173,17 +173,17 @@ void conn_probe_del(struct conn *conn)
 		return;
 	list_del(&conn->probe);
 	n_probes--;
-	if (conn->reachable)
+	if (conn->facts & F_REACHABLE)
 		n_reachable[conn->kind]--;
-	conn->reachable = false;
+	conn->facts &= ~F_REACHABLE;
 }
 
 /** conn_reachable - mark it as listening or bound: others may send to it */
 void conn_reachable(struct conn *conn)
 {
-	if (list_empty(&conn->probe) || conn->reachable)
+	if (list_empty(&conn->probe) || (conn->facts & F_REACHABLE))
 		return;
-	conn->reachable = true;
+	conn->facts |= F_REACHABLE;
 	n_reachable[conn->kind]++;
 }
 
@@ -195,7 +195,7 @@ static void sweep(bool all, enum conn_kind kind)
 	list_for_each_safe(pos, tmp, &probes) {
 		struct conn *conn = container_of(pos, struct conn, probe);
 
-		if ((all || (conn->reachable && conn->kind == kind)) &&
+		if ((all || ((conn->facts & F_REACHABLE) && conn->kind == kind)) &&
 		    carrier_gone(conn)) {
 			conn_stats.swept++;
 			if (conn->kind == KIND_DGRAM)
@@ -271,7 +271,7 @@ void conn_stop(void)
 	list_for_each_safe(pos, tmp, &conns) {
 		struct conn *conn = container_of(pos, struct conn, link);
 
-		conn->reset_out = true;
+		conn->facts |= F_RESET;
 		conn_free(conn);
 	}
 	ahead_stop();

@@ -38,6 +38,73 @@ struct chunk {
 	size_t off, len;
 };
 
+/*
+ * Bits of an end, and facts of a connection. A carrier is the end in the target
+ * (C_*), a socket of the stack is the other (S_*). IN and OUT are what is known:
+ * both ends report edges.
+ *
+ * Datagram and netlink sockets use only those marked with a "d"; which ones a
+ * stream may have in which state is in stream.h.
+ */
+enum carrier_bits {
+	C_IN = 1 << 0,		/* d: has data for us */
+	C_OUT = 1 << 1,		/* accepts data */
+	C_WANT_OUT = 1 << 2,	/* the loop reports when it does */
+	C_PRI = 1 << 3,		/* has urgent data */
+	C_RDHUP = 1 << 4,	/* announced the end of its data: read up to it */
+	C_EOF = 1 << 5,		/* the target sends no more */
+	C_SHUT = 1 << 6,	/* we passed S_END to the target */
+	C_ERR = 1 << 7,		/* reports an error: closed with unread data */
+	C_NO_READER = 1 << 8,	/* the target accepts no more data */
+	C_HUNG_UP = 1 << 9,	/* our end accepts no more data, see ends_hang_up() */
+	C_HUP = 1 << 10,	/* d: closed, or shut down in both directions */
+	C_GONE = 1 << 11,	/* d: found closed, see carrier_gone() */
+	C_FAILED = 1 << 12,	/* d: has an error that we caused: it stands for
+				 * so_error or for the stack's error queue */
+	C_CONNECTED = 1 << 13,	/* d, datagrams only: connected to our end */
+	C_ROOMY = 1 << 14,	/* holds more than others, see pump_in.c */
+};
+
+enum stack_bits {
+	S_IN = 1 << 0,		/* d: has data, or an error or end to read */
+	S_OUT = 1 << 1,		/* d: accepts data */
+	S_MANY = 1 << 2,	/* the last read returned much data */
+	S_PRI = 1 << 3,		/* has urgent data */
+	S_URGENT = 1 << 4,	/* had urgent data */
+	S_RDHUP = 1 << 5,	/* announced the end of its data: read up to it */
+	S_EOF = 1 << 6,		/* the peer sends no more */
+	S_SHUT = 1 << 7,	/* we passed C_EOF to the stack */
+	S_ERR = 1 << 8,		/* announced an error */
+	S_BROKEN = 1 << 9,	/* reported that error */
+	S_END = 1 << 10,	/* delivers no more data */
+	S_WATCHED = 1 << 11,	/* d: in the stack's epoll */
+};
+
+enum facts {
+	F_BEGUN = 1 << 0,	/* it belongs to a process, see ahead.c */
+	F_DEAD = 1 << 1,	/* freed; the memory stays for this turn */
+	F_REACHABLE = 1 << 2,	/* listens or is a bound datagram socket, and is
+				 * in the probe list */
+	F_HOSTED = 1 << 3,	/* sfd is of the host's network, see hostnet.c */
+	F_LINGER = 1 << 4,	/* SO_LINGER is set: close() would wait */
+	F_ABORTIVE = 1 << 5,	/* SO_LINGER is 0: closing resets */
+	F_RESET = 1 << 6,	/* reset it: closed with unread data, or the run
+				 * ends too soon */
+	F_MPTCP = 1 << 7,	/* sfd is MPTCP, the target requested TCP */
+	F_MPTCP_ASKED = 1 << 8,	/* it should have become MPTCP */
+	F_TCP_BY_OPTION = 1 << 9, /* it became TCP because of an option */
+	F_ACCEPTED = 1 << 10,	/* it comes from accept() */
+	F_WAS_OPEN = 1 << 11,	/* data may have been transferred */
+	F_REPORTED = 1 << 12,	/* a connect has reported that an earlier one
+				 * failed */
+};
+
+/** flag_set - set or clear bits of a word */
+static inline void flag_set(uint16_t *word, unsigned int bits, bool on)
+{
+	*word = (uint16_t)(on ? *word | bits : *word & ~bits);
+}
+
 /**
  * struct conn - what all connections have: the head of struct stream and of
  *	struct dgram
@@ -49,60 +116,24 @@ struct chunk {
  * @held: calls that wait for this connection
  * @hash_next: the next one with the same hash of @id
  * @id: number, part of the carrier's name
- * @begun: it belongs to a process, see ahead.c
  * @kind: see above; it decides which structure this one is part of
+ * @carrier: C_*
+ * @stack: S_*
+ * @facts: F_*
  * @sfd: the stack's socket
  * @domain, @type, @proto: as requested by the target
- * @c_in, @c_out, @s_in, @s_out: the carrier (c) or the stack (s) is known to
- *	have data (in) or to accept data (out)
- * @s_many: the last read from the stack returned much data
- * @c_eof: the target sends no more
- * @s_eof: the peer sends no more
- * @c_shut: we passed @s_eof to the target
- * @s_shut: we passed @c_eof to the stack
- * @c_rdhup, @s_rdhup: the end of that stream was announced: read up to it
- * @c_err: the carrier reports an error: closed with unread data
- * @c_deaf: the target accepts no more data
- * @c_hung_up: our end accepts no more data, since the stack's connection is
- *	broken
- * @s_err: the stack announced an error
- * @s_broken: the stack reported that error
- * @s_end: the stack delivers no more data
- * @c_want_out: the loop reports when the carrier accepts data
- * @native_err: the carrier has an error, which represents @so_error or, for
- *	datagrams, the stack's error queue
- * @hup: the target's end is closed or shut down in both directions
- * @gone: found closed, see carrier_gone()
- * @watched: @sfd is in the stack's epoll
- * @reset_out: reset the connection: the target closed it with unread data, or
- *	the run ends too soon
- * @linger: SO_LINGER is set, so that close() would wait
- * @abortive: SO_LINGER is set to 0, so that closing resets the connection
- * @dead: freed, but the memory stays until the end of the turn
- * @natively_connected: the datagram carrier is connected to our end
- * @c_pri, @s_pri: the carrier or the stack has urgent data
- * @s_urgent: the stack had urgent data
  * @so_error: error that SO_ERROR must report once
  * @pid, @tfd: process and descriptor in which the carrier was last seen
  * @maker, @comm: the process that created it, and its name at that time
- * @is_mptcp: @sfd is an MPTCP socket although the target requested TCP
- * @was_open: data may have been transferred
- * @hosted: @sfd is a socket of the host's network, see hostnet.c
- * @told: a connect has reported that an earlier one failed
- * @notes: options set on it, newest first; @n_notes of them
- * @to_stack, @to_target: bytes that the destination has not accepted yet
- * @bytes_in, @bytes_out: received and sent by the target
  * @carrier_ino: inode of the target's end
  * @stack_ino, @ino_fd: cached inode in the stack, and the descriptor it belongs
  *	to
- * @reachable: it listens or is a bound datagram socket, and is in @probe
+ * @notes: options set on it, newest first; @n_notes of them
+ * @to_stack, @to_target: bytes that the destination has not accepted yet
+ * @bytes_in, @bytes_out: received and sent by the target
  * @acct: account of its creator; already added to it: @told_in and @told_out
  *	bytes, @told_kind
  * @peer: the peer's address; AF_UNSPEC: none
- * @accepted: it comes from accept()
- * @mptcp_asked: it should have become MPTCP
- * @tcp_by_option: it became TCP because of an option
- * @roomy: its carrier holds more than others, see pump_in.c
  */
 struct conn {
 	struct source csrc;
@@ -113,27 +144,16 @@ struct conn {
 	struct list held;
 	struct conn *hash_next;
 	uint32_t id;
-	bool begun;
 	enum conn_kind kind;
+	uint16_t carrier, stack, facts;
 	int sfd;
 	int domain, type, proto;
-	bool c_in, c_out, s_in, s_out, s_many;
-	bool c_eof, s_eof, c_shut, s_shut;
-	bool c_want_out;
-	bool c_pri, s_pri, s_urgent;
-	bool c_rdhup, c_err, c_deaf, c_hung_up, s_rdhup, s_err, s_broken, s_end;
-	bool native_err;
-	bool hup, gone, watched, reset_out, linger, abortive, dead;
-	bool natively_connected;
-	bool roomy;
-	bool reachable;
 	int so_error;
 	pid_t pid, maker;
 	int tfd;
 	char comm[16];
 	uint64_t carrier_ino, stack_ino;
 	int ino_fd;
-	bool is_mptcp, was_open, told, hosted;
 	struct opt_note *notes;
 	unsigned int n_notes;
 	struct chunk to_stack, to_target;
@@ -142,7 +162,6 @@ struct conn {
 	struct sockaddr_in6 peer;
 	uint64_t told_in, told_out;
 	enum account_kind told_kind;
-	bool accepted, mptcp_asked, tcp_by_option;
 };
 
 /**

@@ -41,7 +41,7 @@ struct conn *conn_find(uint32_t id)
 {
 	struct conn *conn = lookup(id);
 
-	return conn && conn->begun ? conn : NULL;
+	return conn && (conn->facts & F_BEGUN) ? conn : NULL;
 }
 
 /** number - assign a free number and add it to the table */
@@ -108,7 +108,7 @@ uint64_t conn_stack_ino(struct conn *conn)
 {
 	struct stat st;
 
-	if (conn->sfd < 0 || conn->hosted)
+	if (conn->sfd < 0 || (conn->facts & F_HOSTED))
 		return 0;
 	if (conn->stack_ino && conn->ino_fd == conn->sfd)
 		return conn->stack_ino;

@@ -123,7 +123,7 @@ static int carrier_send(struct dgram *d, const char *buf, size_t len,
 	ssize_t n;
 	int fd, ret;
 
-	if (conn->kind == KIND_NETLINK || conn->natively_connected) {
+	if (conn->kind == KIND_NETLINK || (conn->carrier & C_CONNECTED)) {
 		ret = set_origin(d, o);
 		if (ret)
 			return ret;
@@ -257,7 +257,7 @@ static bool pull(struct dgram *d)
 	long n;
 	int i;
 
-	for (i = 0; i < DGRAMS && conn->s_in; i++) {
+	for (i = 0; i < DGRAMS && (conn->stack & S_IN); i++) {
 		struct msghdr mh = {
 			.msg_name = &ss, .msg_namelen = sizeof(ss),
 			.msg_iov = &iov, .msg_iovlen = 1,
@@ -270,7 +270,7 @@ static bool pull(struct dgram *d)
 		iov.iov_len = room(d);
 		n = st_recvmsg(conn->sfd, &mh, MSG_DONTWAIT);
 		if (n == -EAGAIN) {
-			conn->s_in = false;
+			conn->stack &= ~S_IN;
 			return false;
 		}
 		if (n < 0) {
@@ -283,7 +283,7 @@ static bool pull(struct dgram *d)
 		if (!put(d, msg_buf, (size_t)n, &o))
 			return false;
 	}
-	return conn->s_in;
+	return conn->stack & S_IN;
 }
 
 /** forward - send a message of a plain send(); false if it must wait */
@@ -341,18 +341,18 @@ static bool push(struct dgram *d)
 		}
 		free(buf);
 	}
-	for (i = 0; i < DGRAMS && conn->c_in; i++) {
+	for (i = 0; i < DGRAMS && (conn->carrier & C_IN); i++) {
 		ssize_t n = recv(conn->csrc.fd, msg_buf, DGRAM_MAX,
 				 MSG_DONTWAIT);
 
 		if (n < 0 || (n == 0 && conn->kind == KIND_NETLINK)) {
-			conn->c_in = false;
+			conn->carrier &= ~C_IN;
 			return false;
 		}
 		if (!forward(d, msg_buf, (size_t)n))
 			return false;
 	}
-	return conn->c_in;
+	return conn->carrier & C_IN;
 }
 
 /**
@@ -367,10 +367,11 @@ void dgram_flush(struct dgram *d)
 
 	if (conn->csrc.fd < 0)
 		return;
-	conn->c_in = true;
+	conn->carrier |= C_IN;
 	/* No more than were queued, since other processes may keep sending. */
-	for (i = 0; i < QUEUE_MAX / DGRAMS && !conn->dead && push(d); i++)
-		;
+	for (i = 0; i < QUEUE_MAX / DGRAMS; i++)
+		if ((conn->facts & F_DEAD) || !push(d))
+			break;
 }
 
 /** dgram_gone - free a closed connection; its sent messages still go out */
@@ -391,20 +392,20 @@ static void dgram_pump(struct work *w)
 	struct dgram *d = dgram_of(conn);
 	bool more;
 
-	if (conn->dead)
+	if (conn->facts & F_DEAD)
 		return;
 	if (conn->to_target.len && put_kept(d))
-		conn->s_in = true;
-	if (conn->dead)
+		conn->stack |= S_IN;
+	if (conn->facts & F_DEAD)
 		return;
-	if (conn->s_in && !list_empty(&conn->held))
+	if ((conn->stack & S_IN) && !list_empty(&conn->held))
 		held_wake(&conn->held);
 	more = push(d);
 	if (!conn->to_target.len)
 		more |= pull(d);
-	if (conn->dead)
+	if (conn->facts & F_DEAD)
 		return;
-	if (conn->hup && conn->kind == KIND_NETLINK) {
+	if ((conn->carrier & C_HUP) && conn->kind == KIND_NETLINK) {
 		conn_free(conn);
 		return;
 	}
@@ -419,9 +420,9 @@ static void dgram_stack_event(struct stack_src *src, uint32_t events)
 	struct dgram *d = dgram_of(conn);
 
 	if (events & (EPOLLIN | EPOLLERR | EPOLLHUP))
-		conn->s_in = true;
+		conn->stack |= S_IN;
 	if (events & EPOLLOUT) {
-		conn->s_out = true;
+		conn->stack |= S_OUT;
 		if (!list_empty(&conn->held))
 			held_wake(&conn->held);
 		if (!conn->to_stack.buf && list_empty(&conn->held))
@@ -429,8 +430,8 @@ static void dgram_stack_event(struct stack_src *src, uint32_t events)
 	}
 	dgram_pump(&conn->work);
 	/* No call has reported the error: it is in the error queue. */
-	if ((events & EPOLLERR) && !conn->dead && !conn->so_error &&
-	    !conn->native_err && st_failed(conn->sfd))
+	if ((events & EPOLLERR) && !(conn->facts & F_DEAD) && !conn->so_error &&
+	    !(conn->carrier & C_FAILED) && st_failed(conn->sfd))
 		dgram_raise(d, -1);
 }
 
@@ -440,9 +441,9 @@ static void dgram_carrier_event(struct source *src, uint32_t events)
 	struct conn *conn = container_of(src, struct conn, csrc);
 
 	if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
-		conn->c_in = true;
+		conn->carrier |= C_IN;
 	if (events & EPOLLHUP && conn->kind == KIND_NETLINK)
-		conn->hup = true;
+		conn->carrier |= C_HUP;
 	dgram_pump(&conn->work);
 }
 
@@ -492,7 +493,7 @@ int64_t dgram_connect(struct call *c, const struct sockaddr_storage *ss,
 		return dgram_disconnect(d, c->dup);
 	account_peer(conn);
 	conn_event(conn, "connect");
-	if (conn->natively_connected)
+	if (conn->carrier & C_CONNECTED)
 		return 0;
 	ret = dgram_our_end(d);
 	if (ret)
@@ -500,6 +501,6 @@ int64_t dgram_connect(struct call *c, const struct sockaddr_storage *ss,
 	if (connect(c->dup, (struct sockaddr *)&un,
 		    carrier_name(&un, NAME_DGRAM, conn->id)))
 		return -errno;
-	conn->natively_connected = true;
+	conn->carrier |= C_CONNECTED;
 	return 0;
 }

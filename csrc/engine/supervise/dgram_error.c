@@ -185,7 +185,7 @@ static bool put_off(struct dgram *d)
 
 	if (!list_empty(&d->late))
 		return true;
-	if (!conn->natively_connected || d->late_looks >= LATE_LOOKS ||
+	if (!(conn->carrier & C_CONNECTED) || d->late_looks >= LATE_LOOKS ||
 	    !has_queue(d) || target_waits(d)) {
 		d->late_looks = 0;
 		return false;
@@ -210,13 +210,15 @@ void dgram_raise(struct dgram *d, int dup)
 		dup = own = carrier_borrow(conn);
 	if (dup < 0)
 		return;
-	if (conn->natively_connected) {
+	if (conn->carrier & C_CONNECTED) {
 		flush(d);
-		conn->native_err |= strike(d, dup);
+		if (strike(d, dup))
+			conn->carrier |= C_FAILED;
 	} else if (is_empty(dup) &&
 		   !connect(dup, (struct sockaddr *)&un,
 			    carrier_name(&un, NAME_DGRAM, conn->id))) {
-		conn->native_err |= strike(d, dup);
+		if (strike(d, dup))
+			conn->carrier |= C_FAILED;
 		connect(dup, &nobody, sizeof(nobody));
 	}
 	if (own >= 0)
@@ -233,7 +235,7 @@ void dgram_failed(struct dgram *d, int err)
 	conn->so_error = err;
 	if (!list_empty(&conn->held))
 		held_wake(&conn->held);
-	if (conn->so_error && !conn->dead)
+	if (conn->so_error && !(conn->facts & F_DEAD))
 		dgram_raise(d, -1);
 }
 
@@ -248,12 +250,12 @@ int dgram_take_error(struct dgram *d, int dup)
 	int err = conn->so_error, native = 0;
 	socklen_t len = sizeof(native);
 
-	if (!err && !conn->native_err)
+	if (!err && !(conn->carrier & C_FAILED))
 		return 0;
 	conn->so_error = 0;
 	getsockopt(dup, SOL_SOCKET, SO_ERROR, &native, &len);
 	/* A plain call may already have reported and cleared it. */
-	return conn->native_err && !native ? 0 : err;
+	return (conn->carrier & C_FAILED) && !native ? 0 : err;
 }
 
 /** dgram_look_again - set the error again if the stack's queue is not empty */
@@ -261,9 +263,9 @@ void dgram_look_again(struct dgram *d, int dup)
 {
 	struct conn *conn = &d->conn;
 
-	if (!conn->native_err || conn->so_error)
+	if (!(conn->carrier & C_FAILED) || conn->so_error)
 		return;
-	conn->native_err = false;
+	conn->carrier &= ~C_FAILED;
 	if (st_failed(conn->sfd))
 		dgram_raise(d, dup);
 }
@@ -276,7 +278,7 @@ void dgram_queue_read(struct dgram *d, int dup)
 	socklen_t len = sizeof(native);
 
 	conn->so_error = 0;	/* sock_dequeue_err_skb(), net/core/skbuff.c */
-	if (!conn->native_err)
+	if (!(conn->carrier & C_FAILED))
 		return;
 	getsockopt(dup, SOL_SOCKET, SO_ERROR, &native, &len);
 	dgram_look_again(d, dup);
@@ -328,12 +330,12 @@ int dgram_disconnect(struct dgram *d, int dup)
 	struct list unread = LIST_INIT(unread), *pos, *tmp;
 	struct unread *u;
 
-	if (!conn->natively_connected)
+	if (!(conn->carrier & C_CONNECTED))
 		return 0;
 	while ((u = take_out(d, dup)))
 		list_add_tail(&u->link, &unread);
 	connect(dup, &nobody, sizeof(nobody));
-	conn->natively_connected = false;
+	conn->carrier &= ~C_CONNECTED;
 	list_for_each_safe(pos, tmp, &unread) {
 		u = container_of(pos, struct unread, link);
 		list_del(&u->link);

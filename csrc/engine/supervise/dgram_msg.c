@@ -70,7 +70,7 @@ static int64_t send_one(struct call *c, const struct user_msg *um)
 	if (um->controllen) {
 		mh.msg_control = ctl.buf;
 		mh.msg_controllen = um->controllen;
-		if (conn->hosted && !hostnet_control(conn, &mh))
+		if ((conn->facts & F_HOSTED) && !hostnet_control(conn, &mh))
 			return -EPERM;
 	}
 	ret = -dgram_take_error(d, c->dup);

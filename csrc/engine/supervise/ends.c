@@ -42,7 +42,8 @@ static void finish_reset(struct stream *s)
 	struct conn *conn = &s->conn;
 	int unread = 0, dup;
 
-	if (!conn->hup && (ioctl(conn->csrc.fd, FIONREAD, &unread) || !unread)) {
+	if (!(conn->carrier & C_HUP) &&
+	    (ioctl(conn->csrc.fd, FIONREAD, &unread) || !unread)) {
 		dup = carrier_borrow(conn);
 		if (dup >= 0) {
 			unread = send(dup, "", 1,
@@ -50,12 +51,12 @@ static void finish_reset(struct stream *s)
 			close(dup);
 		}
 	}
-	conn->native_err = unread > 0;
+	flag_set(&conn->carrier, C_FAILED, unread > 0);
 	conn_stats.resets++;
 	conn_event(conn, "reset");
 	carrier_drop(conn);
-	s->state = STREAM_DONE;
-	if (conn->hup || carrier_gone(conn)) {
+	stream_set_state(s, STREAM_DONE);
+	if ((conn->carrier & C_HUP) || carrier_gone(conn)) {
 		conn_free(conn);
 		return;
 	}
@@ -73,44 +74,45 @@ bool ends_pass(struct stream *s)
 	struct conn *conn = &s->conn;
 	bool unsent = conn->to_stack.len;
 
-	if (conn->c_eof && !unsent && !conn->s_shut) {
+	if ((conn->carrier & C_EOF) && !unsent && !(conn->stack & S_SHUT)) {
 		/* If it is closed, close() sends the FIN or the reset. */
-		if (conn->hup && (conn->reset_out || carrier_gone(conn))) {
+		if ((conn->carrier & C_HUP) &&
+		    ((conn->facts & F_RESET) || carrier_gone(conn))) {
 			conn_free(conn);
 			return false;
 		}
-		conn->s_shut = true;
-		if (!conn->s_broken)
+		conn->stack |= S_SHUT;
+		if (!(conn->stack & S_BROKEN))
 			st_shutdown(conn->sfd, SHUT_WR);
 	}
 	/* Do not wait for the stack to accept the rest. */
-	if (conn->abortive && conn->hup && (unsent || !conn->c_in) &&
-	    carrier_gone(conn)) {
+	if ((conn->facts & F_ABORTIVE) && (conn->carrier & C_HUP) &&
+	    (unsent || !(conn->carrier & C_IN)) && carrier_gone(conn)) {
 		conn_free(conn);
 		return false;
 	}
-	if (conn->s_shut && conn->hup) {
+	if ((conn->stack & S_SHUT) && (conn->carrier & C_HUP)) {
 		if (carrier_gone(conn)) {
 			conn_free(conn);
 			return false;
 		}
 		carrier_drop(conn);
-		s->state = STREAM_DONE;
+		stream_set_state(s, STREAM_DONE);
 		conn_probe_add(conn);
 		held_wake(&conn->held);
 		return false;
 	}
-	if (conn->s_end && !conn->to_target.len) {
-		if (conn->s_broken) {
+	if ((conn->stack & S_END) && !conn->to_target.len) {
+		if (conn->stack & S_BROKEN) {
 			finish_reset(s);
 			return false;
 		}
-		if (!conn->c_shut) {
-			conn->c_shut = true;
+		if (!(conn->carrier & C_SHUT)) {
+			conn->carrier |= C_SHUT;
 			shutdown(conn->csrc.fd, SHUT_WR);
 		}
 	}
-	if (conn->s_broken && (conn->hup || conn->c_deaf)) {
+	if ((conn->stack & S_BROKEN) && (conn->carrier & (C_HUP | C_NO_READER))) {
 		finish_reset(s);
 		return false;
 	}
@@ -142,7 +144,7 @@ void ends_hang_up(struct stream *s)
 	int dup = carrier_borrow(conn), small = 0, old = 0;
 	socklen_t len = sizeof(old);
 
-	conn->c_hung_up = true;
+	conn->carrier |= C_HUNG_UP;
 	if (dup < 0) {
 		shutdown(conn->csrc.fd, SHUT_RD);
 		discard(s);

@@ -129,7 +129,7 @@ size_t engine_stats(char *buf, size_t len)
 	list_for_each(pos, &conns) {
 		struct conn *conn = container_of(pos, struct conn, link);
 
-		if (conn->hosted)
+		if (conn->facts & F_HOSTED)
 			continue;
 		in += conn->bytes_in;
 		out += conn->bytes_out;
@@ -209,7 +209,7 @@ size_t engine_owners(void *buf, size_t len)
 		o[n].carrier_ino = conn->carrier_ino;
 		o[n].pid = (uint32_t)conn->maker;
 		o[n].conn = conn->id;
-		o[n].stack_fd = conn->hosted ? -1 : conn->sfd;
+		o[n].stack_fd = (conn->facts & F_HOSTED) ? -1 : conn->sfd;
 		memcpy(o[n].comm, conn->comm, sizeof(o[n].comm));
 		n++;
 	}

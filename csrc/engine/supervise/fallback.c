@@ -88,7 +88,7 @@ int64_t fallback_to_tcp(struct call *c, int level, int name, const void *value,
 	socklen_t sslen;
 	long sfd;
 
-	if (!conn->is_mptcp || stream_of(conn)->state != STREAM_NEW ||
+	if (!(conn->facts & F_MPTCP) || stream_of(conn)->state != STREAM_NEW ||
 	    (ret != -EOPNOTSUPP && ret != -ENOPROTOOPT))
 		return ret;
 	sfd = st_socket(conn->domain,
@@ -100,9 +100,9 @@ int64_t fallback_to_tcp(struct call *c, int level, int name, const void *value,
 		st_close(sfd);
 		return ret;
 	}
-	if (conn->watched)
+	if (conn->stack & S_WATCHED)
 		st_unwatch(conn->sfd, &conn->ssrc);
-	conn->watched = false;
+	conn->stack &= ~S_WATCHED;
 	if (is_bound(conn, &ss, &sslen)) {
 		st_close(conn->sfd);
 		ret = st_bind(sfd, &ss, sslen);
@@ -113,8 +113,8 @@ int64_t fallback_to_tcp(struct call *c, int level, int name, const void *value,
 		st_close(conn->sfd);
 	}
 	conn->sfd = (int)sfd;
-	conn->is_mptcp = false;
-	conn->tcp_by_option = true;
+	conn->facts &= ~F_MPTCP;
+	conn->facts |= F_TCP_BY_OPTION;
 	notes_drop(conn);
 	conn_stats.fallbacks++;
 	warn_user("%s (pid %d): MPTCP has no option %d of level %d: this socket is plain TCP",
@@ -152,7 +152,8 @@ int64_t fallback_get(const struct conn *conn, int level, int name, void *value,
 	int fact;
 	long sfd;
 
-	if (!conn->is_mptcp || (ret != -EOPNOTSUPP && ret != -ENOPROTOOPT) ||
+	if (!(conn->facts & F_MPTCP) ||
+	    (ret != -EOPNOTSUPP && ret != -ENOPROTOOPT) ||
 	    (level != IPPROTO_TCP && level != IPPROTO_IP &&
 	     level != IPPROTO_IPV6))
 		return ret;
@@ -203,18 +204,12 @@ static void forget(struct stream *s)
 	free(conn->to_target.buf);
 	memset(&conn->to_stack, 0, sizeof(conn->to_stack));
 	memset(&conn->to_target, 0, sizeof(conn->to_target));
-	conn->c_in = conn->c_out = conn->s_in = conn->s_out = false;
-	conn->s_many = false;
-	conn->c_eof = conn->s_eof = conn->c_shut = conn->s_shut = false;
-	conn->c_rdhup = conn->c_err = conn->c_deaf = conn->c_want_out = false;
-	conn->c_hung_up = false;
-	conn->s_rdhup = conn->s_err = conn->s_broken = conn->s_end = false;
-	conn->c_pri = conn->s_pri = conn->s_urgent = false;
-	conn->native_err = conn->told = conn->hup = conn->reset_out = false;
-	conn->was_open = conn->gone = false;
+	conn->carrier = 0;
+	conn->stack &= S_WATCHED;
+	conn->facts &= ~(F_REPORTED | F_RESET | F_WAS_OPEN);
 	s->cork.bytes = 0;
 	conn->so_error = 0;
-	s->state = STREAM_NEW;
+	stream_set_state(s, STREAM_NEW);
 }
 
 /**

@@ -82,7 +82,7 @@ int64_t fastopen_send(struct call *c)
 			MSG_FASTOPEN | MSG_DONTWAIT | MSG_NOSIGNAL, &ss, len);
 	if (ret < 0 && ret != -EINPROGRESS)
 		return ret;
-	s->state = STREAM_CONNECTING;
+	stream_set_state(s, STREAM_CONNECTING);
 	if (ret > 0)
 		conn->bytes_out += (uint64_t)ret;
 	return tcp_wait(c, um.flags & MSG_DONTWAIT, fastopen_retry,

@@ -38,17 +38,18 @@
 static int replace(struct conn *conn, long fd, bool hosted)
 {
 	void (*fn)(struct stack_src *src, uint32_t events) = conn->ssrc.fn;
-	bool watched = conn->watched;
+	bool watched = conn->stack & S_WATCHED;
 
 	if (watched)
 		st_unwatch(conn->sfd, &conn->ssrc);
 	st_close(conn->sfd);
 	conn->sfd = (int)fd;
-	conn->hosted = hosted;
-	conn->watched = false;
+	flag_set(&conn->facts, F_HOSTED, hosted);
+	conn->stack &= ~S_WATCHED;
 	conn->ssrc.fn = fn;
-	conn->s_in = conn->s_out = false;
-	conn->told |= !conn->so_error;	/* of a failure on the other network */
+	conn->stack &= ~(S_IN | S_OUT);
+	if (!conn->so_error)	/* of a failure on the other network */
+		conn->facts |= F_REPORTED;
 	notes_replay(conn, conn->sfd);
 	return watched && conn->kind != KIND_STREAM ? conn_watch(conn, EPOLLIN) : 0;
 }
@@ -66,7 +67,7 @@ static int leave(struct call *c, const struct sockaddr_storage *ss)
 	fd = home_socket(conn->domain, conn->type | SOCK_NONBLOCK, conn->proto);
 	if (fd < 0)
 		return fd;
-	conn->is_mptcp = conn->mptcp_asked = false;
+	conn->facts &= ~(F_MPTCP | F_MPTCP_ASKED);
 	hostnet_count(c->task, ss);
 	return replace(conn, fd + ST_HOST, true);
 }
@@ -75,12 +76,15 @@ static int leave(struct call *c, const struct sockaddr_storage *ss)
 static int come_back(struct call *c)
 {
 	struct conn *conn = c->conn;
+	bool is_mptcp;
 	long fd = stack_socket(conn->domain, conn->type, conn->proto,
-			       &conn->is_mptcp);
+			       &is_mptcp);
 
+	flag_set(&conn->facts, F_MPTCP, is_mptcp);
 	if (fd < 0)
 		return (int)fd;
-	conn->mptcp_asked = conn->is_mptcp || conn->proto == IPPROTO_MPTCP;
+	flag_set(&conn->facts, F_MPTCP_ASKED,
+		 is_mptcp || conn->proto == IPPROTO_MPTCP);
 	hostnet_uncount(c->task);
 	return replace(conn, fd, false);
 }
@@ -95,7 +99,7 @@ static bool has_peer(const struct conn *conn)
 		const struct stream *s = stream_of(conn);
 
 		return s->state != STREAM_NEW &&
-		       (s->state != STREAM_DONE || conn->was_open);
+		       (s->state != STREAM_DONE || (conn->facts & F_WAS_OPEN));
 	}
 	return !st_getpeername(conn->sfd, &ss, &len);
 }
@@ -112,11 +116,11 @@ int64_t hostnet_connect(struct call *c, const struct sockaddr_storage *ss,
 	bool chosen = hostnet_chosen(ss, len);
 
 	if (!hostnet_any() || conn->kind == KIND_NETLINK ||
-	    ss->ss_family == AF_UNSPEC || chosen == conn->hosted)
+	    ss->ss_family == AF_UNSPEC || chosen == !!(conn->facts & F_HOSTED))
 		return 0;
 	if (conn->kind != KIND_STREAM || !has_peer(conn))
 		return chosen ? leave(c, ss) : come_back(c);
-	if (!conn->hosted)
+	if (!(conn->facts & F_HOSTED))
 		return 0;	/* the stack gives the answer */
 	return stream_of(conn)->state == STREAM_CONNECTING ? -EALREADY : -EISCONN;
 }
@@ -135,11 +139,11 @@ int64_t hostnet_send(struct call *c, const struct sockaddr_storage *ss,
 	bool chosen = hostnet_chosen(ss, len);
 
 	if (!hostnet_any() || conn->kind == KIND_NETLINK ||
-	    (!chosen && !conn->hosted))
+	    (!chosen && !(conn->facts & F_HOSTED)))
 		return 0;
 	if (conn->kind == KIND_STREAM)
 		return -EOPNOTSUPP;
-	if (conn->hosted)	/* AF_UNSPEC is a destination here, too */
+	if (conn->facts & F_HOSTED)	/* AF_UNSPEC is a destination here, too */
 		return chosen ? 0 : -ENETUNREACH;
 	/* It has a name in the stack, which others may know. */
 	if (!st_getsockname(conn->sfd, &name, &namelen) &&
@@ -151,7 +155,7 @@ int64_t hostnet_send(struct call *c, const struct sockaddr_storage *ss,
 /** hostnet_serve - use the stack for bind or listen; 0 or an errno */
 int64_t hostnet_serve(struct call *c)
 {
-	if (!c->conn->hosted)
+	if (!(c->conn->facts & F_HOSTED))
 		return 0;
 	return has_peer(c->conn) ? -EINVAL : come_back(c);
 }

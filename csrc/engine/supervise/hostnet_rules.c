@@ -194,7 +194,7 @@ size_t hostnet_stats(char *buf, size_t len)
  */
 bool hostnet_option(const struct conn *conn, int level, int name)
 {
-	if (!conn->hosted)
+	if (!(conn->facts & F_HOSTED))
 		return true;
 	if (level == IPPROTO_IP)
 		return name != IP_OPTIONS && name != IP_RETOPTS;

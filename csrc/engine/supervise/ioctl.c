@@ -273,7 +273,7 @@ static int64_t asked_at(struct call *c, unsigned int cmd, int *domain)
 		 * Devices are those of the stack, whichever network has the
 		 * socket.
 		 */
-		return c->conn->hosted && cmd != SIOCATMARK ?
+		return (c->conn->facts & F_HOSTED) && cmd != SIOCATMARK ?
 		       control_fd(*domain) : c->conn->sfd;
 	}
 	if (getsockopt(c->dup, SOL_SOCKET, SO_DOMAIN, domain, &len))

@@ -103,8 +103,8 @@ bool leaver_take(const struct stream *s)
 	socklen_t len = sizeof(proto);
 	struct leaver *l;
 
-	if (!conn->was_open || conn->s_eof || conn->s_broken ||
-	    conn->reset_out || conn->abortive || !stack_alive() ||
+	if (!(conn->facts & F_WAS_OPEN) || (conn->stack & (S_EOF | S_BROKEN)) ||
+	    (conn->facts & (F_RESET | F_ABORTIVE)) || !stack_alive() ||
 	    host.state >= CTL_STATE_ENDING ||
 	    st_getsockopt(conn->sfd, SOL_SOCKET, SO_PROTOCOL, &proto, &len) ||
 	    proto != IPPROTO_MPTCP)
@@ -117,7 +117,7 @@ bool leaver_take(const struct stream *s)
 	l->until = now_ns() + LEAVE_MS * MS;
 	list_init(&l->link);
 	st_shutdown(l->sfd, SHUT_WR);
-	if (conn->watched ?
+	if ((conn->stack & S_WATCHED) ?
 	    st_rewatch(l->sfd, &l->ssrc, EPOLLIN | EPOLLRDHUP) :
 	    st_watch(l->sfd, &l->ssrc, EPOLLIN | EPOLLRDHUP)) {
 		free(l);

@@ -85,7 +85,8 @@ void listen_arrived(struct stream *s)
 	struct conn *conn = &s->conn;
 
 	held_wake(&conn->held);
-	if (!conn->dead && s->listener.tokens < TOKENS && st_readable(conn->sfd))
+	if (!(conn->facts & F_DEAD) && s->listener.tokens < TOKENS &&
+	    st_readable(conn->sfd))
 		token_add(s);
 }
 
@@ -111,7 +112,7 @@ int64_t tcp_listen(struct call *c)
 		return 0;
 	if (listen(c->dup, CARRIER_BACKLOG))
 		return -errno;
-	s->state = STREAM_LISTENING;
+	stream_set_state(s, STREAM_LISTENING);
 	conn_reachable(conn);
 	conn_event(conn, "listen");
 	return tcp_watch(s);
@@ -143,7 +144,7 @@ static void accepted_drop(const struct conn *lis, int sfd)
 {
 	static const struct linger none;
 
-	if (lis->linger)	/* it has inherited this */
+	if (lis->facts & F_LINGER)	/* it has inherited this */
 		st_setsockopt(sfd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
 	st_close(sfd);
 }
@@ -182,10 +183,8 @@ static int accepted(struct call *c, int sfd, int flags, struct stream **made,
 	}
 	s = stream_of(conn);
 	sock_inherit(s, stream_of(lis));
-	conn->accepted = true;
-	conn->mptcp_asked = lis->mptcp_asked;
-	conn->tcp_by_option = lis->tcp_by_option;
-	s->state = STREAM_OPEN;
+	conn->facts |= F_ACCEPTED;
+	stream_set_state(s, STREAM_OPEN);
 	*made = s;
 	return 0;
 }

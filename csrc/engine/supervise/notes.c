@@ -31,7 +31,7 @@ void notes_add(struct conn *conn, int level, int name, const void *value,
 {
 	struct opt_note *o;
 
-	if ((!conn->is_mptcp && !hostnet_any()) ||
+	if ((!(conn->facts & F_MPTCP) && !hostnet_any()) ||
 	    (conn->kind == KIND_STREAM &&
 	     stream_of(conn)->state != STREAM_NEW) || len > VALUE_MAX ||
 	    conn->n_notes >= NOTES_MAX)

@@ -149,7 +149,7 @@ static int64_t by_conn(struct call *c)
 
 	if (c->conn->kind != KIND_STREAM) {
 		dgram_flush(dgram_of(c->conn));
-		if (c->conn->dead)
+		if (c->conn->facts & F_DEAD)
 			return -EBADF;
 	}
 	switch (c->nr) {

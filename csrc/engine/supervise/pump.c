@@ -4,7 +4,7 @@
  *
  * Theory of operation
  *
- * Both sides report edges, stored in c_in, c_out, s_in and s_out. A direction
+ * Both sides report edges, stored in C_IN, C_OUT, S_IN and S_OUT. A direction
  * continues while its source has data and its destination accepts them, at most
  * ROUNDS times. Then the connection joins the ready list, so that it does not
  * starve the others. A short read has emptied the source: the flag is cleared
@@ -68,9 +68,7 @@ void stack_error(struct stream *s, int err)
 
 	if (err != EPIPE && !conn->so_error)
 		conn->so_error = err;
-	conn->s_broken = true;
-	conn->s_in = true;
-	conn->s_err = true;
+	conn->stack |= S_BROKEN | S_IN | S_ERR;
 	chunk_drop(&conn->to_stack);
 }
 
@@ -83,13 +81,14 @@ void stack_error(struct stream *s, int err)
 static long stack_put(struct stream *s, const char *buf, size_t len)
 {
 	struct conn *conn = &s->conn;
-	int flags = MSG_DONTWAIT | MSG_NOSIGNAL | (conn->c_eof ? MSG_MORE : 0);
+	int flags = MSG_DONTWAIT | MSG_NOSIGNAL |
+		    (conn->carrier & C_EOF ? MSG_MORE : 0);
 	long n = st_sendto(conn->sfd, buf, len, flags, NULL, 0);
 
 	if (n == -EINPROGRESS)	/* TCP_FASTOPEN_CONNECT without a cookie */
 		n = -EAGAIN;
 	if (n < (long)len)
-		conn->s_out = false;
+		conn->stack &= ~S_OUT;
 	if (n > 0)
 		conn->bytes_out += (uint64_t)n;
 	return n;
@@ -98,8 +97,8 @@ static long stack_put(struct stream *s, const char *buf, size_t len)
 /**
  * carrier_read - read data of the target into @buf, PUMP_SIZE bytes
  *
- * Returns the bytes read; 0 if there is nothing now, or the end. Sets c_in,
- * c_eof.
+ * Returns the bytes read; 0 if there is nothing now, or the end. Sets C_IN,
+ * C_EOF.
  */
 static size_t carrier_read(struct stream *s, char *buf)
 {
@@ -107,19 +106,20 @@ static size_t carrier_read(struct stream *s, char *buf)
 	ssize_t n = recv(conn->csrc.fd, buf, PUMP_SIZE, MSG_DONTWAIT);
 
 	if (n > 0) {
-		if (n < PUMP_SIZE && !conn->c_pri) {
+		if (n < PUMP_SIZE && !(conn->carrier & C_PRI)) {
 			/* Nothing can follow the announced end. */
-			conn->c_eof = conn->c_rdhup && !conn->c_err;
-			conn->c_in = conn->c_err;
+			flag_set(&conn->carrier, C_EOF,
+				 (conn->carrier & (C_RDHUP | C_ERR)) == C_RDHUP);
+			flag_set(&conn->carrier, C_IN, conn->carrier & C_ERR);
 		}
 		return (size_t)n;
 	}
-	conn->c_in = false;
+	conn->carrier &= ~C_IN;
 	if (n == 0) {
-		conn->c_eof = true;
+		conn->carrier |= C_EOF;
 	} else if (errno != EAGAIN) {
-		conn->c_eof = true;	/* closed with unread data */
-		conn->reset_out = true;
+		conn->carrier |= C_EOF;	/* closed with unread data */
+		conn->facts |= F_RESET;
 	}
 	return 0;
 }
@@ -135,10 +135,10 @@ static bool push_stack(struct stream *s, char *buf)
 		size_t n;
 		long sent;
 
-		if (conn->s_broken)
+		if (conn->stack & S_BROKEN)
 			return false;
 		if (ch->len) {
-			if (!conn->s_out)
+			if (!(conn->stack & S_OUT))
 				return false;
 			sent = stack_put(s, ch->buf + ch->off, ch->len);
 			if (sent < 0 && sent != -EAGAIN)
@@ -147,12 +147,12 @@ static bool push_stack(struct stream *s, char *buf)
 				chunk_sent(ch, (size_t)sent);
 			continue;
 		}
-		if (!conn->c_in)
+		if (!(conn->carrier & C_IN))
 			return false;
 		/*
 		 * Without this byte there is less to read than was announced.
 		 */
-		if (conn->c_pri && urgent_out(s))
+		if ((conn->carrier & C_PRI) && urgent_out(s))
 			continue;
 		n = carrier_read(s, buf);
 		if (!n)
@@ -187,12 +187,13 @@ void pump(struct work *w)
 		return;
 	if (!list_empty(&conn->held))
 		held_wake(&conn->held);
-	if (conn->s_broken && (conn->to_target.len || !conn->c_out) &&
-	    !conn->c_hung_up)
+	if ((conn->stack & S_BROKEN) && !(conn->carrier & C_HUNG_UP) &&
+	    (conn->to_target.len || !(conn->carrier & C_OUT)))
 		ends_hang_up(s);
+	stream_check(s);
 	/* A full carrier reports when it has room; do not poll it. */
-	if (more || (conn->s_broken && conn->s_in && !conn->to_target.len &&
-		     conn->c_out))
+	if (more || ((conn->stack & (S_BROKEN | S_IN)) == (S_BROKEN | S_IN) &&
+		     !conn->to_target.len && (conn->carrier & C_OUT)))
 		work_queue(w);
 }
 
@@ -201,15 +202,14 @@ void pump_open(struct stream *s)
 {
 	struct conn *conn = &s->conn;
 
-	s->state = STREAM_OPEN;
-	conn->was_open = true;
+	conn->facts |= F_WAS_OPEN;
 	notes_drop(conn);
 	account_peer(conn);
 	if (s->rcvbuf)
 		setsockopt(conn->csrc.fd, SOL_SOCKET, SO_SNDBUF, &s->rcvbuf,
 			   sizeof(s->rcvbuf));
-	conn->c_out = true;
-	conn->s_out = true;
+	conn->carrier |= C_OUT;
+	conn->stack |= S_OUT;
 	conn_probe_del(conn);	/* EPOLLHUP reports its closing from now on */
 	work_queue(&conn->work);
 }
@@ -226,19 +226,17 @@ void tcp_carrier_event(struct source *src, uint32_t events)
 		return;
 	}
 	if (events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
-		conn->c_in = true;
+		conn->carrier |= C_IN;
 	if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
-		conn->c_rdhup = true;
+		conn->carrier |= C_RDHUP;
 	if (events & EPOLLERR)
-		conn->c_err = true;
-	if (events & EPOLLPRI) {
-		conn->c_pri = true;
-		conn->c_in = true;
-	}
+		conn->carrier |= C_ERR;
+	if (events & EPOLLPRI)
+		conn->carrier |= C_PRI | C_IN;
 	if (events & EPOLLHUP)
-		conn->hup = true;
+		conn->carrier |= C_HUP;
 	if (events & EPOLLOUT)
-		conn->c_out = true;
+		conn->carrier |= C_OUT;
 	pump(&conn->work);
 }
 

@@ -37,9 +37,9 @@ static void want_out(struct stream *s, bool want)
 {
 	struct conn *conn = &s->conn;
 
-	if (conn->c_want_out == want)
+	if (!(conn->carrier & C_WANT_OUT) == !want)
 		return;
-	conn->c_want_out = want;
+	flag_set(&conn->carrier, C_WANT_OUT, want);
 	loop_mod(&conn->csrc, CARRIER_EVENTS | (want ? EPOLLOUT : 0));
 }
 
@@ -49,7 +49,7 @@ static void carrier_took(struct stream *s, ssize_t n, size_t len)
 	struct conn *conn = &s->conn;
 
 	if (n < (ssize_t)len)
-		conn->c_out = false;
+		conn->carrier &= ~C_OUT;
 	if (n == -EAGAIN || (n >= 0 && n < (ssize_t)len))
 		want_out(s, true);
 	if (n > 0)
@@ -118,16 +118,16 @@ static void stack_gave(struct stream *s, size_t n)
 {
 	struct conn *conn = &s->conn;
 
-	conn->s_many = n >= MANY;
-	if (n < PUMP_SIZE && !conn->s_rdhup && !conn->s_err && !conn->s_urgent)
-		conn->s_in = false;
+	flag_set(&conn->stack, S_MANY, n >= MANY);
+	if (n < PUMP_SIZE && !(conn->stack & (S_RDHUP | S_ERR | S_URGENT)))
+		conn->stack &= ~S_IN;
 }
 
 /**
  * stack_read - read data of the peer into @buf, PUMP_SIZE bytes
  *
- * Returns the bytes read; 0 if there is nothing now, or the end. Sets s_in,
- * s_eof, s_broken.
+ * Returns the bytes read; 0 if there is nothing now, or the end. Sets S_IN,
+ * S_EOF, S_BROKEN.
  */
 static size_t stack_read(struct stream *s, char *buf)
 {
@@ -140,13 +140,13 @@ static size_t stack_read(struct stream *s, char *buf)
 		stack_gave(s, (size_t)n);
 		return (size_t)n;
 	}
-	conn->s_in = false;
+	conn->stack &= ~S_IN;
 	if (n == 0)
-		conn->s_eof = true;
+		conn->stack |= S_EOF;
 	else if (n != -EAGAIN)
 		stack_error(s, (int)-n);
 	if (n != -EAGAIN)
-		conn->s_end = true;
+		conn->stack |= S_END;
 	return 0;
 }
 
@@ -155,9 +155,10 @@ static void make_room(struct stream *s)
 {
 	struct conn *conn = &s->conn;
 
-	if (conn->roomy || s->rcvbuf || carriers_roomy == ROOMY_MAX || loop_processors() < 2)
+	if ((conn->carrier & C_ROOMY) || s->rcvbuf ||
+	    carriers_roomy == ROOMY_MAX || loop_processors() < 2)
 		return;
-	conn->roomy = true;
+	conn->carrier |= C_ROOMY;
 	carriers_roomy++;
 	carrier_roomy(conn->csrc.fd, ROOMY);
 }
@@ -176,13 +177,13 @@ static ssize_t pass_refs(struct stream *s)
 	ssize_t put;
 	int i, n;
 
-	if (!conn->s_many || s->stamps.wanted || conn->s_urgent)
+	if ((conn->stack & (S_MANY | S_URGENT)) != S_MANY || s->stamps.wanted)
 		return 0;
 	n = st_refs(conn->sfd, iov, REFS, PUMP_SIZE);
 	for (i = 0; i < n; i++)
 		len += iov[i].iov_len;
 	if (!len) {
-		conn->s_many = false;
+		conn->stack &= ~S_MANY;
 		return 0;
 	}
 	make_room(s);
@@ -197,11 +198,11 @@ static ssize_t pass_refs(struct stream *s)
 	if (st_recvfrom(conn->sfd, NULL, put, MSG_DONTWAIT | MSG_TRUNC, NULL,
 			NULL) != put) {
 		stack_error(s, ECONNRESET);
-		conn->s_end = true;
+		conn->stack |= S_END;
 	}
 	/*
 	 * There may be more data without an event: data for which MPTCP had no
-	 * room wait at the subflows, and move only when some is read. So s_in
+	 * room wait at the subflows, and move only when some is read. So S_IN
 	 * remains set.
 	 */
 	return put;
@@ -218,31 +219,31 @@ bool push_target(struct stream *s, char *buf)
 		ssize_t put;
 		size_t n;
 
-		if (conn->c_deaf)
+		if (conn->carrier & C_NO_READER)
 			return false;
 		if (ch->len) {
-			if (conn->s_pri)
+			if (conn->stack & S_PRI)
 				urgent_in(s);
-			if (!conn->c_out)
+			if (!(conn->carrier & C_OUT))
 				return false;
 			put = carrier_put(s, ch->buf + ch->off, ch->len);
 			if (put > 0)
 				chunk_sent(ch, (size_t)put);
 			else if (put != -EAGAIN)
-				conn->c_deaf = true;
+				conn->carrier |= C_NO_READER;
 			continue;
 		}
-		if (conn->s_pri && urgent_in(s))
+		if ((conn->stack & S_PRI) && urgent_in(s))
 			continue;
-		if (!conn->c_out)
+		if (!(conn->carrier & C_OUT))
 			return false;	/* pass_refs() left it in the stack */
-		if (conn->c_want_out)
+		if (conn->carrier & C_WANT_OUT)
 			want_out(s, false);
-		if (!conn->s_in || conn->s_end)
+		if (!(conn->stack & S_IN) || (conn->stack & S_END))
 			return false;
 		put = pass_refs(s);
 		if (put < 0 && put != -EAGAIN)
-			conn->c_deaf = true;
+			conn->carrier |= C_NO_READER;
 		if (put)
 			continue;
 		n = stack_read(s, buf);
@@ -250,7 +251,7 @@ bool push_target(struct stream *s, char *buf)
 			return false;
 		put = carrier_put(s, buf, n);
 		if (put < 0 && put != -EAGAIN) {
-			conn->c_deaf = true;
+			conn->carrier |= C_NO_READER;
 			return false;
 		}
 		if (put < 0)

@@ -80,8 +80,9 @@ static int sock_make(struct call *c, int domain, int type, int proto, int flags,
 		st_close(sfd);
 		return -ENOMEM;
 	}
-	conn->is_mptcp = is_mptcp;
-	conn->mptcp_asked = is_mptcp || proto == IPPROTO_MPTCP;
+	flag_set(&conn->facts, F_MPTCP, is_mptcp);
+	flag_set(&conn->facts, F_MPTCP_ASKED,
+		 is_mptcp || proto == IPPROTO_MPTCP);
 	fd = carrier_make((kind == KIND_STREAM ? SOCK_STREAM : SOCK_DGRAM) |
 			  (flags & SOCK_NONBLOCK), conn->id);
 	if (fd < 0) {

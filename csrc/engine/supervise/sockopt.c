@@ -135,7 +135,7 @@ static int error_get(struct call *c)
 		conn->so_error = 0;
 		getsockopt(c->dup, SOL_SOCKET, SO_ERROR, &native, &len);
 		/* A read or write may already have reported and cleared it. */
-		return conn->native_err && !native ? 0 : err;
+		return (conn->carrier & C_FAILED) && !native ? 0 : err;
 	}
 	st_getsockopt(conn->sfd, SOL_SOCKET, SO_ERROR, &err, &len);
 	return err;
@@ -357,9 +357,9 @@ void sock_inherit(struct stream *s, const struct stream *lis)
 {
 	s->stamps.wanted = lis->stamps.wanted;
 	s->inq_wanted = lis->inq_wanted;
-	s->conn.linger = lis->conn.linger;
-	s->conn.abortive = lis->conn.abortive;
-	s->conn.is_mptcp = lis->conn.is_mptcp;
+	s->conn.facts |= lis->conn.facts &
+			 (F_LINGER | F_ABORTIVE | F_MPTCP | F_MPTCP_ASKED |
+			  F_TCP_BY_OPTION);
 }
 
 /**
@@ -370,7 +370,7 @@ void sock_inherit(struct stream *s, const struct stream *lis)
  */
 static bool no_matter(const struct conn *conn, int level, int name, int len)
 {
-	if (!conn->is_mptcp || len < (int)sizeof(int))
+	if (!(conn->facts & F_MPTCP) || len < (int)sizeof(int))
 		return false;
 	return (level == SOL_SOCKET && name == SO_OOBINLINE &&
 		stream_of(conn)->state == STREAM_OPEN) ||
@@ -454,8 +454,8 @@ int64_t sock_setsockopt(struct call *c)
 		struct linger l;
 
 		memcpy(&l, c->buf, sizeof(l));
-		conn->linger = l.l_onoff && l.l_linger;
-		conn->abortive = l.l_onoff && !l.l_linger;
+		flag_set(&conn->facts, F_LINGER, l.l_onoff && l.l_linger);
+		flag_set(&conn->facts, F_ABORTIVE, l.l_onoff && !l.l_linger);
 	}
 	return 0;
 }

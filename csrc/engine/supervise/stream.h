@@ -17,6 +17,39 @@ struct held;
 #define STAMPS_MAX	128
 #define TOKENS		4
 
+/*
+ * States of a stream. Only stream_set_state() changes them.
+ *
+ *	state		becomes		when
+ *
+ *	NEW		CONNECTING	the stack has sent a SYN
+ *			OPEN		it is connected at once, or accepted
+ *			LISTENING	the target calls listen()
+ *	CONNECTING	OPEN		the peer accepts
+ *			DONE		it does not, and the carrier is corked
+ *			NEW		it does not, and the carrier is unused
+ *	OPEN		DONE		both ends are shut down, or it is reset
+ *	all but NEW	NEW		the target disconnects, or connects again
+ *					after a failure: fallback_reconnect()
+ *
+ * Bits that may be set (C_GONE in each state, just before the stream is freed):
+ *
+ *	NEW, CONNECTING, LISTENING	S_IN S_OUT S_WATCHED
+ *	OPEN				the same at first, then all but C_CONNECTED
+ *	DONE				those left, and C_FAILED
+ *
+ * While a stream is OPEN:
+ *
+ *	S_EOF needs S_END	there is no more after the end
+ *	S_BROKEN needs S_ERR	an error is announced, or found when sending
+ *	C_SHUT needs S_END	the target gets the end after the last byte
+ *	S_SHUT needs C_EOF	and so does the stack
+ *	C_HUNG_UP needs S_BROKEN  the target's writes fail only after a reset
+ *
+ * IN and OUT of both ends, C_WANT_OUT and S_MANY come and go. C_PRI and S_PRI end
+ * when the urgent byte is passed on. The other bits stay until the stream is NEW
+ * again or is freed.
+ */
 enum stream_state {
 	STREAM_NEW,		/* no peer; connect, bind and listen are valid */
 	STREAM_CONNECTING,	/* SYN sent; the carrier may be corked */
@@ -83,6 +116,17 @@ static inline struct stream *stream_of(const struct conn *conn)
 	assert(conn->kind == KIND_STREAM);
 	return container_of(conn, struct stream, conn);
 }
+
+/* stream_state.c */
+void stream_set_state(struct stream *s, enum stream_state to);
+#ifdef CHECKED
+void stream_check(const struct stream *s);
+#else
+static inline void stream_check(const struct stream *s)
+{
+	(void)s;
+}
+#endif
 
 /* tcp.c, listen.c */
 int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,

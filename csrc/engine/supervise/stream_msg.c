@@ -63,7 +63,7 @@ static int left(struct call *c)
 	ioctl(c->dup, FIONREAD, &here);
 	st_ioctl(conn->sfd, FIONREAD, &there);
 	here += there + (int)conn->to_target.len;
-	return !here && conn->s_eof ? 1 : here;
+	return !here && (conn->stack & S_EOF) ? 1 : here;
 }
 
 /** stream_broken - return EPIPE, with SIGPIPE unless MSG_NOSIGNAL is set */
@@ -178,7 +178,7 @@ static bool too_few(const struct call *c, size_t want, int flags)
 
 	return (flags & MSG_WAITALL) && !(flags & (MSG_PEEK | MSG_DONTWAIT)) &&
 	       want <= WAITALL_MAX && !s->rcvbuf &&
-	       s->state == STREAM_OPEN && !conn->c_shut &&
+	       s->state == STREAM_OPEN && !(conn->carrier & C_SHUT) &&
 	       !call_nonblocking(c) && !ioctl(c->dup, FIONREAD, &n) &&
 	       (size_t)n < want;
 }

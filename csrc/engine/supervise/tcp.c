@@ -45,7 +45,7 @@ int64_t tcp_attach(struct stream *s, int dup)
 
 	if (ret)
 		return ret;
-	conn_stats.connected += !conn->hosted;
+	conn_stats.connected += !(conn->facts & F_HOSTED);
 	conn_event(conn, "connect");
 	pump_open(s);
 	return 0;
@@ -156,7 +156,7 @@ int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
 	case STREAM_CONNECTING:
 		return tcp_wait(c, false, connect_retry, 0, -EALREADY);
 	case STREAM_DONE:
-		if (conn->was_open)
+		if (conn->facts & F_WAS_OPEN)
 			return st_connect(conn->sfd, ss, len);
 		/*
 		 * The call after a failure returns the error and ends the
@@ -164,8 +164,8 @@ int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
 		 * (__inet_stream_connect(), net/ipv4/af_inet.c).
 		 */
 		conn->so_error = 0;
-		if (!conn->told) {
-			conn->told = true;
+		if (!(conn->facts & F_REPORTED)) {
+			conn->facts |= F_REPORTED;
 			return err ? -err : -ECONNABORTED;
 		}
 		ret = fallback_reconnect(c);
@@ -181,12 +181,12 @@ int64_t tcp_connect(struct call *c, const struct sockaddr_storage *ss,
 		return ret;
 	ret = st_connect(conn->sfd, ss, len);
 	if (ret == 0) {
-		s->state = STREAM_OPEN;
+		stream_set_state(s, STREAM_OPEN);
 		return tcp_attach(s, c->dup);
 	}
 	if (ret != -EINPROGRESS)
 		return ret;
-	s->state = STREAM_CONNECTING;
+	stream_set_state(s, STREAM_CONNECTING);
 	return tcp_wait(c, false, connect_retry, 0, -EINPROGRESS);
 }
 
@@ -199,10 +199,10 @@ static void connected(struct stream *s)
 
 	st_getsockopt(conn->sfd, SOL_SOCKET, SO_ERROR, &err, &len);
 	if (!err) {
-		s->state = STREAM_OPEN;
+		stream_set_state(s, STREAM_OPEN);
 		if (conn->csrc.fd >= 0) {
 			carrier_uncork(s);
-			conn_stats.connected += !conn->hosted;
+			conn_stats.connected += !(conn->facts & F_HOSTED);
 			conn_event(conn, "connect");
 			pump_open(s);
 		} else {
@@ -219,9 +219,9 @@ static void connected(struct stream *s)
 	}
 	conn->so_error = err;
 	if (conn->csrc.fd >= 0) {
-		s->state = STREAM_DONE;
+		stream_set_state(s, STREAM_DONE);
 		carrier_drop(conn);	/* with the filler unread */
-		conn->native_err = true;
+		conn->carrier |= C_FAILED;
 	} else {
 		/*
 		 * The carrier was never used and the target may try again, so
@@ -230,7 +230,7 @@ static void connected(struct stream *s)
 		static const struct sockaddr none = { .sa_family = AF_UNSPEC };
 
 		st_connect(conn->sfd, &none, sizeof(none));
-		s->state = STREAM_NEW;
+		stream_set_state(s, STREAM_NEW);
 	}
 	held_wake(&conn->held);
 }
@@ -245,8 +245,9 @@ void tcp_stack_event(struct stack_src *src, uint32_t events)
 	case STREAM_CONNECTING:
 		if (!(events & (EPOLLOUT | EPOLLERR | EPOLLHUP)))
 			return;
-		conn->s_in = events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP);
-		conn->s_out = true;
+		flag_set(&conn->stack, S_IN,
+			 events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP));
+		conn->stack |= S_OUT;
 		connected(s);
 		return;
 	case STREAM_LISTENING:
@@ -254,15 +255,15 @@ void tcp_stack_event(struct stack_src *src, uint32_t events)
 		return;
 	case STREAM_OPEN:
 		if (events & (EPOLLIN | EPOLLRDHUP | EPOLLERR | EPOLLHUP))
-			conn->s_in = true;
+			conn->stack |= S_IN;
 		if (events & (EPOLLOUT | EPOLLERR | EPOLLHUP))
-			conn->s_out = true;
+			conn->stack |= S_OUT;
 		if (events & (EPOLLRDHUP | EPOLLHUP))
-			conn->s_rdhup = true;
+			conn->stack |= S_RDHUP;
 		if (events & EPOLLPRI)
-			conn->s_pri = true;
+			conn->stack |= S_PRI;
 		if (events & EPOLLERR)
-			conn->s_err = true;
+			conn->stack |= S_ERR;
 		pump(&conn->work);
 		return;
 	default:

@@ -24,7 +24,7 @@ bool urgent_out(struct stream *s)
 	setsockopt(conn->csrc.fd, SOL_SOCKET, SO_OOBINLINE, &one, sizeof(one));
 	if (ioctl(conn->csrc.fd, SIOCATMARK, &mark) || !mark)
 		return false;
-	conn->c_pri = false;
+	conn->carrier &= ~C_PRI;
 	if (recv(conn->csrc.fd, &byte, 1, MSG_DONTWAIT) != 1)
 		return false;
 	st_sendto(conn->sfd, &byte, 1,
@@ -47,13 +47,12 @@ bool urgent_in(struct stream *s)
 	int mark = 0;
 	char byte;
 
-	conn->s_urgent = true;
-	conn->s_in = true;	/* reading stopped at the mark */
+	conn->stack |= S_URGENT | S_IN;	/* reading stopped at the mark */
 	if (st_ioctl(conn->sfd, SIOCATMARK, &mark))
 		mark = 1;
-	if (!mark && !conn->to_target.len && conn->c_out)
+	if (!mark && !conn->to_target.len && (conn->carrier & C_OUT))
 		return false;
-	conn->s_pri = false;
+	conn->stack &= ~S_PRI;
 	if (st_recvfrom(conn->sfd, &byte, 1, MSG_OOB | MSG_DONTWAIT, NULL,
 			NULL) != 1 &&
 	    (!mark || st_recvfrom(conn->sfd, &byte, 1, MSG_DONTWAIT, NULL,
